@@ -1,0 +1,63 @@
+# Everything runs in .venv, which the first target to need it creates and fills.
+# A machine with python3 (3.11 or newer), pip and make is enough.
+
+PYTHON ?= python3
+VENV   := .venv
+PY     := $(VENV)/bin/python
+# The environment's own pip, or the outer one aimed at it where the system's
+# python comes without ensurepip.
+PIP     = $$($(PY) -m pip --version >/dev/null 2>&1 && echo "$(PY) -m pip" \
+          || echo "$(PYTHON) -m pip --python $(PY)")
+QUIET  := --quiet --disable-pip-version-check
+
+.PHONY: help venv demo test lint bench notebooks clean
+
+help:
+	@echo "make demo       recompute published DP-SGD runs: report, JSON, picture"
+	@echo "make test       the whole test suite"
+	@echo "make lint       ruff and pyright"
+	@echo "make bench      compare with dp-accounting, write benchmarks/RESULTS.md"
+	@echo "make notebooks  execute the notebooks anew"
+	@echo "make clean      remove the environment, caches and demo outputs"
+
+$(PY):
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo "fdp_jax needs Python 3.11 or newer; set PYTHON=/path/to/python3" >&2; exit 1; }
+	@$(PYTHON) -m venv $(VENV) >/dev/null 2>&1 || \
+	  $(PYTHON) -m venv --clear --without-pip $(VENV)
+
+$(VENV)/.installed: pyproject.toml | $(PY)
+	@echo "Installing into $(VENV) (a few minutes the first time) ..."
+	@pip="$(PIP)"; $$pip install $(QUIET) -e '.[plot,dev]'
+	@touch $@
+
+$(VENV)/.oracle: pyproject.toml | $(VENV)/.installed
+	@pip="$(PIP)"; $$pip install $(QUIET) -e '.[oracle]'
+	@touch $@
+
+$(VENV)/.notebook: pyproject.toml | $(VENV)/.installed
+	@pip="$(PIP)"; $$pip install $(QUIET) -e '.[notebook]'
+	@touch $@
+
+venv: $(VENV)/.installed
+
+demo: venv
+	@$(PY) -m fdp_jax.cli demo --output demo
+
+test: venv
+	@$(PY) -m pytest -q $(PYTEST_ARGS)
+
+lint: venv
+	@$(PY) -m ruff check .
+	@$(PY) -m ruff format --check .
+	@$(PY) -m pyright --pythonpath $(PY)
+
+bench: $(VENV)/.oracle
+	@$(PY) benchmarks/against_dp_accounting.py
+
+notebooks: $(VENV)/.notebook
+	@for f in notebooks/*.py; do \
+	  $(PY) -m jupytext --quiet --to ipynb --execute "$$f" || exit 1; done
+
+clean:
+	@rm -rf $(VENV) .jax_cache .pytest_cache .ruff_cache demo dist

@@ -1,0 +1,79 @@
+"""A sum over a number of blocks that is known only at run time, differentiable.
+
+`lax.while_loop` keeps array shapes static while the amount of work follows the
+parameters, but it has no reverse mode.  A sum does not need one: its derivative is
+the sum of the blocks' Jacobians, which is again a blocked sum.  Hence forward mode,
+reverse mode and every higher order.
+"""
+
+import functools
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+from jax.flatten_util import ravel_pytree
+from jaxtyping import Array, Float, Int, PyTree
+
+Block = Callable[[Array, PyTree, PyTree], tuple[Float[Array, " m"], PyTree]]
+
+
+class _Jacobian:
+    """Block function of the Jacobian of a block function; equal for equal `block`."""
+
+    def __init__(self, block: Block):
+        self.block = block
+
+    def __hash__(self) -> int:
+        return hash((_Jacobian, self.block))
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Jacobian) and self.block == other.block
+
+    def __call__(
+        self, index: Array, args: PyTree, aux: PyTree
+    ) -> tuple[Float[Array, " mp"], tuple[()]]:
+        flat, unravel = ravel_pytree(args)
+
+        def main(flat: Array) -> Array:
+            return self.block(index, unravel(flat), aux)[0]
+
+        outputs = jax.eval_shape(main, flat).size
+        jacobian = jax.jacrev if outputs < flat.size else jax.jacfwd
+        return jacobian(main)(flat).ravel(), ()
+
+
+@functools.partial(jax.custom_jvp, nondiff_argnums=(0,))
+def blocked_sum(
+    block: Block, num_blocks: Int[Array, ""], args: PyTree, aux: PyTree
+) -> tuple[Float[Array, " m"], PyTree]:
+    """Sums `block(i, args, aux)` over `i = 0, ..., num_blocks - 1`.
+
+    Args:
+        block: Pure function without closed-over tracers.  Returns a vector, which is
+            differentiable in `args`, and a PyTree of further sums, which is not.
+        num_blocks: Number of blocks, may be traced.
+        args: PyTree of floating-point arrays of one dtype.
+        aux: PyTree of arrays treated as constants.
+
+    Returns:
+        The two sums.
+    """
+    shapes = jax.eval_shape(block, jnp.zeros((), num_blocks.dtype), args, aux)
+    zeros = jax.tree.map(lambda s: jnp.zeros(s.shape, s.dtype), shapes)
+
+    def step(carry: tuple[Array, PyTree]) -> tuple[Array, PyTree]:
+        index, total = carry
+        return index + 1, jax.tree.map(jnp.add, total, block(index, args, aux))
+
+    start = (jnp.zeros_like(num_blocks), zeros)
+    return jax.lax.while_loop(lambda c: c[0] < num_blocks, step, start)[1]
+
+
+@blocked_sum.defjvp
+def _blocked_sum_jvp(block: Block, primals: tuple, tangents: tuple) -> tuple:
+    num_blocks, args, aux = primals
+    main, extra = blocked_sum(block, num_blocks, args, aux)
+    jacobian, _ = blocked_sum(_Jacobian(block), num_blocks, args, aux)
+    direction, _ = ravel_pytree(tangents[1])
+    tangent = jacobian.reshape(main.size, -1) @ direction
+    return (main, extra), (tangent, jax.tree.map(jnp.zeros_like, extra))

@@ -1,0 +1,8 @@
+"""Run the command line as `python -m fdp_jax.cli`."""
+
+import sys
+
+from fdp_jax.cli._main import main
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,150 @@
+"""Arguments of the command line."""
+
+import argparse
+import importlib.metadata
+import sys
+from typing import NoReturn
+
+SOLVABLE = ("noise_multiplier", "sampling_prob", "num_steps")
+
+
+class Parser(argparse.ArgumentParser):
+    """An argument parser whose errors are one line, with exit status 2."""
+
+    def error(self, message: str) -> NoReturn:
+        """Print the message and leave."""
+        print(f"{self.prog}: error: {message}", file=sys.stderr)
+        sys.exit(2)
+
+
+def number(text: str) -> float:
+    """A number, or a ratio such as 256/60000."""
+    top, slash, bottom = text.replace("_", "").partition("/")
+    try:
+        return float(top) / float(bottom) if slash else float(top)
+    except (ValueError, ZeroDivisionError):
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is no number (a ratio such as 256/60000 is one)"
+        ) from None
+
+
+def build_parser() -> Parser:
+    """The parser with all commands."""
+    parser = Parser(
+        prog="fdp-jax",
+        description="Certified privacy accounting and calibration of DP-SGD (Poisson "
+        "sampling, add or remove one record).",
+        epilog="Exit status: 0 answered, 2 bad usage or values, 3 target unreachable "
+        "or only a vacuous bound. Compiled programs are kept in the user's cache "
+        "folder; JAX_COMPILATION_CACHE_DIR moves it.",
+    )
+    version = importlib.metadata.version("fdp-jax")
+    parser.add_argument("--version", action="version", version=f"fdp-jax {version}")
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+
+    epsilon = commands.add_parser("epsilon", help="epsilon at a given delta")
+    _add_run(epsilon, required=True)
+    _add_delta(epsilon, required=True)
+    _add_outputs(epsilon)
+
+    delta = commands.add_parser("delta", help="delta at a given epsilon")
+    _add_run(delta, required=True)
+    _add_epsilon(delta, required=True)
+    _add_outputs(delta)
+
+    calibrate = commands.add_parser(
+        "calibrate",
+        help="find the noise, sampling probability or number of steps for a target",
+        description="Give the two other parameters of the run and one target: "
+        "--epsilon with --delta, or --alpha with --beta, or --advantage.",
+    )
+    _add_run(calibrate, required=False)
+    calibrate.add_argument(
+        "--solve-for",
+        choices=SOLVABLE,
+        default="noise_multiplier",
+        type=lambda text: text.replace("-", "_"),
+        help="parameter to find (default: noise_multiplier)",
+    )
+    _add_epsilon(calibrate, required=False)
+    _add_delta(calibrate, required=False)
+    calibrate.add_argument(
+        "--alpha",
+        type=number,
+        help="false positive rate of the attack to be excluded, in (0, 1)",
+    )
+    calibrate.add_argument(
+        "--beta",
+        type=number,
+        help="false negative rate that any attack at --alpha shall have at least",
+    )
+    calibrate.add_argument(
+        "--advantage",
+        type=number,
+        help="largest admissible TPR - FPR of any attack, in (0, 1)",
+    )
+    _add_outputs(calibrate)
+
+    report = commands.add_parser("report", help="everything about one run, to publish")
+    _add_run(report, required=True)
+    _add_delta(report, required=True)
+    _add_outputs(report)
+
+    demo = commands.add_parser(
+        "demo", help="recompute published DP-SGD runs and calibrate them"
+    )
+    demo.add_argument(
+        "--output",
+        metavar="DIR",
+        default="demo",
+        help="folder for report.json and tradeoff.png (default: demo)",
+    )
+    return parser
+
+
+def _add_run(parser: Parser, *, required: bool) -> None:
+    parser.add_argument(
+        "--noise-multiplier",
+        type=number,
+        required=required,
+        metavar="SIGMA",
+        help="standard deviation of the noise over the clipping norm (no unit), > 0",
+    )
+    parser.add_argument(
+        "--sampling-prob",
+        type=number,
+        required=required,
+        metavar="Q",
+        help="probability that a record is in a batch, in [0, 1]; 256/60000 is fine",
+    )
+    parser.add_argument(
+        "--num-steps",
+        type=number,
+        required=required,
+        metavar="N",
+        help="number of noisy updates, >= 0",
+    )
+
+
+def _add_delta(parser: Parser, *, required: bool) -> None:
+    parser.add_argument(
+        "--delta",
+        type=number,
+        required=required,
+        help="probability in [0, 1], usually well below 1 / number of records",
+    )
+
+
+def _add_epsilon(parser: Parser, *, required: bool) -> None:
+    parser.add_argument(
+        "--epsilon", type=number, required=required, help="privacy loss in nats"
+    )
+
+
+def _add_outputs(parser: Parser) -> None:
+    parser.add_argument("--json", metavar="FILE", help="write the answer as JSON")
+    parser.add_argument(
+        "--plot",
+        metavar="FILE",
+        help="draw trade-off function and profile (.png, .pdf, .svg)",
+    )

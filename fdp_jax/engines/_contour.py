@@ -1,0 +1,279 @@
+r"""The contour integral, its discretization, and the certificate.
+
+For a composed loss with cumulant generating function K, z = c + i tau,
+
+    delta(eps) = (1 / 2 pi) \int exp(K(z) - eps z) / (z (1 + z)) dtau,      c > 0,
+
+and the same integral is delta(eps) - 1 for -1 < c < 0 (Alghamdi et al. 2023; Zhu, Dong,
+Wang 2022).  By Poisson summation the trapezoid rule of step h adds exactly
+e^{cmR} delta(eps + mR), m != 0, R = 2 pi / h: terms of one sign, so the sum bounds
+from above and Chernoff bounds of the terms give the lower bound.  The other terms of the
+certificate are the truncated frequencies, the quadrature inside K, and rounding.
+"""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jax.lax import stop_gradient, while_loop
+from jax.scipy.special import xlogy
+from jaxtyping import Array, Bool, Float, Int, PyTree
+
+from .._internal._blocked_sum import blocked_sum
+from ..losses import FREQUENCY_BLOCK, ComposedLoss
+from ._saddle import Saddle, cumulants, order_of
+
+_MAX_BLOCKS = 256
+_LEVELS = 6
+
+
+class Contour(eqx.Module):
+    """Everything chosen before the sum; constants as far as derivatives go."""
+
+    sign: Float[Array, ""]
+    shift: Float[Array, ""]
+    middle: Bool[Array, ""]
+    step: Float[Array, ""]
+    blocks: Int[Array, ""]
+    log_envelope: Float[Array, ""]
+    """log of a bound on |characteristic function| beyond the last frequency."""
+    plans: tuple[PyTree, ...]
+    chernoff_shifts: Float[Array, " k"]
+    chernoff_logs: Float[Array, " k"]
+    """log E[payoff(Y - eps)] <= chernoff_logs - chernoff_shifts eps, for every eps."""
+
+
+class Evaluation(eqx.Module):
+    """delta (or 1 - delta, where the contour is in the middle strip) at thresholds."""
+
+    log_value: Float[Array, " e"]
+    """Differentiable in the loss and in epsilon."""
+    log_upper: Float[Array, " e"]
+    log_lower: Float[Array, " e"]
+    slope: Float[Array, " e"]
+    """Derivative of `log_value` in epsilon, as a number."""
+    log_alpha: Float[Array, " e"]
+    """log P(X > eps), an estimate."""
+    log_power: Float[Array, " e"]
+    """log Q(Y > eps) (c > 0) or log Q(Y <= eps) (middle), an estimate."""
+    alpha_slope: Float[Array, " e"]
+    power_slope: Float[Array, " e"]
+    """Derivatives of the last two in epsilon, as numbers."""
+
+
+def plan_contour(
+    loss: ComposedLoss, sign: Array, saddle: Saddle, middle: Array
+) -> Contour:
+    """Chooses step, number of frequencies and quadratures for thresholds near one."""
+    loss = stop_gradient(loss)
+    dtype = saddle.shift.dtype
+    log_unit = jnp.log(jnp.asarray(jnp.finfo(dtype).eps, dtype))
+    shifts = _chernoff_shifts(saddle, middle)
+    logs = cumulants(loss, sign, shifts)[0] + _log_payoff(shifts)
+    period = _period(shifts, logs, saddle, saddle.log_value + log_unit)
+    step = 2 * jnp.pi / period
+    order = order_of(saddle.shift, sign)
+    lead = logs[0] - _log_payoff(shifts)[0] - saddle.shift * saddle.epsilon
+    target = saddle.log_value - lead + log_unit
+    frequency = _last_frequency(loss, order, saddle, target)
+    blocks = jnp.ceil(frequency / (step * FREQUENCY_BLOCK))
+    blocks = jnp.clip(blocks, 1, _MAX_BLOCKS)
+    last = blocks * FREQUENCY_BLOCK * step
+    plans = tuple(
+        term.prepare(order, last, log_unit - 2 - jnp.log1p(count))
+        for term, count in zip(loss.terms, loss.counts, strict=True)
+    )
+    return stop_gradient(
+        Contour(
+            sign=sign,
+            shift=saddle.shift,
+            middle=middle,
+            step=step,
+            blocks=blocks.astype(jnp.int32),
+            log_envelope=_log_envelope(loss, order, last),
+            plans=plans,
+            chernoff_shifts=shifts,
+            chernoff_logs=logs,
+        )
+    )
+
+
+def _chernoff_shifts(saddle: Saddle, middle: Array) -> Float[Array, " k"]:
+    """The contour itself, then points on either side of it in the same strip."""
+    c = saddle.shift
+    width = 13 / saddle.deviation
+    left_end = jnp.where(middle, -1, 0).astype(c.dtype)
+    left = jnp.minimum(c - left_end, width)
+    right = jnp.minimum(jnp.where(middle, -c, 6 * (1 + c)), width)
+    # Not the ends themselves but for the trivial bounds, which are added as such.
+    halves = jnp.exp2(-jnp.arange(_LEVELS, dtype=c.dtype)) * 0.95
+    trivial = jnp.stack([left_end, jnp.where(middle, 0, c + 0.5 * right)])
+    points = [c[None], trivial, c - left * halves, c + right * halves]
+    return jnp.concatenate(points)
+
+
+def _log_payoff(shift: Array) -> Array:
+    """log of the least C with payoff(t) <= C e^{c t}.
+
+    The payoff is (1 - e^{-t})_+ for c >= 0 and min(1, e^{-t}) for -1 <= c <= 0.
+    """
+    positive = jnp.maximum(shift, 0)
+    return xlogy(positive, positive) - (1 + positive) * jnp.log1p(positive)
+
+
+def _period(shifts: Array, logs: Array, saddle: Saddle, target: Array) -> Array:
+    """The least R for which the aliases of either side are below exp(target)."""
+    excess = logs - shifts * saddle.epsilon - target
+    distance = shifts - saddle.shift
+    needed = excess / jnp.where(distance == 0, 1, jnp.abs(distance))
+    left = jnp.min(jnp.where(distance < 0, needed, jnp.inf))
+    right = jnp.min(jnp.where(distance > 0, needed, jnp.inf))
+    return jnp.maximum(jnp.maximum(left, right), 2 * saddle.deviation)
+
+
+def _log_envelope(loss: ComposedLoss, order: Array, frequency: Array) -> Array:
+    total = jnp.zeros_like(frequency)
+    for term, count in zip(loss.terms, loss.counts, strict=True):
+        total = total + count * term.log_envelope(order, frequency)
+    return total
+
+
+def _last_frequency(
+    loss: ComposedLoss, order: Array, saddle: Saddle, target: Array
+) -> Array:
+    """A frequency beyond which the integral is below exp(target), if within reach."""
+
+    def tail(frequency: Array) -> Array:
+        return _log_envelope(loss, order, frequency) - jnp.log(frequency)
+
+    def unfinished(state):
+        step, _, short = state
+        return (step < 24) & (short > 0)
+
+    def widen(state):
+        step, frequency, _ = state
+        envelope = _log_envelope(loss, order, frequency)
+        short = envelope - jnp.log(frequency) - target
+        # The envelope's logarithm is about quadratic.
+        ratio = (short - envelope) / jnp.maximum(-envelope, 1e-3)
+        factor = 1.02 * jnp.sqrt(jnp.clip(ratio, 1.1, 9))
+        return step + 1, jnp.where(short > 0, frequency * factor, frequency), short
+
+    del tail
+    first = jnp.sqrt(-2 * jnp.minimum(target, -1)) / saddle.deviation
+    start = (jnp.zeros((), jnp.int32), first, jnp.ones_like(first))
+    return while_loop(unfinished, widen, start)[1]
+
+
+def evaluate(
+    loss: ComposedLoss, contour: Contour, epsilons: Float[Array, " e"]
+) -> Evaluation:
+    """Sums the trapezoid rule and bounds its error."""
+    sums, extra = blocked_sum(
+        _frequency_block, contour.blocks, (loss, epsilons), contour
+    )
+    alpha, power, density, rounding = extra
+    direction = jnp.where(contour.middle, -1, 1)
+    size = direction * sums  # positive unless the certificate is void
+    valid = size > 0
+    size = jnp.where(valid, size, 1)
+    log_lead, lead_error = _log_lead(loss, contour, epsilons)
+    log_value = log_lead + jnp.log(size * contour.step / jnp.pi)
+    last = contour.blocks * FREQUENCY_BLOCK * contour.step
+    truncated = jnp.exp(contour.log_envelope) * (1 / (last * contour.step) + 1 / last**2)
+    sum_error = (rounding + truncated) / size
+    relative = stop_gradient(sum_error + (1 + sum_error) * jnp.expm1(lead_error))
+    below = relative + jnp.exp(_log_aliases(contour, epsilons) - log_value)
+    chernoff = contour.chernoff_logs - contour.chernoff_shifts * epsilons[:, None]
+    chernoff = jnp.min(chernoff, axis=1)
+    log_upper = jnp.where(valid, log_value + jnp.log1p(relative), jnp.inf)
+    tight = valid & (below < 1)
+    log_lower = log_value + jnp.log1p(-jnp.where(tight, below, 0))
+    log_alpha = log_lead - epsilons + jnp.log(jnp.maximum(alpha, 0))
+    log_power = log_lead + jnp.log(jnp.maximum(direction * power, 0))
+    scale = jnp.log(contour.step / jnp.pi)
+    return Evaluation(
+        log_value=jnp.where(valid, log_value, chernoff),
+        log_upper=stop_gradient(jnp.minimum(log_upper, chernoff)),
+        log_lower=stop_gradient(jnp.where(tight, log_lower, -jnp.inf)),
+        slope=stop_gradient(-alpha / (direction * size)),
+        log_alpha=stop_gradient(log_alpha + scale),
+        log_power=stop_gradient(log_power + scale),
+        alpha_slope=stop_gradient(-density / alpha),
+        power_slope=stop_gradient(-density / power),
+    )
+
+
+def _log_lead(
+    loss: ComposedLoss, contour: Contour, epsilons: Array
+) -> tuple[Array, Array]:
+    """K(c) - c eps, and a bound on its absolute error."""
+    value = error = jnp.zeros_like(contour.shift)
+    for term, count, plan in zip(
+        loss.terms, loss.counts, contour.plans, strict=True
+    ):
+        part, part_error = term.log_mgf(plan)
+        value = value + count * part
+        error = error + count * part_error
+    shifted = contour.shift * epsilons
+    unit = jnp.finfo(value.dtype).eps
+    rounding = 4 * unit * (jnp.abs(value) + jnp.abs(shifted))
+    return value - shifted, stop_gradient(error + rounding)
+
+
+def _log_aliases(contour: Contour, epsilons: Array) -> Array:
+    """log of a bound on the sum of all aliases, at each threshold."""
+    distance = contour.chernoff_shifts - contour.shift
+    period = 2 * jnp.pi / contour.step
+    decay = jnp.abs(distance) * period
+    own = distance == 0
+    series = decay + jnp.log(-jnp.expm1(-jnp.where(own, 1, decay)))
+    bound = contour.chernoff_logs - contour.chernoff_shifts * epsilons[:, None] - series
+    left = jnp.min(jnp.where(distance < 0, bound, jnp.inf), axis=1)
+    right = jnp.min(jnp.where(distance > 0, bound, jnp.inf), axis=1)
+    return stop_gradient(jnp.logaddexp(left, right))
+
+
+def _frequency_block(
+    index: Array, args: tuple[ComposedLoss, Array], contour: Contour
+) -> tuple:
+    loss, epsilons = args
+    start = (index * FREQUENCY_BLOCK).astype(contour.step.dtype) * contour.step
+    tau = start + contour.step * jnp.arange(FREQUENCY_BLOCK, dtype=start.dtype)
+    unit = jnp.finfo(tau.dtype).eps
+    real = angle = error = jnp.zeros_like(tau)
+    drift = size = jnp.zeros_like(start)
+    for term, count, plan in zip(
+        loss.terms, loss.counts, contour.plans, strict=True
+    ):
+        part = term.log_characteristic(plan, start, contour.step)
+        real = real + count * part.real
+        angle = angle + contour.sign * count * part.imag
+        drift = drift + contour.sign * count * term.center(plan)
+        size = size + jnp.abs(count * term.center(plan))
+        # A fractional power needs the continuous logarithm, not the principal one.
+        lost = (jnp.abs(part.imag) > 2.8) & (count != jnp.round(count))
+        error = error + count * part.error + jnp.where(lost, 2.0, 0)
+    amplitude = jnp.exp(real) * jnp.where(tau == 0, 0.5, 1)
+    inverse_z = _reciprocal(contour.shift, tau)
+    inverse_next = _reciprocal(1 + contour.shift, tau)
+    kernel = (
+        inverse_z[0] * inverse_next[0] - inverse_z[1] * inverse_next[1],
+        inverse_z[0] * inverse_next[1] + inverse_z[1] * inverse_next[0],
+    )
+    phase = angle + tau * (drift - epsilons[:, None])
+    cosine, sine = amplitude * jnp.cos(phase), amplitude * jnp.sin(phase)
+
+    def total(kernel: tuple[Array, Array]) -> Array:
+        return jnp.sum(cosine * kernel[0] - sine * kernel[1], axis=1)
+
+    terms = contour.blocks * FREQUENCY_BLOCK + 32
+    turning = tau * (size + jnp.abs(epsilons[:, None])) + jnp.abs(angle)
+    bound = jnp.expm1(jnp.minimum(error, 1)) + unit * (terms + 4 * turning)
+    rounding = jnp.sum(amplitude * jnp.hypot(*kernel) * bound, axis=1)
+    tails = total(inverse_next), total(inverse_z), jnp.sum(cosine, axis=1)
+    return total(kernel), (*tails, rounding)
+
+
+def _reciprocal(real: Array, imag: Array) -> tuple[Array, Array]:
+    norm = jnp.square(real) + jnp.square(imag)
+    return real / norm, -imag / norm

@@ -1,0 +1,135 @@
+"""Choosing a contour: where the vertical line crosses the real axis.
+
+The strip c > 0 gives delta(eps) directly, the strip -1 < c < 0 gives 1 - delta(eps)
+(small where the composition leaks much).  Every c is exact; the saddle point of the
+integrand makes it cheap and free of cancellation.  No choice here has a derivative,
+and none needs more than two digits.
+"""
+
+from collections.abc import Callable
+
+import equinox as eqx
+import jax.numpy as jnp
+from jax.lax import while_loop
+from jaxtyping import Array, Bool, Float
+
+from ..losses import ComposedLoss
+
+_ENOUGH = 0.01
+_STEPS = 50
+
+
+class Saddle(eqx.Module):
+    """The saddle-point approximation on one contour."""
+
+    shift: Float[Array, ""]
+    epsilon: Float[Array, ""]
+    """The threshold whose saddle point is at `shift`."""
+    log_value: Float[Array, ""]
+    """Approximate log delta (c > 0) or log(1 - delta) (c < 0) at that threshold."""
+    deviation: Float[Array, ""]
+    """Standard deviation of the tilted, composed loss."""
+    width: Float[Array, ""]
+    """Second derivative of the exponent, that is d epsilon / d shift."""
+
+
+def cumulants(
+    loss: ComposedLoss, sign: Array, shift: Float[Array, " k"]
+) -> tuple[Float[Array, " k"], Float[Array, " k"], Float[Array, " k"]]:
+    """K, K' and K'' of the composed loss Y at real points, for one direction.
+
+    `sign` is 1 for the pair (P, Q) as given and -1 for it exchanged.
+    """
+    order = order_of(shift, sign)
+    value = slope = curvature = jnp.zeros_like(shift)
+    for term, count in zip(loss.terms, loss.counts, strict=True):
+        moments = term.moments(order)
+        value = value + count * moments[0]
+        slope = slope + sign * count * moments[1]
+        curvature = curvature + count * moments[2]
+    return value, slope, curvature
+
+
+def order_of(shift: Array, sign: Array) -> Array:
+    """The order w of a contour: 1 + c for the pair as given, -c for it exchanged."""
+    return jnp.where(sign > 0, 1 + shift, -shift)
+
+
+def saddle_at(loss: ComposedLoss, sign: Array, shift: Float[Array, ""]) -> Saddle:
+    """The saddle-point approximation (Lugannani & Rice 1980) at a shift."""
+    value, slope, curvature = (m[0] for m in cumulants(loss, sign, shift[None]))
+    epsilon = slope - 1 / shift - 1 / (1 + shift)
+    width = curvature + 1 / jnp.square(shift) + 1 / jnp.square(1 + shift)
+    poles = jnp.log(jnp.abs(shift)) + jnp.log1p(shift)
+    log_value = value - shift * epsilon - poles - 0.5 * jnp.log(2 * jnp.pi * width)
+    return Saddle(shift, epsilon, log_value, jnp.sqrt(curvature), width)
+
+
+def find_saddle(
+    loss: ComposedLoss,
+    sign: Array,
+    middle: Bool[Array, ""],
+    score: Callable[[Saddle], tuple[Array, Array]],
+) -> Saddle:
+    """Solves `score(saddle) = 0` over one strip, by Newton's method in a bracket.
+
+    Args:
+        loss: The composed loss.
+        sign: Direction.
+        middle: Whether -1 < c < 0, parametrized by t = -logit(-c), else c > 0 with
+            t = log c.
+        score: Value, increasing in c, and (about) its derivative in c.
+    """
+    dtype = loss.counts[0].dtype
+    reach = 25.0 if dtype == jnp.float64 else 12.0
+
+    def shift_of(t: Array) -> tuple[Array, Array]:
+        right = jnp.exp(t)
+        inner = -1 / (1 + right)
+        slope = jnp.where(middle, -inner * (1 + inner), right)
+        return jnp.where(middle, inner, right), slope
+
+    def body(state):
+        step, low, high, t, _ = state
+        shift, scale = shift_of(t)
+        value, slope = score(saddle_at(loss, sign, shift))
+        low = jnp.where(value < 0, t, low)
+        high = jnp.where(value < 0, high, t)
+        target = t - value / (slope * scale)
+        inside = (target > low) & (target < high)
+        target = jnp.where(inside, target, 0.5 * (low + high))
+        return step + 1, low, high, target, jnp.abs(target - t)
+
+    def unfinished(state):
+        return (state[0] < _STEPS) & (state[-1] > _ENOUGH)
+
+    edge = jnp.asarray(reach, dtype)
+    zero, one = jnp.zeros((), dtype), jnp.ones((), dtype)
+    start = (jnp.zeros((), jnp.int32), -edge, edge, zero, one)
+    t = while_loop(unfinished, body, start)[3]
+    return saddle_at(loss, sign, shift_of(t)[0])
+
+
+def leaks_much(loss: ComposedLoss, sign: Array, epsilon: Array) -> Bool[Array, ""]:
+    """Whether delta(epsilon) is near one, so that the middle strip should be used."""
+    _, mean, variance = (m[0] for m in cumulants(loss, sign, jnp.zeros_like(sign)[None]))
+    return epsilon < mean - jnp.sqrt(variance)
+
+
+def saddle_for_epsilon(
+    loss: ComposedLoss, sign: Array, middle: Array, epsilon: Array
+) -> Saddle:
+    """The contour for a threshold."""
+    return find_saddle(
+        loss, sign, middle, lambda at: (at.epsilon - epsilon, at.width)
+    )
+
+
+def saddle_for_log_delta(loss: ComposedLoss, sign: Array, log_delta: Array) -> Saddle:
+    """The contour, with c > 0, on which delta is (about) a given value."""
+    return find_saddle(
+        loss,
+        sign,
+        jnp.zeros((), bool),
+        lambda at: (log_delta - at.log_value, at.shift * at.width),
+    )

@@ -1,0 +1,107 @@
+"""What every privacy loss offers to the engines.
+
+A dominating pair is (P, Q): the output's law without and with the record.  Its
+privacy loss is X = log dQ/dP under P and Y = log dQ/dP under Q.  All the engines
+need is the log-moment function of the pair,
+
+    Lambda(w) = log E_P[(dQ/dP)^w],    w in C
+
+(Lambda(0) = Lambda(1) = 0 for a pair without infinite losses), on vertical lines of
+the complex plane.  K(z) = Lambda(1 + z) is the cumulant generating function of Y;
+exchanging P and Q replaces w by 1 - w.
+"""
+
+import abc
+
+import equinox as eqx
+from jaxtyping import Array, Float, PyTree
+
+FREQUENCY_ROWS = 8
+FREQUENCY_COLUMNS = 8
+FREQUENCY_BLOCK = FREQUENCY_ROWS * FREQUENCY_COLUMNS
+"""Frequencies evaluated together; a square, because a product of two short tables of
+rotations gives all of them."""
+
+
+class CharacteristicBlock(eqx.Module):
+    """log E_w[exp(i tau (X - center))] for one block of frequencies.
+
+    E_w is the expectation under P tilted by (dQ/dP)^w.
+    """
+
+    real: Float[Array, " block"]
+    imag: Float[Array, " block"]
+    error: Float[Array, " block"]
+    """Bound on the absolute error of the complex logarithm (no derivative)."""
+
+
+class AbstractLoss(eqx.Module):
+    """The privacy loss of one release, as an analytic function."""
+
+    symmetric: eqx.AbstractClassVar[bool]
+    """Whether (P, Q) and (Q, P) have the same trade-off function."""
+
+    decays: eqx.AbstractClassVar[bool]
+    """Whether the characteristic function tends to zero (no point masses)."""
+
+    @abc.abstractmethod
+    def moments(
+        self, order: Float[Array, " k"]
+    ) -> tuple[Float[Array, " k"], Float[Array, " k"], Float[Array, " k"]]:
+        """Lambda, Lambda' and Lambda'' at real orders.
+
+        Lambda is an upper bound up to rounding (it enters Chernoff bounds); the
+        derivatives steer choices that need no precision.
+        """
+
+    @abc.abstractmethod
+    def prepare(
+        self,
+        order: Float[Array, ""],
+        frequency: Float[Array, ""],
+        log_tolerance: Float[Array, ""],
+    ) -> PyTree:
+        """Chooses how to evaluate the loss at complex orders `order + i tau`.
+
+        Args:
+            order: Real part.
+            frequency: Largest |tau| of interest.
+            log_tolerance: Logarithm of the relative error aimed at.
+
+        Returns:
+            A plan without derivative, for the two methods that follow.
+        """
+
+    @abc.abstractmethod
+    def log_mgf(self, plan: PyTree) -> tuple[Float[Array, ""], Float[Array, ""]]:
+        """Lambda(order), differentiable, and a bound on its absolute error."""
+
+    @abc.abstractmethod
+    def log_characteristic(
+        self, plan: PyTree, start: Float[Array, ""], step: Float[Array, ""]
+    ) -> CharacteristicBlock:
+        """The centred log-characteristic function at `start + k step`.
+
+        `k = 0, ..., FREQUENCY_BLOCK - 1`.  The center is `center(plan)`.
+        """
+
+    @abc.abstractmethod
+    def center(self, plan: PyTree) -> Float[Array, ""]:
+        """A number near the tilted mean of X, without derivative."""
+
+    @abc.abstractmethod
+    def log_envelope(
+        self, order: Float[Array, ""], frequency: Float[Array, ""]
+    ) -> Float[Array, ""]:
+        """log of a bound on |characteristic function| at every tau >= `frequency`.
+
+        At most zero.
+        """
+
+    @abc.abstractmethod
+    def loss_range(self) -> tuple[Float[Array, ""], Float[Array, ""]]:
+        """Essential infimum and supremum of the finite part of X."""
+
+    @abc.abstractmethod
+    def log_finite_mass(self) -> Float[Array, ""]:
+        """log Q(Y < inf), which is also log P(X > -inf)."""

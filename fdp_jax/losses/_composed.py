@@ -1,0 +1,45 @@
+"""Composition: independent losses add, so log-moment functions add."""
+
+import equinox as eqx
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from ._base import AbstractLoss
+
+
+class ComposedLoss(eqx.Module):
+    """The loss of independent releases: `counts[i]` times `terms[i]`.
+
+    Counts may be real numbers where the losses allow it.
+    """
+
+    terms: tuple[AbstractLoss, ...]
+    counts: tuple[Float[Array, ""], ...]
+
+    @property
+    def symmetric(self) -> bool:
+        """Whether both directions have the same trade-off function."""
+        return all(term.symmetric for term in self.terms)
+
+    @property
+    def decays(self) -> bool:
+        """Whether the characteristic function tends to zero."""
+        return any(term.decays for term in self.terms)
+
+    def loss_range(self) -> tuple[Float[Array, ""], Float[Array, ""]]:
+        """Essential infimum and supremum of the finite part of X."""
+        low, high = jnp.zeros_like(self.counts[0]), jnp.zeros_like(self.counts[0])
+        for term, count in zip(self.terms, self.counts, strict=True):
+            least, most = term.loss_range()
+            used = count > 0  # 0 * inf is 0 here
+            low = low + jnp.where(used, count * least, 0)
+            high = high + jnp.where(used, count * most, 0)
+        return low, high
+
+    def log_finite_mass(self) -> Float[Array, ""]:
+        """log of the probability, under Q, that no loss is infinite."""
+        total = jnp.zeros_like(self.counts[0])
+        for term, count in zip(self.terms, self.counts, strict=True):
+            mass = term.log_finite_mass()
+            total = total + jnp.where(count > 0, count * mass, 0)
+        return total

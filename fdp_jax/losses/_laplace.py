@@ -1,0 +1,122 @@
+"""Privacy loss of the Laplace mechanism: bounded, with a point mass at each end."""
+
+from typing import ClassVar
+
+import equinox as eqx
+import jax.numpy as jnp
+from jax.lax import stop_gradient
+from jaxtyping import Array, Float
+
+from ._base import FREQUENCY_BLOCK, AbstractLoss, CharacteristicBlock
+
+
+class _Plan(eqx.Module):
+    order: Float[Array, ""]
+    center: Float[Array, ""]
+
+
+def _hyperbolic(a: Array, mu: Array) -> tuple[Array, Array]:
+    """exp(-|a| mu) times cosh(a mu) and sinh(a mu) / a, even in a."""
+    a = jnp.abs(a)
+    tiny = a * mu < 1e-8
+    safe = jnp.where(tiny, 1, a)
+    cosh = 0.5 * (1 + jnp.exp(-2 * a * mu))
+    sinh = jnp.where(tiny, mu, -0.5 * jnp.expm1(-2 * safe * mu) / safe)
+    return cosh, sinh
+
+
+class LaplaceLoss(AbstractLoss):
+    """P and Q Laplace of scale b, one apart; mu = 1 / b bounds the loss.
+
+    With a = w - 1/2: Lambda(w) = -mu/2 + log(cosh(a mu) + sinh(a mu) / (2 a)).
+    """
+
+    noise_multiplier: Float[Array, ""]
+
+    symmetric: ClassVar[bool] = True
+    decays: ClassVar[bool] = False
+
+    def _log_moment(self, order: Array) -> Array:
+        mu = 1 / self.noise_multiplier
+        a = order - 0.5
+        cosh, sinh = _hyperbolic(a, mu)
+        return (jnp.abs(a) - 0.5) * mu + jnp.log(cosh + 0.5 * sinh)
+
+    def moments(self, order):
+        mu = 1 / self.noise_multiplier
+        a = jnp.abs(order - 0.5)
+        cosh, sinh = _hyperbolic(a, mu)
+        # Derivatives in a of M = cosh(a mu) + sinh(a mu) / (2 a), both scaled.
+        near = a * mu < 1e-3
+        safe = jnp.where(near, 1, a)
+        first = jnp.where(near, a * mu**3 / 3, (mu * cosh - sinh) / safe)
+        second = jnp.where(
+            near, mu**3 / 3, mu**2 * sinh - 2 * (mu * cosh - sinh) / safe**2
+        )
+        total = cosh + 0.5 * sinh
+        slope = (mu * a * sinh + 0.5 * first) / total
+        curvature = (mu**2 * cosh + 0.5 * second) / total - jnp.square(slope)
+        sign = jnp.sign(order - 0.5)
+        return self._log_moment(order), sign * slope, jnp.maximum(curvature, 0)
+
+    def prepare(self, order, frequency, log_tolerance):
+        del frequency, log_tolerance
+        return _Plan(order, stop_gradient(self.moments(order)[1]))
+
+    def log_mgf(self, plan):
+        value = self._log_moment(plan.order)
+        scale = 8 + (jnp.abs(plan.order) + 1) / self.noise_multiplier
+        return value, stop_gradient(4 * jnp.finfo(value.dtype).eps * scale)
+
+    def log_characteristic(self, plan, start, step):
+        tau = start + step * jnp.arange(FREQUENCY_BLOCK, dtype=start.dtype)
+        mu = 1 / self.noise_multiplier
+        a = plan.order - 0.5
+        # exp(-|a| mu) times exp(+-(a + i tau) mu), as real pairs.
+        grow = jnp.exp((a - jnp.abs(a)) * mu)
+        fall = jnp.exp((-a - jnp.abs(a)) * mu)
+        cos, sin = jnp.cos(tau * mu), jnp.sin(tau * mu)
+        cosh = 0.5 * (grow + fall) * cos, 0.5 * (grow - fall) * sin
+        sinh = 0.5 * (grow - fall) * cos, 0.5 * (grow + fall) * sin
+        # sinh(v mu) / (2 v), v = a + i tau; at v = 0 its limit mu / 2.
+        norm = jnp.square(a) + jnp.square(tau)
+        tiny = norm * mu**2 < 1e-16
+        safe = 2 * jnp.where(tiny, 1, norm)
+        real = jnp.where(tiny, 0.5 * mu, (sinh[0] * a + sinh[1] * tau) / safe)
+        imag = jnp.where(tiny, 0, (sinh[1] * a - sinh[0] * tau) / safe)
+        base_cosh, base_sinh = _hyperbolic(a, mu)
+        base = base_cosh + 0.5 * base_sinh
+        real = (cosh[0] + real) / base
+        imag = (cosh[1] + imag) / base
+        modulus = jnp.square(real) + jnp.square(imag)
+        small = modulus < 1e-30
+        modulus = jnp.where(small, 1e-30, modulus)
+        angle = jnp.arctan2(jnp.where(small, 0, imag), jnp.where(small, 1, real))
+        turned = angle - tau * plan.center
+        # The principal value; whole turns matter to non-integer counts only.
+        whole = stop_gradient(2 * jnp.pi * jnp.round(turned / (2 * jnp.pi)))
+        error = (
+            16
+            * jnp.finfo(start.dtype).eps
+            * ((1 + tau * mu) / jnp.sqrt(modulus) + tau * jnp.abs(plan.center))
+        )
+        return CharacteristicBlock(
+            0.5 * jnp.log(modulus), turned - whole, stop_gradient(error)
+        )
+
+    def center(self, plan):
+        return plan.center
+
+    def log_envelope(self, order, frequency):
+        # The atoms do not decay; the density's part does, as 1 / (2 tau).
+        mu = 1 / self.noise_multiplier
+        cosh, sinh = _hyperbolic(order - 0.5, mu)
+        bound = cosh * (1 + 0.5 / frequency) / (cosh + 0.5 * sinh)
+        return jnp.minimum(jnp.log(bound), 0)
+
+    def loss_range(self):
+        mu = 1 / self.noise_multiplier
+        return -mu, mu
+
+    def log_finite_mass(self):
+        return jnp.zeros_like(self.noise_multiplier)

@@ -1,0 +1,405 @@
+"""Privacy loss of the Poisson-subsampled Gaussian mechanism, by quadrature.
+
+P = N(0, s^2), Q = (1 - q) N(0, s^2) + q N(1, s^2), X(x) = log(1 - q + q e^u) with
+u = (2 x - 1) / (2 s^2).  Everything is an integral of exp(l(x)), where
+l(x) = log N(x; 0, s^2) + w X(x), over the line.  The integrands are analytic in
+|Im x| < pi s^2, so the trapezoid rule converges exponentially (Trefethen & Weideman
+2014, Theorem 5.1), with an error that is bounded by their size on a parallel line.
+"""
+
+from typing import ClassVar
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jax.lax import Precision, fori_loop, stop_gradient
+from jaxtyping import Array, Float, Int
+
+from .._internal._blocked_sum import blocked_sum
+from ._base import (
+    FREQUENCY_COLUMNS,
+    FREQUENCY_ROWS,
+    AbstractLoss,
+    CharacteristicBlock,
+)
+
+_NODES = 64
+"""Quadrature nodes evaluated together."""
+_MAX_BLOCKS = 128
+_COARSE_NODES = 256
+_REACH = 13.0
+"""Standard deviations kept beyond the outermost modes of the tilted density."""
+_ITERATIONS = 12
+_HALVINGS = 16
+_DROP = 72.0
+"""Least fall of l(x) from a mode to the end of the interval."""
+
+
+@jax.custom_jvp
+def _log_ratio(u: Array, q: Array) -> Array:
+    """log(1 - q + q e^u) with full relative accuracy, for q in [0, 1]."""
+    change = q * jnp.expm1(jnp.minimum(u, 80))  # finite in float32 too
+    small = jnp.abs(change) < 0.5
+    near = jnp.log1p(jnp.where(small, change, 0))
+    top = jnp.maximum(u, 0)
+    far = top + jnp.log((1 - q) * jnp.exp(-top) + q * jnp.exp(u - top))
+    return jnp.where(small & (u < 80), near, far)
+
+
+@_log_ratio.defjvp
+def _log_ratio_jvp(primals, tangents):
+    u, q = primals
+    du, dq = tangents
+    value = _log_ratio(u, q)
+    # d/dq = (e^u - 1) / (1 - q + q e^u): finite at q = 0 and q = 1, where the
+    # formula above is not.
+    top = jnp.maximum(u, 0)
+    slope = (jnp.exp(u - top) - jnp.exp(-top)) * jnp.exp(top - value)
+    return value, _inclusion(u, q) * du + slope * dq
+
+
+def _inclusion(u: Array, q: Array) -> Array:
+    """Posterior probability that the record was sampled; dX/du."""
+    return q * jnp.exp(u - _log_ratio(u, q))
+
+
+class _Plan(eqx.Module):
+    order: Float[Array, ""]
+    center: Float[Array, ""]
+    peak: Float[Array, ""]
+    """Maximum of l(x) on a coarse grid: the shift before exponentiating."""
+    start: Float[Array, ""]
+    spacing: Float[Array, ""]
+    blocks: Int[Array, ""]
+    quadrature_error: Float[Array, ""]
+    """Bound on |error of E_P[(dQ/dP)^z]| / e^Lambda(order), for |Im z| <= frequency."""
+    covers_base: Array
+    """Whether the interval also holds all of P."""
+    loss_deviation: Float[Array, ""]
+    loss_size: Float[Array, ""]
+    """E_w|X - center| and E_w|X| + |center|, for the rounding bound."""
+
+
+class SubsampledGaussianLoss(AbstractLoss):
+    """See the module's docstring.  `sampling_prob` is in (0, 1]."""
+
+    noise_multiplier: Float[Array, ""]
+    sampling_prob: Float[Array, ""]
+
+    symmetric: ClassVar[bool] = False
+    decays: ClassVar[bool] = True
+
+    # -- the integrand -------------------------------------------------------------
+
+    def _u(self, x: Array) -> Array:
+        return (x - 0.5) / jnp.square(self.noise_multiplier)
+
+    def _loss(self, x: Array) -> Array:
+        return _log_ratio(self._u(x), self.sampling_prob)
+
+    def _log_base(self, x: Array) -> Array:
+        s = self.noise_multiplier
+        half_log_two_pi = 0.9189385332046727
+        return -0.5 * jnp.square(x / s) - jnp.log(s) - half_log_two_pi
+
+    def _log_integrand(self, x: Array, order: Array) -> Array:
+        return self._log_base(x) + order * self._loss(x)
+
+    # -- where the integrand lives -------------------------------------------------
+
+    def _interval(self, order: Array) -> tuple[Array, Array, Array]:
+        """An interval outside which exp(l) is negligible, and a bound on |modes|.
+
+        The modes solve x = w p(x), p the increasing `_inclusion`.  For w > 0 the
+        iteration x <- w p(x) from w (from 0) falls (rises) to the largest (smallest)
+        mode, and l is monotone beyond every iterate.  For w < 0, l is strongly
+        concave and its only mode, in [w p(0), 0], is found by bisection.
+        """
+        s = self.noise_multiplier
+        reach = _REACH * s
+
+        def far(inner, outer):
+            fall = self._log_integrand(inner, order) - self._log_integrand(outer, order)
+            return fall >= _DROP
+
+        def step(_, carry):
+            high, low, end, start = carry
+            end = jnp.where(far(high, high + reach), high + reach, end)
+            start = jnp.where(far(low, low - reach), low - reach, start)
+            high = order * _inclusion(self._u(high), self.sampling_prob)
+            low = order * _inclusion(self._u(low), self.sampling_prob)
+            return high, low, end, start
+
+        zero = jnp.zeros_like(order)
+        positive = jnp.maximum(order, 0)
+        first = (positive, zero, positive + reach, -reach + zero)
+        high, low, end, start = fori_loop(0, _ITERATIONS, step, first)
+
+        def halve(_, bracket):
+            left, right = bracket
+            middle = 0.5 * (left + right)
+            above = middle > order * _inclusion(self._u(middle), self.sampling_prob)
+            return jnp.where(above, left, middle), jnp.where(above, middle, right)
+
+        negative = jnp.minimum(order, 0)
+        lowest = negative * _inclusion(self._u(zero), self.sampling_prob)
+        left, right = fori_loop(0, _HALVINGS, halve, (lowest, zero))
+        down = order < 0
+        mode = jnp.where(down, jnp.abs(left), jnp.maximum(jnp.abs(high), jnp.abs(low)))
+        start = jnp.where(down, left - reach, start)
+        end = jnp.where(down, right + reach, end)
+        return start, end, mode
+
+    def _strip_growth(self, order: Array, mode: Array, frequency: Array) -> Array:
+        """log of 2 max|integral on Im x = v| / e^Lambda, for each half-width v.
+
+        The Gaussian factor grows by v^2 / (2 s^2), the oscillating one by at most
+        tau v / s^2, and for w < 0 the power of the likelihood ratio by the smaller of
+        cos(v / (2 s^2))^w and cos(v / s^2)^-|E_w x|.
+        """
+        v = self._half_widths()
+        angle = v / jnp.square(self.noise_multiplier)
+        from_order = -jnp.maximum(-order, 0) * jnp.log(jnp.cos(0.5 * angle))
+        cosine = jnp.cos(angle)
+        inside = cosine > 1e-3
+        # |mean - mode| <= s, since the density is strongly log-concave for w < 0.
+        mean = mode + self.noise_multiplier
+        from_mean = -mean * jnp.log(jnp.where(inside, cosine, 1))
+        from_mean = jnp.where(inside, from_mean, jnp.inf)
+        power = jnp.where(order < 0, jnp.minimum(from_order, from_mean), 0)
+        return 0.6931471805599453 + (0.5 * v + frequency) * angle + power
+
+    def _strip_error(
+        self, order: Array, mode: Array, frequency: Array, spacing: Array
+    ) -> Array:
+        """Bound on the trapezoid rule's error over e^Lambda, the best of all strips."""
+        decay = 2 * jnp.pi * self._half_widths() / spacing
+        growth = self._strip_growth(order, mode, frequency)
+        return jnp.exp(jnp.min(growth - decay - jnp.log(-jnp.expm1(-decay))))
+
+    def _half_widths(self) -> Array:
+        strip = 0.98 * jnp.pi * jnp.square(self.noise_multiplier)
+        exponents = jnp.arange(40, dtype=strip.dtype)
+        return strip * jnp.exp2(-0.5 * exponents)
+
+    # -- the interface of the engines ----------------------------------------------
+
+    def moments(self, order):
+        return jax.vmap(self._coarse_moments)(order)
+
+    def _coarse_moments(self, order: Array) -> tuple[Array, Array, Array]:
+        start, end, mode = self._interval(order)
+        x, loss, log_weight, spacing = self._coarse(order, start, end)
+        peak = jnp.max(log_weight)
+        weight = jnp.exp(log_weight - peak)
+        total = jnp.sum(weight)
+        mean = jnp.sum(weight * loss) / total
+        variance = jnp.sum(weight * jnp.square(loss - mean)) / total
+        direct = peak + jnp.log(total * spacing)
+        growth = jnp.exp(self._log_base(x)) * jnp.expm1(order * loss)
+        small = jnp.abs(direct) < 0.5
+        near = jnp.log1p(jnp.sum(jnp.where(small, growth, 0)) * spacing)
+        value = jnp.where(small & self._covers_base(start, end), near, direct)
+        error = self._strip_error(order, mode, jnp.zeros_like(order), spacing)
+        return value + jnp.log1p(error), mean, variance
+
+    def _covers_base(self, start: Array, end: Array) -> Array:
+        return jnp.minimum(-start, end) >= 12 * self.noise_multiplier
+
+    def _coarse(self, order: Array, start: Array, end: Array) -> tuple:
+        spacing = (end - start) / _COARSE_NODES
+        x = start + spacing * jnp.arange(_COARSE_NODES + 1, dtype=spacing.dtype)
+        loss = self._loss(x)
+        return x, loss, self._log_base(x) + order * loss, spacing
+
+    def prepare(self, order, frequency, log_tolerance):
+        self = stop_gradient(self)
+        start, end, mode = self._interval(order)
+        _, loss, log_weight, coarse_spacing = self._coarse(order, start, end)
+        peak = jnp.max(log_weight)
+        weight = jnp.exp(log_weight - peak)
+        total = jnp.sum(weight)
+        center = jnp.sum(weight * loss) / total
+        # The widest spacing that some half-width certifies.
+        growth = self._strip_growth(order, mode, frequency)
+        spacing = jnp.max(2 * jnp.pi * self._half_widths() / (growth - log_tolerance))
+        blocks = jnp.ceil((end - start) / (spacing * _NODES))
+        blocks = jnp.clip(blocks, 1, _MAX_BLOCKS)
+        spacing = (end - start) / (blocks * _NODES)
+        trapezoid = self._strip_error(order, mode, frequency, spacing)
+        edges = jnp.exp(log_weight[0] - peak) + jnp.exp(log_weight[-1] - peak)
+        beyond = (_ITERATIONS + 2) * 1.2533141373155 * self.noise_multiplier * edges
+        error = trapezoid + beyond / (total * coarse_spacing)
+        return _Plan(
+            order=order,
+            center=center,
+            peak=peak,
+            start=start,
+            spacing=spacing,
+            blocks=blocks.astype(jnp.int32),
+            quadrature_error=error,
+            covers_base=self._covers_base(start, end),
+            loss_deviation=jnp.sum(weight * jnp.abs(loss - center)) / total,
+            loss_size=jnp.sum(weight * jnp.abs(loss)) / total + jnp.abs(center),
+        )
+
+    def center(self, plan):
+        return plan.center
+
+    def log_mgf(self, plan):
+        sums, sizes = blocked_sum(_mgf_block, plan.blocks, self, plan)
+        growth, total = sums
+        growth_size, total_size = sizes
+        direct = plan.peak + jnp.log(total)
+        small = plan.covers_base & (jnp.abs(direct) < 0.5)
+        near = jnp.log1p(jnp.where(small, growth, 0))
+        value = jnp.where(small, near, direct)
+        unit = jnp.finfo(value.dtype).eps
+        terms = plan.blocks * _NODES + 16
+        rounding = unit * jnp.where(
+            small,
+            terms * growth_size,
+            terms + jnp.abs(plan.peak) + 4 * total_size / total,
+        )
+        return value, stop_gradient(2 * rounding + plan.quadrature_error)
+
+    def log_characteristic(self, plan, start, step):
+        args = (plan, start, step)
+        sums, _ = blocked_sum(_characteristic_block, plan.blocks, self, args)
+        total, versine, sine = sums[0], *jnp.split(sums[1:], 2)
+        versine, sine = versine / total, sine / total
+        # |phi|^2 - 1, without forming |phi|.
+        excess = 2 * versine + jnp.square(versine) + jnp.square(sine)
+        modulus = jnp.maximum(1 + excess, 1e-30)
+        dead = excess <= -1 + 1e-30
+        real = 0.5 * jnp.log1p(jnp.where(dead, -0.5, excess))
+        angle = jnp.arctan2(jnp.where(dead, 0, sine), jnp.where(dead, 1, 1 + versine))
+        order = jnp.arange(FREQUENCY_ROWS * FREQUENCY_COLUMNS, dtype=start.dtype)
+        tau = start + step * order
+        unit = jnp.finfo(start.dtype).eps
+        terms = plan.blocks * _NODES + 16
+        error = unit * (
+            terms * jnp.minimum(2.5, 1.5 * tau * plan.loss_deviation)
+            + 4 * tau * plan.loss_size
+        )
+        error = (error + plan.quadrature_error) / jnp.sqrt(modulus)
+        error = error + 4 * unit * jnp.hypot(real, angle)
+        real = jnp.where(dead, -35.0, real)
+        return CharacteristicBlock(real, angle, stop_gradient(error))
+
+    def log_envelope(self, order, frequency):
+        """Bounds |phi(tau)| for all tau >= `frequency` by moving the line of x.
+
+        On x + i v(x), 0 <= v < pi s^2, the factor e^{i tau X} has modulus
+        exp(-tau arg(1 - p + p e^{i v / s^2})), which falls with tau; the other
+        factors are the same for every tau.  v is close to the best small one,
+        kappa p, and saturates inside the strip.
+        """
+        start, end, _ = self._interval(order)
+        _, _, log_weight, _ = self._coarse(order, start, end)
+        s = self.noise_multiplier
+        widest = jnp.minimum(0.25 * s, 0.5 * jnp.square(s))
+        blocks = jnp.ceil((end - start) / (widest * _NODES))
+        blocks = jnp.clip(blocks, 1, _MAX_BLOCKS)
+        spacing = (end - start) / (blocks * _NODES)
+        aux = (order, frequency, jnp.max(log_weight), start, spacing)
+        count = blocks.astype(jnp.int32)
+        _, (total, change) = blocked_sum(_envelope_block, count, self, aux)
+        # The trapezoid rule on a smooth positive function, and rounding.
+        allowance = 64 * jnp.finfo(total.dtype).eps
+        bound = jnp.min(change) / total + allowance
+        return jnp.log1p(jnp.clip(bound, -1 + allowance, 0))
+
+    def loss_range(self):
+        s, q = self.noise_multiplier, self.sampling_prob
+        return jnp.log1p(-q) + 0 * s, jnp.full_like(s, jnp.inf)
+
+    def log_finite_mass(self):
+        return jnp.zeros_like(self.noise_multiplier)
+
+
+def _nodes(index: Array, start: Array, spacing: Array) -> Array:
+    position = index * _NODES + jnp.arange(_NODES, dtype=index.dtype)
+    return start + spacing * position.astype(start.dtype)
+
+
+def _mgf_block(index: Array, loss: SubsampledGaussianLoss, plan: _Plan) -> tuple:
+    x = _nodes(index, plan.start, plan.spacing)
+    log_base = loss._log_base(x)
+    exponent = plan.order * loss._loss(x)
+    base = jnp.exp(log_base) * plan.spacing
+    # Where the sum of `growth` is used no term exceeds 2, so no cap is in force.
+    lifted = jnp.exp(jnp.minimum(log_base + exponent, 60)) * plan.spacing
+    big = exponent > 1
+    growth = jnp.where(
+        big, lifted - base, base * jnp.expm1(jnp.where(big, 0, exponent))
+    )
+    weight = jnp.exp(log_base + exponent - plan.peak) * plan.spacing
+    size = jnp.abs(growth) * (1 + jnp.abs(log_base)) + lifted * jnp.abs(exponent)
+    scale = 1 + jnp.abs(log_base) + jnp.abs(exponent)
+    sizes = jnp.sum(size), jnp.sum(weight * scale)
+    return jnp.stack([jnp.sum(growth), jnp.sum(weight)]), sizes
+
+
+def _characteristic_block(
+    index: Array, loss: SubsampledGaussianLoss, aux: tuple[_Plan, Array, Array]
+) -> tuple:
+    """Sums of weight, weight (cos - 1) and weight sin at a block of frequencies.
+
+    tau_{8 a + b} = start + 8 a step + b step: two short tables of rotations give all
+    of them, with 1 - cos kept as such.
+    """
+    plan, start, step = aux
+    x = _nodes(index, plan.start, plan.spacing)
+    value = loss._loss(x)
+    weight = jnp.exp(loss._log_base(x) + plan.order * value - plan.peak)
+    value = value - plan.center
+    rows = jnp.arange(FREQUENCY_ROWS, dtype=x.dtype) * (FREQUENCY_COLUMNS * step)
+    columns = jnp.arange(FREQUENCY_COLUMNS, dtype=x.dtype) * step
+    row_versine, row_sine = _rotation((start + rows)[:, None] * value)
+    column_versine, column_sine = _rotation(columns[:, None] * value)
+    row_versine, row_sine = weight * row_versine, weight * row_sine
+
+    def pair(row: Array, column: Array) -> Array:
+        return jnp.matmul(row, column.T, precision=Precision.HIGHEST)
+
+    ones = jnp.broadcast_to(weight, row_versine.shape)
+    versine = (
+        jnp.sum(row_versine, axis=1)[:, None]
+        + pair(ones + row_versine, column_versine)
+        - pair(row_sine, column_sine)
+    )
+    sine = (
+        jnp.sum(row_sine, axis=1)[:, None]
+        + pair(row_sine, column_versine)
+        + pair(ones + row_versine, column_sine)
+    )
+    total = jnp.sum(weight)[None]
+    return jnp.concatenate([total, versine.ravel(), sine.ravel()]), ()
+
+
+def _rotation(angle: Array) -> tuple[Array, Array]:
+    """cos(angle) - 1 and sin(angle), each with full relative accuracy."""
+    sine, cosine = jnp.sin(0.5 * angle), jnp.cos(0.5 * angle)
+    return -2 * jnp.square(sine), 2 * sine * cosine
+
+
+def _envelope_block(index: Array, loss: SubsampledGaussianLoss, aux: tuple) -> tuple:
+    order, frequency, peak, start, spacing = aux
+    variance = jnp.square(loss.noise_multiplier)
+    x = _nodes(index, start, spacing)
+    weight = jnp.exp(loss._log_integrand(x, order) - peak)
+    p = _inclusion(loss._u(x), loss.sampling_prob)
+    cap = 0.9 * jnp.pi * variance
+    kappa = frequency / (1 + 1 / variance) * jnp.asarray([[1.0], [0.5]], x.dtype)
+    damping = 1 + kappa * p / cap
+    v = kappa * p / damping
+    slope = kappa * p * (1 - p) / (variance * jnp.square(damping))
+    angle = v / variance
+    versine = 2 * jnp.square(jnp.sin(0.5 * angle))
+    modulus = 0.5 * jnp.log1p(-2 * p * (1 - p) * versine)
+    turn = jnp.arctan2(p * jnp.sin(angle), 1 - p * versine)
+    exponent = 0.5 * v * angle + order * modulus - frequency * turn
+    exponent = exponent + 0.5 * jnp.log1p(jnp.square(slope))
+    change = jnp.sum(weight * jnp.expm1(jnp.minimum(exponent, 600)), axis=1)
+    return jnp.zeros(1, x.dtype), (jnp.sum(weight), change)

@@ -1,0 +1,88 @@
+"""Privacy loss of (epsilon, delta)-DP itself: two finite values and infinity."""
+
+from typing import ClassVar
+
+import equinox as eqx
+import jax.numpy as jnp
+from jax.lax import stop_gradient
+from jaxtyping import Array, Float
+
+from ._base import FREQUENCY_BLOCK, AbstractLoss, CharacteristicBlock
+
+
+class _Plan(eqx.Module):
+    order: Float[Array, ""]
+    center: Float[Array, ""]
+
+
+def _log_cosh(x: Array) -> Array:
+    x = jnp.abs(x)
+    return x + jnp.log1p(jnp.exp(-2 * x)) - jnp.log(jnp.asarray(2, x.dtype))
+
+
+class TwoPointLoss(AbstractLoss):
+    """The worst pair of an (epsilon, delta)-DP mechanism (Kairouz, Oh, Viswanath 2015).
+
+    Y is infinite with probability delta, else epsilon or -epsilon with odds e^epsilon.
+    Lambda(w) = log(1 - delta) + log cosh((w - 1/2) epsilon) - log cosh(epsilon / 2),
+    over the finite losses.  Randomized response is the case delta = 0.
+    """
+
+    epsilon: Float[Array, ""]
+    delta: Float[Array, ""]
+
+    symmetric: ClassVar[bool] = True
+    decays: ClassVar[bool] = False
+
+    def _log_moment(self, order: Array) -> Array:
+        tilted = _log_cosh((order - 0.5) * self.epsilon)
+        return self.log_finite_mass() + tilted - _log_cosh(0.5 * self.epsilon)
+
+    def moments(self, order):
+        slope = jnp.tanh((order - 0.5) * self.epsilon)
+        curvature = jnp.square(self.epsilon) * (1 - jnp.square(slope))
+        return self._log_moment(order), self.epsilon * slope, curvature
+
+    def prepare(self, order, frequency, log_tolerance):
+        del frequency, log_tolerance
+        return _Plan(order, stop_gradient(self.moments(order)[1]))
+
+    def log_mgf(self, plan):
+        value = self._log_moment(plan.order)
+        scale = 8 + (jnp.abs(plan.order) + 1) * self.epsilon
+        return value, stop_gradient(4 * jnp.finfo(value.dtype).eps * scale)
+
+    def log_characteristic(self, plan, start, step):
+        tau = start + step * jnp.arange(FREQUENCY_BLOCK, dtype=start.dtype)
+        angle = tau * self.epsilon
+        real, slope = jnp.cos(angle), jnp.tanh((plan.order - 0.5) * self.epsilon)
+        imag = slope * jnp.sin(angle)
+        modulus = jnp.square(real) + jnp.square(imag)
+        small = modulus < 1e-30
+        modulus = jnp.where(small, 1e-30, modulus)
+        turned = (
+            jnp.arctan2(jnp.where(small, 0, imag), jnp.where(small, 1, real))
+            - tau * plan.center
+        )
+        whole = stop_gradient(2 * jnp.pi * jnp.round(turned / (2 * jnp.pi)))
+        error = (
+            16
+            * jnp.finfo(start.dtype).eps
+            * ((1 + angle) / jnp.sqrt(modulus) + tau * jnp.abs(plan.center))
+        )
+        return CharacteristicBlock(
+            0.5 * jnp.log(modulus), turned - whole, stop_gradient(error)
+        )
+
+    def center(self, plan):
+        return plan.center
+
+    def log_envelope(self, order, frequency):
+        del order
+        return jnp.zeros_like(frequency)
+
+    def loss_range(self):
+        return -self.epsilon, self.epsilon
+
+    def log_finite_mass(self):
+        return jnp.log1p(-self.delta)

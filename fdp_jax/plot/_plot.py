@@ -1,0 +1,191 @@
+"""Trade-off function and privacy profile on matplotlib axes."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+_REMOVE = "#1f5a94"
+_ADD = "#c8641e"
+_CERTIFIED = "#555555"
+_NUM_POINTS = 300
+
+
+def tradeoff(
+    source,
+    ax: Axes | None = None,
+    *,
+    scale: Literal["linear", "log", "logit"] = "linear",
+    label: str | None = None,
+) -> Axes:
+    """Draw the certified trade-off function f, in both directions.
+
+    f(alpha) is the smallest false negative rate of any attack whose false positive
+    rate is at most alpha. The shaded region under the certified lower bound is where
+    no attack can be; the dotted line 1 - alpha is what blind guessing achieves.
+
+    Args:
+        source: A mechanism, or the curve of one.
+        ax: Axes to draw on; a new figure's if None.
+        scale: "linear" for the whole square, "log" for the false positive rates of
+            practical attacks (logarithmic alpha against the true positive rate
+            1 - f), "logit" to see both tails.
+        label: Prefix of the legend entries.
+
+    Returns:
+        The axes.
+
+    Guarantee:
+        The curves drawn are lower bounds of f ("log": upper bounds of the true
+        positive rate).
+
+    Raises:
+        ValueError: If `scale` is none of the three.
+        ImportError: If matplotlib is missing.
+    """
+    if scale not in ("linear", "log", "logit"):
+        raise ValueError(
+            f'scale must be "linear", "log" or "logit", but {scale!r} was given.'
+        )
+    ax = _axes(ax)
+    alpha = _alphas(scale)
+    prefix = "" if label is None else f"{label}, "
+
+    def height(part) -> np.ndarray:
+        # The true positive rate is asked for as such: 1 - beta would lose it.
+        return np.asarray(
+            part.tpr(fpr=alpha) if scale == "log" else part.beta(alpha=alpha)
+        )
+
+    certified = height(source)
+    shown = {"remove": height(source.remove), "add": height(source.add)}
+    blind = alpha if scale == "log" else 1.0 - alpha
+    if scale == "log":
+        ax.fill_between(
+            alpha, certified, 1.0, color=_CERTIFIED, alpha=0.12, linewidth=0
+        )
+        ax.set(xscale="log", yscale="log", ylim=(alpha[0], 1.0))
+        ax.set_ylabel("true positive rate")
+    else:
+        floor = 0.0 if scale == "linear" else 1e-6
+        if scale == "logit":
+            certified = np.clip(certified, floor, 1.0 - floor)
+            shown = {k: np.clip(v, floor, 1.0 - floor) for k, v in shown.items()}
+            ax.set(xscale="logit", yscale="logit")
+            ax.set_ylim(floor, 1.0 - floor)
+        else:
+            ax.set_ylim(0.0, 1.0)
+            ax.set_aspect("equal")
+        ax.fill_between(
+            alpha, floor, certified, color=_CERTIFIED, alpha=0.12, linewidth=0
+        )
+        ax.set_ylabel("false negative rate")
+    ax.plot(alpha, blind, ":", color="black", linewidth=1, label="blind guessing")
+    ax.plot(alpha, shown["remove"], color=_REMOVE, label=f"{prefix}remove")
+    ax.plot(alpha, shown["add"], "--", color=_ADD, label=f"{prefix}add")
+    ax.set_xlim(alpha[0], alpha[-1])
+    ax.set_xlabel("false positive rate")
+    ax.set_title("Trade-off function (shaded: no attack is here)", fontsize="medium")
+    ax.legend(frameon=False, fontsize="small")
+    return ax
+
+
+def profile(
+    source,
+    ax: Axes | None = None,
+    *,
+    max_epsilon: float | None = None,
+    label: str | None = None,
+) -> Axes:
+    """Draw the certified privacy profile delta(epsilon), in both directions.
+
+    Args:
+        source: A mechanism, or the curve of one.
+        ax: Axes to draw on; a new figure's if None.
+        max_epsilon: Right end of the axis; by default the epsilon at delta = 1e-12.
+        label: Prefix of the legend entries.
+
+    Returns:
+        The axes; delta is logarithmic.
+
+    Guarantee:
+        The curves drawn are upper bounds of delta.
+
+    Raises:
+        ImportError: If matplotlib is missing.
+    """
+    ax = _axes(ax)
+    if max_epsilon is None:
+        max_epsilon = float(source.epsilon(delta=1e-12))
+        if not (np.isfinite(max_epsilon) and max_epsilon > 0.0):
+            max_epsilon = 10.0
+    epsilon = np.linspace(0.0, max_epsilon, _NUM_POINTS)
+    prefix = "" if label is None else f"{label}, "
+    for name, color, style in (("remove", _REMOVE, "-"), ("add", _ADD, "--")):
+        delta = np.asarray(getattr(source, name).delta(epsilon=epsilon))
+        delta = np.where(delta > 0.0, delta, np.nan)
+        ax.plot(epsilon, delta, style, color=color, label=f"{prefix}{name}")
+    ax.set(yscale="log", xlim=(0.0, max_epsilon))
+    ax.set_xlabel("epsilon (nats)")
+    ax.set_ylabel("delta")
+    ax.set_title("Privacy profile (upper bound)", fontsize="medium")
+    ax.legend(frameon=False, fontsize="small")
+    return ax
+
+
+def _alphas(scale: str) -> np.ndarray:
+    if scale == "linear":
+        # Denser at both ends, where f is steep.
+        return 0.5 * (1.0 - np.cos(np.pi * np.linspace(0.0, 1.0, _NUM_POINTS)))
+    if scale == "log":
+        return np.geomspace(1e-6, 1.0, _NUM_POINTS)
+    logit = np.linspace(np.log(1e-6), -np.log(1e-6), _NUM_POINTS)
+    return 1.0 / (1.0 + np.exp(-logit))
+
+
+def _axes(ax: Axes | None) -> Axes:
+    if ax is not None:
+        return ax
+    with _needs_matplotlib():
+        import matplotlib.pyplot as plt
+    return plt.subplots(figsize=(5.0, 4.5), layout="constrained")[1]
+
+
+def save(source, path, *, title: str | None = None) -> None:
+    """Write a picture of the trade-off function and the privacy profile to a file.
+
+    Args:
+        source: A mechanism, or the curve of one.
+        path: File to write; its suffix chooses the format (.png, .pdf, .svg).
+        title: Line above the picture.
+
+    Raises:
+        ImportError: If matplotlib is missing.
+        ValueError: If matplotlib does not know the suffix.
+    """
+    with _needs_matplotlib():
+        from matplotlib.figure import Figure
+    figure = Figure(figsize=(13.0, 4.4), layout="constrained")
+    left, middle, right = figure.subplots(1, 3)
+    tradeoff(source, left)
+    tradeoff(source, middle, scale="log")
+    profile(source, right)
+    if title is not None:
+        figure.suptitle(title)
+    figure.savefig(path, dpi=150)
+
+
+@contextlib.contextmanager
+def _needs_matplotlib() -> Iterator[None]:
+    try:
+        yield
+    except ImportError as error:
+        raise ImportError(
+            "Plots need matplotlib; install fdp-jax with the extra 'plot'."
+        ) from error

@@ -1,0 +1,106 @@
+"""Plain numbers, directed rounding of printed digits, JSON forms."""
+
+import dataclasses
+import decimal
+import importlib.metadata
+import math
+import platform
+from typing import Any
+
+import numpy as np
+
+_STATUS = ("certified", "loose", "vacuous")
+
+
+@dataclasses.dataclass(frozen=True)
+class Interval:
+    """A certified interval and the most accurate value in it.
+
+    Attributes:
+        lower: Certified lower bound.
+        estimate: Most accurate value; not a bound.
+        upper: Certified upper bound.
+        status: 0 certified, 1 valid but wide, 2 vacuous.
+    """
+
+    lower: float
+    estimate: float
+    upper: float
+    status: int
+
+    @classmethod
+    def of(cls, bounds) -> "Interval":
+        """Plain numbers of a `Bounds` object of scalars."""
+        return cls(
+            lower=float(bounds.lower),
+            estimate=float(bounds.estimate),
+            upper=float(bounds.upper),
+            status=int(bounds.status),
+        )
+
+    @property
+    def text(self) -> str:
+        """The interval with its digits rounded outwards."""
+        if self.status == 2:
+            return "nothing could be certified"
+        wide = ", but the interval is wide" if self.status == 1 else ""
+        lower, upper = round_down(self.lower, 9), round_up(self.upper, 9)
+        return f"in [{lower}, {upper}], certified{wide}"
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-ready form; infinite values become the strings "inf" and "-inf"."""
+        return {
+            "lower": json_number(self.lower),
+            "estimate": json_number(self.estimate),
+            "upper": json_number(self.upper),
+            "status": status_name(self.status),
+        }
+
+
+def status_name(status: int) -> str:
+    """Status in one word: certified, loose or vacuous."""
+    return _STATUS[status]
+
+
+def json_number(value: float) -> float | str:
+    """The number, or its name where JSON has none for it."""
+    return value if math.isfinite(value) else f"{value:g}"
+
+
+def round_up(value: float, digits: int = 6) -> str:
+    """Print with the given digits, rounded towards plus infinity.
+
+    An upper bound stays an upper bound in print.
+    """
+    return _directed(value, digits, decimal.ROUND_CEILING)
+
+
+def round_down(value: float, digits: int = 6) -> str:
+    """Print with the given digits, rounded towards minus infinity."""
+    return _directed(value, digits, decimal.ROUND_FLOOR)
+
+
+def _directed(value: float, digits: int, rounding: str) -> str:
+    if not math.isfinite(value) or value == 0.0:
+        return f"{value:g}"
+    context = decimal.Context(prec=digits, rounding=rounding)
+    return f"{context.plus(decimal.Decimal(value)).normalize(context):g}"
+
+
+def parameters(mechanism) -> dict[str, float]:
+    """Scalar numeric fields of a mechanism by name."""
+    values = {}
+    for field in dataclasses.fields(mechanism):
+        value = getattr(mechanism, field.name)
+        if not isinstance(value, bool) and np.shape(value) == ():
+            dtype = getattr(value, "dtype", np.asarray(value).dtype)
+            if np.issubdtype(dtype, np.number):
+                values[field.name] = float(value)
+    return values
+
+
+def versions() -> dict[str, str]:
+    """Versions of the software that computes the numbers."""
+    names = {"fdp_jax": "fdp-jax", "jax": "jax", "numpy": "numpy"}
+    found = {name: importlib.metadata.version(dist) for name, dist in names.items()}
+    return found | {"python": platform.python_version()}

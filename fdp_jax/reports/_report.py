@@ -1,0 +1,197 @@
+"""The privacy report and its text and JSON forms."""
+
+import dataclasses
+import math
+from typing import Any
+
+import numpy as np
+
+from fdp_jax.reports._format import (
+    Interval,
+    json_number,
+    parameters,
+    round_down,
+    round_up,
+    status_name,
+    versions,
+)
+
+REPORTED_FPR = (1e-3, 1e-2, 1e-1)
+_RELATION_TEXT = {
+    "ADD_OR_REMOVE_ONE": "add or remove one record",
+    "REPLACE_ONE": "replace one record",
+    "ZERO_OUT": "replace one record by an empty one",
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class PrivacyReport:
+    """The guarantee of one mechanism at one delta, in plain numbers.
+
+    Everything in it is a bound on the private side unless it is called an estimate:
+    epsilon, the true positive rates and the advantage are upper bounds, the Bayes
+    error is a lower bound.
+
+    Attributes:
+        mechanism: Class name of the mechanism.
+        parameters: Its numeric parameters by name.
+        relation: Which data sets count as neighbors, in words.
+        sampling: How records enter a step, in words.
+        delta: Where epsilon was evaluated.
+        epsilon: Certified interval of epsilon at delta, over both directions.
+        epsilon_remove: The same, with the record against without.
+        epsilon_add: The same, without the record against with.
+        tpr: Upper bound of an attacker's true positive rate, by false positive rate.
+        advantage: Upper bound of the largest TPR - FPR.
+        bayes_error: Lower bound of the error at prior 1/2.
+        versions: Versions of the software that computed this.
+    """
+
+    mechanism: str
+    parameters: dict[str, float]
+    relation: str
+    sampling: str
+    delta: float
+    epsilon: Interval
+    epsilon_remove: Interval
+    epsilon_add: Interval
+    tpr: dict[float, float]
+    advantage: float
+    bayes_error: float
+    versions: dict[str, str]
+
+    @property
+    def status(self) -> int:
+        """Worst status of the three intervals."""
+        parts = (self.epsilon, self.epsilon_remove, self.epsilon_add)
+        return max(part.status for part in parts)
+
+    @property
+    def guarantee(self) -> str:
+        """The guarantee in one line."""
+        if self.epsilon.status == 2 or not math.isfinite(self.epsilon.upper):
+            return f"no certified epsilon at delta = {self.delta:g}"
+        return (
+            f"({round_up(self.epsilon.upper)}, {self.delta:g})-DP, "
+            f"{self.relation}, {self.sampling}"
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-ready form: dictionaries, strings and finite numbers only."""
+        return {
+            "guarantee": self.guarantee,
+            "mechanism": self.mechanism,
+            "parameters": {k: json_number(v) for k, v in self.parameters.items()},
+            "assumptions": {"relation": self.relation, "sampling": self.sampling},
+            "bound": "pessimistic",
+            "status": status_name(self.status),
+            "delta": self.delta,
+            "epsilon": self.epsilon.to_dict(),
+            "directions": {
+                "remove": {"epsilon": self.epsilon_remove.to_dict()},
+                "add": {"epsilon": self.epsilon_add.to_dict()},
+            },
+            "attack": {
+                "tpr_upper_at_fpr": {f"{k:g}": v for k, v in self.tpr.items()},
+                "advantage_upper": self.advantage,
+                "bayes_error_lower_at_prior_0.5": self.bayes_error,
+            },
+            "versions": dict(self.versions),
+        }
+
+    def text(self) -> str:
+        """A page to read: the guarantee, its assumptions and what it means."""
+        values = ", ".join(f"{k} = {v:.10g}" for k, v in self.parameters.items())
+        lines = [
+            f"Privacy report: {self.mechanism}",
+            f"  {values}",
+            "",
+            f"Guarantee   {self.guarantee}",
+            f"Epsilon     {self.epsilon.text}",
+            f"  remove    {self.epsilon_remove.text}",
+            f"  add       {self.epsilon_add.text}",
+            "",
+            "An attacker who sees everything released and knows all other records",
+            "decides whether one given record was used. Whatever the attack:",
+        ]
+        lines += [
+            f"  at false positive rate {fpr:<6g} TPR <= {round_up(tpr)}"
+            for fpr, tpr in self.tpr.items()
+        ]
+        lines += [
+            f"  advantage (TPR - FPR)         <= {round_up(self.advantage)}",
+            f"  error rate at prior 1/2       >= {round_down(self.bayes_error)}",
+            "",
+            "This holds if",
+            f"  - neighbors: {self.relation};",
+            f"  - sampling: {self.sampling};",
+            "  - each record's share is clipped as the noise multiplier assumes;",
+            "  - the noise has the stated distribution (floating-point and",
+            "    random-generator defects of the implementation are not covered).",
+        ]
+        if "Poisson" in self.sampling:
+            lines += [
+                "Shuffled or fixed-size batches are not Poisson sampling: for these",
+                "the numbers above are no proven guarantee.",
+            ]
+        lines += [
+            "",
+            "The bounds include rounding and truncation errors of the computation.",
+            "Computed by " + ", ".join(f"{k} {v}" for k, v in self.versions.items()),
+        ]
+        return "\n".join(lines)
+
+
+def privacy_report(mechanism, *, delta: float) -> PrivacyReport:
+    """Evaluate a mechanism at one delta.
+
+    Args:
+        mechanism: Any mechanism of this package with concrete scalar parameters.
+        delta: In [0, 1].
+
+    Returns:
+        The report; its numbers are plain Python floats.
+
+    Guarantee:
+        `epsilon.upper`, `tpr` and `advantage` are upper bounds, `epsilon.lower` and
+        `bayes_error` are lower bounds.
+
+    Raises:
+        ValueError: If delta is outside [0, 1].
+
+    Example:
+        >>> import fdp_jax as fdp
+        >>> run = fdp.DPSGD(noise_multiplier=2.0, sampling_prob=0.01, num_steps=1500)
+        >>> report = fdp.reports.privacy_report(run, delta=1e-6)
+        >>> report.guarantee
+        '(0.890149, 1e-06)-DP, add or remove one record, Poisson sampling'
+    """
+    fpr = np.asarray(REPORTED_FPR)
+    tpr = np.asarray(mechanism.tpr(fpr=fpr))
+    relation = mechanism.relation.name
+    return PrivacyReport(
+        mechanism=type(mechanism).__name__,
+        parameters=parameters(mechanism),
+        relation=_RELATION_TEXT.get(relation, relation),
+        sampling="Poisson sampling" if _subsamples(mechanism) else "no subsampling",
+        delta=float(delta),
+        epsilon=Interval.of(mechanism.bounds(delta=delta)),
+        epsilon_remove=Interval.of(mechanism.remove.bounds(delta=delta)),
+        epsilon_add=Interval.of(mechanism.add.bounds(delta=delta)),
+        tpr={float(a): float(t) for a, t in zip(fpr, tpr, strict=True)},
+        advantage=float(mechanism.advantage()),
+        bayes_error=float(mechanism.bayes_error(prior=0.5)),
+        versions=versions(),
+    )
+
+
+def _subsamples(part) -> bool:
+    """Whether a mechanism, or any part it is made of, draws its records at random."""
+    if isinstance(part, tuple | list):
+        return any(_subsamples(p) for p in part)
+    if not dataclasses.is_dataclass(part):
+        return False
+    fields = dataclasses.fields(part)
+    return any(
+        f.name == "sampling_prob" or _subsamples(getattr(part, f.name)) for f in fields
+    )
