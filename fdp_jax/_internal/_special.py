@@ -184,9 +184,8 @@ def mills(x: ArrayLike) -> jax.Array:
     return jnp.where(x < 0, reflected, positive)
 
 
-@partial(jax.custom_jvp, nondiff_argnums=(0,))
-def _moment_difference(order: int, a: jax.Array, width: jax.Array) -> jax.Array:
-    """h_k(a) - h_k(a + width) for a, width >= 0."""
+def _difference_and_ends(order: int, a: jax.Array, width: jax.Array):
+    """`(h_k(a) - h_k(a + width), h_k(a), h_k(a + width))` for a, width >= 0."""
     # While the two moments differ by less than about a third, integrate the derivative;
     # beyond that, subtracting loses no more than two bits.
     narrow = width < 0.5 * (1.0 + a)
@@ -198,7 +197,13 @@ def _moment_difference(order: int, a: jax.Array, width: jax.Array) -> jax.Array:
     # One call for nodes and ends: compiling the series is the expensive part.
     lower, upper = _moment_pair(order, jnp.concatenate([inner, ends], axis=-1))
     integral = half * jnp.sum(weights * upper[..., :-2], axis=-1)
-    return jnp.where(narrow, integral, lower[..., -2] - lower[..., -1])
+    left, right = lower[..., -2], lower[..., -1]
+    return jnp.where(narrow, integral, left - right), left, right
+
+
+@partial(jax.custom_jvp, nondiff_argnums=(0,))
+def _moment_difference(order: int, a: jax.Array, width: jax.Array) -> jax.Array:
+    return _difference_and_ends(order, a, width)[0]
 
 
 @_moment_difference.defjvp
@@ -216,6 +221,14 @@ def mills_difference(a: ArrayLike, width: ArrayLike) -> jax.Array:
     around `a`. Negative arguments are outside the domain.
     """
     return _moment_difference(0, *promote(a, width))
+
+
+def mills_parts(a: jax.Array, width: jax.Array) -> tuple[jax.Array, ...]:
+    """`(m(a) - m(a + width), m(a), m(a + width))` in one evaluation.
+
+    For use under a derivative rule: differentiating it is legal but not accurate.
+    """
+    return _difference_and_ends(0, a, width)
 
 
 @jax.custom_jvp
@@ -242,8 +255,8 @@ def log1p(x: ArrayLike) -> jax.Array:
 
 
 @jax.custom_jvp
-def _lower_hazard(x: jax.Array) -> jax.Array:
-    """phi(x) / Phi(x), the derivative of log Phi."""
+def lower_hazard(x: jax.Array) -> jax.Array:
+    """phi(x) / Phi(x) of a floating array: the slope of log Phi, or 1 / m(-x)."""
     negative, positive = jnp.minimum(x, 0.0), jnp.maximum(x, 0.0)
     lower = 1.0 / mills_moment(0, -negative)
     density = norm_pdf(positive)
@@ -251,10 +264,10 @@ def _lower_hazard(x: jax.Array) -> jax.Array:
     return jnp.where(x < 0, lower, upper)
 
 
-@_lower_hazard.defjvp
+@lower_hazard.defjvp
 def _lower_hazard_jvp(primals, tangents):
     (x,), (dx,) = primals, tangents
-    hazard = _lower_hazard(x)
+    hazard = lower_hazard(x)
     # x + hazard cancels in the lower tail, where it equals h_1 / h_0 at -x.
     far = -jnp.minimum(x, 0.0)
     lower = mills_moment(1, far) / mills_moment(0, far)
@@ -279,7 +292,7 @@ def _log_ndtr(x: jax.Array) -> jax.Array:
 @_log_ndtr.defjvp
 def _log_ndtr_jvp(primals, tangents):
     (x,), (dx,) = primals, tangents
-    return _log_ndtr(x), _lower_hazard(x) * dx
+    return _log_ndtr(x), lower_hazard(x) * dx
 
 
 def log_ndtr(x: ArrayLike) -> jax.Array:

@@ -74,13 +74,15 @@ def plan_contour(
     order = order_of(saddle.shift, sign)
     lead = logs[0] - _log_payoff(shifts)[0] - saddle.shift * saddle.epsilon
     target = saddle.log_value - lead + log_unit
-    frequency = _last_frequency(loss, order, saddle, target)
+    located = tuple(term.locate(order) for term in loss.terms)
+    most = _MAX_BLOCKS * FREQUENCY_BLOCK * step
+    frequency, log_envelope = _last_frequency(loss, located, saddle, target, most)
     blocks = jnp.ceil(frequency / (step * FREQUENCY_BLOCK))
     blocks = jnp.clip(blocks, 1, _MAX_BLOCKS)
     last = blocks * FREQUENCY_BLOCK * step
     plans = tuple(
-        term.prepare(order, last, log_unit - 2 - jnp.log1p(count))
-        for term, count in zip(loss.terms, loss.counts, strict=True)
+        term.prepare(place, last, log_unit - 2 - jnp.log1p(count))
+        for term, place, count in zip(loss.terms, located, loss.counts, strict=True)
     )
     return stop_gradient(
         Contour(
@@ -89,7 +91,7 @@ def plan_contour(
             middle=middle,
             step=step,
             blocks=blocks.astype(jnp.int32),
-            log_envelope=_log_envelope(loss, order, last),
+            log_envelope=log_envelope,
             plans=plans,
             chernoff_shifts=shifts,
             chernoff_logs=logs,
@@ -130,38 +132,38 @@ def _period(shifts: Array, logs: Array, saddle: Saddle, target: Array) -> Array:
     return jnp.maximum(jnp.maximum(left, right), 2 * saddle.deviation)
 
 
-def _log_envelope(loss: ComposedLoss, order: Array, frequency: Array) -> Array:
-    total = jnp.zeros_like(frequency)
-    for term, count in zip(loss.terms, loss.counts, strict=True):
-        total = total + count * term.log_envelope(order, frequency)
-    return total
-
-
 def _last_frequency(
-    loss: ComposedLoss, order: Array, saddle: Saddle, target: Array
-) -> Array:
-    """A frequency beyond which the integral is below exp(target), if within reach."""
+    loss: ComposedLoss, located: tuple, saddle: Saddle, target: Array, most: Array
+) -> tuple[Array, Array]:
+    """A frequency beyond which the integral is below exp(target), if within reach.
 
-    def tail(frequency: Array) -> Array:
-        return _log_envelope(loss, order, frequency) - jnp.log(frequency)
+    Returns:
+        The frequency, and the log-envelope there.
+    """
+
+    def log_envelope(frequency: Array) -> Array:
+        total = jnp.zeros_like(frequency)
+        for term, place, count in zip(loss.terms, located, loss.counts, strict=True):
+            total = total + count * term.log_envelope(place, frequency)
+        return total
 
     def unfinished(state):
-        step, _, short = state
-        return (step < 24) & (short > 0)
+        return (state[0] < 24) & (state[1] != state[2])
 
     def widen(state):
-        step, frequency, _ = state
-        envelope = _log_envelope(loss, order, frequency)
-        short = envelope - jnp.log(frequency) - target
+        step, _, frequency, _ = state
+        envelope = log_envelope(frequency)
+        needed = target + jnp.log(frequency)
         # The envelope's logarithm is about quadratic.
-        ratio = (short - envelope) / jnp.maximum(-envelope, 1e-3)
-        factor = 1.02 * jnp.sqrt(jnp.clip(ratio, 1.1, 9))
-        return step + 1, jnp.where(short > 0, frequency * factor, frequency), short
+        ratio = jnp.clip(needed / jnp.minimum(envelope, -1e-3), 1.1, 9)
+        wider = jnp.minimum(1.02 * jnp.sqrt(ratio) * frequency, most)
+        return step + 1, frequency, jnp.where(envelope > needed, wider, frequency), envelope
 
-    del tail
     first = jnp.sqrt(-2 * jnp.minimum(target, -1)) / saddle.deviation
-    start = (jnp.zeros((), jnp.int32), first, jnp.ones_like(first))
-    return while_loop(unfinished, widen, start)[1]
+    first = jnp.minimum(first, most)
+    start = (jnp.zeros((), jnp.int32), jnp.zeros_like(first), first, -first)
+    _, frequency, _, envelope = while_loop(unfinished, widen, start)
+    return frequency, envelope
 
 
 def evaluate(

@@ -15,7 +15,8 @@ from jaxtyping import Array, Bool, Float
 
 from ..losses import ComposedLoss
 
-_ENOUGH = 0.01
+_ENOUGH = 0.05
+"""Error of the logarithm of the value at which the search stops."""
 _STEPS = 50
 
 
@@ -69,7 +70,7 @@ def find_saddle(
     loss: ComposedLoss,
     sign: Array,
     middle: Bool[Array, ""],
-    score: Callable[[Saddle], tuple[Array, Array]],
+    score: Callable[[Saddle], tuple[Array, Array, Array]],
 ) -> Saddle:
     """Solves `score(saddle) = 0` over one strip, by Newton's method in a bracket.
 
@@ -78,7 +79,8 @@ def find_saddle(
         sign: Direction.
         middle: Whether -1 < c < 0, parametrized by t = -logit(-c), else c > 0 with
             t = log c.
-        score: Value, increasing in c, and (about) its derivative in c.
+        score: Value, increasing in c, (about) its derivative in c, and what it amounts
+            to as an error of the logarithm of delta.
     """
     dtype = loss.counts[0].dtype
     reach = 25.0 if dtype == jnp.float64 else 12.0
@@ -90,24 +92,26 @@ def find_saddle(
         return jnp.where(middle, inner, right), slope
 
     def body(state):
-        step, low, high, t, _ = state
+        step, low, high, t, _, _ = state
         shift, scale = shift_of(t)
-        value, slope = score(saddle_at(loss, sign, shift))
+        here = saddle_at(loss, sign, shift)
+        value, slope, miss = score(here)
         low = jnp.where(value < 0, t, low)
         high = jnp.where(value < 0, high, t)
-        target = t - value / (slope * scale)
+        # Short steps: far out, the slope is unreliable (and the problem very curved).
+        target = t - jnp.clip(value / (slope * scale), -1, 1)
         inside = (target > low) & (target < high)
         target = jnp.where(inside, target, 0.5 * (low + high))
-        return step + 1, low, high, target, jnp.abs(target - t)
+        return step + 1, low, high, target, jnp.abs(miss), here
 
     def unfinished(state):
-        return (state[0] < _STEPS) & (state[-1] > _ENOUGH)
+        return (state[0] < _STEPS) & (state[4] > _ENOUGH)
 
     edge = jnp.asarray(reach, dtype)
     zero, one = jnp.zeros((), dtype), jnp.ones((), dtype)
-    start = (jnp.zeros((), jnp.int32), -edge, edge, zero, one)
-    t = while_loop(unfinished, body, start)[3]
-    return saddle_at(loss, sign, shift_of(t)[0])
+    empty = Saddle(zero, zero, zero, zero, zero)
+    start = (jnp.zeros((), jnp.int32), -edge, edge, zero, one, empty)
+    return while_loop(unfinished, body, start)[-1]
 
 
 def leaks_much(loss: ComposedLoss, sign: Array, epsilon: Array) -> Bool[Array, ""]:
@@ -121,7 +125,7 @@ def saddle_for_epsilon(
 ) -> Saddle:
     """The contour for a threshold."""
     return find_saddle(
-        loss, sign, middle, lambda at: (at.epsilon - epsilon, at.width)
+        loss, sign, middle, lambda at: _epsilon_score(at, epsilon)
     )
 
 
@@ -131,5 +135,15 @@ def saddle_for_log_delta(loss: ComposedLoss, sign: Array, log_delta: Array) -> S
         loss,
         sign,
         jnp.zeros((), bool),
-        lambda at: (log_delta - at.log_value, at.shift * at.width),
+        lambda at: _log_delta_score(at, log_delta),
     )
+
+
+def _epsilon_score(at: Saddle, epsilon: Array) -> tuple[Array, Array, Array]:
+    value = at.epsilon - epsilon
+    return value, at.width, value * at.shift
+
+
+def _log_delta_score(at: Saddle, log_delta: Array) -> tuple[Array, Array, Array]:
+    value = log_delta - at.log_value
+    return value, at.shift * at.width, value

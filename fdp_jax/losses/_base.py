@@ -55,21 +55,33 @@ class AbstractLoss(eqx.Module):
         """
 
     @abc.abstractmethod
+    def locate(self, order: Float[Array, ""]) -> PyTree:
+        """Finds where the tilted loss lives, for the methods that follow.
+
+        Args:
+            order: Real part of the orders w = order + i tau to be evaluated.
+
+        Returns:
+            A PyTree of numbers without derivative.
+        """
+
+    @abc.abstractmethod
     def prepare(
         self,
-        order: Float[Array, ""],
+        located: PyTree,
         frequency: Float[Array, ""],
         log_tolerance: Float[Array, ""],
     ) -> PyTree:
-        """Chooses how to evaluate the loss at complex orders `order + i tau`.
+        """Chooses how to evaluate the loss at complex orders.
 
         Args:
-            order: Real part.
+            located: From `locate`.
             frequency: Largest |tau| of interest.
             log_tolerance: Logarithm of the relative error aimed at.
 
         Returns:
-            A plan without derivative, for the two methods that follow.
+            A plan without derivative, for `log_mgf`, `center` and
+            `log_characteristic`.
         """
 
     @abc.abstractmethod
@@ -91,7 +103,7 @@ class AbstractLoss(eqx.Module):
 
     @abc.abstractmethod
     def log_envelope(
-        self, order: Float[Array, ""], frequency: Float[Array, ""]
+        self, located: PyTree, frequency: Float[Array, ""]
     ) -> Float[Array, ""]:
         """log of a bound on |characteristic function| at every tau >= `frequency`.
 

@@ -35,9 +35,12 @@ class GaussianLoss(AbstractLoss):
             jnp.broadcast_to(precision, order.shape),
         )
 
-    def prepare(self, order, frequency, log_tolerance):
-        del frequency, log_tolerance
+    def locate(self, order):
         return _Plan(order, stop_gradient((order - 0.5) * self._precision()))
+
+    def prepare(self, located, frequency, log_tolerance):
+        del frequency, log_tolerance
+        return located
 
     def log_mgf(self, plan):
         value = 0.5 * plan.order * (plan.order - 1) * self._precision()
@@ -59,8 +62,8 @@ class GaussianLoss(AbstractLoss):
     def center(self, plan):
         return plan.center
 
-    def log_envelope(self, order, frequency):
-        del order
+    def log_envelope(self, located, frequency):
+        del located
         return -0.5 * jnp.square(frequency) * self._precision()
 
     def loss_range(self):

@@ -59,9 +59,12 @@ class LaplaceLoss(AbstractLoss):
         sign = jnp.sign(order - 0.5)
         return self._log_moment(order), sign * slope, jnp.maximum(curvature, 0)
 
-    def prepare(self, order, frequency, log_tolerance):
-        del frequency, log_tolerance
+    def locate(self, order):
         return _Plan(order, stop_gradient(self.moments(order)[1]))
+
+    def prepare(self, located, frequency, log_tolerance):
+        del frequency, log_tolerance
+        return located
 
     def log_mgf(self, plan):
         value = self._log_moment(plan.order)
@@ -107,10 +110,10 @@ class LaplaceLoss(AbstractLoss):
     def center(self, plan):
         return plan.center
 
-    def log_envelope(self, order, frequency):
+    def log_envelope(self, located, frequency):
         # The atoms do not decay; the density's part does, as 1 / (2 tau).
         mu = 1 / self.noise_multiplier
-        cosh, sinh = _hyperbolic(order - 0.5, mu)
+        cosh, sinh = _hyperbolic(located.order - 0.5, mu)
         bound = cosh * (1 + 0.5 / frequency) / (cosh + 0.5 * sinh)
         return jnp.minimum(jnp.log(bound), 0)
 

@@ -63,11 +63,27 @@ def _inclusion(u: Array, q: Array) -> Array:
     return q * jnp.exp(u - _log_ratio(u, q))
 
 
+class _Location(eqx.Module):
+    order: Float[Array, ""]
+    start: Float[Array, ""]
+    end: Float[Array, ""]
+    mode: Float[Array, ""]
+    """Largest |mode| of l(x)."""
+    center: Float[Array, ""]
+    """Tilted mean of X."""
+    peak: Float[Array, ""]
+    """Maximum of l(x) on a coarse grid: the shift before exponentiating."""
+    edge_mass: Float[Array, ""]
+    """Bound on the integral outside [start, end], relative to all of it."""
+    loss_deviation: Float[Array, ""]
+    loss_size: Float[Array, ""]
+    """E_w|X - center| and E_w|X| + |center|, for the rounding bound."""
+
+
 class _Plan(eqx.Module):
     order: Float[Array, ""]
     center: Float[Array, ""]
     peak: Float[Array, ""]
-    """Maximum of l(x) on a coarse grid: the shift before exponentiating."""
     start: Float[Array, ""]
     spacing: Float[Array, ""]
     blocks: Int[Array, ""]
@@ -77,7 +93,6 @@ class _Plan(eqx.Module):
     """Whether the interval also holds all of P."""
     loss_deviation: Float[Array, ""]
     loss_size: Float[Array, ""]
-    """E_w|X - center| and E_w|X| + |center|, for the rounding bound."""
 
 
 class SubsampledGaussianLoss(AbstractLoss):
@@ -212,35 +227,50 @@ class SubsampledGaussianLoss(AbstractLoss):
         loss = self._loss(x)
         return x, loss, self._log_base(x) + order * loss, spacing
 
-    def prepare(self, order, frequency, log_tolerance):
+    def locate(self, order):
         self = stop_gradient(self)
         start, end, mode = self._interval(order)
-        _, loss, log_weight, coarse_spacing = self._coarse(order, start, end)
+        _, loss, log_weight, spacing = self._coarse(order, start, end)
         peak = jnp.max(log_weight)
         weight = jnp.exp(log_weight - peak)
         total = jnp.sum(weight)
         center = jnp.sum(weight * loss) / total
+        # Beyond every iterate l falls at least like -(x - iterate)^2 / (2 s^2).
+        edges = jnp.exp(log_weight[0] - peak) + jnp.exp(log_weight[-1] - peak)
+        beyond = (_ITERATIONS + 2) * 1.2533141373155 * self.noise_multiplier * edges
+        return _Location(
+            order=order,
+            start=start,
+            end=end,
+            mode=mode,
+            center=center,
+            peak=peak,
+            edge_mass=beyond / (total * spacing),
+            loss_deviation=jnp.sum(weight * jnp.abs(loss - center)) / total,
+            loss_size=jnp.sum(weight * jnp.abs(loss)) / total + jnp.abs(center),
+        )
+
+    def prepare(self, located, frequency, log_tolerance):
+        self = stop_gradient(self)
+        order, mode = located.order, located.mode
+        length = located.end - located.start
         # The widest spacing that some half-width certifies.
         growth = self._strip_growth(order, mode, frequency)
         spacing = jnp.max(2 * jnp.pi * self._half_widths() / (growth - log_tolerance))
-        blocks = jnp.ceil((end - start) / (spacing * _NODES))
-        blocks = jnp.clip(blocks, 1, _MAX_BLOCKS)
-        spacing = (end - start) / (blocks * _NODES)
+        blocks = jnp.clip(jnp.ceil(length / (spacing * _NODES)), 1, _MAX_BLOCKS)
+        spacing = length / (blocks * _NODES)
         trapezoid = self._strip_error(order, mode, frequency, spacing)
-        edges = jnp.exp(log_weight[0] - peak) + jnp.exp(log_weight[-1] - peak)
-        beyond = (_ITERATIONS + 2) * 1.2533141373155 * self.noise_multiplier * edges
-        error = trapezoid + beyond / (total * coarse_spacing)
         return _Plan(
             order=order,
-            center=center,
-            peak=peak,
-            start=start,
+            center=located.center,
+            peak=located.peak,
+            start=located.start,
             spacing=spacing,
             blocks=blocks.astype(jnp.int32),
-            quadrature_error=error,
-            covers_base=self._covers_base(start, end),
-            loss_deviation=jnp.sum(weight * jnp.abs(loss - center)) / total,
-            loss_size=jnp.sum(weight * jnp.abs(loss)) / total + jnp.abs(center),
+            quadrature_error=trapezoid + located.edge_mass,
+            covers_base=self._covers_base(located.start, located.end),
+            loss_deviation=located.loss_deviation,
+            loss_size=located.loss_size,
         )
 
     def center(self, plan):
@@ -287,7 +317,7 @@ class SubsampledGaussianLoss(AbstractLoss):
         real = jnp.where(dead, -35.0, real)
         return CharacteristicBlock(real, angle, stop_gradient(error))
 
-    def log_envelope(self, order, frequency):
+    def log_envelope(self, located, frequency):
         """Bounds |phi(tau)| for all tau >= `frequency` by moving the line of x.
 
         On x + i v(x), 0 <= v < pi s^2, the factor e^{i tau X} has modulus
@@ -295,14 +325,11 @@ class SubsampledGaussianLoss(AbstractLoss):
         factors are the same for every tau.  v is close to the best small one,
         kappa p, and saturates inside the strip.
         """
-        start, end, _ = self._interval(order)
-        _, _, log_weight, _ = self._coarse(order, start, end)
+        length = located.end - located.start
         s = self.noise_multiplier
         widest = jnp.minimum(0.25 * s, 0.5 * jnp.square(s))
-        blocks = jnp.ceil((end - start) / (widest * _NODES))
-        blocks = jnp.clip(blocks, 1, _MAX_BLOCKS)
-        spacing = (end - start) / (blocks * _NODES)
-        aux = (order, frequency, jnp.max(log_weight), start, spacing)
+        blocks = jnp.clip(jnp.ceil(length / (widest * _NODES)), 1, _MAX_BLOCKS)
+        aux = (located, frequency, length / (blocks * _NODES))
         count = blocks.astype(jnp.int32)
         _, (total, change) = blocked_sum(_envelope_block, count, self, aux)
         # The trapezoid rule on a smooth positive function, and rounding.
@@ -385,13 +412,16 @@ def _rotation(angle: Array) -> tuple[Array, Array]:
 
 
 def _envelope_block(index: Array, loss: SubsampledGaussianLoss, aux: tuple) -> tuple:
-    order, frequency, peak, start, spacing = aux
+    located, frequency, spacing = aux
+    order = located.order
     variance = jnp.square(loss.noise_multiplier)
-    x = _nodes(index, start, spacing)
-    weight = jnp.exp(loss._log_integrand(x, order) - peak)
+    x = _nodes(index, located.start, spacing)
+    weight = jnp.exp(loss._log_integrand(x, order) - located.peak)
     p = _inclusion(loss._u(x), loss.sampling_prob)
     cap = 0.9 * jnp.pi * variance
-    kappa = frequency / (1 + 1 / variance) * jnp.asarray([[1.0], [0.5]], x.dtype)
+    # For w < 0 the power of the likelihood ratio grows along the shift.
+    cost = 1 + (1 + jnp.where(order < 0, located.mode, 0)) / variance
+    kappa = frequency / cost * jnp.asarray([[1.0], [0.5]], x.dtype)
     damping = 1 + kappa * p / cap
     v = kappa * p / damping
     slope = kappa * p * (1 - p) / (variance * jnp.square(damping))

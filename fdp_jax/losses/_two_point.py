@@ -43,9 +43,12 @@ class TwoPointLoss(AbstractLoss):
         curvature = jnp.square(self.epsilon) * (1 - jnp.square(slope))
         return self._log_moment(order), self.epsilon * slope, curvature
 
-    def prepare(self, order, frequency, log_tolerance):
-        del frequency, log_tolerance
+    def locate(self, order):
         return _Plan(order, stop_gradient(self.moments(order)[1]))
+
+    def prepare(self, located, frequency, log_tolerance):
+        del frequency, log_tolerance
+        return located
 
     def log_mgf(self, plan):
         value = self._log_moment(plan.order)
@@ -77,8 +80,8 @@ class TwoPointLoss(AbstractLoss):
     def center(self, plan):
         return plan.center
 
-    def log_envelope(self, order, frequency):
-        del order
+    def log_envelope(self, located, frequency):
+        del located
         return jnp.zeros_like(frequency)
 
     def loss_range(self):

@@ -70,7 +70,7 @@ class PrivacyReport:
     def guarantee(self) -> str:
         """The guarantee in one line."""
         if self.epsilon.status == 2 or not math.isfinite(self.epsilon.upper):
-            return f"no certified epsilon at delta = {self.delta:g}"
+            return f"no finite epsilon certified at delta = {self.delta:g}"
         return (
             f"({round_up(self.epsilon.upper)}, {self.delta:g})-DP, "
             f"{self.relation}, {self.sampling}"

@@ -1,0 +1,79 @@
+"""Certified answers: an estimate between two bounds, and how it may be used."""
+
+import enum
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int
+
+
+class Bound(enum.Enum):
+    """Which end of a certified interval a query returns.
+
+    All three have the derivative of the estimate.
+    """
+
+    PESSIMISTIC = "pessimistic"
+    """Never under-reports privacy loss: the default of every query."""
+    ESTIMATE = "estimate"
+    """The most accurate value; neither an upper nor a lower bound."""
+    OPTIMISTIC = "optimistic"
+    """The other end: the privacy loss is at least this large."""
+
+
+class Status(enum.IntEnum):
+    """How tight a certified interval is."""
+
+    CERTIFIED = 0
+    """Relative width at most 1e-6."""
+    LOOSE = 1
+    """Both ends are proved, but they lie further apart."""
+    VACUOUS = 2
+    """The pessimistic end is the trivial one (inf, 1 or 0)."""
+
+
+class Bounds(eqx.Module):
+    """A quantity with its certificate; fields broadcast over the query's arguments."""
+
+    lower: Float[Array, "..."]
+    estimate: Float[Array, "..."]
+    upper: Float[Array, "..."]
+    status: Int[Array, "..."]
+    """Values of `Status`."""
+
+    def pick(self, bound: Bound, *, upper_is_pessimistic: bool) -> Float[Array, "..."]:
+        """One end as an array, with the estimate's derivative."""
+        if bound is Bound.ESTIMATE:
+            return self.estimate
+        if (bound is Bound.PESSIMISTIC) == upper_is_pessimistic:
+            return _with_gradient(self.upper, self.estimate)
+        return _with_gradient(self.lower, self.estimate)
+
+
+def _with_gradient(value: Array, estimate: Array) -> Array:
+    """`value`, differentiated as `estimate`; exact in the value."""
+    return _attach(value, estimate)
+
+
+@jax.custom_jvp
+def _attach(value: Array, estimate: Array) -> Array:
+    del estimate
+    return value
+
+
+@_attach.defjvp
+def _attach_jvp(primals: tuple, tangents: tuple) -> tuple:
+    return _attach(*primals), tangents[1]
+
+
+def classify(lower: Array, upper: Array, vacuous: Array) -> Int[Array, "..."]:
+    """The status of an interval."""
+    finite = jnp.isfinite(lower) & jnp.isfinite(upper)
+    width = jnp.where(finite, upper - lower, 0)
+    size = jnp.maximum(jnp.abs(jnp.where(finite, lower, 1)), jnp.abs(upper))
+    tight = (lower == upper) | (finite & (width <= 1e-6 * size))
+    status = jnp.where(tight, Status.CERTIFIED, Status.LOOSE)
+    # A trivial value that is the truth (epsilon = inf at delta = 0) is no failure.
+    status = jnp.where(vacuous & ~(lower == upper), Status.VACUOUS, status)
+    return status.astype(jnp.int32)

@@ -1,0 +1,215 @@
+"""The queries that every guarantee answers: mechanisms, directions and curves."""
+
+import abc
+from typing import Any
+
+import equinox as eqx
+from jaxtyping import Array, Float
+
+from .._internal import _checks
+from ._bounds import Bound, Bounds
+
+
+class AbstractGuarantee(eqx.Module):
+    """A privacy guarantee: a trade-off function, seen from several sides.
+
+    P is the law of the output without the record (H0), Q with it (H1).  All queries
+    are keyword-only, broadcast over arrays, run in float64 whatever the caller's
+    precision, and work under `jax.jit`, `jax.vmap` and `jax.grad` (any order), also
+    with respect to the guarantee's own parameters.
+
+    Each returns a certified bound on the private side unless `bound` says otherwise.
+    Where nothing better could be proved that is the trivial bound; `bounds` tells.
+    """
+
+    @abc.abstractmethod
+    def _epsilon_bounds(self, delta: Any) -> Bounds: ...
+
+    @abc.abstractmethod
+    def _delta_bounds(self, epsilon: Any) -> Bounds: ...
+
+    @abc.abstractmethod
+    def _log_delta_bounds(self, epsilon: Any) -> Bounds: ...
+
+    @abc.abstractmethod
+    def _error_rate_bounds(self, alpha: Any) -> tuple[Bounds, Bounds]: ...
+
+    @abc.abstractmethod
+    def _bayes_error_bounds(self, prior: Any) -> Bounds: ...
+
+    def epsilon(
+        self, *, delta: Any, bound: Bound = Bound.PESSIMISTIC
+    ) -> Float[Array, "..."]:
+        """The least real epsilon with delta(epsilon) <= delta.
+
+        Args:
+            delta: In [0, 1].
+            bound: Which end of the certified interval.
+
+        Returns:
+            Epsilon in nats; negative where delta exceeds the advantage, -inf at
+            delta = 1, inf where no finite epsilon will do.
+
+        Guarantee:
+            Upper bound by default.
+
+        Differentiable in:
+            delta and all parameters, except where delta is 0 or 1 and at the kinks of
+            mechanisms with point masses (there, one side's derivative).
+
+        Raises:
+            ValueError: If delta is outside [0, 1] (`EquinoxRuntimeError` if traced).
+        """
+        delta = _checks.probability("delta", delta)
+        return self._epsilon_bounds(delta).pick(bound, upper_is_pessimistic=True)
+
+    def delta(
+        self, *, epsilon: Any, bound: Bound = Bound.PESSIMISTIC
+    ) -> Float[Array, "..."]:
+        """The privacy profile, delta(eps) = sup over S of Q(S) - e^eps P(S).
+
+        Args:
+            epsilon: Any real number, in nats; infinities are allowed.
+            bound: Which end of the certified interval.
+
+        Returns:
+            Delta in [0, 1].  It underflows near 1e-308 (1e-38 in float32 programs);
+            `log_delta` does not.
+
+        Guarantee:
+            Upper bound by default.
+
+        Raises:
+            ValueError: If epsilon is NaN.
+        """
+        epsilon = _checks.real("epsilon", epsilon)
+        return self._delta_bounds(epsilon).pick(bound, upper_is_pessimistic=True)
+
+    def log_delta(
+        self, *, epsilon: Any, bound: Bound = Bound.PESSIMISTIC
+    ) -> Float[Array, "..."]:
+        """Natural logarithm of `delta`, finite however small delta is.
+
+        Args:
+            epsilon: Any real number, in nats; infinities are allowed.
+            bound: Which end of the certified interval.
+
+        Returns:
+            log delta, at most 0.
+
+        Guarantee:
+            Upper bound by default.
+
+        Raises:
+            ValueError: If epsilon is NaN.
+        """
+        epsilon = _checks.real("epsilon", epsilon)
+        return self._log_delta_bounds(epsilon).pick(bound, upper_is_pessimistic=True)
+
+    def beta(
+        self, *, alpha: Any, bound: Bound = Bound.PESSIMISTIC
+    ) -> Float[Array, "..."]:
+        """The trade-off function: the least type II error at type I error alpha.
+
+        Args:
+            alpha: In [0, 1], the attacker's false positive rate.
+            bound: Which end of the certified interval.
+
+        Returns:
+            The false negative rate of the best attack, in [0, 1 - alpha].
+
+        Guarantee:
+            Lower bound by default.
+
+        Raises:
+            ValueError: If alpha is outside [0, 1].
+        """
+        alpha = _checks.probability("alpha", alpha)
+        return self._error_rate_bounds(alpha)[0].pick(bound, upper_is_pessimistic=False)
+
+    def tpr(self, *, fpr: Any, bound: Bound = Bound.PESSIMISTIC) -> Float[Array, "..."]:
+        """Power of the best attack, 1 - beta(alpha = fpr), accurate for small ones.
+
+        Args:
+            fpr: In [0, 1], the attacker's false positive rate.
+            bound: Which end of the certified interval.
+
+        Returns:
+            The true positive rate, in [fpr, 1].
+
+        Guarantee:
+            Upper bound by default.
+
+        Raises:
+            ValueError: If fpr is outside [0, 1].
+        """
+        fpr = _checks.probability("fpr", fpr)
+        return self._error_rate_bounds(fpr)[1].pick(bound, upper_is_pessimistic=True)
+
+    def bayes_error(
+        self, *, prior: Any, bound: Bound = Bound.PESSIMISTIC
+    ) -> Float[Array, "..."]:
+        """Least probability of error of an attacker with a prior, R(pi).
+
+        Args:
+            prior: In [0, 1], the probability of H0 (record absent).
+            bound: Which end of the certified interval.
+
+        Returns:
+            min over alpha of prior alpha + (1 - prior) f(alpha).
+
+        Guarantee:
+            Lower bound by default.
+
+        Raises:
+            ValueError: If prior is outside [0, 1].
+        """
+        prior = _checks.probability("prior", prior)
+        return self._bayes_error_bounds(prior).pick(bound, upper_is_pessimistic=False)
+
+    def advantage(self, *, bound: Bound = Bound.PESSIMISTIC) -> Float[Array, "..."]:
+        """Largest true positive rate minus false positive rate: delta(0), the TV.
+
+        Args:
+            bound: Which end of the certified interval.
+
+        Returns:
+            The membership advantage, in [0, 1].
+
+        Guarantee:
+            Upper bound by default.
+        """
+        return self.delta(epsilon=0.0, bound=bound)
+
+    def bounds(self, **query: Any) -> Bounds:
+        """The certified interval behind a query, with its status.
+
+        Args:
+            **query: Exactly one of `delta` (gives bounds of epsilon), `epsilon` (of
+                delta), `alpha` (of beta), `fpr` (of the power) or `prior` (of the
+                Bayes error).
+
+        Returns:
+            `Bounds(lower, estimate, upper, status)`.
+
+        Raises:
+            TypeError: If the query is not one of these.
+            ValueError: If its value is out of range.
+        """
+        if len(query) != 1 or not query.keys() <= _QUERIES:
+            raise TypeError(
+                "bounds takes exactly one of delta=, epsilon=, alpha=, fpr= or prior=, "
+                f"got {sorted(query) or 'none'}"
+            )
+        ((name, value),) = query.items()
+        if name == "epsilon":
+            return self._delta_bounds(_checks.real(name, value))
+        value = _checks.probability(name, value)
+        if name == "delta":
+            return self._epsilon_bounds(value)
+        if name == "prior":
+            return self._bayes_error_bounds(value)
+        return self._error_rate_bounds(value)[0 if name == "alpha" else 1]
+
+
+_QUERIES = {"delta", "epsilon", "alpha", "fpr", "prior"}

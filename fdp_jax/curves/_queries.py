@@ -1,0 +1,212 @@
+"""Questions put to a composed loss: certified answers for one or both directions.
+
+Every function here runs in float64 and answers for `direction` "remove", "add" or
+"both"; "both" is the guarantee under add-or-remove-one: the worse of the two
+directions at every threshold, which convexifies min(f, f^-1) (Dong, Roth, Su 2022).
+"""
+
+from collections.abc import Callable
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jax.lax import stop_gradient
+from jaxtyping import Array, Float, PyTree
+
+from .. import engines
+from .._internal._precision import in_float64
+from ..engines import Interval, select
+from ..losses import ComposedLoss
+from ._bounds import Bounds, classify
+
+_BATCH = 32
+"""Thresholds evaluated at once; bounds the memory of a query with many."""
+
+
+def signs_of(loss: ComposedLoss, direction: str) -> Float[Array, " s"]:
+    """Directions to look at: +1 is "remove", -1 is "add"."""
+    if direction == "both":
+        signs = [1.0] if loss.symmetric else [1.0, -1.0]
+    else:
+        signs = [1.0] if direction == "remove" else [-1.0]
+    return jnp.asarray(signs, loss.counts[0].dtype)
+
+
+def over_signs(
+    one: Callable[[Array], PyTree], signs: Float[Array, " s"]
+) -> PyTree:
+    """Evaluates a function of the direction, with a leading axis for it."""
+    if signs.size > 1:
+        return jax.vmap(one)(signs)
+    return jax.tree.map(lambda x: x[None], one(signs[0]))
+
+
+def elementwise(one: Callable[[Array], PyTree], values: Float[Array, "..."]) -> PyTree:
+    """Applies a function of one number to an array, a batch at a time."""
+    flat = values.ravel()
+    if flat.size == 1:
+        result = jax.tree.map(lambda x: x[None], one(flat[0]))
+    elif flat.size <= _BATCH:
+        result = jax.vmap(one)(flat)
+    else:
+        batches = -(-flat.size // _BATCH)
+        padded = jnp.pad(flat, (0, batches * _BATCH - flat.size), mode="edge")
+        result = jax.lax.map(jax.vmap(one), padded.reshape(batches, _BATCH))
+        result = jax.tree.map(
+            lambda x: x.reshape((-1,) + x.shape[2:])[: flat.size], result
+        )
+    return jax.tree.map(lambda x: x.reshape(values.shape + x.shape[1:]), result)
+
+
+def safe_log(x: Array) -> Array:
+    """log x, with a finite derivative at zero."""
+    return jnp.where(x > 0, jnp.log(jnp.where(x > 0, x, 1)), -jnp.inf)
+
+
+def bounds_of(interval: Interval, vacuous: Array, narrow: bool) -> Bounds:
+    """Attaches the status; rounds outward if the caller's numbers are float32."""
+    status = classify(interval.lower, interval.upper, vacuous)
+    lower, upper = stop_gradient((interval.lower, interval.upper))
+    if narrow:
+        lower, upper = -_round_up(-lower), _round_up(upper)
+    return Bounds(lower, interval.estimate, upper, status)
+
+
+def _round_up(x: Array) -> Array:
+    """The least float32 at or above x, as float64; subnormals count as zero."""
+    single = x.astype(jnp.float32)
+    above = jnp.nextafter(single, jnp.asarray(jnp.inf, jnp.float32))
+    rounded = jnp.where(single.astype(x.dtype) < x, above, single).astype(x.dtype)
+    least = float(jnp.finfo(jnp.float32).tiny)
+    small = jnp.where(x > 0, least, jnp.where(x > -least, 0.0, rounded))
+    return jnp.where(jnp.abs(x) < least, small, rounded)
+
+
+# ------------------------------------------------------------------------- epsilon
+
+
+@in_float64
+def epsilon_bounds(
+    subject: eqx.Module, delta: Float[Array, "..."], *, direction: str, narrow: bool
+) -> Bounds:
+    """Bounds of the least real epsilon with delta(epsilon) <= delta."""
+    loss = subject.loss()
+    signs = signs_of(loss, direction)
+
+    def one(delta: Array) -> Bounds:
+        log_delta = safe_log(delta)
+        found = over_signs(lambda s: engines.epsilon(loss, s, log_delta), signs)
+        worst = jax.tree.map(jnp.max, found)
+        return bounds_of(worst, jnp.isposinf(worst.upper), narrow)
+
+    return elementwise(one, jnp.asarray(delta))
+
+
+# --------------------------------------------------------------------------- delta
+
+
+class ProfilePoint(eqx.Module):
+    """log delta and log(1 - delta) at a real threshold."""
+
+    log_delta: Interval
+    log_rest: Interval
+
+
+def profile_at(
+    loss: ComposedLoss, signs: Float[Array, " s"], epsilon: Float[Array, ""]
+) -> ProfilePoint:
+    """The worst direction's profile at any real epsilon, infinite ones included."""
+    infinite = jnp.isinf(epsilon)
+    finite = jnp.where(infinite, 1.0, epsilon)
+    negative = finite < 0
+    distance = jnp.abs(finite)
+
+    def one(sign: Array) -> ProfilePoint:
+        sign = jnp.where(negative, -sign, sign)
+        local = engines.plan(loss, sign, distance)
+        found = engines.profile(loss, local, distance[None])
+        log_delta, log_rest = jax.tree.map(
+            lambda x: x[0], (found.log_delta, found.log_rest)
+        )
+        # delta(-e) = (1 - e^-e) + e^-e delta_rev(e): no cancellation.
+        below = log_delta.map(
+            lambda x: safe_log(-jnp.expm1(-distance) + jnp.exp(x - distance))
+        )
+        log_delta = select(negative, below, log_delta)
+        log_rest = select(negative, log_rest.map(lambda x: x - distance), log_rest)
+        return ProfilePoint(log_delta, log_rest)
+
+    found = over_signs(one, signs)
+    log_delta = jax.tree.map(jnp.max, found.log_delta)
+    log_rest = jax.tree.map(jnp.min, found.log_rest)
+    never = loss.log_finite_mass()
+    ends = jnp.where(epsilon > 0, engines.log_complement(never), 0.0)
+    rests = jnp.where(epsilon > 0, never, -jnp.inf)
+    limit = ProfilePoint(Interval(ends, ends, ends), Interval(rests, rests, rests))
+    return select(infinite, limit, ProfilePoint(log_delta, log_rest))
+
+
+@in_float64
+def log_delta_bounds(
+    subject: eqx.Module, epsilon: Float[Array, "..."], *, direction: str, narrow: bool
+) -> Bounds:
+    """Bounds of log delta(epsilon), for every real epsilon."""
+    loss = subject.loss()
+    signs = signs_of(loss, direction)
+
+    def one(epsilon: Array) -> Bounds:
+        found = profile_at(loss, signs, epsilon).log_delta
+        return bounds_of(found, found.upper >= 0, narrow)
+
+    return elementwise(one, jnp.asarray(epsilon))
+
+
+@in_float64
+def delta_bounds(
+    subject: eqx.Module, epsilon: Float[Array, "..."], *, direction: str, narrow: bool
+) -> Bounds:
+    """Bounds of delta(epsilon), for every real epsilon."""
+    loss = subject.loss()
+    signs = signs_of(loss, direction)
+
+    def one(epsilon: Array) -> Bounds:
+        found = profile_at(loss, signs, epsilon).log_delta
+        # The relative error of exp, twice over.
+        slack = 4 * jnp.finfo(found.upper.dtype).eps * (1 + jnp.abs(found.upper))
+        slack = jnp.where(jnp.isfinite(slack) & (found.upper < 0), slack, 0)
+        value = Interval(
+            jnp.exp(found.lower - slack),
+            jnp.exp(found.estimate),
+            jnp.minimum(jnp.exp(found.upper + slack), 1),
+        )
+        return bounds_of(value, value.upper >= 1, narrow)
+
+    return elementwise(one, jnp.asarray(epsilon))
+
+
+@in_float64
+def bayes_error_bounds(
+    subject: eqx.Module, prior: Float[Array, "..."], *, direction: str, narrow: bool
+) -> Bounds:
+    """Bounds of R(pi) = (1 - pi)(1 - delta(logit pi)), pi the weight of H0."""
+    loss = subject.loss()
+    signs = signs_of(loss, direction)
+
+    def one(prior: Array) -> Bounds:
+        certain = (prior <= 0) | (prior >= 1)
+        safe = jnp.where(certain, 0.5, prior)
+        log_odds = jnp.log(safe) - jnp.log1p(-safe)
+        found = profile_at(loss, signs, log_odds).log_rest
+        slack = 8 * jnp.finfo(prior.dtype).eps * (1 + jnp.abs(found.lower))
+        slack = jnp.where(jnp.isfinite(slack), slack, 0)
+        log_other = jnp.log1p(-safe)
+        most = jnp.minimum(prior, 1 - prior)
+        value = Interval(
+            jnp.exp(found.lower + log_other - slack),
+            jnp.exp(found.estimate + log_other),
+            jnp.minimum(jnp.exp(found.upper + log_other + slack), most),
+        )
+        value = value.map(lambda x: jnp.where(certain, 0.0, x))
+        return bounds_of(value, (value.lower <= 0) & ~certain, narrow)
+
+    return elementwise(one, jnp.asarray(prior))

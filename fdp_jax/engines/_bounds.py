@@ -1,0 +1,60 @@
+"""What an engine returns: an estimate between two certified bounds."""
+
+from collections.abc import Callable
+from typing import TypeVar
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jax.lax import stop_gradient
+from jaxtyping import Array, Float
+
+from .._internal._special import log1mexp
+
+_Tree = TypeVar("_Tree")
+
+
+class Interval(eqx.Module):
+    """A number with certified bounds; only the estimate has a derivative."""
+
+    lower: Float[Array, "..."]
+    estimate: Float[Array, "..."]
+    upper: Float[Array, "..."]
+
+    def map(self, increasing: Callable[[Array], Array]) -> "Interval":
+        """Applies an increasing function."""
+        return Interval(
+            increasing(self.lower), increasing(self.estimate), increasing(self.upper)
+        )
+
+    def map_down(self, decreasing: Callable[[Array], Array]) -> "Interval":
+        """Applies a decreasing function."""
+        return Interval(
+            decreasing(self.upper), decreasing(self.estimate), decreasing(self.lower)
+        )
+
+
+class Profile(eqx.Module):
+    """Privacy profile of one direction at some thresholds, in logarithms."""
+
+    log_delta: Interval
+    """log delta(eps)."""
+    log_rest: Interval
+    """log(1 - delta(eps)), accurate where delta is near one."""
+
+
+def log_complement(log_value: Array) -> Array:
+    """log(1 - e^x) for x <= 0, and -inf at x = 0."""
+    return log1mexp(-jnp.minimum(log_value, 0))
+
+
+def select(condition: Array, yes: _Tree, no: _Tree) -> _Tree:
+    """`jnp.where` over two PyTrees of one structure."""
+    return jax.tree.map(lambda a, b: jnp.where(condition, a, b), yes, no)
+
+
+def exactly(value: Array, relative: float) -> Interval:
+    """A closed form's value of a logarithm with a bound on its absolute error."""
+    error = stop_gradient(relative * (1 + jnp.abs(value)))
+    error = jnp.where(jnp.isfinite(value), error, 0)
+    return Interval(stop_gradient(value) - error, value, stop_gradient(value) + error)

@@ -1,0 +1,192 @@
+"""Which compositions have a closed form, behind one interface.
+
+A closed form is written for thresholds eps >= 0 of one direction; a negative threshold
+of a direction is a positive one of the other (see `engines`).
+"""
+
+import abc
+from collections.abc import Callable
+
+import equinox as eqx
+import jax.numpy as jnp
+from jax.lax import fori_loop, stop_gradient
+from jaxtyping import Array, Bool, Float
+
+from .._internal._implicit import implicit_root
+from ..losses import (
+    ComposedLoss,
+    GaussianLoss,
+    LaplaceLoss,
+    SubsampledGaussianLoss,
+    TwoPointLoss,
+)
+from . import _gaussian, _laplace, _one_step, _two_point
+
+
+class AbstractClosedForm(eqx.Module):
+    """A privacy profile in closed form, all infinite losses included."""
+
+    @abc.abstractmethod
+    def log_delta(self, epsilon: Array) -> Array:
+        """log delta(eps)."""
+
+    @abc.abstractmethod
+    def log_rest(self, epsilon: Array) -> Array:
+        """log(1 - delta(eps))."""
+
+    @abc.abstractmethod
+    def log_alpha(self, epsilon: Array) -> Array:
+        """log P(X > eps)."""
+
+    @abc.abstractmethod
+    def epsilon(self, log_delta: Array) -> Array:
+        """The least real eps with delta(eps) at most the given one."""
+
+
+class GaussianForm(AbstractClosedForm):
+    """Any composition of Gaussian mechanisms: mu^2 adds (Dong, Roth, Su 2022)."""
+
+    mu: Float[Array, ""]
+
+    def log_delta(self, epsilon):
+        return _gaussian.log_delta(self.mu, epsilon)
+
+    def log_rest(self, epsilon):
+        return _gaussian.log_one_minus_delta(self.mu, epsilon)
+
+    def log_alpha(self, epsilon):
+        return _gaussian.log_alpha(self.mu, epsilon)
+
+    def epsilon(self, log_delta):
+        return _gaussian.epsilon(self.mu, log_delta)
+
+
+class LaplaceForm(AbstractClosedForm):
+    """One Laplace release."""
+
+    mu: Float[Array, ""]
+
+    def log_delta(self, epsilon):
+        return _laplace.log_delta(self.mu, epsilon)
+
+    def log_rest(self, epsilon):
+        return _laplace.log_one_minus_delta(self.mu, epsilon)
+
+    def log_alpha(self, epsilon):
+        return _laplace.log_alpha(self.mu, epsilon)
+
+    def epsilon(self, log_delta):
+        return _laplace.epsilon(self.mu, log_delta)
+
+
+class TwoPointForm(AbstractClosedForm):
+    """Any number of releases of one (epsilon, delta)-DP pair: binomial tails."""
+
+    epsilon0: Float[Array, ""]
+    delta0: Float[Array, ""]
+    count: Float[Array, ""]
+
+    def log_delta(self, epsilon):
+        return _two_point.log_delta(self.epsilon0, self.delta0, self.count, epsilon)
+
+    def log_rest(self, epsilon):
+        return _two_point.log_one_minus_delta(
+            self.epsilon0, self.delta0, self.count, epsilon
+        )
+
+    def log_alpha(self, epsilon):
+        return _two_point.log_alpha(self.epsilon0, self.delta0, self.count, epsilon)
+
+    def epsilon(self, log_delta):
+        return _two_point.epsilon(self.epsilon0, self.delta0, self.count, log_delta)
+
+
+class OneStepForm(AbstractClosedForm):
+    """One Poisson-subsampled Gaussian release, in one direction."""
+
+    noise_multiplier: Float[Array, ""]
+    sampling_prob: Float[Array, ""]
+    sign: Float[Array, ""]
+
+    def _parameters(self) -> tuple[Array, Array]:
+        return self.noise_multiplier, self.sampling_prob
+
+    def log_delta(self, epsilon):
+        return _one_step.log_delta(*self._parameters(), epsilon, self.sign)
+
+    def log_rest(self, epsilon):
+        return _one_step.log_one_minus_delta(*self._parameters(), epsilon, self.sign)
+
+    def log_alpha(self, epsilon):
+        return _one_step.log_alpha(*self._parameters(), epsilon, self.sign)
+
+    def epsilon(self, log_delta):
+        constant, target = stop_gradient((self, log_delta))
+        # 1 - e^eps <= delta(eps), so the root lies at or above log(1 - delta).
+        least = jnp.log1p(-jnp.exp(target))
+        tail = lambda e: constant.log_delta(least + e)
+        root = least + closed_threshold(tail, target, jnp.full_like(target, jnp.inf))
+        return implicit_root(_log_delta_residual, root, (self, log_delta), ())
+
+
+def _log_delta_residual(
+    epsilon: Array, args: tuple[AbstractClosedForm, Array], aux: tuple[()]
+) -> Array:
+    del aux
+    form, log_delta = args
+    return form.log_delta(epsilon) - log_delta
+
+
+def closed_form(
+    loss: ComposedLoss, sign: Array
+) -> tuple[AbstractClosedForm, Bool[Array, ""] | None] | None:
+    """The closed form of a composition, if there is one.
+
+    Returns:
+        The form and the (traced) condition under which it applies, `None` if it always
+        does; or `None` for want of a form.
+    """
+    terms, counts = loss.terms, loss.counts
+    if all(isinstance(term, GaussianLoss) for term in terms):
+        total = jnp.zeros_like(counts[0])
+        for term, count in zip(terms, counts, strict=True):
+            assert isinstance(term, GaussianLoss)
+            total = total + count / jnp.square(term.noise_multiplier)
+        # sqrt has no derivative at zero; nothing is composed there.
+        none = total == 0
+        mu = jnp.where(none, 0, jnp.sqrt(jnp.where(none, 1, total)))
+        return GaussianForm(mu), None
+    if len(terms) > 1:
+        return None
+    (term,), (count,) = terms, counts
+    if isinstance(term, TwoPointLoss):
+        return TwoPointForm(term.epsilon, term.delta, count), None
+    if isinstance(term, LaplaceLoss):
+        return LaplaceForm(1 / term.noise_multiplier), count == 1
+    if isinstance(term, SubsampledGaussianLoss):
+        form = OneStepForm(term.noise_multiplier, term.sampling_prob, sign)
+        return form, count == 1
+    return None
+
+
+def closed_threshold(
+    log_tail: Callable[[Array], Array], target: Array, most: Array
+) -> Array:
+    """The eps in [0, most] at which a decreasing function passes `target`.
+
+    By bisection; at a jump (a point mass) it is the place of the jump, which is the
+    kink of the profile.
+    """
+
+    def grow(_, high: Array) -> Array:
+        return jnp.where(log_tail(high) > target, 2 * high, high)
+
+    def halve(_, bracket: tuple[Array, Array]) -> tuple[Array, Array]:
+        low, high = bracket
+        middle = 0.5 * (low + high)
+        above = log_tail(middle) > target
+        return jnp.where(above, middle, low), jnp.where(above, high, middle)
+
+    start = jnp.minimum(most, jnp.ones_like(target))
+    high = jnp.minimum(fori_loop(0, 60, grow, start), most)
+    return fori_loop(0, 60, halve, (jnp.zeros_like(high), high))[1]

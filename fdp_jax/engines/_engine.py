@@ -1,0 +1,208 @@
+"""The engines behind one interface: profile, epsilon and threshold of a composition.
+
+The engine is chosen from static facts (which losses) and, where a closed form holds for
+a single release only, from the traced count.  `sign` is +1 for the direction "remove"
+(the pair as given) and -1 for "add" (the pair exchanged).  Thresholds are eps >= 0: by
+1 - delta(-e) = e^-e (1 - delta_rev(e)) this is enough.
+"""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jax.lax import stop_gradient
+from jaxtyping import Array, ArrayLike, Bool, Float
+
+from ..losses import ComposedLoss
+from ._bounds import Interval, Profile, exactly, log_complement, select
+from ._closed_form import AbstractClosedForm, closed_form, closed_threshold
+from ._contour import Contour
+from ._spectral import (
+    largest_loss,
+    spectral_epsilon,
+    spectral_plan,
+    spectral_profile,
+    spectral_threshold,
+)
+
+_CLOSED_FORM_ERROR = 1e-12
+"""Relative error allowed for the logarithm of a closed form; measured ones are less."""
+_ANY_COUNT = 1000.0
+
+
+class LocalPlan(eqx.Module):
+    """What `profile` needs to know about the neighborhood of a threshold."""
+
+    sign: Float[Array, ""]
+    contour: Contour | None
+    """None if a closed form always applies."""
+
+
+def _neutral(loss: ComposedLoss) -> tuple[Bool[Array, ""], ComposedLoss]:
+    """Whether nothing is released, and a loss that is safe to evaluate regardless."""
+    nothing = jnp.stack([count == 0 for count in loss.counts]).all()
+    counts = tuple(jnp.where(nothing, _ANY_COUNT, count) for count in loss.counts)
+    return nothing, ComposedLoss(loss.terms, counts)
+
+
+def plan(
+    loss: ComposedLoss, sign: Float[Array, ""], anchor: Float[Array, ""]
+) -> LocalPlan:
+    """Prepares for thresholds near `anchor` >= 0 in one direction."""
+    _, loss = _neutral(stop_gradient(loss))
+    found = closed_form(loss, sign)
+    if found is not None and found[1] is None:
+        return LocalPlan(sign, None)
+    return LocalPlan(sign, spectral_plan(loss, sign, anchor))
+
+
+def profile(
+    loss: ComposedLoss, local: LocalPlan, epsilons: Float[Array, " e"]
+) -> Profile:
+    """delta and 1 - delta at thresholds eps (>= 0 but for a small step) near a plan's.
+
+    Differentiable in the loss and in the thresholds.
+    """
+    nothing, loss = _neutral(loss)
+    found = closed_form(loss, local.sign)
+    if local.contour is None:
+        assert found is not None
+        result = _closed_profile(found[0], epsilons)
+    elif found is None:
+        result = spectral_profile(loss, local.contour, epsilons)
+    else:
+        form, applies = found
+        assert applies is not None
+        result = _mixed_profile(loss, local.contour, form, applies, epsilons)
+    return select(nothing, _no_release(epsilons), result)
+
+
+def _closed_profile(form: AbstractClosedForm, epsilons: Array) -> Profile:
+    return Profile(
+        exactly(form.log_delta(epsilons), _CLOSED_FORM_ERROR).map(_at_most_zero),
+        exactly(form.log_rest(epsilons), _CLOSED_FORM_ERROR).map(_at_most_zero),
+    )
+
+
+def _at_most_zero(x: Array) -> Array:
+    return jnp.minimum(x, 0)
+
+
+def _mixed_profile(
+    loss: ComposedLoss,
+    contour: Contour,
+    form: AbstractClosedForm,
+    applies: Array,
+    epsilons: Array,
+) -> Profile:
+    """The closed form at one release, with the spectral derivative in the count."""
+    terms, fixed = stop_gradient((loss.terms, epsilons))
+    terms = select(applies, terms, loss.terms)
+    fixed = jnp.where(applies, fixed, epsilons)
+    general = spectral_profile(ComposedLoss(terms, loss.counts), contour, fixed)
+    exact = _closed_profile(form, epsilons)
+
+    def join(exact: Interval, general: Interval) -> Interval:
+        value = general.estimate
+        usable = applies & jnp.isfinite(value) & jnp.isfinite(exact.estimate)
+        value = jnp.where(usable, value, 0)
+        change = value - stop_gradient(value)
+        chosen = select(applies, exact, general)
+        return Interval(chosen.lower, chosen.estimate + change, chosen.upper)
+
+    return Profile(
+        join(exact.log_delta, general.log_delta),
+        join(exact.log_rest, general.log_rest),
+    )
+
+
+def _no_release(epsilons: Array) -> Profile:
+    # delta = max(0, 1 - e^eps)
+    rest = jnp.minimum(epsilons, 0)
+    delta = log_complement(rest)
+    return Profile(Interval(delta, delta, delta), Interval(rest, rest, rest))
+
+
+def epsilon(
+    loss: ComposedLoss, sign: Float[Array, ""], log_delta: Float[Array, ""]
+) -> Interval:
+    """The least real epsilon with delta(epsilon) at most the given one."""
+    nothing, loss = _neutral(loss)
+    infinite = log_complement(loss.log_finite_mass())
+    # delta counts infinite losses; what is left is for the finite ones.
+    possible = (log_delta > infinite) & (log_delta < 0)
+    safe = jnp.where(possible, log_delta, -5.0)
+    finite = safe + log_complement(jnp.where(possible, infinite, -jnp.inf) - safe)
+    found = closed_form(loss, sign)
+    if found is not None and found[1] is None:
+        result = _closed_epsilon(found[0], safe)
+    else:
+        result = spectral_epsilon(loss, sign, finite)
+        if found is not None:
+            form, applies = found
+            result = select(applies, _closed_epsilon(form, safe), result)
+    most = largest_loss(loss, sign)
+    at_zero = jnp.where(jnp.isneginf(infinite), most, jnp.inf)
+    result = select(log_delta <= infinite, _point(jnp.inf), result)
+    result = select(jnp.isneginf(log_delta), _point(at_zero), result)
+    without = jnp.log1p(-jnp.exp(jnp.where(log_delta < 0, log_delta, -1.0)))
+    result = select(nothing, _point(without), result)
+    return select(log_delta >= 0, _point(-jnp.inf), result)
+
+
+def _point(value: ArrayLike) -> Interval:
+    value = jnp.asarray(value, float)
+    return Interval(value, value, value)
+
+
+def _closed_epsilon(form: AbstractClosedForm, log_delta: Array) -> Interval:
+    # An error of log delta moves epsilon as much as that change of the target does.
+    step = stop_gradient(_CLOSED_FORM_ERROR * (1 + jnp.abs(log_delta)))
+    targets = jnp.stack([log_delta + step, log_delta, log_delta - step])
+    lower, estimate, upper = jax.vmap(form.epsilon)(targets)
+    lower, value, upper = stop_gradient((lower, estimate, upper))
+    error = _CLOSED_FORM_ERROR * jnp.abs(value)
+    lower, upper = jnp.minimum(lower, value), jnp.maximum(upper, value)
+    return Interval(lower - error, estimate, upper + error)
+
+
+def threshold(
+    loss: ComposedLoss, sign: Float[Array, ""], alpha: Float[Array, ""]
+) -> tuple[Float[Array, ""], Float[Array, ""]]:
+    """The loss threshold of the most powerful test of type I error `alpha`.
+
+    Returns:
+        The (real) threshold and the scale on which the profile varies there, numbers
+        without derivative.
+    """
+    _, loss = _neutral(stop_gradient(loss))
+    tiny = jnp.finfo(alpha.dtype).tiny
+    alpha = stop_gradient(jnp.clip(alpha, tiny, 1 - jnp.finfo(alpha.dtype).eps))
+    log_alpha, log_not_alpha = jnp.log(alpha), jnp.log1p(-alpha)
+    found = closed_form(loss, sign)
+    if found is not None:
+        exact = _closed_threshold(loss, sign, log_alpha), jnp.ones_like(alpha)
+        if found[1] is None:
+            return exact
+        general = spectral_threshold(loss, sign, log_alpha, log_not_alpha)
+        return select(found[1], exact, general)
+    return spectral_threshold(loss, sign, log_alpha, log_not_alpha)
+
+
+def _closed_threshold(loss: ComposedLoss, sign: Array, log_alpha: Array) -> Array:
+    """The threshold from closed forms of both directions, as in `threshold`."""
+    found, reverse = closed_form(loss, sign), closed_form(loss, -sign)
+    assert found is not None
+    assert reverse is not None
+    form, other = found[0], reverse[0]
+
+    def log_error(e: Array) -> Array:
+        # alpha at -e is the exchanged pair's Q(Y <= e) = 1 - delta - e^e P(X > e).
+        rest, tail = jnp.exp(other.log_rest(e)), jnp.exp(other.log_alpha(e) + e)
+        return jnp.log(jnp.maximum(rest - tail, 0))
+
+    right = closed_threshold(form.log_alpha, log_alpha, largest_loss(loss, sign))
+    left = closed_threshold(
+        lambda e: -log_error(e), -log_alpha, largest_loss(loss, -sign)
+    )
+    positive = form.log_alpha(jnp.zeros_like(log_alpha)) > log_alpha
+    return jnp.where(positive, right, -left)

@@ -1,0 +1,206 @@
+"""The spectral engine: profiles and their inverses from the contour integral."""
+
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+from jax.lax import stop_gradient, while_loop
+from jaxtyping import Array, Bool, Float
+
+from .._internal._implicit import implicit_root
+from ..losses import ComposedLoss
+from ._bounds import Interval, Profile, log_complement, select
+from ._contour import Contour, Evaluation, evaluate, plan_contour
+from ._saddle import (
+    Saddle,
+    find_saddle,
+    leaks_much,
+    saddle_for_epsilon,
+    saddle_for_log_delta,
+)
+
+_NEWTON_STEPS = 12
+
+
+def spectral_plan(
+    loss: ComposedLoss, sign: Float[Array, ""], anchor: Float[Array, ""]
+) -> Contour:
+    """The contour for thresholds near `anchor` (at least zero), in one direction."""
+    loss, anchor = stop_gradient((loss, anchor))
+    middle = leaks_much(loss, sign, anchor)
+    return plan_contour(
+        loss, sign, saddle_for_epsilon(loss, sign, middle, anchor), middle
+    )
+
+
+def spectral_profile(
+    loss: ComposedLoss, contour: Contour, epsilons: Float[Array, " e"]
+) -> Profile:
+    """The profile at thresholds near the contour's, with its certificate."""
+    evaluation = evaluate(loss, contour, epsilons)
+    beyond = epsilons >= largest_loss(stop_gradient(loss), contour.sign)
+    return _as_profile(loss, evaluation, contour.middle, beyond)
+
+
+def largest_loss(loss: ComposedLoss, sign: Array) -> Array:
+    """Essential supremum of the finite loss in one direction."""
+    low, high = loss.loss_range()
+    return jnp.where(sign > 0, high, -low)
+
+
+def _as_profile(
+    loss: ComposedLoss, evaluation: Evaluation, middle: Array, beyond: Array
+) -> Profile:
+    value = Interval(
+        evaluation.log_lower, evaluation.log_value, evaluation.log_upper
+    ).map(lambda x: jnp.minimum(x, 0))
+    # delta counts the infinite losses too; 1 - delta never contained them.
+    infinite = log_complement(loss.log_finite_mass())
+    none = beyond | jnp.isneginf(value.upper)
+
+    def with_infinite(log_delta: Array) -> Array:
+        safe = jnp.where(none, 0, log_delta)
+        return jnp.where(none, infinite, jnp.logaddexp(safe, infinite))
+
+    right = value.map(with_infinite)
+    right = right.map(lambda x: jnp.minimum(x, 0))
+    log_delta = select(middle, value.map_down(log_complement), right)
+    log_rest = select(middle, value, right.map_down(log_complement))
+    return Profile(log_delta, log_rest)
+
+
+def spectral_epsilon(
+    loss: ComposedLoss, sign: Float[Array, ""], log_delta: Float[Array, ""]
+) -> Interval:
+    """The real epsilon at which the finite losses have the given delta."""
+    constant, target = stop_gradient((loss, log_delta))
+    saddle = saddle_for_log_delta(constant, sign, target)
+    contour = plan_contour(constant, sign, saddle, jnp.zeros((), bool))
+
+    def miss(at: Evaluation) -> tuple[Array, Array]:
+        return at.log_value - target, at.slope
+
+    root, points, check = _newton(constant, contour, saddle.epsilon, miss)
+    upper = jnp.where(check.log_upper[2] <= target, points[2], jnp.inf)
+    lower = jnp.where(check.log_lower[0] >= target, points[0], -jnp.inf)
+    most = largest_loss(constant, sign)
+    upper = jnp.minimum(jnp.minimum(upper, _chernoff_epsilon(contour, target)), most)
+    root = jnp.clip(root, lower, upper)
+    estimate = implicit_root(_log_delta_residual, root, (loss, log_delta), contour)
+    return Interval(stop_gradient(lower), estimate, stop_gradient(upper))
+
+
+def _chernoff_epsilon(contour: Contour, log_delta: Array) -> Array:
+    """The least epsilon that a Chernoff bound certifies."""
+    positive = contour.chernoff_shifts > 0
+    shifts = jnp.where(positive, contour.chernoff_shifts, 1)
+    bounds = (contour.chernoff_logs - log_delta) / shifts
+    return jnp.min(jnp.where(positive, bounds, jnp.inf))
+
+
+def _log_delta_residual(
+    epsilon: Array, args: tuple[ComposedLoss, Array], contour: Contour
+) -> Array:
+    loss, log_delta = args
+    return evaluate(loss, contour, epsilon[None]).log_value[0] - log_delta
+
+
+def _newton(
+    loss: ComposedLoss,
+    contour: Contour,
+    epsilon: Array,
+    miss: Callable[[Evaluation], tuple[Array, Array]],
+) -> tuple[Array, Float[Array, " 3"], Evaluation]:
+    """Newton's method in epsilon on one contour, from a good start.
+
+    Every step also looks a little to both sides, as far as the certificate of the step
+    before reaches: the last one certifies the root.
+
+    Returns:
+        The root, the three last thresholds, and the evaluation there.
+    """
+    double = epsilon.dtype == jnp.float64
+    tolerance, slack = (1e-14, 1e-13) if double else (1e-6, 1e-6)
+    scale = 1 / (1 + jnp.abs(contour.shift))
+
+    def unfinished(state):
+        step, center, points, _ = state
+        moved = jnp.abs(center - points[1])
+        close = moved <= tolerance * jnp.abs(center) + 1e2 * tolerance * scale
+        certified = (points[0] < points[1]) | (step > 2)
+        return (step < _NEWTON_STEPS) & ~(close & certified)
+
+    def body(state):
+        step, center, points, last = state
+        # How far the certificate's ends are from the estimate, in epsilon.
+        slope = jnp.abs(last.slope[1])
+        least = slack * (jnp.abs(center) + scale)
+        sides = jnp.stack(
+            [last.log_lower[1] - last.log_value[1], 0 * slope,
+             last.log_upper[1] - last.log_value[1]]
+        )
+        sides = 1.01 * sides / slope + least * jnp.asarray([-1, 0, 1], least.dtype)
+        points = center + jnp.where(jnp.isfinite(sides), sides, 0)
+        here = evaluate(loss, contour, points)
+        value, slope = (x[1] for x in miss(here))
+        change = jnp.clip(-value / slope, -4 / jnp.abs(contour.shift), 4 * scale + 1)
+        change = jnp.where(jnp.isfinite(change), change, 0)
+        return step + 1, center + change, points, here
+
+    points = jnp.full(3, jnp.inf, epsilon.dtype)
+    shape = jax.eval_shape(lambda e: evaluate(loss, contour, e), points)
+    empty = jax.tree.map(lambda s: jnp.zeros(s.shape, s.dtype), shape)
+    start = (jnp.zeros((), jnp.int32), epsilon, points, empty)
+    _, _, points, last = while_loop(unfinished, body, start)
+    return points[1], points, last
+
+
+def spectral_threshold(
+    loss: ComposedLoss,
+    sign: Float[Array, ""],
+    log_alpha: Float[Array, ""],
+    log_not_alpha: Float[Array, ""],
+) -> tuple[Float[Array, ""], Float[Array, ""]]:
+    """The loss threshold of the most powerful test of a given type I error.
+
+    Returns:
+        The threshold eps with P(X > eps) = alpha, a number without derivative, and the
+        scale on which the profile varies there.
+    """
+    loss, log_alpha, log_not_alpha = stop_gradient((loss, log_alpha, log_not_alpha))
+    # Three ways to pose it: the tail of X under P; if that gives eps < 0, the exchanged
+    # pair, where 1 - alpha is the power Q(Y > e), or alpha the error Q(Y <= e).
+    small = log_alpha < log_not_alpha
+    flips = jnp.asarray([False, True])
+    middles = flips & small
+    targets = jnp.where(flips & ~small, log_not_alpha, log_alpha)
+    saddles = jax.vmap(
+        lambda flip, middle, target: _saddle_for_tail(
+            loss, jnp.where(flip, -sign, sign), target, middle, flip
+        )
+    )(flips, middles, targets)
+    flip = saddles.epsilon[0] < 0
+    pick = lambda x: jnp.where(flip, x[1], x[0])
+    saddle, middle, target = jax.tree.map(pick, (saddles, middles, targets))
+    contour = plan_contour(loss, jnp.where(flip, -sign, sign), saddle, middle)
+
+    def miss(at: Evaluation) -> tuple[Array, Array]:
+        value = jnp.where(flip, at.log_power, at.log_alpha)
+        return value - target, jnp.where(flip, at.power_slope, at.alpha_slope)
+
+    root, _, _ = _newton(loss, contour, saddle.epsilon, miss)
+    return jnp.where(flip, -root, root), 1 / (1 + jnp.abs(contour.shift))
+
+
+def _saddle_for_tail(
+    loss: ComposedLoss, sign: Array, target: Array, middle: Array, power: Bool[Array, ""]
+) -> Saddle:
+    def score(at: Saddle) -> tuple[Array, Array, Array]:
+        # The kernels 1/(1+z) e^-eps and 1/z against 1/(z(1+z)).
+        to_power = jnp.log1p(at.shift)
+        to_alpha = jnp.log(jnp.abs(at.shift)) - at.epsilon
+        value = at.log_value + jnp.where(power, to_power, to_alpha) - target
+        scale = jnp.abs(at.shift) + jnp.where(power, 0, 1)
+        return jnp.where(middle, value, -value), scale * at.width, value
+
+    return find_saddle(loss, sign, middle, score)

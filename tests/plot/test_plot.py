@@ -1,0 +1,66 @@
+"""Pictures: what the lines are, and that they are drawn where asked."""
+
+import subprocess
+import sys
+
+import matplotlib.pyplot as plt
+import numpy as np
+import pytest
+
+import fdp_jax as fdp
+
+
+@pytest.fixture(scope="module")
+def run():
+    return fdp.DPSGD(noise_multiplier=0.6, sampling_prob=0.01, num_steps=1000)
+
+
+@pytest.fixture(autouse=True)
+def _close():
+    yield
+    plt.close("all")
+
+
+def _line(ax, label):
+    return next(line for line in ax.lines if line.get_label() == label)
+
+
+@pytest.mark.parametrize("scale", ["linear", "log", "logit"])
+@pytest.mark.parametrize("kind", ["mechanism", "curve"])
+def test_tradeoff_draws_both_directions(run, scale, kind):
+    source = run if kind == "mechanism" else run.curve()
+    figure, ax = plt.subplots()
+    assert fdp.plot.tradeoff(source, ax, scale=scale) is ax
+    figure.canvas.draw()
+    for name in ("remove", "add"):
+        x, y = _line(ax, name).get_data()
+        part = getattr(run, name)
+        expected = part.tpr(fpr=x) if scale == "log" else part.beta(alpha=x)
+        np.testing.assert_allclose(y, np.clip(expected, 1e-6, 1), rtol=1e-6, atol=1e-6)
+
+
+def test_profile_is_an_upper_bound_on_a_logarithmic_axis(run):
+    ax = fdp.plot.profile(run)
+    ax.figure.canvas.draw()
+    assert ax.get_yscale() == "log"
+    x, y = _line(ax, "remove").get_data()
+    np.testing.assert_allclose(y, run.remove.delta(epsilon=x), rtol=1e-6)
+
+
+def test_unknown_scale_is_refused(run):
+    with pytest.raises(ValueError, match="scale must be"):
+        fdp.plot.tradeoff(run, scale="loglog")  # pyright: ignore[reportArgumentType]
+
+
+def test_save_writes_a_picture(run, tmp_path):
+    path = tmp_path / "picture.png"
+    fdp.plot.save(run, path, title="low noise")
+    assert path.read_bytes().startswith(b"\x89PNG")
+
+
+def test_the_package_does_not_import_matplotlib():
+    code = "import fdp_jax, sys; print('matplotlib' in sys.modules)"
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.strip() == "False"

@@ -1,0 +1,95 @@
+"""Imports point one way, and public parameter names are those of the notation table."""
+
+import ast
+import inspect
+import pathlib
+import re
+import types
+
+import pytest
+
+import fdp_jax
+
+ROOT = pathlib.Path(fdp_jax.__file__).parent
+README = ROOT.parent / "README.md"
+# Each stage may import the stages before it, and `_internal` and `data` may import
+# nothing of the package.
+STAGES = (
+    *("losses", "engines", "curves", "mechanisms", "calibration"),
+    *("reports", "plot", "cli"),
+)
+LEAVES = ("_internal", "data")
+# Names that carry structure rather than a quantity of the notation table.
+STRUCTURAL = {
+    *("self", "cls", "ax", "scale", "label", "title", "path", "source", "argv"),
+    *("mechanism", "mechanisms", "target", "solve_for", "bound", "relation", "parts"),
+    *("value", "digits", "status", "bounds", "report", "curve", "method", "args"),
+}
+
+
+def _modules():
+    return sorted(p for p in ROOT.rglob("*.py") if p.parent != ROOT)
+
+
+@pytest.mark.parametrize("path", _modules(), ids=lambda p: str(p.relative_to(ROOT)))
+def test_imports_point_to_earlier_stages(path):
+    own = path.relative_to(ROOT).parts[0]
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        names = []
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"line {node.lineno}: relative import"
+            names = [node.module]
+            if node.module == "fdp_jax":
+                names = [f"fdp_jax.{alias.name}" for alias in node.names]
+        for name in names:
+            if name is None or name.split(".")[0] != "fdp_jax":
+                continue
+            used = name.split(".")[1] if "." in name else ""
+            if used == own:
+                continue
+            allowed = set(LEAVES)
+            if own in LEAVES:
+                allowed = set()
+            elif own in STAGES:
+                allowed |= set(STAGES[: STAGES.index(own)])
+            assert used in allowed, f"line {node.lineno}: {own} imports {name}"
+
+
+def test_every_folder_has_a_place():
+    folders = {p.parent.name for p in ROOT.rglob("__init__.py")} - {ROOT.name}
+    assert folders <= {*STAGES, *LEAVES}
+
+
+def test_public_parameters_are_in_the_notation_table():
+    table = README.read_text(encoding="utf-8").split("## Notation")[1].split("\n## ")[0]
+    known = set(re.findall(r"^\|[^|]*\| `(\w+)` \|", table, re.MULTILINE))
+    assert {"epsilon", "delta", "alpha", "noise_multiplier"} <= known
+    unknown = {}
+    for owner, function in _public_functions():
+        try:
+            names = set(inspect.signature(function).parameters)
+        except (TypeError, ValueError):
+            continue
+        for name in names - known - STRUCTURAL:
+            unknown.setdefault(name, []).append(owner)
+    assert not unknown
+
+
+def _public_functions():
+    spaces = [("fdp", fdp_jax)]
+    for name, value in vars(fdp_jax).items():
+        if isinstance(value, types.ModuleType) and not name.startswith("_"):
+            spaces.append((name, value))
+    for space_name, space in spaces:
+        for name, value in vars(space).items():
+            if name.startswith("_") or not callable(value):
+                continue
+            if not getattr(value, "__module__", "").startswith("fdp_jax"):
+                continue
+            yield f"{space_name}.{name}", value
+            if inspect.isclass(value):
+                for attribute, member in vars(value).items():
+                    if not attribute.startswith("_") and callable(member):
+                        yield f"{space_name}.{name}.{attribute}", member
