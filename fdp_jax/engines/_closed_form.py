@@ -10,7 +10,7 @@ from collections.abc import Callable
 import equinox as eqx
 import jax.numpy as jnp
 from jax.lax import fori_loop, stop_gradient
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Array, Float
 
 from .._internal._implicit import implicit_root
 from ..losses import (
@@ -137,35 +137,25 @@ def _log_delta_residual(
     return form.log_delta(epsilon) - log_delta
 
 
-def closed_form(
-    loss: ComposedLoss, sign: Array
-) -> tuple[AbstractClosedForm, Bool[Array, ""] | None] | None:
-    """The closed form of a composition, if there is one.
-
-    Returns:
-        The form and the (traced) condition under which it applies, `None` if it always
-        does; or `None` for want of a form.
-    """
+def closed_form(loss: ComposedLoss, sign: Array) -> AbstractClosedForm | None:
+    """The closed form of a composition, or None for want of one."""
     terms, counts = loss.terms, loss.counts
     if all(isinstance(term, GaussianLoss) for term in terms):
         total = jnp.zeros_like(counts[0])
         for term, count in zip(terms, counts, strict=True):
-            assert isinstance(term, GaussianLoss)
-            total = total + count / jnp.square(term.noise_multiplier)
+            total = total + count * term.precision()
         # sqrt has no derivative at zero; nothing is composed there.
         none = total == 0
-        mu = jnp.where(none, 0, jnp.sqrt(jnp.where(none, 1, total)))
-        return GaussianForm(mu), None
+        return GaussianForm(jnp.where(none, 0, jnp.sqrt(jnp.where(none, 1, total))))
     if len(terms) > 1:
         return None
     (term,), (count,) = terms, counts
     if isinstance(term, TwoPointLoss):
-        return TwoPointForm(term.epsilon, term.delta, count), None
-    if isinstance(term, LaplaceLoss):
-        return LaplaceForm(1 / term.noise_multiplier), count == 1
-    if isinstance(term, SubsampledGaussianLoss):
-        form = OneStepForm(term.noise_multiplier, term.sampling_prob, sign)
-        return form, count == 1
+        return TwoPointForm(term.epsilon, term.delta, count)
+    if isinstance(term, LaplaceLoss) and loss.single:
+        return LaplaceForm(1 / term.noise_multiplier)
+    if isinstance(term, SubsampledGaussianLoss) and loss.single:
+        return OneStepForm(term.noise_multiplier, term.sampling_prob, sign)
     return None
 
 

@@ -1,7 +1,7 @@
 """The engines behind one interface: profile, epsilon and threshold of a composition.
 
-The engine is chosen from static facts (which losses) and, where a closed form holds for
-a single release only, from the traced count.  `sign` is +1 for the direction "remove"
+The engine is chosen from static facts: which losses, and whether a single release is
+one by construction.  `sign` is +1 for the direction "remove"
 (the pair as given) and -1 for "add" (the pair exchanged).  Thresholds are eps >= 0: by
 1 - delta(-e) = e^-e (1 - delta_rev(e)) this is enough.
 """
@@ -34,7 +34,7 @@ class LocalPlan(eqx.Module):
 
     sign: Float[Array, ""]
     contour: Contour | None
-    """None if a closed form always applies."""
+    """None if there is a closed form."""
 
 
 def _neutral(loss: ComposedLoss) -> tuple[Bool[Array, ""], ComposedLoss]:
@@ -49,8 +49,7 @@ def plan(
 ) -> LocalPlan:
     """Prepares for thresholds near `anchor` >= 0 in one direction."""
     _, loss = _neutral(stop_gradient(loss))
-    found = closed_form(loss, sign)
-    if found is not None and found[1] is None:
+    if closed_form(loss, sign) is not None:
         return LocalPlan(sign, None)
     return LocalPlan(sign, spectral_plan(loss, sign, anchor))
 
@@ -63,16 +62,12 @@ def profile(
     Differentiable in the loss and in the thresholds.
     """
     nothing, loss = _neutral(loss)
-    found = closed_form(loss, local.sign)
     if local.contour is None:
-        assert found is not None
-        result = _closed_profile(found[0], epsilons)
-    elif found is None:
-        result = spectral_profile(loss, local.contour, epsilons)
+        form = closed_form(loss, local.sign)
+        assert form is not None
+        result = _closed_profile(form, epsilons)
     else:
-        form, applies = found
-        assert applies is not None
-        result = _mixed_profile(loss, local.contour, form, applies, epsilons)
+        result = spectral_profile(loss, local.contour, epsilons)
     return select(nothing, _no_release(epsilons), result)
 
 
@@ -85,34 +80,6 @@ def _closed_profile(form: AbstractClosedForm, epsilons: Array) -> Profile:
 
 def _at_most_zero(x: Array) -> Array:
     return jnp.minimum(x, 0)
-
-
-def _mixed_profile(
-    loss: ComposedLoss,
-    contour: Contour,
-    form: AbstractClosedForm,
-    applies: Array,
-    epsilons: Array,
-) -> Profile:
-    """The closed form at one release, with the spectral derivative in the count."""
-    terms, fixed = stop_gradient((loss.terms, epsilons))
-    terms = select(applies, terms, loss.terms)
-    fixed = jnp.where(applies, fixed, epsilons)
-    general = spectral_profile(ComposedLoss(terms, loss.counts), contour, fixed)
-    exact = _closed_profile(form, epsilons)
-
-    def join(exact: Interval, general: Interval) -> Interval:
-        value = general.estimate
-        usable = applies & jnp.isfinite(value) & jnp.isfinite(exact.estimate)
-        value = jnp.where(usable, value, 0)
-        change = value - stop_gradient(value)
-        chosen = select(applies, exact, general)
-        return Interval(chosen.lower, chosen.estimate + change, chosen.upper)
-
-    return Profile(
-        join(exact.log_delta, general.log_delta),
-        join(exact.log_rest, general.log_rest),
-    )
 
 
 def _no_release(epsilons: Array) -> Profile:
@@ -132,14 +99,11 @@ def epsilon(
     possible = (log_delta > infinite) & (log_delta < 0)
     safe = jnp.where(possible, log_delta, -5.0)
     finite = safe + log_complement(jnp.where(possible, infinite, -jnp.inf) - safe)
-    found = closed_form(loss, sign)
-    if found is not None and found[1] is None:
-        result = _closed_epsilon(found[0], safe)
-    else:
+    form = closed_form(loss, sign)
+    if form is None:
         result = spectral_epsilon(loss, sign, finite)
-        if found is not None:
-            form, applies = found
-            result = select(applies, _closed_epsilon(form, safe), result)
+    else:
+        result = _closed_epsilon(form, safe)
     most = largest_loss(loss, sign)
     at_zero = jnp.where(jnp.isneginf(infinite), most, jnp.inf)
     result = select(log_delta <= infinite, _point(jnp.inf), result)
@@ -178,31 +142,29 @@ def threshold(
     tiny = jnp.finfo(alpha.dtype).tiny
     alpha = stop_gradient(jnp.clip(alpha, tiny, 1 - jnp.finfo(alpha.dtype).eps))
     log_alpha, log_not_alpha = jnp.log(alpha), jnp.log1p(-alpha)
-    found = closed_form(loss, sign)
-    if found is not None:
-        exact = _closed_threshold(loss, sign, log_alpha), jnp.ones_like(alpha)
-        if found[1] is None:
-            return exact
-        general = spectral_threshold(loss, sign, log_alpha, log_not_alpha)
-        return select(found[1], exact, general)
-    return spectral_threshold(loss, sign, log_alpha, log_not_alpha)
+    form = closed_form(loss, sign)
+    if form is None:
+        return spectral_threshold(loss, sign, log_alpha, log_not_alpha)
+    other = closed_form(loss, -sign)
+    assert other is not None
+    ends = largest_loss(loss, sign), largest_loss(loss, -sign)
+    return _closed_threshold((form, other), ends, log_alpha), jnp.ones_like(alpha)
 
 
-def _closed_threshold(loss: ComposedLoss, sign: Array, log_alpha: Array) -> Array:
-    """The threshold from closed forms of both directions, as in `threshold`."""
-    found, reverse = closed_form(loss, sign), closed_form(loss, -sign)
-    assert found is not None
-    assert reverse is not None
-    form, other = found[0], reverse[0]
+def _closed_threshold(
+    forms: tuple[AbstractClosedForm, AbstractClosedForm],
+    ends: tuple[Array, Array],
+    log_alpha: Array,
+) -> Array:
+    """The threshold from the closed forms of a direction and of the other one."""
+    form, other = forms
 
     def log_error(e: Array) -> Array:
         # alpha at -e is the exchanged pair's Q(Y <= e) = 1 - delta - e^e P(X > e).
         rest, tail = jnp.exp(other.log_rest(e)), jnp.exp(other.log_alpha(e) + e)
         return jnp.log(jnp.maximum(rest - tail, 0))
 
-    right = closed_threshold(form.log_alpha, log_alpha, largest_loss(loss, sign))
-    left = closed_threshold(
-        lambda e: -log_error(e), -log_alpha, largest_loss(loss, -sign)
-    )
+    right = closed_threshold(form.log_alpha, log_alpha, ends[0])
+    left = closed_threshold(lambda e: -log_error(e), -log_alpha, ends[1])
     positive = form.log_alpha(jnp.zeros_like(log_alpha)) > log_alpha
     return jnp.where(positive, right, -left)

@@ -15,6 +15,8 @@ class ComposedLoss(eqx.Module):
 
     terms: tuple[AbstractLoss, ...]
     counts: tuple[Float[Array, ""], ...]
+    single: bool = eqx.field(static=True, default=False)
+    """Known to be at most one release, whatever the parameters."""
 
     @property
     def symmetric(self) -> bool:

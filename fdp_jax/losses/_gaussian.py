@@ -23,11 +23,12 @@ class GaussianLoss(AbstractLoss):
     symmetric: ClassVar[bool] = True
     decays: ClassVar[bool] = True
 
-    def _precision(self) -> Float[Array, ""]:
+    def precision(self) -> Float[Array, ""]:
+        """1 / s^2 = mu^2, which adds under composition."""
         return 1 / jnp.square(self.noise_multiplier)
 
     def moments(self, order):
-        precision = self._precision()
+        precision = self.precision()
         value = 0.5 * order * (order - 1) * precision
         return (
             value,
@@ -36,19 +37,19 @@ class GaussianLoss(AbstractLoss):
         )
 
     def locate(self, order):
-        return _Plan(order, stop_gradient((order - 0.5) * self._precision()))
+        return _Plan(order, stop_gradient((order - 0.5) * self.precision()))
 
     def prepare(self, located, frequency, log_tolerance):
         del frequency, log_tolerance
         return located
 
     def log_mgf(self, plan):
-        value = 0.5 * plan.order * (plan.order - 1) * self._precision()
+        value = 0.5 * plan.order * (plan.order - 1) * self.precision()
         return value, stop_gradient(4 * jnp.finfo(value.dtype).eps * jnp.abs(value))
 
     def log_characteristic(self, plan, start, step):
         tau = start + step * jnp.arange(FREQUENCY_BLOCK, dtype=start.dtype)
-        precision = self._precision()
+        precision = self.precision()
         drift = (plan.order - 0.5) * precision - plan.center
         real = -0.5 * jnp.square(tau) * precision
         # Exact up to rounding: the drift is zero but for its derivative.
@@ -64,7 +65,7 @@ class GaussianLoss(AbstractLoss):
 
     def log_envelope(self, located, frequency):
         del located
-        return -0.5 * jnp.square(frequency) * self._precision()
+        return -0.5 * jnp.square(frequency) * self.precision()
 
     def loss_range(self):
         infinity = jnp.full_like(self.noise_multiplier, jnp.inf)

@@ -40,6 +40,7 @@ class _Query(AbstractGuarantee):
     def _ask(self, query, value: Any) -> Any:
         mechanism, direction = self._subject()
         mechanism.require_complete()
+        mechanism = mechanism.simplified()
         narrow = float_dtype() == jnp.float32
         return query(mechanism, value, direction=direction, narrow=narrow)
 
@@ -81,6 +82,14 @@ class AbstractMechanism(_Query):
                     f"{name} of {type(self).__name__} is not set: give it a value, or "
                     f"find one with calibrate(..., solve_for={name!r})"
                 )
+
+    def simplified(self) -> "AbstractMechanism":
+        """An equal mechanism with the simplest structure that concrete counts allow.
+
+        A single release often has a closed form; whether there is one must be known
+        before the numbers are traced.
+        """
+        return self
 
     def _subject(self):
         return self, "both"

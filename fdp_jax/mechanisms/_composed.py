@@ -9,7 +9,7 @@ from jaxtyping import Array, Real
 from .._internal import _checks
 from ..losses import ComposedLoss, LaplaceLoss, TwoPointLoss
 from ._base import AbstractMechanism, NeighboringRelation
-from ._fields import as_float
+from ._fields import as_float, is_one
 
 _WHOLE = (LaplaceLoss, TwoPointLoss)
 """Losses whose fractional powers are not those of any mechanism."""
@@ -40,6 +40,20 @@ class Composition(AbstractMechanism):
     def require_complete(self) -> None:
         for part in self.parts:
             part.require_complete()
+
+    def simplified(self) -> AbstractMechanism:
+        parts, num_steps = [], []
+        for part, times in zip(self.parts, self.num_steps, strict=True):
+            inner = part.simplified()
+            if isinstance(inner, Composition) and is_one(times):
+                parts += inner.parts
+                num_steps += inner.num_steps
+            else:
+                parts.append(inner)
+                num_steps.append(times)
+        if len(parts) == 1 and is_one(num_steps[0]):
+            return parts[0]
+        return Composition(tuple(parts), tuple(num_steps))
 
     def loss(self) -> ComposedLoss:
         terms, counts = [], []

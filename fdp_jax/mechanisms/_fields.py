@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
@@ -25,6 +26,11 @@ class _Named:
 def parameter(name: str, check: Callable[[str, Any], Any], **options: Any) -> Any:
     """An Equinox field holding one number that passes a check."""
     return eqx.field(converter=_Named(name, check), **options)
+
+
+def is_one(value: Any) -> bool:
+    """Whether a parameter is known, outside any trace, to be 1."""
+    return not isinstance(value, jax.core.Tracer) and bool(value == 1)
 
 
 def as_float(value: Any) -> Float[Array, ""]:

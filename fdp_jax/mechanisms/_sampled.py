@@ -8,7 +8,7 @@ from jaxtyping import Array, Real
 from .._internal import _checks
 from ..losses import ComposedLoss, SubsampledGaussianLoss
 from ._base import AbstractMechanism, NeighboringRelation
-from ._fields import as_float, parameter
+from ._fields import as_float, is_one, parameter
 from ._simple import Gaussian
 
 
@@ -54,7 +54,7 @@ class PoissonSubsampled(AbstractMechanism):
     def loss(self) -> ComposedLoss:
         noise = as_float(self.mechanism.noise_multiplier)
         prob = as_float(self.sampling_prob)
-        return _subsampled(noise, prob, jnp.ones_like(noise))
+        return _subsampled(noise, prob, jnp.ones_like(noise), single=True)
 
 
 class DPSGD(AbstractMechanism):
@@ -98,13 +98,20 @@ class DPSGD(AbstractMechanism):
 
     def loss(self) -> ComposedLoss:
         noise, prob = as_float(self.noise_multiplier), as_float(self.sampling_prob)
-        return _subsampled(noise, prob, as_float(self.num_steps))
+        return _subsampled(noise, prob, as_float(self.num_steps), single=False)
+
+    def simplified(self) -> AbstractMechanism:
+        if is_one(self.num_steps):
+            return PoissonSubsampled(Gaussian(self.noise_multiplier), self.sampling_prob)
+        return self
 
 
-def _subsampled(noise: Array, prob: Array, count: Array) -> ComposedLoss:
+def _subsampled(
+    noise: Array, prob: Array, count: Array, *, single: bool
+) -> ComposedLoss:
     """The composed loss; nothing is released without noise or without sampling."""
     released = jnp.isfinite(noise) & (prob > 0)
     noise = jnp.where(released, noise, 1.0)
     prob = jnp.where(released, prob, 0.5)
     term = SubsampledGaussianLoss(noise, prob)
-    return ComposedLoss((term,), (jnp.where(released, count, 0.0),))
+    return ComposedLoss((term,), (jnp.where(released, count, 0.0),), single)

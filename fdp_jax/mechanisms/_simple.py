@@ -75,7 +75,7 @@ def _one(kind, noise: Array) -> ComposedLoss:
     """One release, or none where the noise is infinite."""
     released = jnp.isfinite(noise)
     safe = jnp.where(released, noise, 1.0)
-    return ComposedLoss((kind(safe),), (jnp.where(released, 1.0, 0.0),))
+    return ComposedLoss((kind(safe),), (jnp.where(released, 1.0, 0.0),), single=True)
 
 
 class ApproxDP(AbstractMechanism):

@@ -92,7 +92,8 @@ def tradeoff(
     ax.set_xlim(alpha[0], alpha[-1])
     ax.set_xlabel("false positive rate")
     ax.set_title("Trade-off function (shaded: no attack is here)", fontsize="medium")
-    ax.legend(frameon=False, fontsize="small")
+    corner = "lower right" if scale == "log" else "upper right"
+    ax.legend(frameon=False, fontsize="small", loc=corner)
     return ax
 
 
@@ -127,11 +128,15 @@ def profile(
             max_epsilon = 10.0
     epsilon = np.linspace(0.0, max_epsilon, _NUM_POINTS)
     prefix = "" if label is None else f"{label}, "
+    ends = []
     for name, color, style in (("remove", _REMOVE, "-"), ("add", _ADD, "--")):
         delta = np.asarray(getattr(source, name).delta(epsilon=epsilon))
         delta = np.where(delta > 0.0, delta, np.nan)
         ax.plot(epsilon, delta, style, color=color, label=f"{prefix}{name}")
+        ends += [delta[-1]] if delta[-1] > 0.0 else []
     ax.set(yscale="log", xlim=(0.0, max_epsilon))
+    if ends:  # The worse direction fills the picture; the other may leave it.
+        ax.set_ylim(0.3 * max(ends), 1.0)
     ax.set_xlabel("epsilon (nats)")
     ax.set_ylabel("delta")
     ax.set_title("Privacy profile (upper bound)", fontsize="medium")
