@@ -1,10 +1,17 @@
 """fdp_jax: certified, differentiable differential-privacy accounting in JAX.
 
-The way of the data: losses -> engines -> curves -> mechanisms -> calibration -> reports.
+The way of the data: losses -> engines -> curves -> mechanisms -> calibration -> reports -> plot.
 """
 
 import importlib.metadata
 
+from . import data as data, plot as plot, reports as reports
+from .calibration import (
+    Calibration as Calibration,
+    UnreachableTarget as UnreachableTarget,
+    calibrate as calibrate,
+    targets as targets,
+)
 from .curves import (
     AbstractGuarantee as AbstractGuarantee,
     Bound as Bound,

@@ -141,13 +141,12 @@ def test_incomplete_calibrations_are_refused(arguments, capsys):
 
 
 def test_unreachable_target_is_status_3(capsys):
-    # At sampling probability 1 and one step sigma = 1, epsilon is still below 1e3.
-    arguments = ["--noise-multiplier", "1", "--num-steps", "1"]
-    target = ["--epsilon", "1000", "--delta", "1e-5"]
-    assert main(["calibrate", "--solve-for", "sampling_prob", *arguments, *target]) == 3
+    # No attack at a false positive rate of 1 % misses more than 99 %.
+    fixed = ["--sampling-prob", "0.01", "--num-steps", "1000"]
+    assert main(["calibrate", *fixed, "--alpha", "0.01", "--beta", "0.995"]) == 3
     error = capsys.readouterr().err
     assert len(error.strip().splitlines()) == 1
-    assert "sampling_prob" in error
+    assert "0.99" in error
 
 
 def test_unwritable_file_is_one_line(tmp_path, capsys):

@@ -41,4 +41,5 @@ def _implicit_root_jvp(
     slope, gradient = jax.grad(residual, argnums=(0, 1))(root, args, aux)
     products = jax.tree.map(jnp.vdot, gradient, tangents[1])
     shift = sum(jax.tree.leaves(products), start=jnp.zeros_like(root))
-    return root, -shift / slope
+    # A zero slope belongs to a root that is not used.
+    return root, -shift / jnp.where(slope == 0, 1, slope)

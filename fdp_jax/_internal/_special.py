@@ -257,11 +257,8 @@ def log1p(x: ArrayLike) -> jax.Array:
 @jax.custom_jvp
 def lower_hazard(x: jax.Array) -> jax.Array:
     """phi(x) / Phi(x) of a floating array: the slope of log Phi, or 1 / m(-x)."""
-    negative, positive = jnp.minimum(x, 0.0), jnp.maximum(x, 0.0)
-    lower = 1.0 / mills_moment(0, -negative)
-    density = norm_pdf(positive)
-    upper = density / (1.0 - density * mills_moment(0, positive))
-    return jnp.where(x < 0, lower, upper)
+    ratio, density = mills_moment(0, jnp.abs(x)), norm_pdf(x)
+    return jnp.where(x < 0, 1.0 / ratio, density / (1.0 - density * ratio))
 
 
 @lower_hazard.defjvp
@@ -277,10 +274,10 @@ def _lower_hazard_jvp(primals, tangents):
 
 @jax.custom_jvp
 def _log_ndtr(x: jax.Array) -> jax.Array:
-    negative, positive = jnp.minimum(x, 0.0), jnp.maximum(x, 0.0)
-    lower = jnp.log(mills_moment(0, -negative)) - _LOG_SQRT_2PI
-    lower = lower - 0.5 * negative * negative
-    upper = _log1p(-norm_pdf(positive) * mills_moment(0, positive))
+    ratio = mills_moment(0, jnp.abs(x))
+    lower = (jnp.log(ratio) - _LOG_SQRT_2PI) - 0.5 * x * x
+    # At most 1/2 where it is used, which is for positive x.
+    upper = _log1p(-jnp.minimum(norm_pdf(x) * ratio, 0.5))
     # Around zero erfc is good to the last digit, and log_ndtr(0) = log(1/2) exactly.
     middle = jnp.abs(x) < 1.0
     small = jnp.where(middle, jnp.abs(x), 0.0)

@@ -47,24 +47,20 @@ class Bounds(eqx.Module):
         if bound is Bound.ESTIMATE:
             return self.estimate
         if (bound is Bound.PESSIMISTIC) == upper_is_pessimistic:
-            return _with_gradient(self.upper, self.estimate)
-        return _with_gradient(self.lower, self.estimate)
-
-
-def _with_gradient(value: Array, estimate: Array) -> Array:
-    """`value`, differentiated as `estimate`; exact in the value."""
-    return _attach(value, estimate)
+            return with_gradient(self.upper, self.estimate)
+        return with_gradient(self.lower, self.estimate)
 
 
 @jax.custom_jvp
-def _attach(value: Array, estimate: Array) -> Array:
+def with_gradient(value: Array, estimate: Array) -> Array:
+    """`value`, differentiated as `estimate`."""
     del estimate
     return value
 
 
-@_attach.defjvp
-def _attach_jvp(primals: tuple, tangents: tuple) -> tuple:
-    return _attach(*primals), tangents[1]
+@with_gradient.defjvp
+def _with_gradient_jvp(primals: tuple, tangents: tuple) -> tuple:
+    return with_gradient(*primals), tangents[1]
 
 
 def classify(lower: Array, upper: Array, vacuous: Array) -> Int[Array, "..."]:

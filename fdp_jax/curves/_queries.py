@@ -68,17 +68,17 @@ def bounds_of(interval: Interval, vacuous: Array, narrow: bool) -> Bounds:
     status = classify(interval.lower, interval.upper, vacuous)
     lower, upper = stop_gradient((interval.lower, interval.upper))
     if narrow:
-        lower, upper = -_round_up(-lower), _round_up(upper)
+        lower, upper = round_down_to_single(lower), -round_down_to_single(-upper)
     return Bounds(lower, interval.estimate, upper, status)
 
 
-def _round_up(x: Array) -> Array:
-    """The least float32 at or above x, as float64; subnormals count as zero."""
+def round_down_to_single(x: Array) -> Array:
+    """The greatest float32 at or below x, as float64; subnormals count as zero."""
     single = x.astype(jnp.float32)
-    above = jnp.nextafter(single, jnp.asarray(jnp.inf, jnp.float32))
-    rounded = jnp.where(single.astype(x.dtype) < x, above, single).astype(x.dtype)
+    below = jnp.nextafter(single, jnp.asarray(-jnp.inf, jnp.float32))
+    rounded = jnp.where(single.astype(x.dtype) > x, below, single).astype(x.dtype)
     least = float(jnp.finfo(jnp.float32).tiny)
-    small = jnp.where(x > 0, least, jnp.where(x > -least, 0.0, rounded))
+    small = jnp.where(x < 0, -least, 0.0)
     return jnp.where(jnp.abs(x) < least, small, rounded)
 
 
@@ -95,8 +95,7 @@ def epsilon_bounds(
 
     def one(delta: Array) -> Bounds:
         log_delta = safe_log(delta)
-        found = over_signs(lambda s: engines.epsilon(loss, s, log_delta), signs)
-        worst = jax.tree.map(jnp.max, found)
+        worst = engines.epsilon(loss, signs, log_delta)
         return bounds_of(worst, jnp.isposinf(worst.upper), narrow)
 
     return elementwise(one, jnp.asarray(delta))
@@ -121,24 +120,17 @@ def profile_at(
     negative = finite < 0
     distance = jnp.abs(finite)
 
-    def one(sign: Array) -> ProfilePoint:
-        sign = jnp.where(negative, -sign, sign)
-        local = engines.plan(loss, sign, distance)
-        found = engines.profile(loss, local, distance[None])
-        log_delta, log_rest = jax.tree.map(
-            lambda x: x[0], (found.log_delta, found.log_rest)
-        )
-        # delta(-e) = (1 - e^-e) + e^-e delta_rev(e): no cancellation.
-        below = log_delta.map(
-            lambda x: safe_log(-jnp.expm1(-distance) + jnp.exp(x - distance))
-        )
-        log_delta = select(negative, below, log_delta)
-        log_rest = select(negative, log_rest.map(lambda x: x - distance), log_rest)
-        return ProfilePoint(log_delta, log_rest)
-
-    found = over_signs(one, signs)
-    log_delta = jax.tree.map(jnp.max, found.log_delta)
-    log_rest = jax.tree.map(jnp.min, found.log_rest)
+    local = engines.plan(loss, jnp.where(negative, -signs, signs), distance)
+    found = engines.profile(loss, local, distance[None])
+    log_delta, log_rest = jax.tree.map(
+        lambda x: x[0], (found.log_delta, found.log_rest)
+    )
+    # delta(-e) = (1 - e^-e) + e^-e delta_rev(e): no cancellation.
+    below = log_delta.map(
+        lambda x: safe_log(-jnp.expm1(-distance) + jnp.exp(x - distance))
+    )
+    log_delta = select(negative, below, log_delta)
+    log_rest = select(negative, log_rest.map(lambda x: x - distance), log_rest)
     never = loss.log_finite_mass()
     ends = jnp.where(epsilon > 0, engines.log_complement(never), 0.0)
     rests = jnp.where(epsilon > 0, never, -jnp.inf)

@@ -40,7 +40,7 @@ def error_rate_bounds(
     signs = signs_of(loss, direction)
 
     def one(alpha: Array) -> tuple[Bounds, Bounds]:
-        found = _optimal_rates(loss, signs, alpha)
+        found = optimal_rates(loss, signs, alpha)
         interior = (alpha > 0) & (alpha < 1)
         return (
             bounds_of(found.beta, (found.beta.lower <= 0) & interior, narrow),
@@ -60,9 +60,10 @@ class _Test(eqx.Module):
     """One for each direction looked at, stacked."""
 
 
-def _optimal_rates(
+def optimal_rates(
     loss: ComposedLoss, signs: Float[Array, " s"], alpha: Float[Array, ""]
 ) -> ErrorRates:
+    """f(alpha) and 1 - f(alpha) of the worst of the given directions."""
     edge = (alpha <= 0) | (alpha >= 1)
     inner = jnp.where(edge, 0.5, alpha)
     constant = stop_gradient(loss)
@@ -73,7 +74,7 @@ def _optimal_rates(
         thresholds = test.anchor + test.step * offsets
         return _rates(constant, test, stop_gradient(inner), thresholds)
 
-    values = jax.vmap(around)(tests)  # (anchors, 3)
+    values = jax.lax.map(around, tests)  # (anchors, 3)
     beta, tpr = values.beta, values.tpr
     small = jnp.min(tpr.estimate[:, 1]) < 0.5
     score = jnp.where(small, -tpr.estimate[:, 1], beta.estimate[:, 1])
@@ -110,10 +111,9 @@ def _tests(
 
     def prepare(anchor: Array, step: Array, kink: Array) -> _Test:
         seen = jnp.where(anchor < 0, -signs, signs)
-        plans = over_signs(lambda s: engines.plan(loss, s, jnp.abs(anchor)), seen)
-        return _Test(anchor, step, kink, plans)
+        return _Test(anchor, step, kink, engines.plan(loss, seen, jnp.abs(anchor)))
 
-    return jax.vmap(prepare)(anchors, steps, kinks)
+    return jax.lax.map(lambda x: prepare(*x), (anchors, steps, kinks))
 
 
 def _rates(
@@ -123,9 +123,9 @@ def _rates(
     negative = test.anchor < 0
     distance = jnp.where(negative, -thresholds, thresholds)
     if_kink = jnp.where(test.kink, stop_gradient(distance), distance)
-    found = jax.vmap(lambda plan: engines.profile(loss, plan, if_kink))(test.plans)
-    delta = jax.tree.map(lambda x: jnp.exp(jnp.max(x, axis=0)), found.log_delta)
-    rest = jax.tree.map(lambda x: jnp.exp(jnp.min(x, axis=0)), found.log_rest)
+    found = engines.profile(loss, test.plans, if_kink)
+    delta = found.log_delta.map(jnp.exp)
+    rest = found.log_rest.map(jnp.exp)
     growth = jnp.exp(jnp.minimum(distance, 700))
     used = jnp.exp(distance + jnp.log(alpha))
     # eps >= 0: power is delta + e^eps alpha.  eps = -e < 0: with the exchanged pair,

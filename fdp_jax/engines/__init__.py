@@ -19,3 +19,4 @@ from ._engine import (
     profile as profile,
     threshold as threshold,
 )
+from ._spectral import rough_log_delta as rough_log_delta

@@ -60,35 +60,83 @@ class Evaluation(eqx.Module):
     """Derivatives of the last two in epsilon, as numbers."""
 
 
-def plan_contour(
+class Start(eqx.Module):
+    """A saddle with Chernoff bounds around it: enough for a rough answer."""
+
+    sign: Float[Array, ""]
+    middle: Bool[Array, ""]
+    saddle: Saddle
+    chernoff_shifts: Float[Array, " k"]
+    chernoff_logs: Float[Array, " k"]
+
+    def rough_log_delta(self, epsilon: Array) -> Array:
+        """log delta to within about a tenth; no bound."""
+        at = self.saddle
+        value = at.log_value + at.shift * (at.epsilon - epsilon)
+        return jnp.where(self.middle, 0, value)
+
+    def rough_epsilon(self, log_delta: Array) -> Array:
+        """epsilon, about; no bound."""
+        return self.saddle.epsilon + (self.saddle.log_value - log_delta) / self.saddle.shift
+
+    def largest_log_delta(self, epsilon: Array) -> Array:
+        """A proved upper bound of log delta."""
+        bounds = self.chernoff_logs - self.chernoff_shifts * epsilon
+        return jnp.where(self.middle, 0, jnp.min(bounds))
+
+    def largest_epsilon(self, log_delta: Array) -> Array:
+        """A proved upper bound of epsilon (for c > 0)."""
+        positive = self.chernoff_shifts > 0
+        shifts = jnp.where(positive, self.chernoff_shifts, 1)
+        bounds = (self.chernoff_logs - log_delta) / shifts
+        return jnp.min(jnp.where(positive, bounds, jnp.inf))
+
+
+def start_contour(
     loss: ComposedLoss, sign: Array, saddle: Saddle, middle: Array
-) -> Contour:
-    """Chooses step, number of frequencies and quadratures for thresholds near one."""
-    loss = stop_gradient(loss)
-    dtype = saddle.shift.dtype
-    log_unit = jnp.log(jnp.asarray(jnp.finfo(dtype).eps, dtype))
+) -> Start:
+    """Chernoff bounds at the saddle and on either side of it, in the same strip."""
     shifts = _chernoff_shifts(saddle, middle)
     logs = cumulants(loss, sign, shifts)[0] + _log_payoff(shifts)
+    return stop_gradient(Start(sign, middle, saddle, shifts, logs))
+
+
+def plan_contour(
+    loss: ComposedLoss, start: Start, skip: Bool[Array, ""] | bool = False
+) -> Contour:
+    """Chooses step, number of frequencies and quadratures for thresholds near one.
+
+    Args:
+        loss: The composed loss.
+        start: From `start_contour`.
+        skip: If the answer is known not to matter: does next to no work.
+    """
+    loss, saddle = stop_gradient(loss), start.saddle
+    dtype = saddle.shift.dtype
+    log_unit = jnp.log(jnp.asarray(jnp.finfo(dtype).eps, dtype))
+    shifts, logs = start.chernoff_shifts, start.chernoff_logs
     period = _period(shifts, logs, saddle, saddle.log_value + log_unit)
     step = 2 * jnp.pi / period
-    order = order_of(saddle.shift, sign)
+    order = order_of(saddle.shift, start.sign)
     lead = logs[0] - _log_payoff(shifts)[0] - saddle.shift * saddle.epsilon
     target = saddle.log_value - lead + log_unit
     located = tuple(term.locate(order) for term in loss.terms)
-    most = _MAX_BLOCKS * FREQUENCY_BLOCK * step
+    most = jnp.where(skip, 1, _MAX_BLOCKS) * FREQUENCY_BLOCK * step
     frequency, log_envelope = _last_frequency(loss, located, saddle, target, most)
     blocks = jnp.ceil(frequency / (step * FREQUENCY_BLOCK))
-    blocks = jnp.clip(blocks, 1, _MAX_BLOCKS)
+    blocks = jnp.clip(blocks, 1, jnp.where(skip, 1, _MAX_BLOCKS))
     last = blocks * FREQUENCY_BLOCK * step
+    # Where little is asked for, one block of nodes is enough.
+    last, log_unit = jnp.where(skip, 0, last), jnp.where(skip, -1, log_unit)
     plans = tuple(
         term.prepare(place, last, log_unit - 2 - jnp.log1p(count))
         for term, place, count in zip(loss.terms, located, loss.counts, strict=True)
     )
     return stop_gradient(
         Contour(
-            sign=sign,
+            sign=start.sign,
             shift=saddle.shift,
-            middle=middle,
+            middle=start.middle,
             step=step,
             blocks=blocks.astype(jnp.int32),
             log_envelope=log_envelope,

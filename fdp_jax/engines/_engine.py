@@ -9,30 +9,34 @@ one by construction.  `sign` is +1 for the direction "remove"
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+from jax import lax
 from jax.lax import stop_gradient
 from jaxtyping import Array, ArrayLike, Bool, Float
 
 from ..losses import ComposedLoss
 from ._bounds import Interval, Profile, exactly, log_complement, select
 from ._closed_form import AbstractClosedForm, closed_form, closed_threshold
-from ._contour import Contour
+from ._contour import Contour, plan_contour
 from ._spectral import (
     largest_loss,
     spectral_epsilon,
-    spectral_plan,
     spectral_profile,
     spectral_threshold,
+    start_at_epsilon,
+    start_at_log_delta,
 )
 
 _CLOSED_FORM_ERROR = 1e-12
 """Relative error allowed for the logarithm of a closed form; measured ones are less."""
 _ANY_COUNT = 1000.0
+_CLEAR = 0.5
+"""Margin, in log delta, by which a direction must be less leaky to be passed over."""
 
 
 class LocalPlan(eqx.Module):
     """What `profile` needs to know about the neighborhood of a threshold."""
 
-    sign: Float[Array, ""]
+    sign: Float[Array, " s"]
     contour: Contour | None
     """None if there is a closed form."""
 
@@ -45,30 +49,47 @@ def _neutral(loss: ComposedLoss) -> tuple[Bool[Array, ""], ComposedLoss]:
 
 
 def plan(
-    loss: ComposedLoss, sign: Float[Array, ""], anchor: Float[Array, ""]
+    loss: ComposedLoss, signs: Float[Array, " s"], anchor: Float[Array, ""]
 ) -> LocalPlan:
-    """Prepares for thresholds near `anchor` >= 0 in one direction."""
+    """Prepares for thresholds near `anchor` >= 0, in some directions (stacked).
+
+    A direction that a Chernoff bound proves to leak less than another is prepared only
+    for that bound: `profile` then certifies no more about it.
+    """
     _, loss = _neutral(stop_gradient(loss))
-    if closed_form(loss, sign) is not None:
-        return LocalPlan(sign, None)
-    return LocalPlan(sign, spectral_plan(loss, sign, anchor))
+    if closed_form(loss, signs[0]) is not None:
+        return LocalPlan(signs, None)
+    starts = jax.vmap(lambda s: start_at_epsilon(loss, s, anchor))(signs)
+    rough = jax.vmap(lambda start: start.rough_log_delta(anchor))(starts)
+    most = jax.vmap(lambda start: start.largest_log_delta(anchor))(starts)
+    skip = most < jnp.max(rough) - _CLEAR
+    contours = lax.map(lambda x: plan_contour(loss, *x), (starts, skip))
+    return LocalPlan(signs, contours)
 
 
 def profile(
     loss: ComposedLoss, local: LocalPlan, epsilons: Float[Array, " e"]
 ) -> Profile:
-    """delta and 1 - delta at thresholds eps (>= 0 but for a small step) near a plan's.
+    """The worst direction's delta and 1 - delta at thresholds near a plan's.
 
-    Differentiable in the loss and in the thresholds.
+    Differentiable in the loss and in the thresholds, which are >= 0 but for a small
+    step.
     """
     nothing, loss = _neutral(loss)
-    if local.contour is None:
-        form = closed_form(loss, local.sign)
-        assert form is not None
-        result = _closed_profile(form, epsilons)
-    else:
-        result = spectral_profile(loss, local.contour, epsilons)
-    return select(nothing, _no_release(epsilons), result)
+
+    def one(local: LocalPlan) -> Profile:
+        if local.contour is None:
+            form = closed_form(loss, local.sign)
+            assert form is not None
+            return _closed_profile(form, epsilons)
+        return spectral_profile(loss, local.contour, epsilons)
+
+    found = lax.map(one, local)
+    worst = Profile(
+        jax.tree.map(lambda x: jnp.max(x, axis=0), found.log_delta),
+        jax.tree.map(lambda x: jnp.min(x, axis=0), found.log_rest),
+    )
+    return select(nothing, _no_release(epsilons), worst)
 
 
 def _closed_profile(form: AbstractClosedForm, epsilons: Array) -> Profile:
@@ -90,21 +111,23 @@ def _no_release(epsilons: Array) -> Profile:
 
 
 def epsilon(
-    loss: ComposedLoss, sign: Float[Array, ""], log_delta: Float[Array, ""]
+    loss: ComposedLoss, signs: Float[Array, " s"], log_delta: Float[Array, ""]
 ) -> Interval:
-    """The least real epsilon with delta(epsilon) at most the given one."""
+    """The least real epsilon with delta(epsilon) at most the given one.
+
+    For the worst of some directions.
+    """
     nothing, loss = _neutral(loss)
     infinite = log_complement(loss.log_finite_mass())
     # delta counts infinite losses; what is left is for the finite ones.
     possible = (log_delta > infinite) & (log_delta < 0)
     safe = jnp.where(possible, log_delta, -5.0)
     finite = safe + log_complement(jnp.where(possible, infinite, -jnp.inf) - safe)
-    form = closed_form(loss, sign)
-    if form is None:
-        result = spectral_epsilon(loss, sign, finite)
+    if closed_form(loss, signs[0]) is None:
+        result = _spectral_epsilon(loss, signs, finite)
     else:
-        result = _closed_epsilon(form, safe)
-    most = largest_loss(loss, sign)
+        result = _closed_epsilon(loss, signs, safe)
+    most = jnp.max(largest_loss(loss, signs))
     at_zero = jnp.where(jnp.isneginf(infinite), most, jnp.inf)
     result = select(log_delta <= infinite, _point(jnp.inf), result)
     result = select(jnp.isneginf(log_delta), _point(at_zero), result)
@@ -118,11 +141,31 @@ def _point(value: ArrayLike) -> Interval:
     return Interval(value, value, value)
 
 
-def _closed_epsilon(form: AbstractClosedForm, log_delta: Array) -> Interval:
+def _spectral_epsilon(loss: ComposedLoss, signs: Array, log_delta: Array) -> Interval:
+    starts = jax.vmap(lambda s: start_at_log_delta(loss, s, log_delta))(signs)
+    target = stop_gradient(log_delta)
+    rough = jax.vmap(lambda start: start.rough_epsilon(target))(starts)
+    most = jax.vmap(lambda start: start.largest_epsilon(target))(starts)
+    # Clearly less than what another direction needs.
+    skip = most < jnp.max(rough) - _CLEAR / starts.saddle.shift
+    found = lax.map(
+        lambda x: spectral_epsilon(loss, x[0], log_delta, x[1]), (starts, skip)
+    )
+    return jax.tree.map(jnp.max, found)
+
+
+def _closed_epsilon(loss: ComposedLoss, signs: Array, log_delta: Array) -> Interval:
     # An error of log delta moves epsilon as much as that change of the target does.
     step = stop_gradient(_CLOSED_FORM_ERROR * (1 + jnp.abs(log_delta)))
     targets = jnp.stack([log_delta + step, log_delta, log_delta - step])
-    lower, estimate, upper = jax.vmap(form.epsilon)(targets)
+
+    def one(sign: Array, target: Array) -> Array:
+        form = closed_form(loss, sign)
+        assert form is not None
+        return form.epsilon(target)
+
+    each = jax.vmap(jax.vmap(one, (None, 0)), (0, None))(signs, targets)
+    lower, estimate, upper = jnp.max(each, axis=0)
     lower, value, upper = stop_gradient((lower, estimate, upper))
     error = _CLOSED_FORM_ERROR * jnp.abs(value)
     lower, upper = jnp.minimum(lower, value), jnp.maximum(upper, value)

@@ -142,7 +142,7 @@ def _log_rest_forward_jvp(primals, tangents):
     return value, ratio * (mills_moment(0, b) * depsilon - dmu)
 
 
-def _log_pair(mu: jax.Array, epsilon: jax.Array) -> tuple[jax.Array, jax.Array]:
+def log_pair(mu: jax.Array, epsilon: jax.Array) -> tuple[jax.Array, jax.Array]:
     """`(log delta, log(1 - delta))` for real eps; a negative one by reflection."""
     parts = _forward_parts(mu, jnp.abs(epsilon))
     forward = _merge_log_delta(*parts)
@@ -161,7 +161,7 @@ def _log_pair(mu: jax.Array, epsilon: jax.Array) -> tuple[jax.Array, jax.Array]:
 
 @jax.custom_jvp
 def _log_delta(mu: jax.Array, epsilon: jax.Array) -> jax.Array:
-    return _log_pair(mu, epsilon)[0]
+    return log_pair(mu, epsilon)[0]
 
 
 def log_delta_slopes(mu: jax.Array, epsilon: jax.Array) -> tuple[jax.Array, jax.Array]:
@@ -255,7 +255,7 @@ def _solve_epsilon(mu: jax.Array, log_delta: jax.Array) -> jax.Array:
     resolution = float(jnp.finfo(mu.dtype).eps)
 
     def newton(epsilon):
-        value, rest = _log_pair(mu, epsilon)
+        value, rest = log_pair(mu, epsilon)
         # d delta/d eps = -e^eps P(X > eps); its digits only set the speed.
         log_slope = epsilon + log_ndtr(-upper_threshold(mu, epsilon))
         step_small = (value - log_delta) * jnp.exp(value - log_slope)

@@ -10,7 +10,14 @@ from jaxtyping import Array, Bool, Float
 from .._internal._implicit import implicit_root
 from ..losses import ComposedLoss
 from ._bounds import Interval, Profile, log_complement, select
-from ._contour import Contour, Evaluation, evaluate, plan_contour
+from ._contour import (
+    Contour,
+    Evaluation,
+    Start,
+    evaluate,
+    plan_contour,
+    start_contour,
+)
 from ._saddle import (
     Saddle,
     find_saddle,
@@ -22,15 +29,23 @@ from ._saddle import (
 _NEWTON_STEPS = 12
 
 
-def spectral_plan(
-    loss: ComposedLoss, sign: Float[Array, ""], anchor: Float[Array, ""]
-) -> Contour:
-    """The contour for thresholds near `anchor` (at least zero), in one direction."""
-    loss, anchor = stop_gradient((loss, anchor))
-    middle = leaks_much(loss, sign, anchor)
-    return plan_contour(
-        loss, sign, saddle_for_epsilon(loss, sign, middle, anchor), middle
-    )
+def start_at_epsilon(
+    loss: ComposedLoss, sign: Float[Array, ""], epsilon: Float[Array, ""]
+) -> Start:
+    """Begins an evaluation of the profile near a threshold (at least zero)."""
+    loss, epsilon = stop_gradient((loss, epsilon))
+    middle = leaks_much(loss, sign, epsilon)
+    saddle = saddle_for_epsilon(loss, sign, middle, epsilon)
+    return start_contour(loss, sign, saddle, middle)
+
+
+def start_at_log_delta(
+    loss: ComposedLoss, sign: Float[Array, ""], log_delta: Float[Array, ""]
+) -> Start:
+    """Begins the search for the epsilon of a given delta."""
+    loss, log_delta = stop_gradient((loss, log_delta))
+    saddle = saddle_for_log_delta(loss, sign, log_delta)
+    return start_contour(loss, sign, saddle, jnp.zeros((), bool))
 
 
 def spectral_profile(
@@ -70,32 +85,42 @@ def _as_profile(
 
 
 def spectral_epsilon(
-    loss: ComposedLoss, sign: Float[Array, ""], log_delta: Float[Array, ""]
+    loss: ComposedLoss,
+    start: Start,
+    log_delta: Float[Array, ""],
+    skip: Bool[Array, ""],
 ) -> Interval:
-    """The real epsilon at which the finite losses have the given delta."""
+    """The real epsilon at which the finite losses have the given delta.
+
+    Where `skip` holds only the upper end means anything.
+    """
     constant, target = stop_gradient((loss, log_delta))
-    saddle = saddle_for_log_delta(constant, sign, target)
-    contour = plan_contour(constant, sign, saddle, jnp.zeros((), bool))
+    contour = plan_contour(constant, start, skip)
 
     def miss(at: Evaluation) -> tuple[Array, Array]:
         return at.log_value - target, at.slope
 
-    root, points, check = _newton(constant, contour, saddle.epsilon, miss)
+    first = start.saddle.epsilon
+    root, points, check = _newton(constant, contour, first, miss, skip)
     upper = jnp.where(check.log_upper[2] <= target, points[2], jnp.inf)
     lower = jnp.where(check.log_lower[0] >= target, points[0], -jnp.inf)
-    most = largest_loss(constant, sign)
-    upper = jnp.minimum(jnp.minimum(upper, _chernoff_epsilon(contour, target)), most)
+    most = largest_loss(constant, start.sign)
+    upper = jnp.where(skip, jnp.inf, upper)
+    upper = jnp.minimum(jnp.minimum(upper, start.largest_epsilon(target)), most)
+    lower = jnp.where(skip, -jnp.inf, lower)
     root = jnp.clip(root, lower, upper)
     estimate = implicit_root(_log_delta_residual, root, (loss, log_delta), contour)
+    estimate = jnp.where(skip, -jnp.inf, estimate)
     return Interval(stop_gradient(lower), estimate, stop_gradient(upper))
 
 
-def _chernoff_epsilon(contour: Contour, log_delta: Array) -> Array:
-    """The least epsilon that a Chernoff bound certifies."""
-    positive = contour.chernoff_shifts > 0
-    shifts = jnp.where(positive, contour.chernoff_shifts, 1)
-    bounds = (contour.chernoff_logs - log_delta) / shifts
-    return jnp.min(jnp.where(positive, bounds, jnp.inf))
+def rough_log_delta(
+    loss: ComposedLoss, sign: Float[Array, ""], epsilon: Float[Array, ""]
+) -> Float[Array, ""]:
+    """log delta to within about a tenth: an approximation, no bound, no derivative."""
+    loss, epsilon = stop_gradient((loss, epsilon))
+    at = saddle_for_epsilon(loss, sign, jnp.zeros((), bool), epsilon)
+    return at.log_value + at.shift * (at.epsilon - epsilon)
 
 
 def _log_delta_residual(
@@ -110,6 +135,7 @@ def _newton(
     contour: Contour,
     epsilon: Array,
     miss: Callable[[Evaluation], tuple[Array, Array]],
+    skip: Bool[Array, ""] | bool = False,
 ) -> tuple[Array, Float[Array, " 3"], Evaluation]:
     """Newton's method in epsilon on one contour, from a good start.
 
@@ -128,7 +154,8 @@ def _newton(
         moved = jnp.abs(center - points[1])
         close = moved <= tolerance * jnp.abs(center) + 1e2 * tolerance * scale
         certified = (points[0] < points[1]) | (step > 2)
-        return (step < _NEWTON_STEPS) & ~(close & certified)
+        most = jnp.where(skip, 1, _NEWTON_STEPS)
+        return (step < most) & ~(close & certified)
 
     def body(state):
         step, center, points, last = state
@@ -182,7 +209,8 @@ def spectral_threshold(
     flip = saddles.epsilon[0] < 0
     pick = lambda x: jnp.where(flip, x[1], x[0])
     saddle, middle, target = jax.tree.map(pick, (saddles, middles, targets))
-    contour = plan_contour(loss, jnp.where(flip, -sign, sign), saddle, middle)
+    start = start_contour(loss, jnp.where(flip, -sign, sign), saddle, middle)
+    contour = plan_contour(loss, start)
 
     def miss(at: Evaluation) -> tuple[Array, Array]:
         value = jnp.where(flip, at.log_power, at.log_alpha)

@@ -7,6 +7,7 @@ import math
 import platform
 from typing import Any
 
+import jax
 import numpy as np
 
 _STATUS = ("certified", "loose", "vacuous")
@@ -88,15 +89,13 @@ def _directed(value: float, digits: int, rounding: str) -> str:
 
 
 def parameters(mechanism) -> dict[str, float]:
-    """Scalar numeric fields of a mechanism by name."""
-    values = {}
-    for field in dataclasses.fields(mechanism):
-        value = getattr(mechanism, field.name)
-        if not isinstance(value, bool) and np.shape(value) == ():
-            dtype = getattr(value, "dtype", np.asarray(value).dtype)
-            if np.issubdtype(dtype, np.number):
-                values[field.name] = float(value)
-    return values
+    """Scalar numeric leaves of a mechanism by name, such as `parts[0].num_steps`."""
+    leaves = jax.tree_util.tree_leaves_with_path(mechanism)
+    return {
+        jax.tree_util.keystr(path).lstrip("."): float(leaf)
+        for path, leaf in leaves
+        if np.shape(leaf) == ()
+    }
 
 
 def versions() -> dict[str, str]:

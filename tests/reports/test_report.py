@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import fdp_jax as fdp
-from fdp_jax.reports import round_down, round_up
+from fdp_jax.reports import parameters, round_down, round_up
 
 # tests/data/dpsgd_truth.json, configuration lownoise_s0.6.
 REMOVE, ADD = 7.4336138210, 3.1775514708
@@ -74,3 +74,10 @@ def test_printed_digits_are_rounded_outwards(value):
     assert float(round_up(value, 5)) >= value
     assert float(round_down(value, 5)) <= value
     np.testing.assert_allclose(float(round_up(value, 5)), value, rtol=1.1e-4)
+
+
+def test_parameters_of_a_composition_carry_their_place():
+    mixed = fdp.compose(fdp.Gaussian(4.0), fdp.Laplace(20.0).repeat(5))
+    names = parameters(mixed)
+    assert 4.0 in names.values()
+    assert any(name.endswith("num_steps[1]") for name in names), names
