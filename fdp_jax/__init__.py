@@ -16,6 +16,8 @@ from .curves import (
     AbstractGuarantee as AbstractGuarantee,
     Bound as Bound,
     Bounds as Bounds,
+    Curve as Curve,
+    GridCurve as GridCurve,
     Status as Status,
 )
 from .mechanisms import (

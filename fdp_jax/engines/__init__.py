@@ -17,6 +17,7 @@ from ._engine import (
     epsilon as epsilon,
     plan as plan,
     profile as profile,
+    span as span,
     threshold as threshold,
 )
 from ._spectral import rough_log_delta as rough_log_delta

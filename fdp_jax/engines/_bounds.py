@@ -41,6 +41,8 @@ class Profile(eqx.Module):
     """log delta(eps)."""
     log_rest: Interval
     """log(1 - delta(eps)), accurate where delta is near one."""
+    log_alpha: Float[Array, "..."]
+    """log P(X > eps): an estimate without derivative."""
 
 
 def log_complement(log_value: Array) -> Array:

@@ -85,9 +85,11 @@ def profile(
         return spectral_profile(loss, local.contour, epsilons)
 
     found = lax.map(one, local)
+    index = jnp.argmax(found.log_delta.estimate, axis=0)
     worst = Profile(
         jax.tree.map(lambda x: jnp.max(x, axis=0), found.log_delta),
         jax.tree.map(lambda x: jnp.min(x, axis=0), found.log_rest),
+        jnp.take_along_axis(found.log_alpha, index[None], axis=0)[0],
     )
     return select(nothing, _no_release(epsilons), worst)
 
@@ -96,6 +98,7 @@ def _closed_profile(form: AbstractClosedForm, epsilons: Array) -> Profile:
     return Profile(
         exactly(form.log_delta(epsilons), _CLOSED_FORM_ERROR).map(_at_most_zero),
         exactly(form.log_rest(epsilons), _CLOSED_FORM_ERROR).map(_at_most_zero),
+        stop_gradient(form.log_alpha(epsilons)),
     )
 
 
@@ -107,7 +110,8 @@ def _no_release(epsilons: Array) -> Profile:
     # delta = max(0, 1 - e^eps)
     rest = jnp.minimum(epsilons, 0)
     delta = log_complement(rest)
-    return Profile(Interval(delta, delta, delta), Interval(rest, rest, rest))
+    alpha = jnp.where(epsilons < 0, 0.0, -jnp.inf)
+    return Profile(Interval(delta, delta, delta), Interval(rest, rest, rest), alpha)
 
 
 def epsilon(
@@ -139,6 +143,17 @@ def epsilon(
 def _point(value: ArrayLike) -> Interval:
     value = jnp.asarray(value, float)
     return Interval(value, value, value)
+
+
+def span(
+    loss: ComposedLoss, signs: Float[Array, " s"], log_delta: Float[Array, ""]
+) -> Float[Array, ""]:
+    """About the epsilon of a given delta, for choosing a grid; at least 1e-6."""
+    _, loss = _neutral(stop_gradient(loss))
+    starts = jax.vmap(lambda s: start_at_log_delta(loss, s, log_delta))(signs)
+    rough = jax.vmap(lambda start: start.rough_epsilon(log_delta))(starts)
+    most = largest_loss(loss, signs)
+    return jnp.maximum(jnp.max(jnp.minimum(rough, most)), 1e-6)
 
 
 def _spectral_epsilon(loss: ComposedLoss, signs: Array, log_delta: Array) -> Interval:

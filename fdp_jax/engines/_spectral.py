@@ -81,7 +81,8 @@ def _as_profile(
     right = right.map(lambda x: jnp.minimum(x, 0))
     log_delta = select(middle, value.map_down(log_complement), right)
     log_rest = select(middle, value, right.map_down(log_complement))
-    return Profile(log_delta, log_rest)
+    log_alpha = jnp.where(none, -jnp.inf, evaluation.log_alpha)
+    return Profile(log_delta, log_rest, log_alpha)
 
 
 def spectral_epsilon(

@@ -6,9 +6,11 @@ from typing import Any, ClassVar
 
 import equinox as eqx
 import jax.numpy as jnp
+import numpy as np
 
 from .._internal._precision import float_dtype
-from ..curves import AbstractGuarantee, Bounds
+from ..curves import AbstractGuarantee, Bounds, Curve
+from ..curves._curve import make_curve
 from ..curves._queries import (
     bayes_error_bounds,
     delta_bounds,
@@ -122,16 +124,23 @@ class AbstractMechanism(_Query):
 
         return Composition((self,), (num_steps,))
 
-    def curve(self, num_points: int = 129):
-        """The whole guarantee on a shared grid; see `fdp_jax.Curve`.
+    def curve(self, *, num_points: int = 129) -> Curve:
+        """The whole guarantee on a shared grid, as certified data.
 
         Args:
-            num_points: Thresholds per direction and sign; static.
-        """
-        from ..curves._curve import make_curve
+            num_points: Thresholds eps >= 0 in each direction (static, at least 8);
+                there are as many negative ones.
 
+        Returns:
+            A `Curve`, with the queries of a mechanism.
+
+        Raises:
+            ValueError: If num_points is too small or a parameter is not set.
+        """
+        if num_points < 8:
+            raise ValueError(f"num_points must be at least 8, got {num_points}")
         self.require_complete()
-        return make_curve(self, num_points=num_points)
+        return make_curve(self.simplified(), np.linspace(0.0, 1.0, num_points))
 
 
 class Direction(_Query):

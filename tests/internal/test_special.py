@@ -28,9 +28,7 @@ def exact_moments(x, order):
 def exact_log_ndtr(x):
     x = mp.mpf(float(x))
     if x < 0:
-        return (
-            mp.log(exact_moments(-x, 0)[0]) - x * x / 2 - mp.log(mp.sqrt(2 * mp.pi))
-        )
+        return mp.log(exact_moments(-x, 0)[0]) - x * x / 2 - mp.log(mp.sqrt(2 * mp.pi))
     return mp.log1p(-mp.erfc(x / mp.sqrt(2)) / 2)
 
 

@@ -1,0 +1,345 @@
+"""A guarantee as data: the profile on a shared grid, with certified interpolation.
+
+The grid is eps_k, that is priors sigmoid(eps_k), that is slopes -e^{eps_k} of f.  With
+gamma = e^eps, delta is convex in gamma: chords of upper bounds are upper bounds, and each
+node is a supporting line 1 - delta_k - gamma_k alpha of f.
+"""
+
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.lax import stop_gradient
+from jaxtyping import Array, Float
+
+from .. import engines
+from .._internal._precision import float_dtype, in_float64
+from ..engines import Interval, log_complement, select
+from ._bounds import Bounds
+from ._guarantee import AbstractGuarantee
+from ._queries import bounds_of, elementwise, safe_log, signs_of
+
+_LOG_LEAST = -34.5
+"""log of the delta at which the grid ends, about 1e-15."""
+_STRETCH = 3.0
+
+
+class GridCurve(AbstractGuarantee):
+    """One trade-off function on a grid; its arrays stay float64 in any program.
+
+    Queries interpolate: the pessimistic side is proved (and slightly loose between
+    nodes), the estimate is a cubic.  A mechanism's own queries are exact.
+    """
+
+    epsilon_grid: Float[Array, " n"]
+    log_delta_grid: Interval
+    log_rest_grid: Interval
+    """log(1 - delta)."""
+    log_alpha_grid: Float[Array, " n"]
+    """log P(X > eps) on the grid, an estimate."""
+    log_beta_grid: Float[Array, " n"]
+    """log Q(Y <= eps) on the grid, an estimate."""
+
+    @property
+    def prior_grid(self) -> Float[np.ndarray, " n"]:
+        """The grid as priors of H0."""
+        return 1 / (1 + np.exp(-np.asarray(self.epsilon_grid)))
+
+    @property
+    def alpha_grid(self) -> Float[np.ndarray, " n"]:
+        """Type I errors of the threshold tests (estimates)."""
+        return np.exp(np.asarray(self.log_alpha_grid))
+
+    @property
+    def beta_grid(self) -> Float[np.ndarray, " n"]:
+        """Type II errors of the threshold tests (estimates)."""
+        return np.exp(np.asarray(self.log_beta_grid))
+
+    def _ask(self, query, value: Any) -> Any:
+        return query(self, value, narrow=float_dtype() == jnp.float32)
+
+    def _epsilon_bounds(self, delta: Any) -> Bounds:
+        return self._ask(_epsilon, delta)
+
+    def _delta_bounds(self, epsilon: Any) -> Bounds:
+        return self._ask(_delta, epsilon)
+
+    def _log_delta_bounds(self, epsilon: Any) -> Bounds:
+        return self._ask(_log_delta, epsilon)
+
+    def _error_rate_bounds(self, alpha: Any) -> tuple[Bounds, Bounds]:
+        return self._ask(_error_rates, alpha)
+
+    def _bayes_error_bounds(self, prior: Any) -> Bounds:
+        return self._ask(_bayes_error, prior)
+
+
+class Curve(AbstractGuarantee):
+    """Both directions on one grid; queries hold for the worse of the two."""
+
+    remove: GridCurve
+    add: GridCurve
+
+    @property
+    def both(self) -> GridCurve:
+        """The guarantee under both directions: the larger delta at every threshold."""
+        return _worse(self.remove, self.add)
+
+    def _epsilon_bounds(self, delta: Any) -> Bounds:
+        return self.both._epsilon_bounds(delta)
+
+    def _delta_bounds(self, epsilon: Any) -> Bounds:
+        return self.both._delta_bounds(epsilon)
+
+    def _log_delta_bounds(self, epsilon: Any) -> Bounds:
+        return self.both._log_delta_bounds(epsilon)
+
+    def _error_rate_bounds(self, alpha: Any) -> tuple[Bounds, Bounds]:
+        return self.both._error_rate_bounds(alpha)
+
+    def _bayes_error_bounds(self, prior: Any) -> Bounds:
+        return self.both._bayes_error_bounds(prior)
+
+
+@in_float64(cast_out=False)
+def make_curve(subject: eqx.Module, positions: Float[Array, " k"]) -> Curve:
+    """Evaluates a mechanism on a grid that reaches down to delta about 1e-15.
+
+    `positions` rise from 0 to 1; the thresholds of a direction lie closer near 0.
+    """
+    loss = subject.loss()
+    signs = signs_of(loss, "both")
+    reach = engines.span(loss, signs, jnp.asarray(_LOG_LEAST, float))
+    grid = jnp.sinh(_STRETCH * positions) / jnp.sinh(_STRETCH)
+    grid = stop_gradient(reach * grid)
+
+    def half(sign: Array) -> engines.Profile:
+        def at(epsilon: Array) -> engines.Profile:
+            local = engines.plan(loss, sign[None], epsilon)
+            found = engines.profile(loss, local, epsilon[None])
+            return jax.tree.map(lambda x: x[0], found)
+
+        return jax.lax.map(at, grid)
+
+    halves = jax.lax.map(half, signs)
+    remove = jax.tree.map(lambda x: x[0], halves)
+    add = jax.tree.map(lambda x: x[-1], halves)
+    return Curve(_join(grid, remove, add), _join(grid, add, remove))
+
+
+def _join(grid: Array, own: engines.Profile, other: engines.Profile) -> GridCurve:
+    """A whole curve from thresholds >= 0 of a direction and of the exchanged one."""
+
+    def reflect_delta(log_delta: Array) -> Array:
+        return safe_log(-jnp.expm1(-grid) + jnp.exp(log_delta - grid))
+
+    def glue(left: Array, right: Array) -> Array:
+        return jnp.concatenate([left[:0:-1], right])
+
+    both = lambda left, right: jax.tree.map(glue, left, right)
+    # At -e the two errors of a test change places.
+    own_beta = _log_difference(own.log_rest.estimate, own.log_alpha + grid)
+    other_beta = _log_difference(other.log_rest.estimate, other.log_alpha + grid)
+    return GridCurve(
+        epsilon_grid=jnp.concatenate([-grid[:0:-1], grid]),
+        log_delta_grid=both(other.log_delta.map(reflect_delta), own.log_delta),
+        log_rest_grid=both(other.log_rest.map(lambda x: x - grid), own.log_rest),
+        log_alpha_grid=stop_gradient(glue(other_beta, own.log_alpha)),
+        log_beta_grid=stop_gradient(glue(other.log_alpha, own_beta)),
+    )
+
+
+def _log_difference(a: Array, b: Array) -> Array:
+    """log(e^a - e^b), -inf if that is not positive."""
+    gap = jnp.minimum(jnp.where(jnp.isfinite(b), b - a, -jnp.inf), 0)
+    return a + log_complement(gap)
+
+
+@in_float64(cast_out=False)
+def _worse(first: GridCurve, second: GridCurve) -> GridCurve:
+    larger = first.log_delta_grid.estimate >= second.log_delta_grid.estimate
+    return GridCurve(
+        epsilon_grid=first.epsilon_grid,
+        log_delta_grid=jax.tree.map(jnp.maximum, first.log_delta_grid, second.log_delta_grid),
+        log_rest_grid=jax.tree.map(jnp.minimum, first.log_rest_grid, second.log_rest_grid),
+        log_alpha_grid=jnp.where(larger, first.log_alpha_grid, second.log_alpha_grid),
+        log_beta_grid=jnp.where(larger, first.log_beta_grid, second.log_beta_grid),
+    )
+
+
+# ------------------------------------------------------------------ interpolation
+
+
+def _segment(grid: Array, x: Array) -> tuple[Array, Array]:
+    """Index of the segment that holds x, and whether x lies on the grid at all."""
+    index = jnp.clip(jnp.searchsorted(grid, x, side="right") - 1, 0, grid.size - 2)
+    return index, (x >= grid[0]) & (x <= grid[-1])
+
+
+def _cubic(t: Array, width: Array, ends: tuple, slopes: tuple) -> Array:
+    """Cubic Hermite interpolation at t in [0, 1]."""
+    left, right = ends
+    bend = t * (1 - t) * width
+    line = (1 - t) * left + t * right
+    mean = (right - left) / width
+    return line + bend * ((1 - t) * (slopes[0] - mean) - t * (slopes[1] - mean))
+
+
+def _chord(log_values: Array, i: Array, weight: Array) -> Array:
+    """log of the chord (1 - weight) e^a + weight e^b, with finite derivatives."""
+    values = jnp.exp(log_values[i]), jnp.exp(log_values[i + 1])
+    return safe_log((1 - weight) * values[0] + weight * values[1])
+
+
+def _profile(curve: GridCurve, epsilon: Array) -> tuple[Interval, Interval]:
+    """log delta and log(1 - delta) at a real threshold."""
+    grid = curve.epsilon_grid
+    inner = jnp.clip(epsilon, grid[0], grid[-1])
+    i, _ = _segment(grid, inner)
+    width = grid[i + 1] - grid[i]
+    weight = jnp.expm1(inner - grid[i]) / jnp.expm1(width)  # in e^eps
+    upper = _chord(curve.log_delta_grid.upper, i, weight)
+    rest_lower = _chord(curve.log_rest_grid.lower, i, weight)
+    middle = _between(curve, i, (inner - grid[i]) / width, width)
+    log_delta = Interval(curve.log_delta_grid.lower[i + 1], middle, upper)
+    rest_upper = jnp.minimum(log_complement(log_delta.lower), 0)
+    log_rest = Interval(rest_lower, log_complement(middle), rest_upper)
+    # Beyond the grid: delta falls to the right; (1 - delta) / gamma does to the left.
+    left = jnp.minimum(epsilon - grid[0], 0)
+    log_rest = Interval(
+        log_rest.lower + left, log_rest.estimate + left, log_rest.upper
+    )
+    outside_right = epsilon > grid[-1]
+    log_delta = Interval(
+        jnp.where(outside_right, -jnp.inf, log_delta.lower),
+        jnp.where(left < 0, log_complement(log_rest.estimate), log_delta.estimate),
+        jnp.where(left < 0, log_complement(log_rest.lower), log_delta.upper),
+    )
+    log_rest = Interval(
+        log_rest.lower,
+        log_rest.estimate,
+        jnp.where(outside_right, 0.0, jnp.minimum(log_rest.upper, epsilon)),
+    )
+    return _ordered(log_delta), _ordered(log_rest)
+
+
+def _ordered(interval: Interval) -> Interval:
+    lower, upper = interval.lower, interval.upper
+    estimate = jnp.clip(interval.estimate, lower, upper)
+    return Interval(jnp.minimum(lower, upper), estimate, upper)
+
+
+def _between(curve: GridCurve, i: Array, t: Array, width: Array) -> Array:
+    """Cubic estimate of log delta within a segment."""
+    values = curve.log_delta_grid.estimate
+    slopes = -jnp.exp(curve.epsilon_grid + curve.log_alpha_grid - values)
+    ends = values[i], values[i + 1]
+    finite = jnp.isfinite(ends[1]) & jnp.isfinite(slopes[i]) & jnp.isfinite(slopes[i + 1])
+    safe = jnp.where(finite, ends[1], ends[0] - 1)
+    slopes = tuple(jnp.where(finite, s, -1.0) for s in (slopes[i], slopes[i + 1]))
+    cubic = _cubic(t, width, (ends[0], safe), slopes)
+    return jnp.where(finite, cubic, ends[0] + safe_log(1 - t))
+
+
+@in_float64
+def _log_delta(curve: GridCurve, epsilon: Array, *, narrow: bool) -> Bounds:
+    def one(epsilon: Array) -> Bounds:
+        found, _ = _profile(curve, epsilon)
+        return bounds_of(found, found.upper >= 0, narrow)
+
+    return elementwise(one, jnp.asarray(epsilon))
+
+
+@in_float64
+def _delta(curve: GridCurve, epsilon: Array, *, narrow: bool) -> Bounds:
+    def one(epsilon: Array) -> Bounds:
+        found = _profile(curve, epsilon)[0].map(jnp.exp)
+        return bounds_of(found, found.upper >= 1, narrow)
+
+    return elementwise(one, jnp.asarray(epsilon))
+
+
+@in_float64
+def _bayes_error(curve: GridCurve, prior: Array, *, narrow: bool) -> Bounds:
+    def one(prior: Array) -> Bounds:
+        certain = (prior <= 0) | (prior >= 1)
+        safe = jnp.where(certain, 0.5, prior)
+        other = jnp.log1p(-safe)
+        found = _profile(curve, jnp.log(safe) - other)[1].map(lambda x: jnp.exp(x + other))
+        value = found.map(lambda x: jnp.minimum(x, jnp.minimum(safe, 1 - safe)))
+        value = value.map(lambda x: jnp.where(certain, 0.0, x))
+        return bounds_of(value, (value.lower <= 0) & ~certain, narrow)
+
+    return elementwise(one, jnp.asarray(prior))
+
+
+@in_float64
+def _epsilon(curve: GridCurve, delta: Array, *, narrow: bool) -> Bounds:
+    grid = curve.epsilon_grid
+
+    def one(delta: Array) -> Bounds:
+        target = safe_log(delta)
+        upper = _crossing(grid, jax.lax.cummin(curve.log_delta_grid.upper), target)
+        # delta >= its lower bound at the next node, so epsilon is beyond this one.
+        reached = jax.lax.cummin(curve.log_delta_grid.lower) > target
+        lower = jnp.where(reached[0], grid[jnp.sum(reached) - 1], -jnp.inf)
+        estimate = _crossing(grid, jax.lax.cummin(curve.log_delta_grid.estimate), target)
+        lower, upper = jnp.minimum(lower, upper), jnp.where(delta >= 1, -jnp.inf, upper)
+        value = Interval(lower, jnp.clip(estimate, lower, upper), upper)
+        return bounds_of(value, jnp.isposinf(upper), narrow)
+
+    return elementwise(one, jnp.asarray(delta))
+
+
+def _crossing(grid: Array, values: Array, target: Array) -> Array:
+    """Where the chords (in e^eps) of decreasing log-values pass a target."""
+    i = jnp.clip(jnp.sum(values > target) - 1, 0, grid.size - 2)
+    fall = -jnp.expm1(jnp.minimum(values[i + 1] - values[i], -1e-300))
+    share = -jnp.expm1(jnp.clip(target - values[i], -jnp.inf, 0)) / fall
+    inside = grid[i] + jnp.log1p(jnp.minimum(share, 1) * jnp.expm1(grid[i + 1] - grid[i]))
+    below = target < values[-1]
+    return jnp.where(below, jnp.inf, jnp.where(target >= values[0], grid[0], inside))
+
+
+@in_float64
+def _error_rates(
+    curve: GridCurve, alpha: Array, *, narrow: bool
+) -> tuple[Bounds, Bounds]:
+    grid = curve.epsilon_grid
+
+    def lines(alpha: Array, log_delta: Array, log_rest: Array) -> tuple[Array, Array]:
+        """1 - delta_k - gamma_k alpha and its complement, for every node."""
+        power = jnp.exp(log_delta) + jnp.exp(grid + jnp.log(alpha))
+        rest = jnp.exp(log_rest) - jnp.exp(grid + jnp.log(alpha))
+        beta = jnp.where(power < 0.5, 1 - power, rest)
+        return jnp.max(beta), jnp.min(jnp.where(power < 0.5, power, 1 - beta))
+
+    def one(alpha: Array) -> tuple[Bounds, Bounds]:
+        edge = (alpha <= 0) | (alpha >= 1)
+        inner = jnp.where(edge, 0.5, alpha)
+        beta_low, tpr_high = lines(inner, curve.log_delta_grid.upper, curve.log_rest_grid.lower)
+        beta_mid, tpr_mid = lines(
+            inner, curve.log_delta_grid.estimate, curve.log_rest_grid.estimate
+        )
+        # On [gamma_k, gamma_k+1]: delta >= its value on the right, gamma >= the left.
+        step = jnp.exp(grid[:-1] + jnp.log(inner))
+        beta_high = jnp.max(-jnp.expm1(curve.log_delta_grid.lower[1:]) - step)
+        tpr_low = jnp.min(jnp.exp(curve.log_delta_grid.lower[1:]) + step)
+        beta_high = jnp.clip(jnp.maximum(beta_high, beta_mid), 0, 1 - inner)
+        beta = Interval(jnp.clip(beta_low, 0, 1 - inner), beta_mid, beta_high)
+        tpr = Interval(jnp.clip(tpr_low, inner, 1), tpr_mid, jnp.clip(tpr_high, inner, 1))
+        first = alpha <= 0
+        end = -jnp.expm1(curve.log_delta_grid.lower[-1])
+        at_edge = Interval(0.0 * end, jnp.where(first, 1.0, 0.0), jnp.where(first, end, 0.0))
+        at_edge = at_edge.map(lambda x: jnp.where(first, x, 0.0))
+        beta = select(edge, at_edge, _ordered(beta))
+        tpr = select(edge, at_edge.map_down(lambda x: 1 - x), _ordered(tpr))
+        interior = ~edge
+        return (
+            bounds_of(beta, (beta.lower <= 0) & interior, narrow),
+            bounds_of(tpr, (tpr.upper >= 1) & interior, narrow),
+        )
+
+    return elementwise(one, jnp.asarray(alpha))
