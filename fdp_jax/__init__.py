@@ -1,11 +1,13 @@
 """fdp_jax: certified, differentiable differential-privacy accounting in JAX.
 
-The way of the data: losses -> engines -> curves -> mechanisms -> calibration -> reports -> plot.
+The way of the data:
+losses -> engines -> curves -> mechanisms -> calibration -> reports -> plot -> cli.
 """
 
 import importlib.metadata
 
 from . import data as data, plot as plot, reports as reports
+from ._internal._precision import native_float32 as native_float32
 from .calibration import (
     Calibration as Calibration,
     UnreachableTarget as UnreachableTarget,

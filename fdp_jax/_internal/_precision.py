@@ -16,9 +16,11 @@ Limits: second-order reverse mode needs `jax>=0.10`; `jax.shard_map` needs
 (`eqx.error_if` works).
 """
 
+import contextlib
+import contextvars
 import enum
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple, TypeVar, overload
 
 import equinox as eqx
@@ -50,6 +52,31 @@ def float_dtype() -> np.dtype:
     # Pyright does not see the flags, which JAX adds to its configuration on import.
     x64 = jax.config.jax_enable_x64  # pyright: ignore[reportAttributeAccessIssue]
     return np.dtype(np.float64 if x64 else np.float32)
+
+
+_native_float32 = contextvars.ContextVar("native_float32", default=False)
+
+
+@contextlib.contextmanager
+def native_float32() -> Iterator[None]:
+    """Inside this context the engines compute in float32, for backends without float64.
+
+    Estimates are then accurate to about 1e-4 relative where delta >= 1e-20; certified
+    bounds stay valid, with the rounding of float32 in them, and so are wider.  The
+    choice is made when a function is traced.
+
+    Example:
+        >>> import fdp_jax as fdp
+        >>> run = fdp.DPSGD(noise_multiplier=1.0, sampling_prob=0.01, num_steps=1000)
+        >>> with fdp.native_float32():
+        ...     print(f"{run.epsilon(delta=1e-5, bound=fdp.Bound.ESTIMATE):.4f}")
+        1.8282
+    """
+    token = _native_float32.set(True)
+    try:
+        yield
+    finally:
+        _native_float32.reset(token)
 
 
 # --------------------------------------------------------------------- the decorator
@@ -238,6 +265,13 @@ def _promote(leaf: Any) -> Any:
         return leaf
     is_complex = jnp.issubdtype(leaf.dtype, jnp.complexfloating)
     return jnp.asarray(leaf, np.complex128 if is_complex else np.float64)
+
+
+def _demote(leaf: Any) -> Any:
+    """Floating arrays as float32, the rest unchanged."""
+    if eqx.is_inexact_array(leaf):
+        return jnp.asarray(leaf, np.float32)
+    return leaf
 
 
 def _narrow(array: Any) -> Any:

@@ -211,7 +211,7 @@ class SubsampledGaussianLoss(AbstractLoss):
         mean = jnp.sum(weight * loss) / total
         variance = jnp.sum(weight * jnp.square(loss - mean)) / total
         direct = peak + jnp.log(total * spacing)
-        growth = jnp.exp(self._log_base(x)) * jnp.expm1(order * loss)
+        growth, _ = _growth(self._log_base(x), order * loss)
         small = jnp.abs(direct) < 0.5
         near = jnp.log1p(jnp.sum(jnp.where(small, growth, 0)) * spacing)
         value = jnp.where(small & self._covers_base(start, end), near, direct)
@@ -354,18 +354,25 @@ def _mgf_block(index: Array, loss: SubsampledGaussianLoss, plan: _Plan) -> tuple
     x = _nodes(index, plan.start, plan.spacing)
     log_base = loss._log_base(x)
     exponent = plan.order * loss._loss(x)
-    base = jnp.exp(log_base) * plan.spacing
-    # Where the sum of `growth` is used no term exceeds 2, so no cap is in force.
-    lifted = jnp.exp(jnp.minimum(log_base + exponent, 60)) * plan.spacing
-    big = exponent > 1
-    growth = jnp.where(
-        big, lifted - base, base * jnp.expm1(jnp.where(big, 0, exponent))
-    )
-    weight = jnp.exp(log_base + exponent - plan.peak) * plan.spacing
+    growth, lifted = _growth(log_base, exponent)
+    weight = jnp.exp(log_base + exponent - plan.peak)
     size = jnp.abs(growth) * (1 + jnp.abs(log_base)) + lifted * jnp.abs(exponent)
     scale = 1 + jnp.abs(log_base) + jnp.abs(exponent)
-    sizes = jnp.sum(size), jnp.sum(weight * scale)
-    return jnp.stack([jnp.sum(growth), jnp.sum(weight)]), sizes
+    sizes = jnp.stack([jnp.sum(size), jnp.sum(weight * scale)]) * plan.spacing
+    sums = jnp.stack([jnp.sum(growth), jnp.sum(weight)]) * plan.spacing
+    return sums, (sizes[0], sizes[1])
+
+
+def _growth(log_base: Array, exponent: Array) -> tuple[Array, Array]:
+    """e^base (e^exponent - 1) and e^(base + exponent), without overflow.
+
+    Where the sum of the first is used no term exceeds 2, so no cap is in force.
+    """
+    base = jnp.exp(log_base)
+    lifted = jnp.exp(jnp.minimum(log_base + exponent, 60))
+    big = exponent > 1
+    change = base * jnp.expm1(jnp.where(big, 0, exponent))
+    return jnp.where(big, lifted - base, change), lifted
 
 
 def _characteristic_block(

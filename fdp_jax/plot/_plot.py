@@ -53,7 +53,7 @@ def tradeoff(
         raise ValueError(
             f'scale must be "linear", "log" or "logit", but {scale!r} was given.'
         )
-    ax = _axes(ax)
+    ax, source = _axes(ax), _as_curve(source)
     alpha = _alphas(scale)
     prefix = "" if label is None else f"{label}, "
 
@@ -121,7 +121,7 @@ def profile(
     Raises:
         ImportError: If matplotlib is missing.
     """
-    ax = _axes(ax)
+    ax, source = _axes(ax), _as_curve(source)
     if max_epsilon is None:
         max_epsilon = float(source.epsilon(delta=1e-12))
         if not (np.isfinite(max_epsilon) and max_epsilon > 0.0):
@@ -154,6 +154,11 @@ def _alphas(scale: str) -> np.ndarray:
     return 1.0 / (1.0 + np.exp(-logit))
 
 
+def _as_curve(source):
+    """The curve: one evaluation of the mechanism serves all points of a picture."""
+    return source.curve() if hasattr(source, "curve") else source
+
+
 def _axes(ax: Axes | None) -> Axes:
     if ax is not None:
         return ax
@@ -176,6 +181,7 @@ def save(source, path, *, title: str | None = None) -> None:
     """
     with _needs_matplotlib():
         from matplotlib.figure import Figure
+    source = _as_curve(source)
     figure = Figure(figsize=(13.0, 4.4), layout="constrained")
     left, middle, right = figure.subplots(1, 3)
     tradeoff(source, left)

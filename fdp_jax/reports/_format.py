@@ -58,6 +58,16 @@ class Interval:
         }
 
 
+def worse(first: Interval, second: Interval) -> Interval:
+    """The interval of the larger of two quantities."""
+    return Interval(
+        lower=max(first.lower, second.lower),
+        estimate=max(first.estimate, second.estimate),
+        upper=max(first.upper, second.upper),
+        status=max(first.status, second.status),
+    )
+
+
 def status_name(status: int) -> str:
     """Status in one word: certified, loose or vacuous."""
     return _STATUS[status]

@@ -14,6 +14,7 @@ from fdp_jax.reports._format import (
     round_up,
     status_name,
     versions,
+    worse,
 )
 
 REPORTED_FPR = (1e-3, 1e-2, 1e-1)
@@ -169,18 +170,22 @@ def privacy_report(mechanism, *, delta: float) -> PrivacyReport:
     fpr = np.asarray(REPORTED_FPR)
     tpr = np.asarray(mechanism.tpr(fpr=fpr))
     relation = mechanism.relation.name
+    remove = Interval.of(mechanism.remove.bounds(delta=delta))
+    add = Interval.of(mechanism.add.bounds(delta=delta))
+    advantage = float(mechanism.advantage())
     return PrivacyReport(
         mechanism=type(mechanism).__name__,
         parameters=parameters(mechanism),
         relation=_RELATION_TEXT.get(relation, relation),
         sampling="Poisson sampling" if _subsamples(mechanism) else "no subsampling",
         delta=float(delta),
-        epsilon=Interval.of(mechanism.bounds(delta=delta)),
-        epsilon_remove=Interval.of(mechanism.remove.bounds(delta=delta)),
-        epsilon_add=Interval.of(mechanism.add.bounds(delta=delta)),
+        epsilon=worse(remove, add),
+        epsilon_remove=remove,
+        epsilon_add=add,
         tpr={float(a): float(t) for a, t in zip(fpr, tpr, strict=True)},
-        advantage=float(mechanism.advantage()),
-        bayes_error=float(mechanism.bayes_error(prior=0.5)),
+        advantage=advantage,
+        # R(1/2) = (1 - advantage) / 2, rounded down.
+        bayes_error=max(math.nextafter(0.5 * (1.0 - advantage), 0.0), 0.0),
         versions=versions(),
     )
 

@@ -118,9 +118,9 @@ def test_gaussian_profile_and_complement(gaussian_grid):
 
 def test_gaussian_type_ii_error_completes_the_profile(gaussian_grid):
     mu, epsilon, _ = gaussian_grid
-    alpha = epsilon + _gaussian.log_alpha(mu, epsilon)
-    total = jnp.logaddexp(_gaussian.log_beta_at(mu, epsilon), alpha)
-    rest = _gaussian.log_one_minus_delta(mu, epsilon)
+    alpha = epsilon + jax.jit(_gaussian.log_alpha)(mu, epsilon)
+    total = jnp.logaddexp(jax.jit(_gaussian.log_beta_at)(mu, epsilon), alpha)
+    rest = jax.jit(_gaussian.log_one_minus_delta)(mu, epsilon)
     np.testing.assert_allclose(total, rest, rtol=1e-11, atol=1e-14)
 
 
@@ -182,42 +182,44 @@ def test_gaussian_edges():
     epsilon = jnp.asarray([-1.0, 1.0, 2.0, inf, -inf, 0.0])
     null = np.log(-np.expm1(-1.0))
     expected = [null, -inf, 0, -inf, 0, -inf]
-    np.testing.assert_allclose(_gaussian.log_delta(mu, epsilon), expected, rtol=1e-15)
+    value = jax.jit(_gaussian.log_delta)(mu, epsilon)
+    np.testing.assert_allclose(value, expected, rtol=1e-15)
     expected = [-1, 0, -inf, 0, -inf, 0]
-    np.testing.assert_allclose(_gaussian.log_one_minus_delta(mu, epsilon), expected)
+    value = jax.jit(_gaussian.log_one_minus_delta)(mu, epsilon)
+    np.testing.assert_allclose(value, expected)
     log_delta = jnp.asarray([-inf, 0.0, -1.0, -1.0, -7e5])
     mu = jnp.asarray([1.0, 1.0, 0.0, inf, 1.0])
     expected = [inf, -inf, np.log(-np.expm1(-1.0)), inf, 1183.70321860047]
-    np.testing.assert_allclose(_gaussian.epsilon(mu, log_delta), expected, rtol=1e-13)
+    value = jax.jit(_gaussian.epsilon)(mu, log_delta)
+    np.testing.assert_allclose(value, expected, rtol=1e-13)
 
 
 def test_gaussian_trade_off_function(checks):
+    log_beta = jax.jit(_gaussian.log_beta)
     for check in with_prefix(checks, "01.gdp_f.mu"):
         mu, alpha = check["params"]["mu"], check["params"]["alpha"]
-        value = _gaussian.log_beta(mu, np.log(alpha), np.log1p(-alpha))
+        value = log_beta(mu, np.log(alpha), np.log1p(-alpha))
         # alpha near one is only known to its rounding error.
         slack = 1e-15 + 3e-16 / (1 - alpha)
         np.testing.assert_allclose(np.exp(value), check["value"], rtol=slack)
-    power = _gaussian.log_one_minus_beta(1.0, np.log(1e-12), np.log1p(-1e-12))
+    power = jax.jit(_gaussian.log_one_minus_beta)(1.0, np.log(1e-12), np.log1p(-1e-12))
     np.testing.assert_allclose(np.exp(power), 7.9735801046410808e-10, rtol=1e-13)
-    value = _gaussian.log_beta(30.0, np.log(0.1), np.log(0.9))
+    value = log_beta(30.0, np.log(0.1), np.log(0.9))
     np.testing.assert_allclose(value, -416.65232732945067, rtol=1e-14)
     # alpha = 1 - 1e-300 is told apart from one.
-    value = _gaussian.log_beta(2.0, -1e-300, np.log(1e-300))
-    np.testing.assert_allclose(value, mp.log(tail(mp.mpf("39.0471"))), rtol=1e-6)
+    value = log_beta(2.0, -1e-300, np.log(1e-300))
+    np.testing.assert_allclose(value, float(mp.log(tail(mp.mpf("39.0471")))), rtol=1e-6)
 
 
 def test_gaussian_check_values(checks):
+    log_delta = jax.jit(_gaussian.log_delta)
     for check in with_prefix(checks, "01.gdp_delta.mu"):
         mu, epsilon = check["params"]["mu"], check["params"]["eps"]
-        value = np.exp(_gaussian.log_delta(mu, epsilon))
+        value = np.exp(log_delta(float(mu), float(epsilon)))
         np.testing.assert_allclose(value, check["value"], rtol=1e-13)
-    np.testing.assert_allclose(
-        _gaussian.log_delta(jnp.asarray([1, 0.1]), jnp.asarray([50.0, 5.0])),
-        [-1233.8690831424055, -1258.5480169642434],
-        rtol=1e-15,
-    )
-    epsilon = _gaussian.epsilon(1.0, np.log(1e-5))
+    np.testing.assert_allclose(log_delta(1.0, 50.0), -1233.8690831424055, rtol=1e-15)
+    np.testing.assert_allclose(log_delta(0.1, 5.0), -1258.5480169642434, rtol=1e-15)
+    epsilon = jax.jit(_gaussian.epsilon)(1.0, np.log(1e-5))
     np.testing.assert_allclose(epsilon, 4.3771780956812246, rtol=1e-15)
 
 
@@ -245,15 +247,16 @@ def one_step_exact(sigma, q, epsilon, sign):
 
 @pytest.fixture(scope="module")
 def one_step_grid():
+    # As many points as in the grid of edge cases below, to compile once.
     rng = np.random.default_rng(3)
-    sigma = 10 ** rng.uniform(-1, 4, 120)
-    q = np.where(rng.random(120) < 0.1, 1.0, 10 ** rng.uniform(-12, 0, 120))
-    sign = rng.choice([1.0, -1.0], 120)
-    t = np.clip(rng.normal(size=120) * 4 / sigma, -20, 20)
+    sigma = 10 ** rng.uniform(-1, 4, 224)
+    q = np.where(rng.random(224) < 0.1, 1.0, 10 ** rng.uniform(-12, 0, 224))
+    sign = rng.choice([1.0, -1.0], 224)
+    t = np.clip(rng.normal(size=224) * 4 / sigma, -20, 20)
     epsilon = sign * np.log1p(q * np.expm1(t))
     epsilon[:4] = 0.0, -3.0, 0.5, -1e-12
     exact = []
-    with mp.workdps(1200):
+    with mp.workdps(2240):
         for row in zip(sigma, q, epsilon, sign, strict=True):
             delta, rest, alpha = one_step_exact(*(mp.mpf(float(v)) for v in row))
             log_alpha = mp.log(alpha) if alpha > 0 else -mp.inf
@@ -284,7 +287,8 @@ def test_one_step_values(one_step_grid):
     # allow for one rounding error of the arguments.
     moved = in_q * arguments[1][:, None] + in_epsilon * np.abs(arguments[2])[:, None]
     slack = 3e-13 * np.abs(values) + 3e-16 * moved
-    for value, truth, room in zip(values.ravel(), sum(exact, ()), slack.ravel()):
+    truths = [t for row in exact for t in row]
+    for value, truth, room in zip(values.ravel(), truths, slack.ravel(), strict=True):
         if truth == -mp.inf:
             assert value == -np.inf
         else:
@@ -292,10 +296,11 @@ def test_one_step_values(one_step_grid):
 
 
 def test_one_step_check_values(checks):
+    log_delta = jax.jit(_one_step.log_delta)
     for check in with_prefix(checks, "01.sgm_delta."):
         p = check["params"]
         sign = 1.0 if ".remove." in check["id"] else -1.0
-        value = np.exp(_one_step.log_delta(p["sigma"], p["p"], p["eps"], sign))
+        value = np.exp(log_delta(float(p["sigma"]), p["p"], p["eps"], sign))
         np.testing.assert_allclose(value, check["value"], rtol=1e-13)
 
 
@@ -353,19 +358,26 @@ def test_one_step_epsilon_is_the_inverse(one_step_grid):
 
 
 def test_one_step_epsilon_edges_and_gradient():
-    value = lambda *a: float(_one_step.epsilon(*a))
+    solve = jax.jit(_one_step.epsilon)
+    value = lambda *a: float(solve(*a))
     assert value(1.0, 0.3, -np.inf, 1.0) == np.inf
     np.testing.assert_allclose(value(1.0, 0.3, -np.inf, -1.0), -np.log(0.7))
     np.testing.assert_allclose(value(1.0, 0.3, -0.1, 1.0), np.log(-np.expm1(-0.1)))
     assert value(1.0, 0.3, 0.0, 1.0) == -np.inf
+
+    def solution(point, sign):
+        return _one_step.epsilon(point[0], point[1], point[2], sign)
+
+    def profile(point, epsilon, sign):
+        return _one_step.log_delta(point[0], point[1], epsilon, sign)
+
+    both = jax.jit(jax.value_and_grad(solution))
+    partials = jax.jit(jax.grad(profile, (0, 1)))
+    point = jnp.asarray([0.9, 0.05, -6.0])
     for sign in (1.0, -1.0):
-        point = jnp.asarray([0.9, 0.05, -6.0])
-        epsilon, gradient = jax.value_and_grad(
-            lambda p, s=sign: _one_step.epsilon(p[0], p[1], p[2], s)
-        )(point)
-        profile = jax.grad(lambda *a: _one_step.log_delta(*a), (0, 1, 2))
-        partial = profile(point[0], point[1], epsilon, sign)
-        expected = [-partial[0] / partial[2], -partial[1] / partial[2], 1 / partial[2]]
+        epsilon, gradient = both(point, sign)
+        in_point, slope = partials(point, epsilon, sign)
+        expected = [-in_point[0] / slope, -in_point[1] / slope, 1 / slope]
         np.testing.assert_allclose(gradient, expected, rtol=1e-12)
 
 
@@ -415,17 +427,6 @@ def test_two_point_values(two_point_grid):
         assert_logs_close(values, [e[i] for e in exact], 1e-12)
 
 
-def test_two_point_functions_are_those_values():
-    arguments = 0.3, 0.01, 20.0, 1.7
-    together = two_point_values(*arguments)
-    separate = (
-        _two_point.log_delta(*arguments),
-        _two_point.log_one_minus_delta(*arguments),
-        _two_point.log_alpha(*arguments),
-    )
-    np.testing.assert_allclose(separate, together, rtol=1e-15)
-
-
 def test_two_point_with_many_releases():
     n, epsilon0 = 10**6, 1e-3
 
@@ -453,8 +454,9 @@ def test_two_point_with_many_releases():
 
 
 def test_two_point_check_values(checks):
+    log_delta = jax.jit(_two_point.log_delta)
     for check in with_prefix(checks, "01.compose.rr2."):
-        value = _two_point.log_delta(1.0, 0.0, 2.0, check["params"]["eps"])
+        value = log_delta(1.0, 0.0, 2.0, check["params"]["eps"])
         np.testing.assert_allclose(np.exp(value), check["value"], rtol=1e-14)
 
 
@@ -515,7 +517,8 @@ def test_two_point_epsilon_derivatives():
 
 def test_two_point_edges():
     inf = np.inf
-    value = lambda *a: float(_two_point.epsilon(*a))
+    solve = jax.jit(_two_point.epsilon)
+    value = lambda *a: float(solve(*a))
     assert value(1.0, 0.0, 5.0, -inf) == 5.0  # pure DP
     assert value(1.0, 0.01, 5.0, -inf) == inf
     assert value(1.0, 0.01, 5.0, np.log(0.049)) == inf  # 1 - 0.99^5 = 0.0490...
@@ -524,9 +527,10 @@ def test_two_point_edges():
     assert value(inf, 0.0, 3.0, -1.0) == inf
     assert value(1.0, 0.0, 0.0, -inf) == 0.0
     assert value(1.0, 1.0, 3.0, -2.0) == inf
-    assert float(_two_point.log_delta(inf, 0.0, 1.0, 3.0)) == 0.0
-    assert float(_two_point.log_delta(1.0, 0.0, 1.0, 1.0)) == -inf
-    certain = _two_point.log_delta(1.0, 0.01, 2.0, inf)
+    log_delta = jax.jit(_two_point.log_delta)
+    assert float(log_delta(inf, 0.0, 1.0, 3.0)) == 0.0
+    assert float(log_delta(1.0, 0.0, 1.0, 1.0)) == -inf
+    certain = log_delta(1.0, 0.01, 2.0, inf)
     np.testing.assert_allclose(np.exp(certain), 1 - 0.99**2, rtol=1e-13)
 
 
@@ -616,12 +620,14 @@ def test_laplace_gradients_are_finite_everywhere():
     )
     for function in functions:
         assert not np.isnan(function(mu, epsilon)).any()
-        for gradient in jax.vmap(jax.grad(function, (0, 1)))(mu, epsilon):
+        gradients = jax.jit(jax.vmap(jax.grad(function, (0, 1))))
+        for gradient in gradients(mu, epsilon):
             assert np.isfinite(gradient).all()
     mu, log_delta = (
         g.ravel()
         for g in np.meshgrid([0.0, 1.0, np.inf], [-np.inf, -1e3, -1.0, -1e-10, 0.0])
     )
     assert not np.isnan(_laplace.epsilon(mu, log_delta)).any()
-    for gradient in jax.vmap(jax.grad(_laplace.epsilon, (0, 1)))(mu, log_delta):
+    gradients = jax.jit(jax.vmap(jax.grad(_laplace.epsilon, (0, 1))))
+    for gradient in gradients(mu, log_delta):
         assert np.isfinite(gradient).all()

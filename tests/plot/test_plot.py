@@ -34,9 +34,15 @@ def test_tradeoff_draws_both_directions(run, scale, kind):
     figure.canvas.draw()
     for name in ("remove", "add"):
         x, y = _line(ax, name).get_data()
-        part = getattr(run, name)
-        expected = part.tpr(fpr=x) if scale == "log" else part.beta(alpha=x)
-        np.testing.assert_allclose(y, np.clip(expected, 1e-6, 1), rtol=1e-6, atol=1e-6)
+        # The curve's bounds lie a little outside the mechanism's own.
+        part, some = getattr(run, name), slice(None, None, 60)
+        if scale == "log":
+            exact = np.asarray(part.tpr(fpr=x[some]))
+            assert np.all(y[some] >= exact * (1 - 1e-9))
+        else:
+            exact = np.asarray(part.beta(alpha=x[some]))
+            assert np.all(y[some] <= np.maximum(exact, 1e-6) * (1 + 1e-9))
+        np.testing.assert_allclose(y[some], exact, rtol=2e-2, atol=2e-4)
 
 
 def test_profile_is_an_upper_bound_on_a_logarithmic_axis(run):
@@ -44,7 +50,9 @@ def test_profile_is_an_upper_bound_on_a_logarithmic_axis(run):
     ax.figure.canvas.draw()
     assert ax.get_yscale() == "log"
     x, y = _line(ax, "remove").get_data()
-    np.testing.assert_allclose(y, run.remove.delta(epsilon=x), rtol=1e-6)
+    exact = np.asarray(run.remove.delta(epsilon=x))
+    assert np.all(y >= exact * (1 - 1e-9))
+    np.testing.assert_allclose(y, exact, rtol=2e-2)
 
 
 def test_unknown_scale_is_refused(run):
