@@ -21,12 +21,18 @@ STAGES = (
 LEAVES = ("_internal", "data")
 # What a user reaches from the top besides its own names.
 USER_MODULES = ("targets", "reports", "plot", "data")
+# What the package returns and nobody constructs: its fields are results.
+RECORDS = (
+    *("Bounds", "Calibration", "Curve", "GridCurve", "Interval", "PrivacyReport"),
+    "PublishedRun",
+)
 # Names that carry structure rather than a quantity of the notation table.
 STRUCTURAL = {
     *("self", "cls", "ax", "scale", "label", "title", "path", "source", "argv"),
     *("mechanism", "mechanisms", "target", "solve_for", "bound", "relation", "parts"),
     *("value", "digits", "status", "bounds", "report", "curve", "method", "args"),
-    *("query", "num_points", "direction", "max_epsilon"),
+    *("query", "num_points", "direction", "max_epsilon", "loss"),
+    "upper_is_pessimistic",
 }
 
 
@@ -98,7 +104,8 @@ def _public_functions():
                 continue
             if not getattr(value, "__module__", "").startswith("fdp_jax"):
                 continue
-            if not (inspect.isclass(value) and issubclass(value, enum.Enum)):
+            is_enum = inspect.isclass(value) and issubclass(value, enum.Enum)
+            if not is_enum and name not in RECORDS:
                 yield f"{space_name}.{name}", value
             if inspect.isclass(value):
                 for attribute, member in vars(value).items():

@@ -135,8 +135,18 @@ def in_float64(fn: Any = None, /, *, cast_out: bool = True) -> Any:
         args, kwargs = jax.tree.map(_promote, (args, kwargs))
         return fn(*args, **kwargs)
 
+    @eqx.filter_jit
+    @functools.wraps(fn)
+    def in_single(*args, **kwargs):
+        args, kwargs = jax.tree.map(_demote, (args, kwargs))
+        return fn(*args, **kwargs)
+
     @functools.wraps(fn)
     def wrapped(*args, **kwargs):
+        if _native_float32.get():
+            args, kwargs = jax.tree.map(_as_dynamic, (args, kwargs))
+            with jax.enable_x64(False):
+                return in_single(*args, **kwargs)
         if float_dtype() == np.float64:
             args, kwargs = jax.tree.map(_as_dynamic, (args, kwargs))
             return with_x64_on(*args, **kwargs)

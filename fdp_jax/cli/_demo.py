@@ -21,20 +21,22 @@ def demo(folder: pathlib.Path) -> None:
     """
     folder.mkdir(parents=True, exist_ok=True)
     runs = published_runs()
+    print("Compiling (the first time takes a while) ...", flush=True)
     started = time.perf_counter()
     _recompute(runs[0])
     compiling = time.perf_counter() - started
     rows = [_recompute(run) for run in runs]
 
+    print(f"done in {compiling:.1f} s.\n")
     print("Published DP-SGD runs, recomputed (Poisson sampling, add or remove one):\n")
     print(_table(rows))
     print(
-        f"\nCompiling once took {compiling:.1f} s; then each row took the time shown,"
-        "\nfor the certified epsilon and for the noise multiplier that meets the claim."
+        "\ncertified: upper bound of epsilon at the noise used; needed: least noise"
+        "\nmultiplier that certifies the claim; ms: time for each of the two. Sources,"
+        "\nwith the numbers as they stand there, are in report.json:"
     )
-    print("Sources:")
-    for row in rows:
-        print(f"  {row['name']}: {row['url']}")
+    for url in dict.fromkeys(row["url"] for row in rows):
+        print(f"  {url}")
 
     shown = next(run for run in runs if run.id == _SHOWN)
     mechanism = _mechanism(shown)
@@ -93,16 +95,19 @@ def _recompute(run: PublishedRun) -> dict[str, Any]:
 
 
 def _table(rows: list[dict[str, Any]]) -> str:
-    head = ("run", "delta", "claimed", "certified", "noise", "suffices", "ms", "ms")
+    head = (
+        *("run", "delta", "claimed", "certified", "ms"),
+        *("noise used", "needed", "ms"),
+    )
     body = [
         (
             row["name"],
             f"{row['delta']:g}",
             f"{row['claimed_epsilon']:g}",
             reports.round_up(float(row["epsilon"]["upper"]), 6),
+            f"{row['epsilon_milliseconds']:.1f}",
             f"{row['noise_multiplier']:g}",
             reports.round_up(row["noise_multiplier_for_claim"], 6),
-            f"{row['epsilon_milliseconds']:.1f}",
             f"{row['calibration_milliseconds']:.1f}",
         )
         for row in rows

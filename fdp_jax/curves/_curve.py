@@ -286,6 +286,7 @@ def _epsilon(curve: GridCurve, delta: Array, *, narrow: bool) -> Bounds:
         reached = jax.lax.cummin(curve.log_delta_grid.lower) > target
         lower = jnp.where(reached[0], grid[jnp.sum(reached) - 1], -jnp.inf)
         estimate = _crossing(grid, jax.lax.cummin(curve.log_delta_grid.estimate), target)
+        estimate = _polish(curve, estimate, target)
         lower, upper = jnp.minimum(lower, upper), jnp.where(delta >= 1, -jnp.inf, upper)
         value = Interval(lower, jnp.clip(estimate, lower, upper), upper)
         return bounds_of(value, jnp.isposinf(upper), narrow)
@@ -301,6 +302,22 @@ def _crossing(grid: Array, values: Array, target: Array) -> Array:
     inside = grid[i] + jnp.log1p(jnp.minimum(share, 1) * jnp.expm1(grid[i + 1] - grid[i]))
     below = target < values[-1]
     return jnp.where(below, jnp.inf, jnp.where(target >= values[0], grid[0], inside))
+
+
+def _polish(curve: GridCurve, epsilon: Array, target: Array) -> Array:
+    """Newton steps from the chord's crossing to the cubic's."""
+    inside = jnp.isfinite(epsilon) & jnp.isfinite(target)
+    safe = jnp.where(inside, epsilon, 0.0)
+
+    def value(e: Array) -> Array:
+        return _profile(curve, e)[0].estimate
+
+    for _ in range(2):
+        slope = stop_gradient(jax.grad(value)(safe))
+        usable = jnp.isfinite(slope) & (slope < 0)
+        step = (value(safe) - target) / jnp.where(usable, slope, -1.0)
+        safe = safe - jnp.where(usable & jnp.isfinite(step), step, 0.0)
+    return jnp.where(inside, safe, epsilon)
 
 
 @in_float64

@@ -24,6 +24,8 @@ from ._saddle import Saddle, cumulants, order_of
 
 _MAX_BLOCKS = 256
 _LEVELS = 6
+_VOID = 40.0
+"""Error of an exponent that voids the certificate (unless its term is tiny)."""
 
 
 class Contour(eqx.Module):
@@ -34,8 +36,10 @@ class Contour(eqx.Module):
     middle: Bool[Array, ""]
     step: Float[Array, ""]
     blocks: Int[Array, ""]
+    frequency: Float[Array, ""]
+    """The last one used; the rest of its block is not."""
     log_envelope: Float[Array, ""]
-    """log of a bound on |characteristic function| beyond the last frequency."""
+    """log of a bound on |characteristic function| beyond that frequency."""
     plans: tuple[PyTree, ...]
     chernoff_shifts: Float[Array, " k"]
     chernoff_logs: Float[Array, " k"]
@@ -125,11 +129,10 @@ def plan_contour(
     frequency, log_envelope = _last_frequency(loss, located, saddle, target, most)
     blocks = jnp.ceil(frequency / (step * FREQUENCY_BLOCK))
     blocks = jnp.clip(blocks, 1, jnp.where(skip, 1, _MAX_BLOCKS))
-    last = blocks * FREQUENCY_BLOCK * step
-    # Where little is asked for, one block of nodes is enough.
-    last, log_unit = jnp.where(skip, 0, last), jnp.where(skip, -1, log_unit)
+    # Where nothing is asked for any tolerance will do: one block of nodes.
+    log_unit = jnp.where(skip, 1e4, log_unit)
     plans = tuple(
-        term.prepare(place, last, log_unit - 2 - jnp.log1p(count))
+        term.prepare(place, frequency, log_unit - 2 - jnp.log1p(count))
         for term, place, count in zip(loss.terms, located, loss.counts, strict=True)
     )
     return stop_gradient(
@@ -139,6 +142,7 @@ def plan_contour(
             middle=start.middle,
             step=step,
             blocks=blocks.astype(jnp.int32),
+            frequency=frequency,
             log_envelope=log_envelope,
             plans=plans,
             chernoff_shifts=shifts,
@@ -228,7 +232,7 @@ def evaluate(
     size = jnp.where(valid, size, 1)
     log_lead, lead_error = _log_lead(loss, contour, epsilons)
     log_value = log_lead + jnp.log(size * contour.step / jnp.pi)
-    last = contour.blocks * FREQUENCY_BLOCK * contour.step
+    last = contour.frequency
     truncated = jnp.exp(contour.log_envelope) * (1 / (last * contour.step) + 1 / last**2)
     sum_error = (rounding + truncated) / size
     relative = stop_gradient(sum_error + (1 + sum_error) * jnp.expm1(lead_error))
@@ -302,8 +306,11 @@ def _frequency_block(
         size = size + jnp.abs(count * term.center(plan))
         # A fractional power needs the continuous logarithm, not the principal one.
         lost = (jnp.abs(part.imag) > 2.8) & (count != jnp.round(count))
-        error = error + count * part.error + jnp.where(lost, 2.0, 0)
-    amplitude = jnp.exp(real) * jnp.where(tau == 0, 0.5, 1)
+        # |log(phi + e) - log(phi)| <= 1.4 |e / phi| up to one half.
+        unusable = lost | (part.error > 0.5)
+        error = error + jnp.where(unusable, _VOID, 1.4 * count * part.error)
+    share = jnp.where(tau == 0, 0.5, jnp.where(tau <= contour.frequency, 1, 0))
+    amplitude = jnp.exp(real) * share
     inverse_z = _reciprocal(contour.shift, tau)
     inverse_next = _reciprocal(1 + contour.shift, tau)
     kernel = (
@@ -318,7 +325,7 @@ def _frequency_block(
 
     terms = contour.blocks * FREQUENCY_BLOCK + 32
     turning = tau * (size + jnp.abs(epsilons[:, None])) + jnp.abs(angle)
-    bound = jnp.expm1(jnp.minimum(error, 1)) + unit * (terms + 4 * turning)
+    bound = jnp.expm1(jnp.minimum(error, _VOID)) + unit * (terms + 4 * turning)
     rounding = jnp.sum(amplitude * jnp.hypot(*kernel) * bound, axis=1)
     tails = total(inverse_next), total(inverse_z), jnp.sum(cosine, axis=1)
     return total(kernel), (*tails, rounding)

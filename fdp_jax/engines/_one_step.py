@@ -37,18 +37,25 @@ from fdp_jax._internal._special import (
 from fdp_jax.engines import _gaussian
 
 _LOG_2 = 0.6931471805599453
-# exp(-x) beyond this is only met for q = 1, where it is multiplied by 1 - q = 0.
-_MAX_EXPONENT = 150.0
 _MAX_STEPS = 80
 
 
+def _cap(dtype) -> float:
+    """Largest exponent whose exponential may still be raised to the fourth power.
+
+    e^-x beyond it is only met for q = 1, where it is multiplied by 1 - q = 0.
+    """
+    return 0.2 * float(np.log(float(jnp.finfo(dtype).max)))
+
+
 def _shrink(x: jax.Array) -> jax.Array:
-    return jnp.exp(-jnp.maximum(x, -_MAX_EXPONENT))
+    """e^-x."""
+    return jnp.exp(-jnp.maximum(x, -_cap(x.dtype)))
 
 
 def _lift(x: jax.Array) -> jax.Array:
     """1 - e^-x."""
-    return -jnp.expm1(-jnp.maximum(x, -_MAX_EXPONENT))
+    return -jnp.expm1(-jnp.maximum(x, -_cap(x.dtype)))
 
 
 def _gap(q: jax.Array, x: jax.Array) -> jax.Array:
@@ -212,12 +219,12 @@ def _log_rest(mu, q, x, sign):
 
 @_log_rest.defjvp
 def _log_rest_jvp(primals, tangents):
-    dmu, dq, dx, _ = tangents
+    q, (dmu, dq, dx, _) = primals[1], tangents
     value = _log_rest(*primals)
     in_mu, in_q, in_x = _slopes(*primals)
     # Finite also where 1 - delta underflows, which takes the slopes to zero faster.
     log_ratio = _factors(*primals)[1] - value
-    ratio = jnp.exp(jnp.minimum(log_ratio, _MAX_EXPONENT))
+    ratio = jnp.exp(jnp.minimum(log_ratio, _cap(q.dtype)))
     return value, -ratio * (in_mu * dmu + in_q * dq + in_x * dx)
 
 

@@ -103,8 +103,12 @@ def spectral_epsilon(
 
     first = start.saddle.epsilon
     root, points, check = _newton(constant, contour, first, miss, skip)
-    upper = jnp.where(check.log_upper[2] <= target, points[2], jnp.inf)
-    lower = jnp.where(check.log_lower[0] >= target, points[0], -jnp.inf)
+    # The target itself was rounded when its logarithm was taken.
+    rounded = 4 * jnp.finfo(target.dtype).eps * (1 + jnp.abs(target))
+    above = check.log_upper[2] <= target - rounded
+    below = check.log_lower[0] >= target + rounded
+    upper = jnp.where(above, points[2], jnp.inf)
+    lower = jnp.where(below, points[0], -jnp.inf)
     most = largest_loss(constant, start.sign)
     upper = jnp.where(skip, jnp.inf, upper)
     upper = jnp.minimum(jnp.minimum(upper, start.largest_epsilon(target)), most)

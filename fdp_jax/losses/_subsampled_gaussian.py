@@ -213,10 +213,13 @@ class SubsampledGaussianLoss(AbstractLoss):
         direct = peak + jnp.log(total * spacing)
         growth, _ = _growth(self._log_base(x), order * loss)
         small = jnp.abs(direct) < 0.5
-        near = jnp.log1p(jnp.sum(jnp.where(small, growth, 0)) * spacing)
-        value = jnp.where(small & self._covers_base(start, end), near, direct)
+        growth = jnp.where(small, growth, 0) * spacing
+        small = small & self._covers_base(start, end)
+        value = jnp.where(small, jnp.log1p(jnp.sum(growth)), direct)
         error = self._strip_error(order, mode, jnp.zeros_like(order), spacing)
-        return value + jnp.log1p(error), mean, variance
+        rounding = jnp.finfo(value.dtype).eps * _COARSE_NODES * 4
+        size = jnp.where(small, jnp.sum(jnp.abs(growth)), 1 + jnp.abs(peak))
+        return value + jnp.log1p(error) + rounding * size, mean, variance
 
     def _covers_base(self, start: Array, end: Array) -> Array:
         return jnp.minimum(-start, end) >= 12 * self.noise_multiplier
@@ -256,7 +259,8 @@ class SubsampledGaussianLoss(AbstractLoss):
         length = located.end - located.start
         # The widest spacing that some half-width certifies.
         growth = self._strip_growth(order, mode, frequency)
-        spacing = jnp.max(2 * jnp.pi * self._half_widths() / (growth - log_tolerance))
+        exponent = jnp.maximum(growth - log_tolerance, 1)
+        spacing = jnp.max(2 * jnp.pi * self._half_widths() / exponent)
         blocks = jnp.clip(jnp.ceil(length / (spacing * _NODES)), 1, _MAX_BLOCKS)
         spacing = length / (blocks * _NODES)
         trapezoid = self._strip_error(order, mode, frequency, spacing)
@@ -366,7 +370,7 @@ def _mgf_block(index: Array, loss: SubsampledGaussianLoss, plan: _Plan) -> tuple
 def _growth(log_base: Array, exponent: Array) -> tuple[Array, Array]:
     """e^base (e^exponent - 1) and e^(base + exponent), without overflow.
 
-    Where the sum of the first is used no term exceeds 2, so no cap is in force.
+    A sum of the first that is small has no term above the cap.
     """
     base = jnp.exp(log_base)
     lifted = jnp.exp(jnp.minimum(log_base + exponent, 60))
@@ -423,7 +427,7 @@ def _envelope_block(index: Array, loss: SubsampledGaussianLoss, aux: tuple) -> t
     order = located.order
     variance = jnp.square(loss.noise_multiplier)
     x = _nodes(index, located.start, spacing)
-    weight = jnp.exp(loss._log_integrand(x, order) - located.peak)
+    log_weight = loss._log_integrand(x, order) - located.peak
     p = _inclusion(loss._u(x), loss.sampling_prob)
     cap = 0.9 * jnp.pi * variance
     # For w < 0 the power of the likelihood ratio grows along the shift.
@@ -438,5 +442,6 @@ def _envelope_block(index: Array, loss: SubsampledGaussianLoss, aux: tuple) -> t
     turn = jnp.arctan2(p * jnp.sin(angle), 1 - p * versine)
     exponent = 0.5 * v * angle + order * modulus - frequency * turn
     exponent = exponent + 0.5 * jnp.log1p(jnp.square(slope))
-    change = jnp.sum(weight * jnp.expm1(jnp.minimum(exponent, 600)), axis=1)
-    return jnp.zeros(1, x.dtype), (jnp.sum(weight), change)
+    change, _ = _growth(jnp.broadcast_to(log_weight, exponent.shape), exponent)
+    sums = jnp.sum(jnp.exp(log_weight)), jnp.sum(change, axis=1)
+    return jnp.zeros(1, x.dtype), sums

@@ -89,7 +89,7 @@ def tradeoff(
     ax.plot(alpha, blind, ":", color="black", linewidth=1, label="blind guessing")
     ax.plot(alpha, shown["remove"], color=_REMOVE, label=f"{prefix}remove")
     ax.plot(alpha, shown["add"], "--", color=_ADD, label=f"{prefix}add")
-    ax.set_xlim(alpha[0], alpha[-1])
+    ax.set_xlim(0.0 if scale == "linear" else alpha[0], alpha[-1])
     ax.set_xlabel("false positive rate")
     ax.set_title("Trade-off function (shaded: no attack is here)", fontsize="medium")
     corner = "lower right" if scale == "log" else "upper right"
@@ -126,7 +126,11 @@ def profile(
         max_epsilon = float(source.epsilon(delta=1e-12))
         if not (np.isfinite(max_epsilon) and max_epsilon > 0.0):
             max_epsilon = 10.0
-    epsilon = np.linspace(0.0, max_epsilon, _NUM_POINTS)
+    # On the curve's own grid its bounds are tightest.
+    grid = np.asarray(source.remove.epsilon_grid)
+    epsilon = grid[(grid >= 0.0) & (grid <= max_epsilon)]
+    if epsilon.size < 20:
+        epsilon = np.linspace(0.0, max_epsilon, _NUM_POINTS)
     prefix = "" if label is None else f"{label}, "
     ends = []
     for name, color, style in (("remove", _REMOVE, "-"), ("add", _ADD, "--")):
@@ -147,7 +151,8 @@ def profile(
 def _alphas(scale: str) -> np.ndarray:
     if scale == "linear":
         # Denser at both ends, where f is steep.
-        return 0.5 * (1.0 - np.cos(np.pi * np.linspace(0.0, 1.0, _NUM_POINTS)))
+        angle = np.linspace(1e-4, np.pi, _NUM_POINTS)
+        return 0.5 * (1.0 - np.cos(angle))
     if scale == "log":
         return np.geomspace(1e-6, 1.0, _NUM_POINTS)
     logit = np.linspace(np.log(1e-6), -np.log(1e-6), _NUM_POINTS)

@@ -254,9 +254,9 @@ def one_step_grid():
     sign = rng.choice([1.0, -1.0], 224)
     t = np.clip(rng.normal(size=224) * 4 / sigma, -20, 20)
     epsilon = sign * np.log1p(q * np.expm1(t))
-    epsilon[:4] = 0.0, -3.0, 0.5, -1e-12
+    epsilon[:3] = 0.0, -3.0, -1e-12
     exact = []
-    with mp.workdps(2240):
+    with mp.workdps(300):
         for row in zip(sigma, q, epsilon, sign, strict=True):
             delta, rest, alpha = one_step_exact(*(mp.mpf(float(v)) for v in row))
             log_alpha = mp.log(alpha) if alpha > 0 else -mp.inf
@@ -403,12 +403,12 @@ def two_point_exact(epsilon0, delta0, n, epsilon):
 @pytest.fixture(scope="module")
 def two_point_grid():
     rng = np.random.default_rng(4)
-    n = rng.choice([0, 1, 2, 3, 10, 60, 200], 80).astype(float)
-    epsilon0 = 10 ** rng.uniform(-4, 1, 80)
-    delta0 = rng.choice([0, 1e-12, 1e-6, 0.01, 0.5], 80)
-    epsilon = rng.uniform(-1.1, 1.1, 80) * n * epsilon0
+    n = rng.choice([0, 1, 2, 3, 10, 30, 100], 60).astype(float)
+    epsilon0 = 10 ** rng.uniform(-4, 1, 60)
+    delta0 = rng.choice([0, 1e-12, 1e-6, 0.01, 0.5], 60)
+    epsilon = rng.uniform(-1.1, 1.1, 60) * n * epsilon0
     exact = []
-    with mp.workdps(1500):
+    with mp.workdps(500):
         for e0, d0, m, e in zip(epsilon0, delta0, n, epsilon, strict=True):
             row = (mp.mpf(float(v)) for v in (e0, d0, e))
             e0, d0, e = row
@@ -444,7 +444,7 @@ def test_two_point_with_many_releases():
         return mp.log(total)
 
     with mp.workdps(35):
-        epsilon = jnp.asarray([5.5003, 15.2, 37.0004])  # delta down to 1e-300
+        epsilon = jnp.asarray([9.5003, 37.0004])  # delta down to 1e-300
         value = jax.jit(_two_point.log_delta)(epsilon0, 0.0, float(n), epsilon)
         for v, e in zip(np.asarray(value), np.asarray(epsilon), strict=True):
             assert abs(v - exact(e)) < 1e-11

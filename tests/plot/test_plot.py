@@ -52,7 +52,7 @@ def test_profile_is_an_upper_bound_on_a_logarithmic_axis(run):
     x, y = _line(ax, "remove").get_data()
     exact = np.asarray(run.remove.delta(epsilon=x))
     assert np.all(y >= exact * (1 - 1e-9))
-    np.testing.assert_allclose(y, exact, rtol=2e-2)
+    np.testing.assert_allclose(y, exact, rtol=1e-6)
 
 
 def test_unknown_scale_is_refused(run):
