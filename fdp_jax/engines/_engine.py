@@ -132,9 +132,8 @@ def epsilon(
     else:
         result = _closed_epsilon(loss, signs, safe)
     most = jnp.max(largest_loss(loss, signs))
-    at_zero = jnp.where(jnp.isneginf(infinite), most, jnp.inf)
-    result = select(log_delta <= infinite, _point(jnp.inf), result)
-    result = select(jnp.isneginf(log_delta), _point(at_zero), result)
+    result = select(log_delta == infinite, _point(most), result)
+    result = select(log_delta < infinite, _point(jnp.inf), result)
     without = jnp.log1p(-jnp.exp(jnp.where(log_delta < 0, log_delta, -1.0)))
     result = select(nothing, _point(without), result)
     return select(log_delta >= 0, _point(-jnp.inf), result)

@@ -16,6 +16,7 @@ from jax.lax import Precision, fori_loop, stop_gradient
 from jaxtyping import Array, Float, Int
 
 from .._internal._blocked_sum import blocked_sum
+from .._internal._special import log1p
 from ._base import (
     FREQUENCY_COLUMNS,
     FREQUENCY_ROWS,
@@ -40,7 +41,7 @@ def _log_ratio(u: Array, q: Array) -> Array:
     """log(1 - q + q e^u) with full relative accuracy, for q in [0, 1]."""
     change = q * jnp.expm1(jnp.minimum(u, 80))  # finite in float32 too
     small = jnp.abs(change) < 0.5
-    near = jnp.log1p(jnp.where(small, change, 0))
+    near = log1p(jnp.where(small, change, 0))
     top = jnp.maximum(u, 0)
     far = top + jnp.log((1 - q) * jnp.exp(-top) + q * jnp.exp(u - top))
     return jnp.where(small & (u < 80), near, far)
@@ -215,11 +216,11 @@ class SubsampledGaussianLoss(AbstractLoss):
         small = jnp.abs(direct) < 0.5
         growth = jnp.where(small, growth, 0) * spacing
         small = small & self._covers_base(start, end)
-        value = jnp.where(small, jnp.log1p(jnp.sum(growth)), direct)
+        value = jnp.where(small, log1p(jnp.sum(growth)), direct)
         error = self._strip_error(order, mode, jnp.zeros_like(order), spacing)
         rounding = jnp.finfo(value.dtype).eps * _COARSE_NODES * 4
         size = jnp.where(small, jnp.sum(jnp.abs(growth)), 1 + jnp.abs(peak))
-        return value + jnp.log1p(error) + rounding * size, mean, variance
+        return value + log1p(error) + rounding * size, mean, variance
 
     def _covers_base(self, start: Array, end: Array) -> Array:
         return jnp.minimum(-start, end) >= 12 * self.noise_multiplier
@@ -286,7 +287,7 @@ class SubsampledGaussianLoss(AbstractLoss):
         growth_size, total_size = sizes
         direct = plan.peak + jnp.log(total)
         small = plan.covers_base & (jnp.abs(direct) < 0.5)
-        near = jnp.log1p(jnp.where(small, growth, 0))
+        near = log1p(jnp.where(small, growth, 0))
         value = jnp.where(small, near, direct)
         unit = jnp.finfo(value.dtype).eps
         terms = plan.blocks * _NODES + 16
@@ -306,7 +307,7 @@ class SubsampledGaussianLoss(AbstractLoss):
         excess = 2 * versine + jnp.square(versine) + jnp.square(sine)
         modulus = jnp.maximum(1 + excess, 1e-30)
         dead = excess <= -1 + 1e-30
-        real = 0.5 * jnp.log1p(jnp.where(dead, -0.5, excess))
+        real = 0.5 * log1p(jnp.where(dead, -0.5, excess))
         angle = jnp.arctan2(jnp.where(dead, 0, sine), jnp.where(dead, 1, 1 + versine))
         order = jnp.arange(FREQUENCY_ROWS * FREQUENCY_COLUMNS, dtype=start.dtype)
         tau = start + step * order
@@ -326,8 +327,7 @@ class SubsampledGaussianLoss(AbstractLoss):
 
         On x + i v(x), 0 <= v < pi s^2, the factor e^{i tau X} has modulus
         exp(-tau arg(1 - p + p e^{i v / s^2})), which falls with tau; the other
-        factors are the same for every tau.  v is close to the best small one,
-        kappa p, and saturates inside the strip.
+        factors are the same for every tau.
         """
         length = located.end - located.start
         s = self.noise_multiplier
@@ -339,11 +339,11 @@ class SubsampledGaussianLoss(AbstractLoss):
         # The trapezoid rule on a smooth positive function, and rounding.
         allowance = 64 * jnp.finfo(total.dtype).eps
         bound = jnp.min(change) / total + allowance
-        return jnp.log1p(jnp.clip(bound, -1 + allowance, 0))
+        return log1p(jnp.clip(bound, -1 + allowance, 0))
 
     def loss_range(self):
         s, q = self.noise_multiplier, self.sampling_prob
-        return jnp.log1p(-q) + 0 * s, jnp.full_like(s, jnp.inf)
+        return log1p(-q) + 0 * s, jnp.full_like(s, jnp.inf)
 
     def log_finite_mass(self):
         return jnp.zeros_like(self.noise_multiplier)
@@ -430,18 +430,23 @@ def _envelope_block(index: Array, loss: SubsampledGaussianLoss, aux: tuple) -> t
     log_weight = loss._log_integrand(x, order) - located.peak
     p = _inclusion(loss._u(x), loss.sampling_prob)
     cap = 0.9 * jnp.pi * variance
-    # For w < 0 the power of the likelihood ratio grows along the shift.
-    cost = 1 + (1 + jnp.where(order < 0, located.mode, 0)) / variance
-    kappa = frequency / cost * jnp.asarray([[1.0], [0.5]], x.dtype)
-    damping = 1 + kappa * p / cap
-    v = kappa * p / damping
-    slope = kappa * p * (1 - p) / (variance * jnp.square(damping))
+    # The best small shift is u = tau p / (1 + (1 + max(-w, 0) p (1 - p)) / s^2); then
+    # saturate, for the strip.  For w < 0 the power of the ratio grows with the shift.
+    steep = jnp.maximum(-order, 0) / variance
+    flat = 1 + 1 / variance
+    damping = flat + steep * p * (1 - p)
+    scale = frequency * jnp.asarray([[1.0], [0.5]], x.dtype)
+    u = scale * p / damping
+    u_slope = scale * (flat + steep * jnp.square(p)) / jnp.square(damping)
+    u_slope = u_slope * p * (1 - p) / variance
+    saturation = 1 + u / cap
+    v, slope = u / saturation, u_slope / jnp.square(saturation)
     angle = v / variance
     versine = 2 * jnp.square(jnp.sin(0.5 * angle))
-    modulus = 0.5 * jnp.log1p(-2 * p * (1 - p) * versine)
+    modulus = 0.5 * log1p(-2 * p * (1 - p) * versine)
     turn = jnp.arctan2(p * jnp.sin(angle), 1 - p * versine)
     exponent = 0.5 * v * angle + order * modulus - frequency * turn
-    exponent = exponent + 0.5 * jnp.log1p(jnp.square(slope))
+    exponent = exponent + 0.5 * log1p(jnp.square(slope))
     change, _ = _growth(jnp.broadcast_to(log_weight, exponent.shape), exponent)
     sums = jnp.sum(jnp.exp(log_weight)), jnp.sum(change, axis=1)
     return jnp.zeros(1, x.dtype), sums

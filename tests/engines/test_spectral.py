@@ -1,0 +1,197 @@
+"""The spectral engine against truths of 17 and more digits, and its derivatives."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import mpmath as mp
+import numpy as np
+import pytest
+from reference import contour_side, dpsgd_truth, exact, half_unit, tail_truth
+
+import fdp_jax as fdp
+from fdp_jax import Bound
+
+BOUNDS = (Bound.OPTIMISTIC, Bound.ESTIMATE, Bound.PESSIMISTIC)
+
+
+def _run(entry):
+    return fdp.DPSGD(
+        noise_multiplier=entry["sigma"], sampling_prob=entry["q"], num_steps=entry["N"]
+    )
+
+
+@functools.cache
+def _answers(kind: str) -> dict:
+    """(lower, estimate, upper, truth, uncertainty of the truth) by id."""
+    found = {}
+    for entry in dpsgd_truth(kind):
+        side = contour_side(_run(entry), entry["direction"])
+        truth, unsure = mp.mpf(entry["value"]), half_unit(entry)
+        if kind == "delta":
+            epsilon = float(entry["eps"])
+            values = [side.log_delta(epsilon=epsilon, bound=b) for b in BOUNDS]
+            truth, unsure = mp.log(truth), unsure / truth
+        else:
+            query = "delta" if kind == "eps" else "alpha"
+            bounds = side.bounds(**{query: float(entry[query])})
+            values = [bounds.lower, bounds.estimate, bounds.upper]
+        found[entry["id"]] = (*map(exact, values), truth, unsure)
+    return found
+
+
+def _ids(kind):
+    return [pytest.param(kind, e["id"], id=e["id"]) for e in dpsgd_truth(kind)]
+
+
+ALL = _ids("eps") + _ids("delta") + _ids("beta")
+TOLERANCE = {"eps": 1e-9, "delta": 1e-9, "beta": 1e-8}
+
+
+@pytest.mark.parametrize(("kind", "name"), ALL)
+def test_estimate_agrees_with_truth(kind, name):
+    _, estimate, _, truth, _ = _answers(kind)[name]
+    # A difference of logarithms is a relative one.
+    scale = 1 if kind == "delta" else abs(truth)
+    assert abs(estimate - truth) <= TOLERANCE[kind] * scale
+
+
+@pytest.mark.parametrize(("kind", "name"), ALL)
+def test_bracket_contains_truth(kind, name):
+    lower, _, upper, truth, unsure = _answers(kind)[name]
+    assert lower <= truth + unsure
+    assert upper >= truth - unsure
+
+
+@pytest.mark.parametrize(("kind", "name"), ALL)
+def test_bracket_is_narrow(kind, name):
+    lower, _, upper, truth, _ = _answers(kind)[name]
+    scale = 1 if kind == "delta" else abs(truth)
+    assert upper - lower <= 1e-6 * scale
+
+
+@pytest.mark.parametrize("entry", dpsgd_truth("delta"), ids=lambda e: e["id"])
+def test_delta_contains_truth_unless_it_underflows(entry):
+    side = contour_side(_run(entry), entry["direction"])
+    bounds = side.bounds(epsilon=float(entry["eps"]))
+    truth = mp.mpf(entry["value"])
+    assert exact(bounds.upper) >= truth * (1 - mp.mpf("1e-20"))
+    assert exact(bounds.lower) <= truth * (1 + mp.mpf("1e-20"))
+    if truth > 1e-290:
+        assert exact(bounds.upper - bounds.lower) <= 1e-6 * truth
+
+
+@pytest.mark.parametrize("entry", tail_truth(), ids=lambda e: e["delta"])
+def test_tail_down_to_1e_300(entry):
+    bounds = _run(entry).remove.bounds(delta=float(entry["delta"]))
+    truth = mp.mpf(entry["epsilon"])
+    assert exact(bounds.lower) <= truth <= exact(bounds.upper)
+    assert abs(exact(bounds.estimate) - truth) <= 1e-9 * truth
+    assert exact(bounds.upper - bounds.lower) <= 1e-6 * truth
+
+
+def test_bounds_bracket_log_delta_where_delta_is_below_any_float():
+    run = fdp.DPSGD(noise_multiplier=1.0, sampling_prob=0.01, num_steps=1000)
+    bounds = [float(run.remove.log_delta(epsilon=150.0, bound=b)) for b in BOUNDS]
+    assert bounds == sorted(bounds)
+    assert bounds[2] - bounds[0] <= 1e-6
+    assert bounds[1] < -1000
+
+
+# ------------------------------------------------------------------------ derivatives
+
+
+@functools.partial(jax.jit, static_argnames="direction")
+def _value_and_gradient(sigma, q, steps, log_delta, direction):
+    """epsilon and its derivatives in sigma, q, N and log delta."""
+
+    def epsilon(sigma, q, steps, log_delta):
+        run = fdp.DPSGD(noise_multiplier=sigma, sampling_prob=q, num_steps=steps)
+        side = contour_side(run, direction)
+        return side.epsilon(delta=jnp.exp(log_delta), bound=Bound.ESTIMATE)
+
+    return jax.value_and_grad(epsilon, argnums=(0, 1, 2, 3))(sigma, q, steps, log_delta)
+
+
+@pytest.mark.parametrize("entry", dpsgd_truth("eps"), ids=lambda e: e["id"])
+def test_slope_in_noise_agrees_with_truth(entry):
+    log_delta = float(mp.log(mp.mpf(entry["delta"])))
+    _, slopes = _value_and_gradient(
+        entry["sigma"], entry["q"], float(entry["N"]), log_delta, entry["direction"]
+    )
+    assert float(slopes[0]) == pytest.approx(float(entry["deps_dsigma"]), rel=1e-8)
+
+
+# Richardson differences of a contour integral in NumPy, from the survey of peers
+# (shared/peers.md 4.4): epsilon, then its derivatives in sigma, q, N and log delta,
+# with the digits printed there.
+SLOPES = [
+    (
+        (1.0, 0.01, 1000.0, "1e-5"),
+        "1.8282366665",
+        ("-3.82261015", "198.19407", "8.82872e-4", "-0.1320030"),
+    ),
+    (
+        (1.0, 0.01, 10000.0, "1e-8"),
+        "8.1851229678",
+        ("-15.46913041", "915.25027", "4.40491e-4", "-0.2593130"),
+    ),
+    (
+        (2.0, 0.01, 1500.0, "1e-6"),
+        "0.8901485096",
+        ("-0.55975978", "95.738937", "3.09984e-4", "-0.0488164"),
+    ),
+]
+
+
+def _last_digit(text: str) -> float:
+    mantissa, _, exponent = text.partition("e")
+    decimals = len(mantissa.partition(".")[2])
+    return 10.0 ** (int(exponent or 0) - decimals)
+
+
+@pytest.mark.parametrize(("point", "value", "slopes"), SLOPES)
+def test_gradient_agrees_with_differences_of_another_program(point, value, slopes):
+    sigma, q, steps, delta = point
+    log_delta = float(mp.log(mp.mpf(delta)))
+    epsilon, found = _value_and_gradient(sigma, q, steps, log_delta, "remove")
+    assert float(epsilon) == pytest.approx(float(value), abs=_last_digit(value))
+    for slope, text in zip(found, slopes, strict=True):
+        tolerance = max(1e-6 * abs(float(text)), _last_digit(text))
+        assert float(slope) == pytest.approx(float(text), abs=tolerance)
+
+
+POINTS = [
+    ((1.0, 0.01, 1000.0, -11.5), "remove"),
+    ((1.0, 0.01, 1000.0, -11.5), "add"),
+    ((0.7, 0.004, 14062.0, -25.0), "remove"),
+    ((21.0, 0.9, 1500.0, -9.0), "remove"),
+    ((3.0, 0.3, 77.5, -40.0), "add"),
+]
+
+
+@pytest.mark.parametrize(("point", "direction"), POINTS)
+@pytest.mark.parametrize("index", range(4), ids=["sigma", "q", "steps", "log_delta"])
+def test_gradient_agrees_with_differences_of_the_value(point, direction, index):
+    point = np.asarray(point)
+    _, slopes = _value_and_gradient(*point, direction)
+
+    def difference(step):
+        ends = []
+        for sign in (1, -1):
+            moved = point.copy()
+            moved[index] *= 1 + sign * step
+            ends.append(float(_value_and_gradient(*moved, direction)[0]))
+        return (ends[0] - ends[1]) / (2 * step * point[index])
+
+    # Richardson extrapolation of central differences.
+    step = 1e-3
+    expected = (4 * difference(step / 2) - difference(step)) / 3
+    assert float(slopes[index]) == pytest.approx(expected, rel=1e-6)
+
+
+def test_num_steps_may_be_fractional():
+    # The analytic continuation in N, from shared/peers.md 4.4.
+    run = fdp.DPSGD(noise_multiplier=2.0, sampling_prob=0.01, num_steps=1500.25)
+    found = float(run.remove.epsilon(delta=1e-6, bound=Bound.ESTIMATE))
+    assert found == pytest.approx(0.8902260027, abs=1e-10)
