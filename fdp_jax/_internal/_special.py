@@ -378,3 +378,10 @@ def log_ndtri(log_p: ArrayLike) -> jax.Array:
     """Normal quantile z of a probability given by its log: log Phi(z) = log_p."""
     (log_p,) = promote(log_p)
     return _ndtri_from_logs(log_p, log1mexp(-log_p))
+
+
+def safe_log(x: ArrayLike) -> jax.Array:
+    """log x for x > 0, else -inf with a zero derivative."""
+    (x,) = promote(x)
+    positive = x > 0
+    return jnp.where(positive, jnp.log(jnp.where(positive, x, 1)), -jnp.inf)

@@ -13,7 +13,8 @@ from jax.scipy.special import ndtr, ndtri
 from jaxtyping import Array, Real
 
 from .._internal import _checks
-from ..curves._queries import profile_at, safe_log, signs_of
+from .._internal._special import safe_log
+from ..curves._queries import profile_at, signs_of
 from ..curves._tradeoff import optimal_rates
 from ..engines import Interval
 from ..losses import ComposedLoss

@@ -16,10 +16,11 @@ from jaxtyping import Array, Float
 
 from .. import engines
 from .._internal._precision import float_dtype, in_float64
+from .._internal._special import safe_log
 from ..engines import Interval, log_complement, select
 from ._bounds import Bounds
 from ._guarantee import AbstractGuarantee
-from ._queries import bounds_of, elementwise, safe_log, signs_of
+from ._queries import bounds_of, elementwise, signs_of
 
 _LOG_LEAST = -34.5
 """log of the delta at which the grid ends, about 1e-15."""

@@ -15,6 +15,7 @@ from jaxtyping import Array, Float, PyTree
 
 from .. import engines
 from .._internal._precision import in_float64
+from .._internal._special import safe_log
 from ..engines import Interval, select
 from ..losses import ComposedLoss
 from ._bounds import Bounds, classify
@@ -56,11 +57,6 @@ def elementwise(one: Callable[[Array], PyTree], values: Float[Array, "..."]) -> 
             lambda x: x.reshape((-1,) + x.shape[2:])[: flat.size], result
         )
     return jax.tree.map(lambda x: x.reshape(values.shape + x.shape[1:]), result)
-
-
-def safe_log(x: Array) -> Array:
-    """log x, with a finite derivative at zero."""
-    return jnp.where(x > 0, jnp.log(jnp.where(x > 0, x, 1)), -jnp.inf)
 
 
 def bounds_of(interval: Interval, vacuous: Array, narrow: bool) -> Bounds:

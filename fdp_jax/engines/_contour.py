@@ -19,11 +19,14 @@ from jax.scipy.special import xlogy
 from jaxtyping import Array, Bool, Float, Int, PyTree
 
 from .._internal._blocked_sum import blocked_sum
+from .._internal._special import safe_log
 from ..losses import FREQUENCY_BLOCK, ComposedLoss
 from ._saddle import Saddle, cumulants, order_of
 
-_MAX_BLOCKS = 256
+_MAX_BLOCKS = 128
 _LEVELS = 6
+_USELESS = -5.0
+"""log of the relative truncation error from which on it is not worth the sum."""
 _VOID = 40.0
 """Error of an exponent that voids the certificate (unless its term is tiny)."""
 
@@ -40,6 +43,9 @@ class Contour(eqx.Module):
     """The last one used; the rest of its block is not."""
     log_envelope: Float[Array, ""]
     """log of a bound on |characteristic function| beyond that frequency."""
+    rough: Bool[Array, ""]
+    """Whether the sum is out of reach; then the saddle-point approximation serves."""
+    rough_log_sum: Float[Array, ""]
     plans: tuple[PyTree, ...]
     chernoff_shifts: Float[Array, " k"]
     chernoff_logs: Float[Array, " k"]
@@ -127,14 +133,24 @@ def plan_contour(
     located = tuple(term.locate(order) for term in loss.terms)
     most = jnp.where(skip, 1, _MAX_BLOCKS) * FREQUENCY_BLOCK * step
     frequency, log_envelope = _last_frequency(loss, located, saddle, target, most)
-    blocks = jnp.ceil(frequency / (step * FREQUENCY_BLOCK))
-    blocks = jnp.clip(blocks, 1, jnp.where(skip, 1, _MAX_BLOCKS))
+    # If even so many frequencies would certify nothing, do not sum them.
+    truncated = log_envelope - jnp.log(frequency) - (target - log_unit)
+    rough = skip | (truncated > _USELESS)
+    reach = jnp.where(rough, 1, _MAX_BLOCKS)
+    frequency = jnp.minimum(frequency, reach * FREQUENCY_BLOCK * step)
+    log_envelope = jnp.where(reach > 1, log_envelope, 0)
     # Where nothing is asked for any tolerance will do: one block of nodes.
-    log_unit = jnp.where(skip, 1e4, log_unit)
+    log_unit = jnp.where(rough, 1e4, log_unit)
     plans = tuple(
         term.prepare(place, frequency, log_unit - 2 - jnp.log1p(count))
         for term, place, count in zip(loss.terms, located, loss.counts, strict=True)
     )
+    quadrature = jnp.zeros_like(step)
+    for term, plan, count in zip(loss.terms, plans, loss.counts, strict=True):
+        quadrature = quadrature + count * term.relative_error(plan)
+    rough = rough | (quadrature > 1e-3)
+    blocks = jnp.ceil(frequency / (step * FREQUENCY_BLOCK))
+    blocks = jnp.where(rough, 1, jnp.clip(blocks, 1, _MAX_BLOCKS))
     return stop_gradient(
         Contour(
             sign=start.sign,
@@ -144,6 +160,8 @@ def plan_contour(
             blocks=blocks.astype(jnp.int32),
             frequency=frequency,
             log_envelope=log_envelope,
+            rough=rough,
+            rough_log_sum=saddle.log_value - lead,
             plans=plans,
             chernoff_shifts=shifts,
             chernoff_logs=logs,
@@ -228,7 +246,7 @@ def evaluate(
     alpha, power, density, rounding = extra
     direction = jnp.where(contour.middle, -1, 1)
     size = direction * sums  # positive unless the certificate is void
-    valid = size > 0
+    valid = (size > 0) & ~contour.rough
     size = jnp.where(valid, size, 1)
     log_lead, lead_error = _log_lead(loss, contour, epsilons)
     log_value = log_lead + jnp.log(size * contour.step / jnp.pi)
@@ -242,18 +260,23 @@ def evaluate(
     log_upper = jnp.where(valid, log_value + jnp.log1p(relative), jnp.inf)
     tight = valid & (below < 1)
     log_lower = log_value + jnp.log1p(-jnp.where(tight, below, 0))
-    log_alpha = log_lead - epsilons + jnp.log(jnp.maximum(alpha, 0))
-    log_power = log_lead + jnp.log(jnp.maximum(direction * power, 0))
-    scale = jnp.log(contour.step / jnp.pi)
+    # Out of reach: the saddle-point approximation (whose derivative is the leading
+    # one), within the bounds.
+    c, scale = contour.shift, jnp.log(contour.step / jnp.pi)
+    rough = log_lead + contour.rough_log_sum
+    log_alpha = log_lead - epsilons + safe_log(alpha) + scale
+    log_power = log_lead + safe_log(direction * power) + scale
     return Evaluation(
-        log_value=jnp.where(valid, log_value, chernoff),
+        log_value=jnp.where(valid, log_value, jnp.minimum(rough, chernoff)),
         log_upper=stop_gradient(jnp.minimum(log_upper, chernoff)),
         log_lower=stop_gradient(jnp.where(tight, log_lower, -jnp.inf)),
-        slope=stop_gradient(-alpha / (direction * size)),
-        log_alpha=stop_gradient(log_alpha + scale),
-        log_power=stop_gradient(log_power + scale),
-        alpha_slope=stop_gradient(-density / alpha),
-        power_slope=stop_gradient(-density / power),
+        slope=stop_gradient(jnp.where(valid, -alpha / (direction * size), -c)),
+        log_alpha=stop_gradient(
+            jnp.where(valid, log_alpha, rough + jnp.log(jnp.abs(c)) - epsilons)
+        ),
+        log_power=stop_gradient(jnp.where(valid, log_power, rough + jnp.log1p(c))),
+        alpha_slope=stop_gradient(jnp.where(valid, -density / alpha, -1 - c)),
+        power_slope=stop_gradient(jnp.where(valid, -density / power, -c)),
     )
 
 

@@ -85,6 +85,10 @@ class AbstractLoss(eqx.Module):
         """
 
     @abc.abstractmethod
+    def relative_error(self, plan: PyTree) -> Float[Array, ""]:
+        """Largest relative error the plan allows in E_P[(dQ/dP)^z], but for rounding."""
+
+    @abc.abstractmethod
     def log_mgf(self, plan: PyTree) -> tuple[Float[Array, ""], Float[Array, ""]]:
         """Lambda(order), differentiable, and a bound on its absolute error."""
 

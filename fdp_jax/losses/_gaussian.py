@@ -43,6 +43,9 @@ class GaussianLoss(AbstractLoss):
         del frequency, log_tolerance
         return located
 
+    def relative_error(self, plan):
+        return jnp.zeros_like(plan.order)
+
     def log_mgf(self, plan):
         value = 0.5 * plan.order * (plan.order - 1) * self.precision()
         return value, stop_gradient(4 * jnp.finfo(value.dtype).eps * jnp.abs(value))

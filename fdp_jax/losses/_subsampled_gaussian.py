@@ -26,7 +26,7 @@ from ._base import (
 
 _NODES = 64
 """Quadrature nodes evaluated together."""
-_MAX_BLOCKS = 128
+_MAX_BLOCKS = 64
 _COARSE_NODES = 256
 _REACH = 13.0
 """Standard deviations kept beyond the outermost modes of the tilted density."""
@@ -280,6 +280,9 @@ class SubsampledGaussianLoss(AbstractLoss):
 
     def center(self, plan):
         return plan.center
+
+    def relative_error(self, plan):
+        return plan.quadrature_error
 
     def log_mgf(self, plan):
         sums, sizes = blocked_sum(_mgf_block, plan.blocks, self, plan)

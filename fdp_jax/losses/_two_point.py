@@ -50,6 +50,9 @@ class TwoPointLoss(AbstractLoss):
         del frequency, log_tolerance
         return located
 
+    def relative_error(self, plan):
+        return jnp.zeros_like(plan.order)
+
     def log_mgf(self, plan):
         value = self._log_moment(plan.order)
         scale = 8 + (jnp.abs(plan.order) + 1) * self.epsilon
