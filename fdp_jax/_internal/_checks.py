@@ -10,20 +10,18 @@ from typing import Any
 
 import equinox as eqx
 import jax
+import jax.core
 import numpy as np
 from jaxtyping import Array, Bool
 
 
 def _checked(name: str, value: Any, allowed: str, test: Callable[[Any], Any]) -> Any:
     if isinstance(value, jax.core.Tracer):
-        bad: Bool[Array, "..."] = ~test(value)
+        bad: Bool[Array, ...] = ~test(value)
         return eqx.error_if(value, bad.any(), f"{name} must be {allowed}")
-    try:
-        numbers = np.asarray(value)
-        real = np.issubdtype(numbers.dtype, np.number) and not np.iscomplexobj(numbers)
-    except (TypeError, ValueError):
-        real = False
-    if not real:
+    numbers = np.asarray(value)
+    real = np.issubdtype(numbers.dtype, np.integer)
+    if not (real or np.issubdtype(numbers.dtype, np.floating)):
         raise ValueError(f"{name} must be {allowed}, got {value!r}")
     wrong = ~test(numbers.astype(np.float64))
     if np.any(wrong):

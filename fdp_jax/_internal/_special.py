@@ -381,7 +381,7 @@ def log_ndtri(log_p: ArrayLike) -> jax.Array:
 
 
 def safe_log(x: ArrayLike) -> jax.Array:
-    """log x for x > 0, else -inf with a zero derivative."""
+    """Log x for x > 0, else -inf with a zero derivative."""
     (x,) = promote(x)
     positive = x > 0
     return jnp.where(positive, jnp.log(jnp.where(positive, x, 1)), -jnp.inf)

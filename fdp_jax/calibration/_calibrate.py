@@ -5,14 +5,15 @@ from typing import Any
 
 import equinox as eqx
 import jax
+import jax.core
 import jax.numpy as jnp
 import numpy as np
 from jax.lax import stop_gradient, while_loop
 from jaxtyping import Array, Float, Int, PyTree
 
+from .. import engines
 from .._internal._implicit import implicit_root
 from .._internal._precision import float_dtype, in_float64
-from .. import engines
 from ..curves import Status
 from ..curves._bounds import with_gradient
 from ..curves._queries import over_signs, round_down_to_single, signs_of
@@ -65,7 +66,9 @@ class Calibration(eqx.Module):
     def guarantee(self) -> str:
         """The guarantee in one line (outside jit)."""
         if int(self.status) == Status.VACUOUS:
-            return f"no {self.solve_for} could be certified for {self.target.describe()}"
+            return (
+                f"no {self.solve_for} could be certified for {self.target.describe()}"
+            )
         relation = self.mechanism.relation.value.replace("_", " ")
         return (
             f"{self.target.describe()}, {relation}, "
@@ -115,7 +118,9 @@ def calibrate(
     _put(mechanism, solve_for, np.float64(unknown.start)).require_complete()
     inside, allowed = target.reachable()
     if not isinstance(inside, jax.core.Tracer) and not bool(inside):
-        raise UnreachableTarget(f"target {target.describe()} is out of reach: {allowed}")
+        raise UnreachableTarget(
+            f"target {target.describe()} is out of reach: {allowed}"
+        )
     narrow = float_dtype() == np.float32
     value, status = _solve(open_mechanism, target, unknown=unknown, narrow=narrow)
     if not isinstance(status, jax.core.Tracer) and int(status) == Status.VACUOUS:
@@ -187,7 +192,9 @@ def _solve(
     excess = _Excess(unknown)
     args = jax.tree.map(jnp.asarray, (mechanism, target))
     constant = stop_gradient(args)
-    rough = _secant(lambda t: excess.rough(t, constant), unknown, _from_scratch(unknown))
+    rough = _secant(
+        lambda t: excess.rough(t, constant), unknown, _from_scratch(unknown)
+    )
     t, slope = _secant(lambda t: excess(t, constant, ()), unknown, rough)
     exact = jnp.exp(implicit_root(excess, t, args, ()))
     t, met = _private_side(lambda t: excess.interval(t, constant), t, slope, unknown)
@@ -239,7 +246,9 @@ def _secant(
         inside = (target > low) & (target < high)
         outside = jnp.clip(target, ends[0], ends[1])
         both = (low > -jnp.inf) & (high < jnp.inf)
-        target = jnp.where(inside, outside, jnp.where(both, 0.5 * (low + high), outside))
+        target = jnp.where(
+            inside, outside, jnp.where(both, 0.5 * (low + high), outside)
+        )
         # Rounding of the excess decides the last digits; a tiny one ends the search.
         settled = jnp.abs(value) <= 1e-13 * (1 + jnp.abs(slope))
         target = jnp.where(settled, u, target)

@@ -60,7 +60,7 @@ def _delta_excess(loss: ComposedLoss, epsilon: Array, delta: Array) -> Interval:
     found = profile_at(loss, signs_of(loss, "both"), jnp.asarray(epsilon))
     goal = safe_log(jnp.asarray(delta)) - jnp.log1p(-delta)
     excess = _logit(found.log_delta, found.log_rest).map(lambda x: x - goal)
-    # So much that the certified epsilon at this delta does not exceed the target either.
+    # So much that the certified epsilon at this delta does not exceed the target.
     slack = 1e-12 * (2 + jnp.abs(goal) + jnp.abs(epsilon))
     upper = excess.upper + 0.05 * (excess.upper - excess.estimate) + slack
     return Interval(excess.lower, excess.estimate, upper)

@@ -5,5 +5,5 @@ R(pi) are one object on one grid, eps = logit(pi), slope of f = -e^eps.
 """
 
 from ._bounds import Bound as Bound, Bounds as Bounds, Status as Status
-from ._guarantee import AbstractGuarantee as AbstractGuarantee
 from ._curve import Curve as Curve, GridCurve as GridCurve
+from ._guarantee import AbstractGuarantee as AbstractGuarantee

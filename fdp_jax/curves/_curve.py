@@ -1,18 +1,17 @@
 """A guarantee as data: the profile on a shared grid, with certified interpolation.
 
-The grid is eps_k, that is priors sigmoid(eps_k), that is slopes -e^{eps_k} of f.  With
-gamma = e^eps, delta is convex in gamma: chords of upper bounds are upper bounds, and each
-node is a supporting line 1 - delta_k - gamma_k alpha of f.
+The grid is eps_k, that is priors sigmoid(eps_k), that is slopes -e^{eps_k} of f.
+With gamma = e^eps, delta is convex in gamma: chords of upper bounds are upper bounds,
+and each node is a supporting line 1 - delta_k - gamma_k alpha of f.
 """
 
 from typing import Any
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.lax import stop_gradient
-from jaxtyping import Array, Float
+from jaxtyping import Array, ArrayLike, Float
 
 from .. import engines
 from .._internal._precision import float_dtype, in_float64
@@ -20,7 +19,7 @@ from .._internal._special import safe_log
 from ..engines import Interval, log_complement, select
 from ._bounds import Bounds
 from ._guarantee import AbstractGuarantee
-from ._queries import bounds_of, elementwise, signs_of
+from ._queries import HasLoss, bounds_of, elementwise, signs_of
 
 _LOG_LEAST = -34.5
 """log of the delta at which the grid ends, about 1e-15."""
@@ -105,7 +104,7 @@ class Curve(AbstractGuarantee):
 
 
 @in_float64(cast_out=False)
-def make_curve(subject: eqx.Module, positions: Float[Array, " k"]) -> Curve:
+def make_curve(subject: HasLoss, positions: Float[ArrayLike, " k"]) -> Curve:
     """Evaluates a mechanism on a grid that reaches down to delta about 1e-15.
 
     `positions` rise from 0 to 1; the thresholds of a direction lie closer near 0.
@@ -113,7 +112,7 @@ def make_curve(subject: eqx.Module, positions: Float[Array, " k"]) -> Curve:
     loss = subject.loss()
     signs = signs_of(loss, "both")
     reach = engines.span(loss, signs, jnp.asarray(_LOG_LEAST, float))
-    grid = jnp.sinh(_STRETCH * positions) / jnp.sinh(_STRETCH)
+    grid = jnp.sinh(_STRETCH * jnp.asarray(positions)) / jnp.sinh(_STRETCH)
     grid = stop_gradient(reach * grid)
 
     def half(sign: Array) -> engines.Profile:
@@ -163,8 +162,12 @@ def _worse(first: GridCurve, second: GridCurve) -> GridCurve:
     larger = first.log_delta_grid.estimate >= second.log_delta_grid.estimate
     return GridCurve(
         epsilon_grid=first.epsilon_grid,
-        log_delta_grid=jax.tree.map(jnp.maximum, first.log_delta_grid, second.log_delta_grid),
-        log_rest_grid=jax.tree.map(jnp.minimum, first.log_rest_grid, second.log_rest_grid),
+        log_delta_grid=jax.tree.map(
+            jnp.maximum, first.log_delta_grid, second.log_delta_grid
+        ),
+        log_rest_grid=jax.tree.map(
+            jnp.minimum, first.log_rest_grid, second.log_rest_grid
+        ),
         log_alpha_grid=jnp.where(larger, first.log_alpha_grid, second.log_alpha_grid),
         log_beta_grid=jnp.where(larger, first.log_beta_grid, second.log_beta_grid),
     )
@@ -189,13 +192,13 @@ def _cubic(t: Array, width: Array, ends: tuple, slopes: tuple) -> Array:
 
 
 def _chord(log_values: Array, i: Array, weight: Array) -> Array:
-    """log of the chord (1 - weight) e^a + weight e^b, with finite derivatives."""
+    """Log of the chord (1 - weight) e^a + weight e^b, with finite derivatives."""
     values = jnp.exp(log_values[i]), jnp.exp(log_values[i + 1])
     return safe_log((1 - weight) * values[0] + weight * values[1])
 
 
 def _profile(curve: GridCurve, epsilon: Array) -> tuple[Interval, Interval]:
-    """log delta and log(1 - delta) at a real threshold."""
+    """Log delta and log(1 - delta) at a real threshold."""
     grid = curve.epsilon_grid
     inner = jnp.clip(epsilon, grid[0], grid[-1])
     i, _ = _segment(grid, inner)
@@ -209,9 +212,7 @@ def _profile(curve: GridCurve, epsilon: Array) -> tuple[Interval, Interval]:
     log_rest = Interval(rest_lower, log_complement(middle), rest_upper)
     # Beyond the grid: delta falls to the right; (1 - delta) / gamma does to the left.
     left = jnp.minimum(epsilon - grid[0], 0)
-    log_rest = Interval(
-        log_rest.lower + left, log_rest.estimate + left, log_rest.upper
-    )
+    log_rest = Interval(log_rest.lower + left, log_rest.estimate + left, log_rest.upper)
     outside_right = epsilon > grid[-1]
     log_delta = Interval(
         jnp.where(outside_right, -jnp.inf, log_delta.lower),
@@ -237,7 +238,9 @@ def _between(curve: GridCurve, i: Array, t: Array, width: Array) -> Array:
     values = curve.log_delta_grid.estimate
     slopes = -jnp.exp(curve.epsilon_grid + curve.log_alpha_grid - values)
     ends = values[i], values[i + 1]
-    finite = jnp.isfinite(ends[1]) & jnp.isfinite(slopes[i]) & jnp.isfinite(slopes[i + 1])
+    finite = (
+        jnp.isfinite(ends[1]) & jnp.isfinite(slopes[i]) & jnp.isfinite(slopes[i + 1])
+    )
     safe = jnp.where(finite, ends[1], ends[0] - 1)
     slopes = tuple(jnp.where(finite, s, -1.0) for s in (slopes[i], slopes[i + 1]))
     cubic = _cubic(t, width, (ends[0], safe), slopes)
@@ -268,7 +271,9 @@ def _bayes_error(curve: GridCurve, prior: Array, *, narrow: bool) -> Bounds:
         certain = (prior <= 0) | (prior >= 1)
         safe = jnp.where(certain, 0.5, prior)
         other = jnp.log1p(-safe)
-        found = _profile(curve, jnp.log(safe) - other)[1].map(lambda x: jnp.exp(x + other))
+        found = _profile(curve, jnp.log(safe) - other)[1].map(
+            lambda x: jnp.exp(x + other)
+        )
         value = found.map(lambda x: jnp.minimum(x, jnp.minimum(safe, 1 - safe)))
         value = value.map(lambda x: jnp.where(certain, 0.0, x))
         return bounds_of(value, (value.lower <= 0) & ~certain, narrow)
@@ -286,7 +291,9 @@ def _epsilon(curve: GridCurve, delta: Array, *, narrow: bool) -> Bounds:
         # delta >= its lower bound at the next node, so epsilon is beyond this one.
         reached = jax.lax.cummin(curve.log_delta_grid.lower) > target
         lower = jnp.where(reached[0], grid[jnp.sum(reached) - 1], -jnp.inf)
-        estimate = _crossing(grid, jax.lax.cummin(curve.log_delta_grid.estimate), target)
+        estimate = _crossing(
+            grid, jax.lax.cummin(curve.log_delta_grid.estimate), target
+        )
         estimate = _polish(curve, estimate, target)
         lower, upper = jnp.minimum(lower, upper), jnp.where(delta >= 1, -jnp.inf, upper)
         value = Interval(lower, jnp.clip(estimate, lower, upper), upper)
@@ -300,7 +307,9 @@ def _crossing(grid: Array, values: Array, target: Array) -> Array:
     i = jnp.clip(jnp.sum(values > target) - 1, 0, grid.size - 2)
     fall = -jnp.expm1(jnp.minimum(values[i + 1] - values[i], -1e-300))
     share = -jnp.expm1(jnp.clip(target - values[i], -jnp.inf, 0)) / fall
-    inside = grid[i] + jnp.log1p(jnp.minimum(share, 1) * jnp.expm1(grid[i + 1] - grid[i]))
+    inside = grid[i] + jnp.log1p(
+        jnp.minimum(share, 1) * jnp.expm1(grid[i + 1] - grid[i])
+    )
     below = target < values[-1]
     return jnp.where(below, jnp.inf, jnp.where(target >= values[0], grid[0], inside))
 
@@ -337,7 +346,9 @@ def _error_rates(
     def one(alpha: Array) -> tuple[Bounds, Bounds]:
         edge = (alpha <= 0) | (alpha >= 1)
         inner = jnp.where(edge, 0.5, alpha)
-        beta_low, tpr_high = lines(inner, curve.log_delta_grid.upper, curve.log_rest_grid.lower)
+        beta_low, tpr_high = lines(
+            inner, curve.log_delta_grid.upper, curve.log_rest_grid.lower
+        )
         beta_mid, tpr_mid = lines(
             inner, curve.log_delta_grid.estimate, curve.log_rest_grid.estimate
         )
@@ -347,10 +358,14 @@ def _error_rates(
         tpr_low = jnp.min(jnp.exp(curve.log_delta_grid.lower[1:]) + step)
         beta_high = jnp.clip(jnp.maximum(beta_high, beta_mid), 0, 1 - inner)
         beta = Interval(jnp.clip(beta_low, 0, 1 - inner), beta_mid, beta_high)
-        tpr = Interval(jnp.clip(tpr_low, inner, 1), tpr_mid, jnp.clip(tpr_high, inner, 1))
+        tpr = Interval(
+            jnp.clip(tpr_low, inner, 1), tpr_mid, jnp.clip(tpr_high, inner, 1)
+        )
         first = alpha <= 0
         end = -jnp.expm1(curve.log_delta_grid.lower[-1])
-        at_edge = Interval(0.0 * end, jnp.where(first, 1.0, 0.0), jnp.where(first, end, 0.0))
+        at_edge = Interval(
+            0.0 * end, jnp.where(first, 1.0, 0.0), jnp.where(first, end, 0.0)
+        )
         at_edge = at_edge.map(lambda x: jnp.where(first, x, 0.0))
         beta = select(edge, at_edge, _ordered(beta))
         tpr = select(edge, at_edge.map_down(lambda x: 1 - x), _ordered(tpr))

@@ -66,7 +66,7 @@ class AbstractGuarantee(eqx.Module):
     def delta(
         self, *, epsilon: Any, bound: Bound = Bound.PESSIMISTIC
     ) -> Float[Array, "..."]:
-        """The privacy profile, delta(eps) = sup over S of Q(S) - e^eps P(S).
+        """The privacy profile: the largest Q(S) - e^eps P(S) over all events S.
 
         Args:
             epsilon: Any real number, in nats; infinities are allowed.

@@ -6,6 +6,7 @@ directions at every threshold, which convexifies min(f, f^-1) (Dong, Roth, Su 20
 """
 
 from collections.abc import Callable
+from typing import Protocol
 
 import equinox as eqx
 import jax
@@ -24,6 +25,14 @@ _BATCH = 32
 """Thresholds evaluated at once; bounds the memory of a query with many."""
 
 
+class HasLoss(Protocol):
+    """What a query needs of a mechanism."""
+
+    def loss(self) -> ComposedLoss:
+        """The privacy loss of its dominating pair, direction "remove"."""
+        ...
+
+
 def signs_of(loss: ComposedLoss, direction: str) -> Float[Array, " s"]:
     """Directions to look at: +1 is "remove", -1 is "add"."""
     if direction == "both":
@@ -33,9 +42,7 @@ def signs_of(loss: ComposedLoss, direction: str) -> Float[Array, " s"]:
     return jnp.asarray(signs, loss.counts[0].dtype)
 
 
-def over_signs(
-    one: Callable[[Array], PyTree], signs: Float[Array, " s"]
-) -> PyTree:
+def over_signs(one: Callable[[Array], PyTree], signs: Float[Array, " s"]) -> PyTree:
     """Evaluates a function of the direction, with a leading axis for it."""
     if signs.size > 1:
         return jax.vmap(one)(signs)
@@ -54,7 +61,7 @@ def elementwise(one: Callable[[Array], PyTree], values: Float[Array, "..."]) -> 
         padded = jnp.pad(flat, (0, batches * _BATCH - flat.size), mode="edge")
         result = jax.lax.map(jax.vmap(one), padded.reshape(batches, _BATCH))
         result = jax.tree.map(
-            lambda x: x.reshape((-1,) + x.shape[2:])[: flat.size], result
+            lambda x: x.reshape((-1, *x.shape[2:]))[: flat.size], result
         )
     return jax.tree.map(lambda x: x.reshape(values.shape + x.shape[1:]), result)
 
@@ -83,7 +90,7 @@ def round_down_to_single(x: Array) -> Array:
 
 @in_float64
 def epsilon_bounds(
-    subject: eqx.Module, delta: Float[Array, "..."], *, direction: str, narrow: bool
+    subject: HasLoss, delta: Float[Array, "..."], *, direction: str, narrow: bool
 ) -> Bounds:
     """Bounds of the least real epsilon with delta(epsilon) <= delta."""
     loss = subject.loss()
@@ -136,7 +143,7 @@ def profile_at(
 
 @in_float64
 def log_delta_bounds(
-    subject: eqx.Module, epsilon: Float[Array, "..."], *, direction: str, narrow: bool
+    subject: HasLoss, epsilon: Float[Array, "..."], *, direction: str, narrow: bool
 ) -> Bounds:
     """Bounds of log delta(epsilon), for every real epsilon."""
     loss = subject.loss()
@@ -151,7 +158,7 @@ def log_delta_bounds(
 
 @in_float64
 def delta_bounds(
-    subject: eqx.Module, epsilon: Float[Array, "..."], *, direction: str, narrow: bool
+    subject: HasLoss, epsilon: Float[Array, "..."], *, direction: str, narrow: bool
 ) -> Bounds:
     """Bounds of delta(epsilon), for every real epsilon."""
     loss = subject.loss()
@@ -174,7 +181,7 @@ def delta_bounds(
 
 @in_float64
 def bayes_error_bounds(
-    subject: eqx.Module, prior: Float[Array, "..."], *, direction: str, narrow: bool
+    subject: HasLoss, prior: Float[Array, "..."], *, direction: str, narrow: bool
 ) -> Bounds:
     """Bounds of R(pi) = (1 - pi)(1 - delta(logit pi)), pi the weight of H0."""
     loss = subject.loss()

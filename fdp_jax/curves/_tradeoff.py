@@ -1,4 +1,4 @@
-"""The trade-off function at a point: f(alpha) = max over eps of 1 - delta - e^eps alpha.
+"""The trade-off function: f(alpha) = max over eps of 1 - delta - e^eps alpha.
 
 Any threshold eps with an upper bound of delta gives a lower bound of f, so the
 pessimistic side needs no exact maximizer.  The objective h is concave in gamma = e^eps;
@@ -18,7 +18,7 @@ from .._internal._precision import in_float64
 from ..engines import Interval, LocalPlan, select
 from ..losses import ComposedLoss
 from ._bounds import Bounds
-from ._queries import bounds_of, elementwise, over_signs, signs_of
+from ._queries import HasLoss, bounds_of, elementwise, over_signs, signs_of
 
 _STEP = 1e-4
 _KINK_STEP = 1e-7
@@ -33,7 +33,7 @@ class ErrorRates(eqx.Module):
 
 @in_float64
 def error_rate_bounds(
-    subject: eqx.Module, alpha: Float[Array, "..."], *, direction: str, narrow: bool
+    subject: HasLoss, alpha: Float[Array, "..."], *, direction: str, narrow: bool
 ) -> tuple[Bounds, Bounds]:
     """Bounds of f(alpha) and of the power 1 - f(alpha)."""
     loss = subject.loss()

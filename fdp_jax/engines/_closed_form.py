@@ -28,7 +28,7 @@ class AbstractClosedForm(eqx.Module):
 
     @abc.abstractmethod
     def log_delta(self, epsilon: Array) -> Array:
-        """log delta(eps)."""
+        """Log delta(eps)."""
 
     @abc.abstractmethod
     def log_rest(self, epsilon: Array) -> Array:
@@ -36,7 +36,7 @@ class AbstractClosedForm(eqx.Module):
 
     @abc.abstractmethod
     def log_alpha(self, epsilon: Array) -> Array:
-        """log P(X > eps)."""
+        """Log P(X > eps)."""
 
     @abc.abstractmethod
     def epsilon(self, log_delta: Array) -> Array:
@@ -140,16 +140,17 @@ def _log_delta_residual(
 def closed_form(loss: ComposedLoss, sign: Array) -> AbstractClosedForm | None:
     """The closed form of a composition, or None for want of one."""
     terms, counts = loss.terms, loss.counts
-    if all(isinstance(term, GaussianLoss) for term in terms):
+    gaussian = [term for term in terms if isinstance(term, GaussianLoss)]
+    if len(gaussian) == len(terms):
         total = jnp.zeros_like(counts[0])
-        for term, count in zip(terms, counts, strict=True):
+        for term, count in zip(gaussian, counts, strict=True):
             total = total + count * term.precision()
         # sqrt has no derivative at zero; nothing is composed there.
         none = total == 0
         return GaussianForm(jnp.where(none, 0, jnp.sqrt(jnp.where(none, 1, total))))
-    if len(terms) > 1:
+    if len(terms) != 1:
         return None
-    (term,), (count,) = terms, counts
+    term, count = terms[0], counts[0]
     if isinstance(term, TwoPointLoss):
         return TwoPointForm(term.epsilon, term.delta, count)
     if isinstance(term, LaplaceLoss) and loss.single:

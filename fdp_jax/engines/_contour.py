@@ -7,12 +7,11 @@ For a composed loss with cumulant generating function K, z = c + i tau,
 and the same integral is delta(eps) - 1 for -1 < c < 0 (Alghamdi et al. 2023; Zhu, Dong,
 Wang 2022).  By Poisson summation the trapezoid rule of step h adds exactly
 e^{cmR} delta(eps + mR), m != 0, R = 2 pi / h: terms of one sign, so the sum bounds
-from above and Chernoff bounds of the terms give the lower bound.  The other terms of the
-certificate are the truncated frequencies, the quadrature inside K, and rounding.
+from above and Chernoff bounds of the terms give the lower bound.  The other terms of
+the certificate are the truncated frequencies, the quadrature inside K, and rounding.
 """
 
 import equinox as eqx
-import jax
 import jax.numpy as jnp
 from jax.lax import stop_gradient, while_loop
 from jax.scipy.special import xlogy
@@ -80,14 +79,17 @@ class Start(eqx.Module):
     chernoff_logs: Float[Array, " k"]
 
     def rough_log_delta(self, epsilon: Array) -> Array:
-        """log delta to within about a tenth; no bound."""
+        """Log delta to within about a tenth; no bound."""
         at = self.saddle
         value = at.log_value + at.shift * (at.epsilon - epsilon)
         return jnp.where(self.middle, 0, value)
 
     def rough_epsilon(self, log_delta: Array) -> Array:
         """epsilon, about; no bound."""
-        return self.saddle.epsilon + (self.saddle.log_value - log_delta) / self.saddle.shift
+        return (
+            self.saddle.epsilon
+            + (self.saddle.log_value - log_delta) / self.saddle.shift
+        )
 
     def largest_log_delta(self, epsilon: Array) -> Array:
         """A proved upper bound of log delta."""
@@ -184,7 +186,7 @@ def _chernoff_shifts(saddle: Saddle, middle: Array) -> Float[Array, " k"]:
 
 
 def _log_payoff(shift: Array) -> Array:
-    """log of the least C with payoff(t) <= C e^{c t}.
+    """Log of the least C with payoff(t) <= C e^{c t}.
 
     The payoff is (1 - e^{-t})_+ for c >= 0 and min(1, e^{-t}) for -1 <= c <= 0.
     """
@@ -227,7 +229,12 @@ def _last_frequency(
         # The envelope's logarithm is about quadratic.
         ratio = jnp.clip(needed / jnp.minimum(envelope, -1e-3), 1.1, 9)
         wider = jnp.minimum(1.02 * jnp.sqrt(ratio) * frequency, most)
-        return step + 1, frequency, jnp.where(envelope > needed, wider, frequency), envelope
+        return (
+            step + 1,
+            frequency,
+            jnp.where(envelope > needed, wider, frequency),
+            envelope,
+        )
 
     first = jnp.sqrt(-2 * jnp.minimum(target, -1)) / saddle.deviation
     first = jnp.minimum(first, most)
@@ -251,7 +258,9 @@ def evaluate(
     log_lead, lead_error = _log_lead(loss, contour, epsilons)
     log_value = log_lead + jnp.log(size * contour.step / jnp.pi)
     last = contour.frequency
-    truncated = jnp.exp(contour.log_envelope) * (1 / (last * contour.step) + 1 / last**2)
+    truncated = jnp.exp(contour.log_envelope) * (
+        1 / (last * contour.step) + 1 / last**2
+    )
     sum_error = (rounding + truncated) / size
     relative = stop_gradient(sum_error + (1 + sum_error) * jnp.expm1(lead_error))
     below = relative + jnp.exp(_log_aliases(contour, epsilons) - log_value)
@@ -285,9 +294,7 @@ def _log_lead(
 ) -> tuple[Array, Array]:
     """K(c) - c eps, and a bound on its absolute error."""
     value = error = jnp.zeros_like(contour.shift)
-    for term, count, plan in zip(
-        loss.terms, loss.counts, contour.plans, strict=True
-    ):
+    for term, count, plan in zip(loss.terms, loss.counts, contour.plans, strict=True):
         part, part_error = term.log_mgf(plan)
         value = value + count * part
         error = error + count * part_error
@@ -298,7 +305,7 @@ def _log_lead(
 
 
 def _log_aliases(contour: Contour, epsilons: Array) -> Array:
-    """log of a bound on the sum of all aliases, at each threshold."""
+    """Log of a bound on the sum of all aliases, at each threshold."""
     distance = contour.chernoff_shifts - contour.shift
     period = 2 * jnp.pi / contour.step
     decay = jnp.abs(distance) * period
@@ -319,9 +326,7 @@ def _frequency_block(
     unit = jnp.finfo(tau.dtype).eps
     real = angle = error = jnp.zeros_like(tau)
     drift = size = jnp.zeros_like(start)
-    for term, count, plan in zip(
-        loss.terms, loss.counts, contour.plans, strict=True
-    ):
+    for term, count, plan in zip(loss.terms, loss.counts, contour.plans, strict=True):
         part = term.log_characteristic(plan, start, contour.step)
         real = real + count * part.real
         angle = angle + contour.sign * count * part.imag

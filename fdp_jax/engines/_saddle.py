@@ -116,7 +116,9 @@ def find_saddle(
 
 def leaks_much(loss: ComposedLoss, sign: Array, epsilon: Array) -> Bool[Array, ""]:
     """Whether delta(epsilon) is near one, so that the middle strip should be used."""
-    _, mean, variance = (m[0] for m in cumulants(loss, sign, jnp.zeros_like(sign)[None]))
+    _, mean, variance = (
+        m[0] for m in cumulants(loss, sign, jnp.zeros_like(sign)[None])
+    )
     return epsilon < mean - jnp.sqrt(variance)
 
 
@@ -124,9 +126,7 @@ def saddle_for_epsilon(
     loss: ComposedLoss, sign: Array, middle: Array, epsilon: Array
 ) -> Saddle:
     """The contour for a threshold."""
-    return find_saddle(
-        loss, sign, middle, lambda at: _epsilon_score(at, epsilon)
-    )
+    return find_saddle(loss, sign, middle, lambda at: _epsilon_score(at, epsilon))
 
 
 def saddle_for_log_delta(loss: ComposedLoss, sign: Array, log_delta: Array) -> Saddle:

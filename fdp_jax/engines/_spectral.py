@@ -122,7 +122,7 @@ def spectral_epsilon(
 def rough_log_delta(
     loss: ComposedLoss, sign: Float[Array, ""], epsilon: Float[Array, ""]
 ) -> Float[Array, ""]:
-    """log delta to within about a tenth: an approximation, no bound, no derivative."""
+    """Log delta to within about a tenth: an approximation, no bound, no derivative."""
     loss, epsilon = stop_gradient((loss, epsilon))
     at = saddle_for_epsilon(loss, sign, jnp.zeros((), bool), epsilon)
     return at.log_value + at.shift * (at.epsilon - epsilon)
@@ -168,8 +168,11 @@ def _newton(
         slope = jnp.abs(last.slope[1])
         least = slack * (jnp.abs(center) + scale)
         sides = jnp.stack(
-            [last.log_lower[1] - last.log_value[1], 0 * slope,
-             last.log_upper[1] - last.log_value[1]]
+            [
+                last.log_lower[1] - last.log_value[1],
+                0 * slope,
+                last.log_upper[1] - last.log_value[1],
+            ]
         )
         sides = 1.01 * sides / slope + least * jnp.asarray([-1, 0, 1], least.dtype)
         points = center + jnp.where(jnp.isfinite(sides), sides, 0)
@@ -226,7 +229,11 @@ def spectral_threshold(
 
 
 def _saddle_for_tail(
-    loss: ComposedLoss, sign: Array, target: Array, middle: Array, power: Bool[Array, ""]
+    loss: ComposedLoss,
+    sign: Array,
+    target: Array,
+    middle: Array,
+    power: Bool[Array, ""],
 ) -> Saddle:
     def score(at: Saddle) -> tuple[Array, Array, Array]:
         # The kernels 1/(1+z) e^-eps and 1/z against 1/(z(1+z)).

@@ -86,7 +86,7 @@ class AbstractLoss(eqx.Module):
 
     @abc.abstractmethod
     def relative_error(self, plan: PyTree) -> Float[Array, ""]:
-        """Largest relative error the plan allows in E_P[(dQ/dP)^z], but for rounding."""
+        """Largest relative error of E_P[(dQ/dP)^z] under a plan, but for rounding."""
 
     @abc.abstractmethod
     def log_mgf(self, plan: PyTree) -> tuple[Float[Array, ""], Float[Array, ""]]:
@@ -109,7 +109,7 @@ class AbstractLoss(eqx.Module):
     def log_envelope(
         self, located: PyTree, frequency: Float[Array, ""]
     ) -> Float[Array, ""]:
-        """log of a bound on |characteristic function| at every tau >= `frequency`.
+        """Log of a bound on |characteristic function| at every tau >= `frequency`.
 
         At most zero.
         """
@@ -120,4 +120,4 @@ class AbstractLoss(eqx.Module):
 
     @abc.abstractmethod
     def log_finite_mass(self) -> Float[Array, ""]:
-        """log Q(Y < inf), which is also log P(X > -inf)."""
+        """Log Q(Y < inf), which is also log P(X > -inf)."""

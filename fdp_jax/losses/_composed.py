@@ -39,7 +39,7 @@ class ComposedLoss(eqx.Module):
         return low, high
 
     def log_finite_mass(self) -> Float[Array, ""]:
-        """log of the probability, under Q, that no loss is infinite."""
+        """Log of the probability, under Q, that no loss is infinite."""
         total = jnp.zeros_like(self.counts[0])
         for term, count in zip(self.terms, self.counts, strict=True):
             mass = term.log_finite_mass()

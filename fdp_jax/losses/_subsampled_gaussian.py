@@ -167,7 +167,7 @@ class SubsampledGaussianLoss(AbstractLoss):
         return start, end, mode
 
     def _strip_growth(self, order: Array, mode: Array, frequency: Array) -> Array:
-        """log of 2 max|integral on Im x = v| / e^Lambda, for each half-width v.
+        """Log of 2 max|integral on Im x = v| / e^Lambda, for each half-width v.
 
         The Gaussian factor grows by v^2 / (2 s^2), the oscillating one by at most
         tau v / s^2, and for w < 0 the power of the likelihood ratio by the smaller of

@@ -2,7 +2,7 @@
 
 import abc
 import enum
-from typing import Any, ClassVar
+from typing import Any
 
 import equinox as eqx
 import jax.numpy as jnp

@@ -4,7 +4,7 @@ from typing import Any, ClassVar
 
 import jax
 import numpy as np
-from jaxtyping import Array, Real
+from jaxtyping import ArrayLike, Real
 
 from .._internal import _checks
 from ..losses import ComposedLoss, LaplaceLoss, TwoPointLoss
@@ -22,7 +22,7 @@ class Composition(AbstractMechanism):
     """
 
     parts: tuple[AbstractMechanism, ...]
-    num_steps: tuple[Real[Array, ""], ...]
+    num_steps: tuple[Real[ArrayLike, ""], ...]
 
     relation: ClassVar[NeighboringRelation] = NeighboringRelation.ADD_OR_REMOVE_ONE
 

@@ -3,7 +3,7 @@
 from typing import ClassVar
 
 import jax.numpy as jnp
-from jaxtyping import Array, Real
+from jaxtyping import Array, ArrayLike, Real
 
 from .._internal import _checks
 from ..losses import ComposedLoss, SubsampledGaussianLoss
@@ -34,7 +34,7 @@ class PoissonSubsampled(AbstractMechanism):
     """
 
     mechanism: Gaussian
-    sampling_prob: Real[Array, ""] | None = parameter(
+    sampling_prob: Real[ArrayLike, ""] | None = parameter(
         "sampling_prob", _checks.probability, default=None
     )
 
@@ -84,13 +84,13 @@ class DPSGD(AbstractMechanism):
         Abadi et al. (2016).
     """
 
-    noise_multiplier: Real[Array, ""] | None = parameter(
+    noise_multiplier: Real[ArrayLike, ""] | None = parameter(
         "noise_multiplier", _checks.positive, default=None, kw_only=True
     )
-    sampling_prob: Real[Array, ""] | None = parameter(
+    sampling_prob: Real[ArrayLike, ""] | None = parameter(
         "sampling_prob", _checks.probability, default=None, kw_only=True
     )
-    num_steps: Real[Array, ""] | None = parameter(
+    num_steps: Real[ArrayLike, ""] | None = parameter(
         "num_steps", _checks.nonnegative, default=None, kw_only=True
     )
 
@@ -102,7 +102,8 @@ class DPSGD(AbstractMechanism):
 
     def simplified(self) -> AbstractMechanism:
         if is_one(self.num_steps):
-            return PoissonSubsampled(Gaussian(self.noise_multiplier), self.sampling_prob)
+            inner = Gaussian(self.noise_multiplier)
+            return PoissonSubsampled(inner, self.sampling_prob)
         return self
 
 

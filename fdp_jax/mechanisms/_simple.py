@@ -2,9 +2,8 @@
 
 from typing import Any, ClassVar
 
-import equinox as eqx
 import jax.numpy as jnp
-from jaxtyping import Array, Real
+from jaxtyping import Array, ArrayLike, Real
 
 from .._internal import _checks
 from ..losses import ComposedLoss, GaussianLoss, LaplaceLoss, TwoPointLoss
@@ -31,7 +30,7 @@ class Gaussian(AbstractMechanism):
         Dong, Roth, Su (2022); Balle and Wang (2018).
     """
 
-    noise_multiplier: Real[Array, ""] | None = parameter(
+    noise_multiplier: Real[ArrayLike, ""] | None = parameter(
         "noise_multiplier", _checks.positive, default=None
     )
 
@@ -61,7 +60,7 @@ class Laplace(AbstractMechanism):
         Dong, Roth, Su (2022), Section 2.
     """
 
-    noise_multiplier: Real[Array, ""] | None = parameter(
+    noise_multiplier: Real[ArrayLike, ""] | None = parameter(
         "noise_multiplier", _checks.positive, default=None
     )
 
@@ -97,13 +96,14 @@ class ApproxDP(AbstractMechanism):
         Kairouz, Oh, Viswanath (2015), Theorem 3.3.
     """
 
-    epsilon0: Real[Array, ""]
-    delta0: Real[Array, ""]
+    epsilon0: Real[ArrayLike, ""]
+    delta0: Real[ArrayLike, ""]
 
     relation: ClassVar[NeighboringRelation] = NeighboringRelation.ADD_OR_REMOVE_ONE
 
     def __init__(self, *, epsilon: Any, delta: Any):
-        self.epsilon0 = _checks.scalar("epsilon", _checks.nonnegative("epsilon", epsilon))
+        checked = _checks.nonnegative("epsilon", epsilon)
+        self.epsilon0 = _checks.scalar("epsilon", checked)
         self.delta0 = _checks.scalar("delta", _checks.probability("delta", delta))
 
     def loss(self) -> ComposedLoss:
@@ -129,12 +129,13 @@ class RandomizedResponse(AbstractMechanism):
         Warner (1965); Kairouz, Oh, Viswanath (2015).
     """
 
-    epsilon0: Real[Array, ""]
+    epsilon0: Real[ArrayLike, ""]
 
     relation: ClassVar[NeighboringRelation] = NeighboringRelation.ADD_OR_REMOVE_ONE
 
     def __init__(self, epsilon: Any):
-        self.epsilon0 = _checks.scalar("epsilon", _checks.nonnegative("epsilon", epsilon))
+        checked = _checks.nonnegative("epsilon", epsilon)
+        self.epsilon0 = _checks.scalar("epsilon", checked)
 
     def loss(self) -> ComposedLoss:
         epsilon = as_float(self.epsilon0)
