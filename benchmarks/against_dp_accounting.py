@@ -31,7 +31,7 @@ import fdp_jax as fdp
 HERE = pathlib.Path(__file__).resolve().parent
 DATA = HERE.parent / "tests/data"
 DELTA = 1e-5
-SWEEP_SIZE, SWEEP_CHUNK, SWEEP_SAMPLE = 10_000, 64, 20
+SWEEP_SIZE, SWEEP_SAMPLE = 10_000, 20
 
 
 def configurations() -> list[dict]:
@@ -228,8 +228,8 @@ def part_gradient() -> str:
     )
 
 
-def part_sweep() -> str:
-    """(e) Ten thousand configurations in one call."""
+def part_sweep(chunk: int) -> str:
+    """(e) Ten thousand configurations in one call, `chunk` of them at a time."""
     draw = np.random.default_rng(20260101)
     sigma = np.exp(draw.uniform(np.log(0.6), np.log(10.0), SWEEP_SIZE))
     q = np.exp(draw.uniform(np.log(1e-3), np.log(1e-1), SWEEP_SIZE))
@@ -238,7 +238,7 @@ def part_sweep() -> str:
     @jax.jit
     def sweep(points):
         one = lambda p: ours(p[0], p[1], p[2]).epsilon(delta=DELTA)
-        return jax.lax.map(one, points, batch_size=SWEEP_CHUNK)
+        return jax.lax.map(one, points, batch_size=chunk if chunk > 1 else None)
 
     points = jnp.stack([sigma, q, n], axis=1)
     values = np.asarray(sweep(points))
@@ -254,7 +254,7 @@ def part_sweep() -> str:
     return (
         f"## {SWEEP_SIZE:,} configurations in one call\n\n"
         f"sigma in 0.6..10, q in 1e-3..1e-1, N in 1e2..1e5, log-uniform; one jitted "
-        f"`jax.lax.map` in chunks of {SWEEP_CHUNK}.\n\n"
+        f"`jax.lax.map` in chunks of {chunk}.\n\n"
         f"- here: {t_ours:.1f} s for all ({1e3 * t_ours / SWEEP_SIZE:.2f} ms each); "
         f"{int(np.isfinite(values).sum()):,} of {SWEEP_SIZE:,} finite\n"
         f"- dp-accounting: {1e3 * per_call:.0f} ms each over the first {SWEEP_SAMPLE} "
@@ -372,6 +372,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--parts", default=",".join(PARTS))
     parser.add_argument("--output", default=str(HERE / "RESULTS.md"))
+    parser.add_argument("--chunk", type=int, default=1, help="of the sweep")
     arguments = parser.parse_args()
     chosen = arguments.parts.split(",")
     unknown = set(chosen) - set(PARTS)
@@ -382,11 +383,14 @@ def main() -> None:
     sections = []
     for name in chosen:
         print(f"... {name}", file=sys.stderr, flush=True)
-        sections.append(PARTS[name]())
+        options = {"chunk": arguments.chunk} if name == "sweep" else {}
+        sections.append(PARTS[name](**options))
         print(sections[-1], "\n", flush=True)
     command = "python benchmarks/against_dp_accounting.py"
     if chosen != list(PARTS):
         command += f" --parts {arguments.parts}"
+    if arguments.chunk != 1:
+        command += f" --chunk {arguments.chunk}"
     text = (
         "# fdp_jax against dp-accounting 0.6.0\n\n"
         f"Command: `{command}`  \nMachine: {machine()}\n\n"

@@ -12,16 +12,14 @@ import equinox as eqx
 import jax
 import jax.core
 import numpy as np
-from jaxtyping import Array, Bool
 
 
 def _checked(name: str, value: Any, allowed: str, test: Callable[[Any], Any]) -> Any:
     if isinstance(value, jax.core.Tracer):
-        bad: Bool[Array, ...] = ~test(value)
-        return eqx.error_if(value, bad.any(), f"{name} must be {allowed}")
+        return eqx.error_if(value, (~test(value)).any(), f"{name} must be {allowed}")
     numbers = np.asarray(value)
-    real = np.issubdtype(numbers.dtype, np.integer)
-    if not (real or np.issubdtype(numbers.dtype, np.floating)):
+    kinds = np.integer, np.floating
+    if not any(np.issubdtype(numbers.dtype, kind) for kind in kinds):
         raise ValueError(f"{name} must be {allowed}, got {value!r}")
     wrong = ~test(numbers.astype(np.float64))
     if np.any(wrong):
