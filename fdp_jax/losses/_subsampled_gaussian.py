@@ -7,6 +7,7 @@ l(x) = log N(x; 0, s^2) + w X(x), over the line.  The integrands are analytic in
 2014, Theorem 5.1), with an error that is bounded by their size on a parallel line.
 """
 
+import math
 from typing import ClassVar
 
 import equinox as eqx
@@ -32,6 +33,8 @@ _REACH = 13.0
 """Standard deviations kept beyond the outermost modes of the tilted density."""
 _ITERATIONS = 12
 _HALVINGS = 16
+_GROWTH = 24.0
+"""Largest growth (of a logarithm) allowed on the lines that bound the error."""
 _DROP = 72.0
 """Least fall of l(x) from a mode to the end of the interval."""
 
@@ -64,18 +67,24 @@ def _inclusion(u: Array, q: Array) -> Array:
     return q * jnp.exp(u - _log_ratio(u, q))
 
 
-class _Location(eqx.Module):
-    order: Float[Array, ""]
+class _Interval(eqx.Module):
     start: Float[Array, ""]
     end: Float[Array, ""]
     mode: Float[Array, ""]
     """Largest |mode| of l(x)."""
+
+
+class _Location(eqx.Module):
+    order: Float[Array, ""]
+    interval: _Interval
     center: Float[Array, ""]
     """Tilted mean of X."""
     peak: Float[Array, ""]
     """Maximum of l(x) on a coarse grid: the shift before exponentiating."""
-    edge_mass: Float[Array, ""]
-    """Bound on the integral outside [start, end], relative to all of it."""
+    edge: Float[Array, ""]
+    """Sum of the densities at both ends, relative to the whole integral."""
+    beyond: Float[Array, ""]
+    """Bound on the integral between these ends and those of `_interval`, likewise."""
     loss_deviation: Float[Array, ""]
     loss_size: Float[Array, ""]
     """E_w|X - center| and E_w|X| + |center|, for the rounding bound."""
@@ -123,7 +132,7 @@ class SubsampledGaussianLoss(AbstractLoss):
 
     # -- where the integrand lives -------------------------------------------------
 
-    def _interval(self, order: Array) -> tuple[Array, Array, Array]:
+    def _interval(self, order: Array) -> "_Interval":
         """An interval outside which exp(l) is negligible, and a bound on |modes|.
 
         The modes solve x = w p(x), p the increasing `_inclusion`.  For w > 0 the
@@ -164,34 +173,57 @@ class SubsampledGaussianLoss(AbstractLoss):
         mode = jnp.where(down, jnp.abs(left), jnp.maximum(jnp.abs(high), jnp.abs(low)))
         start = jnp.where(down, left - reach, start)
         end = jnp.where(down, right + reach, end)
-        return start, end, mode
+        return _Interval(start, end, mode)
 
-    def _strip_growth(self, order: Array, mode: Array, frequency: Array) -> Array:
-        """Log of 2 max|integral on Im x = v| / e^Lambda, for each half-width v.
+    def _strip_growth(
+        self, place: "_Interval", order: Array, frequency: Array
+    ) -> Array:
+        """log of 2 max|integral over start <= Re x <= end, Im x = v| / e^Lambda.
 
-        The Gaussian factor grows by v^2 / (2 s^2), the oscillating one by at most
-        tau v / s^2, and for w < 0 the power of the likelihood ratio by the smaller of
-        cos(v / (2 s^2))^w and cos(v / s^2)^-|E_w x|.
+        For each half-width v, with theta = v / s^2 and p at most its value at the end:
+        the Gaussian factor grows by v theta / 2, the oscillating one by tau times the
+        argument of 1 - p + p e^{i theta}, and for w < 0 the power of the likelihood
+        ratio by |1 - p + p e^{i theta}|^w, or at most cos(theta)^-|E_w x|.
         """
         v = self._half_widths()
         angle = v / jnp.square(self.noise_multiplier)
-        from_order = -jnp.maximum(-order, 0) * jnp.log(jnp.cos(0.5 * angle))
-        cosine = jnp.cos(angle)
-        inside = cosine > 1e-3
+        sine, versine = jnp.sin(angle), 2 * jnp.square(jnp.sin(0.5 * angle))
+        p = _inclusion(self._u(place.end), self.sampling_prob)
+        turn = jnp.arctan2(p * sine, 1 - p * versine)
+        worst = jnp.minimum(p, 0.5)
+        modulus = 0.5 * log1p(-2 * worst * (1 - worst) * versine)
+        inside = versine < 0.999
         # |mean - mode| <= s, since the density is strongly log-concave for w < 0.
-        mean = mode + self.noise_multiplier
-        from_mean = -mean * jnp.log(jnp.where(inside, cosine, 1))
+        mean = place.mode + self.noise_multiplier
+        from_mean = -mean * log1p(-jnp.where(inside, versine, 0))
         from_mean = jnp.where(inside, from_mean, jnp.inf)
+        from_order = -jnp.maximum(-order, 0) * modulus
         power = jnp.where(order < 0, jnp.minimum(from_order, from_mean), 0)
-        return 0.6931471805599453 + (0.5 * v + frequency) * angle + power
+        growth = 0.6931471805599453 + 0.5 * v * angle + frequency * turn + power
+        # The ends of the rectangle must stay small too.
+        return jnp.where(growth <= _GROWTH, growth, jnp.inf)
 
     def _strip_error(
-        self, order: Array, mode: Array, frequency: Array, spacing: Array
+        self,
+        place: "_Interval",
+        order: Array,
+        frequency: Array,
+        spacing: Array,
+        edge: Array,
     ) -> Array:
-        """Bound on the trapezoid rule's error over e^Lambda, the best of all strips."""
-        decay = 2 * jnp.pi * self._half_widths() / spacing
-        growth = self._strip_growth(order, mode, frequency)
-        return jnp.exp(jnp.min(growth - decay - jnp.log(-jnp.expm1(-decay))))
+        """Bound on the trapezoid rule's error over e^Lambda, the best of all strips.
+
+        By the residue theorem on the rectangle over [start, end], whose ends lie midway
+        between nodes: the horizontal sides count with 1 / (e^{2 pi v / h} - 1), the
+        vertical ones, where the density is `edge` e^Lambda, with at most 1.
+        """
+        v = self._half_widths()
+        decay = 2 * jnp.pi * v / spacing
+        growth = self._strip_growth(place, order, frequency)
+        sides = jnp.exp(growth - decay - jnp.log(-jnp.expm1(-decay)))
+        # Half a step inside the end the density is larger by at most this much.
+        rise = jnp.exp(_REACH * spacing / self.noise_multiplier)
+        return jnp.min(sides + v * rise * edge * jnp.exp(growth))
 
     def _half_widths(self) -> Array:
         strip = 0.98 * jnp.pi * jnp.square(self.noise_multiplier)
@@ -204,8 +236,8 @@ class SubsampledGaussianLoss(AbstractLoss):
         return jax.vmap(self._coarse_moments)(order)
 
     def _coarse_moments(self, order: Array) -> tuple[Array, Array, Array]:
-        start, end, mode = self._interval(order)
-        x, loss, log_weight, spacing = self._coarse(order, start, end)
+        place = self._interval(order)
+        x, loss, log_weight, spacing = self._coarse(order, place)
         peak = jnp.max(log_weight)
         weight = jnp.exp(log_weight - peak)
         total = jnp.sum(weight)
@@ -215,65 +247,73 @@ class SubsampledGaussianLoss(AbstractLoss):
         growth, _ = _growth(self._log_base(x), order * loss)
         small = jnp.abs(direct) < 0.5
         growth = jnp.where(small, growth, 0) * spacing
-        small = small & self._covers_base(start, end)
+        small = small & self._covers_base(place)
         value = jnp.where(small, log1p(jnp.sum(growth)), direct)
-        error = self._strip_error(order, mode, jnp.zeros_like(order), spacing)
+        edge = jnp.exp(log_weight[0] - peak) + jnp.exp(log_weight[-1] - peak)
+        edge = edge / (total * spacing)
+        zero = jnp.zeros_like(order)
+        error = self._strip_error(place, order, zero, spacing, edge)
         rounding = jnp.finfo(value.dtype).eps * _COARSE_NODES * 4
         size = jnp.where(small, jnp.sum(jnp.abs(growth)), 1 + jnp.abs(peak))
         return value + log1p(error) + rounding * size, mean, variance
 
-    def _covers_base(self, start: Array, end: Array) -> Array:
-        return jnp.minimum(-start, end) >= 12 * self.noise_multiplier
+    def _covers_base(self, place: _Interval) -> Array:
+        return jnp.minimum(-place.start, place.end) >= 12 * self.noise_multiplier
 
-    def _coarse(self, order: Array, start: Array, end: Array) -> tuple:
-        spacing = (end - start) / _COARSE_NODES
-        x = start + spacing * jnp.arange(_COARSE_NODES + 1, dtype=spacing.dtype)
+    def _coarse(self, order: Array, place: _Interval) -> tuple:
+        spacing = (place.end - place.start) / _COARSE_NODES
+        x = place.start + spacing * jnp.arange(_COARSE_NODES + 1, dtype=spacing.dtype)
         loss = self._loss(x)
         return x, loss, self._log_base(x) + order * loss, spacing
 
     def locate(self, order):
         self = stop_gradient(self)
-        start, end, mode = self._interval(order)
-        _, loss, log_weight, spacing = self._coarse(order, start, end)
+        place = self._interval(order)
+        x, loss, log_weight, spacing = self._coarse(order, place)
         peak = jnp.max(log_weight)
         weight = jnp.exp(log_weight - peak)
         total = jnp.sum(weight)
         center = jnp.sum(weight * loss) / total
-        # Beyond every iterate l falls at least like -(x - iterate)^2 / (2 s^2).
-        edges = jnp.exp(log_weight[0] - peak) + jnp.exp(log_weight[-1] - peak)
-        beyond = (_ITERATIONS + 2) * 1.2533141373155 * self.noise_multiplier * edges
+        # An outer mode without mass need not be integrated over.  Since l'' >= -1 / s^2,
+        # l exceeds its values at two nodes by at most spacing^2 / (8 s^2) in between.
+        hidden = 0.125 * jnp.square(spacing / self.noise_multiplier)
+        kept = log_weight >= peak - _DROP - hidden
+        first = jnp.maximum(jnp.argmax(kept) - 1, 0)
+        last = jnp.minimum(_COARSE_NODES + 1 - jnp.argmax(kept[::-1]), _COARSE_NODES)
+        edge = jnp.maximum(weight[first], weight[last])
         return _Location(
             order=order,
-            start=start,
-            end=end,
-            mode=mode,
+            interval=_Interval(x[first], x[last], place.mode),
             center=center,
             peak=peak,
-            edge_mass=beyond / (total * spacing),
+            edge=2 * edge / (total * spacing),
+            beyond=(place.end - place.start) * math.exp(-_DROP) / (total * spacing),
             loss_deviation=jnp.sum(weight * jnp.abs(loss - center)) / total,
             loss_size=jnp.sum(weight * jnp.abs(loss)) / total + jnp.abs(center),
         )
 
     def prepare(self, located, frequency, log_tolerance):
         self = stop_gradient(self)
-        order, mode = located.order, located.mode
-        length = located.end - located.start
+        order, place = located.order, located.interval
+        length = place.end - place.start
         # The widest spacing that some half-width certifies.
-        growth = self._strip_growth(order, mode, frequency)
+        growth = self._strip_growth(place, order, frequency)
         exponent = jnp.maximum(growth - log_tolerance, 1)
         spacing = jnp.max(2 * jnp.pi * self._half_widths() / exponent)
         blocks = jnp.clip(jnp.ceil(length / (spacing * _NODES)), 1, _MAX_BLOCKS)
         spacing = length / (blocks * _NODES)
-        trapezoid = self._strip_error(order, mode, frequency, spacing)
+        error = self._strip_error(place, order, frequency, spacing, located.edge)
+        # Beyond every iterate l falls at least like -(x - iterate)^2 / (2 s^2).
+        beyond = (_ITERATIONS + 2) * 1.2533141373155 * self.noise_multiplier
         return _Plan(
             order=order,
             center=located.center,
             peak=located.peak,
-            start=located.start,
+            start=place.start,
             spacing=spacing,
             blocks=blocks.astype(jnp.int32),
-            quadrature_error=trapezoid + located.edge_mass,
-            covers_base=self._covers_base(located.start, located.end),
+            quadrature_error=error + beyond * located.edge + located.beyond,
+            covers_base=self._covers_base(place),
             loss_deviation=located.loss_deviation,
             loss_size=located.loss_size,
         )
@@ -332,7 +372,8 @@ class SubsampledGaussianLoss(AbstractLoss):
         exp(-tau arg(1 - p + p e^{i v / s^2})), which falls with tau; the other
         factors are the same for every tau.
         """
-        length = located.end - located.start
+        place = located.interval
+        length = place.end - place.start
         s = self.noise_multiplier
         widest = jnp.minimum(0.25 * s, 0.5 * jnp.square(s))
         blocks = jnp.clip(jnp.ceil(length / (widest * _NODES)), 1, _MAX_BLOCKS)
@@ -429,7 +470,7 @@ def _envelope_block(index: Array, loss: SubsampledGaussianLoss, aux: tuple) -> t
     located, frequency, spacing = aux
     order = located.order
     variance = jnp.square(loss.noise_multiplier)
-    x = _nodes(index, located.start, spacing)
+    x = _nodes(index, located.interval.start, spacing)
     log_weight = loss._log_integrand(x, order) - located.peak
     p = _inclusion(loss._u(x), loss.sampling_prob)
     cap = 0.9 * jnp.pi * variance
