@@ -2,10 +2,10 @@
 
 Run: python benchmarks/against_dp_accounting.py [--parts epsilon,calibrate,...]
 
-Parts: epsilon, calibrate, curve, gradient, sweep, safety, cold. All of them by default.
-Writes `benchmarks/RESULTS.md` (only the parts that ran, unless all did; choose another
-file with --output). Times are medians of repeated calls on a machine that may be
-shared: read the ratios, which are paired, rather than the milliseconds.
+Parts: epsilon, calibrate, curve, gradient, sweep, safety, cold. With all of them, the
+default, the results go to `benchmarks/RESULTS.md` and their summary into the README's
+table; with some, to the file given by --output. Times are medians of repeated calls on
+a machine that may be shared: read the ratios, which are paired, not the milliseconds.
 """
 
 import argparse
@@ -13,6 +13,7 @@ import json
 import os
 import pathlib
 import platform
+import re
 import statistics
 import subprocess
 import sys
@@ -20,11 +21,11 @@ import tempfile
 import time
 from collections.abc import Callable
 
-import dp_accounting
+import dp_accounting  # pyright: ignore[reportMissingImports]
 import jax
 import jax.numpy as jnp
 import numpy as np
-from dp_accounting import pld
+from dp_accounting import pld  # pyright: ignore[reportMissingImports]
 
 import fdp_jax as fdp
 
@@ -32,6 +33,10 @@ HERE = pathlib.Path(__file__).resolve().parent
 DATA = HERE.parent / "tests/data"
 DELTA = 1e-5
 SWEEP_SIZE, SWEEP_SAMPLE = 10_000, 20
+
+
+SUMMARY: dict[str, str] = {}
+"""Lines for the README: its rows by part, and the safety table."""
 
 
 def configurations() -> list[dict]:
@@ -121,6 +126,10 @@ def part_epsilon() -> str:
         *("configuration", "theirs ms", "ours ms", "ours, jitted ms", "ratio"),
         *("their error", "our estimate's error", "our bound's error", "bracket width"),
     ]
+    SUMMARY["epsilon"] = (
+        "| epsilon(1e-5), one call "
+        f"| {statistics.median(eager_ratios):,.0f} times faster |"
+    )
     return (
         "## Epsilon at delta = 1e-5\n\n"
         "Errors are relative, against 22-digit values; a negative error of a bound "
@@ -170,6 +179,10 @@ def part_calibrate() -> str:
         *("configuration", "theirs ms", "ours ms", "ratio"),
         *("their sigma", "our sigma", "our certified epsilon - 8"),
     ]
+    SUMMARY["calibrate"] = (
+        "| noise multiplier for (8, 1e-5) "
+        f"| {statistics.median(ratios):,.0f} times faster |"
+    )
     return (
         "## Noise multiplier for (8, 1e-5)\n\n"
         f"{table(head, rows)}\n\n"
@@ -194,6 +207,10 @@ def part_curve() -> str:
             ]
         )
     head = ["configuration", "one epsilon, theirs ms", "whole curve, ours ms", "ratio"]
+    SUMMARY["curve"] = (
+        "| whole curve, both directions, against one epsilon of theirs "
+        f"| {statistics.median(ratios):.1f} times faster |"
+    )
     return (
         "## The whole two-direction curve against one epsilon\n\n"
         f"{table(head, rows)}\n\nMedian ratio **{statistics.median(ratios):.1f}**."
@@ -222,6 +239,10 @@ def part_gradient() -> str:
             ]
         )
     head = ["configuration", "value ms", "value and 3 derivatives ms", "ratio"]
+    SUMMARY["gradient"] = (
+        "| epsilon and its three derivatives (dp-accounting has none) "
+        f"| {statistics.median(ratios):.1f} times the time of epsilon |"
+    )
     return (
         "## Value and gradient against the value (jitted)\n\n"
         f"{table(head, rows)}\n\nMedian ratio **{statistics.median(ratios):.2f}**."
@@ -253,6 +274,10 @@ def part_sweep(chunk: int) -> str:
     other = np.asarray(sample)
     excess = np.max((values[:SWEEP_SAMPLE] - other) / np.maximum(other, 1e-3))
     loop = per_call * SWEEP_SIZE
+    SUMMARY["sweep"] = (
+        f"| {SWEEP_SIZE:,} configurations in one call (theirs extrapolated from "
+        f"{SWEEP_SAMPLE}) | {loop / t_ours:,.0f} times faster |"
+    )
     return (
         f"## {SWEEP_SIZE:,} configurations in one call\n\n"
         f"sigma in 0.6..10, q in 1e-3..1e-1, N in 1e2..1e5, log-uniform; one jitted "
@@ -287,6 +312,7 @@ def part_safety() -> str:
             ]
         )
     head = ["delta", "truth", "dp-accounting's bound", "our bound", "our excess"]
+    SUMMARY["safety"] = table(head, rows)
     return (
         "## Is the bound a bound? Epsilon of (sigma, q, N) = (1, 0.01, 10^4)\n\n"
         "Truth: 25 digits by `benchmarks/tail_truth.py`. A bound below the truth "
@@ -341,6 +367,11 @@ def part_cold() -> str:
         *("", "import jax, equinox, optimistix s", "import fdp_jax on top s"),
         *("first epsilon s", "second epsilon, other values s"),
     ]
+    plain, cached = rows
+    SUMMARY["cold"] = (
+        "| first epsilon in a fresh process, compilation included "
+        f"| {plain[3]} s, {cached[3]} s with a persistent cache |"
+    )
     return "## Cold start (fresh process, median of 3)\n\n" + table(head, rows)
 
 
@@ -369,11 +400,28 @@ def machine() -> str:
     )
 
 
+def fill_readme() -> None:
+    """Replace what stands between the README's two pairs of marks."""
+    readme = HERE.parent / "README.md"
+    text = readme.read_text(encoding="utf-8")
+    rows = [SUMMARY[part] for part in PARTS if part != "safety"]
+    blocks = {
+        "speed": "\n".join(["| | fdp_jax |", "|---|---|", *rows]),
+        "safety": SUMMARY["safety"],
+    }
+    for name, block in blocks.items():
+        marks = rf"(<!-- {name} -->\n).*?(<!-- end {name} -->)"
+        new = lambda found, block=block: f"{found[1]}{block}\n{found[2]}"
+        text, count = re.subn(marks, new, text, flags=re.DOTALL)
+        assert count == 1, name
+    readme.write_text(text, encoding="utf-8")
+
+
 def main() -> None:
     """Run the chosen parts and write the results."""
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--parts", default=",".join(PARTS))
-    parser.add_argument("--output", default=str(HERE / "RESULTS.md"))
+    parser.add_argument("--output", help="default: benchmarks/RESULTS.md, if all ran")
     parser.add_argument("--chunk", type=int, default=1, help="of the sweep")
     arguments = parser.parse_args()
     chosen = arguments.parts.split(",")
@@ -399,7 +447,12 @@ def main() -> None:
         "Both libraries run in the same process, one configuration after the other; "
         "ratio means their time over ours.\n\n" + "\n\n".join(sections) + "\n"
     )
-    pathlib.Path(arguments.output).write_text(text, encoding="utf-8")
+    complete = chosen == list(PARTS)
+    output = arguments.output or (HERE / "RESULTS.md" if complete else None)
+    if output is not None:
+        pathlib.Path(output).write_text(text, encoding="utf-8")
+    if complete:
+        fill_readme()
 
 
 if __name__ == "__main__":

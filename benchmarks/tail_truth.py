@@ -80,6 +80,7 @@ def saddle(log_delta):
     """A tilt near the saddle point at log delta, to a percent, in low precision."""
     with mp.workdps(15):
         low, high = mp.mpf("0.3"), mp.mpf(200)
+        c = eps = mp.mpf(0)
         while high / low > mp.mpf("1.01"):
             c = mp.sqrt(low * high)
             s, q = mp.mpf(SIGMA), mp.mpf(Q)

@@ -44,13 +44,14 @@ def _modules():
 def test_imports_point_to_earlier_stages(path):
     own = path.relative_to(ROOT).parts[0]
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-        names = []
         if isinstance(node, ast.Import):
             names = [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
             names = [_absolute(node, path)]
             if names == ["fdp_jax"]:
                 names = [f"fdp_jax.{alias.name}" for alias in node.names]
+        else:
+            continue
         for name in names:
             if name.split(".")[0] != "fdp_jax":
                 continue
@@ -65,10 +66,10 @@ def test_imports_point_to_earlier_stages(path):
             assert used in allowed, f"line {node.lineno}: {own} imports {name}"
 
 
-def _absolute(node, path):
+def _absolute(node: ast.ImportFrom, path: pathlib.Path) -> str:
     """The imported module's full name, for relative imports as well."""
     if node.level == 0:
-        return node.module
+        return node.module or ""
     package = ["fdp_jax", *path.relative_to(ROOT).parts[:-1]]
     parts = package[: len(package) - node.level + 1]
     return ".".join([*parts, *(node.module or "").split(".")]).strip(".")

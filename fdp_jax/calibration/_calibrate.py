@@ -111,7 +111,7 @@ def calibrate(
         ...     solve_for="noise_multiplier",
         ... )
         >>> print(f"{found.value:.6f}")
-        0.585563
+        0.586260
     """
     unknown = _find_unknown(mechanism, solve_for)
     open_mechanism = _put(mechanism, solve_for, None)

@@ -167,7 +167,7 @@ def _flag(name: str) -> str:
 
 
 def _keep_compiled_programs() -> None:
-    if jax.config.jax_compilation_cache_dir is not None:
+    if jax.config.values["jax_compilation_cache_dir"] is not None:
         return
     base = os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache"
     folder = pathlib.Path(base) / "fdp_jax"

@@ -172,11 +172,17 @@ def delta_bounds(
         value = Interval(
             jnp.exp(found.lower - slack),
             jnp.exp(found.estimate),
-            jnp.minimum(jnp.exp(found.upper + slack), 1),
+            _positive(jnp.minimum(jnp.exp(found.upper + slack), 1), found.upper),
         )
         return bounds_of(value, value.upper >= 1, narrow)
 
     return elementwise(one, jnp.asarray(epsilon))
+
+
+def _positive(upper: Array, log_upper: Array) -> Array:
+    """An upper bound that does not underflow to zero unless it is zero."""
+    least = jnp.finfo(upper.dtype).tiny
+    return jnp.where(jnp.isneginf(log_upper), upper, jnp.maximum(upper, least))
 
 
 @in_float64

@@ -13,7 +13,7 @@ from jax.lax import stop_gradient
 from jaxtyping import Array, Bool, Float
 
 from .. import engines
-from .._internal._envelope import optimal_value
+from .._internal._implicit import optimal_value
 from .._internal._precision import in_float64
 from ..engines import Interval, LocalPlan, select
 from ..losses import ComposedLoss
@@ -78,15 +78,16 @@ def optimal_rates(
     beta, tpr = values.beta, values.tpr
     small = jnp.min(tpr.estimate[:, 1]) < 0.5
     score = jnp.where(small, -tpr.estimate[:, 1], beta.estimate[:, 1])
+    unit = jnp.finfo(inner.dtype).eps  # complements are rounded to nearest
     index = jnp.argmax(score)
     best = jax.tree.map(lambda x: x[index], tests)
     args = loss, inner
     best_beta, best_tpr = beta.estimate[index, 1], tpr.estimate[index, 1]
     result = ErrorRates(
         beta=Interval(
-            jnp.clip(jnp.max(beta.lower), 0, 1 - inner),
+            jnp.clip(jnp.max(beta.lower) - unit, 0, 1 - inner),
             optimal_value(_beta, best_beta, best.anchor, args, best),
-            jnp.minimum(jnp.min(_highest(beta)), 1 - inner),
+            jnp.minimum(jnp.min(_highest(beta)) + unit, 1 - inner),
         ),
         tpr=Interval(
             jnp.maximum(jnp.max(-_highest(_negated(tpr))), inner),
@@ -186,5 +187,5 @@ def _at_edge(
     """f(0) = 1 - delta(inf) and f(1) = 0."""
     del signs  # infinite losses have the same mass in both directions here
     rest = jnp.where(alpha > 0, 0.0, jnp.exp(loss.log_finite_mass()))
-    other = jnp.where(alpha > 0, 1.0, -jnp.expm1(loss.log_finite_mass()))
+    other = jnp.where(alpha > 0, 1.0, jnp.abs(jnp.expm1(loss.log_finite_mass())))
     return ErrorRates(Interval(rest, rest, rest), Interval(other, other, other))

@@ -62,6 +62,6 @@ def published_runs() -> tuple[PublishedRun, ...]:
         >>> run.noise_multiplier, run.num_steps, run.claimed_epsilon
         (1.1, 14063, 3.01)
     """
-    path = importlib.resources.files(__package__) / "published_runs.json"
+    path = importlib.resources.files(__name__) / "published_runs.json"
     entries = json.loads(path.read_text(encoding="utf-8"))["runs"]
     return tuple(PublishedRun(**entry) for entry in entries)

@@ -13,11 +13,13 @@ from jax import lax
 from jax.lax import stop_gradient
 from jaxtyping import Array, ArrayLike, Bool, Float
 
+from .._internal._implicit import known_value
 from ..losses import ComposedLoss
 from ._bounds import Interval, Profile, exactly, log_complement, select
 from ._closed_form import AbstractClosedForm, closed_form, closed_threshold
 from ._contour import Contour, plan_contour
 from ._spectral import (
+    attach_epsilon,
     largest_loss,
     spectral_epsilon,
     spectral_profile,
@@ -76,22 +78,40 @@ def profile(
     step.
     """
     nothing, loss = _neutral(loss)
-
-    def one(local: LocalPlan) -> Profile:
-        if local.contour is None:
-            form = closed_form(loss, local.sign)
-            assert form is not None
-            return _closed_profile(form, epsilons)
-        return spectral_profile(loss, local.contour, epsilons)
-
-    found = lax.map(one, local)
-    index = jnp.argmax(found.log_delta.estimate, axis=0)
-    worst = Profile(
-        jax.tree.map(lambda x: jnp.max(x, axis=0), found.log_delta),
-        jax.tree.map(lambda x: jnp.min(x, axis=0), found.log_rest),
-        jnp.take_along_axis(found.log_alpha, index[None], axis=0)[0],
+    constant, fixed = stop_gradient((loss, epsilons))
+    found = lax.map(lambda one: _profile(constant, one, fixed), local)
+    worst = jnp.argmax(jnp.max(found.log_delta.estimate, axis=1))
+    log_delta = jax.tree.map(lambda x: jnp.max(x, axis=0), found.log_delta)
+    log_rest = jax.tree.map(lambda x: jnp.min(x, axis=0), found.log_rest)
+    # One direction leaks most (ties aside): it has the derivative.
+    estimates = known_value(
+        _estimates,
+        (log_delta.estimate, log_rest.estimate),
+        (loss, epsilons),
+        jax.tree.map(lambda x: x[worst], local),
     )
-    return select(nothing, _no_release(epsilons), worst)
+    result = Profile(
+        Interval(log_delta.lower, estimates[0], log_delta.upper),
+        Interval(log_rest.lower, estimates[1], log_rest.upper),
+        found.log_alpha[worst],
+    )
+    return select(nothing, _no_release(epsilons), result)
+
+
+def _profile(loss: ComposedLoss, local: LocalPlan, epsilons: Array) -> Profile:
+    """The profile of one direction."""
+    if local.contour is None:
+        form = closed_form(loss, local.sign)
+        assert form is not None
+        return _closed_profile(form, epsilons)
+    return spectral_profile(loss, local.contour, epsilons)
+
+
+def _estimates(
+    args: tuple[ComposedLoss, Array], local: LocalPlan
+) -> tuple[Array, Array]:
+    found = _profile(args[0], local, args[1])
+    return found.log_delta.estimate, found.log_rest.estimate
 
 
 def _closed_profile(form: AbstractClosedForm, epsilons: Array) -> Profile:
@@ -107,9 +127,11 @@ def _at_most_zero(x: Array) -> Array:
 
 
 def _no_release(epsilons: Array) -> Profile:
-    # delta = max(0, 1 - e^eps)
-    rest = jnp.minimum(epsilons, 0)
-    delta = log_complement(rest)
+    # delta = max(0, 1 - e^eps); the inner where keeps NaN out of derivatives.
+    negative = epsilons < 0
+    rest = jnp.where(negative, epsilons, 0.0)
+    below = log_complement(jnp.where(negative, epsilons, -1.0))
+    delta = jnp.where(negative, below, -jnp.inf)
     alpha = jnp.where(epsilons < 0, 0.0, -jnp.inf)
     return Profile(Interval(delta, delta, delta), Interval(rest, rest, rest), alpha)
 
@@ -131,7 +153,7 @@ def epsilon(
         result = _spectral_epsilon(loss, signs, finite)
     else:
         result = _closed_epsilon(loss, signs, safe)
-    most = jnp.max(largest_loss(loss, signs))
+    most = jnp.max(stop_gradient(largest_loss(loss, signs)))
     result = select(log_delta == infinite, _point(most), result)
     result = select(log_delta < infinite, _point(jnp.inf), result)
     without = jnp.log1p(-jnp.exp(jnp.where(log_delta < 0, log_delta, -1.0)))
@@ -162,10 +184,18 @@ def _spectral_epsilon(loss: ComposedLoss, signs: Array, log_delta: Array) -> Int
     most = jax.vmap(lambda start: start.largest_epsilon(target))(starts)
     # Clearly less than what another direction needs.
     skip = most < jnp.max(rough) - _CLEAR / starts.saddle.shift
-    found = lax.map(
-        lambda x: spectral_epsilon(loss, x[0], log_delta, x[1]), (starts, skip)
+    constant = stop_gradient(loss)
+    found, contours = lax.map(
+        lambda x: spectral_epsilon(constant, x[0], target, x[1]), (starts, skip)
     )
-    return jax.tree.map(jnp.max, found)
+    worst = jnp.argmax(found.estimate)
+    estimate = attach_epsilon(
+        found.estimate[worst],
+        loss,
+        log_delta,
+        jax.tree.map(lambda x: x[worst], contours),
+    )
+    return Interval(jnp.max(found.lower), estimate, jnp.max(found.upper))
 
 
 def _closed_epsilon(loss: ComposedLoss, signs: Array, log_delta: Array) -> Interval:
@@ -195,17 +225,19 @@ def threshold(
         The (real) threshold and the scale on which the profile varies there, numbers
         without derivative.
     """
-    _, loss = _neutral(stop_gradient(loss))
+    nothing, loss = _neutral(stop_gradient(loss))
     tiny = jnp.finfo(alpha.dtype).tiny
     alpha = stop_gradient(jnp.clip(alpha, tiny, 1 - jnp.finfo(alpha.dtype).eps))
     log_alpha, log_not_alpha = jnp.log(alpha), jnp.log1p(-alpha)
     form = closed_form(loss, sign)
     if form is None:
-        return spectral_threshold(loss, sign, log_alpha, log_not_alpha)
+        found, scale = spectral_threshold(loss, sign, log_alpha, log_not_alpha)
+        return jnp.where(nothing, 0, found), scale
     other = closed_form(loss, -sign)
     assert other is not None
     ends = largest_loss(loss, sign), largest_loss(loss, -sign)
-    return _closed_threshold((form, other), ends, log_alpha), jnp.ones_like(alpha)
+    found = _closed_threshold((form, other), ends, log_alpha)
+    return jnp.where(nothing, 0, found), jnp.ones_like(alpha)
 
 
 def _closed_threshold(

@@ -73,9 +73,13 @@ def _as_profile(
     infinite = log_complement(loss.log_finite_mass())
     none = beyond | jnp.isneginf(value.upper)
 
+    never = jnp.isneginf(infinite)
+    mass = jnp.where(never, 0, infinite)
+
     def with_infinite(log_delta: Array) -> Array:
         safe = jnp.where(none, 0, log_delta)
-        return jnp.where(none, infinite, jnp.logaddexp(safe, infinite))
+        total = jnp.where(never, safe, jnp.logaddexp(safe, mass))
+        return jnp.where(none, infinite, total)
 
     right = value.map(with_infinite)
     right = right.map(lambda x: jnp.minimum(x, 0))
@@ -88,35 +92,43 @@ def _as_profile(
 def spectral_epsilon(
     loss: ComposedLoss,
     start: Start,
-    log_delta: Float[Array, ""],
+    target: Float[Array, ""],
     skip: Bool[Array, ""],
-) -> Interval:
-    """The real epsilon at which the finite losses have the given delta.
+) -> tuple[Interval, Contour]:
+    """The real epsilon at which log delta of the finite losses is `target`.
 
-    Where `skip` holds only the upper end means anything.
+    Where `skip` holds only the upper end means anything.  No derivative: see
+    `attach_epsilon`.
     """
-    constant, target = stop_gradient((loss, log_delta))
-    contour = plan_contour(constant, start, skip)
+    contour = plan_contour(loss, start, skip)
 
     def miss(at: Evaluation) -> tuple[Array, Array]:
         return at.log_value - target, at.slope
 
     first = start.saddle.epsilon
-    root, points, check = _newton(constant, contour, first, miss, skip)
+    root, points, check = _newton(loss, contour, first, miss, skip)
     # The target itself was rounded when its logarithm was taken.
     rounded = 4 * jnp.finfo(target.dtype).eps * (1 + jnp.abs(target))
     above = check.log_upper[2] <= target - rounded
     below = check.log_lower[0] >= target + rounded
     upper = jnp.where(above, points[2], jnp.inf)
     lower = jnp.where(below, points[0], -jnp.inf)
-    most = largest_loss(constant, start.sign)
+    most = largest_loss(loss, start.sign)
     upper = jnp.where(skip, jnp.inf, upper)
     upper = jnp.minimum(jnp.minimum(upper, start.largest_epsilon(target)), most)
     lower = jnp.where(skip, -jnp.inf, lower)
-    root = jnp.clip(root, lower, upper)
-    estimate = implicit_root(_log_delta_residual, root, (loss, log_delta), contour)
-    estimate = jnp.where(skip, -jnp.inf, estimate)
-    return Interval(stop_gradient(lower), estimate, stop_gradient(upper))
+    estimate = jnp.where(skip, -jnp.inf, jnp.clip(root, lower, upper))
+    return stop_gradient((Interval(lower, estimate, upper), contour))
+
+
+def attach_epsilon(
+    root: Float[Array, ""],
+    loss: ComposedLoss,
+    log_delta: Float[Array, ""],
+    contour: Contour,
+) -> Float[Array, ""]:
+    """An epsilon from `spectral_epsilon`, differentiable in loss and log delta."""
+    return implicit_root(_log_delta_residual, root, (loss, log_delta), contour)
 
 
 def rough_log_delta(

@@ -33,15 +33,20 @@ class ComposedLoss(eqx.Module):
         low, high = jnp.zeros_like(self.counts[0]), jnp.zeros_like(self.counts[0])
         for term, count in zip(self.terms, self.counts, strict=True):
             least, most = term.loss_range()
-            used = count > 0  # 0 * inf is 0 here
-            low = low + jnp.where(used, count * least, 0)
-            high = high + jnp.where(used, count * most, 0)
+            low = low + _times(count, least)
+            high = high + _times(count, most)
         return low, high
 
     def log_finite_mass(self) -> Float[Array, ""]:
         """Log of the probability, under Q, that no loss is infinite."""
         total = jnp.zeros_like(self.counts[0])
         for term, count in zip(self.terms, self.counts, strict=True):
-            mass = term.log_finite_mass()
-            total = total + jnp.where(count > 0, count * mass, 0)
+            total = total + _times(count, term.log_finite_mass())
         return total
+
+
+def _times(count: Array, value: Array) -> Array:
+    """Count value, with 0 inf = 0 and no NaN in the derivative."""
+    finite = jnp.isfinite(value)
+    product = count * jnp.where(finite, value, 0)
+    return jnp.where(finite | (count == 0), product, value)

@@ -178,7 +178,7 @@ class SubsampledGaussianLoss(AbstractLoss):
     def _strip_growth(
         self, place: "_Interval", order: Array, frequency: Array
     ) -> Array:
-        """log of 2 max|integral over start <= Re x <= end, Im x = v| / e^Lambda.
+        """Log of 2 max|integral over start <= Re x <= end, Im x = v| / e^Lambda.
 
         For each half-width v, with theta = v / s^2 and p at most its value at the end:
         the Gaussian factor grows by v theta / 2, the oscillating one by tau times the
@@ -274,7 +274,7 @@ class SubsampledGaussianLoss(AbstractLoss):
         weight = jnp.exp(log_weight - peak)
         total = jnp.sum(weight)
         center = jnp.sum(weight * loss) / total
-        # An outer mode without mass need not be integrated over.  Since l'' >= -1 / s^2,
+        # An outer mode without mass need not be integrated over.  As l'' >= -1 / s^2,
         # l exceeds its values at two nodes by at most spacing^2 / (8 s^2) in between.
         hidden = 0.125 * jnp.square(spacing / self.noise_multiplier)
         kept = log_weight >= peak - _DROP - hidden

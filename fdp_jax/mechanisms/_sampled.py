@@ -78,7 +78,7 @@ class DPSGD(AbstractMechanism):
         ...     noise_multiplier=1.1, sampling_prob=256 / 60_000, num_steps=14_062
         ... )
         >>> print(f"{run.epsilon(delta=1e-5):.4f}")
-        2.4993
+        2.3816
 
     References:
         Abadi et al. (2016).

@@ -169,7 +169,7 @@ def privacy_report(mechanism, *, delta: float) -> PrivacyReport:
     """
     fpr = np.asarray(REPORTED_FPR)
     tpr = np.asarray(mechanism.tpr(fpr=fpr))
-    relation = mechanism.relation.name
+    relation: str = mechanism.relation.name
     remove = Interval.of(mechanism.remove.bounds(delta=delta))
     add = Interval.of(mechanism.add.bounds(delta=delta))
     advantage = float(mechanism.advantage())

@@ -21,8 +21,9 @@ def _close():
     plt.close("all")
 
 
-def _line(ax, label):
-    return next(line for line in ax.lines if line.get_label() == label)
+def _points(ax, label):
+    line = next(line for line in ax.lines if line.get_label() == label)
+    return np.asarray(line.get_xdata()), np.asarray(line.get_ydata())
 
 
 @pytest.mark.parametrize("scale", ["linear", "log", "logit"])
@@ -33,7 +34,7 @@ def test_tradeoff_draws_both_directions(run, scale, kind):
     assert fdp.plot.tradeoff(source, ax, scale=scale) is ax
     figure.canvas.draw()
     for name in ("remove", "add"):
-        x, y = _line(ax, name).get_data()
+        x, y = _points(ax, name)
         # The curve's bounds lie a little outside the mechanism's own.
         part, some = getattr(run, name), slice(None, None, 60)
         if scale == "log":
@@ -49,7 +50,7 @@ def test_profile_is_an_upper_bound_on_a_logarithmic_axis(run):
     ax = fdp.plot.profile(run)
     ax.figure.canvas.draw()
     assert ax.get_yscale() == "log"
-    x, y = _line(ax, "remove").get_data()
+    x, y = _points(ax, "remove")
     exact = np.asarray(run.remove.delta(epsilon=x))
     assert np.all(y >= exact * (1 - 1e-9))
     np.testing.assert_allclose(y, exact, rtol=1e-6)

@@ -1,0 +1,224 @@
+"""Calibration: solutions meet the target just so, and are differentiable."""
+
+import functools
+import math
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from reference import checks
+
+import fdp_jax as fdp
+from fdp_jax import Status
+
+VALUES = {"noise_multiplier": 1.0, "sampling_prob": 0.01, "num_steps": 1000.0}
+LEAKS = {"noise_multiplier": -1, "sampling_prob": 1, "num_steps": 1}
+APPROX_DP = fdp.targets.ApproxDP(epsilon=2.0, delta=1e-5)
+CASES = [
+    pytest.param("noise_multiplier", APPROX_DP, id="noise_multiplier-ApproxDP"),
+    pytest.param("sampling_prob", APPROX_DP, id="sampling_prob-ApproxDP"),
+    pytest.param("num_steps", APPROX_DP, id="num_steps-ApproxDP"),
+    pytest.param(
+        "noise_multiplier",
+        fdp.targets.ErrorRates(alpha=0.01, beta=0.9),
+        id="noise_multiplier-ErrorRates",
+    ),
+    pytest.param(
+        "noise_multiplier", fdp.targets.Advantage(0.1), id="noise_multiplier-Advantage"
+    ),
+]
+
+
+def _open(name):
+    return fdp.DPSGD(**{k: v for k, v in VALUES.items() if k != name})
+
+
+def _meets(run, target) -> bool:
+    """Whether the certified guarantee meets the target, by the public queries."""
+    if isinstance(target, fdp.targets.ApproxDP):
+        return bool(run.epsilon(delta=target.delta) <= target.epsilon)
+    if isinstance(target, fdp.targets.ErrorRates):
+        return bool(run.beta(alpha=target.alpha) >= target.beta)
+    return bool(run.advantage() <= target.advantage)
+
+
+@functools.cache
+def _calibrated(name, index):
+    return fdp.calibrate(_open(name), CASES[index].values[1], solve_for=name)
+
+
+@pytest.mark.parametrize("index", range(len(CASES)), ids=[c.id for c in CASES])
+def test_solution_just_meets_the_target(index):
+    name, target = CASES[index].values
+    found = _calibrated(name, index)
+    assert int(found.status) == Status.CERTIFIED
+    assert getattr(found.mechanism, name) == found.value
+    assert _meets(found.mechanism, target)
+    risky = float(found.value) * (1 + 1e-3 * LEAKS[name])
+    assert not _meets(fdp.DPSGD(**(VALUES | {name: risky})), target)
+
+
+def test_solution_is_the_boundary_to_many_digits():
+    run = _calibrated("noise_multiplier", 0).mechanism
+    assert float(run.epsilon(delta=1e-5)) == pytest.approx(2.0, rel=1e-8)
+
+
+def test_solution_says_what_it_guarantees():
+    text = _calibrated("noise_multiplier", 0).guarantee
+    assert "(2, 1e-05)-DP" in text
+    assert "add or remove one" in text
+    assert "noise_multiplier = " in text
+    assert "certified upper bound" in text
+
+
+def test_value_of_the_unknown_is_ignored():
+    run = fdp.DPSGD(**(VALUES | {"noise_multiplier": 7.0}))
+    again = fdp.calibrate(run, APPROX_DP, solve_for="noise_multiplier")
+    expected = float(_calibrated("noise_multiplier", 0).value)
+    assert float(again.value) == pytest.approx(expected, rel=1e-12)
+
+
+@pytest.mark.parametrize("entry", checks("gdp_sigma"), ids=lambda e: e["id"])
+def test_gaussian_noise_agrees_with_truth(entry):
+    p = entry["params"]
+    target = fdp.targets.ApproxDP(epsilon=p["eps"], delta=p["delta"])
+    found = fdp.calibrate(fdp.Gaussian(), target, solve_for="noise_multiplier")
+    assert float(found.value) == pytest.approx(float(entry["value_str"]), rel=1e-9)
+    assert found.mechanism.epsilon(delta=p["delta"]) <= p["eps"]
+
+
+# ------------------------------------------------------------------------ derivatives
+
+
+def _solve(name, epsilon, log_delta, sigma, q, steps):
+    """The solution as a function of the target and all parameters."""
+    values = {"noise_multiplier": sigma, "sampling_prob": q, "num_steps": steps}
+    mechanism = fdp.DPSGD(**(values | {name: None}))
+    target = fdp.targets.ApproxDP(epsilon=epsilon, delta=jnp.exp(log_delta))
+    return fdp.calibrate(mechanism, target, solve_for=name).value
+
+
+_value_and_gradient = jax.jit(
+    jax.value_and_grad(_solve, argnums=(1, 2, 3, 4, 5)), static_argnums=0
+)
+POINT = np.array([2.0, math.log(1e-5), 1.0, 0.01, 1000.0])
+NAMES = ["epsilon", "log_delta", *VALUES]
+SLOPES = [(name, i) for name in VALUES for i in range(5) if NAMES[i] != name]
+
+
+def _difference(function, index, step):
+    """Richardson extrapolation of central differences, in relative steps."""
+
+    def central(step):
+        ends = []
+        for sign in (1, -1):
+            moved = POINT.copy()
+            moved[index] *= 1 + sign * step
+            ends.append(function(moved))
+        return (ends[0] - ends[1]) / (2 * step * POINT[index])
+
+    return (4 * central(step / 2) - central(step)) / 3
+
+
+@pytest.mark.parametrize(
+    ("name", "index"), SLOPES, ids=[f"{n}-{NAMES[i]}" for n, i in SLOPES]
+)
+def test_gradient_agrees_with_differences(name, index):
+    slope = float(_value_and_gradient(name, *POINT)[1][index])
+    value = lambda point: float(_value_and_gradient(name, *point)[0])
+    assert slope == pytest.approx(_difference(value, index, 1e-3), rel=1e-5)
+
+
+@pytest.mark.parametrize("name", VALUES)
+def test_solution_does_not_depend_on_the_value_it_replaces(name):
+    slope = _value_and_gradient(name, *POINT)[1][NAMES.index(name)]
+    assert float(slope) == 0
+
+
+_hessian = jax.jit(
+    jax.jacfwd(jax.grad(_solve, argnums=(1, 3, 4, 5)), argnums=(1, 4)), static_argnums=0
+)
+
+
+@pytest.mark.parametrize("index", [0, 3], ids=["epsilon", "sampling_prob"])
+def test_second_derivative_agrees_with_differences_of_the_first(index):
+    name = "noise_multiplier"
+    found = _hessian(name, *POINT)[0][0 if index == 0 else 1]
+    slope = lambda point: float(_value_and_gradient(name, *point)[1][0])
+    assert math.isfinite(float(found))
+    assert float(found) == pytest.approx(_difference(slope, index, 1e-3), rel=1e-3)
+
+
+def test_vmap_agrees_with_a_loop():
+    epsilons = jnp.asarray([0.3, 1.0, 4.0, 10.0])
+
+    def noise(epsilon):
+        target = fdp.targets.ApproxDP(epsilon=epsilon, delta=1e-5)
+        solved = fdp.calibrate(
+            _open("noise_multiplier"), target, solve_for="noise_multiplier"
+        )
+        return solved.value, solved.mechanism.epsilon(delta=1e-5)
+
+    values, reached = jax.vmap(noise)(epsilons)
+    assert np.all(reached <= epsilons)
+    for epsilon, value in zip(epsilons, values, strict=True):
+        target = fdp.targets.ApproxDP(epsilon=float(epsilon), delta=1e-5)
+        alone = fdp.calibrate(
+            _open("noise_multiplier"), target, solve_for="noise_multiplier"
+        )
+        assert float(value) == pytest.approx(float(alone.value), rel=1e-10)
+
+
+# ------------------------------------------------------------------------- refusals
+
+
+@pytest.mark.parametrize(
+    ("target", "message"),
+    [
+        (fdp.targets.ApproxDP(epsilon=1.0, delta=0.0), "delta must lie in"),
+        (fdp.targets.ApproxDP(epsilon=1.0, delta=1.0), "delta must lie in"),
+        (fdp.targets.ApproxDP(epsilon=-1.0, delta=0.5), "delta must lie in"),
+        (fdp.targets.ErrorRates(alpha=0.2, beta=0.9), r"beta in \(0, 1 - alpha\)"),
+        (fdp.targets.Advantage(0.0), "advantage must lie in"),
+        (fdp.targets.Advantage(1.0), "advantage must lie in"),
+    ],
+)
+def test_unreachable_target_is_refused_with_its_range(target, message):
+    with pytest.raises(fdp.UnreachableTarget, match=f"out of reach: .*{message}"):
+        fdp.calibrate(_open("noise_multiplier"), target, solve_for="noise_multiplier")
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: fdp.targets.ApproxDP(epsilon=math.nan, delta=0.1), "epsilon .* nan"),
+        (lambda: fdp.targets.ApproxDP(epsilon=1.0, delta=1.5), "delta .* 1.5"),
+        (lambda: fdp.targets.ErrorRates(alpha=-0.1, beta=0.5), "alpha .* -0.1"),
+        (lambda: fdp.targets.ErrorRates(alpha=0.1, beta=2.0), "beta .* 2"),
+        (lambda: fdp.targets.Advantage(1.25), "advantage .* 1.25"),
+    ],
+)
+def test_bad_target_is_named(call, message):
+    with pytest.raises(ValueError, match=message):
+        call()
+
+
+@pytest.mark.parametrize("name", ["epsilon", "sensitivity", ""])
+def test_unknown_parameter_is_refused_with_those_allowed(name):
+    with pytest.raises(ValueError, match="solve_for must be one of") as raised:
+        fdp.calibrate(fdp.DPSGD(**VALUES), APPROX_DP, solve_for=name)
+    for allowed in VALUES:
+        assert allowed in str(raised.value)
+
+
+def test_only_a_parameter_of_the_mechanism_can_be_solved_for():
+    with pytest.raises(ValueError, match="solve_for must be one of"):
+        fdp.calibrate(fdp.Gaussian(), APPROX_DP, solve_for="num_steps")
+
+
+def test_all_other_parameters_must_be_set():
+    with pytest.raises(ValueError, match="sampling_prob of DPSGD is not set"):
+        fdp.calibrate(
+            fdp.DPSGD(num_steps=1000), APPROX_DP, solve_for="noise_multiplier"
+        )

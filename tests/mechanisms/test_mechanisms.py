@@ -1,0 +1,383 @@
+"""Mechanisms through the public API: closed forms, identities, edges and bad input."""
+
+import math
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import mpmath as mp
+import numpy as np
+import pytest
+from reference import checks, exact
+
+import fdp_jax as fdp
+from fdp_jax import Bound
+
+INF = math.inf
+CLOSED = 1e-12
+
+
+def _entries(*prefixes):
+    """Entries of checks.json whose id starts with one of the prefixes."""
+    topics = {p.split(".")[1] for p in prefixes}
+    found = [e for e in checks(*topics) if e["id"].startswith(prefixes)]
+    assert found
+    return [pytest.param(e, id=e["id"]) for e in found]
+
+
+def _agree(bounds, entry, rtol=CLOSED, width=1e-6):
+    """The estimate has the printed digits, and a narrow bracket contains the truth."""
+    truth = mp.mpf(entry["value_str"])
+    unsure = abs(truth) * max(rtol, 10.0 ** (1 - entry["digits"]))
+    lower, estimate, upper = map(exact, (bounds.lower, bounds.estimate, bounds.upper))
+    assert abs(estimate - truth) <= unsure
+    assert lower - unsure <= truth <= upper + unsure
+    assert lower <= estimate <= upper
+    # A probability near 0 may come from one near 1, whose rounding is absolute.
+    assert upper - lower <= width * abs(truth) + 1e-15
+
+
+# ----------------------------------------------------------------------- closed forms
+
+
+def _gaussian(entry):
+    return fdp.Gaussian(1 / entry["params"]["mu"])
+
+
+def _laplace(entry):
+    return fdp.Laplace(1 / entry["params"]["mu"])
+
+
+def _approx_dp(entry):
+    p = entry["params"]
+    epsilon, delta = (p.get(n + "0", p.get(n)) for n in ("eps", "delta"))
+    return fdp.ApproxDP(epsilon=epsilon, delta=delta)
+
+
+@pytest.mark.parametrize("entry", _entries("01.gdp_delta"))
+def test_gaussian_delta(entry):
+    _agree(_gaussian(entry).bounds(epsilon=entry["params"]["eps"]), entry)
+
+
+@pytest.mark.parametrize("entry", _entries("01.gdp_logdelta"))
+def test_gaussian_log_delta(entry):
+    values = [
+        _gaussian(entry).log_delta(epsilon=entry["params"]["eps"], bound=b)
+        for b in (Bound.OPTIMISTIC, Bound.ESTIMATE, Bound.PESSIMISTIC)
+    ]
+    _agree(fdp.Bounds(*values, status=None), entry)  # pyright: ignore
+
+
+@pytest.mark.parametrize("entry", _entries("01.gdp_eps"))
+def test_gaussian_epsilon(entry):
+    _agree(_gaussian(entry).bounds(delta=entry["params"]["delta"]), entry)
+
+
+@pytest.mark.parametrize(
+    "entry",
+    _entries("01.gdp_f.mu", "01.laplace_f", "01.epsdelta_f"),
+)
+def test_trade_off_function(entry):
+    make = {"gdp_f": _gaussian, "laplace_f": _laplace, "epsdelta_f": _approx_dp}
+    kind, alpha = entry["id"].split(".")[1], entry["params"]["alpha"]
+    bounds = make[kind](entry).bounds(alpha=alpha)
+    # alpha itself was rounded, and 1 - alpha with it.
+    rtol = max(CLOSED, 2.0**-53 / (1 - alpha))
+    # Point masses make kinks, next to which the optimistic end is loose.
+    _agree(bounds, entry, rtol, width=1e-6 if kind == "gdp_f" else 1e-2)
+
+
+@pytest.mark.parametrize("entry", _entries("01.gdp_f.one_minus"))
+def test_power_at_a_small_false_positive_rate(entry):
+    _agree(_gaussian(entry).bounds(fpr=entry["params"]["alpha"]), entry)
+
+
+@pytest.mark.parametrize("entry", _entries("01.gdp_fixed", "01.laplace_fixed"))
+def test_fixed_point(entry):
+    make = _gaussian if "gdp" in entry["id"] else _laplace
+    _agree(make(entry).bounds(alpha=float(entry["value_str"])), entry, 1e-11)
+
+
+@pytest.mark.parametrize("entry", _entries("01.laplace_delta"))
+def test_laplace_delta(entry):
+    _agree(_laplace(entry).bounds(epsilon=entry["params"]["eps"]), entry)
+
+
+@pytest.mark.parametrize("entry", _entries("01.epsdelta_delta"))
+def test_approx_dp_delta(entry):
+    _agree(_approx_dp(entry).bounds(epsilon=entry["params"]["eps"]), entry)
+
+
+@pytest.mark.parametrize("entry", _entries("01.bayes.G1", "01.bayes.Lap1"))
+def test_bayes_error(entry):
+    make = _gaussian if "G1" in entry["id"] else _laplace
+    _agree(make(entry).bounds(prior=entry["params"]["pi"]), entry)
+
+
+@pytest.mark.parametrize("entry", _entries("01.tv.G1", "01.tv.Lap1"))
+def test_advantage(entry):
+    make = _gaussian if "G1" in entry["id"] else _laplace
+    truth = float(entry["value_str"])
+    assert float(make(entry).advantage()) == pytest.approx(truth, rel=CLOSED)
+
+
+@pytest.mark.parametrize("direction", ["remove", "add"])
+@pytest.mark.parametrize("index", range(5))
+def test_one_subsampled_step_in_each_direction(direction, index):
+    found = [e for e in checks("sgm_delta") if e["id"].split(".")[2] == direction]
+    entry = found[index]
+    p = entry["params"]
+    step = fdp.PoissonSubsampled(fdp.Gaussian(p["sigma"]), sampling_prob=p["p"])
+    _agree(getattr(step, direction).bounds(epsilon=p["eps"]), entry)
+
+
+@pytest.mark.parametrize("entry", _entries("01.sgm_fp", "01.sgm_sym"))
+def test_trade_off_function_of_a_subsampled_step(entry):
+    p = entry["params"]
+    step = fdp.PoissonSubsampled(fdp.Gaussian(p["sigma"]), sampling_prob=p["p"])
+    # f_p is the remove direction; the symmetrization is the guarantee of both.
+    side = step.remove if "sgm_fp" in entry["id"] else step
+    _agree(side.bounds(alpha=p["alpha"]), entry)
+
+
+def test_a_single_step_of_dpsgd_is_a_subsampled_gaussian():
+    run = fdp.DPSGD(noise_multiplier=1.0, sampling_prob=0.1, num_steps=1)
+    step = fdp.PoissonSubsampled(fdp.Gaussian(1.0), sampling_prob=0.1)
+    assert run.remove.delta(epsilon=0.5) == step.remove.delta(epsilon=0.5)
+
+
+@pytest.mark.parametrize("entry", _entries("01.compose.rr2"))
+def test_randomized_response_twice(entry):
+    twice = fdp.RandomizedResponse(1.0).repeat(2)
+    _agree(twice.bounds(epsilon=entry["params"]["eps"]), entry)
+
+
+@pytest.mark.parametrize("entry", _entries("01.compose.LapLap"))
+def test_laplace_twice(entry):
+    # Its point masses leave a characteristic function that does not decay: the bracket
+    # is wide, and says so.
+    bounds = _laplace(entry).repeat(2).bounds(epsilon=entry["params"]["eps"])
+    _agree(bounds, entry, rtol=2e-4, width=3e-3)
+
+
+@pytest.mark.parametrize("entry", _entries("01.compose.LapG"))
+def test_laplace_and_gaussian(entry):
+    both = fdp.compose(fdp.Laplace(1.0), fdp.Gaussian(1.0))
+    _agree(both.bounds(epsilon=entry["params"]["eps"]), entry)
+
+
+# ------------------------------------------------------------------------- identities
+
+RUN = fdp.DPSGD(noise_multiplier=1.1, sampling_prob=0.02, num_steps=250)
+
+
+def _delta(mechanism, epsilon=0.7):
+    return float(mechanism.delta(epsilon=epsilon, bound=Bound.ESTIMATE))
+
+
+def test_repeating_a_run_multiplies_its_steps():
+    longer = fdp.DPSGD(noise_multiplier=1.1, sampling_prob=0.02, num_steps=750)
+    assert _delta(RUN.repeat(3)) == pytest.approx(_delta(longer), rel=1e-11)
+
+
+def test_order_of_composition_is_irrelevant():
+    parts = fdp.Laplace(1.0), fdp.Gaussian(1.5)
+    forward, backward = fdp.compose(*parts), fdp.compose(*parts[::-1])
+    assert _delta(forward) == pytest.approx(_delta(backward), rel=1e-12)
+
+
+@pytest.mark.parametrize("epsilon", [-1.0, 0.0, 3.0, 12.0])
+def test_gaussians_compose_by_their_squares(epsilon):
+    both = fdp.compose(fdp.Gaussian(1.5), fdp.Gaussian(0.8))
+    one = fdp.Gaussian((1.5**-2 + 0.8**-2) ** -0.5)
+    assert _delta(both, epsilon) == pytest.approx(_delta(one, epsilon), rel=1e-11)
+
+
+@pytest.mark.parametrize("epsilon", [-1.0, 0.0, 0.7, 3.0])
+def test_dpsgd_on_the_whole_data_is_gaussian(epsilon):
+    run = fdp.DPSGD(noise_multiplier=20.0, sampling_prob=1.0, num_steps=100)
+    one = fdp.Gaussian(2.0)
+    assert _delta(run, epsilon) == pytest.approx(_delta(one, epsilon), rel=1e-10)
+
+
+def test_composing_with_nothing_changes_nothing():
+    alone = fdp.compose(fdp.Gaussian(1.5), fdp.Gaussian(INF))
+    assert _delta(alone) == pytest.approx(_delta(fdp.Gaussian(1.5)), rel=1e-12)
+
+
+# ------------------------------------------------------------------------------ edges
+
+
+def _dpsgd(noise=1.0, prob=0.01, steps=1000.0):
+    return fdp.DPSGD(noise_multiplier=noise, sampling_prob=prob, num_steps=steps)
+
+
+NOTHING = {
+    "no sampling": _dpsgd(prob=0.0),
+    "no steps": _dpsgd(steps=0.0),
+    "infinite noise": _dpsgd(noise=INF),
+    "Gaussian": fdp.Gaussian(INF),
+    "Laplace": fdp.Laplace(INF),
+    "ApproxDP": fdp.ApproxDP(epsilon=0.0, delta=0.0),
+}
+SILENT = pytest.mark.parametrize("name", NOTHING)
+
+
+@SILENT
+@pytest.mark.parametrize("epsilon", [-INF, -2.0, 0.0, 2.0, INF])
+def test_delta_of_no_release(name, epsilon):
+    bounds = NOTHING[name].bounds(epsilon=epsilon)
+    expected = max(0.0, -math.expm1(epsilon))
+    for value in (bounds.lower, bounds.estimate, bounds.upper):
+        assert float(value) == pytest.approx(expected, rel=1e-12, abs=1e-300)
+
+
+@SILENT
+@pytest.mark.parametrize("alpha", [0.0, 0.2, 0.7, 1.0])
+def test_error_rates_of_no_release(name, alpha):
+    bounds = NOTHING[name].bounds(alpha=alpha)
+    for value in (bounds.lower, bounds.estimate, bounds.upper):
+        assert float(value) == pytest.approx(1 - alpha, abs=2e-12)
+
+
+RELEASES = {
+    "DPSGD": _dpsgd(),
+    "Gaussian": fdp.Gaussian(1.0),
+    "Laplace": fdp.Laplace(1.0),
+    "ApproxDP": fdp.ApproxDP(epsilon=1.0, delta=0.05),
+}
+EACH = pytest.mark.parametrize("name", RELEASES)
+
+
+@EACH
+def test_delta_at_infinite_thresholds(name):
+    release = RELEASES[name]
+    least = 0.05 if name == "ApproxDP" else 0.0
+    for bound in Bound:
+        assert float(release.delta(epsilon=-INF, bound=bound)) == 1.0
+        found = float(release.delta(epsilon=INF, bound=bound))
+        assert found == pytest.approx(least, rel=1e-12)
+
+
+@EACH
+def test_epsilon_at_delta_zero_and_one(name):
+    release = RELEASES[name]
+    ends = {"Laplace": 1.0, "RandomizedResponse": 1.0}
+    for bound in Bound:
+        assert float(release.epsilon(delta=1.0, bound=bound)) == -INF
+        found = float(release.epsilon(delta=0.0, bound=bound))
+        assert found == pytest.approx(ends.get(name, INF), rel=1e-9)
+
+
+@EACH
+def test_error_rates_at_the_ends(name):
+    release = RELEASES[name]
+    start = 0.95 if name == "ApproxDP" else 1.0
+    for bound in Bound:
+        first = float(release.beta(alpha=0.0, bound=bound))
+        assert first == pytest.approx(start, rel=1e-12)
+        assert float(release.beta(alpha=1.0, bound=bound)) == 0.0
+
+
+@EACH
+def test_bayes_error_at_the_ends(name):
+    for bound in Bound:
+        assert float(RELEASES[name].bayes_error(prior=0.0, bound=bound)) == 0.0
+        assert float(RELEASES[name].bayes_error(prior=1.0, bound=bound)) == 0.0
+
+
+# -------------------------------------------------------------------------- bad input
+
+NAN = math.nan
+BAD = [
+    (lambda: fdp.Gaussian(0.0), "noise_multiplier must be .*, got 0"),
+    (lambda: fdp.Gaussian(-1.5), "noise_multiplier must be .*, got -1.5"),
+    (lambda: fdp.Gaussian(NAN), "noise_multiplier must be .*, got nan"),
+    (lambda: fdp.Gaussian(np.ones(3)), "noise_multiplier must be one number"),
+    (lambda: fdp.Gaussian("1"), "noise_multiplier must be .*, got '1'"),  # pyright: ignore
+    (lambda: fdp.Gaussian(True), "noise_multiplier must be .*, got True"),
+    (lambda: fdp.Laplace(-2.0), "noise_multiplier must be .*, got -2"),
+    (lambda: fdp.ApproxDP(epsilon=-1.0, delta=0.1), "epsilon must be .*, got -1"),
+    (lambda: fdp.ApproxDP(epsilon=INF, delta=0.1), "epsilon must be .*, got inf"),
+    (lambda: fdp.ApproxDP(epsilon=1.0, delta=1.5), "delta must be .*, got 1.5"),
+    (lambda: fdp.RandomizedResponse(-1.0), "epsilon must be .*, got -1"),
+    (lambda: _dpsgd(noise=0.0), "noise_multiplier must be .*, got 0"),
+    (lambda: _dpsgd(prob=1.25), "sampling_prob must be .*, got 1.25"),
+    (lambda: _dpsgd(prob=-0.5), "sampling_prob must be .*, got -0.5"),
+    (lambda: _dpsgd(steps=-3.0), "num_steps must be .*, got -3"),
+    (lambda: _dpsgd(steps=INF), "num_steps must be .*, got inf"),
+    (lambda: RUN.repeat(-2), "num_steps must be .*, got -2"),
+    (lambda: fdp.RandomizedResponse(1.0).repeat(2.5), "num_steps must be .*got 2.5"),
+    (lambda: fdp.Laplace(1.0).repeat(0.5), "num_steps must be .*got 0.5"),
+    (lambda: RUN.epsilon(delta=1.5), "delta must be .*, got 1.5"),
+    (lambda: RUN.epsilon(delta=NAN), "delta must be .*, got nan"),
+    (lambda: RUN.epsilon(delta=np.array([0.1, -0.5])), "delta must be .*, got -0.5"),
+    (lambda: RUN.delta(epsilon=NAN), "epsilon must be .*, got nan"),
+    (lambda: RUN.log_delta(epsilon=NAN), "epsilon must be .*, got nan"),
+    (lambda: RUN.beta(alpha=-0.25), "alpha must be .*, got -0.25"),
+    (lambda: RUN.tpr(fpr=2.0), "fpr must be .*, got 2"),
+    (lambda: RUN.bayes_error(prior=1.5), "prior must be .*, got 1.5"),
+    (lambda: RUN.bounds(prior=1.5), "prior must be .*, got 1.5"),
+    (lambda: RUN.curve(num_points=3), "num_points must be .*, got 3"),
+    (lambda: fdp.compose(), "at least one mechanism, got none"),
+]
+
+
+@pytest.mark.parametrize(("call", "message"), BAD)
+def test_bad_input_is_named(call, message):
+    with pytest.raises(ValueError, match=message):
+        call()
+
+
+BAD_TRACED = [
+    (lambda x: fdp.Gaussian(x).noise_multiplier, 0.0, "noise_multiplier"),
+    (lambda x: _dpsgd(prob=x).sampling_prob, 1.5, "sampling_prob"),
+    (lambda x: _dpsgd(steps=x).num_steps, -1.0, "num_steps"),
+    (lambda x: fdp.Gaussian(1.0).epsilon(delta=x), 1.5, "delta"),
+    (lambda x: fdp.Gaussian(1.0).delta(epsilon=x), NAN, "epsilon"),
+    (lambda x: fdp.RandomizedResponse(1.0).repeat(x).num_steps, 2.5, "num_steps"),
+]
+
+
+@pytest.mark.parametrize(("call", "value", "name"), BAD_TRACED)
+def test_bad_input_is_named_under_jit(call, value, name):
+    # Plain `jax.jit` wraps the sentence of `EquinoxRuntimeError` in one of its own.
+    with pytest.raises(jax.errors.JaxRuntimeError, match=f"{name} must be"):
+        jax.block_until_ready(jax.jit(call)(jnp.asarray(value)))
+    with pytest.raises(eqx.EquinoxRuntimeError, match=f"{name} must be"):
+        jax.block_until_ready(eqx.filter_jit(call)(jnp.asarray(value)))
+
+
+@pytest.mark.parametrize("query", [{}, {"mu": 1.0}, {"delta": 0.1, "epsilon": 1.0}])
+def test_bounds_takes_one_known_query(query):
+    with pytest.raises(TypeError, match="bounds takes exactly one of"):
+        RUN.bounds(**query)
+
+
+def test_compose_takes_mechanisms_only():
+    with pytest.raises(TypeError, match="compose takes mechanisms"):
+        fdp.compose(fdp.Gaussian(1.0), 2.0)  # pyright: ignore[reportArgumentType]
+
+
+def test_only_a_gaussian_can_be_subsampled():
+    with pytest.raises(TypeError, match="mechanism must be a Gaussian, got Laplace"):
+        fdp.PoissonSubsampled(fdp.Laplace(1.0), 0.1)  # pyright: ignore
+
+
+@pytest.mark.parametrize(
+    ("mechanism", "name"),
+    [
+        (fdp.DPSGD(sampling_prob=0.1, num_steps=10), "noise_multiplier"),
+        (fdp.DPSGD(noise_multiplier=1.0, num_steps=10), "sampling_prob"),
+        (fdp.DPSGD(noise_multiplier=1.0, sampling_prob=0.1), "num_steps"),
+        (fdp.Gaussian(), "noise_multiplier"),
+        (fdp.PoissonSubsampled(fdp.Gaussian(), 0.1), "noise_multiplier"),
+        (fdp.compose(fdp.Gaussian(1.0), fdp.Gaussian()), "noise_multiplier"),
+        (fdp.Gaussian().repeat(3), "noise_multiplier"),
+    ],
+)
+def test_open_parameters_cannot_be_queried(mechanism, name):
+    with pytest.raises(ValueError, match=f"{name} of .* is not set"):
+        mechanism.epsilon(delta=1e-5)
+    with pytest.raises(ValueError, match=f"{name} of .* is not set"):
+        mechanism.curve()
