@@ -137,14 +137,14 @@ def test_solution_does_not_depend_on_the_value_it_replaces(name):
 
 
 _hessian = jax.jit(
-    jax.jacfwd(jax.grad(_solve, argnums=(1, 3, 4, 5)), argnums=(1, 4)), static_argnums=0
+    jax.jacfwd(jax.grad(_solve, argnums=1), argnums=(1, 4)), static_argnums=0
 )
 
 
 @pytest.mark.parametrize("index", [0, 3], ids=["epsilon", "sampling_prob"])
 def test_second_derivative_agrees_with_differences_of_the_first(index):
     name = "noise_multiplier"
-    found = _hessian(name, *POINT)[0][0 if index == 0 else 1]
+    found = _hessian(name, *POINT)[0 if index == 0 else 1]
     slope = lambda point: float(_value_and_gradient(name, *point)[1][0])
     assert math.isfinite(float(found))
     assert float(found) == pytest.approx(_difference(slope, index, 1e-3), rel=1e-3)
