@@ -1,4 +1,4 @@
-"""Reference numbers of `tests/data`, loaded once, and what several tests do with them."""
+"""Reference numbers of `tests/data`, loaded once, and what tests do with them."""
 
 import functools
 import json

@@ -24,6 +24,7 @@ from ._queries import HasLoss, bounds_of, elementwise, signs_of
 _LOG_LEAST = -34.5
 """log of the delta at which the grid ends, about 1e-15."""
 _STRETCH = 3.0
+_FINE = 65
 
 
 class GridCurve(AbstractGuarantee):
@@ -336,22 +337,33 @@ def _error_rates(
 ) -> tuple[Bounds, Bounds]:
     grid = curve.epsilon_grid
 
-    def lines(alpha: Array, log_delta: Array, log_rest: Array) -> tuple[Array, Array]:
-        """1 - delta_k - gamma_k alpha and its complement, for every node."""
-        power = jnp.exp(log_delta) + jnp.exp(grid + jnp.log(alpha))
-        rest = jnp.exp(log_rest) - jnp.exp(grid + jnp.log(alpha))
+    def lines(
+        alpha: Array, at: Array, log_delta: Array, log_rest: Array
+    ) -> tuple[Array, Array]:
+        """1 - delta - e^eps alpha and its complement, at some thresholds."""
+        used = jnp.exp(at + jnp.log(alpha))
+        power, rest = jnp.exp(log_delta) + used, jnp.exp(log_rest) - used
         beta = jnp.where(power < 0.5, 1 - power, rest)
-        return jnp.max(beta), jnp.min(jnp.where(power < 0.5, power, 1 - beta))
+        return beta, jnp.where(power < 0.5, power, 1 - beta)
+
+    def estimate(alpha: Array) -> tuple[Array, Array]:
+        """The best threshold of a finer grid around the best node."""
+        known = curve.log_delta_grid.estimate, curve.log_rest_grid.estimate
+        node = jnp.argmin(lines(alpha, grid, *known)[1])
+        node = jnp.clip(node, 1, grid.size - 2)
+        ends = stop_gradient((grid[node - 1], grid[node + 1]))
+        fine = ends[0] + (ends[1] - ends[0]) * jnp.linspace(0, 1, _FINE)
+        profiles = jax.vmap(lambda e: _profile(curve, e))(fine)
+        beta, tpr = lines(alpha, fine, profiles[0].estimate, profiles[1].estimate)
+        return jnp.max(beta), jnp.min(tpr)
 
     def one(alpha: Array) -> tuple[Bounds, Bounds]:
         edge = (alpha <= 0) | (alpha >= 1)
         inner = jnp.where(edge, 0.5, alpha)
-        beta_low, tpr_high = lines(
-            inner, curve.log_delta_grid.upper, curve.log_rest_grid.lower
-        )
-        beta_mid, tpr_mid = lines(
-            inner, curve.log_delta_grid.estimate, curve.log_rest_grid.estimate
-        )
+        upper, lower = curve.log_delta_grid.upper, curve.log_rest_grid.lower
+        beta_low, tpr_high = lines(inner, grid, upper, lower)
+        beta_low, tpr_high = jnp.max(beta_low), jnp.min(tpr_high)
+        beta_mid, tpr_mid = estimate(inner)
         # On [gamma_k, gamma_k+1]: delta >= its value on the right, gamma >= the left.
         step = jnp.exp(grid[:-1] + jnp.log(inner))
         beta_high = jnp.max(-jnp.expm1(curve.log_delta_grid.lower[1:]) - step)

@@ -86,12 +86,14 @@ def optimal_rates(
     result = ErrorRates(
         beta=Interval(
             jnp.clip(jnp.max(beta.lower) - unit, 0, 1 - inner),
-            optimal_value(_beta, best_beta, best.anchor, args, best),
+            jnp.clip(
+                optimal_value(_beta, best_beta, best.anchor, args, best), 0, 1 - inner
+            ),
             jnp.minimum(jnp.min(_highest(beta)) + unit, 1 - inner),
         ),
         tpr=Interval(
             jnp.maximum(jnp.max(-_highest(_negated(tpr))), inner),
-            optimal_value(_tpr, best_tpr, best.anchor, args, best),
+            jnp.clip(optimal_value(_tpr, best_tpr, best.anchor, args, best), inner, 1),
             jnp.clip(jnp.min(tpr.upper), inner, 1),
         ),
     )
