@@ -14,6 +14,7 @@ from jaxtyping import Array, Float, Int, PyTree
 from .. import engines
 from .._internal._implicit import implicit_root
 from .._internal._precision import float_dtype, in_float64
+from .._internal._text import round_down, round_up
 from ..curves import Status
 from ..curves._bounds import with_gradient
 from ..curves._queries import over_signs, round_down_to_single, signs_of
@@ -70,9 +71,11 @@ class Calibration(eqx.Module):
                 f"no {self.solve_for} could be certified for {self.target.describe()}"
             )
         relation = self.mechanism.relation.value.replace("_", " ")
+        private_side = round_up if _UNKNOWNS[self.solve_for].leaks < 0 else round_down
         return (
             f"{self.target.describe()}, {relation}, "
-            f"{self.solve_for} = {float(self.value):.10g}, certified upper bound"
+            f"{self.solve_for} = {private_side(float(self.value), 10)}, "
+            "certified upper bound"
         )
 
 

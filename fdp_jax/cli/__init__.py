@@ -6,4 +6,4 @@ or bad values (one line on standard error), 3 if the target cannot be reached or
 a vacuous bound could be certified.
 """
 
-from fdp_jax.cli._main import main as main
+from ._main import main as main

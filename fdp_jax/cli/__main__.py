@@ -2,7 +2,7 @@
 
 import sys
 
-from fdp_jax.cli._main import main
+from ._main import main
 
 if __name__ == "__main__":
     sys.exit(main())

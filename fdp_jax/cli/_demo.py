@@ -7,8 +7,8 @@ from typing import Any
 
 import jax
 
-from fdp_jax import calibration, mechanisms, plot, reports
-from fdp_jax.data import PublishedRun, published_runs
+from .. import calibration, mechanisms, plot, reports
+from ..data import PublishedRun, published_runs
 
 _SHOWN = "tf-privacy-mnist-eps3"
 

@@ -10,10 +10,10 @@ from typing import Any
 
 import jax
 
-from fdp_jax import calibration, mechanisms, plot, reports
-from fdp_jax.cli._demo import demo
-from fdp_jax.cli._parser import SOLVABLE, build_parser
-from fdp_jax.reports import Interval
+from .. import calibration, mechanisms, plot, reports
+from ..reports import Interval
+from ._demo import demo
+from ._parser import SOLVABLE, build_parser
 
 _OK, _BAD_VALUE, _UNREACHABLE = 0, 2, 3
 _VACUOUS = 2

@@ -60,6 +60,8 @@ class Evaluation(eqx.Module):
     log_lower: Float[Array, " e"]
     slope: Float[Array, " e"]
     """Derivative of `log_value` in epsilon, as a number."""
+    curvature: Float[Array, " e"]
+    """Second derivative of `log_value` in epsilon, as a number."""
     log_alpha: Float[Array, " e"]
     """log P(X > eps), an estimate."""
     log_power: Float[Array, " e"]
@@ -273,13 +275,18 @@ def evaluate(
     # one), within the bounds.
     c, scale = contour.shift, jnp.log(contour.step / jnp.pi)
     rough = log_lead + contour.rough_log_sum
+    slope = jnp.where(valid, -alpha / (direction * size), -c)
+    # The kernel's second derivative is z / (1 + z) = 1 - 1 / (1 + z).
+    bend = (density - alpha) / (direction * size) - jnp.square(slope)
+    curvature = jnp.where(valid, bend, 0)
     log_alpha = log_lead - epsilons + safe_log(alpha) + scale
     log_power = log_lead + safe_log(direction * power) + scale
     return Evaluation(
         log_value=jnp.where(valid, log_value, jnp.minimum(rough, chernoff)),
         log_upper=stop_gradient(jnp.minimum(log_upper, chernoff)),
         log_lower=stop_gradient(jnp.where(tight, log_lower, -jnp.inf)),
-        slope=stop_gradient(jnp.where(valid, -alpha / (direction * size), -c)),
+        slope=stop_gradient(slope),
+        curvature=stop_gradient(curvature),
         log_alpha=stop_gradient(
             jnp.where(valid, log_alpha, rough + jnp.log(jnp.abs(c)) - epsilons)
         ),

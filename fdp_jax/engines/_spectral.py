@@ -102,8 +102,8 @@ def spectral_epsilon(
     """
     contour = plan_contour(loss, start, skip)
 
-    def miss(at: Evaluation) -> tuple[Array, Array]:
-        return at.log_value - target, at.slope
+    def miss(at: Evaluation) -> tuple[Array, Array, Array]:
+        return at.log_value - target, at.slope, at.curvature
 
     first = start.saddle.epsilon
     root, points, check = _newton(loss, contour, first, miss, skip)
@@ -151,10 +151,10 @@ def _newton(
     loss: ComposedLoss,
     contour: Contour,
     epsilon: Array,
-    miss: Callable[[Evaluation], tuple[Array, Array]],
+    miss: Callable[[Evaluation], tuple[Array, Array, Array]],
     skip: Bool[Array, ""] | bool = False,
 ) -> tuple[Array, Float[Array, " 3"], Evaluation]:
-    """Newton's method in epsilon on one contour, from a good start.
+    """Halley's method in epsilon on one contour, from a good start.
 
     Every step also looks a little to both sides, as far as the certificate of the step
     before reaches: the last one certifies the root.
@@ -189,8 +189,13 @@ def _newton(
         sides = 1.01 * sides / slope + least * jnp.asarray([-1, 0, 1], least.dtype)
         points = center + jnp.where(jnp.isfinite(sides), sides, 0)
         here = evaluate(loss, contour, points)
-        value, slope = (x[1] for x in miss(here))
-        change = jnp.clip(-value / slope, -4 / jnp.abs(contour.shift), 4 * scale + 1)
+        value, slope, curvature = (x[1] for x in miss(here))
+        bend = 1 - 0.5 * value * curvature / jnp.square(slope)
+        change = jnp.clip(
+            -value / (slope * jnp.clip(bend, 0.5, 2)),
+            -4 / jnp.abs(contour.shift),
+            4 * scale + 1,
+        )
         change = jnp.where(jnp.isfinite(change), change, 0)
         return step + 1, center + change, points, here
 
@@ -232,9 +237,10 @@ def spectral_threshold(
     start = start_contour(loss, jnp.where(flip, -sign, sign), saddle, middle)
     contour = plan_contour(loss, start)
 
-    def miss(at: Evaluation) -> tuple[Array, Array]:
+    def miss(at: Evaluation) -> tuple[Array, Array, Array]:
         value = jnp.where(flip, at.log_power, at.log_alpha)
-        return value - target, jnp.where(flip, at.power_slope, at.alpha_slope)
+        slope = jnp.where(flip, at.power_slope, at.alpha_slope)
+        return value - target, slope, jnp.zeros_like(slope)
 
     root, _, _ = _newton(loss, contour, saddle.epsilon, miss)
     return jnp.where(flip, -root, root), 1 / (1 + jnp.abs(contour.shift))

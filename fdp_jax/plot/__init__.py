@@ -5,7 +5,7 @@
 to a file. Matplotlib is imported on the first call only (install the extra `plot`).
 """
 
-from fdp_jax.plot._plot import (
+from ._plot import (
     profile as profile,
     save as save,
     tradeoff as tradeoff,

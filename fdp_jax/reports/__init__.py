@@ -7,15 +7,14 @@ all this holds. It comes after calibration and before plots and the command line
 Printed digits are rounded to the private side, so that the text is a bound too.
 """
 
-from fdp_jax.reports._format import (
+from .._internal._text import round_down as round_down, round_up as round_up
+from ._format import (
     Interval as Interval,
     parameters as parameters,
-    round_down as round_down,
-    round_up as round_up,
     status_name as status_name,
     versions as versions,
 )
-from fdp_jax.reports._report import (
+from ._report import (
     PrivacyReport as PrivacyReport,
     privacy_report as privacy_report,
 )

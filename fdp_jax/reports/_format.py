@@ -1,7 +1,6 @@
-"""Plain numbers, directed rounding of printed digits, JSON forms."""
+"""Plain numbers and their JSON forms."""
 
 import dataclasses
-import decimal
 import importlib.metadata
 import math
 import platform
@@ -9,6 +8,8 @@ from typing import Any
 
 import jax
 import numpy as np
+
+from .._internal._text import round_down, round_up
 
 _STATUS = ("certified", "loose", "vacuous")
 
@@ -76,26 +77,6 @@ def status_name(status: int) -> str:
 def json_number(value: float) -> float | str:
     """The number, or its name where JSON has none for it."""
     return value if math.isfinite(value) else f"{value:g}"
-
-
-def round_up(value: float, digits: int = 6) -> str:
-    """Print with the given digits, rounded towards plus infinity.
-
-    An upper bound stays an upper bound in print.
-    """
-    return _directed(value, digits, decimal.ROUND_CEILING)
-
-
-def round_down(value: float, digits: int = 6) -> str:
-    """Print with the given digits, rounded towards minus infinity."""
-    return _directed(value, digits, decimal.ROUND_FLOOR)
-
-
-def _directed(value: float, digits: int, rounding: str) -> str:
-    if not math.isfinite(value) or value == 0.0:
-        return f"{value:g}"
-    context = decimal.Context(prec=digits, rounding=rounding)
-    return f"{context.plus(decimal.Decimal(value)).normalize(context):g}"
 
 
 def parameters(mechanism) -> dict[str, float]:

@@ -6,16 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from fdp_jax.reports._format import (
-    Interval,
-    json_number,
-    parameters,
-    round_down,
-    round_up,
-    status_name,
-    versions,
-    worse,
-)
+from .._internal._text import round_down, round_up
+from ._format import Interval, json_number, parameters, status_name, versions, worse
 
 REPORTED_FPR = (1e-3, 1e-2, 1e-1)
 _RELATION_TEXT = {
