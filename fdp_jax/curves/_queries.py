@@ -204,7 +204,7 @@ def bayes_error_bounds(
         most = jnp.minimum(prior, 1 - prior)
         value = Interval(
             jnp.exp(found.lower + log_other - slack),
-            jnp.exp(found.estimate + log_other),
+            jnp.minimum(jnp.exp(found.estimate + log_other), most),
             jnp.minimum(jnp.exp(found.upper + log_other + slack), most),
         )
         value = value.map(lambda x: jnp.where(certain, 0.0, x))
