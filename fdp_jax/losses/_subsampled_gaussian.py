@@ -223,7 +223,9 @@ class SubsampledGaussianLoss(AbstractLoss):
         sides = jnp.exp(growth - decay - jnp.log(-jnp.expm1(-decay)))
         # Half a step inside the end the density is larger by at most this much.
         rise = jnp.exp(_REACH * spacing / self.noise_multiplier)
-        return jnp.min(sides + v * rise * edge * jnp.exp(growth))
+        error = sides + v * rise * edge * jnp.exp(growth)
+        # 0 inf, an edge below the least number on a strip that is ruled out.
+        return jnp.min(jnp.where(jnp.isnan(error), jnp.inf, error))
 
     def _half_widths(self) -> Array:
         strip = 0.98 * jnp.pi * jnp.square(self.noise_multiplier)

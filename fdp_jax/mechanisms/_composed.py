@@ -89,7 +89,7 @@ def compose(*mechanisms: AbstractMechanism) -> AbstractMechanism:
         >>> import fdp_jax as fdp
         >>> both = fdp.compose(fdp.Gaussian(1.0).repeat(3), fdp.Gaussian(2.0))
         >>> print(f"{both.epsilon(delta=1e-5):.6f}")
-        8.825069
+        8.803463
     """
     if not mechanisms:
         raise ValueError("compose needs at least one mechanism, got none")
