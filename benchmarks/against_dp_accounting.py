@@ -2,9 +2,9 @@
 
 Run: python benchmarks/against_dp_accounting.py [--parts epsilon,calibrate,...]
 
-Parts: epsilon, calibrate, curve, gradient, sweep, safety, cold. With all of them, the
-default, the results go to `benchmarks/RESULTS.md` and their summary into the README's
-table; with some, to the file given by --output. Times are medians of repeated calls on
+Parts: epsilon, calibrate, curve, gradient, sweep, safety, cold; all of them by default.
+Each part that ran replaces its section in `benchmarks/RESULTS.md` and its line in the
+README's table (with --output FILE: its section in that file, and nothing else). Times are medians of repeated calls on
 a machine that may be shared: read the ratios, which are paired, not the milliseconds.
 """
 
@@ -400,15 +400,42 @@ def machine() -> str:
     )
 
 
-def fill_readme() -> None:
-    """Replace what stands between the README's two pairs of marks."""
+def store(results: pathlib.Path, name: str, section: str, command: str) -> None:
+    """Put one part into the results file; the other parts stay as they are."""
+    known = {}
+    if results.exists():
+        marked = r"<!-- part (\w+) -->\n(.*?)\n<!-- end part -->"
+        text = results.read_text(encoding="utf-8")
+        known = dict(re.findall(marked, text, flags=re.DOTALL))
+    known[name] = (
+        f"{section}\n\n`{command}` on {machine()}.\n\n"
+        f"<!-- summary\n{SUMMARY[name]}\n-->"
+    )
+    parts = [
+        f"<!-- part {part} -->\n{known[part]}\n<!-- end part -->"
+        for part in PARTS
+        if part in known
+    ]
+    head = (
+        "# fdp_jax against dp-accounting 0.6.0\n\n"
+        "Written by `benchmarks/against_dp_accounting.py`. Both libraries run in the "
+        "same process, one configuration after the other; ratio means their time over "
+        "ours."
+    )
+    results.write_text("\n\n".join([head, *parts]) + "\n", encoding="utf-8")
+
+
+def fill_readme(results: pathlib.Path) -> None:
+    """Copy the summaries of the results file into the README's two tables."""
+    marked = r"<!-- part (\w+) -->.*?<!-- summary\n(.*?)\n-->"
+    text = results.read_text(encoding="utf-8")
+    summary = dict(re.findall(marked, text, flags=re.DOTALL))
+    rows = [summary[part] for part in PARTS if part != "safety" and part in summary]
+    blocks = {"speed": "\n".join(["| | fdp_jax |", "|---|---|", *rows])}
+    if "safety" in summary:
+        blocks["safety"] = summary["safety"]
     readme = HERE.parent / "README.md"
     text = readme.read_text(encoding="utf-8")
-    rows = [SUMMARY[part] for part in PARTS if part != "safety"]
-    blocks = {
-        "speed": "\n".join(["| | fdp_jax |", "|---|---|", *rows]),
-        "safety": SUMMARY["safety"],
-    }
     for name, block in blocks.items():
         marks = rf"(<!-- {name} -->\n).*?(<!-- end {name} -->)"
         new = lambda found, block=block: f"{found[1]}{block}\n{found[2]}"
@@ -421,7 +448,7 @@ def main() -> None:
     """Run the chosen parts and write the results."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--parts", default=",".join(PARTS))
-    parser.add_argument("--output", help="default: benchmarks/RESULTS.md, if all ran")
+    parser.add_argument("--output", help="write there, and leave the README alone")
     parser.add_argument("--chunk", type=int, default=1, help="of the sweep")
     arguments = parser.parse_args()
     chosen = arguments.parts.split(",")
@@ -430,29 +457,19 @@ def main() -> None:
         parser.error(f"unknown parts {sorted(unknown)}; known are {list(PARTS)}")
 
     jax.config.update("jax_enable_x64", True)
-    sections = []
+    results = pathlib.Path(arguments.output or HERE / "RESULTS.md")
     for name in chosen:
         print(f"... {name}", file=sys.stderr, flush=True)
-        options = {"chunk": arguments.chunk} if name == "sweep" else {}
-        sections.append(PARTS[name](**options))
-        print(sections[-1], "\n", flush=True)
-    command = "python benchmarks/against_dp_accounting.py"
-    if chosen != list(PARTS):
-        command += f" --parts {arguments.parts}"
-    if arguments.chunk != 1:
-        command += f" --chunk {arguments.chunk}"
-    text = (
-        "# fdp_jax against dp-accounting 0.6.0\n\n"
-        f"Command: `{command}`  \nMachine: {machine()}\n\n"
-        "Both libraries run in the same process, one configuration after the other; "
-        "ratio means their time over ours.\n\n" + "\n\n".join(sections) + "\n"
-    )
-    complete = chosen == list(PARTS)
-    output = arguments.output or (HERE / "RESULTS.md" if complete else None)
-    if output is not None:
-        pathlib.Path(output).write_text(text, encoding="utf-8")
-    if complete:
-        fill_readme()
+        command = f"python benchmarks/against_dp_accounting.py --parts {name}"
+        options = {}
+        if name == "sweep":
+            options = {"chunk": arguments.chunk}
+            command += f" --chunk {arguments.chunk}"
+        section = PARTS[name](**options)
+        print(section, "\n", flush=True)
+        store(results, name, section, command)
+    if arguments.output is None:
+        fill_readme(results)
 
 
 if __name__ == "__main__":

@@ -336,7 +336,11 @@ BAD_TRACED = [
     (lambda x: _dpsgd(steps=x).num_steps, -1.0, "num_steps"),
     (lambda x: fdp.Gaussian(1.0).epsilon(delta=x), 1.5, "delta"),
     (lambda x: fdp.Gaussian(1.0).delta(epsilon=x), NAN, "epsilon"),
-    (lambda x: fdp.RandomizedResponse(1.0).repeat(x).num_steps, 2.5, "num_steps"),
+    (
+        lambda x: jax.tree.leaves(fdp.RandomizedResponse(1.0).repeat(x)),
+        2.5,
+        "num_steps",
+    ),
 ]
 
 
