@@ -4,7 +4,8 @@ Run: python benchmarks/against_dp_accounting.py [--parts epsilon,calibrate,...]
 
 Parts: epsilon, calibrate, curve, gradient, sweep, safety, cold; all of them by default.
 Each part that ran replaces its section in `benchmarks/RESULTS.md` and its line in the
-README's table (with --output FILE: its section in that file, and nothing else). Times are medians of repeated calls on
+README's table (with --output FILE: its section in that file, and nothing else).
+Times are medians of repeated calls on
 a machine that may be shared: read the ratios, which are paired, not the milliseconds.
 """
 
