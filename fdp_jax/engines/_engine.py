@@ -6,6 +6,8 @@ one by construction.  `sign` is +1 for the direction "remove"
 1 - delta(-e) = e^-e (1 - delta_rev(e)) this is enough.
 """
 
+import functools
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -13,13 +15,15 @@ from jax import lax
 from jax.lax import stop_gradient
 from jaxtyping import Array, ArrayLike, Bool, Float
 
+from .._internal._batching import one_by_one
 from .._internal._implicit import known_value
 from ..losses import ComposedLoss
 from ._bounds import Interval, Profile, exactly, log_complement, select
 from ._closed_form import AbstractClosedForm, closed_form, closed_threshold
-from ._contour import Contour, plan_contour
+from ._contour import Contour, Start, plan_contour
 from ._spectral import (
     attach_epsilon,
+    largest_log_delta,
     largest_loss,
     spectral_epsilon,
     spectral_profile,
@@ -31,8 +35,6 @@ from ._spectral import (
 _CLOSED_FORM_ERROR = 1e-12
 """Relative error allowed for the logarithm of a closed form; measured ones are less."""
 _ANY_COUNT = 1000.0
-_CLEAR = 0.5
-"""Margin, in log delta, by which a direction must be less leaky to be passed over."""
 
 
 class LocalPlan(eqx.Module):
@@ -53,20 +55,17 @@ def _neutral(loss: ComposedLoss) -> tuple[Bool[Array, ""], ComposedLoss]:
 def plan(
     loss: ComposedLoss, signs: Float[Array, " s"], anchor: Float[Array, ""]
 ) -> LocalPlan:
-    """Prepares for thresholds near `anchor` >= 0, in some directions (stacked).
-
-    A direction that a Chernoff bound proves to leak less than another is prepared only
-    for that bound: `profile` then certifies no more about it.
-    """
+    """Prepares for thresholds near `anchor` >= 0, in some directions (stacked)."""
     _, loss = _neutral(stop_gradient(loss))
     if closed_form(loss, signs[0]) is not None:
         return LocalPlan(signs, None)
     starts = jax.vmap(lambda s: start_at_epsilon(loss, s, anchor))(signs)
-    rough = jax.vmap(lambda start: start.rough_log_delta(anchor))(starts)
+    # The worst direction first, which may save the other one.
     most = jax.vmap(lambda start: start.largest_log_delta(anchor))(starts)
-    skip = most < jnp.max(rough) - _CLEAR
-    contours = lax.map(lambda x: plan_contour(loss, *x), (starts, skip))
-    return LocalPlan(signs, contours)
+    order = jnp.argsort(-most)
+    starts = jax.tree.map(lambda x: x[order], starts)
+    contours = lax.map(lambda start: plan_contour(loss, start), starts)
+    return LocalPlan(signs[order], contours)
 
 
 def profile(
@@ -78,24 +77,56 @@ def profile(
     step.
     """
     nothing, loss = _neutral(loss)
-    constant, fixed = stop_gradient((loss, epsilons))
-    found = lax.map(lambda one: _profile(constant, one, fixed), local)
-    worst = jnp.argmax(jnp.max(found.log_delta.estimate, axis=1))
-    log_delta = jax.tree.map(lambda x: jnp.max(x, axis=0), found.log_delta)
-    log_rest = jax.tree.map(lambda x: jnp.min(x, axis=0), found.log_rest)
+    found, worst = _search_profile(*stop_gradient((loss, local, epsilons)))
     # One direction leaks most (ties aside): it has the derivative.
     estimates = known_value(
         _estimates,
-        (log_delta.estimate, log_rest.estimate),
+        (found.log_delta.estimate, found.log_rest.estimate),
         (loss, epsilons),
         jax.tree.map(lambda x: x[worst], local),
     )
     result = Profile(
-        Interval(log_delta.lower, estimates[0], log_delta.upper),
-        Interval(log_rest.lower, estimates[1], log_rest.upper),
-        found.log_alpha[worst],
+        Interval(found.log_delta.lower, estimates[0], found.log_delta.upper),
+        Interval(found.log_rest.lower, estimates[1], found.log_rest.upper),
+        found.log_alpha,
     )
     return select(nothing, _no_release(epsilons), result)
+
+
+@one_by_one
+def _search_profile(
+    loss: ComposedLoss, local: LocalPlan, epsilons: Array
+) -> tuple[Profile, Array]:
+    """The profile without derivative, and the index of the worst direction."""
+
+    def step(least: Array, one: LocalPlan) -> tuple[Array, Profile]:
+        one = _unless_dominated(loss, one, epsilons, least)
+        found = _profile(loss, one, epsilons)
+        return jnp.maximum(least, found.log_delta.lower), found
+
+    _, found = lax.scan(step, jnp.full_like(epsilons, -jnp.inf), local)
+    worst = jnp.argmax(jnp.max(found.log_delta.estimate, axis=1))
+    log_delta = jax.tree.map(lambda x: jnp.max(x, axis=0), found.log_delta)
+    log_rest = jax.tree.map(lambda x: jnp.min(x, axis=0), found.log_rest)
+    return Profile(log_delta, log_rest, found.log_alpha[worst]), worst
+
+
+def _unless_dominated(
+    loss: ComposedLoss, local: LocalPlan, epsilons: Array, least: Array
+) -> LocalPlan:
+    """Spares a direction the work where it provably leaks less than another.
+
+    Args:
+        loss: The composed loss.
+        local: The direction's plan.
+        epsilons: Thresholds.
+        least: Lower bounds of the other directions' log delta there.
+    """
+    if local.contour is None:
+        return local
+    most = largest_log_delta(loss, local.contour, epsilons)
+    contour = local.contour.unless(jnp.all(most < least))
+    return LocalPlan(local.sign, contour)
 
 
 def _profile(loss: ComposedLoss, local: LocalPlan, epsilons: Array) -> Profile:
@@ -178,24 +209,36 @@ def span(
 
 
 def _spectral_epsilon(loss: ComposedLoss, signs: Array, log_delta: Array) -> Interval:
-    starts = jax.vmap(lambda s: start_at_log_delta(loss, s, log_delta))(signs)
-    target = stop_gradient(log_delta)
-    rough = jax.vmap(lambda start: start.rough_epsilon(target))(starts)
+    found, contour = _search_epsilon(*stop_gradient((loss, signs, log_delta)))
+    estimate = attach_epsilon(found.estimate, loss, log_delta, contour)
+    return Interval(found.lower, estimate, found.upper)
+
+
+def _epsilon_search(
+    loss: ComposedLoss, signs: Array, target: Array, *, tabulated: bool = True
+) -> tuple[Interval, Contour]:
+    """The epsilon of the worst direction, and its contour."""
+    starts = jax.vmap(lambda s: start_at_log_delta(loss, s, target))(signs)
+    # The worst direction first, which may save the other one.
     most = jax.vmap(lambda start: start.largest_epsilon(target))(starts)
-    # Clearly less than what another direction needs.
-    skip = most < jnp.max(rough) - _CLEAR / starts.saddle.shift
-    constant = stop_gradient(loss)
-    found, contours = lax.map(
-        lambda x: spectral_epsilon(constant, x[0], target, x[1]), (starts, skip)
-    )
+    order = jnp.argsort(-most)
+    starts = jax.tree.map(lambda x: x[order], starts)
+
+    def step(least: Array, start: Start) -> tuple[Array, tuple[Interval, Contour]]:
+        skip = start.largest_epsilon(target) < least
+        found = spectral_epsilon(loss, start, target, skip, tabulated=tabulated)
+        return jnp.maximum(least, found[0].lower), found
+
+    least = jnp.full_like(target, -jnp.inf)
+    _, (found, contours) = lax.scan(step, least, starts)
     worst = jnp.argmax(found.estimate)
-    estimate = attach_epsilon(
-        found.estimate[worst],
-        loss,
-        log_delta,
-        jax.tree.map(lambda x: x[worst], contours),
-    )
-    return Interval(jnp.max(found.lower), estimate, jnp.max(found.upper))
+    result = jax.tree.map(jnp.max, found)
+    return result, jax.tree.map(lambda x: x[worst], contours)
+
+
+_search_epsilon = one_by_one(
+    _epsilon_search, functools.partial(_epsilon_search, tabulated=False)
+)
 
 
 def _closed_epsilon(loss: ComposedLoss, signs: Array, log_delta: Array) -> Interval:

@@ -1,5 +1,6 @@
 """The spectral engine: profiles and their inverses from the contour integral."""
 
+import functools
 from collections.abc import Callable
 
 import jax
@@ -7,17 +8,12 @@ import jax.numpy as jnp
 from jax.lax import stop_gradient, while_loop
 from jaxtyping import Array, Bool, Float
 
+from .._internal._batching import one_by_one
 from .._internal._implicit import implicit_root
 from ..losses import ComposedLoss
 from ._bounds import Interval, Profile, log_complement, select
-from ._contour import (
-    Contour,
-    Evaluation,
-    Start,
-    evaluate,
-    plan_contour,
-    start_contour,
-)
+from ._contour import Contour, Start, plan_contour, start_contour
+from ._inversion import Evaluation, evaluate, look_up, tabulate
 from ._saddle import (
     Saddle,
     find_saddle,
@@ -57,6 +53,15 @@ def spectral_profile(
     return _as_profile(loss, evaluation, contour.middle, beyond)
 
 
+def largest_log_delta(
+    loss: ComposedLoss, contour: Contour, epsilons: Float[Array, " e"]
+) -> Float[Array, " e"]:
+    """A proved upper bound of log delta that costs next to nothing."""
+    finite = jnp.where(contour.middle, 0, contour.chernoff(epsilons))
+    infinite = log_complement(loss.log_finite_mass())
+    return jnp.minimum(jnp.logaddexp(finite, infinite), 0)
+
+
 def largest_loss(loss: ComposedLoss, sign: Array) -> Array:
     """Essential supremum of the finite loss in one direction."""
     low, high = loss.loss_range()
@@ -94,11 +99,13 @@ def spectral_epsilon(
     start: Start,
     target: Float[Array, ""],
     skip: Bool[Array, ""],
+    *,
+    tabulated: bool = True,
 ) -> tuple[Interval, Contour]:
     """The real epsilon at which log delta of the finite losses is `target`.
 
     Where `skip` holds only the upper end means anything.  No derivative: see
-    `attach_epsilon`.
+    `attach_epsilon`.  `tabulated` trades memory for time.
     """
     contour = plan_contour(loss, start, skip)
 
@@ -106,7 +113,9 @@ def spectral_epsilon(
         return at.log_value - target, at.slope, at.curvature
 
     first = start.saddle.epsilon
-    root, points, check = _newton(loss, contour, first, miss, skip)
+    root, points, check = _newton(
+        loss, contour, first, miss, skip=skip, tabulated=tabulated
+    )
     # The target itself was rounded when its logarithm was taken.
     rounded = 4 * jnp.finfo(target.dtype).eps * (1 + jnp.abs(target))
     above = check.log_upper[2] <= target - rounded
@@ -152,7 +161,9 @@ def _newton(
     contour: Contour,
     epsilon: Array,
     miss: Callable[[Evaluation], tuple[Array, Array, Array]],
+    *,
     skip: Bool[Array, ""] | bool = False,
+    tabulated: bool = True,
 ) -> tuple[Array, Float[Array, " 3"], Evaluation]:
     """Halley's method in epsilon on one contour, from a good start.
 
@@ -162,6 +173,10 @@ def _newton(
     Returns:
         The root, the three last thresholds, and the evaluation there.
     """
+    if tabulated:
+        at = functools.partial(look_up, tabulate(loss, contour), contour)
+    else:
+        at = functools.partial(evaluate, loss, contour)
     double = epsilon.dtype == jnp.float64
     tolerance, slack = (1e-14, 1e-13) if double else (1e-6, 1e-6)
     scale = 1 / (1 + jnp.abs(contour.shift))
@@ -188,7 +203,7 @@ def _newton(
         )
         sides = 1.01 * sides / slope + least * jnp.asarray([-1, 0, 1], least.dtype)
         points = center + jnp.where(jnp.isfinite(sides), sides, 0)
-        here = evaluate(loss, contour, points)
+        here = at(points)
         value, slope, curvature = (x[1] for x in miss(here))
         bend = 1 - 0.5 * value * curvature / jnp.square(slope)
         change = jnp.clip(
@@ -200,7 +215,7 @@ def _newton(
         return step + 1, center + change, points, here
 
     points = jnp.full(3, jnp.inf, epsilon.dtype)
-    shape = jax.eval_shape(lambda e: evaluate(loss, contour, e), points)
+    shape = jax.eval_shape(at, points)
     empty = jax.tree.map(lambda s: jnp.zeros(s.shape, s.dtype), shape)
     start = (jnp.zeros((), jnp.int32), epsilon, points, empty)
     _, _, points, last = while_loop(unfinished, body, start)
@@ -219,7 +234,17 @@ def spectral_threshold(
         The threshold eps with P(X > eps) = alpha, a number without derivative, and the
         scale on which the profile varies there.
     """
-    loss, log_alpha, log_not_alpha = stop_gradient((loss, log_alpha, log_not_alpha))
+    return _search_threshold(*stop_gradient((loss, sign, log_alpha, log_not_alpha)))
+
+
+def _threshold_search(
+    loss: ComposedLoss,
+    sign: Array,
+    log_alpha: Array,
+    log_not_alpha: Array,
+    *,
+    tabulated: bool = True,
+) -> tuple[Array, Array]:
     # Three ways to pose it: the tail of X under P; if that gives eps < 0, the exchanged
     # pair, where 1 - alpha is the power Q(Y > e), or alpha the error Q(Y <= e).
     small = log_alpha < log_not_alpha
@@ -242,8 +267,13 @@ def spectral_threshold(
         slope = jnp.where(flip, at.power_slope, at.alpha_slope)
         return value - target, slope, jnp.zeros_like(slope)
 
-    root, _, _ = _newton(loss, contour, saddle.epsilon, miss)
+    root, _, _ = _newton(loss, contour, saddle.epsilon, miss, tabulated=tabulated)
     return jnp.where(flip, -root, root), 1 / (1 + jnp.abs(contour.shift))
+
+
+_search_threshold = one_by_one(
+    _threshold_search, functools.partial(_threshold_search, tabulated=False)
+)
 
 
 def _saddle_for_tail(

@@ -27,7 +27,7 @@ from ._base import (
 
 _NODES = 64
 """Quadrature nodes evaluated together."""
-_MAX_BLOCKS = 64
+_MAX_BLOCKS = 128
 _COARSE_NODES = 256
 _REACH = 13.0
 """Standard deviations kept beyond the outermost modes of the tilted density."""
@@ -235,43 +235,51 @@ class SubsampledGaussianLoss(AbstractLoss):
     # -- the interface of the engines ----------------------------------------------
 
     def moments(self, order):
-        return jax.vmap(self._coarse_moments)(order)
-
-    def _coarse_moments(self, order: Array) -> tuple[Array, Array, Array]:
-        place = self._interval(order)
-        x, loss, log_weight, spacing = self._coarse(order, place)
-        peak = jnp.max(log_weight)
+        # One grid for all orders: the loss costs more than its tilting, and modes
+        # increase with the order.
+        lowest = self._interval(jnp.min(order))
+        highest = lowest if order.size == 1 else self._interval(jnp.max(order))
+        place = _Interval(lowest.start, highest.end, lowest.mode)
+        count = _COARSE_NODES * (1 if order.size == 1 else 2)
+        log_base, loss, spacing = self._coarse(place, count)
+        exponent = order[:, None] * loss
+        log_weight = log_base + exponent
+        peak = jnp.max(log_weight, axis=1, keepdims=True)
         weight = jnp.exp(log_weight - peak)
-        total = jnp.sum(weight)
-        mean = jnp.sum(weight * loss) / total
-        variance = jnp.sum(weight * jnp.square(loss - mean)) / total
+        away = loss - loss[0]
+        powers = jnp.stack([jnp.ones_like(away), away, jnp.square(away)], axis=1)
+        total, mean, square = jnp.matmul(weight, powers, precision=Precision.HIGHEST).T
+        mean, square = mean / total, square / total
+        peak = peak[:, 0]
         direct = peak + jnp.log(total * spacing)
-        growth, _ = _growth(self._log_base(x), order * loss)
-        small = jnp.abs(direct) < 0.5
-        growth = jnp.where(small, growth, 0) * spacing
-        small = small & self._covers_base(place)
-        value = jnp.where(small, log1p(jnp.sum(growth)), direct)
-        edge = jnp.exp(log_weight[0] - peak) + jnp.exp(log_weight[-1] - peak)
-        edge = edge / (total * spacing)
-        zero = jnp.zeros_like(order)
-        error = self._strip_error(place, order, zero, spacing, edge)
-        rounding = jnp.finfo(value.dtype).eps * _COARSE_NODES * 4
-        size = jnp.where(small, jnp.sum(jnp.abs(growth)), 1 + jnp.abs(peak))
-        return value + log1p(error) + rounding * size, mean, variance
+        growth, _ = _growth(log_base, exponent)
+        small = (jnp.abs(direct) < 0.5) & self._covers_base(place)
+        growth = jnp.where(small[:, None], growth, 0) * spacing
+        value = jnp.where(small, log1p(jnp.sum(growth, axis=1)), direct)
+        edge = (weight[:, 0] + weight[:, -1]) / (total * spacing)
+        none = jnp.zeros_like(spacing)
+        error = jax.vmap(
+            lambda w, edge: self._strip_error(place, w, none, spacing, edge)
+        )(order, edge)
+        rounding = jnp.finfo(value.dtype).eps * loss.size * 4
+        size = jnp.where(small, jnp.sum(jnp.abs(growth), axis=1), 1 + jnp.abs(peak))
+        upper = value + log1p(error) + rounding * size
+        return upper, loss[0] + mean, square - jnp.square(mean)
 
     def _covers_base(self, place: _Interval) -> Array:
         return jnp.minimum(-place.start, place.end) >= 12 * self.noise_multiplier
 
-    def _coarse(self, order: Array, place: _Interval) -> tuple:
-        spacing = (place.end - place.start) / _COARSE_NODES
-        x = place.start + spacing * jnp.arange(_COARSE_NODES + 1, dtype=spacing.dtype)
-        loss = self._loss(x)
-        return x, loss, self._log_base(x) + order * loss, spacing
+    def _coarse(self, place: _Interval, count: int) -> tuple[Array, Array, Array]:
+        """Log base density and loss on a grid of `count` steps, and the step."""
+        x, spacing = _coarse_nodes(place, count)
+        return self._log_base(x), self._loss(x), spacing
 
     def locate(self, order):
         self = stop_gradient(self)
         place = self._interval(order)
-        x, loss, log_weight, spacing = self._coarse(order, place)
+        x, _ = _coarse_nodes(place, _COARSE_NODES)
+        log_base, loss, spacing = self._coarse(place, _COARSE_NODES)
+        log_weight = log_base + order * loss
         peak = jnp.max(log_weight)
         weight = jnp.exp(log_weight - peak)
         total = jnp.sum(weight)
@@ -393,6 +401,11 @@ class SubsampledGaussianLoss(AbstractLoss):
 
     def log_finite_mass(self):
         return jnp.zeros_like(self.noise_multiplier)
+
+
+def _coarse_nodes(place: _Interval, count: int) -> tuple[Array, Array]:
+    spacing = (place.end - place.start) / count
+    return place.start + spacing * jnp.arange(count + 1, dtype=spacing.dtype), spacing
 
 
 def _nodes(index: Array, start: Array, spacing: Array) -> Array:

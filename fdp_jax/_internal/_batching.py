@@ -1,0 +1,53 @@
+"""How a search behaves under `vmap`.
+
+A search runs loops whose lengths depend on its parameters.  Under `vmap` such loops run
+until the slowest member of the batch is done, and every step touches the state of all:
+right for an accelerator, many times slower than one by one on a CPU.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+from jax import lax
+from jax.custom_batching import custom_vmap
+
+
+def one_by_one(
+    search: Callable[..., Any], together: Callable[..., Any] | None = None
+) -> Callable[..., Any]:
+    """Makes `vmap` of a search a sequential map on CPU, and a batch elsewhere.
+
+    Args:
+        search: Pure function of PyTrees of arrays, not differentiated.
+        together: The same with as little state as possible, for batches.
+    """
+    mapped = custom_vmap(search)
+    batched = search if together is None else together
+
+    @mapped.def_vmap
+    def rule(axis_size: int, in_batched: Any, *args: Any) -> tuple[Any, Any]:
+        del axis_size
+        leaves, structure = jax.tree.flatten(args)
+        moving = jax.tree.leaves(in_batched)
+        axes = jax.tree.unflatten(structure, [0 if m else None for m in moving])
+
+        def in_sequence(*leaves: Any) -> Any:
+            varying = [x for x, m in zip(leaves, moving, strict=True) if m]
+
+            def one(varying: Any) -> Any:
+                rest = iter(varying)
+                full = [
+                    next(rest) if m else x for x, m in zip(leaves, moving, strict=True)
+                ]
+                return mapped(*jax.tree.unflatten(structure, full))
+
+            return lax.map(one, varying)
+
+        def at_once(*leaves: Any) -> Any:
+            return jax.vmap(batched, axes)(*jax.tree.unflatten(structure, leaves))
+
+        out = lax.platform_dependent(*leaves, cpu=in_sequence, default=at_once)
+        return out, jax.tree.map(lambda _: True, out)
+
+    return mapped

@@ -1,0 +1,255 @@
+r"""The contour integral, its discretization, and the certificate.
+
+For a composed loss with cumulant generating function K, z = c + i tau,
+
+    delta(eps) = (1 / 2 pi) \int exp(K(z) - eps z) / (z (1 + z)) dtau,      c > 0,
+
+and the same integral is delta(eps) - 1 for -1 < c < 0 (Alghamdi et al. 2023; Zhu, Dong,
+Wang 2022).  By Poisson summation the trapezoid rule of step h adds exactly
+e^{cmR} delta(eps + mR), m != 0, R = 2 pi / h: terms of one sign, so the sum bounds
+from above and Chernoff bounds of the terms give the lower bound.  The other terms of
+the certificate are the truncated frequencies, the quadrature inside K, and rounding.
+"""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jax.lax import stop_gradient, while_loop
+from jaxtyping import Array, Float
+
+from .._internal._blocked_sum import blocked_sum
+from .._internal._special import safe_log
+from ..losses import FREQUENCY_BLOCK, ComposedLoss
+from ._contour import MAX_BLOCKS, Contour
+
+_VOID = 40.0
+"""Error of an exponent that voids the certificate (unless its term is tiny)."""
+
+
+class _Characteristic(eqx.Module):
+    """log E_w[exp(i tau (Y - drift))] of the composed loss, at some frequencies."""
+
+    real: Float[Array, " f"]
+    angle: Float[Array, " f"]
+    error: Float[Array, " f"]
+    drift: Float[Array, ""]
+    size: Float[Array, ""]
+    """Sum of the sizes of the terms of `drift`, for the rounding bound."""
+
+
+class Table(eqx.Module):
+    """What `look_up` needs, at all frequencies of a contour, without derivative."""
+
+    characteristic: _Characteristic
+    log_lead: tuple[Float[Array, ""], Float[Array, ""]]
+
+
+class Evaluation(eqx.Module):
+    """delta (or 1 - delta, where the contour is in the middle strip) at thresholds."""
+
+    log_value: Float[Array, " e"]
+    """Differentiable in the loss and in epsilon."""
+    log_upper: Float[Array, " e"]
+    log_lower: Float[Array, " e"]
+    slope: Float[Array, " e"]
+    """Derivative of `log_value` in epsilon, as a number."""
+    curvature: Float[Array, " e"]
+    """Second derivative of `log_value` in epsilon, as a number."""
+    log_alpha: Float[Array, " e"]
+    """log P(X > eps), an estimate."""
+    log_power: Float[Array, " e"]
+    """log Q(Y > eps) (c > 0) or log Q(Y <= eps) (middle), an estimate."""
+    alpha_slope: Float[Array, " e"]
+    power_slope: Float[Array, " e"]
+    """Derivatives of the last two in epsilon, as numbers."""
+
+
+def evaluate(
+    loss: ComposedLoss, contour: Contour, epsilons: Float[Array, " e"]
+) -> Evaluation:
+    """Sums the trapezoid rule and bounds its error."""
+    found = blocked_sum(_frequency_block, contour.blocks, (loss, epsilons), contour)
+    return _evaluation(contour, epsilons, _log_lead(loss, contour), found)
+
+
+def tabulate(loss: ComposedLoss, contour: Contour) -> Table:
+    """Everything that `evaluate` computes which no threshold enters."""
+
+    def step(state: tuple[Array, _Characteristic]) -> tuple[Array, _Characteristic]:
+        index, table = state
+        part = _characteristic(index, loss, contour)
+        first = index * FREQUENCY_BLOCK
+        return index + 1, jax.tree.map(
+            lambda all, new: (
+                lax.dynamic_update_slice(all, new, (first,)) if new.ndim else new
+            ),
+            table,
+            part,
+        )
+
+    dtype = contour.step.dtype
+    empty = jnp.zeros(MAX_BLOCKS * FREQUENCY_BLOCK, dtype)
+    zero = jnp.zeros((), dtype)
+    start = _Characteristic(empty, empty, empty, zero, zero)
+    _, table = while_loop(
+        lambda state: state[0] < contour.blocks,
+        step,
+        (jnp.zeros_like(contour.blocks), start),
+    )
+    return stop_gradient(Table(table, _log_lead(loss, contour)))
+
+
+def look_up(table: Table, contour: Contour, epsilons: Float[Array, " e"]) -> Evaluation:
+    """`evaluate` from a table; no derivative in the loss."""
+    aux = (contour, table.characteristic)
+    found = blocked_sum(_tabulated_block, contour.blocks, epsilons, aux)
+    return _evaluation(contour, epsilons, table.log_lead, found)
+
+
+def _evaluation(
+    contour: Contour, epsilons: Array, lead: tuple[Array, Array], found: tuple
+) -> Evaluation:
+    sums, extra = found
+    alpha, power, density, rounding = extra
+    direction = jnp.where(contour.middle, -1, 1)
+    size = direction * sums  # positive unless the certificate is void
+    valid = (size > 0) & ~contour.rough
+    size = jnp.where(valid, size, 1)
+    log_lead, lead_error = lead
+    shifted = contour.shift * epsilons
+    unit = jnp.finfo(log_lead.dtype).eps
+    lead_error = lead_error + 4 * unit * (jnp.abs(log_lead) + jnp.abs(shifted))
+    log_lead = log_lead - shifted
+    log_value = log_lead + jnp.log(size * contour.step / jnp.pi)
+    last = contour.frequency
+    truncated = jnp.exp(contour.log_envelope) * (
+        1 / (last * contour.step) + 1 / last**2
+    )
+    sum_error = (rounding + truncated) / size
+    relative = stop_gradient(sum_error + (1 + sum_error) * jnp.expm1(lead_error))
+    below = relative + jnp.exp(_log_aliases(contour, epsilons) - log_value)
+    chernoff = contour.chernoff(epsilons)
+    log_upper = jnp.where(valid, log_value + jnp.log1p(relative), jnp.inf)
+    tight = valid & (below < 1)
+    log_lower = log_value + jnp.log1p(-jnp.where(tight, below, 0))
+    # Out of reach: the saddle-point approximation (whose derivative is the leading
+    # one), within the bounds.
+    c, scale = contour.shift, jnp.log(contour.step / jnp.pi)
+    rough = log_lead + contour.rough_log_sum
+    slope = jnp.where(valid, -alpha / (direction * size), -c)
+    # The kernel's second derivative is z / (1 + z) = 1 - 1 / (1 + z).
+    bend = (density - alpha) / (direction * size) - jnp.square(slope)
+    curvature = jnp.where(valid, bend, 0)
+    log_alpha = log_lead - epsilons + safe_log(alpha) + scale
+    log_power = log_lead + safe_log(direction * power) + scale
+    return Evaluation(
+        log_value=jnp.where(valid, log_value, jnp.minimum(rough, chernoff)),
+        log_upper=stop_gradient(jnp.minimum(log_upper, chernoff)),
+        log_lower=stop_gradient(jnp.where(tight, log_lower, -jnp.inf)),
+        slope=stop_gradient(slope),
+        curvature=stop_gradient(curvature),
+        log_alpha=stop_gradient(
+            jnp.where(valid, log_alpha, rough + jnp.log(jnp.abs(c)) - epsilons)
+        ),
+        log_power=stop_gradient(jnp.where(valid, log_power, rough + jnp.log1p(c))),
+        alpha_slope=stop_gradient(jnp.where(valid, -density / alpha, -1 - c)),
+        power_slope=stop_gradient(jnp.where(valid, -density / power, -c)),
+    )
+
+
+def _log_lead(loss: ComposedLoss, contour: Contour) -> tuple[Array, Array]:
+    """K(c), and a bound on its absolute error but for the rounding of the sum."""
+    value = error = jnp.zeros_like(contour.shift)
+    for term, count, plan in zip(loss.terms, loss.counts, contour.plans, strict=True):
+        part, part_error = term.log_mgf(plan)
+        value = value + count * part
+        error = error + count * part_error
+    return value, stop_gradient(error)
+
+
+def _log_aliases(contour: Contour, epsilons: Array) -> Array:
+    """Log of a bound on the sum of all aliases, at each threshold."""
+    distance = contour.chernoff_shifts - contour.shift
+    period = 2 * jnp.pi / contour.step
+    decay = jnp.abs(distance) * period
+    own = distance == 0
+    series = decay + jnp.log(-jnp.expm1(-jnp.where(own, 1, decay)))
+    bound = contour.chernoff_logs - contour.chernoff_shifts * epsilons[:, None] - series
+    left = jnp.min(jnp.where(distance < 0, bound, jnp.inf), axis=1)
+    right = jnp.min(jnp.where(distance > 0, bound, jnp.inf), axis=1)
+    return stop_gradient(jnp.logaddexp(left, right))
+
+
+def _frequency_block(
+    index: Array, args: tuple[ComposedLoss, Array], contour: Contour
+) -> tuple:
+    loss, epsilons = args
+    return _sums(index, contour, epsilons, _characteristic(index, loss, contour))
+
+
+def _tabulated_block(
+    index: Array, epsilons: Array, aux: tuple[Contour, _Characteristic]
+) -> tuple:
+    contour, table = aux
+    first = index * FREQUENCY_BLOCK
+    part = jax.tree.map(
+        lambda x: lax.dynamic_slice(x, (first,), (FREQUENCY_BLOCK,)) if x.ndim else x,
+        table,
+    )
+    return _sums(index, contour, epsilons, part)
+
+
+def _characteristic(
+    index: Array, loss: ComposedLoss, contour: Contour
+) -> _Characteristic:
+    """The composed loss's characteristic function at one block of frequencies."""
+    start = (index * FREQUENCY_BLOCK).astype(contour.step.dtype) * contour.step
+    real = angle = error = jnp.zeros(FREQUENCY_BLOCK, start.dtype)
+    drift = size = jnp.zeros_like(start)
+    for term, count, plan in zip(loss.terms, loss.counts, contour.plans, strict=True):
+        part = term.log_characteristic(plan, start, contour.step)
+        real = real + count * part.real
+        angle = angle + contour.sign * count * part.imag
+        drift = drift + contour.sign * count * term.center(plan)
+        size = size + jnp.abs(count * term.center(plan))
+        # A fractional power needs the continuous logarithm, not the principal one.
+        lost = (jnp.abs(part.imag) > 2.8) & (count != jnp.round(count))
+        # |log(phi + e) - log(phi)| <= 1.4 |e / phi| up to one half.
+        unusable = lost | (part.error > 0.5)
+        error = error + jnp.where(unusable, _VOID, 1.4 * count * part.error)
+    return _Characteristic(real, angle, error, drift, size)
+
+
+def _sums(
+    index: Array, contour: Contour, epsilons: Array, part: _Characteristic
+) -> tuple:
+    """One block's share of the integral, of its derivatives and of the rounding."""
+    start = (index * FREQUENCY_BLOCK).astype(contour.step.dtype) * contour.step
+    tau = start + contour.step * jnp.arange(FREQUENCY_BLOCK, dtype=start.dtype)
+    unit = jnp.finfo(tau.dtype).eps
+    share = jnp.where(tau == 0, 0.5, jnp.where(tau <= contour.frequency, 1, 0))
+    amplitude = jnp.exp(part.real) * share
+    inverse_z = _reciprocal(contour.shift, tau)
+    inverse_next = _reciprocal(1 + contour.shift, tau)
+    kernel = (
+        inverse_z[0] * inverse_next[0] - inverse_z[1] * inverse_next[1],
+        inverse_z[0] * inverse_next[1] + inverse_z[1] * inverse_next[0],
+    )
+    phase = part.angle + tau * (part.drift - epsilons[:, None])
+    cosine, sine = amplitude * jnp.cos(phase), amplitude * jnp.sin(phase)
+
+    def total(kernel: tuple[Array, Array]) -> Array:
+        return jnp.sum(cosine * kernel[0] - sine * kernel[1], axis=1)
+
+    terms = contour.blocks * FREQUENCY_BLOCK + 32
+    turning = tau * (part.size + jnp.abs(epsilons[:, None])) + jnp.abs(part.angle)
+    bound = jnp.expm1(jnp.minimum(part.error, _VOID)) + unit * (terms + 4 * turning)
+    rounding = jnp.sum(amplitude * jnp.hypot(*kernel) * bound, axis=1)
+    tails = total(inverse_next), total(inverse_z), jnp.sum(cosine, axis=1)
+    return total(kernel), (*tails, rounding)
+
+
+def _reciprocal(real: Array, imag: Array) -> tuple[Array, Array]:
+    norm = jnp.square(real) + jnp.square(imag)
+    return real / norm, -imag / norm
