@@ -45,7 +45,7 @@ demo: venv
 	@$(PY) -m fdp_jax.cli demo --output demo
 
 test: venv
-	@$(PY) -m pytest -q $(PYTEST_ARGS)
+	@$(PY) -m pytest -q -n auto --dist worksteal $(PYTEST_ARGS)
 
 lint: venv
 	@$(PY) -m ruff check .

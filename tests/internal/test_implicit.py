@@ -1,0 +1,91 @@
+"""Derivatives of roots, optima and known values against calculus."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.lax import stop_gradient
+
+from fdp_jax._internal._implicit import implicit_root, known_value, optimal_value
+
+
+def _square_minus(x, args, aux):
+    return x * x - args["a"] * aux
+
+
+def _root(a, aux=1.0):
+    a = jnp.asarray(a, float)
+    aux = jnp.asarray(aux, float)
+    found = jnp.sqrt(stop_gradient(a * aux))
+    return implicit_root(_square_minus, found, {"a": a}, aux)
+
+
+def _cube(args, aux):
+    return aux * args**3
+
+
+def _known(a, aux=2.0):
+    a, aux = jnp.asarray(a, float), jnp.asarray(aux, float)
+    return known_value(_cube, stop_gradient(aux * a**3), a, aux)
+
+
+def _bowl(x, args, aux):
+    # Least at x = log a, with value a (1 - log a).
+    return jnp.exp(x) - args * x + aux
+
+
+def _optimum(a, aux=0.0):
+    a, aux = jnp.asarray(a, float), jnp.asarray(aux, float)
+    point = jnp.log(stop_gradient(a))
+    value = stop_gradient(_bowl(point, a, aux))
+    return optimal_value(_bowl, value, point, a, aux)
+
+
+CASES = [
+    pytest.param(_root, [3**0.5, 0.5 / 3**0.5, -0.25 / 27**0.5], id="root"),
+    pytest.param(_known, [54.0, 54.0, 36.0], id="known value"),
+    pytest.param(_optimum, [3 - 3 * np.log(3), -np.log(3), -1 / 3], id="optimum"),
+]
+
+
+@pytest.mark.parametrize(("function", "truth"), CASES)
+@pytest.mark.parametrize("transform", [lambda f: f, jax.jit], ids=["eager", "jit"])
+def test_value_and_two_derivatives(function, truth, transform):
+    derivatives = [function, jax.grad(function), jax.grad(jax.grad(function))]
+    found = [float(transform(d)(3.0)) for d in derivatives]
+    np.testing.assert_allclose(found, truth, rtol=1e-13)
+
+
+@pytest.mark.parametrize(("function", "truth"), CASES)
+def test_forward_over_reverse(function, truth):
+    assert float(jax.jacfwd(jax.grad(function))(3.0)) == pytest.approx(truth[2])
+
+
+@pytest.mark.parametrize(("function", "truth"), CASES)
+def test_vmap(function, truth):
+    for derivative, expected in zip(
+        [function, jax.grad(function), jax.grad(jax.grad(function))], truth, strict=True
+    ):
+        found = jax.vmap(derivative)(jnp.asarray([3.0, 5.0]))
+        assert float(found[0]) == pytest.approx(expected)
+        assert float(found[1]) == pytest.approx(float(derivative(5.0)))
+
+
+@pytest.mark.parametrize(("function", "truth"), CASES)
+def test_first_derivative_under_scan_is_right(function, truth):
+    mapped = lambda a: jax.lax.map(function, a[None])[0]
+    assert float(jax.grad(mapped)(3.0)) == pytest.approx(truth[1])
+
+
+@pytest.mark.parametrize(("function", "truth"), CASES)
+def test_second_derivative_under_scan_is_right_or_nan(function, truth):
+    # JAX drops custom rules there.  Never a wrong number.
+    mapped = lambda a: jax.lax.map(function, a[None])[0]
+    found = float(jax.grad(jax.grad(mapped))(3.0))
+    assert np.isnan(found) or found == pytest.approx(truth[2])
+
+
+def test_constants_have_no_derivative():
+    assert float(jax.grad(_root, argnums=1)(3.0, 1.0)) == 0
+    assert float(jax.grad(_known, argnums=1)(3.0, 2.0)) == 0
+    assert float(jax.grad(_optimum, argnums=1)(3.0, 0.0)) == 0

@@ -1,0 +1,244 @@
+"""Every privacy loss against quadrature and sums that know nothing of the package."""
+
+import jax
+import jax.numpy as jnp
+import mpmath as mp
+import numpy as np
+import pytest
+from hypothesis import given, settings, strategies as st
+
+from fdp_jax.losses import (
+    FREQUENCY_BLOCK,
+    GaussianLoss,
+    LaplaceLoss,
+    SubsampledGaussianLoss,
+    TwoPointLoss,
+)
+
+mp.mp.dps = 40
+f64 = jnp.float64
+POINTS = [
+    (1.0, 0.01, 3.0),
+    (0.5, 0.1, 1.7),
+    (5.0, 1e-4, 40.0),
+    (2.0, 0.3, -6.0),
+    (0.8, 1.0, 2.5),
+]
+
+
+def _subsampled(s, q):
+    return SubsampledGaussianLoss(jnp.asarray(s, f64), jnp.asarray(q, f64))
+
+
+@jax.jit
+def _log_mgf(loss, order, frequency):
+    plan = loss.prepare(loss.locate(order), frequency, jnp.asarray(-36.0))
+    return loss.log_mgf(plan)
+
+
+@jax.jit
+def _characteristic(loss, order, start, step):
+    last = start + step * FREQUENCY_BLOCK
+    plan = loss.prepare(loss.locate(order), last, jnp.asarray(-36.0))
+    return loss.center(plan), loss.log_characteristic(plan, start, step)
+
+
+@jax.jit
+def _moments(loss, orders):
+    return loss.moments(orders)
+
+
+@jax.jit
+def _log_envelope(loss, order, frequency):
+    return loss.log_envelope(loss.locate(order), frequency)
+
+
+# -- the subsampled Gaussian -------------------------------------------------------
+
+
+def _binomial_log_mgf(s, q, order):
+    """E_P[(dQ/dP)^w] for whole w >= 0 (Mironov, Talwar, Zhang 2019, Section 3.3)."""
+    s, q = mp.mpf(s), mp.mpf(q)
+    terms = (
+        mp.binomial(order, k)
+        * (1 - q) ** (order - k)
+        * q**k
+        * mp.exp(k * (k - 1) / (2 * s**2))
+        for k in range(order + 1)
+    )
+    return mp.log(mp.fsum(terms))
+
+
+@pytest.mark.parametrize("order", [1, 2, 3, 8, 50])
+@pytest.mark.parametrize(("s", "q"), [(1.0, 0.01), (0.4, 0.2), (10.0, 1e-5), (3.0, 1)])
+def test_log_mgf_is_the_binomial_sum_within_its_bound(s, q, order):
+    value, error = _log_mgf(_subsampled(s, q), f64(order), f64(1.0))
+    truth = _binomial_log_mgf(s, q, order)
+    assert abs(mp.mpf(float(value)) - truth) <= float(error)
+    assert float(error) <= 1e-12 * (1 + abs(float(truth)))
+
+
+def test_tiny_log_mgf_keeps_its_digits():
+    # Up to 1e8 steps multiply it.
+    value, error = _log_mgf(_subsampled(10.0, 1e-6), f64(2.0), f64(1.0))
+    truth = _binomial_log_mgf(10.0, 1e-6, 2)
+    assert float(truth) == pytest.approx(1.005e-14, rel=1e-3)
+    assert abs(mp.mpf(float(value)) - truth) <= float(error) < 1e-19
+
+
+def _loss_and_weight(s, q, order):
+    s, q, order = mp.mpf(s), mp.mpf(q), mp.mpf(order)
+    loss = lambda x: mp.log(1 - q + q * mp.exp((2 * x - 1) / (2 * s**2)))
+    weight = lambda x: mp.npdf(x, 0, s) * mp.exp(order * loss(x))
+    ends = [-14 * s - abs(order), -4 * s, 0, 4 * s, abs(order) / 2, abs(order)]
+    ends = sorted({*ends, 14 * s + abs(order)})
+    return loss, weight, ends
+
+
+@pytest.mark.parametrize(("s", "q", "order"), POINTS)
+@pytest.mark.parametrize("tau", [0.5, 3.0, 20.0])
+def test_characteristic_function_agrees_with_quadrature(s, q, order, tau):
+    step = tau / 5
+    center, block = _characteristic(_subsampled(s, q), f64(order), f64(0.0), f64(step))
+    loss, weight, ends = _loss_and_weight(s, q, order)
+    center = mp.mpf(float(center))
+    with mp.workdps(25):
+        turned = lambda x: weight(x) * mp.expj(5 * step * (loss(x) - center))
+        truth = mp.quad(turned, ends) / mp.quad(weight, ends)
+    found = mp.exp(mp.mpc(float(block.real[5]), float(block.imag[5])))
+    error = float(block.error[5])
+    assert abs(mp.log(found / truth)) <= error + 1e-20
+    assert error * abs(truth) <= 1e-11
+
+
+def _moduli(s, q, order, taus):
+    """|characteristic function| on a fine uniform grid, in plain NumPy."""
+    reach = 13 * s + abs(order)
+    x = np.linspace(-reach, reach, 20_001)
+    loss = np.log1p(q * np.expm1((2 * x - 1) / (2 * s**2)))
+    log_weight = -(x**2) / (2 * s**2) + order * loss
+    weight = np.exp(log_weight - log_weight.max())
+    return np.abs(np.exp(1j * np.outer(taus, loss)) @ weight) / weight.sum()
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    s=st.floats(0.3, 20.0),
+    log_q=st.floats(-11.0, 0.0),
+    order=st.floats(-10.0, 10.0),
+    log_tau=st.floats(-2.0, 3.0),
+)
+def test_envelope_bounds_the_characteristic_function(s, log_q, order, log_tau):
+    q, tau = min(np.exp(log_q), 0.999), np.exp(log_tau) * s
+    bound = float(_log_envelope(_subsampled(s, q), f64(order), f64(tau)))
+    assert bound <= 0
+    later = tau * np.geomspace(1, 8, 12)
+    worst = _moduli(s, q, order, later).max()
+    assert worst <= np.exp(bound) * (1 + 1e-9) + 1e-12
+
+
+def test_envelope_is_of_use():
+    # It decides how many frequencies are summed: at most twice as many as need be.
+    for s, q, tau in [(1.0, 0.01, 1000.0), (2.0, 0.5, 12.0), (0.5, 1e-3, 300.0)]:
+        bound = float(_log_envelope(_subsampled(s, q), f64(3.0), f64(tau)))
+        assert bound <= np.log(_moduli(s, q, 3.0, [tau / 2])[0])
+
+
+@pytest.mark.parametrize(("s", "q", "order"), POINTS)
+def test_moments_bound_and_steer(s, q, order):
+    orders = jnp.asarray([order, 1.3, 0.2], f64)
+    value, mean, variance = _moments(_subsampled(s, q), orders)
+    loss, weight, ends = _loss_and_weight(s, q, order)
+    with mp.workdps(20):
+        total = mp.quad(weight, ends)
+        first = mp.quad(lambda x: loss(x) * weight(x), ends) / total
+        square = mp.quad(lambda x: (loss(x) - first) ** 2 * weight(x), ends) / total
+    assert float(value[0]) >= float(mp.log(total)) * (1 - 1e-15)
+    assert float(value[0]) == pytest.approx(float(mp.log(total)), rel=1e-9, abs=1e-12)
+    assert float(mean[0]) == pytest.approx(float(first), rel=1e-6, abs=1e-10)
+    assert float(variance[0]) == pytest.approx(float(square), rel=1e-4)
+
+
+# -- losses with a formula ---------------------------------------------------------
+
+
+def _laplace_parts(mu, order):
+    """(loss, tilted weight) of the two atoms, and the density between, in mpmath."""
+    mu, order = mp.mpf(mu), mp.mpf(order)
+    # X = -mu with probability 1/2, mu with e^-mu / 2, else 2 x - mu under Lap(0, 1).
+    atoms = [(-mu, mp.exp(-order * mu) / 2), (mu, mp.exp(order * mu - mu) / 2)]
+    density = lambda x: mp.exp(-x) / 2 * mp.exp(order * (2 * x - mu))
+    return atoms, density
+
+
+@pytest.mark.parametrize("order", [-2.3, 0.5, 1.0, 4.7])
+@pytest.mark.parametrize("scale", [0.5, 2.0, 50.0])
+def test_laplace_agrees_with_quadrature(scale, order):
+    loss = LaplaceLoss(jnp.asarray(scale, f64))
+    value, error = _log_mgf(loss, f64(order), f64(1.0))
+    step = 0.4
+    center, block = _characteristic(loss, f64(order), f64(0.0), f64(step))
+    mu = 1 / mp.mpf(scale)
+    atoms, density = _laplace_parts(mu, order)
+
+    def transform(tau):
+        inner = mp.quad(lambda x: density(x) * mp.expj(tau * (2 * x - mu)), [0, mu])
+        return inner + mp.fsum(w * mp.expj(tau * x) for x, w in atoms)
+
+    total = transform(0).real
+    assert abs(mp.mpf(float(value)) - mp.log(total)) <= float(error)
+    for k in (1, 7, 30):
+        tau = mp.mpf(k * step)
+        truth = transform(tau) / total * mp.expj(-tau * mp.mpf(float(center)))
+        found = mp.exp(mp.mpc(float(block.real[k]), float(block.imag[k])))
+        assert abs(mp.log(found / truth)) <= float(block.error[k])
+
+
+@pytest.mark.parametrize("order", [-2.3, 0.5, 1.0, 4.7])
+@pytest.mark.parametrize(("epsilon", "delta"), [(0.3, 0.0), (2.0, 1e-3), (30.0, 0.2)])
+def test_two_points_agree_with_their_definition(epsilon, delta, order):
+    loss = TwoPointLoss(jnp.asarray(epsilon, f64), jnp.asarray(delta, f64))
+    value, error = _log_mgf(loss, f64(order), f64(1.0))
+    center, block = _characteristic(loss, f64(order), f64(0.0), f64(0.1))
+    e = mp.mpf(epsilon)
+    high = (1 - mp.mpf(delta)) * mp.exp(-e) / (1 + mp.exp(-e))
+    low = (1 - mp.mpf(delta)) / (1 + mp.exp(-e))
+
+    def transform(tau):
+        z = mp.mpc(order, tau)
+        return high * mp.exp(z * e) + low * mp.exp(-z * e)
+
+    total = transform(0).real
+    assert abs(mp.mpf(float(value)) - mp.log(total)) <= float(error)
+    for k in (1, 9, 40):
+        tau = k * mp.mpf(0.1)
+        truth = transform(tau) / total * mp.expj(-tau * mp.mpf(float(center)))
+        found = mp.exp(mp.mpc(float(block.real[k]), float(block.imag[k])))
+        assert abs(mp.log(found / truth)) <= float(block.error[k])
+
+
+def test_gaussian_is_the_subsampled_one_without_sampling():
+    order, step = f64(2.5), f64(0.3)
+    exact = _characteristic(GaussianLoss(f64(1.5)), order, f64(0.0), step)
+    found = _characteristic(_subsampled(1.5, 1.0), order, f64(0.0), step)
+    assert float(exact[0]) == pytest.approx(2.0 / 1.5**2, rel=1e-15)
+    assert float(found[0]) == pytest.approx(float(exact[0]), rel=1e-12)
+    drift = np.arange(FREQUENCY_BLOCK) * 0.3 * (float(found[0]) - float(exact[0]))
+    np.testing.assert_allclose(found[1].real[:20], exact[1].real[:20], atol=1e-11)
+    np.testing.assert_allclose(found[1].imag[:20] + drift[:20], 0, atol=1e-11)
+
+
+@pytest.mark.parametrize(
+    "loss",
+    [
+        GaussianLoss(f64(2.0)),
+        LaplaceLoss(f64(2.0)),
+        TwoPointLoss(f64(1.0), f64(0.0)),
+        _subsampled(1.0, 0.1),
+    ],
+    ids=lambda loss: type(loss).__name__,
+)
+def test_total_mass_is_one_under_both_laws(loss):
+    for order in (0.0, 1.0):
+        value, error = _log_mgf(loss, f64(order), f64(1.0))
+        assert abs(float(value)) <= float(error) + 1e-300
