@@ -1,5 +1,7 @@
 """Every privacy loss against quadrature and sums that know nothing of the package."""
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import mpmath as mp
@@ -53,6 +55,14 @@ def _log_envelope(loss, order, frequency):
     return loss.log_envelope(loss.locate(order), frequency)
 
 
+def _complex(real, imag) -> Any:
+    return mp.mpf(float(real)) + mp.mpf(float(imag)) * mp.j
+
+
+def _quad(function, ends) -> Any:
+    return mp.quad(function, ends)
+
+
 # -- the subsampled Gaussian -------------------------------------------------------
 
 
@@ -104,8 +114,8 @@ def test_characteristic_function_agrees_with_quadrature(s, q, order, tau):
     center = mp.mpf(float(center))
     with mp.workdps(25):
         turned = lambda x: weight(x) * mp.expj(5 * step * (loss(x) - center))
-        truth = mp.quad(turned, ends) / mp.quad(weight, ends)
-    found = mp.exp(mp.mpc(float(block.real[5]), float(block.imag[5])))
+        truth = _quad(turned, ends) / _quad(weight, ends)
+    found = mp.exp(_complex(block.real[5], block.imag[5]))
     error = float(block.error[5])
     assert abs(mp.log(found / truth)) <= error + 1e-20
     assert error * abs(truth) <= 1e-11
@@ -150,9 +160,9 @@ def test_moments_bound_and_steer(s, q, order):
     value, mean, variance = _moments(_subsampled(s, q), orders)
     loss, weight, ends = _loss_and_weight(s, q, order)
     with mp.workdps(20):
-        total = mp.quad(weight, ends)
-        first = mp.quad(lambda x: loss(x) * weight(x), ends) / total
-        square = mp.quad(lambda x: (loss(x) - first) ** 2 * weight(x), ends) / total
+        total = _quad(weight, ends)
+        first = _quad(lambda x: loss(x) * weight(x), ends) / total
+        square = _quad(lambda x: (loss(x) - first) ** 2 * weight(x), ends) / total
     assert float(value[0]) >= float(mp.log(total)) * (1 - 1e-15)
     assert float(value[0]) == pytest.approx(float(mp.log(total)), rel=1e-9, abs=1e-12)
     assert float(mean[0]) == pytest.approx(float(first), rel=1e-6, abs=1e-10)
@@ -182,7 +192,7 @@ def test_laplace_agrees_with_quadrature(scale, order):
     atoms, density = _laplace_parts(mu, order)
 
     def transform(tau):
-        inner = mp.quad(lambda x: density(x) * mp.expj(tau * (2 * x - mu)), [0, mu])
+        inner = _quad(lambda x: density(x) * mp.expj(tau * (2 * x - mu)), [0, mu])
         return inner + mp.fsum(w * mp.expj(tau * x) for x, w in atoms)
 
     total = transform(0).real
@@ -190,7 +200,7 @@ def test_laplace_agrees_with_quadrature(scale, order):
     for k in (1, 7, 30):
         tau = mp.mpf(k * step)
         truth = transform(tau) / total * mp.expj(-tau * mp.mpf(float(center)))
-        found = mp.exp(mp.mpc(float(block.real[k]), float(block.imag[k])))
+        found = mp.exp(_complex(block.real[k], block.imag[k]))
         assert abs(mp.log(found / truth)) <= float(block.error[k])
 
 
@@ -213,7 +223,7 @@ def test_two_points_agree_with_their_definition(epsilon, delta, order):
     for k in (1, 9, 40):
         tau = k * mp.mpf(0.1)
         truth = transform(tau) / total * mp.expj(-tau * mp.mpf(float(center)))
-        found = mp.exp(mp.mpc(float(block.real[k]), float(block.imag[k])))
+        found = mp.exp(_complex(block.real[k], block.imag[k]))
         assert abs(mp.log(found / truth)) <= float(block.error[k])
 
 
