@@ -54,6 +54,10 @@ def float_dtype() -> np.dtype:
     return np.dtype(np.float64 if x64 else np.float32)
 
 
+# What `get_opaque_trace_state` says outside all transformations.
+with jax.ensure_compile_time_eval():
+    _EAGER = jec.get_opaque_trace_state()
+
 _native_float32 = contextvars.ContextVar("native_float32", default=False)
 
 
@@ -150,6 +154,12 @@ def in_float64(fn: Any = None, /, *, cast_out: bool = True) -> Any:
         if float_dtype() == np.float64:
             args, kwargs = jax.tree.map(_as_dynamic, (args, kwargs))
             return with_x64_on(*args, **kwargs)
+        if jec.get_opaque_trace_state() == _EAGER:
+            # Nothing is being traced, so no rule has to enter the context later.
+            args, kwargs = jax.tree.map(_as_dynamic, (args, kwargs))
+            with jax.enable_x64(True):
+                out = with_x64_on(*args, **kwargs)
+            return jax.tree.map(_narrow_array, out) if cast_out else out
         signature, arrays = _split(args, kwargs)
         with jax.enable_x64(True):
             return _call(traceable, program_for, signature, arrays)
@@ -163,10 +173,10 @@ def _call(
     signature: "_Signature",
     arrays: list[Any],
 ) -> Any:
-    """Call from a program with x64 off; runs inside the x64 context.
+    """Call from a trace with x64 off; runs inside the x64 context.
 
-    An eager call of a trivial function of three numbers takes 80 us, its eager
-    gradient 590 us; with x64 on a call takes 35 us (CPU, 2 cores, jax 0.10.2).
+    The eager gradient of a trivial function of three numbers takes 590 us, while a
+    plain call takes 35 us (CPU, 2 cores, jax 0.10.2).
     """
     structs = [_struct(x) for x in arrays]
     # `jax.jit` owns the cache of traces: keyed on signature, types and trace context.
@@ -288,6 +298,11 @@ def _narrow(array: Any) -> Any:
     """The array in the dtype that a caller with x64 off expects."""
     narrow = _NARROW.get(array.dtype)
     return array if narrow is None else jnp.asarray(array, narrow)
+
+
+def _narrow_array(leaf: Any) -> Any:
+    """`_narrow` for a leaf of any kind."""
+    return _narrow(leaf) if eqx.is_array(leaf) else leaf
 
 
 def _struct(array: Any) -> jax.ShapeDtypeStruct:

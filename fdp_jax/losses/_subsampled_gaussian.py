@@ -31,8 +31,7 @@ _MAX_BLOCKS = 128
 _COARSE_NODES = 256
 _REACH = 13.0
 """Standard deviations kept beyond the outermost modes of the tilted density."""
-_ITERATIONS = 12
-_HALVINGS = 16
+_ITERATIONS = 16
 _GROWTH = 24.0
 """Largest growth (of a logarithm) allowed on the lines that bound the error."""
 _DROP = 72.0
@@ -144,31 +143,30 @@ class SubsampledGaussianLoss(AbstractLoss):
         reach = _REACH * s
 
         def far(inner, outer):
-            fall = self._log_integrand(inner, order) - self._log_integrand(outer, order)
-            return fall >= _DROP
+            inner, outer = self._log_integrand(jnp.stack([inner, outer]), order)
+            return inner - outer >= _DROP
+
+        def inclusion(x):
+            return _inclusion(self._u(x), self.sampling_prob)
 
         def step(_, carry):
-            high, low, end, start = carry
+            high, low, end, start, left, right = carry
             end = jnp.where(far(high, high + reach), high + reach, end)
             start = jnp.where(far(low, low - reach), low - reach, start)
-            high = order * _inclusion(self._u(high), self.sampling_prob)
-            low = order * _inclusion(self._u(low), self.sampling_prob)
-            return high, low, end, start
+            middle = 0.5 * (left + right)
+            high, low, balance = order * inclusion(jnp.stack([high, low, middle]))
+            above = middle > balance
+            left, right = (
+                jnp.where(above, left, middle),
+                jnp.where(above, middle, right),
+            )
+            return high, low, end, start, left, right
 
         zero = jnp.zeros_like(order)
         positive = jnp.maximum(order, 0)
-        first = (positive, zero, positive + reach, -reach + zero)
-        high, low, end, start = fori_loop(0, _ITERATIONS, step, first)
-
-        def halve(_, bracket):
-            left, right = bracket
-            middle = 0.5 * (left + right)
-            above = middle > order * _inclusion(self._u(middle), self.sampling_prob)
-            return jnp.where(above, left, middle), jnp.where(above, middle, right)
-
-        negative = jnp.minimum(order, 0)
-        lowest = negative * _inclusion(self._u(zero), self.sampling_prob)
-        left, right = fori_loop(0, _HALVINGS, halve, (lowest, zero))
+        lowest = jnp.minimum(order, 0) * inclusion(zero)
+        first = (positive, zero, positive + reach, -reach + zero, lowest, zero)
+        high, low, end, start, left, right = fori_loop(0, _ITERATIONS, step, first)
         down = order < 0
         mode = jnp.where(down, jnp.abs(left), jnp.maximum(jnp.abs(high), jnp.abs(low)))
         start = jnp.where(down, left - reach, start)
@@ -237,9 +235,9 @@ class SubsampledGaussianLoss(AbstractLoss):
     def moments(self, order):
         # One grid for all orders: the loss costs more than its tilting, and modes
         # increase with the order.
-        lowest = self._interval(jnp.min(order))
-        highest = lowest if order.size == 1 else self._interval(jnp.max(order))
-        place = _Interval(lowest.start, highest.end, lowest.mode)
+        ends = jnp.stack([jnp.min(order), jnp.max(order)])
+        ends = jax.vmap(self._interval)(order if order.size == 1 else ends)
+        place = _Interval(ends.start[0], ends.end[-1], ends.mode[0])
         count = _COARSE_NODES * (1 if order.size == 1 else 2)
         log_base, loss, spacing = self._coarse(place, count)
         exponent = order[:, None] * loss
