@@ -276,6 +276,8 @@ def _as_dynamic(leaf: Any) -> Any:
         return np.asarray(leaf, np.complex128)
     if isinstance(leaf, float | int | np.number):
         return np.asarray(leaf, np.float64)
+    if eqx.is_array(leaf) and getattr(leaf, "weak_type", False):
+        return jnp.asarray(leaf, leaf.dtype)  # one trace for weak and strong types
     return leaf.view() if isinstance(leaf, np.ndarray) else leaf
 
 
