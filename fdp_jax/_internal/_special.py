@@ -297,6 +297,22 @@ def log_ndtr(x: ArrayLike) -> jax.Array:
     return _log_ndtr(*promote(x))
 
 
+def log_ndtr_difference(low: ArrayLike, high: ArrayLike) -> jax.Array:
+    """log(Phi(high) - Phi(low)) for low <= high, from the tail that does not cancel.
+
+    Arguments beyond 1e100 in size count as infinite.
+    """
+    low, high = (jnp.clip(x, -1e100, 1e100) for x in promote(low, high))
+    flip = low + high > 0
+    low, high = jnp.where(flip, -high, low), jnp.where(flip, -low, high)
+    empty = low >= high
+    low = jnp.where(empty, high - 1, low)
+    # Barrier: XLA would compute these anew for each of their uses.
+    top, bottom = jax.lax.optimization_barrier((log_ndtr(high), log_ndtr(low)))
+    gap = jnp.where(empty, 1.0, top - bottom)
+    return jnp.where(empty, -jnp.inf, top + log1mexp(gap))
+
+
 def log_mills(x: ArrayLike) -> jax.Array:
     """Logarithm of the Mills ratio Phic(x) / phi(x), for every real x."""
     (x,) = promote(x)

@@ -115,7 +115,7 @@ def plan_contour(
     dtype = saddle.shift.dtype
     log_unit = jnp.log(jnp.asarray(jnp.finfo(dtype).eps, dtype))
     shifts, logs = start.chernoff_shifts, start.chernoff_logs
-    shift, lead, period = _cheapest(start, log_unit)
+    shift, lead, period = cheapest_shift(start, log_unit)
     step = 2 * jnp.pi / period
     order = order_of(shift, start.sign)
     target = saddle.log_value - lead + log_unit
@@ -183,7 +183,7 @@ def _log_payoff(shift: Array) -> Array:
     return xlogy(positive, positive) - (1 + positive) * jnp.log1p(positive)
 
 
-def _cheapest(start: Start, log_unit: Array) -> tuple[Array, Array, Array]:
+def cheapest_shift(start: Start, log_unit: Array) -> tuple[Array, Array, Array]:
     """The shift that needs the fewest frequencies, among those with Chernoff bounds.
 
     The saddle point makes the integrand's tails fall fastest.  Where rare large losses
@@ -209,6 +209,27 @@ def _cheapest(start: Start, log_unit: Array) -> tuple[Array, Array, Array]:
     inner = jnp.where(start.middle, (shifts > -1) & (shifts < 0), shifts > 0)
     best = jnp.argmin(jnp.where(inner, work, jnp.inf))
     return shifts[best], lead[best], period[best]
+
+
+def log_aliases(
+    shifts: Float[Array, " k"],
+    logs: Float[Array, " k"],
+    shift: Float[Array, ""],
+    period: Float[Array, ""],
+    epsilons: Float[Array, " e"],
+) -> Float[Array, " e"]:
+    """Log of a bound on the sum of all aliases e^{cmR} delta(eps + mR), m != 0.
+
+    From the Chernoff bounds, log delta <= logs - shifts eps.
+    """
+    distance = shifts - shift
+    decay = jnp.abs(distance) * period
+    own = distance == 0
+    series = decay + jnp.log(-jnp.expm1(-jnp.where(own, 1, decay)))
+    bound = logs - shifts * epsilons[:, None] - series
+    left = jnp.min(jnp.where(distance < 0, bound, jnp.inf), axis=1)
+    right = jnp.min(jnp.where(distance > 0, bound, jnp.inf), axis=1)
+    return stop_gradient(jnp.logaddexp(left, right))
 
 
 def _last_frequency(

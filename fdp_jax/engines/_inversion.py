@@ -21,7 +21,7 @@ from jaxtyping import Array, Float
 from .._internal._blocked_sum import blocked_sum
 from .._internal._special import safe_log
 from ..losses import FREQUENCY_BLOCK, ComposedLoss
-from ._contour import MAX_BLOCKS, Contour
+from ._contour import MAX_BLOCKS, Contour, log_aliases
 
 _VOID = 40.0
 """Error of an exponent that voids the certificate (unless its term is tiny)."""
@@ -128,7 +128,7 @@ def _evaluation(
     )
     sum_error = (rounding + truncated) / size
     relative = stop_gradient(sum_error + (1 + sum_error) * jnp.expm1(lead_error))
-    below = relative + jnp.exp(_log_aliases(contour, epsilons) - log_value)
+    below = relative + jnp.exp(_aliases(contour, epsilons) - log_value)
     chernoff = contour.chernoff(epsilons)
     log_upper = jnp.where(valid, log_value + jnp.log1p(relative), jnp.inf)
     tight = valid & (below < 1)
@@ -168,17 +168,10 @@ def _log_lead(loss: ComposedLoss, contour: Contour) -> tuple[Array, Array]:
     return value, stop_gradient(error)
 
 
-def _log_aliases(contour: Contour, epsilons: Array) -> Array:
-    """Log of a bound on the sum of all aliases, at each threshold."""
-    distance = contour.chernoff_shifts - contour.shift
+def _aliases(contour: Contour, epsilons: Array) -> Array:
     period = 2 * jnp.pi / contour.step
-    decay = jnp.abs(distance) * period
-    own = distance == 0
-    series = decay + jnp.log(-jnp.expm1(-jnp.where(own, 1, decay)))
-    bound = contour.chernoff_logs - contour.chernoff_shifts * epsilons[:, None] - series
-    left = jnp.min(jnp.where(distance < 0, bound, jnp.inf), axis=1)
-    right = jnp.min(jnp.where(distance > 0, bound, jnp.inf), axis=1)
-    return stop_gradient(jnp.logaddexp(left, right))
+    bounds = contour.chernoff_shifts, contour.chernoff_logs
+    return log_aliases(*bounds, contour.shift, period, epsilons)
 
 
 def _frequency_block(

@@ -7,6 +7,8 @@ A dominating pair (P, Q) enters as its log-moment function Lambda(w); see
 from ._base import (
     FREQUENCY_BLOCK as FREQUENCY_BLOCK,
     AbstractLoss as AbstractLoss,
+    Atoms as Atoms,
+    Cells as Cells,
     CharacteristicBlock as CharacteristicBlock,
 )
 from ._composed import ComposedLoss as ComposedLoss

@@ -14,6 +14,7 @@ exchanging P and Q replaces w by 1 - w.
 import abc
 
 import equinox as eqx
+import jax.numpy as jnp
 from jaxtyping import Array, Float, PyTree
 
 FREQUENCY_ROWS = 8
@@ -33,6 +34,31 @@ class CharacteristicBlock(eqx.Module):
     imag: Float[Array, " block"]
     error: Float[Array, " block"]
     """Bound on the absolute error of the complex logarithm (no derivative)."""
+
+
+class Cells(eqx.Module):
+    """The part of a loss without point masses, over some intervals."""
+
+    log_mass: Float[Array, " n"]
+    """Log P(X in the interval); -inf where that is empty."""
+    loss: Float[Array, " n"]
+    """Log of Q's mass over P's, inside the interval; any finite number if empty."""
+
+    def exchanged(self) -> "Cells":
+        """The same for the exchanged pair and the negated intervals."""
+        return Cells(self.log_mass + self.loss, -self.loss)
+
+
+class Atoms(eqx.Module):
+    """The finite point masses of a loss."""
+
+    loss: Float[Array, " atoms"]
+    log_mass: Float[Array, " atoms"]
+    """Log P(X = loss)."""
+
+    def exchanged(self) -> "Atoms":
+        """The same for the exchanged pair."""
+        return Atoms(-self.loss, self.log_mass + self.loss)
 
 
 class AbstractLoss(eqx.Module):
@@ -113,6 +139,18 @@ class AbstractLoss(eqx.Module):
 
         At most zero.
         """
+
+    @abc.abstractmethod
+    def cells(self, low: Float[Array, " n"], high: Float[Array, " n"]) -> Cells:
+        """Masses of intervals (low, high], accurate in both tails; differentiable.
+
+        The ends may be infinite; low <= high.
+        """
+
+    def atoms(self) -> Atoms:
+        """The finite point masses: none, unless a loss says otherwise."""
+        none = jnp.zeros(0, self.log_finite_mass().dtype)
+        return Atoms(none, none)
 
     @abc.abstractmethod
     def loss_range(self) -> tuple[Float[Array, ""], Float[Array, ""]]:

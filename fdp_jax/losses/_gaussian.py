@@ -1,18 +1,44 @@
 """Privacy loss of the Gaussian mechanism: Gaussian, with mean and variance tied."""
 
+from collections.abc import Callable
 from typing import ClassVar
 
 import equinox as eqx
 import jax.numpy as jnp
-from jax.lax import stop_gradient
+from jax.lax import optimization_barrier, stop_gradient
 from jaxtyping import Array, Float
 
-from ._base import FREQUENCY_BLOCK, AbstractLoss, CharacteristicBlock
+from .._internal._special import log_ndtr_difference
+from ._base import FREQUENCY_BLOCK, AbstractLoss, Cells, CharacteristicBlock
 
 
 class _Plan(eqx.Module):
     order: Float[Array, ""]
     center: Float[Array, ""]
+
+
+def normal_cells(
+    low: Float[Array, " n"],
+    high: Float[Array, " n"],
+    distance: Float[Array, ""],
+    loss_of: Callable[[Array], Array],
+) -> Cells:
+    """Cells of a loss that increases with a normal variable.
+
+    Args:
+        low: Ends of the intervals, as values of a standard normal variable under P.
+        high: The other ends.
+        distance: How much further right the mean lies with the record.
+        loss_of: The loss for a log ratio of masses with and without the record.
+    """
+    # Barriers: XLA would compute these anew for each of their uses.
+    low, high = optimization_barrier((low, high))
+    without = log_ndtr_difference(low, high)
+    included = log_ndtr_difference(low - distance, high - distance)
+    without, included = optimization_barrier((without, included))
+    empty = jnp.isneginf(without) | jnp.isneginf(included)
+    ratio = jnp.where(empty, 0, included) - jnp.where(empty, 0, without)
+    return Cells(jnp.where(empty, -jnp.inf, without), loss_of(ratio))
 
 
 class GaussianLoss(AbstractLoss):
@@ -69,6 +95,11 @@ class GaussianLoss(AbstractLoss):
     def log_envelope(self, located, frequency):
         del located
         return -0.5 * jnp.square(frequency) * self.precision()
+
+    def cells(self, low, high):
+        mu = 1 / self.noise_multiplier
+        low, high = (x / mu + 0.5 * mu for x in (low, high))
+        return normal_cells(low, high, mu, lambda ratio: ratio)
 
     def loss_range(self):
         infinity = jnp.full_like(self.noise_multiplier, jnp.inf)

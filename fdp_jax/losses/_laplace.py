@@ -1,5 +1,6 @@
 """Privacy loss of the Laplace mechanism: bounded, with a point mass at each end."""
 
+import math
 from typing import ClassVar
 
 import equinox as eqx
@@ -7,7 +8,8 @@ import jax.numpy as jnp
 from jax.lax import stop_gradient
 from jaxtyping import Array, Float
 
-from ._base import FREQUENCY_BLOCK, AbstractLoss, CharacteristicBlock
+from .._internal._special import log1mexp
+from ._base import FREQUENCY_BLOCK, AbstractLoss, Atoms, Cells, CharacteristicBlock
 
 
 class _Plan(eqx.Module):
@@ -119,6 +121,21 @@ class LaplaceLoss(AbstractLoss):
         cosh, sinh = _hyperbolic(located.order - 0.5, mu)
         bound = cosh * (1 + 0.5 / frequency) / (cosh + 0.5 * sinh)
         return jnp.minimum(jnp.log(bound), 0)
+
+    def cells(self, low, high):
+        # X = 2 x - mu for x in (0, mu), where P has density e^-x / 2.
+        mu = 1 / self.noise_multiplier
+        low, high = jnp.clip(low, -mu, mu), jnp.clip(high, -mu, mu)
+        width = high - low
+        empty = width <= 0
+        share = log1mexp(0.5 * jnp.where(empty, 1, width))
+        log_mass = share - 0.5 * (low + mu) - math.log(2)
+        return Cells(jnp.where(empty, -jnp.inf, log_mass), low + 0.5 * width)
+
+    def atoms(self):
+        mu = 1 / self.noise_multiplier
+        log_half = jnp.full_like(mu, -math.log(2))
+        return Atoms(jnp.stack([-mu, mu]), jnp.stack([log_half, log_half - mu]))
 
     def loss_range(self):
         mu = 1 / self.noise_multiplier

@@ -24,6 +24,7 @@ from ._base import (
     AbstractLoss,
     CharacteristicBlock,
 )
+from ._gaussian import normal_cells
 
 _NODES = 64
 """Quadrature nodes evaluated together."""
@@ -392,6 +393,23 @@ class SubsampledGaussianLoss(AbstractLoss):
         allowance = 64 * jnp.finfo(total.dtype).eps
         bound = jnp.min(change) / total + allowance
         return log1p(jnp.clip(bound, -1 + allowance, 0))
+
+    def cells(self, low, high):
+        s, q = self.noise_multiplier, self.sampling_prob
+        low, high = (self._normal(t) / s for t in (low, high))
+        return normal_cells(low, high, 1 / s, lambda ratio: _log_ratio(ratio, q))
+
+    def _normal(self, loss: Array) -> Array:
+        """The x at which X is a given loss: 1/2 + s^2 log((e^t - (1 - q)) / q)."""
+        s, q = self.noise_multiplier, self.sampling_prob
+        large = loss > 1
+        ratio = 1 + jnp.expm1(jnp.where(large, 0, loss)) / q
+        reached = ratio > 0
+        near = jnp.log(jnp.where(reached, ratio, 1))
+        rest = log1p(-(1 - q) * jnp.exp(-jnp.where(large, loss, 1)))
+        far = jnp.minimum(loss, 1e30) - jnp.log(q) + rest
+        x = 0.5 + jnp.square(s) * jnp.where(large, far, near)
+        return jnp.where(reached, x, -1e30)
 
     def loss_range(self):
         s, q = self.noise_multiplier, self.sampling_prob

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 from jax.lax import stop_gradient
 from jaxtyping import Array, Float
 
-from ._base import FREQUENCY_BLOCK, AbstractLoss, CharacteristicBlock
+from ._base import FREQUENCY_BLOCK, AbstractLoss, Atoms, Cells, CharacteristicBlock
 
 
 class _Plan(eqx.Module):
@@ -86,6 +86,16 @@ class TwoPointLoss(AbstractLoss):
     def log_envelope(self, located, frequency):
         del located
         return jnp.zeros_like(frequency)
+
+    def cells(self, low, high):
+        inside = jnp.clip(jnp.zeros_like(low), low, high)
+        return Cells(jnp.full_like(low, -jnp.inf), inside)
+
+    def atoms(self):
+        loss = jnp.stack([-self.epsilon, self.epsilon])
+        # Probabilities e^eps / (1 + e^eps) and 1 / (1 + e^eps) under P.
+        log_mass = -jnp.log1p(jnp.exp(-self.epsilon)) - jnp.maximum(loss, 0)
+        return Atoms(loss, self.log_finite_mass() + log_mass)
 
     def loss_range(self):
         return -self.epsilon, self.epsilon
