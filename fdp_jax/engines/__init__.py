@@ -1,9 +1,10 @@
 """Engines: from a composed privacy loss to certified numbers.
 
 In comes a `ComposedLoss`; out come intervals (`Interval`, `Profile`) for one direction
-of its dominating pair.  Two engines stand behind `plan`/`profile`, `epsilon` and
-`threshold`: closed forms, and the spectral engine (contour integrals of the
-characteristic function, with an a-posteriori certificate).
+of its dominating pair.  Three engines stand behind `plan`/`profile`, `epsilon` and
+`threshold`: closed forms, the spectral engine (contour integrals of the characteristic
+function), and the grid engine (losses on a grid, composed by FFT); the last two with an
+a-posteriori certificate.
 """
 
 from ._bounds import (
@@ -13,10 +14,12 @@ from ._bounds import (
     select as select,
 )
 from ._engine import (
+    METHODS as METHODS,
     LocalPlan as LocalPlan,
     epsilon as epsilon,
     plan as plan,
     profile as profile,
+    route as route,
     span as span,
     threshold as threshold,
 )

@@ -1,7 +1,7 @@
 """The engines behind one interface: profile, epsilon and threshold of a composition.
 
 The engine is chosen from static facts: which losses, and whether a single release is
-one by construction.  `sign` is +1 for the direction "remove"
+one by construction; see `route`.  `sign` is +1 for the direction "remove"
 (the pair as given) and -1 for "add" (the pair exchanged).  Thresholds are eps >= 0: by
 1 - delta(-e) = e^-e (1 - delta_rev(e)) this is enough.
 """
@@ -16,11 +16,19 @@ from jax.lax import stop_gradient
 from jaxtyping import Array, ArrayLike, Bool, Float
 
 from .._internal._batching import one_by_one
-from .._internal._implicit import known_value
+from .._internal._implicit import implicit_root, known_value
 from ..losses import ComposedLoss
 from ._bounds import Interval, Profile, exactly, log_complement, select
 from ._closed_form import AbstractClosedForm, closed_form, closed_threshold
 from ._contour import Contour, Start, plan_contour
+from ._grid import (
+    Grid,
+    compose_grid,
+    grid_epsilon,
+    grid_profile,
+    grid_threshold,
+    plan_grid,
+)
 from ._spectral import (
     attach_epsilon,
     largest_log_delta,
@@ -30,6 +38,7 @@ from ._spectral import (
     spectral_threshold,
     start_at_epsilon,
     start_at_log_delta,
+    tail_start_at_epsilon,
 )
 
 _CLOSED_FORM_ERROR = 1e-12
@@ -37,19 +46,47 @@ _CLOSED_FORM_ERROR = 1e-12
 _ANY_COUNT = 1000.0
 
 
+METHODS = ("auto", "closed_form", "spectral", "grid")
+"""Engines that can be asked for; "auto" takes the first that serves."""
+
+
 class LocalPlan(eqx.Module):
     """What `profile` needs to know about the neighborhood of a threshold."""
 
     sign: Float[Array, " s"]
-    contour: Contour | None
-    """None if there is a closed form."""
+    contour: Contour | None = None
+    """For the spectral engine."""
+    grid: Grid | None = None
+    """For the grid engine.  If there is neither, there is a closed form."""
+
+
+def route(loss: ComposedLoss) -> str:
+    """Which engine answers, from static facts alone.
+
+    Raises:
+        ValueError: If the engine asked for cannot.
+    """
+    single = loss.counts[0].dtype == jnp.float32
+    closed = closed_form(loss, jnp.ones_like(loss.counts[0])) is not None
+    if loss.method == "auto":
+        # The grid engine needs float64.
+        rest = "spectral" if loss.decays or single else "grid"
+        return "closed_form" if closed else rest
+    if loss.method == "closed_form" and not closed:
+        raise ValueError(
+            'method "closed_form" is not available for this composition: use "auto", '
+            '"spectral" or "grid"'
+        )
+    if loss.method == "grid" and single:
+        raise ValueError('method "grid" needs float64: leave native_float32()')
+    return loss.method
 
 
 def _neutral(loss: ComposedLoss) -> tuple[Bool[Array, ""], ComposedLoss]:
     """Whether nothing is released, and a loss that is safe to evaluate regardless."""
     nothing = jnp.stack([count == 0 for count in loss.counts]).all()
     counts = tuple(jnp.where(nothing, _ANY_COUNT, count) for count in loss.counts)
-    return nothing, ComposedLoss(loss.terms, counts, loss.single)
+    return nothing, ComposedLoss(loss.terms, counts, loss.single, loss.method)
 
 
 def plan(
@@ -57,8 +94,12 @@ def plan(
 ) -> LocalPlan:
     """Prepares for thresholds near `anchor` >= 0, in some directions (stacked)."""
     _, loss = _neutral(stop_gradient(loss))
-    if closed_form(loss, signs[0]) is not None:
-        return LocalPlan(signs, None)
+    engine = route(loss)
+    if engine == "closed_form":
+        return LocalPlan(signs)
+    if engine == "grid":
+        starts = jax.vmap(lambda s: tail_start_at_epsilon(loss, s, anchor))(signs)
+        return LocalPlan(signs, grid=lax.map(lambda x: plan_grid(loss, x), starts))
     starts = jax.vmap(lambda s: start_at_epsilon(loss, s, anchor))(signs)
     # The worst direction first, which may save the other one.
     most = jax.vmap(lambda start: start.largest_log_delta(anchor))(starts)
@@ -131,11 +172,35 @@ def _unless_dominated(
 
 def _profile(loss: ComposedLoss, local: LocalPlan, epsilons: Array) -> Profile:
     """The profile of one direction."""
+    if local.grid is not None:
+        return _grid_profile(loss, local.grid, epsilons)
     if local.contour is None:
         form = closed_form(loss, local.sign)
         assert form is not None
         return _closed_profile(form, epsilons)
     return spectral_profile(loss, local.contour, epsilons)
+
+
+def _grid_profile(loss: ComposedLoss, grid: Grid, epsilons: Array) -> Profile:
+    finite, log_alpha = grid_profile(compose_grid(loss, grid), epsilons)
+    infinite = log_complement(loss.log_finite_mass())
+    beyond = epsilons >= largest_loss(stop_gradient(loss), grid.sign)
+    most = jnp.min(
+        grid.chernoff_logs - grid.chernoff_shifts * epsilons[:, None], axis=1
+    )
+    upper = jnp.minimum(finite.upper, stop_gradient(most))
+    finite = Interval(finite.lower, jnp.minimum(finite.estimate, upper), upper)
+
+    def with_infinite(x: Array) -> Array:
+        safe = jnp.where(beyond | jnp.isneginf(x), -1.0, x)
+        total = jnp.where(jnp.isneginf(infinite), safe, jnp.logaddexp(safe, infinite))
+        total = jnp.where(beyond | jnp.isneginf(x), infinite, total)
+        return jnp.minimum(total, 0)
+
+    log_delta = finite.map(with_infinite)
+    log_alpha = jnp.where(beyond, -jnp.inf, log_alpha)
+    log_rest = log_delta.map_down(log_complement)
+    return Profile(log_delta, log_rest, stop_gradient(log_alpha))
 
 
 def _estimates(
@@ -180,8 +245,11 @@ def epsilon(
     possible = (log_delta > infinite) & (log_delta < 0)
     safe = jnp.where(possible, log_delta, -5.0)
     finite = safe + log_complement(jnp.where(possible, infinite, -jnp.inf) - safe)
-    if closed_form(loss, signs[0]) is None:
+    engine = route(loss)
+    if engine == "spectral":
         result = _spectral_epsilon(loss, signs, finite)
+    elif engine == "grid":
+        result = _grid_epsilon(loss, signs, finite)
     else:
         result = _closed_epsilon(loss, signs, safe)
     most = jnp.max(stop_gradient(largest_loss(loss, signs)))
@@ -241,6 +309,39 @@ _search_epsilon = one_by_one(
 )
 
 
+def _grid_epsilon(loss: ComposedLoss, signs: Array, log_delta: Array) -> Interval:
+    found, grid = _search_on_grid(*stop_gradient((loss, signs, log_delta)))
+    args = loss, log_delta
+    estimate = implicit_root(_grid_residual, found.estimate, args, grid)
+    return Interval(found.lower, estimate, found.upper)
+
+
+@one_by_one
+def _search_on_grid(
+    loss: ComposedLoss, signs: Array, target: Array
+) -> tuple[Interval, Grid]:
+    """The epsilon of the worst direction, and its grid."""
+
+    def one(sign: Array) -> tuple[Interval, Grid]:
+        start = start_at_log_delta(loss, sign, target)
+        grid = plan_grid(loss, start)
+        found = grid_epsilon(compose_grid(loss, grid), target)
+        most = jnp.minimum(start.largest_epsilon(target), largest_loss(loss, sign))
+        return found.map(lambda x: jnp.minimum(x, most)), grid
+
+    found, grids = lax.map(one, signs)
+    worst = jnp.argmax(found.estimate)
+    return jax.tree.map(jnp.max, found), jax.tree.map(lambda x: x[worst], grids)
+
+
+def _grid_residual(
+    epsilon: Array, args: tuple[ComposedLoss, Array], grid: Grid
+) -> Array:
+    loss, log_delta = args
+    finite, _ = grid_profile(compose_grid(loss, grid), epsilon[None])
+    return finite.estimate[0] - log_delta
+
+
 def _closed_epsilon(loss: ComposedLoss, signs: Array, log_delta: Array) -> Interval:
     # An error of log delta moves epsilon as much as that change of the target does.
     step = stop_gradient(_CLOSED_FORM_ERROR * (1 + jnp.abs(log_delta)))
@@ -272,15 +373,35 @@ def threshold(
     tiny = jnp.finfo(alpha.dtype).tiny
     alpha = stop_gradient(jnp.clip(alpha, tiny, 1 - jnp.finfo(alpha.dtype).eps))
     log_alpha, log_not_alpha = jnp.log(alpha), jnp.log1p(-alpha)
-    form = closed_form(loss, sign)
-    if form is None:
+    engine = route(loss)
+    if engine != "closed_form":
         found, scale = spectral_threshold(loss, sign, log_alpha, log_not_alpha)
+        if engine == "grid":
+            found = _search_grid_threshold(loss, sign, log_alpha, log_not_alpha, found)
         return jnp.where(nothing, 0, found), scale
+    form = closed_form(loss, sign)
     other = closed_form(loss, -sign)
+    assert form is not None
     assert other is not None
     ends = largest_loss(loss, sign), largest_loss(loss, -sign)
     found = _closed_threshold((form, other), ends, log_alpha)
     return jnp.where(nothing, 0, found), jnp.ones_like(alpha)
+
+
+@one_by_one
+def _search_grid_threshold(
+    loss: ComposedLoss, sign: Array, log_alpha: Array, log_not_alpha: Array, near: Array
+) -> Array:
+    """The threshold of a type I error, near one that is about right."""
+    flip = near < 0
+    sign = jnp.where(flip, -sign, sign)
+    start = tail_start_at_epsilon(loss, sign, jnp.abs(near))
+    profile = compose_grid(loss, plan_grid(loss, start))
+    # alpha at -e is the complement of the exchanged pair's power at e.
+    logs = log_alpha, log_not_alpha
+    target, other = jax.tree.map(lambda a, b: jnp.where(flip, b, a), logs, logs[::-1])
+    found = grid_threshold(profile, target, other, flip)
+    return jnp.where(flip, -found, found)
 
 
 def _closed_threshold(

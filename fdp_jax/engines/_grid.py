@@ -192,44 +192,72 @@ def _discretize(term: AbstractLoss, grid: Grid, first: Int[Array, ""]) -> _Discr
     lower, upper = mass * (1 - share), mass * share * jnp.exp((1 + c) * h)
     bottom = jnp.exp(below.log_mass[0] + below.loss[0] + c * points[0] - log_scale)
     tilted = lower + jnp.roll(upper.at[-1].set(0), 1)
-    tilted = tilted.at[0].add(bottom)
     spread = share * (1 - share)
     excess = mass * spread * step
     mean_excess = 0.5 * step * mass * jnp.maximum(spread - _within(mass), 0)
-    atoms = term.atoms()
-    if atoms.loss.size:
-        exchanged = atoms.exchanged()
-        keep = grid.sign > 0
-        atoms = jax.tree.map(lambda a, b: jnp.where(keep, a, b), atoms, exchanged)
-        place = atoms.loss / h
-        near = jnp.round(place)
-        on_grid = jnp.abs(place - near) <= 1e-13 * (1 + jnp.abs(place)) * 8
-        left = stop_gradient(jnp.where(on_grid, near, jnp.floor(place)))
-        share = jnp.expm1(jnp.clip(atoms.loss - left * h, 0, h)) / step
-        share = jnp.where(on_grid, 0 * share, share)
-        mass = jnp.exp(atoms.log_mass + atoms.loss + c * left * h - log_scale)
-        # In terms of Q-mass: the ends keep P's mass, so Q's at the upper end is larger.
-        ratio = jnp.exp(left * h - atoms.loss)
-        ratio = jnp.where(on_grid, 1, ratio)
-        index = left.astype(int) - first
-        low, high = mass * (1 - share) * ratio, mass * share * ratio * jnp.exp(h)
-        tilted = tilted.at[index].add(low)
-        tilted = tilted.at[index + 1].add(high * jnp.exp(c * h))
-        height = mass * ratio * share * (1 - share) * step
-        excess = excess.at[index].add(height)
-        mean_excess = mean_excess.at[index].add(0.5 * height)
+    top = jnp.exp(above.log_mass[0] + above.loss[0])
+    sums = tilted, excess, mean_excess, bottom, top
+    sums = _with_atoms(term, grid, first, log_scale, sums)
+    tilted, excess, mean_excess, bottom, top = sums
     # The last cell's upper end is off the grid.
     last = cells.log_mass[-1] + cells.loss[-1]
-    top = jnp.exp(above.log_mass[0] + above.loss[0]) + jnp.exp(last)
     return _Discrete(
-        tilted,
+        tilted.at[0].add(bottom),
         stop_gradient(excess),
         stop_gradient(mean_excess),
         log_scale,
-        stop_gradient(top),
+        stop_gradient(top + jnp.exp(last)),
         stop_gradient(bottom),
         points[0],
     )
+
+
+def _with_atoms(
+    term: AbstractLoss,
+    grid: Grid,
+    first: Int[Array, ""],
+    log_scale: Array,
+    sums: tuple[Array, ...],
+) -> tuple[Array, ...]:
+    """Adds the point masses to masses, excess and mean excess, bottom and top."""
+    atoms = term.atoms()
+    if not atoms.loss.size:
+        return sums
+    tilted, excess, mean_excess, bottom, top = sums
+    exchanged, keep = atoms.exchanged(), grid.sign > 0
+    atoms = jax.tree.map(lambda a, b: jnp.where(keep, a, b), atoms, exchanged)
+    h, c = grid.spacing, grid.shift
+    step, place = jnp.expm1(h), stop_gradient(atoms.loss) / h
+    near = jnp.round(place)
+    on_grid = jnp.abs(place - near) <= 1e-12 * (1 + jnp.abs(place))
+    left = jnp.where(on_grid, near, jnp.floor(place))
+    share = jnp.expm1(jnp.clip(atoms.loss - left * h, 0, h)) / step
+    # On the grid nothing is split, but if the atom moves it will be, half of the time
+    # to the left: the derivative is the mean of both sides'.
+    moved = jnp.expm1(atoms.loss - stop_gradient(atoms.loss))
+    shares = jnp.where(
+        on_grid,
+        jnp.stack([-0.5 * jnp.exp(h) * moved / step, 1 + 0.5 * moved]),
+        jnp.stack([0 * share, 1 - share]),
+    )
+    upper = jnp.where(on_grid, 0.5 * moved / step, share)
+    mass = jnp.exp(atoms.log_mass + (1 + c) * left * h - log_scale)
+    # Those off the grid count as its ends; their index is out of range, so dropped.
+    place = left.astype(int) - first
+    below, above = place < 1, place > _SIZE - 2
+    index = jnp.where(below | above, 2 * _SIZE, place)
+    start = first.astype(h.dtype) * h
+    lifted = jnp.exp(atoms.log_mass + atoms.loss + c * start - log_scale)
+    bottom = bottom + jnp.sum(jnp.where(below, lifted, 0))
+    infinite = jnp.exp(atoms.log_mass + atoms.loss)
+    top = top + jnp.sum(jnp.where(above, infinite, 0))
+    for offset, part in ((-1, shares[0]), (0, shares[1]), (1, upper)):
+        lift = jnp.exp((1 + c) * offset * h)
+        tilted = tilted.at[index + offset].add(mass * part * lift)
+    height = jnp.where(on_grid, 0, mass * share * (1 - share) * step)
+    excess = excess.at[index].add(height)
+    mean_excess = mean_excess.at[index].add(0.5 * height)
+    return tilted, excess, mean_excess, bottom, top
 
 
 def _cells(term: AbstractLoss, sign: Array, low: Array, high: Array) -> Cells:
@@ -458,6 +486,34 @@ def grid_epsilon(profile: GridProfile, log_delta: Float[Array, ""]) -> Interval:
     lower = jnp.where(inside[0], lower, -jnp.inf)
     middle = jnp.where(inside[1], middle, profile.grid.center)
     return Interval(lower, jnp.clip(middle, lower, upper), upper)
+
+
+def grid_threshold(
+    profile: GridProfile,
+    target: Float[Array, ""],
+    log_not_target: Float[Array, ""],
+    power: Bool[Array, ""],
+) -> Float[Array, ""]:
+    """Where log P(X > eps), or log Q(Y > eps) if `power`, falls below a target."""
+    h, c, n = profile.grid.spacing, profile.grid.shift, profile.upper.size
+    points = (profile.start + jnp.arange(n)).astype(h.dtype) * h
+    tail = profile.alpha + jnp.where(power, profile.estimate, 0)
+    logs = _safe_log(tail) + profile.log_scale - c * points
+    logs = logs - jnp.where(power, 0, points)
+    above = logs > target
+    last = n - 1 - jnp.argmax(above[::-1])
+    left, right = logs[last], logs[jnp.minimum(last + 1, n - 1)]
+    share = jnp.where(left > right, (left - target) / (left - right), 0)
+    between = points[last] + jnp.clip(share, 0, 1) * h
+    # At a point mass the kink itself, a grid point, is better than any point between.
+    near = points[jnp.clip(last + jnp.arange(-1, 3), 0, n - 1)]
+    candidates = jnp.append(near, between)
+    delta = jnp.exp(_log_estimate(profile, candidates))
+    alpha = jnp.exp(jnp.where(power, log_not_target, target))
+    error = jnp.exp(-candidates) * (1 - alpha - delta)
+    gain = jnp.where(power, error, -(delta + jnp.exp(candidates) * alpha))
+    found = candidates[jnp.argmax(gain)]
+    return jnp.where(jnp.any(above), found, points[0])
 
 
 def _locate(profile: GridProfile, epsilon: Array) -> tuple[Array, Array]:

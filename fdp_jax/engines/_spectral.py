@@ -35,6 +35,16 @@ def start_at_epsilon(
     return start_contour(loss, sign, saddle, middle)
 
 
+def tail_start_at_epsilon(
+    loss: ComposedLoss, sign: Float[Array, ""], epsilon: Float[Array, ""]
+) -> Start:
+    """The same on the strip c > 0, whatever delta is."""
+    loss, epsilon = stop_gradient((loss, epsilon))
+    right = jnp.zeros((), bool)
+    saddle = saddle_for_epsilon(loss, sign, right, epsilon)
+    return start_contour(loss, sign, saddle, right)
+
+
 def start_at_log_delta(
     loss: ComposedLoss, sign: Float[Array, ""], log_delta: Float[Array, ""]
 ) -> Start:

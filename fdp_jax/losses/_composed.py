@@ -17,6 +17,8 @@ class ComposedLoss(eqx.Module):
     counts: tuple[Float[Array, ""], ...]
     single: bool = eqx.field(static=True, default=False)
     """Known to be at most one release, whatever the parameters."""
+    method: str = eqx.field(static=True, default="auto")
+    """Which engine has to answer: one of `engines.METHODS`."""
 
     @property
     def symmetric(self) -> bool:

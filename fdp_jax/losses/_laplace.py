@@ -125,7 +125,12 @@ class LaplaceLoss(AbstractLoss):
     def cells(self, low, high):
         # X = 2 x - mu for x in (0, mu), where P has density e^-x / 2.
         mu = 1 / self.noise_multiplier
-        low, high = jnp.clip(low, -mu, mu), jnp.clip(high, -mu, mu)
+        # An end up to rounding is the end: it moves with mu, as its derivative says.
+        close = mu * (1 - 1e-12)
+        low, high = (
+            jnp.where(x >= close, mu, jnp.where(x <= -close, -mu, x))
+            for x in (low, high)
+        )
         width = high - low
         empty = width <= 0
         share = log1mexp(0.5 * jnp.where(empty, 1, width))
