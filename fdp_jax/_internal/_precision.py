@@ -58,6 +58,12 @@ def float_dtype() -> np.dtype:
 with jax.ensure_compile_time_eval():
     _EAGER = jec.get_opaque_trace_state()
 
+
+def outside_transformations() -> bool:
+    """Whether nothing is being traced, so that all numbers are known."""
+    return jec.get_opaque_trace_state() == _EAGER
+
+
 _native_float32 = contextvars.ContextVar("native_float32", default=False)
 
 
@@ -81,6 +87,11 @@ def native_float32() -> Iterator[None]:
         yield
     finally:
         _native_float32.reset(token)
+
+
+def accounts_in_float64() -> bool:
+    """Whether the engines compute in float64 here; see `native_float32`."""
+    return not _native_float32.get()
 
 
 # --------------------------------------------------------------------- the decorator
@@ -154,7 +165,7 @@ def in_float64(fn: Any = None, /, *, cast_out: bool = True) -> Any:
         if float_dtype() == np.float64:
             args, kwargs = jax.tree.map(_as_dynamic, (args, kwargs))
             return with_x64_on(*args, **kwargs)
-        if jec.get_opaque_trace_state() == _EAGER:
+        if outside_transformations():
             # Nothing is being traced, so no rule has to enter the context later.
             args, kwargs = jax.tree.map(_as_dynamic, (args, kwargs))
             with jax.enable_x64(True):

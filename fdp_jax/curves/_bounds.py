@@ -41,6 +41,24 @@ class Bounds(eqx.Module):
     upper: Float[Array, "..."]
     status: Int[Array, "..."]
     """Values of `Status`."""
+    method: str = eqx.field(static=True, default="")
+    """The engine that found them: "closed_form", "spectral" or "grid", or several."""
+
+    def tightened(self, other: "Bounds") -> "Bounds":
+        """The intersection with other certified bounds of the same numbers."""
+        lower = jnp.maximum(self.lower, other.lower)
+        upper = jnp.minimum(self.upper, other.upper)
+        width = lambda b: jnp.where(jnp.isfinite(b.upper), b.upper - b.lower, jnp.inf)
+        better = width(other) < width(self)
+        estimate = jnp.where(better, other.estimate, self.estimate)
+        vacuous = (self.status == Status.VACUOUS) & (other.status == Status.VACUOUS)
+        return Bounds(
+            lower,
+            jnp.clip(estimate, lower, upper),
+            upper,
+            classify(lower, upper, vacuous),
+            f"{self.method}, {other.method}",
+        )
 
     def pick(self, bound: Bound, *, upper_is_pessimistic: bool) -> Float[Array, "..."]:
         """One end as an array, with the estimate's derivative."""

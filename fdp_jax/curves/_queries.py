@@ -5,6 +5,7 @@ Every function here runs in float64 and answers for `direction` "remove", "add" 
 directions at every threshold, which convexifies min(f, f^-1) (Dong, Roth, Su 2022).
 """
 
+import dataclasses
 from collections.abc import Callable
 from typing import Protocol
 
@@ -31,6 +32,16 @@ class HasLoss(Protocol):
     def loss(self) -> ComposedLoss:
         """The privacy loss of its dominating pair, direction "remove"."""
         ...
+
+
+def loss_of(subject: HasLoss, method: str) -> ComposedLoss:
+    """The loss, to be handled by a given engine."""
+    return dataclasses.replace(subject.loss(), method=method)
+
+
+def named(bounds: Bounds, loss: ComposedLoss) -> Bounds:
+    """The bounds with the name of the engine that found them."""
+    return dataclasses.replace(bounds, method=engines.route(loss))
 
 
 def signs_of(loss: ComposedLoss, direction: str) -> Float[Array, " s"]:
@@ -90,10 +101,15 @@ def round_down_to_single(x: Array) -> Array:
 
 @in_float64
 def epsilon_bounds(
-    subject: HasLoss, delta: Float[Array, "..."], *, direction: str, narrow: bool
+    subject: HasLoss,
+    delta: Float[Array, "..."],
+    *,
+    direction: str,
+    narrow: bool,
+    method: str = "auto",
 ) -> Bounds:
     """Bounds of the least real epsilon with delta(epsilon) <= delta."""
-    loss = subject.loss()
+    loss = loss_of(subject, method)
     signs = signs_of(loss, direction)
 
     def one(delta: Array) -> Bounds:
@@ -101,7 +117,7 @@ def epsilon_bounds(
         worst = engines.epsilon(loss, signs, log_delta)
         return bounds_of(worst, jnp.isposinf(worst.upper), narrow)
 
-    return elementwise(one, jnp.asarray(delta))
+    return named(elementwise(one, jnp.asarray(delta)), loss)
 
 
 # --------------------------------------------------------------------------- delta
@@ -143,25 +159,35 @@ def profile_at(
 
 @in_float64
 def log_delta_bounds(
-    subject: HasLoss, epsilon: Float[Array, "..."], *, direction: str, narrow: bool
+    subject: HasLoss,
+    epsilon: Float[Array, "..."],
+    *,
+    direction: str,
+    narrow: bool,
+    method: str = "auto",
 ) -> Bounds:
     """Bounds of log delta(epsilon), for every real epsilon."""
-    loss = subject.loss()
+    loss = loss_of(subject, method)
     signs = signs_of(loss, direction)
 
     def one(epsilon: Array) -> Bounds:
         found = profile_at(loss, signs, epsilon).log_delta
         return bounds_of(found, found.upper >= 0, narrow)
 
-    return elementwise(one, jnp.asarray(epsilon))
+    return named(elementwise(one, jnp.asarray(epsilon)), loss)
 
 
 @in_float64
 def delta_bounds(
-    subject: HasLoss, epsilon: Float[Array, "..."], *, direction: str, narrow: bool
+    subject: HasLoss,
+    epsilon: Float[Array, "..."],
+    *,
+    direction: str,
+    narrow: bool,
+    method: str = "auto",
 ) -> Bounds:
     """Bounds of delta(epsilon), for every real epsilon."""
-    loss = subject.loss()
+    loss = loss_of(subject, method)
     signs = signs_of(loss, direction)
 
     def one(epsilon: Array) -> Bounds:
@@ -176,7 +202,7 @@ def delta_bounds(
         )
         return bounds_of(value, value.upper >= 1, narrow)
 
-    return elementwise(one, jnp.asarray(epsilon))
+    return named(elementwise(one, jnp.asarray(epsilon)), loss)
 
 
 def _positive(upper: Array, log_upper: Array) -> Array:
@@ -187,10 +213,15 @@ def _positive(upper: Array, log_upper: Array) -> Array:
 
 @in_float64
 def bayes_error_bounds(
-    subject: HasLoss, prior: Float[Array, "..."], *, direction: str, narrow: bool
+    subject: HasLoss,
+    prior: Float[Array, "..."],
+    *,
+    direction: str,
+    narrow: bool,
+    method: str = "auto",
 ) -> Bounds:
     """Bounds of R(pi) = (1 - pi)(1 - delta(logit pi)), pi the weight of H0."""
-    loss = subject.loss()
+    loss = loss_of(subject, method)
     signs = signs_of(loss, direction)
 
     def one(prior: Array) -> Bounds:
@@ -210,4 +241,4 @@ def bayes_error_bounds(
         value = value.map(lambda x: jnp.where(certain, 0.0, x))
         return bounds_of(value, (value.lower <= 0) & ~certain, narrow)
 
-    return elementwise(one, jnp.asarray(prior))
+    return named(elementwise(one, jnp.asarray(prior)), loss)

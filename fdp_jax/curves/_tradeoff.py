@@ -18,7 +18,15 @@ from .._internal._precision import in_float64
 from ..engines import Interval, LocalPlan, select
 from ..losses import ComposedLoss
 from ._bounds import Bounds
-from ._queries import HasLoss, bounds_of, elementwise, over_signs, signs_of
+from ._queries import (
+    HasLoss,
+    bounds_of,
+    elementwise,
+    loss_of,
+    named,
+    over_signs,
+    signs_of,
+)
 
 _STEP = 1e-4
 _KINK_STEP = 1e-7
@@ -33,10 +41,15 @@ class ErrorRates(eqx.Module):
 
 @in_float64
 def error_rate_bounds(
-    subject: HasLoss, alpha: Float[Array, "..."], *, direction: str, narrow: bool
+    subject: HasLoss,
+    alpha: Float[Array, "..."],
+    *,
+    direction: str,
+    narrow: bool,
+    method: str = "auto",
 ) -> tuple[Bounds, Bounds]:
     """Bounds of f(alpha) and of the power 1 - f(alpha)."""
-    loss = subject.loss()
+    loss = loss_of(subject, method)
     signs = signs_of(loss, direction)
 
     def one(alpha: Array) -> tuple[Bounds, Bounds]:
@@ -47,7 +60,8 @@ def error_rate_bounds(
             bounds_of(found.tpr, (found.tpr.upper >= 1) & interior, narrow),
         )
 
-    return elementwise(one, jnp.asarray(alpha))
+    beta, tpr = elementwise(one, jnp.asarray(alpha))
+    return named(beta, loss), named(tpr, loss)
 
 
 class _Test(eqx.Module):

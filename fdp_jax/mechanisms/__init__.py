@@ -6,8 +6,8 @@ privacy loss, and answers queries (`AbstractGuarantee`) through the engines.
 
 from ._base import (
     AbstractMechanism as AbstractMechanism,
-    Direction as Direction,
     NeighboringRelation as NeighboringRelation,
+    View as View,
 )
 from ._composed import Composition as Composition, compose as compose
 from ._sampled import DPSGD as DPSGD, PoissonSubsampled as PoissonSubsampled

@@ -2,14 +2,19 @@
 
 import abc
 import enum
+import functools
 from typing import Any
 
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
 
-from .._internal._precision import float_dtype
-from ..curves import AbstractGuarantee, Bounds, Curve
+from .._internal._precision import (
+    accounts_in_float64,
+    float_dtype,
+    outside_transformations,
+)
+from ..curves import AbstractGuarantee, Bounds, Curve, Status
 from ..curves._curve import make_curve
 from ..curves._queries import (
     bayes_error_bounds,
@@ -18,6 +23,7 @@ from ..curves._queries import (
     log_delta_bounds,
 )
 from ..curves._tradeoff import error_rate_bounds
+from ..engines import METHODS
 from ..losses import ComposedLoss
 
 
@@ -36,30 +42,67 @@ class _Query(AbstractGuarantee):
     """Answers by the engines, for the direction of the concrete class."""
 
     @abc.abstractmethod
-    def _subject(self) -> tuple["AbstractMechanism", str]:
-        """The mechanism and the direction to ask for."""
+    def _subject(self) -> tuple["AbstractMechanism", str, str]:
+        """The mechanism, the direction to ask for, and the engine."""
 
-    def _ask(self, query, value: Any) -> Any:
-        mechanism, direction = self._subject()
+    def using(self, method: str) -> "View":
+        """The same guarantee by a given engine.
+
+        Args:
+            method: "closed_form"; "spectral" (contour integrals); "grid" (discretized
+                losses composed by FFT); or "auto", the default of every query: the
+                first of these that serves.  "auto" asks the grid engine as well where
+                the spectral bounds of epsilon or delta come out loose, but only
+                outside of transformations: under `jax.jit` an engine must be named.
+
+        Returns:
+            An object with the same queries.
+
+        Raises:
+            ValueError: If there is no such engine, or (from a query) if it is not
+                available for this composition.
+        """
+        if method not in METHODS:
+            raise ValueError(f"method must be one of {METHODS}, got {method!r}")
+        mechanism, direction, _ = self._subject()
+        return View(mechanism, direction, method)
+
+    def _ask(self, query, value: Any, *, again: bool = False) -> Any:
+        mechanism, direction, method = self._subject()
         mechanism.require_complete()
         mechanism = mechanism.simplified()
         narrow = float_dtype() == jnp.float32
-        return query(mechanism, value, direction=direction, narrow=narrow)
+        ask = functools.partial(
+            query, mechanism, value, direction=direction, narrow=narrow
+        )
+        found = ask(method=method)
+        if again and method == "auto" and _is_loose(found):
+            return found.tightened(ask(method="grid"))
+        return found
 
     def _epsilon_bounds(self, delta: Any) -> Bounds:
-        return self._ask(epsilon_bounds, delta)
+        return self._ask(epsilon_bounds, delta, again=True)
 
     def _delta_bounds(self, epsilon: Any) -> Bounds:
-        return self._ask(delta_bounds, epsilon)
+        return self._ask(delta_bounds, epsilon, again=True)
 
     def _log_delta_bounds(self, epsilon: Any) -> Bounds:
-        return self._ask(log_delta_bounds, epsilon)
+        return self._ask(log_delta_bounds, epsilon, again=True)
 
     def _error_rate_bounds(self, alpha: Any) -> tuple[Bounds, Bounds]:
         return self._ask(error_rate_bounds, alpha)
 
     def _bayes_error_bounds(self, prior: Any) -> Bounds:
         return self._ask(bayes_error_bounds, prior)
+
+
+def _is_loose(found: Bounds) -> bool:
+    """Whether a spectral answer, known now, leaves something to be desired."""
+    if found.method != "spectral" or not accounts_in_float64():
+        return False
+    if not outside_transformations():
+        return False
+    return bool(np.any(np.asarray(found.status) != Status.CERTIFIED))
 
 
 class AbstractMechanism(_Query):
@@ -94,17 +137,17 @@ class AbstractMechanism(_Query):
         return self
 
     def _subject(self):
-        return self, "both"
+        return self, "both", "auto"
 
     @property
-    def remove(self) -> "Direction":
+    def remove(self) -> "View":
         """With the record (Q) against without (P): dp-accounting's pmf_remove."""
-        return Direction(self, "remove")
+        return View(self, "remove")
 
     @property
-    def add(self) -> "Direction":
+    def add(self) -> "View":
         """Without the record against with it: the pair exchanged."""
-        return Direction(self, "add")
+        return View(self, "add")
 
     def repeat(self, num_steps: Any) -> "AbstractMechanism":
         """This mechanism, run `num_steps` times on the same data.
@@ -143,11 +186,12 @@ class AbstractMechanism(_Query):
         return make_curve(self.simplified(), np.linspace(0.0, 1.0, num_points))
 
 
-class Direction(_Query):
-    """One direction of a mechanism's guarantee, with the same queries."""
+class View(_Query):
+    """A mechanism's guarantee in one direction, or by a given engine."""
 
     mechanism: AbstractMechanism
     direction: str = eqx.field(static=True)
+    method: str = eqx.field(static=True, default="auto")
 
     def _subject(self):
-        return self.mechanism, self.direction
+        return self.mechanism, self.direction, self.method
