@@ -38,8 +38,10 @@ _REACH = 50.0
 """-log of the tilted mass of a single loss left out on either side."""
 _MISSED = 1e-14
 """Probability of leaving the window that Hoeffding's inequality allows for."""
-_MASS_ERROR = 2e-11
-"""Relative error allowed for a computed cell mass; measured ones are less."""
+_ATOM_ERROR = 1e-13
+"""Relative error allowed for the mass of an atom, and for its place."""
+_LOST = 1e-40
+"""Tilted mass whose error does not matter."""
 _LEVELS = 17
 
 
@@ -71,12 +73,16 @@ class _Discrete(eqx.Module):
     """Height of the triangles s, tilted; entry j is the cell right of point j."""
     mean_excess: Float[Array, " n"]
     """About the mean of s over the cell."""
+    slack: Float[Array, " n"]
+    """Bound on what rounding has added to the tilted mass of each cell."""
     log_scale: Float[Array, ""]
     top: Float[Array, ""]
     """Q-mass above the grid, taken for infinite (not tilted)."""
     bottom: Float[Array, ""]
     """Tilted Q-mass lifted to the first grid point."""
     first_point: Float[Array, ""]
+    sound: Bool[Array, ""]
+    """Whether the errors of all masses that matter are known."""
 
 
 class GridProfile(eqx.Module):
@@ -184,31 +190,39 @@ def _discretize(term: AbstractLoss, grid: Grid, first: Int[Array, ""]) -> _Discr
     above = _cells(term, grid.sign, ends[1:], infinity)
     log_scale = stop_gradient(term.moments(order_of(c, grid.sign)[None])[0][0])
     step = jnp.expm1(h)
-    # Q-masses are raised by their possible error: the upper bound stays one.
-    inner = cells.loss - points + 2 * _MASS_ERROR
+    # Masses are raised by their possible error: the upper bound stays one.
+    unit = 4 * jnp.finfo(h.dtype).eps
+    found = cells.error + stop_gradient(unit * (1 + jnp.abs(points) / h))
+    error = jnp.minimum(found, 1)
+    inner = cells.loss - points + 2 * error
     share = jnp.expm1(jnp.clip(inner, 0, h)) / step
     # P-mass times the tilted likelihood ratio of the lower end.
-    mass = jnp.exp(cells.log_mass + (1 + c) * points - log_scale)
+    mass = jnp.exp(cells.log_mass + error + (1 + c) * points - log_scale)
     lower, upper = mass * (1 - share), mass * share * jnp.exp((1 + c) * h)
     bottom = jnp.exp(below.log_mass[0] + below.loss[0] + c * points[0] - log_scale)
     tilted = lower + jnp.roll(upper.at[-1].set(0), 1)
     spread = share * (1 - share)
     excess = mass * spread * step
     mean_excess = 0.5 * step * mass * jnp.maximum(spread - _within(mass), 0)
+    slack = 8 * error * mass
+    # Unless a mass that matters could not be computed.
+    sound = jnp.all((found < 1) | (mass < _LOST))
     top = jnp.exp(above.log_mass[0] + above.loss[0])
-    sums = tilted, excess, mean_excess, bottom, top
+    sums = tilted, excess, mean_excess, slack, bottom, top
     sums = _with_atoms(term, grid, first, log_scale, sums)
-    tilted, excess, mean_excess, bottom, top = sums
+    tilted, excess, mean_excess, slack, bottom, top = sums
     # The last cell's upper end is off the grid.
     last = cells.log_mass[-1] + cells.loss[-1]
     return _Discrete(
         tilted.at[0].add(bottom),
         stop_gradient(excess),
         stop_gradient(mean_excess),
+        stop_gradient(slack),
         log_scale,
         stop_gradient(top + jnp.exp(last)),
         stop_gradient(bottom),
         points[0],
+        sound,
     )
 
 
@@ -223,14 +237,15 @@ def _with_atoms(
     atoms = term.atoms()
     if not atoms.loss.size:
         return sums
-    tilted, excess, mean_excess, bottom, top = sums
+    tilted, excess, mean_excess, slack, bottom, top = sums
     exchanged, keep = atoms.exchanged(), grid.sign > 0
     atoms = jax.tree.map(lambda a, b: jnp.where(keep, a, b), atoms, exchanged)
     h, c = grid.spacing, grid.shift
-    step, place = jnp.expm1(h), stop_gradient(atoms.loss) / h
-    near = jnp.round(place)
-    on_grid = jnp.abs(place - near) <= 1e-12 * (1 + jnp.abs(place))
-    left = jnp.where(on_grid, near, jnp.floor(place))
+    step, place_in_steps = jnp.expm1(h), stop_gradient(atoms.loss) / h
+    near = jnp.round(place_in_steps)
+    off = jnp.abs(place_in_steps - near)
+    on_grid = off <= _ATOM_ERROR * (1 + jnp.abs(place_in_steps))
+    left = jnp.where(on_grid, near, jnp.floor(place_in_steps))
     share = jnp.expm1(jnp.clip(atoms.loss - left * h, 0, h)) / step
     # On the grid nothing is split, but if the atom moves it will be, half of the time
     # to the left: the derivative is the mean of both sides'.
@@ -241,7 +256,8 @@ def _with_atoms(
         jnp.stack([0 * share, 1 - share]),
     )
     upper = jnp.where(on_grid, 0.5 * moved / step, share)
-    mass = jnp.exp(atoms.log_mass + (1 + c) * left * h - log_scale)
+    raised = atoms.log_mass + 2 * _ATOM_ERROR
+    mass = jnp.exp(raised + (1 + c) * left * h - log_scale)
     # Those off the grid count as its ends; their index is out of range, so dropped.
     place = left.astype(int) - first
     below, above = place < 1, place > _SIZE - 2
@@ -257,7 +273,10 @@ def _with_atoms(
     height = jnp.where(on_grid, 0, mass * share * (1 - share) * step)
     excess = excess.at[index].add(height)
     mean_excess = mean_excess.at[index].add(0.5 * height)
-    return tilted, excess, mean_excess, bottom, top
+    # An atom moved onto the grid counts with what that does to the tilted mass.
+    moved = _ATOM_ERROR * (1 + jnp.abs(place_in_steps) * (1 + c) * h)
+    slack = slack.at[index].add(8 * mass * moved)
+    return tilted, excess, mean_excess, slack, bottom, top
 
 
 def _cells(term: AbstractLoss, sign: Array, low: Array, high: Array) -> Cells:
@@ -323,6 +342,7 @@ def compose_grid(loss: ComposedLoss, grid: Grid) -> GridProfile:
     omega = 2 * jnp.pi * jnp.arange(n // 2 + 1) / n
     to_power = _geometric(c * h, omega)
     to_alpha = _geometric((1 + c) * h, omega)
+    tail = 1 + jnp.conj(to_power)
     tilted = jnp.fft.irfft(product * jnp.conj(to_power - to_alpha), n)
     alpha = jnp.fft.irfft(stop_gradient(product * jnp.conj(to_alpha + 0.5)), n)
     certain = mean = jnp.zeros(n // 2 + 1, complex)
@@ -335,7 +355,8 @@ def compose_grid(loss: ComposedLoss, grid: Grid) -> GridProfile:
         rest = stop_gradient(product / transform)
         scaled = part.excess / stop_gradient(mass)
         highest = _windowed(scaled, window) * jnp.exp(c * (window + 2) * h)
-        certain = certain + count * rest * jnp.fft.rfft(highest)
+        slack = jnp.fft.rfft(part.slack / stop_gradient(mass)) * tail
+        certain = certain + count * rest * (jnp.fft.rfft(highest) + slack)
         smooth = 0.5 * (part.mean_excess + jnp.roll(part.mean_excess, 1))
         # With the last factor on the grid, no error is left at grid points.
         share = jnp.maximum(total - 1, 0) / jnp.maximum(total, 1)
@@ -359,7 +380,7 @@ def compose_grid(loss: ComposedLoss, grid: Grid) -> GridProfile:
     start = jnp.round(grid.center / h).astype(int) - n // 4
     index = jnp.mod(start - offset + jnp.arange(n // 2), n)
     tilted, alpha, certain, mean = (x[index] for x in (tilted, alpha, certain, mean))
-    error = total * _MASS_ERROR * 8
+    error = 8 * unit * total
     epsilons = (start + jnp.arange(n // 2)).astype(h.dtype) * h
     aliases = jnp.exp(
         jnp.minimum(
@@ -374,15 +395,16 @@ def compose_grid(loss: ComposedLoss, grid: Grid) -> GridProfile:
     lower = tilted * (1 - error) - rounding - aliases
     estimate = tilted - stop_gradient(jnp.minimum(mean, 0.5 * tilted))
     log_top = jnp.log(jnp.maximum(top, 1e-320))
+    sound = jnp.all(jnp.stack([part.sound for part in parts])) & grid.whole
     result = stop_gradient((upper, lower, certain, alpha, log_top))
     upper, lower, certain, alpha, log_top = result
     return GridProfile(
         grid=grid,
         start=start,
         log_scale=log_scale,
-        upper=jnp.where(grid.whole, upper, jnp.inf),
+        upper=jnp.where(sound, upper, jnp.inf),
         estimate=estimate,
-        lower=jnp.where(grid.whole, lower, -jnp.inf),
+        lower=jnp.where(sound, lower, -jnp.inf),
         excess=jnp.maximum(certain, _shift(certain, jnp.ones_like(start))),
         alpha=alpha,
         log_top=log_top,
@@ -445,7 +467,9 @@ def grid_epsilon(profile: GridProfile, log_delta: Float[Array, ""]) -> Interval:
     points = (profile.start + jnp.arange(n)).astype(h.dtype) * h
     log_scale = profile.log_scale - profile.grid.shift * points
     uppers = jnp.logaddexp(_safe_log(profile.upper) + log_scale, profile.log_top)
-    lowers = _safe_log(profile.lower) + log_scale
+    left_too = jnp.maximum(profile.excess, _shift(profile.excess, -jnp.ones((), int)))
+    lowers = _safe_log(profile.lower - left_too * jnp.exp(profile.grid.shift * h))
+    lowers = lowers + log_scale
     middles = _safe_log(profile.estimate) + log_scale
 
     def last_above(values: Array) -> Array:

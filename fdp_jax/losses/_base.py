@@ -43,10 +43,12 @@ class Cells(eqx.Module):
     """Log P(X in the interval); -inf where that is empty."""
     loss: Float[Array, " n"]
     """Log of Q's mass over P's, inside the interval; any finite number if empty."""
+    error: Float[Array, " n"]
+    """Bound on the error of either logarithm of a mass, without derivative."""
 
     def exchanged(self) -> "Cells":
         """The same for the exchanged pair and the negated intervals."""
-        return Cells(self.log_mass + self.loss, -self.loss)
+        return Cells(self.log_mass + self.loss, -self.loss, self.error)
 
 
 class Atoms(eqx.Module):

@@ -33,12 +33,13 @@ def normal_cells(
     """
     # Barriers: XLA would compute these anew for each of their uses.
     low, high = optimization_barrier((low, high))
-    without = log_ndtr_difference(low, high)
-    included = log_ndtr_difference(low - distance, high - distance)
+    without, error = log_ndtr_difference(low, high)
+    included, other_error = log_ndtr_difference(low - distance, high - distance)
     without, included = optimization_barrier((without, included))
     empty = jnp.isneginf(without) | jnp.isneginf(included)
     ratio = jnp.where(empty, 0, included) - jnp.where(empty, 0, without)
-    return Cells(jnp.where(empty, -jnp.inf, without), loss_of(ratio))
+    log_mass = jnp.where(empty, -jnp.inf, without)
+    return Cells(log_mass, loss_of(ratio), jnp.maximum(error, other_error))
 
 
 class GaussianLoss(AbstractLoss):

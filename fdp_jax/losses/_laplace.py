@@ -135,7 +135,10 @@ class LaplaceLoss(AbstractLoss):
         empty = width <= 0
         share = log1mexp(0.5 * jnp.where(empty, 1, width))
         log_mass = share - 0.5 * (low + mu) - math.log(2)
-        return Cells(jnp.where(empty, -jnp.inf, log_mass), low + 0.5 * width)
+        log_mass = jnp.where(empty, -jnp.inf, log_mass)
+        unit = 8 * jnp.finfo(width.dtype).eps
+        error = unit * (1 + mu) * (1 + 1 / jnp.where(empty, 1, width))
+        return Cells(log_mass, low + 0.5 * width, stop_gradient(error))
 
     def atoms(self):
         mu = 1 / self.noise_multiplier

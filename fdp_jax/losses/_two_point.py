@@ -89,7 +89,7 @@ class TwoPointLoss(AbstractLoss):
 
     def cells(self, low, high):
         inside = jnp.clip(jnp.zeros_like(low), low, high)
-        return Cells(jnp.full_like(low, -jnp.inf), inside)
+        return Cells(jnp.full_like(low, -jnp.inf), inside, jnp.zeros_like(low))
 
     def atoms(self):
         loss = jnp.stack([-self.epsilon, self.epsilon])

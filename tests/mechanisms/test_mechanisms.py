@@ -155,10 +155,8 @@ def test_randomized_response_twice(entry):
 
 @pytest.mark.parametrize("entry", _entries("01.compose.LapLap"))
 def test_laplace_twice(entry):
-    # Its point masses leave a characteristic function that does not decay: the bracket
-    # is wide, and says so.
     bounds = _laplace(entry).repeat(2).bounds(epsilon=entry["params"]["eps"])
-    _agree(bounds, entry, rtol=2e-4, width=4e-3)
+    _agree(bounds, entry, rtol=1e-9)
 
 
 @pytest.mark.parametrize("entry", _entries("01.compose.LapG"))

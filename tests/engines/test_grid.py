@@ -1,0 +1,255 @@
+"""The grid engine against exact sums, quadrature, and the spectral engine."""
+
+import itertools
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import mpmath as mp
+import numpy as np
+import pytest
+from hypothesis import given, settings, strategies as st
+from reference import contour_side, exact, tail_truth
+
+import fdp_jax as fdp
+from fdp_jax import Bound
+
+
+def _holds(bounds, truth, width=1e-6, rtol=1e-8):
+    """A bracket that contains the truth, narrow, around a good estimate."""
+    lower, estimate, upper = map(exact, (bounds.lower, bounds.estimate, bounds.upper))
+    slack = abs(truth) * mp.mpf("1e-15")
+    assert lower - slack <= truth <= upper + slack
+    assert upper - lower <= width * abs(truth)
+    assert abs(estimate - truth) <= rtol * abs(truth)
+
+
+# -- exact sums --------------------------------------------------------------------
+
+
+def _responses_delta(epsilons, epsilon):
+    """delta(eps) of several randomized responses, by enumeration."""
+    total = mp.mpf(0)
+    for signs in itertools.product((1, -1), repeat=len(epsilons)):
+        loss = mp.fsum(s * e for s, e in zip(signs, map(mp.mpf, epsilons), strict=True))
+        q = mp.fprod(
+            1 / (1 + mp.exp(-s * mp.mpf(e)))
+            for s, e in zip(signs, epsilons, strict=True)
+        )
+        total += q * max(0, 1 - mp.exp(mp.mpf(epsilon) - loss))
+    return total
+
+
+@pytest.mark.parametrize("epsilon", [0.0, 0.3, 1.0, 2.2, 3.4])
+def test_unequal_randomized_responses(epsilon):
+    run = fdp.compose(*(fdp.RandomizedResponse(e) for e in (1.0, 2.0, 0.5)))
+    bounds = run.bounds(epsilon=epsilon)
+    assert bounds.method == "grid"
+    _holds(bounds, _responses_delta((1.0, 2.0, 0.5), epsilon), rtol=1e-12)
+
+
+def test_losses_off_the_grid():
+    # No common divisor: at most one of them lies on grid points.
+    parts = (1.0, 2**0.5, 3**0.5)
+    run = fdp.compose(*(fdp.RandomizedResponse(e) for e in parts))
+    for epsilon in (0.1, 1.7, 3.9):
+        _holds(run.bounds(epsilon=epsilon), _responses_delta(parts, epsilon))
+
+
+@pytest.mark.parametrize("delta", [0.3, 1e-3, 1e-6])
+def test_agrees_with_the_closed_form_of_equal_responses(delta):
+    run = fdp.RandomizedResponse(0.4).repeat(20)
+    closed = run.bounds(delta=delta)
+    grid = run.using("grid").bounds(delta=delta)
+    assert (closed.method, grid.method) == ("closed_form", "grid")
+    _holds(grid, exact(closed.estimate), rtol=1e-9)
+
+
+# -- quadrature --------------------------------------------------------------------
+
+
+def _one_step(s, q, epsilon, add):
+    """delta(eps) of one subsampled release (spec: Balle, Barthe, Gaboardi 2018)."""
+    odds = mp.exp(-epsilon if add else epsilon)
+    if odds <= 1 - q:
+        return mp.mpf(0) if add else 1 - mp.exp(epsilon)
+    z = mp.mpf(1) / 2 + s * s * mp.log((odds - (1 - q)) / q)
+    if add:
+        with_record = (1 - q) * mp.ncdf(z / s) + q * mp.ncdf((z - 1) / s)
+        return mp.ncdf(z / s) - mp.exp(epsilon) * with_record
+    with_record = (1 - q) * mp.ncdf(-z / s) + q * mp.ncdf(-(z - 1) / s)
+    return with_record - mp.exp(epsilon) * mp.ncdf(-z / s)
+
+
+def _two_steps(s, q, epsilon, add) -> Any:
+    """delta of two: the expectation of one step's delta over the other's loss."""
+    s, q, epsilon = mp.mpf(s), mp.mpf(q), mp.mpf(epsilon)
+    ratio = lambda x: 1 - q + q * mp.exp((2 * x - 1) / (2 * s**2))
+    density = lambda x: mp.npdf(x, 0, s) * (1 if add else ratio(x))
+    sign = -1 if add else 1
+    inner = lambda x: _one_step(s, q, epsilon - sign * mp.log(ratio(x)), add)
+    edge = (mp.exp(epsilon) / (1 - q)) if not add else (1 - q) * mp.exp(epsilon)
+    # Where the inner profile meets its trivial end.
+    odds = edge if not add else 1 / ((1 - q) * mp.exp(epsilon))
+    kink = mp.mpf(1) / 2 + s * s * mp.log((odds - (1 - q)) / q) if odds > 1 - q else 0
+    points = sorted({-14 * s, -5 * s, 0, 2 * s, kink, kink + s, 6 * s, 14 * s + 1})
+    with mp.workdps(25):
+        return mp.quad(lambda x: density(x) * inner(x), points)
+
+
+@pytest.mark.parametrize(
+    ("s", "q", "epsilon", "direction"),
+    [
+        (1.0, 0.01, 0.5, "remove"),
+        (1.0, 0.01, 3.0, "remove"),
+        (1.0, 0.01, 0.015, "add"),
+        (0.5, 0.1, 1.0, "remove"),
+        (0.5, 0.1, 0.1, "add"),
+    ],
+)
+def test_two_subsampled_steps(s, q, epsilon, direction):
+    run = fdp.DPSGD(noise_multiplier=s, sampling_prob=q, num_steps=2)
+    side = contour_side(run, direction).using("grid")
+    truth = _two_steps(s, q, epsilon, direction == "add")
+    _holds(side.bounds(epsilon=epsilon), truth, width=3e-5, rtol=1e-6)
+    _holds(side.bounds(delta=float(truth)), mp.mpf(epsilon), width=3e-6, rtol=1e-7)
+
+
+# -- the two engines check each other ----------------------------------------------
+
+RUNS = [
+    (1.0, 0.01, 1000, 1e-5),
+    (1.0, 0.01, 100, 1e-9),
+    (5.0, 0.01, 10, 1e-5),
+    (0.6, 0.05, 200, 1e-3),
+    (2.0, 0.5, 50, 1e-12),
+    (3.0, 1.0, 20, 1e-6),
+]
+
+
+@pytest.mark.parametrize("direction", ["remove", "add"])
+@pytest.mark.parametrize(("s", "q", "n", "delta"), RUNS)
+def test_brackets_overlap(s, q, n, delta, direction):
+    run = fdp.DPSGD(noise_multiplier=s, sampling_prob=q, num_steps=n)
+    side = contour_side(run, direction)
+    spectral = side.using("spectral").bounds(delta=delta)
+    grid = side.using("grid").bounds(delta=delta)
+    assert float(grid.lower) <= float(spectral.upper)
+    assert float(spectral.lower) <= float(grid.upper)
+    assert float(grid.estimate) == pytest.approx(float(spectral.estimate), rel=1e-6)
+    assert float(grid.upper - grid.lower) <= 1e-4 * float(grid.estimate)
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    s=st.floats(0.5, 5.0),
+    log_q=st.floats(-6.0, -0.1),
+    n=st.integers(1, 300),
+    log_delta=st.floats(-40.0, -2.0),
+)
+def test_brackets_overlap_anywhere(s, log_q, n, log_delta):
+    run = fdp.DPSGD(
+        noise_multiplier=s, sampling_prob=float(np.exp(log_q)), num_steps=float(n)
+    )
+    delta = float(np.exp(log_delta))
+    spectral = run.using("spectral").bounds(delta=delta)
+    grid = run.using("grid").bounds(delta=delta)
+    assert float(grid.lower) <= float(spectral.upper) * (1 + 1e-15)
+    assert float(spectral.lower) <= float(grid.upper) * (1 + 1e-15)
+
+
+@pytest.mark.parametrize("entry", tail_truth()[::3], ids=lambda e: e["delta"])
+def test_far_tail_is_bounded(entry):
+    run = fdp.DPSGD(
+        noise_multiplier=float(entry["sigma"]),
+        sampling_prob=float(entry["q"]),
+        num_steps=float(entry["N"]),
+    )
+    side = contour_side(run, entry["direction"]).using("grid")
+    bounds = side.bounds(delta=float(entry["delta"]))
+    truth = mp.mpf(entry["epsilon"])
+    assert exact(bounds.lower) <= truth <= exact(bounds.upper)
+    assert abs(exact(bounds.estimate) / truth - 1) < 1e-4
+
+
+def test_mixed_with_point_masses():
+    # A decaying part and atoms: both engines can.
+    run = fdp.compose(fdp.Laplace(1.0).repeat(2), fdp.Gaussian(2.0))
+    for delta in (1e-2, 1e-6):
+        spectral = run.using("spectral").bounds(delta=delta)
+        grid = run.using("grid").bounds(delta=delta)
+        _holds(grid, exact(spectral.estimate), width=1e-5, rtol=1e-7)
+
+
+def test_infinite_losses_are_counted():
+    run = fdp.compose(
+        fdp.ApproxDP(epsilon=1.0, delta=1e-3), fdp.ApproxDP(epsilon=0.5, delta=1e-4)
+    )
+    infinite = 1 - (1 - mp.mpf(1e-3)) * (1 - mp.mpf(1e-4))
+    finite = (1 - infinite) * _responses_delta((1.0, 0.5), 0.7)
+    _holds(run.bounds(epsilon=0.7), infinite + finite, rtol=1e-12)
+    assert float(run.epsilon(delta=1e-5)) == np.inf
+    assert float(run.epsilon(delta=0.0012)) <= 1.5
+
+
+# -- transformations ---------------------------------------------------------------
+
+
+def _laplace(scale):
+    return fdp.Laplace(scale).repeat(3)
+
+
+def _few_steps(noise):
+    return fdp.DPSGD(noise_multiplier=noise, sampling_prob=0.02, num_steps=4.0)
+
+
+@pytest.mark.parametrize(("family", "rel"), [(_laplace, 1e-7), (_few_steps, 1e-5)])
+def test_gradient_agrees_with_differences(family, rel):
+    def epsilon(x):
+        return family(x).using("grid").epsilon(delta=1e-3, bound=Bound.ESTIMATE)
+
+    slope = float(jax.jit(jax.grad(epsilon))(1.1))
+    step = 1e-3
+    sides = [float(epsilon(1.1 + k * step)) for k in (-2, -1, 1, 2)]
+    truth = (sides[0] - 8 * sides[1] + 8 * sides[2] - sides[3]) / (12 * step)
+    assert slope == pytest.approx(truth, rel=rel)
+
+
+def test_jit_and_vmap_agree_with_a_loop():
+    epsilon = lambda x: _few_steps(x).using("grid").epsilon(delta=1e-4)
+    values = jnp.asarray([0.7, 1.0, 1.9])
+    alone = [float(epsilon(x)) for x in values]
+    np.testing.assert_allclose(jax.vmap(epsilon)(values), alone, rtol=1e-9)
+    np.testing.assert_allclose(jax.jit(epsilon)(values[0]), alone[0], rtol=1e-9)
+
+
+# -- which engine ------------------------------------------------------------------
+
+
+def test_loose_spectral_bounds_get_a_second_opinion():
+    run = fdp.DPSGD(noise_multiplier=1.0, sampling_prob=0.01, num_steps=5)
+    alone = run.using("spectral").bounds(delta=1e-5)
+    both = run.bounds(delta=1e-5)
+    assert alone.status == fdp.Status.LOOSE
+    assert both.method == "spectral, grid"
+    assert both.status == fdp.Status.CERTIFIED
+    assert float(both.upper) < 0.5 * float(alone.upper)
+    assert float(alone.lower) <= float(both.lower) <= float(both.upper)
+
+
+def test_fractional_counts_are_not_certified_on_the_grid():
+    run = fdp.DPSGD(noise_multiplier=1.0, sampling_prob=0.1, num_steps=10.5)
+    grid = run.using("grid").bounds(delta=1e-5)
+    truth = float(run.epsilon(delta=1e-5, bound=Bound.ESTIMATE))
+    assert grid.status != fdp.Status.CERTIFIED
+    assert float(grid.lower) <= truth <= float(grid.upper)
+
+
+def test_unknown_or_unavailable_engine():
+    run = fdp.DPSGD(noise_multiplier=1.0, sampling_prob=0.1, num_steps=10)
+    with pytest.raises(ValueError, match=r"method must be one of .*'fft'"):
+        run.using("fft")
+    with pytest.raises(ValueError, match=r"closed_form.* is not available"):
+        run.using("closed_form").epsilon(delta=1e-5)
+    with fdp.native_float32(), pytest.raises(ValueError, match="needs float64"):
+        run.using("grid").epsilon(delta=1e-5)
