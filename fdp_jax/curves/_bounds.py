@@ -44,22 +44,6 @@ class Bounds(eqx.Module):
     method: str = eqx.field(static=True, default="")
     """The engine that found them: "closed_form", "spectral" or "grid", or several."""
 
-    def tightened(self, other: "Bounds") -> "Bounds":
-        """The intersection with other certified bounds of the same numbers."""
-        lower = jnp.maximum(self.lower, other.lower)
-        upper = jnp.minimum(self.upper, other.upper)
-        width = lambda b: jnp.where(jnp.isfinite(b.upper), b.upper - b.lower, jnp.inf)
-        better = width(other) < width(self)
-        estimate = jnp.where(better, other.estimate, self.estimate)
-        vacuous = (self.status == Status.VACUOUS) & (other.status == Status.VACUOUS)
-        return Bounds(
-            lower,
-            jnp.clip(estimate, lower, upper),
-            upper,
-            classify(lower, upper, vacuous),
-            f"{self.method}, {other.method}",
-        )
-
     def pick(self, bound: Bound, *, upper_is_pessimistic: bool) -> Float[Array, "..."]:
         """One end as an array, with the estimate's derivative."""
         if bound is Bound.ESTIMATE:
@@ -67,6 +51,22 @@ class Bounds(eqx.Module):
         if (bound is Bound.PESSIMISTIC) == upper_is_pessimistic:
             return with_gradient(self.upper, self.estimate)
         return with_gradient(self.lower, self.estimate)
+
+
+def intersection(one: Bounds, other: Bounds) -> Bounds:
+    """What two certified intervals of the same numbers have in common."""
+    lower = jnp.maximum(one.lower, other.lower)
+    upper = jnp.minimum(one.upper, other.upper)
+    width = lambda b: jnp.where(jnp.isfinite(b.upper), b.upper - b.lower, jnp.inf)
+    estimate = jnp.where(width(other) < width(one), other.estimate, one.estimate)
+    vacuous = (one.status == Status.VACUOUS) & (other.status == Status.VACUOUS)
+    return Bounds(
+        lower,
+        jnp.clip(estimate, lower, upper),
+        upper,
+        classify(lower, upper, vacuous),
+        f"{one.method}, {other.method}",
+    )
 
 
 @jax.custom_jvp

@@ -21,14 +21,9 @@ from ..losses import ComposedLoss
 from ._bounds import Interval, Profile, exactly, log_complement, select
 from ._closed_form import AbstractClosedForm, closed_form, closed_threshold
 from ._contour import Contour, Start, plan_contour
-from ._grid import (
-    Grid,
-    compose_grid,
-    grid_epsilon,
-    grid_profile,
-    grid_threshold,
-    plan_grid,
-)
+from ._discretize import Grid, plan_grid
+from ._grid import compose_grid
+from ._grid_profile import grid_epsilon, grid_profile, grid_threshold
 from ._spectral import (
     attach_epsilon,
     largest_log_delta,

@@ -15,6 +15,7 @@ from .._internal._precision import (
     outside_transformations,
 )
 from ..curves import AbstractGuarantee, Bounds, Curve, Status
+from ..curves._bounds import intersection
 from ..curves._curve import make_curve
 from ..curves._queries import (
     bayes_error_bounds,
@@ -77,7 +78,7 @@ class _Query(AbstractGuarantee):
         )
         found = ask(method=method)
         if again and method == "auto" and _is_loose(found):
-            return found.tightened(ask(method="grid"))
+            return intersection(found, ask(method="grid"))
         return found
 
     def _epsilon_bounds(self, delta: Any) -> Bounds:

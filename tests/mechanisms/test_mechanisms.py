@@ -156,7 +156,7 @@ def test_randomized_response_twice(entry):
 @pytest.mark.parametrize("entry", _entries("01.compose.LapLap"))
 def test_laplace_twice(entry):
     bounds = _laplace(entry).repeat(2).bounds(epsilon=entry["params"]["eps"])
-    _agree(bounds, entry, rtol=1e-9)
+    _agree(bounds, entry, rtol=1e-8)  # the grid engine's accuracy
 
 
 @pytest.mark.parametrize("entry", _entries("01.compose.LapG"))

@@ -1,0 +1,247 @@
+"""The grid engine's first step: one privacy loss moved to a grid.
+
+See `_grid.py` for the method.
+"""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jax.lax import optimization_barrier, stop_gradient
+from jaxtyping import Array, Bool, Float, Int
+
+from ..losses import AbstractLoss, Cells, ComposedLoss
+from ._contour import Start, cheapest_shift
+from ._saddle import order_of
+
+SIZE = 1 << 17
+"""Grid points."""
+_REACH = 50.0
+"""-log of the tilted mass of a single loss left out on either side."""
+_ATOM_ERROR = 1e-13
+"""Relative error allowed for the mass of an atom, and for its place."""
+_LOST = 1e-40
+"""Tilted mass whose error does not matter."""
+
+
+class Grid(eqx.Module):
+    """What is chosen before anything is composed; constants for derivatives."""
+
+    sign: Float[Array, ""]
+    shift: Float[Array, ""]
+    spacing: Float[Array, ""]
+    first: tuple[Int[Array, ""], ...]
+    """Index of the first grid point of each term's losses, in units of the spacing."""
+    counts: tuple[Int[Array, ""], ...]
+    center: Float[Array, ""]
+    """A threshold around which half a period of the profile is certified."""
+    whole: Bool[Array, ""]
+    """Whether all counts are whole numbers and everything fits on the grid."""
+    chernoff_shifts: Float[Array, " k"]
+    chernoff_logs: Float[Array, " k"]
+    moments: tuple[Float[Array, " k"], ...]
+    """Of each term at the Chernoff shifts."""
+
+
+class Discrete(eqx.Module):
+    """One term on the grid.  Every entry is divided by e^log_scale."""
+
+    tilted: Float[Array, " n"]
+    """Q-mass times e^{c y} at the grid points."""
+    excess: Float[Array, " n"]
+    """Height of the triangles s, tilted; entry j is the cell right of point j."""
+    mean_excess: Float[Array, " n"]
+    """About the mean of s over the cell."""
+    slack: Float[Array, " n"]
+    """Bound on what rounding has added to the tilted mass of each cell."""
+    log_scale: Float[Array, ""]
+    top: Float[Array, ""]
+    """Q-mass above the grid, taken for infinite (not tilted)."""
+    bottom: Float[Array, ""]
+    """Tilted Q-mass lifted to the first grid point."""
+    first_point: Float[Array, ""]
+    sound: Bool[Array, ""]
+    """Whether the errors of all masses that matter are known."""
+
+
+def plan_grid(loss: ComposedLoss, start: Start) -> Grid:
+    """Chooses tilt, spacing and offsets for thresholds near one, with c > 0."""
+    loss = stop_gradient(loss)
+    sign = start.sign
+    dtype = start.saddle.shift.dtype
+    log_unit = jnp.log(jnp.asarray(jnp.finfo(dtype).eps, dtype))
+    shift, _, period = cheapest_shift(start, log_unit)
+    shifts = start.chernoff_shifts
+    orders = order_of(jnp.append(shifts, shift), sign)
+    moments = tuple(term.moments(orders)[0] for term in loss.terms)
+    ranges = [
+        _single_range(term, count, sign, shifts - shift, own)
+        for term, count, own in zip(loss.terms, loss.counts, moments, strict=True)
+    ]
+    for low, high in ranges:
+        period = jnp.maximum(period, high - low)
+    spacing = 1.02 * period / (SIZE - 8)
+    spacing = _aligned(loss, spacing)
+    first = tuple(jnp.floor(low / spacing).astype(int) - 1 for low, _ in ranges)
+    counts = tuple(jnp.round(count).astype(int) for count in loss.counts)
+    whole = jnp.stack(
+        [
+            jnp.abs(count - jnp.round(count)) <= 1e-9 * (1 + count)
+            for count in loss.counts
+        ]
+    )
+    return stop_gradient(
+        Grid(
+            sign=sign,
+            shift=shift,
+            spacing=spacing,
+            first=first,
+            counts=counts,
+            center=start.saddle.epsilon,
+            whole=jnp.all(whole) & jnp.isfinite(spacing) & (shift > 0),
+            chernoff_shifts=shifts,
+            chernoff_logs=start.chernoff_logs,
+            moments=tuple(own[:-1] for own in moments),
+        )
+    )
+
+
+def _single_range(
+    term: AbstractLoss, count: Array, sign: Array, distance: Array, moments: Array
+) -> tuple[Array, Array]:
+    """Where one tilted loss lives, by Chernoff bounds and its support."""
+    ratio = moments[:-1] - moments[-1]
+    reach = _REACH + jnp.log1p(count) + ratio
+    ends = reach / jnp.where(distance == 0, 1, distance)
+    low = jnp.max(jnp.where(distance < 0, ends, -jnp.inf))
+    high = jnp.min(jnp.where(distance > 0, ends, jnp.inf))
+    least, most = term.loss_range()
+    least, most = jnp.where(sign > 0, least, -most), jnp.where(sign > 0, most, -least)
+    return jnp.maximum(low, least), jnp.minimum(high, most)
+
+
+def _aligned(loss: ComposedLoss, spacing: Array) -> Array:
+    """A spacing, no smaller, that puts the first point masses on the grid."""
+    for term in loss.terms:
+        loss_of_atoms = term.atoms().loss
+        if loss_of_atoms.size:
+            size = jnp.max(jnp.abs(loss_of_atoms))
+            steps = jnp.floor(size / spacing)
+            return jnp.where(steps >= 1, size / jnp.maximum(steps, 1), spacing)
+    return spacing
+
+
+def discretize(term: AbstractLoss, grid: Grid, first: Int[Array, ""]) -> Discrete:
+    h, c, n = grid.spacing, grid.shift, SIZE
+    points = (first + jnp.arange(n)).astype(h.dtype) * h
+    # Barriers: XLA would compute these anew for each of their uses.
+    cells = optimization_barrier(_cells(term, grid.sign, points, points + h))
+    ends = jnp.stack([points[0], points[-1] + h])
+    infinity = jnp.full(1, jnp.inf, h.dtype)
+    below = _cells(term, grid.sign, -infinity, ends[:1])
+    above = _cells(term, grid.sign, ends[1:], infinity)
+    log_scale = stop_gradient(term.moments(order_of(c, grid.sign)[None])[0][0])
+    step = jnp.expm1(h)
+    # Masses are raised by their possible error: the upper bound stays one.
+    unit = 4 * jnp.finfo(h.dtype).eps
+    found = cells.error + stop_gradient(unit * (1 + jnp.abs(points) / h))
+    error = jnp.minimum(found, 1)
+    inner = cells.loss - points + 2 * error
+    share = jnp.expm1(jnp.clip(inner, 0, h)) / step
+    # P-mass times the tilted likelihood ratio of the lower end.
+    mass = jnp.exp(cells.log_mass + error + (1 + c) * points - log_scale)
+    lower, upper = mass * (1 - share), mass * share * jnp.exp((1 + c) * h)
+    bottom = jnp.exp(below.log_mass[0] + below.loss[0] + c * points[0] - log_scale)
+    tilted = lower + jnp.roll(upper.at[-1].set(0), 1)
+    spread = share * (1 - share)
+    excess = mass * spread * step
+    mean_excess = 0.5 * step * mass * jnp.maximum(spread - _within(mass), 0)
+    slack = 8 * error * mass
+    # Unless a mass that matters could not be computed.
+    sound = jnp.all((found < 1) | (mass < _LOST))
+    top = jnp.exp(above.log_mass[0] + above.loss[0])
+    sums = tilted, excess, mean_excess, slack, bottom, top
+    sums = _with_atoms(term, grid, first, log_scale, sums)
+    tilted, excess, mean_excess, slack, bottom, top = sums
+    # The last cell's upper end is off the grid.
+    last = cells.log_mass[-1] + cells.loss[-1]
+    return Discrete(
+        tilted.at[0].add(bottom),
+        stop_gradient(excess),
+        stop_gradient(mean_excess),
+        stop_gradient(slack),
+        log_scale,
+        stop_gradient(top + jnp.exp(last)),
+        stop_gradient(bottom),
+        points[0],
+        sound,
+    )
+
+
+def _with_atoms(
+    term: AbstractLoss,
+    grid: Grid,
+    first: Int[Array, ""],
+    log_scale: Array,
+    sums: tuple[Array, ...],
+) -> tuple[Array, ...]:
+    """Adds the point masses to masses, excess and mean excess, bottom and top."""
+    atoms = term.atoms()
+    if not atoms.loss.size:
+        return sums
+    tilted, excess, mean_excess, slack, bottom, top = sums
+    exchanged, keep = atoms.exchanged(), grid.sign > 0
+    atoms = jax.tree.map(lambda a, b: jnp.where(keep, a, b), atoms, exchanged)
+    h, c = grid.spacing, grid.shift
+    step, place_in_steps = jnp.expm1(h), stop_gradient(atoms.loss) / h
+    near = jnp.round(place_in_steps)
+    off = jnp.abs(place_in_steps - near)
+    on_grid = off <= _ATOM_ERROR * (1 + jnp.abs(place_in_steps))
+    left = jnp.where(on_grid, near, jnp.floor(place_in_steps))
+    share = jnp.expm1(jnp.clip(atoms.loss - left * h, 0, h)) / step
+    # On the grid nothing is split, but if the atom moves it will be, half of the time
+    # to the left: the derivative is the mean of both sides'.
+    moved = jnp.expm1(atoms.loss - stop_gradient(atoms.loss))
+    shares = jnp.where(
+        on_grid,
+        jnp.stack([-0.5 * jnp.exp(h) * moved / step, 1 + 0.5 * moved]),
+        jnp.stack([0 * share, 1 - share]),
+    )
+    upper = jnp.where(on_grid, 0.5 * moved / step, share)
+    raised = atoms.log_mass + 2 * _ATOM_ERROR
+    mass = jnp.exp(raised + (1 + c) * left * h - log_scale)
+    # Those off the grid count as its ends; their index is out of range, so dropped.
+    place = left.astype(int) - first
+    below, above = place < 1, place > SIZE - 2
+    index = jnp.where(below | above, 2 * SIZE, place)
+    start = first.astype(h.dtype) * h
+    lifted = jnp.exp(atoms.log_mass + atoms.loss + c * start - log_scale)
+    bottom = bottom + jnp.sum(jnp.where(below, lifted, 0))
+    infinite = jnp.exp(atoms.log_mass + atoms.loss)
+    top = top + jnp.sum(jnp.where(above, infinite, 0))
+    for offset, part in ((-1, shares[0]), (0, shares[1]), (1, upper)):
+        lift = jnp.exp((1 + c) * offset * h)
+        tilted = tilted.at[index + offset].add(mass * part * lift)
+    height = jnp.where(on_grid, 0, mass * share * (1 - share) * step)
+    excess = excess.at[index].add(height)
+    mean_excess = mean_excess.at[index].add(0.5 * height)
+    # An atom moved onto the grid counts with what that does to the tilted mass.
+    moved = _ATOM_ERROR * (1 + jnp.abs(place_in_steps) * (1 + c) * h)
+    slack = slack.at[index].add(8 * mass * moved)
+    return tilted, excess, mean_excess, slack, bottom, top
+
+
+def _cells(term: AbstractLoss, sign: Array, low: Array, high: Array) -> Cells:
+    """The cells of one direction's loss."""
+    positive = sign > 0
+    found = term.cells(jnp.where(positive, low, -high), jnp.where(positive, high, -low))
+    exchanged = found.exchanged()
+    return jax.tree.map(lambda a, b: jnp.where(positive, a, b), found, exchanged)
+
+
+def _within(mass: Array) -> Array:
+    """About the variance of the likelihood ratio within a cell, over its width squared.
+
+    1 / 12 where the density is smooth, and nothing where a cell stands out.
+    """
+    least = jnp.minimum(jnp.roll(mass, 1), jnp.roll(mass, -1))
+    return jnp.square(jnp.minimum(least / jnp.maximum(mass, 1e-300), 1)) / 12

@@ -1,0 +1,188 @@
+"""Queries of a composition's profile on a grid, between its points too."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jax.lax import stop_gradient
+from jaxtyping import Array, Bool, Float, Int
+
+from ._bounds import Interval
+from ._discretize import Grid
+
+
+class GridProfile(eqx.Module):
+    """The tilted profile of a composition at grid points `index` * spacing.
+
+    delta = values exp(log_scale - shift epsilon).
+    """
+
+    grid: Grid
+    start: Int[Array, ""]
+    log_scale: Float[Array, ""]
+    upper: Float[Array, " m"]
+    estimate: Float[Array, " m"]
+    lower: Float[Array, " m"]
+    """At the grid points; between them see `excess`."""
+    excess: Float[Array, " m"]
+    """What a chord of `lower` may exceed the lower bound by, right of each point."""
+    alpha: Float[Array, " m"]
+    """P(X > eps) e^eps on the same scale, an estimate."""
+    log_top: Float[Array, ""]
+    """Log of a mass to be added to `upper`, not tilted."""
+
+
+def grid_profile(
+    profile: GridProfile, epsilons: Float[Array, " e"]
+) -> tuple[Interval, Float[Array, " e"]]:
+    """Log delta of the finite losses at some thresholds, and log P(X > eps).
+
+    Only the estimate has a derivative, in the profile and in epsilon.
+    """
+    estimate = _log_estimate(profile, epsilons)
+    fixed = stop_gradient(epsilons)
+    cell, share = _locate(profile, fixed)
+    log_scale = profile.log_scale - profile.grid.shift * fixed
+    log_scale = stop_gradient(log_scale)
+    upper = _safe_log(_chord(profile, profile.upper, cell, share))
+    upper = jnp.logaddexp(upper + log_scale, profile.log_top)
+    lower = _chord(profile, profile.lower, cell, share)
+    excess = _excess(profile, cell, share)
+    lower = _safe_log(lower - excess) + log_scale
+    covered = (cell > 0) & (cell < profile.upper.size - 3)
+    upper = jnp.where(covered, upper, jnp.inf)
+    lower = jnp.where(covered, lower, -jnp.inf)
+    alpha = _safe_log(_chord(profile, profile.alpha, cell, share))
+    log_alpha = alpha + log_scale - fixed
+    return Interval(lower, estimate, upper), log_alpha
+
+
+def grid_epsilon(profile: GridProfile, log_delta: Float[Array, ""]) -> Interval:
+    """The epsilon of a given delta of the finite losses; no derivative."""
+    profile, target = stop_gradient((profile, log_delta))
+    h, n = profile.grid.spacing, profile.upper.size
+    points = (profile.start + jnp.arange(n)).astype(h.dtype) * h
+    log_scale = profile.log_scale - profile.grid.shift * points
+    uppers = jnp.logaddexp(_safe_log(profile.upper) + log_scale, profile.log_top)
+    left_too = jnp.maximum(profile.excess, shifted(profile.excess, -jnp.ones((), int)))
+    lowers = _safe_log(profile.lower - left_too * jnp.exp(profile.grid.shift * h))
+    lowers = lowers + log_scale
+    middles = _safe_log(profile.estimate) + log_scale
+
+    def last_above(values: Array) -> Array:
+        """The last cell whose left end lies above the target."""
+        above = values > target
+        last = n - 1 - jnp.argmax(above[::-1])
+        return jnp.where(jnp.any(above), last, -1)
+
+    def solve(cell: Array, value, safe: Array) -> Array:
+        """Bisection in one cell, keeping the side on which `value` is `safe`."""
+        left = points[jnp.clip(cell, 0, n - 2)]
+
+        def halve(_, ends):
+            low, high = ends
+            middle = 0.5 * (low + high)
+            above = value(middle) > target
+            return jnp.where(above, middle, low), jnp.where(above, high, middle)
+
+        low, high = jax.lax.fori_loop(0, 45, halve, (left, left + h))
+        return jnp.where(safe, high, low)
+
+    def upper_at(x: Array) -> Array:
+        return grid_profile(profile, x[None])[0].upper[0]
+
+    def lower_at(x: Array) -> Array:
+        return grid_profile(profile, x[None])[0].lower[0]
+
+    def estimate_at(x: Array) -> Array:
+        return _log_estimate(profile, x[None])[0]
+
+    cells = [last_above(x) for x in (lowers, middles, uppers)]
+    yes = jnp.ones((), bool)
+    upper = solve(cells[2], upper_at, yes)
+    middle = solve(cells[1], estimate_at, yes)
+    lower = solve(cells[0], lower_at, ~yes)
+    inside = [(cell > 0) & (cell < n - 4) for cell in cells]
+    upper = jnp.where(inside[2], upper, jnp.inf)
+    lower = jnp.where(inside[0], lower, -jnp.inf)
+    middle = jnp.where(inside[1], middle, profile.grid.center)
+    return Interval(lower, jnp.clip(middle, lower, upper), upper)
+
+
+def grid_threshold(
+    profile: GridProfile,
+    target: Float[Array, ""],
+    log_not_target: Float[Array, ""],
+    power: Bool[Array, ""],
+) -> Float[Array, ""]:
+    """Where log P(X > eps), or log Q(Y > eps) if `power`, falls below a target."""
+    h, c, n = profile.grid.spacing, profile.grid.shift, profile.upper.size
+    points = (profile.start + jnp.arange(n)).astype(h.dtype) * h
+    tail = profile.alpha + jnp.where(power, profile.estimate, 0)
+    logs = _safe_log(tail) + profile.log_scale - c * points
+    logs = logs - jnp.where(power, 0, points)
+    above = logs > target
+    last = n - 1 - jnp.argmax(above[::-1])
+    left, right = logs[last], logs[jnp.minimum(last + 1, n - 1)]
+    share = jnp.where(left > right, (left - target) / (left - right), 0)
+    between = points[last] + jnp.clip(share, 0, 1) * h
+    # At a point mass the kink itself, a grid point, is better than any point between.
+    near = points[jnp.clip(last + jnp.arange(-1, 3), 0, n - 1)]
+    candidates = jnp.append(near, between)
+    delta = jnp.exp(_log_estimate(profile, candidates))
+    alpha = jnp.exp(jnp.where(power, log_not_target, target))
+    error = jnp.exp(-candidates) * (1 - alpha - delta)
+    gain = jnp.where(power, error, -(delta + jnp.exp(candidates) * alpha))
+    found = candidates[jnp.argmax(gain)]
+    return jnp.where(jnp.any(above), found, points[0])
+
+
+def _locate(profile: GridProfile, epsilon: Array) -> tuple[Array, Array]:
+    """The cell, and the place in it on the scale of e^eps (chords are straight)."""
+    h = profile.grid.spacing
+    place = epsilon / h - profile.start.astype(h.dtype)
+    cell = jnp.clip(jnp.floor(place), 1, profile.upper.size - 3)
+    inside = jnp.clip(place - cell, 0, 1) * h
+    return cell.astype(int), jnp.expm1(inside) / jnp.expm1(h)
+
+
+def _chord(profile: GridProfile, values: Array, cell: Array, share: Array) -> Array:
+    """The chord of delta, on the tilted scale at the threshold itself."""
+    h, c = profile.grid.spacing, profile.grid.shift
+    inside = jnp.log1p(share * jnp.expm1(h))
+    left = values[cell] * jnp.exp(c * inside)
+    right = values[cell + 1] * jnp.exp(c * (inside - h))
+    return (1 - share) * left + share * right
+
+
+def _excess(profile: GridProfile, cell: Array, share: Array) -> Array:
+    h, c = profile.grid.spacing, profile.grid.shift
+    inside = jnp.log1p(share * jnp.expm1(h))
+    return profile.excess[cell] * jnp.exp(c * inside + c * h)
+
+
+def _log_estimate(profile: GridProfile, epsilons: Float[Array, " e"]) -> Array:
+    """Log delta by the cubic through four points whose slopes make it smooth."""
+    h, c = profile.grid.spacing, profile.grid.shift
+    cell, _ = _locate(profile, stop_gradient(epsilons))
+    t = epsilons / h - (profile.start + cell).astype(h.dtype)
+    near = profile.estimate[cell[:, None] + jnp.arange(-1, 3)]
+    logs = _safe_log(near)
+    before, left, right, after = logs.T
+    slope, next_slope = 0.5 * (right - before), 0.5 * (after - left)
+    change = right - left
+    bend = 3 * change - 2 * slope - next_slope
+    twist = slope + next_slope - 2 * change
+    value = left + t * (slope + t * (bend + t * twist))
+    return value + profile.log_scale - c * epsilons
+
+
+def _safe_log(x: Array) -> Array:
+    positive = x > 0
+    return jnp.where(positive, jnp.log(jnp.where(positive, x, 1)), -jnp.inf)
+
+
+def shifted(x: Array, by: Int[Array, ""]) -> Array:
+    """Entry j becomes entry j + by; zero outside."""
+    index = jnp.arange(x.size) + by
+    inside = (index >= 0) & (index < x.size)
+    return jnp.where(inside, x[jnp.clip(index, 0, x.size - 1)], 0)
