@@ -7,6 +7,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
+from .._internal._precision import outside_transformations
+
 
 class Bound(enum.Enum):
     """Which end of a certified interval a query returns.
@@ -48,9 +50,10 @@ class Bounds(eqx.Module):
         """One end as an array, with the estimate's derivative."""
         if bound is Bound.ESTIMATE:
             return self.estimate
-        if (bound is Bound.PESSIMISTIC) == upper_is_pessimistic:
-            return with_gradient(self.upper, self.estimate)
-        return with_gradient(self.lower, self.estimate)
+        upper = (bound is Bound.PESSIMISTIC) == upper_is_pessimistic
+        end = self.upper if upper else self.lower
+        # A plain call has no derivative, so it need not pay for one.
+        return end if outside_transformations() else with_gradient(end, self.estimate)
 
 
 def intersection(one: Bounds, other: Bounds) -> Bounds:
