@@ -150,11 +150,20 @@ def profile_at(
     )
     log_delta = select(negative, below, log_delta)
     log_rest = select(negative, log_rest.map(lambda x: x - distance), log_rest)
-    never = loss.log_finite_mass()
-    ends = jnp.where(epsilon > 0, engines.log_complement(never), 0.0)
-    rests = jnp.where(epsilon > 0, never, -jnp.inf)
+    end, rest = at_infinity(loss, signs)
+    ends = jnp.where(epsilon > 0, end, 0.0)
+    rests = jnp.where(epsilon > 0, rest, -jnp.inf)
     limit = ProfilePoint(Interval(ends, ends, ends), Interval(rests, rests, rests))
     return select(infinite, limit, ProfilePoint(log_delta, log_rest))
+
+
+def at_infinity(
+    loss: ComposedLoss, signs: Float[Array, " s"]
+) -> tuple[Float[Array, ""], Float[Array, ""]]:
+    """log delta(inf) and log(1 - delta(inf)) of the worst direction."""
+    ends = [loss.log_infinite_mass(sign) for sign in signs]
+    rests = [loss.log_finite_mass(sign) for sign in signs]
+    return jnp.max(jnp.stack(ends)), jnp.min(jnp.stack(rests))
 
 
 @in_float64

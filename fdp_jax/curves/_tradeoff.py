@@ -20,6 +20,7 @@ from ..losses import ComposedLoss
 from ._bounds import Bounds
 from ._queries import (
     HasLoss,
+    at_infinity,
     bounds_of,
     elementwise,
     loss_of,
@@ -201,7 +202,7 @@ def _at_edge(
     loss: ComposedLoss, signs: Float[Array, " s"], alpha: Float[Array, ""]
 ) -> ErrorRates:
     """f(0) = 1 - delta(inf) and f(1) = 0."""
-    del signs  # infinite losses have the same mass in both directions here
-    rest = jnp.where(alpha > 0, 0.0, jnp.exp(loss.log_finite_mass()))
-    other = jnp.where(alpha > 0, 1.0, jnp.abs(jnp.expm1(loss.log_finite_mass())))
+    end, rest = at_infinity(loss, signs)
+    rest = jnp.where(alpha > 0, 0.0, jnp.exp(rest))
+    other = jnp.where(alpha > 0, 1.0, jnp.exp(end))
     return ErrorRates(Interval(rest, rest, rest), Interval(other, other, other))

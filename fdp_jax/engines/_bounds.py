@@ -55,6 +55,26 @@ def select(condition: Array, yes: _Tree, no: _Tree) -> _Tree:
     return jax.tree.map(lambda a, b: jnp.where(condition, a, b), yes, no)
 
 
+def with_infinite(log_delta: Interval, infinite: Array, none: Array) -> Interval:
+    """Adds the infinite losses to log delta of the finite ones.
+
+    Args:
+        log_delta: Of the finite losses.
+        infinite: Log of the mass of the infinite ones, -inf if there are none.
+        none: Where no finite loss counts.
+    """
+    never = jnp.isneginf(infinite)
+    mass = jnp.where(never, 0, infinite)
+
+    def add(x: Array) -> Array:
+        empty = none | jnp.isneginf(x)
+        safe = jnp.where(empty, 0, x)
+        total = jnp.where(never, safe, jnp.logaddexp(safe, mass))
+        return jnp.minimum(jnp.where(empty, infinite, total), 0)
+
+    return log_delta.map(add)
+
+
 def exactly(value: Array, relative: float) -> Interval:
     """A closed form's value of a logarithm with a bound on its absolute error."""
     error = stop_gradient(relative * (1 + jnp.abs(value)))

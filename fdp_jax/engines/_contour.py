@@ -17,9 +17,9 @@ _FEW = 8
 _CONCESSION = 7.0
 """What is conceded, in the logarithm of the relative truncation error, where more than
 a few blocks of frequencies are needed."""
-_LOST = 3.0
+_TOLERABLE = 3.0
 """Cancellation, in the logarithm of the sum's terms, that is not worth avoiding."""
-_LEVELS = 6
+_CHERNOFF_LEVELS = 6
 _USELESS = -5.0
 """log of the relative truncation error from which on it is not worth the sum."""
 
@@ -46,8 +46,7 @@ class Contour(eqx.Module):
 
     def chernoff(self, epsilons: Float[Array, " e"]) -> Float[Array, " e"]:
         """A proved upper bound of log delta (of log(1 - delta) in the middle)."""
-        bounds = self.chernoff_logs - self.chernoff_shifts * epsilons[:, None]
-        return jnp.min(bounds, axis=1)
+        return chernoff(self.chernoff_shifts, self.chernoff_logs, epsilons)
 
     def unless(self, skip: Bool[Array, ""]) -> "Contour":
         """Without any frequency if `skip`: what is left are the Chernoff bounds."""
@@ -55,6 +54,13 @@ class Contour(eqx.Module):
         return eqx.tree_at(
             lambda c: (c.blocks, c.rough), self, (blocks, self.rough | skip)
         )
+
+
+def chernoff(
+    shifts: Float[Array, " k"], logs: Float[Array, " k"], epsilons: Float[Array, " e"]
+) -> Float[Array, " e"]:
+    """The least of some bounds logs - shifts eps."""
+    return jnp.min(logs - shifts * epsilons[:, None], axis=1)
 
 
 class Start(eqx.Module):
@@ -65,12 +71,6 @@ class Start(eqx.Module):
     saddle: Saddle
     chernoff_shifts: Float[Array, " k"]
     chernoff_logs: Float[Array, " k"]
-
-    def rough_log_delta(self, epsilon: Array) -> Array:
-        """Log delta to within about a tenth; no bound."""
-        at = self.saddle
-        value = at.log_value + at.shift * (at.epsilon - epsilon)
-        return jnp.where(self.middle, 0, value)
 
     def rough_epsilon(self, log_delta: Array) -> Array:
         """epsilon, about; no bound."""
@@ -168,7 +168,7 @@ def _chernoff_shifts(saddle: Saddle, middle: Array) -> Float[Array, " k"]:
     left = jnp.minimum(c - left_end, width)
     right = jnp.minimum(jnp.where(middle, -c, 6 * (1 + c)), width)
     # Not the ends themselves but for the trivial bounds, which are added as such.
-    halves = jnp.exp2(-jnp.arange(_LEVELS, dtype=c.dtype)) * 0.95
+    halves = jnp.exp2(-jnp.arange(_CHERNOFF_LEVELS, dtype=c.dtype)) * 0.95
     trivial = jnp.stack([left_end, jnp.where(middle, 0, c + 0.5 * right)])
     points = [c[None], trivial, c - left * halves, c + right * halves]
     return jnp.concatenate(points)
@@ -205,7 +205,7 @@ def cheapest_shift(start: Start, log_unit: Array) -> tuple[Array, Array, Array]:
     right = jnp.min(jnp.where(distance > 0, needed, jnp.inf), axis=1)
     period = jnp.maximum(jnp.maximum(left, right), 2 * saddle.deviation)
     size = jnp.maximum(lead - target, 1)
-    work = period * jnp.sqrt(size) * jnp.exp(jnp.maximum(lead - lead[0] - _LOST, 0))
+    work = period * jnp.sqrt(size) * jnp.exp(jnp.maximum(lead - lead[0] - _TOLERABLE, 0))
     inner = jnp.where(start.middle, (shifts > -1) & (shifts < 0), shifts > 0)
     best = jnp.argmin(jnp.where(inner, work, jnp.inf))
     return shifts[best], lead[best], period[best]

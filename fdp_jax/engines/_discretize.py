@@ -19,7 +19,7 @@ _REACH = 50.0
 """-log of the tilted mass of a single loss left out on either side."""
 _ATOM_ERROR = 1e-13
 """Relative error allowed for the mass of an atom, and for its place."""
-_LOST = 1e-40
+_IRRELEVANT = 1e-40
 """Tilted mass whose error does not matter."""
 
 
@@ -70,6 +70,11 @@ def plan_grid(loss: ComposedLoss, start: Start) -> Grid:
     dtype = start.saddle.shift.dtype
     log_unit = jnp.log(jnp.asarray(jnp.finfo(dtype).eps, dtype))
     shift, _, period = cheapest_shift(start, log_unit)
+    # Close to the largest loss the saddle runs away; the grid resolves no more anyway.
+    least, most = loss.loss_range()
+    span = most - least
+    finest = jnp.where(jnp.isfinite(span), SIZE / jnp.where(span > 0, span, 1), jnp.inf)
+    shift = jnp.minimum(shift, finest)
     shifts = start.chernoff_shifts
     orders = order_of(jnp.append(shifts, shift), sign)
     moments = tuple(term.moments(orders)[0] for term in loss.terms)
@@ -122,59 +127,89 @@ def _single_range(
 def _aligned(loss: ComposedLoss, spacing: Array) -> Array:
     """A spacing, no smaller, that puts the first point masses on the grid."""
     for term in loss.terms:
-        loss_of_atoms = term.atoms().loss
-        if loss_of_atoms.size:
-            size = jnp.max(jnp.abs(loss_of_atoms))
-            steps = jnp.floor(size / spacing)
-            return jnp.where(steps >= 1, size / jnp.maximum(steps, 1), spacing)
+        unit = term.lattice()
+        if unit is not None:
+            steps = jnp.floor(unit / spacing)
+            return jnp.where(steps >= 1, unit / jnp.maximum(steps, 1), spacing)
     return spacing
 
 
 def discretize(term: AbstractLoss, grid: Grid, first: Int[Array, ""]) -> Discrete:
-    h, c, n = grid.spacing, grid.shift, SIZE
-    points = (first + jnp.arange(n)).astype(h.dtype) * h
-    # Barriers: XLA would compute these anew for each of their uses.
-    cells = optimization_barrier(_cells(term, grid.sign, points, points + h))
-    ends = jnp.stack([points[0], points[-1] + h])
-    infinity = jnp.full(1, jnp.inf, h.dtype)
-    below = _cells(term, grid.sign, -infinity, ends[:1])
-    above = _cells(term, grid.sign, ends[1:], infinity)
-    log_scale = stop_gradient(term.moments(order_of(c, grid.sign)[None])[0][0])
-    step = jnp.expm1(h)
-    # Masses are raised by their possible error: the upper bound stays one.
-    unit = 4 * jnp.finfo(h.dtype).eps
-    found = cells.error + stop_gradient(unit * (1 + jnp.abs(points) / h))
-    error = jnp.minimum(found, 1)
-    inner = cells.loss - points + 2 * error
-    share = jnp.expm1(jnp.clip(inner, 0, h)) / step
-    # P-mass times the tilted likelihood ratio of the lower end.
-    mass = jnp.exp(cells.log_mass + error + (1 + c) * points - log_scale)
-    lower, upper = mass * (1 - share), mass * share * jnp.exp((1 + c) * h)
-    bottom = jnp.exp(below.log_mass[0] + below.loss[0] + c * points[0] - log_scale)
-    tilted = lower + jnp.roll(upper.at[-1].set(0), 1)
-    spread = share * (1 - share)
-    excess = mass * spread * step
-    mean_excess = 0.5 * step * mass * jnp.maximum(spread - _within(mass), 0)
-    slack = 8 * error * mass
-    # Unless a mass that matters could not be computed.
-    sound = jnp.all((found < 1) | (mass < _LOST))
-    top = jnp.exp(above.log_mass[0] + above.loss[0])
-    sums = tilted, excess, mean_excess, slack, bottom, top
-    sums = _with_atoms(term, grid, first, log_scale, sums)
+    """Moves one term's masses to the grid points from number `first` on."""
+    points = (first + jnp.arange(SIZE)).astype(grid.spacing.dtype) * grid.spacing
+    order = order_of(grid.shift, grid.sign)[None]
+    log_scale = stop_gradient(term.moments(order)[0][0])
+    inner, sound = _with_cells(term, grid, points, log_scale)
+    outer, ends_sound = _with_ends(term, grid, points, log_scale)
+    sums = _with_atoms(term, grid, first, log_scale, (*inner, *outer))
     tilted, excess, mean_excess, slack, bottom, top = sums
-    # The last cell's upper end is off the grid.
-    last = cells.log_mass[-1] + cells.loss[-1]
     return Discrete(
         tilted.at[0].add(bottom),
         stop_gradient(excess),
         stop_gradient(mean_excess),
         stop_gradient(slack),
         log_scale,
-        stop_gradient(top + jnp.exp(last)),
+        stop_gradient(top),
         stop_gradient(bottom),
         points[0],
-        sound,
+        sound & ends_sound,
     )
+
+
+def _with_cells(
+    term: AbstractLoss, grid: Grid, points: Array, log_scale: Array
+) -> tuple[tuple[Array, ...], Array]:
+    """Tilted masses, excess, mean excess and slack of the cells right of each point.
+
+    Also whether the errors of all masses that matter are known.
+    """
+    h, c = grid.spacing, grid.shift
+    # Barriers: XLA would compute these anew for each of their uses.
+    cells = optimization_barrier(_cells(term, grid.sign, points, points + h))
+    step = jnp.expm1(h)
+    # Masses are raised by their possible error: the upper bound stays one.
+    found = cells.error + stop_gradient(_placing_error(grid, points))
+    error = jnp.minimum(found, 1)
+    inner = cells.loss - points + 2 * error
+    share = jnp.expm1(jnp.clip(inner, 0, h)) / step
+    # P-mass times the tilted likelihood ratio of the lower end.
+    mass = jnp.exp(cells.log_mass + error + (1 + c) * points - log_scale)
+    lower, upper = mass * (1 - share), mass * share * jnp.exp((1 + c) * h)
+    # The last cell's upper end is off the grid; see `_with_ends`.
+    tilted = lower + jnp.roll(upper.at[-1].set(0), 1)
+    spread = share * (1 - share)
+    excess = mass * spread * step
+    mean_excess = 0.5 * step * mass * jnp.maximum(spread - _within(mass), 0)
+    sound = jnp.all((found < 1) | (mass < _IRRELEVANT))
+    return (tilted, excess, mean_excess, 8 * error * mass), sound
+
+
+def _with_ends(
+    term: AbstractLoss, grid: Grid, points: Array, log_scale: Array
+) -> tuple[tuple[Array, Array], Array]:
+    """Tilted mass below the grid and Q-mass above it, its last cell included."""
+    h = grid.spacing
+    infinity = jnp.full(1, jnp.inf, h.dtype)
+    below = _cells(term, grid.sign, -infinity, points[:1])
+    above = _cells(term, grid.sign, points[-1:], infinity)
+    found = [x.error[0] + _placing_error(grid, x.loss[0]) for x in (below, above)]
+    errors = [stop_gradient(jnp.minimum(x, 1)) for x in found]
+    logs = [
+        x.log_mass[0] + x.loss[0] + 2 * error
+        for x, error in zip((below, above), errors, strict=True)
+    ]
+    bottom = jnp.exp(logs[0] + grid.shift * points[0] - log_scale)
+    lost = jnp.exp(logs[1] + grid.shift * points[-1] - log_scale)
+    sound = ((found[0] < 1) | (bottom < _IRRELEVANT)) & (
+        (found[1] < 1) | (lost < _IRRELEVANT)
+    )
+    return (bottom, jnp.exp(logs[1])), sound
+
+
+def _placing_error(grid: Grid, loss: Array) -> Array:
+    """What rounding of a threshold may do to the logarithm of a cell's mass."""
+    unit = 4 * jnp.finfo(loss.dtype).eps
+    return unit * (1 + jnp.abs(loss) / grid.spacing)
 
 
 def _with_atoms(
@@ -214,9 +249,9 @@ def _with_atoms(
     below, above = place < 1, place > SIZE - 2
     index = jnp.where(below | above, 2 * SIZE, place)
     start = first.astype(h.dtype) * h
-    lifted = jnp.exp(atoms.log_mass + atoms.loss + c * start - log_scale)
+    lifted = jnp.exp(raised + atoms.loss + c * start - log_scale)
     bottom = bottom + jnp.sum(jnp.where(below, lifted, 0))
-    infinite = jnp.exp(atoms.log_mass + atoms.loss)
+    infinite = jnp.exp(raised + atoms.loss)
     top = top + jnp.sum(jnp.where(above, infinite, 0))
     for offset, part in ((-1, shares[0]), (0, shares[1]), (1, upper)):
         lift = jnp.exp((1 + c) * offset * h)

@@ -7,6 +7,7 @@ one by construction; see `route`.  `sign` is +1 for the direction "remove"
 """
 
 import functools
+from collections.abc import Callable
 
 import equinox as eqx
 import jax
@@ -18,9 +19,16 @@ from jaxtyping import Array, ArrayLike, Bool, Float
 from .._internal._batching import one_by_one
 from .._internal._implicit import implicit_root, known_value
 from ..losses import ComposedLoss
-from ._bounds import Interval, Profile, exactly, log_complement, select
+from ._bounds import (
+    Interval,
+    Profile,
+    exactly,
+    log_complement,
+    select,
+    with_infinite,
+)
 from ._closed_form import AbstractClosedForm, closed_form, closed_threshold
-from ._contour import Contour, Start, plan_contour
+from ._contour import Contour, Start, chernoff, plan_contour
 from ._discretize import Grid, plan_grid
 from ._grid import compose_grid
 from ._grid_profile import grid_epsilon, grid_profile, grid_threshold
@@ -33,6 +41,7 @@ from ._spectral import (
     spectral_threshold,
     start_at_epsilon,
     start_at_log_delta,
+    start_at_tail,
     tail_start_at_epsilon,
 )
 
@@ -63,18 +72,23 @@ def route(loss: ComposedLoss) -> str:
     """
     single = loss.counts[0].dtype == jnp.float32
     closed = closed_form(loss, jnp.ones_like(loss.counts[0])) is not None
+    available = {"closed_form": closed, "spectral": loss.analytic, "grid": not single}
     if loss.method == "auto":
+        if closed:
+            return "closed_form"
         # The grid engine needs float64.
-        rest = "spectral" if loss.decays or single else "grid"
-        return "closed_form" if closed else rest
-    if loss.method == "closed_form" and not closed:
-        raise ValueError(
-            'method "closed_form" is not available for this composition: use "auto", '
-            '"spectral" or "grid"'
-        )
-    if loss.method == "grid" and single:
+        method = "spectral" if loss.decays or (single and loss.analytic) else "grid"
+    else:
+        method = loss.method
+    if available[method]:
+        return method
+    if method == "grid":
         raise ValueError('method "grid" needs float64: leave native_float32()')
-    return loss.method
+    others = [repr(name) for name, yes in available.items() if yes]
+    raise ValueError(
+        f"method {method!r} is not available for this composition: use 'auto' or "
+        + " or ".join(others)
+    )
 
 
 def _neutral(loss: ComposedLoss) -> tuple[Bool[Array, ""], ComposedLoss]:
@@ -178,21 +192,10 @@ def _profile(loss: ComposedLoss, local: LocalPlan, epsilons: Array) -> Profile:
 
 def _grid_profile(loss: ComposedLoss, grid: Grid, epsilons: Array) -> Profile:
     finite, log_alpha = grid_profile(compose_grid(loss, grid), epsilons)
-    infinite = log_complement(loss.log_finite_mass())
+    most = stop_gradient(chernoff(grid.chernoff_shifts, grid.chernoff_logs, epsilons))
+    finite = finite.map(lambda x: jnp.minimum(x, most))
     beyond = epsilons >= largest_loss(stop_gradient(loss), grid.sign)
-    most = jnp.min(
-        grid.chernoff_logs - grid.chernoff_shifts * epsilons[:, None], axis=1
-    )
-    upper = jnp.minimum(finite.upper, stop_gradient(most))
-    finite = Interval(finite.lower, jnp.minimum(finite.estimate, upper), upper)
-
-    def with_infinite(x: Array) -> Array:
-        safe = jnp.where(beyond | jnp.isneginf(x), -1.0, x)
-        total = jnp.where(jnp.isneginf(infinite), safe, jnp.logaddexp(safe, infinite))
-        total = jnp.where(beyond | jnp.isneginf(x), infinite, total)
-        return jnp.minimum(total, 0)
-
-    log_delta = finite.map(with_infinite)
+    log_delta = with_infinite(finite, loss.log_infinite_mass(grid.sign), beyond)
     log_alpha = jnp.where(beyond, -jnp.inf, log_alpha)
     log_rest = log_delta.map_down(log_complement)
     return Profile(log_delta, log_rest, stop_gradient(log_alpha))
@@ -235,7 +238,7 @@ def epsilon(
     For the worst of some directions.
     """
     nothing, loss = _neutral(loss)
-    infinite = log_complement(loss.log_finite_mass())
+    infinite = over(signs, loss.log_infinite_mass)
     # delta counts infinite losses; what is left is for the finite ones.
     possible = (log_delta > infinite) & (log_delta < 0)
     safe = jnp.where(possible, log_delta, -5.0)
@@ -248,11 +251,16 @@ def epsilon(
     else:
         result = _closed_epsilon(loss, signs, safe)
     most = jnp.max(stop_gradient(largest_loss(loss, signs)))
-    result = select(log_delta == infinite, _point(most), result)
-    result = select(log_delta < infinite, _point(jnp.inf), result)
+    result = select(jnp.any(log_delta == infinite), _point(most), result)
+    result = select(jnp.any(log_delta < infinite), _point(jnp.inf), result)
     without = jnp.log1p(-jnp.exp(jnp.where(log_delta < 0, log_delta, -1.0)))
     result = select(nothing, _point(without), result)
     return select(log_delta >= 0, _point(-jnp.inf), result)
+
+
+def over(signs: Float[Array, " s"], one: Callable[[Array], Array]) -> Array:
+    """A function of the direction, for each of them."""
+    return jnp.stack([one(sign) for sign in signs])
 
 
 def _point(value: ArrayLike) -> Interval:
@@ -271,32 +279,35 @@ def span(
     return jnp.maximum(jnp.max(jnp.minimum(rough, most)), 1e-6)
 
 
-def _spectral_epsilon(loss: ComposedLoss, signs: Array, log_delta: Array) -> Interval:
-    found, contour = _search_epsilon(*stop_gradient((loss, signs, log_delta)))
-    estimate = attach_epsilon(found.estimate, loss, log_delta, contour)
+def _spectral_epsilon(loss: ComposedLoss, signs: Array, targets: Array) -> Interval:
+    found, contour, worst = _search_epsilon(*stop_gradient((loss, signs, targets)))
+    estimate = attach_epsilon(found.estimate, loss, targets[worst], contour)
     return Interval(found.lower, estimate, found.upper)
 
 
 def _epsilon_search(
-    loss: ComposedLoss, signs: Array, target: Array, *, tabulated: bool = True
-) -> tuple[Interval, Contour]:
-    """The epsilon of the worst direction, and its contour."""
-    starts = jax.vmap(lambda s: start_at_log_delta(loss, s, target))(signs)
+    loss: ComposedLoss, signs: Array, targets: Array, *, tabulated: bool = True
+) -> tuple[Interval, Contour, Array]:
+    """The epsilon of the worst direction, its contour, and which direction it is."""
+    starts = jax.vmap(lambda s, t: start_at_log_delta(loss, s, t))(signs, targets)
     # The worst direction first, which may save the other one.
-    most = jax.vmap(lambda start: start.largest_epsilon(target))(starts)
+    most = jax.vmap(lambda start, t: start.largest_epsilon(t))(starts, targets)
     order = jnp.argsort(-most)
-    starts = jax.tree.map(lambda x: x[order], starts)
+    ordered = jax.tree.map(lambda x: x[order], (starts, targets))
 
-    def step(least: Array, start: Start) -> tuple[Array, tuple[Interval, Contour]]:
+    def step(
+        least: Array, one: tuple[Start, Array]
+    ) -> tuple[Array, tuple[Interval, Contour]]:
+        start, target = one
         skip = start.largest_epsilon(target) < least
         found = spectral_epsilon(loss, start, target, skip, tabulated=tabulated)
         return jnp.maximum(least, found[0].lower), found
 
-    least = jnp.full_like(target, -jnp.inf)
-    _, (found, contours) = lax.scan(step, least, starts)
+    least = jnp.full_like(targets[0], -jnp.inf)
+    _, (found, contours) = lax.scan(step, least, ordered)
     worst = jnp.argmax(found.estimate)
     result = jax.tree.map(jnp.max, found)
-    return result, jax.tree.map(lambda x: x[worst], contours)
+    return result, jax.tree.map(lambda x: x[worst], contours), order[worst]
 
 
 _search_epsilon = one_by_one(
@@ -304,29 +315,31 @@ _search_epsilon = one_by_one(
 )
 
 
-def _grid_epsilon(loss: ComposedLoss, signs: Array, log_delta: Array) -> Interval:
-    found, grid = _search_on_grid(*stop_gradient((loss, signs, log_delta)))
-    args = loss, log_delta
+def _grid_epsilon(loss: ComposedLoss, signs: Array, targets: Array) -> Interval:
+    found, grid, worst = _search_on_grid(*stop_gradient((loss, signs, targets)))
+    args = loss, targets[worst]
     estimate = implicit_root(_grid_residual, found.estimate, args, grid)
     return Interval(found.lower, estimate, found.upper)
 
 
 @one_by_one
 def _search_on_grid(
-    loss: ComposedLoss, signs: Array, target: Array
-) -> tuple[Interval, Grid]:
-    """The epsilon of the worst direction, and its grid."""
+    loss: ComposedLoss, signs: Array, targets: Array
+) -> tuple[Interval, Grid, Array]:
+    """The epsilon of the worst direction, its grid, and which direction it is."""
 
-    def one(sign: Array) -> tuple[Interval, Grid]:
+    def one(direction: tuple[Array, Array]) -> tuple[Interval, Grid]:
+        sign, target = direction
         start = start_at_log_delta(loss, sign, target)
         grid = plan_grid(loss, start)
         found = grid_epsilon(compose_grid(loss, grid), target)
         most = jnp.minimum(start.largest_epsilon(target), largest_loss(loss, sign))
         return found.map(lambda x: jnp.minimum(x, most)), grid
 
-    found, grids = lax.map(one, signs)
+    found, grids = lax.map(one, (signs, targets))
     worst = jnp.argmax(found.estimate)
-    return jax.tree.map(jnp.max, found), jax.tree.map(lambda x: x[worst], grids)
+    result = jax.tree.map(jnp.max, found)
+    return result, jax.tree.map(lambda x: x[worst], grids), worst
 
 
 def _grid_residual(
@@ -337,17 +350,17 @@ def _grid_residual(
     return finite.estimate[0] - log_delta
 
 
-def _closed_epsilon(loss: ComposedLoss, signs: Array, log_delta: Array) -> Interval:
+def _closed_epsilon(loss: ComposedLoss, signs: Array, log_deltas: Array) -> Interval:
     # An error of log delta moves epsilon as much as that change of the target does.
-    step = stop_gradient(_CLOSED_FORM_ERROR * (1 + jnp.abs(log_delta)))
-    targets = jnp.stack([log_delta + step, log_delta, log_delta - step])
+    step = stop_gradient(_CLOSED_FORM_ERROR * (1 + jnp.abs(log_deltas)))
+    targets = jnp.stack([log_deltas + step, log_deltas, log_deltas - step], axis=1)
 
     def one(sign: Array, target: Array) -> Array:
         form = closed_form(loss, sign)
         assert form is not None
         return form.epsilon(target)
 
-    each = jax.vmap(jax.vmap(one, (None, 0)), (0, None))(signs, targets)
+    each = jax.vmap(jax.vmap(one, (None, 0)))(signs, targets)
     lower, estimate, upper = jnp.max(each, axis=0)
     lower, value, upper = stop_gradient((lower, estimate, upper))
     error = _CLOSED_FORM_ERROR * jnp.abs(value)
@@ -369,10 +382,11 @@ def threshold(
     alpha = stop_gradient(jnp.clip(alpha, tiny, 1 - jnp.finfo(alpha.dtype).eps))
     log_alpha, log_not_alpha = jnp.log(alpha), jnp.log1p(-alpha)
     engine = route(loss)
-    if engine != "closed_form":
+    if engine == "spectral":
         found, scale = spectral_threshold(loss, sign, log_alpha, log_not_alpha)
-        if engine == "grid":
-            found = _search_grid_threshold(loss, sign, log_alpha, log_not_alpha, found)
+        return jnp.where(nothing, 0, found), scale
+    if engine == "grid":
+        found, scale = _search_grid_threshold(loss, sign, log_alpha, log_not_alpha)
         return jnp.where(nothing, 0, found), scale
     form = closed_form(loss, sign)
     other = closed_form(loss, -sign)
@@ -385,9 +399,11 @@ def threshold(
 
 @one_by_one
 def _search_grid_threshold(
-    loss: ComposedLoss, sign: Array, log_alpha: Array, log_not_alpha: Array, near: Array
-) -> Array:
-    """The threshold of a type I error, near one that is about right."""
+    loss: ComposedLoss, sign: Array, log_alpha: Array, log_not_alpha: Array
+) -> tuple[Array, Array]:
+    """The threshold of a type I error, and the scale of the profile there."""
+    begin = start_at_tail(loss, sign, log_alpha, log_not_alpha)
+    near = begin.threshold
     flip = near < 0
     sign = jnp.where(flip, -sign, sign)
     start = tail_start_at_epsilon(loss, sign, jnp.abs(near))
@@ -395,8 +411,10 @@ def _search_grid_threshold(
     # alpha at -e is the complement of the exchanged pair's power at e.
     logs = log_alpha, log_not_alpha
     target, other = jax.tree.map(lambda a, b: jnp.where(flip, b, a), logs, logs[::-1])
+    infinite = jnp.where(flip, loss.log_infinite_mass(sign), -jnp.inf)
+    target = target + log_complement(jnp.minimum(infinite - target, -1e-9))
     found = grid_threshold(profile, target, other, flip)
-    return jnp.where(flip, -found, found)
+    return jnp.where(flip, -found, found), begin.scale
 
 
 def _closed_threshold(

@@ -33,7 +33,6 @@ from ._grid_profile import GridProfile, shifted
 
 _MISSED = 1e-14
 """Probability of leaving the window that Hoeffding's inequality allows for."""
-_LEVELS = 17
 
 
 def compose_grid(loss: ComposedLoss, grid: Grid) -> GridProfile:
@@ -161,11 +160,16 @@ def _errors(
         part, mass = term.part, stop_gradient(term.mass)
         rest = count * product / stop_gradient(term.transform)
         highest = _windowed(part.excess, window) * jnp.exp(c * (window + 2) * h)
-        slack = jnp.fft.rfft(part.slack / mass) * (1 + kernels.power)
+        # What rounding added grows towards smaller thresholds: its maximum over the
+        # window stands at the window's end.
+        moved = shifted(part.slack, window + 1) * jnp.exp(c * (window + 1) * h)
+        slack = jnp.fft.rfft(moved / mass) * (1 + kernels.power)
         certain = certain + rest * (jnp.fft.rfft(highest / mass) + slack)
         smooth = 0.5 * (part.mean_excess + jnp.roll(part.mean_excess, 1))
         mean = mean + inexact * rest * jnp.fft.rfft(smooth / mass)
+        above = jnp.arange(SIZE) >= SIZE - 1 - window
         lost = _MISSED * jnp.max(part.excess) + part.bottom
+        lost = lost + jnp.sum(jnp.where(above, part.slack, 0))
         missed = missed + count * lost / mass
         growth = growth + count * jnp.log1p(_moment_growth(grid, part, moments))
         sensitivity = sensitivity + jnp.abs(rest)
@@ -189,7 +193,7 @@ def _windowed(excess: Array, window: Int[Array, ""]) -> Array:
     """Maximum over the cells from `window` + 1 left to `window` right of each point."""
     total = 2 * window + 2
     covered, result = jnp.ones_like(total), excess
-    for _ in range(_LEVELS + 1):
+    for _ in range(SIZE.bit_length()):
         move = jnp.minimum(covered, total - covered)
         result = jnp.maximum(result, shifted(result, move))
         covered = covered + move

@@ -6,6 +6,7 @@ import jax.numpy as jnp
 from jax.lax import stop_gradient
 from jaxtyping import Array, Bool, Float, Int
 
+from .._internal._special import safe_log
 from ._bounds import Interval
 from ._discretize import Grid
 
@@ -43,15 +44,15 @@ def grid_profile(
     cell, share = _locate(profile, fixed)
     log_scale = profile.log_scale - profile.grid.shift * fixed
     log_scale = stop_gradient(log_scale)
-    upper = _safe_log(_chord(profile, profile.upper, cell, share))
+    upper = safe_log(_chord(profile, profile.upper, cell, share))
     upper = jnp.logaddexp(upper + log_scale, profile.log_top)
     lower = _chord(profile, profile.lower, cell, share)
     excess = _excess(profile, cell, share)
-    lower = _safe_log(lower - excess) + log_scale
+    lower = safe_log(lower - excess) + log_scale
     covered = (cell > 0) & (cell < profile.upper.size - 3)
     upper = jnp.where(covered, upper, jnp.inf)
     lower = jnp.where(covered, lower, -jnp.inf)
-    alpha = _safe_log(_chord(profile, profile.alpha, cell, share))
+    alpha = safe_log(_chord(profile, profile.alpha, cell, share))
     log_alpha = alpha + log_scale - fixed
     return Interval(lower, estimate, upper), log_alpha
 
@@ -62,11 +63,11 @@ def grid_epsilon(profile: GridProfile, log_delta: Float[Array, ""]) -> Interval:
     h, n = profile.grid.spacing, profile.upper.size
     points = (profile.start + jnp.arange(n)).astype(h.dtype) * h
     log_scale = profile.log_scale - profile.grid.shift * points
-    uppers = jnp.logaddexp(_safe_log(profile.upper) + log_scale, profile.log_top)
+    uppers = jnp.logaddexp(safe_log(profile.upper) + log_scale, profile.log_top)
     left_too = jnp.maximum(profile.excess, shifted(profile.excess, -jnp.ones((), int)))
-    lowers = _safe_log(profile.lower - left_too * jnp.exp(profile.grid.shift * h))
+    lowers = safe_log(profile.lower - left_too * jnp.exp(profile.grid.shift * h))
     lowers = lowers + log_scale
-    middles = _safe_log(profile.estimate) + log_scale
+    middles = safe_log(profile.estimate) + log_scale
 
     def last_above(values: Array) -> Array:
         """The last cell whose left end lies above the target."""
@@ -118,7 +119,7 @@ def grid_threshold(
     h, c, n = profile.grid.spacing, profile.grid.shift, profile.upper.size
     points = (profile.start + jnp.arange(n)).astype(h.dtype) * h
     tail = profile.alpha + jnp.where(power, profile.estimate, 0)
-    logs = _safe_log(tail) + profile.log_scale - c * points
+    logs = safe_log(tail) + profile.log_scale - c * points
     logs = logs - jnp.where(power, 0, points)
     above = logs > target
     last = n - 1 - jnp.argmax(above[::-1])
@@ -166,7 +167,7 @@ def _log_estimate(profile: GridProfile, epsilons: Float[Array, " e"]) -> Array:
     cell, _ = _locate(profile, stop_gradient(epsilons))
     t = epsilons / h - (profile.start + cell).astype(h.dtype)
     near = profile.estimate[cell[:, None] + jnp.arange(-1, 3)]
-    logs = _safe_log(near)
+    logs = safe_log(near)
     before, left, right, after = logs.T
     slope, next_slope = 0.5 * (right - before), 0.5 * (after - left)
     change = right - left
@@ -174,11 +175,6 @@ def _log_estimate(profile: GridProfile, epsilons: Float[Array, " e"]) -> Array:
     twist = slope + next_slope - 2 * change
     value = left + t * (slope + t * (bend + t * twist))
     return value + profile.log_scale - c * epsilons
-
-
-def _safe_log(x: Array) -> Array:
-    positive = x > 0
-    return jnp.where(positive, jnp.log(jnp.where(positive, x, 1)), -jnp.inf)
 
 
 def shifted(x: Array, by: Int[Array, ""]) -> Array:

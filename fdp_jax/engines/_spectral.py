@@ -3,6 +3,7 @@
 import functools
 from collections.abc import Callable
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jax.lax import stop_gradient, while_loop
@@ -11,7 +12,7 @@ from jaxtyping import Array, Bool, Float
 from .._internal._batching import one_by_one
 from .._internal._implicit import implicit_root
 from ..losses import ComposedLoss
-from ._bounds import Interval, Profile, log_complement, select
+from ._bounds import Interval, Profile, log_complement, select, with_infinite
 from ._contour import Contour, Start, plan_contour, start_contour
 from ._inversion import Evaluation, evaluate, look_up, tabulate
 from ._saddle import (
@@ -29,7 +30,7 @@ def start_at_epsilon(
     loss: ComposedLoss, sign: Float[Array, ""], epsilon: Float[Array, ""]
 ) -> Start:
     """Begins an evaluation of the profile near a threshold (at least zero)."""
-    loss, epsilon = stop_gradient((loss, epsilon))
+    loss, epsilon = stop_gradient((loss.tabulated(), epsilon))
     middle = leaks_much(loss, sign, epsilon)
     saddle = saddle_for_epsilon(loss, sign, middle, epsilon)
     return start_contour(loss, sign, saddle, middle)
@@ -39,7 +40,7 @@ def tail_start_at_epsilon(
     loss: ComposedLoss, sign: Float[Array, ""], epsilon: Float[Array, ""]
 ) -> Start:
     """The same on the strip c > 0, whatever delta is."""
-    loss, epsilon = stop_gradient((loss, epsilon))
+    loss, epsilon = stop_gradient((loss.tabulated(), epsilon))
     right = jnp.zeros((), bool)
     saddle = saddle_for_epsilon(loss, sign, right, epsilon)
     return start_contour(loss, sign, saddle, right)
@@ -49,7 +50,7 @@ def start_at_log_delta(
     loss: ComposedLoss, sign: Float[Array, ""], log_delta: Float[Array, ""]
 ) -> Start:
     """Begins the search for the epsilon of a given delta."""
-    loss, log_delta = stop_gradient((loss, log_delta))
+    loss, log_delta = stop_gradient((loss.tabulated(), log_delta))
     saddle = saddle_for_log_delta(loss, sign, log_delta)
     return start_contour(loss, sign, saddle, jnp.zeros((), bool))
 
@@ -60,7 +61,8 @@ def spectral_profile(
     """The profile at thresholds near the contour's, with its certificate."""
     evaluation = evaluate(loss, contour, epsilons)
     beyond = epsilons >= largest_loss(stop_gradient(loss), contour.sign)
-    return _as_profile(loss, evaluation, contour.middle, beyond)
+    infinite = loss.log_infinite_mass(contour.sign)
+    return _as_profile(infinite, evaluation, contour.middle, beyond)
 
 
 def largest_log_delta(
@@ -68,7 +70,7 @@ def largest_log_delta(
 ) -> Float[Array, " e"]:
     """A proved upper bound of log delta that costs next to nothing."""
     finite = jnp.where(contour.middle, 0, contour.chernoff(epsilons))
-    infinite = log_complement(loss.log_finite_mass())
+    infinite = loss.log_infinite_mass(contour.sign)
     return jnp.minimum(jnp.logaddexp(finite, infinite), 0)
 
 
@@ -79,25 +81,14 @@ def largest_loss(loss: ComposedLoss, sign: Array) -> Array:
 
 
 def _as_profile(
-    loss: ComposedLoss, evaluation: Evaluation, middle: Array, beyond: Array
+    infinite: Array, evaluation: Evaluation, middle: Array, beyond: Array
 ) -> Profile:
     value = Interval(
         evaluation.log_lower, evaluation.log_value, evaluation.log_upper
     ).map(lambda x: jnp.minimum(x, 0))
     # delta counts the infinite losses too; 1 - delta never contained them.
-    infinite = log_complement(loss.log_finite_mass())
     none = beyond | jnp.isneginf(value.upper)
-
-    never = jnp.isneginf(infinite)
-    mass = jnp.where(never, 0, infinite)
-
-    def with_infinite(log_delta: Array) -> Array:
-        safe = jnp.where(none, 0, log_delta)
-        total = jnp.where(never, safe, jnp.logaddexp(safe, mass))
-        return jnp.where(none, infinite, total)
-
-    right = value.map(with_infinite)
-    right = right.map(lambda x: jnp.minimum(x, 0))
+    right = with_infinite(value, infinite, none)
     log_delta = select(middle, value.map_down(log_complement), right)
     log_rest = select(middle, value, right.map_down(log_complement))
     log_alpha = jnp.where(none, -jnp.inf, evaluation.log_alpha)
@@ -154,7 +145,7 @@ def rough_log_delta(
     loss: ComposedLoss, sign: Float[Array, ""], epsilon: Float[Array, ""]
 ) -> Float[Array, ""]:
     """Log delta to within about a tenth: an approximation, no bound, no derivative."""
-    loss, epsilon = stop_gradient((loss, epsilon))
+    loss, epsilon = stop_gradient((loss.tabulated(), epsilon))
     at = saddle_for_epsilon(loss, sign, jnp.zeros((), bool), epsilon)
     return at.log_value + at.shift * (at.epsilon - epsilon)
 
@@ -247,16 +238,34 @@ def spectral_threshold(
     return _search_threshold(*stop_gradient((loss, sign, log_alpha, log_not_alpha)))
 
 
-def _threshold_search(
-    loss: ComposedLoss,
-    sign: Array,
-    log_alpha: Array,
-    log_not_alpha: Array,
-    *,
-    tabulated: bool = True,
-) -> tuple[Array, Array]:
-    # Three ways to pose it: the tail of X under P; if that gives eps < 0, the exchanged
-    # pair, where 1 - alpha is the power Q(Y > e), or alpha the error Q(Y <= e).
+class TailStart(eqx.Module):
+    """Where the search for the threshold of a type I error begins.
+
+    It may be posed for the exchanged pair, where 1 - alpha is the power Q(Y > e), or
+    alpha the error Q(Y <= e).
+    """
+
+    start: Start
+    flip: Bool[Array, ""]
+    target: Float[Array, ""]
+
+    @property
+    def threshold(self) -> Float[Array, ""]:
+        """The threshold, about."""
+        epsilon = self.start.saddle.epsilon
+        return jnp.where(self.flip, -epsilon, epsilon)
+
+    @property
+    def scale(self) -> Float[Array, ""]:
+        """On which the profile varies there."""
+        return 1 / (1 + jnp.abs(self.start.saddle.shift))
+
+
+def start_at_tail(
+    loss: ComposedLoss, sign: Array, log_alpha: Array, log_not_alpha: Array
+) -> TailStart:
+    """Begins the search for the threshold of a type I error."""
+    loss = stop_gradient(loss).tabulated()
     small = log_alpha < log_not_alpha
     flips = jnp.asarray([False, True])
     middles = flips & small
@@ -266,19 +275,33 @@ def _threshold_search(
             loss, jnp.where(flip, -sign, sign), target, middle, flip
         )
     )(flips, middles, targets)
+    # The tail of X under P, unless it gives a threshold below zero.
     flip = saddles.epsilon[0] < 0
     pick = lambda x: jnp.where(flip, x[1], x[0])
     saddle, middle, target = jax.tree.map(pick, (saddles, middles, targets))
     start = start_contour(loss, jnp.where(flip, -sign, sign), saddle, middle)
-    contour = plan_contour(loss, start)
+    return TailStart(start, flip, target)
+
+
+def _threshold_search(
+    loss: ComposedLoss,
+    sign: Array,
+    log_alpha: Array,
+    log_not_alpha: Array,
+    *,
+    tabulated: bool = True,
+) -> tuple[Array, Array]:
+    begin = start_at_tail(loss, sign, log_alpha, log_not_alpha)
+    contour = plan_contour(loss, begin.start)
 
     def miss(at: Evaluation) -> tuple[Array, Array, Array]:
-        value = jnp.where(flip, at.log_power, at.log_alpha)
-        slope = jnp.where(flip, at.power_slope, at.alpha_slope)
-        return value - target, slope, jnp.zeros_like(slope)
+        value = jnp.where(begin.flip, at.log_power, at.log_alpha)
+        slope = jnp.where(begin.flip, at.power_slope, at.alpha_slope)
+        return value - begin.target, slope, jnp.zeros_like(slope)
 
-    root, _, _ = _newton(loss, contour, saddle.epsilon, miss, tabulated=tabulated)
-    return jnp.where(flip, -root, root), 1 / (1 + jnp.abs(contour.shift))
+    first = begin.start.saddle.epsilon
+    root, _, _ = _newton(loss, contour, first, miss, tabulated=tabulated)
+    return jnp.where(begin.flip, -root, root), 1 / (1 + jnp.abs(contour.shift))
 
 
 _search_threshold = one_by_one(

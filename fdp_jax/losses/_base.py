@@ -8,7 +8,8 @@ need is the log-moment function of the pair,
 
 (Lambda(0) = Lambda(1) = 0 for a pair without infinite losses), on vertical lines of
 the complex plane.  K(z) = Lambda(1 + z) is the cumulant generating function of Y;
-exchanging P and Q replaces w by 1 - w.
+exchanging P and Q replaces w by 1 - w.  A loss without such a function gives its masses
+instead, for the grid engine.
 """
 
 import abc
@@ -17,11 +18,15 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PyTree
 
+from .._internal._special import log1mexp
+from ._cells import Atoms, Cells, Partition, partition
+
 FREQUENCY_ROWS = 8
 FREQUENCY_COLUMNS = 8
 FREQUENCY_BLOCK = FREQUENCY_ROWS * FREQUENCY_COLUMNS
 """Frequencies evaluated together; a square, because a product of two short tables of
 rotations gives all of them."""
+_PIECES = 4096
 
 
 class CharacteristicBlock(eqx.Module):
@@ -36,41 +41,11 @@ class CharacteristicBlock(eqx.Module):
     """Bound on the absolute error of the complex logarithm (no derivative)."""
 
 
-class Cells(eqx.Module):
-    """The part of a loss without point masses, over some intervals."""
-
-    log_mass: Float[Array, " n"]
-    """Log P(X in the interval); -inf where that is empty."""
-    loss: Float[Array, " n"]
-    """Log of Q's mass over P's, inside the interval; any finite number if empty."""
-    error: Float[Array, " n"]
-    """Bound on the error of either logarithm of a mass, without derivative."""
-
-    def exchanged(self) -> "Cells":
-        """The same for the exchanged pair and the negated intervals."""
-        return Cells(self.log_mass + self.loss, -self.loss, self.error)
-
-
-class Atoms(eqx.Module):
-    """The finite point masses of a loss."""
-
-    loss: Float[Array, " atoms"]
-    log_mass: Float[Array, " atoms"]
-    """Log P(X = loss)."""
-
-    def exchanged(self) -> "Atoms":
-        """The same for the exchanged pair."""
-        return Atoms(-self.loss, self.log_mass + self.loss)
-
-
 class AbstractLoss(eqx.Module):
-    """The privacy loss of one release, as an analytic function."""
+    """The privacy loss of one release: all that composition on a grid needs."""
 
-    symmetric: eqx.AbstractClassVar[bool]
+    symmetric: eqx.AbstractVar[bool]
     """Whether (P, Q) and (Q, P) have the same trade-off function."""
-
-    decays: eqx.AbstractClassVar[bool]
-    """Whether the characteristic function tends to zero (no point masses)."""
 
     @abc.abstractmethod
     def moments(
@@ -81,6 +56,101 @@ class AbstractLoss(eqx.Module):
         Lambda is an upper bound up to rounding (it enters Chernoff bounds); the
         derivatives steer choices that need no precision.
         """
+
+    @abc.abstractmethod
+    def cells(self, low: Float[Array, " n"], high: Float[Array, " n"]) -> Cells:
+        """Masses of intervals (low, high], accurate in both tails; differentiable.
+
+        The ends may be infinite; low <= high.
+        """
+
+    def atoms(self) -> Atoms:
+        """The finite point masses: none, unless a loss says otherwise."""
+        none = jnp.zeros(0, self.loss_range()[0].dtype)
+        return Atoms(none, none)
+
+    def lattice(self) -> Float[Array, ""] | None:
+        """A number of which every point mass is a multiple, if there is one."""
+        atoms = self.atoms().loss
+        return jnp.max(jnp.abs(atoms)) if atoms.size else None
+
+    @abc.abstractmethod
+    def loss_range(self) -> tuple[Float[Array, ""], Float[Array, ""]]:
+        """Essential infimum and supremum of the finite part of X."""
+
+    def log_finite_masses(self) -> tuple[Float[Array, ""], Float[Array, ""]]:
+        """Log Q(Y < inf) and log P(X > -inf): all, unless a loss says otherwise."""
+        whole = jnp.zeros_like(self.loss_range()[0])
+        return whole, whole
+
+    def log_infinite_masses(self) -> tuple[Float[Array, ""], Float[Array, ""]]:
+        """Log Q(Y = inf) and log P(X = -inf), also where that is tiny."""
+        upper, lower = self.log_finite_masses()
+        return log1mexp(-upper), log1mexp(-lower)
+
+    def tabulated(self) -> "AbstractLoss":
+        """The same loss, prepared for many calls of `moments`."""
+        return self
+
+
+class MassLoss(AbstractLoss):
+    """A loss known by its masses alone, within finite ends."""
+
+    def edges(self) -> Float[Array, " m+1"]:
+        """Values of the loss, from end to end, between which it changes little."""
+        low, high = self.loss_range()
+        share = jnp.arange(_PIECES + 1, dtype=low.dtype) / _PIECES
+        return low + share * (high - low)
+
+    def partition(self) -> Partition:
+        """The loss in small pieces."""
+        edges = self.edges()
+        return partition(edges, self.cells(edges[:-1], edges[1:]), self.atoms())
+
+    def moments(self, order):
+        return self.partition().moments(order)
+
+    def tabulated(self) -> AbstractLoss:
+        return _Tabulated(self, self.partition())
+
+
+class _Tabulated(AbstractLoss):
+    """A loss with its pieces at hand."""
+
+    loss: MassLoss
+    table: Partition
+
+    @property
+    def symmetric(self) -> bool:
+        return self.loss.symmetric
+
+    def moments(self, order):
+        return self.table.moments(order)
+
+    def cells(self, low, high):
+        return self.loss.cells(low, high)
+
+    def atoms(self):
+        return self.loss.atoms()
+
+    def lattice(self):
+        return self.loss.lattice()
+
+    def loss_range(self):
+        return self.loss.loss_range()
+
+    def log_finite_masses(self):
+        return self.loss.log_finite_masses()
+
+    def log_infinite_masses(self):
+        return self.loss.log_infinite_masses()
+
+
+class AnalyticLoss(AbstractLoss):
+    """A privacy loss as an analytic function, for the spectral engine as well."""
+
+    decays: eqx.AbstractVar[bool]
+    """Whether the characteristic function tends to zero (no point masses)."""
 
     @abc.abstractmethod
     def locate(self, order: Float[Array, ""]) -> PyTree:
@@ -141,23 +211,3 @@ class AbstractLoss(eqx.Module):
 
         At most zero.
         """
-
-    @abc.abstractmethod
-    def cells(self, low: Float[Array, " n"], high: Float[Array, " n"]) -> Cells:
-        """Masses of intervals (low, high], accurate in both tails; differentiable.
-
-        The ends may be infinite; low <= high.
-        """
-
-    def atoms(self) -> Atoms:
-        """The finite point masses: none, unless a loss says otherwise."""
-        none = jnp.zeros(0, self.log_finite_mass().dtype)
-        return Atoms(none, none)
-
-    @abc.abstractmethod
-    def loss_range(self) -> tuple[Float[Array, ""], Float[Array, ""]]:
-        """Essential infimum and supremum of the finite part of X."""
-
-    @abc.abstractmethod
-    def log_finite_mass(self) -> Float[Array, ""]:
-        """Log Q(Y < inf), which is also log P(X > -inf)."""

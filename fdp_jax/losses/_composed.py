@@ -1,10 +1,18 @@
 """Composition: independent losses add, so log-moment functions add."""
 
+import dataclasses
+import functools
+
 import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from ._base import AbstractLoss
+from .._internal._special import log1mexp, safe_log
+from ._base import AbstractLoss, AnalyticLoss
+
+
+_NEVER = -1e5
+"""A logarithm of nothing that is safe to calculate with."""
 
 
 class ComposedLoss(eqx.Module):
@@ -26,9 +34,21 @@ class ComposedLoss(eqx.Module):
         return all(term.symmetric for term in self.terms)
 
     @property
+    def analytic(self) -> bool:
+        """Whether the spectral engine can handle it."""
+        return all(isinstance(term, AnalyticLoss) for term in self.terms)
+
+    @property
     def decays(self) -> bool:
-        """Whether the characteristic function tends to zero."""
-        return any(term.decays for term in self.terms)
+        """Whether the characteristic function is known and tends to zero."""
+        return self.analytic and any(
+            isinstance(term, AnalyticLoss) and term.decays for term in self.terms
+        )
+
+    def tabulated(self) -> "ComposedLoss":
+        """The same, prepared for many evaluations of moments."""
+        terms = tuple(term.tabulated() for term in self.terms)
+        return dataclasses.replace(self, terms=terms)
 
     def loss_range(self) -> tuple[Float[Array, ""], Float[Array, ""]]:
         """Essential infimum and supremum of the finite part of X."""
@@ -39,12 +59,32 @@ class ComposedLoss(eqx.Module):
             high = high + _times(count, most)
         return low, high
 
-    def log_finite_mass(self) -> Float[Array, ""]:
-        """Log of the probability, under Q, that no loss is infinite."""
+    def log_finite_mass(self, sign: Float[Array, ""]) -> Float[Array, ""]:
+        """Log of the probability that no loss is infinite.
+
+        Under Q for the pair as given (`sign` 1), under P for it exchanged (-1).
+        """
         total = jnp.zeros_like(self.counts[0])
         for term, count in zip(self.terms, self.counts, strict=True):
-            total = total + _times(count, term.log_finite_mass())
+            total = total + _times(count, _of(term.log_finite_masses(), sign))
         return total
+
+    def log_infinite_mass(self, sign: Float[Array, ""]) -> Float[Array, ""]:
+        """Log of the probability that some loss is infinite, also where it is tiny."""
+        finite = self.log_finite_mass(sign)
+        tiny = finite > -1e-12
+        # The union bound.
+        logs = [
+            jnp.maximum(_of(term.log_infinite_masses(), sign) + safe_log(count), _NEVER)
+            for term, count in zip(self.terms, self.counts, strict=True)
+        ]
+        union = functools.reduce(jnp.logaddexp, logs)
+        union = jnp.where(union < 0.5 * _NEVER, -jnp.inf, union)
+        return jnp.where(tiny, union, log1mexp(-jnp.where(tiny, -1, finite)))
+
+
+def _of(sides: tuple[Array, Array], sign: Array) -> Array:
+    return jnp.where(sign > 0, *sides)
 
 
 def _times(count: Array, value: Array) -> Array:

@@ -9,7 +9,7 @@ from jax.lax import optimization_barrier, stop_gradient
 from jaxtyping import Array, Float
 
 from .._internal._special import log_ndtr_difference
-from ._base import FREQUENCY_BLOCK, AbstractLoss, Cells, CharacteristicBlock
+from ._base import FREQUENCY_BLOCK, AnalyticLoss, Cells, CharacteristicBlock
 
 
 class _Plan(eqx.Module):
@@ -42,7 +42,7 @@ def normal_cells(
     return Cells(log_mass, loss_of(ratio), jnp.maximum(error, other_error))
 
 
-class GaussianLoss(AbstractLoss):
+class GaussianLoss(AnalyticLoss):
     """P = N(0, s^2), Q = N(1, s^2): Lambda(w) = w (w - 1) / (2 s^2), exactly."""
 
     noise_multiplier: Float[Array, ""]
@@ -105,6 +105,3 @@ class GaussianLoss(AbstractLoss):
     def loss_range(self):
         infinity = jnp.full_like(self.noise_multiplier, jnp.inf)
         return -infinity, infinity
-
-    def log_finite_mass(self):
-        return jnp.zeros_like(self.noise_multiplier)

@@ -9,7 +9,7 @@ from jax.lax import stop_gradient
 from jaxtyping import Array, Float
 
 from .._internal._special import log1mexp
-from ._base import FREQUENCY_BLOCK, AbstractLoss, Atoms, Cells, CharacteristicBlock
+from ._base import FREQUENCY_BLOCK, AnalyticLoss, Atoms, Cells, CharacteristicBlock
 
 
 class _Plan(eqx.Module):
@@ -27,7 +27,7 @@ def _hyperbolic(a: Array, mu: Array) -> tuple[Array, Array]:
     return cosh, sinh
 
 
-class LaplaceLoss(AbstractLoss):
+class LaplaceLoss(AnalyticLoss):
     """P and Q Laplace of scale b, one apart; mu = 1 / b bounds the loss.
 
     With a = w - 1/2: Lambda(w) = -mu/2 + log(cosh(a mu) + sinh(a mu) / (2 a)).
@@ -148,6 +148,3 @@ class LaplaceLoss(AbstractLoss):
     def loss_range(self):
         mu = 1 / self.noise_multiplier
         return -mu, mu
-
-    def log_finite_mass(self):
-        return jnp.zeros_like(self.noise_multiplier)

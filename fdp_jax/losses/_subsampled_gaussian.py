@@ -21,7 +21,7 @@ from .._internal._special import log1p
 from ._base import (
     FREQUENCY_COLUMNS,
     FREQUENCY_ROWS,
-    AbstractLoss,
+    AnalyticLoss,
     CharacteristicBlock,
 )
 from ._gaussian import normal_cells
@@ -105,7 +105,7 @@ class _Plan(eqx.Module):
     loss_size: Float[Array, ""]
 
 
-class SubsampledGaussianLoss(AbstractLoss):
+class SubsampledGaussianLoss(AnalyticLoss):
     """See the module's docstring.  `sampling_prob` is in (0, 1]."""
 
     noise_multiplier: Float[Array, ""]
@@ -414,9 +414,6 @@ class SubsampledGaussianLoss(AbstractLoss):
     def loss_range(self):
         s, q = self.noise_multiplier, self.sampling_prob
         return log1p(-q) + 0 * s, jnp.full_like(s, jnp.inf)
-
-    def log_finite_mass(self):
-        return jnp.zeros_like(self.noise_multiplier)
 
 
 def _coarse_nodes(place: _Interval, count: int) -> tuple[Array, Array]:

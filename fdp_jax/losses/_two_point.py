@@ -7,7 +7,8 @@ import jax.numpy as jnp
 from jax.lax import stop_gradient
 from jaxtyping import Array, Float
 
-from ._base import FREQUENCY_BLOCK, AbstractLoss, Atoms, Cells, CharacteristicBlock
+from .._internal._special import safe_log
+from ._base import FREQUENCY_BLOCK, AnalyticLoss, Atoms, Cells, CharacteristicBlock
 
 
 class _Plan(eqx.Module):
@@ -20,7 +21,7 @@ def _log_cosh(x: Array) -> Array:
     return x + jnp.log1p(jnp.exp(-2 * x)) - jnp.log(jnp.asarray(2, x.dtype))
 
 
-class TwoPointLoss(AbstractLoss):
+class TwoPointLoss(AnalyticLoss):
     """The worst pair of an (epsilon, delta)-DP mechanism (Kairouz, Oh, Viswanath 2015).
 
     Y is infinite with probability delta, else epsilon or -epsilon with odds e^epsilon.
@@ -36,7 +37,7 @@ class TwoPointLoss(AbstractLoss):
 
     def _log_moment(self, order: Array) -> Array:
         tilted = _log_cosh((order - 0.5) * self.epsilon)
-        return self.log_finite_mass() + tilted - _log_cosh(0.5 * self.epsilon)
+        return self._log_finite_mass() + tilted - _log_cosh(0.5 * self.epsilon)
 
     def moments(self, order):
         slope = jnp.tanh((order - 0.5) * self.epsilon)
@@ -95,10 +96,18 @@ class TwoPointLoss(AbstractLoss):
         loss = jnp.stack([-self.epsilon, self.epsilon])
         # Probabilities e^eps / (1 + e^eps) and 1 / (1 + e^eps) under P.
         log_mass = -jnp.log1p(jnp.exp(-self.epsilon)) - jnp.maximum(loss, 0)
-        return Atoms(loss, self.log_finite_mass() + log_mass)
+        return Atoms(loss, self._log_finite_mass() + log_mass)
 
     def loss_range(self):
         return -self.epsilon, self.epsilon
 
-    def log_finite_mass(self):
+    def log_finite_masses(self):
+        mass = self._log_finite_mass()
+        return mass, mass
+
+    def log_infinite_masses(self):
+        mass = safe_log(self.delta)
+        return mass, mass
+
+    def _log_finite_mass(self) -> Array:
         return jnp.log1p(-self.delta)

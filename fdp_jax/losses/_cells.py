@@ -1,0 +1,84 @@
+"""Losses as masses: of intervals, of points, and of a whole partition."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jax.scipy.special import logsumexp
+from jaxtyping import Array, Float
+
+
+class Cells(eqx.Module):
+    """The part of a loss without point masses, over some intervals."""
+
+    log_mass: Float[Array, " n"]
+    """Log P(X in the interval); -inf where that is empty."""
+    loss: Float[Array, " n"]
+    """Log of Q's mass over P's, inside the interval; any finite number if empty."""
+    error: Float[Array, " n"]
+    """Bound on the error of either logarithm of a mass, without derivative."""
+
+    def exchanged(self) -> "Cells":
+        """The same for the exchanged pair and the negated intervals."""
+        return Cells(self.log_mass + self.loss, -self.loss, self.error)
+
+
+class Atoms(eqx.Module):
+    """The finite point masses of a loss."""
+
+    loss: Float[Array, " atoms"]
+    log_mass: Float[Array, " atoms"]
+    """Log P(X = loss)."""
+
+    def exchanged(self) -> "Atoms":
+        """The same for the exchanged pair."""
+        return Atoms(-self.loss, self.log_mass + self.loss)
+
+
+class Partition(eqx.Module):
+    """A whole loss as a list of pieces, each between two values of the loss."""
+
+    cells: Cells
+    low: Float[Array, " m"]
+    high: Float[Array, " m"]
+
+    def moments(
+        self, order: Float[Array, " k"]
+    ) -> tuple[Float[Array, " k"], Float[Array, " k"], Float[Array, " k"]]:
+        """Lambda (an upper bound), and about Lambda' and Lambda''.
+
+        Given the masses of a piece under P and Q, E[(dQ/dP)^w] is largest with all of
+        it at the ends where x^w is convex, and at the mean where it is concave.
+        """
+        mass, loss = self.cells.log_mass + self.cells.error, self.cells.loss
+        width = self.high - self.low
+        wide = width > 0
+        share = jnp.expm1(loss - self.low) / jnp.expm1(jnp.where(wide, width, 1))
+        share = jnp.where(wide, jnp.clip(share, 0, 1), 0)
+        w = order[:, None]
+        rise, fall = w * (self.high - loss), w * (self.low - loss)
+        spread = log1p_clipped(share * jnp.expm1(rise) + (1 - share) * jnp.expm1(fall))
+        middle = mass + w * loss
+        logs = middle + jnp.where((w > 0) & (w < 1), 0, spread)
+        value = logsumexp(logs, axis=1)
+        weight = jax.nn.softmax(middle, axis=1)
+        mean = weight @ loss
+        square = jnp.sum(weight * jnp.square(loss - mean[:, None]), axis=1)
+        return value, mean, square
+
+
+def log1p_clipped(x: Float[Array, "..."]) -> Float[Array, "..."]:
+    """log(1 + x) of an x that is nonnegative but for rounding."""
+    return jnp.log1p(jnp.maximum(x, 0))
+
+
+def partition(
+    edges: Float[Array, " m+1"], cells: Cells, atoms: Atoms
+) -> Partition:
+    """The pieces between edges, and the point masses."""
+    join = lambda a, b: jnp.concatenate([a, b])
+    exact = Cells(atoms.log_mass, atoms.loss, jnp.zeros_like(atoms.loss))
+    return Partition(
+        jax.tree.map(join, cells, exact),
+        join(edges[:-1], atoms.loss),
+        join(edges[1:], atoms.loss),
+    )
