@@ -34,6 +34,12 @@ def positive(name: str, value: Any) -> Any:
     return _checked(name, value, "a positive number", lambda x: x > 0)
 
 
+def finite_positive(name: str, value: Any) -> Any:
+    """A number in (0, inf)."""
+    allowed = "a finite positive number"
+    return _checked(name, value, allowed, lambda x: (x > 0) & (x < np.inf))
+
+
 def nonnegative(name: str, value: Any) -> Any:
     """A number in [0, inf)."""
     allowed = "a finite number, at least 0"
@@ -60,6 +66,41 @@ def probability(name: str, value: Any) -> Any:
     return _checked(name, value, "in [0, 1]", lambda x: (x >= 0) & (x <= 1))
 
 
+def share(name: str, value: Any) -> Any:
+    """A number in (0, 1]."""
+    return _checked(name, value, "in (0, 1]", lambda x: (x > 0) & (x <= 1))
+
+
+def shape(name: str, value: Any) -> Any:
+    """A number in (1, 16]."""
+    return _checked(name, value, "in (1, 16]", lambda x: (x > 1) & (x <= 16))
+
+
+def whole(name: str, value: Any, least: int, most: int) -> int:
+    """A whole number that decides a shape, so known to Python."""
+    number = value.item() if isinstance(value, np.generic) else value
+    if not isinstance(number, int) or isinstance(number, bool):
+        raise ValueError(f"{name} must be a Python integer, got {value!r}")
+    if not least <= number <= most:
+        raise ValueError(f"{name} must be in [{least}, {most}], got {number}")
+    return number
+
+
+def discrete_scale(name: str, value: Any) -> Any:
+    """A number in (0, 4096]."""
+    return _checked(name, value, "in (0, 4096]", lambda x: (x > 0) & (x <= 4096))
+
+
+def log_probability(name: str, value: Any) -> Any:
+    """A number in [-inf, 0]."""
+    return _checked(name, value, "at most 0", lambda x: x <= 0)
+
+
+def finite(name: str, value: Any) -> Any:
+    """Any finite number."""
+    return _checked(name, value, "a finite number", lambda x: abs(x) < np.inf)
+
+
 def real(name: str, value: Any) -> Any:
     """Any number but NaN; infinities are allowed."""
     return _checked(name, value, "a number", lambda x: x == x)
@@ -70,3 +111,45 @@ def scalar(name: str, value: Any) -> Any:
     if getattr(value, "ndim", 0) != 0:
         raise ValueError(f"{name} must be one number, got an array of {value.shape}")
     return value
+
+
+def checked_scalar(name: str, check: Callable[[str, Any], Any], value: Any) -> Any:
+    """A single number that passes a check."""
+    return scalar(name, check(name, value))
+
+
+def vector(name: str, check: Callable[[str, Any], Any], value: Any) -> Any:
+    """A nonempty vector whose entries pass a check."""
+    if not isinstance(value, jax.Array):
+        value = np.asarray(value, np.float64)
+    if value.ndim != 1 or value.size == 0:
+        raise ValueError(f"{name} must be a vector, got an array of {value.shape}")
+    return check(name, value)
+
+
+def same_length(name: str, value: Any, other_name: str, other: Any) -> None:
+    """Two vectors of one length."""
+    if value.shape != other.shape:
+        raise ValueError(
+            f"{name} and {other_name} must have one length, "
+            f"got {value.size} and {other.size}"
+        )
+
+
+def total(name: str, value: Any, tolerance: float) -> Any:
+    """Probabilities whose sum is 1."""
+    allowed = f"probabilities with sum 1 (to {tolerance:g})"
+    miss = abs(value.sum() - 1)
+    if isinstance(value, jax.core.Tracer):
+        return eqx.error_if(value, ~(miss <= tolerance), f"{name} must be {allowed}")
+    if not miss <= tolerance:
+        raise ValueError(f"{name} must be {allowed}, got a sum of {value.sum()}")
+    return value
+
+
+def increasing(name: str, low: Any, high: Any) -> None:
+    """The ends of an interval, if they are known."""
+    if any(isinstance(x, jax.core.Tracer) for x in (low, high)):
+        return
+    if not low < high:
+        raise ValueError(f"{name} must be (low, high) with low < high, got {low, high}")

@@ -160,7 +160,7 @@ def profile_at(
 def at_infinity(
     loss: ComposedLoss, signs: Float[Array, " s"]
 ) -> tuple[Float[Array, ""], Float[Array, ""]]:
-    """log delta(inf) and log(1 - delta(inf)) of the worst direction."""
+    """Log delta(inf) and log(1 - delta(inf)) of the worst direction."""
     ends = [loss.log_infinite_mass(sign) for sign in signs]
     rests = [loss.log_finite_mass(sign) for sign in signs]
     return jnp.max(jnp.stack(ends)), jnp.min(jnp.stack(rests))

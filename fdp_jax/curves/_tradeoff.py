@@ -30,6 +30,8 @@ from ._queries import (
 )
 
 _STEP = 1e-4
+_GRID_STEP = 1e-2
+"""The same where brackets are wider."""
 _KINK_STEP = 1e-7
 
 
@@ -119,7 +121,7 @@ def _tests(
     loss: ComposedLoss, signs: Float[Array, " s"], alpha: Float[Array, ""]
 ) -> _Test:
     anchors, scales = over_signs(lambda s: engines.threshold(loss, s, alpha), signs)
-    steps = _STEP * scales
+    steps = (_GRID_STEP if engines.route(loss) == "grid" else _STEP) * scales
     kinks = jnp.zeros(anchors.shape, bool)
     if signs.size > 1:
         # Where the directions cross, at eps = 0, the guarantee has a kink.

@@ -205,7 +205,9 @@ def cheapest_shift(start: Start, log_unit: Array) -> tuple[Array, Array, Array]:
     right = jnp.min(jnp.where(distance > 0, needed, jnp.inf), axis=1)
     period = jnp.maximum(jnp.maximum(left, right), 2 * saddle.deviation)
     size = jnp.maximum(lead - target, 1)
-    work = period * jnp.sqrt(size) * jnp.exp(jnp.maximum(lead - lead[0] - _TOLERABLE, 0))
+    work = (
+        period * jnp.sqrt(size) * jnp.exp(jnp.maximum(lead - lead[0] - _TOLERABLE, 0))
+    )
     inner = jnp.where(start.middle, (shifts > -1) & (shifts < 0), shifts > 0)
     best = jnp.argmin(jnp.where(inner, work, jnp.inf))
     return shifts[best], lead[best], period[best]

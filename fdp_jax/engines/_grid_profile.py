@@ -162,18 +162,25 @@ def _excess(profile: GridProfile, cell: Array, share: Array) -> Array:
 
 
 def _log_estimate(profile: GridProfile, epsilons: Float[Array, " e"]) -> Array:
-    """Log delta by the cubic through four points whose slopes make it smooth."""
+    """Log delta by the cubic through four points whose slopes make it smooth.
+
+    A chord where one of them is zero.
+    """
     h, c = profile.grid.spacing, profile.grid.shift
     cell, _ = _locate(profile, stop_gradient(epsilons))
     t = epsilons / h - (profile.start + cell).astype(h.dtype)
     near = profile.estimate[cell[:, None] + jnp.arange(-1, 3)]
-    logs = safe_log(near)
+    smooth = jnp.all(near > 0, axis=1)
+    logs = jnp.log(jnp.where(smooth[:, None], near, 1.0))
     before, left, right, after = logs.T
     slope, next_slope = 0.5 * (right - before), 0.5 * (after - left)
     change = right - left
     bend = 3 * change - 2 * slope - next_slope
     twist = slope + next_slope - 2 * change
-    value = left + t * (slope + t * (bend + t * twist))
+    cubic = left + t * (slope + t * (bend + t * twist))
+    share = jnp.expm1(t * h) / jnp.expm1(h)
+    chord = safe_log(_chord(profile, profile.estimate, cell, share))
+    value = jnp.where(smooth, cubic, chord)
     return value + profile.log_scale - c * epsilons
 
 

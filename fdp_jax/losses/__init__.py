@@ -1,18 +1,27 @@
 """Privacy losses: the first stage.
 
-A dominating pair (P, Q) enters as its log-moment function Lambda(w); see
-`AbstractLoss`.  Out comes all that an engine needs to compose and invert it.
+A dominating pair (P, Q) enters by its masses (`AbstractLoss`) and, if it has one, its
+log-moment function Lambda(w) (`AnalyticLoss`).  Out comes all that an engine needs to
+compose and invert it.
 """
 
+from ._atomic import AtomicLoss as AtomicLoss
 from ._base import (
     FREQUENCY_BLOCK as FREQUENCY_BLOCK,
     AbstractLoss as AbstractLoss,
-    Atoms as Atoms,
-    Cells as Cells,
+    AnalyticLoss as AnalyticLoss,
     CharacteristicBlock as CharacteristicBlock,
+    MassLoss as MassLoss,
 )
+from ._cells import Atoms as Atoms, Cells as Cells
 from ._composed import ComposedLoss as ComposedLoss
+from ._density import DensityLoss as DensityLoss
+from ._distribution import DistributionLoss as DistributionLoss
 from ._gaussian import GaussianLoss as GaussianLoss
+from ._gaussian_mixture import GaussianMixtureLoss as GaussianMixtureLoss
 from ._laplace import LaplaceLoss as LaplaceLoss
+from ._logistic import LogisticLoss as LogisticLoss
+from ._mixture import MixtureLoss as MixtureLoss
+from ._subsampled import SubsampledLoss as SubsampledLoss
 from ._subsampled_gaussian import SubsampledGaussianLoss as SubsampledGaussianLoss
 from ._two_point import TwoPointLoss as TwoPointLoss

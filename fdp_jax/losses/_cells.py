@@ -71,9 +71,7 @@ def log1p_clipped(x: Float[Array, "..."]) -> Float[Array, "..."]:
     return jnp.log1p(jnp.maximum(x, 0))
 
 
-def partition(
-    edges: Float[Array, " m+1"], cells: Cells, atoms: Atoms
-) -> Partition:
+def partition(edges: Float[Array, " m+1"], cells: Cells, atoms: Atoms) -> Partition:
     """The pieces between edges, and the point masses."""
     join = lambda a, b: jnp.concatenate([a, b])
     exact = Cells(atoms.log_mass, atoms.loss, jnp.zeros_like(atoms.loss))

@@ -10,7 +10,6 @@ from jaxtyping import Array, Float
 from .._internal._special import log1mexp, safe_log
 from ._base import AbstractLoss, AnalyticLoss
 
-
 _NEVER = -1e5
 """A logarithm of nothing that is safe to calculate with."""
 

@@ -4,16 +4,46 @@ A mechanism states its neighboring relation and its dominating pair, as a compos
 privacy loss, and answers queries (`AbstractGuarantee`) through the engines.
 """
 
-from ._base import (
-    AbstractMechanism as AbstractMechanism,
-    NeighboringRelation as NeighboringRelation,
-    View as View,
-)
-from ._composed import Composition as Composition, compose as compose
-from ._sampled import DPSGD as DPSGD, PoissonSubsampled as PoissonSubsampled
-from ._simple import (
-    ApproxDP as ApproxDP,
+from ._additive import (
     Gaussian as Gaussian,
+    GeneralizedGaussian as GeneralizedGaussian,
     Laplace as Laplace,
+    Logistic as Logistic,
+    Staircase as Staircase,
+    Tulap as Tulap,
+)
+from ._base import AbstractMechanism as AbstractMechanism, View as View
+from ._black_box import (
+    ApproxDP as ApproxDP,
+    BlatantNonPrivacy as BlatantNonPrivacy,
+    ExponentialMechanism as ExponentialMechanism,
+    PerfectPrivacy as PerfectPrivacy,
+    PermuteAndFlip as PermuteAndFlip,
+    PureDP as PureDP,
+)
+from ._composed import (
+    Composition as Composition,
+    RevealedMixture as RevealedMixture,
+    compose as compose,
+)
+from ._discrete import (
+    DiscreteGaussian as DiscreteGaussian,
+    DiscreteLaplace as DiscreteLaplace,
+    KaryRandomizedResponse as KaryRandomizedResponse,
     RandomizedResponse as RandomizedResponse,
+)
+from ._relations import (
+    NeighboringRelation as NeighboringRelation,
+    Sensitivity as Sensitivity,
+)
+from ._sampled import (
+    DPSGD as DPSGD,
+    MixtureOfGaussians as MixtureOfGaussians,
+    PoissonSubsampled as PoissonSubsampled,
+)
+from ._user import (
+    FromLogDensities as FromLogDensities,
+    FromLossDistribution as FromLossDistribution,
+    FromProbabilities as FromProbabilities,
+    FromTradeOffPoints as FromTradeOffPoints,
 )

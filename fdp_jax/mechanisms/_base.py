@@ -1,7 +1,7 @@
 """What is released: mechanisms, their neighbors and their two directions."""
 
 import abc
-import enum
+import dataclasses
 import functools
 from typing import Any
 
@@ -9,6 +9,7 @@ import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
 
+from .._internal import _checks
 from .._internal._precision import (
     accounts_in_float64,
     float_dtype,
@@ -26,17 +27,7 @@ from ..curves._queries import (
 from ..curves._tradeoff import error_rate_bounds
 from ..engines import METHODS
 from ..losses import ComposedLoss
-
-
-class NeighboringRelation(enum.Enum):
-    """Which data sets count as neighbors."""
-
-    ADD_OR_REMOVE_ONE = "add_or_remove_one"
-    """One has a record that the other lacks."""
-    REPLACE_ONE = "replace_one"
-    """One record differs."""
-    ZERO_OUT = "zero_out"
-    """One record is replaced by an empty one."""
+from ._relations import NeighboringRelation
 
 
 class _Query(AbstractGuarantee):
@@ -114,7 +105,7 @@ class AbstractMechanism(_Query):
     traced, differentiated and batched with `jax.vmap`.
     """
 
-    relation: eqx.AbstractClassVar[NeighboringRelation]
+    relation: eqx.AbstractVar[NeighboringRelation]
 
     @abc.abstractmethod
     def loss(self) -> ComposedLoss:
@@ -122,8 +113,9 @@ class AbstractMechanism(_Query):
 
     def require_complete(self) -> None:
         """Raises `ValueError` if a parameter was left open, for `calibrate` to find."""
-        for name, value in vars(self).items():
-            if value is None:
+        for field in dataclasses.fields(self):
+            name = field.name
+            if not field.metadata.get("static") and getattr(self, name) is None:
                 raise ValueError(
                     f"{name} of {type(self).__name__} is not set: give it a value, or "
                     f"find one with calibrate(..., solve_for={name!r})"
@@ -136,6 +128,35 @@ class AbstractMechanism(_Query):
         before the numbers are traced.
         """
         return self
+
+    def releases_once(self) -> bool:
+        """Whether this is a single release, whatever the parameters."""
+        return True
+
+    def group(self, size: int) -> "AbstractMechanism":
+        """The same mechanism against `size` records changed in the same way.
+
+        For Poisson-subsampled Gaussians, additive noise and compositions of these this
+        is the exact pair; otherwise the trade-off function 1 - (1 - f)^(size), size
+        times composed as a function (Dong, Roth, Su 2022, Theorem 2.14).
+
+        Args:
+            size: Number of records, 1 to 64.
+
+        Returns:
+            A mechanism, whose relation counts groups.
+
+        Raises:
+            ValueError: If size is not a whole number from 1 to 64, or the group's
+                guarantee is not available.
+        """
+        size = _checks.whole("size", size, 1, 64)
+        return self if size == 1 else self._group(size)
+
+    def _group(self, size: int) -> "AbstractMechanism":
+        from ._group import Group
+
+        return Group(self, size)
 
     def _subject(self):
         return self, "both", "auto"

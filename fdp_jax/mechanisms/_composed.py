@@ -1,18 +1,26 @@
 """Composition of mechanisms on the same data."""
 
-from typing import Any, ClassVar
+from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
-from jaxtyping import ArrayLike, Real
+from jaxtyping import Array, ArrayLike, Real
 
 from .._internal import _checks
-from ..losses import ComposedLoss, LaplaceLoss, TwoPointLoss
-from ._base import AbstractMechanism, NeighboringRelation
+from ..losses import (
+    AtomicLoss,
+    ComposedLoss,
+    GaussianLoss,
+    MixtureLoss,
+    SubsampledGaussianLoss,
+)
+from ._base import AbstractMechanism
 from ._fields import as_float, is_one
+from ._relations import NeighboringRelation
 
-_WHOLE = (LaplaceLoss, TwoPointLoss)
-"""Losses whose fractional powers are not those of any mechanism."""
+_FRACTIONAL = (GaussianLoss, SubsampledGaussianLoss)
+"""Losses with fractional powers; those of others are not those of any mechanism."""
 
 
 class Composition(AbstractMechanism):
@@ -24,18 +32,23 @@ class Composition(AbstractMechanism):
     parts: tuple[AbstractMechanism, ...]
     num_steps: tuple[Real[ArrayLike, ""], ...]
 
-    relation: ClassVar[NeighboringRelation] = NeighboringRelation.ADD_OR_REMOVE_ONE
-
     def __init__(
         self, parts: tuple[AbstractMechanism, ...], num_steps: tuple[Any, ...]
     ):
         self.parts = parts
         checked = []
         for part, count in zip(parts, num_steps, strict=True):
-            whole = any(isinstance(t, _WHOLE) for t in _terms(part))
+            whole = any(not isinstance(t, _FRACTIONAL) for t in _terms(part))
             check = _checks.count if whole else _checks.nonnegative
             checked.append(_checks.scalar("num_steps", check("num_steps", count)))
         self.num_steps = tuple(checked)
+
+    @property
+    def relation(self) -> NeighboringRelation:
+        return self.parts[0].relation
+
+    def releases_once(self) -> bool:
+        return False
 
     def require_complete(self) -> None:
         for part in self.parts:
@@ -63,13 +76,19 @@ class Composition(AbstractMechanism):
             counts += [count * as_float(times) for count in loss.counts]
         return ComposedLoss(tuple(terms), tuple(counts))
 
+    def _group(self, size):
+        return Composition(tuple(p.group(size) for p in self.parts), self.num_steps)
+
 
 def _terms(part: AbstractMechanism) -> tuple:
     """The kinds of loss of a mechanism whose parameters may still be open."""
     if isinstance(part, Composition):
         return tuple(t for p in part.parts for t in _terms(p))
-    open_leaves = any(value is None for value in vars(part).values())
-    return () if open_leaves else jax.eval_shape(part.loss).terms
+    try:
+        part.require_complete()
+    except ValueError:
+        return ()
+    return jax.eval_shape(part.loss).terms
 
 
 def compose(*mechanisms: AbstractMechanism) -> AbstractMechanism:
@@ -93,13 +112,87 @@ def compose(*mechanisms: AbstractMechanism) -> AbstractMechanism:
     """
     if not mechanisms:
         raise ValueError("compose needs at least one mechanism, got none")
+    _require_alike(mechanisms, "compose")
+    return Composition(tuple(mechanisms), tuple(np.float64(1) for _ in mechanisms))
+
+
+def _require_alike(mechanisms: tuple[AbstractMechanism, ...], caller: str) -> None:
     for mechanism in mechanisms:
         if not isinstance(mechanism, AbstractMechanism):
-            raise TypeError(f"compose takes mechanisms, got {mechanism!r}")
+            raise TypeError(f"{caller} takes mechanisms, got {mechanism!r}")
     relations = {mechanism.relation.name for mechanism in mechanisms}
     if len(relations) > 1:
         raise ValueError(
             "mechanisms must share one neighboring relation, got "
             + " and ".join(sorted(relations))
         )
-    return Composition(tuple(mechanisms), tuple(np.float64(1) for _ in mechanisms))
+
+
+class RevealedMixture(AbstractMechanism):
+    """One of several mechanisms, chosen at random; which one is told.
+
+    delta = sum_i probs[i] delta_i, with probabilities that do not depend on the data.
+
+    Args:
+        mechanisms: Single releases under one neighboring relation.
+        probs: Their probabilities, with sum 1.
+
+    Raises:
+        ValueError: If the probabilities are none, or the relations differ.
+        TypeError: If a mechanism is a composition.
+
+    Example:
+        >>> import fdp_jax as fdp
+        >>> either = fdp.RevealedMixture(
+        ...     [fdp.Gaussian(1.0), fdp.Laplace(2.0)], probs=[0.3, 0.7]
+        ... )
+        >>> print(f"{either.advantage():.6f}")
+        0.269717
+    """
+
+    mechanisms: tuple[AbstractMechanism, ...]
+    probs: Real[Array, " k"]
+
+    def __init__(self, mechanisms: Any, *, probs: Any):
+        self.mechanisms = tuple(mechanisms)
+        probs = _checks.vector("probs", _checks.probability, probs)
+        self.probs = _checks.total("probs", probs, 1e-8)
+        if len(self.mechanisms) != self.probs.shape[0]:
+            raise ValueError(
+                "mechanisms and probs must have one length, got "
+                f"{len(self.mechanisms)} and {self.probs.shape[0]}"
+            )
+        _require_alike(self.mechanisms, "RevealedMixture")
+        for mechanism in self.mechanisms:
+            if not mechanism.releases_once():
+                raise TypeError(
+                    f"mechanisms must be single releases, got {mechanism!r}"
+                )
+
+    @property
+    def relation(self) -> NeighboringRelation:
+        return self.mechanisms[0].relation
+
+    def require_complete(self) -> None:
+        for mechanism in self.mechanisms:
+            mechanism.require_complete()
+
+    def loss(self) -> ComposedLoss:
+        probs = as_float(self.probs)
+        losses = [mechanism.loss() for mechanism in self.mechanisms]
+        terms = tuple(loss.terms[0] for loss in losses)
+        released = [loss.counts[0] for loss in losses]
+        weights = probs / probs.sum() * jnp.stack(released)
+        # Nothing is released by a mechanism with infinite noise.
+        idle = 1 - weights.sum()
+        nothing = AtomicLoss(
+            jnp.zeros(1, idle.dtype),
+            jnp.zeros(1, idle.dtype),
+            symmetric=True,
+        )
+        term = MixtureLoss((*terms, nothing), jnp.append(weights, idle))
+        return ComposedLoss((term,), (jnp.ones_like(idle),), single=True)
+
+    def _group(self, size):
+        parts = [mechanism.group(size) for mechanism in self.mechanisms]
+        return RevealedMixture(parts, probs=self.probs)

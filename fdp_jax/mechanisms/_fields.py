@@ -37,3 +37,10 @@ def is_one(value: Any) -> bool:
 def as_float(value: Any) -> Float[Array, ""]:
     """A parameter inside a float64 computation."""
     return jnp.asarray(value, jnp.result_type(float))
+
+
+def as_number(value: Any) -> Any:
+    """A parameter to calculate with outside of a query, at its full precision."""
+    if value is None:
+        raise ValueError("a parameter is not set")
+    return value

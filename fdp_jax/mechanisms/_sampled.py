@@ -1,27 +1,49 @@
 """Poisson subsampling, and DP-SGD as its composition."""
 
-from typing import ClassVar
+import math
+from typing import Any
 
+import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Real
 
 from .._internal import _checks
-from ..losses import ComposedLoss, SubsampledGaussianLoss
-from ._base import AbstractMechanism, NeighboringRelation
+from .._internal._special import safe_log
+from ..losses import (
+    AbstractLoss,
+    ComposedLoss,
+    GaussianLoss,
+    GaussianMixtureLoss,
+    MixtureLoss,
+    SubsampledGaussianLoss,
+    SubsampledLoss,
+)
+from ._additive import Gaussian
+from ._base import AbstractMechanism
 from ._fields import as_float, is_one, parameter
-from ._simple import Gaussian
+from ._relations import (
+    ADD_OR_REMOVE_ONE,
+    REPLACE_ONE,
+    NeighboringRelation,
+    relation_field,
+)
 
 
 class PoissonSubsampled(AbstractMechanism):
     """A mechanism on a random subset in which each record is included independently.
 
     Args:
-        mechanism: What is run on the subset: a `Gaussian`.
+        mechanism: What is run on the subset, once.  Its guarantee must hold for every
+            subset, with which records are in it kept secret.
         sampling_prob: Probability of inclusion, in [0, 1].
 
+    The relation is the mechanism's: ADD_OR_REMOVE_ONE, or ZERO_OUT if an empty record
+    contributes nothing to it.  (For REPLACE_ONE see `DPSGD`: a pair for replacement does
+    not tell what a record's absence does.)
+
     Raises:
-        ValueError: If sampling_prob is outside [0, 1].
-        TypeError: If the mechanism cannot be subsampled exactly.
+        ValueError: If sampling_prob is outside [0, 1] or the relation is REPLACE_ONE.
+        TypeError: If the mechanism is a composition.
 
     Example:
         >>> import fdp_jax as fdp
@@ -30,31 +52,128 @@ class PoissonSubsampled(AbstractMechanism):
         0.010572581
 
     References:
-        Dong, Roth, Su (2022), Section 4; Zhu, Dong, Wang (2022) for the pair.
+        Zhu, Dong, Wang (2022), Theorem 11; Dong, Roth, Su (2022), Section 4.
     """
 
-    mechanism: Gaussian
+    mechanism: AbstractMechanism
     sampling_prob: Real[ArrayLike, ""] | None = parameter(
         "sampling_prob", _checks.probability, default=None
     )
 
-    relation: ClassVar[NeighboringRelation] = NeighboringRelation.ADD_OR_REMOVE_ONE
+    @property
+    def relation(self) -> NeighboringRelation:
+        return self.mechanism.relation
 
     def __check_init__(self):
-        if not isinstance(self.mechanism, Gaussian):
+        if not isinstance(self.mechanism, AbstractMechanism):
+            raise TypeError(f"mechanism must be a mechanism, got {self.mechanism!r}")
+        if not self.mechanism.releases_once():
             raise TypeError(
-                "mechanism must be a Gaussian, got "
-                f"{type(self.mechanism).__name__}: its subsampling is not available"
+                "mechanism must be a single release, got "
+                f"{type(self.mechanism).__name__}: subsample each step, then repeat"
+            )
+        if self.relation is REPLACE_ONE:
+            raise ValueError(
+                "relation must be ADD_OR_REMOVE_ONE or ZERO_OUT, got REPLACE_ONE: "
+                "a pair for replacement does not tell what a record's absence does"
             )
 
     def require_complete(self) -> None:
         super().require_complete()
         self.mechanism.require_complete()
 
+    def releases_once(self) -> bool:
+        return True
+
     def loss(self) -> ComposedLoss:
-        noise = as_float(self.mechanism.noise_multiplier)
         prob = as_float(self.sampling_prob)
-        return _subsampled(noise, prob, jnp.ones_like(noise), single=True)
+        if isinstance(self.mechanism, Gaussian):
+            noise = as_float(self.mechanism.noise_multiplier)
+            return _subsampled(noise, prob, jnp.ones_like(noise), single=True)
+        inner = self.mechanism.loss()
+        released = prob > 0
+        safe = jnp.where(released, prob, 0.5)
+        (term,), (count,) = inner.terms, inner.counts
+        if isinstance(term, MixtureLoss):
+            # The index is told whether the record is in the subset or not.
+            parts = tuple(_subsampled_term(x, safe) for x in term.losses)
+            term = MixtureLoss(parts, term.weights)
+        else:
+            term = _subsampled_term(term, safe)
+        return ComposedLoss((term,), (jnp.where(released, count, 0.0),), single=True)
+
+    def _group(self, size):
+        if isinstance(self.mechanism, Gaussian):
+            noise = self.mechanism.noise_multiplier
+            return _SubsampledGroup(noise, self.sampling_prob, size, self.relation)
+        return super()._group(size)
+
+
+def _subsampled_term(term: AbstractLoss, prob: Array) -> AbstractLoss:
+    if isinstance(term, GaussianLoss):
+        return SubsampledGaussianLoss(term.noise_multiplier, prob)
+    return SubsampledLoss(term, prob)
+
+
+class MixtureOfGaussians(AbstractMechanism):
+    """Gaussian noise on a statistic that moves by a random, hidden amount.
+
+    P = N(0, s^2), Q = sum_i probs[i] N(shifts[i], s^2).  So is each output of correlated
+    or banded noise under sampling, and a group under Poisson subsampling.
+
+    Args:
+        noise_multiplier: s, the noise's standard deviation over the unit of the shifts,
+            in (0, inf).
+        shifts: How far the record may move the statistic, each at least 0.
+        probs: Their probabilities, with sum 1.
+        relation: The neighboring relation the shifts refer to.
+
+    Raises:
+        ValueError: If a parameter is out of range.
+
+    Example:
+        >>> import fdp_jax as fdp
+        >>> release = fdp.MixtureOfGaussians(
+        ...     1.0, shifts=[0.0, 1.0, 2.0], probs=[0.9, 0.08, 0.02]
+        ... )
+        >>> print(f"{release.advantage():.6f}")
+        0.044288
+
+    References:
+        Choquette-Choo et al. (2024): for vectors, the shifts are their norms.
+    """
+
+    noise_multiplier: Real[ArrayLike, ""] = parameter(
+        "noise_multiplier", _checks.finite_positive
+    )
+    shifts: Real[Array, " k"] = eqx.field(kw_only=True)
+    probs: Real[Array, " k"] = eqx.field(kw_only=True)
+    relation: Any = relation_field(ADD_OR_REMOVE_ONE)
+
+    def __init__(
+        self,
+        noise_multiplier: Any,
+        *,
+        shifts: Any,
+        probs: Any,
+        relation: Any = ADD_OR_REMOVE_ONE,
+    ):
+        self.noise_multiplier = _checks.checked_scalar(
+            "noise_multiplier", _checks.finite_positive, noise_multiplier
+        )
+        self.shifts = _checks.vector("shifts", _checks.nonnegative, shifts)
+        probs = _checks.vector("probs", _checks.probability, probs)
+        self.probs = _checks.total("probs", probs, 1e-8)
+        _checks.same_length("shifts", self.shifts, "probs", self.probs)
+        self.relation = relation
+
+    def loss(self) -> ComposedLoss:
+        shifts, probs = as_float(self.shifts), as_float(self.probs)
+        noise = as_float(self.noise_multiplier)
+        log_q = safe_log(jnp.append(0.0, probs / jnp.sum(probs)))
+        log_p = jnp.full_like(log_q, -jnp.inf).at[0].set(0.0)
+        term = GaussianMixtureLoss(noise, jnp.append(0.0, shifts), log_p, log_q)
+        return ComposedLoss((term,), (jnp.ones_like(noise),), single=True)
 
 
 class DPSGD(AbstractMechanism):
@@ -64,10 +183,12 @@ class DPSGD(AbstractMechanism):
 
     Args:
         noise_multiplier: Standard deviation of the noise over the clipping norm, in
-            (0, inf].
+            (0, inf], whatever the relation.
         sampling_prob: Probability that a record enters a step, in [0, 1]; expected
             batch size over data set size.
-        num_steps: Number of steps, real, in [0, inf).
+        num_steps: Number of steps, real, in [0, inf); whole under REPLACE_ONE.
+        relation: ADD_OR_REMOVE_ONE and ZERO_OUT have the same pair; with REPLACE_ONE
+            the gradients of both records are opposite at worst.
 
     Raises:
         ValueError: If a parameter is out of range.
@@ -81,7 +202,10 @@ class DPSGD(AbstractMechanism):
         2.3816
 
     References:
-        Abadi et al. (2016).
+        Abadi et al. (2016).  REPLACE_ONE: Lebeda et al. (2025), Proposition 13.  (If
+        the law without the record gives an event probability a, that with it gives at
+        most (1 - q) a + q Phi(Phi^-1(a) + 1/s) and with the other one at least
+        (1 - q) a + q Phi(Phi^-1(a) - 1/s); a half-line attains both.)
     """
 
     noise_multiplier: Real[ArrayLike, ""] | None = parameter(
@@ -93,18 +217,80 @@ class DPSGD(AbstractMechanism):
     num_steps: Real[ArrayLike, ""] | None = parameter(
         "num_steps", _checks.nonnegative, default=None, kw_only=True
     )
+    relation: Any = relation_field(ADD_OR_REMOVE_ONE)
 
-    relation: ClassVar[NeighboringRelation] = NeighboringRelation.ADD_OR_REMOVE_ONE
+    def releases_once(self) -> bool:
+        return False
 
     def loss(self) -> ComposedLoss:
         noise, prob = as_float(self.noise_multiplier), as_float(self.sampling_prob)
-        return _subsampled(noise, prob, as_float(self.num_steps), single=False)
+        count = as_float(self.num_steps)
+        if self.relation is REPLACE_ONE:
+            return _group_loss(noise, prob, 1, count, self.relation)
+        return _subsampled(noise, prob, count, single=False)
 
     def simplified(self) -> AbstractMechanism:
-        if is_one(self.num_steps):
-            inner = Gaussian(self.noise_multiplier)
+        if is_one(self.num_steps) and self.relation is not REPLACE_ONE:
+            inner = Gaussian(self.noise_multiplier, relation=self.relation)
             return PoissonSubsampled(inner, self.sampling_prob)
         return self
+
+    def _group(self, size):
+        step = _SubsampledGroup(
+            self.noise_multiplier, self.sampling_prob, size, self.relation
+        )
+        return step.repeat(self.num_steps)
+
+
+class _SubsampledGroup(AbstractMechanism):
+    """One Poisson-subsampled Gaussian step against a group of `size` records.
+
+    Binomially many of them are in the batch, with contributions that add up at worst
+    (Ganesh 2024): conditionally on the others, the power of any test is a mean of those
+    of Gaussian shifts by the number included, and a half-line attains all of them.
+    """
+
+    noise_multiplier: Any
+    sampling_prob: Any
+    size: int = eqx.field(static=True)
+    relation: NeighboringRelation = eqx.field(static=True)
+
+    def loss(self) -> ComposedLoss:
+        noise, prob = as_float(self.noise_multiplier), as_float(self.sampling_prob)
+        return _group_loss(noise, prob, self.size, jnp.ones_like(noise), self.relation)
+
+
+def _group_loss(
+    noise: Array, prob: Array, size: int, count: Array, relation: NeighboringRelation
+) -> ComposedLoss:
+    """Steps whose batch holds binomially many of a group of records."""
+    released = jnp.isfinite(noise) & (prob > 0)
+    noise, prob = jnp.where(released, noise, 1.0), jnp.where(released, prob, 0.5)
+    log_in, log_out = jnp.log(prob), safe_log(1 - prob)
+    logs = [
+        math.log(math.comb(size, j)) + j * log_in + _times(size - j, log_out)
+        for j in range(size + 1)
+    ]
+    none = [jnp.full_like(noise, -jnp.inf)] * size
+    if relation is REPLACE_ONE:
+        log_p, log_q = logs[:0:-1] + logs[:1] + none, none + logs
+        places = jnp.arange(-size, size + 1, dtype=noise.dtype)
+    else:
+        log_p, log_q = [jnp.zeros_like(noise), *none], logs
+        places = jnp.arange(size + 1, dtype=noise.dtype)
+    term = GaussianMixtureLoss(
+        noise,
+        places,
+        jnp.stack(log_p),
+        jnp.stack(log_q),
+        symmetric=relation is REPLACE_ONE,
+    )
+    return ComposedLoss((term,), (jnp.where(released, count, 0.0),))
+
+
+def _times(number: int, log_value: Array) -> Array:
+    """Number log_value with 0 (-inf) = 0."""
+    return number * log_value if number else jnp.zeros_like(log_value)
 
 
 def _subsampled(

@@ -1,0 +1,83 @@
+"""Losses of discrete mechanisms: nothing but point masses."""
+
+import equinox as eqx
+import jax.numpy as jnp
+from jax.lax import stop_gradient
+from jax.scipy.special import logsumexp
+from jaxtyping import Array, Bool, Float
+
+from .._internal._special import log1mexp, safe_log
+from ._base import AbstractLoss
+from ._cells import Atoms, Cells
+
+
+class AtomicLoss(AbstractLoss):
+    """The loss of two probability vectors over the same outputs.
+
+    Probabilities may be zero: their logarithm is then -inf.
+    """
+
+    log_p: Float[Array, " k"]
+    log_q: Float[Array, " k"]
+    unit: Float[Array, ""] | None = None
+    """A number of which every finite loss is a multiple, if there is one."""
+    missing: tuple[Float[Array, ""], Float[Array, ""]] | None = None
+    """Logarithms of bounds on the masses under Q and P of outputs left out; those
+    count as infinite losses."""
+    symmetric: bool = eqx.field(static=True, default=False)
+
+    def _common(self) -> Bool[Array, " k"]:
+        return jnp.isfinite(self.log_p) & jnp.isfinite(self.log_q)
+
+    def moments(self, order):
+        common = self._common()
+        log_p, log_q = (jnp.where(common, x, 0) for x in (self.log_p, self.log_q))
+        loss = log_q - log_p
+        logs = jnp.where(common, log_p + order[:, None] * loss, -jnp.inf)
+        value = logsumexp(logs, axis=1)
+        weight = jnp.exp(logs - value[:, None])
+        mean = weight @ loss
+        square = jnp.sum(weight * jnp.square(loss - mean[:, None]), axis=1)
+        return value, mean, square
+
+    def cells(self, low, high):
+        inside = jnp.clip(jnp.zeros_like(low), low, high)
+        return Cells(jnp.full_like(low, -jnp.inf), inside, jnp.zeros_like(low))
+
+    def atoms(self):
+        common = self._common()
+        log_p, log_q = (jnp.where(common, x, 0) for x in (self.log_p, self.log_q))
+        return Atoms(log_q - log_p, jnp.where(common, log_p, -jnp.inf))
+
+    def lattice(self):
+        return self.unit
+
+    def loss_range(self):
+        common, loss = self._common(), self.atoms().loss
+        least = jnp.min(jnp.where(common, loss, jnp.inf))
+        most = jnp.max(jnp.where(common, loss, -jnp.inf))
+        # With nothing in common every loss is infinite.
+        none = ~jnp.any(common)
+        return jnp.where(none, 0, least), jnp.where(none, 0, most)
+
+    def log_finite_masses(self):
+        upper, lower = self.log_infinite_masses()
+        return log1mexp(-jnp.minimum(upper, 0)), log1mexp(-jnp.minimum(lower, 0))
+
+    def log_infinite_masses(self):
+        gone = ~self._common()
+        found = [_log_sum(x, gone) for x in (self.log_q, self.log_p)]
+        if self.missing is not None:
+            found = map(jnp.logaddexp, found, self.missing)
+        upper, lower = found
+        return upper, lower
+
+
+def _log_sum(logs: Array, chosen: Array) -> Array:
+    """Logarithm of the sum of some terms; -inf, without NaN, if all are zero."""
+    logs = jnp.where(chosen, logs, -jnp.inf)
+    peak = stop_gradient(jnp.max(logs))
+    peak = jnp.where(jnp.isfinite(peak), peak, 0)
+    finite = jnp.isfinite(logs)
+    terms = jnp.where(finite, jnp.exp(jnp.where(finite, logs - peak, 0)), 0)
+    return safe_log(jnp.sum(terms)) + peak

@@ -1,0 +1,79 @@
+"""Revealed mixtures: which of several mechanisms ran is part of the output."""
+
+import functools
+
+import jax.numpy as jnp
+from jax.scipy.special import logsumexp
+from jaxtyping import Array, Float
+
+from .._internal._special import log1mexp, safe_log
+from ._base import AbstractLoss
+from ._cells import Atoms, Cells
+
+
+class MixtureLoss(AbstractLoss):
+    """Loss i with probability `weights[i]`, the same under P and Q, and i is told.
+
+    The supports are disjoint, so delta = sum_i weights[i] delta_i.
+    """
+
+    losses: tuple[AbstractLoss, ...]
+    weights: Float[Array, " n"]
+
+    @property
+    def symmetric(self) -> bool:
+        return all(loss.symmetric for loss in self.losses)
+
+    def moments(self, order):
+        logs, means, squares = (
+            jnp.stack(x)
+            for x in zip(*(loss.moments(order) for loss in self.losses), strict=True)
+        )
+        logs = logs + self._logs()[:, None]
+        value = logsumexp(logs, axis=0)
+        share = jnp.exp(logs - value)
+        mean = jnp.sum(share * means, axis=0)
+        square = jnp.sum(share * (squares + jnp.square(means - mean)), axis=0)
+        return value, mean, square
+
+    def cells(self, low, high):
+        parts = [loss.cells(low, high) for loss in self.losses]
+        logs = jnp.stack([part.log_mass for part in parts]) + self._logs()[:, None]
+        others = logs + jnp.stack([part.loss for part in parts])
+        empty = jnp.all(jnp.isneginf(logs), axis=0)
+        log_p, log_q = (
+            functools.reduce(jnp.logaddexp, jnp.where(jnp.isneginf(x), -1e5, x))
+            for x in (logs, others)
+        )
+        inside = jnp.where(empty, parts[0].loss, log_q - log_p)
+        error = functools.reduce(jnp.maximum, [part.error for part in parts])
+        return Cells(jnp.where(empty, -jnp.inf, log_p), inside, error)
+
+    def atoms(self):
+        parts = [loss.atoms() for loss in self.losses]
+        logs = [x.log_mass + w for x, w in zip(parts, self._logs(), strict=True)]
+        return Atoms(jnp.concatenate([x.loss for x in parts]), jnp.concatenate(logs))
+
+    def lattice(self):
+        return None
+
+    def loss_range(self):
+        ranges = [loss.loss_range() for loss in self.losses]
+        lows, highs = map(jnp.stack, zip(*ranges, strict=True))
+        return jnp.min(lows), jnp.max(highs)
+
+    def log_finite_masses(self):
+        return tuple(log1mexp(-jnp.minimum(x, 0)) for x in self.log_infinite_masses())
+
+    def log_infinite_masses(self):
+        masses = [loss.log_infinite_masses() for loss in self.losses]
+        return tuple(self._mean_log(side) for side in zip(*masses, strict=True))
+
+    def tabulated(self):
+        return MixtureLoss(tuple(x.tabulated() for x in self.losses), self.weights)
+
+    def _logs(self) -> Array:
+        return safe_log(self.weights)
+
+    def _mean_log(self, logs: tuple[Array, ...]) -> Array:
+        return safe_log(jnp.sum(self.weights * jnp.exp(jnp.stack(logs))))

@@ -1,0 +1,86 @@
+"""Poisson subsampling of any dominating pair."""
+
+from typing import ClassVar
+
+import jax.numpy as jnp
+from jax.lax import stop_gradient
+from jaxtyping import Array, Float
+
+from .._internal._special import log1p
+from ._base import AbstractLoss, MassLoss
+from ._cells import Atoms, Cells
+
+
+class SubsampledLoss(MassLoss):
+    """P as it is, Q' = (1 - q) P + q Q: the loss is log(1 - q + q e^X).
+
+    Zhu, Dong, Wang (2022), Theorem 11, for adding or removing one record: with
+    beta = (alpha - 1 + q) / q, H_alpha(Q' || P) = q H_beta(Q || P).
+    """
+
+    loss: AbstractLoss
+    sampling_prob: Float[Array, ""]
+
+    symmetric: ClassVar[bool] = False
+
+    def cells(self, low, high):
+        inner_low, inner_high = self._inner(low), self._inner(high)
+        cells = self.loss.cells(inner_low, inner_high)
+        width = inner_high - inner_low
+        unit = 8 * jnp.finfo(width.dtype).eps
+        size = jnp.minimum(jnp.abs(inner_low), jnp.abs(inner_high))
+        moved = stop_gradient(
+            jnp.where(width > 0, unit * (1 + size) / jnp.where(width > 0, width, 1), 0)
+        )
+        return Cells(cells.log_mass, self._outer(cells.loss), cells.error + moved)
+
+    def atoms(self):
+        atoms = self.loss.atoms()
+        _, lost = self.loss.log_infinite_masses()
+        # What only P could release, Q' can now.
+        least = log1p(-self.sampling_prob)
+        return Atoms(
+            jnp.append(self._outer(atoms.loss), least), jnp.append(atoms.log_mass, lost)
+        )
+
+    def lattice(self):
+        return None
+
+    def edges(self):
+        if isinstance(self.loss, MassLoss):
+            return self._outer(self.loss.edges())
+        return super().edges()
+
+    def loss_range(self):
+        least, most = map(self._outer, self.loss.loss_range())
+        _, lost = self.loss.log_infinite_masses()
+        bottom = log1p(-self.sampling_prob)
+        return jnp.where(jnp.isneginf(lost), least, bottom), most
+
+    def log_finite_masses(self):
+        upper, _ = self.loss.log_finite_masses()
+        return log1p(self.sampling_prob * jnp.expm1(upper)), jnp.zeros_like(upper)
+
+    def log_infinite_masses(self):
+        upper, _ = self.loss.log_infinite_masses()
+        return upper + jnp.log(self.sampling_prob), jnp.full_like(upper, -jnp.inf)
+
+    def _outer(self, loss: Array) -> Array:
+        """log(1 - q + q e^x)."""
+        large = loss > 1
+        near = log1p(self.sampling_prob * jnp.expm1(jnp.where(large, 0, loss)))
+        rest = (1 - self.sampling_prob) * jnp.exp(-jnp.where(large, loss, 1))
+        far = loss + jnp.log(self.sampling_prob + rest)
+        return jnp.where(large, far, near)
+
+    def _inner(self, loss: Array) -> Array:
+        """The x with log(1 - q + q e^x) = `loss`; -inf where there is none."""
+        q = self.sampling_prob
+        large = loss > 1
+        change = jnp.expm1(jnp.where(large, 0, loss)) / q
+        reached = change > -1
+        near = log1p(jnp.where(reached, change, 0))
+        rest = log1p(-(1 - q) * jnp.exp(-jnp.where(large, loss, 1)))
+        far = jnp.where(jnp.isposinf(loss), 0, loss) - jnp.log(q) + rest
+        far = jnp.where(jnp.isposinf(loss), jnp.inf, far)
+        return jnp.where(large, far, jnp.where(reached, near, -jnp.inf))

@@ -1,0 +1,204 @@
+"""Mechanisms of which only a guarantee is known: its worst pair stands for them."""
+
+from typing import Any
+
+import equinox as eqx
+import jax.numpy as jnp
+from jaxtyping import ArrayLike, Real
+
+from .._internal import _checks
+from ..losses import ComposedLoss, LaplaceLoss, LogisticLoss, TwoPointLoss
+from ._base import AbstractMechanism
+from ._fields import as_float
+from ._relations import ADD_OR_REMOVE_ONE, relation_field
+
+
+class ApproxDP(AbstractMechanism):
+    """Any mechanism of which only (epsilon, delta)-DP is known: the worst such pair.
+
+    Args:
+        epsilon: In [0, inf).
+        delta: In [0, 1].
+        relation: The neighboring relation the guarantee is for.
+
+    Raises:
+        ValueError: If a parameter is out of range.
+
+    Example:
+        >>> import fdp_jax as fdp
+        >>> print(f"{fdp.ApproxDP(epsilon=1.0, delta=0.05).beta(alpha=0.1):.6f}")
+        0.678172
+
+    References:
+        Kairouz, Oh, Viswanath (2015), Theorem 3.3.
+    """
+
+    epsilon0: Real[ArrayLike, ""]
+    delta0: Real[ArrayLike, ""]
+    relation: Any = relation_field(ADD_OR_REMOVE_ONE)
+
+    def __init__(self, *, epsilon: Any, delta: Any, relation: Any = ADD_OR_REMOVE_ONE):
+        self.epsilon0 = _checks.checked_scalar("epsilon", _checks.nonnegative, epsilon)
+        self.delta0 = _checks.checked_scalar("delta", _checks.probability, delta)
+        self.relation = relation
+
+    def loss(self) -> ComposedLoss:
+        term = TwoPointLoss(as_float(self.epsilon0), as_float(self.delta0))
+        return ComposedLoss((term,), (jnp.ones_like(term.epsilon),), single=True)
+
+
+class PureDP(AbstractMechanism):
+    """Any mechanism of which only epsilon-DP is known: randomized response.
+
+    Args:
+        epsilon: In [0, inf).
+        relation: The neighboring relation the guarantee is for.
+
+    Raises:
+        ValueError: If it is out of range.
+
+    Example:
+        >>> import fdp_jax as fdp
+        >>> print(f"{fdp.PureDP(0.1).repeat(100).epsilon(delta=1e-6):.4f}")
+        4.8942
+
+    References:
+        Kairouz, Oh, Viswanath (2015).
+    """
+
+    epsilon0: Real[ArrayLike, ""]
+    relation: Any = relation_field(ADD_OR_REMOVE_ONE)
+
+    def __init__(self, epsilon: Any, *, relation: Any = ADD_OR_REMOVE_ONE):
+        self.epsilon0 = _checks.checked_scalar("epsilon", _checks.nonnegative, epsilon)
+        self.relation = relation
+
+    def loss(self) -> ComposedLoss:
+        epsilon = as_float(self.epsilon0)
+        term = TwoPointLoss(epsilon, jnp.zeros_like(epsilon))
+        return ComposedLoss((term,), (jnp.ones_like(epsilon),), single=True)
+
+
+class PerfectPrivacy(AbstractMechanism):
+    """Releases nothing about the record: f(alpha) = 1 - alpha.
+
+    Args:
+        relation: Any neighboring relation.
+
+    Example:
+        >>> import fdp_jax as fdp
+        >>> print(f"{fdp.PerfectPrivacy().beta(alpha=0.25):.2f}")
+        0.75
+    """
+
+    relation: Any = relation_field(ADD_OR_REMOVE_ONE)
+
+    def loss(self) -> ComposedLoss:
+        zero = jnp.zeros((), jnp.result_type(float))
+        return ComposedLoss((TwoPointLoss(zero, zero),), (zero + 1,), single=True)
+
+
+class BlatantNonPrivacy(AbstractMechanism):
+    """Tells the record: f = 0, delta = 1 at every epsilon.
+
+    Args:
+        relation: Any neighboring relation.
+
+    Example:
+        >>> import fdp_jax as fdp
+        >>> print(f"{fdp.BlatantNonPrivacy().advantage():.0f}")
+        1
+    """
+
+    relation: Any = relation_field(ADD_OR_REMOVE_ONE)
+
+    def loss(self) -> ComposedLoss:
+        zero = jnp.zeros((), jnp.result_type(float))
+        return ComposedLoss((TwoPointLoss(zero, zero + 1),), (zero + 1,), single=True)
+
+
+class _Selection(AbstractMechanism):
+    """Chooses a candidate by its noisy quality score."""
+
+    epsilon0: Real[ArrayLike, ""]
+    monotonic: bool = eqx.field(static=True)
+    relation: Any = relation_field(ADD_OR_REMOVE_ONE)
+
+    def __init__(
+        self,
+        epsilon: Any,
+        *,
+        monotonic: bool = False,
+        relation: Any = ADD_OR_REMOVE_ONE,
+    ):
+        self.epsilon0 = _checks.checked_scalar(
+            "epsilon", _checks.finite_positive, epsilon
+        )
+        self.monotonic = monotonic
+        self.relation = relation
+
+    def _range(self) -> Any:
+        # Scores that all move the same way halve what a change can do.
+        return as_float(self.epsilon0) * (0.5 if self.monotonic else 1.0)
+
+
+class ExponentialMechanism(_Selection):
+    """Chooses i with probability proportional to exp(epsilon score_i / (2 sensitivity)).
+
+    It has epsilon-bounded range, half of that if the scores are monotonic.  The pair is
+    the worst of that range: exact for one release, and a bound that composes adaptively
+    (the optimal formula of Dong, Durfee, Rogers for equal releases is a little lower).
+
+    Args:
+        epsilon: In (0, inf), of the formula above.
+        monotonic: Whether a change of the data moves all scores the same way.
+        relation: The neighboring relation the score's sensitivity refers to.
+
+    Raises:
+        ValueError: If epsilon is out of range.
+
+    Example:
+        >>> import fdp_jax as fdp
+        >>> print(f"{fdp.ExponentialMechanism(1.0).advantage():.6f}")
+        0.244919
+
+    References:
+        Durfee and Rogers (2019); Dong, Durfee, Rogers (2020).
+    """
+
+    def loss(self) -> ComposedLoss:
+        term = LogisticLoss(self._range())
+        return ComposedLoss((term,), (jnp.ones_like(term.mu),), single=True)
+
+
+class PermuteAndFlip(_Selection):
+    """Permute-and-flip with exp(epsilon (score_i - best) / (2 sensitivity)).
+
+    It is report-noisy-max with exponential noise of scale b = 2 sensitivity / epsilon
+    (Ding et al. 2021).  What counts for a set S of candidates is the difference X of
+    the best noisy scores inside and outside of S, which neighbors move by at most
+    2 sensitivity.  A maximum of shifted exponentials has a hazard rate of at most 1 / b,
+    so X has a density of at most min(F, 1 - F) / b, as a Laplace variable has: the
+    Laplace pair of epsilon dominates (and two candidates attain it).  Its range is not
+    bounded by epsilon.
+
+    Args:
+        epsilon: In (0, inf), of the formula above.
+        monotonic: Whether a change of the data moves all scores the same way.
+        relation: The neighboring relation the score's sensitivity refers to.
+
+    Raises:
+        ValueError: If epsilon is out of range.
+
+    Example:
+        >>> import fdp_jax as fdp
+        >>> print(f"{fdp.PermuteAndFlip(1.0).advantage():.6f}")
+        0.393469
+
+    References:
+        McKenna and Sheldon (2020); Ding et al. (2021).
+    """
+
+    def loss(self) -> ComposedLoss:
+        noise = 1 / self._range()
+        return ComposedLoss((LaplaceLoss(noise),), (jnp.ones_like(noise),), single=True)

@@ -1,0 +1,100 @@
+"""Which data sets are neighbors, and how far a statistic moves between them."""
+
+import enum
+from typing import Any
+
+import equinox as eqx
+from jaxtyping import ArrayLike, Real
+
+from .._internal import _checks
+from ._fields import as_number, parameter
+
+
+class NeighboringRelation(enum.Enum):
+    """Which data sets count as neighbors."""
+
+    ADD_OR_REMOVE_ONE = "add_or_remove_one"
+    """One has a record that the other lacks."""
+    REPLACE_ONE = "replace_one"
+    """One record differs."""
+    ZERO_OUT = "zero_out"
+    """One record is replaced by an empty one, which contributes nothing."""
+
+
+ADD_OR_REMOVE_ONE = NeighboringRelation.ADD_OR_REMOVE_ONE
+REPLACE_ONE = NeighboringRelation.REPLACE_ONE
+ZERO_OUT = NeighboringRelation.ZERO_OUT
+
+
+def relation_field(default: NeighboringRelation) -> Any:
+    """The relation a mechanism's parameters refer to; a static, keyword-only field."""
+    return eqx.field(static=True, default=default, kw_only=True, converter=_relation)
+
+
+def _relation(value: Any) -> NeighboringRelation:
+    if not isinstance(value, NeighboringRelation):
+        raise TypeError(f"relation must be a NeighboringRelation, got {value!r}")
+    return value
+
+
+class Sensitivity(eqx.Module):
+    """How far neighbors can move a statistic, in a stated norm and relation.
+
+    Args:
+        value: The largest distance, in (0, inf).
+        norm: "l1", "l2", or "absolute" for a single number.
+        relation: The neighboring relation it holds for.
+
+    Raises:
+        ValueError: If the value is not positive and finite or the norm is unknown.
+
+    Example:
+        >>> import fdp_jax as fdp
+        >>> relation = fdp.NeighboringRelation.REPLACE_ONE
+        >>> moved = fdp.Sensitivity.of_clipped_sum(1.0, norm="l2", relation=relation)
+        >>> float(moved.value)
+        2.0
+    """
+
+    value: Real[ArrayLike, ""] = parameter("sensitivity", _checks.finite_positive)
+    norm: str = eqx.field(static=True, kw_only=True)
+    relation: NeighboringRelation = eqx.field(
+        static=True, kw_only=True, converter=_relation
+    )
+
+    def __check_init__(self):
+        if self.norm not in _NORMS:
+            raise ValueError(f"norm must be one of {_NORMS}, got {self.norm!r}")
+
+    @classmethod
+    def of_clipped_sum(
+        cls, clipping_norm: Any, *, norm: str, relation: NeighboringRelation
+    ) -> "Sensitivity":
+        """Of a sum of contributions, each clipped to a norm.
+
+        Args:
+            clipping_norm: Largest norm of one record's contribution, in (0, inf).
+            norm: In which it is measured.
+            relation: Replacing a record can move the sum by twice the clipping norm,
+                adding, removing or zeroing it out by once.
+
+        Returns:
+            The sensitivity.
+
+        Raises:
+            ValueError: If clipping_norm is not positive and finite.
+        """
+        clipping_norm = _checks.finite_positive("clipping_norm", clipping_norm)
+        times = 2 if relation is REPLACE_ONE else 1
+        return cls(times * clipping_norm, norm=norm, relation=relation)
+
+    def in_norm(self, *allowed: str) -> Any:
+        """The value, if it is in a norm that a mechanism's theorem covers."""
+        if self.norm not in allowed:
+            raise ValueError(
+                f"sensitivity must be in one of the norms {allowed}, got {self.norm!r}"
+            )
+        return as_number(self.value)
+
+
+_NORMS = ("l1", "l2", "absolute")

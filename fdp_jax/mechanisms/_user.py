@@ -1,0 +1,275 @@
+"""Mechanisms that a user describes: by probabilities, densities, curves or points."""
+
+from collections.abc import Callable
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, PyTree, Real
+from scipy.spatial import ConvexHull
+
+from .._internal import _checks
+from .._internal._special import safe_log
+from ..losses import AtomicLoss, ComposedLoss, DensityLoss, DistributionLoss
+from ._base import AbstractMechanism
+from ._discrete import one_release
+from ._fields import as_float
+from ._relations import ADD_OR_REMOVE_ONE, relation_field
+
+_SUM_ERROR = 1e-8
+
+
+class FromProbabilities(AbstractMechanism):
+    """A mechanism with finitely many outputs, by its two probability vectors.
+
+    Args:
+        without_record: P, the probabilities of the outputs without the record; at
+            least 0, with sum 1.
+        with_record: Q, those with the record.
+        relation: The neighboring relation of the pair, which must be its worst pair.
+
+    Raises:
+        ValueError: If the vectors differ in length, are negative or do not add to 1.
+
+    Example:
+        >>> import fdp_jax as fdp
+        >>> pair = fdp.FromProbabilities([0.5, 0.3, 0.2], [0.2, 0.3, 0.5])
+        >>> print(f"{pair.beta(alpha=0.1):.4f}")
+        0.7500
+    """
+
+    without_record: Real[Array, " k"]
+    with_record: Real[Array, " k"]
+    relation: Any = relation_field(ADD_OR_REMOVE_ONE)
+
+    def __init__(
+        self,
+        without_record: Any,
+        with_record: Any,
+        *,
+        relation: Any = ADD_OR_REMOVE_ONE,
+    ):
+        self.without_record = _probabilities("without_record", without_record)
+        self.with_record = _probabilities("with_record", with_record)
+        _checks.same_length(
+            "without_record", self.without_record, "with_record", self.with_record
+        )
+        self.relation = relation
+
+    def loss(self) -> ComposedLoss:
+        p, q = as_float(self.without_record), as_float(self.with_record)
+        # Sums that are off by rounding would be masses gained or lost.
+        p, q = p / jnp.sum(p), q / jnp.sum(q)
+        return one_release(AtomicLoss(safe_log(p), safe_log(q)))
+
+
+def _probabilities(name: str, value: Any) -> Any:
+    value = _checks.vector(name, _checks.probability, value)
+    return _checks.total(name, value, _SUM_ERROR)
+
+
+class FromLogDensities(AbstractMechanism):
+    """One real output with densities P and Q whose ratio Q / P increases.
+
+    Masses are Gauss-Legendre sums, whose error is estimated with a second rule; so
+    bounds are as good as the densities are smooth.
+
+    Args:
+        log_density_without: Function (x, params) -> log-density of P, elementwise in
+            JAX.
+        log_density_with: The same of Q.
+        support: (low, high), finite, where the densities are evaluated.
+        params: PyTree of parameters that both get, differentiable.
+        log_beyond: Log of a bound on either mass outside the support, which counts as
+            an infinite loss.
+        relation: The neighboring relation of the pair, which must be its worst pair.
+
+    Raises:
+        ValueError: If the support is not an interval, or (when a query finds out) if
+            the ratio decreases somewhere.
+
+    Example:
+        >>> import fdp_jax as fdp, jax
+        >>> normal = jax.scipy.stats.norm.logpdf
+        >>> pair = fdp.FromLogDensities(
+        ...     lambda x, s: normal(x, 0.0, s),
+        ...     lambda x, s: normal(x, 1.0, s),
+        ...     support=(-39.0, 40.0),
+        ...     params=1.0,
+        ...     log_beyond=-750.0,
+        ... )
+        >>> print(f"{pair.delta(epsilon=1.0):.6f}")
+        0.126937
+    """
+
+    log_density_without: Callable = eqx.field(static=True)
+    log_density_with: Callable = eqx.field(static=True)
+    support: tuple[Any, Any]
+    params: PyTree
+    log_beyond: Any
+    relation: Any = relation_field(ADD_OR_REMOVE_ONE)
+
+    def __init__(
+        self,
+        log_density_without: Callable,
+        log_density_with: Callable,
+        *,
+        support: tuple[Any, Any],
+        params: PyTree = (),
+        log_beyond: Any,
+        relation: Any = ADD_OR_REMOVE_ONE,
+    ):
+        self.log_density_without = log_density_without
+        self.log_density_with = log_density_with
+        self.support = _interval("support", support)
+        self.params = params
+        self.log_beyond = _checks.checked_scalar(
+            "log_beyond", _checks.log_probability, log_beyond
+        )
+        self.relation = relation
+
+    def loss(self) -> ComposedLoss:
+        low, high = map(as_float, self.support)
+        term = DensityLoss(
+            log_p=self.log_density_without,
+            log_q=self.log_density_with,
+            parameters=jax.tree.map(as_float, self.params),
+            low=low,
+            high=high,
+            log_beyond=as_float(self.log_beyond),
+        )
+        nodes = term.edges()
+        falls = ~jnp.all(jnp.diff(nodes) >= -1e-9 * (1 + jnp.abs(nodes[:-1])))
+        term = eqx.error_if(
+            term,
+            falls,
+            "log_density_with - log_density_without must increase over the support: "
+            "order the outputs by their likelihood ratio, or use FromProbabilities",
+        )
+        return ComposedLoss((term,), (jnp.ones_like(low),), single=True)
+
+
+class FromLossDistribution(AbstractMechanism):
+    """A mechanism by the distribution functions of its privacy loss log dQ/dP.
+
+    Each argument is a function (t, params) -> logarithm of a probability, elementwise
+    in JAX, accurate where that is small.
+
+    Args:
+        log_cdf_without: log P(X <= t), X the loss without the record.
+        log_sf_without: log P(X > t).
+        log_cdf_with: log Q(Y <= t), Y the loss with the record.
+        log_sf_with: log Q(Y > t).
+        loss_range: (low, high), finite: the ends of the loss, which has no point
+            masses.
+        params: PyTree of parameters that all get, differentiable.
+        relation: The neighboring relation of the pair, which must be its worst pair.
+
+    Raises:
+        ValueError: If loss_range is not an interval.
+    """
+
+    log_cdf_without: Callable = eqx.field(static=True)
+    log_sf_without: Callable = eqx.field(static=True)
+    log_cdf_with: Callable = eqx.field(static=True)
+    log_sf_with: Callable = eqx.field(static=True)
+    loss_range: tuple[Any, Any]
+    params: PyTree
+    relation: Any = relation_field(ADD_OR_REMOVE_ONE)
+
+    def __init__(
+        self,
+        *,
+        log_cdf_without: Callable,
+        log_sf_without: Callable,
+        log_cdf_with: Callable,
+        log_sf_with: Callable,
+        loss_range: tuple[Any, Any],
+        params: PyTree = (),
+        relation: Any = ADD_OR_REMOVE_ONE,
+    ):
+        self.log_cdf_without, self.log_sf_without = log_cdf_without, log_sf_without
+        self.log_cdf_with, self.log_sf_with = log_cdf_with, log_sf_with
+        self.loss_range = _interval("loss_range", loss_range)
+        self.params = params
+        self.relation = relation
+
+    def loss(self) -> ComposedLoss:
+        low, high = map(as_float, self.loss_range)
+        term = DistributionLoss(
+            log_cdf_p=self.log_cdf_without,
+            log_sf_p=self.log_sf_without,
+            log_cdf_q=self.log_cdf_with,
+            log_sf_q=self.log_sf_with,
+            parameters=jax.tree.map(as_float, self.params),
+            low=low,
+            high=high,
+        )
+        return ComposedLoss((term,), (jnp.ones_like(low),), single=True)
+
+
+def _interval(name: str, value: Any) -> tuple[Any, Any]:
+    low, high = (_checks.checked_scalar(name, _checks.finite, x) for x in value)
+    _checks.increasing(name, low, high)
+    return low, high
+
+
+class FromTradeOffPoints(AbstractMechanism):
+    """A mechanism by points of its trade-off function, or of an attack's ROC curve.
+
+    The guarantee is the lower convex hull of the points with (0, 1) and (1, 0).  For
+    attack results it is what these attacks achieve, so no upper bound on the privacy
+    loss.
+
+    Args:
+        alpha: False positive rates, in [0, 1].
+        beta: False negative rates, in [0, 1].
+        relation: The neighboring relation the points refer to.
+
+    Raises:
+        ValueError: If the vectors differ in length or are not rates.
+        TypeError: If they are traced: the hull is taken once, in Python.
+
+    Example:
+        >>> import fdp_jax as fdp
+        >>> attacks = fdp.FromTradeOffPoints([0.1, 0.4], [0.6, 0.25])
+        >>> print(f"{attacks.beta(alpha=0.2):.4f}")
+        0.4833
+    """
+
+    alpha_grid: Float[Array, " k"]
+    beta_grid: Float[Array, " k"]
+    relation: Any = relation_field(ADD_OR_REMOVE_ONE)
+
+    def __init__(self, alpha: Any, beta: Any, *, relation: Any = ADD_OR_REMOVE_ONE):
+        if any(isinstance(x, jax.core.Tracer) for x in (alpha, beta)):
+            raise TypeError("alpha and beta must be concrete, got traced arrays")
+        alpha = _checks.vector("alpha", _checks.probability, alpha)
+        beta = _checks.vector("beta", _checks.probability, beta)
+        _checks.same_length("alpha", alpha, "beta", beta)
+        self.alpha_grid, self.beta_grid = _lower_hull(
+            np.asarray(alpha), np.asarray(beta)
+        )
+        self.relation = relation
+
+    def loss(self) -> ComposedLoss:
+        alpha, beta = as_float(self.alpha_grid), as_float(self.beta_grid)
+        p = jnp.append(jnp.diff(alpha, prepend=0.0), 1 - alpha[-1])
+        q = jnp.append(-jnp.diff(beta, prepend=1.0), beta[-1])
+        return one_release(AtomicLoss(safe_log(p), safe_log(q)))
+
+
+def _lower_hull(alpha: np.ndarray, beta: np.ndarray) -> tuple[Any, Any]:
+    """Vertices of the lower convex hull of the points, (0, 1) and (1, 0)."""
+    # The corner (1, 1) closes the hull from above.
+    x, y = np.append(alpha, [0.0, 1.0, 1.0]), np.append(beta, [1.0, 0.0, 1.0])
+    points = np.stack([x, y], axis=1)
+    below = points[points.sum(axis=1) < 2]
+    if np.all(below.sum(axis=1) >= 1):
+        return np.asarray([0.0, 1.0]), np.asarray([1.0, 0.0])
+    found = points[ConvexHull(points).vertices]
+    found = found[found.sum(axis=1) <= 1]
+    order = np.lexsort((-found[:, 1], found[:, 0]))
+    return found[order, 0], found[order, 1]
