@@ -25,6 +25,10 @@ def tail_truth() -> list[dict]:
     return _load("tail_truth.json")["entries"]
 
 
+def catalogue_truth() -> list[dict]:
+    return _load("catalogue_truth.json")["entries"]
+
+
 def checks(*topics: str) -> list[dict]:
     """Entries of checks.json whose id is 01.<topic>.<anything>."""
     return [

@@ -70,11 +70,6 @@ def plan_grid(loss: ComposedLoss, start: Start) -> Grid:
     dtype = start.saddle.shift.dtype
     log_unit = jnp.log(jnp.asarray(jnp.finfo(dtype).eps, dtype))
     shift, _, period = cheapest_shift(start, log_unit)
-    # Close to the largest loss the saddle runs away; the grid resolves no more anyway.
-    least, most = loss.loss_range()
-    span = most - least
-    finest = jnp.where(jnp.isfinite(span), SIZE / jnp.where(span > 0, span, 1), jnp.inf)
-    shift = jnp.minimum(shift, finest)
     shifts = start.chernoff_shifts
     orders = order_of(jnp.append(shifts, shift), sign)
     moments = tuple(term.moments(orders)[0] for term in loss.terms)
@@ -207,9 +202,9 @@ def _with_ends(
 
 
 def _placing_error(grid: Grid, loss: Array) -> Array:
-    """What rounding of a threshold may do to the logarithm of a cell's mass."""
+    """What rounding of a threshold may do to the logarithm of a cell's tilted mass."""
     unit = 4 * jnp.finfo(loss.dtype).eps
-    return unit * (1 + jnp.abs(loss) / grid.spacing)
+    return unit * (1 + jnp.abs(loss) * (1 / grid.spacing + 2 + grid.shift))
 
 
 def _with_atoms(
@@ -242,7 +237,8 @@ def _with_atoms(
         jnp.stack([0 * share, 1 - share]),
     )
     upper = jnp.where(on_grid, 0.5 * moved / step, share)
-    raised = atoms.log_mass + 2 * _ATOM_ERROR
+    rounded = 4 * jnp.finfo(h.dtype).eps * (2 + c) * jnp.abs(stop_gradient(atoms.loss))
+    raised = atoms.log_mass + 2 * _ATOM_ERROR + rounded
     mass = jnp.exp(raised + (1 + c) * left * h - log_scale)
     # Those off the grid count as its ends; their index is out of range, so dropped.
     place = left.astype(int) - first
@@ -260,7 +256,7 @@ def _with_atoms(
     excess = excess.at[index].add(height)
     mean_excess = mean_excess.at[index].add(0.5 * height)
     # An atom moved onto the grid counts with what that does to the tilted mass.
-    moved = _ATOM_ERROR * (1 + jnp.abs(place_in_steps) * (1 + c) * h)
+    moved = _ATOM_ERROR * (1 + jnp.abs(place_in_steps) * (1 + c) * h) + rounded
     slack = slack.at[index].add(8 * mass * moved)
     return tilted, excess, mean_excess, slack, bottom, top
 

@@ -39,7 +39,7 @@ def compose_grid(loss: ComposedLoss, grid: Grid) -> GridProfile:
     """The profile of the composition at half a period of grid points."""
     h, c = grid.spacing, grid.shift
     terms = _transformed(loss, grid)
-    kernels = _Kernels(c * h, (1 + c) * h)
+    kernels = _Kernels(c, h)
     logs = [count * jnp.log(term.transform) for term, count in terms]
     product = jnp.exp(jnp.sum(jnp.stack(logs), axis=0))
     log_scale = jnp.sum(jnp.stack([count * term.log_mass for term, count in terms]))
@@ -121,11 +121,14 @@ class _Kernels(eqx.Module):
     alpha: Complex[Array, " f"]
     """P-mass to the right, with half of the point itself."""
 
-    def __init__(self, decay: Array, next_decay: Array):
+    def __init__(self, shift: Array, spacing: Array):
         omega = 2 * jnp.pi * jnp.arange(SIZE // 2 + 1) / SIZE
+        decay = shift * spacing
         self.power = _geometric(decay, omega)
-        other = _geometric(next_decay, omega)
-        self.profile = self.power - other
+        other = _geometric(decay + spacing, omega)
+        # The difference of the two, without cancellation.
+        ratio = jnp.exp(decay) * jnp.expm1(spacing) * jnp.exp(-1j * omega)
+        self.profile = ratio * self.power * other
         self.alpha = other + 0.5
 
 

@@ -6,6 +6,7 @@ integrand makes it cheap and free of cancellation.  No choice here has a derivat
 and none needs more than two digits.
 """
 
+import math
 from collections.abc import Callable
 
 import equinox as eqx
@@ -18,6 +19,8 @@ from ..losses import ComposedLoss
 _ENOUGH = 0.05
 """Error of the logarithm of the value at which the search stops."""
 _STEPS = 50
+_FINEST = float(1 << 17)
+"""Largest product of shift and loss."""
 
 
 class Saddle(eqx.Module):
@@ -110,8 +113,17 @@ def find_saddle(
     edge = jnp.asarray(reach, dtype)
     zero, one = jnp.zeros((), dtype), jnp.ones((), dtype)
     empty = Saddle(zero, zero, zero, zero, zero)
-    start = (jnp.zeros((), jnp.int32), -edge, edge, zero, one, empty)
+    right = jnp.where(middle, edge, jnp.minimum(edge, _log_largest_shift(loss, sign)))
+    start = (jnp.zeros((), jnp.int32), -edge, right, zero, one, empty)
     return while_loop(unfinished, body, start)[-1]
+
+
+def _log_largest_shift(loss: ComposedLoss, sign: Array) -> Array:
+    """Towards a largest loss the saddle runs away, until c times it is all rounding."""
+    low, high = loss.loss_range()
+    most = jnp.where(sign > 0, high, -low)
+    bounded = jnp.isfinite(most) & (most > 0)
+    return jnp.where(bounded, math.log(_FINEST) - jnp.log(jnp.where(bounded, most, 1)), jnp.inf)
 
 
 def leaks_much(loss: ComposedLoss, sign: Array, epsilon: Array) -> Bool[Array, ""]:

@@ -6,6 +6,8 @@ import jax.numpy as jnp
 from jax.scipy.special import logsumexp
 from jaxtyping import Array, Float
 
+from .._internal._special import safe_log
+
 
 class Cells(eqx.Module):
     """The part of a loss without point masses, over some intervals."""
@@ -56,7 +58,7 @@ class Partition(eqx.Module):
         share = jnp.where(wide, jnp.clip(share, 0, 1), 0)
         w = order[:, None]
         rise, fall = w * (self.high - loss), w * (self.low - loss)
-        spread = log1p_clipped(share * jnp.expm1(rise) + (1 - share) * jnp.expm1(fall))
+        spread = _log_mean_exp(share, rise, fall)
         middle = mass + w * loss
         logs = middle + jnp.where((w > 0) & (w < 1), 0, spread)
         value = logsumexp(logs, axis=1)
@@ -66,9 +68,13 @@ class Partition(eqx.Module):
         return value, mean, square
 
 
-def log1p_clipped(x: Float[Array, "..."]) -> Float[Array, "..."]:
-    """log(1 + x) of an x that is nonnegative but for rounding."""
-    return jnp.log1p(jnp.maximum(x, 0))
+def _log_mean_exp(share: Array, rise: Array, fall: Array) -> Array:
+    """log(share e^rise + (1 - share) e^fall), which is at least 0."""
+    small = jnp.maximum(jnp.abs(rise), jnp.abs(fall)) < 1
+    rises, falls = (jnp.expm1(jnp.where(small, x, 0)) for x in (rise, fall))
+    near = jnp.log1p(jnp.maximum(share * rises + (1 - share) * falls, 0))
+    far = jnp.logaddexp(safe_log(share) + rise, safe_log(1 - share) + fall)
+    return jnp.where(small, near, jnp.maximum(far, 0))
 
 
 def partition(edges: Float[Array, " m+1"], cells: Cells, atoms: Atoms) -> Partition:

@@ -22,6 +22,8 @@ from ._relations import (
 _HALF_WIDTH = 1 << 15
 """Integers to either side at which discrete Gaussian noise is represented."""
 _MOST_INTEGER = 1 << 12
+_REACH = 64.0
+"""Scales to either side that are looked at."""
 
 
 def one_release(term: AtomicLoss | TwoPointLoss) -> ComposedLoss:
@@ -93,20 +95,19 @@ class DiscreteGaussian(_IntegerNoise):
         logs = logs - jnp.log(jnp.sum(jnp.exp(logs)))
         none = jnp.full(step, -jnp.inf, logs.dtype)
         log_p, log_q = jnp.append(logs, none), jnp.append(none, logs)
+        lost = None
         if self.truncation is None:
-            # The window ends where P and Q do not: extend both over all of it.
-            missing = _log_tail(scale, width)
-            drift = precision * step * (outputs - 0.5 * step)
-            log_p = jnp.where(jnp.isneginf(log_p), log_q - drift, log_p)
-            log_q = jnp.where(jnp.isneginf(log_q), log_p + drift, log_q)
+            # Outputs that both have, as far as there is any mass to speak of.
+            reach = jnp.minimum(jnp.ceil(_REACH * scale), width)
+            kept = (outputs >= step - reach) & (outputs <= reach)
+            log_p, log_q = (jnp.where(kept, x, -jnp.inf) for x in (log_p, log_q))
+            missing = _log_tail(scale, reach - step)
             lost = missing, missing
-        else:
-            lost = None
         unit = step * precision * (1.0 if step % 2 == 0 else 0.5)
         return one_release(AtomicLoss(log_p, log_q, unit, lost, symmetric=True))
 
 
-def _log_tail(scale: Array, width: int) -> Array:
+def _log_tail(scale: Array, width: Array) -> Array:
     """Log of a bound on the mass beyond `width`, relative to that within.
 
     Terms fall at least by e^{-width / scale^2} each, and the one at 0 is 1.

@@ -1,0 +1,126 @@
+"""Every mechanism against independent numbers, from delta = 1e-5 to 1e-30."""
+
+from collections.abc import Callable
+
+import jax.numpy as jnp
+import mpmath as mp
+import pytest
+from reference import catalogue_truth, exact
+
+import fdp_jax as fdp
+
+RELATIONS = {r.value: r for r in fdp.NeighboringRelation}
+REPLACE_ONE = fdp.NeighboringRelation.REPLACE_ONE
+
+
+def _mixture_of_gaussians(sigma, shifts, weights):
+    return fdp.MixtureOfGaussians(sigma, shifts=shifts, probs=weights)
+
+
+def _subsampled(inner: Callable) -> Callable:
+    def build(q, **params):
+        return fdp.PoissonSubsampled(inner(**params), q)
+
+    return build
+
+
+def _discrete_laplace(parameter, sensitivity):
+    return fdp.DiscreteLaplace(1 / parameter, sensitivity=sensitivity)
+
+
+def _discrete_gaussian(sigma, sensitivity):
+    return fdp.DiscreteGaussian(sigma, sensitivity=sensitivity)
+
+
+BUILD: dict[str, Callable] = {
+    "gaussian": lambda sigma: fdp.Gaussian(sigma),
+    "laplace": lambda b: fdp.Laplace(b),
+    "randomized_response": lambda epsilon0: fdp.RandomizedResponse(epsilon0),
+    "kary_randomized_response": lambda epsilon0, num_categories, relation: (
+        fdp.KaryRandomizedResponse(
+            epsilon0, num_categories=num_categories, relation=RELATIONS[relation]
+        )
+    ),
+    "approx_dp": lambda epsilon0, delta0: fdp.ApproxDP(
+        epsilon=epsilon0, delta=float(delta0)
+    ),
+    "discrete_gaussian": _discrete_gaussian,
+    "discrete_laplace": _discrete_laplace,
+    "staircase": lambda epsilon0, gamma: fdp.Staircase(epsilon0, gamma=gamma),
+    "exponential_mechanism": lambda epsilon0: fdp.ExponentialMechanism(epsilon0),
+    "mixture_of_gaussians": _mixture_of_gaussians,
+    "logistic": lambda scale: fdp.Logistic(scale),
+    "generalized_gaussian": lambda scale, shape: fdp.GeneralizedGaussian(
+        scale, shape=shape
+    ),
+    "subsampled_laplace": _subsampled(lambda b: fdp.Laplace(b)),
+    "subsampled_discrete_laplace": _subsampled(_discrete_laplace),
+    "subsampled_discrete_gaussian": _subsampled(_discrete_gaussian),
+    "replace_one_subsampled_gaussian": lambda sigma, q: fdp.DPSGD(
+        noise_multiplier=sigma, sampling_prob=q, num_steps=1, relation=REPLACE_ONE
+    ),
+    "probabilities": lambda p, q: fdp.FromProbabilities(
+        [float(x) for x in p], [float(x) for x in q]
+    ),
+    "revealed_mixture": lambda weights, parts: fdp.RevealedMixture(
+        [_part(**part) for part in parts], probs=weights
+    ),
+    "group_dpsgd_step": lambda sigma, q, group_size: fdp.PoissonSubsampled(
+        fdp.Gaussian(sigma), q
+    ).group(group_size),
+    "heterogeneous": lambda parts: fdp.compose(*(_part(**part) for part in parts)),
+}
+
+
+def _part(mechanism, **params):
+    return BUILD[mechanism](**params)
+
+
+def _groups(quantity: str) -> list:
+    """Entries that one call answers, with a readable name."""
+    found: dict[str, list] = {}
+    for entry in catalogue_truth():
+        if entry["quantity"] == quantity:
+            shown = ",".join(f"{k}={v}" for k, v in entry["params"].items())
+            side = "" if entry["direction"] == "remove" else "-add"
+            name = f"{entry['mechanism']}({shown})x{entry['count']}{side}"
+            found.setdefault(name, []).append(entry)
+    return [pytest.param(group, id=name) for name, group in found.items()]
+
+
+def _side(entry: dict):
+    mechanism = BUILD[entry["mechanism"]](**entry["params"])
+    if entry["count"] != 1:
+        mechanism = mechanism.repeat(entry["count"])
+    return getattr(mechanism, entry["direction"])
+
+
+def _contains(bounds, truths, width, rtol):
+    slack = mp.mpf("2e-14")  # parameters are decimals, rounded to floats
+    for lower, estimate, upper, truth in zip(
+        bounds.lower, bounds.estimate, bounds.upper, truths, strict=True
+    ):
+        size = 1 + abs(truth)
+        assert exact(lower) <= truth + slack * size
+        assert truth <= exact(upper) + slack * size
+        assert exact(upper) - exact(lower) <= width * size
+        assert abs(exact(estimate) - truth) <= rtol * size
+
+
+@pytest.mark.parametrize("entries", _groups("epsilon"))
+def test_epsilon(entries):
+    deltas = jnp.asarray([float(e["delta"]) for e in entries])
+    bounds = _side(entries[0]).bounds(delta=deltas)
+    _contains(bounds, [mp.mpf(e["value"]) for e in entries], 1e-6, 1e-7)
+
+
+@pytest.mark.parametrize("entries", _groups("log_delta"))
+def test_log_delta(entries):
+    epsilons = jnp.asarray([float(e["epsilon"]) for e in entries])
+    side = _side(entries[0])
+    values = [
+        side.log_delta(epsilon=epsilons, bound=bound)
+        for bound in (fdp.Bound.OPTIMISTIC, fdp.Bound.ESTIMATE, fdp.Bound.PESSIMISTIC)
+    ]
+    bounds = fdp.Bounds(*values, status=jnp.zeros(len(entries), int))
+    _contains(bounds, [mp.mpf(e["value"]) for e in entries], 1e-6, 1e-7)
