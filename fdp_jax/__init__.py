@@ -47,6 +47,7 @@ from .mechanisms import (
     PureDP as PureDP,
     RandomizedResponse as RandomizedResponse,
     RevealedMixture as RevealedMixture,
+    Schedule as Schedule,
     Sensitivity as Sensitivity,
     Staircase as Staircase,
     Tulap as Tulap,

@@ -72,7 +72,11 @@ def route(loss: ComposedLoss) -> str:
     """
     single = loss.counts[0].dtype == jnp.float32
     closed = closed_form(loss, jnp.ones_like(loss.counts[0])) is not None
-    available = {"closed_form": closed, "spectral": loss.analytic, "grid": not single}
+    available = {
+        "closed_form": closed,
+        "spectral": loss.analytic,
+        "grid": loss.on_grid and not single,
+    }
     if loss.method == "auto":
         if closed:
             return "closed_form"
@@ -82,7 +86,7 @@ def route(loss: ComposedLoss) -> str:
         method = loss.method
     if available[method]:
         return method
-    if method == "grid":
+    if method == "grid" and single:
         raise ValueError('method "grid" needs float64: leave native_float32()')
     others = [repr(name) for name, yes in available.items() if yes]
     raise ValueError(

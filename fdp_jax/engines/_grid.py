@@ -165,7 +165,7 @@ def _errors(
         highest = _windowed(part.excess, window) * jnp.exp(c * (window + 2) * h)
         # What rounding added grows towards smaller thresholds: its maximum over the
         # window stands at the window's end.
-        moved = shifted(part.slack, window + 1) * jnp.exp(c * (window + 1) * h)
+        moved = shifted(part.slack, -(window + 1)) * jnp.exp(c * (window + 1) * h)
         slack = jnp.fft.rfft(moved / mass) * (1 + kernels.power)
         certain = certain + rest * (jnp.fft.rfft(highest / mass) + slack)
         smooth = 0.5 * (part.mean_excess + jnp.roll(part.mean_excess, 1))

@@ -185,7 +185,7 @@ def _log_estimate(profile: GridProfile, epsilons: Float[Array, " e"]) -> Array:
 
 
 def shifted(x: Array, by: Int[Array, ""]) -> Array:
-    """Entry j becomes entry j + by; zero outside."""
+    """Entry j of the result is entry j + by; zero outside."""
     index = jnp.arange(x.size) + by
     inside = (index >= 0) & (index < x.size)
     return jnp.where(inside, x[jnp.clip(index, 0, x.size - 1)], 0)

@@ -9,6 +9,7 @@ from jaxtyping import Array, Float
 
 from .._internal._special import log1mexp, safe_log
 from ._base import AbstractLoss, AnalyticLoss
+from ._schedule import ScheduleLoss
 
 _NEVER = -1e5
 """A logarithm of nothing that is safe to calculate with."""
@@ -36,6 +37,11 @@ class ComposedLoss(eqx.Module):
     def analytic(self) -> bool:
         """Whether the spectral engine can handle it."""
         return all(isinstance(term, AnalyticLoss) for term in self.terms)
+
+    @property
+    def on_grid(self) -> bool:
+        """Whether the grid engine can handle it."""
+        return not any(isinstance(term, ScheduleLoss) for term in self.terms)
 
     @property
     def decays(self) -> bool:

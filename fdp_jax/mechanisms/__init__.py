@@ -47,3 +47,4 @@ from ._user import (
     FromProbabilities as FromProbabilities,
     FromTradeOffPoints as FromTradeOffPoints,
 )
+from ._schedule import Schedule as Schedule

@@ -1,0 +1,106 @@
+"""Many releases of one kind, each with its own parameters."""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from ._base import AnalyticLoss, CharacteristicBlock
+
+
+class ScheduleLoss(AnalyticLoss):
+    """The sum of independent losses, `counts[i]` times the i-th of a stack."""
+
+    steps: AnalyticLoss
+    """A loss whose leaves have a leading axis."""
+    counts: Float[Array, " n"]
+
+    @property
+    def symmetric(self) -> bool:
+        return self.steps.symmetric
+
+    @property
+    def decays(self) -> bool:
+        return self.steps.decays
+
+    def _each(self, method: Callable[..., Any], *args: Any, axes: tuple = ()) -> Any:
+        """A method of every step; of the arguments, those with axis 0 differ."""
+        axes = axes or (None,) * len(args)
+        return jax.vmap(method, (0, *axes))(self.steps, *args)
+
+    def _sum(self, values: Array) -> Array:
+        return jnp.tensordot(self.counts, values, axes=1)
+
+    def moments(self, order):
+        parts = self._each(lambda step, w: step.moments(w), order)
+        value, slope, curvature = map(self._sum, parts)
+        return value, slope, curvature
+
+    def locate(self, order):
+        return self._each(lambda step, w: step.locate(w), order)
+
+    def prepare(self, located, frequency, log_tolerance):
+        log_tolerance = log_tolerance - jnp.log1p(jnp.sum(self.counts))
+        return self._each(
+            lambda step, *args: step.prepare(*args),
+            located,
+            frequency,
+            log_tolerance,
+            axes=(0, None, None),
+        )
+
+    def relative_error(self, plan):
+        errors = self._each(lambda step, p: step.relative_error(p), plan, axes=(0,))
+        return self._sum(errors)
+
+    def log_mgf(self, plan):
+        values, errors = self._each(lambda step, p: step.log_mgf(p), plan, axes=(0,))
+        return self._sum(values), self._sum(errors)
+
+    def log_characteristic(self, plan, start, step):
+        parts = self._each(
+            lambda one, *args: one.log_characteristic(*args),
+            plan,
+            start,
+            step,
+            axes=(0, None, None),
+        )
+        # A fractional power needs the continuous logarithm, not the principal one.
+        fractional = (self.counts != jnp.round(self.counts))[:, None]
+        lost = (jnp.abs(parts.imag) > 2.8) & fractional
+        error = jnp.where(lost | (parts.error > 0.5), 1.0, parts.error)
+        return CharacteristicBlock(
+            self._sum(parts.real), self._sum(parts.imag), self._sum(error)
+        )
+
+    def center(self, plan):
+        return self._sum(self._each(lambda step, p: step.center(p), plan, axes=(0,)))
+
+    def log_envelope(self, located, frequency):
+        logs = self._each(
+            lambda step, *args: step.log_envelope(*args),
+            located,
+            frequency,
+            axes=(0, None),
+        )
+        return self._sum(logs)
+
+    def cells(self, low, high):
+        raise NotImplementedError("a schedule has no cells: see `on_grid`")
+
+    def loss_range(self):
+        low, high = self._each(lambda step: step.loss_range())
+        return self._total(low), self._total(high)
+
+    def log_finite_masses(self):
+        upper, lower = self._each(lambda step: step.log_finite_masses())
+        return self._total(upper), self._total(lower)
+
+    def _total(self, values: Array) -> Array:
+        """A sum that allows infinite values, with 0 inf = 0."""
+        finite = jnp.isfinite(values)
+        total = self._sum(jnp.where(finite, values, 0))
+        infinite = jnp.where(finite | (self.counts == 0), 0, values)
+        return total + jnp.sum(infinite)

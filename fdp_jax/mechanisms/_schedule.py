@@ -1,0 +1,101 @@
+"""Schedules: steps of one kind whose parameters change from step to step."""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array
+
+from .._internal import _checks
+from ..losses import AnalyticLoss, ComposedLoss, GaussianLoss, ScheduleLoss
+from ._base import AbstractMechanism
+from ._relations import NeighboringRelation
+
+
+class Schedule(AbstractMechanism):
+    """Steps of one kind, each with its own parameters, on the same data.
+
+    As arrays: a thousand different noise multipliers compile like one, and derivatives
+    reach every one of them.
+
+    Args:
+        step: Function that makes one step (a mechanism) from one entry of each array.
+        *parameters: Arrays of one length, the number of steps.
+
+    Raises:
+        ValueError: If the arrays differ in length or there is none.
+        TypeError: If the steps are not of a kind that the spectral engine handles:
+            Gaussian, Laplace, their Poisson-subsampled Gaussian or DP-SGD.
+
+    Example:
+        >>> import fdp_jax as fdp, jax.numpy as jnp
+        >>> noise = jnp.linspace(0.8, 1.2, 100)
+        >>> step = lambda s: fdp.PoissonSubsampled(fdp.Gaussian(s), 0.01)
+        >>> print(f"{fdp.Schedule(step, noise).epsilon(delta=1e-5):.3f}")
+        0.979
+    """
+
+    steps: AbstractMechanism
+    """The steps, stacked: leaves have a leading axis."""
+
+    def __init__(
+        self, step: Callable[..., AbstractMechanism], *parameters: Any
+    ):
+        arrays = [_checks.vector("parameters", _checks.real, x) for x in parameters]
+        if not arrays:
+            raise ValueError("Schedule needs at least one array of parameters")
+        for other in arrays[1:]:
+            _checks.same_length("parameters", arrays[0], "other parameters", other)
+        # Checked one by one in Python, so that errors name values.
+        self.steps = _stacked(step, arrays)
+        if not isinstance(self._term(), AnalyticLoss):
+            raise TypeError(
+                f"step must make Gaussian, Laplace or Poisson-subsampled Gaussian "
+                f"mechanisms, got {type(self.steps).__name__}"
+            )
+
+    @property
+    def relation(self) -> NeighboringRelation:
+        return self.steps.relation
+
+    def releases_once(self) -> bool:
+        return False
+
+    def _term(self) -> Any:
+        (term,) = jax.eval_shape(jax.vmap(lambda m: m.loss()), self.steps).terms
+        return term
+
+    def loss(self) -> ComposedLoss:
+        each = jax.vmap(lambda mechanism: mechanism.loss())(self.steps)
+        (term,), (counts,) = each.terms, each.counts
+        if isinstance(term, GaussianLoss):
+            return _one_gaussian(term, counts)
+        total = ScheduleLoss(term, counts)
+        return ComposedLoss((total,), (jnp.ones_like(counts[0]),))
+
+    def _group(self, size):
+        raise ValueError("size must be 1 for a Schedule: group its steps instead")
+
+
+def _stacked(
+    step: Callable[..., AbstractMechanism], arrays: list[Any]
+) -> AbstractMechanism:
+    """One mechanism whose leaves are arrays, from the one of every entry."""
+    if not any(isinstance(x, jax.core.Tracer) for x in arrays):
+        made = [step(*entries) for entries in zip(*arrays, strict=True)]
+        for mechanism in made:
+            if not isinstance(mechanism, AbstractMechanism):
+                raise TypeError(f"step must make mechanisms, got {mechanism!r}")
+            mechanism.require_complete()
+        return jax.tree.map(lambda *leaves: np.stack(leaves), *made)
+    return jax.vmap(step)(*arrays)
+
+
+def _one_gaussian(term: GaussianLoss, counts: Array) -> ComposedLoss:
+    """Gaussian mechanisms compose to one."""
+    total = jnp.sum(counts / jnp.square(term.noise_multiplier))
+    released = total > 0
+    noise = jax.lax.rsqrt(jnp.where(released, total, 1))
+    return ComposedLoss((GaussianLoss(noise),), (jnp.where(released, 1.0, 0.0),))
