@@ -6,7 +6,6 @@ integrand makes it cheap and free of cancellation.  No choice here has a derivat
 and none needs more than two digits.
 """
 
-import math
 from collections.abc import Callable
 
 import equinox as eqx
@@ -99,6 +98,9 @@ def find_saddle(
         shift, scale = shift_of(t)
         here = saddle_at(loss, sign, shift)
         value, slope, miss = score(here)
+        # Towards a largest loss the saddle runs away, until all is rounding.
+        too_far = ~middle & (shift * jnp.abs(here.epsilon) > _FINEST)
+        value = jnp.where(too_far, jnp.maximum(value, 1), value)
         low = jnp.where(value < 0, t, low)
         high = jnp.where(value < 0, high, t)
         # Short steps: far out, the slope is unreliable (and the problem very curved).
@@ -108,22 +110,14 @@ def find_saddle(
         return step + 1, low, high, target, jnp.abs(miss), here
 
     def unfinished(state):
-        return (state[0] < _STEPS) & (state[4] > _ENOUGH)
+        step, low, high, _, miss, _ = state
+        return (step < _STEPS) & (miss > _ENOUGH) & (high - low > 1e-3)
 
     edge = jnp.asarray(reach, dtype)
     zero, one = jnp.zeros((), dtype), jnp.ones((), dtype)
     empty = Saddle(zero, zero, zero, zero, zero)
-    right = jnp.where(middle, edge, jnp.minimum(edge, _log_largest_shift(loss, sign)))
-    start = (jnp.zeros((), jnp.int32), -edge, right, zero, one, empty)
+    start = (jnp.zeros((), jnp.int32), -edge, edge, zero, one, empty)
     return while_loop(unfinished, body, start)[-1]
-
-
-def _log_largest_shift(loss: ComposedLoss, sign: Array) -> Array:
-    """Towards a largest loss the saddle runs away, until c times it is all rounding."""
-    low, high = loss.loss_range()
-    most = jnp.where(sign > 0, high, -low)
-    bounded = jnp.isfinite(most) & (most > 0)
-    return jnp.where(bounded, math.log(_FINEST) - jnp.log(jnp.where(bounded, most, 1)), jnp.inf)
 
 
 def leaks_much(loss: ComposedLoss, sign: Array, epsilon: Array) -> Bool[Array, ""]:
