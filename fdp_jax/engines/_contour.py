@@ -119,7 +119,8 @@ def plan_contour(
     step = 2 * jnp.pi / period
     order = order_of(shift, start.sign)
     target = saddle.log_value - lead + log_unit
-    located = tuple(term.locate(order) for term in loss.terms)
+    terms = loss.analytic_terms
+    located = tuple(term.locate(order) for term in terms)
     most = jnp.where(skip, 1, MAX_BLOCKS) * FREQUENCY_BLOCK * step
     frequency, log_envelope = _last_frequency(
         loss, located, saddle, (target, _FEW * FREQUENCY_BLOCK * step), most
@@ -134,10 +135,10 @@ def plan_contour(
     log_unit = jnp.where(rough, 1e4, log_unit)
     plans = tuple(
         term.prepare(place, frequency, log_unit - 2 - jnp.log1p(count))
-        for term, place, count in zip(loss.terms, located, loss.counts, strict=True)
+        for term, place, count in zip(terms, located, loss.counts, strict=True)
     )
     quadrature = jnp.zeros_like(step)
-    for term, plan, count in zip(loss.terms, plans, loss.counts, strict=True):
+    for term, plan, count in zip(terms, plans, loss.counts, strict=True):
         quadrature = quadrature + count * term.relative_error(plan)
     rough = rough | (quadrature > 1e-3)
     blocks = jnp.ceil(frequency / (step * FREQUENCY_BLOCK))
@@ -250,9 +251,11 @@ def _last_frequency(
     """
     target, many = targets
 
+    terms = loss.analytic_terms
+
     def log_envelope(frequency: Array) -> Array:
         total = jnp.zeros_like(frequency)
-        for term, place, count in zip(loss.terms, located, loss.counts, strict=True):
+        for term, place, count in zip(terms, located, loss.counts, strict=True):
             total = total + count * term.log_envelope(place, frequency)
         return total
 

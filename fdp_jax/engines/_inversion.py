@@ -160,8 +160,9 @@ def _evaluation(
 
 def _log_lead(loss: ComposedLoss, contour: Contour) -> tuple[Array, Array]:
     """K(c), and a bound on its absolute error but for the rounding of the sum."""
+    terms = loss.analytic_terms
     value = error = jnp.zeros_like(contour.shift)
-    for term, count, plan in zip(loss.terms, loss.counts, contour.plans, strict=True):
+    for term, count, plan in zip(terms, loss.counts, contour.plans, strict=True):
         part, part_error = term.log_mgf(plan)
         value = value + count * part
         error = error + count * part_error
@@ -197,10 +198,11 @@ def _characteristic(
     index: Array, loss: ComposedLoss, contour: Contour
 ) -> _Characteristic:
     """The composed loss's characteristic function at one block of frequencies."""
+    terms = loss.analytic_terms
     start = (index * FREQUENCY_BLOCK).astype(contour.step.dtype) * contour.step
     real = angle = error = jnp.zeros(FREQUENCY_BLOCK, start.dtype)
     drift = size = jnp.zeros_like(start)
-    for term, count, plan in zip(loss.terms, loss.counts, contour.plans, strict=True):
+    for term, count, plan in zip(terms, loss.counts, contour.plans, strict=True):
         part = term.log_characteristic(plan, start, contour.step)
         real = real + count * part.real
         angle = angle + contour.sign * count * part.imag

@@ -13,6 +13,7 @@ instead, for the grid engine.
 """
 
 import abc
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -44,8 +45,9 @@ class CharacteristicBlock(eqx.Module):
 class AbstractLoss(eqx.Module):
     """The privacy loss of one release: all that composition on a grid needs."""
 
-    symmetric: eqx.AbstractVar[bool]
-    """Whether (P, Q) and (Q, P) have the same trade-off function."""
+    if TYPE_CHECKING:  # a field of this class would come before all others
+        symmetric: ClassVar[Any]
+        """Whether (P, Q) and (Q, P) have the same trade-off function."""
 
     @abc.abstractmethod
     def moments(
@@ -149,8 +151,9 @@ class _Tabulated(AbstractLoss):
 class AnalyticLoss(AbstractLoss):
     """A privacy loss as an analytic function, for the spectral engine as well."""
 
-    decays: eqx.AbstractVar[bool]
-    """Whether the characteristic function tends to zero (no point masses)."""
+    if TYPE_CHECKING:  # a field of this class would come before all others
+        decays: ClassVar[Any]
+        """Whether the characteristic function tends to zero (no point masses)."""
 
     @abc.abstractmethod
     def locate(self, order: Float[Array, ""]) -> PyTree:

@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+from typing import cast
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -37,6 +38,11 @@ class ComposedLoss(eqx.Module):
     def analytic(self) -> bool:
         """Whether the spectral engine can handle it."""
         return all(isinstance(term, AnalyticLoss) for term in self.terms)
+
+    @property
+    def analytic_terms(self) -> tuple[AnalyticLoss, ...]:
+        """The terms, for the spectral engine."""
+        return cast(tuple[AnalyticLoss, ...], self.terms)
 
     @property
     def on_grid(self) -> bool:

@@ -63,11 +63,13 @@ class MixtureLoss(AbstractLoss):
         return jnp.min(lows), jnp.max(highs)
 
     def log_finite_masses(self):
-        return tuple(log1mexp(-jnp.minimum(x, 0)) for x in self.log_infinite_masses())
+        upper, lower = self.log_infinite_masses()
+        return log1mexp(-jnp.minimum(upper, 0)), log1mexp(-jnp.minimum(lower, 0))
 
     def log_infinite_masses(self):
         masses = [loss.log_infinite_masses() for loss in self.losses]
-        return tuple(self._mean_log(side) for side in zip(*masses, strict=True))
+        upper, lower = zip(*masses, strict=True)
+        return self._mean_log(upper), self._mean_log(lower)
 
     def tabulated(self):
         return MixtureLoss(tuple(x.tabulated() for x in self.losses), self.weights)

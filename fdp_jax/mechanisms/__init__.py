@@ -41,10 +41,10 @@ from ._sampled import (
     MixtureOfGaussians as MixtureOfGaussians,
     PoissonSubsampled as PoissonSubsampled,
 )
+from ._schedule import Schedule as Schedule
 from ._user import (
     FromLogDensities as FromLogDensities,
     FromLossDistribution as FromLossDistribution,
     FromProbabilities as FromProbabilities,
     FromTradeOffPoints as FromTradeOffPoints,
 )
-from ._schedule import Schedule as Schedule

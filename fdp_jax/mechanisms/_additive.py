@@ -2,9 +2,8 @@
 
 import abc
 import dataclasses
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
-import equinox as eqx
 import jax.numpy as jnp
 from jax.scipy.special import gammaln
 from jaxtyping import Array, ArrayLike, PyTree, Real
@@ -34,9 +33,12 @@ class AdditiveNoise(AbstractMechanism):
     every coordinate that carries over to vectors in L1 (one coordinate at a time).
     """
 
-    noise_multiplier: eqx.AbstractVar[Any]
-    norms: eqx.AbstractClassVar[tuple[str, ...]]
+    norms: ClassVar[tuple[str, ...]] = ()
     """Norms of the sensitivity for which the pair is proved to dominate."""
+
+    if TYPE_CHECKING:  # a field of this class would come before all others
+        noise_multiplier: ClassVar[Any]
+        """Scale of the noise over the sensitivity."""
 
     @classmethod
     def for_sensitivity(
@@ -57,9 +59,8 @@ class AdditiveNoise(AbstractMechanism):
         """
         scale = _checks.positive("scale", scale)
         ratio = scale / sensitivity.in_norm(*cls.norms)
-        return cls(  # pyright: ignore[reportCallIssue]
-            noise_multiplier=ratio, relation=sensitivity.relation, **options
-        )
+        named = {"noise_multiplier": ratio, "relation": sensitivity.relation}
+        return cls(**named, **options)
 
     @abc.abstractmethod
     def _term(self, noise: Array) -> AbstractLoss:

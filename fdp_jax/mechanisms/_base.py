@@ -3,7 +3,7 @@
 import abc
 import dataclasses
 import functools
-from typing import Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -27,7 +27,6 @@ from ..curves._queries import (
 from ..curves._tradeoff import error_rate_bounds
 from ..engines import METHODS
 from ..losses import ComposedLoss
-from ._relations import NeighboringRelation
 
 
 class _Query(AbstractGuarantee):
@@ -105,7 +104,9 @@ class AbstractMechanism(_Query):
     traced, differentiated and batched with `jax.vmap`.
     """
 
-    relation: eqx.AbstractVar[NeighboringRelation]
+    if TYPE_CHECKING:  # a field of this class would come before all others
+        relation: ClassVar[Any]
+        """The `NeighboringRelation` that the parameters and the guarantee refer to."""
 
     @abc.abstractmethod
     def loss(self) -> ComposedLoss:

@@ -121,7 +121,7 @@ class _Selection(AbstractMechanism):
     """Chooses a candidate by its noisy quality score."""
 
     epsilon0: Real[ArrayLike, ""]
-    monotonic: bool = eqx.field(static=True)
+    monotonic: bool = eqx.field(static=True, default=False)
     relation: Any = relation_field(ADD_OR_REMOVE_ONE)
 
     def __init__(
@@ -143,7 +143,7 @@ class _Selection(AbstractMechanism):
 
 
 class ExponentialMechanism(_Selection):
-    """Chooses i with probability proportional to exp(epsilon score_i / (2 sensitivity)).
+    """Chooses i with probability in proportion to exp(epsilon score_i / 2 sensitivity).
 
     It has epsilon-bounded range, half of that if the scores are monotonic.  The pair is
     the worst of that range: exact for one release, and a bound that composes adaptively
@@ -177,10 +177,10 @@ class PermuteAndFlip(_Selection):
     It is report-noisy-max with exponential noise of scale b = 2 sensitivity / epsilon
     (Ding et al. 2021).  What counts for a set S of candidates is the difference X of
     the best noisy scores inside and outside of S, which neighbors move by at most
-    2 sensitivity.  A maximum of shifted exponentials has a hazard rate of at most 1 / b,
-    so X has a density of at most min(F, 1 - F) / b, as a Laplace variable has: the
-    Laplace pair of epsilon dominates (and two candidates attain it).  Its range is not
-    bounded by epsilon.
+    2 sensitivity.  A maximum of shifted exponentials has a hazard rate of at most
+    1 / b, so X has a density of at most min(F, 1 - F) / b, as a Laplace variable has:
+    the Laplace pair of epsilon dominates (and two candidates attain it).  Its range is
+    not bounded by epsilon.
 
     Args:
         epsilon: In (0, inf), of the formula above.

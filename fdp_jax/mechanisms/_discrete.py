@@ -1,7 +1,7 @@
 """Mechanisms with discrete outputs, whose losses lie on a lattice."""
 
 import math
-from typing import Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -35,7 +35,9 @@ def one_release(term: AtomicLoss | TwoPointLoss) -> ComposedLoss:
 class _IntegerNoise(AbstractMechanism):
     """Noise on integers, for an integer statistic that moves by whole steps."""
 
-    sensitivity: eqx.AbstractVar[int]
+    if TYPE_CHECKING:  # a field of this class would come before all others
+        sensitivity: ClassVar[Any]
+        """By how many whole steps neighbors differ."""
 
     def __check_init__(self):
         _checks.whole("sensitivity", self.sensitivity, 1, _MOST_INTEGER)

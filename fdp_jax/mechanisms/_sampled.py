@@ -38,8 +38,8 @@ class PoissonSubsampled(AbstractMechanism):
         sampling_prob: Probability of inclusion, in [0, 1].
 
     The relation is the mechanism's: ADD_OR_REMOVE_ONE, or ZERO_OUT if an empty record
-    contributes nothing to it.  (For REPLACE_ONE see `DPSGD`: a pair for replacement does
-    not tell what a record's absence does.)
+    contributes nothing to it.  (For REPLACE_ONE see `DPSGD`: a pair for replacement
+    does not tell what a record's absence does.)
 
     Raises:
         ValueError: If sampling_prob is outside [0, 1] or the relation is REPLACE_ONE.
@@ -118,8 +118,8 @@ def _subsampled_term(term: AbstractLoss, prob: Array) -> AbstractLoss:
 class MixtureOfGaussians(AbstractMechanism):
     """Gaussian noise on a statistic that moves by a random, hidden amount.
 
-    P = N(0, s^2), Q = sum_i probs[i] N(shifts[i], s^2).  So is each output of correlated
-    or banded noise under sampling, and a group under Poisson subsampling.
+    P = N(0, s^2), Q = sum_i probs[i] N(shifts[i], s^2).  So is each output of
+    correlated or banded noise under sampling, and a group under Poisson subsampling.
 
     Args:
         noise_multiplier: s, the noise's standard deviation over the unit of the shifts,
@@ -253,7 +253,7 @@ class _SubsampledGroup(AbstractMechanism):
     noise_multiplier: Any
     sampling_prob: Any
     size: int = eqx.field(static=True)
-    relation: NeighboringRelation = eqx.field(static=True)
+    relation: NeighboringRelation = eqx.field(static=True, default=ADD_OR_REMOVE_ONE)
 
     def loss(self) -> ComposedLoss:
         noise, prob = as_float(self.noise_multiplier), as_float(self.sampling_prob)

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 import jax
+import jax.core
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
@@ -40,9 +41,7 @@ class Schedule(AbstractMechanism):
     steps: AbstractMechanism
     """The steps, stacked: leaves have a leading axis."""
 
-    def __init__(
-        self, step: Callable[..., AbstractMechanism], *parameters: Any
-    ):
+    def __init__(self, step: Callable[..., AbstractMechanism], *parameters: Any):
         arrays = [_checks.vector("parameters", _checks.real, x) for x in parameters]
         if not arrays:
             raise ValueError("Schedule needs at least one array of parameters")
