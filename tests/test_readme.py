@@ -1,6 +1,7 @@
-"""Everything the README shows runs, and prints what the README says."""
+"""Everything the README and the list of mechanisms show runs, with these numbers."""
 
 import ast
+import inspect
 import pathlib
 import re
 import shlex
@@ -8,11 +9,20 @@ import shlex
 import numpy as np
 import pytest
 
+import fdp_jax as fdp
 from fdp_jax.cli import main
 
-README = pathlib.Path(__file__).resolve().parent.parent / "README.md"
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+README = ROOT / "README.md"
 TEXT = README.read_text(encoding="utf-8")
-BLOCKS = re.findall(r"^```(\w*)\n(.*?)^```", TEXT, re.MULTILINE | re.DOTALL)
+MECHANISMS = (ROOT / "MECHANISMS.md").read_text(encoding="utf-8")
+
+
+def _blocks(text: str) -> list[tuple[str, str]]:
+    return re.findall(r"^```(\w*)\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+
+
+BLOCKS = _blocks(TEXT)
 COMMANDS = [
     command
     for language, block in BLOCKS
@@ -30,10 +40,11 @@ def _last_digit(text: str) -> float:
     return 10.0 ** (int(exponent or 0) - decimals)
 
 
-def test_python_blocks_run_and_numbers_are_right():
+@pytest.mark.parametrize("text", [TEXT, MECHANISMS], ids=["README", "MECHANISMS"])
+def test_python_blocks_run_and_numbers_are_right(text):
     namespace: dict = {}
     checked = 0
-    for language, block in BLOCKS:
+    for language, block in _blocks(text):
         if language != "python":
             continue
         lines = block.splitlines()
@@ -64,6 +75,14 @@ def test_console_blocks_print_what_is_shown(command, capsys, tmp_path, monkeypat
     shown = "\n".join(expected).split()
     if shown:
         assert capsys.readouterr().out.split() == shown
+
+
+def test_every_mechanism_is_listed():
+    classes = [x for x in vars(fdp).values() if inspect.isclass(x)]
+    listed = [x for x in classes if issubclass(x, fdp.AbstractMechanism)]
+    assert len(listed) > 20
+    for mechanism in set(listed) - {fdp.AbstractMechanism}:
+        assert f"`{mechanism.__name__}" in MECHANISMS
 
 
 def test_links_to_files_exist():

@@ -155,7 +155,7 @@ class Logistic(AdditiveNoise):
     Example:
         >>> import fdp_jax as fdp
         >>> print(f"{fdp.Logistic(1.0).delta(epsilon=0.5):.6f}")
-        0.077407
+        0.077405
     """
 
     noise_multiplier: Real[ArrayLike, ""] | None = _noise_field()
@@ -237,7 +237,7 @@ class Staircase(AbstractMechanism):
     Example:
         >>> import fdp_jax as fdp
         >>> print(f"{fdp.Staircase(1.0, gamma=0.3).advantage():.6f}")
-        0.378069
+        0.423567
 
     References:
         Geng, Kairouz, Oh, Viswanath (2015).  The loss is +-epsilon or 0 at any shift;

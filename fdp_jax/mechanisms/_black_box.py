@@ -60,7 +60,7 @@ class PureDP(AbstractMechanism):
     Example:
         >>> import fdp_jax as fdp
         >>> print(f"{fdp.PureDP(0.1).repeat(100).epsilon(delta=1e-6):.4f}")
-        4.8942
+        4.7746
 
     References:
         Kairouz, Oh, Viswanath (2015).

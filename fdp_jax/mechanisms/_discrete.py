@@ -71,7 +71,7 @@ class DiscreteGaussian(_IntegerNoise):
     Example:
         >>> import fdp_jax as fdp
         >>> print(f"{fdp.DiscreteGaussian(2.0).repeat(10).epsilon(delta=1e-5):.6f}")
-        7.502105
+        7.495254
 
     References:
         Canonne, Kamath, Steinke (2020).
@@ -135,7 +135,7 @@ class DiscreteLaplace(_IntegerNoise):
         >>> import fdp_jax as fdp
         >>> noise = fdp.DiscreteLaplace(2.0, sensitivity=3)
         >>> print(f"{noise.delta(epsilon=1.0):.6f}")
-        0.244953
+        0.244919
 
     References:
         Ghosh, Roughgarden, Sundararajan (2012).
@@ -206,7 +206,7 @@ class KaryRandomizedResponse(AbstractMechanism):
         >>> import fdp_jax as fdp
         >>> report = fdp.KaryRandomizedResponse(1.0, num_categories=5)
         >>> print(f"{report.advantage():.6f}")
-        0.255761
+        0.255762
 
     References:
         Kairouz, Oh, Viswanath (2016).

@@ -137,7 +137,7 @@ class MixtureOfGaussians(AbstractMechanism):
         ...     1.0, shifts=[0.0, 1.0, 2.0], probs=[0.9, 0.08, 0.02]
         ... )
         >>> print(f"{release.advantage():.6f}")
-        0.044288
+        0.043404
 
     References:
         Choquette-Choo et al. (2024): for vectors, the shifts are their norms.

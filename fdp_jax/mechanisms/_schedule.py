@@ -35,7 +35,7 @@ class Schedule(AbstractMechanism):
         >>> noise = jnp.linspace(0.8, 1.2, 100)
         >>> step = lambda s: fdp.PoissonSubsampled(fdp.Gaussian(s), 0.01)
         >>> print(f"{fdp.Schedule(step, noise).epsilon(delta=1e-5):.3f}")
-        0.979
+        0.990
     """
 
     steps: AbstractMechanism

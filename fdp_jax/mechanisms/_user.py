@@ -236,7 +236,7 @@ class FromTradeOffPoints(AbstractMechanism):
     Example:
         >>> import fdp_jax as fdp
         >>> attacks = fdp.FromTradeOffPoints([0.1, 0.4], [0.6, 0.25])
-        >>> print(f"{attacks.beta(alpha=0.2):.4f}")
+        >>> print(f"{attacks.remove.beta(alpha=0.2):.4f}")
         0.4833
     """
 

@@ -362,9 +362,15 @@ def test_compose_takes_mechanisms_only():
         fdp.compose(fdp.Gaussian(1.0), 2.0)  # pyright: ignore[reportArgumentType]
 
 
-def test_only_a_gaussian_can_be_subsampled():
-    with pytest.raises(TypeError, match="mechanism must be a Gaussian, got Laplace"):
-        fdp.PoissonSubsampled(fdp.Laplace(1.0), 0.1)  # pyright: ignore
+def test_only_a_single_release_can_be_subsampled():
+    with pytest.raises(TypeError, match="single release, got Composition"):
+        fdp.PoissonSubsampled(fdp.Laplace(1.0).repeat(2), 0.1)
+
+
+def test_a_pair_for_replacement_cannot_be_subsampled():
+    noise = fdp.Gaussian(1.0, relation=fdp.NeighboringRelation.REPLACE_ONE)
+    with pytest.raises(ValueError, match="relation must be .*, got REPLACE_ONE"):
+        fdp.PoissonSubsampled(noise, 0.1)
 
 
 @pytest.mark.parametrize(
