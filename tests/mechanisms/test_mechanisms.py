@@ -369,7 +369,7 @@ def test_only_a_single_release_can_be_subsampled():
 
 def test_a_pair_for_replacement_cannot_be_subsampled():
     noise = fdp.Gaussian(1.0, relation=fdp.NeighboringRelation.REPLACE_ONE)
-    with pytest.raises(ValueError, match="relation must be .*, got REPLACE_ONE"):
+    with pytest.raises(ValueError, match=r"relation must be .*, got REPLACE_ONE"):
         fdp.PoissonSubsampled(noise, 0.1)
 
 
