@@ -34,6 +34,12 @@ def positive(name: str, value: Any) -> Any:
     return _checked(name, value, "a positive number", lambda x: x > 0)
 
 
+def positive_finite(name: str, value: Any) -> Any:
+    """A number in (0, inf)."""
+    allowed = "a finite positive number"
+    return _checked(name, value, allowed, lambda x: (x > 0) & (x < np.inf))
+
+
 def nonnegative(name: str, value: Any) -> Any:
     """A number in [0, inf)."""
     allowed = "a finite number, at least 0"
@@ -58,6 +64,11 @@ def count(name: str, value: Any) -> Any:
 def probability(name: str, value: Any) -> Any:
     """A number in [0, 1]."""
     return _checked(name, value, "in [0, 1]", lambda x: (x >= 0) & (x <= 1))
+
+
+def below_one(name: str, value: Any) -> Any:
+    """A number in [0, 1)."""
+    return _checked(name, value, "in [0, 1)", lambda x: (x >= 0) & (x < 1))
 
 
 def real(name: str, value: Any) -> Any:

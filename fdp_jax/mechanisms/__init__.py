@@ -10,6 +10,7 @@ from ._base import (
     View as View,
 )
 from ._composed import Composition as Composition, compose as compose
+from ._renyi import ZCDP as ZCDP, AbstractRenyi as AbstractRenyi, RenyiDP as RenyiDP
 from ._sampled import DPSGD as DPSGD, PoissonSubsampled as PoissonSubsampled
 from ._simple import (
     ApproxDP as ApproxDP,

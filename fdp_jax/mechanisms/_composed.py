@@ -1,6 +1,6 @@
 """Composition of mechanisms on the same data."""
 
-from typing import Any, ClassVar
+from typing import Any, ClassVar, overload
 
 import jax
 import numpy as np
@@ -10,6 +10,7 @@ from .._internal import _checks
 from ..losses import ComposedLoss, LaplaceLoss, TwoPointLoss
 from ._base import AbstractMechanism, NeighboringRelation
 from ._fields import as_float, is_one
+from ._renyi import AbstractRenyi, compose_renyi
 
 _WHOLE = (LaplaceLoss, TwoPointLoss)
 """Losses whose fractional powers are not those of any mechanism."""
@@ -72,18 +73,35 @@ def _terms(part: AbstractMechanism) -> tuple:
     return () if open_leaves else jax.eval_shape(part.loss).terms
 
 
-def compose(*mechanisms: AbstractMechanism) -> AbstractMechanism:
+def _compose_renyi(parts: tuple) -> AbstractRenyi:
+    for part in parts:
+        if not isinstance(part, AbstractRenyi):
+            raise TypeError(
+                "compose cannot mix mechanisms with ZCDP or RenyiDP, got "
+                f"{type(part).__name__}: reduce it with divergences.renyi_dp first"
+            )
+    return compose_renyi(*parts)
+
+
+@overload
+def compose(*mechanisms: AbstractMechanism) -> AbstractMechanism: ...
+@overload
+def compose(*mechanisms: AbstractRenyi) -> AbstractRenyi: ...
+
+
+def compose(*mechanisms: Any) -> Any:
     """All of these mechanisms on the same data, with independent randomness.
 
     Args:
-        *mechanisms: At least one, all under the same neighboring relation.
+        *mechanisms: At least one, all under the same neighboring relation.  `ZCDP` and
+            `RenyiDP` compose among themselves, at the orders that one lists.
 
     Returns:
         The composition, a mechanism.  The order does not matter.
 
     Raises:
         ValueError: If there is none, or the relations differ.
-        TypeError: If an argument is not a mechanism.
+        TypeError: If an argument is not a mechanism, or only some are black boxes.
 
     Example:
         >>> import fdp_jax as fdp
@@ -93,6 +111,8 @@ def compose(*mechanisms: AbstractMechanism) -> AbstractMechanism:
     """
     if not mechanisms:
         raise ValueError("compose needs at least one mechanism, got none")
+    if any(isinstance(mechanism, AbstractRenyi) for mechanism in mechanisms):
+        return _compose_renyi(mechanisms)
     for mechanism in mechanisms:
         if not isinstance(mechanism, AbstractMechanism):
             raise TypeError(f"compose takes mechanisms, got {mechanism!r}")
