@@ -39,7 +39,8 @@ from ._log_moment import (
     subject_of,
 )
 
-_NODES, _ROUNDS = 64, 3
+_NODES, _ROUNDS = 192, 2
+_REGRET_NODES, _REGRET_ROUNDS = 48, 4
 _STRETCH = 3.0
 _ROUNDING = 1e-12
 _REACH = 1e-15
@@ -300,12 +301,12 @@ def _regret_of(subject: HasLoss, mu: Array, method: str) -> Array:
 
     def zoom(ends: tuple, _: None) -> tuple[tuple, Array]:
         low, high = ends
-        grid = low + (high - low) * jnp.linspace(0.0, 1.0, _NODES)
+        grid = low + (high - low) * jnp.linspace(0.0, 1.0, _REGRET_NODES)
         values = gain(grid, _profile(fixed, grid, method).estimate)
         best = jnp.argmax(values)
-        ends = jnp.maximum(best - 1, 0), jnp.minimum(best + 1, _NODES - 1)
+        ends = jnp.maximum(best - 1, 0), jnp.minimum(best + 1, _REGRET_NODES - 1)
         return tuple(grid[k] for k in ends), values[best]
 
     start = (jnp.zeros_like(high), high)
-    _, values = jax.lax.scan(zoom, start, length=_ROUNDS + 1)
+    _, values = jax.lax.scan(zoom, start, length=_REGRET_ROUNDS)
     return jnp.maximum(jnp.max(values), 0.0)
