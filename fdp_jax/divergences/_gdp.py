@@ -7,7 +7,8 @@ if G_mu(s) <= 1 - c, that is mu >= Phi^-1(c) - Phi^-1(s).  The largest of these 
 certifies the whole range.
 """
 
-from typing import Any
+import dataclasses
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -15,6 +16,7 @@ import jax.numpy as jnp
 from jax.lax import stop_gradient
 from jaxtyping import Array, Float
 
+from .. import engines
 from .._internal import _checks
 from .._internal._implicit import implicit_root
 from .._internal._precision import float_dtype, in_float64
@@ -39,8 +41,7 @@ from ._log_moment import (
     subject_of,
 )
 
-_NODES, _ROUNDS = 192, 2
-_REGRET_NODES, _REGRET_ROUNDS = 48, 4
+_ROUNDS = 2
 _STRETCH = 3.0
 _ROUNDING = 1e-12
 _REACH = 1e-15
@@ -189,6 +190,19 @@ def _gdp(subject: HasLoss, delta: Array, *, method: str, narrow: bool) -> GDPSum
     return GDPSummary(with_gradient(upper, estimate), mu_lower, regret, delta)
 
 
+class _Effort(NamedTuple):
+    """How many thresholds are looked at; the grid engine takes long for each."""
+
+    nodes: int
+    regret_nodes: int
+    regret_rounds: int
+
+
+def _effort(loss: ComposedLoss, method: str) -> _Effort:
+    slow = engines.route(dataclasses.replace(loss, method=method)) == "grid"
+    return _Effort(48, 24, 2) if slow else _Effort(192, 48, 4)
+
+
 def _exact_kinds(loss: ComposedLoss) -> Array:
     """Whether the closed form is the smallest mu: Gaussians, sampled or not."""
     return jnp.asarray(all(term.decays for term in loss.terms))
@@ -217,7 +231,8 @@ def _searched(subject: HasLoss, delta: Array, method: str) -> tuple[_Nodes, Arra
     options: dict[str, Any] = {"direction": "both", "narrow": False, "method": method}
     reach = epsilon_bounds(subject, least, **options).upper
     last, covered, most = _range(loss_of(subject), reach, delta)
-    share = jnp.linspace(0.0, 1.0, _NODES)
+    count = _effort(loss_of(subject), method).nodes
+    share = jnp.linspace(0.0, 1.0, count)
     crowded = jnp.sinh(_STRETCH * share) / jnp.sinh(_STRETCH)
 
     def zoom(ends: tuple, first: Array) -> tuple[tuple, _Nodes]:
@@ -228,7 +243,7 @@ def _searched(subject: HasLoss, delta: Array, method: str) -> tuple[_Nodes, Arra
         upper = jnp.where(epsilon >= most, -jnp.inf, found.upper)
         mu = jax.vmap(_mu_through, in_axes=(0, 0, None))(epsilon, found.lower, delta)
         best = jnp.argmax(mu)
-        ends = jnp.maximum(best - 1, 0), jnp.minimum(best + 1, _NODES - 1)
+        ends = jnp.maximum(best - 1, 0), jnp.minimum(best + 1, count - 1)
         return tuple(epsilon[k] for k in ends), _Nodes(epsilon, found.lower, upper)
 
     rounds = jnp.arange(_ROUNDS) == 0
@@ -258,9 +273,9 @@ def _mu_through(epsilon: Array, log_delta: Array, delta: Array) -> Array:
     found = (value > 0) & jnp.isfinite(log_delta)
     target = log_delta + jnp.log(jnp.where(value > 0, value, 1.0))
     target = stop_gradient(jnp.where(found, target, -1.0))
-    ends = (jnp.asarray(x, epsilon.dtype) for x in _LOG_RANGE)
-    log_mu = bisect(lambda t: gaussian_log_delta(jnp.exp(t), epsilon) - target, *ends)
-    return jnp.where(found, jnp.exp(log_mu[0]), 0.0)
+    low, high = (jnp.asarray(x, epsilon.dtype) for x in _LOG_RANGE)
+    miss = lambda t: gaussian_log_delta(jnp.exp(t), epsilon) - target
+    return jnp.where(found, jnp.exp(bisect(miss, low, high)[0]), 0.0)
 
 
 def _attached(mu: Array, epsilon: Array, log_delta: Array, delta: Array) -> Array:
@@ -295,18 +310,19 @@ def _regret_of(subject: HasLoss, mu: Array, method: str) -> Array:
         return (own - jnp.exp(log_delta)) * jax.nn.sigmoid(-epsilon)
 
     fixed, mu = stop_gradient((subject, mu))
+    _, count, rounds = _effort(loss_of(fixed), method)
     finite = jnp.where(jnp.isfinite(mu), mu, 10.0)
     # Beyond this delta_mu is below 1e-17, or 1 / (1 + e^eps) is.
     high = jnp.minimum(0.5 * finite * finite + 9 * finite, 40.0)
 
     def zoom(ends: tuple, _: None) -> tuple[tuple, Array]:
         low, high = ends
-        grid = low + (high - low) * jnp.linspace(0.0, 1.0, _REGRET_NODES)
+        grid = low + (high - low) * jnp.linspace(0.0, 1.0, count)
         values = gain(grid, _profile(fixed, grid, method).estimate)
         best = jnp.argmax(values)
-        ends = jnp.maximum(best - 1, 0), jnp.minimum(best + 1, _REGRET_NODES - 1)
+        ends = jnp.maximum(best - 1, 0), jnp.minimum(best + 1, count - 1)
         return tuple(grid[k] for k in ends), values[best]
 
     start = (jnp.zeros_like(high), high)
-    _, values = jax.lax.scan(zoom, start, length=_REGRET_ROUNDS)
+    _, values = jax.lax.scan(zoom, start, length=rounds)
     return jnp.maximum(jnp.max(values), 0.0)

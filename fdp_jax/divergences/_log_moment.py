@@ -53,9 +53,9 @@ def subject_of(mechanism: Any, name: str) -> tuple[AbstractMechanism, str, str]:
             f"{name} takes a mechanism, or its .remove or .add, got "
             f"{type(mechanism).__name__}"
         )
-    subject = mechanism._subject()
-    subject[0].require_complete()
-    return subject
+    subject, direction, method = mechanism._subject()
+    subject.require_complete()
+    return subject.simplified(), direction, method
 
 
 def directions(direction: str) -> tuple[float, ...]:

@@ -3,8 +3,9 @@
 from typing import Any
 
 import jax.numpy as jnp
+import numpy as np
 from jax.lax import stop_gradient
-from jaxtyping import Array, Float
+from jaxtyping import Array, ArrayLike, Float
 
 from .._internal import _checks
 from .._internal._implicit import optimal_value
@@ -64,12 +65,16 @@ def renyi(mechanism: Any, *, order: Any) -> Float[Array, "..."]:
         and Zhang (2019) for the sampled Gaussian.
     """
     order = _checks.positive("order", order)
-    subject, direction, _ = subject_of(mechanism, "renyi")
+    return _at_order(mechanism, order, "renyi")
+
+
+def _at_order(mechanism: Any, order: Any, name: str) -> Array:
+    subject, direction, _ = subject_of(mechanism, name)
     return _renyi(subject, order, direction=direction)
 
 
 @in_float64
-def _renyi(subject: HasLoss, order: Array, *, direction: str) -> Array:
+def _renyi(subject: HasLoss, order: ArrayLike, *, direction: str) -> Array:
     return divergences_of(loss_of(subject), jnp.asarray(order), direction)
 
 
@@ -153,7 +158,7 @@ def kl(mechanism: Any) -> Float[Array, ""]:
     References:
         Dong, Roth, Su (2022), Appendix B (divergences of a trade-off function).
     """
-    return renyi(mechanism, order=1.0)
+    return _at_order(mechanism, 1.0, "kl")
 
 
 def chi_squared(mechanism: Any) -> Float[Array, ""]:
@@ -176,7 +181,7 @@ def chi_squared(mechanism: Any) -> Float[Array, ""]:
     References:
         Dong, Roth, Su (2022), Appendix B: the integral of f'^2, minus 1.
     """
-    return jnp.expm1(renyi(mechanism, order=2.0))
+    return jnp.expm1(_at_order(mechanism, 2.0, "chi_squared"))
 
 
 def squared_hellinger(mechanism: Any) -> Float[Array, ""]:
@@ -199,7 +204,7 @@ def squared_hellinger(mechanism: Any) -> Float[Array, ""]:
     References:
         Dong, Roth, Su (2022), Appendix B.
     """
-    return -jnp.expm1(-0.5 * renyi(mechanism, order=0.5))
+    return -jnp.expm1(-0.5 * _at_order(mechanism, 0.5, "squared_hellinger"))
 
 
 def chernoff_information(mechanism: Any) -> Float[Array, ""]:
@@ -274,7 +279,7 @@ def max_divergence(mechanism: Any) -> Float[Array, ""]:
         Dwork and Roth (2014), Section 3.5.1.
     """
     subject, _, _ = subject_of(mechanism, "max_divergence")
-    return _renyi(subject, jnp.inf, direction="both")
+    return _renyi(subject, np.inf, direction="both")
 
 
 def total_variation(

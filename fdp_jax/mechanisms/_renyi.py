@@ -197,7 +197,7 @@ def _vector(values: Any) -> Any:
 
 
 @in_float64(cast_out=False)
-def _times(values: Array, count: Array) -> Array:
+def _times(values: Any, count: Any) -> Array:
     """Divergences times a count, with 0 inf = 0 (nothing is released)."""
     lost = jnp.isinf(values)
     product = jnp.where(lost, 0.0, values) * count
@@ -218,7 +218,7 @@ def compose_renyi(*parts: AbstractRenyi) -> AbstractRenyi:
 
 
 @in_float64(cast_out=False)
-def _sum_at(part: AbstractRenyi, orders: Array) -> Array:
+def _sum_at(part: AbstractRenyi, orders: Any) -> Array:
     return part.divergence(orders)
 
 

@@ -91,8 +91,8 @@ def zcdp_epsilon(rho: Array, log_delta: Array) -> tuple[Array, Array]:
 
 
 def _solve(slope) -> Array:
-    ends = (jnp.asarray(x, float) for x in (_LEAST_EXCESS, _MOST_EXCESS))
-    return stop_gradient(bisect(lambda s: stop_gradient(slope(s)), *ends)[0])
+    low, high = (jnp.asarray(x, float) for x in (_LEAST_EXCESS, _MOST_EXCESS))
+    return bisect(lambda s: stop_gradient(slope(s)), low, high)[0]
 
 
 # ----------------------------------------------------------------------- error rates

@@ -45,7 +45,9 @@ def test_zcdp_log_delta(rho, epsilon):
 
 
 def test_zcdp_published():
-    for entry in peer_vectors("delta_of_epsilon_from_zcdp", None):
+    entries = peer_vectors("delta_of_epsilon_from_zcdp", None)  # pyright: ignore
+    assert len(entries) == 3
+    for entry in entries:
         p = entry["params"]
         box = fdp.ZCDP(p["rho"])
         found = float(box.delta(epsilon=p["epsilon"], bound=Bound.ESTIMATE))
@@ -94,7 +96,7 @@ def test_epsilon_published():
 
 @pytest.mark.parametrize("make", ["zcdp", "list"])
 def test_never_better_than_the_mechanism(make):
-    truth = fdp.Laplace(1.5).repeat(4)
+    truth = fdp.Laplace(0.6)
     if make == "zcdp":
         box = fdp.ZCDP(divergences.zcdp(truth))
     else:
@@ -102,7 +104,7 @@ def test_never_better_than_the_mechanism(make):
     alphas = np.array([1e-9, 1e-4, 0.01, 0.3, 0.8, 0.999])
     assert np.all(box.beta(alpha=alphas) <= truth.beta(alpha=alphas) + 1e-12)
     assert np.all(box.tpr(fpr=alphas) >= truth.tpr(fpr=alphas) * (1 - 1e-12))
-    epsilons = np.array([-2.0, -0.1, 0.0, 0.5, 2.0, 2.6, 5.0])
+    epsilons = np.array([-2.0, -0.1, 0.0, 0.5, 1.6, 1.7, 5.0])
     assert np.all(box.delta(epsilon=epsilons) >= truth.delta(epsilon=epsilons) - 1e-12)
     deltas = np.array([1e-12, 1e-5, 0.1, 0.6])
     assert np.all(box.epsilon(delta=deltas) >= truth.epsilon(delta=deltas) - 1e-12)
@@ -124,15 +126,20 @@ def test_epsilon_and_delta_are_inverse():
 
 def test_composition():
     one, two = fdp.ZCDP(0.2), fdp.ZCDP(0.3)
-    assert float(fdp.compose(one, two).rho) == 0.5
-    assert float(one.repeat(5).rho) == 1.0
+    both = fdp.compose(one, two)
+    assert isinstance(both, fdp.ZCDP)
+    np.testing.assert_array_equal(both.rho, 0.5)
+    np.testing.assert_array_equal(one.repeat(5).rho, 1.0)
     listed = fdp.RenyiDP([0.5, 2.0, 4.0], [0.1, 1.0, INF])
     np.testing.assert_allclose(listed.repeat(3).divergences, [0.3, 3.0, INF])
     np.testing.assert_allclose(listed.repeat(0).divergences, 0.0)
     mixed = fdp.compose(two, listed, listed)
+    assert isinstance(mixed, fdp.RenyiDP)
     np.testing.assert_allclose(mixed.divergences, [0.5, 2.6, INF])
     other = fdp.RenyiDP([3.0], [0.7])
-    np.testing.assert_allclose(fdp.compose(listed, other).divergences, [0.8, 1.7, INF])
+    mixed = fdp.compose(listed, other)
+    assert isinstance(mixed, fdp.RenyiDP)
+    np.testing.assert_allclose(mixed.divergences, [0.8, 1.7, INF])
     with pytest.raises(TypeError, match="cannot mix mechanisms with ZCDP or RenyiDP"):
         fdp.compose(one, fdp.Gaussian(1.0))  # pyright: ignore
     with pytest.raises(TypeError, match="cannot mix mechanisms with ZCDP or RenyiDP"):
@@ -195,7 +202,7 @@ def test_transformations_and_float32():
         beta = fdp.ZCDP(0.5).beta(alpha=0.1)
         kept = fdp.RenyiDP([2.0, 3.1], [0.4, 0.7]).repeat(3).divergences
         assert value.dtype == slope.dtype == beta.dtype == jnp.float32
-        assert kept.dtype == np.float64
+        assert np.asarray(kept).dtype == np.float64
     assert loop[1] <= float(value) <= loop[1] * (1 + 2e-7)
     assert float(beta) <= float(fdp.ZCDP(0.5).beta(alpha=0.1))
 
