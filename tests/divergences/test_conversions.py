@@ -91,8 +91,8 @@ def test_gaussian_parameter_published():
 
 
 def test_gaussian_parameter_closed_forms():
-    found = divergences.gdp(fdp.compose(fdp.Gaussian(2.0), fdp.Gaussian(1.0).repeat(3)))
-    np.testing.assert_allclose(found.mu, math.sqrt(3.25), rtol=1e-11)
+    found = divergences.gdp(fdp.Gaussian(0.8))
+    np.testing.assert_allclose(found.mu, 1.25, rtol=1e-11)
     assert float(found.regret) < 1e-11
     half = mp.e ** (mp.mpf(-1) / 2) / 2
     truth = -2 * mp.sqrt(2) * mp.erfinv(2 * half - 1)
@@ -188,12 +188,17 @@ def test_area_of_sampled_gaussians():
     assert low <= truth <= high
     assert high - low < 3e-3
     assert abs(middle - truth) < 1e-7
+    # Both directions: f (remove) up to slope -1, a straight piece, and mirrored.
+    quantile = lambda a: mp.sqrt(2) * mp.erfinv(1 - 2 * a)
+    f = lambda a: mp.mpf("0.7") * (1 - a) + mp.mpf("0.3") * mp.ncdf(quantile(a) - 1)
+    with mp.workdps(15):
+        joint = mp.ncdf(-0.5)
+        other = f(joint)
+        left = mp.quad(f, [0, 1e-8, 1e-3, joint])
+        area = 2 * left - other * joint + (other**2 - joint**2) / 2
     high, middle, low = (exact(divergences.auc(one, bound=b)) for b in Bound)
-    assert low <= middle <= high
-    assert truth < middle < truth + mp.mpf("0.02")
-    alphas = (np.arange(1024) + 0.5) / 1024
-    area = 1 - np.mean(np.asarray(one.beta(alpha=alphas)))
-    assert abs(float(middle) - area) < 1e-5
+    assert low <= 1 - area <= high
+    assert abs(middle - (1 - area)) < 1e-7
 
 
 # -------------------------------------------------------------------- approximations
