@@ -1,12 +1,13 @@
 """fdp_jax: certified, differentiable differential-privacy accounting in JAX.
 
 The way of the data:
-losses -> engines -> curves -> mechanisms -> calibration -> reports -> plot -> cli.
+losses -> engines -> curves -> mechanisms -> divergences -> calibration -> reports
+-> plot -> cli.
 """
 
 import importlib.metadata
 
-from . import data as data, plot as plot, reports as reports
+from . import data as data, divergences as divergences, plot as plot, reports as reports
 from ._internal._precision import native_float32 as native_float32
 from .calibration import (
     Calibration as Calibration,
@@ -24,6 +25,7 @@ from .curves import (
 )
 from .mechanisms import (
     DPSGD as DPSGD,
+    ZCDP as ZCDP,
     AbstractMechanism as AbstractMechanism,
     ApproxDP as ApproxDP,
     BlatantNonPrivacy as BlatantNonPrivacy,
@@ -46,6 +48,7 @@ from .mechanisms import (
     PoissonSubsampled as PoissonSubsampled,
     PureDP as PureDP,
     RandomizedResponse as RandomizedResponse,
+    RenyiDP as RenyiDP,
     RevealedMixture as RevealedMixture,
     Schedule as Schedule,
     Sensitivity as Sensitivity,

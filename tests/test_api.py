@@ -15,16 +15,16 @@ README = ROOT.parent / "README.md"
 # Each stage may import the stages before it, and `_internal` and `data` may import
 # nothing of the package.
 STAGES = (
-    *("losses", "engines", "curves", "mechanisms", "calibration"),
+    *("losses", "engines", "curves", "mechanisms", "divergences", "calibration"),
     *("reports", "plot", "cli"),
 )
 LEAVES = ("_internal", "data")
 # What a user reaches from the top besides its own names.
-USER_MODULES = ("targets", "reports", "plot", "data")
+USER_MODULES = ("targets", "divergences", "reports", "plot", "data")
 # What the package returns and nobody constructs: its fields are results.
 RECORDS = (
     *("Bounds", "Calibration", "Curve", "GridCurve", "Interval", "PrivacyReport"),
-    "PublishedRun",
+    *("PublishedRun", "GDPSummary"),
 )
 # Names that carry structure rather than a quantity of the notation table.
 STRUCTURAL = {

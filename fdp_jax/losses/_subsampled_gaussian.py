@@ -47,6 +47,7 @@ def _log_ratio(u: Array, q: Array) -> Array:
     near = log1p(jnp.where(small, change, 0))
     top = jnp.maximum(u, 0)
     far = top + jnp.log((1 - q) * jnp.exp(-top) + q * jnp.exp(u - top))
+    far = jnp.where(q < 1, far, u)  # where e^u underflows
     return jnp.where(small & (u < 80), near, far)
 
 

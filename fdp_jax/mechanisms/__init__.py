@@ -36,6 +36,7 @@ from ._relations import (
     NeighboringRelation as NeighboringRelation,
     Sensitivity as Sensitivity,
 )
+from ._renyi import ZCDP as ZCDP, AbstractRenyi as AbstractRenyi, RenyiDP as RenyiDP
 from ._sampled import (
     DPSGD as DPSGD,
     MixtureOfGaussians as MixtureOfGaussians,

@@ -1,6 +1,6 @@
 """Composition of mechanisms on the same data."""
 
-from typing import Any
+from typing import Any, overload
 
 import jax
 import jax.numpy as jnp
@@ -18,6 +18,7 @@ from ..losses import (
 from ._base import AbstractMechanism
 from ._fields import as_float, is_one
 from ._relations import NeighboringRelation
+from ._renyi import AbstractRenyi, compose_renyi
 
 _FRACTIONAL = (GaussianLoss, SubsampledGaussianLoss)
 """Losses with fractional powers; those of others are not those of any mechanism."""
@@ -91,18 +92,35 @@ def _terms(part: AbstractMechanism) -> tuple:
     return jax.eval_shape(part.loss).terms
 
 
-def compose(*mechanisms: AbstractMechanism) -> AbstractMechanism:
+def _compose_renyi(parts: tuple) -> AbstractRenyi:
+    for part in parts:
+        if not isinstance(part, AbstractRenyi):
+            raise TypeError(
+                "compose cannot mix mechanisms with ZCDP or RenyiDP, got "
+                f"{type(part).__name__}: reduce it with divergences.renyi_dp first"
+            )
+    return compose_renyi(*parts)
+
+
+@overload
+def compose(*mechanisms: AbstractMechanism) -> AbstractMechanism: ...
+@overload
+def compose(*mechanisms: AbstractRenyi) -> AbstractRenyi: ...
+
+
+def compose(*mechanisms: Any) -> Any:
     """All of these mechanisms on the same data, with independent randomness.
 
     Args:
-        *mechanisms: At least one, all under the same neighboring relation.
+        *mechanisms: At least one, all under the same neighboring relation.  `ZCDP` and
+            `RenyiDP` compose among themselves, at the orders that one lists.
 
     Returns:
         The composition, a mechanism.  The order does not matter.
 
     Raises:
         ValueError: If there is none, or the relations differ.
-        TypeError: If an argument is not a mechanism.
+        TypeError: If an argument is not a mechanism, or only some are black boxes.
 
     Example:
         >>> import fdp_jax as fdp
@@ -112,6 +130,8 @@ def compose(*mechanisms: AbstractMechanism) -> AbstractMechanism:
     """
     if not mechanisms:
         raise ValueError("compose needs at least one mechanism, got none")
+    if any(isinstance(mechanism, AbstractRenyi) for mechanism in mechanisms):
+        return _compose_renyi(mechanisms)
     _require_alike(mechanisms, "compose")
     return Composition(tuple(mechanisms), tuple(np.float64(1) for _ in mechanisms))
 

@@ -359,7 +359,7 @@ def test_bounds_takes_one_known_query(query):
 
 def test_compose_takes_mechanisms_only():
     with pytest.raises(TypeError, match="compose takes mechanisms"):
-        fdp.compose(fdp.Gaussian(1.0), 2.0)  # pyright: ignore[reportArgumentType]
+        fdp.compose(fdp.Gaussian(1.0), 2.0)  # pyright: ignore
 
 
 def test_only_a_single_release_can_be_subsampled():

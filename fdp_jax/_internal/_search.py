@@ -1,0 +1,73 @@
+"""Searches of a fixed number of steps, for functions that cost little.
+
+No bracket can be wrong, nothing is thrown, and `vmap` costs no extra steps.  The result
+has no derivative; see `_implicit` for that.
+"""
+
+import math
+from collections.abc import Callable
+
+import jax.numpy as jnp
+from jax.lax import fori_loop, stop_gradient
+from jaxtyping import Array, Float
+
+_RATIO = (math.sqrt(5) - 1) / 2
+
+
+def golden_section(
+    function: Callable[[Array], Array],
+    low: Float[Array, ""],
+    high: Float[Array, ""],
+    steps: int = 50,
+) -> Float[Array, ""]:
+    """Where a function with a single maximum in [low, high] is (about) largest.
+
+    Close to the maximum rounding decides: the place is known to about the square root
+    of the precision, which leaves the value without error.
+    """
+
+    def inner(low: Array, high: Array) -> tuple[Array, Array]:
+        step = _RATIO * (high - low)
+        return high - step, low + step
+
+    def body(_: Array, state: tuple) -> tuple:
+        low, high, at_left, at_right = state
+        left, right = inner(low, high)
+        down = at_left >= at_right
+        low, high = jnp.where(down, low, left), jnp.where(down, right, high)
+        new_left, new_right = inner(low, high)
+        new = function(jnp.where(down, new_left, new_right))
+        return (
+            low,
+            high,
+            jnp.where(down, new, at_right),
+            jnp.where(down, at_left, new),
+        )
+
+    low, high = stop_gradient((low, high))
+    left, right = inner(low, high)
+    start = (low, high, function(left), function(right))
+    low, high, at_left, at_right = fori_loop(0, steps, body, start)
+    left, right = inner(low, high)
+    return stop_gradient(jnp.where(at_left >= at_right, left, right))
+
+
+def bisect(
+    function: Callable[[Array], Array],
+    low: Float[Array, ""],
+    high: Float[Array, ""],
+    steps: int = 80,
+) -> tuple[Float[Array, ""], Float[Array, ""]]:
+    """Two points around the sign change of an increasing function.
+
+    The function is at most zero at the first one (or that is `low`), and positive at
+    the second (or that is `high`).
+    """
+
+    def body(_: Array, state: tuple) -> tuple:
+        low, high = state
+        middle = 0.5 * (low + high)
+        above = function(middle) > 0
+        return jnp.where(above, low, middle), jnp.where(above, middle, high)
+
+    return stop_gradient(fori_loop(0, steps, body, stop_gradient((low, high))))

@@ -1,0 +1,162 @@
+"""Area under an attacker's ROC curve."""
+
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.lax import stop_gradient
+from jaxtyping import Array, Float
+
+from .._internal._precision import float_dtype, in_float64
+from ..curves import Bound, Bounds
+from ..curves._queries import HasLoss, bounds_of, delta_bounds
+from ..curves._tradeoff import error_rate_bounds
+from ..engines import Interval
+from ..losses import ComposedLoss
+from ._log_moment import loss_of, subject_of
+
+_REACH, _COUNT = 3.2, 41
+_SIDE = 1e-9
+
+
+def auc(mechanism: Any, *, bound: Bound = Bound.PESSIMISTIC) -> Float[Array, ""]:
+    """Area under the ROC curve of the best attack, 1 - integral of f.
+
+    The probability that the best score ranks an output with the record above one
+    without (ties count half).
+
+    Args:
+        mechanism: A mechanism (the symmetric f of both directions), or a view.
+        bound: Which end of the certified interval.
+
+    Returns:
+        The area, in [1/2, 1].
+
+    Guarantee:
+        Upper bound by default.  Tight for symmetric mechanisms, whose area is that of
+        advantage: AUC = (1 + TV of two runs) / 2.  With Poisson sampling it is closed
+        by convexity between 82 points of f, which costs about 1e-3; the estimate is
+        accurate to about 1e-7.
+
+    Differentiable in:
+        All parameters (once).
+
+    Raises:
+        TypeError: If `mechanism` is not a mechanism or view.
+
+    Example:
+        >>> import fdp_jax as fdp
+        >>> print(f"{fdp.divergences.auc(fdp.Gaussian(1.0)):.9f}")
+        0.760249939
+
+    References:
+        Dong, Roth, Su (2022), Section 2 (f bounds every ROC curve).
+    """
+    subject, direction, method = subject_of(mechanism, "auc")
+    narrow = float_dtype() == jnp.float32
+    found = _auc(subject, direction=direction, method=method, narrow=narrow)
+    return found.pick(bound, upper_is_pessimistic=True)
+
+
+class _Twice(eqx.Module):
+    """Two independent runs: the pair (P x P, Q x Q), or (P x Q, Q x P) alike."""
+
+    subject: HasLoss
+
+    def loss(self) -> ComposedLoss:
+        loss = self.subject.loss()
+        return ComposedLoss(loss.terms, tuple(2 * count for count in loss.counts))
+
+
+@in_float64
+def _auc(subject: HasLoss, *, direction: str, method: str, narrow: bool) -> Bounds:
+    loss = loss_of(subject)
+    if loss.symmetric:
+        zero = jnp.zeros_like(loss.counts[0])
+        options = {"direction": "remove", "narrow": False}
+        method = "auto" if method == "closed_form" else method
+        total = delta_bounds(_Twice(subject), zero, **options, method=method)
+        half = lambda x: 0.5 * (1 + x)
+        area = Interval(half(total.lower), half(total.estimate), half(total.upper))
+    else:
+        area = _area(subject, direction, method)
+    return bounds_of(area, area.upper >= 1, narrow)
+
+
+def _area(subject: HasLoss, direction: str, method: str) -> Interval:
+    """1 minus the area under f, which is smooth but for a straight middle piece."""
+    ask = {"direction": direction, "narrow": False, "method": method}
+    near, far = _joints(stop_gradient(subject), ask)
+    nodes, weights = _double_exponential()
+    alpha = jnp.concatenate([near * nodes, far + (1 - far) * nodes])
+    weights = jnp.concatenate([near * weights, (1 - far) * weights])
+    at = jnp.concatenate([alpha, jnp.stack([near, far])])
+    beta, _ = error_rate_bounds(subject, stop_gradient(at), **ask)
+
+    smooth, ends = beta.estimate[:-2], beta.estimate[-2:]
+    middle = 0.5 * (far - near) * (ends[0] + ends[1])
+    estimate = 1 - stop_gradient(weights) @ smooth - middle
+
+    order = jnp.argsort(at)
+    lower, upper = stop_gradient((beta.lower[order], beta.upper[order]))
+    zero, one = jnp.zeros(1, at.dtype), jnp.ones(1, at.dtype)
+    first = jnp.maximum(upper[:1], 1.0)
+    under, over = _convex_area(
+        jnp.concatenate([zero, at[order], one]),
+        jnp.concatenate([lower[:1], lower, zero]),
+        jnp.concatenate([first, upper, zero]),
+    )
+    least, most = jnp.maximum(1 - over, 0.5), jnp.minimum(1 - under, 1.0)
+    return Interval(least, jnp.clip(estimate, least, most), most)
+
+
+def _joints(subject: HasLoss, ask: dict) -> tuple[Array, Array]:
+    """P(X > 0) and P(X >= 0) of the worse directions: where f has slope -1."""
+
+    def value(epsilon: Array) -> Array:
+        return delta_bounds(subject, epsilon, **ask).estimate
+
+    sides = jnp.asarray([_SIDE, -_SIDE])
+    near, far = jnp.clip(-jax.vmap(jax.grad(value))(sides), 1e-3, 1 - 1e-3)
+    return near, jnp.maximum(near, far)
+
+
+def _double_exponential() -> tuple[np.ndarray, np.ndarray]:
+    """Nodes and weights on [0, 1], crowded at both ends (Takahasi and Mori 1974)."""
+    t, step = np.linspace(-_REACH, _REACH, _COUNT, retstep=True)
+    x = 1 / (1 + np.exp(-np.pi * np.sinh(t)))
+    return x, step * np.pi * np.cosh(t) * x * (1 - x)
+
+
+def _convex_area(
+    alpha: Float[Array, " n"], lower: Float[Array, " n"], upper: Float[Array, " n"]
+) -> tuple[Array, Array]:
+    """Bounds of the integral of a convex, decreasing function from its values.
+
+    Chords lie above it; extended beyond their ends they lie below.
+    """
+    width = alpha[1:] - alpha[:-1]
+    safe = jnp.where(width > 0, width, 1.0)
+    over = jnp.sum(0.5 * width * (upper[1:] + upper[:-1]))
+    # Lines through a cell's ends, as steep (as flat) as the chord beside it may be.
+    steep = (lower[1:] - upper[:-1]) / safe
+    flat = jnp.minimum((upper[1:] - lower[:-1]) / safe, 0.0)
+    valid = width > 0
+    steep = jnp.where(valid, steep, -jnp.inf)
+    flat = jnp.where(valid, flat, 0.0)
+    from_left = jnp.concatenate([jnp.full(1, -jnp.inf), steep[:-1]])
+    from_right = jnp.concatenate([flat[1:], jnp.zeros(1)])
+    left = jnp.stack([lower[:-1], lower[:-1] + from_left * width])
+    left = jnp.where(jnp.isnan(left) | jnp.isneginf(left), -1e3, left)
+    left = jnp.where(jnp.isneginf(from_left), -1e3, left)
+    right = jnp.stack([lower[1:] - from_right * width, lower[1:]])
+    gap = left - right
+    total = 0.5 * (right[0] + right[1]) * width
+    both = jnp.all(gap >= 0, axis=0)
+    crossing = (gap[0] >= 0) != (gap[1] >= 0)
+    slope = jnp.where(crossing, jnp.abs(gap[0] - gap[1]), 1.0)
+    wedge = 0.5 * jnp.square(jnp.max(gap, axis=0)) / slope
+    extra = jnp.where(both, 0.5 * (gap[0] + gap[1]), jnp.where(crossing, wedge, 0.0))
+    return jnp.sum(total + extra * width), over

@@ -1,0 +1,340 @@
+"""Black boxes of which only Rényi divergences are known."""
+
+import abc
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, ArrayLike, Real
+
+from .._internal import _checks
+from .._internal._precision import float_dtype, in_float64
+from .._internal._special import log1mexp, safe_log
+from ..curves import AbstractGuarantee, Bounds
+from ..curves._queries import bounds_of, elementwise
+from ..engines import Interval, log_complement, select
+from . import _renyi_bounds as theorems
+from ._fields import as_float, parameter
+
+
+class AbstractRenyi(AbstractGuarantee):
+    """A guarantee by Rényi divergences, for every ordered pair of neighbors.
+
+    The pessimistic end of every query is a theorem's; the optimistic one says nothing,
+    because a mechanism that releases nothing has the guarantee too.  The estimate is
+    the pessimistic end, and the status never better than `Status.LOOSE`.
+    """
+
+    @abc.abstractmethod
+    def divergence(self, order: Real[Array, "..."]) -> Real[Array, "..."]:
+        """The bound of D_t that holds at given orders; inf where none is known."""
+
+    @abc.abstractmethod
+    def _log_delta(self, epsilon: Array) -> tuple[Array, Array]:
+        """Bound of log delta at epsilon >= 0, and the size of what was added up."""
+
+    @abc.abstractmethod
+    def _epsilon(self, log_delta: Array) -> tuple[Array, Array]:
+        """Bound of epsilon at a finite log_delta < 0, and the size of its terms."""
+
+    @abc.abstractmethod
+    def _logit(self, log_alpha: Array, log_rest: Array) -> Array:
+        """Logit of the largest power at an alpha inside (0, 1)."""
+
+    @abc.abstractmethod
+    def _largest_impossible(self) -> Array:
+        """Bound of log(1 - power) at alpha = 0: no less than this."""
+
+    @abc.abstractmethod
+    def repeat(self, num_steps: Any) -> "AbstractRenyi":
+        """This mechanism, run a whole number of times on the same data."""
+
+    def _ask(self, query, value: Any) -> Any:
+        return query(self, value, narrow=float_dtype() == jnp.float32)
+
+    def _epsilon_bounds(self, delta: Any) -> Bounds:
+        return self._ask(_epsilon_bounds, delta)
+
+    def _delta_bounds(self, epsilon: Any) -> Bounds:
+        return self._ask(_delta_bounds, epsilon)
+
+    def _log_delta_bounds(self, epsilon: Any) -> Bounds:
+        return self._ask(_log_delta_bounds, epsilon)
+
+    def _error_rate_bounds(self, alpha: Any) -> tuple[Bounds, Bounds]:
+        return self._ask(_error_rate_bounds, alpha)
+
+    def _bayes_error_bounds(self, prior: Any) -> Bounds:
+        return self._ask(_bayes_error_bounds, prior)
+
+
+class ZCDP(AbstractRenyi):
+    """Any mechanism of which only rho-zCDP is known: D_t <= rho t for all t > 1.
+
+    Args:
+        rho: In [0, inf).
+
+    Raises:
+        ValueError: If it is negative, infinite or NaN.
+
+    Example:
+        >>> import fdp_jax as fdp
+        >>> print(f"{fdp.ZCDP(0.5).delta(epsilon=4.0):.9f}")
+        0.000195795
+
+    References:
+        Bun and Steinke (2016), Definition 1.1 and Lemma 1.7 (composition); Canonne,
+        Kamath and Steinke (2020), Proposition 12 (delta and epsilon); Riess et al.
+        (2026) for the trade-off function.
+    """
+
+    rho: Real[ArrayLike, ""] = parameter("rho", _checks.nonnegative)
+
+    def divergence(self, order):
+        return as_float(self.rho) * jnp.maximum(order, 1.0)
+
+    def repeat(self, num_steps: Any) -> "ZCDP":
+        count = _checks.scalar("num_steps", _checks.count("num_steps", num_steps))
+        return ZCDP(self.rho * count)
+
+    def _log_delta(self, epsilon):
+        return theorems.zcdp_log_delta(as_float(self.rho), epsilon)
+
+    def _epsilon(self, log_delta):
+        return theorems.zcdp_epsilon(as_float(self.rho), log_delta)
+
+    def _logit(self, log_alpha, log_rest):
+        return theorems.zcdp_logit(as_float(self.rho), log_alpha, log_rest)
+
+    def _largest_impossible(self):
+        return 0 * as_float(self.rho)
+
+
+class RenyiDP(AbstractRenyi):
+    """Any mechanism of which only some Rényi divergences are known: D_t <= D.
+
+    Args:
+        orders: Orders t in (0, inf), a vector; those up to 1 serve error rates only.
+        divergences: As many numbers in [0, inf], each a bound for both directions.
+
+    Raises:
+        ValueError: If a number is out of range or the shapes differ.
+
+    Example:
+        >>> import fdp_jax as fdp
+        >>> known = fdp.RenyiDP(orders=[2.0], divergences=[1.0])
+        >>> print(f"{known.beta(alpha=0.1):.6f}")
+        0.506750
+
+    References:
+        Mironov (2017), Definition 4 and Proposition 1 (composition); Canonne, Kamath
+        and Steinke (2020), Proposition 12 (delta and epsilon); Balle et al. (2020),
+        Section 4, and Riess et al. (2026) for the trade-off function.
+    """
+
+    orders: Real[ArrayLike, " k"]
+    divergences: Real[ArrayLike, " k"]
+
+    def __init__(self, orders: Any, divergences: Any):
+        orders = _checks.finite_positive("orders", _vector(orders))
+        divergences = _checks.nonnegative_or_inf("divergences", _vector(divergences))
+        if orders.ndim != 1 or orders.shape != divergences.shape or orders.size == 0:
+            raise ValueError(
+                "orders and divergences must be vectors of one length, at least 1, got "
+                f"shapes {orders.shape} and {divergences.shape}"
+            )
+        self.orders, self.divergences = orders, divergences
+
+    def divergence(self, order):
+        known, at = as_float(self.orders), as_float(order)[..., None]
+        # D_t increases with t, so the next larger order bounds it.
+        larger = jnp.where(known >= at, as_float(self.divergences), jnp.inf)
+        return jnp.min(larger, axis=-1)
+
+    def repeat(self, num_steps: Any) -> "RenyiDP":
+        count = _checks.scalar("num_steps", _checks.count("num_steps", num_steps))
+        return RenyiDP(self.orders, _times(self.divergences, count))
+
+    def _above_one(self) -> tuple[Array, Array, Array]:
+        orders, values = as_float(self.orders), as_float(self.divergences)
+        usable = (orders > 1) & jnp.isfinite(values)
+        excess = jnp.where(usable, orders - 1, 1.0)
+        return usable, excess, jnp.where(usable, values, 0.0)
+
+    def _log_delta(self, epsilon):
+        usable, excess, values = self._above_one()
+        found = theorems.log_delta_at(excess, values, epsilon)
+        found = jnp.where(usable, found, jnp.inf)
+        size = excess * (values + jnp.abs(epsilon)) - theorems.gap(excess)
+        best = jnp.argmin(found)
+        return jnp.where(usable[best], found[best], 0.0), size[best]
+
+    def _epsilon(self, log_delta):
+        usable, excess, values = self._above_one()
+        found = theorems.epsilon_at(excess, values, log_delta)
+        found = jnp.where(usable, found, jnp.inf)
+        best = jnp.argmin(found)
+        return found[best], theorems.epsilon_size(excess, values, log_delta)[best]
+
+    def _logit(self, log_alpha, log_rest):
+        known = as_float(self.orders), as_float(self.divergences)
+        return theorems.listed_logit(*known, log_alpha, log_rest)
+
+    def _largest_impossible(self):
+        orders, values = as_float(self.orders), as_float(self.divergences)
+        # D_t(p||0) is infinite from order 1 on, else (1 - p)^t >= e^(-(1 - t) D).
+        below = orders < 1
+        finite = jnp.where(jnp.isfinite(values), values, 0.0)
+        rate = jnp.where(below, (1 - orders) / orders, 0.0)
+        found = jnp.where(jnp.isfinite(values), -rate * finite, -jnp.inf)
+        return jnp.max(found)
+
+
+def _vector(values: Any) -> Any:
+    return values if eqx.is_array(values) else np.asarray(values, np.float64)
+
+
+@in_float64(cast_out=False)
+def _times(values: Any, count: Any) -> Array:
+    """Divergences times a count, with 0 inf = 0 (nothing is released)."""
+    lost = jnp.isinf(values)
+    product = jnp.where(lost, 0.0, values) * count
+    return jnp.where(lost & (count > 0), jnp.inf, product)
+
+
+def compose_renyi(*parts: AbstractRenyi) -> AbstractRenyi:
+    """Rényi divergences add, order by order (Mironov 2017, Proposition 1)."""
+    zcdp = [part for part in parts if isinstance(part, ZCDP)]
+    listed = [part for part in parts if isinstance(part, RenyiDP)]
+    if not listed:
+        return ZCDP(sum(part.rho for part in zcdp))
+    orders = listed[0].orders
+    total: Any = 0.0
+    for part in parts:
+        total = total + _sum_at(part, orders)
+    return RenyiDP(orders, total)
+
+
+@in_float64(cast_out=False)
+def _sum_at(part: AbstractRenyi, orders: Any) -> Array:
+    return part.divergence(orders)
+
+
+# -------------------------------------------------------------------------- queries
+
+
+@in_float64
+def _epsilon_bounds(subject: AbstractRenyi, delta: Array, *, narrow: bool) -> Bounds:
+    def one(delta: Array) -> Bounds:
+        inside = (delta > 0) & (delta < 1)
+        value, size = subject._epsilon(safe_log(jnp.where(inside, delta, 0.5)))
+        none = jnp.log1p(-jnp.where(delta < 1, delta, 0.0))
+        value = jnp.where(inside, jnp.maximum(value, none), jnp.inf)
+        interval = Interval(none, value, value + 1e-14 * size)
+        interval = interval.map(lambda x: jnp.where(delta >= 1, -jnp.inf, x))
+        return bounds_of(interval, jnp.isposinf(interval.upper), narrow)
+
+    return elementwise(one, jnp.asarray(delta))
+
+
+def _profile(subject: AbstractRenyi, epsilon: Array) -> tuple[Interval, Interval]:
+    """Log delta and log(1 - delta) at any real threshold, both directions alike."""
+    distance = jnp.where(jnp.isinf(epsilon), 1.0, jnp.abs(epsilon))
+    forward, size = subject._log_delta(distance)
+    slack = 32 * jnp.finfo(distance.dtype).eps * (1 + size)
+    none = jnp.full_like(distance, -jnp.inf)
+    log_delta = Interval(none, forward, forward + slack).map(
+        lambda x: jnp.minimum(x, 0)
+    )
+    log_rest = log_delta.map_down(log_complement)
+    # delta(-e) = 1 - e^-e (1 - delta(e)).
+    lowered = log_rest.map(lambda x: x - distance)
+    negative = epsilon < 0
+    log_delta = select(negative, lowered.map_down(log_complement), log_delta)
+    log_rest = select(negative, lowered, log_rest)
+    return log_delta, log_rest
+
+
+@in_float64
+def _log_delta_bounds(
+    subject: AbstractRenyi, epsilon: Array, *, narrow: bool
+) -> Bounds:
+    return elementwise(
+        lambda e: _delta_interval(subject, e, narrow, log=True), jnp.asarray(epsilon)
+    )
+
+
+@in_float64
+def _delta_bounds(subject: AbstractRenyi, epsilon: Array, *, narrow: bool) -> Bounds:
+    return elementwise(
+        lambda e: _delta_interval(subject, e, narrow, log=False), jnp.asarray(epsilon)
+    )
+
+
+def _delta_interval(
+    subject: AbstractRenyi, epsilon: Array, narrow: bool, *, log: bool
+) -> Bounds:
+    found, _ = _profile(subject, epsilon)
+    least = log1mexp(jnp.where(epsilon < 0, -epsilon, 1.0))
+    least = jnp.where(epsilon < 0, least, -jnp.inf)
+    limit = jnp.where(epsilon > 0, -jnp.inf, 0.0)
+    found = Interval(least, found.estimate, found.upper)
+    found = found.map(lambda x: jnp.where(jnp.isinf(epsilon), limit, x))
+    if log:
+        return bounds_of(found, found.upper >= 0, narrow)
+    tiny = jnp.finfo(epsilon.dtype).tiny
+    value = found.map(jnp.exp)
+    lifted = jnp.minimum(jnp.maximum(value.upper, tiny) * (1 + 1e-15), 1.0)
+    upper = jnp.where(jnp.isneginf(found.upper), 0.0, lifted)
+    value = Interval(value.lower * (1 - 1e-15), value.estimate, upper)
+    return bounds_of(value, value.upper >= 1, narrow)
+
+
+@in_float64
+def _bayes_error_bounds(
+    subject: AbstractRenyi, prior: Array, *, narrow: bool
+) -> Bounds:
+    def one(prior: Array) -> Bounds:
+        certain = (prior <= 0) | (prior >= 1)
+        safe = jnp.where(certain, 0.5, prior)
+        least = jnp.minimum(safe, 1 - safe)
+        _, rest = _profile(subject, jnp.abs(jnp.log(safe) - jnp.log1p(-safe)))
+        value = rest.map(lambda x: least * jnp.exp(x))
+        value = Interval(value.lower * (1 - 1e-14), value.estimate, least)
+        value = value.map(lambda x: jnp.where(certain, 0.0, x))
+        return bounds_of(value, (value.lower <= 0) & ~certain, narrow)
+
+    return elementwise(one, jnp.asarray(prior))
+
+
+@in_float64
+def _error_rate_bounds(
+    subject: AbstractRenyi, alpha: Array, *, narrow: bool
+) -> tuple[Bounds, Bounds]:
+    def one(alpha: Array) -> tuple[Bounds, Bounds]:
+        edge = (alpha <= 0) | (alpha >= 1)
+        inner = jnp.where(edge, 0.5, alpha)
+        logit = subject._logit(jnp.log(inner), jnp.log1p(-inner))
+        beta = jnp.exp(-jax.nn.softplus(logit))
+        tpr = jnp.exp(-jax.nn.softplus(-logit))
+        slack = 1e-14 * (1 + jnp.abs(logit))
+        first = alpha <= 0
+        at_zero = jnp.exp(subject._largest_impossible())
+        ends = jnp.where(first, at_zero, 0.0), jnp.where(first, 1 - at_zero, 1.0)
+        rates = [
+            Interval(beta * (1 - slack), beta, 1 - inner),
+            Interval(inner, tpr, jnp.minimum(tpr * (1 + slack), 1.0)),
+        ]
+        trivial = (
+            Interval(ends[0], ends[0], jnp.where(first, 1.0, 0.0)),
+            Interval(jnp.where(first, 0.0, 1.0), ends[1], ends[1]),
+        )
+        found = [select(edge, t, r) for t, r in zip(trivial, rates, strict=True)]
+        return (
+            bounds_of(found[0], (found[0].lower <= 0) & (alpha < 1), narrow),
+            bounds_of(found[1], (found[1].upper >= 1) & (alpha < 1), narrow),
+        )
+
+    return elementwise(one, jnp.asarray(alpha))

@@ -1,0 +1,185 @@
+"""What Rényi divergences imply, by theorems only: delta, epsilon and error rates.
+
+For an order t = 1 + h > 1 with D_t(Q||P) <= D, and any real eps,
+
+    delta(eps) <= exp(h (D - eps)) h^h / (1 + h)^(1 + h)
+
+(Canonne, Kamath and Steinke 2020, Proposition 12).  Any order gives a valid bound, so
+a search over orders need not find the best one.
+"""
+
+import jax
+import jax.numpy as jnp
+from jax.lax import stop_gradient
+from jaxtyping import Array, Float
+
+from .._internal._divided import exp_divided, is_small, log_moment_ratio
+from .._internal._implicit import implicit_root, optimal_value
+from .._internal._search import bisect, golden_section
+
+_LEAST_EXCESS = -40.0
+_MOST_EXCESS = 100.0
+"""Range of log(t - 1) in which orders are searched."""
+_COARSE_ORDERS = 40
+_BETA_RANGE = (-9.0, 36.0)
+_LAST_LOGIT = 740.0
+
+
+def gap(excess: Array) -> Array:
+    """log(h^h / (1 + h)^(1 + h)) <= 0, for h > 0."""
+    return -excess * jnp.log1p(1 / excess) - jnp.log1p(excess)
+
+
+def log_delta_at(excess: Array, divergence: Array, epsilon: Array) -> Array:
+    """Proposition 12 at one order 1 + h."""
+    return excess * (divergence - epsilon) + gap(excess)
+
+
+def epsilon_at(excess: Array, divergence: Array, log_delta: Array) -> Array:
+    """The same, solved for epsilon."""
+    return divergence + (gap(excess) - log_delta) / excess
+
+
+def epsilon_size(excess: Array, divergence: Array, log_delta: Array) -> Array:
+    """Size of the terms of `epsilon_at`, for its rounding."""
+    return stop_gradient(divergence - (gap(excess) + log_delta) / excess)
+
+
+# ------------------------------------------------------------------ all orders (zCDP)
+
+
+def _zcdp_log_delta(log_excess: Array, args: tuple, aux: tuple) -> Array:
+    del aux
+    rho, epsilon = args
+    excess = jnp.exp(log_excess)
+    return log_delta_at(excess, rho * (1 + excess), epsilon)
+
+
+def _zcdp_epsilon(log_excess: Array, args: tuple, aux: tuple) -> Array:
+    del aux
+    rho, log_delta = args
+    excess = jnp.exp(log_excess)
+    return epsilon_at(excess, rho * (1 + excess), log_delta)
+
+
+def zcdp_log_delta(rho: Array, epsilon: Array) -> tuple[Array, Array]:
+    """The least bound of log delta over all orders, and the size of its terms."""
+
+    def slope(log_excess: Array) -> Array:
+        h = jnp.exp(log_excess)
+        return rho * (1 + 2 * h) - epsilon - jnp.log1p(1 / h)
+
+    best = _solve(slope)
+    args = rho, epsilon
+    value = _zcdp_log_delta(best, args, ())
+    h = jnp.exp(best)
+    size = stop_gradient(h * (rho * (1 + h) + jnp.abs(epsilon)) - gap(h))
+    return optimal_value(_zcdp_log_delta, value, best, args, ()), size
+
+
+def zcdp_epsilon(rho: Array, log_delta: Array) -> tuple[Array, Array]:
+    """The least bound of epsilon at log_delta < 0, and the size of its terms."""
+
+    def slope(log_excess: Array) -> Array:
+        h = jnp.exp(log_excess)
+        return rho * h * h + jnp.log1p(h) + log_delta
+
+    best, args = _solve(slope), (rho, log_delta)
+    value, h = _zcdp_epsilon(best, args, ()), jnp.exp(best)
+    size = epsilon_size(h, rho * (1 + h), log_delta)
+    return optimal_value(_zcdp_epsilon, value, best, args, ()), size
+
+
+def _solve(slope) -> Array:
+    low, high = (jnp.asarray(x, float) for x in (_LEAST_EXCESS, _MOST_EXCESS))
+    return bisect(lambda s: stop_gradient(slope(s)), low, high)[0]
+
+
+# ----------------------------------------------------------------------- error rates
+
+
+def binary_divergences(
+    order: Array, logit: Array, log_alpha: Array, log_rest: Array
+) -> tuple[Array, Array]:
+    """D_t between coins of heads p = sigmoid(logit) and alpha, both ways.
+
+    Args:
+        order: Positive, 1 included.
+        logit: Of the coin with the record; p >= alpha.
+        log_alpha: log alpha.
+        log_rest: log(1 - alpha).
+    """
+    log_power, log_beta = -jax.nn.softplus(-logit), -jax.nn.softplus(logit)
+    up, down = log_power - log_alpha, log_beta - log_rest
+
+    def one(w: Array) -> Array:
+        direct = jnp.logaddexp(log_alpha + w * up, log_rest + w * down)
+        safe = is_small(direct)
+        x, y = (jnp.where(safe, v, 0.0) for v in (up, down))
+        excess = jnp.square(x) * exp_divided(x, w * x, log_alpha)
+        excess = excess + jnp.square(y) * exp_divided(y, w * y, log_rest)
+        return order * log_moment_ratio(w, direct, excess)
+
+    return one(order), one(1 - order)
+
+
+def _over(logit: Array, args: tuple, order: Array) -> Array:
+    """By how much the larger of the two divergences exceeds what is allowed."""
+    divergence, log_alpha, log_rest = args
+    return (
+        jnp.maximum(*binary_divergences(order, logit, log_alpha, log_rest)) - divergence
+    )
+
+
+def largest_logit(
+    order: Array, divergence: Array, log_alpha: Array, log_rest: Array
+) -> Array:
+    """Logit of the largest power p that both divergences at one order allow.
+
+    The two-point region of Balle et al. (2020), Section 4, and Riess et al. (2026).
+    Rounded up; no derivative.
+    """
+    args = divergence * (1 + 1e-12) + 1e-16, log_alpha, log_rest
+    least = log_alpha - log_rest
+    most = jnp.maximum(least, 0.0) + _LAST_LOGIT
+    return bisect(lambda y: _over(y, args, order), least, most)[1]
+
+
+def attach(
+    logit: Array, order: Array, divergence: Array, log_alpha: Array, log_rest: Array
+) -> Array:
+    """The logit with its derivative in the divergence and in alpha."""
+    return implicit_root(_over, logit, (divergence, log_alpha, log_rest), order)
+
+
+def zcdp_logit(rho: Array, log_alpha: Array, log_rest: Array) -> Array:
+    """The least of `largest_logit` over the orders t > 1 with D_t = rho t."""
+    fixed = stop_gradient((rho, log_alpha, log_rest))
+
+    def at(log_excess: Array) -> Array:
+        order = 1 + jnp.exp(log_excess)
+        return largest_logit(order, fixed[0] * order, *fixed[1:])
+
+    grid = jnp.linspace(*_BETA_RANGE, _COARSE_ORDERS)
+    index = jnp.clip(jnp.argmin(jax.vmap(at)(grid)), 1, _COARSE_ORDERS - 2)
+    ends = grid[index - 1], grid[index + 1]
+    order = 1 + jnp.exp(golden_section(lambda s: -at(s), *ends, steps=40))
+    found = largest_logit(order, fixed[0] * order, *fixed[1:])
+    return attach(found, order, rho * order, log_alpha, log_rest)
+
+
+def listed_logit(
+    orders: Float[Array, " k"],
+    divergences: Float[Array, " k"],
+    log_alpha: Array,
+    log_rest: Array,
+) -> Array:
+    """The least of `largest_logit` over a list of orders."""
+    finite = jnp.isfinite(divergences)
+    safe = jnp.where(finite, divergences, 0.0)
+    fixed = stop_gradient((safe, log_alpha, log_rest))
+    found = jax.vmap(lambda t, d: largest_logit(t, d, *fixed[1:]))(orders, fixed[0])
+    found = jnp.where(finite, found, jnp.inf)
+    best = jnp.argmin(found)
+    logit = jnp.where(finite[best], found[best], _LAST_LOGIT)
+    return attach(logit, orders[best], safe[best], log_alpha, log_rest)

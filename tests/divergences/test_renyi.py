@@ -1,0 +1,324 @@
+"""Rényi divergences against quadrature, closed forms and published numbers."""
+
+import math
+
+import jax
+import jax.numpy as jnp
+import mpmath as mp
+import numpy as np
+import pytest
+from reference import checks, exact, peer_vectors
+
+import fdp_jax as fdp
+from fdp_jax import divergences
+
+INF = math.inf
+
+
+def _sampled(noise=1.0, prob=0.01, steps=1.0):
+    return fdp.DPSGD(noise_multiplier=noise, sampling_prob=prob, num_steps=steps)
+
+
+def _log_moment(s, q, w):
+    """log E_P r^w of one subsampled Gaussian step, by Gauss-Legendre quadrature."""
+    s, q, w = mp.mpf(s), mp.mpf(q), mp.mpf(w)
+
+    def integrand(x):
+        loss = mp.log(1 - q + q * mp.e ** ((2 * x - 1) / (2 * s * s)))
+        return mp.npdf(x, 0, s) * mp.expm1(w * loss)
+
+    low, high = min(w, 0) - 14 * s, max(w, 1) + 14 * s
+    cells = max(8, int((high - low) / s))
+    ends = [low + (high - low) * i / cells for i in range(cells + 1)]
+    return mp.log1p(mp.quad(integrand, ends))
+
+
+def _truth(s, q, t, direction):
+    w = mp.mpf(t) if direction == "remove" else 1 - mp.mpf(t)
+    return _log_moment(s, q, w) / (mp.mpf(t) - 1)
+
+
+CASES = [
+    *((1.0, 0.01, t) for t in (2.0, 1.5, 1.0001, 1 + 1e-9, 0.5, 1e-6)),
+    *((4.0, 1e-6, 2.0), (0.5, 0.01, 2.0), (0.3, 0.1, 3.0), (0.05, 1e-4, 0.3)),
+    *((20.0, 1e-4, 1.5), (1000.0, 0.5, 2.0), (1.0, 1.0, 3.0), (3.0, 0.2, 9.7)),
+]
+
+
+@pytest.mark.parametrize("direction", ["remove", "add"])
+@pytest.mark.parametrize(("noise", "prob", "order"), CASES)
+def test_sampled_gaussian(noise, prob, order, direction):
+    with mp.workdps(30):
+        truth = _truth(noise, prob, order, direction)
+    found = divergences.renyi(getattr(_sampled(noise, prob), direction), order=order)
+    assert abs(exact(found) / truth - 1) < 3e-14
+
+
+def test_large_orders_of_sampled_gaussians():
+    # E_P r^w = sum of binomial weights times e^(k (k - 1) / (2 s^2)), for whole w.
+    for noise, prob, order in [(2.0, 0.5, 1000), (1.0, 0.01, 100), (0.1, 0.1, 2)]:
+        q, s = mp.mpf(prob), mp.mpf(noise)
+        total = mp.fsum(
+            mp.binomial(order, k)
+            * (1 - q) ** (order - k)
+            * q**k
+            * mp.exp(k * (k - 1) / (2 * s * s))
+            for k in range(order + 1)
+        )
+        found = divergences.renyi(_sampled(noise, prob).remove, order=float(order))
+        assert abs(exact(found) / (mp.log(total) / (order - 1)) - 1) < 1e-14
+
+
+PEERS = peer_vectors("rdp", "poisson_subsampled_gaussian")
+
+
+def test_published_values():
+    assert len(PEERS) == 178
+    runs = {}
+    for entry in PEERS:
+        p = entry["params"]
+        key = p["noise_multiplier"], p["sampling_prob"], p.get("compositions", 1)
+        runs.setdefault(key, []).append(entry)
+    function = jax.jit(
+        lambda s, q, n, t: divergences.renyi(_sampled(s, q, n).remove, order=t)
+    )
+    for key, entries in runs.items():
+        orders = np.zeros(200)
+        orders[:] = 2.0
+        orders[: len(entries)] = [e["params"]["order"] for e in entries]
+        values = function(*key, orders)
+        for entry, value in zip(entries, np.asarray(values), strict=False):
+            assert abs(value - entry["value"]) <= max(
+                abs(entry["tolerance"]), 1e-12 * abs(entry["value"])
+            ), entry
+
+
+@pytest.mark.parametrize(
+    ("name", "call"),
+    [
+        ("01.kl.G1", lambda: divergences.kl(fdp.Gaussian(1.0))),
+        ("01.kl.Lap1", lambda: divergences.kl(fdp.Laplace(1.0))),
+        ("01.renyi2.Lap1", lambda: divergences.renyi(fdp.Laplace(1.0), order=2.0)),
+        ("01.renyi1.5.Lap1", lambda: divergences.renyi(fdp.Laplace(1.0), order=1.5)),
+        ("01.chi2.G1", lambda: divergences.chi_squared(fdp.Gaussian(1.0))),
+        ("01.hellinger2", lambda: divergences.squared_hellinger(fdp.Gaussian(1.0))),
+        ("01.tv.G1", lambda: divergences.total_variation(fdp.Gaussian(1.0))),
+    ],
+)
+def test_checks(name, call):
+    (entry,) = [e for e in checks(name.split(".")[1]) if e["id"].startswith(name)]
+    assert abs(exact(call()) / mp.mpf(entry["value_str"]) - 1) < 1e-11
+
+
+def _laplace_truth(mu, t):
+    mu, t = mp.mpf(mu), mp.mpf(t)
+    if t == 1:
+        return mu + mp.expm1(-mu)
+    if t == 0.5:
+        return -2 * (mp.log1p(mu / 2) - mu / 2)
+    a, b = t / (2 * t - 1), (t - 1) / (2 * t - 1)
+    return mp.log(a * mp.exp((t - 1) * mu) + b * mp.exp(-t * mu)) / (t - 1)
+
+
+def _response_truth(epsilon, t):
+    e, t = mp.mpf(epsilon), mp.mpf(t)
+    if t == 1:
+        return e * mp.tanh(e / 2)
+    return mp.log(mp.cosh((t - mp.mpf(1) / 2) * e) / mp.cosh(e / 2)) / (t - 1)
+
+
+@pytest.mark.parametrize("size", [1e-6, 1e-3, 0.3, 1.0, 5.0, 60.0, 1500.0])
+@pytest.mark.parametrize("order", [1e-6, 0.5, 1 - 1e-12, 1.0, 1 + 1e-9, 1.7, 40.0, 1e3])
+def test_bounded_losses(size, order):
+    with mp.workdps(60):
+        truth = _laplace_truth(mp.mpf(1) / mp.mpf(1 / size), order)
+        found = exact(divergences.renyi(fdp.Laplace(1 / size), order=order))
+        assert abs(found / truth - 1) < 1e-13
+        truth = _response_truth(size, order)
+        found = exact(divergences.renyi(fdp.RandomizedResponse(size), order=order))
+        assert abs(found / truth - 1) < 1e-13
+
+
+def test_composition_adds():
+    parts = fdp.Laplace(2.0), fdp.Gaussian(3.0), _sampled(1.0, 0.1, 7.5)
+    whole = fdp.compose(parts[0].repeat(3), *parts[1:])
+    orders = jnp.array([0.3, 1.0, 4.0])
+    for side in ("remove", "add"):
+        one = [divergences.renyi(getattr(p, side), order=orders) for p in parts]
+        total = divergences.renyi(getattr(whole, side), order=orders)
+        np.testing.assert_allclose(total, 3 * one[0] + one[1] + one[2], rtol=1e-14)
+
+
+def test_both_directions_take_the_larger():
+    run = _sampled(1.0, 0.3, 2.0)
+    for order in (0.7, 1.0, 3.0):
+        sides = [divergences.renyi(s, order=order) for s in (run.remove, run.add)]
+        assert float(divergences.renyi(run, order=order)) == max(map(float, sides))
+
+
+def test_skew_symmetry():
+    run, t = _sampled(0.8, 0.2, 3.0), 0.3
+    one = divergences.renyi(run.remove, order=t)
+    other = divergences.renyi(run.add, order=1 - t)
+    np.testing.assert_allclose((1 - t) * one, t * other, rtol=1e-13)
+
+
+def test_infinite_losses():
+    leaky = fdp.ApproxDP(epsilon=1.0, delta=0.1)
+    orders = jnp.array([0.25, 0.5, 0.999, 1.0, 2.0, INF])
+    found = np.asarray(divergences.renyi(leaky, order=orders))
+    assert np.all(np.isinf(found[3:]))
+    for t, value in zip((0.25, 0.5, 0.999), found[:3], strict=True):
+        inner = mp.log(mp.mpf("0.9")) + _response_truth(1, t) * (mp.mpf(t) - 1)
+        assert abs(value / (inner / (mp.mpf(t) - 1)) - 1) < 1e-12
+    gradient = jax.grad(
+        lambda d: divergences.renyi(fdp.ApproxDP(epsilon=1.0, delta=d), order=0.5)
+    )(0.1)
+    assert abs(gradient - 2 / 0.9) < 1e-12
+    assert (
+        float(divergences.squared_hellinger(fdp.ApproxDP(epsilon=0.0, delta=1.0))) == 1
+    )
+    assert divergences.max_divergence(leaky) == INF
+
+
+def test_nothing_released():
+    runs = [_sampled(1.0, 0.0, 5.0), _sampled(INF, 0.5, 5.0), _sampled(1.0, 0.5, 0.0)]
+    runs += [fdp.Laplace(INF), fdp.ApproxDP(epsilon=1.0, delta=0.3).repeat(0)]
+    for run in runs:
+        for order in (0.5, 1.0, 1e3, INF):
+            assert float(divergences.renyi(run, order=order)) == 0.0
+        assert float(divergences.chernoff_information(run)) == 0.0
+        assert float(divergences.zcdp(run)) == 0.0
+        assert float(divergences.clt_gdp(run)) == 0.0
+
+
+def test_full_sampling_is_gaussian():
+    orders = np.array([0.5, 1.0, 3.0, 1e3])
+    for side in ("remove", "add"):
+        run = getattr(_sampled(0.7, 1.0, 2.0), side)
+        found = divergences.renyi(run, order=orders)
+        np.testing.assert_allclose(found, orders / 0.49, rtol=1e-13)
+
+
+def test_pure_epsilon():
+    run = fdp.compose(fdp.Laplace(2.0).repeat(3), fdp.RandomizedResponse(0.25))
+    assert divergences.max_divergence(run) == 1.75
+    assert divergences.renyi(run.add, order=INF) == 1.75
+    assert divergences.max_divergence(fdp.Gaussian(1.0)) == INF
+    add = divergences.renyi(_sampled(1.0, 0.1).add, order=INF)
+    np.testing.assert_allclose(add, -np.log(0.9), rtol=1e-15)
+
+
+def test_chernoff_information():
+    # Symmetric pairs: the order 1/2.  Otherwise a search, checked on a grid.
+    found = divergences.chernoff_information(fdp.Gaussian(0.5))
+    np.testing.assert_allclose(found, 0.5, rtol=1e-14)
+    run = _sampled(0.5, 0.1, 3.0)
+    orders = np.linspace(0.3, 0.7, 801)
+    grid = (1 - orders) * divergences.renyi(run.remove, order=orders)
+    for side in (run, run.remove, run.add):
+        found = divergences.chernoff_information(side)
+        np.testing.assert_allclose(found, np.max(grid), rtol=1e-6)
+        assert float(found) >= np.max(grid) * (1 - 1e-14)
+    best = float(orders[np.argmax(grid)])
+    assert abs(best - 0.5) > 0.005
+
+    def at(s):
+        return divergences.chernoff_information(_sampled(s, 0.1, 3.0))
+
+    slope = (at(0.5 + 1e-5) - at(0.5 - 1e-5)) / 2e-5
+    np.testing.assert_allclose(jax.grad(at)(0.5), slope, rtol=1e-8)
+
+
+def test_derivatives():
+    def value(s, q, n, t):
+        return divergences.renyi(_sampled(s, q, n).add, order=t)
+
+    for t in (0.5, 1.0, 2.5):
+        at = 0.9, 0.05, 3.0, t
+        gradient = jax.grad(value, argnums=(0, 1, 2, 3))(*at)
+        with mp.workdps(40):
+            h = mp.mpf("1e-12")
+            for k, slope in enumerate(gradient):
+                ends = []
+                for side in (1, -1):
+                    s, q, n, order = (
+                        mp.mpf(x) + (side * h if k == i else 0)
+                        for i, x in enumerate(at)
+                    )
+                    if order == 1:  # the derivative in other parameters, at 1 exactly
+                        order += mp.mpf("1e-20")
+                    ends.append(n * _log_moment(s, q, 1 - order) / (order - 1))
+                truth = (ends[0] - ends[1]) / (2 * h)
+                assert abs(exact(slope) / truth - 1) < 1e-11, (t, k)
+
+
+def test_derivatives_at_edges_are_finite():
+    def full(q):
+        return divergences.renyi(_sampled(1.0, q).remove, order=2.0)
+
+    # d/dq log(1 + q^2 (e - 1)) at q = 1.
+    np.testing.assert_allclose(jax.grad(full)(1.0), 2 * (np.e - 1) / np.e, rtol=1e-12)
+    for order in (0.5, 1.0, 2.0):
+        for family in (fdp.Laplace, fdp.RandomizedResponse, fdp.Gaussian):
+            slopes = jax.grad(
+                lambda x, t, f=family: divergences.renyi(f(x), order=t), argnums=(0, 1)
+            )(1.3, order)
+            assert np.all(np.isfinite(slopes))
+
+
+def test_transformations_and_float32():
+    run = lambda s: _sampled(s, 0.1, 4.0)
+    sigmas = jnp.array([0.8, 1.0, 2.0])
+    loop = [float(divergences.renyi(run(float(s)), order=3.0)) for s in sigmas]
+    mapped = jax.jit(jax.vmap(lambda s: divergences.renyi(run(s), order=3.0)))(sigmas)
+    np.testing.assert_allclose(mapped, loop, rtol=1e-14)
+    with jax.enable_x64(False):
+        value, slope = jax.jit(
+            jax.value_and_grad(lambda s: divergences.renyi(run(s), order=3.0))
+        )(jnp.float32(1.0))
+        tiny = divergences.renyi(_sampled(4.0, 1e-6), order=1.0)
+        assert value.dtype == slope.dtype == tiny.dtype == jnp.float32
+    np.testing.assert_allclose(value, loop[1], rtol=1e-7)
+    np.testing.assert_allclose(tiny, 0.5e-12 * math.expm1(1 / 16), rtol=1e-5)
+
+
+BAD = [
+    (lambda: divergences.renyi(fdp.Laplace(1.0), order=0.0), "order must be .*got 0"),
+    (lambda: divergences.renyi(fdp.Laplace(1.0), order=-2.0), "order must be .*got -2"),
+    (lambda: divergences.renyi(fdp.Laplace(1.0), order=math.nan), "order must be"),
+    (lambda: divergences.kl(fdp.Gaussian()), "noise_multiplier of Gaussian is not set"),
+    (
+        lambda: divergences.gdp(fdp.Laplace(1.0), delta=1.0),
+        r"delta must be in \[0, 1\)",
+    ),
+    (lambda: divergences.gdp_regret(fdp.Laplace(1.0), mu=-1.0), "mu must be .*got -1"),
+    (
+        lambda: divergences.edgeworth_beta(fdp.Laplace(1.0), alpha=2.0),
+        "alpha must be .*got 2",
+    ),
+]
+
+
+@pytest.mark.parametrize(("call", "message"), BAD)
+def test_bad_input_is_named(call, message):
+    with pytest.raises(ValueError, match=message):
+        call()
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        divergences.kl,
+        divergences.zcdp,
+        divergences.gdp,
+        divergences.auc,
+        divergences.clt_gdp,
+        divergences.chernoff_information,
+        divergences.max_divergence,
+        divergences.renyi_dp,
+    ],
+)
+def test_only_mechanisms(function):
+    with pytest.raises(TypeError, match=f"{function.__name__} takes a mechanism"):
+        function(fdp.ZCDP(1.0))

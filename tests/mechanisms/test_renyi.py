@@ -1,0 +1,227 @@
+"""Black boxes: only what a theorem allows, and never better than the truth."""
+
+import math
+
+import jax
+import jax.numpy as jnp
+import mpmath as mp
+import numpy as np
+import pytest
+from reference import checks, exact, peer_vectors
+
+import fdp_jax as fdp
+from fdp_jax import Bound, divergences
+
+INF = math.inf
+
+
+def _log_gap(h):
+    return h * mp.log(h / (1 + h)) - mp.log(1 + h)
+
+
+def _log_delta_truth(rho, epsilon):
+    """The least bound over all orders, by solving for the best one."""
+    rho, epsilon = mp.mpf(rho), mp.mpf(epsilon)
+    s = mp.findroot(
+        lambda s: rho * (1 + 2 * mp.e**s) - epsilon - mp.log1p(mp.e**-s),
+        (-60, 100),
+        solver="anderson",
+        tol=1e-40,
+    )
+    h = mp.e**s
+    return h * (rho * (1 + h) - epsilon) + _log_gap(h)
+
+
+@pytest.mark.parametrize(
+    ("rho", "epsilon"), [(0.5, 4.0), (0.05, 0.25), (1e-4, 0.1), (3.0, 1.0), (0.5, 30.0)]
+)
+def test_zcdp_log_delta(rho, epsilon):
+    with mp.workdps(50):
+        truth = _log_delta_truth(rho, epsilon)
+    box = fdp.ZCDP(rho)
+    found = exact(box.log_delta(epsilon=epsilon, bound=Bound.ESTIMATE))
+    assert abs(found / truth - 1) < 1e-13
+    assert truth <= exact(box.log_delta(epsilon=epsilon)) <= truth + abs(truth) * 1e-11
+
+
+def test_zcdp_published():
+    entries = peer_vectors("delta_of_epsilon_from_zcdp", None)  # pyright: ignore
+    assert len(entries) == 3
+    for entry in entries:
+        p = entry["params"]
+        box = fdp.ZCDP(p["rho"])
+        found = float(box.delta(epsilon=p["epsilon"], bound=Bound.ESTIMATE))
+        assert abs(found / entry["value"] - 1) < 1e-12
+        assert float(box.delta(epsilon=p["epsilon"])) >= entry["value"] * (1 - 1e-12)
+    for entry in checks("zcdp_delta"):
+        if not entry["id"].endswith(".t"):
+            found = fdp.ZCDP(0.5).delta(epsilon=4.0)
+            np.testing.assert_allclose(found, entry["value"], rtol=1e-12)
+    entries = peer_vectors("beta_of_alpha", "zcdp")
+    assert len(entries) == 3
+    for entry in entries:
+        found = fdp.ZCDP(0.5).beta(alpha=entry["params"]["alpha"])
+        assert abs(float(found) - entry["value"]) < entry["tolerance"]
+
+
+def test_error_rates_published():
+    single, every = checks("rdp_f")
+    found = fdp.RenyiDP([2.0], [1.0]).beta(alpha=0.1)
+    assert abs(exact(found) / mp.mpf(single["value_str"]) - 1) < 1e-11
+    found = fdp.ZCDP(0.5).beta(alpha=0.1)
+    assert abs(exact(found) / mp.mpf(every["value_str"]) - 1) < 1e-9
+
+
+def test_epsilon_published():
+    # The order grid is dense there; ours is finer still.
+    (entry,) = peer_vectors("epsilon_from_rdp", "gaussian")
+    sigma, delta = entry["params"]["noise_multiplier"], entry["params"]["delta"]
+    found = float(fdp.ZCDP(0.5 / sigma**2).epsilon(delta=delta))
+    assert abs(found - entry["value"]) < 1e-6
+    orders = np.concatenate([1 + np.arange(1, 100) / 10, np.arange(12.0, 64)])
+    entries = peer_vectors("epsilon_of_delta_rdp", "poisson_subsampled_gaussian")
+    assert len(entries) == 2
+    for entry in entries:
+        p = entry["params"]
+        run = fdp.DPSGD(
+            noise_multiplier=p["noise_multiplier"],
+            sampling_prob=p["sampling_prob"],
+            num_steps=p["compositions"],
+        )
+        known = divergences.renyi_dp(run, orders=orders)
+        found = float(known.epsilon(delta=p["delta"]))
+        assert abs(found - entry["value"]) < entry["tolerance"]
+        assert found > float(run.epsilon(delta=p["delta"]))
+
+
+@pytest.mark.parametrize("make", ["zcdp", "list"])
+def test_never_better_than_the_mechanism(make):
+    truth = fdp.Laplace(0.6)
+    if make == "zcdp":
+        box = fdp.ZCDP(divergences.zcdp(truth))
+    else:
+        box = divergences.renyi_dp(truth, orders=[0.5, 1.0, 1.5, 2.0, 4.0, 16.0])
+    alphas = np.array([1e-9, 1e-4, 0.01, 0.3, 0.8, 0.999])
+    assert np.all(box.beta(alpha=alphas) <= truth.beta(alpha=alphas) + 1e-12)
+    assert np.all(box.tpr(fpr=alphas) >= truth.tpr(fpr=alphas) * (1 - 1e-12))
+    epsilons = np.array([-2.0, -0.1, 0.0, 0.5, 1.6, 1.7, 5.0])
+    assert np.all(box.delta(epsilon=epsilons) >= truth.delta(epsilon=epsilons) - 1e-12)
+    deltas = np.array([1e-12, 1e-5, 0.1, 0.6])
+    assert np.all(box.epsilon(delta=deltas) >= truth.epsilon(delta=deltas) - 1e-12)
+    priors = np.array([0.01, 0.3, 0.5, 0.9])
+    pairs = box.bayes_error(prior=priors), truth.bayes_error(prior=priors)
+    assert np.all(pairs[0] <= pairs[1] + 1e-12)
+    assert box.advantage() >= truth.advantage()
+
+
+def test_epsilon_and_delta_are_inverse():
+    box = fdp.ZCDP(0.3)
+    for epsilon in (0.5, 2.0, 7.0):
+        delta = box.delta(epsilon=epsilon, bound=Bound.ESTIMATE)
+        found = float(box.epsilon(delta=delta, bound=Bound.ESTIMATE))
+        # Different orders are best for the two, so this only bounds.
+        assert found <= epsilon + 1e-12
+        assert float(box.delta(epsilon=found)) >= float(delta) * (1 - 1e-12)
+
+
+def test_composition():
+    one, two = fdp.ZCDP(0.2), fdp.ZCDP(0.3)
+    both = fdp.compose(one, two)
+    assert isinstance(both, fdp.ZCDP)
+    np.testing.assert_array_equal(both.rho, 0.5)
+    np.testing.assert_array_equal(one.repeat(5).rho, 1.0)
+    listed = fdp.RenyiDP([0.5, 2.0, 4.0], [0.1, 1.0, INF])
+    np.testing.assert_allclose(listed.repeat(3).divergences, [0.3, 3.0, INF])
+    np.testing.assert_allclose(listed.repeat(0).divergences, 0.0)
+    mixed = fdp.compose(two, listed, listed)
+    assert isinstance(mixed, fdp.RenyiDP)
+    np.testing.assert_allclose(mixed.divergences, [0.5, 2.6, INF])
+    other = fdp.RenyiDP([3.0], [0.7])
+    mixed = fdp.compose(listed, other)
+    assert isinstance(mixed, fdp.RenyiDP)
+    np.testing.assert_allclose(mixed.divergences, [0.8, 1.7, INF])
+    with pytest.raises(TypeError, match="cannot mix mechanisms with ZCDP or RenyiDP"):
+        fdp.compose(one, fdp.Gaussian(1.0))  # pyright: ignore
+    with pytest.raises(TypeError, match="cannot mix mechanisms with ZCDP or RenyiDP"):
+        fdp.compose(fdp.Gaussian(1.0), listed)  # pyright: ignore
+
+
+def test_edges():
+    listed = fdp.RenyiDP([2.0, 3.0], [0.4, INF])
+    below = fdp.RenyiDP([0.5], [0.1])
+    for box in (fdp.ZCDP(0.5), listed):
+        found = box.epsilon(delta=np.array([0.0, 1.0]))
+        np.testing.assert_array_equal(found, [INF, -INF])
+        found = box.delta(epsilon=np.array([-INF, INF]))
+        np.testing.assert_array_equal(found, [1.0, 0.0])
+        np.testing.assert_array_equal(box.beta(alpha=np.array([0.0, 1.0])), [1.0, 0.0])
+        np.testing.assert_array_equal(box.tpr(fpr=np.array([0.0, 1.0])), [0.0, 1.0])
+        found = box.bayes_error(prior=np.array([0.0, 1.0]))
+        np.testing.assert_array_equal(found, 0.0)
+    assert below.epsilon(delta=1e-5) == INF
+    assert below.delta(epsilon=1.0) == 1.0
+    assert int(below.bounds(delta=1e-5).status) == fdp.Status.VACUOUS
+    assert int(fdp.ZCDP(0.5).bounds(delta=1e-5).status) == fdp.Status.LOOSE
+    # D_t(p||0) <= D allows 1 - p down to e^(-D (1 - t) / t) = e^-D at t = 1/2.
+    np.testing.assert_allclose(below.beta(alpha=0.0), np.exp(-0.1), rtol=1e-13)
+    np.testing.assert_allclose(below.beta(alpha=1e-250), np.exp(-0.1), rtol=1e-10)
+    nothing = fdp.ZCDP(0.0)
+    assert float(nothing.delta(epsilon=0.0)) < 1e-40
+    np.testing.assert_allclose(nothing.beta(alpha=0.3), 0.7, rtol=1e-12)
+    everything = fdp.ZCDP(1e5)
+    assert float(everything.beta(alpha=0.3)) == 0.0
+    assert float(everything.delta(epsilon=1.0)) == 1.0
+
+
+def test_derivatives():
+    for name, at in [("delta", {"epsilon": 2.0}), ("epsilon", {"delta": 1e-5})]:
+        value = lambda r, n=name, a=at: getattr(fdp.ZCDP(r), n)(**a)
+        slope = (value(0.3 + 1e-6) - value(0.3 - 1e-6)) / 2e-6
+        np.testing.assert_allclose(jax.grad(value)(0.3), slope, rtol=1e-7)
+    value = lambda r, a: fdp.ZCDP(r).beta(alpha=a, bound=Bound.ESTIMATE)
+    slopes = jax.grad(value, argnums=(0, 1))(0.3, 0.1)
+    ends = [(value(0.3 + h, 0.1), value(0.3, 0.1 + h)) for h in (1e-5, -1e-5)]
+    for k in range(2):
+        np.testing.assert_allclose(
+            slopes[k], (ends[0][k] - ends[1][k]) / 2e-5, rtol=1e-5
+        )
+    listed = lambda d: fdp.RenyiDP(np.array([1.5, 4.0]), d).epsilon(delta=1e-5)
+    found = jax.grad(listed)(jnp.array([0.3, INF]))
+    np.testing.assert_array_equal(found, [1.0, 0.0])
+
+
+def test_transformations_and_float32():
+    rhos = jnp.array([0.1, 0.5])
+    mapped = jax.jit(jax.vmap(lambda r: fdp.ZCDP(r).epsilon(delta=1e-5)))(rhos)
+    loop = [float(fdp.ZCDP(float(r)).epsilon(delta=1e-5)) for r in rhos]
+    np.testing.assert_allclose(mapped, loop, rtol=1e-13)
+    with jax.enable_x64(False):
+        value, slope = jax.jit(
+            jax.value_and_grad(lambda r: fdp.ZCDP(r).epsilon(delta=1e-5))
+        )(jnp.float32(0.5))
+        beta = fdp.ZCDP(0.5).beta(alpha=0.1)
+        kept = fdp.RenyiDP([2.0, 3.1], [0.4, 0.7]).repeat(3).divergences
+        assert value.dtype == slope.dtype == beta.dtype == jnp.float32
+        assert np.asarray(kept).dtype == np.float64
+    assert loop[1] <= float(value) <= loop[1] * (1 + 2e-7)
+    assert float(beta) <= float(fdp.ZCDP(0.5).beta(alpha=0.1))
+
+
+BAD = [
+    (lambda: fdp.ZCDP(-1.0), "rho must be .*got -1"),
+    (lambda: fdp.ZCDP(INF), "rho must be .*got inf"),
+    (lambda: fdp.ZCDP(0.5).repeat(1.5), "num_steps must be .*got 1.5"),
+    (lambda: fdp.RenyiDP([0.0], [1.0]), "orders must be .*got 0"),
+    (lambda: fdp.RenyiDP([INF], [1.0]), "orders must be .*got inf"),
+    (lambda: fdp.RenyiDP([2.0], [-1.0]), "divergences must be .*got -1"),
+    (lambda: fdp.RenyiDP([2.0], [math.nan]), "divergences must be .*got nan"),
+    (lambda: fdp.RenyiDP([2.0, 3.0], [1.0]), "vectors of one length"),
+    (lambda: fdp.RenyiDP([], []), "vectors of one length"),
+    (lambda: fdp.ZCDP(0.5).delta(epsilon=math.nan), "epsilon must be .*got nan"),
+]
+
+
+@pytest.mark.parametrize(("call", "message"), BAD)
+def test_bad_input_is_named(call, message):
+    with pytest.raises(ValueError, match=message):
+        call()
