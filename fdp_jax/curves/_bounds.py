@@ -4,7 +4,9 @@ import enum
 
 import equinox as eqx
 import jax
+import jax.core
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float, Int
 
 from .._internal._precision import outside_transformations
@@ -45,6 +47,17 @@ class Bounds(eqx.Module):
     """Values of `Status`."""
     method: str = eqx.field(static=True, default="")
     """The engine that found them: "closed_form", "spectral" or "grid", or several."""
+
+    def __repr__(self) -> str:
+        values = self.lower, self.estimate, self.upper, self.status
+        if any(isinstance(x, jax.core.Tracer) for x in values):
+            return super().__repr__()
+        numbers = ", ".join(
+            f"{name}={np.asarray(x)}"
+            for name, x in zip(("lower", "estimate", "upper"), values, strict=False)
+        )
+        status = np.vectorize(lambda s: Status(s).name, otypes=[str])(self.status)
+        return f"Bounds({numbers}, status={status}, method={self.method!r})"
 
     def pick(self, bound: Bound, *, upper_is_pessimistic: bool) -> Float[Array, "..."]:
         """One end as an array, with the estimate's derivative."""

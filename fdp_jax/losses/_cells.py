@@ -51,30 +51,38 @@ class Partition(eqx.Module):
         Given the masses of a piece under P and Q, E[(dQ/dP)^w] is largest with all of
         it at the ends where x^w is convex, and at the mean where it is concave.
         """
-        mass, loss = self.cells.log_mass + self.cells.error, self.cells.loss
-        width = self.high - self.low
-        wide = width > 0
-        share = jnp.expm1(loss - self.low) / jnp.expm1(jnp.where(wide, width, 1))
-        share = jnp.where(wide, jnp.clip(share, 0, 1), 0)
-        w = order[:, None]
-        rise, fall = w * (self.high - loss), w * (self.low - loss)
-        spread = _log_mean_exp(share, rise, fall)
-        middle = mass + w * loss
-        logs = middle + jnp.where((w > 0) & (w < 1), 0, spread)
+        middle, spread = self._exponents(order)
+        inside = (order[:, None] > 0) & (order[:, None] < 1)
+        logs = middle + self.cells.error + jnp.where(inside, 0, spread)
         value = logsumexp(logs, axis=1)
-        weight = jax.nn.softmax(middle, axis=1)
+        loss, weight = self.cells.loss, jax.nn.softmax(middle, axis=1)
         mean = weight @ loss
         square = jnp.sum(weight * jnp.square(loss - mean[:, None]), axis=1)
         return value, mean, square
 
+    def log_moment(self, order: Float[Array, ""]) -> Float[Array, ""]:
+        """About Lambda: an even density within the pieces has a third of the spread."""
+        middle, spread = self._exponents(order[None])
+        return logsumexp(middle + jnp.log1p(jnp.expm1(spread) / 3))
+
+    def _exponents(self, order: Float[Array, " k"]) -> tuple[Array, Array]:
+        """Log E[(dQ/dP)^w] of every piece all at its mean, and what its ends add."""
+        mass, loss, w = self.cells.log_mass, self.cells.loss, order[:, None]
+        width = self.high - self.low
+        wide = width > 0
+        share = jnp.expm1(loss - self.low) / jnp.expm1(jnp.where(wide, width, 1))
+        share = jnp.where(wide, jnp.clip(share, 0, 1), 0)
+        rise, fall = w * (self.high - loss), w * (self.low - loss)
+        return mass + w * loss, _log_mean_exp(share, rise, fall)
+
 
 def _log_mean_exp(share: Array, rise: Array, fall: Array) -> Array:
-    """log(share e^rise + (1 - share) e^fall), which is at least 0."""
+    """log(share e^rise + (1 - share) e^fall)."""
     small = jnp.maximum(jnp.abs(rise), jnp.abs(fall)) < 1
     rises, falls = (jnp.expm1(jnp.where(small, x, 0)) for x in (rise, fall))
-    near = jnp.log1p(jnp.maximum(share * rises + (1 - share) * falls, 0))
+    near = jnp.log1p(share * rises + (1 - share) * falls)
     far = jnp.logaddexp(safe_log(share) + rise, safe_log(1 - share) + fall)
-    return jnp.where(small, near, jnp.maximum(far, 0))
+    return jnp.where(small, near, far)
 
 
 def partition(edges: Float[Array, " m+1"], cells: Cells, atoms: Atoms) -> Partition:

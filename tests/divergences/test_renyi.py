@@ -322,3 +322,20 @@ def test_bad_input_is_named(call, message):
 def test_only_mechanisms(function):
     with pytest.raises(TypeError, match=f"{function.__name__} takes a mechanism"):
         function(fdp.ZCDP(1.0))
+
+
+@pytest.mark.parametrize("order", [0.5, 1.0, 2.0, 8.0])
+def test_losses_known_by_their_masses(order):
+    # One quadrature against another, and a closed form on the integers.
+    step = fdp.PoissonSubsampled(fdp.Gaussian(1.0), 0.1)
+    mixture = fdp.MixtureOfGaussians(1.0, shifts=[0.0, 1.0], probs=[0.9, 0.1])
+    for side in ("remove", "add"):
+        ours, other = (
+            float(divergences.renyi(getattr(x, side), order=order))
+            for x in (mixture, step)
+        )
+        assert ours == pytest.approx(other, rel=1e-7)
+    noise = fdp.DiscreteGaussian(2.0)
+    assert float(divergences.renyi(noise, order=order)) == pytest.approx(
+        order / 8, rel=1e-12
+    )
