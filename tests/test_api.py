@@ -32,7 +32,10 @@ STRUCTURAL = {
     *("mechanism", "mechanisms", "target", "solve_for", "bound", "relation", "parts"),
     *("value", "digits", "status", "bounds", "report", "curve", "method", "args"),
     *("query", "num_points", "direction", "max_epsilon", "loss"),
-    "upper_is_pessimistic",
+    *("upper_is_pessimistic", "step", "parameters", "params", "norm", "allowed"),
+    *("monotonic", "support", "log_beyond", "loss_range"),
+    *("log_density_without", "log_density_with"),
+    *("log_cdf_without", "log_sf_without", "log_cdf_with", "log_sf_with"),
 }
 
 

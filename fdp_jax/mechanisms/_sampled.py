@@ -219,6 +219,11 @@ class DPSGD(AbstractMechanism):
     )
     relation: Any = relation_field(ADD_OR_REMOVE_ONE)
 
+    def __check_init__(self):
+        # Fractional powers are those of the subsampled Gaussian pair only.
+        if self.relation is REPLACE_ONE and self.num_steps is not None:
+            _checks.count("num_steps", self.num_steps)
+
     def releases_once(self) -> bool:
         return False
 
