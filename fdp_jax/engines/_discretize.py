@@ -183,22 +183,16 @@ def _with_ends(
     term: AbstractLoss, grid: Grid, points: Array, log_scale: Array
 ) -> tuple[tuple[Array, Array], Array]:
     """Tilted mass below the grid and Q-mass above it, its last cell included."""
-    h = grid.spacing
-    infinity = jnp.full(1, jnp.inf, h.dtype)
-    below = _cells(term, grid.sign, -infinity, points[:1])
-    above = _cells(term, grid.sign, points[-1:], infinity)
-    found = [x.error[0] + _placing_error(grid, x.loss[0]) for x in (below, above)]
-    errors = [stop_gradient(jnp.minimum(x, 1)) for x in found]
-    logs = [
-        x.log_mass[0] + x.loss[0] + 2 * error
-        for x, error in zip((below, above), errors, strict=True)
-    ]
-    bottom = jnp.exp(logs[0] + grid.shift * points[0] - log_scale)
-    lost = jnp.exp(logs[1] + grid.shift * points[-1] - log_scale)
-    sound = ((found[0] < 1) | (bottom < _IRRELEVANT)) & (
-        (found[1] < 1) | (lost < _IRRELEVANT)
-    )
-    return (bottom, jnp.exp(logs[1])), sound
+    infinity = jnp.full((), jnp.inf, points.dtype)
+    low, high = jnp.stack([-infinity, points[-1]]), jnp.stack([points[0], infinity])
+    ends = _cells(term, grid.sign, low, high)
+    found = ends.error + _placing_error(grid, ends.loss)
+    error = stop_gradient(jnp.minimum(found, 1))
+    log_mass = ends.log_mass + ends.loss + 2 * error
+    edges = jnp.stack([points[0], points[-1]])
+    tilted = jnp.exp(log_mass + grid.shift * edges - log_scale)
+    sound = jnp.all((found < 1) | (tilted < _IRRELEVANT))
+    return (tilted[0], jnp.exp(log_mass[1])), sound
 
 
 def _placing_error(grid: Grid, loss: Array) -> Array:

@@ -4,7 +4,7 @@ import abc
 
 import jax
 import jax.numpy as jnp
-from jax.lax import stop_gradient
+from jax.lax import fori_loop, stop_gradient
 from jaxtyping import Array, Float
 
 from ._base import MassLoss
@@ -65,8 +65,8 @@ class MonotoneLoss(MassLoss):
             moved = x - (value - target) / jnp.where(slope > 0, slope, 1)
             return jnp.clip(jnp.where(slope > 0, moved, x), left, right)
 
-        for _ in range(_NEWTON_STEPS):
-            x = step(x)
+        # A loop, to compile it once.
+        x = fori_loop(0, _NEWTON_STEPS, lambda _, x: step(x), x)
         # Two more steps, not clipped: they carry first and second derivatives.
         x = stop_gradient(x)
         inside = (loss > table[0]) & (loss < table[-1])
