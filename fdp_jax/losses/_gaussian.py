@@ -99,7 +99,7 @@ class GaussianLoss(AnalyticLoss):
 
     def cells(self, low, high):
         mu = 1 / self.noise_multiplier
-        low, high = (x / mu + 0.5 * mu for x in (low, high))
+        low, high = (jnp.clip(x, -1e30, 1e30) / mu + 0.5 * mu for x in (low, high))
         return normal_cells(low, high, mu, lambda ratio: ratio)
 
     def loss_range(self):

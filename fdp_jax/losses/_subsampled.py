@@ -38,7 +38,9 @@ class SubsampledLoss(MassLoss):
         atoms = self.loss.atoms()
         _, lost = self.loss.log_infinite_masses()
         # What only P could release, Q' can now.
-        least = log1p(-self.sampling_prob)
+        whole = self.sampling_prob >= 1
+        least = log1p(-jnp.where(whole, 0.5, self.sampling_prob))
+        lost = jnp.where(whole, -jnp.inf, lost)
         return Atoms(
             jnp.append(self._outer(atoms.loss), least), jnp.append(atoms.log_mass, lost)
         )
@@ -54,16 +56,21 @@ class SubsampledLoss(MassLoss):
     def loss_range(self):
         least, most = map(self._outer, self.loss.loss_range())
         _, lost = self.loss.log_infinite_masses()
-        bottom = log1p(-self.sampling_prob)
-        return jnp.where(jnp.isneginf(lost), least, bottom), most
+        whole = self.sampling_prob >= 1
+        bottom = log1p(-jnp.where(whole, 0.5, self.sampling_prob))
+        return jnp.where(jnp.isneginf(lost) | whole, least, bottom), most
 
     def log_finite_masses(self):
-        upper, _ = self.loss.log_finite_masses()
-        return log1p(self.sampling_prob * jnp.expm1(upper)), jnp.zeros_like(upper)
+        upper, lower = self.loss.log_finite_masses()
+        whole = self.sampling_prob >= 1
+        part = jnp.where(whole, 0.5, self.sampling_prob)
+        some = jnp.where(whole, upper, log1p(part * jnp.expm1(upper)))
+        return some, jnp.where(whole, lower, 0.0)
 
     def log_infinite_masses(self):
-        upper, _ = self.loss.log_infinite_masses()
-        return upper + jnp.log(self.sampling_prob), jnp.full_like(upper, -jnp.inf)
+        upper, lower = self.loss.log_infinite_masses()
+        whole = self.sampling_prob >= 1
+        return upper + jnp.log(self.sampling_prob), jnp.where(whole, lower, -jnp.inf)
 
     def _outer(self, loss: Array) -> Array:
         """log(1 - q + q e^x)."""

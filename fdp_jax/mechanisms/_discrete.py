@@ -1,5 +1,6 @@
 """Mechanisms with discrete outputs, whose losses lie on a lattice."""
 
+import dataclasses
 import math
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -46,9 +47,7 @@ class _IntegerNoise(AbstractMechanism):
         farther = _checks.whole(
             "sensitivity", self.sensitivity * size, 1, _MOST_INTEGER
         )
-        return eqx.tree_at(
-            lambda m: m.sensitivity, self, farther, is_leaf=lambda x: x is None
-        )
+        return dataclasses.replace(self, sensitivity=farther)
 
 
 class DiscreteGaussian(_IntegerNoise):

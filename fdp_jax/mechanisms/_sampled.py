@@ -112,6 +112,8 @@ class PoissonSubsampled(AbstractMechanism):
 def _subsampled_term(term: AbstractLoss, prob: Array) -> AbstractLoss:
     if isinstance(term, GaussianLoss):
         return SubsampledGaussianLoss(term.noise_multiplier, prob)
+    if isinstance(term, SubsampledGaussianLoss):
+        return SubsampledGaussianLoss(term.noise_multiplier, prob * term.sampling_prob)
     return SubsampledLoss(term, prob)
 
 

@@ -13,11 +13,7 @@ import fdp_jax as fdp
 
 RELATIONS = {r.value: r for r in fdp.NeighboringRelation}
 BOUNDS = fdp.Bound.OPTIMISTIC, fdp.Bound.ESTIMATE, fdp.Bound.PESSIMISTIC
-OF_EVERY_KIND = (
-    *("laplace", "kary_randomized_response", "discrete_gaussian"),
-    *("exponential_mechanism", "generalized_gaussian", "subsampled_laplace"),
-    "group_dpsgd_step",
-)
+OF_EVERY_KIND = "kary_randomized_response", "discrete_gaussian", "subsampled_laplace"
 REPLACE_ONE = fdp.NeighboringRelation.REPLACE_ONE
 
 
