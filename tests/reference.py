@@ -38,7 +38,7 @@ def checks(*topics: str) -> list[dict]:
     ]
 
 
-def peer_vectors(quantity: str, *mechanisms: str) -> list[dict]:
+def peer_vectors(quantity: str, *mechanisms: str | None) -> list[dict]:
     return [
         e
         for e in _load("peer_vectors.json")

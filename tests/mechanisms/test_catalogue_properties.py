@@ -31,7 +31,8 @@ def _delta(mechanism, epsilon=0.3):
 def _holds(bounds, truth, rtol=1e-8):
     """The truth is inside, up to its own rounding, and the estimate near it.
 
-    Estimates on a grid are good to a few units of 1e-9, absolutely where delta vanishes.
+    Estimates on a grid are good to a few units of 1e-9, absolutely where delta
+    vanishes.
     """
     slack = 1e-13 * abs(truth)
     assert float(bounds.lower) <= truth + slack
@@ -377,7 +378,7 @@ PARTS = {
 
 @pytest.mark.parametrize("name", PARTS)
 def test_gradient_in_every_parameter_agrees_with_differences(name):
-    leaves, structure = jax.tree.flatten(PARTS[name].parts)
+    leaves, structure = jax.tree.flatten(PARTS[name].parts)  # pyright: ignore[reportAttributeAccessIssue]
     leaves = [jnp.asarray(x, float) for x in leaves]
 
     @jax.jit
@@ -552,7 +553,7 @@ BAD = [
         "sensitivity must be in [1, 4096], got 0",
     ),
     (
-        lambda: fdp.DiscreteGaussian(1.0, sensitivity=1.5),
+        lambda: fdp.DiscreteGaussian(1.0, sensitivity=1.5),  # pyright: ignore[reportArgumentType]
         "sensitivity must be a Python integer, got 1.5",
     ),
     (
