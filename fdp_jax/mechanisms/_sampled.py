@@ -85,6 +85,10 @@ class PoissonSubsampled(AbstractMechanism):
     def releases_once(self) -> bool:
         return True
 
+    def simplified(self) -> AbstractMechanism:
+        # Its losses may lie on a lattice, which those of a sample do not.
+        return self.mechanism.simplified() if is_one(self.sampling_prob) else self
+
     def loss(self) -> ComposedLoss:
         prob = as_float(self.sampling_prob)
         if isinstance(self.mechanism, Gaussian):

@@ -141,6 +141,12 @@ class FromLogDensities(AbstractMechanism):
             high=high,
             log_beyond=as_float(self.log_beyond),
         )
+        term = eqx.error_if(
+            term,
+            _misses_mass(term),
+            "log_density_without and log_density_with must integrate to 1 over the "
+            "support, but for what log_beyond allows",
+        )
         nodes = term.edges()
         falls = ~jnp.all(jnp.diff(nodes) >= -1e-9 * (1 + jnp.abs(nodes[:-1])))
         term = eqx.error_if(
@@ -150,6 +156,15 @@ class FromLogDensities(AbstractMechanism):
             "order the outputs by their likelihood ratio, or use FromProbabilities",
         )
         return ComposedLoss((term,), (jnp.ones_like(low),), single=True)
+
+
+def _misses_mass(term: DensityLoss) -> Array:
+    """Whether a density does not integrate to 1."""
+    cells = term.partition().cells
+    masses = jnp.stack([cells.log_mass, cells.log_mass + cells.loss])
+    total = jnp.sum(jnp.exp(masses), axis=1)
+    allowed = 1e-6 + jnp.exp(term.log_beyond)
+    return ~jnp.all(jnp.abs(total - 1) <= allowed)
 
 
 class FromLossDistribution(AbstractMechanism):

@@ -115,9 +115,9 @@ def _agree(bounds, entry: dict) -> None:
     shown = entry["params"], truth, bounds
     assert bounds.lower <= bounds.estimate <= bounds.upper, shown
     assert bounds.lower - slack <= truth <= bounds.upper + slack, shown
-    # Estimates on a grid are good to 1e-9, and their certificates narrow.
-    assert abs(bounds.estimate - truth) <= slack + 1e-9 * truth, shown
-    assert bounds.upper - bounds.lower <= 1e-8, shown
+    # One release on 2^17 points: cells are some 1e-4 wide, their squares 1e-8.
+    assert abs(bounds.estimate - truth) <= slack + 1e-8 * truth, shown
+    assert bounds.upper - bounds.lower <= 3e-8, shown
 
 
 def _structures(entries: list[dict], *keys: str) -> list:
