@@ -7,10 +7,12 @@ import jax.numpy as jnp
 import mpmath as mp
 import numpy as np
 import pytest
-from reference import checks, exact, peer_vectors
+from reference import checks, dpsgd_truth, exact, peer_vectors
 
 import fdp_jax as fdp
 from fdp_jax import Bound, divergences
+from fdp_jax.divergences._log_moment import cumulants
+from fdp_jax.losses import LaplaceLoss, TwoPointLoss
 
 INF = math.inf
 RUN = fdp.DPSGD(noise_multiplier=9.4, sampling_prob=0.328, num_steps=2000)
@@ -231,19 +233,43 @@ def test_edgeworth_is_exact_for_gaussians():
 
 
 @pytest.mark.parametrize(
-    ("mechanism", "error"),
-    [
-        (fdp.DPSGD(noise_multiplier=1.0, sampling_prob=0.01, num_steps=1e4), 3e-5),
-        (fdp.Laplace(10.0).repeat(100), 2e-5),
-    ],
+    ("config", "error"), [("std_s1_q1e-2_n1e3", 1.5e-4), ("mnist_s0.8", 1.5e-4)]
 )
-def test_edgeworth_improves_on_the_limit(mechanism, error):
-    found = divergences.edgeworth_beta(mechanism, alpha=ALPHAS)
-    truth = mechanism.beta(alpha=ALPHAS, bound=Bound.ESTIMATE)
-    limit = fdp.Gaussian(1 / divergences.clt_gdp(mechanism)).beta(alpha=ALPHAS)
+def test_edgeworth_improves_on_the_limit(config, error):
+    entries = [e for e in dpsgd_truth("beta") if e["config"] == config]
+    alphas, truth = (
+        np.array([float(e[k]) for e in entries]) for k in ("alpha", "value")
+    )
+    noise, prob, steps = (entries[0][k] for k in ("sigma", "q", "N"))
+    run = fdp.DPSGD(noise_multiplier=noise, sampling_prob=prob, num_steps=steps)
+    found = divergences.edgeworth_beta(run, alpha=alphas)
+    limit = fdp.Gaussian(1 / divergences.clt_gdp(run)).beta(alpha=alphas)
     worst = np.max(np.abs(found - truth))
     assert worst < error
-    assert worst < 0.5 * np.max(np.abs(limit - truth))
+    assert worst < 0.1 * np.max(np.abs(limit - truth))
+
+
+@pytest.mark.parametrize("size", [0.1, 1.0, 6.0])
+def test_cumulants(size):
+    x = mp.mpf(size)
+    moments = [
+        (
+            LaplaceLoss(jnp.asarray(1 / size)),
+            lambda w: mp.log(
+                (w * mp.exp((w - 1) * x) + (w - 1) * mp.exp(-w * x)) / (2 * w - 1)
+            ),
+        ),
+        (
+            TwoPointLoss(jnp.asarray(size), jnp.asarray(0.0)),
+            lambda w: mp.log(mp.cosh((w - 0.5) * x) / mp.cosh(x / 2)),
+        ),
+    ]
+    for term, log_moment in moments:
+        for included in (False, True):
+            found = cumulants(term, included=included)
+            truth = [mp.diff(log_moment, int(included), k) for k in (1, 2, 3, 4)]
+            for one, other in zip(found, truth, strict=True):
+                assert abs(exact(one) - other) < 1e-11 * x**2
 
 
 def test_edgeworth_derivative():
