@@ -411,3 +411,16 @@ def safe_log(x: ArrayLike) -> jax.Array:
     (x,) = promote(x)
     positive = x > 0
     return jnp.where(positive, jnp.log(jnp.where(positive, x, 1)), -jnp.inf)
+
+
+def log_sum_exp(logs: jax.Array, chosen: jax.Array) -> jax.Array:
+    """Log of the sum of e^x over chosen entries of the last axis; -inf for none.
+
+    Entries may be -inf; no derivative is NaN.
+    """
+    logs = jnp.where(chosen, logs, -jnp.inf)
+    peak = jax.lax.stop_gradient(jnp.max(logs, axis=-1, keepdims=True))
+    peak = jnp.where(jnp.isfinite(peak), peak, 0)
+    finite = jnp.isfinite(logs)
+    terms = jnp.where(finite, jnp.exp(jnp.where(finite, logs - peak, 0)), 0)
+    return safe_log(jnp.sum(terms, axis=-1)) + peak[..., 0]

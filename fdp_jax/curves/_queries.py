@@ -81,9 +81,21 @@ def bounds_of(interval: Interval, vacuous: Array, narrow: bool) -> Bounds:
     """Attaches the status; rounds outward if the caller's numbers are float32."""
     status = classify(interval.lower, interval.upper, vacuous)
     lower, upper = stop_gradient((interval.lower, interval.upper))
+    estimate = _inside(interval.estimate, lower, upper)
     if narrow:
         lower, upper = round_down_to_single(lower), -round_down_to_single(-upper)
-    return Bounds(lower, interval.estimate, upper, status)
+    return Bounds(lower, estimate, upper, status)
+
+
+def _inside(estimate: Array, lower: Array, upper: Array) -> Array:
+    """The estimate moved between its bounds; its derivative stays.
+
+    Smooth estimates miss a kink by more than the certificate allows for.
+    """
+    value = stop_gradient(estimate)
+    clipped = jnp.clip(value, lower, upper)
+    move = jnp.where(jnp.isfinite(value), clipped - value, 0)
+    return jnp.where(jnp.isnan(move), estimate, estimate + move)
 
 
 def round_down_to_single(x: Array) -> Array:

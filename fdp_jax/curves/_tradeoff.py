@@ -83,9 +83,35 @@ def optimal_rates(
     """f(alpha) and 1 - f(alpha) of the worst of the given directions."""
     edge = (alpha <= 0) | (alpha >= 1)
     inner = jnp.where(edge, 0.5, alpha)
+    result = _exact_rates(loss, signs, inner)
+    if result is None:
+        result = _searched_rates(loss, signs, inner)
+    return select(edge, _at_edge(loss, signs, alpha), result)
+
+
+def _exact_rates(
+    loss: ComposedLoss, signs: Float[Array, " s"], alpha: Float[Array, ""]
+) -> ErrorRates | None:
+    """Where all kinks of the profile are known."""
+    if engines.route(loss) != "closed_form":
+        return None
+    found = engines.exact_rates(loss, signs, alpha)
+    if found is None:
+        return None
+    beta, tpr = found
+    return ErrorRates(
+        beta.map(lambda x: jnp.clip(x, 0, 1 - alpha)),
+        tpr.map(lambda x: jnp.clip(x, alpha, 1)),
+    )
+
+
+def _searched_rates(
+    loss: ComposedLoss, signs: Float[Array, " s"], inner: Float[Array, ""]
+) -> ErrorRates:
+    """From three thresholds around each of a few anchors."""
     constant = stop_gradient(loss)
     tests = _tests(constant, signs, stop_gradient(inner))
-    offsets = jnp.asarray([-1.0, 0.0, 1.0], alpha.dtype)
+    offsets = jnp.asarray([-1.0, 0.0, 1.0], inner.dtype)
 
     def around(test: _Test) -> ErrorRates:
         thresholds = test.anchor + test.step * offsets
@@ -100,7 +126,7 @@ def optimal_rates(
     best = jax.tree.map(lambda x: x[index], tests)
     args = loss, inner
     best_beta, best_tpr = beta.estimate[index, 1], tpr.estimate[index, 1]
-    result = ErrorRates(
+    return ErrorRates(
         beta=Interval(
             jnp.clip(jnp.max(beta.lower) - unit, 0, 1 - inner),
             jnp.clip(
@@ -114,7 +140,6 @@ def optimal_rates(
             jnp.clip(jnp.min(tpr.upper), inner, 1),
         ),
     )
-    return select(edge, _at_edge(loss, signs, alpha), result)
 
 
 def _tests(
@@ -124,10 +149,14 @@ def _tests(
     steps = (_GRID_STEP if engines.route(loss) == "grid" else _STEP) * scales
     kinks = jnp.zeros(anchors.shape, bool)
     if signs.size > 1:
-        # Where the directions cross, at eps = 0, the guarantee has a kink.
-        anchors = jnp.append(anchors, 0.0)
-        steps = jnp.append(steps, _KINK_STEP)
-        kinks = jnp.append(kinks, True)
+        # Where the directions cross the guarantee has a kink: at eps = 0, and where
+        # losses on the grid happen to.
+        places = [0.0]
+        if engines.route(loss) == "grid":
+            places.append(engines.crossing(loss, anchors, alpha))
+        anchors = jnp.append(anchors, jnp.asarray(places))
+        steps = jnp.append(steps, jnp.full(len(places), _KINK_STEP))
+        kinks = jnp.append(kinks, jnp.full(len(places), True))
 
     def prepare(anchor: Array, step: Array, kink: Array) -> _Test:
         seen = jnp.where(anchor < 0, -signs, signs)

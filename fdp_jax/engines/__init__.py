@@ -13,9 +13,11 @@ from ._bounds import (
     log_complement as log_complement,
     select as select,
 )
+from ._closed_form import exact_rates as exact_rates
 from ._engine import (
     METHODS as METHODS,
     LocalPlan as LocalPlan,
+    crossing as crossing,
     epsilon as epsilon,
     plan as plan,
     profile as profile,

@@ -8,19 +8,25 @@ import abc
 from collections.abc import Callable
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 from jax.lax import fori_loop, stop_gradient
 from jaxtyping import Array, Float
 
 from .._internal._implicit import implicit_root
 from ..losses import (
+    AtomicLoss,
     ComposedLoss,
     GaussianLoss,
     LaplaceLoss,
     SubsampledGaussianLoss,
     TwoPointLoss,
 )
-from . import _gaussian, _laplace, _one_step, _two_point
+from . import _atomic, _gaussian, _laplace, _one_step, _two_point
+from ._bounds import Interval
+
+_FEW_OUTPUTS = 512
+"""The work of exact error rates grows with the square of the number of outputs."""
 
 
 class AbstractClosedForm(eqx.Module):
@@ -41,6 +47,10 @@ class AbstractClosedForm(eqx.Module):
     @abc.abstractmethod
     def epsilon(self, log_delta: Array) -> Array:
         """The least real eps with delta(eps) at most the given one."""
+
+    def loss_error(self, epsilon: Array) -> Array | None:
+        """How far a threshold may be off, besides the error of the logarithms."""
+        del epsilon
 
 
 class GaussianForm(AbstractClosedForm):
@@ -121,12 +131,37 @@ class OneStepForm(AbstractClosedForm):
         return _one_step.log_alpha(*self._parameters(), epsilon, self.sign)
 
     def epsilon(self, log_delta):
-        constant, target = stop_gradient((self, log_delta))
-        # 1 - e^eps <= delta(eps), so the root lies at or above log(1 - delta).
-        least = jnp.log1p(-jnp.exp(target))
-        tail = lambda e: constant.log_delta(least + e)
-        root = least + closed_threshold(tail, target, jnp.full_like(target, jnp.inf))
-        return implicit_root(_log_delta_residual, root, (self, log_delta), ())
+        return _epsilon_by_search(self, log_delta)
+
+
+class AtomicForm(AbstractClosedForm):
+    """One release with finitely many outputs, in one direction."""
+
+    atoms: AtomicLoss
+
+    def log_delta(self, epsilon):
+        return _atomic.log_delta(self.atoms, epsilon)
+
+    def log_rest(self, epsilon):
+        return _atomic.log_rest(self.atoms, epsilon)
+
+    def log_alpha(self, epsilon):
+        return _atomic.log_alpha(self.atoms, epsilon)
+
+    def epsilon(self, log_delta):
+        return _epsilon_by_search(self, log_delta)
+
+    def loss_error(self, epsilon):
+        return _atomic.loss_error(self.atoms, epsilon)
+
+
+def _epsilon_by_search(form: AbstractClosedForm, log_delta: Array) -> Array:
+    constant, target = stop_gradient((form, log_delta))
+    # 1 - e^eps <= delta(eps), so the root lies at or above log(1 - delta).
+    least = jnp.log1p(-jnp.exp(target))
+    tail = lambda e: constant.log_delta(least + e)
+    root = least + closed_threshold(tail, target, jnp.full_like(target, jnp.inf))
+    return implicit_root(_log_delta_residual, root, (form, log_delta), ())
 
 
 def _log_delta_residual(
@@ -157,6 +192,11 @@ def closed_form(loss: ComposedLoss, sign: Array) -> AbstractClosedForm | None:
         return LaplaceForm(1 / term.noise_multiplier)
     if isinstance(term, SubsampledGaussianLoss) and loss.single:
         return OneStepForm(term.noise_multiplier, term.sampling_prob, sign)
+    if isinstance(term, AtomicLoss) and loss.single:
+        other = term.exchanged()
+        return AtomicForm(
+            jax.tree.map(lambda a, b: jnp.where(sign > 0, a, b), term, other)
+        )
     return None
 
 
@@ -181,3 +221,16 @@ def closed_threshold(
     start = jnp.minimum(most, jnp.ones_like(target))
     high = jnp.minimum(fori_loop(0, 60, grow, start), most)
     return fori_loop(0, 60, halve, (jnp.zeros_like(high), high))[1]
+
+
+def exact_rates(
+    loss: ComposedLoss, signs: Float[Array, " s"], alpha: Float[Array, ""]
+) -> tuple[Interval, Interval] | None:
+    """f(alpha) and 1 - f(alpha) of the worst direction where all kinks are known."""
+    term = loss.terms[0]
+    few = isinstance(term, AtomicLoss) and term.log_p.size <= _FEW_OUTPUTS
+    if not (few and loss.single and len(loss.terms) == 1):
+        return None
+    forms = [closed_form(loss, sign) for sign in signs]
+    atoms = tuple(form.atoms for form in forms if isinstance(form, AtomicForm))
+    return _atomic.error_rates(atoms, alpha)

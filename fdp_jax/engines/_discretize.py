@@ -7,7 +7,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jax.lax import optimization_barrier, stop_gradient
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, ArrayLike, Bool, Float, Int
 
 from ..losses import AbstractLoss, Cells, ComposedLoss
 from ._contour import Start, cheapest_shift
@@ -63,13 +63,19 @@ class Discrete(eqx.Module):
     """Whether the errors of all masses that matter are known."""
 
 
-def plan_grid(loss: ComposedLoss, start: Start) -> Grid:
-    """Chooses tilt, spacing and offsets for thresholds near one, with c > 0."""
+def plan_grid(loss: ComposedLoss, start: Start, gap: ArrayLike = 0.0) -> Grid:
+    """Chooses tilt, spacing and offsets for thresholds near one, with c > 0.
+
+    If the threshold is not known so well, `gap` says how far off it may be: half a
+    period covers it, and the tilt does not bury it in rounding.
+    """
     loss = stop_gradient(loss)
     sign = start.sign
     dtype = start.saddle.shift.dtype
     log_unit = jnp.log(jnp.asarray(jnp.finfo(dtype).eps, dtype))
     shift, _, period = cheapest_shift(start, log_unit)
+    shift = jnp.minimum(shift, 12 / jnp.asarray(gap, dtype))
+    period = jnp.maximum(period, 10 * gap)
     shifts = start.chernoff_shifts
     orders = order_of(jnp.append(shifts, shift), sign)
     moments = tuple(term.moments(orders)[0] for term in loss.terms)
@@ -222,15 +228,9 @@ def _with_atoms(
     on_grid = off <= _ATOM_ERROR * (1 + jnp.abs(place_in_steps))
     left = jnp.where(on_grid, near, jnp.floor(place_in_steps))
     share = jnp.expm1(jnp.clip(atoms.loss - left * h, 0, h)) / step
-    # On the grid nothing is split, but if the atom moves it will be, half of the time
-    # to the left: the derivative is the mean of both sides'.
-    moved = jnp.expm1(atoms.loss - stop_gradient(atoms.loss))
-    shares = jnp.where(
-        on_grid,
-        jnp.stack([-0.5 * jnp.exp(h) * moved / step, 1 + 0.5 * moved]),
-        jnp.stack([0 * share, 1 - share]),
-    )
-    upper = jnp.where(on_grid, 0.5 * moved / step, share)
+    parts = jnp.where(on_grid, 0, share)
+    parts = stop_gradient(jnp.stack([0 * parts, 1 - parts, parts, 0 * parts]))
+    shares = parts + _moves(atoms.loss / h - left, on_grid)
     rounded = 4 * jnp.finfo(h.dtype).eps * (2 + c) * jnp.abs(stop_gradient(atoms.loss))
     raised = atoms.log_mass + 2 * _ATOM_ERROR + rounded
     mass = jnp.exp(raised + (1 + c) * left * h - log_scale)
@@ -243,7 +243,7 @@ def _with_atoms(
     bottom = bottom + jnp.sum(jnp.where(below, lifted, 0))
     infinite = jnp.exp(raised + atoms.loss)
     top = top + jnp.sum(jnp.where(above, infinite, 0))
-    for offset, part in ((-1, shares[0]), (0, shares[1]), (1, upper)):
+    for offset, part in zip((-1, 0, 1, 2), shares, strict=True):
         lift = jnp.exp((1 + c) * offset * h)
         tilted = tilted.at[index + offset].add(mass * part * lift)
     height = jnp.where(on_grid, 0, mass * share * (1 - share) * step)
@@ -253,6 +253,27 @@ def _with_atoms(
     moved = _ATOM_ERROR * (1 + jnp.abs(place_in_steps) * (1 + c) * h) + rounded
     slack = slack.at[index].add(8 * mass * moved)
     return tilted, excess, mean_excess, slack, bottom, top
+
+
+def _moves(place: Array, on_grid: Array) -> Float[Array, "4 atoms"]:
+    """Zero, with the derivatives of an atom's shares of the points -1, 0, 1 and 2.
+
+    Where it is split between two points, the derivative of the chord belongs to the
+    middle of the cell: that of the cubic through four points is right at the atom
+    itself.  On the grid there may be a kink: the mean of both sides' slopes.
+    """
+    t = place
+    cubic = (
+        -t * (t - 1) * (t - 2) / 6,
+        (t + 1) * (t - 1) * (t - 2) / 2,
+        -(t + 1) * t * (t - 2) / 2,
+        (t + 1) * t * (t - 1) / 6,
+    )
+    parabola = (t * (t - 1) / 2, 1 - t * t, t * (t + 1) / 2, 0 * t)
+    found = jnp.stack(
+        [jnp.where(on_grid, *x) for x in zip(parabola, cubic, strict=True)]
+    )
+    return found - stop_gradient(found)
 
 
 def _cells(term: AbstractLoss, sign: Array, low: Array, high: Array) -> Cells:

@@ -48,6 +48,7 @@ from ._spectral import (
 _CLOSED_FORM_ERROR = 1e-12
 """Relative error allowed for the logarithm of a closed form; measured ones are less."""
 _ANY_COUNT = 1000.0
+_CANDIDATES = 257
 
 
 METHODS = ("auto", "closed_form", "spectral", "grid")
@@ -213,9 +214,21 @@ def _estimates(
 
 
 def _closed_profile(form: AbstractClosedForm, epsilons: Array) -> Profile:
+    log_delta = exactly(form.log_delta(epsilons), _CLOSED_FORM_ERROR)
+    log_rest = exactly(form.log_rest(epsilons), _CLOSED_FORM_ERROR)
+    slip = form.loss_error(epsilons)
+    if slip is not None:
+        left, right = stop_gradient((epsilons - slip, epsilons + slip))
+        highest = exactly(form.log_delta(left), _CLOSED_FORM_ERROR).upper
+        lowest = exactly(form.log_delta(right), _CLOSED_FORM_ERROR).lower
+        log_delta = Interval(lowest, log_delta.estimate, highest)
+        # Of either sum every term is off by less than that.
+        log_rest = Interval(
+            log_rest.lower - slip, log_rest.estimate, log_rest.upper + slip
+        )
     return Profile(
-        exactly(form.log_delta(epsilons), _CLOSED_FORM_ERROR).map(_at_most_zero),
-        exactly(form.log_rest(epsilons), _CLOSED_FORM_ERROR).map(_at_most_zero),
+        log_delta.map(_at_most_zero),
+        log_rest.map(_at_most_zero),
         stop_gradient(form.log_alpha(epsilons)),
     )
 
@@ -368,6 +381,9 @@ def _closed_epsilon(loss: ComposedLoss, signs: Array, log_deltas: Array) -> Inte
     lower, estimate, upper = jnp.max(each, axis=0)
     lower, value, upper = stop_gradient((lower, estimate, upper))
     error = _CLOSED_FORM_ERROR * jnp.abs(value)
+    form = closed_form(loss, signs[0])
+    slip = None if form is None else form.loss_error(value)
+    error = error if slip is None else error + 2 * slip
     lower, upper = jnp.minimum(lower, value), jnp.maximum(upper, value)
     return Interval(lower - error, estimate, upper + error)
 
@@ -411,7 +427,9 @@ def _search_grid_threshold(
     flip = near < 0
     sign = jnp.where(flip, -sign, sign)
     start = tail_start_at_epsilon(loss, sign, jnp.abs(near))
-    profile = compose_grid(loss, plan_grid(loss, start))
+    # Between two point masses the saddle may be off by what lies between them.
+    gap = _largest_gap(loss, jnp.minimum(log_alpha, log_not_alpha))
+    profile = compose_grid(loss, plan_grid(loss, start, gap))
     # alpha at -e is the complement of the exchanged pair's power at e.
     logs = log_alpha, log_not_alpha
     target, other = jax.tree.map(lambda a, b: jnp.where(flip, b, a), logs, logs[::-1])
@@ -419,6 +437,57 @@ def _search_grid_threshold(
     target = target + log_complement(jnp.minimum(infinite - target, -1e-9))
     found = grid_threshold(profile, target, other, flip)
     return jnp.where(flip, -found, found), begin.scale
+
+
+@one_by_one
+def crossing(
+    loss: ComposedLoss, thresholds: Float[Array, " 2"], alpha: Float[Array, ""]
+) -> Float[Array, ""]:
+    """Where between two thresholds the larger of both directions' power is least.
+
+    For the grid engine; a number without derivative, about right.
+    """
+    _, loss = _neutral(stop_gradient(loss))
+    between = jnp.linspace(jnp.min(thresholds), jnp.max(thresholds), _CANDIDATES)
+    center = 0.5 * (between[0] + between[-1])
+    flip = center < 0
+    distances = jnp.where(flip, -between, between)
+    width = between[-1] - between[0]
+
+    def log_delta(sign: Array) -> Array:
+        start = tail_start_at_epsilon(loss, sign, jnp.abs(center))
+        grid = plan_grid(loss, start, jnp.maximum(width, 1e-6))
+        return _grid_profile(loss, grid, distances).log_delta.estimate
+
+    deltas = jnp.exp(lax.map(log_delta, jnp.asarray([1.0, -1.0])))
+    # delta(-e) = 1 - e^-e + e^-e delta_rev(e).
+    below = -jnp.expm1(between) + jnp.exp(between) * deltas
+    deltas = jnp.where(flip, below, deltas)
+    power = jnp.max(deltas, axis=0) + jnp.exp(between) * alpha
+    best = jnp.argmin(power)
+    gap = deltas[0] - deltas[1]
+    # The profiles cross next to it, or not at all.
+    left = jnp.where(gap[best] * gap[jnp.maximum(best - 1, 0)] < 0, best - 1, best)
+    right = jnp.minimum(left + 1, _CANDIDATES - 1)
+    cross = gap[left] * gap[right] < 0
+    share = gap[left] / jnp.where(cross, gap[left] - gap[right], 1)
+    middle = between[left] + share * (between[right] - between[left])
+    return jnp.where(cross, middle, between[best])
+
+
+def _largest_gap(loss: ComposedLoss, log_alpha: Array) -> Float[Array, ""]:
+    """The largest distance between neighboring point masses that matter."""
+    largest = jnp.zeros_like(log_alpha)
+    for term in loss.terms:
+        atoms = term.atoms()
+        if atoms.loss.size > 1:
+            mass = atoms.log_mass + jnp.maximum(atoms.loss, 0)
+            matters = mass > log_alpha - 7
+            # Those that do not are moved onto the first one that does.
+            some = atoms.loss[jnp.argmax(mass)]
+            gaps = jnp.diff(jnp.sort(jnp.where(matters, atoms.loss, some)))
+            largest = jnp.maximum(largest, jnp.max(gaps))
+    return largest
 
 
 def _closed_threshold(

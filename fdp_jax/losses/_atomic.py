@@ -1,12 +1,13 @@
 """Losses of discrete mechanisms: nothing but point masses."""
 
+import dataclasses
+
 import equinox as eqx
 import jax.numpy as jnp
-from jax.lax import stop_gradient
 from jax.scipy.special import logsumexp
 from jaxtyping import Array, Bool, Float
 
-from .._internal._special import log1mexp, safe_log
+from .._internal._special import log1mexp, log_sum_exp
 from ._base import AbstractLoss
 from ._cells import Atoms, Cells
 
@@ -52,6 +53,13 @@ class AtomicLoss(AbstractLoss):
     def lattice(self):
         return self.unit
 
+    def exchanged(self) -> "AtomicLoss":
+        """The loss of the exchanged pair."""
+        missing = None if self.missing is None else self.missing[::-1]
+        return dataclasses.replace(
+            self, log_p=self.log_q, log_q=self.log_p, missing=missing
+        )
+
     def loss_range(self):
         common, loss = self._common(), self.atoms().loss
         least = jnp.min(jnp.where(common, loss, jnp.inf))
@@ -66,18 +74,8 @@ class AtomicLoss(AbstractLoss):
 
     def log_infinite_masses(self):
         gone = ~self._common()
-        found = [_log_sum(x, gone) for x in (self.log_q, self.log_p)]
+        found = [log_sum_exp(x, gone) for x in (self.log_q, self.log_p)]
         if self.missing is not None:
             found = map(jnp.logaddexp, found, self.missing)
         upper, lower = found
         return upper, lower
-
-
-def _log_sum(logs: Array, chosen: Array) -> Array:
-    """Logarithm of the sum of some terms; -inf, without NaN, if all are zero."""
-    logs = jnp.where(chosen, logs, -jnp.inf)
-    peak = stop_gradient(jnp.max(logs))
-    peak = jnp.where(jnp.isfinite(peak), peak, 0)
-    finite = jnp.isfinite(logs)
-    terms = jnp.where(finite, jnp.exp(jnp.where(finite, logs - peak, 0)), 0)
-    return safe_log(jnp.sum(terms)) + peak

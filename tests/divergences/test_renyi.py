@@ -201,7 +201,7 @@ def test_full_sampling_is_gaussian():
 
 
 def test_pure_epsilon():
-    run = fdp.compose(fdp.Laplace(2.0).repeat(3), fdp.RandomizedResponse(0.25))
+    run = fdp.compose(fdp.Laplace(2.0).repeat(3), fdp.PureDP(0.25))
     assert divergences.max_divergence(run) == 1.75
     assert divergences.renyi(run.add, order=INF) == 1.75
     assert divergences.max_divergence(fdp.Gaussian(1.0)) == INF
