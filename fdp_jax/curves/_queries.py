@@ -19,7 +19,7 @@ from .. import engines
 from .._internal._precision import in_float64
 from .._internal._special import safe_log
 from ..engines import Interval, select
-from ..losses import ComposedLoss
+from ..losses import AUTO, ComposedLoss, Method
 from ._bounds import Bounds, classify
 
 _BATCH = 32
@@ -34,7 +34,7 @@ class HasLoss(Protocol):
         ...
 
 
-def loss_of(subject: HasLoss, method: str) -> ComposedLoss:
+def loss_of(subject: HasLoss, method: Method) -> ComposedLoss:
     """The loss, to be handled by a given engine."""
     return dataclasses.replace(subject.loss(), method=method)
 
@@ -118,7 +118,7 @@ def epsilon_bounds(
     *,
     direction: str,
     narrow: bool,
-    method: str = "auto",
+    method: Method = AUTO,
 ) -> Bounds:
     """Bounds of the least real epsilon with delta(epsilon) <= delta."""
     loss = loss_of(subject, method)
@@ -185,7 +185,7 @@ def log_delta_bounds(
     *,
     direction: str,
     narrow: bool,
-    method: str = "auto",
+    method: Method = AUTO,
 ) -> Bounds:
     """Bounds of log delta(epsilon), for every real epsilon."""
     loss = loss_of(subject, method)
@@ -205,7 +205,7 @@ def delta_bounds(
     *,
     direction: str,
     narrow: bool,
-    method: str = "auto",
+    method: Method = AUTO,
 ) -> Bounds:
     """Bounds of delta(epsilon), for every real epsilon."""
     loss = loss_of(subject, method)
@@ -239,7 +239,7 @@ def bayes_error_bounds(
     *,
     direction: str,
     narrow: bool,
-    method: str = "auto",
+    method: Method = AUTO,
 ) -> Bounds:
     """Bounds of R(pi) = (1 - pi)(1 - delta(logit pi)), pi the weight of H0."""
     loss = loss_of(subject, method)

@@ -16,7 +16,7 @@ from .. import engines
 from .._internal._implicit import optimal_value
 from .._internal._precision import in_float64
 from ..engines import Interval, LocalPlan, select
-from ..losses import ComposedLoss
+from ..losses import AUTO, ComposedLoss, Method
 from ._bounds import Bounds
 from ._queries import (
     HasLoss,
@@ -49,7 +49,7 @@ def error_rate_bounds(
     *,
     direction: str,
     narrow: bool,
-    method: str = "auto",
+    method: Method = AUTO,
 ) -> tuple[Bounds, Bounds]:
     """Bounds of f(alpha) and of the power 1 - f(alpha)."""
     loss = loss_of(subject, method)

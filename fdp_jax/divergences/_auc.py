@@ -14,7 +14,7 @@ from ..curves import Bound, Bounds
 from ..curves._queries import HasLoss, bounds_of, delta_bounds
 from ..curves._tradeoff import error_rate_bounds
 from ..engines import Interval
-from ..losses import ComposedLoss
+from ..losses import AUTO, ComposedLoss, Method
 from ._log_moment import loss_of, subject_of
 
 _REACH, _COUNT = 3.2, 41
@@ -71,12 +71,12 @@ class _Twice(eqx.Module):
 
 
 @in_float64
-def _auc(subject: HasLoss, *, direction: str, method: str, narrow: bool) -> Bounds:
+def _auc(subject: HasLoss, *, direction: str, method: Method, narrow: bool) -> Bounds:
     loss = loss_of(subject)
     if loss.symmetric:
         zero = jnp.zeros_like(loss.counts[0])
         options = {"direction": "remove", "narrow": False}
-        method = "auto" if method == "closed_form" else method
+        method = AUTO if method.name == "closed_form" else method
         total = delta_bounds(_Twice(subject), zero, **options, method=method)
         half = lambda x: 0.5 * (1 + x)
         area = Interval(half(total.lower), half(total.estimate), half(total.upper))
@@ -85,7 +85,7 @@ def _auc(subject: HasLoss, *, direction: str, method: str, narrow: bool) -> Boun
     return bounds_of(area, area.upper >= 1, narrow)
 
 
-def _area(subject: HasLoss, direction: str, method: str) -> Interval:
+def _area(subject: HasLoss, direction: str, method: Method) -> Interval:
     """1 minus the area under f, which is smooth but for a straight middle piece."""
     ask = {"direction": direction, "narrow": False, "method": method}
     near, far = _joints(stop_gradient(subject), ask)

@@ -35,7 +35,7 @@ from ..curves._queries import (
     round_down_to_single,
 )
 from ..engines._gaussian import log_delta as gaussian_log_delta
-from ..losses import ComposedLoss, GaussianLoss, SubsampledGaussianLoss
+from ..losses import ComposedLoss, GaussianLoss, Method, SubsampledGaussianLoss
 from ._log_moment import (
     counted,
     finite_mass,
@@ -163,7 +163,7 @@ class _Nodes(eqx.Module):
         return _Nodes(epsilon[order], lower, jax.lax.cummin(upper[order]))
 
 
-def _profile(subject: HasLoss, epsilon: Array, method: str) -> Bounds:
+def _profile(subject: HasLoss, epsilon: Array, method: Method) -> Bounds:
     return log_delta_bounds(
         subject, epsilon, direction="both", narrow=False, method=method
     )
@@ -171,7 +171,7 @@ def _profile(subject: HasLoss, epsilon: Array, method: str) -> Bounds:
 
 @in_float64
 def _gdp(
-    subject: HasLoss, delta: Array, *, method: str, narrow: bool, plain: bool
+    subject: HasLoss, delta: Array, *, method: Method, narrow: bool, plain: bool
 ) -> GDPSummary:
     loss = loss_of(subject)
     delta = jnp.asarray(delta)
@@ -211,7 +211,7 @@ class _Effort(NamedTuple):
     regret_rounds: int
 
 
-def _effort(loss: ComposedLoss, method: str) -> _Effort:
+def _effort(loss: ComposedLoss, method: Method) -> _Effort:
     slow = engines.route(dataclasses.replace(loss, method=method)) == "grid"
     return _Effort(48, 24, 2) if slow else _Effort(192, 48, 4)
 
@@ -238,7 +238,7 @@ def _range(
     return jnp.maximum(last, 1e-9), covered, most
 
 
-def _searched(subject: HasLoss, delta: Array, method: str) -> tuple[_Nodes, Array]:
+def _searched(subject: HasLoss, delta: Array, method: Method) -> tuple[_Nodes, Array]:
     """Nodes of [0, E], crowded where mu is largest, and whether E is far enough."""
     subject = stop_gradient(subject)
     least = jnp.where(delta > 0, delta, _REACH)
@@ -312,11 +312,11 @@ def _mu_miss(mu: Array, args: tuple[Array, Array], epsilon: Array) -> Array:
 
 
 @in_float64
-def _regret(subject: HasLoss, mu: Array, *, method: str) -> Array:
+def _regret(subject: HasLoss, mu: Array, *, method: Method) -> Array:
     return _regret_of(subject, jnp.asarray(mu), method)
 
 
-def _regret_of(subject: HasLoss, mu: Array, method: str) -> Array:
+def _regret_of(subject: HasLoss, mu: Array, method: Method) -> Array:
     """Largest (delta_mu - delta_f) / (1 + e^eps) over eps >= 0."""
 
     def gain(epsilon: Array, log_delta: Array) -> Array:

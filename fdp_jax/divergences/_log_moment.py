@@ -40,6 +40,7 @@ from ..losses import (
     GaussianLoss,
     LaplaceLoss,
     MassLoss,
+    Method,
     SubsampledGaussianLoss,
     TwoPointLoss,
 )
@@ -47,7 +48,7 @@ from ..mechanisms import AbstractMechanism, View
 from ._subsampled import subsampled_log_moment, subsampled_moments
 
 
-def subject_of(mechanism: Any, name: str) -> tuple[AbstractMechanism, str, str]:
+def subject_of(mechanism: Any, name: str) -> tuple[AbstractMechanism, str, Method]:
     """The mechanism behind a mechanism or view, the direction, and the engine."""
     if not isinstance(mechanism, AbstractMechanism | View):
         raise TypeError(

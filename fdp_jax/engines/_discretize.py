@@ -13,8 +13,6 @@ from ..losses import AbstractLoss, Cells, ComposedLoss
 from ._contour import Start, cheapest_shift
 from ._saddle import order_of
 
-SIZE = 1 << 17
-"""Grid points."""
 _REACH = 50.0
 """-log of the tilted mass of a single loss left out on either side."""
 _ATOM_ERROR = 1e-13
@@ -40,6 +38,8 @@ class Grid(eqx.Module):
     chernoff_logs: Float[Array, " k"]
     moments: tuple[Float[Array, " k"], ...]
     """Of each term at the Chernoff shifts."""
+    size: int = eqx.field(static=True)
+    """Grid points."""
 
 
 class Discrete(eqx.Module):
@@ -85,7 +85,8 @@ def plan_grid(loss: ComposedLoss, start: Start, gap: ArrayLike = 0.0) -> Grid:
     ]
     for low, high in ranges:
         period = jnp.maximum(period, high - low)
-    spacing = 1.02 * period / (SIZE - 8)
+    size = loss.method.points
+    spacing = 1.02 * period / (size - 8)
     spacing = _aligned(loss, spacing)
     first = tuple(jnp.floor(low / spacing).astype(int) - 1 for low, _ in ranges)
     counts = tuple(jnp.round(count).astype(int) for count in loss.counts)
@@ -107,6 +108,7 @@ def plan_grid(loss: ComposedLoss, start: Start, gap: ArrayLike = 0.0) -> Grid:
             chernoff_shifts=shifts,
             chernoff_logs=start.chernoff_logs,
             moments=tuple(own[:-1] for own in moments),
+            size=size,
         )
     )
 
@@ -137,7 +139,7 @@ def _aligned(loss: ComposedLoss, spacing: Array) -> Array:
 
 def discretize(term: AbstractLoss, grid: Grid, first: Int[Array, ""]) -> Discrete:
     """Moves one term's masses to the grid points from number `first` on."""
-    points = (first + jnp.arange(SIZE)).astype(grid.spacing.dtype) * grid.spacing
+    points = (first + jnp.arange(grid.size)).astype(grid.spacing.dtype) * grid.spacing
     order = order_of(grid.shift, grid.sign)[None]
     log_scale = stop_gradient(term.moments(order)[0][0])
     inner, sound = _with_cells(term, grid, points, log_scale)
@@ -236,8 +238,8 @@ def _with_atoms(
     mass = jnp.exp(raised + (1 + c) * left * h - log_scale)
     # Those off the grid count as its ends; their index is out of range, so dropped.
     place = left.astype(int) - first
-    below, above = place < 1, place > SIZE - 2
-    index = jnp.where(below | above, 2 * SIZE, place)
+    below, above = place < 1, place > grid.size - 2
+    index = jnp.where(below | above, 2 * grid.size, place)
     start = first.astype(h.dtype) * h
     lifted = jnp.exp(raised + atoms.loss + c * start - log_scale)
     bottom = bottom + jnp.sum(jnp.where(below, lifted, 0))

@@ -78,13 +78,12 @@ def route(loss: ComposedLoss) -> str:
         "spectral": loss.analytic,
         "grid": loss.on_grid and not single,
     }
-    if loss.method == "auto":
+    method = loss.method.name
+    if method == "auto":
         if closed:
             return "closed_form"
         # The grid engine needs float64.
         method = "spectral" if loss.decays or (single and loss.analytic) else "grid"
-    else:
-        method = loss.method
     if available[method]:
         return method
     if method == "grid" and single:

@@ -26,35 +26,44 @@ import jax.numpy as jnp
 from jax.lax import stop_gradient
 from jaxtyping import Array, Complex, Float, Int
 
+from .._internal._memory import memory_size
 from ..losses import ComposedLoss
 from ._contour import log_aliases
-from ._discretize import SIZE, Discrete, Grid, discretize
+from ._discretize import Discrete, Grid, discretize
 from ._grid_profile import GridProfile, shifted
 
+_ARRAYS, _ARRAYS_PER_TERM = 26, 12
+"""Float64 arrays of the grid's size alive at once, as measured."""
 _MISSED = 1e-14
 """Probability of leaving the window that Hoeffding's inequality allows for."""
 
 
 def compose_grid(loss: ComposedLoss, grid: Grid) -> GridProfile:
-    """The profile of the composition at half a period of grid points."""
+    """The profile of the composition at half a period of grid points.
+
+    Raises:
+        ValueError: If that needs more memory than the machine has.
+    """
+    _plan_memory(len(loss.terms), grid.size)
     h, c = grid.spacing, grid.shift
     terms = _transformed(loss, grid)
-    kernels = _Kernels(c, h)
+    size = grid.size
+    kernels = _Kernels(c, h, size)
     logs = [count * jnp.log(term.transform) for term, count in terms]
     product = jnp.exp(jnp.sum(jnp.stack(logs), axis=0))
     log_scale = jnp.sum(jnp.stack([count * term.log_mass for term, count in terms]))
-    profile = _inverse(product * kernels.profile)
-    alpha = _inverse(stop_gradient(product) * kernels.alpha)
+    profile = _inverse(product * kernels.profile, size)
+    alpha = _inverse(stop_gradient(product) * kernels.alpha, size)
     errors = _errors(grid, terms, stop_gradient(product), kernels)
     rounding = errors.rounding + 8 * _unit(h) * jnp.max(jnp.abs(profile))
     # Rotate to thresholds around the center.
     offset = sum(
-        jnp.mod(count, SIZE) * jnp.mod(first, SIZE)
+        jnp.mod(count, size) * jnp.mod(first, size)
         for count, first in zip(grid.counts, grid.first, strict=True)
     )
-    start = jnp.round(grid.center / h).astype(int) - SIZE // 4
-    place = start + jnp.arange(SIZE // 2)
-    index = jnp.mod(place - offset, SIZE)
+    start = jnp.round(grid.center / h).astype(int) - size // 4
+    place = start + jnp.arange(size // 2)
+    index = jnp.mod(place - offset, size)
     profile, alpha = profile[index], alpha[index]
     certain = errors.certain[index] + rounding
     mean = jnp.minimum(errors.mean[index], 0.5 * profile)
@@ -63,7 +72,7 @@ def compose_grid(loss: ComposedLoss, grid: Grid) -> GridProfile:
         grid.chernoff_shifts,
         grid.chernoff_logs + errors.growth,
         c,
-        SIZE * h,
+        size * h,
         epsilons,
     )
     aliases = jnp.exp(jnp.minimum(aliases - (log_scale - c * epsilons), 700))
@@ -85,6 +94,17 @@ def compose_grid(loss: ComposedLoss, grid: Grid) -> GridProfile:
         alpha=alpha,
         log_top=log_top,
     )
+
+
+def _plan_memory(terms: int, points: int) -> None:
+    """Refuses, before anything is allocated, what cannot fit."""
+    needed = 8 * points * (_ARRAYS + _ARRAYS_PER_TERM * terms)
+    present = memory_size()
+    if present is not None and needed > present:
+        raise ValueError(
+            f"points must be fewer: {points} grid points for {terms} different losses "
+            f"need about {needed:,} bytes of memory, the machine has {present:,}"
+        )
 
 
 class _Term(eqx.Module):
@@ -121,8 +141,8 @@ class _Kernels(eqx.Module):
     alpha: Complex[Array, " f"]
     """P-mass to the right, with half of the point itself."""
 
-    def __init__(self, shift: Array, spacing: Array):
-        omega = 2 * jnp.pi * jnp.arange(SIZE // 2 + 1) / SIZE
+    def __init__(self, shift: Array, spacing: Array, size: int):
+        omega = 2 * jnp.pi * jnp.arange(size // 2 + 1) / size
         decay = shift * spacing
         self.power = _geometric(decay, omega)
         other = _geometric(decay + spacing, omega)
@@ -149,7 +169,7 @@ class _Errors(eqx.Module):
 def _errors(
     grid: Grid, terms: list[tuple[_Term, Array]], product: Array, kernels: _Kernels
 ) -> _Errors:
-    h, c = grid.spacing, grid.shift
+    h, c, size = grid.spacing, grid.shift, grid.size
     total = jnp.sum(jnp.stack([count for _, count in terms]))
     reach = jnp.sqrt(0.5 * total * math.log(2 / _MISSED)) + 0.125 * h * total
     window = jnp.minimum(jnp.ceil(reach), jnp.maximum(total - 1, 0)).astype(int)
@@ -170,22 +190,28 @@ def _errors(
         certain = certain + rest * (jnp.fft.rfft(highest / mass) + slack)
         smooth = 0.5 * (part.mean_excess + jnp.roll(part.mean_excess, 1))
         mean = mean + inexact * rest * jnp.fft.rfft(smooth / mass)
-        above = jnp.arange(SIZE) >= SIZE - 1 - window
+        above = jnp.arange(size) >= size - 1 - window
         lost = _MISSED * jnp.max(part.excess) + part.bottom
         lost = lost + jnp.sum(jnp.where(above, part.slack, 0))
         missed = missed + count * lost / mass
         growth = growth + count * jnp.log1p(_moment_growth(grid, part, moments))
         sensitivity = sensitivity + jnp.abs(rest)
         top = top + count * part.top
-    rounding = jnp.sum(sensitivity * jnp.abs(kernels.profile)) * 2 / SIZE
-    rounding = 8 * math.log2(SIZE) * _unit(h) * rounding
+    rounding = jnp.sum(sensitivity * jnp.abs(kernels.profile)) * 2 / size
+    rounding = 8 * math.log2(size) * _unit(h) * rounding
     return stop_gradient(
-        _Errors(_inverse(certain) + missed, _inverse(mean), growth, rounding, top)
+        _Errors(
+            _inverse(certain, size) + missed,
+            _inverse(mean, size),
+            growth,
+            rounding,
+            top,
+        )
     )
 
 
-def _inverse(transform: Complex[Array, " f"]) -> Float[Array, " n"]:
-    return jnp.fft.irfft(transform, SIZE)
+def _inverse(transform: Complex[Array, " f"], size: int) -> Float[Array, " n"]:
+    return jnp.fft.irfft(transform, size)
 
 
 def _unit(x: Array) -> float:
@@ -196,7 +222,7 @@ def _windowed(excess: Array, window: Int[Array, ""]) -> Array:
     """Maximum over the cells from `window` + 1 left to `window` right of each point."""
     total = 2 * window + 2
     covered, result = jnp.ones_like(total), excess
-    for _ in range(SIZE.bit_length()):
+    for _ in range(excess.size.bit_length()):
         move = jnp.minimum(covered, total - covered)
         result = jnp.maximum(result, shifted(result, move))
         covered = covered + move

@@ -14,7 +14,7 @@ from ._base import (
     MassLoss as MassLoss,
 )
 from ._cells import Atoms as Atoms, Cells as Cells
-from ._composed import ComposedLoss as ComposedLoss
+from ._composed import AUTO as AUTO, ComposedLoss as ComposedLoss, Method as Method
 from ._density import DensityLoss as DensityLoss
 from ._distribution import DistributionLoss as DistributionLoss
 from ._gaussian import GaussianLoss as GaussianLoss

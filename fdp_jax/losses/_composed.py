@@ -16,6 +16,18 @@ _NEVER = -1e5
 """A logarithm of nothing that is safe to calculate with."""
 
 
+@dataclasses.dataclass(frozen=True)
+class Method:
+    """Which engine has to answer, and on how many points if it is the grid."""
+
+    name: str = "auto"
+    """One of `engines.METHODS`."""
+    points: int = 1 << 17
+
+
+AUTO = Method()
+
+
 class ComposedLoss(eqx.Module):
     """The loss of independent releases: `counts[i]` times `terms[i]`.
 
@@ -26,8 +38,7 @@ class ComposedLoss(eqx.Module):
     counts: tuple[Float[Array, ""], ...]
     single: bool = eqx.field(static=True, default=False)
     """Known to be at most one release, whatever the parameters."""
-    method: str = eqx.field(static=True, default="auto")
-    """Which engine has to answer: one of `engines.METHODS`."""
+    method: Method = eqx.field(static=True, default=AUTO)
 
     @property
     def symmetric(self) -> bool:

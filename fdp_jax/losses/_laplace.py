@@ -126,9 +126,13 @@ class LaplaceLoss(AnalyticLoss):
         # X = 2 x - mu for x in (0, mu), where P has density e^-x / 2.
         mu = 1 / self.noise_multiplier
         # An end up to rounding is the end: it moves with mu, as its derivative says.
-        close = mu * (1 - 1e-12)
+        near = 1e-12 * mu
+        moved = sum(
+            jnp.where((jnp.abs(x) > mu - near) & (jnp.abs(x) < mu), near, 0)
+            for x in (low, high)
+        )
         low, high = (
-            jnp.where(x >= close, mu, jnp.where(x <= -close, -mu, x))
+            jnp.where(x >= mu - near, mu, jnp.where(x <= near - mu, -mu, x))
             for x in (low, high)
         )
         width = high - low
@@ -137,7 +141,10 @@ class LaplaceLoss(AnalyticLoss):
         log_mass = share - 0.5 * (low + mu) - math.log(2)
         log_mass = jnp.where(empty, -jnp.inf, log_mass)
         unit = 8 * jnp.finfo(width.dtype).eps
-        error = unit * (1 + mu) * (1 + 1 / jnp.where(empty, 1, width))
+        safe = jnp.where(empty, 1, width)
+        # The ends are rounded, and logarithms of numbers as small as the width.
+        error = unit * (4 + mu + (jnp.abs(low) + jnp.abs(high)) / safe - jnp.log(safe))
+        error = error + 2 * moved / safe
         return Cells(log_mass, low + 0.5 * width, stop_gradient(error))
 
     def atoms(self):

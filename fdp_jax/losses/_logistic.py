@@ -46,7 +46,9 @@ class LogisticLoss(AbstractLoss):
         share = log1mexp(0.5 * jnp.where(empty, 1, width)) - log1mexp(mu)
         log_mass = jnp.where(empty, -jnp.inf, share - 0.5 * (low + mu))
         unit = 8 * jnp.finfo(width.dtype).eps
-        error = unit * (1 + mu) * (1 + 1 / jnp.where(empty, 1, width))
+        # The ends are rounded, and logarithms of numbers as small as the width.
+        ends = (jnp.abs(low) + jnp.abs(high)) / jnp.where(empty, 1, width)
+        error = unit * (4 + mu + ends - jnp.log(jnp.where(empty, 1, width)))
         return Cells(log_mass, low + 0.5 * width, stop_gradient(error))
 
     def loss_range(self):

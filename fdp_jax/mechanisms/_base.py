@@ -26,17 +26,17 @@ from ..curves._queries import (
 )
 from ..curves._tradeoff import error_rate_bounds
 from ..engines import METHODS
-from ..losses import ComposedLoss
+from ..losses import AUTO, ComposedLoss, Method
 
 
 class _Query(AbstractGuarantee):
     """Answers by the engines, for the direction of the concrete class."""
 
     @abc.abstractmethod
-    def _subject(self) -> tuple["AbstractMechanism", str, str]:
+    def _subject(self) -> tuple["AbstractMechanism", str, Method]:
         """The mechanism, the direction to ask for, and the engine."""
 
-    def using(self, method: str) -> "View":
+    def using(self, method: str, *, points: int | None = None) -> "View":
         """The same guarantee by a given engine.
 
         Args:
@@ -45,6 +45,9 @@ class _Query(AbstractGuarantee):
                 first of these that serves.  "auto" asks the grid engine as well where
                 the spectral bounds of epsilon or delta come out loose, but only
                 outside of transformations: under `jax.jit` an engine must be named.
+            points: For "grid": how many grid points, a power of two from 2^10 to 2^26;
+                2^17 if not given.  What the certificate allows for falls with the
+                square, time and memory grow in proportion: for very many releases.
 
         Returns:
             An object with the same queries.
@@ -55,8 +58,11 @@ class _Query(AbstractGuarantee):
         """
         if method not in METHODS:
             raise ValueError(f"method must be one of {METHODS}, got {method!r}")
+        if points is not None:
+            _check_points(method, points)
         mechanism, direction, _ = self._subject()
-        return View(mechanism, direction, method)
+        named = Method(method) if points is None else Method(method, int(points))
+        return View(mechanism, direction, named)
 
     def _ask(self, query, value: Any, *, again: bool = False) -> Any:
         mechanism, direction, method = self._subject()
@@ -67,8 +73,8 @@ class _Query(AbstractGuarantee):
             query, mechanism, value, direction=direction, narrow=narrow
         )
         found = ask(method=method)
-        if again and method == "auto" and _is_loose(found):
-            return intersection(found, ask(method="grid"))
+        if again and method.name == "auto" and _is_loose(found):
+            return intersection(found, ask(method=Method("grid")))
         return found
 
     def _epsilon_bounds(self, delta: Any) -> Bounds:
@@ -85,6 +91,16 @@ class _Query(AbstractGuarantee):
 
     def _bayes_error_bounds(self, prior: Any) -> Bounds:
         return self._ask(bayes_error_bounds, prior)
+
+
+def _check_points(method: str, points: int) -> None:
+    power = isinstance(points, int) and points > 0 and points & (points - 1) == 0
+    if not (power and 1 << 10 <= points <= 1 << 26):
+        raise ValueError(
+            f"points must be a power of two from 2**10 to 2**26, got {points!r}"
+        )
+    if method != "grid":
+        raise ValueError(f"points are for method 'grid', got method {method!r}")
 
 
 def _is_loose(found: Bounds) -> bool:
@@ -160,7 +176,7 @@ class AbstractMechanism(_Query):
         return Group(self, size)
 
     def _subject(self):
-        return self, "both", "auto"
+        return self, "both", AUTO
 
     @property
     def remove(self) -> "View":
@@ -214,7 +230,7 @@ class View(_Query):
 
     mechanism: AbstractMechanism
     direction: str = eqx.field(static=True)
-    method: str = eqx.field(static=True, default="auto")
+    method: Method = eqx.field(static=True, default=AUTO)
 
     def _subject(self):
         return self.mechanism, self.direction, self.method

@@ -258,3 +258,36 @@ def test_unknown_or_unavailable_engine():
         run.using("closed_form").epsilon(delta=1e-5)
     with fdp.native_float32(), pytest.raises(ValueError, match="needs float64"):
         run.using("grid").epsilon(delta=1e-5)
+
+
+# -- the number of points ----------------------------------------------------------
+
+
+def test_more_points_narrow_the_bracket_by_their_square():
+    # Many releases of bounded range 1e-3: the certificate counts every one of them.
+    run = fdp.ExponentialMechanism(1e-3).repeat(1_000_000)
+    found = [run.using("grid", points=2**k).bounds(delta=1e-6) for k in (17, 19)]
+    coarse, fine = (float((x.upper - x.lower) / x.upper) for x in found)
+    assert fine < coarse / 12
+    assert fine < 3e-4
+    # 2.5542644 by four million points; the bracket of each must contain it.
+    for bounds in found:
+        assert bounds.lower <= 2.554264 <= bounds.upper
+
+
+@pytest.mark.parametrize("points", [2**9, 2**27, 3 * 2**15, 1e5, -4])
+def test_impossible_numbers_of_points(points):
+    with pytest.raises(ValueError, match="points must be a power of two"):
+        fdp.Laplace(1.0).using("grid", points=points)
+
+
+def test_points_are_for_the_grid():
+    with pytest.raises(ValueError, match="points are for method 'grid'"):
+        fdp.Laplace(1.0).using("spectral", points=2**17)
+
+
+def test_memory_is_planned(monkeypatch):
+    monkeypatch.setattr("fdp_jax.engines._grid.memory_size", lambda: 10**9)
+    run = fdp.compose(fdp.Laplace(1.0), fdp.PureDP(0.5)).using("grid", points=2**22)
+    with pytest.raises(ValueError, match=r"points must be fewer.*1,677,721,600 bytes"):
+        run.epsilon(delta=1e-6)

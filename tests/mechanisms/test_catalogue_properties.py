@@ -189,10 +189,19 @@ def _log_normal(x, location, scale):
     return -0.5 * jnp.square((x - location) / scale) - jnp.log(scale) - root
 
 
+def _at_zero(x, scale):
+    return _log_normal(x, 0.0, scale)
+
+
+def _at_one(x, scale):
+    return _log_normal(x, 1.0, scale)
+
+
 def _normal_pair(scale):
+    # The same two functions at every call: one program.
     return fdp.FromLogDensities(
-        lambda x, s: _log_normal(x, 0.0, s),
-        lambda x, s: _log_normal(x, 1.0, s),
+        _at_zero,
+        _at_one,
         support=(-60.0, 61.0),
         params=scale,
         log_beyond=-750.0,
@@ -223,15 +232,16 @@ def _log_share(t, mu):
     return jnp.where(inside, value, -jnp.inf)
 
 
+LOGISTIC = {
+    "log_sf_without": lambda t, m: _log_share(t, m) - 0.5 * (m + t),
+    "log_cdf_without": lambda t, m: _log_share(-t, m),
+    "log_cdf_with": lambda t, m: _log_share(-t, m) - 0.5 * (m - t),
+    "log_sf_with": lambda t, m: _log_share(t, m),
+}
+
+
 def _logistic_by_its_loss(mu):
-    return fdp.FromLossDistribution(
-        log_sf_without=lambda t, m: _log_share(t, m) - 0.5 * (m + t),
-        log_cdf_without=lambda t, m: _log_share(-t, m),
-        log_cdf_with=lambda t, m: _log_share(-t, m) - 0.5 * (m - t),
-        log_sf_with=lambda t, m: _log_share(t, m),
-        loss_range=(-mu, mu),
-        params=mu,
-    )
+    return fdp.FromLossDistribution(**LOGISTIC, loss_range=(-mu, mu), params=mu)
 
 
 @pytest.mark.parametrize("mu", [0.2, 2.0])

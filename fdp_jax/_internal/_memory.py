@@ -1,0 +1,16 @@
+"""How much memory the default device has."""
+
+import os
+
+import jax
+
+
+def memory_size() -> int | None:
+    """Bytes of memory of the default device, or None if that is not known."""
+    stats = jax.local_devices()[0].memory_stats()
+    if stats and "bytes_limit" in stats:
+        return int(stats["bytes_limit"])
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, OSError, ValueError):  # not on every platform
+        return None

@@ -1,0 +1,146 @@
+"""One release with finitely many outputs, against exact rational arithmetic."""
+
+import itertools
+from fractions import Fraction
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import fdp_jax as fdp
+from fdp_jax import Bound
+
+P = [Fraction(x, 16) for x in (1, 4, 6, 3, 2)]
+Q = [Fraction(x, 16) for x in (5, 2, 3, 0, 6)]
+
+
+def _mechanism(p=P, q=Q):
+    return fdp.FromProbabilities([float(x) for x in p], [float(x) for x in q])
+
+
+def _hull(points):
+    """Lower convex hull of points (alpha, beta), exactly."""
+    found: list[tuple[Fraction, Fraction]] = []
+    for x, y in sorted(points):
+        while len(found) > 1:
+            (a, b), (c, d) = found[-2:]
+            if (d - b) * (x - a) >= (y - b) * (c - a):
+                found.pop()
+            else:
+                break
+        if not found or x > found[-1][0]:
+            found.append((x, y))
+    return found
+
+
+def _vertices(p, q):
+    """All tests without randomization: the lower hull is the trade-off function."""
+    points = []
+    for reject in itertools.product((0, 1), repeat=len(p)):
+        alpha = sum((a for a, r in zip(p, reject, strict=True) if r), Fraction(0))
+        power = sum((b for b, r in zip(q, reject, strict=True) if r), Fraction(0))
+        points.append((alpha, 1 - power))
+    return points
+
+
+def _interpolate(knots, alpha):
+    for (a, b), (c, d) in itertools.pairwise(knots):
+        if a <= alpha <= c:
+            return b + (d - b) * (alpha - a) / (c - a)
+    raise AssertionError(alpha)
+
+
+POINTS = {
+    "remove": _vertices(P, Q),
+    "add": _vertices(Q, P),
+    "both": _vertices(P, Q) + _vertices(Q, P),
+}
+ALPHAS = [Fraction(k, 64) for k in (1, 4, 5, 13, 20, 31, 40, 52, 60)]
+
+
+@pytest.mark.parametrize("side", POINTS)
+def test_trade_off_function(side):
+    knots = _hull(POINTS[side])
+    release = _mechanism()
+    asked = release if side == "both" else getattr(release, side)
+    alphas = jnp.asarray([float(a) for a in ALPHAS])
+    beta, tpr = asked.bounds(alpha=alphas), asked.tpr(fpr=alphas)
+    assert beta.method == "closed_form"
+    for i, alpha in enumerate(ALPHAS):
+        truth = float(_interpolate(knots, alpha))
+        assert float(beta.estimate[i]) == pytest.approx(truth, rel=1e-12, abs=1e-15)
+        assert float(beta.lower[i]) <= truth <= float(beta.upper[i])
+        assert float(beta.upper[i] - beta.lower[i]) < 1e-11
+        assert float(tpr[i]) == pytest.approx(1 - truth, rel=1e-11)
+        assert float(tpr[i]) >= 1 - truth
+
+
+def test_profiles_cross_away_from_zero():
+    # Between the crossing directions the guarantee is a straight line below both.
+    attacks = fdp.FromTradeOffPoints([0.1, 0.4], [0.6, 0.25])
+    assert float(attacks.beta(alpha=0.2)) == pytest.approx(7 / 15, rel=1e-11)
+    assert float(attacks.beta(alpha=0.2)) <= 7 / 15
+
+
+def test_crossing_in_a_composition():
+    # The same pair composed, on the grid; truth from the product's own outputs.
+    attacks = fdp.FromTradeOffPoints([0.1, 0.4], [0.6, 0.25])
+    run = fdp.compose(attacks, fdp.PureDP(0.3))
+    odds = np.exp([0.0, 0.3]) / (1 + np.exp(0.3))
+    p, q = [0.1, 0.3, 0.6], [0.4, 0.35, 0.25]
+    product = fdp.FromProbabilities(
+        np.outer(p, odds).ravel(), np.outer(q, odds[::-1]).ravel()
+    )
+    alphas = jnp.asarray([0.05, 0.15, 0.3, 0.35])
+    found, truth = run.bounds(alpha=alphas), product.bounds(alpha=alphas)
+    assert (found.method, truth.method) == ("grid", "closed_form")
+    assert np.all(found.lower <= truth.upper)
+    assert np.all(truth.lower <= found.upper)
+    np.testing.assert_allclose(found.lower, truth.estimate, rtol=1e-5)
+
+
+@pytest.mark.parametrize("epsilon", [-1.2, -0.4, 0.0, 0.35, 0.9, 2.0])
+def test_privacy_profile(epsilon):
+    release = _mechanism()
+    for side, (p, q) in {"remove": (P, Q), "add": (Q, P)}.items():
+        gains = [
+            float(b) - np.exp(epsilon) * float(a) for a, b in zip(p, q, strict=True)
+        ]
+        truth = sum(max(x, 0.0) for x in gains)
+        bounds = getattr(release, side).bounds(epsilon=epsilon)
+        assert bounds.method == "closed_form"
+        assert float(bounds.lower) <= truth * (1 + 1e-15)
+        assert float(bounds.upper) >= truth * (1 - 1e-15)
+        assert float(bounds.estimate) == pytest.approx(truth, rel=1e-14)
+        # And back.
+        delta = float(bounds.estimate)
+        found = getattr(release, side).bounds(delta=delta)
+        assert float(found.lower) - 1e-12 <= epsilon <= float(found.upper) + 1e-12
+
+
+def test_pure_privacy_has_no_delta_at_its_epsilon():
+    for release in (
+        fdp.KaryRandomizedResponse(1.0, num_categories=4),
+        fdp.DiscreteLaplace(2.0, sensitivity=2),
+    ):
+        assert float(release.delta(epsilon=1.0)) == 0.0
+        assert float(release.delta(epsilon=0.999)) > 0
+
+
+def test_derivatives_at_a_vertex_and_between():
+    # f joins (0, 1), (1/16, 11/16) and (3/16, 5/16).
+    q = jnp.asarray([float(x) for x in Q])
+
+    def beta(alpha, first):
+        moved = q.at[0].add(first).at[4].add(-first)
+        release = fdp.FromProbabilities([float(x) for x in P], moved)
+        return release.remove.beta(alpha=alpha, bound=Bound.ESTIMATE)
+
+    value = jax.jit(jax.grad(beta, argnums=(0, 1)))
+    slope, shift = value(0.5 / 16, 0.0)  # inside the first output's part
+    assert float(slope) == pytest.approx(-5.0, rel=1e-12)
+    assert float(shift) == pytest.approx(-0.5, rel=1e-12)
+    slope, shift = value(2.0 / 16, 0.0)  # inside the last output's part
+    assert float(slope) == pytest.approx(-3.0, rel=1e-12)
+    assert float(shift) == pytest.approx(-0.5, rel=1e-12)
