@@ -10,11 +10,12 @@ PIP     = $$($(PY) -m pip --version >/dev/null 2>&1 && echo "$(PY) -m pip" \
           || echo "$(PYTHON) -m pip --python $(PY)")
 QUIET  := --quiet --disable-pip-version-check
 
-.PHONY: help venv demo test lint bench notebooks clean
+.PHONY: help venv demo test test-all lint bench notebooks clean
 
 help:
 	@echo "make demo       recompute published DP-SGD runs: report, JSON, picture"
-	@echo "make test       the whole test suite"
+	@echo "make test       the test suite"
+	@echo "make test-all   the same, and what it shows repeated for other mechanisms"
 	@echo "make lint       ruff and pyright"
 	@echo "make bench      compare with dp-accounting, write benchmarks/RESULTS.md"
 	@echo "make notebooks  execute the notebooks anew"
@@ -46,6 +47,9 @@ demo: venv
 
 test: venv
 	@$(PY) -m pytest -q -n auto --dist worksteal $(PYTEST_ARGS)
+
+test-all: $(VENV)/.installed
+	@$(PY) -m pytest -q -n auto --dist worksteal -m "slow or not slow" $(PYTEST_ARGS)
 
 lint: venv
 	@$(PY) -m ruff check .

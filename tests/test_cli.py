@@ -166,7 +166,6 @@ def test_numbers_and_ratios():
     assert number("1e-5") == 1e-5
 
 
-@pytest.mark.slow
 def test_demo_writes_its_two_files(tmp_path, capsys):
     assert main(["demo", "--output", str(tmp_path)]) == 0
     assert "TensorFlow Privacy tutorial" in capsys.readouterr().out

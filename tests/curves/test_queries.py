@@ -39,6 +39,7 @@ def _epsilon(*point):
     return float(_dpsgd(*point).epsilon(delta=DELTA, bound=Bound.ESTIMATE))
 
 
+@pytest.mark.slow
 @few
 @given(parameters, st.floats(-1.0, 12.0), st.floats(1e-4, 1 - 1e-4))
 def test_estimates_lie_within_their_bounds(point, epsilon, prior):
@@ -75,6 +76,7 @@ def test_epsilon_inverts_delta(point, log_delta):
     assert float(run.log_delta(epsilon=upper, bound=Bound.ESTIMATE)) <= log_delta
 
 
+@pytest.mark.slow
 @few
 @given(parameters, st.floats(0.0, 8.0))
 def test_directions_are_reflections(point, epsilon):
@@ -115,7 +117,7 @@ def test_trade_off_function_is_one(point):
 # ----------------------------------------------------------------------------- safety
 
 # Peers under-report here: dp-accounting's PLD and several others lose the far tail.
-# delta and epsilon with the digits of shared/peers.md, the last one rounded.
+# delta, and epsilon to the digits known from them all, the last one rounded.
 FAR = [
     (_dpsgd(1.0, 0.01, 1e4), "1e-9", "8.7654386"),
     (_dpsgd(1.0, 0.01, 1e4), "1e-10", "9.3161385"),

@@ -1,5 +1,6 @@
 """Every mechanism against independent numbers, from delta = 1e-5 to 1e-30."""
 
+import collections
 import functools
 from collections.abc import Callable
 
@@ -80,6 +81,14 @@ def _part(mechanism, **params):
     return BUILD[mechanism](**params)
 
 
+OFTEN = ("kary", "mixture_of", "group", "subsampled_discrete", "subsampled_laplace")
+
+
+def _is_repetitive(mechanism: str, side: str, seen: int) -> bool:
+    """Whether the same kind is tested with other parameters or directions anyway."""
+    return mechanism.startswith(OFTEN) and (side == "-add" or seen > 0)
+
+
 def _groups(quantity: str, mechanisms=tuple(BUILD)) -> list:
     """Entries that one call answers, with a readable name."""
     found: dict[str, list] = {}
@@ -89,7 +98,17 @@ def _groups(quantity: str, mechanisms=tuple(BUILD)) -> list:
             side = "" if entry["direction"] == "remove" else "-add"
             name = f"{entry['mechanism']}({shown})x{entry['count']}{side}"
             found.setdefault(name, []).append(entry)
-    return [pytest.param(group, id=name) for name, group in found.items()]
+    result, seen = [], collections.Counter()
+    for name, group in found.items():
+        kind, side = group[0]["mechanism"], name[name.rindex("x") :]
+        params = str(group[0]["params"])
+        others = len({p for k, p in seen if k == kind} - {params})
+        slow = _is_repetitive(kind, "-add" if side.endswith("-add") else "", others)
+        seen[kind, params] += 1
+        result.append(
+            pytest.param(group, id=name, marks=pytest.mark.slow if slow else ())
+        )
+    return result
 
 
 def _build(entry: dict):

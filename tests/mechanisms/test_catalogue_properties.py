@@ -386,7 +386,14 @@ PARTS = {
 }
 
 
-@pytest.mark.parametrize("name", PARTS)
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param("additive", marks=pytest.mark.slow),
+        "discrete",
+        pytest.param("sampled", marks=pytest.mark.slow),
+    ],
+)
 def test_gradient_in_every_parameter_agrees_with_differences(name):
     leaves, structure = jax.tree.flatten(PARTS[name].parts)  # pyright: ignore[reportAttributeAccessIssue]
     leaves = [jnp.asarray(x, float) for x in leaves]
