@@ -161,6 +161,7 @@ def test_second_derivative_agrees_with_differences_of_the_first(index):
     assert float(found) == pytest.approx(_difference(slope, index, 1e-3), rel=1e-3)
 
 
+@pytest.mark.slow
 def test_vmap_agrees_with_a_loop():
     epsilons = jnp.asarray([0.3, 1.0, 4.0, 10.0])
 

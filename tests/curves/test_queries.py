@@ -87,6 +87,7 @@ def test_directions_are_reflections(point, epsilon):
     assert remove == pytest.approx(expected, rel=1e-10)
 
 
+@pytest.mark.slow
 @few
 @given(parameters, st.floats(1e-3, 1 - 1e-3))
 def test_bayes_error_is_the_profile(point, prior):
