@@ -173,13 +173,16 @@ class RevealedLoss(AbstractLoss):
 
 class _Location(eqx.Module):
     places: tuple[tuple[PyTree, ...], ...]
-    log_shares: Float[Array, " n"]
-    """Upper bounds of the logarithms of the tilted weights."""
+    shares: Float[Array, " n"]
+    """Tilted weights, about."""
+    most: Float[Array, " n"]
+    """Upper bounds of their logarithms."""
     center: Float[Array, ""]
 
 
 class _Plan(eqx.Module):
     plans: tuple[tuple[PyTree, ...], ...]
+    shares: Float[Array, " n"]
     center: Float[Array, ""]
 
 
@@ -215,14 +218,14 @@ class AnalyticRevealedLoss(RevealedLoss, AnalyticLoss):
         log_unit = jnp.log(jnp.asarray(jnp.finfo(order.dtype).eps, order.dtype))
         plans = self._plans(places, jnp.zeros_like(order), log_unit)
         found = self._moments(plans)
-        log_shares = safe_log(found.shares) + found.errors + found.moved
+        most = safe_log(found.shares) + found.errors + found.moved
         center = jnp.sum(found.shares * self._centers(plans))
-        return stop_gradient(_Location(places, log_shares, center))
+        return stop_gradient(_Location(places, found.shares, most, center))
 
     def prepare(self, located, frequency, log_tolerance):
         self = stop_gradient(self)
         plans = self._plans(located.places, frequency, log_tolerance)
-        return stop_gradient(_Plan(plans, located.center))
+        return stop_gradient(_Plan(plans, located.shares, located.center))
 
     def _plans(self, places: tuple, frequency: Array, log_tolerance: Array) -> tuple:
         return tuple(
@@ -261,10 +264,9 @@ class AnalyticRevealedLoss(RevealedLoss, AnalyticLoss):
         return _Moments(logs, *stop_gradient((errors,)), value, shares, moved)
 
     def relative_error(self, plan):
-        found = self._moments(plan.plans)
         each = self._stacked(plan.plans, lambda term, p: term.relative_error(p))
         grown = jnp.expm1(jnp.minimum(self._sums(each), 40.0))
-        return jnp.sum(found.shares * grown)
+        return jnp.sum(plan.shares * grown)
 
     def log_mgf(self, plan):
         found = self._moments(plan.plans)
@@ -290,19 +292,25 @@ class AnalyticRevealedLoss(RevealedLoss, AnalyticLoss):
         angle = angle + tau * (centers - plan.center)
         # phi_i - 1, without forming phi_i.
         sine, cosine = jnp.sin(0.5 * angle), jnp.cos(0.5 * angle)
-        versine = jnp.expm1(real) * (1 - 2 * jnp.square(sine)) - 2 * jnp.square(sine)
-        sine = 2 * jnp.exp(real) * sine * cosine
+        versine = -2 * jnp.square(sine)
+        modulus = jnp.exp(real)
+        level = modulus * (1 + versine)
+        versine = jnp.expm1(real) * (1 + versine) + versine
+        sine = 2 * modulus * sine * cosine
         share = found.shares[:, None]
-        rise, turn = jnp.sum(share * versine, axis=0), jnp.sum(share * sine, axis=0)
-        # The errors of phi_i, of the weights (which have sum 1) and of the sum.
-        change = jnp.hypot(versine, sine)
+        rise, level, turn = (
+            jnp.sum(share * x, axis=0) for x in (versine, level, sine)
+        )
         turned = jnp.abs(angle) + tau * (jnp.abs(centers) + jnp.abs(plan.center))
         own = self._own_errors(parts, real)
-        own = own + 4 * unit * jnp.exp(real) * (jnp.abs(real) + turned)
+        own = own + 4 * unit * modulus * (jnp.abs(real) + turned)
+        # Errors of the weights, whose sum is 1, count with phi_i minus any constant.
         weights = jnp.expm1(jnp.minimum(found.errors + found.moved, 40.0))[:, None]
-        weights = weights + unit * (found.logs.size + 8)
-        error = jnp.sum(share * (own + weights * change), axis=0)
-        return _settled(rise, turn, stop_gradient(error))
+        weights = share * (weights + unit * (found.logs.size + 8))
+        own = jnp.sum(share * own, axis=0)
+        near = own + jnp.sum(weights * jnp.hypot(versine, sine), axis=0)
+        far = own + jnp.sum(weights * modulus, axis=0)
+        return _settled(rise, level, turn, *stop_gradient((near, far)))
 
     def _own_errors(self, parts: list, real: Array) -> Array:
         """Bounds on |phi_i - its computed value|, given log |computed value|.
@@ -338,31 +346,33 @@ class AnalyticRevealedLoss(RevealedLoss, AnalyticLoss):
             )
             for group, own in zip(self.groups, located.places, strict=True)
         ]
-        logs = located.log_shares + jnp.minimum(self._sums(each), 0)
+        logs = located.most + jnp.minimum(self._sums(each), 0)
         return jnp.minimum(logsumexp(logs), 0)
 
 
 def _settled(
-    rise: Array, turn: Array, error: Float[Array, " block"]
+    rise: Array, level: Array, turn: Array, near_error: Array, far_error: Array
 ) -> CharacteristicBlock:
-    """The logarithm of phi = 1 + rise + i turn, known up to an absolute error E.
+    """The logarithm of phi = 1 + rise + i turn = level + i turn.
 
-    Near a zero of phi a relative error says nothing.  There 400 E is reported, with an
-    error of the logarithm of 1/2: the engine allows for e^0.7 - 1 > 1.0137 times that,
-    and with |phi| < 3.5 E both differ by at most 403.5 E = 1.00875 (400 E).  Powers
-    n >= 1 differ by at most (1 + 0.00875^n) (400 E)^n.
+    The errors are absolute ones, of the first form and of the second.  Near a zero of
+    phi a relative error says nothing.  With an error of E there, 400 E is reported, and
+    1/2 as the error of the logarithm: the engine allows for e^0.7 - 1 > 1.0137 times
+    that, and with |phi| < 3.5 E both differ by at most 403.5 E = 1.00875 (400 E).
+    Powers n >= 1 differ by at most (1 + 0.00875^n) (400 E)^n.
     """
     unit = jnp.finfo(rise.dtype).eps
     excess = 2 * rise + jnp.square(rise) + jnp.square(turn)
     close = excess > -0.5
-    away = jnp.where(close, 1.0, jnp.square(1 + rise) + jnp.square(turn))
-    modulus = jnp.sqrt(jnp.where(close, 1 + excess, stop_gradient(away)))
+    square = jnp.square(level) + jnp.square(turn)
+    modulus = jnp.sqrt(stop_gradient(square))
+    error = jnp.where(close, near_error, far_error)
     unknown = error > 0.4 * modulus
-    safe = jnp.where(unknown, 1.0, away)
-    near = 0.5 * log1p(jnp.where(close & ~unknown, excess, 0.0))
-    real = jnp.where(close, near, 0.5 * jnp.log(safe))
+    near = 0.5 * log1p(jnp.where(close, excess, 0.0))
+    far = 0.5 * jnp.log(jnp.where(close | unknown, 1.0, square))
+    real = jnp.where(close, near, far)
     angle = jnp.arctan2(
-        jnp.where(unknown, 0.0, turn), jnp.where(unknown, 1.0, 1 + rise)
+        jnp.where(unknown, 0.0, turn), jnp.where(unknown, 1.0, level)
     )
     lifted = jnp.log(_LIFT * jnp.where(unknown, error, 1.0))
     ratio = error / jnp.where(unknown, 1.0, modulus) + 4 * unit * jnp.hypot(real, angle)
