@@ -9,7 +9,13 @@ import jax.numpy as jnp
 from jax.lax import optimization_barrier, stop_gradient
 from jaxtyping import Array, Bool, Float, Int
 
-from ..losses import AbstractLoss, Cells, ComposedLoss
+from ..losses import (
+    AbstractLoss,
+    Cells,
+    ComposedLoss,
+    RevealedLoss,
+    single_losses,
+)
 from ._contour import Start, cheapest_shift
 from ._saddle import order_of
 
@@ -30,7 +36,7 @@ class Grid(eqx.Module):
     shift: Float[Array, ""]
     spacing: Float[Array, ""]
     first: tuple[Int[Array, ""], ...]
-    """Index of the first grid point of each term's losses, in units of the spacing."""
+    """Index of the first grid point of each single loss, in units of the spacing."""
     counts: tuple[Int[Array, ""], ...]
     center: Float[Array, ""]
     """A threshold around which half a period of the profile is certified."""
@@ -39,7 +45,7 @@ class Grid(eqx.Module):
     chernoff_shifts: Float[Array, " k"]
     chernoff_logs: Float[Array, " k"]
     moments: tuple[Float[Array, " k"], ...]
-    """Of each term at the Chernoff shifts."""
+    """Of each single loss at the Chernoff shifts."""
 
 
 class Discrete(eqx.Module):
@@ -72,10 +78,11 @@ def plan_grid(loss: ComposedLoss, start: Start) -> Grid:
     shift, _, period = cheapest_shift(start, log_unit)
     shifts = start.chernoff_shifts
     orders = order_of(jnp.append(shifts, shift), sign)
-    moments = tuple(term.moments(orders)[0] for term in loss.terms)
+    singles = single_losses(loss.terms, loss.counts)
+    moments = tuple(term.moments(orders)[0] for term, _ in singles)
     ranges = [
         _single_range(term, count, sign, shifts - shift, own)
-        for term, count, own in zip(loss.terms, loss.counts, moments, strict=True)
+        for (term, count), own in zip(singles, moments, strict=True)
     ]
     for low, high in ranges:
         period = jnp.maximum(period, high - low)
@@ -88,6 +95,7 @@ def plan_grid(loss: ComposedLoss, start: Start) -> Grid:
             jnp.abs(count - jnp.round(count)) <= 1e-9 * (1 + count)
             for count in loss.counts
         ]
+        + [term.whole for term in loss.terms if isinstance(term, RevealedLoss)]
     )
     return stop_gradient(
         Grid(
@@ -121,7 +129,7 @@ def _single_range(
 
 def _aligned(loss: ComposedLoss, spacing: Array) -> Array:
     """A spacing, no smaller, that puts the first point masses on the grid."""
-    for term in loss.terms:
+    for term, _ in single_losses(loss.terms, loss.counts):
         unit = term.lattice()
         if unit is not None:
             steps = jnp.floor(unit / spacing)

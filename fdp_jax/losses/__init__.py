@@ -26,6 +26,7 @@ from ._revealed import (
     Alternatives as Alternatives,
     RevealedLoss as RevealedLoss,
     revealed_mixture as revealed_mixture,
+    single_losses as single_losses,
 )
 from ._schedule import ScheduleLoss as ScheduleLoss
 from ._subsampled import SubsampledLoss as SubsampledLoss

@@ -17,7 +17,7 @@ import jax
 import jax.numpy as jnp
 from jax.lax import stop_gradient
 from jax.scipy.special import logsumexp
-from jaxtyping import Array, Float, PyTree
+from jaxtyping import Array, Bool, Float, PyTree
 
 from .._internal._special import log1mexp, log1p, safe_log
 from ._base import FREQUENCY_BLOCK, AbstractLoss, AnalyticLoss, CharacteristicBlock
@@ -36,6 +36,21 @@ class Alternatives(eqx.Module):
     terms: tuple[AbstractLoss, ...]
     counts: Float[Array, "n k"]
     probs: Float[Array, " n"]
+
+
+def single_losses(
+    terms: tuple[AbstractLoss, ...], counts: tuple[Array, ...]
+) -> list[tuple[AbstractLoss, Array]]:
+    """The losses that are no mixtures, in order, with the most releases of each."""
+    found = []
+    for term, count in zip(terms, counts, strict=True):
+        if isinstance(term, RevealedLoss):
+            for group in term.groups:
+                most = tuple(count * jnp.max(group.counts, axis=0))
+                found += single_losses(group.terms, most)
+        else:
+            found.append((term, count))
+    return found
 
 
 def revealed_mixture(
@@ -68,13 +83,21 @@ class RevealedLoss(AbstractLoss):
     def on_grid(self) -> bool:
         return all(term.on_grid for term in self._terms())
 
+    @property
+    def whole(self) -> Bool[Array, ""]:
+        """Whether all counts are whole numbers."""
+        own = [jnp.all(g.counts == jnp.round(g.counts)) for g in self.groups]
+        inner = [t.whole for t in self._terms() if isinstance(t, RevealedLoss)]
+        return jnp.all(jnp.stack(own + inner))
+
     def _terms(self) -> list[AbstractLoss]:
         return [term for group in self.groups for term in group.terms]
 
-    def _probs(self) -> Float[Array, " n"]:
+    def probs(self) -> Float[Array, " n"]:
+        """Probabilities of all alternatives, given that none was left out."""
         return jnp.concatenate([group.probs for group in self.groups])
 
-    def _sums(self, values: list[Array]) -> Array:
+    def sums(self, values: list[Array]) -> Array:
         """Sums over the releases of every alternative, from one value per loss.
 
         Args:
@@ -91,19 +114,19 @@ class RevealedLoss(AbstractLoss):
         )
 
     def moments(self, order):
-        each = [
-            [jnp.stack(x) for x in zip(*(t.moments(order) for t in g.terms))]
-            for g in self.groups
-        ]
-        logs, means, squares = (self._sums([x[i] for x in each]) for i in range(3))
-        value, share = jax.vmap(self._weigh, in_axes=1, out_axes=(0, 1))(logs)
+        each = [[term.moments(order) for term in g.terms] for g in self.groups]
+        logs, means, squares = (
+            self.sums([jnp.stack([x[i] for x in own]) for own in each])
+            for i in range(3)
+        )
+        value, share = jax.vmap(self.weigh, in_axes=1, out_axes=(0, 1))(logs)
         mean = jnp.sum(share * means, axis=0)
         square = jnp.sum(share * (squares + jnp.square(means - mean)), axis=0)
         return value, mean, square
 
-    def _weigh(self, logs: Float[Array, " n"]) -> tuple[Array, Float[Array, " n"]]:
+    def weigh(self, logs: Float[Array, " n"]) -> tuple[Array, Float[Array, " n"]]:
         """Lambda and the tilted weights, from the alternatives' own Lambda."""
-        probs = self._probs()
+        probs = self.probs()
         used = probs > 0
         peak = jnp.max(jnp.where(used, logs + safe_log(probs), -jnp.inf))
         peak = stop_gradient(peak)
@@ -121,7 +144,7 @@ class RevealedLoss(AbstractLoss):
 
     def loss_range(self):
         each = self._composed(lambda loss: loss.loss_range())
-        used = self._probs() > 0
+        used = self.probs() > 0
         low = jnp.min(jnp.where(used, each[0], jnp.inf))
         high = jnp.max(jnp.where(used, each[1], -jnp.inf))
         return low, high
@@ -140,7 +163,7 @@ class RevealedLoss(AbstractLoss):
 
     def _mean_log(self, logs: Array) -> Array:
         """Log of the infinite mass, also where it is too tiny for a number."""
-        logs = logs + safe_log(self._probs()) + log1p(-self.lost)
+        logs = logs + safe_log(self.probs()) + log1p(-self.lost)
         peak = stop_gradient(jnp.maximum(jnp.max(logs), -1e5))
         found = safe_log(jnp.sum(jnp.exp(logs - peak))) + peak
         none = jnp.all(jnp.isneginf(logs))
@@ -249,23 +272,23 @@ class AnalyticRevealedLoss(RevealedLoss, AnalyticLoss):
         ]
 
     def _centers(self, plans: tuple) -> Float[Array, " n"]:
-        return self._sums(self._stacked(plans, lambda term, plan: term.center(plan)))
+        return self.sums(self._stacked(plans, lambda term, plan: term.center(plan)))
 
     def _moments(self, plans: tuple) -> _Moments:
         pairs = self._stacked(plans, lambda term, plan: term.log_mgf(plan))
-        logs = self._sums([value for value, _ in pairs])
-        value, shares = self._weigh(logs)
+        logs = self.sums([value for value, _ in pairs])
+        value, shares = self.weigh(logs)
         unit = jnp.finfo(logs.dtype).eps
-        sizes = self._sums([jnp.abs(value) for value, _ in pairs])
+        sizes = self.sums([jnp.abs(value) for value, _ in pairs])
         most = 4 + max(len(group.terms) for group in self.groups)
-        errors = self._sums([error for _, error in pairs]) + most * unit * sizes
+        errors = self.sums([error for _, error in pairs]) + most * unit * sizes
         # |d_i| <= e_i moves the logarithm of sum_i v_i exp(d_i) by at most this.
         moved = log1p(jnp.sum(shares * jnp.expm1(jnp.minimum(errors, 40.0))))
         return _Moments(logs, *stop_gradient((errors,)), value, shares, moved)
 
     def relative_error(self, plan):
         each = self._stacked(plan.plans, lambda term, p: term.relative_error(p))
-        grown = jnp.expm1(jnp.minimum(self._sums(each), 40.0))
+        grown = jnp.expm1(jnp.minimum(self.sums(each), 40.0))
         return jnp.sum(plan.shares * grown)
 
     def log_mgf(self, plan):
@@ -287,8 +310,8 @@ class AnalyticRevealedLoss(RevealedLoss, AnalyticLoss):
         tau = start + step * jnp.arange(FREQUENCY_BLOCK, dtype=start.dtype)
         unit = jnp.finfo(tau.dtype).eps
         centers = self._centers(plan.plans)[:, None]
-        real = self._sums([part.real for part in parts])
-        angle = self._sums([part.imag for part in parts])
+        real = self.sums([part.real for part in parts])
+        angle = self.sums([part.imag for part in parts])
         angle = angle + tau * (centers - plan.center)
         # phi_i - 1, without forming phi_i.
         sine, cosine = jnp.sin(0.5 * angle), jnp.cos(0.5 * angle)
@@ -298,9 +321,7 @@ class AnalyticRevealedLoss(RevealedLoss, AnalyticLoss):
         versine = jnp.expm1(real) * (1 + versine) + versine
         sine = 2 * modulus * sine * cosine
         share = found.shares[:, None]
-        rise, level, turn = (
-            jnp.sum(share * x, axis=0) for x in (versine, level, sine)
-        )
+        rise, level, turn = (jnp.sum(share * x, axis=0) for x in (versine, level, sine))
         turned = jnp.abs(angle) + tau * (jnp.abs(centers) + jnp.abs(plan.center))
         own = self._own_errors(parts, real)
         own = own + 4 * unit * modulus * (jnp.abs(real) + turned)
@@ -346,7 +367,7 @@ class AnalyticRevealedLoss(RevealedLoss, AnalyticLoss):
             )
             for group, own in zip(self.groups, located.places, strict=True)
         ]
-        logs = located.most + jnp.minimum(self._sums(each), 0)
+        logs = located.most + jnp.minimum(self.sums(each), 0)
         return jnp.minimum(logsumexp(logs), 0)
 
 
@@ -371,9 +392,7 @@ def _settled(
     near = 0.5 * log1p(jnp.where(close, excess, 0.0))
     far = 0.5 * jnp.log(jnp.where(close | unknown, 1.0, square))
     real = jnp.where(close, near, far)
-    angle = jnp.arctan2(
-        jnp.where(unknown, 0.0, turn), jnp.where(unknown, 1.0, level)
-    )
+    angle = jnp.arctan2(jnp.where(unknown, 0.0, turn), jnp.where(unknown, 1.0, level))
     lifted = jnp.log(_LIFT * jnp.where(unknown, error, 1.0))
     ratio = error / jnp.where(unknown, 1.0, modulus) + 4 * unit * jnp.hypot(real, angle)
     void = jnp.where(lifted < 0, _UNKNOWN, 1.0)

@@ -88,10 +88,10 @@ class RandomRepeat(AbstractMechanism):
 
     def simplified(self) -> AbstractMechanism:
         inner = self.mechanism.simplified()
-        lost = self.tail_prob
-        if self.num_steps.shape == (1,) and not isinstance(lost, jax.core.Tracer):
-            if lost == 0:
-                return Composition((inner,), (self.num_steps[0],)).simplified()
+        certain = self.num_steps.shape == (1,)
+        known = not isinstance(self.tail_prob, jax.core.Tracer)
+        if certain and known and self.tail_prob == 0:
+            return Composition((inner,), (self.num_steps[0],)).simplified()
         return eqx.tree_at(lambda m: m.mechanism, self, inner)
 
     def loss(self) -> ComposedLoss:
