@@ -42,7 +42,7 @@ class RandomRepeat(AbstractMechanism):
         ...     fdp.Gaussian(4.0), num_steps=[1, 4, 16], probs=[0.5, 0.3, 0.2]
         ... )
         >>> print(f"{runs.epsilon(delta=1e-5):.6f}")
-        4.000000
+        3.984917
 
     References:
         Dong, Roth, Su (2022): trade-off functions; the supports of revealed
