@@ -48,6 +48,7 @@ from .mechanisms import (
     PoissonSubsampled as PoissonSubsampled,
     PureDP as PureDP,
     RandomizedResponse as RandomizedResponse,
+    RandomRepeat as RandomRepeat,
     RenyiDP as RenyiDP,
     RevealedMixture as RevealedMixture,
     Schedule as Schedule,

@@ -141,14 +141,14 @@ def same_length(name: str, value: Any, other_name: str, other: Any) -> None:
         )
 
 
-def total(name: str, value: Any, tolerance: float) -> Any:
-    """Probabilities whose sum is 1."""
+def total(name: str, value: Any, tolerance: float, rest: Any = 0.0) -> Any:
+    """Probabilities whose sum, with the rest, is 1."""
     allowed = f"probabilities with sum 1 (to {tolerance:g})"
-    miss = abs(value.sum() - 1)
-    if isinstance(value, jax.core.Tracer):
+    miss = abs(value.sum() + rest - 1)
+    if isinstance(miss, jax.core.Tracer):
         return eqx.error_if(value, ~(miss <= tolerance), f"{name} must be {allowed}")
     if not miss <= tolerance:
-        raise ValueError(f"{name} must be {allowed}, got a sum of {value.sum()}")
+        raise ValueError(f"{name} must be {allowed}, got a sum of {value.sum() + rest}")
     return value
 
 

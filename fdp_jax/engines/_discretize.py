@@ -9,7 +9,13 @@ import jax.numpy as jnp
 from jax.lax import optimization_barrier, stop_gradient
 from jaxtyping import Array, ArrayLike, Bool, Float, Int
 
-from ..losses import AbstractLoss, Cells, ComposedLoss
+from ..losses import (
+    AbstractLoss,
+    Cells,
+    ComposedLoss,
+    RevealedLoss,
+    single_losses,
+)
 from ._contour import Start, cheapest_shift
 from ._saddle import order_of
 
@@ -28,7 +34,7 @@ class Grid(eqx.Module):
     shift: Float[Array, ""]
     spacing: Float[Array, ""]
     first: tuple[Int[Array, ""], ...]
-    """Index of the first grid point of each term's losses, in units of the spacing."""
+    """Index of the first grid point of each single loss, in units of the spacing."""
     counts: tuple[Int[Array, ""], ...]
     center: Float[Array, ""]
     """A threshold around which half a period of the profile is certified."""
@@ -37,7 +43,7 @@ class Grid(eqx.Module):
     chernoff_shifts: Float[Array, " k"]
     chernoff_logs: Float[Array, " k"]
     moments: tuple[Float[Array, " k"], ...]
-    """Of each term at the Chernoff shifts."""
+    """Of each single loss at the Chernoff shifts."""
     size: int = eqx.field(static=True)
     """Grid points."""
 
@@ -78,10 +84,11 @@ def plan_grid(loss: ComposedLoss, start: Start, gap: ArrayLike = 0.0) -> Grid:
     period = jnp.maximum(period, 10 * gap)
     shifts = start.chernoff_shifts
     orders = order_of(jnp.append(shifts, shift), sign)
-    moments = tuple(term.moments(orders)[0] for term in loss.terms)
+    singles = single_losses(loss.terms, loss.counts)
+    moments = tuple(term.moments(orders)[0] for term, _ in singles)
     ranges = [
         _single_range(term, count, sign, shifts - shift, own)
-        for term, count, own in zip(loss.terms, loss.counts, moments, strict=True)
+        for (term, count), own in zip(singles, moments, strict=True)
     ]
     for low, high in ranges:
         period = jnp.maximum(period, high - low)
@@ -95,6 +102,7 @@ def plan_grid(loss: ComposedLoss, start: Start, gap: ArrayLike = 0.0) -> Grid:
             jnp.abs(count - jnp.round(count)) <= 1e-9 * (1 + count)
             for count in loss.counts
         ]
+        + [term.whole for term in loss.terms if isinstance(term, RevealedLoss)]
     )
     return stop_gradient(
         Grid(
@@ -129,7 +137,7 @@ def _single_range(
 
 def _aligned(loss: ComposedLoss, spacing: Array) -> Array:
     """A spacing, no smaller, that puts the first point masses on the grid."""
-    for term in loss.terms:
+    for term, _ in single_losses(loss.terms, loss.counts):
         unit = term.lattice()
         if unit is not None:
             steps = jnp.floor(unit / spacing)

@@ -18,7 +18,7 @@ from jaxtyping import Array, ArrayLike, Bool, Float
 
 from .._internal._batching import one_by_one
 from .._internal._implicit import implicit_root, known_value
-from ..losses import ComposedLoss
+from ..losses import ComposedLoss, single_losses
 from ._bounds import (
     Interval,
     Profile,
@@ -477,7 +477,7 @@ def crossing(
 def _largest_gap(loss: ComposedLoss, log_alpha: Array) -> Float[Array, ""]:
     """The largest distance between neighboring point masses that matter."""
     largest = jnp.zeros_like(log_alpha)
-    for term in loss.terms:
+    for term, _ in single_losses(loss.terms, loss.counts):
         atoms = term.atoms()
         if atoms.loss.size > 1:
             mass = atoms.log_mass + jnp.maximum(atoms.loss, 0)

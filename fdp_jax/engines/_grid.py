@@ -17,6 +17,8 @@ triangle over every cell and Y a sum of some factors of either kind.  Collapsing
 cells (a garbling, so still a lower bound) makes Y a grid sum minus bounded, nearly
 centered errors, that is, s is replaced by its maximum over a window (Hoeffding 1963).
 The expectation is one more inverse transform.
+
+Factors may be revealed mixtures of compositions: see `_grid_factors.py`.
 """
 
 import math
@@ -27,12 +29,13 @@ from jax.lax import stop_gradient
 from jaxtyping import Array, Complex, Float, Int
 
 from .._internal._memory import memory_size
-from ..losses import ComposedLoss
+from ..losses import ComposedLoss, single_losses
 from ._contour import log_aliases
-from ._discretize import Discrete, Grid, discretize
+from ._discretize import Grid
+from ._grid_factors import Factor, factors_of
 from ._grid_profile import GridProfile, shifted
 
-_ARRAYS, _ARRAYS_PER_TERM = 26, 12
+_ARRAYS, _ARRAYS_PER_LOSS = 26, 12
 """Float64 arrays of the grid's size alive at once, as measured."""
 _MISSED = 1e-14
 """Probability of leaving the window that Hoeffding's inequality allows for."""
@@ -44,10 +47,9 @@ def compose_grid(loss: ComposedLoss, grid: Grid) -> GridProfile:
     Raises:
         ValueError: If that needs more memory than the machine has.
     """
-    _plan_memory(len(loss.terms), grid.size)
-    h, c = grid.spacing, grid.shift
-    terms = _transformed(loss, grid)
-    size = grid.size
+    h, c, size = grid.spacing, grid.shift, grid.size
+    _plan_memory(len(single_losses(loss.terms, loss.counts)), size)
+    terms = factors_of(loss, grid)
     kernels = _Kernels(c, h, size)
     logs = [count * jnp.log(term.transform) for term, count in terms]
     product = jnp.exp(jnp.sum(jnp.stack(logs), axis=0))
@@ -58,8 +60,8 @@ def compose_grid(loss: ComposedLoss, grid: Grid) -> GridProfile:
     rounding = errors.rounding + 8 * _unit(h) * jnp.max(jnp.abs(profile))
     # Rotate to thresholds around the center.
     offset = sum(
-        jnp.mod(count, size) * jnp.mod(first, size)
-        for count, first in zip(grid.counts, grid.first, strict=True)
+        jnp.mod(count, size) * jnp.mod(term.offset, size)
+        for count, (term, _) in zip(grid.counts, terms, strict=True)
     )
     start = jnp.round(grid.center / h).astype(int) - size // 4
     place = start + jnp.arange(size // 2)
@@ -76,10 +78,11 @@ def compose_grid(loss: ComposedLoss, grid: Grid) -> GridProfile:
         epsilons,
     )
     aliases = jnp.exp(jnp.minimum(aliases - (log_scale - c * epsilons), 700))
-    powers = 8 * _unit(h) * sum(count for _, count in terms)
+    powers = 8 * _unit(h) * sum(count * term.powers for term, count in terms)
+    singles = [single for term, _ in terms for single in term.singles]
     upper = profile * (1 + powers) + rounding
     lower = profile * (1 - powers) - rounding - aliases
-    sound = grid.whole & jnp.all(jnp.stack([term.part.sound for term, _ in terms]))
+    sound = grid.whole & jnp.all(jnp.stack([single.part.sound for single in singles]))
     upper, lower, certain, mean, alpha, log_top = stop_gradient(
         (upper, lower, certain, mean, alpha, jnp.log(jnp.maximum(errors.top, 1e-320)))
     )
@@ -96,40 +99,15 @@ def compose_grid(loss: ComposedLoss, grid: Grid) -> GridProfile:
     )
 
 
-def _plan_memory(terms: int, points: int) -> None:
+def _plan_memory(losses: int, points: int) -> None:
     """Refuses, before anything is allocated, what cannot fit."""
-    needed = 8 * points * (_ARRAYS + _ARRAYS_PER_TERM * terms)
+    needed = 8 * points * (_ARRAYS + _ARRAYS_PER_LOSS * losses)
     present = memory_size()
     if present is not None and needed > present:
         raise ValueError(
-            f"points must be fewer: {points} grid points for {terms} different losses "
+            f"points must be fewer: {points} grid points for {losses} different losses "
             f"need about {needed:,} bytes of memory, the machine has {present:,}"
         )
-
-
-class _Term(eqx.Module):
-    """One kind of factor, and the transform of its normalized masses."""
-
-    part: Discrete
-    transform: Complex[Array, " f"]
-    mass: Float[Array, ""]
-
-    @property
-    def log_mass(self) -> Float[Array, ""]:
-        return self.part.log_scale + jnp.log(self.mass)
-
-
-def _transformed(loss: ComposedLoss, grid: Grid) -> list[tuple[_Term, Array]]:
-    """Every term with its count, a real number from here on."""
-    found = []
-    for term, first, count in zip(loss.terms, grid.first, grid.counts, strict=True):
-        part = discretize(term, grid, first)
-        mass = jnp.sum(part.tilted)
-        transform = jnp.fft.rfft(part.tilted / mass)
-        # Its logarithm is needed, also where it is lost in rounding.
-        transform = jnp.where(jnp.abs(transform) < 1e-150, 1e-150, transform)
-        found.append((_Term(part, transform, mass), count.astype(mass.dtype)))
-    return found
 
 
 class _Kernels(eqx.Module):
@@ -167,36 +145,39 @@ class _Errors(eqx.Module):
 
 
 def _errors(
-    grid: Grid, terms: list[tuple[_Term, Array]], product: Array, kernels: _Kernels
+    grid: Grid, terms: list[tuple[Factor, Array]], product: Array, kernels: _Kernels
 ) -> _Errors:
     h, c, size = grid.spacing, grid.shift, grid.size
-    total = jnp.sum(jnp.stack([count for _, count in terms]))
+    total = jnp.sum(jnp.stack([count * term.most for term, count in terms]))
     reach = jnp.sqrt(0.5 * total * math.log(2 / _MISSED)) + 0.125 * h * total
     window = jnp.minimum(jnp.ceil(reach), jnp.maximum(total - 1, 0)).astype(int)
-    # With the last factor on the grid, no error is left at grid points.
-    inexact = jnp.maximum(total - 1, 0) / jnp.maximum(total, 1)
     certain = mean = jnp.zeros_like(product)
     top = missed = jnp.zeros_like(h)
     growth = jnp.zeros_like(grid.chernoff_shifts)
     sensitivity = 2 * jnp.abs(product)
-    for (term, count), moments in zip(terms, grid.moments, strict=True):
-        part, mass = term.part, stop_gradient(term.mass)
-        rest = count * product / stop_gradient(term.transform)
-        highest = _windowed(part.excess, window) * jnp.exp(c * (window + 2) * h)
-        # What rounding added grows towards smaller thresholds: its maximum over the
-        # window stands at the window's end.
-        moved = shifted(part.slack, -(window + 1)) * jnp.exp(c * (window + 1) * h)
-        slack = jnp.fft.rfft(moved / mass) * (1 + kernels.power)
-        certain = certain + rest * (jnp.fft.rfft(highest / mass) + slack)
-        smooth = 0.5 * (part.mean_excess + jnp.roll(part.mean_excess, 1))
-        mean = mean + inexact * rest * jnp.fft.rfft(smooth / mass)
-        above = jnp.arange(size) >= size - 1 - window
-        lost = _MISSED * jnp.max(part.excess) + part.bottom
-        lost = lost + jnp.sum(jnp.where(above, part.slack, 0))
-        missed = missed + count * lost / mass
-        growth = growth + count * jnp.log1p(_moment_growth(grid, part, moments))
-        sensitivity = sensitivity + jnp.abs(rest)
-        top = top + count * part.top
+    for term, count in terms:
+        others = count * product / stop_gradient(term.transform)
+        growth = growth + count * (term.log_grown - term.log_moments)
+        sensitivity = sensitivity + jnp.abs(others) * term.noise
+        top = top + count * term.top
+        for single in term.singles:
+            part, mass = single.part, single.mass
+            rest = others * single.partial
+            highest = _windowed(part.excess, window) * jnp.exp(c * (window + 2) * h)
+            # What rounding added grows towards smaller thresholds: its maximum over the
+            # window stands at the window's end.
+            moved = shifted(part.slack, -(window + 1)) * jnp.exp(c * (window + 1) * h)
+            slack = jnp.fft.rfft(moved / mass) * (1 + kernels.power)
+            certain = certain + rest * (jnp.fft.rfft(highest / mass) + slack)
+            smooth = 0.5 * (part.mean_excess + jnp.roll(part.mean_excess, 1))
+            inexact = others * single.mean_partial
+            mean = mean + inexact * jnp.fft.rfft(smooth / mass)
+            above = jnp.arange(size) >= size - 1 - window
+            lost = _MISSED * jnp.max(part.excess) + part.bottom
+            lost = lost + jnp.sum(jnp.where(above, part.slack, 0))
+            # At frequency zero every transform is 1: this is the number of releases.
+            releases = 1.001 * jnp.abs(rest[0])
+            missed = missed + releases * lost / mass
     rounding = jnp.sum(sensitivity * jnp.abs(kernels.profile)) * 2 / size
     rounding = 8 * math.log2(size) * _unit(h) * rounding
     return stop_gradient(
@@ -228,19 +209,6 @@ def _windowed(excess: Array, window: Int[Array, ""]) -> Array:
         covered = covered + move
     # Entry j now covers cells j, ..., j + total - 1.
     return shifted(result, -(window + 1))
-
-
-def _moment_growth(
-    grid: Grid, part: Discrete, moments: Float[Array, " k"]
-) -> Float[Array, " k"]:
-    """By how much, relatively, E[e^{c Y}] of the discretized loss may be larger."""
-    shifts, h = grid.chernoff_shifts, grid.spacing
-    # The chord of x^(1 + c) over a cell.
-    chord = 0.125 * jnp.square(jnp.expm1(h)) * jnp.abs((1 + shifts) * shifts)
-    chord = chord * jnp.exp(h * (2 + jnp.abs(shifts)))
-    # The mass lifted to the first point.
-    lifted = part.log_scale + (shifts - grid.shift) * part.first_point - moments
-    return chord + part.bottom * jnp.exp(jnp.minimum(lifted, 700))
 
 
 def _geometric(decay: Array, omega: Array) -> Array:

@@ -22,6 +22,12 @@ from ._gaussian_mixture import GaussianMixtureLoss as GaussianMixtureLoss
 from ._laplace import LaplaceLoss as LaplaceLoss
 from ._logistic import LogisticLoss as LogisticLoss
 from ._mixture import MixtureLoss as MixtureLoss
+from ._revealed import (
+    Alternatives as Alternatives,
+    RevealedLoss as RevealedLoss,
+    revealed_mixture as revealed_mixture,
+    single_losses as single_losses,
+)
 from ._schedule import ScheduleLoss as ScheduleLoss
 from ._subsampled import SubsampledLoss as SubsampledLoss
 from ._subsampled_gaussian import SubsampledGaussianLoss as SubsampledGaussianLoss

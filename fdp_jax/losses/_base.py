@@ -49,6 +49,11 @@ class AbstractLoss(eqx.Module):
         symmetric: ClassVar[Any]
         """Whether (P, Q) and (Q, P) have the same trade-off function."""
 
+    @property
+    def on_grid(self) -> bool:
+        """Whether it can be moved to a grid."""
+        return True
+
     @abc.abstractmethod
     def moments(
         self, order: Float[Array, " k"]

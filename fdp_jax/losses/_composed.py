@@ -10,7 +10,6 @@ from jaxtyping import Array, Float
 
 from .._internal._special import log1mexp, safe_log
 from ._base import AbstractLoss, AnalyticLoss
-from ._schedule import ScheduleLoss
 
 _NEVER = -1e5
 """A logarithm of nothing that is safe to calculate with."""
@@ -58,7 +57,7 @@ class ComposedLoss(eqx.Module):
     @property
     def on_grid(self) -> bool:
         """Whether the grid engine can handle it."""
-        return not any(isinstance(term, ScheduleLoss) for term in self.terms)
+        return all(term.on_grid for term in self.terms)
 
     @property
     def decays(self) -> bool:

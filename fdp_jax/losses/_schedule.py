@@ -22,6 +22,10 @@ class ScheduleLoss(AnalyticLoss):
         return self.steps.symmetric
 
     @property
+    def on_grid(self) -> bool:
+        return False
+
+    @property
     def decays(self) -> bool:
         return self.steps.decays
 

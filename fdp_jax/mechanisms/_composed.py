@@ -2,6 +2,7 @@
 
 from typing import Any, overload
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -9,11 +10,13 @@ from jaxtyping import Array, ArrayLike, Real
 
 from .._internal import _checks
 from ..losses import (
+    Alternatives,
     AtomicLoss,
     ComposedLoss,
     GaussianLoss,
     MixtureLoss,
     SubsampledGaussianLoss,
+    revealed_mixture,
 )
 from ._base import AbstractMechanism
 from ._fields import as_float, is_one
@@ -39,8 +42,7 @@ class Composition(AbstractMechanism):
         self.parts = parts
         checked = []
         for part, count in zip(parts, num_steps, strict=True):
-            whole = any(not isinstance(t, _FRACTIONAL) for t in _terms(part))
-            check = _checks.count if whole else _checks.nonnegative
+            check = _checks.nonnegative if has_fractions(part) else _checks.count
             checked.append(_checks.scalar("num_steps", check("num_steps", count)))
         self.num_steps = tuple(checked)
 
@@ -79,6 +81,11 @@ class Composition(AbstractMechanism):
 
     def _group(self, size):
         return Composition(tuple(p.group(size) for p in self.parts), self.num_steps)
+
+
+def has_fractions(part: AbstractMechanism) -> bool:
+    """Whether all its losses have fractional powers (or may have, yet)."""
+    return all(isinstance(term, _FRACTIONAL) for term in _terms(part))
 
 
 def _terms(part: AbstractMechanism) -> tuple:
@@ -154,12 +161,13 @@ class RevealedMixture(AbstractMechanism):
     delta = sum_i probs[i] delta_i, with probabilities that do not depend on the data.
 
     Args:
-        mechanisms: Single releases under one neighboring relation.
-        probs: Their probabilities, with sum 1.
+        mechanisms: Mechanisms under one neighboring relation, compositions included.
+            (Only a mixture of single releases can be subsampled.)
+        probs: Their probabilities, shape (n,), with sum 1.
 
     Raises:
         ValueError: If the probabilities are none, or the relations differ.
-        TypeError: If a mechanism is a composition.
+        TypeError: If one is not a mechanism.
 
     Example:
         >>> import fdp_jax as fdp
@@ -183,26 +191,31 @@ class RevealedMixture(AbstractMechanism):
                 f"{len(self.mechanisms)} and {self.probs.shape[0]}"
             )
         _require_alike(self.mechanisms, "RevealedMixture")
-        for mechanism in self.mechanisms:
-            if not mechanism.releases_once():
-                raise TypeError(
-                    f"mechanisms must be single releases, got {mechanism!r}"
-                )
 
     @property
     def relation(self) -> NeighboringRelation:
         return self.mechanisms[0].relation
 
+    def releases_once(self) -> bool:
+        return all(mechanism.releases_once() for mechanism in self.mechanisms)
+
     def require_complete(self) -> None:
         for mechanism in self.mechanisms:
             mechanism.require_complete()
 
+    def simplified(self) -> AbstractMechanism:
+        parts = tuple(mechanism.simplified() for mechanism in self.mechanisms)
+        return eqx.tree_at(lambda m: m.mechanisms, self, parts)
+
     def loss(self) -> ComposedLoss:
         probs = as_float(self.probs)
+        probs = probs / probs.sum()
         losses = [mechanism.loss() for mechanism in self.mechanisms]
+        if not self.releases_once():
+            return _mixed(losses, probs)
         terms = tuple(loss.terms[0] for loss in losses)
         released = [loss.counts[0] for loss in losses]
-        weights = probs / probs.sum() * jnp.stack(released)
+        weights = probs * jnp.stack(released)
         # Nothing is released by a mechanism with infinite noise.
         idle = 1 - weights.sum()
         nothing = AtomicLoss(
@@ -216,3 +229,15 @@ class RevealedMixture(AbstractMechanism):
     def _group(self, size):
         parts = [mechanism.group(size) for mechanism in self.mechanisms]
         return RevealedMixture(parts, probs=self.probs)
+
+
+def _mixed(losses: list[ComposedLoss], probs: Array) -> ComposedLoss:
+    """The loss of a revealed mixture of compositions."""
+    groups = tuple(
+        Alternatives(loss.terms, jnp.stack(loss.counts)[None], prob[None])
+        for loss, prob in zip(losses, probs, strict=True)
+    )
+    used = [jnp.any((g.counts > 0) & (g.probs > 0)) for g in groups]
+    term = revealed_mixture(groups, jnp.zeros_like(probs[0]), idle=False)
+    count = jnp.where(jnp.any(jnp.stack(used)), 1.0, 0.0)
+    return ComposedLoss((term,), (count.astype(probs.dtype),))

@@ -1,0 +1,114 @@
+"""A random number of releases, where the number is told."""
+
+from typing import Any
+
+import equinox as eqx
+import jax.core
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, ArrayLike, Real
+
+from .._internal import _checks
+from ..losses import Alternatives, ComposedLoss, revealed_mixture
+from ._base import AbstractMechanism
+from ._composed import Composition, has_fractions
+from ._fields import as_float
+from ._relations import NeighboringRelation
+
+
+class RandomRepeat(AbstractMechanism):
+    """A mechanism run a random number of times; all outputs and the number are told.
+
+    The number must not depend on the data (or the outputs).  Then the guarantee is
+    delta = sum_i probs[i] delta_i + tail_prob, with delta_i that of `num_steps[i]`
+    releases, and it bounds what is learned if the number is kept secret.
+
+    Args:
+        mechanism: What is repeated, with fresh randomness; any mechanism.
+        num_steps: Possible numbers of releases, shape (n,), at least 0.  Real numbers
+            for Gaussian and Poisson-subsampled Gaussian mechanisms, else whole ones.
+        probs: Their probabilities, shape (n,), which with `tail_prob` have the sum 1.
+        tail_prob: Probability of all numbers left out, in [0, 1); they count as
+            telling the record, so that a truncated law stays certified.
+
+    Raises:
+        ValueError: If a parameter is out of range, the lengths differ, or the sum of
+            all probabilities misses 1 by more than 1e-12 (1e-6 in float32).
+        TypeError: If the mechanism is none.
+
+    Example:
+        >>> import fdp_jax as fdp
+        >>> runs = fdp.RandomRepeat(
+        ...     fdp.Gaussian(4.0), num_steps=[1, 4, 16], probs=[0.5, 0.3, 0.2]
+        ... )
+        >>> print(f"{runs.epsilon(delta=1e-5):.6f}")
+        3.984917
+
+    References:
+        Dong, Roth, Su (2022): trade-off functions; the supports of revealed
+        alternatives are disjoint, so hockey-stick divergences add.
+    """
+
+    mechanism: AbstractMechanism
+    num_steps: Real[Array, " n"]
+    probs: Real[Array, " n"]
+    tail_prob: Real[ArrayLike, ""]
+    idle: bool = eqx.field(static=True)
+    """Whether zero releases are known to be possible."""
+
+    def __init__(
+        self, mechanism: Any, *, num_steps: Any, probs: Any, tail_prob: Any = 0.0
+    ):
+        if not isinstance(mechanism, AbstractMechanism):
+            raise TypeError(f"mechanism must be a mechanism, got {mechanism!r}")
+        self.mechanism = mechanism
+        check = _checks.nonnegative if has_fractions(mechanism) else _checks.count
+        self.num_steps = _checks.vector("num_steps", check, num_steps)
+        probs = _checks.vector("probs", _checks.probability, probs)
+        _checks.same_length("num_steps", self.num_steps, "probs", probs)
+        self.tail_prob = _checks.checked_scalar(
+            "tail_prob", _checks.below_one, tail_prob
+        )
+        double = np.dtype(probs.dtype) == np.float64
+        self.probs = _checks.total(
+            "probs and tail_prob", probs, 1e-12 if double else 1e-6, self.tail_prob
+        )
+        known = not isinstance(self.num_steps, jax.core.Tracer)
+        self.idle = known and bool(np.any(np.asarray(self.num_steps) == 0))
+
+    @property
+    def relation(self) -> NeighboringRelation:
+        return self.mechanism.relation
+
+    def releases_once(self) -> bool:
+        return False
+
+    def require_complete(self) -> None:
+        self.mechanism.require_complete()
+
+    def simplified(self) -> AbstractMechanism:
+        inner = self.mechanism.simplified()
+        certain = self.num_steps.shape == (1,)
+        known = not isinstance(self.tail_prob, jax.core.Tracer)
+        if certain and known and self.tail_prob == 0:
+            return Composition((inner,), (self.num_steps[0],)).simplified()
+        return eqx.tree_at(lambda m: m.mechanism, self, inner)
+
+    def loss(self) -> ComposedLoss:
+        step = self.mechanism.loss()
+        lost = as_float(self.tail_prob)
+        probs = as_float(self.probs)
+        probs = probs / jnp.sum(probs)
+        counts = as_float(self.num_steps)[:, None] * jnp.stack(step.counts)
+        group = Alternatives(step.terms, counts, probs)
+        some = jnp.any((counts > 0) & (probs > 0)[:, None]) | (lost > 0)
+        term = revealed_mixture((group,), lost, idle=self.idle)
+        return ComposedLoss((term,), (jnp.where(some, 1.0, 0.0),))
+
+    def _group(self, size):
+        return RandomRepeat(
+            self.mechanism.group(size),
+            num_steps=self.num_steps,
+            probs=self.probs,
+            tail_prob=self.tail_prob,
+        )

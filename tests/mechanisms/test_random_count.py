@@ -1,0 +1,251 @@
+"""Random numbers of releases and mixtures of compositions, against closed forms."""
+
+import functools
+import itertools
+import re
+
+import jax
+import jax.numpy as jnp
+import mpmath as mp
+import numpy as np
+import pytest
+from reference import exact
+
+import fdp_jax as fdp
+
+NOISE = 4.0
+STEPS = (1.0, 4.0, 16.0)
+PROBS = (0.5, 0.3, 0.2)
+EPSILONS = (0.0, 0.5, 3.0, 10.0, -1.0)
+
+
+def _gaussian_delta(noise, steps, epsilon):
+    """Of a number of Gaussian releases: mu^2 adds."""
+    if steps == 0:
+        return max(mp.mpf(0), 1 - mp.exp(epsilon))
+    mu = mp.sqrt(steps) / mp.mpf(noise)
+    return mp.ncdf(mu / 2 - epsilon / mu) - mp.exp(epsilon) * mp.ncdf(
+        -mu / 2 - epsilon / mu
+    )
+
+
+def _truth(epsilon, *, steps=STEPS, probs=PROBS, noise=NOISE, count=1, tail=0.0):
+    """Every outcome of the `count` revealed numbers, written out."""
+    total = sum(exact(p) for p in probs)
+    finite = mp.mpf(0)
+    for chosen in itertools.product(zip(steps, probs, strict=True), repeat=count):
+        weight = mp.fprod(exact(p) / total for _, p in chosen)
+        number = sum(exact(n) for n, _ in chosen)
+        finite += weight * _gaussian_delta(noise, number, exact(epsilon))
+    kept = (1 - exact(tail)) ** count
+    return 1 - kept + kept * finite
+
+
+def _runs(steps=STEPS, probs=PROBS, tail=0.0, noise=NOISE):
+    return fdp.RandomRepeat(
+        fdp.Gaussian(noise), num_steps=steps, probs=probs, tail_prob=tail
+    )
+
+
+@jax.jit
+def _deltas(mechanism, count, epsilons):
+    """One program for all parameters and counts of a mechanism."""
+    return mechanism.repeat(count).bounds(epsilon=epsilons)
+
+
+@jax.jit
+def _epsilons(mechanism, deltas):
+    return mechanism.bounds(delta=deltas)
+
+
+def _assert_contains(bounds, truths, rtol, estimate_rtol):
+    ends = bounds.lower, bounds.estimate, bounds.upper
+    for lower, estimate, upper, truth in zip(*ends, truths, strict=True):
+        assert exact(lower) <= truth * (1 + mp.mpf(1e-15))
+        assert truth * (1 - mp.mpf(1e-15)) <= exact(upper)
+        assert exact(upper) - exact(lower) <= rtol * truth
+        assert abs(exact(estimate) - truth) <= estimate_rtol * truth
+
+
+@pytest.mark.parametrize("count", [1, 2, 3])
+def test_spectral_profile_is_the_sum_over_all_outcomes(count):
+    found = _deltas(_runs(), float(count), jnp.array(EPSILONS))
+    assert found.method == "spectral"
+    truths = [_truth(e, count=count) for e in EPSILONS]
+    _assert_contains(found, truths, 1e-11, 1e-13)
+
+
+@pytest.mark.parametrize("chosen", range(3))
+def test_certain_number_is_the_composition(chosen):
+    probs = np.eye(3)[chosen]
+    found = _deltas(_runs(probs=probs), 1.0, jnp.array(EPSILONS))
+    truths = [_gaussian_delta(NOISE, STEPS[chosen], exact(e)) for e in EPSILONS]
+    _assert_contains(found, truths, 1e-11, 1e-13)
+    certain = _runs((9.0,), (1.0,))
+    composed = fdp.Gaussian(NOISE).repeat(9.0)
+    assert certain.epsilon(delta=1e-5) == composed.epsilon(delta=1e-5)
+
+
+def test_tail_counts_as_disclosure():
+    found = _deltas(
+        _runs(probs=(0.5, 0.3, 0.2 - 1e-9), tail=1e-9), 2.0, jnp.array(EPSILONS)
+    )
+    truths = [
+        _truth(e, probs=(0.5, 0.3, 0.2 - 1e-9), tail=1e-9, count=2) for e in EPSILONS
+    ]
+    _assert_contains(found, truths, 1e-11, 1e-13)
+    assert found.upper[3] > 2e-9 * (1 - 1e-8)
+
+
+def test_epsilon_inverts_delta():
+    deltas = (1e-5, 1e-15, 0.3)
+    found = _epsilons(_runs(), jnp.array(deltas))
+    for low, estimate, high, delta in zip(
+        found.lower, found.estimate, found.upper, deltas, strict=True
+    ):
+        assert _truth(low) >= exact(delta) >= _truth(high)
+        assert high - low < 1e-10 * (1 + abs(low))
+        assert abs(_truth(estimate) / exact(delta) - 1) < 1e-12
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_no_release_at_all_is_a_point_mass_that_the_grid_handles(count):
+    steps, probs, tail = (0.0, 1.0, 16.0), (0.1, 0.5, 0.4 - 1e-12), 1e-12
+    found = _deltas(_runs(steps, probs, tail), float(count), jnp.array(EPSILONS))
+    assert found.method == "grid"
+    truths = [
+        _truth(e, steps=steps, probs=probs, tail=tail, count=count) for e in EPSILONS
+    ]
+    _assert_contains(found, truths, 2e-5, 2e-7)
+
+
+def test_nothing_released():
+    never = _runs((0.0, 0.0, 0.0))
+    assert np.all(_deltas(never, 1.0, jnp.array(EPSILONS)).upper[:4] == 0)
+
+
+def test_derivatives_under_vmap():
+    """Of a number of mechanisms at once, in every parameter, along the simplex."""
+    epsilon, step = 1.0, mp.mpf(10) ** -12
+    noises = (4.0, 2.5)
+
+    def log_delta(parameters):
+        noise, steps, probs = parameters
+        return _runs(steps, probs, noise=noise).log_delta(
+            epsilon=epsilon, bound=fdp.Bound.ESTIMATE
+        )
+
+    many = [jnp.array([x, x]) for x in (STEPS, PROBS)]
+    grads = jax.vmap(jax.grad(log_delta))((jnp.array(noises), *many))
+    for i, noise in enumerate(noises):
+
+        def log_truth(noise=noise, steps=STEPS, probs=PROBS):
+            return mp.log(_truth_of(epsilon, noise=noise, steps=steps, probs=probs))
+
+        def slope(name, point, j=None):
+            ends = []
+            for sign in (1, -1):
+                moved = [mp.mpf(x) for x in point] if j is not None else point
+                if j is None:
+                    moved = mp.mpf(point) + sign * step
+                else:
+                    moved[j] += sign * step
+                ends.append(log_truth(**{name: moved}))
+            return float((ends[0] - ends[1]) / (2 * step))
+
+        np.testing.assert_allclose(grads[0][i], slope("noise", noise), rtol=1e-9)
+        for j in range(3):
+            steps = slope("steps", STEPS, j)
+            probs = slope("probs", PROBS, j)
+            np.testing.assert_allclose(grads[1][i, j], steps, rtol=1e-9)
+            np.testing.assert_allclose(grads[2][i, j], probs, rtol=1e-9)
+
+
+def _truth_of(epsilon, *, noise, steps, probs):
+    """The same of numbers that are no floats."""
+    each = zip(steps, probs, strict=True)
+    total = sum(probs)
+    return sum(p / total * _gaussian_delta(noise, n, mp.mpf(epsilon)) for n, p in each)
+
+
+def test_mixture_of_compositions_is_that_of_single_releases():
+    parts = [fdp.Gaussian(NOISE).repeat(n) for n in STEPS]
+    composed = fdp.RevealedMixture(parts, probs=PROBS)
+    truths = [_truth(e) for e in EPSILONS]
+    found = composed.bounds(epsilon=np.array(EPSILONS))
+    assert found.method == "spectral"
+    _assert_contains(found, truths, 1e-11, 1e-13)
+    singles = [fdp.Gaussian(NOISE / n**0.5) for n in STEPS]
+    mixture = fdp.RevealedMixture(singles, probs=PROBS)
+    _assert_contains(mixture.bounds(epsilon=np.array(EPSILONS)), truths, 2e-5, 2e-7)
+
+
+@functools.partial(jax.jit, static_argnames="direction")
+def _one_direction(mechanism, epsilon, direction):
+    return getattr(mechanism, direction).bounds(epsilon=epsilon)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("direction", ["remove", "add"])
+def test_directions_of_dpsgd_with_a_random_number_of_steps(direction):
+    step = fdp.PoissonSubsampled(fdp.Gaussian(1.0), 0.01)
+    steps, probs = (500.0, 1000.0, 1500.5), (0.25, 0.5, 0.25)
+    runs = fdp.RandomRepeat(step, num_steps=steps, probs=probs)
+    found = _one_direction(runs, 1.5, direction)
+    parts = [_one_direction(step.repeat(n), 1.5, direction) for n in steps]
+    lower, upper = (
+        sum(p * getattr(part, end) for p, part in zip(probs, parts, strict=True))
+        for end in ("lower", "upper")
+    )
+    assert found.lower <= upper
+    assert lower <= found.upper
+    assert found.upper - found.lower < 1e-7 * found.upper
+    assert upper - lower < 1e-7 * upper
+
+
+@pytest.mark.slow
+def test_numbers_within_numbers_and_point_masses():
+    """A random number of sessions with a random number of binary answers each."""
+    answer = fdp.RandomizedResponse(0.3)
+    session = fdp.RandomRepeat(answer, num_steps=[0, 2], probs=[0.25, 0.75])
+    total = fdp.RandomRepeat(session, num_steps=[1, 2], probs=[0.4, 0.6])
+    found = _deltas(total, 1.0, jnp.array([0.5]))
+    # 0, 2 or 4 answers.
+    weights = (0.4 * 0.25 + 0.6 / 16, 0.4 * 0.75 + 0.6 * 6 / 16, 0.6 * 9 / 16)
+    each = [0.0]
+    each += [
+        float(answer.repeat(n).delta(epsilon=0.5, bound=fdp.Bound.ESTIMATE))
+        for n in (2, 4)
+    ]
+    np.testing.assert_allclose(found.estimate[0], np.dot(weights, each), rtol=1e-9)
+    assert found.lower[0] <= found.estimate[0] <= found.upper[0]
+    assert found.upper[0] - found.lower[0] < 1e-8
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"probs": (0.5, 0.3, 0.2 + 1e-11)}, "probs and tail_prob must be"),
+        ({"tail": 1e-11}, "probs and tail_prob must be"),
+        ({"tail": 1.0}, "tail_prob must be in [0, 1)"),
+        ({"probs": (0.5, 0.7, -0.2)}, "probs must be in [0, 1]"),
+        ({"probs": (0.5, 0.5)}, "num_steps and probs must have one length"),
+        ({"steps": (1.0, -4.0, 16.0)}, "num_steps must be a finite number"),
+        ({"steps": (1.0, np.nan, 16.0)}, "num_steps must be a finite number"),
+        ({"steps": 3.0}, "num_steps must be a vector"),
+    ],
+)
+def test_bad_arguments_are_named(change, message):
+    with pytest.raises(ValueError, match=re.escape(message)):
+        _runs(**change)
+
+
+def test_fractions_of_other_mechanisms_are_refused():
+    with pytest.raises(ValueError, match="num_steps must be a whole number"):
+        fdp.RandomRepeat(fdp.Laplace(1.0), num_steps=[1.5], probs=[1.0])
+    with pytest.raises(TypeError, match="mechanism must be a mechanism"):
+        fdp.RandomRepeat(3.0, num_steps=[1], probs=[1.0])
+    with pytest.raises(ValueError, match="num_steps must be a whole number"):
+        _runs().repeat(1.5)
+    with pytest.raises(TypeError, match="single release"):
+        fdp.PoissonSubsampled(_runs(), 0.1)
