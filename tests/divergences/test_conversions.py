@@ -112,8 +112,8 @@ def test_gaussian_parameter_closed_forms():
     ("mechanism", "delta"),
     [
         (fdp.RandomizedResponse(0.3).repeat(10), 0.0),
-        (fdp.Laplace(0.4), 0.0),
-        (RUN, 1e-10),
+        pytest.param(fdp.Laplace(0.4), 0.0, marks=pytest.mark.slow),
+        pytest.param(RUN, 1e-10, marks=pytest.mark.slow),
     ],
 )
 def test_gaussian_parameter_certifies(mechanism, delta):
@@ -156,6 +156,7 @@ def test_regret_is_the_largest_difference_of_bayes_errors():
     assert float(divergences.gdp_regret(one, mu=0.0)) == 0.0
 
 
+@pytest.mark.slow
 def test_gaussian_parameter_derivative():
     def value(s):
         run = fdp.DPSGD(noise_multiplier=s, sampling_prob=0.328, num_steps=2000)
@@ -182,6 +183,7 @@ def test_area_published():
         assert float(found[0] - found[2]) < 1e-6
 
 
+@pytest.mark.slow
 def test_area_of_sampled_gaussians():
     one = fdp.DPSGD(noise_multiplier=1.0, sampling_prob=0.3, num_steps=1)
     # One step: f = (1 - q)(1 - alpha) + q G_1 (remove), whose area mixes as well.
