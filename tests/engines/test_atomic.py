@@ -113,8 +113,12 @@ def test_privacy_profile(epsilon):
         assert float(bounds.lower) <= truth * (1 + 1e-15)
         assert float(bounds.upper) >= truth * (1 - 1e-15)
         assert float(bounds.estimate) == pytest.approx(truth, rel=1e-14)
-        # And back.
+        # And back, where the profile is not flat.
         delta = float(bounds.estimate)
+        if epsilon > max(
+            np.log(float(b / a)) for a, b in zip(p, q, strict=True) if a * b
+        ):
+            continue
         found = getattr(release, side).bounds(delta=delta)
         assert float(found.lower) - 1e-12 <= epsilon <= float(found.upper) + 1e-12
 
