@@ -34,6 +34,15 @@ class Interval(eqx.Module):
         )
 
 
+def sound(bounds: Interval, least: float, most: float) -> Interval:
+    """The trivial bounds where a bound is not a number: never a silent claim."""
+    return Interval(
+        jnp.where(jnp.isnan(bounds.lower), least, bounds.lower),
+        bounds.estimate,
+        jnp.where(jnp.isnan(bounds.upper), most, bounds.upper),
+    )
+
+
 class Profile(eqx.Module):
     """Privacy profile of one direction at some thresholds, in logarithms."""
 

@@ -25,6 +25,7 @@ from ._bounds import (
     exactly,
     log_complement,
     select,
+    sound,
     with_infinite,
 )
 from ._closed_form import AbstractClosedForm, closed_form, closed_threshold
@@ -156,6 +157,11 @@ def _search_profile(
     def step(least: Array, one: LocalPlan) -> tuple[Array, Profile]:
         one = _unless_dominated(loss, one, epsilons, least)
         found = _profile(loss, one, epsilons)
+        found = Profile(
+            sound(found.log_delta, -jnp.inf, 0.0),
+            sound(found.log_rest, -jnp.inf, 0.0),
+            found.log_alpha,
+        )
         return jnp.maximum(least, found.log_delta.lower), found
 
     _, found = lax.scan(step, jnp.full_like(epsilons, -jnp.inf), local)
@@ -266,6 +272,7 @@ def epsilon(
         result = _grid_epsilon(loss, signs, finite)
     else:
         result = _closed_epsilon(loss, signs, safe)
+    result = sound(result, -jnp.inf, jnp.inf)
     most = jnp.max(stop_gradient(largest_loss(loss, signs)))
     result = select(jnp.any(log_delta == infinite), _point(most), result)
     result = select(jnp.any(log_delta < infinite), _point(jnp.inf), result)

@@ -387,7 +387,8 @@ def _settled(
     close = excess > -0.5
     square = jnp.square(level) + jnp.square(turn)
     modulus = jnp.sqrt(stop_gradient(square))
-    error = jnp.where(close, near_error, far_error)
+    # What underflows is not known either.
+    error = jnp.maximum(jnp.where(close, near_error, far_error), 1e-290)
     unknown = error > 0.4 * modulus
     near = 0.5 * log1p(jnp.where(close, excess, 0.0))
     far = 0.5 * jnp.log(jnp.where(close | unknown, 1.0, square))
