@@ -12,6 +12,9 @@ p_i exp(sum_j n_ij Lambda_j(w)), and the normalized characteristic function is
 phi = sum_i v_i prod_j phi_j^{n_ij}.
 """
 
+from collections.abc import Callable
+from typing import Any, cast
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -36,6 +39,11 @@ class Alternatives(eqx.Module):
     terms: tuple[AbstractLoss, ...]
     counts: Float[Array, "n k"]
     probs: Float[Array, " n"]
+
+    @property
+    def analytic_terms(self) -> tuple[AnalyticLoss, ...]:
+        """The terms, for the spectral engine."""
+        return cast(tuple[AnalyticLoss, ...], self.terms)
 
 
 def single_losses(
@@ -172,7 +180,7 @@ class RevealedLoss(AbstractLoss):
         both = jnp.where(jnp.isneginf(lost), found, both)
         return jnp.where(none, lost, both)
 
-    def _composed(self, value) -> PyTree:
+    def _composed(self, value: Callable[[ComposedLoss], PyTree]) -> PyTree:
         """A value of every alternative as a composition."""
 
         def one(group: Alternatives, counts: Array) -> PyTree:
@@ -237,7 +245,9 @@ class AnalyticRevealedLoss(RevealedLoss, AnalyticLoss):
 
     def locate(self, order):
         self = stop_gradient(self)
-        places = tuple(tuple(t.locate(order) for t in g.terms) for g in self.groups)
+        places = tuple(
+            tuple(t.locate(order) for t in g.analytic_terms) for g in self.groups
+        )
         log_unit = jnp.log(jnp.asarray(jnp.finfo(order.dtype).eps, order.dtype))
         plans = self._plans(places, jnp.zeros_like(order), log_unit)
         found = self._moments(plans)
@@ -255,18 +265,21 @@ class AnalyticRevealedLoss(RevealedLoss, AnalyticLoss):
             tuple(
                 term.prepare(place, frequency, log_tolerance - jnp.log1p(most))
                 for term, place, most in zip(
-                    group.terms, own, jnp.max(group.counts, axis=0), strict=True
+                    group.analytic_terms,
+                    own,
+                    jnp.max(group.counts, axis=0),
+                    strict=True,
                 )
             )
             for group, own in zip(self.groups, places, strict=True)
         )
 
-    def _stacked(self, plans: tuple, value) -> list:
+    def _stacked(self, plans: tuple, value: Callable[..., Any]) -> list:
         """Values of all losses under their plans, stacked for every group."""
         return [
             jax.tree.map(
                 lambda *x: jnp.stack(x),
-                *(value(t, p) for t, p in zip(group.terms, own, strict=True)),
+                *(value(t, p) for t, p in zip(group.analytic_terms, own, strict=True)),
             )
             for group, own in zip(self.groups, plans, strict=True)
         ]
@@ -362,7 +375,7 @@ class AnalyticRevealedLoss(RevealedLoss, AnalyticLoss):
             jnp.stack(
                 [
                     term.log_envelope(place, frequency)
-                    for term, place in zip(group.terms, own, strict=True)
+                    for term, place in zip(group.analytic_terms, own, strict=True)
                 ]
             )
             for group, own in zip(self.groups, located.places, strict=True)

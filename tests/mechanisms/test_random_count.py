@@ -80,8 +80,9 @@ def test_spectral_profile_is_the_sum_over_all_outcomes(count):
 @pytest.mark.parametrize("chosen", range(3))
 def test_certain_number_is_the_composition(chosen):
     probs = np.eye(3)[chosen]
-    found = _deltas(_runs(probs=probs), 1.0, jnp.array(EPSILONS))
-    truths = [_gaussian_delta(NOISE, STEPS[chosen], exact(e)) for e in EPSILONS]
+    epsilons = (0.0, 0.5, 1.0, 2.0, -1.0)
+    found = _deltas(_runs(probs=probs), 1.0, jnp.array(epsilons))
+    truths = [_gaussian_delta(NOISE, STEPS[chosen], exact(e)) for e in epsilons]
     _assert_contains(found, truths, 1e-11, 1e-13)
     certain = _runs((9.0,), (1.0,))
     composed = fdp.Gaussian(NOISE).repeat(9.0)
