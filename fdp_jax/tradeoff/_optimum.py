@@ -1,0 +1,202 @@
+"""The curve from the profile, where there is no other way to it.
+
+f(alpha) is the maximum over eps of 1 - delta(eps) - e^eps alpha, a concave function of
+e^eps.  Any eps gives a proved lower bound; values on both sides of the maximum bound it
+from above (the chord on one side, extended, lies above the function on the other).
+"""
+
+from typing import Any, Protocol
+
+import jax
+import jax.numpy as jnp
+from jax.lax import stop_gradient
+from jaxtyping import Array, Float, PyTree
+
+from .._internal._implicit import optimal_value
+from .._internal._search import golden_section
+from .._internal._special import safe_log
+from ..engines import Interval, log_complement
+from ._intervals import Point, Rates, capped, log_add, log_subtract, plus, widened
+
+_REACH = 7.25
+"""asinh of the largest |eps| looked at, about 700, where e^eps is still a number."""
+_STEPS = 90
+_OFFSETS = (0.0, *(s * h for h in (1e-8, 1e-6, 1e-4, 1e-2) for s in (-1.0, 1.0)))
+_ROUNDING = 1e-14
+_HALF = -0.6931471805599453
+
+
+class HasProfile(Protocol):
+    """What is known of the curve."""
+
+    def _point(self, epsilon: Float[Array, ""]) -> Point: ...
+
+
+def optimal_threshold(
+    subject: HasProfile, log_alpha: Float[Array, ""], log_tnr: Float[Array, ""]
+) -> Float[Array, ""]:
+    """The eps at which the maximum is attained: -e^eps is a slope of f."""
+    subject, log_alpha, log_tnr = stop_gradient((subject, log_alpha, log_tnr))
+
+    def objective(place: Array) -> Array:
+        rates = _line(subject, jnp.sinh(place), log_alpha, log_tnr)
+        log_tpr, beta = rates.log_tpr.estimate, _signed(rates)
+        # Both halves increase with beta; each has digits where the other has none.
+        return jnp.where(log_tpr < _HALF, -log_tpr, beta)
+
+    low = jnp.full_like(log_alpha, -_REACH)
+    return stop_gradient(jnp.sinh(golden_section(objective, low, -low, _STEPS)))
+
+
+def optimal_rates(
+    subject: Any, log_alpha: Float[Array, ""], log_tnr: Float[Array, ""]
+) -> Rates:
+    """Beta and 1 - beta at an interior type I error."""
+    best = optimal_threshold(subject, log_alpha, log_tnr)
+    fixed = stop_gradient((subject, log_alpha, log_tnr))
+    steps = jnp.asarray(_OFFSETS, best.dtype)
+    lines = jax.vmap(lambda h: _line(fixed[0], best + h, *fixed[1:]))(steps)
+    args = subject, log_alpha, log_tnr
+    beta = jax.tree.map(jnp.exp, lines.log_beta)
+    tpr = jax.tree.map(jnp.exp, lines.log_tpr)
+    highest = _highest(beta)
+    lowest = -_highest(tpr.map_down(jnp.negative))
+    found = Rates(
+        Interval(
+            jnp.max(lines.log_beta.lower),
+            optimal_value(_log_beta, lines.log_beta.estimate[0], best, args, ()),
+            jnp.minimum(safe_log(highest), log_tnr),
+        ),
+        Interval(
+            jnp.maximum(safe_log(lowest), log_alpha),
+            optimal_value(_log_tpr, lines.log_tpr.estimate[0], best, args, ()),
+            jnp.min(lines.log_tpr.upper),
+        ),
+    )
+    wide = lambda x: capped(widened(x, _ROUNDING))
+    return Rates(wide(found.log_beta), wide(found.log_tpr))
+
+
+def _line(
+    subject: HasProfile, epsilon: Array, log_alpha: Array, log_tnr: Array
+) -> Rates:
+    """The supporting line's 1 - delta - e^eps alpha and its complement."""
+    point = subject._point(epsilon)
+    log_tpr = point.log_delta.map(lambda x: log_add(x, plus(epsilon, log_alpha)))
+    # e^eps (1 - alpha - delta_rev(-eps)) is the same number.
+    by_reverse = point.log_reverse.map_down(
+        lambda x: plus(epsilon, log_subtract(log_tnr, x))
+    )
+    by_rest = point.log_rest.map(lambda x: log_subtract(x, plus(epsilon, log_alpha)))
+    small = point.log_reverse.estimate < _HALF
+    either = jax.tree.map(lambda a, b: jnp.where(small, a, b), by_reverse, by_rest)
+    by_tpr = log_tpr.map_down(lambda x: log_complement(jnp.minimum(x, 0)))
+    near = log_tpr.estimate < _HALF
+    log_beta = jax.tree.map(lambda a, b: jnp.where(near, a, b), by_tpr, either)
+    # Where beta is the small one, its complement follows from it.
+    exact = log_beta.map_down(lambda x: log_complement(jnp.minimum(x, 0)))
+    tiny = log_beta.estimate < _HALF
+    log_tpr = jax.tree.map(
+        lambda a, b: jnp.where(tiny & jnp.isfinite(a), a, b), exact, log_tpr
+    )
+    return Rates(log_beta, log_tpr)
+
+
+def _signed(rates: Rates) -> Array:
+    """The line's beta; where it is not positive, minus how far the power exceeds 1."""
+    log_beta, log_tpr = rates.log_beta.estimate, rates.log_tpr.estimate
+    return jnp.where(jnp.isfinite(log_beta), jnp.exp(log_beta), -log_tpr)
+
+
+def _log_beta(epsilon: Array, args: tuple, aux: PyTree) -> Array:
+    del aux
+    return _line(args[0], epsilon, *args[1:]).log_beta.estimate
+
+
+def _log_tpr(epsilon: Array, args: tuple, aux: PyTree) -> Array:
+    del aux
+    return _line(args[0], epsilon, *args[1:]).log_tpr.estimate
+
+
+def _highest(values: Interval) -> Float[Array, ""]:
+    """Upper bound of a concave function's maximum, from points around it."""
+    center_low, center_high = values.lower[0], values.upper[0]
+    low = values.lower[1:].reshape(-1, 2)
+    high = values.upper[1:].reshape(-1, 2)
+    inside = jnp.all(center_low >= high, axis=1)
+    # The two steps are equal in eps, so in e^eps they differ by about 1 % at most.
+    rise = jnp.max(center_high - low, axis=1)
+    bounds = jnp.where(inside, center_high + 1.03 * rise, jnp.inf)
+    return jnp.min(bounds)
+
+
+# -------------------------------------------------------------------- the other way
+
+
+def optimal_point(subject: Any, epsilon: Float[Array, ""], cap: Point) -> Point:
+    """The profile from the curve: the maximum over alpha of tpr - e^eps alpha.
+
+    Any alpha gives a proved lower bound of delta.
+
+    Args:
+        subject: Has `_rates`.
+        epsilon: Finite.
+        cap: Proved bounds on the other side.
+    """
+    fixed, at = stop_gradient((subject, epsilon))
+
+    def objective(place: Array) -> Array:
+        values = _gain(fixed, place, at)
+        log_delta, log_rest = (x.estimate for x in values)
+        return jnp.where(log_rest < _HALF, -log_rest, jnp.exp(log_delta))
+
+    low = jnp.full_like(epsilon, -_PLACES)
+    best = stop_gradient(golden_section(objective, low, -low, _STEPS))
+    log_delta, log_rest = _gain(fixed, best, at)
+    args = subject, epsilon
+    return Point(
+        capped(
+            Interval(
+                log_delta.lower,
+                optimal_value(_gain_delta, log_delta.estimate, best, args, ()),
+                cap.log_delta.upper,
+            )
+        ),
+        cap.log_reverse,
+        capped(
+            Interval(
+                cap.log_rest.lower,
+                optimal_value(_gain_rest, log_rest.estimate, best, args, ()),
+                log_rest.upper,
+            )
+        ),
+    )
+
+
+_PLACES = 700.0
+"""Largest |logit alpha| looked at."""
+
+
+def _gain(subject: Any, place: Array, epsilon: Array) -> tuple[Interval, Interval]:
+    """Tpr - e^eps alpha and beta + e^eps alpha, at logit alpha = `place`."""
+    log_alpha = -jnp.logaddexp(0.0, -place)
+    log_tnr = -jnp.logaddexp(0.0, place)
+    rates = subject._rates(log_alpha, log_tnr)
+    used = plus(epsilon, log_alpha)
+    # For eps < 0 in the complements, tpr - alpha = tnr - beta being the advantage.
+    right = rates.log_tpr.map(lambda x: log_subtract(x, used))
+    rest = widened(rates.log_beta.map(lambda x: log_add(x, used)), _ROUNDING)
+    near = rest.estimate < _HALF
+    by_rest = rest.map_down(lambda x: log_complement(jnp.minimum(x, 0)))
+    delta = jax.tree.map(lambda a, b: jnp.where(near, a, b), by_rest, right)
+    return widened(delta, _ROUNDING), rest
+
+
+def _gain_delta(place: Array, args: tuple, aux: PyTree) -> Array:
+    del aux
+    return _gain(args[0], place, args[1])[0].estimate
+
+
+def _gain_rest(place: Array, args: tuple, aux: PyTree) -> Array:
+    del aux
+    return _gain(args[0], place, args[1])[1].estimate
