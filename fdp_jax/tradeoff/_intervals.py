@@ -68,9 +68,14 @@ def no_ends(like: Array) -> Ends:
     return symmetric_ends(exact(zero - jnp.inf), exact(zero))
 
 
+def at_most_zero(x: Array) -> Array:
+    """min(x, 0), with the derivative of x also at 0."""
+    return jnp.where(x > 0, 0.0, x)
+
+
 def closed(value: Array) -> Interval:
     """A closed form's logarithm of a probability."""
-    return exactly(value, CLOSED_FORM).map(lambda x: jnp.minimum(x, 0))
+    return exactly(value, CLOSED_FORM).map(at_most_zero)
 
 
 def exact(value: ArrayLike) -> Interval:
@@ -157,7 +162,7 @@ def reflect(log_value: Array, epsilon: Array) -> Array:
 
 def capped(interval: Interval) -> Interval:
     """Logarithms of probabilities, in order."""
-    cap = lambda x: jnp.minimum(x, 0)
+    cap = at_most_zero
     lower, upper = cap(interval.lower), cap(interval.upper)
     estimate = cap(interval.estimate)
     inside = jnp.where(estimate < lower, lower, jnp.where(estimate > upper, upper, 0))

@@ -23,6 +23,7 @@ from ._intervals import (
     Ends,
     Point,
     Rates,
+    at_most_zero,
     log_add,
     log_subtract,
     plus,
@@ -115,7 +116,7 @@ class Knots(eqx.Module):
             epsilon=-self.epsilon[::-1],
             log_delta=self.log_reverse[::-1],
             log_reverse=self.log_delta[::-1],
-            log_rest=jnp.minimum((self.log_rest - self.epsilon)[::-1], 0),
+            log_rest=at_most_zero((self.log_rest - self.epsilon)[::-1]),
             log_alpha=self.log_beta[::-1],
             log_tnr=self.log_tpr[::-1],
             log_beta=self.log_alpha[::-1],
@@ -183,7 +184,7 @@ def from_atoms(
         "log_tpr": down(jnp.concatenate([log_q, log_q_inf[None]])),
     }
     return with_nodes(
-        epsilon, **{name: jnp.minimum(x, 0) for name, x in vertices.items()}
+        epsilon, **{name: at_most_zero(x) for name, x in vertices.items()}
     )
 
 
@@ -198,10 +199,9 @@ def with_nodes(
     log_delta = _log_cumsum(falling[::-1])[::-1]
     log_reverse = _log_cumsum(jnp.concatenate([log_tnr[:1], left]))
     log_rest = log_add(log_beta[:-1], plus(epsilon, log_alpha[:-1]))
-    cap = lambda x: jnp.minimum(x, 0)
     return Knots(
         epsilon,
-        *(cap(log_delta), cap(log_reverse), cap(log_rest)),
+        *map(at_most_zero, (log_delta, log_reverse, log_rest)),
         *(log_alpha, log_tnr, log_beta, log_tpr),
     )
 
@@ -271,7 +271,7 @@ def from_profile(
         log_delta=log_delta,
         log_reverse=log_reverse,
         log_rest=log_rest,
-        log_alpha=jnp.concatenate([jnp.minimum(other[:1], 0), alpha, none]),
+        log_alpha=jnp.concatenate([at_most_zero(other[:1]), alpha, none]),
         log_tnr=jnp.concatenate([log_reverse[:1], tnr, zero]),
         log_beta=jnp.concatenate([none, beta, log_rest[-1:]]),
         log_tpr=jnp.concatenate([zero, tpr, log_delta[-1:]]),
@@ -280,7 +280,7 @@ def from_profile(
 
 def _paired(log_value: Array, log_other: Array) -> tuple[Array, Array]:
     """A number and its complement: the smaller one decides."""
-    log_value, log_other = jnp.minimum(log_value, 0), jnp.minimum(log_other, 0)
+    log_value, log_other = at_most_zero(log_value), at_most_zero(log_other)
     first = log_value < log_other
     value = jnp.where(first, log_value, log_complement(log_other))
     return value, jnp.where(first, log_complement(log_value), log_other)

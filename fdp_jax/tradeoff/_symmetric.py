@@ -42,7 +42,7 @@ def exchanged(point: Point, epsilon: Array) -> Point:
     return Point(
         point.log_reverse,
         point.log_delta,
-        point.log_rest.map(lambda x: jnp.minimum(x + epsilon, 0)),
+        point.log_rest.map(lambda x: at_most_zero(x + epsilon)),
     )
 
 
