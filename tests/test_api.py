@@ -26,7 +26,6 @@ USER_MODULES = ("targets", "tradeoff", "divergences", "reports", "plot", "data")
 RECORDS = (
     *("Bounds", "Calibration", "Curve", "GridCurve", "Interval", "PrivacyReport"),
     *("PublishedRun", "GDPSummary", "Inverse", "LossAtoms", "Symmetrized"),
-    "SymmetricMaximum",
 )
 # Names that carry structure rather than a quantity of the notation table.
 STRUCTURAL = {

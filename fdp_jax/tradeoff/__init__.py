@@ -16,11 +16,7 @@ from ._families import (
     Laplace as Laplace,
 )
 from ._piecewise import PiecewiseLinear as PiecewiseLinear
-from ._symmetric import (
-    Inverse as Inverse,
-    SymmetricMaximum as SymmetricMaximum,
-    Symmetrized as Symmetrized,
-)
+from ._symmetric import Inverse as Inverse, Symmetrized as Symmetrized
 from ._validate import (
     check_bayes_error as check_bayes_error,
     check_profile as check_profile,

@@ -239,14 +239,13 @@ class AbstractTradeOff(AbstractGuarantee):
         that is `symmetrized`.
 
         Returns:
-            A symmetric trade-off function.
+            A symmetric trade-off function: exact if this one is piecewise linear,
+            between certified bounds on the default grid of `to_tradeoff` if not.
 
         References:
             Dong, Roth, Su (2022), Proposition 2.
         """
-        from ._symmetric import SymmetricMaximum
-
-        return SymmetricMaximum(self)
+        return self.to_tradeoff().symmetric_maximum()
 
     def to_tradeoff(self, epsilons: Any = None) -> "TradeOff":
         """As a piecewise-linear function between certified bounds.

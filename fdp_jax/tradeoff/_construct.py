@@ -116,7 +116,7 @@ def knots_of_profile(epsilon: Any, delta: Any, symmetric: bool) -> Knots:
     least = np.full(nodes.shape, np.inf)
     np.minimum.at(least, index, delta)
     knots = _of_profile(nodes, least)
-    return _with_mirror(knots) if symmetric else knots
+    return with_mirror(knots) if symmetric else knots
 
 
 @in_float64(cast_out=False)
@@ -137,8 +137,8 @@ def _sides(epsilon: Array, delta: Array) -> tuple[Array, Array, Array]:
 
 
 @in_float64(cast_out=False)
-def _with_mirror(knots: Knots) -> Knots:
-    """The largest symmetric profile below a profile and that of its inverse."""
+def with_mirror(knots: Knots) -> Knots:
+    """max(f, f^-1): the largest profile below one and that of its inverse."""
     other = knots.exchanged()
     nodes = jnp.sort(jnp.concatenate([knots.epsilon, other.epsilon]))
     # At each node the smaller delta: both hold.

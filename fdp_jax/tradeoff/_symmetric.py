@@ -1,13 +1,16 @@
 """The inverse of a trade-off function, and what is made of both."""
 
-import jax
-import jax.numpy as jnp
 from jaxtyping import Array
 
-from ..engines import Interval
 from ._base import AbstractSymmetric, AbstractTradeOff
-from ._intervals import Point, Rates, capped, larger, reflect, smaller, symmetric_ends
-from ._optimum import optimal_point, optimal_rates, optimal_threshold
+from ._intervals import (
+    Point,
+    at_most_zero,
+    larger,
+    smaller,
+    symmetric_ends,
+)
+from ._optimum import optimal_rates, optimal_threshold
 
 
 class Inverse(AbstractTradeOff):
@@ -72,58 +75,3 @@ class Symmetrized(AbstractSymmetric):
 
     def _log_slope(self, log_alpha, log_tnr):
         return optimal_threshold(self, log_alpha, log_tnr)
-
-
-class SymmetricMaximum(AbstractSymmetric):
-    """max(f, f^-1), for f that bounds every order; made by `symmetric_maximum()`."""
-
-    original: AbstractTradeOff
-
-    def _rates(self, log_alpha, log_tnr):
-        own = self.original._rates(log_alpha, log_tnr)
-        other = self.original.inverse()._rates(log_alpha, log_tnr)
-        return Rates(
-            larger(own.log_beta, other.log_beta), smaller(own.log_tpr, other.log_tpr)
-        )
-
-    def _point(self, epsilon):
-        size = jnp.abs(epsilon)
-        own = self.original._point(size)
-        other = exchanged(self.original._point(-size), size)
-        cap = Point(
-            smaller(own.log_delta, other.log_delta),
-            smaller(own.log_reverse, other.log_reverse),
-            larger(own.log_rest, other.log_rest),
-        )
-        found = optimal_point(self, size, cap)
-        return _mirrored(found.log_delta, found.log_rest, epsilon)
-
-    def _ends(self):
-        ends = self.original._ends()
-        return symmetric_ends(
-            smaller(ends.log_end, ends.log_reverse_end),
-            larger(ends.log_start, ends.log_reverse_start),
-        )
-
-    def _log_slope(self, log_alpha, log_tnr):
-        inverse = self.original.inverse()
-        own = self.original._rates(log_alpha, log_tnr).log_beta.estimate
-        other = inverse._rates(log_alpha, log_tnr).log_beta.estimate
-        return jnp.where(
-            own >= other,
-            self.original._log_slope(log_alpha, log_tnr),
-            inverse._log_slope(log_alpha, log_tnr),
-        )
-
-
-def _mirrored(log_delta: Interval, log_rest: Interval, epsilon: Array) -> Point:
-    """A symmetric profile at eps from that at |eps|."""
-    negative, size = epsilon < 0, jnp.abs(epsilon)
-    other = capped(log_delta.map(lambda x: reflect(x, size)))
-    pick = lambda a, b: jax.tree.map(lambda x, y: jnp.where(negative, x, y), a, b)
-    low = jnp.minimum(epsilon, 0)
-    return Point(
-        pick(other, log_delta),
-        pick(log_delta, other),
-        log_rest.map(lambda x: x + low),
-    )

@@ -16,6 +16,7 @@ from ..engines import Interval
 from . import _construct
 from ._base import AbstractTradeOff
 from ._bracket import bracket
+from ._construct import with_mirror
 from ._intervals import Ends, Point, Rates
 from ._knots import Knots
 
@@ -150,6 +151,16 @@ class _View(AbstractTradeOff):
     def inverse(self) -> Self:
         """f^-1: the same grid with the other sign."""
         return type(self)(*_exchanged(self.knots, self.optimistic))
+
+    def symmetric_maximum(self) -> Self:
+        """max(f, f^-1), exact; only if f bounds every ordered pair of neighbors.
+
+        Returns:
+            A symmetric function on the grid and its mirror image.
+        """
+        other = self.optimistic
+        mirrored = None if other is None else with_mirror(other)
+        return type(self)(with_mirror(self.knots), mirrored)
 
     def loss_atoms(self) -> LossAtoms:
         """The privacy loss of the (pessimistic) curve, as point masses.

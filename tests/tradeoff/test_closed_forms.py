@@ -192,19 +192,12 @@ def test_inverse_of_inverse_and_of_subsampled():
 
 def test_symmetric_maximum():
     f = tradeoff.Subsampled(tradeoff.Gaussian(1.0), 0.3)
-    most, back = f.symmetric_maximum(), f.inverse()
     alpha = np.asarray([0.05, 0.3, 0.8])
-    pair = [g.beta(alpha=alpha, bound=Bound.ESTIMATE) for g in (f, back)]
-    found = most.beta(alpha=alpha, bound=Bound.ESTIMATE)
-    np.testing.assert_allclose(found, np.maximum(*pair), rtol=1e-12)
-    for epsilon in (-0.5, 0.0, 0.2, 2.0):
-        sides = [g.delta(epsilon=epsilon, bound=Bound.ESTIMATE) for g in (f, back)]
-        found = most.bounds(epsilon=epsilon)
-        assert found.lower <= found.estimate <= min(sides) * (1 + 1e-9)
-        # Supporting lines of the curve itself.
-        lines = 1 - pair[0] - np.exp(epsilon) * alpha
-        lines = np.minimum(lines, 1 - pair[1] - np.exp(epsilon) * alpha)
-        assert np.all(lines <= found.upper + 1e-12)
+    pair = [g.beta(alpha=alpha, bound=Bound.ESTIMATE) for g in (f, f.inverse())]
+    found = f.symmetric_maximum().bounds(alpha=alpha)
+    truth = np.maximum(*pair)
+    assert np.all((found.lower <= truth) & (truth <= found.upper))
+    np.testing.assert_allclose(found.lower, found.upper, rtol=5e-3)
 
 
 EDGES = {
