@@ -32,6 +32,8 @@ from ._intervals import (
 )
 
 _HALF = -0.6931471805599453
+_CLOSE = 1e-7
+"""Distance of nodes that count as one in a profile given by values."""
 
 
 class Knots(eqx.Module):
@@ -116,12 +118,18 @@ class Knots(eqx.Module):
             epsilon=-self.epsilon[::-1],
             log_delta=self.log_reverse[::-1],
             log_reverse=self.log_delta[::-1],
-            log_rest=at_most_zero((self.log_rest - self.epsilon)[::-1]),
+            log_rest=self._other_rest()[::-1],
             log_alpha=self.log_beta[::-1],
             log_tnr=self.log_tpr[::-1],
             log_beta=self.log_alpha[::-1],
             log_tpr=self.log_tnr[::-1],
         )
+
+    def _other_rest(self) -> Float[Array, " n"]:
+        """log(1 - delta_rev(-eps))."""
+        small = self.log_reverse < _HALF
+        direct = log_complement(jnp.where(small, self.log_reverse, -1.0))
+        return jnp.where(small, direct, at_most_zero(self.log_rest - self.epsilon))
 
     def masses(self) -> tuple[Array, Array, Array]:
         """Losses with their log-probabilities under P and Q."""
@@ -248,22 +256,28 @@ def from_profile(
     constant: the largest profile with these values.
     """
     given = (log_delta, log_reverse, log_rest)
-    log_delta, log_reverse, log_rest = _convex(epsilon, *given)
-    width = jnp.maximum(jnp.diff(epsilon), jnp.finfo(epsilon.dtype).tiny)
-    log_width = log1mexp(width)
+    mask, moved = _convex(epsilon, *given)
+    log_delta, log_reverse, log_rest = moved
+    # Slopes of the hull: between its vertices, not between points on one line.
+    low, high = last_kept(mask)[:-1], next_kept(mask)[1:]
+    width = epsilon[high] - epsilon[low]
+    empty = width <= 0
+    log_width = log1mexp(jnp.where(empty, 1.0, width))
     # alpha is the slope of -delta in e^eps, beta that of -delta_rev in e^-eps.
-    by_delta = log_subtract(log_delta[:-1], log_delta[1:])
-    by_rest = log_subtract(log_rest[1:], log_rest[:-1])
-    small = log_delta[:-1] < _HALF
-    alpha = jnp.where(small, by_delta, by_rest) - (epsilon[1:] + log_width)
+    by_delta = log_subtract(log_delta[low], log_delta[high])
+    by_rest = log_subtract(log_rest[high], log_rest[low])
+    small = log_delta[low] < _HALF
+    alpha = jnp.where(small, by_delta, by_rest) - (epsilon[high] + log_width)
     other = log_rest - epsilon
-    by_reverse = log_subtract(log_reverse[1:], log_reverse[:-1])
-    by_other = log_subtract(other[:-1], other[1:])
-    small = log_reverse[1:] < _HALF
-    beta = jnp.where(small, by_reverse, by_other) - (log_width - epsilon[:-1])
-    tpr = log_add(log_delta[1:], plus(epsilon[1:], alpha))
-    tnr = log_add(log_reverse[:-1], plus(-epsilon[:-1], beta))
-    alpha, tnr = _paired(alpha, tnr)
+    by_reverse = log_subtract(log_reverse[high], log_reverse[low])
+    by_other = log_subtract(other[low], other[high])
+    small = log_reverse[high] < _HALF
+    beta = jnp.where(small, by_reverse, by_other) - (log_width - epsilon[low])
+    alpha = jnp.where(empty, -jnp.inf, alpha)
+    beta = jnp.where(empty, log_rest[high], beta)
+    tpr = log_add(log_delta[high], plus(epsilon[high], alpha))
+    tnr = log_add(log_reverse[low], plus(-epsilon[low], beta))
+    alpha, tnr = _paired(alpha, jnp.where(empty, 0.0, tnr))
     beta, tpr = _paired(beta, tpr)
     zero, none = jnp.zeros(1, epsilon.dtype), jnp.full(1, -jnp.inf, epsilon.dtype)
     return Knots(
@@ -286,8 +300,12 @@ def _paired(log_value: Array, log_other: Array) -> tuple[Array, Array]:
     return value, jnp.where(first, log_complement(log_value), log_other)
 
 
-def _convex(epsilon: Array, *values: Array) -> tuple[Array, Array, Array]:
-    """Values on the lower convex hull (bounds of each need not be quite convex)."""
+def _convex(epsilon: Array, *values: Array) -> tuple[Array, list[Array]]:
+    """Vertices of the lower convex hull, and all values moved onto it.
+
+    Bounds of each value need not be quite convex, and slopes between nodes that almost
+    coincide would be rounding errors: one of them gives way.
+    """
     log_delta, log_reverse, log_rest = values
 
     def on_chord(i: Array, j: Array, k: Array) -> tuple[Array, Array, Array]:
@@ -304,12 +322,16 @@ def _convex(epsilon: Array, *values: Array) -> tuple[Array, Array, Array]:
             epsilon[j] < 0, log_reverse[j] >= reverse, log_delta[j] >= delta
         )
         middle = (log_delta[j] > _HALF) & (log_reverse[j] > _HALF)
-        return jnp.where(middle, log_rest[j] <= rest, side)
+        found = jnp.where(middle, log_rest[j] <= rest, side)
+        return (
+            found
+            | (epsilon[j] - epsilon[i] < _CLOSE)
+            | (epsilon[k] - epsilon[j] < _CLOSE)
+        )
 
     mask = stop_gradient(chain(epsilon.size, above))
     every = jnp.arange(epsilon.size)
     moved = jax.vmap(on_chord)(last_kept(mask), every, next_kept(mask))
-    delta, reverse, rest = (
+    return mask, [
         jnp.where(mask, old, new) for old, new in zip(values, moved, strict=True)
-    )
-    return delta, reverse, rest
+    ]
