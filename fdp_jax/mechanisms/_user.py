@@ -255,8 +255,8 @@ class FromTradeOffPoints(AbstractMechanism):
         0.4833
     """
 
-    alpha_grid: Float[Array, " k"]
-    beta_grid: Float[Array, " k"]
+    alpha_grid: Float[Array | np.ndarray, " k"]
+    beta_grid: Float[Array | np.ndarray, " k"]
     relation: Any = relation_field(ADD_OR_REMOVE_ONE)
 
     def __init__(self, alpha: Any, beta: Any, *, relation: Any = ADD_OR_REMOVE_ONE):

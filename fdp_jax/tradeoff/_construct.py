@@ -29,7 +29,7 @@ def _known(name: str, value: Any, check: Any) -> np.ndarray:
     return np.asarray(_checks.vector(name, check, value), np.float64)
 
 
-def knots_of_vertices(alpha: Array, tnr: Array, beta: Array, tpr: Array) -> Knots:
+def knots_of_vertices(alpha: Any, tnr: Any, beta: Any, tpr: Any) -> Knots:
     """From convex vertices with complements, alpha decreasing."""
     every = jnp.arange(alpha.size)
     # Flat parts at zero and jumps at alpha = 0 are infinite losses.
@@ -120,7 +120,7 @@ def knots_of_profile(epsilon: Any, delta: Any, symmetric: bool) -> Knots:
 
 
 @in_float64(cast_out=False)
-def _of_profile(epsilon: Array, delta: Array) -> Knots:
+def _of_profile(epsilon: Any, delta: Any) -> Knots:
     return from_profile(epsilon, *_sides(epsilon, delta))
 
 
@@ -177,7 +177,7 @@ def knots_of_bayes_error(prior: Any, bayes_error: Any) -> Knots:
 
 
 @in_float64(cast_out=False)
-def _of_bayes_error(prior: Array, error: Array) -> Knots:
+def _of_bayes_error(prior: Any, error: Any) -> Knots:
     other = 1 - prior
     return from_profile(
         jnp.log(prior) - jnp.log1p(-prior),

@@ -9,7 +9,7 @@ from jaxtyping import Array, ArrayLike, Real
 from .. import mechanisms
 from .._internal import _checks
 from .._internal._special import ndtri_from_logs, safe_log
-from ..engines import _gaussian, _laplace, _two_point, log_complement
+from ..engines import _gaussian, _laplace, log_complement
 from ..mechanisms._fields import as_float, as_number, parameter
 from ._base import AbstractSymmetric
 from ._intervals import (
@@ -20,6 +20,7 @@ from ._intervals import (
     log_add,
     no_ends,
     plus,
+    reflect,
     symmetric_ends,
 )
 
@@ -48,11 +49,9 @@ class Gaussian(AbstractSymmetric):
     mu: Real[ArrayLike, ""] = parameter("mu", _checks.nonnegative)
 
     def _point(self, epsilon):
-        mu = as_float(self.mu)
-        return Point(
-            closed(_gaussian.log_delta(mu, epsilon)),
-            closed(_gaussian.log_delta(mu, -epsilon)),
-            closed(_gaussian.log_one_minus_delta(mu, epsilon)),
+        args = as_float(self.mu), jnp.abs(epsilon)
+        return _mirrored(
+            epsilon, _gaussian.log_delta(*args), _gaussian.log_one_minus_delta(*args)
         )
 
     def _rates(self, log_alpha, log_tnr):
@@ -99,11 +98,9 @@ class Laplace(AbstractSymmetric):
     mu: Real[ArrayLike, ""] = parameter("mu", _checks.nonnegative)
 
     def _point(self, epsilon):
-        mu = as_float(self.mu)
-        return Point(
-            closed(_laplace.log_delta(mu, epsilon)),
-            closed(_laplace.log_delta(mu, -epsilon)),
-            closed(_laplace.log_one_minus_delta(mu, epsilon)),
+        args = as_float(self.mu), jnp.abs(epsilon)
+        return _mirrored(
+            epsilon, _laplace.log_delta(*args), _laplace.log_one_minus_delta(*args)
         )
 
     def _rates(self, log_alpha, log_tnr):
@@ -159,12 +156,19 @@ class ApproxDP(AbstractSymmetric):
         return as_float(self.epsilon0), as_float(self.delta0)
 
     def _point(self, epsilon):
-        args = *self._numbers(), jnp.ones_like(epsilon)
-        return Point(
-            closed(_two_point.log_delta(*args, epsilon)),
-            closed(_two_point.log_delta(*args, -epsilon)),
-            closed(_two_point.log_one_minus_delta(*args, epsilon)),
-        )
+        # Vertices at alpha = 0, the fixed point and 1 - delta, for eps >= 0.
+        size, (own, delta) = jnp.abs(epsilon), self._numbers()
+        log_keep = jnp.where(delta < 1, jnp.log1p(-jnp.where(delta < 1, delta, 0)), 0)
+        log_keep = jnp.where(delta < 1, log_keep, -jnp.inf)
+        inside = size < own
+        # 1 - delta(eps) = (1 - delta) (1 + e^eps) / (1 + e^eps0), and the rest of it
+        # (1 - delta) (1 - e^{eps - eps0}) / (1 + e^-eps0).
+        log_ratio = jnp.logaddexp(0.0, size) - jnp.logaddexp(0.0, own)
+        log_rest = plus(log_keep, jnp.where(inside, log_ratio, 0.0))
+        log_gain = log_complement(jnp.where(inside, size - own, -1.0))
+        log_gain = jnp.where(inside, log_gain - jnp.logaddexp(0.0, -own), -jnp.inf)
+        log_delta = log_add(safe_log(delta), plus(log_keep, log_gain))
+        return _mirrored(epsilon, log_delta, log_rest)
 
     def _rates(self, log_alpha, log_tnr):
         epsilon, delta = self._numbers()
@@ -261,3 +265,14 @@ class BlatantNonPrivacy(AbstractSymmetric):
     def as_mechanism(self) -> mechanisms.BlatantNonPrivacy:
         """`fdp.BlatantNonPrivacy`."""
         return mechanisms.BlatantNonPrivacy()
+
+
+def _mirrored(epsilon: Array, log_delta: Array, log_rest: Array) -> Point:
+    """A symmetric profile at eps, from delta and 1 - delta at |eps|."""
+    negative, size = epsilon < 0, jnp.abs(epsilon)
+    other = reflect(log_delta, size)
+    return Point(
+        closed(jnp.where(negative, other, log_delta)),
+        closed(jnp.where(negative, log_delta, other)),
+        closed(log_rest + jnp.minimum(epsilon, 0)),
+    )

@@ -208,9 +208,14 @@ def with_nodes(
     log_reverse = _log_cumsum(jnp.concatenate([log_tnr[:1], left]))
     log_rest = log_add(log_beta[:-1], plus(epsilon, log_alpha[:-1]))
     return Knots(
-        epsilon,
-        *map(at_most_zero, (log_delta, log_reverse, log_rest)),
-        *(log_alpha, log_tnr, log_beta, log_tpr),
+        epsilon=epsilon,
+        log_delta=at_most_zero(log_delta),
+        log_reverse=at_most_zero(log_reverse),
+        log_rest=at_most_zero(log_rest),
+        log_alpha=log_alpha,
+        log_tnr=log_tnr,
+        log_beta=log_beta,
+        log_tpr=log_tpr,
     )
 
 

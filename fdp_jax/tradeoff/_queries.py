@@ -182,32 +182,27 @@ def _solve_epsilon(tradeoff: Any, log_delta: Array, log_rest: Array) -> Interval
     fixed = stop_gradient(tradeoff)
     inner = log_rest > -jnp.inf
     log_delta = jnp.where(inner, log_delta, -1.0)
-    log_rest = jnp.where(inner, log_rest, log_complement(-1.0))
+    log_rest = jnp.where(inner, log_rest, log_complement(jnp.asarray(-1.0)))
     # 1 - e^eps <= delta(eps), so no root is smaller.
     target, least = stop_gradient((log_delta, log_rest))
 
-    def root(pick: Any) -> tuple[Array, Array]:
-        def missing(epsilon: Array) -> Array:
-            point = fixed._point(epsilon)
-            small = target < jnp.log(0.5)
-            # Increasing in eps; 1 - delta where delta is close to one.
-            by_delta = target - pick(point.log_delta)
-            rest = point.log_rest.map_down(jnp.negative)
-            by_rest = -pick(rest) - least
-            gap = jnp.where(small, by_delta, by_rest)
-            # At delta = 0 where delta(eps) = 0, say, the target is met.
-            met = jnp.isnan(gap) | (gap >= 0)
-            return jnp.where(met, 1.0, -1.0)
+    small = target < jnp.log(0.5)
 
-        def grow(_: Array, size: Array) -> Array:
-            return jnp.where(missing(least + size) > 0, size, 2 * size)
+    def missing(epsilon: Array) -> Array:
+        """Signs that increase in eps, for the three ends of delta."""
+        points = jax.vmap(fixed._point)(epsilon)
+        by_delta = target - _three(points.log_delta)
+        by_rest = -_three(points.log_rest.map_down(jnp.negative)) - least
+        gap = jnp.where(small, by_delta, by_rest)
+        # At delta = 0, say, the target is met where delta(eps) = 0 as well.
+        return jnp.where(jnp.isnan(gap) | (gap >= 0), 1.0, -1.0)
 
-        size = jax.lax.fori_loop(0, _GROWTH, grow, jnp.ones_like(least))
-        return bisect(missing, least, least + size, _STEPS)
+    def grow(_: Array, size: Array) -> Array:
+        return jnp.where(missing(least + size) > 0, size, 2 * size)
 
-    low = root(lambda x: x.lower)[0]
-    middle = root(lambda x: x.estimate)[1]
-    high = root(lambda x: x.upper)[1]
+    size = jax.lax.fori_loop(0, _GROWTH, grow, jnp.ones(3, least.dtype))
+    below, above = bisect(missing, jnp.full_like(size, least), least + size, _STEPS)
+    low, middle, high = below[0], above[1], above[2]
     never = lambda x: x >= 2.0 ** (_GROWTH - 1)
     middle_ok = ~never(middle) & jnp.isfinite(log_delta)
     safe = jnp.where(middle_ok, middle, 0.0)
@@ -231,19 +226,18 @@ def _residual(epsilon: Array, args: tuple, aux: tuple[()]) -> Array:
 
 
 @in_float64
-def fixed_point_bounds(tradeoff: Any, like: Array, *, narrow: bool) -> Bounds:
+def fixed_point_bounds(tradeoff: Any, like: Any, *, narrow: bool) -> Bounds:
     """Bounds of the alpha with f(alpha) = alpha."""
-
-    def root(pick: Any) -> tuple[Array, Array]:
-        def excess(alpha: Array) -> Array:
-            log_alpha, log_tnr = both_logs(alpha)
-            return log_alpha - pick(fixed._rates(log_alpha, log_tnr).log_beta)
-
-        return bisect(excess, jnp.zeros_like(like), jnp.full_like(like, 0.5), 80)
-
     fixed = stop_gradient(tradeoff)
-    ends = [root(pick) for pick in (_lower, _estimate, _upper)]
-    low, middle, high = ends[0][0], ends[1][1], ends[2][1]
+
+    def excess(alpha: Array) -> Array:
+        log_alpha, log_tnr = both_logs(alpha)
+        rates = jax.vmap(fixed._rates)(log_alpha, log_tnr)
+        return log_alpha - _three(rates.log_beta)
+
+    zero = jnp.zeros_like(like, shape=3)
+    below, above = bisect(excess, zero, zero + 0.5, 80)
+    low, middle, high = below[0], above[1], above[2]
     # Identical distributions: f(1/2) = 1/2, and a rounding error decides.
     tiny = jnp.finfo(middle.dtype).tiny
     none = middle <= 10 * tiny
@@ -253,16 +247,9 @@ def fixed_point_bounds(tradeoff: Any, like: Array, *, narrow: bool) -> Bounds:
     return bounds_of(found, (low <= 0) & ~none, narrow)
 
 
-def _lower(x: Interval) -> Array:
-    return x.lower
-
-
-def _estimate(x: Interval) -> Array:
-    return x.estimate
-
-
-def _upper(x: Interval) -> Array:
-    return x.upper
+def _three(ends: Interval) -> Array:
+    """The lower end, the estimate and the upper end, each at its own argument."""
+    return jnp.stack([ends.lower[0], ends.estimate[1], ends.upper[2]])
 
 
 def _crossing(alpha: Array, tradeoff: Any, aux: tuple[()]) -> Array:

@@ -197,11 +197,11 @@ def test_inverse_of_inverse_and_of_subsampled():
 
 
 def test_symmetric_maximum():
-    f = tradeoff.Subsampled(tradeoff.Gaussian(1.0), 0.3)
+    f = tradeoff.Subsampled(tradeoff.Laplace(1.0), 0.3)
     alpha = np.asarray([0.05, 0.3, 0.8])
     pair = [g.beta(alpha=alpha, bound=Bound.ESTIMATE) for g in (f, f.inverse())]
     found = f.symmetric_maximum().bounds(alpha=alpha)
-    truth = np.maximum(*pair)
+    truth = np.maximum(pair[0], pair[1])
     assert np.all((found.lower <= truth) & (truth <= found.upper))
     np.testing.assert_allclose(found.lower, found.upper, rtol=5e-3)
 
@@ -214,8 +214,8 @@ EDGES = {
     "laplace": (tradeoff.Laplace(2.0), (1.0, 0.0), 0.0),
     "approx": (tradeoff.ApproxDP(epsilon=1.0, delta=0.05), (0.95, 0.0), 0.05),
     "certain": (tradeoff.ApproxDP(epsilon=1.0, delta=1.0), (0.0, 0.0), 1.0),
-    "never": (tradeoff.Subsampled(tradeoff.Gaussian(1.0), 0.0), (1.0, 0.0), 0.0),
-    "always": (tradeoff.Subsampled(tradeoff.Gaussian(1.0), 1.0), (1.0, 0.0), 0.0),
+    "never": (tradeoff.Subsampled(tradeoff.Laplace(1.0), 0.0), (1.0, 0.0), 0.0),
+    "always": (tradeoff.Subsampled(tradeoff.Laplace(1.0), 1.0), (1.0, 0.0), 0.0),
 }
 
 
@@ -286,7 +286,7 @@ def test_gradients():
 @pytest.mark.parametrize("alpha", [0.0, 1e-12, 0.3, 1.0])
 def test_gradients_are_finite(alpha):
     def beta(mu, share, alpha):
-        f = tradeoff.Subsampled(tradeoff.Gaussian(mu), share).symmetrized()
+        f = tradeoff.Subsampled(tradeoff.Laplace(mu), share).symmetrized()
         return f.beta(alpha=alpha)
 
     found = jax.grad(beta, argnums=(0, 1))(1.0, 0.2, alpha)
@@ -295,14 +295,14 @@ def test_gradients_are_finite(alpha):
 
 def test_in_float32_programs():
     with jax.enable_x64(False):
-        query = jax.jit(lambda mu: tradeoff.Gaussian(mu).delta(epsilon=1.0))
+        query = jax.jit(lambda mu: tradeoff.Laplace(mu).delta(epsilon=0.5))
         assert query(1.0).dtype == np.float32
-        np.testing.assert_allclose(query(1.0), 0.12693673750664395, rtol=1e-6)
+        np.testing.assert_allclose(query(1.0), 0.22119921692859513, rtol=1e-6)
         slope = jax.grad(query)(1.0)
     assert np.isfinite(slope)
     mus = jnp.asarray([0.5, 1.0])
-    many = jax.vmap(lambda mu: tradeoff.Gaussian(mu).beta(alpha=0.1))(mus)
-    each = [tradeoff.Gaussian(mu).beta(alpha=0.1) for mu in (0.5, 1.0)]
+    many = jax.vmap(lambda mu: tradeoff.Laplace(mu).beta(alpha=0.1))(mus)
+    each = [tradeoff.Laplace(mu).beta(alpha=0.1) for mu in (0.5, 1.0)]
     np.testing.assert_allclose(many, each, rtol=1e-14)
 
 
