@@ -5,6 +5,7 @@ to the caller; what is shared is Andrew's monotone chain.  Works under `jit`.
 """
 
 from collections.abc import Callable
+from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
@@ -95,4 +96,6 @@ def lower_hull(alpha: np.ndarray, beta: np.ndarray) -> tuple[np.ndarray, np.ndar
     return x[mask[::-1]], y[mask[::-1]]
 
 
-_mask = in_float64(tradeoff_chain)
+@in_float64
+def _mask(alpha: Any, tnr: Any, beta: Any, tpr: Any) -> Bool[Array, " n"]:
+    return tradeoff_chain(alpha, tnr, beta, tpr)

@@ -291,7 +291,7 @@ class Group(AbstractTradeOff):
 
         start = jnp.full_like(epsilon, -_PLACES)
         low, high = bisect(excess, start, -start)
-        left, right = fixed._slopes(low), fixed._slopes(high)
+        left, right = jax.vmap(fixed._slopes)(jnp.stack([low, high]))
         # At a kink the slope jumps: the supporting line is one in between.
         jump = jnp.sum(left) - jnp.sum(right)
         safe = jnp.where(jump > 0, jump, 1.0)

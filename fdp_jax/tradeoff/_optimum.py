@@ -5,15 +5,15 @@ e^eps.  Any eps gives a proved lower bound; values on both sides of the maximum 
 from above (the chord on one side, extended, lies above the function on the other).
 """
 
+import math
 from typing import Any, Protocol
 
 import jax
 import jax.numpy as jnp
-from jax.lax import stop_gradient
+from jax.lax import fori_loop, stop_gradient
 from jaxtyping import Array, Float, PyTree
 
 from .._internal._implicit import optimal_value
-from .._internal._search import golden_section
 from .._internal._special import safe_log
 from ..engines import Interval, log_complement
 from ._intervals import Point, Rates, capped, log_add, log_subtract, plus, widened
@@ -23,6 +23,7 @@ _REACH = 7.25
 _STEPS = 90
 _OFFSETS = (0.0, *(s * h for h in (1e-8, 1e-6, 1e-4, 1e-2) for s in (-1.0, 1.0)))
 _ROUNDING = 1e-14
+_RATIO = (math.sqrt(5) - 1) / 2
 _HALF = -0.6931471805599453
 
 
@@ -45,7 +46,37 @@ def optimal_threshold(
         return jnp.where(log_tpr < _HALF, -log_tpr, beta)
 
     low = jnp.full_like(log_alpha, -_REACH)
-    return stop_gradient(jnp.sinh(golden_section(objective, low, -low, _STEPS)))
+    return stop_gradient(jnp.sinh(_place_of_maximum(objective, low, -low)))
+
+
+def _place_of_maximum(function: Any, low: Array, high: Array) -> Array:
+    """Golden section with one call of the function in the program.
+
+    Compiling it is what takes the time; otherwise as `_search.golden_section`.
+    """
+
+    def inner(low: Array, high: Array) -> tuple[Array, Array]:
+        step = _RATIO * (high - low)
+        return high - step, low + step
+
+    def body(k: Array, state: tuple) -> tuple:
+        low, high, at_left, at_right = state
+        first, second = k == 0, k == 1
+        start, down = first | second, at_left >= at_right
+        left, right = inner(low, high)
+        low = jnp.where(start | down, low, left)
+        high = jnp.where(~start & down, right, high)
+        left, right = inner(low, high)
+        new = function(jnp.where(first | (~start & down), left, right))
+        new_left = jnp.where(first | (~start & down), new, at_left)
+        new_left = jnp.where(~start & ~down, at_right, new_left)
+        new_right = jnp.where(second | (~start & ~down), new, at_right)
+        return low, high, new_left, jnp.where(~start & down, at_left, new_right)
+
+    zero = jnp.zeros_like(low)
+    low, high, at_left, at_right = fori_loop(0, _STEPS, body, (low, high, zero, zero))
+    left, right = inner(low, high)
+    return jnp.where(at_left >= at_right, left, right)
 
 
 def optimal_rates(
