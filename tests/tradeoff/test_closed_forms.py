@@ -174,16 +174,16 @@ def test_mixture():
     parts = tradeoff.Gaussian(2.0), tradeoff.Laplace(1.0)
     f = tradeoff.Mixture(parts, probs=[0.3, 0.7])
     _agree(f.bounds(epsilon=0.5), entry)
-    same = tradeoff.Mixture([parts[0], parts[0]], probs=[0.3, 0.7])
+    same = tradeoff.Mixture([parts[1], parts[1]], probs=[0.3, 0.7])
     for alpha in (1e-9, 0.1, 0.9):
         found = same.bounds(alpha=alpha)
-        truth = parts[0].beta(alpha=alpha, bound=Bound.ESTIMATE)
+        truth = parts[1].beta(alpha=alpha, bound=Bound.ESTIMATE)
         np.testing.assert_allclose(found.estimate, truth, rtol=1e-11)
         assert found.lower <= truth <= found.upper
 
 
 def test_inverse_of_inverse_and_of_subsampled():
-    f = tradeoff.Subsampled(tradeoff.Gaussian(1.0), 0.3)
+    f = tradeoff.Subsampled(tradeoff.Laplace(1.0), 0.3)
     back = f.inverse()
     assert back.inverse() is f
     for alpha in (1e-10, 0.05, 0.5, 0.95):
@@ -194,16 +194,6 @@ def test_inverse_of_inverse_and_of_subsampled():
     np.testing.assert_allclose(
         back.bayes_error(prior=prior), f.bayes_error(prior=1 - prior), rtol=1e-11
     )
-
-
-def test_symmetric_maximum():
-    f = tradeoff.Subsampled(tradeoff.Laplace(1.0), 0.3)
-    alpha = np.asarray([0.05, 0.3, 0.8])
-    pair = [g.beta(alpha=alpha, bound=Bound.ESTIMATE) for g in (f, f.inverse())]
-    found = f.symmetric_maximum().bounds(alpha=alpha)
-    truth = np.maximum(pair[0], pair[1])
-    assert np.all((found.lower <= truth) & (truth <= found.upper))
-    np.testing.assert_allclose(found.lower, found.upper, rtol=5e-3)
 
 
 EDGES = {

@@ -76,6 +76,16 @@ def test_exact_curves_of_discrete_pairs(pair):
 
 @FEW
 @given(PAIRS)
+def test_symmetric_maximum(pair):
+    p, q = pair
+    f = tradeoff.TradeOff.from_probabilities(p, q).symmetric_maximum()
+    truth = np.maximum(_truth_beta(p, q, ALPHAS), _truth_beta(q, p, ALPHAS))
+    np.testing.assert_allclose(f(ALPHAS), truth, atol=3e-14)
+    np.testing.assert_allclose(f.inverse()(ALPHAS), truth, atol=3e-14)
+
+
+@FEW
+@given(PAIRS)
 def test_what_is_proved_stays_proved(pair):
     p, q = pair
     f = tradeoff.TradeOff.from_probabilities(p, q)
@@ -177,6 +187,7 @@ def test_gaussian_between_its_views(gaussian):
     assert high - low < 3e-3
 
 
+@pytest.mark.slow
 def test_other_guarantees_as_views():
     run = fdp.RandomizedResponse(1.0)
     grid = np.linspace(-4, 4, 9)
@@ -231,12 +242,14 @@ def test_bayes_error_table():
 
 def test_attack_points_and_scores():
     f = tradeoff.TradeOff.from_roc([0.4, 0.1, 0.5], [0.75, 0.4, 0.5])
-    mechanism = fdp.FromTradeOffPoints([0.1, 0.4], [0.6, 0.25]).remove
+    mechanism = fdp.FromTradeOffPoints([0.1, 0.4, 0.5], [0.6, 0.25, 0.5])
+    np.testing.assert_allclose(mechanism.alpha_grid, [0.0, 0.1, 0.4, 1.0])
+    np.testing.assert_allclose(mechanism.beta_grid, [1.0, 0.6, 0.25, 0.0])
     alpha = np.asarray([0.0, 0.05, 0.2, 0.7, 1.0])
     np.testing.assert_allclose(
         f.beta(alpha=alpha), np.interp(alpha, [0, 0.1, 0.4, 1], [1, 0.6, 0.25, 0])
     )
-    np.testing.assert_allclose(mechanism.delta(epsilon=0.0), f.advantage(), rtol=1e-9)
+    np.testing.assert_allclose(f.advantage(), 0.35, rtol=1e-12)
     scores = np.asarray([0.1, 0.4, 0.8, 0.9]), np.asarray([0.0, 0.2, 0.5, 0.6])
     g = tradeoff.TradeOff.from_scores(*scores)
     # Thresholds at 0.8 and at 0.4: (0, 1/2) and (1/2, 1/4); at 0.1: (3/4, 0).
