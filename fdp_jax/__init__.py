@@ -1,13 +1,19 @@
 """fdp_jax: certified, differentiable differential-privacy accounting in JAX.
 
 The way of the data:
-losses -> engines -> curves -> mechanisms -> divergences -> calibration -> reports
--> plot -> cli.
+losses -> engines -> curves -> mechanisms -> tradeoff -> divergences -> calibration
+-> reports -> plot -> cli.
 """
 
 import importlib.metadata
 
-from . import data as data, divergences as divergences, plot as plot, reports as reports
+from . import (
+    data as data,
+    divergences as divergences,
+    plot as plot,
+    reports as reports,
+    tradeoff as tradeoff,
+)
 from ._internal._precision import native_float32 as native_float32
 from .calibration import (
     Calibration as Calibration,

@@ -15,16 +15,17 @@ README = ROOT.parent / "README.md"
 # Each stage may import the stages before it, and `_internal` and `data` may import
 # nothing of the package.
 STAGES = (
-    *("losses", "engines", "curves", "mechanisms", "divergences", "calibration"),
+    *("losses", "engines", "curves", "mechanisms", "tradeoff"),
+    *("divergences", "calibration"),
     *("reports", "plot", "cli"),
 )
 LEAVES = ("_internal", "data")
 # What a user reaches from the top besides its own names.
-USER_MODULES = ("targets", "divergences", "reports", "plot", "data")
+USER_MODULES = ("targets", "tradeoff", "divergences", "reports", "plot", "data")
 # What the package returns and nobody constructs: its fields are results.
 RECORDS = (
     *("Bounds", "Calibration", "Curve", "GridCurve", "Interval", "PrivacyReport"),
-    *("PublishedRun", "GDPSummary"),
+    *("PublishedRun", "GDPSummary", "Inverse", "LossAtoms", "Symmetrized"),
 )
 # Names that carry structure rather than a quantity of the notation table.
 STRUCTURAL = {
@@ -33,6 +34,8 @@ STRUCTURAL = {
     *("value", "digits", "status", "bounds", "report", "curve", "method", "args"),
     *("query", "num_points", "direction", "max_epsilon", "loss"),
     *("upper_is_pessimistic", "step", "parameters", "params", "norm", "allowed"),
+    *("tradeoff", "tradeoffs", "guarantee", "knots", "optimistic", "symmetric"),
+    *("epsilons", "tolerance", "member_scores", "nonmember_scores", "confidence"),
     *("monotonic", "support", "log_beyond", "loss_range"),
     *("log_density_without", "log_density_with"),
     *("log_cdf_without", "log_sf_without", "log_cdf_with", "log_sf_with"),
