@@ -28,7 +28,7 @@ from ..curves import Bound, Bounds, Status
 from ..curves._bounds import classify
 from ..curves._queries import round_down_to_single
 from ._explore import Nodes, explore, weights_of
-from ._sources import Request, pair
+from ._sources import Pair, Request, pair
 
 
 class DeltaDivergence(eqx.Module):
@@ -184,15 +184,34 @@ def _last_cells(nodes: Nodes, weigh) -> Float[Array, "h n-1"]:
     return jnp.where(q > 0, upper * weigh(safe, halves) * (1 + 1e-14), 0.0)
 
 
-def search(first: Request, second: Request, weigh=None) -> Nodes:
+class Found(eqx.Module):
+    """What a search has seen, and what a derivative can be taken from."""
+
+    nodes: Nodes
+    prepared: tuple
+
+
+def sources(first: Request, second: Request) -> Pair:
+    """Both sources; to be called inside the float64 program."""
+    return Pair(first.source(), second.source())
+
+
+def halves_of(first: Request, second: Request) -> int:
+    """Half-axes to look at."""
+    return 1 if first.symmetric and second.symmetric else 2
+
+
+def search(first: Request, second: Request, weigh=None) -> Found:
     """All nodes for a pair, without derivative; one after the other under `vmap`."""
     arrays, static = eqx.partition((first, second), eqx.is_array)
 
     @one_by_one
     def run(arrays):
-        one, other = eqx.combine(arrays, static)
-        halves = 1 if one.symmetric and other.symmetric else 2
-        return explore(one.source(), other.source(), halves, weigh)
+        requests = eqx.combine(arrays, static)
+        pair = sources(*requests)
+        prepared = pair.prepared()
+        nodes = explore(pair, prepared, halves_of(*requests), weigh)
+        return Found(nodes, prepared)
 
     return run(stop_gradient(arrays))
 
@@ -201,15 +220,14 @@ def search(first: Request, second: Request, weigh=None) -> Nodes:
 def _divergence(
     first: Request, second: Request, *, narrow: bool, plain: bool
 ) -> DeltaDivergence:
-    nodes = search(first, second)
+    found = search(first, second)
+    nodes = found.nodes
     forward = extremum(nodes)
-    exchanged = Nodes(nodes.epsilon, nodes.other, nodes.one)
-    backward = extremum(exchanged)
-    value = forward.estimate
-    reverse = backward.estimate
+    backward = extremum(Nodes(nodes.epsilon, nodes.other, nodes.one))
+    value, reverse = forward.estimate, backward.estimate
     if not plain:
-        value = attached(first, second, forward)
-        reverse = attached(second, first, backward)
+        ends = jax.tree.map(lambda x, y: jnp.stack([x, y]), forward, backward)
+        value, reverse = attached((first, second), found.prepared, ends)
     larger = forward.estimate >= backward.estimate
     direct = as_bounds(forward, value, narrow)
     other = as_bounds(backward, reverse, narrow)
@@ -261,16 +279,21 @@ def as_bounds(at: Extremum, estimate: Array, narrow: bool) -> Bounds:
     return Bounds(lower, estimate, upper, status)
 
 
-def attached(first: Request, second: Request, at: Extremum) -> Float[Array, ""]:
-    """The gap, with its derivative at a fixed prior; zero where there is no gap."""
-    arrays, static = eqx.partition((first, second), eqx.is_inexact_array)
+def attached(
+    requests: tuple[Request, Request], prepared: tuple, at: Extremum
+) -> Float[Array, " 2"]:
+    """T~ - T at one place and T - T~ at another, with derivatives at fixed priors.
+
+    Both are zero where there is no gap.
+    """
+    arrays, static = eqx.partition(requests, eqx.is_inexact_array)
     rest, static = eqx.partition(static, eqx.is_array)
-    aux = rest, at.epsilon, at.left, at.estimate > 0
-    return known_value(_GapAt(static), at.estimate, arrays, stop_gradient(aux))
+    aux = stop_gradient((rest, prepared, at.epsilon, at.left, at.estimate > 0))
+    return known_value(_GapsAt(static), at.estimate, arrays, aux)
 
 
-class _GapAt:
-    """T~ - T at one threshold; equal for equal structures."""
+class _GapsAt:
+    """The gaps at two thresholds; equal for equal structures."""
 
     def __init__(self, static: Any):
         self.static = static
@@ -281,21 +304,17 @@ class _GapAt:
         return hash((self.structure, self.key))
 
     def __eq__(self, other: object) -> bool:
-        same = isinstance(other, _GapAt) and self.structure == other.structure
+        same = isinstance(other, _GapsAt) and self.structure == other.structure
         return same and self.key == other.key
 
     def __call__(self, arrays: Any, aux: tuple) -> Array:
-        rest, epsilon, left, positive = aux
-        first, second = eqx.combine(arrays, rest, self.static)
-        halves = 1 if first.symmetric and second.symmetric else 2
-        finite = jnp.where(jnp.isfinite(epsilon), epsilon, 1.0)
-        anchors = jnp.full(halves, finite)
-        at = jnp.full((halves, 1), finite)
-        one = first.source().deficits(anchors, at).estimate
-        other = second.source().deficits(anchors, at).estimate
-        gap = (other - one)[:, 0]
-        row = jnp.where(left, 1, 0) if halves == 2 else 0
-        return jnp.where(positive & jnp.isfinite(epsilon), gap[row], 0.0)
+        rest, prepared, epsilon, left, positive = aux
+        pair = sources(*eqx.combine(arrays, rest, self.static))
+        finite = jnp.isfinite(epsilon)
+        safe = jnp.where(finite, epsilon, 1.0)
+        one, other = pair.estimates(prepared, safe, left)
+        gaps = jnp.asarray([1.0, -1.0]) * (other - one)
+        return jnp.where(positive & finite, gaps, 0.0)
 
 
 # ------------------------------------------------------------- outside of the program

@@ -16,7 +16,7 @@ from jaxtyping import Array, Float, Int
 
 from ..engines import Interval
 from ._cells import cell_bounds
-from ._sources import AbstractSource, share
+from ._sources import Pair, share
 
 ROUND = 64
 """Thresholds per round and half-axis."""
@@ -57,21 +57,19 @@ class Nodes(eqx.Module):
         return cell_bounds(self.q, self.one, self.other, weight)
 
 
-def explore(
-    one: AbstractSource, other: AbstractSource, halves: int, weigh=None
-) -> Nodes:
+def explore(pair: Pair, prepared: tuple, halves: int, weigh=None) -> Nodes:
     """Looks for the largest gap between two guarantees, and for where it is zero.
 
     Args:
-        one: The first guarantee.
-        other: The second one.
+        pair: The two guarantees.
+        prepared: Their preparations.
         halves: 1 if both are symmetric, else 2.
         weigh: Function (q, half) -> weight whose product with the gap is to be large.
 
     Returns:
         All nodes that were looked at.
     """
-    grid = _first_grid(jnp.concatenate([one.kinks(), other.kinks()]))
+    grid = _first_grid(jnp.concatenate([pair.first.kinks(), pair.second.kinks()]))
     grid = jnp.broadcast_to(grid, (halves, ROUND))
     count = ROUNDS * ROUND + 1
     # The last slot stays at infinity, where nothing can be gained.
@@ -79,21 +77,14 @@ def explore(
     none = Interval(*(jnp.zeros_like(empty),) * 3)
 
     def step(nodes: Nodes, number: Int[Array, ""]) -> tuple[Nodes, None]:
-        ordered = in_order(nodes)
-        proposed = _proposed(ordered, weigh)
-        at = stop_gradient(jnp.where(number == 0, grid, proposed))
-        best = _place_of_best(ordered, weigh)
-        found = [
-            source.deficits(_anchors(ordered, deficit, best), at)
-            for source, deficit in ((one, ordered.one), (other, ordered.other))
-        ]
+        proposed = _proposed(in_order(nodes), weigh)
+        at = jnp.where(number == 0, grid, proposed)
+        found = Nodes(at, *pair.deficits(prepared, at))
         put = lambda old, new: lax.dynamic_update_slice(old, new, (0, number * ROUND))
-        epsilon = put(nodes.epsilon, at)
-        first = jax.tree.map(put, nodes.one, found[0])
-        second = jax.tree.map(put, nodes.other, found[1])
-        return Nodes(epsilon, first, second), None
+        return jax.tree.map(put, nodes, found), None
 
-    nodes, _ = lax.scan(step, Nodes(empty, none, none), jnp.arange(ROUNDS))
+    start = stop_gradient(Nodes(empty, none, none))
+    nodes, _ = lax.scan(step, start, jnp.arange(ROUNDS))
     return in_order(nodes)
 
 
@@ -123,21 +114,6 @@ def _estimates(nodes: Nodes, weigh) -> Array:
     weight = weights_of(nodes, weigh)
     gap = nodes.gap.estimate
     return gap if weight is None else gap * weight
-
-
-def _place_of_best(nodes: Nodes, weigh) -> Float[Array, ""]:
-    """Threshold of the largest gap so far."""
-    index = jnp.argmax(_estimates(nodes, weigh))
-    found = nodes.epsilon.ravel()[index]
-    return jnp.where(jnp.isfinite(found), found, 0.0)
-
-
-def _anchors(nodes: Nodes, deficit: Interval, best: Array) -> Float[Array, " h"]:
-    """A threshold near the best one at which delta is not yet negligible."""
-    q = nodes.q
-    delta = deficit.estimate / jnp.where(q > 0, q, 1)
-    fine = (nodes.epsilon <= best) & (delta >= 1e-3 * delta[:, -1:])
-    return jnp.max(jnp.where(fine, nodes.epsilon, 0.0), axis=1)
 
 
 def _proposed(nodes: Nodes, weigh) -> Float[Array, "h k"]:

@@ -12,6 +12,7 @@ either half, T(0) = 0, and 0 <= T <= q.
 """
 
 import abc
+from collections.abc import Callable
 from typing import Any
 
 import equinox as eqx
@@ -19,7 +20,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 from jax.lax import stop_gradient
-from jaxtyping import Array, Float
+from jaxtyping import Array, Bool, Float, PyTree
 
 from .. import engines
 from ..curves import AbstractGuarantee, Curve
@@ -38,18 +39,27 @@ class AbstractSource(eqx.Module):
     """A guarantee, ready to be evaluated at many thresholds at once."""
 
     @abc.abstractmethod
-    def deficits(
-        self, anchors: Float[Array, " h"], epsilons: Float[Array, "h k"]
-    ) -> Interval:
+    def prepared(self) -> PyTree:
+        """What all evaluations have in common, without derivative."""
+
+    @abc.abstractmethod
+    def deficits(self, prepared: PyTree, epsilons: Float[Array, "h k"]) -> Interval:
         """T at thresholds eps >= 0 of each half-axis; infinite ones give zero.
 
         Args:
-            anchors: Where the thresholds of interest lie, for each half.
+            prepared: From `prepared`.
             epsilons: Thresholds; row 0 is pi >= 1/2, row 1 (if any) pi <= 1/2.
 
         Returns:
-            Intervals of shape (h, k), whose ends allow for the rounding of q.
+            Intervals of shape (h, k), whose ends allow for the rounding of q; no
+            derivatives.
         """
+
+    @abc.abstractmethod
+    def estimate(
+        self, prepared: PyTree, epsilon: Float[Array, ""], left: Bool[Array, ""]
+    ) -> Float[Array, ""]:
+        """T at one finite threshold (of the left half-axis), with its derivative."""
 
     @abc.abstractmethod
     def kinks(self) -> Float[Array, " m"]:
@@ -64,31 +74,45 @@ class AbstractSource(eqx.Module):
 class EngineSource(AbstractSource):
     """A mechanism or one direction of it.
 
-    One contour (or grid) serves all thresholds of a half-axis: certified bounds of
-    delta then have a small absolute error, which is all that a difference needs.
+    One contour (or grid) serves all thresholds: certified bounds of delta then have a
+    small absolute error, which is all that a difference needs.
     """
 
     loss: ComposedLoss
     directions: tuple[str, ...] = eqx.field(static=True)
-    """For each half-axis: "remove", "add" or "both"."""
+    """("both",), or the direction of the right half-axis and that of the left one."""
 
-    def deficits(self, anchors, epsilons):
-        loss = self.loss
-        signs = [signs_of(loss, direction) for direction in self.directions]
-        signs = jnp.stack([signs[i % len(signs)] for i in range(len(epsilons))])
+    def _signs(self) -> Float[Array, " s"]:
+        found = [signs_of(self.loss, direction) for direction in self.directions]
+        return jnp.concatenate(found)
 
-        def half(x: tuple[Array, Array, Array]) -> Interval:
-            sign, anchor, at = x
-            finite = jnp.isfinite(at)
-            safe = jnp.where(finite, at, anchor)
-            local = engines.plan(loss, sign, anchor)
-            found = engines.profile(loss, local, safe).log_delta
-            return _scaled(found, at)
+    def prepared(self):
+        zero = jnp.zeros_like(self.loss.counts[0])
+        return engines.prepare(self.loss, self._signs(), zero)
 
-        if len(epsilons) == 1:
-            found = half((signs[0], anchors[0], epsilons[0]))
-            return jax.tree.map(lambda x: x[None], found)
-        return lax.map(half, (signs, anchors, epsilons))
+    def deficits(self, prepared, epsilons):
+        finite = jnp.isfinite(epsilons)
+        safe = jnp.where(finite, epsilons, 1.0)
+        one = lambda p, e: engines.log_delta_from(self.loss, p, e)
+        if len(self.directions) == 2:
+            found = lax.map(lambda x: one(*x), (prepared, safe))
+        else:
+            each = lax.map(lambda p: one(p, safe.ravel()), prepared)
+            found = each.map(lambda x: jnp.max(x, axis=0).reshape(safe.shape))
+        return _scaled(found, epsilons)
+
+    def estimate(self, prepared, epsilon, left):
+        known = lax.map(
+            lambda p: engines.log_delta_from(self.loss, p, epsilon[None]).estimate[0],
+            prepared,
+        )
+        if len(self.directions) == 2:
+            index = jnp.where(left, 1, 0)
+        else:
+            index = jnp.argmax(known)
+        chosen = jax.tree.map(lambda x: x[index], prepared)
+        found = engines.log_delta_estimate(self.loss, chosen, epsilon)
+        return share(epsilon) * jnp.exp(found)
 
     def kinks(self):
         loss = stop_gradient(self.loss)
@@ -115,21 +139,38 @@ class QuerySource(AbstractSource):
     guarantee: AbstractGuarantee
     symmetric: bool = eqx.field(static=True)
 
-    def deficits(self, anchors, epsilons):
-        del anchors
+    def prepared(self):
+        return None
+
+    def _right(self, epsilons: Array) -> Interval:
+        found = self.guarantee._delta_bounds(epsilons)
+        found = Interval(found.lower, found.estimate, found.upper)
+        return found.map(lambda x: x * share(epsilons))
+
+    def _left(self, epsilons: Array) -> Interval:
+        prior = share(epsilons)
+        error = self.guarantee._bayes_error_bounds(prior)
+        found = Interval(error.lower, error.estimate, error.upper)
+        return found.map_down(lambda x: prior - x)
+
+    def deficits(self, prepared, epsilons):
+        del prepared
         finite = jnp.isfinite(epsilons)
         safe = jnp.where(finite, epsilons, 1.0)
-        found = self.guarantee._delta_bounds(safe if self.symmetric else safe[:1])
-        right = Interval(found.lower, found.estimate, found.upper)
-        right = _rounded(right.map(lambda x: x * share(safe[: len(x)])), safe)
-        if self.symmetric or len(epsilons) == 1:
-            return right.map(lambda x: jnp.where(finite, x, 0.0))
-        prior = share(safe[1:])
-        error = self.guarantee._bayes_error_bounds(prior)
-        left = Interval(error.lower, error.estimate, error.upper)
-        left = _rounded(left.map_down(lambda x: prior - x), safe[1:])
-        both = jax.tree.map(lambda x, y: jnp.concatenate([x, y]), right, left)
-        return both.map(lambda x: jnp.where(finite, x, 0.0))
+        if self.symmetric:
+            found = self._right(safe)
+        else:
+            halves = self._right(safe[:1]), self._left(safe[1:])
+            found = jax.tree.map(lambda x, y: jnp.concatenate([x, y]), *halves)
+        found = stop_gradient(found)
+        return _rounded(found, safe).map(lambda x: jnp.where(finite, x, 0.0))
+
+    def estimate(self, prepared, epsilon, left):
+        del prepared
+        right = self._right(epsilon).estimate
+        if self.symmetric:
+            return right
+        return jnp.where(left, self._left(epsilon).estimate, right)
 
     def kinks(self):
         return jnp.zeros(0)
@@ -146,24 +187,22 @@ def _scaled(log_delta: Interval, epsilon: Array) -> Interval:
     unit = jnp.finfo(epsilon.dtype).eps
     slack = lambda x: 4 * unit * (1 + jnp.where(jnp.isfinite(x), jnp.abs(x), 0))
     finite = jnp.isfinite(epsilon)
-    q = share(jnp.where(finite, epsilon, 1.0))
-    # exp of -inf has the derivative of zero.
-    value = q * jnp.exp(log_delta.estimate)
+    safe = jnp.where(finite, epsilon, 1.0)
+    q = share(safe)
     lower = q * jnp.exp(log_delta.lower - slack(log_delta.lower))
     upper = q * jnp.exp(log_delta.upper + slack(log_delta.upper))
-    found = _rounded(Interval(lower, value, upper), epsilon)
+    found = _rounded(Interval(lower, q * jnp.exp(log_delta.estimate), upper), safe)
     return found.map(lambda x: jnp.where(finite, x, 0.0))
 
 
 def _rounded(found: Interval, epsilon: Array) -> Interval:
     """Widened for the rounding of q, along which T moves at most twice as fast."""
     unit = jnp.finfo(epsilon.dtype).eps
-    q = share(jnp.where(jnp.isfinite(epsilon), epsilon, 1.0))[: len(found.lower)]
-    slack = jnp.where(epsilon[: len(q)] == 0, 4 * unit * found.upper, 16 * unit * q)
-    lower, upper = stop_gradient((found.lower - slack, found.upper + slack))
-    lower, upper = jnp.clip(lower, 0, q), jnp.clip(upper, 0, q)
-    estimate = jnp.clip(found.estimate, lower, upper)
-    return Interval(lower, estimate, upper)
+    q = share(epsilon)
+    slack = jnp.where(epsilon == 0, 4 * unit * found.upper, 16 * unit * q)
+    lower = jnp.clip(found.lower - slack, 0, q)
+    upper = jnp.clip(found.upper + slack, 0, q)
+    return Interval(lower, jnp.clip(found.estimate, lower, upper), upper)
 
 
 # ------------------------------------------------------------- from what a user gives
@@ -249,6 +288,53 @@ def pair(a: Any, b: Any) -> tuple[Request, Request]:
             "each: take .remove (or .add) of both"
         )
     return first, second
+
+
+class Pair(eqx.Module):
+    """Two sources; if they are of one kind, one program evaluates both."""
+
+    first: AbstractSource
+    second: AbstractSource
+
+    @property
+    def alike(self) -> bool:
+        """Whether the two differ in numbers only."""
+        shapes = [
+            (jax.tree.structure(s), [x.shape for x in jax.tree.leaves(s)])
+            for s in (self.first, self.second)
+        ]
+        engine = isinstance(self.first, EngineSource)
+        return engine and shapes[0] == shapes[1]
+
+    def _each(self, function: Callable, *args: PyTree) -> tuple[PyTree, PyTree]:
+        """A function of the source and of arguments that come in pairs."""
+        if not self.alike:
+            pairs = zip(*args, strict=True) if args else ((), ())
+            one, other = pairs
+            return function(self.first, *one), function(self.second, *other)
+        stack = lambda x, y: jax.tree.map(lambda u, v: jnp.stack([u, v]), x, y)
+        stacked = [stack(self.first, self.second), *(stack(*arg) for arg in args)]
+        found = lax.map(lambda x: function(*x), tuple(stacked))
+        return tuple(jax.tree.map(lambda x: x[i], found) for i in range(2))
+
+    def prepared(self) -> tuple[PyTree, PyTree]:
+        """Both preparations."""
+        return self._each(lambda s: s.prepared())
+
+    def deficits(self, prepared: tuple, epsilons: Array) -> tuple[Interval, Interval]:
+        """T of both at the same thresholds."""
+        at = epsilons, epsilons
+        return self._each(lambda s, p, e: s.deficits(p, e), prepared, at)
+
+    def estimates(
+        self, prepared: tuple, epsilon: Float[Array, " k"], left: Bool[Array, " k"]
+    ) -> tuple[Float[Array, " k"], Float[Array, " k"]]:
+        """T of both at some finite thresholds, with derivatives."""
+
+        def all_of(source: AbstractSource, prepared: PyTree) -> Array:
+            return jax.vmap(lambda e, l: source.estimate(prepared, e, l))(epsilon, left)
+
+        return self._each(all_of, prepared)
 
 
 def _relation(guarantee: Any) -> NeighboringRelation | None:
