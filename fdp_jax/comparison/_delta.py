@@ -100,7 +100,7 @@ def delta_divergence(a: Any, b: Any) -> DeltaDivergence:
 def symmetrized_divergence(
     a: Any, b: Any, *, bound: Bound = Bound.PESSIMISTIC
 ) -> Float[Array, ""]:
-    """max(Delta(a || b), Delta(b || a)), a metric on guarantees.
+    """The larger of Delta(a || b) and Delta(b || a), a metric on guarantees.
 
     The largest |R_a - R_b|; also the Levy distance of the distribution functions
     x -> f(1 - x): f_a(x + D) - D <= f_b(x) <= f_a(x - D) + D for all x.

@@ -136,7 +136,9 @@ def _proposed_half(
     crossing = _crossing_cells(gap)
     size, at = lax.top_k(jnp.where(crossing, q[1:] - q[:-1], -1.0), _CROSSINGS)
     zeros = jnp.where(size[:, None] > 0, _split(q, at), jnp.inf)
-    secant = _secant(epsilon[at], epsilon[at + 1], gap.estimate[at], gap.estimate[at + 1])
+    secant = _secant(
+        epsilon[at], epsilon[at + 1], gap.estimate[at], gap.estimate[at + 1]
+    )
     secant = jnp.where(size > 0, secant, jnp.inf)
     all_of_them = [split.ravel(), candidates.ravel(), zeros.ravel(), secant]
     found = jnp.concatenate(all_of_them)
@@ -192,7 +194,10 @@ def _meet(x: Array, y: Array, u: Array, v: Array) -> Array:
     """Where the lines through two pairs of points meet."""
     run = x[1] - x[0], u[1] - u[0]
     rise = y[1] - y[0], v[1] - v[0]
-    slope = [jnp.where(w == 0, 0, r / jnp.where(w == 0, 1, w)) for r, w in zip(rise, run)]
+    slope = [
+        jnp.where(w == 0, 0, r / jnp.where(w == 0, 1, w))
+        for r, w in zip(rise, run, strict=True)
+    ]
     turn = slope[0] - slope[1]
     place = v[0] - y[1] - slope[1] * (u[0] - x[1])
     return x[1] + place / jnp.where(turn == 0, jnp.inf, turn)

@@ -177,13 +177,13 @@ class QuerySource(AbstractSource):
 
 
 def share(epsilon: Array) -> Array:
-    """q = 1 / (1 + e^eps) for eps >= 0; zero at infinity."""
+    """Q = 1 / (1 + e^eps) for eps >= 0; zero at infinity."""
     decay = jnp.exp(-epsilon)
     return decay / (1 + decay)
 
 
 def _scaled(log_delta: Interval, epsilon: Array) -> Interval:
-    """q delta from log delta, 0 at infinite thresholds."""
+    """Q delta from log delta, 0 at infinite thresholds."""
     unit = jnp.finfo(epsilon.dtype).eps
     slack = lambda x: 4 * unit * (1 + jnp.where(jnp.isfinite(x), jnp.abs(x), 0))
     finite = jnp.isfinite(epsilon)
@@ -315,7 +315,8 @@ class Pair(eqx.Module):
         stack = lambda x, y: jax.tree.map(lambda u, v: jnp.stack([u, v]), x, y)
         stacked = [stack(self.first, self.second), *(stack(*arg) for arg in args)]
         found = lax.map(lambda x: function(*x), tuple(stacked))
-        return tuple(jax.tree.map(lambda x: x[i], found) for i in range(2))
+        pick = lambda i: jax.tree.map(lambda x: x[i], found)
+        return pick(0), pick(1)
 
     def prepared(self) -> tuple[PyTree, PyTree]:
         """Both preparations."""
