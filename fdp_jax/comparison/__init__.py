@@ -11,9 +11,7 @@ adaptively chosen thresholds.
 
 from ._compare import (
     Attack as Attack,
-    BayesErrors as BayesErrors,
     Comparison as Comparison,
-    certified_bayes_errors as certified_bayes_errors,
     compare as compare,
     describe as describe,
 )
@@ -33,6 +31,10 @@ from ._emergent import (
     EmergentOrder as EmergentOrder,
     emergent_bound as emergent_bound,
     first_dominating_num_steps as first_dominating_num_steps,
+)
+from ._errors import (
+    BayesErrors as BayesErrors,
+    certified_bayes_errors as certified_bayes_errors,
 )
 from ._extremal import (
     distance_from_perfect_privacy as distance_from_perfect_privacy,

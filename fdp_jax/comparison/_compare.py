@@ -5,32 +5,23 @@ import json
 import math
 from typing import Any
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.lax import stop_gradient
 from jaxtyping import Array, Float
 
-from .._internal import _checks
 from .._internal._precision import in_float64
 from .._internal._text import round_down, round_up
-from ..curves import Bounds, Status
-from ._delta import engines_of, extremum, halves_of, prior_of, search, sources
+from ..curves import Bounds
+from ._delta import engines_of, extremum, prior_of, search
 from ._dominance import Crossings, Dominance, dominance_of, whole_axis
+from ._errors import BayesErrors, errors_from
 from ._explore import Nodes
-from ._sources import Request, pair, share
+from ._sources import Request, pair
 
 _TOLERANCE = 1e-9
 _SHOWN_PRIORS = (0.01, 0.1, 0.3, 0.5, 0.7, 0.9, 0.99)
-
-
-class BayesErrors(eqx.Module):
-    """Certified Bayes errors of both guarantees at common priors, rising."""
-
-    prior: Float[Array, " m"]
-    a: Bounds
-    b: Bounds
 
 
 @dataclasses.dataclass(frozen=True)
@@ -195,32 +186,6 @@ def compare(a: Any, b: Any) -> Comparison:
     )
 
 
-def certified_bayes_errors(a: Any, b: Any, *, priors: Any = None) -> BayesErrors:
-    """Bayes errors of two guarantees at common priors, with bounds.
-
-    Args:
-        a: A guarantee.
-        b: Another one.
-        priors: Where, in (0, 1); by default at all priors that `delta_divergence` looks at, dense
-            where the two differ most.
-
-    Returns:
-        `BayesErrors`.
-
-    Guarantee:
-        Both ends are proved.
-
-    Raises:
-        ValueError: If the neighboring relations differ.
-        TypeError: If an argument is not a guarantee.
-    """
-    first, second = pair(a, b)
-    if priors is None:
-        return _all_errors(first, second)
-    priors = _checks.vector("priors", _checks.open_share, priors)
-    return _errors_at(first, second, priors)
-
-
 def describe(guarantee: Any) -> str:
     """A guarantee in one line: its class and its numbers."""
     side = getattr(guarantee, "direction", None)
@@ -248,7 +213,7 @@ def _compared(
     name = engines_of(first, second)
     tolerance = jnp.asarray(_TOLERANCE)
     answer = dominance_of(found.nodes, tolerance, name, narrow=False)
-    errors = _errors_from(first, second, found.prepared, priors)
+    errors = errors_from(first, second, found.prepared, priors)
     return answer, _places(found.nodes), errors
 
 
@@ -265,52 +230,6 @@ def _places(nodes: Nodes) -> Float[Array, "2 4"]:
 
     exchanged = Nodes(nodes.epsilon, nodes.other, nodes.one)
     return jnp.stack([at(nodes), at(exchanged)])
-
-
-@in_float64
-def _all_errors(first: Request, second: Request) -> BayesErrors:
-    return _errors_of(search(first, second).nodes)
-
-
-@in_float64
-def _errors_at(first: Request, second: Request, priors: Array) -> BayesErrors:
-    prepared = sources(first, second).prepared()
-    return _errors_from(first, second, prepared, priors)
-
-
-def _errors_from(
-    first: Request, second: Request, prepared: tuple, priors: Array
-) -> BayesErrors:
-    chosen, halves = sources(first, second), halves_of(first, second)
-    priors = jnp.asarray(priors)
-    q = jnp.minimum(priors, 1 - priors)
-    epsilon = jnp.abs(jnp.log(priors) - jnp.log1p(-priors))
-    at = jnp.broadcast_to(epsilon, (halves, priors.size))
-    one, other = chosen.deficits(prepared, at)
-    row = jnp.where(priors >= 0.5, 0, halves - 1)
-    here = jnp.arange(priors.size)
-
-    def bounds(deficit: Any) -> Bounds:
-        ends = deficit.map_down(lambda t: jnp.clip(q - t[row, here], 0, q))
-        status = jnp.full(ends.lower.shape, int(Status.CERTIFIED))
-        return Bounds(ends.lower, ends.estimate, ends.upper, status)
-
-    return BayesErrors(priors, bounds(one), bounds(other))
-
-
-def _errors_of(nodes: Nodes) -> BayesErrors:
-    q = nodes.q
-
-    def whole(values: Array) -> Array:
-        return jnp.concatenate([values[-1], values[0][::-1]])
-
-    def bounds(deficit: Any) -> Bounds:
-        ends = deficit.map_down(lambda t: jnp.clip(q - t, 0, q)).map(whole)
-        status = jnp.full(ends.lower.shape, int(Status.CERTIFIED))
-        return Bounds(ends.lower, ends.estimate, ends.upper, status)
-
-    prior = jnp.concatenate([share(nodes.epsilon[-1]), 1 - q[0][::-1]])
-    return BayesErrors(prior, bounds(nodes.one), bounds(nodes.other))
 
 
 # ------------------------------------------------------------- outside of the program
@@ -398,8 +317,9 @@ def _attack_lines(worse: str, better: str, attack: Attack) -> list[str]:
     title = f"Delta({better} || {worse})"
     if high <= _TOLERANCE:
         return [f"{title} <= {round_up(high)}: {worse} is nowhere less private."]
+    interval = f"[{round_down(low)}, {round_up(high)}]"
     lines = [
-        f"{title} in [{round_down(low)}, {round_up(high)}]: by so much {worse} can make",
+        f"{title} in {interval}: by so much {worse} can make",
         f"  an attack better than {better}; most at prior {attack.prior:.6g} "
         f"(epsilon = {attack.epsilon:.4g}),",
         f"  where the best attacks have false positive rates {attack.alpha_a:.4g} (a) "

@@ -20,8 +20,8 @@ from jaxtyping import Array, Bool, Float
 from .._internal import _checks
 from .._internal._precision import in_float64
 from ._delta import delta_divergence
-from ._moments import LossMoments, _subject_of, loss_moments
-from ._sources import _is_symmetric, pair
+from ._moments import LossMoments, loss_moments
+from ._sources import _is_symmetric, pair, request
 
 BERRY_ESSEEN = 0.56
 """Shevtsova (2010), for sums of independent terms; 0.4748 holds for equal ones."""
@@ -87,7 +87,7 @@ def emergent_bound(
     num_steps_a = _at_least_one("num_steps_a", num_steps_a)
     num_steps_b = _at_least_one("num_steps_b", num_steps_b)
     one, other = loss_moments(a), loss_moments(b)
-    symmetric = all(_is_symmetric(_subject_of(x)[0]) for x in (a, b))
+    symmetric = all(_is_symmetric(request("a", x).subject) for x in (a, b))
     return _bound(one, other, num_steps_a, num_steps_b, constant, symmetric)
 
 

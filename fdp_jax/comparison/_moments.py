@@ -55,7 +55,7 @@ class LossMoments(eqx.Module):
 
     @property
     def berry_esseen(self) -> Float[Array, ""]:
-        """eta^3 v3 / v1^3 = v3 / variance^(3/2), at least 1; inf if there is no loss."""
+        """eta^3 v3 / v1^3 = v3 / variance^(3/2) >= 1; inf if there is no loss."""
         none = self.variance <= 0
         safe = jnp.where(none, 1.0, self.variance)
         return jnp.where(none, jnp.inf, self.v3 / safe**1.5)
@@ -91,11 +91,11 @@ def loss_moments(mechanism: Any) -> LossMoments:
     References:
         Kaissis et al. (2024), equations (8) to (12).
     """
-    subject, sign = _subject_of(mechanism)
-    return _moments(subject, sign=sign)
+    subject, direction = _subject_of(mechanism)
+    return _moments(subject, direction=direction)
 
 
-def _subject_of(mechanism: Any) -> tuple[AbstractMechanism, int]:
+def _subject_of(mechanism: Any) -> tuple[AbstractMechanism, str]:
     if not isinstance(mechanism, AbstractMechanism | View):
         raise TypeError(
             "mechanism must be a mechanism, or its .remove or .add, got "
@@ -103,11 +103,12 @@ def _subject_of(mechanism: Any) -> tuple[AbstractMechanism, int]:
         )
     subject, direction, _ = mechanism._subject()
     subject.require_complete()
-    return subject.simplified(), -1 if direction == "add" else 1
+    return subject.simplified(), direction
 
 
 @in_float64
-def _moments(subject: AbstractMechanism, *, sign: int) -> LossMoments:
+def _moments(subject: AbstractMechanism, *, direction: str) -> LossMoments:
+    sign = -1 if direction == "add" else 1
     loss = subject.loss()
     if len(loss.terms) != 1 or not loss.single:
         raise ValueError(

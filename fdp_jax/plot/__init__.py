@@ -1,8 +1,9 @@
 """Pictures of a curve: trade-off function, privacy profile and Bayes error.
 
-`tradeoff`, `profile` and `bayes_error` take a mechanism or its curve and an optional matplotlib
-`Axes`, draw on it and return it; `compare` does so for two guarantees. Figures are
-left to the caller. `save` writes a picture to a file. Matplotlib is imported on the first call only (install the extra `plot`).
+`tradeoff`, `profile` and `bayes_error` take a mechanism or its curve and an optional
+matplotlib `Axes`, draw on it and return it; `compare` does so for two guarantees.
+Figures are left to the caller. `save` writes a picture to a file. Matplotlib is
+imported on the first call only (install the extra `plot`).
 """
 
 from ._compare import bayes_error as bayes_error, compare as compare
