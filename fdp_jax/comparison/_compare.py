@@ -228,8 +228,7 @@ def _places(nodes: Nodes) -> Float[Array, "2 4"]:
         rates = axis.alpha[0][index], axis.alpha[1][index]
         return jnp.stack([prior_of(found), epsilon, *rates])
 
-    exchanged = Nodes(nodes.epsilon, nodes.other, nodes.one)
-    return jnp.stack([at(nodes), at(exchanged)])
+    return jnp.stack([at(nodes), at(nodes.exchanged)])
 
 
 # ------------------------------------------------------------- outside of the program

@@ -25,7 +25,7 @@ from .._internal._precision import (
     outside_transformations,
 )
 from ..curves import Bound, Bounds, Status
-from ..curves._bounds import classify
+from ..curves._bounds import classify, with_gradient
 from ..curves._queries import round_down_to_single
 from ._explore import Nodes, explore, weights_of
 from ._sources import Pair, Request, pair
@@ -70,9 +70,9 @@ def delta_divergence(a: Any, b: Any) -> DeltaDivergence:
         the ends are far apart in relation, though never by more than about 1e-10.
 
     Differentiable in:
-        All parameters of both, through `value` (envelope theorem: the prior stays
-        where it is; if several are worst, one of them counts).  The derivative is zero
-        where Delta is.
+        All parameters of both, through all ends of `value` and `symmetrized` (envelope
+        theorem: the prior stays where it is, or at the point mass it belongs to; if
+        several are worst, one of them counts).  The derivative is zero where Delta is.
 
     Raises:
         ValueError: If the neighboring relations differ.
@@ -164,7 +164,11 @@ def extremum(nodes: Nodes, weigh=None) -> Extremum:
     # Where the weight has a pole at 0, T~ w <= (T~ / q) (q w) helps in the last cell.
     if weight is not None:
         bounds = jnp.where(nodes.q[:, :-1] > 0, bounds, _last_cells(nodes, weigh))
-    index = jnp.argmax(gap.estimate * scale)
+    value = gap.estimate * scale
+    index = jnp.argmax(value)
+    # Among equals the uninformed attacker (rounding aside).
+    tie = value[0, -1] >= jnp.max(value) - 4 * jnp.finfo(value.dtype).eps
+    index = jnp.where(tie, gap.estimate.shape[1] - 1, index)
     pick = lambda x: jnp.broadcast_to(x, gap.estimate.shape).ravel()[index]
     estimate = jnp.maximum(pick(gap.estimate * scale), 0)
     lower = jnp.maximum(jnp.max(gap.lower * scale), 0)
@@ -223,7 +227,7 @@ def _divergence(
     found = search(first, second)
     nodes = found.nodes
     forward = extremum(nodes)
-    backward = extremum(Nodes(nodes.epsilon, nodes.other, nodes.one))
+    backward = extremum(nodes.exchanged)
     value, reverse = forward.estimate, backward.estimate
     if not plain:
         ends = jax.tree.map(lambda x, y: jnp.stack([x, y]), forward, backward)
@@ -231,10 +235,12 @@ def _divergence(
     larger = forward.estimate >= backward.estimate
     direct = as_bounds(forward, value, narrow)
     other = as_bounds(backward, reverse, narrow)
-    both = jax.tree.map(jnp.maximum, direct, other)
     estimate = jnp.where(larger, direct.estimate, other.estimate)
-    status = status_of(both.lower, both.upper)
-    symmetrized = Bounds(both.lower, estimate, both.upper, status)
+    lower = stop_gradient(jnp.maximum(direct.lower, other.lower))
+    upper = stop_gradient(jnp.maximum(direct.upper, other.upper))
+    status = status_of(lower, upper)
+    lower, upper = (with_gradient(x, estimate) for x in (lower, upper))
+    symmetrized = Bounds(lower, estimate, upper, status)
     sign = jnp.where(larger, 1.0, -1.0)
     prior = prior_of(forward)
     name = engines_of(first, second)
@@ -245,7 +251,7 @@ def _divergence(
         epsilon=jnp.where(forward.left, -forward.epsilon, forward.epsilon),
         prior=prior,
         symmetrized=symmetrized,
-        attained_by=jnp.where(both.estimate > 0, sign, 0.0),
+        attained_by=jnp.where(estimate > 0, sign, 0.0),
     )
 
 
@@ -276,6 +282,7 @@ def as_bounds(at: Extremum, estimate: Array, narrow: bool) -> Bounds:
     status = status_of(lower, upper)
     if narrow:
         lower, upper = round_down_to_single(lower), -round_down_to_single(-upper)
+    lower, upper = (with_gradient(x, estimate) for x in (lower, upper))
     return Bounds(lower, estimate, upper, status)
 
 
@@ -311,7 +318,7 @@ class _GapsAt:
         rest, prepared, epsilon, left, positive = aux
         pair = sources(*eqx.combine(arrays, rest, self.static))
         finite = jnp.isfinite(epsilon)
-        safe = jnp.where(finite, epsilon, 1.0)
+        safe = pair.on_kinks(jnp.where(finite, epsilon, 1.0))
         one, other = pair.estimates(prepared, safe, left)
         gaps = jnp.asarray([1.0, -1.0]) * (other - one)
         return jnp.where(positive & finite, gaps, 0.0)

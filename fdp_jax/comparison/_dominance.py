@@ -122,7 +122,7 @@ def _dominance(
 def dominance_of(nodes: Nodes, tolerance: Array, name: str, narrow: bool) -> Dominance:
     """The answer from what a search has seen, inside the program."""
     forward = extremum(nodes)
-    backward = extremum(Nodes(nodes.epsilon, nodes.other, nodes.one))
+    backward = extremum(nodes.exchanged)
     yes, no = forward.upper <= tolerance, forward.lower > tolerance
     verdict = jnp.where(yes, 1, jnp.where(no, -1, 0)).astype(jnp.int32)
     regret, reverse = (
@@ -200,14 +200,14 @@ def find_crossings(nodes: Nodes) -> Crossings:
     nan = lambda x: jnp.where(used, x, jnp.nan)
     mean = lambda x: 0.5 * (x[right] + x[left])
     return Crossings(
-        count=count,
+        count=count.astype(jnp.int32),
         epsilon=nan(epsilon),
         epsilon_lower=nan(axis.epsilon[left]),
         epsilon_upper=nan(axis.epsilon[right]),
         prior=nan(jax.nn.sigmoid(epsilon)),
         alpha_a=nan(mean(axis.alpha[0])),
         alpha_b=nan(mean(axis.alpha[1])),
-        below=jnp.where(used, -axis.sign[left], 0),
+        below=jnp.where(used, -axis.sign[left], 0).astype(jnp.int32),
     )
 
 

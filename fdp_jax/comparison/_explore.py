@@ -18,11 +18,11 @@ from ..engines import Interval
 from ._cells import cell_bounds
 from ._sources import Pair, share
 
-ROUND = 64
+ROUND = 96
 """Thresholds per round and half-axis."""
 ROUNDS = 6
-_SPLIT, _CELLS = 8, 5
-_PEAKS = 3
+_SPLIT, _CELLS = 8, 4
+_PEAKS = 2
 _CROSSINGS = 2
 _LEAST, _MOST = 1e-8, 40.0
 """Thresholds of the first round, besides 0; q = 4e-18 at the last."""
@@ -51,6 +51,11 @@ class Nodes(eqx.Module):
         one, other = self.one, self.other
         lower, upper = other.lower - one.upper, other.upper - one.lower
         return Interval(lower, other.estimate - one.estimate, upper)
+
+    @property
+    def exchanged(self) -> "Nodes":
+        """The same with the guarantees exchanged."""
+        return Nodes(self.epsilon, self.other, self.one)
 
     def bounds(self, weight: Array | None) -> Float[Array, "h n-1"]:
         """Upper bounds of the weighted gap between the nodes."""
@@ -118,30 +123,29 @@ def _estimates(nodes: Nodes, weigh) -> Array:
 
 def _proposed(nodes: Nodes, weigh) -> Float[Array, "h k"]:
     """The next thresholds, for each half-axis."""
-    gap = nodes.gap
+    weight = weights_of(nodes, weigh)
     value = _estimates(nodes, weigh)
-    bounds = nodes.bounds(weights_of(nodes, weigh))
+    bounds = nodes.bounds(weight), nodes.exchanged.bounds(weight)
     propose = jax.vmap(_proposed_half)
-    found = propose(nodes.epsilon, nodes.q, value, gap, bounds)
+    found = propose(nodes.epsilon, nodes.q, value, nodes.gap, bounds)
     fine = jnp.isfinite(found) & (found >= 0)
     return jnp.where(fine, found, jnp.inf)
 
 
 def _proposed_half(
-    epsilon: Array, q: Array, value: Array, gap: Interval, bounds: Array
+    epsilon: Array, q: Array, value: Array, gap: Interval, bounds: tuple[Array, Array]
 ) -> Float[Array, " k"]:
-    _, cells = lax.top_k(bounds, _CELLS)
-    split = _split(q, cells)
-    candidates = _candidates(epsilon, value)
+    found = []
+    for sign, bound in zip((1, -1), bounds, strict=True):
+        _, cells = lax.top_k(bound, _CELLS)
+        found += [_split(q, cells).ravel(), _candidates(epsilon, sign * value).ravel()]
     crossing = _crossing_cells(gap)
     size, at = lax.top_k(jnp.where(crossing, q[1:] - q[:-1], -1.0), _CROSSINGS)
-    zeros = jnp.where(size[:, None] > 0, _split(q, at), jnp.inf)
-    secant = _secant(
-        epsilon[at], epsilon[at + 1], gap.estimate[at], gap.estimate[at + 1]
-    )
-    secant = jnp.where(size > 0, secant, jnp.inf)
-    all_of_them = [split.ravel(), candidates.ravel(), zeros.ravel(), secant]
-    found = jnp.concatenate(all_of_them)
+    used = size > 0
+    found.append(jnp.where(used[:, None], _split(q, at), jnp.inf).ravel())
+    ends = gap.estimate[at], gap.estimate[at + 1]
+    secant = _secant(epsilon[at], epsilon[at + 1], *ends)
+    found = jnp.concatenate([*found, jnp.where(used, secant, jnp.inf)])
     return jnp.pad(found, (0, ROUND - found.size), constant_values=jnp.inf)
 
 

@@ -90,7 +90,7 @@ class Meet(AbstractGuarantee):
     """The most informative guarantee that is at most as informative as two others.
 
     The pessimistic end of every query is tight; the optimistic one of delta, epsilon
-    and the Bayes error is coarse between the thresholds looked at.  These three have no
+    and the Bayes error less so between the thresholds looked at.  These three have no
     derivative here (NaN).
 
     Args:

@@ -14,6 +14,7 @@ from .._internal._precision import in_float64
 from ..curves import Bounds
 from ..curves._queries import bounds_of, elementwise
 from ..engines import Interval
+from ._cells import cell_bounds
 from ._delta import halves_of, search, sources
 from ._explore import Nodes, in_order
 from ._sources import Request, share
@@ -55,9 +56,11 @@ def _hull(first: Request, second: Request, extra: Float[Array, " k"]) -> _Hull:
     nodes = in_order(jax.tree.map(join, found.nodes, more))
     least = jax.tree.map(jnp.minimum, nodes.one, nodes.other)
     q = nodes.q
-    # The deficit of a monotone function between nodes is at least that at the left.
-    shifted = least.lower[:, :-1]
-    low = jnp.concatenate([jnp.zeros_like(shifted[:, :1]), shifted], axis=1)
+    # Between nodes either deficit is below its chord by no more than this.
+    sag = jnp.maximum(*(cell_bounds(q, t, t, None) for t in (nodes.one, nodes.other)))
+    none = jnp.zeros_like(q[:, :1])
+    sag = jnp.maximum(*(jnp.concatenate(x, axis=1) for x in ([none, sag], [sag, none])))
+    low = jnp.maximum(least.upper - sag, 0)
 
     def whole(values: Array) -> Array:
         mirrored = values[-1][::-1] + (1 - 2 * q[-1][::-1])

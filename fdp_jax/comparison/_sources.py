@@ -115,7 +115,7 @@ class EngineSource(AbstractSource):
         return share(epsilon) * jnp.exp(found)
 
     def kinks(self):
-        loss = stop_gradient(self.loss)
+        loss = self.loss
         if not loss.single:
             return jnp.zeros(0, loss.counts[0].dtype)
         found, masses = [], []
@@ -125,7 +125,7 @@ class EngineSource(AbstractSource):
             masses.append(atoms.log_mass)
         places = jnp.concatenate(found)
         count = min(_MOST_KINKS, places.size)
-        _, best = lax.top_k(jnp.concatenate(masses), count)
+        _, best = lax.top_k(stop_gradient(jnp.concatenate(masses)), count)
         return places[best]
 
     @property
@@ -317,6 +317,15 @@ class Pair(eqx.Module):
         found = lax.map(lambda x: function(*x), tuple(stacked))
         pick = lambda i: jax.tree.map(lambda x: x[i], found)
         return pick(0), pick(1)
+
+    def on_kinks(self, epsilon: Float[Array, " k"]) -> Float[Array, " k"]:
+        """The thresholds; those at a known kink move with it, as derivatives go."""
+        kinks = jnp.concatenate([self.first.kinks(), self.second.kinks()])
+        if kinks.size == 0:
+            return epsilon
+        same = stop_gradient(kinks) == epsilon[:, None]
+        moved = kinks[jnp.argmax(same, axis=1)]
+        return jnp.where(jnp.any(same, axis=1) & (epsilon > 0), moved, epsilon)
 
     def prepared(self) -> tuple[PyTree, PyTree]:
         """Both preparations."""
