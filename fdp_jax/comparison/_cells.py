@@ -12,8 +12,10 @@ from jaxtyping import Array, Float
 
 from ..engines import Interval
 
-REACH = 4
-"""How many nodes on either side may give the slope."""
+_STEPS = (1, 2, 3, 4, 8, 16, 32)
+"""Which nodes on either side may give the slope: near ones, which are sharp, and far
+ones, which noise does not disturb."""
+_REACH = max(_STEPS)
 _STEEP = 1e30
 
 
@@ -71,7 +73,7 @@ def _beyond(q: Array, one: Interval) -> tuple[Array, Array, Array]:
     In the frame of a half the other one continues as T + 1 - 2 q at 1 - q.
     """
     unit = jnp.finfo(q.dtype).eps
-    mirrored = slice(-2, -2 - REACH, -1)
+    mirrored = slice(-2, -2 - _REACH, -1)
     far = q[::-1, mirrored]
     over = one.upper[::-1, mirrored] + (1 - 2 * far) + 8 * unit
     under = one.lower[::-1, mirrored] + (1 - 2 * far) - 8 * unit
@@ -83,14 +85,14 @@ def _slopes(
     q: Float[Array, " m"], lower: Float[Array, " m"], upper: Float[Array, " m"]
 ) -> tuple[Float[Array, " n"], Float[Array, " n"]]:
     """At every node a lower bound of T's left and an upper bound of its right slope."""
-    count = q.size - REACH
+    count = q.size - _REACH
     here = slice(0, count)
     positive = q[here] > 0
     # T(0) = 0 is a node too.
     left = jnp.where(positive, lower[here] / jnp.where(positive, q[here], 1), 0)
     right = jnp.full(count, _STEEP, q.dtype)
     shrink = 8 * jnp.finfo(q.dtype).eps
-    for step in range(1, REACH + 1):
+    for step in _STEPS:
         gap = q[here] - jnp.roll(q, step)[here]
         fine = (jnp.arange(count) >= step) & (gap > 0)
         rise = lower[here] - jnp.roll(upper, step)[here]

@@ -212,7 +212,7 @@ def _compared(
     found = stop_gradient(search(first, second))
     name = engines_of(first, second)
     tolerance = jnp.asarray(_TOLERANCE)
-    answer = dominance_of(found.nodes, tolerance, name, narrow=False)
+    answer = dominance_of(found, tolerance, name, narrow=False)
     errors = errors_from(first, second, found.prepared, priors)
     return answer, _places(found.nodes), errors
 

@@ -19,7 +19,7 @@ from jaxtyping import Array, Float, Int
 from .._internal import _checks
 from .._internal._precision import float_dtype, in_float64
 from ..curves import Bounds
-from ._delta import as_bounds, engines_of, extremum, search
+from ._delta import Found, as_bounds, engines_of, search
 from ._explore import Nodes
 from ._sources import Request, pair
 
@@ -114,22 +114,20 @@ def blackwell_dominates(a: Any, b: Any, *, tolerance: Any = 1e-9) -> Dominance:
 def _dominance(
     first: Request, second: Request, tolerance: Array, *, narrow: bool
 ) -> Dominance:
-    nodes = stop_gradient(search(first, second).nodes)
-    name = engines_of(first, second)
-    return dominance_of(nodes, tolerance, name, narrow)
+    found = stop_gradient(search(first, second))
+    return dominance_of(found, tolerance, engines_of(first, second), narrow)
 
 
-def dominance_of(nodes: Nodes, tolerance: Array, name: str, narrow: bool) -> Dominance:
+def dominance_of(found: Found, tolerance: Array, name: str, narrow: bool) -> Dominance:
     """The answer from what a search has seen, inside the program."""
-    forward = extremum(nodes)
-    backward = extremum(nodes.exchanged)
+    forward, backward = found.ends()
     yes, no = forward.upper <= tolerance, forward.lower > tolerance
     verdict = jnp.where(yes, 1, jnp.where(no, -1, 0)).astype(jnp.int32)
     regret, reverse = (
         dataclasses.replace(as_bounds(x, x.estimate, narrow), method=name)
         for x in (forward, backward)
     )
-    crossings = find_crossings(nodes)
+    crossings = find_crossings(found.nodes)
     return Dominance(verdict, regret, reverse, crossings, jnp.asarray(tolerance))
 
 

@@ -87,7 +87,7 @@ def test_composed_dpsgd(case):
     np.testing.assert_allclose(found.value.estimate, entry["value"], rtol=1e-6)
     assert found.value.method == "spectral"
     assert found.value.upper - found.value.lower < 1e-9
-    assert float(found.prior) == 0.5
+    np.testing.assert_allclose(found.prior, 0.5, atol=1e-6)
 
 
 def test_published_tightness_example():
@@ -95,8 +95,8 @@ def test_published_tightness_example():
     found = fdp.delta_divergence(one, other)
     truth = CHECKS["tightness.Delta"]["value"]
     np.testing.assert_allclose(found.value.estimate, truth, rtol=1e-5)
-    # The other direction is zero; here the steps' characteristic functions limit it.
-    assert found.value.upper - found.value.lower < 1e-7
+    # Millions of steps multiply the error of one step's characteristic function.
+    assert found.value.upper - found.value.lower < 1e-6
 
 
 def test_reference_numbers_of_the_mechanisms():
@@ -107,7 +107,9 @@ def test_reference_numbers_of_the_mechanisms():
         ("fig5.base.delta8", FIG5, 8.0),
     ):
         value = float(run.delta(epsilon=epsilon))
-        np.testing.assert_allclose(value, CHECKS[name]["value"], rtol=1e-6)
+        # The references have an absolute error of about 5e-10 (the grid engine, which
+        # is independent, agrees with the spectral one to more digits).
+        np.testing.assert_allclose(value, CHECKS[name]["value"], atol=1e-9)
     error = 0.5 * (1 - float(FIG6.advantage()))
     np.testing.assert_allclose(error, CHECKS["fig6.base.bayes"]["value"], rtol=1e-7)
     long = dpsgd(2.0, 9e-4, 1.4e6)
@@ -116,17 +118,19 @@ def test_reference_numbers_of_the_mechanisms():
 
 
 def test_one_direction_against_a_brute_force_maximum():
-    one, other = FIG6.remove, dpsgd(0.87597, 0.04, 534).remove
+    one, other = dpsgd(1.0, 0.5, 1), dpsgd(0.6, 0.2, 1)
     prior = 1 / (1 + np.exp(-np.linspace(-3, 3, 64)))
-    gaps = np.asarray(one.bayes_error(prior=prior) - other.bayes_error(prior=prior))
-    found = fdp.delta_divergence(one, other)
-    assert np.max(gaps) <= found.value.upper
-    assert np.max(gaps) > found.value.lower - 1e-4
+    gaps = one.remove.bayes_error(prior=prior) - other.remove.bayes_error(prior=prior)
+    found = fdp.delta_divergence(one.remove, other.remove)
+    assert float(jnp.max(gaps)) <= found.value.upper
+    assert float(jnp.max(gaps)) > found.value.lower - 1e-3
+    assert abs(float(found.prior) - 0.5) > 1e-3
     # Exchanged directions are mirror images.
-    mirrored = fdp.delta_divergence(FIG6.add, dpsgd(0.87597, 0.04, 534).add)
-    np.testing.assert_allclose(found.value.estimate, mirrored.value.estimate, rtol=1e-9)
-    np.testing.assert_allclose(found.prior, 1 - mirrored.prior, rtol=1e-5)
-    assert float(found.prior) != 0.5
+    mirrored = fdp.delta_divergence(one.add, other.add)
+    np.testing.assert_allclose(
+        found.value.estimate, mirrored.value.estimate, rtol=1e-10
+    )
+    np.testing.assert_allclose(found.prior, 1 - mirrored.prior, atol=1e-6)
 
 
 # --------------------------------------------------------------------------- axioms
@@ -195,7 +199,12 @@ def test_composition_can_change_the_order():
 
 def test_identical_guarantees_have_no_distance():
     for same in (GAUSS, LAPLACE, FIG6):
-        assert float(symmetrized_divergence(same, same)) < 1e-10
+        assert float(symmetrized_divergence(same, same)) == 0.0
+    # The same thing in other words is bounded, but not recognized.
+    twice = fdp.compose(fdp.Gaussian(2**0.5), fdp.Gaussian(2**0.5))
+    found = fdp.delta_divergence(GAUSS, twice).symmetrized
+    assert found.estimate < 1e-14
+    assert found.upper < 1e-4
 
 
 # -------------------------------------------------------------------- transformations
