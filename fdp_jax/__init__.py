@@ -1,13 +1,14 @@
 """fdp_jax: certified, differentiable differential-privacy accounting in JAX.
 
 The way of the data:
-losses -> engines -> curves -> mechanisms -> tradeoff -> divergences -> calibration
--> reports -> plot -> cli.
+losses -> engines -> curves -> mechanisms -> tradeoff -> divergences -> comparison
+-> calibration -> reports -> plot -> cli.
 """
 
 import importlib.metadata
 
 from . import (
+    comparison as comparison,
     data as data,
     divergences as divergences,
     plot as plot,
@@ -20,6 +21,11 @@ from .calibration import (
     UnreachableTarget as UnreachableTarget,
     calibrate as calibrate,
     targets as targets,
+)
+from .comparison import (
+    blackwell_dominates as blackwell_dominates,
+    compare as compare,
+    delta_divergence as delta_divergence,
 )
 from .curves import (
     AbstractGuarantee as AbstractGuarantee,

@@ -16,16 +16,21 @@ README = ROOT.parent / "README.md"
 # nothing of the package.
 STAGES = (
     *("losses", "engines", "curves", "mechanisms", "tradeoff"),
-    *("divergences", "calibration"),
+    *("divergences", "comparison", "calibration"),
     *("reports", "plot", "cli"),
 )
 LEAVES = ("_internal", "data")
 # What a user reaches from the top besides its own names.
-USER_MODULES = ("targets", "tradeoff", "divergences", "reports", "plot", "data")
+USER_MODULES = (
+    *("targets", "tradeoff", "divergences", "comparison", "reports", "plot", "data"),
+)
 # What the package returns and nobody constructs: its fields are results.
 RECORDS = (
     *("Bounds", "Calibration", "Curve", "GridCurve", "Interval", "PrivacyReport"),
-    *("PublishedRun", "GDPSummary", "Inverse", "LossAtoms", "Symmetrized"),
+    *("PublishedRun", "GDPSummary", "Attack", "BayesErrors", "Comparison"),
+    *("Crossings", "DeltaDivergence", "Dominance", "EmergentBound", "EmergentOrder"),
+    *("LossMoments", "AverageErrors", "WeightedDivergence"),
+    *("Inverse", "LossAtoms", "Symmetrized"),
 )
 # Names that carry structure rather than a quantity of the notation table.
 STRUCTURAL = {
@@ -38,6 +43,8 @@ STRUCTURAL = {
     *("epsilons", "tolerance", "member_scores", "nonmember_scores", "confidence"),
     *("monotonic", "support", "log_beyond", "loss_range"),
     *("log_density_without", "log_density_with"),
+    *("a", "b", "guarantee", "guarantees", "hyper_prior", "density", "convex"),
+    *("tolerance", "max_num_steps", "constant", "kind", "labels", "options", "found"),
     *("log_cdf_without", "log_sf_without", "log_cdf_with", "log_sf_with"),
 }
 
