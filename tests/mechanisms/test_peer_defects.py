@@ -83,6 +83,9 @@ CATALOGUE = {
         params=1.0,
     ),
     "FromTradeOffPoints": fdp.FromTradeOffPoints([0.1, 0.4], [0.6, 0.25]),
+    "RandomRepeat": fdp.RandomRepeat(
+        fdp.Gaussian(1.3), num_steps=[1.0, 2.0], probs=[0.5, 0.5]
+    ),
     "RevealedMixture": fdp.RevealedMixture(
         [fdp.Gaussian(1.0), fdp.Laplace(2.0)], probs=[0.3, 0.7]
     ),
