@@ -1,19 +1,31 @@
 """fdp_jax: certified, differentiable differential-privacy accounting in JAX.
 
 The way of the data:
-losses -> engines -> curves -> mechanisms -> divergences -> calibration -> reports
--> plot -> cli.
+losses -> engines -> curves -> mechanisms -> tradeoff -> divergences -> comparison
+-> calibration -> reports -> plot -> cli.
 """
 
 import importlib.metadata
 
-from . import data as data, divergences as divergences, plot as plot, reports as reports
+from . import (
+    comparison as comparison,
+    data as data,
+    divergences as divergences,
+    plot as plot,
+    reports as reports,
+    tradeoff as tradeoff,
+)
 from ._internal._precision import native_float32 as native_float32
 from .calibration import (
     Calibration as Calibration,
     UnreachableTarget as UnreachableTarget,
     calibrate as calibrate,
     targets as targets,
+)
+from .comparison import (
+    blackwell_dominates as blackwell_dominates,
+    compare as compare,
+    delta_divergence as delta_divergence,
 )
 from .curves import (
     AbstractGuarantee as AbstractGuarantee,

@@ -38,6 +38,11 @@ def checks(*topics: str) -> list[dict]:
     ]
 
 
+def comparison_checks() -> dict[str, dict]:
+    """Entries of checks.json about comparisons (02.), by their ids."""
+    return {e["id"][3:]: e for e in _load("checks.json") if e["id"].startswith("02.")}
+
+
 def peer_vectors(quantity: str, *mechanisms: str | None) -> list[dict]:
     return [
         e

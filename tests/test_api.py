@@ -15,16 +15,22 @@ README = ROOT.parent / "README.md"
 # Each stage may import the stages before it, and `_internal` and `data` may import
 # nothing of the package.
 STAGES = (
-    *("losses", "engines", "curves", "mechanisms", "divergences", "calibration"),
+    *("losses", "engines", "curves", "mechanisms", "tradeoff"),
+    *("divergences", "comparison", "calibration"),
     *("reports", "plot", "cli"),
 )
 LEAVES = ("_internal", "data")
 # What a user reaches from the top besides its own names.
-USER_MODULES = ("targets", "divergences", "reports", "plot", "data")
+USER_MODULES = (
+    *("targets", "tradeoff", "divergences", "comparison", "reports", "plot", "data"),
+)
 # What the package returns and nobody constructs: its fields are results.
 RECORDS = (
     *("Bounds", "Calibration", "Curve", "GridCurve", "Interval", "PrivacyReport"),
-    *("PublishedRun", "GDPSummary"),
+    *("PublishedRun", "GDPSummary", "Attack", "BayesErrors", "Comparison"),
+    *("Crossings", "DeltaDivergence", "Dominance", "EmergentBound", "EmergentOrder"),
+    *("LossMoments", "AverageErrors", "WeightedDivergence"),
+    *("Inverse", "LossAtoms", "Symmetrized"),
 )
 # Names that carry structure rather than a quantity of the notation table.
 STRUCTURAL = {
@@ -33,8 +39,12 @@ STRUCTURAL = {
     *("value", "digits", "status", "bounds", "report", "curve", "method", "args"),
     *("query", "num_points", "direction", "max_epsilon", "loss"),
     *("upper_is_pessimistic", "step", "parameters", "params", "norm", "allowed"),
+    *("tradeoff", "tradeoffs", "guarantee", "knots", "optimistic", "symmetric"),
+    *("epsilons", "tolerance", "member_scores", "nonmember_scores", "confidence"),
     *("monotonic", "support", "log_beyond", "loss_range"),
     *("log_density_without", "log_density_with"),
+    *("a", "b", "guarantee", "guarantees", "hyper_prior", "density", "convex"),
+    *("tolerance", "max_num_steps", "constant", "kind", "labels", "options", "found"),
     *("log_cdf_without", "log_sf_without", "log_cdf_with", "log_sf_with"),
 }
 

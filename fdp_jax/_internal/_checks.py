@@ -106,6 +106,11 @@ def below_one(name: str, value: Any) -> Any:
     return _checked(name, value, "in [0, 1)", lambda x: (x >= 0) & (x < 1))
 
 
+def open_share(name: str, value: Any) -> Any:
+    """A number in (0, 1)."""
+    return _checked(name, value, "in (0, 1)", lambda x: (x > 0) & (x < 1))
+
+
 def real(name: str, value: Any) -> Any:
     """Any number but NaN; infinities are allowed."""
     return _checked(name, value, "a number", lambda x: x == x)

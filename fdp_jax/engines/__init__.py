@@ -25,4 +25,10 @@ from ._engine import (
     span as span,
     threshold as threshold,
 )
+from ._shared import (
+    Prepared as Prepared,
+    log_delta_estimate as log_delta_estimate,
+    log_delta_from as log_delta_from,
+    prepare as prepare,
+)
 from ._spectral import rough_log_delta as rough_log_delta

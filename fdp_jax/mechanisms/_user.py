@@ -9,9 +9,9 @@ import jax.core
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PyTree, Real
-from scipy.spatial import ConvexHull
 
 from .._internal import _checks
+from .._internal._hull import lower_hull
 from .._internal._special import safe_log
 from ..losses import AtomicLoss, ComposedLoss, DensityLoss, DistributionLoss
 from ._base import AbstractMechanism
@@ -255,8 +255,8 @@ class FromTradeOffPoints(AbstractMechanism):
         0.4833
     """
 
-    alpha_grid: Float[Array, " k"]
-    beta_grid: Float[Array, " k"]
+    alpha_grid: Float[Array | np.ndarray, " k"]
+    beta_grid: Float[Array | np.ndarray, " k"]
     relation: Any = relation_field(ADD_OR_REMOVE_ONE)
 
     def __init__(self, alpha: Any, beta: Any, *, relation: Any = ADD_OR_REMOVE_ONE):
@@ -265,8 +265,8 @@ class FromTradeOffPoints(AbstractMechanism):
         alpha = _checks.vector("alpha", _checks.probability, alpha)
         beta = _checks.vector("beta", _checks.probability, beta)
         _checks.same_length("alpha", alpha, "beta", beta)
-        self.alpha_grid, self.beta_grid = _lower_hull(
-            np.asarray(alpha), np.asarray(beta)
+        self.alpha_grid, self.beta_grid = lower_hull(
+            np.asarray(alpha, np.float64), np.asarray(beta, np.float64)
         )
         self.relation = relation
 
@@ -275,17 +275,3 @@ class FromTradeOffPoints(AbstractMechanism):
         p = jnp.append(jnp.diff(alpha, prepend=0.0), 1 - alpha[-1])
         q = jnp.append(-jnp.diff(beta, prepend=1.0), beta[-1])
         return one_release(AtomicLoss(safe_log(p), safe_log(q)))
-
-
-def _lower_hull(alpha: np.ndarray, beta: np.ndarray) -> tuple[Any, Any]:
-    """Vertices of the lower convex hull of the points, (0, 1) and (1, 0)."""
-    # The corner (1, 1) closes the hull from above.
-    x, y = np.append(alpha, [0.0, 1.0, 1.0]), np.append(beta, [1.0, 0.0, 1.0])
-    points = np.stack([x, y], axis=1)
-    below = points[points.sum(axis=1) < 2]
-    if np.all(below.sum(axis=1) >= 1):
-        return np.asarray([0.0, 1.0]), np.asarray([1.0, 0.0])
-    found = points[ConvexHull(points).vertices]
-    found = found[found.sum(axis=1) <= 1]
-    order = np.lexsort((-found[:, 1], found[:, 0]))
-    return found[order, 0], found[order, 1]

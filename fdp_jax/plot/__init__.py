@@ -1,10 +1,12 @@
-"""Pictures of a curve: the trade-off function and the privacy profile.
+"""Pictures of a curve: trade-off function, privacy profile and Bayes error.
 
-`tradeoff` and `profile` take a mechanism or its curve and an optional matplotlib
-`Axes`, draw on it and return it; figures are left to the caller. `save` writes both
-to a file. Matplotlib is imported on the first call only (install the extra `plot`).
+`tradeoff`, `profile` and `bayes_error` take a mechanism or its curve and an optional
+matplotlib `Axes`, draw on it and return it; `compare` does so for two guarantees.
+Figures are left to the caller. `save` writes a picture to a file. Matplotlib is
+imported on the first call only (install the extra `plot`).
 """
 
+from ._compare import bayes_error as bayes_error, compare as compare
 from ._plot import (
     profile as profile,
     save as save,

@@ -1,0 +1,338 @@
+"""One readable answer: which of two guarantees is worse, where, and by how much."""
+
+import dataclasses
+import json
+import math
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.lax import stop_gradient
+from jaxtyping import Array, Float
+
+from .._internal._precision import in_float64
+from .._internal._text import round_down, round_up
+from ..curves import Bounds
+from ._delta import engines_of, extremum, prior_of, search
+from ._dominance import Crossings, Dominance, dominance_of, whole_axis
+from ._errors import BayesErrors, errors_from
+from ._explore import Nodes
+from ._sources import Request, pair
+
+_TOLERANCE = 1e-9
+_SHOWN_PRIORS = (0.01, 0.1, 0.3, 0.5, 0.7, 0.9, 0.99)
+
+
+@dataclasses.dataclass(frozen=True)
+class Attack:
+    """The attack at which one guarantee is worse than the other by the most.
+
+    Attributes:
+        regret: Certified interval (lower, upper) of the difference of Bayes errors.
+        estimate: The most accurate value of it.
+        prior: Prior of H0 (record absent).
+        epsilon: Threshold of the test, logit(prior).
+        alpha_a: False positive rate of the best attack on a there (estimate).
+        alpha_b: The same for b.
+    """
+
+    regret: tuple[float, float]
+    estimate: float
+    prior: float
+    epsilon: float
+    alpha_a: float
+    alpha_b: float
+
+
+@dataclasses.dataclass(frozen=True)
+class Comparison:
+    """What `compare` found, in plain numbers; print it.
+
+    Attributes:
+        a: Name of the first guarantee.
+        b: Name of the second one.
+        verdict: "a dominates" (a is nowhere more private), "b dominates", "equal",
+            "neither", or "undecided".
+        b_worse: Where b is less private than a by the most: Delta(a || b).
+        a_worse: Where a is less private than b by the most: Delta(b || a).
+        crossings: Priors at which the order changes.
+        regions: (lowest prior, highest prior, which one is less private there).
+        table: Rows (prior, epsilon, Bayes error of a, of b): certified lower bounds.
+        method: The engines that answered.
+    """
+
+    a: str
+    b: str
+    verdict: str
+    b_worse: Attack
+    a_worse: Attack
+    crossings: tuple[dict[str, float], ...]
+    regions: tuple[tuple[float, float, str], ...]
+    table: tuple[tuple[float, float, float, float], ...]
+    method: str
+
+    @property
+    def symmetrized(self) -> tuple[float, float]:
+        """Certified interval of max(Delta(a || b), Delta(b || a))."""
+        ends = zip(self.b_worse.regret, self.a_worse.regret, strict=True)
+        lower, upper = (max(pair) for pair in ends)
+        return lower, upper
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-ready form: dictionaries, lists, strings and finite numbers only."""
+        return _plain(
+            {
+                "a": self.a,
+                "b": self.b,
+                "verdict": self.verdict,
+                "delta_divergence": {
+                    "a_b": _attack_dict(self.b_worse),
+                    "b_a": _attack_dict(self.a_worse),
+                },
+                "symmetrized": dict(
+                    zip(("lower", "upper"), self.symmetrized, strict=True)
+                ),
+                "crossings": [dict(c) for c in self.crossings],
+                "regions": [
+                    {"prior_from": low, "prior_to": high, "less_private": who}
+                    for low, high, who in self.regions
+                ],
+                "bayes_error_lower": [
+                    dict(zip(("prior", "epsilon", "a", "b"), row, strict=True))
+                    for row in self.table
+                ],
+                "method": self.method,
+            }
+        )
+
+    def to_json(self, **options: Any) -> str:
+        """The same as JSON text; options go to `json.dumps`."""
+        return json.dumps(self.to_dict(), **options)
+
+    def __str__(self) -> str:
+        lines = [f"a = {self.a}", f"b = {self.b}", "", _SENTENCES[self.verdict], ""]
+        for name, other, attack in (
+            ("b", "a", self.b_worse),
+            ("a", "b", self.a_worse),
+        ):
+            lines += _attack_lines(name, other, attack)
+        if len(self.regions) > 1:
+            lines += ["", 'By the attacker\'s prior of "record absent":']
+            lines += [
+                f"  {low:.6g} to {high:.6g}: {who} is less private"
+                for low, high, who in self.regions
+            ]
+        lines += ["", "An attacker is wrong with probability at least"]
+        lines += [f"  {'prior':>6} {'epsilon':>8} {'a':>12} {'b':>12}"]
+        for prior, epsilon, one, other in self.table:
+            shown = round_down(one), round_down(other)
+            lines.append(f"  {prior:>6g} {epsilon:>8.3f} {shown[0]:>12} {shown[1]:>12}")
+        return "\n".join(lines)
+
+
+_SENTENCES = {
+    "a dominates": "b is at least as private as a against all attackers (certified).",
+    "b dominates": "a is at least as private as b against all attackers (certified).",
+    "equal": "a and b are equally private against every attacker (certified).",
+    "neither": "Neither is more private against every attacker (certified).",
+    "undecided": "The bounds do not decide whether one of them is more private.",
+}
+
+
+def compare(a: Any, b: Any) -> Comparison:
+    """Which of two guarantees is worse, where, and by how much.
+
+    Args:
+        a: A mechanism (both directions), one direction of it, a curve, or any other
+            guarantee, with known numbers (not under `jax.jit`).
+        b: Another one, under the same neighboring relation.
+
+    Returns:
+        A `Comparison`: print it, or take `to_dict()`, `to_json()`.
+
+    Guarantee:
+        The verdict, the intervals of both divergences and the table are certified;
+        dominance means up to a regret of 1e-9.  False positive rates are estimates.
+
+    Raises:
+        ValueError: If the neighboring relations differ.
+        TypeError: If an argument is not a guarantee.
+
+    Example:
+        >>> import fdp_jax as fdp
+        >>> found = fdp.compare(fdp.Gaussian(1.0), fdp.Laplace(1.0))
+        >>> found.verdict
+        'neither'
+        >>> print(f"{found.b_worse.estimate:.6f} {found.a_worse.estimate:.6f}")
+        0.005272 0.034139
+
+    References:
+        Kaissis et al. (2024), Section 4.
+    """
+    first, second = pair(a, b)
+    found, places, errors = _compared(first, second, np.asarray(_SHOWN_PRIORS))
+    back = np.asarray(places)
+    return Comparison(
+        a=describe(a),
+        b=describe(b),
+        verdict=_verdict(found),
+        b_worse=_attack(found.regret, back[0]),
+        a_worse=_attack(found.reverse, back[1]),
+        crossings=_crossing_dicts(found.crossings),
+        regions=_regions(found),
+        table=_table(errors),
+        method=found.regret.method,
+    )
+
+
+def describe(guarantee: Any) -> str:
+    """A guarantee in one line: its class and its numbers."""
+    side = getattr(guarantee, "direction", None)
+    subject = getattr(guarantee, "mechanism", guarantee)
+    leaves = jax.tree_util.tree_leaves_with_path(subject)
+    shown = [
+        f"{jax.tree_util.keystr(path).lstrip('.')}={float(leaf):.6g}"
+        for path, leaf in leaves
+        if np.shape(leaf) == ()
+    ]
+    if len(shown) > 8:
+        shown = [*shown[:7], "..."]
+    text = f"{type(subject).__name__}({', '.join(shown)})"
+    return text if side in (None, "both") else f"{text}.{side}"
+
+
+# ----------------------------------------------------------------- inside the program
+
+
+@in_float64
+def _compared(
+    first: Request, second: Request, priors: Array
+) -> tuple[Dominance, Array, BayesErrors]:
+    found = stop_gradient(search(first, second))
+    name = engines_of(first, second)
+    tolerance = jnp.asarray(_TOLERANCE)
+    answer = dominance_of(found, tolerance, name, narrow=False)
+    errors = errors_from(first, second, found.prepared, priors)
+    return answer, _places(found.nodes), errors
+
+
+def _places(nodes: Nodes) -> Float[Array, "2 4"]:
+    """Prior, threshold and both type I errors at either extremum."""
+    axis = whole_axis(nodes)
+
+    def at(one: Nodes) -> Array:
+        found = extremum(one)
+        epsilon = jnp.where(found.left, -found.epsilon, found.epsilon)
+        index = jnp.argmin(jnp.abs(axis.epsilon - epsilon))
+        rates = axis.alpha[0][index], axis.alpha[1][index]
+        return jnp.stack([prior_of(found), epsilon, *rates])
+
+    return jnp.stack([at(nodes), at(nodes.exchanged)])
+
+
+# ------------------------------------------------------------- outside of the program
+
+
+def _verdict(found: Dominance) -> str:
+    small = float(found.regret.upper) <= _TOLERANCE
+    small_back = float(found.reverse.upper) <= _TOLERANCE
+    if small and small_back:
+        return "equal"
+    if small:
+        return "a dominates"
+    if small_back:
+        return "b dominates"
+    large = float(found.regret.lower) > _TOLERANCE
+    large_back = float(found.reverse.lower) > _TOLERANCE
+    return "neither" if large and large_back else "undecided"
+
+
+def _attack(regret: Bounds, place: Any) -> Attack:
+    prior, epsilon, alpha_a, alpha_b = (float(x) for x in place)
+    ends = float(regret.lower), float(regret.upper)
+    return Attack(ends, float(regret.estimate), prior, epsilon, alpha_a, alpha_b)
+
+
+def _crossing_dicts(found: Crossings) -> tuple[dict[str, float], ...]:
+    rows = []
+    for i in range(int(found.count)):
+        names = ("prior", "epsilon", "epsilon_lower", "epsilon_upper")
+        row = {name: float(getattr(found, name)[i]) for name in names}
+        row |= {name: float(getattr(found, name)[i]) for name in ("alpha_a", "alpha_b")}
+        rows.append(row)
+    return tuple(sorted(rows, key=lambda row: row["prior"]))
+
+
+def _regions(found: Dominance) -> tuple[tuple[float, float, str], ...]:
+    count = int(found.crossings.count)
+    if count == 0:
+        who = (
+            "b" if float(found.regret.estimate) > float(found.reverse.estimate) else "a"
+        )
+        none = max(float(found.regret.upper), float(found.reverse.upper)) <= _TOLERANCE
+        return () if none else ((0.0, 1.0, who),)
+    priors = np.asarray(found.crossings.prior)[:count][::-1]
+    below = np.asarray(found.crossings.below)[:count][::-1]
+    # R_b > R_a: b is the more private one.
+    names = ["a" if sign > 0 else "b" for sign in below]
+    last = "b" if names[-1] == "a" else "a"
+    edges = [0.0, *(float(p) for p in priors), 1.0]
+    whose = [*names, last]
+    return tuple(
+        (low, high, who)
+        for low, high, who in zip(edges, edges[1:], whose, strict=False)
+    )
+
+
+def _table(errors: BayesErrors) -> tuple[tuple[float, float, float, float], ...]:
+    rows = zip(
+        np.asarray(errors.prior),
+        np.asarray(errors.a.lower),
+        np.asarray(errors.b.lower),
+        strict=True,
+    )
+    return tuple(
+        (float(p), math.log(p / (1 - p)), float(one), float(other))
+        for p, one, other in rows
+    )
+
+
+def _attack_dict(attack: Attack) -> dict[str, Any]:
+    low, high = attack.regret
+    return {
+        "lower": low,
+        "estimate": attack.estimate,
+        "upper": high,
+        "prior": attack.prior,
+        "epsilon": attack.epsilon,
+        "fpr_a": attack.alpha_a,
+        "fpr_b": attack.alpha_b,
+    }
+
+
+def _attack_lines(worse: str, better: str, attack: Attack) -> list[str]:
+    low, high = attack.regret
+    title = f"Delta({better} || {worse})"
+    if high <= _TOLERANCE:
+        return [f"{title} <= {round_up(high)}: {worse} is nowhere less private."]
+    interval = f"[{round_down(low)}, {round_up(high)}]"
+    lines = [
+        f"{title} in {interval}: by so much {worse} can make",
+        f"  an attack better than {better}; most at prior {attack.prior:.6g} "
+        f"(epsilon = {attack.epsilon:.4g}),",
+        f"  where the best attacks have false positive rates {attack.alpha_a:.4g} (a) "
+        f"and {attack.alpha_b:.4g} (b).",
+    ]
+    return lines
+
+
+def _plain(value: Any) -> Any:
+    """Infinite numbers by name, as JSON has none."""
+    if isinstance(value, dict):
+        return {k: _plain(v) for k, v in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(v) for v in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return f"{value:g}"
+    return value

@@ -1,0 +1,203 @@
+r"""Emergent dominance: the order that appears after many releases.
+
+By Berry and Esseen the trade-off function of N equal releases of a symmetric
+mechanism lies within (Levy distance) g = C v3 / (variance^(3/2) sqrt(N)) of Gaussian
+DP with mu = 2 sqrt(N) eta.  Gaussians are ordered by mu, so by the triangle inequality
+
+    Delta(M^N || M~^N~) <= g + g~     if     N / N~ >= eta~^2 / eta^2
+
+(Kaissis et al. 2024, Theorem 3, with C = 0.56).
+"""
+
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.core
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float
+
+from .._internal import _checks
+from .._internal._precision import in_float64
+from ._delta import delta_divergence
+from ._moments import LossMoments, loss_moments
+from ._sources import _is_symmetric, pair, request
+
+BERRY_ESSEEN = 0.56
+"""Shevtsova (2010), for sums of independent terms; 0.4748 holds for equal ones."""
+
+
+class EmergentBound(eqx.Module):
+    """A bound of Delta(a^N || b^N~) from three moments, if its premise holds."""
+
+    bound: Float[Array, "..."]
+    """The bound, at most 1/2; 1/2 (which says nothing) if the premise fails."""
+    premise_ok: Bool[Array, "..."]
+    """Whether both are symmetric, have third moments and N / N~ is large enough."""
+    berry_esseen_sum: Float[Array, "..."]
+    """The formula's value, whether or not the premise holds."""
+    ratio: Float[Array, "..."]
+    """N / N~."""
+    ratio_needed: Float[Array, "..."]
+    """eta~^2 / eta^2, which the ratio must reach."""
+    moments_a: LossMoments
+    moments_b: LossMoments
+
+
+def emergent_bound(
+    a: Any,
+    b: Any,
+    *,
+    num_steps_a: Any,
+    num_steps_b: Any | None = None,
+    constant: float = BERRY_ESSEEN,
+) -> EmergentBound:
+    """Bound of the Delta-divergence of two long compositions, by Berry and Esseen.
+
+    Args:
+        a: A mechanism that releases once, or one direction of it.
+        b: Another one.
+        num_steps_a: How often a is run, at least 1.
+        num_steps_b: How often b is run; as often by default.
+        constant: Of the Berry-Esseen theorem.
+
+    Returns:
+        `EmergentBound`; look at `premise_ok`.
+
+    Guarantee:
+        Upper bound (up to rounding), where `premise_ok`.  It is not for asymmetric
+        mechanisms such as a step of DP-SGD, for which `premise_ok` is false.
+
+    Raises:
+        ValueError: If a number of steps is below 1, or a mechanism is a composition.
+        TypeError: If an argument is no mechanism.
+
+    Example:
+        >>> import fdp_jax as fdp
+        >>> found = fdp.comparison.emergent_bound(
+        ...     fdp.PureDP(1.0), fdp.Laplace(1.0), num_steps_a=100
+        ... )
+        >>> print(bool(found.premise_ok), f"{found.bound:.9f}")
+        True 0.150108744
+
+    References:
+        Kaissis et al. (2024), Theorem 3; Shevtsova (2010).
+    """
+    num_steps_b = num_steps_a if num_steps_b is None else num_steps_b
+    num_steps_a = _at_least_one("num_steps_a", num_steps_a)
+    num_steps_b = _at_least_one("num_steps_b", num_steps_b)
+    one, other = loss_moments(a), loss_moments(b)
+    symmetric = all(_is_symmetric(request("a", x).subject) for x in (a, b))
+    return _bound(one, other, num_steps_a, num_steps_b, constant, symmetric)
+
+
+def _at_least_one(name: str, value: Any) -> Any:
+    value = _checks.finite_positive(name, value)
+    if not isinstance(value, jax.core.Tracer) and jnp.any(value < 1):
+        raise ValueError(f"{name} must be at least 1, got {value}")
+    return value
+
+
+@in_float64
+def _bound(
+    one: LossMoments,
+    other: LossMoments,
+    steps: Array,
+    other_steps: Array,
+    constant: Array,
+    symmetric: bool,
+) -> EmergentBound:
+    distances = [
+        constant * moments.berry_esseen / jnp.sqrt(count)
+        for moments, count in ((one, steps), (other, other_steps))
+    ]
+    total = distances[0] + distances[1]
+    ratio = steps / other_steps
+    needed = jnp.square(other.eta / jnp.where(one.eta > 0, one.eta, 1.0))
+    needed = jnp.where(one.eta > 0, needed, jnp.inf)
+    thirds = jnp.isfinite(one.v4) & jnp.isfinite(other.v4)
+    fine = thirds & (ratio >= needed) & (other.eta > 0) & jnp.isfinite(total)
+    fine = fine & jnp.asarray(symmetric)
+    bound = jnp.where(fine, jnp.minimum(total, 0.5), 0.5)
+    return EmergentBound(bound, fine, total, ratio, needed, one, other)
+
+
+class EmergentOrder(eqx.Module):
+    """From how many releases on one mechanism was found to dominate another."""
+
+    num_steps: int | None = eqx.field(static=True)
+    """The smallest number found, or None."""
+    divergence: Float[Array, ""]
+    """Certified upper bound of Delta(a^N || b^N) there."""
+    divergence_before: Float[Array, ""]
+    """Certified lower bound at N - 1, which exceeds the tolerance (nan for N = 1)."""
+    tried: tuple[tuple[int, float, float], ...] = eqx.field(static=True)
+    """All (N, lower, upper) that were computed."""
+    expected: bool = eqx.field(static=True)
+    """Whether eta_a > eta_b, so that in the end a^N dominates b^N."""
+
+
+def first_dominating_num_steps(
+    a: Any, b: Any, *, tolerance: float = 1e-9, max_num_steps: int = 4096
+) -> EmergentOrder:
+    """The smallest N for which N runs of `a` dominate N runs of `b`.
+
+    Dominating means Delta(a^N || b^N) <= tolerance: to an attacker b^N is nowhere more
+    informative.  N is found by doubling and bisection.
+
+    Args:
+        a: A mechanism; the more informative one in the long run.
+        b: Another one, under the same neighboring relation.
+        tolerance: Of the divergence, in (0, 1/2].
+        max_num_steps: Largest N that is tried.
+
+    Returns:
+        `EmergentOrder`.
+
+    Guarantee:
+        Proved: the order at `num_steps` and at every N of `tried` whose upper bound is
+        within the tolerance, and that there is none at num_steps - 1.  Not proved:
+        what holds between the numbers tried, or beyond them (`expected` says what the
+        central limit theorem does).
+
+    Raises:
+        ValueError: If the relations differ or a number is out of range.
+        TypeError: If an argument is no mechanism.
+
+    Example:
+        >>> import fdp_jax as fdp
+        >>> found = fdp.comparison.first_dominating_num_steps(
+        ...     fdp.Gaussian(1.0), fdp.Gaussian(1.5)
+        ... )
+        >>> found.num_steps
+        1
+    """
+    if not 0 < tolerance <= 0.5:
+        raise ValueError(f"tolerance must be in (0, 1/2], got {tolerance}")
+    most = _checks.whole("max_num_steps", max_num_steps, 1, 10**9)
+    pair(a, b)
+    one, other = loss_moments(a), loss_moments(b)
+    seen: dict[int, tuple[float, float]] = {}
+
+    def dominates(count: int) -> bool:
+        if count not in seen:
+            value = delta_divergence(a.repeat(count), b.repeat(count)).value
+            seen[count] = float(value.lower), float(value.upper)
+        return seen[count][1] <= tolerance
+
+    count = 1
+    while not dominates(count) and count < most:
+        count = min(2 * count, most)
+    low, high = count // 2, count
+    while seen[high][1] <= tolerance and high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if dominates(middle) else (middle, high)
+    found = high if seen[high][1] <= tolerance else None
+    before = seen.get(high - 1, (float("nan"), 0.0))[0]
+    return EmergentOrder(
+        num_steps=found,
+        divergence=jnp.asarray(seen[high][1], float),
+        divergence_before=jnp.asarray(before, float),
+        tried=tuple((n, *ends) for n, ends in sorted(seen.items())),
+        expected=bool(one.eta > other.eta),
+    )

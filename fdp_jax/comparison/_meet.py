@@ -1,0 +1,180 @@
+"""The profile of a meet: the convex hull of the smaller deficit."""
+
+import dataclasses
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jax.lax import stop_gradient
+from jaxtyping import Array, Float
+
+from .._internal._implicit import _guarded as guarded
+from .._internal._precision import in_float64
+from ..curves import Bounds
+from ..curves._queries import bounds_of, elementwise
+from ..engines import Interval
+from ._cells import cell_bounds
+from ._delta import halves_of, search, sources
+from ._explore import Nodes, in_order
+from ._sources import Request, share
+
+
+def without_derivative(found: Bounds, *requests: Request) -> Bounds:
+    """The same with a NaN derivative: better than one that is silently zero."""
+    arrays = eqx.filter(requests, eqx.is_inexact_array)
+    estimate = jax.tree.map(lambda x: guarded(x, arrays), stop_gradient(found.estimate))
+    return dataclasses.replace(found, estimate=estimate)
+
+
+class _Hull(eqx.Module):
+    """Deficits of the meet along the whole axis of priors, in the right frame.
+
+    S(u) = u - R(1 - u) with u = 1 - pi is convex on [0, 1]; it is T for u <= 1/2.
+    """
+
+    u: Float[Array, " m"]
+    lower: Float[Array, " m"]
+    estimate: Float[Array, " m"]
+    upper: Float[Array, " m"]
+
+    def at(self, u: Array) -> Interval:
+        """S at other places, by chords, which lie above."""
+        return Interval(
+            jnp.interp(u, self.u, self.lower),
+            jnp.interp(u, self.u, self.estimate),
+            jnp.interp(u, self.u, self.upper),
+        )
+
+
+def _hull(first: Request, second: Request, extra: Float[Array, " k"]) -> _Hull:
+    found = search(first, second)
+    chosen, halves = sources(first, second), halves_of(first, second)
+    at = jnp.broadcast_to(jnp.abs(extra), (halves, extra.size))
+    more = Nodes(at, *chosen.deficits(found.prepared, at))
+    join = lambda x, y: jnp.concatenate([x, y], axis=1)
+    nodes = in_order(jax.tree.map(join, found.nodes, more))
+    least = jax.tree.map(jnp.minimum, nodes.one, nodes.other)
+    q = nodes.q
+    # Between nodes either deficit is below its chord by no more than this.
+    sag = jnp.maximum(*(cell_bounds(q, t, t, None) for t in (nodes.one, nodes.other)))
+    none = jnp.zeros_like(q[:, :1])
+    sag = jnp.maximum(*(jnp.concatenate(x, axis=1) for x in ([none, sag], [sag, none])))
+    low = jnp.maximum(least.upper - sag, 0)
+
+    def whole(values: Array) -> Array:
+        mirrored = values[-1][::-1] + (1 - 2 * q[-1][::-1])
+        return jnp.concatenate([values[0], mirrored])
+
+    u = jnp.concatenate([q[0], 1 - q[-1][::-1]])
+    return _Hull(
+        u,
+        _convex_hull(u, whole(low)),
+        _convex_hull(u, whole(least.estimate)),
+        _convex_hull(u, whole(least.upper)),
+    )
+
+
+def _convex_hull(x: Float[Array, " m"], y: Float[Array, " m"]) -> Float[Array, " m"]:
+    """The greatest convex minorant of points, at the points."""
+
+    def step(_: Array, state: tuple[Array, Array]) -> tuple[Array, Array]:
+        here, values = state
+        run = x - x[here]
+        ahead = run > 0
+        slope = jnp.where(ahead, (y - y[here]) / jnp.where(ahead, run, 1), jnp.inf)
+        # The farthest of several: fewer steps.
+        best = (x.size - 1 - jnp.argmin(slope[::-1])).astype(jnp.int32)
+        lowest = slope[best]
+        done = jnp.isinf(lowest)
+        line = y[here] + jnp.where(done, 0, lowest) * run
+        inside = ahead & (x <= x[best]) & ~done
+        values = jnp.where(inside, jnp.minimum(values, line), values)
+        return jnp.where(done, here, best), values
+
+    start = jnp.zeros((), jnp.int32), y
+    return lax.fori_loop(0, x.size, step, start)[1]
+
+
+def _meet(first: Request, second: Request, epsilon: Array) -> tuple[_Hull, Array]:
+    flat = jnp.ravel(jnp.clip(epsilon, -40.0, 40.0))
+    hull = _hull(first, second, flat)
+    u = jnp.where(epsilon >= 0, share(jnp.abs(epsilon)), 1 - share(jnp.abs(epsilon)))
+    return hull, u
+
+
+@in_float64
+def meet_delta(
+    first: Request, second: Request, epsilon: Array, *, narrow: bool
+) -> Bounds:
+    epsilon = jnp.asarray(epsilon)
+    hull, u = _meet(first, second, epsilon)
+    positive = u > 0
+    found = hull.at(u).map(
+        lambda s: jnp.where(positive, s / jnp.where(positive, u, 1), 0.0)
+    )
+    unit = 1e-14
+    floor = jnp.maximum(-jnp.expm1(jnp.minimum(epsilon, 0.0)), 0.0)
+    lower = jnp.clip(found.lower - unit, floor, 1)
+    upper = jnp.clip(found.upper + unit, floor, 1)
+    value = Interval(lower, jnp.clip(found.estimate, lower, upper), upper)
+    return without_derivative(bounds_of(value, value.upper >= 1, narrow), first, second)
+
+
+@in_float64
+def meet_bayes_error(
+    first: Request, second: Request, prior: Array, *, narrow: bool
+) -> Bounds:
+    prior = jnp.asarray(prior)
+    certain = (prior <= 0) | (prior >= 1)
+    safe = jnp.where(certain, 0.5, prior)
+    epsilon = jnp.log(safe) - jnp.log1p(-safe)
+    hull, _ = _meet(first, second, epsilon)
+    other = 1 - safe
+    most = jnp.minimum(safe, other)
+    found = hull.at(other).map_down(lambda s: other - s)
+    unit = 1e-15
+    lower, upper = (
+        jnp.clip(x, 0, most) for x in (found.lower - unit, found.upper + unit)
+    )
+    value = Interval(lower, jnp.clip(found.estimate, lower, upper), upper)
+    value = value.map(lambda x: jnp.where(certain, 0.0, x))
+    found = bounds_of(value, (value.lower <= 0) & ~certain, narrow)
+    return without_derivative(found, first, second)
+
+
+@in_float64
+def meet_epsilon(
+    first: Request, second: Request, delta: Array, *, narrow: bool
+) -> Bounds:
+    delta = jnp.asarray(delta)
+    hull = _hull(first, second, jnp.zeros(1))
+
+    def least(values: Array, target: Array) -> Array:
+        # delta falls as u does: bisection in eps for S(u) = u target.
+        def body(_: Array, ends: tuple) -> tuple:
+            low, high = ends
+            middle = 0.5 * (low + high)
+            near = share(jnp.abs(middle))
+            u = jnp.where(middle >= 0, near, 1 - near)
+            above = jnp.interp(u, hull.u, values) > u * target
+            return jnp.where(above, middle, low), jnp.where(above, high, middle)
+
+        ends = jnp.full_like(target, -40.0), jnp.full_like(target, 40.0)
+        _, high = lax.fori_loop(0, 90, body, ends)
+        return jnp.where(high >= 40, jnp.inf, high)
+
+    def one(target: Array) -> Bounds:
+        upper = least(hull.upper, target - 1e-15)
+        estimate = least(hull.estimate, target)
+        lower = least(hull.lower, target + 1e-15)
+        lower = jnp.where(jnp.isinf(lower), 40.0, lower - 1e-9)
+        lower = jnp.where(lower <= -39, -jnp.inf, lower)
+        upper = jnp.where(target >= 1, -jnp.inf, upper + 1e-14)
+        value = Interval(jnp.minimum(lower, upper), estimate, upper)
+        value = dataclasses.replace(
+            value, estimate=jnp.clip(estimate, value.lower, value.upper)
+        )
+        return bounds_of(value, jnp.isposinf(upper), narrow)
+
+    return without_derivative(elementwise(one, delta), first, second)

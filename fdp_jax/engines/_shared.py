@@ -1,0 +1,91 @@
+"""One preparation for many thresholds, where an absolute error of delta will do.
+
+`plan` and `profile` give relative accuracy near one threshold.  A difference of two
+profiles needs no more than a small absolute error, and that a single contour (or grid)
+gives at all thresholds; its characteristic function is tabulated once.
+"""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jax.lax import stop_gradient
+from jaxtyping import Array, Float
+
+from ..losses import ComposedLoss
+from ._bounds import Interval, log_complement, select, with_infinite
+from ._closed_form import closed_form
+from ._contour import chernoff
+from ._engine import LocalPlan, _closed_profile, _neutral, _no_release, _profile, plan
+from ._grid import compose_grid
+from ._grid_profile import GridProfile, grid_profile
+from ._inversion import Table, look_up, tabulate
+from ._spectral import _as_profile, largest_loss
+
+
+class Prepared(eqx.Module):
+    """A plan for each of some directions (stacked), and what it makes of the loss."""
+
+    local: LocalPlan
+    table: Table | None = None
+    composed: GridProfile | None = None
+
+
+def prepare(loss: ComposedLoss, signs: Float[Array, " s"], anchor: Array) -> Prepared:
+    """Prepares a loss for all thresholds eps >= 0, best near an anchor."""
+    loss = stop_gradient(loss)
+    # One direction after the other: the signs are put in order of leakage by `plan`.
+    local = lax.map(lambda sign: plan(loss, sign[None], anchor), signs)
+    local = jax.tree.map(lambda x: x[:, 0], local)
+    _, loss = _neutral(loss)
+    if local.contour is not None:
+        return Prepared(local, lax.map(lambda c: tabulate(loss, c), local.contour))
+    if local.grid is not None:
+        composed = lax.map(lambda g: compose_grid(loss, g), local.grid)
+        return Prepared(local, composed=stop_gradient(composed))
+    return Prepared(local)
+
+
+def log_delta_from(
+    loss: ComposedLoss, prepared: Prepared, epsilons: Float[Array, " e"]
+) -> Interval:
+    """Log delta of one direction at any thresholds >= 0, without derivative.
+
+    Args:
+        loss: The composed loss.
+        prepared: From `prepare`, a single direction of it.
+        epsilons: Finite thresholds.
+    """
+    loss = stop_gradient(loss)
+    nothing, loss = _neutral(loss)
+    sign = prepared.local.sign
+    if prepared.table is not None:
+        assert prepared.local.contour is not None
+        contour = prepared.local.contour
+        found = look_up(prepared.table, contour, epsilons)
+        beyond = epsilons >= largest_loss(loss, sign)
+        infinite = loss.log_infinite_mass(sign)
+        result = _as_profile(infinite, found, contour.middle, beyond).log_delta
+    elif prepared.composed is not None:
+        assert prepared.local.grid is not None
+        grid = prepared.local.grid
+        finite, _ = grid_profile(prepared.composed, epsilons)
+        most = chernoff(grid.chernoff_shifts, grid.chernoff_logs, epsilons)
+        finite = finite.map(lambda x: jnp.minimum(x, most))
+        beyond = epsilons >= largest_loss(loss, sign)
+        result = with_infinite(finite, loss.log_infinite_mass(sign), beyond)
+    else:
+        form = closed_form(loss, sign)
+        assert form is not None
+        result = _closed_profile(form, epsilons).log_delta
+    return stop_gradient(select(nothing, _no_release(epsilons).log_delta, result))
+
+
+def log_delta_estimate(
+    loss: ComposedLoss, prepared: Prepared, epsilon: Float[Array, ""]
+) -> Float[Array, ""]:
+    """The estimate of log delta in one direction, with its derivative in the loss."""
+    nothing, loss = _neutral(loss)
+    found = _profile(loss, prepared.local, epsilon[None]).log_delta.estimate[0]
+    none = jnp.where(epsilon < 0, log_complement(jnp.minimum(epsilon, -1e-9)), -jnp.inf)
+    return jnp.where(nothing, none, found)

@@ -1,0 +1,258 @@
+"""Two guarantees in one picture, and the Bayes error of one."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+from ..comparison import blackwell_dominates, certified_bayes_errors, crossing_priors
+from ._plot import _ADD, _CERTIFIED, _NUM_POINTS, _REMOVE, _alphas, _as_curve, _axes
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+_SCALES = ("linear", "logit")
+
+
+def bayes_error(
+    source,
+    ax: Axes | None = None,
+    *,
+    scale: Literal["linear", "logit"] = "linear",
+    label: str | None = None,
+) -> Axes:
+    """Draw the least error probability of an attacker against the prior.
+
+    The shaded region under the certified lower bound is where no attack can be; the
+    dotted lines are min(prior, 1 - prior), what guessing without looking achieves.
+
+    Args:
+        source: A mechanism, or the curve of one.
+        ax: Axes to draw on; a new figure's if None.
+        scale: Of the prior: "linear", or "logit" to see well-informed attackers (both
+            axes).
+        label: Prefix of the legend entries.
+
+    Returns:
+        The axes.
+
+    Guarantee:
+        The curves drawn are lower bounds of the Bayes error.
+
+    Raises:
+        ValueError: If `scale` is neither of the two.
+        ImportError: If matplotlib is missing.
+    """
+    _require_scale(scale)
+    ax, source = _axes(ax), _as_curve(source)
+    prior = _priors(scale)
+    prefix = "" if label is None else f"{label}, "
+    floor = 0.0 if scale == "linear" else 1e-7
+    height = lambda part: np.maximum(np.asarray(part.bayes_error(prior=prior)), floor)
+    ax.fill_between(
+        prior, floor, height(source), color=_CERTIFIED, alpha=0.12, linewidth=0
+    )
+    _guessing(ax, prior)
+    ax.plot(prior, height(source.remove), color=_REMOVE, label=f"{prefix}remove")
+    ax.plot(prior, height(source.add), "--", color=_ADD, label=f"{prefix}add")
+    _finish_prior_axis(ax, scale, prior)
+    ax.set_title("Bayes error (shaded: no attack is here)", fontsize="medium")
+    ax.legend(frameon=False, fontsize="small")
+    return ax
+
+
+def compare(
+    a: Any,
+    b: Any,
+    ax: Axes | None = None,
+    *,
+    kind: Literal["bayes_error", "difference", "tradeoff", "profile"] = "bayes_error",
+    scale: Literal["linear", "log", "logit"] = "linear",
+    labels: tuple[str, str] = ("a", "b"),
+) -> Axes:
+    """Draw two guarantees together, and where they differ most.
+
+    Args:
+        a: A mechanism (both directions), one direction of it, or a curve.
+        b: Another one, under the same neighboring relation.
+        ax: Axes to draw on; a new figure's if None.
+        kind: "bayes_error" (against the prior), "difference" (of the Bayes errors,
+            R_a - R_b, whose maximum and minimum are the two divergences; the band is
+            certified), "tradeoff" (false negative against false positive rate) or
+            "profile" (delta against epsilon).
+        scale: "linear" or "logit" for the first two; also "log" for "tradeoff" (true
+            positive against false positive rate).
+        labels: Names of the two.
+
+    Returns:
+        The axes.
+
+    Guarantee:
+        Lines are certified bounds on the private side, except in "difference", where
+        the line is the estimate within a certified band.
+
+    Raises:
+        ValueError: If `kind` or `scale` is unknown, or the relations differ.
+        ImportError: If matplotlib is missing.
+    """
+    if kind in ("bayes_error", "difference"):
+        _require_scale(scale)
+        ax = _axes(ax)
+        draw = _bayes_errors if kind == "bayes_error" else _difference
+        draw(ax, a, b, scale, labels)
+    elif kind == "tradeoff":
+        if scale not in ("linear", "log", "logit"):
+            raise ValueError(
+                f'scale must be "linear", "log" or "logit", but {scale!r} was given.'
+            )
+        ax = _axes(ax)
+        _tradeoffs(ax, a, b, scale, labels)
+    elif kind == "profile":
+        ax = _axes(ax)
+        _profiles(ax, a, b, labels)
+    else:
+        raise ValueError(
+            'kind must be "bayes_error", "difference", "tradeoff" or "profile", '
+            f"but {kind!r} was given."
+        )
+    ax.legend(frameon=False, fontsize="small")
+    return ax
+
+
+def _require_scale(scale: str) -> None:
+    if scale not in _SCALES:
+        raise ValueError(f'scale must be "linear" or "logit", but {scale!r} was given.')
+
+
+def _priors(scale: str) -> np.ndarray:
+    if scale == "linear":
+        return np.linspace(1e-4, 1 - 1e-4, _NUM_POINTS)
+    logit = np.linspace(-np.log(1e6), np.log(1e6), _NUM_POINTS)
+    return 1.0 / (1.0 + np.exp(-logit))
+
+
+def _guessing(ax: Axes, prior: np.ndarray) -> None:
+    blind = np.minimum(prior, 1 - prior)
+    ax.plot(prior, blind, ":", color="black", linewidth=1, label="guessing")
+
+
+def _finish_prior_axis(ax: Axes, scale: str, prior: np.ndarray) -> None:
+    if scale == "logit":
+        ax.set(xscale="logit", yscale="log", xlim=(prior[0], prior[-1]))
+        ax.set_ylim(1e-7, 1.0)
+    else:
+        ax.set(xlim=(0.0, 1.0), ylim=(0.0, 0.52))
+    ax.set_xlabel("attacker's prior that the record is absent")
+    ax.set_ylabel("error probability")
+
+
+def _bayes_errors(ax: Axes, a: Any, b: Any, scale: str, labels: tuple) -> None:
+    prior = _priors(scale)
+    found = certified_bayes_errors(a, b, priors=prior)
+    one, other = np.asarray(found.a.lower), np.asarray(found.b.lower)
+    _guessing(ax, prior)
+    ax.plot(prior, one, color=_REMOVE, label=labels[0])
+    ax.plot(prior, other, "--", color=_ADD, label=labels[1])
+    for worse, color, name in (
+        (other < one, _ADD, labels[1]),
+        (one < other, _REMOVE, labels[0]),
+    ):
+        ax.fill_between(
+            prior,
+            one,
+            other,
+            where=worse,
+            color=color,
+            alpha=0.2,
+            linewidth=0,
+            label=f"{name} less private" if np.any(worse) else None,
+        )
+    _finish_prior_axis(ax, scale, prior)
+    _mark_crossings(ax, a, b)
+    ax.set_title("Bayes errors (lower bounds)", fontsize="medium")
+
+
+def _mark_crossings(ax: Axes, a: Any, b: Any) -> None:
+    for place in crossing_priors(blackwell_dominates(a, b).crossings):
+        ax.axvline(place, color=_CERTIFIED, linewidth=0.8, linestyle="-.")
+
+
+def _difference(ax: Axes, a: Any, b: Any, scale: str, labels: tuple) -> None:
+    prior = _priors(scale)
+    found = certified_bayes_errors(a, b, priors=prior)
+    lower = np.asarray(found.a.lower) - np.asarray(found.b.upper)
+    upper = np.asarray(found.a.upper) - np.asarray(found.b.lower)
+    middle = np.asarray(found.a.estimate) - np.asarray(found.b.estimate)
+    ax.axhline(0.0, color="black", linewidth=0.8)
+    ax.fill_between(
+        prior, lower, upper, color=_CERTIFIED, alpha=0.3, linewidth=0, label="certified"
+    )
+    ax.plot(prior, middle, color=_REMOVE, label=f"R({labels[0]}) - R({labels[1]})")
+    answer = blackwell_dominates(a, b)
+    ends = (answer.regret, 1, labels), (answer.reverse, -1, labels[::-1])
+    for regret, sign, (first, second) in ends:
+        value = float(regret.upper)
+        if value > 1e-9:
+            ax.axhline(
+                sign * value,
+                color=_ADD,
+                linewidth=0.8,
+                linestyle="--" if sign > 0 else ":",
+                label=f"Delta({first} || {second}) = {value:.3g}",
+            )
+    for place in crossing_priors(answer.crossings):
+        ax.axvline(place, color=_CERTIFIED, linewidth=0.8, linestyle="-.")
+    if scale == "logit":
+        ax.set_xscale("logit")
+    ax.set_xlim(prior[0], prior[-1])
+    ax.set_xlabel("attacker's prior that the record is absent")
+    ax.set_ylabel("difference of error probabilities")
+    ax.set_title(f"Positive: {labels[1]} is less private", fontsize="medium")
+
+
+def _tradeoffs(ax: Axes, a: Any, b: Any, scale: str, labels: tuple) -> None:
+    alpha = _alphas(scale)
+    floor = {"linear": 0.0, "log": 0.0, "logit": 1e-6}[scale]
+
+    def height(source: Any) -> np.ndarray:
+        if scale == "log":
+            return np.asarray(source.tpr(fpr=alpha))
+        return np.clip(np.asarray(source.beta(alpha=alpha)), floor, 1.0 - floor)
+
+    one, other = (height(_as_curve(x)) for x in (a, b))
+    blind = alpha if scale == "log" else 1.0 - alpha
+    ax.plot(alpha, blind, ":", color="black", linewidth=1, label="blind guessing")
+    ax.plot(alpha, one, color=_REMOVE, label=labels[0])
+    ax.plot(alpha, other, "--", color=_ADD, label=labels[1])
+    ax.fill_between(alpha, one, other, color=_CERTIFIED, alpha=0.15, linewidth=0)
+    if scale == "log":
+        ax.set(xscale="log", yscale="log", ylim=(alpha[0], 1.0))
+        ax.set_ylabel("true positive rate")
+    else:
+        if scale == "logit":
+            ax.set(xscale="logit", yscale="logit")
+        else:
+            ax.set_aspect("equal")
+        ax.set_ylim(floor, 1.0 - floor)
+        ax.set_ylabel("false negative rate")
+    ax.set_xlim(0.0 if scale == "linear" else alpha[0], alpha[-1])
+    ax.set_xlabel("false positive rate")
+    ax.set_title("Trade-off functions (private side)", fontsize="medium")
+
+
+def _profiles(ax: Axes, a: Any, b: Any, labels: tuple) -> None:
+    sources = [_as_curve(x) for x in (a, b)]
+    ends = [float(s.epsilon(delta=1e-9)) for s in sources]
+    most = max([e for e in ends if np.isfinite(e) and e > 0] or [10.0])
+    epsilon = np.linspace(0.0, most, _NUM_POINTS)
+    for source, color, style, label in zip(
+        sources, (_REMOVE, _ADD), ("-", "--"), labels, strict=True
+    ):
+        delta = np.asarray(source.delta(epsilon=epsilon))
+        shown = np.where(delta > 0, delta, np.nan)
+        ax.plot(epsilon, shown, style, color=color, label=label)
+    ax.set(yscale="log", xlim=(0.0, most), ylim=(1e-9, 1.0))
+    ax.set_xlabel("epsilon (nats)")
+    ax.set_ylabel("delta")
+    ax.set_title("Privacy profiles (upper bounds)", fontsize="medium")

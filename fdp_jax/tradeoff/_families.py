@@ -1,0 +1,278 @@
+"""Families in closed form, all symmetric; the formulas are those of the engines."""
+
+import math
+from typing import Any
+
+import jax.numpy as jnp
+from jaxtyping import Array, ArrayLike, Real
+
+from .. import mechanisms
+from .._internal import _checks
+from .._internal._special import ndtri_from_logs, safe_log
+from ..engines import _gaussian, _laplace, log_complement
+from ..mechanisms._fields import as_float, as_number, parameter
+from ._base import AbstractSymmetric
+from ._intervals import (
+    Point,
+    Rates,
+    closed,
+    exact,
+    log_add,
+    no_ends,
+    plus,
+    reflect,
+    symmetric_ends,
+)
+
+_LOG_4 = math.log(4.0)
+
+
+class Gaussian(AbstractSymmetric):
+    """G_mu = T(N(0, 1), N(mu, 1)): f(alpha) = Phi(Phi^-1(1 - alpha) - mu).
+
+    Args:
+        mu: In [0, inf); the sensitivity over the standard deviation of the noise.
+
+    Raises:
+        ValueError: If it is out of range.
+
+    Example:
+        >>> import fdp_jax as fdp
+        >>> f = fdp.tradeoff.Gaussian(1.0)
+        >>> print(f"{f.beta(alpha=0.1):.6f} {f.delta(epsilon=1.0):.6f}")
+        0.610856 0.126937
+
+    References:
+        Dong, Roth, Su (2022), Definition 2.6; Balle, Wang (2018) for the profile.
+    """
+
+    mu: Real[ArrayLike, ""] = parameter("mu", _checks.nonnegative)
+
+    def _point(self, epsilon):
+        args = as_float(self.mu), jnp.abs(epsilon)
+        return _mirrored(
+            epsilon, _gaussian.log_delta(*args), _gaussian.log_one_minus_delta(*args)
+        )
+
+    def _rates(self, log_alpha, log_tnr):
+        args = as_float(self.mu), log_alpha, log_tnr
+        return Rates(
+            closed(_gaussian.log_beta(*args)),
+            closed(_gaussian.log_one_minus_beta(*args)),
+        )
+
+    def _ends(self):
+        return no_ends(as_float(self.mu))
+
+    def _log_slope(self, log_alpha, log_tnr):
+        mu = as_float(self.mu)
+        return -mu * ndtri_from_logs(log_alpha, log_tnr) - 0.5 * jnp.square(mu)
+
+    def as_mechanism(self) -> mechanisms.Gaussian:
+        """`fdp.Gaussian` with noise multiplier 1 / mu, for mu > 0."""
+        return mechanisms.Gaussian(1 / as_number(self.mu))
+
+
+class Laplace(AbstractSymmetric):
+    """L_mu = T(Lap(0, 1), Lap(mu, 1)).
+
+    1 - e^mu alpha up to alpha = e^-mu / 2, e^-mu / (4 alpha) up to 1/2, then
+    e^-mu (1 - alpha).
+
+    Args:
+        mu: In [0, inf); the sensitivity over the scale of the noise.
+
+    Raises:
+        ValueError: If it is out of range.
+
+    Example:
+        >>> import fdp_jax as fdp
+        >>> f = fdp.tradeoff.Laplace(1.0)
+        >>> print(f"{f.beta(alpha=0.05):.6f} {f.advantage():.6f}")
+        0.864086 0.393469
+
+    References:
+        Dong, Roth, Su (2022), Appendix.
+    """
+
+    mu: Real[ArrayLike, ""] = parameter("mu", _checks.nonnegative)
+
+    def _point(self, epsilon):
+        args = as_float(self.mu), jnp.abs(epsilon)
+        return _mirrored(
+            epsilon, _laplace.log_delta(*args), _laplace.log_one_minus_delta(*args)
+        )
+
+    def _rates(self, log_alpha, log_tnr):
+        args = as_float(self.mu), log_alpha, log_tnr
+        return Rates(
+            closed(_laplace.log_beta(*args)), closed(_laplace.log_one_minus_beta(*args))
+        )
+
+    def _ends(self):
+        return no_ends(as_float(self.mu))
+
+    def _log_slope(self, log_alpha, log_tnr):
+        mu = as_float(self.mu)
+        middle = -mu - _LOG_4 - 2 * log_alpha
+        return jnp.where(log_alpha >= log_tnr, -mu, jnp.minimum(middle, mu))
+
+    def as_mechanism(self) -> mechanisms.Laplace:
+        """`fdp.Laplace` with noise multiplier 1 / mu, for mu > 0."""
+        return mechanisms.Laplace(1 / as_number(self.mu))
+
+
+class ApproxDP(AbstractSymmetric):
+    """f_{eps,delta}: the least curve of an (epsilon, delta)-DP mechanism.
+
+    max(0, 1 - delta - e^eps alpha, e^-eps (1 - delta - alpha)); fixed point
+    (1 - delta) / (1 + e^eps).  At the kinks the slope is that to the right.
+
+    Args:
+        epsilon: In [0, inf).
+        delta: In [0, 1].
+
+    Raises:
+        ValueError: If a parameter is out of range.
+
+    Example:
+        >>> import fdp_jax as fdp
+        >>> f = fdp.tradeoff.ApproxDP(epsilon=1.0, delta=0.05)
+        >>> print(f"{f.beta(alpha=0.1):.6f} {f.delta(epsilon=0.0):.6f}")
+        0.678172 0.489011
+
+    References:
+        Wasserman, Zhou (2010); Dong, Roth, Su (2022), Proposition 2.5.
+    """
+
+    epsilon0: Real[ArrayLike, ""]
+    delta0: Real[ArrayLike, ""]
+
+    def __init__(self, *, epsilon: Any, delta: Any):
+        self.epsilon0 = _checks.checked_scalar("epsilon", _checks.nonnegative, epsilon)
+        self.delta0 = _checks.checked_scalar("delta", _checks.probability, delta)
+
+    def _numbers(self) -> tuple[Array, Array]:
+        return as_float(self.epsilon0), as_float(self.delta0)
+
+    def _point(self, epsilon):
+        # Vertices at alpha = 0, the fixed point and 1 - delta, for eps >= 0.
+        size, (own, delta) = jnp.abs(epsilon), self._numbers()
+        log_keep = jnp.where(delta < 1, jnp.log1p(-jnp.where(delta < 1, delta, 0)), 0)
+        log_keep = jnp.where(delta < 1, log_keep, -jnp.inf)
+        inside = size < own
+        # 1 - delta(eps) = (1 - delta) (1 + e^eps) / (1 + e^eps0), and the rest of it
+        # (1 - delta) (1 - e^{eps - eps0}) / (1 + e^-eps0).
+        log_ratio = jnp.logaddexp(0.0, size) - jnp.logaddexp(0.0, own)
+        log_rest = plus(log_keep, jnp.where(inside, log_ratio, 0.0))
+        log_gain = log_complement(jnp.where(inside, size - own, -1.0))
+        log_gain = jnp.where(inside, log_gain - jnp.logaddexp(0.0, -own), -jnp.inf)
+        log_delta = log_add(safe_log(delta), plus(log_keep, log_gain))
+        return _mirrored(epsilon, log_delta, log_rest)
+
+    def _rates(self, log_alpha, log_tnr):
+        epsilon, delta = self._numbers()
+        steep, above = self._pieces(log_alpha, log_tnr)
+        log_power = log_add(safe_log(delta), epsilon + log_alpha)
+        log_power = jnp.where(steep, jnp.minimum(log_power, 0), -1.0)
+        # 1 - alpha - delta from the complement of alpha.
+        log_flat = safe_log(above) - epsilon
+        log_beta = jnp.where(steep, log_complement(log_power), log_flat)
+        other = log_complement(jnp.where(steep, -1.0, log_flat))
+        return Rates(closed(log_beta), closed(jnp.where(steep, log_power, other)))
+
+    def _pieces(self, log_alpha: Array, log_tnr: Array) -> tuple[Array, Array]:
+        """Whether alpha is left of the fixed point, and 1 - delta - alpha."""
+        epsilon, delta = self._numbers()
+        log_fixed = safe_log(1 - delta) - jnp.logaddexp(0.0, epsilon)
+        return log_alpha < log_fixed, jnp.exp(log_tnr) - delta
+
+    def _ends(self):
+        _, delta = self._numbers()
+        whole = delta >= 1
+        left = jnp.log1p(-jnp.where(whole, 0.0, delta))
+        left = jnp.where(whole, -jnp.inf, left)
+        return symmetric_ends(closed(safe_log(delta)), closed(left))
+
+    def _log_slope(self, log_alpha, log_tnr):
+        epsilon, _ = self._numbers()
+        steep, above = self._pieces(log_alpha, log_tnr)
+        return jnp.where(steep, epsilon, jnp.where(above > 0, -epsilon, -jnp.inf))
+
+    def as_mechanism(self) -> mechanisms.ApproxDP:
+        """`fdp.ApproxDP` with these parameters."""
+        return mechanisms.ApproxDP(epsilon=self.epsilon0, delta=self.delta0)
+
+
+class Identity(AbstractSymmetric):
+    """Id, 1 - alpha: perfect privacy, the largest trade-off function.
+
+    Example:
+        >>> import fdp_jax as fdp
+        >>> print(f"{fdp.tradeoff.Identity().beta(alpha=0.25):.2f}")
+        0.75
+    """
+
+    def _point(self, epsilon):
+        zero = jnp.zeros_like(epsilon)
+        below = jnp.where(epsilon < 0, epsilon, -1.0)
+        above = jnp.where(epsilon > 0, -epsilon, -1.0)
+        none = zero - jnp.inf
+        return Point(
+            closed(jnp.where(epsilon < 0, log_complement(below), none)),
+            closed(jnp.where(epsilon > 0, log_complement(above), none)),
+            closed(jnp.minimum(epsilon, zero)),
+        )
+
+    def _rates(self, log_alpha, log_tnr):
+        return Rates(closed(log_tnr), closed(log_alpha))
+
+    def _ends(self):
+        return no_ends(jnp.zeros((), jnp.result_type(float)))
+
+    def _log_slope(self, log_alpha, log_tnr):
+        return jnp.zeros_like(plus(log_alpha, log_tnr))
+
+    def as_mechanism(self) -> mechanisms.PerfectPrivacy:
+        """`fdp.PerfectPrivacy`."""
+        return mechanisms.PerfectPrivacy()
+
+
+class BlatantNonPrivacy(AbstractSymmetric):
+    """f = 0: the output tells whether the record was used.
+
+    Example:
+        >>> import fdp_jax as fdp
+        >>> print(f"{fdp.tradeoff.BlatantNonPrivacy().advantage():.0f}")
+        1
+    """
+
+    def _point(self, epsilon):
+        zero = jnp.zeros_like(epsilon)
+        return Point(closed(zero), closed(zero), closed(zero - jnp.inf))
+
+    def _rates(self, log_alpha, log_tnr):
+        zero = jnp.zeros_like(log_alpha)
+        return Rates(closed(zero - jnp.inf), closed(zero))
+
+    def _ends(self):
+        zero = jnp.zeros((), jnp.result_type(float))
+        return symmetric_ends(exact(zero), exact(zero - jnp.inf))
+
+    def _log_slope(self, log_alpha, log_tnr):
+        return jnp.full_like(log_alpha, -jnp.inf)
+
+    def as_mechanism(self) -> mechanisms.BlatantNonPrivacy:
+        """`fdp.BlatantNonPrivacy`."""
+        return mechanisms.BlatantNonPrivacy()
+
+
+def _mirrored(epsilon: Array, log_delta: Array, log_rest: Array) -> Point:
+    """A symmetric profile at eps, from delta and 1 - delta at |eps|."""
+    negative, size = epsilon < 0, jnp.abs(epsilon)
+    other = reflect(log_delta, size)
+    return Point(
+        closed(jnp.where(negative, other, log_delta)),
+        closed(jnp.where(negative, log_delta, other)),
+        closed(log_rest + jnp.minimum(epsilon, 0)),
+    )

@@ -1,0 +1,342 @@
+"""Piecewise-linear trade-off functions: the three views as one set of numbers.
+
+Where f is linear between vertices (alpha_j, beta_j), delta is linear in e^eps between
+nodes eps_j and R is linear in pi between the priors sigmoid(eps_j): a segment of f with
+slope -e^eps is a node, and a segment between nodes is a vertex,
+
+    delta(eps) = tpr_j - e^eps alpha_j,   R(pi) = pi alpha_j + (1 - pi) beta_j.
+
+All numbers are kept as logarithms together with their complements, and only positive
+terms are added, so both tails have full relative accuracy.
+"""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jax.lax import stop_gradient
+from jaxtyping import Array, Float
+
+from .._internal._hull import chain, last_kept, next_kept
+from .._internal._special import log1mexp, safe_log
+from ..engines import Interval, log_complement
+from ._intervals import (
+    Ends,
+    Point,
+    Rates,
+    at_most_zero,
+    log_add,
+    log_subtract,
+    plus,
+    reflect,
+    widened,
+)
+
+_HALF = -0.6931471805599453
+_CLOSE = 1e-7
+"""Distance of nodes that count as one in a profile given by values."""
+
+
+class Knots(eqx.Module):
+    """n nodes, in increasing order, and n + 1 vertices, with alpha decreasing.
+
+    Node j is the segment of f between the vertices j and j + 1.
+    """
+
+    epsilon: Float[Array, " n"]
+    log_delta: Float[Array, " n"]
+    log_reverse: Float[Array, " n"]
+    """log delta_rev(-eps)."""
+    log_rest: Float[Array, " n"]
+    """log(1 - delta)."""
+    log_alpha: Float[Array, " n+1"]
+    log_tnr: Float[Array, " n+1"]
+    log_beta: Float[Array, " n+1"]
+    log_tpr: Float[Array, " n+1"]
+
+    @property
+    def rounding(self) -> float:
+        """Relative error of sums over all knots."""
+        return 4 * float(jnp.finfo(self.epsilon.dtype).eps) * (self.epsilon.size + 8)
+
+    def point(self, epsilon: Float[Array, ""]) -> Point:
+        """The profile at a finite threshold."""
+        nodes = self.epsilon
+        inner = jnp.where(epsilon < nodes[0], nodes[0], epsilon)
+        inner = jnp.where(inner > nodes[-1], nodes[-1], inner)
+        i = jnp.clip(jnp.searchsorted(nodes, inner, side="right") - 1, 0)
+        k = jnp.minimum(i + 1, nodes.size - 1)
+        rest = _chord(nodes, self.log_rest, i, k, inner)
+        rest = rest + jnp.where(epsilon < nodes[0], epsilon - nodes[0], 0.0)
+        delta = _chord(nodes, self.log_delta, i, k, inner)
+        other = _chord(-nodes, self.log_reverse, k, i, -inner)
+        negative = epsilon < 0
+        size = jnp.abs(epsilon)
+        mirrored = reflect(jnp.where(negative, other, delta), size)
+        log_delta = jnp.where(negative, mirrored, delta)
+        log_reverse = jnp.where(negative, other, mirrored)
+        found = (self._sure(x) for x in (log_delta, log_reverse, rest))
+        return Point(*found)
+
+    def rates(self, log_alpha: Float[Array, ""], log_tnr: Float[Array, ""]) -> Rates:
+        """Beta and 1 - beta at an interior type I error."""
+        j = self.segment(log_alpha, log_tnr)
+        alpha = jnp.stack([self.log_alpha[j], log_alpha, self.log_alpha[j + 1]])
+        tnr = jnp.stack([self.log_tnr[j], log_tnr, self.log_tnr[j + 1]])
+        left, right = _difference(alpha, tnr, 1, 2), _difference(alpha, tnr, 0, 1)
+        total = left + right
+        empty = total <= 0
+        weight = jnp.where(empty, 1.0, left / jnp.where(empty, 1.0, total))
+        weight = jnp.clip(weight, 0, 1)
+        rest = jnp.where(empty, 0.0, right / jnp.where(empty, 1.0, total))
+
+        def mean(logs: Array) -> Array:
+            return safe_log(weight * jnp.exp(logs[j]) + rest * jnp.exp(logs[j + 1]))
+
+        # Right of the first vertex f is zero.
+        beyond = log_tnr - log_alpha < self.log_tnr[0] - self.log_alpha[0]
+        log_beta = jnp.where(beyond, -jnp.inf, mean(self.log_beta))
+        log_tpr = jnp.where(beyond, 0.0, mean(self.log_tpr))
+        return Rates(self._sure(log_beta), self._sure(log_tpr))
+
+    def segment(self, log_alpha: Array, log_tnr: Array) -> Array:
+        """The node whose segment holds a type I error (the one to its left)."""
+        places = self.log_tnr - self.log_alpha  # increasing
+        j = jnp.searchsorted(places, log_tnr - log_alpha, side="right") - 1
+        return stop_gradient(jnp.clip(j, 0, self.epsilon.size - 1))
+
+    def ends(self) -> Ends:
+        """Infinite losses."""
+        logs = (
+            *(self.log_tpr[-1], self.log_beta[-1]),
+            *(self.log_tnr[0], self.log_alpha[0]),
+        )
+        return Ends(*(self._sure(x) for x in logs))
+
+    def exchanged(self) -> "Knots":
+        """Those of the inverse."""
+        return Knots(
+            epsilon=-self.epsilon[::-1],
+            log_delta=self.log_reverse[::-1],
+            log_reverse=self.log_delta[::-1],
+            log_rest=self._other_rest()[::-1],
+            log_alpha=self.log_beta[::-1],
+            log_tnr=self.log_tpr[::-1],
+            log_beta=self.log_alpha[::-1],
+            log_tpr=self.log_tnr[::-1],
+        )
+
+    def _other_rest(self) -> Float[Array, " n"]:
+        """log(1 - delta_rev(-eps))."""
+        small = self.log_reverse < _HALF
+        direct = log_complement(jnp.where(small, self.log_reverse, -1.0))
+        return jnp.where(small, direct, at_most_zero(self.log_rest - self.epsilon))
+
+    def masses(self) -> tuple[Array, Array, Array]:
+        """Losses with their log-probabilities under P and Q."""
+        first, last = slice(None, -1), slice(1, None)
+        p = _log_difference(self.log_alpha, self.log_tnr, first, last)
+        q = _log_difference(self.log_beta, self.log_tpr, last, first)
+        return self.epsilon, p, q
+
+    def _sure(self, value: Array) -> Interval:
+        fixed = stop_gradient(value)
+        return widened(Interval(fixed, value, fixed), self.rounding)
+
+
+def _chord(nodes: Array, logs: Array, i: Array, k: Array, x: Array) -> Array:
+    """Log of the interpolant, linear in e^node, between nodes i and k, at x."""
+    width = nodes[k] - nodes[i]
+    empty = width <= 0
+    size = -jnp.expm1(-jnp.where(empty, 1.0, width))
+    offset = x - nodes[i]
+    weight = -jnp.expm1(-offset) * jnp.exp(x - nodes[k]) / size
+    rest = -jnp.expm1(x - nodes[k]) / size
+    weight, rest = jnp.where(empty, 0.0, weight), jnp.where(empty, 1.0, rest)
+    high = stop_gradient(jnp.maximum(logs[i], logs[k]))
+    high = jnp.where(jnp.isfinite(high), high, 0.0)
+    value = rest * jnp.exp(logs[i] - high) + weight * jnp.exp(logs[k] - high)
+    return safe_log(value) + high
+
+
+def _difference(log_value: Array, log_complement: Array, i, j) -> Array:
+    """e^value[i] - e^value[j], from the complements where those are smaller."""
+    direct = jnp.exp(log_value[i]) - jnp.exp(log_value[j])
+    other = jnp.exp(log_complement[j]) - jnp.exp(log_complement[i])
+    small = log_value[i] < log_complement[i]
+    return jnp.maximum(jnp.where(small, direct, other), 0)
+
+
+def _log_difference(log_value: Array, log_complement: Array, i, j) -> Array:
+    """Log of the same."""
+    direct = log_subtract(log_value[i], log_value[j])
+    other = log_subtract(log_complement[j], log_complement[i])
+    return jnp.where(log_value[i] < log_complement[i], direct, other)
+
+
+# ------------------------------------------------------------------- from vertices
+
+
+def from_atoms(
+    epsilon: Array, log_p: Array, log_q: Array, log_p_inf: Array, log_q_inf: Array
+) -> Knots:
+    """From the distribution of the loss: atoms in increasing order, and infinite ones.
+
+    `log_p_inf` is log P(X = -inf), `log_q_inf` is log Q(Y = inf).
+    """
+    none = jnp.full((1,), -jnp.inf, epsilon.dtype)
+    down = lambda logs: _log_cumsum(logs[::-1])[::-1]
+    vertices = {
+        "log_alpha": down(jnp.concatenate([log_p, none])),
+        "log_tnr": _log_cumsum(jnp.concatenate([log_p_inf[None], log_p])),
+        "log_beta": _log_cumsum(jnp.concatenate([none, log_q])),
+        "log_tpr": down(jnp.concatenate([log_q, log_q_inf[None]])),
+    }
+    return with_nodes(
+        epsilon, **{name: at_most_zero(x) for name, x in vertices.items()}
+    )
+
+
+def with_nodes(
+    epsilon: Array, *, log_alpha: Array, log_tnr: Array, log_beta: Array, log_tpr: Array
+) -> Knots:
+    """From vertices and the slopes between them: the profile by adding up areas."""
+    log_width = log1mexp(jnp.maximum(jnp.diff(epsilon), 0))
+    right = plus(epsilon[1:] + log_width, log_alpha[1:-1])
+    left = plus(-epsilon[:-1] + log_width, log_beta[1:-1])
+    falling = jnp.concatenate([right, log_tpr[-1:]])
+    log_delta = _log_cumsum(falling[::-1])[::-1]
+    log_reverse = _log_cumsum(jnp.concatenate([log_tnr[:1], left]))
+    log_rest = log_add(log_beta[:-1], plus(epsilon, log_alpha[:-1]))
+    return Knots(
+        epsilon=epsilon,
+        log_delta=at_most_zero(log_delta),
+        log_reverse=at_most_zero(log_reverse),
+        log_rest=at_most_zero(log_rest),
+        log_alpha=log_alpha,
+        log_tnr=log_tnr,
+        log_beta=log_beta,
+        log_tpr=log_tpr,
+    )
+
+
+def from_vertices(
+    *, log_alpha: Array, log_tnr: Array, log_beta: Array, log_tpr: Array
+) -> Knots:
+    """From vertices of a convex function, alpha decreasing; repeated ones are allowed.
+
+    The first has beta = 0 and the last alpha = 0.
+    """
+    first, last = slice(None, -1), slice(1, None)
+    log_p = _log_difference(log_alpha, log_tnr, first, last)
+    log_q = _log_difference(log_beta, log_tpr, last, first)
+    known = jnp.isfinite(log_p) & jnp.isfinite(log_q)
+    safe = jnp.where(known, log_q, 0.0) - jnp.where(known, log_p, 0.0)
+    # A repeated vertex has no slope of its own: take its neighbor's.
+    before, after = last_kept(known), next_kept(known)
+    index = jnp.where(known[before], before, after)
+    epsilon = jax.lax.cummax(safe[index])
+    return with_nodes(
+        epsilon,
+        log_alpha=log_alpha,
+        log_tnr=log_tnr,
+        log_beta=log_beta,
+        log_tpr=log_tpr,
+    )
+
+
+def _log_cumsum(logs: Array) -> Array:
+    """Logarithms of cumulative sums."""
+    return jax.lax.associative_scan(log_add, logs)
+
+
+# ---------------------------------------------------------------------- from nodes
+
+
+def from_profile(
+    epsilon: Array, log_delta: Array, log_reverse: Array, log_rest: Array
+) -> Knots:
+    """From the profile at increasing nodes; its lower convex hull in e^eps.
+
+    Left of the nodes 1 - delta is proportional to e^eps and right of them delta is
+    constant: the largest profile with these values.
+    """
+    given = (log_delta, log_reverse, log_rest)
+    mask, moved = _convex(epsilon, *given)
+    log_delta, log_reverse, log_rest = moved
+    # Slopes of the hull: between its vertices, not between points on one line.
+    low, high = last_kept(mask)[:-1], next_kept(mask)[1:]
+    width = epsilon[high] - epsilon[low]
+    empty = width <= 0
+    log_width = log1mexp(jnp.where(empty, 1.0, width))
+    # alpha is the slope of -delta in e^eps, beta that of -delta_rev in e^-eps.
+    by_delta = log_subtract(log_delta[low], log_delta[high])
+    by_rest = log_subtract(log_rest[high], log_rest[low])
+    small = log_delta[low] < _HALF
+    alpha = jnp.where(small, by_delta, by_rest) - (epsilon[high] + log_width)
+    other = log_rest - epsilon
+    by_reverse = log_subtract(log_reverse[high], log_reverse[low])
+    by_other = log_subtract(other[low], other[high])
+    small = log_reverse[high] < _HALF
+    beta = jnp.where(small, by_reverse, by_other) - (log_width - epsilon[low])
+    alpha = jnp.where(empty, -jnp.inf, alpha)
+    beta = jnp.where(empty, log_rest[high], beta)
+    tpr = log_add(log_delta[high], plus(epsilon[high], alpha))
+    tnr = log_add(log_reverse[low], plus(-epsilon[low], beta))
+    alpha, tnr = _paired(alpha, jnp.where(empty, 0.0, tnr))
+    beta, tpr = _paired(beta, tpr)
+    zero, none = jnp.zeros(1, epsilon.dtype), jnp.full(1, -jnp.inf, epsilon.dtype)
+    return Knots(
+        epsilon=epsilon,
+        log_delta=log_delta,
+        log_reverse=log_reverse,
+        log_rest=log_rest,
+        log_alpha=jnp.concatenate([at_most_zero(other[:1]), alpha, none]),
+        log_tnr=jnp.concatenate([log_reverse[:1], tnr, zero]),
+        log_beta=jnp.concatenate([none, beta, log_rest[-1:]]),
+        log_tpr=jnp.concatenate([zero, tpr, log_delta[-1:]]),
+    )
+
+
+def _paired(log_value: Array, log_other: Array) -> tuple[Array, Array]:
+    """A number and its complement: the smaller one decides."""
+    log_value, log_other = at_most_zero(log_value), at_most_zero(log_other)
+    first = log_value < log_other
+    value = jnp.where(first, log_value, log_complement(log_other))
+    return value, jnp.where(first, log_complement(log_value), log_other)
+
+
+def _convex(epsilon: Array, *values: Array) -> tuple[Array, list[Array]]:
+    """Vertices of the lower convex hull, and all values moved onto it.
+
+    Bounds of each value need not be quite convex, and slopes between nodes that almost
+    coincide would be rounding errors: one of them gives way.
+    """
+    log_delta, log_reverse, log_rest = values
+
+    def on_chord(i: Array, j: Array, k: Array) -> tuple[Array, Array, Array]:
+        x = epsilon[j]
+        return (
+            _chord(epsilon, log_delta, i, k, x),
+            _chord(-epsilon, log_reverse, k, i, -x),
+            _chord(epsilon, log_rest, i, k, x),
+        )
+
+    def above(i: Array, j: Array, k: Array) -> Array:
+        delta, reverse, rest = on_chord(i, j, k)
+        side = jnp.where(
+            epsilon[j] < 0, log_reverse[j] >= reverse, log_delta[j] >= delta
+        )
+        middle = (log_delta[j] > _HALF) & (log_reverse[j] > _HALF)
+        found = jnp.where(middle, log_rest[j] <= rest, side)
+        return (
+            found
+            | (epsilon[j] - epsilon[i] < _CLOSE)
+            | (epsilon[k] - epsilon[j] < _CLOSE)
+        )
+
+    mask = stop_gradient(chain(epsilon.size, above))
+    every = jnp.arange(epsilon.size)
+    moved = jax.vmap(on_chord)(last_kept(mask), every, next_kept(mask))
+    return mask, [
+        jnp.where(mask, old, new) for old, new in zip(values, moved, strict=True)
+    ]

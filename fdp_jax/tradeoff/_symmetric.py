@@ -1,0 +1,81 @@
+"""The inverse of a trade-off function, and what is made of both."""
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array
+
+from ._base import AbstractSymmetric, AbstractTradeOff
+from ._intervals import (
+    Point,
+    at_most_zero,
+    larger,
+    smaller,
+    symmetric_ends,
+)
+from ._optimum import optimal_rates, optimal_threshold
+
+
+class Inverse(AbstractTradeOff):
+    """f^-1 = T(Q, P) of any f; made by `inverse()`."""
+
+    original: AbstractTradeOff
+
+    def _point(self, epsilon):
+        return exchanged(self.original._point(-epsilon), epsilon)
+
+    def _rates(self, log_alpha, log_tnr):
+        return optimal_rates(self, log_alpha, log_tnr)
+
+    def _ends(self):
+        return self.original._ends().exchanged()
+
+    def _log_slope(self, log_alpha, log_tnr):
+        return optimal_threshold(self, log_alpha, log_tnr)
+
+    def inverse(self) -> AbstractTradeOff:
+        """The original function."""
+        return self.original
+
+    def as_mechanism(self):
+        """The other direction of the original's mechanism."""
+        found = self.original.as_mechanism()
+        return getattr(found, "mechanism", found).add
+
+
+def exchanged(point: Point, epsilon: Array) -> Point:
+    """The inverse's profile at eps, from the profile at -eps."""
+    return Point(
+        point.log_reverse,
+        point.log_delta,
+        point.log_rest.map(lambda x: at_most_zero(x + epsilon)),
+    )
+
+
+class Symmetrized(AbstractSymmetric):
+    """min(f, f^-1)**, the guarantee for both orders; made by `symmetrized()`."""
+
+    original: AbstractTradeOff
+
+    def _point(self, epsilon):
+        # In one batch: that is half the program to compile.
+        both = jax.vmap(self.original._point)(jnp.stack([epsilon, -epsilon]))
+        own, other = (jax.tree.map(lambda x, i=i: x[i], both) for i in range(2))
+        other = exchanged(other, epsilon)
+        return Point(
+            larger(own.log_delta, other.log_delta),
+            larger(own.log_reverse, other.log_reverse),
+            smaller(own.log_rest, other.log_rest),
+        )
+
+    def _rates(self, log_alpha, log_tnr):
+        return optimal_rates(self, log_alpha, log_tnr)
+
+    def _ends(self):
+        ends = self.original._ends()
+        return symmetric_ends(
+            larger(ends.log_end, ends.log_reverse_end),
+            smaller(ends.log_start, ends.log_reverse_start),
+        )
+
+    def _log_slope(self, log_alpha, log_tnr):
+        return optimal_threshold(self, log_alpha, log_tnr)

@@ -1,0 +1,444 @@
+"""One curve seen from three sides: f(alpha), delta(eps) and R(pi) on one grid."""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple, Self
+
+import jax
+import jax.core
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from .. import mechanisms
+from .._internal import _checks
+from .._internal._precision import in_float64
+from ..curves import AbstractGuarantee, Bound
+from ..engines import Interval
+from . import _construct
+from ._base import AbstractTradeOff
+from ._bracket import bracket
+from ._construct import with_mirror
+from ._intervals import Ends, Point, Rates
+from ._knots import Knots
+
+
+class LossAtoms(NamedTuple):
+    """The distribution of a privacy loss with finitely many values."""
+
+    loss: Float[Array, " n"]
+    """Finite values of log dQ/dP, in increasing order."""
+    without_record: Float[Array, " n"]
+    """Their probabilities under P."""
+    with_record: Float[Array, " n"]
+    """The same under Q."""
+    minus_infinity: Float[Array, ""]
+    """P(X = -inf): outputs that the record excludes."""
+    plus_infinity: Float[Array, ""]
+    """Q(Y = inf): outputs that only the record makes possible."""
+
+
+class _View(AbstractTradeOff):
+    """A piecewise-linear curve, or two with the true one in between."""
+
+    knots: Knots
+    """Of a lower bound of f: an upper bound of delta, a lower one of R."""
+    optimistic: Knots | None = None
+    """Of an upper bound of f; none if the curve is exact."""
+
+    def _point(self, epsilon):
+        found = self.knots.point(epsilon)
+        if self.optimistic is None:
+            return found
+        other = self.optimistic.point(epsilon)
+        return Point(
+            _between(other.log_delta, found.log_delta),
+            _between(other.log_reverse, found.log_reverse),
+            _between(found.log_rest, other.log_rest),
+        )
+
+    def _rates(self, log_alpha, log_tnr):
+        found = self.knots.rates(log_alpha, log_tnr)
+        if self.optimistic is None:
+            return found
+        other = self.optimistic.rates(log_alpha, log_tnr)
+        return Rates(
+            _between(found.log_beta, other.log_beta),
+            _between(other.log_tpr, found.log_tpr),
+        )
+
+    def _ends(self):
+        found = self.knots.ends()
+        if self.optimistic is None:
+            return found
+        other = self.optimistic.ends()
+        return Ends(
+            _between(other.log_end, found.log_end),
+            _between(found.log_start, other.log_start),
+            _between(other.log_reverse_end, found.log_reverse_end),
+            _between(found.log_reverse_start, other.log_reverse_start),
+        )
+
+    def _log_slope(self, log_alpha, log_tnr):
+        return slope_of(self.knots, log_alpha, log_tnr)
+
+    @classmethod
+    def of(cls, guarantee: AbstractGuarantee, *, epsilons: Any = None) -> Self:
+        """Any guarantee between tangents and chords, both certified.
+
+        The pessimistic curve is the maximum of the supporting lines
+        1 - delta(eps_i) - e^{eps_i} alpha, with upper bounds of delta; the optimistic
+        one joins points of the curve, with upper bounds of beta.  Both are convex, and
+        what is proved of `guarantee` stays proved of them.
+
+        Args:
+            guarantee: A mechanism, one of its directions, a curve or a trade-off
+                function.
+            epsilons: Thresholds of the grid, a vector of finite numbers (0 is added),
+                known outside of transformations; the default reaches down to delta
+                about 1e-15 in both orders of the pair.
+
+        Returns:
+            A view of the guarantee under its own direction or directions.
+
+        Raises:
+            ValueError: If a threshold is not finite.
+            TypeError: If the argument is not a guarantee.
+        """
+        return cls(*bracket(guarantee, epsilons))
+
+    @property
+    def epsilon_grid(self) -> Float[Array, " n"]:
+        """The shared grid: logit of the prior, log of minus the slope of f."""
+        return self.knots.epsilon
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether this is a function itself, not bounds of one."""
+        return self.optimistic is None
+
+    def to_tradeoff(self, epsilons: Any = None) -> "TradeOff":
+        """The same curve as a trade-off function, without loss.
+
+        Args:
+            epsilons: Not needed here: the grid stays.
+
+        Returns:
+            Its `TradeOff` view.
+        """
+        return same(TradeOff, self, epsilons)
+
+    def to_profile(self, epsilons: Any = None) -> "PrivacyProfile":
+        """The same curve as a privacy profile, without loss.
+
+        Args:
+            epsilons: Not needed here: the grid stays.
+
+        Returns:
+            Its `PrivacyProfile` view.
+        """
+        return same(PrivacyProfile, self, epsilons)
+
+    def to_bayes_error(self, epsilons: Any = None) -> "BayesError":
+        """The same curve as a Bayes error, without loss.
+
+        Args:
+            epsilons: Not needed here: the grid stays.
+
+        Returns:
+            Its `BayesError` view.
+        """
+        return same(BayesError, self, epsilons)
+
+    def inverse(self) -> Self:
+        """f^-1: the same grid with the other sign."""
+        return type(self)(*_exchanged(self.knots, self.optimistic))
+
+    def symmetric_maximum(self) -> Self:
+        """max(f, f^-1), exact; only if f bounds every ordered pair of neighbors.
+
+        Returns:
+            A symmetric function on the grid and its mirror image.
+        """
+        other = self.optimistic
+        mirrored = None if other is None else with_mirror(other)
+        return type(self)(with_mirror(self.knots), mirrored)
+
+    def loss_atoms(self) -> LossAtoms:
+        """The privacy loss of the (pessimistic) curve, as point masses.
+
+        Returns:
+            `LossAtoms`; all masses of P add to 1, and so do those of Q.
+        """
+        return _atoms(self.knots)
+
+    def auc(self, *, bound: Bound = Bound.PESSIMISTIC) -> Float[Array, ""]:
+        """Area under the ROC curve, 1 - integral of f: exact for each of the bounds.
+
+        Args:
+            bound: Which end of the certified interval.
+
+        Returns:
+            The area, in [1/2, 1].
+
+        Guarantee:
+            Upper bound by default.
+        """
+        ends = [_area(x) for x in (self.knots, self.optimistic) if x is not None]
+        mean = sum(ends[1:], start=ends[0]) / len(ends)
+        picked = {Bound.PESSIMISTIC: ends[0], Bound.OPTIMISTIC: ends[-1]}
+        return picked.get(bound, mean)
+
+    def as_mechanism(self):
+        """The remove direction of a mechanism with these point masses."""
+        atoms = self.loss_atoms()
+        p = jnp.concatenate([atoms.minus_infinity[None], atoms.without_record])
+        q = jnp.concatenate([atoms.with_record, atoms.plus_infinity[None]])
+        p, q = jnp.append(p, 0.0), jnp.concatenate([jnp.zeros(1, q.dtype), q])
+        return mechanisms.FromProbabilities(p / p.sum(), q / q.sum()).remove
+
+
+class TradeOff(_View):
+    """A trade-off function alpha -> f(alpha), piecewise linear.
+
+    Made by `TradeOff.of(guarantee)`, `from_points`, `from_roc`, `from_scores` or
+    `from_probabilities`; a PyTree of logarithms (with those of the complements), so
+    both tails are accurate.
+
+    Example:
+        >>> import fdp_jax as fdp
+        >>> f = fdp.tradeoff.TradeOff.of(fdp.tradeoff.Gaussian(1.0))
+        >>> low = f.beta(alpha=0.1)
+        >>> high = f.beta(alpha=0.1, bound=fdp.Bound.OPTIMISTIC)
+        >>> print(f"{low:.4f} {high:.4f}")  # the truth is 0.6109
+        0.6108 0.6109
+
+    References:
+        Dong, Roth, Su (2022), Propositions 2.4 and 2.12.
+    """
+
+    def __call__(self, alpha: Any) -> Float[Array, "..."]:
+        """`beta(alpha=)`: a lower bound of f, or f itself if exact."""
+        return self.beta(alpha=alpha)
+
+    @classmethod
+    def from_points(cls, alpha: Any, beta: Any) -> "TradeOff":
+        """The lower convex hull of achieved error rates, with (0, 1) and (1, 0).
+
+        Args:
+            alpha: False positive rates, a vector in [0, 1], known.
+            beta: False negative rates, of the same length.
+
+        Returns:
+            The exact curve of what was achieved.  A better attack may exist, so it is
+            an upper bound of the mechanism's trade-off function.
+
+        Raises:
+            ValueError: If the vectors differ in length or are not rates.
+            TypeError: If they are traced.
+
+        Example:
+            >>> import fdp_jax as fdp
+            >>> f = fdp.tradeoff.TradeOff.from_points([0.1, 0.4], [0.6, 0.25])
+            >>> print(f"{f.beta(alpha=0.2):.4f}")
+            0.4833
+        """
+        return cls(_construct.hull_of_points(alpha, beta))
+
+    @classmethod
+    def from_roc(cls, fpr: Any, tpr: Any) -> "TradeOff":
+        """From points of an attack's ROC curve; see `from_points`.
+
+        Args:
+            fpr: False positive rates, a vector in [0, 1].
+            tpr: True positive rates (power), of the same length.
+
+        Returns:
+            The curve of what was achieved.
+
+        Raises:
+            ValueError: If the vectors differ in length or are not rates.
+        """
+        tpr = _checks.vector("tpr", _checks.probability, tpr)
+        return cls.from_points(fpr, 1 - tpr)
+
+    @classmethod
+    def from_scores(
+        cls, member_scores: Any, nonmember_scores: Any, *, confidence: Any = None
+    ) -> "TradeOff":
+        """From the scores that an attack gave; larger ones speak for membership.
+
+        Without `confidence` this is a plain **estimate** from finitely many scores: it
+        bounds nothing, and the hull of noisy points is biased towards a better attack.
+
+        Args:
+            member_scores: Scores with the record, a vector.
+            nonmember_scores: Scores without it, a vector.
+            confidence: In (0, 1).  If given, all points are moved by the widths of the
+                Dvoretzky-Kiefer-Wolfowitz bands: with this probability the curve lies
+                above the mechanism's trade-off function everywhere at once (an audit:
+                the privacy loss is at least this large).
+
+        Returns:
+            The lower convex hull over all thresholds.
+
+        Raises:
+            ValueError: If a vector is empty or has NaN, or confidence is out of range.
+            TypeError: If they are traced.
+
+        References:
+            Massart (1990) for the constant of the bands.
+        """
+        points = _construct.rates_of_scores(member_scores, nonmember_scores, confidence)
+        return cls.from_points(*points)
+
+    @classmethod
+    def from_probabilities(cls, without_record: Any, with_record: Any) -> "TradeOff":
+        """Of two probability vectors over the same outputs, by Neyman and Pearson.
+
+        Args:
+            without_record: P, at least 0 with sum 1.
+            with_record: Q, the same.
+
+        Returns:
+            The exact curve, linear between the breakpoints (randomized tests).
+
+        Raises:
+            ValueError: If the vectors differ in length, are negative or do not add
+                to 1.
+
+        Example:
+            >>> import fdp_jax as fdp
+            >>> f = fdp.tradeoff.TradeOff.from_probabilities([0.5, 0.3, 0.2],
+            ...                                              [0.2, 0.3, 0.5])
+            >>> print(f"{f.beta(alpha=0.1):.4f}")
+            0.7500
+        """
+        return cls(_construct.knots_of_probabilities(without_record, with_record))
+
+
+class PrivacyProfile(_View):
+    """A privacy profile eps -> delta(eps), piecewise linear in e^eps.
+
+    Made by `PrivacyProfile.of(guarantee)` or from a table by `from_points`.
+
+    Example:
+        >>> import fdp_jax as fdp
+        >>> known = fdp.tradeoff.PrivacyProfile.from_points([0.5, 2.0], [0.1, 1e-5])
+        >>> print(f"{known.delta(epsilon=1.0):.4f} {known.beta(alpha=0.05):.4f}")
+        0.0813 0.8176
+
+    References:
+        Balle, Barthe, Gaboardi (2018); Dong, Roth, Su (2022), Proposition 2.12.
+    """
+
+    def __call__(self, epsilon: Any) -> Float[Array, "..."]:
+        """`delta(epsilon=)`: an upper bound of delta, or delta itself if exact."""
+        return self.delta(epsilon=epsilon)
+
+    @classmethod
+    def from_points(
+        cls, epsilon: Any, delta: Any, *, symmetric: bool = True
+    ) -> "PrivacyProfile":
+        """The largest profile with (epsilon, delta)-DP at each of some pairs.
+
+        Args:
+            epsilon: Thresholds, a vector of finite numbers, in any order, known.
+            delta: Bounds of delta there, in [0, 1].
+            symmetric: Whether they hold for both orders of the pair, as a mechanism's
+                (epsilon, delta) does; then f is the maximum of the f_{eps,delta}.
+
+        Returns:
+            The exact profile of the worst mechanism with these guarantees; delta is
+            convex in e^eps, so bounds above the hull of the others are improved.
+
+        Raises:
+            ValueError: If the vectors differ in length or hold bad values, or delta is
+                below 1 - e^epsilon.
+            TypeError: If they are traced.
+        """
+        return cls(_construct.knots_of_profile(epsilon, delta, symmetric))
+
+
+class BayesError(_View):
+    """A Bayes error pi -> R(pi), piecewise linear and concave.
+
+    pi is the prior of H0, the record's absence: the weight of alpha.
+
+    Example:
+        >>> import fdp_jax as fdp
+        >>> error = fdp.tradeoff.BayesError.from_points([0.25, 0.5], [0.2, 0.3])
+        >>> print(f"{error.bayes_error(prior=0.4):.4f} {error.beta(alpha=0.1):.4f}")
+        0.2600 0.5000
+
+    References:
+        Kaissis et al. (2024), equations (2) and (4).
+    """
+
+    def __call__(self, prior: Any) -> Float[Array, "..."]:
+        """`bayes_error(prior=)`: a lower bound of R, or R itself if exact."""
+        return self.bayes_error(prior=prior)
+
+    @property
+    def prior_grid(self) -> Float[Array, " n"]:
+        """The grid as priors of H0, where R has its kinks."""
+        return jax.nn.sigmoid(self.knots.epsilon)
+
+    @classmethod
+    def from_points(cls, prior: Any, bayes_error: Any) -> "BayesError":
+        """The least concave Bayes error with these values.
+
+        Args:
+            prior: Priors of H0, a vector in (0, 1), in any order, known.
+            bayes_error: The Bayes error there, or lower bounds of it.
+
+        Returns:
+            The exact Bayes error of the worst pair with these values.
+
+        Raises:
+            ValueError: If the vectors differ in length or hold bad values, or an error
+                exceeds min(prior, 1 - prior).
+            TypeError: If they are traced.
+        """
+        return cls(_construct.knots_of_bayes_error(prior, bayes_error))
+
+
+def same(kind: Callable[..., Any], view: _View, epsilons: Any) -> Any:
+    if epsilons is not None:
+        return kind.of(view, epsilons=epsilons)  # type: ignore[attr-defined]
+    return kind(view.knots, view.optimistic)
+
+
+def _between(lower: Interval, upper: Interval) -> Interval:
+    """From the lower end of one to the upper end of the other."""
+    # In the middle of two convex functions, so convex.
+    safe = jnp.where(jnp.isneginf(upper.estimate), 0.0, upper.estimate)
+    ratio = jnp.exp(jnp.minimum(lower.estimate - safe, 0.0))
+    middle = safe + jnp.log1p(ratio) - jnp.log(2.0)
+    middle = jnp.where(jnp.isneginf(upper.estimate), -jnp.inf, middle)
+    return Interval(lower.lower, middle, upper.upper)
+
+
+def slope_of(knots: Knots, log_alpha: Array, log_tnr: Array) -> Array:
+    """The slope to the left of a type I error."""
+    beyond = log_tnr - log_alpha < knots.log_tnr[0] - knots.log_alpha[0]
+    return jnp.where(beyond, -jnp.inf, knots.epsilon[knots.segment(log_alpha, log_tnr)])
+
+
+@in_float64(cast_out=False)
+def _exchanged(knots: Knots, other: Knots | None) -> tuple[Knots, Knots | None]:
+    return knots.exchanged(), None if other is None else other.exchanged()
+
+
+@in_float64
+def _atoms(knots: Knots) -> LossAtoms:
+    loss, log_p, log_q = knots.masses()
+    return LossAtoms(
+        loss,
+        *(jnp.exp(x) for x in (log_p, log_q, knots.log_tnr[0], knots.log_tpr[-1])),
+    )
+
+
+@in_float64
+def _area(knots: Knots) -> Array:
+    alpha, tpr = jnp.exp(knots.log_alpha), jnp.exp(knots.log_tpr)
+    pieces = (alpha[:-1] - alpha[1:]) * 0.5 * (tpr[:-1] + tpr[1:])
+    return jnp.sum(pieces) + jnp.exp(knots.log_tnr[0])

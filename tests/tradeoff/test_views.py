@@ -1,0 +1,342 @@
+"""Three views of one curve: conversions, certified sides, tables and checks."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given, settings, strategies as st
+from reference import checks
+
+import fdp_jax as fdp
+from fdp_jax import Bound, tradeoff
+from fdp_jax.tradeoff._knots import from_profile
+
+FEW = settings(max_examples=15, deadline=None, derandomize=True)
+ALPHAS = np.asarray([1e-12, 1e-3, 0.04, 0.2, 0.45, 0.7, 0.93, 1 - 1e-6])
+EPSILONS = np.asarray([-6.0, -1.3, -0.2, 0.1, 0.7, 1.9, 5.0, 9.0])
+PRIORS = 1 / (1 + np.exp(-EPSILONS))
+ROUNDING = 1e-14
+"""Of the truth as computed here."""
+GRID = np.asarray([-3.0, -1.0, -0.3, 0.3, 1.0, 3.0])
+
+
+def _vector(size=5):
+    entry = st.floats(1e-6, 1.0)
+    weights = st.lists(entry, min_size=size, max_size=size).map(np.asarray)
+    return weights.map(lambda x: x / x.sum())
+
+
+PAIRS = st.tuples(_vector(), _vector())
+
+
+def _truth_beta(p, q, alpha):
+    """Neyman and Pearson, written out."""
+    order = np.argsort(-(q / p))
+    x = np.append(0.0, np.cumsum(p[order]))
+    y = 1 - np.append(0.0, np.cumsum(q[order]))
+    return np.interp(alpha, x, y)
+
+
+def _truth_delta(p, q, epsilon):
+    return np.sum(np.maximum(q - np.exp(epsilon)[:, None] * p, 0), axis=1)
+
+
+@pytest.mark.parametrize("topic", ["atoms_f", "infmass_f"])
+def test_discrete_pairs(topic):
+    for entry in checks(topic):
+        p = entry["params"]
+        f = tradeoff.TradeOff.from_probabilities(p["P"], p["Q"])
+        found = f.beta(alpha=p["alpha"], bound=Bound.ESTIMATE)
+        np.testing.assert_allclose(found, entry["value"], rtol=1e-14, atol=1e-16)
+    (entry,) = checks("atoms_naive")
+    p = entry["params"]
+    f = tradeoff.TradeOff.from_probabilities(p["P"], p["Q"])
+    assert f.beta(alpha=p["alpha"]) < entry["value"] - 0.2
+
+
+@FEW
+@given(PAIRS)
+def test_exact_curves_of_discrete_pairs(pair):
+    p, q = pair
+    f = tradeoff.TradeOff.from_probabilities(p, q)
+    assert f.is_exact
+    np.testing.assert_allclose(f(ALPHAS), _truth_beta(p, q, ALPHAS), atol=2e-14)
+    delta = _truth_delta(p, q, EPSILONS)
+    np.testing.assert_allclose(f.to_profile()(EPSILONS), delta, atol=2e-14)
+    error = (1 - PRIORS) * (1 - delta)
+    np.testing.assert_allclose(f.to_bayes_error()(PRIORS), error, atol=2e-14)
+    back = _truth_beta(q, p, ALPHAS)
+    np.testing.assert_allclose(f.inverse()(ALPHAS), back, atol=2e-14)
+    atoms = f.loss_atoms()
+    assert abs(atoms.without_record.sum() + atoms.minus_infinity - 1) < 1e-14
+    np.testing.assert_allclose(
+        atoms.without_record * np.exp(atoms.loss), atoms.with_record, rtol=1e-12
+    )
+
+
+@FEW
+@given(PAIRS)
+def test_symmetric_maximum(pair):
+    p, q = pair
+    f = tradeoff.TradeOff.from_probabilities(p, q).symmetric_maximum()
+    truth = np.maximum(_truth_beta(p, q, ALPHAS), _truth_beta(q, p, ALPHAS))
+    np.testing.assert_allclose(f(ALPHAS), truth, atol=3e-14)
+    np.testing.assert_allclose(f.inverse()(ALPHAS), truth, atol=3e-14)
+
+
+@FEW
+@given(PAIRS)
+def test_what_is_proved_stays_proved(pair):
+    p, q = pair
+    f = tradeoff.TradeOff.from_probabilities(p, q)
+    rough = tradeoff.TradeOff.of(f, epsilons=GRID)
+    views = rough, rough.to_profile(), rough.to_bayes_error(), rough.inverse()
+    for view, one, two in zip(views, (p, p, p, q), (q, q, q, p), strict=True):
+        beta, delta = _truth_beta(one, two, ALPHAS), _truth_delta(one, two, EPSILONS)
+        for truth, bounds in (
+            (beta, view.bounds(alpha=ALPHAS)),
+            (1 - beta, view.bounds(fpr=ALPHAS)),
+            (delta, view.bounds(epsilon=EPSILONS)),
+            ((1 - PRIORS) * (1 - delta), view.bounds(prior=PRIORS)),
+        ):
+            assert np.all(bounds.lower <= truth + ROUNDING)
+            assert np.all(bounds.upper >= truth - ROUNDING)
+            assert np.all(bounds.lower <= bounds.estimate)
+            assert np.all(bounds.estimate <= bounds.upper)
+
+
+@FEW
+@given(PAIRS)
+def test_both_sides_are_convex(pair):
+    rough = tradeoff.TradeOff.of(
+        tradeoff.TradeOff.from_probabilities(*pair), epsilons=GRID
+    )
+    alpha = np.linspace(0, 1, 65)
+    for bound in Bound:
+        tradeoff.check_tradeoff(alpha, rough.beta(alpha=alpha, bound=bound))
+        grid = np.linspace(-4, 4, 65)
+        tradeoff.check_profile(grid, rough.delta(epsilon=grid, bound=bound))
+        prior = np.linspace(0, 1, 65)
+        tradeoff.check_bayes_error(prior, rough.bayes_error(prior=prior, bound=bound))
+
+
+@pytest.fixture(scope="module")
+def gaussian():
+    return tradeoff.TradeOff.of(tradeoff.Gaussian(1.0))
+
+
+def test_round_trip_of_objects_is_exact(gaussian):
+    again = gaussian.to_profile().to_bayes_error().to_tradeoff()
+    assert again.knots is gaussian.knots
+    back = gaussian.inverse().inverse()
+    for one, two in zip(
+        jax.tree.leaves(back.knots), jax.tree.leaves(gaussian.knots), strict=True
+    ):
+        np.testing.assert_allclose(one, two, rtol=1e-14, atol=1e-15)
+
+
+def test_round_trip_of_numbers(gaussian):
+    """f -> delta -> R and its gain -> delta -> f, through the numbers of each view."""
+    knots, f = gaussian.knots, tradeoff.TradeOff(gaussian.knots)
+    epsilon = np.asarray(knots.epsilon)
+    prior, other = 1 / (1 + np.exp(-epsilon)), 1 / (1 + np.exp(epsilon))
+    # R where it is, and how far below min(pi, 1 - pi), from the profile's numbers.
+    point = jax.vmap(knots.point)(knots.epsilon)
+    error = other * np.exp(point.log_rest.estimate)
+    gain_right = other * np.exp(point.log_delta.estimate)
+    gain_left = prior * np.exp(point.log_reverse.estimate)
+    again = tradeoff.TradeOff(
+        from_profile(
+            jnp.asarray(epsilon),
+            jnp.log(gain_right / other),
+            jnp.log(gain_left / prior),
+            jnp.minimum(jnp.log(error / other), 0),
+        )
+    )
+    tails = np.asarray([1e-14, 1e-12, 1e-8, 1e-4, 0.1, 0.5])
+    for query in (
+        lambda g: g.beta(alpha=tails, bound=Bound.ESTIMATE),
+        lambda g: g.tpr(fpr=tails, bound=Bound.ESTIMATE),
+        lambda g: g.beta_at_tnr(tnr=tails, bound=Bound.ESTIMATE),
+    ):
+        one, two = np.asarray(query(f)), np.asarray(query(again))
+        np.testing.assert_allclose(two, one, rtol=1e-10, atol=0)
+        assert np.max(np.abs(one - two)) < 1e-13
+
+
+def test_gaussian_between_its_views(gaussian):
+    truth = tradeoff.Gaussian(1.0)
+    tails = np.asarray([1e-13, 1e-8, 1e-3, 0.1, 0.5, 0.9])
+    for query in (
+        lambda g, b: g.beta(alpha=tails, bound=b),
+        lambda g, b: -g.tpr(fpr=tails, bound=b),
+        lambda g, b: g.beta_at_tnr(tnr=tails, bound=b),
+        lambda g, b: -g.delta(epsilon=np.linspace(-7, 7, 6), bound=b),
+        lambda g, b: g.bayes_error(prior=tails, bound=b),
+        lambda g, b: -g.bayes_gain(prior=tails, bound=b),
+        lambda g, b: -g.epsilon(delta=tails, bound=b),
+    ):
+        exact = np.asarray(query(truth, Bound.ESTIMATE))
+        low = np.asarray(query(gaussian, Bound.PESSIMISTIC))
+        high = np.asarray(query(gaussian, Bound.OPTIMISTIC))
+        assert np.all(low <= exact)
+        assert np.all(exact <= high)
+    (entry,) = [e for e in checks("auc") if e["id"].endswith("G1")]
+    low, high = gaussian.auc(bound=Bound.OPTIMISTIC), gaussian.auc()
+    assert low <= entry["value"] <= high
+    assert high - low < 3e-3
+
+
+@pytest.mark.slow
+def test_other_guarantees_as_views():
+    run = fdp.RandomizedResponse(1.0)
+    grid = np.linspace(-4, 4, 9)
+    view = tradeoff.PrivacyProfile.of(run.remove, epsilons=grid)
+    truth = tradeoff.ApproxDP(epsilon=1.0, delta=0.0)
+    delta = truth.delta(epsilon=grid, bound=Bound.ESTIMATE)
+    np.testing.assert_allclose(view(grid), delta, rtol=1e-9)
+    with pytest.raises(TypeError, match="guarantee must be"):
+        tradeoff.TradeOff.of(1.0)  # pyright: ignore[reportArgumentType]
+
+
+def test_view_of_a_grid_curve():
+    curve = fdp.Laplace(1.0).curve(num_points=16)
+    view = tradeoff.TradeOff.of(curve.remove, epsilons=np.linspace(-3, 3, 7))
+    truth = tradeoff.Laplace(1.0)
+    alpha = np.asarray([0.01, 0.3, 0.9])
+    bounds = view.bounds(alpha=alpha)
+    beta = truth.beta(alpha=alpha, bound=Bound.ESTIMATE)
+    assert np.all((bounds.lower <= beta) & (beta <= bounds.upper))
+
+
+# ---------------------------------------------------------------------------- tables
+
+
+def test_pairs_are_the_maximum_of_their_curves():
+    pairs = [(0.5, 0.1), (2.0, 1e-5), (1.0, 0.2)]
+    table = tradeoff.PrivacyProfile.from_points(*zip(*pairs, strict=True))
+    alpha = np.asarray([1e-6, 0.01, 0.1, 0.3, 0.5, 0.8, 0.99])
+    curves = [tradeoff.ApproxDP(epsilon=e, delta=d) for e, d in pairs]
+    each = [f.beta(alpha=alpha, bound=Bound.ESTIMATE) for f in curves]
+    np.testing.assert_allclose(
+        table.beta(alpha=alpha, bound=Bound.ESTIMATE), np.max(each, axis=0), rtol=1e-12
+    )
+    one_way = tradeoff.PrivacyProfile.from_points([1.0], [0.2], symmetric=False)
+    lines = np.maximum(0.8 - np.e * alpha, 0)
+    np.testing.assert_allclose(one_way.beta(alpha=alpha), lines, atol=1e-13)
+
+
+def test_bayes_error_table():
+    prior = np.asarray([0.5, 0.25, 0.7])
+    error = np.asarray([0.3, 0.2, 0.2])
+    table = tradeoff.BayesError.from_points(prior, error)
+    np.testing.assert_allclose(table(prior), error, rtol=1e-12)
+    assert abs(table(0.4) - 0.26) < 1e-12
+    # The maximum of [R - pi alpha] / (1 - pi).
+    alpha = np.asarray([0.05, 0.2, 0.6])
+    lines = (error - prior * alpha[:, None]) / (1 - prior)
+    np.testing.assert_allclose(
+        table.beta(alpha=alpha), np.maximum(lines.max(axis=1), 0), atol=1e-13
+    )
+
+
+def test_attack_points_and_scores():
+    f = tradeoff.TradeOff.from_roc([0.4, 0.1, 0.5], [0.75, 0.4, 0.5])
+    mechanism = fdp.FromTradeOffPoints([0.1, 0.4, 0.5], [0.6, 0.25, 0.5])
+    np.testing.assert_allclose(mechanism.alpha_grid, [0.0, 0.1, 0.4, 1.0])
+    np.testing.assert_allclose(mechanism.beta_grid, [1.0, 0.6, 0.25, 0.0])
+    alpha = np.asarray([0.0, 0.05, 0.2, 0.7, 1.0])
+    np.testing.assert_allclose(
+        f.beta(alpha=alpha), np.interp(alpha, [0, 0.1, 0.4, 1], [1, 0.6, 0.25, 0])
+    )
+    np.testing.assert_allclose(f.advantage(), 0.35, rtol=1e-12)
+    scores = np.asarray([0.1, 0.4, 0.8, 0.9]), np.asarray([0.0, 0.2, 0.5, 0.6])
+    g = tradeoff.TradeOff.from_scores(*scores)
+    # Thresholds at 0.8 and at 0.4: (0, 1/2) and (1/2, 1/4); at 0.1: (3/4, 0).
+    np.testing.assert_allclose(g.beta(alpha=[0.0, 0.75]), [0.5, 0.0], atol=1e-14)
+    np.testing.assert_allclose(g.beta(alpha=0.5), 0.5 / 3, rtol=1e-12)
+    sure = tradeoff.TradeOff.from_scores(*scores, confidence=0.9)
+    assert np.all(sure.beta(alpha=alpha) >= g.beta(alpha=alpha) - 1e-15)
+
+
+def test_piecewise_linear_and_its_gradient():
+    alpha = np.asarray([0.0, 0.2, 0.6, 1.0])
+
+    def value(beta):
+        f = tradeoff.PiecewiseLinear(alpha, beta)
+        return f.beta(alpha=0.3) + f.delta(epsilon=0.0) + f.bayes_error(prior=0.8)
+
+    beta = jnp.asarray([0.9, 0.5, 0.2, 0.0])
+    found = jax.jit(jax.value_and_grad(value))(beta)
+    # beta(.3) = (3 b1 + b2) / 4; delta(0) = .8 - b1; R(.8) = .2 b0.
+    np.testing.assert_allclose(found[0], 0.425 + 0.3 + 0.18, rtol=1e-12)
+    np.testing.assert_allclose(found[1], [0.2, -0.25, 0.25, 0.0], atol=1e-12)
+    f = tradeoff.PiecewiseLinear(alpha, beta)
+    np.testing.assert_allclose(f.inverse().beta(alpha=[0.5, 0.35]), [0.2, 0.4])
+
+
+# ---------------------------------------------------------------------------- checks
+
+
+@pytest.mark.parametrize(
+    ("check", "args", "message"),
+    [
+        ("tradeoff", ([0, 1], [1, 0.1]), "beta must be 0 at alpha = 1"),
+        ("tradeoff", ([0, 0.5, 1], [0.4, 0.45, 0]), "beta must not increase"),
+        ("tradeoff", ([0, 0.5, 1], [0.6, 0.5, 0]), "beta must be convex"),
+        ("tradeoff", ([0, 0.5, 1], [1, 0.6, 0]), "at most 1 - alpha"),
+        ("tradeoff", ([0, 0.5, 1], [1, np.nan, 0]), "beta must be numbers, got nan"),
+        ("tradeoff", ([0, 0.5, 0.5], [1, 0.3, 0.2]), "strictly increasing"),
+        ("tradeoff", ([0, 1], [1.5, 0]), "beta must be in [0, 1], got 1.5"),
+        ("profile", ([0, 1], [0.4, 1.2]), "delta must be in [0, 1], got 1.2"),
+        ("profile", ([-1, 0], [0.5, 0.4]), "at least 1 - e^epsilon"),
+        ("profile", ([0, 1], [0.3, 0.4]), "delta must not increase"),
+        ("profile", ([0, 1, 2], [0.4, 0.39, 0]), "delta must be convex in e^epsilon"),
+        ("profile", ([0, np.nan], [0.4, 0.3]), "epsilon must be numbers, got nan"),
+        ("bayes_error", ([0.2, 0.5], [0.1, 0.6]), "at most min(prior, 1 - prior)"),
+        ("bayes_error", ([0.2, 0.5], [-0.1, 0.2]), "must not be negative"),
+        ("bayes_error", ([0.2, 0.5, 0.8], [0.2, 0.1, 0.2]), "must be concave"),
+    ],
+)
+def test_checks_say_what_is_wrong(check, args, message):
+    with pytest.raises(ValueError) as caught:  # noqa: PT011
+        getattr(tradeoff, f"check_{check}")(*args)
+    assert message in str(caught.value)
+
+
+def test_checks_accept_closed_forms():
+    alpha = np.concatenate([[0], np.geomspace(1e-12, 0.5, 40)])
+    alpha = np.concatenate([alpha, 1 - alpha[::-1][1:]])
+    grid = np.linspace(-8, 8, 81)
+    prior = np.linspace(0, 1, 81)
+    f = tradeoff.Laplace(1.5)
+    tradeoff.check_tradeoff(alpha, f.beta(alpha=alpha))
+    tradeoff.check_profile(grid, f.delta(epsilon=grid))
+    tradeoff.check_bayes_error(prior, f.bayes_error(prior=prior))
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: tradeoff.PiecewiseLinear([0, 1], [1, 0.5]), "beta must be 0"),
+        (lambda: tradeoff.PiecewiseLinear([0, 0.5], [1, 0]), "alpha must run from 0"),
+        (
+            lambda: tradeoff.PrivacyProfile.from_points([-1.0], [0.2]),
+            "delta must be at least 1 - e^epsilon, got 0.2 at -1.0",
+        ),
+        (lambda: tradeoff.BayesError.from_points([0.5], [0.7]), "at most min(prior"),
+        (lambda: tradeoff.BayesError.from_points([0.0], [0.0]), "prior must be in"),
+        (
+            lambda: tradeoff.TradeOff.from_probabilities([0.5, 0.6], [0.5, 0.5]),
+            "without_record must be probabilities with sum 1",
+        ),
+        (
+            lambda: tradeoff.TradeOff.from_scores([1.0], [0.0], confidence=1.0),
+            "confidence must be in (0, 1)",
+        ),
+    ],
+)
+def test_bad_tables(call, message):
+    with pytest.raises(ValueError) as caught:  # noqa: PT011
+        call()
+    assert message in str(caught.value)
