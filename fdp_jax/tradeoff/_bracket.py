@@ -39,18 +39,17 @@ def bracket(guarantee: AbstractGuarantee, epsilons: Any) -> tuple[Knots, Knots]:
     with double:
         right, left = _halves(guarantee, reverse, epsilons)
         own = _side(guarantee, right)
-        other = _mirror(guarantee, left) if reverse is None else _side(reverse, left)
-        lower = _tangents(right, left, own, other)
-        alpha, beta = jnp.exp(lower.log_alpha), jnp.exp(lower.log_beta)
-        middle = left.size
-        rows = [_points(guarantee, alpha[middle + 1 :])]
+        other = _side(guarantee, -left) if reverse is None else _side(reverse, left)
+        lower = _tangents(right, left, own, other, exchanged=reverse is not None)
+        alpha, beta = _rates_of(lower)
+        middle = left.size + 1
+        near = _points(guarantee, alpha[middle:])
         if reverse is None:
-            rows.insert(0, _points(guarantee, alpha[: middle + 1]))
+            far = _points(guarantee, alpha[:middle])
         else:
             # The other axis: its type I errors are our type II errors.
-            found = _points(reverse, beta[: middle + 1])
-            rows.insert(0, jnp.roll(found, 2, axis=0))
-        upper = _chords(jnp.concatenate(rows, axis=1))
+            far = _points(reverse, beta[:middle])
+        upper = _chords(near, far, exchanged=reverse is not None)
     return lower, upper
 
 
@@ -93,59 +92,82 @@ def _reach(guarantee: AbstractGuarantee) -> Array:
     return jax.lax.stop_gradient(jnp.clip(found, 1e-3, _FARTHEST))
 
 
-def _side(guarantee: AbstractGuarantee, epsilon: Array) -> tuple[Array, Array]:
-    """Upper bounds of log delta and lower ones of log(1 - delta), at eps >= 0."""
+def _side(guarantee: AbstractGuarantee, epsilon: Array) -> tuple[Array, ...]:
+    """Bounds of log delta (upper) and of R (lower) at a prior close to sigmoid(eps)."""
     if epsilon.size == 0:
-        return epsilon, epsilon
-    log_delta = jnp.minimum(guarantee._log_delta_bounds(epsilon).upper, 0)
-    rest = _rest(guarantee, epsilon)
-    small = log_delta < _HALF
-    by_delta = log_complement(jnp.where(small, log_delta, -1.0))
-    return log_delta, jnp.where(small, by_delta, rest)
-
-
-def _mirror(guarantee: AbstractGuarantee, epsilon: Array) -> tuple[Array, Array]:
-    """The same of the exchanged pair, from the pair's own 1 - delta(-eps)."""
-    if epsilon.size == 0:
-        return epsilon, epsilon
-    rest = jnp.minimum(_rest(guarantee, -epsilon) + epsilon, 0)
-    return log_complement(rest), rest
-
-
-def _rest(guarantee: AbstractGuarantee, epsilon: Array) -> Array:
-    """Lower bounds of log(1 - delta), from those of the Bayes error."""
+        return epsilon, epsilon, epsilon
     prior = jax.nn.sigmoid(epsilon)
-    error = guarantee._bayes_error_bounds(prior).lower
-    # 1 - prior = 1 / (1 + e^eps); room for the rounding of the prior.
-    rest = safe_log(error) + jnp.logaddexp(0.0, epsilon)
+    log_delta = guarantee._log_delta_bounds(epsilon).upper
+    return log_delta, prior, guarantee._bayes_error_bounds(prior).lower
+
+
+# What follows is in float64 even if the bounds came in float32: its rounding errors are
+# smaller than the room that is left for them.
+
+
+def _rest(epsilon: Array, prior: Array, error: Array) -> Array:
+    """Lower bounds of log(1 - delta), from those of the Bayes error."""
+    log_other = jnp.log1p(-jnp.where(prior < 1, prior, 0.0))
+    # The prior was rounded: 1 - delta grows with eps, (1 - delta) e^-eps falls.
+    at = jnp.log(prior) - log_other
+    rest = safe_log(error) - log_other + jnp.minimum(epsilon - at, 0)
+    rest = jnp.where(prior < 1, rest, -jnp.inf)
     return jnp.minimum(rest - _ROUNDING * (1 + jnp.abs(epsilon)), 0)
 
 
+def _both(epsilon: Array, side: tuple) -> tuple[Array, Array]:
+    """Upper bounds of log delta and lower ones of log(1 - delta)."""
+    log_delta, prior, error = side
+    log_delta = jnp.minimum(log_delta, 0)
+    small = log_delta < _HALF
+    by_delta = log_complement(jnp.where(small, log_delta, -1.0))
+    return log_delta, jnp.where(small, by_delta, _rest(epsilon, prior, error))
+
+
 @in_float64(cast_out=False)
-def _tangents(right: Array, left: Array, own: tuple, other: tuple) -> Knots:
-    """The pessimistic curve: largest profile with these values."""
+def _tangents(
+    right: Array, left: Array, own: tuple, other: tuple, *, exchanged: bool
+) -> Knots:
+    """The pessimistic curve: the largest profile with these values."""
+    own = _both(right, own)
+    if exchanged:
+        far = _both(left, other)
+    else:
+        rest = jnp.minimum(_rest(-left, *other[1:]) + left, 0)
+        far = log_complement(rest), rest
     glue = lambda a, b: jnp.concatenate([a[::-1], b])
     return from_profile(
         glue(-left, right),
-        glue(reflect(other[0], left), own[0]),
-        glue(other[0], reflect(own[0], right)),
-        glue(other[1] - left, own[1]),
+        glue(reflect(far[0], left), own[0]),
+        glue(far[0], reflect(own[0], right)),
+        glue(far[1] - left, own[1]),
     )
 
 
-def _points(guarantee: AbstractGuarantee, alpha: Array) -> Array:
-    """Points above the curve: alpha, 1 - alpha, beta and 1 - beta."""
+@in_float64
+def _rates_of(knots: Knots) -> tuple[Array, Array]:
+    return jnp.exp(knots.log_alpha), jnp.exp(knots.log_beta)
+
+
+def _points(guarantee: AbstractGuarantee, alpha: Array) -> tuple[Array, ...]:
+    """Type I errors with upper bounds of beta and lower ones of the power."""
     beta, tpr = guarantee._error_rate_bounds(alpha)
-    high, low = jnp.clip(beta.upper, 0, 1), jnp.clip(tpr.lower, 0, 1)
-    small = low < 0.5
-    high, low = jnp.where(small, 1 - low, high), jnp.where(small, low, 1 - high)
-    return jnp.stack([alpha, 1 - alpha, high, low])
+    return alpha, beta.upper, tpr.lower
 
 
 @in_float64(cast_out=False)
-def _chords(rows: Array) -> Knots:
+def _chords(near: tuple, far: tuple, *, exchanged: bool) -> Knots:
     """The optimistic curve: the lower hull of points above the true one."""
-    alpha, tnr, beta, tpr = rows
+
+    def rows(alpha: Array, beta: Array, tpr: Array) -> Array:
+        high, low = jnp.clip(beta, 0, 1), jnp.clip(tpr, 0, 1)
+        small = low < 0.5
+        high, low = jnp.where(small, 1 - low, high), jnp.where(small, low, 1 - high)
+        return jnp.stack([alpha, 1 - alpha, high, low])
+
+    left = rows(*far)
+    left = jnp.roll(left, 2, axis=0) if exchanged else left
+    alpha, tnr, beta, tpr = jnp.concatenate([left, rows(*near)], axis=1)
     # Moving a point up or to the right leaves it above the curve.
     alpha, tnr = cummax(alpha, reverse=True), cummin(tnr, reverse=True)
     beta, tpr = cummax(beta), cummin(tpr)

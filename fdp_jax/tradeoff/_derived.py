@@ -298,7 +298,10 @@ class Group(AbstractTradeOff):
         weight = jnp.where(jump > 0, (jnp.sum(left) - epsilon) / safe, 0.0)
         found = left + jnp.clip(weight, 0, 1) * (right - left)
         missing = epsilon - jnp.sum(found)
-        return stop_gradient(found + missing / self.size), low
+        # Beyond the steepest slope the first stage, at alpha = 0, is vertical; beyond
+        # the flattest one the last is flat.
+        found = found.at[0].add(jnp.maximum(missing, 0))
+        return stop_gradient(found.at[-1].add(jnp.minimum(missing, 0))), low
 
     def _point(self, epsilon):
         split, place = self._split(epsilon)

@@ -324,7 +324,7 @@ class PrivacyProfile(_View):
         >>> import fdp_jax as fdp
         >>> known = fdp.tradeoff.PrivacyProfile.from_points([0.5, 2.0], [0.1, 1e-5])
         >>> print(f"{known.delta(epsilon=1.0):.4f} {known.beta(alpha=0.05):.4f}")
-        0.0813 0.8176
+        0.0814 0.8176
 
     References:
         Balle, Barthe, Gaboardi (2018); Dong, Roth, Su (2022), Proposition 2.12.

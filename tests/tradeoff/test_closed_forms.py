@@ -155,10 +155,26 @@ def test_subsampled_profile(entry):
     _agree(f.bounds(epsilon=entry["params"]["eps"]), entry)
 
 
+def _kinks_of_group(epsilon, delta):
+    """Where 1 - f(1 - f) bends: at the kinks of f, and where 1 - f reaches one."""
+    fixed = (1 - delta) / (1 + np.exp(epsilon))
+    reached = (fixed - delta) / np.exp(epsilon)
+    flat = 1 - delta - np.exp(epsilon) * delta
+    return sorted([reached, fixed, flat, 1 - delta])
+
+
 def test_groups():
     (entry,) = checks("group2")
     f = tradeoff.Group(tradeoff.ApproxDP(epsilon=1.0, delta=0.05), 2)
     _agree(f.bounds(alpha=entry["params"]["alpha"]), entry)
+    # The vertices of the composed function, by hand.
+    alpha = np.asarray([0.0, *_kinks_of_group(1.0, 0.05), 1.0])
+    beta = np.asarray(f.beta(alpha=alpha, bound=Bound.ESTIMATE))
+    for epsilon in (-3.0, -0.5, 0.0, 1.5, 2.0, 3.0):
+        found = f.bounds(epsilon=epsilon)
+        delta = np.max(1 - beta - np.exp(epsilon) * alpha)
+        np.testing.assert_allclose(found.estimate, delta, rtol=1e-12)
+        assert found.lower <= delta * (1 + 1e-15) <= found.upper * (1 + 1e-14)
     (entry,) = checks("group3")
     f, truth = tradeoff.Group(tradeoff.Gaussian(0.5), 3), tradeoff.Gaussian(1.5)
     _agree(f.bounds(alpha=entry["params"]["alpha"]), entry)

@@ -199,6 +199,20 @@ def test_other_guarantees_as_views():
         tradeoff.TradeOff.of(1.0)  # pyright: ignore[reportArgumentType]
 
 
+def test_views_in_float32_programs():
+    truth = tradeoff.Laplace(1.0)
+    alpha = np.asarray([1e-6, 0.01, 0.3, 0.9])
+    beta = np.asarray(truth.beta(alpha=alpha, bound=Bound.ESTIMATE))
+    with jax.enable_x64(False):
+        view = jax.jit(lambda mu: tradeoff.TradeOff.of(tradeoff.Laplace(mu)))(1.0)
+        low = view.beta(alpha=alpha)
+        assert low.dtype == np.float32
+        high = view.beta(alpha=alpha, bound=Bound.OPTIMISTIC)
+    assert np.all(low <= beta)
+    assert np.all(beta <= high)
+    np.testing.assert_allclose(low, high, rtol=1e-2)
+
+
 def test_view_of_a_grid_curve():
     curve = fdp.Laplace(1.0).curve(num_points=16)
     view = tradeoff.TradeOff.of(curve.remove, epsilons=np.linspace(-3, 3, 7))
