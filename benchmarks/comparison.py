@@ -2,7 +2,14 @@
 
     python benchmarks/comparison.py [--pairs 200]
 
-Prints one line per measurement; the figures depend on the machine and its load.
+Prints one line per measurement; the figures depend on the machine and its load.  One
+core of a busy two-core machine, float64, first call (compilation included) and warm:
+
+    Gaussian, Laplace                          6.9 s      5 ms
+    DP-SGD (0.54, 0.01, 500), (1.59, 0.1, 534)  19 s     21 ms
+    DP-SGD (0.6, 0.01, 100), (1.39, 0.1, 100)            65 ms
+    its gradient                                31 s     31 ms
+    one of 40 to 100 pairs under vmap           18 s     16 to 39 ms
 """
 
 import argparse

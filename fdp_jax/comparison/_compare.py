@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.lax import stop_gradient
-from jaxtyping import Array, Float
+from jaxtyping import Array, ArrayLike, Float
 
 from .._internal._precision import in_float64
 from .._internal._text import round_down, round_up
@@ -79,6 +79,14 @@ class Comparison:
         lower, upper = (max(pair) for pair in ends)
         return lower, upper
 
+    @property
+    def _conceded(self) -> str:
+        """The regret that a verdict of dominance leaves open, rounded up."""
+        ends = {"a dominates": self.b_worse, "b dominates": self.a_worse}
+        attack = ends.get(self.verdict)
+        upper = self.symmetrized[1] if attack is None else attack.regret[1]
+        return round_up(upper, 2)
+
     def to_dict(self) -> dict[str, Any]:
         """JSON-ready form: dictionaries, lists, strings and finite numbers only."""
         return _plain(
@@ -111,7 +119,8 @@ class Comparison:
         return json.dumps(self.to_dict(), **options)
 
     def __str__(self) -> str:
-        lines = [f"a = {self.a}", f"b = {self.b}", "", _SENTENCES[self.verdict], ""]
+        sentence = _SENTENCES[self.verdict].format(regret=self._conceded)
+        lines = [f"a = {self.a}", f"b = {self.b}", "", sentence, ""]
         for name, other, attack in (
             ("b", "a", self.b_worse),
             ("a", "b", self.a_worse),
@@ -132,9 +141,12 @@ class Comparison:
 
 
 _SENTENCES = {
-    "a dominates": "b is at least as private as a against all attackers (certified).",
-    "b dominates": "a is at least as private as b against all attackers (certified).",
-    "equal": "a and b are equally private against every attacker (certified).",
+    "a dominates": "b is at least as private as a against every attacker, to within\n"
+    "a regret of {regret} (certified).",
+    "b dominates": "a is at least as private as b against every attacker, to within\n"
+    "a regret of {regret} (certified).",
+    "equal": "a and b are equally private against every attacker, to within a regret\n"
+    "of {regret} (certified).",
     "neither": "Neither is more private against every attacker (certified).",
     "undecided": "The bounds do not decide whether one of them is more private.",
 }
@@ -207,13 +219,13 @@ def describe(guarantee: Any) -> str:
 
 @in_float64
 def _compared(
-    first: Request, second: Request, priors: Array
+    first: Request, second: Request, priors: ArrayLike
 ) -> tuple[Dominance, Array, BayesErrors]:
     found = stop_gradient(search(first, second))
     name = engines_of(first, second)
     tolerance = jnp.asarray(_TOLERANCE)
     answer = dominance_of(found, tolerance, name, narrow=False)
-    errors = errors_from(first, second, found.prepared, priors)
+    errors = errors_from(first, second, found.prepared, jnp.asarray(priors))
     return answer, _places(found.nodes), errors
 
 
@@ -315,7 +327,7 @@ def _attack_lines(worse: str, better: str, attack: Attack) -> list[str]:
     low, high = attack.regret
     title = f"Delta({better} || {worse})"
     if high <= _TOLERANCE:
-        return [f"{title} <= {round_up(high)}: {worse} is nowhere less private."]
+        return [f"{title} <= {round_up(high)}: next to nothing."]
     interval = f"[{round_down(low)}, {round_up(high)}]"
     lines = [
         f"{title} in {interval}: by so much {worse} can make",

@@ -336,8 +336,9 @@ class _GapsAt:
         return hash((self.structure, self.key))
 
     def __eq__(self, other: object) -> bool:
-        same = isinstance(other, _GapsAt) and self.structure == other.structure
-        return same and self.key == other.key
+        if not isinstance(other, _GapsAt):
+            return False
+        return (self.structure, self.key) == (other.structure, other.key)
 
     def __call__(self, arrays: Any, aux: tuple) -> Array:
         rest, prepared, epsilon, left, positive = aux

@@ -15,7 +15,7 @@ import equinox as eqx
 import jax
 import jax.core
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Array, ArrayLike, Bool, Float
 
 from .._internal import _checks
 from .._internal._precision import in_float64
@@ -83,12 +83,13 @@ def emergent_bound(
     References:
         Kaissis et al. (2024), Theorem 3; Shevtsova (2010).
     """
-    num_steps_b = num_steps_a if num_steps_b is None else num_steps_b
-    num_steps_a = _at_least_one("num_steps_a", num_steps_a)
-    num_steps_b = _at_least_one("num_steps_b", num_steps_b)
+    steps = _at_least_one("num_steps_a", num_steps_a)
+    other_steps = steps
+    if num_steps_b is not None:
+        other_steps = _at_least_one("num_steps_b", num_steps_b)
     one, other = loss_moments(a), loss_moments(b)
     symmetric = all(_is_symmetric(request("a", x).subject) for x in (a, b))
-    return _bound(one, other, num_steps_a, num_steps_b, constant, symmetric)
+    return _bound(one, other, steps, other_steps, constant, symmetric)
 
 
 def _at_least_one(name: str, value: Any) -> Any:
@@ -104,7 +105,7 @@ def _bound(
     other: LossMoments,
     steps: Array,
     other_steps: Array,
-    constant: Array,
+    constant: ArrayLike,
     symmetric: bool,
 ) -> EmergentBound:
     distances = [

@@ -242,7 +242,7 @@ def best_on_average(guarantees: Any, *, hyper_prior: HyperPrior) -> AverageError
 def _mean_error(request: Request, hyper_prior: HyperPrior) -> Float[Array, ""]:
     source = request.source()
     epsilon, weights = _panels()
-    q = share(epsilon)
+    q = share(jnp.asarray(epsilon))
     prepared = source.prepared()
     halves = jnp.asarray([False, True])
 

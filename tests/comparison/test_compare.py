@@ -100,6 +100,6 @@ def test_picture_of_the_bayes_error_of_one_mechanism():
     assert np.all(np.asarray(line.get_ydata()) <= exact + 1e-9)
     plt.close("all")
     with pytest.raises(ValueError, match="scale must be"):
-        fdp.plot.bayes_error(GAUSS, scale="log")
+        fdp.plot.bayes_error(GAUSS, scale="log")  # pyright: ignore[reportArgumentType]
     with pytest.raises(ValueError, match="kind must be"):
-        fdp.plot.compare(GAUSS, LAPLACE, kind="pie")
+        fdp.plot.compare(GAUSS, LAPLACE, kind="pie")  # pyright: ignore
