@@ -36,7 +36,7 @@ def cell_bounds(
     Returns:
         One bound for each cell.
     """
-    left, right = jax.vmap(_slopes)(*_beyond(q, one))
+    left, right = slopes(q, one)
     width = q[:, 1:] - q[:, :-1]
     # Heights of T~'s chord and of T's two lines at either end of the cell.
     top = other.upper[:, :-1], other.upper[:, 1:]
@@ -67,6 +67,16 @@ def cell_bounds(
     return jnp.where(width > 0, highest + pad, 0.0)
 
 
+def slopes(q: Float[Array, "h n"], one: Interval) -> tuple[Array, Array]:
+    """At every node a lower bound of T's left and an upper bound of its right slope.
+
+    Args:
+        q: Sorted nodes, from 0 to 1/2; rows are half-axes, which meet at 1/2.
+        one: T at the nodes, with its bounds.
+    """
+    return jax.vmap(_slopes)(*_beyond(q, one))
+
+
 def _beyond(q: Array, one: Interval) -> tuple[Array, Array, Array]:
     """Nodes and values of T with a few more beyond 1/2, from the other half-axis.
 
@@ -84,7 +94,7 @@ def _beyond(q: Array, one: Interval) -> tuple[Array, Array, Array]:
 def _slopes(
     q: Float[Array, " m"], lower: Float[Array, " m"], upper: Float[Array, " m"]
 ) -> tuple[Float[Array, " n"], Float[Array, " n"]]:
-    """At every node a lower bound of T's left and an upper bound of its right slope."""
+    """The same for one row, which goes on beyond its last node."""
     count = q.size - _REACH
     here = slice(0, count)
     positive = q[here] > 0

@@ -19,6 +19,8 @@ from jaxtyping import Array, Float, Int
 from .._internal import _checks
 from .._internal._precision import float_dtype, in_float64
 from ..curves import Bounds
+from ..engines import Interval
+from ._cells import slopes
 from ._delta import Found, as_bounds, engines_of, search
 from ._explore import Nodes
 from ._sources import Request, pair
@@ -146,10 +148,7 @@ def whole_axis(nodes: Nodes) -> Axis:
     """Both half-axes in one; a single one is mirrored."""
     gap = nodes.gap
     sign = jnp.where(gap.lower > 0, 1, jnp.where(gap.upper < 0, -1, 0))
-    rates = [
-        jax.vmap(_rates)(nodes.q, deficit.estimate)
-        for deficit in (nodes.one, nodes.other)
-    ]
+    rates = [_rates(nodes.q, deficit) for deficit in (nodes.one, nodes.other)]
     # Row 0 has q rising from 0, so eps falling to 0; the other half is turned round.
     turn = lambda right, left: jnp.concatenate([right[0], left[-1][::-1]])
     alpha = tuple(turn(first, second) for first, second in rates)
@@ -161,24 +160,17 @@ def whole_axis(nodes: Nodes) -> Axis:
     )
 
 
-def _rates(q: Float[Array, " n"], deficit: Float[Array, " n"]) -> tuple[Array, Array]:
+def _rates(q: Float[Array, "h n"], deficit: Interval) -> tuple[Array, Array]:
     """Type I errors at eps and at -eps (for the exchanged pair), about.
 
     With T' = dT/dq the error of the first kind is q T' - T on the right half-axis; on
     the left one that is the error of the second kind, and alpha - beta = 1 - T'.
     """
-    slope = _slope(q, deficit)
-    first = jnp.clip(q * slope - deficit, 0, 1)
+    # Of the slopes at a kink the middle one; bounds of them do not mind close nodes.
+    left, right = slopes(q, deficit)
+    slope = 0.5 * (left + jnp.maximum(left, jnp.minimum(right, 2)))
+    first = jnp.clip(q * slope - deficit.estimate, 0, 1)
     return first, jnp.clip(1 - slope + first, 0, 1)
-
-
-def _slope(q: Array, value: Array) -> Array:
-    """Central differences over a few nodes, so that close ones do no harm."""
-    reach = 3
-    ahead = jnp.clip(jnp.arange(q.size) + reach, 0, q.size - 1)
-    behind = jnp.clip(jnp.arange(q.size) - reach, 0, q.size - 1)
-    run = q[ahead] - q[behind]
-    return (value[ahead] - value[behind]) / jnp.where(run > 0, run, 1)
 
 
 def find_crossings(nodes: Nodes) -> Crossings:

@@ -47,7 +47,7 @@ def test_zcdp_closed_forms():
     [
         fdp.DPSGD(noise_multiplier=1.0, sampling_prob=0.3, num_steps=10).add,
         fdp.compose(fdp.Laplace(1.0), fdp.Gaussian(2.0)),
-        fdp.compose(fdp.Laplace(1.0), RUN).add,
+        pytest.param(fdp.compose(fdp.Laplace(1.0), RUN).add, marks=pytest.mark.slow),
     ],
 )
 def test_zcdp_holds_at_every_order_and_is_close(side):
@@ -58,6 +58,7 @@ def test_zcdp_holds_at_every_order_and_is_close(side):
     assert np.max(ratios) >= rho * (1 - 2e-3)
 
 
+@pytest.mark.slow
 def test_zcdp_derivative():
     def value(b):
         other = fdp.DPSGD(noise_multiplier=1.0, sampling_prob=0.01, num_steps=1e4)
@@ -92,10 +93,14 @@ def test_gaussian_parameter_published():
     assert abs(float(found) - entry["value"]) < entry["tolerance"]
 
 
-def test_gaussian_parameter_closed_forms():
+def test_gaussian_parameter_of_gaussians():
     found = divergences.gdp(fdp.Gaussian(0.8))
     np.testing.assert_allclose(found.mu, 1.25, rtol=1e-11)
     assert float(found.regret) < 1e-11
+
+
+@pytest.mark.slow
+def test_gaussian_parameter_closed_forms():
     half = mp.e ** (mp.mpf(-1) / 2) / 2
     truth = -2 * mp.sqrt(2) * mp.erfinv(2 * half - 1)
     found = divergences.gdp(fdp.Laplace(1.0))
@@ -144,6 +149,7 @@ def test_regret_published():
     assert found > entry["value"]  # theirs is the maximum over a grid
 
 
+@pytest.mark.slow
 def test_regret_is_the_largest_difference_of_bayes_errors():
     priors = np.append(np.linspace(0.5, 0.99, 491), 1 / (1 + math.exp(-1)))
     one, mu = fdp.Laplace(1.0), 1.2
@@ -274,6 +280,7 @@ def test_cumulants(size):
                 assert abs(exact(one) - other) < 1e-11 * x**2
 
 
+@pytest.mark.slow
 def test_edgeworth_derivative():
     def value(s, a):
         run = fdp.DPSGD(noise_multiplier=s, sampling_prob=0.01, num_steps=1e4)

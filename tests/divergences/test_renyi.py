@@ -139,6 +139,7 @@ def test_bounded_losses(size, order):
         assert abs(found / truth - 1) < 1e-13
 
 
+@pytest.mark.slow
 def test_composition_adds():
     parts = fdp.Laplace(2.0), fdp.Gaussian(3.0), _sampled(1.0, 0.1, 7.5)
     whole = fdp.compose(parts[0].repeat(3), *parts[1:])
@@ -181,6 +182,7 @@ def test_infinite_losses():
     assert divergences.max_divergence(leaky) == INF
 
 
+@pytest.mark.slow
 def test_nothing_released():
     runs = [_sampled(1.0, 0.0, 5.0), _sampled(INF, 0.5, 5.0), _sampled(1.0, 0.5, 0.0)]
     runs += [fdp.Laplace(INF), fdp.ApproxDP(epsilon=1.0, delta=0.3).repeat(0)]

@@ -359,6 +359,11 @@ def test_a_subsample_of_everything_is_no_subsample(epsilon):
 # ------------------------------------------------------------------------ derivatives
 
 PARTS = {
+    "mixed": fdp.compose(
+        fdp.Gaussian(2.0),
+        fdp.Laplace(3.1),
+        fdp.PoissonSubsampled(fdp.DiscreteLaplace(1.3), 0.3),
+    ),
     "additive": fdp.compose(
         fdp.Gaussian(2.0),
         fdp.Laplace(3.1),
@@ -390,8 +395,9 @@ PARTS = {
     "name",
     [
         pytest.param("additive", marks=pytest.mark.slow),
-        "discrete",
+        pytest.param("discrete", marks=pytest.mark.slow),
         pytest.param("sampled", marks=pytest.mark.slow),
+        "mixed",
     ],
 )
 def test_gradient_in_every_parameter_agrees_with_differences(name):
@@ -511,6 +517,7 @@ def test_group_of_discrete_noise_is_a_farther_shift(kind):
     assert (group.sensitivity, float(group.scale)) == (6, 3.0)
 
 
+@pytest.mark.slow
 def test_group_of_dpsgd_on_all_of_the_data_is_gaussian():
     run = fdp.DPSGD(noise_multiplier=4.0, sampling_prob=1.0, num_steps=3)
     gaussian = fdp.Gaussian(2.0).repeat(3)

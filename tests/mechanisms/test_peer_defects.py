@@ -279,6 +279,7 @@ def test_a_subsampled_black_box_has_its_theorem():
     assert float(step.remove.delta(epsilon=0.1)) == pytest.approx(truth, rel=1e-9)
 
 
+@pytest.mark.slow
 def test_subsampled_discrete_gaussian_is_not_the_continuous_one():
     # By summation over the outputs, not with the moments of a Gaussian.
     step = fdp.PoissonSubsampled(fdp.DiscreteGaussian(0.6, truncation=5), 0.3)
@@ -335,7 +336,10 @@ def test_both_directions_count_for_probabilities():
 ALPHAS = [1e-12, 1e-8, 1e-4, 0.01, 0.3]
 
 
-@pytest.mark.parametrize(("method", "width"), [("auto", 1e-8), ("grid", 1e-4)])
+@pytest.mark.parametrize(
+    ("method", "width"),
+    [("auto", 1e-8), pytest.param("grid", 1e-4, marks=pytest.mark.slow)],
+)
 def test_beta_is_never_above_the_truth(method, width):
     # Others: 1.5e-4 too high at 1e-8 for this noise.
     release = fdp.Gaussian(0.5).using(method)
@@ -445,8 +449,11 @@ def _log_normal(shift: float, constant: float = LOG_ROOT):
 
 @pytest.mark.parametrize(
     ("constant", "support"),
-    [(0.0, (-39.0, 40.0)), (LOG_ROOT, (-1.0, 1.0)), (LOG_ROOT + 1, (-39.0, 40.0))],
-    ids=["mass 2.5", "support too small", "mass 0.37"],
+    [
+        pytest.param(0.0, (-39.0, 40.0), id="mass 2.5"),
+        pytest.param(LOG_ROOT, (-1.0, 1.0), id="too small", marks=pytest.mark.slow),
+        pytest.param(LOG_ROOT + 1, (-39, 40.0), id="mass 0.37", marks=pytest.mark.slow),
+    ],
 )
 def test_densities_that_are_no_densities_are_not_certified(constant, support):
     # Their masses do not add up to 1, which a guarantee rests on.

@@ -120,6 +120,17 @@ def _agree(bounds, entry: dict) -> None:
     assert bounds.upper - bounds.lower <= 3e-8, shown
 
 
+REPEATS = {
+    "laplace-add-subsampled",
+    "gaussian-add-subsampled",
+    "mixture_of_gaussians-add-whole",
+    "discrete_laplace-add-subsampled-sensitivity=4",
+    "discrete_gaussian-add-subsampled-sensitivity=1",
+    "discrete_gaussian-remove-subsampled-sensitivity=3",
+}
+"""What compiles long and shows the other direction or noise of a faster test."""
+
+
 def _structures(entries: list[dict], *keys: str) -> list:
     """Groups of entries that one compiled program answers."""
     found: dict[str, list] = {}
@@ -130,7 +141,10 @@ def _structures(entries: list[dict], *keys: str) -> list:
         parts += [f"{key}={p[key]}" for key in keys if key in p]
         found.setdefault("-".join(parts), []).append(entry)
     assert found
-    return [pytest.param(group, id=name) for name, group in found.items()]
+    return [
+        pytest.param(group, id=name, marks=[pytest.mark.slow] * (name in REPEATS))
+        for name, group in found.items()
+    ]
 
 
 def _delta_entries(*mechanisms: str) -> list[dict]:
