@@ -69,7 +69,12 @@ def test_calibrated_noise_meets_the_target(capsys):
         ("num_steps", ["--noise-multiplier", "1", "--sampling-prob", "0.01"], "eps"),
         ("sampling_prob", ["--noise-multiplier", "1", "--num-steps", "1000"], "eps"),
         ("noise_multiplier", ["--sampling-prob", "0.01", "--num-steps", "1000"], "adv"),
-        ("noise_multiplier", ["--sampling-prob", "0.01", "--num-steps", "1000"], "ab"),
+        pytest.param(
+            "noise_multiplier",
+            ["--sampling-prob", "0.01", "--num-steps", "1000"],
+            "ab",
+            marks=pytest.mark.slow,
+        ),
     ],
 )
 def test_calibrate_other_parameters_and_targets(name, fixed, target, capsys):

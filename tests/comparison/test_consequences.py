@@ -124,6 +124,7 @@ def test_lattice_laws():
     np.testing.assert_allclose(same, fdp.Gaussian(0.5).bayes_error(prior=prior))
 
 
+@pytest.mark.slow
 def test_divergence_is_the_distance_to_the_join():
     join = cmp.Join(GAUSS, LAPLACE)
     direct = fdp.delta_divergence(GAUSS, LAPLACE).value.estimate
@@ -135,6 +136,7 @@ def test_divergence_is_the_distance_to_the_join():
     assert back.upper < 1e-4
 
 
+@pytest.mark.slow
 def test_meet_is_the_hull():
     # Two points of an (epsilon, delta) pair: the hull can be had from f = max(f, f~).
     meet = cmp.Meet(GAUSS, LAPLACE)

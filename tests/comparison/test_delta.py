@@ -41,7 +41,13 @@ EXACT = {
 }
 
 
-@pytest.mark.parametrize("name", EXACT)
+REVERSED = ("fig3.lap_gauss", "rr1.G1", "fig1like.delta_B_A")
+
+
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(n, marks=[pytest.mark.slow] * (n in REVERSED)) for n in EXACT],
+)
 def test_closed_forms_to_twelve_digits(name):
     truth = CHECKS[name]["value"]
     found = fdp.delta_divergence(*EXACT[name])

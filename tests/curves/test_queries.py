@@ -226,6 +226,7 @@ def test_queries_broadcast_over_arrays():
         np.testing.assert_allclose(found.lower[index], one.lower, rtol=1e-12)
 
 
+@pytest.mark.slow
 def test_many_thresholds_are_answered_in_batches():
     alpha = np.linspace(0, 1, 77)
     gaussian = fdp.Gaussian(1.0)
@@ -272,6 +273,7 @@ def test_float32_program_rounds_the_float64_answer(delta):
     assert float(lower) >= float(lower32) >= float(lower) * (1 - 2.0**-22)
 
 
+@pytest.mark.slow
 def test_float32_gradient_has_the_digits_of_float32():
     def epsilon(sigma, q, steps):
         return _dpsgd(sigma, q, steps).remove.epsilon(delta=2.0**-17)

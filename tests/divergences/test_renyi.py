@@ -150,6 +150,7 @@ def test_composition_adds():
         np.testing.assert_allclose(total, 3 * one[0] + one[1] + one[2], rtol=1e-14)
 
 
+@pytest.mark.slow
 def test_both_directions_take_the_larger():
     run = _sampled(1.0, 0.3, 2.0)
     for order in (0.7, 1.0, 3.0):

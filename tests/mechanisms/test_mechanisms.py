@@ -174,6 +174,7 @@ def _delta(mechanism, epsilon=0.7):
     return float(mechanism.delta(epsilon=epsilon, bound=Bound.ESTIMATE))
 
 
+@pytest.mark.slow
 def test_repeating_a_run_multiplies_its_steps():
     longer = fdp.DPSGD(noise_multiplier=1.1, sampling_prob=0.02, num_steps=750)
     assert _delta(RUN.repeat(3)) == pytest.approx(_delta(longer), rel=1e-11)
