@@ -20,7 +20,7 @@ from jaxtyping import Array, Float
 
 from .._internal._blocked_sum import blocked_sum
 from .._internal._special import safe_log
-from ..losses import FREQUENCY_BLOCK, ComposedLoss
+from ..losses import FREQUENCY_BLOCK, WIDE_BLOCK, ComposedLoss
 from ._contour import MAX_BLOCKS, Contour, log_aliases
 
 _VOID = 40.0
@@ -76,27 +76,33 @@ def evaluate(
 def tabulate(loss: ComposedLoss, contour: Contour) -> Table:
     """Everything that `evaluate` computes which no threshold enters."""
 
-    def step(state: tuple[Array, _Characteristic]) -> tuple[Array, _Characteristic]:
-        index, table = state
-        part = _characteristic(index, loss, contour)
-        first = index * FREQUENCY_BLOCK
-        return index + 1, jax.tree.map(
-            lambda all, new: (
-                lax.dynamic_update_slice(all, new, (first,)) if new.ndim else new
-            ),
-            table,
-            part,
-        )
+    def fill(table: _Characteristic, first: Array, last: Array, count: int):
+        """Frequencies from a first to (about) a last one, some at a time."""
+
+        def step(state: tuple[Array, _Characteristic]) -> tuple[Array, _Characteristic]:
+            at, table = state
+            part = _characteristic(at, loss, contour, count)
+            return at + count, jax.tree.map(
+                lambda all, new: (
+                    lax.dynamic_update_slice(all, new, (at,)) if new.ndim else new
+                ),
+                table,
+                part,
+            )
+
+        return while_loop(lambda state: state[0] < last, step, (first, table))
 
     dtype = contour.step.dtype
     empty = jnp.zeros(MAX_BLOCKS * FREQUENCY_BLOCK, dtype)
     zero = jnp.zeros((), dtype)
-    start = _Characteristic(empty, empty, empty, zero, zero)
-    _, table = while_loop(
-        lambda state: state[0] < contour.blocks,
-        step,
-        (jnp.zeros_like(contour.blocks), start),
-    )
+    table = _Characteristic(empty, empty, empty, zero, zero)
+    last = contour.blocks * FREQUENCY_BLOCK
+    done = jnp.zeros_like(last)
+    if any(term.tabulates_rotations for term in loss.analytic_terms):
+        # A last wide block in part only is worth its time from a third on.
+        full = (last + 2 * WIDE_BLOCK // 3) // WIDE_BLOCK * WIDE_BLOCK
+        done, table = fill(table, done, full, WIDE_BLOCK)
+    _, table = fill(table, done, last, FREQUENCY_BLOCK)
     return stop_gradient(Table(table, _log_lead(loss, contour)))
 
 
@@ -179,7 +185,9 @@ def _frequency_block(
     index: Array, args: tuple[ComposedLoss, Array], contour: Contour
 ) -> tuple:
     loss, epsilons = args
-    return _sums(index, contour, epsilons, _characteristic(index, loss, contour))
+    first = index * FREQUENCY_BLOCK
+    part = _characteristic(first, loss, contour, FREQUENCY_BLOCK)
+    return _sums(index, contour, epsilons, part)
 
 
 def _tabulated_block(
@@ -195,15 +203,15 @@ def _tabulated_block(
 
 
 def _characteristic(
-    index: Array, loss: ComposedLoss, contour: Contour
+    first: Array, loss: ComposedLoss, contour: Contour, length: int
 ) -> _Characteristic:
-    """The composed loss's characteristic function at one block of frequencies."""
+    """The composed loss's characteristic function at some frequencies in a row."""
     terms = loss.analytic_terms
-    start = (index * FREQUENCY_BLOCK).astype(contour.step.dtype) * contour.step
-    real = angle = error = jnp.zeros(FREQUENCY_BLOCK, start.dtype)
+    start = first.astype(contour.step.dtype) * contour.step
+    real = angle = error = jnp.zeros(length, start.dtype)
     drift = size = jnp.zeros_like(start)
     for term, count, plan in zip(terms, loss.counts, contour.plans, strict=True):
-        part = term.log_characteristic(plan, start, contour.step)
+        part = term.log_characteristic(plan, start, contour.step, length)
         real = real + count * part.real
         angle = angle + contour.sign * count * part.imag
         drift = drift + contour.sign * count * term.center(plan)

@@ -8,6 +8,7 @@ compose and invert it.
 from ._atomic import AtomicLoss as AtomicLoss
 from ._base import (
     FREQUENCY_BLOCK as FREQUENCY_BLOCK,
+    WIDE_BLOCK as WIDE_BLOCK,
     AbstractLoss as AbstractLoss,
     AnalyticLoss as AnalyticLoss,
     CharacteristicBlock as CharacteristicBlock,

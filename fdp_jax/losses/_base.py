@@ -22,11 +22,11 @@ from jaxtyping import Array, Float, PyTree
 from .._internal._special import log1mexp
 from ._cells import Atoms, Cells, Partition, partition
 
-FREQUENCY_ROWS = 8
-FREQUENCY_COLUMNS = 8
-FREQUENCY_BLOCK = FREQUENCY_ROWS * FREQUENCY_COLUMNS
+FREQUENCY_BLOCK = 64
 """Frequencies evaluated together; a square, because a product of two short tables of
 rotations gives all of them."""
+WIDE_BLOCK = 1024
+"""The same where many are needed: for a quarter of the rotations of each."""
 _PIECES = 4096
 
 
@@ -159,6 +159,8 @@ class AnalyticLoss(AbstractLoss):
     if TYPE_CHECKING:  # a field of this class would come before all others
         decays: ClassVar[Any]
         """Whether the characteristic function tends to zero (no point masses)."""
+    tabulates_rotations: ClassVar[bool] = False
+    """Whether many frequencies at once cost much less than a few at a time."""
 
     @abc.abstractmethod
     def locate(self, order: Float[Array, ""]) -> PyTree:
@@ -200,11 +202,15 @@ class AnalyticLoss(AbstractLoss):
 
     @abc.abstractmethod
     def log_characteristic(
-        self, plan: PyTree, start: Float[Array, ""], step: Float[Array, ""]
+        self,
+        plan: PyTree,
+        start: Float[Array, ""],
+        step: Float[Array, ""],
+        count: int = FREQUENCY_BLOCK,
     ) -> CharacteristicBlock:
         """The centred log-characteristic function at `start + k step`.
 
-        `k = 0, ..., FREQUENCY_BLOCK - 1`.  The center is `center(plan)`.
+        `k = 0, ..., count - 1`, with `count` a square.  The center is `center(plan)`.
         """
 
     @abc.abstractmethod

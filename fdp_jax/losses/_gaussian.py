@@ -77,8 +77,8 @@ class GaussianLoss(AnalyticLoss):
         value = 0.5 * plan.order * (plan.order - 1) * self.precision()
         return value, stop_gradient(4 * jnp.finfo(value.dtype).eps * jnp.abs(value))
 
-    def log_characteristic(self, plan, start, step):
-        tau = start + step * jnp.arange(FREQUENCY_BLOCK, dtype=start.dtype)
+    def log_characteristic(self, plan, start, step, count=FREQUENCY_BLOCK):
+        tau = start + step * jnp.arange(count, dtype=start.dtype)
         precision = self.precision()
         drift = (plan.order - 0.5) * precision - plan.center
         real = -0.5 * jnp.square(tau) * precision

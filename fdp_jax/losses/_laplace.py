@@ -76,8 +76,8 @@ class LaplaceLoss(AnalyticLoss):
         scale = 8 + (jnp.abs(plan.order) + 1) / self.noise_multiplier
         return value, stop_gradient(4 * jnp.finfo(value.dtype).eps * scale)
 
-    def log_characteristic(self, plan, start, step):
-        tau = start + step * jnp.arange(FREQUENCY_BLOCK, dtype=start.dtype)
+    def log_characteristic(self, plan, start, step, count=FREQUENCY_BLOCK):
+        tau = start + step * jnp.arange(count, dtype=start.dtype)
         mu = 1 / self.noise_multiplier
         a = plan.order - 0.5
         # exp(-|a| mu) times exp(+-(a + i tau) mu), as real pairs.

@@ -315,12 +315,12 @@ class AnalyticRevealedLoss(RevealedLoss, AnalyticLoss):
     def center(self, plan):
         return plan.center
 
-    def log_characteristic(self, plan, start, step):
+    def log_characteristic(self, plan, start, step, count=FREQUENCY_BLOCK):
         found = self._moments(plan.plans)
         parts = self._stacked(
-            plan.plans, lambda term, p: term.log_characteristic(p, start, step)
+            plan.plans, lambda term, p: term.log_characteristic(p, start, step, count)
         )
-        tau = start + step * jnp.arange(FREQUENCY_BLOCK, dtype=start.dtype)
+        tau = start + step * jnp.arange(count, dtype=start.dtype)
         unit = jnp.finfo(tau.dtype).eps
         centers = self._centers(plan.plans)[:, None]
         real = self.sums([part.real for part in parts])

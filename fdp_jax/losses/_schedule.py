@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from ._base import AnalyticLoss, CharacteristicBlock
+from ._base import FREQUENCY_BLOCK, AnalyticLoss, CharacteristicBlock
 
 
 class ScheduleLoss(AnalyticLoss):
@@ -63,9 +63,9 @@ class ScheduleLoss(AnalyticLoss):
         values, errors = self._each(lambda step, p: step.log_mgf(p), plan, axes=(0,))
         return self._sum(values), self._sum(errors)
 
-    def log_characteristic(self, plan, start, step):
+    def log_characteristic(self, plan, start, step, count=FREQUENCY_BLOCK):
         parts = self._each(
-            lambda one, *args: one.log_characteristic(*args),
+            lambda one, *args: one.log_characteristic(*args, count),
             plan,
             start,
             step,

@@ -7,6 +7,7 @@ l(x) = log N(x; 0, s^2) + w X(x), over the line.  The integrands are analytic in
 2014, Theorem 5.1), with an error that is bounded by their size on a parallel line.
 """
 
+import dataclasses
 import math
 from typing import ClassVar
 
@@ -19,8 +20,7 @@ from jaxtyping import Array, Float, Int
 from .._internal._blocked_sum import blocked_sum
 from .._internal._special import log1p
 from ._base import (
-    FREQUENCY_COLUMNS,
-    FREQUENCY_ROWS,
+    FREQUENCY_BLOCK,
     AnalyticLoss,
     CharacteristicBlock,
 )
@@ -114,6 +114,7 @@ class SubsampledGaussianLoss(AnalyticLoss):
 
     symmetric: ClassVar[bool] = False
     decays: ClassVar[bool] = True
+    tabulates_rotations: ClassVar[bool] = True
 
     # -- the integrand -------------------------------------------------------------
 
@@ -351,9 +352,9 @@ class SubsampledGaussianLoss(AnalyticLoss):
         )
         return value, stop_gradient(2 * rounding + plan.quadrature_error)
 
-    def log_characteristic(self, plan, start, step):
-        args = (plan, start, step)
-        sums, _ = blocked_sum(_characteristic_block, plan.blocks, self, args)
+    def log_characteristic(self, plan, start, step, count=FREQUENCY_BLOCK):
+        block = _CharacteristicBlock(math.isqrt(count))
+        sums, _ = blocked_sum(block, plan.blocks, self, (plan, start, step))
         total, versine, sine = sums[0], *jnp.split(sums[1:], 2)
         versine, sine = versine / total, sine / total
         # |phi|^2 - 1, without forming |phi|.
@@ -362,8 +363,7 @@ class SubsampledGaussianLoss(AnalyticLoss):
         dead = excess <= -1 + 1e-30
         real = 0.5 * log1p(jnp.where(dead, -0.5, excess))
         angle = jnp.arctan2(jnp.where(dead, 0, sine), jnp.where(dead, 1, 1 + versine))
-        order = jnp.arange(FREQUENCY_ROWS * FREQUENCY_COLUMNS, dtype=start.dtype)
-        tau = start + step * order
+        tau = start + step * jnp.arange(count, dtype=start.dtype)
         unit = jnp.finfo(start.dtype).eps
         terms = plan.blocks * _NODES + 16
         error = unit * (
@@ -452,41 +452,50 @@ def _growth(log_base: Array, exponent: Array) -> tuple[Array, Array]:
     return jnp.where(big, lifted - base, change), lifted
 
 
-def _characteristic_block(
-    index: Array, loss: SubsampledGaussianLoss, aux: tuple[_Plan, Array, Array]
-) -> tuple:
-    """Sums of weight, weight (cos - 1) and weight sin at a block of frequencies.
+@dataclasses.dataclass(frozen=True)
+class _CharacteristicBlock:
+    """Sums of weight, weight (cos - 1) and weight sin at `side` squared frequencies.
 
-    tau_{8 a + b} = start + 8 a step + b step: two short tables of rotations give all
-    of them, with 1 - cos kept as such.
+    tau_{side a + b} = start + side a step + b step: two short tables of rotations give
+    all of them, with 1 - cos kept as such.
     """
-    plan, start, step = aux
-    x = _nodes(index, plan.start, plan.spacing)
-    value = loss._loss(x)
-    weight = jnp.exp(loss._log_base(x) + plan.order * value - plan.peak)
-    value = value - plan.center
-    rows = jnp.arange(FREQUENCY_ROWS, dtype=x.dtype) * (FREQUENCY_COLUMNS * step)
-    columns = jnp.arange(FREQUENCY_COLUMNS, dtype=x.dtype) * step
-    row_versine, row_sine = _rotation((start + rows)[:, None] * value)
-    column_versine, column_sine = _rotation(columns[:, None] * value)
-    row_versine, row_sine = weight * row_versine, weight * row_sine
 
-    def pair(row: Array, column: Array) -> Array:
-        return jnp.matmul(row, column.T, precision=Precision.HIGHEST)
+    side: int
 
-    ones = jnp.broadcast_to(weight, row_versine.shape)
-    versine = (
-        jnp.sum(row_versine, axis=1)[:, None]
-        + pair(ones + row_versine, column_versine)
-        - pair(row_sine, column_sine)
-    )
-    sine = (
-        jnp.sum(row_sine, axis=1)[:, None]
-        + pair(row_sine, column_versine)
-        + pair(ones + row_versine, column_sine)
-    )
-    total = jnp.sum(weight)[None]
-    return jnp.concatenate([total, versine.ravel(), sine.ravel()]), ()
+    def __call__(
+        self,
+        index: Array,
+        loss: SubsampledGaussianLoss,
+        aux: tuple[_Plan, Array, Array],
+    ) -> tuple:
+        plan, start, step = aux
+        x = _nodes(index, plan.start, plan.spacing)
+        value = loss._loss(x)
+        weight = jnp.exp(loss._log_base(x) + plan.order * value - plan.peak)
+        value = value - plan.center
+        columns = jnp.arange(self.side, dtype=x.dtype) * step
+        row_versine, row_sine = _rotation(
+            (start + self.side * columns)[:, None] * value
+        )
+        column_versine, column_sine = _rotation(columns[:, None] * value)
+        row_versine, row_sine = weight * row_versine, weight * row_sine
+        ones = jnp.broadcast_to(weight, row_versine.shape)
+        versine = (
+            jnp.sum(row_versine, axis=1)[:, None]
+            + _pair(ones + row_versine, column_versine)
+            - _pair(row_sine, column_sine)
+        )
+        sine = (
+            jnp.sum(row_sine, axis=1)[:, None]
+            + _pair(row_sine, column_versine)
+            + _pair(ones + row_versine, column_sine)
+        )
+        total = jnp.sum(weight)[None]
+        return jnp.concatenate([total, versine.ravel(), sine.ravel()]), ()
+
+
+def _pair(row: Array, column: Array) -> Array:
+    return jnp.matmul(row, column.T, precision=Precision.HIGHEST)
 
 
 def _rotation(angle: Array) -> tuple[Array, Array]:

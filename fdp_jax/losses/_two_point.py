@@ -59,8 +59,8 @@ class TwoPointLoss(AnalyticLoss):
         scale = 8 + (jnp.abs(plan.order) + 1) * self.epsilon
         return value, stop_gradient(4 * jnp.finfo(value.dtype).eps * scale)
 
-    def log_characteristic(self, plan, start, step):
-        tau = start + step * jnp.arange(FREQUENCY_BLOCK, dtype=start.dtype)
+    def log_characteristic(self, plan, start, step, count=FREQUENCY_BLOCK):
+        tau = start + step * jnp.arange(count, dtype=start.dtype)
         angle = tau * self.epsilon
         real, slope = jnp.cos(angle), jnp.tanh((plan.order - 0.5) * self.epsilon)
         imag = slope * jnp.sin(angle)
