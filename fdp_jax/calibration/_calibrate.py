@@ -18,11 +18,10 @@ from ..curves import Status
 from ..curves._bounds import with_gradient
 from ..curves._queries import over_signs, round_down_to_single, signs_of
 from ..mechanisms import AbstractMechanism
-from ._search import direction, private_side, secant, whole_side
+from ._search import solve
 from ._targets import AbstractTarget, Margin, UnreachableTarget
 from ._unknowns import Selector, Unknown, find_unknown
 
-_FIRST_SLOPE = 5.0
 _LARGEST_GROUP = 64
 
 
@@ -159,9 +158,11 @@ class _Excess:
     def __eq__(self, other: object) -> bool:
         return isinstance(other, _Excess) and self.unknown == other.unknown
 
-    def margin(self, t: Array, args: tuple[AbstractMechanism, AbstractTarget]):
+    def margin(
+        self, value: Array, args: tuple[AbstractMechanism, AbstractTarget]
+    ) -> Margin:
         mechanism, target = args
-        return target.margin(self.unknown.put(mechanism, self.unknown.at(t)).loss())
+        return target.margin(self.unknown.put(mechanism, value).loss())
 
     def rough(self, t: Array, args: tuple[AbstractMechanism, AbstractTarget]) -> Array:
         """A cheap approximation: saddle points instead of contour integrals."""
@@ -179,7 +180,7 @@ class _Excess:
 
     def __call__(self, t: Array, args: PyTree, aux: tuple[()]) -> Array:
         del aux
-        return self.margin(t, args).excess.estimate
+        return self.margin(self.unknown.at(t), args).excess.estimate
 
 
 @in_float64
@@ -193,25 +194,24 @@ def _solve(
     excess = _Excess(unknown)
     args = jax.tree.map(jnp.asarray, (mechanism, target))
     constant = stop_gradient(args)
-    rough = lambda t: excess.rough(t, constant)
-    leaks, first = direction(rough, unknown)
-    start = secant(rough, unknown, leaks, (first, jnp.asarray(_FIRST_SLOPE, float)))
-    found = secant(lambda t: excess(t, constant, ()), unknown, leaks, start)
-    certify = whole_side if unknown.whole else private_side
-    margin: Any = lambda t: excess.margin(t, constant)
-    value, met, binding = certify(margin, unknown, leaks, found)
+    found, leaks = solve(
+        lambda value: excess.margin(value, constant),
+        lambda t: excess.rough(t, constant),
+        unknown,
+        len(target.binds),
+    )
+    value = found.value
     if narrow:
         value = _in_single(value, unknown, leaks)
     if not unknown.whole:
         # Where the whole range meets the target, nothing moves its end.
-        low, high = unknown.ends
-        inside = (found[0] > low) & (found[0] < high)
-        root = jnp.where(inside, implicit_root(excess, found[0], args, ()), found[0])
-        value = with_gradient(value, unknown.at(root))
-    met = met & target.reachable()[0]
+        root = implicit_root(excess, found.t, args, ())
+        value = with_gradient(value, unknown.at(jnp.where(found.inside, root, found.t)))
+    met = found.met & target.reachable()[0]
     value = jnp.where(met, value, jnp.nan)
-    status = jnp.where(met, Status.CERTIFIED, Status.VACUOUS)
-    return value, status.astype(jnp.int32), binding, leaks
+    status = jnp.where(met, Status.CERTIFIED, Status.VACUOUS).astype(jnp.int32)
+    binding = dict(zip(target.binds, found.binding, strict=True))
+    return value, status, binding, leaks
 
 
 def _in_single(value: Array, unknown: Unknown, leaks: Array) -> Array:
@@ -275,4 +275,5 @@ def _meets(
     """Whether a mechanism certainly meets a target, and where it binds."""
     mechanism, target = jax.tree.map(jnp.asarray, (mechanism, target))
     found: Margin = target.margin(mechanism.loss())
-    return found.excess.upper <= 0, found.binding
+    binding = dict(zip(target.binds, found.binding, strict=True))
+    return found.excess.upper <= 0, binding

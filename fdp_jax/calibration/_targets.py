@@ -31,12 +31,17 @@ class Margin(eqx.Module):
 
     excess: Interval
     """At most zero where the target is met; only the estimate has a derivative."""
-    binding: dict[str, Array]
-    """Where the target is hardest to meet, without derivative; see the target."""
+    binding: tuple[Array, ...] = ()
+    """Where the target is hardest to meet, without derivative; see `binds`."""
 
 
 class AbstractTarget(eqx.Module):
     """A bound on the privacy loss, under both directions of the relation."""
+
+    @property
+    def binds(self) -> tuple[str, ...]:
+        """Names of the numbers that say where the target binds."""
+        return ()
 
     @abc.abstractmethod
     def margin(self, loss: ComposedLoss) -> Margin:
@@ -78,7 +83,7 @@ class _AbstractProfileTarget(AbstractTarget):
         # So much that the certified epsilon at this delta does not exceed the target.
         slack = 1e-12 * (2 + jnp.abs(goal) + jnp.abs(epsilon))
         upper = excess.upper + 0.05 * (excess.upper - excess.estimate) + slack
-        return Margin(Interval(excess.lower, excess.estimate, upper), {})
+        return Margin(Interval(excess.lower, excess.estimate, upper))
 
     def proxy(self):
         epsilon, log_delta, _ = self._point()
@@ -228,7 +233,7 @@ class _AbstractRateTarget(AbstractTarget):
         goal = log_power - log_beta
         log = lambda x: x.map(safe_log)
         excess = _logit(log(found.tpr), log(found.beta))
-        return Margin(excess.map(lambda x: x - goal), {})
+        return Margin(excess.map(lambda x: x - goal))
 
     def proxy(self):
         # The Gaussian trade-off function through the point, at its own threshold.
@@ -344,6 +349,10 @@ class AllOf(AbstractTarget):
                 raise TypeError(f"targets must be of fdp_jax.targets, got {target!r}")
         self.targets = targets
 
+    @property
+    def binds(self):
+        return ("active",)
+
     def margin(self, loss: ComposedLoss) -> Margin:
         each = [target.margin(loss).excess for target in self.targets]
         stacked = jax.tree.map(lambda *x: jnp.stack(x), *each)
@@ -353,7 +362,7 @@ class AllOf(AbstractTarget):
         excess = Interval(
             jnp.max(stacked.lower), stacked.estimate[active], jnp.max(stacked.upper)
         )
-        return Margin(excess, {"active": active.astype(jnp.int32)})
+        return Margin(excess, (active,))
 
     def proxy(self):
         epsilons, logs = zip(*(t.proxy() for t in self.targets), strict=True)

@@ -34,19 +34,19 @@ _EVEN, _ZOOMS = 6, 3
 Requests = tuple[Request, Request]
 
 
-def largest_gap(requests: Requests) -> tuple[Interval, dict[str, Array]]:
+def largest_gap(requests: Requests) -> tuple[Interval, tuple[Array, Array]]:
     """The largest T~ - T, and where it is found."""
     found = search(*requests)
     at = extremum(found.nodes)
     gap = _attached(_GapAt, requests, found.prepared, at.epsilon, at.left, at.estimate)
     epsilon = jnp.where(at.left, -at.epsilon, at.epsilon)
-    binding = {"prior": jax.nn.sigmoid(epsilon), "epsilon": epsilon}
+    binding = jax.nn.sigmoid(epsilon), epsilon
     return Interval(at.lower, gap, at.upper), stop_gradient(binding)
 
 
 def largest_ratio(
     requests: Requests, delta: Float[Array, ""]
-) -> tuple[Interval, dict[str, Array]]:
+) -> tuple[Interval, tuple[Array, Array]]:
     """The largest log T~ / (T + delta q), and where it is found."""
     arrays, static = eqx.partition((requests, delta), eqx.is_array)
 
@@ -63,7 +63,7 @@ def largest_ratio(
         _RatioAt, (requests, delta), prepared, at.epsilon, at.left, at.value
     )
     signed = jnp.where(at.left, -at.epsilon, at.epsilon)
-    binding = {"alpha": at.alpha, "epsilon": signed}
+    binding = at.alpha, signed
     return Interval(at.value, value, upper), stop_gradient(binding)
 
 

@@ -85,6 +85,10 @@ class TradeOff(_AbstractReferenceTarget):
         self.relation = _relation_of(reference)
         self.delta = _checks.checked_scalar("delta", _checks.below_one, delta)
 
+    @property
+    def binds(self):
+        return ("alpha", "epsilon")
+
     def margin(self, loss: ComposedLoss) -> Margin:
         requests = self.reference, _both_directions(loss)
         return Margin(*largest_ratio(requests, jnp.asarray(self.delta)))
@@ -129,6 +133,10 @@ class DeltaDivergence(_AbstractReferenceTarget):
         self.relation = _relation_of(reference)
         self.value = _checks.checked_scalar("value", _checks.probability, value)
 
+    @property
+    def binds(self):
+        return ("prior", "epsilon")
+
     def margin(self, loss: ComposedLoss) -> Margin:
         requests = self.reference, _both_directions(loss)
         gap, binding = largest_gap(requests)
@@ -172,7 +180,7 @@ class MuGDP(AbstractTarget):
     def margin(self, loss: ComposedLoss) -> Margin:
         delta = jnp.asarray(self.delta)
         found = fitted_mu(_Composed(loss), delta, AUTO, plain=False)
-        return Margin(found.map(lambda x: safe_log(x) - jnp.log(self.mu)), {})
+        return Margin(found.map(lambda x: safe_log(x) - jnp.log(self.mu)))
 
     def proxy(self):
         mu = jnp.asarray(self.mu)
