@@ -1,5 +1,6 @@
 """Targets that speak of the whole curve: domination, Delta-divergence, mu-GDP."""
 
+import dataclasses
 from typing import Any
 
 import equinox as eqx
@@ -13,6 +14,7 @@ from ..comparison._sources import Request, request, share
 from ..divergences._gdp import fitted_mu
 from ..engines._gaussian import log_delta as gaussian_log_delta
 from ..losses import AUTO, ComposedLoss
+from ..tradeoff._base import AbstractSymmetric
 from ._targets import AbstractTarget, Margin
 from ._touch import largest_gap, largest_ratio
 
@@ -51,6 +53,12 @@ class _AbstractReferenceTarget(AbstractTarget):
         return jnp.max(found) / share(at[0, 0])
 
 
+def _request(reference: Any) -> Request:
+    found = request("reference", reference)
+    symmetric = isinstance(reference, AbstractSymmetric)
+    return dataclasses.replace(found, symmetric=symmetric or found.symmetric)
+
+
 def _relation_of(reference: Any) -> Any:
     inner = getattr(reference, "mechanism", reference)
     return getattr(inner, "relation", None)
@@ -81,7 +89,7 @@ class TradeOff(_AbstractReferenceTarget):
     relation: Any = eqx.field(static=True)
 
     def __init__(self, reference: Any, *, delta: Any = 1e-10):
-        self.reference = request("reference", reference)
+        self.reference = _request(reference)
         self.relation = _relation_of(reference)
         self.delta = _checks.checked_scalar("delta", _checks.below_one, delta)
 
@@ -129,7 +137,7 @@ class DeltaDivergence(_AbstractReferenceTarget):
     relation: Any = eqx.field(static=True)
 
     def __init__(self, reference: Any, *, value: Any):
-        self.reference = request("reference", reference)
+        self.reference = _request(reference)
         self.relation = _relation_of(reference)
         self.value = _checks.checked_scalar("value", _checks.probability, value)
 
