@@ -1,7 +1,5 @@
 """Solving a mechanism's parameter for a target, and differentiating the solution."""
 
-from typing import Any
-
 import equinox as eqx
 import jax
 import jax.core
@@ -227,13 +225,12 @@ def _why_not(
     mechanism: AbstractMechanism, target: AbstractTarget, unknown: Unknown
 ) -> str:
     """What can be reached instead."""
-    name, _ = target.reached(jnp.zeros(()))
     reached = _reached(mechanism, target, excess=_Excess(unknown))
     ends = ", ".join(f"{float(x):.6g}" for x in np.sort(np.asarray(reached)))
     return (
         f"no {unknown.name} in [{unknown.lowest:g}, {unknown.highest:g}] could be "
         f"certified to meet the target {target.describe()}: at the ends of that range "
-        f"{name} is {ends}"
+        f"{target.quantity()} is {ends}"
     )
 
 
@@ -243,7 +240,7 @@ def _reached(
 ) -> Array:
     args = jax.tree.map(jnp.asarray, (mechanism, target))
     ends = jnp.asarray(excess.unknown.ends)
-    one = lambda t: target.reached(excess(t, args, ()))[1]
+    one = lambda t: target.reached(excess(t, args, ()))
     return jax.lax.map(one, ends)
 
 

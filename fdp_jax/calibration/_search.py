@@ -217,8 +217,10 @@ class _RealNumbers:
 
 
 class _WholeNumbers:
-    """To the private side in growing steps until the target is met, then one by one
-    back while it is."""
+    """To the private side in growing steps, then back one by one.
+
+    The first until the target is met, the second while it is.
+    """
 
     first_jump = 1.0
 

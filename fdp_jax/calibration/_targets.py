@@ -60,8 +60,12 @@ class AbstractTarget(eqx.Module):
         """The target in a few words."""
 
     @abc.abstractmethod
-    def reached(self, excess: Array) -> tuple[str, Array]:
-        """The name and value of the target's quantity at a given excess."""
+    def quantity(self) -> str:
+        """What the target bounds, in words."""
+
+    @abc.abstractmethod
+    def reached(self, excess: Array) -> Array:
+        """The value of that quantity at a given excess."""
 
     def require_relation(self, relation: Any) -> None:
         """Raises `ValueError` if the target refers to other neighbors."""
@@ -125,8 +129,11 @@ class ApproxDP(_AbstractProfileTarget):
     def describe(self) -> str:
         return f"({float(self.epsilon):g}, {float(self.delta):g})-DP"
 
+    def quantity(self) -> str:
+        return f"delta({float(self.epsilon):g})"
+
     def reached(self, excess):
-        return f"delta({float(self.epsilon):g})", self._delta_at(excess)
+        return self._delta_at(excess)
 
 
 class Advantage(_AbstractProfileTarget):
@@ -156,8 +163,11 @@ class Advantage(_AbstractProfileTarget):
     def describe(self) -> str:
         return f"advantage <= {float(self.advantage):g}"
 
+    def quantity(self) -> str:
+        return "the advantage"
+
     def reached(self, excess):
-        return "the advantage", self._delta_at(excess)
+        return self._delta_at(excess)
 
 
 class BayesError(_AbstractProfileTarget):
@@ -213,9 +223,12 @@ class BayesError(_AbstractProfileTarget):
             return f"Bayes error >= {float(self.error):g} min(prior, 1 - prior)"
         return f"Bayes error >= {float(self.error):g} at prior {float(self.prior):g}"
 
+    def quantity(self) -> str:
+        return "the Bayes error"
+
     def reached(self, excess):
         _, most = self._parts()
-        return "the Bayes error", most * (1 - self._delta_at(excess))
+        return most * (1 - self._delta_at(excess))
 
 
 class _AbstractRateTarget(AbstractTarget):
@@ -280,8 +293,11 @@ class ErrorRates(_AbstractRateTarget):
     def describe(self) -> str:
         return f"beta >= {float(self.beta):g} at alpha = {float(self.alpha):g}"
 
+    def quantity(self) -> str:
+        return f"beta at alpha = {float(self.alpha):g}"
+
     def reached(self, excess):
-        return f"beta at alpha = {float(self.alpha):g}", self._beta_at(excess)
+        return self._beta_at(excess)
 
 
 class Reconstruction(_AbstractRateTarget):
@@ -320,8 +336,11 @@ class Reconstruction(_AbstractRateTarget):
             f"(blindly {float(self.kappa):g})"
         )
 
+    def quantity(self) -> str:
+        return "the reconstruction bound"
+
     def reached(self, excess):
-        return "the reconstruction bound", 1 - self._beta_at(excess)
+        return 1 - self._beta_at(excess)
 
 
 class AllOf(AbstractTarget):
@@ -375,8 +394,11 @@ class AllOf(AbstractTarget):
     def describe(self) -> str:
         return " and ".join(target.describe() for target in self.targets)
 
+    def quantity(self) -> str:
+        return "the largest excess (a difference of logits)"
+
     def reached(self, excess):
-        return "the largest excess (a difference of logits)", excess
+        return excess
 
     def require_relation(self, relation: Any) -> None:
         for target in self.targets:

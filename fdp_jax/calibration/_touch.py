@@ -6,8 +6,8 @@ two questions are the largest T~ - T (Delta-divergence) and the largest T~ / (T 
 
 The second one is certified between thresholds as follows.  T + d q =: U is convex, and
 `cell_bounds` gives the sag s_k of its chord on every cell.  The polyline through the
-values U - max(s_(k-1), s_k) at the thresholds then lies below U everywhere.  If T~, which
-is convex too, is below that polyline at the thresholds, so it is in between.
+values U - max(s_(k-1), s_k) at the thresholds then lies below U everywhere.  If T~,
+which is convex too, is below that polyline at the thresholds, so it is in between.
 """
 
 from typing import Any

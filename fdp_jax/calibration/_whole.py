@@ -112,8 +112,11 @@ class TradeOff(_AbstractReferenceTarget):
     def describe(self) -> str:
         return f"f >= {_name(self.reference)} - {float(self.delta):g}"
 
+    def quantity(self) -> str:
+        return "the largest ratio of delta to the reference's"
+
     def reached(self, excess):
-        return "the largest ratio of delta to the reference's", jnp.exp(excess)
+        return jnp.exp(excess)
 
 
 class DeltaDivergence(_AbstractReferenceTarget):
@@ -163,8 +166,11 @@ class DeltaDivergence(_AbstractReferenceTarget):
         name = _name(self.reference)
         return f"Delta-divergence from {name} <= {float(self.value):g}"
 
+    def quantity(self) -> str:
+        return "the Delta-divergence"
+
     def reached(self, excess):
-        return "the Delta-divergence", self.value * (1 + excess)
+        return self.value * (1 + excess)
 
 
 class MuGDP(AbstractTarget):
@@ -201,8 +207,11 @@ class MuGDP(AbstractTarget):
         aside = f" but for {float(self.delta):g}" if float(self.delta) else ""
         return f"{float(self.mu):g}-GDP{aside}"
 
+    def quantity(self) -> str:
+        return "mu"
+
     def reached(self, excess):
-        return "mu", self.mu * jnp.exp(excess)
+        return self.mu * jnp.exp(excess)
 
 
 def _name(reference: Request) -> str:

@@ -1,8 +1,8 @@
 r"""The best additive noise with a piecewise constant density, by linear programming.
 
-With k bins per unit of sensitivity, let p_i be the mass of bin i.  A shift by (j + t) / k,
-0 <= t < 1, splits every bin in two parts, in which the masses of bins j and j + 1 steps
-away meet p; so its profile is (1 - t) delta_j + t delta_(j+1), and
+With k bins per unit of sensitivity, let p_i be the mass of bin i.  A shift by
+(j + t) / k, 0 <= t < 1, splits every bin in two, in which the masses of bins j and
+j + 1 steps away meet p; so its profile is (1 - t) delta_j + t delta_(j+1), and
 
     delta_j(eps) = sum_i max(p_(i - j) - e^eps p_i, 0) <= delta,   j = 1 .. k,
 
@@ -103,7 +103,9 @@ def optimal_noise(
         # The program was solved to a tolerance; ask for that much more.
         allowed = allowed - 2 * np.maximum(over, 0)
     else:
-        raise UnreachableTarget("no noise within reach could be made to meet the target")
+        raise UnreachableTarget(
+            "no noise within reach could be made to meet the target"
+        )
     bins = total.size // 2
     edges = np.arange(-bins, bins + 1) / num_bins
     p, q = _pair(total, num_bins, num_bins, decay)
@@ -211,11 +213,13 @@ def _repaired(total: np.ndarray, decay: float, num_bins: int) -> np.ndarray:
     """With sum 1; at delta = 0 with the ratios that were meant, to the last digit."""
     if decay > 0:
         middle = total.size // 2
-        right = np.minimum.accumulate(total[middle:])
-        # From the center outwards mass may fall by no more than e^-eps per unit.
-        for i in range(right.size - num_bins - 1, -1, -1):
-            right[i] = min(right[i], right[i + num_bins] / decay)
-        right[:num_bins] = np.minimum(right[:num_bins], right[num_bins - 1] / decay)
+        right = total[middle:].copy()
+        # Outwards mass may fall by no more than e^-eps per unit; so tiny masses, which
+        # the program leaves at zero, are raised.
+        right[num_bins - 1] = max(right[num_bins - 1], decay * right[0])
+        for i in range(num_bins, right.size):
+            right[i] = max(right[i], decay * right[i - num_bins])
+        right = np.maximum.accumulate(right[::-1])[::-1]
         total = np.append(right[::-1], right)
     return total / total.sum()
 

@@ -97,9 +97,11 @@ def test_round_trip_on_random_configurations(kind, count):
     random = np.random.default_rng(count)
     for _ in range(count):
         u = random.uniform()
-        q, steps = 10 ** random.uniform(-3, -1.3), 10 ** random.uniform(2.5, 4)
+        q, steps = 10 ** random.uniform(-2.5, -1.3), 10 ** random.uniform(3, 4)
         target = make(u)
-        found = fdp.calibrate(_run(None, q, steps), target, solve_for="noise_multiplier")
+        found = fdp.calibrate(
+            _run(None, q, steps), target, solve_for="noise_multiplier"
+        )
         sigma = float(found.value)
         assert int(found.status) == Status.CERTIFIED
         assert meets(_run(sigma, q, steps), target), (q, steps, u)
@@ -119,7 +121,7 @@ def test_round_trip_on_random_configurations(kind, count):
     ids=lambda e: e["id"],
 )
 def test_slope_in_epsilon_is_that_of_the_truth(entry):
-    """d sigma / d eps = 1 / (d eps / d sigma), at the sigma that the truth belongs to."""
+    """d sigma / d eps = 1 / (d eps / d sigma), where the truth is known."""
 
     def noise(epsilon):
         target = targets.ApproxDP(epsilon=epsilon, delta=float(entry["delta"]))
@@ -226,7 +228,7 @@ def test_the_active_target_is_reported():
     [
         (lambda: targets.BayesError(prior=0.3, error=0.3), "error must lie in"),
         (lambda: targets.BayesError(error=1.0), "error must lie in"),
-        (lambda: targets.Reconstruction(kappa=0.2, value=0.1), "value in .kappa, 1"),
+        (lambda: targets.Reconstruction(kappa=0.2, value=0.1), r"value in \(kappa, 1"),
         (lambda: targets.MuGDP(0.0), "mu must be positive"),
         (lambda: targets.DeltaDivergence(G_HALF, value=0.5), "value must lie in"),
     ],
@@ -239,12 +241,12 @@ def test_out_of_reach(target, message):
 def test_targets_refuse_what_they_do_not_know():
     with pytest.raises(ValueError, match="at least one target"):
         targets.AllOf()
-    with pytest.raises(TypeError, match="of fdp_jax.targets"):
+    with pytest.raises(TypeError, match=r"of fdp_jax\.targets"):
         targets.AllOf("epsilon")
     with pytest.raises(TypeError, match="reference must be"):
         targets.TradeOff(0.5)
     reference = fdp.Gaussian(1.0, relation=fdp.NeighboringRelation.REPLACE_ONE)
-    with pytest.raises(ValueError, match="one under\nREPLACE_ONE|REPLACE_ONE"):
+    with pytest.raises(ValueError, match="one under REPLACE_ONE"):
         fdp.calibrate(
             fdp.Gaussian(), targets.TradeOff(reference), solve_for="noise_multiplier"
         )

@@ -119,7 +119,7 @@ def _staircase_l2(epsilon):
     ("cost", "known"), [(np.abs, _staircase_l1), (np.square, _staircase_l2)]
 )
 def test_pure_dp_gives_staircase_noise(cost, known, epsilon):
-    """Geng et al. (2015): the least cost of all noises, which a histogram comes near."""
+    """Geng et al. (2015): the least cost of all; a histogram comes near."""
     target = targets.ApproxDP(epsilon=epsilon, delta=0.0)
     best = design.optimal_noise(cost, target, num_bins=16)
     assert known(epsilon) * (1 - 1e-9) <= best.cost <= known(epsilon) * (1 + 2e-3)
