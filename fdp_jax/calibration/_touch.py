@@ -82,10 +82,13 @@ def _explore(
     none = Interval(*(jnp.zeros_like(empty),) * 3)
     steps = jnp.arange(1, ROUND + 1, dtype=first.dtype)
 
-    def step(nodes: Nodes, number: Int[Array, ""]) -> tuple[Nodes, None]:
+    def step(state: tuple, number: Int[Array, ""]) -> tuple[tuple, None]:
+        nodes, reach = state
         ordered = in_order(nodes)
         shift = (number - 1) / _EVEN
-        even = _reach(ordered, reference, delta) * (steps - shift) / ROUND
+        # Known from the first round; the even ones have to fit together.
+        reach = jnp.where(number <= 1, _reach(ordered, reference, delta), reach)
+        even = reach * (steps - shift) / ROUND
         low, high = _around(ordered)
         zoom = low + (high - low) * steps / (ROUND + 1)
         later = jnp.where(number <= _EVEN, even, zoom)
@@ -94,10 +97,10 @@ def _explore(
         one = one.map(lambda x: x + delta * share(at))
         found = Nodes(at, one, other)
         put = lambda old, new: lax.dynamic_update_slice(old, new, (0, number * ROUND))
-        return jax.tree.map(put, nodes, found), None
+        return (jax.tree.map(put, nodes, found), reach), None
 
-    start = stop_gradient(Nodes(empty, none, none))
-    nodes, _ = lax.scan(step, start, jnp.arange(rounds))
+    start = stop_gradient(Nodes(empty, none, none)), jnp.ones((halves, 1), first.dtype)
+    (nodes, _), _ = lax.scan(step, start, jnp.arange(rounds))
     return in_order(nodes)
 
 

@@ -111,52 +111,52 @@ def test_round_trip_on_random_configurations(kind, count):
 # ------------------------------------------------------------- independent derivatives
 
 
-@pytest.mark.parametrize(
-    "entry",
-    [
-        e
-        for e in dpsgd_truth("eps")
-        if "deps_dsigma" in e and e["direction"] == "remove"
-    ][:4],
-    ids=lambda e: e["id"],
-)
+def _noise(epsilon, log_delta, q, steps):
+    target = targets.ApproxDP(epsilon=epsilon, delta=jnp.exp(log_delta))
+    run = _run(None, q, steps)
+    return fdp.calibrate(run, target, solve_for="noise_multiplier").value
+
+
+_noise_and_slopes = jax.jit(jax.value_and_grad(_noise, argnums=(0, 1, 2, 3)))
+TRUTHS = [
+    e for e in dpsgd_truth("eps") if "deps_dsigma" in e and e["direction"] == "remove"
+]
+
+
+@pytest.mark.parametrize("entry", TRUTHS, ids=lambda e: e["id"])
 def test_slope_in_epsilon_is_that_of_the_truth(entry):
     """d sigma / d eps = 1 / (d eps / d sigma), where the truth is known."""
-
-    def noise(epsilon):
-        target = targets.ApproxDP(epsilon=epsilon, delta=float(entry["delta"]))
-        run = _run(None, entry["q"], entry["N"])
-        return fdp.calibrate(run, target, solve_for="noise_multiplier").value
-
-    value, slope = jax.value_and_grad(noise)(float(entry["value"]))
+    point = float(entry["value"]), math.log(float(entry["delta"])), entry["q"]
+    value, slopes = _noise_and_slopes(*point, float(entry["N"]))
     assert float(value) == pytest.approx(entry["sigma"], rel=1e-9)
-    assert float(slope) == pytest.approx(1 / float(entry["deps_dsigma"]), rel=1e-7)
+    assert float(slopes[0]) == pytest.approx(1 / float(entry["deps_dsigma"]), rel=1e-7)
 
 
 @pytest.mark.parametrize(
-    ("sigma", "q", "steps", "delta", "epsilon", "slopes"),
+    ("point", "sigma", "by_sigma", "others"),
     [
-        # Contour integrals with Richardson differences, in sigma, q, N and log delta.
-        (1, 0.01, 1e3, 1e-5, 1.8282366665, (-3.82261015, 198.19407, 8.82872e-4)),
-        (1, 0.01, 1e4, 1e-8, 8.1851229678, (-15.46913041, 915.25027, 4.40491e-4)),
-        (2, 0.01, 1.5e3, 1e-6, 0.8901485096, (-0.55975978, 95.738937, 3.09984e-4)),
+        # sigma, q, N, delta: epsilon and its derivatives in sigma; log delta, q and N.
+        # Contour integrals with Richardson differences, as printed.
+        (
+            (1.8282366665, 1e-5, 0.01, 1e3),
+            *(1, -3.82261015, (-0.1320030, 198.19407, 8.82872e-4)),
+        ),
+        (
+            (8.1851229678, 1e-8, 0.01, 1e4),
+            *(1, -15.46913041, (-0.2593130, 915.25027, 4.40491e-4)),
+        ),
+        (
+            (0.8901485096, 1e-6, 0.01, 1.5e3),
+            *(2, -0.55975978, (-0.0488164, 95.738937, 3.09984e-4)),
+        ),
     ],
 )
-def test_slopes_in_other_parameters(sigma, q, steps, delta, epsilon, slopes):
-    log_delta_slope = {1e-5: -0.1320030, 1e-8: -0.2593130, 1e-6: -0.0488164}[delta]
-
-    def noise(q, steps, log_delta):
-        target = targets.ApproxDP(epsilon=epsilon, delta=jnp.exp(log_delta))
-        run = _run(None, q, steps)
-        return fdp.calibrate(run, target, solve_for="noise_multiplier").value
-
-    value, found = jax.value_and_grad(noise, argnums=(0, 1, 2))(
-        q, float(steps), math.log(delta)
-    )
+def test_slopes_in_other_parameters(point, sigma, by_sigma, others):
+    epsilon, delta, q, steps = point
+    value, slopes = _noise_and_slopes(epsilon, math.log(delta), q, steps)
     assert float(value) == pytest.approx(sigma, rel=1e-9)
-    by_sigma, by_q, by_steps = slopes
-    for mine, theirs in zip(found, (by_q, by_steps, log_delta_slope), strict=True):
-        # The truths are printed with six to eight digits.
+    for mine, theirs in zip(slopes[1:], others, strict=True):
+        # The truths have six to eight digits.
         assert float(mine) == pytest.approx(-theirs / by_sigma, rel=5e-6)
 
 
