@@ -2,7 +2,7 @@
 
 The way of the data:
 losses -> engines -> curves -> mechanisms -> tradeoff -> divergences -> comparison
--> calibration -> reports -> plot -> cli.
+-> calibration -> design -> reports -> plot -> cli.
 """
 
 import importlib.metadata
@@ -10,6 +10,7 @@ import importlib.metadata
 from . import (
     comparison as comparison,
     data as data,
+    design as design,
     divergences as divergences,
     plot as plot,
     reports as reports,
@@ -35,6 +36,7 @@ from .curves import (
     GridCurve as GridCurve,
     Status as Status,
 )
+from .design import scale_to_budget as scale_to_budget
 from .mechanisms import (
     DPSGD as DPSGD,
     ZCDP as ZCDP,

@@ -16,13 +16,14 @@ README = ROOT.parent / "README.md"
 # nothing of the package.
 STAGES = (
     *("losses", "engines", "curves", "mechanisms", "tradeoff"),
-    *("divergences", "comparison", "calibration"),
+    *("divergences", "comparison", "calibration", "design"),
     *("reports", "plot", "cli"),
 )
 LEAVES = ("_internal", "data")
 # What a user reaches from the top besides its own names.
 USER_MODULES = (
-    *("targets", "tradeoff", "divergences", "comparison", "reports", "plot", "data"),
+    *("targets", "tradeoff", "divergences", "comparison", "design"),
+    *("reports", "plot", "data"),
 )
 # What the package returns and nobody constructs: its fields are results.
 RECORDS = (
@@ -30,7 +31,7 @@ RECORDS = (
     *("PublishedRun", "GDPSummary", "Attack", "BayesErrors", "Comparison"),
     *("Crossings", "DeltaDivergence", "Dominance", "EmergentBound", "EmergentOrder"),
     *("LossMoments", "AverageErrors", "WeightedDivergence"),
-    *("Inverse", "LossAtoms", "Symmetrized"),
+    *("Inverse", "LossAtoms", "Symmetrized", "Design", "NoiseDesign"),
 )
 # Names that carry structure rather than a quantity of the notation table.
 STRUCTURAL = {
@@ -45,6 +46,8 @@ STRUCTURAL = {
     *("log_density_without", "log_density_with"),
     *("a", "b", "guarantee", "guarantees", "hyper_prior", "density", "convex"),
     *("tolerance", "max_num_steps", "constant", "kind", "labels", "options", "found"),
+    *("cost", "family", "start", "targets", "spent", "rest", "within", "whole"),
+    *("reference", "num_bins", "reach", "error", "excess"),
     *("log_cdf_without", "log_sf_without", "log_cdf_with", "log_sf_with"),
 }
 

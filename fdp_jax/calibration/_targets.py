@@ -1,16 +1,18 @@
-"""What a mechanism is calibrated to.
+"""What a mechanism is calibrated to, where the target is a point of its curve.
 
-A target measures the excess of a composed loss over what is allowed, as a difference
-of logits: increasing with the privacy loss, zero where the target is just met.
+Every target, whatever it speaks of, is reduced to one number: the certified *margin*
+by which a composed loss exceeds it.  It grows with the privacy loss and is at most zero
+where the target is met, so that one search serves them all.
 """
 
 import abc
 from typing import Any
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 from jax.scipy.special import ndtr, ndtri
-from jaxtyping import Array, Real
+from jaxtyping import Array, Bool, Float, Real
 
 from .._internal import _checks
 from .._internal._special import safe_log
@@ -24,68 +26,99 @@ class UnreachableTarget(ValueError):
     """No value of the parameter meets the target."""
 
 
+class Margin(eqx.Module):
+    """By how much a loss exceeds a target, and where."""
+
+    excess: Interval
+    """At most zero where the target is met; only the estimate has a derivative."""
+    binding: tuple[Array, ...] = ()
+    """Where the target is hardest to meet, without derivative; see `binds`."""
+
+
 class AbstractTarget(eqx.Module):
     """A bound on the privacy loss, under both directions of the relation."""
 
-    @abc.abstractmethod
-    def excess(self, loss: ComposedLoss) -> Interval:
-        """Certified excess over the target; at most zero where the target is met."""
+    @property
+    def binds(self) -> tuple[str, ...]:
+        """Names of the numbers that say where the target binds."""
+        return ()
 
     @abc.abstractmethod
-    def proxy(self) -> tuple[Array, Array]:
-        """An (epsilon, log delta) about as hard to meet: where a search may start."""
+    def margin(self, loss: ComposedLoss) -> Margin:
+        """The certified margin of a loss, in float64."""
 
     @abc.abstractmethod
-    def reachable(self) -> tuple[Any, str]:
+    def proxy(self) -> tuple[Float[Array, " k"], Float[Array, " k"]]:
+        """Some (epsilon, log delta) about as hard to meet: where a search may start."""
+
+    @abc.abstractmethod
+    def reachable(self) -> tuple[Bool[Array, ""], str]:
         """Whether finite noise can meet the target just so, and the range that can."""
 
     @abc.abstractmethod
     def describe(self) -> str:
         """The target in a few words."""
 
+    @abc.abstractmethod
+    def quantity(self) -> str:
+        """What the target bounds, in words."""
 
-def _logit(log_value: Interval, log_rest: Interval) -> Interval:
-    return Interval(
-        log_value.lower - log_rest.upper,
-        log_value.estimate - log_rest.estimate,
-        log_value.upper - log_rest.lower,
-    )
+    @abc.abstractmethod
+    def reached(self, excess: Array) -> Array:
+        """The value of that quantity at a given excess."""
 
-
-def _log(interval: Interval) -> Interval:
-    return interval.map(safe_log)
-
-
-def _delta_excess(loss: ComposedLoss, epsilon: Array, delta: Array) -> Interval:
-    found = profile_at(loss, signs_of(loss, "both"), jnp.asarray(epsilon))
-    goal = safe_log(jnp.asarray(delta)) - jnp.log1p(-delta)
-    excess = _logit(found.log_delta, found.log_rest).map(lambda x: x - goal)
-    # So much that the certified epsilon at this delta does not exceed the target.
-    slack = 1e-12 * (2 + jnp.abs(goal) + jnp.abs(epsilon))
-    upper = excess.upper + 0.05 * (excess.upper - excess.estimate) + slack
-    return Interval(excess.lower, excess.estimate, upper)
+    def require_relation(self, relation: Any) -> None:
+        """Raises `ValueError` if the target refers to other neighbors."""
+        del relation
 
 
-class ApproxDP(AbstractTarget):
+class _AbstractProfileTarget(AbstractTarget):
+    """A target that is an upper bound of delta at one threshold."""
+
+    @abc.abstractmethod
+    def _point(self) -> tuple[Array, Array, Array]:
+        """The threshold, and the logarithms of delta and of 1 - delta there."""
+
+    def margin(self, loss: ComposedLoss) -> Margin:
+        epsilon, log_delta, log_rest = self._point()
+        found = profile_at(loss, signs_of(loss, "both"), epsilon)
+        goal = log_delta - log_rest
+        excess = _logit(found.log_delta, found.log_rest).map(lambda x: x - goal)
+        # So much that the certified epsilon at this delta does not exceed the target.
+        slack = 1e-12 * (2 + jnp.abs(goal) + jnp.abs(epsilon))
+        upper = excess.upper + 0.05 * (excess.upper - excess.estimate) + slack
+        return Margin(Interval(excess.lower, excess.estimate, upper))
+
+    def proxy(self):
+        epsilon, log_delta, _ = self._point()
+        return epsilon[None], log_delta[None]
+
+    def _delta_at(self, excess: Array) -> Array:
+        _, log_delta, log_rest = self._point()
+        return jax.nn.sigmoid(log_delta - log_rest + excess)
+
+
+class ApproxDP(_AbstractProfileTarget):
     """(epsilon, delta)-DP.
 
     Args:
         epsilon: Any real number.
         delta: In (max(0, 1 - e^epsilon), 1).
+
+    Raises:
+        ValueError: If epsilon is NaN or delta outside [0, 1].
     """
 
     epsilon: Real[Array, ""]
     delta: Real[Array, ""]
 
     def __init__(self, *, epsilon: Any, delta: Any):
-        self.epsilon = _checks.scalar("epsilon", _checks.real("epsilon", epsilon))
-        self.delta = _checks.scalar("delta", _checks.probability("delta", delta))
+        self.epsilon = _checks.checked_scalar("epsilon", _checks.real, epsilon)
+        self.delta = _checks.checked_scalar("delta", _checks.probability, delta)
 
-    def excess(self, loss: ComposedLoss) -> Interval:
-        return _delta_excess(loss, self.epsilon, self.delta)
-
-    def proxy(self):
-        return jnp.asarray(self.epsilon), safe_log(jnp.asarray(self.delta))
+    def _point(self):
+        delta = jnp.asarray(self.delta)
+        return jnp.asarray(self.epsilon), safe_log(delta), jnp.log1p(-delta)
 
     def reachable(self):
         least = jnp.maximum(0.0, -jnp.expm1(self.epsilon))
@@ -96,36 +129,162 @@ class ApproxDP(AbstractTarget):
     def describe(self) -> str:
         return f"({float(self.epsilon):g}, {float(self.delta):g})-DP"
 
+    def quantity(self) -> str:
+        return f"delta({float(self.epsilon):g})"
 
-class ErrorRates(AbstractTarget):
+    def reached(self, excess):
+        return self._delta_at(excess)
+
+
+class Advantage(_AbstractProfileTarget):
+    """Membership advantage (true minus false positive rate) at most `advantage`.
+
+    Args:
+        advantage: In (0, 1).
+
+    Raises:
+        ValueError: If it is outside [0, 1].
+    """
+
+    advantage: Real[Array, ""]
+
+    def __init__(self, advantage: Any):
+        check = _checks.probability
+        self.advantage = _checks.checked_scalar("advantage", check, advantage)
+
+    def _point(self):
+        delta = jnp.asarray(self.advantage)
+        return jnp.zeros_like(delta), safe_log(delta), jnp.log1p(-delta)
+
+    def reachable(self):
+        inside = (self.advantage > 0) & (self.advantage < 1)
+        return inside, "advantage must lie in (0, 1)"
+
+    def describe(self) -> str:
+        return f"advantage <= {float(self.advantage):g}"
+
+    def quantity(self) -> str:
+        return "the advantage"
+
+    def reached(self, excess):
+        return self._delta_at(excess)
+
+
+class BayesError(_AbstractProfileTarget):
+    """Every attack errs with at least some probability.
+
+    With a prior: R(prior) >= error.  Without one: R(prior) >= error min(prior,
+    1 - prior) at *every* prior, so that no attacker, whatever they knew before, errs
+    less than `error` times as often as before; prior 1/2 is where this binds.  For
+    another bound at all priors see `TradeOff`: f >= g if and only if R_f >= R_g.
+
+    Args:
+        error: Least probability of error, in (0, min(prior, 1 - prior)); without a
+            prior the least share of it that is left, in (0, 1).
+        prior: Probability of H0 (record absent), in (0, 1).
+
+    Raises:
+        ValueError: If an argument is outside [0, 1].
+    """
+
+    error: Real[Array, ""]
+    prior: Real[Array, ""] | None
+
+    def __init__(self, *, error: Any, prior: Any = None):
+        self.error = _checks.checked_scalar("error", _checks.probability, error)
+        if prior is not None:
+            prior = _checks.checked_scalar("prior", _checks.probability, prior)
+        self.prior = prior
+
+    def _parts(self) -> tuple[Array, Array]:
+        """|logit(prior)|, and the largest error there can be."""
+        if self.prior is None:
+            return jnp.zeros_like(jnp.asarray(self.error)), jnp.ones(())
+        prior = jnp.asarray(self.prior)
+        return (
+            jnp.abs(jnp.log(prior) - jnp.log1p(-prior)),
+            jnp.minimum(prior, 1 - prior),
+        )
+
+    def _point(self):
+        # R = min(prior, 1 - prior) (1 - delta(|logit prior|)), both directions alike.
+        epsilon, most = self._parts()
+        error = jnp.asarray(self.error)
+        return epsilon, safe_log((most - error) / most), safe_log(error / most)
+
+    def reachable(self):
+        _, most = self._parts()
+        allowed = "(0, 1)" if self.prior is None else "(0, min(prior, 1 - prior))"
+        inside = (self.error > 0) & (self.error < most)
+        return inside, f"error must lie in {allowed}"
+
+    def describe(self) -> str:
+        if self.prior is None:
+            return f"Bayes error >= {float(self.error):g} min(prior, 1 - prior)"
+        return f"Bayes error >= {float(self.error):g} at prior {float(self.prior):g}"
+
+    def quantity(self) -> str:
+        return "the Bayes error"
+
+    def reached(self, excess):
+        _, most = self._parts()
+        return most * (1 - self._delta_at(excess))
+
+
+class _AbstractRateTarget(AbstractTarget):
+    """A target that is a lower bound of f at one type I error."""
+
+    direction: eqx.AbstractClassVar[str]
+
+    @abc.abstractmethod
+    def _rates(self) -> tuple[Array, Array, Array]:
+        """The type I error, and the logarithms of the power and of its complement."""
+
+    def margin(self, loss: ComposedLoss) -> Margin:
+        alpha, log_power, log_beta = self._rates()
+        found = optimal_rates(loss, signs_of(loss, self.direction), alpha)
+        goal = log_power - log_beta
+        log = lambda x: x.map(safe_log)
+        excess = _logit(log(found.tpr), log(found.beta))
+        return Margin(excess.map(lambda x: x - goal))
+
+    def proxy(self):
+        # The Gaussian trade-off function through the point, at its own threshold.
+        alpha, _, log_beta = self._rates()
+        upper = ndtri(1 - alpha)
+        mu = upper - ndtri(jnp.exp(log_beta))
+        epsilon = jnp.maximum(mu * upper - 0.5 * jnp.square(mu), 0)
+        power = ndtr(mu / 2 - epsilon / mu)
+        rest = jnp.exp(epsilon) * ndtr(-mu / 2 - epsilon / mu)
+        return epsilon[None], jnp.log(power - rest)[None]
+
+    def _beta_at(self, excess: Array) -> Array:
+        _, log_power, log_beta = self._rates()
+        return jax.nn.sigmoid(log_beta - log_power - excess)
+
+
+class ErrorRates(_AbstractRateTarget):
     """At type I error alpha, every attack has type II error at least beta.
 
     Args:
         alpha: In (0, 1).
         beta: In (0, 1 - alpha).
+
+    Raises:
+        ValueError: If an argument is outside [0, 1].
     """
 
     alpha: Real[Array, ""]
     beta: Real[Array, ""]
+    direction = "both"
 
     def __init__(self, *, alpha: Any, beta: Any):
-        self.alpha = _checks.scalar("alpha", _checks.probability("alpha", alpha))
-        self.beta = _checks.scalar("beta", _checks.probability("beta", beta))
+        self.alpha = _checks.checked_scalar("alpha", _checks.probability, alpha)
+        self.beta = _checks.checked_scalar("beta", _checks.probability, beta)
 
-    def excess(self, loss: ComposedLoss) -> Interval:
-        signs = signs_of(loss, "both")
-        found = optimal_rates(loss, signs, jnp.asarray(self.alpha))
+    def _rates(self):
         beta = jnp.asarray(self.beta)
-        goal = jnp.log1p(-beta) - safe_log(beta)
-        return _logit(_log(found.tpr), _log(found.beta)).map(lambda x: x - goal)
-
-    def proxy(self):
-        # The Gaussian trade-off function through the point, at its own threshold.
-        upper = ndtri(1 - jnp.asarray(self.alpha))
-        mu = upper - ndtri(jnp.asarray(self.beta))
-        epsilon = jnp.maximum(mu * upper - 0.5 * jnp.square(mu), 0)
-        power = ndtr(mu / 2 - epsilon / mu)
-        return epsilon, jnp.log(power - jnp.exp(epsilon) * ndtr(-mu / 2 - epsilon / mu))
+        return jnp.asarray(self.alpha), jnp.log1p(-beta), safe_log(beta)
 
     def reachable(self):
         inside = (self.alpha > 0) & (self.beta > 0) & (self.beta < 1 - self.alpha)
@@ -134,30 +293,121 @@ class ErrorRates(AbstractTarget):
     def describe(self) -> str:
         return f"beta >= {float(self.beta):g} at alpha = {float(self.alpha):g}"
 
+    def quantity(self) -> str:
+        return f"beta at alpha = {float(self.alpha):g}"
 
-class Advantage(AbstractTarget):
-    """Membership advantage (true minus false positive rate) at most `advantage`.
+    def reached(self, excess):
+        return self._beta_at(excess)
+
+
+class Reconstruction(_AbstractRateTarget):
+    """No attack reconstructs a record with a probability above `value`.
 
     Args:
-        advantage: In (0, 1).
+        kappa: Probability of success of an attack that sees nothing, in (0, 1).
+        value: The bound of the probability of success, in (kappa, 1).
+
+    Raises:
+        ValueError: If an argument is outside [0, 1].
+
+    References:
+        Hayes, Mahloujifar, Balle (2023); see `comparison.reconstruction_bound`.
     """
 
-    advantage: Real[Array, ""]
+    kappa: Real[Array, ""]
+    value: Real[Array, ""]
+    direction = "remove"
 
-    def __init__(self, advantage: Any):
-        checked = _checks.probability("advantage", advantage)
-        self.advantage = _checks.scalar("advantage", checked)
+    def __init__(self, *, kappa: Any, value: Any):
+        self.kappa = _checks.checked_scalar("kappa", _checks.probability, kappa)
+        self.value = _checks.checked_scalar("value", _checks.probability, value)
 
-    def excess(self, loss: ComposedLoss) -> Interval:
-        return _delta_excess(loss, jnp.zeros_like(self.advantage), self.advantage)
-
-    def proxy(self):
-        advantage = jnp.asarray(self.advantage)
-        return jnp.zeros_like(advantage), safe_log(advantage)
+    def _rates(self):
+        value = jnp.asarray(self.value)
+        return jnp.asarray(self.kappa), safe_log(value), jnp.log1p(-value)
 
     def reachable(self):
-        inside = (self.advantage > 0) & (self.advantage < 1)
-        return inside, "advantage must lie in (0, 1)"
+        inside = (self.kappa > 0) & (self.value > self.kappa) & (self.value < 1)
+        return inside, "kappa must be positive and value in (kappa, 1)"
 
     def describe(self) -> str:
-        return f"advantage <= {float(self.advantage):g}"
+        return (
+            f"reconstruction with probability <= {float(self.value):g} "
+            f"(blindly {float(self.kappa):g})"
+        )
+
+    def quantity(self) -> str:
+        return "the reconstruction bound"
+
+    def reached(self, excess):
+        return 1 - self._beta_at(excess)
+
+
+class AllOf(AbstractTarget):
+    """Several targets at once.
+
+    `binding["active"]` of a calibration is the index of the one that decides.  The
+    solution has a kink where another one takes over; its derivative there is that of
+    the active one, a subgradient.
+
+    Args:
+        *targets: At least one.
+
+    Raises:
+        ValueError: If there is none.
+        TypeError: If one is not a target.
+    """
+
+    targets: tuple[AbstractTarget, ...]
+
+    def __init__(self, *targets: AbstractTarget):
+        if not targets:
+            raise ValueError("AllOf needs at least one target, got none")
+        for target in targets:
+            if not isinstance(target, AbstractTarget):
+                raise TypeError(f"targets must be of fdp_jax.targets, got {target!r}")
+        self.targets = targets
+
+    @property
+    def binds(self):
+        return ("active",)
+
+    def margin(self, loss: ComposedLoss) -> Margin:
+        each = [target.margin(loss).excess for target in self.targets]
+        stacked = jax.tree.map(lambda *x: jnp.stack(x), *each)
+        # What cannot be evaluated counts as worst.
+        value = jnp.where(jnp.isnan(stacked.estimate), jnp.inf, stacked.estimate)
+        active = jnp.argmax(value)
+        excess = Interval(
+            jnp.max(stacked.lower), stacked.estimate[active], jnp.max(stacked.upper)
+        )
+        return Margin(excess, (active,))
+
+    def proxy(self):
+        epsilons, logs = zip(*(t.proxy() for t in self.targets), strict=True)
+        return jnp.concatenate(epsilons), jnp.concatenate(logs)
+
+    def reachable(self):
+        inside, allowed = zip(*(t.reachable() for t in self.targets), strict=True)
+        return jnp.stack([jnp.asarray(x) for x in inside]).all(), "; ".join(allowed)
+
+    def describe(self) -> str:
+        return " and ".join(target.describe() for target in self.targets)
+
+    def quantity(self) -> str:
+        return "the largest excess (a difference of logits)"
+
+    def reached(self, excess):
+        return excess
+
+    def require_relation(self, relation: Any) -> None:
+        for target in self.targets:
+            target.require_relation(relation)
+
+
+def _logit(log_value: Interval, log_rest: Interval) -> Interval:
+    return Interval(
+        log_value.lower - log_rest.upper,
+        log_value.estimate - log_rest.estimate,
+        log_value.upper - log_rest.lower,
+    )

@@ -74,7 +74,7 @@ def explore(pair: Pair, prepared: tuple, halves: int, weigh=None) -> Nodes:
     Returns:
         All nodes that were looked at.
     """
-    grid = _first_grid(jnp.concatenate([pair.first.kinks(), pair.second.kinks()]))
+    grid = first_grid(jnp.concatenate([pair.first.kinks(), pair.second.kinks()]))
     grid = jnp.broadcast_to(grid, (halves, ROUND))
     count = ROUNDS * ROUND + 1
     # The last slot stays at infinity, where nothing can be gained.
@@ -99,7 +99,8 @@ def in_order(nodes: Nodes) -> Nodes:
     return jax.tree.map(lambda x: jnp.take_along_axis(x, order, axis=1), nodes)
 
 
-def _first_grid(kinks: Float[Array, " m"]) -> Float[Array, " k"]:
+def first_grid(kinks: Float[Array, " m"]) -> Float[Array, " k"]:
+    """Thresholds of all scales, and the known kinks."""
     count = ROUND - 1 - kinks.size
     grid = np.append(0.0, np.geomspace(_LEAST, _MOST, count))
     return jnp.concatenate([jnp.asarray(grid, kinks.dtype), kinks])

@@ -21,7 +21,7 @@ from ..curves._bounds import classify
 from ..curves._queries import bounds_of, elementwise
 from ..engines import Interval
 from ._delta import halves_of, sources
-from ._explore import ROUND, _first_grid
+from ._explore import ROUND, first_grid
 from ._meet import meet_bayes_error, meet_delta, meet_epsilon, without_derivative
 from ._sources import Pair, Request, pair, share
 
@@ -204,7 +204,7 @@ def _join_rates(
 
 def _join_power(pair: Pair, prepared: tuple, halves: int, alpha: Array) -> Interval:
     """The least delta + e^eps alpha over all eps, delta that of the join."""
-    grid = _first_grid(jnp.concatenate([pair.first.kinks(), pair.second.kinks()]))
+    grid = first_grid(jnp.concatenate([pair.first.kinks(), pair.second.kinks()]))
     grid = jnp.sort(grid)
     start = jnp.concatenate([-grid[::-1], grid])
     share_of = jnp.linspace(0.0, 1.0, ROUND)

@@ -34,6 +34,7 @@ from ..curves._queries import (
     log_delta_bounds,
     round_down_to_single,
 )
+from ..engines import Interval
 from ..engines._gaussian import log_delta as gaussian_log_delta
 from ..losses import ComposedLoss, GaussianLoss, Method, SubsampledGaussianLoss
 from ._log_moment import (
@@ -173,8 +174,27 @@ def _profile(subject: HasLoss, epsilon: Array, method: Method) -> Bounds:
 def _gdp(
     subject: HasLoss, delta: Array, *, method: Method, narrow: bool, plain: bool
 ) -> GDPSummary:
+    found = fitted_mu(subject, jnp.asarray(delta), method, plain=plain)
+    upper, mu_lower = found.upper, found.lower
+    regret = _regret_of(subject, upper, method)
+    if narrow:
+        upper = -round_down_to_single(-upper)
+        mu_lower = round_down_to_single(mu_lower)
+    return GDPSummary(with_gradient(upper, found.estimate), mu_lower, regret, delta)
+
+
+def fitted_mu(
+    subject: HasLoss, delta: Float[Array, ""], method: Method, *, plain: bool
+) -> Interval:
+    """The smallest mu between certified bounds, inside a float64 program.
+
+    Args:
+        subject: A mechanism, or anything with a loss.
+        delta: Probability set aside.
+        method: The engine.
+        plain: Whether no derivative is wanted.
+    """
     loss = loss_of(subject)
-    delta = jnp.asarray(delta)
     nodes, covered = _searched(subject, stop_gradient(delta), method)
     at_nodes = jax.vmap(_mu_through, in_axes=(0, 0, None))
     lower = at_nodes(nodes.epsilon, nodes.lower, stop_gradient(delta))
@@ -196,11 +216,7 @@ def _gdp(
     tight = stop_gradient(_exact_kinds(loss) & (delta == 0))
     mu_lower = jnp.where(tight, closed * (1 - _ROUNDING), lower[best])
     mu_lower = jnp.minimum(stop_gradient(mu_lower), upper)
-    regret = _regret_of(subject, upper, method)
-    if narrow:
-        upper = -round_down_to_single(-upper)
-        mu_lower = round_down_to_single(mu_lower)
-    return GDPSummary(with_gradient(upper, estimate), mu_lower, regret, delta)
+    return Interval(mu_lower, estimate, upper)
 
 
 class _Effort(NamedTuple):

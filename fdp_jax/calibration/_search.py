@@ -1,0 +1,261 @@
+"""One search for all targets: a root of an excess that is monotone in the unknown."""
+
+from collections.abc import Callable
+from typing import Any
+
+import equinox as eqx
+import jax.numpy as jnp
+from jax import lax
+from jax.lax import while_loop
+from jaxtyping import Array, Bool, Float
+
+from ..engines import select
+from ._targets import Margin
+from ._unknowns import Unknown
+
+_STEPS = 60
+_TOLERANCE = 1e-13
+_CHECKS = 40
+_PROBES = 9
+
+Excess = Callable[[Array], Array]
+
+
+class Solution(eqx.Module):
+    """What a search has found."""
+
+    t: Float[Array, ""]
+    """The root, in the search's own scale."""
+    inside: Bool[Array, ""]
+    """Whether it lies inside the range searched."""
+    value: Float[Array, ""]
+    """The unknown, on the private side of the root."""
+    met: Bool[Array, ""]
+    """Whether the target is certainly met there."""
+    binding: Float[Array, " b"]
+
+
+def direction(rough: Excess, unknown: Unknown) -> tuple[Array, Array]:
+    """Whether the privacy loss grows (+1) or falls (-1) with t, and a start.
+
+    Where it is not known it is found by evaluation at a few points.
+    """
+    low, high = unknown.ends
+    if unknown.leaks:
+        return jnp.asarray(float(unknown.leaks)), jnp.asarray(unknown.first, float)
+    at = low + (high - low) * (jnp.arange(_PROBES) + 0.5) / _PROBES
+    found = lax.map(rough, at)
+    usable = jnp.isfinite(found)
+    order = jnp.argsort(~usable)  # those that can be used come first, in order
+    found, usable, at = found[order], usable[order], at[order]
+    both = usable[1:] & usable[:-1]
+    rises = jnp.sum(jnp.where(both, jnp.sign(jnp.diff(found)), 0))
+    best = jnp.argmin(jnp.where(usable, jnp.abs(found), jnp.inf))
+    return jnp.where(rises < 0, -1.0, 1.0), at[best]
+
+
+def secant(
+    excess: Excess, ends: tuple[Array, Array], start: tuple[Array, Array]
+) -> tuple[Float[Array, ""], Float[Array, ""]]:
+    """The root of an increasing function in a range, and its slope there.
+
+    The secant method with short steps in a bracket, from a start and a slope.  Where
+    there is no root, the end of the range on that side.
+    """
+
+    def unfinished(state: dict[str, Array]) -> Array:
+        return (state["step"] < _STEPS) & (state["change"] > _TOLERANCE)
+
+    def body(state: dict[str, Array]) -> dict[str, Array]:
+        return _advance(state, excess(state["u"]), ends)
+
+    last = while_loop(unfinished, body, _begin(*start))
+    return last["u"], last["slope"]
+
+
+def _begin(first: Array, slope: Array) -> dict[str, Array]:
+    return {
+        "step": jnp.zeros((), jnp.int32),
+        "u": first,
+        "low": jnp.full_like(first, -jnp.inf),
+        "high": jnp.full_like(first, jnp.inf),
+        "old": first,
+        "old_value": jnp.zeros_like(first),
+        "slope": slope,
+        "change": jnp.ones_like(first),
+    }
+
+
+def _advance(
+    state: dict[str, Array], value: Array, ends: tuple[Array, Array]
+) -> dict[str, Array]:
+    """One step of the secant method, from the value at u."""
+    # Something that cannot be evaluated counts as leaking.
+    value = jnp.clip(jnp.where(jnp.isnan(value), jnp.inf, value), -1e9, 1e9)
+    u, old, old_value = state["u"], state["old"], state["old_value"]
+    low = jnp.where(value <= 0, u, state["low"])
+    high = jnp.where(value >= 0, u, state["high"])
+    slope = (value - old_value) / jnp.where(u == old, 1, u - old)
+    usable = (u != old) & (slope > 0)
+    slope = jnp.where(usable, slope, state["slope"])
+    target = u - jnp.clip(value / slope, -1, 1)
+    # Open ends first: only a bracket of finite size can be halved.
+    inside = (target > low) & (target < high)
+    outside = jnp.clip(target, *ends)
+    both = (low > -jnp.inf) & (high < jnp.inf)
+    target = jnp.where(inside, outside, jnp.where(both, 0.5 * (low + high), outside))
+    # Rounding of the excess decides the last digits; a tiny one ends the search.
+    settled = jnp.abs(value) <= 1e-13 * (1 + jnp.abs(slope))
+    target = jnp.where(settled, u, target)
+    return {
+        "step": state["step"] + 1,
+        "u": target,
+        "low": low,
+        "high": high,
+        "old": u,
+        "old_value": value,
+        "slope": slope,
+        "change": jnp.abs(target - u),
+    }
+
+
+def solve(
+    margin: Callable[[Array], Margin], rough: Excess, unknown: Unknown, width: int
+) -> tuple[Solution, Float[Array, ""]]:
+    """The riskiest value at which a target is certainly met, and the direction.
+
+    First the root of a cheap approximation, then that of the margin's estimate, then
+    towards the private side until the certificate meets the target.  All evaluations
+    of the margin are in one loop, so that it is compiled once.
+
+    Args:
+        margin: Of a value of the unknown.
+        rough: A cheap approximation of its estimate, a function of t.
+        unknown: What is solved for.
+        width: How many numbers say where the margin binds.
+    """
+    leaks, first = direction(rough, unknown)
+    ends = _ends(unknown, leaks)
+    start = leaks * first, jnp.asarray(5.0, float)
+    u, slope = secant(lambda u: rough(leaks * u), ends, start)
+    certify = _WholeNumbers if unknown.whole else _RealNumbers
+
+    def body(state: dict[str, Any]) -> dict[str, Any]:
+        search, searching = state["search"], state["searching"]
+        at_search = unknown.at(leaks * search["u"])
+        value = jnp.where(searching, at_search, certify.value(state, unknown, leaks))
+        at = margin(value)
+        advanced = _advance(search, at.excess.estimate, ends)
+        going = (advanced["step"] < _STEPS) & (advanced["change"] > _TOLERANCE)
+        place = certify.start(advanced["u"], unknown, leaks, ends)
+        searched = {
+            **state,
+            "search": advanced,
+            "searching": going,
+            "place": place,
+        }
+        met = at.excess.upper <= 0
+        binding = jnp.zeros(width, u.dtype)
+        for index, x in enumerate(at.binding):
+            binding = binding.at[index].set(x)
+        checked = {
+            **state,
+            "checks": state["checks"] + 1,
+            "best": jnp.where(met, value, state["best"]),
+            "binding": jnp.where(met, binding, state["binding"]),
+        }
+        checked = certify.step(checked, at.excess.upper, unknown, leaks, ends)
+        return select(searching, searched, checked)
+
+    state = {
+        "search": _begin(u, slope),
+        "searching": jnp.ones((), bool),
+        "place": u,
+        "jump": jnp.full_like(u, certify.first_jump),
+        "best": jnp.full_like(u, jnp.nan),
+        "binding": jnp.zeros(width, u.dtype),
+        "checks": jnp.zeros((), jnp.int32),
+        "done": jnp.zeros((), bool),
+    }
+    unfinished = lambda state: ~state["done"] & (state["checks"] < _CHECKS)
+    last = while_loop(unfinished, body, state)
+    u, best = last["search"]["u"], last["best"]
+    inside = (u > ends[0]) & (u < ends[1])
+    found = Solution(leaks * u, inside, best, jnp.isfinite(best), last["binding"])
+    return found, leaks
+
+
+class _RealNumbers:
+    """From just beside the root to the private side, in growing steps."""
+
+    first_jump = 1e-13
+
+    @staticmethod
+    def start(u: Array, unknown: Unknown, leaks: Array, ends: tuple) -> Array:
+        del unknown, leaks
+        return jnp.maximum(u - _RealNumbers.first_jump, ends[0])
+
+    @staticmethod
+    def value(state: dict[str, Any], unknown: Unknown, leaks: Array) -> Array:
+        return unknown.at(leaks * state["place"])
+
+    @staticmethod
+    def step(
+        state: dict[str, Any],
+        upper: Array,
+        unknown: Unknown,
+        leaks: Array,
+        ends: tuple[Array, Array],
+    ) -> dict[str, Any]:
+        del unknown, leaks
+        over = upper / state["search"]["slope"]
+        over = jnp.where(jnp.isfinite(over), over, state["jump"])
+        jump = jnp.maximum(4 * state["jump"], 1.01 * over)
+        place = jnp.maximum(state["place"] - jump, ends[0])
+        done = (upper <= 0) | (place == state["place"])
+        return {**state, "place": place, "jump": jump, "done": done}
+
+
+class _WholeNumbers:
+    """To the private side in growing steps, then back one by one.
+
+    The first until the target is met, the second while it is.
+    """
+
+    first_jump = 1.0
+
+    @staticmethod
+    def start(u: Array, unknown: Unknown, leaks: Array, ends: tuple) -> Array:
+        del ends
+        value = unknown.at(leaks * u)
+        whole = jnp.where(leaks > 0, jnp.floor(value), jnp.ceil(value))
+        return jnp.clip(whole, unknown.lowest, unknown.highest)
+
+    @staticmethod
+    def value(state: dict[str, Any], unknown: Unknown, leaks: Array) -> Array:
+        del unknown, leaks
+        return state["place"]
+
+    @staticmethod
+    def step(
+        state: dict[str, Any],
+        upper: Array,
+        unknown: Unknown,
+        leaks: Array,
+        ends: tuple[Array, Array],
+    ) -> dict[str, Any]:
+        del ends
+        met, place = upper <= 0, state["place"]
+        moved = place + jnp.where(met, 1.0, -state["jump"]) * leaks
+        following = jnp.clip(moved, unknown.lowest, unknown.highest)
+        # Not met, but a value before was: that one is the last.
+        done = (following == place) | (~met & jnp.isfinite(state["best"]))
+        jump = jnp.where(met, state["jump"], 2 * state["jump"])
+        return {**state, "place": following, "jump": jump, "done": done}
+
+
+def _ends(unknown: Unknown, leaks: Array) -> tuple[Array, Array]:
+    """The range of u = leaks t."""
+    low, high = unknown.ends
+    grows = leaks > 0
+    return jnp.where(grows, low, -high), jnp.where(grows, high, -low)

@@ -1,0 +1,221 @@
+"""Targets that speak of the whole curve: domination, Delta-divergence, mu-GDP."""
+
+import dataclasses
+from typing import Any
+
+import equinox as eqx
+import jax.numpy as jnp
+from jaxtyping import Array, Real
+
+from .. import tradeoff
+from .._internal import _checks
+from .._internal._special import safe_log
+from ..comparison._sources import Request, request, share
+from ..divergences._gdp import fitted_mu
+from ..engines._gaussian import log_delta as gaussian_log_delta
+from ..losses import AUTO, ComposedLoss
+from ..tradeoff._base import AbstractSymmetric
+from ._targets import AbstractTarget, Margin
+from ._touch import largest_gap, largest_ratio
+
+
+class _Composed(eqx.Module):
+    """A composed loss where a mechanism is expected."""
+
+    composed: ComposedLoss
+
+    def loss(self) -> ComposedLoss:
+        return self.composed
+
+
+def _both_directions(loss: ComposedLoss) -> Request:
+    return Request(_Composed(loss), ("both",), loss.method, True)
+
+
+class _AbstractReferenceTarget(AbstractTarget):
+    """A target that compares with another guarantee."""
+
+    reference: eqx.AbstractVar[Request]
+    relation: eqx.AbstractVar[Any]
+
+    def require_relation(self, relation: Any) -> None:
+        if self.relation is not None and self.relation is not relation:
+            raise ValueError(
+                f"reference must be a guarantee under {relation.name}, got one under "
+                f"{self.relation.name}: state both with the same relation="
+            )
+
+    def _reference_delta(self, epsilon: float) -> Array:
+        """The reference's delta, about."""
+        source = self.reference.source()
+        at = jnp.full((1 if self.reference.symmetric else 2, 1), epsilon)
+        found = source.deficits(source.prepared(), at).estimate
+        return jnp.max(found) / share(at[0, 0])
+
+
+def _request(reference: Any) -> Request:
+    found = request("reference", reference)
+    symmetric = isinstance(reference, AbstractSymmetric)
+    return dataclasses.replace(found, symmetric=symmetric or found.symmetric)
+
+
+def _relation_of(reference: Any) -> Any:
+    inner = getattr(reference, "mechanism", reference)
+    return getattr(inner, "relation", None)
+
+
+class TradeOff(_AbstractReferenceTarget):
+    """A whole trade-off function: f >= reference - delta everywhere.
+
+    The same as delta_f(eps) <= delta_reference(eps) + delta at every threshold, and
+    certified between the thresholds looked at by convexity.  A calibration reports in
+    `binding` where the curves touch: the type I error `alpha` and the threshold
+    `epsilon`.
+
+    Args:
+        reference: A trade-off function, a mechanism (or one direction of it) or any
+            other guarantee, under the same neighboring relation.
+        delta: Probability set aside, in [0, 1).  Without it the corner near alpha = 0
+            decides, where a subsampled mechanism is as steep as one that is not; with 0
+            the reference must have infinite losses, or see `MuGDP`.
+
+    Raises:
+        ValueError: If delta is outside [0, 1).
+        TypeError: If the reference is not a guarantee.
+    """
+
+    reference: Request
+    delta: Real[Array, ""]
+    relation: Any = eqx.field(static=True)
+
+    def __init__(self, reference: Any, *, delta: Any = 1e-10):
+        self.reference = _request(reference)
+        self.relation = _relation_of(reference)
+        self.delta = _checks.checked_scalar("delta", _checks.below_one, delta)
+
+    @property
+    def binds(self):
+        return ("alpha", "epsilon")
+
+    def margin(self, loss: ComposedLoss) -> Margin:
+        requests = self.reference, _both_directions(loss)
+        return Margin(*largest_ratio(requests, jnp.asarray(self.delta)))
+
+    def proxy(self):
+        epsilons = jnp.asarray([0.0, 1.0])
+        found = [self._reference_delta(e) for e in (0.0, 1.0)]
+        return epsilons, safe_log(jnp.stack(found) + self.delta)
+
+    def reachable(self):
+        return jnp.asarray(self.delta) >= 0, "delta must lie in [0, 1)"
+
+    def describe(self) -> str:
+        return f"f >= {_name(self.reference)} - {float(self.delta):g}"
+
+    def quantity(self) -> str:
+        return "the largest ratio of delta to the reference's"
+
+    def reached(self, excess):
+        return jnp.exp(excess)
+
+
+class DeltaDivergence(_AbstractReferenceTarget):
+    """At most `value` less private than a reference, at the worst prior.
+
+    Delta(reference || mechanism) <= value; see `fdp_jax.delta_divergence`.  A
+    calibration reports in `binding` the `prior` and its logit `epsilon`.
+
+    Args:
+        reference: A trade-off function, a mechanism (or one direction of it) or any
+            other guarantee, under the same neighboring relation.
+        value: The largest difference of Bayes errors, in (0, 1/2).
+
+    Raises:
+        ValueError: If value is outside [0, 1].
+        TypeError: If the reference is not a guarantee.
+    """
+
+    reference: Request
+    value: Real[Array, ""]
+    relation: Any = eqx.field(static=True)
+
+    def __init__(self, reference: Any, *, value: Any):
+        self.reference = _request(reference)
+        self.relation = _relation_of(reference)
+        self.value = _checks.checked_scalar("value", _checks.probability, value)
+
+    @property
+    def binds(self):
+        return ("prior", "epsilon")
+
+    def margin(self, loss: ComposedLoss) -> Margin:
+        requests = self.reference, _both_directions(loss)
+        gap, binding = largest_gap(requests)
+        value = jnp.asarray(self.value)
+        return Margin(gap.map(lambda x: x / value - 1), binding)
+
+    def proxy(self):
+        goal = self._reference_delta(0.0) + 2 * jnp.asarray(self.value)
+        return jnp.zeros(1), safe_log(jnp.minimum(goal, 0.99))[None]
+
+    def reachable(self):
+        inside = (self.value > 0) & (self.value < 0.5)
+        return inside, "value must lie in (0, 1/2)"
+
+    def describe(self) -> str:
+        name = _name(self.reference)
+        return f"Delta-divergence from {name} <= {float(self.value):g}"
+
+    def quantity(self) -> str:
+        return "the Delta-divergence"
+
+    def reached(self, excess):
+        return self.value * (1 + excess)
+
+
+class MuGDP(AbstractTarget):
+    """mu-GDP: f >= G_mu - delta everywhere.
+
+    Args:
+        mu: In (0, inf).
+        delta: Probability set aside, in [0, 1); see `fdp_jax.divergences.gdp`.
+
+    Raises:
+        ValueError: If an argument is out of range.
+    """
+
+    mu: Real[Array, ""]
+    delta: Real[Array, ""]
+
+    def __init__(self, mu: Any, *, delta: Any = 0.0):
+        self.mu = _checks.checked_scalar("mu", _checks.nonnegative, mu)
+        self.delta = _checks.checked_scalar("delta", _checks.below_one, delta)
+
+    def margin(self, loss: ComposedLoss) -> Margin:
+        delta = jnp.asarray(self.delta)
+        found = fitted_mu(_Composed(loss), delta, AUTO, plain=False)
+        return Margin(found.map(lambda x: safe_log(x) - jnp.log(self.mu)))
+
+    def proxy(self):
+        mu = jnp.asarray(self.mu)
+        return mu[None], gaussian_log_delta(mu, mu)[None]
+
+    def reachable(self):
+        return jnp.asarray(self.mu) > 0, "mu must be positive"
+
+    def describe(self) -> str:
+        aside = f" but for {float(self.delta):g}" if float(self.delta) else ""
+        return f"{float(self.mu):g}-GDP{aside}"
+
+    def quantity(self) -> str:
+        return "mu"
+
+    def reached(self, excess):
+        return self.mu * jnp.exp(excess)
+
+
+def _name(reference: Request) -> str:
+    subject = reference.subject
+    if isinstance(subject, tradeoff.Gaussian):
+        return f"G_{float(subject.mu):g}"
+    return type(subject).__name__

@@ -1,0 +1,252 @@
+"""Every kind of target: round trips, derivatives, and where it binds."""
+
+import math
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from reference import dpsgd_truth
+
+import fdp_jax as fdp
+from fdp_jax import Status, targets
+
+G_HALF = fdp.tradeoff.Gaussian(0.5)
+
+
+def _run(sigma, q, steps):
+    return fdp.DPSGD(noise_multiplier=sigma, sampling_prob=q, num_steps=steps)
+
+
+def _ratio_to_reference(run, target):
+    """Largest excess of delta over the reference's, looked at on a grid."""
+    epsilons = np.linspace(0.0, 4.0, 41)
+    allowed = G_HALF.delta(epsilon=epsilons, bound=fdp.Bound.OPTIMISTIC)
+    return run.delta(epsilon=epsilons) - allowed - target.delta
+
+
+# kind: (a target for a random number in (0, 1), whether a run certainly meets it)
+KINDS = {
+    "ApproxDP": (
+        lambda u: targets.ApproxDP(epsilon=0.3 + 5 * u, delta=10 ** (-4 - 4 * u)),
+        lambda run, t: run.epsilon(delta=t.delta) <= t.epsilon,
+    ),
+    "ErrorRates": (
+        lambda u: targets.ErrorRates(alpha=0.001 + 0.1 * u, beta=0.85 - 0.3 * u),
+        lambda run, t: run.beta(alpha=t.alpha) >= t.beta,
+    ),
+    "Advantage": (
+        lambda u: targets.Advantage(0.05 + 0.4 * u),
+        lambda run, t: run.advantage() <= t.advantage,
+    ),
+    "BayesError": (
+        lambda u: targets.BayesError(prior=0.3 + 0.5 * u, error=0.1 + 0.06 * u),
+        lambda run, t: run.bayes_error(prior=t.prior) >= t.error,
+    ),
+    "BayesErrorShare": (
+        lambda u: targets.BayesError(error=0.5 + 0.4 * u),
+        lambda run, t: bool(
+            np.all(
+                run.bayes_error(prior=np.array([0.2, 0.5, 0.7]))
+                >= t.error * np.array([0.2, 0.5, 0.3])
+            )
+        ),
+    ),
+    "Reconstruction": (
+        lambda u: targets.Reconstruction(kappa=0.02 + 0.1 * u, value=0.2 + 0.3 * u),
+        lambda run, t: (
+            fdp.comparison.reconstruction_bound(run, kappa=t.kappa) <= t.value
+        ),
+    ),
+    "AllOf": (
+        lambda u: targets.AllOf(
+            targets.ApproxDP(epsilon=0.5 + 4 * u, delta=1e-6),
+            targets.Advantage(0.25),
+        ),
+        lambda run, t: (
+            (run.epsilon(delta=1e-6) <= t.targets[0].epsilon)
+            & (run.advantage() <= 0.25)
+        ),
+    ),
+    "TradeOff": (
+        lambda u: targets.TradeOff(G_HALF, delta=10 ** (-5 - 4 * u)),
+        lambda run, t: np.all(_ratio_to_reference(run, t) <= 0),
+    ),
+    "DeltaDivergence": (
+        lambda u: targets.DeltaDivergence(G_HALF, value=0.01 + 0.05 * u),
+        lambda run, t: fdp.delta_divergence(G_HALF, run).value.upper <= t.value,
+    ),
+    "MuGDP": (
+        lambda u: targets.MuGDP(0.3 + u, delta=1e-8),
+        lambda run, t: fdp.divergences.gdp(run, delta=t.delta).mu <= t.mu,
+    ),
+}
+FAST = {"ApproxDP": 20, "BayesError": 20, "ErrorRates": 20, "AllOf": 5}
+CASES = [
+    pytest.param(kind, FAST.get(kind, 20), id=f"{kind}-{FAST.get(kind, 20)}")
+    if kind in FAST
+    else pytest.param(kind, 20, id=f"{kind}-20", marks=pytest.mark.slow)
+    for kind in KINDS
+]
+MANY = [pytest.param(k, 200, id=f"{k}-200", marks=pytest.mark.slow) for k in KINDS]
+
+
+@pytest.mark.parametrize(("kind", "count"), CASES + MANY)
+def test_round_trip_on_random_configurations(kind, count):
+    make, meets = KINDS[kind]
+    random = np.random.default_rng(count)
+    for _ in range(count):
+        u = random.uniform()
+        q, steps = 10 ** random.uniform(-2.5, -1.3), 10 ** random.uniform(3, 4)
+        target = make(u)
+        found = fdp.calibrate(
+            _run(None, q, steps), target, solve_for="noise_multiplier"
+        )
+        sigma = float(found.value)
+        assert int(found.status) == Status.CERTIFIED
+        assert meets(_run(sigma, q, steps), target), (q, steps, u)
+        assert not meets(_run(sigma * 0.999, q, steps), target), (q, steps, u)
+
+
+# ------------------------------------------------------------- independent derivatives
+
+
+def _noise(epsilon, log_delta, q, steps):
+    target = targets.ApproxDP(epsilon=epsilon, delta=jnp.exp(log_delta))
+    run = _run(None, q, steps)
+    return fdp.calibrate(run, target, solve_for="noise_multiplier").value
+
+
+_noise_and_slopes = jax.jit(jax.value_and_grad(_noise, argnums=(0, 1, 2, 3)))
+TRUTHS = [
+    e for e in dpsgd_truth("eps") if "deps_dsigma" in e and e["direction"] == "remove"
+]
+
+
+@pytest.mark.parametrize("entry", TRUTHS, ids=lambda e: e["id"])
+def test_slope_in_epsilon_is_that_of_the_truth(entry):
+    """d sigma / d eps = 1 / (d eps / d sigma), where the truth is known."""
+    point = float(entry["value"]), math.log(float(entry["delta"])), entry["q"]
+    value, slopes = _noise_and_slopes(*point, float(entry["N"]))
+    assert float(value) == pytest.approx(entry["sigma"], rel=1e-9)
+    assert float(slopes[0]) == pytest.approx(1 / float(entry["deps_dsigma"]), rel=1e-7)
+
+
+@pytest.mark.parametrize(
+    ("point", "sigma", "by_sigma", "others"),
+    [
+        # sigma, q, N, delta: epsilon and its derivatives in sigma; log delta, q and N.
+        # Contour integrals with Richardson differences, as printed.
+        (
+            (1.8282366665, 1e-5, 0.01, 1e3),
+            *(1, -3.82261015, (-0.1320030, 198.19407, 8.82872e-4)),
+        ),
+        (
+            (8.1851229678, 1e-8, 0.01, 1e4),
+            *(1, -15.46913041, (-0.2593130, 915.25027, 4.40491e-4)),
+        ),
+        (
+            (0.8901485096, 1e-6, 0.01, 1.5e3),
+            *(2, -0.55975978, (-0.0488164, 95.738937, 3.09984e-4)),
+        ),
+    ],
+)
+def test_slopes_in_other_parameters(point, sigma, by_sigma, others):
+    epsilon, delta, q, steps = point
+    value, slopes = _noise_and_slopes(epsilon, math.log(delta), q, steps)
+    assert float(value) == pytest.approx(sigma, rel=1e-9)
+    for mine, theirs in zip(slopes[1:], others, strict=True):
+        # The truths have six to eight digits.
+        assert float(mine) == pytest.approx(-theirs / by_sigma, rel=5e-6)
+
+
+# ------------------------------------------------------------------------- closed forms
+
+
+def test_gaussian_meets_mu_gdp_exactly():
+    found = fdp.calibrate(
+        fdp.Gaussian(), targets.MuGDP(0.7), solve_for="noise_multiplier"
+    )
+    assert float(found.value) == pytest.approx(1 / 0.7, rel=1e-10)
+
+
+def test_a_gaussian_below_its_own_trade_off_function():
+    """The corner is set aside, so that a little less noise than 1 / mu will do."""
+    target = targets.TradeOff(G_HALF, delta=1e-10)
+    found = fdp.calibrate(fdp.Gaussian(), target, solve_for="noise_multiplier")
+    assert 1.99 < float(found.value) < 2 * (1 + 1e-4)
+    epsilons = np.linspace(0, 5, 101)
+    mine = found.mechanism.delta(epsilon=epsilons)
+    assert np.all(mine <= G_HALF.delta(epsilon=epsilons) + 1e-10 * (1 + 1e-9))
+    assert 0 <= found.binding["alpha"] <= 0.5
+
+
+def test_a_piecewise_linear_reference_is_two_guarantees():
+    """f_{eps, delta} everywhere is the same as (eps, delta)-DP."""
+    reference = fdp.tradeoff.ApproxDP(epsilon=1.0, delta=1e-3)
+    found = fdp.calibrate(
+        fdp.Gaussian(),
+        targets.TradeOff(reference, delta=0.0),
+        solve_for="noise_multiplier",
+    )
+    alone = fdp.calibrate(
+        fdp.Gaussian(),
+        targets.ApproxDP(epsilon=1.0, delta=1e-3),
+        solve_for="noise_multiplier",
+    )
+    assert found.value >= alone.value * (1 - 1e-12)
+    assert float(found.value) == pytest.approx(float(alone.value), rel=1e-5)
+    assert float(found.binding["epsilon"]) == pytest.approx(1.0, abs=1e-6)
+
+
+def test_divergence_between_gaussians():
+    """Both are Gaussian, so prior 1/2 decides: R = Phi(-mu / 2)."""
+    target = targets.DeltaDivergence(G_HALF, value=0.02)
+    found = fdp.calibrate(fdp.Gaussian(), target, solve_for="noise_multiplier")
+    cdf = lambda x: 0.5 * math.erfc(-x / math.sqrt(2))
+    mu = 1 / float(found.value)
+    at_half = cdf(-0.25) - cdf(-mu / 2)
+    assert at_half <= 0.02
+    assert at_half == pytest.approx(0.02, rel=2e-3)
+
+
+def test_the_active_target_is_reported():
+    for epsilon, active in [(0.5, 0), (8.0, 1)]:
+        both = targets.AllOf(
+            targets.ApproxDP(epsilon=epsilon, delta=1e-6), targets.Advantage(0.25)
+        )
+        run = _run(None, 0.01, 1e3)
+        found = fdp.calibrate(run, both, solve_for="noise_multiplier")
+        assert int(found.binding["active"]) == active
+
+
+# ---------------------------------------------------------------------------- refusals
+
+
+@pytest.mark.parametrize(
+    ("target", "message"),
+    [
+        (lambda: targets.BayesError(prior=0.3, error=0.3), "error must lie in"),
+        (lambda: targets.BayesError(error=1.0), "error must lie in"),
+        (lambda: targets.Reconstruction(kappa=0.2, value=0.1), r"value in \(kappa, 1"),
+        (lambda: targets.MuGDP(0.0), "mu must be positive"),
+        (lambda: targets.DeltaDivergence(G_HALF, value=0.5), "value must lie in"),
+    ],
+)
+def test_out_of_reach(target, message):
+    with pytest.raises(fdp.UnreachableTarget, match=message):
+        fdp.calibrate(_run(None, 0.01, 1e3), target(), solve_for="noise_multiplier")
+
+
+def test_targets_refuse_what_they_do_not_know():
+    with pytest.raises(ValueError, match="at least one target"):
+        targets.AllOf()
+    with pytest.raises(TypeError, match=r"of fdp_jax\.targets"):
+        targets.AllOf("epsilon")
+    with pytest.raises(TypeError, match="reference must be"):
+        targets.TradeOff(0.5)
+    reference = fdp.Gaussian(1.0, relation=fdp.NeighboringRelation.REPLACE_ONE)
+    with pytest.raises(ValueError, match="one under REPLACE_ONE"):
+        fdp.calibrate(
+            fdp.Gaussian(), targets.TradeOff(reference), solve_for="noise_multiplier"
+        )

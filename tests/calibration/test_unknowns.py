@@ -1,0 +1,164 @@
+"""Whatever number of a mechanism is left open can be solved for."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import fdp_jax as fdp
+from fdp_jax import Status, targets
+
+TARGET = targets.ApproxDP(epsilon=1.0, delta=1e-5)
+TWO = fdp.compose(fdp.Gaussian(2.0).repeat(3), fdp.Gaussian(5.0))
+
+
+def _sigma(epsilon=1.0):
+    """The noise of one Gaussian release, which any composition can be held against."""
+    target = targets.ApproxDP(epsilon=epsilon, delta=1e-5)
+    return float(
+        fdp.calibrate(fdp.Gaussian(), target, solve_for="noise_multiplier").value
+    )
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["parts.1.noise_multiplier", "parts[1].noise_multiplier", lambda m: m.parts[1]],
+    ids=["dotted", "brackets", "selector"],
+)
+def test_one_of_several(name):
+    weak = fdp.compose(fdp.Gaussian(12.0).repeat(3), fdp.Gaussian(5.0))
+    found = fdp.calibrate(weak, TARGET, solve_for=name)
+    # 1 / sigma^2 = 3 / 144 + 1 / x^2.
+    expected = (1 / _sigma() ** 2 - 3 / 144) ** -0.5
+    value = float(found.mechanism.parts[1].noise_multiplier)
+    assert value == pytest.approx(expected, rel=1e-9)
+    assert found.mechanism.epsilon(delta=1e-5) <= 1.0
+
+
+def test_a_common_factor_of_several():
+    where = lambda m: [m.parts[0].parts[0].noise_multiplier, m.parts[1]]
+    found = fdp.calibrate(TWO, TARGET, solve_for=where)
+    expected = _sigma() * (3 / 4 + 1 / 25) ** 0.5
+    assert float(found.value) == pytest.approx(expected, rel=1e-9)
+    assert float(found.mechanism.parts[1].noise_multiplier) == 5.0 * found.value
+
+
+def test_a_common_factor_of_a_schedule():
+    noise = np.linspace(1.0, 3.0, 50)
+    found = fdp.calibrate(
+        fdp.Schedule(fdp.Gaussian, noise), TARGET, solve_for="noise_multiplier"
+    )
+    expected = _sigma() * np.sqrt(np.sum(noise**-2.0))
+    assert float(found.value) == pytest.approx(expected, rel=1e-9)
+
+
+def test_direction_is_found_by_evaluation():
+    """`shifts` of a user's name: nothing is known of it, but that it changes delta."""
+    lap = fdp.calibrate(
+        fdp.Laplace(),
+        targets.Advantage(0.2),
+        solve_for=lambda m: m.noise_multiplier,
+        within=(0.5, 50.0),
+    )
+    assert float(lap.value) == pytest.approx(-0.5 / np.log(0.8), rel=1e-9)
+    pure = fdp.calibrate(
+        fdp.RandomizedResponse(1.0), targets.Advantage(0.2), solve_for="epsilon0"
+    )
+    assert float(pure.value) == pytest.approx(np.log(1.2 / 0.8), rel=1e-9)
+    assert pure.leaks == 1
+
+
+def test_whole_steps_are_the_last_ones_that_fit():
+    found = fdp.calibrate(
+        fdp.Gaussian(20.0).repeat(1), TARGET, solve_for="num_steps", whole=True
+    )
+    count = float(found.value)
+    assert count == np.floor((20.0 / _sigma()) ** 2)
+    assert fdp.Gaussian(20.0).repeat(count).epsilon(delta=1e-5) <= 1.0
+    assert fdp.Gaussian(20.0).repeat(count + 1).epsilon(delta=1e-5) > 1.0
+
+
+@pytest.mark.slow
+def test_mechanisms_without_fractions_get_whole_steps():
+    found = fdp.calibrate(fdp.Laplace(30.0).repeat(1), TARGET, solve_for="num_steps")
+    count = float(found.value)
+    assert count == round(count)
+    assert fdp.Laplace(30.0).repeat(count).epsilon(delta=1e-5) <= 1.0
+    assert fdp.Laplace(30.0).repeat(count + 1).epsilon(delta=1e-5) > 1.0
+
+
+@pytest.mark.slow
+def test_the_largest_group():
+    found = fdp.calibrate(fdp.Gaussian(20.0), TARGET, solve_for="size")
+    assert float(found.value) == np.floor(20.0 / _sigma())
+
+
+def test_a_failed_cell_is_nan_with_a_status():
+    """Composed with what alone exceeds the target for one of three configurations."""
+
+    def factor(spent):
+        both = fdp.compose(fdp.Gaussian(spent), fdp.Gaussian())
+        found = fdp.calibrate(both, TARGET, solve_for="parts.1.noise_multiplier")
+        return found.value, found.status
+
+    values, status = jax.vmap(factor)(jnp.asarray([20.0, 1.0, 30.0]))
+    np.testing.assert_array_equal(np.isnan(values), [False, True, False])
+    assert list(status) == [Status.CERTIFIED, Status.VACUOUS, Status.CERTIFIED]
+
+
+def test_unreachable_targets_say_what_can_be_reached():
+    with pytest.raises(fdp.UnreachableTarget, match=r"delta\(1\) is .*, .*"):
+        fdp.calibrate(
+            fdp.compose(fdp.Gaussian(1.0), fdp.Gaussian()),
+            TARGET,
+            solve_for="parts.1.noise_multiplier",
+        )
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("noise_multiplier", "ambiguous for Composition: name one of parts.0"),
+        ("noise", "solve_for must be one of"),
+        (lambda m: m.relation, "must select numeric parameters"),
+    ],
+)
+def test_unclear_unknowns(name, message):
+    with pytest.raises(ValueError, match=message):
+        fdp.calibrate(TWO, TARGET, solve_for=name)
+
+
+def test_a_range_must_be_one():
+    with pytest.raises(ValueError, match="within must be"):
+        fdp.calibrate(
+            fdp.Gaussian(), TARGET, solve_for="noise_multiplier", within=(2.0, 1.0)
+        )
+
+
+# ------------------------------------------------------------------------- derivatives
+
+
+def test_implicit_derivatives_of_a_factor():
+    """The factor of two Gaussians in closed form, to second order."""
+
+    def factor(a):
+        both = fdp.compose(fdp.Gaussian(a), fdp.Gaussian(2.0))
+        where = lambda m: [m.parts[0], m.parts[1]]
+        return fdp.calibrate(both, TARGET, solve_for=where).value
+
+    sigma = _sigma()
+    known = lambda a: sigma * jnp.sqrt(a**-2 + 0.25)
+    for order in (jax.grad, lambda f: jax.grad(jax.grad(f))):
+        found = float(jax.jit(order(factor))(1.5))
+        assert found == pytest.approx(float(order(known)(1.5)), rel=1e-7)
+
+
+def test_factors_leave_no_room_for_rounding_in_float32():
+    with jax.enable_x64(False):
+        noise = np.linspace(1.0, 3.0, 50).astype(np.float32)
+        schedule = fdp.Schedule(fdp.Gaussian, noise)
+        found = fdp.calibrate(schedule, TARGET, solve_for="noise_multiplier")
+        scaled = np.asarray(found.mechanism.steps.noise_multiplier)
+    assert scaled.dtype == np.float32
+    exact = fdp.Schedule(fdp.Gaussian, scaled.astype(np.float64))
+    assert 1 - 1e-5 < exact.epsilon(delta=1e-5) <= 1.0
