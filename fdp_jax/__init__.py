@@ -1,8 +1,8 @@
 """fdp_jax: certified, differentiable differential-privacy accounting in JAX.
 
 The way of the data:
-losses -> engines -> curves -> mechanisms -> tradeoff -> divergences -> comparison
--> calibration -> reports -> plot -> cli.
+losses -> engines -> curves -> mechanisms -> tradeoff -> noise -> divergences
+-> comparison -> calibration -> reports -> plot -> cli.
 """
 
 import importlib.metadata
@@ -11,6 +11,7 @@ from . import (
     comparison as comparison,
     data as data,
     divergences as divergences,
+    noise as noise,
     plot as plot,
     reports as reports,
     tradeoff as tradeoff,
@@ -69,5 +70,6 @@ from .mechanisms import (
     Tulap as Tulap,
     compose as compose,
 )
+from .noise import canonical_noise as canonical_noise
 
 __version__ = importlib.metadata.version("fdp-jax")

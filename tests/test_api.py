@@ -15,7 +15,7 @@ README = ROOT.parent / "README.md"
 # Each stage may import the stages before it, and `_internal` and `data` may import
 # nothing of the package.
 STAGES = (
-    *("losses", "engines", "curves", "mechanisms", "tradeoff"),
+    *("losses", "engines", "curves", "mechanisms", "tradeoff", "noise"),
     *("divergences", "comparison", "calibration"),
     *("reports", "plot", "cli"),
 )
@@ -23,6 +23,7 @@ LEAVES = ("_internal", "data")
 # What a user reaches from the top besides its own names.
 USER_MODULES = (
     *("targets", "tradeoff", "divergences", "comparison", "reports", "plot", "data"),
+    "noise",
 )
 # What the package returns and nobody constructs: its fields are results.
 RECORDS = (
@@ -31,6 +32,8 @@ RECORDS = (
     *("Crossings", "DeltaDivergence", "Dominance", "EmergentBound", "EmergentOrder"),
     *("LossMoments", "AverageErrors", "WeightedDivergence"),
     *("Inverse", "LossAtoms", "Symmetrized"),
+    *("CanonicalNoise", "CanonicalCheck", "PostProcessing", "RoundedNoise"),
+    *("VectorNoise",),
 )
 # Names that carry structure rather than a quantity of the notation table.
 STRUCTURAL = {
@@ -45,6 +48,8 @@ STRUCTURAL = {
     *("log_density_without", "log_density_with"),
     *("a", "b", "guarantee", "guarantees", "hyper_prior", "density", "convex"),
     *("tolerance", "max_num_steps", "constant", "kind", "labels", "options", "found"),
+    *("f", "noise", "key", "log_concave", "options", "cdf", "other", "reach"),
+    *("cells_per_unit", "num_shifts", "output_edges", "dimension", "num_values"),
     *("log_cdf_without", "log_sf_without", "log_cdf_with", "log_sf_with"),
 }
 

@@ -61,6 +61,14 @@ def count(name: str, value: Any) -> Any:
     )
 
 
+def whole_number(name: str, value: Any) -> Any:
+    """A whole number, negative ones included."""
+    allowed = "a whole number"
+    return _checked(
+        name, value, allowed, lambda x: (abs(x) < np.inf) & (x == x.round())
+    )
+
+
 def probability(name: str, value: Any) -> Any:
     """A number in [0, 1]."""
     return _checked(name, value, "in [0, 1]", lambda x: (x >= 0) & (x <= 1))
