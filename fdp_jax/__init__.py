@@ -1,8 +1,8 @@
 """fdp_jax: certified, differentiable differential-privacy accounting in JAX.
 
 The way of the data:
-losses -> engines -> curves -> mechanisms -> tradeoff -> noise -> divergences
--> comparison -> calibration -> reports -> plot -> cli.
+losses -> engines -> curves -> mechanisms -> tradeoff -> noise -> inference
+-> limits -> divergences -> comparison -> calibration -> reports -> plot -> cli.
 """
 
 import importlib.metadata
@@ -11,6 +11,8 @@ from . import (
     comparison as comparison,
     data as data,
     divergences as divergences,
+    inference as inference,
+    limits as limits,
     noise as noise,
     plot as plot,
     reports as reports,

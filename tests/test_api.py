@@ -15,7 +15,8 @@ README = ROOT.parent / "README.md"
 # Each stage may import the stages before it, and `_internal` and `data` may import
 # nothing of the package.
 STAGES = (
-    *("losses", "engines", "curves", "mechanisms", "tradeoff", "noise"),
+    *("losses", "engines", "curves", "mechanisms", "tradeoff"),
+    *("noise", "inference", "limits"),
     *("divergences", "comparison", "calibration"),
     *("reports", "plot", "cli"),
 )
@@ -23,7 +24,7 @@ LEAVES = ("_internal", "data")
 # What a user reaches from the top besides its own names.
 USER_MODULES = (
     *("targets", "tradeoff", "divergences", "comparison", "reports", "plot", "data"),
-    "noise",
+    *("noise", "inference", "limits"),
 )
 # What the package returns and nobody constructs: its fields are results.
 RECORDS = (
@@ -33,7 +34,7 @@ RECORDS = (
     *("LossMoments", "AverageErrors", "WeightedDivergence"),
     *("Inverse", "LossAtoms", "Symmetrized"),
     *("CanonicalNoise", "CanonicalCheck", "PostProcessing", "RoundedNoise"),
-    *("VectorNoise",),
+    *("VectorNoise", "PrivateTest", "UnbiasedTest", "Release"),
 )
 # Names that carry structure rather than a quantity of the notation table.
 STRUCTURAL = {
@@ -49,6 +50,9 @@ STRUCTURAL = {
     *("a", "b", "guarantee", "guarantees", "hyper_prior", "density", "convex"),
     *("tolerance", "max_num_steps", "constant", "kind", "labels", "options", "found"),
     *("f", "noise", "key", "log_concave", "options", "cdf", "other", "reach"),
+    *("phi", "pairs", "null", "alternative", "max_records", "connected", "event"),
+    *("values", "log_p", "log_q", "log_lower", "log_upper", "log_density", "factor"),
+    *("log_prior_density", "theta", "distances"),
     *("cells_per_unit", "num_shifts", "output_edges", "dimension", "num_values"),
     *("log_cdf_without", "log_sf_without", "log_cdf_with", "log_sf_with"),
 }

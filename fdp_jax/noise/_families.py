@@ -144,7 +144,7 @@ class TulapLaw(AbstractLaw):
         return jnp.where(inside, jnp.log(gap) - cell(y)[0] * epsilon, -jnp.inf)
 
     def tail_point(self, log_s):
-        epsilon, delta, c, gap = self._numbers()
+        _, delta, c, gap = self._numbers()
         gone = jnp.isneginf(log_s) & (delta <= 0)
         log_s = jnp.where(gone, LOG_HALF, log_s)
         k = stop_gradient(self._steps(log_s))
@@ -160,9 +160,8 @@ class TulapLaw(AbstractLaw):
         epsilon, delta, c, _ = self._numbers()
         small = epsilon < _TINY_EPSILON
         safe = jnp.where(small, 1.0, epsilon)
-        log_rate = jnp.where(
-            safe > 30, safe, safe_log(jnp.expm1(jnp.minimum(safe, 30)))
-        )
+        # log(e^eps - 1); a rounding error in k is mended by the caller.
+        log_rate = jnp.where(safe > 30, safe, jnp.log(jnp.expm1(jnp.minimum(safe, 30))))
         goal = jnp.logaddexp(safe_log(c) + log_rate, safe_log(delta))
         here = jnp.logaddexp(log_s + log_rate, safe_log(delta))
         s = jnp.exp(log_s)

@@ -31,7 +31,7 @@ class AbstractLaw(eqx.Module):
 
     @abc.abstractmethod
     def tail_point(self, log_s: Float[Array, "..."]) -> Float[Array, "..."]:
-        """The y >= 0 with log S(y) = log_s <= log(1/2); the end of the support at -inf."""
+        """The y >= 0 with log S(y) = log_s <= log(1/2); at -inf where S vanishes."""
 
     @abc.abstractmethod
     def end(self) -> Float[Array, ""]:

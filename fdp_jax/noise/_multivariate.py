@@ -23,7 +23,7 @@ class VectorNoise(eqx.Module):
 
     @property
     def tradeoff(self) -> AbstractTradeOff:
-        """What a release satisfies, if the statistic moves by `sensitivity` in `norm`."""
+        """What a release satisfies if the move is at most `sensitivity` in `norm`."""
         return self.noise.tradeoff
 
     def sample(self, key: Any, shape: tuple[int, ...] = ()) -> Float[Array, "..."]:

@@ -91,7 +91,8 @@ def post_process(
     miss = float(np.max(np.abs(kernel.T @ source.T - target.T)))
     if not miss <= tolerance:
         raise ValueError(
-            f"other must be f-DP at this sensitivity: no map does better than {miss:.2g}"
+            "other must be f-DP at this sensitivity, and cells_per_unit large enough: "
+            f"the map misses by {miss:.2g}"
         )
     return PostProcessing(places, edges, kernel, miss)
 

@@ -16,6 +16,8 @@ from ..tradeoff import AbstractTradeOff
 from ..tradeoff._queries import rates_at
 from ._law import LOG_HALF, AbstractLaw, cell
 
+_NEARBY = 1e-12
+
 
 class CurveLaw(AbstractLaw):
     """The construction for a function known without error: S(x + 1) = f(1 - S(x))."""
@@ -50,9 +52,9 @@ class CurveLaw(AbstractLaw):
 
         def body(state: tuple) -> tuple:
             k, logs, total = state
-            slope = self.tradeoff._log_slope(logs[1], logs[0])
-            # On this half of f slopes are at most 1; a kink has others as well.
-            slope = jnp.minimum(slope, 0.0)
+            # At a kink the slope that belongs to the right limit in y.
+            moved = _NEARBY * jnp.exp(logs[0] - logs[1])
+            slope = self.tradeoff._log_slope(logs[1] + moved, logs[0] - _NEARBY)
             return k + 1, _next(self.tradeoff, *logs), total + slope
 
         start = jnp.zeros_like(m), (log_s, log_rest), jnp.log(self._middle()[1])

@@ -10,10 +10,11 @@ import numpy as np
 from jaxtyping import Array
 
 from .. import mechanisms, tradeoff
-from .._internal._precision import in_float64
+from .._internal._precision import in_float64, outside_transformations
 from ..curves import AbstractGuarantee, Bound
 from ..mechanisms._fields import as_number
 from ..tradeoff import AbstractTradeOff, TradeOff
+from ..tradeoff._knots import Knots
 
 _TOLERANCE = 1e-9
 
@@ -92,24 +93,36 @@ def _one_end(view: Any, bound: Bound) -> TradeOff:
     return TradeOff(view.optimistic if upper else view.knots)
 
 
+_CROOKED = "f must be symmetric (f = f^-1): symmetrize it first, f.symmetrized()"
+
+
 def _symmetric(f: TradeOff) -> TradeOff:
     """The function, checked for f = f^-1 and f != Id."""
-    miss, advantage = _asymmetry(f)
-    crooked = "f must be symmetric (f = f^-1): symmetrize it first, f.symmetrized()"
-    if isinstance(miss, jax.core.Tracer):
-        knots = eqx.error_if(f.knots, ~(miss <= _TOLERANCE), crooked)
-        return TradeOff(eqx.error_if(knots, ~(advantage > 0), _TRIVIAL))
+    if not outside_transformations():
+        return TradeOff(_checked(f.knots))
+    miss, advantage = _asymmetry(f.knots)
     if not miss <= _TOLERANCE:
-        raise ValueError(crooked)
+        raise ValueError(_CROOKED)
     if not advantage > 0:
         raise ValueError(_TRIVIAL)
     return f
 
 
+@in_float64(cast_out=False)
+def _checked(knots: Knots) -> Knots:
+    miss, advantage = _gaps(knots)
+    knots = eqx.error_if(knots, ~(miss <= _TOLERANCE), _CROOKED)
+    return eqx.error_if(knots, ~(advantage > 0), _TRIVIAL)
+
+
 @in_float64
-def _asymmetry(f: TradeOff) -> tuple[Array, Array]:
+def _asymmetry(knots: Knots) -> tuple[Array, Array]:
+    return _gaps(knots)
+
+
+def _gaps(knots: Knots) -> tuple[Array, Array]:
     """The largest |delta - delta_rev| on the grid, and the advantage delta(0)."""
-    knots, other = f.knots, f.knots.exchanged()
+    other = knots.exchanged()
     reverse = jnp.vectorize(lambda e: other.point(e).log_delta.estimate)(knots.epsilon)
     # Where delta is close to 1 only because eps is negative, the complements count.
     miss = jnp.abs(jnp.exp(reverse) - jnp.exp(knots.log_delta))

@@ -1,0 +1,248 @@
+"""What no test and no guess can do with a private output: f-DP of any kind."""
+
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+from jax.lax import stop_gradient
+from jaxtyping import Array, Float
+
+from .. import tradeoff
+from .._internal import _checks
+from .._internal._special import log1mexp
+from ..curves import AbstractGuarantee
+from ..inference._counts import log_binomial
+from ._groups import group_guarantee
+
+_ROUNDS, _POINTS = 9, 33
+_NEAREST, _FARTHEST = -9.0, 6.0
+
+
+def power_bound(
+    alpha: Any, f: AbstractGuarantee, *, distance: Any, connected: bool
+) -> Float[Array, "..."]:
+    """The largest power of a level-alpha test about a model, from an f-DP output.
+
+    If every data set that the model allows is within k steps of every other one,
+    power <= 1 - f^(k)(alpha).  For pure epsilon-DP that is min(alpha e^{k eps},
+    1 - e^{-k eps} (1 - alpha)).  Instead of the largest distance the smallest
+    essential one over all couplings of the two models may be given.
+
+    Args:
+        alpha: In [0, 1], the level.
+        f: A guarantee for every ordered pair of neighbors; `ApproxDP(epsilon=, delta=
+            0)` for pure DP.
+        distance: k; see `group_guarantee`.
+        connected: Whether the data sets of both models together are joined by paths
+            of neighbors; if not, the bound is 1.  (Data sets of one model connected to
+            those of the other only where an output occurred are not enough.)
+
+    Returns:
+        An upper bound of the power.
+
+    Guarantee:
+        Upper bound.
+
+    Differentiable in:
+        alpha, the parameters of f, and the distance where it may be real.
+
+    Raises:
+        ValueError: If an argument is out of range.
+
+    Example:
+        >>> import fdp_jax as fdp
+        >>> pure = fdp.tradeoff.ApproxDP(epsilon=1.0, delta=0.0)
+        >>> power = fdp.limits.power_bound(0.05, pure, distance=3, connected=True)
+        >>> print(f"{power:.6f}")
+        0.952702
+
+    References:
+        Bailie and Gong (2023), Theorem 8, extended by Jensen's inequality over a
+        coupling; its printed condition on the supports is too weak.
+    """
+    if not _connected(connected):
+        distance = np.inf
+    return group_guarantee(f, distance).tpr(fpr=alpha)
+
+
+def pure_power_bound(alpha: Any, *, epsilon: Any, distance: Any) -> Float[Array, "..."]:
+    """The printed form of the theorem, min(1, alpha e^{k eps}); `power_bound` is better.
+
+    Args:
+        alpha: In [0, 1].
+        epsilon: In [0, inf).
+        distance: k in [0, inf).
+
+    Returns:
+        An upper bound of the power, for connected supports.
+
+    Raises:
+        ValueError: If an argument is out of range.
+
+    References:
+        Bailie and Gong (2023), Theorem 8; Wasserman and Zhou (2010), Theorem 2.4.
+    """
+    alpha = jnp.asarray(_checks.probability("alpha", alpha))
+    loss = _checks.nonnegative("epsilon", epsilon) * _checks.nonnegative(
+        "distance", distance
+    )
+    return jnp.minimum(alpha * jnp.exp(loss), 1.0)
+
+
+def coupled_power_bound(
+    alpha: Any, f: AbstractGuarantee, distance_probs: Any
+) -> Float[Array, "..."]:
+    """The bound for the average distance: some coupling of the models has P(D = k).
+
+    power <= 1 - f_mix(alpha), where f_mix has the profile sum_k P(D = k) delta_k of the
+    group guarantees.
+
+    Args:
+        alpha: In [0, 1].
+        f: As in `power_bound`.
+        distance_probs: P(D = k) for k = 0, 1, ..., at most 64, a vector; see
+            `bit_distances`.
+
+    Returns:
+        An upper bound of the power.
+
+    Guarantee:
+        Upper bound.
+
+    Raises:
+        ValueError: If an argument is out of range.
+    """
+    probs = _checks.vector("distance_probs", _checks.probability, distance_probs)
+    probs = _checks.total("distance_probs", probs, 1e-8)
+    parts = [_as_tradeoff(group_guarantee(f, k)) for k in range(probs.size)]
+    return tradeoff.Mixture(parts, probs=probs).tpr(fpr=alpha)
+
+
+def bit_distances(num_records: int, prob_x: Any, prob_y: Any) -> Float[Array, " k"]:
+    """P(D = k) for n independent bits with two success probabilities.
+
+    Bits are drawn together so that each differs with probability |theta0 - theta1|.
+
+    Args:
+        num_records: n, from 1 to 64.
+        prob_x: theta0 in [0, 1].
+        prob_y: theta1 in [0, 1].
+
+    Returns:
+        Probabilities of 0, ..., n differing bits.
+
+    Raises:
+        ValueError: If an argument is out of range.
+    """
+    n = _checks.whole("num_records", num_records, 1, 64)
+    prob_x = _checks.checked_scalar("prob_x", _checks.probability, prob_x)
+    prob_y = _checks.checked_scalar("prob_y", _checks.probability, prob_y)
+    gap = jnp.abs(jnp.asarray(prob_x - prob_y))
+    return jnp.exp(
+        log_binomial(jnp.arange(n + 1, dtype=gap.dtype), float(n) + 0 * gap, gap)
+    )
+
+
+def event_bounds(
+    prob: Any, f: AbstractGuarantee, *, distance: Any, connected: bool
+) -> tuple[Float[Array, "..."], Float[Array, "..."]]:
+    """Bounds of P(output in S) under a model, from P_{x*}(output in S) = p at x*.
+
+    Args:
+        prob: p in [0, 1].
+        f: As in `power_bound`.
+        distance: The largest distance of x* from a data set that the model allows.
+        connected: Whether those are joined to x* by paths of neighbors.
+
+    Returns:
+        f^(k)(1 - p) and 1 - f^(k)(p).
+
+    Guarantee:
+        Certain.
+
+    Raises:
+        ValueError: If an argument is out of range.
+    """
+    if not _connected(connected):
+        distance = np.inf
+    far = group_guarantee(f, distance)
+    prob = _checks.probability("prob", prob)
+    if isinstance(far, tradeoff.AbstractTradeOff):
+        return far.beta_at_tnr(tnr=prob), far.tpr(fpr=prob)
+    return far.beta(alpha=1 - prob), far.tpr(fpr=prob)
+
+
+def adversary_error(
+    prior: Any, f: AbstractGuarantee, *, distance: Any = 1
+) -> Float[Array, "..."]:
+    """The least error of a Bayesian adversary between data sets k steps apart.
+
+    Args:
+        prior: In [0, 1].
+        f: As in `power_bound`.
+        distance: k.
+
+    Returns:
+        R(prior) of the group guarantee, a lower bound of the error.
+
+    Raises:
+        ValueError: If an argument is out of range.
+    """
+    return group_guarantee(f, distance).bayes_error(prior=prior)
+
+
+def odds_tail_bound(epsilon: Any, f: AbstractGuarantee) -> Float[Array, ""]:
+    """The probability that an output multiplies someone's odds by more than e^eps.
+
+    No f-DP guarantee with unbounded loss has a posterior band that holds for certain;
+    with this probability (under the true data set) it is left:
+    inf over e' < eps of delta(e') / (1 - e^{e' - eps}).
+
+    Args:
+        epsilon: A finite number.
+        f: As in `power_bound`.
+
+    Returns:
+        An upper bound of P_Q(loss > epsilon), at most 1.
+
+    Guarantee:
+        Upper bound: every e' gives one.
+
+    Differentiable in:
+        epsilon and the parameters of f (envelope theorem).
+
+    Raises:
+        ValueError: If epsilon is not finite.
+
+    Example:
+        >>> import fdp_jax as fdp
+        >>> print(f"{fdp.limits.odds_tail_bound(3.0, fdp.tradeoff.Gaussian(1.0)):.6f}")
+        0.014190
+    """
+    epsilon = jnp.asarray(_checks.checked_scalar("epsilon", _checks.finite, epsilon))
+
+    def log_bound(places: Array) -> Array:
+        gap = jnp.exp(places)
+        return f.log_delta(epsilon=epsilon - gap) - log1mexp(gap)
+
+    low, high = _NEAREST, _FARTHEST
+    shape = jnp.linspace(0.0, 1.0, _POINTS)
+    for _ in range(_ROUNDS):
+        places = low + (high - low) * shape
+        best = jnp.argmin(stop_gradient(log_bound(places)))
+        step = (high - low) / (_POINTS - 1)
+        low, high = places[best] - step, places[best] + step
+    middle = stop_gradient(0.5 * (low + high))
+    return jnp.exp(jnp.minimum(log_bound(middle), 0.0))
+
+
+def _connected(connected: Any) -> bool:
+    if not isinstance(connected, bool):
+        raise ValueError(f"connected must be True or False, got {connected!r}")
+    return connected
+
+
+def _as_tradeoff(f: AbstractGuarantee) -> tradeoff.AbstractTradeOff:
+    if isinstance(f, tradeoff.AbstractTradeOff):
+        return f
+    return tradeoff.TradeOff.of(f)
