@@ -66,7 +66,9 @@ def power_bound(
 
 
 def pure_power_bound(alpha: Any, *, epsilon: Any, distance: Any) -> Float[Array, "..."]:
-    """The printed form of the theorem, min(1, alpha e^{k eps}); `power_bound` is better.
+    """The printed form of the theorem, min(1, alpha e^{k eps}).
+
+    `power_bound` is never larger.
 
     Args:
         alpha: In [0, 1].
