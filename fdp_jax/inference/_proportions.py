@@ -223,7 +223,8 @@ def _pad(noise: CanonicalNoise) -> int:
     leaves = jax.tree.leaves(noise)
     if any(isinstance(leaf, jax.core.Tracer) for leaf in leaves):
         return _DEFAULT_PAD
-    reach = float(np.asarray(noise.isf(_NEGLIGIBLE)))
+    with jax.ensure_compile_time_eval():  # a shape, so known inside of jit as well
+        reach = float(np.asarray(noise.isf(_NEGLIGIBLE)))
     return min(_power_of_two(reach + 2), _LARGEST_PAD)
 
 

@@ -8,8 +8,8 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from .._internal import _checks
-from ..noise import CanonicalNoise
-from ..tradeoff import AbstractTradeOff
+from ..noise import CanonicalNoise, canonical_noise
+from ..tradeoff import AbstractTradeOff, TradeOff
 from . import _binomial, _proportions
 from ._private import noise_of
 
@@ -46,7 +46,7 @@ class Release(eqx.Module):
         ]
         if self.p_value is not None:
             lines.append(f"p-value    {float(np.asarray(self.p_value)):.6g}")
-        return "\n".join([*lines, f"guarantee  {self.guarantee}"])
+        return "\n".join([*lines, f"guarantee  {_described(self.guarantee)}"])
 
 
 def release_count(
@@ -73,8 +73,6 @@ def release_count(
         ValueError: If an argument is out of range.
     """
     confidence = _confidence(confidence)
-    from ..noise import canonical_noise
-
     made = isinstance(f, CanonicalNoise)
     noise = f if made else canonical_noise(f, sensitivity=sensitivity)
     count = _checks.checked_scalar("count", _checks.finite, count)
@@ -211,6 +209,14 @@ def two_proportion_test(
     estimate = released[1] / num_records_y - released[0] / num_records_x
     estimate = jax.numpy.clip(estimate, -1.0, 1.0)
     return Release(released, estimate, interval, p, noise, confidence, False)
+
+
+def _described(f: AbstractTradeOff) -> str:
+    """The name of a trade-off function with its numbers."""
+    if isinstance(f, TradeOff):
+        return "the certified curve"
+    numbers = (f"{float(np.asarray(x)):.6g}" for x in jax.tree.leaves(f))
+    return f"{type(f).__name__}({', '.join(numbers)})"
 
 
 def _proportion(given: tuple, p: Any, alternative: str, confidence: float) -> Release:

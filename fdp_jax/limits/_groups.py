@@ -71,5 +71,10 @@ def _scaled(f: AbstractGuarantee, distance: Any) -> AbstractTradeOff | None:
     return None
 
 
+def is_pure(f: AbstractGuarantee) -> bool:
+    """Whether a guarantee is that of pure epsilon-DP."""
+    return isinstance(f, tradeoff.ApproxDP) and _is_zero(f.delta0)
+
+
 def _is_zero(value: Any) -> bool:
     return not isinstance(value, jax.core.Tracer) and float(np.asarray(value)) == 0

@@ -2,6 +2,8 @@
 
 from typing import Any
 
+import equinox as eqx
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.lax import stop_gradient
@@ -9,17 +11,25 @@ from jaxtyping import Array, Float
 
 from .. import tradeoff
 from .._internal import _checks
-from .._internal._special import log1mexp
-from ..curves import AbstractGuarantee
+from .._internal._precision import in_float64
+from .._internal._special import log1mexp, safe_log
+from ..curves import AbstractGuarantee, Bound
 from ..inference._counts import log_binomial
-from ._groups import group_guarantee
+from ..mechanisms._fields import as_float
+from ..tradeoff._knots import Knots, from_profile
+from ._groups import group_guarantee, is_pure
 
 _ROUNDS, _POINTS = 9, 33
 _NEAREST, _FARTHEST = -9.0, 6.0
 
 
 def power_bound(
-    alpha: Any, f: AbstractGuarantee, *, distance: Any, connected: bool
+    alpha: Any,
+    f: AbstractGuarantee,
+    *,
+    distance: Any,
+    connected: bool,
+    bound: Bound = Bound.PESSIMISTIC,
 ) -> Float[Array, "..."]:
     """The largest power of a level-alpha test about a model, from an f-DP output.
 
@@ -36,6 +46,7 @@ def power_bound(
         connected: Whether the data sets of both models together are joined by paths
             of neighbors; if not, the bound is 1.  (Data sets of one model connected to
             those of the other only where an output occurred are not enough.)
+        bound: Which end, if f or its group guarantee is known between bounds only.
 
     Returns:
         An upper bound of the power.
@@ -62,7 +73,7 @@ def power_bound(
     """
     if not _connected(connected):
         distance = np.inf
-    return group_guarantee(f, distance).tpr(fpr=alpha)
+    return group_guarantee(f, distance).tpr(fpr=alpha, bound=bound)
 
 
 def pure_power_bound(alpha: Any, *, epsilon: Any, distance: Any) -> Float[Array, "..."]:
@@ -92,7 +103,11 @@ def pure_power_bound(alpha: Any, *, epsilon: Any, distance: Any) -> Float[Array,
 
 
 def coupled_power_bound(
-    alpha: Any, f: AbstractGuarantee, distance_probs: Any
+    alpha: Any,
+    f: AbstractGuarantee,
+    distance_probs: Any,
+    *,
+    bound: Bound = Bound.PESSIMISTIC,
 ) -> Float[Array, "..."]:
     """The bound for the average distance: some coupling of the models has P(D = k).
 
@@ -104,6 +119,7 @@ def coupled_power_bound(
         f: As in `power_bound`.
         distance_probs: P(D = k) for k = 0, 1, ..., at most 64, a vector; see
             `bit_distances`.
+        bound: Which end, if f or its group guarantee is known between bounds only.
 
     Returns:
         An upper bound of the power.
@@ -116,8 +132,13 @@ def coupled_power_bound(
     """
     probs = _checks.vector("distance_probs", _checks.probability, distance_probs)
     probs = _checks.total("distance_probs", probs, 1e-8)
-    parts = [_as_tradeoff(group_guarantee(f, k)) for k in range(probs.size)]
-    return tradeoff.Mixture(parts, probs=probs).tpr(fpr=alpha)
+    first = group_guarantee(f, 1)
+    if probs.size > 1 and is_pure(first):
+        mixed = tradeoff.TradeOff(_pure_mixture(first.epsilon0, probs))
+    else:
+        parts = [_as_tradeoff(group_guarantee(f, k)) for k in range(probs.size)]
+        mixed = tradeoff.Mixture(parts, probs=probs)
+    return mixed.tpr(fpr=alpha, bound=bound)
 
 
 def bit_distances(num_records: int, prob_x: Any, prob_y: Any) -> Float[Array, " k"]:
@@ -139,14 +160,16 @@ def bit_distances(num_records: int, prob_x: Any, prob_y: Any) -> Float[Array, " 
     n = _checks.whole("num_records", num_records, 1, 64)
     prob_x = _checks.checked_scalar("prob_x", _checks.probability, prob_x)
     prob_y = _checks.checked_scalar("prob_y", _checks.probability, prob_y)
-    gap = jnp.abs(jnp.asarray(prob_x - prob_y))
-    return jnp.exp(
-        log_binomial(jnp.arange(n + 1, dtype=gap.dtype), float(n) + 0 * gap, gap)
-    )
+    return _distances(prob_x, prob_y, _Size(n))
 
 
 def event_bounds(
-    prob: Any, f: AbstractGuarantee, *, distance: Any, connected: bool
+    prob: Any,
+    f: AbstractGuarantee,
+    *,
+    distance: Any,
+    connected: bool,
+    bound: Bound = Bound.PESSIMISTIC,
 ) -> tuple[Float[Array, "..."], Float[Array, "..."]]:
     """Bounds of P(output in S) under a model, from P_{x*}(output in S) = p at x*.
 
@@ -155,6 +178,7 @@ def event_bounds(
         f: As in `power_bound`.
         distance: The largest distance of x* from a data set that the model allows.
         connected: Whether those are joined to x* by paths of neighbors.
+        bound: Which end, if f or its group guarantee is known between bounds only.
 
     Returns:
         f^(k)(1 - p) and 1 - f^(k)(p).
@@ -170,8 +194,8 @@ def event_bounds(
     far = group_guarantee(f, distance)
     prob = _checks.probability("prob", prob)
     if isinstance(far, tradeoff.AbstractTradeOff):
-        return far.beta_at_tnr(tnr=prob), far.tpr(fpr=prob)
-    return far.beta(alpha=1 - prob), far.tpr(fpr=prob)
+        return far.beta_at_tnr(tnr=prob, bound=bound), far.tpr(fpr=prob, bound=bound)
+    return far.beta(alpha=1 - prob, bound=bound), far.tpr(fpr=prob, bound=bound)
 
 
 def adversary_error(
@@ -193,7 +217,9 @@ def adversary_error(
     return group_guarantee(f, distance).bayes_error(prior=prior)
 
 
-def odds_tail_bound(epsilon: Any, f: AbstractGuarantee) -> Float[Array, ""]:
+def odds_tail_bound(
+    epsilon: Any, f: AbstractGuarantee, *, bound: Bound = Bound.PESSIMISTIC
+) -> Float[Array, ""]:
     """The probability that an output multiplies someone's odds by more than e^eps.
 
     No f-DP guarantee with unbounded loss has a posterior band that holds for certain;
@@ -203,6 +229,7 @@ def odds_tail_bound(epsilon: Any, f: AbstractGuarantee) -> Float[Array, ""]:
     Args:
         epsilon: A finite number.
         f: As in `power_bound`.
+        bound: Which end, if f or its group guarantee is known between bounds only.
 
     Returns:
         An upper bound of P_Q(loss > epsilon), at most 1.
@@ -224,8 +251,9 @@ def odds_tail_bound(epsilon: Any, f: AbstractGuarantee) -> Float[Array, ""]:
     epsilon = jnp.asarray(_checks.checked_scalar("epsilon", _checks.finite, epsilon))
 
     def log_bound(places: Array) -> Array:
-        gap = jnp.exp(places)
-        return f.log_delta(epsilon=epsilon - gap) - log1mexp(gap)
+        lower = epsilon - jnp.exp(places)
+        # The gap that is left after rounding.
+        return f.log_delta(epsilon=lower, bound=bound) - log1mexp(epsilon - lower)
 
     low, high = _NEAREST, _FARTHEST
     shape = jnp.linspace(0.0, 1.0, _POINTS)
@@ -236,6 +264,36 @@ def odds_tail_bound(epsilon: Any, f: AbstractGuarantee) -> Float[Array, ""]:
         low, high = places[best] - step, places[best] + step
     middle = stop_gradient(0.5 * (low + high))
     return jnp.exp(jnp.minimum(log_bound(middle), 0.0))
+
+
+class _Size(eqx.Module):
+    size: int = eqx.field(static=True)
+
+
+@in_float64
+def _distances(prob_x: Array, prob_y: Array, records: _Size) -> Array:
+    gap = jnp.abs(as_float(prob_x) - as_float(prob_y))
+    n = jnp.full_like(gap, records.size)
+    return jnp.exp(log_binomial(jnp.arange(records.size + 1, dtype=gap.dtype), n, gap))
+
+
+@in_float64(cast_out=False)
+def _pure_mixture(epsilon: Array, probs: Array) -> Knots:
+    """The mixture of f_{k eps,0}: its profile is linear in e^eps between multiples."""
+    epsilon, probs = as_float(epsilon), as_float(probs)
+    most = probs.size - 1
+    nodes = epsilon * jnp.arange(-most, most + 1)
+    e, own = nodes[:, None], epsilon * jnp.arange(most + 1)
+    inside, below = jnp.abs(e) < own, e <= -own
+    # delta_k and 1 - delta_k at |e| < k eps; left of that 1 - e^e, right of it 0.
+    share = jax.nn.sigmoid(own)
+    delta = jnp.where(inside, -jnp.expm1(jnp.minimum(e - own, 0)) * share, 0.0)
+    delta = jnp.where(below & (e < 0), -jnp.expm1(e), delta)
+    rest = jnp.exp(-own) * (1 + jnp.exp(jnp.minimum(e, own))) * share
+    rest = jnp.where(inside, rest, jnp.exp(jnp.minimum(e, 0)))
+    weights = probs / jnp.sum(probs)
+    log_delta, log_rest = safe_log(delta @ weights), safe_log(rest @ weights)
+    return from_profile(nodes, log_delta, log_delta[::-1], log_rest)
 
 
 def _connected(connected: Any) -> bool:

@@ -14,6 +14,7 @@ from fdp_jax import limits, plot, tradeoff
 
 RTOL = 1e-12
 FAR = {"connected": True}
+MIDDLE = {"bound": fdp.Bound.ESTIMATE}
 
 
 def _pure(epsilon):
@@ -48,22 +49,25 @@ def test_power():
         found = limits.pure_power_bound(p["alpha"], epsilon=p["eps"], distance=p["d"])
         np.testing.assert_allclose(found, value, rtol=RTOL)
     for p, value, _ in _each("power_tight."):
-        found = limits.power_bound(p["alpha"], _pure(p["eps"]), distance=p["d"], **FAR)
-        # A certified bound has room for 1e-12 of its logarithm.
-        np.testing.assert_allclose(found, value, rtol=4 * RTOL)
-        assert found >= value * (1 - 1e-15)
+        f = _pure(p["eps"])
+        args = p["alpha"], f
+        found = limits.power_bound(*args, distance=p["d"], **FAR, **MIDDLE)
+        np.testing.assert_allclose(found, value, rtol=RTOL)
+        # The default is a certified bound of this.
+        assert limits.power_bound(*args, distance=p["d"], **FAR) > found
     for p, value, _ in _each("power_gdp."):
         f = tradeoff.Gaussian(p["mu"])
-        found = limits.power_bound(p["alpha"], f, distance=p["k"], **FAR)
-        np.testing.assert_allclose(found, value, rtol=4 * RTOL)
+        found = limits.power_bound(p["alpha"], f, distance=p["k"], **FAR, **MIDDLE)
+        np.testing.assert_allclose(found, value, rtol=RTOL)
 
 
 def test_coupling():
     for p, value, _ in _each("power_coupled."):
         probs = limits.bit_distances(p["n"], *p["theta"])
-        found = limits.coupled_power_bound(p["alpha"], _pure(p["eps"]), probs)
-        # The profile's kinks are found by search: a bound, at most 1e-9 above.
-        assert value * (1 - 1e-12) <= found <= value * (1 + 1e-7)
+        args = p["alpha"], _pure(p["eps"]), probs
+        found = limits.coupled_power_bound(*args, **MIDDLE)
+        np.testing.assert_allclose(found, value, rtol=RTOL)
+        assert found < limits.coupled_power_bound(*args) < found * (1 + 1e-11)
         worst = limits.power_bound(p["alpha"], _pure(p["eps"]), distance=p["n"], **FAR)
         assert found < worst
 
@@ -111,13 +115,17 @@ def test_events_and_tails():
     for side, index in (("lower", 0), ("upper", 1)):
         for p, value, _ in _each(f"event.{side}."):
             f = tradeoff.Gaussian(p["mu"])
-            found = limits.event_bounds(p["p"], f, distance=p["k"], **FAR)
-            np.testing.assert_allclose(found[index], value, rtol=8 * RTOL)
+            args = p["p"], f
+            found = limits.event_bounds(*args, distance=p["k"], **FAR, **MIDDLE)
+            np.testing.assert_allclose(found[index], value, rtol=RTOL)
+            safe = limits.event_bounds(*args, distance=p["k"], **FAR)
+            assert safe[0] < found[0] < found[1] < safe[1]
     ((p, bound, _),) = _each("tail.G1.e3.bound")
     ((_, exact, _),) = _each("tail.G1.e3.exact")
     f = tradeoff.Gaussian(p["mu"])
-    found = limits.odds_tail_bound(p["eps"], f)
-    np.testing.assert_allclose(found, bound, rtol=8 * RTOL)
+    found = limits.odds_tail_bound(p["eps"], f, **MIDDLE)
+    np.testing.assert_allclose(found, bound, rtol=RTOL)
+    assert limits.odds_tail_bound(p["eps"], f) > found
     # P(Y > 3) for Y ~ N(1/2, 1), which the bound must exceed.
     np.testing.assert_allclose(float(mp.ncdf(-2.5)), exact, rtol=1e-14)
     assert exact < found
@@ -277,6 +285,11 @@ def test_edges():
     ):
         with pytest.raises(ValueError, match="must be"):
             bad()
+    nothing = limits.coupled_power_bound(0.1, _pure(0.0), [0.2, 0.3, 0.5], **MIDDLE)
+    np.testing.assert_allclose(nothing, 0.1, rtol=1e-12)
+    # Gaussian mixtures have no closed form; one part is that part.
+    one = limits.coupled_power_bound(0.1, tradeoff.Gaussian(0.5), [0.0, 1.0])
+    np.testing.assert_allclose(one, tradeoff.Gaussian(0.5).tpr(fpr=0.1), rtol=1e-8)
     with pytest.raises(TypeError, match="f must be a guarantee"):
         limits.power_bound(0.1, 1.0, distance=1, **FAR)
 
