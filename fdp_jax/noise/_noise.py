@@ -148,7 +148,8 @@ class CanonicalNoise(eqx.Module):
             shape: Of the result.
 
         Returns:
-            Independent values, differentiable in the parameters of f.
+            Independent values, differentiable in the parameters of f.  Of each tail
+            they show what has a probability of 2^-54 or more.
         """
         return _sample(self, key, _Shape(tuple(shape)))
 

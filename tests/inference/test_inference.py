@@ -308,29 +308,47 @@ def test_a_million_records():
     np.testing.assert_allclose(p, exact, rtol=1e-9)
 
 
-def test_difference_against_a_double_sum():
+def _tulap(delta):
+    """Survival function and density of Tulap noise by Awan and Slavkovic, eps = 1."""
+    b = np.exp(-1.0)
+    q = 2 * delta * b / (1 - b + 2 * delta * b)
+
+    def sf(t):
+        size = np.abs(t)
+        r = np.round(size)
+        tail = b**r * (b + (r - size + 0.5) * (1 - b)) / (1 + b)
+        tail = np.clip((tail - q / 2) / (1 - q), 0, 1)
+        return np.where(t < 0, 1 - tail, tail)
+
+    def pdf(t):
+        inside = (sf(t) > 0) & (sf(t) < 1)
+        return inside * b ** np.round(np.abs(t)) * (1 - b) / (1 + b) / (1 - q)
+
+    return sf, pdf
+
+
+@pytest.mark.parametrize(
+    ("f", "delta", "end"),
+    [(PURE, 0.0, 45.0), (APPROX, 0.05, None)],
+    ids=["pure", "approx"],
+)
+def test_difference_against_a_double_sum(f, delta, end):
     n, m, x, y = 7, 5, 2.3, 3.9
     pooled = (x + y) / (n + m)
-    found = inference.two_proportion_p_value(x, y, TULAP, n, m, alternative="greater")
-    i, j = np.arange(n + 1), np.arange(m + 1)
+    found = inference.two_proportion_p_value(x, y, f, n, m, alternative="greater")
+    sf, pdf = _tulap(delta)
+    end = end or topic_checks("03", "support.e1.d0.05")[0]["value"]
+    edges = np.append(np.arange(-45, 45.5, 0.5), [-end, end])
     weight = np.outer(_binomial(n, pooled), _binomial(m, pooled))
-    t = y / m - x / n
-    # P(N2 / m - N1 / n >= s) by Gauss's rule on the half-cells of N1.
     nodes, rule = np.polynomial.legendre.leggauss(4)
     exact = 0.0
-    edges = np.arange(-45, 45, 0.5)
-    for a in i:
-        for b in j:
-            # Cut where N2 crosses an edge of its own.
-            s = t - (b / m - a / n)
-            cuts = (np.arange(-60, 60, 0.5) / m - s) * n
-            pieces = np.unique(
-                np.concatenate([edges, cuts[(cuts > -45) & (cuts < 45)]])
-            )
-            half = 0.5 * np.diff(pieces)[:, None]
-            v = pieces[:-1, None] + half * (1 + nodes)
-            g = TULAP.pdf(v) * TULAP.sf(m * (s + v / n))
-            exact += weight[a, b] * np.sum(half * rule * g)
+    for a, b in itertools.product(range(n + 1), range(m + 1)):
+        # P(N2 / m - N1 / n >= s), by Gauss's rule between the edges of both.
+        s = y / m - x / n - (b / m - a / n)
+        cuts = np.unique(np.append(edges, np.clip((edges / m - s) * n, -45, 45)))
+        half = 0.5 * np.diff(cuts)[:, None]
+        v = cuts[:-1, None] + half * (1 + nodes)
+        exact += weight[a, b] * np.sum(half * rule * pdf(v) * sf(m * (s + v / n)))
     np.testing.assert_allclose(found, exact, rtol=1e-11)
 
 
