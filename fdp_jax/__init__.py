@@ -1,8 +1,9 @@
 """fdp_jax: certified, differentiable differential-privacy accounting in JAX.
 
 The way of the data:
-losses -> engines -> curves -> mechanisms -> tradeoff -> divergences -> comparison
--> calibration -> design -> reports -> plot -> cli.
+losses -> engines -> curves -> mechanisms -> tradeoff -> experiments -> noise
+-> inference -> limits -> divergences -> comparison -> levy -> calibration -> design
+-> reports -> plot -> cli.
 """
 
 import importlib.metadata
@@ -12,6 +13,9 @@ from . import (
     data as data,
     design as design,
     divergences as divergences,
+    inference as inference,
+    limits as limits,
+    noise as noise,
     plot as plot,
     reports as reports,
     tradeoff as tradeoff,
@@ -71,5 +75,6 @@ from .mechanisms import (
     Tulap as Tulap,
     compose as compose,
 )
+from .noise import canonical_noise as canonical_noise
 
 __version__ = importlib.metadata.version("fdp-jax")

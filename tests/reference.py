@@ -65,3 +65,9 @@ def half_unit(entry: dict) -> mp.mpf:
 def contour_side(run, direction: str):
     """The guarantee that a truth's direction names; "max" is the symmetrized one."""
     return run if direction in ("max", "add_or_remove_one") else getattr(run, direction)
+
+
+def topic_checks(topic: str, prefix: str) -> list[dict]:
+    """Entries of checks.json whose id is <topic>.<prefix>...; e.g. "03", "ump."."""
+    start = f"{topic}.{prefix}"
+    return [e for e in _load("checks.json") if e["id"].startswith(start)]

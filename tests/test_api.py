@@ -15,15 +15,15 @@ README = ROOT.parent / "README.md"
 # Each stage may import the stages before it, and `_internal` and `data` may import
 # nothing of the package.
 STAGES = (
-    *("losses", "engines", "curves", "mechanisms", "tradeoff"),
-    *("divergences", "comparison", "calibration", "design"),
-    *("reports", "plot", "cli"),
+    *("losses", "engines", "curves", "mechanisms", "tradeoff", "experiments"),
+    *("noise", "inference", "limits", "divergences", "comparison", "levy"),
+    *("calibration", "design", "reports", "plot", "cli"),
 )
 LEAVES = ("_internal", "data")
 # What a user reaches from the top besides its own names.
 USER_MODULES = (
     *("targets", "tradeoff", "divergences", "comparison", "design"),
-    *("reports", "plot", "data"),
+    *("noise", "inference", "limits", "reports", "plot", "data"),
 )
 # What the package returns and nobody constructs: its fields are results.
 RECORDS = (
@@ -32,6 +32,8 @@ RECORDS = (
     *("Crossings", "DeltaDivergence", "Dominance", "EmergentBound", "EmergentOrder"),
     *("LossMoments", "AverageErrors", "WeightedDivergence"),
     *("Inverse", "LossAtoms", "Symmetrized", "Design", "NoiseDesign"),
+    *("CanonicalNoise", "CanonicalCheck", "PostProcessing", "RoundedNoise"),
+    *("VectorNoise", "PrivateTest", "UnbiasedTest", "Release"),
 )
 # Names that carry structure rather than a quantity of the notation table.
 STRUCTURAL = {
@@ -48,6 +50,11 @@ STRUCTURAL = {
     *("tolerance", "max_num_steps", "constant", "kind", "labels", "options", "found"),
     *("cost", "family", "start", "targets", "spent", "rest", "within", "whole"),
     *("reference", "num_bins", "reach", "error", "excess"),
+    *("f", "noise", "key", "log_concave", "options", "cdf", "other", "reach"),
+    *("phi", "pairs", "null", "alternative", "max_records", "connected", "event"),
+    *("values", "log_p", "log_q", "log_lower", "log_upper", "log_density", "factor"),
+    *("log_prior_density", "theta", "distances"),
+    *("cells_per_unit", "num_shifts", "output_edges", "dimension", "num_values"),
     *("log_cdf_without", "log_sf_without", "log_cdf_with", "log_sf_with"),
 }
 

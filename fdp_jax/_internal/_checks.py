@@ -61,6 +61,13 @@ def count(name: str, value: Any) -> Any:
     )
 
 
+def whole_number(name: str, value: Any) -> Any:
+    """A whole number, negative ones included."""
+    allowed = "a whole number"
+    whole = lambda x: (abs(x) < np.inf) & (x == x.round())
+    return _checked(name, value, allowed, whole)
+
+
 def probability(name: str, value: Any) -> Any:
     """A number in [0, 1]."""
     return _checked(name, value, "in [0, 1]", lambda x: (x >= 0) & (x <= 1))
@@ -89,6 +96,11 @@ def whole(name: str, value: Any, least: int, most: int) -> int:
 def discrete_scale(name: str, value: Any) -> Any:
     """A number in (0, 4096]."""
     return _checked(name, value, "in (0, 4096]", lambda x: (x > 0) & (x <= 4096))
+
+
+def below_infinity(name: str, value: Any) -> Any:
+    """A number in [-inf, inf): the logarithm of a mass."""
+    return _checked(name, value, "a number below inf", lambda x: x < np.inf)
 
 
 def log_probability(name: str, value: Any) -> Any:

@@ -14,7 +14,7 @@ from .._internal import _checks
 from .._internal._hull import last_kept, tradeoff_chain
 from .._internal._precision import in_float64, outside_transformations
 from .._internal._special import safe_log
-from ..curves import AbstractGuarantee, Curve
+from ..curves import AbstractGuarantee, Bound, Curve
 from ..engines import log_complement
 from ..mechanisms import AbstractMechanism, View
 from ._base import AbstractTradeOff
@@ -28,6 +28,8 @@ _LEAST = 1e-15
 _FARTHEST = 600.0
 _HALF = -0.6931471805599453
 _ROUNDING = 1e-14
+_SAFE = Bound.PESSIMISTIC
+"""The proved side, with the estimate's derivative."""
 
 
 def bracket(guarantee: AbstractGuarantee, epsilons: Any) -> tuple[Knots, Knots]:
@@ -97,8 +99,11 @@ def _side(guarantee: AbstractGuarantee, epsilon: Array) -> tuple[Array, ...]:
     if epsilon.size == 0:
         return epsilon, epsilon, epsilon
     prior = jax.nn.sigmoid(epsilon)
-    log_delta = guarantee._log_delta_bounds(epsilon).upper
-    return log_delta, prior, guarantee._bayes_error_bounds(prior).lower
+    log_delta = guarantee._log_delta_bounds(epsilon).pick(
+        _SAFE, upper_is_pessimistic=True
+    )
+    error = guarantee._bayes_error_bounds(prior).pick(_SAFE, upper_is_pessimistic=False)
+    return log_delta, prior, error
 
 
 # What follows is in float64 even if the bounds came in float32: its rounding errors are
@@ -152,7 +157,12 @@ def _rates_of(knots: Knots) -> tuple[Array, Array]:
 def _points(guarantee: AbstractGuarantee, alpha: Array) -> tuple[Array, ...]:
     """Type I errors with upper bounds of beta and lower ones of the power."""
     beta, tpr = guarantee._error_rate_bounds(alpha)
-    return alpha, beta.upper, tpr.lower
+    other = Bound.OPTIMISTIC
+    return (
+        alpha,
+        beta.pick(other, upper_is_pessimistic=False),
+        tpr.pick(other, upper_is_pessimistic=True),
+    )
 
 
 @in_float64(cast_out=False)

@@ -1,0 +1,170 @@
+"""Tests that are private, and p-values that come with them for free."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from .._internal import _checks
+from .._internal._precision import in_float64
+from ..curves import Bound
+from ..mechanisms._fields import as_float
+from ..noise import CanonicalNoise, canonical_noise
+from ..noise._sources import exact_tradeoff
+from ..tradeoff import AbstractTradeOff
+from ..tradeoff._queries import both_logs, rates_at
+
+
+def noise_of(source: Any) -> CanonicalNoise:
+    """Canonical noise for a count, from a guarantee or ready-made."""
+    noise = source if isinstance(source, CanonicalNoise) else canonical_noise(source)
+    if not isinstance(noise.sensitivity, jax.core.Tracer) and noise.sensitivity != 1:
+        raise ValueError(
+            f"noise must have sensitivity 1 for counts, got {noise.sensitivity}"
+        )
+    return noise
+
+
+def privacy_excess(phi: Any, f: Any, *, pairs: Any = None) -> Float[Array, ""]:
+    """By how much a test breaks f-DP: the largest phi(x) - (1 - f(phi(x'))).
+
+    A test, phi(x) = P(reject | x), is f-DP if and only if this is at most 0.
+
+    Args:
+        phi: Probabilities of rejection, a vector over the data sets (or over the values
+            of a statistic that determines them).
+        f: As in `canonical_noise`.
+        pairs: Neighbors, an integer array of two columns, both orders meant; by
+            default entries next to each other, as for the sum of n bits.
+
+    Returns:
+        The excess, negative for a test with room to spare.
+
+    Raises:
+        ValueError: If a probability is outside [0, 1], or a pair is not an index pair.
+
+    Example:
+        >>> import fdp_jax as fdp
+        >>> f = fdp.tradeoff.ApproxDP(epsilon=1.0, delta=0.0)
+        >>> print(f"{fdp.inference.privacy_excess([0.1, 0.2, 0.6], f):.4f}")
+        0.0564
+
+    References:
+        Awan and Vadhan (2023), Lemma 4.1.
+    """
+    phi = _checks.vector("phi", _checks.probability, phi)
+    if pairs is None:
+        k = np.arange(phi.size - 1)
+        pairs = np.stack([k, k + 1], axis=1)
+    pairs = np.asarray(pairs)
+    if pairs.ndim != 2 or pairs.shape[1] != 2 or pairs.dtype.kind not in "iu":
+        raise ValueError("pairs must be an integer array with two columns")
+    if pairs.size and not (pairs.min() >= 0 and pairs.max() < phi.size):
+        raise ValueError(f"pairs must be in [0, {phi.size - 1}], got {pairs.max()}")
+    return _excess(exact_tradeoff(f, Bound.PESSIMISTIC), phi, pairs)
+
+
+def is_private_test(
+    phi: Any, f: Any, *, pairs: Any = None, tolerance: float = 1e-12
+) -> bool:
+    """Whether a test is f-DP, up to rounding.
+
+    Args:
+        phi: As in `privacy_excess`.
+        f: As in `privacy_excess`; of a guarantee known between bounds, the certified
+            one.
+        pairs: As in `privacy_excess`.
+        tolerance: Absolute, for rounding errors.
+
+    Returns:
+        True or False.
+
+    Raises:
+        ValueError: As in `privacy_excess`.
+    """
+    return bool(privacy_excess(phi, f, pairs=pairs) <= tolerance)
+
+
+def private_statistic(key: Any, noise: Any, phi: Any) -> Float[Array, "..."]:
+    """T = F^-1(phi(x)) + N: an f-DP summary of the data from an f-DP test.
+
+    T >= 0 is the test's decision, and functions of T are free: `free_p_value`.
+
+    Args:
+        key: Of `jax.random`.
+        noise: `CanonicalNoise` of the f for which the test is f-DP, or f.
+        phi: P(reject | x) of the data at hand, in [0, 1].
+
+    Returns:
+        The statistic; infinite if phi is 0 or 1 and the noise unbounded, which an f-DP
+        test allows only if it is so for all data.
+
+    Guarantee:
+        f-DP if the test is.
+
+    Raises:
+        ValueError: If phi is outside [0, 1].
+
+    References:
+        Awan and Vadhan (2023), Theorem 4.3.
+    """
+    noise = noise_of(noise)
+    phi = jnp.asarray(_checks.probability("phi", phi))
+    return noise.quantile(phi) + noise.sample(key, phi.shape)
+
+
+def free_p_value(
+    statistic: Any, noise: Any, phi: Any, null: Any
+) -> Float[Array, "..."]:
+    """The p-value that T = F^-1(phi(x)) + N gives without further privacy loss.
+
+    Args:
+        statistic: T, one number.
+        noise: As in `private_statistic`.
+        phi: P(reject | x) for all x, a vector.
+        null: Probabilities of the x under H0, a vector; or a matrix with a row for
+            every distribution in H0.
+
+    Returns:
+        The largest over H0 of E F(F^-1(phi(X)) - T); valid under every row.
+
+    Raises:
+        ValueError: If there are no probabilities in `phi`, or a row of `null` does not
+            add to 1.
+
+    References:
+        Awan and Vadhan (2023), Theorem 4.3.
+    """
+    noise = noise_of(noise)
+    phi = _checks.vector("phi", _checks.probability, phi)
+    rows = np.atleast_2d(np.asarray(null, np.float64))
+    if rows.shape[1:] != phi.shape:
+        raise ValueError(
+            f"null must have {phi.size} columns like phi, got {rows.shape[1:]}"
+        )
+    for row in rows:
+        _checks.total("null", _checks.probability("null", row), 1e-8)
+    return _free_p(
+        noise, phi, rows, _checks.checked_scalar("statistic", _checks.real, statistic)
+    )
+
+
+@in_float64
+def _excess(f: AbstractTradeOff, phi: Array, pairs: Array) -> Array:
+    log_alpha, log_tnr = jax.vmap(both_logs)(as_float(phi))
+    rates = jax.vmap(lambda a, b: rates_at(f, a, b))(log_alpha, log_tnr)
+    most = jnp.exp(rates.log_tpr.estimate)
+    one, other = pairs[:, 0], pairs[:, 1]
+    phi = as_float(phi)
+    ways = phi[one] - most[other], phi[other] - most[one]
+    return jnp.max(jnp.concatenate([*ways, jnp.full(1, -1.0)]))
+
+
+@in_float64
+def _free_p(noise: CanonicalNoise, phi: Array, rows: Array, statistic: Array) -> Array:
+    law = noise.law
+    place = -law.isf(as_float(phi))
+    moved = jnp.where(jnp.isinf(place), place, place - as_float(statistic))
+    return jnp.max(jnp.asarray(rows) @ law.cdf(moved))

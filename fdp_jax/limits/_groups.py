@@ -1,0 +1,80 @@
+"""The guarantee for data sets at a distance: group curves, also of real size."""
+
+import math
+from typing import Any
+
+import jax.core
+import numpy as np
+
+from .. import mechanisms, tradeoff
+from .._internal import _checks
+from ..curves import AbstractGuarantee
+from ..mechanisms import AbstractMechanism
+from ..mechanisms._fields import as_number
+from ..tradeoff import AbstractTradeOff
+
+_MOST = 64
+
+
+def group_guarantee(f: AbstractGuarantee, distance: Any) -> AbstractGuarantee:
+    """f^(k), what f promises for data sets k steps apart.
+
+    Args:
+        f: A guarantee for every ordered pair of neighbors: a mechanism, or a
+            symmetric trade-off function.
+        distance: k >= 0.  Any real number for pure epsilon-DP, `Gaussian` and
+            `Laplace`; otherwise a whole number up to 64, known; inf stands for data
+            sets that no path of neighbors joins.
+
+    Returns:
+        A guarantee.
+
+    Raises:
+        ValueError: If the distance is out of range or not whole where it must be.
+        TypeError: If f is not a guarantee.
+    """
+    if not isinstance(f, AbstractGuarantee):
+        raise TypeError(f"f must be a guarantee, got {type(f).__name__}")
+    distance = _checks.checked_scalar("distance", _checks.nonnegative_or_inf, distance)
+    known = not isinstance(distance, jax.core.Tracer)
+    if known and math.isinf(distance):
+        return tradeoff.BlatantNonPrivacy()
+    if known and distance == 0:
+        return tradeoff.Identity()
+    scaled = _scaled(f, distance)
+    if scaled is not None:
+        return scaled
+    if not known or distance != round(float(distance)) or distance > _MOST:
+        raise ValueError(
+            f"distance must be a known whole number in [0, {_MOST}] for "
+            f"{type(f).__name__}, got {distance if known else 'a traced one'}"
+        )
+    size = int(distance)
+    if isinstance(f, AbstractMechanism):
+        return f.group(size)
+    own = f if isinstance(f, AbstractTradeOff) else tradeoff.TradeOff.of(f)
+    return own if size == 1 else tradeoff.Group(own, size)
+
+
+def _scaled(f: AbstractGuarantee, distance: Any) -> AbstractTradeOff | None:
+    """The families in which a group is the same with a larger parameter."""
+    if isinstance(f, tradeoff.Gaussian | tradeoff.Laplace):
+        return type(f)(as_number(f.mu) * distance)
+    if isinstance(f, mechanisms.Gaussian):
+        return tradeoff.Gaussian(distance / as_number(f.noise_multiplier))
+    if isinstance(f, mechanisms.Laplace):
+        return tradeoff.Laplace(distance / as_number(f.noise_multiplier))
+    if isinstance(f, mechanisms.PureDP | mechanisms.RandomizedResponse):
+        return tradeoff.ApproxDP(epsilon=as_number(f.epsilon0) * distance, delta=0.0)
+    if isinstance(f, tradeoff.ApproxDP | mechanisms.ApproxDP) and _is_zero(f.delta0):
+        return tradeoff.ApproxDP(epsilon=as_number(f.epsilon0) * distance, delta=0.0)
+    return None
+
+
+def is_pure(f: AbstractGuarantee) -> bool:
+    """Whether a guarantee is that of pure epsilon-DP."""
+    return isinstance(f, tradeoff.ApproxDP) and _is_zero(f.delta0)
+
+
+def _is_zero(value: Any) -> bool:
+    return not isinstance(value, jax.core.Tracer) and float(np.asarray(value)) == 0

@@ -1,0 +1,247 @@
+"""Intervals of measures, and the metrics of pure differential privacy."""
+
+from typing import Any
+
+import equinox as eqx
+import jax.core
+import jax.numpy as jnp
+import numpy as np
+from jax.lax import stop_gradient
+from jaxtyping import Array, Float
+
+from .._internal import _checks
+from .._internal._precision import in_float64
+from ..mechanisms._fields import as_float
+
+
+def d_mult(log_p: Any, log_q: Any) -> Float[Array, ""]:
+    """The multiplicative distance sup_S |log P(S) / Q(S)|, with 0/0 = 1.
+
+    epsilon-DP says that it is at most epsilon times the distance of the data sets.
+
+    Args:
+        log_p: Logarithms of masses or densities at some points; -inf is allowed.
+        log_q: The same of the other measure, of the same length.
+
+    Returns:
+        max |log p - log q|, inf where only one of them is 0.  Between points it says
+        nothing: for densities on a grid it is a lower bound.
+
+    Raises:
+        ValueError: If the vectors differ in length or hold NaN or inf.
+
+    Example:
+        >>> import numpy as np
+        >>> import fdp_jax as fdp
+        >>> p, q = np.log([0.5, 0.3, 0.2]), np.log([0.4, 0.45, 0.15])
+        >>> print(f"{fdp.limits.d_mult(p, q):.6f}")
+        0.405465
+
+    References:
+        Bailie and Gong (2023), Definition 2.
+    """
+    return _range_of(*_pair(log_p, log_q), False)
+
+
+def density_ratio_metric(log_p: Any, log_q: Any) -> Float[Array, ""]:
+    """The range of log p - log q: blind to factors, d_mult < it <= 2 d_mult.
+
+    Args:
+        log_p: As in `d_mult`.
+        log_q: As in `d_mult`.
+
+    Returns:
+        sup log(p / q) - inf log(p / q), over points where not both are 0.
+
+    Raises:
+        ValueError: As in `d_mult`.
+    """
+    return _range_of(*_pair(log_p, log_q), True)
+
+
+def _pair(log_p: Any, log_q: Any) -> tuple[Any, Any]:
+    log_p = _checks.vector("log_p", _log_weight, log_p)
+    log_q = _checks.vector("log_q", _log_weight, log_q)
+    _checks.same_length("log_p", log_p, "log_q", log_q)
+    return log_p, log_q
+
+
+def _log_weight(name: str, value: Any) -> Any:
+    return _checks.below_infinity(name, value)
+
+
+@in_float64
+def _range_of(log_p: Array, log_q: Array, both: bool) -> Array:
+    p, q = as_float(log_p), as_float(log_q)
+    neither = jnp.isneginf(p) & jnp.isneginf(q)
+    gap = jnp.where(neither, 0.0, p) - jnp.where(neither, 0.0, q)
+    if not both:
+        return jnp.max(jnp.where(neither, 0.0, jnp.abs(gap)))
+    high = jnp.max(jnp.where(neither, -jnp.inf, gap))
+    low = jnp.min(jnp.where(neither, jnp.inf, gap))
+    return jnp.where(high >= low, high - low, 0.0)
+
+
+class MeasureInterval(eqx.Module):
+    """All measures mu with L <= mu <= U, for finitely many points.
+
+    Args:
+        log_lower: Logarithms of L's masses; -inf is allowed.
+        log_upper: Logarithms of U's masses, nowhere smaller.
+
+    Raises:
+        ValueError: If the vectors differ in length, hold NaN or inf, or are not in
+            order.
+
+    Example:
+        >>> import numpy as np
+        >>> import fdp_jax as fdp
+        >>> p = np.log([0.2, 0.3, 0.5])
+        >>> near = fdp.limits.MeasureInterval.around(p, epsilon=np.log(2.0))
+        >>> low, high = near.mean_bounds([0.0, 1.0, 3.0])
+        >>> print(f"{low:.2f} {high:.2f}")
+        1.08 2.52
+
+    References:
+        DeRobertis and Hartigan (1981); Bailie and Gong (2023), Section 2.
+    """
+
+    log_lower: Float[Array, " n"]
+    log_upper: Float[Array, " n"]
+
+    def __init__(self, log_lower: Any, log_upper: Any):
+        lower = _checks.vector("log_lower", _log_weight, log_lower)
+        upper = _checks.vector("log_upper", _log_weight, log_upper)
+        _checks.same_length("log_lower", lower, "log_upper", upper)
+        if any(isinstance(x, jax.core.Tracer) for x in (lower, upper)):
+            wrong = jnp.any(jnp.asarray(lower) > jnp.asarray(upper))
+            upper = eqx.error_if(upper, wrong, "log_lower must be at most log_upper")
+        elif np.any(np.asarray(lower) > np.asarray(upper)):
+            place = int(np.argmax(np.asarray(lower) > np.asarray(upper)))
+            raise ValueError(f"log_lower must be at most log_upper, not at {place}")
+        self.log_lower, self.log_upper = lower, upper
+
+    @classmethod
+    def around(cls, log_p: Any, *, epsilon: Any) -> "MeasureInterval":
+        """I(e^-epsilon P, e^epsilon P): where epsilon-DP keeps P's neighbors.
+
+        Args:
+            log_p: Logarithms of P's masses.
+            epsilon: In [0, inf); for records at distance k, k epsilon.
+
+        Returns:
+            The interval.
+
+        Raises:
+            ValueError: If epsilon is out of range.
+        """
+        epsilon = _checks.checked_scalar("epsilon", _checks.nonnegative, epsilon)
+        log_p = _checks.vector("log_p", _log_weight, log_p)
+        return cls(log_p - epsilon, log_p + epsilon)
+
+    def scaled(self, factor: Any) -> "MeasureInterval":
+        """The interval of the measures times a number.
+
+        Args:
+            factor: In (0, inf).
+
+        Returns:
+            The interval.
+
+        Raises:
+            ValueError: If the factor is out of range.
+        """
+        factor = _checks.checked_scalar("factor", _checks.finite_positive, factor)
+        move = jnp.log(as_float(factor))
+        return MeasureInterval(self.log_lower + move, self.log_upper + move)
+
+    def intersected(self, other: "MeasureInterval") -> "MeasureInterval":
+        """The measures in both intervals.
+
+        Args:
+            other: An interval on the same points.
+
+        Returns:
+            The interval.
+
+        Raises:
+            ValueError: If there are none.
+        """
+        lower = jnp.maximum(self.log_lower, other.log_lower)
+        return MeasureInterval(lower, jnp.minimum(self.log_upper, other.log_upper))
+
+    def contains(self, log_p: Any, *, tolerance: float = 1e-12) -> bool:
+        """Whether a measure is in the interval.
+
+        Args:
+            log_p: Logarithms of its masses.
+            tolerance: In logarithms, for rounding errors.
+
+        Returns:
+            True or False.
+        """
+        p = np.asarray(_checks.vector("log_p", _log_weight, log_p))
+        low, high = np.asarray(self.log_lower), np.asarray(self.log_upper)
+        return bool(np.all((p >= low - tolerance) & (p <= high + tolerance)))
+
+    def event_bounds(self, event: Any) -> tuple[Float[Array, ""], Float[Array, ""]]:
+        """The least and largest mu(A) / mu(all) over the interval.
+
+        Args:
+            event: Indicator of A, a Boolean vector.
+
+        Returns:
+            L(A) / (L(A) + U(A^c)) and U(A) / (U(A) + L(A^c)).
+        """
+        return self.mean_bounds(np.asarray(event, np.float64))
+
+    def mean_bounds(self, values: Any) -> tuple[Float[Array, ""], Float[Array, ""]]:
+        """The least and largest normalized mean of a function over the interval.
+
+        The interval holds measures that are no probabilities, so even I(e^-c P, e^c P)
+        allows odds to change by e^{2c}.
+
+        Args:
+            values: The function at the points.
+
+        Returns:
+            Both means, exact.
+
+        Differentiable in:
+            The function and both ends of the interval.
+
+        Raises:
+            ValueError: If a value is not finite, or the lengths differ.
+
+        References:
+            DeRobertis and Hartigan (1981), Theorem 4.1.
+        """
+        values = _checks.vector("values", _checks.finite, values)
+        _checks.same_length("values", values, "log_lower", self.log_lower)
+        return _means(self.log_lower, self.log_upper, values)
+
+
+@in_float64
+def _means(log_lower: Array, log_upper: Array, values: Array) -> tuple[Array, Array]:
+    low, high, g = map(as_float, (log_lower, log_upper, values))
+    top = stop_gradient(jnp.max(jnp.where(jnp.isfinite(high), high, -jnp.inf)))
+    lower, upper = jnp.exp(low - top), jnp.exp(high - top)
+    return -_largest(lower, upper, -g), _largest(lower, upper, g)
+
+
+def _largest(lower: Array, upper: Array, g: Array) -> Array:
+    """The largest mean: U where g is large and L where it is small.
+
+    A mean is largest if the cut is where the mean itself is, so of all cuts the best.
+    """
+    order = jnp.argsort(stop_gradient(g))
+    lower, upper, g = lower[order], upper[order], g[order]
+    before = lambda x: jnp.concatenate([jnp.zeros(1), jnp.cumsum(x)])
+    after = lambda x: jnp.concatenate([jnp.cumsum(x[::-1])[::-1], jnp.zeros(1)])
+    mass = before(lower) + after(upper)
+    # Relative to the largest value: no cancellation.
+    moment = before(lower * (g - g[-1])) + after(upper * (g - g[-1]))
+    known = mass > 0
+    means = jnp.where(known, moment / jnp.where(known, mass, 1.0), -jnp.inf)
+    best = jnp.argmax(stop_gradient(means))
+    return means[best] + g[-1]

@@ -1,0 +1,308 @@
+"""What no test and no guess can do with a private output: f-DP of any kind."""
+
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.lax import stop_gradient
+from jaxtyping import Array, Float
+
+from .. import tradeoff
+from .._internal import _checks
+from .._internal._precision import in_float64
+from .._internal._special import log1mexp, safe_log
+from ..curves import AbstractGuarantee, Bound
+from ..inference._counts import log_binomial
+from ..mechanisms._fields import as_float
+from ..tradeoff._knots import Knots, from_profile
+from ._groups import group_guarantee, is_pure
+
+_ROUNDS, _POINTS = 9, 33
+_NEAREST, _FARTHEST = -9.0, 6.0
+
+
+def power_bound(
+    alpha: Any,
+    f: AbstractGuarantee,
+    *,
+    distance: Any,
+    connected: bool,
+    bound: Bound = Bound.PESSIMISTIC,
+) -> Float[Array, "..."]:
+    """The largest power of a level-alpha test about a model, from an f-DP output.
+
+    If every data set that the model allows is within k steps of every other one,
+    power <= 1 - f^(k)(alpha).  For pure epsilon-DP that is min(alpha e^{k eps},
+    1 - e^{-k eps} (1 - alpha)).  Instead of the largest distance the smallest
+    essential one over all couplings of the two models may be given.
+
+    Args:
+        alpha: In [0, 1], the level.
+        f: A guarantee for every ordered pair of neighbors; `ApproxDP(epsilon=, delta=
+            0)` for pure DP.
+        distance: k; see `group_guarantee`.
+        connected: Whether the data sets of both models together are joined by paths
+            of neighbors; if not, the bound is 1.  (Data sets of one model connected to
+            those of the other only where an output occurred are not enough.)
+        bound: Which end, if f or its group guarantee is known between bounds only.
+
+    Returns:
+        An upper bound of the power.
+
+    Guarantee:
+        Upper bound.
+
+    Differentiable in:
+        alpha, the parameters of f, and the distance where it may be real.
+
+    Raises:
+        ValueError: If an argument is out of range.
+
+    Example:
+        >>> import fdp_jax as fdp
+        >>> pure = fdp.tradeoff.ApproxDP(epsilon=1.0, delta=0.0)
+        >>> power = fdp.limits.power_bound(0.05, pure, distance=3, connected=True)
+        >>> print(f"{power:.6f}")
+        0.952702
+
+    References:
+        Bailie and Gong (2023), Theorem 8, extended by Jensen's inequality over a
+        coupling; its printed condition on the supports is too weak.
+    """
+    if not _connected(connected):
+        distance = np.inf
+    return group_guarantee(f, distance).tpr(fpr=alpha, bound=bound)
+
+
+def pure_power_bound(alpha: Any, *, epsilon: Any, distance: Any) -> Float[Array, "..."]:
+    """The printed form of the theorem, min(1, alpha e^{k eps}).
+
+    `power_bound` is never larger.
+
+    Args:
+        alpha: In [0, 1].
+        epsilon: In [0, inf).
+        distance: k in [0, inf).
+
+    Returns:
+        An upper bound of the power, for connected supports.
+
+    Raises:
+        ValueError: If an argument is out of range.
+
+    References:
+        Bailie and Gong (2023), Theorem 8; Wasserman and Zhou (2010), Theorem 2.4.
+    """
+    alpha = jnp.asarray(_checks.probability("alpha", alpha))
+    loss = _checks.nonnegative("epsilon", epsilon) * _checks.nonnegative(
+        "distance", distance
+    )
+    return jnp.minimum(alpha * jnp.exp(loss), 1.0)
+
+
+def coupled_power_bound(
+    alpha: Any,
+    f: AbstractGuarantee,
+    distance_probs: Any,
+    *,
+    bound: Bound = Bound.PESSIMISTIC,
+) -> Float[Array, "..."]:
+    """The bound for the average distance: some coupling of the models has P(D = k).
+
+    power <= 1 - f_mix(alpha), where f_mix has the profile sum_k P(D = k) delta_k of the
+    group guarantees.
+
+    Args:
+        alpha: In [0, 1].
+        f: As in `power_bound`.
+        distance_probs: P(D = k) for k = 0, 1, ..., at most 64, a vector; see
+            `bit_distances`.
+        bound: Which end, if f or its group guarantee is known between bounds only.
+
+    Returns:
+        An upper bound of the power.
+
+    Guarantee:
+        Upper bound.
+
+    Raises:
+        ValueError: If an argument is out of range.
+    """
+    probs = _checks.vector("distance_probs", _checks.probability, distance_probs)
+    probs = _checks.total("distance_probs", probs, 1e-8)
+    first = group_guarantee(f, 1)
+    if probs.size > 1 and is_pure(first):
+        mixed = tradeoff.TradeOff(_pure_mixture(first.epsilon0, probs))
+    else:
+        parts = [_as_tradeoff(group_guarantee(f, k)) for k in range(probs.size)]
+        mixed = tradeoff.Mixture(parts, probs=probs)
+    return mixed.tpr(fpr=alpha, bound=bound)
+
+
+def bit_distances(num_records: int, prob_x: Any, prob_y: Any) -> Float[Array, " k"]:
+    """P(D = k) for n independent bits with two success probabilities.
+
+    Bits are drawn together so that each differs with probability |theta0 - theta1|.
+
+    Args:
+        num_records: n, from 1 to 64.
+        prob_x: theta0 in [0, 1].
+        prob_y: theta1 in [0, 1].
+
+    Returns:
+        Probabilities of 0, ..., n differing bits.
+
+    Raises:
+        ValueError: If an argument is out of range.
+    """
+    n = _checks.whole("num_records", num_records, 1, 64)
+    prob_x = _checks.checked_scalar("prob_x", _checks.probability, prob_x)
+    prob_y = _checks.checked_scalar("prob_y", _checks.probability, prob_y)
+    return _distances(prob_x, prob_y, _Size(n))
+
+
+def event_bounds(
+    prob: Any,
+    f: AbstractGuarantee,
+    *,
+    distance: Any,
+    connected: bool,
+    bound: Bound = Bound.PESSIMISTIC,
+) -> tuple[Float[Array, "..."], Float[Array, "..."]]:
+    """Bounds of P(output in S) under a model, from P_{x*}(output in S) = p at x*.
+
+    Args:
+        prob: p in [0, 1].
+        f: As in `power_bound`.
+        distance: The largest distance of x* from a data set that the model allows.
+        connected: Whether those are joined to x* by paths of neighbors.
+        bound: Which end, if f or its group guarantee is known between bounds only.
+
+    Returns:
+        f^(k)(1 - p) and 1 - f^(k)(p).
+
+    Guarantee:
+        Certain.
+
+    Raises:
+        ValueError: If an argument is out of range.
+    """
+    if not _connected(connected):
+        distance = np.inf
+    far = group_guarantee(f, distance)
+    prob = _checks.probability("prob", prob)
+    if isinstance(far, tradeoff.AbstractTradeOff):
+        return far.beta_at_tnr(tnr=prob, bound=bound), far.tpr(fpr=prob, bound=bound)
+    return far.beta(alpha=1 - prob, bound=bound), far.tpr(fpr=prob, bound=bound)
+
+
+def adversary_error(
+    prior: Any, f: AbstractGuarantee, *, distance: Any = 1
+) -> Float[Array, "..."]:
+    """The least error of a Bayesian adversary between data sets k steps apart.
+
+    Args:
+        prior: In [0, 1].
+        f: As in `power_bound`.
+        distance: k.
+
+    Returns:
+        R(prior) of the group guarantee, a lower bound of the error.
+
+    Raises:
+        ValueError: If an argument is out of range.
+    """
+    return group_guarantee(f, distance).bayes_error(prior=prior)
+
+
+def odds_tail_bound(
+    epsilon: Any, f: AbstractGuarantee, *, bound: Bound = Bound.PESSIMISTIC
+) -> Float[Array, ""]:
+    """The probability that an output multiplies someone's odds by more than e^eps.
+
+    No f-DP guarantee with unbounded loss has a posterior band that holds for certain;
+    with this probability (under the true data set) it is left:
+    inf over e' < eps of delta(e') / (1 - e^{e' - eps}).
+
+    Args:
+        epsilon: A finite number.
+        f: As in `power_bound`.
+        bound: Which end, if f or its group guarantee is known between bounds only.
+
+    Returns:
+        An upper bound of P_Q(loss > epsilon), at most 1.
+
+    Guarantee:
+        Upper bound: every e' gives one.
+
+    Differentiable in:
+        epsilon and the parameters of f (envelope theorem).
+
+    Raises:
+        ValueError: If epsilon is not finite.
+
+    Example:
+        >>> import fdp_jax as fdp
+        >>> print(f"{fdp.limits.odds_tail_bound(3.0, fdp.tradeoff.Gaussian(1.0)):.6f}")
+        0.014190
+    """
+    epsilon = jnp.asarray(_checks.checked_scalar("epsilon", _checks.finite, epsilon))
+
+    def log_bound(places: Array) -> Array:
+        lower = epsilon - jnp.exp(places)
+        # The gap that is left after rounding.
+        return f.log_delta(epsilon=lower, bound=bound) - log1mexp(epsilon - lower)
+
+    low, high = _NEAREST, _FARTHEST
+    shape = jnp.linspace(0.0, 1.0, _POINTS)
+    for _ in range(_ROUNDS):
+        places = low + (high - low) * shape
+        best = jnp.argmin(stop_gradient(log_bound(places)))
+        step = (high - low) / (_POINTS - 1)
+        low, high = places[best] - step, places[best] + step
+    middle = stop_gradient(0.5 * (low + high))
+    return jnp.exp(jnp.minimum(log_bound(middle), 0.0))
+
+
+class _Size(eqx.Module):
+    size: int = eqx.field(static=True)
+
+
+@in_float64
+def _distances(prob_x: Array, prob_y: Array, records: _Size) -> Array:
+    gap = jnp.abs(as_float(prob_x) - as_float(prob_y))
+    n = jnp.full_like(gap, records.size)
+    return jnp.exp(log_binomial(jnp.arange(records.size + 1, dtype=gap.dtype), n, gap))
+
+
+@in_float64(cast_out=False)
+def _pure_mixture(epsilon: Array, probs: Array) -> Knots:
+    """The mixture of f_{k eps,0}: its profile is linear in e^eps between multiples."""
+    epsilon, probs = as_float(epsilon), as_float(probs)
+    most = probs.size - 1
+    nodes = epsilon * jnp.arange(-most, most + 1)
+    e, own = nodes[:, None], epsilon * jnp.arange(most + 1)
+    inside, below = jnp.abs(e) < own, e <= -own
+    # delta_k and 1 - delta_k at |e| < k eps; left of that 1 - e^e, right of it 0.
+    share = jax.nn.sigmoid(own)
+    delta = jnp.where(inside, -jnp.expm1(jnp.minimum(e - own, 0)) * share, 0.0)
+    delta = jnp.where(below & (e < 0), -jnp.expm1(e), delta)
+    rest = jnp.exp(-own) * (1 + jnp.exp(jnp.minimum(e, own))) * share
+    rest = jnp.where(inside, rest, jnp.exp(jnp.minimum(e, 0)))
+    weights = probs / jnp.sum(probs)
+    log_delta, log_rest = safe_log(delta @ weights), safe_log(rest @ weights)
+    return from_profile(nodes, log_delta, log_delta[::-1], log_rest)
+
+
+def _connected(connected: Any) -> bool:
+    if not isinstance(connected, bool):
+        raise ValueError(f"connected must be True or False, got {connected!r}")
+    return connected
+
+
+def _as_tradeoff(f: AbstractGuarantee) -> tradeoff.AbstractTradeOff:
+    if isinstance(f, tradeoff.AbstractTradeOff):
+        return f
+    return tradeoff.TradeOff.of(f)

@@ -1,0 +1,293 @@
+"""Canonical noise in closed form: the construction, and log-concave laws.
+
+The construction (Awan and Vadhan 2023, Definition 3.4) is uniform on [-1/2, 1/2], with
+S(-1/2) = 1 - c and S(1/2) = c at the fixed point c of f, and continues by
+
+    S(x + 1) = h(S(x)),   h(s) = f(1 - s).
+
+With m the integer nearest to x and r = x - m, S(x) is h applied m times to
+s_0 = c + (1 - 2 c) (1/2 - r).
+"""
+
+import math
+
+import jax
+import jax.numpy as jnp
+from jax.lax import stop_gradient
+from jaxtyping import Array, ArrayLike, Float
+
+from .._internal._special import log_ndtr, log_ndtri, ndtri_from_logs, safe_log
+from ..mechanisms._fields import as_float
+from ._law import LOG_HALF, AbstractLaw, cell
+
+_ROOT_2 = math.sqrt(2.0)
+_LOG_4 = math.log(4.0)
+_LOG_ROOT_2PI = 0.5 * math.log(2 * math.pi)
+_TINY_EPSILON = 1e-14
+_MOST_CELLS = 2.0**50
+
+
+class GaussianLaw(AbstractLaw):
+    """The construction for G_mu: h(s) = Phi(Phi^-1(s) - mu)."""
+
+    mu: ArrayLike
+
+    def _center(self, r: Array) -> Array:
+        """Phi^-1(s_0)."""
+        mu = as_float(self.mu)
+        c, gap = jnp.exp(log_ndtr(-0.5 * mu)), jax.scipy.special.erf(mu / (2 * _ROOT_2))
+        return ndtri_from_logs(
+            jnp.log(c + gap * (0.5 - r)), jnp.log(c + gap * (0.5 + r))
+        )
+
+    def log_tail(self, y):
+        m, r = cell(y)
+        return log_ndtr(self._center(r) - m * as_float(self.mu))
+
+    def log_density(self, y):
+        mu, (m, r) = as_float(self.mu), cell(y)
+        gap = jax.scipy.special.erf(mu / (2 * _ROOT_2))
+        return jnp.log(gap) + m * mu * (self._center(r) - 0.5 * m * mu)
+
+    def tail_point(self, log_s):
+        mu, gone = as_float(self.mu), jnp.isneginf(log_s)
+        z = jnp.minimum(log_ndtri(jnp.where(gone, LOG_HALF, log_s)), 0.0)
+        k = stop_gradient(jnp.maximum(jnp.ceil(-z / mu - 0.5), 0.0))
+        erf = jax.scipy.special.erf
+        y = k - 0.5 * erf((z + k * mu) / _ROOT_2) / erf(mu / (2 * _ROOT_2))
+        return jnp.where(gone, jnp.inf, y)
+
+    def end(self):
+        return as_float(jnp.inf)
+
+
+class LaplaceLaw(AbstractLaw):
+    """The construction for L_mu.
+
+    h(s) = e^-mu s up to s = 1/2 and e^-mu / (4 (1 - s)) from there to 1 - c, and after
+    the first step only the former.
+    """
+
+    mu: ArrayLike
+
+    def _center(self, r: Array) -> tuple[Array, Array, Array]:
+        """s_0, 1 - s_0 and 1 - 2 c."""
+        mu = as_float(self.mu)
+        c, gap = 0.5 * jnp.exp(-0.5 * mu), -jnp.expm1(-0.5 * mu)
+        return c + gap * (0.5 - r), c + gap * (0.5 + r), gap
+
+    def log_tail(self, y):
+        m, r = cell(y)
+        s, rest, _ = self._center(r)
+        steep = (m > 0) & (r < 0)
+        first = jnp.where(steep, -_LOG_4 - jnp.log(rest), jnp.log(s))
+        return first - m * as_float(self.mu)
+
+    def log_density(self, y):
+        m, r = cell(y)
+        _, rest, gap = self._center(r)
+        steep = (m > 0) & (r < 0)
+        first = jnp.where(steep, -_LOG_4 - 2 * jnp.log(rest), 0.0)
+        return jnp.log(gap) + first - m * as_float(self.mu)
+
+    def tail_point(self, log_s):
+        mu, gone = as_float(self.mu), jnp.isneginf(log_s)
+        log_s = jnp.where(gone, LOG_HALF, log_s)
+        k = jnp.ceil((LOG_HALF - 0.5 * mu - log_s) / mu)
+        k = stop_gradient(jnp.maximum(k, 0.0))
+        moved = jnp.exp(log_s + k * mu)
+        steep = moved > 0.5
+        # 1/2 - s_0, through the complement 1 / (4 moved) where s_0 > 1/2.
+        left = jnp.where(steep, 0.25 / jnp.where(steep, moved, 1.0) - 0.5, 0.5 - moved)
+        y = k + left / -jnp.expm1(-0.5 * mu)
+        return jnp.where(gone, jnp.inf, y)
+
+    def end(self):
+        return as_float(jnp.inf)
+
+
+class TulapLaw(AbstractLaw):
+    """The construction for f_{eps,delta}: h(s) = e^-eps (s - delta) where it is used.
+
+    S(x) = e^{-m eps} (s_0 - delta A_m), A_m = 1 + e^eps + ... + e^{(m-1) eps}: a
+    density that is constant on [m - 1/2, m + 1/2] and falls by e^-eps from cell to
+    cell until the support ends.  With eps = 0 it is uniform on [-1, 1] / (2 delta).
+    """
+
+    epsilon: ArrayLike
+    delta: ArrayLike
+
+    def _numbers(self) -> tuple[Array, Array, Array, Array]:
+        """Eps, delta, c and 1 - 2 c."""
+        epsilon, delta = as_float(self.epsilon), as_float(self.delta)
+        c = (1 - delta) * jax.nn.sigmoid(-epsilon)
+        return epsilon, delta, c, delta + (1 - delta) * jnp.tanh(0.5 * epsilon)
+
+    def _growth(self, m: Array) -> Array:
+        """A_m = (e^{m eps} - 1) / (e^eps - 1)."""
+        epsilon = as_float(self.epsilon)
+        small = epsilon < _TINY_EPSILON
+        safe = jnp.where(small, 1.0, epsilon)
+        grown = jnp.expm1(jnp.minimum(m * safe, 700.0)) / jnp.expm1(safe)
+        return jnp.where(small, m * (1 + 0.5 * (m - 1) * epsilon), grown)
+
+    def log_tail(self, y):
+        epsilon, delta, c, gap = self._numbers()
+        m, r = cell(y)
+        # Counts beyond 1e15 belong to tails that are numbers only for delta = 0.
+        left = c + gap * (0.5 - r) - delta * self._growth(m)
+        return safe_log(left) - m * epsilon
+
+    def log_density(self, y):
+        epsilon, _, _, gap = self._numbers()
+        inside = y <= stop_gradient(self.end())
+        return jnp.where(inside, jnp.log(gap) - cell(y)[0] * epsilon, -jnp.inf)
+
+    def tail_point(self, log_s):
+        _, delta, c, gap = self._numbers()
+        gone = jnp.isneginf(log_s) & (delta <= 0)
+        log_s = jnp.where(gone, LOG_HALF, log_s)
+        k = stop_gradient(self._steps(log_s))
+        for move in (1.0, -1.0):  # rounding may have left the neighboring cell
+            start = stop_gradient(self._moved(log_s, k))
+            k = k + jnp.where(start < c, 1.0, 0.0) * (move > 0)
+            k = k - jnp.where((start > 1 - c) & (k > 0), 1.0, 0.0) * (move < 0)
+        y = k + (0.5 - self._moved(log_s, k)) / gap
+        return jnp.where(gone, jnp.inf, y)
+
+    def _steps(self, log_s: Array) -> Array:
+        """How often h has to be undone to reach [c, 1 - c]."""
+        epsilon, delta, c, _ = self._numbers()
+        small = epsilon < _TINY_EPSILON
+        safe = jnp.where(small, 1.0, epsilon)
+        # log(e^eps - 1); a rounding error in k is mended by the caller.
+        log_rate = jnp.where(safe > 30, safe, jnp.log(jnp.expm1(jnp.minimum(safe, 30))))
+        goal = jnp.logaddexp(safe_log(c) + log_rate, safe_log(delta))
+        here = jnp.logaddexp(log_s + log_rate, safe_log(delta))
+        s = jnp.exp(log_s)
+        flat = (c - s) / jnp.where(small, jnp.maximum(delta + s * epsilon, 1e-300), 1.0)
+        return jnp.maximum(jnp.ceil(jnp.where(small, flat, (goal - here) / safe)), 0.0)
+
+    def _moved(self, log_s: Array, k: Array) -> Array:
+        """S at a place k to the left."""
+        epsilon, delta, _, _ = self._numbers()
+        return jnp.exp(log_s + k * epsilon) + delta * self._growth(k)
+
+    def end(self):
+        return self.tail_point(jnp.asarray(-jnp.inf, as_float(self.delta).dtype))
+
+    def _last_cell(self) -> tuple[Array, Array]:
+        """The cell in which the support ends, and how much of it belongs to it."""
+        end = self.end()
+        bounded = end < _MOST_CELLS
+        last, offset = cell(jnp.where(bounded, end, _MOST_CELLS))
+        return last, jnp.where(bounded, offset + 0.5, 0.0)
+
+    def variance(self):
+        epsilon, _, _, gap = self._numbers()
+        last, width = self._last_cell()
+        ratio = jnp.exp(-epsilon)
+        zeroth, _, second = geometric_sums(ratio, last - 1)
+        left = last - 0.5
+        part = width * (left * left + left * width + width * width / 3)
+        part = jnp.where(width > 0, jnp.exp(-last * epsilon) * part, 0.0)
+        return 2 * gap * (1 / 24 + second + zeroth / 12 + part)
+
+    def characteristic_function(self, t):
+        return jnp.vectorize(self._transform)(t)
+
+    def _transform(self, t: Array) -> Array:
+        epsilon, _, _, gap = self._numbers()
+        last, width = self._last_cell()
+        ratio = jnp.exp(jax.lax.complex(-epsilon, t))
+        zeroth, _, _ = geometric_sums(ratio, last - 1)
+        middle = jnp.where(width > 0, last - 0.5 + 0.5 * width, 0.0)
+        part = width * _sinc(0.5 * t * width) * jnp.cos(t * middle)
+        part = jnp.where(width > 0, jnp.exp(-last * epsilon) * part, 0.0)
+        return gap * (_sinc(0.5 * t) * (1 + 2 * zeroth.real) + 2 * part)
+
+
+class NormalLaw(AbstractLaw):
+    """N(0, 1 / mu^2), the log-concave canonical noise of G_mu."""
+
+    mu: ArrayLike
+
+    def log_tail(self, y):
+        return log_ndtr(-as_float(self.mu) * y)
+
+    def log_density(self, y):
+        mu = as_float(self.mu)
+        return jnp.log(mu) - 0.5 * jnp.square(mu * y) - _LOG_ROOT_2PI
+
+    def tail_point(self, log_s):
+        gone = jnp.isneginf(log_s)
+        z = log_ndtri(jnp.where(gone, LOG_HALF, log_s))
+        return jnp.where(gone, jnp.inf, jnp.maximum(-z, 0.0) / as_float(self.mu))
+
+    def end(self):
+        return as_float(jnp.inf)
+
+    def variance(self):
+        return as_float(self.mu) ** -2.0
+
+    def characteristic_function(self, t):
+        return jnp.exp(-0.5 * jnp.square(t / as_float(self.mu)))
+
+
+class DoubleExponentialLaw(AbstractLaw):
+    """Laplace noise of scale 1 / mu, the log-concave canonical noise of L_mu."""
+
+    mu: ArrayLike
+
+    def log_tail(self, y):
+        return LOG_HALF - as_float(self.mu) * y
+
+    def log_density(self, y):
+        return jnp.log(0.5 * as_float(self.mu)) - as_float(self.mu) * y
+
+    def tail_point(self, log_s):
+        gone = jnp.isneginf(log_s)
+        y = (LOG_HALF - jnp.where(gone, LOG_HALF, log_s)) / as_float(self.mu)
+        return jnp.where(gone, jnp.inf, y)
+
+    def end(self):
+        return as_float(jnp.inf)
+
+    def variance(self):
+        return 2 * as_float(self.mu) ** -2.0
+
+    def characteristic_function(self, t):
+        return 1 / (1 + jnp.square(t / as_float(self.mu)))
+
+
+def geometric_sums(
+    ratio: Array, count: Array, bits: int = 51
+) -> tuple[Array, Array, Array]:
+    """Sums of z^m, m z^m and m^2 z^m for m = 1, ..., count, by doubling.
+
+    Nothing but products and sums of terms: no cancellation where z is close to 1.
+    """
+    count = stop_gradient(jnp.clip(count, 0, 2.0**bits - 1)).astype(jnp.int64)
+    one = jnp.ones_like(ratio)
+    real = jnp.real(one)
+
+    def double(state: tuple, bit: Array) -> tuple[tuple, None]:
+        n, power, s0, s1, s2 = state
+        t0, t1, t2 = s0, s1 + n * s0, s2 + 2 * n * s1 + n * n * s0
+        s0, s1, s2 = s0 + power * t0, s1 + power * t1, s2 + power * t2
+        n, power = 2 * n, power * power
+        more = (count >> bit) & 1
+        following = jnp.where(more, power * ratio, 0.0)
+        power = jnp.where(more, power * ratio, power)
+        n = n + more
+        state = n, power, s0 + following, s1 + n * following, s2 + n * n * following
+        return state, None
+
+    start = (0.0 * real, one, 0.0 * one, 0.0 * one, 0.0 * one)
+    state = jax.lax.scan(double, start, jnp.arange(bits - 1, -1, -1))[0]
+    return state[2:]
+
+
+def _sinc(x: Array) -> Float[Array, "..."]:
+    """Sin x / x."""
+    return jnp.sinc(x / jnp.pi)

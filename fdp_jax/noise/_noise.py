@@ -1,0 +1,341 @@
+"""Canonical noise as users see it."""
+
+from collections.abc import Callable
+from typing import Any
+
+import equinox as eqx
+import jax.numpy as jnp
+from jaxtyping import Array, ArrayLike, Float, Real
+
+from .. import tradeoff
+from .._internal import _checks
+from .._internal._precision import float_dtype, in_float64
+from ..curves import Bound
+from ..mechanisms._fields import as_float, parameter
+from ..tradeoff import AbstractTradeOff
+from . import _families, _law
+from ._law import AbstractLaw
+from ._recursion import CurveLaw
+from ._sources import exact_tradeoff
+
+
+class CanonicalNoise(eqx.Module):
+    """Canonical noise of a trade-off function; made by `canonical_noise`.
+
+    For a statistic S that moves by at most `sensitivity` between neighbors, S + N
+    satisfies `tradeoff`-DP, and at the largest move exactly that: no budget is left
+    over.  N is symmetric about 0.  All methods work under `jit` and `vmap`; derivatives
+    in x and in the parameters of f are those of the closed forms, or implicit ones.
+
+    Warning:
+        Samples are floating-point numbers, and the theorems are about real ones.  The
+        bits of a released float can give the data away (Mironov 2012).  For a release
+        against adversaries round statistic and noise to a grid (`rounded`, for counts)
+        and draw with exact integer arithmetic, as OpenDP's samplers do.
+    """
+
+    law: AbstractLaw
+    tradeoff: AbstractTradeOff
+    """What a release satisfies, without error."""
+    sensitivity: Real[ArrayLike, ""] = parameter("sensitivity", _checks.finite_positive)
+
+    def cdf(self, x: Any) -> Float[Array, "..."]:
+        """F(x) = P(N <= x).
+
+        Args:
+            x: Any real number.
+
+        Returns:
+            The probability, with full relative accuracy in the left tail.
+
+        Raises:
+            ValueError: If x is NaN.
+        """
+        return _of_value(_cdf, self, x)
+
+    def sf(self, x: Any) -> Float[Array, "..."]:
+        """S(x) = P(N > x).
+
+        Args:
+            x: Any real number.
+
+        Returns:
+            The probability, with full relative accuracy in the right tail.
+
+        Raises:
+            ValueError: If x is NaN.
+        """
+        return _of_value(_sf, self, x)
+
+    def log_sf(self, x: Any) -> Float[Array, "..."]:
+        """Log S(x), finite however small S is.
+
+        Args:
+            x: Any real number.
+
+        Returns:
+            The logarithm, at most 0.
+
+        Raises:
+            ValueError: If x is NaN.
+        """
+        return _of_value(_log_sf, self, x)
+
+    def pdf(self, x: Any) -> Float[Array, "..."]:
+        """The density; at a jump of it, the value on one side.
+
+        Args:
+            x: Any real number.
+
+        Returns:
+            The density, at least 0.
+
+        Raises:
+            ValueError: If x is NaN.
+        """
+        return _of_value(_pdf, self, x)
+
+    def log_pdf(self, x: Any) -> Float[Array, "..."]:
+        """Logarithm of the density, -inf outside of the support.
+
+        Args:
+            x: Any real number.
+
+        Returns:
+            The logarithm.
+
+        Differentiable in:
+            x, and the parameters of closed forms.
+
+        Raises:
+            ValueError: If x is NaN.
+        """
+        return _of_value(_log_pdf, self, x)
+
+    def quantile(self, prob: Any) -> Float[Array, "..."]:
+        """F^-1(prob), with inf{x: F(x) > 0} at 0: the support's left end.
+
+        Args:
+            prob: In [0, 1].  Pass the right tail to `isf` instead.
+
+        Returns:
+            The quantile; the ends of the support at 0 and 1.
+
+        Raises:
+            ValueError: If prob is outside [0, 1].
+        """
+        return -_isf(self, _checks.probability("prob", prob))
+
+    def isf(self, tail: Any) -> Float[Array, "..."]:
+        """S^-1(tail), the quantile at 1 - tail, accurate for tiny tails.
+
+        Args:
+            tail: In [0, 1].
+
+        Returns:
+            The x with P(N > x) = tail.
+
+        Raises:
+            ValueError: If tail is outside [0, 1].
+        """
+        return _isf(self, _checks.probability("tail", tail))
+
+    def sample(self, key: Any, shape: tuple[int, ...] = ()) -> Float[Array, "..."]:
+        """Draws from the law, for simulation; see the warning of the class.
+
+        Args:
+            key: Of `jax.random`.
+            shape: Of the result.
+
+        Returns:
+            Independent values, differentiable in the parameters of f.  Of each tail
+            they show what has a probability of 2^-54 or more.
+        """
+        return _sample(self, key, _Shape(tuple(shape)))
+
+    def mean(self) -> Float[Array, ""]:
+        """The mean, 0 by symmetry (absolute moments of all orders are finite)."""
+        return jnp.zeros((), float_dtype())
+
+    def variance(self) -> Float[Array, ""]:
+        """The variance, in closed form.
+
+        Raises:
+            ValueError: If it is not known in closed form.
+        """
+        return _variance(self)
+
+    def characteristic_function(self, frequency: Any) -> Float[Array, "..."]:
+        """E exp(i t N) at t = frequency; real, because the law is symmetric.
+
+        Args:
+            frequency: Any finite number.
+
+        Returns:
+            The value, in [-1, 1].
+
+        Raises:
+            ValueError: If it is not known in closed form.
+        """
+        frequency = _checks.finite("frequency", frequency)
+        return _transform(self, frequency)
+
+    @property
+    def support(self) -> tuple[Float[Array, ""], Float[Array, ""]]:
+        """The ends of the support, infinite if f(0) = 1."""
+        end = _end(self)
+        return -end, end
+
+
+def canonical_noise(
+    f: Any,
+    *,
+    sensitivity: Any = 1.0,
+    log_concave: bool = False,
+    bound: Bound = Bound.PESSIMISTIC,
+) -> CanonicalNoise:
+    """The additive noise that spends a privacy budget f exactly.
+
+    By default the construction of Awan and Vadhan: uniform in the middle, continued by
+    S(x + 1) = f(1 - S(x)).  For f_{eps,delta} it is Tulap noise (the staircase with a
+    step in the middle), for f_{0,delta} the uniform law.
+
+    Args:
+        f: A symmetric trade-off function other than Id: one of `fdp.tradeoff`, a
+            mechanism or curve (its guarantee for both directions), or a list of
+            (epsilon, delta) pairs, which may come from anywhere.
+        sensitivity: In (0, inf), how far the statistic can move between neighbors.
+        log_concave: Take the log-concave canonical noise instead: normal for
+            `Gaussian`, Laplace for `Laplace`, uniform for f_{0,delta}.
+        bound: Which curve to take where f is known between certified bounds only.
+            `PESSIMISTIC`: the release satisfies the guarantee that this package
+            certifies for f, as in "no less private than what was proved of that run".
+            `OPTIMISTIC`: the release is at least as private as f itself, whatever f
+            is between the bounds.
+
+    Returns:
+        `CanonicalNoise`, whose `tradeoff` is what a release satisfies.
+
+    Guarantee:
+        S + N is `tradeoff`-DP, with equality of the trade-off functions at the largest
+        move (exact numbers; see the warning of `CanonicalNoise`).
+
+    Raises:
+        ValueError: If f is not symmetric or is Id, or there is no log-concave noise.
+        TypeError: If f is not a guarantee.
+
+    Example:
+        >>> import fdp_jax as fdp
+        >>> noise = fdp.canonical_noise(fdp.tradeoff.ApproxDP(epsilon=1.0, delta=0.0))
+        >>> print(f"{noise.quantile(0.99):.6f} {noise.variance():.6f}")
+        3.900498 1.924681
+
+    References:
+        Awan and Vadhan (2023), Definitions 3.1 and 3.4, Proposition F.6; Awan and Dong
+        (2022) for log-concave canonical noise.
+    """
+    exact = exact_tradeoff(f, bound)
+    law = (_log_concave if log_concave else _construction)(exact)
+    return CanonicalNoise(law, exact, sensitivity)
+
+
+_NO_LOG_CONCAVE = (
+    "log_concave must be False for {}: it is not one of the infinitely divisible "
+    "trade-off functions Gaussian, Laplace and ApproxDP(epsilon=0, delta)"
+)
+
+
+def _construction(f: AbstractTradeOff) -> AbstractLaw:
+    if isinstance(f, tradeoff.Gaussian):
+        return _families.GaussianLaw(f.mu)
+    if isinstance(f, tradeoff.Laplace):
+        return _families.LaplaceLaw(f.mu)
+    if isinstance(f, tradeoff.ApproxDP):
+        return _families.TulapLaw(f.epsilon0, f.delta0)
+    return CurveLaw(f)
+
+
+def _log_concave(f: AbstractTradeOff) -> AbstractLaw:
+    if isinstance(f, tradeoff.Gaussian):
+        return _families.NormalLaw(f.mu)
+    if isinstance(f, tradeoff.Laplace):
+        return _families.DoubleExponentialLaw(f.mu)
+    if isinstance(f, tradeoff.ApproxDP) and _is_known_zero(f.epsilon0):
+        return _families.TulapLaw(f.epsilon0, f.delta0)
+    raise ValueError(_NO_LOG_CONCAVE.format(type(f).__name__))
+
+
+def _is_known_zero(value: Any) -> bool:
+    try:
+        return bool(value == 0)
+    except Exception:  # traced: not known
+        return False
+
+
+# ----------------------------------------------------------------- inside float64
+
+
+class _Shape(eqx.Module):
+    sizes: tuple[int, ...] = eqx.field(static=True)
+
+
+def _of_value(query: Callable[..., Array], noise: CanonicalNoise, x: Any) -> Array:
+    return query(noise, _checks.real("x", x))
+
+
+def _unit(noise: CanonicalNoise, x: Any) -> tuple[Array, Array]:
+    scale = as_float(noise.sensitivity)
+    return as_float(x) / scale, scale
+
+
+@in_float64
+def _cdf(noise: CanonicalNoise, x: Array) -> Array:
+    return noise.law.cdf(_unit(noise, x)[0])
+
+
+@in_float64
+def _sf(noise: CanonicalNoise, x: Array) -> Array:
+    return noise.law.sf(_unit(noise, x)[0])
+
+
+@in_float64
+def _log_sf(noise: CanonicalNoise, x: Array) -> Array:
+    return noise.law.log_sf(_unit(noise, x)[0])
+
+
+@in_float64
+def _pdf(noise: CanonicalNoise, x: Array) -> Array:
+    x, scale = _unit(noise, x)
+    return jnp.exp(noise.law.log_pdf(x)) / scale
+
+
+@in_float64
+def _log_pdf(noise: CanonicalNoise, x: Array) -> Array:
+    x, scale = _unit(noise, x)
+    return noise.law.log_pdf(x) - jnp.log(scale)
+
+
+@in_float64
+def _isf(noise: CanonicalNoise, tail: Array) -> Array:
+    return noise.law.isf(as_float(tail)) * as_float(noise.sensitivity)
+
+
+@in_float64
+def _sample(noise: CanonicalNoise, key: Any, shape: _Shape) -> Array:
+    return _law.sample(noise.law, key, shape.sizes) * as_float(noise.sensitivity)
+
+
+@in_float64
+def _variance(noise: CanonicalNoise) -> Array:
+    return noise.law.variance() * jnp.square(as_float(noise.sensitivity))
+
+
+@in_float64
+def _transform(noise: CanonicalNoise, frequency: Array) -> Array:
+    t = as_float(frequency) * as_float(noise.sensitivity)
+    return noise.law.characteristic_function(t)
+
+
+@in_float64
+def _end(noise: CanonicalNoise) -> Array:
+    return noise.law.end() * as_float(noise.sensitivity)

@@ -1,0 +1,187 @@
+"""Canonical noise of any symmetric trade-off function, by its recursion.
+
+A loop runs as many steps as the tail needs.  Its derivative is accumulated along the
+way as a vector, one entry per parameter of f, so that reverse mode works through a
+loop whose length is not known beforehand.
+"""
+
+import jax
+import jax.numpy as jnp
+from jax.lax import stop_gradient
+from jaxtyping import Array, Float
+
+from .._internal._implicit import implicit_root
+from .._internal._special import safe_log
+from ..tradeoff import AbstractTradeOff
+from ..tradeoff._queries import rates_at
+from ._law import LOG_HALF, AbstractLaw, cell
+
+_NEARBY = 1e-12
+
+
+class CurveLaw(AbstractLaw):
+    """The construction for a function known without error: S(x + 1) = f(1 - S(x))."""
+
+    tradeoff: AbstractTradeOff
+
+    def _middle(self) -> tuple[Array, Array]:
+        """The fixed point c and 1 - 2 c = delta(0)."""
+        zero = jnp.zeros((), jnp.result_type(float))
+        point = self.tradeoff._point(zero)
+        c = 0.5 * jnp.exp(point.log_rest.estimate)
+        return c, jnp.exp(point.log_delta.estimate)
+
+    def _start(self, r: Array) -> tuple[Array, Array]:
+        """Log s_0 and log(1 - s_0)."""
+        c, gap = self._middle()
+        return jnp.log(c + gap * (0.5 - r)), jnp.log(c + gap * (0.5 + r))
+
+    def log_tail(self, y):
+        return jnp.vectorize(self._log_tail)(y)
+
+    def _log_tail(self, y: Float[Array, ""]) -> Float[Array, ""]:
+        m, r = cell(y)
+        return _iterated(self.tradeoff, *self._start(r), m)
+
+    def log_density(self, y):
+        return jnp.vectorize(self._log_density)(y)
+
+    def _log_density(self, y: Float[Array, ""]) -> Float[Array, ""]:
+        m, r = cell(y)
+        log_s, log_rest = self._start(r)
+
+        def body(state: tuple) -> tuple:
+            k, logs, total = state
+            # At a kink the slope that belongs to the right limit in y.
+            moved = _NEARBY * jnp.exp(logs[0] - logs[1])
+            slope = self.tradeoff._log_slope(logs[1] + moved, logs[0] - _NEARBY)
+            return k + 1, _next(self.tradeoff, *logs), total + slope
+
+        start = jnp.zeros_like(m), (log_s, log_rest), jnp.log(self._middle()[1])
+        state = jax.lax.while_loop(_unfinished(m), body, start)
+        return jnp.where(jnp.isneginf(state[1][0]), -jnp.inf, state[2])
+
+    def tail_point(self, log_s):
+        return jnp.vectorize(self._tail_point)(log_s)
+
+    def _tail_point(self, log_s: Float[Array, ""]) -> Float[Array, ""]:
+        fixed, given = stop_gradient((self, log_s))
+        y = fixed._search(given)
+        inner = jnp.isfinite(y) & jnp.isfinite(given)
+        args = self, jnp.where(inner, log_s, LOG_HALF)
+        root = implicit_root(_residual, jnp.where(inner, y, 0.0), args, ())
+        return jnp.where(inner, root, y)
+
+    def _search(self, log_s: Array) -> Array:
+        """Undoes h, s <- 1 - f(s), until s is in [c, 1 - c]."""
+        c, gap = self._middle()
+        log_c = jnp.log(c)
+
+        def undone(state: tuple) -> Array:
+            return jnp.isfinite(state[1]) & (state[1] < log_c)
+
+        def body(state: tuple) -> tuple:
+            k, log_s, log_rest = state
+            found = rates_at(self.tradeoff, log_s, log_rest)
+            return k + 1, found.log_tpr.estimate, found.log_beta.estimate
+
+        def first(log_s: Array) -> tuple:
+            return body((jnp.zeros_like(log_s), log_s, jnp.zeros_like(log_s)))
+
+        # Where S vanishes: f(0) = 1 means that it does so nowhere.
+        gone = jnp.isneginf(log_s)
+        safe = jnp.where(gone, LOG_HALF, log_s)
+        here = (jnp.zeros_like(safe), safe, safe_log(-jnp.expm1(safe)))
+        start = jax.tree.map(lambda a, b: jnp.where(gone, a, b), first(log_s), here)
+        k, log_s, _ = jax.lax.while_loop(undone, body, start)
+        y = k + (0.5 - jnp.exp(log_s)) / gap
+        return jnp.where(jnp.isneginf(log_s), jnp.inf, y)
+
+    def end(self):
+        return self._tail_point(jnp.full((), -jnp.inf, jnp.result_type(float)))
+
+    def cdf_on_lattice(self, start, length):
+        # The survival function on a lattice is the orbit of one number.
+        first = stop_gradient(jnp.clip(jnp.ceil(-start), 0, length))
+        right = self._orbit(start + first, length)
+        left = self._orbit(-(start + first - 1), length)
+        j = jnp.arange(length)
+        first = first.astype(j.dtype)
+        right = 1 - right[jnp.clip(j - first, 0, length - 1)]
+        return jnp.where(j < first, left[jnp.clip(first - 1 - j, 0, length - 1)], right)
+
+    def _orbit(self, y: Array, length: int) -> Array:
+        """S(y), S(y + 1), ... for y >= 0 (for y < 0 anything: it is not used)."""
+        y = jnp.where(y < 0, 0.0, y)
+        m, r = cell(y)
+        log_s = _iterated(self.tradeoff, *self._start(r), m)
+
+        def body(logs: tuple, _: None) -> tuple[tuple, Array]:
+            return _next(self.tradeoff, *logs), logs[0]
+
+        start = log_s, jnp.log1p(-jnp.exp(log_s))
+        return jnp.exp(jax.lax.scan(body, start, None, length=length)[1])
+
+
+def _residual(y: Array, args: tuple, aux: tuple[()]) -> Array:
+    del aux
+    law, log_s = args
+    return law._log_tail(y) - log_s
+
+
+def _next(tradeoff: AbstractTradeOff, log_s: Array, log_rest: Array) -> tuple:
+    """Log h(s) and log(1 - h(s))."""
+    gone = jnp.isneginf(log_s)
+    safe = jnp.where(gone, LOG_HALF, log_s), jnp.where(gone, LOG_HALF, log_rest)
+    found = tradeoff._rates(safe[1], safe[0])
+    return (
+        jnp.where(gone, -jnp.inf, found.log_beta.estimate),
+        jnp.where(gone, 0.0, found.log_tpr.estimate),
+    )
+
+
+def _unfinished(steps: Array):
+    """Stops at the end of the support as well."""
+    return lambda state: (state[0] < steps) & jnp.isfinite(state[1][0])
+
+
+@jax.custom_jvp
+def _iterated(tradeoff, log_s: Array, log_rest: Array, steps: Array) -> Array:
+    """Log of h applied `steps` times to s."""
+
+    def body(state: tuple) -> tuple:
+        k, logs = state
+        return k + 1, _next(tradeoff, *logs)
+
+    start = jnp.zeros_like(steps), (log_s, log_rest)
+    return jax.lax.while_loop(_unfinished(steps), body, start)[1][0]
+
+
+@_iterated.defjvp
+def _iterated_jvp(primals: tuple, tangents: tuple) -> tuple[Array, Array]:
+    tradeoff, log_s, log_rest, steps = primals
+
+    def step(tradeoff, log_s: Array, log_rest: Array) -> tuple[Array, Array]:
+        # The complement moves with s, whatever digits it has.
+        moved = log_s - stop_gradient(log_s)
+        ratio = stop_gradient(jnp.exp(log_s - log_rest))
+        return _next(tradeoff, log_s, stop_gradient(log_rest) - ratio * moved)
+
+    slopes = jax.value_and_grad(step, argnums=(0, 1), has_aux=True)
+
+    def body(state: tuple) -> tuple:
+        k, logs, gradient, product = state
+        (value, rest), (own, inner) = slopes(tradeoff, *logs)
+        gradient = jax.tree.map(lambda g, o: inner * g + o, gradient, own)
+        return k + 1, (value, rest), gradient, product * inner
+
+    start = (
+        *(jnp.zeros_like(steps), (log_s, log_rest)),
+        *(jax.tree.map(jnp.zeros_like, tradeoff), jnp.ones_like(log_s)),
+    )
+    # The start and the derivative of the loop's input are all that is linear.
+    state = jax.lax.while_loop(_unfinished(steps), body, start)
+    _, (value, _), gradient, product = state
+    parts = jax.tree.map(jnp.vdot, gradient, tangents[0])
+    tangent = sum(jax.tree.leaves(parts), start=product * tangents[1])
+    return value, jnp.where(jnp.isfinite(value), tangent, 0.0)

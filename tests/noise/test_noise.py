@@ -1,0 +1,501 @@
+"""Canonical noise against the reference numbers, mpmath and its definition."""
+
+import functools
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import mpmath as mp
+import numpy as np
+import pytest
+from reference import topic_checks
+
+import fdp_jax as fdp
+from fdp_jax import Bound, noise as rooms, tradeoff
+from fdp_jax.noise._recursion import CurveLaw
+
+RTOL = 1e-12
+TULAP = tradeoff.ApproxDP(epsilon=1.0, delta=0.0)
+TABLE = [(0.2, 0.1), (1.0, 1e-3), (3.0, 1e-9)]
+POLYGON = tradeoff.PiecewiseLinear([0.0, 0.1, 0.2, 0.4, 1.0], [1.0, 0.4, 0.2, 0.1, 0.0])
+
+
+@functools.cache
+def _dpsgd():
+    return fdp.DPSGD(noise_multiplier=1.0, sampling_prob=0.01, num_steps=300)
+
+
+NAMES = (
+    *("gaussian", "gaussian large", "normal", "laplace", "double exponential"),
+    *("tulap", "tulap bounded", "uniform", "polygon", "table", "dp-sgd"),
+)
+
+
+@functools.cache
+def _noise(name):
+    """Different guarantees; the last three are known by numbers only."""
+    g = tradeoff
+    make = {
+        "gaussian": lambda: fdp.canonical_noise(g.Gaussian(1.0)),
+        "gaussian large": lambda: fdp.canonical_noise(g.Gaussian(3.5)),
+        "normal": lambda: fdp.canonical_noise(g.Gaussian(0.7), log_concave=True),
+        "laplace": lambda: fdp.canonical_noise(g.Laplace(1.3)),
+        "double exponential": lambda: fdp.canonical_noise(
+            g.Laplace(0.5), log_concave=True
+        ),
+        "tulap": lambda: fdp.canonical_noise(TULAP),
+        "tulap bounded": lambda: fdp.canonical_noise(
+            g.ApproxDP(epsilon=0.6, delta=0.05)
+        ),
+        "uniform": lambda: fdp.canonical_noise(g.ApproxDP(epsilon=0.0, delta=0.1)),
+        "polygon": lambda: fdp.canonical_noise(POLYGON),
+        "table": lambda: fdp.canonical_noise(TABLE),
+        "dp-sgd": lambda: fdp.canonical_noise(_dpsgd()),
+    }
+    return make[name]()
+
+
+def _of(p):
+    if "mu" in p:
+        return tradeoff.Gaussian(p["mu"])
+    return tradeoff.ApproxDP(epsilon=float(p["eps"]), delta=float(p.get("delta", 0)))
+
+
+QUANTITIES = {
+    "tulap_cdf": lambda n, p: n.cdf(p["x"]),
+    "tulap_var": lambda n, p: n.variance(),
+    "tulap_cf": lambda n, p: n.characteristic_function(p["t"]),
+    "support": lambda n, p: n.support[1],
+    "cndG1_sf": lambda n, p: n.sf(p["x"]),
+    "cndG1_pdf.x": lambda n, p: n.pdf(p["x"]),
+    "cndG1_pdf.right": lambda n, p: n.pdf(0.5),
+    # 1 - u in decimals: the tail is what a float can hold.
+    "tulap_quantile": lambda n, p: n.isf(round(1 - p["u"], 12)),
+    "cndG1_quantile": lambda n, p: n.isf(round(1 - p["u"], 12)),
+}
+
+
+@pytest.mark.parametrize("topic", QUANTITIES)
+def test_reference_numbers(topic):
+    entries = topic_checks("03", topic)
+    assert entries
+    for entry in entries:
+        found = QUANTITIES[topic](
+            fdp.canonical_noise(_of(entry["params"])), entry["params"]
+        )
+        np.testing.assert_allclose(found, entry["value"], rtol=RTOL)
+
+
+def test_tulap_is_a_truncated_one():
+    (entry,) = topic_checks("03", "tulap_q.")
+    p = entry["params"]
+    whole = fdp.canonical_noise(tradeoff.ApproxDP(epsilon=p["eps"], delta=0.0))
+    cut = fdp.canonical_noise(tradeoff.ApproxDP(epsilon=p["eps"], delta=p["delta"]))
+    x = np.asarray([0.2, 0.9, 1.7, 2.5])
+    found = 1 - (whole.sf(x) - cut.sf(x)) / (0.5 - cut.sf(x))
+    np.testing.assert_allclose(1 - found, entry["value"], rtol=RTOL)
+
+
+def test_log_concave_laws_have_their_own_names():
+    (entry,) = topic_checks("03", "logconcave")
+    laplace = fdp.canonical_noise(tradeoff.Laplace(1.0), log_concave=True)
+    np.testing.assert_allclose(
+        laplace.cdf(-entry["params"]["t"]), entry["value"], rtol=RTOL
+    )
+    normal = fdp.canonical_noise(tradeoff.Gaussian(0.5), log_concave=True)
+    x = np.asarray([-30.0, -1.0, 0.3, 4.0])
+    np.testing.assert_allclose(
+        normal.cdf(x), [float(mp.ncdf(v / 2)) for v in x], rtol=RTOL
+    )
+    assert normal.variance() == 4.0
+    uniform = fdp.canonical_noise(
+        tradeoff.ApproxDP(epsilon=0.0, delta=0.2), log_concave=True
+    )
+    np.testing.assert_allclose(uniform.cdf(1.25), 0.75, rtol=1e-15)
+    for refused in (TULAP, POLYGON, tradeoff.ApproxDP(epsilon=1.0, delta=0.1)):
+        with pytest.raises(ValueError, match="log_concave must be False for"):
+            fdp.canonical_noise(refused, log_concave=True)
+
+
+SLOW = ("gaussian large", "normal", "double exponential", "tulap", "uniform", "polygon")
+SOME = [
+    pytest.param(name, marks=[pytest.mark.slow] if name in SLOW else [])
+    for name in NAMES
+]
+
+
+@pytest.mark.parametrize("name", SOME)
+def test_definition(name):
+    noise = _noise(name)
+    found = rooms.verify_canonical(
+        noise.cdf, noise.tradeoff, cells_per_unit=8, num_shifts=8, reach=14
+    )
+    assert found.passed, found
+
+
+def test_verifier_refutes():
+    normal = lambda x: np.asarray([float(mp.ncdf(v)) for v in x])
+    check = functools.partial(
+        rooms.verify_canonical, cells_per_unit=4, num_shifts=4, reach=8
+    )
+    assert check(normal, tradeoff.Gaussian(1.0)).passed
+    weak = check(normal, tradeoff.Gaussian(0.9))
+    assert weak.private > 0.01
+    assert weak.recursion > 0.01
+    strong = check(normal, tradeoff.Gaussian(1.1))
+    assert strong.private < 1e-9 < 0.01 < strong.exact
+    # Uniform noise is (0, 1/4)-DP but no canonical noise of something smaller.
+    flat = lambda x: np.clip(0.5 + x / 4, 0, 1)
+    assert check(flat, tradeoff.ApproxDP(epsilon=0.0, delta=0.25)).passed
+    assert check(flat, tradeoff.ApproxDP(epsilon=0.0, delta=0.2)).private > 0.04
+    shifted = check(lambda x: normal(x - 0.1), tradeoff.Gaussian(1.0))
+    assert shifted.symmetric > 0.01
+    with pytest.raises(ValueError, match="multiple of num_shifts"):
+        check(normal, tradeoff.Gaussian(1.0), num_shifts=3)
+
+
+TAILS = np.asarray([0.5, 0.31, 1e-3, 1e-12, 1e-50, 1e-150, 1e-300])
+
+
+@pytest.mark.parametrize("name", SOME)
+def test_round_trip_far_into_the_tail(name):
+    noise = _noise(name)
+    x = np.asarray(noise.isf(TAILS))
+    assert np.all(np.diff(x) >= 0)
+    end = float(noise.support[1])
+    back = np.asarray(noise.log_sf(x))
+    inner = x < end * (1 - 1e-9) if np.isfinite(end) else x < np.inf
+    # A float x carries S to about (x g(x) / S(x)) units; the tail exponent is that.
+    room = 1e-13 * np.maximum(1, -np.log(TAILS))
+    assert np.all(np.abs(back - np.log(TAILS))[inner] <= room[inner])
+    again = np.asarray(noise.isf(np.exp(back)))
+    np.testing.assert_allclose(again[inner], x[inner], rtol=1e-13, atol=1e-15)
+    np.testing.assert_array_equal(noise.quantile(TAILS), -noise.isf(TAILS))
+
+
+@pytest.mark.parametrize(
+    ("closed", "f"),
+    [
+        pytest.param(tradeoff.Gaussian(1.3), None, marks=pytest.mark.slow),
+        pytest.param(tradeoff.Laplace(0.8), None, marks=pytest.mark.slow),
+        (tradeoff.ApproxDP(epsilon=0.7, delta=0.03), None),
+        (
+            tradeoff.ApproxDP(epsilon=1.0, delta=0.05),
+            tradeoff.PrivacyProfile.from_points([1.0], [0.05]),
+        ),
+    ],
+    ids=["gaussian", "laplace", "tulap", "table"],
+)
+def test_closed_forms_are_the_recursion(closed, f):
+    one = fdp.canonical_noise(closed)
+    law = CurveLaw(closed) if f is None else fdp.canonical_noise(f).law
+    other = eqx.tree_at(lambda n: n.law, one, law)
+    x = np.asarray([0.0, 0.21, 0.5, 0.77, 1.3, 1.5, 2.45, 2.7, -0.9])
+    np.testing.assert_allclose(other.sf(x), one.sf(x), rtol=1e-12)
+    np.testing.assert_allclose(other.log_pdf(x), one.log_pdf(x), rtol=1e-11, atol=1e-12)
+    tails = np.asarray([0.6, 0.2, 1e-3, 1e-40])
+    np.testing.assert_allclose(other.isf(tails), one.isf(tails), rtol=1e-11)
+    np.testing.assert_allclose(other.support[1], one.support[1], rtol=1e-12)
+
+
+def test_edges():
+    noise, bounded = _noise("tulap"), _noise("uniform")
+    np.testing.assert_array_equal(noise.cdf(np.asarray([-np.inf, np.inf])), [0, 1])
+    np.testing.assert_array_equal(noise.isf(np.asarray([0.0, 1.0])), [np.inf, -np.inf])
+    np.testing.assert_allclose(bounded.quantile(np.asarray([0.0, 1.0])), [-5, 5])
+    np.testing.assert_array_equal(bounded.pdf(np.asarray([-5.01, 5.01])), 0)
+    np.testing.assert_array_equal(bounded.log_sf(5.01), -np.inf)
+    all_ = fdp.canonical_noise(tradeoff.BlatantNonPrivacy())
+    np.testing.assert_allclose(all_.support[1], 0.5)
+    np.testing.assert_allclose(all_.variance(), 1 / 12)
+    assert float(_noise("dp-sgd").support[1]) < np.inf  # delta(inf) of a bound > 0
+    tiny = fdp.canonical_noise(tradeoff.ApproxDP(epsilon=1e-9, delta=0.1))
+    np.testing.assert_allclose(tiny.sf(1.7), bounded.sf(1.7), rtol=1e-8)
+    np.testing.assert_allclose(tiny.support[1], 5.0, rtol=1e-7)
+    scaled = fdp.canonical_noise(TULAP, sensitivity=4.0)
+    np.testing.assert_allclose(scaled.sf(8.8), noise.sf(2.2))
+    np.testing.assert_allclose(scaled.variance(), 16 * noise.variance())
+    np.testing.assert_allclose(scaled.pdf(1.0), noise.pdf(0.25) / 4)
+
+
+def test_refusals():
+    for trivial in (
+        *(tradeoff.Identity(), tradeoff.Gaussian(0.0), fdp.PerfectPrivacy()),
+        *(tradeoff.ApproxDP(epsilon=0.0, delta=0.0), [(0.0, 0.0)]),
+    ):
+        with pytest.raises(ValueError, match="nontrivial"):
+            fdp.canonical_noise(trivial)
+    with pytest.raises(ValueError, match="symmetrize it first"):
+        fdp.canonical_noise(tradeoff.Subsampled(tradeoff.Gaussian(1.0), 0.3))
+    with pytest.raises(ValueError, match="sensitivity must be a finite positive"):
+        fdp.canonical_noise(TULAP, sensitivity=np.inf)
+    with pytest.raises(TypeError, match="list of"):
+        fdp.canonical_noise("gaussian")
+    with pytest.raises(ValueError, match="bound must be"):
+        fdp.canonical_noise(_dpsgd(), bound=Bound.ESTIMATE)
+    with pytest.raises(ValueError, match="tail must be in"):
+        _noise("tulap").isf(1.1)
+    with pytest.raises(ValueError, match="not known in closed form"):
+        _noise("dp-sgd").variance()
+
+
+def test_sides_of_a_bracket():
+    run = _dpsgd()
+    safe, other = _noise("dp-sgd"), fdp.canonical_noise(run, bound=Bound.OPTIMISTIC)
+    alpha = np.asarray([1e-4, 0.03, 0.4])
+    certified = run.beta(alpha=alpha)
+    # What is said of the release is no better than what was certified of the run.
+    assert np.all(safe.tradeoff.beta(alpha=alpha) <= certified)
+    assert np.all(certified - safe.tradeoff.beta(alpha=alpha) < 1e-3)
+    # With the other side the release is at least as private as the run itself.
+    truth = run.beta(alpha=alpha, bound=Bound.OPTIMISTIC)
+    assert np.all(other.tradeoff.beta(alpha=alpha, bound=Bound.OPTIMISTIC) >= truth)
+    assert safe.isf(1e-6) < other.isf(1e-6) * 1.05
+
+
+# ------------------------------------------------------------------- derivatives
+
+
+def _mp_tulap_log_sf(epsilon, delta, x):
+    c = (1 - delta) / (1 + mp.e**epsilon)
+    m = mp.floor(x + mp.mpf(1) / 2)
+    s = mp.mpf(1) / 2 - (1 - 2 * c) * (x - m)
+    for _ in range(int(m)):
+        s = mp.e**-epsilon * (s - delta)
+    return mp.log(s)
+
+
+def _mp_gaussian_log_sf(mu, x):
+    c, m = mp.ncdf(-mu / 2), mp.floor(x + mp.mpf(1) / 2)
+    s = mp.mpf(1) / 2 - (1 - 2 * c) * (x - m)
+    z = mp.sqrt(2) * mp.erfinv(2 * s - 1)
+    return mp.log(mp.ncdf(z - m * mu))
+
+
+def _mp_laplace_log_sf(mu, x):
+    c, m = mp.e ** (-mu / 2) / 2, mp.floor(x + mp.mpf(1) / 2)
+    s = mp.mpf(1) / 2 - (1 - 2 * c) * (x - m)
+    for _ in range(int(m)):
+        s = mp.e**-mu * s if s <= 0.5 else mp.e**-mu / (4 * (1 - s))
+    return mp.log(s)
+
+
+CASES = {
+    "gaussian": (tradeoff.Gaussian, _mp_gaussian_log_sf, (1.3,)),
+    "laplace": (tradeoff.Laplace, _mp_laplace_log_sf, (0.8,)),
+    "tulap": (
+        lambda e, d: tradeoff.ApproxDP(epsilon=e, delta=d),
+        _mp_tulap_log_sf,
+        (0.7, 0.01),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_gradients_against_mpmath(name):
+    make, truth, numbers = CASES[name]
+    point = (*numbers, 2.3)
+    log_sf = lambda *args: fdp.canonical_noise(make(*args[:-1])).log_sf(args[-1])
+    every = tuple(range(len(point)))
+    found = jax.grad(log_sf, argnums=every)(*point)
+    exact = [
+        float(
+            mp.diff(truth, tuple(map(mp.mpf, point)), tuple(int(i == j) for i in every))
+        )
+        for j in every
+    ]
+    np.testing.assert_allclose(found, exact, rtol=1e-10)
+    second = jax.hessian(log_sf, argnums=0)(*point)
+    wanted = mp.diff(truth, tuple(map(mp.mpf, point)), (2, *(0 for _ in every[1:])))
+    np.testing.assert_allclose(second, float(wanted), rtol=1e-8)
+    # The quantile moves so that S stays.
+    isf = lambda *args: fdp.canonical_noise(make(*args[:-1])).isf(args[-1])
+    tail = np.exp(float(truth(*map(mp.mpf, point))))
+    moves = jax.grad(isf, argnums=every)(*numbers, tail)
+    np.testing.assert_allclose(
+        moves[:-1], -np.asarray(exact[:-1]) / exact[-1], rtol=1e-9
+    )
+    np.testing.assert_allclose(moves[-1], 1 / (tail * exact[-1]), rtol=1e-9)
+
+
+def test_gradients_of_the_recursion():
+
+    # f_{eps,delta} as a table: d/d epsilon through the vertices.
+    def by_table(epsilon, x):
+        c = 1 / (1 + jnp.exp(epsilon))
+        zero, one = jnp.zeros(()), jnp.ones(())
+        f = tradeoff.PiecewiseLinear(
+            jnp.stack([zero, c, one]), jnp.stack([one, c, zero])
+        )
+        return fdp.canonical_noise(f).log_sf(x)
+
+    point = (0.7, 3.3)
+    closed = lambda e, x: fdp.canonical_noise(
+        tradeoff.ApproxDP(epsilon=e, delta=0.0)
+    ).log_sf(x)
+    np.testing.assert_allclose(by_table(*point), closed(*point), rtol=1e-13)
+    np.testing.assert_allclose(
+        jax.grad(by_table, argnums=(0, 1))(*point),
+        jax.grad(closed, argnums=(0, 1))(*point),
+        rtol=1e-11,
+    )
+
+
+def test_gradient_through_a_mechanism():
+    def log_sf(sigma):
+        run = fdp.DPSGD(noise_multiplier=sigma, sampling_prob=0.01, num_steps=300)
+        return fdp.canonical_noise(run).log_sf(7.3)
+
+    slope = jax.grad(log_sf)(1.0)
+    step = 1e-4
+    difference = (log_sf(1.0 + step) - log_sf(1.0 - step)) / (2 * step)
+    np.testing.assert_allclose(slope, difference, rtol=1e-3)
+
+
+def test_float32_programs_and_batches():
+    with jax.enable_x64(False):
+        value = jax.jit(lambda e: fdp.canonical_noise([(1.0, 0.05)]).cdf(e))(0.75)
+        assert value.dtype == jnp.float32
+        np.testing.assert_allclose(value, 0.7894799505856778, rtol=1e-6)
+        slope = jax.grad(
+            lambda e: fdp.canonical_noise(
+                tradeoff.ApproxDP(epsilon=e, delta=0.0)
+            ).log_sf(2.2)
+        )(jnp.float32(1.0))
+        assert np.isfinite(slope)
+    over = jax.vmap(lambda mu: fdp.canonical_noise(tradeoff.Gaussian(mu)).sf(1.25))
+    np.testing.assert_allclose(over(jnp.asarray([0.5, 1.0]))[1], 0.10706052594756705)
+
+
+# ------------------------------------------------------------------------ samples
+
+
+@pytest.mark.parametrize("name", ["tulap", "tulap bounded", "gaussian", "table"])
+def test_samples_follow_the_law(name):
+    noise = _noise(name)
+    draws = np.sort(np.asarray(noise.sample(jax.random.key(7), (20_000,))))
+    gap = np.abs(noise.cdf(draws) - (np.arange(20_000) + 0.5) / 20_000)
+    # Kolmogorov and Smirnov at level 1e-6 (Massart).
+    assert np.max(gap) < np.sqrt(np.log(2 / 1e-6) / (2 * 20_000)) + 1 / 20_000
+    assert np.unique(draws).size == draws.size
+
+
+def test_sample_is_differentiable_in_the_parameters():
+    key = jax.random.key(3)
+
+    def draw(epsilon):
+        f = tradeoff.ApproxDP(epsilon=epsilon, delta=0.0)
+        return fdp.canonical_noise(f).sample(key, (4,))
+
+    slope = jax.jacobian(draw)(1.0)
+    difference = (draw(1.0 + 1e-6) - draw(1.0 - 1e-6)) / 2e-6
+    np.testing.assert_allclose(slope, difference, rtol=1e-6)
+
+
+@pytest.mark.parametrize(("epsilon", "delta"), [(0.8, 0.0), (0.8, 0.03), (0.0, 0.07)])
+def test_tulap_moments_and_transform(epsilon, delta):
+    noise = fdp.canonical_noise(tradeoff.ApproxDP(epsilon=epsilon, delta=delta))
+    end = min(float(noise.support[1]), 60.0)
+    edges = np.unique(np.append(np.arange(0.5, end, 1.0), [0.0, end]))
+    density = lambda x: np.asarray(noise.pdf(x))
+    nodes, weights = np.polynomial.legendre.leggauss(12)
+    half = 0.5 * np.diff(edges)[:, None]
+    x = edges[:-1, None] + half * (1 + nodes)
+    mass = 2 * half * weights * density(x)
+    np.testing.assert_allclose(mass.sum(), 1, rtol=1e-13)
+    np.testing.assert_allclose(noise.variance(), (mass * x**2).sum(), rtol=1e-12)
+    for t in (0.0, 0.3, 2.9, 11.0):
+        np.testing.assert_allclose(
+            noise.characteristic_function(t), (mass * np.cos(t * x)).sum(), atol=1e-13
+        )
+
+
+# ------------------------------------------------- counts, vectors, other noise
+
+
+def test_rounded_noise():
+    k = np.arange(-40, 41)
+    for f in (tradeoff.Gaussian(1.0), TULAP):
+        rounded = rooms.rounded_noise(f)
+        mass = np.asarray(rounded.pmf(k))
+        np.testing.assert_allclose(mass.sum(), 1, rtol=1e-13)
+        np.testing.assert_allclose(mass, mass[::-1], rtol=1e-13)
+        below = rounded.cdf(k[0] - 1)
+        np.testing.assert_allclose(below + np.cumsum(mass), rounded.cdf(k), rtol=1e-12)
+    normal = rooms.rounded_noise(tradeoff.Gaussian(1.0)).pmf(np.asarray([1, 9, -9]))
+    exact = [float(mp.ncdf(0.5 - v) - mp.ncdf(-0.5 - v)) for v in (1, 9, 9)]
+    np.testing.assert_allclose(normal, exact, rtol=1e-12)
+    # Unique: both canonical noises of G_1 round to the same law.
+    other = fdp.canonical_noise(tradeoff.Gaussian(1.0), log_concave=True)
+    np.testing.assert_allclose(
+        rooms.rounded_noise(other).pmf(k),
+        rooms.rounded_noise(tradeoff.Gaussian(1.0)).pmf(k),
+        rtol=1e-11,
+    )
+    f = rooms.rounded_noise(tradeoff.Gaussian(1.0)).tradeoff_function(12)
+    knots = np.asarray([float(mp.ncdf(-v - 0.5)) for v in range(-3, 4)])
+    np.testing.assert_allclose(
+        f.beta(alpha=knots), tradeoff.Gaussian(1.0).beta(alpha=knots), rtol=1e-9
+    )
+    middle = 0.5 * (knots[1:] + knots[:-1])
+    assert np.all(f.beta(alpha=middle) > tradeoff.Gaussian(1.0).beta(alpha=middle))
+    draws = rooms.rounded_noise(TULAP).sample(jax.random.key(0), (1000,))
+    np.testing.assert_array_equal(draws, np.round(draws))
+    with pytest.raises(ValueError, match="value must be a whole number"):
+        rooms.rounded_noise(TULAP).pmf(0.5)
+    with pytest.raises(ValueError, match="sensitivity must be"):
+        rooms.rounded_noise(TULAP, sensitivity=1.5)
+
+
+def test_vector_noise():
+    noise = rooms.vector_noise(tradeoff.Laplace(0.5), 3, norm="l1")
+    assert noise.sample(jax.random.key(0), (5,)).shape == (5, 3)
+    assert isinstance(noise.tradeoff, tradeoff.Laplace)
+    rooms.vector_noise(tradeoff.Gaussian(0.5), 3, norm="l2")
+    with pytest.raises(ValueError, match="'l1' for Laplace"):
+        rooms.vector_noise(tradeoff.Laplace(0.5), 3, norm="l2")
+    with pytest.raises(ValueError, match="log_concave must be False"):
+        rooms.vector_noise(TULAP, 3, norm="l1")
+    with pytest.raises(ValueError, match="norm must be one of"):
+        rooms.vector_noise(TULAP, 3, norm="max")
+    # l1 moves of two Laplace coordinates: never worse than along an axis.
+    worst = tradeoff.Laplace(1.0).delta(epsilon=0.3)
+    grid = np.linspace(-40, 40, 1601)
+    masses = lambda s: np.diff(np.concatenate([[0], _laplace_cdf(grid - s), [1]]))
+    p = np.outer(masses(0.0), masses(0.0))
+    for s in (0.25, 0.5):
+        q = np.outer(masses(s), masses(1 - s))
+        assert np.maximum(q - np.exp(0.3) * p, 0).sum() <= worst + 1e-9
+
+
+@pytest.mark.slow
+def test_maximum_norm():
+    corner = rooms.maximum_norm_guarantee(tradeoff.Gaussian(0.5), 4)
+    np.testing.assert_allclose(
+        corner.beta(alpha=0.1), tradeoff.Gaussian(1.0).beta(alpha=0.1), atol=2e-4
+    )
+
+
+def _laplace_cdf(x):
+    return np.where(x < 0, 0.5 * np.exp(-np.abs(x)), 1 - 0.5 * np.exp(-np.abs(x)))
+
+
+def test_post_processing_makes_other_noise():
+    noise = fdp.canonical_noise(tradeoff.ApproxDP(epsilon=1.0, delta=0.0))
+    # Laplace noise of scale 1 is 1-DP, so Tulap noise can be turned into it.
+    edges = np.linspace(-6, 7, 53)
+    found = rooms.post_process(noise, _laplace_cdf, edges, tolerance=1e-9)
+    assert found.miss < 1e-9
+    assert np.all(found.kernel >= 0)
+    np.testing.assert_allclose(found.kernel.sum(axis=1), 1)
+    for shift in (0.0, 1.0):
+        source = np.diff(
+            np.concatenate([[0], noise.cdf(found.input_edges - shift), [1]])
+        )
+        target = np.diff(np.concatenate([[0], _laplace_cdf(edges - shift), [1]]))
+        np.testing.assert_allclose(source @ found.kernel, target, atol=1e-9)
+    drawn = found.sample(jax.random.key(1), noise.sample(jax.random.key(2), (4000,)))
+    share = np.mean(np.asarray(drawn) <= 25)  # below edges[25]
+    assert abs(share - _laplace_cdf(edges[25])) < 5 * np.sqrt(0.25 / 4000)
+    with pytest.raises(ValueError, match="other must be f-DP"):
+        rooms.post_process(noise, lambda x: _laplace_cdf(1.5 * x), edges)
