@@ -57,6 +57,7 @@ from .mechanisms import (
     NeighboringRelation as NeighboringRelation,
     PerfectPrivacy as PerfectPrivacy,
     PermuteAndFlip as PermuteAndFlip,
+    PoissonMechanism as PoissonMechanism,
     PoissonSubsampled as PoissonSubsampled,
     PureDP as PureDP,
     RandomizedResponse as RandomizedResponse,

@@ -44,6 +44,8 @@ _UNKNOWNS = {
         _Unknown("noise_multiplier", -1.0, 1e-2, 1e12, 1.0),
         _Unknown("sampling_prob", 1.0, 1e-15, 1.0, 1e-2),
         _Unknown("num_steps", 1.0, 1e-6, 1e15, 1e3),
+        _Unknown("offset", -1.0, 1e-9, 1e5, 1.0),
+        _Unknown("gain", 1.0, 1e-9, 1e5, 1.0),
     )
 }
 

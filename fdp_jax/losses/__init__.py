@@ -22,6 +22,7 @@ from ._gaussian_mixture import GaussianMixtureLoss as GaussianMixtureLoss
 from ._laplace import LaplaceLoss as LaplaceLoss
 from ._logistic import LogisticLoss as LogisticLoss
 from ._mixture import MixtureLoss as MixtureLoss
+from ._poisson import PoissonLoss as PoissonLoss
 from ._revealed import (
     Alternatives as Alternatives,
     RevealedLoss as RevealedLoss,

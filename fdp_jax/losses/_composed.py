@@ -10,6 +10,7 @@ from jaxtyping import Array, Float
 
 from .._internal._special import log1mexp, safe_log
 from ._base import AbstractLoss, AnalyticLoss
+from ._poisson import PoissonLoss
 
 _NEVER = -1e5
 """A logarithm of nothing that is safe to calculate with."""
@@ -70,6 +71,18 @@ class ComposedLoss(eqx.Module):
         """The same, prepared for many evaluations of moments."""
         terms = tuple(term.tabulated() for term in self.terms)
         return dataclasses.replace(self, terms=terms)
+
+    def absorbed(self) -> "ComposedLoss":
+        """The same with one release of every loss whose powers are of its own kind."""
+        terms, counts = [], []
+        for term, count in zip(self.terms, self.counts, strict=True):
+            if isinstance(term, PoissonLoss):
+                some = count > 0
+                term = term.powered(jnp.where(some, count, 1.0))
+                count = jnp.where(some, 1.0, 0.0)
+            terms.append(term)
+            counts.append(count)
+        return dataclasses.replace(self, terms=tuple(terms), counts=tuple(counts))
 
     def loss_range(self) -> tuple[Float[Array, ""], Float[Array, ""]]:
         """Essential infimum and supremum of the finite part of X."""

@@ -15,6 +15,7 @@ from ..losses import (
     ComposedLoss,
     GaussianLoss,
     MixtureLoss,
+    PoissonLoss,
     SubsampledGaussianLoss,
     revealed_mixture,
 )
@@ -23,7 +24,7 @@ from ._fields import as_float, is_one
 from ._relations import NeighboringRelation
 from ._renyi import AbstractRenyi, compose_renyi
 
-_FRACTIONAL = (GaussianLoss, SubsampledGaussianLoss)
+_FRACTIONAL = (GaussianLoss, PoissonLoss, SubsampledGaussianLoss)
 """Losses with fractional powers; those of others are not those of any mechanism."""
 
 
