@@ -21,7 +21,7 @@ _NEAR, _TERMS = 0.1, 13
 
 
 def deviance(k: ArrayLike, mean: ArrayLike) -> Float[Array, "..."]:
-    """k log(k / mean) + mean - k >= 0, without cancellation; mean for k = 0.
+    """K log(k / mean) + mean - k >= 0, without cancellation; mean for k = 0.
 
     Chernoff: the probability of k or more (k > mean), or of k or fewer (k < mean), is at
     most e^-deviance.

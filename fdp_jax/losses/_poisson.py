@@ -12,7 +12,7 @@ from .._internal._divided import exp_divided
 from .._internal._poisson import deviance, log_poisson
 from .._internal._special import log1p
 from ._atomic import AtomicLoss
-from ._base import FREQUENCY_BLOCK, AnalyticLoss, Atoms, Cells, CharacteristicBlock
+from ._base import FREQUENCY_BLOCK, AnalyticLoss, Cells, CharacteristicBlock
 
 OUTPUTS = 4096
 """Counts that are looked at; enough for tails of e^-700 up to means about 2000."""

@@ -112,9 +112,7 @@ class PoissonMechanism(AbstractMechanism):
 
     def _group(self, size):
         # The counts 0 and `size` times the sensitivity are the worst of a group.
-        return dataclasses.replace(
-            self, sensitivity=as_number(self.sensitivity) * size
-        )
+        return dataclasses.replace(self, sensitivity=as_number(self.sensitivity) * size)
 
     def mean(self, statistic: Any) -> Float[Array, "..."]:
         """Mean of the output for a true count.

@@ -64,6 +64,7 @@ CATALOGUE = {
     "MixtureOfGaussians": fdp.MixtureOfGaussians(
         1.3, shifts=[0.0, 1.0], probs=[0.4, 0.6]
     ),
+    "PoissonMechanism": fdp.PoissonMechanism(2.0, 0.7, sensitivity=1.5),
     "PoissonSubsampled": fdp.PoissonSubsampled(fdp.Laplace(1.0), 0.1),
     "DPSGD": fdp.DPSGD(noise_multiplier=1.0, sampling_prob=0.1, num_steps=7),
     "FromProbabilities": fdp.FromProbabilities([0.5, 0.3, 0.2], [0.2, 0.3, 0.5]),
