@@ -1,8 +1,8 @@
 """fdp_jax: certified, differentiable differential-privacy accounting in JAX.
 
 The way of the data:
-losses -> engines -> curves -> mechanisms -> tradeoff -> divergences -> comparison
--> calibration -> reports -> plot -> cli.
+losses -> engines -> curves -> mechanisms -> tradeoff -> experiments -> divergences
+-> comparison -> levy -> calibration -> reports -> plot -> cli.
 """
 
 import importlib.metadata
@@ -11,6 +11,8 @@ from . import (
     comparison as comparison,
     data as data,
     divergences as divergences,
+    experiments as experiments,
+    levy as levy,
     plot as plot,
     reports as reports,
     tradeoff as tradeoff,
@@ -34,6 +36,10 @@ from .curves import (
     Curve as Curve,
     GridCurve as GridCurve,
     Status as Status,
+)
+from .levy import (
+    LevyTriplet as LevyTriplet,
+    SubordinatedGaussian as SubordinatedGaussian,
 )
 from .mechanisms import (
     DPSGD as DPSGD,

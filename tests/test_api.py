@@ -15,14 +15,15 @@ README = ROOT.parent / "README.md"
 # Each stage may import the stages before it, and `_internal` and `data` may import
 # nothing of the package.
 STAGES = (
-    *("losses", "engines", "curves", "mechanisms", "tradeoff"),
-    *("divergences", "comparison", "calibration"),
+    *("losses", "engines", "curves", "mechanisms", "tradeoff", "experiments"),
+    *("divergences", "comparison", "levy", "calibration"),
     *("reports", "plot", "cli"),
 )
 LEAVES = ("_internal", "data")
 # What a user reaches from the top besides its own names.
 USER_MODULES = (
     *("targets", "tradeoff", "divergences", "comparison", "reports", "plot", "data"),
+    *("experiments", "levy"),
 )
 # What the package returns and nobody constructs: its fields are results.
 RECORDS = (
@@ -31,6 +32,7 @@ RECORDS = (
     *("Crossings", "DeltaDivergence", "Dominance", "EmergentBound", "EmergentOrder"),
     *("LossMoments", "AverageErrors", "WeightedDivergence"),
     *("Inverse", "LossAtoms", "Symmetrized"),
+    *("BlackwellOrder", "CentralLimit", "LevyApproximation"),
 )
 # Names that carry structure rather than a quantity of the notation table.
 STRUCTURAL = {
@@ -45,6 +47,8 @@ STRUCTURAL = {
     *("log_density_without", "log_density_with"),
     *("a", "b", "guarantee", "guarantees", "hyper_prior", "density", "convex"),
     *("tolerance", "max_num_steps", "constant", "kind", "labels", "options", "found"),
+    *("matrix", "other", "kernels", "values", "num_outputs", "neighbors"),
+    *("cut", "reach"),
     *("log_cdf_without", "log_sf_without", "log_cdf_with", "log_sf_with"),
 }
 

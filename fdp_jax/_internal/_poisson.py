@@ -17,14 +17,14 @@ _TABLE = np.asarray(
 )
 _SERIES = (1 / 12, -1 / 360, 1 / 1260, -1 / 1680, 1 / 1188, -691 / 360360, 1 / 156)
 """Of log k! minus Stirling's formula, in odd powers of 1 / k."""
-_NEAR, _TERMS = 0.1, 13
+_NEAR, _TERMS = 0.35, 20
 
 
 def deviance(k: ArrayLike, mean: ArrayLike) -> Float[Array, "..."]:
-    """K log(k / mean) + mean - k >= 0, without cancellation; mean for k = 0.
+    """The number k log(k / mean) + mean - k >= 0, without cancellation.
 
-    Chernoff: the probability of k or more (k > mean), or of k or fewer (k < mean), is at
-    most e^-deviance.
+    Chernoff: the probability of k or more (k > mean), or of k or fewer (k < mean), is
+    at most e^-deviance.
 
     Args:
         k: At least 0.

@@ -93,8 +93,8 @@ def calibrate(
         mechanism: A mechanism; the value of the parameter solved for, if it has one,
             is ignored.
         target: Of `fdp_jax.targets`.
-        solve_for: "noise_multiplier" or "offset" (the least), "sampling_prob", "gain" or
-            "num_steps" (the largest; real-valued, so round it down).
+        solve_for: "noise_multiplier" or "offset" (the least), "sampling_prob", "gain"
+            or "num_steps" (the largest; real-valued, so round it down).
 
     Returns:
         The value, the completed mechanism and a status.

@@ -30,6 +30,7 @@ from ._revealed import (
     single_losses as single_losses,
 )
 from ._schedule import ScheduleLoss as ScheduleLoss
+from ._subordinated import SubordinatedGaussianLoss as SubordinatedGaussianLoss
 from ._subsampled import SubsampledLoss as SubsampledLoss
 from ._subsampled_gaussian import SubsampledGaussianLoss as SubsampledGaussianLoss
 from ._two_point import TwoPointLoss as TwoPointLoss

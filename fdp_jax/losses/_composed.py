@@ -10,7 +10,6 @@ from jaxtyping import Array, Float
 
 from .._internal._special import log1mexp, safe_log
 from ._base import AbstractLoss, AnalyticLoss
-from ._poisson import PoissonLoss
 
 _NEVER = -1e5
 """A logarithm of nothing that is safe to calculate with."""
@@ -76,10 +75,10 @@ class ComposedLoss(eqx.Module):
         """The same with one release of every loss whose powers are of its own kind."""
         terms, counts = [], []
         for term, count in zip(self.terms, self.counts, strict=True):
-            if isinstance(term, PoissonLoss):
-                some = count > 0
-                term = term.powered(jnp.where(some, count, 1.0))
-                count = jnp.where(some, 1.0, 0.0)
+            some = count > 0
+            power = term.powered(jnp.where(some, count, 1.0))
+            if power is not None:
+                term, count = power, jnp.where(some, 1.0, 0.0)
             terms.append(term)
             counts.append(count)
         return dataclasses.replace(self, terms=tuple(terms), counts=tuple(counts))

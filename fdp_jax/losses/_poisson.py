@@ -32,7 +32,7 @@ class PoissonLoss(AnalyticLoss):
         Lambda(w) = rate_without (e^{wx} - 1 - w (e^x - 1))
                   = w (w - 1) rate_without x^2 exp[0, x, wx].
 
-    The sum of independent copies is a Poisson pair again, for every real number of them.
+    The sum of copies is a Poisson pair again, for every real number of them.
     """
 
     rate_without: Float[Array, ""]
@@ -47,7 +47,6 @@ class PoissonLoss(AnalyticLoss):
         return cls(rate, rate * jnp.exp(jump))
 
     def powered(self, count: Float[Array, ""]) -> "PoissonLoss":
-        """The loss of `count` > 0 independent copies."""
         return PoissonLoss(count * self.rate_without, count * self.rate_with)
 
     def jump(self) -> Float[Array, ""]:

@@ -16,6 +16,7 @@ from ..losses import (
     GaussianLoss,
     MixtureLoss,
     PoissonLoss,
+    SubordinatedGaussianLoss,
     SubsampledGaussianLoss,
     revealed_mixture,
 )
@@ -24,7 +25,12 @@ from ._fields import as_float, is_one
 from ._relations import NeighboringRelation
 from ._renyi import AbstractRenyi, compose_renyi
 
-_FRACTIONAL = (GaussianLoss, PoissonLoss, SubsampledGaussianLoss)
+_FRACTIONAL = (
+    GaussianLoss,
+    PoissonLoss,
+    SubordinatedGaussianLoss,
+    SubsampledGaussianLoss,
+)
 """Losses with fractional powers; those of others are not those of any mechanism."""
 
 

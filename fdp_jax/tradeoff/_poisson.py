@@ -18,7 +18,7 @@ from ._views import slope_of
 
 
 class Poisson(AbstractTradeOff):
-    """T(Poisson(rate_without), Poisson(rate_with)): large counts, or small ones, reject.
+    """T(Poisson(rate_without), Poisson(rate_with)), of two counts.
 
     For rate_with = l2 > l1 = rate_without > 0 its vertices are alpha_k = P(N_1 > k),
     beta_k = P(N_2 <= k), and the slope between alpha_k and alpha_{k-1} is

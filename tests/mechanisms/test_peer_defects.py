@@ -93,6 +93,8 @@ CATALOGUE = {
     "Schedule": fdp.Schedule(
         lambda s: fdp.PoissonSubsampled(fdp.Gaussian(s), 0.1), [0.8, 1.0, 1.2]
     ),
+    "LevyTriplet": fdp.LevyTriplet(jumps=[0.6], rates=[1.5]),
+    "SubordinatedGaussian": fdp.SubordinatedGaussian(2.0, 0.5),
     "PerfectPrivacy": fdp.PerfectPrivacy(),
     "BlatantNonPrivacy": fdp.BlatantNonPrivacy(),
 }

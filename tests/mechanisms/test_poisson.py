@@ -37,7 +37,7 @@ def test_probabilities_are_accurate_in_both_tails():
         found = log_poisson(counts, mean)
         for k, value in zip(counts, found, strict=True):
             truth = _log_pmf(k, mean)
-            assert abs(exact(value) - truth) <= 4e-16 * (2 + abs(truth))
+            assert abs(exact(value) - truth) <= 2e-15 * (1 + abs(truth))
         where = counts > mean
         for k in counts[where][:: max(1, where.sum() // 8)]:
             truth = mp.gammainc(k, 0, mean, regularized=True)
@@ -68,7 +68,8 @@ def test_profile_of_both_directions_against_the_definition():
                 truth = _delta(*pair, float(epsilon), terms=1200)
                 assert exact(bounds.lower[i]) <= truth <= exact(bounds.upper[i])
                 gap = exact(bounds.upper[i]) - exact(bounds.lower[i])
-                assert gap <= 1e-10 * truth + 1e-300
+                # The certificate of a closed form: 1e-12 of the logarithm.
+                assert gap <= 3e-12 * (1 + abs(mp.log(truth))) * truth
 
 
 def test_a_bounded_loss_in_one_direction_only():
@@ -158,9 +159,8 @@ def test_calibration_meets_its_target(name):
     target = fdp.targets.ApproxDP(epsilon=1.0, delta=1e-5)
     family = fdp.PoissonMechanism(50.0, 1.0)
     found = fdp.calibrate(family, target, solve_for=name)
-    reached = float(found.mechanism.epsilon(delta=1e-5))
-    assert reached == pytest.approx(1.0, rel=1e-9)
-    assert reached <= 1.0
+    reached = float(found.mechanism.delta(epsilon=1.0))
+    assert 1e-5 * (1 - 1e-9) <= reached <= 1e-5
 
 
 def test_gradients_and_batches():
