@@ -1,8 +1,8 @@
-r"""Blackwell's theorem, executable: a garbling, or a decision problem that refutes one.
+r"""Blackwell's theorem, executable: a garbling, or a decision problem that refutes it.
 
-For experiments A and B over the same inputs (rows), A is at least as informative as B if
-and only if B = A K for a Markov kernel K, if and only if in every decision problem the
-best expected payoff under A is at least that under B.  The linear program
+For experiments A and B over the same inputs (rows), A is at least as informative as B
+if and only if B = A K for a Markov kernel K, if and only if in every decision problem
+the best expected payoff under A is at least that under B.  The linear program
 
     minimize  sum_ij |(A K - B)_ij|   over stochastic matrices K
 
@@ -34,7 +34,7 @@ class BlackwellOrder(eqx.Module):
     residual: float
     """The largest error of an entry of that."""
     payoff: Float[np.ndarray, "inputs outputs"]
-    """A decision problem: payoffs in [-1, 1] of the actions (columns) for each input."""
+    """A decision problem: payoffs in [-1, 1] of actions (columns) for each input."""
     gap: float
     """By how much the less informative experiment (as it would be) does better there,
     in the sum over inputs; a positive gap refutes the order."""

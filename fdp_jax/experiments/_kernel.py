@@ -199,7 +199,8 @@ class MarkovKernel(eqx.Module):
             raise ValueError(f"neighbors must be pairs of inputs, got {neighbors!r}")
         if pairs.min() < 0 or pairs.max() >= len(matrix):
             raise ValueError(
-                f"neighbors must be inputs from 0 to {len(matrix) - 1}, got {neighbors!r}"
+                f"neighbors must be inputs from 0 to {len(matrix) - 1}, "
+                f"got {neighbors!r}"
             )
         found = [_neyman_pearson(matrix[i], matrix[j]) for i, j in pairs]
         alpha, beta = (np.concatenate(x) for x in zip(*found, strict=True))

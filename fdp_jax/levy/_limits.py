@@ -71,7 +71,7 @@ def central_limit(mechanism: Any) -> CentralLimit:
         0.9997 -2.1e-04
 
     References:
-        Dong, Roth, Su (2022), Theorem 3.5; Pandey, Maleki, Kulkarni (2025) for s^2 = 2k.
+        Dong, Roth, Su (2022), Theorem 3.5; Pandey, Maleki, Kulkarni (2025).
     """
     subject, direction, _ = subject_of(mechanism, "central_limit")
     return _central(subject, exchanged=direction == "add")
@@ -126,11 +126,10 @@ def jump_limit(
     sides = np.geomspace(cut, reach, count)
     inner = np.linspace(-cut, cut, 65)
     edges = np.concatenate([[-np.inf], -sides[:0:-1], inner, sides[1:], [np.inf]])
-    variance, losses, masses = _measure(subject, edges)
+    losses, masses = _measure(subject, edges)
     kept = np.asarray(masses) > 0
     small = np.abs(0.5 * (edges[:-1] + edges[1:])) < cut
     jumps, rates = np.asarray(losses)[kept & ~small], np.asarray(masses)[kept & ~small]
-    del variance
     second = float(np.sum((masses * np.square(losses))[kept & small]))
     return LevyTriplet(second, jumps=jumps, rates=rates, relation=subject.relation)
 
@@ -138,7 +137,7 @@ def jump_limit(
 @in_float64(cast_out=False)
 def _measure(
     subject: AbstractMechanism, edges: Float[Array, " n+1"]
-) -> tuple[Array, Array, Array]:
+) -> tuple[Array, Array]:
     """Bins of the releases' losses: mean numbers under P, and log of Q's over P's."""
     loss: ComposedLoss = subject.loss()
     low, high = edges[:-1], edges[1:]
@@ -162,4 +161,4 @@ def _measure(
     ratio = jnp.log(jnp.where(some, included, 1.0)) - jnp.log(
         jnp.where(some, without, 1.0)
     )
-    return jnp.zeros(()), ratio, jnp.where(some, without, 0.0)
+    return ratio, jnp.where(some, without, 0.0)

@@ -21,7 +21,9 @@ class SubordinatedGaussian(AbstractMechanism):
     an inverse Gaussian tau (index 1/2) normal inverse Gaussian; in general tau is a
     tempered stable subordinator,
 
-        log E e^{-u tau} = shape (1 - (1 + scale u)^index) / index,   E tau = shape scale.
+        log E e^{-u tau} = shape (1 - (1 + scale u)^index) / index,
+
+    of mean shape scale.
 
     All are infinitely divisible without a Gaussian part: `repeat(t)` multiplies the
     shape by any real t.  Their symmetric Levy density is not integrable at 0; that of

@@ -1,4 +1,4 @@
-"""An infinitely divisible privacy loss with a Gaussian part and jumps of given sizes."""
+"""An infinitely divisible privacy loss with a Gaussian part and jumps."""
 
 import dataclasses
 from typing import Any
@@ -32,15 +32,16 @@ class LevyTriplet(AbstractMechanism):
     Under P the loss is a Gaussian of variance s^2, plus jumps of size x_j, as many as a
     Poisson variable of mean r_j, plus the drift that makes E_P e^X = 1:
 
-        log E_P e^{wX} = s^2 w (w - 1) / 2 + sum_j r_j (e^{w x_j} - 1 - w (e^{x_j} - 1)).
+        log E_P e^{wX} = s^2 w (w - 1) / 2
+                         + sum_j r_j (e^{w x_j} - 1 - w (e^{x_j} - 1)).
 
     Under Q the rates are r_j e^{x_j}.  Triplets add under composition, and
     `repeat(t)` takes every real t >= 0 for the number of releases (not to be confused
     with the group-composition of canonical noise).  The trade-off function is symmetric
     if and only if the jump -x has the rate r e^x of the jump x.
 
-    With a Gaussian part contour integrals answer.  Without one, up to six sizes of jumps
-    go to the grid (one size has a closed form); more are not supported.
+    With a Gaussian part contour integrals answer.  Without one, up to six sizes of
+    jumps go to the grid (one size has a closed form); more are not supported.
 
     Args:
         gaussian_variance: s^2, in [0, inf).

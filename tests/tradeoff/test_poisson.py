@@ -1,5 +1,7 @@
 """Poisson trade-off functions and rounded observations."""
 
+import itertools
+
 import jax
 import jax.numpy as jnp
 import mpmath as mp
@@ -124,7 +126,7 @@ def _binned(mu, width, offset):
     masses = []
     for mean in (0, mu):
         below = [mp.ncdf(c - mean) for c in cuts]
-        masses.append([mp.mpf(b - a) for a, b in zip(below, below[1:], strict=False)])
+        masses.append([mp.mpf(b - a) for a, b in itertools.pairwise(below)])
     return masses
 
 
