@@ -30,8 +30,8 @@ class PoissonMechanism(AbstractMechanism):
     the slope of T is -e^{l1 - l2} at alpha = 1, and near alpha = 0 its logarithm grows
     by log(l2 / l1) from one count to the next: a smaller one of either would cross.
 
-    The output M is a sufficient statistic of nothing else: (M - offset) / gain is an
-    unbiased estimate of y with variance (offset + gain y) / gain^2.
+    Of the output M, (M - offset) / gain is an unbiased estimate of y, with variance
+    (offset + gain y) / gain^2.
 
     For a mean lambda(y) that is not affine, see `lipschitz`.
 
@@ -49,7 +49,7 @@ class PoissonMechanism(AbstractMechanism):
         >>> import fdp_jax as fdp
         >>> release = fdp.PoissonMechanism(offset=20.0, gain=1.0)
         >>> print(f"{release.epsilon(delta=1e-3):.6f} {release.variance(100.0):.1f}")
-        0.635062 120.0
+        0.560029 120.0
 
     References:
         Pandey, Maleki, Kulkarni (2025) for Poisson privacy of counts; the order and the

@@ -25,9 +25,7 @@ EPSILONS = jnp.asarray([-1.0, 0.0, 1.0])
 
 
 def _entry(name):
-    (found,) = (
-        e for e in divisible_checks(*["jd", "vg", "geomcomp"]) if name in e["id"]
-    )
+    (found,) = (e for e in divisible_checks("jd", "vg", "geomcomp") if name in e["id"])
     return mp.mpf(found["value_str"]), found
 
 
@@ -172,7 +170,7 @@ def test_inverse_gaussian_time():
 
     with mp.workdps(20):
         for i, e in enumerate(EPSILONS):
-            value = lambda t, e=exact(e): density(t) * delta(t, e)
+            value = lambda t, e=mp.mpf(float(e)): density(t) * delta(t, e)  # noqa: B008
             truth = mp.quad(value, [0, 0.1, 0.5, 1, 2, 4, 10, 40])
             assert float(bounds.estimate[i]) == pytest.approx(float(truth), rel=1e-11)
 
@@ -192,18 +190,19 @@ def test_jumps_of_a_density_dominate_within_their_error():
     truth = SubordinatedGaussian(2.0, 0.5)
     exact_delta = truth.delta(epsilon=EPSILONS, bound=Bound.ESTIMATE)
     found = []
-    for cut in (0.2, 0.05):
-        made = from_density(truth.levy_density, cut=cut, num_points=64, symmetric=True)
+    weight = 1 / (1 + np.exp(np.asarray(EPSILONS)))
+    for count in (48, 96):
+        made = from_density(
+            truth.levy_density, cut=0.05, num_points=count, symmetric=True
+        )
         assert made.triplet.is_symmetric(tolerance=1e-8)
-        off = made.triplet.remove.delta(epsilon=EPSILONS, bound=Bound.ESTIMATE)
-        off = np.abs(np.asarray(off - exact_delta))
-        # |R - R~| = (1 - pi) |delta - delta~|.
-        weight = 1 / (1 + np.exp(np.asarray(EPSILONS)))
-        spread = 1e-3  # what moving the larger jumps adds, at this number of bins
-        assert np.all(off * weight <= made.error + spread)
-        found.append((made.small_jump_error, off.max()))
-    assert found[1][0] < found[0][0] / 3
-    assert found[1][1] < found[0][1]
+        delta = made.triplet.remove.delta(epsilon=EPSILONS, bound=Bound.ESTIMATE)
+        # |R - R~| = (1 - pi) |delta - delta~|; moving the larger jumps only adds to it.
+        more = np.asarray(delta - exact_delta) * weight
+        assert np.all(more >= -made.error)
+        found.append(more.max())
+    # What that adds falls with the square of the bins' width.
+    assert 0 < found[1] < 0.4 * found[0] < 4e-4
 
 
 def test_bound_of_small_jumps_is_a_bound():
