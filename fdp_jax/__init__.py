@@ -16,6 +16,8 @@ from . import (
     inference as inference,
     limits as limits,
     noise as noise,
+    experiments as experiments,
+    levy as levy,
     plot as plot,
     reports as reports,
     tradeoff as tradeoff,
@@ -41,6 +43,10 @@ from .curves import (
     Status as Status,
 )
 from .design import scale_to_budget as scale_to_budget
+from .levy import (
+    LevyTriplet as LevyTriplet,
+    SubordinatedGaussian as SubordinatedGaussian,
+)
 from .mechanisms import (
     DPSGD as DPSGD,
     ZCDP as ZCDP,
@@ -63,6 +69,7 @@ from .mechanisms import (
     NeighboringRelation as NeighboringRelation,
     PerfectPrivacy as PerfectPrivacy,
     PermuteAndFlip as PermuteAndFlip,
+    PoissonMechanism as PoissonMechanism,
     PoissonSubsampled as PoissonSubsampled,
     PureDP as PureDP,
     RandomizedResponse as RandomizedResponse,

@@ -43,6 +43,15 @@ def comparison_checks() -> dict[str, dict]:
     return {e["id"][3:]: e for e in _load("checks.json") if e["id"].startswith("02.")}
 
 
+def divisible_checks(*topics: str) -> list[dict]:
+    """Entries of checks.json whose id is 04.<topic>.<anything>."""
+    return [
+        e
+        for e in _load("checks.json")
+        if e["id"].startswith("04.") and e["id"].split(".")[1] in topics
+    ]
+
+
 def peer_vectors(quantity: str, *mechanisms: str | None) -> list[dict]:
     return [
         e

@@ -24,6 +24,7 @@ LEAVES = ("_internal", "data")
 USER_MODULES = (
     *("targets", "tradeoff", "divergences", "comparison", "design"),
     *("noise", "inference", "limits", "reports", "plot", "data"),
+    *("experiments", "levy"),
 )
 # What the package returns and nobody constructs: its fields are results.
 RECORDS = (
@@ -34,6 +35,8 @@ RECORDS = (
     *("Inverse", "LossAtoms", "Symmetrized", "Design", "NoiseDesign"),
     *("CanonicalNoise", "CanonicalCheck", "PostProcessing", "RoundedNoise"),
     *("VectorNoise", "PrivateTest", "UnbiasedTest", "Release"),
+    *("Inverse", "LossAtoms", "Symmetrized"),
+    *("BlackwellOrder", "CentralLimit", "LevyApproximation"),
 )
 # Names that carry structure rather than a quantity of the notation table.
 STRUCTURAL = {
@@ -55,6 +58,8 @@ STRUCTURAL = {
     *("values", "log_p", "log_q", "log_lower", "log_upper", "log_density", "factor"),
     *("log_prior_density", "theta", "distances"),
     *("cells_per_unit", "num_shifts", "output_edges", "dimension", "num_values"),
+    *("matrix", "other", "kernels", "values", "num_outputs", "neighbors"),
+    *("cut", "reach"),
     *("log_cdf_without", "log_sf_without", "log_cdf_with", "log_sf_with"),
 }
 

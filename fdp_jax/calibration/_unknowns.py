@@ -33,6 +33,8 @@ _KINDS = {
     "num_steps": _Kind(1, 1e-6, 1e15, 1e3),
     "epsilon0": _Kind(1, 1e-9, 500.0),
     "delta0": _Kind(1, 1e-300, 1.0, 1e-5),
+    "offset": _Kind(-1, 1e-9, 1e5),
+    "gain": _Kind(1, 1e-9, 1e5),
     "shifts": _Kind(1, 1e-12, 1e12),
     "shape": _Kind(0, 1.001, 16.0, 2.0),
     "gamma": _Kind(0, 1e-3, 1.0, 0.5),

@@ -41,6 +41,7 @@ from ..losses import (
     LaplaceLoss,
     MassLoss,
     Method,
+    PoissonLoss,
     SubsampledGaussianLoss,
     TwoPointLoss,
 )
@@ -146,6 +147,11 @@ def _(term: GaussianLoss, order: Array) -> Array:
 
 
 @_term.register
+def _(term: PoissonLoss, order: Array) -> Array:
+    return term.normalized(order)
+
+
+@_term.register
 def _(term: SubsampledGaussianLoss, order: Array) -> Array:
     return subsampled_log_moment(term, order)
 
@@ -218,6 +224,8 @@ def log_moment_ceiling(term: AbstractLoss, sign: float) -> Array:
 def log_moment_limit(term: AbstractLoss, sign: float) -> Array:
     """The limit of L at infinite order in one direction."""
     zero = jnp.zeros_like(term.loss_range()[0])
+    if isinstance(term, PoissonLoss):
+        return jnp.where(sign * term.jump() > 0, jnp.inf, zero)
     if isinstance(term, GaussianLoss):
         return 0.5 * term.precision()
     if isinstance(term, SubsampledGaussianLoss) and sign > 0:

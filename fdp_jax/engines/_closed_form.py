@@ -19,6 +19,7 @@ from ..losses import (
     ComposedLoss,
     GaussianLoss,
     LaplaceLoss,
+    PoissonLoss,
     SubsampledGaussianLoss,
     TwoPointLoss,
 )
@@ -192,7 +193,11 @@ def closed_form(loss: ComposedLoss, sign: Array) -> AbstractClosedForm | None:
         return LaplaceForm(1 / term.noise_multiplier)
     if isinstance(term, SubsampledGaussianLoss) and loss.single:
         return OneStepForm(term.noise_multiplier, term.sampling_prob, sign)
-    if isinstance(term, AtomicLoss) and loss.single:
+    if isinstance(term, PoissonLoss):
+        term = term.powered(count).atomic()
+    elif not loss.single:
+        return None
+    if isinstance(term, AtomicLoss):
         other = term.exchanged()
         return AtomicForm(
             jax.tree.map(lambda a, b: jnp.where(sign > 0, a, b), term, other)

@@ -100,7 +100,8 @@ def _neutral(loss: ComposedLoss) -> tuple[Bool[Array, ""], ComposedLoss]:
     """Whether nothing is released, and a loss that is safe to evaluate regardless."""
     nothing = jnp.stack([count == 0 for count in loss.counts]).all()
     counts = tuple(jnp.where(nothing, _ANY_COUNT, count) for count in loss.counts)
-    return nothing, ComposedLoss(loss.terms, counts, loss.single, loss.method)
+    safe = ComposedLoss(loss.terms, counts, loss.single, loss.method)
+    return nothing, safe.absorbed()
 
 
 def plan(

@@ -107,7 +107,9 @@ def find_saddle(
         target = t - jnp.clip(value / (slope * scale), -1, 1)
         inside = (target > low) & (target < high)
         target = jnp.where(inside, target, 0.5 * (low + high))
-        return step + 1, low, high, target, jnp.abs(miss), here
+        # Beyond the last finite moment nothing is known but that it is too far.
+        miss = jnp.where(jnp.isnan(miss), jnp.inf, jnp.abs(miss))
+        return step + 1, low, high, target, miss, here
 
     def unfinished(state):
         step, low, high, _, miss, _ = state

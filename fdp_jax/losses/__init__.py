@@ -23,6 +23,7 @@ from ._gaussian_mixture import GaussianMixtureLoss as GaussianMixtureLoss
 from ._laplace import LaplaceLoss as LaplaceLoss
 from ._logistic import LogisticLoss as LogisticLoss
 from ._mixture import MixtureLoss as MixtureLoss
+from ._poisson import PoissonLoss as PoissonLoss
 from ._revealed import (
     Alternatives as Alternatives,
     RevealedLoss as RevealedLoss,
@@ -30,6 +31,7 @@ from ._revealed import (
     single_losses as single_losses,
 )
 from ._schedule import ScheduleLoss as ScheduleLoss
+from ._subordinated import SubordinatedGaussianLoss as SubordinatedGaussianLoss
 from ._subsampled import SubsampledLoss as SubsampledLoss
 from ._subsampled_gaussian import SubsampledGaussianLoss as SubsampledGaussianLoss
 from ._two_point import TwoPointLoss as TwoPointLoss

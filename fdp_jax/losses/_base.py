@@ -99,6 +99,14 @@ class AbstractLoss(eqx.Module):
         """The same loss, prepared for many calls of `moments`."""
         return self
 
+    def powered(self, count: Float[Array, ""]) -> "AbstractLoss | None":
+        """The sum of `count` > 0 copies, if that is one loss of the same kind.
+
+        Infinitely divisible losses have such powers, for every real number.
+        """
+        del count
+        return None
+
 
 class MassLoss(AbstractLoss):
     """A loss known by its masses alone, within finite ends."""

@@ -71,6 +71,18 @@ class ComposedLoss(eqx.Module):
         terms = tuple(term.tabulated() for term in self.terms)
         return dataclasses.replace(self, terms=terms)
 
+    def absorbed(self) -> "ComposedLoss":
+        """The same with one release of every loss whose powers are of its own kind."""
+        terms, counts = [], []
+        for term, count in zip(self.terms, self.counts, strict=True):
+            some = count > 0
+            power = term.powered(jnp.where(some, count, 1.0))
+            if power is not None:
+                term, count = power, jnp.where(some, 1.0, 0.0)
+            terms.append(term)
+            counts.append(count)
+        return dataclasses.replace(self, terms=tuple(terms), counts=tuple(counts))
+
     def loss_range(self) -> tuple[Float[Array, ""], Float[Array, ""]]:
         """Essential infimum and supremum of the finite part of X."""
         low, high = jnp.zeros_like(self.counts[0]), jnp.zeros_like(self.counts[0])

@@ -32,6 +32,7 @@ from ._discrete import (
     KaryRandomizedResponse as KaryRandomizedResponse,
     RandomizedResponse as RandomizedResponse,
 )
+from ._poisson import PoissonMechanism as PoissonMechanism
 from ._random_repeat import RandomRepeat as RandomRepeat
 from ._relations import (
     NeighboringRelation as NeighboringRelation,

@@ -6,6 +6,7 @@ import functools
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 import numpy as np
 
@@ -73,7 +74,8 @@ class _Query(AbstractGuarantee):
             query, mechanism, value, direction=direction, narrow=narrow
         )
         found = ask(method=method)
-        if again and method.name == "auto" and _is_loose(found):
+        loose = again and method.name == "auto" and _is_loose(found)
+        if loose and jax.eval_shape(mechanism.loss).on_grid:
             return intersection(found, ask(method=Method("grid")))
         return found
 

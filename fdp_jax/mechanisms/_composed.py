@@ -15,6 +15,8 @@ from ..losses import (
     ComposedLoss,
     GaussianLoss,
     MixtureLoss,
+    PoissonLoss,
+    SubordinatedGaussianLoss,
     SubsampledGaussianLoss,
     revealed_mixture,
 )
@@ -23,7 +25,12 @@ from ._fields import as_float, is_one
 from ._relations import NeighboringRelation
 from ._renyi import AbstractRenyi, compose_renyi
 
-_FRACTIONAL = (GaussianLoss, SubsampledGaussianLoss)
+_FRACTIONAL = (
+    GaussianLoss,
+    PoissonLoss,
+    SubordinatedGaussianLoss,
+    SubsampledGaussianLoss,
+)
 """Losses with fractional powers; those of others are not those of any mechanism."""
 
 

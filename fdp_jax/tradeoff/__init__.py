@@ -16,6 +16,8 @@ from ._families import (
     Laplace as Laplace,
 )
 from ._piecewise import PiecewiseLinear as PiecewiseLinear
+from ._poisson import Poisson as Poisson
+from ._quantized import QuantizedGaussian as QuantizedGaussian, quantized as quantized
 from ._symmetric import Inverse as Inverse, Symmetrized as Symmetrized
 from ._validate import (
     check_bayes_error as check_bayes_error,

@@ -32,6 +32,7 @@ from ._intervals import (
 )
 
 _HALF = -0.6931471805599453
+_BLOCK = 64
 _CLOSE = 1e-7
 """Distance of nodes that count as one in a profile given by values."""
 
@@ -246,7 +247,16 @@ def from_vertices(
 
 def _log_cumsum(logs: Array) -> Array:
     """Logarithms of cumulative sums."""
-    return jax.lax.associative_scan(log_add, logs)
+    if logs.size <= _BLOCK:
+        return jax.lax.associative_scan(log_add, logs)
+    # Within blocks side by side, then over the blocks: loops compile fast.
+    blocks = -(-logs.size // _BLOCK)
+    padding = (0, blocks * _BLOCK - logs.size)
+    table = jnp.pad(logs, padding, constant_values=-jnp.inf).reshape(blocks, _BLOCK)
+    none = jnp.full(blocks, -jnp.inf, logs.dtype)
+    inner = jax.lax.scan(lambda a, b: (log_add(a, b),) * 2, none, table.T)[1]
+    before = jax.lax.scan(lambda a, b: (log_add(a, b), a), none[0], inner[-1])[1]
+    return log_add(inner, before).T.ravel()[: logs.size]
 
 
 # ---------------------------------------------------------------------- from nodes

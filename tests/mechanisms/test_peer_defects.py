@@ -64,6 +64,7 @@ CATALOGUE = {
     "MixtureOfGaussians": fdp.MixtureOfGaussians(
         1.3, shifts=[0.0, 1.0], probs=[0.4, 0.6]
     ),
+    "PoissonMechanism": fdp.PoissonMechanism(2.0, 0.7, sensitivity=1.5),
     "PoissonSubsampled": fdp.PoissonSubsampled(fdp.Laplace(1.0), 0.1),
     "DPSGD": fdp.DPSGD(noise_multiplier=1.0, sampling_prob=0.1, num_steps=7),
     "FromProbabilities": fdp.FromProbabilities([0.5, 0.3, 0.2], [0.2, 0.3, 0.5]),
@@ -92,6 +93,8 @@ CATALOGUE = {
     "Schedule": fdp.Schedule(
         lambda s: fdp.PoissonSubsampled(fdp.Gaussian(s), 0.1), [0.8, 1.0, 1.2]
     ),
+    "LevyTriplet": fdp.LevyTriplet(jumps=[0.6], rates=[1.5]),
+    "SubordinatedGaussian": fdp.SubordinatedGaussian(2.0, 0.5),
     "PerfectPrivacy": fdp.PerfectPrivacy(),
     "BlatantNonPrivacy": fdp.BlatantNonPrivacy(),
 }

@@ -1,0 +1,237 @@
+"""Markov kernels between finite sets, as stochastic matrices."""
+
+from typing import Any
+
+import equinox as eqx
+import jax.core
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from .._internal import _checks
+from .._internal._precision import in_float64
+from ..curves import AbstractGuarantee, Bound
+from ..tradeoff import TradeOff
+
+_SUM_ERROR = 1e-8
+
+
+class MarkovKernel(eqx.Module):
+    """A kernel from finitely many inputs to finitely many outputs.
+
+    Args:
+        matrix: Row i is the law of the output for input i; shape (inputs, outputs),
+            entries at least 0, every row with sum 1.
+
+    Raises:
+        ValueError: If it is no stochastic matrix.
+
+    Example:
+        >>> import numpy as np
+        >>> from fdp_jax.experiments import MarkovKernel
+        >>> report = MarkovKernel([[0.75, 0.25], [0.25, 0.75]])  # of one bit
+        >>> twice = report.both(report)
+        >>> seen = twice.then(MarkovKernel.of_map([0, 1, 1, 2]))  # only their sum
+        >>> print(f"{seen.tradeoff([(0, 1), (1, 0)]).beta(alpha=0.1):.4f}")
+        0.4917
+    """
+
+    matrix: Float[Array, "inputs outputs"]
+
+    def __init__(self, matrix: Any):
+        if not isinstance(matrix, jax.Array):
+            matrix = np.asarray(matrix, np.float64)
+        if matrix.ndim != 2 or matrix.size == 0:
+            raise ValueError(f"matrix must have two axes, got the shape {matrix.shape}")
+        matrix = _checks.probability("matrix", matrix)
+        total = matrix.sum(axis=1, keepdims=True)
+        miss = abs(total - 1).max()
+        if isinstance(miss, jax.core.Tracer):
+            wrong = miss > _SUM_ERROR
+            matrix = eqx.error_if(matrix, wrong, "matrix must have rows with sum 1")
+        elif miss > _SUM_ERROR:
+            worst = float(total.ravel()[abs(total - 1).argmax()])
+            raise ValueError(f"matrix must have rows with sum 1, got a sum of {worst}")
+        self.matrix = matrix / total
+
+    @classmethod
+    def of_map(cls, values: Any, num_outputs: int | None = None) -> "MarkovKernel":
+        """A deterministic map; as post-processing, a partition of the outputs.
+
+        Args:
+            values: The image of every input, whole numbers from 0.
+            num_outputs: Of the outputs; one more than the largest value if not given.
+
+        Returns:
+            The kernel.
+
+        Raises:
+            ValueError: If a value is no whole number in range.
+        """
+        values = np.asarray(values)
+        if values.ndim != 1 or values.size == 0 or values.dtype.kind not in "iu":
+            raise ValueError(f"values must be a vector of integers, got {values!r}")
+        count = int(values.max()) + 1 if num_outputs is None else num_outputs
+        count = _checks.whole("num_outputs", count, 1, 1 << 20)
+        if values.min() < 0 or values.max() >= count:
+            raise ValueError(f"values must be in [0, {count - 1}], got {values}")
+        return cls(np.eye(count)[values])
+
+    @classmethod
+    def mixture(cls, kernels: Any, *, probs: Any) -> "MarkovKernel":
+        """One of several kernels at random, without telling which one.
+
+        Args:
+            kernels: Kernels of one shape.
+            probs: Their probabilities, with sum 1.
+
+        Returns:
+            The convex combination.
+
+        Raises:
+            ValueError: If the shapes differ or these are no probabilities.
+        """
+        kernels = tuple(kernels)
+        probs = _checks.vector("probs", _checks.probability, probs)
+        probs = _checks.total("probs", probs, _SUM_ERROR)
+        shapes = {kernel.matrix.shape for kernel in kernels}
+        if len(shapes) != 1 or len(kernels) != probs.shape[0]:
+            raise ValueError(
+                f"kernels must be as many as probs and of one shape, got {shapes}"
+            )
+        return cls(_mean(probs, tuple(kernel.matrix for kernel in kernels)))
+
+    def then(self, other: "MarkovKernel") -> "MarkovKernel":
+        """The composition: the other kernel applied to this one's output.
+
+        Args:
+            other: A kernel with as many inputs as this one has outputs.
+
+        Returns:
+            The kernel whose matrix is the product.
+
+        Raises:
+            ValueError: If the numbers differ.
+        """
+        if self.matrix.shape[1] != other.matrix.shape[0]:
+            raise ValueError(
+                f"other must have {self.matrix.shape[1]} inputs, "
+                f"got {other.matrix.shape[0]}"
+            )
+        return MarkovKernel(_product(self.matrix, other.matrix))
+
+    def both(self, other: "MarkovKernel") -> "MarkovKernel":
+        """Both kernels on the same input, independently: composed mechanisms.
+
+        Args:
+            other: A kernel with as many inputs.
+
+        Returns:
+            The kernel to pairs of outputs, the second one changing first.
+
+        Raises:
+            ValueError: If the numbers differ.
+        """
+        if self.matrix.shape[0] != other.matrix.shape[0]:
+            raise ValueError(
+                f"other must have {self.matrix.shape[0]} inputs, "
+                f"got {other.matrix.shape[0]}"
+            )
+        return MarkovKernel(_pairs(self.matrix, other.matrix))
+
+    def product(self, other: "MarkovKernel") -> "MarkovKernel":
+        """Both kernels, each on an input of its own.
+
+        Args:
+            other: Any kernel.
+
+        Returns:
+            The kernel from pairs of inputs to pairs of outputs.
+        """
+        return MarkovKernel(_kronecker(self.matrix, other.matrix))
+
+    def tradeoff(self, neighbors: Any) -> TradeOff:
+        """The largest f for which the kernel is f-DP: inf of T over neighbors, convex.
+
+        Args:
+            neighbors: Ordered pairs of inputs, shape (pairs, 2); for a symmetric
+                relation name both orders.
+
+        Returns:
+            The exact curve: T of two rows is the chord of its Neyman-Pearson tests, and
+            the largest trade-off function below several ones is the lower convex hull
+            of all their vertices.
+
+        Raises:
+            ValueError: If there are no pairs or an input does not exist.
+            TypeError: If the matrix is traced.
+        """
+        return TradeOff.from_points(*self._vertices(neighbors))
+
+    def satisfies(
+        self, guarantee: AbstractGuarantee, neighbors: Any, *, tolerance: float = 1e-12
+    ) -> bool:
+        """Whether the kernel is f-DP over a neighboring relation.
+
+        Args:
+            guarantee: A trade-off function, or one direction of a mechanism.
+            neighbors: Ordered pairs of inputs.
+            tolerance: By how much rounding may miss.
+
+        Returns:
+            True if f <= T at all vertices of every pair's T, and so everywhere: f is
+            convex and T is linear in between.
+
+        Raises:
+            ValueError: If there are no pairs or an input does not exist.
+            TypeError: If the matrix is traced.
+        """
+        alpha, beta = self._vertices(neighbors)
+        least = guarantee.beta(alpha=alpha, bound=Bound.OPTIMISTIC)
+        return bool(np.all(np.asarray(least) <= beta + tolerance))
+
+    def _vertices(self, neighbors: Any) -> tuple[np.ndarray, np.ndarray]:
+        if isinstance(self.matrix, jax.core.Tracer):
+            raise TypeError("matrix must be concrete, got a traced array")
+        matrix = np.asarray(self.matrix, np.float64)
+        pairs = np.asarray(neighbors)
+        if pairs.ndim != 2 or pairs.shape[1] != 2 or not len(pairs):
+            raise ValueError(f"neighbors must be pairs of inputs, got {neighbors!r}")
+        if pairs.min() < 0 or pairs.max() >= len(matrix):
+            raise ValueError(
+                f"neighbors must be inputs from 0 to {len(matrix) - 1}, "
+                f"got {neighbors!r}"
+            )
+        found = [_neyman_pearson(matrix[i], matrix[j]) for i, j in pairs]
+        alpha, beta = (np.concatenate(x) for x in zip(*found, strict=True))
+        return alpha, beta
+
+
+def _neyman_pearson(p: np.ndarray, q: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Error rates of the tests that reject the largest likelihood ratios."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        ratio = np.where(p > 0, q / p, np.inf)
+    order = np.argsort(-np.where(p + q > 0, ratio, 0.0), kind="stable")
+    alpha = np.concatenate([[0.0], np.cumsum(p[order])])
+    beta = np.concatenate([np.cumsum(q[order][::-1])[::-1], [0.0]])
+    return np.clip(alpha, 0, 1), np.clip(beta, 0, 1)
+
+
+@in_float64(cast_out=False)
+def _product(a: Array, b: Array) -> Array:
+    return a @ b
+
+
+@in_float64(cast_out=False)
+def _pairs(a: Array, b: Array) -> Array:
+    return (a[:, :, None] * b[:, None, :]).reshape(a.shape[0], -1)
+
+
+@in_float64(cast_out=False)
+def _kronecker(a: Array, b: Array) -> Array:
+    return jnp.kron(a, b)
+
+
+@in_float64(cast_out=False)
+def _mean(probs: Array, matrices: tuple[Array, ...]) -> Array:
+    return jnp.tensordot(probs, jnp.stack(matrices), axes=1)

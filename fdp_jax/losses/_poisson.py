@@ -1,0 +1,177 @@
+"""Privacy loss of two Poisson counts: a multiple of the count, minus a constant."""
+
+import math
+from typing import ClassVar
+
+import equinox as eqx
+import jax.numpy as jnp
+from jax.lax import stop_gradient
+from jaxtyping import Array, Float
+
+from .._internal._divided import exp_divided
+from .._internal._poisson import deviance, log_poisson
+from .._internal._special import log1p
+from ._atomic import AtomicLoss
+from ._base import FREQUENCY_BLOCK, AnalyticLoss, Cells, CharacteristicBlock
+
+OUTPUTS = 4096
+"""Counts that are looked at; enough for tails of e^-700 up to means about 2000."""
+_DEEP = 710.0
+
+
+class _Plan(eqx.Module):
+    order: Float[Array, ""]
+    center: Float[Array, ""]
+
+
+class PoissonLoss(AnalyticLoss):
+    """P = Poisson(rate_without), Q = Poisson(rate_with), both greater than 0.
+
+    X = N x - (rate_with - rate_without) with x = log(rate_with / rate_without), so
+
+        Lambda(w) = rate_without (e^{wx} - 1 - w (e^x - 1))
+                  = w (w - 1) rate_without x^2 exp[0, x, wx].
+
+    The sum of copies is a Poisson pair again, for every real number of them.
+    """
+
+    rate_without: Float[Array, ""]
+    rate_with: Float[Array, ""]
+
+    symmetric: ClassVar[bool] = False
+    decays: ClassVar[bool] = False
+
+    @classmethod
+    def of_jump(cls, jump: Float[Array, ""], rate: Float[Array, ""]) -> "PoissonLoss":
+        """Jumps of one size, as many as a Poisson variable of mean `rate` under P."""
+        return cls(rate, rate * jnp.exp(jump))
+
+    def powered(self, count: Float[Array, ""]) -> "PoissonLoss":
+        return PoissonLoss(count * self.rate_without, count * self.rate_with)
+
+    def jump(self) -> Float[Array, ""]:
+        """The loss of one more count."""
+        rise = (self.rate_with - self.rate_without) / self.rate_without
+        small = jnp.abs(rise) < 0.5
+        far = jnp.log(self.rate_with) - jnp.log(self.rate_without)
+        return jnp.where(small, log1p(jnp.where(small, rise, 0.0)), far)
+
+    def normalized(self, order: Float[Array, "..."]) -> Float[Array, "..."]:
+        """Lambda(w) / (w (w - 1))."""
+        jump = self.jump()
+        return self.rate_without * jnp.square(jump) * exp_divided(jump, order * jump)
+
+    def moments(self, order):
+        jump = self.jump()
+        growth = jnp.exp(order * jump)
+        slope = jump * growth * self.rate_without - (self.rate_with - self.rate_without)
+        curvature = jnp.square(jump) * growth * self.rate_without
+        return order * (order - 1) * self.normalized(order), slope, curvature
+
+    # ------------------------------------------------------- for the spectral engine
+
+    def locate(self, order):
+        return _Plan(order, stop_gradient(self.moments(order)[1]))
+
+    def prepare(self, located, frequency, log_tolerance):
+        del frequency, log_tolerance
+        return located
+
+    def relative_error(self, plan):
+        return jnp.zeros_like(plan.order)
+
+    def log_mgf(self, plan):
+        value = plan.order * (plan.order - 1) * self.normalized(plan.order)
+        return value, stop_gradient(32 * jnp.finfo(value.dtype).eps * jnp.abs(value))
+
+    def log_characteristic(self, plan, start, step, count=FREQUENCY_BLOCK):
+        tau = start + step * jnp.arange(count, dtype=start.dtype)
+        jump, unit = self.jump(), jnp.finfo(start.dtype).eps
+        scale = self.rate_without * jnp.exp(plan.order * jump)
+        angle = tau * jump
+        sine = jnp.sin(0.5 * angle)
+        real = -2 * scale * jnp.square(sine)
+        # The drift is zero but for its derivative.
+        drift = self.moments(plan.order)[1] - plan.center
+        imag = scale * (jnp.sin(angle) - angle) + tau * drift
+        # The cosine and the sine move with the angle's rounding, all with the scale's.
+        exponent = 6 + jnp.abs(plan.order * jump)
+        size = 2 * exponent * jnp.square(sine) + (1 + exponent) * jnp.abs(angle)
+        moved = jnp.abs(plan.center) + jnp.abs(self.rate_with - self.rate_without)
+        error = 4 * unit * (scale * size + tau * moved)
+        return CharacteristicBlock(real, imag, stop_gradient(error))
+
+    def center(self, plan):
+        return plan.center
+
+    def log_envelope(self, located, frequency):
+        del located
+        return jnp.zeros_like(frequency)
+
+    # ----------------------------------------------------------- for the other engines
+
+    def cells(self, low, high):
+        inside = jnp.clip(jnp.zeros_like(low), low, high)
+        return Cells(jnp.full_like(low, -jnp.inf), inside, jnp.zeros_like(low))
+
+    def atomic(self) -> AtomicLoss:
+        """The same by its point masses; counts that are left out have a bound.
+
+        Left out are counts far above and far below both means.  On the side where the
+        loss is positive they count as infinite under Q, on the other one under P;
+        at thresholds eps >= 0 the other member of the pair does not matter there.
+        """
+        first = self._first()
+        counts = first + jnp.arange(OUTPUTS, dtype=first.dtype)
+        last = counts[-1]
+        log_p, log_q = (
+            log_poisson(counts, rate) for rate in (self.rate_without, self.rate_with)
+        )
+        low = jnp.where(self._rises(), self.rate_without, self.rate_with)
+        high = jnp.where(self._rises(), self.rate_with, self.rate_without)
+        none = jnp.asarray(-jnp.inf, first.dtype)
+        below = jnp.where(first > 0, -deviance(jnp.maximum(first - 1, 0), low), none)
+        above = -deviance(jnp.maximum(last + 1, high), high)
+        # Nothing is lost but rounding where the chance is below the smallest number.
+        missing = (
+            jnp.where(self._rises(), above, below),
+            jnp.where(self._rises(), below, above),
+        )
+        return AtomicLoss(log_p, log_q, missing=stop_gradient(missing))
+
+    def _rises(self) -> Array:
+        return self.rate_with >= self.rate_without
+
+    def _first(self) -> Float[Array, ""]:
+        """The least count looked at: both tails are cut at about e^-level.
+
+        By P(N <= m - t) <= e^{-t^2 / (2 m)} and P(N >= m + t) <= e^{-L} with
+        t = 2 L / 3 + sqrt(2 L m), so level = s^2 solves a quadratic equation.
+        """
+        rates = stop_gradient((self.rate_without, self.rate_with))
+        low, high = jnp.minimum(*rates), jnp.maximum(*rates)
+        linear = math.sqrt(2) * (jnp.sqrt(low) + jnp.sqrt(high))
+        spare = jnp.maximum(OUTPUTS - 2 - (high - low), 0.0)
+        root = jnp.sqrt(jnp.square(linear) + 8 / 3 * spare)
+        level = jnp.square(2 * spare / (linear + root))
+        reach = jnp.sqrt(2 * jnp.minimum(level, _DEEP) * low)
+        return jnp.maximum(jnp.floor(low - reach), 0.0)
+
+    def atoms(self):
+        return self.atomic().atoms()
+
+    def lattice(self):
+        return None
+
+    def loss_range(self):
+        # At no count at all, and no bound on the other side.
+        none = self.rate_without - self.rate_with
+        infinity = jnp.full_like(none, jnp.inf)
+        return (
+            jnp.where(none > 0, -infinity, none),
+            jnp.where(none < 0, infinity, none),
+        )
+
+    def log_infinite_masses(self):
+        """Bounds of what `atomic` leaves out; the losses themselves are all finite."""
+        return self.atomic().log_infinite_masses()

@@ -1,0 +1,128 @@
+"""A Gaussian loss at a random time: variance-gamma, normal inverse Gaussian, others."""
+
+from typing import ClassVar
+
+import equinox as eqx
+import jax.numpy as jnp
+from jax.lax import stop_gradient
+from jaxtyping import Array, Float
+
+from ._base import FREQUENCY_BLOCK, AnalyticLoss, CharacteristicBlock
+
+
+class _Plan(eqx.Module):
+    order: Float[Array, ""]
+    center: Float[Array, ""]
+
+
+class SubordinatedGaussianLoss(AnalyticLoss):
+    r"""X ~ N(-tau / 2, tau), tau a tempered stable subordinator's value.
+
+    With z = 1 - scale w (w - 1) / 2,
+
+        Lambda(w) = log E e^{tau w (w - 1) / 2} = shape (1 - z^index) / index,
+
+    -shape log z for index 0 (tau is gamma distributed) and infinite unless z > 0.  On
+    vertical lines Re z > 0, so principal values are the continuous ones, and
+    Re z^index >= (Re z)^index, which is the envelope.
+    """
+
+    shape: Float[Array, ""]
+    scale: Float[Array, ""]
+    index: Float[Array, ""]
+
+    symmetric: ClassVar[bool] = True
+    decays: ClassVar[bool] = True
+
+    @property
+    def on_grid(self) -> bool:
+        return False
+
+    def powered(self, count):
+        return SubordinatedGaussianLoss(count * self.shape, self.scale, self.index)
+
+    def _base(self, order: Array) -> Array:
+        return 1 - 0.5 * self.scale * order * (order - 1)
+
+    def _exponent(self, log_z: Array) -> Array:
+        """(1 - z^index) / index."""
+        gamma = self.index == 0
+        safe = jnp.where(gamma, 1.0, self.index)
+        return jnp.where(gamma, -log_z, -jnp.expm1(safe * log_z) / safe)
+
+    def _log_moment(self, order: Array) -> Array:
+        base = self._base(order)
+        inside = base > 0
+        # log z without cancellation near the orders 0 and 1.
+        logs = jnp.log1p(jnp.where(inside, base, 1.0) - 1)
+        return jnp.where(inside, self.shape * self._exponent(logs), jnp.inf)
+
+    def moments(self, order):
+        base = self._base(order)
+        inside = base > 0
+        safe = jnp.where(inside, base, 1.0)
+        first = self.shape * self.scale * safe ** (self.index - 1)
+        second = first * self.scale * (1 - self.index) / safe
+        distance = order - 0.5
+        slope, bend = first * distance, first + second * jnp.square(distance)
+        beyond = jnp.sign(distance) * jnp.inf
+        return (
+            self._log_moment(order),
+            jnp.where(inside, slope, beyond),
+            jnp.where(inside, bend, jnp.inf),
+        )
+
+    def locate(self, order):
+        return _Plan(order, stop_gradient(self.moments(order)[1]))
+
+    def prepare(self, located, frequency, log_tolerance):
+        del frequency, log_tolerance
+        return located
+
+    def relative_error(self, plan):
+        return jnp.zeros_like(plan.order)
+
+    def log_mgf(self, plan):
+        value = self._log_moment(plan.order)
+        size = self.shape + jnp.abs(value)
+        return value, stop_gradient(16 * jnp.finfo(value.dtype).eps * size)
+
+    def log_characteristic(self, plan, start, step, count=FREQUENCY_BLOCK):
+        tau = start + step * jnp.arange(count, dtype=start.dtype)
+        unit = jnp.finfo(start.dtype).eps
+        base = self._base(plan.order)
+        real = 0.5 * self.scale * jnp.square(tau) / base
+        imag = -self.scale * tau * (plan.order - 0.5) / base
+        # log(z / z_0) = log(1 + real + i imag), whose real part is not negative.
+        excess = 2 * real + jnp.square(real) + jnp.square(imag)
+        log_size, angle = 0.5 * jnp.log1p(excess), jnp.arctan2(imag, 1 + real)
+        gamma = self.index == 0
+        index = jnp.where(gamma, 1.0, self.index)
+        grown = jnp.exp(index * log_size)
+        sine = jnp.sin(0.5 * index * angle)
+        rise = jnp.expm1(index * log_size) - 2 * grown * jnp.square(sine)
+        turn = grown * jnp.sin(index * angle)
+        rise = jnp.where(gamma, log_size, rise / index)
+        turn = jnp.where(gamma, angle, turn / index)
+        scale = self.shape * base**self.index
+        # The angle's term and the center cancel near frequency zero.
+        real_part, imag_part = -scale * rise, -scale * turn - tau * plan.center
+        size = jnp.abs(rise) + jnp.abs(turn) + jnp.minimum(excess, 1.0)
+        size = size + jnp.where(gamma, 0.0, (grown - 1) / index)
+        error = 16 * unit * (scale * size + tau * jnp.abs(plan.center))
+        return CharacteristicBlock(real_part, imag_part, stop_gradient(error))
+
+    def center(self, plan):
+        return plan.center
+
+    def log_envelope(self, located, frequency):
+        base = self._base(located.order)
+        growth = jnp.log1p(0.5 * self.scale * jnp.square(frequency) / base)
+        return self.shape * base**self.index * self._exponent(growth)
+
+    def cells(self, low, high):
+        raise NotImplementedError("a Gaussian at a random time has no cells")
+
+    def loss_range(self):
+        infinity = jnp.full_like(self.shape, jnp.inf)
+        return -infinity, infinity

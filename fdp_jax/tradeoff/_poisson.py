@@ -1,0 +1,115 @@
+"""Two Poisson counts: the trade-off function by all of its knots."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import ArrayLike, Float, Real
+
+from .. import mechanisms
+from .._internal import _checks
+from .._internal._special import log1mexp, safe_log
+from ..losses import PoissonLoss
+from ..mechanisms._fields import as_float, as_number
+from ._base import AbstractTradeOff
+from ._intervals import Ends, exact
+from ._knots import Knots, from_atoms
+from ._views import slope_of
+
+
+class Poisson(AbstractTradeOff):
+    """T(Poisson(rate_without), Poisson(rate_with)), of two counts.
+
+    For rate_with = l2 > l1 = rate_without > 0 its vertices are alpha_k = P(N_1 > k),
+    beta_k = P(N_2 <= k), and the slope between alpha_k and alpha_{k-1} is
+    -e^{l1 - l2} (l2 / l1)^k; for l2 < l1 it is the inverse of that function.  It is
+    symmetric only for l1 = l2, where it is Id.  With l1 = 0 < l2 a count tells the
+    record (f(0) = e^{-l2}); with l2 = 0 < l1 no count tells its absence.
+
+    The sum of independent counts is sufficient, so composing functions with one
+    quotient l2 / l1 adds their rates.
+
+    Args:
+        rate_without: Mean count without the record, in [0, inf).
+        rate_with: The same with it.  Up to means of about 3e4 everything is exact to
+            rounding; beyond, counts that are left out make it a lower bound.
+
+    Raises:
+        ValueError: If a rate is negative or not finite.
+
+    Example:
+        >>> import fdp_jax as fdp
+        >>> f = fdp.tradeoff.Poisson(1.0, 2.0)
+        >>> print(f"{f.beta(alpha=0.1):.6f} {f.symmetrized().beta(alpha=0.05):.6f}")
+        0.647690 0.765855
+
+    References:
+        Pandey, Maleki, Kulkarni (2025).
+    """
+
+    rate_without: Real[ArrayLike, ""]
+    rate_with: Real[ArrayLike, ""]
+
+    def __init__(self, rate_without: Any, rate_with: Any):
+        check = _checks.nonnegative
+        self.rate_without = _checks.checked_scalar("rate_without", check, rate_without)
+        self.rate_with = _checks.checked_scalar("rate_with", check, rate_with)
+
+    def _rates_pair(self) -> tuple[Float[ArrayLike, ""], Float[ArrayLike, ""]]:
+        return as_float(self.rate_without), as_float(self.rate_with)
+
+    def _knots(self) -> Knots:
+        one, other = self._rates_pair()
+        rises = other >= one
+        low, high = jnp.where(rises, one, other), jnp.where(rises, other, one)
+        knots = _rising(low, high)
+        exchanged = knots.exchanged()
+        return jax.tree.map(lambda a, b: jnp.where(rises, a, b), knots, exchanged)
+
+    def _point(self, epsilon):
+        return self._knots().point(epsilon)
+
+    def _rates(self, log_alpha, log_tnr):
+        return self._knots().rates(log_alpha, log_tnr)
+
+    def _ends(self):
+        one, other = self._rates_pair()
+        lone = lambda rate, count: jnp.where((rate == 0) & (count > 0), -count, 0.0)
+        start, reverse = lone(one, other), lone(other, one)
+        end = lambda x: jnp.where(x < 0, log1mexp(jnp.where(x < 0, -x, 1.0)), -jnp.inf)
+        found = end(start), start, end(reverse), reverse
+        return Ends(*(exact(x) for x in found))
+
+    def _log_slope(self, log_alpha, log_tnr):
+        return slope_of(self._knots(), log_alpha, log_tnr)
+
+    def inverse(self) -> "Poisson":
+        """The pair in the other order, a Poisson pair too."""
+        return Poisson(self.rate_with, self.rate_without)
+
+    def as_mechanism(self):
+        """A direction of `fdp.PoissonMechanism`, for two different positive rates."""
+        one, other = (float(as_number(x)) for x in (self.rate_without, self.rate_with))
+        if min(one, other) <= 0 or one == other:
+            return super().as_mechanism()
+        made = mechanisms.PoissonMechanism(min(one, other), abs(other - one))
+        return made.remove if other > one else made.add
+
+
+def _rising(low: Float[ArrayLike, ""], high: Float[ArrayLike, ""]) -> Knots:
+    """The knots of T(Poisson(low), Poisson(high)), low <= high."""
+    low, high = jnp.asarray(low), jnp.asarray(high)
+    point = low <= 0
+    nothing = high <= 0
+    # Rates of zero: only the count 0 is common, and what else happens is infinite.
+    term = PoissonLoss(jnp.where(point, 1.0, low), jnp.where(point, 2.0, high))
+    atoms = term.atomic()
+    upper, lower = atoms.log_infinite_masses()
+    first = jnp.arange(atoms.log_p.size) == 0
+    log_p = jnp.where(point, jnp.where(first, 0.0, -jnp.inf), atoms.log_p)
+    log_q = jnp.where(point, jnp.where(first, -high, -jnp.inf), atoms.log_q)
+    loss = jnp.where(point, -high, atoms.log_q - atoms.log_p)
+    alone = jnp.where(nothing, 0.0, safe_log(-jnp.expm1(-high)))
+    alone = jnp.where(nothing, -jnp.inf, alone)
+    infinite = jnp.where(point, -jnp.inf, lower), jnp.where(point, alone, upper)
+    return from_atoms(loss, log_p, log_q, *infinite)

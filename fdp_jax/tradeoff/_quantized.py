@@ -1,0 +1,213 @@
+"""Observations that are rounded: what a partition of the outputs leaves to see."""
+
+from typing import Any
+
+import jax.numpy as jnp
+from jaxtyping import Array, ArrayLike, Real
+
+from .._internal import _checks
+from .._internal._special import log_ndtr, ndtri_from_logs
+from ..curves import AbstractGuarantee, Bound
+from ..engines import Interval
+from ..mechanisms._fields import as_float, parameter
+from ._base import AbstractTradeOff
+from ._families import Gaussian
+from ._intervals import (
+    Point,
+    Rates,
+    closed,
+    exact,
+    larger,
+    log_add,
+    log_subtract,
+    no_ends,
+    plus,
+    smaller,
+    widened,
+)
+from ._views import TradeOff
+
+_FARTHEST = 1e6
+_ROUNDING = 1e-13
+
+
+def quantized(guarantee: AbstractGuarantee, *, alpha: Any) -> TradeOff:
+    """What is left of a guarantee if only an interval of the likelihood ratio is told.
+
+    Where the likelihood ratio increases with a real output (noise with a log-concave
+    density, an exponential family), intervals of the output are intervals of the ratio:
+    the tests "output above the k-th cut" stay possible, and all others are mixtures of
+    them.  So the curve is the chord of f through the points alpha_k = P(output above
+    the k-th cut) and lies above f.
+
+    Args:
+        guarantee: A trade-off function, or one direction of a mechanism.
+        alpha: Probabilities without the record to lie above the cuts, a vector in
+            [0, 1], known.
+
+    Returns:
+        The exact curve through certified lower bounds of f.
+
+    Guarantee:
+        Lower bound.  Only if the cuts do not depend on the data: with cuts at an
+        unknown distance from the true value the worst distance counts, and over all
+        distances that is f itself.
+
+    Raises:
+        ValueError: If alpha is outside [0, 1].
+
+    Example:
+        >>> import fdp_jax as fdp
+        >>> f = fdp.tradeoff.quantized(fdp.tradeoff.Gaussian(1.0), alpha=[0.1, 0.5])
+        >>> print(f"{f.beta(alpha=0.1):.4f} {f.beta(alpha=0.2):.4f}")
+        0.6109 0.4978
+    """
+    alpha = _checks.vector("alpha", _checks.probability, alpha)
+    beta = guarantee.beta(alpha=alpha, bound=Bound.PESSIMISTIC)
+    return TradeOff.from_points(alpha, beta)
+
+
+class QuantizedGaussian(AbstractTradeOff):
+    """G_mu if only the bin [offset + k width, offset + (k + 1) width) is told.
+
+    P = N(0, 1), Q = N(mu, 1) and k any integer.  The vertices lie on G_mu, at
+    alpha_k = Phi(-(offset + k width)), and f is linear between them: it is above G_mu
+    and tends to it as the width falls to 0.
+
+    The bins' offset from the true value must be known: where it may be anything, the
+    vertices sweep all of G_mu, the infimum over offsets is G_mu itself, and rounding is
+    no gain (`offset=None`).  A gain is real where the statistic lies on the bins' own
+    lattice.
+
+    Args:
+        mu: In [0, inf).
+        width: Of the bins, in standard deviations of the noise, in (0, inf).
+        offset: Of one of the cuts from the mean without the record, any finite number;
+            None if it is not known.
+
+    Raises:
+        ValueError: If a parameter is out of range.
+
+    Example:
+        >>> import fdp_jax as fdp
+        >>> f = fdp.tradeoff.QuantizedGaussian(1.0)
+        >>> print(f"{f.beta(alpha=0.3):.6f}")  # G_1(0.3) = 0.317
+        0.358655
+
+    References:
+        Pandey, Maleki, Kulkarni (2025), (111) to (113), for the width 1.
+    """
+
+    mu: Real[ArrayLike, ""] = parameter("mu", _checks.nonnegative)
+    width: Real[ArrayLike, ""] = parameter(
+        "width", _checks.finite_positive, default=1.0
+    )
+    offset: Real[ArrayLike, ""] = parameter("offset", _checks.finite, default=0.0)
+
+    def __new__(cls, mu: Any, width: Any = 1.0, offset: Any = 0.0):
+        """An unknown offset leaves G_mu."""
+        del width
+        return Gaussian(mu) if offset is None else super().__new__(cls)
+
+    def _cuts(self, place: Array) -> tuple[Array, Array]:
+        """The cuts next to a place, that at it being the left one."""
+        width, offset = as_float(self.width), as_float(self.offset)
+        place = jnp.clip(place, -_FARTHEST, _FARTHEST)
+        steps = jnp.floor((place - offset) / width)
+        return offset + steps * width, offset + (steps + 1) * width
+
+    def _point(self, epsilon):
+        # The likelihood ratio is e^eps at eps / mu + mu / 2.
+        mu = as_float(self.mu)
+        apart = mu > 0
+        safe = jnp.where(apart, mu, 1.0)
+        first, last = self._cuts(epsilon / safe + 0.5 * safe)
+        one, other = self._test(epsilon, first), self._test(epsilon, last)
+        trivial = self._test(epsilon, jnp.where(epsilon > 0, jnp.inf, -jnp.inf))
+        best = Point(
+            larger(one.log_delta, other.log_delta),
+            larger(one.log_reverse, other.log_reverse),
+            smaller(one.log_rest, other.log_rest),
+        )
+        return Point(
+            larger(best.log_delta, trivial.log_delta),
+            larger(best.log_reverse, trivial.log_reverse),
+            smaller(best.log_rest, trivial.log_rest),
+        )
+
+    def _test(self, epsilon: Array, cut: Array) -> Point:
+        """What the test that rejects above a cut contributes to the profile."""
+        mu = as_float(self.mu)
+        finite = jnp.isfinite(cut)
+        safe = jnp.where(finite, cut, 0.0)
+        sides = (
+            log_ndtr(-safe),
+            log_ndtr(safe),
+            log_ndtr(safe - mu),
+            log_ndtr(mu - safe),
+        )
+        above, zero = cut > 0, jnp.zeros_like(safe)
+        ends = (
+            jnp.where(above, -jnp.inf, zero),
+            jnp.where(above, zero, -jnp.inf),
+        )
+        log_alpha, log_tnr, log_beta, log_tpr = (
+            jnp.where(finite, side, end)
+            for side, end in zip(
+                sides, (ends[0], ends[1], ends[1], ends[0]), strict=True
+            )
+        )
+        delta = _difference(log_tpr, plus(epsilon, log_alpha))
+        reverse = _difference(log_tnr, plus(-epsilon, log_beta))
+        rest = closed(log_add(log_beta, plus(epsilon, log_alpha)))
+        return Point(delta, reverse, rest)
+
+    def _rates(self, log_alpha, log_tnr):
+        first, last = self._cuts(-ndtri_from_logs(log_alpha, log_tnr))
+        mu = as_float(self.mu)
+        # Of the smaller sides: differences of tails, not of their complements.
+        right = log_tnr > log_alpha
+        tail = lambda x: jnp.where(right, log_ndtr(-x), log_ndtr(x))
+        here = jnp.where(right, log_alpha, log_tnr)
+        total = jnp.abs(jnp.exp(tail(first) - here) - jnp.exp(tail(last) - here))
+        share = jnp.abs(jnp.exp(tail(first) - here) - 1) / jnp.where(
+            total > 0, total, 1.0
+        )
+        share = jnp.clip(share, 0, 1)
+        ends = jnp.stack([first, last]) - mu
+        weights = jnp.stack([1 - share, share])
+        logs = jnp.log(jnp.maximum(weights, 1e-300))
+        mean = lambda values: log_add(*(logs + values))
+        return Rates(
+            widened(closed(mean(log_ndtr(ends))), _ROUNDING),
+            widened(closed(mean(log_ndtr(-ends))), _ROUNDING),
+        )
+
+    def _ends(self):
+        return no_ends(as_float(self.mu))
+
+    def _log_slope(self, log_alpha, log_tnr):
+        first, last = self._cuts(-ndtri_from_logs(log_alpha, log_tnr))
+        mu = as_float(self.mu)
+        upper = first > 0
+        sign = jnp.where(upper, 1.0, -1.0)
+        near, far = jnp.where(upper, first, last), jnp.where(upper, last, first)
+        mass = lambda m: log_subtract(
+            log_ndtr(-sign * (near - m)), log_ndtr(-sign * (far - m))
+        )
+        return mass(mu) - mass(0.0)
+
+    def inverse(self) -> "QuantizedGaussian":
+        """The pair in the other order: the bins seen from the other mean."""
+        mu = as_float(self.mu)
+        return QuantizedGaussian(self.mu, self.width, mu - as_float(self.offset))
+
+
+def _difference(log_more: Array, log_less: Array) -> Interval:
+    """log(e^a - e^b), with the rounding of both for its bounds."""
+    value = log_subtract(log_more, log_less)
+    room = 1e-15 * (8 + jnp.where(jnp.isfinite(log_more), jnp.abs(log_more), 0.0))
+    found = exact(value)
+    lower = log_subtract(log_more - room, log_less + room)
+    upper = log_subtract(log_more + room, log_less - room)
+    return Interval(lower, found.estimate, jnp.minimum(upper, 0.0))

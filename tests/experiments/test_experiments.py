@@ -1,0 +1,153 @@
+"""Markov kernels between finite sets, and Blackwell's theorem both ways."""
+
+import jax
+import numpy as np
+import pytest
+
+import fdp_jax as fdp
+from fdp_jax.experiments import MarkovKernel, blackwell_order
+
+RNG = np.random.default_rng(7)
+
+
+def _random(inputs, outputs, power=1.0):
+    rows = RNG.gamma(0.7, size=(inputs, outputs)) ** power
+    return MarkovKernel(rows / rows.sum(axis=1, keepdims=True))
+
+
+def _all_tests(p, q):
+    """Error rates of every deterministic test, by enumeration."""
+    chosen = (np.arange(2 ** len(p))[:, None] >> np.arange(len(p))) & 1
+    return chosen @ p, (1 - chosen) @ q
+
+
+def test_kernels_form_an_algebra():
+    one, two, three = _random(3, 4), _random(4, 5), _random(5, 2)
+    left, right = one.then(two).then(three), one.then(two.then(three))
+    np.testing.assert_allclose(left.matrix, right.matrix, rtol=1e-13)
+    same = one.then(MarkovKernel.of_map(range(4)))
+    np.testing.assert_allclose(same.matrix, one.matrix, rtol=1e-15)
+    mixed = MarkovKernel.mixture([one, _random(3, 4)], probs=[0.25, 0.75])
+    np.testing.assert_allclose(mixed.matrix.sum(axis=1), 1, rtol=1e-14)
+    # (A x B)(C x D) = AC x BD, and two kernels on one input are a part of that.
+    other = _random(2, 4)
+    both = one.product(other)
+    np.testing.assert_allclose(
+        both.then(two.product(two)).matrix,
+        one.then(two).product(other.then(two)).matrix,
+        rtol=1e-12,
+    )
+    copied = MarkovKernel.of_map([0, 4, 8], 9)  # x -> (x, x)
+    np.testing.assert_allclose(
+        copied.then(one.product(one)).matrix, one.both(one).matrix, rtol=1e-13
+    )
+
+
+def test_a_map_is_deterministic():
+    matrix = MarkovKernel.of_map([1, 0, 1], 3).matrix
+    np.testing.assert_array_equal(matrix, [[0, 1, 0], [1, 0, 0], [0, 1, 0]])
+
+
+def test_tradeoff_of_a_relation_is_below_every_test_and_convex():
+    kernel = _random(3, 7)
+    pairs = [(0, 1), (1, 0), (1, 2), (2, 1)]
+    f = kernel.tradeoff(pairs)
+    alphas, betas = [], []
+    for i, j in pairs:
+        alpha, beta = _all_tests(kernel.matrix[i], kernel.matrix[j])
+        alphas.append(alpha)
+        betas.append(beta)
+    alpha, beta = np.concatenate(alphas), np.concatenate(betas)
+    alpha = np.clip(alpha, 0, 1)
+    found = f.beta(alpha=alpha)
+    assert np.all(np.asarray(found) <= beta + 1e-12)
+    # And it is the largest: for every slope some test touches the supporting line.
+    for slope in np.geomspace(1e-3, 1e3, 25):
+        line = float(f.delta(epsilon=np.log(slope), bound=fdp.Bound.ESTIMATE))
+        assert 1 - np.min(beta + slope * alpha) == pytest.approx(line, abs=1e-12)
+    assert kernel.satisfies(f, pairs)
+    assert not kernel.satisfies(fdp.tradeoff.Identity(), pairs)
+
+
+def test_composition_theorem_and_post_processing():
+    # Two kernels on one input: the trade-off function of the tensor product.
+    report = MarkovKernel([[0.75, 0.25], [0.25, 0.75]])
+    twice = report.both(report).tradeoff([(0, 1), (1, 0)])
+    alpha = np.asarray([0.01, 0.1, 0.5])
+    run = fdp.RandomizedResponse(np.log(3.0)).repeat(2)
+    np.testing.assert_allclose(
+        twice.beta(alpha=alpha), run.beta(alpha=alpha), rtol=1e-9
+    )
+    kernel = _random(2, 6)
+    coarse = kernel.then(MarkovKernel.of_map([0, 0, 1, 1, 2, 2]))
+    fine = kernel.tradeoff([(0, 1)]).beta(alpha=alpha)
+    assert np.all(coarse.tradeoff([(0, 1)]).beta(alpha=alpha) >= fine - 1e-14)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_a_garbling_is_found_where_there_is_one(seed):
+    inputs, outputs, actions = 2 + seed % 4, 3 + seed % 5, 2 + seed % 3
+    source, hidden = _random(inputs, outputs), _random(outputs, actions)
+    found = blackwell_order(source, source.then(hidden))
+    assert found.answer == "yes"
+    again = source.then(found.garbling).matrix
+    np.testing.assert_allclose(again, source.then(hidden).matrix, atol=1e-9)
+    assert found.gap <= 1e-9
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_a_decision_problem_refutes_the_order(seed):
+    inputs = 2 + seed % 4
+    source, other = _random(inputs, 4), _random(inputs, 5, power=1.5)
+    found = blackwell_order(source, other)
+    assert found.answer in ("yes", "no")
+    # The certificate by itself: no decision rule reaches the payoff under `source`.
+    assert np.all(np.abs(found.payoff) <= 1)
+    own = np.sum(other.matrix * found.payoff)
+    rules = (np.arange(5**4)[:, None] // 5 ** np.arange(4)) % 5
+    scores = source.matrix.T @ found.payoff  # of an action after an output
+    best = max(scores[np.arange(4), rule].sum() for rule in rules)
+    assert own - best == pytest.approx(found.gap, abs=1e-12)
+    if found.answer == "no":
+        assert found.gap > 1e-9
+        # Weak duality: no kernel comes closer than the gap.
+        for _ in range(20):
+            tried = source.then(_random(4, 5)).matrix
+            assert np.abs(tried - other.matrix).sum() >= found.gap - 1e-12
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_two_hypotheses_are_ordered_as_their_tradeoff_functions(seed):
+    # Blackwell (1953): for two inputs the order is that of the trade-off functions.
+    source = _random(2, 4)
+    other = _random(2, 4)
+    if seed % 2:
+        blurred = source.then(_random(4, 4))
+        other = MarkovKernel.mixture([blurred, blurred], probs=[0.5, 0.5])
+    f, g = source.tradeoff([(0, 1)]), other.tradeoff([(0, 1)])
+    alpha = np.linspace(0, 1, 1001)
+    below = np.all(
+        np.asarray(f.beta(alpha=alpha)) <= np.asarray(g.beta(alpha=alpha)) + 1e-9
+    )
+    assert (blackwell_order(source, other).answer == "yes") == below
+
+
+def test_bad_arguments_are_named():
+    with pytest.raises(ValueError, match="matrix must have rows with sum 1"):
+        MarkovKernel([[0.5, 0.4], [0.5, 0.5]])
+    with pytest.raises(ValueError, match=r"matrix must be in \[0, 1\]"):
+        MarkovKernel([[1.5, -0.5]])
+    with pytest.raises(ValueError, match="other must have 4 inputs, got 3"):
+        _random(3, 4).then(_random(3, 4))
+    with pytest.raises(ValueError, match="neighbors must be inputs from 0 to 2"):
+        _random(3, 4).tradeoff([(0, 3)])
+    with pytest.raises(ValueError, match="same inputs, got 2 and 3"):
+        blackwell_order(_random(2, 2), _random(3, 2))
+
+
+def test_kernels_are_pytrees():
+    kernel = _random(3, 4)
+    matrix = jax.jit(lambda k: k.then(MarkovKernel.of_map([0, 0, 1, 1])).matrix)(kernel)
+    np.testing.assert_allclose(
+        matrix[:, 0], kernel.matrix[:, :2].sum(axis=1), rtol=1e-14
+    )

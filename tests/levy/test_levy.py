@@ -1,0 +1,299 @@
+"""Infinitely divisible privacy losses: triplets, members, approximations, limits."""
+
+import math
+
+import jax
+import jax.numpy as jnp
+import mpmath as mp
+import numpy as np
+import pytest
+from reference import divisible_checks, exact
+
+import fdp_jax as fdp
+from fdp_jax import Bound
+from fdp_jax.levy import (
+    LevyTriplet,
+    SubordinatedGaussian,
+    central_limit,
+    from_density,
+    jump_limit,
+    small_jump_error,
+)
+
+TRIPLET = LevyTriplet(0.5, jumps=[0.8, -0.5], rates=[0.7, 0.3])
+EPSILONS = jnp.asarray([-1.0, 0.0, 1.0])
+
+
+def _entry(name):
+    (found,) = (e for e in divisible_checks("jd", "vg", "geomcomp") if name in e["id"])
+    return mp.mpf(found["value_str"]), found
+
+
+def test_closed_forms_of_a_triplet():
+    found = {
+        "jd.drift": TRIPLET.drift(),
+        "jd.kl": TRIPLET.kl(),
+        "jd.renyi2": TRIPLET.renyi(order=2.0),
+    }
+    for name, value in found.items():
+        assert float(value) == pytest.approx(float(_entry(name)[0]), rel=1e-15)
+    assert float(TRIPLET.variance()) == pytest.approx(
+        0.5 + 0.7 * 0.64 + 0.3 * 0.25, rel=1e-15
+    )
+    # Near the order 1, and of tiny jumps: nothing cancels.
+    small = LevyTriplet(0.0, jumps=[1e-9], rates=[2.0])
+    assert float(small.kl()) == pytest.approx(1e-18, rel=1e-8)
+    assert float(TRIPLET.renyi(order=1.0)) == pytest.approx(
+        float(TRIPLET.exchanged().kl()), rel=1e-14
+    )
+
+
+def test_profile_of_a_triplet():
+    bounds = TRIPLET.remove.bounds(epsilon=EPSILONS)
+    for i, name in enumerate(("jd.delta.e-1", "jd.delta.e0", "jd.delta.e1")):
+        truth = _entry(name)[0]
+        assert exact(bounds.lower[i]) <= truth <= exact(bounds.upper[i])
+        assert float(bounds.upper[i] - bounds.lower[i]) < 1e-12
+    truth = _entry("jd.f.a0.1")[0]
+    found = TRIPLET.remove.beta(alpha=0.1, bound=Bound.ESTIMATE)
+    assert float(found) == pytest.approx(float(truth), rel=1e-13)
+    assert exact(TRIPLET.remove.beta(alpha=0.1)) <= truth
+
+
+def test_tail_probability_from_the_slope_of_the_profile():
+    # P(X > e) = -e^-e delta'(e).
+    truth = _entry("jd.sfX")[0]
+    slope = jax.grad(lambda e: TRIPLET.remove.delta(epsilon=e, bound=Bound.ESTIMATE))(
+        1.0
+    )
+    assert float(-slope * math.exp(-1)) == pytest.approx(float(truth), rel=1e-11)
+
+
+def test_the_other_direction_is_the_exchanged_triplet():
+    other = TRIPLET.exchanged()
+    one = TRIPLET.add.delta(epsilon=EPSILONS, bound=Bound.ESTIMATE)
+    two = other.remove.delta(epsilon=EPSILONS, bound=Bound.ESTIMATE)
+    np.testing.assert_allclose(one, two, rtol=1e-12)
+    back = other.exchanged()
+    np.testing.assert_allclose(back.jumps, TRIPLET.jumps, rtol=1e-15)
+    np.testing.assert_allclose(back.rates, TRIPLET.rates, rtol=1e-15)
+
+
+def test_symmetry_is_the_reflection_of_the_tilted_measure():
+    assert not TRIPLET.is_symmetric()
+    assert LevyTriplet(1.0).is_symmetric()
+    symmetric = LevyTriplet(0.5, jumps=[0.8, -0.8], rates=[0.7, 0.7 * math.exp(0.8)])
+    assert symmetric.is_symmetric()
+    one = symmetric.remove.delta(epsilon=EPSILONS, bound=Bound.ESTIMATE)
+    two = symmetric.add.delta(epsilon=EPSILONS, bound=Bound.ESTIMATE)
+    np.testing.assert_allclose(one, two, rtol=1e-12)
+
+
+def test_triplets_add_and_time_is_real():
+    half = TRIPLET.repeat(0.5)
+    for made in (half + half, half.repeat(2.0), fdp.compose(half, half)):
+        found = made.remove.delta(epsilon=EPSILONS, bound=Bound.ESTIMATE)
+        truth = TRIPLET.remove.delta(epsilon=EPSILONS, bound=Bound.ESTIMATE)
+        np.testing.assert_allclose(found, truth, rtol=1e-11)
+    assert float((half + TRIPLET).kl()) == pytest.approx(1.5 * float(TRIPLET.kl()))
+
+
+def test_gaussian_and_poisson_members():
+    gauss = LevyTriplet(0.49)
+    truth = fdp.tradeoff.Gaussian(0.7).delta(epsilon=EPSILONS, bound=Bound.ESTIMATE)
+    found = gauss.delta(epsilon=EPSILONS, bound=Bound.ESTIMATE)
+    np.testing.assert_allclose(found, truth, rtol=1e-12)
+    count = LevyTriplet(jumps=[math.log(2.0)], rates=[1.0])
+    for entry in divisible_checks("poisson_delta"):
+        bounds = count.remove.bounds(epsilon=entry["params"]["eps"])
+        truth = float(entry["value_str"])
+        assert float(bounds.estimate) == pytest.approx(truth, rel=1e-13)
+
+
+def test_many_jumps_in_one_stack():
+    split = LevyTriplet(
+        0.5, jumps=[0.8] * 4 + [-0.5] * 3, rates=[0.1, 0.2, 0.3, 0.1, 0.1, 0.1, 0.1]
+    )
+    found = split.remove.bounds(epsilon=EPSILONS)
+    truth = TRIPLET.remove.delta(epsilon=EPSILONS, bound=Bound.ESTIMATE)
+    np.testing.assert_allclose(found.estimate, truth, rtol=1e-12)
+
+
+def test_derivatives_in_all_parameters_and_batches():
+    def delta(variance, jumps, rates, time):
+        triplet = LevyTriplet(variance, jumps=jumps, rates=rates, num_steps=time)
+        return triplet.remove.delta(epsilon=1.0, bound=Bound.ESTIMATE)
+
+    args = (0.5, jnp.asarray([0.8, -0.5]), jnp.asarray([0.7, 0.3]), 1.0)
+    slopes = jax.grad(delta, (0, 1, 2, 3))(*args)
+    step, flat = 1e-5, [0.5, 0.8, -0.5, 0.7, 0.3, 1.0]
+    unpack = lambda v: (v[0], jnp.asarray(v[1:3]), jnp.asarray(v[3:5]), v[5])
+    found = np.concatenate([np.ravel(s) for s in slopes])
+    for i in range(6):
+        moved = [np.add(flat, s * step * np.eye(6)[i]) for s in (1, -1)]
+        up, down = (float(delta(*unpack(list(m)))) for m in moved)
+        assert found[i] == pytest.approx((up - down) / (2 * step), rel=1e-6)
+    variances = jnp.asarray([0.2, 0.5])
+    each = jax.vmap(lambda v: delta(v, *args[1:]))(variances)
+    assert float(each[1]) == pytest.approx(float(delta(*args)), rel=1e-12)
+
+
+def test_calibration_finds_the_time():
+    target = fdp.targets.ApproxDP(epsilon=2.0, delta=1e-5)
+    found = fdp.calibrate(TRIPLET, target, solve_for="num_steps")
+    reached = float(found.mechanism.delta(epsilon=2.0))
+    assert 1e-5 * (1 - 1e-9) <= reached <= 1e-5
+
+
+@pytest.mark.parametrize("name", ["vg.delta.e0", "vg.delta.e1"])
+def test_variance_gamma(name):
+    truth, entry = _entry(name)
+    bounds = SubordinatedGaussian(2.0, 0.5).bounds(epsilon=EPSILONS)
+    i = [-1.0, 0.0, 1.0].index(entry["params"]["eps"])
+    assert float(bounds.estimate[i]) == pytest.approx(float(truth), rel=2e-13)
+    assert float(bounds.upper[i] - bounds.lower[i]) < 1e-9
+
+
+def test_inverse_gaussian_time():
+    # E over tau: inverse Gaussian of mean a b and shape a^2 b / 2 ... by its density.
+    shape, scale = 2.0, 0.5
+    mean, width = shape * scale, 2 * shape**2 * scale
+    bounds = SubordinatedGaussian(shape, scale, 0.5).bounds(epsilon=EPSILONS)
+
+    def density(t):
+        power = -width * (t - mean) ** 2 / (2 * mean**2 * t)
+        return mp.sqrt(width / (2 * mp.pi * t**3)) * mp.exp(power)
+
+    def delta(t, e):
+        m = mp.sqrt(t)
+        return mp.ncdf(m / 2 - e / m) - mp.exp(e) * mp.ncdf(-m / 2 - e / m)
+
+    with mp.workdps(20):
+        for i, e in enumerate(EPSILONS):
+            value = lambda t, e=mp.mpf(float(e)): density(t) * delta(t, e)  # noqa: B008
+            truth = mp.quad(value, [0, 0.1, 0.5, 1, 2, 4, 10, 40])
+            assert float(bounds.estimate[i]) == pytest.approx(float(truth), rel=1e-11)
+
+
+def test_random_number_of_releases_that_is_told():
+    truth, _ = _entry("geomcomp")
+    probs = 0.2 * 0.8 ** np.arange(150)
+    run = fdp.RandomRepeat(
+        fdp.Gaussian(2.0), num_steps=range(1, 151), probs=probs, tail_prob=0.8**150
+    )
+    bounds = run.bounds(epsilon=1.0)
+    assert exact(bounds.lower) <= truth <= exact(bounds.upper)
+    assert float(bounds.estimate) == pytest.approx(float(truth), rel=1e-11)
+
+
+def test_jumps_of_a_density_dominate_within_their_error():
+    truth = SubordinatedGaussian(2.0, 0.5)
+    exact_delta = truth.delta(epsilon=EPSILONS, bound=Bound.ESTIMATE)
+    found = []
+    weight = 1 / (1 + np.exp(np.asarray(EPSILONS)))
+    for count in (48, 96):
+        made = from_density(
+            truth.levy_density, cut=0.05, num_points=count, symmetric=True
+        )
+        assert made.triplet.is_symmetric(tolerance=1e-8)
+        delta = made.triplet.remove.delta(epsilon=EPSILONS, bound=Bound.ESTIMATE)
+        # |R - R~| = (1 - pi) |delta - delta~|; moving the larger jumps only adds to it.
+        more = np.asarray(delta - exact_delta) * weight
+        assert np.all(more >= -made.error)
+        found.append(more.max())
+    # What that adds falls with the square of the bins' width.
+    assert 0 < found[1] < 0.4 * found[0] < 4e-4
+
+
+def test_bound_of_small_jumps_is_a_bound():
+    # Symmetric jumps +-h beside a Gaussian, against the Gaussian in their place.
+    h, common = 0.3, 0.4
+    rates = np.asarray([1.0, math.exp(-h)]) * 0.8
+    jumps = np.asarray([-h, h])
+    tilted = rates * np.exp(0.5 * jumps)
+    second, fourth = np.sum(tilted * h**2), np.sum(tilted * h**4)
+    bound = small_jump_error(fourth_moment=fourth, gaussian_variance=common, reach=h)
+    epsilons = jnp.asarray([-2.0, -1.0, -0.3, 0.0, 0.3, 1.0, 2.0])
+    one = LevyTriplet(common, jumps=jumps, rates=rates)
+    two = LevyTriplet(common + second)
+    gap = one.remove.delta(epsilon=epsilons) - two.remove.delta(epsilon=epsilons)
+    gap = np.abs(np.asarray(gap)) / (1 + np.exp(np.asarray(epsilons)))
+    assert 0 < gap.max() <= bound < 0.1
+    # Without that Gaussian part the bound is larger, with smaller jumps it shrinks.
+    assert small_jump_error(fourth_moment=fourth, reach=h) > bound
+    smaller = small_jump_error(
+        fourth_moment=fourth / 16, gaussian_variance=common, reach=h / 2
+    )
+    assert smaller < bound / 10
+
+
+# ------------------------------------------------------------------------- limits
+
+
+def test_gaussian_limit_of_randomized_responses():
+    limit = float(fdp.tradeoff.Gaussian(1.0).beta(alpha=0.1))
+    errors, excesses = [], []
+    for entry in divisible_checks("clt_rr"):
+        n = entry["params"]["n"]
+        run = fdp.RandomizedResponse(1 / math.sqrt(n)).repeat(n)
+        found = float(run.beta(alpha=0.1, bound=Bound.ESTIMATE))
+        assert found == pytest.approx(float(entry["value_str"]), rel=1e-9)
+        diagnostic = central_limit(run)
+        assert float(diagnostic.mu) == pytest.approx(1.0, abs=1 / n)
+        excesses.append(abs(float(diagnostic.excess)) * n)
+        errors.append(abs(found - limit) * math.sqrt(n))
+    # s^2 / 2k - 1 is of order 1 / n, the distance from the limit of order n^-1/2.
+    assert max(excesses) < 0.2
+    assert max(excesses) / min(excesses) < 1.1
+    assert max(errors) < 0.02
+
+
+def test_the_diagnostic_sees_jumps():
+    count = LevyTriplet(jumps=[1.5], rates=[0.1])
+    found = central_limit(count.remove)
+    kl = 0.1 * (math.exp(1.5) - 2.5)
+    assert float(found.kl) == pytest.approx(kl, rel=1e-12)
+    assert float(found.variance) == pytest.approx(0.1 * 2.25, rel=1e-12)
+    assert float(found.third) == pytest.approx(0.1 * 1.5**3, rel=1e-8)
+    assert float(found.excess) == pytest.approx(0.1 * 2.25 / (2 * kl) - 1, rel=1e-10)
+    assert abs(float(central_limit(LevyTriplet(0.3)).excess)) < 1e-14
+
+
+def test_bernoulli_releases_tend_to_poisson_at_rate_one_over_n():
+    gaps = []
+    truth = fdp.tradeoff.Poisson(1.0, 2.0).delta(epsilon=0.5, bound=Bound.ESTIMATE)
+    for n in (10, 40, 160):
+        step = fdp.FromProbabilities([1 - 1 / n, 1 / n], [1 - 2 / n, 2 / n])
+        limit = jump_limit(step.repeat(n), cut=0.4)
+        assert float(jnp.max(limit.jumps)) == pytest.approx(math.log(2.0), rel=1e-9)
+        assert float(limit.rates[jnp.argmax(limit.jumps)]) == pytest.approx(1.0)
+        # What is small is only the missing one's: log((1 - 2/n) / (1 - 1/n)).
+        small = n * (1 - 1 / n) * math.log((1 - 2 / n) / (1 - 1 / n)) ** 2
+        assert float(limit.gaussian_variance) == pytest.approx(small, rel=1e-9)
+        found = limit.remove.delta(epsilon=0.5, bound=Bound.ESTIMATE)
+        gaps.append(n * abs(float(found - truth)))
+    assert max(gaps) < 0.1 * 10
+    assert gaps[2] < 2 * gaps[1]
+
+
+@pytest.mark.slow
+def test_sparse_participation_is_not_gaussian():
+    run = fdp.DPSGD(noise_multiplier=0.35, sampling_prob=1e-4, num_steps=1000)
+    truth = float(run.remove.delta(epsilon=0.5))
+    limit = jump_limit(run)
+    gaussian = central_limit(run.remove).triplet()
+    assert float(limit.remove.delta(epsilon=0.5)) == pytest.approx(truth, rel=0.01)
+    assert float(gaussian.remove.delta(epsilon=0.5)) < 1e-6 * truth
+
+
+def test_bad_parameters_are_named():
+    with pytest.raises(ValueError, match="gaussian_variance must be"):
+        LevyTriplet(-1.0)
+    with pytest.raises(ValueError, match="jumps must be finite numbers other than 0"):
+        LevyTriplet(1.0, jumps=[0.0], rates=[1.0])
+    with pytest.raises(ValueError, match="rates must be"):
+        LevyTriplet(1.0, jumps=[1.0], rates=[-1.0])
+    with pytest.raises(ValueError, match="one length"):
+        LevyTriplet(1.0, jumps=[1.0], rates=[1.0, 2.0])
+    with pytest.raises(ValueError, match="density must satisfy"):
+        from_density(lambda x: np.exp(-5 * np.abs(x)), symmetric=True)
