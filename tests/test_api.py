@@ -35,7 +35,6 @@ RECORDS = (
     *("Inverse", "LossAtoms", "Symmetrized", "Design", "NoiseDesign"),
     *("CanonicalNoise", "CanonicalCheck", "PostProcessing", "RoundedNoise"),
     *("VectorNoise", "PrivateTest", "UnbiasedTest", "Release"),
-    *("Inverse", "LossAtoms", "Symmetrized"),
     *("BlackwellOrder", "CentralLimit", "LevyApproximation"),
 )
 # Names that carry structure rather than a quantity of the notation table.
