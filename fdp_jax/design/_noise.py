@@ -15,8 +15,7 @@ from typing import Any
 
 import equinox as eqx
 import numpy as np
-from scipy.optimize import linprog
-from scipy.sparse import coo_array, csr_array, hstack, vstack
+import scipy  # its parts load when they are used
 
 from .._internal import _checks
 from ..calibration import UnreachableTarget
@@ -27,6 +26,7 @@ _NODES = np.polynomial.legendre.leggauss(8)
 _TAIL = 80
 """At delta = 0 the tail is cut where it has fallen by e^-80."""
 _ATTEMPTS = 6
+_Matrix = Any  # scipy.sparse.csr_array, not loaded before it is used
 
 
 class NoiseDesign(eqx.Module):
@@ -124,7 +124,7 @@ def _points(target: Any) -> list[tuple[float, float]]:
     return [(float(one.epsilon), float(one.delta)) for one in each]
 
 
-def _spread(half: int, num_bins: int, decay: float) -> csr_array:
+def _spread(half: int, num_bins: int, decay: float) -> _Matrix:
     """From the free masses of the bins at x > 0 to all bins, tail included."""
     right = list(range(half))
     factor = [1.0] * half
@@ -137,7 +137,9 @@ def _spread(half: int, num_bins: int, decay: float) -> csr_array:
     columns = np.asarray(right[::-1] + right)
     values = np.asarray(factor[::-1] + factor)
     rows = np.arange(columns.size)
-    return csr_array(coo_array((values, (rows, columns)), (columns.size, half)))
+    return scipy.sparse.csr_array(
+        scipy.sparse.coo_array((values, (rows, columns)), (columns.size, half))
+    )
 
 
 def _costs(cost: Callable[[Any], Any], bins: int, num_bins: int) -> np.ndarray:
@@ -150,7 +152,7 @@ def _costs(cost: Callable[[Any], Any], bins: int, num_bins: int) -> np.ndarray:
 
 def _solve(
     each: np.ndarray,
-    spread: csr_array,
+    spread: _Matrix,
     points: list[tuple[float, float]],
     allowed: np.ndarray,
     num_bins: int,
@@ -166,22 +168,30 @@ def _solve(
             excess = _excess(spread, shift, np.exp(epsilon), delta == 0)
             count = excess.shape[0]
             if delta == 0:
-                rows.append(hstack([excess, coo_array((count, width))]))
+                rows.append(
+                    scipy.sparse.hstack(
+                        [excess, scipy.sparse.coo_array((count, width))]
+                    )
+                )
                 limits.append(np.zeros(count))
                 continue
             # Slacks are at least the excess; their sum is at most delta.
             own = slacks + np.arange(count)
             ones = np.ones(count)
-            identity = coo_array((ones, (np.arange(count), own)), (count, width))
-            total = coo_array((ones, (np.zeros(count, int), own)), (1, width))
-            rows.append(hstack([excess, -identity]))
-            rows.append(hstack([coo_array((1, half)), total]))
+            identity = scipy.sparse.coo_array(
+                (ones, (np.arange(count), own)), (count, width)
+            )
+            total = scipy.sparse.coo_array(
+                (ones, (np.zeros(count, int), own)), (1, width)
+            )
+            rows.append(scipy.sparse.hstack([excess, -identity]))
+            rows.append(scipy.sparse.hstack([scipy.sparse.coo_array((1, half)), total]))
             limits += [np.zeros(count), [limit]]
             slacks += count
     mass = np.asarray(spread.sum(axis=0)).ravel()
-    found = linprog(
+    found = scipy.optimize.linprog(
         np.append(spread.T @ each, np.zeros(width)),
-        A_ub=vstack(rows, format="csr"),
+        A_ub=scipy.sparse.vstack(rows, format="csr"),
         b_ub=np.concatenate(limits),
         A_eq=np.append(mass, np.zeros(width))[None],
         b_eq=[1.0],
@@ -195,18 +205,18 @@ def _solve(
     return np.maximum(found.x[:half], 0)
 
 
-def _excess(spread: csr_array, shift: int, growth: float, pure: bool) -> csr_array:
+def _excess(spread: _Matrix, shift: int, growth: float, pure: bool) -> _Matrix:
     """p_(i - j) - e^eps p_i, for all i; beyond a tail that goes on, nothing is new."""
     if pure:
         keep = 4 * spread.shape[1]
         middle = spread.shape[0] // 2
         low, high = max(0, middle - keep), min(spread.shape[0], middle + keep)
         inner = spread[low:high]
-        return csr_array(inner[:-shift] - growth * inner[shift:])
-    empty = csr_array((shift, spread.shape[1]))
-    moved = vstack([empty, spread], format="csr")
-    still = vstack([spread, empty], format="csr")
-    return csr_array(moved - growth * still)
+        return scipy.sparse.csr_array(inner[:-shift] - growth * inner[shift:])
+    empty = scipy.sparse.csr_array((shift, spread.shape[1]))
+    moved = scipy.sparse.vstack([empty, spread], format="csr")
+    still = scipy.sparse.vstack([spread, empty], format="csr")
+    return scipy.sparse.csr_array(moved - growth * still)
 
 
 def _repaired(total: np.ndarray, decay: float, num_bins: int) -> np.ndarray:

@@ -18,8 +18,8 @@ checked by arithmetic of their own: the solver is believed in neither case.
 import equinox as eqx
 import jax.core
 import numpy as np
+import scipy  # its parts load when they are used
 from jaxtyping import Float
-from scipy import optimize, sparse
 
 from ._kernel import MarkovKernel
 
@@ -88,13 +88,15 @@ def _solve(a: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """A kernel of least total error, and the payoffs of the dual problem."""
     (inputs, outputs), actions = a.shape, b.shape[1]
     size, cells = outputs * actions, inputs * actions
-    slack = sparse.identity(cells)
-    equal = sparse.hstack([sparse.kron(a, sparse.identity(actions)), slack, -slack])
-    ones = sparse.kron(sparse.identity(outputs), np.ones((1, actions)))
-    total = sparse.hstack([ones, sparse.csr_matrix((outputs, 2 * cells))])
-    found = optimize.linprog(
+    slack = scipy.sparse.identity(cells)
+    equal = scipy.sparse.hstack(
+        [scipy.sparse.kron(a, scipy.sparse.identity(actions)), slack, -slack]
+    )
+    ones = scipy.sparse.kron(scipy.sparse.identity(outputs), np.ones((1, actions)))
+    total = scipy.sparse.hstack([ones, scipy.sparse.csr_matrix((outputs, 2 * cells))])
+    found = scipy.optimize.linprog(
         np.concatenate([np.zeros(size), np.ones(2 * cells)]),
-        A_eq=sparse.vstack([equal, total]).tocsr(),
+        A_eq=scipy.sparse.vstack([equal, total]).tocsr(),
         b_eq=np.concatenate([b.ravel(), np.ones(outputs)]),
         method="highs",
     )
