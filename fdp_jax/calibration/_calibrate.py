@@ -105,10 +105,11 @@ def calibrate(
 
     Raises:
         ValueError: If `solve_for` is not a parameter of the mechanism, or another one
-            is not set.
+            is not set, or the target's reference has another neighboring relation.
+        TypeError: If `mechanism` is not a mechanism.
         UnreachableTarget: If no value meets the target.  Under a transformation the
             status is VACUOUS instead and the value NaN, for this member of a batch
-            alone.
+            alone; only arguments that are out of range stop the whole batch.
 
     Example:
         >>> import fdp_jax as fdp
@@ -120,6 +121,10 @@ def calibrate(
         >>> print(f"{found.value:.6f}")
         0.586260
     """
+    if not isinstance(mechanism, AbstractMechanism):
+        raise TypeError(
+            f"mechanism must be a mechanism, got {type(mechanism).__name__}"
+        )
     target.require_relation(mechanism.relation)
     inside, allowed = target.reachable()
     if not isinstance(inside, jax.core.Tracer) and not bool(inside):
@@ -214,8 +219,6 @@ def _solve(
 
 def _in_single(value: Array, unknown: Unknown, leaks: Array) -> Array:
     """Rounded to the private side, also of the products with a factor."""
-    if unknown.whole:
-        return value
     slack = 4 * float(jnp.finfo(jnp.float32).eps) if unknown.factor else 0.0
     moved = leaks * value - slack * jnp.abs(value)
     return leaks * round_down_to_single(moved)

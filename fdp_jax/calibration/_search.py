@@ -16,6 +16,7 @@ from ._unknowns import Unknown
 _STEPS = 60
 _TOLERANCE = 1e-13
 _CHECKS = 40
+_WIDE = 1e-7
 _PROBES = 9
 
 Excess = Callable[[Array], Array]
@@ -210,7 +211,10 @@ class _RealNumbers:
         del unknown, leaks
         over = upper / state["search"]["slope"]
         over = jnp.where(jnp.isfinite(over), over, state["jump"])
-        jump = jnp.maximum(4 * state["jump"], 1.01 * over)
+        # Wide certificates are worst elsewhere, where the slope may be much larger.
+        wide = over > _WIDE
+        least = jnp.where(wide, 2, 4) * state["jump"]
+        jump = jnp.maximum(least, jnp.where(wide, over / 64, 1.01 * over))
         place = jnp.maximum(state["place"] - jump, ends[0])
         done = (upper <= 0) | (place == state["place"])
         return {**state, "place": place, "jump": jump, "done": done}

@@ -82,7 +82,7 @@ def spend_rest(
         >>> spent = fdp.Gaussian(4.0).repeat(2)
         >>> rest = fdp.Gaussian().repeat(3)
         >>> print(f"{fdp.design.spend_rest(spent, rest, target).value:.6f}")
-        4.650894
+        4.868807
     """
     chosen = find_unknown(rest, solve_for).leaves
 

@@ -92,8 +92,10 @@ def minimize(
     if tolerance is None:
         tolerance = 1e-6 if float_dtype() == np.float64 else 1e-3
     problem = _Problem(cost, family, solve_for)
-    params, converged = _search(problem, start, target, tolerance, max_num_steps)
-    value, gradient = _value_and_gradient(problem, params, target)
+    # Arrays, so that another target needs no other program.
+    traced = jax.tree.map(jnp.asarray, target)
+    params, converged = _search(problem, start, traced, tolerance, max_num_steps)
+    value, gradient = _value_and_gradient(problem, params, traced)
     # In Python again: what is returned is certified, or refused in words.
     found = calibrate(family(params), target, solve_for=solve_for)
     norm = jnp.max(jnp.stack([jnp.max(jnp.abs(g)) for g in jax.tree.leaves(gradient)]))

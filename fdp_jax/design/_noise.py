@@ -78,7 +78,7 @@ def optimal_noise(
         >>> target = fdp.targets.ApproxDP(epsilon=1.0, delta=0.0)
         >>> best = fdp.design.optimal_noise(abs, target, num_bins=8)
         >>> print(f"{best.cost:.4f}")  # the staircase mechanism has 0.9595
-        0.9596
+        0.9595
 
     References:
         Geng, Kairouz, Oh, Viswanath (2015) for the optimum of pure DP.

@@ -174,7 +174,9 @@ def test_a_gaussian_below_its_own_trade_off_function():
     """The corner is set aside, so that a little less noise than 1 / mu will do."""
     target = targets.TradeOff(G_HALF, delta=1e-10)
     found = fdp.calibrate(fdp.Gaussian(), target, solve_for="noise_multiplier")
-    assert 1.99 < float(found.value) < 2 * (1 + 1e-4)
+    # What the certificate allows for between thresholds: (sag / delta) / (d log delta /
+    # d log sigma) = 5e-3 / 43 in the tail, and a last step that at most doubles it.
+    assert 1.99 < float(found.value) < 2 * (1 + 5e-4)
     epsilons = np.linspace(0, 5, 101)
     mine = found.mechanism.delta(epsilon=epsilons)
     assert np.all(mine <= G_HALF.delta(epsilon=epsilons) + 1e-10 * (1 + 1e-9))

@@ -128,6 +128,11 @@ def test_unclear_unknowns(name, message):
         fdp.calibrate(TWO, TARGET, solve_for=name)
 
 
+def test_only_mechanisms_are_calibrated():
+    with pytest.raises(TypeError, match="must be a mechanism, got View"):
+        fdp.calibrate(TWO.remove, TARGET, solve_for="noise_multiplier")
+
+
 def test_a_range_must_be_one():
     with pytest.raises(ValueError, match="within must be"):
         fdp.calibrate(
