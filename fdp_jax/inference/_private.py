@@ -3,6 +3,7 @@
 from typing import Any
 
 import jax
+import jax.core
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
@@ -163,7 +164,7 @@ def _excess(f: AbstractTradeOff, phi: Array, pairs: Array) -> Array:
 
 
 @in_float64
-def _free_p(noise: CanonicalNoise, phi: Array, rows: Array, statistic: Array) -> Array:
+def _free_p(noise: CanonicalNoise, phi: Any, rows: Any, statistic: Any) -> Array:
     law = noise.law
     place = -law.isf(as_float(phi))
     moved = jnp.where(jnp.isinf(place), place, place - as_float(statistic))

@@ -82,10 +82,10 @@ def two_proportion_p_value(
     """
     kind = _one_of("alternative", alternative, ALTERNATIVES)
     noise = noise_of(noise)
-    args, sizes = _groups(
+    groups, sizes = _groups(
         noise, released_x, released_y, num_records_x, num_records_y, kind
     )
-    return _p_value(noise, *args, sizes)
+    return _p_value(noise, groups, sizes)
 
 
 def two_proportion_interval_from(
@@ -116,10 +116,10 @@ def two_proportion_interval_from(
     """
     confidence = _checks.checked_scalar("confidence", _checks.open_share, confidence)
     noise = noise_of(noise)
-    args, sizes = _groups(
+    groups, sizes = _groups(
         noise, released_x, released_y, num_records_x, num_records_y, ""
     )
-    return _interval(noise, *args, confidence, sizes)
+    return _interval(noise, groups, confidence, sizes)
 
 
 def semi_private_threshold(
@@ -240,8 +240,8 @@ def _upper_p(law, x, y, n, m, prob_x, prob_y, sizes: _Sizes) -> Array:
 
 
 @in_float64
-def _p_value(noise: CanonicalNoise, x, y, n, m, sizes: _Sizes) -> Array:
-    x, y, n, m = map(as_float, (x, y, n, m))
+def _p_value(noise: CanonicalNoise, groups: tuple, sizes: _Sizes) -> Array:
+    x, y, n, m = map(as_float, groups)
     pooled = jnp.clip((x + y) / (n + m), 0.0, 1.0)
     p = _upper_p(noise.law, x, y, n, m, pooled, pooled, sizes)
     if sizes.kind == "greater":
@@ -250,8 +250,8 @@ def _p_value(noise: CanonicalNoise, x, y, n, m, sizes: _Sizes) -> Array:
 
 
 @in_float64
-def _interval(noise: CanonicalNoise, x, y, n, m, confidence, sizes: _Sizes):
-    law, (x, y, n, m) = stop_gradient((noise.law, tuple(map(as_float, (x, y, n, m)))))
+def _interval(noise: CanonicalNoise, groups: tuple, confidence, sizes: _Sizes):
+    law, (x, y, n, m) = stop_gradient((noise.law, tuple(map(as_float, groups))))
     tail = 0.5 * (1 - stop_gradient(as_float(confidence)))
 
     def p(shift: Array) -> Array:

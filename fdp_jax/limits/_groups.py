@@ -71,9 +71,10 @@ def _scaled(f: AbstractGuarantee, distance: Any) -> AbstractTradeOff | None:
     return None
 
 
-def is_pure(f: AbstractGuarantee) -> bool:
-    """Whether a guarantee is that of pure epsilon-DP."""
-    return isinstance(f, tradeoff.ApproxDP) and _is_zero(f.delta0)
+def pure_epsilon(f: AbstractGuarantee) -> Any:
+    """The epsilon of a guarantee that is known to be pure epsilon-DP, else None."""
+    one = _scaled(f, 1.0)
+    return one.epsilon0 if isinstance(one, tradeoff.ApproxDP) else None
 
 
 def _is_zero(value: Any) -> bool:

@@ -17,7 +17,7 @@ from ..curves import AbstractGuarantee, Bound
 from ..inference._counts import log_binomial
 from ..mechanisms._fields import as_float
 from ..tradeoff._knots import Knots, from_profile
-from ._groups import group_guarantee, is_pure
+from ._groups import group_guarantee, pure_epsilon
 
 _ROUNDS, _POINTS = 9, 33
 _NEAREST, _FARTHEST = -9.0, 6.0
@@ -132,9 +132,9 @@ def coupled_power_bound(
     """
     probs = _checks.vector("distance_probs", _checks.probability, distance_probs)
     probs = _checks.total("distance_probs", probs, 1e-8)
-    first = group_guarantee(f, 1)
-    if probs.size > 1 and is_pure(first):
-        mixed = tradeoff.TradeOff(_pure_mixture(first.epsilon0, probs))
+    epsilon = pure_epsilon(f)
+    if probs.size > 1 and epsilon is not None:
+        mixed = tradeoff.TradeOff(_pure_mixture(epsilon, probs))
     else:
         parts = [_as_tradeoff(group_guarantee(f, k)) for k in range(probs.size)]
         mixed = tradeoff.Mixture(parts, probs=probs)
@@ -255,7 +255,7 @@ def odds_tail_bound(
         # The gap that is left after rounding.
         return f.log_delta(epsilon=lower, bound=bound) - log1mexp(epsilon - lower)
 
-    low, high = _NEAREST, _FARTHEST
+    low, high = jnp.asarray(_NEAREST), jnp.asarray(_FARTHEST)
     shape = jnp.linspace(0.0, 1.0, _POINTS)
     for _ in range(_ROUNDS):
         places = low + (high - low) * shape

@@ -39,8 +39,8 @@ def _of_pairs(pairs: Any) -> AbstractTradeOff:
     try:
         table = np.asarray(pairs, np.float64)
     except (TypeError, ValueError):
-        table = np.empty(0)
-    if table.ndim != 2 or table.shape[1] != 2:
+        table = np.empty((0, 0))
+    if table.ndim != 2 or table.shape[-1] != 2:
         raise TypeError(
             "f must be a guarantee or a list of (epsilon, delta) pairs, "
             f"got {type(pairs).__name__}"
@@ -89,8 +89,9 @@ def _one_end(view: Any, bound: Bound) -> TradeOff:
     """The pessimistic or optimistic curve of a bracket, by itself."""
     if bound is Bound.ESTIMATE:
         raise ValueError("bound must be Bound.PESSIMISTIC or Bound.OPTIMISTIC")
-    upper = bound is Bound.OPTIMISTIC and view.optimistic is not None
-    return TradeOff(view.optimistic if upper else view.knots)
+    if bound is Bound.OPTIMISTIC and view.optimistic is not None:
+        return TradeOff(view.optimistic)
+    return TradeOff(view.knots)
 
 
 _CROOKED = "f must be symmetric (f = f^-1): symmetrize it first, f.symmetrized()"
