@@ -48,7 +48,7 @@ STRUCTURAL = {
     *("a", "b", "guarantee", "guarantees", "hyper_prior", "density", "convex"),
     *("tolerance", "max_num_steps", "constant", "kind", "labels", "options", "found"),
     *("matrix", "other", "kernels", "values", "num_outputs", "neighbors"),
-    *("cut", "reach"),
+    *("cut", "reach", "key", "x"),
     *("log_cdf_without", "log_sf_without", "log_cdf_with", "log_sf_with"),
 }
 

@@ -76,8 +76,8 @@ class QuantizedGaussian(AbstractTradeOff):
 
     The bins' offset from the true value must be known: where it may be anything, the
     vertices sweep all of G_mu, the infimum over offsets is G_mu itself, and rounding is
-    no gain (`with_unknown_offset`).  A gain is real where the statistic lies on the bins' own
-    lattice.
+    no gain (`with_unknown_offset`).  A gain is real where the statistic lies on the
+    bins' own lattice.
 
     Args:
         mu: In [0, inf).
