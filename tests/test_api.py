@@ -58,7 +58,7 @@ STRUCTURAL = {
     *("log_prior_density", "theta", "distances"),
     *("cells_per_unit", "num_shifts", "output_edges", "dimension", "num_values"),
     *("matrix", "other", "kernels", "values", "num_outputs", "neighbors"),
-    *("cut", "reach"),
+    *("cut", "reach", "key", "x"),
     *("log_cdf_without", "log_sf_without", "log_cdf_with", "log_sf_with"),
 }
 

@@ -33,7 +33,7 @@ class MarkovKernel(eqx.Module):
         >>> twice = report.both(report)
         >>> seen = twice.then(MarkovKernel.of_map([0, 1, 1, 2]))  # only their sum
         >>> print(f"{seen.tradeoff([(0, 1), (1, 0)]).beta(alpha=0.1):.4f}")
-        0.4917
+        0.4000
     """
 
     matrix: Float[Array, "inputs outputs"]

@@ -76,7 +76,7 @@ def small_jump_error(
         >>> from fdp_jax.levy import small_jump_error
         >>> error = small_jump_error(fourth_moment=1e-6, gaussian_variance=0.5)
         >>> print(f"{error:.1e}")
-        2.9e-08
+        2.1e-08
     """
     numbers = {
         "fourth_moment": fourth_moment,

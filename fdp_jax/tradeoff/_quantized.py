@@ -76,14 +76,13 @@ class QuantizedGaussian(AbstractTradeOff):
 
     The bins' offset from the true value must be known: where it may be anything, the
     vertices sweep all of G_mu, the infimum over offsets is G_mu itself, and rounding is
-    no gain (`offset=None`).  A gain is real where the statistic lies on the bins' own
-    lattice.
+    no gain (`with_unknown_offset`).  A gain is real where the statistic lies on the
+    bins' own lattice.
 
     Args:
         mu: In [0, inf).
         width: Of the bins, in standard deviations of the noise, in (0, inf).
-        offset: Of one of the cuts from the mean without the record, any finite number;
-            None if it is not known.
+        offset: Of one of the cuts from the mean without the record, any finite number.
 
     Raises:
         ValueError: If a parameter is out of range.
@@ -104,10 +103,22 @@ class QuantizedGaussian(AbstractTradeOff):
     )
     offset: Real[ArrayLike, ""] = parameter("offset", _checks.finite, default=0.0)
 
-    def __new__(cls, mu: Any, width: Any = 1.0, offset: Any = 0.0):
-        """An unknown offset leaves G_mu."""
-        del width
-        return Gaussian(mu) if offset is None else super().__new__(cls)
+    @staticmethod
+    def with_unknown_offset(mu: Any) -> Gaussian:
+        """The infimum over all offsets: G_mu, whatever the width.
+
+        For every alpha some offset has a cut, and so a vertex of f, right there.
+
+        Args:
+            mu: In [0, inf).
+
+        Returns:
+            The Gaussian trade-off function: rounding does not help.
+
+        Raises:
+            ValueError: If it is out of range.
+        """
+        return Gaussian(mu)
 
     def _cuts(self, place: Array) -> tuple[Array, Array]:
         """The cuts next to a place, that at it being the left one."""

@@ -225,6 +225,12 @@ def test_bound_of_small_jumps_is_a_bound():
         fourth_moment=fourth / 16, gaussian_variance=common, reach=h / 2
     )
     assert smaller < bound / 10
+    # The formula, by another quadrature.
+    found = small_jump_error(fourth_moment=1e-6, gaussian_variance=0.5)
+    bend = mp.cosh(0.5) / 384
+    value = lambda t: (t**4 / 24 + bend) * mp.exp(-(0.25 + t * t) / 4) / (0.25 + t * t)
+    truth = 1e-6 * mp.quad(value, [0, 1, 4, 10, 40]) / (2 * mp.pi)
+    assert truth <= found <= 1.01 * truth
 
 
 # ------------------------------------------------------------------------- limits

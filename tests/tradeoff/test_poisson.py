@@ -159,7 +159,7 @@ def test_an_unknown_offset_gains_nothing():
     worst = jax.vmap(beta)(places % 1.0)
     np.testing.assert_allclose(jnp.diag(worst), plain, rtol=1e-12)
     assert np.all(each.max(axis=0) > plain + 0.01)  # a known offset does gain
-    assert isinstance(QuantizedGaussian(1.0, 1.0, None), fdp.tradeoff.Gaussian)
+    assert float(QuantizedGaussian.with_unknown_offset(1.0).mu) == 1.0
 
 
 def test_chords_of_any_monotone_family():
