@@ -14,7 +14,7 @@ from typing import Any
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array, ArrayLike, Float
 
 from .._internal import _checks
 from .._internal._precision import in_float64
@@ -136,10 +136,11 @@ def jump_limit(
 
 @in_float64(cast_out=False)
 def _measure(
-    subject: AbstractMechanism, edges: Float[Array, " n+1"]
+    subject: AbstractMechanism, edges: Float[ArrayLike, " n+1"]
 ) -> tuple[Array, Array]:
     """Bins of the releases' losses: mean numbers under P, and log of Q's over P's."""
     loss: ComposedLoss = subject.loss()
+    edges = jnp.asarray(edges)
     low, high = edges[:-1], edges[1:]
     without = included = jnp.zeros_like(low)
     for term, count in zip(loss.terms, loss.counts, strict=True):

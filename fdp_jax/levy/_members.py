@@ -3,6 +3,7 @@
 from typing import Any
 
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, ArrayLike, Float, Real
 
 from .._internal import _checks
@@ -81,7 +82,7 @@ class SubordinatedGaussian(AbstractMechanism):
             ValueError: If the index is not known to be 0 or a parameter is not set.
         """
         self.require_complete()
-        if not float(self.index) == 0:
+        if float(np.asarray(self.index)) != 0:
             raise ValueError(f"index must be 0 for the density, got {self.index}")
         return _gamma_density(self, x)
 

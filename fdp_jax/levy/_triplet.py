@@ -13,7 +13,7 @@ from .._internal._divided import exp_divided
 from .._internal._precision import in_float64
 from ..losses import ComposedLoss, GaussianLoss, PoissonLoss, ScheduleLoss
 from ..mechanisms import AbstractMechanism, NeighboringRelation
-from ..mechanisms._fields import as_float, parameter
+from ..mechanisms._fields import as_float
 from ..mechanisms._relations import ADD_OR_REMOVE_ONE, relation_field
 
 _FEW = 6
@@ -63,9 +63,7 @@ class LevyTriplet(AbstractMechanism):
         Pandey, Maleki, Kulkarni (2025); Sato (1999), Theorem 8.1.
     """
 
-    gaussian_variance: Real[ArrayLike, ""] = parameter(
-        "gaussian_variance", _checks.nonnegative
-    )
+    gaussian_variance: Real[ArrayLike, ""]
     jumps: Real[Array, " k"]
     rates: Real[Array, " k"]
     num_steps: Real[ArrayLike, ""] | None
@@ -80,7 +78,9 @@ class LevyTriplet(AbstractMechanism):
         num_steps: Any = 1.0,
         relation: NeighboringRelation = ADD_OR_REMOVE_ONE,
     ):
-        self.gaussian_variance = gaussian_variance
+        self.gaussian_variance = _checks.checked_scalar(
+            "gaussian_variance", _checks.nonnegative, gaussian_variance
+        )
         if np.shape(jumps) == (0,):
             jumps, rates = np.zeros(0), np.asarray(rates, np.float64)
         else:
@@ -289,7 +289,7 @@ def _variance(triplet: LevyTriplet) -> Array:
 
 
 @in_float64
-def _normalized(triplet: LevyTriplet, order: Array) -> Array:
+def _normalized(triplet: LevyTriplet, order: Any) -> Array:
     """Lambda(w) / (w (w - 1)); the second divided difference is positive."""
     variance, jumps, rates = _parts(triplet)
     each = rates * jnp.square(jumps) * exp_divided(jumps, order * jumps)

@@ -254,7 +254,8 @@ def _log_cumsum(logs: Array) -> Array:
     padding = (0, blocks * _BLOCK - logs.size)
     table = jnp.pad(logs, padding, constant_values=-jnp.inf).reshape(blocks, _BLOCK)
     none = jnp.full(blocks, -jnp.inf, logs.dtype)
-    inner = jax.lax.scan(lambda a, b: (log_add(a, b),) * 2, none, table.T)[1]
+    twice = lambda x: (x, x)
+    inner = jax.lax.scan(lambda a, b: twice(log_add(a, b)), none, table.T)[1]
     before = jax.lax.scan(lambda a, b: (log_add(a, b), a), none[0], inner[-1])[1]
     return log_add(inner, before).T.ravel()[: logs.size]
 

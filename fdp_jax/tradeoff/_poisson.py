@@ -4,7 +4,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import ArrayLike, Float, Real
+from jaxtyping import Array, ArrayLike, Float, Real
 
 from .. import mechanisms
 from .._internal import _checks
@@ -55,7 +55,7 @@ class Poisson(AbstractTradeOff):
         self.rate_without = _checks.checked_scalar("rate_without", check, rate_without)
         self.rate_with = _checks.checked_scalar("rate_with", check, rate_with)
 
-    def _rates_pair(self) -> tuple[Float[ArrayLike, ""], Float[ArrayLike, ""]]:
+    def _rates_pair(self) -> tuple[Float[Array, ""], Float[Array, ""]]:
         return as_float(self.rate_without), as_float(self.rate_with)
 
     def _knots(self) -> Knots:
