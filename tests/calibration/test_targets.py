@@ -81,12 +81,9 @@ KINDS = {
         lambda run, t: fdp.divergences.gdp(run, delta=t.delta).mu <= t.mu,
     ),
 }
-FAST = {"ApproxDP": 20, "BayesError": 20, "ErrorRates": 20, "AllOf": 5}
 CASES = [
-    pytest.param(kind, FAST.get(kind, 20), id=f"{kind}-{FAST.get(kind, 20)}")
-    if kind in FAST
-    else pytest.param(kind, 20, id=f"{kind}-20", marks=pytest.mark.slow)
-    for kind in KINDS
+    pytest.param(k, 20, id=f"{k}-20", marks=[pytest.mark.slow] * (k != "ApproxDP"))
+    for k in KINDS
 ]
 MANY = [pytest.param(k, 200, id=f"{k}-200", marks=pytest.mark.slow) for k in KINDS]
 

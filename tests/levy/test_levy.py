@@ -60,6 +60,7 @@ def test_profile_of_a_triplet():
     assert exact(TRIPLET.remove.beta(alpha=0.1)) <= truth
 
 
+@pytest.mark.slow
 def test_tail_probability_from_the_slope_of_the_profile():
     # P(X > e) = -e^-e delta'(e).
     truth = _entry("jd.sfX")[0]
@@ -89,6 +90,7 @@ def test_symmetry_is_the_reflection_of_the_tilted_measure():
     np.testing.assert_allclose(one, two, rtol=1e-12)
 
 
+@pytest.mark.slow
 def test_triplets_add_and_time_is_real():
     half = TRIPLET.repeat(0.5)
     for made in (half + half, half.repeat(2.0), fdp.compose(half, half)):
@@ -138,6 +140,7 @@ def test_derivatives_in_all_parameters_and_batches():
     assert float(each[1]) == pytest.approx(float(delta(*args)), rel=1e-12)
 
 
+@pytest.mark.slow
 def test_calibration_finds_the_time():
     target = fdp.targets.ApproxDP(epsilon=2.0, delta=1e-5)
     found = fdp.calibrate(TRIPLET, target, solve_for="num_steps")
@@ -175,6 +178,7 @@ def test_inverse_gaussian_time():
             assert float(bounds.estimate[i]) == pytest.approx(float(truth), rel=1e-11)
 
 
+@pytest.mark.slow
 def test_random_number_of_releases_that_is_told():
     truth, _ = _entry("geomcomp")
     probs = 0.2 * 0.8 ** np.arange(150)
@@ -186,6 +190,7 @@ def test_random_number_of_releases_that_is_told():
     assert float(bounds.estimate) == pytest.approx(float(truth), rel=1e-11)
 
 
+@pytest.mark.slow
 def test_jumps_of_a_density_dominate_within_their_error():
     truth = SubordinatedGaussian(2.0, 0.5)
     exact_delta = truth.delta(epsilon=EPSILONS, bound=Bound.ESTIMATE)
@@ -236,6 +241,7 @@ def test_bound_of_small_jumps_is_a_bound():
 # ------------------------------------------------------------------------- limits
 
 
+@pytest.mark.slow
 def test_gaussian_limit_of_randomized_responses():
     limit = float(fdp.tradeoff.Gaussian(1.0).beta(alpha=0.1))
     errors, excesses = [], []
