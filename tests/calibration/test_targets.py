@@ -180,6 +180,7 @@ def test_a_gaussian_below_its_own_trade_off_function():
     assert 0 <= found.binding["alpha"] <= 0.5
 
 
+@pytest.mark.slow
 def test_a_piecewise_linear_reference_is_two_guarantees():
     """f_{eps, delta} everywhere is the same as (eps, delta)-DP."""
     reference = fdp.tradeoff.ApproxDP(epsilon=1.0, delta=1e-3)

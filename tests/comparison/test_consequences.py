@@ -39,6 +39,7 @@ def test_distances_from_both_ends(name):
     np.testing.assert_allclose(mechanism.beta(alpha=error), error, rtol=1e-9)
 
 
+@pytest.mark.slow
 def test_definitions_agree_with_the_divergence():
     perfect = fdp.delta_divergence(fdp.PerfectPrivacy(), GAUSS).value
     np.testing.assert_allclose(perfect.estimate, value("pp.G1"), rtol=1e-12)
@@ -46,6 +47,7 @@ def test_definitions_agree_with_the_divergence():
     np.testing.assert_allclose(blatant.estimate, value("bnp.G1"), rtol=1e-12)
 
 
+@pytest.mark.slow
 def test_sum_exceeds_one_half_for_asymmetric_trade_offs():
     side = step(1.0, 0.5).remove
     far, error = cmp.distance_from_perfect_privacy(side), cmp.minimax_error(side)

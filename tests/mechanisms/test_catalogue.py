@@ -89,7 +89,6 @@ AT_ONCE = (
     "staircase",
     "exponential_mechanism",
     "subsampled_laplace",
-    "replace_one_subsampled_gaussian",
     "heterogeneous",
 )
 """One of every kind of loss; the others, and the direction "add", are slow tests."""

@@ -122,6 +122,7 @@ def _agree(bounds, entry: dict) -> None:
 
 REPEATS = {
     "laplace-add-subsampled",
+    "gaussian-replace_one-subsampled",
     "gaussian-add-subsampled",
     "mixture_of_gaussians-add-whole",
     "discrete_laplace-add-subsampled-sensitivity=4",
@@ -327,6 +328,7 @@ def test_pure_epsilon_of_subsampled_laplace():
     assert float(step.repeat(3).epsilon(delta=0.0)) == pytest.approx(exact, rel=1e-12)
 
 
+@pytest.mark.slow
 def test_epsilon_of_composed_mixtures():
     entry, _ = peer_vectors("epsilon_of_delta", "heterogeneous")
     parts = entry["params"]["parts"]
