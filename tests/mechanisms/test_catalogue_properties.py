@@ -368,11 +368,6 @@ def test_a_subsample_of_everything_is_no_subsample(epsilon):
 # ------------------------------------------------------------------------ derivatives
 
 PARTS = {
-    "mixed": fdp.compose(
-        fdp.Gaussian(2.0),
-        fdp.Laplace(3.1),
-        fdp.PoissonSubsampled(fdp.DiscreteLaplace(1.3), 0.3),
-    ),
     "additive": fdp.compose(
         fdp.Gaussian(2.0),
         fdp.Laplace(3.1),
@@ -406,7 +401,6 @@ PARTS = {
         pytest.param("additive", marks=pytest.mark.slow),
         pytest.param("discrete", marks=pytest.mark.slow),
         pytest.param("sampled", marks=pytest.mark.slow),
-        pytest.param("mixed", marks=pytest.mark.slow),
     ],
 )
 def test_gradient_in_every_parameter_agrees_with_differences(name):
