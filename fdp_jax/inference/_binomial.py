@@ -73,7 +73,7 @@ def most_powerful_test(noise: Any, null: Any, *, alpha: Any) -> PrivateTest:
         >>> f = fdp.tradeoff.Gaussian(1.0)
         >>> test = fdp.inference.most_powerful_test(f, [0.25, 0.5, 0.25], alpha=0.05)
         >>> print(f"{test.rejection[2]:.4f}")
-        0.1220
+        0.1549
 
     References:
         Awan and Vadhan (2023), Theorem 4.4.

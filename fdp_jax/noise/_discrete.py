@@ -3,7 +3,9 @@
 from typing import Any
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float
 
 from .._internal import _checks
@@ -83,13 +85,8 @@ class RoundedNoise(eqx.Module):
             ValueError: If num_values is out of range.
         """
         size = _checks.whole("num_values", num_values, 1, _MOST_KNOTS)
-        k = jnp.arange(size, -size - 1, -1) + 0.5
-        scale = self.noise.sensitivity
-        alpha, beta = self.noise.sf(k * scale), self.noise.cdf((k - 1) * scale)
-        keep = _distinct(alpha)
-        edge = jnp.asarray([0.0, 1.0], alpha.dtype)
-        alpha = jnp.concatenate([edge[:1], alpha[keep], edge[1:]])
-        return PiecewiseLinear(alpha, jnp.concatenate([edge[1:], beta[keep], edge[:1]]))
+        with jax.enable_x64(True):
+            return _interpolated(self.noise, size)
 
 
 def rounded_noise(f: Any, *, sensitivity: int = 1, **options: Any) -> RoundedNoise:
@@ -126,10 +123,15 @@ def _whole(value: Any) -> Any:
     return _checks.whole_number("value", value)
 
 
-def _distinct(alpha: Array) -> Array:
-    """Places of increasing values strictly inside (0, 1)."""
-    inside = (alpha > 0) & (alpha < 1) & (jnp.diff(alpha, prepend=0.0) > 0)
-    return jnp.flatnonzero(inside)
+def _interpolated(noise: CanonicalNoise, size: int) -> PiecewiseLinear:
+    k = np.arange(size, -size - 1, -1) + 0.5
+    scale = as_float(noise.sensitivity)
+    alpha = np.asarray(noise.sf(k * scale))
+    beta = np.asarray(noise.cdf((k - 1) * scale))
+    rising = np.diff(alpha, prepend=0.0) > 0
+    keep = (alpha > 0) & (alpha < 1) & rising
+    alpha = np.concatenate([[0.0], alpha[keep], [1.0]])
+    return PiecewiseLinear(alpha, np.concatenate([[1.0], beta[keep], [0.0]]))
 
 
 @in_float64

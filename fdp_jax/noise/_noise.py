@@ -227,8 +227,8 @@ def canonical_noise(
     Example:
         >>> import fdp_jax as fdp
         >>> noise = fdp.canonical_noise(fdp.tradeoff.ApproxDP(epsilon=1.0, delta=0.0))
-        >>> print(f"{noise.quantile(0.99):.6f} {noise.variance():.6f}")
-        3.900498 1.924681
+        >>> print(f"{noise.quantile(0.99):.4f} {noise.variance():.4f}")
+        3.9005 1.9247
 
     References:
         Awan and Vadhan (2023), Definitions 3.1 and 3.4, Proposition F.6; Awan and Dong

@@ -81,6 +81,17 @@ def post_process(
     edges = np.asarray(_checks.vector("output_edges", _checks.finite, output_edges))
     if np.any(np.diff(edges) <= 0):
         raise ValueError("output_edges must be increasing")
+    with jax.enable_x64(True):
+        return _mapped(noise, other, edges, cells, tolerance)
+
+
+def _mapped(
+    noise: CanonicalNoise,
+    other: Callable[[np.ndarray], Any],
+    edges: np.ndarray,
+    cells: int,
+    tolerance: float,
+) -> PostProcessing:
     scale = float(np.asarray(as_float(noise.sensitivity)))
     reach = float(np.asarray(noise.isf(_REACH))) / scale + 1
     half = int(np.ceil(reach * cells))

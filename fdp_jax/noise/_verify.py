@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+import jax
 import numpy as np
 
 from .._internal import _checks
@@ -84,6 +85,18 @@ def verify_canonical(
             "cells_per_unit must be a multiple of num_shifts, and the grid must have "
             f"{cells} to {_MOST_CELLS} cells on each side, got {count}"
         )
+    with jax.enable_x64(True):  # differences of 1e-9 are what this is about
+        return _compared(cdf, f, count, cells, shifts, tolerance)
+
+
+def _compared(
+    cdf: Callable[[np.ndarray], Any],
+    f: Any,
+    count: int,
+    cells: int,
+    shifts: int,
+    tolerance: float,
+) -> CanonicalCheck:
     f = exact_tradeoff(f, Bound.PESSIMISTIC)
     edges = np.arange(-count - cells, count + cells + 1) / cells
     value = np.asarray(cdf(edges), np.float64)
