@@ -135,6 +135,7 @@ def test_gaussian_parameter_certifies(mechanism, delta):
     assert np.any(mechanism.delta(epsilon=fine, bound=Bound.OPTIMISTIC) > other + delta)
 
 
+@pytest.mark.slow
 def test_peers_parameter_is_too_small():
     assert float(divergences.gdp(RUN, delta=1e-10).mu_lower) > MU
 

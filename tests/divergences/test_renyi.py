@@ -195,6 +195,7 @@ def test_nothing_released():
         assert float(divergences.clt_gdp(run)) == 0.0
 
 
+@pytest.mark.slow
 def test_full_sampling_is_gaussian():
     orders = np.array([0.5, 1.0, 3.0, 1e3])
     for side in ("remove", "add"):

@@ -257,6 +257,7 @@ def test_profile_of_a_noise_schedule():
         assert found == pytest.approx(entry["value"], abs=1e-9)
 
 
+@pytest.mark.slow
 def test_profile_of_composed_black_boxes():
     (entry,) = peer_vectors("delta_of_epsilon", "eps_delta_composition")
     _agree(_black_boxes(entry["params"]).bounds(epsilon=3.0), entry)
@@ -410,6 +411,7 @@ def test_power_against_randomized_response():
         assert float(bounds.upper) <= entry["value"] + 1e-9
 
 
+@pytest.mark.slow
 def test_power_against_composed_black_boxes():
     for entry in peer_vectors("tpr_at_fpr", "eps_delta_composition"):
         p = entry["params"]
@@ -455,6 +457,7 @@ def test_calibrated_discrete_gaussian_noise():
         assert min(ends) <= p["delta"] <= max(ends), (p, ends)
 
 
+@pytest.mark.slow
 def test_calibrated_subsampled_discrete_gaussian_noise():
     for entry in peer_vectors("calibrated_sigma", "discrete_gaussian"):
         p = entry["params"]
@@ -484,6 +487,7 @@ def test_calibrated_laplace_noise(sensitivity):
         _brackets(run, entry, entry["value"], entry["tolerance"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sensitivity", [1, 5])
 def test_calibrated_discrete_laplace_noise(sensitivity):
     for entry in peer_vectors("calibrated_parameter", "discrete_laplace"):
@@ -496,6 +500,7 @@ def test_calibrated_discrete_laplace_noise(sensitivity):
         _brackets(run, entry, entry["value"], entry["tolerance"])
 
 
+@pytest.mark.slow
 def test_calibrated_dpsgd_noise():
     quantities = "calibrated_noise_multiplier", "calibrated_standard_deviation"
     for quantity in quantities:

@@ -90,6 +90,7 @@ def test_repeating_adds_rates():
             assert float(run.estimate[i]) == pytest.approx(float(truth), rel=1e-12)
 
 
+@pytest.mark.slow
 def test_different_quotients_compose_on_the_grid():
     both = fdp.compose(PAIR, fdp.PoissonMechanism(2.0, 1.0))
     found = both.remove.bounds(epsilon=0.5)

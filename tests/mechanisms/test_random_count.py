@@ -171,6 +171,7 @@ def _truth_of(epsilon, *, noise, steps, probs):
     return sum(p / total * _gaussian_delta(noise, n, mp.mpf(epsilon)) for n, p in each)
 
 
+@pytest.mark.slow
 def test_mixture_of_compositions_is_that_of_single_releases():
     parts = [fdp.Gaussian(NOISE).repeat(n) for n in STEPS]
     composed = fdp.RevealedMixture(parts, probs=PROBS)
