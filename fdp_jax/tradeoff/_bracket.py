@@ -11,7 +11,7 @@ from jax.lax import cummax, cummin
 from jaxtyping import Array
 
 from .._internal import _checks
-from .._internal._hull import last_kept, tradeoff_chain
+from .._internal._hull import gap, last_kept, tradeoff_chain
 from .._internal._precision import in_float64, outside_transformations
 from .._internal._special import safe_log
 from ..curves import AbstractGuarantee, Bound, Curve
@@ -28,6 +28,8 @@ _LEAST = 1e-15
 _FARTHEST = 600.0
 _HALF = -0.6931471805599453
 _ROUNDING = 1e-14
+_CLOSE = 1e-7
+"""Relative distance below which two points of a curve count as one."""
 _SAFE = Bound.PESSIMISTIC
 """The proved side, with the estimate's derivative."""
 
@@ -181,5 +183,18 @@ def _chords(near: tuple, far: tuple, *, exchanged: bool) -> Knots:
     # Moving a point up or to the right leaves it above the curve.
     alpha, tnr = cummax(alpha, reverse=True), cummin(tnr, reverse=True)
     beta, tpr = cummax(beta), cummin(tpr)
+    # The slope between points that almost coincide would be a rounding error.
+    apart = _apart(alpha, tnr) | _apart(beta, tpr)
+    leader = last_kept(apart.at[0].set(True))
+    alpha, tnr, beta, tpr = (x[leader] for x in (alpha, tnr, beta, tpr))
     kept = last_kept(tradeoff_chain(alpha, tnr, beta, tpr))
     return knots_of_vertices(*(x[kept] for x in (alpha, tnr, beta, tpr)))
+
+
+def _apart(value: Array, complement: Array) -> Array:
+    """Whether each number differs from the one before, on its own scale."""
+    here = jnp.arange(value.size)
+    before = jnp.maximum(here - 1, 0)
+    small = jnp.minimum(value, complement)
+    scale = jnp.minimum(small, small[before])
+    return jnp.abs(gap(value, complement, here, before)) > _CLOSE * scale

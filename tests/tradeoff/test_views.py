@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from hypothesis import given, settings, strategies as st
+from hypothesis import example, given, settings, strategies as st
 from reference import checks
 
 import fdp_jax as fdp
@@ -105,8 +105,27 @@ def test_what_is_proved_stays_proved(pair):
             assert np.all(bounds.estimate <= bounds.upper)
 
 
+# Two vertices next to each other on one line, once from either direction.
+ALMOST_ONE = (
+    [
+        2.7585223843991317e-07,
+        0.2758522384399132,
+        0.2758522384399132,
+        0.2241476236339676,
+    ],
+    [
+        3.644491276408695e-07,
+        0.36444912764086945,
+        0.043273958999797475,
+        0.296138274455102,
+    ],
+)
+ALMOST_ONE = tuple(np.append(x, x[-1]) / np.sum([*x, x[-1]]) for x in ALMOST_ONE)
+
+
 @FEW
 @given(PAIRS)
+@example(ALMOST_ONE)
 def test_both_sides_are_convex(pair):
     rough = tradeoff.TradeOff.of(
         tradeoff.TradeOff.from_probabilities(*pair), epsilons=GRID
@@ -118,6 +137,13 @@ def test_both_sides_are_convex(pair):
         tradeoff.check_profile(grid, rough.delta(epsilon=grid, bound=bound))
         prior = np.linspace(0, 1, 65)
         tradeoff.check_bayes_error(prior, rough.bayes_error(prior=prior, bound=bound))
+    truth = _truth_delta(*pair, grid)
+    lower, upper = (
+        rough.delta(epsilon=grid, bound=b)
+        for b in (Bound.OPTIMISTIC, Bound.PESSIMISTIC)
+    )
+    assert np.all(lower <= truth + ROUNDING)
+    assert np.all(truth <= upper + ROUNDING)
 
 
 @pytest.fixture(scope="module")
