@@ -49,7 +49,7 @@ def _schedule(num_steps: int) -> Callable[[], Any]:
     def cost(log_noise: jax.Array) -> jax.Array:
         schedule = fdp.Schedule(step, jnp.exp(log_noise))
         scaled = fdp.scale_to_budget(schedule, target)
-        noise = jax.tree.leaves(scaled.steps.mechanism)[0]
+        noise = jax.tree.leaves(scaled)[0]
         return jnp.mean(jnp.square(noise))
 
     log_noise = jnp.linspace(-0.2, 0.2, num_steps)

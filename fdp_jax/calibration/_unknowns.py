@@ -115,9 +115,9 @@ def find_unknown(
     paths = [_keys(path) for path, _ in with_paths]
     values = [value for _, value in with_paths]
     if isinstance(solve_for, str):
-        chosen = (_by_name(mechanism, paths, solve_for),)
+        chosen = [_by_name(mechanism, paths, solve_for)]
     else:
-        chosen = _by_selector(mechanism, len(paths), solve_for)
+        chosen = list(_by_selector(mechanism, len(paths), solve_for))
     names = [_last_name(paths[i]) for i in chosen]
     name = solve_for if isinstance(solve_for, str) else ", ".join(map(_dotted, paths))
     if not isinstance(solve_for, str):
@@ -149,7 +149,7 @@ def find_unknown(
         highest = max(lowest, min(math.floor(highest), 2.0**52))
     return Unknown(
         name,
-        chosen,
+        tuple(chosen),
         factor,
         leaks,
         lowest,

@@ -217,5 +217,5 @@ class MuGDP(AbstractTarget):
 def _name(reference: Request) -> str:
     subject = reference.subject
     if isinstance(subject, tradeoff.Gaussian):
-        return f"G_{float(subject.mu):g}"
+        return f"G_{float(jnp.asarray(subject.mu)):g}"
     return type(subject).__name__

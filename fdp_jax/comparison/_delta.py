@@ -27,6 +27,7 @@ from .._internal._precision import (
 from ..curves import Bound, Bounds, Status
 from ..curves._bounds import classify, with_gradient
 from ..curves._queries import round_down_to_single
+from ..losses import AUTO, Method
 from ._explore import Nodes, explore, weights_of
 from ._sources import Pair, Request, pair
 
@@ -368,7 +369,7 @@ def _should_ask_again(found: DeltaDivergence, requests: tuple[Request, ...]) -> 
 
 
 def _can_use_grid(request: Request) -> bool:
-    if request.method != "auto" or not request.directions:
+    if request.method != AUTO or not request.directions:
         return False
     loss = eqx.filter_eval_shape(lambda s: s.loss(), request.subject)
     return loss.on_grid and loss.decays
@@ -377,4 +378,4 @@ def _can_use_grid(request: Request) -> bool:
 def _on_grid(request: Request) -> Request:
     if not _can_use_grid(request):
         return request
-    return dataclasses.replace(request, method="grid")
+    return dataclasses.replace(request, method=Method("grid"))

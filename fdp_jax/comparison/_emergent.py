@@ -119,6 +119,7 @@ def _bound(
     thirds = jnp.isfinite(one.v4) & jnp.isfinite(other.v4)
     fine = thirds & (ratio >= needed) & (other.eta > 0) & jnp.isfinite(total)
     fine = fine & jnp.asarray(symmetric)
+    total = jnp.asarray(total)
     bound = jnp.where(fine, jnp.minimum(total, 0.5), 0.5)
     return EmergentBound(bound, fine, total, ratio, needed, one, other)
 

@@ -26,7 +26,7 @@ from .. import engines
 from ..curves import AbstractGuarantee, Curve
 from ..curves._queries import signs_of
 from ..engines import Interval
-from ..losses import ComposedLoss
+from ..losses import AUTO, ComposedLoss, Method
 from ..mechanisms import BlatantNonPrivacy, NeighboringRelation, PerfectPrivacy
 from ..mechanisms._base import AbstractMechanism, View
 from ..mechanisms._renyi import AbstractRenyi
@@ -214,7 +214,7 @@ class Request(eqx.Module):
     subject: Any
     directions: tuple[str, ...] = eqx.field(static=True)
     """Empty for anything but mechanisms; one entry if the guarantee is symmetric."""
-    method: str = eqx.field(static=True)
+    method: Method = eqx.field(static=True)
     symmetric: bool = eqx.field(static=True)
 
     def source(self) -> AbstractSource:
@@ -225,7 +225,7 @@ class Request(eqx.Module):
         return EngineSource(_with_method(loss, self.method), self.directions)
 
 
-def _with_method(loss: ComposedLoss, method: str) -> ComposedLoss:
+def _with_method(loss: ComposedLoss, method: Method) -> ComposedLoss:
     return ComposedLoss(loss.terms, loss.counts, loss.single, method)
 
 
@@ -251,7 +251,7 @@ def request(name: str, guarantee: Any) -> Request:
     if isinstance(guarantee, AbstractGuarantee):
         known = isinstance(guarantee, Curve | AbstractRenyi)
         symmetric = known or getattr(guarantee, "symmetric", False) is True
-        return Request(guarantee, (), "auto", symmetric)
+        return Request(guarantee, (), AUTO, symmetric)
     raise TypeError(
         f"{name} must be a mechanism, one direction of it or a curve, "
         f"got {type(guarantee).__name__}"

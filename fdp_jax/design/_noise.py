@@ -116,12 +116,14 @@ def optimal_noise(
 
 def _points(target: Any) -> list[tuple[float, float]]:
     each: Sequence[Any] = target.targets if isinstance(target, AllOf) else (target,)
+    points = []
     for one in each:
         if not isinstance(one, ApproxDP):
             raise TypeError(
                 f"target must be ApproxDP or AllOf several, got {type(one).__name__}"
             )
-    return [(float(one.epsilon), float(one.delta)) for one in each]
+        points.append((float(one.epsilon), float(one.delta)))
+    return points
 
 
 def _spread(half: int, num_bins: int, decay: float) -> _Matrix:

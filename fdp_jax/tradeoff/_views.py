@@ -209,7 +209,7 @@ class TradeOff(_View):
         >>> low = f.beta(alpha=0.1)
         >>> high = f.beta(alpha=0.1, bound=fdp.Bound.OPTIMISTIC)
         >>> print(f"{low:.4f} {high:.4f}")  # the truth is 0.6109
-        0.6108 0.6109
+        0.6108 0.6110
 
     References:
         Dong, Roth, Su (2022), Propositions 2.4 and 2.12.

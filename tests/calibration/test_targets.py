@@ -1,5 +1,8 @@
 """Every kind of target: round trips, derivatives, and where it binds."""
 
+# Tests give wrong types on purpose, and numbers of any kind.
+# pyright: reportArgumentType=false
+
 import math
 
 import jax

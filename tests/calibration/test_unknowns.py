@@ -1,5 +1,8 @@
 """Whatever number of a mechanism is left open can be solved for."""
 
+# Tests give wrong types on purpose, and numbers of any kind.
+# pyright: reportAttributeAccessIssue=false, reportArgumentType=false
+
 import jax
 import jax.numpy as jnp
 import numpy as np

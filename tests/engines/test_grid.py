@@ -275,7 +275,7 @@ def test_more_points_narrow_the_bracket_by_their_square():
     # Each release is a logistic pair, of Fisher information epsilon^2 / 3; the limit of
     # so many is Gaussian to 1e-6, and the bracket of each must contain it.
     mu, cdf = (1 / 3) ** 0.5, stats.norm.cdf
-    limit = optimize.brentq(
+    limit: Any = optimize.brentq(
         lambda e: cdf(mu / 2 - e / mu) - math.exp(e) * cdf(-mu / 2 - e / mu) - 1e-6,
         0,
         9,

@@ -1,5 +1,8 @@
 """Private tests and intervals against reference numbers, mpmath and enumeration."""
 
+# Tests give wrong types on purpose, and numbers of any kind.
+# pyright: reportArgumentType=false, reportCallIssue=false, reportOptionalOperand=false
+
 import itertools
 
 import jax

@@ -1,5 +1,8 @@
 """Infinitely divisible privacy losses: triplets, members, approximations, limits."""
 
+# Tests give wrong types on purpose, and numbers of any kind.
+# pyright: reportArgumentType=false, reportOperatorIssue=false
+
 import math
 
 import jax

@@ -1,5 +1,8 @@
 """Inferential limits: reference numbers, enumeration, mechanisms that attain them."""
 
+# Tests give wrong types on purpose, and numbers of any kind.
+# pyright: reportArgumentType=false, reportIndexIssue=false, reportCallIssue=false, reportOperatorIssue=false
+
 import itertools
 
 import jax

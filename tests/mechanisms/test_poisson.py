@@ -1,5 +1,8 @@
 """The Poisson mechanism for counts, and two Poisson counts as a loss."""
 
+# Tests give wrong types on purpose, and numbers of any kind.
+# pyright: reportArgumentType=false, reportOperatorIssue=false
+
 import jax
 import jax.numpy as jnp
 import mpmath as mp

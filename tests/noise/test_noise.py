@@ -1,5 +1,8 @@
 """Canonical noise against the reference numbers, mpmath and its definition."""
 
+# Tests give wrong types on purpose, and numbers of any kind.
+# pyright: reportArgumentType=false
+
 import functools
 
 import equinox as eqx

@@ -1,5 +1,8 @@
 """Poisson trade-off functions and rounded observations."""
 
+# Tests give wrong types on purpose, and numbers of any kind.
+# pyright: reportArgumentType=false
+
 import itertools
 
 import jax

@@ -120,24 +120,23 @@ ALMOST_ONE = (
         0.296138274455102,
     ],
 )
-ALMOST_ONE = tuple(np.append(x, x[-1]) / np.sum([*x, x[-1]]) for x in ALMOST_ONE)
 
 
 @FEW
 @given(PAIRS)
-@example(ALMOST_ONE)
+@example([np.append(x, x[-1]) / np.sum([*x, x[-1]]) for x in ALMOST_ONE])  # pyright: ignore
 def test_both_sides_are_convex(pair):
     rough = tradeoff.TradeOff.of(
         tradeoff.TradeOff.from_probabilities(*pair), epsilons=GRID
     )
-    alpha = np.linspace(0, 1, 65)
+    alpha, grid = np.linspace(0, 1, 65), np.linspace(-4, 4, 65)
     for bound in Bound:
         tradeoff.check_tradeoff(alpha, rough.beta(alpha=alpha, bound=bound))
-        grid = np.linspace(-4, 4, 65)
         tradeoff.check_profile(grid, rough.delta(epsilon=grid, bound=bound))
         prior = np.linspace(0, 1, 65)
         tradeoff.check_bayes_error(prior, rough.bayes_error(prior=prior, bound=bound))
-    truth = _truth_delta(*pair, grid)
+    p, q = pair
+    truth = _truth_delta(p, q, grid)
     lower, upper = (
         rough.delta(epsilon=grid, bound=b)
         for b in (Bound.OPTIMISTIC, Bound.PESSIMISTIC)
