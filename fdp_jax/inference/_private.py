@@ -50,7 +50,7 @@ def privacy_excess(phi: Any, f: Any, *, pairs: Any = None) -> Float[Array, ""]:
         >>> import fdp_jax as fdp
         >>> f = fdp.tradeoff.ApproxDP(epsilon=1.0, delta=0.0)
         >>> print(f"{fdp.inference.privacy_excess([0.1, 0.2, 0.6], f):.4f}")
-        0.0564
+        0.0563
 
     References:
         Awan and Vadhan (2023), Lemma 4.1.
