@@ -2,14 +2,12 @@
 
 from ._binomial import (
     PrivateTest as PrivateTest,
-    UnbiasedTest as UnbiasedTest,
     binomial_interval_from as binomial_interval_from,
     binomial_p_value as binomial_p_value,
     binomial_power as binomial_power,
     binomial_sample_size as binomial_sample_size,
     binomial_threshold as binomial_threshold,
     most_powerful_test as most_powerful_test,
-    unbiased_test as unbiased_test,
 )
 from ._private import (
     free_p_value as free_p_value,
@@ -30,3 +28,4 @@ from ._release import (
     release_count as release_count,
     two_proportion_test as two_proportion_test,
 )
+from ._unbiased import UnbiasedTest as UnbiasedTest, unbiased_test as unbiased_test

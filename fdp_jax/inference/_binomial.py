@@ -5,12 +5,10 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jax.lax import stop_gradient
 from jaxtyping import Array, Float
 
 from .._internal import _checks
 from .._internal._precision import in_float64
-from .._internal._search import bisect
 from ..mechanisms._fields import as_float
 from ..noise import CanonicalNoise
 from . import _sums
@@ -291,40 +289,6 @@ def binomial_sample_size(
     return high
 
 
-class UnbiasedTest(eqx.Module):
-    """The most powerful unbiased two-sided f-DP test: phi(x) = F(|x - k| - m)."""
-
-    center: Float[Array, ""]
-    """k."""
-    threshold: Float[Array, ""]
-    """m: reject if |X - k| + N >= m."""
-
-
-def unbiased_test(
-    noise: Any, num_records: Any, null_prob: Any, *, alpha: Any
-) -> UnbiasedTest:
-    """The two-sided test of a proportion with level alpha and no slope of power there.
-
-    Args:
-        noise: As in `most_powerful_test`.
-        num_records: n, at least 1.
-        null_prob: theta0 in (0, 1).
-        alpha: In (0, 1), the level.
-
-    Returns:
-        `UnbiasedTest`, found by search (no derivatives).
-
-    Raises:
-        ValueError: If an argument is out of range.
-
-    References:
-        Awan and Slavkovic (2020).
-    """
-    n = record_count("num_records", num_records)
-    prob = _checks.checked_scalar("null_prob", _checks.open_share, null_prob)
-    return _unbiased(noise_of(noise), n, prob, _level(alpha), _Static(window_length(n)))
-
-
 # ------------------------------------------------------------------------- checks
 
 
@@ -405,27 +369,3 @@ def _interval(noise: CanonicalNoise, released, n, confidence, static: _Static):
     lower = zero if static.kind == "less" else limit("lower")
     upper = zero + 1 if static.kind == "greater" else limit("upper")
     return lower, upper
-
-
-@in_float64
-def _unbiased(noise: CanonicalNoise, n, prob, alpha, static: _Static) -> UnbiasedTest:
-    noise, n, prob, alpha = stop_gradient(
-        (noise, as_float(n), as_float(prob), as_float(alpha))
-    )
-    window = binomial_window(n, prob, static.size)
-
-    def phi(k: Array, m: Array) -> Array:
-        return noise.law.cdf(jnp.abs(window.values - k) - m)
-
-    def threshold(k: Array) -> Array:
-        size = lambda m: alpha - jnp.sum(window.probs * phi(k, m))
-        return _sums.root_of(size, jnp.zeros_like(k), 56)
-
-    def slope(k: Array) -> Array:
-        """Positive where k is too large: the test rejects small counts then."""
-        lean = (window.values - n * prob) * window.probs
-        return -jnp.sum(lean * phi(k, threshold(k)))
-
-    low, high = bisect(slope, -n, 2 * n, 56)
-    k = 0.5 * (low + high)
-    return UnbiasedTest(k, threshold(k))
