@@ -204,6 +204,19 @@ def test_composition_can_change_the_order():
     assert LAPLACE.advantage() > GAUSS.advantage()
 
 
+@pytest.mark.slow
+def test_few_steps_are_compared_on_the_grid():
+    # The contour integral has Chernoff bounds only here, so the grid is asked as well.
+    one, other = dpsgd(1.0, 0.01, 10), dpsgd(0.8, 0.01, 10)
+    found = fdp.delta_divergence(one, other)
+    value = found.value
+    assert value.method == "grid"
+    assert value.upper - value.lower < 1e-6
+    ends = [run.using("grid").bounds(prior=found.prior) for run in (one, other)]
+    assert value.upper >= ends[0].lower - ends[1].upper
+    assert value.lower <= ends[0].upper - ends[1].lower
+
+
 def test_identical_guarantees_have_no_distance():
     for same in (GAUSS, LAPLACE, FIG6):
         assert float(symmetrized_divergence(same, same)) == 0.0
