@@ -73,7 +73,7 @@ axes[0].set(xlabel="noise", ylabel="density")
 axes[0].legend(frameon=False, fontsize="small")
 y = np.linspace(0, 30, 601)
 for noise in noises.values():
-    axes[1].plot(y, np.asarray(noise.logsf(y)) / np.log(10))
+    axes[1].plot(y, np.asarray(noise.log_sf(y)) / np.log(10))
 axes[1].set(xlabel="noise", ylabel="log10 of the tail probability", ylim=(-100, 0))
 plt.show()
 
