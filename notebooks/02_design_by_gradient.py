@@ -115,7 +115,7 @@ plt.show()
 # B (σ / q)² / N from noise: `minimize` solves for σ at every batch size it looks at.
 
 # %%
-EPOCHS, A, B = 20.0, 60.0, 4e-6
+EPOCHS, A, B = 20.0, 60.0, 0.015
 
 
 def family(log_rate):
