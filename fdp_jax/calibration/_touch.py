@@ -10,6 +10,7 @@ values U - max(s_(k-1), s_k) at the thresholds then lies below U everywhere.  If
 which is convex too, is below that polyline at the thresholds, so it is in between.
 """
 
+import abc
 from typing import Any
 
 import equinox as eqx
@@ -213,7 +214,7 @@ def _attached(
     return jnp.where(inside, found, value)
 
 
-class _AbstractAt:
+class _AbstractAt(abc.ABC):
     """A comparison at one threshold; equal for equal structures."""
 
     def __init__(self, static: Any):
@@ -229,8 +230,9 @@ class _AbstractAt:
             return False
         return (self.structure, self.key) == (other.structure, other.key)
 
+    @abc.abstractmethod
     def compare(self, args: Any, prepared: Any, epsilon: Array, left: Array) -> Array:
-        raise NotImplementedError
+        """The comparison at one threshold, differentiable."""
 
     def __call__(self, epsilon: Array, arrays: Any, aux: tuple) -> Array:
         rest, prepared, left = aux

@@ -204,7 +204,6 @@ def test_composition_can_change_the_order():
     assert LAPLACE.advantage() > GAUSS.advantage()
 
 
-@pytest.mark.slow
 def test_few_steps_are_compared_on_the_grid():
     # The contour integral has Chernoff bounds only here, so the grid is asked as well.
     one, other = dpsgd(1.0, 0.01, 10), dpsgd(0.8, 0.01, 10)

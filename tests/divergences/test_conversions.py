@@ -295,7 +295,6 @@ def test_edgeworth_derivative():
         )
 
 
-@pytest.mark.slow
 def test_float32_programs_round_outward():
     truth = divergences.zcdp(fdp.Laplace(3.0)), divergences.gdp(fdp.Laplace(3.0)).mu
     with jax.enable_x64(False):

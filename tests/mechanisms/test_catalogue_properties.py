@@ -395,8 +395,14 @@ PARTS = {
 }
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", PARTS)
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param("additive", marks=pytest.mark.slow),
+        pytest.param("discrete", marks=pytest.mark.slow),
+        "sampled",
+    ],
+)
 def test_gradient_in_every_parameter_agrees_with_differences(name):
     leaves, structure = jax.tree.flatten(PARTS[name].parts)  # pyright: ignore[reportAttributeAccessIssue]
     leaves = [jnp.asarray(x, float) for x in leaves]

@@ -191,7 +191,6 @@ def test_the_sensitivity_names_its_relation():
         assert other.epsilon(delta=1e-5) == once.epsilon(delta=1e-5)
 
 
-@pytest.mark.slow
 def test_dpsgd_replaces_with_the_same_meaning():
     # One step on all of the data: the clipped sum of the test above.
     step = fdp.DPSGD(
