@@ -66,11 +66,11 @@ def optimal_noise(
         the best noise.
 
     Guarantee:
-        With delta > 0 the target holds for every shift up to the sensitivity, checked by
-        summation after the program is solved.  With delta = 0 the ratio of the masses
-        of any two bins is checked to e^epsilon (1 + 1e-12), for the density continued
-        beyond its last bin by e^-epsilon a unit; the bins given leave out tails of
-        probability about e^-80, so what is drawn from them alone is
+        With delta > 0 the target holds for every shift up to the sensitivity, which is
+        checked by summation after the program is solved.  With delta = 0 the ratio of
+        the masses of any two bins is checked to e^epsilon (1 + 1e-12), for the density
+        continued beyond its last bin by e^-epsilon a unit; the bins given leave out
+        tails of probability about e^-80, so what is drawn from them alone is
         (epsilon, delta)-DP with such a delta.
 
     Raises:

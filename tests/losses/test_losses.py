@@ -11,6 +11,7 @@ from hypothesis import given, settings, strategies as st
 
 from fdp_jax.losses import (
     FREQUENCY_BLOCK,
+    WIDE_BLOCK,
     GaussianLoss,
     LaplaceLoss,
     SubsampledGaussianLoss,
@@ -252,3 +253,21 @@ def test_total_mass_is_one_under_both_laws(loss):
     for order in (0.0, 1.0):
         value, error = _log_mgf(loss, f64(order), f64(1.0))
         assert abs(float(value)) <= float(error) + 1e-300
+
+
+@pytest.mark.parametrize(("s", "q", "order"), [(1.0, 0.01, 3.0), (0.6, 0.2, -1.5)])
+def test_wide_blocks_are_the_narrow_ones(s, q, order):
+    # Other tables of rotations: each must be within the sum of both error bounds.
+    loss, step = _subsampled(s, q), jnp.asarray(0.05, f64)
+    last = step * WIDE_BLOCK
+    plan = loss.prepare(loss.locate(jnp.asarray(order, f64)), last, jnp.asarray(-36.0))
+    ask = jax.jit(lambda p, *args: loss.log_characteristic(p, *args, FREQUENCY_BLOCK))
+    all_of = jax.jit(lambda p, *args: loss.log_characteristic(p, *args, WIDE_BLOCK))
+    wide = all_of(plan, 0 * step, step)
+    for start in (0, 7 * FREQUENCY_BLOCK, WIDE_BLOCK - FREQUENCY_BLOCK):
+        narrow = ask(plan, start * step, step)
+        here = slice(start, start + FREQUENCY_BLOCK)
+        bound = np.asarray(wide.error[here] + narrow.error)
+        assert np.all(np.abs(np.asarray(wide.real[here] - narrow.real)) <= bound)
+        turn = np.exp(1j * np.asarray(wide.imag[here] - narrow.imag))
+        assert np.all(np.abs(turn - 1) <= bound)
