@@ -92,8 +92,10 @@ def calibrate(
         The value, the completed mechanism, where the target binds, and a status.
 
     Guarantee:
-        The certified (pessimistic) privacy loss at the solution meets the target.
-        Whether the loss rises or falls with the parameter is found out by evaluation
+        The certified (pessimistic) privacy loss at the solution meets the target; for
+        `targets.ApproxDP` as delta(epsilon) <= delta.  (The query `epsilon(delta=)` is
+        certified on its own and can lie above the target by the width of its bracket,
+        about 1e-11.)  Whether the loss rises or falls with the parameter is found out by evaluation
         where it is not known.  If the whole range meets the target, the value is its
         riskier end.
 
