@@ -95,9 +95,9 @@ def calibrate(
         The certified (pessimistic) privacy loss at the solution meets the target; for
         `targets.ApproxDP` as delta(epsilon) <= delta.  (The query `epsilon(delta=)` is
         certified on its own and can lie above the target by the width of its bracket,
-        about 1e-11.)  Whether the loss rises or falls with the parameter is found out by evaluation
-        where it is not known.  If the whole range meets the target, the value is its
-        riskier end.
+        about 1e-11.)  Whether the loss rises or falls with the parameter is found out
+        by evaluation where it is not known.  If the whole range meets the target, the
+        value is its riskier end.
 
     Differentiable in:
         The target and all other parameters, by the implicit function theorem: twice
