@@ -261,11 +261,11 @@ def test_wide_blocks_are_the_narrow_ones(s, q, order):
     loss, step = _subsampled(s, q), jnp.asarray(0.05, f64)
     last = step * WIDE_BLOCK
     plan = loss.prepare(loss.locate(jnp.asarray(order, f64)), last, jnp.asarray(-36.0))
-    ask = jax.jit(lambda p, *args: loss.log_characteristic(p, *args, FREQUENCY_BLOCK))
-    all_of = jax.jit(lambda p, *args: loss.log_characteristic(p, *args, WIDE_BLOCK))
-    wide = all_of(plan, 0 * step, step)
+    ask = jax.jit(lambda p, t: loss.log_characteristic(p, t, step, FREQUENCY_BLOCK))
+    all_of = jax.jit(lambda p, t: loss.log_characteristic(p, t, step, WIDE_BLOCK))
+    wide = all_of(plan, 0 * step)
     for start in (0, 7 * FREQUENCY_BLOCK, WIDE_BLOCK - FREQUENCY_BLOCK):
-        narrow = ask(plan, start * step, step)
+        narrow = ask(plan, start * step)
         here = slice(start, start + FREQUENCY_BLOCK)
         bound = np.asarray(wide.error[here] + narrow.error)
         assert np.all(np.abs(np.asarray(wide.real[here] - narrow.real)) <= bound)
