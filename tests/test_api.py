@@ -5,6 +5,8 @@ import enum
 import inspect
 import pathlib
 import re
+import subprocess
+import sys
 
 import pytest
 
@@ -139,3 +141,16 @@ def _public_functions():
                 for attribute, member in vars(value).items():
                     if not attribute.startswith("_") and callable(member):
                         yield f"{space_name}.{name}.{attribute}", member
+
+def test_import_loads_what_every_program_needs_alone():
+    code = (
+        "import sys, fdp_jax; "
+        "print(*sorted({m.split('.')[1] for m in sys.modules if 'fdp_jax.' in m}))"
+    )
+    loaded = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    ).stdout.split()
+    assert "mechanisms" in loaded
+    assert not {"comparison", "inference", "noise", "plot"} & set(loaded)
+    for name in dir(fdp_jax):
+        assert getattr(fdp_jax, name) is not None

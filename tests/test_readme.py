@@ -78,7 +78,8 @@ def test_console_blocks_print_what_is_shown(command, capsys, tmp_path, monkeypat
 
 
 def test_every_mechanism_is_listed():
-    classes = [x for x in vars(fdp).values() if inspect.isclass(x)]
+    public = [getattr(fdp, name) for name in dir(fdp)]
+    classes = [x for x in public if inspect.isclass(x)]
     listed = [x for x in classes if issubclass(x, fdp.AbstractMechanism)]
     assert len(listed) > 20
     for mechanism in set(listed) - {fdp.AbstractMechanism}:

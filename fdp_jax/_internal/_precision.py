@@ -31,6 +31,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax.interpreters import ad, batching, mlir
 
+from ._compilation import jit_on_its_own
+
 _Fn = TypeVar("_Fn", bound=Callable[..., Any])
 _Mask = tuple[bool, ...]
 
@@ -144,11 +146,12 @@ def in_float64(fn: Any = None, /, *, cast_out: bool = True) -> Any:
     traceable = jax.jit(_flatten(fn, cast_out), static_argnums=0)
     program_for = functools.lru_cache(_MAX_PROGRAMS)(_Program)
 
-    @eqx.filter_jit
     @functools.wraps(fn)
-    def with_x64_on(*args, **kwargs):
+    def promoted(*args, **kwargs):
         args, kwargs = jax.tree.map(_promote, (args, kwargs))
         return fn(*args, **kwargs)
+
+    with_x64_on, on_its_own = eqx.filter_jit(promoted), jit_on_its_own(promoted)
 
     @eqx.filter_jit
     @functools.wraps(fn)
@@ -162,15 +165,16 @@ def in_float64(fn: Any = None, /, *, cast_out: bool = True) -> Any:
             args, kwargs = jax.tree.map(_as_dynamic, (args, kwargs))
             with jax.enable_x64(False):
                 return in_single(*args, **kwargs)
-        if float_dtype() == np.float64:
-            args, kwargs = jax.tree.map(_as_dynamic, (args, kwargs))
-            return with_x64_on(*args, **kwargs)
         if outside_transformations():
             # Nothing is being traced, so no rule has to enter the context later.
             args, kwargs = jax.tree.map(_as_dynamic, (args, kwargs))
+            narrow = cast_out and float_dtype() != np.float64
             with jax.enable_x64(True):
-                out = with_x64_on(*args, **kwargs)
-            return jax.tree.map(_narrow_array, out) if cast_out else out
+                out = on_its_own(*args, **kwargs)
+            return jax.tree.map(_narrow_array, out) if narrow else out
+        if float_dtype() == np.float64:
+            args, kwargs = jax.tree.map(_as_dynamic, (args, kwargs))
+            return with_x64_on(*args, **kwargs)
         signature, arrays = _split(args, kwargs)
         with jax.enable_x64(True):
             return _call(traceable, program_for, signature, arrays)
@@ -364,7 +368,7 @@ class _Program:
     def __init__(self, closed: jec.ClosedJaxpr):
         self.closed = closed
         self.run = jec.jaxpr_as_fun(closed)
-        self.compiled = eqx.filter_jit(self.run)  # gives readable `eqx.error_if`
+        self.compiled = jit_on_its_own(self.run)  # gives readable `eqx.error_if`
         self.derived: dict[Any, Any] = {}
 
     def __repr__(self) -> str:

@@ -41,8 +41,8 @@ from ._spectral import (
     spectral_profile,
     spectral_threshold,
     start_at_epsilon,
-    start_at_log_delta,
     start_at_tail,
+    starts_at_log_delta,
     tail_start_at_epsilon,
 )
 
@@ -113,9 +113,9 @@ def plan(
     if engine == "closed_form":
         return LocalPlan(signs)
     if engine == "grid":
-        starts = jax.vmap(lambda s: tail_start_at_epsilon(loss, s, anchor))(signs)
+        starts = lax.map(lambda s: tail_start_at_epsilon(loss, s, anchor), signs)
         return LocalPlan(signs, grid=lax.map(lambda x: plan_grid(loss, x), starts))
-    starts = jax.vmap(lambda s: start_at_epsilon(loss, s, anchor))(signs)
+    starts = lax.map(lambda s: start_at_epsilon(loss, s, anchor), signs)
     # The worst direction first, which may save the other one.
     most = jax.vmap(lambda start: start.largest_log_delta(anchor))(starts)
     order = jnp.argsort(-most)
@@ -297,7 +297,7 @@ def span(
 ) -> Float[Array, ""]:
     """About the epsilon of a given delta, for choosing a grid; at least 1e-6."""
     _, loss = _neutral(stop_gradient(loss))
-    starts = jax.vmap(lambda s: start_at_log_delta(loss, s, log_delta))(signs)
+    starts = starts_at_log_delta(loss, signs, jnp.full_like(signs, log_delta))
     rough = jax.vmap(lambda start: start.rough_epsilon(log_delta))(starts)
     most = largest_loss(loss, signs)
     return jnp.maximum(jnp.max(jnp.minimum(rough, most)), 1e-6)
@@ -313,7 +313,7 @@ def _epsilon_search(
     loss: ComposedLoss, signs: Array, targets: Array, *, tabulated: bool = True
 ) -> tuple[Interval, Contour, Array]:
     """The epsilon of the worst direction, its contour, and which direction it is."""
-    starts = jax.vmap(lambda s, t: start_at_log_delta(loss, s, t))(signs, targets)
+    starts = starts_at_log_delta(loss, signs, targets)
     # The worst direction first, which may save the other one.
     most = jax.vmap(lambda start, t: start.largest_epsilon(t))(starts, targets)
     order = jnp.argsort(-most)
@@ -352,15 +352,15 @@ def _search_on_grid(
 ) -> tuple[Interval, Grid, Array]:
     """The epsilon of the worst direction, its grid, and which direction it is."""
 
-    def one(direction: tuple[Array, Array]) -> tuple[Interval, Grid]:
-        sign, target = direction
-        start = start_at_log_delta(loss, sign, target)
+    def one(direction: tuple[Array, Array, Start]) -> tuple[Interval, Grid]:
+        sign, target, start = direction
         grid = plan_grid(loss, start)
         found = grid_epsilon(compose_grid(loss, grid), target)
         most = jnp.minimum(start.largest_epsilon(target), largest_loss(loss, sign))
         return found.map(lambda x: jnp.minimum(x, most)), grid
 
-    found, grids = lax.map(one, (signs, targets))
+    starts = starts_at_log_delta(loss, signs, targets)
+    found, grids = lax.map(one, (signs, targets, starts))
     worst = jnp.argmax(found.estimate)
     result = jax.tree.map(jnp.max, found)
     return result, jax.tree.map(lambda x: x[worst], grids), worst

@@ -19,6 +19,7 @@ from jax.lax import stop_gradient, while_loop
 from jaxtyping import Array, Float
 
 from .._internal._blocked_sum import blocked_sum
+from .._internal._rotation import rotation
 from .._internal._special import safe_log
 from ..losses import FREQUENCY_BLOCK, WIDE_BLOCK, ComposedLoss
 from ._contour import MAX_BLOCKS, Contour, log_aliases
@@ -76,33 +77,27 @@ def evaluate(
 def tabulate(loss: ComposedLoss, contour: Contour) -> Table:
     """Everything that `evaluate` computes which no threshold enters."""
 
-    def fill(table: _Characteristic, first: Array, last: Array, count: int):
-        """Frequencies from a first to (about) a last one, some at a time."""
+    wide = any(term.tabulates_rotations for term in loss.analytic_terms)
+    count = WIDE_BLOCK if wide else FREQUENCY_BLOCK
 
-        def step(state: tuple[Array, _Characteristic]) -> tuple[Array, _Characteristic]:
-            at, table = state
-            part = _characteristic(at, loss, contour, count)
-            return at + count, jax.tree.map(
-                lambda all, new: (
-                    lax.dynamic_update_slice(all, new, (at,)) if new.ndim else new
-                ),
-                table,
-                part,
-            )
-
-        return while_loop(lambda state: state[0] < last, step, (first, table))
+    def fill(state: tuple[Array, _Characteristic]) -> tuple[Array, _Characteristic]:
+        first, table = state
+        part = _characteristic(first, loss, contour, count)
+        return first + count, jax.tree.map(
+            lambda all, new: (
+                lax.dynamic_update_slice(all, new, (first,)) if new.ndim else new
+            ),
+            table,
+            part,
+        )
 
     dtype = contour.step.dtype
     empty = jnp.zeros(MAX_BLOCKS * FREQUENCY_BLOCK, dtype)
     zero = jnp.zeros((), dtype)
     table = _Characteristic(empty, empty, empty, zero, zero)
     last = contour.blocks * FREQUENCY_BLOCK
-    done = jnp.zeros_like(last)
-    if any(term.tabulates_rotations for term in loss.analytic_terms):
-        # A last wide block in part only is worth its time from a third on.
-        full = (last + 2 * WIDE_BLOCK // 3) // WIDE_BLOCK * WIDE_BLOCK
-        done, table = fill(table, done, full, WIDE_BLOCK)
-    _, table = fill(table, done, last, FREQUENCY_BLOCK)
+    start = jnp.zeros_like(last), table
+    _, table = while_loop(lambda state: state[0] < last, fill, start)
     return stop_gradient(Table(table, _log_lead(loss, contour)))
 
 
@@ -240,7 +235,8 @@ def _sums(
         inverse_z[0] * inverse_next[1] + inverse_z[1] * inverse_next[0],
     )
     phase = part.angle + tau * (part.drift - epsilons[:, None])
-    cosine, sine = amplitude * jnp.cos(phase), amplitude * jnp.sin(phase)
+    versine, sine = rotation(phase)
+    cosine, sine = amplitude * (1 + versine), amplitude * sine
 
     def total(kernel: tuple[Array, Array]) -> Array:
         return jnp.sum(cosine * kernel[0] - sine * kernel[1], axis=1)

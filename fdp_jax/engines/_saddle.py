@@ -11,7 +11,7 @@ from collections.abc import Callable
 import equinox as eqx
 import jax.numpy as jnp
 from jax.lax import while_loop
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Array, ArrayLike, Bool, Float
 
 from ..losses import ComposedLoss
 
@@ -73,6 +73,7 @@ def find_saddle(
     sign: Array,
     middle: Bool[Array, ""],
     score: Callable[[Saddle], tuple[Array, Array, Array]],
+    start: ArrayLike = 0.0,
 ) -> Saddle:
     """Solves `score(saddle) = 0` over one strip, by Newton's method in a bracket.
 
@@ -83,6 +84,7 @@ def find_saddle(
             t = log c.
         score: Value, increasing in c, (about) its derivative in c, and what it amounts
             to as an error of the logarithm of delta.
+        start: First value of t.
     """
     dtype = loss.counts[0].dtype
     reach = 25.0 if dtype == jnp.float64 else 12.0
@@ -104,7 +106,7 @@ def find_saddle(
         low = jnp.where(value < 0, t, low)
         high = jnp.where(value < 0, high, t)
         # Short steps: far out, the slope is unreliable (and the problem very curved).
-        target = t - jnp.clip(value / (slope * scale), -1, 1)
+        target = t - jnp.clip(value / (slope * scale), -2, 2)
         inside = (target > low) & (target < high)
         target = jnp.where(inside, target, 0.5 * (low + high))
         # Beyond the last finite moment nothing is known but that it is too far.
@@ -118,8 +120,9 @@ def find_saddle(
     edge = jnp.asarray(reach, dtype)
     zero, one = jnp.zeros((), dtype), jnp.ones((), dtype)
     empty = Saddle(zero, zero, zero, zero, zero)
-    start = (jnp.zeros((), jnp.int32), -edge, edge, zero, one, empty)
-    return while_loop(unfinished, body, start)[-1]
+    first = jnp.asarray(start, dtype)
+    state = (jnp.zeros((), jnp.int32), -edge, edge, first, one, empty)
+    return while_loop(unfinished, body, state)[-1]
 
 
 def leaks_much(loss: ComposedLoss, sign: Array, epsilon: Array) -> Bool[Array, ""]:
@@ -137,13 +140,19 @@ def saddle_for_epsilon(
     return find_saddle(loss, sign, middle, lambda at: _epsilon_score(at, epsilon))
 
 
-def saddle_for_log_delta(loss: ComposedLoss, sign: Array, log_delta: Array) -> Saddle:
-    """The contour, with c > 0, on which delta is (about) a given value."""
+def saddle_for_log_delta(
+    loss: ComposedLoss, sign: Array, log_delta: Array, start: ArrayLike = 0.0
+) -> Saddle:
+    """The contour, with c > 0, on which delta is (about) a given value.
+
+    The search begins at log c = `start`.
+    """
     return find_saddle(
         loss,
         sign,
         jnp.zeros((), bool),
         lambda at: _log_delta_score(at, log_delta),
+        start,
     )
 
 
@@ -153,5 +162,11 @@ def _epsilon_score(at: Saddle, epsilon: Array) -> tuple[Array, Array, Array]:
 
 
 def _log_delta_score(at: Saddle, log_delta: Array) -> tuple[Array, Array, Array]:
-    value = log_delta - at.log_value
-    return value, at.shift * at.width, value
+    miss = log_delta - at.log_value
+    slope = at.shift * at.width
+    # In the tail -log delta is about a power of c: then Newton's method on logarithms
+    # is exact.
+    tail = (at.log_value < -0.5) & (log_delta < -0.5)
+    size = jnp.where(tail, -at.log_value, 1)
+    ratio = jnp.log(size) - jnp.log(jnp.where(tail, -log_delta, 1))
+    return jnp.where(tail, ratio, miss), jnp.where(tail, slope / size, slope), miss

@@ -6,6 +6,7 @@ from collections.abc import Callable
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+from jax import lax
 from jax.lax import stop_gradient, while_loop
 from jaxtyping import Array, Bool, Float
 
@@ -46,13 +47,22 @@ def tail_start_at_epsilon(
     return start_contour(loss, sign, saddle, right)
 
 
-def start_at_log_delta(
-    loss: ComposedLoss, sign: Float[Array, ""], log_delta: Float[Array, ""]
+def starts_at_log_delta(
+    loss: ComposedLoss, signs: Float[Array, " s"], log_deltas: Float[Array, " s"]
 ) -> Start:
-    """Begins the search for the epsilon of a given delta."""
-    loss, log_delta = stop_gradient((loss.tabulated(), log_delta))
-    saddle = saddle_for_log_delta(loss, sign, log_delta)
-    return start_contour(loss, sign, saddle, jnp.zeros((), bool))
+    """Begins the searches, stacked, for the epsilon of a given delta in each direction.
+
+    One direction's saddle is next to the other's.
+    """
+    loss, log_deltas = stop_gradient((loss.tabulated(), log_deltas))
+
+    def step(guess: Array, direction: tuple[Array, Array]) -> tuple[Array, Start]:
+        sign, log_delta = direction
+        saddle = saddle_for_log_delta(loss, sign, log_delta, guess)
+        start = start_contour(loss, sign, saddle, jnp.zeros((), bool))
+        return jnp.clip(jnp.log(saddle.shift), -5, 5), start
+
+    return lax.scan(step, jnp.zeros_like(log_deltas[0]), (signs, log_deltas))[1]
 
 
 def spectral_profile(

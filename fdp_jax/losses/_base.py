@@ -25,8 +25,8 @@ from ._cells import Atoms, Cells, Partition, partition
 FREQUENCY_BLOCK = 64
 """Frequencies evaluated together; a square, because a product of two short tables of
 rotations gives all of them."""
-WIDE_BLOCK = 1024
-"""The same where many are needed: for a quarter of the rotations of each."""
+WIDE_BLOCK = 256
+"""The same where they are tabulated: for half the rotations of each."""
 _PIECES = 4096
 
 

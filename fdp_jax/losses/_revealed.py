@@ -22,6 +22,7 @@ from jax.lax import stop_gradient
 from jax.scipy.special import logsumexp
 from jaxtyping import Array, Bool, Float, PyTree
 
+from .._internal._rotation import rotation
 from .._internal._special import log1mexp, log1p, safe_log
 from ._base import FREQUENCY_BLOCK, AbstractLoss, AnalyticLoss, CharacteristicBlock
 from ._composed import ComposedLoss
@@ -327,12 +328,11 @@ class AnalyticRevealedLoss(RevealedLoss, AnalyticLoss):
         angle = self.sums([part.imag for part in parts])
         angle = angle + tau * (centers - plan.center)
         # phi_i - 1, without forming phi_i.
-        sine, cosine = jnp.sin(0.5 * angle), jnp.cos(0.5 * angle)
-        versine = -2 * jnp.square(sine)
+        versine, sine = rotation(angle)
         modulus = jnp.exp(real)
         level = modulus * (1 + versine)
         versine = jnp.expm1(real) * (1 + versine) + versine
-        sine = 2 * modulus * sine * cosine
+        sine = modulus * sine
         share = found.shares[:, None]
         rise, level, turn = (jnp.sum(share * x, axis=0) for x in (versine, level, sine))
         turned = jnp.abs(angle) + tau * (jnp.abs(centers) + jnp.abs(plan.center))

@@ -18,6 +18,7 @@ from jax.lax import Precision, fori_loop, stop_gradient
 from jaxtyping import Array, Float, Int
 
 from .._internal._blocked_sum import blocked_sum
+from .._internal._rotation import rotation
 from .._internal._special import log1p
 from ._base import (
     FREQUENCY_BLOCK,
@@ -29,6 +30,7 @@ from ._gaussian import normal_cells
 _NODES = 64
 """Quadrature nodes evaluated together."""
 _MAX_BLOCKS = 128
+_FEW_WIDTHS = 12
 _COARSE_NODES = 256
 _REACH = 13.0
 """Standard deviations kept beyond the outermost modes of the tilted density."""
@@ -177,26 +179,25 @@ class SubsampledGaussianLoss(AnalyticLoss):
         return _Interval(start, end, mode)
 
     def _strip_growth(
-        self, place: "_Interval", order: Array, frequency: Array
+        self, place: "_Interval", order: Array, frequency: Array, v: Array
     ) -> Array:
         """Log of 2 max|integral over start <= Re x <= end, Im x = v| / e^Lambda.
 
-        For each half-width v, with theta = v / s^2 and p at most its value at the end:
+        For half-widths v, with theta = v / s^2 and p at most its value at the end:
         the Gaussian factor grows by v theta / 2, the oscillating one by tau times the
         argument of 1 - p + p e^{i theta}, and for w < 0 the power of the likelihood
         ratio by |1 - p + p e^{i theta}|^w, or at most cos(theta)^-|E_w x|.
         """
-        v = self._half_widths()
         angle = v / jnp.square(self.noise_multiplier)
-        sine, versine = jnp.sin(angle), 2 * jnp.square(jnp.sin(0.5 * angle))
+        versine, sine = rotation(angle)
         p = _inclusion(self._u(place.end), self.sampling_prob)
-        turn = jnp.arctan2(p * sine, 1 - p * versine)
+        turn = jnp.arctan2(p * sine, 1 + p * versine)
         worst = jnp.minimum(p, 0.5)
-        modulus = 0.5 * log1p(-2 * worst * (1 - worst) * versine)
-        inside = versine < 0.999
+        modulus = 0.5 * log1p(2 * worst * (1 - worst) * versine)
+        inside = versine > -0.999
         # |mean - mode| <= s, since the density is strongly log-concave for w < 0.
         mean = place.mode + self.noise_multiplier
-        from_mean = -mean * log1p(-jnp.where(inside, versine, 0))
+        from_mean = -mean * log1p(jnp.where(inside, versine, 0))
         from_mean = jnp.where(inside, from_mean, jnp.inf)
         from_order = -jnp.maximum(-order, 0) * modulus
         power = jnp.where(order < 0, jnp.minimum(from_order, from_mean), 0)
@@ -211,16 +212,16 @@ class SubsampledGaussianLoss(AnalyticLoss):
         frequency: Array,
         spacing: Array,
         edge: Array,
+        v: Array,
     ) -> Array:
-        """Bound on the trapezoid rule's error over e^Lambda, the best of all strips.
+        """Bound on the trapezoid rule's error over e^Lambda, the best of some strips.
 
         By the residue theorem on the rectangle over [start, end], whose ends lie midway
         between nodes: the horizontal sides count with 1 / (e^{2 pi v / h} - 1), the
         vertical ones, where the density is `edge` e^Lambda, with at most 1.
         """
-        v = self._half_widths()
         decay = 2 * jnp.pi * v / spacing
-        growth = self._strip_growth(place, order, frequency)
+        growth = self._strip_growth(place, order, frequency, v)
         sides = jnp.exp(growth - decay - jnp.log(-jnp.expm1(-decay)))
         # Half a step inside the end the density is larger by at most this much.
         rise = jnp.exp(_REACH * spacing / self.noise_multiplier)
@@ -228,10 +229,11 @@ class SubsampledGaussianLoss(AnalyticLoss):
         # 0 inf, an edge below the least number on a strip that is ruled out.
         return jnp.min(jnp.where(jnp.isnan(error), jnp.inf, error))
 
-    def _half_widths(self) -> Array:
+    def _half_widths(self, count: int = 40) -> Array:
+        """Of strips about the line, from all that is analytic to a millionth of it."""
         strip = 0.98 * jnp.pi * jnp.square(self.noise_multiplier)
-        exponents = jnp.arange(40, dtype=strip.dtype)
-        return strip * jnp.exp2(-0.5 * exponents)
+        exponents = jnp.arange(count, dtype=strip.dtype)
+        return strip * jnp.exp2(-20 / count * exponents)
 
     # -- the interface of the engines ----------------------------------------------
 
@@ -259,8 +261,10 @@ class SubsampledGaussianLoss(AnalyticLoss):
         value = jnp.where(small, log1p(jnp.sum(growth, axis=1)), direct)
         edge = (weight[:, 0] + weight[:, -1]) / (total * spacing)
         none = jnp.zeros_like(spacing)
+        # These grids are fine: any strip that is not too wide will do.
+        widths = self._half_widths(_FEW_WIDTHS)
         error = jax.vmap(
-            lambda w, edge: self._strip_error(place, w, none, spacing, edge)
+            lambda w, edge: self._strip_error(place, w, none, spacing, edge, widths)
         )(order, edge)
         rounding = jnp.finfo(value.dtype).eps * loss.size * 4
         size = jnp.where(small, jnp.sum(jnp.abs(growth), axis=1), 1 + jnp.abs(peak))
@@ -308,12 +312,15 @@ class SubsampledGaussianLoss(AnalyticLoss):
         order, place = located.order, located.interval
         length = place.end - place.start
         # The widest spacing that some half-width certifies.
-        growth = self._strip_growth(place, order, frequency)
+        widths = self._half_widths()
+        growth = self._strip_growth(place, order, frequency, widths)
         exponent = jnp.maximum(growth - log_tolerance, 1)
-        spacing = jnp.max(2 * jnp.pi * self._half_widths() / exponent)
+        spacing = jnp.max(2 * jnp.pi * widths / exponent)
         blocks = jnp.clip(jnp.ceil(length / (spacing * _NODES)), 1, _MAX_BLOCKS)
         spacing = length / (blocks * _NODES)
-        error = self._strip_error(place, order, frequency, spacing, located.edge)
+        error = self._strip_error(
+            place, order, frequency, spacing, located.edge, widths
+        )
         # Beyond every iterate l falls at least like -(x - iterate)^2 / (2 s^2).
         beyond = (_ITERATIONS + 2) * 1.2533141373155 * self.noise_multiplier
         return _Plan(
@@ -474,10 +481,10 @@ class _CharacteristicBlock:
         weight = jnp.exp(loss._log_base(x) + plan.order * value - plan.peak)
         value = value - plan.center
         columns = jnp.arange(self.side, dtype=x.dtype) * step
-        row_versine, row_sine = _rotation(
+        row_versine, row_sine = rotation(
             (start + self.side * columns)[:, None] * value
         )
-        column_versine, column_sine = _rotation(columns[:, None] * value)
+        column_versine, column_sine = rotation(columns[:, None] * value)
         row_versine, row_sine = weight * row_versine, weight * row_sine
         ones = jnp.broadcast_to(weight, row_versine.shape)
         versine = (
@@ -496,12 +503,6 @@ class _CharacteristicBlock:
 
 def _pair(row: Array, column: Array) -> Array:
     return jnp.matmul(row, column.T, precision=Precision.HIGHEST)
-
-
-def _rotation(angle: Array) -> tuple[Array, Array]:
-    """cos(angle) - 1 and sin(angle), each with full relative accuracy."""
-    sine, cosine = jnp.sin(0.5 * angle), jnp.cos(0.5 * angle)
-    return -2 * jnp.square(sine), 2 * sine * cosine
 
 
 def _envelope_block(index: Array, loss: SubsampledGaussianLoss, aux: tuple) -> tuple:
@@ -524,9 +525,9 @@ def _envelope_block(index: Array, loss: SubsampledGaussianLoss, aux: tuple) -> t
     saturation = 1 + u / cap
     v, slope = u / saturation, u_slope / jnp.square(saturation)
     angle = v / variance
-    versine = 2 * jnp.square(jnp.sin(0.5 * angle))
-    modulus = 0.5 * log1p(-2 * p * (1 - p) * versine)
-    turn = jnp.arctan2(p * jnp.sin(angle), 1 - p * versine)
+    versine, sine = rotation(angle)
+    modulus = 0.5 * log1p(2 * p * (1 - p) * versine)
+    turn = jnp.arctan2(p * sine, 1 + p * versine)
     exponent = 0.5 * v * angle + order * modulus - frequency * turn
     exponent = exponent + 0.5 * log1p(jnp.square(slope))
     change, _ = _growth(jnp.broadcast_to(log_weight, exponent.shape), exponent)

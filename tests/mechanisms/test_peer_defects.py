@@ -105,8 +105,9 @@ def test_the_catalogue_is_whole():
     # Compositions aside, every public mechanism takes part in the tests below.
     public = {
         name
-        for name, value in vars(fdp).items()
-        if isinstance(value, type) and issubclass(value, fdp.AbstractMechanism)
+        for name in dir(fdp)
+        if isinstance(value := getattr(fdp, name), type)
+        and issubclass(value, fdp.AbstractMechanism)
     }
     assert public - {"AbstractMechanism"} == set(CATALOGUE)
 

@@ -1,0 +1,79 @@
+# The names that `import fdp_jax` offers, with their types; `__init__.py` reads them.
+
+from . import (
+    comparison as comparison,
+    data as data,
+    design as design,
+    divergences as divergences,
+    experiments as experiments,
+    inference as inference,
+    levy as levy,
+    limits as limits,
+    noise as noise,
+    plot as plot,
+    reports as reports,
+    tradeoff as tradeoff,
+)
+from ._internal._precision import native_float32 as native_float32
+from .calibration import (
+    Calibration as Calibration,
+    UnreachableTarget as UnreachableTarget,
+    calibrate as calibrate,
+    targets as targets,
+)
+from .comparison import (
+    blackwell_dominates as blackwell_dominates,
+    compare as compare,
+    delta_divergence as delta_divergence,
+)
+from .curves import (
+    AbstractGuarantee as AbstractGuarantee,
+    Bound as Bound,
+    Bounds as Bounds,
+    Curve as Curve,
+    GridCurve as GridCurve,
+    Status as Status,
+)
+from .design import scale_to_budget as scale_to_budget
+from .levy import (
+    LevyTriplet as LevyTriplet,
+    SubordinatedGaussian as SubordinatedGaussian,
+)
+from .mechanisms import (
+    DPSGD as DPSGD,
+    ZCDP as ZCDP,
+    AbstractMechanism as AbstractMechanism,
+    ApproxDP as ApproxDP,
+    BlatantNonPrivacy as BlatantNonPrivacy,
+    DiscreteGaussian as DiscreteGaussian,
+    DiscreteLaplace as DiscreteLaplace,
+    ExponentialMechanism as ExponentialMechanism,
+    FromLogDensities as FromLogDensities,
+    FromLossDistribution as FromLossDistribution,
+    FromProbabilities as FromProbabilities,
+    FromTradeOffPoints as FromTradeOffPoints,
+    Gaussian as Gaussian,
+    GeneralizedGaussian as GeneralizedGaussian,
+    KaryRandomizedResponse as KaryRandomizedResponse,
+    Laplace as Laplace,
+    Logistic as Logistic,
+    MixtureOfGaussians as MixtureOfGaussians,
+    NeighboringRelation as NeighboringRelation,
+    PerfectPrivacy as PerfectPrivacy,
+    PermuteAndFlip as PermuteAndFlip,
+    PoissonMechanism as PoissonMechanism,
+    PoissonSubsampled as PoissonSubsampled,
+    PureDP as PureDP,
+    RandomizedResponse as RandomizedResponse,
+    RandomRepeat as RandomRepeat,
+    RenyiDP as RenyiDP,
+    RevealedMixture as RevealedMixture,
+    Schedule as Schedule,
+    Sensitivity as Sensitivity,
+    Staircase as Staircase,
+    Tulap as Tulap,
+    compose as compose,
+)
+from .noise import canonical_noise as canonical_noise
+
+__version__: str
