@@ -10,7 +10,7 @@ from jax.scipy.special import xlogy
 from jaxtyping import Array, Bool, Float, Int, PyTree
 
 from ..losses import FREQUENCY_BLOCK, ComposedLoss
-from ._saddle import Saddle, cumulants, order_of
+from ._saddle import Saddle, log_moments, order_of
 
 MAX_BLOCKS = 512
 _FEW = 8
@@ -97,7 +97,7 @@ def start_contour(
 ) -> Start:
     """Chernoff bounds at the saddle and on either side of it, in the same strip."""
     shifts = _chernoff_shifts(saddle, middle)
-    logs = cumulants(loss, sign, shifts)[0] + _log_payoff(shifts)
+    logs = log_moments(loss, sign, shifts) + _log_payoff(shifts)
     return stop_gradient(Start(sign, middle, saddle, shifts, logs))
 
 

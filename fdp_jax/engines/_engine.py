@@ -17,7 +17,7 @@ from jax.lax import stop_gradient
 from jaxtyping import Array, ArrayLike, Bool, Float
 
 from .._internal._batching import one_by_one
-from .._internal._implicit import implicit_root, known_value
+from .._internal._implicit import known_value
 from ..losses import ComposedLoss, single_losses
 from ._bounds import (
     Interval,
@@ -32,7 +32,8 @@ from ._closed_form import AbstractClosedForm, closed_form, closed_threshold
 from ._contour import Contour, Start, chernoff, plan_contour
 from ._discretize import Grid, plan_grid
 from ._grid import compose_grid
-from ._grid_profile import grid_epsilon, grid_profile, grid_threshold
+from ._grid_profile import grid_profile, grid_threshold
+from ._grid_search import search_epsilon
 from ._spectral import (
     attach_epsilon,
     largest_log_delta,
@@ -270,7 +271,7 @@ def epsilon(
     if engine == "spectral":
         result = _spectral_epsilon(loss, signs, finite)
     elif engine == "grid":
-        result = _grid_epsilon(loss, signs, finite)
+        result = search_epsilon(loss, signs, finite)
     else:
         result = _closed_epsilon(loss, signs, safe)
     result = sound(result, -jnp.inf, jnp.inf)
@@ -337,41 +338,6 @@ def _epsilon_search(
 _search_epsilon = one_by_one(
     _epsilon_search, functools.partial(_epsilon_search, tabulated=False)
 )
-
-
-def _grid_epsilon(loss: ComposedLoss, signs: Array, targets: Array) -> Interval:
-    found, grid, worst = _search_on_grid(*stop_gradient((loss, signs, targets)))
-    args = loss, targets[worst]
-    estimate = implicit_root(_grid_residual, found.estimate, args, grid)
-    return Interval(found.lower, estimate, found.upper)
-
-
-@one_by_one
-def _search_on_grid(
-    loss: ComposedLoss, signs: Array, targets: Array
-) -> tuple[Interval, Grid, Array]:
-    """The epsilon of the worst direction, its grid, and which direction it is."""
-
-    def one(direction: tuple[Array, Array, Start]) -> tuple[Interval, Grid]:
-        sign, target, start = direction
-        grid = plan_grid(loss, start)
-        found = grid_epsilon(compose_grid(loss, grid), target)
-        most = jnp.minimum(start.largest_epsilon(target), largest_loss(loss, sign))
-        return found.map(lambda x: jnp.minimum(x, most)), grid
-
-    starts = starts_at_log_delta(loss, signs, targets)
-    found, grids = lax.map(one, (signs, targets, starts))
-    worst = jnp.argmax(found.estimate)
-    result = jax.tree.map(jnp.max, found)
-    return result, jax.tree.map(lambda x: x[worst], grids), worst
-
-
-def _grid_residual(
-    epsilon: Array, args: tuple[ComposedLoss, Array], grid: Grid
-) -> Array:
-    loss, log_delta = args
-    finite, _ = grid_profile(compose_grid(loss, grid), epsilon[None])
-    return finite.estimate[0] - log_delta
 
 
 def _closed_epsilon(loss: ComposedLoss, signs: Array, log_deltas: Array) -> Interval:

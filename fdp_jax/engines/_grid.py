@@ -25,7 +25,7 @@ import math
 
 import equinox as eqx
 import jax.numpy as jnp
-from jax.lax import stop_gradient
+from jax.lax import fori_loop, stop_gradient
 from jaxtyping import Array, Complex, Float, Int
 
 from .._internal._memory import memory_size
@@ -202,11 +202,14 @@ def _unit(x: Array) -> float:
 def _windowed(excess: Array, window: Int[Array, ""]) -> Array:
     """Maximum over the cells from `window` + 1 left to `window` right of each point."""
     total = 2 * window + 2
-    covered, result = jnp.ones_like(total), excess
-    for _ in range(excess.size.bit_length()):
+
+    def double(_, state: tuple[Array, Array]) -> tuple[Array, Array]:
+        covered, result = state
         move = jnp.minimum(covered, total - covered)
-        result = jnp.maximum(result, shifted(result, move))
-        covered = covered + move
+        return covered + move, jnp.maximum(result, shifted(result, move))
+
+    start = jnp.ones_like(total), excess
+    _, result = fori_loop(0, excess.size.bit_length(), double, start)
     # Entry j now covers cells j, ..., j + total - 1.
     return shifted(result, -(window + 1))
 

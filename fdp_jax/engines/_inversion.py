@@ -76,7 +76,6 @@ def evaluate(
 
 def tabulate(loss: ComposedLoss, contour: Contour) -> Table:
     """Everything that `evaluate` computes which no threshold enters."""
-
     wide = any(term.tabulates_rotations for term in loss.analytic_terms)
     count = WIDE_BLOCK if wide else FREQUENCY_BLOCK
 

@@ -36,17 +36,28 @@ class Saddle(eqx.Module):
     """Second derivative of the exponent, that is d epsilon / d shift."""
 
 
-def cumulants(
+def log_moments(
     loss: ComposedLoss, sign: Array, shift: Float[Array, " k"]
-) -> tuple[Float[Array, " k"], Float[Array, " k"], Float[Array, " k"]]:
-    """K, K' and K'' of the composed loss Y at real points, for one direction.
+) -> Float[Array, " k"]:
+    """K of the composed loss Y at real points, from above, for one direction.
 
     `sign` is 1 for the pair (P, Q) as given and -1 for it exchanged.
     """
     order = order_of(shift, sign)
+    value = jnp.zeros_like(shift)
+    for term, count in zip(loss.terms, loss.counts, strict=True):
+        value = value + count * term.moments(order)[0]
+    return value
+
+
+def cumulants(
+    loss: ComposedLoss, sign: Array, shift: Float[Array, ""]
+) -> tuple[Float[Array, ""], Float[Array, ""], Float[Array, ""]]:
+    """K, K' and K'' at one point, to about two digits."""
+    order = order_of(shift, sign)
     value = slope = curvature = jnp.zeros_like(shift)
     for term, count in zip(loss.terms, loss.counts, strict=True):
-        moments = term.moments(order)
+        moments = term.rough_moments(order)
         value = value + count * moments[0]
         slope = slope + sign * count * moments[1]
         curvature = curvature + count * moments[2]
@@ -60,7 +71,7 @@ def order_of(shift: Array, sign: Array) -> Array:
 
 def saddle_at(loss: ComposedLoss, sign: Array, shift: Float[Array, ""]) -> Saddle:
     """The saddle-point approximation (Lugannani & Rice 1980) at a shift."""
-    value, slope, curvature = (m[0] for m in cumulants(loss, sign, shift[None]))
+    value, slope, curvature = cumulants(loss, sign, shift)
     epsilon = slope - 1 / shift - 1 / (1 + shift)
     width = curvature + 1 / jnp.square(shift) + 1 / jnp.square(1 + shift)
     poles = jnp.log(jnp.abs(shift)) + jnp.log1p(shift)
@@ -127,9 +138,7 @@ def find_saddle(
 
 def leaks_much(loss: ComposedLoss, sign: Array, epsilon: Array) -> Bool[Array, ""]:
     """Whether delta(epsilon) is near one, so that the middle strip should be used."""
-    _, mean, variance = (
-        m[0] for m in cumulants(loss, sign, jnp.zeros_like(sign)[None])
-    )
+    _, mean, variance = cumulants(loss, sign, jnp.zeros_like(sign))
     return epsilon < mean - jnp.sqrt(variance)
 
 

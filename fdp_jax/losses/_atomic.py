@@ -4,6 +4,7 @@ import dataclasses
 
 import equinox as eqx
 import jax.numpy as jnp
+from jax import lax
 from jax.scipy.special import logsumexp
 from jaxtyping import Array, Bool, Float
 
@@ -52,6 +53,17 @@ class AtomicLoss(AbstractLoss):
 
     def lattice(self):
         return self.unit
+
+    def trimmed(self, count: int) -> tuple["AtomicLoss", Bool[Array, ""]]:
+        """At most `count` outputs, and whether all the others have no finite loss."""
+        common = self._common()
+        first = jnp.minimum(jnp.argmax(common), common.size - count)
+        last = common.size - 1 - jnp.argmax(common[::-1])
+        log_p, log_q = (
+            lax.dynamic_slice(x, (first,), (count,)) for x in (self.log_p, self.log_q)
+        )
+        few = dataclasses.replace(self, log_p=log_p, log_q=log_q)
+        return few, last < first + count
 
     def exchanged(self) -> "AtomicLoss":
         """The loss of the exchanged pair."""

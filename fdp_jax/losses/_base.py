@@ -64,6 +64,13 @@ class AbstractLoss(eqx.Module):
         derivatives steer choices that need no precision.
         """
 
+    def rough_moments(
+        self, order: Float[Array, ""]
+    ) -> tuple[Float[Array, ""], Float[Array, ""], Float[Array, ""]]:
+        """`moments` at one order to about two digits, where that is cheaper."""
+        value, slope, curvature = self.moments(order[None])
+        return value[0], slope[0], curvature[0]
+
     @abc.abstractmethod
     def cells(self, low: Float[Array, " n"], high: Float[Array, " n"]) -> Cells:
         """Masses of intervals (low, high], accurate in both tails; differentiable.

@@ -42,6 +42,11 @@ class ScheduleLoss(AnalyticLoss):
         value, slope, curvature = map(self._sum, parts)
         return value, slope, curvature
 
+    def rough_moments(self, order):
+        parts = self._each(lambda step, w: step.rough_moments(w), order)
+        value, slope, curvature = map(self._sum, parts)
+        return value, slope, curvature
+
     def locate(self, order):
         return self._each(lambda step, w: step.locate(w), order)
 

@@ -32,6 +32,7 @@ _NODES = 64
 _MAX_BLOCKS = 128
 _FEW_WIDTHS = 12
 _COARSE_NODES = 256
+_ROUGH_NODES = 96
 _REACH = 13.0
 """Standard deviations kept beyond the outermost modes of the tilted density."""
 _ITERATIONS = 16
@@ -75,6 +76,19 @@ class _Interval(eqx.Module):
     end: Float[Array, ""]
     mode: Float[Array, ""]
     """Largest |mode| of l(x)."""
+
+
+class _Tilted(eqx.Module):
+    """What a grid says of e^{w X} dP, at some orders w."""
+
+    peak: Float[Array, " k"]
+    """Log of the largest density at a node."""
+    log: Float[Array, " k"]
+    """Log of the integral."""
+    mean: Float[Array, " k"]
+    variance: Float[Array, " k"]
+    edge: Float[Array, " k"]
+    """Sum of the densities at both ends, relative to the whole integral."""
 
 
 class _Location(eqx.Module):
@@ -243,10 +257,36 @@ class SubsampledGaussianLoss(AnalyticLoss):
         ends = jnp.stack([jnp.min(order), jnp.max(order)])
         ends = jax.vmap(self._interval)(order if order.size == 1 else ends)
         place = _Interval(ends.start[0], ends.end[-1], ends.mode[0])
-        count = _COARSE_NODES * (1 if order.size == 1 else 2)
-        log_base, loss, spacing = self._coarse(place, count)
-        exponent = order[:, None] * loss
-        log_weight = log_base + exponent
+        grid = self._coarse(place, _COARSE_NODES * (1 if order.size == 1 else 2))
+        found = self._tilted(grid, order)
+        log_base, loss, spacing = grid
+        growth, _ = _growth(log_base, order[:, None] * loss)
+        small = (jnp.abs(found.log) < 0.5) & self._covers_base(place)
+        growth = jnp.where(small[:, None], growth, 0) * spacing
+        value = jnp.where(small, log1p(jnp.sum(growth, axis=1)), found.log)
+        none = jnp.zeros_like(spacing)
+        # These grids are fine: any strip that is not too wide will do.
+        widths = self._half_widths(_FEW_WIDTHS)
+        error = jax.vmap(
+            lambda w, edge: self._strip_error(place, w, none, spacing, edge, widths)
+        )(order, found.edge)
+        rounding = jnp.finfo(value.dtype).eps * loss.size * 4
+        size = jnp.sum(jnp.abs(growth), axis=1)
+        size = jnp.where(small, size, 1 + jnp.abs(found.peak))
+        upper = value + log1p(error) + rounding * size
+        return upper, found.mean, found.variance
+
+    def rough_moments(self, order):
+        place = self._interval(order)
+        found = self._tilted(self._coarse(place, _ROUGH_NODES), order[None])
+        return found.log[0], found.mean[0], found.variance[0]
+
+    def _tilted(
+        self, grid: tuple[Array, Array, Array], order: Float[Array, " k"]
+    ) -> "_Tilted":
+        """Sums over a grid, at some orders."""
+        log_base, loss, spacing = grid
+        log_weight = log_base + order[:, None] * loss
         peak = jnp.max(log_weight, axis=1, keepdims=True)
         weight = jnp.exp(log_weight - peak)
         away = loss - loss[0]
@@ -254,22 +294,13 @@ class SubsampledGaussianLoss(AnalyticLoss):
         total, mean, square = jnp.matmul(weight, powers, precision=Precision.HIGHEST).T
         mean, square = mean / total, square / total
         peak = peak[:, 0]
-        direct = peak + jnp.log(total * spacing)
-        growth, _ = _growth(log_base, exponent)
-        small = (jnp.abs(direct) < 0.5) & self._covers_base(place)
-        growth = jnp.where(small[:, None], growth, 0) * spacing
-        value = jnp.where(small, log1p(jnp.sum(growth, axis=1)), direct)
-        edge = (weight[:, 0] + weight[:, -1]) / (total * spacing)
-        none = jnp.zeros_like(spacing)
-        # These grids are fine: any strip that is not too wide will do.
-        widths = self._half_widths(_FEW_WIDTHS)
-        error = jax.vmap(
-            lambda w, edge: self._strip_error(place, w, none, spacing, edge, widths)
-        )(order, edge)
-        rounding = jnp.finfo(value.dtype).eps * loss.size * 4
-        size = jnp.where(small, jnp.sum(jnp.abs(growth), axis=1), 1 + jnp.abs(peak))
-        upper = value + log1p(error) + rounding * size
-        return upper, loss[0] + mean, square - jnp.square(mean)
+        return _Tilted(
+            peak=peak,
+            log=peak + jnp.log(total * spacing),
+            mean=loss[0] + mean,
+            variance=square - jnp.square(mean),
+            edge=(weight[:, 0] + weight[:, -1]) / (total * spacing),
+        )
 
     def _covers_base(self, place: _Interval) -> Array:
         return jnp.minimum(-place.start, place.end) >= 12 * self.noise_multiplier
@@ -481,9 +512,7 @@ class _CharacteristicBlock:
         weight = jnp.exp(loss._log_base(x) + plan.order * value - plan.peak)
         value = value - plan.center
         columns = jnp.arange(self.side, dtype=x.dtype) * step
-        row_versine, row_sine = rotation(
-            (start + self.side * columns)[:, None] * value
-        )
+        row_versine, row_sine = rotation((start + self.side * columns)[:, None] * value)
         column_versine, column_sine = rotation(columns[:, None] * value)
         row_versine, row_sine = weight * row_versine, weight * row_sine
         ones = jnp.broadcast_to(weight, row_versine.shape)

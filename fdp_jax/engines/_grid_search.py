@@ -1,0 +1,104 @@
+"""The epsilon of a delta on the grid.
+
+A discrete loss on a lattice is exact on any grid that holds the lattice.  The arrays of
+a discrete Gaussian have room for every noise multiplier, and so has the grid; where a
+small part of both is enough, as for all but large noise, that is used.
+"""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jax.lax import stop_gradient
+from jaxtyping import Array, Bool, Float
+
+from .._internal._batching import one_by_one
+from .._internal._implicit import implicit_root
+from ..losses import AtomicLoss, ComposedLoss, Method
+from ._bounds import Interval
+from ._discretize import Grid, plan_grid
+from ._grid import compose_grid
+from ._grid_profile import grid_epsilon, grid_profile
+from ._spectral import largest_loss, starts_at_log_delta
+
+_FEW_ATOMS = 1 << 12
+_FEW_POINTS = 1 << 13
+
+
+def search_epsilon(
+    loss: ComposedLoss, signs: Float[Array, " s"], targets: Float[Array, " s"]
+) -> Interval:
+    """The epsilon of the worst direction, differentiable in loss and targets."""
+    found, worst = _search(*stop_gradient((loss, signs, targets)))
+    args = loss, targets[worst]
+    estimate = implicit_root(_residual, found.estimate, args, signs[worst])
+    return Interval(found.lower, estimate, found.upper)
+
+
+@one_by_one
+def _search(loss: ComposedLoss, signs: Array, targets: Array) -> tuple[Interval, Array]:
+    """The epsilon of the worst direction, and which one that is."""
+
+    def in_full() -> Interval:
+        return _each_direction(loss, _grids(loss, signs, targets), signs, targets)
+
+    small = _small(loss)
+    if small is None:
+        found = in_full()
+    else:
+        loss_of_few, fits = small
+        grids = _grids(loss_of_few, signs, targets)
+        exact = fits & _holds_lattice(loss_of_few, grids)
+        found = lax.cond(
+            exact,
+            lambda: _each_direction(loss_of_few, grids, signs, targets),
+            in_full,
+        )
+    return jax.tree.map(jnp.max, found), jnp.argmax(found.estimate)
+
+
+def _grids(loss: ComposedLoss, signs: Array, targets: Array) -> tuple[Grid, Array]:
+    """A grid for each direction, and what Chernoff bounds say of its epsilon."""
+    starts = starts_at_log_delta(loss, signs, targets)
+    most = jax.vmap(lambda start, target: start.largest_epsilon(target))
+    grids = lax.map(lambda start: plan_grid(loss, start), starts)
+    return grids, most(starts, targets)
+
+
+def _each_direction(
+    loss: ComposedLoss, grids: tuple[Grid, Array], signs: Array, targets: Array
+) -> Interval:
+    def one(direction: tuple[Grid, Array, Array, Array]) -> Interval:
+        grid, most, sign, target = direction
+        found = grid_epsilon(compose_grid(loss, grid), target)
+        most = jnp.minimum(most, largest_loss(loss, sign))
+        return found.map(lambda x: jnp.minimum(x, most))
+
+    return lax.map(one, (*grids, signs, targets))
+
+
+def _small(loss: ComposedLoss) -> tuple[ComposedLoss, Bool[Array, ""]] | None:
+    """The same loss with few outputs and points, and whether none is missing."""
+    term = loss.terms[0]
+    known = isinstance(term, AtomicLoss) and term.unit is not None
+    if not known or len(loss.terms) > 1 or term.log_p.size <= _FEW_ATOMS:
+        return None
+    few, fits = term.trimmed(_FEW_ATOMS)
+    method = Method(loss.method.name, min(loss.method.points, _FEW_POINTS))
+    return dataclasses.replace(loss, terms=(few,), method=method), fits
+
+
+def _holds_lattice(loss: ComposedLoss, grids: tuple[Grid, Array]) -> Bool[Array, ""]:
+    unit = loss.terms[0].lattice()
+    assert unit is not None
+    steps = unit / grids[0].spacing
+    return jnp.all((steps > 0.5) & (jnp.abs(steps - jnp.round(steps)) < 1e-9))
+
+
+def _residual(epsilon: Array, args: tuple[ComposedLoss, Array], sign: Array) -> Array:
+    loss, log_delta = args
+    start = starts_at_log_delta(loss, sign[None], stop_gradient(log_delta)[None])
+    grid = plan_grid(loss, jax.tree.map(lambda x: x[0], start))
+    finite, _ = grid_profile(compose_grid(loss, grid), epsilon[None])
+    return finite.estimate[0] - log_delta
