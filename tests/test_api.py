@@ -142,6 +142,7 @@ def _public_functions():
                     if not attribute.startswith("_") and callable(member):
                         yield f"{space_name}.{name}.{attribute}", member
 
+
 def test_import_loads_what_every_program_needs_alone():
     code = (
         "import sys, fdp_jax; "

@@ -57,8 +57,10 @@ class AtomicLoss(AbstractLoss):
     def trimmed(self, count: int) -> tuple["AtomicLoss", Bool[Array, ""]]:
         """At most `count` outputs, and whether all the others have no finite loss."""
         common = self._common()
-        first = jnp.minimum(jnp.argmax(common), common.size - count)
-        last = common.size - 1 - jnp.argmax(common[::-1])
+        place = jnp.arange(common.size)
+        first = jnp.min(jnp.where(common, place, common.size - count))
+        first = jnp.minimum(first, common.size - count)
+        last = jnp.max(jnp.where(common, place, 0))
         log_p, log_q = (
             lax.dynamic_slice(x, (first,), (count,)) for x in (self.log_p, self.log_q)
         )

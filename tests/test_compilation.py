@@ -1,0 +1,83 @@
+"""Programs of the compiler's defaults, which the other tests do not use."""
+
+import json
+import os
+import pathlib
+import subprocess
+import sys
+
+import fdp_jax as fdp
+from fdp_jax._internal._compilation import jit_on_its_own
+
+TRUTH = pathlib.Path(__file__).parent / "data/dpsgd_truth.json"
+PROGRAM = """
+import json, sys
+import jax, jax.numpy as jnp
+import fdp_jax as fdp
+
+jax.config.update("jax_enable_x64", True)
+
+def bounds(s, q, n, delta):
+    found = fdp.DPSGD(noise_multiplier=s, sampling_prob=q, num_steps=n).bounds(
+        delta=delta
+    )
+    return jnp.stack([found.lower, found.estimate, found.upper])
+
+runs = jnp.asarray(json.loads(sys.argv[1]))
+estimate = lambda run: bounds(*run)[1]
+found = jax.jit(jax.vmap(lambda run: bounds(*run)))(runs)
+slopes = jax.jit(jax.vmap(jax.grad(estimate)))(runs)
+print(json.dumps([found.tolist(), slopes[:, 0].tolist()]))
+"""
+
+
+def _entries(kind: str) -> dict[tuple, float]:
+    """Truth by (sigma, q, N, delta), the larger direction."""
+    found: dict[tuple, float] = {}
+    for entry in json.loads(TRUTH.read_text())["entries"]:
+        if entry["kind"] == kind:
+            run = (entry["sigma"], entry["q"], entry["N"], float(entry["delta"]))
+            value = float(entry["value"])
+            found[run] = max(found.get(run, value), value, key=abs)
+    return found
+
+
+def test_defaults_of_the_compiler_give_the_truth():
+    truth, slopes = _entries("eps"), _entries("deps_dsigma")
+    runs = [run for run in truth if run in slopes or run[3] in (1e-5, 1e-12)]
+    environment = {k: v for k, v in os.environ.items() if k != "XLA_FLAGS"}
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM, json.dumps(runs)],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    found, derivatives = json.loads(done.stdout)
+    for run, (lower, estimate, upper), slope in zip(
+        runs, found, derivatives, strict=True
+    ):
+        assert lower <= truth[run] <= upper
+        assert upper - lower <= 1e-6 * truth[run]
+        assert abs(estimate / truth[run] - 1) <= 1e-9
+        if run in slopes:
+            assert abs(slope / slopes[run] - 1) <= 1e-8
+
+
+def test_an_option_that_the_compiler_does_not_know_is_left_out(monkeypatch):
+    from fdp_jax._internal import _compilation
+
+    monkeypatch.setattr(_compilation, "_SOONER", {"xla_no_such_option": False})
+    _compilation._options.cache_clear()
+    try:
+        assert _compilation._options() == {}
+        assert jit_on_its_own(lambda x: x + 1)(1.0) == 2.0
+    finally:
+        _compilation._options.cache_clear()
+
+
+def test_a_query_inside_another_program_has_no_options_of_its_own():
+    import jax
+
+    run = fdp.Gaussian(2.0)
+    assert jax.jit(lambda: run.epsilon(delta=1e-5))() == run.epsilon(delta=1e-5)
