@@ -41,8 +41,8 @@ from ._spectral import (
     spectral_epsilon,
     spectral_profile,
     spectral_threshold,
-    start_at_epsilon,
     start_at_tail,
+    starts_at_epsilon,
     starts_at_log_delta,
     tail_start_at_epsilon,
 )
@@ -116,7 +116,7 @@ def plan(
     if engine == "grid":
         starts = lax.map(lambda s: tail_start_at_epsilon(loss, s, anchor), signs)
         return LocalPlan(signs, grid=lax.map(lambda x: plan_grid(loss, x), starts))
-    starts = lax.map(lambda s: start_at_epsilon(loss, s, anchor), signs)
+    starts = starts_at_epsilon(loss, signs, anchor)
     # The worst direction first, which may save the other one.
     most = jax.vmap(lambda start: start.largest_log_delta(anchor))(starts)
     order = jnp.argsort(-most)

@@ -81,8 +81,9 @@ def _each_direction(
 def _small(loss: ComposedLoss) -> tuple[ComposedLoss, Bool[Array, ""]] | None:
     """The same loss with few outputs and points, and whether none is missing."""
     term = loss.terms[0]
-    known = isinstance(term, AtomicLoss) and term.unit is not None
-    if not known or len(loss.terms) > 1 or term.log_p.size <= _FEW_ATOMS:
+    if not isinstance(term, AtomicLoss) or term.unit is None or len(loss.terms) > 1:
+        return None
+    if term.log_p.size <= _FEW_ATOMS:
         return None
     few, fits = term.trimmed(_FEW_ATOMS)
     method = Method(loss.method.name, min(loss.method.points, _FEW_POINTS))

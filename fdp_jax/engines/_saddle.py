@@ -143,10 +143,16 @@ def leaks_much(loss: ComposedLoss, sign: Array, epsilon: Array) -> Bool[Array, "
 
 
 def saddle_for_epsilon(
-    loss: ComposedLoss, sign: Array, middle: Array, epsilon: Array
+    loss: ComposedLoss,
+    sign: Array,
+    middle: Array,
+    epsilon: Array,
+    start: ArrayLike = 0.0,
 ) -> Saddle:
     """The contour for a threshold."""
-    return find_saddle(loss, sign, middle, lambda at: _epsilon_score(at, epsilon))
+    return find_saddle(
+        loss, sign, middle, lambda at: _epsilon_score(at, epsilon), start
+    )
 
 
 def saddle_for_log_delta(

@@ -27,14 +27,26 @@ from ._saddle import (
 _NEWTON_STEPS = 12
 
 
-def start_at_epsilon(
-    loss: ComposedLoss, sign: Float[Array, ""], epsilon: Float[Array, ""]
+def starts_at_epsilon(
+    loss: ComposedLoss, signs: Float[Array, " s"], epsilon: Float[Array, ""]
 ) -> Start:
-    """Begins an evaluation of the profile near a threshold (at least zero)."""
+    """Begins evaluations of the profile near a threshold (at least zero), stacked."""
     loss, epsilon = stop_gradient((loss.tabulated(), epsilon))
-    middle = leaks_much(loss, sign, epsilon)
-    saddle = saddle_for_epsilon(loss, sign, middle, epsilon)
-    return start_contour(loss, sign, saddle, middle)
+
+    def step(guess: Array, sign: Array) -> tuple[Array, Start]:
+        middle = leaks_much(loss, sign, epsilon)
+        saddle = saddle_for_epsilon(
+            loss, sign, middle, epsilon, jnp.where(middle, 0, guess)
+        )
+        guess = jnp.where(middle, guess, _next_guess(saddle))
+        return guess, start_contour(loss, sign, saddle, middle)
+
+    return lax.scan(step, jnp.zeros_like(epsilon), signs)[1]
+
+
+def _next_guess(saddle: Saddle) -> Array:
+    """Where to look for the other direction's saddle: next to this one's, log c."""
+    return jnp.clip(jnp.log(jnp.maximum(saddle.shift, 1e-9)), -5, 5)
 
 
 def tail_start_at_epsilon(
@@ -50,17 +62,14 @@ def tail_start_at_epsilon(
 def starts_at_log_delta(
     loss: ComposedLoss, signs: Float[Array, " s"], log_deltas: Float[Array, " s"]
 ) -> Start:
-    """Begins the searches, stacked, for the epsilon of a given delta in each direction.
-
-    One direction's saddle is next to the other's.
-    """
+    """Begins the searches, stacked, for the epsilon of a given delta."""
     loss, log_deltas = stop_gradient((loss.tabulated(), log_deltas))
 
     def step(guess: Array, direction: tuple[Array, Array]) -> tuple[Array, Start]:
         sign, log_delta = direction
         saddle = saddle_for_log_delta(loss, sign, log_delta, guess)
         start = start_contour(loss, sign, saddle, jnp.zeros((), bool))
-        return jnp.clip(jnp.log(saddle.shift), -5, 5), start
+        return _next_guess(saddle), start
 
     return lax.scan(step, jnp.zeros_like(log_deltas[0]), (signs, log_deltas))[1]
 
