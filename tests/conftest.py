@@ -1,7 +1,5 @@
 """Settings shared by the whole test suite."""
 
-import importlib.metadata
-import os
 import pathlib
 
 import jax
@@ -9,13 +7,6 @@ import matplotlib
 import pytest
 
 _ROOT = pathlib.Path(__file__).resolve().parent.parent
-
-# Read when the first program is compiled, here and in the workers.  The package asks
-# for the same where it compiles a program on its own; elsewhere it is up to the user,
-# and `test_compilation.py` runs without.
-if importlib.metadata.version("jaxlib").startswith("0.10."):
-    flags = os.environ.get("XLA_FLAGS", "")
-    os.environ["XLA_FLAGS"] = f"{flags} --xla_cpu_use_fusion_emitters=false".strip()
 
 matplotlib.use("Agg")
 jax.config.update("jax_enable_x64", True)
