@@ -9,6 +9,7 @@ from jax.lax import stop_gradient
 from jaxtyping import Array, Float, Int, PyTree
 
 from .. import engines
+from .._internal._batching import one_by_one
 from .._internal._implicit import implicit_root
 from .._internal._precision import float_dtype, in_float64
 from .._internal._text import round_down, round_up
@@ -198,13 +199,17 @@ def _solve(
 ) -> tuple[Array, Array, dict[str, Array], Array]:
     excess = _Excess(unknown)
     args = jax.tree.map(jnp.asarray, (mechanism, target))
-    constant = stop_gradient(args)
-    found, leaks = solve(
-        lambda value: excess.margin(value, constant),
-        lambda t: excess.rough(t, constant),
-        unknown,
-        len(target.binds),
-    )
+
+    @one_by_one
+    def search(args: tuple[AbstractMechanism, AbstractTarget]) -> tuple:
+        return solve(
+            lambda value: excess.margin(value, args),
+            lambda t: excess.rough(t, args),
+            unknown,
+            len(target.binds),
+        )
+
+    found, leaks = search(stop_gradient(args))
     value = found.value
     if narrow:
         value = _in_single(value, unknown, leaks)
