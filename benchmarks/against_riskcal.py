@@ -5,6 +5,11 @@
 
 One configuration in one process; theirs takes minutes at its default grid.  The
 certified error rate of both answers is shown: below the target, the guarantee fails.
+On two busy cores:
+
+    here            116.5 ms  sigma 1.624017  beta 0.950000000
+    riskcal      408005.8 ms  sigma 1.622827  beta 0.949938061
+    ratio 3,501
 """
 
 import argparse
