@@ -85,6 +85,7 @@ def find_saddle(
     middle: Bool[Array, ""],
     score: Callable[[Saddle], tuple[Array, Array, Array]],
     start: ArrayLike = 0.0,
+    stride: float = 1.0,
 ) -> Saddle:
     """Solves `score(saddle) = 0` over one strip, by Newton's method in a bracket.
 
@@ -96,6 +97,7 @@ def find_saddle(
         score: Value, increasing in c, (about) its derivative in c, and what it amounts
             to as an error of the logarithm of delta.
         start: First value of t.
+        stride: Longest step of t: short where far out the slope is unreliable.
     """
     dtype = loss.counts[0].dtype
     reach = 25.0 if dtype == jnp.float64 else 12.0
@@ -116,8 +118,7 @@ def find_saddle(
         value = jnp.where(too_far, jnp.maximum(value, 1), value)
         low = jnp.where(value < 0, t, low)
         high = jnp.where(value < 0, high, t)
-        # Short steps: far out, the slope is unreliable (and the problem very curved).
-        target = t - jnp.clip(value / (slope * scale), -2, 2)
+        target = t - jnp.clip(value / (slope * scale), -stride, stride)
         inside = (target > low) & (target < high)
         target = jnp.where(inside, target, 0.5 * (low + high))
         # Beyond the last finite moment nothing is known but that it is too far.
@@ -168,6 +169,7 @@ def saddle_for_log_delta(
         jnp.zeros((), bool),
         lambda at: _log_delta_score(at, log_delta),
         start,
+        stride=2.0,
     )
 
 

@@ -274,7 +274,9 @@ def test_a_subsampled_black_box_has_its_theorem():
     step = fdp.PoissonSubsampled(fdp.ApproxDP(epsilon=1.0, delta=0.01), 0.1)
     amplified = math.log1p(0.1 * math.expm1(1.0))
     found = step.remove.bounds(epsilon=amplified)
-    assert float(found.estimate) == pytest.approx(0.001, rel=1e-9)
+    # The threshold is the point mass itself: rounding decides on which side it counts,
+    # and the estimate may be either end of the bracket.
+    assert float(found.estimate) == pytest.approx(0.001, rel=3e-8)
     assert found.lower <= 0.001 * (1 + 1e-12)
     assert found.upper >= 0.001 * (1 - 1e-12)
     # Below it: q (e^eps - e^eps') p more, with mass p at the finite loss under P.
