@@ -25,6 +25,10 @@ def tail_truth() -> list[dict]:
     return _load("tail_truth.json")["entries"]
 
 
+def wide_truth() -> list[dict]:
+    return _load("wide_truth.json")["entries"]
+
+
 def catalogue_truth() -> list[dict]:
     return _load("catalogue_truth.json")["entries"]
 

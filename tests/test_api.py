@@ -129,7 +129,8 @@ def _public_functions():
     for name in USER_MODULES:
         spaces.append((f"fdp.{name}", getattr(fdp_jax, name)))
     for space_name, space in spaces:
-        for name, value in vars(space).items():
+        for name in dir(space):  # not vars: much is imported on first use
+            value = getattr(space, name)
             if name.startswith("_") or not callable(value):
                 continue
             if not getattr(value, "__module__", "").startswith("fdp_jax"):

@@ -407,20 +407,20 @@ def log_ndtri(log_p: ArrayLike) -> jax.Array:
 
 
 def safe_log(x: ArrayLike) -> jax.Array:
-    """Log x for x > 0, else -inf with a zero derivative."""
+    """Log x for x > 0, else -inf with a zero derivative; NaN stays NaN."""
     (x,) = promote(x)
-    positive = x > 0
-    return jnp.where(positive, jnp.log(jnp.where(positive, x, 1)), -jnp.inf)
+    none = x <= 0
+    return jnp.where(none, -jnp.inf, jnp.log(jnp.where(none, 1, x)))
 
 
 def log_sum_exp(logs: jax.Array, chosen: jax.Array) -> jax.Array:
     """Log of the sum of e^x over chosen entries of the last axis; -inf for none.
 
-    Entries may be -inf; no derivative is NaN.
+    Entries may be -inf; no derivative is NaN.  The sum is NaN if one of them is.
     """
     logs = jnp.where(chosen, logs, -jnp.inf)
     peak = jax.lax.stop_gradient(jnp.max(logs, axis=-1, keepdims=True))
     peak = jnp.where(jnp.isfinite(peak), peak, 0)
-    finite = jnp.isfinite(logs)
-    terms = jnp.where(finite, jnp.exp(jnp.where(finite, logs - peak, 0)), 0)
+    none = jnp.isneginf(logs)
+    terms = jnp.where(none, 0, jnp.exp(jnp.where(none, 0, logs - peak)))
     return safe_log(jnp.sum(terms, axis=-1)) + peak[..., 0]

@@ -16,6 +16,7 @@ from jaxtyping import Array, Bool, Float, Real
 
 from .._internal import _checks
 from .._internal._special import safe_log
+from .._internal._text import at_least, at_most
 from ..curves._queries import profile_at, signs_of
 from ..curves._tradeoff import optimal_rates
 from ..engines import Interval
@@ -127,7 +128,7 @@ class ApproxDP(_AbstractProfileTarget):
         )
 
     def describe(self) -> str:
-        return f"({float(self.epsilon):g}, {float(self.delta):g})-DP"
+        return f"({at_most(float(self.epsilon))}, {at_most(float(self.delta))})-DP"
 
     def quantity(self) -> str:
         return f"delta({float(self.epsilon):g})"
@@ -161,7 +162,7 @@ class Advantage(_AbstractProfileTarget):
         return inside, "advantage must lie in (0, 1)"
 
     def describe(self) -> str:
-        return f"advantage <= {float(self.advantage):g}"
+        return f"advantage <= {at_most(float(self.advantage))}"
 
     def quantity(self) -> str:
         return "the advantage"
@@ -220,8 +221,9 @@ class BayesError(_AbstractProfileTarget):
 
     def describe(self) -> str:
         if self.prior is None:
-            return f"Bayes error >= {float(self.error):g} min(prior, 1 - prior)"
-        return f"Bayes error >= {float(self.error):g} at prior {float(self.prior):g}"
+            return f"Bayes error >= {at_least(float(self.error))} min(prior, 1 - prior)"
+        error, prior = at_least(float(self.error)), float(self.prior)
+        return f"Bayes error >= {error} at prior {prior:g}"
 
     def quantity(self) -> str:
         return "the Bayes error"
@@ -291,7 +293,9 @@ class ErrorRates(_AbstractRateTarget):
         return inside, "alpha must be positive and beta in (0, 1 - alpha)"
 
     def describe(self) -> str:
-        return f"beta >= {float(self.beta):g} at alpha = {float(self.alpha):g}"
+        # At a smaller alpha beta is no smaller.
+        beta, alpha = at_least(float(self.beta)), at_least(float(self.alpha))
+        return f"beta >= {beta} at alpha = {alpha}"
 
     def quantity(self) -> str:
         return f"beta at alpha = {float(self.alpha):g}"
@@ -332,8 +336,8 @@ class Reconstruction(_AbstractRateTarget):
 
     def describe(self) -> str:
         return (
-            f"reconstruction with probability <= {float(self.value):g} "
-            f"(blindly {float(self.kappa):g})"
+            f"reconstruction with probability <= {at_most(float(self.value))} "
+            f"(blindly {at_least(float(self.kappa))})"
         )
 
     def quantity(self) -> str:

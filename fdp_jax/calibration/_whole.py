@@ -10,6 +10,7 @@ from jaxtyping import Array, Real
 from .. import tradeoff
 from .._internal import _checks
 from .._internal._special import safe_log
+from .._internal._text import at_most
 from ..comparison._sources import Request, request, share
 from ..divergences._gdp import fitted_mu
 from ..engines._gaussian import log_delta as gaussian_log_delta
@@ -110,7 +111,7 @@ class TradeOff(_AbstractReferenceTarget):
         return jnp.asarray(self.delta) >= 0, "delta must lie in [0, 1)"
 
     def describe(self) -> str:
-        return f"f >= {_name(self.reference)} - {float(self.delta):g}"
+        return f"f >= {_name(self.reference)} - {at_most(float(self.delta))}"
 
     def quantity(self) -> str:
         return "the largest ratio of delta to the reference's"
@@ -164,7 +165,7 @@ class DeltaDivergence(_AbstractReferenceTarget):
 
     def describe(self) -> str:
         name = _name(self.reference)
-        return f"Delta-divergence from {name} <= {float(self.value):g}"
+        return f"Delta-divergence from {name} <= {at_most(float(self.value))}"
 
     def quantity(self) -> str:
         return "the Delta-divergence"
@@ -204,8 +205,8 @@ class MuGDP(AbstractTarget):
         return jnp.asarray(self.mu) > 0, "mu must be positive"
 
     def describe(self) -> str:
-        aside = f" but for {float(self.delta):g}" if float(self.delta) else ""
-        return f"{float(self.mu):g}-GDP{aside}"
+        aside = f" but for {at_most(float(self.delta))}" if float(self.delta) else ""
+        return f"{at_most(float(self.mu))}-GDP{aside}"
 
     def quantity(self) -> str:
         return "mu"
@@ -217,5 +218,5 @@ class MuGDP(AbstractTarget):
 def _name(reference: Request) -> str:
     subject = reference.subject
     if isinstance(subject, tradeoff.Gaussian):
-        return f"G_{float(jnp.asarray(subject.mu)):g}"
+        return f"G_{at_most(float(jnp.asarray(subject.mu)))}"
     return type(subject).__name__

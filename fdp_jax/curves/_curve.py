@@ -5,8 +5,10 @@ With gamma = e^eps, delta is convex in gamma: chords of upper bounds are upper b
 and each node is a supporting line 1 - delta_k - gamma_k alpha of f.
 """
 
+from collections.abc import Callable
 from typing import Any
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -42,6 +44,8 @@ class GridCurve(AbstractGuarantee):
     """log P(X > eps) on the grid, an estimate."""
     log_beta_grid: Float[Array, " n"]
     """log Q(Y <= eps) on the grid, an estimate."""
+    symmetric: bool = eqx.field(static=True, default=False)
+    """Whether it is the worse of two directions, with a kink at eps = 0."""
 
     @property
     def prior_grid(self) -> Float[np.ndarray, " n"]:
@@ -171,6 +175,7 @@ def _worse(first: GridCurve, second: GridCurve) -> GridCurve:
         ),
         log_alpha_grid=jnp.where(larger, first.log_alpha_grid, second.log_alpha_grid),
         log_beta_grid=jnp.where(larger, first.log_beta_grid, second.log_beta_grid),
+        symmetric=True,
     )
 
 
@@ -237,15 +242,26 @@ def _ordered(interval: Interval) -> Interval:
 def _between(curve: GridCurve, i: Array, t: Array, width: Array) -> Array:
     """Cubic estimate of log delta within a segment."""
     values = curve.log_delta_grid.estimate
-    slopes = -jnp.exp(curve.epsilon_grid + curve.log_alpha_grid - values)
     ends = values[i], values[i + 1]
-    finite = (
-        jnp.isfinite(ends[1]) & jnp.isfinite(slopes[i]) & jnp.isfinite(slopes[i + 1])
-    )
+    slopes = _slope(curve, i, jnp.minimum), _slope(curve, i + 1, jnp.maximum)
+    finite = jnp.isfinite(ends[1]) & jnp.isfinite(slopes[0]) & jnp.isfinite(slopes[1])
     safe = jnp.where(finite, ends[1], ends[0] - 1)
-    slopes = tuple(jnp.where(finite, s, -1.0) for s in (slopes[i], slopes[i + 1]))
+    slopes = tuple(jnp.where(finite, s, -1.0) for s in slopes)
     cubic = _cubic(t, width, (ends[0], safe), slopes)
     return jnp.where(finite, cubic, ends[0] + safe_log(1 - t))
+
+
+def _slope(curve: GridCurve, i: Array, kink: Callable[[Array, Array], Array]) -> Array:
+    """Derivative of log delta at a node; at a kink, of the side that `kink` selects.
+
+    At eps = 0 the directions exchange their errors: to its right the worse one has the
+    smaller alpha, to its left the larger.
+    """
+    epsilon, log_alpha = curve.epsilon_grid[i], curve.log_alpha_grid[i]
+    if curve.symmetric:
+        one_sided = kink(log_alpha, curve.log_beta_grid[i])
+        log_alpha = jnp.where(epsilon == 0, one_sided, log_alpha)
+    return -jnp.exp(epsilon + log_alpha - curve.log_delta_grid.estimate[i])
 
 
 @in_float64

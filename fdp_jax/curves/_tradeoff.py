@@ -148,15 +148,15 @@ def _tests(
     anchors, scales = over_signs(lambda s: engines.threshold(loss, s, alpha), signs)
     steps = (_GRID_STEP if engines.route(loss) == "grid" else _STEP) * scales
     kinks = jnp.zeros(anchors.shape, bool)
-    if signs.size > 1:
-        # Where the directions cross the guarantee has a kink: at eps = 0, and where
-        # losses on the grid happen to.
-        places = [0.0]
-        if engines.route(loss) == "grid":
-            places.append(engines.crossing(loss, anchors, alpha))
-        anchors = jnp.append(anchors, jnp.asarray(places))
-        steps = jnp.append(steps, jnp.full(len(places), _KINK_STEP))
-        kinks = jnp.append(kinks, jnp.full(len(places), True))
+    # Where the directions cross the guarantee has a kink: at eps = 0, and where losses
+    # on the grid happen to.  One direction has the first in case its own threshold is
+    # beyond reach.
+    places = [0.0]
+    if signs.size > 1 and engines.route(loss) == "grid":
+        places.append(engines.crossing(loss, anchors, alpha))
+    anchors = jnp.append(anchors, jnp.asarray(places))
+    steps = jnp.append(steps, jnp.full(len(places), _KINK_STEP))
+    kinks = jnp.append(kinks, jnp.full(len(places), True))
 
     def prepare(anchor: Array, step: Array, kink: Array) -> _Test:
         seen = jnp.where(anchor < 0, -signs, signs)

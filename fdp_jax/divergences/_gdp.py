@@ -42,6 +42,7 @@ from ._log_moment import (
     finite_mass,
     gaussian_precision,
     largest_finite,
+    log_unseen,
     loss_of,
     subject_of,
 )
@@ -246,7 +247,9 @@ def _range(
         finite_mass(loss, 1.0).included, finite_mass(loss, -1.0).included
     )
     most = jnp.maximum(largest_finite(loss, 1.0), largest_finite(loss, -1.0))
-    bounded = jnp.isfinite(most) & (mass == 0)
+    # An artificial end of the loss is not the last threshold there is.
+    unseen = jnp.maximum(log_unseen(loss, 1.0), log_unseen(loss, -1.0))
+    bounded = jnp.isfinite(most) & (mass == 0) & jnp.isneginf(unseen)
     most = jnp.where(bounded, most, jnp.inf)
     last = jnp.where(delta > 0, jnp.minimum(reach, most), most)
     covered = jnp.isfinite(last)

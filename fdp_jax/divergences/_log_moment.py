@@ -36,8 +36,10 @@ from .._internal._special import log_ndtri
 from ..curves._queries import HasLoss
 from ..losses import (
     AbstractLoss,
+    AtomicLoss,
     ComposedLoss,
     GaussianLoss,
+    GaussianMixtureLoss,
     LaplaceLoss,
     MassLoss,
     Method,
@@ -83,7 +85,24 @@ class FiniteMass(NamedTuple):
 def finite_mass(loss: ComposedLoss, sign: float) -> FiniteMass:
     """The two probabilities for a direction."""
     side = jnp.asarray(sign, loss.counts[0].dtype)
-    return FiniteMass(loss.log_finite_mass(side), loss.log_finite_mass(-side))
+    return FiniteMass(loss.log_supported_mass(side), loss.log_supported_mass(-side))
+
+
+def log_unseen(loss: ComposedLoss, sign: float) -> Float[Array, ""]:
+    """Log of a bound on the probability, under Q, of outputs that are not looked at.
+
+    Losses known by their masses alone have ends, beyond which e^-800 or so is left: it
+    counts as infinite, but moments of high order do not know of it.  -inf if there are
+    none.
+    """
+    found = [jnp.full_like(loss.counts[0], -jnp.inf)]
+    for term, count in zip(loss.terms, loss.counts, strict=True):
+        if not isinstance(term, MassLoss) or isinstance(term, AtomicLoss):
+            continue
+        lost = term.log_infinite_masses()[0 if sign > 0 else 1]
+        seen = term.log_finite_masses()[0 if sign > 0 else 1] < 0
+        found.append(jnp.where(seen | (count == 0), -jnp.inf, lost))
+    return functools.reduce(jnp.maximum, found)
 
 
 def normalized(loss: ComposedLoss, order: Float[Array, ""]) -> Float[Array, ""]:
@@ -213,6 +232,9 @@ def log_moment_ceiling(term: AbstractLoss, sign: float) -> Array:
     if isinstance(term, GaussianLoss | SubsampledGaussianLoss):
         # Quasi-convexity: a mixture with P is no further from P than its component.
         return 0.5 / jnp.square(term.noise_multiplier)
+    if isinstance(term, GaussianMixtureLoss):
+        # Likewise no further than its most distant components.
+        return 0.5 * jnp.square(term.largest_gap() / term.noise_multiplier)
     one = jnp.ones_like(term.loss_range()[0])
     if isinstance(term, LaplaceLoss | TwoPointLoss):
         # E_P r^w is an entire function of (w - 1/2)^2 with negative zeros only, so its

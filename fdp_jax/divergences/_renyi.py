@@ -19,6 +19,7 @@ from ._log_moment import (
     directions,
     finite_mass,
     largest_finite,
+    log_unseen,
     loss_of,
     normalized,
     oriented,
@@ -43,9 +44,11 @@ def renyi(mechanism: Any, *, order: Any) -> Float[Array, "..."]:
         order: The order t, in (0, inf]; broadcasts.
 
     Returns:
-        The divergence in nats; inf for t >= 1 if a loss can be infinite.  A value and
-        not a bound: the relative error is about 1e-13, also where the divergence is
-        tiny or t is close to 0 or 1.  (For subsampled Gaussians with a
+        The divergence in nats; inf for t >= 1 if a loss can be infinite, and for losses
+        known by their masses alone at orders so high that outputs of probability
+        e^-800, which are not looked at, may matter.  A value and not a bound: the
+        relative error is about 1e-13 (1e-6 for such losses), also where the divergence
+        is tiny or t is close to 0 or 1.  (For subsampled Gaussians with a
         noise_multiplier below 0.002: the divergence without sampling.)
 
     Differentiable in:
@@ -97,7 +100,13 @@ def _divergence(loss: ComposedLoss, sign: float, order: Array) -> Array:
     limit = jnp.isposinf(order)
     t = jnp.where(limit, 2.0, order)
     value = t * normalized(loss, oriented(sign, t))
-    value = jnp.where(limit, largest_finite(loss, sign) + mass.included, value)
+    most = largest_finite(loss, sign)
+    value = jnp.where(limit, most + mass.included, value)
+    # At high orders the outputs that are not looked at may matter.
+    unseen = log_unseen(loss, sign) + (t - 1) * jnp.where(jnp.isfinite(most), most, 0)
+    matters = (unseen > (t - 1) * value - 30) & (t > 1)
+    matters = matters | (limit & ~jnp.isneginf(unseen))
+    value = jnp.where(stop_gradient(matters), jnp.inf, value)
     # Mass that Q has alone makes the divergence infinite from order 1 on.
     below = t < 1
     odds = t / (1 - jnp.where(below, t, 0.0))

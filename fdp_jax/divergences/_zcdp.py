@@ -17,6 +17,7 @@ from ._log_moment import (
     log_moment_ceiling,
     log_moment_limit,
     log_moment_tail,
+    log_unseen,
     loss_of,
     normalized,
     oriented,
@@ -98,6 +99,9 @@ def _one_direction(loss: ComposedLoss, sign: float) -> tuple[Array, Array]:
         counted(fixed, lambda t: log_moment_tail(t, sign, 1 + jnp.exp(grid[-1]))),
     )
     ceiling = counted(loss, lambda t: log_moment_ceiling(t, sign))
+    # Moments of high order are not known where the loss has an artificial end.
+    ended = ~jnp.isneginf(log_unseen(fixed, sign))
+    between = jnp.where(ended, jnp.inf, between)
     upper = jnp.minimum(
         between * (1 + _ROUNDING), stop_gradient(ceiling) * (1 + _CLOSED_FORM)
     )

@@ -53,6 +53,11 @@ class AbstractClosedForm(eqx.Module):
         """How far a threshold may be off, besides the error of the logarithms."""
         del epsilon
 
+    def _rounding(self, epsilon: Array, end: Array) -> Array:
+        """A few units in the last place, near a finite end of the losses."""
+        unit = 4 * jnp.finfo(epsilon.dtype).eps
+        return stop_gradient(unit * jnp.maximum(jnp.abs(epsilon), jnp.abs(end)))
+
 
 class GaussianForm(AbstractClosedForm):
     """Any composition of Gaussian mechanisms: mu^2 adds (Dong, Roth, Su 2022)."""
@@ -88,6 +93,10 @@ class LaplaceForm(AbstractClosedForm):
 
     def epsilon(self, log_delta):
         return _laplace.epsilon(self.mu, log_delta)
+
+    def loss_error(self, epsilon):
+        # Delta falls to zero at mu.
+        return self._rounding(epsilon, self.mu)
 
 
 class TwoPointForm(AbstractClosedForm):
@@ -133,6 +142,10 @@ class OneStepForm(AbstractClosedForm):
 
     def epsilon(self, log_delta):
         return _epsilon_by_search(self, log_delta)
+
+    def loss_error(self, epsilon):
+        # Without the record no loss is larger than -log(1 - q).
+        return self._rounding(epsilon, self.sampling_prob)
 
 
 class AtomicForm(AbstractClosedForm):
@@ -215,13 +228,14 @@ def closed_threshold(
     """
 
     def grow(_, high: Array) -> Array:
-        return jnp.where(log_tail(high) > target, 2 * high, high)
+        return jnp.where(log_tail(high) <= target, high, 2 * high)
 
     def halve(_, bracket: tuple[Array, Array]) -> tuple[Array, Array]:
         low, high = bracket
         middle = 0.5 * (low + high)
-        above = log_tail(middle) > target
-        return jnp.where(above, middle, low), jnp.where(above, high, middle)
+        # Not ">": what is not a number is not below the target.
+        below = log_tail(middle) <= target
+        return jnp.where(below, low, middle), jnp.where(below, middle, high)
 
     start = jnp.minimum(most, jnp.ones_like(target))
     high = jnp.minimum(fori_loop(0, 60, grow, start), most)

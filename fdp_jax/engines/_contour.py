@@ -6,7 +6,6 @@ The integral itself, which these choices discretize, is in `_inversion.py`.
 import equinox as eqx
 import jax.numpy as jnp
 from jax.lax import stop_gradient, while_loop
-from jax.scipy.special import xlogy
 from jaxtyping import Array, Bool, Float, Int, PyTree
 
 from ..losses import FREQUENCY_BLOCK, ComposedLoss
@@ -60,7 +59,9 @@ def chernoff(
     shifts: Float[Array, " k"], logs: Float[Array, " k"], epsilons: Float[Array, " e"]
 ) -> Float[Array, " e"]:
     """The least of some bounds logs - shifts eps."""
-    return jnp.min(logs - shifts * epsilons[:, None], axis=1)
+    bounds = logs - shifts * epsilons[:, None]
+    unit = 2 * jnp.finfo(bounds.dtype).eps
+    return jnp.min(bounds + unit * jnp.abs(shifts * epsilons[:, None]), axis=1)
 
 
 class Start(eqx.Module):
@@ -81,14 +82,15 @@ class Start(eqx.Module):
 
     def largest_log_delta(self, epsilon: Array) -> Array:
         """A proved upper bound of log delta."""
-        bounds = self.chernoff_logs - self.chernoff_shifts * epsilon
-        return jnp.where(self.middle, 0, jnp.min(bounds))
+        bound = chernoff(self.chernoff_shifts, self.chernoff_logs, epsilon[None])[0]
+        return jnp.where(self.middle, 0, bound)
 
     def largest_epsilon(self, log_delta: Array) -> Array:
         """A proved upper bound of epsilon (for c > 0)."""
         positive = self.chernoff_shifts > 0
         shifts = jnp.where(positive, self.chernoff_shifts, 1)
         bounds = (self.chernoff_logs - log_delta) / shifts
+        bounds = bounds + 2 * jnp.finfo(bounds.dtype).eps * jnp.abs(bounds)
         return jnp.min(jnp.where(positive, bounds, jnp.inf))
 
 
@@ -181,7 +183,9 @@ def _log_payoff(shift: Array) -> Array:
     The payoff is (1 - e^{-t})_+ for c >= 0 and min(1, e^{-t}) for -1 <= c <= 0.
     """
     positive = jnp.maximum(shift, 0)
-    return xlogy(positive, positive) - (1 + positive) * jnp.log1p(positive)
+    # c log c - (1 + c) log(1 + c), without cancellation.
+    inverse = 1 / jnp.where(positive > 0, positive, 1)
+    return -positive * jnp.log1p(inverse) - jnp.log1p(positive)
 
 
 def cheapest_shift(start: Start, log_unit: Array) -> tuple[Array, Array, Array]:

@@ -47,7 +47,7 @@ from ._spectral import (
     tail_start_at_epsilon,
 )
 
-_CLOSED_FORM_ERROR = 1e-12
+_CLOSED_FORM_ERRORS = {jnp.dtype("float64"): 1e-12, jnp.dtype("float32"): 3e-5}
 """Relative error allowed for the logarithm of a closed form; measured ones are less."""
 _ANY_COUNT = 1000.0
 _CANDIDATES = 257
@@ -221,13 +221,14 @@ def _estimates(
 
 
 def _closed_profile(form: AbstractClosedForm, epsilons: Array) -> Profile:
-    log_delta = exactly(form.log_delta(epsilons), _CLOSED_FORM_ERROR)
-    log_rest = exactly(form.log_rest(epsilons), _CLOSED_FORM_ERROR)
+    allowed = _CLOSED_FORM_ERRORS[epsilons.dtype]
+    log_delta = exactly(form.log_delta(epsilons), allowed)
+    log_rest = exactly(form.log_rest(epsilons), allowed)
     slip = form.loss_error(epsilons)
     if slip is not None:
         left, right = stop_gradient((epsilons - slip, epsilons + slip))
-        highest = exactly(form.log_delta(left), _CLOSED_FORM_ERROR).upper
-        lowest = exactly(form.log_delta(right), _CLOSED_FORM_ERROR).lower
+        highest = exactly(form.log_delta(left), allowed).upper
+        lowest = exactly(form.log_delta(right), allowed).lower
         log_delta = Interval(lowest, log_delta.estimate, highest)
         # Of either sum every term is off by less than that.
         log_rest = Interval(
@@ -266,19 +267,29 @@ def epsilon(
     # delta counts infinite losses; what is left is for the finite ones.
     possible = (log_delta > infinite) & (log_delta < 0)
     safe = jnp.where(possible, log_delta, -5.0)
-    finite = safe + log_complement(jnp.where(possible, infinite, -jnp.inf) - safe)
+    share = jnp.where(possible, infinite, -jnp.inf) - safe
+    finite = safe + log_complement(share)
+    # Little is left of a delta that is mostly infinite losses, and so few digits.
+    known = jnp.where(jnp.isneginf(share), 0.0, 1 + jnp.abs(safe) + jnp.abs(infinite))
+    odds = jnp.exp(share) / -jnp.expm1(jnp.minimum(share, -1e-300))
+    slack = stop_gradient(8 * jnp.finfo(safe.dtype).eps * known * odds)
     engine = route(loss)
     if engine == "spectral":
-        result = _spectral_epsilon(loss, signs, finite)
+        result = _spectral_epsilon(loss, signs, finite, slack)
     elif engine == "grid":
-        result = search_epsilon(loss, signs, finite)
+        result = search_epsilon(loss, signs, finite, slack)
     else:
         result = _closed_epsilon(loss, signs, safe)
-    result = sound(result, -jnp.inf, jnp.inf)
+    # delta(eps) >= 1 - e^eps for every mechanism.
+    without = log_complement(jnp.where(log_delta < 0, log_delta, -1.0))
+    unit = 8 * jnp.finfo(without.dtype).eps
+    least = without - stop_gradient(unit * (1 + jnp.abs(without)))
+    result = sound(result, -jnp.inf, jnp.inf).map(lambda x: jnp.maximum(x, least))
+    result = Interval(stop_gradient(result.lower), result.estimate, result.upper)
     most = jnp.max(stop_gradient(largest_loss(loss, signs)))
     result = select(jnp.any(log_delta == infinite), _point(most), result)
-    result = select(jnp.any(log_delta < infinite), _point(jnp.inf), result)
-    without = jnp.log1p(-jnp.exp(jnp.where(log_delta < 0, log_delta, -1.0)))
+    # Also where the infinite losses are not known.
+    result = select(~jnp.all(log_delta >= infinite), _point(jnp.inf), result)
     result = select(nothing, _point(without), result)
     return select(log_delta >= 0, _point(-jnp.inf), result)
 
@@ -304,28 +315,36 @@ def span(
     return jnp.maximum(jnp.max(jnp.minimum(rough, most)), 1e-6)
 
 
-def _spectral_epsilon(loss: ComposedLoss, signs: Array, targets: Array) -> Interval:
-    found, contour, worst = _search_epsilon(*stop_gradient((loss, signs, targets)))
+def _spectral_epsilon(
+    loss: ComposedLoss, signs: Array, targets: Array, slacks: Array
+) -> Interval:
+    constants = stop_gradient((loss, signs, targets, slacks))
+    found, contour, worst = _search_epsilon(*constants)
     estimate = attach_epsilon(found.estimate, loss, targets[worst], contour)
     return Interval(found.lower, estimate, found.upper)
 
 
 def _epsilon_search(
-    loss: ComposedLoss, signs: Array, targets: Array, *, tabulated: bool = True
+    loss: ComposedLoss,
+    signs: Array,
+    targets: Array,
+    slacks: Array,
+    *,
+    tabulated: bool = True,
 ) -> tuple[Interval, Contour, Array]:
     """The epsilon of the worst direction, its contour, and which direction it is."""
     starts = starts_at_log_delta(loss, signs, targets)
     # The worst direction first, which may save the other one.
-    most = jax.vmap(lambda start, t: start.largest_epsilon(t))(starts, targets)
+    most = jax.vmap(lambda start, t: start.largest_epsilon(t))(starts, targets - slacks)
     order = jnp.argsort(-most)
-    ordered = jax.tree.map(lambda x: x[order], (starts, targets))
+    ordered = jax.tree.map(lambda x: x[order], (starts, targets, slacks, most))
 
     def step(
-        least: Array, one: tuple[Start, Array]
+        least: Array, one: tuple[Start, Array, Array, Array]
     ) -> tuple[Array, tuple[Interval, Contour]]:
-        start, target = one
-        skip = start.largest_epsilon(target) < least
-        found = spectral_epsilon(loss, start, target, skip, tabulated=tabulated)
+        start, target, slack, most = one
+        skip = most < least
+        found = spectral_epsilon(loss, start, target, slack, skip, tabulated=tabulated)
         return jnp.maximum(least, found[0].lower), found
 
     least = jnp.full_like(targets[0], -jnp.inf)
@@ -342,7 +361,8 @@ _search_epsilon = one_by_one(
 
 def _closed_epsilon(loss: ComposedLoss, signs: Array, log_deltas: Array) -> Interval:
     # An error of log delta moves epsilon as much as that change of the target does.
-    step = stop_gradient(_CLOSED_FORM_ERROR * (1 + jnp.abs(log_deltas)))
+    allowed = _CLOSED_FORM_ERRORS[log_deltas.dtype]
+    step = stop_gradient(allowed * (1 + jnp.abs(log_deltas)))
     targets = jnp.stack([log_deltas + step, log_deltas, log_deltas - step], axis=1)
 
     def one(sign: Array, target: Array) -> Array:
@@ -353,7 +373,7 @@ def _closed_epsilon(loss: ComposedLoss, signs: Array, log_deltas: Array) -> Inte
     each = jax.vmap(jax.vmap(one, (None, 0)))(signs, targets)
     lower, estimate, upper = jnp.max(each, axis=0)
     lower, value, upper = stop_gradient((lower, estimate, upper))
-    error = _CLOSED_FORM_ERROR * jnp.abs(value)
+    error = allowed * jnp.abs(value)
     form = closed_form(loss, signs[0])
     slip = None if form is None else form.loss_error(value)
     error = error if slip is None else error + 2 * slip

@@ -57,8 +57,13 @@ def grid_profile(
     return Interval(lower, estimate, upper), log_alpha
 
 
-def grid_epsilon(profile: GridProfile, log_delta: Float[Array, ""]) -> Interval:
-    """The epsilon of a given delta of the finite losses; no derivative."""
+def grid_epsilon(
+    profile: GridProfile, log_delta: Float[Array, ""], slack: Float[Array, ""]
+) -> Interval:
+    """The epsilon of a given delta of the finite losses; no derivative.
+
+    The bounds allow for an error `slack` of log delta.
+    """
     profile, target = stop_gradient((profile, log_delta))
     h, n = profile.grid.spacing, profile.upper.size
     points = (profile.start + jnp.arange(n)).astype(h.dtype) * h
@@ -69,13 +74,13 @@ def grid_epsilon(profile: GridProfile, log_delta: Float[Array, ""]) -> Interval:
     lowers = lowers + log_scale
     middles = safe_log(profile.estimate) + log_scale
 
-    def last_above(values: Array) -> Array:
+    def last_above(values: Array, target: Array) -> Array:
         """The last cell whose left end lies above the target."""
         above = values > target
         last = n - 1 - jnp.argmax(above[::-1])
         return jnp.where(jnp.any(above), last, -1)
 
-    def solve(cell: Array, value, safe: Array) -> Array:
+    def solve(cell: Array, value, target: Array, safe: Array) -> Array:
         """Bisection in one cell, keeping the side on which `value` is `safe`."""
         left = points[jnp.clip(cell, 0, n - 2)]
 
@@ -97,11 +102,12 @@ def grid_epsilon(profile: GridProfile, log_delta: Float[Array, ""]) -> Interval:
     def estimate_at(x: Array) -> Array:
         return _log_estimate(profile, x[None])[0]
 
-    cells = [last_above(x) for x in (lowers, middles, uppers)]
+    targets = target + slack, target, target - slack
+    cells = list(map(last_above, (lowers, middles, uppers), targets))
     yes = jnp.ones((), bool)
-    upper = solve(cells[2], upper_at, yes)
-    middle = solve(cells[1], estimate_at, yes)
-    lower = solve(cells[0], lower_at, ~yes)
+    upper = solve(cells[2], upper_at, targets[2], yes)
+    middle = solve(cells[1], estimate_at, targets[1], yes)
+    lower = solve(cells[0], lower_at, targets[0], ~yes)
     inside = [(cell > 0) & (cell < n - 4) for cell in cells]
     upper = jnp.where(inside[2], upper, jnp.inf)
     lower = jnp.where(inside[0], lower, -jnp.inf)
@@ -152,7 +158,10 @@ def _chord(profile: GridProfile, values: Array, cell: Array, share: Array) -> Ar
     inside = jnp.log1p(share * jnp.expm1(h))
     left = values[cell] * jnp.exp(c * inside)
     right = values[cell + 1] * jnp.exp(c * (inside - h))
-    return (1 - share) * left + share * right
+    chord = (1 - share) * left + share * right
+    # Where nothing is known both are infinite, and 0 inf is not a number.
+    known = jnp.isfinite(left) & jnp.isfinite(right)
+    return jnp.where(known, chord, left + right)
 
 
 def _excess(profile: GridProfile, cell: Array, share: Array) -> Array:

@@ -2,7 +2,8 @@
 
 A discrete loss on a lattice is exact on any grid that holds the lattice.  The arrays of
 a discrete Gaussian have room for every noise multiplier, and so has the grid; where a
-small part of both is enough, as for all but large noise, that is used.
+small part of both is enough, as for all but large noise, that is used; a number of
+points that the user asked for is kept.
 """
 
 import dataclasses
@@ -27,55 +28,70 @@ _FEW_POINTS = 1 << 13
 
 
 def search_epsilon(
-    loss: ComposedLoss, signs: Float[Array, " s"], targets: Float[Array, " s"]
+    loss: ComposedLoss,
+    signs: Float[Array, " s"],
+    targets: Float[Array, " s"],
+    slacks: Float[Array, " s"],
 ) -> Interval:
-    """The epsilon of the worst direction, differentiable in loss and targets."""
-    found, worst = _search(*stop_gradient((loss, signs, targets)))
+    """The epsilon of the worst direction, differentiable in loss and targets.
+
+    The bounds allow for errors `slacks` of the targets.
+    """
+    found, worst = _search(*stop_gradient((loss, signs, targets, slacks)))
     args = loss, targets[worst]
     estimate = implicit_root(_residual, found.estimate, args, signs[worst])
     return Interval(found.lower, estimate, found.upper)
 
 
 @one_by_one
-def _search(loss: ComposedLoss, signs: Array, targets: Array) -> tuple[Interval, Array]:
+def _search(
+    loss: ComposedLoss, signs: Array, targets: Array, slacks: Array
+) -> tuple[Interval, Array]:
     """The epsilon of the worst direction, and which one that is."""
 
     def in_full() -> Interval:
-        return _each_direction(loss, _grids(loss, signs, targets), signs, targets)
+        grids = _grids(loss, signs, targets, slacks)
+        return _each_direction(loss, grids, signs, targets, slacks)
 
     small = _small(loss)
     if small is None:
         found = in_full()
     else:
         loss_of_few, fits = small
-        grids = _grids(loss_of_few, signs, targets)
+        grids = _grids(loss_of_few, signs, targets, slacks)
         exact = fits & _holds_lattice(loss_of_few, grids)
         found = lax.cond(
             exact,
-            lambda: _each_direction(loss_of_few, grids, signs, targets),
+            lambda: _each_direction(loss_of_few, grids, signs, targets, slacks),
             in_full,
         )
     return jax.tree.map(jnp.max, found), jnp.argmax(found.estimate)
 
 
-def _grids(loss: ComposedLoss, signs: Array, targets: Array) -> tuple[Grid, Array]:
+def _grids(
+    loss: ComposedLoss, signs: Array, targets: Array, slacks: Array
+) -> tuple[Grid, Array]:
     """A grid for each direction, and what Chernoff bounds say of its epsilon."""
     starts = starts_at_log_delta(loss, signs, targets)
     most = jax.vmap(lambda start, target: start.largest_epsilon(target))
     grids = lax.map(lambda start: plan_grid(loss, start), starts)
-    return grids, most(starts, targets)
+    return grids, most(starts, targets - slacks)
 
 
 def _each_direction(
-    loss: ComposedLoss, grids: tuple[Grid, Array], signs: Array, targets: Array
+    loss: ComposedLoss,
+    grids: tuple[Grid, Array],
+    signs: Array,
+    targets: Array,
+    slacks: Array,
 ) -> Interval:
-    def one(direction: tuple[Grid, Array, Array, Array]) -> Interval:
-        grid, most, sign, target = direction
-        found = grid_epsilon(compose_grid(loss, grid), target)
+    def one(direction: tuple[Grid, Array, Array, Array, Array]) -> Interval:
+        grid, most, sign, target, slack = direction
+        found = grid_epsilon(compose_grid(loss, grid), target, slack)
         most = jnp.minimum(most, largest_loss(loss, sign))
         return found.map(lambda x: jnp.minimum(x, most))
 
-    return lax.map(one, (*grids, signs, targets))
+    return lax.map(one, (*grids, signs, targets, slacks))
 
 
 def _small(loss: ComposedLoss) -> tuple[ComposedLoss, Bool[Array, ""]] | None:
@@ -86,7 +102,9 @@ def _small(loss: ComposedLoss) -> tuple[ComposedLoss, Bool[Array, ""]] | None:
     if term.log_p.size <= _FEW_ATOMS:
         return None
     few, fits = term.trimmed(_FEW_ATOMS)
-    method = Method(loss.method.name, min(loss.method.points, _FEW_POINTS))
+    method = loss.method
+    if method.name == "auto":  # else the number of points was asked for
+        method = Method(method.name, _FEW_POINTS)
     return dataclasses.replace(loss, terms=(few,), method=method), fits
 
 

@@ -113,20 +113,22 @@ def _evaluation(
     sums, extra = found
     alpha, power, density, rounding = extra
     direction = jnp.where(contour.middle, -1, 1)
-    size = direction * sums  # positive unless the certificate is void
-    valid = (size > 0) & ~contour.rough
-    size = jnp.where(valid, size, 1)
+    last = contour.frequency
+    truncated = jnp.exp(contour.log_envelope) * (
+        1 / (last * contour.step) + 1 / last**2
+    )
+    # A sum below its own error says that delta is not above that.
+    noise = stop_gradient(rounding + truncated)
+    heard = (direction * sums > noise) & ~contour.rough
+    valid = (heard | (noise > 0)) & ~contour.rough
+    size = jnp.where(heard, direction * sums, jnp.where(valid, noise, 1))
     log_lead, lead_error = lead
     shifted = contour.shift * epsilons
     unit = jnp.finfo(log_lead.dtype).eps
     lead_error = lead_error + 4 * unit * (jnp.abs(log_lead) + jnp.abs(shifted))
     log_lead = log_lead - shifted
     log_value = log_lead + jnp.log(size * contour.step / jnp.pi)
-    last = contour.frequency
-    truncated = jnp.exp(contour.log_envelope) * (
-        1 / (last * contour.step) + 1 / last**2
-    )
-    sum_error = (rounding + truncated) / size
+    sum_error = noise / size
     relative = stop_gradient(sum_error + (1 + sum_error) * jnp.expm1(lead_error))
     below = relative + jnp.exp(_aliases(contour, epsilons) - log_value)
     chernoff = contour.chernoff(epsilons)
@@ -137,24 +139,26 @@ def _evaluation(
     # one), within the bounds.
     c, scale = contour.shift, jnp.log(contour.step / jnp.pi)
     rough = log_lead + contour.rough_log_sum
-    slope = jnp.where(valid, -alpha / (direction * size), -c)
+    unheard = jnp.minimum(jnp.minimum(rough, chernoff), log_upper)
+    excess = stop_gradient(jnp.minimum(chernoff - log_value, 0))
+    slope = jnp.where(heard, -alpha / (direction * size), -c)
     # The kernel's second derivative is z / (1 + z) = 1 - 1 / (1 + z).
     bend = (density - alpha) / (direction * size) - jnp.square(slope)
-    curvature = jnp.where(valid, bend, 0)
+    curvature = jnp.where(heard, bend, 0)
     log_alpha = log_lead - epsilons + safe_log(alpha) + scale
     log_power = log_lead + safe_log(direction * power) + scale
     return Evaluation(
-        log_value=jnp.where(valid, log_value, jnp.minimum(rough, chernoff)),
+        log_value=jnp.where(heard, log_value + excess, unheard),
         log_upper=stop_gradient(jnp.minimum(log_upper, chernoff)),
         log_lower=stop_gradient(jnp.where(tight, log_lower, -jnp.inf)),
         slope=stop_gradient(slope),
         curvature=stop_gradient(curvature),
         log_alpha=stop_gradient(
-            jnp.where(valid, log_alpha, rough + jnp.log(jnp.abs(c)) - epsilons)
+            jnp.where(heard, log_alpha, rough + jnp.log(jnp.abs(c)) - epsilons)
         ),
-        log_power=stop_gradient(jnp.where(valid, log_power, rough + jnp.log1p(c))),
-        alpha_slope=stop_gradient(jnp.where(valid, -density / alpha, -1 - c)),
-        power_slope=stop_gradient(jnp.where(valid, -density / power, -c)),
+        log_power=stop_gradient(jnp.where(heard, log_power, rough + jnp.log1p(c))),
+        alpha_slope=stop_gradient(jnp.where(heard, -density / alpha, -1 - c)),
+        power_slope=stop_gradient(jnp.where(heard, -density / power, -c)),
     )
 
 

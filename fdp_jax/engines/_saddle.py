@@ -9,6 +9,7 @@ and none needs more than two digits.
 from collections.abc import Callable
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 from jax.lax import while_loop
 from jaxtyping import Array, ArrayLike, Bool, Float
@@ -44,10 +45,11 @@ def log_moments(
     `sign` is 1 for the pair (P, Q) as given and -1 for it exchanged.
     """
     order = order_of(shift, sign)
-    value = jnp.zeros_like(shift)
+    value = size = jnp.zeros_like(shift)
     for term, count in zip(loss.terms, loss.counts, strict=True):
-        value = value + count * term.moments(order)[0]
-    return value
+        part = count * term.moments(order)[0]
+        value, size = value + part, size + jnp.abs(part)
+    return value + 8 * jnp.finfo(value.dtype).eps * size
 
 
 def cumulants(
@@ -109,13 +111,14 @@ def find_saddle(
         return jnp.where(middle, inner, right), slope
 
     def body(state):
-        step, low, high, t, _, _ = state
+        step, low, high, t, _, _, below = state
         shift, scale = shift_of(t)
         here = saddle_at(loss, sign, shift)
         value, slope, miss = score(here)
         # Towards a largest loss the saddle runs away, until all is rounding.
         too_far = ~middle & (shift * jnp.abs(here.epsilon) > _FINEST)
         value = jnp.where(too_far, jnp.maximum(value, 1), value)
+        below = jax.tree.map(lambda x, y: jnp.where(value < 0, x, y), here, below)
         low = jnp.where(value < 0, t, low)
         high = jnp.where(value < 0, high, t)
         target = t - jnp.clip(value / (slope * scale), -stride, stride)
@@ -123,18 +126,21 @@ def find_saddle(
         target = jnp.where(inside, target, 0.5 * (low + high))
         # Beyond the last finite moment nothing is known but that it is too far.
         miss = jnp.where(jnp.isnan(miss), jnp.inf, jnp.abs(miss))
-        return step + 1, low, high, target, miss, here
+        return step + 1, low, high, target, miss, here, below
 
     def unfinished(state):
-        step, low, high, _, miss, _ = state
+        step, low, high, _, miss, *_ = state
         return (step < _STEPS) & (miss > _ENOUGH) & (high - low > 1e-3)
 
     edge = jnp.asarray(reach, dtype)
     zero, one = jnp.zeros((), dtype), jnp.ones((), dtype)
     empty = Saddle(zero, zero, zero, zero, zero)
     first = jnp.asarray(start, dtype)
-    state = (jnp.zeros((), jnp.int32), -edge, edge, first, one, empty)
-    return while_loop(unfinished, body, state)[-1]
+    state = (jnp.zeros((), jnp.int32), -edge, edge, first, one, empty, empty)
+    *_, miss, last, below = while_loop(unfinished, body, state)
+    # Where rare large losses take over, the saddle leaps: then stay below the leap.
+    stay = (miss > _ENOUGH) & (below.width > 0)
+    return jax.tree.map(lambda x, y: jnp.where(stay, x, y), below, last)
 
 
 def leaks_much(loss: ComposedLoss, sign: Array, epsilon: Array) -> Bool[Array, ""]:

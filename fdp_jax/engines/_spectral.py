@@ -24,7 +24,7 @@ from ._saddle import (
     saddle_for_log_delta,
 )
 
-_NEWTON_STEPS = 12
+_NEWTON_STEPS = 24
 
 
 def starts_at_epsilon(
@@ -118,14 +118,16 @@ def spectral_epsilon(
     loss: ComposedLoss,
     start: Start,
     target: Float[Array, ""],
+    slack: Float[Array, ""],
     skip: Bool[Array, ""],
     *,
     tabulated: bool = True,
 ) -> tuple[Interval, Contour]:
     """The real epsilon at which log delta of the finite losses is `target`.
 
-    Where `skip` holds only the upper end means anything.  No derivative: see
-    `attach_epsilon`.  `tabulated` trades memory for time.
+    The bounds allow for an error `slack` of the target.  Where `skip` holds only the
+    upper end means anything.  No derivative: see `attach_epsilon`.  `tabulated` trades
+    memory for time.
     """
     contour = plan_contour(loss, start, skip)
 
@@ -137,14 +139,15 @@ def spectral_epsilon(
         loss, contour, first, miss, skip=skip, tabulated=tabulated
     )
     # The target itself was rounded when its logarithm was taken.
-    rounded = 4 * jnp.finfo(target.dtype).eps * (1 + jnp.abs(target))
+    rounded = 4 * jnp.finfo(target.dtype).eps * (1 + jnp.abs(target)) + slack
     above = check.log_upper[2] <= target - rounded
     below = check.log_lower[0] >= target + rounded
     upper = jnp.where(above, points[2], jnp.inf)
     lower = jnp.where(below, points[0], -jnp.inf)
     most = largest_loss(loss, start.sign)
     upper = jnp.where(skip, jnp.inf, upper)
-    upper = jnp.minimum(jnp.minimum(upper, start.largest_epsilon(target)), most)
+    highest = start.largest_epsilon(target - rounded)
+    upper = jnp.minimum(jnp.minimum(upper, highest), most)
     lower = jnp.where(skip, -jnp.inf, lower)
     estimate = jnp.where(skip, -jnp.inf, jnp.clip(root, lower, upper))
     return stop_gradient((Interval(lower, estimate, upper), contour))
@@ -185,7 +188,7 @@ def _newton(
     skip: Bool[Array, ""] | bool = False,
     tabulated: bool = True,
 ) -> tuple[Array, Float[Array, " 3"], Evaluation]:
-    """Halley's method in epsilon on one contour, from a good start.
+    """Halley's method in epsilon, in a bracket, on one contour.
 
     Every step also looks a little to both sides, as far as the certificate of the step
     before reaches: the last one certifies the root.
@@ -202,7 +205,7 @@ def _newton(
     scale = 1 / (1 + jnp.abs(contour.shift))
 
     def unfinished(state):
-        step, center, points, _ = state
+        step, center, points, *_ = state
         moved = jnp.abs(center - points[1])
         close = moved <= tolerance * jnp.abs(center) + 1e2 * tolerance * scale
         certified = (points[0] < points[1]) | (step > 2)
@@ -210,7 +213,7 @@ def _newton(
         return (step < most) & ~(close & certified)
 
     def body(state):
-        step, center, points, last = state
+        step, center, points, low, high, last = state
         # How far the certificate's ends are from the estimate, in epsilon.
         slope = jnp.abs(last.slope[1])
         least = slack * (jnp.abs(center) + scale)
@@ -232,13 +235,19 @@ def _newton(
             4 * scale + 1,
         )
         change = jnp.where(jnp.isfinite(change), change, 0)
-        return step + 1, center + change, points, here
+        low = jnp.where(value * slope < 0, jnp.maximum(low, center), low)
+        high = jnp.where(value * slope > 0, jnp.minimum(high, center), high)
+        inside = (center + change >= low) & (center + change <= high)
+        between = jnp.isfinite(low) & jnp.isfinite(high)
+        following = jnp.where(between & ~inside, 0.5 * (low + high), center + change)
+        return step + 1, following, points, low, high, here
 
     points = jnp.full(3, jnp.inf, epsilon.dtype)
     shape = jax.eval_shape(at, points)
     empty = jax.tree.map(lambda s: jnp.zeros(s.shape, s.dtype), shape)
-    start = (jnp.zeros((), jnp.int32), epsilon, points, empty)
-    _, _, points, last = while_loop(unfinished, body, start)
+    low, high = jnp.full_like(epsilon, -jnp.inf), jnp.full_like(epsilon, jnp.inf)
+    start = (jnp.zeros((), jnp.int32), epsilon, points, low, high, empty)
+    *_, points, _, _, last = while_loop(unfinished, body, start)
     return points[1], points, last
 
 

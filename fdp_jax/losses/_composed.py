@@ -93,10 +93,20 @@ class ComposedLoss(eqx.Module):
         return low, high
 
     def log_finite_mass(self, sign: Float[Array, ""]) -> Float[Array, ""]:
-        """Log of the probability that no loss is infinite.
+        """Log of the probability that no loss is infinite, or of a lower bound of it.
 
-        Under Q for the pair as given (`sign` 1), under P for it exchanged (-1).
+        Under Q for the pair as given (`sign` 1), under P for it exchanged (-1).  Losses
+        that were cut off count as infinite there.
         """
+        total = jnp.zeros_like(self.counts[0])
+        for term, count in zip(self.terms, self.counts, strict=True):
+            finite = _of(term.log_finite_masses(), sign)
+            infinite = jnp.minimum(_of(term.log_infinite_masses(), sign), 0)
+            total = total + _times(count, jnp.minimum(finite, log1mexp(-infinite)))
+        return total
+
+    def log_supported_mass(self, sign: Float[Array, ""]) -> Float[Array, ""]:
+        """The same of true infinite losses alone: outputs that only one side has."""
         total = jnp.zeros_like(self.counts[0])
         for term, count in zip(self.terms, self.counts, strict=True):
             total = total + _times(count, _of(term.log_finite_masses(), sign))

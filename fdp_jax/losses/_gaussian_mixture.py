@@ -32,6 +32,12 @@ class GaussianMixtureLoss(MonotoneLoss):
     log_q: Float[Array, " n"]
     symmetric: bool = eqx.field(static=True, default=False)
 
+    def largest_gap(self) -> Float[Array, ""]:
+        """Between a component of P and one of Q."""
+        t = self.locations
+        both = ~jnp.isneginf(self.log_p)[:, None] & ~jnp.isneginf(self.log_q)
+        return jnp.max(jnp.where(both, jnp.abs(t[:, None] - t), 0.0))
+
     def outputs(self):
         s = self.noise_multiplier
         left = jnp.min(self.locations) - _REACH * s

@@ -6,7 +6,7 @@ import jax.numpy as jnp
 from jax.scipy.special import logsumexp
 from jaxtyping import Array, Float
 
-from .._internal._special import log1mexp, safe_log
+from .._internal._special import log1mexp, log_sum_exp, safe_log
 from ._base import AbstractLoss
 from ._cells import Atoms, Cells
 
@@ -78,4 +78,6 @@ class MixtureLoss(AbstractLoss):
         return safe_log(self.weights)
 
     def _mean_log(self, logs: tuple[Array, ...]) -> Array:
-        return safe_log(jnp.sum(self.weights * jnp.exp(jnp.stack(logs))))
+        stacked = jnp.stack(logs) + self._logs()
+        # As low as e^-800: not to be rounded to none.
+        return log_sum_exp(stacked, self.weights > 0)

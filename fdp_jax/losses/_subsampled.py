@@ -81,11 +81,14 @@ class SubsampledLoss(MassLoss):
         return jnp.where(large, far, near)
 
     def _inner(self, loss: Array) -> Array:
-        """The x with log(1 - q + q e^x) = `loss`; -inf where there is none."""
+        """The x with log(1 - q + q e^x) = `loss`; -inf where there is none.
+
+        Also within rounding of log(1 - q): all that lies below has that loss.
+        """
         q = self.sampling_prob
         large = loss > 1
         change = jnp.expm1(jnp.where(large, 0, loss)) / q
-        reached = change > -1
+        reached = change > -1 + 8 * jnp.finfo(change.dtype).eps
         near = log1p(jnp.where(reached, change, 0))
         rest = log1p(-(1 - q) * jnp.exp(-jnp.where(large, loss, 1)))
         far = jnp.where(jnp.isposinf(loss), 0, loss) - jnp.log(q) + rest

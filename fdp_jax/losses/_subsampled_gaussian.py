@@ -32,7 +32,14 @@ _NODES = 64
 _MAX_BLOCKS = 128
 _FEW_WIDTHS = 12
 _COARSE_NODES = 256
-_ROUGH_NODES = 96
+_SEARCH_NODES = 32
+"""Nodes that show where an integrand lives: for a contour, and for a moment alone."""
+_MOMENT_NODES = 64
+_MOMENT_BLOCKS = 64
+_WIDEST = 0.5
+"""Spacing of the nodes of a moment, in standard deviations."""
+_EXACT, _ROUGH = 40.0, 10.0
+"""-log of the error of a moment's quadrature: certified, and for two digits."""
 _REACH = 13.0
 """Standard deviations kept beyond the outermost modes of the tilted density."""
 _ITERATIONS = 16
@@ -78,17 +85,39 @@ class _Interval(eqx.Module):
     """Largest |mode| of l(x)."""
 
 
-class _Tilted(eqx.Module):
-    """What a grid says of e^{w X} dP, at some orders w."""
+class _Coarse(eqx.Module):
+    """Densities and losses at a few nodes from end to end."""
 
-    peak: Float[Array, " k"]
+    x: Float[Array, " n"]
+    log_base: Float[Array, " n"]
+    loss: Float[Array, " n"]
+    spacing: Float[Array, ""]
+    mode: Float[Array, ""]
+
+
+class _Tilted(eqx.Module):
+    """Integrals of e^{w X} dP at one order w, by the trapezoid rule."""
+
+    peak: Float[Array, ""]
     """Log of the largest density at a node."""
-    log: Float[Array, " k"]
-    """Log of the integral."""
-    mean: Float[Array, " k"]
-    variance: Float[Array, " k"]
-    edge: Float[Array, " k"]
-    """Sum of the densities at both ends, relative to the whole integral."""
+    total: Float[Array, ""]
+    """Integral over e^peak, and of X - center and its square."""
+    first: Float[Array, ""]
+    second: Float[Array, ""]
+    growth: Float[Array, ""]
+    """Integral less that of P, and the sum of the sizes of its terms."""
+    growth_size: Float[Array, ""]
+    spacing: Float[Array, ""]
+    nodes: Float[Array, ""]
+
+    def log(self) -> Float[Array, ""]:
+        return self.peak + jnp.log(self.total)
+
+    def moments(self) -> tuple[Float[Array, ""], Float[Array, ""]]:
+        """Mean of X - center, and variance."""
+        mean, square = self.first / self.total, self.second / self.total
+        floor = jnp.finfo(square.dtype).eps * square
+        return mean, jnp.maximum(square - jnp.square(mean), floor)
 
 
 class _Location(eqx.Module):
@@ -98,6 +127,8 @@ class _Location(eqx.Module):
     """Tilted mean of X."""
     peak: Float[Array, ""]
     """Maximum of l(x) on a coarse grid: the shift before exponentiating."""
+    log: Float[Array, ""]
+    """Log of the whole integral, from that grid."""
     edge: Float[Array, ""]
     """Sum of the densities at both ends, relative to the whole integral."""
     beyond: Float[Array, ""]
@@ -252,70 +283,97 @@ class SubsampledGaussianLoss(AnalyticLoss):
     # -- the interface of the engines ----------------------------------------------
 
     def moments(self, order):
-        # One grid for all orders: the loss costs more than its tilting, and modes
-        # increase with the order.
+        # One grid shows where all of them live: modes increase with the order.
         ends = jnp.stack([jnp.min(order), jnp.max(order)])
-        ends = jax.vmap(self._interval)(order if order.size == 1 else ends)
-        place = _Interval(ends.start[0], ends.end[-1], ends.mode[0])
-        grid = self._coarse(place, _COARSE_NODES * (1 if order.size == 1 else 2))
-        found = self._tilted(grid, order)
-        log_base, loss, spacing = grid
-        growth, _ = _growth(log_base, order[:, None] * loss)
-        small = (jnp.abs(found.log) < 0.5) & self._covers_base(place)
-        growth = jnp.where(small[:, None], growth, 0) * spacing
-        value = jnp.where(small, log1p(jnp.sum(growth, axis=1)), found.log)
-        none = jnp.zeros_like(spacing)
+        ends = jax.vmap(self._interval)(ends)
+        place = _Interval(ends.start[0], ends.end[-1], jnp.max(ends.mode))
+        grid = self._coarse(place, _SEARCH_NODES)
+        return jax.vmap(self._moments, in_axes=(0, None))(order, grid)
+
+    def _moments(self, order: Float[Array, ""], grid: "_Coarse") -> tuple:
+        located = self._located(order, grid)
+        place = located.interval
+        found = self._tilted(located, _EXACT)
+        direct = found.log()
+        small = (jnp.abs(direct) < 0.5) & self._covers_base(place)
+        value = jnp.where(small, log1p(jnp.where(small, found.growth, 0)), direct)
         # These grids are fine: any strip that is not too wide will do.
-        widths = self._half_widths(_FEW_WIDTHS)
-        error = jax.vmap(
-            lambda w, edge: self._strip_error(place, w, none, spacing, edge, widths)
-        )(order, found.edge)
-        rounding = jnp.finfo(value.dtype).eps * loss.size * 4
-        size = jnp.sum(jnp.abs(growth), axis=1)
-        size = jnp.where(small, size, 1 + jnp.abs(found.peak))
-        upper = value + log1p(error) + rounding * size
-        return upper, found.mean, found.variance
+        widths, none = self._half_widths(_FEW_WIDTHS), jnp.zeros_like(order)
+        scale = jnp.exp(located.log - direct)
+        edge, beyond = located.edge * scale, located.beyond * scale
+        error = self._strip_error(place, order, none, found.spacing, edge, widths)
+        error = error + self._beyond_iterates() * edge + beyond
+        # The growth has the error of P's own integral besides.
+        error = jnp.where(small, 3 * error, error)
+        error = jnp.where(error < 0.5, -log1p(-jnp.minimum(error, 0.5)), jnp.inf)
+        size = jnp.where(small, found.growth_size, 1 + jnp.abs(found.peak))
+        rounding = jnp.finfo(value.dtype).eps * found.nodes * 4 * size
+        mean, variance = found.moments()
+        center = stop_gradient(located.center)
+        return value + stop_gradient(error + rounding), center + mean, variance
 
     def rough_moments(self, order):
-        place = self._interval(order)
-        found = self._tilted(self._coarse(place, _ROUGH_NODES), order[None])
-        return found.log[0], found.mean[0], found.variance[0]
+        grid = self._coarse(self._interval(order), _SEARCH_NODES)
+        located = self._located(order, grid)
+        found = self._tilted(located, _ROUGH)
+        mean, variance = found.moments()
+        return found.log(), located.center + mean, variance
 
-    def _tilted(
-        self, grid: tuple[Array, Array, Array], order: Float[Array, " k"]
-    ) -> "_Tilted":
-        """Sums over a grid, at some orders."""
-        log_base, loss, spacing = grid
-        log_weight = log_base + order[:, None] * loss
-        peak = jnp.max(log_weight, axis=1, keepdims=True)
-        weight = jnp.exp(log_weight - peak)
-        away = loss - loss[0]
-        powers = jnp.stack([jnp.ones_like(away), away, jnp.square(away)], axis=1)
-        total, mean, square = jnp.matmul(weight, powers, precision=Precision.HIGHEST).T
-        mean, square = mean / total, square / total
-        peak = peak[:, 0]
+    def _tilted(self, located: "_Location", log_accuracy: float) -> _Tilted:
+        """The integrals over an interval, in as many blocks as its length asks for.
+
+        Not more than `_MOMENT_BLOCKS`: the error bound speaks for what is missing then.
+        """
+        fixed, place = stop_gradient((self, located.interval))
+        s = fixed.noise_multiplier
+        strip = 0.98 * jnp.pi * jnp.square(s)
+        widest = jnp.minimum(_WIDEST * s, 2 * jnp.pi * strip / log_accuracy)
+        length = place.end - place.start
+        blocks = jnp.ceil(length / (widest * _MOMENT_NODES))
+        blocks = jnp.clip(blocks, 1, _MOMENT_BLOCKS)
+        spacing = length / (blocks * _MOMENT_NODES)
+        order, center = located.order, stop_gradient(located.center)
+        fixed_order = stop_gradient(order)
+
+        def highest(index: Array, peak: Array) -> Array:
+            x = _moment_nodes(index, place.start, spacing)
+            return jnp.maximum(peak, jnp.max(fixed._log_integrand(x, fixed_order)))
+
+        count = blocks.astype(jnp.int32)
+        peak = fori_loop(0, count, highest, jnp.full_like(length, -jnp.inf))
+        peak = stop_gradient(peak)
+        aux = place.start, spacing, center, peak
+        sums, _ = blocked_sum(_moment_block, count, (self, order), aux)
+        total, first, second, growth, growth_size = sums * spacing
         return _Tilted(
             peak=peak,
-            log=peak + jnp.log(total * spacing),
-            mean=loss[0] + mean,
-            variance=square - jnp.square(mean),
-            edge=(weight[:, 0] + weight[:, -1]) / (total * spacing),
+            total=total,
+            first=first,
+            second=second,
+            growth=growth,
+            growth_size=growth_size,
+            spacing=spacing,
+            nodes=blocks * _MOMENT_NODES,
         )
 
     def _covers_base(self, place: _Interval) -> Array:
         return jnp.minimum(-place.start, place.end) >= 12 * self.noise_multiplier
 
-    def _coarse(self, place: _Interval, count: int) -> tuple[Array, Array, Array]:
-        """Log base density and loss on a grid of `count` steps, and the step."""
-        x, spacing = _coarse_nodes(place, count)
-        return self._log_base(x), self._loss(x), spacing
-
     def locate(self, order):
         self = stop_gradient(self)
-        place = self._interval(order)
-        x, _ = _coarse_nodes(place, _COARSE_NODES)
-        log_base, loss, spacing = self._coarse(place, _COARSE_NODES)
-        log_weight = log_base + order * loss
+        grid = self._coarse(self._interval(order), _COARSE_NODES)
+        return self._located(order, grid)
+
+    def _coarse(self, place: _Interval, count: int) -> "_Coarse":
+        spacing = (place.end - place.start) / count
+        x = place.start + spacing * jnp.arange(count + 1, dtype=spacing.dtype)
+        return _Coarse(x, self._log_base(x), self._loss(x), spacing, place.mode)
+
+    def _located(self, order: Float[Array, ""], grid: "_Coarse") -> "_Location":
+        """Where e^{w X} dP lives, from a grid that holds all of it."""
+        x, spacing, loss = grid.x, grid.spacing, grid.loss
+        log_weight = grid.log_base + order * loss
+        count = x.size - 1
         peak = jnp.max(log_weight)
         weight = jnp.exp(log_weight - peak)
         total = jnp.sum(weight)
@@ -325,18 +383,27 @@ class SubsampledGaussianLoss(AnalyticLoss):
         hidden = 0.125 * jnp.square(spacing / self.noise_multiplier)
         kept = log_weight >= peak - _DROP - hidden
         first = jnp.maximum(jnp.argmax(kept) - 1, 0)
-        last = jnp.minimum(_COARSE_NODES + 1 - jnp.argmax(kept[::-1]), _COARSE_NODES)
+        last = jnp.minimum(count + 1 - jnp.argmax(kept[::-1]), count)
         edge = jnp.maximum(weight[first], weight[last])
         return _Location(
             order=order,
-            interval=_Interval(x[first], x[last], place.mode),
+            interval=_Interval(x[first], x[last], grid.mode),
             center=center,
             peak=peak,
+            log=peak + jnp.log(total * spacing),
             edge=2 * edge / (total * spacing),
-            beyond=(place.end - place.start) * math.exp(-_DROP) / (total * spacing),
+            beyond=count * math.exp(-_DROP) / total,
             loss_deviation=jnp.sum(weight * jnp.abs(loss - center)) / total,
             loss_size=jnp.sum(weight * jnp.abs(loss)) / total + jnp.abs(center),
         )
+
+    def _beyond_iterates(self) -> Array:
+        """Bound on the integral beyond the ends over the density there.
+
+        Beyond every iterate of `_interval` l falls at least like
+        -(x - iterate)^2 / (2 s^2).
+        """
+        return (_ITERATIONS + 2) * 1.2533141373155 * self.noise_multiplier
 
     def prepare(self, located, frequency, log_tolerance):
         self = stop_gradient(self)
@@ -352,8 +419,7 @@ class SubsampledGaussianLoss(AnalyticLoss):
         error = self._strip_error(
             place, order, frequency, spacing, located.edge, widths
         )
-        # Beyond every iterate l falls at least like -(x - iterate)^2 / (2 s^2).
-        beyond = (_ITERATIONS + 2) * 1.2533141373155 * self.noise_multiplier
+        error = error + self._beyond_iterates() * located.edge + located.beyond
         return _Plan(
             order=order,
             center=located.center,
@@ -361,7 +427,7 @@ class SubsampledGaussianLoss(AnalyticLoss):
             start=place.start,
             spacing=spacing,
             blocks=blocks.astype(jnp.int32),
-            quadrature_error=error + beyond * located.edge + located.beyond,
+            quadrature_error=3 * error,
             covers_base=self._covers_base(place),
             loss_deviation=located.loss_deviation,
             loss_size=located.loss_size,
@@ -395,11 +461,14 @@ class SubsampledGaussianLoss(AnalyticLoss):
         sums, _ = blocked_sum(block, plan.blocks, self, (plan, start, step))
         total, versine, sine = sums[0], *jnp.split(sums[1:], 2)
         versine, sine = versine / total, sine / total
-        # |phi|^2 - 1, without forming |phi|.
+        # |phi|^2 - 1, without forming |phi|; and |phi|^2 where that is small.
         excess = 2 * versine + jnp.square(versine) + jnp.square(sine)
-        modulus = jnp.maximum(1 + excess, 1e-30)
-        dead = excess <= -1 + 1e-30
-        real = 0.5 * log1p(jnp.where(dead, -0.5, excess))
+        square = jnp.square(1 + versine) + jnp.square(sine)
+        close, dead = excess > -0.5, square < 1e-30
+        modulus = jnp.maximum(square, 1e-30)
+        near = 0.5 * log1p(jnp.where(close, excess, 0.0))
+        far = 0.5 * jnp.log(jnp.where(close | dead, 1.0, square))
+        real = jnp.where(close, near, far)
         angle = jnp.arctan2(jnp.where(dead, 0, sine), jnp.where(dead, 1, 1 + versine))
         tau = start + step * jnp.arange(count, dtype=start.dtype)
         unit = jnp.finfo(start.dtype).eps
@@ -455,14 +524,27 @@ class SubsampledGaussianLoss(AnalyticLoss):
         return log1p(-q) + 0 * s, jnp.full_like(s, jnp.inf)
 
 
-def _coarse_nodes(place: _Interval, count: int) -> tuple[Array, Array]:
-    spacing = (place.end - place.start) / count
-    return place.start + spacing * jnp.arange(count + 1, dtype=spacing.dtype), spacing
-
-
 def _nodes(index: Array, start: Array, spacing: Array) -> Array:
     position = index * _NODES + jnp.arange(_NODES, dtype=index.dtype)
     return start + spacing * position.astype(start.dtype)
+
+
+def _moment_nodes(index: Array, start: Array, spacing: Array) -> Array:
+    offsets = jnp.arange(_MOMENT_NODES, dtype=start.dtype)
+    return start + spacing * (index * _MOMENT_NODES + offsets)
+
+
+def _moment_block(
+    index: Array, args: tuple[SubsampledGaussianLoss, Array], aux: tuple
+) -> tuple:
+    (loss, order), (start, spacing, center, peak) = args, aux
+    x = _moment_nodes(index, start, spacing)
+    log_base, value = loss._log_base(x), loss._loss(x)
+    weight = jnp.exp(log_base + order * value - peak)
+    away = value - center
+    growth, _ = _growth(log_base, order * value)
+    rows = [weight, weight * away, weight * jnp.square(away), growth, jnp.abs(growth)]
+    return jnp.sum(jnp.stack(rows), axis=1), ()
 
 
 def _mgf_block(index: Array, loss: SubsampledGaussianLoss, plan: _Plan) -> tuple:

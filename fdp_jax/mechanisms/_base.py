@@ -47,7 +47,8 @@ class _Query(AbstractGuarantee):
                 the spectral bounds of epsilon or delta come out loose, but only
                 outside of transformations: under `jax.jit` an engine must be named.
             points: For "grid": how many grid points, a power of two from 2^10 to 2^26;
-                2^17 if not given.  What the certificate allows for falls with the
+                2^17 if not given ("auto" takes 2^13 where they hold the lattice of
+                discrete noise).  What the certificate allows for falls with the
                 square, time and memory grow in proportion: for very many releases.
 
         Returns:

@@ -113,9 +113,12 @@ def _log_tail(scale: Array, width: Array) -> Array:
 
     Terms fall at least by e^{-width / scale^2} each, and the one at 0 is 1.
     """
+    some = width > 0  # else nothing is known
+    width = jnp.where(some, width, 1.0)
     ratio = -width / jnp.square(scale)
     first = -0.5 * jnp.square((width + 1) / scale)
-    return math.log(2.0) + first - jnp.log(-jnp.expm1(ratio))
+    bound = math.log(2.0) + first - jnp.log(-jnp.expm1(ratio))
+    return jnp.where(some, jnp.minimum(bound, 0.0), 0.0)
 
 
 class DiscreteLaplace(_IntegerNoise):

@@ -41,6 +41,10 @@ class Group(AbstractMechanism):
             total = _after(power, total)
         x, y = total
         p, q = jnp.diff(x), jnp.diff(y)
+        # Differences of numbers near 1: where Q has little beside P, only so much is
+        # sure.  Only the exchanged pair has these in its delta; less makes that larger.
+        unsure = 4 * self.size * jnp.finfo(y.dtype).eps
+        q = jnp.where(q < p, jnp.maximum(q - unsure, 0.0), q)
         # The first knot is (0, delta(inf)): a release of the group's presence.
         p, q = jnp.append(p, 0.0), jnp.append(q, y[0])
         logs = safe_log(jnp.maximum(p, 0)), safe_log(jnp.maximum(q, 0))

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from .._internal._text import round_down, round_up
+from .._internal._text import at_most, round_down, round_up
 from ._format import Interval, json_number, parameters, status_name, versions, worse
 
 REPORTED_FPR = (1e-3, 1e-2, 1e-1)
@@ -65,7 +65,7 @@ class PrivacyReport:
         if self.epsilon.status == 2 or not math.isfinite(self.epsilon.upper):
             return f"no finite epsilon certified at delta = {self.delta:g}"
         return (
-            f"({round_up(self.epsilon.upper)}, {self.delta:g})-DP, "
+            f"({round_up(self.epsilon.upper)}, {at_most(self.delta)})-DP, "
             f"{self.relation}, {self.sampling}"
         )
 

@@ -181,12 +181,12 @@ class QuantizedGaussian(AbstractTradeOff):
         tail = lambda x: jnp.where(right, log_ndtr(-x), log_ndtr(x))
         here = jnp.where(right, log_alpha, log_tnr)
         total = jnp.abs(jnp.exp(tail(first) - here) - jnp.exp(tail(last) - here))
-        share = jnp.abs(jnp.exp(tail(first) - here) - 1) / jnp.where(
-            total > 0, total, 1.0
-        )
-        share = jnp.clip(share, 0, 1)
+        # Either weight by itself: of tiny alpha one is tiny.
+        far = jnp.stack([tail(last), tail(first)]) - here
+        weights = jnp.abs(jnp.expm1(far)) / jnp.where(total > 0, total, 1.0)
+        one = jnp.stack([jnp.ones_like(total), jnp.zeros_like(total)])
+        weights = jnp.where(total > 0, jnp.clip(weights, 0, 1), one)
         ends = jnp.stack([first, last]) - mu
-        weights = jnp.stack([1 - share, share])
         logs = jnp.log(jnp.maximum(weights, 1e-300))
         mean = lambda values: log_add(*(logs + values))
         return Rates(

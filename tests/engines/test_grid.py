@@ -300,3 +300,15 @@ def test_memory_is_planned(monkeypatch):
     run = fdp.compose(fdp.Laplace(1.0), fdp.PureDP(0.5)).using("grid", points=2**22)
     with pytest.raises(ValueError, match=r"points must be fewer.*1,677,721,600 bytes"):
         run.epsilon(delta=1e-6)
+
+
+@pytest.mark.parametrize(("scale", "count"), [(5.0, 100), (5.0, 1000), (200.0, 1000)])
+def test_a_small_grid_where_it_holds_the_lattice(scale, count):
+    # The last one does not fit and takes the large one.
+    run = fdp.DiscreteGaussian(scale).repeat(count)
+    small, full = (x.bounds(delta=1e-5) for x in (run, run.using("grid")))
+    assert small.lower <= full.upper
+    assert full.lower <= small.upper
+    assert small.lower <= small.estimate <= small.upper
+    if scale < 100:
+        assert small.upper - small.lower <= 1e-8 * full.upper

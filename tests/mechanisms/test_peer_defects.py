@@ -279,6 +279,8 @@ def test_a_subsampled_black_box_has_its_theorem():
     assert float(found.estimate) == pytest.approx(0.001, rel=3e-8)
     assert found.lower <= 0.001 * (1 + 1e-12)
     assert found.upper >= 0.001 * (1 - 1e-12)
+    above = step.remove.delta(epsilon=amplified + 1e-3)
+    assert float(above) == pytest.approx(0.001, rel=1e-9)
     # Below it: q (e^eps - e^eps') p more, with mass p at the finite loss under P.
     mass = 0.99 / (1 + math.e)
     truth = 0.001 + (math.exp(amplified) - math.exp(0.1)) * mass
