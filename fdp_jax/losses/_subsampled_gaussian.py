@@ -33,7 +33,9 @@ _MAX_BLOCKS = 128
 _FEW_WIDTHS = 12
 _COARSE_NODES = 256
 _SEARCH_NODES = 32
-"""Nodes that show where an integrand lives: for a contour, and for a moment alone."""
+_ROUGH_NODES = 64
+"""Nodes that show where an integrand lives: for a contour, for certified moments, and
+for two digits of them, which they mostly give at once."""
 _MOMENT_NODES = 64
 _MOMENT_BLOCKS = 64
 _WIDEST = 0.5
@@ -95,27 +97,36 @@ class _Coarse(eqx.Module):
     mode: Float[Array, ""]
 
 
+class _Mesh(eqx.Module):
+    """Nodes for the moments at one order."""
+
+    order: Float[Array, ""]
+    center: Float[Array, ""]
+    """About the tilted mean of X."""
+    peak: Float[Array, ""]
+    """Log of about the largest density at a node."""
+    start: Float[Array, ""]
+    spacing: Float[Array, ""]
+    blocks: Int[Array, ""]
+
+    def nodes(self, index: Array) -> Float[Array, " n"]:
+        offsets = jnp.arange(_MOMENT_NODES, dtype=self.start.dtype)
+        return self.start + self.spacing * (index * _MOMENT_NODES + offsets)
+
+
 class _Tilted(eqx.Module):
     """Integrals of e^{w X} dP at one order w, by the trapezoid rule."""
 
-    peak: Float[Array, ""]
-    """Log of the largest density at a node."""
-    total: Float[Array, ""]
+    mesh: _Mesh
+    sums: Float[Array, "3"]
     """Integral over e^peak, and of X - center and its square."""
-    first: Float[Array, ""]
-    second: Float[Array, ""]
-    growth: Float[Array, ""]
-    """Integral less that of P, and the sum of the sizes of its terms."""
-    growth_size: Float[Array, ""]
-    spacing: Float[Array, ""]
-    nodes: Float[Array, ""]
 
     def log(self) -> Float[Array, ""]:
-        return self.peak + jnp.log(self.total)
+        return self.mesh.peak + jnp.log(self.sums[0])
 
     def moments(self) -> tuple[Float[Array, ""], Float[Array, ""]]:
         """Mean of X - center, and variance."""
-        mean, square = self.first / self.total, self.second / self.total
+        mean, square = self.sums[1] / self.sums[0], self.sums[2] / self.sums[0]
         floor = jnp.finfo(square.dtype).eps * square
         return mean, jnp.maximum(square - jnp.square(mean), floor)
 
@@ -124,9 +135,13 @@ class _Location(eqx.Module):
     order: Float[Array, ""]
     interval: _Interval
     center: Float[Array, ""]
-    """Tilted mean of X."""
+    variance: Float[Array, ""]
+    """Tilted mean and variance of X."""
     peak: Float[Array, ""]
     """Maximum of l(x) on a coarse grid: the shift before exponentiating."""
+    hidden: Float[Array, ""]
+    """Bound on how far l(x) exceeds it between the nodes."""
+    log: Float[Array, ""]
     log: Float[Array, ""]
     """Log of the whole integral, from that grid."""
     edge: Float[Array, ""]
@@ -293,68 +308,92 @@ class SubsampledGaussianLoss(AnalyticLoss):
     def _moments(self, order: Float[Array, ""], grid: "_Coarse") -> tuple:
         located = self._located(order, grid)
         place = located.interval
-        found = self._tilted(located, _EXACT)
-        direct = found.log()
+        found, growth, growth_size = self._tilted(located)
+        direct, mesh = found.log(), found.mesh
         small = (jnp.abs(direct) < 0.5) & self._covers_base(place)
-        value = jnp.where(small, log1p(jnp.where(small, found.growth, 0)), direct)
+        value = jnp.where(small, log1p(jnp.where(small, growth, 0)), direct)
         # These grids are fine: any strip that is not too wide will do.
         widths, none = self._half_widths(_FEW_WIDTHS), jnp.zeros_like(order)
         scale = jnp.exp(located.log - direct)
         edge, beyond = located.edge * scale, located.beyond * scale
-        error = self._strip_error(place, order, none, found.spacing, edge, widths)
+        error = self._strip_error(place, order, none, mesh.spacing, edge, widths)
         error = error + self._beyond_iterates() * edge + beyond
         # The growth has the error of P's own integral besides.
         error = jnp.where(small, 3 * error, error)
         error = jnp.where(error < 0.5, -log1p(-jnp.minimum(error, 0.5)), jnp.inf)
-        size = jnp.where(small, found.growth_size, 1 + jnp.abs(found.peak))
-        rounding = jnp.finfo(value.dtype).eps * found.nodes * 4 * size
+        size = 1 + jnp.abs(mesh.peak) + jnp.abs(direct)
+        size = jnp.where(small, growth_size, size)
+        nodes = mesh.blocks * _MOMENT_NODES
+        rounding = jnp.finfo(value.dtype).eps * nodes * 4 * size
         mean, variance = found.moments()
-        center = stop_gradient(located.center)
-        return value + stop_gradient(error + rounding), center + mean, variance
+        return value + stop_gradient(error + rounding), mesh.center + mean, variance
 
     def rough_moments(self, order):
-        grid = self._coarse(self._interval(order), _SEARCH_NODES)
+        self = stop_gradient(self)
+        grid = self._coarse(self._interval(order), _ROUGH_NODES)
         located = self._located(order, grid)
-        found = self._tilted(located, _ROUGH)
-        mean, variance = found.moments()
-        return found.log(), located.center + mean, variance
+        mesh = self._mesh(located, 2 * _WIDEST, _ROUGH)
+        # Mostly this first grid will do.  For w < 0 the density may be narrow.
+        s = self.noise_multiplier
+        narrow = s / jnp.sqrt(1 + 0.25 * jnp.maximum(-order, 0) / jnp.square(s))
+        fine = grid.spacing <= jnp.minimum(1.2 * narrow, self._widest(_ROUGH))
 
-    def _tilted(self, located: "_Location", log_accuracy: float) -> _Tilted:
-        """The integrals over an interval, in as many blocks as its length asks for.
+        def add(index: Array, sums: Array) -> Array:
+            return sums + _tilted_sums(mesh.nodes(index), self, mesh)[0]
+
+        blocks, none = jnp.where(fine, 0, mesh.blocks), jnp.zeros(3, order.dtype)
+        finer = _Tilted(mesh, fori_loop(0, blocks, add, none) * mesh.spacing)
+        mean, variance = finer.moments()
+        return (
+            jnp.where(fine, located.log, finer.log()),
+            jnp.where(fine, located.center, mesh.center + mean),
+            jnp.where(fine, located.variance, variance),
+        )
+
+    def _tilted(self, located: "_Location") -> tuple["_Tilted", Array, Array]:
+        """The integrals of a moment; that less P's, and the sum of its terms' sizes."""
+        mesh = self._mesh(stop_gradient(located), _WIDEST, _EXACT)
+        args = self, located.order
+        sums, _ = blocked_sum(_moment_block, mesh.blocks, args, mesh)
+        sums = sums * mesh.spacing
+        return _Tilted(stop_gradient(mesh), sums[:3]), sums[3], sums[4]
+
+    def _widest(self, log_accuracy: float) -> Array:
+        """The spacing for some -log of the error, as far as the strip goes."""
+        strip = 0.98 * jnp.pi * jnp.square(self.noise_multiplier)
+        return 2 * jnp.pi * strip / log_accuracy
+
+    def _mesh(
+        self, located: "_Location", widest: float, log_accuracy: float
+    ) -> "_Mesh":
+        """Nodes over an interval, in as many blocks as its length asks for.
 
         Not more than `_MOMENT_BLOCKS`: the error bound speaks for what is missing then.
         """
-        fixed, place = stop_gradient((self, located.interval))
-        s = fixed.noise_multiplier
-        strip = 0.98 * jnp.pi * jnp.square(s)
-        widest = jnp.minimum(_WIDEST * s, 2 * jnp.pi * strip / log_accuracy)
+        self = stop_gradient(self)
+        place, s = located.interval, self.noise_multiplier
+        spacing = jnp.minimum(widest * s, self._widest(log_accuracy))
         length = place.end - place.start
-        blocks = jnp.ceil(length / (widest * _MOMENT_NODES))
+        blocks = jnp.ceil(length / (spacing * _MOMENT_NODES))
         blocks = jnp.clip(blocks, 1, _MOMENT_BLOCKS)
-        spacing = length / (blocks * _MOMENT_NODES)
-        order, center = located.order, stop_gradient(located.center)
-        fixed_order = stop_gradient(order)
+        mesh = _Mesh(
+            order=located.order,
+            center=located.center,
+            peak=located.peak,
+            start=place.start,
+            spacing=length / (blocks * _MOMENT_NODES),
+            blocks=blocks.astype(jnp.int32),
+        )
+        # The coarse grid's peak will do unless terms relative to it might overflow.
+        near = located.hidden <= 0.3 * math.log(jnp.finfo(length.dtype).max)
 
         def highest(index: Array, peak: Array) -> Array:
-            x = _moment_nodes(index, place.start, spacing)
-            return jnp.maximum(peak, jnp.max(fixed._log_integrand(x, fixed_order)))
+            values = self._log_integrand(mesh.nodes(index), mesh.order)
+            return jnp.maximum(peak, jnp.max(values))
 
-        count = blocks.astype(jnp.int32)
-        peak = fori_loop(0, count, highest, jnp.full_like(length, -jnp.inf))
-        peak = stop_gradient(peak)
-        aux = place.start, spacing, center, peak
-        sums, _ = blocked_sum(_moment_block, count, (self, order), aux)
-        total, first, second, growth, growth_size = sums * spacing
-        return _Tilted(
-            peak=peak,
-            total=total,
-            first=first,
-            second=second,
-            growth=growth,
-            growth_size=growth_size,
-            spacing=spacing,
-            nodes=blocks * _MOMENT_NODES,
-        )
+        least = jnp.full_like(length, -jnp.inf)
+        found = fori_loop(0, jnp.where(near, 0, mesh.blocks), highest, least)
+        return dataclasses.replace(mesh, peak=jnp.where(near, mesh.peak, found))
 
     def _covers_base(self, place: _Interval) -> Array:
         return jnp.minimum(-place.start, place.end) >= 12 * self.noise_multiplier
@@ -390,9 +429,11 @@ class SubsampledGaussianLoss(AnalyticLoss):
             interval=_Interval(x[first], x[last], grid.mode),
             center=center,
             peak=peak,
+            hidden=hidden,
             log=peak + jnp.log(total * spacing),
             edge=2 * edge / (total * spacing),
             beyond=count * math.exp(-_DROP) / total,
+            variance=jnp.sum(weight * jnp.square(loss - center)) / total,
             loss_deviation=jnp.sum(weight * jnp.abs(loss - center)) / total,
             loss_size=jnp.sum(weight * jnp.abs(loss)) / total + jnp.abs(center),
         )
@@ -529,22 +570,27 @@ def _nodes(index: Array, start: Array, spacing: Array) -> Array:
     return start + spacing * position.astype(start.dtype)
 
 
-def _moment_nodes(index: Array, start: Array, spacing: Array) -> Array:
-    offsets = jnp.arange(_MOMENT_NODES, dtype=start.dtype)
-    return start + spacing * (index * _MOMENT_NODES + offsets)
-
-
 def _moment_block(
-    index: Array, args: tuple[SubsampledGaussianLoss, Array], aux: tuple
+    index: Array, args: tuple[SubsampledGaussianLoss, Array], mesh: _Mesh
 ) -> tuple:
-    (loss, order), (start, spacing, center, peak) = args, aux
-    x = _moment_nodes(index, start, spacing)
+    loss, order = args
+    mesh = dataclasses.replace(mesh, order=order)
+    sums, log_base, exponent = _tilted_sums(mesh.nodes(index), loss, mesh)
+    growth, _ = _growth(log_base, exponent)
+    rows = jnp.stack([growth, jnp.abs(growth)])
+    return jnp.concatenate([sums, jnp.sum(rows, axis=1)]), ()
+
+
+def _tilted_sums(
+    x: Array, loss: SubsampledGaussianLoss, mesh: _Mesh
+) -> tuple[Array, Array, Array]:
+    """Sums of e^{w X} dP, that times X - center and its square; log dP and w X."""
     log_base, value = loss._log_base(x), loss._loss(x)
-    weight = jnp.exp(log_base + order * value - peak)
-    away = value - center
-    growth, _ = _growth(log_base, order * value)
-    rows = [weight, weight * away, weight * jnp.square(away), growth, jnp.abs(growth)]
-    return jnp.sum(jnp.stack(rows), axis=1), ()
+    exponent = mesh.order * value
+    weight = jnp.exp(log_base + exponent - mesh.peak)
+    away = value - mesh.center
+    rows = jnp.stack([weight, weight * away, weight * jnp.square(away)])
+    return jnp.sum(rows, axis=1), log_base, exponent
 
 
 def _mgf_block(index: Array, loss: SubsampledGaussianLoss, plan: _Plan) -> tuple:
