@@ -163,19 +163,23 @@ def profile_at(
     log_delta = select(negative, below, log_delta)
     log_rest = select(negative, log_rest.map(lambda x: x - distance), log_rest)
     end, rest = at_infinity(loss, signs)
-    ends = jnp.where(epsilon > 0, end, 0.0)
-    rests = jnp.where(epsilon > 0, rest, -jnp.inf)
-    limit = ProfilePoint(Interval(ends, ends, ends), Interval(rests, rests, rests))
-    return select(infinite, limit, ProfilePoint(log_delta, log_rest))
+    ends = end.map(lambda x: jnp.where(epsilon > 0, x, 0.0))
+    rests = rest.map(lambda x: jnp.where(epsilon > 0, x, -jnp.inf))
+    return select(
+        infinite, ProfilePoint(ends, rests), ProfilePoint(log_delta, log_rest)
+    )
 
 
 def at_infinity(
     loss: ComposedLoss, signs: Float[Array, " s"]
-) -> tuple[Float[Array, ""], Float[Array, ""]]:
+) -> tuple[Interval, Interval]:
     """Log delta(inf) and log(1 - delta(inf)) of the worst direction."""
-    ends = [loss.log_infinite_mass(sign) for sign in signs]
-    rests = [loss.log_finite_mass(sign) for sign in signs]
-    return jnp.max(jnp.stack(ends)), jnp.min(jnp.stack(rests))
+    end = jnp.max(engines.over(signs, loss.log_infinite_mass))
+    least = jnp.max(engines.over(signs, loss.log_sure_infinite_mass))
+    rest = jnp.min(engines.over(signs, loss.log_finite_mass))
+    unsure = jnp.max(engines.over(signs, loss.log_unsure_mass))
+    most = jnp.minimum(jnp.logaddexp(rest, stop_gradient(unsure)), 0)
+    return Interval(least, end, end), Interval(rest, rest, most)
 
 
 @in_float64

@@ -234,6 +234,7 @@ def _at_edge(
 ) -> ErrorRates:
     """f(0) = 1 - delta(inf) and f(1) = 0."""
     end, rest = at_infinity(loss, signs)
-    rest = jnp.where(alpha > 0, 0.0, jnp.exp(rest))
-    other = jnp.where(alpha > 0, 1.0, jnp.exp(end))
-    return ErrorRates(Interval(rest, rest, rest), Interval(other, other, other))
+    return ErrorRates(
+        rest.map(lambda x: jnp.where(alpha > 0, 0.0, jnp.exp(x))),
+        end.map(lambda x: jnp.where(alpha > 0, 1.0, jnp.exp(x))),
+    )

@@ -19,6 +19,7 @@ from ._engine import (
     LocalPlan as LocalPlan,
     crossing as crossing,
     epsilon as epsilon,
+    over as over,
     plan as plan,
     profile as profile,
     route as route,

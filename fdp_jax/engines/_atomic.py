@@ -133,9 +133,12 @@ def error_rates(
     beta = (1 - share) * low.beta + share * high.beta
     tpr = (1 - share) * low.tpr + share * high.tpr
     value, power = stop_gradient((beta, tpr))
+    # What was left out counts for the attacker, in the lower bound of beta alone.
+    unsure = [jnp.exp(atoms.log_unsure_masses()[0]) for atoms in fixed]
+    unsure = jnp.max(jnp.stack(unsure))
     return (
-        Interval(value - slip, beta, value + slip),
-        Interval(power * (1 - slip), tpr, power * (1 + slip)),
+        Interval(value - slip, beta, value + slip + unsure),
+        Interval(power * (1 - slip) - unsure, tpr, power * (1 + slip)),
     )
 
 

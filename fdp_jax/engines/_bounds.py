@@ -64,24 +64,31 @@ def select(condition: Array, yes: _Tree, no: _Tree) -> _Tree:
     return jax.tree.map(lambda a, b: jnp.where(condition, a, b), yes, no)
 
 
-def with_infinite(log_delta: Interval, infinite: Array, none: Array) -> Interval:
+def with_infinite(
+    log_delta: Interval, infinite: Array, sure: Array, none: Array
+) -> Interval:
     """Adds the infinite losses to log delta of the finite ones.
 
     Args:
         log_delta: Of the finite losses.
-        infinite: Log of the mass of the infinite ones, -inf if there are none.
+        infinite: Log of the mass of the infinite ones from above, -inf for none.
+        sure: The same from below.
         none: Where no finite loss counts.
     """
-    never = jnp.isneginf(infinite)
-    mass = jnp.where(never, 0, infinite)
 
-    def add(x: Array) -> Array:
+    def add(x: Array, mass: Array) -> Array:
+        never = jnp.isneginf(mass)
         empty = none | jnp.isneginf(x)
         safe = jnp.where(empty, 0, x)
-        total = jnp.where(never, safe, jnp.logaddexp(safe, mass))
-        return jnp.minimum(jnp.where(empty, infinite, total), 0)
+        either = jnp.logaddexp(safe, jnp.where(never, 0, mass))
+        total = jnp.where(never, safe, either)
+        return jnp.minimum(jnp.where(empty, mass, total), 0)
 
-    return log_delta.map(add)
+    return Interval(
+        add(log_delta.lower, sure),
+        add(log_delta.estimate, infinite),
+        add(log_delta.upper, infinite),
+    )
 
 
 def exactly(value: Array, relative: float) -> Interval:

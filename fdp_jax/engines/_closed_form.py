@@ -49,6 +49,9 @@ class AbstractClosedForm(eqx.Module):
     def epsilon(self, log_delta: Array) -> Array:
         """The least real eps with delta(eps) at most the given one."""
 
+    def log_unsure(self) -> Array | None:
+        """Log of what of the infinite losses is only a bound."""
+
     def loss_error(self, epsilon: Array) -> Array | None:
         """How far a threshold may be off, besides the error of the logarithms."""
         del epsilon
@@ -164,6 +167,9 @@ class AtomicForm(AbstractClosedForm):
 
     def epsilon(self, log_delta):
         return _epsilon_by_search(self, log_delta)
+
+    def log_unsure(self):
+        return stop_gradient(self.atoms.log_unsure_masses()[0])
 
     def loss_error(self, epsilon):
         return _atomic.loss_error(self.atoms, epsilon)

@@ -207,7 +207,9 @@ def _grid_profile(loss: ComposedLoss, grid: Grid, epsilons: Array) -> Profile:
     most = stop_gradient(chernoff(grid.chernoff_shifts, grid.chernoff_logs, epsilons))
     finite = finite.map(lambda x: jnp.minimum(x, most))
     beyond = epsilons >= largest_loss(stop_gradient(loss), grid.sign)
-    log_delta = with_infinite(finite, loss.log_infinite_mass(grid.sign), beyond)
+    infinite = loss.log_infinite_mass(grid.sign)
+    sure = loss.log_sure_infinite_mass(grid.sign)
+    log_delta = with_infinite(finite, infinite, sure, beyond)
     log_alpha = jnp.where(beyond, -jnp.inf, log_alpha)
     log_rest = log_delta.map_down(log_complement)
     return Profile(log_delta, log_rest, stop_gradient(log_alpha))
@@ -234,6 +236,15 @@ def _closed_profile(form: AbstractClosedForm, epsilons: Array) -> Profile:
         log_rest = Interval(
             log_rest.lower - slip, log_rest.estimate, log_rest.upper + slip
         )
+    unsure = form.log_unsure()
+    if unsure is not None:
+        # What was left out counts in the upper bounds alone.
+        share = unsure - log_delta.lower
+        lower = log_delta.lower + log_complement(jnp.where(share < 0, share, 0.0))
+        lower = jnp.where(jnp.isneginf(unsure), log_delta.lower, lower)
+        log_delta = Interval(lower, log_delta.estimate, log_delta.upper)
+        most = jnp.logaddexp(log_rest.upper, unsure)
+        log_rest = Interval(log_rest.lower, log_rest.estimate, most)
     return Profile(
         log_delta.map(_at_most_zero),
         log_rest.map(_at_most_zero),
@@ -273,13 +284,18 @@ def epsilon(
     known = jnp.where(jnp.isneginf(share), 0.0, 1 + jnp.abs(safe) + jnp.abs(infinite))
     odds = jnp.exp(share) / -jnp.expm1(jnp.minimum(share, -1e-300))
     slack = stop_gradient(8 * jnp.finfo(safe.dtype).eps * known * odds)
+    # To the left of the lower end what may be no infinite loss counts as none.
+    sure = over(signs, loss.log_sure_infinite_mass)
+    others = log_complement(jnp.where(possible, sure, -jnp.inf) - safe)
+    slack = jnp.stack([slack + stop_gradient(others - finite + safe), slack], axis=1)
     engine = route(loss)
     if engine == "spectral":
         result = _spectral_epsilon(loss, signs, finite, slack)
     elif engine == "grid":
         result = search_epsilon(loss, signs, finite, slack)
     else:
-        result = _closed_epsilon(loss, signs, safe)
+        unsure = stop_gradient(over(signs, loss.log_unsure_mass))
+        result = _closed_epsilon(loss, signs, safe, jnp.logaddexp(safe, unsure))
     # delta(eps) >= 1 - e^eps for every mechanism.
     without = log_complement(jnp.where(log_delta < 0, log_delta, -1.0))
     unit = 8 * jnp.finfo(without.dtype).eps
@@ -287,9 +303,18 @@ def epsilon(
     result = sound(result, -jnp.inf, jnp.inf).map(lambda x: jnp.maximum(x, least))
     result = Interval(stop_gradient(result.lower), result.estimate, result.upper)
     most = jnp.max(stop_gradient(largest_loss(loss, signs)))
-    result = select(jnp.any(log_delta == infinite), _point(most), result)
+    at_most = jnp.where(jnp.any(log_delta == sure), most, least)
+    result = select(
+        jnp.any(log_delta == infinite), Interval(at_most, most, most), result
+    )
     # Also where the infinite losses are not known.
-    result = select(~jnp.all(log_delta >= infinite), _point(jnp.inf), result)
+    beyond = jnp.where(jnp.any(log_delta < sure), jnp.inf, least)
+    none = _point(jnp.inf)
+    result = select(
+        ~jnp.all(log_delta >= infinite),
+        Interval(beyond, none.estimate, none.upper),
+        result,
+    )
     result = select(nothing, _point(without), result)
     return select(log_delta >= 0, _point(-jnp.inf), result)
 
@@ -335,7 +360,8 @@ def _epsilon_search(
     """The epsilon of the worst direction, its contour, and which direction it is."""
     starts = starts_at_log_delta(loss, signs, targets)
     # The worst direction first, which may save the other one.
-    most = jax.vmap(lambda start, t: start.largest_epsilon(t))(starts, targets - slacks)
+    largest = jax.vmap(lambda start, target: start.largest_epsilon(target))
+    most = largest(starts, targets - slacks[:, 1])
     order = jnp.argsort(-most)
     ordered = jax.tree.map(lambda x: x[order], (starts, targets, slacks, most))
 
@@ -359,11 +385,14 @@ _search_epsilon = one_by_one(
 )
 
 
-def _closed_epsilon(loss: ComposedLoss, signs: Array, log_deltas: Array) -> Interval:
+def _closed_epsilon(
+    loss: ComposedLoss, signs: Array, log_deltas: Array, largest: Array
+) -> Interval:
+    """The epsilon of the worst direction; the lower end is that of delta `largest`."""
     # An error of log delta moves epsilon as much as that change of the target does.
     allowed = _CLOSED_FORM_ERRORS[log_deltas.dtype]
     step = stop_gradient(allowed * (1 + jnp.abs(log_deltas)))
-    targets = jnp.stack([log_deltas + step, log_deltas, log_deltas - step], axis=1)
+    targets = jnp.stack([largest + step, log_deltas, log_deltas - step], axis=1)
 
     def one(sign: Array, target: Array) -> Array:
         form = closed_form(loss, sign)
@@ -373,10 +402,11 @@ def _closed_epsilon(loss: ComposedLoss, signs: Array, log_deltas: Array) -> Inte
     each = jax.vmap(jax.vmap(one, (None, 0)))(signs, targets)
     lower, estimate, upper = jnp.max(each, axis=0)
     lower, value, upper = stop_gradient((lower, estimate, upper))
-    error = allowed * jnp.abs(value)
-    form = closed_form(loss, signs[0])
-    slip = None if form is None else form.loss_error(value)
-    error = error if slip is None else error + 2 * slip
+    forms = [closed_form(loss, sign) for sign in signs]
+    slips = [None if form is None else form.loss_error(value) for form in forms]
+    slips = [2 * slip for slip in slips if slip is not None]
+    error = functools.reduce(jnp.maximum, slips, jnp.zeros_like(value))
+    error = error + allowed * jnp.abs(value)
     lower, upper = jnp.minimum(lower, value), jnp.maximum(upper, value)
     return Interval(lower - error, estimate, upper + error)
 

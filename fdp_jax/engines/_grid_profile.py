@@ -58,11 +58,11 @@ def grid_profile(
 
 
 def grid_epsilon(
-    profile: GridProfile, log_delta: Float[Array, ""], slack: Float[Array, ""]
+    profile: GridProfile, log_delta: Float[Array, ""], slack: Float[Array, "2"]
 ) -> Interval:
     """The epsilon of a given delta of the finite losses; no derivative.
 
-    The bounds allow for an error `slack` of log delta.
+    The lower and upper bound allow for errors `slack` of log delta.
     """
     profile, target = stop_gradient((profile, log_delta))
     h, n = profile.grid.spacing, profile.upper.size
@@ -102,7 +102,7 @@ def grid_epsilon(
     def estimate_at(x: Array) -> Array:
         return _log_estimate(profile, x[None])[0]
 
-    targets = target + slack, target, target - slack
+    targets = target + slack[0], target, target - slack[1]
     cells = list(map(last_above, (lowers, middles, uppers), targets))
     yes = jnp.ones((), bool)
     upper = solve(cells[2], upper_at, targets[2], yes)

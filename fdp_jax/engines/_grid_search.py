@@ -31,11 +31,11 @@ def search_epsilon(
     loss: ComposedLoss,
     signs: Float[Array, " s"],
     targets: Float[Array, " s"],
-    slacks: Float[Array, " s"],
+    slacks: Float[Array, "s 2"],
 ) -> Interval:
     """The epsilon of the worst direction, differentiable in loss and targets.
 
-    The bounds allow for errors `slacks` of the targets.
+    The lower and upper bound allow for errors `slacks` of the targets.
     """
     found, worst = _search(*stop_gradient((loss, signs, targets, slacks)))
     args = loss, targets[worst]
@@ -75,7 +75,7 @@ def _grids(
     starts = starts_at_log_delta(loss, signs, targets)
     most = jax.vmap(lambda start, target: start.largest_epsilon(target))
     grids = lax.map(lambda start: plan_grid(loss, start), starts)
-    return grids, most(starts, targets - slacks)
+    return grids, most(starts, targets - slacks[:, 1])
 
 
 def _each_direction(

@@ -20,7 +20,7 @@ from ._engine import LocalPlan, _closed_profile, _neutral, _no_release, _profile
 from ._grid import compose_grid
 from ._grid_profile import GridProfile, grid_profile
 from ._inversion import Table, look_up, tabulate
-from ._spectral import _as_profile, largest_loss
+from ._spectral import as_profile, largest_loss
 
 
 class Prepared(eqx.Module):
@@ -64,8 +64,7 @@ def log_delta_from(
         contour = prepared.local.contour
         found = look_up(prepared.table, contour, epsilons)
         beyond = epsilons >= largest_loss(loss, sign)
-        infinite = loss.log_infinite_mass(sign)
-        result = _as_profile(infinite, found, contour.middle, beyond).log_delta
+        result = as_profile(loss, contour, found, beyond).log_delta
     elif prepared.composed is not None:
         assert prepared.local.grid is not None
         grid = prepared.local.grid
@@ -73,7 +72,9 @@ def log_delta_from(
         most = chernoff(grid.chernoff_shifts, grid.chernoff_logs, epsilons)
         finite = finite.map(lambda x: jnp.minimum(x, most))
         beyond = epsilons >= largest_loss(loss, sign)
-        result = with_infinite(finite, loss.log_infinite_mass(sign), beyond)
+        infinite = loss.log_infinite_mass(sign)
+        sure = loss.log_sure_infinite_mass(sign)
+        result = with_infinite(finite, infinite, sure, beyond)
     else:
         form = closed_form(loss, sign)
         assert form is not None

@@ -80,8 +80,7 @@ def spectral_profile(
     """The profile at thresholds near the contour's, with its certificate."""
     evaluation = evaluate(loss, contour, epsilons)
     beyond = epsilons >= largest_loss(stop_gradient(loss), contour.sign)
-    infinite = loss.log_infinite_mass(contour.sign)
-    return _as_profile(infinite, evaluation, contour.middle, beyond)
+    return as_profile(loss, contour, evaluation, beyond)
 
 
 def largest_log_delta(
@@ -99,17 +98,22 @@ def largest_loss(loss: ComposedLoss, sign: Array) -> Array:
     return jnp.where(sign > 0, high, -low)
 
 
-def _as_profile(
-    infinite: Array, evaluation: Evaluation, middle: Array, beyond: Array
+def as_profile(
+    loss: ComposedLoss, contour: Contour, evaluation: Evaluation, beyond: Array
 ) -> Profile:
+    """The profile from an evaluation of the finite losses, with the infinite ones."""
+    sign, middle = contour.sign, contour.middle
     value = Interval(
         evaluation.log_lower, evaluation.log_value, evaluation.log_upper
     ).map(lambda x: jnp.minimum(x, 0))
-    # delta counts the infinite losses too; 1 - delta never contained them.
+    # delta counts the infinite losses too; 1 - delta none but what was left out.
     none = beyond | jnp.isneginf(value.upper)
-    right = with_infinite(value, infinite, none)
-    log_delta = select(middle, value.map_down(log_complement), right)
-    log_rest = select(middle, value, right.map_down(log_complement))
+    infinite = loss.log_infinite_mass(sign)
+    right = with_infinite(value, infinite, loss.log_sure_infinite_mass(sign), none)
+    most = jnp.logaddexp(value.upper, stop_gradient(loss.log_unsure_mass(sign)))
+    rest = Interval(value.lower, value.estimate, jnp.minimum(most, 0))
+    log_delta = select(middle, rest.map_down(log_complement), right)
+    log_rest = select(middle, rest, right.map_down(log_complement))
     log_alpha = jnp.where(none, -jnp.inf, evaluation.log_alpha)
     return Profile(log_delta, log_rest, log_alpha)
 
@@ -118,16 +122,16 @@ def spectral_epsilon(
     loss: ComposedLoss,
     start: Start,
     target: Float[Array, ""],
-    slack: Float[Array, ""],
+    slack: Float[Array, "2"],
     skip: Bool[Array, ""],
     *,
     tabulated: bool = True,
 ) -> tuple[Interval, Contour]:
     """The real epsilon at which log delta of the finite losses is `target`.
 
-    The bounds allow for an error `slack` of the target.  Where `skip` holds only the
-    upper end means anything.  No derivative: see `attach_epsilon`.  `tabulated` trades
-    memory for time.
+    The lower and upper bound allow for errors `slack` of the target.  Where `skip`
+    holds only the upper end means anything.  No derivative: see `attach_epsilon`.
+    `tabulated` trades memory for time.
     """
     contour = plan_contour(loss, start, skip)
 
@@ -140,13 +144,13 @@ def spectral_epsilon(
     )
     # The target itself was rounded when its logarithm was taken.
     rounded = 4 * jnp.finfo(target.dtype).eps * (1 + jnp.abs(target)) + slack
-    above = check.log_upper[2] <= target - rounded
-    below = check.log_lower[0] >= target + rounded
+    above = check.log_upper[2] <= target - rounded[1]
+    below = check.log_lower[0] >= target + rounded[0]
     upper = jnp.where(above, points[2], jnp.inf)
     lower = jnp.where(below, points[0], -jnp.inf)
     most = largest_loss(loss, start.sign)
     upper = jnp.where(skip, jnp.inf, upper)
-    highest = start.largest_epsilon(target - rounded)
+    highest = start.largest_epsilon(target - rounded[1])
     upper = jnp.minimum(jnp.minimum(upper, highest), most)
     lower = jnp.where(skip, -jnp.inf, lower)
     estimate = jnp.where(skip, -jnp.inf, jnp.clip(root, lower, upper))

@@ -93,3 +93,6 @@ class AtomicLoss(AbstractLoss):
             found = map(jnp.logaddexp, found, self.missing)
         upper, lower = found
         return upper, lower
+
+    def log_unsure_masses(self):
+        return super().log_unsure_masses() if self.missing is None else self.missing

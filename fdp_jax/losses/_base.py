@@ -102,6 +102,15 @@ class AbstractLoss(eqx.Module):
         upper, lower = self.log_finite_masses()
         return log1mexp(-upper), log1mexp(-lower)
 
+    def log_unsure_masses(self) -> tuple[Float[Array, ""], Float[Array, ""]]:
+        """What of these is only a bound: masses of outputs that were left out.
+
+        Such an output may as well have a small loss, so that lower bounds of delta do
+        not count it.
+        """
+        none = jnp.full_like(self.loss_range()[0], -jnp.inf)
+        return none, none
+
     def tabulated(self) -> "AbstractLoss":
         """The same loss, prepared for many calls of `moments`."""
         return self
@@ -166,6 +175,9 @@ class _Tabulated(AbstractLoss):
 
     def log_infinite_masses(self):
         return self.loss.log_infinite_masses()
+
+    def log_unsure_masses(self):
+        return self.loss.log_unsure_masses()
 
 
 class AnalyticLoss(AbstractLoss):

@@ -2,10 +2,12 @@
 
 import dataclasses
 import functools
+from collections.abc import Callable
 from typing import cast
 
 import equinox as eqx
 import jax.numpy as jnp
+from jax.lax import stop_gradient
 from jaxtyping import Array, Float
 
 from .._internal._special import log1mexp, safe_log
@@ -116,14 +118,33 @@ class ComposedLoss(eqx.Module):
         """Log of the probability that some loss is infinite, also where it is tiny."""
         finite = self.log_finite_mass(sign)
         tiny = finite > -1e-12
-        # The union bound.
+        union = self._log_union(lambda term: _of(term.log_infinite_masses(), sign))
+        return jnp.where(tiny, union, log1mexp(-jnp.where(tiny, -1, finite)))
+
+    def log_unsure_mass(self, sign: Float[Array, ""]) -> Float[Array, ""]:
+        """Log of a bound on what of the infinite mass is itself only a bound."""
+        union = self._log_union(lambda term: _of(term.log_unsure_masses(), sign))
+        return jnp.minimum(union, 0)
+
+    def log_sure_infinite_mass(self, sign: Float[Array, ""]) -> Float[Array, ""]:
+        """The infinite mass from below: -inf unless some is sure to be there."""
+        infinite = self.log_infinite_mass(sign)
+        unsure = self.log_unsure_mass(sign)
+        all_sure = jnp.isneginf(unsure) | jnp.isneginf(infinite)
+        share = jnp.where(all_sure, -1.0, unsure - infinite)
+        # Nothing is left of what rounding may have made.
+        left = infinite + log1mexp(-jnp.minimum(share + 1e-12, 0))
+        left = jnp.where(share < -1e-9, left, -jnp.inf)
+        return stop_gradient(jnp.where(all_sure, infinite, left))
+
+    def _log_union(self, mass: Callable[[AbstractLoss], Array]) -> Array:
+        """The union bound: log of the sum of count times mass."""
         logs = [
-            jnp.maximum(_of(term.log_infinite_masses(), sign) + safe_log(count), _NEVER)
+            jnp.maximum(mass(term) + safe_log(count), _NEVER)
             for term, count in zip(self.terms, self.counts, strict=True)
         ]
         union = functools.reduce(jnp.logaddexp, logs)
-        union = jnp.where(union < 0.5 * _NEVER, -jnp.inf, union)
-        return jnp.where(tiny, union, log1mexp(-jnp.where(tiny, -1, finite)))
+        return jnp.where(union < 0.5 * _NEVER, -jnp.inf, union)
 
 
 def _of(sides: tuple[Array, Array], sign: Array) -> Array:

@@ -78,3 +78,6 @@ class DensityLoss(MonotoneLoss):
 
     def log_infinite_masses(self):
         return self.log_beyond, self.log_beyond
+
+    def log_unsure_masses(self):
+        return self.log_infinite_masses()

@@ -76,3 +76,6 @@ class GaussianMixtureLoss(MonotoneLoss):
     def log_infinite_masses(self):
         beyond = jnp.full_like(self.noise_multiplier, _LOG_BEYOND)
         return beyond, beyond
+
+    def log_unsure_masses(self):
+        return self.log_infinite_masses()

@@ -71,6 +71,11 @@ class MixtureLoss(AbstractLoss):
         upper, lower = zip(*masses, strict=True)
         return self._mean_log(upper), self._mean_log(lower)
 
+    def log_unsure_masses(self):
+        masses = [loss.log_unsure_masses() for loss in self.losses]
+        upper, lower = zip(*masses, strict=True)
+        return self._mean_log(upper), self._mean_log(lower)
+
     def tabulated(self):
         return MixtureLoss(tuple(x.tabulated() for x in self.losses), self.weights)
 

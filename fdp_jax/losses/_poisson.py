@@ -175,3 +175,6 @@ class PoissonLoss(AnalyticLoss):
     def log_infinite_masses(self):
         """Bounds of what `atomic` leaves out; the losses themselves are all finite."""
         return self.atomic().log_infinite_masses()
+
+    def log_unsure_masses(self):
+        return self.log_infinite_masses()

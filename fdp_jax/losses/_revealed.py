@@ -170,6 +170,15 @@ class RevealedLoss(AbstractLoss):
         )
         return self._mean_log(upper), self._mean_log(lower)
 
+    def log_unsure_masses(self):
+        # What is left out among the rest.
+        one = jnp.ones_like(self.lost)
+        upper, lower = (
+            self._composed(lambda loss, s=sign: loss.log_unsure_mass(s))
+            for sign in (one, -one)
+        )
+        return self._mean_log(upper), self._mean_log(lower)
+
     def _mean_log(self, logs: Array) -> Array:
         """Log of the infinite mass, also where it is too tiny for a number."""
         logs = logs + safe_log(self.probs()) + log1p(-self.lost)

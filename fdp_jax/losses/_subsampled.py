@@ -72,6 +72,11 @@ class SubsampledLoss(MassLoss):
         whole = self.sampling_prob >= 1
         return upper + jnp.log(self.sampling_prob), jnp.where(whole, lower, -jnp.inf)
 
+    def log_unsure_masses(self):
+        upper, lower = self.loss.log_unsure_masses()
+        whole = self.sampling_prob >= 1
+        return upper + jnp.log(self.sampling_prob), jnp.where(whole, lower, -jnp.inf)
+
     def _outer(self, loss: Array) -> Array:
         """log(1 - q + q e^x)."""
         large = loss > 1

@@ -2,7 +2,7 @@
 
 import equinox as eqx
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array, Bool, Float
 
 from .._internal._special import safe_log
 from ..losses import AbstractLoss, AtomicLoss, ComposedLoss, TwoPointLoss
@@ -35,20 +35,39 @@ class Group(AbstractMechanism):
         found = self.mechanism.loss()
         if not self.mechanism.releases_once() or len(found.terms) != 1:
             raise ValueError("group privacy is not available for this composition")
-        power = _power(found.terms[0])
+        term = found.terms[0]
+        other = term.exchanged() if isinstance(term, AtomicLoss) else term
+        # Either power function is accurate where its own losses are positive.
+        x, y = self._composed(_power(term))
+        v, w = self._composed(_power(other))
+        best = jnp.argmax(y - x)
+        p, q = _masses(x, y, jnp.arange(x.size - 1) < best, self.size)
+        middle = lambda knots: 0.5 * (knots[1:] + knots[:-1])
+        # The same point of the curve; either coordinate may be all rounding.
+        rest = (middle(v) < 1 - y[best]) & (middle(w) < 1 - x[best])
+        q_rest, p_rest = _masses(v, w, rest, self.size)
+        p, q = jnp.concatenate([p, p_rest]), jnp.concatenate([q, q_rest])
+        logs = safe_log(p), safe_log(q)
+        return one_release(AtomicLoss(*logs, symmetric=found.symmetric))
+
+    def _composed(self, power: _Power) -> _Power:
         total = power
         for _ in range(self.size - 1):
             total = _after(power, total)
-        x, y = total
-        p, q = jnp.diff(x), jnp.diff(y)
-        # Differences of numbers near 1: where Q has little beside P, only so much is
-        # sure.  Only the exchanged pair has these in its delta; less makes that larger.
-        unsure = 4 * self.size * jnp.finfo(y.dtype).eps
-        q = jnp.where(q < p, jnp.maximum(q - unsure, 0.0), q)
-        # The first knot is (0, delta(inf)): a release of the group's presence.
-        p, q = jnp.append(p, 0.0), jnp.append(q, y[0])
-        logs = safe_log(jnp.maximum(p, 0)), safe_log(jnp.maximum(q, 0))
-        return one_release(AtomicLoss(*logs, symmetric=found.symmetric))
+        return total
+
+
+def _masses(x: Array, y: Array, kept: Bool[Array, " k"], size: int) -> _Power:
+    """Masses of some segments, and of the first knot (0, delta(inf)).
+
+    The second ones are rounded up by what a difference of two knots may be off.
+    """
+    unsure = 4 * size * jnp.finfo(y.dtype).eps * y[1:]
+    p = jnp.where(kept, jnp.maximum(jnp.diff(x), 0), 0)
+    q = jnp.where(kept, jnp.maximum(jnp.diff(y), 0), 0)
+    # Of two knots that are one but for rounding nothing is left.
+    q = jnp.where(p > 0, q + unsure, jnp.where(q > unsure, q, 0))
+    return jnp.append(p, 0.0), jnp.append(q, y[0])
 
 
 def _power(term: AbstractLoss) -> _Power:

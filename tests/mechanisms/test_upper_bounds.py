@@ -125,3 +125,71 @@ def test_renyi_of_a_random_count_has_derivatives():
         return fdp.divergences.renyi(run, order=2.0)
 
     assert float(jax.grad(divergence)(1.0)) == pytest.approx(-0.0803985, rel=1e-4)
+
+
+# Lower bounds: what is only a bound of a mass is not in them.
+
+
+@pytest.mark.parametrize("noise", [fdp.Gaussian(2.0), fdp.DiscreteGaussian(2.0)])
+def test_counts_that_were_left_out_are_in_the_upper_bound_alone(noise):
+    lost = 1e-3
+    run = fdp.RandomRepeat(
+        noise, num_steps=[1.0, 3.0], probs=[0.5, 0.5 - lost], tail_prob=lost
+    )
+    known = lambda epsilon: float(
+        0.5 * noise.delta(epsilon=epsilon)
+        + (0.5 - lost) * noise.repeat(3).delta(epsilon=epsilon)
+    )
+    found = run.bounds(epsilon=1.0)
+    assert found.lower == pytest.approx(known(1.0), rel=1e-9)
+    assert found.lower <= known(1.0) * (1 + 1e-12)
+    assert found.upper == pytest.approx(known(1.0) + lost, rel=1e-9)
+    # With nothing lost after all, epsilon is as small as this.
+    found = run.bounds(delta=2e-3)
+    assert known(float(found.lower)) >= 2e-3 * (1 - 1e-10)
+    assert known(float(found.upper)) + lost <= 2e-3 * (1 + 1e-10)
+    assert run.bounds(epsilon=jnp.inf).lower == 0
+    assert run.bounds(epsilon=jnp.inf).upper == pytest.approx(lost)
+
+
+def test_no_lower_bound_from_outputs_that_were_not_looked_at():
+    run = fdp.DiscreteGaussian(1.0, sensitivity=100)
+    found = run.bounds(delta=1e-5)
+    assert found.lower <= 5000 <= found.upper
+    assert run.bounds(epsilon=jnp.inf).lower == 0
+    rates = run.bounds(alpha=0.5)
+    assert rates.lower <= 1e-300 <= rates.upper
+
+
+@pytest.mark.parametrize("size", [2, 3])
+@pytest.mark.parametrize("sign", [1, -1])
+def test_groups_have_both_bounds_deep_in_either_tail(size, sign):
+    # Two outputs, of probability 1e-9 under one member: g = 1 - f is x / r up to r and
+    # 1 beyond, r = 1e-9 (and a mass of 1e-9 that only the other one has).
+    r = 1e-9
+    p, q = [1 - r, r], [r, 1 - r]
+    view = fdp.FromProbabilities(p, q).group(size)
+    view = view.remove if sign > 0 else view.add
+    with mp.workdps(60):
+        r = mp.mpf(r)
+        power = lambda x: x * (1 - r) / r if x <= r else 1 - r * (1 - x) / (1 - r)
+
+        def composed(x):
+            for _ in range(size):
+                x = power(x)
+            return x
+
+        for epsilon in (5.0, 20.0, 21 * size - 2.0):
+            # The largest of power(x) - e^eps x is at a kink.
+            x, kinks = r, [r]
+            for _ in range(size - 1):
+                x = x * r / (1 - r)
+                kinks.append(x)
+                kinks.append(1 - (1 - x) * (1 - r) / r)
+            scale = mp.e ** mp.mpf(epsilon)
+            kinks = [x for x in kinks if 0 < x < 1]
+            truth = max(composed(x) - scale * x for x in kinks)
+            found = view.bounds(epsilon=epsilon)
+            assert mp.mpf(float(found.lower)) <= truth * (1 + mp.mpf(10) ** -12)
+            assert mp.mpf(float(found.upper)) >= truth * (1 - mp.mpf(10) ** -12)
+            assert found.upper - found.lower <= 1e-8 * found.upper
