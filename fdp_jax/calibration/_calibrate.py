@@ -1,5 +1,7 @@
 """Solving a mechanism's parameter for a target, and differentiating the solution."""
 
+import functools
+
 import equinox as eqx
 import jax
 import jax.core
@@ -11,17 +13,30 @@ from jaxtyping import Array, Float, Int, PyTree
 from .. import engines
 from .._internal._batching import one_by_one
 from .._internal._implicit import implicit_root
-from .._internal._precision import float_dtype, in_float64
+from .._internal._precision import (
+    accounts_in_float64,
+    float_dtype,
+    in_float64,
+    outside_transformations,
+)
 from .._internal._text import round_down, round_up
 from ..curves import Status
 from ..curves._bounds import with_gradient
-from ..curves._queries import over_signs, round_down_to_single, signs_of
-from ..mechanisms import AbstractMechanism
+from ..curves._queries import (
+    loss_of,
+    over_signs,
+    round_down_to_single,
+    signs_of,
+)
+from ..losses import AUTO, Method
+from ..mechanisms import AbstractMechanism, View
 from ._search import solve
 from ._targets import AbstractTarget, Margin, UnreachableTarget
 from ._unknowns import Selector, Unknown, find_unknown
 
 _LARGEST_GROUP = 64
+_TIGHT = 1e-6
+"""How far off its root a value may be, relatively, to be called certified."""
 
 
 class Calibration(eqx.Module):
@@ -37,7 +52,8 @@ class Calibration(eqx.Module):
     """The mechanism with the value put in."""
     target: AbstractTarget
     status: Int[Array, ""]
-    """A `Status`: VACUOUS if no value could be certified to meet the target."""
+    """A `Status`: VACUOUS if no value could be certified to meet the target, LOOSE if
+    the one that was is more than a millionth off the estimate's root."""
     binding: dict[str, Array]
     """Where the target binds: "alpha", "epsilon" or "prior" for those that speak of a
     whole curve, "active" (an index) for several targets; no derivatives."""
@@ -62,7 +78,7 @@ class Calibration(eqx.Module):
 
 
 def calibrate(
-    mechanism: AbstractMechanism,
+    mechanism: AbstractMechanism | View,
     target: AbstractTarget,
     *,
     solve_for: Selector,
@@ -76,7 +92,10 @@ def calibrate(
 
     Args:
         mechanism: A mechanism; the value of the parameter solved for, if it has one,
-            is ignored.
+            is ignored.  Or its `.using(engine)`, which then answers.  Otherwise, where
+            the spectral engine can certify a loose value only (rare participation and
+            little noise), the grid is asked as well, but outside of transformations
+            alone.
         target: Of `fdp_jax.targets`.
         solve_for: The parameter: its name ("noise_multiplier": the least noise;
             "sampling_prob", "num_steps": the largest), its path where there are several
@@ -124,6 +143,9 @@ def calibrate(
         >>> print(f"{found.value:.6f}")
         0.586260
     """
+    method = AUTO
+    if isinstance(mechanism, View) and mechanism.direction == "both":
+        mechanism, method = mechanism.mechanism, mechanism.method
     if not isinstance(mechanism, AbstractMechanism):
         raise TypeError(
             f"mechanism must be a mechanism, got {type(mechanism).__name__}"
@@ -142,33 +164,68 @@ def calibrate(
     else:
         mechanism.require_complete()
     open_mechanism = unknown.left_open(mechanism)
-    narrow = float_dtype() == np.float32
-    value, status, binding, leaks = _solve(
-        open_mechanism, target, unknown=unknown, narrow=narrow
-    )
+    value, status, binding, leaks = _best(open_mechanism, target, unknown, method)
     if not isinstance(status, jax.core.Tracer) and int(status) == Status.VACUOUS:
         raise UnreachableTarget(_why_not(open_mechanism, target, unknown))
     completed = unknown.put(mechanism, value)
     return Calibration(value, completed, target, status, binding, leaks, unknown.name)
 
 
+_Solved = tuple[Array, Array, dict[str, Array], Array]
+"""Value, status, where the target binds, and whether the loss grows with the value."""
+
+
+def _best(
+    mechanism: AbstractMechanism,
+    target: AbstractTarget,
+    unknown: Unknown,
+    method: Method,
+) -> _Solved:
+    """The riskier of what the engines can certify, where more than one is asked."""
+    narrow = float_dtype() == np.float32
+    ask = functools.partial(_solve, mechanism, target, unknown=unknown, narrow=narrow)
+    found = ask(method=method)
+    value, status, _, leaks = found
+    known = not isinstance(status, jax.core.Tracer) and outside_transformations()
+    if not (known and method == AUTO and accounts_in_float64()):
+        return found
+    if int(status) == Status.CERTIFIED or not _has_grid_too(mechanism, unknown):
+        return found
+    other = ask(method=Method("grid"))
+    better = int(other[1]) != Status.VACUOUS and (
+        int(status) == Status.VACUOUS or bool(leaks * other[0] > leaks * value)
+    )
+    return other if better else found
+
+
+def _has_grid_too(mechanism: AbstractMechanism, unknown: Unknown) -> bool:
+    """Whether the spectral engine is the first to answer, but not the only one."""
+    start = np.float64(1.0 if unknown.factor else unknown.start)
+    with jax.enable_x64(True):
+        loss = jax.eval_shape(lambda: unknown.put(mechanism, start).loss())
+    return engines.route(loss) == "spectral" and loss.on_grid
+
+
 class _Excess:
     """Margin of the completed mechanism as a function of the unknown's t."""
 
-    def __init__(self, unknown: Unknown):
+    def __init__(self, unknown: Unknown, method: Method):
         self.unknown = unknown
+        self.method = method
 
     def __hash__(self) -> int:
-        return hash((_Excess, self.unknown))
+        return hash((_Excess, self.unknown, self.method))
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Excess) and self.unknown == other.unknown
+        return isinstance(other, _Excess) and (
+            (self.unknown, self.method) == (other.unknown, other.method)
+        )
 
     def margin(
         self, value: Array, args: tuple[AbstractMechanism, AbstractTarget]
     ) -> Margin:
         mechanism, target = args
-        return target.margin(self.unknown.put(mechanism, value).loss())
+        return target.margin(loss_of(self.unknown.put(mechanism, value), self.method))
 
     def rough(self, t: Array, args: tuple[AbstractMechanism, AbstractTarget]) -> Array:
         """A cheap approximation: saddle points instead of contour integrals."""
@@ -196,8 +253,9 @@ def _solve(
     *,
     unknown: Unknown,
     narrow: bool,
-) -> tuple[Array, Array, dict[str, Array], Array]:
-    excess = _Excess(unknown)
+    method: Method,
+) -> _Solved:
+    excess = _Excess(unknown, method)
     args = jax.tree.map(jnp.asarray, (mechanism, target))
 
     @one_by_one
@@ -219,7 +277,10 @@ def _solve(
         value = with_gradient(value, unknown.at(jnp.where(found.inside, root, found.t)))
     met = found.met & target.reachable()[0]
     value = jnp.where(met, value, jnp.nan)
-    status = jnp.where(met, Status.CERTIFIED, Status.VACUOUS).astype(jnp.int32)
+    tight = jnp.abs(value - unknown.at(found.t)) <= _TIGHT * jnp.abs(value)
+    tight = tight | unknown.whole | ~found.inside
+    status = jnp.where(tight, Status.CERTIFIED, Status.LOOSE)
+    status = jnp.where(met, status, Status.VACUOUS).astype(jnp.int32)
     binding = dict(zip(target.binds, found.binding, strict=True))
     return value, status, binding, leaks
 
@@ -235,7 +296,7 @@ def _why_not(
     mechanism: AbstractMechanism, target: AbstractTarget, unknown: Unknown
 ) -> str:
     """What can be reached instead."""
-    reached = _reached(mechanism, target, excess=_Excess(unknown))
+    reached = _reached(mechanism, target, excess=_Excess(unknown, AUTO))
     ends = ", ".join(f"{float(x):.6g}" for x in np.sort(np.asarray(reached)))
     return (
         f"no {unknown.name} in [{unknown.lowest:g}, {unknown.highest:g}] could be "

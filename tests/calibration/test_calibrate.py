@@ -234,3 +234,24 @@ def test_all_other_parameters_must_be_set():
         fdp.calibrate(
             fdp.DPSGD(num_steps=1000), APPROX_DP, solve_for="noise_multiplier"
         )
+
+
+def test_rare_participation_with_little_noise_takes_the_grid():
+    # Nearly e^-0.2 of the mass is one loss: contour integrals do not converge.
+    family = fdp.DPSGD(sampling_prob=0.002, num_steps=100)
+    target = fdp.targets.ApproxDP(epsilon=8.0, delta=1e-5)
+    found = fdp.calibrate(family, target, solve_for="noise_multiplier")
+    assert found.mechanism.bounds(delta=1e-5).upper <= 8.0
+    riskier = fdp.DPSGD(
+        noise_multiplier=0.999 * found.value, sampling_prob=0.002, num_steps=100
+    )
+    assert riskier.bounds(delta=1e-5).lower > 8.0
+    # An engine that is named is the only one asked, and says what it is worth.
+    loose = fdp.calibrate(
+        family.using("spectral"), target, solve_for="noise_multiplier"
+    )
+    assert loose.value > 1.1 * found.value
+    assert int(loose.status) == Status.LOOSE
+    assert loose.mechanism.bounds(delta=1e-5).upper <= 8.0
+    with pytest.raises(TypeError, match="mechanism must be a mechanism, got View"):
+        fdp.calibrate(family.add, target, solve_for="noise_multiplier")  # pyright: ignore
