@@ -49,7 +49,8 @@ test: venv
 	@$(PY) -m pytest -q -n auto --dist worksteal $(PYTEST_ARGS)
 
 test-all: $(VENV)/.installed
-	@$(PY) -m pytest -q -n auto --dist worksteal -m "slow or not slow" $(PYTEST_ARGS)
+	@FDP_JAX_TEST_DEFAULTS=1 \
+	  $(PY) -m pytest -q -n auto --dist worksteal -m "slow or not slow" $(PYTEST_ARGS)
 
 lint: venv
 	@$(PY) -m ruff check .

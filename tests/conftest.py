@@ -1,5 +1,7 @@
 """Settings shared by the whole test suite."""
 
+import importlib.metadata
+import os
 import pathlib
 
 import jax
@@ -7,6 +9,16 @@ import matplotlib
 import pytest
 
 _ROOT = pathlib.Path(__file__).resolve().parent.parent
+
+# Most of the time is spent in the compiler. These are the options that the package
+# gives to a query of its own, here for the programs of the tests as well: half the time.
+# `make test-all` goes without, as users' programs do, and so does test_compilation.py.
+# Read by the workers when they compile their first program; other versions of jaxlib
+# may not know them.
+_SOONER = "--xla_cpu_use_fusion_emitters=false --xla_backend_optimization_level=1"
+_KNOWN = importlib.metadata.version("jaxlib").startswith("0.10.")
+if _KNOWN and "FDP_JAX_TEST_DEFAULTS" not in os.environ:
+    os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {_SOONER}".strip()
 
 matplotlib.use("Agg")
 jax.config.update("jax_enable_x64", True)

@@ -1,10 +1,71 @@
-"""Options of the compiler where a query is a program of its own."""
+"""Options of the compiler: those of a query of its own, and the defaults."""
+
+import json
+import os
+import pathlib
+import subprocess
+import sys
 
 import jax
 
 import fdp_jax as fdp
 from fdp_jax._internal import _compilation
 from fdp_jax._internal._compilation import jit_on_its_own
+
+TRUTH = pathlib.Path(__file__).parent / "data/dpsgd_truth.json"
+PROGRAM = """
+import json, sys
+import jax, jax.numpy as jnp
+import fdp_jax as fdp
+
+jax.config.update("jax_enable_x64", True)
+
+def bounds(s, q, n, delta):
+    found = fdp.DPSGD(noise_multiplier=s, sampling_prob=q, num_steps=n).bounds(
+        delta=delta
+    )
+    return jnp.stack([found.lower, found.estimate, found.upper])
+
+runs = jnp.asarray(json.loads(sys.argv[1]))
+estimate = lambda run: bounds(*run)[1]
+found = jax.jit(jax.vmap(lambda run: bounds(*run)))(runs)
+slopes = jax.jit(jax.vmap(jax.grad(estimate)))(runs)
+print(json.dumps([found.tolist(), slopes[:, 0].tolist()]))
+"""
+
+
+def _entries() -> dict[tuple, dict]:
+    """Epsilons by (sigma, q, N, delta), of the larger direction."""
+    found: dict[tuple, dict] = {}
+    for entry in json.loads(TRUTH.read_text())["entries"]:
+        if entry["kind"] == "eps":
+            run = (entry["sigma"], entry["q"], entry["N"], float(entry["delta"]))
+            if run not in found or float(entry["value"]) > float(found[run]["value"]):
+                found[run] = entry
+    return found
+
+
+def test_defaults_of_the_compiler_give_the_truth():
+    truth = _entries()
+    runs = list(truth)
+    environment = {k: v for k, v in os.environ.items() if k != "XLA_FLAGS"}
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM, json.dumps(runs)],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    found, derivatives = json.loads(done.stdout)
+    for run, (lower, estimate, upper), slope in zip(
+        runs, found, derivatives, strict=True
+    ):
+        value = float(truth[run]["value"])
+        assert lower <= value <= upper
+        assert upper - lower <= 1e-6 * value
+        assert abs(estimate / value - 1) <= 1e-9
+        if "deps_dsigma" in truth[run]:
+            assert abs(slope / float(truth[run]["deps_dsigma"]) - 1) <= 1e-8
 
 
 def test_an_option_that_the_compiler_does_not_know_is_left_out(monkeypatch):
