@@ -11,7 +11,7 @@ import pytest
 _ROOT = pathlib.Path(__file__).resolve().parent.parent
 
 # Most of the time is spent in the compiler. These are the options that the package
-# gives to a query of its own, here for the programs of the tests as well: half the time.
+# gives to a query of its own, here for the programs of the tests as well.
 # `make test-all` goes without, as users' programs do, and so does test_compilation.py.
 # Read by the workers when they compile their first program; other versions of jaxlib
 # may not know them.
