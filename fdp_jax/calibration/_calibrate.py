@@ -35,8 +35,9 @@ from ._targets import AbstractTarget, Margin, UnreachableTarget
 from ._unknowns import Selector, Unknown, find_unknown
 
 _LARGEST_GROUP = 64
-_TIGHT = 1e-6
-"""How far off its root a value may be, relatively, to be called certified."""
+_TIGHT = 5e-3
+"""How far off its root a value may be to be called certified, relatively.  Those
+for whole curves are a thousandth off where all is well."""
 
 
 class Calibration(eqx.Module):
@@ -53,7 +54,7 @@ class Calibration(eqx.Module):
     target: AbstractTarget
     status: Int[Array, ""]
     """A `Status`: VACUOUS if no value could be certified to meet the target, LOOSE if
-    the one that was is more than a millionth off the estimate's root."""
+    the one that was is more than half a percent off the estimate's root."""
     binding: dict[str, Array]
     """Where the target binds: "alpha", "epsilon" or "prior" for those that speak of a
     whole curve, "active" (an index) for several targets; no derivatives."""

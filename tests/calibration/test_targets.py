@@ -7,6 +7,7 @@ import math
 
 import jax
 import jax.numpy as jnp
+import mpmath as mp
 import numpy as np
 import pytest
 from reference import dpsgd_truth
@@ -255,3 +256,30 @@ def test_targets_refuse_what_they_do_not_know():
         fdp.calibrate(
             fdp.Gaussian(), targets.TradeOff(reference), solve_for="noise_multiplier"
         )
+
+
+def test_slope_in_a_whole_reference():
+    # Gaussian noise under G_mu has the noise multiplier 1 / mu.
+    def noise(mu):
+        target = fdp.targets.TradeOff(fdp.tradeoff.Gaussian(mu))
+        return fdp.calibrate(fdp.Gaussian(), target, solve_for="noise_multiplier").value
+
+    assert float(jax.grad(noise)(1.3)) == pytest.approx(-1 / 1.3**2, rel=1e-7)
+
+
+def test_slopes_in_a_divergence():
+    # Attained at prior 1/2: ndtr(-a / 2) - ndtr(-mu / 2) = x.
+    def noise(x, a):
+        target = fdp.targets.DeltaDivergence(fdp.tradeoff.Gaussian(a), value=x)
+        return fdp.calibrate(fdp.Gaussian(), target, solve_for="noise_multiplier").value
+
+    x, a = 0.02, 1.0
+    value, slopes = jax.value_and_grad(noise, argnums=(0, 1))(x, a)
+    with mp.workdps(30):
+        error = mp.ncdf(-mp.mpf(a) / 2) - mp.mpf(x)
+        mu = -2 * mp.sqrt(2) * mp.erfinv(2 * error - 1)
+        by_x = -2 / mp.npdf(mu / 2) / mu**2
+        by_a = -mp.npdf(mp.mpf(a) / 2) / mp.npdf(mu / 2) / mu**2
+    assert float(value) == pytest.approx(float(1 / mu), rel=5e-3)
+    assert float(slopes[0]) == pytest.approx(float(by_x), rel=1e-7)
+    assert float(slopes[1]) == pytest.approx(float(by_a), rel=1e-7)
