@@ -53,7 +53,7 @@ STRUCTURAL = {
     *("a", "b", "guarantee", "guarantees", "hyper_prior", "density", "convex"),
     *("tolerance", "max_num_steps", "constant", "kind", "labels", "options", "found"),
     *("cost", "family", "start", "targets", "spent", "rest", "within", "whole"),
-    *("reference", "num_bins", "reach", "error", "excess"),
+    *("reference", "num_bins", "num_knots", "reach", "error", "excess"),
     *("f", "noise", "key", "log_concave", "options", "cdf", "other", "reach"),
     *("phi", "pairs", "null", "alternative", "max_records", "connected", "event"),
     *("values", "log_p", "log_q", "log_lower", "log_upper", "log_density", "factor"),

@@ -17,10 +17,10 @@ from jaxtyping import Array, Bool, Float, PyTree
 from .._internal._precision import float_dtype
 from ..calibration import AbstractTarget, Calibration, calibrate
 from ..calibration._unknowns import Selector
-from ..mechanisms import AbstractMechanism
+from ..mechanisms import AbstractMechanism, View
 
 Cost = Callable[[Any, Any], Any]
-Family = Callable[[Any], AbstractMechanism]
+Family = Callable[[Any], AbstractMechanism | View]
 
 
 class Design(eqx.Module):
@@ -57,7 +57,7 @@ def minimize(
         cost: Function (params, value) -> number, differentiable in JAX; `value` is that
             of the parameter solved for.
         family: Function params -> mechanism, with the parameter solved for left open
-            (or to be scaled).
+            (or to be scaled), or its `.using(engine)`.
         start: PyTree of floating-point numbers from which the search starts;
             unconstrained, so take logarithms of what must be positive.
         target: Of `fdp_jax.targets`.

@@ -95,7 +95,7 @@ def optimal_noise(
         raise TypeError("target must be one ApproxDP if delta is 0, got AllOf")
     decay = float(np.exp(-points[0][0])) if pure else 0.0
     spread = _spread(half, num_bins, decay)
-    each = _costs(cost, spread.shape[0] // 2, num_bins)
+    each = expected_costs(cost, spread.shape[0] // 2, num_bins)
     allowed = np.asarray([delta for _, delta in points])
     for _ in range(_ATTEMPTS):
         total = spread @ _solve(each, spread, points, allowed, num_bins)
@@ -148,7 +148,7 @@ def _spread(half: int, num_bins: int, decay: float) -> _Matrix:
     )
 
 
-def _costs(cost: Callable[[Any], Any], bins: int, num_bins: int) -> np.ndarray:
+def expected_costs(cost: Callable[[Any], Any], bins: int, num_bins: int) -> np.ndarray:
     """Mean cost of every bin."""
     nodes, weights = _NODES
     left = np.arange(-bins, bins)[:, None] / num_bins

@@ -3,6 +3,7 @@
 # Tests give wrong types on purpose, and numbers of any kind.
 # pyright: reportAttributeAccessIssue=false, reportArgumentType=false
 
+import functools
 import math
 
 import jax
@@ -145,6 +146,32 @@ def test_a_curve_of_two_pieces_and_its_mechanism():
         assert delta <= point.delta
         assert best.mechanism.delta(epsilon=point.epsilon) <= point.delta * (1 + 1e-9)
     assert np.sum(best.density) / 8 == pytest.approx(1.0, rel=1e-12)
+
+
+@pytest.mark.slow
+def test_noise_for_many_releases_is_learned():
+    """Gaussian noise is nearly best (Dong, Su, Zhang 2021), wherever one starts."""
+    target = targets.ApproxDP(epsilon=1.0, delta=1e-3)
+    learn = functools.partial(
+        design.learn_noise, np.square, target, num_steps=16, num_bins=2, num_knots=4
+    )
+    gauss = float(
+        fdp.calibrate(
+            fdp.Gaussian().repeat(16), target, solve_for="noise_multiplier"
+        ).value
+    )
+    # Half a bin's width is in the histogram's variance.
+    start = learn(max_num_steps=0)
+    assert start.cost == pytest.approx(gauss**2 + 1 / 48, rel=1e-3)
+    best = learn(start=np.asarray([2.0, 0.0, -1.0, -1.0]))
+    assert 0.97 * gauss**2 < best.cost < start.cost
+    assert best.mechanism.repeat(16).delta(epsilon=1.0) <= 1e-3 * (1 + 1e-9)
+    # A shift by half the sensitivity leaks less.
+    masses = np.append(best.density / 2, 0.0)
+    half = fdp.FromProbabilities(masses, masses[::-1]).repeat(16)
+    assert half.delta(epsilon=1.0) < 1e-3
+    logs = np.log(best.density)
+    assert np.all(np.diff(logs, 2) <= 1e-9)
 
 
 def test_noise_out_of_reach():
