@@ -190,21 +190,25 @@ def _best(
     known = not isinstance(status, jax.core.Tracer) and outside_transformations()
     if not (known and method == AUTO and accounts_in_float64()):
         return found
-    if int(status) == Status.CERTIFIED or not _has_grid_too(mechanism, unknown):
+    if int(status) != Status.LOOSE or not _has_grid_too(mechanism, unknown):
         return found
     other = ask(method=Method("grid"))
-    better = int(other[1]) != Status.VACUOUS and (
-        int(status) == Status.VACUOUS or bool(leaks * other[0] > leaks * value)
-    )
-    return other if better else found
+    # Not a number, if the grid has none, is not larger.
+    return other if bool(leaks * other[0] > leaks * value) else found
 
 
 def _has_grid_too(mechanism: AbstractMechanism, unknown: Unknown) -> bool:
     """Whether the spectral engine is the first to answer, but not the only one."""
     start = np.float64(1.0 if unknown.factor else unknown.start)
+    seen = []
+
+    def look() -> None:
+        loss = unknown.put(mechanism, start).loss()
+        seen.append(engines.route(loss) == "spectral" and loss.on_grid)
+
     with jax.enable_x64(True):
-        loss = jax.eval_shape(lambda: unknown.put(mechanism, start).loss())
-    return engines.route(loss) == "spectral" and loss.on_grid
+        jax.eval_shape(look)
+    return seen[0]
 
 
 class _Excess:
