@@ -2,6 +2,7 @@
 
 import equinox as eqx
 import jax.numpy as jnp
+from jax import lax
 from jaxtyping import Array, Bool, Float
 
 from .._internal._special import safe_log
@@ -38,15 +39,12 @@ class Group(AbstractMechanism):
         term = found.terms[0]
         other = term.exchanged() if isinstance(term, AtomicLoss) else term
         # Either power function is accurate where its own losses are positive.
-        x, y = self._composed(_power(term))
-        v, w = self._composed(_power(other))
-        best = jnp.argmax(y - x)
-        p, q = _masses(x, y, jnp.arange(x.size - 1) < best, self.size)
-        middle = lambda knots: 0.5 * (knots[1:] + knots[:-1])
-        # The same point of the curve; either coordinate may be all rounding.
-        rest = (middle(v) < 1 - y[best]) & (middle(w) < 1 - x[best])
-        q_rest, p_rest = _masses(v, w, rest, self.size)
+        p, q = _riskier(*self._composed(_power(term)), self.size)
+        q_rest, p_rest = _riskier(*self._composed(_power(other)), self.size)
         p, q = jnp.concatenate([p, p_rest]), jnp.concatenate([q, q_rest])
+        # All others have no loss.
+        same = jnp.maximum(1 - jnp.sum(p), 0)
+        p, q = jnp.append(p, same), jnp.append(q, same)
         logs = safe_log(p), safe_log(q)
         return one_release(AtomicLoss(*logs, symmetric=found.symmetric))
 
@@ -57,17 +55,27 @@ class Group(AbstractMechanism):
         return total
 
 
-def _masses(x: Array, y: Array, kept: Bool[Array, " k"], size: int) -> _Power:
-    """Masses of some segments, and of the first knot (0, delta(inf)).
+def _riskier(x: Array, y: Array, size: int) -> _Power:
+    """Masses of the segments where the power function is steeper than 1.
 
-    The second ones are rounded up by what a difference of two knots may be off.
+    The last one is that of the first knot (0, delta(inf)).  Knots that are one but for
+    rounding are joined, and what rounding does to the slopes of short segments makes
+    none of them steeper than those before.
     """
     unsure = 4 * size * jnp.finfo(y.dtype).eps * y[1:]
-    p = jnp.where(kept, jnp.maximum(jnp.diff(x), 0), 0)
-    q = jnp.where(kept, jnp.maximum(jnp.diff(y), 0), 0)
-    # Of two knots that are one but for rounding nothing is left.
-    q = jnp.where(p > 0, q + unsure, jnp.where(q > unsure, q, 0))
+    kept = (jnp.arange(x.size - 1) < jnp.argmax(y - x)) & (jnp.diff(y) > unsure)
+    p, q = _steps(x, kept), _steps(y, kept)
+    slope = jnp.where(kept & (p > 0), q / jnp.where(p > 0, p, 1), jnp.inf)
+    slope = lax.cummin(slope)
+    p = jnp.where(jnp.isfinite(slope), q / jnp.where(slope > 0, slope, 1), 0)
     return jnp.append(p, 0.0), jnp.append(q, y[0])
+
+
+def _steps(knots: Array, kept: Bool[Array, " k"]) -> Array:
+    """Rises of kept segments, since the end of the kept one before."""
+    ends = lax.cummax(jnp.where(kept, knots[1:], knots[0]))
+    before = jnp.append(knots[:1], ends[:-1])
+    return jnp.where(kept, knots[1:] - before, 0)
 
 
 def _power(term: AbstractLoss) -> _Power:
@@ -88,6 +96,16 @@ def _power(term: AbstractLoss) -> _Power:
 def _after(outer: _Power, inner: _Power) -> _Power:
     """outer(inner(x)): its knots are those of the inner one and the preimages."""
     x, y = inner
-    preimages = jnp.interp(outer[0], y, x)
-    knots = jnp.sort(jnp.concatenate([x, preimages]))
-    return knots, jnp.interp(jnp.interp(knots, x, y), *outer)
+    knots = jnp.sort(jnp.concatenate([x, _between(outer[0], y, x)]))
+    return knots, _between(_between(knots, x, y), *outer)
+
+
+def _between(at: Array, x: Array, y: Array) -> Array:
+    """Linear interpolation; `jnp.interp` takes knots 1e-32 apart for one.
+
+    Constant beyond the ends.
+    """
+    left = jnp.clip(jnp.searchsorted(x, at, side="right") - 1, 0, x.size - 2)
+    width = x[left + 1] - x[left]
+    share = jnp.where(width > 0, (at - x[left]) / jnp.where(width > 0, width, 1), 1)
+    return y[left] + jnp.clip(share, 0, 1) * (y[left + 1] - y[left])
