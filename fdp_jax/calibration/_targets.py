@@ -87,7 +87,10 @@ class _AbstractProfileTarget(AbstractTarget):
         excess = _logit(found.log_delta, found.log_rest).map(lambda x: x - goal)
         # So much that the certified epsilon at this delta does not exceed the target.
         slack = 1e-12 * (2 + jnp.abs(goal) + jnp.abs(epsilon))
-        upper = excess.upper + 0.05 * (excess.upper - excess.estimate) + slack
+        # With no delta at all both are -inf.
+        none = jnp.isneginf(excess.upper)
+        width = jnp.where(none, 0, excess.upper) - jnp.where(none, 0, excess.estimate)
+        upper = excess.upper + 0.05 * width + slack
         return Margin(Interval(excess.lower, excess.estimate, upper))
 
     def proxy(self):

@@ -175,7 +175,10 @@ def at_infinity(
 ) -> tuple[Interval, Interval]:
     """Log delta(inf) and log(1 - delta(inf)) of the worst direction."""
     end = jnp.max(engines.over(signs, loss.log_infinite_mass))
-    least = jnp.max(engines.over(signs, loss.log_sure_infinite_mass))
+    each = lambda sign: engines.without(
+        loss.log_infinite_mass(sign), loss.log_unsure_mass(sign)
+    )
+    least = jnp.max(engines.over(signs, each))
     rest = jnp.min(engines.over(signs, loss.log_finite_mass))
     unsure = jnp.max(engines.over(signs, loss.log_unsure_mass))
     most = jnp.minimum(jnp.logaddexp(rest, stop_gradient(unsure)), 0)

@@ -12,6 +12,7 @@ from ._bounds import (
     Profile as Profile,
     log_complement as log_complement,
     select as select,
+    without as without,
 )
 from ._closed_form import exact_rates as exact_rates
 from ._engine import (

@@ -65,30 +65,37 @@ def select(condition: Array, yes: _Tree, no: _Tree) -> _Tree:
 
 
 def with_infinite(
-    log_delta: Interval, infinite: Array, sure: Array, none: Array
+    log_delta: Interval, infinite: Array, unsure: Array, none: Array
 ) -> Interval:
     """Adds the infinite losses to log delta of the finite ones.
 
     Args:
         log_delta: Of the finite losses.
-        infinite: Log of the mass of the infinite ones from above, -inf for none.
-        sure: The same from below.
+        infinite: Log of the mass of the infinite ones, -inf if there are none.
+        unsure: Log of the mass of outputs that were left out, in either of them.
         none: Where no finite loss counts.
     """
+    never = jnp.isneginf(infinite)
+    mass = jnp.where(never, 0, infinite)
 
-    def add(x: Array, mass: Array) -> Array:
-        never = jnp.isneginf(mass)
+    def add(x: Array) -> Array:
         empty = none | jnp.isneginf(x)
         safe = jnp.where(empty, 0, x)
-        either = jnp.logaddexp(safe, jnp.where(never, 0, mass))
-        total = jnp.where(never, safe, either)
-        return jnp.minimum(jnp.where(empty, mass, total), 0)
+        total = jnp.where(never, safe, jnp.logaddexp(safe, mass))
+        return jnp.minimum(jnp.where(empty, infinite, total), 0)
 
-    return Interval(
-        add(log_delta.lower, sure),
-        add(log_delta.estimate, infinite),
-        add(log_delta.upper, infinite),
-    )
+    total = log_delta.map(add)
+    return Interval(without(total.lower, unsure), total.estimate, total.upper)
+
+
+def without(logs: Array, unsure: Array) -> Array:
+    """Log of e^logs - e^unsure from below, -inf if that is nothing; no derivative."""
+    logs, unsure = stop_gradient((logs, unsure))
+    share = unsure - logs + 1e-12  # nothing is left of what rounding may have made
+    some = share < -1e-9
+    left = logs + log1mexp(jnp.where(some, -share, 1.0))
+    left = jnp.where(some, left, -jnp.inf)
+    return jnp.where(jnp.isneginf(unsure), logs, left)
 
 
 def exactly(value: Array, relative: float) -> Interval:

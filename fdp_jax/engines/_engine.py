@@ -27,6 +27,7 @@ from ._bounds import (
     select,
     sound,
     with_infinite,
+    without,
 )
 from ._closed_form import AbstractClosedForm, closed_form, closed_threshold
 from ._contour import Contour, Start, chernoff, plan_contour
@@ -208,8 +209,8 @@ def _grid_profile(loss: ComposedLoss, grid: Grid, epsilons: Array) -> Profile:
     finite = finite.map(lambda x: jnp.minimum(x, most))
     beyond = epsilons >= largest_loss(stop_gradient(loss), grid.sign)
     infinite = loss.log_infinite_mass(grid.sign)
-    sure = loss.log_sure_infinite_mass(grid.sign)
-    log_delta = with_infinite(finite, infinite, sure, beyond)
+    unsure = loss.log_unsure_mass(grid.sign)
+    log_delta = with_infinite(finite, infinite, unsure, beyond)
     log_alpha = jnp.where(beyond, -jnp.inf, log_alpha)
     log_rest = log_delta.map_down(log_complement)
     return Profile(log_delta, log_rest, stop_gradient(log_alpha))
@@ -239,9 +240,7 @@ def _closed_profile(form: AbstractClosedForm, epsilons: Array) -> Profile:
     unsure = form.log_unsure()
     if unsure is not None:
         # What was left out counts in the upper bounds alone.
-        share = unsure - log_delta.lower
-        lower = log_delta.lower + log_complement(jnp.where(share < 0, share, 0.0))
-        lower = jnp.where(jnp.isneginf(unsure), log_delta.lower, lower)
+        lower = without(log_delta.lower, unsure)
         log_delta = Interval(lower, log_delta.estimate, log_delta.upper)
         most = jnp.logaddexp(log_rest.upper, unsure)
         log_rest = Interval(log_rest.lower, log_rest.estimate, most)
@@ -284,29 +283,30 @@ def epsilon(
     known = jnp.where(jnp.isneginf(share), 0.0, 1 + jnp.abs(safe) + jnp.abs(infinite))
     odds = jnp.exp(share) / -jnp.expm1(jnp.minimum(share, -1e-300))
     slack = stop_gradient(8 * jnp.finfo(safe.dtype).eps * known * odds)
-    # To the left of the lower end what may be no infinite loss counts as none.
-    sure = over(signs, loss.log_sure_infinite_mass)
-    others = log_complement(jnp.where(possible, sure, -jnp.inf) - safe)
-    slack = jnp.stack([slack + stop_gradient(others - finite + safe), slack], axis=1)
+    # Left of the lower end delta is larger by what was left out, at least.
+    unsure = stop_gradient(over(signs, loss.log_unsure_mass))
+    sure = without(infinite, unsure)
+    more = jnp.log1p(jnp.exp(unsure - safe) / -jnp.expm1(jnp.minimum(share, -1e-300)))
+    slack = jnp.stack([slack + stop_gradient(more), slack], axis=1)
     engine = route(loss)
     if engine == "spectral":
         result = _spectral_epsilon(loss, signs, finite, slack)
     elif engine == "grid":
         result = search_epsilon(loss, signs, finite, slack)
     else:
-        unsure = stop_gradient(over(signs, loss.log_unsure_mass))
         result = _closed_epsilon(loss, signs, safe, jnp.logaddexp(safe, unsure))
     # delta(eps) >= 1 - e^eps for every mechanism.
-    without = log_complement(jnp.where(log_delta < 0, log_delta, -1.0))
-    unit = 8 * jnp.finfo(without.dtype).eps
-    least = without - stop_gradient(unit * (1 + jnp.abs(without)))
+    idle = log_complement(jnp.where(log_delta < 0, log_delta, -1.0))
+    unit = 8 * jnp.finfo(idle.dtype).eps
+    least = idle - stop_gradient(unit * (1 + jnp.abs(idle)))
     result = sound(result, -jnp.inf, jnp.inf).map(lambda x: jnp.maximum(x, least))
     result = Interval(stop_gradient(result.lower), result.estimate, result.upper)
-    most = jnp.max(stop_gradient(largest_loss(loss, signs)))
-    at_most = jnp.where(jnp.any(log_delta == sure), most, least)
-    result = select(
-        jnp.any(log_delta == infinite), Interval(at_most, most, most), result
-    )
+    each = stop_gradient(largest_loss(loss, signs))
+    most = jnp.max(each)
+    # Where delta is just the infinite losses: the largest finite one of a direction.
+    attained = jnp.max(jnp.where(log_delta == sure, each, least))
+    end = Interval(attained, most, most)
+    result = select(jnp.any(log_delta == infinite), end, result)
     # Also where the infinite losses are not known.
     beyond = jnp.where(jnp.any(log_delta < sure), jnp.inf, least)
     none = _point(jnp.inf)
@@ -315,7 +315,7 @@ def epsilon(
         Interval(beyond, none.estimate, none.upper),
         result,
     )
-    result = select(nothing, _point(without), result)
+    result = select(nothing, _point(idle), result)
     return select(log_delta >= 0, _point(-jnp.inf), result)
 
 
@@ -392,7 +392,8 @@ def _closed_epsilon(
     # An error of log delta moves epsilon as much as that change of the target does.
     allowed = _CLOSED_FORM_ERRORS[log_deltas.dtype]
     step = stop_gradient(allowed * (1 + jnp.abs(log_deltas)))
-    targets = jnp.stack([largest + step, log_deltas, log_deltas - step], axis=1)
+    largest = jnp.minimum(largest + step, -1e-9)
+    targets = jnp.stack([largest, log_deltas, log_deltas - step], axis=1)
 
     def one(sign: Array, target: Array) -> Array:
         form = closed_form(loss, sign)
@@ -401,6 +402,8 @@ def _closed_epsilon(
 
     each = jax.vmap(jax.vmap(one, (None, 0)))(signs, targets)
     lower, estimate, upper = jnp.max(each, axis=0)
+    # Of a delta beyond 1 there is no epsilon.
+    lower = jnp.where(jnp.all(largest < -1e-9), lower, -jnp.inf)
     lower, value, upper = stop_gradient((lower, estimate, upper))
     forms = [closed_form(loss, sign) for sign in signs]
     slips = [None if form is None else form.loss_error(value) for form in forms]

@@ -73,8 +73,8 @@ def log_delta_from(
         finite = finite.map(lambda x: jnp.minimum(x, most))
         beyond = epsilons >= largest_loss(loss, sign)
         infinite = loss.log_infinite_mass(sign)
-        sure = loss.log_sure_infinite_mass(sign)
-        result = with_infinite(finite, infinite, sure, beyond)
+        unsure = loss.log_unsure_mass(sign)
+        result = with_infinite(finite, infinite, unsure, beyond)
     else:
         form = closed_form(loss, sign)
         assert form is not None

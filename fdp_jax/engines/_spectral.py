@@ -109,7 +109,7 @@ def as_profile(
     # delta counts the infinite losses too; 1 - delta none but what was left out.
     none = beyond | jnp.isneginf(value.upper)
     infinite = loss.log_infinite_mass(sign)
-    right = with_infinite(value, infinite, loss.log_sure_infinite_mass(sign), none)
+    right = with_infinite(value, infinite, loss.log_unsure_mass(sign), none)
     most = jnp.logaddexp(value.upper, stop_gradient(loss.log_unsure_mass(sign)))
     rest = Interval(value.lower, value.estimate, jnp.minimum(most, 0))
     log_delta = select(middle, rest.map_down(log_complement), right)

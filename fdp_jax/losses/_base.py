@@ -103,10 +103,10 @@ class AbstractLoss(eqx.Module):
         return log1mexp(-upper), log1mexp(-lower)
 
     def log_unsure_masses(self) -> tuple[Float[Array, ""], Float[Array, ""]]:
-        """What of these is only a bound: masses of outputs that were left out.
+        """Bounds of masses under Q and P of outputs that were left out.
 
-        Such an output may as well have a small loss, so that lower bounds of delta do
-        not count it.
+        Such an output counts with the largest loss there may be, but may as well have a
+        small one: lower bounds of delta are less by its mass.
         """
         none = jnp.full_like(self.loss_range()[0], -jnp.inf)
         return none, none

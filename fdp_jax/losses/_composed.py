@@ -7,7 +7,6 @@ from typing import cast
 
 import equinox as eqx
 import jax.numpy as jnp
-from jax.lax import stop_gradient
 from jaxtyping import Array, Float
 
 from .._internal._special import log1mexp, safe_log
@@ -122,20 +121,9 @@ class ComposedLoss(eqx.Module):
         return jnp.where(tiny, union, log1mexp(-jnp.where(tiny, -1, finite)))
 
     def log_unsure_mass(self, sign: Float[Array, ""]) -> Float[Array, ""]:
-        """Log of a bound on what of the infinite mass is itself only a bound."""
+        """Log of a bound on the probability of outputs that were left out."""
         union = self._log_union(lambda term: _of(term.log_unsure_masses(), sign))
         return jnp.minimum(union, 0)
-
-    def log_sure_infinite_mass(self, sign: Float[Array, ""]) -> Float[Array, ""]:
-        """The infinite mass from below: -inf unless some is sure to be there."""
-        infinite = self.log_infinite_mass(sign)
-        unsure = self.log_unsure_mass(sign)
-        all_sure = jnp.isneginf(unsure) | jnp.isneginf(infinite)
-        share = jnp.where(all_sure, -1.0, unsure - infinite)
-        # Nothing is left of what rounding may have made.
-        left = infinite + log1mexp(-jnp.minimum(share + 1e-12, 0))
-        left = jnp.where(share < -1e-9, left, -jnp.inf)
-        return stop_gradient(jnp.where(all_sure, infinite, left))
 
     def _log_union(self, mass: Callable[[AbstractLoss], Array]) -> Array:
         """The union bound: log of the sum of count times mass."""

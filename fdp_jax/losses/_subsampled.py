@@ -73,9 +73,9 @@ class SubsampledLoss(MassLoss):
         return upper + jnp.log(self.sampling_prob), jnp.where(whole, lower, -jnp.inf)
 
     def log_unsure_masses(self):
+        # Of P all of them, in `atoms` or not.
         upper, lower = self.loss.log_unsure_masses()
-        whole = self.sampling_prob >= 1
-        return upper + jnp.log(self.sampling_prob), jnp.where(whole, lower, -jnp.inf)
+        return upper + jnp.log(self.sampling_prob), lower
 
     def _outer(self, loss: Array) -> Array:
         """log(1 - q + q e^x)."""

@@ -4,15 +4,17 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jax.lax import stop_gradient
 from jaxtyping import Array, ArrayLike, Float, Real
 
 from .. import mechanisms
 from .._internal import _checks
 from .._internal._special import log1mexp, safe_log
+from ..engines import Interval, without
 from ..losses import PoissonLoss
 from ..mechanisms._fields import as_float, as_number
 from ._base import AbstractTradeOff
-from ._intervals import Ends, exact
+from ._intervals import Ends, Point, Rates, exact
 from ._knots import Knots, from_atoms
 from ._views import slope_of
 
@@ -66,11 +68,29 @@ class Poisson(AbstractTradeOff):
         exchanged = knots.exchanged()
         return jax.tree.map(lambda a, b: jnp.where(rises, a, b), knots, exchanged)
 
+    def _log_missing(self) -> Float[Array, ""]:
+        """Log of a bound on the mass of counts that are left out."""
+        one, other = self._rates_pair()
+        some = (one > 0) & (other > 0)
+        term = PoissonLoss(jnp.where(some, one, 1.0), jnp.where(some, other, 1.0))
+        missing = jnp.maximum(*term.log_unsure_masses())
+        return stop_gradient(jnp.where(some, missing, -jnp.inf))
+
     def _point(self, epsilon):
-        return self._knots().point(epsilon)
+        missing = self._log_missing()
+        found = self._knots().point(epsilon)
+        return Point(
+            _with_less(found.log_delta, missing),
+            _with_less(found.log_reverse, missing),
+            _with_more(found.log_rest, missing),
+        )
 
     def _rates(self, log_alpha, log_tnr):
-        return self._knots().rates(log_alpha, log_tnr)
+        missing = self._log_missing()
+        found = self._knots().rates(log_alpha, log_tnr)
+        return Rates(
+            _with_more(found.log_beta, missing), _with_less(found.log_tpr, missing)
+        )
 
     def _ends(self):
         one, other = self._rates_pair()
@@ -94,6 +114,15 @@ class Poisson(AbstractTradeOff):
             return super().as_mechanism()
         made = mechanisms.PoissonMechanism(min(one, other), abs(other - one))
         return made.remove if other > one else made.add
+
+
+def _with_less(logs: Interval, missing: Array) -> Interval:
+    return Interval(without(logs.lower, missing), logs.estimate, logs.upper)
+
+
+def _with_more(logs: Interval, missing: Array) -> Interval:
+    more = jnp.minimum(jnp.logaddexp(stop_gradient(logs.upper), missing), 0)
+    return Interval(logs.lower, logs.estimate, more)
 
 
 def _rising(low: Float[ArrayLike, ""], high: Float[ArrayLike, ""]) -> Knots:

@@ -193,3 +193,45 @@ def test_groups_have_both_bounds_deep_in_either_tail(size, sign):
             assert mp.mpf(float(found.lower)) <= truth * (1 + mp.mpf(10) ** -12)
             assert mp.mpf(float(found.upper)) >= truth * (1 - mp.mpf(10) ** -12)
             assert found.upper - found.lower <= 1e-8 * found.upper
+
+
+@pytest.mark.parametrize(
+    ("p", "q", "size", "epsilon", "truth"),
+    [
+        ([0.5, 0.5], [1.0, 1e-17], 2, 1.0, 0.75),
+        ([3 / 7, 2 / 7, 2 / 7], [2 / 7, 3 / 7, 2 / 7], 3, 2.2, 0.0),
+        # Knots 1e-46 apart are two.
+        ([1 - 2e-5, 2e-5, 9e-18], [9e-18, 2e-5, 1 - 2e-5], 3, 55.0, 1.0),
+    ],
+)
+def test_groups_of_extreme_vectors(p, q, size, epsilon, truth):
+    found = fdp.FromProbabilities(p, q).group(size).add.bounds(epsilon=epsilon)
+    assert found.lower <= truth * (1 + 1e-12)
+    assert found.upper >= truth * (1 - 1e-12)
+    assert found.upper - found.lower <= 1e-10
+
+
+def test_left_out_outputs_of_a_sample_are_in_no_lower_bound():
+    # The sample's own output by itself: at most 0.325070596212.
+    noise = fdp.DiscreteGaussian(1.0, sensitivity=60)
+    found = fdp.PoissonSubsampled(noise, 0.5).add.bounds(epsilon=0.3)
+    assert found.lower <= 0.325070596212 <= found.upper
+    # Counts of a million: what is left out is most of it. Gaussian, mu = 1, about.
+    found = fdp.tradeoff.Poisson(1e6, 1.001e6).bounds(epsilon=1.0)
+    assert found.lower <= 0.1269 <= found.upper
+
+
+def test_delta_that_is_just_the_infinite_losses_of_one_direction():
+    pair = fdp.FromProbabilities([0, 0.5, 0.148, 0.352], [0.1, 0.5, 0.001, 0.399])
+    found = pair.bounds(delta=0.1)
+    assert found.lower <= 3.8712 <= found.upper
+
+
+def test_closed_forms_with_left_out_outputs_have_derivatives():
+    epsilon = lambda s: fdp.DiscreteGaussian(s, sensitivity=62).epsilon(delta=0.98)
+    assert float(jax.grad(epsilon)(1.0)) == pytest.approx(-3594.286, rel=1e-6)
+
+
+def test_groups_whose_delta_is_nothing_meet_a_target():
+    target = fdp.targets.ApproxDP(epsilon=1.0, delta=1e-5)
+    assert fdp.calibrate(fdp.Laplace(10.0), target, solve_for="size").value == 9
