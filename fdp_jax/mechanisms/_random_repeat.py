@@ -33,8 +33,9 @@ class RandomRepeat(AbstractMechanism):
         num_steps: Possible numbers of releases, shape (n,), at least 0.  Real numbers
             for Gaussian and Poisson-subsampled Gaussian mechanisms, else whole ones.
         probs: Their probabilities, shape (n,), which with `tail_prob` have the sum 1.
-        tail_prob: Probability of all numbers left out, in [0, 1); they count as
-            telling the record, so that a truncated law stays certified.
+        tail_prob: Probability of all numbers left out, in [0, 1); in estimates and
+            upper bounds of the loss they count as telling the record, so that a
+            truncated law stays certified.
 
     Raises:
         ValueError: If a parameter is out of range, the lengths differ, or the sum of
