@@ -58,7 +58,7 @@ def _epsilons(mechanism, deltas):
     return mechanism.bounds(delta=deltas)
 
 
-def _assert_contains(bounds, truths, rtol, estimate_rtol, unsure=0):
+def _assert_contains(bounds, truths, rtol, estimate_rtol, unsure=0.0):
     """The truth is that of disclosure; `unsure` may as well disclose nothing."""
     ends = bounds.lower, bounds.estimate, bounds.upper
     for lower, estimate, upper, truth in zip(*ends, truths, strict=True):
