@@ -47,7 +47,11 @@ def one_by_one(
         def at_once(*leaves: Any) -> Any:
             return jax.vmap(batched, axes)(*jax.tree.unflatten(structure, leaves))
 
-        out = lax.platform_dependent(*leaves, cpu=in_sequence, default=at_once)
+        if jax.default_backend() == "cpu":
+            # Programs for other machines, exported from here, go in sequence too.
+            out = in_sequence(*leaves)
+        else:
+            out = lax.platform_dependent(*leaves, cpu=in_sequence, default=at_once)
         return out, jax.tree.map(lambda _: True, out)
 
     return mapped

@@ -158,7 +158,7 @@ def calibrate(
             f"target {target.describe()} is out of reach: {allowed}"
         )
     if solve_for == "size":
-        return _largest_group(mechanism, target)
+        return _largest_group(mechanism, target, method)
     unknown = find_unknown(mechanism, solve_for, within=within, whole=whole)
     if not unknown.factor:
         unknown.put(mechanism, np.float64(unknown.start)).require_complete()
@@ -167,7 +167,7 @@ def calibrate(
     open_mechanism = unknown.left_open(mechanism)
     value, status, binding, leaks = _best(open_mechanism, target, unknown, method)
     if not isinstance(status, jax.core.Tracer) and int(status) == Status.VACUOUS:
-        raise UnreachableTarget(_why_not(open_mechanism, target, unknown))
+        raise UnreachableTarget(_why_not(open_mechanism, target, unknown, method))
     completed = unknown.put(mechanism, value)
     return Calibration(value, completed, target, status, binding, leaks, unknown.name)
 
@@ -298,10 +298,13 @@ def _in_single(value: Array, unknown: Unknown, leaks: Array) -> Array:
 
 
 def _why_not(
-    mechanism: AbstractMechanism, target: AbstractTarget, unknown: Unknown
+    mechanism: AbstractMechanism,
+    target: AbstractTarget,
+    unknown: Unknown,
+    method: Method,
 ) -> str:
     """What can be reached instead."""
-    reached = _reached(mechanism, target, excess=_Excess(unknown, AUTO))
+    reached = _reached(mechanism, target, excess=_Excess(unknown, method))
     ends = ", ".join(f"{float(x):.6g}" for x in np.sort(np.asarray(reached)))
     return (
         f"no {unknown.name} in [{unknown.lowest:g}, {unknown.highest:g}] could be "
@@ -320,10 +323,12 @@ def _reached(
     return jax.lax.map(one, ends)
 
 
-def _largest_group(mechanism: AbstractMechanism, target: AbstractTarget) -> Calibration:
+def _largest_group(
+    mechanism: AbstractMechanism, target: AbstractTarget, method: Method
+) -> Calibration:
     """The most records that can change together, by bisection."""
     mechanism.require_complete()
-    found = {k: _meets(mechanism.group(k), target) for k in (1,)}
+    found = {1: _meets(mechanism, target, method=method)}
     if not bool(found[1][0]):
         raise UnreachableTarget(
             f"no group meets the target {target.describe()}: a single record does not"
@@ -332,7 +337,7 @@ def _largest_group(mechanism: AbstractMechanism, target: AbstractTarget) -> Cali
     while high - low > 1:
         # Guarantees of small groups cost least.
         middle = min(2 * low, (low + high) // 2)
-        found[middle] = _meets(mechanism.group(middle), target)
+        found[middle] = _meets(mechanism.group(middle), target, method=method)
         low, high = (middle, high) if bool(found[middle][0]) else (low, middle)
     value = jnp.asarray(float(low), float_dtype())
     status = jnp.asarray(int(Status.CERTIFIED), jnp.int32)
@@ -343,10 +348,10 @@ def _largest_group(mechanism: AbstractMechanism, target: AbstractTarget) -> Cali
 
 @in_float64
 def _meets(
-    mechanism: AbstractMechanism, target: AbstractTarget
+    mechanism: AbstractMechanism, target: AbstractTarget, *, method: Method
 ) -> tuple[Array, dict[str, Array]]:
     """Whether a mechanism certainly meets a target, and where it binds."""
     mechanism, target = jax.tree.map(jnp.asarray, (mechanism, target))
-    found: Margin = target.margin(mechanism.loss())
+    found: Margin = target.margin(loss_of(mechanism, method))
     binding = dict(zip(target.binds, found.binding, strict=True))
     return found.excess.upper <= 0, binding

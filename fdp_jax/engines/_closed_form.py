@@ -26,6 +26,7 @@ from ..losses import (
 from . import _atomic, _gaussian, _laplace, _one_step, _two_point
 from ._bounds import Interval
 
+_HALVINGS = 60
 _FEW_OUTPUTS = 512
 """The work of exact error rates grows with the square of the number of outputs."""
 
@@ -233,19 +234,19 @@ def closed_threshold(
     kink of the profile.
     """
 
-    def grow(_, high: Array) -> Array:
-        return jnp.where(log_tail(high) <= target, high, 2 * high)
-
-    def halve(_, bracket: tuple[Array, Array]) -> tuple[Array, Array]:
+    def step(k: Array, bracket: tuple[Array, Array]) -> tuple[Array, Array]:
         low, high = bracket
-        middle = 0.5 * (low + high)
+        growing = k < _HALVINGS
+        place = jnp.where(growing, high, 0.5 * (low + high))
         # Not ">": what is not a number is not below the target.
-        below = log_tail(middle) <= target
-        return jnp.where(below, low, middle), jnp.where(below, middle, high)
+        below = log_tail(place) <= target
+        wider = jnp.where(growing, jnp.minimum(2 * high, most), high)
+        shorter = jnp.where(growing, high, place)
+        return jnp.where(below, low, place), jnp.where(below, shorter, wider)
 
     start = jnp.minimum(most, jnp.ones_like(target))
-    high = jnp.minimum(fori_loop(0, 60, grow, start), most)
-    return fori_loop(0, 60, halve, (jnp.zeros_like(high), high))[1]
+    # One loop for both, since `log_tail` takes long to compile.
+    return fori_loop(0, 2 * _HALVINGS, step, (jnp.zeros_like(start), start))[1]
 
 
 def exact_rates(

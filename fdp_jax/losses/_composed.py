@@ -2,7 +2,6 @@
 
 import dataclasses
 import functools
-from collections.abc import Callable
 from typing import cast
 
 import equinox as eqx
@@ -39,6 +38,8 @@ class ComposedLoss(eqx.Module):
     single: bool = eqx.field(static=True, default=False)
     """Known to be at most one release, whatever the parameters."""
     method: Method = eqx.field(static=True, default=AUTO)
+    ends: "_Ends | None" = None
+    """Calculated once and for all, see `known`."""
 
     @property
     def symmetric(self) -> bool:
@@ -82,16 +83,17 @@ class ComposedLoss(eqx.Module):
                 term, count = power, jnp.where(some, 1.0, 0.0)
             terms.append(term)
             counts.append(count)
-        return dataclasses.replace(self, terms=tuple(terms), counts=tuple(counts))
+        return dataclasses.replace(
+            self, terms=tuple(terms), counts=tuple(counts), ends=None
+        )
+
+    def known(self) -> "ComposedLoss":
+        """The same with its ends calculated, for who needs them in several places."""
+        return dataclasses.replace(self, ends=self._calculated_ends())
 
     def loss_range(self) -> tuple[Float[Array, ""], Float[Array, ""]]:
         """Essential infimum and supremum of the finite part of X."""
-        low, high = jnp.zeros_like(self.counts[0]), jnp.zeros_like(self.counts[0])
-        for term, count in zip(self.terms, self.counts, strict=True):
-            least, most = term.loss_range()
-            low = low + _times(count, least)
-            high = high + _times(count, most)
-        return low, high
+        return self._known_ends().loss_range
 
     def log_finite_mass(self, sign: Float[Array, ""]) -> Float[Array, ""]:
         """Log of the probability that no loss is infinite, or of a lower bound of it.
@@ -99,44 +101,70 @@ class ComposedLoss(eqx.Module):
         Under Q for the pair as given (`sign` 1), under P for it exchanged (-1).  Losses
         that were cut off count as infinite there.
         """
-        total = jnp.zeros_like(self.counts[0])
-        for term, count in zip(self.terms, self.counts, strict=True):
-            finite = _of(term.log_finite_masses(), sign)
-            infinite = jnp.minimum(_of(term.log_infinite_masses(), sign), 0)
-            total = total + _times(count, jnp.minimum(finite, log1mexp(-infinite)))
-        return total
+        return _of(self._known_ends().log_finite, sign)
 
     def log_supported_mass(self, sign: Float[Array, ""]) -> Float[Array, ""]:
         """The same of true infinite losses alone: outputs that only one side has."""
-        total = jnp.zeros_like(self.counts[0])
-        for term, count in zip(self.terms, self.counts, strict=True):
-            total = total + _times(count, _of(term.log_finite_masses(), sign))
-        return total
+        return _of(self._known_ends().log_supported, sign)
 
     def log_infinite_mass(self, sign: Float[Array, ""]) -> Float[Array, ""]:
         """Log of the probability that some loss is infinite, also where it is tiny."""
-        finite = self.log_finite_mass(sign)
-        tiny = finite > -1e-12
-        union = self._log_union(lambda term: _of(term.log_infinite_masses(), sign))
-        return jnp.where(tiny, union, log1mexp(-jnp.where(tiny, -1, finite)))
+        return _of(self._known_ends().log_infinite, sign)
 
     def log_unsure_mass(self, sign: Float[Array, ""]) -> Float[Array, ""]:
         """Log of a bound on the probability of outputs that were left out."""
-        union = self._log_union(lambda term: _of(term.log_unsure_masses(), sign))
-        return jnp.minimum(union, 0)
+        return _of(self._known_ends().log_unsure, sign)
 
-    def _log_union(self, mass: Callable[[AbstractLoss], Array]) -> Array:
+    def _known_ends(self) -> "_Ends":
+        return self._calculated_ends() if self.ends is None else self.ends
+
+    def _calculated_ends(self) -> "_Ends":
+        zero = jnp.zeros_like(self.counts[0])
+        low, high = zero, zero
+        finite, supported = jnp.stack([zero, zero]), jnp.stack([zero, zero])
+        infinites, unsures = [], []
+        for term, count in zip(self.terms, self.counts, strict=True):
+            least, most = term.loss_range()
+            low, high = low + _times(count, least), high + _times(count, most)
+            own = jnp.stack(term.log_finite_masses())
+            infinite = jnp.stack(term.log_infinite_masses())
+            least_finite = jnp.minimum(own, log1mexp(-jnp.minimum(infinite, 0)))
+            finite = finite + _times(count, least_finite)
+            supported = supported + _times(count, own)
+            infinites.append(infinite)
+            unsures.append(jnp.stack(term.log_unsure_masses()))
+        tiny = finite > -1e-12
+        mostly = log1mexp(-jnp.where(tiny, -1, finite))
+        return _Ends(
+            loss_range=(low, high),
+            log_finite=finite,
+            log_supported=supported,
+            log_infinite=jnp.where(tiny, self._log_union(infinites), mostly),
+            log_unsure=jnp.minimum(self._log_union(unsures), 0),
+        )
+
+    def _log_union(self, masses: list[Float[Array, "2"]]) -> Float[Array, "2"]:
         """The union bound: log of the sum of count times mass."""
         logs = [
-            jnp.maximum(mass(term) + safe_log(count), _NEVER)
-            for term, count in zip(self.terms, self.counts, strict=True)
+            jnp.maximum(mass + safe_log(count), _NEVER)
+            for mass, count in zip(masses, self.counts, strict=True)
         ]
         union = functools.reduce(jnp.logaddexp, logs)
         return jnp.where(union < 0.5 * _NEVER, -jnp.inf, union)
 
 
-def _of(sides: tuple[Array, Array], sign: Array) -> Array:
-    return jnp.where(sign > 0, *sides)
+class _Ends(eqx.Module):
+    """What there is of a loss at its ends; of two masses, direction "remove" first."""
+
+    loss_range: tuple[Float[Array, ""], Float[Array, ""]]
+    log_finite: Float[Array, "2"]
+    log_supported: Float[Array, "2"]
+    log_infinite: Float[Array, "2"]
+    log_unsure: Float[Array, "2"]
+
+
+def _of(sides: Float[Array, "2"], sign: Array) -> Array:
+    return jnp.where(sign > 0, sides[0], sides[1])
 
 
 def _times(count: Array, value: Array) -> Array:

@@ -123,21 +123,25 @@ class PoissonLoss(AnalyticLoss):
         """
         first = self._first()
         counts = first + jnp.arange(OUTPUTS, dtype=first.dtype)
-        last = counts[-1]
         log_p, log_q = (
             log_poisson(counts, rate) for rate in (self.rate_without, self.rate_with)
         )
+        return AtomicLoss(log_p, log_q, missing=self._missing(first))
+
+    def _missing(self, first: Array) -> tuple[Float[Array, ""], Float[Array, ""]]:
+        """Bounds of what `atomic` leaves out under Q and P, where it begins at `first`.
+
+        Nothing is lost but rounding where the chance is below the smallest number.
+        """
+        last = first + (OUTPUTS - 1)
         low = jnp.where(self._rises(), self.rate_without, self.rate_with)
         high = jnp.where(self._rises(), self.rate_with, self.rate_without)
         none = jnp.asarray(-jnp.inf, first.dtype)
         below = jnp.where(first > 0, -deviance(jnp.maximum(first - 1, 0), low), none)
         above = -deviance(jnp.maximum(last + 1, high), high)
-        # Nothing is lost but rounding where the chance is below the smallest number.
-        missing = (
-            jnp.where(self._rises(), above, below),
-            jnp.where(self._rises(), below, above),
-        )
-        return AtomicLoss(log_p, log_q, missing=stop_gradient(missing))
+        upper = jnp.where(self._rises(), above, below)
+        lower = jnp.where(self._rises(), below, above)
+        return stop_gradient((upper, lower))
 
     def _rises(self) -> Array:
         return self.rate_with >= self.rate_without
@@ -174,7 +178,7 @@ class PoissonLoss(AnalyticLoss):
 
     def log_infinite_masses(self):
         """Bounds of what `atomic` leaves out; the losses themselves are all finite."""
-        return self.atomic().log_infinite_masses()
+        return self._missing(self._first())
 
     def log_unsure_masses(self):
         return self.log_infinite_masses()

@@ -142,7 +142,6 @@ class _Location(eqx.Module):
     hidden: Float[Array, ""]
     """Bound on how far l(x) exceeds it between the nodes."""
     log: Float[Array, ""]
-    log: Float[Array, ""]
     """Log of the whole integral, from that grid."""
     edge: Float[Array, ""]
     """Sum of the densities at both ends, relative to the whole integral."""
@@ -333,10 +332,9 @@ class SubsampledGaussianLoss(AnalyticLoss):
         grid = self._coarse(self._interval(order), _ROUGH_NODES)
         located = self._located(order, grid)
         mesh = self._mesh(located, 2 * _WIDEST, _ROUGH)
-        # Mostly this first grid will do.  For w < 0 the density may be narrow.
-        s = self.noise_multiplier
-        narrow = s / jnp.sqrt(1 + 0.25 * jnp.maximum(-order, 0) / jnp.square(s))
-        fine = grid.spacing <= jnp.minimum(1.2 * narrow, self._widest(_ROUGH))
+        # Mostly this first grid will do.
+        narrow = 1.2 * self._narrowest(order)
+        fine = grid.spacing <= jnp.minimum(narrow, self._widest(_ROUGH))
 
         def add(index: Array, sums: Array) -> Array:
             return sums + _tilted_sums(mesh.nodes(index), self, mesh)[0]
@@ -357,6 +355,11 @@ class SubsampledGaussianLoss(AnalyticLoss):
         sums, _ = blocked_sum(_moment_block, mesh.blocks, args, mesh)
         sums = sums * mesh.spacing
         return _Tilted(stop_gradient(mesh), sums[:3]), sums[3], sums[4]
+
+    def _narrowest(self, order: Array) -> Array:
+        """The least standard deviation: -l'' <= 1 / s^2 + max(-w, 0) / (4 s^4)."""
+        s = self.noise_multiplier
+        return s / jnp.sqrt(1 + 0.25 * jnp.maximum(-order, 0) / jnp.square(s))
 
     def _widest(self, log_accuracy: float) -> Array:
         """The spacing for some -log of the error, as far as the strip goes."""
@@ -419,8 +422,9 @@ class SubsampledGaussianLoss(AnalyticLoss):
         center = jnp.sum(weight * loss) / total
         # An outer mode without mass need not be integrated over.  As l'' >= -1 / s^2,
         # l exceeds its values at two nodes by at most spacing^2 / (8 s^2) in between.
-        hidden = 0.125 * jnp.square(spacing / self.noise_multiplier)
-        kept = log_weight >= peak - _DROP - hidden
+        # (For w < 0 there is one mode.)
+        flat = 0.125 * jnp.square(spacing / self.noise_multiplier)
+        kept = log_weight >= peak - _DROP - flat
         first = jnp.maximum(jnp.argmax(kept) - 1, 0)
         last = jnp.minimum(count + 1 - jnp.argmax(kept[::-1]), count)
         edge = jnp.maximum(weight[first], weight[last])
@@ -429,7 +433,7 @@ class SubsampledGaussianLoss(AnalyticLoss):
             interval=_Interval(x[first], x[last], grid.mode),
             center=center,
             peak=peak,
-            hidden=hidden,
+            hidden=0.125 * jnp.square(spacing / self._narrowest(order)),
             log=peak + jnp.log(total * spacing),
             edge=2 * edge / (total * spacing),
             beyond=count * math.exp(-_DROP) / total,

@@ -19,7 +19,9 @@ class Group(AbstractMechanism):
     """A mechanism with finitely many losses against a group of records.
 
     The power of the best test is composed: g = 1 - f becomes g o ... o g.  Both are
-    concave and piecewise linear.
+    concave and piecewise linear.  Outputs of probability below 1e-16 that tell nothing
+    are lost: where 1 - delta is as small as that, it comes out too small (and the Bayes
+    error with it), the safe side.
     """
 
     mechanism: AbstractMechanism
