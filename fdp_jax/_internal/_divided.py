@@ -5,6 +5,7 @@
 is the mean of e^{a x + b y} over the triangle a, b >= 0, a + b <= 1, times 1/2.
 """
 
+import jax
 import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Float
 
@@ -45,6 +46,7 @@ def _scaled_psi(x: Array, log_scale: Array) -> Array:
     return jnp.where(large, far / safe, near)
 
 
+@jax.jit
 def exp_divided(
     x: ArrayLike, y: ArrayLike, log_scale: ArrayLike = 0.0
 ) -> Float[Array, "..."]:
@@ -84,12 +86,14 @@ def _even_series(square: Array, first: int) -> Array:
     return total
 
 
+@jax.jit
 def psi(x: ArrayLike) -> Float[Array, "..."]:
     """(e^x - 1) / x for x <= 300, with derivatives that are right at zero."""
     (x,) = promote(x)
     return _scaled_psi(x, jnp.zeros_like(x))
 
 
+@jax.jit
 def sinhc(x: ArrayLike) -> Float[Array, "..."]:
     """sinh(x) / x, with derivatives that are right at zero."""
     (x,) = promote(x)
@@ -99,6 +103,7 @@ def sinhc(x: ArrayLike) -> Float[Array, "..."]:
     return jnp.where(small, near, jnp.sinh(safe) / safe)
 
 
+@jax.jit
 def log1p_ratio(u: ArrayLike) -> Float[Array, "..."]:
     """log(1 + u) / u for -1/2 <= u <= 1, with derivatives that are right at zero."""
     (u,) = promote(u)
@@ -110,6 +115,7 @@ def log1p_ratio(u: ArrayLike) -> Float[Array, "..."]:
     return 2 * total / (2 + u)
 
 
+@jax.jit
 def log_moment_ratio(
     order: ArrayLike, log_moment: ArrayLike, excess: ArrayLike
 ) -> Float[Array, "..."]:

@@ -2,6 +2,7 @@
 
 import math
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, ArrayLike, Float
@@ -20,6 +21,7 @@ _SERIES = (1 / 12, -1 / 360, 1 / 1260, -1 / 1680, 1 / 1188, -691 / 360360, 1 / 1
 _NEAR, _TERMS = 0.35, 20
 
 
+@jax.jit
 def deviance(k: ArrayLike, mean: ArrayLike) -> Float[Array, "..."]:
     """The number k log(k / mean) + mean - k >= 0, without cancellation.
 
@@ -45,6 +47,7 @@ def deviance(k: ArrayLike, mean: ArrayLike) -> Float[Array, "..."]:
     return jnp.where(near, close, k * log_ratio + mean - k)
 
 
+@jax.jit
 def log_poisson(k: ArrayLike, mean: ArrayLike) -> Float[Array, "..."]:
     """Log P(N = k) of a Poisson variable (Loader 2000), for whole k >= 0, mean > 0."""
     k = jnp.asarray(k, float)

@@ -175,6 +175,7 @@ def norm_pdf(x: ArrayLike) -> jax.Array:
     return scale * jnp.exp(-0.5 * lead * lead) * jnp.exp(-0.5 * rest)
 
 
+@jax.jit
 def mills(x: ArrayLike) -> jax.Array:
     """Mills ratio Phic(x) / phi(x); grows like exp(x^2 / 2) for negative x."""
     (x,) = promote(x)
@@ -214,6 +215,7 @@ def _moment_difference_jvp(order, primals, tangents):
     return _moment_difference(order, a, width), end * dwidth - slope * da
 
 
+@jax.jit
 def mills_difference(a: ArrayLike, width: ArrayLike) -> jax.Array:
     """Difference m(a) - m(a + width) of Mills ratios, for a >= 0 and width >= 0.
 
@@ -249,6 +251,7 @@ def _log1p_jvp(primals, tangents):
     return _log1p(x), dx / jnp.maximum(1.0 + x, tiny)
 
 
+@jax.jit
 def log1p(x: ArrayLike) -> jax.Array:
     """log(1 + x) to rounding error for x >= -1; finite slope at the end."""
     return _log1p(*promote(x))
@@ -292,11 +295,13 @@ def _log_ndtr_jvp(primals, tangents):
     return _log_ndtr(x), lower_hazard(x) * dx
 
 
+@jax.jit
 def log_ndtr(x: ArrayLike) -> jax.Array:
     """Logarithm of the standard normal distribution function, for every real x."""
     return _log_ndtr(*promote(x))
 
 
+@jax.jit
 def log_ndtr_difference(low: ArrayLike, high: ArrayLike) -> tuple[jax.Array, jax.Array]:
     """log(Phi(high) - Phi(low)) for low <= high, from the tail that does not cancel.
 
@@ -323,6 +328,7 @@ def log_ndtr_difference(low: ArrayLike, high: ArrayLike) -> tuple[jax.Array, jax
     return value, jnp.where(empty, 0, error)
 
 
+@jax.jit
 def log_mills(x: ArrayLike) -> jax.Array:
     """Logarithm of the Mills ratio Phic(x) / phi(x), for every real x."""
     (x,) = promote(x)
@@ -349,6 +355,7 @@ def _log1mexp_jvp(primals, tangents):
     return _log1mexp(x), slope * dx
 
 
+@jax.jit
 def log1mexp(x: ArrayLike) -> jax.Array:
     """log(1 - exp(-x)) for x >= 0 (Maechler's two forms); -inf at zero."""
     return _log1mexp(*promote(x))
@@ -390,6 +397,7 @@ def _ndtri_from_logs_jvp(primals, tangents):
     return z, slope * jnp.where(lower, dlog_p, -dlog_q)
 
 
+@jax.jit
 def ndtri_from_logs(log_p: ArrayLike, log_one_minus_p: ArrayLike) -> jax.Array:
     """Normal quantile of a probability given by its log and that of its complement.
 
@@ -406,6 +414,7 @@ def log_ndtri(log_p: ArrayLike) -> jax.Array:
     return _ndtri_from_logs(log_p, log1mexp(-log_p))
 
 
+@jax.jit
 def safe_log(x: ArrayLike) -> jax.Array:
     """Log x for x > 0, else -inf with a zero derivative; NaN stays NaN."""
     (x,) = promote(x)
@@ -413,6 +422,7 @@ def safe_log(x: ArrayLike) -> jax.Array:
     return jnp.where(none, -jnp.inf, jnp.log(jnp.where(none, 1, x)))
 
 
+@jax.jit
 def log_sum_exp(logs: jax.Array, chosen: jax.Array) -> jax.Array:
     """Log of the sum of e^x over chosen entries of the last axis; -inf for none.
 

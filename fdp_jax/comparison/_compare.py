@@ -240,7 +240,7 @@ def _places(nodes: Nodes) -> Float[Array, "2 4"]:
         rates = axis.alpha[0][index], axis.alpha[1][index]
         return jnp.stack([prior_of(found), epsilon, *rates])
 
-    return jnp.stack([at(nodes), at(nodes.exchanged)])
+    return jax.vmap(at)(nodes.both_ways())
 
 
 # ------------------------------------------------------------- outside of the program

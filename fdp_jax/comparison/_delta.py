@@ -208,11 +208,10 @@ class Found(eqx.Module):
 
     def ends(self) -> tuple[Extremum, Extremum]:
         """The largest gaps in either direction."""
-        exchanged = self.nodes.exchanged
-        return (
-            extremum(self.nodes, identical=self.identical),
-            extremum(exchanged, identical=self.identical),
-        )
+        one = lambda nodes: extremum(nodes, identical=self.identical)
+        found = jax.vmap(one)(self.nodes.both_ways())
+        forward, backward = (jax.tree.map(lambda x, i=i: x[i], found) for i in (0, 1))
+        return forward, backward
 
 
 def sources(first: Request, second: Request) -> Pair:

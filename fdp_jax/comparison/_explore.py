@@ -57,6 +57,10 @@ class Nodes(eqx.Module):
         """The same with the guarantees exchanged."""
         return Nodes(self.epsilon, self.other, self.one)
 
+    def both_ways(self) -> "Nodes":
+        """This and the exchanged one, stacked."""
+        return jax.tree.map(lambda x, y: jnp.stack([x, y]), self, self.exchanged)
+
     def bounds(self, weight: Array | None) -> Float[Array, "h n-1"]:
         """Upper bounds of the weighted gap between the nodes."""
         return cell_bounds(self.q, self.one, self.other, weight)
@@ -126,7 +130,8 @@ def _proposed(nodes: Nodes, weigh) -> Float[Array, "h k"]:
     """The next thresholds, for each half-axis."""
     weight = weights_of(nodes, weigh)
     value = _estimates(nodes, weigh)
-    bounds = nodes.bounds(weight), nodes.exchanged.bounds(weight)
+    both = jax.vmap(lambda ways: ways.bounds(weight))(nodes.both_ways())
+    bounds = jnp.swapaxes(both, 0, 1)
     propose = jax.vmap(_proposed_half)
     found = propose(nodes.epsilon, nodes.q, value, nodes.gap, bounds)
     fine = jnp.isfinite(found) & (found >= 0)
@@ -134,12 +139,14 @@ def _proposed(nodes: Nodes, weigh) -> Float[Array, "h k"]:
 
 
 def _proposed_half(
-    epsilon: Array, q: Array, value: Array, gap: Interval, bounds: tuple[Array, Array]
+    epsilon: Array, q: Array, value: Array, gap: Interval, bounds: Float[Array, "2 n-1"]
 ) -> Float[Array, " k"]:
-    found = []
-    for sign, bound in zip((1, -1), bounds, strict=True):
-        _, cells = lax.top_k(bound, _CELLS)
-        found += [_split(q, cells).ravel(), _candidates(epsilon, sign * value).ravel()]
+    _, cells = lax.top_k(bounds, _CELLS)
+    values = jnp.stack([value, -value])
+    found = [
+        _split(q, cells.ravel()).ravel(),
+        jax.vmap(_candidates, in_axes=(None, 0))(epsilon, values).ravel(),
+    ]
     crossing = _crossing_cells(gap)
     size, at = lax.top_k(jnp.where(crossing, q[1:] - q[:-1], -1.0), _CROSSINGS)
     used = size > 0

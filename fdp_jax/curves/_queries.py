@@ -24,6 +24,7 @@ from ._bounds import Bounds, classify
 
 _BATCH = 32
 """Thresholds evaluated at once; bounds the memory of a query with many."""
+_SIGNS = {"remove": 1.0, "add": -1.0}
 
 
 class HasLoss(Protocol):
@@ -44,13 +45,25 @@ def named(bounds: Bounds, loss: ComposedLoss) -> Bounds:
     return dataclasses.replace(bounds, method=engines.route(loss))
 
 
-def signs_of(loss: ComposedLoss, direction: str) -> Float[Array, " s"]:
+Direction = str | Float[Array, ""]
+"""One of the three by its name, or the sign of "remove" (1) or "add" (-1): traced, so
+that one program answers for either."""
+
+
+def signs_of(loss: ComposedLoss, direction: Direction) -> Float[Array, " s"]:
     """Directions to look at: +1 is "remove", -1 is "add"."""
+    if not isinstance(direction, str):
+        return jnp.asarray(direction, loss.counts[0].dtype)[None]
     if direction == "both":
         signs = [1.0] if loss.symmetric else [1.0, -1.0]
     else:
-        signs = [1.0] if direction == "remove" else [-1.0]
+        signs = [_SIGNS[direction]]
     return jnp.asarray(signs, loss.counts[0].dtype)
+
+
+def traced_direction(direction: str) -> str | float:
+    """The direction as programs take it that are compiled for one of them alike."""
+    return _SIGNS.get(direction, direction)
 
 
 def over_signs(one: Callable[[Array], PyTree], signs: Float[Array, " s"]) -> PyTree:
@@ -116,7 +129,7 @@ def epsilon_bounds(
     subject: HasLoss,
     delta: Float[Array, "..."],
     *,
-    direction: str,
+    direction: Direction,
     narrow: bool,
     method: Method = AUTO,
 ) -> Bounds:
@@ -191,7 +204,7 @@ def log_delta_bounds(
     subject: HasLoss,
     epsilon: Float[Array, "..."],
     *,
-    direction: str,
+    direction: Direction,
     narrow: bool,
     method: Method = AUTO,
 ) -> Bounds:
@@ -211,7 +224,7 @@ def delta_bounds(
     subject: HasLoss,
     epsilon: Float[Array, "..."],
     *,
-    direction: str,
+    direction: Direction,
     narrow: bool,
     method: Method = AUTO,
 ) -> Bounds:
@@ -245,7 +258,7 @@ def bayes_error_bounds(
     subject: HasLoss,
     prior: Float[Array, "..."],
     *,
-    direction: str,
+    direction: Direction,
     narrow: bool,
     method: Method = AUTO,
 ) -> Bounds:

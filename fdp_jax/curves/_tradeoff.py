@@ -19,6 +19,7 @@ from ..engines import Interval, LocalPlan, select
 from ..losses import AUTO, ComposedLoss, Method
 from ._bounds import Bounds
 from ._queries import (
+    Direction,
     HasLoss,
     at_infinity,
     bounds_of,
@@ -47,7 +48,7 @@ def error_rate_bounds(
     subject: HasLoss,
     alpha: Float[Array, "..."],
     *,
-    direction: str,
+    direction: Direction,
     narrow: bool,
     method: Method = AUTO,
 ) -> tuple[Bounds, Bounds]:

@@ -51,9 +51,14 @@ _DROP = 72.0
 """Least fall of l(x) from a mode to the end of the interval."""
 
 
-@jax.custom_jvp
+@jax.jit
 def _log_ratio(u: Array, q: Array) -> Array:
     """log(1 - q + q e^u) with full relative accuracy, for q in [0, 1]."""
+    return _log_ratio_of(u, q)
+
+
+@jax.custom_jvp
+def _log_ratio_of(u: Array, q: Array) -> Array:
     change = q * jnp.expm1(jnp.minimum(u, 80))  # finite in float32 too
     small = jnp.abs(change) < 0.5
     near = log1p(jnp.where(small, change, 0))
@@ -63,11 +68,11 @@ def _log_ratio(u: Array, q: Array) -> Array:
     return jnp.where(small & (u < 80), near, far)
 
 
-@_log_ratio.defjvp
+@_log_ratio_of.defjvp
 def _log_ratio_jvp(primals, tangents):
     u, q = primals
     du, dq = tangents
-    value = _log_ratio(u, q)
+    value = _log_ratio_of(u, q)
     # d/dq = (e^u - 1) / (1 - q + q e^u): finite at q = 0 and q = 1, where the
     # formula above is not.
     top = jnp.maximum(u, 0)
@@ -75,6 +80,7 @@ def _log_ratio_jvp(primals, tangents):
     return value, _inclusion(u, q) * du + slope * dq
 
 
+@jax.jit
 def _inclusion(u: Array, q: Array) -> Array:
     """Posterior probability that the record was sampled; dX/du."""
     return q * jnp.exp(u - _log_ratio(u, q))
@@ -248,7 +254,8 @@ class SubsampledGaussianLoss(AnalyticLoss):
         ratio by |1 - p + p e^{i theta}|^w, or at most cos(theta)^-|E_w x|.
         """
         angle = v / jnp.square(self.noise_multiplier)
-        versine, sine = rotation(angle)
+        # A few values; the library's functions compile sooner than `rotation`.
+        versine, sine = -2 * jnp.square(jnp.sin(0.5 * angle)), jnp.sin(angle)
         p = _inclusion(self._u(place.end), self.sampling_prob)
         turn = jnp.arctan2(p * sine, 1 + p * versine)
         worst = jnp.minimum(p, 0.5)

@@ -24,6 +24,7 @@ from ..curves._queries import (
     delta_bounds,
     epsilon_bounds,
     log_delta_bounds,
+    traced_direction,
 )
 from ..curves._tradeoff import error_rate_bounds
 from ..engines import METHODS
@@ -71,6 +72,7 @@ class _Query(AbstractGuarantee):
         mechanism.require_complete()
         mechanism = mechanism.simplified()
         narrow = float_dtype() == jnp.float32
+        direction = traced_direction(direction)
         ask = functools.partial(
             query, mechanism, value, direction=direction, narrow=narrow
         )

@@ -147,18 +147,19 @@ def test_gradient_agrees_with_differences(name, index):
     assert slope == pytest.approx(_difference(value, index, 1e-3), rel=1e-5)
 
 
-_hessian = jax.jit(
-    jax.jacfwd(jax.grad(_solve, argnums=1), argnums=(1, 4)), static_argnums=0
-)
-
-
-@pytest.mark.parametrize("index", [0, 3], ids=["epsilon", "sampling_prob"])
-def test_second_derivative_agrees_with_differences_of_the_first(index):
+def test_second_derivative_agrees_with_differences_of_the_first():
     name = "noise_multiplier"
-    found = _hessian(name, *POINT)[0 if index == 0 else 1]
     slope = lambda point: float(_value_and_gradient(name, *point)[1][0])
-    assert math.isfinite(float(found))
-    assert float(found) == pytest.approx(_difference(slope, index, 1e-3), rel=1e-3)
+
+    @jax.jit
+    def along(point, way):
+        grad = jax.grad(lambda x: _solve(name, *x))
+        return jax.jvp(grad, (point,), (way,))[1][0]
+
+    for index in (0, 3):
+        way = np.eye(5)[index]
+        found = float(along(POINT, way))
+        assert found == pytest.approx(_difference(slope, index, 1e-3), rel=1e-3)
 
 
 @pytest.mark.slow

@@ -258,6 +258,7 @@ def test_targets_refuse_what_they_do_not_know():
         )
 
 
+@pytest.mark.slow
 def test_slope_in_a_whole_reference():
     # Gaussian noise under G_mu has the noise multiplier 1 / mu.
     def noise(mu):
@@ -267,6 +268,7 @@ def test_slope_in_a_whole_reference():
     assert float(jax.grad(noise)(1.3)) == pytest.approx(-1 / 1.3**2, rel=1e-7)
 
 
+@pytest.mark.slow
 def test_slopes_in_a_divergence():
     # Attained at prior 1/2: ndtr(-a / 2) - ndtr(-mu / 2) = x.
     def noise(x, a):

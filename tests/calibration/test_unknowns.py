@@ -147,7 +147,7 @@ def test_a_range_must_be_one():
 
 
 def test_implicit_derivatives_of_a_factor():
-    """The factor of two Gaussians in closed form, to second order."""
+    """The second one of the factor of two Gaussians, by its closed form."""
 
     def factor(a):
         both = fdp.compose(fdp.Gaussian(a), fdp.Gaussian(2.0))
@@ -156,9 +156,9 @@ def test_implicit_derivatives_of_a_factor():
 
     sigma = _sigma()
     known = lambda a: sigma * jnp.sqrt(a**-2 + 0.25)
-    for order in (jax.grad, lambda f: jax.grad(jax.grad(f))):
-        found = float(jax.jit(order(factor))(1.5))
-        assert found == pytest.approx(float(order(known)(1.5)), rel=1e-7)
+    twice = lambda f: jax.grad(jax.grad(f))
+    found = float(jax.jit(twice(factor))(1.5))
+    assert found == pytest.approx(float(twice(known)(1.5)), rel=1e-7)
 
 
 def test_factors_leave_no_room_for_rounding_in_float32():

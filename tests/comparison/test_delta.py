@@ -96,6 +96,7 @@ def test_composed_dpsgd(case):
     np.testing.assert_allclose(found.prior, 0.5, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_published_tightness_example():
     one, other = dpsgd(2.0, 9e-4, 1.4e6), dpsgd(3.0, 9e-4, 3.4e6)
     found = fdp.delta_divergence(one, other)
@@ -131,7 +132,12 @@ def test_one_direction_against_a_brute_force_maximum():
     assert float(jnp.max(gaps)) <= found.value.upper
     assert float(jnp.max(gaps)) > found.value.lower - 1e-3
     assert abs(float(found.prior) - 0.5) > 1e-3
-    # Exchanged directions are mirror images.
+
+
+@pytest.mark.slow
+def test_exchanged_directions_are_mirror_images():
+    one, other = dpsgd(1.0, 0.5, 1), dpsgd(0.6, 0.2, 1)
+    found = fdp.delta_divergence(one.remove, other.remove)
     mirrored = fdp.delta_divergence(one.add, other.add)
     np.testing.assert_allclose(
         found.value.estimate, mirrored.value.estimate, rtol=1e-10
@@ -204,6 +210,7 @@ def test_composition_can_change_the_order():
     assert LAPLACE.advantage() > GAUSS.advantage()
 
 
+@pytest.mark.slow
 def test_few_steps_are_compared_on_the_grid():
     # The contour integral has Chernoff bounds only here, so the grid is asked as well.
     one, other = dpsgd(1.0, 0.01, 10), dpsgd(0.8, 0.01, 10)
@@ -217,7 +224,7 @@ def test_few_steps_are_compared_on_the_grid():
 
 
 def test_identical_guarantees_have_no_distance():
-    for same in (GAUSS, LAPLACE, FIG6):
+    for same in (GAUSS, LAPLACE):
         assert float(symmetrized_divergence(same, same)) == 0.0
     # The same thing in other words is bounded, but not recognized.
     twice = fdp.compose(fdp.Gaussian(2**0.5), fdp.Gaussian(2**0.5))
@@ -246,13 +253,17 @@ def test_gradient_of_closed_forms():
 
 
 def test_gradient_is_zero_where_the_divergence_is():
-    value = lambda s: fdp.delta_divergence(fdp.Gaussian(s), GAUSS).value.estimate
-    assert jax.grad(value)(0.5) == 0.0
-    both = lambda s: fdp.delta_divergence(fdp.Gaussian(s), GAUSS).symmetrized.upper
-    expected = (both(0.5 + 1e-6) - both(0.5 - 1e-6)) / 2e-6
-    np.testing.assert_allclose(jax.grad(both)(0.5), expected, rtol=1e-6)
+    def both(s):
+        found = fdp.delta_divergence(fdp.Gaussian(s), GAUSS)
+        return jnp.stack([found.value.estimate, found.symmetrized.upper])
+
+    direct, larger = jax.jacfwd(both)(0.5)
+    assert direct == 0.0
+    expected = (both(0.5 + 1e-6) - both(0.5 - 1e-6))[1] / 2e-6
+    np.testing.assert_allclose(larger, expected, rtol=1e-6)
 
 
+@pytest.mark.slow
 def test_gradient_of_composed_dpsgd():
     def value(sigma, prob):
         other = fdp.DPSGD(noise_multiplier=sigma, sampling_prob=prob, num_steps=534.0)

@@ -218,10 +218,11 @@ def test_vmap_agrees_with_a_loop(eager):
 
 def test_queries_broadcast_over_arrays():
     epsilon = np.array([[-1.0, 0.0, 0.5], [1.0, 2.0, 3.0]])
-    found = RUN.bounds(epsilon=epsilon)
+    run = fdp.Gaussian(2.0).repeat(3)
+    found = run.bounds(epsilon=epsilon)
     assert found.upper.shape == found.status.shape == epsilon.shape
     for index, value in np.ndenumerate(epsilon):
-        one = RUN.bounds(epsilon=value)
+        one = run.bounds(epsilon=value)
         np.testing.assert_allclose(found.upper[index], one.upper, rtol=1e-12)
         np.testing.assert_allclose(found.lower[index], one.lower, rtol=1e-12)
 

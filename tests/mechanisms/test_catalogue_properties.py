@@ -49,7 +49,9 @@ NOISE = fdp.DiscreteLaplace(2.0)
 @pytest.mark.parametrize(
     "other",
     [
-        fdp.compose(NOISE, fdp.compose(RESPONSE, GAUSSIAN)),
+        pytest.param(
+            fdp.compose(NOISE, fdp.compose(RESPONSE, GAUSSIAN)), marks=pytest.mark.slow
+        ),
         pytest.param(
             fdp.compose(RESPONSE, fdp.compose(GAUSSIAN, NOISE)), marks=pytest.mark.slow
         ),
@@ -64,6 +66,11 @@ def test_composition_is_commutative_and_associative(other):
     # The grid's spacing depends on the order: each estimate is off by 1e-9.
     assert float(one.estimate) == pytest.approx(float(two.estimate), rel=1e-7)
     assert max(one.lower, two.lower) <= min(one.upper, two.upper)
+
+
+def test_two_parts_commute():
+    one, two = fdp.compose(RESPONSE, GAUSSIAN), fdp.compose(GAUSSIAN, RESPONSE)
+    assert _delta(one) == pytest.approx(_delta(two), rel=1e-11)
 
 
 def test_repeating_a_composition_repeats_its_parts():
@@ -368,6 +375,9 @@ def test_a_subsample_of_everything_is_no_subsample(epsilon):
 # ------------------------------------------------------------------------ derivatives
 
 PARTS = {
+    "two": fdp.compose(
+        fdp.PoissonSubsampled(fdp.Laplace(0.8), 0.2), fdp.Tulap(0.31, delta=1e-3)
+    ),
     "additive": fdp.compose(
         fdp.Gaussian(2.0),
         fdp.Laplace(3.1),
@@ -400,7 +410,8 @@ PARTS = {
     [
         pytest.param("additive", marks=pytest.mark.slow),
         pytest.param("discrete", marks=pytest.mark.slow),
-        "sampled",
+        pytest.param("sampled", marks=pytest.mark.slow),
+        "two",
     ],
 )
 def test_gradient_in_every_parameter_agrees_with_differences(name):

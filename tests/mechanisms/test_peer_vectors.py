@@ -365,7 +365,11 @@ def test_advanced_composition_is_no_better():
 
 # ------------------------------------------------------------------------ error rates
 
+_STARTS = [0, *(pytest.param(i, marks=pytest.mark.slow) for i in range(1, 5))]
+"""Every fifth entry; the others are slow tests."""
 
+
+@pytest.mark.slow
 def test_advantage_of_dpsgd():
     for entry in peer_vectors("advantage", "poisson_subsampled_gaussian"):
         found = _dpsgd(entry["params"]).remove.delta(epsilon=0.0)
@@ -395,8 +399,9 @@ def test_power_against_gaussian_noise():
         assert found == pytest.approx(truth, rel=1e-10)  # digits of the recheck
 
 
-def test_power_against_randomized_response():
-    for entry in peer_vectors("tpr_at_fpr", "randomized_response"):
+@pytest.mark.parametrize("start", _STARTS)
+def test_power_against_randomized_response(start):
+    for entry in peer_vectors("tpr_at_fpr", "randomized_response")[start::5]:
         p = entry["params"]
         k, lie = p["num_buckets"], p["noise_parameter"]
         report = fdp.KaryRandomizedResponse(
@@ -446,8 +451,9 @@ def test_calibrated_gaussian_noise(entries):
         _brackets(side, entry, entry["value"], entry["tolerance"])
 
 
-def test_calibrated_discrete_gaussian_noise():
-    for entry in peer_vectors("calibrated_sigma", "discrete_gaussian"):
+@pytest.mark.parametrize("start", _STARTS)
+def test_calibrated_discrete_gaussian_noise(start):
+    for entry in peer_vectors("calibrated_sigma", "discrete_gaussian")[start::5]:
         p, tolerance = entry["params"], entry["tolerance"]
         side = lambda s, p=p: _side(_release(p, "", noise=s), p)
         ends = [
