@@ -103,6 +103,7 @@ ALPHAS = np.concatenate([[0.0], np.geomspace(1e-6, 0.2, 12), np.linspace(0.25, 1
 
 @few
 @given(parameters)
+@pytest.mark.slow
 def test_trade_off_function_is_one(point):
     run = _dpsgd(*point)
     beta = np.asarray(run.beta(alpha=ALPHAS, bound=Bound.ESTIMATE))

@@ -83,6 +83,7 @@ def test_profiles_cross_away_from_zero():
     assert float(attacks.beta(alpha=0.2)) <= 7 / 15
 
 
+@pytest.mark.slow
 def test_crossing_in_a_composition():
     # The same pair composed, on the grid; truth from the product's own outputs.
     attacks = fdp.FromTradeOffPoints([0.1, 0.4], [0.6, 0.25])

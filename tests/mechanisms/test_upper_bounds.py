@@ -15,6 +15,7 @@ def test_discrete_gaussian_moved_beyond_what_is_looked_at():
     assert fdp.DiscreteGaussian(1.0, sensitivity=100).bounds(delta=1e-5).upper > 4500
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("q", [0.25, 0.3, 0.5])
 def test_sampled_mechanism_whose_loss_is_almost_one_number(q):
     # With a noise multiplier of 0.1, delta(0) is the probability of a sample.
@@ -69,6 +70,7 @@ def test_delta_that_is_mostly_infinite_losses():
     assert found.upper >= gauss
 
 
+@pytest.mark.slow
 def test_infinite_losses_of_a_mixture_do_not_vanish():
     mixture = fdp.RevealedMixture(
         [
@@ -95,7 +97,10 @@ def test_wide_cells_at_tiny_errors(alpha):
     ("p", "q", "size", "epsilon", "truth"),
     [
         ([0.9, 0.1], [0.1, 0.9], 17, 36.22, 0.610),
-        ([0.6, 0.3, 0.1], [0.15, 0.35, 0.5], 26, 33.83, 0.681),
+        pytest.param(
+            *([0.6, 0.3, 0.1], [0.15, 0.35, 0.5], 26, 33.83, 0.681),
+            marks=pytest.mark.slow,
+        ),
     ],
 )
 def test_large_groups_of_probability_vectors(p, q, size, epsilon, truth):
@@ -118,6 +123,7 @@ def test_single_precision_brackets_hold_too():
     assert found.lower <= truth <= found.upper
 
 
+@pytest.mark.slow
 def test_renyi_of_a_random_count_has_derivatives():
     def divergence(s):
         step = fdp.DPSGD(noise_multiplier=s, sampling_prob=0.1, num_steps=1)
@@ -130,7 +136,13 @@ def test_renyi_of_a_random_count_has_derivatives():
 # Lower bounds: what is only a bound of a mass is not in them.
 
 
-@pytest.mark.parametrize("noise", [fdp.Gaussian(2.0), fdp.DiscreteGaussian(2.0)])
+@pytest.mark.parametrize(
+    "noise",
+    [
+        fdp.Gaussian(2.0),
+        pytest.param(fdp.DiscreteGaussian(2.0), marks=pytest.mark.slow),
+    ],
+)
 def test_counts_that_were_left_out_are_in_the_upper_bound_alone(noise):
     lost = 1e-3
     run = fdp.RandomRepeat(

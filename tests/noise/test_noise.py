@@ -135,7 +135,13 @@ SOME = [
 ]
 
 
-@pytest.mark.parametrize("name", SOME)
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=[pytest.mark.slow] * (name in (*SLOW, "dp-sgd")))
+        for name in NAMES
+    ],
+)
 def test_definition(name):
     noise = _noise(name)
     found = rooms.verify_canonical(

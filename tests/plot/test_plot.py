@@ -27,7 +27,9 @@ def _points(ax, label):
 
 
 @pytest.mark.parametrize("scale", ["linear", "log", "logit"])
-@pytest.mark.parametrize("kind", ["mechanism", "curve"])
+@pytest.mark.parametrize(
+    "kind", ["curve", pytest.param("mechanism", marks=pytest.mark.slow)]
+)
 def test_tradeoff_draws_both_directions(run, scale, kind):
     source = run if kind == "mechanism" else run.curve()
     figure, ax = plt.subplots()
