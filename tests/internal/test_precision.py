@@ -105,7 +105,8 @@ def cube_root(y):
     def improve(carry):
         z, _ = carry
         new = (2 * z + y / z**2) / 3
-        return new, jnp.abs(new - z) > 1e-15 * z
+        # A few units: an iteration may end in two neighboring numbers by turns.
+        return new, jnp.abs(new - z) > 4 * jnp.finfo(z.dtype).eps * z
 
     return lax.while_loop(lambda c: c[1], improve, (1 + y, True))[0]
 
