@@ -38,7 +38,7 @@ def search_epsilon(
     The lower and upper bound allow for errors `slacks` of the targets.
     """
     found, worst = _search(*stop_gradient((loss, signs, targets, slacks)))
-    args = loss, targets[worst]
+    args = loss.forgotten(), targets[worst]
     estimate = implicit_root(_residual, found.estimate, args, signs[worst])
     return Interval(found.lower, estimate, found.upper)
 
@@ -95,7 +95,10 @@ def _each_direction(
 
 
 def _small(loss: ComposedLoss) -> tuple[ComposedLoss, Bool[Array, ""]] | None:
-    """The same loss with few outputs and points, and whether none is missing."""
+    """The same loss with few outputs and points, and whether none is missing.
+
+    What was calculated of its ends stays: it is of all outputs.
+    """
     term = loss.terms[0]
     if not isinstance(term, AtomicLoss) or term.unit is None or len(loss.terms) > 1:
         return None

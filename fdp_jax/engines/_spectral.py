@@ -164,7 +164,8 @@ def attach_epsilon(
     contour: Contour,
 ) -> Float[Array, ""]:
     """An epsilon from `spectral_epsilon`, differentiable in loss and log delta."""
-    return implicit_root(_log_delta_residual, root, (loss, log_delta), contour)
+    args = loss.forgotten(), log_delta
+    return implicit_root(_log_delta_residual, root, args, contour)
 
 
 def rough_log_delta(

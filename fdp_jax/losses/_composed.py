@@ -6,6 +6,7 @@ from typing import cast
 
 import equinox as eqx
 import jax.numpy as jnp
+from jax.lax import stop_gradient
 from jaxtyping import Array, Float
 
 from .._internal._special import log1mexp, safe_log
@@ -88,8 +89,19 @@ class ComposedLoss(eqx.Module):
         )
 
     def known(self) -> "ComposedLoss":
-        """The same with its ends calculated, for who needs them in several places."""
-        return dataclasses.replace(self, ends=self._calculated_ends())
+        """The same with its ends calculated, for who needs them in several places.
+
+        No estimate takes a derivative of the range, nor of what only bounds know: at
+        the ends of the parameters' ranges there may be none.
+        """
+        ends = self._calculated_ends()
+        fixed = lambda e: (e.loss_range, e.log_supported, e.log_unsure)
+        ends = eqx.tree_at(fixed, ends, stop_gradient(fixed(ends)))
+        return dataclasses.replace(self, ends=ends)
+
+    def forgotten(self) -> "ComposedLoss":
+        """The same without, where all that it holds is differentiated."""
+        return dataclasses.replace(self, ends=None)
 
     def loss_range(self) -> tuple[Float[Array, ""], Float[Array, ""]]:
         """Essential infimum and supremum of the finite part of X."""

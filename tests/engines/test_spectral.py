@@ -122,9 +122,8 @@ def test_slope_in_noise_agrees_with_truth(entry):
     assert float(slopes[0]) == pytest.approx(float(entry["deps_dsigma"]), rel=1e-8)
 
 
-# Richardson differences of a contour integral in NumPy, from the survey of peers
-# (shared/peers.md 4.4): epsilon, then its derivatives in sigma, q, N and log delta,
-# with the digits printed there.
+# Richardson differences of a contour integral in NumPy: epsilon, then its derivatives
+# in sigma, q, N and log delta, with the digits that were printed.
 SLOPES = [
     (
         (1.0, 0.01, 1000.0, "1e-5"),
@@ -191,7 +190,20 @@ def test_gradient_agrees_with_differences_of_the_value(point, direction, index):
 
 
 def test_num_steps_may_be_fractional():
-    # The analytic continuation in N, from shared/peers.md 4.4.
+    # The analytic continuation in N, by a contour integral.
     run = fdp.DPSGD(noise_multiplier=2.0, sampling_prob=0.01, num_steps=1500.25)
     found = float(run.remove.epsilon(delta=1e-6, bound=Bound.ESTIMATE))
     assert found == pytest.approx(0.8902260027, abs=1e-10)
+
+
+def test_slope_where_every_record_takes_part():
+    # Long derivatives of what is not differentiated may overflow there.
+    def epsilon(x):
+        run = fdp.DPSGD(noise_multiplier=3.0, sampling_prob=5 * x, num_steps=30)
+        return run.remove.epsilon(delta=1e-5, bound=Bound.ESTIMATE)
+
+    value, slope = jax.jvp(epsilon, (0.2,), (1.0,))
+    step = 1e-5
+    left, farther = (float(epsilon(0.2 - k * step)) for k in (1, 2))
+    expected = (3 * float(value) - 4 * left + farther) / (2 * step)
+    assert float(slope) == pytest.approx(expected, rel=1e-5)
