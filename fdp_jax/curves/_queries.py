@@ -187,7 +187,7 @@ def at_infinity(
     loss: ComposedLoss, signs: Float[Array, " s"]
 ) -> tuple[Interval, Interval]:
     """Log delta(inf) and log(1 - delta(inf)) of the worst direction."""
-    loss = loss.known()
+    loss = loss.with_ends()
     end = jnp.max(engines.over(signs, loss.log_infinite_mass))
     each = lambda sign: engines.without(
         loss.log_infinite_mass(sign), loss.log_unsure_mass(sign)

@@ -27,6 +27,7 @@ from . import _atomic, _gaussian, _laplace, _one_step, _two_point
 from ._bounds import Interval
 
 _HALVINGS = 60
+"""Of a bracket, and as many doublings before."""
 _FEW_OUTPUTS = 512
 """The work of exact error rates grows with the square of the number of outputs."""
 

@@ -38,7 +38,7 @@ def search_epsilon(
     The lower and upper bound allow for errors `slacks` of the targets.
     """
     found, worst = _search(*stop_gradient((loss, signs, targets, slacks)))
-    args = loss.forgotten(), targets[worst]
+    args = loss.without_ends(), targets[worst]
     estimate = implicit_root(_residual, found.estimate, args, signs[worst])
     return Interval(found.lower, estimate, found.upper)
 

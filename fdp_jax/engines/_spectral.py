@@ -164,7 +164,7 @@ def attach_epsilon(
     contour: Contour,
 ) -> Float[Array, ""]:
     """An epsilon from `spectral_epsilon`, differentiable in loss and log delta."""
-    args = loss.forgotten(), log_delta
+    args = loss.without_ends(), log_delta
     return implicit_root(_log_delta_residual, root, args, contour)
 
 

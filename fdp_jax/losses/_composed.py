@@ -40,7 +40,7 @@ class ComposedLoss(eqx.Module):
     """Known to be at most one release, whatever the parameters."""
     method: Method = eqx.field(static=True, default=AUTO)
     ends: "_Ends | None" = None
-    """Calculated once and for all, see `known`."""
+    """Calculated once and for all, see `with_ends`."""
 
     @property
     def symmetric(self) -> bool:
@@ -88,7 +88,7 @@ class ComposedLoss(eqx.Module):
             self, terms=tuple(terms), counts=tuple(counts), ends=None
         )
 
-    def known(self) -> "ComposedLoss":
+    def with_ends(self) -> "ComposedLoss":
         """The same with its ends calculated, for who needs them in several places.
 
         No estimate takes a derivative of the range, nor of what only bounds know: at
@@ -99,7 +99,7 @@ class ComposedLoss(eqx.Module):
         ends = eqx.tree_at(fixed, ends, stop_gradient(fixed(ends)))
         return dataclasses.replace(self, ends=ends)
 
-    def forgotten(self) -> "ComposedLoss":
+    def without_ends(self) -> "ComposedLoss":
         """The same without, where all that it holds is differentiated."""
         return dataclasses.replace(self, ends=None)
 

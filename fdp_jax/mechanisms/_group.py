@@ -20,8 +20,8 @@ class Group(AbstractMechanism):
 
     The power of the best test is composed: g = 1 - f becomes g o ... o g.  Both are
     concave and piecewise linear.  Outputs of probability below 1e-16 that tell nothing
-    are lost: where 1 - delta is as small as that, it comes out too small (and the Bayes
-    error with it), the safe side.
+    are lost: 1 - delta, beta and the Bayes error may be larger by 1e-16 than the upper
+    ends of their brackets.  What is reported, their lower ends, holds.
     """
 
     mechanism: AbstractMechanism

@@ -146,8 +146,8 @@ def test_a_range_must_be_one():
 # ------------------------------------------------------------------------- derivatives
 
 
-def test_implicit_derivatives_of_a_factor():
-    """The second one of the factor of two Gaussians, by its closed form."""
+def test_second_derivative_of_a_factor():
+    """Of two Gaussians, where the factor has a closed form."""
 
     def factor(a):
         both = fdp.compose(fdp.Gaussian(a), fdp.Gaussian(2.0))

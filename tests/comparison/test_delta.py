@@ -232,6 +232,12 @@ def test_identical_guarantees_have_no_distance():
     assert found.upper < 1e-4
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("same", [LAPLACE, FIG6], ids=["laplace", "dp-sgd"])
+def test_other_identical_guarantees(same):
+    assert float(symmetrized_divergence(same, same)) == 0.0
+
+
 # -------------------------------------------------------------------- transformations
 
 

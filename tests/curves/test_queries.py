@@ -101,9 +101,9 @@ def test_bayes_error_is_the_profile(point, prior):
 ALPHAS = np.concatenate([[0.0], np.geomspace(1e-6, 0.2, 12), np.linspace(0.25, 1, 12)])
 
 
+@pytest.mark.slow
 @few
 @given(parameters)
-@pytest.mark.slow
 def test_trade_off_function_is_one(point):
     run = _dpsgd(*point)
     beta = np.asarray(run.beta(alpha=ALPHAS, bound=Bound.ESTIMATE))

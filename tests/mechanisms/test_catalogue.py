@@ -116,11 +116,11 @@ def _build(entry: dict):
     return BUILD[entry["mechanism"]](**entry["params"]).repeat(entry["count"])
 
 
-@functools.partial(jax.jit, static_argnames=("direction", "quantity"))
-def _ask(mechanism, values, direction, quantity):
+@functools.partial(jax.jit, static_argnames=("direction", "given"))
+def _ask(mechanism, values, direction, given):
     """One program for all parameters and counts of a mechanism."""
     side = getattr(mechanism, direction)
-    return side.bounds(**{quantity: values})
+    return side.bounds(**{given: values})
 
 
 def _contains(bounds, truths, width, rtol, trivial=None, read=lambda x: x):
@@ -149,7 +149,8 @@ def test_epsilon(entries):
 
 
 @pytest.mark.parametrize("entries", _groups("log_delta", OF_EVERY_KIND))
-def test_log_delta(entries):
+def test_delta(entries):
+    # By logarithms: the truths are, and their errors are relative ones of delta.
     first = entries[0]
     epsilons = jnp.asarray([float(e["epsilon"]) for e in entries])
     bounds = _ask(_build(first), epsilons, first["direction"], "epsilon")

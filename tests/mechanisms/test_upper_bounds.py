@@ -15,7 +15,6 @@ def test_discrete_gaussian_moved_beyond_what_is_looked_at():
     assert fdp.DiscreteGaussian(1.0, sensitivity=100).bounds(delta=1e-5).upper > 4500
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("q", [0.25, 0.3, 0.5])
 def test_sampled_mechanism_whose_loss_is_almost_one_number(q):
     # With a noise multiplier of 0.1, delta(0) is the probability of a sample.
@@ -70,7 +69,6 @@ def test_delta_that_is_mostly_infinite_losses():
     assert found.upper >= gauss
 
 
-@pytest.mark.slow
 def test_infinite_losses_of_a_mixture_do_not_vanish():
     mixture = fdp.RevealedMixture(
         [
