@@ -136,13 +136,18 @@ def _top_moments(x: jax.Array) -> tuple[jax.Array, jax.Array]:
 def _moment_pair(order: int, x: jax.Array) -> tuple[jax.Array, jax.Array]:
     """Moments h_k and h_{k+1} of orders `order` <= 5 and one more."""
     low, high = _top_moments(x)
-    scale = 1.0 / (x + _SHIFT)
+    away = x + _SHIFT
+    scale = 1.0 / away
     ratio = 1.0 - _SHIFT * scale  # x / (x + shift), also for x = inf
     for k in range(_TOP, order, -1):
         low, high = (k + 1) * scale * scale * high + ratio * low, low
     factorial = float(math.factorial(order))
-    low = factorial * low * scale ** (order + 1)
-    return low, (order + 1) * factorial * high * scale ** (order + 2)
+    # Divisions, not products with powers of `scale`: XLA repeats a chain of sums and
+    # products, here the whole series, in each of its uses, but no division.
+    return (
+        factorial * low / away ** (order + 1),
+        (order + 1) * factorial * high / away ** (order + 2),
+    )
 
 
 @partial(jax.custom_jvp, nondiff_argnums=(0,))
@@ -235,13 +240,13 @@ def mills_parts(a: jax.Array, width: jax.Array) -> tuple[jax.Array, ...]:
 
 @jax.custom_jvp
 def _log1p(x: jax.Array) -> jax.Array:
-    # The library's log1p loses two digits on [-1/2, -0.29]; there 1 + x is harmless
-    # once its rounding error is put back (Kahan).
-    middle = (x > -0.6) & (x < -0.2)
-    safe = jnp.where(middle, x, -0.5)
-    total = 1.0 + safe
-    kahan = jnp.log(total) + (safe - (total - 1.0)) / total
-    return jnp.where(middle, kahan, jnp.log1p(jnp.where(middle, 0.0, x)))
+    # The library's log1p loses two digits on [-1/2, -0.29].  The rounding error of
+    # 1 + x is put back (Kahan); without a barrier XLA holds it to be zero.
+    total = jax.lax.optimization_barrier(1.0 + x)
+    inner = (total > 0) & (total < jnp.inf)
+    safe = jnp.where(inner, total, 1.0)
+    lost = jnp.where(inner, x - (total - 1.0), 0.0)
+    return jnp.log(total) + lost / safe
 
 
 @_log1p.defjvp
@@ -277,16 +282,17 @@ def _lower_hazard_jvp(primals, tangents):
 
 @jax.custom_jvp
 def _log_ndtr(x: jax.Array) -> jax.Array:
-    ratio = mills_moment(0, jnp.abs(x))
-    lower = (jnp.log(ratio) - _LOG_SQRT_2PI) - 0.5 * x * x
-    # At most 1/2 where it is used, which is for positive x.
-    upper = _log1p(-jnp.minimum(norm_pdf(x) * ratio, 0.5))
-    # Around zero erfc is good to the last digit, and log_ndtr(0) = log(1/2) exactly.
-    middle = jnp.abs(x) < 1.0
-    small = jnp.where(middle, jnp.abs(x), 0.0)
-    tail = 0.5 * jax.scipy.special.erfc(small / np.sqrt(2.0).astype(x.dtype))
-    central = jnp.where(x < 0, jnp.log(tail), _log1p(-tail))
-    return jnp.where(middle, central, jnp.where(x < 0, lower, upper))
+    far = jnp.abs(x)
+    ratio = mills_moment(0, far)
+    # Around zero erf is good to the last digit, and log_ndtr(0) = log(1/2) exactly.
+    middle = far < 1.0
+    small = jnp.where(middle, far, 0.0)
+    tail = 0.5 - 0.5 * jax.scipy.special.erf(small / np.sqrt(2.0).astype(x.dtype))
+    # Below zero the logarithm of the tail; of the Mills ratio where that underflows.
+    log_lower = jnp.log(jnp.where(middle, tail, ratio))
+    lower = jnp.where(middle, log_lower, (log_lower - _LOG_SQRT_2PI) - 0.5 * x * x)
+    above = jnp.where(middle, tail, jnp.minimum(norm_pdf(x) * ratio, 0.5))
+    return jnp.where(x < 0, lower, _log1p(-above))
 
 
 @_log_ndtr.defjvp
@@ -317,7 +323,7 @@ def log_ndtr_difference(low: ArrayLike, high: ArrayLike) -> tuple[jax.Array, jax
     empty = low >= high
     low = jnp.where(empty, high - 1, low)
     # Barrier: XLA would compute these anew for each of their uses.
-    top, bottom = jax.lax.optimization_barrier((log_ndtr(high), log_ndtr(low)))
+    top, bottom = jax.lax.optimization_barrier(log_ndtr(jnp.stack([high, low])))
     gap = jnp.where(empty, 1.0, top - bottom)
     value = jnp.where(empty, -jnp.inf, top + log1mexp(gap))
     # An error of x counts x phi(x) / Phi(x) <= 1 + x^2 times, about twice the log.

@@ -44,6 +44,8 @@ class Grid(eqx.Module):
     chernoff_logs: Float[Array, " k"]
     moments: tuple[Float[Array, " k"], ...]
     """Of each single loss at the Chernoff shifts."""
+    log_scales: tuple[Float[Array, ""], ...]
+    """The same at `shift`: log of about the tilted mass of each single loss."""
     size: int = eqx.field(static=True)
     """Grid points."""
 
@@ -116,6 +118,7 @@ def plan_grid(loss: ComposedLoss, start: Start, gap: ArrayLike = 0.0) -> Grid:
             chernoff_shifts=shifts,
             chernoff_logs=start.chernoff_logs,
             moments=tuple(own[:-1] for own in moments),
+            log_scales=tuple(own[-1] for own in moments),
             size=size,
         )
     )
@@ -145,13 +148,17 @@ def _aligned(loss: ComposedLoss, spacing: Array) -> Array:
     return spacing
 
 
-def discretize(term: AbstractLoss, grid: Grid, first: Int[Array, ""]) -> Discrete:
-    """Moves one term's masses to the grid points from number `first` on."""
+def discretize(
+    term: AbstractLoss, grid: Grid, first: Int[Array, ""], log_scale: Float[Array, ""]
+) -> Discrete:
+    """Moves one term's masses to the grid points from number `first` on.
+
+    Whatever is tilted is divided by e^log_scale.
+    """
     points = (first + jnp.arange(grid.size)).astype(grid.spacing.dtype) * grid.spacing
-    order = order_of(grid.shift, grid.sign)[None]
-    log_scale = stop_gradient(term.moments(order)[0][0])
-    inner, sound = _with_cells(term, grid, points, log_scale)
-    outer, ends_sound = _with_ends(term, grid, points, log_scale)
+    cells, ends = _cells_and_ends(term, grid, points)
+    inner, sound = _with_cells(cells, grid, points, log_scale)
+    outer, ends_sound = _with_ends(ends, grid, points, log_scale)
     sums = _with_atoms(term, grid, first, log_scale, (*inner, *outer))
     tilted, excess, mean_excess, slack, bottom, top = sums
     return Discrete(
@@ -167,16 +174,27 @@ def discretize(term: AbstractLoss, grid: Grid, first: Int[Array, ""]) -> Discret
     )
 
 
+def _cells_and_ends(
+    term: AbstractLoss, grid: Grid, points: Array
+) -> tuple[Cells, Cells]:
+    """The cells right of each point; below the first point and from the last one on."""
+    infinity = jnp.full(1, jnp.inf, points.dtype)
+    low = jnp.concatenate([points, -infinity, points[-1:]])
+    high = jnp.concatenate([points + grid.spacing, points[:1], infinity])
+    # Barrier: XLA would compute these anew for each of their uses.
+    found = optimization_barrier(_cells(term, grid.sign, low, high))
+    inner = jax.tree.map(lambda x: x[: grid.size], found)
+    return inner, jax.tree.map(lambda x: x[grid.size :], found)
+
+
 def _with_cells(
-    term: AbstractLoss, grid: Grid, points: Array, log_scale: Array
+    cells: Cells, grid: Grid, points: Array, log_scale: Array
 ) -> tuple[tuple[Array, ...], Array]:
     """Tilted masses, excess, mean excess and slack of the cells right of each point.
 
     Also whether the errors of all masses that matter are known.
     """
     h, c = grid.spacing, grid.shift
-    # Barriers: XLA would compute these anew for each of their uses.
-    cells = optimization_barrier(_cells(term, grid.sign, points, points + h))
     step = jnp.expm1(h)
     # Masses are raised by their possible error: the upper bound stays one.
     found = cells.error + stop_gradient(_placing_error(grid, points))
@@ -196,12 +214,9 @@ def _with_cells(
 
 
 def _with_ends(
-    term: AbstractLoss, grid: Grid, points: Array, log_scale: Array
+    ends: Cells, grid: Grid, points: Array, log_scale: Array
 ) -> tuple[tuple[Array, Array], Array]:
     """Tilted mass below the grid and Q-mass above it, its last cell included."""
-    infinity = jnp.full((), jnp.inf, points.dtype)
-    low, high = jnp.stack([-infinity, points[-1]]), jnp.stack([points[0], infinity])
-    ends = _cells(term, grid.sign, low, high)
     found = ends.error + _placing_error(grid, ends.loss)
     error = stop_gradient(jnp.minimum(found, 1))
     log_mass = ends.log_mass + ends.loss + 2 * error

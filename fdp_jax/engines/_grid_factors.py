@@ -71,7 +71,7 @@ class Factor(eqx.Module):
 
 def factors_of(loss: ComposedLoss, grid: Grid) -> list[tuple[Factor, Array]]:
     """Every term with its count, a real number from here on."""
-    supply = iter(zip(grid.first, grid.moments, strict=True))
+    supply = iter(zip(grid.first, grid.moments, grid.log_scales, strict=True))
     total = sum(
         count * _mean_releases(term)
         for term, count in zip(loss.terms, grid.counts, strict=True)
@@ -95,8 +95,8 @@ def _factor(
     """One term; `total` is about the number of all releases, if it stands outermost."""
     if isinstance(term, RevealedLoss):
         return _mixture(term, grid, supply, total)
-    first, moments = next(supply)
-    part = discretize(term, grid, first)
+    first, moments, log_scale = next(supply)
+    part = discretize(term, grid, first, log_scale)
     mass = jnp.sum(part.tilted)
     one = jnp.ones_like(mass)
     # With the last factor on the grid, no error is left at grid points.

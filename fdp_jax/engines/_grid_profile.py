@@ -80,35 +80,27 @@ def grid_epsilon(
         last = n - 1 - jnp.argmax(above[::-1])
         return jnp.where(jnp.any(above), last, -1)
 
-    def solve(cell: Array, value, target: Array, safe: Array) -> Array:
-        """Bisection in one cell, keeping the side on which `value` is `safe`."""
-        left = points[jnp.clip(cell, 0, n - 2)]
+    # Of the lower end, the estimate and the upper end; bisection in one cell each.
+    targets = jnp.stack([target + slack[0], target, target - slack[1]])
+    cells = jnp.stack(
+        [
+            last_above(values, targets[i])
+            for i, values in enumerate((lowers, middles, uppers))
+        ]
+    )
+    left = points[jnp.clip(cells, 0, n - 2)]
 
-        def halve(_, ends):
-            low, high = ends
-            middle = 0.5 * (low + high)
-            above = value(middle) > target
-            return jnp.where(above, middle, low), jnp.where(above, high, middle)
+    def halve(_, ends: tuple[Array, Array]) -> tuple[Array, Array]:
+        low, high = ends
+        middle = 0.5 * (low + high)
+        found, _ = grid_profile(profile, middle)
+        values = jnp.stack([found.lower[0], found.estimate[1], found.upper[2]])
+        above = values > targets
+        return jnp.where(above, middle, low), jnp.where(above, high, middle)
 
-        low, high = jax.lax.fori_loop(0, 45, halve, (left, left + h))
-        return jnp.where(safe, high, low)
-
-    def upper_at(x: Array) -> Array:
-        return grid_profile(profile, x[None])[0].upper[0]
-
-    def lower_at(x: Array) -> Array:
-        return grid_profile(profile, x[None])[0].lower[0]
-
-    def estimate_at(x: Array) -> Array:
-        return _log_estimate(profile, x[None])[0]
-
-    targets = target + slack[0], target, target - slack[1]
-    cells = list(map(last_above, (lowers, middles, uppers), targets))
-    yes = jnp.ones((), bool)
-    upper = solve(cells[2], upper_at, targets[2], yes)
-    middle = solve(cells[1], estimate_at, targets[1], yes)
-    lower = solve(cells[0], lower_at, targets[0], ~yes)
-    inside = [(cell > 0) & (cell < n - 4) for cell in cells]
+    low, high = jax.lax.fori_loop(0, 45, halve, (left, left + h))
+    lower, middle, upper = low[0], high[1], high[2]
+    inside = (cells > 0) & (cells < n - 4)
     upper = jnp.where(inside[2], upper, jnp.inf)
     lower = jnp.where(inside[0], lower, -jnp.inf)
     middle = jnp.where(inside[1], middle, profile.grid.center)

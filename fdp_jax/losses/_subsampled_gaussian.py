@@ -14,7 +14,7 @@ from typing import ClassVar
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jax.lax import Precision, fori_loop, stop_gradient
+from jax.lax import Precision, fori_loop, optimization_barrier, stop_gradient
 from jaxtyping import Array, Float, Int
 
 from .._internal._blocked_sum import blocked_sum
@@ -60,12 +60,15 @@ def _log_ratio(u: Array, q: Array) -> Array:
 @jax.custom_jvp
 def _log_ratio_of(u: Array, q: Array) -> Array:
     change = q * jnp.expm1(jnp.minimum(u, 80))  # finite in float32 too
-    small = jnp.abs(change) < 0.5
-    near = log1p(jnp.where(small, change, 0))
-    top = jnp.maximum(u, 0)
-    far = top + jnp.log((1 - q) * jnp.exp(-top) + q * jnp.exp(u - top))
-    far = jnp.where(q < 1, far, u)  # where e^u underflows
-    return jnp.where(small & (u < 80), near, far)
+    small = (jnp.abs(change) < 0.5) & (u < 80)
+    near = optimization_barrier(1 + change)
+    # Elsewhere over e^max(u, 0), where nothing cancels or overflows.
+    least = jnp.exp(-jnp.abs(u))
+    far = jnp.where(u < 0, (1 - q) + q * least, (1 - q) * least + q)
+    total = jnp.where(small, near, far)
+    lost = jnp.where(small, change - (near - 1), 0)
+    value = jnp.where(small, 0, jnp.maximum(u, 0)) + jnp.log(total) + lost / total
+    return jnp.where(q < 1, value, u)  # where e^u underflows
 
 
 @_log_ratio_of.defjvp
