@@ -65,9 +65,9 @@ def _log_ratio_of(u: Array, q: Array) -> Array:
     # Elsewhere over e^max(u, 0), where nothing cancels or overflows.
     least = jnp.exp(-jnp.abs(u))
     far = jnp.where(u < 0, (1 - q) + q * least, (1 - q) * least + q)
-    total = jnp.where(small, near, far)
-    lost = jnp.where(small, change - (near - 1), 0)
-    value = jnp.where(small, 0, jnp.maximum(u, 0)) + jnp.log(total) + lost / total
+    lost = jnp.where(small, change - (near - 1), 0) / jnp.where(small, near, 1)
+    top = jnp.where(small, 0, jnp.maximum(u, 0))
+    value = top + jnp.log(jnp.where(small, near, far)) + lost
     return jnp.where(q < 1, value, u)  # where e^u underflows
 
 
