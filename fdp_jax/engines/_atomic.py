@@ -136,8 +136,9 @@ def error_rates(
     # What was left out counts for the attacker, in the lower bound of beta alone.
     unsure = [jnp.exp(atoms.log_unsure_masses()[0]) for atoms in fixed]
     unsure = jnp.max(jnp.stack(unsure))
+    lost = max(atoms.lost for atoms in fixed)
     return (
-        Interval(value - slip, beta, value + slip + unsure),
+        Interval(value - slip, beta, value + slip + unsure + lost),
         Interval(power * (1 - slip) - unsure, tpr, power * (1 + slip)),
     )
 

@@ -54,6 +54,10 @@ class AbstractClosedForm(eqx.Module):
     def log_unsure(self) -> Array | None:
         """Log of what of the infinite losses is only a bound."""
 
+    def lost(self) -> float:
+        """By how much 1 - delta may be larger, besides the error of its logarithm."""
+        return 0.0
+
     def loss_error(self, epsilon: Array) -> Array | None:
         """How far a threshold may be off, besides the error of the logarithms."""
         del epsilon
@@ -172,6 +176,9 @@ class AtomicForm(AbstractClosedForm):
 
     def log_unsure(self):
         return stop_gradient(self.atoms.log_unsure_masses()[0])
+
+    def lost(self):
+        return self.atoms.lost
 
     def loss_error(self, epsilon):
         return _atomic.loss_error(self.atoms, epsilon)

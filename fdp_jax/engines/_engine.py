@@ -7,6 +7,7 @@ one by construction; see `route`.  `sign` is +1 for the direction "remove"
 """
 
 import functools
+import math
 from collections.abc import Callable
 
 import equinox as eqx
@@ -237,6 +238,9 @@ def _closed_profile(form: AbstractClosedForm, epsilons: Array) -> Profile:
         log_rest = Interval(
             log_rest.lower - slip, log_rest.estimate, log_rest.upper + slip
         )
+    if form.lost() > 0:
+        most = jnp.logaddexp(log_rest.upper, math.log(form.lost()))
+        log_rest = Interval(log_rest.lower, log_rest.estimate, most)
     unsure = form.log_unsure()
     if unsure is not None:
         # What was left out counts in the upper bounds alone.

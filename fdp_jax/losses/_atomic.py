@@ -26,6 +26,9 @@ class AtomicLoss(AbstractLoss):
     missing: tuple[Float[Array, ""], Float[Array, ""]] | None = None
     """Logarithms of bounds on the masses under Q and P of outputs left out; those
     count as infinite losses."""
+    lost: float = eqx.field(static=True, default=0.0)
+    """Bound on the mass of outputs without any loss that rounding may have lost: by
+    so much 1 - delta may be larger."""
     symmetric: bool = eqx.field(static=True, default=False)
 
     def _common(self) -> Bool[Array, " k"]:

@@ -19,9 +19,7 @@ class Group(AbstractMechanism):
     """A mechanism with finitely many losses against a group of records.
 
     The power of the best test is composed: g = 1 - f becomes g o ... o g.  Both are
-    concave and piecewise linear.  Outputs of probability below 1e-16 that tell nothing
-    are lost: 1 - delta, beta and the Bayes error may be larger by 1e-16 than the upper
-    ends of their brackets.  What is reported, their lower ends, holds.
+    concave and piecewise linear.
     """
 
     mechanism: AbstractMechanism
@@ -44,11 +42,14 @@ class Group(AbstractMechanism):
         p, q = _riskier(*self._composed(_power(term)), self.size)
         q_rest, p_rest = _riskier(*self._composed(_power(other)), self.size)
         p, q = jnp.concatenate([p, p_rest]), jnp.concatenate([q, q_rest])
-        # All others have no loss.
-        same = jnp.maximum(1 - jnp.sum(p), 0)
-        p, q = jnp.append(p, same), jnp.append(q, same)
-        logs = safe_log(p), safe_log(q)
-        return one_release(AtomicLoss(*logs, symmetric=found.symmetric))
+        # All others have no loss: what is left but for rounding, and what that and
+        # the knots that are one may hide.
+        unit = _unit(self.size, p)
+        rounding = 2 * unit + p.size * float(jnp.finfo(p.dtype).eps)
+        same = jnp.maximum(1 - jnp.sum(p) - rounding, 0)
+        lost = 2 * rounding + p.size * unit
+        logs = (safe_log(jnp.append(x, same)) for x in (p, q))
+        return one_release(AtomicLoss(*logs, lost=lost, symmetric=found.symmetric))
 
     def _composed(self, power: _Power) -> _Power:
         total = power
@@ -64,13 +65,18 @@ def _riskier(x: Array, y: Array, size: int) -> _Power:
     rounding are joined, and what rounding does to the slopes of short segments makes
     none of them steeper than those before.
     """
-    unsure = 4 * size * jnp.finfo(y.dtype).eps * y[1:]
+    unsure = _unit(size, y) * y[1:]
     kept = (jnp.arange(x.size - 1) < jnp.argmax(y - x)) & (jnp.diff(y) > unsure)
     p, q = _steps(x, kept), _steps(y, kept)
     slope = jnp.where(kept & (p > 0), q / jnp.where(p > 0, p, 1), jnp.inf)
     slope = lax.cummin(slope)
     p = jnp.where(jnp.isfinite(slope), q / jnp.where(slope > 0, slope, 1), 0)
     return jnp.append(p, 0.0), jnp.append(q, y[0])
+
+
+def _unit(size: int, knots: Array) -> float:
+    """Relative error of a knot after so many compositions."""
+    return 4 * size * float(jnp.finfo(knots.dtype).eps)
 
 
 def _steps(knots: Array, kept: Bool[Array, " k"]) -> Array:

@@ -1,6 +1,8 @@
 """Upper bounds that were once too small: each against a number from elsewhere."""
 
+import bisect
 import math
+from fractions import Fraction
 
 import jax
 import jax.numpy as jnp
@@ -219,6 +221,44 @@ def test_groups_of_extreme_vectors(p, q, size, epsilon, truth):
     assert found.lower <= truth * (1 + 1e-12)
     assert found.upper >= truth * (1 - 1e-12)
     assert found.upper - found.lower <= 1e-10
+
+
+def _exact_overlap(p, q, size):
+    """1 - TV of a group, in rational numbers: its power function knot by knot."""
+    p, q = ([Fraction(x) / sum(map(Fraction, v)) for x in v] for v in (p, q))
+    order = sorted(range(len(p)), key=lambda i: q[i] / p[i], reverse=True)
+    x = [sum((p[i] for i in order[:k]), Fraction(0)) for k in range(len(p) + 1)]
+    y = [sum((q[i] for i in order[:k]), Fraction(0)) for k in range(len(p) + 1)]
+
+    def between(at, x, y):
+        i = min(bisect.bisect_right(x, at), len(x) - 1)
+        return y[i - 1] + (at - x[i - 1]) * (y[i] - y[i - 1]) / (x[i] - x[i - 1])
+
+    knots, powers = x, y
+    for _ in range(size - 1):
+        more = [between(at, powers, knots) for at in x]
+        inner = {at: between(at, knots, powers) for at in {*knots, *more}}
+        knots = sorted(inner)
+        powers = [between(inner[at], x, y) for at in knots]
+    return min(1 - b + a for a, b in zip(knots, powers, strict=True))
+
+
+@pytest.mark.parametrize(
+    ("p", "q", "size"),
+    [
+        ([1 - 1e-5, 1e-14, 1e-5], [1e-5, 1e-14, 1 - 1e-5], 4),
+        ([1 - 1e-3, 1e-7, 1e-3 - 1e-7], [1e-4 - 1e-7, 1e-7, 1 - 1e-4], 4),
+        pytest.param(
+            *([0.9, 0.05, 0.05], [0.05, 0.05, 0.9], 17), marks=pytest.mark.slow
+        ),
+    ],
+)
+def test_outputs_without_any_loss_are_in_both_ends_for_groups(p, q, size):
+    # Their mass is what rounding leaves of 1 - 1, or less.
+    found = fdp.FromProbabilities(p, q).group(size).bounds(prior=0.5)
+    truth = float(_exact_overlap(p, q, size)) / 2
+    assert found.lower <= truth <= found.upper
+    assert found.upper - found.lower <= 3e-12
 
 
 def test_left_out_outputs_of_a_sample_are_in_no_lower_bound():
