@@ -103,3 +103,14 @@ def exactly(value: Array, relative: float) -> Interval:
     error = stop_gradient(relative * (1 + jnp.abs(value)))
     error = jnp.where(jnp.isfinite(value), error, 0)
     return Interval(stop_gradient(value) - error, value, stop_gradient(value) + error)
+
+
+def worst_of(estimates: Float[Array, " s"], signs: Float[Array, " s"]) -> Array:
+    """Index of the largest one; of about equal ones that of "remove".
+
+    Both directions leak the same where every record takes part in every step; the
+    slopes in `sampling_prob` on its way there are those of "remove".
+    """
+    most = jnp.max(estimates)
+    near = (estimates >= most - 1e-11 * (1 + jnp.abs(most))) | (estimates == most)
+    return jnp.argmax(jnp.where(near, signs, -jnp.inf))

@@ -29,6 +29,7 @@ from ._bounds import (
     sound,
     with_infinite,
     without,
+    worst_of,
 )
 from ._closed_form import AbstractClosedForm, closed_form, closed_threshold
 from ._contour import Contour, Start, chernoff, plan_contour
@@ -169,7 +170,7 @@ def _search_profile(
         return jnp.maximum(least, found.log_delta.lower), found
 
     _, found = lax.scan(step, jnp.full_like(epsilons, -jnp.inf), local)
-    worst = jnp.argmax(jnp.max(found.log_delta.estimate, axis=1))
+    worst = worst_of(jnp.max(found.log_delta.estimate, axis=1), local.sign)
     log_delta = jax.tree.map(lambda x: jnp.max(x, axis=0), found.log_delta)
     log_rest = jax.tree.map(lambda x: jnp.min(x, axis=0), found.log_rest)
     return Profile(log_delta, log_rest, found.log_alpha[worst]), worst
@@ -379,7 +380,7 @@ def _epsilon_search(
 
     least = jnp.full_like(targets[0], -jnp.inf)
     _, (found, contours) = lax.scan(step, least, ordered)
-    worst = jnp.argmax(found.estimate)
+    worst = worst_of(found.estimate, signs[order])
     result = jax.tree.map(jnp.max, found)
     return result, jax.tree.map(lambda x: x[worst], contours), order[worst]
 

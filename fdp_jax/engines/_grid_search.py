@@ -17,7 +17,7 @@ from jaxtyping import Array, Bool, Float
 from .._internal._batching import one_by_one
 from .._internal._implicit import implicit_root
 from ..losses import AtomicLoss, ComposedLoss, Method
-from ._bounds import Interval
+from ._bounds import Interval, worst_of
 from ._discretize import Grid, plan_grid
 from ._grid import compose_grid
 from ._grid_profile import grid_epsilon, grid_profile
@@ -65,7 +65,7 @@ def _search(
             lambda: _each_direction(loss_of_few, grids, signs, targets, slacks),
             in_full,
         )
-    return jax.tree.map(jnp.max, found), jnp.argmax(found.estimate)
+    return jax.tree.map(jnp.max, found), worst_of(found.estimate, signs)
 
 
 def _grids(
