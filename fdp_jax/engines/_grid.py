@@ -25,6 +25,7 @@ import math
 
 import equinox as eqx
 import jax.numpy as jnp
+from jax import lax
 from jax.lax import fori_loop, stop_gradient
 from jaxtyping import Array, Complex, Float, Int
 
@@ -51,8 +52,7 @@ def compose_grid(loss: ComposedLoss, grid: Grid) -> GridProfile:
     _plan_memory(len(single_losses(loss.terms, loss.counts)), size)
     terms = factors_of(loss, grid)
     kernels = _Kernels(c, h, size)
-    logs = [count * jnp.log(term.transform) for term, count in terms]
-    product = jnp.exp(jnp.sum(jnp.stack(logs), axis=0))
+    product = _product(terms)
     log_scale = jnp.sum(jnp.stack([count * term.log_mass for term, count in terms]))
     profile = _inverse(product * kernels.profile, size)
     alpha = _inverse(stop_gradient(product) * kernels.alpha, size)
@@ -108,6 +108,17 @@ def _plan_memory(losses: int, points: int) -> None:
             f"points must be fewer: {points} grid points for {losses} different losses "
             f"need about {needed:,} bytes of memory, the machine has {present:,}"
         )
+
+
+def _product(terms: list[tuple[Factor, Array]]) -> Complex[Array, " f"]:
+    """Of all powers; in polar form, which compiles sooner than complex logarithms."""
+    logs = turns = jnp.zeros(())
+    for term, count in terms:
+        real, imaginary = term.transform.real, term.transform.imag
+        logs = logs + 0.5 * count * jnp.log(jnp.square(real) + jnp.square(imaginary))
+        turns = turns + count * jnp.arctan2(imaginary, real)
+    size = jnp.exp(logs)
+    return lax.complex(size * jnp.cos(turns), size * jnp.sin(turns))
 
 
 class _Kernels(eqx.Module):

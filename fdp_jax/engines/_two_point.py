@@ -57,11 +57,13 @@ def _stirling_error(k: jax.Array) -> jax.Array:
     """Error of Stirling's formula for log k!, k >= 1 an integer."""
     table = jnp.asarray(np.asarray(_STIRLING_ERROR, k.dtype))
     small = table[jnp.clip(k, 0, 15).astype(jnp.int32)]
-    u = 1.0 / jnp.maximum(k, 16.0)
-    v = u * u
+    large = jnp.maximum(k, 16.0)
+    v = 1.0 / (large * large)
     series = 1 / 1188 - v * (691 / 360360)
     series = 1 / 12 - v * (1 / 360 - v * (1 / 1260 - v * (1 / 1680 - v * series)))
-    return jnp.where(k < 15.5, small, u * series)
+    # A division at the end of either series: XLA repeats sums and products in each of
+    # their uses.
+    return jnp.where(k < 15.5, small, series / large)
 
 
 def _deviance(x: jax.Array, mean: jax.Array, log_mean: jax.Array) -> jax.Array:
@@ -72,7 +74,7 @@ def _deviance(x: jax.Array, mean: jax.Array, log_mean: jax.Array) -> jax.Array:
     series = jnp.zeros_like(w)
     for j in range(11, 0, -1):
         series = w * (1.0 / (2 * j + 1) + series)
-    close = (x - mean) * v + 2.0 * x * v * series
+    close = (x - mean) * ((x - mean) + 2.0 * x * series) / (x + mean)
     normal = mean > jnp.finfo(x.dtype).tiny
     quotient = jnp.log(x / jnp.where(normal, mean, 1.0))
     quotient = jnp.where(normal, quotient, jnp.log(x) - log_mean)
