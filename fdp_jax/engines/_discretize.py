@@ -178,13 +178,12 @@ def _cells_and_ends(
     term: AbstractLoss, grid: Grid, points: Array
 ) -> tuple[Cells, Cells]:
     """The cells right of each point; below the first point and from the last one on."""
-    infinity = jnp.full(1, jnp.inf, points.dtype)
-    low = jnp.concatenate([points, -infinity, points[-1:]])
-    high = jnp.concatenate([points + grid.spacing, points[:1], infinity])
     # Barrier: XLA would compute these anew for each of their uses.
-    found = optimization_barrier(_cells(term, grid.sign, low, high))
-    inner = jax.tree.map(lambda x: x[: grid.size], found)
-    return inner, jax.tree.map(lambda x: x[grid.size :], found)
+    inner = optimization_barrier(_cells(term, grid.sign, points, points + grid.spacing))
+    # Apart from the others, since wide cells may take more work each.
+    infinity = jnp.full((), jnp.inf, points.dtype)
+    low, high = jnp.stack([-infinity, points[-1]]), jnp.stack([points[0], infinity])
+    return inner, _cells(term, grid.sign, low, high)
 
 
 def _with_cells(
