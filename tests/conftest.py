@@ -1,5 +1,6 @@
 """Settings shared by the whole test suite."""
 
+import gc
 import importlib.metadata
 import os
 import pathlib
@@ -8,17 +9,25 @@ import jax
 import matplotlib
 import pytest
 
+from fdp_jax._internal import _compilation
+
 _ROOT = pathlib.Path(__file__).resolve().parent.parent
 
-# Most of the time is spent in the compiler. These are the options that the package
-# gives to a query of its own, here for the programs of the tests as well.
+# Most of the time is spent in the compiler.  These options are those that the package
+# gives to a query of its own, but for the optimization: without it programs compile in
+# two thirds of the time and run two or three times longer, which is the lesser part.
 # `make test-all` goes without, as users' programs do, and so does test_compilation.py.
 # Read by the workers when they compile their first program; other versions of jaxlib
 # may not know them.
-_SOONER = "--xla_cpu_use_fusion_emitters=false --xla_backend_optimization_level=1"
+_SOONER = "--xla_cpu_use_fusion_emitters=false --xla_backend_optimization_level=0"
 _KNOWN = importlib.metadata.version("jaxlib").startswith("0.10.")
 if _KNOWN and "FDP_JAX_TEST_DEFAULTS" not in os.environ:
     os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {_SOONER}".strip()
+    _compilation.SOONER["xla_backend_optimization_level"] = 0
+
+# Traces are many objects that live long: do not look for cycles among them so often.
+gc.freeze()
+gc.set_threshold(50_000, 20, 50)
 
 matplotlib.use("Agg")
 jax.config.update("jax_enable_x64", True)

@@ -69,7 +69,7 @@ def test_defaults_of_the_compiler_give_the_truth():
 
 
 def test_an_option_that_the_compiler_does_not_know_is_left_out(monkeypatch):
-    monkeypatch.setattr(_compilation, "_SOONER", {"xla_no_such_option": False})
+    monkeypatch.setattr(_compilation, "SOONER", {"xla_no_such_option": False})
     _compilation._options.cache_clear()
     try:
         assert _compilation._options() == {}

@@ -7,7 +7,7 @@ from typing import Any
 import equinox as eqx
 import jax
 
-_SOONER = {"xla_cpu_use_fusion_emitters": False, "xla_backend_optimization_level": 1}
+SOONER = {"xla_cpu_use_fusion_emitters": False, "xla_backend_optimization_level": 1}
 """XLA's older code generator for CPUs and less of LLVM: hundreds of small loops compile
 in 40 % of the time and run as fast (jaxlib 0.10.2)."""
 
@@ -18,10 +18,10 @@ def _options() -> dict[str, Any]:
     if jax.default_backend() != "cpu":
         return {}
     try:
-        jax.jit(lambda x: x, compiler_options=_SOONER)(0.0)
+        jax.jit(lambda x: x, compiler_options=SOONER)(0.0)
     except (jax.errors.JaxRuntimeError, ValueError):
         return {}
-    return {"compiler_options": _SOONER}
+    return {"compiler_options": SOONER}
 
 
 def jit_on_its_own(fn: Callable[..., Any]) -> Callable[..., Any]:

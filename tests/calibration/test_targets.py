@@ -221,7 +221,7 @@ def test_the_active_target_is_reported():
         both = targets.AllOf(
             targets.ApproxDP(epsilon=epsilon, delta=1e-6), targets.Advantage(0.25)
         )
-        run = _run(None, 0.01, 1e3)
+        run = fdp.Laplace().repeat(10)
         found = fdp.calibrate(run, both, solve_for="noise_multiplier")
         assert int(found.binding["active"]) == active
 

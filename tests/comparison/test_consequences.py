@@ -286,9 +286,8 @@ def test_order_after_many_releases():
 # --------------------------------------------------------------------- reconstruction
 
 
-@pytest.mark.parametrize(
-    "direction", ["add", pytest.param("remove", marks=pytest.mark.slow)]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("direction", ["add", "remove"])
 def test_reconstruction_bound(direction):
     for name, entry in CHECKS.items():
         if ".rero." not in name:

@@ -257,6 +257,7 @@ def test_gradient_of_closed_forms():
         np.testing.assert_allclose(gradient, (up - down) / (2 * step), rtol=1e-6)
 
 
+@pytest.mark.slow
 def test_gradient_is_zero_where_the_divergence_is():
     def both(s):
         found = fdp.delta_divergence(fdp.Gaussian(s), GAUSS)

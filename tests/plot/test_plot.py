@@ -12,7 +12,7 @@ import fdp_jax as fdp
 
 @pytest.fixture(scope="module")
 def run():
-    return fdp.DPSGD(noise_multiplier=0.6, sampling_prob=0.01, num_steps=1000)
+    return fdp.PoissonSubsampled(fdp.Gaussian(0.8), 0.3)
 
 
 @pytest.fixture(autouse=True)
