@@ -11,6 +11,7 @@ from jaxtyping import Array, ArrayLike, Bool, Float, Int
 
 from ..losses import (
     AbstractLoss,
+    Atoms,
     Cells,
     ComposedLoss,
     RevealedLoss,
@@ -159,7 +160,7 @@ def discretize(
     cells, ends = _cells_and_ends(term, grid, points)
     inner, sound = _with_cells(cells, grid, points, log_scale)
     outer, ends_sound = _with_ends(ends, grid, points, log_scale)
-    sums = _with_atoms(term, grid, first, log_scale, (*inner, *outer))
+    sums = with_atoms(term.atoms(), grid, first, log_scale, (*inner, *outer))
     tilted, excess, mean_excess, slack, bottom, top = sums
     return Discrete(
         tilted.at[0].add(bottom),
@@ -231,15 +232,14 @@ def _placing_error(grid: Grid, loss: Array) -> Array:
     return unit * (1 + jnp.abs(loss) * (1 / grid.spacing + 2 + grid.shift))
 
 
-def _with_atoms(
-    term: AbstractLoss,
+def with_atoms(
+    atoms: Atoms,
     grid: Grid,
     first: Int[Array, ""],
     log_scale: Array,
     sums: tuple[Array, ...],
 ) -> tuple[Array, ...]:
     """Adds the point masses to masses, excess and mean excess, bottom and top."""
-    atoms = term.atoms()
     if not atoms.loss.size:
         return sums
     tilted, excess, mean_excess, slack, bottom, top = sums

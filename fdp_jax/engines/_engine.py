@@ -19,7 +19,7 @@ from jaxtyping import Array, ArrayLike, Bool, Float
 
 from .._internal._batching import one_by_one
 from .._internal._implicit import known_value
-from ..losses import ComposedLoss, single_losses
+from ..losses import ComposedLoss, CompoundPoissonLoss, single_losses
 from ._bounds import (
     Interval,
     Profile,
@@ -510,6 +510,9 @@ def _largest_gap(loss: ComposedLoss, log_alpha: Array) -> Float[Array, ""]:
     """The largest distance between neighboring point masses that matter."""
     largest = jnp.zeros_like(log_alpha)
     for term, _ in single_losses(loss.terms, loss.counts):
+        if isinstance(term, CompoundPoissonLoss):
+            largest = jnp.maximum(largest, term.farthest_jump())
+            continue
         atoms = term.atoms()
         if atoms.loss.size > 1:
             mass = atoms.log_mass + jnp.maximum(atoms.loss, 0)

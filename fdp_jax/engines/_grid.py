@@ -33,7 +33,8 @@ from .._internal._memory import memory_size
 from ..losses import ComposedLoss, single_losses
 from ._contour import log_aliases
 from ._discretize import Grid
-from ._grid_factors import Factor, factors_of
+from ._factor import Factor
+from ._grid_factors import factors_of
 from ._grid_profile import GridProfile, shifted
 
 _ARRAYS, _ARRAYS_PER_LOSS = 26, 12
@@ -161,7 +162,8 @@ def _errors(
     h, c, size = grid.spacing, grid.shift, grid.size
     total = jnp.sum(jnp.stack([count * term.most for term, count in terms]))
     reach = jnp.sqrt(0.5 * total * math.log(2 / _MISSED)) + 0.125 * h * total
-    window = jnp.minimum(jnp.ceil(reach), jnp.maximum(total - 1, 0)).astype(int)
+    window = jnp.minimum(jnp.ceil(reach), jnp.maximum(total - 1, 0))
+    window = (window + sum(count * term.besides for term, count in terms)).astype(int)
     certain = mean = jnp.zeros_like(product)
     top = missed = jnp.zeros_like(h)
     growth = jnp.zeros_like(grid.chernoff_shifts)

@@ -28,45 +28,19 @@ import jax.numpy as jnp
 from jax import lax
 from jax.lax import stop_gradient
 from jax.scipy.special import logsumexp
-from jaxtyping import Array, Complex, Float, Int
+from jaxtyping import Array, Complex, Float
 
 from .._internal._special import safe_log
-from ..losses import AbstractLoss, Alternatives, ComposedLoss, RevealedLoss
+from ..losses import (
+    AbstractLoss,
+    Alternatives,
+    ComposedLoss,
+    CompoundPoissonLoss,
+    RevealedLoss,
+)
 from ._discretize import Discrete, Grid, discretize
-
-
-class Single(eqx.Module):
-    """One loss on the grid, wherever it stands in the composition."""
-
-    part: Discrete
-    mass: Float[Array, ""]
-    """Sum of its tilted masses, by which its transform was divided."""
-    partial: Complex[Array, " f"] | Float[Array, ""]
-    """Derivative of the factor's transform with respect to the loss's."""
-    mean_partial: Complex[Array, " f"] | Float[Array, ""]
-    """The same without the releases that are last: their errors vanish on the grid."""
-
-
-class Factor(eqx.Module):
-    """One term of the composition."""
-
-    transform: Complex[Array, " f"]
-    """Of its tilted masses, normalized, from grid point `offset` on."""
-    offset: Int[Array, ""]
-    log_mass: Float[Array, ""]
-    singles: list[Single]
-    noise: Float[Array, " f"] | Float[Array, ""]
-    """Bound on the rounding of `transform`, in units of that of one transform."""
-    powers: Float[Array, ""]
-    """Bound on the relative rounding of masses, in units of that of one."""
-    most: Float[Array, ""]
-    """Largest number of releases."""
-    log_moments: Float[Array, " k"]
-    """At the Chernoff shifts, as those bounds have it."""
-    log_grown: Float[Array, " k"]
-    """Upper bound of the same of the discretized loss."""
-    top: Float[Array, ""]
-    """Q-mass taken for infinite."""
+from ._factor import Factor, Single
+from ._grid_jumps import factor_of_jumps
 
 
 def factors_of(loss: ComposedLoss, grid: Grid) -> list[tuple[Factor, Array]]:
@@ -96,6 +70,8 @@ def _factor(
     if isinstance(term, RevealedLoss):
         return _mixture(term, grid, supply, total)
     first, moments, log_scale = next(supply)
+    if isinstance(term, CompoundPoissonLoss):
+        return factor_of_jumps(term, grid, moments)
     part = discretize(term, grid, first, log_scale)
     mass = jnp.sum(part.tilted)
     one = jnp.ones_like(mass)

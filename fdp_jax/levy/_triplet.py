@@ -11,13 +11,13 @@ from jaxtyping import Array, ArrayLike, Float, Real
 from .._internal import _checks
 from .._internal._divided import exp_divided
 from .._internal._precision import in_float64
-from ..losses import ComposedLoss, GaussianLoss, PoissonLoss, ScheduleLoss
+from ..losses import ComposedLoss, CompoundPoissonLoss, GaussianLoss, PoissonLoss
 from ..mechanisms import AbstractMechanism, NeighboringRelation
 from ..mechanisms._fields import as_float
 from ..mechanisms._relations import ADD_OR_REMOVE_ONE, relation_field
 
 _FEW = 6
-"""Sizes of jumps that are losses of their own: more are put in one stack."""
+"""Sizes of jumps that are losses of their own: more are one loss together."""
 
 
 def _nonzero(name: str, value: Any) -> Any:
@@ -40,8 +40,8 @@ class LevyTriplet(AbstractMechanism):
     with the group-composition of canonical noise).  The trade-off function is symmetric
     if and only if the jump -x has the rate r e^x of the jump x.
 
-    With a Gaussian part contour integrals answer.  Without one, up to six sizes of
-    jumps go to the grid (one size has a closed form); more are not supported.
+    With a Gaussian part contour integrals answer, without one the grid (one size of
+    jumps has a closed form).
 
     Args:
         gaussian_variance: s^2, in [0, inf).
@@ -115,8 +115,8 @@ class LevyTriplet(AbstractMechanism):
             jnp.where(some, jumps, 0.0), jnp.where(some, rates, 1.0)
         )
         if self.jumps.size > _FEW:
-            terms.append(ScheduleLoss(safe.powered(_positive(time)), 0 * rates + 1))
-            counts.append(jnp.where(time > 0, 1.0, 0.0))
+            terms.append(CompoundPoissonLoss(safe, jnp.where(some, 1.0, 0.0)))
+            counts.append(time)
         else:
             for j in range(self.jumps.size):
                 terms.append(PoissonLoss(safe.rate_without[j], safe.rate_with[j]))
@@ -248,10 +248,6 @@ class LevyTriplet(AbstractMechanism):
             if abs(up - down) > tolerance * max(up, down):
                 return False
         return True
-
-
-def _positive(x: Array) -> Array:
-    return jnp.where(x > 0, x, 1.0)
 
 
 def _parts(triplet: LevyTriplet) -> tuple[Array, Array, Array]:

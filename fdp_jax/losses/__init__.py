@@ -16,6 +16,7 @@ from ._base import (
 )
 from ._cells import Atoms as Atoms, Cells as Cells
 from ._composed import AUTO as AUTO, ComposedLoss as ComposedLoss, Method as Method
+from ._compound_poisson import CompoundPoissonLoss as CompoundPoissonLoss
 from ._density import DensityLoss as DensityLoss
 from ._distribution import DistributionLoss as DistributionLoss
 from ._gaussian import GaussianLoss as GaussianLoss

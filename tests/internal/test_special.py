@@ -71,7 +71,7 @@ def test_log_ndtr_and_two_derivatives():
     exact = [derivatives(v) for v in x]
     assert largest_error(jax.jit(jax.vmap(slope))(x), [e[0] for e in exact]) < 3e-15
     second = jax.jit(jax.vmap(jax.grad(slope)))(x)
-    assert largest_error(second, [e[1] for e in exact]) < 3e-15
+    assert largest_error(second, [e[1] for e in exact]) < 4e-15
 
 
 def test_log_ndtr_far_out():

@@ -11,6 +11,7 @@ import mpmath as mp
 import numpy as np
 import pytest
 from reference import divisible_checks, exact
+from scipy import stats
 
 import fdp_jax as fdp
 from fdp_jax import Bound
@@ -312,3 +313,65 @@ def test_bad_parameters_are_named():
         LevyTriplet(1.0, jumps=[1.0], rates=[1.0, 2.0])
     with pytest.raises(ValueError, match="density must satisfy"):
         from_density(lambda x: np.exp(-5 * np.abs(x)), symmetric=True)
+
+
+SIZES = np.asarray([-1.2, -0.5, -0.3, 0.2, 0.4, 0.7, 0.8, 1.1])
+RATES = np.asarray([0.05, 0.3, 0.2, 0.6, 0.5, 0.3, 0.1, 0.2])
+
+
+def _delta_of_jumps(sizes, rates, epsilons, unit=0.1, reach=400):
+    """By convolution of Poisson probabilities on the lattice of the sizes."""
+    p = q = np.eye(1, 2 * reach + 1, reach)[0]
+    for size, rate in zip(np.round(sizes / 0.1).astype(int), rates, strict=True):
+        counts = np.arange(reach // abs(size) + 1)
+        for mean, which in ((rate, "p"), (rate * np.exp(size * unit), "q")):
+            steps = np.zeros(2 * reach + 1)
+            steps[reach + size * counts] = stats.poisson.pmf(counts, mean)
+            if which == "p":
+                p = np.convolve(p, steps)[reach:-reach]
+            else:
+                q = np.convolve(q, steps)[reach:-reach]
+    return [np.sum(np.maximum(q - np.exp(e) * p, 0)) for e in epsilons]
+
+
+def test_many_jumps_without_a_gaussian_part():
+    loss = LevyTriplet(jumps=SIZES, rates=RATES, num_steps=0.8)
+    epsilons = np.asarray([-1.0, 0.0, 0.5, 2.0, 5.0])
+    there = _delta_of_jumps(SIZES, 0.8 * RATES, epsilons)
+    back = _delta_of_jumps(-SIZES, 0.8 * RATES * np.exp(SIZES), epsilons)
+    for side, truth in ((loss.remove, there), (loss.add, back)):
+        bounds = side.using("grid").bounds(epsilon=epsilons)
+        np.testing.assert_allclose(bounds.estimate, truth, rtol=3e-5)
+        assert np.all(bounds.lower <= np.multiply(truth, 1 + 1e-11))
+        assert np.all(bounds.upper >= np.multiply(truth, 1 - 1e-11))
+        assert np.all(bounds.upper - bounds.lower <= 1e-3 * bounds.upper)
+        # More than contour integrals know, which tend to nothing for no frequency.
+        alone, both = (x.bounds(epsilon=1.0) for x in (side.using("spectral"), side))
+        assert alone.lower <= both.lower <= both.upper <= alone.upper
+
+
+def test_derivatives_with_many_jumps_alone():
+    # In all rates, and along the sizes, whose lattice then has another unit.
+    epsilon = 1.03
+
+    def delta(sizes, rates):
+        loss = LevyTriplet(jumps=sizes, rates=rates).remove.using("grid")
+        return loss.delta(epsilon=epsilon, bound=Bound.ESTIMATE)
+
+    in_sizes, in_rates = jax.grad(delta, (0, 1))(jnp.asarray(SIZES), jnp.asarray(RATES))
+    truth = lambda rates, unit=0.1: _delta_of_jumps(SIZES, rates, [epsilon], unit)[0]
+    step = 1e-4
+    for slope, move in zip(in_rates, step * np.eye(8), strict=True):
+        ends = truth(RATES + move), truth(RATES - move)
+        assert slope == pytest.approx((ends[0] - ends[1]) / (2 * step), rel=1e-4)
+    ends = truth(RATES, 0.1 * (1 + step)), truth(RATES, 0.1 * (1 - step))
+    along = (ends[0] - ends[1]) / (2 * step)
+    assert np.dot(in_sizes, SIZES) == pytest.approx(along, rel=1e-4)
+
+
+def test_two_triplets_of_many_jumps():
+    half = LevyTriplet(jumps=SIZES, rates=0.5 * RATES)
+    both = fdp.compose(half, half).remove.using("grid").bounds(epsilon=1.0)
+    (truth,) = _delta_of_jumps(SIZES, RATES, [1.0])
+    assert both.lower <= truth <= both.upper
+    assert both.upper - both.lower <= 1e-3 * both.upper
