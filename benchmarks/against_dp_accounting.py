@@ -362,20 +362,23 @@ def part_discrete() -> str:
         lambda n: fdp.RandomizedResponse(1.0).repeat(n).bounds(delta=DELTA)
     )
 
-    def on_grid(points: int):
-        run = lambda n: fdp.DiscreteGaussian(5.0).repeat(n)
-        return jax.jit(
-            lambda n: run(n).using("grid", points=points).bounds(delta=DELTA)
-        )
+    def gaussian(points: int | None = None):
+        def bounds(n: float):
+            run = fdp.DiscreteGaussian(5.0).repeat(n)
+            chosen = run if points is None else run.using("grid", points=points)
+            return chosen.bounds(delta=DELTA)
 
-    # Its losses are multiples of 1/25, so that few points are as exact as many.
-    few, default = on_grid(2**13), on_grid(2**17)
+        return jax.jit(bounds)
+
+    # Its losses are multiples of 1/25: few points, which are what is chosen where no
+    # number is named, are as exact as many.
+    default, many = gaussian(), gaussian(2**17)
     for name, call, other, n in (
         ("randomized response, epsilon 1", response, their_response, 100),
         ("discrete Gaussian, sigma 5", default, their_gaussian, 100),
-        ("the same on 2^13 points", few, their_gaussian, 100),
+        ("the same on 2^17 points", many, their_gaussian, 100),
         ("discrete Gaussian, sigma 5", default, their_gaussian, 1000),
-        ("the same on 2^13 points", few, their_gaussian, 1000),
+        ("the same on 2^17 points", many, their_gaussian, 1000),
     ):
         t_theirs = seconds(lambda other=other, n=n: other(n), 3)
         t_ours = seconds(lambda call=call, n=n: call(float(n)), 11)
