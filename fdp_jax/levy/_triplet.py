@@ -100,10 +100,22 @@ class LevyTriplet(AbstractMechanism):
     def releases_once(self) -> bool:
         return False
 
+    def simplified(self) -> AbstractMechanism:
+        return _JumpsAlone(self) if self._only_jumps() else self
+
+    def _only_jumps(self) -> bool:
+        """Known without a Gaussian part."""
+        value = self.gaussian_variance
+        known = not isinstance(value, jax.core.Tracer) and bool(value == 0)
+        return known and self.jumps.size > 0
+
     def loss(self) -> ComposedLoss:
+        return self._loss(with_gaussian=not self._only_jumps())
+
+    def _loss(self, *, with_gaussian: bool) -> ComposedLoss:
         time = as_float(self.num_steps)
         terms, counts = [], []
-        if not self._without_gaussian() or not self.jumps.size:
+        if with_gaussian:
             variance = as_float(self.gaussian_variance)
             some = variance > 0
             noise = 1 / jnp.sqrt(jnp.where(some, variance, 1.0))
@@ -122,10 +134,6 @@ class LevyTriplet(AbstractMechanism):
                 terms.append(PoissonLoss(safe.rate_without[j], safe.rate_with[j]))
                 counts.append(jnp.where(some[j], time, 0.0))
         return ComposedLoss(tuple(terms), tuple(counts))
-
-    def _without_gaussian(self) -> bool:
-        value = self.gaussian_variance
-        return not isinstance(value, jax.core.Tracer) and bool(value == 0)
 
     def repeat(self, num_steps: Any) -> "LevyTriplet":
         """The triplet at a later (or earlier) time: all of it times `num_steps`.
@@ -248,6 +256,25 @@ class LevyTriplet(AbstractMechanism):
             if abs(up - down) > tolerance * max(up, down):
                 return False
         return True
+
+
+class _JumpsAlone(AbstractMechanism):
+    """A triplet whose Gaussian part is known to be none before numbers are traced."""
+
+    triplet: LevyTriplet
+
+    @property
+    def relation(self) -> NeighboringRelation:
+        return self.triplet.relation
+
+    def require_complete(self) -> None:
+        self.triplet.require_complete()
+
+    def releases_once(self) -> bool:
+        return False
+
+    def loss(self) -> ComposedLoss:
+        return self.triplet._loss(with_gaussian=False)
 
 
 def _parts(triplet: LevyTriplet) -> tuple[Array, Array, Array]:
