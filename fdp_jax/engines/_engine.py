@@ -109,16 +109,23 @@ def _neutral(loss: ComposedLoss) -> tuple[Bool[Array, ""], ComposedLoss]:
 
 
 def plan(
-    loss: ComposedLoss, signs: Float[Array, " s"], anchor: Float[Array, ""]
+    loss: ComposedLoss,
+    signs: Float[Array, " s"],
+    anchor: Float[Array, ""],
+    gap: ArrayLike = 0.0,
 ) -> LocalPlan:
-    """Prepares for thresholds near `anchor` >= 0, in some directions (stacked)."""
+    """Prepares for thresholds near `anchor` >= 0, in some directions (stacked).
+
+    On the grid for all that are no farther away than `gap`.
+    """
     _, loss = _neutral(stop_gradient(loss))
     engine = route(loss)
     if engine == "closed_form":
         return LocalPlan(signs)
     if engine == "grid":
         starts = lax.map(lambda s: tail_start_at_epsilon(loss, s, anchor), signs)
-        return LocalPlan(signs, grid=lax.map(lambda x: plan_grid(loss, x), starts))
+        grids = lax.map(lambda start: plan_grid(loss, start, gap), starts)
+        return LocalPlan(signs, grid=grids)
     starts = starts_at_epsilon(loss, signs, anchor)
     # The worst direction first, which may save the other one.
     most = jax.vmap(lambda start: start.largest_log_delta(anchor))(starts)

@@ -38,5 +38,5 @@ class Factor(eqx.Module):
     """Upper bound of the same of the discretized loss."""
     top: Float[Array, ""]
     """Q-mass taken for infinite."""
-    besides: Float[Array, ""] | float = 0.0
+    besides: Float[Array, ""]
     """Grid points by which it may be off besides what its releases are."""

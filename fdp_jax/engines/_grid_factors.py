@@ -90,6 +90,7 @@ def _factor(
         log_moments=moments,
         log_grown=moments + jnp.log1p(_moment_growth(grid, part, moments)),
         top=part.top,
+        besides=jnp.zeros_like(mass),
     )
 
 
@@ -134,6 +135,7 @@ def _mixture(
         log_moments=averaged(lambda x: x.log_moments),
         log_grown=averaged(lambda x: x.log_grown),
         top=jnp.sum(term.probs() * term.sums(stacked(lambda x: x.top))),
+        besides=stop_gradient(jnp.max(term.sums(stacked(lambda x: x.besides)))),
     )
 
 

@@ -28,7 +28,8 @@ from ._factor import Factor, Single
 _STEPS = 32
 """Jumps of one step that are looked at; their mean number is at most about 1."""
 _FAR = 20
-"""As many of them have a probability below 1e-18."""
+"""As many of them are rarer than `_RARE` where their mean is below `_MOST`."""
+_MOST = 1.2
 _RARE = 1e-16
 """Probability of more jumps than the window allows for."""
 _LOG_RARE = 37.0
@@ -61,10 +62,12 @@ def factor_of_jumps(
     tilted, excess, mean_excess, slack, bottom, top = sums
     tilted = tilted.at[0].add(bottom).at[1 - start].add(filler.rate)
     rate = jnp.sum(tilted)
-    # What the parameters move the drift by, off the grid point, is a phase.
+    # What the parameters move the drift by, off the grid point: differences of four
+    # neighbors, since a phase i omega would carry every kink through the whole period.
     omega = 2 * jnp.pi * jnp.arange(size // 2 + 1) / size
     moved = (drift - stop_gradient(drift)) / h
-    spectrum = jnp.fft.rfft(jnp.roll(tilted, start)) - rate - 1j * omega * moved
+    slope = (8 * jnp.sin(omega) - jnp.sin(2 * omega)) / 6
+    spectrum = jnp.fft.rfft(jnp.roll(tilted, start)) - rate - 1j * moved * slope
     transform = jnp.exp(spectrum)
     transform = jnp.where(jnp.abs(transform) < 1e-150, 1e-150, transform)
     all_rates = _rates(jumps, grid.sign, zero) + filler.rate * jnp.exp(-c * h)
@@ -76,6 +79,7 @@ def factor_of_jumps(
         start * h,
         jnp.ones((), bool),
     )
+    lifted = stop_gradient(bottom)
     # Their arrays begin half a period below zero.
     turned = stop_gradient(transform) * (1 - 2 * (jnp.arange(omega.size) % 2))
     one = jnp.ones_like(h)
@@ -90,7 +94,9 @@ def factor_of_jumps(
         powers=stop_gradient(1 + rate + all_rates + jnp.abs(c * drift)),
         most=number + 1,
         log_moments=log_moments,
-        log_grown=log_moments + filler.log_moments + _growth(jumps, grid, part, start),
+        log_grown=log_moments
+        + filler.log_moments
+        + _growth(jumps, grid, lifted, start),
         top=top,
         besides=jnp.where(filler.rate > 0, _FAR, 0).astype(h.dtype),
     )
@@ -103,7 +109,7 @@ def _rates(jumps: Atoms, sign: Array, shift: Array) -> Array:
     return jnp.sum(jnp.exp(log_q + shift * loss))
 
 
-def _growth(jumps: Atoms, grid: Grid, part: Discrete, start: int) -> Float[Array, " k"]:
+def _growth(jumps: Atoms, grid: Grid, bottom: Array, start: int) -> Float[Array, " k"]:
     """By how much E[e^{c Y}] may have grown, as an exponent: chords of x^(1 + c)."""
     h = grid.spacing
     found = []
@@ -111,7 +117,7 @@ def _growth(jumps: Atoms, grid: Grid, part: Discrete, start: int) -> Float[Array
         c = grid.chernoff_shifts[k]
         chord = 0.125 * jnp.square(jnp.expm1(h)) * jnp.abs((1 + c) * c)
         chord = chord * jnp.exp(h * (2 + jnp.abs(c)))
-        lifted = part.bottom * jnp.exp(jnp.minimum((c - grid.shift) * start * h, 700))
+        lifted = bottom * jnp.exp(jnp.minimum((c - grid.shift) * start * h, 700))
         found.append(_rates(jumps, grid.sign, c) * chord + lifted)
     return stop_gradient(jnp.stack(found))
 
@@ -150,7 +156,8 @@ def _filler(grid: Grid, missing: Float[Array, ""]) -> _Filler:
         zero,
         _RARE * profile[0],
         zero,
-        jnp.ones((), bool),
+        # With fewer points, or a stronger tilt, there may be more of them.
+        rate_q * jnp.exp(c * h) < _MOST,
     )
     shifts = grid.chernoff_shifts
     log_moments = rate_q * jnp.expm1(shifts * h) - shifts * missing

@@ -9,9 +9,14 @@ import numpy as np
 from jaxtyping import Array, ArrayLike, Float, Real
 
 from .._internal import _checks
-from .._internal._divided import exp_divided
 from .._internal._precision import in_float64
-from ..losses import ComposedLoss, CompoundPoissonLoss, GaussianLoss, PoissonLoss
+from ..losses import (
+    ComposedLoss,
+    CompoundPoissonLoss,
+    GaussianLoss,
+    PoissonLoss,
+    normalized_jumps,
+)
 from ..mechanisms import AbstractMechanism, NeighboringRelation
 from ..mechanisms._fields import as_float
 from ..mechanisms._relations import ADD_OR_REMOVE_ONE, relation_field
@@ -313,7 +318,9 @@ def _variance(triplet: LevyTriplet) -> Array:
 
 @in_float64
 def _normalized(triplet: LevyTriplet, order: Any) -> Array:
-    """Lambda(w) / (w (w - 1)); the second divided difference is positive."""
+    """Lambda(w) / (w (w - 1))."""
     variance, jumps, rates = _parts(triplet)
-    each = rates * jnp.square(jumps) * exp_divided(jumps, order * jumps)
-    return 0.5 * variance + jnp.sum(each)
+    some = rates > 0
+    logs = jnp.log(jnp.where(some, rates, 1.0))
+    each = normalized_jumps(jnp.where(some, jumps, 0.0), logs, order)
+    return 0.5 * variance + jnp.sum(jnp.where(some, each, 0.0))

@@ -24,7 +24,10 @@ from ._gaussian_mixture import GaussianMixtureLoss as GaussianMixtureLoss
 from ._laplace import LaplaceLoss as LaplaceLoss
 from ._logistic import LogisticLoss as LogisticLoss
 from ._mixture import MixtureLoss as MixtureLoss
-from ._poisson import PoissonLoss as PoissonLoss
+from ._poisson import (
+    PoissonLoss as PoissonLoss,
+    normalized_jumps as normalized_jumps,
+)
 from ._revealed import (
     Alternatives as Alternatives,
     RevealedLoss as RevealedLoss,

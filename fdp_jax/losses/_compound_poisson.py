@@ -24,7 +24,8 @@ class CompoundPoissonLoss(ScheduleLoss):
         return True
 
     def powered(self, count: Float[Array, ""]) -> "CompoundPoissonLoss":
-        return dataclasses.replace(self, counts=count * self.counts)
+        # Not the counts: powers of a Poisson loss have no branch that could be lost.
+        return dataclasses.replace(self, steps=self.steps.powered(count))
 
     def jumps(self) -> Atoms:
         """The sizes of jumps, with the logarithms of their rates under P for masses."""

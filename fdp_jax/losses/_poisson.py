@@ -6,7 +6,7 @@ from typing import ClassVar
 import equinox as eqx
 import jax.numpy as jnp
 from jax.lax import stop_gradient
-from jaxtyping import Array, Float
+from jaxtyping import Array, ArrayLike, Float
 
 from .._internal._divided import exp_divided
 from .._internal._poisson import deviance, log_poisson
@@ -17,11 +17,26 @@ from ._base import FREQUENCY_BLOCK, AnalyticLoss, Cells, CharacteristicBlock
 OUTPUTS = 4096
 """Counts that are looked at; enough for tails of e^-700 up to means about 2000."""
 _DEEP = 710.0
+_HIGHEST = 299.0
+"""Logarithms beyond which moments count as infinite."""
 
 
 class _Plan(eqx.Module):
     order: Float[Array, ""]
     center: Float[Array, ""]
+
+
+def normalized_jumps(
+    jumps: Float[Array, "..."], log_rates: Float[Array, "..."], order: ArrayLike
+) -> Float[Array, "..."]:
+    """(e^{w x} - 1 - w (e^x - 1)) / (w (w - 1)) times the rates.
+
+    The second divided difference is positive.  Infinite where it might exceed what
+    `exp_divided` is good for.
+    """
+    value = jnp.square(jumps) * exp_divided(jumps, order * jumps, log_rates)
+    top = log_rates + jnp.maximum(jnp.maximum(jumps, order * jumps), 0)
+    return jnp.where(top > _HIGHEST, jnp.inf, value)
 
 
 class PoissonLoss(AnalyticLoss):
@@ -57,16 +72,21 @@ class PoissonLoss(AnalyticLoss):
         return jnp.where(small, log1p(jnp.where(small, rise, 0.0)), far)
 
     def normalized(self, order: Float[Array, "..."]) -> Float[Array, "..."]:
-        """Lambda(w) / (w (w - 1))."""
-        jump = self.jump()
-        return self.rate_without * jnp.square(jump) * exp_divided(jump, order * jump)
+        """Lambda(w) / (w (w - 1)); inf where that is beyond e^299 or so."""
+        return normalized_jumps(self.jump(), jnp.log(self.rate_without), order)
+
+    def _log_moment(self, order: Float[Array, "..."]) -> Float[Array, "..."]:
+        """Lambda, where it is known, or else an upper bound."""
+        product, ratio = order * (order - 1), self.normalized(order)
+        return jnp.where(jnp.isinf(ratio) & (product <= 0), 0.0, product * ratio)
+
+    def _tilted_rate(self, order: Float[Array, "..."]) -> Float[Array, "..."]:
+        return jnp.exp(order * self.jump() + jnp.log(self.rate_without))
 
     def moments(self, order):
-        jump = self.jump()
-        growth = jnp.exp(order * jump)
-        slope = jump * growth * self.rate_without - (self.rate_with - self.rate_without)
-        curvature = jnp.square(jump) * growth * self.rate_without
-        return order * (order - 1) * self.normalized(order), slope, curvature
+        jump, rate = self.jump(), self._tilted_rate(order)
+        slope = jump * rate - (self.rate_with - self.rate_without)
+        return self._log_moment(order), slope, jnp.square(jump) * rate
 
     # ------------------------------------------------------- for the spectral engine
 
@@ -81,13 +101,13 @@ class PoissonLoss(AnalyticLoss):
         return jnp.zeros_like(plan.order)
 
     def log_mgf(self, plan):
-        value = plan.order * (plan.order - 1) * self.normalized(plan.order)
+        value = self._log_moment(plan.order)
         return value, stop_gradient(32 * jnp.finfo(value.dtype).eps * jnp.abs(value))
 
     def log_characteristic(self, plan, start, step, count=FREQUENCY_BLOCK):
         tau = start + step * jnp.arange(count, dtype=start.dtype)
         jump, unit = self.jump(), jnp.finfo(start.dtype).eps
-        scale = self.rate_without * jnp.exp(plan.order * jump)
+        scale = self._tilted_rate(plan.order)
         angle = tau * jump
         sine = jnp.sin(0.5 * angle)
         real = -2 * scale * jnp.square(sine)

@@ -125,6 +125,27 @@ def test_many_jumps_in_one_stack():
     np.testing.assert_allclose(found.estimate, truth, rtol=1e-12)
 
 
+def test_parts_of_a_stack_of_jumps():
+    # Powers that are not whole have no branch to be lost.
+    sizes = 0.1 * np.asarray([3, -3, 5, -5, 8, -8, 12])
+    rates = 4 * np.asarray([0.3, 0.4, 0.2, 0.3, 0.1, 0.2, 0.05])
+    longer = LevyTriplet(0.5, jumps=sizes, rates=rates).repeat(2.5)
+    more = LevyTriplet(1.25, jumps=sizes, rates=2.5 * rates)
+    one, other = (x.bounds(epsilon=3.0) for x in (longer, more))
+    assert one.upper - one.lower < 1e-10
+    assert float(one.estimate) == pytest.approx(float(other.estimate), rel=1e-12)
+
+
+@pytest.mark.parametrize("farthest", [310.0, 400.0])
+def test_a_rare_jump_that_tells_everything(farthest):
+    # Moments that overflow say nothing of it; epsilon is about its size.
+    sizes = [0.1, -0.1, 0.2, -0.2, 0.3, -0.3, farthest]
+    rates = [0.05] * 6 + [0.01 * math.exp(-farthest)]
+    loss = LevyTriplet(jumps=sizes, rates=rates).remove
+    assert loss.epsilon(delta=0.5 * -math.expm1(-0.01)) > farthest - 2
+    assert LevyTriplet(jumps=sizes, rates=rates).renyi(order=3.0) > 1e100
+
+
 def test_derivatives_in_all_parameters_and_batches():
     def delta(variance, jumps, rates, time):
         triplet = LevyTriplet(variance, jumps=jumps, rates=rates, num_steps=time)
@@ -352,8 +373,11 @@ def test_many_jumps_without_a_gaussian_part():
 
 def test_derivatives_with_many_jumps_alone():
     # In all rates, and along the sizes, whose lattice then has another unit.
-    epsilon = 1.03
+    for epsilon in (1.03, 0.57):
+        _check_derivatives_of_jumps(epsilon)
 
+
+def _check_derivatives_of_jumps(epsilon):
     def delta(sizes, rates):
         loss = LevyTriplet(jumps=sizes, rates=rates).remove.using("grid")
         return loss.delta(epsilon=epsilon, bound=Bound.ESTIMATE)
