@@ -13,6 +13,7 @@ from .._internal._special import safe_log
 from .._internal._text import at_most
 from ..comparison._sources import Request, request, share
 from ..divergences._gdp import fitted_mu
+from ..engines import Interval
 from ..engines._gaussian import log_delta as gaussian_log_delta
 from ..losses import AUTO, ComposedLoss
 from ..tradeoff._base import AbstractSymmetric
@@ -152,6 +153,10 @@ class DeltaDivergence(_AbstractReferenceTarget):
     def margin(self, loss: ComposedLoss) -> Margin:
         requests = self.reference, _both_directions(loss)
         gap, binding = largest_gap(requests)
+        # `delta_divergence` looks at other priors, and is to find the target met: its
+        # bounds are about as wide as these.
+        upper = gap.upper + (gap.upper - gap.lower)
+        gap = Interval(gap.lower, gap.estimate, upper)
         value = jnp.asarray(self.value)
         return Margin(gap.map(lambda x: x / value - 1), binding)
 

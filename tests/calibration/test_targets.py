@@ -70,7 +70,7 @@ KINDS = {
             targets.Advantage(0.25),
         ),
         lambda run, t: (
-            (run.epsilon(delta=1e-6) <= t.targets[0].epsilon)
+            (run.delta(epsilon=t.targets[0].epsilon) <= 1e-6)
             & (run.advantage() <= 0.25)
         ),
     ),
@@ -100,7 +100,7 @@ def test_round_trip_on_random_configurations(kind, count):
     random = np.random.default_rng(count)
     for _ in range(count):
         u = random.uniform()
-        q, steps = 10 ** random.uniform(-2.5, -1.3), 10 ** random.uniform(3, 4)
+        q, steps = 10 ** random.uniform(-2.5, -1.3), round(10 ** random.uniform(3, 4))
         target = make(u)
         found = fdp.calibrate(
             _run(None, q, steps), target, solve_for="noise_multiplier"
