@@ -14,6 +14,15 @@ import jax.core
 import numpy as np
 
 
+def known(value: Any) -> np.ndarray | None:
+    """The numbers of a value, unless it is traced.
+
+    NumPy's own: JAX traces whatever is computed inside of a transformation, also from
+    arrays that are not traced themselves.
+    """
+    return None if isinstance(value, jax.core.Tracer) else np.asarray(value)
+
+
 def _checked(name: str, value: Any, allowed: str, test: Callable[[Any], Any]) -> Any:
     if isinstance(value, jax.core.Tracer):
         return eqx.error_if(value, (~test(value)).any(), f"{name} must be {allowed}")
@@ -171,7 +180,8 @@ def total(name: str, value: Any, tolerance: float, rest: Any = 0.0) -> Any:
 
 def increasing(name: str, low: Any, high: Any) -> None:
     """The ends of an interval, if they are known."""
-    if any(isinstance(x, jax.core.Tracer) for x in (low, high)):
+    ends = known(low), known(high)
+    if ends[0] is None or ends[1] is None:
         return
-    if not low < high:
+    if not ends[0] < ends[1]:
         raise ValueError(f"{name} must be (low, high) with low < high, got {low, high}")

@@ -15,6 +15,11 @@ from ._unknowns import Unknown
 
 _STEPS = 60
 _TOLERANCE = 1e-13
+_ROUGH_TOLERANCE = 1e-4
+"""An approximation's root need not be known better than the approximation."""
+_SETTLING = 1e-3, 1e-14
+"""Quotient and product of two changes in a row, from which on the secant method
+converges, and a third change would be below tolerance."""
 _CHECKS = 40
 _WIDE = 1e-7
 _PROBES = 9
@@ -55,17 +60,17 @@ def direction(rough: Excess, unknown: Unknown) -> tuple[Array, Array]:
     return jnp.where(rises < 0, -1.0, 1.0), at[best]
 
 
-def secant(
+def rough_secant(
     excess: Excess, ends: tuple[Array, Array], start: tuple[Array, Array]
 ) -> tuple[Float[Array, ""], Float[Array, ""]]:
-    """The root of an increasing function in a range, and its slope there.
+    """About the root of an increasing function in a range, and the slope there.
 
     The secant method with short steps in a bracket, from a start and a slope.  Where
     there is no root, the end of the range on that side.
     """
 
     def unfinished(state: dict[str, Array]) -> Array:
-        return (state["step"] < _STEPS) & (state["change"] > _TOLERANCE)
+        return (state["step"] < _STEPS) & (state["change"] > _ROUGH_TOLERANCE)
 
     def body(state: dict[str, Array]) -> dict[str, Array]:
         return _advance(state, excess(state["u"]), ends)
@@ -84,6 +89,7 @@ def _begin(first: Array, slope: Array) -> dict[str, Array]:
         "old_value": jnp.zeros_like(first),
         "slope": slope,
         "change": jnp.ones_like(first),
+        "settled": jnp.zeros((), bool),
     }
 
 
@@ -108,6 +114,9 @@ def _advance(
     # Rounding of the excess decides the last digits; a tiny one ends the search.
     settled = jnp.abs(value) <= 1e-13 * (1 + jnp.abs(slope))
     target = jnp.where(settled, u, target)
+    change, before = jnp.abs(target - u), state["change"]
+    quotient, product = _SETTLING
+    settling = (change <= quotient * before) & (change * before <= product)
     return {
         "step": state["step"] + 1,
         "u": target,
@@ -116,7 +125,8 @@ def _advance(
         "old": u,
         "old_value": value,
         "slope": slope,
-        "change": jnp.abs(target - u),
+        "change": change,
+        "settled": settling | (change <= _TOLERANCE),
     }
 
 
@@ -138,7 +148,7 @@ def solve(
     leaks, first = direction(rough, unknown)
     ends = _ends(unknown, leaks)
     start = leaks * first, jnp.asarray(5.0, float)
-    u, slope = secant(lambda u: rough(leaks * u), ends, start)
+    u, slope = rough_secant(lambda u: rough(leaks * u), ends, start)
     certify = _WholeNumbers if unknown.whole else _RealNumbers
 
     def body(state: dict[str, Any]) -> dict[str, Any]:
@@ -147,8 +157,9 @@ def solve(
         value = jnp.where(searching, at_search, certify.value(state, unknown, leaks))
         at = margin(value)
         advanced = _advance(search, at.excess.estimate, ends)
-        going = (advanced["step"] < _STEPS) & (advanced["change"] > _TOLERANCE)
-        place = certify.start(advanced["u"], unknown, leaks, ends)
+        going = (advanced["step"] < _STEPS) & ~advanced["settled"]
+        spread = at.excess.upper - at.excess.estimate
+        place = certify.start(advanced, spread, unknown, leaks, ends)
         searched = {
             **state,
             "search": advanced,
@@ -192,9 +203,19 @@ class _RealNumbers:
     first_jump = 1e-13
 
     @staticmethod
-    def start(u: Array, unknown: Unknown, leaks: Array, ends: tuple) -> Array:
+    def start(
+        search: dict[str, Array],
+        spread: Array,
+        unknown: Unknown,
+        leaks: Array,
+        ends: tuple[Array, Array],
+    ) -> Array:
         del unknown, leaks
-        return jnp.maximum(u - _RealNumbers.first_jump, ends[0])
+        # As far as the certificate reaches, if that is not far.
+        over = 1.01 * spread / search["slope"]
+        first = _RealNumbers.first_jump
+        jump = jnp.where(over <= _WIDE, jnp.maximum(over, first), first)
+        return jnp.maximum(search["u"] - jump, ends[0])
 
     @staticmethod
     def value(state: dict[str, Any], unknown: Unknown, leaks: Array) -> Array:
@@ -229,9 +250,15 @@ class _WholeNumbers:
     first_jump = 1.0
 
     @staticmethod
-    def start(u: Array, unknown: Unknown, leaks: Array, ends: tuple) -> Array:
-        del ends
-        value = unknown.at(leaks * u)
+    def start(
+        search: dict[str, Array],
+        spread: Array,
+        unknown: Unknown,
+        leaks: Array,
+        ends: tuple[Array, Array],
+    ) -> Array:
+        del spread, ends
+        value = unknown.at(leaks * search["u"])
         whole = jnp.where(leaks > 0, jnp.floor(value), jnp.ceil(value))
         return jnp.clip(whole, unknown.lowest, unknown.highest)
 

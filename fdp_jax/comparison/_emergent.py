@@ -12,9 +12,8 @@ DP with mu = 2 sqrt(N) eta.  Gaussians are ordered by mu, so by the triangle ine
 from typing import Any
 
 import equinox as eqx
-import jax
-import jax.core
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, ArrayLike, Bool, Float
 
 from .._internal import _checks
@@ -94,7 +93,8 @@ def emergent_bound(
 
 def _at_least_one(name: str, value: Any) -> Any:
     value = _checks.finite_positive(name, value)
-    if not isinstance(value, jax.core.Tracer) and jnp.any(value < 1):
+    number = _checks.known(value)
+    if number is not None and np.any(number < 1):
         raise ValueError(f"{name} must be at least 1, got {value}")
     return value
 

@@ -11,6 +11,8 @@ from above and Chernoff bounds of the terms give the lower bound.  The other ter
 the certificate are the truncated frequencies, the quadrature inside K, and rounding.
 """
 
+import functools
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -76,10 +78,9 @@ def evaluate(
 
 def tabulate(loss: ComposedLoss, contour: Contour) -> Table:
     """Everything that `evaluate` computes which no threshold enters."""
-    wide = any(term.tabulates_rotations for term in loss.analytic_terms)
-    count = WIDE_BLOCK if wide else FREQUENCY_BLOCK
+    State = tuple[Array, _Characteristic]
 
-    def fill(state: tuple[Array, _Characteristic]) -> tuple[Array, _Characteristic]:
+    def fill(count: int, state: State) -> State:
         first, table = state
         part = _characteristic(first, loss, contour, count)
         return first + count, jax.tree.map(
@@ -90,13 +91,23 @@ def tabulate(loss: ComposedLoss, contour: Contour) -> Table:
             part,
         )
 
+    narrow = functools.partial(fill, FREQUENCY_BLOCK)
+    wide = functools.partial(fill, WIDE_BLOCK)
+
+    def step(state: State) -> State:
+        # A wide block is as much work as two of the others.
+        many = last - state[0] > 2 * FREQUENCY_BLOCK
+        return lax.cond(many, wide, narrow, state)
+
+    if not any(term.tabulates_rotations for term in loss.analytic_terms):
+        step = narrow
     dtype = contour.step.dtype
     empty = jnp.zeros(MAX_BLOCKS * FREQUENCY_BLOCK, dtype)
     zero = jnp.zeros((), dtype)
     table = _Characteristic(empty, empty, empty, zero, zero)
     last = contour.blocks * FREQUENCY_BLOCK
     start = jnp.zeros_like(last), table
-    _, table = while_loop(lambda state: state[0] < last, fill, start)
+    _, table = while_loop(lambda state: state[0] < last, step, start)
     return stop_gradient(Table(table, _log_lead(loss, contour)))
 
 

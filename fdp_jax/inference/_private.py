@@ -3,7 +3,6 @@
 from typing import Any
 
 import jax
-import jax.core
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
@@ -21,7 +20,8 @@ from ..tradeoff._queries import both_logs, rates_at
 def noise_of(source: Any) -> CanonicalNoise:
     """Canonical noise for a count, from a guarantee or ready-made."""
     noise = source if isinstance(source, CanonicalNoise) else canonical_noise(source)
-    if not isinstance(noise.sensitivity, jax.core.Tracer) and noise.sensitivity != 1:
+    sensitivity = _checks.known(noise.sensitivity)
+    if sensitivity is not None and sensitivity != 1:
         raise ValueError(
             f"noise must have sensitivity 1 for counts, got {noise.sensitivity}"
         )

@@ -154,9 +154,10 @@ def semi_private_threshold(
         record_count("num_records_y", num_records_y),
     )
     total = _checks.nonnegative("total", _checks.whole_number("total", total))
-    concrete = not any(isinstance(v, jax.core.Tracer) for v in (n, m, total))
-    if concrete and total > n + m:
-        raise ValueError(f"total must be at most {n + m:g}, got {total:g}")
+    numbers = [_checks.known(v) for v in (total, n, m)]
+    if not any(v is None for v in numbers) and numbers[0] > numbers[1] + numbers[2]:
+        most = numbers[1] + numbers[2]
+        raise ValueError(f"total must be at most {most:g}, got {numbers[0]:g}")
     sizes = _Sizes(0, window_length(m), 0)
     return _semi_threshold(noise_of(noise), n, m, total, _level(alpha), sizes)
 
@@ -205,8 +206,9 @@ def _power_of_two(least: float) -> int:
 
 def _groups(noise, released_x, released_y, n, m, kind: str) -> tuple[tuple, _Sizes]:
     """Checked arguments, with the larger group first."""
-    n, m = record_count("num_records_x", n), record_count("num_records_y", m)
-    if isinstance(n, jax.core.Tracer) or isinstance(m, jax.core.Tracer):
+    n = _checks.known(record_count("num_records_x", n))
+    m = _checks.known(record_count("num_records_y", m))
+    if n is None or m is None:
         raise TypeError("num_records_x and num_records_y must be known, not traced")
     x = _checks.checked_scalar("released_x", _checks.finite, released_x)
     y = _checks.checked_scalar("released_y", _checks.finite, released_y)

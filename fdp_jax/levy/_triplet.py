@@ -110,9 +110,8 @@ class LevyTriplet(AbstractMechanism):
 
     def _only_jumps(self) -> bool:
         """Known without a Gaussian part."""
-        value = self.gaussian_variance
-        known = not isinstance(value, jax.core.Tracer) and bool(value == 0)
-        return known and self.jumps.size > 0
+        variance = _checks.known(self.gaussian_variance)
+        return variance is not None and bool(variance == 0) and self.jumps.size > 0
 
     def loss(self) -> ComposedLoss:
         return self._loss(with_gaussian=not self._only_jumps())

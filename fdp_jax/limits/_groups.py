@@ -1,9 +1,7 @@
 """The guarantee for data sets at a distance: group curves, also of real size."""
 
-import math
 from typing import Any
 
-import jax.core
 import numpy as np
 
 from .. import mechanisms, tradeoff
@@ -36,10 +34,10 @@ def group_guarantee(f: AbstractGuarantee, distance: Any) -> AbstractGuarantee:
     if not isinstance(f, AbstractGuarantee):
         raise TypeError(f"f must be a guarantee, got {type(f).__name__}")
     distance = _checks.checked_scalar("distance", _checks.nonnegative_or_inf, distance)
-    known = not isinstance(distance, jax.core.Tracer)
-    if known and math.isinf(distance):
+    known = _checks.known(distance)
+    if known is not None and np.isinf(known):
         return tradeoff.BlatantNonPrivacy()
-    if known and distance == 0:
+    if known is not None and known == 0:
         return tradeoff.Identity()
     scaled = _scaled(f, distance)
     if scaled is not None:
@@ -78,4 +76,5 @@ def pure_epsilon(f: AbstractGuarantee) -> Any:
 
 
 def _is_zero(value: Any) -> bool:
-    return not isinstance(value, jax.core.Tracer) and float(np.asarray(value)) == 0
+    number = _checks.known(value)
+    return number is not None and bool(number == 0)

@@ -4,8 +4,6 @@ from collections.abc import Callable
 from typing import Any
 
 import equinox as eqx
-import jax
-import jax.core
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
@@ -31,7 +29,8 @@ def parameter(name: str, check: Callable[[str, Any], Any], **options: Any) -> An
 
 def is_one(value: Any) -> bool:
     """Whether a parameter is known, outside any trace, to be 1."""
-    return not isinstance(value, jax.core.Tracer) and bool(value == 1)
+    number = _checks.known(value)
+    return number is not None and bool(number == 1)
 
 
 def as_float(value: Any) -> Float[Array, ""]:

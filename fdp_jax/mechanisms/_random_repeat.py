@@ -3,7 +3,6 @@
 from typing import Any
 
 import equinox as eqx
-import jax.core
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, ArrayLike, Real
@@ -79,8 +78,8 @@ class RandomRepeat(AbstractMechanism):
         self.probs = _checks.total(
             "probs and tail_prob", probs, 1e-12 if double else 1e-6, self.tail_prob
         )
-        known = not isinstance(self.num_steps, jax.core.Tracer)
-        self.idle = known and bool(np.any(np.asarray(self.num_steps) == 0))
+        counts = _checks.known(self.num_steps)
+        self.idle = counts is not None and bool(np.any(counts == 0))
 
     @property
     def relation(self) -> NeighboringRelation:
@@ -95,8 +94,8 @@ class RandomRepeat(AbstractMechanism):
     def simplified(self) -> AbstractMechanism:
         inner = self.mechanism.simplified()
         certain = self.num_steps.shape == (1,)
-        known = not isinstance(self.tail_prob, jax.core.Tracer)
-        if certain and known and self.tail_prob == 0:
+        lost = _checks.known(self.tail_prob)
+        if certain and lost is not None and lost == 0:
             return Composition((inner,), (self.num_steps[0],)).simplified()
         return eqx.tree_at(lambda m: m.mechanism, self, inner)
 

@@ -4,7 +4,6 @@ from collections.abc import Callable
 from typing import Any
 
 import jax
-import jax.core
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
@@ -82,8 +81,9 @@ def _stacked(
     step: Callable[..., AbstractMechanism], arrays: list[Any]
 ) -> AbstractMechanism:
     """One mechanism whose leaves are arrays, from the one of every entry."""
-    if not any(isinstance(x, jax.core.Tracer) for x in arrays):
-        made = [step(*entries) for entries in zip(*arrays, strict=True)]
+    numbers = [_checks.known(x) for x in arrays]
+    if not any(x is None for x in numbers):
+        made = [step(*entries) for entries in zip(*numbers, strict=True)]
         for mechanism in made:
             if not isinstance(mechanism, AbstractMechanism):
                 raise TypeError(f"step must make mechanisms, got {mechanism!r}")

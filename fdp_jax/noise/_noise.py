@@ -266,10 +266,8 @@ def _log_concave(f: AbstractTradeOff) -> AbstractLaw:
 
 
 def _is_known_zero(value: Any) -> bool:
-    try:
-        return bool(value == 0)
-    except Exception:  # traced: not known
-        return False
+    number = _checks.known(value)
+    return number is not None and bool(number == 0)
 
 
 # ----------------------------------------------------------------- inside float64

@@ -4,12 +4,12 @@ import dataclasses
 from typing import Any
 
 import equinox as eqx
-import jax.core
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
 from .. import mechanisms, tradeoff
+from .._internal import _checks
 from .._internal._precision import in_float64, outside_transformations
 from ..curves import AbstractGuarantee, Bound
 from ..mechanisms._fields import as_number
@@ -78,9 +78,10 @@ _TRIVIAL = "f must be nontrivial: no finite noise gives perfect privacy (f = Id)
 
 def _above_zero(value: Any, size: Any) -> Any:
     """The value, if a size is positive."""
-    if isinstance(size, jax.core.Tracer):
+    number = _checks.known(size)
+    if number is None:
         return eqx.error_if(value, ~(size > 0), _TRIVIAL)
-    if not size > 0:
+    if not number > 0:
         raise ValueError(_TRIVIAL)
     return value
 

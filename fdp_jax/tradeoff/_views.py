@@ -4,7 +4,6 @@ from collections.abc import Callable
 from typing import Any, NamedTuple, Self
 
 import jax
-import jax.core
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 

@@ -391,3 +391,45 @@ def test_open_parameters_cannot_be_queried(mechanism, name):
         mechanism.epsilon(delta=1e-5)
     with pytest.raises(ValueError, match=f"{name} of .* is not set"):
         mechanism.curve()
+
+
+# ------------------------------------------- arrays of JAX that a traced program encloses
+
+NUMBERS = {x: jnp.asarray(x) for x in (0.0, 0.01, 0.3, 0.5, 1.0, 2.0, 3.0)}
+VECTORS = {x: jnp.asarray(x) for x in ((0.5,), (1.0,), (2.0,), (1.0, 2.0), (0.1, 0.2))}
+ENCLOSING = {
+    "DPSGD": lambda x, v: fdp.DPSGD(
+        noise_multiplier=x[1.0], sampling_prob=x[0.01], num_steps=x[3.0]
+    ),
+    "subsampled once": lambda x, v: fdp.PoissonSubsampled(
+        fdp.Laplace(x[1.0]), x[0.5]
+    ).repeat(x[1.0]),
+    "composition": lambda x, v: fdp.compose(
+        fdp.Gaussian(x[1.0]), fdp.ApproxDP(epsilon=x[1.0], delta=x[0.0]).repeat(x[3.0])
+    ),
+    "jumps": lambda x, v: fdp.LevyTriplet(x[0.0], jumps=v[(0.5,)], rates=v[(0.5,)]),
+    "one count": lambda x, v: fdp.RandomRepeat(
+        fdp.Gaussian(x[3.0]), num_steps=v[(2.0,)], probs=v[(1.0,)], tail_prob=x[0.0]
+    ),
+    "schedule": lambda x, v: fdp.Schedule(
+        lambda s, q: fdp.PoissonSubsampled(fdp.Gaussian(s), q),
+        v[(1.0, 2.0)],
+        v[(0.1, 0.2)],
+    ),
+    "group": lambda x, v: fdp.limits.group_guarantee(
+        fdp.tradeoff.Laplace(x[1.0]), x[2.0]
+    ),
+}
+
+
+@pytest.mark.parametrize("name", ENCLOSING)
+def test_arrays_that_a_traced_program_encloses(name):
+    """They are constants, though JAX traces whatever is computed from them."""
+    make = ENCLOSING[name]
+    query = lambda epsilon: make(NUMBERS, VECTORS).delta(epsilon=epsilon)
+    assert jax.eval_shape(query, 0.5).shape == ()
+
+
+def test_noise_of_an_array_that_a_traced_program_encloses():
+    draw = lambda x: fdp.canonical_noise(fdp.tradeoff.Gaussian(NUMBERS[1.0])).sf(x)
+    assert jax.eval_shape(draw, 0.5).shape == ()
