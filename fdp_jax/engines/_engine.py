@@ -160,15 +160,14 @@ def profile(
     return select(nothing, _no_release(epsilons), result)
 
 
-@one_by_one
-def _search_profile(
-    loss: ComposedLoss, local: LocalPlan, epsilons: Array
+def _worst_profile(
+    loss: ComposedLoss, local: LocalPlan, epsilons: Array, *, tabulated: bool
 ) -> tuple[Profile, Array]:
     """The profile without derivative, and the index of the worst direction."""
 
     def step(least: Array, one: LocalPlan) -> tuple[Array, Profile]:
         one = _unless_dominated(loss, one, epsilons, least)
-        found = _profile(loss, one, epsilons)
+        found = _profile(loss, one, epsilons, tabulated=tabulated)
         found = Profile(
             sound(found.log_delta, -jnp.inf, 0.0),
             sound(found.log_rest, -jnp.inf, 0.0),
@@ -181,6 +180,12 @@ def _search_profile(
     log_delta = jax.tree.map(lambda x: jnp.max(x, axis=0), found.log_delta)
     log_rest = jax.tree.map(lambda x: jnp.min(x, axis=0), found.log_rest)
     return Profile(log_delta, log_rest, found.log_alpha[worst]), worst
+
+
+_search_profile = one_by_one(
+    functools.partial(_worst_profile, tabulated=True),
+    functools.partial(_worst_profile, tabulated=False),
+)
 
 
 def _unless_dominated(
@@ -201,15 +206,17 @@ def _unless_dominated(
     return LocalPlan(local.sign, contour)
 
 
-def _profile(loss: ComposedLoss, local: LocalPlan, epsilons: Array) -> Profile:
-    """The profile of one direction."""
+def _profile(
+    loss: ComposedLoss, local: LocalPlan, epsilons: Array, *, tabulated: bool = False
+) -> Profile:
+    """The profile of one direction; see `spectral_profile`."""
     if local.grid is not None:
         return _grid_profile(loss, local.grid, epsilons)
     if local.contour is None:
         form = closed_form(loss, local.sign)
         assert form is not None
         return _closed_profile(form, epsilons)
-    return spectral_profile(loss, local.contour, epsilons)
+    return spectral_profile(loss, local.contour, epsilons, tabulated=tabulated)
 
 
 def _grid_profile(loss: ComposedLoss, grid: Grid, epsilons: Array) -> Profile:

@@ -11,8 +11,6 @@ from above and Chernoff bounds of the terms give the lower bound.  The other ter
 the certificate are the truncated frequencies, the quadrature inside K, and rounding.
 """
 
-import functools
-
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -78,9 +76,10 @@ def evaluate(
 
 def tabulate(loss: ComposedLoss, contour: Contour) -> Table:
     """Everything that `evaluate` computes which no threshold enters."""
-    State = tuple[Array, _Characteristic]
+    wide = any(term.tabulates_rotations for term in loss.analytic_terms)
+    count = WIDE_BLOCK if wide else FREQUENCY_BLOCK
 
-    def fill(count: int, state: State) -> State:
+    def fill(state: tuple[Array, _Characteristic]) -> tuple[Array, _Characteristic]:
         first, table = state
         part = _characteristic(first, loss, contour, count)
         return first + count, jax.tree.map(
@@ -91,23 +90,13 @@ def tabulate(loss: ComposedLoss, contour: Contour) -> Table:
             part,
         )
 
-    narrow = functools.partial(fill, FREQUENCY_BLOCK)
-    wide = functools.partial(fill, WIDE_BLOCK)
-
-    def step(state: State) -> State:
-        # A wide block is as much work as two of the others.
-        many = last - state[0] > 2 * FREQUENCY_BLOCK
-        return lax.cond(many, wide, narrow, state)
-
-    if not any(term.tabulates_rotations for term in loss.analytic_terms):
-        step = narrow
     dtype = contour.step.dtype
     empty = jnp.zeros(MAX_BLOCKS * FREQUENCY_BLOCK, dtype)
     zero = jnp.zeros((), dtype)
     table = _Characteristic(empty, empty, empty, zero, zero)
     last = contour.blocks * FREQUENCY_BLOCK
     start = jnp.zeros_like(last), table
-    _, table = while_loop(lambda state: state[0] < last, step, start)
+    _, table = while_loop(lambda state: state[0] < last, fill, start)
     return stop_gradient(Table(table, _log_lead(loss, contour)))
 
 

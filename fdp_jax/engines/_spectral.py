@@ -75,10 +75,20 @@ def starts_at_log_delta(
 
 
 def spectral_profile(
-    loss: ComposedLoss, contour: Contour, epsilons: Float[Array, " e"]
+    loss: ComposedLoss,
+    contour: Contour,
+    epsilons: Float[Array, " e"],
+    *,
+    tabulated: bool = False,
 ) -> Profile:
-    """The profile at thresholds near the contour's, with its certificate."""
-    evaluation = evaluate(loss, contour, epsilons)
+    """The profile at thresholds near the contour's, with its certificate.
+
+    `tabulated` trades memory for time, and the derivative in the loss.
+    """
+    if tabulated:
+        evaluation = look_up(tabulate(loss, contour), contour, epsilons)
+    else:
+        evaluation = evaluate(loss, contour, epsilons)
     beyond = epsilons >= largest_loss(stop_gradient(loss), contour.sign)
     return as_profile(loss, contour, evaluation, beyond)
 

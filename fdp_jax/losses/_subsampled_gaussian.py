@@ -29,7 +29,7 @@ from ._gaussian import normal_cells
 
 _NODES = 64
 """Quadrature nodes evaluated together."""
-_MAX_BLOCKS = 128
+_MAX_BLOCKS = 256
 _FEW_WIDTHS = 12
 _COARSE_NODES = 256
 _SEARCH_NODES = 32
