@@ -108,7 +108,7 @@ class Curve(AbstractGuarantee):
         return self.both._bayes_error_bounds(prior)
 
 
-_TOGETHER = 8
+_TOGETHER = 43
 """Thresholds of a curve for which one composition on the grid serves."""
 
 

@@ -154,10 +154,11 @@ def semi_private_threshold(
         record_count("num_records_y", num_records_y),
     )
     total = _checks.nonnegative("total", _checks.whole_number("total", total))
-    numbers = [_checks.known(v) for v in (total, n, m)]
-    if not any(v is None for v in numbers) and numbers[0] > numbers[1] + numbers[2]:
-        most = numbers[1] + numbers[2]
-        raise ValueError(f"total must be at most {most:g}, got {numbers[0]:g}")
+    found, first, second = (_checks.known(v) for v in (total, n, m))
+    known = found is not None and first is not None and second is not None
+    if known and found > first + second:
+        most = first + second
+        raise ValueError(f"total must be at most {most:g}, got {found:g}")
     sizes = _Sizes(0, window_length(m), 0)
     return _semi_threshold(noise_of(noise), n, m, total, _level(alpha), sizes)
 

@@ -125,3 +125,18 @@ def test_a_fractional_composition_on_the_grid():
     whole = fdp.DPSGD(noise_multiplier=4.6, sampling_prob=3e-5, num_steps=2)
     found = run.remove.using("grid").bounds(epsilon=0.0)
     assert found.upper > whole.remove.delta(epsilon=0.0) > 0
+
+
+@pytest.mark.parametrize(
+    ("noise", "prob", "num_steps", "epsilon"),
+    [(0.5345, 0.000676, 460, 2.06), (0.5102, 0.000922, 373, 2.68)],
+)
+def test_few_participations_with_little_noise(noise, prob, num_steps, epsilon):
+    """A record is in a third of all runs: contour integrals take many nodes there."""
+    run = fdp.DPSGD(noise_multiplier=noise, sampling_prob=prob, num_steps=num_steps)
+    found = run.remove.using("spectral").bounds(epsilon=epsilon)
+    assert float(found.upper - found.lower) <= 1e-7 * float(found.estimate)
+    # The grid shares nothing with them but the losses.
+    other = run.remove.using("grid").bounds(epsilon=epsilon)
+    assert float(other.upper - other.lower) <= 1e-4 * float(other.estimate)
+    assert other.lower <= found.lower <= found.upper <= other.upper

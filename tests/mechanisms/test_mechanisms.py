@@ -393,7 +393,7 @@ def test_open_parameters_cannot_be_queried(mechanism, name):
         mechanism.curve()
 
 
-# ------------------------------------------- arrays of JAX that a traced program encloses
+# ----------------------------------- arrays of JAX that a traced program encloses
 
 NUMBERS = {x: jnp.asarray(x) for x in (0.0, 0.01, 0.3, 0.5, 1.0, 2.0, 3.0)}
 VECTORS = {x: jnp.asarray(x) for x in ((0.5,), (1.0,), (2.0,), (1.0, 2.0), (0.1, 0.2))}
