@@ -154,11 +154,7 @@ def semi_private_threshold(
         record_count("num_records_y", num_records_y),
     )
     total = _checks.nonnegative("total", _checks.whole_number("total", total))
-    found, first, second = (_checks.known(v) for v in (total, n, m))
-    known = found is not None and first is not None and second is not None
-    if known and found > first + second:
-        most = first + second
-        raise ValueError(f"total must be at most {most:g}, got {found:g}")
+    _require_at_most(total, n, m)
     sizes = _Sizes(0, window_length(m), 0)
     return _semi_threshold(noise_of(noise), n, m, total, _level(alpha), sizes)
 
@@ -199,6 +195,15 @@ def semi_private_power(
 
 
 # ------------------------------------------------------------------------- checks
+
+
+def _require_at_most(total: Any, n: Any, m: Any) -> None:
+    found, first, second = (_checks.known(v) for v in (total, n, m))
+    if found is None or first is None or second is None:
+        return
+    if found > first + second:
+        most = first + second
+        raise ValueError(f"total must be at most {most:g}, got {found:g}")
 
 
 def _power_of_two(least: float) -> int:
