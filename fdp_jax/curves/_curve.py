@@ -108,7 +108,7 @@ class Curve(AbstractGuarantee):
         return self.both._bayes_error_bounds(prior)
 
 
-_TOGETHER = 43
+_TOGETHER = 33
 """Thresholds of a curve for which one composition on the grid serves."""
 
 

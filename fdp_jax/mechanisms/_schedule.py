@@ -88,7 +88,9 @@ def _stacked(
             if not isinstance(mechanism, AbstractMechanism):
                 raise TypeError(f"step must make mechanisms, got {mechanism!r}")
             mechanism.require_complete()
-        return jax.tree.map(lambda *leaves: np.stack(leaves), *made)
+        # Inside of a transformation a step may trace what it makes of known numbers.
+        if all(_checks.known(x) is not None for x in jax.tree.leaves(made)):
+            return jax.tree.map(lambda *leaves: np.stack(leaves), *made)
     return jax.vmap(step)(*arrays)
 
 

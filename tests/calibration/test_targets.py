@@ -100,14 +100,17 @@ def test_round_trip_on_random_configurations(kind, count):
     random = np.random.default_rng(count)
     for _ in range(count):
         u = random.uniform()
-        q, steps = 10 ** random.uniform(-2.5, -1.3), round(10 ** random.uniform(3, 4))
+        q, steps = 10 ** random.uniform(-2.5, -1.3), 10 ** random.uniform(3, 4)
         target = make(u)
         found = fdp.calibrate(
             _run(None, q, steps), target, solve_for="noise_multiplier"
         )
         sigma = float(found.value)
-        assert int(found.status) == Status.CERTIFIED
         assert meets(_run(sigma, q, steps), target), (q, steps, u)
+        if sigma < 0.3 and int(found.status) == Status.LOOSE:
+            # Fractional powers of a transform that comes near zero: safe, and said so.
+            continue
+        assert int(found.status) == Status.CERTIFIED
         assert not meets(_run(sigma * 0.999, q, steps), target), (q, steps, u)
 
 

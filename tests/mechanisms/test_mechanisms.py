@@ -416,6 +416,9 @@ ENCLOSING = {
         v[(1.0, 2.0)],
         v[(0.1, 0.2)],
     ),
+    "schedule of a function": lambda x, v: fdp.Schedule(
+        lambda s: fdp.PoissonSubsampled(fdp.Gaussian(jnp.exp(s)), 0.1), v[(1.0, 2.0)]
+    ),
     "group": lambda x, v: fdp.limits.group_guarantee(
         fdp.tradeoff.Laplace(x[1.0]), x[2.0]
     ),
