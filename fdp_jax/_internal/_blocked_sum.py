@@ -12,45 +12,58 @@ from collections.abc import Callable
 import jax
 import jax.numpy as jnp
 from jax.flatten_util import ravel_pytree
-from jaxtyping import Array, Float, Int, PyTree
+from jaxtyping import Array, Int, PyTree
 
-Block = Callable[[Array, PyTree, PyTree], tuple[Float[Array, " m"], PyTree]]
+Block = Callable[[Array, PyTree, PyTree], tuple[PyTree, PyTree]]
 
 
-class _Jacobian:
-    """Block function of the Jacobian of a block function; equal for equal `block`."""
+class _WithJacobian:
+    """A block function followed by its Jacobian; equal for equal `block`.
+
+    Both in one pass, since they share most of their work.
+    """
 
     def __init__(self, block: Block):
         self.block = block
 
     def __hash__(self) -> int:
-        return hash((_Jacobian, self.block))
+        return hash((_WithJacobian, self.block))
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Jacobian) and self.block == other.block
+        return isinstance(other, _WithJacobian) and self.block == other.block
 
     def __call__(
         self, index: Array, args: PyTree, aux: PyTree
-    ) -> tuple[Float[Array, " mp"], tuple[()]]:
+    ) -> tuple[tuple[PyTree, PyTree], PyTree]:
         flat, unravel = ravel_pytree(args)
 
-        def main(flat: Array) -> Array:
-            return self.block(index, unravel(flat), aux)[0]
+        def main(flat: Array) -> tuple[PyTree, PyTree]:
+            return self.block(index, unravel(flat), aux)
 
-        outputs = jax.eval_shape(main, flat).size
-        jacobian = jax.jacrev if outputs < flat.size else jax.jacfwd
-        return jacobian(main)(flat).ravel(), ()
+        shapes, _ = jax.eval_shape(main, flat)
+        outputs = sum(x.size for x in jax.tree.leaves(shapes))
+        if outputs < flat.size:
+            value, pull, extra = jax.vjp(main, flat, has_aux=True)
+            rows, rebuild = ravel_pytree(value)
+            one = jnp.eye(outputs, dtype=rows.dtype)
+            (rows,) = jax.vmap(lambda unit: pull(rebuild(unit)))(one)
+            jacobian = jax.vmap(rebuild, in_axes=1, out_axes=-1)(rows)
+        else:
+            value, push, extra = jax.linearize(main, flat, has_aux=True)
+            unit = jnp.eye(flat.size, dtype=flat.dtype)
+            jacobian = jax.vmap(push, out_axes=-1)(unit)
+        return (value, jacobian), extra
 
 
 @functools.partial(jax.custom_jvp, nondiff_argnums=(0,))
 def blocked_sum(
     block: Block, num_blocks: Int[Array, ""], args: PyTree, aux: PyTree
-) -> tuple[Float[Array, " m"], PyTree]:
+) -> tuple[PyTree, PyTree]:
     """Sums `block(i, args, aux)` over `i = 0, ..., num_blocks - 1`.
 
     Args:
-        block: Pure function without closed-over tracers.  Returns a vector, which is
-            differentiable in `args`, and a PyTree of further sums, which is not.
+        block: Pure function without closed-over tracers.  Returns a PyTree, which is
+            differentiable in `args`, and one of further sums, which is not.
         num_blocks: Number of blocks, may be traced.
         args: PyTree of floating-point arrays of one dtype.
         aux: PyTree of arrays treated as constants.
@@ -72,8 +85,8 @@ def blocked_sum(
 @blocked_sum.defjvp
 def _blocked_sum_jvp(block: Block, primals: tuple, tangents: tuple) -> tuple:
     num_blocks, args, aux = primals
-    main, extra = blocked_sum(block, num_blocks, args, aux)
-    jacobian, _ = blocked_sum(_Jacobian(block), num_blocks, args, aux)
+    with_jacobian = _WithJacobian(block)
+    (main, jacobian), extra = blocked_sum(with_jacobian, num_blocks, args, aux)
     direction, _ = ravel_pytree(tangents[1])
-    tangent = jacobian.reshape(main.size, -1) @ direction
+    tangent = jax.tree.map(lambda rows: rows @ direction, jacobian)
     return (main, extra), (tangent, jax.tree.map(jnp.zeros_like, extra))

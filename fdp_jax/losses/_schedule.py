@@ -9,6 +9,9 @@ from jaxtyping import Array, Float
 
 from ._base import FREQUENCY_BLOCK, AnalyticLoss, CharacteristicBlock
 
+_TOGETHER = 128
+"""Steps evaluated side by side: more would leave the caches, and at last the memory."""
+
 
 class ScheduleLoss(AnalyticLoss):
     """The sum of independent losses, `counts[i]` times the i-th of a stack."""
@@ -32,7 +35,21 @@ class ScheduleLoss(AnalyticLoss):
     def _each(self, method: Callable[..., Any], *args: Any, axes: tuple = ()) -> Any:
         """A method of every step; of the arguments, those with axis 0 differ."""
         axes = axes or (None,) * len(args)
-        return jax.vmap(method, (0, *axes))(self.steps, *args)
+        together = jax.vmap(method, (0, *axes))
+        size = self.counts.size
+        if size <= _TOGETHER:
+            return together(self.steps, *args)
+        shared = [None if axis == 0 else x for x, axis in zip(args, axes, strict=True)]
+        own = [x if axis == 0 else None for x, axis in zip(args, axes, strict=True)]
+
+        def row(part: tuple[AnalyticLoss, list]) -> Any:
+            steps, mine = part
+            every = [x if y is None else y for x, y in zip(shared, mine, strict=True)]
+            return together(steps, *every)
+
+        rows = jax.tree.map(_in_rows, (self.steps, own))
+        found = jax.lax.map(row, rows)
+        return jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:])[:size], found)
 
     def _sum(self, values: Array) -> Array:
         return jnp.tensordot(self.counts, values, axes=1)
@@ -113,3 +130,10 @@ class ScheduleLoss(AnalyticLoss):
         total = self._sum(jnp.where(finite, values, 0))
         infinite = jnp.where(finite | (self.counts == 0), 0, values)
         return total + jnp.sum(infinite)
+
+
+def _in_rows(x: Array) -> Array:
+    """Rows of equal length, the last one filled up with the last entry."""
+    rows = -(-x.shape[0] // _TOGETHER)
+    rest = jnp.broadcast_to(x[-1:], (-x.shape[0] % rows, *x.shape[1:]))
+    return jnp.concatenate([x, rest]).reshape(rows, -1, *x.shape[1:])
