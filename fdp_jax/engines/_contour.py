@@ -11,7 +11,8 @@ from jaxtyping import Array, Bool, Float, Int, PyTree
 from ..losses import FREQUENCY_BLOCK, ComposedLoss
 from ._saddle import Saddle, log_moments, order_of
 
-MAX_BLOCKS = 512
+_MOST_BLOCKS = 512, 1024
+"""Blocks of frequencies at most; the second where all may be had at once."""
 _FEW = 8
 _CONCESSION = 7.0
 """What is conceded, in the logarithm of the relative truncation error, where more than
@@ -39,6 +40,8 @@ class Contour(eqx.Module):
     """Whether the sum is out of reach; then the saddle-point approximation serves."""
     rough_log_sum: Float[Array, ""]
     plans: tuple[PyTree, ...]
+    transformed: Bool[Array, ""]
+    """Whether all frequencies are to be evaluated at once, by Fourier transforms."""
     chernoff_shifts: Float[Array, " k"]
     chernoff_logs: Float[Array, " k"]
     """log E[payoff(Y - eps)] <= chernoff_logs - chernoff_shifts eps, for every eps."""
@@ -50,9 +53,13 @@ class Contour(eqx.Module):
     def unless(self, skip: Bool[Array, ""]) -> "Contour":
         """Without any frequency if `skip`: what is left are the Chernoff bounds."""
         blocks = jnp.where(skip, 0, self.blocks)
-        return eqx.tree_at(
-            lambda c: (c.blocks, c.rough), self, (blocks, self.rough | skip)
-        )
+        changed = blocks, self.rough | skip, self.transformed & ~skip
+        return eqx.tree_at(lambda c: (c.blocks, c.rough, c.transformed), self, changed)
+
+
+def most_blocks(loss: ComposedLoss) -> int:
+    """Blocks of frequencies at most."""
+    return _MOST_BLOCKS[loss.cheap_together]
 
 
 def chernoff(
@@ -123,14 +130,14 @@ def plan_contour(
     target = saddle.log_value - lead + log_unit
     terms = loss.analytic_terms
     located = tuple(term.locate(order) for term in terms)
-    most = jnp.where(skip, 1, MAX_BLOCKS) * FREQUENCY_BLOCK * step
+    most = jnp.where(skip, 1, most_blocks(loss)) * FREQUENCY_BLOCK * step
     frequency, log_envelope = _last_frequency(
         loss, located, saddle, (target, _FEW * FREQUENCY_BLOCK * step), most
     )
     # If even so many frequencies would certify nothing, do not sum them.
     truncated = log_envelope - jnp.log(frequency) - (target - log_unit)
     rough = skip | (truncated > _USELESS)
-    reach = jnp.where(rough, 1, MAX_BLOCKS)
+    reach = jnp.where(rough, 1, most_blocks(loss))
     frequency = jnp.minimum(frequency, reach * FREQUENCY_BLOCK * step)
     log_envelope = jnp.where(reach > 1, log_envelope, 0)
     # Where nothing is asked for any tolerance will do: one block of nodes.
@@ -144,19 +151,25 @@ def plan_contour(
         quadrature = quadrature + count * term.relative_error(plan)
     rough = rough | (quadrature > 1e-3)
     blocks = jnp.ceil(frequency / (step * FREQUENCY_BLOCK))
-    blocks = jnp.where(rough, 1, jnp.clip(blocks, 1, MAX_BLOCKS))
+    blocks = jnp.where(rough, 1, jnp.clip(blocks, 1, most_blocks(loss)))
+    blocks = blocks.astype(jnp.int32)
+    transformed = jnp.zeros((), bool)
+    if loss.cheap_together:
+        for term, plan in zip(terms, plans, strict=True):
+            transformed = transformed | term.pays_to_transform(plan, step, blocks)
     return stop_gradient(
         Contour(
             sign=start.sign,
             shift=shift,
             middle=start.middle,
             step=step,
-            blocks=blocks.astype(jnp.int32),
+            blocks=blocks,
             frequency=frequency,
             log_envelope=log_envelope,
             rough=rough,
             rough_log_sum=saddle.log_value - lead,
             plans=plans,
+            transformed=transformed,
             chernoff_shifts=shifts,
             chernoff_logs=logs,
         )

@@ -21,8 +21,13 @@ from jaxtyping import Array, Float
 from .._internal._blocked_sum import blocked_sum
 from .._internal._rotation import rotation
 from .._internal._special import safe_log
-from ..losses import FREQUENCY_BLOCK, WIDE_BLOCK, ComposedLoss
-from ._contour import MAX_BLOCKS, Contour, log_aliases
+from ..losses import (
+    FREQUENCY_BLOCK,
+    WIDE_BLOCK,
+    CharacteristicBlock,
+    ComposedLoss,
+)
+from ._contour import Contour, log_aliases, most_blocks
 
 _VOID = 40.0
 """Error of an exponent that voids the certificate (unless its term is tiny)."""
@@ -70,19 +75,37 @@ def evaluate(
     loss: ComposedLoss, contour: Contour, epsilons: Float[Array, " e"]
 ) -> Evaluation:
     """Sums the trapezoid rule and bounds its error."""
-    found = blocked_sum(_frequency_block, contour.blocks, (loss, epsilons), contour)
+    args = loss, epsilons
+    if not loss.cheap_together:
+        found = blocked_sum(_frequency_block, contour.blocks, args, contour)
+    else:
+        # One of the two has nothing to do.
+        few = jnp.where(contour.transformed, 0, contour.blocks)
+        found = blocked_sum(_frequency_block, few, args, contour)
+        all_at_once = contour.transformed.astype(contour.blocks.dtype)
+        more = blocked_sum(_whole_sum, all_at_once, args, contour)
+        found = jax.tree.map(jnp.add, found, more)
     return _evaluation(contour, epsilons, _log_lead(loss, contour), found)
 
 
 def tabulate(loss: ComposedLoss, contour: Contour) -> Table:
     """Everything that `evaluate` computes which no threshold enters."""
-    wide = any(term.tabulates_rotations for term in loss.analytic_terms)
-    count = WIDE_BLOCK if wide else FREQUENCY_BLOCK
+    if loss.cheap_together:
+        table = lax.cond(contour.transformed, _transformed, _in_blocks, loss, contour)
+    else:
+        table = _in_blocks(loss, contour)
+    return stop_gradient(Table(table, _log_lead(loss, contour)))
+
+
+def _in_blocks(loss: ComposedLoss, contour: Contour) -> _Characteristic:
+    """The characteristic function, some frequencies at a time; no derivative."""
+    wide = any(term.cheap_together for term in loss.analytic_terms)
+    length = WIDE_BLOCK if wide else FREQUENCY_BLOCK
 
     def fill(state: tuple[Array, _Characteristic]) -> tuple[Array, _Characteristic]:
         first, table = state
-        part = _characteristic(first, loss, contour, count)
-        return first + count, jax.tree.map(
+        part = _characteristic(first, loss, contour, length)
+        return first + length, jax.tree.map(
             lambda all, new: (
                 lax.dynamic_update_slice(all, new, (first,)) if new.ndim else new
             ),
@@ -91,13 +114,22 @@ def tabulate(loss: ComposedLoss, contour: Contour) -> Table:
         )
 
     dtype = contour.step.dtype
-    empty = jnp.zeros(MAX_BLOCKS * FREQUENCY_BLOCK, dtype)
+    empty = jnp.zeros(most_blocks(loss) * FREQUENCY_BLOCK, dtype)
     zero = jnp.zeros((), dtype)
     table = _Characteristic(empty, empty, empty, zero, zero)
     last = contour.blocks * FREQUENCY_BLOCK
     start = jnp.zeros_like(last), table
-    _, table = while_loop(lambda state: state[0] < last, fill, start)
-    return stop_gradient(Table(table, _log_lead(loss, contour)))
+    return while_loop(lambda state: state[0] < last, fill, start)[1]
+
+
+def _transformed(loss: ComposedLoss, contour: Contour) -> _Characteristic:
+    """The same at all frequencies at once, with derivatives."""
+    count = most_blocks(loss) * FREQUENCY_BLOCK
+    parts = [
+        term.log_transformed(plan, contour.step, count)
+        for term, plan in zip(loss.analytic_terms, contour.plans, strict=True)
+    ]
+    return _composed(loss, contour, parts)
 
 
 def look_up(table: Table, contour: Contour, epsilons: Float[Array, " e"]) -> Evaluation:
@@ -188,6 +220,15 @@ def _frequency_block(
     return _sums(index, contour, epsilons, part)
 
 
+def _whole_sum(
+    index: Array, args: tuple[ComposedLoss, Array], contour: Contour
+) -> tuple:
+    loss, epsilons = args
+    # Nothing else depends on the index: XLA would do it all before a loop of no steps.
+    index, contour = lax.optimization_barrier((index, contour))
+    return _sums(index, contour, epsilons, _transformed(loss, contour))
+
+
 def _tabulated_block(
     index: Array, epsilons: Array, aux: tuple[Contour, _Characteristic]
 ) -> tuple:
@@ -204,12 +245,22 @@ def _characteristic(
     first: Array, loss: ComposedLoss, contour: Contour, length: int
 ) -> _Characteristic:
     """The composed loss's characteristic function at some frequencies in a row."""
-    terms = loss.analytic_terms
     start = first.astype(contour.step.dtype) * contour.step
-    real = angle = error = jnp.zeros(length, start.dtype)
-    drift = size = jnp.zeros_like(start)
-    for term, count, plan in zip(terms, loss.counts, contour.plans, strict=True):
-        part = term.log_characteristic(plan, start, contour.step, length)
+    parts = [
+        term.log_characteristic(plan, start, contour.step, length)
+        for term, plan in zip(loss.analytic_terms, contour.plans, strict=True)
+    ]
+    return _composed(loss, contour, parts)
+
+
+def _composed(
+    loss: ComposedLoss, contour: Contour, parts: list[CharacteristicBlock]
+) -> _Characteristic:
+    """That of the composed loss from those of its terms at the same frequencies."""
+    real = angle = error = jnp.zeros_like(parts[0].real)
+    drift = size = jnp.zeros_like(contour.step)
+    terms = zip(loss.analytic_terms, loss.counts, contour.plans, parts, strict=True)
+    for term, count, plan, part in terms:
         real = real + count * part.real
         angle = angle + contour.sign * count * part.imag
         drift = drift + contour.sign * count * term.center(plan)
@@ -225,9 +276,10 @@ def _characteristic(
 def _sums(
     index: Array, contour: Contour, epsilons: Array, part: _Characteristic
 ) -> tuple:
-    """One block's share of the integral, of its derivatives and of the rounding."""
-    start = (index * FREQUENCY_BLOCK).astype(contour.step.dtype) * contour.step
-    tau = start + contour.step * jnp.arange(FREQUENCY_BLOCK, dtype=start.dtype)
+    """Some frequencies' share of the integral, its derivatives and its rounding."""
+    count = part.real.size
+    start = (index * count).astype(contour.step.dtype) * contour.step
+    tau = start + contour.step * jnp.arange(count, dtype=start.dtype)
     unit = jnp.finfo(tau.dtype).eps
     share = jnp.where(tau == 0, 0.5, jnp.where(tau <= contour.frequency, 1, 0))
     amplitude = jnp.exp(part.real) * share

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import equinox as eqx
 import jax.numpy as jnp
-from jaxtyping import Array, Float, PyTree
+from jaxtyping import Array, Bool, Float, Int, PyTree
 
 from .._internal._special import log1mexp
 from ._cells import Atoms, Cells, Partition, partition
@@ -186,8 +186,9 @@ class AnalyticLoss(AbstractLoss):
     if TYPE_CHECKING:  # a field of this class would come before all others
         decays: ClassVar[Any]
         """Whether the characteristic function tends to zero (no point masses)."""
-    tabulates_rotations: ClassVar[bool] = False
-    """Whether many frequencies at once cost much less than a few at a time."""
+    cheap_together: ClassVar[bool] = False
+    """Whether many frequencies at once cost much less than a few at a time, and all of
+    them are to be had by `log_transformed`."""
 
     @abc.abstractmethod
     def locate(self, order: Float[Array, ""]) -> PyTree:
@@ -239,6 +240,18 @@ class AnalyticLoss(AbstractLoss):
 
         `k = 0, ..., count - 1`, with `count` a square.  The center is `center(plan)`.
         """
+
+    def pays_to_transform(
+        self, plan: PyTree, step: Float[Array, ""], blocks: Int[Array, ""]
+    ) -> Bool[Array, ""]:
+        """Whether `log_transformed` is faster, and as good, for so many blocks."""
+        raise NotImplementedError("see `cheap_together`")
+
+    def log_transformed(
+        self, plan: PyTree, step: Float[Array, ""], count: int
+    ) -> CharacteristicBlock:
+        """`log_characteristic` at `k step`, `k = 0, ..., count - 1`, all at once."""
+        raise NotImplementedError("see `cheap_together`")
 
     @abc.abstractmethod
     def center(self, plan: PyTree) -> Float[Array, ""]:

@@ -69,6 +69,11 @@ class ComposedLoss(eqx.Module):
             isinstance(term, AnalyticLoss) and term.decays for term in self.terms
         )
 
+    @property
+    def cheap_together(self) -> bool:
+        """Whether all frequencies of all terms are to be had at once."""
+        return all(term.cheap_together for term in self.analytic_terms)
+
     def tabulated(self) -> "ComposedLoss":
         """The same, prepared for many evaluations of moments."""
         terms = tuple(term.tabulated() for term in self.terms)

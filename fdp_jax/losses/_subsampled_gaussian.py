@@ -18,6 +18,7 @@ from jax.lax import Precision, fori_loop, optimization_barrier, stop_gradient
 from jaxtyping import Array, Float, Int
 
 from .._internal._blocked_sum import blocked_sum
+from .._internal._fourier_sums import fourier_sums
 from .._internal._rotation import rotation
 from .._internal._special import log1p
 from ._base import (
@@ -29,7 +30,10 @@ from ._gaussian import normal_cells
 
 _NODES = 64
 """Quadrature nodes evaluated together."""
-_MAX_BLOCKS = 256
+_MAX_BLOCKS = 1024
+_TRANSFORM = 4, 1000
+"""Blocks of frequencies that cost as much as the nodes' part in a transform; product of
+the others with the blocks of nodes from which on the transform is faster."""
 _FEW_WIDTHS = 12
 _COARSE_NODES = 256
 _SEARCH_NODES = 32
@@ -184,7 +188,7 @@ class SubsampledGaussianLoss(AnalyticLoss):
 
     symmetric: ClassVar[bool] = False
     decays: ClassVar[bool] = True
-    tabulates_rotations: ClassVar[bool] = True
+    cheap_together: ClassVar[bool] = True
 
     # -- the integrand -------------------------------------------------------------
 
@@ -548,7 +552,43 @@ class SubsampledGaussianLoss(AnalyticLoss):
         block = _CharacteristicBlock(math.isqrt(count))
         sums, _ = blocked_sum(block, plan.blocks, self, (plan, start, step))
         total, versine, sine = sums
+        tau = start + step * jnp.arange(count, dtype=start.dtype)
+        terms = plan.blocks * _NODES + 16
+        unit = jnp.finfo(tau.dtype).eps
+        error = unit * terms * jnp.minimum(2.5, 1.5 * tau * plan.loss_deviation)
         versine, sine = versine.ravel() / total, sine.ravel() / total
+        return self._logarithm(plan, tau, versine, sine, error)
+
+    def pays_to_transform(self, plan, step, blocks):
+        few, most = _TRANSFORM
+        # Where the rounding of so many terms is no less than that of the transform.
+        last, terms = blocks * FREQUENCY_BLOCK * step, plan.blocks * _NODES
+        rounds = terms * jnp.minimum(2.5, 1.5 * last * plan.loss_deviation) > 8
+        return (plan.blocks * (blocks - few) > most) & rounds
+
+    def log_transformed(self, plan, step, count):
+        aux = plan, step
+        sums, error = fourier_sums(_points, plan.blocks, count, self, aux)
+        total = blocked_sum(_weight_block, plan.blocks, self, plan)[0]
+        tau = step * jnp.arange(count, dtype=step.dtype)
+        cosine, sine = (x[0] / total for x in sums)
+        return self._logarithm(plan, tau, cosine - 1, sine, error)
+
+    def _weighted(self, x: Array, plan: "_Plan") -> tuple[Array, Array]:
+        """X - center, and the tilted density up to a factor."""
+        value = self._loss(x)
+        weight = jnp.exp(self._log_base(x) + plan.order * value - plan.peak)
+        return value - plan.center, weight
+
+    def _logarithm(
+        self,
+        plan: "_Plan",
+        tau: Array,
+        versine: Array,
+        sine: Array,
+        error: Array,
+    ) -> CharacteristicBlock:
+        """From phi - 1 and a bound on the rounding of its sums."""
         # |phi|^2 - 1, without forming |phi|; and |phi|^2 where that is small.
         excess = 2 * versine + jnp.square(versine) + jnp.square(sine)
         square = jnp.square(1 + versine) + jnp.square(sine)
@@ -558,13 +598,8 @@ class SubsampledGaussianLoss(AnalyticLoss):
         far = 0.5 * jnp.log(jnp.where(close | dead, 1.0, square))
         real = jnp.where(close, near, far)
         angle = jnp.arctan2(jnp.where(dead, 0, sine), jnp.where(dead, 1, 1 + versine))
-        tau = start + step * jnp.arange(count, dtype=start.dtype)
-        unit = jnp.finfo(start.dtype).eps
-        terms = plan.blocks * _NODES + 16
-        error = unit * (
-            terms * jnp.minimum(2.5, 1.5 * tau * plan.loss_deviation)
-            + 4 * tau * plan.loss_size
-        )
+        unit = jnp.finfo(tau.dtype).eps
+        error = error + unit * 4 * tau * plan.loss_size
         error = (error + plan.quadrature_error) / jnp.sqrt(modulus)
         error = error + 4 * unit * jnp.hypot(real, angle)
         real = jnp.where(dead, -35.0, real)
@@ -685,9 +720,7 @@ class _CharacteristicBlock:
     ) -> tuple:
         plan, start, step = aux
         x = _nodes(index, plan.start, plan.spacing)
-        value = loss._loss(x)
-        weight = jnp.exp(loss._log_base(x) + plan.order * value - plan.peak)
-        value = value - plan.center
+        value, weight = loss._weighted(x, plan)
         columns = jnp.arange(self.side, dtype=x.dtype) * step
         row_versine, row_sine = rotation((start + self.side * columns)[:, None] * value)
         column_versine, column_sine = rotation(columns[:, None] * value)
@@ -704,6 +737,19 @@ class _CharacteristicBlock:
             + _pair(ones + row_versine, column_sine)
         )
         return (jnp.sum(weight), versine, sine), ()
+
+
+def _points(
+    index: Array, loss: SubsampledGaussianLoss, aux: tuple[_Plan, Array]
+) -> tuple[Array, Array]:
+    plan, step = aux
+    value, weight = loss._weighted(_nodes(index, plan.start, plan.spacing), plan)
+    return value * (step / (2 * jnp.pi)), weight[None]
+
+
+def _weight_block(index: Array, loss: SubsampledGaussianLoss, plan: _Plan) -> tuple:
+    _, weight = loss._weighted(_nodes(index, plan.start, plan.spacing), plan)
+    return jnp.sum(weight), ()
 
 
 def _pair(row: Array, column: Array) -> Array:

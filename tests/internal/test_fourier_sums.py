@@ -1,0 +1,89 @@
+"""Sums of rotations by a fast transform, against the sums themselves."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from fdp_jax._internal._fourier_sums import fourier_sums
+
+COUNT, SIZE = 512, 50
+RANDOM = np.random.default_rng(3)
+PLACES = RANDOM.uniform(-4, 4, (6, SIZE))
+WEIGHTS = RANDOM.exponential(size=(6, 2, SIZE))
+
+
+def _points(index, args, aux):
+    """Two rows of weights; places and weights depend on both arguments."""
+    stretch, slope = args
+    places, weights = aux
+    t = stretch * places[index] + 0.1 * slope * jnp.sin(places[index])
+    return t, weights[index] * jnp.exp(slope * t)
+
+
+def _sums(args, blocks=6):
+    aux = jnp.asarray(PLACES), jnp.asarray(WEIGHTS)
+    sums, error = fourier_sums(_points, jnp.asarray(blocks), COUNT, tuple(args), aux)
+    return jnp.stack(sums), error
+
+
+def _direct(args, blocks=6):
+    """The same with one rotation for every point and frequency."""
+    aux = jnp.asarray(PLACES), jnp.asarray(WEIGHTS)
+    t, weights = jax.vmap(lambda i: _points(i, tuple(args), aux))(jnp.arange(6))
+    t, weights = t[:blocks], weights[:blocks]
+    turns = t[..., None] * jnp.arange(COUNT)
+    angle = 2 * jnp.pi * (turns - jnp.round(turns))
+    return jnp.stack(
+        [jnp.einsum("brp,bpk->rk", weights, f(angle)) for f in (jnp.cos, jnp.sin)]
+    )
+
+
+@pytest.mark.parametrize("blocks", [0, 1, 6])
+def test_sums_are_within_their_bounds(blocks):
+    args = jnp.asarray([1.1, 0.2])
+    found, error = jax.jit(_sums)(args, blocks)
+    weights = np.sum(np.abs(found[0, :, 0]))
+    # The direct sums round the turns of up to 2,000 circles, too.
+    slack = 2e-12 if blocks else 0
+    miss = np.abs(found - _direct(args, blocks))
+    assert np.all(miss <= (error + slack) * weights)
+    assert np.min(error) > 1e-15
+    assert np.max(error) < 2e-13
+
+
+def test_low_frequencies_are_exact():
+    args = jnp.asarray([1.1, 0.2])
+    found, error = jax.jit(_sums)(args)
+    exact = _direct(args)[..., :4]
+    miss = np.abs(found[..., :4] - exact) / exact[:1, :, :1]
+    assert np.all(miss <= error[:4])
+    assert np.max(miss) < 2e-15
+
+
+@pytest.mark.parametrize("mode", [jax.jacfwd, jax.jacrev])
+def test_derivatives(mode):
+    args = jnp.asarray([1.1, 0.2])
+    found = jax.jit(mode(lambda a: _sums(a)[0]))(args)
+    exact = jax.jacfwd(_direct)(args)
+    scale = np.max(np.abs(exact))
+    np.testing.assert_allclose(found, exact, rtol=0, atol=1e-11 * scale)
+
+
+def test_second_derivatives():
+    args = jnp.asarray([1.1, 0.2])
+    take = jnp.asarray([0, 3, 90])
+    found = jax.hessian(lambda a: jnp.sum(_sums(a)[0][..., take]))(args)
+    exact = jax.hessian(lambda a: jnp.sum(_direct(a)[..., take]))(args)
+    np.testing.assert_allclose(found, exact, rtol=1e-10)
+
+
+def test_float32():
+    with jax.enable_x64(False):
+        args = jnp.asarray([1.1, 0.2], jnp.float32)
+        aux = jnp.asarray(PLACES, jnp.float32), jnp.asarray(WEIGHTS, jnp.float32)
+        sums, _ = fourier_sums(_points, jnp.asarray(6), COUNT, tuple(args), aux)
+        assert sums[0].dtype == jnp.float32
+        found = np.asarray(jnp.stack(sums))[..., :8]
+    exact = np.asarray(_direct(jnp.asarray([1.1, 0.2])))[..., :8]
+    np.testing.assert_allclose(found, exact, atol=1e-4 * np.max(np.abs(exact)))
