@@ -21,7 +21,7 @@ from .._internal._special import safe_log
 from ..engines import Interval, log_complement, select
 from ._bounds import Bounds
 from ._guarantee import AbstractGuarantee
-from ._queries import HasLoss, bounds_of, elementwise, signs_of
+from ._queries import HasLoss, bounds_of, elementwise, inside, signs_of
 
 _LOG_LEAST = -34.5
 """log of the delta at which the grid ends, about 1e-15."""
@@ -133,7 +133,7 @@ def make_curve(subject: HasLoss, positions: Float[ArrayLike, " k"]) -> Curve:
         def at(epsilons: Array) -> engines.Profile:
             middle = 0.5 * (epsilons[0] + epsilons[-1])
             local = engines.plan(loss, sign[None], middle, epsilons[-1] - middle)
-            return engines.profile(loss, local, epsilons)
+            return _consistent(engines.profile(loss, local, epsilons))
 
         found = jax.lax.map(at, groups)
         return jax.tree.map(lambda x: x.ravel()[: grid.size], found)
@@ -142,6 +142,17 @@ def make_curve(subject: HasLoss, positions: Float[ArrayLike, " k"]) -> Curve:
     remove = jax.tree.map(lambda x: x[0], halves)
     add = jax.tree.map(lambda x: x[-1], halves)
     return Curve(_join(grid, remove, add), _join(grid, add, remove))
+
+
+def _consistent(found: engines.Profile) -> engines.Profile:
+    """The same with its estimates between its bounds."""
+
+    def between(value: Interval) -> Interval:
+        lower, upper = stop_gradient((value.lower, value.upper))
+        return Interval(lower, inside(value.estimate, lower, upper), upper)
+
+    log_delta, log_rest = between(found.log_delta), between(found.log_rest)
+    return engines.Profile(log_delta, log_rest, found.log_alpha)
 
 
 def _join(grid: Array, own: engines.Profile, other: engines.Profile) -> GridCurve:

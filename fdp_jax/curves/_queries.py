@@ -20,7 +20,7 @@ from .._internal._precision import in_float64
 from .._internal._special import safe_log
 from ..engines import Interval, select
 from ..losses import AUTO, ComposedLoss, Method
-from ._bounds import Bounds, classify
+from ._bounds import Bounds, classify, with_gradient
 
 _BATCH = 32
 """Thresholds evaluated at once; bounds the memory of a query with many."""
@@ -94,21 +94,20 @@ def bounds_of(interval: Interval, vacuous: Array, narrow: bool) -> Bounds:
     """Attaches the status; rounds outward if the caller's numbers are float32."""
     status = classify(interval.lower, interval.upper, vacuous)
     lower, upper = stop_gradient((interval.lower, interval.upper))
-    estimate = _inside(interval.estimate, lower, upper)
+    estimate = inside(interval.estimate, lower, upper)
     if narrow:
         lower, upper = round_down_to_single(lower), -round_down_to_single(-upper)
     return Bounds(lower, estimate, upper, status)
 
 
-def _inside(estimate: Array, lower: Array, upper: Array) -> Array:
+def inside(estimate: Array, lower: Array, upper: Array) -> Array:
     """The estimate moved between its bounds; its derivative stays.
 
     Smooth estimates miss a kink by more than the certificate allows for.
     """
     value = stop_gradient(estimate)
-    clipped = jnp.clip(value, lower, upper)
-    move = jnp.where(jnp.isfinite(value), clipped - value, 0)
-    return jnp.where(jnp.isnan(move), estimate, estimate + move)
+    clipped = jnp.where(jnp.isfinite(value), jnp.clip(value, lower, upper), value)
+    return with_gradient(clipped, estimate)
 
 
 def round_down_to_single(x: Array) -> Array:

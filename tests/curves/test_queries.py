@@ -168,6 +168,17 @@ def test_curve_contains_the_exact_value(curve, query):
     assert found.lower <= found.estimate <= found.upper
 
 
+def test_curve_on_the_grid_has_estimates_between_its_bounds():
+    """The grid's estimates are smooth: they miss kinks by more than is certified."""
+    curve = fdp.LevyTriplet(0.0, jumps=[0.5, -0.7], rates=[2.0, 1.0]).curve()
+    for half in (curve.remove, curve.add):
+        for found in (half.log_delta_grid, half.log_rest_grid):
+            lower, estimate, upper = map(np.asarray, jax.tree.leaves(found))
+            unit = 1e-14 * (1 + np.abs(estimate))
+            assert np.all(lower - unit <= estimate)
+            assert np.all(estimate <= upper + unit)
+
+
 @pytest.mark.parametrize("query", QUERIES, ids=str)
 def test_curve_estimate_is_accurate(curve, query):
     found, truth = curve.bounds(**query), RUN.bounds(**query)
