@@ -31,7 +31,7 @@ from ._gaussian import normal_cells
 _NODES = 64
 """Quadrature nodes evaluated together."""
 _MAX_BLOCKS = 1024
-_TRANSFORM = 4, 1000
+_TRANSFORM = 4, 3000
 """Blocks of frequencies that cost as much as the nodes' part in a transform; product of
 the others with the blocks of nodes from which on the transform is faster."""
 _FEW_WIDTHS = 12
@@ -560,19 +560,24 @@ class SubsampledGaussianLoss(AnalyticLoss):
         return self._logarithm(plan, tau, versine, sine, error)
 
     def pays_to_transform(self, plan, step, blocks):
+        del step
         few, most = _TRANSFORM
-        # Where the rounding of so many terms is no less than that of the transform.
-        last, terms = blocks * FREQUENCY_BLOCK * step, plan.blocks * _NODES
-        rounds = terms * jnp.minimum(2.5, 1.5 * last * plan.loss_deviation) > 8
-        return (plan.blocks * (blocks - few) > most) & rounds
+        return plan.blocks * (blocks - few) > most
 
     def log_transformed(self, plan, step, count):
         aux = plan, step
         sums, error = fourier_sums(_points, plan.blocks, count, self, aux)
-        total = blocked_sum(_weight_block, plan.blocks, self, plan)[0]
+        versine, sine, total = (x[0] for x in sums)
         tau = step * jnp.arange(count, dtype=step.dtype)
-        cosine, sine = (x[0] / total for x in sums)
-        return self._logarithm(plan, tau, cosine - 1, sine, error)
+        found = self._logarithm(plan, tau, versine / total, sine / total, error)
+        turned = found.imag + tau * (self._origin(plan) - plan.center)
+        return CharacteristicBlock(found.real, turned, found.error)
+
+    def _origin(self, plan: "_Plan") -> Array:
+        """The loss where the record takes no part, if that is where most of it is."""
+        rare = self.sampling_prob < 0.5
+        without = log1p(-jnp.where(rare, self.sampling_prob, 0))
+        return jnp.where(rare, without, plan.center)
 
     def _weighted(self, x: Array, plan: "_Plan") -> tuple[Array, Array]:
         """X - center, and the tilted density up to a factor."""
@@ -744,12 +749,8 @@ def _points(
 ) -> tuple[Array, Array]:
     plan, step = aux
     value, weight = loss._weighted(_nodes(index, plan.start, plan.spacing), plan)
-    return value * (step / (2 * jnp.pi)), weight[None]
-
-
-def _weight_block(index: Array, loss: SubsampledGaussianLoss, plan: _Plan) -> tuple:
-    _, weight = loss._weighted(_nodes(index, plan.start, plan.spacing), plan)
-    return jnp.sum(weight), ()
+    turns = (value + (plan.center - loss._origin(plan))) * (step / (2 * jnp.pi))
+    return turns, weight[None]
 
 
 def _pair(row: Array, column: Array) -> Array:

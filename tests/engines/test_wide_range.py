@@ -143,7 +143,7 @@ def test_few_participations_with_little_noise(noise, prob, num_steps, epsilon):
     """
     run = fdp.DPSGD(noise_multiplier=noise, sampling_prob=prob, num_steps=num_steps)
     found = run.remove.using("spectral").bounds(epsilon=epsilon)
-    assert float(found.upper - found.lower) <= 1e-7 * float(found.estimate)
+    assert float(found.upper - found.lower) <= 2e-6 * float(found.estimate)
     # The grid shares nothing with them but the losses.
     other = run.remove.using("grid").bounds(epsilon=epsilon)
     assert float(other.upper - other.lower) <= 1e-4 * float(other.estimate)
