@@ -111,12 +111,12 @@ class _Coarse(eqx.Module):
 
 
 class _Mesh(eqx.Module):
-    """Nodes for the moments at some orders."""
+    """Nodes for the moments at one order."""
 
-    order: Float[Array, "*k"]
-    center: Float[Array, "*k"]
+    order: Float[Array, ""]
+    center: Float[Array, ""]
     """About the tilted mean of X."""
-    peak: Float[Array, "*k"]
+    peak: Float[Array, ""]
     """Log of about the largest density at a node."""
     start: Float[Array, ""]
     spacing: Float[Array, ""]
@@ -128,16 +128,16 @@ class _Mesh(eqx.Module):
 
 
 class _Tilted(eqx.Module):
-    """Integrals of e^{w X} dP at some orders w, by the trapezoid rule."""
+    """Integrals of e^{w X} dP at one order w, by the trapezoid rule."""
 
     mesh: _Mesh
-    sums: Float[Array, "3 ..."]
+    sums: Float[Array, "3"]
     """Integral over e^peak, and of X - center and its square."""
 
-    def log(self) -> Float[Array, "*k"]:
+    def log(self) -> Float[Array, ""]:
         return self.mesh.peak + jnp.log(self.sums[0])
 
-    def moments(self) -> tuple[Float[Array, "*k"], Float[Array, "*k"]]:
+    def moments(self) -> tuple[Float[Array, ""], Float[Array, ""]]:
         """Mean of X - center, and variance."""
         mean, square = self.sums[1] / self.sums[0], self.sums[2] / self.sums[0]
         floor = jnp.finfo(square.dtype).eps * square
@@ -300,7 +300,7 @@ class SubsampledGaussianLoss(AnalyticLoss):
         rise = jnp.exp(_REACH * spacing / self.noise_multiplier)
         error = sides + v * rise * edge * jnp.exp(growth)
         # 0 inf, an edge below the least number on a strip that is ruled out.
-        return jnp.min(jnp.where(jnp.isnan(error), jnp.inf, error), axis=-1)
+        return jnp.min(jnp.where(jnp.isnan(error), jnp.inf, error))
 
     def _half_widths(self, count: int = 40) -> Array:
         """Of strips about the line, from all that is analytic to a millionth of it."""
@@ -316,17 +316,24 @@ class SubsampledGaussianLoss(AnalyticLoss):
         ends = jax.vmap(self._interval)(ends)
         place = _Interval(ends.start[0], ends.end[-1], jnp.max(ends.mode))
         grid = self._coarse(place, _SEARCH_NODES)
-        located = jax.vmap(self._located, in_axes=(0, None))(order, grid)
-        place, held = self._together(stop_gradient(located.interval))
-        found, growth, growth_size = self._tilted(located, place)
+        return jax.vmap(self._moments, in_axes=(0, None))(order, grid)
+
+    def _moments(self, order: Float[Array, ""], grid: "_Coarse") -> tuple:
+        located = self._located(order, grid)
+        place = located.interval
+        found, growth, growth_size = self._tilted(located)
         direct, mesh = found.log(), found.mesh
         small = (jnp.abs(direct) < 0.5) & self._covers_base(place)
         value = jnp.where(small, log1p(jnp.where(small, growth, 0)), direct)
-        error = self._moment_errors(located, place, mesh, direct)
+        # These grids are fine: any strip that is not too wide will do.
+        widths, none = self._half_widths(_FEW_WIDTHS), jnp.zeros_like(order)
+        scale = jnp.exp(located.log - direct)
+        edge, beyond = located.edge * scale, located.beyond * scale
+        error = self._strip_error(place, order, none, mesh.spacing, edge, widths)
+        error = error + self._beyond_iterates() * edge + beyond
         # The growth has the error of P's own integral besides.
         error = jnp.where(small, 3 * error, error)
-        known = held & (error < 0.5)
-        error = jnp.where(known, -log1p(-jnp.minimum(error, 0.5)), jnp.inf)
+        error = jnp.where(error < 0.5, -log1p(-jnp.minimum(error, 0.5)), jnp.inf)
         size = 1 + jnp.abs(mesh.peak) + jnp.abs(direct)
         size = jnp.where(small, growth_size, size)
         nodes = mesh.blocks * _MOMENT_NODES
@@ -334,40 +341,11 @@ class SubsampledGaussianLoss(AnalyticLoss):
         mean, variance = found.moments()
         return value + stop_gradient(error + rounding), mesh.center + mean, variance
 
-    def _together(self, places: "_Interval") -> tuple["_Interval", Array]:
-        """One interval for several orders, and which ones it holds.
-
-        The first is always held; the others are as far as `_MOMENT_BLOCKS` reach.
-        """
-        widest = _MOMENT_BLOCKS * _MOMENT_NODES * self._spacing(_WIDEST, _EXACT)
-        start, end = places.start[0], places.end[0]
-        room = jnp.maximum(stop_gradient(widest) - (end - start), 0)
-        start = jnp.maximum(jnp.min(places.start), start - room)
-        end = jnp.minimum(jnp.max(places.end), end + room)
-        held = (places.start >= start) & (places.end <= end)
-        return _Interval(start, end, places.mode[0]), held
-
-    def _moment_errors(
-        self, located: "_Location", place: "_Interval", mesh: "_Mesh", logs: Array
-    ) -> Float[Array, " k"]:
-        """Bounds on the relative errors of some integrals, of given logarithms."""
-        # These grids are fine: any strip that is not too wide will do.
-        widths = self._half_widths(_FEW_WIDTHS)
-        ends = jnp.stack([place.start, place.end])
-        density = self._log_integrand(ends, located.order[:, None]) - logs[:, None]
-        edge = jnp.sum(jnp.exp(density), axis=1)
-        order, none = located.order[:, None], jnp.zeros_like(mesh.spacing)
-        error = self._strip_error(
-            place, order, none, mesh.spacing, edge[:, None], widths
-        )
-        beyond = located.beyond * jnp.exp(located.log - logs)
-        return error + self._beyond_iterates() * edge + beyond
-
     def rough_moments(self, order):
         self = stop_gradient(self)
         grid = self._coarse(self._interval(order), _ROUGH_NODES)
         located = self._located(order, grid)
-        mesh = self._mesh(located, located.interval, 2 * _WIDEST, _ROUGH)
+        mesh = self._mesh(located, 2 * _WIDEST, _ROUGH)
         # Mostly this first grid will do.
         narrow = 1.2 * self._narrowest(order)
         fine = grid.spacing <= jnp.minimum(narrow, self._widest(_ROUGH))
@@ -384,11 +362,9 @@ class SubsampledGaussianLoss(AnalyticLoss):
             jnp.where(fine, located.variance, variance),
         )
 
-    def _tilted(
-        self, located: "_Location", place: "_Interval"
-    ) -> tuple["_Tilted", Array, Array]:
+    def _tilted(self, located: "_Location") -> tuple["_Tilted", Array, Array]:
         """The integrals of a moment; that less P's, and the sum of its terms' sizes."""
-        mesh = self._mesh(stop_gradient(located), place, _WIDEST, _EXACT)
+        mesh = self._mesh(stop_gradient(located), _WIDEST, _EXACT)
         args = self, located.order
         sums, _ = blocked_sum(_moment_block, mesh.blocks, args, mesh)
         sums, growth, size = (mesh.spacing * x for x in sums)
@@ -404,27 +380,19 @@ class SubsampledGaussianLoss(AnalyticLoss):
         strip = 0.98 * jnp.pi * jnp.square(self.noise_multiplier)
         return 2 * jnp.pi * strip / log_accuracy
 
-    def _spacing(self, widest: float, log_accuracy: float) -> Array:
-        """The same, but at most so many standard deviations."""
-        return jnp.minimum(widest * self.noise_multiplier, self._widest(log_accuracy))
-
     def _mesh(
-        self,
-        located: "_Location",
-        place: "_Interval",
-        widest: float,
-        log_accuracy: float,
+        self, located: "_Location", widest: float, log_accuracy: float
     ) -> "_Mesh":
         """Nodes over an interval, in as many blocks as its length asks for.
 
-        Not more than twice `_MOMENT_BLOCKS`: the error bound speaks for what is missing
-        then.
+        Not more than `_MOMENT_BLOCKS`: the error bound speaks for what is missing then.
         """
         self = stop_gradient(self)
+        place, s = located.interval, self.noise_multiplier
+        spacing = jnp.minimum(widest * s, self._widest(log_accuracy))
         length = place.end - place.start
-        spacing = self._spacing(widest, log_accuracy)
         blocks = jnp.ceil(length / (spacing * _MOMENT_NODES))
-        blocks = jnp.clip(blocks, 1, 2 * _MOMENT_BLOCKS)
+        blocks = jnp.clip(blocks, 1, _MOMENT_BLOCKS)
         mesh = _Mesh(
             order=located.order,
             center=located.center,
@@ -437,12 +405,11 @@ class SubsampledGaussianLoss(AnalyticLoss):
         near = located.hidden <= 0.3 * math.log(jnp.finfo(length.dtype).max)
 
         def highest(index: Array, peak: Array) -> Array:
-            order = mesh.order[..., None]
-            values = self._log_integrand(mesh.nodes(index), order)
-            return jnp.maximum(peak, jnp.max(values, axis=-1))
+            values = self._log_integrand(mesh.nodes(index), mesh.order)
+            return jnp.maximum(peak, jnp.max(values))
 
-        least = jnp.full_like(mesh.peak, -jnp.inf)
-        found = fori_loop(0, jnp.where(jnp.all(near), 0, mesh.blocks), highest, least)
+        least = jnp.full_like(length, -jnp.inf)
+        found = fori_loop(0, jnp.where(near, 0, mesh.blocks), highest, least)
         return dataclasses.replace(mesh, peak=jnp.where(near, mesh.peak, found))
 
     def _covers_base(self, place: _Interval) -> Array:
@@ -664,22 +631,20 @@ def _moment_block(
     mesh = dataclasses.replace(mesh, order=order)
     sums, log_base, exponent = _tilted_sums(mesh.nodes(index), loss, mesh)
     growth, _ = _growth(log_base, exponent)
-    size = jnp.sum(jnp.abs(growth), axis=-1)
-    return (sums, jnp.sum(growth, axis=-1), size), ()
+    return (sums, jnp.sum(growth), jnp.sum(jnp.abs(growth))), ()
 
 
 def _tilted_sums(
     x: Array, loss: SubsampledGaussianLoss, mesh: _Mesh
-) -> tuple[Float[Array, "3 ..."], Float[Array, " n"], Float[Array, "*k n"]]:
+) -> tuple[Array, Array, Array]:
     """Sums of e^{w X} dP, that times X - center and its square; log dP and w X."""
     log_base, value = loss._log_base(x), loss._loss(x)
-    order, peak, center = (t[..., None] for t in (mesh.order, mesh.peak, mesh.center))
-    exponent = order * value
-    weight = jnp.exp(log_base + exponent - peak)
-    away = value - center
+    exponent = mesh.order * value
+    weight = jnp.exp(log_base + exponent - mesh.peak)
+    away = value - mesh.center
     rows = weight, weight * away, weight * jnp.square(away)
-    sums = jnp.stack([jnp.sum(row, axis=-1) for row in rows])
-    return sums, log_base, exponent
+    # Sums first: XLA would evaluate every row for each entry of a stack.
+    return jnp.stack([jnp.sum(row) for row in rows]), log_base, exponent
 
 
 def _mgf_block(index: Array, loss: SubsampledGaussianLoss, plan: _Plan) -> tuple:
