@@ -22,8 +22,13 @@ _WIDTH = 18
 """Grid points that one weight is spread over: an error of 2e-16 of the weight."""
 _STEEPNESS = 2.32 * _WIDTH
 _OVERSAMPLING = 2
+_BESIDE = 1e-6
+"""Grid points below 0 from which on t counts as about 0: there the kernel's last part,
+which is beyond the window, is still e^-_STEEPNESS."""
 _BIN = 32
 """Grid points that are looked at together for the rounding of sums."""
+_KERNEL_ROUNDING = 24
+"""Units in the last place: two kernels to 8 each, and one over the transform to 8."""
 _DEGREE = 20
 _GROWTH = 2.4
 """log of how much the kernel's transform falls over the frequencies used, about."""
@@ -104,7 +109,8 @@ def fourier_sums(
     Returns:
         The two sums and that of the weights alone for each row, differentiable in
         `args`; and bounds on the errors of the first row's over the sum of its |w|, but
-        for the rounding of k t.
+        for the rounding of k t and of the weights.  Rounding counts as in sums in any
+        order; the kernel's own error is within its rounding.
     """
     size = 2 * _OVERSAMPLING * count
     block, shape = jax.eval_shape(points, jnp.zeros_like(blocks), args, aux)
@@ -119,7 +125,7 @@ def fourier_sums(
         weight, place = weights[row], t * size
         # Where t is about 0 a weight is spread there less that at 0: what is left, and
         # its rounding, is as small as the rotation.
-        near = jnp.abs(place) < 0.5
+        near = (place > -_BESIDE) & (place < 1)
         first = jnp.where(near, 0, jnp.floor(place))
         at = first[:, None] + offsets
         share = _kernel(at - place[:, None])
@@ -150,9 +156,12 @@ def fourier_sums(
         grid = found.grid.at[jnp.mod(offsets, size)].add(found.center)
         waves = jnp.fft.rfft(grid)[:count]
         versine = waves.real * inverse - found.away
-        rounding = found.rounding(blocks + block.size, 2 * float(np.log2(size)))
+        # A sum of blocks, itself of the block before and those of its own.
+        terms = blocks + block.size
+        rounding = found.rounding(terms, 2 * float(np.log2(size))) * inverse[0]
+        rounding = rounding + terms * jnp.abs(found.away)
         weight = jnp.where(found.weight > 0, found.weight, 1)
-        rounding = rounding * inverse[0] / weight + 16
+        rounding = rounding / weight + _KERNEL_ROUNDING
         return (versine, -waves.imag * inverse, found.total), rounding
 
     # One after the other: memory for all at once is not had for nothing, even unused.
@@ -214,9 +223,11 @@ class _Spread(NamedTuple):
 
 
 def _kernel(distance: Array) -> Array:
-    """The kernel at a distance in grid points; outside of its support e^-_STEEPNESS."""
+    """The kernel at a distance in grid points; outside of its support next to 0."""
     square = jnp.square(distance * (2 / _WIDTH))
-    return jnp.exp(_STEEPNESS * (jnp.sqrt(jnp.maximum(1 - square, 0)) - 1))
+    root = jnp.sqrt(jnp.maximum(1 - square, 0))
+    # 1 - root without the rounding of 1, which the steepness would multiply.
+    return jnp.exp(-_STEEPNESS * square / (1 + root))
 
 
 def _inverse_at(x: Float[Array, " n"]) -> Float[Array, " n"]:

@@ -156,7 +156,7 @@ def plan_contour(
     transformed = jnp.zeros((), bool)
     if loss.cheap_together:
         for term, plan in zip(terms, plans, strict=True):
-            transformed = transformed | term.pays_to_transform(plan, step, blocks)
+            transformed = transformed | term.pays_to_transform(plan, blocks)
     return stop_gradient(
         Contour(
             sign=start.sign,

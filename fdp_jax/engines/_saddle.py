@@ -47,7 +47,8 @@ def log_moments(
     order = order_of(shift, sign)
     value = size = jnp.zeros_like(shift)
     for term, count in zip(loss.terms, loss.counts, strict=True):
-        part = count * term.moments(order)[0]
+        # What does not happen has no moments, not even infinite ones.
+        part = jnp.where(count == 0, 0, count * term.moments(order)[0])
         value, size = value + part, size + jnp.abs(part)
     return value + 8 * jnp.finfo(value.dtype).eps * size
 

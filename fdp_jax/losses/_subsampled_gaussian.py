@@ -34,6 +34,8 @@ _MAX_BLOCKS = 1024
 _TRANSFORM = 4, 3000
 """Blocks of frequencies that cost as much as the nodes' part in a transform; product of
 the others with the blocks of nodes from which on the transform is faster."""
+_WEIGHT_ROUNDING = 512
+"""Units in the last place of the weights of nodes, far more than their logarithms."""
 _FEW_WIDTHS = 12
 _COARSE_NODES = 256
 _SEARCH_NODES = 32
@@ -526,8 +528,7 @@ class SubsampledGaussianLoss(AnalyticLoss):
         versine, sine = versine.ravel() / total, sine.ravel() / total
         return self._logarithm(plan, tau, versine, sine, error)
 
-    def pays_to_transform(self, plan, step, blocks):
-        del step
+    def pays_to_transform(self, plan, blocks):
         few, most = _TRANSFORM
         return plan.blocks * (blocks - few) > most
 
@@ -535,8 +536,15 @@ class SubsampledGaussianLoss(AnalyticLoss):
         aux = plan, step
         sums, error = fourier_sums(_points, plan.blocks, count, self, aux)
         versine, sine, total = (x[0] for x in sums)
+        versine, sine = versine / total, sine / total
         tau = step * jnp.arange(count, dtype=step.dtype)
-        found = self._logarithm(plan, tau, versine / total, sine / total, error)
+        unit = jnp.finfo(tau.dtype).eps
+        # Of the weights, as in `log_characteristic`, of their sum, and of the origin.
+        spread = jnp.minimum(2.5, 1.5 * tau * plan.loss_deviation)
+        error = error + unit * _WEIGHT_ROUNDING * spread
+        error = error + unit * (plan.blocks + _NODES) * jnp.hypot(versine, sine)
+        error = error + unit * 4 * tau * jnp.abs(self._origin(plan))
+        found = self._logarithm(plan, tau, versine, sine, error)
         turned = found.imag + tau * (self._origin(plan) - plan.center)
         return CharacteristicBlock(found.real, turned, found.error)
 
