@@ -8,6 +8,7 @@ l(x) = log N(x; 0, s^2) + w X(x), over the line.  The integrands are analytic in
 """
 
 import dataclasses
+import functools
 import math
 from typing import ClassVar
 
@@ -38,6 +39,8 @@ _WEIGHT_ROUNDING = 512
 """Units in the last place of the weights of nodes, far more than their logarithms."""
 _FEW_WIDTHS = 12
 _COARSE_NODES = 256
+_LINES, _LINE_NODES = 5, 64
+"""Lines in the complex plane looked at closely, and nodes there."""
 _SEARCH_NODES = 32
 _ROUGH_NODES = 64
 """Nodes that show where an integrand lives: for a contour, for certified moments, and
@@ -165,6 +168,18 @@ class _Location(eqx.Module):
     loss_deviation: Float[Array, ""]
     loss_size: Float[Array, ""]
     """E_w|X - center| and E_w|X| + |center|, for the rounding bound."""
+
+
+class _Lines(eqx.Module):
+    """Bounds for the quadrature's error from lines parallel to the real one."""
+
+    half_width: Float[Array, " k"]
+    growth: Float[Array, " k"]
+    """Log of the integrals' sizes on both lines, over e^Lambda."""
+    rate: Float[Array, " k"]
+    """The integrand at the ends grows at most like e^{rate y} with the height y ..."""
+    power: Float[Array, " k"]
+    """... but for this much (a logarithm)."""
 
 
 class _Plan(eqx.Module):
@@ -302,6 +317,58 @@ class SubsampledGaussianLoss(AnalyticLoss):
         rise = jnp.exp(_REACH * spacing / self.noise_multiplier)
         error = sides + v * rise * edge * jnp.exp(growth)
         # 0 inf, an edge below the least number on a strip that is ruled out.
+        return jnp.min(jnp.where(jnp.isnan(error), jnp.inf, error))
+
+    def _lines(
+        self, located: "_Location", frequency: Array, v: Float[Array, " k"]
+    ) -> "_Lines":
+        """Integrals of the integrand's size along lines of distance v from the real one.
+
+        On x + i v the integrand's logarithm is g(x) + v^2 / (2 s^2) with
+
+            g(x) = -x^2 / (2 s^2) + w log|R(x + i v)| + tau |arg R(x + i v)|,
+
+        and as |(log R)''| <= 1 / (2 s^4 (1 + cos theta)), theta = v / s^2, it exceeds
+        the larger of its values at two nodes by little in between.
+        """
+        place, order = located.interval, located.order
+        s = self.noise_multiplier
+        spacing = (place.end - place.start) / _LINE_NODES
+        # The nodes' own cells reach half a step beyond the start.
+        cells = jnp.arange(-1, _LINE_NODES + 1, dtype=spacing.dtype)
+        x = place.start + spacing * cells
+        p = _inclusion(self._u(x), self.sampling_prob)
+        angle = v / jnp.square(s)
+        versine, sine = -2 * jnp.square(jnp.sin(0.5 * angle)), jnp.sin(angle)
+        versine, sine = versine[:, None], sine[:, None]
+        modulus = 0.5 * log1p(2 * p * (1 - p) * versine)
+        turn = jnp.arctan2(p * sine, 1 + p * versine)
+        along = self._log_integrand(x, order) + order * modulus + frequency * turn
+        bend = 0.5 * (jnp.abs(order) + frequency) / (2 + versine[:, 0])
+        bend = (1 + bend / jnp.square(s)) / jnp.square(s)
+        hidden = 0.125 * jnp.square(spacing) * bend
+        highest = jnp.maximum(along[:, 1:], along[:, :-1])
+        integral = jax.nn.logsumexp(highest, axis=1) + jnp.log(spacing) + hidden
+        growth = 0.6931471805599453 + 0.5 * v * angle + integral - located.log
+        # At the ends: |arg R| is concave in theta for p < 1/2, and convex for others.
+        ends = jnp.asarray([1, _LINE_NODES + 1])
+        steepest = jnp.maximum(p[ends], turn[:, ends] / angle[:, None])
+        rate = (0.5 * v[:, None] + frequency * steepest) / jnp.square(s)
+        power = jnp.minimum(order, 0) * modulus[:, ends]
+        return _Lines(v, growth, jnp.max(rate, axis=1), jnp.max(power, axis=1))
+
+    def _lines_error(self, lines: "_Lines", edge: Array, spacing: Array) -> Array:
+        """As `_strip_error`, for lines.
+
+        On the vertical sides, midway between nodes, the kernel is 1 / (1 + e^t) at
+        height t h / (2 pi): that falls faster than the integrand grows.
+        """
+        decay = 2 * jnp.pi * lines.half_width / spacing
+        sides = jnp.exp(lines.growth - decay - jnp.log(-jnp.expm1(-decay)))
+        rise = jnp.exp(_REACH * spacing / self.noise_multiplier)
+        margin = 2 * jnp.pi / spacing - lines.rate
+        height = jnp.where(margin > 0, 1 / jnp.where(margin > 0, margin, 1), jnp.inf)
+        error = sides + 2 * height * rise * edge * jnp.exp(lines.power)
         return jnp.min(jnp.where(jnp.isnan(error), jnp.inf, error))
 
     def _half_widths(self, count: int = 40) -> Array:
@@ -470,16 +537,22 @@ class SubsampledGaussianLoss(AnalyticLoss):
         self = stop_gradient(self)
         order, place = located.order, located.interval
         length = place.end - place.start
-        # The widest spacing that some half-width certifies.
+        # The widest spacing that some half-width certifies: first by a bound that costs
+        # little, then by the integrals along a few lines farther out.
         widths = self._half_widths()
         growth = self._strip_growth(place, order, frequency, widths)
-        exponent = jnp.maximum(growth - log_tolerance, 1)
-        spacing = jnp.max(2 * jnp.pi * widths / exponent)
+        spacings = _widest_spacing(widths, growth, log_tolerance)
+        farther = jnp.exp2(jnp.arange(_LINES, dtype=widths.dtype) / 2)
+        farther = widths[jnp.argmax(spacings)] * farther
+        lines = self._lines(located, frequency, jnp.minimum(farther, widths[0]))
+        finer = _widest_spacing(lines.half_width, lines.growth, log_tolerance)
+        spacing = jnp.maximum(jnp.max(spacings), jnp.max(finer))
         blocks = jnp.clip(jnp.ceil(length / (spacing * _NODES)), 1, _MAX_BLOCKS)
         spacing = length / (blocks * _NODES)
         error = self._strip_error(
             place, order, frequency, spacing, located.edge, widths
         )
+        error = jnp.minimum(error, self._lines_error(lines, located.edge, spacing))
         error = error + self._beyond_iterates() * located.edge + located.beyond
         return _Plan(
             order=order,
@@ -518,14 +591,14 @@ class SubsampledGaussianLoss(AnalyticLoss):
         return value, stop_gradient(2 * rounding + plan.quadrature_error)
 
     def log_characteristic(self, plan, start, step, count=FREQUENCY_BLOCK):
-        block = _CharacteristicBlock(math.isqrt(count))
-        sums, _ = blocked_sum(block, plan.blocks, self, (plan, start, step))
-        total, versine, sine = sums
+        total, versine, sine = _characteristic_sums(count, self, plan, start, step)
         tau = start + step * jnp.arange(count, dtype=start.dtype)
         terms = plan.blocks * _NODES + 16
         unit = jnp.finfo(tau.dtype).eps
-        error = unit * terms * jnp.minimum(2.5, 1.5 * tau * plan.loss_deviation)
-        versine, sine = versine.ravel() / total, sine.ravel() / total
+        # Each sum's terms add up to at most 3 (4) weights, and to 3 tau |X - center| of
+        # them (where tau is least, 2 m - b of 2 m + b times the step).
+        error = unit * terms * jnp.minimum(2.5, 2 * tau * plan.loss_deviation)
+        versine, sine = versine / total, sine / total
         return self._logarithm(plan, tau, versine, sine, error)
 
     def pays_to_transform(self, plan, blocks):
@@ -559,6 +632,17 @@ class SubsampledGaussianLoss(AnalyticLoss):
         value = self._loss(x)
         weight = jnp.exp(self._log_base(x) + plan.order * value - plan.peak)
         return value - plan.center, weight
+
+    def _derivatives(self, x: Array, plan: "_Plan") -> Array:
+        """The weights times (e^u - 1) / e^X and times the inclusion's square."""
+        u, q = self._u(x), self.sampling_prob
+        value, top = _log_ratio(u, q), jnp.maximum(u, 0)
+        log_weight = self._log_base(x) + plan.order * value - plan.peak
+        # In one exponent: e^-X alone may overflow.
+        lifted = jnp.exp(log_weight + top - value)
+        change = jnp.exp(u - top) - jnp.exp(-top)
+        kept = jnp.exp(log_weight) * jnp.square(q * jnp.exp(u - value))
+        return jnp.stack([lifted * change, kept])
 
     def _logarithm(
         self,
@@ -627,6 +711,13 @@ class SubsampledGaussianLoss(AnalyticLoss):
         return log1p(-q) + 0 * s, jnp.full_like(s, jnp.inf)
 
 
+def _widest_spacing(
+    half_width: Array, growth: Array, log_tolerance: Array
+) -> Float[Array, " k"]:
+    """For which the error along a line is within tolerance."""
+    return 2 * jnp.pi * half_width / jnp.maximum(growth - log_tolerance, 1)
+
+
 def _nodes(index: Array, start: Array, spacing: Array) -> Array:
     position = index * _NODES + jnp.arange(_NODES, dtype=index.dtype)
     return start + spacing * position.astype(start.dtype)
@@ -680,15 +771,63 @@ def _growth(log_base: Array, exponent: Array) -> tuple[Array, Array]:
     return jnp.where(big, lifted - base, change), lifted
 
 
+@functools.partial(jax.custom_jvp, nondiff_argnums=(0,))
+def _characteristic_sums(
+    count: int, loss: SubsampledGaussianLoss, plan: _Plan, start: Array, step: Array
+) -> tuple[Array, Array, Array]:
+    """Sums of weight, weight (cos - 1) and weight sin, at `count` frequencies."""
+    block = _CharacteristicBlock(math.isqrt(count) // 2, 1)
+    sums, _ = blocked_sum(block, plan.blocks, loss, (plan, start, step))
+    total, versine, sine = (x[0] for x in sums)
+    return total, versine, sine
+
+
+@_characteristic_sums.defjvp
+def _characteristic_sums_jvp(count: int, primals: tuple, tangents: tuple) -> tuple:
+    """With z the complex order, R = e^X and p the inclusion,
+
+        d E[R^z] / dq = z E[R^z (e^u - 1) / R],
+        d E[R^z] / ds = -z (z - 1) / s^3 E[R^z p^2]
+
+    (the second by parts: E[x h(x)] = s^2 E[h'(x)] under P).  The nodes stay.
+    """
+    loss, plan, start, step = primals
+    block = _CharacteristicBlock(math.isqrt(count) // 2, 3)
+    sums, _ = blocked_sum(block, plan.blocks, loss, (plan, start, step))
+    total, versine, sine = sums
+    tau = start + step * jnp.arange(count, dtype=start.dtype)
+    w = plan.order
+    # Both derivatives of the sums less those at frequency 0.
+    drifting = (
+        w * versine[1] - tau * sine[1],
+        w * sine[1] + tau * (total[1] + versine[1]),
+    )
+    still, real, imag = w * (w - 1), -jnp.square(tau), tau * (2 * w - 1)
+    spread = (
+        still * versine[2] + real * (total[2] + versine[2]) - imag * sine[2],
+        (still + real) * sine[2] + imag * (total[2] + versine[2]),
+    )
+    by_prob = tangents[0].sampling_prob
+    by_noise = -tangents[0].noise_multiplier / loss.noise_multiplier**3
+    tangent = (
+        by_prob * w * total[1] + by_noise * still * total[2],
+        by_prob * drifting[0] + by_noise * spread[0],
+        by_prob * drifting[1] + by_noise * spread[1],
+    )
+    return (total[0], versine[0], sine[0]), tangent
+
+
 @dataclasses.dataclass(frozen=True)
 class _CharacteristicBlock:
-    """Sums of weight, weight (cos - 1) and weight sin at `side` squared frequencies.
+    """Sums of weight, weight (cos - 1) and weight sin at (2 m)^2 frequencies in a row.
 
-    tau_{side a + b} = start + side a step + b step: two short tables of rotations give
-    all of them, with 1 - cos kept as such.
+    These are start + (2 m a +- b) step: two short tables of rotations give all of them,
+    with 1 - cos kept as such.  The same for the first `weights` of three weights: the
+    tilted density, and what stands in its derivatives.
     """
 
-    side: int
+    m: int
+    weights: int
 
     def __call__(
         self,
@@ -699,22 +838,32 @@ class _CharacteristicBlock:
         plan, start, step = aux
         x = _nodes(index, plan.start, plan.spacing)
         value, weight = loss._weighted(x, plan)
-        columns = jnp.arange(self.side, dtype=x.dtype) * step
-        row_versine, row_sine = rotation((start + self.side * columns)[:, None] * value)
+        weight = weight[None]
+        if self.weights > 1:
+            weight = jnp.concatenate([weight, loss._derivatives(x, plan)])
+        rows = start + step * (2 * self.m * jnp.arange(2 * self.m + 1, dtype=x.dtype))
+        columns = step * jnp.arange(1, self.m + 1, dtype=x.dtype)
+        row_versine, row_sine = rotation(rows[:, None] * value)
         column_versine, column_sine = rotation(columns[:, None] * value)
-        row_versine, row_sine = weight * row_versine, weight * row_sine
-        ones = jnp.broadcast_to(weight, row_versine.shape)
-        versine = (
-            jnp.sum(row_versine, axis=1)[:, None]
-            + _pair(ones + row_versine, column_versine)
-            - _pair(row_sine, column_sine)
-        )
-        sine = (
-            jnp.sum(row_sine, axis=1)[:, None]
-            + _pair(row_sine, column_versine)
-            + _pair(ones + row_versine, column_sine)
-        )
-        return (jnp.sum(weight), versine, sine), ()
+        weights = weight[:, None]
+        row_versine, row_sine = weights * row_versine, weights * row_sine
+        cosine = weights + row_versine
+        center = jnp.sum(row_versine, axis=-1)[..., None]
+        even = center + _pair(cosine, column_versine)
+        odd = _pair(row_sine, column_sine)
+        versine = self._in_order(center, even - odd, even + odd)
+        center = jnp.sum(row_sine, axis=-1)[..., None]
+        even = center + _pair(row_sine, column_versine)
+        odd = _pair(cosine, column_sine)
+        sine = self._in_order(center, even + odd, even - odd)
+        return (jnp.sum(weight, axis=-1), versine, sine), ()
+
+    def _in_order(self, center: Array, after: Array, before: Array) -> Array:
+        """By frequency, from the first row's center on."""
+        before = before[..., : self.m - 1]
+        each = jnp.concatenate([before[..., ::-1], center, after], axis=-1)
+        flat = each.reshape(*each.shape[:-2], -1)
+        return flat[..., self.m - 1 :][..., : (2 * self.m) ** 2]
 
 
 def _points(
