@@ -277,25 +277,31 @@ def _last_frequency(
         return total
 
     def unfinished(state):
-        return (state[0] < 24) & (state[1] != state[2])
+        step, at, following, *_ = state
+        return (step < 24) & (at != following)
 
     def widen(state):
-        step, _, frequency, _ = state
+        step, before, frequency, before_envelope = state
         envelope = log_envelope(frequency)
         concession = jnp.where(frequency > many, _CONCESSION, 0)
         needed = target + concession + jnp.log(frequency)
         # The envelope's logarithm is about quadratic.
-        ratio = jnp.clip(needed / jnp.minimum(envelope, -1e-3), 1.1, 9)
-        wider = jnp.minimum(1.02 * jnp.sqrt(ratio) * frequency, most)
-        return (
-            step + 1,
-            frequency,
-            jnp.where(envelope > needed, wider, frequency),
-            envelope,
-        )
+        size, before_size = (jnp.minimum(x, -1e-3) for x in (envelope, before_envelope))
+        ratio = jnp.maximum(needed / size, 1.1)
+        wider = jnp.sqrt(jnp.minimum(ratio, 9)) * frequency
+        # Or another power, as two of them tell, where too far costs little.
+        first = step == 0
+        growth = jnp.log(jnp.where(first, 2, frequency / before))
+        found = jnp.clip(jnp.log(size / before_size) / growth, 0.25, 2)
+        power = jnp.where(first, 2, found)
+        farther = jnp.minimum(jnp.power(ratio, 1 / power) * frequency, many)
+        wider = jnp.minimum(1.02 * jnp.maximum(wider, farther), most)
+        following = jnp.where(envelope > needed, wider, frequency)
+        return step + 1, frequency, following, envelope
 
     first = jnp.sqrt(-2 * jnp.minimum(target, -1)) / saddle.deviation
     first = jnp.minimum(first, most)
-    start = (jnp.zeros((), jnp.int32), jnp.zeros_like(first), first, -first)
-    _, frequency, _, envelope = while_loop(unfinished, widen, start)
+    none = jnp.zeros_like(first)
+    start = (jnp.zeros((), jnp.int32), none, first, none)
+    _, _, frequency, envelope = while_loop(unfinished, widen, start)
     return frequency, envelope

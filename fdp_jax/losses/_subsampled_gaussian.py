@@ -546,6 +546,9 @@ class SubsampledGaussianLoss(AnalyticLoss):
         farther = widths[jnp.argmax(spacings)] * farther
         lines = self._lines(located, frequency, jnp.minimum(farther, widths[0]))
         finer = _widest_spacing(lines.half_width, lines.growth, log_tolerance)
+        # Nothing may be gained at the ends.
+        finer = jnp.minimum(finer, 2 * jnp.pi / (lines.rate + 1 / self.noise_multiplier))
+        finer = jnp.where(lines.power <= _GROWTH, finer, 0)
         spacing = jnp.maximum(jnp.max(spacings), jnp.max(finer))
         blocks = jnp.clip(jnp.ceil(length / (spacing * _NODES)), 1, _MAX_BLOCKS)
         spacing = length / (blocks * _NODES)
