@@ -3,7 +3,10 @@
 The integral itself, which these choices discretize, is in `_inversion.py`.
 """
 
+import dataclasses
+
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 from jax.lax import stop_gradient, while_loop
 from jaxtyping import Array, Bool, Float, Int, PyTree
@@ -50,11 +53,10 @@ class Contour(eqx.Module):
         """A proved upper bound of log delta (of log(1 - delta) in the middle)."""
         return chernoff(self.chernoff_shifts, self.chernoff_logs, epsilons)
 
-    def unless(self, skip: Bool[Array, ""]) -> "Contour":
-        """Without any frequency if `skip`: what is left are the Chernoff bounds."""
-        blocks = jnp.where(skip, 0, self.blocks)
-        changed = blocks, self.rough | skip, self.transformed & ~skip
-        return eqx.tree_at(lambda c: (c.blocks, c.rough, c.transformed), self, changed)
+    @property
+    def idle(self) -> Bool[Array, ""]:
+        """Whether there are no frequencies: what is left are the Chernoff bounds."""
+        return self.blocks == 0
 
 
 def most_blocks(loss: ComposedLoss) -> int:
@@ -80,6 +82,12 @@ class Start(eqx.Module):
     chernoff_shifts: Float[Array, " k"]
     chernoff_logs: Float[Array, " k"]
 
+    def rough_log_delta(self, epsilon: Array) -> Array:
+        """Log delta, about; no bound."""
+        saddle = self.saddle
+        rough = saddle.log_value + saddle.shift * (saddle.epsilon - epsilon)
+        return jnp.where(self.middle, 0, rough)
+
     def rough_epsilon(self, log_delta: Array) -> Array:
         """epsilon, about; no bound."""
         return (
@@ -101,25 +109,44 @@ class Start(eqx.Module):
         return jnp.min(jnp.where(positive, bounds, jnp.inf))
 
 
+def first_start(
+    loss: ComposedLoss, sign: Array, saddle: Saddle, middle: Array
+) -> Start:
+    """With a Chernoff bound at the saddle alone: what it takes to rule a strip out."""
+    return _start(loss, sign, saddle, middle, saddle.shift[None])
+
+
 def start_contour(
     loss: ComposedLoss, sign: Array, saddle: Saddle, middle: Array
 ) -> Start:
-    """Chernoff bounds at the saddle and on either side of it, in the same strip."""
-    shifts = _chernoff_shifts(saddle, middle)
+    """With Chernoff bounds at the saddle and on either side of it."""
+    return _start(loss, sign, saddle, middle, _chernoff_shifts(saddle, middle))
+
+
+def _start(
+    loss: ComposedLoss, sign: Array, saddle: Saddle, middle: Array, shifts: Array
+) -> Start:
     logs = log_moments(loss, sign, shifts) + _log_payoff(shifts)
     return stop_gradient(Start(sign, middle, saddle, shifts, logs))
 
 
-def plan_contour(
-    loss: ComposedLoss, start: Start, skip: Bool[Array, ""] | bool = False
-) -> Contour:
-    """Chooses step, number of frequencies and quadratures for thresholds near one.
+def idle_contour(start: Start, shape: Contour) -> Contour:
+    """One without frequencies, of the shapes of another one."""
+    empty = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shape)
+    spread = lambda x: jnp.broadcast_to(x[:1], shape.chernoff_shifts.shape)
+    return dataclasses.replace(
+        empty,
+        sign=start.sign,
+        shift=start.saddle.shift,
+        middle=start.middle,
+        rough=jnp.ones((), bool),
+        chernoff_shifts=spread(start.chernoff_shifts),
+        chernoff_logs=spread(start.chernoff_logs),
+    )
 
-    Args:
-        loss: The composed loss.
-        start: From `start_contour`.
-        skip: If the answer is known not to matter: does next to no work.
-    """
+
+def plan_contour(loss: ComposedLoss, start: Start) -> Contour:
+    """Chooses step, number of frequencies and quadratures for thresholds near one."""
     loss, saddle = stop_gradient(loss), start.saddle
     dtype = saddle.shift.dtype
     log_unit = jnp.log(jnp.asarray(jnp.finfo(dtype).eps, dtype))
@@ -130,13 +157,13 @@ def plan_contour(
     target = saddle.log_value - lead + log_unit
     terms = loss.analytic_terms
     located = tuple(term.locate(order) for term in terms)
-    most = jnp.where(skip, 1, most_blocks(loss)) * FREQUENCY_BLOCK * step
+    most = most_blocks(loss) * FREQUENCY_BLOCK * step
     frequency, log_envelope = _last_frequency(
         loss, located, saddle, (target, _FEW * FREQUENCY_BLOCK * step), most
     )
     # If even so many frequencies would certify nothing, do not sum them.
     truncated = log_envelope - jnp.log(frequency) - (target - log_unit)
-    rough = skip | (truncated > _USELESS)
+    rough = truncated > _USELESS
     reach = jnp.where(rough, 1, most_blocks(loss))
     frequency = jnp.minimum(frequency, reach * FREQUENCY_BLOCK * step)
     log_envelope = jnp.where(reach > 1, log_envelope, 0)

@@ -32,20 +32,22 @@ from ._bounds import (
     worst_of,
 )
 from ._closed_form import AbstractClosedForm, closed_form, closed_threshold
-from ._contour import Contour, Start, chernoff, plan_contour
+from ._contour import Contour, Start, chernoff, idle_contour
 from ._discretize import Grid, plan_grid
 from ._grid import compose_grid
 from ._grid_profile import grid_profile, grid_threshold
 from ._grid_search import search_epsilon
 from ._spectral import (
     attach_epsilon,
+    contour_unless,
+    first_starts_at_epsilon,
+    first_starts_at_log_delta,
     largest_log_delta,
     largest_loss,
     spectral_epsilon,
     spectral_profile,
     spectral_threshold,
     start_at_tail,
-    starts_at_epsilon,
     starts_at_log_delta,
     tail_start_at_epsilon,
 )
@@ -55,6 +57,9 @@ _CLOSED_FORM_ERRORS = {jnp.dtype("float64"): 1e-12, jnp.dtype("float32"): 3e-5}
 _ANY_COUNT = 1000.0
 _CANDIDATES = 257
 
+
+_CLEAR = 2.0
+"""How much less a direction must leak, in log delta, to be left out by an estimate."""
 
 METHODS = ("auto", "closed_form", "spectral", "grid")
 """Engines that can be asked for; "auto" takes the first that serves."""
@@ -126,12 +131,16 @@ def plan(
         starts = lax.map(lambda s: tail_start_at_epsilon(loss, s, anchor), signs)
         grids = lax.map(lambda start: plan_grid(loss, start, gap), starts)
         return LocalPlan(signs, grid=grids)
-    starts = starts_at_epsilon(loss, signs, anchor)
+    starts = first_starts_at_epsilon(loss, signs, anchor)
+    infinite = over(signs, loss.log_infinite_mass)
+    total = lambda finite: jnp.logaddexp(finite, infinite)
+    rough = total(jax.vmap(lambda start: start.rough_log_delta(anchor))(starts))
+    most = total(jax.vmap(lambda start: start.largest_log_delta(anchor))(starts))
     # The worst direction first, which may save the other one.
-    most = jax.vmap(lambda start: start.largest_log_delta(anchor))(starts)
-    order = jnp.argsort(-most)
+    order = jnp.argsort(-rough)
+    hopeless = most[order] < rough[order[0]] - _CLEAR
     starts = jax.tree.map(lambda x: x[order], starts)
-    contours = lax.map(lambda start: plan_contour(loss, start), starts)
+    contours = lax.map(lambda x: contour_unless(x[0], loss, x[1]), (hopeless, starts))
     return LocalPlan(signs[order], contours)
 
 
@@ -166,8 +175,13 @@ def _worst_profile(
     """The profile without derivative, and the index of the worst direction."""
 
     def step(least: Array, one: LocalPlan) -> tuple[Array, Profile]:
-        one = _unless_dominated(loss, one, epsilons, least)
-        found = _profile(loss, one, epsilons, tabulated=tabulated)
+        full = lambda: _profile(loss, one, epsilons, tabulated=tabulated)
+        if one.contour is None:
+            found = full()
+        else:
+            most = largest_log_delta(loss, one.contour, epsilons)
+            dominated = one.contour.idle | jnp.all(most < least)
+            found = lax.cond(dominated, lambda: _at_most(most), full)
         found = Profile(
             sound(found.log_delta, -jnp.inf, 0.0),
             sound(found.log_rest, -jnp.inf, 0.0),
@@ -188,22 +202,11 @@ _search_profile = one_by_one(
 )
 
 
-def _unless_dominated(
-    loss: ComposedLoss, local: LocalPlan, epsilons: Array, least: Array
-) -> LocalPlan:
-    """Spares a direction the work where it provably leaks less than another.
-
-    Args:
-        loss: The composed loss.
-        local: The direction's plan.
-        epsilons: Thresholds.
-        least: Lower bounds of the other directions' log delta there.
-    """
-    if local.contour is None:
-        return local
-    most = largest_log_delta(loss, local.contour, epsilons)
-    contour = local.contour.unless(jnp.all(most < least))
-    return LocalPlan(local.sign, contour)
+def _at_most(log_delta: Float[Array, " e"]) -> Profile:
+    """A direction that leaks less than another: only the upper bound means anything."""
+    least = jnp.full_like(log_delta, -jnp.inf)
+    value = Interval(least, least, log_delta)
+    return Profile(value, value.map_down(log_complement), least)
 
 
 def _profile(
@@ -377,19 +380,26 @@ def _epsilon_search(
     tabulated: bool = True,
 ) -> tuple[Interval, Contour, Array]:
     """The epsilon of the worst direction, its contour, and which direction it is."""
-    starts = starts_at_log_delta(loss, signs, targets)
+    starts = first_starts_at_log_delta(loss, signs, targets)
     # The worst direction first, which may save the other one.
     largest = jax.vmap(lambda start, target: start.largest_epsilon(target))
     most = largest(starts, targets - slacks[:, 1])
-    order = jnp.argsort(-most)
+    rough = jax.vmap(lambda start, target: start.rough_epsilon(target))
+    order = jnp.argsort(-rough(starts, targets))
     ordered = jax.tree.map(lambda x: x[order], (starts, targets, slacks, most))
 
     def step(
         least: Array, one: tuple[Start, Array, Array, Array]
     ) -> tuple[Array, tuple[Interval, Contour]]:
         start, target, slack, most = one
-        skip = most < least
-        found = spectral_epsilon(loss, start, target, slack, skip, tabulated=tabulated)
+
+        def full() -> tuple[Interval, Contour]:
+            return spectral_epsilon(loss, start, target, slack, tabulated=tabulated)
+
+        _, shape = jax.eval_shape(full)
+        none = Interval(-jnp.inf + 0 * most, -jnp.inf + 0 * most, most)
+        idle = lambda: (none, idle_contour(start, shape))
+        found = lax.cond(most < least, idle, full)
         return jnp.maximum(least, found[0].lower), found
 
     least = jnp.full_like(targets[0], -jnp.inf)

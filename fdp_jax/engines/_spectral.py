@@ -14,7 +14,14 @@ from .._internal._batching import one_by_one
 from .._internal._implicit import implicit_root
 from ..losses import ComposedLoss
 from ._bounds import Interval, Profile, log_complement, select, with_infinite
-from ._contour import Contour, Start, plan_contour, start_contour
+from ._contour import (
+    Contour,
+    Start,
+    first_start,
+    idle_contour,
+    plan_contour,
+    start_contour,
+)
 from ._inversion import Evaluation, evaluate, look_up, tabulate
 from ._saddle import (
     Saddle,
@@ -27,7 +34,7 @@ from ._saddle import (
 _NEWTON_STEPS = 24
 
 
-def starts_at_epsilon(
+def first_starts_at_epsilon(
     loss: ComposedLoss, signs: Float[Array, " s"], epsilon: Float[Array, ""]
 ) -> Start:
     """Begins evaluations of the profile near a threshold (at least zero), stacked."""
@@ -39,7 +46,7 @@ def starts_at_epsilon(
             loss, sign, middle, epsilon, jnp.where(middle, 0, guess)
         )
         guess = jnp.where(middle, guess, _next_guess(saddle))
-        return guess, start_contour(loss, sign, saddle, middle)
+        return guess, first_start(loss, sign, saddle, middle)
 
     return lax.scan(step, jnp.zeros_like(epsilon), signs)[1]
 
@@ -59,7 +66,7 @@ def tail_start_at_epsilon(
     return start_contour(loss, sign, saddle, right)
 
 
-def starts_at_log_delta(
+def first_starts_at_log_delta(
     loss: ComposedLoss, signs: Float[Array, " s"], log_deltas: Float[Array, " s"]
 ) -> Start:
     """Begins the searches, stacked, for the epsilon of a given delta."""
@@ -68,10 +75,33 @@ def starts_at_log_delta(
     def step(guess: Array, direction: tuple[Array, Array]) -> tuple[Array, Start]:
         sign, log_delta = direction
         saddle = saddle_for_log_delta(loss, sign, log_delta, guess)
-        start = start_contour(loss, sign, saddle, jnp.zeros((), bool))
+        start = first_start(loss, sign, saddle, jnp.zeros((), bool))
         return _next_guess(saddle), start
 
     return lax.scan(step, jnp.zeros_like(log_deltas[0]), (signs, log_deltas))[1]
+
+
+def complete(loss: ComposedLoss, start: Start) -> Start:
+    """With all Chernoff bounds."""
+    loss = stop_gradient(loss.tabulated())
+    return start_contour(loss, start.sign, start.saddle, start.middle)
+
+
+def starts_at_log_delta(
+    loss: ComposedLoss, signs: Float[Array, " s"], log_deltas: Float[Array, " s"]
+) -> Start:
+    """Those of `first_starts_at_log_delta`, complete."""
+    first = first_starts_at_log_delta(loss, signs, log_deltas)
+    return lax.map(lambda start: complete(loss, start), first)
+
+
+def contour_unless(
+    hopeless: Bool[Array, ""], loss: ComposedLoss, start: Start
+) -> Contour:
+    """The contour that a first start leads to, or one without frequencies."""
+    full = lambda: plan_contour(loss, complete(loss, start))
+    shape = jax.eval_shape(full)
+    return lax.cond(hopeless, lambda: idle_contour(start, shape), full)
 
 
 def spectral_profile(
@@ -133,25 +163,22 @@ def spectral_epsilon(
     start: Start,
     target: Float[Array, ""],
     slack: Float[Array, "2"],
-    skip: Bool[Array, ""],
     *,
     tabulated: bool = True,
 ) -> tuple[Interval, Contour]:
     """The real epsilon at which log delta of the finite losses is `target`.
 
-    The lower and upper bound allow for errors `slack` of the target.  Where `skip`
-    holds only the upper end means anything.  No derivative: see `attach_epsilon`.
-    `tabulated` trades memory for time.
+    The lower and upper bound allow for errors `slack` of the target.  No derivative:
+    see `attach_epsilon`.  `tabulated` trades memory for time.
     """
-    contour = plan_contour(loss, start, skip)
+    start = complete(loss, start)
+    contour = plan_contour(loss, start)
 
     def miss(at: Evaluation) -> tuple[Array, Array, Array]:
         return at.log_value - target, at.slope, at.curvature
 
     first = start.saddle.epsilon
-    root, points, check = _newton(
-        loss, contour, first, miss, skip=skip, tabulated=tabulated
-    )
+    root, points, check = _newton(loss, contour, first, miss, tabulated=tabulated)
     # The target itself was rounded when its logarithm was taken.
     rounded = 4 * jnp.finfo(target.dtype).eps * (1 + jnp.abs(target)) + slack
     above = check.log_upper[2] <= target - rounded[1]
@@ -159,11 +186,9 @@ def spectral_epsilon(
     upper = jnp.where(above, points[2], jnp.inf)
     lower = jnp.where(below, points[0], -jnp.inf)
     most = largest_loss(loss, start.sign)
-    upper = jnp.where(skip, jnp.inf, upper)
     highest = start.largest_epsilon(target - rounded[1])
     upper = jnp.minimum(jnp.minimum(upper, highest), most)
-    lower = jnp.where(skip, -jnp.inf, lower)
-    estimate = jnp.where(skip, -jnp.inf, jnp.clip(root, lower, upper))
+    estimate = jnp.clip(root, lower, upper)
     return stop_gradient((Interval(lower, estimate, upper), contour))
 
 
@@ -200,7 +225,6 @@ def _newton(
     epsilon: Array,
     miss: Callable[[Evaluation], tuple[Array, Array, Array]],
     *,
-    skip: Bool[Array, ""] | bool = False,
     tabulated: bool = True,
 ) -> tuple[Array, Float[Array, " 3"], Evaluation]:
     """Halley's method in epsilon, in a bracket, on one contour.
@@ -224,8 +248,7 @@ def _newton(
         moved = jnp.abs(center - points[1])
         close = moved <= tolerance * jnp.abs(center) + 1e2 * tolerance * scale
         certified = (points[0] < points[1]) | (step > 2)
-        most = jnp.where(skip, 1, _NEWTON_STEPS)
-        return (step < most) & ~(close & certified)
+        return (step < _NEWTON_STEPS) & ~(close & certified)
 
     def body(state):
         step, center, points, low, high, last = state

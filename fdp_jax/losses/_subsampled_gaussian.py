@@ -322,7 +322,7 @@ class SubsampledGaussianLoss(AnalyticLoss):
     def _lines(
         self, located: "_Location", frequency: Array, v: Float[Array, " k"]
     ) -> "_Lines":
-        """Integrals of the integrand's size along lines of distance v from the real one.
+        """Integrals of the integrand's size along lines at distances v from the axis.
 
         On x + i v the integrand's logarithm is g(x) + v^2 / (2 s^2) with
 
@@ -547,7 +547,9 @@ class SubsampledGaussianLoss(AnalyticLoss):
         lines = self._lines(located, frequency, jnp.minimum(farther, widths[0]))
         finer = _widest_spacing(lines.half_width, lines.growth, log_tolerance)
         # Nothing may be gained at the ends.
-        finer = jnp.minimum(finer, 2 * jnp.pi / (lines.rate + 1 / self.noise_multiplier))
+        finer = jnp.minimum(
+            finer, 2 * jnp.pi / (lines.rate + 1 / self.noise_multiplier)
+        )
         finer = jnp.where(lines.power <= _GROWTH, finer, 0)
         spacing = jnp.maximum(jnp.max(spacings), jnp.max(finer))
         blocks = jnp.clip(jnp.ceil(length / (spacing * _NODES)), 1, _MAX_BLOCKS)
@@ -787,12 +789,14 @@ def _characteristic_sums(
 
 @_characteristic_sums.defjvp
 def _characteristic_sums_jvp(count: int, primals: tuple, tangents: tuple) -> tuple:
-    """With z the complex order, R = e^X and p the inclusion,
+    """With the derivatives of the integrals, on the same nodes.
+
+    With z the complex order, R = e^X and p the inclusion,
 
         d E[R^z] / dq = z E[R^z (e^u - 1) / R],
         d E[R^z] / ds = -z (z - 1) / s^3 E[R^z p^2]
 
-    (the second by parts: E[x h(x)] = s^2 E[h'(x)] under P).  The nodes stay.
+    (the second by parts: E[x h(x)] = s^2 E[h'(x)] under P).
     """
     loss, plan, start, step = primals
     block = _CharacteristicBlock(math.isqrt(count) // 2, 3)
