@@ -781,7 +781,7 @@ def _characteristic_sums(
     count: int, loss: SubsampledGaussianLoss, plan: _Plan, start: Array, step: Array
 ) -> tuple[Array, Array, Array]:
     """Sums of weight, weight (cos - 1) and weight sin, at `count` frequencies."""
-    block = _CharacteristicBlock(math.isqrt(count) // 2, 1)
+    block = _CharacteristicBlock(math.isqrt(count), 1)
     sums, _ = blocked_sum(block, plan.blocks, loss, (plan, start, step))
     total, versine, sine = (x[0] for x in sums)
     return total, versine, sine
@@ -799,7 +799,7 @@ def _characteristic_sums_jvp(count: int, primals: tuple, tangents: tuple) -> tup
     (the second by parts: E[x h(x)] = s^2 E[h'(x)] under P).
     """
     loss, plan, start, step = primals
-    block = _CharacteristicBlock(math.isqrt(count) // 2, 3)
+    block = _CharacteristicBlock(math.isqrt(count), 3)
     sums, _ = blocked_sum(block, plan.blocks, loss, (plan, start, step))
     total, versine, sine = sums
     tau = start + step * jnp.arange(count, dtype=start.dtype)
@@ -826,7 +826,7 @@ def _characteristic_sums_jvp(count: int, primals: tuple, tangents: tuple) -> tup
 
 @dataclasses.dataclass(frozen=True)
 class _CharacteristicBlock:
-    """Sums of weight, weight (cos - 1) and weight sin at (2 m)^2 frequencies in a row.
+    """Sums of weight, weight (cos - 1) and weight sin at m^2 frequencies, m even.
 
     These are start + (2 m a +- b) step: two short tables of rotations give all of them,
     with 1 - cos kept as such.  The same for the first `weights` of three weights: the
@@ -848,7 +848,8 @@ class _CharacteristicBlock:
         weight = weight[None]
         if self.weights > 1:
             weight = jnp.concatenate([weight, loss._derivatives(x, plan)])
-        rows = start + step * (2 * self.m * jnp.arange(2 * self.m + 1, dtype=x.dtype))
+        rows = 2 * self.m * jnp.arange(self.m // 2 + 1, dtype=x.dtype)
+        rows = start + step * rows
         columns = step * jnp.arange(1, self.m + 1, dtype=x.dtype)
         row_versine, row_sine = rotation(rows[:, None] * value)
         column_versine, column_sine = rotation(columns[:, None] * value)
@@ -870,7 +871,7 @@ class _CharacteristicBlock:
         before = before[..., : self.m - 1]
         each = jnp.concatenate([before[..., ::-1], center, after], axis=-1)
         flat = each.reshape(*each.shape[:-2], -1)
-        return flat[..., self.m - 1 :][..., : (2 * self.m) ** 2]
+        return flat[..., self.m - 1 :][..., : self.m**2]
 
 
 def _points(
