@@ -328,8 +328,10 @@ class SubsampledGaussianLoss(AnalyticLoss):
 
             g(x) = -x^2 / (2 s^2) + w log|R(x + i v)| + tau |arg R(x + i v)|,
 
-        and as |(log R)''| <= 1 / (2 s^4 (1 + cos theta)), theta = v / s^2, it exceeds
-        the larger of its values at two nodes by little in between.
+        where (log R)'' = 1 / (2 s^4 (1 + cosh(y + i theta))), theta = v / s^2.  That is
+        at most 1 / (2 s^4 (1 + cos theta)), its imaginary part for theta <= pi / 2 at
+        most sin theta times that.  Hence g exceeds the larger of its values at two
+        nodes by little in between.
         """
         place, order = located.interval, located.order
         s = self.noise_multiplier
@@ -344,7 +346,8 @@ class SubsampledGaussianLoss(AnalyticLoss):
         modulus = 0.5 * log1p(2 * p * (1 - p) * versine)
         turn = jnp.arctan2(p * sine, 1 + p * versine)
         along = self._log_integrand(x, order) + order * modulus + frequency * turn
-        bend = 0.5 * (jnp.abs(order) + frequency) / (2 + versine[:, 0])
+        bent = jnp.where(versine > -1, sine, 1)[:, 0]
+        bend = 0.5 * (jnp.abs(order) + frequency * bent) / (2 + versine[:, 0])
         bend = (1 + bend / jnp.square(s)) / jnp.square(s)
         hidden = 0.125 * jnp.square(spacing) * bend
         highest = jnp.maximum(along[:, 1:], along[:, :-1])
@@ -542,7 +545,7 @@ class SubsampledGaussianLoss(AnalyticLoss):
         widths = self._half_widths()
         growth = self._strip_growth(place, order, frequency, widths)
         spacings = _widest_spacing(widths, growth, log_tolerance)
-        farther = jnp.exp2(jnp.arange(_LINES, dtype=widths.dtype) / 2)
+        farther = jnp.exp2(0.75 * jnp.arange(_LINES, dtype=widths.dtype))
         farther = widths[jnp.argmax(spacings)] * farther
         lines = self._lines(located, frequency, jnp.minimum(farther, widths[0]))
         finer = _widest_spacing(lines.half_width, lines.growth, log_tolerance)
