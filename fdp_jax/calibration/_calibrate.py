@@ -122,9 +122,9 @@ def calibrate(
 
     Differentiable in:
         The target and all other parameters, by the implicit function theorem: twice
-        (once for `targets.MuGDP` unless Gaussian noise is behind it), with the
-        derivative of the active constraint where another one takes over.  Whole
-        numbers have derivative zero.
+        (once for `targets.MuGDP` with delta = 0 unless Gaussian noise is behind it),
+        with the derivative of the active constraint where another one takes over.
+        Whole numbers have derivative zero.
 
     Raises:
         ValueError: If `solve_for` is not a parameter of the mechanism, or another one

@@ -39,7 +39,10 @@ def largest_gap(requests: Requests) -> tuple[Interval, tuple[Array, Array]]:
     """The largest T~ - T, and where it is found."""
     found = search(*requests)
     at = extremum(found.nodes)
-    gap = _attached(_GapAt, requests, found.prepared, at.epsilon, at.left, at.estimate)
+    # Where there is no gap anywhere, no threshold is special.
+    inside = jnp.isfinite(at.epsilon) & (at.estimate != 0)
+    place = at.epsilon, at.left, inside
+    gap = _attached(_GapAt, requests, found.prepared, place, at.estimate)
     epsilon = jnp.where(at.left, -at.epsilon, at.epsilon)
     binding = jax.nn.sigmoid(epsilon), epsilon
     return Interval(at.lower, gap, at.upper), stop_gradient(binding)
@@ -60,9 +63,8 @@ def largest_ratio(
         return prepared, _closest(nodes), _highest(nodes, requests[0], delta)
 
     prepared, at, upper = run(stop_gradient(arrays))
-    value = _attached(
-        _RatioAt, (requests, delta), prepared, at.epsilon, at.left, at.value
-    )
+    place = at.epsilon, at.left, jnp.isfinite(at.value)
+    value = _attached(_RatioAt, (requests, delta), prepared, place, at.value)
     signed = jnp.where(at.left, -at.epsilon, at.epsilon)
     binding = at.alpha, signed
     return Interval(at.value, value, upper), stop_gradient(binding)
@@ -202,12 +204,19 @@ def _highest(nodes: Nodes, reference: Request, delta: Array) -> Float[Array, ""]
 
 
 def _attached(
-    kind: type, args: Any, prepared: Any, epsilon: Array, left: Array, value: Array
+    kind: type,
+    args: Any,
+    prepared: Any,
+    place: tuple[Array, Array, Array],
+    value: Array,
 ) -> Array:
-    """The value found at a threshold, with derivatives of first and second order."""
+    """The value found at a threshold, with derivatives of first and second order.
+
+    `place` is the threshold, whether it is on the left, and whether there is one.
+    """
+    epsilon, left, inside = place
     arrays, static = eqx.partition(args, eqx.is_inexact_array)
     rest, static = eqx.partition(static, eqx.is_array)
-    inside = jnp.isfinite(value) & jnp.isfinite(epsilon) & (value != 0)
     at = jnp.where(inside, epsilon, 1.0)
     aux = stop_gradient((rest, prepared, left))
     found = optimal_value(kind(static), value, at, arrays, aux)

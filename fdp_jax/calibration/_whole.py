@@ -12,13 +12,15 @@ from .._internal import _checks
 from .._internal._special import safe_log
 from .._internal._text import at_most
 from ..comparison._sources import Request, request, share
-from ..divergences._gdp import fitted_mu
-from ..engines import Interval
+from ..divergences._gdp import closed_mu, fitted_mu
+from ..engines import Interval, select
 from ..engines._gaussian import log_delta as gaussian_log_delta
 from ..losses import AUTO, ComposedLoss
 from ..tradeoff._base import AbstractSymmetric
 from ._targets import AbstractTarget, Margin
 from ._touch import largest_gap, largest_ratio
+
+_ROUNDING = 1e-12
 
 
 class _Composed(eqx.Module):
@@ -182,25 +184,51 @@ class DeltaDivergence(_AbstractReferenceTarget):
 class MuGDP(AbstractTarget):
     """mu-GDP: f >= G_mu - delta everywhere.
 
+    With some delta set aside the same as `TradeOff` with G_mu for the reference.
+    Without, the corner near alpha = 0 decides; see `fdp_jax.divergences.gdp`.
+
     Args:
         mu: In (0, inf).
-        delta: Probability set aside, in [0, 1); see `fdp_jax.divergences.gdp`.
+        delta: Probability set aside, in [0, 1).  A zero has to be known when a program
+            is traced, unless Gaussian noise is behind the mechanism.
 
     Raises:
         ValueError: If an argument is out of range.
     """
 
-    mu: Real[Array, ""]
+    reference: Request
     delta: Real[Array, ""]
+    nothing_aside: bool = eqx.field(static=True)
 
     def __init__(self, mu: Any, *, delta: Any = 0.0):
-        self.mu = _checks.checked_scalar("mu", _checks.nonnegative, mu)
+        mu = _checks.checked_scalar("mu", _checks.nonnegative, mu)
+        self.reference = _request(tradeoff.Gaussian(mu))
         self.delta = _checks.checked_scalar("delta", _checks.below_one, delta)
+        aside = _checks.known(delta)
+        self.nothing_aside = aside is not None and bool(aside == 0)
+
+    @property
+    def mu(self) -> Real[Array, ""]:
+        """The target's mu."""
+        return self.reference.subject.mu
+
+    @property
+    def binds(self):
+        return () if self.nothing_aside else ("alpha", "epsilon")
 
     def margin(self, loss: ComposedLoss) -> Margin:
-        delta = jnp.asarray(self.delta)
-        found = fitted_mu(_Composed(loss), delta, AUTO, plain=False)
-        return Margin(found.map(lambda x: safe_log(x) - jnp.log(self.mu)))
+        delta, log_mu = jnp.asarray(self.delta), jnp.log(self.mu)
+        over = lambda mu: safe_log(mu) - log_mu
+        if self.nothing_aside:
+            return Margin(
+                fitted_mu(_Composed(loss), delta, AUTO, plain=False).map(over)
+            )
+        requests = self.reference, _both_directions(loss)
+        found, binding = largest_ratio(requests, delta)
+        closed = over(closed_mu(loss))
+        sure = jnp.isfinite(closed) & (delta == 0)
+        exact = Interval(closed, closed, closed + _ROUNDING)
+        return Margin(select(sure, exact, found), binding)
 
     def proxy(self):
         mu = jnp.asarray(self.mu)
@@ -214,10 +242,12 @@ class MuGDP(AbstractTarget):
         return f"{at_most(float(self.mu))}-GDP{aside}"
 
     def quantity(self) -> str:
-        return "mu"
+        if self.nothing_aside:
+            return "mu"
+        return "the largest ratio of delta to that of the target"
 
     def reached(self, excess):
-        return self.mu * jnp.exp(excess)
+        return jnp.exp(excess) * (self.mu if self.nothing_aside else 1)
 
 
 def _name(reference: Request) -> str:

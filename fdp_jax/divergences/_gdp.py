@@ -203,21 +203,27 @@ def fitted_mu(
 
     between = jnp.where(covered, jnp.max(_chord_mu(nodes, stop_gradient(delta))), 0.0)
     between = jnp.where(covered, between, jnp.inf)
-    closed = counted(loss, gaussian_precision)
-    released = jnp.isfinite(closed) & (closed > 0)
-    root = jnp.sqrt(jnp.where(released, closed, 1.0))
-    closed = jnp.where(released, root, jnp.where(closed > 0, jnp.inf, 0.0))
+    root = closed_mu(loss)
+    closed = stop_gradient(root)
     upper = stop_gradient(jnp.minimum(between, closed)) * (1 + _ROUNDING)
 
     estimate = upper
     if not plain:
         at_best = _profile(subject, nodes.epsilon[best], method).estimate
         fitted = _attached(lower[best], nodes.epsilon[best], at_best, delta)
-        estimate = jnp.where(stop_gradient(closed) <= between, root, fitted)
+        estimate = jnp.where(closed <= between, root, fitted)
     tight = stop_gradient(_exact_kinds(loss) & (delta == 0))
     mu_lower = jnp.where(tight, closed * (1 - _ROUNDING), lower[best])
     mu_lower = jnp.minimum(stop_gradient(mu_lower), upper)
     return Interval(mu_lower, estimate, upper)
+
+
+def closed_mu(loss: ComposedLoss) -> Float[Array, ""]:
+    """An upper bound of mu from Gaussian noise, differentiable; or infinite."""
+    closed = counted(loss, gaussian_precision)
+    released = jnp.isfinite(closed) & (closed > 0)
+    root = jnp.sqrt(jnp.where(released, closed, 1.0))
+    return jnp.where(released, root, jnp.where(closed > 0, jnp.inf, 0.0))
 
 
 class _Effort(NamedTuple):

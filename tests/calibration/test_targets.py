@@ -22,11 +22,11 @@ def _run(sigma, q, steps):
     return fdp.DPSGD(noise_multiplier=sigma, sampling_prob=q, num_steps=steps)
 
 
-def _ratio_to_reference(run, target):
-    """Largest excess of delta over the reference's, looked at on a grid."""
-    epsilons = np.linspace(0.0, 4.0, 41)
-    allowed = G_HALF.delta(epsilon=epsilons, bound=fdp.Bound.OPTIMISTIC)
-    return run.delta(epsilon=epsilons) - allowed - target.delta
+def _below(run, reference, delta, most=4.0):
+    """Whether delta is at most the reference's and delta, on a grid."""
+    epsilons = np.linspace(0.0, most, 41)
+    allowed = reference.delta(epsilon=epsilons, bound=fdp.Bound.OPTIMISTIC)
+    return np.all(run.delta(epsilon=epsilons) <= allowed + delta)
 
 
 # kind: (a target for a random number in (0, 1), whether a run certainly meets it)
@@ -76,7 +76,7 @@ KINDS = {
     ),
     "TradeOff": (
         lambda u: targets.TradeOff(G_HALF, delta=10 ** (-5 - 4 * u)),
-        lambda run, t: np.all(_ratio_to_reference(run, t) <= 0),
+        lambda run, t: _below(run, G_HALF, t.delta),
     ),
     "DeltaDivergence": (
         lambda u: targets.DeltaDivergence(G_HALF, value=0.01 + 0.05 * u),
@@ -84,7 +84,8 @@ KINDS = {
     ),
     "MuGDP": (
         lambda u: targets.MuGDP(0.3 + u, delta=1e-8),
-        lambda run, t: fdp.divergences.gdp(run, delta=t.delta).mu <= t.mu,
+        # Where it binds is about 5 mu.
+        lambda run, t: _below(run, fdp.tradeoff.Gaussian(t.mu), t.delta, 10 * t.mu),
     ),
 }
 CASES = [
@@ -174,6 +175,48 @@ def test_gaussian_meets_mu_gdp_exactly():
         fdp.Gaussian(), targets.MuGDP(0.7), solve_for="noise_multiplier"
     )
     assert float(found.value) == pytest.approx(1 / 0.7, rel=1e-10)
+
+
+def test_mu_gdp_but_for_a_probability_has_derivatives():
+    """The excess can be exactly zero at the root, which once made them vanish."""
+    run = _run(None, 0.01, 3e3)
+
+    def noise(mu, delta, target=targets.MuGDP):
+        found = fdp.calibrate(
+            run, target(mu, delta=delta), solve_for="noise_multiplier"
+        )
+        return found.value, found.binding["epsilon"]
+
+    own = jax.value_and_grad(
+        lambda s, epsilon: _run(s, 0.01, 3e3).delta(epsilon=epsilon, bound="estimate")
+    )
+    theirs = jax.value_and_grad(
+        lambda mu, epsilon: fdp.tradeoff.Gaussian(mu).delta(epsilon=epsilon)
+    )
+    solve = jax.jit(jax.value_and_grad(noise, argnums=(0, 1), has_aux=True))
+    for mu, delta in [(0.8, 1e-8), (0.8, 1e-6), (1.1, 1e-8)]:
+        (sigma, epsilon), slopes = solve(mu, delta)
+        # Where they touch: delta_run = delta_mu + delta.
+        value, by_sigma = map(float, own(sigma, epsilon))
+        allowed, by_mu = map(float, theirs(mu, epsilon))
+        assert value == pytest.approx(allowed + delta, rel=0.02)
+        slope = by_sigma / value * (allowed + delta)
+        assert float(slopes[0]) == pytest.approx(by_mu / slope, rel=5e-3)
+        assert float(slopes[1]) == pytest.approx(1 / slope, rel=5e-3)
+
+
+def test_mu_gdp_without_anything_aside_is_found_with_a_traced_zero():
+    solve = lambda mu, delta: (
+        fdp.calibrate(
+            _run(None, 0.01, 3e3),
+            targets.MuGDP(mu, delta=delta),
+            solve_for="noise_multiplier",
+        ).value
+    )
+    slope = jax.jit(jax.value_and_grad(solve))
+    value, by_mu = slope(0.8, 0.0)
+    assert float(value) == pytest.approx(math.sqrt(3e3) / 0.8, rel=1e-10)
+    assert float(by_mu) == pytest.approx(-math.sqrt(3e3) / 0.8**2, rel=1e-9)
 
 
 def test_a_gaussian_below_its_own_trade_off_function():
