@@ -122,6 +122,81 @@ def test_characteristic_function_agrees_with_quadrature(s, q, order, tau):
     assert error * abs(truth) <= 1e-11
 
 
+def _log_transform(s, q, order, taus, center):
+    """log E_w[exp(i tau (X - center))] on a fine uniform grid, in plain NumPy."""
+    reach = 13 * s + abs(order)
+    x = np.linspace(-reach, reach, 20_001)
+    loss = np.log1p(q * np.expm1((2 * x - 1) / (2 * s**2)))
+    log_weight = -(x**2) / (2 * s**2) + order * loss
+    weight = np.exp(log_weight - log_weight.max())
+    return np.log(np.exp(1j * np.outer(taus, loss - center)) @ weight / weight.sum())
+
+
+@pytest.mark.parametrize(
+    ("s", "q", "order"), [(1.0, 0.01, 3.0), (0.6, 0.2, -1.5), (4.0, 1e-3, 40.0)]
+)
+def test_derivatives_of_the_characteristic_function(s, q, order):
+    step = 0.02 * s
+    taus = step * np.arange(FREQUENCY_BLOCK)
+    at = jnp.asarray([s, q], f64)
+    loss = _subsampled(s, q)
+    place = loss.locate(jnp.asarray(order, f64))
+    plan = loss.prepare(place, f64(taus[-1]), jnp.asarray(-36.0))
+    center = float(loss.center(plan))
+
+    def mine(at):
+        block = _subsampled(*at).log_characteristic(plan, f64(0.0), f64(step))
+        return block.real, block.imag
+
+    truth = lambda s, q: _log_transform(s, q, order, taus, center)
+    one, two = jax.jacfwd(mine), jax.jacfwd(jax.jacfwd(mine))
+    (real, imag), (real2, imag2) = jax.jit(one)(at), jax.jit(two)(at)
+    for k, h in enumerate(1e-4 * np.asarray([s, q])):
+        side = h * np.eye(2)[k]
+        high, low = truth(*(at + side)), truth(*(at - side))
+        slope = np.asarray(real[:, k] + 1j * imag[:, k])
+        scale = np.abs(slope).max()
+        wrong = np.abs(slope - (high - low) / (2 * h)).max()
+        assert wrong <= 1e-7 * scale + 1e-15 / h
+        bend = np.asarray(real2[:, k, k] + 1j * imag2[:, k, k])
+        scale = np.abs(bend).max()
+        second = (high + low - 2 * truth(*at)) / h**2
+        assert np.abs(bend - second).max() <= 1e-5 * scale + 4e-15 / h**2
+
+
+def _transform_on(plan, s, q, taus, refined):
+    """Sums over the nodes of a plan, or over some times as many, in plain NumPy."""
+    h = float(plan.spacing) / refined
+    count = int(plan.blocks) * 64 * refined
+    x = float(plan.start) + h * np.arange(count)
+    loss = np.log1p(q * np.expm1((2 * x - 1) / (2 * s**2)))
+    log_weight = -(x**2) / (2 * s**2) + float(plan.order) * loss - float(plan.peak)
+    return h * np.exp(1j * np.outer(taus, loss)) @ np.exp(log_weight)
+
+
+def test_quadrature_error_stays_below_its_bound():
+    """At loose tolerances, where it is far above rounding."""
+    random = np.random.default_rng(1)
+    prepare = jax.jit(lambda one, w, *rest: one.prepare(one.locate(w), *rest))
+    shares = []
+    for _ in range(120):
+        s, q = np.exp(random.uniform(-1.5, 2.0)), np.exp(random.uniform(-8.0, -0.1))
+        order = random.uniform(-2.0, 6.0) * max(s, 1)
+        last = 40 * s**2 * np.exp(random.uniform(0, 4))
+        tolerance = random.uniform(-9, -5)
+        plan = prepare(_subsampled(s, q), *map(f64, (order, last, tolerance)))
+        bound = float(plan.quadrature_error)
+        if int(plan.blocks) > 600 or not bound < 0.5:
+            continue
+        taus = np.linspace(0.0, last, 9)
+        fine = _transform_on(plan, s, q, taus, 4)
+        error = np.abs(_transform_on(plan, s, q, taus, 1) - fine).max()
+        rounding = 1e-12
+        shares.append((error / abs(fine[0]) - rounding) / bound)
+    assert len(shares) > 60
+    assert 0.003 < max(shares) <= 1
+
+
 def _moduli(s, q, order, taus):
     """|characteristic function| on a fine uniform grid, in plain NumPy."""
     reach = 13 * s + abs(order)
