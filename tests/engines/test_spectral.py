@@ -208,3 +208,28 @@ def test_slope_where_every_record_takes_part():
     left, farther = (float(epsilon(0.2 - k * step)) for k in (1, 2))
     expected = (3 * float(value) - 4 * left + farther) / (2 * step)
     assert float(slope) == pytest.approx(expected, rel=1e-5)
+
+
+def test_both_directions_are_the_worse_one():
+    """Also where one of them is left out."""
+    random = np.random.default_rng(3)
+
+    @jax.jit
+    def ask(s, q, n, epsilon):
+        run = fdp.DPSGD(noise_multiplier=s, sampling_prob=q, num_steps=n)
+        sides = [side.using("spectral") for side in (run, run.add, run.remove)]
+        at = [side.bounds(epsilon=epsilon) for side in sides]
+        return [jnp.stack([b.lower, b.estimate, b.upper]) for b in at]
+
+    left_out = 0
+    for _ in range(40):
+        s, q = np.exp(random.uniform(-0.7, 2)), np.exp(random.uniform(-7, -0.1))
+        n, epsilon = round(np.exp(random.uniform(1, 8))), random.choice([0, 0.1, 1, 4])
+        both, add, remove = np.asarray(ask(s, q, n, epsilon))
+        worse = np.maximum(add, remove)
+        slack = 1e-13 + 2 * (worse[2] - worse[0])
+        assert both[0] >= worse[0] - slack
+        assert both[1] == pytest.approx(worse[1], abs=slack, rel=1e-13)
+        assert both[2] <= worse[2] + slack
+        left_out += min(add[2], remove[2]) < 1e-3 * worse[0]
+    assert left_out > 10
