@@ -17,6 +17,7 @@ from ._bounds import Interval, Profile, log_complement, select, with_infinite
 from ._contour import (
     Contour,
     Start,
+    complete,
     first_start,
     idle_contour,
     plan_contour,
@@ -81,25 +82,19 @@ def first_starts_at_log_delta(
     return lax.scan(step, jnp.zeros_like(log_deltas[0]), (signs, log_deltas))[1]
 
 
-def complete(loss: ComposedLoss, start: Start) -> Start:
-    """With all Chernoff bounds."""
-    loss = stop_gradient(loss.tabulated())
-    return start_contour(loss, start.sign, start.saddle, start.middle)
-
-
 def starts_at_log_delta(
     loss: ComposedLoss, signs: Float[Array, " s"], log_deltas: Float[Array, " s"]
 ) -> Start:
     """Those of `first_starts_at_log_delta`, complete."""
     first = first_starts_at_log_delta(loss, signs, log_deltas)
-    return lax.map(lambda start: complete(loss, start), first)
+    return lax.map(lambda start: complete(loss.tabulated(), start), first)
 
 
 def contour_unless(
     hopeless: Bool[Array, ""], loss: ComposedLoss, start: Start
 ) -> Contour:
     """The contour that a first start leads to, or one without frequencies."""
-    full = lambda: plan_contour(loss, complete(loss, start))
+    full = lambda: plan_contour(loss, complete(loss.tabulated(), start))
     shape = jax.eval_shape(full)
     return lax.cond(hopeless, lambda: idle_contour(start, shape), full)
 
@@ -171,7 +166,7 @@ def spectral_epsilon(
     The lower and upper bound allow for errors `slack` of the target.  No derivative:
     see `attach_epsilon`.  `tabulated` trades memory for time.
     """
-    start = complete(loss, start)
+    start = complete(loss.tabulated(), start)
     contour = plan_contour(loss, start)
 
     def miss(at: Evaluation) -> tuple[Array, Array, Array]:

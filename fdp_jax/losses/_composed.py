@@ -11,6 +11,7 @@ from jaxtyping import Array, Float
 
 from .._internal._special import log1mexp, safe_log
 from ._base import AbstractLoss, AnalyticLoss
+from ._schedule import ScheduleLoss
 
 _NEVER = -1e5
 """A logarithm of nothing that is safe to calculate with."""
@@ -68,6 +69,11 @@ class ComposedLoss(eqx.Module):
         return self.analytic and any(
             isinstance(term, AnalyticLoss) and term.decays for term in self.terms
         )
+
+    @property
+    def many_steps(self) -> bool:
+        """Whether moments are sums over many steps that differ."""
+        return any(isinstance(term, ScheduleLoss) for term in self.terms)
 
     @property
     def cheap_together(self) -> bool:
