@@ -282,6 +282,9 @@ class SubsampledGaussianLoss(AnalyticLoss):
         versine, sine = -2 * jnp.square(jnp.sin(0.5 * angle)), jnp.sin(angle)
         p = _inclusion(self._u(place.end), self.sampling_prob)
         turn = jnp.arctan2(p * sine, 1 + p * versine)
+        # On the way there (at the ends of the strip) it may have been larger.
+        most = jnp.arctan2(p, jnp.sqrt(jnp.maximum(1 - 2 * p, 0)))
+        turn = jnp.where((1 - p) * (1 + versine) < -p, most, turn)
         worst = jnp.minimum(p, 0.5)
         modulus = 0.5 * log1p(2 * worst * (1 - worst) * versine)
         inside = versine > -0.999
