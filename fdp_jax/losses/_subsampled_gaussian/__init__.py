@@ -1,0 +1,3 @@
+"""The Poisson-subsampled Gaussian."""
+
+from ._loss import SubsampledGaussianLoss as SubsampledGaussianLoss

@@ -1,0 +1,200 @@
+"""Privacy loss of the Poisson-subsampled Gaussian mechanism, by quadrature.
+
+Everything is an integral of exp(l(x)) over the line, see `_integrand.py`, by the
+trapezoid rule: on what interval is in `_place.py`, how finely in `_strips.py`, at real
+orders in `_moments.py`, along a contour in `_sums.py`.
+"""
+
+from typing import ClassVar
+
+import jax.numpy as jnp
+from jax.lax import stop_gradient
+from jaxtyping import Array
+
+from ..._internal._blocked_sum import blocked_sum
+from ..._internal._fourier_sums import fourier_sums
+from ..._internal._special import log1p
+from .._base import FREQUENCY_BLOCK, AnalyticLoss, CharacteristicBlock
+from .._gaussian import normal_cells
+from . import _moments
+from ._integrand import Integrand, log_ratio
+from ._place import coarse_grid, covers_base, interval_of, locate_on
+from ._strips import certified_spacing, quadrature_error
+from ._sums import (
+    NODES,
+    Plan,
+    characteristic_sums,
+    envelope_block,
+    mgf_block,
+    origin,
+    points,
+)
+
+_COARSE_NODES = 256
+"""Nodes that show where an integrand lives."""
+_MAX_BLOCKS = 1024
+_TRANSFORM = 4, 3000
+"""Blocks of frequencies that cost as much as the nodes' part in a transform; product of
+the others with the blocks of nodes from which on the transform is faster."""
+_WEIGHT_ROUNDING = 512
+"""Units in the last place of the weights of nodes, far more than their logarithms."""
+
+
+class SubsampledGaussianLoss(Integrand, AnalyticLoss):
+    """See the module's docstring.  `sampling_prob` is in (0, 1]."""
+
+    symmetric: ClassVar[bool] = False
+    decays: ClassVar[bool] = True
+    cheap_together: ClassVar[bool] = True
+
+    def moments(self, order):
+        return _moments.moments(self, order)
+
+    def rough_moments(self, order):
+        return _moments.rough_moments(self, order)
+
+    def locate(self, order):
+        self = stop_gradient(self)
+        grid = coarse_grid(self, interval_of(self, order), _COARSE_NODES)
+        return locate_on(self, order, grid)
+
+    def prepare(self, located, frequency, log_tolerance):
+        self = stop_gradient(self)
+        place = located.interval
+        length = place.end - place.start
+        spacing, lines = certified_spacing(self, located, frequency, log_tolerance)
+        blocks = jnp.clip(jnp.ceil(length / (spacing * NODES)), 1, _MAX_BLOCKS)
+        spacing = length / (blocks * NODES)
+        error = quadrature_error(self, located, frequency, spacing, lines)
+        return Plan(
+            order=located.order,
+            center=located.center,
+            peak=located.peak,
+            start=place.start,
+            spacing=spacing,
+            blocks=blocks.astype(jnp.int32),
+            quadrature_error=3 * error,
+            covers_base=covers_base(self, place),
+            loss_deviation=located.loss_deviation,
+            loss_size=located.loss_size,
+        )
+
+    def center(self, plan):
+        return plan.center
+
+    def relative_error(self, plan):
+        return plan.quadrature_error
+
+    def log_mgf(self, plan):
+        sums, sizes = blocked_sum(mgf_block, plan.blocks, self, plan)
+        growth, total = sums
+        growth_size, total_size = sizes
+        direct = plan.peak + jnp.log(total)
+        small = plan.covers_base & (jnp.abs(direct) < 0.5)
+        near = log1p(jnp.where(small, growth, 0))
+        value = jnp.where(small, near, direct)
+        unit = jnp.finfo(value.dtype).eps
+        terms = plan.blocks * NODES + 16
+        rounding = unit * jnp.where(
+            small,
+            terms * growth_size,
+            terms + jnp.abs(plan.peak) + 4 * total_size / total,
+        )
+        return value, stop_gradient(2 * rounding + plan.quadrature_error)
+
+    def log_characteristic(self, plan, start, step, count=FREQUENCY_BLOCK):
+        total, versine, sine = characteristic_sums(count, self, plan, start, step)
+        tau = start + step * jnp.arange(count, dtype=start.dtype)
+        terms = plan.blocks * NODES + 16
+        unit = jnp.finfo(tau.dtype).eps
+        # Each sum's terms add up to at most 3 (4) weights, and to 3 tau |X - center| of
+        # them (where tau is least, 2 m - b of 2 m + b times the step).
+        error = unit * terms * jnp.minimum(2.5, 2 * tau * plan.loss_deviation)
+        versine, sine = versine / total, sine / total
+        return self._logarithm(plan, tau, versine, sine, error)
+
+    def pays_to_transform(self, plan, blocks):
+        few, most = _TRANSFORM
+        return plan.blocks * (blocks - few) > most
+
+    def log_transformed(self, plan, step, count):
+        aux = plan, step
+        sums, error = fourier_sums(points, plan.blocks, count, self, aux)
+        versine, sine, total = (x[0] for x in sums)
+        versine, sine = versine / total, sine / total
+        tau = step * jnp.arange(count, dtype=step.dtype)
+        unit = jnp.finfo(tau.dtype).eps
+        # Of the weights, as in `log_characteristic`, of their sum, and of the origin.
+        spread = jnp.minimum(2.5, 1.5 * tau * plan.loss_deviation)
+        error = error + unit * _WEIGHT_ROUNDING * spread
+        error = error + unit * (plan.blocks + NODES) * jnp.hypot(versine, sine)
+        error = error + unit * 4 * tau * jnp.abs(origin(self, plan))
+        found = self._logarithm(plan, tau, versine, sine, error)
+        turned = found.imag + tau * (origin(self, plan) - plan.center)
+        return CharacteristicBlock(found.real, turned, found.error)
+
+    def _logarithm(
+        self,
+        plan: Plan,
+        tau: Array,
+        versine: Array,
+        sine: Array,
+        error: Array,
+    ) -> CharacteristicBlock:
+        """From phi - 1 and a bound on the rounding of its sums."""
+        # |phi|^2 - 1, without forming |phi|; and |phi|^2 where that is small.
+        excess = 2 * versine + jnp.square(versine) + jnp.square(sine)
+        square = jnp.square(1 + versine) + jnp.square(sine)
+        close, dead = excess > -0.5, square < 1e-30
+        modulus = jnp.maximum(square, 1e-30)
+        near = 0.5 * log1p(jnp.where(close, excess, 0.0))
+        far = 0.5 * jnp.log(jnp.where(close | dead, 1.0, square))
+        real = jnp.where(close, near, far)
+        angle = jnp.arctan2(jnp.where(dead, 0, sine), jnp.where(dead, 1, 1 + versine))
+        unit = jnp.finfo(tau.dtype).eps
+        error = error + unit * 4 * tau * plan.loss_size
+        error = (error + plan.quadrature_error) / jnp.sqrt(modulus)
+        error = error + 4 * unit * jnp.hypot(real, angle)
+        real = jnp.where(dead, -35.0, real)
+        return CharacteristicBlock(real, angle, stop_gradient(error))
+
+    def log_envelope(self, located, frequency):
+        """Bounds |phi(tau)| for all tau >= `frequency` by moving the line of x.
+
+        On x + i v(x), 0 <= v < pi s^2, the factor e^{i tau X} has modulus
+        exp(-tau arg(1 - p + p e^{i v / s^2})), which falls with tau; the other
+        factors are the same for every tau.
+        """
+        place = located.interval
+        length = place.end - place.start
+        s = self.noise_multiplier
+        widest = jnp.minimum(0.25 * s, 0.5 * jnp.square(s))
+        blocks = jnp.clip(jnp.ceil(length / (widest * NODES)), 1, _MAX_BLOCKS)
+        aux = (located, frequency, length / (blocks * NODES))
+        count = blocks.astype(jnp.int32)
+        _, (total, change) = blocked_sum(envelope_block, count, self, aux)
+        # The trapezoid rule on a smooth positive function, and rounding.
+        allowance = 64 * jnp.finfo(total.dtype).eps
+        bound = jnp.min(change) / total + allowance
+        return log1p(jnp.clip(bound, -1 + allowance, 0))
+
+    def cells(self, low, high):
+        s, q = self.noise_multiplier, self.sampling_prob
+        low, high = (self._normal(t) / s for t in (low, high))
+        return normal_cells(low, high, 1 / s, lambda ratio: log_ratio(ratio, q))
+
+    def _normal(self, loss: Array) -> Array:
+        """The x at which X is a given loss: 1/2 + s^2 log((e^t - (1 - q)) / q)."""
+        s, q = self.noise_multiplier, self.sampling_prob
+        large = loss > 1
+        ratio = 1 + jnp.expm1(jnp.where(large, 0, loss)) / q
+        reached = ratio > 0
+        near = jnp.log(jnp.where(reached, ratio, 1))
+        rest = log1p(-(1 - q) * jnp.exp(-jnp.where(large, loss, 1)))
+        far = jnp.minimum(loss, 1e30) - jnp.log(q) + rest
+        x = 0.5 + jnp.square(s) * jnp.where(large, far, near)
+        return jnp.where(reached, x, -1e30)
+
+    def loss_range(self):
+        s, q = self.noise_multiplier, self.sampling_prob
+        return log1p(-q) + 0 * s, jnp.full_like(s, jnp.inf)

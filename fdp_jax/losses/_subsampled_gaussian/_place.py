@@ -1,0 +1,150 @@
+"""Where the integrand lives: the interval that holds it, from end to end."""
+
+import math
+
+import equinox as eqx
+import jax.numpy as jnp
+from jax.lax import fori_loop
+from jaxtyping import Array, Float
+
+from ._integrand import Integrand, inclusion
+
+REACH = 13.0
+"""Standard deviations kept beyond the outermost modes of the tilted density."""
+_ITERATIONS = 16
+_DROP = 72.0
+"""Least fall of l(x) from a mode to the end of the interval."""
+
+
+class Interval(eqx.Module):
+    start: Float[Array, ""]
+    end: Float[Array, ""]
+    mode: Float[Array, ""]
+    """Largest |mode| of l(x)."""
+
+
+class Coarse(eqx.Module):
+    """Densities and losses at a few nodes from end to end."""
+
+    x: Float[Array, " n"]
+    log_base: Float[Array, " n"]
+    loss: Float[Array, " n"]
+    spacing: Float[Array, ""]
+    mode: Float[Array, ""]
+
+
+class Location(eqx.Module):
+    order: Float[Array, ""]
+    interval: Interval
+    center: Float[Array, ""]
+    variance: Float[Array, ""]
+    """Tilted mean and variance of X."""
+    peak: Float[Array, ""]
+    """Maximum of l(x) on a coarse grid: the shift before exponentiating."""
+    hidden: Float[Array, ""]
+    """Bound on how far l(x) exceeds it between the nodes."""
+    log: Float[Array, ""]
+    """Log of the whole integral, from that grid."""
+    edge: Float[Array, ""]
+    """Sum of the densities at both ends, relative to the whole integral."""
+    beyond: Float[Array, ""]
+    """Bound on the integral between these ends and those of `interval_of`, likewise."""
+    loss_deviation: Float[Array, ""]
+    loss_size: Float[Array, ""]
+    """E_w|X - center| and E_w|X| + |center|, for the rounding bound."""
+
+
+def interval_of(one: Integrand, order: Array) -> Interval:
+    """An interval outside which exp(l) is negligible, and a bound on |modes|.
+
+    The modes solve x = w p(x), p the increasing `inclusion`.  For w > 0 the
+    iteration x <- w p(x) from w (from 0) falls (rises) to the largest (smallest)
+    mode, and l is monotone beyond every iterate.  For w < 0, l is strongly
+    concave and its only mode, in [w p(0), 0], is found by bisection.
+    """
+    s = one.noise_multiplier
+    reach = REACH * s
+
+    def far(inner, outer):
+        inner, outer = one.log_integrand(jnp.stack([inner, outer]), order)
+        return inner - outer >= _DROP
+
+    def share(x):
+        return inclusion(one.u(x), one.sampling_prob)
+
+    def step(_, carry):
+        high, low, end, start, left, right = carry
+        end = jnp.where(far(high, high + reach), high + reach, end)
+        start = jnp.where(far(low, low - reach), low - reach, start)
+        middle = 0.5 * (left + right)
+        high, low, balance = order * share(jnp.stack([high, low, middle]))
+        above = middle > balance
+        left, right = (
+            jnp.where(above, left, middle),
+            jnp.where(above, middle, right),
+        )
+        return high, low, end, start, left, right
+
+    zero = jnp.zeros_like(order)
+    positive = jnp.maximum(order, 0)
+    lowest = jnp.minimum(order, 0) * share(zero)
+    first = (positive, zero, positive + reach, -reach + zero, lowest, zero)
+    high, low, end, start, left, right = fori_loop(0, _ITERATIONS, step, first)
+    down = order < 0
+    mode = jnp.where(down, jnp.abs(left), jnp.maximum(jnp.abs(high), jnp.abs(low)))
+    start = jnp.where(down, left - reach, start)
+    end = jnp.where(down, right + reach, end)
+    return Interval(start, end, mode)
+
+
+def covers_base(one: Integrand, place: Interval) -> Array:
+    """Whether all of P is in the interval, too."""
+    return jnp.minimum(-place.start, place.end) >= 12 * one.noise_multiplier
+
+
+def coarse_grid(one: Integrand, place: Interval, count: int) -> Coarse:
+    """Some nodes from end to end of an interval."""
+    spacing = (place.end - place.start) / count
+    x = place.start + spacing * jnp.arange(count + 1, dtype=spacing.dtype)
+    return Coarse(x, one.log_base(x), one.loss_at(x), spacing, place.mode)
+
+
+def locate_on(one: Integrand, order: Float[Array, ""], grid: Coarse) -> Location:
+    """Where e^{w X} dP lives, from a grid that holds all of it."""
+    x, spacing, loss = grid.x, grid.spacing, grid.loss
+    log_weight = grid.log_base + order * loss
+    count = x.size - 1
+    peak = jnp.max(log_weight)
+    weight = jnp.exp(log_weight - peak)
+    total = jnp.sum(weight)
+    center = jnp.sum(weight * loss) / total
+    # An outer mode without mass need not be integrated over.  As l'' >= -1 / s^2,
+    # l exceeds its values at two nodes by at most spacing^2 / (8 s^2) in between.
+    # (For w < 0 there is one mode.)
+    flat = 0.125 * jnp.square(spacing / one.noise_multiplier)
+    kept = log_weight >= peak - _DROP - flat
+    first = jnp.maximum(jnp.argmax(kept) - 1, 0)
+    last = jnp.minimum(count + 1 - jnp.argmax(kept[::-1]), count)
+    edge = jnp.maximum(weight[first], weight[last])
+    return Location(
+        order=order,
+        interval=Interval(x[first], x[last], grid.mode),
+        center=center,
+        peak=peak,
+        hidden=0.125 * jnp.square(spacing / one.narrowest(order)),
+        log=peak + jnp.log(total * spacing),
+        edge=2 * edge / (total * spacing),
+        beyond=count * math.exp(-_DROP) / total,
+        variance=jnp.sum(weight * jnp.square(loss - center)) / total,
+        loss_deviation=jnp.sum(weight * jnp.abs(loss - center)) / total,
+        loss_size=jnp.sum(weight * jnp.abs(loss)) / total + jnp.abs(center),
+    )
+
+
+def beyond_iterates(one: Integrand) -> Array:
+    """Bound on the integral beyond the ends over the density there.
+
+    Beyond every iterate of `interval_of` l falls at least like
+    -(x - iterate)^2 / (2 s^2).
+    """
+    return (_ITERATIONS + 2) * 1.2533141373155 * one.noise_multiplier

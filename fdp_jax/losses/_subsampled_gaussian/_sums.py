@@ -1,0 +1,225 @@
+"""Sums over the nodes of a contour: each is a block for `blocked_sum`."""
+
+import dataclasses
+import functools
+import math
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jax.lax import Precision
+from jaxtyping import Array, Float, Int
+
+from ..._internal._blocked_sum import blocked_sum
+from ..._internal._rotation import rotation
+from ..._internal._special import log1p
+from ._integrand import Integrand, growth_of, inclusion, log_ratio
+
+NODES = 64
+"""Quadrature nodes evaluated together."""
+
+
+class Plan(eqx.Module):
+    """The quadrature on one contour."""
+
+    order: Float[Array, ""]
+    center: Float[Array, ""]
+    peak: Float[Array, ""]
+    start: Float[Array, ""]
+    spacing: Float[Array, ""]
+    blocks: Int[Array, ""]
+    quadrature_error: Float[Array, ""]
+    """Bound on |error of E_P[(dQ/dP)^z]| / e^Lambda(order), for |Im z| <= frequency."""
+    covers_base: Array
+    """Whether the interval also holds all of P."""
+    loss_deviation: Float[Array, ""]
+    loss_size: Float[Array, ""]
+
+
+def nodes_of(index: Array, start: Array, spacing: Array) -> Array:
+    """Those of one block."""
+    position = index * NODES + jnp.arange(NODES, dtype=index.dtype)
+    return start + spacing * position.astype(start.dtype)
+
+
+def origin(one: Integrand, plan: Plan) -> Array:
+    """The loss where the record takes no part, if that is where most of it is."""
+    rare = one.sampling_prob < 0.5
+    without = log1p(-jnp.where(rare, one.sampling_prob, 0))
+    return jnp.where(rare, without, plan.center)
+
+
+def _weighted(one: Integrand, x: Array, plan: Plan) -> tuple[Array, Array]:
+    """X - center, and the tilted density up to a factor."""
+    value = one.loss_at(x)
+    weight = jnp.exp(one.log_base(x) + plan.order * value - plan.peak)
+    return value - plan.center, weight
+
+
+def _derivative_weights(one: Integrand, x: Array, plan: Plan) -> Array:
+    """The weights times (e^u - 1) / e^X and times the inclusion's square."""
+    u, q = one.u(x), one.sampling_prob
+    value, top = log_ratio(u, q), jnp.maximum(u, 0)
+    log_weight = one.log_base(x) + plan.order * value - plan.peak
+    # In one exponent: e^-X alone may overflow.
+    lifted = jnp.exp(log_weight + top - value)
+    change = jnp.exp(u - top) - jnp.exp(-top)
+    kept = jnp.exp(log_weight) * jnp.square(q * jnp.exp(u - value))
+    return jnp.stack([lifted * change, kept])
+
+
+def mgf_block(index: Array, one: Integrand, plan: Plan) -> tuple:
+    """Sums for E[R^w] - 1 and for its logarithm, and the sizes of their terms."""
+    x = nodes_of(index, plan.start, plan.spacing)
+    log_base = one.log_base(x)
+    exponent = plan.order * one.loss_at(x)
+    growth, lifted = growth_of(log_base, exponent)
+    weight = jnp.exp(log_base + exponent - plan.peak)
+    size = jnp.abs(growth) * (1 + jnp.abs(log_base)) + lifted * jnp.abs(exponent)
+    scale = 1 + jnp.abs(log_base) + jnp.abs(exponent)
+    sizes = plan.spacing * jnp.sum(size), plan.spacing * jnp.sum(weight * scale)
+    sums = jnp.sum(growth) * plan.spacing, jnp.sum(weight) * plan.spacing
+    return sums, sizes
+
+
+@functools.partial(jax.custom_jvp, nondiff_argnums=(0,))
+def characteristic_sums(
+    count: int, one: Integrand, plan: Plan, start: Array, step: Array
+) -> tuple[Array, Array, Array]:
+    """Sums of weight, weight (cos - 1) and weight sin, at `count` frequencies."""
+    block = _CharacteristicBlock(math.isqrt(count), 1)
+    sums, _ = blocked_sum(block, plan.blocks, one, (plan, start, step))
+    total, versine, sine = (x[0] for x in sums)
+    return total, versine, sine
+
+
+@characteristic_sums.defjvp
+def _characteristic_sums_jvp(count: int, primals: tuple, tangents: tuple) -> tuple:
+    """With the derivatives of the integrals, on the same nodes.
+
+    With z the complex order, R = e^X and p the inclusion,
+
+        d E[R^z] / dq = z E[R^z (e^u - 1) / R],
+        d E[R^z] / ds = -z (z - 1) / s^3 E[R^z p^2]
+
+    (the second by parts: E[x h(x)] = s^2 E[h'(x)] under P).
+    """
+    one, plan, start, step = primals
+    block = _CharacteristicBlock(math.isqrt(count), 3)
+    sums, _ = blocked_sum(block, plan.blocks, one, (plan, start, step))
+    total, versine, sine = sums
+    tau = start + step * jnp.arange(count, dtype=start.dtype)
+    w = plan.order
+    # Both derivatives of the sums less those at frequency 0.
+    drifting = (
+        w * versine[1] - tau * sine[1],
+        w * sine[1] + tau * (total[1] + versine[1]),
+    )
+    still, real, imag = w * (w - 1), -jnp.square(tau), tau * (2 * w - 1)
+    spread = (
+        still * versine[2] + real * (total[2] + versine[2]) - imag * sine[2],
+        (still + real) * sine[2] + imag * (total[2] + versine[2]),
+    )
+    by_prob = tangents[0].sampling_prob
+    by_noise = -tangents[0].noise_multiplier / one.noise_multiplier**3
+    tangent = (
+        by_prob * w * total[1] + by_noise * still * total[2],
+        by_prob * drifting[0] + by_noise * spread[0],
+        by_prob * drifting[1] + by_noise * spread[1],
+    )
+    return (total[0], versine[0], sine[0]), tangent
+
+
+@dataclasses.dataclass(frozen=True)
+class _CharacteristicBlock:
+    """Sums of weight, weight (cos - 1) and weight sin at m^2 frequencies, m even.
+
+    These are start + (2 m a +- b) step: two short tables of rotations give all of them,
+    with 1 - cos kept as such.  The same for the first `weights` of three weights: the
+    tilted density, and what stands in its derivatives.
+    """
+
+    m: int
+    weights: int
+
+    def __call__(
+        self,
+        index: Array,
+        one: Integrand,
+        aux: tuple[Plan, Array, Array],
+    ) -> tuple:
+        plan, start, step = aux
+        x = nodes_of(index, plan.start, plan.spacing)
+        value, weight = _weighted(one, x, plan)
+        weight = weight[None]
+        if self.weights > 1:
+            weight = jnp.concatenate([weight, _derivative_weights(one, x, plan)])
+        rows = 2 * self.m * jnp.arange(self.m // 2 + 1, dtype=x.dtype)
+        rows = start + step * rows
+        columns = step * jnp.arange(1, self.m + 1, dtype=x.dtype)
+        row_versine, row_sine = rotation(rows[:, None] * value)
+        column_versine, column_sine = rotation(columns[:, None] * value)
+        weights = weight[:, None]
+        row_versine, row_sine = weights * row_versine, weights * row_sine
+        cosine = weights + row_versine
+        center = jnp.sum(row_versine, axis=-1)[..., None]
+        even = center + _pair(cosine, column_versine)
+        odd = _pair(row_sine, column_sine)
+        versine = self._in_order(center, even - odd, even + odd)
+        center = jnp.sum(row_sine, axis=-1)[..., None]
+        even = center + _pair(row_sine, column_versine)
+        odd = _pair(cosine, column_sine)
+        sine = self._in_order(center, even + odd, even - odd)
+        return (jnp.sum(weight, axis=-1), versine, sine), ()
+
+    def _in_order(self, center: Array, after: Array, before: Array) -> Array:
+        """By frequency, from the first row's center on."""
+        before = before[..., : self.m - 1]
+        each = jnp.concatenate([before[..., ::-1], center, after], axis=-1)
+        flat = each.reshape(*each.shape[:-2], -1)
+        return flat[..., self.m - 1 :][..., : self.m**2]
+
+
+def points(
+    index: Array, one: Integrand, aux: tuple[Plan, Array]
+) -> tuple[Array, Array]:
+    """Turns per frequency, and weights, for `fourier_sums`."""
+    plan, step = aux
+    value, weight = _weighted(one, nodes_of(index, plan.start, plan.spacing), plan)
+    turns = (value + (plan.center - origin(one, plan))) * (step / (2 * jnp.pi))
+    return turns, weight[None]
+
+
+def _pair(row: Array, column: Array) -> Array:
+    return jnp.matmul(row, column.T, precision=Precision.HIGHEST)
+
+
+def envelope_block(index: Array, one: Integrand, aux: tuple) -> tuple:
+    """Sizes of the integrand on lines that leave the axis as far as is best."""
+    located, frequency, spacing = aux
+    order = located.order
+    variance = jnp.square(one.noise_multiplier)
+    x = nodes_of(index, located.interval.start, spacing)
+    log_weight = one.log_integrand(x, order) - located.peak
+    p = inclusion(one.u(x), one.sampling_prob)
+    cap = 0.9 * jnp.pi * variance
+    # The best small shift is u = tau p / (1 + (1 + max(-w, 0) p (1 - p)) / s^2); then
+    # saturate, for the strip.  For w < 0 the power of the ratio grows with the shift.
+    steep = jnp.maximum(-order, 0) / variance
+    flat = 1 + 1 / variance
+    damping = flat + steep * p * (1 - p)
+    scale = frequency * jnp.asarray([[1.0], [0.5]], x.dtype)
+    u = scale * p / damping
+    u_slope = scale * (flat + steep * jnp.square(p)) / jnp.square(damping)
+    u_slope = u_slope * p * (1 - p) / variance
+    saturation = 1 + u / cap
+    v, slope = u / saturation, u_slope / jnp.square(saturation)
+    angle = v / variance
+    versine, sine = rotation(angle)
+    modulus = 0.5 * log1p(2 * p * (1 - p) * versine)
+    turn = jnp.arctan2(p * sine, 1 + p * versine)
+    exponent = 0.5 * v * angle + order * modulus - frequency * turn
+    exponent = exponent + 0.5 * log1p(jnp.square(slope))
+    change, _ = growth_of(jnp.broadcast_to(log_weight, exponent.shape), exponent)
+    sums = jnp.sum(jnp.exp(log_weight)), jnp.sum(change, axis=1)
+    return (), sums
