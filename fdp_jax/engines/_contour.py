@@ -147,7 +147,8 @@ def _start(
 def idle_contour(start: Start, shape: Contour) -> Contour:
     """One without frequencies, of the shapes of another one."""
     empty = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shape)
-    spread = lambda x: jnp.broadcast_to(x[:1], shape.chernoff_shifts.shape)
+    # Of all bounds or of the first one: see `first_start`.
+    spread = lambda x: jnp.broadcast_to(x, shape.chernoff_shifts.shape)
     return dataclasses.replace(
         empty,
         sign=start.sign,
