@@ -104,22 +104,22 @@ def _nodes(index: Array, grid: _Grid) -> Float[Array, " n"]:
 def _direct_block(index: Array, args: tuple, grid: _Grid) -> tuple:
     term, order = args
     x = _nodes(index, grid)
-    exponent = term._log_base(x) + order * term._loss(x)
+    exponent = term.log_base(x) + order * term.loss_at(x)
     return jnp.sum(jnp.exp(exponent - grid.peak))[None], ()
 
 
 def _excess_block(index: Array, args: tuple, grid: _Grid) -> tuple:
     term, order = args
     x = _nodes(index, grid)
-    loss = term._loss(x)
-    weighted = exp_divided(loss, order * loss, term._log_base(x))
+    loss = term.loss_at(x)
+    weighted = exp_divided(loss, order * loss, term.log_base(x))
     return jnp.sum(jnp.square(loss) * weighted)[None], ()
 
 
 def _moment_block(index: Array, args: tuple, grid: _Grid) -> tuple:
     term, order, center = args
     x = _nodes(index, grid)
-    loss = term._loss(x)
-    weight = jnp.exp(term._log_base(x) + order * loss)
+    loss = term.loss_at(x)
+    weight = jnp.exp(term.log_base(x) + order * loss)
     powers = jnp.stack([(loss - center) ** k for k in (1, 2, 3, 4)])
     return powers @ weight, ()
