@@ -189,8 +189,9 @@ class MuGDP(AbstractTarget):
 
     Args:
         mu: In (0, inf).
-        delta: Probability set aside, in [0, 1).  A zero has to be known when a program
-            is traced, unless Gaussian noise is behind the mechanism.
+        delta: Probability set aside, in [0, 1).  A zero that is traced is treated like
+            `TradeOff`'s, unless Gaussian noise alone gives a mu: what cannot be
+            certified so is VACUOUS.
 
     Raises:
         ValueError: If an argument is out of range.
@@ -227,8 +228,9 @@ class MuGDP(AbstractTarget):
         found, binding = largest_ratio(requests, delta)
         closed = over(closed_mu(loss))
         sure = jnp.isfinite(closed) & (delta == 0)
-        exact = Interval(closed, closed, closed + _ROUNDING)
-        return Margin(select(sure, exact, found), binding)
+        # An upper bound of mu; with other noise besides there may be a smaller mu.
+        known = Interval(jnp.full_like(closed, -jnp.inf), closed, closed + _ROUNDING)
+        return Margin(select(sure, known, found), binding)
 
     def proxy(self):
         mu = jnp.asarray(self.mu)

@@ -181,10 +181,9 @@ def test_mu_gdp_but_for_a_probability_has_derivatives():
     """The excess can be exactly zero at the root, which once made them vanish."""
     run = _run(None, 0.01, 3e3)
 
-    def noise(mu, delta, target=targets.MuGDP):
-        found = fdp.calibrate(
-            run, target(mu, delta=delta), solve_for="noise_multiplier"
-        )
+    def noise(mu, delta):
+        target = targets.MuGDP(mu, delta=delta)
+        found = fdp.calibrate(run, target, solve_for="noise_multiplier")
         return found.value, found.binding["epsilon"]
 
     own = jax.value_and_grad(
