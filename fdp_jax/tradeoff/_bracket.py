@@ -1,6 +1,7 @@
 """A guarantee between two piecewise-linear curves, both proved."""
 
 import contextlib
+import dataclasses
 from typing import Any
 
 import jax
@@ -41,20 +42,28 @@ def bracket(guarantee: AbstractGuarantee, epsilons: Any) -> tuple[Knots, Knots]:
     reverse = _reversed(guarantee)
     double = jax.enable_x64(True) if outside_transformations() else _as_it_is()
     with double:
+        # One half is the other's mirror image: it is not computed again.
+        mirrored = reverse is guarantee and epsilons is None
         right, left = _halves(guarantee, reverse, epsilons)
         own = _side(guarantee, right)
-        other = _side(guarantee, -left) if reverse is None else _side(reverse, left)
+        if mirrored:
+            other = tuple(x[1:] for x in own)
+        else:
+            other = _side(guarantee, -left) if reverse is None else _side(reverse, left)
         lower = _tangents(right, left, own, other, exchanged=reverse is not None)
         alpha, beta = _rates_of(lower)
         middle = left.size + 1
         near = _points(guarantee, alpha[middle:])
         if reverse is None:
             far = _points(guarantee, alpha[:middle])
+        elif mirrored:
+            far = tuple(x[::-1] for x in near)
         else:
             # The other axis: its type I errors are our type II errors.
             far = _points(reverse, beta[:middle])
         upper = _chords(near, far, exchanged=reverse is not None)
-    return lower, upper
+    smooth = lambda knots: dataclasses.replace(knots, sampled=True)
+    return smooth(lower), smooth(upper)
 
 
 @contextlib.contextmanager
@@ -87,7 +96,10 @@ def _halves(
         right, left = given[given >= 0], -given[given < 0][::-1]
         return jnp.asarray(right), jnp.asarray(left)
     shape = np.sinh(_STRETCH * np.linspace(0, 1, _POINTS)) / np.sinh(_STRETCH)
-    return _reach(guarantee) * shape, _reach(reverse or guarantee) * shape[1:]
+    reach = _reach(guarantee)
+    same = reverse is None or reverse is guarantee
+    far = reach if same else _reach(reverse)
+    return reach * shape, far * shape[1:]
 
 
 def _reach(guarantee: AbstractGuarantee) -> Array:

@@ -1,5 +1,6 @@
 """Piecewise-linear curves from tables: points, pairs, probabilities, scores."""
 
+import dataclasses
 import math
 from typing import Any
 
@@ -153,7 +154,7 @@ def with_mirror(knots: Knots) -> Knots:
         )
 
     values = jax.vmap(at)(nodes)
-    return from_profile(nodes, *values)
+    return dataclasses.replace(from_profile(nodes, *values), sampled=knots.sampled)
 
 
 def knots_of_bayes_error(prior: Any, bayes_error: Any) -> Knots:

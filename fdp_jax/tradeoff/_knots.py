@@ -33,6 +33,8 @@ from ._intervals import (
 
 _HALF = -0.6931471805599453
 _BLOCK = 64
+_LEAST = -700.0
+"""Logarithm of the least number whose inverse is finite."""
 _CLOSE = 1e-7
 """Distance of nodes that count as one in a profile given by values."""
 
@@ -53,6 +55,12 @@ class Knots(eqx.Module):
     log_tnr: Float[Array, " n+1"]
     log_beta: Float[Array, " n+1"]
     log_tpr: Float[Array, " n+1"]
+    sampled: bool = eqx.field(static=True, default=False)
+    """Tangents or chords of a smooth curve, whose derivatives are interpolated.
+
+    Those of a polygon jump from segment to segment: a value's error is of second order
+    in the distance of nodes, its derivative's would be of first order.
+    """
 
     @property
     def rounding(self) -> float:
@@ -81,23 +89,58 @@ class Knots(eqx.Module):
     def rates(self, log_alpha: Float[Array, ""], log_tnr: Float[Array, ""]) -> Rates:
         """Beta and 1 - beta at an interior type I error."""
         j = self.segment(log_alpha, log_tnr)
-        alpha = jnp.stack([self.log_alpha[j], log_alpha, self.log_alpha[j + 1]])
-        tnr = jnp.stack([self.log_tnr[j], log_tnr, self.log_tnr[j + 1]])
-        left, right = _difference(alpha, tnr, 1, 2), _difference(alpha, tnr, 0, 1)
-        total = left + right
-        empty = total <= 0
-        weight = jnp.where(empty, 1.0, left / jnp.where(empty, 1.0, total))
-        weight = jnp.clip(weight, 0, 1)
-        rest = jnp.where(empty, 0.0, right / jnp.where(empty, 1.0, total))
-
-        def mean(logs: Array) -> Array:
-            return safe_log(weight * jnp.exp(logs[j]) + rest * jnp.exp(logs[j + 1]))
-
+        weight, rest, _ = self._place(j, log_alpha, log_tnr)
+        weight, rest = jnp.clip(weight, 0, 1), jnp.clip(rest, 0, 1)
+        log_beta = safe_log(_mean(self.log_beta, j, weight, rest))
+        log_tpr = safe_log(_mean(self.log_tpr, j, weight, rest))
+        if self.sampled:
+            beta, tpr = self._smooth(j, log_alpha, log_tnr)
+            log_beta, log_tpr = _moving(log_beta, beta), _moving(log_tpr, tpr)
         # Right of the first vertex f is zero.
         beyond = log_tnr - log_alpha < self.log_tnr[0] - self.log_alpha[0]
-        log_beta = jnp.where(beyond, -jnp.inf, mean(self.log_beta))
-        log_tpr = jnp.where(beyond, 0.0, mean(self.log_tpr))
+        log_beta = jnp.where(beyond, -jnp.inf, log_beta)
+        log_tpr = jnp.where(beyond, 0.0, log_tpr)
         return Rates(self._sure(log_beta), self._sure(log_tpr))
+
+    def _place(
+        self, k: Array, log_alpha: Array, log_tnr: Array
+    ) -> tuple[Array, Array, Array]:
+        """A type I error on the line through the vertices k and k + 1.
+
+        Their weights, which add to 1, and whether they are apart; if not, k has all.
+        """
+        alpha = jnp.stack([self.log_alpha[k], log_alpha, self.log_alpha[k + 1]])
+        tnr = jnp.stack([self.log_tnr[k], log_tnr, self.log_tnr[k + 1]])
+        left, right = _signed(alpha, tnr, 1, 2), _signed(alpha, tnr, 0, 1)
+        total = left + right
+        apart = total > 0
+        safe = jnp.where(apart, total, 1.0)
+        weight = jnp.where(apart, left / safe, 1.0)
+        return weight, jnp.where(apart, right / safe, 0.0), apart
+
+    def _smooth(self, j: Array, log_alpha: Array, log_tnr: Array) -> list[Array]:
+        """Beta and 1 - beta, with the derivatives of a smooth curve at segment j.
+
+        In a segment's middle those of its own line, at a vertex the mean of the lines
+        that meet there.
+        """
+
+        def line(k: Array) -> tuple[Array, Array, Array, Array]:
+            weight, rest, apart = self._place(k, log_alpha, log_tnr)
+            beta = _mean(self.log_beta, k, weight, rest)
+            return weight, apart, beta, _mean(self.log_tpr, k, weight, rest)
+
+        last = self.epsilon.size - 1
+        weight, _, *own = line(j)
+        _, any_before, *before = line(jnp.maximum(j - 1, 0))
+        _, any_after, *after = line(jnp.minimum(j + 1, last))
+        to_before = jnp.where(any_before & (j > 0), jnp.clip(weight - 0.5, 0, 0.5), 0.0)
+        to_after = jnp.where(any_after & (j < last), jnp.clip(0.5 - weight, 0, 0.5), 0)
+        to_before, to_after = stop_gradient((to_before, to_after))
+        return [
+            x + to_before * (a - x) + to_after * (b - x)
+            for x, a, b in zip(own, before, after, strict=True)
+        ]
 
     def segment(self, log_alpha: Array, log_tnr: Array) -> Array:
         """The node whose segment holds a type I error (the one to its left)."""
@@ -124,6 +167,7 @@ class Knots(eqx.Module):
             log_tnr=self.log_tpr[::-1],
             log_beta=self.log_alpha[::-1],
             log_tpr=self.log_tnr[::-1],
+            sampled=self.sampled,
         )
 
     def _other_rest(self) -> Float[Array, " n"]:
@@ -159,12 +203,24 @@ def _chord(nodes: Array, logs: Array, i: Array, k: Array, x: Array) -> Array:
     return safe_log(value) + high
 
 
-def _difference(log_value: Array, log_complement: Array, i, j) -> Array:
+def _signed(log_value: Array, log_complement: Array, i: int, j: int) -> Array:
     """e^value[i] - e^value[j], from the complements where those are smaller."""
     direct = jnp.exp(log_value[i]) - jnp.exp(log_value[j])
     other = jnp.exp(log_complement[j]) - jnp.exp(log_complement[i])
-    small = log_value[i] < log_complement[i]
-    return jnp.maximum(jnp.where(small, direct, other), 0)
+    return jnp.where(log_value[i] < log_complement[i], direct, other)
+
+
+def _mean(logs: Array, k: Array, weight: Array, rest: Array) -> Array:
+    """Of the vertices k and k + 1."""
+    return weight * jnp.exp(logs[k]) + rest * jnp.exp(logs[k + 1])
+
+
+def _moving(log_value: Array, like: Array) -> Array:
+    """A logarithm whose value moves as another does, if it is not too small."""
+    known = log_value > _LEAST
+    scale = jnp.exp(stop_gradient(-jnp.where(known, log_value, 0.0)))
+    moved = stop_gradient(log_value) + (like - stop_gradient(like)) * scale
+    return jnp.where(known, moved, log_value)
 
 
 def _log_difference(log_value: Array, log_complement: Array, i, j) -> Array:

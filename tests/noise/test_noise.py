@@ -357,18 +357,18 @@ def test_gradients_of_the_recursion():
     )
 
 
-@pytest.mark.slow
-def test_gradient_through_certified_bounds():
-    grid = np.linspace(-4, 4, 33)
+@pytest.mark.parametrize("tail", [0.3, 1e-4, 1e-6])
+def test_gradients_through_a_sampled_curve_are_the_curves(tail):
+    # The polygon's own derivative misses by up to 5 %: that of one tangent's slope.
+    exact = lambda mu: fdp.canonical_noise(tradeoff.Gaussian(mu)).isf(tail)
 
-    def log_sf(mu):
-        f = tradeoff.Subsampled(tradeoff.Gaussian(mu), 0.4).symmetrized()
-        return fdp.canonical_noise(f.to_tradeoff(epsilons=grid)).log_sf(4.3)
+    def sampled(mu):
+        f = tradeoff.TradeOff.of(tradeoff.Gaussian(mu))
+        return fdp.canonical_noise(f).isf(tail)
 
-    slope = jax.grad(log_sf)(1.0)
-    step = 1e-4
-    difference = (log_sf(1.0 + step) - log_sf(1.0 - step)) / (2 * step)
-    np.testing.assert_allclose(slope, difference, rtol=1e-5)
+    np.testing.assert_allclose(sampled(1.0), exact(1.0), rtol=1e-3)
+    found, truth = jax.grad(sampled)(1.0), jax.grad(exact)(1.0)
+    np.testing.assert_allclose(found, truth, rtol=4e-3)
 
 
 def test_float32_programs_and_batches():

@@ -298,6 +298,16 @@ def test_attack_points_and_scores():
     assert np.all(sure.beta(alpha=alpha) >= g.beta(alpha=alpha) - 1e-15)
 
 
+@pytest.mark.parametrize("alpha", [0.03, 0.2, 0.6, 0.9])
+def test_gradient_of_a_sampled_curve(alpha):
+    kind = tradeoff.Gaussian
+    sampled = lambda mu, a: tradeoff.TradeOff.of(kind(mu)).beta(alpha=a)
+    exact = lambda mu, a: kind(mu).beta(alpha=a)
+    found = jax.grad(sampled, (0, 1))(1.0, alpha)
+    truth = jax.grad(exact, (0, 1))(1.0, alpha)
+    np.testing.assert_allclose(found, truth, rtol=5e-3)
+
+
 def test_piecewise_linear_and_its_gradient():
     alpha = np.asarray([0.0, 0.2, 0.6, 1.0])
 
