@@ -75,9 +75,14 @@ class Knots(eqx.Module):
         i = jnp.clip(jnp.searchsorted(nodes, inner, side="right") - 1, 0)
         k = jnp.minimum(i + 1, nodes.size - 1)
         rest = _chord(nodes, self.log_rest, i, k, inner)
-        rest = rest + jnp.where(epsilon < nodes[0], epsilon - nodes[0], 0.0)
         delta = _chord(nodes, self.log_delta, i, k, inner)
         other = _chord(-nodes, self.log_reverse, k, i, -inner)
+        # Left of the nodes delta falls on with slope -(1 - delta), right of them not;
+        # for the inverse it is the other way around.
+        left, right = nodes[0] - epsilon, epsilon - nodes[-1]
+        delta = _with_more_rest(delta, rest, left)
+        other = _with_more_rest(other, self._other_rest()[-1], right)
+        rest = rest - jnp.where(left > 0, left, 0.0)
         negative = epsilon < 0
         size = jnp.abs(epsilon)
         mirrored = reflect(jnp.where(negative, other, delta), size)
@@ -201,6 +206,13 @@ def _chord(nodes: Array, logs: Array, i: Array, k: Array, x: Array) -> Array:
     high = jnp.where(jnp.isfinite(high), high, 0.0)
     value = rest * jnp.exp(logs[i] - high) + weight * jnp.exp(logs[k] - high)
     return safe_log(value) + high
+
+
+def _with_more_rest(log_value: Array, log_rest: Array, distance: Array) -> Array:
+    """A profile further to the left, from it and its complement at its first node."""
+    outside = distance > 0
+    lost = plus(log_rest, log1mexp(jnp.where(outside, distance, 1.0)))
+    return jnp.where(outside, log_add(log_value, lost), log_value)
 
 
 def _signed(log_value: Array, log_complement: Array, i: int, j: int) -> Array:

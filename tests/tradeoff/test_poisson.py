@@ -71,6 +71,29 @@ def test_rates_of_zero():
     np.testing.assert_array_equal(Poisson(2.0, 1.0).delta(epsilon=ends), [1.0, 0.0])
 
 
+def _profile(p, q, epsilon):
+    return np.sum(np.maximum(q - np.exp(epsilon)[:, None] * p, 0), axis=1)
+
+
+def test_profile_beside_losses_on_one_side_of_zero():
+    """The only finite loss is -2 or 2, and the thresholds lie on both sides of it."""
+    epsilon = np.asarray([-3.0, -1.0, -1e-3, 0.0, 0.5, 1.9, 2.5])
+    mass = np.exp(-2.0)
+    some, none = np.asarray([mass, 1 - mass]), np.asarray([1.0, 0.0])
+    for f, p, q in ((Poisson(2.0, 0.0), some, none), (Poisson(0.0, 2.0), none, some)):
+        found = f.bounds(epsilon=epsilon)
+        truth = _profile(p, q, epsilon)
+        np.testing.assert_allclose(found.lower, truth, rtol=1e-10, atol=1e-14)
+        np.testing.assert_allclose(found.upper, truth, rtol=1e-10, atol=1e-14)
+        assert np.all(found.upper >= truth * (1 - 1e-14))
+        both = f.symmetrized().delta(epsilon=epsilon)
+        worst = np.maximum(truth, _profile(q, p, epsilon))
+        np.testing.assert_allclose(both, worst, rtol=1e-10, atol=1e-14)
+    delta = lambda rate, e: Poisson(rate, 0.0).delta(epsilon=e, bound=ESTIMATE)
+    slopes = jax.grad(delta, (0, 1))(2.0, 0.5)
+    np.testing.assert_allclose(slopes, [np.exp(-1.5), -np.exp(-1.5)], rtol=1e-12)
+
+
 def test_the_inverse_undoes_the_function():
     f = Poisson(3.0, 7.0)
     alpha = jnp.asarray([0.0, 1e-4, 0.1, 0.6, 1.0])

@@ -54,6 +54,24 @@ def test_discrete_pairs(topic):
     assert f.beta(alpha=p["alpha"]) < entry["value"] - 0.2
 
 
+@pytest.mark.parametrize("flip", [False, True])
+def test_losses_of_one_sign_beside_infinite_ones(flip):
+    p, q = np.asarray([0.5, 0.3, 0.2, 0.0]), np.asarray([0.1, 0.1, 0.1, 0.7])
+    p, q = (q, p) if flip else (p, q)
+    f = tradeoff.TradeOff.from_probabilities(p, q)
+    found = f.bounds(epsilon=GRID)
+    truth = _truth_delta(p, q, GRID)
+    np.testing.assert_allclose(found.lower, truth, rtol=1e-12, atol=1e-14)
+    np.testing.assert_allclose(found.upper, truth, rtol=1e-12, atol=1e-14)
+
+
+def test_profile_of_a_table_on_one_side_of_zero():
+    given = tradeoff.PrivacyProfile.from_points([0.5], [0.1], symmetric=False)
+    # The largest profile: 1 - delta is proportional to e^eps up to the node.
+    truth = 1 - 0.9 * np.exp(np.minimum(EPSILONS - 0.5, 0))
+    np.testing.assert_allclose(given.delta(epsilon=EPSILONS), truth, rtol=1e-12)
+
+
 @FEW
 @given(PAIRS)
 def test_exact_curves_of_discrete_pairs(pair):
