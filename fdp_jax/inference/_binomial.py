@@ -39,7 +39,7 @@ class PrivateTest(eqx.Module):
         return self.rejection[self.first]
 
 
-class _Static(eqx.Module):
+class Static(eqx.Module):
     size: int = eqx.field(static=True)
     kind: str = eqx.field(static=True, default="")
     side: str = eqx.field(static=True, default="")
@@ -106,7 +106,7 @@ def binomial_threshold(
     kind = _one_of("alternative", alternative, TAILS)
     n, prob = record_count("num_records", num_records), _prob("null_prob", null_prob)
     return _threshold(
-        noise_of(noise), n, prob, _level(alpha), _Static(window_length(n), kind)
+        noise_of(noise), n, prob, _level(alpha), Static(window_length(n), kind)
     )
 
 
@@ -149,11 +149,11 @@ def binomial_p_value(
     References:
         Awan and Slavkovic (2020); Awan and Vadhan (2023), Theorem 4.4.
     """
-    kind = _kind(alternative, method)
+    kind = kind_of(alternative, method)
     n, prob = record_count("num_records", num_records), _prob("null_prob", null_prob)
     released = _checks.finite("released", released)
-    static = _Static(window_length(n), kind)
-    return _p_value(noise_of(noise), released, n, prob, static)
+    static = Static(window_length(n), kind)
+    return p_value_of(noise_of(noise), released, n, prob, static)
 
 
 def binomial_interval_from(
@@ -187,12 +187,12 @@ def binomial_interval_from(
     Raises:
         ValueError: If an argument is out of range.
     """
-    kind = _kind(alternative, method)
+    kind = kind_of(alternative, method)
     n = record_count("num_records", num_records)
     released = _checks.checked_scalar("released", _checks.finite, released)
     confidence = _checks.checked_scalar("confidence", _checks.open_share, confidence)
-    return _interval(
-        noise_of(noise), released, n, confidence, _Static(window_length(n), kind)
+    return interval_of(
+        noise_of(noise), released, n, confidence, Static(window_length(n), kind)
     )
 
 
@@ -235,7 +235,7 @@ def binomial_power(
     n = record_count("num_records", num_records)
     probs = _prob("null_prob", null_prob), _prob("true_prob", true_prob)
     return _power(
-        noise_of(noise), n, probs, _level(alpha), _Static(window_length(n), kind)
+        noise_of(noise), n, probs, _level(alpha), Static(window_length(n), kind)
     )
 
 
@@ -306,7 +306,7 @@ def _one_of(name: str, value: str, allowed: tuple[str, ...]) -> str:
     return value
 
 
-def _kind(alternative: str, method: str) -> str:
+def kind_of(alternative: str, method: str) -> str:
     kind = _one_of("alternative", alternative, ALTERNATIVES)
     method = _one_of("method", method, METHODS)
     return "bonferroni" if kind == "two-sided" and method == "bonferroni" else kind
@@ -323,7 +323,7 @@ def _most_powerful(noise: CanonicalNoise, null: Array, alpha: Array) -> PrivateT
     return PrivateTest(m, noise.law.cdf_on_lattice(-m, null.size))
 
 
-def _threshold_in(noise, n: Array, prob: Array, alpha: Array, static: _Static) -> Array:
+def _threshold_in(noise, n: Array, prob: Array, alpha: Array, static: Static) -> Array:
     """For "greater"; the other test is that of the failures."""
     flip = static.kind == "less"
     window = binomial_window(n, 1 - prob if flip else prob, static.size)
@@ -331,14 +331,14 @@ def _threshold_in(noise, n: Array, prob: Array, alpha: Array, static: _Static) -
 
 
 @in_float64
-def _threshold(noise: CanonicalNoise, n, prob, alpha, static: _Static) -> Array:
+def _threshold(noise: CanonicalNoise, n, prob, alpha, static: Static) -> Array:
     n, prob, alpha = as_float(n), as_float(prob), as_float(alpha)
     m = _threshold_in(noise, n, prob, alpha, static)
     return n - m if static.kind == "less" else m
 
 
 @in_float64
-def _power(noise: CanonicalNoise, n, probs, alpha, static: _Static) -> Array:
+def _power(noise: CanonicalNoise, n, probs, alpha, static: Static) -> Array:
     n, (null, true), alpha = as_float(n), map(as_float, probs), as_float(alpha)
     m = _threshold_in(noise, n, null, alpha, static)
     true = 1 - true if static.kind == "less" else true
@@ -346,7 +346,7 @@ def _power(noise: CanonicalNoise, n, probs, alpha, static: _Static) -> Array:
 
 
 @in_float64
-def _p_value(noise: CanonicalNoise, released, n, prob, static: _Static) -> Array:
+def p_value_of(noise: CanonicalNoise, released, n, prob, static: Static) -> Array:
     n, prob = as_float(n), as_float(prob)
     window = binomial_window(n, prob, static.size)
 
@@ -359,7 +359,7 @@ def _p_value(noise: CanonicalNoise, released, n, prob, static: _Static) -> Array
 
 
 @in_float64
-def _interval(noise: CanonicalNoise, released, n, confidence, static: _Static):
+def interval_of(noise: CanonicalNoise, released, n, confidence, static: Static):
     law, z, n = noise.law, as_float(released), as_float(n)
     alpha = 1 - as_float(confidence)
     limit = lambda side: _sums.probability_root(

@@ -8,6 +8,8 @@ References:
 import math
 from typing import Any, NamedTuple
 
+import equinox as eqx
+import jax
 import jax.core
 import jax.numpy as jnp
 import numpy as np
@@ -20,6 +22,8 @@ _SPREADS = 40.0
 """Half width of a window in standard deviations; what is beyond is below e^-800."""
 _LARGEST = 2**24
 _DEFAULT = 2**16
+_LARGEST_TRACED = int(((_DEFAULT - 2) / _SPREADS) ** 2)
+"""The most records whose spread a window of that length holds."""
 _LOG_2PI = math.log(2 * math.pi)
 _STIRLING = tuple(
     math.lgamma(k + 1) - ((k + 0.5) * math.log(k) - k + 0.5 * _LOG_2PI)
@@ -40,16 +44,33 @@ def window_length(n: Any) -> int:
     if isinstance(n, jax.core.Tracer):
         return _DEFAULT
     largest = float(np.max(np.asarray(n)))
-    if largest > _LARGEST:
-        raise ValueError(f"n must be at most {_LARGEST}, got {largest:g}")
     needed = min(largest + 1, _SPREADS * math.sqrt(largest) + 2)
     return max(16, 1 << math.ceil(math.log2(needed)))
 
 
 def record_count(name: str, n: Any) -> Any:
     """A number of records: whole and positive."""
-    n = _checks.checked_scalar(name, _checks.whole_number, n)
-    return _checks.positive(name, n)
+    n = _checks.positive(name, _checks.checked_scalar(name, _checks.whole_number, n))
+    number = _checks.known(n)
+    if number is None:
+        allowed = f"{name} must be at most {_LARGEST_TRACED} where it is traced"
+        return eqx.error_if(n, n > _LARGEST_TRACED, allowed)
+    if number > _LARGEST:
+        raise ValueError(f"{name} must be at most {_LARGEST}, got {number:g}")
+    return n
+
+
+def success_count(name: str, count: Any, records_name: str, n: Any) -> Any:
+    """A number of successes among n records."""
+    count = _checks.checked_scalar(name, _checks.whole_number, count)
+    count = _checks.nonnegative(name, count)
+    number, most = _checks.known(count), _checks.known(n)
+    allowed = f"{name} must be at most {records_name}"
+    if number is None or most is None:
+        return eqx.error_if(count, jnp.asarray(count) > jnp.asarray(n), allowed)
+    if number > most:
+        raise ValueError(f"{allowed}, {most:g}, got {number:g}")
+    return count
 
 
 def binomial_window(n: Array, prob: Array, length: int) -> Window:
@@ -57,9 +78,24 @@ def binomial_window(n: Array, prob: Array, length: int) -> Window:
     first = jnp.round(n * stop_gradient(prob)) - length // 2
     first = jnp.clip(first, 0, jnp.maximum(n + 1 - length, 0))
     values = first + jnp.arange(length, dtype=n.dtype)
-    inside = values <= n
-    probs = jnp.exp(log_binomial(jnp.where(inside, values, 0.0), n, prob))
-    return Window(values, jnp.where(inside, probs, 0.0))
+    return Window(values, _binomial(values, n, prob))
+
+
+@jax.custom_jvp
+def _binomial(x: Array, n: Array, prob: Array) -> Array:
+    """The binomial probability of any whole x; differentiable in prob, also at 0, 1."""
+    inside = (x >= 0) & (x <= n)
+    return jnp.where(
+        inside, jnp.exp(log_binomial(jnp.where(inside, x, 0.0), n, prob)), 0
+    )
+
+
+@_binomial.defjvp
+def _binomial_jvp(primals: tuple, tangents: tuple) -> tuple[Array, Array]:
+    x, n, prob = primals
+    value = _binomial(x, n, prob)
+    slope = n * (_binomial(x - 1, n - 1, prob) - _binomial(x, n - 1, prob))
+    return value, slope * tangents[2]
 
 
 def hypergeometric_window(m: Array, n: Array, total: Array, length: int) -> Window:

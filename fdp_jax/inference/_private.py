@@ -3,6 +3,7 @@
 from typing import Any
 
 import jax
+import jax.core
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
@@ -112,8 +113,7 @@ def private_statistic(key: Any, noise: Any, phi: Any) -> Float[Array, "..."]:
         Awan and Vadhan (2023), Theorem 4.3.
     """
     noise = noise_of(noise)
-    phi = jnp.asarray(_checks.probability("phi", phi))
-    return noise.quantile(phi) + noise.sample(key, phi.shape)
+    return _statistic(noise, key, _checks.probability("phi", phi))
 
 
 def free_p_value(
@@ -140,16 +140,25 @@ def free_p_value(
     """
     noise = noise_of(noise)
     phi = _checks.vector("phi", _checks.probability, phi)
-    rows = np.atleast_2d(np.asarray(null, np.float64))
-    if rows.shape[1:] != phi.shape:
+    traced = isinstance(null, jax.core.Tracer)
+    rows = jnp.atleast_2d(null) if traced else np.atleast_2d(np.asarray(null, float))
+    if rows.ndim != 2 or rows.shape[1:] != phi.shape:
         raise ValueError(
-            f"null must have {phi.size} columns like phi, got {rows.shape[1:]}"
+            f"null must have {phi.size} columns like phi, got shape {rows.shape}"
         )
-    for row in rows:
-        _checks.total("null", _checks.probability("null", row), 1e-8)
+    rows = _checks.probability("null", rows)
+    np_or_jnp = jnp if traced else np
+    rows = np_or_jnp.stack([_checks.total("null", row, 1e-8) for row in rows])
     return _free_p(
         noise, phi, rows, _checks.checked_scalar("statistic", _checks.real, statistic)
     )
+
+
+@in_float64
+def _statistic(noise: CanonicalNoise, key: Any, phi: Any) -> Array:
+    # Added here: rounded to float32 before, the quantile might move by more than 1.
+    phi = as_float(phi)
+    return noise.quantile(phi) + noise.sample(key, phi.shape)
 
 
 @in_float64

@@ -71,21 +71,19 @@ def two_proportion_p_value(
             smaller one).
 
     Returns:
-        The p-value, an estimate.
+        The p-value, an estimate, to about 1e-15 absolutely: smaller ones are rounding.
 
     Raises:
-        ValueError: If an argument is out of range.
+        ValueError: If an argument is out of range, or the noise has tails that are too
+            long (more than 2^16 records, 2^10 where its parameters are traced).
 
     References:
         Awan and Vadhan (2023) describe such a test by inversion of characteristic
         functions; this is a reconstruction with the same statistic and plug-in.
     """
     kind = _one_of("alternative", alternative, ALTERNATIVES)
-    noise = noise_of(noise)
-    groups, sizes = _groups(
-        noise, released_x, released_y, num_records_x, num_records_y, kind
-    )
-    return _p_value(noise, groups, sizes)
+    given = released_x, released_y, num_records_x, num_records_y
+    return p_value_of(*two_groups(noise_of(noise), *given, kind))
 
 
 def two_proportion_interval_from(
@@ -108,18 +106,17 @@ def two_proportion_interval_from(
         confidence: In (0, 1).
 
     Returns:
-        Lower and upper limit; the coverage is approximate, as the level of the test
-        (the other parameter is estimated under every difference).
+        Lower and upper limit, found by search (no derivatives); the coverage is
+        approximate, as the level of the test (the other parameter is estimated under
+        every difference).
 
     Raises:
         ValueError: If an argument is out of range.
     """
     confidence = _checks.checked_scalar("confidence", _checks.open_share, confidence)
-    noise = noise_of(noise)
-    groups, sizes = _groups(
-        noise, released_x, released_y, num_records_x, num_records_y, ""
-    )
-    return _interval(noise, groups, confidence, sizes)
+    given = released_x, released_y, num_records_x, num_records_y
+    noise, groups, sizes = two_groups(noise_of(noise), *given, "")
+    return interval_of(noise, groups, confidence, sizes)
 
 
 def semi_private_threshold(
@@ -153,7 +150,8 @@ def semi_private_threshold(
         record_count("num_records_x", num_records_x),
         record_count("num_records_y", num_records_y),
     )
-    total = _checks.nonnegative("total", _checks.whole_number("total", total))
+    total = _checks.checked_scalar("total", _checks.whole_number, total)
+    total = _checks.nonnegative("total", total)
     _require_at_most(total, n, m)
     sizes = _Sizes(0, window_length(m), 0)
     return _semi_threshold(noise_of(noise), n, m, total, _level(alpha), sizes)
@@ -210,7 +208,9 @@ def _power_of_two(least: float) -> int:
     return 1 << max(4, math.ceil(math.log2(least)))
 
 
-def _groups(noise, released_x, released_y, n, m, kind: str) -> tuple[tuple, _Sizes]:
+def two_groups(
+    noise: CanonicalNoise, released_x: Any, released_y: Any, n: Any, m: Any, kind: str
+) -> tuple[CanonicalNoise, tuple, _Sizes]:
     """Checked arguments, with the larger group first."""
     n = _checks.known(record_count("num_records_x", n))
     m = _checks.known(record_count("num_records_y", m))
@@ -222,18 +222,26 @@ def _groups(noise, released_x, released_y, n, m, kind: str) -> tuple[tuple, _Siz
     if swapped:
         # Failures in exchanged groups have the same difference of proportions.
         x, y, n, m = m - y, n - x, m, n
-    sizes = _Sizes(window_length(n), window_length(m), _pad(noise), swapped, kind)
-    return (x, y, n, m), sizes
+    noise, pad = _padded(noise)
+    sizes = _Sizes(window_length(n), window_length(m), pad, swapped, kind)
+    return noise, (x, y, n, m), sizes
 
 
-def _pad(noise: CanonicalNoise) -> int:
+def _padded(noise: CanonicalNoise) -> tuple[CanonicalNoise, int]:
     """Units after which the noise's tail is negligible."""
+    allowed = f"noise must have P(N > {{}}) <= {_NEGLIGIBLE:g}"
     leaves = jax.tree.leaves(noise)
     if any(isinstance(leaf, jax.core.Tracer) for leaf in leaves):
-        return _DEFAULT_PAD
+        wide = noise.isf(_NEGLIGIBLE) > _DEFAULT_PAD - 2
+        where = " where its parameters are traced"
+        message = allowed.format(_DEFAULT_PAD - 2) + where
+        return eqx.error_if(noise, wide, message), _DEFAULT_PAD
     with jax.ensure_compile_time_eval():  # a shape, so known inside of jit as well
         reach = float(np.asarray(noise.isf(_NEGLIGIBLE)))
-    return min(_power_of_two(reach + 2), _LARGEST_PAD)
+    if reach > _LARGEST_PAD - 2:
+        message = allowed.format(_LARGEST_PAD - 2)
+        raise ValueError(f"{message}, got P(N > {reach:.6g}) = {_NEGLIGIBLE:g}")
+    return noise, _power_of_two(reach + 2)
 
 
 # ----------------------------------------------------------------- inside float64
@@ -248,7 +256,7 @@ def _upper_p(law, x, y, n, m, prob_x, prob_y, sizes: _Sizes) -> Array:
 
 
 @in_float64
-def _p_value(noise: CanonicalNoise, groups: tuple, sizes: _Sizes) -> Array:
+def p_value_of(noise: CanonicalNoise, groups: tuple, sizes: _Sizes) -> Array:
     x, y, n, m = map(as_float, groups)
     pooled = jnp.clip((x + y) / (n + m), 0.0, 1.0)
     p = _upper_p(noise.law, x, y, n, m, pooled, pooled, sizes)
@@ -258,7 +266,7 @@ def _p_value(noise: CanonicalNoise, groups: tuple, sizes: _Sizes) -> Array:
 
 
 @in_float64
-def _interval(noise: CanonicalNoise, groups: tuple, confidence, sizes: _Sizes):
+def interval_of(noise: CanonicalNoise, groups: tuple, confidence, sizes: _Sizes):
     law, (x, y, n, m) = stop_gradient((noise.law, tuple(map(as_float, groups))))
     tail = 0.5 * (1 - stop_gradient(as_float(confidence)))
 

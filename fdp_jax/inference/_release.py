@@ -1,24 +1,32 @@
 """One call from data to a private result that can be read."""
 
+import math
 from typing import Any
 
 import equinox as eqx
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
 from .._internal import _checks
+from .._internal._precision import float_dtype, in_float64
+from ..curves._queries import round_down_to_single
+from ..mechanisms._fields import as_float
 from ..noise import CanonicalNoise, canonical_noise
+from ..noise._noise import made_for
 from ..tradeoff import AbstractTradeOff, TradeOff
 from . import _binomial, _proportions
+from ._counts import record_count, success_count, window_length
 from ._private import noise_of
 
 
 class Release(eqx.Module):
     """What was learned from the data, at what price.
 
-    Everything in it may be published: `released` is the only access to the data, and
-    the rest is computed from it.
+    Everything in it may be published: the noisy counts are the only access to the data,
+    and the rest is computed from them, in float64 whatever the caller's precision.
+    With x64 off the results are rounded at the end, the interval outwards.
     """
 
     released: tuple[Float[Array, ""], ...]
@@ -41,8 +49,9 @@ class Release(eqx.Module):
         low, high = (float(np.asarray(x)) for x in self.interval)
         kind = "" if self.exact else "about "
         lines = [
-            f"estimate   {float(np.asarray(self.estimate)):.6g}",
-            f"interval   [{low:.6g}, {high:.6g}] ({kind}{self.confidence:.4g})",
+            f"estimate   {_shown(float(np.asarray(self.estimate)), high - low)}",
+            f"interval   [{_shown(low, high - low)}, {_shown(high, high - low)}] "
+            f"({kind}{self.confidence:.4g})",
         ]
         if self.p_value is not None:
             lines.append(f"p-value    {float(np.asarray(self.p_value)):.6g}")
@@ -50,7 +59,7 @@ class Release(eqx.Module):
 
 
 def release_count(
-    key: Any, count: Any, f: Any, *, sensitivity: Any = 1.0, confidence: float = 0.95
+    key: Any, count: Any, f: Any, *, sensitivity: Any = None, confidence: float = 0.95
 ) -> Release:
     """Publish a count with canonical noise.
 
@@ -58,27 +67,30 @@ def release_count(
         key: Of `jax.random`; used once, never again.
         count: The statistic, one number.
         f: The guarantee to be spent, as in `canonical_noise`, or `CanonicalNoise`.
-        sensitivity: In (0, inf), how far the count can move between neighbors; with
-            `CanonicalNoise` that of the noise is taken.
+        sensitivity: In (0, inf), how far the count can move between neighbors; 1 if
+            not given.  `CanonicalNoise` has its own.
         confidence: In (0, 1).
 
     Returns:
-        `Release`; the interval covers the count with exactly this probability.
+        `Release`; the interval covers the count with exactly this probability.  (With
+        x64 off a count above 2^24 is rounded to float32, after the noise was added.)
 
     Guarantee:
         `guarantee`-DP, as long as nothing else of the data is shown.  See the warning
         of `CanonicalNoise` about floating-point numbers.
 
     Raises:
-        ValueError: If an argument is out of range.
+        ValueError: If an argument is out of range, or ready-made noise has another
+            sensitivity.
     """
     confidence = _confidence(confidence)
-    made = isinstance(f, CanonicalNoise)
-    noise = f if made else canonical_noise(f, sensitivity=sensitivity)
+    if isinstance(f, CanonicalNoise):
+        noise = made_for(f, sensitivity)
+    else:
+        unit = 1.0 if sensitivity is None else sensitivity
+        noise = canonical_noise(f, sensitivity=unit)
     count = _checks.checked_scalar("count", _checks.finite, count)
-    released = count + noise.sample(key)
-    half = noise.isf(0.5 * (1 - confidence))
-    interval = released - half, released + half
+    released, interval = _count(noise, key, count, confidence, _narrow())
     return Release((released,), released, interval, None, noise, confidence, True)
 
 
@@ -120,13 +132,9 @@ def binomial_test(
         >>> bool(found.interval[0] < found.estimate < found.interval[1])
         True
     """
-    confidence, noise = _confidence(confidence), noise_of(f)
-    count = _checks.checked_scalar("count", _checks.whole_number, count)
-    count = _checks.nonnegative("count", count)
-    released = count + noise.sample(key)
-    given = released, noise, num_records
-    p = _binomial.binomial_p_value(*given, null_prob, alternative=alternative)
-    return _proportion(given, p, alternative, confidence)
+    null_prob = _checks.checked_scalar("null_prob", _checks.probability, null_prob)
+    given = key, count, num_records, null_prob, f
+    return _proportion_release(*given, alternative, confidence)
 
 
 def binomial_interval(
@@ -157,11 +165,9 @@ def binomial_interval(
     Raises:
         ValueError: If an argument is out of range.
     """
-    confidence, noise = _confidence(confidence), noise_of(f)
-    count = _checks.checked_scalar("count", _checks.whole_number, count)
-    count = _checks.nonnegative("count", count)
-    given = count + noise.sample(key), noise, num_records
-    return _proportion(given, None, alternative, confidence)
+    return _proportion_release(
+        key, count, num_records, None, f, alternative, confidence
+    )
 
 
 def two_proportion_test(
@@ -197,17 +203,16 @@ def two_proportion_test(
         ValueError: If an argument is out of range.
     """
     confidence, noise = _confidence(confidence), noise_of(f)
-    counts = []
-    for name, count in (("count_x", count_x), ("count_y", count_y)):
-        count = _checks.checked_scalar(name, _checks.whole_number, count)
-        counts.append(_checks.nonnegative(name, count))
-    drawn = noise.sample(key, (2,))
-    released = counts[0] + drawn[0], counts[1] + drawn[1]
-    given = *released, noise, num_records_x, num_records_y
-    p = _proportions.two_proportion_p_value(*given, alternative=alternative)
-    interval = _proportions.two_proportion_interval_from(*given, confidence=confidence)
-    estimate = released[1] / num_records_y - released[0] / num_records_x
-    estimate = jax.numpy.clip(estimate, -1.0, 1.0)
+    counts = (
+        success_count("count_x", count_x, "num_records_x", num_records_x),
+        success_count("count_y", count_y, "num_records_y", num_records_y),
+    )
+    numbers = num_records_x, num_records_y
+    kind = _binomial.kind_of(alternative, "unbiased")
+    noise, groups, sizes = _proportions.two_groups(noise, *counts, *numbers, kind)
+    released, estimate, interval, p = _two_proportions(
+        noise, key, groups, confidence, sizes, _narrow()
+    )
     return Release(released, estimate, interval, p, noise, confidence, False)
 
 
@@ -219,14 +224,82 @@ def _described(f: AbstractTradeOff) -> str:
     return f"{type(f).__name__}({', '.join(numbers)})"
 
 
-def _proportion(given: tuple, p: Any, alternative: str, confidence: float) -> Release:
-    released, noise, n = given
-    interval = _binomial.binomial_interval_from(
-        *given, confidence=confidence, alternative=alternative
-    )
-    estimate = jax.numpy.clip(released / n, 0.0, 1.0)
+def _proportion_release(
+    key: Any,
+    count: Any,
+    num_records: Any,
+    null_prob: Any,
+    f: Any,
+    alternative: str,
+    confidence: float,
+) -> Release:
+    confidence, noise = _confidence(confidence), noise_of(f)
+    n = record_count("num_records", num_records)
+    count = success_count("count", count, "num_records", n)
+    kind = _binomial.kind_of(alternative, "unbiased")
+    static = _binomial.Static(window_length(n), kind)
+    given = count, n, null_prob, confidence
+    released, estimate, interval, p = _proportion(noise, key, given, static, _narrow())
     return Release((released,), estimate, interval, p, noise, confidence, True)
+
+
+def _narrow() -> bool:
+    return float_dtype() == np.float32
+
+
+def _shown(value: float, width: float) -> str:
+    """With digits enough to tell the ends of an interval apart."""
+    ratio = abs(value) / width if 0 < width < math.inf else 1.0
+    digits = 6 + max(0, math.ceil(math.log10(max(ratio, 1.0)) - 2))
+    return f"{value:.{min(digits, 17)}g}"
 
 
 def _confidence(value: Any) -> float:
     return float(_checks.checked_scalar("confidence", _checks.open_share, value))
+
+
+# ----------------------------------------------------------------- inside float64
+# The sum of a count and its noise is formed here: a count that is rounded to float32
+# before would move by more than its sensitivity.
+
+
+@in_float64
+def _count(noise: CanonicalNoise, key: Any, count, confidence, narrow: bool) -> tuple:
+    released = as_float(count) + noise.sample(key)
+    half = noise.isf(0.5 * (1 - as_float(confidence)))
+    return released, _outward(released - half, released + half, narrow)
+
+
+@in_float64
+def _proportion(
+    noise: CanonicalNoise, key: Any, given: tuple, static: Any, narrow: bool
+) -> tuple:
+    count, n, null_prob, confidence = given
+    released = as_float(count) + noise.sample(key)
+    p = None
+    if null_prob is not None:
+        p = _binomial.p_value_of(noise, released, n, null_prob, static)
+    ends = _binomial.interval_of(noise, released, n, confidence, static)
+    estimate = jnp.clip(released / as_float(n), 0.0, 1.0)
+    return released, estimate, _outward(*ends, narrow), p
+
+
+@in_float64
+def _two_proportions(
+    noise: CanonicalNoise, key: Any, groups: tuple, confidence, sizes: Any, narrow: bool
+) -> tuple:
+    x, y, n, m = map(as_float, groups)
+    drawn = noise.sample(key, (2,))
+    x, y = x + drawn[0], y + drawn[1]
+    p = _proportions.p_value_of(noise, (x, y, n, m), sizes)
+    ends = _proportions.interval_of(noise, (x, y, n, m), confidence, sizes)
+    estimate = jnp.clip(y / m - x / n, -1.0, 1.0)
+    released = (m - y, n - x) if sizes.swapped else (x, y)
+    return released, estimate, _outward(*ends, narrow), p
+
+
+def _outward(low: Array, high: Array, narrow: bool) -> tuple[Array, Array]:
+    """An interval that keeps its coverage when it is rounded to float32."""
+    if not narrow:
+        return low, high
+    return round_down_to_single(low), -round_down_to_single(-high)

@@ -13,7 +13,7 @@ from .._internal._search import bisect
 from ..mechanisms._fields import as_float
 from ..noise import CanonicalNoise
 from . import _sums
-from ._binomial import _level, _Static
+from ._binomial import Static, _level
 from ._counts import binomial_window, record_count, window_length
 from ._private import noise_of
 
@@ -49,11 +49,11 @@ def unbiased_test(
     """
     n = record_count("num_records", num_records)
     prob = _checks.checked_scalar("null_prob", _checks.open_share, null_prob)
-    return _unbiased(noise_of(noise), n, prob, _level(alpha), _Static(window_length(n)))
+    return _unbiased(noise_of(noise), n, prob, _level(alpha), Static(window_length(n)))
 
 
 @in_float64
-def _unbiased(noise: CanonicalNoise, n, prob, alpha, static: _Static) -> UnbiasedTest:
+def _unbiased(noise: CanonicalNoise, n, prob, alpha, static: Static) -> UnbiasedTest:
     noise, n, prob, alpha = stop_gradient(
         (noise, as_float(n), as_float(prob), as_float(alpha))
     )

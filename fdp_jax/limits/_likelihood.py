@@ -94,9 +94,8 @@ def laplace_sum_bounds(statistic: Any, *, epsilon: Any, num_records: Any) -> Pai
     """
     statistic = _checks.finite("statistic", statistic)
     epsilon = _checks.finite_positive("epsilon", epsilon)
-    return _laplace_sum(
-        statistic, epsilon, _checks.nonnegative("num_records", num_records)
-    )
+    n = _checks.nonnegative("num_records", num_records)
+    return _laplace_sum(statistic, epsilon, _checks.whole_number("num_records", n))
 
 
 def local_bounds(*, epsilon: Any, num_records: Any) -> Pair:
@@ -116,7 +115,8 @@ def local_bounds(*, epsilon: Any, num_records: Any) -> Pair:
         Bailie and Gong (2023), Example 4.
     """
     epsilon = _checks.nonnegative("epsilon", epsilon)
-    return _local(epsilon, _checks.nonnegative("num_records", num_records))
+    n = _checks.nonnegative("num_records", num_records)
+    return _local(epsilon, _checks.whole_number("num_records", n))
 
 
 def posterior_bounds(

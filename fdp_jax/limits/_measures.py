@@ -211,14 +211,26 @@ class MeasureInterval(eqx.Module):
             The function and both ends of the interval.
 
         Raises:
-            ValueError: If a value is not finite, or the lengths differ.
+            ValueError: If a value is not finite, the lengths differ, or U is 0.
 
         References:
             DeRobertis and Hartigan (1981), Theorem 4.1.
         """
         values = _checks.vector("values", _checks.finite, values)
         _checks.same_length("values", values, "log_lower", self.log_lower)
-        return _means(self.log_lower, self.log_upper, values)
+        upper = _with_mass(self.log_upper)
+        return _means(self.log_lower, upper, values)
+
+
+def _with_mass(log_upper: Any) -> Any:
+    """The upper measure, if it is not zero."""
+    message = "log_upper must be above -inf at some point: the zero measure has no mean"
+    number = _checks.known(log_upper)
+    if number is None:
+        return eqx.error_if(log_upper, jnp.all(jnp.isneginf(log_upper)), message)
+    if np.all(np.isneginf(number)):
+        raise ValueError(message)
+    return log_upper
 
 
 @in_float64

@@ -20,6 +20,7 @@ from ..tradeoff._knots import Knots, from_profile
 from ._groups import group_guarantee, pure_epsilon
 
 _ROUNDS, _POINTS = 9, 33
+_FARTHEST_GROUP = 64
 _NEAREST, _FARTHEST = -9.0, 6.0
 
 
@@ -95,11 +96,9 @@ def pure_power_bound(alpha: Any, *, epsilon: Any, distance: Any) -> Float[Array,
     References:
         Bailie and Gong (2023), Theorem 8; Wasserman and Zhou (2010), Theorem 2.4.
     """
-    alpha = jnp.asarray(_checks.probability("alpha", alpha))
-    loss = _checks.nonnegative("epsilon", epsilon) * _checks.nonnegative(
-        "distance", distance
-    )
-    return jnp.minimum(alpha * jnp.exp(loss), 1.0)
+    alpha = _checks.probability("alpha", alpha)
+    epsilon = _checks.nonnegative("epsilon", epsilon)
+    return _pure_power(alpha, epsilon, _checks.nonnegative("distance", distance))
 
 
 def coupled_power_bound(
@@ -132,6 +131,11 @@ def coupled_power_bound(
     """
     probs = _checks.vector("distance_probs", _checks.probability, distance_probs)
     probs = _checks.total("distance_probs", probs, 1e-8)
+    if probs.size > _FARTHEST_GROUP + 1:
+        most = _FARTHEST_GROUP + 1
+        raise ValueError(
+            f"distance_probs must have at most {most} entries, got {probs.size}"
+        )
     epsilon = pure_epsilon(f)
     if probs.size > 1 and epsilon is not None:
         mixed = tradeoff.TradeOff(_pure_mixture(epsilon, probs))
@@ -264,6 +268,15 @@ def odds_tail_bound(
         low, high = places[best] - step, places[best] + step
     middle = stop_gradient(0.5 * (low + high))
     return jnp.exp(jnp.minimum(log_bound(middle), 0.0))
+
+
+@in_float64
+def _pure_power(alpha: Array, epsilon: Array, distance: Array) -> Array:
+    alpha, loss = as_float(alpha), as_float(epsilon) * as_float(distance)
+    below = safe_log(alpha) + loss < 0
+    # Half of the factor on each side: alpha e^loss < 1 has no overflow on the way.
+    half = jnp.exp(0.5 * jnp.where(below, loss, 0.0))
+    return jnp.where(below, alpha * half * half, 1.0)
 
 
 class _Size(eqx.Module):

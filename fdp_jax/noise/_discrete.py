@@ -1,5 +1,6 @@
 """Canonical noise for counts: rounded to whole numbers."""
 
+import dataclasses
 from typing import Any
 
 import equinox as eqx
@@ -13,9 +14,10 @@ from .._internal._precision import in_float64
 from .._internal._special import safe_log
 from ..mechanisms._fields import as_float
 from ..tradeoff import PiecewiseLinear
-from ._noise import CanonicalNoise, canonical_noise
+from ._noise import CanonicalNoise, canonical_noise, made_for
 
 _MOST_KNOTS = 2048
+_CLOSEST, _ROUNDING = 1e-13, 1e-15
 
 
 class RoundedNoise(eqx.Module):
@@ -72,14 +74,15 @@ class RoundedNoise(eqx.Module):
         return jnp.round(self.noise.sample(key, shape))
 
     def tradeoff_function(self, num_values: int = 64) -> PiecewiseLinear:
-        """T(N, N + 1) at sensitivity 1: f itself at alpha = S(k + 1/2), chords between.
+        """T(N, N + s) for the largest move s: f at alpha = S(k + 1/2), chords between.
 
         Args:
-            num_values: Knots on each side (static); beyond them f is bounded by the
-                chord to the end, which makes the result an upper bound of f only.
+            num_values: Knots on each side (static); beyond them the last chords are
+                continued, below the true function, so that the result is a guarantee.
 
         Returns:
-            A piecewise-linear trade-off function, nowhere below f.
+            A piecewise-linear trade-off function, nowhere above that of the release,
+            and equal to it up to the last knots.
 
         Raises:
             ValueError: If num_values is out of range.
@@ -89,13 +92,16 @@ class RoundedNoise(eqx.Module):
             return _interpolated(self.noise, size)
 
 
-def rounded_noise(f: Any, *, sensitivity: int = 1, **options: Any) -> RoundedNoise:
+def rounded_noise(
+    f: Any, *, sensitivity: int | None = None, **options: Any
+) -> RoundedNoise:
     """Discrete canonical noise for statistics that are whole numbers.
 
     Args:
         f: As in `canonical_noise`, or a `CanonicalNoise`.
-        sensitivity: A whole number, how far the statistic can move.
-        **options: Of `canonical_noise`.
+        sensitivity: A whole number, how far the statistic can move; 1 if not given.
+            `CanonicalNoise` has its own, which must be a whole number.
+        **options: Of `canonical_noise`, if f is a guarantee.
 
     Returns:
         The law of round(sensitivity * N).
@@ -104,8 +110,8 @@ def rounded_noise(f: Any, *, sensitivity: int = 1, **options: Any) -> RoundedNoi
         The release is `noise.tradeoff`-DP.
 
     Raises:
-        ValueError: If the sensitivity is not a positive whole number, or there is no
-            canonical noise.
+        ValueError: If the sensitivity is not a positive whole number or not that of
+            the noise, or there is no canonical noise.
 
     Example:
         >>> import fdp_jax as fdp
@@ -113,10 +119,16 @@ def rounded_noise(f: Any, *, sensitivity: int = 1, **options: Any) -> RoundedNoi
         >>> print(f"{noise.pmf(0):.6f}")  # of the rounded normal law
         0.382925
     """
-    sensitivity = _checks.whole("sensitivity", sensitivity, 1, 2**31)
+    if sensitivity is not None:
+        sensitivity = _checks.whole("sensitivity", sensitivity, 1, 2**31)
     if isinstance(f, CanonicalNoise):
-        return RoundedNoise(f)
-    return RoundedNoise(canonical_noise(f, sensitivity=float(sensitivity), **options))
+        if options:
+            raise ValueError(f"f is ready-made noise: it takes no {sorted(options)}")
+        noise = made_for(f, sensitivity)
+        own = _checks.whole_number("f.sensitivity", noise.sensitivity)
+        return RoundedNoise(dataclasses.replace(noise, sensitivity=own))
+    size = float(1 if sensitivity is None else sensitivity)
+    return RoundedNoise(canonical_noise(f, sensitivity=size, **options))
 
 
 def _whole(value: Any) -> Any:
@@ -124,14 +136,26 @@ def _whole(value: Any) -> Any:
 
 
 def _interpolated(noise: CanonicalNoise, size: int) -> PiecewiseLinear:
-    k = np.arange(size, -size - 1, -1) + 0.5
-    scale = as_float(noise.sensitivity)
-    alpha = np.asarray(noise.sf(k * scale))
-    beta = np.asarray(noise.cdf((k - 1) * scale))
-    rising = np.diff(alpha, prepend=0.0) > 0
-    keep = (alpha > 0) & (alpha < 1) & rising
-    alpha = np.concatenate([[0.0], alpha[keep], [1.0]])
-    return PiecewiseLinear(alpha, np.concatenate([[1.0], beta[keep], [0.0]]))
+    move = float(np.asarray(noise.sensitivity))
+    k = np.arange(size, -size - 1, -1) + 0.5 + np.floor(0.5 * move)
+    alpha, beta = np.asarray(noise.sf(k)), np.asarray(noise.cdf(k - move))
+    # Beyond, the digits of complements would be rounding errors.
+    inner = lambda x: (x > 0) & (x < 1 - _CLOSEST)
+    keep = inner(alpha) & inner(beta) & (np.diff(alpha, prepend=0.0) > 0)
+    alpha, beta = _continued(alpha[keep], beta[keep])
+    return PiecewiseLinear(alpha, beta)
+
+
+def _continued(alpha: np.ndarray, beta: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """A convex curve's knots with the outer chords drawn on to the axes: bounds."""
+    if alpha.size < 2:  # the slopes are not known, so nothing is promised
+        return np.asarray([0.0, 1.0]), np.asarray([0.0, 0.0])
+    slope = np.diff(beta)[[0, -1]] / np.diff(alpha)[[0, -1]]
+    start = max(min(beta[0] - slope[0] * alpha[0], 1.0) - _ROUNDING, beta[0])
+    end = min(alpha[-1] - beta[-1] / slope[1], 1.0) - _ROUNDING
+    if end <= alpha[-1]:
+        alpha, beta, end = alpha[:-1], beta[:-1], alpha[-1]
+    return np.r_[0.0, alpha, end, 1.0], np.r_[start, beta, 0.0, 0.0]
 
 
 @in_float64

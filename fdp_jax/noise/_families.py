@@ -18,6 +18,7 @@ from jaxtyping import Array, ArrayLike, Float
 
 from .._internal._special import log_ndtr, log_ndtri, ndtri_from_logs, safe_log
 from ..mechanisms._fields import as_float
+from ..tradeoff._intervals import log_add
 from ._law import LOG_HALF, AbstractLaw, cell
 
 _ROOT_2 = math.sqrt(2.0)
@@ -35,9 +36,9 @@ class GaussianLaw(AbstractLaw):
     def _center(self, r: Array) -> Array:
         """Phi^-1(s_0)."""
         mu = as_float(self.mu)
-        c, gap = jnp.exp(log_ndtr(-0.5 * mu)), jax.scipy.special.erf(mu / (2 * _ROOT_2))
+        log_c, gap = log_ndtr(-0.5 * mu), jax.scipy.special.erf(mu / (2 * _ROOT_2))
         return ndtri_from_logs(
-            jnp.log(c + gap * (0.5 - r)), jnp.log(c + gap * (0.5 + r))
+            _log_sum(log_c, gap * (0.5 - r)), _log_sum(log_c, gap * (0.5 + r))
         )
 
     def log_tail(self, y):
@@ -51,7 +52,8 @@ class GaussianLaw(AbstractLaw):
 
     def tail_point(self, log_s):
         mu, gone = as_float(self.mu), jnp.isneginf(log_s)
-        z = jnp.minimum(log_ndtri(jnp.where(gone, LOG_HALF, log_s)), 0.0)
+        z = log_ndtri(jnp.where(gone, LOG_HALF, log_s))
+        z = jnp.where(z > 0, 0.0, z)
         k = stop_gradient(jnp.maximum(jnp.ceil(-z / mu - 0.5), 0.0))
         erf = jax.scipy.special.erf
         y = k - 0.5 * erf((z + k * mu) / _ROOT_2) / erf(mu / (2 * _ROOT_2))
@@ -71,23 +73,23 @@ class LaplaceLaw(AbstractLaw):
     mu: ArrayLike
 
     def _center(self, r: Array) -> tuple[Array, Array, Array]:
-        """s_0, 1 - s_0 and 1 - 2 c."""
+        """Log s_0, log(1 - s_0) and 1 - 2 c."""
         mu = as_float(self.mu)
-        c, gap = 0.5 * jnp.exp(-0.5 * mu), -jnp.expm1(-0.5 * mu)
-        return c + gap * (0.5 - r), c + gap * (0.5 + r), gap
+        log_c, gap = LOG_HALF - 0.5 * mu, -jnp.expm1(-0.5 * mu)
+        return _log_sum(log_c, gap * (0.5 - r)), _log_sum(log_c, gap * (0.5 + r)), gap
 
     def log_tail(self, y):
         m, r = cell(y)
-        s, rest, _ = self._center(r)
+        log_s, log_rest, _ = self._center(r)
         steep = (m > 0) & (r < 0)
-        first = jnp.where(steep, -_LOG_4 - jnp.log(rest), jnp.log(s))
+        first = jnp.where(steep, -_LOG_4 - log_rest, log_s)
         return first - m * as_float(self.mu)
 
     def log_density(self, y):
         m, r = cell(y)
-        _, rest, gap = self._center(r)
+        _, log_rest, gap = self._center(r)
         steep = (m > 0) & (r < 0)
-        first = jnp.where(steep, -_LOG_4 - 2 * jnp.log(rest), 0.0)
+        first = jnp.where(steep, -_LOG_4 - 2 * log_rest, 0.0)
         return jnp.log(gap) + first - m * as_float(self.mu)
 
     def tail_point(self, log_s):
@@ -158,15 +160,21 @@ class TulapLaw(AbstractLaw):
     def _steps(self, log_s: Array) -> Array:
         """How often h has to be undone to reach [c, 1 - c]."""
         epsilon, delta, c, _ = self._numbers()
-        small = epsilon < _TINY_EPSILON
-        safe = jnp.where(small, 1.0, epsilon)
+        zero = epsilon <= 0
+        safe = jnp.where(zero, 1.0, epsilon)
         # log(e^eps - 1); a rounding error in k is mended by the caller.
         log_rate = jnp.where(safe > 30, safe, jnp.log(jnp.expm1(jnp.minimum(safe, 30))))
         goal = jnp.logaddexp(safe_log(c) + log_rate, safe_log(delta))
         here = jnp.logaddexp(log_s + log_rate, safe_log(delta))
+        # Where those two almost agree, through their ratio less 1.
         s = jnp.exp(log_s)
-        flat = (c - s) / jnp.where(small, jnp.maximum(delta + s * epsilon, 1e-300), 1.0)
-        return jnp.maximum(jnp.ceil(jnp.where(small, flat, (goal - here) / safe)), 0.0)
+        rate = jnp.where(zero, 1.0, jnp.expm1(jnp.minimum(safe, 1.0)) / safe)
+        ratio = (c - s) / jnp.maximum(delta / rate + s * epsilon, 1e-300)
+        grown = epsilon * ratio
+        close = (grown < 1) & (epsilon < 1)
+        inner = jnp.where(close & (grown > 1e-12), grown, 1.0)
+        near = ratio * jnp.where(grown > 1e-12, jnp.log1p(inner) / inner, 1.0)
+        return jnp.maximum(jnp.ceil(jnp.where(close, near, (goal - here) / safe)), 0.0)
 
     def _moved(self, log_s: Array, k: Array) -> Array:
         """S at a place k to the left."""
@@ -207,6 +215,14 @@ class TulapLaw(AbstractLaw):
         return gap * (_sinc(0.5 * t) * (1 + 2 * zeroth.real) + 2 * part)
 
 
+def _log_sum(log_c: Array, x: Array) -> Array:
+    """log(c + x), also for c that is zero as a number."""
+    c = jnp.exp(log_c)
+    usual = c > 1e-290
+    value = jnp.log(jnp.where(usual, c + x, 1.0))
+    return jnp.where(usual, value, log_add(log_c, safe_log(x)))
+
+
 class NormalLaw(AbstractLaw):
     """N(0, 1 / mu^2), the log-concave canonical noise of G_mu."""
 
@@ -222,7 +238,7 @@ class NormalLaw(AbstractLaw):
     def tail_point(self, log_s):
         gone = jnp.isneginf(log_s)
         z = log_ndtri(jnp.where(gone, LOG_HALF, log_s))
-        return jnp.where(gone, jnp.inf, jnp.maximum(-z, 0.0) / as_float(self.mu))
+        return jnp.where(gone, jnp.inf, jnp.where(z > 0, 0.0, -z) / as_float(self.mu))
 
     def end(self):
         return as_float(jnp.inf)

@@ -74,7 +74,9 @@ class AbstractLaw(eqx.Module):
     def isf(self, s: Float[Array, "..."]) -> Float[Array, "..."]:
         """The x with S(x) = s; the ends of the support at 0 and 1."""
         upper = s > 0.5
-        y = self.tail_point(jnp.minimum(safe_log(jnp.where(upper, 1 - s, s)), LOG_HALF))
+        log_s = safe_log(jnp.where(upper, 1 - s, s))
+        # Not a minimum, which would halve the derivative at s = 1/2.
+        y = self.tail_point(jnp.where(log_s > LOG_HALF, LOG_HALF, log_s))
         return jnp.where(upper, -y, y)
 
     def cdf_on_lattice(self, start: Array, length: int) -> Float[Array, " length"]:

@@ -65,12 +65,26 @@ class CurveLaw(AbstractLaw):
         return jnp.vectorize(self._tail_point)(log_s)
 
     def _tail_point(self, log_s: Float[Array, ""]) -> Float[Array, ""]:
+        # S vanishes a step after the place y with S(y) = 1 - f(0), if that is positive.
+        last = self.tradeoff._ends()
+        log_last, log_other = last.log_end.estimate, last.log_start.estimate
+        left = log_last > LOG_HALF  # y < 0
+        end = jnp.isneginf(log_s)
+        goal = jnp.where(end, jnp.where(left, log_other, log_last), log_s)
+        known = jnp.isfinite(goal)
+        y = self._inner_point(jnp.where(known, goal, LOG_HALF))
+        y = jnp.where(end, 1 + jnp.where(left, -y, y), y)
+        everything = left & jnp.isneginf(log_other)  # f(0) = 0
+        return jnp.where(known, y, jnp.where(everything, 0.5, jnp.inf))
+
+    def _inner_point(self, log_s: Array) -> Array:
+        """The y >= 0 with log S(y) = log_s, finite."""
         fixed, given = stop_gradient((self, log_s))
         y = fixed._search(given)
-        inner = jnp.isfinite(y) & jnp.isfinite(given)
-        args = self, jnp.where(inner, log_s, LOG_HALF)
-        root = implicit_root(_residual, jnp.where(inner, y, 0.0), args, ())
-        return jnp.where(inner, root, y)
+        found = jnp.isfinite(y)
+        args = self, jnp.where(found, log_s, LOG_HALF)
+        root = implicit_root(_residual, jnp.where(found, y, 0.0), args, ())
+        return jnp.where(found, root, y)
 
     def _search(self, log_s: Array) -> Array:
         """Undoes h, s <- 1 - f(s), until s is in [c, 1 - c]."""
@@ -85,14 +99,7 @@ class CurveLaw(AbstractLaw):
             found = rates_at(self.tradeoff, log_s, log_rest)
             return k + 1, found.log_tpr.estimate, found.log_beta.estimate
 
-        def first(log_s: Array) -> tuple:
-            return body((jnp.zeros_like(log_s), log_s, jnp.zeros_like(log_s)))
-
-        # Where S vanishes: f(0) = 1 means that it does so nowhere.
-        gone = jnp.isneginf(log_s)
-        safe = jnp.where(gone, LOG_HALF, log_s)
-        here = (jnp.zeros_like(safe), safe, safe_log(-jnp.expm1(safe)))
-        start = jax.tree.map(lambda a, b: jnp.where(gone, a, b), first(log_s), here)
+        start = (jnp.zeros_like(log_s), log_s, safe_log(-jnp.expm1(log_s)))
         k, log_s, _ = jax.lax.while_loop(undone, body, start)
         y = k + (0.5 - jnp.exp(log_s)) / gap
         return jnp.where(jnp.isneginf(log_s), jnp.inf, y)

@@ -16,7 +16,7 @@ from ..mechanisms._fields import as_number
 from ..tradeoff import AbstractTradeOff, TradeOff
 from ..tradeoff._knots import Knots
 
-_TOLERANCE = 1e-9
+_TOLERANCE = 1e-12
 
 
 def exact_tradeoff(f: Any, bound: Bound) -> AbstractTradeOff:

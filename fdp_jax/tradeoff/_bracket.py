@@ -97,8 +97,8 @@ def _halves(
         return jnp.asarray(right), jnp.asarray(left)
     shape = np.sinh(_STRETCH * np.linspace(0, 1, _POINTS)) / np.sinh(_STRETCH)
     reach = _reach(guarantee)
-    same = reverse is None or reverse is guarantee
-    far = reach if same else _reach(reverse)
+    other = reverse or guarantee
+    far = reach if other is guarantee else _reach(other)
     return reach * shape, far * shape[1:]
 
 

@@ -5,6 +5,7 @@
 
 import itertools
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import mpmath as mp
@@ -434,6 +435,66 @@ def test_releases():
     assert covers == (two.p_value > 0.05)
 
 
+def test_a_large_count_keeps_its_privacy_in_float32():
+    """Rounded before its noise is added, 123456789 would move by 8, not by 1."""
+    noise, keys = TULAP, jax.random.split(jax.random.key(1), 20000)
+    with jax.enable_x64(False):
+
+        def released(count):
+            one = lambda key: inference.release_count(key, count, noise, confidence=0.9)
+            return jax.vmap(lambda key: (one(key).released[0], one(key).interval))(keys)
+
+        (first, _), (second, interval) = released(123456788), released(123456789)
+    assert first.dtype == np.float32
+    low = [np.mean(np.asarray(x, float) <= 123456784) for x in (first, second)]
+    assert 1.0 < low[0] / low[1] < np.e * 1.06  # 6 standard deviations of the ratio
+    ends = [np.asarray(x, np.float64) for x in interval]
+    covered = np.mean((ends[0] <= 123456789) & (ends[1] >= 123456789))
+    assert covered > 0.9
+    assert "123456789" in str(inference.release_count(keys[0], 123456789, TULAP))
+
+
+def test_derivatives_of_the_power_at_certain_outcomes():
+    power = lambda p0, p1: inference.binomial_power(GDP, 10, p0, p1, alpha=0.05)
+    for null, true, step in ((0.0, 0.0, 1e-6), (0.5, 1.0, -1e-6)):
+        slope = (power(null, true + step) - power(null, true)) / step
+        found = jax.grad(power, 1)(null, true)
+        np.testing.assert_allclose(found, slope, rtol=1e-4)
+
+
+def test_a_release_has_the_noise_it_says():
+    wide = fdp.canonical_noise(PURE, sensitivity=2.0)
+    found = inference.release_count(jax.random.key(0), 5, wide, sensitivity=2.0)
+    assert found.noise.sensitivity == 2
+    with pytest.raises(ValueError, match="sensitivity must be that of the noise"):
+        inference.release_count(jax.random.key(0), 5, wide, sensitivity=1.0)
+
+
+def test_traced_arguments_are_checked_too():
+    @eqx.filter_jit
+    def p_value(n):
+        return inference.binomial_p_value(5.0, PURE, n, 0.5)
+
+    with pytest.raises(Exception, match="num_records must be at most"):
+        p_value(jnp.asarray(1e9))
+
+    @eqx.filter_jit
+    def difference(epsilon):
+        f = tradeoff.ApproxDP(epsilon=epsilon, delta=0.0)
+        return inference.two_proportion_p_value(120.0, 300.0, f, 400, 500)
+
+    with pytest.raises(Exception, match="where its parameters are traced"):
+        difference(jnp.asarray(0.002))
+
+    @jax.jit
+    def free(null):
+        return inference.free_p_value(1.0, PURE, [0.1, 0.2], null)
+
+    null = np.asarray([[0.5, 0.5], [0.1, 0.9]])
+    known = inference.free_p_value(1.0, PURE, [0.1, 0.2], null)
+    np.testing.assert_allclose(free(null), known, rtol=1e-14)
+
+
 def test_refusals():
     wide = fdp.canonical_noise(PURE, sensitivity=2.0)
     with pytest.raises(ValueError, match="noise must have sensitivity 1"):
@@ -458,7 +519,24 @@ def test_refusals():
             lambda: inference.binomial_interval_from(3.0, TULAP, 9, confidence=1.0),
             "confidence",
         ),
-        (lambda: inference.binomial_p_value(1.0, TULAP, 10**9, 0.5), "n must be"),
+        (
+            lambda: inference.binomial_p_value(1.0, TULAP, 10**9, 0.5),
+            "num_records must be at most 16777216",
+        ),
+        (
+            lambda: inference.binomial_test(jax.random.key(0), 11, 10, 0.5, PURE),
+            "count must be at most num_records, 10, got 11",
+        ),
+        (
+            lambda: inference.two_proportion_test(jax.random.key(0), 1, 4, 5, 4, PURE),
+            "count_y must be at most num_records_y",
+        ),
+        (
+            lambda: inference.two_proportion_p_value(
+                1.0, 2.0, tradeoff.ApproxDP(epsilon=1e-4, delta=0.0), 40, 50
+            ),
+            "noise must have P",
+        ),
     ):
         with pytest.raises(ValueError, match=name):
             bad()

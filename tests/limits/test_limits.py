@@ -64,6 +64,18 @@ def test_power():
         np.testing.assert_allclose(found, value, rtol=RTOL)
 
 
+def test_the_printed_bound_at_its_ends():
+    bound = lambda alpha: limits.pure_power_bound(alpha, epsilon=1000.0, distance=1)
+    np.testing.assert_array_equal(bound(np.asarray([0.0, 0.1])), [0.0, 1.0])
+    assert jax.grad(bound)(0.1) == 0
+    small = limits.pure_power_bound(1e-300, epsilon=690.0, distance=1)
+    np.testing.assert_allclose(small, np.exp(690 - 300 * np.log(10)), rtol=1e-12)
+    with pytest.raises(ValueError, match="at most 65 entries"):
+        limits.coupled_power_bound(0.05, tradeoff.Gaussian(1.0), np.ones(70) / 70)
+    with pytest.raises(ValueError, match="above -inf at some point"):
+        limits.MeasureInterval([-np.inf], [-np.inf]).mean_bounds([1.0])
+
+
 def test_coupling():
     for p, value, _ in _each("power_coupled."):
         probs = limits.bit_distances(p["n"], *p["theta"])

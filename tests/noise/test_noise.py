@@ -233,6 +233,46 @@ def test_edges():
     np.testing.assert_allclose(scaled.pdf(1.0), noise.pdf(0.25) / 4)
 
 
+def test_extreme_parameters():
+    # c underflows: S(1/2) = c is known by its logarithm only.
+    steep = fdp.canonical_noise(tradeoff.Gaussian(80.0))
+    truth = float(mp.log(mp.ncdf(-40)))
+    np.testing.assert_allclose(steep.log_sf(0.5), truth, rtol=1e-6)
+    steep = fdp.canonical_noise(tradeoff.Laplace(1500.0))
+    np.testing.assert_allclose(steep.log_sf(0.5), np.log(0.5) - 750, rtol=1e-14)
+    # A geometric law with almost no decrease from cell to cell.
+    flat = fdp.canonical_noise(tradeoff.ApproxDP(epsilon=1e-15, delta=0.0))
+    tails = np.asarray([0.1, 1e-3, 1e-300])
+    np.testing.assert_allclose(flat.isf(tails), np.log(0.5 / tails) / 1e-15, rtol=1e-14)
+    assert fdp.canonical_noise(TULAP).sample(jax.random.key(0), 3).shape == (3,)
+
+
+@pytest.mark.parametrize("f", [TULAP, tradeoff.Gaussian(1.0), tradeoff.Laplace(1.0)])
+def test_slope_of_the_quantile_at_the_median(f):
+    noise = fdp.canonical_noise(f)
+    slope = jax.grad(noise.isf)(0.5)
+    np.testing.assert_allclose(slope, -1 / noise.pdf(0.0), rtol=1e-12)
+
+
+def test_derivative_of_a_bounded_support():
+    def by_table(epsilon, delta):
+        c = (1 - delta) / (1 + jnp.exp(epsilon))
+        zero, one = jnp.zeros(()), jnp.ones(())
+        f = tradeoff.PiecewiseLinear(
+            jnp.stack([zero, c, 1 - delta, one]), jnp.stack([1 - delta, c, zero, zero])
+        )
+        return fdp.canonical_noise(f).support[1]
+
+    def closed(epsilon, delta):
+        f = tradeoff.ApproxDP(epsilon=epsilon, delta=delta)
+        return fdp.canonical_noise(f).support[1]
+
+    for point in ((1.0, 0.05), (0.3, 0.6)):  # S(end - 1) below and above 1/2
+        np.testing.assert_allclose(by_table(*point), closed(*point), rtol=1e-14)
+        found = jax.grad(by_table, (0, 1))(*point)
+        np.testing.assert_allclose(found, jax.grad(closed, (0, 1))(*point), rtol=1e-10)
+
+
 def test_refusals():
     for trivial in (
         *(tradeoff.Identity(), tradeoff.Gaussian(0.0), fdp.PerfectPrivacy()),
@@ -242,6 +282,9 @@ def test_refusals():
             fdp.canonical_noise(trivial)
     with pytest.raises(ValueError, match="symmetrize it first"):
         fdp.canonical_noise(tradeoff.Subsampled(tradeoff.Gaussian(1.0), 0.3))
+    crooked = [0, 0.2, 1 - 1e-9, 1], [1, 0.2, 1e-10, 0]  # by 6e-10 in delta
+    with pytest.raises(ValueError, match="symmetrize it first"):
+        fdp.canonical_noise(tradeoff.PiecewiseLinear(*crooked))
     with pytest.raises(ValueError, match="sensitivity must be a finite positive"):
         fdp.canonical_noise(TULAP, sensitivity=np.inf)
     with pytest.raises(TypeError, match="list of"):
@@ -456,6 +499,26 @@ def test_rounded_noise():
     np.testing.assert_allclose(
         f.beta(alpha=knots), tradeoff.Gaussian(1.0).beta(alpha=knots), rtol=1e-9
     )
+    # Of three more parameters, by the probabilities themselves.
+    for g, move, size in (
+        (tradeoff.Gaussian(1.0), 2, 12),
+        (tradeoff.Gaussian(1.0), 1, 2),
+        (tradeoff.ApproxDP(epsilon=0.5, delta=0.01), 3, 30),
+    ):
+        noise = rooms.rounded_noise(g, sensitivity=move)
+        k = np.arange(-80, 81)
+        p, q = np.asarray(noise.pmf(k)), np.asarray(noise.pmf(k - move))
+        epsilon = np.asarray([0.0, 0.5, 1.0, 4.0])
+        truth = np.sum(np.maximum(q - np.exp(epsilon)[:, None] * p, 0), axis=1)
+        said = noise.tradeoff_function(size).delta(epsilon=epsilon)
+        assert np.all(said >= truth)
+        np.testing.assert_allclose(said[:2], truth[:2], rtol=1e-3)
+    made = fdp.canonical_noise(tradeoff.Gaussian(1.0), sensitivity=2.0)
+    assert rooms.rounded_noise(made, sensitivity=2).noise.sensitivity == 2
+    with pytest.raises(ValueError, match="sensitivity must be that of the noise"):
+        rooms.rounded_noise(made, sensitivity=5)
+    with pytest.raises(ValueError, match="sensitivity must be a whole number"):
+        rooms.rounded_noise(fdp.canonical_noise(TULAP, sensitivity=0.5))
     middle = 0.5 * (knots[1:] + knots[:-1])
     assert np.all(f.beta(alpha=middle) > tradeoff.Gaussian(1.0).beta(alpha=middle))
     draws = rooms.rounded_noise(TULAP).sample(jax.random.key(0), (1000,))
