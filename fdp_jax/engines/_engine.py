@@ -111,6 +111,7 @@ def _neutral(loss: ComposedLoss) -> tuple[Bool[Array, ""], ComposedLoss]:
     nothing = jnp.stack([count == 0 for count in loss.counts]).all()
     counts = tuple(jnp.where(nothing, _ANY_COUNT, count) for count in loss.counts)
     safe = ComposedLoss(loss.terms, counts, loss.single, loss.method)
+    safe = safe.uncut() if route(loss) == "spectral" else safe
     return nothing, safe.absorbed().with_ends()
 
 

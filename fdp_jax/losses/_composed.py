@@ -85,6 +85,11 @@ class ComposedLoss(eqx.Module):
         terms = tuple(term.tabulated() for term in self.terms)
         return dataclasses.replace(self, terms=terms)
 
+    def uncut(self) -> "ComposedLoss":
+        """The same, with nothing left out of any loss: for transforms."""
+        terms = tuple(term.uncut() for term in self.terms)
+        return dataclasses.replace(self, terms=terms, ends=None)
+
     def absorbed(self) -> "ComposedLoss":
         """The same with one release of every loss whose powers are of its own kind."""
         terms, counts = [], []

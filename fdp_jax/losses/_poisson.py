@@ -52,6 +52,8 @@ class PoissonLoss(AnalyticLoss):
 
     rate_without: Float[Array, ""]
     rate_with: Float[Array, ""]
+    cut: bool = eqx.field(static=True, default=True)
+    """Whether far counts are left out, as `atomic` does."""
 
     symmetric: ClassVar[bool] = False
     decays: ClassVar[bool] = False
@@ -62,7 +64,11 @@ class PoissonLoss(AnalyticLoss):
         return cls(rate, rate * jnp.exp(jump))
 
     def powered(self, count: Float[Array, ""]) -> "PoissonLoss":
-        return PoissonLoss(count * self.rate_without, count * self.rate_with)
+        rates = count * self.rate_without, count * self.rate_with
+        return PoissonLoss(*rates, self.cut)
+
+    def uncut(self) -> "PoissonLoss":
+        return PoissonLoss(self.rate_without, self.rate_with, cut=False)
 
     def jump(self) -> Float[Array, ""]:
         """The loss of one more count."""
@@ -198,6 +204,8 @@ class PoissonLoss(AnalyticLoss):
 
     def log_infinite_masses(self):
         """Bounds of what `atomic` leaves out; the losses themselves are all finite."""
+        if not self.cut:
+            return super().log_infinite_masses()
         return self._missing(self._first())
 
     def log_unsure_masses(self):

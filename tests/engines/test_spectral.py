@@ -8,6 +8,7 @@ import mpmath as mp
 import numpy as np
 import pytest
 from reference import contour_side, dpsgd_truth, exact, half_unit, tail_truth
+from scipy import stats
 
 import fdp_jax as fdp
 from fdp_jax import Bound
@@ -233,3 +234,20 @@ def test_both_directions_are_the_worse_one():
         assert both[2] <= worse[2] + slack
         left_out += min(add[2], remove[2]) < 1e-3 * worse[0]
     assert left_out > 10
+
+
+@pytest.mark.parametrize(("jump", "rate"), [(1e-3, 2.5e5), (1e-3, 1e6), (0.1, 100.0)])
+def test_more_jumps_than_the_atoms_hold(jump, rate):
+    """Contour integrals leave no counts out, and so pay for none."""
+    found = fdp.LevyTriplet(0.5, jumps=[jump], rates=[rate]).remove.bounds(epsilon=1.0)
+    mean = rate * np.exp(jump)
+    k = np.arange(max(0, mean - 40 * np.sqrt(mean)), mean + 40 * np.sqrt(mean) + 99)
+    k = np.floor(k)
+    # Given k jumps the loss is normal, with the Gaussian's own profile.
+    rest = 1.0 - k * jump + rate * np.expm1(jump)
+    s = np.sqrt(0.5)
+    own = stats.norm.cdf(s / 2 - rest / s) - np.exp(
+        rest + stats.norm.logcdf(-s / 2 - rest / s)
+    )
+    truth = np.sum(stats.poisson.pmf(k, mean) * own)
+    np.testing.assert_allclose([found.lower, found.upper], truth, rtol=1e-8)
