@@ -28,4 +28,8 @@ from ._release import (
     release_count as release_count,
     two_proportion_test as two_proportion_test,
 )
-from ._unbiased import UnbiasedTest as UnbiasedTest, unbiased_test as unbiased_test
+from ._unbiased import (
+    UnbiasedTest as UnbiasedTest,
+    unbiased_power as unbiased_power,
+    unbiased_test as unbiased_test,
+)

@@ -102,6 +102,7 @@ def binomial_test(
     f: Any,
     *,
     alternative: str = "two-sided",
+    method: str = "unbiased",
     confidence: float = 0.95,
 ) -> Release:
     """Test a proportion privately: one noisy count, its p-value and interval.
@@ -113,6 +114,7 @@ def binomial_test(
         null_prob: theta0 in [0, 1].
         f: The guarantee to be spent, or `CanonicalNoise` of unit sensitivity.
         alternative: "greater", "less" or "two-sided".
+        method: Of the two-sided one, as in `binomial_p_value`.
         confidence: In (0, 1).
 
     Returns:
@@ -133,8 +135,9 @@ def binomial_test(
         True
     """
     null_prob = _checks.checked_scalar("null_prob", _checks.probability, null_prob)
+    kind = _binomial.kind_of(alternative, method)
     given = key, count, num_records, null_prob, f
-    return _proportion_release(*given, alternative, confidence)
+    return _proportion_release(*given, kind, confidence)
 
 
 def binomial_interval(
@@ -144,6 +147,7 @@ def binomial_interval(
     f: Any,
     *,
     alternative: str = "two-sided",
+    method: str = "unbiased",
     confidence: float = 0.95,
 ) -> Release:
     """An exact private confidence interval of a proportion.
@@ -154,6 +158,7 @@ def binomial_interval(
         num_records: n, not secret.
         f: The guarantee to be spent, or `CanonicalNoise` of unit sensitivity.
         alternative: "greater" for a lower limit only, "less" for an upper one.
+        method: As in `binomial_p_value`.
         confidence: In (0, 1).
 
     Returns:
@@ -165,9 +170,8 @@ def binomial_interval(
     Raises:
         ValueError: If an argument is out of range.
     """
-    return _proportion_release(
-        key, count, num_records, None, f, alternative, confidence
-    )
+    kind = _binomial.kind_of(alternative, method)
+    return _proportion_release(key, count, num_records, None, f, kind, confidence)
 
 
 def two_proportion_test(
@@ -230,13 +234,12 @@ def _proportion_release(
     num_records: Any,
     null_prob: Any,
     f: Any,
-    alternative: str,
+    kind: str,
     confidence: float,
 ) -> Release:
     confidence, noise = _confidence(confidence), noise_of(f)
     n = record_count("num_records", num_records)
     count = success_count("count", count, "num_records", n)
-    kind = _binomial.kind_of(alternative, "unbiased")
     static = _binomial.Static(window_length(n), kind)
     given = count, n, null_prob, confidence
     released, estimate, interval, p = _proportion(noise, key, given, static, _narrow())

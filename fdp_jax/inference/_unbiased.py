@@ -52,6 +52,43 @@ def unbiased_test(
     return _unbiased(noise_of(noise), n, prob, _level(alpha), Static(window_length(n)))
 
 
+def unbiased_power(
+    noise: Any, num_records: Any, null_prob: Any, true_prob: Any, *, alpha: Any
+) -> Float[Array, ""]:
+    """Power of the most powerful unbiased two-sided f-DP test of a proportion.
+
+    Args:
+        noise: As in `most_powerful_test`.
+        num_records: n, at least 1.
+        null_prob: theta0 in (0, 1).
+        true_prob: theta1 in [0, 1], where the power is asked for.
+        alpha: In (0, 1), the level.
+
+    Returns:
+        The probability of rejection under theta1, at least alpha.
+
+    Differentiable in:
+        true_prob.
+
+    Raises:
+        ValueError: If an argument is out of range.
+    """
+    n = record_count("num_records", num_records)
+    null = _checks.checked_scalar("null_prob", _checks.open_share, null_prob)
+    true = _checks.checked_scalar("true_prob", _checks.probability, true_prob)
+    probs, static = (null, true), Static(window_length(n))
+    return _power(noise_of(noise), n, probs, _level(alpha), static)
+
+
+@in_float64
+def _power(noise: CanonicalNoise, n, probs, alpha, static: Static) -> Array:
+    null, true = map(as_float, probs)
+    test = _unbiased(noise, n, null, alpha, static)
+    window = binomial_window(as_float(n), true, static.size)
+    place = jnp.abs(window.values - test.center) - test.threshold
+    return jnp.sum(window.probs * stop_gradient(noise).law.cdf(place))
+
+
 @in_float64
 def _unbiased(noise: CanonicalNoise, n, prob, alpha, static: Static) -> UnbiasedTest:
     noise, n, prob, alpha = stop_gradient(

@@ -158,6 +158,28 @@ def test_unbiased_test():
     np.testing.assert_allclose(weight @ ((x - 7.5) * phi), 0, atol=1e-11)
 
 
+@pytest.mark.parametrize("name", ["e1.n", "G1.n", "e1.d0.05.n"])
+def test_two_sided_tests_by_enumeration(name):
+    """Size, slope, privacy and power of every n up to 12, by all values of the sum."""
+    noise, alpha, null, true = KINDS[name], 0.1, 0.3, 0.55
+
+    for n in range(1, 13):
+        test = inference.unbiased_test(noise, n, null, alpha=alpha)
+        ask = lambda p, n=n: inference.unbiased_power(noise, n, null, p, alpha=alpha)
+        power, slope = jax.value_and_grad(ask)(true)
+        x = np.arange(n + 1)
+        phi = np.asarray(noise.cdf(np.abs(x - test.center) - test.threshold))
+        assert inference.is_private_test(phi, noise.tradeoff)
+        weight = _binomial(n, null)
+        np.testing.assert_allclose(weight @ phi, alpha, rtol=1e-10)
+        np.testing.assert_allclose(weight @ ((x - n * null) * phi), 0, atol=1e-10)
+        weight = _binomial(n, true)
+        np.testing.assert_allclose(power, weight @ phi, rtol=1e-10)
+        score = (x - n * true) / (true * (1 - true))
+        np.testing.assert_allclose(slope, weight @ (score * phi), rtol=1e-9)
+        assert power >= alpha - 1e-12  # unbiased; n = 1 tells nothing apart
+
+
 def test_free_p_value():
     (entry,) = topic_checks("03", "thm43")
     phi, null = [0.02, 0.06, 0.2], [0.5, 0.3, 0.2]
@@ -408,6 +430,31 @@ def test_size_power_and_coverage():
     np.testing.assert_array_equal((low <= prob) & (prob <= high), p >= 0.1)
 
 
+def test_size_and_power_of_two_proportions():
+    runs, n, m = 1500, 60, 40
+    rng = np.random.default_rng(5)
+    drawn = np.asarray(TULAP.sample(jax.random.key(6), (runs, 2)))
+
+    @jax.jit
+    def p_values(rows):
+        ask = lambda r: inference.two_proportion_p_value(r[0], r[1], TULAP, n, m)
+        return jax.lax.map(ask, rows)
+
+    share = {}
+    for other in (0.3, 0.6):
+        x, y = rng.binomial(n, 0.3, runs), rng.binomial(m, other, runs)
+        share[other] = np.mean(np.asarray(p_values(np.stack([x, y], 1) + drawn)) <= 0.1)
+    # The level is approximate: some .01 are allowed beside the chance.
+    assert abs(share[0.3] - 0.1) < 0.01 + 4.5 * np.sqrt(0.09 / runs)
+    # The normal approximation's power, with the noise's variance in it.
+    spread = sum(
+        p * (1 - p) / k + float(TULAP.variance()) / k**2
+        for p, k in ((0.3, n), (0.6, m))
+    )
+    power = stats.norm.cdf(0.3 / np.sqrt(spread) - stats.norm.isf(0.05))
+    assert abs(share[0.6] - power) < 0.05
+
+
 # ------------------------------------------------------------------------ releases
 
 
@@ -425,6 +472,9 @@ def test_releases():
     assert "guarantee" in str(found)
     assert found.exact
     assert isinstance(found.guarantee, tradeoff.ApproxDP)
+    twice = inference.binomial_interval(key, 62, 100, PURE, method="bonferroni")
+    ends = inference.binomial_interval_from(*args, method="bonferroni")
+    np.testing.assert_allclose(twice.interval, ends)
     only = inference.binomial_interval(key, 62, 100, PURE, alternative="less")
     assert only.p_value is None
     assert only.interval[0] == 0
