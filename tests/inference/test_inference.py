@@ -431,7 +431,7 @@ def test_size_power_and_coverage():
 
 
 def test_size_and_power_of_two_proportions():
-    runs, n, m = 1500, 60, 40
+    runs, n, m = 800, 60, 40
     rng = np.random.default_rng(5)
     drawn = np.asarray(TULAP.sample(jax.random.key(6), (runs, 2)))
 
