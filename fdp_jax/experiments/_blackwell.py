@@ -21,7 +21,8 @@ import numpy as np
 import scipy  # its parts load when they are used
 from jaxtyping import Float
 
-from ._kernel import MarkovKernel
+from .._internal import _checks
+from ._kernel import MarkovKernel, require_kernel
 
 
 class BlackwellOrder(eqx.Module):
@@ -54,8 +55,9 @@ def blackwell_order(
         `BlackwellOrder`, with the garbling and the decision problem.
 
     Raises:
-        ValueError: If the numbers of inputs differ.
-        TypeError: If a matrix is traced.
+        ValueError: If the numbers of inputs differ, or the tolerance is negative or not
+            finite.
+        TypeError: If one is no kernel or a matrix is traced.
         RuntimeError: If the solver fails.
 
     Example:
@@ -68,6 +70,9 @@ def blackwell_order(
     References:
         Blackwell (1953); Sherman (1951), Stein (1951).
     """
+    tolerance = _checks.tolerance(tolerance)
+    for name, kernel in (("source", source), ("other", other)):
+        require_kernel(name, kernel)
     if any(isinstance(x.matrix, jax.core.Tracer) for x in (source, other)):
         raise TypeError("matrix must be concrete, got a traced array")
     a, b = (np.asarray(x.matrix, np.float64) for x in (source, other))

@@ -21,7 +21,8 @@ class MarkovKernel(eqx.Module):
 
     Args:
         matrix: Row i is the law of the output for input i; shape (inputs, outputs),
-            entries at least 0, every row with sum 1.
+            entries at least 0, every row with sum 1 (to 1e-8, or about 1e-6 if it is
+            a float32 array; it is then divided by the sum).
 
     Raises:
         ValueError: If it is no stochastic matrix.
@@ -39,20 +40,29 @@ class MarkovKernel(eqx.Module):
     matrix: Float[Array, "inputs outputs"]
 
     def __init__(self, matrix: Any):
-        if not isinstance(matrix, jax.Array):
-            matrix = np.asarray(matrix, np.float64)
+        matrix = _checks.numbers("matrix", matrix)
         if matrix.ndim != 2 or matrix.size == 0:
             raise ValueError(f"matrix must have two axes, got the shape {matrix.shape}")
-        matrix = _checks.probability("matrix", matrix)
-        total = matrix.sum(axis=1, keepdims=True)
+        slack = _checks.rounding(matrix, _SUM_ERROR)
+        share = lambda x: (x >= 0) & (x <= 1 + slack)
+        matrix = _checks._checked("matrix", matrix, "in [0, 1]", share)
+        total = matrix.sum(axis=1)
         miss = abs(total - 1).max()
         if isinstance(miss, jax.core.Tracer):
-            wrong = miss > _SUM_ERROR
+            wrong = miss > slack
             matrix = eqx.error_if(matrix, wrong, "matrix must have rows with sum 1")
-        elif miss > _SUM_ERROR:
-            worst = float(total.ravel()[abs(total - 1).argmax()])
+        elif miss > slack:
+            worst = float(total[abs(total - 1).argmax()])
             raise ValueError(f"matrix must have rows with sum 1, got a sum of {worst}")
-        self.matrix = matrix / total
+        normalized = _of_rows if isinstance(matrix, jax.Array) else _normalized
+        self.matrix = normalized(matrix)
+
+    def _made(self, matrix: Array) -> "MarkovKernel":
+        """A kernel with a matrix that is stochastic by construction.
+
+        Not checked again: where x64 is off, `equinox.error_if` takes no float64.
+        """
+        return eqx.tree_at(lambda kernel: kernel.matrix, self, matrix)
 
     @classmethod
     def of_map(cls, values: Any, num_outputs: int | None = None) -> "MarkovKernel":
@@ -90,8 +100,9 @@ class MarkovKernel(eqx.Module):
 
         Raises:
             ValueError: If the shapes differ or these are no probabilities.
+            TypeError: If one is no kernel.
         """
-        kernels = tuple(kernels)
+        kernels = tuple(require_kernel("kernels", kernel) for kernel in kernels)
         probs = _checks.vector("probs", _checks.probability, probs)
         probs = _checks.total("probs", probs, _SUM_ERROR)
         shapes = {kernel.matrix.shape for kernel in kernels}
@@ -99,7 +110,7 @@ class MarkovKernel(eqx.Module):
             raise ValueError(
                 f"kernels must be as many as probs and of one shape, got {shapes}"
             )
-        return cls(_mean(probs, tuple(kernel.matrix for kernel in kernels)))
+        return kernels[0]._made(_mean(probs, tuple(k.matrix for k in kernels)))
 
     def then(self, other: "MarkovKernel") -> "MarkovKernel":
         """The composition: the other kernel applied to this one's output.
@@ -112,13 +123,15 @@ class MarkovKernel(eqx.Module):
 
         Raises:
             ValueError: If the numbers differ.
+            TypeError: If it is no kernel.
         """
+        require_kernel("other", other)
         if self.matrix.shape[1] != other.matrix.shape[0]:
             raise ValueError(
                 f"other must have {self.matrix.shape[1]} inputs, "
                 f"got {other.matrix.shape[0]}"
             )
-        return MarkovKernel(_product(self.matrix, other.matrix))
+        return self._made(_product(self.matrix, other.matrix))
 
     def both(self, other: "MarkovKernel") -> "MarkovKernel":
         """Both kernels on the same input, independently: composed mechanisms.
@@ -131,13 +144,15 @@ class MarkovKernel(eqx.Module):
 
         Raises:
             ValueError: If the numbers differ.
+            TypeError: If it is no kernel.
         """
+        require_kernel("other", other)
         if self.matrix.shape[0] != other.matrix.shape[0]:
             raise ValueError(
                 f"other must have {self.matrix.shape[0]} inputs, "
                 f"got {other.matrix.shape[0]}"
             )
-        return MarkovKernel(_pairs(self.matrix, other.matrix))
+        return self._made(_pairs(self.matrix, other.matrix))
 
     def product(self, other: "MarkovKernel") -> "MarkovKernel":
         """Both kernels, each on an input of its own.
@@ -147,8 +162,12 @@ class MarkovKernel(eqx.Module):
 
         Returns:
             The kernel from pairs of inputs to pairs of outputs.
+
+        Raises:
+            TypeError: If it is no kernel.
         """
-        return MarkovKernel(_kronecker(self.matrix, other.matrix))
+        require_kernel("other", other)
+        return self._made(_kronecker(self.matrix, other.matrix))
 
     def tradeoff(self, neighbors: Any) -> TradeOff:
         """The largest f for which the kernel is f-DP: inf of T over neighbors, convex.
@@ -183,9 +202,11 @@ class MarkovKernel(eqx.Module):
             convex and T is linear in between.
 
         Raises:
-            ValueError: If there are no pairs or an input does not exist.
+            ValueError: If there are no pairs, an input does not exist, or the tolerance
+                is negative or not finite.
             TypeError: If the matrix is traced.
         """
+        tolerance = _checks.tolerance(tolerance)
         alpha, beta = self._vertices(neighbors)
         least = guarantee.beta(alpha=alpha, bound=Bound.OPTIMISTIC)
         return bool(np.all(np.asarray(least) <= beta + tolerance))
@@ -195,8 +216,12 @@ class MarkovKernel(eqx.Module):
             raise TypeError("matrix must be concrete, got a traced array")
         matrix = np.asarray(self.matrix, np.float64)
         pairs = np.asarray(neighbors)
-        if pairs.ndim != 2 or pairs.shape[1] != 2 or not len(pairs):
-            raise ValueError(f"neighbors must be pairs of inputs, got {neighbors!r}")
+        wrong = pairs.ndim != 2 or pairs.shape[1] != 2 or not len(pairs)
+        if wrong or pairs.dtype.kind not in "iu":
+            raise ValueError(
+                "neighbors must be pairs of inputs, whole numbers from 0 to "
+                f"{len(matrix) - 1}, got {neighbors!r}"
+            )
         if pairs.min() < 0 or pairs.max() >= len(matrix):
             raise ValueError(
                 f"neighbors must be inputs from 0 to {len(matrix) - 1}, "
@@ -205,6 +230,13 @@ class MarkovKernel(eqx.Module):
         found = [_neyman_pearson(matrix[i], matrix[j]) for i, j in pairs]
         alpha, beta = (np.concatenate(x) for x in zip(*found, strict=True))
         return alpha, beta
+
+
+def require_kernel(name: str, value: Any) -> MarkovKernel:
+    """The argument, if it is a kernel."""
+    if not isinstance(value, MarkovKernel):
+        raise TypeError(f"{name} must be a MarkovKernel, got {type(value).__name__}")
+    return value
 
 
 def _neyman_pearson(p: np.ndarray, q: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -217,21 +249,31 @@ def _neyman_pearson(p: np.ndarray, q: np.ndarray) -> tuple[np.ndarray, np.ndarra
     return np.clip(alpha, 0, 1), np.clip(beta, 0, 1)
 
 
+def _normalized(matrix: Any) -> Any:
+    """Rows over their sums, which are 1 but for rounding."""
+    return matrix / matrix.sum(axis=1, keepdims=True)
+
+
+@in_float64(cast_out=False)
+def _of_rows(matrix: Array) -> Array:
+    return _normalized(matrix)
+
+
 @in_float64(cast_out=False)
 def _product(a: Array, b: Array) -> Array:
-    return a @ b
+    return _normalized(a @ b)
 
 
 @in_float64(cast_out=False)
 def _pairs(a: Array, b: Array) -> Array:
-    return (a[:, :, None] * b[:, None, :]).reshape(a.shape[0], -1)
+    return _normalized((a[:, :, None] * b[:, None, :]).reshape(a.shape[0], -1))
 
 
 @in_float64(cast_out=False)
 def _kronecker(a: Array, b: Array) -> Array:
-    return jnp.kron(a, b)
+    return _normalized(jnp.kron(a, b))
 
 
 @in_float64(cast_out=False)
 def _mean(probs: Array, matrices: tuple[Array, ...]) -> Array:
-    return jnp.tensordot(probs, jnp.stack(matrices), axes=1)
+    return _normalized(jnp.tensordot(probs, jnp.stack(matrices), axes=1))

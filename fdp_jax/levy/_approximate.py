@@ -91,10 +91,11 @@ def small_jump_error(
     # t = tan(angle) / 2 makes the measure uniform on [0, pi / 2].
     angle = np.linspace(0, 0.5 * np.pi, _STEPS + 1)
     left, right = 0.5 * np.tan(angle[:-1]), 0.5 * np.tan(angle[1:])
-    bend = np.cosh(0.5 * most)
-    with np.errstate(over="ignore"):
-        gap = fourth * (right**4 / 24 + bend / 384)
-        gap = gap + third * (right**3 / 6 + right * bend / 24)
+    with np.errstate(over="ignore", divide="ignore"):
+        # In logarithms: no jumps times an overflowing factor are none.
+        bend = np.logaddexp(0.5 * most, -0.5 * most) - np.log(2)
+        gap = fourth * right**4 / 24 + np.exp(np.log(fourth) + bend) / 384
+        gap = gap + third * right**3 / 6 + np.exp(np.log(third) + bend) * right / 24
         decay = np.exp(-0.5 * variance * (0.25 + left**2))
     total = np.sum(np.minimum(gap, 2) * decay) * 0.5 / _STEPS
     return float(min(total * (1 + 1e-10), 0.5))

@@ -9,19 +9,33 @@ KL divergences and s^2 that of variances: the limit is mu-GDP with mu = s.
 from its limit.  The limits themselves bound nothing.
 """
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import equinox as eqx
+import jax.core
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, ArrayLike, Float
+from jaxtyping import Array, ArrayLike, Bool, Float
 
 from .._internal import _checks
 from .._internal._precision import in_float64
 from ..divergences._log_moment import counted, cumulants, subject_of
-from ..losses import ComposedLoss, RevealedLoss, ScheduleLoss
+from ..losses import (
+    AbstractLoss,
+    ComposedLoss,
+    CompoundPoissonLoss,
+    GaussianLoss,
+    PoissonLoss,
+    RevealedLoss,
+    ScheduleLoss,
+    SubordinatedGaussianLoss,
+)
 from ..mechanisms import AbstractMechanism
 from ._triplet import LevyTriplet
+
+_FINITE = "mechanism must have finite losses only: outputs that tell the record"
+_NOWHERE = -700.0
+"""Log of a mass beyond the numerical ends of densities, which is not a true one."""
 
 
 class CentralLimit(eqx.Module):
@@ -62,6 +76,8 @@ def central_limit(mechanism: Any) -> CentralLimit:
         All parameters.
 
     Raises:
+        ValueError: If an infinite loss has a probability under P or Q (as an
+            `equinox.EquinoxRuntimeError` where numbers are traced): no limit has one.
         TypeError: If it is no mechanism.
 
     Example:
@@ -74,11 +90,43 @@ def central_limit(mechanism: Any) -> CentralLimit:
         Dong, Roth, Su (2022), Theorem 3.5; Pandey, Maleki, Kulkarni (2025).
     """
     subject, direction, _ = subject_of(mechanism, "central_limit")
-    return _central(subject, exchanged=direction == "add")
+    found, infinite = _central(subject, exchanged=direction == "add")
+    return _require_finite(found, infinite)
+
+
+def _require_finite(found: Any, infinite: Bool[ArrayLike, ""]) -> Any:
+    """What was found, if no loss is infinite."""
+    if isinstance(infinite, jax.core.Tracer):
+        return eqx.error_if(found, infinite, f"{_FINITE} have no limit")
+    if infinite:
+        raise ValueError(f"{_FINITE} have no limit, got some with a positive mass")
+    return found
+
+
+def _some_infinite(loss: ComposedLoss) -> Bool[Array, ""]:
+    """Whether a loss is infinite with positive probability, under P or Q."""
+    found = [jnp.zeros((), bool)]
+    for term, count in zip(loss.terms, loss.counts, strict=True):
+        infinite = jnp.stack(term.log_infinite_masses())
+        # Tails that are left out only bound what there is.
+        unsure = jnp.stack(term.log_unsure_masses())
+        true = jnp.any(infinite > jnp.maximum(unsure + 1e-6, _NOWHERE))
+        found.append((true | _some_lost(term)) & (count > 0))
+    return jnp.any(jnp.stack(found))
+
+
+def _some_lost(term: AbstractLoss) -> Bool[Array, ""]:
+    """Whether a revealed mixture leaves out alternatives, which count as infinite."""
+    if not isinstance(term, RevealedLoss):
+        return jnp.zeros((), bool)
+    inner = [_some_lost(t) for group in term.groups for t in group.terms]
+    return jnp.any(jnp.stack([term.lost > 0, *inner]))
 
 
 @in_float64
-def _central(subject: AbstractMechanism, *, exchanged: bool) -> CentralLimit:
+def _central(
+    subject: AbstractMechanism, *, exchanged: bool
+) -> tuple[CentralLimit, Bool[Array, ""]]:
     loss = subject.loss()
     found = counted(loss, lambda term: cumulants(term, included=exchanged)[:3])
     side = -1.0 if exchanged else 1.0
@@ -87,7 +135,8 @@ def _central(subject: AbstractMechanism, *, exchanged: bool) -> CentralLimit:
     deviation = jnp.where(some, jnp.sqrt(jnp.where(some, variance, 1.0)), 0.0)
     excess = jnp.where(some, variance / jnp.where(some, 2 * kl, 1.0) - 1, 0.0)
     skewness = jnp.where(some, third / jnp.where(some, deviation, 1.0) ** 3, 0.0)
-    return CentralLimit(kl, variance, third, deviation, excess, skewness)
+    limit = CentralLimit(kl, variance, third, deviation, excess, skewness)
+    return limit, _some_infinite(loss)
 
 
 def jump_limit(
@@ -97,10 +146,11 @@ def jump_limit(
 
     Losses of size at least `cut` become jumps, put together in `num_points` bins on
     either side at the mean of their likelihood ratio, with as many jumps as the mean
-    number of such releases; of smaller ones the variance is kept.
+    number of such releases; of smaller ones the variance is kept.  Gaussian and Poisson
+    losses are infinitely divisible and stay what they are, and so does a triplet.
 
     Args:
-        mechanism: A composition, in the direction remove.
+        mechanism: A composition, in the direction remove, or its `.remove` or `.add`.
         cut: In (0, reach).
         num_points: Bins on either side, at least 4.
         reach: Losses beyond are put into the last bins.
@@ -112,54 +162,103 @@ def jump_limit(
         None: a limit is no bound.
 
     Raises:
-        ValueError: If a number is out of range, or the masses of a loss are not known
-            (schedules and revealed mixtures).
+        ValueError: If a number is out of range, an infinite loss has a probability
+            under P or Q, or the masses of a loss are not known (schedules, revealed
+            mixtures, and subordinated Gaussians, whose jumps have no smallest size).
         TypeError: If it is no mechanism.
 
     References:
         Gnedenko, Kolmogorov (1954), Section 25.
     """
-    subject, _, _ = subject_of(mechanism, "jump_limit")
+    subject, direction, _ = subject_of(mechanism, "jump_limit")
     if not 0 < cut < reach < np.inf:
         raise ValueError(f"cut must be in (0, reach), got {cut} and reach = {reach}")
     count = _checks.whole("num_points", num_points, 4, 1 << 12)
     sides = np.geomspace(cut, reach, count)
     inner = np.linspace(-cut, cut, 65)
     edges = np.concatenate([[-np.inf], -sides[:0:-1], inner, sides[1:], [np.inf]])
-    losses, masses = _measure(subject, edges)
-    kept = np.asarray(masses) > 0
+    found, infinite = _measure(subject, edges)
+    losses, masses, variance, own_jumps, own_rates = map(
+        np.asarray, _require_finite(found, infinite)
+    )
     small = np.abs(0.5 * (edges[:-1] + edges[1:])) < cut
-    jumps, rates = np.asarray(losses)[kept & ~small], np.asarray(masses)[kept & ~small]
-    second = float(np.sum((masses * np.square(losses))[kept & small]))
-    return LevyTriplet(second, jumps=jumps, rates=rates, relation=subject.relation)
+    second = float(variance + np.sum(masses[small] * np.square(losses[small])))
+    jumps = np.concatenate([losses[~small], own_jumps])
+    rates = np.concatenate([masses[~small], own_rates])
+    kept = rates > 0
+    limit = LevyTriplet(
+        second, jumps=jumps[kept], rates=rates[kept], relation=subject.relation
+    )
+    return limit.exchanged() if direction == "add" else limit
+
+
+class _Divisible(NamedTuple):
+    """The triplet of one infinitely divisible loss."""
+
+    variance: Float[Array, ""]
+    jumps: Float[Array, " k"]
+    rates: Float[Array, " k"]
+
+
+def _own_limit(term: AbstractLoss) -> _Divisible | None:
+    """A loss's own triplet, if it has one with finitely many sizes of jumps."""
+    zero = jnp.zeros_like(term.loss_range()[0])
+    none = zero[None][:0]
+    if isinstance(term, GaussianLoss):
+        return _Divisible(term.precision(), none, none)
+    if isinstance(term, PoissonLoss):
+        return _Divisible(zero, term.jump()[None], term.rate_without[None])
+    if isinstance(term, CompoundPoissonLoss):
+        jumps = term.jumps()
+        return _Divisible(zero, jumps.loss, jnp.exp(jumps.log_mass))
+    return None
+
+
+def _require_masses(term: AbstractLoss) -> None:
+    if isinstance(term, RevealedLoss | ScheduleLoss | SubordinatedGaussianLoss):
+        raise ValueError(
+            f"mechanism must have losses with known masses, got a {type(term).__name__}"
+        )
 
 
 @in_float64(cast_out=False)
 def _measure(
     subject: AbstractMechanism, edges: Float[ArrayLike, " n+1"]
-) -> tuple[Array, Array]:
-    """Bins of the releases' losses: mean numbers under P, and log of Q's over P's."""
+) -> tuple[tuple[Array, ...], Bool[Array, ""]]:
+    """Bins of the releases' losses: log of Q's over P's, and mean numbers under P.
+
+    Then Gaussian variance, jumps and rates of the losses that are limits themselves;
+    and whether a loss is infinite.
+    """
     loss: ComposedLoss = subject.loss()
     edges = jnp.asarray(edges)
-    low, high = edges[:-1], edges[1:]
-    without = included = jnp.zeros_like(low)
+    without = included = jnp.zeros_like(edges[1:])
+    variance, jumps, rates = jnp.zeros_like(edges[0]), [edges[:0]], [edges[:0]]
     for term, count in zip(loss.terms, loss.counts, strict=True):
-        if isinstance(term, RevealedLoss | ScheduleLoss):
-            raise ValueError(
-                "mechanism must have losses with known masses, got a "
-                f"{type(term).__name__}"
-            )
-        cells = term.cells(low, high)
-        without = without + count * jnp.exp(cells.log_mass)
-        included = included + count * jnp.exp(cells.log_mass + cells.loss)
-        atoms = term.atoms()
-        if atoms.loss.size:
-            place = jnp.clip(jnp.searchsorted(edges, atoms.loss) - 1, 0, low.size - 1)
-            without = without.at[place].add(count * jnp.exp(atoms.log_mass))
-            mass = jnp.exp(atoms.log_mass + atoms.loss)
-            included = included.at[place].add(count * mass)
+        own = _own_limit(term)
+        if own is not None:
+            variance = variance + count * own.variance
+            jumps, rates = [*jumps, own.jumps], [*rates, count * own.rates]
+            continue
+        _require_masses(term)
+        p, q = _binned(term, edges)
+        without, included = without + count * p, included + count * q
     some = (without > 0) & (included > 0)
-    ratio = jnp.log(jnp.where(some, included, 1.0)) - jnp.log(
-        jnp.where(some, without, 1.0)
-    )
-    return ratio, jnp.where(some, without, 0.0)
+    logs = [jnp.log(jnp.where(some, x, 1.0)) for x in (included, without)]
+    masses = jnp.where(some, without, 0.0)
+    own = variance, jnp.concatenate(jumps), jnp.concatenate(rates)
+    return (logs[0] - logs[1], masses, *own), _some_infinite(loss)
+
+
+def _binned(term: AbstractLoss, edges: Array) -> tuple[Array, Array]:
+    """Masses of one release's loss under P and Q between the edges."""
+    low, high = edges[:-1], edges[1:]
+    cells = term.cells(low, high)
+    without = jnp.exp(cells.log_mass)
+    included = jnp.exp(cells.log_mass + cells.loss)
+    atoms = term.atoms()
+    if atoms.loss.size:
+        place = jnp.clip(jnp.searchsorted(edges, atoms.loss) - 1, 0, low.size - 1)
+        without = without.at[place].add(jnp.exp(atoms.log_mass))
+        included = included.at[place].add(jnp.exp(atoms.log_mass + atoms.loss))
+    return without, included

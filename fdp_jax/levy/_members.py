@@ -73,7 +73,7 @@ class SubordinatedGaussian(AbstractMechanism):
         """The density of jumps under P, for index 0.
 
         Args:
-            x: Sizes of jumps, other than 0.
+            x: Sizes of jumps, other than 0: a number, or an array or list of them.
 
         Returns:
             (shape / |x|) exp(-x / 2 - |x| sqrt(1/4 + 2 / scale)).
@@ -84,7 +84,7 @@ class SubordinatedGaussian(AbstractMechanism):
         self.require_complete()
         if float(np.asarray(self.index)) != 0:
             raise ValueError(f"index must be 0 for the density, got {self.index}")
-        return _gamma_density(self, x)
+        return _gamma_density(self, _checks.numbers("x", x))
 
 
 @in_float64

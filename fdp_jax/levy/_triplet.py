@@ -1,15 +1,15 @@
 """An infinitely divisible privacy loss with a Gaussian part and jumps."""
 
-import dataclasses
 from typing import Any
 
+import equinox as eqx
 import jax.core
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, ArrayLike, Float, Real
 
 from .._internal import _checks
-from .._internal._precision import in_float64
+from .._internal._precision import float_dtype, in_float64
 from ..losses import (
     ComposedLoss,
     CompoundPoissonLoss,
@@ -29,6 +29,17 @@ def _nonzero(name: str, value: Any) -> Any:
     allowed = "finite numbers other than 0"
     test = lambda x: (abs(x) < np.inf) & (x != 0)
     return _checks._checked(name, value, allowed, test)
+
+
+def _not_too_large(name: str, value: Any) -> Any:
+    """A result, checked unless `equinox.error_if` takes no float64 (with x64 off)."""
+    if isinstance(value, jax.core.Tracer) and float_dtype() != np.float64:
+        return value
+    return _checks.finite(name, value)
+
+
+_LARGE = 700.0
+"""Jumps whose factor e^x may overflow."""
 
 
 class LevyTriplet(AbstractMechanism):
@@ -86,8 +97,9 @@ class LevyTriplet(AbstractMechanism):
         self.gaussian_variance = _checks.checked_scalar(
             "gaussian_variance", _checks.nonnegative, gaussian_variance
         )
-        if np.shape(jumps) == (0,):
-            jumps, rates = np.zeros(0), np.asarray(rates, np.float64)
+        jumps, rates = _checks.numbers("jumps", jumps), _checks.numbers("rates", rates)
+        if jumps.shape == (0,):
+            jumps = np.zeros(0)
         else:
             jumps = _checks.vector("jumps", _nonzero, jumps)
             rates = _checks.vector("rates", _checks.nonnegative, rates)
@@ -154,10 +166,20 @@ class LevyTriplet(AbstractMechanism):
         times = _checks.checked_scalar("num_steps", _checks.nonnegative, num_steps)
         if self.num_steps is not None:
             times = times * self.num_steps
-        return dataclasses.replace(self, num_steps=times)
+        return self._with(num_steps=times)
+
+    def _with(self, **numbers: Any) -> "LevyTriplet":
+        """The same with other numbers, which are in range unless they overflow."""
+        where = lambda triplet: tuple(getattr(triplet, name) for name in numbers)
+        values = tuple(_not_too_large(*item) for item in numbers.items())
+        return eqx.tree_at(where, self, values, is_leaf=lambda x: x is None)
 
     def __add__(self, other: "LevyTriplet") -> "LevyTriplet":
-        """The composition of two triplets, a triplet."""
+        """The composition of two triplets, a triplet.
+
+        Raises:
+            ValueError: If the relations differ or num_steps is not set.
+        """
         if not isinstance(other, LevyTriplet):
             return NotImplemented
         if self.relation is not other.relation:
@@ -165,8 +187,12 @@ class LevyTriplet(AbstractMechanism):
                 "triplets must share one neighboring relation, got "
                 f"{self.relation.name} and {other.relation.name}"
             )
+        self.require_complete()
+        other.require_complete()
         variance, jumps, rates = _added(self, other)
-        return LevyTriplet(variance, jumps=jumps, rates=rates, relation=self.relation)
+        return self._with(
+            gaussian_variance=variance, jumps=jumps, rates=rates, num_steps=np.ones(())
+        )
 
     # ------------------------------------------------------------------- closed forms
 
@@ -227,15 +253,12 @@ class LevyTriplet(AbstractMechanism):
 
         Returns:
             A triplet whose direction remove is this one's add.
+
+        Raises:
+            ValueError: If a rate r_j e^{x_j} is beyond the largest number.
         """
         jumps, rates = _reflected(self)
-        return LevyTriplet(
-            self.gaussian_variance,
-            jumps=jumps,
-            rates=rates,
-            num_steps=self.num_steps,
-            relation=self.relation,
-        )
+        return self._with(jumps=jumps, rates=rates)
 
     def is_symmetric(self, *, tolerance: float = 1e-12) -> bool:
         """Whether nu(-A) = int_A e^x nu(dx) for all A: both directions are one.
@@ -247,17 +270,22 @@ class LevyTriplet(AbstractMechanism):
             True if every jump has its mirror image.
 
         Raises:
+            ValueError: If the tolerance is negative or not finite.
             TypeError: If jumps or rates are traced.
         """
         if any(isinstance(x, jax.core.Tracer) for x in (self.jumps, self.rates)):
             raise TypeError("jumps and rates must be concrete, got traced arrays")
+        tolerance = _checks.tolerance(tolerance)
         jumps, rates = (np.asarray(x, np.float64) for x in (self.jumps, self.rates))
+        with np.errstate(divide="ignore"):
+            # Half of every jump's factor e^x, which alone may overflow.
+            logs = np.log(rates) + 0.5 * jumps
         sizes = np.unique(np.round(np.abs(jumps), 12))
         for size in sizes:
             near = np.abs(np.abs(jumps) - size) <= 1e-11 * (1 + size)
-            up = np.sum(rates[near & (jumps > 0)] * np.exp(jumps[near & (jumps > 0)]))
-            down = np.sum(rates[near & (jumps < 0)])
-            if abs(up - down) > tolerance * max(up, down):
+            up = np.logaddexp.reduce(logs[near & (jumps > 0)], initial=-np.inf)
+            down = np.logaddexp.reduce(logs[near & (jumps < 0)], initial=-np.inf)
+            if up != down and -np.expm1(-abs(up - down)) > tolerance:
                 return False
         return True
 
@@ -300,7 +328,10 @@ def _added(one: LevyTriplet, other: LevyTriplet) -> tuple[Array, Array, Array]:
 @in_float64(cast_out=False)
 def _reflected(triplet: LevyTriplet) -> tuple[Array, Array]:
     jumps, rates = as_float(triplet.jumps), as_float(triplet.rates)
-    return -jumps, rates * jnp.exp(jumps)
+    # In two steps, where e^x may overflow while r e^x does not.
+    large = jnp.abs(jumps) > _LARGE
+    half = jnp.exp(jnp.where(large, 0.5 * jumps, 0.0))
+    return -jumps, rates * jnp.exp(jnp.where(large, 0.0, jumps)) * half * half
 
 
 @in_float64

@@ -1,5 +1,8 @@
 """Markov kernels between finite sets, and Blackwell's theorem both ways."""
 
+# Tests give wrong types on purpose.
+# pyright: reportArgumentType=false
+
 import jax
 import numpy as np
 import pytest
@@ -151,3 +154,77 @@ def test_kernels_are_pytrees():
     np.testing.assert_allclose(
         matrix[:, 0], kernel.matrix[:, :2].sum(axis=1), rtol=1e-14
     )
+
+
+def test_products_are_stochastic_whatever_rounding_does():
+    # 0.7 + 0.2 + 0.1 is 1.0000000000000002 by some orders of summation.
+    all_one = MarkovKernel([[0.7, 0.2, 0.1]]).then(MarkovKernel.of_map([0, 0, 0]))
+    np.testing.assert_array_equal(all_one.matrix, [[1.0]])
+    above = MarkovKernel([[1 + 1e-15, 0.0], [0.5, 0.5]])
+    np.testing.assert_array_equal(above.matrix, [[1, 0], [0.5, 0.5]])
+
+
+def test_kernels_inside_of_float32_programs():
+    logits = np.random.default_rng(3).normal(size=(4, 50)).astype(np.float32)
+    first, second = [[0.7, 0.3], [0.2, 0.8]], [[0.9, 0.1], [0.4, 0.6]]
+    one, two = MarkovKernel(first), MarkovKernel(second)
+    with jax.enable_x64(False):
+        soft = MarkovKernel(jax.nn.softmax(logits, axis=1))
+        traced = jax.jit(lambda x: MarkovKernel(jax.nn.softmax(x, axis=1)).matrix)
+        then, both, product, mixed = (
+            jax.jit(lambda k, l, make=make: make(k, l).matrix)(one, two)
+            for make in (
+                MarkovKernel.then,
+                MarkovKernel.both,
+                MarkovKernel.product,
+                lambda k, l: MarkovKernel.mixture([k, l], probs=[0.25, 0.75]),
+            )
+        )
+        rows = np.asarray(traced(logits))
+    exponents = np.exp(logits.astype(np.float64))
+    truth = exponents / exponents.sum(axis=1, keepdims=True)
+    np.testing.assert_allclose(soft.matrix, truth, rtol=2e-6)
+    np.testing.assert_allclose(rows, truth, rtol=2e-6)
+    np.testing.assert_allclose(soft.matrix.sum(axis=1), 1, rtol=1e-14)
+    np.testing.assert_allclose(then, np.dot(first, second), rtol=1e-6)
+    pairs = np.einsum("ij,ik->ijk", first, second).reshape(2, 4)
+    np.testing.assert_allclose(both, pairs, rtol=1e-6)
+    np.testing.assert_allclose(product, np.kron(first, second), rtol=1e-6)
+    mean = np.add(np.multiply(first, 0.25), np.multiply(second, 0.75))
+    np.testing.assert_allclose(mixed, mean, rtol=1e-6)
+
+
+@pytest.mark.parametrize("row", [[0.6, 0.4 + 1e-5], [0.6, 0.4 - 1e-5]])
+def test_more_than_rounding_is_refused_in_float32(row):
+    with pytest.raises(ValueError, match="matrix must have rows with sum 1"):
+        MarkovKernel(jax.numpy.asarray([row], jax.numpy.float32))
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda k: k.then([[1.0]]), "other must be a MarkovKernel, got list"),
+        (lambda k: k.both(None), "other must be a MarkovKernel, got NoneType"),
+        (lambda k: k.product(1.0), "other must be a MarkovKernel, got float"),
+        (lambda k: blackwell_order(k, [[1.0]]), "other must be a MarkovKernel"),
+        (lambda k: blackwell_order(1.0, k), "source must be a MarkovKernel"),
+        (lambda k: MarkovKernel.mixture([1], probs=[1.0]), "kernels must be a Markov"),
+    ],
+)
+def test_what_is_no_kernel_is_named(call, message):
+    with pytest.raises(TypeError, match=message):
+        call(MarkovKernel([[0.5, 0.5], [0.2, 0.8]]))
+
+
+def test_numbers_that_are_none():
+    kernel = MarkovKernel([[0.5, 0.5], [0.2, 0.8]])
+    with pytest.raises(ValueError, match="matrix must be numbers"):
+        MarkovKernel([["a"]])
+    for pair in ((0.0, 1.0), (0.0, np.nan)):
+        with pytest.raises(ValueError, match="neighbors must be pairs of inputs"):
+            kernel.tradeoff([pair])
+    for tolerance in (-1.0, np.nan):
+        with pytest.raises(ValueError, match="tolerance must be a finite number"):
+            blackwell_order(kernel, kernel, tolerance=tolerance)
+        with pytest.raises(ValueError, match="tolerance must be a finite number"):
+            kernel.satisfies(fdp.tradeoff.Identity(), [(0, 1)], tolerance=tolerance)

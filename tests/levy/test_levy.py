@@ -5,13 +5,14 @@
 
 import math
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import mpmath as mp
 import numpy as np
 import pytest
 from reference import divisible_checks, exact
-from scipy import stats
+from scipy import integrate, stats
 
 import fdp_jax as fdp
 from fdp_jax import Bound
@@ -399,3 +400,162 @@ def test_two_triplets_of_many_jumps():
     (truth,) = _delta_of_jumps(SIZES, RATES, [1.0])
     assert both.lower <= truth <= both.upper
     assert both.upper - both.lower <= 1e-3 * both.upper
+
+
+# ------------------------------------------------------------- what the limits refuse
+
+
+INFINITE = fdp.FromProbabilities([0.999, 0.001, 0.0], [0.9, 0.0009, 0.0991])
+TELLING = [
+    INFINITE.repeat(10),
+    fdp.FromProbabilities([0.5, 0.5, 0.0], [0.3, 0.3, 0.4]),
+    fdp.FromProbabilities([0.3, 0.3, 0.4], [0.5, 0.5, 0.0]),
+    fdp.RandomRepeat(fdp.Gaussian(2.0), num_steps=[1], probs=[0.9], tail_prob=0.1),
+    fdp.compose(fdp.Gaussian(1.0), INFINITE),
+]
+
+
+@pytest.mark.parametrize("run", TELLING)
+@pytest.mark.parametrize("side", ["remove", "add"])
+def test_infinite_losses_have_no_central_limit(run, side):
+    with pytest.raises(ValueError, match="mechanism must have finite losses only"):
+        central_limit(getattr(run, side))
+
+
+@pytest.mark.parametrize("run", TELLING[:3])
+def test_infinite_losses_have_no_jump_limit(run):
+    with pytest.raises(ValueError, match="mechanism must have finite losses only"):
+        jump_limit(run)
+
+
+def test_infinite_losses_are_refused_where_numbers_are_traced():
+    def kl(with_record):
+        found = central_limit(fdp.FromProbabilities([0.6, 0.4, 0.0], with_record))
+        return found.kl
+
+    jitted = eqx.filter_jit(kl)
+    with pytest.raises(eqx.EquinoxRuntimeError, match="finite losses only"):
+        jitted(jnp.asarray([0.3, 0.3, 0.4]))
+    # A third output of no chance under both changes nothing.
+    truth = 0.6 * math.log(0.6 / 0.7) + 0.4 * math.log(0.4 / 0.3)
+    found = jitted(jnp.asarray([0.7, 0.3, 0.0]))
+    assert float(found) == pytest.approx(truth, rel=1e-12)
+
+
+def test_tails_that_are_left_out_are_no_infinite_losses():
+    for run in (fdp.DiscreteGaussian(2.0), fdp.PoissonMechanism(1e6, 1e3)):
+        assert float(central_limit(run).mu) > 0.4
+
+
+MANY = LevyTriplet(
+    0.5, jumps=0.1 * np.arange(1, 9), rates=0.1 * np.arange(8, 0, -1), num_steps=2.0
+)
+
+
+@pytest.mark.parametrize("triplet", [TRIPLET, MANY, LevyTriplet(0.3)])
+def test_a_triplet_is_its_own_limit(triplet):
+    limit, time = jump_limit(triplet), float(triplet.num_steps)
+    np.testing.assert_allclose(
+        limit.gaussian_variance, time * triplet.gaussian_variance, rtol=1e-14
+    )
+    np.testing.assert_allclose(limit.jumps, triplet.jumps, rtol=1e-14)
+    np.testing.assert_allclose(limit.rates, time * triplet.rates, rtol=1e-14)
+
+
+def test_limit_of_the_other_direction():
+    limit = jump_limit(TRIPLET.add)
+    np.testing.assert_allclose(limit.jumps, [-0.8, 0.5], rtol=1e-14)
+    rates = [0.7 * math.exp(0.8), 0.3 * math.exp(-0.5)]
+    np.testing.assert_allclose(limit.rates, rates, rtol=1e-14)
+
+
+def test_infinitely_many_jumps_have_no_limit_of_finitely_many():
+    with pytest.raises(ValueError, match="got a SubordinatedGaussianLoss"):
+        jump_limit(SubordinatedGaussian(2.0, 0.5))
+
+
+# ------------------------------------------------------------- smooth in the index
+
+
+def _inverted(moment, epsilon, order=1.5):
+    """delta by the inversion formula on a vertical line, by another quadrature."""
+
+    def value(t):
+        w = order + 1j * t
+        return (moment(w) * np.exp(-(w - 1) * epsilon) / (w * (w - 1))).real
+
+    return integrate.quad(value, 0, 300, epsabs=1e-13, limit=1000)[0] / np.pi
+
+
+@pytest.mark.parametrize("index", [0.0, 0.4])
+def test_derivative_in_the_index(index):
+    shape, scale, epsilon = 2.0, 0.5, 1.0
+    logs = lambda w: np.log(1 - 0.5 * scale * w * (w - 1))
+
+    def slope(w):
+        # Of exp(shape (1 - z^i) / i) in i, and its limit at 0.
+        if index == 0:
+            return np.exp(-shape * logs(w)) * -0.5 * shape * logs(w) ** 2
+        power = np.exp(index * logs(w))
+        inner = -(logs(w) * power) / index - (1 - power) / index**2
+        return np.exp(shape * (1 - power) / index) * shape * inner
+
+    def delta(i):
+        member = SubordinatedGaussian(shape, scale, i)
+        return member.delta(epsilon=epsilon, bound=Bound.ESTIMATE)
+
+    found = float(jax.grad(delta)(index))
+    assert found == pytest.approx(_inverted(slope, epsilon), rel=1e-8)
+
+
+# ----------------------------------------------------------------- without float64
+
+
+def test_triplets_inside_of_float32_programs():
+    made = lambda v: LevyTriplet(v, jumps=[0.8, -0.5], rates=[0.7, 0.3])
+    jumps = 0.7 * (math.exp(0.8) - 1.8) + 0.3 * (math.exp(-0.5) - 0.5)
+    back = 0.7 * (math.exp(0.8) * -0.2 + 1) + 0.3 * (1 - 1.5 * math.exp(-0.5))
+    with jax.enable_x64(False):
+        both = lambda v: (made(v) + made(0.5)).repeat(2.0).kl()
+        exchanged = lambda v: made(v).exchanged().kl()
+        found = [
+            jax.jit(both)(0.5),
+            jax.vmap(both)(jnp.asarray([0.5]))[0],
+            jax.grad(both)(0.5),
+            jax.jit(exchanged)(0.5),
+            jax.grad(exchanged)(0.5),
+        ]
+    truth = [1 + 4 * jumps, 1 + 4 * jumps, 1.0, 0.25 + back, 0.5]
+    np.testing.assert_allclose(found, truth, rtol=1e-6)
+
+
+# ------------------------------------------------------------- overflow and messages
+
+
+def test_jumps_whose_factor_overflows():
+    assert not LevyTriplet(jumps=[800.0], rates=[1e-300]).is_symmetric()
+    rate = float(mp.mpf("1e-300") * mp.exp(800))
+    large = LevyTriplet(jumps=[800.0, -800.0], rates=[1e-300, rate])
+    assert large.is_symmetric()
+    assert float(large.exchanged().rates[0]) == pytest.approx(rate, rel=1e-12)
+    with pytest.raises(ValueError, match="rates must be a finite number, got inf"):
+        LevyTriplet(jumps=[800.0], rates=[1.0]).exchanged()
+
+
+def test_small_jumps_that_reach_far():
+    # The Bayes errors of any two losses differ by at most 1/2.
+    assert small_jump_error(fourth_moment=1e-6, reach=2000.0) == 0.5
+    assert small_jump_error(fourth_moment=0.0, reach=2000.0) == 0.0
+
+
+def test_numbers_that_are_none():
+    with pytest.raises(ValueError, match="jumps must be numbers"):
+        LevyTriplet(jumps=["a"], rates=[1.0])
+    with pytest.raises(ValueError, match="rates must be numbers"):
+        LevyTriplet(jumps=[1.0], rates=["a"])
+    with pytest.raises(ValueError, match="tolerance must be"):
+        LevyTriplet(1.0).is_symmetric(tolerance=math.nan)
+    found = SubordinatedGaussian(2.0, 0.5).levy_density([-1.0, 1.0])
+    root = math.sqrt(0.25 + 4)
+    truth = [2 * math.exp(0.5 - root), 2 * math.exp(-0.5 - root)]
+    np.testing.assert_allclose(found, truth, rtol=1e-14)
