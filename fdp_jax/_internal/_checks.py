@@ -137,6 +137,11 @@ def real(name: str, value: Any) -> Any:
     return _checked(name, value, "a number", lambda x: x == x)
 
 
+def tolerance(value: Any) -> float:
+    """How much a comparison of known numbers forgives: in [0, inf)."""
+    return float(checked_scalar("tolerance", nonnegative, value))
+
+
 def scalar(name: str, value: Any) -> Any:
     """A single number (after one of the other checks)."""
     if getattr(value, "ndim", 0) != 0:
@@ -149,10 +154,21 @@ def checked_scalar(name: str, check: Callable[[str, Any], Any], value: Any) -> A
     return scalar(name, check(name, value))
 
 
+def numbers(name: str, value: Any) -> Any:
+    """An array as it is, or anything else as NumPy numbers of full precision."""
+    if isinstance(value, jax.Array):
+        return value
+    try:
+        return np.asarray(value, np.float64)
+    except jax.errors.JAXTypeError:
+        raise  # says what to do about a traced entry
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{name} must be numbers, got {value!r}") from error
+
+
 def vector(name: str, check: Callable[[str, Any], Any], value: Any) -> Any:
     """A nonempty vector whose entries pass a check."""
-    if not isinstance(value, jax.Array):
-        value = np.asarray(value, np.float64)
+    value = numbers(name, value)
     if value.ndim != 1 or value.size == 0:
         raise ValueError(f"{name} must be a vector, got an array of {value.shape}")
     return check(name, value)
@@ -167,8 +183,20 @@ def same_length(name: str, value: Any, other_name: str, other: Any) -> None:
         )
 
 
+def rounding(value: Any, tolerance: float) -> float:
+    """How far a sum may be off: the tolerance, or what the precision cannot tell.
+
+    Numbers from a float32 program, such as a softmax, are right to 1e-7 or so.
+    """
+    dtype = np.dtype(value.dtype)
+    inexact = jax.numpy.issubdtype(dtype, np.inexact)
+    unit = float(jax.numpy.finfo(dtype).eps) if inexact else 0.0
+    return max(tolerance, 8 * unit)
+
+
 def total(name: str, value: Any, tolerance: float, rest: Any = 0.0) -> Any:
-    """Probabilities whose sum, with the rest, is 1."""
+    """Probabilities whose sum, with the rest, is 1 (to `rounding`)."""
+    tolerance = rounding(value, tolerance)
     allowed = f"probabilities with sum 1 (to {tolerance:g})"
     miss = abs(value.sum() + rest - 1)
     if isinstance(miss, jax.core.Tracer):

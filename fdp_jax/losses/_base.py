@@ -112,7 +112,7 @@ class AbstractLoss(eqx.Module):
         return none, none
 
     def uncut(self) -> "AbstractLoss":
-        """The same loss for who knows it by its transform alone: nothing is left out."""
+        """The same loss, as its transform knows it: nothing is left out."""
         return self
 
     def tabulated(self) -> "AbstractLoss":

@@ -46,6 +46,21 @@ class Alternatives(eqx.Module):
         """The terms, for the spectral engine."""
         return cast(tuple[AnalyticLoss, ...], self.terms)
 
+    def absorbed(self) -> "Alternatives":
+        """The same with counts of 0 and 1 of losses whose powers are of their own kind.
+
+        Every alternative then has losses of its own, and no power is fractional.
+        """
+        terms, columns = [], []
+        for j, term in enumerate(self.terms):
+            own = self.counts[:, j]
+            some = own > 0
+            powers = [term.powered(count) for count in jnp.where(some, own, 1.0)]
+            kept = [power for power in powers if power is not None]
+            terms += kept or [term]
+            columns += list(jnp.diag(jnp.where(some, 1.0, 0.0))) if kept else [own]
+        return Alternatives(tuple(terms), jnp.stack(columns, axis=1), self.probs)
+
 
 def single_losses(
     terms: tuple[AbstractLoss, ...], counts: tuple[Array, ...]
@@ -115,12 +130,8 @@ class RevealedLoss(AbstractLoss):
         Returns:
             The sums of all groups, with a leading axis for the alternatives.
         """
-        return jnp.concatenate(
-            [
-                jnp.tensordot(group.counts, value, axes=1)
-                for group, value in zip(self.groups, values, strict=True)
-            ]
-        )
+        each = zip(self.groups, values, strict=True)
+        return jnp.concatenate([_summed(group.counts, value) for group, value in each])
 
     def moments(self, order):
         each = [[term.moments(order) for term in g.terms] for g in self.groups]
@@ -129,9 +140,17 @@ class RevealedLoss(AbstractLoss):
             for i in range(3)
         )
         value, share = jax.vmap(self.weigh, in_axes=1, out_axes=(0, 1))(logs)
+        # Beyond the last finite moment the alternative without one says where it lies.
+        beyond = value == jnp.inf
+        used = self.probs()[:, None] > 0
+        worst = jnp.argmax(jnp.where(used, logs, -jnp.inf), axis=0)[None]
+        steep, bent = (jnp.take_along_axis(x, worst, 0)[0] for x in (means, squares))
+        means, squares = (
+            jnp.where(jnp.isfinite(x) & ~beyond, x, 0) for x in (means, squares)
+        )
         mean = jnp.sum(share * means, axis=0)
         square = jnp.sum(share * (squares + jnp.square(means - mean)), axis=0)
-        return value, mean, square
+        return value, jnp.where(beyond, steep, mean), jnp.where(beyond, bent, square)
 
     def weigh(self, logs: Float[Array, " n"]) -> tuple[Array, Float[Array, " n"]]:
         """Lambda and the tilted weights, from the alternatives' own Lambda."""
@@ -139,6 +158,7 @@ class RevealedLoss(AbstractLoss):
         used = probs > 0
         peak = jnp.max(jnp.where(used, logs + safe_log(probs), -jnp.inf))
         peak = stop_gradient(peak)
+        infinite, peak = peak == jnp.inf, jnp.minimum(peak, jnp.finfo(peak.dtype).max)
         # The cap is for those of probability zero, which may have any moment.
         scaled = jnp.exp(jnp.minimum(logs - peak, 709.0))
         total = jnp.sum(probs * scaled)
@@ -146,7 +166,7 @@ class RevealedLoss(AbstractLoss):
         small = jnp.max(jnp.where(used, jnp.abs(logs), 0)) < 0.5
         growth = jnp.sum(probs * jnp.expm1(jnp.where(small, logs, 0)))
         value = jnp.where(small, log1p(growth), far) + log1p(-self.lost)
-        return value, probs * scaled / total
+        return jnp.where(infinite, jnp.inf, value), probs * scaled / total
 
     def cells(self, low, high):
         raise NotImplementedError("a mixture of compositions has no cells")
@@ -210,6 +230,16 @@ class RevealedLoss(AbstractLoss):
             for group in self.groups
         )
         return type(self)(groups, self.lost, self.idle)
+
+
+def _summed(counts: Float[Array, "n k"], values: Float[Array, "k ..."]) -> Array:
+    """Sums of values, as many of each as counts, with 0 inf = 0."""
+    total = jnp.tensordot(counts, jnp.where(jnp.isinf(values), 0, values), axes=1)
+    used = (counts > 0).astype(values.dtype)
+    for infinity in (jnp.inf, -jnp.inf):
+        number = jnp.tensordot(used, (values == infinity).astype(used.dtype), axes=1)
+        total = jnp.where(number > 0, infinity, total)
+    return total
 
 
 class _Location(eqx.Module):

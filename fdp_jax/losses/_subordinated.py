@@ -7,6 +7,7 @@ import jax.numpy as jnp
 from jax.lax import stop_gradient
 from jaxtyping import Array, Float
 
+from .._internal._divided import psi
 from ._base import FREQUENCY_BLOCK, AnalyticLoss, CharacteristicBlock
 
 
@@ -45,10 +46,8 @@ class SubordinatedGaussianLoss(AnalyticLoss):
         return 1 - 0.5 * self.scale * order * (order - 1)
 
     def _exponent(self, log_z: Array) -> Array:
-        """(1 - z^index) / index."""
-        gamma = self.index == 0
-        safe = jnp.where(gamma, 1.0, self.index)
-        return jnp.where(gamma, -log_z, -jnp.expm1(safe * log_z) / safe)
+        """(1 - z^index) / index, with derivatives that are right at index 0."""
+        return -log_z * psi(self.index * log_z)
 
     def _log_moment(self, order: Array) -> Array:
         base = self._base(order)
@@ -96,19 +95,17 @@ class SubordinatedGaussianLoss(AnalyticLoss):
         # log(z / z_0) = log(1 + real + i imag), whose real part is not negative.
         excess = 2 * real + jnp.square(real) + jnp.square(imag)
         log_size, angle = 0.5 * jnp.log1p(excess), jnp.arctan2(imag, 1 + real)
-        gamma = self.index == 0
-        index = jnp.where(gamma, 1.0, self.index)
-        grown = jnp.exp(index * log_size)
-        sine = jnp.sin(0.5 * index * angle)
-        rise = jnp.expm1(index * log_size) - 2 * grown * jnp.square(sine)
-        turn = grown * jnp.sin(index * angle)
-        rise = jnp.where(gamma, log_size, rise / index)
-        turn = jnp.where(gamma, angle, turn / index)
+        # (e^{index L} - 1) / index of L = log_size + i angle, also at index 0.
+        lifted = log_size * psi(self.index * log_size)
+        grown = jnp.exp(self.index * log_size)
+        half = angle * _sinc(0.5 * self.index * angle)
+        rise = lifted - 0.5 * self.index * grown * jnp.square(half)
+        turn = grown * angle * _sinc(self.index * angle)
         scale = self.shape * base**self.index
         # The angle's term and the center cancel near frequency zero.
         real_part, imag_part = -scale * rise, -scale * turn - tau * plan.center
         size = jnp.abs(rise) + jnp.abs(turn) + jnp.minimum(excess, 1.0)
-        size = size + jnp.where(gamma, 0.0, (grown - 1) / index)
+        size = size + jnp.where(self.index == 0, 0.0, lifted)
         error = 16 * unit * (scale * size + tau * jnp.abs(plan.center))
         return CharacteristicBlock(real_part, imag_part, stop_gradient(error))
 
@@ -126,3 +123,11 @@ class SubordinatedGaussianLoss(AnalyticLoss):
     def loss_range(self):
         infinity = jnp.full_like(self.shape, jnp.inf)
         return -infinity, infinity
+
+
+def _sinc(x: Array) -> Array:
+    """sin(x) / x for |x| <= pi / 2, with derivatives that are right at zero."""
+    total, square = jnp.ones_like(x), jnp.square(x)
+    for n in range(25, 2, -2):
+        total = 1 - total * square / (n * (n - 1))
+    return total

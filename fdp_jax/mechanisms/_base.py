@@ -24,6 +24,7 @@ from ..curves._queries import (
     delta_bounds,
     epsilon_bounds,
     log_delta_bounds,
+    profile_bounds,
     traced_direction,
 )
 from ..curves._tradeoff import error_rate_bounds
@@ -90,6 +91,14 @@ class _Query(AbstractGuarantee):
 
     def _log_delta_bounds(self, epsilon: Any) -> Bounds:
         return self._ask(log_delta_bounds, epsilon, again=True)
+
+    def _profile_bounds(self, epsilon: Any) -> tuple[Bounds, Bounds]:
+        """Of log delta and log(1 - delta)."""
+        log_delta, log_rest = self._ask(profile_bounds, epsilon)
+        _, _, method = self._subject()
+        if method.name == "auto" and _is_loose(log_delta):
+            log_delta = self._log_delta_bounds(epsilon)
+        return log_delta, log_rest
 
     def _error_rate_bounds(self, alpha: Any) -> tuple[Bounds, Bounds]:
         return self._ask(error_rate_bounds, alpha)

@@ -13,6 +13,7 @@ from ..losses import (
     Alternatives,
     AtomicLoss,
     ComposedLoss,
+    CompoundPoissonLoss,
     GaussianLoss,
     MixtureLoss,
     PoissonLoss,
@@ -26,6 +27,7 @@ from ._relations import NeighboringRelation
 from ._renyi import AbstractRenyi, compose_renyi
 
 _FRACTIONAL = (
+    CompoundPoissonLoss,
     GaussianLoss,
     PoissonLoss,
     SubordinatedGaussianLoss,
@@ -241,7 +243,7 @@ class RevealedMixture(AbstractMechanism):
 def _mixed(losses: list[ComposedLoss], probs: Array) -> ComposedLoss:
     """The loss of a revealed mixture of compositions."""
     groups = tuple(
-        Alternatives(loss.terms, jnp.stack(loss.counts)[None], prob[None])
+        Alternatives(loss.terms, jnp.stack(loss.counts)[None], prob[None]).absorbed()
         for loss, prob in zip(losses, probs, strict=True)
     )
     used = [jnp.any((g.counts > 0) & (g.probs > 0)) for g in groups]

@@ -5,13 +5,19 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, ArrayLike, Float, Int, Key, Real
+from jaxtyping import Array, ArrayLike, Float, Key, Real
 
 from .._internal import _checks
+from .._internal._poisson import log_poisson
+from .._internal._precision import in_float64
 from ..losses import ComposedLoss, PoissonLoss
 from ._base import AbstractMechanism
 from ._fields import as_float, as_number, parameter
 from ._relations import ADD_OR_REMOVE_ONE, relation_field
+
+_MANY = 10.0
+_LARGEST_MEAN = 2.0**53
+"""Counts beyond are not told apart by floats."""
 
 
 class PoissonMechanism(AbstractMechanism):
@@ -126,10 +132,11 @@ class PoissonMechanism(AbstractMechanism):
         Raises:
             ValueError: If a count is negative or a parameter is not set.
         """
+        self.require_complete()
         statistic = _checks.nonnegative("statistic", statistic)
         return as_number(self.offset) + as_number(self.gain) * jnp.asarray(statistic)
 
-    def sample(self, key: Key[Array, ""], statistic: Any) -> Int[Array, "..."]:
+    def sample(self, key: Key[Array, ""], statistic: Any) -> Float[Array, "..."]:
         """Draws the output; a reference sampler, not hardened against its randomness.
 
         Args:
@@ -137,12 +144,22 @@ class PoissonMechanism(AbstractMechanism):
             statistic: The count y, at least 0.
 
         Returns:
-            Poisson variables of mean offset + gain y.
+            Poisson variables of mean offset + gain y: whole numbers as floats, since
+            they may be too large for an integer (without x64 they have 24 bits).
 
         Raises:
-            ValueError: If a count is negative or a parameter is not set.
+            ValueError: If a count is negative, or so large that the mean is above 2^53,
+                or a parameter is not set.
+
+        References:
+            Hörmann (1993) for means from 10 on.
         """
-        return jax.random.poisson(key, self.mean(statistic))
+        self.require_complete()
+        statistic = _checks.nonnegative("statistic", statistic)
+        mean = _exact_mean(self.offset, self.gain, statistic)
+        if _checks.known(mean) is not None:
+            _require_countable(mean)
+        return _drawn(key, mean)
 
     def estimate(self, output: Any) -> Float[Array, "..."]:
         """The unbiased estimate of the count.
@@ -152,7 +169,11 @@ class PoissonMechanism(AbstractMechanism):
 
         Returns:
             (output - offset) / gain, which may be negative.
+
+        Raises:
+            ValueError: If a parameter is not set.
         """
+        self.require_complete()
         return (jnp.asarray(output) - as_number(self.offset)) / as_number(self.gain)
 
     def variance(self, statistic: Any) -> Float[Array, "..."]:
@@ -168,3 +189,48 @@ class PoissonMechanism(AbstractMechanism):
             ValueError: If a count is negative or a parameter is not set.
         """
         return self.mean(statistic) / jnp.square(as_number(self.gain))
+
+
+@in_float64(cast_out=False)
+def _exact_mean(offset: Any, gain: Any, statistic: Any) -> Array:
+    return offset + gain * jnp.asarray(statistic, float)
+
+
+def _require_countable(mean: Any) -> Any:
+    few = lambda x: x <= _LARGEST_MEAN
+    return _checks._checked("offset + gain statistic", mean, "at most 2^53", few)
+
+
+@in_float64
+def _drawn(key: Array, mean: Array) -> Array:
+    mean = _require_countable(mean)
+    few, many = jax.random.split(key)
+    small = mean < _MANY
+    # Of means that are not small JAX's sampler, all in float32, has a wrong law.
+    counted = jax.random.poisson(few, jnp.where(small, mean, 1.0)).astype(float)
+    return jnp.where(small, counted, _drawn_many(many, jnp.where(small, _MANY, mean)))
+
+
+def _drawn_many(key: Array, mean: Float[Array, "..."]) -> Float[Array, "..."]:
+    """Poisson variables of means from 10 on, by transformed rejection (PTRS)."""
+    b = 0.931 + 2.53 * jnp.sqrt(mean)
+    a = -0.059 + 0.02483 * b
+    height = 1.1239 + 1.1328 / (b - 3.4)
+    surely = 0.9277 - 3.6224 / (b - 2)
+
+    def propose(state: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
+        key, count, found = state
+        key, first, second = jax.random.split(key, 3)
+        u = jax.random.uniform(first, mean.shape, mean.dtype) - 0.5
+        v = jax.random.uniform(second, mean.shape, mean.dtype)
+        side = 0.5 - jnp.abs(u)
+        k = jnp.floor((2 * a / side + b) * u + mean + 0.43)
+        at = jnp.where((k >= 0) & (k < jnp.inf), k, 0.0)
+        density = jnp.exp(log_poisson(at, mean))
+        likely = v * height < density * (a / jnp.square(side) + b)
+        inside = (k == at) & ((side >= 0.013) | (v <= side))
+        taken = ((side >= 0.07) & (v <= surely)) | (inside & likely)
+        return key, jnp.where(found | ~taken, count, k), found | taken
+
+    start = key, mean, jnp.zeros(mean.shape, bool)
+    return jax.lax.while_loop(lambda s: ~jnp.all(s[2]), propose, start)[1]

@@ -1,5 +1,6 @@
 """A random number of releases, where the number is told."""
 
+import copy
 from typing import Any
 
 import equinox as eqx
@@ -30,7 +31,8 @@ class RandomRepeat(AbstractMechanism):
     Args:
         mechanism: What is repeated, with fresh randomness; any mechanism.
         num_steps: Possible numbers of releases, shape (n,), at least 0.  Real numbers
-            for Gaussian and Poisson-subsampled Gaussian mechanisms, else whole ones.
+            for Gaussian, Poisson-subsampled Gaussian and infinitely divisible
+            mechanisms, else whole ones.
         probs: Their probabilities, shape (n,), which with `tail_prob` have the sum 1.
         tail_prob: Probability of all numbers left out, in [0, 1); in estimates and
             upper bounds of the loss they count as telling the record, so that a
@@ -60,6 +62,8 @@ class RandomRepeat(AbstractMechanism):
     tail_prob: Real[ArrayLike, ""]
     idle: bool = eqx.field(static=True)
     """Whether zero releases are known to be possible."""
+    whole: bool = eqx.field(static=True)
+    """Whether all numbers are known to be whole."""
 
     def __init__(
         self, mechanism: Any, *, num_steps: Any, probs: Any, tail_prob: Any = 0.0
@@ -80,6 +84,14 @@ class RandomRepeat(AbstractMechanism):
         )
         counts = _checks.known(self.num_steps)
         self.idle = counts is not None and bool(np.any(counts == 0))
+        self.whole = counts is not None and bool(np.all(counts == np.round(counts)))
+
+    def with_fractions(self) -> "RandomRepeat":
+        """The same, where the numbers are not known to be whole (or will not be)."""
+        other = copy.copy(self)
+        # Known of the numbers when this was made, and no leaf that could be replaced.
+        object.__setattr__(other, "whole", False)
+        return other
 
     @property
     def relation(self) -> NeighboringRelation:
@@ -100,12 +112,15 @@ class RandomRepeat(AbstractMechanism):
         return eqx.tree_at(lambda m: m.mechanism, self, inner)
 
     def loss(self) -> ComposedLoss:
-        step = self.mechanism.loss()
+        # What is repeated may itself be a fraction of a loss, as a triplet's time is.
+        step = self.mechanism.loss().absorbed()
         lost = as_float(self.tail_prob)
         probs = as_float(self.probs)
         probs = probs / jnp.sum(probs)
         counts = as_float(self.num_steps)[:, None] * jnp.stack(step.counts)
         group = Alternatives(step.terms, counts, probs)
+        if not self.whole:
+            group = group.absorbed()
         some = jnp.any((counts > 0) & (probs > 0)[:, None]) | (lost > 0)
         term = revealed_mixture((group,), lost, idle=self.idle)
         return ComposedLoss((term,), (jnp.where(some, 1.0, 0.0),))

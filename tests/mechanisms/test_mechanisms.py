@@ -436,3 +436,17 @@ def test_arrays_that_a_traced_program_encloses(name):
 def test_noise_of_an_array_that_a_traced_program_encloses():
     draw = lambda x: fdp.canonical_noise(fdp.tradeoff.Gaussian(NUMBERS[1.0])).sf(x)
     assert jax.eval_shape(draw, 0.5).shape == ()
+
+
+def test_probabilities_of_a_float32_program():
+    """A softmax has the sum 1 to its own rounding only; queries divide by the sum."""
+    logits = np.random.default_rng(5).normal(size=(2, 40)).astype(np.float32)
+    with jax.enable_x64(False):
+        p, q = jax.nn.softmax(jnp.asarray(logits), axis=1)
+        found = fdp.FromProbabilities(p, q).remove.delta(epsilon=0.5)
+        with pytest.raises(ValueError, match="without_record must be probabilities"):
+            fdp.FromProbabilities(p * (1 + 1e-5), q)
+    exact = np.exp(logits.astype(np.float64))
+    p, q = exact / exact.sum(axis=1, keepdims=True)
+    truth = np.sum(np.maximum(q - np.exp(0.5) * p, 0))
+    assert float(found) == pytest.approx(truth, rel=1e-5)

@@ -9,6 +9,7 @@ import mpmath as mp
 import numpy as np
 import pytest
 from reference import divisible_checks, exact
+from scipy import stats
 
 import fdp_jax as fdp
 from fdp_jax import Bound
@@ -212,3 +213,40 @@ def test_bad_parameters_are_named(name):
         fdp.PoissonMechanism(**values)
     with pytest.raises(ValueError, match="statistic must be"):
         PAIR.mean(-1.0)
+
+
+@pytest.mark.parametrize("mean", [3.0, 10.5, 300.0, 1e7, 1e10])
+def test_law_of_the_sample(mean):
+    # Cells of about equal chance; chi^2 with as many degrees of freedom.
+    size, cells = 20_000, 20
+    drawn = fdp.PoissonMechanism(0.5, 1.0).sample(
+        jax.random.key(3), jnp.full(size, mean - 0.5)
+    )
+    ends = np.unique(stats.poisson.ppf(np.linspace(0, 1, cells + 1)[1:-1], mean))
+    chances = np.diff(stats.poisson.cdf(ends, mean), prepend=0, append=1)
+    place = np.searchsorted(ends, np.asarray(drawn))
+    counts = np.bincount(place, minlength=chances.size)
+    assert stats.chisquare(counts, size * chances).pvalue > 1e-4
+    assert np.max(np.abs(np.asarray(drawn) - mean)) < 6.5 * np.sqrt(mean)
+
+
+def test_counts_beyond_an_integer():
+    # Without x64 there is no integer of this size, and no float64 but inside.
+    release = fdp.PoissonMechanism(20.0, 1.0)
+    with jax.enable_x64(False):
+        for ask in (release.sample, jax.jit(lambda *x: release.sample(*x))):
+            drawn = ask(jax.random.key(0), jnp.full(400, 1e10))
+            off = (np.asarray(drawn, float) - 1e10) / 1e5
+            assert abs(off.mean()) < 4 / 20
+            assert 0.85 < off.std() < 1.15
+    with pytest.raises(ValueError, match=r"offset \+ gain statistic must be at most"):
+        release.sample(jax.random.key(0), 1e20)
+
+
+def test_a_parameter_that_is_not_set_is_named():
+    release = fdp.PoissonMechanism(20.0)
+    for ask in (release.mean, release.variance, release.estimate):
+        with pytest.raises(ValueError, match="gain of PoissonMechanism is not set"):
+            ask(1.0)
+    with pytest.raises(ValueError, match="gain of PoissonMechanism is not set"):
+        release.sample(jax.random.key(0), 1.0)

@@ -10,6 +10,8 @@ import mpmath as mp
 import numpy as np
 import pytest
 from reference import exact
+from scipy import integrate, stats
+from scipy.special import ndtr
 
 import fdp_jax as fdp
 
@@ -254,3 +256,105 @@ def test_fractions_of_other_mechanisms_are_refused():
         _runs().repeat(1.5)
     with pytest.raises(TypeError, match="single release"):
         fdp.PoissonSubsampled(_runs(), 0.1)
+
+
+# -------------------------------------------- fractions of infinitely divisible losses
+
+
+def _poisson_delta(low, high, epsilon):
+    counts = np.arange(200)
+    p, q = (stats.poisson.pmf(counts, mean) for mean in (low, high))
+    return np.sum(np.maximum(q - np.exp(epsilon) * p, 0))
+
+
+def test_fractional_numbers_of_counts():
+    """Sums of counts are sufficient, so n counts are two with n times the means."""
+    count = fdp.PoissonMechanism(1.0, 1.0)
+    steps, probs, epsilon = [0.5, 1.5], [0.25, 0.75], 1.0
+    there, back = (
+        np.dot(probs, [_poisson_delta(n * a, n * b, epsilon) for n in steps])
+        for a, b in ((1, 2), (2, 1))
+    )
+    told = fdp.RandomRepeat(count, num_steps=steps, probs=probs)
+    halves = fdp.RandomRepeat(count.repeat(0.5), num_steps=[1, 3], probs=probs)
+    either = fdp.RevealedMixture([count.repeat(n) for n in steps], probs=probs)
+    for run in (told, halves, either):
+        for side, truth in ((run.remove, there), (run.add, back)):
+            found = side.bounds(epsilon=epsilon)
+            assert found.lower <= truth <= found.upper
+            assert found.upper - found.lower < 1e-9 * truth + 1e-13
+            np.testing.assert_allclose(found.estimate, truth, rtol=1e-10, atol=1e-13)
+
+
+def test_derivatives_in_fractional_numbers():
+    count = fdp.PoissonMechanism(1.0, 1.0)
+
+    def delta(steps):
+        run = fdp.RandomRepeat(count, num_steps=steps, probs=[0.25, 0.75])
+        return run.remove.delta(epsilon=1.0, bound=fdp.Bound.ESTIMATE)
+
+    found = jax.grad(delta)(jnp.asarray([0.5, 1.5]))
+    h = 1e-5
+    slopes = [
+        (_poisson_delta(n + h, 2 * (n + h), 1) - _poisson_delta(n - h, 2 * (n - h), 1))
+        / (2 * h)
+        for n in (0.5, 1.5)
+    ]
+    np.testing.assert_allclose(found, np.multiply([0.25, 0.75], slopes), rtol=1e-6)
+
+
+def _triplet_delta(time, epsilon):
+    """Of s^2 = 0.5 and jumps 0.8 and -0.5: a Gaussian for every number of jumps."""
+    deviation, total = np.sqrt(0.5 * time), 0.0
+    rates, sizes = time * np.asarray([0.7, 0.3]), np.asarray([0.8, -0.5])
+    drift = -np.sum(rates * np.expm1(sizes))
+    for n in itertools.product(range(40), repeat=2):
+        loss = drift + np.dot(n, sizes)
+        p = np.prod(stats.poisson.pmf(n, rates))
+        a = (loss - epsilon) / deviation
+        total += p * np.exp(loss) * ndtr(a + deviation / 2)
+        total -= p * np.exp(epsilon) * ndtr(a - deviation / 2)
+    return total
+
+
+def test_fractional_times_of_a_triplet():
+    triplet = fdp.LevyTriplet(0.5, jumps=[0.8, -0.5], rates=[0.7, 0.3])
+    run = fdp.RandomRepeat(triplet, num_steps=[0.5, 1.5], probs=[0.5, 0.5])
+    found = run.remove.bounds(epsilon=1.0)
+    truth = 0.5 * (_triplet_delta(0.5, 1.0) + _triplet_delta(1.5, 1.0))
+    assert found.lower <= truth <= found.upper
+    assert found.upper - found.lower < 1e-11
+    np.testing.assert_allclose(found.estimate, truth, rtol=1e-11)
+
+
+@pytest.mark.parametrize("steps", [(1.0, 2.0), (0.75, 1.5)])
+def test_random_times_of_a_subordinated_gaussian(steps):
+    """Its moments are finite in a strip only, a wider one for neither alternative."""
+
+    def delta(shape, epsilon=1.0, scale=0.5):
+        def value(t):
+            mu = np.sqrt(t)
+            gauss = ndtr(mu / 2 - epsilon / mu)
+            gauss -= np.exp(epsilon) * ndtr(-mu / 2 - epsilon / mu)
+            return stats.gamma.pdf(t, shape, scale=scale) * gauss
+
+        return integrate.quad(value, 0, 40, epsabs=1e-14, limit=500)[0]
+
+    member = fdp.levy.SubordinatedGaussian(2.0, 0.5)
+    run = fdp.RandomRepeat(member, num_steps=steps, probs=[0.5, 0.5])
+    found = run.bounds(epsilon=1.0)
+    truth = np.mean([delta(2 * n) for n in steps])
+    assert found.lower <= truth <= found.upper
+    assert found.upper - found.lower < 1e-8
+    np.testing.assert_allclose(found.estimate, truth, rtol=1e-8)
+
+
+def test_many_sizes_of_jumps_have_fractional_powers():
+    """Nine jumps of one size each are one of nine times the rate."""
+    split = fdp.LevyTriplet(0.5, jumps=[0.8] * 9, rates=[0.1] * 9)
+    run = fdp.RandomRepeat(split, num_steps=[0.5, 1.5], probs=[0.5, 0.5])
+    one = fdp.LevyTriplet(0.5, jumps=[0.8], rates=[0.9])
+    truth = np.mean(
+        [float(one.repeat(n).remove.delta(epsilon=1.0)) for n in (0.5, 1.5)]
+    )
+    np.testing.assert_allclose(run.remove.delta(epsilon=1.0), truth, rtol=1e-10)
