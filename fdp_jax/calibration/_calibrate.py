@@ -28,6 +28,7 @@ from ..curves._queries import (
     round_down_to_single,
     signs_of,
 )
+from ..levy import LevyTriplet
 from ..losses import AUTO, Method
 from ..mechanisms import AbstractMechanism, View
 from ._search import solve
@@ -164,12 +165,22 @@ def calibrate(
         unknown.put(mechanism, np.float64(unknown.start)).require_complete()
     else:
         mechanism.require_complete()
-    open_mechanism = unknown.left_open(mechanism)
+    open_mechanism = _with_known_parts(unknown.left_open(mechanism))
     value, status, binding, leaks = _best(open_mechanism, target, unknown, method)
     if not isinstance(status, jax.core.Tracer) and int(status) == Status.VACUOUS:
         raise UnreachableTarget(_why_not(open_mechanism, target, unknown, method))
     completed = unknown.put(mechanism, value)
     return Calibration(value, completed, target, status, binding, leaks, unknown.name)
+
+
+def _with_known_parts(mechanism: AbstractMechanism) -> AbstractMechanism:
+    """The same leaves, where triplets without a Gaussian part say so.
+
+    As queries do (`simplified`): once all numbers are traced, nobody knows.
+    """
+    is_triplet = lambda part: isinstance(part, LevyTriplet)
+    plain = lambda part: part.simplified() if is_triplet(part) else part
+    return jax.tree.map(plain, mechanism, is_leaf=is_triplet)
 
 
 _Solved = tuple[Array, Array, dict[str, Array], Array]

@@ -9,7 +9,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array
 
-from ..mechanisms import AbstractMechanism, NeighboringRelation
+from ..levy import SubordinatedGaussian
+from ..mechanisms import AbstractMechanism, NeighboringRelation, RandomRepeat
 from ..mechanisms._composed import Composition, has_fractions
 
 Selector = str | Callable[[Any], Any]
@@ -41,6 +42,13 @@ _KINDS = {
     "probs": _Kind(0, 1e-12, 1.0, 0.1),
 }
 _OTHER = _Kind(0, 1e-6, 1e6)
+_OF_SUBORDINATED_GAUSSIAN = {
+    # More time is more loss, whatever the unit that it is measured in.
+    "shape": _Kind(1, 1e-6, 1e9),
+    "scale": _Kind(1, 1e-9, 1e9),
+    "index": _Kind(0, 0.0, 0.999, 0.5),
+}
+"""The same names with another meaning."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -92,7 +100,8 @@ class Unknown:
                 new = leaves[place] * value
                 new = jnp.minimum(new, cap) if math.isfinite(cap) else new
             leaves[place] = new
-        return jax.tree.unflatten(structure, leaves)
+        found = jax.tree.unflatten(structure, leaves)
+        return _with_fractions(found) if "num_steps" in self.name else found
 
     def left_open(self, mechanism: AbstractMechanism) -> AbstractMechanism:
         """The mechanism without the value that a search replaces."""
@@ -118,7 +127,7 @@ def find_unknown(
         chosen = [_by_name(mechanism, paths, solve_for)]
     else:
         chosen = list(_by_selector(mechanism, len(paths), solve_for))
-    names = [_last_name(paths[i]) for i in chosen]
+    kinds = [_kind(mechanism, paths[i]) for i in chosen]
     name = solve_for if isinstance(solve_for, str) else ", ".join(map(_dotted, paths))
     if not isinstance(solve_for, str):
         name = ", ".join(_dotted(paths[i]) for i in chosen)
@@ -128,10 +137,10 @@ def find_unknown(
             f"{name} must have values, of which a common factor is found; "
             "only a single parameter may be left open"
         )
-    kinds = [_KINDS.get(n, _OTHER) for n in names]
     leaks = kinds[0].leaks if len({kind.leaks for kind in kinds}) == 1 else 0
     if factor:
         kind = _Kind(leaks, 1e-12, 1e12)
+        names = [_last_name(paths[i]) for i in chosen]
         caps = tuple(1.0 if n == "sampling_prob" else math.inf for n in names)
     else:
         kind, caps = kinds[0], (math.inf,)
@@ -236,13 +245,34 @@ def _by_selector(
     return tuple(selected)
 
 
+def _at(mechanism: Any, path: tuple[str | int, ...]) -> Any:
+    """What stands at a path."""
+    for key in path:
+        mechanism = mechanism[key] if isinstance(key, int) else getattr(mechanism, key)
+    return mechanism
+
+
+def _kind(mechanism: Any, path: tuple[str | int, ...]) -> _Kind:
+    """What is known of the number at a path."""
+    name = _last_name(path)
+    owner = _at(mechanism, path[: path.index(name)]) if name in path else None
+    if isinstance(owner, SubordinatedGaussian):
+        return _OF_SUBORDINATED_GAUSSIAN[name]
+    return _KINDS.get(name, _OTHER)
+
+
+def _with_fractions(mechanism: AbstractMechanism) -> AbstractMechanism:
+    """The same, where random numbers of releases are no longer known to be whole."""
+    is_random = lambda part: isinstance(part, RandomRepeat)
+    changed = lambda part: part.with_fractions() if is_random(part) else part
+    return jax.tree.map(changed, mechanism, is_leaf=is_random)
+
+
 def _has_fractions(mechanism: Any, path: tuple[str | int, ...]) -> bool:
     """Whether the number at a path may lie between whole numbers."""
     if "num_steps" not in path:
         return True
-    owner = mechanism
-    for key in path[: path.index("num_steps")]:
-        owner = owner[key] if isinstance(key, int) else getattr(owner, key)
+    owner = _at(mechanism, path[: path.index("num_steps")])
     if isinstance(owner, Composition):
         index = path[-1]
         assert isinstance(index, int)

@@ -219,6 +219,31 @@ def log_delta_bounds(
 
 
 @in_float64
+def profile_bounds(
+    subject: HasLoss,
+    epsilon: Float[Array, "..."],
+    *,
+    direction: Direction,
+    narrow: bool,
+    method: Method = AUTO,
+) -> tuple[Bounds, Bounds]:
+    """Bounds of log delta(epsilon) and of log(1 - delta(epsilon)), from one program."""
+    loss = loss_of(subject, method)
+    signs = signs_of(loss, direction)
+
+    def one(epsilon: Array) -> tuple[Bounds, Bounds]:
+        found = profile_at(loss, signs, epsilon)
+        vacuous = found.log_delta.upper >= 0
+        return (
+            bounds_of(found.log_delta, vacuous, narrow),
+            bounds_of(found.log_rest, vacuous, narrow),
+        )
+
+    log_delta, log_rest = elementwise(one, jnp.asarray(epsilon))
+    return named(log_delta, loss), named(log_rest, loss)
+
+
+@in_float64
 def delta_bounds(
     subject: HasLoss,
     epsilon: Float[Array, "..."],

@@ -67,7 +67,8 @@ def success_count(name: str, count: Any, records_name: str, n: Any) -> Any:
     number, most = _checks.known(count), _checks.known(n)
     allowed = f"{name} must be at most {records_name}"
     if number is None or most is None:
-        return eqx.error_if(count, jnp.asarray(count) > jnp.asarray(n), allowed)
+        count = jnp.asarray(count)
+        return eqx.error_if(count, count > jnp.asarray(n), allowed)
     if number > most:
         raise ValueError(f"{allowed}, {most:g}, got {number:g}")
     return count

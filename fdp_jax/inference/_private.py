@@ -177,4 +177,5 @@ def _free_p(noise: CanonicalNoise, phi: Any, rows: Any, statistic: Any) -> Array
     law = noise.law
     place = -law.isf(as_float(phi))
     moved = jnp.where(jnp.isinf(place), place, place - as_float(statistic))
-    return jnp.max(jnp.asarray(rows) @ law.cdf(moved))
+    rows = as_float(rows)
+    return jnp.max(rows @ law.cdf(moved) / jnp.sum(rows, axis=1))

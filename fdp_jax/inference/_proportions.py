@@ -41,6 +41,9 @@ class _Sizes(eqx.Module):
     x: int = eqx.field(static=True)
     y: int = eqx.field(static=True)
     pad: int = eqx.field(static=True)
+    """Units to which the noise's tails are followed."""
+    padded: bool = eqx.field(static=True, default=True)
+    """Whether that is known to be far enough."""
     swapped: bool = eqx.field(static=True, default=False)
     kind: str = eqx.field(static=True, default="")
 
@@ -82,8 +85,9 @@ def two_proportion_p_value(
         functions; this is a reconstruction with the same statistic and plug-in.
     """
     kind = _one_of("alternative", alternative, ALTERNATIVES)
+    noise = noise_of(noise)
     given = released_x, released_y, num_records_x, num_records_y
-    return p_value_of(*two_groups(noise_of(noise), *given, kind))
+    return p_value_of(noise, *two_groups(noise, *given, kind))
 
 
 def two_proportion_interval_from(
@@ -114,8 +118,9 @@ def two_proportion_interval_from(
         ValueError: If an argument is out of range.
     """
     confidence = _checks.checked_scalar("confidence", _checks.open_share, confidence)
+    noise = noise_of(noise)
     given = released_x, released_y, num_records_x, num_records_y
-    noise, groups, sizes = two_groups(noise_of(noise), *given, "")
+    groups, sizes = two_groups(noise, *given, "")
     return interval_of(noise, groups, confidence, sizes)
 
 
@@ -210,7 +215,7 @@ def _power_of_two(least: float) -> int:
 
 def two_groups(
     noise: CanonicalNoise, released_x: Any, released_y: Any, n: Any, m: Any, kind: str
-) -> tuple[CanonicalNoise, tuple, _Sizes]:
+) -> tuple[tuple, _Sizes]:
     """Checked arguments, with the larger group first."""
     n = _checks.known(record_count("num_records_x", n))
     m = _checks.known(record_count("num_records_y", m))
@@ -222,26 +227,33 @@ def two_groups(
     if swapped:
         # Failures in exchanged groups have the same difference of proportions.
         x, y, n, m = m - y, n - x, m, n
-    noise, pad = _padded(noise)
-    sizes = _Sizes(window_length(n), window_length(m), pad, swapped, kind)
-    return noise, (x, y, n, m), sizes
-
-
-def _padded(noise: CanonicalNoise) -> tuple[CanonicalNoise, int]:
-    """Units after which the noise's tail is negligible."""
-    allowed = f"noise must have P(N > {{}}) <= {_NEGLIGIBLE:g}"
+    lengths = window_length(n), window_length(m)
     leaves = jax.tree.leaves(noise)
-    if any(isinstance(leaf, jax.core.Tracer) for leaf in leaves):
-        wide = noise.isf(_NEGLIGIBLE) > _DEFAULT_PAD - 2
-        where = " where its parameters are traced"
-        message = allowed.format(_DEFAULT_PAD - 2) + where
-        return eqx.error_if(noise, wide, message), _DEFAULT_PAD
+    traced = any(isinstance(leaf, jax.core.Tracer) for leaf in leaves)
+    pad = _DEFAULT_PAD if traced else _pad(noise)
+    return (x, y, n, m), _Sizes(*lengths, pad, not traced, swapped, kind)
+
+
+_ALLOWED = f"noise must have P(N > {{}}) <= {_NEGLIGIBLE:g}"
+
+
+def _pad(noise: CanonicalNoise) -> int:
+    """Units after which the noise's tail is negligible."""
     with jax.ensure_compile_time_eval():  # a shape, so known inside of jit as well
         reach = float(np.asarray(noise.isf(_NEGLIGIBLE)))
     if reach > _LARGEST_PAD - 2:
-        message = allowed.format(_LARGEST_PAD - 2)
+        message = _ALLOWED.format(_LARGEST_PAD - 2)
         raise ValueError(f"{message}, got P(N > {reach:.6g}) = {_NEGLIGIBLE:g}")
-    return noise, _power_of_two(reach + 2)
+    return _power_of_two(reach + 2)
+
+
+def _within_reach(noise: CanonicalNoise, value: Array, sizes: _Sizes) -> Array:
+    """A number, if noise with traced parameters is padded far enough."""
+    if sizes.padded:
+        return value
+    wide = noise.law.isf(jnp.full_like(value, _NEGLIGIBLE)) > sizes.pad - 2
+    message = _ALLOWED.format(sizes.pad - 2) + " where its parameters are traced"
+    return eqx.error_if(value, wide, message)
 
 
 # ----------------------------------------------------------------- inside float64
@@ -258,6 +270,7 @@ def _upper_p(law, x, y, n, m, prob_x, prob_y, sizes: _Sizes) -> Array:
 @in_float64
 def p_value_of(noise: CanonicalNoise, groups: tuple, sizes: _Sizes) -> Array:
     x, y, n, m = map(as_float, groups)
+    x = _within_reach(noise, x, sizes)
     pooled = jnp.clip((x + y) / (n + m), 0.0, 1.0)
     p = _upper_p(noise.law, x, y, n, m, pooled, pooled, sizes)
     if sizes.kind == "greater":
@@ -268,6 +281,7 @@ def p_value_of(noise: CanonicalNoise, groups: tuple, sizes: _Sizes) -> Array:
 @in_float64
 def interval_of(noise: CanonicalNoise, groups: tuple, confidence, sizes: _Sizes):
     law, (x, y, n, m) = stop_gradient((noise.law, tuple(map(as_float, groups))))
+    x = _within_reach(noise, x, sizes)
     tail = 0.5 * (1 - stop_gradient(as_float(confidence)))
 
     def p(shift: Array) -> Array:

@@ -213,7 +213,7 @@ def two_proportion_test(
     )
     numbers = num_records_x, num_records_y
     kind = _binomial.kind_of(alternative, "unbiased")
-    noise, groups, sizes = _proportions.two_groups(noise, *counts, *numbers, kind)
+    groups, sizes = _proportions.two_groups(noise, *counts, *numbers, kind)
     released, estimate, interval, p = _two_proportions(
         noise, key, groups, confidence, sizes, _narrow()
     )

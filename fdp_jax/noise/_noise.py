@@ -1,5 +1,6 @@
 """Canonical noise as users see it."""
 
+import dataclasses
 from collections.abc import Callable
 from typing import Any
 
@@ -199,8 +200,9 @@ def made_for(noise: CanonicalNoise, sensitivity: Any) -> CanonicalNoise:
     allowed = "sensitivity must be that of the noise"
     given, own = _checks.known(sensitivity), _checks.known(noise.sensitivity)
     if given is None or own is None:
-        wrong = jnp.asarray(sensitivity) != jnp.asarray(noise.sensitivity)
-        return eqx.error_if(noise, wrong, allowed)
+        own = jnp.asarray(noise.sensitivity)
+        checked = eqx.error_if(own, jnp.asarray(sensitivity) != own, allowed)
+        return dataclasses.replace(noise, sensitivity=checked)
     if given != own:
         raise ValueError(f"{allowed}, {own}, got {sensitivity}")
     return noise

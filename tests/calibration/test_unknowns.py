@@ -7,6 +7,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from scipy import integrate, optimize, stats
+from scipy.special import ndtr
 
 import fdp_jax as fdp
 from fdp_jax import Status, targets
@@ -170,3 +172,70 @@ def test_factors_leave_no_room_for_rounding_in_float32():
     assert scaled.dtype == np.float32
     exact = fdp.Schedule(fdp.Gaussian, scaled.astype(np.float64))
     assert 1 - 1e-5 < exact.epsilon(delta=1e-5) <= 1.0
+
+
+def _gamma_delta(shape, scale, epsilon):
+    """Of a Gaussian at a gamma distributed time, by quadrature over that time."""
+
+    def value(t):
+        mu = np.sqrt(t)
+        gauss = ndtr(mu / 2 - epsilon / mu)
+        gauss -= np.exp(epsilon) * ndtr(-mu / 2 - epsilon / mu)
+        return stats.gamma.pdf(t, shape, scale=scale) * gauss
+
+    return integrate.quad(value, 0, 60 * scale, epsabs=1e-15, limit=500)[0]
+
+
+@pytest.mark.parametrize("name", ["shape", "scale"])
+def test_parameters_of_a_subordinated_gaussian(name):
+    """More time is more loss, unlike more noise of the same name."""
+    values = {"shape": 2.0, "scale": 0.05, name: None}
+    target = targets.ApproxDP(epsilon=1.0, delta=1e-3)
+    found = fdp.calibrate(
+        fdp.levy.SubordinatedGaussian(**values), target, solve_for=name
+    )
+    assert found.leaks == 1
+    assert found.status == Status.CERTIFIED
+    reached = _gamma_delta(**{**values, name: float(found.value)}, epsilon=1.0)
+    assert reached == pytest.approx(1e-3, rel=1e-8)
+
+
+def test_the_index_of_a_subordinated_gaussian_is_below_one():
+    target = targets.ApproxDP(epsilon=1.0, delta=1e-3)
+    with pytest.raises(fdp.UnreachableTarget, match=r"no index in \[0, 0.999\]"):
+        fdp.calibrate(
+            fdp.levy.SubordinatedGaussian(2.0, 0.5), target, solve_for="index"
+        )
+
+
+def test_time_of_jumps_alone():
+    """Two Poisson counts, whose closed form leaves no room for a loose certificate."""
+
+    def delta(time):
+        counts, low = np.arange(60), 0.1 * time
+        p, q = (stats.poisson.pmf(counts, low * np.exp(x)) for x in (0, 0.3))
+        return np.sum(np.maximum(q - np.exp(1.0) * p, 0)) - 1e-3
+
+    target = targets.ApproxDP(epsilon=1.0, delta=1e-3)
+    family = fdp.LevyTriplet(jumps=[0.3], rates=[0.1])
+    found = fdp.calibrate(family, target, solve_for="num_steps")
+    root = optimize.brentq(delta, 7.0, 8.0, xtol=1e-12)
+    assert float(found.value) == pytest.approx(root, rel=1e-9)
+
+
+def test_a_factor_makes_random_numbers_fractional():
+    """One and two counts, times a factor that is no whole number."""
+
+    def delta(factor):
+        counts, total = np.arange(1000), 0.0
+        for n in (1, 2):
+            p, q = (stats.poisson.pmf(counts, n * factor * x) for x in (50, 51))
+            total += 0.5 * np.sum(np.maximum(q - np.exp(1.0) * p, 0))
+        return total - 1e-3
+
+    target = targets.ApproxDP(epsilon=1.0, delta=1e-3)
+    count = fdp.PoissonMechanism(50.0, 1.0)
+    family = fdp.RandomRepeat(count, num_steps=[1, 2], probs=[0.5, 0.5])
+    found = fdp.calibrate(family, target, solve_for="num_steps")
+    root = optimize.brentq(delta, 2.0, 8.0, xtol=1e-12)
+    assert float(found.value) == pytest.approx(root, rel=1e-7)
