@@ -56,12 +56,14 @@ def group_guarantee(f: AbstractGuarantee, distance: Any) -> AbstractGuarantee:
 
 def _scaled(f: AbstractGuarantee, distance: Any) -> AbstractTradeOff | None:
     """The families in which a group is the same with a larger parameter."""
-    if isinstance(f, tradeoff.Gaussian | tradeoff.Laplace):
+    if isinstance(f, tradeoff.Gaussian | tradeoff.Laplace | tradeoff.Logistic):
         return type(f)(as_number(f.mu) * distance)
     if isinstance(f, mechanisms.Gaussian):
         return tradeoff.Gaussian(distance / as_number(f.noise_multiplier))
     if isinstance(f, mechanisms.Laplace):
         return tradeoff.Laplace(distance / as_number(f.noise_multiplier))
+    if isinstance(f, mechanisms.Logistic):
+        return tradeoff.Logistic(distance / as_number(f.noise_multiplier))
     if isinstance(f, mechanisms.PureDP | mechanisms.RandomizedResponse):
         return tradeoff.ApproxDP(epsilon=as_number(f.epsilon0) * distance, delta=0.0)
     if isinstance(f, tradeoff.ApproxDP | mechanisms.ApproxDP) and _is_zero(f.delta0):

@@ -16,7 +16,13 @@ import jax.numpy as jnp
 from jax.lax import stop_gradient
 from jaxtyping import Array, ArrayLike, Float
 
-from .._internal._special import log_ndtr, log_ndtri, ndtri_from_logs, safe_log
+from .._internal._special import (
+    log1mexp,
+    log_ndtr,
+    log_ndtri,
+    ndtri_from_logs,
+    safe_log,
+)
 from ..mechanisms._fields import as_float
 from ..tradeoff._intervals import log_add
 from ._law import LOG_HALF, AbstractLaw, cell
@@ -274,6 +280,38 @@ class DoubleExponentialLaw(AbstractLaw):
 
     def characteristic_function(self, t):
         return 1 / (1 + jnp.square(t / as_float(self.mu)))
+
+
+class LogisticLaw(AbstractLaw):
+    """Logistic noise of scale 1 / mu, its own log-concave canonical noise."""
+
+    mu: ArrayLike
+
+    def log_tail(self, y):
+        return -jax.nn.softplus(as_float(self.mu) * y)
+
+    def log_density(self, y):
+        mu = as_float(self.mu)
+        return jnp.log(mu) - mu * y - 2 * jax.nn.softplus(-mu * y)
+
+    def tail_point(self, log_s):
+        gone = jnp.isneginf(log_s)
+        log_s = jnp.where(gone, LOG_HALF, log_s)
+        y = (log1mexp(-log_s) - log_s) / as_float(self.mu)
+        return jnp.where(gone, jnp.inf, y)
+
+    def end(self):
+        return as_float(jnp.inf)
+
+    def variance(self):
+        return jnp.square(jnp.pi / as_float(self.mu)) / 3
+
+    def characteristic_function(self, t):
+        x = jnp.abs(jnp.pi * t / as_float(self.mu))
+        small = x < 1e-4
+        safe = jnp.where(small, 1.0, x)
+        far = 2 * safe * jnp.exp(-safe) / -jnp.expm1(-2 * safe)
+        return jnp.where(small, 1 - jnp.square(x) / 6, far)
 
 
 def geometric_sums(

@@ -51,7 +51,7 @@ def vector_noise(
     one canonical noise per coordinate (`fdp.compose`): the corner is the worst move.
 
     Args:
-        f: `Gaussian`, `Laplace` or f_{0,delta}, as in `canonical_noise`.
+        f: `Gaussian`, `Laplace`, `Logistic` or f_{0,delta}, as in `canonical_noise`.
         dimension: Number of coordinates.
         norm: "l1" or "l2".
         sensitivity: In (0, inf), the largest norm of the move.

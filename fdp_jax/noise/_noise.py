@@ -227,7 +227,8 @@ def canonical_noise(
             (epsilon, delta) pairs, which may come from anywhere.
         sensitivity: In (0, inf), how far the statistic can move between neighbors.
         log_concave: Take the log-concave canonical noise instead: normal for
-            `Gaussian`, Laplace for `Laplace`, uniform for f_{0,delta}.
+            `Gaussian`, Laplace for `Laplace`, logistic for `Logistic`, uniform for
+            f_{0,delta}.
         bound: Which curve to take where f is known between certified bounds only.
             `PESSIMISTIC`: the release satisfies the guarantee that this package
             certifies for f, as in "no less private than what was proved of that run".
@@ -267,7 +268,7 @@ def canonical_noise(
 
 _NO_LOG_CONCAVE = (
     "log_concave must be False for {}: it is not one of the infinitely divisible "
-    "trade-off functions Gaussian, Laplace and ApproxDP(epsilon=0, delta)"
+    "trade-off functions Gaussian, Laplace, Logistic and ApproxDP(epsilon=0, delta)"
 )
 
 
@@ -286,6 +287,8 @@ def _log_concave(f: AbstractTradeOff) -> AbstractLaw:
         return _families.NormalLaw(f.mu)
     if isinstance(f, tradeoff.Laplace):
         return _families.DoubleExponentialLaw(f.mu)
+    if isinstance(f, tradeoff.Logistic):
+        return _families.LogisticLaw(f.mu)
     if isinstance(f, tradeoff.ApproxDP) and _is_known_zero(f.epsilon0):
         return _families.TulapLaw(f.epsilon0, f.delta0)
     raise ValueError(_NO_LOG_CONCAVE.format(type(f).__name__))

@@ -12,11 +12,14 @@ from .. import mechanisms, tradeoff
 from .._internal import _checks
 from .._internal._precision import in_float64, outside_transformations
 from ..curves import AbstractGuarantee, Bound
+from ..mechanisms._composed import Composition
 from ..mechanisms._fields import as_number
 from ..tradeoff import AbstractTradeOff, TradeOff
 from ..tradeoff._knots import Knots
 
 _TOLERANCE = 1e-12
+_LOCATION = tradeoff.Gaussian | tradeoff.Laplace | tradeoff.Logistic
+"""Families of a moved law, in which groups of records add to the parameter."""
 
 
 def exact_tradeoff(f: Any, bound: Bound) -> AbstractTradeOff:
@@ -57,20 +60,44 @@ def _closed_form(f: AbstractGuarantee) -> AbstractTradeOff | None:
         f = tradeoff.Gaussian(1 / as_number(f.noise_multiplier))
     elif isinstance(f, mechanisms.Laplace):
         f = tradeoff.Laplace(1 / as_number(f.noise_multiplier))
+    elif isinstance(f, mechanisms.Logistic):
+        f = tradeoff.Logistic(1 / as_number(f.noise_multiplier))
     elif isinstance(f, mechanisms.ApproxDP | mechanisms.Tulap):
         f = tradeoff.ApproxDP(epsilon=f.epsilon0, delta=f.delta0)
     elif isinstance(f, mechanisms.PureDP | mechanisms.RandomizedResponse):
         f = tradeoff.ApproxDP(epsilon=f.epsilon0, delta=0.0)
     elif isinstance(f, tradeoff.Group):
         inner = f.tradeoff
-        if isinstance(inner, tradeoff.Gaussian | tradeoff.Laplace):
+        if isinstance(inner, _LOCATION):
             f = type(inner)(f.size * as_number(inner.mu))
-    if isinstance(f, tradeoff.Gaussian | tradeoff.Laplace):
+    elif isinstance(f, Composition):
+        f.require_complete()
+        f = _all_gaussian(f) or f
+    if isinstance(f, _LOCATION):
         return dataclasses.replace(f, mu=_above_zero(f.mu, f.mu))
     if isinstance(f, tradeoff.ApproxDP):
         delta = _above_zero(f.delta0, as_number(f.epsilon0) + f.delta0)
         return tradeoff.ApproxDP(epsilon=f.epsilon0, delta=delta)
     return None
+
+
+def _all_gaussian(composition: Composition) -> tradeoff.Gaussian | None:
+    """Gaussian mechanisms together are one."""
+    parts = getattr(composition.simplified(), "parts", ())
+    gaussian = [isinstance(part, mechanisms.Gaussian) for part in parts]
+    if not (gaussian and all(gaussian)):
+        return None
+    return tradeoff.Gaussian(_total_mu(composition))
+
+
+@in_float64
+def _total_mu(composition: Composition) -> Array:
+    loss = composition.loss()
+    pairs = zip(loss.terms, loss.counts, strict=True)
+    squares = [count * term.moments(jnp.zeros(()))[2] for term, count in pairs]
+    total = sum(squares, start=jnp.zeros(()))
+    some = total > 0
+    return jnp.where(some, jnp.sqrt(jnp.where(some, total, 1.0)), 0.0)
 
 
 _TRIVIAL = "f must be nontrivial: no finite noise gives perfect privacy (f = Id)"

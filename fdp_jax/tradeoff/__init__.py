@@ -14,6 +14,7 @@ from ._families import (
     Gaussian as Gaussian,
     Identity as Identity,
     Laplace as Laplace,
+    Logistic as Logistic,
 )
 from ._piecewise import PiecewiseLinear as PiecewiseLinear
 from ._poisson import Poisson as Poisson

@@ -8,7 +8,7 @@ from jaxtyping import Array, ArrayLike, Real
 
 from .. import mechanisms
 from .._internal import _checks
-from .._internal._special import ndtri_from_logs, safe_log
+from .._internal._special import log1mexp, ndtri_from_logs, safe_log
 from ..engines import _gaussian, _laplace, log_complement
 from ..mechanisms._fields import as_float, as_number, parameter
 from ._base import AbstractSymmetric
@@ -120,6 +120,61 @@ class Laplace(AbstractSymmetric):
     def as_mechanism(self) -> mechanisms.Laplace:
         """`fdp.Laplace` with noise multiplier 1 / mu, for mu > 0."""
         return mechanisms.Laplace(1 / as_number(self.mu))
+
+
+class Logistic(AbstractSymmetric):
+    """T(Logistic(0, 1), Logistic(mu, 1)).
+
+    f(alpha) = (1 - alpha) / (1 + (e^mu - 1) alpha).  Also what mechanisms of mu-bounded
+    range guarantee, as the exponential mechanism is one.
+
+    Args:
+        mu: In [0, inf); the sensitivity over the scale of the noise.
+
+    Raises:
+        ValueError: If it is out of range.
+
+    Example:
+        >>> import fdp_jax as fdp
+        >>> f = fdp.tradeoff.Logistic(1.0)
+        >>> print(f"{f.beta(alpha=0.1):.6f} {f.delta(epsilon=0.5):.6f}")
+        0.768052 0.077405
+
+    References:
+        Dong, Durfee, Rogers (2020) for bounded range.
+    """
+
+    mu: Real[ArrayLike, ""] = parameter("mu", _checks.nonnegative)
+
+    def _point(self, epsilon):
+        mu, size = as_float(self.mu), jnp.abs(epsilon)
+        inside = size < mu
+        left = 0.5 * jnp.where(inside, mu - size, 1.0)
+        right = 0.5 * jnp.where(inside, mu + size, 1.0)
+        whole = log1mexp(jnp.where(inside, mu, 1.0))
+        log_delta = 2 * log1mexp(left) - whole
+        log_rest = log_add(log1mexp(left), log1mexp(right)) - left - whole
+        return _mirrored(
+            epsilon,
+            jnp.where(inside, log_delta, -jnp.inf),
+            jnp.where(inside, log_rest, 0.0),
+        )
+
+    def _rates(self, log_alpha, log_tnr):
+        odds = as_float(self.mu) + log_alpha
+        total = log_add(log_tnr, odds)
+        return Rates(closed(log_tnr - total), closed(odds - total))
+
+    def _ends(self):
+        return no_ends(as_float(self.mu))
+
+    def _log_slope(self, log_alpha, log_tnr):
+        mu = as_float(self.mu)
+        return mu - 2 * log_add(log_tnr, mu + log_alpha)
+
+    def as_mechanism(self) -> mechanisms.Logistic:
+        """`fdp.Logistic` with noise multiplier 1 / mu, for mu > 0."""
+        return mechanisms.Logistic(1 / as_number(self.mu))
 
 
 class ApproxDP(AbstractSymmetric):

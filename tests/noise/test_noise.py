@@ -12,6 +12,7 @@ import mpmath as mp
 import numpy as np
 import pytest
 from reference import topic_checks
+from scipy import stats
 
 import fdp_jax as fdp
 from fdp_jax import Bound, noise as rooms, tradeoff
@@ -115,6 +116,25 @@ def test_log_concave_laws_have_their_own_names():
         tradeoff.ApproxDP(epsilon=0.0, delta=0.2), log_concave=True
     )
     np.testing.assert_allclose(uniform.cdf(1.25), 0.75, rtol=1e-15)
+    logistic = fdp.canonical_noise(fdp.Logistic(2.0), log_concave=True)
+    law = stats.logistic(scale=2.0)
+    np.testing.assert_allclose(logistic.sf(x), law.sf(x), rtol=1e-13)
+    np.testing.assert_allclose(logistic.pdf(x), law.pdf(x), rtol=1e-13)
+    tails = np.asarray([1e-300, 1e-9, 0.2, 0.7])
+    np.testing.assert_allclose(logistic.isf(tails), law.isf(tails), rtol=1e-13)
+    np.testing.assert_allclose(logistic.variance(), law.var(), rtol=1e-14)
+    t = np.asarray([0.0, 1e-5, 0.3, 2.0])
+    characteristic = np.where(
+        t > 0, 2 * np.pi * t / np.sinh(2 * np.pi * t + (t == 0)), 1
+    )
+    found = logistic.characteristic_function(t)
+    np.testing.assert_allclose(found, characteristic, rtol=1e-10)
+    for noise in (logistic, fdp.canonical_noise(fdp.Logistic(2.0))):
+        found = rooms.verify_canonical(noise.cdf, noise.tradeoff, tolerance=1e-8)
+        assert found.passed
+    both = fdp.compose(fdp.Gaussian(2.0).repeat(4), fdp.Gaussian(1.0))
+    composed = fdp.canonical_noise(both, log_concave=True)
+    np.testing.assert_allclose(composed.variance(), 0.5, rtol=1e-15)  # mu^2 = 4/4 + 1
     for refused in (TULAP, POLYGON, tradeoff.ApproxDP(epsilon=1.0, delta=0.1)):
         with pytest.raises(ValueError, match="log_concave must be False for"):
             fdp.canonical_noise(refused, log_concave=True)

@@ -71,6 +71,40 @@ def test_beta(entry):
         assert f.beta_at_tnr(tnr=tnr) <= entry["value"]
 
 
+@pytest.mark.parametrize("mu", [1e-6, 0.7, 40.0])
+def test_logistic(mu):
+    """f(a) = (1 - a) / (1 + (e^mu - 1) a), and its profile by definition."""
+    f, size = tradeoff.Logistic(mu), mp.mpf(mu)
+    for alpha in (1e-300, 1e-3, 0.4, 1 - 1e-9):
+        a = mp.mpf(alpha)
+        beta = (1 - a) / (1 + mp.expm1(size) * a)
+        miss = abs(exact(f.log_beta(alpha=alpha)) - mp.log(beta))
+        assert miss < 2e-12 * (1 + abs(mp.log(beta)))
+        found = f.bounds(fpr=alpha)
+        power = mp.e**size * a / (1 + mp.expm1(size) * a)
+        assert exact(found.lower) <= power <= exact(found.upper)
+        slope = mp.e**size / (1 + mp.expm1(size) * a) ** 2
+        assert abs(exact(f.log_slope(alpha=alpha)) - mp.log(slope)) < 1e-12 * (1 + size)
+    for share in (-1.5, -0.9, -0.2, 0.0, 0.3, 0.999, 1.5):
+        e = size * mp.mpf(share)
+        # Where the slope is -e^eps: 1 + (e^mu - 1) alpha = e^{(mu - eps) / 2}.
+        a = mp.expm1((size - min(max(e, -size), size)) / 2) / mp.expm1(size)
+        delta = 1 - (1 - a) / (1 + mp.expm1(size) * a) - mp.e**e * a
+        found = f.bounds(epsilon=float(e))
+        at = exact(float(e))  # what the float is
+        slack = abs(at - e) + mp.mpf(10) ** -300
+        assert exact(found.lower) <= delta + slack
+        assert exact(found.upper) >= delta - slack
+        assert exact(found.upper) - exact(found.lower) <= 1e-10 * abs(delta) + slack
+    place = 0.3 * mu
+    bound = f.as_mechanism().delta(epsilon=place)  # on the grid
+    np.testing.assert_allclose(bound, f.delta(epsilon=place), rtol=1e-3)
+    group = fdp.limits.group_guarantee(f, 3)
+    assert isinstance(group, tradeoff.Logistic)
+    chain = tradeoff.Group(f, 3)
+    np.testing.assert_allclose(group.beta(alpha=0.2), chain.beta(alpha=0.2), rtol=1e-9)
+
+
 @pytest.mark.parametrize("entry", _entries("01.gdp_f.one_minus"))
 def test_power(entry):
     _agree(_family(entry).bounds(fpr=entry["params"]["alpha"]), entry)
