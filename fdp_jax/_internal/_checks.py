@@ -13,6 +13,8 @@ import jax
 import jax.core
 import numpy as np
 
+from ._precision import float_dtype, in_float64
+
 
 def known(value: Any) -> np.ndarray | None:
     """The numbers of a value, unless it is traced.
@@ -23,9 +25,22 @@ def known(value: Any) -> np.ndarray | None:
     return None if isinstance(value, jax.core.Tracer) else np.asarray(value)
 
 
+def error_if(value: Any, wrong: Callable[[Any], Any], message: str) -> Any:
+    """`equinox.error_if` for one array, also for a float64 one where x64 is off."""
+    if value.dtype == np.float64 and float_dtype() != np.float64:
+        return _error_in_double(value, wrong, message)
+    return eqx.error_if(value, wrong(value), message)
+
+
+@in_float64(cast_out=False)
+def _error_in_double(value: Any, wrong: Callable[[Any], Any], message: str) -> Any:
+    return eqx.error_if(value, wrong(value), message)
+
+
 def _checked(name: str, value: Any, allowed: str, test: Callable[[Any], Any]) -> Any:
     if isinstance(value, jax.core.Tracer):
-        return eqx.error_if(value, (~test(value)).any(), f"{name} must be {allowed}")
+        wrong = lambda x: (~test(x)).any()
+        return error_if(value, wrong, f"{name} must be {allowed}")
     numbers = np.asarray(value)
     kinds = np.integer, np.floating
     if not any(np.issubdtype(numbers.dtype, kind) for kind in kinds):
@@ -198,9 +213,10 @@ def total(name: str, value: Any, tolerance: float, rest: Any = 0.0) -> Any:
     """Probabilities whose sum, with the rest, is 1 (to `rounding`)."""
     tolerance = rounding(value, tolerance)
     allowed = f"probabilities with sum 1 (to {tolerance:g})"
+    if any(isinstance(x, jax.core.Tracer) for x in (value, rest)):
+        wrong = lambda x: ~(abs(x.sum() + rest - 1) <= tolerance)
+        return error_if(jax.numpy.asarray(value), wrong, f"{name} must be {allowed}")
     miss = abs(value.sum() + rest - 1)
-    if isinstance(miss, jax.core.Tracer):
-        return eqx.error_if(value, ~(miss <= tolerance), f"{name} must be {allowed}")
     if not miss <= tolerance:
         raise ValueError(f"{name} must be {allowed}, got a sum of {value.sum() + rest}")
     return value

@@ -120,6 +120,15 @@ def round_down_to_single(x: Array) -> Array:
     return jnp.where(jnp.abs(x) < least, small, rounded)
 
 
+def outward(low: Array, high: Array, narrow: bool) -> tuple[Array, Array]:
+    """An interval that holds what it held when it becomes float32; same derivatives."""
+    if not narrow:
+        return low, high
+    fixed = stop_gradient((low, high))
+    ends = round_down_to_single(fixed[0]), -round_down_to_single(-fixed[1])
+    return with_gradient(ends[0], low), with_gradient(ends[1], high)
+
+
 # ------------------------------------------------------------------------- epsilon
 
 

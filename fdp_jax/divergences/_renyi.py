@@ -2,6 +2,8 @@
 
 from typing import Any
 
+import equinox as eqx
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.lax import stop_gradient
@@ -9,7 +11,7 @@ from jaxtyping import Array, ArrayLike, Float
 
 from .._internal import _checks
 from .._internal._implicit import optimal_value
-from .._internal._precision import in_float64
+from .._internal._precision import float_dtype, in_float64, outside_transformations
 from .._internal._search import golden_section
 from ..curves import AbstractGuarantee, Bound
 from ..curves._queries import HasLoss, elementwise
@@ -27,7 +29,7 @@ from ._log_moment import (
 )
 
 _ORDERS = (1.1, 1.25, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0, 12.0, 16.0, 24.0, 32.0, 64.0, 128.0)
-_ROUNDING = 1e-9
+_ROUNDING, _SINGLE_ROUNDING = 1e-9, 2.5e-7
 
 
 def renyi(mechanism: Any, *, order: Any) -> Float[Array, "..."]:
@@ -126,7 +128,8 @@ def renyi_dp(mechanism: Any, *, orders: Any = _ORDERS) -> RenyiDP:
 
     Returns:
         `RenyiDP` with both directions' larger `renyi` at these orders, rounded up by
-        1e-9 relative (the quadrature's error is about 1e-13).
+        1e-9 relative (the quadrature's error is about 1e-13; by 2.5e-7 where numbers
+        are traced and x64 is off).
 
     Raises:
         ValueError: If an order is out of range.
@@ -141,10 +144,14 @@ def renyi_dp(mechanism: Any, *, orders: Any = _ORDERS) -> RenyiDP:
     References:
         Mironov (2017), Definition 4.
     """
-    orders = jnp.atleast_1d(jnp.asarray(orders, float))
+    orders = jnp.atleast_1d(orders) if eqx.is_array(orders) else np.atleast_1d(orders)
     subject, _, _ = subject_of(mechanism, "renyi_dp")
-    divergences = renyi(subject, order=orders)
-    return RenyiDP(orders=orders, divergences=divergences * (1 + _ROUNDING))
+    double = float_dtype() == np.float64
+    # Known numbers keep their digits in programs of any precision.
+    with jax.enable_x64(double or outside_transformations()):
+        divergences = renyi(subject, order=orders)
+        slack = _ROUNDING if divergences.dtype == jnp.float64 else _SINGLE_ROUNDING
+        return RenyiDP(orders=orders, divergences=divergences * (1 + slack))
 
 
 def kl(mechanism: Any) -> Float[Array, ""]:

@@ -46,21 +46,21 @@ class MarkovKernel(eqx.Module):
         slack = _checks.rounding(matrix, _SUM_ERROR)
         share = lambda x: (x >= 0) & (x <= 1 + slack)
         matrix = _checks._checked("matrix", matrix, "in [0, 1]", share)
-        total = matrix.sum(axis=1)
-        miss = abs(total - 1).max()
-        if isinstance(miss, jax.core.Tracer):
-            wrong = miss > slack
-            matrix = eqx.error_if(matrix, wrong, "matrix must have rows with sum 1")
-        elif miss > slack:
-            worst = float(total[abs(total - 1).argmax()])
-            raise ValueError(f"matrix must have rows with sum 1, got a sum of {worst}")
+        sums = "matrix must have rows with sum 1"
+        misses = lambda x: abs(x.sum(axis=1) - 1)
+        if isinstance(matrix, jax.core.Tracer):
+            wrong = lambda x: misses(x).max() > slack
+            matrix = _checks.error_if(matrix, wrong, sums)
+        elif misses(matrix).max() > slack:
+            worst = float(matrix.sum(axis=1)[misses(matrix).argmax()])
+            raise ValueError(f"{sums}, got a sum of {worst}")
         normalized = _of_rows if isinstance(matrix, jax.Array) else _normalized
         self.matrix = normalized(matrix)
 
     def _made(self, matrix: Array) -> "MarkovKernel":
         """A kernel with a matrix that is stochastic by construction.
 
-        Not checked again: where x64 is off, `equinox.error_if` takes no float64.
+        Not checked again: rounding may have moved it.
         """
         return eqx.tree_at(lambda kernel: kernel.matrix, self, matrix)
 

@@ -274,8 +274,9 @@ def binomial_sample_size(
     kind = "greater" if ends[1] > ends[0] else "less"
 
     def enough(n: int) -> bool:
-        found = binomial_power(noise, n, *ends, alpha=alpha, alternative=kind)
-        return float(found) >= power
+        with jax.enable_x64(True):  # not to be rounded up to what is wanted
+            found = binomial_power(noise, n, *ends, alpha=alpha, alternative=kind)
+            return float(found) >= power
 
     high = 1
     while not enough(high):

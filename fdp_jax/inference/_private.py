@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import equinox as eqx
 import jax
 import jax.core
 import jax.numpy as jnp
@@ -22,11 +23,20 @@ def noise_of(source: Any) -> CanonicalNoise:
     """Canonical noise for a count, from a guarantee or ready-made."""
     noise = source if isinstance(source, CanonicalNoise) else canonical_noise(source)
     sensitivity = _checks.known(noise.sensitivity)
-    if sensitivity is not None and sensitivity != 1:
-        raise ValueError(
-            f"noise must have sensitivity 1 for counts, got {noise.sensitivity}"
-        )
+    if sensitivity is None:
+        return _of_unit_sensitivity(noise)
+    if sensitivity != 1:
+        raise ValueError(f"{_UNIT}, got {noise.sensitivity}")
     return noise
+
+
+_UNIT = "noise must have sensitivity 1 for counts"
+
+
+@in_float64(cast_out=False)
+def _of_unit_sensitivity(noise: CanonicalNoise) -> CanonicalNoise:
+    # All of it hangs on the check: not every use looks at the sensitivity.
+    return eqx.error_if(noise, as_float(noise.sensitivity) != 1, _UNIT)
 
 
 def privacy_excess(phi: Any, f: Any, *, pairs: Any = None) -> Float[Array, ""]:
@@ -78,7 +88,7 @@ def is_private_test(
         f: As in `privacy_excess`; of a guarantee known between bounds, the certified
             one.
         pairs: As in `privacy_excess`.
-        tolerance: Absolute, for rounding errors.
+        tolerance: Absolute, for rounding errors; at least those of phi's precision.
 
     Returns:
         True or False.
@@ -86,7 +96,9 @@ def is_private_test(
     Raises:
         ValueError: As in `privacy_excess`.
     """
-    return bool(privacy_excess(phi, f, pairs=pairs) <= tolerance)
+    phi = _checks.vector("phi", _checks.probability, phi)
+    slack = _checks.rounding(phi, tolerance)
+    return bool(privacy_excess(phi, f, pairs=pairs) <= slack)
 
 
 def private_statistic(key: Any, noise: Any, phi: Any) -> Float[Array, "..."]:

@@ -5,13 +5,14 @@ from typing import Any
 
 import equinox as eqx
 import jax
+import jax.core
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
 from .._internal import _checks
 from .._internal._precision import float_dtype, in_float64
-from ..curves._queries import round_down_to_single
+from ..curves._queries import outward
 from ..mechanisms._fields import as_float
 from ..noise import CanonicalNoise, canonical_noise
 from ..noise._noise import made_for
@@ -258,6 +259,8 @@ def _shown(value: float, width: float) -> str:
 
 
 def _confidence(value: Any) -> float:
+    if isinstance(value, jax.core.Tracer):
+        raise TypeError("confidence must be known, got a traced number")
     return float(_checks.checked_scalar("confidence", _checks.open_share, value))
 
 
@@ -270,7 +273,7 @@ def _confidence(value: Any) -> float:
 def _count(noise: CanonicalNoise, key: Any, count, confidence, narrow: bool) -> tuple:
     released = as_float(count) + noise.sample(key)
     half = noise.isf(0.5 * (1 - as_float(confidence)))
-    return released, _outward(released - half, released + half, narrow)
+    return released, outward(released - half, released + half, narrow)
 
 
 @in_float64
@@ -284,7 +287,7 @@ def _proportion(
         p = _binomial.p_value_of(noise, released, n, null_prob, static)
     ends = _binomial.interval_of(noise, released, n, confidence, static)
     estimate = jnp.clip(released / as_float(n), 0.0, 1.0)
-    return released, estimate, _outward(*ends, narrow), p
+    return released, estimate, outward(*ends, narrow), p
 
 
 @in_float64
@@ -298,11 +301,4 @@ def _two_proportions(
     ends = _proportions.interval_of(noise, (x, y, n, m), confidence, sizes)
     estimate = jnp.clip(y / m - x / n, -1.0, 1.0)
     released = (m - y, n - x) if sizes.swapped else (x, y)
-    return released, estimate, _outward(*ends, narrow), p
-
-
-def _outward(low: Array, high: Array, narrow: bool) -> tuple[Array, Array]:
-    """An interval that keeps its coverage when it is rounded to float32."""
-    if not narrow:
-        return low, high
-    return round_down_to_single(low), -round_down_to_single(-high)
+    return released, estimate, outward(*ends, narrow), p

@@ -178,6 +178,8 @@ def jump_limit(
     inner = np.linspace(-cut, cut, 65)
     edges = np.concatenate([[-np.inf], -sides[:0:-1], inner, sides[1:], [np.inf]])
     found, infinite = _measure(subject, edges)
+    if isinstance(infinite, jax.core.Tracer):
+        raise TypeError("mechanism must have known parameters, got traced ones")
     losses, masses, variance, own_jumps, own_rates = map(
         np.asarray, _require_finite(found, infinite)
     )

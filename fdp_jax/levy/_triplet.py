@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Array, ArrayLike, Float, Real
 
 from .._internal import _checks
-from .._internal._precision import float_dtype, in_float64
+from .._internal._precision import in_float64
 from ..losses import (
     ComposedLoss,
     CompoundPoissonLoss,
@@ -29,13 +29,6 @@ def _nonzero(name: str, value: Any) -> Any:
     allowed = "finite numbers other than 0"
     test = lambda x: (abs(x) < np.inf) & (x != 0)
     return _checks._checked(name, value, allowed, test)
-
-
-def _not_too_large(name: str, value: Any) -> Any:
-    """A result, checked unless `equinox.error_if` takes no float64 (with x64 off)."""
-    if isinstance(value, jax.core.Tracer) and float_dtype() != np.float64:
-        return value
-    return _checks.finite(name, value)
 
 
 _LARGE = 700.0
@@ -171,7 +164,7 @@ class LevyTriplet(AbstractMechanism):
     def _with(self, **numbers: Any) -> "LevyTriplet":
         """The same with other numbers, which are in range unless they overflow."""
         where = lambda triplet: tuple(getattr(triplet, name) for name in numbers)
-        values = tuple(_not_too_large(*item) for item in numbers.items())
+        values = tuple(_checks.finite(*item) for item in numbers.items())
         return eqx.tree_at(where, self, values, is_leaf=lambda x: x is None)
 
     def __add__(self, other: "LevyTriplet") -> "LevyTriplet":

@@ -56,6 +56,9 @@ def group_guarantee(f: AbstractGuarantee, distance: Any) -> AbstractGuarantee:
 
 def _scaled(f: AbstractGuarantee, distance: Any) -> AbstractTradeOff | None:
     """The families in which a group is the same with a larger parameter."""
+    number = _checks.known(distance)
+    # Of known numbers the product is a float64 one, whatever the precision.
+    distance = distance if number is None else number.astype(np.float64)
     if isinstance(f, tradeoff.Gaussian | tradeoff.Laplace | tradeoff.Logistic):
         return type(f)(as_number(f.mu) * distance)
     if isinstance(f, mechanisms.Gaussian):

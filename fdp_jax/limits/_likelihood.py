@@ -7,8 +7,9 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from .._internal import _checks
-from .._internal._precision import in_float64
+from .._internal._precision import float_dtype, in_float64
 from .._internal._special import safe_log
+from ..curves._queries import outward
 from ..mechanisms._fields import as_float
 
 Pair = tuple[Float[Array, "..."], Float[Array, "..."]]
@@ -71,6 +72,7 @@ def marginal_bounds(
         distance,
         _checks.probability("mass", mass),
         _flag(connected),
+        _narrow(),
     )
 
 
@@ -95,7 +97,8 @@ def laplace_sum_bounds(statistic: Any, *, epsilon: Any, num_records: Any) -> Pai
     statistic = _checks.finite("statistic", statistic)
     epsilon = _checks.finite_positive("epsilon", epsilon)
     n = _checks.nonnegative("num_records", num_records)
-    return _laplace_sum(statistic, epsilon, _checks.whole_number("num_records", n))
+    n = _checks.whole_number("num_records", n)
+    return _laplace_sum(statistic, epsilon, n, _narrow())
 
 
 def local_bounds(*, epsilon: Any, num_records: Any) -> Pair:
@@ -116,7 +119,7 @@ def local_bounds(*, epsilon: Any, num_records: Any) -> Pair:
     """
     epsilon = _checks.nonnegative("epsilon", epsilon)
     n = _checks.nonnegative("num_records", num_records)
-    return _local(epsilon, _checks.whole_number("num_records", n))
+    return _local(epsilon, _checks.whole_number("num_records", n), _narrow())
 
 
 def posterior_bounds(
@@ -159,7 +162,7 @@ def posterior_bounds(
     """
     prior = _checks.probability("prior", prior)
     epsilon, distance = _steps(epsilon, distance)
-    return _posterior(prior, epsilon, distance, _flag(connected))
+    return _posterior(prior, epsilon, distance, _flag(connected), _narrow())
 
 
 def posterior_density_bounds(
@@ -200,6 +203,10 @@ def _flag(connected: Any) -> bool:
     return connected
 
 
+def _narrow() -> bool:
+    return float_dtype() == jnp.float32
+
+
 # ----------------------------------------------------------------- inside float64
 
 
@@ -211,7 +218,9 @@ def _loss(epsilon: Array, distance: Array) -> Array:
 
 
 @in_float64
-def _marginal(log_density, epsilon, distance, mass, connected: bool) -> Pair:
+def _marginal(
+    log_density, epsilon, distance, mass, connected: bool, narrow: bool
+) -> Pair:
     log_p, loss = as_float(log_density), _loss(epsilon, distance)
     if not connected:
         loss = jnp.full_like(loss, jnp.inf)
@@ -219,28 +228,29 @@ def _marginal(log_density, epsilon, distance, mass, connected: bool) -> Pair:
     finite = jnp.where(far, 0.0, loss)
     # Far away a density of 0 at x* bounds nothing.
     lower = jnp.where(far, -jnp.inf, log_p - finite + safe_log(as_float(mass)))
-    return lower, jnp.where(far, jnp.inf, log_p + finite)
+    return outward(lower, jnp.where(far, jnp.inf, log_p + finite), narrow)
 
 
 @in_float64
-def _laplace_sum(statistic, epsilon, n) -> Pair:
+def _laplace_sum(statistic, epsilon, n, narrow: bool) -> Pair:
     t, epsilon, n = as_float(statistic), as_float(epsilon), as_float(n)
     scale = jnp.log(0.5 * epsilon)
     inside = jnp.clip(jnp.round(t), 0.0, n)
     nearest = jnp.where(t <= 0, -t, jnp.where(t >= n, t - n, jnp.abs(t - inside)))
     farthest = 0.5 * n + jnp.abs(t - 0.5 * n)
     lower = scale - epsilon * (n + nearest)
-    return lower, scale + epsilon * (n - farthest)
+    return outward(lower, scale + epsilon * (n - farthest), narrow)
 
 
 @in_float64
-def _local(epsilon, n) -> Pair:
+def _local(epsilon, n, narrow: bool) -> Pair:
     epsilon, n = as_float(epsilon), as_float(n)
-    return -n * jax.nn.softplus(epsilon), -n * jax.nn.softplus(-epsilon)
+    ends = -n * jax.nn.softplus(epsilon), -n * jax.nn.softplus(-epsilon)
+    return outward(*ends, narrow)
 
 
 @in_float64
-def _posterior(prior, epsilon, distance, connected: bool) -> Pair:
+def _posterior(prior, epsilon, distance, connected: bool, narrow: bool) -> Pair:
     p, loss = as_float(prior), _loss(epsilon, distance)
     if not connected:
         loss = jnp.full_like(loss, jnp.inf)
@@ -249,4 +259,4 @@ def _posterior(prior, epsilon, distance, connected: bool) -> Pair:
     small = jnp.exp(-loss)
     lower = safe * small / (safe * small + (1 - safe))
     upper = safe / (safe + (1 - safe) * small)
-    return jnp.where(sure, p, lower), jnp.where(sure, p, upper)
+    return outward(jnp.where(sure, p, lower), jnp.where(sure, p, upper), narrow)

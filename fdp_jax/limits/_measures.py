@@ -10,7 +10,8 @@ from jax.lax import stop_gradient
 from jaxtyping import Array, Float
 
 from .._internal import _checks
-from .._internal._precision import in_float64
+from .._internal._precision import float_dtype, in_float64
+from ..curves._queries import outward
 from ..mechanisms._fields import as_float
 
 
@@ -114,8 +115,7 @@ class MeasureInterval(eqx.Module):
         upper = _checks.vector("log_upper", _log_weight, log_upper)
         _checks.same_length("log_lower", lower, "log_upper", upper)
         if any(isinstance(x, jax.core.Tracer) for x in (lower, upper)):
-            wrong = jnp.any(jnp.asarray(lower) > jnp.asarray(upper))
-            upper = eqx.error_if(upper, wrong, "log_lower must be at most log_upper")
+            upper = _in_order(lower, upper)
         elif np.any(np.asarray(lower) > np.asarray(upper)):
             place = int(np.argmax(np.asarray(lower) > np.asarray(upper)))
             raise ValueError(f"log_lower must be at most log_upper, not at {place}")
@@ -137,7 +137,7 @@ class MeasureInterval(eqx.Module):
         """
         epsilon = _checks.checked_scalar("epsilon", _checks.nonnegative, epsilon)
         log_p = _checks.vector("log_p", _log_weight, log_p)
-        return cls(log_p - epsilon, log_p + epsilon)
+        return cls(_moved(log_p, -epsilon), _moved(log_p, epsilon))
 
     def scaled(self, factor: Any) -> "MeasureInterval":
         """The interval of the measures times a number.
@@ -152,8 +152,10 @@ class MeasureInterval(eqx.Module):
             ValueError: If the factor is out of range.
         """
         factor = _checks.checked_scalar("factor", _checks.finite_positive, factor)
-        move = jnp.log(as_float(factor))
-        return MeasureInterval(self.log_lower + move, self.log_upper + move)
+        move = _log(factor)
+        return MeasureInterval(
+            _moved(self.log_lower, move), _moved(self.log_upper, move)
+        )
 
     def intersected(self, other: "MeasureInterval") -> "MeasureInterval":
         """The measures in both intervals.
@@ -193,7 +195,9 @@ class MeasureInterval(eqx.Module):
         Returns:
             L(A) / (L(A) + U(A^c)) and U(A) / (U(A) + L(A^c)).
         """
-        return self.mean_bounds(np.asarray(event, np.float64))
+        known = not isinstance(event, jax.core.Tracer)
+        indicator = np.asarray(event, np.float64) if known else event.astype(float)
+        return self.mean_bounds(indicator)
 
     def mean_bounds(self, values: Any) -> tuple[Float[Array, ""], Float[Array, ""]]:
         """The least and largest normalized mean of a function over the interval.
@@ -219,26 +223,46 @@ class MeasureInterval(eqx.Module):
         values = _checks.vector("values", _checks.finite, values)
         _checks.same_length("values", values, "log_lower", self.log_lower)
         upper = _with_mass(self.log_upper)
-        return _means(self.log_lower, upper, values)
+        return _means(self.log_lower, upper, values, float_dtype() == np.float32)
+
+
+@in_float64(cast_out=False)
+def _moved(logs: Array, move: Array) -> Array:
+    return as_float(logs) + as_float(move)
+
+
+@in_float64(cast_out=False)
+def _log(factor: Array) -> Array:
+    return jnp.log(as_float(factor))
 
 
 def _with_mass(log_upper: Any) -> Any:
     """The upper measure, if it is not zero."""
-    message = "log_upper must be above -inf at some point: the zero measure has no mean"
     number = _checks.known(log_upper)
-    if number is None:
-        return eqx.error_if(log_upper, jnp.all(jnp.isneginf(log_upper)), message)
-    if np.all(np.isneginf(number)):
-        raise ValueError(message)
+    if number is not None and np.all(np.isneginf(number)):
+        raise ValueError(_NO_MEAN)
     return log_upper
 
 
+_NO_MEAN = "log_upper must be above -inf at some point: the zero measure has no mean"
+
+
+@in_float64(cast_out=False)
+def _in_order(lower: Array, upper: Array) -> Array:
+    upper = as_float(upper)
+    wrong = jnp.any(as_float(lower) > upper)
+    return eqx.error_if(upper, wrong, "log_lower must be at most log_upper")
+
+
 @in_float64
-def _means(log_lower: Array, log_upper: Array, values: Array) -> tuple[Array, Array]:
+def _means(
+    log_lower: Array, log_upper: Array, values: Array, narrow: bool
+) -> tuple[Array, Array]:
     low, high, g = map(as_float, (log_lower, log_upper, values))
+    high = eqx.error_if(high, jnp.all(jnp.isneginf(high)), _NO_MEAN)
     top = stop_gradient(jnp.max(jnp.where(jnp.isfinite(high), high, -jnp.inf)))
     lower, upper = jnp.exp(low - top), jnp.exp(high - top)
-    return -_largest(lower, upper, -g), _largest(lower, upper, g)
+    return outward(-_largest(lower, upper, -g), _largest(lower, upper, g), narrow)
 
 
 def _largest(lower: Array, upper: Array, g: Array) -> Array:

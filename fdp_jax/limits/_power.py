@@ -11,9 +11,11 @@ from jaxtyping import Array, Float
 
 from .. import tradeoff
 from .._internal import _checks
-from .._internal._precision import in_float64
+from .._internal._precision import float_dtype, in_float64
 from .._internal._special import log1mexp, safe_log
 from ..curves import AbstractGuarantee, Bound
+from ..curves._bounds import with_gradient
+from ..curves._queries import outward
 from ..inference._counts import log_binomial
 from ..mechanisms._fields import as_float
 from ..tradeoff._knots import Knots, from_profile
@@ -98,7 +100,8 @@ def pure_power_bound(alpha: Any, *, epsilon: Any, distance: Any) -> Float[Array,
     """
     alpha = _checks.probability("alpha", alpha)
     epsilon = _checks.nonnegative("epsilon", epsilon)
-    return _pure_power(alpha, epsilon, _checks.nonnegative("distance", distance))
+    distance = _checks.nonnegative("distance", distance)
+    return _pure_power(alpha, epsilon, distance, float_dtype() == np.float32)
 
 
 def coupled_power_bound(
@@ -199,7 +202,8 @@ def event_bounds(
     prob = _checks.probability("prob", prob)
     if isinstance(far, tradeoff.AbstractTradeOff):
         return far.beta_at_tnr(tnr=prob, bound=bound), far.tpr(fpr=prob, bound=bound)
-    return far.beta(alpha=1 - prob, bound=bound), far.tpr(fpr=prob, bound=bound)
+    alpha = _complement(prob)
+    return far.beta(alpha=alpha, bound=bound), far.tpr(fpr=prob, bound=bound)
 
 
 def adversary_error(
@@ -252,7 +256,15 @@ def odds_tail_bound(
         >>> print(f"{fdp.limits.odds_tail_bound(3.0, fdp.tradeoff.Gaussian(1.0)):.6f}")
         0.014190
     """
-    epsilon = jnp.asarray(_checks.checked_scalar("epsilon", _checks.finite, epsilon))
+    epsilon = _checks.checked_scalar("epsilon", _checks.finite, epsilon)
+    return _odds_tail(f, epsilon, bound, float_dtype() == np.float32)
+
+
+@in_float64
+def _odds_tail(
+    f: AbstractGuarantee, epsilon: Array, bound: Bound, narrow: bool
+) -> Array:
+    epsilon = as_float(epsilon)
 
     def log_bound(places: Array) -> Array:
         lower = epsilon - jnp.exp(places)
@@ -267,16 +279,26 @@ def odds_tail_bound(
         step = (high - low) / (_POINTS - 1)
         low, high = places[best] - step, places[best] + step
     middle = stop_gradient(0.5 * (low + high))
-    return jnp.exp(jnp.minimum(log_bound(middle), 0.0))
+    found = jnp.exp(jnp.minimum(log_bound(middle), 0.0))
+    return outward(found, found, narrow)[1]
 
 
 @in_float64
-def _pure_power(alpha: Array, epsilon: Array, distance: Array) -> Array:
+def _pure_power(alpha: Array, epsilon: Array, distance: Array, narrow: bool) -> Array:
     alpha, loss = as_float(alpha), as_float(epsilon) * as_float(distance)
     below = safe_log(alpha) + loss < 0
     # Half of the factor on each side: alpha e^loss < 1 has no overflow on the way.
     half = jnp.exp(0.5 * jnp.where(below, loss, 0.0))
-    return jnp.where(below, alpha * half * half, 1.0)
+    power = jnp.where(below, alpha * half * half, 1.0)
+    return outward(power, power, narrow)[1]
+
+
+@in_float64(cast_out=False)
+def _complement(prob: Array) -> Array:
+    """1 - p in float64, rounded up, so that f of it is rounded down."""
+    rest = 1 - as_float(prob)
+    above = jnp.nextafter(stop_gradient(rest), jnp.asarray(2.0))
+    return with_gradient(jnp.minimum(above, 1.0), rest)
 
 
 class _Size(eqx.Module):

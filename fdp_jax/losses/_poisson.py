@@ -154,6 +154,12 @@ class PoissonLoss(AnalyticLoss):
         )
         return AtomicLoss(log_p, log_q, missing=self._missing(first))
 
+    def losses(self) -> Float[Array, " n"]:
+        """Those of the counts that `atomic` looks at."""
+        first = self._first()
+        counts = first + jnp.arange(OUTPUTS, dtype=first.dtype)
+        return counts * self.jump() - (self.rate_with - self.rate_without)
+
     def _missing(self, first: Array) -> tuple[Float[Array, ""], Float[Array, ""]]:
         """Bounds of what `atomic` leaves out under Q and P, where it begins at `first`.
 

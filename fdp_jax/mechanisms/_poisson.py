@@ -109,7 +109,7 @@ class PoissonMechanism(AbstractMechanism):
         ratio = _checks.checked_scalar(
             "largest_log_change", _checks.finite_positive, largest_log_change
         )
-        return cls(change / jnp.expm1(ratio), change, **options)
+        return cls(_steepest(change, ratio), change, **options)
 
     def loss(self) -> ComposedLoss:
         low = as_float(self.offset)
@@ -194,6 +194,11 @@ class PoissonMechanism(AbstractMechanism):
 @in_float64(cast_out=False)
 def _exact_mean(offset: Any, gain: Any, statistic: Any) -> Array:
     return offset + gain * jnp.asarray(statistic, float)
+
+
+@in_float64(cast_out=False)
+def _steepest(change: Any, ratio: Any) -> Array:
+    return as_float(change) / jnp.expm1(as_float(ratio))
 
 
 def _require_countable(mean: Any) -> Any:

@@ -211,15 +211,12 @@ def compose_renyi(*parts: AbstractRenyi) -> AbstractRenyi:
     if not listed:
         return ZCDP(sum(part.rho for part in zcdp))
     orders = listed[0].orders
-    total: Any = 0.0
-    for part in parts:
-        total = total + _sum_at(part, orders)
-    return RenyiDP(orders, total)
+    return RenyiDP(orders, _sum_at(parts, orders))
 
 
 @in_float64(cast_out=False)
-def _sum_at(part: AbstractRenyi, orders: Any) -> Array:
-    return part.divergence(orders)
+def _sum_at(parts: tuple[AbstractRenyi, ...], orders: Any) -> Array:
+    return sum((part.divergence(orders) for part in parts), start=jnp.zeros(()))
 
 
 # -------------------------------------------------------------------------- queries

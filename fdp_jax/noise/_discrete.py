@@ -88,7 +88,8 @@ class RoundedNoise(eqx.Module):
             ValueError: If num_values is out of range.
         """
         size = _checks.whole("num_values", num_values, 1, _MOST_KNOTS)
-        with jax.enable_x64(True):
+        # Of known numbers, inside of a transformation as well.
+        with jax.enable_x64(True), jax.ensure_compile_time_eval():
             return _interpolated(self.noise, size)
 
 

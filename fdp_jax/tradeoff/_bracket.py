@@ -29,6 +29,8 @@ _LEAST = 1e-15
 _FARTHEST = 600.0
 _HALF = -0.6931471805599453
 _ROUNDING = 1e-14
+_NEAREST = 1e-6
+"""Least distance of two thresholds of the grid."""
 _CLOSE = 1e-7
 """Relative distance below which two points of a curve count as one."""
 _SAFE = Bound.PESSIMISTIC
@@ -92,14 +94,24 @@ def _halves(
         if isinstance(epsilons, jax.core.Tracer):
             raise TypeError("epsilons must be concrete, got a traced array")
         given = np.asarray(_checks.vector("epsilons", _checks.finite, epsilons))
-        given = np.unique(np.append(given, 0.0))
-        right, left = given[given >= 0], -given[given < 0][::-1]
-        return jnp.asarray(right), jnp.asarray(left)
+        right = _apart_from_zero(given[given > 0])
+        left = _apart_from_zero(-given[given < 0])
+        return jnp.asarray(np.append(0.0, right)), jnp.asarray(left)
     shape = np.sinh(_STRETCH * np.linspace(0, 1, _POINTS)) / np.sinh(_STRETCH)
     reach = _reach(guarantee)
     other = reverse or guarantee
     far = reach if other is guarantee else _reach(other)
     return reach * shape, far * shape[1:]
+
+
+def _apart_from_zero(thresholds: np.ndarray) -> np.ndarray:
+    """Increasing; slopes between thresholds that are too close were rounding errors."""
+    kept, last = [], 0.0
+    for threshold in np.unique(thresholds):
+        if threshold - last > _NEAREST:
+            kept.append(threshold)
+            last = threshold
+    return np.asarray(kept, np.float64)
 
 
 def _reach(guarantee: AbstractGuarantee) -> Array:

@@ -112,12 +112,27 @@ def knots_of_profile(epsilon: Any, delta: Any, symmetric: bool) -> Knots:
         raise ValueError(
             f"delta must be at least 1 - e^epsilon, got {delta[i]} at {epsilon[i]}"
         )
-    # One value for each threshold: the smallest is known as well.
+    # One value for each threshold: the smallest is known as well, and those before it.
     nodes, index = np.unique(epsilon, return_inverse=True)
     least = np.full(nodes.shape, np.inf)
     np.minimum.at(least, index, delta)
-    knots = _of_profile(nodes, least)
+    least = np.minimum.accumulate(least)
+    kept = _informative(nodes, 1 - least)
+    knots = _of_profile(nodes[kept], least[kept])
     return with_mirror(knots) if symmetric else knots
+
+
+def _informative(epsilon: np.ndarray, rest: np.ndarray) -> slice:
+    """The first and last node that say more than the others do.
+
+    1 - delta is concave in e^eps, from 0: what lies below a line from there to a later
+    node, or as high as an earlier one, is implied.
+    """
+    with np.errstate(divide="ignore"):
+        slopes = np.log(rest) - epsilon
+    first = len(slopes) - 1 - int(np.argmax(slopes[::-1]))
+    last = int(np.argmax(rest))
+    return slice(first, max(first, last) + 1)
 
 
 @in_float64(cast_out=False)
@@ -128,8 +143,8 @@ def _of_profile(epsilon: Any, delta: Any) -> Knots:
 def _sides(epsilon: Array, delta: Array) -> tuple[Array, Array, Array]:
     """Log delta, log delta_rev(-eps) and log(1 - delta)."""
     size = jnp.abs(epsilon)
-    # delta_rev(-eps) = (delta - 1 + e^eps) e^-eps for eps < 0.
-    excess = jnp.maximum(delta + jnp.expm1(-size), 0.0) * jnp.exp(size)
+    # delta_rev(-eps) = 1 - (1 - delta) e^-eps for eps < 0.
+    excess = jnp.maximum(-jnp.expm1(safe_log(1 - delta) + size), 0.0)
     negative = epsilon < 0
     log_delta = safe_log(delta)
     mirrored = reflect(log_delta, jnp.where(negative, 0.0, size))
@@ -174,7 +189,10 @@ def knots_of_bayes_error(prior: Any, bayes_error: Any) -> Knots:
     nodes, index = np.unique(prior, return_inverse=True)
     most = np.zeros(nodes.shape)
     np.maximum.at(most, index, error)
-    return _of_bayes_error(nodes, most)
+    with np.errstate(divide="ignore"):
+        places = np.log(nodes) - np.log1p(-nodes)
+    kept = _informative(places, np.maximum.accumulate(most / (1 - nodes)))
+    return _of_bayes_error(nodes[kept], most[kept])
 
 
 @in_float64(cast_out=False)

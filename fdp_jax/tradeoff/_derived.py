@@ -12,7 +12,7 @@ from jaxtyping import Array, ArrayLike, Float, Real
 from .. import mechanisms
 from .._internal import _checks
 from .._internal._search import bisect
-from .._internal._special import safe_log
+from .._internal._special import log1mexp, safe_log
 from ..engines import Interval, log_complement
 from ..mechanisms._fields import as_float, parameter
 from ._base import AbstractTradeOff
@@ -86,11 +86,7 @@ class Subsampled(AbstractTradeOff):
         below = (epsilon <= log_rest) | jnp.isneginf(log_share)
         share = jnp.where(jnp.isneginf(log_share), 1.0, as_float(self.sampling_prob))
         at = jnp.where(below, 1.0, epsilon)
-        small = at < 1
-        near = jnp.log1p(jnp.expm1(jnp.where(small, at, 0.0)) / share)
-        far = jnp.where(small, 1.0, at)
-        far = far - jnp.log(share) + jnp.log1p(-(1 - share) * jnp.exp(-far))
-        inner = point_at(self.tradeoff, jnp.where(small, near, far))
+        inner = self._inner(at, share, log_rest)
         log_weight = log_subtract(0.0, jnp.where(below, -1.0, log_rest - at))
         found = Point(
             times(inner.log_delta, log_share),
@@ -104,6 +100,35 @@ class Subsampled(AbstractTradeOff):
             pick(outside.log_reverse, found.log_reverse),
             pick(outside.log_rest, capped(found.log_rest)),
         )
+
+    def _inner(self, at: Array, share: Array, log_rest: Array) -> Point:
+        """The profile without sampling at log((e^eps - (1 - p)) / p)."""
+        always = jnp.isneginf(log_rest)
+        edge = jnp.where(always, 0.0, log_rest)
+        gap = jnp.where(always, 1.0, at - edge)
+        lost = jnp.where(always, 0.0, log1mexp(gap))
+        far = at - jnp.log(share) + lost
+        rise = jnp.expm1(jnp.minimum(at, 1.0)) / share
+        small = (at < 1) & (rise > -0.5)
+        place = jnp.where(small, jnp.log1p(jnp.where(small, rise, 0.0)), far)
+        # Next to log(1 - p) the place has few digits, and bounds room for the others.
+        size = jnp.abs(at) + jnp.abs(edge)
+        slip = _ROUNDING * (1 + jnp.abs(jnp.log(share)) + size / gap)
+        slip = stop_gradient(jnp.minimum(slip, 1e3))
+        places = jnp.stack([place - slip, place, place + slip])
+        left, middle, right = (
+            jax.tree.map(lambda x, i=i: x[i], jax.vmap(self._point_at)(places))
+            for i in range(3)
+        )
+        falling = lambda a, b, c: Interval(c.lower, b.estimate, a.upper)
+        return Point(
+            falling(left.log_delta, middle.log_delta, right.log_delta),
+            falling(right.log_reverse, middle.log_reverse, left.log_reverse),
+            falling(right.log_rest, middle.log_rest, left.log_rest),
+        )
+
+    def _point_at(self, epsilon: Array) -> Point:
+        return point_at(self.tradeoff, epsilon)
 
     def _rates(self, log_alpha, log_tnr):
         log_share, log_rest = self._logs()

@@ -98,6 +98,15 @@ def widened(interval: Interval, unit: float) -> Interval:
     )
 
 
+def loosened(interval: Interval, slip: Array) -> Interval:
+    """With room on both sides of the logarithm of a probability, if it is not 0."""
+    room = lambda x: jnp.where(jnp.isfinite(x), slip, 0.0)
+    lower, upper = interval.lower, interval.upper
+    return Interval(
+        lower - room(lower), interval.estimate, jnp.minimum(upper + room(upper), 0)
+    )
+
+
 def log_add(a: ArrayLike, b: ArrayLike) -> Array:
     """log(e^a + e^b), with finite derivatives also where either is -inf."""
     a, b = jnp.broadcast_arrays(jnp.asarray(a), jnp.asarray(b))

@@ -26,6 +26,7 @@ from ._intervals import (
     at_most_zero,
     log_add,
     log_subtract,
+    loosened,
     plus,
     reflect,
     widened,
@@ -88,8 +89,27 @@ class Knots(eqx.Module):
         mirrored = reflect(jnp.where(negative, other, delta), size)
         log_delta = jnp.where(negative, mirrored, delta)
         log_reverse = jnp.where(negative, other, mirrored)
+        # Nodes are rounded, and so a profile next to the node where it ends.
+        slips = self._slips(k, inner, log_delta, log_reverse)
         found = (self._sure(x) for x in (log_delta, log_reverse, rest))
-        return Point(*found)
+        log_delta, log_reverse, rest = found
+        return Point(
+            loosened(log_delta, slips[0]), loosened(log_reverse, slips[1]), rest
+        )
+
+    def _slips(
+        self, k: Array, epsilon: Array, log_delta: Array, log_reverse: Array
+    ) -> tuple[Array, Array]:
+        """What the nodes' rounding does to the logarithms of delta and its inverse."""
+        unit = 4 * jnp.finfo(epsilon.dtype).eps * (1 + jnp.abs(epsilon))
+        slip = lambda log_slope, value: stop_gradient(
+            unit * jnp.exp(jnp.clip(log_slope - value, -700.0, 60.0))
+        )
+        known = lambda x: jnp.where(jnp.isfinite(x), x, 0.0)
+        return (
+            slip(epsilon + self.log_alpha[k], known(log_delta)),
+            slip(-epsilon + self.log_beta[k], known(log_reverse)),
+        )
 
     def rates(self, log_alpha: Float[Array, ""], log_tnr: Float[Array, ""]) -> Rates:
         """Beta and 1 - beta at an interior type I error."""
@@ -357,8 +377,12 @@ def from_profile(
     by_other = log_subtract(other[low], other[high])
     small = log_reverse[high] < _HALF
     beta = jnp.where(small, by_reverse, by_other) - (log_width - epsilon[low])
-    alpha = jnp.where(empty, -jnp.inf, alpha)
-    beta = jnp.where(empty, log_rest[high], beta)
+    # A flat line meets the axis at its height, whatever rounding makes of its slope.
+    flat, steep = empty | jnp.isneginf(alpha), jnp.isneginf(beta)
+    alpha, beta = (
+        jnp.where(flat, -jnp.inf, jnp.where(steep, other[low], alpha)),
+        jnp.where(flat, log_rest[high], beta),
+    )
     tpr = log_add(log_delta[high], plus(epsilon[high], alpha))
     tnr = log_add(log_reverse[low], plus(-epsilon[low], beta))
     alpha, tnr = _paired(alpha, jnp.where(empty, 0.0, tnr))

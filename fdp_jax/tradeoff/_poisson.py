@@ -3,6 +3,7 @@
 from typing import Any
 
 import jax
+import jax.core
 import jax.numpy as jnp
 from jax.lax import stop_gradient
 from jaxtyping import Array, ArrayLike, Float, Real
@@ -109,7 +110,10 @@ class Poisson(AbstractTradeOff):
 
     def as_mechanism(self):
         """A direction of `fdp.PoissonMechanism`, for two different positive rates."""
-        one, other = (float(as_number(x)) for x in (self.rate_without, self.rate_with))
+        rates = self.rate_without, self.rate_with
+        if any(isinstance(x, jax.core.Tracer) for x in rates):
+            raise TypeError("rate_without and rate_with must be known, got traced ones")
+        one, other = (float(as_number(x)) for x in rates)
         if min(one, other) <= 0 or one == other:
             return super().as_mechanism()
         made = mechanisms.PoissonMechanism(min(one, other), abs(other - one))
@@ -137,7 +141,8 @@ def _rising(low: Float[ArrayLike, ""], high: Float[ArrayLike, ""]) -> Knots:
     first = jnp.arange(atoms.log_p.size) == 0
     log_p = jnp.where(point, jnp.where(first, 0.0, -jnp.inf), atoms.log_p)
     log_q = jnp.where(point, jnp.where(first, -high, -jnp.inf), atoms.log_q)
-    loss = jnp.where(point, -high, atoms.log_q - atoms.log_p)
+    # Not the difference of logarithms, which has no digits where the rates are close.
+    loss = jnp.where(point, -high, term.losses())
     alone = jnp.where(nothing, 0.0, safe_log(-jnp.expm1(-high)))
     alone = jnp.where(nothing, -jnp.inf, alone)
     infinite = jnp.where(point, -jnp.inf, lower), jnp.where(point, alone, upper)

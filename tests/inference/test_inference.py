@@ -536,6 +536,14 @@ def test_traced_arguments_are_checked_too():
     with pytest.raises(Exception, match="where its parameters are traced"):
         difference(jnp.asarray(0.002))
 
+    narrow, key = fdp.canonical_noise(GDP, sensitivity=0.5), jax.random.key(0)
+    for use in (
+        lambda noise: inference.binomial_p_value(12.0, noise, 30, 0.5),
+        lambda noise: inference.binomial_test(key, 12, 30, 0.5, noise).estimate,
+    ):
+        with pytest.raises(Exception, match="noise must have sensitivity 1"):
+            eqx.filter_jit(use)(narrow)
+
     @jax.jit
     def free(null):
         return inference.free_p_value(1.0, PURE, [0.1, 0.2], null)

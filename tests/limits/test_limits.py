@@ -359,3 +359,41 @@ def test_pictures():
     np.testing.assert_allclose(
         shown[1], fdp.tradeoff.Gaussian(1.5).tpr(fpr=x), rtol=1e-9
     )
+
+
+def test_bounds_are_rounded_outwards_in_float32_programs():
+    rng = np.random.default_rng(2)
+
+    def asks(prior, epsilon):
+        with np.errstate(all="ignore"):
+            log_p = np.log(prior)
+        options = {"epsilon": epsilon, "distance": 1, "connected": True}
+        return [
+            limits.posterior_bounds(prior, **options),
+            limits.marginal_bounds(log_p, **options),
+            limits.laplace_sum_bounds(7 * prior, epsilon=epsilon, num_records=5),
+            limits.local_bounds(epsilon=epsilon, num_records=5),
+            limits.MeasureInterval.around(
+                np.log([prior, 0.3, 0.4]), epsilon=epsilon
+            ).mean_bounds([0.0, 1.0, 3.0]),
+        ]
+
+    for prior, epsilon in zip(
+        rng.uniform(0.01, 0.9, 12), rng.uniform(0.1, 2, 12), strict=True
+    ):
+        truths = asks(prior, epsilon)
+        with jax.enable_x64(False):
+            found = asks(prior, epsilon)
+        for (low, high), (least, most) in zip(found, truths, strict=True):
+            assert low.dtype == np.float32
+            assert np.float64(low) <= least
+            assert np.float64(high) >= most
+            np.testing.assert_allclose([low, high], [least, most], rtol=1e-5)
+    pair = fdp.FromProbabilities([0.5, 0.3, 0.2], [0.2, 0.3, 0.5])
+    with jax.enable_x64(False):
+        ask = jax.jit(
+            lambda p: limits.event_bounds(p, pair, distance=1, connected=True)[0]
+        )
+        for prob in (1e-6, 4e-8):
+            low = float(ask(prob))
+            assert 0.999 * 0.4 * prob < low <= 0.4 * float(np.float32(prob))

@@ -225,3 +225,28 @@ BAD = [
 def test_bad_input_is_named(call, message):
     with pytest.raises(ValueError, match=message):
         call()
+
+
+def test_float32_programs():
+    orders = np.arange(2.0, 33.0)
+    truth = orders / (2 * 1.1**2)
+    listed = lambda r: fdp.RenyiDP(orders=[2.0, 4.0], divergences=jnp.stack([r, 2 * r]))
+    spent = lambda r: listed(r).repeat(10).epsilon(delta=1e-5)
+    exact_sum = fdp.compose(
+        fdp.RenyiDP(orders=[2.0], divergences=[0.7]),
+        fdp.RenyiDP(orders=[2.0], divergences=[0.9]),
+    )
+    with jax.enable_x64(False):
+        known = divergences.renyi_dp(fdp.Gaussian(1.1), orders=orders)
+        assert np.all(np.asarray(known.divergences, np.float64) >= truth)
+        traced = jax.jit(lambda s: divergences.renyi_dp(fdp.Gaussian(s), orders=orders))
+        found = np.asarray(traced(1.1).divergences, np.float64)
+        assert np.all(found >= orders / (2 * float(np.float32(1.1)) ** 2))
+        # A float64 array is checked inside of a float32 program.
+        single = jax.jit(spent)(0.1)
+        same = fdp.compose(
+            fdp.RenyiDP(orders=[2.0], divergences=[0.7]),
+            fdp.RenyiDP(orders=[2.0], divergences=[0.9]),
+        )
+    np.testing.assert_allclose(single, spent(0.1), rtol=1e-5)
+    assert same.divergences[0] == exact_sum.divergences[0]

@@ -362,3 +362,26 @@ def test_as_mechanism(f):
     np.testing.assert_allclose(
         found, f.delta(epsilon=0.3, bound=Bound.ESTIMATE), rtol=1e-13
     )
+
+
+def test_sampling_at_the_smallest_loss():
+    """Next to log(1 - p), and with p next to 1, where differences lose digits."""
+    pair = tradeoff.TradeOff.from_probabilities([0.5, 0.5, 0.0], [0.0, 0.5, 0.5])
+    for share in (0.3, 0.07, 0.81):
+        g = tradeoff.Subsampled(pair, share).inverse()
+        assert 0 <= g.delta(epsilon=-np.log1p(-share)) < 1e-12
+        assert np.isfinite(g.tpr(fpr=0.05))
+    g = tradeoff.Subsampled(pair, 0.3).inverse()
+    # P = (.5, .35 + .15, .15), so the best test of level .05 has power .05 / .7.
+    np.testing.assert_allclose(g.beta(alpha=0.05), 1 - 0.05 / 0.7, rtol=1e-10)
+    q, e = 1 - mp.mpf(10) ** -9, mp.mpf(20)
+    # delta_rev(e) = 1 - e^e (1 - delta(-e)), by the definition of the pair.
+    share = 1 - 1e-9
+    q = mp.mpf(share)
+    x = (mp.log(mp.e**-e - (1 - q)) - mp.log(q)) / 4 + 2
+    delta = q * mp.ncdf(4 - x) + (1 - q - mp.e**-e) * mp.ncdf(-x)
+    truth = 1 - mp.e**e * (1 - delta)
+    found = tradeoff.Subsampled(tradeoff.Gaussian(4.0), share).inverse()
+    bounds = found.bounds(epsilon=20.0)
+    assert exact(bounds.lower) <= truth <= exact(bounds.upper)
+    assert bounds.upper - bounds.lower < 1e-9 * bounds.upper

@@ -205,3 +205,13 @@ def test_bad_arguments_are_named():
         Poisson(-1.0, 2.0)
     with pytest.raises(ValueError, match="width must be a finite positive number"):
         QuantizedGaussian(1.0, 0.0)
+
+
+@pytest.mark.parametrize("rates", [(0.1, 0.1 + 1e-12), (7.3 + 1e-9, 7.3), (2.0, 3.0)])
+def test_close_rates(rates):
+    one, other = map(mp.mpf, rates)
+    mass = lambda rate, k: mp.e**-rate * rate**k / mp.factorial(k)
+    truth = sum(max(mass(other, k) - mass(one, k), 0) for k in range(120))
+    found = Poisson(*rates).bounds(epsilon=0.0)
+    assert mp.mpf(float(found.lower)) <= truth <= mp.mpf(float(found.upper))
+    assert found.upper - found.lower < 1e-3 * float(truth)

@@ -2,6 +2,7 @@
 
 import jax
 import jax.numpy as jnp
+import mpmath as mp
 import numpy as np
 import pytest
 from hypothesis import example, given, settings, strategies as st
@@ -52,6 +53,47 @@ def test_discrete_pairs(topic):
     p = entry["params"]
     f = tradeoff.TradeOff.from_probabilities(p["P"], p["Q"])
     assert f.beta(alpha=p["alpha"]) < entry["value"] - 0.2
+
+
+def test_pairs_that_say_nothing_more():
+    """Values that others imply, at either end, leave the largest profile as it is."""
+    f = tradeoff.PrivacyProfile.from_points([-50.0, 1.0], [1.0, 0.4])
+    np.testing.assert_allclose(f.delta(epsilon=np.asarray([np.inf, 49.0])), 0.4)
+    steep = tradeoff.PrivacyProfile.from_points([0.5, 1.0], [0.9, 0.1], symmetric=False)
+    np.testing.assert_allclose(steep.beta(alpha=0.01), 0.9 - 0.01 * np.e, rtol=1e-12)
+    flat = tradeoff.PrivacyProfile.from_points([1.0, 2.0], [0.1, 0.3])
+    np.testing.assert_allclose(flat.tpr(fpr=0.0, bound=Bound.OPTIMISTIC), 0.1)
+    error = tradeoff.BayesError.from_points([0.3, 0.5], [0.01, 0.4])
+    found = error.bayes_error(prior=0.3, bound=Bound.OPTIMISTIC)
+    np.testing.assert_allclose(found, 0.24, rtol=1e-12)
+    # 1 - delta = 2^-30 at -20: the other profile at 20 is 1 - 2^-30 e^20.
+    far = tradeoff.PrivacyProfile.from_points([-20.0], [1 - 2.0**-30], symmetric=False)
+    truth = 1 - 2.0**-30 * np.exp(20.0)
+    np.testing.assert_allclose(far.inverse().delta(epsilon=20.0), truth, rtol=1e-12)
+
+
+@pytest.mark.parametrize("gap", [1e-2, 1e-6, 1e-12])
+@pytest.mark.parametrize("least", [0.25, 3e-301])
+def test_profile_next_to_the_largest_loss(gap, least):
+    """The place where delta vanishes is rounded."""
+    p, q = [mp.mpf(least), 1 - mp.mpf(least)], [mp.mpf(0.5), mp.mpf(0.5)]
+    f = tradeoff.TradeOff.from_probabilities([least, 1 - least], [0.5, 0.5])
+    epsilon = float(mp.log(q[0] / p[0]) - gap)
+    truth = q[0] - mp.e ** mp.mpf(epsilon) * p[0]
+    found = f.bounds(epsilon=epsilon)
+    assert mp.mpf(float(found.lower)) <= truth <= mp.mpf(float(found.upper))
+
+
+def test_thresholds_of_a_grid_that_almost_coincide():
+    loss, mass = np.asarray([0.9, 1.4, 2.2]), np.asarray([0.17, 0.23, 0.6])
+    q = np.append(1 - mass @ np.exp(-loss), mass * np.exp(-loss))
+    f = tradeoff.TradeOff.from_probabilities(np.append(0.0, mass), q)
+    alpha = np.asarray([1e-300, 1e-3, 0.3])
+    for gap in (1e-9, 1e-8, 1e-6, 1e-4):
+        for g in (f, f.inverse()):
+            rough = tradeoff.TradeOff.of(g, epsilons=[0.0, gap])
+            most = g.beta(alpha=alpha, bound=Bound.OPTIMISTIC)
+            assert np.all(rough.beta(alpha=alpha) <= most * (1 + 1e-11))
 
 
 @pytest.mark.parametrize("flip", [False, True])
