@@ -213,12 +213,13 @@ def total(name: str, value: Any, tolerance: float, rest: Any = 0.0) -> Any:
     """Probabilities whose sum, with the rest, is 1 (to `rounding`)."""
     tolerance = rounding(value, tolerance)
     allowed = f"probabilities with sum 1 (to {tolerance:g})"
-    if any(isinstance(x, jax.core.Tracer) for x in (value, rest)):
+    numbers, other = known(value), known(rest)
+    if numbers is None or other is None:
         wrong = lambda x: ~(abs(x.sum() + rest - 1) <= tolerance)
         return error_if(jax.numpy.asarray(value), wrong, f"{name} must be {allowed}")
-    miss = abs(value.sum() + rest - 1)
-    if not miss <= tolerance:
-        raise ValueError(f"{name} must be {allowed}, got a sum of {value.sum() + rest}")
+    found = numbers.sum() + other
+    if not abs(found - 1) <= tolerance:
+        raise ValueError(f"{name} must be {allowed}, got a sum of {found}")
     return value
 
 

@@ -48,11 +48,12 @@ class MarkovKernel(eqx.Module):
         matrix = _checks._checked("matrix", matrix, "in [0, 1]", share)
         sums = "matrix must have rows with sum 1"
         misses = lambda x: abs(x.sum(axis=1) - 1)
-        if isinstance(matrix, jax.core.Tracer):
+        numbers = _checks.known(matrix)
+        if numbers is None:
             wrong = lambda x: misses(x).max() > slack
             matrix = _checks.error_if(matrix, wrong, sums)
-        elif misses(matrix).max() > slack:
-            worst = float(matrix.sum(axis=1)[misses(matrix).argmax()])
+        elif misses(numbers).max() > slack:
+            worst = float(numbers.sum(axis=1)[misses(numbers).argmax()])
             raise ValueError(f"{sums}, got a sum of {worst}")
         normalized = _of_rows if isinstance(matrix, jax.Array) else _normalized
         self.matrix = normalized(matrix)
