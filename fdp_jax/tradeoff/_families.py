@@ -138,7 +138,7 @@ class Logistic(AbstractSymmetric):
         >>> import fdp_jax as fdp
         >>> f = fdp.tradeoff.Logistic(1.0)
         >>> print(f"{f.beta(alpha=0.1):.6f} {f.delta(epsilon=0.5):.6f}")
-        0.768052 0.077405
+        0.768031 0.077405
 
     References:
         Dong, Durfee, Rogers (2020) for bounded range.
