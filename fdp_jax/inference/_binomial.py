@@ -40,9 +40,12 @@ class PrivateTest(eqx.Module):
 
 
 class Static(eqx.Module):
+    """What a program is compiled for: another value means another program."""
+
     size: int = eqx.field(static=True)
+    """Counts in the window that sums run over."""
     kind: str = eqx.field(static=True, default="")
-    side: str = eqx.field(static=True, default="")
+    """The alternative and method, as `kind_of` names them."""
 
 
 def most_powerful_test(noise: Any, null: Any, *, alpha: Any) -> PrivateTest:

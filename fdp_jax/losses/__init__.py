@@ -5,6 +5,7 @@ log-moment function Lambda(w) (`AnalyticLoss`).  Out comes all that an engine ne
 compose and invert it.
 """
 
+from ._analytic_revealed import revealed_mixture as revealed_mixture
 from ._atomic import AtomicLoss as AtomicLoss
 from ._base import (
     FREQUENCY_BLOCK as FREQUENCY_BLOCK,
@@ -31,7 +32,6 @@ from ._poisson import (
 from ._revealed import (
     Alternatives as Alternatives,
     RevealedLoss as RevealedLoss,
-    revealed_mixture as revealed_mixture,
     single_losses as single_losses,
 )
 from ._schedule import ScheduleLoss as ScheduleLoss

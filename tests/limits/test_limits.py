@@ -11,6 +11,7 @@ import mpmath as mp
 import numpy as np
 import pytest
 from reference import topic_checks
+from scipy import optimize
 
 import fdp_jax as fdp
 from fdp_jax import limits, plot, tradeoff
@@ -144,6 +145,22 @@ def test_events_and_tails():
     # P(Y > 3) for Y ~ N(1/2, 1), which the bound must exceed.
     np.testing.assert_allclose(float(mp.ncdf(-2.5)), exact, rtol=1e-14)
     assert exact < found
+
+
+def test_tails_of_a_guarantee_with_known_numbers_are_those_of_its_own_answers():
+    # Without a Gaussian part the grid answers, which tracing cannot choose.
+    f = fdp.LevyTriplet(0.0, jumps=[0.4, -0.3], rates=[0.5, 0.7])
+
+    def bound(gap: float) -> float:
+        return float(f.delta(epsilon=1.0 - gap)) / -np.expm1(-gap)
+
+    least = optimize.minimize_scalar(bound, bounds=(0.05, 3), options={"xatol": 1e-3})
+    found = limits.odds_tail_bound(1.0, f)
+    assert 0.999 * least.fun < found < least.fun * (1 + 1e-6)
+    with jax.enable_x64(False):
+        single = limits.odds_tail_bound(1.0, f)
+    assert single.dtype == jnp.float32
+    assert found <= single <= found * (1 + 1e-6)
 
 
 # --------------------------------------------------------------------- by hand
