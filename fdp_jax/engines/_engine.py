@@ -229,6 +229,11 @@ def _profile(
 def _grid_profile(loss: ComposedLoss, grid: Grid, epsilons: Array) -> Profile:
     finite, log_alpha = grid_profile(compose_grid(loss, grid), epsilons)
     most = stop_gradient(chernoff(grid.chernoff_shifts, grid.chernoff_logs, epsilons))
+    # Where the grid says nothing, as of a delta below the least number.
+    most = jnp.where(jnp.isnan(most), 0.0, most)
+    known = ~jnp.isnan(stop_gradient(finite.estimate))
+    guess = jnp.where(known, finite.estimate, most)
+    finite = sound(Interval(finite.lower, guess, finite.upper), -jnp.inf, jnp.inf)
     finite = finite.map(lambda x: jnp.minimum(x, most))
     beyond = epsilons >= largest_loss(stop_gradient(loss), grid.sign)
     infinite = loss.log_infinite_mass(grid.sign)

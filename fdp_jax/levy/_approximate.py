@@ -33,6 +33,9 @@ from ._triplet import LevyTriplet
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(12)
 _STEPS = 1 << 14
 _FAR, _FARTHEST = 50.0, 700.0
+_HALVINGS = 330
+_REST = 1e-7
+"""What may be left, of small jumps and of large ones, where the quadrature ends."""
 
 
 class LevyApproximation(eqx.Module):
@@ -125,8 +128,8 @@ def from_density(
         `LevyApproximation`, with a bound of the error that it makes.
 
     Raises:
-        ValueError: If a number is out of range, the density is negative, or it is not
-            symmetric as stated.
+        ValueError: If a number is out of range, the density is negative or not
+            integrable as far as quadrature can tell, or it is not symmetric as stated.
     """
     count = _checks.whole("num_points", num_points, 8, 1 << 14)
     if not 0 < cut < reach < np.inf:
@@ -158,11 +161,15 @@ def from_density(
 def _checked_density(
     density: Callable, x: np.ndarray, symmetric: bool
 ) -> Float[np.ndarray, "..."]:
-    with jax.enable_x64(True):
+    with jax.enable_x64(True), np.errstate(over="ignore", divide="ignore"):
         found = np.asarray(density(x), np.float64)
         other = np.asarray(density(-x), np.float64) if symmetric else None
-    if not np.all(found >= 0):
-        raise ValueError("density must be at least 0 everywhere, and is not")
+    wrong = ~(np.isfinite(found) & (found >= 0))
+    if np.any(wrong):
+        place, value = x[wrong][0], found[wrong][0]
+        raise ValueError(
+            f"density must be a finite number, at least 0, got {value} at {place:.3g}"
+        )
     near = np.abs(x) < _FAR
     mirrored = np.exp(np.where(near, x, 0.0)) * found
     if other is not None and not np.allclose(other[near], mirrored[near], rtol=1e-8):
@@ -180,30 +187,44 @@ def _bins(values: Callable, low: np.ndarray, high: np.ndarray) -> tuple:
 def _spread(values: Callable, low: np.ndarray, high: np.ndarray) -> tuple:
     """Rates at the ends of bins that keep the masses under P and Q."""
     x, mass = _bins(values, low, high)
-    share = np.expm1(x - low[:, None]) / np.expm1(high - low)[:, None]
+    # expm1(x - low) / expm1(high - low), which overflow.
+    share = np.expm1(low[:, None] - x) / np.expm1(low - high)[:, None]
+    share = share * np.exp(x - high[:, None])
     upper = np.sum(mass * share, axis=1)
     return np.sum(mass * (1 - share), axis=1), upper
 
 
 def _small(values: Callable, cut: float) -> tuple[float, float, float]:
     """Second, third absolute and fourth moment of e^{x/2} nu on |x| < cut."""
-    edges = cut * np.exp2(-np.arange(200.0))
-    moments = np.zeros(3)
+    edges = cut * np.exp2(-np.arange(_HALVINGS))
+    moments, innermost = np.zeros(3), 0.0
     for low, high in ((edges[1:], edges[:-1]), (-edges[:-1], -edges[1:])):
         x, mass = _bins(values, low, high)
-        mass = mass * np.exp(0.5 * x)
-        moments += [np.sum(mass * np.abs(x) ** k) for k in (2, 3, 4)]
+        each = mass * np.exp(0.5 * x)
+        innermost += np.sum(each[-1] * np.square(x[-1]))
+        moments += [np.sum(each * np.abs(x) ** k) for k in (2, 3, 4)]
     second, third, fourth = (float(m) for m in moments)
+    if not innermost <= _REST * second:
+        raise ValueError(
+            "density must make the integral of x^2 nu(dx) at 0 finite: jumps about "
+            f"{edges[-1]:.0e} still have {innermost / second:.0e} of the variance"
+        )
     return second, third, fourth
 
 
 def _tail(values: Callable, reach: float) -> float:
     """The larger of both laws' rates of jumps beyond the reach."""
     edges = np.geomspace(reach, max(_FARTHEST, 2 * reach), 128)
-    masses = np.zeros(2)
+    masses, last = np.zeros(2), 0.0
     for low, high in ((edges[:-1], edges[1:]), (-edges[1:], -edges[:-1])):
         x, mass = _bins(values, low, high)
-        with np.errstate(over="ignore", invalid="ignore"):
-            tilted = np.where(mass > 0, mass * np.exp(x), 0.0)
+        with np.errstate(divide="ignore", over="ignore"):
+            tilted = np.exp(np.log(mass) + x)  # e^x alone overflows
         masses += [np.sum(mass), np.sum(tilted)]
+        last += np.sum(mass[-1]) + np.sum(tilted[-1])
+    if not last <= _REST:
+        raise ValueError(
+            "density must leave next to no jumps where quadrature ends, with the "
+            f"record or without: next to {edges[-1]:.0f} their rate is {last:.1e}"
+        )
     return float(np.max(masses))

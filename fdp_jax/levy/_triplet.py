@@ -32,7 +32,25 @@ def _nonzero(name: str, value: Any) -> Any:
 
 
 _LARGE = 700.0
-"""Jumps whose factor e^x may overflow."""
+"""Jumps whose factor e^x may overflow, and the largest log(r e^x)."""
+
+
+def _within_reach(jumps: Any, rates: Any) -> Any:
+    """Rates, which must be numbers under Q as well."""
+    message = (
+        "rates must be small enough that rates * exp(jumps), those with the record, "
+        "are numbers: below e^700"
+    )
+    if any(_checks.known(x) is None for x in (jumps, rates)):
+        wrong = lambda x: jnp.any(jnp.log(x) + jumps > _LARGE)
+        return _checks.error_if(jnp.asarray(rates), wrong, message)
+    sizes, means = np.asarray(jumps, np.float64), np.asarray(rates, np.float64)
+    with np.errstate(divide="ignore"):
+        wrong = np.log(means) + sizes > _LARGE
+    if np.any(wrong):
+        found = f"rates {means[wrong][0]} of jumps {sizes[wrong][0]}"
+        raise ValueError(f"{message}, got {found}")
+    return rates
 
 
 class LevyTriplet(AbstractMechanism):
@@ -60,7 +78,8 @@ class LevyTriplet(AbstractMechanism):
         relation: The neighboring relation of the pair.
 
     Raises:
-        ValueError: If a parameter is out of range, or the lengths differ.
+        ValueError: If a parameter is out of range, a rate r_j e^{x_j} is not below
+            e^700, or the lengths differ.
 
     Example:
         >>> import fdp_jax as fdp
@@ -97,7 +116,7 @@ class LevyTriplet(AbstractMechanism):
             jumps = _checks.vector("jumps", _nonzero, jumps)
             rates = _checks.vector("rates", _checks.nonnegative, rates)
         _checks.same_length("jumps", jumps, "rates", rates)
-        self.jumps, self.rates = jumps, rates
+        self.jumps, self.rates = jumps, _within_reach(jumps, rates)
         if num_steps is not None:
             num_steps = _checks.checked_scalar(
                 "num_steps", _checks.nonnegative, num_steps
@@ -168,7 +187,7 @@ class LevyTriplet(AbstractMechanism):
         return eqx.tree_at(where, self, values, is_leaf=lambda x: x is None)
 
     def __add__(self, other: "LevyTriplet") -> "LevyTriplet":
-        """The composition of two triplets, a triplet.
+        """The composition of two triplets, a triplet; `sum` takes any number of them.
 
         Raises:
             ValueError: If the relations differ or num_steps is not set.
@@ -186,6 +205,10 @@ class LevyTriplet(AbstractMechanism):
         return self._with(
             gaussian_variance=variance, jumps=jumps, rates=rates, num_steps=np.ones(())
         )
+
+    def __radd__(self, other: Any) -> "LevyTriplet":
+        # What `sum` begins with.
+        return self if isinstance(other, int) and other == 0 else NotImplemented
 
     # ------------------------------------------------------------------- closed forms
 

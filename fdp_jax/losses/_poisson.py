@@ -84,7 +84,22 @@ class PoissonLoss(AnalyticLoss):
     def _log_moment(self, order: Float[Array, "..."]) -> Float[Array, "..."]:
         """Lambda, where it is known, or else an upper bound."""
         product, ratio = order * (order - 1), self.normalized(order)
-        return jnp.where(jnp.isinf(ratio) & (product <= 0), 0.0, product * ratio)
+        between = jnp.isinf(ratio) & (product <= 0)
+        safe = jnp.where(between, 0.0, ratio)
+        return jnp.where(between, self._highest(order), product * safe)
+
+    def _highest(self, order: Float[Array, "..."]) -> Float[Array, "..."]:
+        """An upper bound of Lambda at orders between 0 and 1, for rates beyond e^299.
+
+        Half of the plain formula, where its terms do not cancel: far below any
+        logarithm of a probability.
+        """
+        rates = self.rate_without, self.rate_with
+        exponent = order * self.jump() + jnp.log(self.rate_without)
+        tilted = jnp.exp(jnp.minimum(exponent, _DEEP - 10))
+        drift = (1 - order) * rates[0] + order * rates[1]
+        apart = stop_gradient(tilted) < 0.25 * stop_gradient(drift)
+        return jnp.where(apart, 0.5 * (tilted - drift), 0.0)
 
     def _tilted_rate(self, order: Float[Array, "..."]) -> Float[Array, "..."]:
         return jnp.exp(order * self.jump() + jnp.log(self.rate_without))

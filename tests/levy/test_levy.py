@@ -333,8 +333,57 @@ def test_bad_parameters_are_named():
         LevyTriplet(1.0, jumps=[1.0], rates=[-1.0])
     with pytest.raises(ValueError, match="one length"):
         LevyTriplet(1.0, jumps=[1.0], rates=[1.0, 2.0])
-    with pytest.raises(ValueError, match="density must satisfy"):
-        from_density(lambda x: np.exp(-5 * np.abs(x)), symmetric=True)
+    with pytest.raises(ValueError, match=r"below e\^700, got rates 1.0 of jumps 710.0"):
+        LevyTriplet(1.0, jumps=[1.0, 710.0], rates=[1.0, 1.0])
+    traced = eqx.filter_jit(lambda x: LevyTriplet(1.0, jumps=x, rates=[1.0]).kl())
+    with pytest.raises(RuntimeError, match=r"below e\^700"):
+        traced(jnp.asarray([710.0]))
+    with pytest.raises(TypeError):
+        LevyTriplet(1.0) + 1
+    densities = {
+        "density must satisfy": lambda x: np.exp(-5 * np.abs(x)),
+        "density must be a finite number": lambda x: np.abs(x) ** -3.5,
+        "integral of x": lambda x: np.exp(-5 * np.abs(x)) * np.abs(x) ** -2.99,
+        "density must leave next to no jumps": lambda x: np.minimum(np.abs(x) ** -2, 1),
+    }
+    for message, density in densities.items():
+        with pytest.raises(ValueError, match=message):
+            from_density(density, symmetric=message.endswith("satisfy"))
+
+
+def test_jumps_of_a_wide_density_have_the_rates_of_the_density():
+    # Bins so wide that e^x overflows in them: masses under P and under Q are kept.
+    made = from_density(lambda x: np.exp(-2 * np.abs(x)), reach=5000.0, num_points=12)
+    jumps, rates = made.triplet.jumps, made.triplet.rates
+    np.testing.assert_allclose(np.sum(rates), math.exp(-0.02), rtol=1e-4)
+    tilted = rates * np.exp(np.minimum(jumps, 700.0))
+    truth = math.exp(-0.01) + math.exp(-0.03) / 3
+    np.testing.assert_allclose(np.sum(tilted), truth, rtol=1e-4)
+
+
+def test_sums_of_triplets():
+    parts = [LevyTriplet(0.1 * k, jumps=[0.3 * k], rates=[0.2]) for k in (1, 2, 3)]
+    np.testing.assert_allclose(sum(parts).kl(), sum(float(x.kl()) for x in parts))
+
+
+def test_a_direction_that_leaks_nothing_does_not_loosen_the_other():
+    # One jump in 3e9 under P beside a Gaussian of deviation 2e-5: of the direction
+    # `add`, delta is below the least number.
+    rare = LevyTriplet(0.5, jumps=[1.0], rates=[0.3]).repeat(1e-9)
+    for epsilon in (0.1, 0.5):
+        truth = 3e-10 * (math.e - math.exp(epsilon))
+        found = rare._delta_bounds(epsilon)
+        np.testing.assert_allclose(found.estimate, truth, rtol=1e-5)
+        assert found.lower <= found.estimate <= found.upper <= truth * (1 + 1e-5)
+
+
+@pytest.mark.parametrize("jump", [299.0, 400.0, 695.0, -650.0])
+def test_enormous_jumps_tell_everything(jump):
+    rates = [0.5] if jump > 0 else [0.5 * math.exp(-jump)]
+    large = LevyTriplet(0.5, jumps=[jump], rates=rates)
+    for view in (large, large.remove, large.add):
+        found = view._delta_bounds(5.0)
+        assert (found.lower, found.estimate) == (1.0, 1.0)
 
 
 SIZES = np.asarray([-1.2, -0.5, -0.3, 0.2, 0.4, 0.7, 0.8, 1.1])
