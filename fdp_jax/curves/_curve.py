@@ -5,6 +5,7 @@ With gamma = e^eps, delta is convex in gamma: chords of upper bounds are upper b
 and each node is a supporting line 1 - delta_k - gamma_k alpha of f.
 """
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -108,8 +109,26 @@ class Curve(AbstractGuarantee):
         return self.both._bayes_error_bounds(prior)
 
 
-_TOGETHER = 33
-"""Thresholds of a curve for which one composition on the grid serves."""
+_PARTS = 0.2, 0.55
+"""Where a curve on the grid is divided: one composition serves for a part."""
+
+
+def _shape(positions: Array) -> Array:
+    return jnp.sinh(_STRETCH * positions) / math.sinh(_STRETCH)
+
+
+def _groups(size: int, *, together: bool) -> tuple[np.ndarray, np.ndarray]:
+    """Indices of thresholds that share a preparation, and where each stands first.
+
+    On the grid that is most of the work; of a contour it is each threshold's own.
+    """
+    if not together:
+        return np.arange(size)[:, None], np.arange(size)
+    places = np.sinh(_STRETCH * np.linspace(0, 1, size)) / math.sinh(_STRETCH)
+    parts = np.split(np.arange(size), np.searchsorted(places, _PARTS))
+    most = max(part.size for part in parts)
+    index = np.stack([np.pad(x, (0, most - x.size), mode="edge") for x in parts])
+    return index, np.unique(index, return_index=True)[1]
 
 
 @in_float64(cast_out=False)
@@ -121,13 +140,8 @@ def make_curve(subject: HasLoss, positions: Float[ArrayLike, " k"]) -> Curve:
     loss = subject.loss()
     signs = signs_of(loss, "both")
     reach = engines.span(loss, signs, jnp.asarray(_LOG_LEAST, float))
-    grid = jnp.sinh(_STRETCH * jnp.asarray(positions)) / jnp.sinh(_STRETCH)
-    grid = stop_gradient(reach * grid)
-
-    # On the grid the preparation is most of the work: neighbors share one.
-    together = _TOGETHER if engines.route(loss) == "grid" else 1
-    missing = -grid.size % together
-    groups = jnp.append(grid, jnp.full(missing, grid[-1])).reshape(-1, together)
+    grid = stop_gradient(reach * _shape(jnp.asarray(positions)))
+    index, first = _groups(grid.size, together=engines.route(loss) == "grid")
 
     def half(sign: Array) -> engines.Profile:
         def at(epsilons: Array) -> engines.Profile:
@@ -135,8 +149,8 @@ def make_curve(subject: HasLoss, positions: Float[ArrayLike, " k"]) -> Curve:
             local = engines.plan(loss, sign[None], middle, epsilons[-1] - middle)
             return _consistent(engines.profile(loss, local, epsilons))
 
-        found = jax.lax.map(at, groups)
-        return jax.tree.map(lambda x: x.ravel()[: grid.size], found)
+        found = jax.lax.map(at, grid[index])
+        return jax.tree.map(lambda x: x.ravel()[first], found)
 
     halves = jax.lax.map(half, signs)
     remove = jax.tree.map(lambda x: x[0], halves)

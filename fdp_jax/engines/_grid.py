@@ -26,8 +26,8 @@ import math
 import equinox as eqx
 import jax.numpy as jnp
 from jax import lax
-from jax.lax import fori_loop, stop_gradient
-from jaxtyping import Array, Complex, Float, Int
+from jax.lax import stop_gradient, while_loop
+from jaxtyping import Array, ArrayLike, Complex, Float, Int
 
 from .._internal._memory import memory_size
 from ..losses import ComposedLoss, single_losses
@@ -66,10 +66,10 @@ def compose_grid(loss: ComposedLoss, grid: Grid) -> GridProfile:
     )
     start = jnp.round(grid.center / h).astype(int) - size // 4
     place = start + jnp.arange(size // 2)
-    index = jnp.mod(place - offset, size)
-    profile, alpha = profile[index], alpha[index]
-    certain = errors.certain[index] + rounding
-    mean = jnp.minimum(errors.mean[index], 0.5 * profile)
+    near = lambda x: _turned(x, start - offset)[: size // 2]
+    profile, alpha = near(profile), near(alpha)
+    certain = near(errors.certain) + rounding
+    mean = jnp.minimum(near(errors.mean), 0.5 * profile)
     epsilons = place.astype(h.dtype) * h
     aliases = log_aliases(
         grid.chernoff_shifts,
@@ -94,7 +94,7 @@ def compose_grid(loss: ComposedLoss, grid: Grid) -> GridProfile:
         upper=jnp.where(sound, upper, jnp.inf),
         estimate=profile - mean,
         lower=jnp.where(sound, lower, -jnp.inf),
-        excess=jnp.maximum(certain, shifted(certain, jnp.ones_like(start))),
+        excess=jnp.maximum(certain, shifted(certain, 1)),
         alpha=alpha,
         log_top=log_top,
     )
@@ -213,18 +213,30 @@ def _unit(x: Array) -> float:
 
 
 def _windowed(excess: Array, window: Int[Array, ""]) -> Array:
-    """Maximum over the cells from `window` + 1 left to `window` right of each point."""
+    """Maximum over the cells from `window` + 1 left to `window` right of each point.
+
+    Points in a circle, as everything is that Fourier transforms multiply: the largest
+    excess may stand next to an end.
+    """
     total = 2 * window + 2
 
-    def double(_, state: tuple[Array, Array]) -> tuple[Array, Array]:
+    def unfinished(state: tuple[Array, Array]) -> Array:
+        return state[0] < jnp.minimum(total, excess.size)
+
+    def double(state: tuple[Array, Array]) -> tuple[Array, Array]:
         covered, result = state
         move = jnp.minimum(covered, total - covered)
-        return covered + move, jnp.maximum(result, shifted(result, move))
+        return covered + move, jnp.maximum(result, _turned(result, move))
 
-    start = jnp.ones_like(total), excess
-    _, result = fori_loop(0, excess.size.bit_length(), double, start)
+    _, result = while_loop(unfinished, double, (jnp.ones_like(total), excess))
     # Entry j now covers cells j, ..., j + total - 1.
-    return shifted(result, -(window + 1))
+    return _turned(result, -(window + 1))
+
+
+def _turned(x: Array, by: ArrayLike) -> Array:
+    """Entry j of the result is entry j + by, the entries standing in a circle."""
+    start = jnp.mod(by, x.size)
+    return lax.dynamic_slice(jnp.concatenate([x, x]), (start,), (x.size,))
 
 
 def _geometric(decay: Array, omega: Array) -> Array:

@@ -3,8 +3,9 @@
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+from jax import lax
 from jax.lax import stop_gradient
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, ArrayLike, Bool, Float, Int
 
 from .._internal._special import safe_log
 from ._bounds import Interval
@@ -69,7 +70,7 @@ def grid_epsilon(
     points = (profile.start + jnp.arange(n)).astype(h.dtype) * h
     log_scale = profile.log_scale - profile.grid.shift * points
     uppers = jnp.logaddexp(safe_log(profile.upper) + log_scale, profile.log_top)
-    left_too = jnp.maximum(profile.excess, shifted(profile.excess, -jnp.ones((), int)))
+    left_too = jnp.maximum(profile.excess, shifted(profile.excess, -1))
     lowers = safe_log(profile.lower - left_too * jnp.exp(profile.grid.shift * h))
     lowers = lowers + log_scale
     middles = safe_log(profile.estimate) + log_scale
@@ -185,8 +186,8 @@ def _log_estimate(profile: GridProfile, epsilons: Float[Array, " e"]) -> Array:
     return value + profile.log_scale - c * epsilons
 
 
-def shifted(x: Array, by: Int[Array, ""]) -> Array:
+def shifted(x: Array, by: ArrayLike) -> Array:
     """Entry j of the result is entry j + by; zero outside."""
-    index = jnp.arange(x.size) + by
-    inside = (index >= 0) & (index < x.size)
-    return jnp.where(inside, x[jnp.clip(index, 0, x.size - 1)], 0)
+    padded = jnp.pad(x, x.size)
+    start = jnp.clip(x.size + by, 0, 2 * x.size)
+    return lax.dynamic_slice(padded, (start,), (x.size,))
