@@ -37,7 +37,8 @@ def _error_in_double(value: Any, wrong: Callable[[Any], Any], message: str) -> A
     return eqx.error_if(value, wrong(value), message)
 
 
-def _checked(name: str, value: Any, allowed: str, test: Callable[[Any], Any]) -> Any:
+def checked(name: str, value: Any, allowed: str, test: Callable[[Any], Any]) -> Any:
+    """The value, if it passes a test: `allowed` says which numbers do."""
     if isinstance(value, jax.core.Tracer):
         wrong = lambda x: (~test(x)).any()
         return error_if(value, wrong, f"{name} must be {allowed}")
@@ -55,29 +56,29 @@ def _checked(name: str, value: Any, allowed: str, test: Callable[[Any], Any]) ->
 
 def positive(name: str, value: Any) -> Any:
     """A number in (0, inf]."""
-    return _checked(name, value, "a positive number", lambda x: x > 0)
+    return checked(name, value, "a positive number", lambda x: x > 0)
 
 
 def finite_positive(name: str, value: Any) -> Any:
     """A number in (0, inf)."""
     allowed = "a finite positive number"
-    return _checked(name, value, allowed, lambda x: (x > 0) & (x < np.inf))
+    return checked(name, value, allowed, lambda x: (x > 0) & (x < np.inf))
 
 
 def nonnegative(name: str, value: Any) -> Any:
     """A number in [0, inf)."""
     allowed = "a finite number, at least 0"
-    return _checked(name, value, allowed, lambda x: (x >= 0) & (x < np.inf))
+    return checked(name, value, allowed, lambda x: (x >= 0) & (x < np.inf))
 
 
 def nonnegative_or_inf(name: str, value: Any) -> Any:
     """A number in [0, inf]."""
-    return _checked(name, value, "a number, at least 0", lambda x: x >= 0)
+    return checked(name, value, "a number, at least 0", lambda x: x >= 0)
 
 
 def count(name: str, value: Any) -> Any:
     """A whole number in [0, inf)."""
-    return _checked(
+    return checked(
         name,
         value,
         "a whole number, at least 0 (this mechanism has no fractional powers)",
@@ -89,22 +90,22 @@ def whole_number(name: str, value: Any) -> Any:
     """A whole number, negative ones included."""
     allowed = "a whole number"
     whole = lambda x: (abs(x) < np.inf) & (x == x.round())
-    return _checked(name, value, allowed, whole)
+    return checked(name, value, allowed, whole)
 
 
 def probability(name: str, value: Any) -> Any:
     """A number in [0, 1]."""
-    return _checked(name, value, "in [0, 1]", lambda x: (x >= 0) & (x <= 1))
+    return checked(name, value, "in [0, 1]", lambda x: (x >= 0) & (x <= 1))
 
 
 def share(name: str, value: Any) -> Any:
     """A number in (0, 1]."""
-    return _checked(name, value, "in (0, 1]", lambda x: (x > 0) & (x <= 1))
+    return checked(name, value, "in (0, 1]", lambda x: (x > 0) & (x <= 1))
 
 
 def shape(name: str, value: Any) -> Any:
     """A number in (1, 16]."""
-    return _checked(name, value, "in (1, 16]", lambda x: (x > 1) & (x <= 16))
+    return checked(name, value, "in (1, 16]", lambda x: (x > 1) & (x <= 16))
 
 
 def whole(name: str, value: Any, least: int, most: int) -> int:
@@ -119,37 +120,37 @@ def whole(name: str, value: Any, least: int, most: int) -> int:
 
 def discrete_scale(name: str, value: Any) -> Any:
     """A number in (0, 4096]."""
-    return _checked(name, value, "in (0, 4096]", lambda x: (x > 0) & (x <= 4096))
+    return checked(name, value, "in (0, 4096]", lambda x: (x > 0) & (x <= 4096))
 
 
 def below_infinity(name: str, value: Any) -> Any:
     """A number in [-inf, inf): the logarithm of a mass."""
-    return _checked(name, value, "a number below inf", lambda x: x < np.inf)
+    return checked(name, value, "a number below inf", lambda x: x < np.inf)
 
 
 def log_probability(name: str, value: Any) -> Any:
     """A number in [-inf, 0]."""
-    return _checked(name, value, "at most 0", lambda x: x <= 0)
+    return checked(name, value, "at most 0", lambda x: x <= 0)
 
 
 def finite(name: str, value: Any) -> Any:
     """Any finite number."""
-    return _checked(name, value, "a finite number", lambda x: abs(x) < np.inf)
+    return checked(name, value, "a finite number", lambda x: abs(x) < np.inf)
 
 
 def below_one(name: str, value: Any) -> Any:
     """A number in [0, 1)."""
-    return _checked(name, value, "in [0, 1)", lambda x: (x >= 0) & (x < 1))
+    return checked(name, value, "in [0, 1)", lambda x: (x >= 0) & (x < 1))
 
 
 def open_share(name: str, value: Any) -> Any:
     """A number in (0, 1)."""
-    return _checked(name, value, "in (0, 1)", lambda x: (x > 0) & (x < 1))
+    return checked(name, value, "in (0, 1)", lambda x: (x > 0) & (x < 1))
 
 
 def real(name: str, value: Any) -> Any:
     """Any number but NaN; infinities are allowed."""
-    return _checked(name, value, "a number", lambda x: x == x)
+    return checked(name, value, "a number", lambda x: x == x)
 
 
 def tolerance(value: Any) -> float:

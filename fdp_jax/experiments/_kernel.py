@@ -45,7 +45,7 @@ class MarkovKernel(eqx.Module):
             raise ValueError(f"matrix must have two axes, got the shape {matrix.shape}")
         slack = _checks.rounding(matrix, _SUM_ERROR)
         share = lambda x: (x >= 0) & (x <= 1 + slack)
-        matrix = _checks._checked("matrix", matrix, "in [0, 1]", share)
+        matrix = _checks.checked("matrix", matrix, "in [0, 1]", share)
         sums = "matrix must have rows with sum 1"
         misses = lambda x: abs(x.sum(axis=1) - 1)
         numbers = _checks.known(matrix)

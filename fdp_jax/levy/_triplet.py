@@ -68,7 +68,8 @@ class LevyTriplet(AbstractMechanism):
     if and only if the jump -x has the rate r e^x of the jump x.
 
     With a Gaussian part contour integrals answer, without one the grid (one size of
-    jumps has a closed form).
+    jumps has a closed form).  A part that is exactly 0 is left out: derivatives in it
+    are 0.
 
     Args:
         gaussian_variance: s^2, in [0, inf).

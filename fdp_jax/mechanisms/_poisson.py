@@ -20,6 +20,11 @@ _LARGEST_MEAN = 2.0**53
 """Counts beyond are not told apart by floats."""
 
 
+def _log_change(name: str, value: Any) -> Any:
+    # Of more the smaller mean is not a number.
+    return _checks.checked(name, value, "in (0, 600]", lambda x: (x > 0) & (x <= 600))
+
+
 class PoissonMechanism(AbstractMechanism):
     r"""Releases a count y >= 0 as a Poisson variable of mean offset + gain y.
 
@@ -85,7 +90,7 @@ class PoissonMechanism(AbstractMechanism):
         Args:
             largest_change: Bound of |lambda(x) - lambda(x')| over neighbors, in
                 (0, inf).
-            largest_log_change: Bound of |log lambda(x) - log lambda(x')|, in (0, inf).
+            largest_log_change: Bound of |log lambda(x) - log lambda(x')|, in (0, 600].
             **options: `relation`, the neighboring relation of both bounds.
 
         Returns:
@@ -93,7 +98,7 @@ class PoissonMechanism(AbstractMechanism):
             its estimates are those of the affine mean.
 
         Raises:
-            ValueError: If a bound is not positive and finite.
+            ValueError: If a bound is out of range.
 
         Example:
             >>> import fdp_jax as fdp
@@ -107,7 +112,7 @@ class PoissonMechanism(AbstractMechanism):
             "largest_change", _checks.finite_positive, largest_change
         )
         ratio = _checks.checked_scalar(
-            "largest_log_change", _checks.finite_positive, largest_log_change
+            "largest_log_change", _log_change, largest_log_change
         )
         return cls(_steepest(change, ratio), change, **options)
 
@@ -203,7 +208,7 @@ def _steepest(change: Any, ratio: Any) -> Array:
 
 def _require_countable(mean: Any) -> Any:
     few = lambda x: x <= _LARGEST_MEAN
-    return _checks._checked("offset + gain statistic", mean, "at most 2^53", few)
+    return _checks.checked("offset + gain statistic", mean, "at most 2^53", few)
 
 
 @in_float64

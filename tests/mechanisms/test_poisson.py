@@ -139,6 +139,8 @@ def test_lipschitz_form_has_the_pair_of_both_bounds():
     low, high = float(made.offset), float(made.offset + made.gain)
     assert high - low == pytest.approx(1.5, rel=1e-14)
     assert np.log(high / low) == pytest.approx(0.4, rel=1e-13)
+    with pytest.raises(ValueError, match=r"largest_log_change must be in \(0, 600\]"):
+        fdp.PoissonMechanism.lipschitz(largest_change=1.0, largest_log_change=1000.0)
 
 
 def test_group_of_records_moves_the_count_further():
