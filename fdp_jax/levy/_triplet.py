@@ -28,7 +28,7 @@ _FEW = 6
 def _nonzero(name: str, value: Any) -> Any:
     allowed = "finite numbers other than 0"
     test = lambda x: (abs(x) < np.inf) & (x != 0)
-    return _checks._checked(name, value, allowed, test)
+    return _checks.checked(name, value, allowed, test)
 
 
 _LARGE = 700.0

@@ -59,6 +59,7 @@ def test_profile_of_a_triplet():
         truth = _entry(name)[0]
         assert exact(bounds.lower[i]) <= truth <= exact(bounds.upper[i])
         assert float(bounds.upper[i] - bounds.lower[i]) < 1e-12
+        assert float(bounds.estimate[i]) == pytest.approx(float(truth), rel=1e-13)
     truth = _entry("jd.f.a0.1")[0]
     found = TRIPLET.remove.beta(alpha=0.1, bound=Bound.ESTIMATE)
     assert float(found) == pytest.approx(float(truth), rel=1e-13)

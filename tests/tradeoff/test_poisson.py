@@ -21,7 +21,7 @@ ESTIMATE = Bound.ESTIMATE
 
 def _checked(found, lower, entry):
     truth = mp.mpf(entry["value_str"])
-    assert abs(exact(found) - truth) <= mp.mpf(10) ** -14 * 2
+    assert abs(exact(found) - truth) <= mp.mpf(10) ** -14 * truth
     assert exact(lower) <= truth * (1 + mp.mpf(10) ** -15)
 
 
