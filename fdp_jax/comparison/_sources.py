@@ -35,6 +35,10 @@ _EXTREMAL = (PerfectPrivacy, BlatantNonPrivacy)
 _MOST_KINKS = 16
 
 
+_SAME = 1e-13
+"""Relative distance of two kinks that are one."""
+
+
 class AbstractSource(eqx.Module):
     """A guarantee, ready to be evaluated at many thresholds at once."""
 
@@ -323,9 +327,12 @@ class Pair(eqx.Module):
         kinks = jnp.concatenate([self.first.kinks(), self.second.kinks()])
         if kinks.size == 0:
             return epsilon
-        same = stop_gradient(kinks) == epsilon[:, None]
-        moved = kinks[jnp.argmax(same, axis=1)]
-        return jnp.where(jnp.any(same, axis=1) & (epsilon > 0), moved, epsilon)
+        # Differentiated programs may round a kink otherwise than the search did.
+        distance = jnp.abs(stop_gradient(kinks) - epsilon[:, None])
+        distance = jnp.where(jnp.isnan(distance), jnp.inf, distance)
+        same = jnp.min(distance, axis=1) <= _SAME * (1 + epsilon)
+        moved = kinks[jnp.argmin(distance, axis=1)]
+        return jnp.where(same & (epsilon > 0), moved, epsilon)
 
     def prepared(self) -> tuple[PyTree, PyTree]:
         """Both preparations."""

@@ -19,9 +19,9 @@ from jaxtyping import Array, Float
 
 from .._internal._precision import float_dtype, in_float64
 from ..curves import Bounds, Status
-from ..curves._bounds import classify
+from ..curves._bounds import classify, with_gradient
 from ..curves._queries import round_down_to_single
-from ._delta import engines_of, extremum, prior_of, search
+from ._delta import Extremum, attached, engines_of, extremum, prior_of, search
 from ._sources import Request, pair, share
 
 _EDGES = (0.0, 1e-3, 1e-2, 0.05, 0.2, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 40.0)
@@ -38,8 +38,12 @@ class HyperPrior(eqx.Module):
             min(pi, 1 - pi) density(pi) is monotone there: what certified upper bounds
             need (the density is not asked).
 
+        symmetric: Whether density(1 - pi) = density(pi), which is checked: it is then
+            not asked next to 1, where it may be infinite.
+
     Raises:
-        ValueError: If the density is negative or not finite at some prior in (0, 1).
+        ValueError: If the density is negative or not finite at some prior in (0, 1), or
+            is not symmetric as stated, or is infinite at 1 and not symmetric.
 
     Example:
         >>> import fdp_jax as fdp
@@ -53,12 +57,14 @@ class HyperPrior(eqx.Module):
 
     density: Callable = eqx.field(static=True)
     convex: bool = eqx.field(static=True, default=False, kw_only=True)
+    symmetric: bool = eqx.field(static=True, default=False, kw_only=True)
 
     def __check_init__(self):
         tail = np.geomspace(1e-12, 0.5, 64)
         places = np.concatenate([tail, 1 - tail])
         with jax.ensure_compile_time_eval():
             values = np.asarray(self.density(jnp.asarray(places)), np.float64)
+            last = np.asarray(self.density(jnp.ones(1)), np.float64)
         weight = values * places * (1 - places)
         bad = ~np.isfinite(values) | (values < 0) | (weight > 1e6)
         if values.shape != places.shape or np.any(bad):
@@ -66,6 +72,15 @@ class HyperPrior(eqx.Module):
             raise ValueError(
                 "density must be finite and at least 0 on (0, 1), with pi (1 - pi) "
                 f"density(pi) bounded; it is not at prior {where:g}"
+            )
+        halves = np.split(values, 2)
+        if self.symmetric and not np.allclose(*halves, rtol=1e-3):
+            raise ValueError("density must be symmetric about 1/2 if symmetric=True")
+        if not self.symmetric and not np.isfinite(last[0]):
+            # Priors next to 1 are rounded to it.
+            raise ValueError(
+                "density must be finite at prior 1, unless symmetric=True, "
+                f"got {last[0]}"
             )
 
 
@@ -79,12 +94,12 @@ def _uquadratic(prior: Array) -> Array:
 
 def jeffreys() -> HyperPrior:
     """Beta(1/2, 1/2), the Jeffreys prior: 1 / (Pi sqrt(pi (1 - pi)))."""
-    return HyperPrior(_jeffreys, convex=True)
+    return HyperPrior(_jeffreys, convex=True, symmetric=True)
 
 
 def uquadratic() -> HyperPrior:
     """The U-quadratic density 12 (pi - 1/2)^2."""
-    return HyperPrior(_uquadratic, convex=True)
+    return HyperPrior(_uquadratic, convex=True, symmetric=True)
 
 
 class WeightedDivergence(eqx.Module):
@@ -154,20 +169,20 @@ def _weigh(hyper_prior: HyperPrior) -> Callable[[Array, Array], Array]:
 
 def _near_zero(hyper_prior: HyperPrior) -> Callable[[Array, Array], Array]:
     """The weight where 1 - q has lost q: from the other side, if it is the same."""
-    weigh = _weigh(hyper_prior)
-    even = hyper_prior.density in (_jeffreys, _uquadratic)
-    return (lambda q, half: hyper_prior.density(q)) if even else weigh
+    if hyper_prior.symmetric:
+        return lambda q, half: hyper_prior.density(q)
+    return _weigh(hyper_prior)
 
 
 @in_float64
 def _weighted(
     first: Request, second: Request, hyper_prior: HyperPrior, *, narrow: bool
 ) -> WeightedDivergence:
-    symmetric = hyper_prior.density in (_jeffreys, _uquadratic)
-    first, second = (_both_halves(r, symmetric) for r in (first, second))
+    first, second = (_both_halves(r, hyper_prior.symmetric) for r in (first, second))
     weigh = _near_zero(hyper_prior)
     found = search(first, second, weigh)
     at = extremum(found.nodes, weigh)
+    estimate = _attached((first, second), found.prepared, at, weigh)
     upper = at.upper if hyper_prior.convex else jnp.full_like(at.upper, jnp.inf)
     lower = at.lower * (1 - 1e-14)
     upper = upper * (1 + 1e-14)
@@ -178,8 +193,22 @@ def _weighted(
         lower, upper = round_down_to_single(lower), -round_down_to_single(-upper)
     name = engines_of(first, second)
     return WeightedDivergence(
-        Bounds(lower, at.estimate, upper, status, name), prior_of(at)
+        Bounds(lower, estimate, upper, status, name), prior_of(at)
     )
+
+
+def _attached(
+    requests: tuple[Request, Request], prepared: tuple, at: Extremum, weigh: Callable
+) -> Array:
+    """The estimate with its derivative, the one at a fixed prior."""
+    q = jax.nn.sigmoid(-at.epsilon)
+    weight = weigh(q, at.left.astype(int))
+    some = (weight > 0) & jnp.isfinite(weight)
+    plain = jnp.where(some, at.estimate / jnp.where(some, weight, 1.0), 0.0)
+    gap = dataclasses.replace(at, estimate=plain)
+    ends = jax.tree.map(lambda x: jnp.stack([x, x]), gap)
+    slope = attached(requests, prepared, ends)[0] * jnp.where(some, weight, 0.0)
+    return with_gradient(at.estimate, slope)
 
 
 def _both_halves(request: Request, symmetric: bool) -> Request:

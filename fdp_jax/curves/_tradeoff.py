@@ -147,6 +147,10 @@ def _tests(
     loss: ComposedLoss, signs: Float[Array, " s"], alpha: Float[Array, ""]
 ) -> _Test:
     anchors, scales = over_signs(lambda s: engines.threshold(loss, s, alpha), signs)
+    # Without any output in common there is no threshold, and none is needed.
+    known = jnp.isfinite(anchors) & jnp.isfinite(scales)
+    anchors = jnp.where(known, anchors, 0.0)
+    scales = jnp.where(known, scales, 1.0)
     steps = (_GRID_STEP if engines.route(loss) == "grid" else _STEP) * scales
     kinks = jnp.zeros(anchors.shape, bool)
     # Where the directions cross the guarantee has a kink: at eps = 0, and where losses

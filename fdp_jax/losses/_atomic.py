@@ -8,9 +8,12 @@ from jax import lax
 from jax.scipy.special import logsumexp
 from jaxtyping import Array, Bool, Float
 
-from .._internal._special import log1mexp, log_sum_exp
+from .._internal._special import log1mexp, log_sum_exp, safe_log
 from ._base import AbstractLoss
 from ._cells import Atoms, Cells
+
+_LEAST = 1e-290
+"""Of smaller probabilities quotients lose digits."""
 
 
 class AtomicLoss(AbstractLoss):
@@ -30,14 +33,34 @@ class AtomicLoss(AbstractLoss):
     """Bound on the mass of outputs without any loss that rounding may have lost: by
     so much 1 - delta may be larger."""
     symmetric: bool = eqx.field(static=True, default=False)
+    loss: Float[Array, " k"] | None = None
+    """log_q - log_p where that is known without cancellation."""
+
+    @classmethod
+    def of_probabilities(
+        cls, p: Float[Array, " k"], q: Float[Array, " k"]
+    ) -> "AtomicLoss":
+        """From the probabilities, which may be next to equal."""
+        log_p, log_q = safe_log(p), safe_log(q)
+        near = (jnp.abs(q - p) < 0.5 * p) & (p > _LEAST)
+        ratio = jnp.where(near, (q - p) / jnp.where(near, p, 1.0), 0.0)
+        common = (p > 0) & (q > 0)
+        far = jnp.where(common, log_q, 0.0) - jnp.where(common, log_p, 0.0)
+        return cls(log_p, log_q, loss=jnp.where(near, jnp.log1p(ratio), far))
 
     def _common(self) -> Bool[Array, " k"]:
         return jnp.isfinite(self.log_p) & jnp.isfinite(self.log_q)
 
-    def moments(self, order):
+    def _losses(self) -> Float[Array, " k"]:
+        """Of the outputs that both have; 0 for the others."""
         common = self._common()
         log_p, log_q = (jnp.where(common, x, 0) for x in (self.log_p, self.log_q))
-        loss = log_q - log_p
+        loss = log_q - log_p if self.loss is None else self.loss
+        return jnp.where(common, loss, 0)
+
+    def moments(self, order):
+        common, loss = self._common(), self._losses()
+        log_p = jnp.where(common, self.log_p, 0)
         logs = jnp.where(common, log_p + order[:, None] * loss, -jnp.inf)
         value = logsumexp(logs, axis=1)
         weight = jnp.exp(logs - value[:, None])
@@ -50,9 +73,7 @@ class AtomicLoss(AbstractLoss):
         return Cells(jnp.full_like(low, -jnp.inf), inside, jnp.zeros_like(low))
 
     def atoms(self):
-        common = self._common()
-        log_p, log_q = (jnp.where(common, x, 0) for x in (self.log_p, self.log_q))
-        return Atoms(log_q - log_p, jnp.where(common, log_p, -jnp.inf))
+        return Atoms(self._losses(), jnp.where(self._common(), self.log_p, -jnp.inf))
 
     def lattice(self):
         return self.unit
@@ -67,14 +88,18 @@ class AtomicLoss(AbstractLoss):
         log_p, log_q = (
             lax.dynamic_slice(x, (first,), (count,)) for x in (self.log_p, self.log_q)
         )
-        few = dataclasses.replace(self, log_p=log_p, log_q=log_q)
+        loss = self.loss
+        if loss is not None:
+            loss = lax.dynamic_slice(loss, (first,), (count,))
+        few = dataclasses.replace(self, log_p=log_p, log_q=log_q, loss=loss)
         return few, last < first + count
 
     def exchanged(self) -> "AtomicLoss":
         """The loss of the exchanged pair."""
         missing = None if self.missing is None else self.missing[::-1]
+        loss = None if self.loss is None else -self.loss
         return dataclasses.replace(
-            self, log_p=self.log_q, log_q=self.log_p, missing=missing
+            self, log_p=self.log_q, log_q=self.log_p, missing=missing, loss=loss
         )
 
     def loss_range(self):
@@ -86,6 +111,10 @@ class AtomicLoss(AbstractLoss):
         return jnp.where(none, 0, least), jnp.where(none, 0, most)
 
     def log_finite_masses(self):
+        if self.missing is None:
+            common = self._common()
+            upper, lower = (log_sum_exp(x, common) for x in (self.log_q, self.log_p))
+            return jnp.minimum(upper, 0), jnp.minimum(lower, 0)
         upper, lower = self.log_infinite_masses()
         return log1mexp(-jnp.minimum(upper, 0)), log1mexp(-jnp.minimum(lower, 0))
 

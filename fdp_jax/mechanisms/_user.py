@@ -12,7 +12,6 @@ from jaxtyping import Array, Float, PyTree, Real
 
 from .._internal import _checks
 from .._internal._hull import lower_hull
-from .._internal._special import safe_log
 from ..losses import AtomicLoss, ComposedLoss, DensityLoss, DistributionLoss
 from ._base import AbstractMechanism
 from ._discrete import one_release
@@ -63,7 +62,7 @@ class FromProbabilities(AbstractMechanism):
         p, q = as_float(self.without_record), as_float(self.with_record)
         # Sums that are off by rounding would be masses gained or lost.
         p, q = p / jnp.sum(p), q / jnp.sum(q)
-        return one_release(AtomicLoss(safe_log(p), safe_log(q)))
+        return one_release(AtomicLoss.of_probabilities(p, q))
 
 
 def _probabilities(name: str, value: Any) -> Any:
@@ -147,15 +146,25 @@ class FromLogDensities(AbstractMechanism):
             "log_density_without and log_density_with must integrate to 1 over the "
             "support, but for what log_beyond allows",
         )
-        nodes = term.edges()
-        falls = ~jnp.all(jnp.diff(nodes) >= -1e-9 * (1 + jnp.abs(nodes[:-1])))
         term = eqx.error_if(
             term,
-            falls,
+            _falls(term),
             "log_density_with - log_density_without must increase over the support: "
             "order the outputs by their likelihood ratio, or use FromProbabilities",
         )
         return ComposedLoss((term,), (jnp.ones_like(low),), single=True)
+
+
+def _falls(term: DensityLoss) -> Array:
+    """Whether the loss decreases anywhere by more than rounding."""
+    outputs, losses = term.outputs(), term.edges()
+    sizes = [jnp.abs(f(outputs, term.parameters)) for f in (term.log_p, term.log_q)]
+    rounding = 16 * jnp.finfo(losses.dtype).eps * (1 + jnp.maximum(*sizes))
+    rises = jnp.diff(losses)
+    down = -jnp.sum(jnp.minimum(rises, 0))
+    # Rounding everywhere may be all there is: then the loss may as well decrease.
+    in_part = ~jnp.all(rises >= -jnp.maximum(rounding[:-1], rounding[1:]))
+    return in_part | ~(down <= 0.01 * (losses[-1] - losses[0]))
 
 
 def _misses_mass(term: DensityLoss) -> Array:
@@ -274,4 +283,4 @@ class FromTradeOffPoints(AbstractMechanism):
         alpha, beta = as_float(self.alpha_grid), as_float(self.beta_grid)
         p = jnp.append(jnp.diff(alpha, prepend=0.0), 1 - alpha[-1])
         q = jnp.append(-jnp.diff(beta, prepend=1.0), beta[-1])
-        return one_release(AtomicLoss(safe_log(p), safe_log(q)))
+        return one_release(AtomicLoss.of_probabilities(p, q))

@@ -84,7 +84,7 @@ def exact(value: ArrayLike) -> Interval:
     return Interval(stop_gradient(value), value, stop_gradient(value))
 
 
-def widened(interval: Interval, unit: float) -> Interval:
+def widened(interval: Interval, unit: ArrayLike) -> Interval:
     """Room for the rounding of a few operations on logarithms of probabilities."""
 
     def room(x: Array) -> Array:

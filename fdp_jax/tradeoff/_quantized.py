@@ -3,13 +3,15 @@
 from typing import Any
 
 import jax.numpy as jnp
+from jax import lax
+from jax.lax import stop_gradient
 from jaxtyping import Array, ArrayLike, Real
 
 from .._internal import _checks
 from .._internal._special import log_ndtr, ndtri_from_logs
 from ..curves import AbstractGuarantee, Bound
 from ..engines import Interval
-from ..mechanisms._fields import as_float, parameter
+from ..mechanisms._fields import as_float, as_number, parameter
 from ._base import AbstractTradeOff
 from ._families import Gaussian
 from ._intervals import (
@@ -122,7 +124,8 @@ class QuantizedGaussian(AbstractTradeOff):
 
     def _cuts(self, place: Array) -> tuple[Array, Array]:
         """The cuts next to a place, that at it being the left one."""
-        width, offset = as_float(self.width), as_float(self.offset)
+        width = as_float(self.width)
+        offset = lax.rem(as_float(self.offset), width)  # exact, and so are the cuts
         place = jnp.clip(place, -_FARTHEST, _FARTHEST)
         steps = jnp.floor((place - offset) / width)
         return offset + steps * width, offset + (steps + 1) * width
@@ -174,24 +177,33 @@ class QuantizedGaussian(AbstractTradeOff):
         return Point(delta, reverse, rest)
 
     def _rates(self, log_alpha, log_tnr):
-        first, last = self._cuts(-ndtri_from_logs(log_alpha, log_tnr))
+        place = -ndtri_from_logs(log_alpha, log_tnr)
+        first, last = self._cuts(place)
         mu = as_float(self.mu)
         # Of the smaller sides: differences of tails, not of their complements.
         right = log_tnr > log_alpha
         tail = lambda x: jnp.where(right, log_ndtr(-x), log_ndtr(x))
         here = jnp.where(right, log_alpha, log_tnr)
-        total = jnp.abs(jnp.exp(tail(first) - here) - jnp.exp(tail(last) - here))
         # Either weight by itself: of tiny alpha one is tiny.
-        far = jnp.stack([tail(last), tail(first)]) - here
-        weights = jnp.abs(jnp.expm1(far)) / jnp.where(total > 0, total, 1.0)
-        one = jnp.stack([jnp.ones_like(total), jnp.zeros_like(total)])
-        weights = jnp.where(total > 0, jnp.clip(weights, 0, 1), one)
+        gaps = jnp.expm1(jnp.stack([tail(last), tail(first)]) - here)
+        sizes = jnp.abs(gaps)
+        # Next to a cut alpha may lie outside of the cell by rounding: it is at the cut.
+        inside = (gaps[0] < 0) != (gaps[1] < 0)
+        first_is_near = sizes[1] <= sizes[0]
+        at_cut = jnp.stack([first_is_near, ~first_is_near]).astype(sizes.dtype)
+        total = jnp.sum(sizes, axis=0)
+        inside = inside & (total > 0)
+        weights = jnp.where(inside, sizes / jnp.where(inside, total, 1.0), at_cut)
         ends = jnp.stack([first, last]) - mu
         logs = jnp.log(jnp.maximum(weights, 1e-300))
         mean = lambda values: log_add(*(logs + values))
+        # How much a test's power moves with the last digit of its threshold.
+        reach = 1 + jnp.abs(stop_gradient(place)) + stop_gradient(mu)
+        reach = jnp.where(jnp.isfinite(reach), reach, 1.0)
+        rounding = _ROUNDING * (1 + 0.1 * jnp.square(reach))
         return Rates(
-            widened(closed(mean(log_ndtr(ends))), _ROUNDING),
-            widened(closed(mean(log_ndtr(-ends))), _ROUNDING),
+            widened(closed(mean(log_ndtr(ends))), rounding),
+            widened(closed(mean(log_ndtr(-ends))), rounding),
         )
 
     def _ends(self):
@@ -210,8 +222,8 @@ class QuantizedGaussian(AbstractTradeOff):
 
     def inverse(self) -> "QuantizedGaussian":
         """The pair in the other order: the bins seen from the other mean."""
-        mu = as_float(self.mu)
-        return QuantizedGaussian(self.mu, self.width, mu - as_float(self.offset))
+        mu, offset = as_number(self.mu), as_number(self.offset)
+        return QuantizedGaussian(mu, self.width, mu - offset % as_number(self.width))
 
 
 def _difference(log_more: Array, log_less: Array) -> Interval:
