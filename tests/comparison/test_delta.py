@@ -190,6 +190,7 @@ def test_post_processing_only_shrinks(drawn):
     assert np.max(base - processed) <= most + 1e-14
 
 
+@pytest.mark.slow
 def test_subadditive_under_composition():
     a, b = fdp.Gaussian(1.0), fdp.Gaussian(0.8)
     one = float(fdp.delta_divergence(a, b).value.lower)
@@ -225,7 +226,10 @@ def test_few_steps_are_compared_on_the_grid():
 
 def test_identical_guarantees_have_no_distance():
     assert float(symmetrized_divergence(GAUSS, GAUSS)) == 0.0
-    # The same thing in other words is bounded, but not recognized.
+
+
+@pytest.mark.slow
+def test_the_same_thing_in_other_words_is_bounded_but_not_recognized():
     twice = fdp.compose(fdp.Gaussian(2**0.5), fdp.Gaussian(2**0.5))
     found = fdp.delta_divergence(GAUSS, twice).symmetrized
     assert found.estimate < 1e-14

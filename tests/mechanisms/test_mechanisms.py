@@ -232,7 +232,13 @@ def test_delta_of_no_release(name, epsilon):
         assert float(value) == pytest.approx(expected, rel=1e-12, abs=1e-300)
 
 
-@SILENT
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=[pytest.mark.slow] * isinstance(run, fdp.DPSGD))
+        for name, run in NOTHING.items()
+    ],
+)
 @pytest.mark.parametrize("alpha", [0.0, 0.2, 0.7, 1.0])
 def test_error_rates_of_no_release(name, alpha):
     bounds = NOTHING[name].bounds(alpha=alpha)
@@ -279,7 +285,10 @@ def test_error_rates_at_the_ends(name):
         assert float(release.beta(alpha=1.0, bound=bound)) == 0.0
 
 
-@EACH
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(n, marks=[pytest.mark.slow] * (n == "DPSGD")) for n in RELEASES],
+)
 def test_bayes_error_at_the_ends(name):
     for bound in Bound:
         assert float(RELEASES[name].bayes_error(prior=0.0, bound=bound)) == 0.0

@@ -24,14 +24,12 @@ TABLE = [(0.2, 0.1), (1.0, 1e-3), (3.0, 1e-9)]
 POLYGON = tradeoff.PiecewiseLinear([0.0, 0.1, 0.2, 0.4, 1.0], [1.0, 0.4, 0.2, 0.1, 0.0])
 
 
-@functools.cache
-def _dpsgd():
-    return fdp.DPSGD(noise_multiplier=1.0, sampling_prob=0.01, num_steps=300)
+RUN = fdp.PoissonSubsampled(fdp.Gaussian(1.0), 0.5)
 
 
 NAMES = (
     *("gaussian", "gaussian large", "normal", "laplace", "double exponential"),
-    *("tulap", "tulap bounded", "uniform", "polygon", "table", "dp-sgd"),
+    *("tulap", "tulap bounded", "uniform", "polygon", "table", "run"),
 )
 
 
@@ -54,7 +52,7 @@ def _noise(name):
         "uniform": lambda: fdp.canonical_noise(g.ApproxDP(epsilon=0.0, delta=0.1)),
         "polygon": lambda: fdp.canonical_noise(POLYGON),
         "table": lambda: fdp.canonical_noise(TABLE),
-        "dp-sgd": lambda: fdp.canonical_noise(_dpsgd()),
+        "run": lambda: fdp.canonical_noise(RUN),
     }
     return make[name]()
 
@@ -151,12 +149,8 @@ SLOW = (
     "polygon",
     "laplace",
 )
-SOME = [
-    pytest.param(name, marks=[pytest.mark.slow] if name in SLOW else [])
-    for name in NAMES
-]
 FEW = [
-    pytest.param(name, marks=[pytest.mark.slow] * (name in (*SLOW, "dp-sgd")))
+    pytest.param(name, marks=[pytest.mark.slow] * (name in (*SLOW, "run")))
     for name in NAMES
 ]
 
@@ -216,9 +210,10 @@ def test_round_trip_far_into_the_tail(name):
         pytest.param(tradeoff.Gaussian(1.3), None, marks=pytest.mark.slow),
         pytest.param(tradeoff.Laplace(0.8), None, marks=pytest.mark.slow),
         (tradeoff.ApproxDP(epsilon=0.7, delta=0.03), None),
-        (
+        pytest.param(
             tradeoff.ApproxDP(epsilon=1.0, delta=0.05),
             tradeoff.PrivacyProfile.from_points([1.0], [0.05]),
+            marks=pytest.mark.slow,
         ),
     ],
     ids=["gaussian", "laplace", "tulap", "table"],
@@ -245,7 +240,6 @@ def test_edges():
     all_ = fdp.canonical_noise(tradeoff.BlatantNonPrivacy())
     np.testing.assert_allclose(all_.support[1], 0.5)
     np.testing.assert_allclose(all_.variance(), 1 / 12)
-    assert float(_noise("dp-sgd").support[1]) < np.inf  # delta(inf) of a bound > 0
     tiny = fdp.canonical_noise(tradeoff.ApproxDP(epsilon=1e-9, delta=0.1))
     np.testing.assert_allclose(tiny.sf(1.7), bounded.sf(1.7), rtol=1e-8)
     np.testing.assert_allclose(tiny.support[1], 5.0, rtol=1e-7)
@@ -302,8 +296,6 @@ def test_refusals():
     ):
         with pytest.raises(ValueError, match="nontrivial"):
             fdp.canonical_noise(trivial)
-    with pytest.raises(ValueError, match="symmetrize it first"):
-        fdp.canonical_noise(tradeoff.Subsampled(tradeoff.Gaussian(1.0), 0.3))
     crooked = [0, 0.2, 1 - 1e-9, 1], [1, 0.2, 1e-10, 0]  # by 6e-10 in delta
     with pytest.raises(ValueError, match="symmetrize it first"):
         fdp.canonical_noise(tradeoff.PiecewiseLinear(*crooked))
@@ -311,19 +303,23 @@ def test_refusals():
         fdp.canonical_noise(TULAP, sensitivity=np.inf)
     with pytest.raises(TypeError, match="list of"):
         fdp.canonical_noise("gaussian")
-    with pytest.raises(ValueError, match="bound must be"):
-        fdp.canonical_noise(_dpsgd(), bound=Bound.ESTIMATE)
     with pytest.raises(ValueError, match="tail must be in"):
         _noise("tulap").isf(1.1)
     with pytest.raises(ValueError, match="not known in closed form"):
-        _noise("dp-sgd").variance()
+        _noise("table").variance()
+
+
+@pytest.mark.slow
+def test_refusal_of_what_is_asymmetric_by_its_nature():
+    with pytest.raises(ValueError, match="symmetrize it first"):
+        fdp.canonical_noise(tradeoff.Subsampled(tradeoff.Gaussian(1.0), 0.3))
 
 
 def test_sides_of_a_bracket():
-    run = _dpsgd()
-    safe, other = _noise("dp-sgd"), fdp.canonical_noise(run, bound=Bound.OPTIMISTIC)
+    safe, other = _noise("run"), fdp.canonical_noise(RUN, bound=Bound.OPTIMISTIC)
+    assert float(safe.support[1]) < np.inf  # delta(inf) of a bound > 0
     epsilon = np.asarray([-0.7, 0.0, 0.4, 3.0])
-    certified = run.bounds(epsilon=epsilon)
+    certified = RUN.bounds(epsilon=epsilon)
     # What is said of the release is no better than what was certified of the run.
     said = safe.tradeoff.delta(epsilon=epsilon)
     assert np.all(said >= certified.upper)
@@ -332,6 +328,8 @@ def test_sides_of_a_bracket():
     real = other.tradeoff.delta(epsilon=epsilon, bound=Bound.OPTIMISTIC)
     assert np.all(real <= certified.lower)
     assert safe.isf(1e-6) < 1.05 * other.isf(1e-6)
+    with pytest.raises(ValueError, match="bound must be"):
+        fdp.canonical_noise(RUN, bound=Bound.ESTIMATE)
 
 
 # ------------------------------------------------------------------- derivatives
@@ -422,6 +420,8 @@ def test_gradients_of_the_recursion():
     )
 
 
+# Slow: test_views.py has the gradient of a sampled curve, and tables are above.
+@pytest.mark.slow
 @pytest.mark.parametrize("tail", [0.3, 1e-4, 1e-6])
 def test_gradients_through_a_sampled_curve_are_the_curves(tail):
     # The polygon's own derivative misses by up to 5 %: that of one tangent's slope.
