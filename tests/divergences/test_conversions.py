@@ -113,15 +113,14 @@ def test_gaussian_parameter_closed_forms():
     assert 1.2 < float(divergences.gdp(leaky, delta=1.1e-5).mu) < 1.2321
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("mechanism", "delta"),
     [
         (fdp.RandomizedResponse(0.9), 0.0),
-        pytest.param(
-            fdp.RandomizedResponse(0.3).repeat(10), 0.0, marks=pytest.mark.slow
-        ),
-        pytest.param(fdp.Laplace(0.4), 0.0, marks=pytest.mark.slow),
-        pytest.param(RUN, 1e-10, marks=pytest.mark.slow),
+        (fdp.RandomizedResponse(0.3).repeat(10), 0.0),
+        (fdp.Laplace(0.4), 0.0),
+        (RUN, 1e-10),
     ],
 )
 def test_gaussian_parameter_certifies(mechanism, delta):

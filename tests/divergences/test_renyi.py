@@ -1,5 +1,6 @@
 """Rényi divergences against quadrature, closed forms and published numbers."""
 
+import functools
 import math
 
 import jax
@@ -19,6 +20,7 @@ def _sampled(noise=1.0, prob=0.01, steps=1.0):
     return fdp.DPSGD(noise_multiplier=noise, sampling_prob=prob, num_steps=steps)
 
 
+@functools.cache
 def _log_moment(s, q, w):
     """log E_P r^w of one subsampled Gaussian step, by Gauss-Legendre quadrature."""
     s, q, w = mp.mpf(s), mp.mpf(q), mp.mpf(w)
@@ -251,8 +253,8 @@ def test_derivatives():
     for t in (0.5, 1.0, 2.5):
         at = 0.9, 0.05, 3.0, t
         gradient = jax.grad(value, argnums=(0, 1, 2, 3))(*at)
-        with mp.workdps(40):
-            h = mp.mpf("1e-12")
+        with mp.workdps(28):
+            h = mp.mpf("1e-8")
             for k, slope in enumerate(gradient):
                 ends = []
                 for side in (1, -1):
@@ -261,7 +263,7 @@ def test_derivatives():
                         for i, x in enumerate(at)
                     )
                     if order == 1:  # the derivative in other parameters, at 1 exactly
-                        order += mp.mpf("1e-20")
+                        order += mp.mpf("1e-14")
                     ends.append(n * _log_moment(s, q, 1 - order) / (order - 1))
                 truth = (ends[0] - ends[1]) / (2 * h)
                 assert abs(exact(slope) / truth - 1) < 1e-11, (t, k)

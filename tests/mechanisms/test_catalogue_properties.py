@@ -222,7 +222,7 @@ def _normal_pair(scale):
     )
 
 
-@pytest.mark.parametrize("scale", [0.6, 1.5])
+@pytest.mark.parametrize("scale", [0.6, pytest.param(1.5, marks=pytest.mark.slow)])
 def test_gaussian_by_its_densities(scale):
     gaussian = fdp.Gaussian(scale)
     for epsilon in (-1.0, 0.3, 2.5):

@@ -144,32 +144,49 @@ def test_renyi_of_a_random_count_has_derivatives():
 # Lower bounds: what is only a bound of a mass is not in them.
 
 
-@pytest.mark.parametrize(
+LOST = 1e-3
+
+
+def _with_lost_counts(noise):
+    """A random number of releases, and its delta without what is left out."""
+    run = fdp.RandomRepeat(
+        noise, num_steps=[1.0, 3.0], probs=[0.5, 0.5 - LOST], tail_prob=LOST
+    )
+    known = lambda epsilon: float(
+        0.5 * noise.delta(epsilon=epsilon)
+        + (0.5 - LOST) * noise.repeat(3).delta(epsilon=epsilon)
+    )
+    return run, known
+
+
+NOISES = pytest.mark.parametrize(
     "noise",
     [
         fdp.Gaussian(2.0),
         pytest.param(fdp.DiscreteGaussian(2.0), marks=pytest.mark.slow),
     ],
 )
+
+
+@NOISES
 def test_counts_that_were_left_out_are_in_the_upper_bound_alone(noise):
-    lost = 1e-3
-    run = fdp.RandomRepeat(
-        noise, num_steps=[1.0, 3.0], probs=[0.5, 0.5 - lost], tail_prob=lost
-    )
-    known = lambda epsilon: float(
-        0.5 * noise.delta(epsilon=epsilon)
-        + (0.5 - lost) * noise.repeat(3).delta(epsilon=epsilon)
-    )
+    run, known = _with_lost_counts(noise)
     found = run.bounds(epsilon=1.0)
     assert found.lower == pytest.approx(known(1.0), rel=1e-9)
     assert found.lower <= known(1.0) * (1 + 1e-12)
-    assert found.upper == pytest.approx(known(1.0) + lost, rel=1e-9)
+    assert found.upper == pytest.approx(known(1.0) + LOST, rel=1e-9)
+    assert run.bounds(epsilon=jnp.inf).lower == 0
+    assert run.bounds(epsilon=jnp.inf).upper == pytest.approx(LOST)
+
+
+@pytest.mark.slow
+@NOISES
+def test_counts_that_were_left_out_in_epsilon(noise):
     # With nothing lost after all, epsilon is as small as this.
+    run, known = _with_lost_counts(noise)
     found = run.bounds(delta=2e-3)
     assert known(float(found.lower)) >= 2e-3 * (1 - 1e-10)
-    assert known(float(found.upper)) + lost <= 2e-3 * (1 + 1e-10)
-    assert run.bounds(epsilon=jnp.inf).lower == 0
-    assert run.bounds(epsilon=jnp.inf).upper == pytest.approx(lost)
+    assert known(float(found.upper)) + LOST <= 2e-3 * (1 + 1e-10)
 
 
 def test_no_lower_bound_from_outputs_that_were_not_looked_at():
