@@ -200,6 +200,7 @@ def test_parameters_of_a_subordinated_gaussian(name):
     assert reached == pytest.approx(1e-3, rel=1e-8)
 
 
+@pytest.mark.slow
 def test_the_index_of_a_subordinated_gaussian_is_below_one():
     target = targets.ApproxDP(epsilon=1.0, delta=1e-3)
     with pytest.raises(fdp.UnreachableTarget, match=r"no index in \[0, 0.999\]"):

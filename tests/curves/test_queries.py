@@ -132,7 +132,7 @@ FAR = [
 ]
 
 
-# DP-SGD is slow here: test_peer_defects.py asks for the same numbers.
+# DP-SGD is slow here: test_peer_vectors.py asks for the same numbers.
 @pytest.mark.parametrize(
     ("release", "delta", "epsilon"),
     [

@@ -110,7 +110,9 @@ def _groups(quantity: str, mechanisms=tuple(BUILD)) -> list:
             name = f"{entry['mechanism']}({shown})x{entry['count']}{side}"
             found.setdefault(name, []).append(entry)
     return [
-        pytest.param(group, id=name, marks=() if _is_first(quantity, name) else pytest.mark.slow)
+        pytest.param(
+            group, id=name, marks=() if _is_first(quantity, name) else pytest.mark.slow
+        )
         for name, group in found.items()
     ]
 

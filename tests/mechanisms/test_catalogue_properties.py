@@ -68,6 +68,7 @@ def test_composition_is_commutative_and_associative(other):
     assert max(one.lower, two.lower) <= min(one.upper, two.upper)
 
 
+@pytest.mark.slow
 def test_two_parts_commute():
     one, two = fdp.compose(RESPONSE, GAUSSIAN), fdp.compose(GAUSSIAN, RESPONSE)
     assert _delta(one) == pytest.approx(_delta(two), rel=1e-11)

@@ -227,7 +227,8 @@ def test_profile_of_three_gaussians():
 
 # Where one record is added or removed test_spectral.py has the profile to more digits.
 @pytest.mark.parametrize(
-    "adjacency", [pytest.param("add_or_remove_one", marks=pytest.mark.slow), "substitute"]
+    "adjacency",
+    [pytest.param("add_or_remove_one", marks=pytest.mark.slow), "substitute"],
 )
 def test_profile_of_dpsgd(adjacency):
     for entry in _only(

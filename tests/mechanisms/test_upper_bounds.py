@@ -101,14 +101,12 @@ def test_wide_cells_at_tiny_errors(alpha):
     assert float(found) <= alpha * float(ratios[-1])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("p", "q", "size", "epsilon", "truth"),
     [
         ([0.9, 0.1], [0.1, 0.9], 17, 36.22, 0.610),
-        pytest.param(
-            *([0.6, 0.3, 0.1], [0.15, 0.35, 0.5], 26, 33.83, 0.681),
-            marks=pytest.mark.slow,
-        ),
+        ([0.6, 0.3, 0.1], [0.15, 0.35, 0.5], 26, 33.83, 0.681),
     ],
 )
 def test_large_groups_of_probability_vectors(p, q, size, epsilon, truth):
