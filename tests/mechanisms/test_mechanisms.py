@@ -261,6 +261,11 @@ RELEASES = {
     "ApproxDP": fdp.ApproxDP(epsilon=1.0, delta=0.05),
 }
 EACH = pytest.mark.parametrize("name", RELEASES)
+BUT_DPSGD = pytest.mark.parametrize(
+    "name",
+    [pytest.param(n, marks=[pytest.mark.slow] * (n == "DPSGD")) for n in RELEASES],
+)
+"""Its programs take long: test_queries.py compiles them for a curve's comparison."""
 
 
 @EACH
@@ -283,7 +288,7 @@ def test_epsilon_at_delta_zero_and_one(name):
         assert found == pytest.approx(ends.get(name, INF), rel=1e-9)
 
 
-@EACH
+@BUT_DPSGD
 def test_error_rates_at_the_ends(name):
     release = RELEASES[name]
     start = 0.95 if name == "ApproxDP" else 1.0
@@ -293,10 +298,7 @@ def test_error_rates_at_the_ends(name):
         assert float(release.beta(alpha=1.0, bound=bound)) == 0.0
 
 
-@pytest.mark.parametrize(
-    "name",
-    [pytest.param(n, marks=[pytest.mark.slow] * (n == "DPSGD")) for n in RELEASES],
-)
+@BUT_DPSGD
 def test_bayes_error_at_the_ends(name):
     for bound in Bound:
         assert float(RELEASES[name].bayes_error(prior=0.0, bound=bound)) == 0.0
