@@ -67,7 +67,11 @@ def test_calibrated_noise_meets_the_target(capsys):
     ("name", "fixed", "target"),
     [
         ("num_steps", ["--noise-multiplier", "1", "--sampling-prob", "0.01"], "eps"),
-        ("sampling_prob", ["--noise-multiplier", "1", "--num-steps", "1000"], "eps"),
+        pytest.param(
+            *("sampling_prob", ["--noise-multiplier", "1", "--num-steps", "1000"]),
+            "eps",
+            marks=pytest.mark.slow,
+        ),
         ("noise_multiplier", ["--sampling-prob", "0.01", "--num-steps", "1000"], "adv"),
         pytest.param(
             "noise_multiplier",

@@ -3,6 +3,7 @@
 # Tests give wrong types on purpose, and numbers of any kind.
 # pyright: reportArgumentType=false
 
+import functools
 import math
 
 import jax
@@ -177,24 +178,38 @@ def test_gaussian_meets_mu_gdp_exactly():
     assert float(found.value) == pytest.approx(1 / 0.7, rel=1e-10)
 
 
-def test_mu_gdp_but_for_a_probability_has_derivatives():
-    """The excess can be exactly zero at the root, which once made them vanish."""
-    run = _run(None, 0.01, 3e3)
+RUNS = {
+    "Laplace": fdp.Laplace,
+    "DPSGD": lambda s: _run(s, 0.01, 3e3),
+}
+EACH_RUN = pytest.mark.parametrize(
+    "name", ["Laplace", pytest.param("DPSGD", marks=pytest.mark.slow)]
+)
+
+
+@functools.cache
+def _mu_gdp_and_slopes(name):
+    """The noise and where it binds, with derivatives in mu and delta: one program."""
 
     def noise(mu, delta):
         target = targets.MuGDP(mu, delta=delta)
-        found = fdp.calibrate(run, target, solve_for="noise_multiplier")
+        found = fdp.calibrate(RUNS[name](None), target, solve_for="noise_multiplier")
         return found.value, found.binding["epsilon"]
 
+    return jax.jit(jax.value_and_grad(noise, argnums=(0, 1), has_aux=True))
+
+
+@EACH_RUN
+def test_mu_gdp_but_for_a_probability_has_derivatives(name):
+    """The excess can be exactly zero at the root, which once made them vanish."""
     own = jax.value_and_grad(
-        lambda s, epsilon: _run(s, 0.01, 3e3).delta(epsilon=epsilon, bound="estimate")
+        lambda s, epsilon: RUNS[name](s).delta(epsilon=epsilon, bound="estimate")
     )
     theirs = jax.value_and_grad(
         lambda mu, epsilon: fdp.tradeoff.Gaussian(mu).delta(epsilon=epsilon)
     )
-    solve = jax.jit(jax.value_and_grad(noise, argnums=(0, 1), has_aux=True))
     for mu, delta in [(0.8, 1e-8), (0.8, 1e-6), (1.1, 1e-8)]:
-        (sigma, epsilon), slopes = solve(mu, delta)
+        (sigma, epsilon), slopes = _mu_gdp_and_slopes(name)(mu, delta)
         # Where they touch: delta_run = delta_mu + delta.
         value, by_sigma = map(float, own(sigma, epsilon))
         allowed, by_mu = map(float, theirs(mu, epsilon))
@@ -204,18 +219,19 @@ def test_mu_gdp_but_for_a_probability_has_derivatives():
         assert float(slopes[1]) == pytest.approx(1 / slope, rel=5e-3)
 
 
-def test_mu_gdp_without_anything_aside_is_found_with_a_traced_zero():
-    solve = lambda mu, delta: (
-        fdp.calibrate(
-            _run(None, 0.01, 3e3),
-            targets.MuGDP(mu, delta=delta),
-            solve_for="noise_multiplier",
-        ).value
-    )
-    slope = jax.jit(jax.value_and_grad(solve))
-    value, by_mu = slope(0.8, 0.0)
-    assert float(value) == pytest.approx(math.sqrt(3e3) / 0.8, rel=1e-10)
-    assert float(by_mu) == pytest.approx(-math.sqrt(3e3) / 0.8**2, rel=1e-9)
+ZERO_ASIDE = {
+    # The total variations are equal: 1 - e^{-1 / (2 s)} = 1 - 2 Phi(-mu / 2).
+    "Laplace": lambda mu: -0.5 / (math.log(2) + jax.scipy.stats.norm.logcdf(-mu / 2)),
+    "DPSGD": lambda mu: math.sqrt(3e3) / mu,
+}
+
+
+@EACH_RUN
+def test_mu_gdp_without_anything_aside_is_found_with_a_traced_zero(name):
+    (value, _), (by_mu, _) = _mu_gdp_and_slopes(name)(0.8, 0.0)
+    known, slope = jax.value_and_grad(ZERO_ASIDE[name])(0.8)
+    assert float(value) == pytest.approx(float(known), rel=1e-10)
+    assert float(by_mu) == pytest.approx(float(slope), rel=1e-9)
 
 
 def test_a_gaussian_below_its_own_trade_off_function():
@@ -266,8 +282,7 @@ def test_the_active_target_is_reported():
         both = targets.AllOf(
             targets.ApproxDP(epsilon=epsilon, delta=1e-6), targets.Advantage(0.25)
         )
-        run = fdp.Laplace().repeat(10)
-        found = fdp.calibrate(run, both, solve_for="noise_multiplier")
+        found = fdp.calibrate(fdp.Gaussian(), both, solve_for="noise_multiplier")
         assert int(found.binding["active"]) == active
 
 

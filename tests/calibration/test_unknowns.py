@@ -200,6 +200,7 @@ def test_parameters_of_a_subordinated_gaussian(name):
     assert reached == pytest.approx(1e-3, rel=1e-8)
 
 
+@pytest.mark.slow
 def test_the_index_of_a_subordinated_gaussian_is_below_one():
     target = targets.ApproxDP(epsilon=1.0, delta=1e-3)
     with pytest.raises(fdp.UnreachableTarget, match=r"no index in \[0, 0.999\]"):
@@ -223,6 +224,22 @@ def test_time_of_jumps_alone():
     assert float(found.value) == pytest.approx(root, rel=1e-9)
 
 
+def test_a_factor_of_random_numbers():
+    """One and two Gaussians, times a factor that is no whole number."""
+
+    def delta(factor):
+        mu = np.sqrt(factor * np.asarray([1, 2])) / 20
+        gauss = ndtr(mu / 2 - 1 / mu) - np.exp(1) * ndtr(-mu / 2 - 1 / mu)
+        return 0.5 * np.sum(gauss) - 1e-3
+
+    target = targets.ApproxDP(epsilon=1.0, delta=1e-3)
+    family = fdp.RandomRepeat(fdp.Gaussian(20.0), num_steps=[1, 2], probs=[0.5, 0.5])
+    found = fdp.calibrate(family, target, solve_for="num_steps")
+    root = optimize.brentq(delta, 10.0, 200.0, xtol=1e-12)
+    assert float(found.value) == pytest.approx(root, rel=1e-7)
+
+
+@pytest.mark.slow
 def test_a_factor_makes_random_numbers_fractional():
     """One and two counts, times a factor that is no whole number."""
 

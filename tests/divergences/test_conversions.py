@@ -27,19 +27,21 @@ def _mu_of_pure(epsilon):
 # ----------------------------------------------------------------------------- zCDP
 
 
-def test_zcdp_closed_forms():
-    cases = [
+@pytest.mark.parametrize(
+    ("mechanism", "rho"),
+    [
         (fdp.Gaussian(2.0).repeat(4), 0.5),
         (fdp.Laplace(1.0), math.exp(-1)),
         (fdp.RandomizedResponse(1.0).repeat(3), 3 * math.tanh(0.5)),
         (RUN, 2000 / (2 * 9.4**2)),
-        (RUN.remove, 2000 / (2 * 9.4**2)),
+        pytest.param(RUN.remove, 2000 / (2 * 9.4**2), marks=pytest.mark.slow),
         (fdp.ApproxDP(epsilon=1.0, delta=1e-9), INF),
-    ]
-    for mechanism, rho in cases:
-        found = float(divergences.zcdp(mechanism))
-        assert rho <= found * (1 + 1e-15)
-        assert found <= rho * (1 + 1e-12)
+    ],
+)
+def test_zcdp_closed_forms(mechanism, rho):
+    found = float(divergences.zcdp(mechanism))
+    assert rho <= found * (1 + 1e-15)
+    assert found <= rho * (1 + 1e-12)
 
 
 @pytest.mark.parametrize(
@@ -113,15 +115,14 @@ def test_gaussian_parameter_closed_forms():
     assert 1.2 < float(divergences.gdp(leaky, delta=1.1e-5).mu) < 1.2321
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("mechanism", "delta"),
     [
         (fdp.RandomizedResponse(0.9), 0.0),
-        pytest.param(
-            fdp.RandomizedResponse(0.3).repeat(10), 0.0, marks=pytest.mark.slow
-        ),
-        pytest.param(fdp.Laplace(0.4), 0.0, marks=pytest.mark.slow),
-        pytest.param(RUN, 1e-10, marks=pytest.mark.slow),
+        (fdp.RandomizedResponse(0.3).repeat(10), 0.0),
+        (fdp.Laplace(0.4), 0.0),
+        (RUN, 1e-10),
     ],
 )
 def test_gaussian_parameter_certifies(mechanism, delta):

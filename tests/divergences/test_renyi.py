@@ -1,5 +1,6 @@
 """Rényi divergences against quadrature, closed forms and published numbers."""
 
+import functools
 import math
 
 import jax
@@ -19,6 +20,7 @@ def _sampled(noise=1.0, prob=0.01, steps=1.0):
     return fdp.DPSGD(noise_multiplier=noise, sampling_prob=prob, num_steps=steps)
 
 
+@functools.cache
 def _log_moment(s, q, w):
     """log E_P r^w of one subsampled Gaussian step, by Gauss-Legendre quadrature."""
     s, q, w = mp.mpf(s), mp.mpf(q), mp.mpf(w)
@@ -220,29 +222,40 @@ def test_chernoff_information():
     run = _sampled(0.5, 0.1, 3.0)
     orders = np.linspace(0.3, 0.7, 801)
     grid = (1 - orders) * divergences.renyi(run.remove, order=orders)
-    for side in (run, run.remove, run.add):
-        found = divergences.chernoff_information(side)
-        np.testing.assert_allclose(found, np.max(grid), rtol=1e-6)
-        assert float(found) >= np.max(grid) * (1 - 1e-14)
     best = float(orders[np.argmax(grid)])
     assert abs(best - 0.5) > 0.005
 
+    @jax.jit
+    @jax.value_and_grad
     def at(s):
         return divergences.chernoff_information(_sampled(s, 0.1, 3.0))
 
-    slope = (at(0.5 + 1e-5) - at(0.5 - 1e-5)) / 2e-5
-    np.testing.assert_allclose(jax.grad(at)(0.5), slope, rtol=1e-8)
+    found, slope = at(0.5)
+    np.testing.assert_allclose(found, np.max(grid), rtol=1e-6)
+    assert float(found) >= np.max(grid) * (1 - 1e-14)
+    difference = (at(0.5 + 1e-5)[0] - at(0.5 - 1e-5)[0]) / 2e-5
+    np.testing.assert_allclose(slope, difference, rtol=1e-8)
+
+
+@pytest.mark.slow
+def test_chernoff_information_of_either_direction_is_the_same():
+    run = _sampled(0.5, 0.1, 3.0)
+    both = divergences.chernoff_information(run)
+    for side in (run.remove, run.add):
+        found = divergences.chernoff_information(side)
+        np.testing.assert_allclose(found, both, rtol=1e-14)
 
 
 def test_derivatives():
     def value(s, q, n, t):
         return divergences.renyi(_sampled(s, q, n).add, order=t)
 
+    slopes = jax.jit(jax.grad(value, argnums=(0, 1, 2, 3)))
     for t in (0.5, 1.0, 2.5):
         at = 0.9, 0.05, 3.0, t
-        gradient = jax.grad(value, argnums=(0, 1, 2, 3))(*at)
-        with mp.workdps(40):
-            h = mp.mpf("1e-12")
+        gradient = slopes(*at)
+        with mp.workdps(28):
+            h = mp.mpf("1e-8")
             for k, slope in enumerate(gradient):
                 ends = []
                 for side in (1, -1):
@@ -251,7 +264,7 @@ def test_derivatives():
                         for i, x in enumerate(at)
                     )
                     if order == 1:  # the derivative in other parameters, at 1 exactly
-                        order += mp.mpf("1e-20")
+                        order += mp.mpf("1e-14")
                     ends.append(n * _log_moment(s, q, 1 - order) / (order - 1))
                 truth = (ends[0] - ends[1]) / (2 * h)
                 assert abs(exact(slope) / truth - 1) < 1e-11, (t, k)
@@ -263,25 +276,32 @@ def test_derivatives_at_edges_are_finite():
 
     # d/dq log(1 + q^2 (e - 1)) at q = 1.
     np.testing.assert_allclose(jax.grad(full)(1.0), 2 * (np.e - 1) / np.e, rtol=1e-12)
+    families = fdp.Laplace, fdp.RandomizedResponse, fdp.Gaussian
+
+    @jax.jit
+    def slopes(x, order):
+        value = lambda x, t, family: divergences.renyi(family(x), order=t)
+        each = jax.grad(value, argnums=(0, 1))
+        return [each(x, order, family) for family in families]
+
     for order in (0.5, 1.0, 2.0):
-        for family in (fdp.Laplace, fdp.RandomizedResponse, fdp.Gaussian):
-            slopes = jax.grad(
-                lambda x, t, f=family: divergences.renyi(f(x), order=t), argnums=(0, 1)
-            )(1.3, order)
-            assert np.all(np.isfinite(slopes))
+        assert np.all(np.isfinite(slopes(1.3, order)))
 
 
 def test_transformations_and_float32():
-    run = lambda s: _sampled(s, 0.1, 4.0)
     sigmas = jnp.array([0.8, 1.0, 2.0])
-    loop = [float(divergences.renyi(run(float(s)), order=3.0)) for s in sigmas]
-    mapped = jax.jit(jax.vmap(lambda s: divergences.renyi(run(s), order=3.0)))(sigmas)
+    value = lambda s: divergences.renyi(_sampled(s, 0.1, 4.0), order=3.0)
+    loop = [float(value(float(s))) for s in sigmas]
+    mapped = jax.jit(jax.vmap(value))(sigmas)
     np.testing.assert_allclose(mapped, loop, rtol=1e-14)
     with jax.enable_x64(False):
-        value, slope = jax.jit(
-            jax.value_and_grad(lambda s: divergences.renyi(run(s), order=3.0))
-        )(jnp.float32(1.0))
-        tiny = divergences.renyi(_sampled(4.0, 1e-6), order=1.0)
+        both = jax.jit(
+            jax.value_and_grad(
+                lambda s, q, n, t: divergences.renyi(_sampled(s, q, n), order=t)
+            )
+        )
+        value, slope = both(1.0, 0.1, 4.0, 3.0)
+        tiny, _ = both(4.0, 1e-6, 1.0, 1.0)
         assert value.dtype == slope.dtype == tiny.dtype == jnp.float32
     np.testing.assert_allclose(value, loop[1], rtol=1e-7)
     np.testing.assert_allclose(tiny, 0.5e-12 * math.expm1(1 / 16), rtol=1e-5)

@@ -175,6 +175,7 @@ def test_far_tail_is_bounded(entry):
     assert abs(exact(bounds.estimate) / truth - 1) < 1e-4
 
 
+@pytest.mark.slow
 def test_mixed_with_point_masses():
     # A decaying part and atoms: both engines can.
     run = fdp.compose(fdp.Laplace(1.0).repeat(2), fdp.Gaussian(2.0))

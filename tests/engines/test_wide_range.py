@@ -84,6 +84,11 @@ def test_brackets_of_epsilon():
     assert np.mean(tight) >= 0.75
 
 
+@jax.jit
+def _moments(s, q, orders):
+    return SubsampledGaussianLoss(s, q).moments(orders)[0]
+
+
 def _log_moment(noise_multiplier: float, sampling_prob: float, order: int) -> mp.mpf:
     """Log E_P[(dQ/dP)^order] by the binomial theorem."""
     s, q = mp.mpf(noise_multiplier), mp.mpf(sampling_prob)
@@ -108,9 +113,10 @@ def _log_moment(noise_multiplier: float, sampling_prob: float, order: int) -> mp
     ],
 )
 def test_moments_are_upper_bounds(s, q, orders):
-    loss = SubsampledGaussianLoss(jnp.asarray(s), jnp.asarray(q))
-    found = loss.moments(jnp.asarray(orders, float))[0]
-    for value, order in zip(found, orders, strict=True):
+    # The last one repeated, for one program.
+    padded = np.pad(np.asarray(orders, float), (0, 5 - len(orders)), mode="edge")
+    found = _moments(s, q, padded)
+    for value, order in zip(found, orders, strict=False):
         truth = _log_moment(float(s), float(q), order)
         slack = float(mp.mpf(float(value)) - truth)
         assert slack >= 0
@@ -119,6 +125,7 @@ def test_moments_are_upper_bounds(s, q, orders):
     assert np.isfinite(np.asarray(found[:2])).all()
 
 
+@pytest.mark.slow
 def test_a_fractional_composition_on_the_grid():
     # The grid certifies no fractional powers: what is left is Chernoff's bound.
     run = fdp.DPSGD(noise_multiplier=4.6, sampling_prob=3e-5, num_steps=2.3)
@@ -130,7 +137,6 @@ def test_a_fractional_composition_on_the_grid():
 def test_moments_of_many_orders_are_those_of_each():
     """Orders far apart, as the Chernoff bounds of a composition with small losses."""
     random = np.random.default_rng(1)
-    of = jax.jit(lambda s, q, w: SubsampledGaussianLoss(s, q).moments(w)[0])
     halves = 0.95 * 2.0 ** -np.arange(6)
     for _ in range(200):
         s, q = 10 ** random.uniform(-1, 1.5), 10 ** random.uniform(-5, 0)
@@ -138,8 +144,8 @@ def test_moments_of_many_orders_are_those_of_each():
         right = min(6 * (1 + c), width)
         shifts = np.r_[c, 0, c - min(c, width) * halves, c + right * halves]
         orders = jnp.asarray(1 + shifts if random.uniform() < 0.5 else -shifts)
-        together = np.asarray(of(s, q, orders))
-        alone = np.asarray([of(s, q, w[None])[0] for w in orders])
+        together = np.asarray(_moments(s, q, orders))
+        alone = np.asarray([_moments(s, q, w[None])[0] for w in orders])
         assert not np.any(np.isnan(together))
         both = np.isfinite(together) & np.isfinite(alone)
         assert both[0]

@@ -47,6 +47,11 @@ def _characteristic(loss, order, start, step):
 
 
 @jax.jit
+def _plan(loss, order, last):
+    return loss.prepare(loss.locate(order), last, jnp.asarray(-36.0))
+
+
+@jax.jit
 def _moments(loss, orders):
     return loss.moments(orders)
 
@@ -132,6 +137,21 @@ def _log_transform(s, q, order, taus, center):
     return np.log(np.exp(1j * np.outer(taus, loss - center)) @ weight / weight.sum())
 
 
+@jax.jit
+def _characteristic_derivatives(at, plan, step):
+    """Second and first derivatives in the parameters: one program for all of them."""
+
+    def value(at):
+        block = _subsampled(*at).log_characteristic(plan, f64(0.0), step)
+        return block.real, block.imag
+
+    def first(at):
+        slopes = jax.jacfwd(value)(at)
+        return slopes, slopes
+
+    return jax.jacfwd(first, has_aux=True)(at)
+
+
 @pytest.mark.parametrize(
     ("s", "q", "order"), [(1.0, 0.01, 3.0), (0.6, 0.2, -1.5), (4.0, 1e-3, 40.0)]
 )
@@ -140,17 +160,11 @@ def test_derivatives_of_the_characteristic_function(s, q, order):
     taus = step * np.arange(FREQUENCY_BLOCK)
     at = jnp.asarray([s, q], f64)
     loss = _subsampled(s, q)
-    place = loss.locate(jnp.asarray(order, f64))
-    plan = loss.prepare(place, f64(taus[-1]), jnp.asarray(-36.0))
+    plan = _plan(loss, f64(order), f64(taus[-1]))
     center = float(loss.center(plan))
 
-    def mine(at):
-        block = _subsampled(*at).log_characteristic(plan, f64(0.0), f64(step))
-        return block.real, block.imag
-
     truth = lambda s, q: _log_transform(s, q, order, taus, center)
-    one, two = jax.jacfwd(mine), jax.jacfwd(jax.jacfwd(mine))
-    (real, imag), (real2, imag2) = jax.jit(one)(at), jax.jit(two)(at)
+    (real2, imag2), (real, imag) = _characteristic_derivatives(at, plan, f64(step))
     for k, h in enumerate(1e-4 * np.asarray([s, q])):
         side = h * np.eye(2)[k]
         high, low = truth(*(at + side)), truth(*(at - side))

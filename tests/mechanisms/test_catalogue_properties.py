@@ -68,6 +68,7 @@ def test_composition_is_commutative_and_associative(other):
     assert max(one.lower, two.lower) <= min(one.upper, two.upper)
 
 
+@pytest.mark.slow
 def test_two_parts_commute():
     one, two = fdp.compose(RESPONSE, GAUSSIAN), fdp.compose(GAUSSIAN, RESPONSE)
     assert _delta(one) == pytest.approx(_delta(two), rel=1e-11)
@@ -222,7 +223,7 @@ def _normal_pair(scale):
     )
 
 
-@pytest.mark.parametrize("scale", [0.6, 1.5])
+@pytest.mark.parametrize("scale", [0.6, pytest.param(1.5, marks=pytest.mark.slow)])
 def test_gaussian_by_its_densities(scale):
     gaussian = fdp.Gaussian(scale)
     for epsilon in (-1.0, 0.3, 2.5):

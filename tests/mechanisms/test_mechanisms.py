@@ -132,13 +132,21 @@ def test_one_subsampled_step_in_each_direction(direction, index):
     _agree(getattr(step, direction).bounds(epsilon=p["eps"]), entry)
 
 
-@pytest.mark.parametrize("entry", _entries("01.sgm_fp", "01.sgm_sym"))
-def test_trade_off_function_of_a_subsampled_step(entry):
+def _one_step(entry):
     p = entry["params"]
-    step = fdp.PoissonSubsampled(fdp.Gaussian(p["sigma"]), sampling_prob=p["p"])
-    # f_p is the remove direction; the symmetrization is the guarantee of both.
-    side = step.remove if "sgm_fp" in entry["id"] else step
-    _agree(side.bounds(alpha=p["alpha"]), entry)
+    return fdp.PoissonSubsampled(fdp.Gaussian(p["sigma"]), sampling_prob=p["p"])
+
+
+@pytest.mark.parametrize("entry", _entries("01.sgm_sym"))
+def test_trade_off_function_of_a_subsampled_step(entry):
+    # The symmetrization is the guarantee of both directions.
+    _agree(_one_step(entry).bounds(alpha=entry["params"]["alpha"]), entry)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("entry", _entries("01.sgm_fp"))
+def test_trade_off_function_of_a_subsampled_step_in_one_direction(entry):
+    _agree(_one_step(entry).remove.bounds(alpha=entry["params"]["alpha"]), entry)
 
 
 def test_a_single_step_of_dpsgd_is_a_subsampled_gaussian():
@@ -232,7 +240,13 @@ def test_delta_of_no_release(name, epsilon):
         assert float(value) == pytest.approx(expected, rel=1e-12, abs=1e-300)
 
 
-@SILENT
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=[pytest.mark.slow] * isinstance(run, fdp.DPSGD))
+        for name, run in NOTHING.items()
+    ],
+)
 @pytest.mark.parametrize("alpha", [0.0, 0.2, 0.7, 1.0])
 def test_error_rates_of_no_release(name, alpha):
     bounds = NOTHING[name].bounds(alpha=alpha)
@@ -247,6 +261,11 @@ RELEASES = {
     "ApproxDP": fdp.ApproxDP(epsilon=1.0, delta=0.05),
 }
 EACH = pytest.mark.parametrize("name", RELEASES)
+BUT_DPSGD = pytest.mark.parametrize(
+    "name",
+    [pytest.param(n, marks=[pytest.mark.slow] * (n == "DPSGD")) for n in RELEASES],
+)
+"""Its programs take long: test_queries.py compiles them for a curve's comparison."""
 
 
 @EACH
@@ -269,7 +288,7 @@ def test_epsilon_at_delta_zero_and_one(name):
         assert found == pytest.approx(ends.get(name, INF), rel=1e-9)
 
 
-@EACH
+@BUT_DPSGD
 def test_error_rates_at_the_ends(name):
     release = RELEASES[name]
     start = 0.95 if name == "ApproxDP" else 1.0
@@ -279,7 +298,7 @@ def test_error_rates_at_the_ends(name):
         assert float(release.beta(alpha=1.0, bound=bound)) == 0.0
 
 
-@EACH
+@BUT_DPSGD
 def test_bayes_error_at_the_ends(name):
     for bound in Bound:
         assert float(RELEASES[name].bayes_error(prior=0.0, bound=bound)) == 0.0

@@ -154,6 +154,11 @@ def test_ten_randomized_responses_count_ten_times():
     report = fdp.RandomizedResponse(math.log(3))
     found = float(report.repeat(10).epsilon(delta=0.0))
     assert found == pytest.approx(10 * math.log(3), rel=1e-14)
+
+
+@pytest.mark.slow
+def test_four_and_six_randomized_responses_are_ten():
+    report = fdp.RandomizedResponse(math.log(3))
     apart = fdp.compose(report.repeat(4), report.repeat(6))
     for epsilon in (0.5, 4.0, 10.9):
         one = report.repeat(10).delta(epsilon=epsilon, bound=Bound.ESTIMATE)
@@ -162,6 +167,7 @@ def test_ten_randomized_responses_count_ten_times():
         assert found == pytest.approx(float(one), rel=1e-9)
 
 
+@pytest.mark.slow
 def test_a_hundred_exponential_mechanisms_count_a_hundred_times():
     # Lost count: 1.0035 at 1e-5.  The mean loss of the pair of range 1 is
     # coth(1/2) - 2, and half of the mass lies above a hundred of them.
@@ -192,6 +198,7 @@ def test_the_sensitivity_names_its_relation():
         assert other.epsilon(delta=1e-5) == once.epsilon(delta=1e-5)
 
 
+@pytest.mark.slow
 def test_dpsgd_replaces_with_the_same_meaning():
     # One step on all of the data: the clipped sum of the test above.
     step = fdp.DPSGD(
@@ -225,7 +232,12 @@ DEEP = [10.0**-k for k in (5, 10, 12, 13, 15, 20, 30)]
 
 # A thousand errors of a grid add up to more; what counts is that they are counted.
 @pytest.mark.parametrize(
-    ("method", "width"), [("auto", 1e-9), ("spectral", 1e-6), ("grid", 1e-4)]
+    ("method", "width"),
+    [
+        ("auto", 1e-9),
+        pytest.param("spectral", 1e-6, marks=pytest.mark.slow),
+        ("grid", 1e-4),
+    ],
 )
 def test_bounds_stay_bounds_in_the_far_tail(method, width):
     # Others: 5.6148 for 5.6161 at 1e-12, and [5.9017, 6.0021] for 5.87136 at 1e-13.
@@ -238,6 +250,7 @@ def test_bounds_stay_bounds_in_the_far_tail(method, width):
         assert exact(bounds.upper[i]) - exact(bounds.lower[i]) <= width * truth
 
 
+@pytest.mark.slow
 def test_bounds_stay_bounds_for_dpsgd():
     # Others: 10.2770 for 10.3467 at 1e-12, 9.194 for 9.316 at 1e-10.
     run = fdp.DPSGD(noise_multiplier=1.0, sampling_prob=0.01, num_steps=10**4)

@@ -225,22 +225,26 @@ def test_profile_of_three_gaussians():
     _agree(run.bounds(epsilon=entry["params"]["epsilon"]), entry)
 
 
-def test_profile_of_dpsgd():
-    for adjacency in ("add_or_remove_one", "substitute"):
-        for entry in _only(
-            "delta_of_epsilon", "poisson_subsampled_gaussian", adjacency=adjacency
-        ):
-            p = entry["params"]
-            run = _dpsgd(p)
-            if adjacency == "substitute":
-                run = fdp.DPSGD(
-                    noise_multiplier=p["noise_multiplier"],
-                    sampling_prob=p["sampling_prob"],
-                    num_steps=p["compositions"],
-                    relation=REPLACE_ONE,
-                )
-            found = run.delta(epsilon=p["epsilon"], bound=Bound.ESTIMATE)
-            assert float(found) == pytest.approx(entry["value"], abs=entry["tolerance"])
+# Where one record is added or removed test_spectral.py has the profile to more digits.
+@pytest.mark.parametrize(
+    "adjacency",
+    [pytest.param("add_or_remove_one", marks=pytest.mark.slow), "substitute"],
+)
+def test_profile_of_dpsgd(adjacency):
+    for entry in _only(
+        "delta_of_epsilon", "poisson_subsampled_gaussian", adjacency=adjacency
+    ):
+        p = entry["params"]
+        run = _dpsgd(p)
+        if adjacency == "substitute":
+            run = fdp.DPSGD(
+                noise_multiplier=p["noise_multiplier"],
+                sampling_prob=p["sampling_prob"],
+                num_steps=p["compositions"],
+                relation=REPLACE_ONE,
+            )
+        found = run.delta(epsilon=p["epsilon"], bound=Bound.ESTIMATE)
+        assert float(found) == pytest.approx(entry["value"], abs=entry["tolerance"])
 
 
 def test_profile_of_a_noise_schedule():
@@ -376,6 +380,7 @@ def test_advantage_of_dpsgd():
         assert float(found) == pytest.approx(entry["value"], abs=entry["tolerance"])
 
 
+@pytest.mark.slow  # test_spectral.py has it to more digits
 def test_trade_off_function_of_dpsgd():
     for entry in peer_vectors("beta_of_alpha", "poisson_subsampled_gaussian"):
         p = entry["params"]
@@ -532,6 +537,7 @@ SLOPES = {
 }
 
 
+@pytest.mark.slow  # test_spectral.py has it to more digits
 def test_gradient_of_epsilon_of_dpsgd():
     def epsilon(noise, prob, steps, log_delta):
         run = fdp.DPSGD(noise_multiplier=noise, sampling_prob=prob, num_steps=steps)
