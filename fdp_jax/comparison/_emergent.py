@@ -18,6 +18,7 @@ from jaxtyping import Array, ArrayLike, Bool, Float
 
 from .._internal import _checks
 from .._internal._precision import in_float64
+from ..mechanisms import AbstractMechanism
 from ._delta import delta_divergence
 from ._moments import LossMoments, loss_moments
 from ._sources import _is_symmetric, pair, request
@@ -58,7 +59,7 @@ def emergent_bound(
         b: Another one.
         num_steps_a: How often a is run, at least 1.
         num_steps_b: How often b is run; as often by default.
-        constant: Of the Berry-Esseen theorem.
+        constant: Of the Berry-Esseen theorem, at least .4097.
 
     Returns:
         `EmergentBound`; look at `premise_ok`.
@@ -68,7 +69,8 @@ def emergent_bound(
         mechanisms such as a step of DP-SGD, for which `premise_ok` is false.
 
     Raises:
-        ValueError: If a number of steps is below 1, or a mechanism is a composition.
+        ValueError: If a number of steps is below 1, the constant is too small, a
+            mechanism is a composition, or the neighboring relations differ.
         TypeError: If an argument is no mechanism.
 
     Example:
@@ -82,6 +84,8 @@ def emergent_bound(
     References:
         Kaissis et al. (2024), Theorem 3; Shevtsova (2010).
     """
+    pair(a, b)
+    constant = _checks.checked_scalar("constant", _constant, constant)
     steps = _at_least_one("num_steps_a", num_steps_a)
     other_steps = steps
     if num_steps_b is not None:
@@ -89,6 +93,12 @@ def emergent_bound(
     one, other = loss_moments(a), loss_moments(b)
     symmetric = all(_is_symmetric(request("a", x).subject) for x in (a, b))
     return _bound(one, other, steps, other_steps, constant, symmetric)
+
+
+def _constant(name: str, value: Any) -> Any:
+    # Esseen (1956): no smaller one is valid.
+    allowed = "at least 0.4097"
+    return _checks.checked(name, value, allowed, lambda x: (x >= 0.4097) & (x < np.inf))
 
 
 def _at_least_one(name: str, value: Any) -> Any:
@@ -132,7 +142,8 @@ class EmergentOrder(eqx.Module):
     divergence: Float[Array, ""]
     """Certified upper bound of Delta(a^N || b^N) there."""
     divergence_before: Float[Array, ""]
-    """Certified lower bound at N - 1, which exceeds the tolerance (nan for N = 1)."""
+    """Certified lower bound at N - 1 (nan for N = 1); above the tolerance it proves
+    that a^(N-1) does not dominate."""
     tried: tuple[tuple[int, float, float], ...] = eqx.field(static=True)
     """All (N, lower, upper) that were computed."""
     expected: bool = eqx.field(static=True)
@@ -158,7 +169,8 @@ def first_dominating_num_steps(
 
     Guarantee:
         Proved: the order at `num_steps` and at every N of `tried` whose upper bound is
-        within the tolerance, and that there is none at num_steps - 1.  Not proved:
+        within the tolerance; that there is none at num_steps - 1 where
+        `divergence_before` exceeds the tolerance.  Not proved:
         what holds between the numbers tried, or beyond them (`expected` says what the
         central limit theorem does).
 
@@ -178,6 +190,9 @@ def first_dominating_num_steps(
         raise ValueError(f"tolerance must be in (0, 1/2], got {tolerance}")
     most = _checks.whole("max_num_steps", max_num_steps, 1, 10**9)
     pair(a, b)
+    for name, value in (("a", a), ("b", b)):
+        if not isinstance(value, AbstractMechanism):
+            raise TypeError(f"{name} must be a mechanism, got {type(value).__name__}")
     one, other = loss_moments(a), loss_moments(b)
     seen: dict[int, tuple[float, float]] = {}
 

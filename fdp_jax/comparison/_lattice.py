@@ -11,13 +11,14 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 from jax.lax import stop_gradient
 from jaxtyping import Array, Float
 
 from .._internal._precision import float_dtype, in_float64
 from ..curves import AbstractGuarantee, Bounds
-from ..curves._bounds import classify
+from ..curves._bounds import classify, with_gradient
 from ..curves._queries import bounds_of, elementwise
 from ..engines import Interval
 from ._delta import halves_of, sources
@@ -133,7 +134,9 @@ class Meet(AbstractGuarantee):
         return query(*pair(self.a, self.b), value, narrow=narrow)
 
     def _delta_bounds(self, epsilon):
-        return self._ask(meet_delta, epsilon)
+        one, other = (g._delta_bounds(epsilon) for g in (self.a, self.b))
+        least = _pick(one, other, jnp.minimum)
+        return _at_most(self._ask(meet_delta, epsilon), least, 1.0)
 
     def _log_delta_bounds(self, epsilon):
         found = self.a._log_delta_bounds(epsilon), self.b._log_delta_bounds(epsilon)
@@ -141,7 +144,9 @@ class Meet(AbstractGuarantee):
         return _logs(least, self._delta_bounds(epsilon))
 
     def _epsilon_bounds(self, delta):
-        return self._ask(meet_epsilon, delta)
+        one, other = (g._epsilon_bounds(delta) for g in (self.a, self.b))
+        least = _pick(one, other, jnp.minimum)
+        return _at_most(self._ask(meet_epsilon, delta), least, np.inf)
 
     def _bayes_error_bounds(self, prior):
         return self._ask(meet_bayes_error, prior)
@@ -158,6 +163,16 @@ def _pick(one: Bounds, other: Bounds, choose: Callable) -> Bounds:
     methods = dict.fromkeys(m for m in (one.method, other.method) if m)
     estimate = choose(one.estimate, other.estimate)
     return Bounds(lower, estimate, upper, status, ", ".join(methods))
+
+
+@in_float64
+def _at_most(found: Bounds, least: Bounds, vacuous: Any) -> Bounds:
+    """The meet's own, which beyond the priors looked at is at most that of either."""
+    upper = jnp.minimum(found.upper, least.upper)
+    estimate = jnp.minimum(*stop_gradient((found.estimate, least.estimate)))
+    estimate = with_gradient(jnp.maximum(estimate, found.lower), found.estimate)
+    status = classify(found.lower, upper, upper >= vacuous)
+    return Bounds(found.lower, estimate, upper, status, found.method)
 
 
 @in_float64
@@ -198,7 +213,7 @@ def _join_rates(
         )
 
     found = elementwise(one, jnp.asarray(alpha))
-    beta, tpr = (without_derivative(x, first, second) for x in found)
+    beta, tpr = (without_derivative(x, first, second, alpha) for x in found)
     return beta, tpr
 
 

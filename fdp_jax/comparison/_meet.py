@@ -1,6 +1,7 @@
 """The profile of a meet: the convex hull of the smaller deficit."""
 
 import dataclasses
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -20,9 +21,9 @@ from ._explore import Nodes, in_order
 from ._sources import Request, share
 
 
-def without_derivative(found: Bounds, *requests: Request) -> Bounds:
+def without_derivative(found: Bounds, *arguments: Any) -> Bounds:
     """The same with a NaN derivative: better than one that is silently zero."""
-    arrays = eqx.filter(requests, eqx.is_inexact_array)
+    arrays = eqx.filter(arguments, eqx.is_inexact_array)
     estimate = jax.tree.map(lambda x: guarded(x, arrays), stop_gradient(found.estimate))
     return dataclasses.replace(found, estimate=estimate)
 
@@ -118,7 +119,8 @@ def meet_delta(
     lower = jnp.clip(found.lower - unit, floor, 1)
     upper = jnp.clip(found.upper + unit, floor, 1)
     value = Interval(lower, jnp.clip(found.estimate, lower, upper), upper)
-    return without_derivative(bounds_of(value, value.upper >= 1, narrow), first, second)
+    found = bounds_of(value, value.upper >= 1, narrow)
+    return without_derivative(found, first, second, epsilon)
 
 
 @in_float64
@@ -140,7 +142,7 @@ def meet_bayes_error(
     value = Interval(lower, jnp.clip(found.estimate, lower, upper), upper)
     value = value.map(lambda x: jnp.where(certain, 0.0, x))
     found = bounds_of(value, (value.lower <= 0) & ~certain, narrow)
-    return without_derivative(found, first, second)
+    return without_derivative(found, first, second, prior)
 
 
 @in_float64
@@ -177,4 +179,4 @@ def meet_epsilon(
         )
         return bounds_of(value, jnp.isposinf(upper), narrow)
 
-    return without_derivative(elementwise(one, delta), first, second)
+    return without_derivative(elementwise(one, delta), first, second, delta)

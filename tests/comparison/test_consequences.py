@@ -1,5 +1,6 @@
 """Dominance, lattice, extremal mechanisms, weights, emergence, reconstruction."""
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -191,8 +192,48 @@ def test_densities_that_are_none():
         cmp.HyperPrior(lambda pi: -1 + 0 * pi)
     with pytest.raises(ValueError, match="density"):
         cmp.HyperPrior(lambda pi: 1 / pi**2)
+    with pytest.raises(ValueError, match="density must be finite at prior 1"):
+        cmp.HyperPrior(lambda pi: 1 / jnp.sqrt(pi * (1 - pi)), convex=True)
+    with pytest.raises(ValueError, match="density must be symmetric"):
+        cmp.HyperPrior(lambda pi: 1 + pi, symmetric=True)
     with pytest.raises(TypeError, match="hyper_prior"):
         cmp.weighted_divergence(GAUSS, LAPLACE, hyper_prior=3.0)  # pyright: ignore
+
+
+def test_a_density_of_the_users_may_be_infinite_at_both_ends():
+    own = cmp.HyperPrior(
+        lambda pi: 1 / (jnp.pi * jnp.sqrt(pi * (1 - pi))), convex=True, symmetric=True
+    )
+    found, known = (
+        cmp.weighted_divergence(LAPLACE, GAUSS, hyper_prior=x).value
+        for x in (own, cmp.jeffreys())
+    )
+    np.testing.assert_allclose(found.estimate, known.estimate, rtol=1e-14)
+    assert known.lower <= found.estimate <= found.upper
+
+
+def test_derivatives_of_weighted_divergences():
+    def weighted(noise):
+        found = cmp.weighted_divergence(
+            LAPLACE, fdp.Gaussian(noise), hyper_prior=cmp.jeffreys()
+        )
+        return found.value.estimate
+
+    slope, step = jax.grad(weighted)(1.3), 1e-5
+    difference = (weighted(1.3 + step) - weighted(1.3 - step)) / (2 * step)
+    np.testing.assert_allclose(slope, difference, rtol=1e-7)
+
+
+@pytest.mark.parametrize("p", [0.43, 0.5, 0.6, 0.7])
+def test_derivatives_at_point_masses(p):
+    """(1 - p, p) against (.8, .2): the error .8 / (1.8 - p) where they are equal."""
+
+    def error(p):
+        pair = fdp.FromProbabilities(jnp.stack([p, 1 - p]), jnp.asarray([0.2, 0.8]))
+        return cmp.minimax_error(pair.remove)
+
+    np.testing.assert_allclose(error(p), 1 - 0.8 / (1.8 - p), rtol=2e-12)
+    np.testing.assert_allclose(jax.grad(error)(p), -0.8 / (1.8 - p) ** 2, rtol=1e-12)
 
 
 def test_selection_on_average():
@@ -308,3 +349,22 @@ def test_reconstruction_edges():
     np.testing.assert_allclose(found, [0.0, 0.38914369164536, 1.0], rtol=1e-9)
     with pytest.raises(ValueError, match="kappa"):
         cmp.reconstruction_bound(GAUSS, kappa=1.5)
+
+
+def test_a_meet_beyond_the_priors_that_are_looked_at():
+    """It leaks no more than the better of two Gaussians, which is the meet of them."""
+    meet, truth = cmp.Meet(fdp.Gaussian(0.1), fdp.Gaussian(0.11)), fdp.Gaussian(0.11)
+    delta, epsilon = meet.delta(epsilon=70.0), meet.epsilon(delta=1e-3)
+    np.testing.assert_allclose(delta, truth.delta(epsilon=70.0), rtol=1e-10)
+    np.testing.assert_allclose(epsilon, truth.epsilon(delta=1e-3), rtol=1e-10)
+    assert np.isnan(jax.grad(lambda e: meet.delta(epsilon=e))(1.0))
+
+
+def test_arguments_of_emergence():
+    with pytest.raises(ValueError, match=r"constant must be at least 0\.4097"):
+        cmp.emergent_bound(PURE, LAPLACE, num_steps_a=100, constant=0.1)
+    with pytest.raises(TypeError, match="a must be a mechanism, got View"):
+        cmp.first_dominating_num_steps(GAUSS.remove, LAPLACE)
+    other = fdp.Laplace(1.0, relation=fdp.NeighboringRelation.REPLACE_ONE)
+    with pytest.raises(ValueError, match="relation"):
+        cmp.emergent_bound(PURE, other, num_steps_a=100)

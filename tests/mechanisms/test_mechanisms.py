@@ -469,3 +469,42 @@ def test_probabilities_of_a_float32_program():
     p, q = exact / exact.sum(axis=1, keepdims=True)
     truth = np.sum(np.maximum(q - np.exp(0.5) * p, 0))
     assert float(found) == pytest.approx(truth, rel=1e-5)
+
+
+# ------------------------------------------------------------------- two given laws
+
+
+def test_vectors_that_are_next_to_equal():
+    """The sum over the binomial's outcomes, of two vectors that differ by 1e-14."""
+    p, q = (0.375, 0.625), (0.375 - 2.0**-46, 0.625 + 2.0**-46)
+    n, truth = 1000, mp.mpf(0)
+    with mp.workdps(60):
+        for k in range(n + 1):
+            one, other = (mp.mpf(x[0]) ** k * mp.mpf(x[1]) ** (n - k) for x in (p, q))
+            truth += mp.binomial(n, k) * max(other - one, 0)
+        pair = fdp.FromProbabilities(p, q).repeat(n)
+        assert mp.mpf(float(pair.remove.delta(epsilon=0.0))) >= truth
+        found = pair.remove.delta(epsilon=0.0, bound=fdp.Bound.ESTIMATE)
+        assert abs(mp.mpf(float(found)) / truth - 1) < 1e-2
+
+
+@pytest.mark.parametrize("times", [1, 2])
+def test_outputs_that_are_never_shared(times):
+    pair = fdp.FromProbabilities([1.0, 0.0], [0.0, 1.0]).repeat(times)
+    assert float(pair.beta(alpha=0.1)) == 0
+    assert float(pair.tpr(fpr=0.1)) == 1
+    assert float(pair.delta(epsilon=3.0)) == 1
+
+
+@pytest.mark.parametrize("shift", [-1.0, -1e-3, -1e-8])
+def test_losses_that_decrease_are_refused(shift):
+    normal = jax.scipy.stats.norm.logpdf
+    pair = fdp.FromLogDensities(
+        lambda x, u: normal(x),
+        lambda x, u: normal(x, u),
+        support=(-39.0, 39.0),
+        params=shift,
+        log_beyond=-700.0,
+    )
+    with pytest.raises(RuntimeError, match="must increase over the support"):
+        pair.delta(epsilon=0.0)

@@ -173,6 +173,35 @@ def test_profile_of_rounded_gaussians_against_the_sum():
         assert abs(exact(other[i]) - back) <= mp.mpf(10) ** -12 * back
 
 
+def test_curves_of_rounded_gaussians_next_to_their_cuts():
+    """Widths below the threshold's last digits, and offsets of many widths."""
+    random = np.random.default_rng(0)
+    cases = [(1.0, 1e-15, 0.0, 0.3184919463833619), (0.0133, 8.2e-4, -5.6e11, 0.3)]
+    for offset in (0.0, 1.0, -3.3e3, 1e7, 5.6e11):
+        for _ in range(12):
+            mu, width = 10 ** random.uniform(-3, 1), 10 ** random.uniform(-14, 1)
+            alpha = random.choice([random.uniform(), 10 ** -random.uniform(1, 60)])
+            cases.append((mu, width, offset, alpha))
+    mu, width, offset, alpha = map(jnp.asarray, zip(*cases, strict=True))
+
+    def ends(bound):
+        one = lambda m, w, o, a: QuantizedGaussian(m, w, o).beta(alpha=a, bound=bound)
+        return jax.jit(jax.vmap(one))(mu, width, offset, alpha)
+
+    low, middle, high = map(ends, (Bound.PESSIMISTIC, ESTIMATE, Bound.OPTIMISTIC))
+    cdf = lambda x: mp.erfc(-x / mp.sqrt(2)) / 2
+    with mp.workdps(80):
+        for i, case in enumerate(cases):
+            m, w, o, a = map(mp.mpf, case)
+            place = -mp.sqrt(2) * mp.erfinv(2 * a - 1)
+            cut = o + mp.floor((place - o) / w) * w
+            share = (a - cdf(-cut - w)) / (cdf(-cut) - cdf(-cut - w))
+            truth = share * cdf(cut - m) + (1 - share) * cdf(cut + w - m)
+            assert exact(low[i]) <= truth <= exact(high[i]), case
+            assert abs(exact(middle[i]) - truth) <= 1e-12 * truth, case
+            assert exact(high[i]) - exact(low[i]) <= 1e-8 * truth, case
+
+
 def test_an_unknown_offset_gains_nothing():
     alpha = jnp.asarray([0.01, 0.2, 0.7])
     plain = fdp.tradeoff.Gaussian(1.0).beta(alpha=alpha, bound=ESTIMATE)
