@@ -14,6 +14,7 @@ import numpy as np
 import optimistix as optx
 from jaxtyping import Array, Bool, Float, PyTree
 
+from .._internal import _checks
 from .._internal._precision import float_dtype
 from ..calibration import AbstractTarget, Calibration, calibrate
 from ..calibration._unknowns import Selector
@@ -74,6 +75,7 @@ def minimize(
         search has converged.
 
     Raises:
+        ValueError: If start or tolerance is out of range.
         UnreachableTarget: If the design found cannot meet the target.
 
     Example:
@@ -89,8 +91,14 @@ def minimize(
         0.5000
     """
     start = jax.tree.map(lambda x: jnp.asarray(x, float_dtype()), start)
+    leaves = [_checks.known(x) for x in jax.tree.leaves(start)]
+    if not leaves or not all(x is None or np.all(np.isfinite(x)) for x in leaves):
+        raise ValueError(f"start must hold finite numbers, got {start}")
     if tolerance is None:
         tolerance = 1e-6 if float_dtype() == np.float64 else 1e-3
+    tolerance = float(
+        _checks.checked_scalar("tolerance", _checks.finite_positive, tolerance)
+    )
     problem = _Problem(cost, family, solve_for)
     # Arrays, so that another target needs no other program.
     traced = jax.tree.map(jnp.asarray, target)

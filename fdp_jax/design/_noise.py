@@ -26,6 +26,7 @@ _NODES = np.polynomial.legendre.leggauss(8)
 _TAIL = 80
 """At delta = 0 the tail is cut where it has fallen by e^-80."""
 _ATTEMPTS = 6
+_MOST_BINS, _MOST_EPSILON = 1 << 18, 300.0
 _Matrix = Any  # scipy.sparse.csr_array, not loaded before it is used
 
 
@@ -74,6 +75,7 @@ def optimal_noise(
         (epsilon, delta)-DP with such a delta.
 
     Raises:
+        ValueError: If an argument is out of range, or the cost is negative anywhere.
         TypeError: If the target is of another kind.
         UnreachableTarget: If there is no such noise within reach.
 
@@ -87,8 +89,9 @@ def optimal_noise(
     References:
         Geng, Kairouz, Oh, Viswanath (2015) for the optimum of pure DP.
     """
-    points = _points(target)
     num_bins = _checks.whole("num_bins", num_bins, 1, 256)
+    points = _points(target, num_bins)
+    reach = float(_checks.checked_scalar("reach", _reach, reach))
     half = int(np.ceil(reach * num_bins))
     pure = points[0][1] == 0
     if pure and len(points) > 1:
@@ -118,7 +121,11 @@ def optimal_noise(
     return NoiseDesign(edges, total * num_bins, float(each @ total), worst, pair)
 
 
-def _points(target: Any) -> list[tuple[float, float]]:
+def _reach(name: str, value: Any) -> Any:
+    return _checks.checked(name, value, "in (0, 1000]", lambda x: (x > 0) & (x <= 1000))
+
+
+def _points(target: Any, num_bins: int) -> list[tuple[float, float]]:
     each: Sequence[Any] = target.targets if isinstance(target, AllOf) else (target,)
     points = []
     for one in each:
@@ -127,6 +134,15 @@ def _points(target: Any) -> list[tuple[float, float]]:
                 f"target must be ApproxDP or AllOf several, got {type(one).__name__}"
             )
         points.append((float(one.epsilon), float(one.delta)))
+    # Of pure DP the bins reach to where the tail has fallen by e^-80.
+    pure = any(delta == 0 for _, delta in points)
+    least = _TAIL * num_bins / _MOST_BINS if pure else 0.0
+    for epsilon, _ in points:
+        if not least <= epsilon <= _MOST_EPSILON:
+            raise ValueError(
+                f"epsilon of the target must be in [{least:g}, {_MOST_EPSILON:g}] "
+                f"with {num_bins} bins a unit, got {epsilon}"
+            )
     return points
 
 
@@ -153,7 +169,13 @@ def expected_costs(cost: Callable[[Any], Any], bins: int, num_bins: int) -> np.n
     nodes, weights = _NODES
     left = np.arange(-bins, bins)[:, None] / num_bins
     at = left + 0.5 * (nodes + 1) / num_bins
-    return np.asarray(cost(at)) @ weights / 2
+    values = np.asarray(cost(at), np.float64)
+    if values.shape != at.shape or not np.all(np.isfinite(values) & (values >= 0)):
+        raise ValueError(
+            "cost must take an array of noise and return as many finite numbers, at "
+            f"least 0, got {values} for {at}"
+        )
+    return values @ weights / 2
 
 
 def _solve(

@@ -78,7 +78,7 @@ class FromLogDensities(AbstractMechanism):
 
     Args:
         log_density_without: Function (x, params) -> log-density of P, elementwise in
-            JAX.
+            JAX, finite on the support.
         log_density_with: The same of Q.
         support: (low, high), finite, where the densities are evaluated.
         params: PyTree of parameters that both get, differentiable.
@@ -89,6 +89,7 @@ class FromLogDensities(AbstractMechanism):
     Raises:
         ValueError: If the support is not an interval, or (when a query finds out) if
             the ratio decreases somewhere.
+        TypeError: If a log-density is not a function.
 
     Example:
         >>> import fdp_jax as fdp, jax
@@ -121,6 +122,9 @@ class FromLogDensities(AbstractMechanism):
         log_beyond: Any,
         relation: Any = ADD_OR_REMOVE_ONE,
     ):
+        _require_functions(
+            log_density_without=log_density_without, log_density_with=log_density_with
+        )
         self.log_density_without = log_density_without
         self.log_density_with = log_density_with
         self.support = _interval("support", support)
@@ -194,6 +198,7 @@ class FromLossDistribution(AbstractMechanism):
 
     Raises:
         ValueError: If loss_range is not an interval.
+        TypeError: If an argument that must be a function is none.
     """
 
     log_cdf_without: Callable = eqx.field(static=True)
@@ -215,6 +220,12 @@ class FromLossDistribution(AbstractMechanism):
         params: PyTree = (),
         relation: Any = ADD_OR_REMOVE_ONE,
     ):
+        _require_functions(
+            log_cdf_without=log_cdf_without,
+            log_sf_without=log_sf_without,
+            log_cdf_with=log_cdf_with,
+            log_sf_with=log_sf_with,
+        )
         self.log_cdf_without, self.log_sf_without = log_cdf_without, log_sf_without
         self.log_cdf_with, self.log_sf_with = log_cdf_with, log_sf_with
         self.loss_range = _interval("loss_range", loss_range)
@@ -235,8 +246,18 @@ class FromLossDistribution(AbstractMechanism):
         return ComposedLoss((term,), (jnp.ones_like(low),), single=True)
 
 
+def _require_functions(**functions: Any) -> None:
+    for name, value in functions.items():
+        if not callable(value):
+            raise TypeError(f"{name} must be a function (x, params), got {value!r}")
+
+
 def _interval(name: str, value: Any) -> tuple[Any, Any]:
-    low, high = (_checks.checked_scalar(name, _checks.finite, x) for x in value)
+    try:
+        low, high = value
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{name} must be (low, high), got {value!r}") from error
+    low, high = (_checks.checked_scalar(name, _checks.finite, x) for x in (low, high))
     _checks.increasing(name, low, high)
     return low, high
 

@@ -653,6 +653,14 @@ BAD = [
         "log_beyond must be at most 0, got 0.5",
     ),
     (
+        lambda: dataclasses.replace(_normal_pair(1.0), support=(1.0, 0.0, 3.0)),
+        "support must be (low, high), got (1.0, 0.0, 3.0)",
+    ),
+    (
+        lambda: dataclasses.replace(_normal_pair(1.0), support=None),
+        "support must be (low, high), got None",
+    ),
+    (
         lambda: fdp.Sensitivity(1.0, norm="linf", relation=REPLACE_ONE),
         "norm must be one of ('l1', 'l2', 'absolute'), got 'linf'",
     ),

@@ -508,3 +508,13 @@ def test_losses_that_decrease_are_refused(shift):
     )
     with pytest.raises(RuntimeError, match="must increase over the support"):
         pair.delta(epsilon=0.0)
+
+
+def test_densities_are_functions():
+    with pytest.raises(TypeError, match="log_density_with must be a function"):
+        fdp.FromLogDensities(
+            lambda x, u: x,
+            3.0,  # pyright: ignore[reportArgumentType]
+            support=(0.0, 1.0),
+            log_beyond=-700.0,
+        )
