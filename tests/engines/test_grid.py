@@ -58,6 +58,33 @@ def test_losses_off_the_grid():
         _holds(run.bounds(epsilon=epsilon), _responses_delta(parts, epsilon))
 
 
+# Three outputs, the first of which has most of the mass and the least loss.
+THREE = [
+    ([0.6341, 0.3557, 0.0102], [0.5778, 0.3668, 0.0554], 3, 1.6325),
+    ([0.9798, 0.0130, 0.0072], [0.3761, 0.1130, 0.5109], 3, 2.3510),
+    ([0.9998323, 0.0001214, 0.0000463], [0.5275, 0.1772, 0.2953], 5, 4.7282),
+    ([0.4152, 0.2284, 0.3564], [0.2215, 0.2821, 0.4964], 5, 0.2163),
+]
+
+
+@pytest.mark.parametrize(("p", "q", "n", "epsilon"), THREE)
+def test_masses_at_the_end_of_a_loss(p, q, n, epsilon):
+    """What coarse cells move there must be in the lower bound."""
+    near = epsilon + np.linspace(-0.02, 0.02, 41)
+    run = fdp.FromProbabilities(p, q).repeat(n)
+    found = run.remove.using("grid", points=1024).bounds(epsilon=near)
+    counts = [c for c in np.ndindex(*[n + 1] * 3) if sum(c) == n]
+    ways = np.asarray(
+        [math.factorial(n) / math.prod(map(math.factorial, c)) for c in counts]
+    )
+    one, other = (ways * np.prod(np.power(x, counts), axis=1) for x in (p, q))
+    gains = other - np.exp(near)[:, None] * one
+    truth = np.sum(np.maximum(gains, 0), axis=1)
+    assert np.all(found.lower <= truth * (1 + 1e-13))
+    assert np.all(truth <= found.upper * (1 + 1e-13))
+    assert np.all(found.upper - found.lower <= 0.1 * truth)
+
+
 @pytest.mark.parametrize("delta", [0.3, 1e-3, 1e-6])
 def test_agrees_with_the_closed_form_of_equal_responses(delta):
     run = fdp.RandomizedResponse(0.4).repeat(20)
