@@ -116,6 +116,54 @@ def test_round_trip_on_random_configurations(kind, count):
         assert not meets(_run(sigma * 0.999, q, steps), target), (q, steps, u)
 
 
+# Jumps with and without a Gaussian part, and counts: what is solved for, and the factor
+# by which it is on the other side of the target.
+JUMPS = {
+    "gaussian_and_jumps": (
+        lambda t: fdp.LevyTriplet(
+            0.5, jumps=[0.8, -0.5], rates=[0.7, 0.3], num_steps=t
+        ),
+        "num_steps",
+        1.01,
+    ),
+    "one_jump": (
+        lambda t: fdp.LevyTriplet(jumps=[0.5], rates=[0.7], num_steps=t),
+        "num_steps",
+        1.01,
+    ),
+    "two_jumps": (
+        lambda t: fdp.LevyTriplet(jumps=[0.3, -0.2], rates=[0.7, 0.3], num_steps=t),
+        "num_steps",
+        1.01,
+    ),
+    "counts": (lambda mean: fdp.PoissonMechanism(mean, 1.0), "offset", 0.99),
+}
+# Counts of any mean have a larger Bayes error; and its certificate is 1e-13 wider than
+# that of the share.
+NOT = {("counts", "BayesError"), ("counts", "BayesErrorShare")}
+FAST = {("one_jump", "Advantage"), ("two_jumps", "AllOf"), ("counts", "ApproxDP")}
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        pytest.param(n, k, marks=[pytest.mark.slow] * ((n, k) not in FAST))
+        for n in JUMPS
+        for k in KINDS
+        if (n, k) not in NOT
+    ],
+)
+def test_round_trip_of_jumps(name, kind):
+    make, unknown, factor = JUMPS[name]
+    if kind == "MuGDP":
+        # Kinks bind between the thresholds that `meets` looks at.
+        factor = factor**10
+    target, meets = KINDS[kind][0](0.4), KINDS[kind][1]
+    found = float(fdp.calibrate(make(None), target, solve_for=unknown).value)
+    assert meets(make(found), target)
+    assert not meets(make(factor * found), target)
+
+
 # ------------------------------------------------------------- independent derivatives
 
 
