@@ -171,9 +171,11 @@ def test_few_participations_with_little_noise(noise, prob, num_steps, epsilon, w
     run = fdp.DPSGD(noise_multiplier=noise, sampling_prob=prob, num_steps=num_steps)
     found = run.remove.using("spectral").bounds(epsilon=epsilon)
     assert float(found.upper - found.lower) <= width * float(found.estimate)
-    # The grid shares nothing with them but the losses.
+    # The grid shares nothing with them but the losses.  Its lower bound allows for more
+    # next to the end of a loss, where most of the mass is.
     other = run.remove.using("grid").bounds(epsilon=epsilon)
-    assert float(other.upper - other.lower) <= 1e-4 * float(other.estimate)
+    assert float(other.upper - other.estimate) <= 1e-4 * float(other.estimate)
+    assert float(other.upper - other.lower) <= 1e-2 * float(other.estimate)
     assert other.lower <= found.lower <= found.upper <= other.upper
 
 

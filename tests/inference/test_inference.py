@@ -158,7 +158,9 @@ def test_unbiased_test():
     np.testing.assert_allclose(weight @ ((x - 7.5) * phi), 0, atol=1e-11)
 
 
-@pytest.mark.parametrize("name", ["e1.n", "G1.n", "e1.d0.05.n"])
+@pytest.mark.parametrize(
+    "name", ["e1.n", pytest.param("G1.n", marks=pytest.mark.slow), "e1.d0.05.n"]
+)
 def test_two_sided_tests_by_enumeration(name):
     """Size, slope, privacy and power of every n up to 12, by all values of the sum."""
     noise, alpha, null, true = KINDS[name], 0.1, 0.3, 0.55

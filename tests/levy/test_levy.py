@@ -422,6 +422,7 @@ def test_many_jumps_without_a_gaussian_part():
         assert alone.lower <= both.lower <= both.upper <= alone.upper
 
 
+@pytest.mark.slow
 def test_derivatives_with_many_jumps_alone():
     # In all rates, and along the sizes, whose lattice then has another unit.
     for epsilon in (1.03, 0.57):
@@ -444,6 +445,7 @@ def _check_derivatives_of_jumps(epsilon):
     assert np.dot(in_sizes, SIZES) == pytest.approx(along, rel=1e-4)
 
 
+@pytest.mark.slow
 def test_two_triplets_of_many_jumps():
     half = LevyTriplet(jumps=SIZES, rates=0.5 * RATES)
     both = fdp.compose(half, half).remove.using("grid").bounds(epsilon=1.0)
@@ -588,8 +590,8 @@ def test_jumps_whose_factor_overflows():
     large = LevyTriplet(jumps=[800.0, -800.0], rates=[1e-300, rate])
     assert large.is_symmetric()
     assert float(large.exchanged().rates[0]) == pytest.approx(rate, rel=1e-12)
-    with pytest.raises(ValueError, match="rates must be a finite number, got inf"):
-        LevyTriplet(jumps=[800.0], rates=[1.0]).exchanged()
+    with pytest.raises(ValueError, match=r"below e\^700, got rates 1.0 of jumps 800.0"):
+        LevyTriplet(jumps=[800.0], rates=[1.0])
 
 
 def test_small_jumps_that_reach_far():

@@ -286,6 +286,7 @@ def test_fractional_numbers_of_counts():
             np.testing.assert_allclose(found.estimate, truth, rtol=1e-10, atol=1e-13)
 
 
+@pytest.mark.slow
 def test_derivatives_in_fractional_numbers():
     count = fdp.PoissonMechanism(1.0, 1.0)
 
@@ -317,6 +318,7 @@ def _triplet_delta(time, epsilon):
     return total
 
 
+@pytest.mark.slow
 def test_fractional_times_of_a_triplet():
     triplet = fdp.LevyTriplet(0.5, jumps=[0.8, -0.5], rates=[0.7, 0.3])
     run = fdp.RandomRepeat(triplet, num_steps=[0.5, 1.5], probs=[0.5, 0.5])
@@ -349,6 +351,7 @@ def test_random_times_of_a_subordinated_gaussian(steps):
     np.testing.assert_allclose(found.estimate, truth, rtol=1e-8)
 
 
+@pytest.mark.slow
 def test_many_sizes_of_jumps_have_fractional_powers():
     """Nine jumps of one size each are one of nine times the rate."""
     split = fdp.LevyTriplet(0.5, jumps=[0.8] * 9, rates=[0.1] * 9)
