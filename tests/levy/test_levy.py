@@ -340,7 +340,7 @@ def test_bad_parameters_are_named():
     with pytest.raises(RuntimeError, match=r"below e\^700"):
         traced(jnp.asarray([710.0]))
     with pytest.raises(TypeError):
-        LevyTriplet(1.0) + 1
+        _ = LevyTriplet(1.0) + 1
     densities = {
         "density must satisfy": lambda x: np.exp(-5 * np.abs(x)),
         "density must be a finite number": lambda x: np.abs(x) ** -3.5,
@@ -364,7 +364,10 @@ def test_jumps_of_a_wide_density_have_the_rates_of_the_density():
 
 def test_sums_of_triplets():
     parts = [LevyTriplet(0.1 * k, jumps=[0.3 * k], rates=[0.2]) for k in (1, 2, 3)]
-    np.testing.assert_allclose(sum(parts).kl(), sum(float(x.kl()) for x in parts))
+    total = sum(parts, start=LevyTriplet(0.0))
+    for found in (total, sum(parts)):
+        assert isinstance(found, LevyTriplet)
+        np.testing.assert_allclose(found.kl(), sum(float(x.kl()) for x in parts))
 
 
 def test_a_direction_that_leaks_nothing_does_not_loosen_the_other():

@@ -1,7 +1,7 @@
 """Inferential limits: reference numbers, enumeration, mechanisms that attain them."""
 
 # Tests give wrong types on purpose, and numbers of any kind.
-# pyright: reportArgumentType=false, reportIndexIssue=false, reportCallIssue=false, reportOperatorIssue=false
+# pyright: reportArgumentType=false, reportIndexIssue=false, reportCallIssue=false, reportOperatorIssue=false, reportAttributeAccessIssue=false
 
 import itertools
 
