@@ -109,6 +109,8 @@ class Curve(AbstractGuarantee):
         return self.both._bayes_error_bounds(prior)
 
 
+_FEW = 8
+"""Thresholds that share the logarithms of a closed form's many outputs."""
 _PARTS = 0.2, 0.55
 """Where a curve on the grid is divided: one composition serves for a part."""
 
@@ -117,15 +119,17 @@ def _shape(positions: Array) -> Array:
     return jnp.sinh(_STRETCH * positions) / math.sinh(_STRETCH)
 
 
-def _groups(size: int, *, together: bool) -> tuple[np.ndarray, np.ndarray]:
+def _groups(size: int, engine: str) -> tuple[np.ndarray, np.ndarray]:
     """Indices of thresholds that share a preparation, and where each stands first.
 
     On the grid that is most of the work; of a contour it is each threshold's own.
     """
-    if not together:
-        return np.arange(size)[:, None], np.arange(size)
-    places = np.sinh(_STRETCH * np.linspace(0, 1, size)) / math.sinh(_STRETCH)
-    parts = np.split(np.arange(size), np.searchsorted(places, _PARTS))
+    if engine == "grid":
+        places = np.sinh(_STRETCH * np.linspace(0, 1, size)) / math.sinh(_STRETCH)
+        parts = np.split(np.arange(size), np.searchsorted(places, _PARTS))
+    else:
+        few = 1 if engine == "spectral" else _FEW
+        parts = np.split(np.arange(size), np.arange(few, size, few))
     most = max(part.size for part in parts)
     index = np.stack([np.pad(x, (0, most - x.size), mode="edge") for x in parts])
     return index, np.unique(index, return_index=True)[1]
@@ -141,7 +145,7 @@ def make_curve(subject: HasLoss, positions: Float[ArrayLike, " k"]) -> Curve:
     signs = signs_of(loss, "both")
     reach = engines.span(loss, signs, jnp.asarray(_LOG_LEAST, float))
     grid = stop_gradient(reach * _shape(jnp.asarray(positions)))
-    index, first = _groups(grid.size, together=engines.route(loss) == "grid")
+    index, first = _groups(grid.size, engines.route(loss))
 
     def half(sign: Array) -> engines.Profile:
         def at(epsilons: Array) -> engines.Profile:
