@@ -362,6 +362,14 @@ def test_jumps_of_a_wide_density_have_the_rates_of_the_density():
     np.testing.assert_allclose(np.sum(tilted), truth, rtol=1e-4)
 
 
+def test_known_rates_keep_their_digits_beside_traced_jumps():
+    made = lambda jumps: LevyTriplet(0.5, jumps=jumps, rates=[0.1 + 1e-12]).rates
+    with jax.enable_x64(False):
+        kept = eqx.filter_jit(made)(jnp.asarray([0.5], jnp.float32))
+        assert kept.dtype == np.float64
+    np.testing.assert_array_equal(kept, [0.1 + 1e-12])
+
+
 def test_sums_of_triplets():
     parts = [LevyTriplet(0.1 * k, jumps=[0.3 * k], rates=[0.2]) for k in (1, 2, 3)]
     total = sum(parts, start=LevyTriplet(0.0))
