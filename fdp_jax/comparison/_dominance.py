@@ -22,6 +22,7 @@ from ..engines import Interval
 from ._cells import slopes
 from ._delta import Found, as_bounds, engines_of, search
 from ._explore import Nodes
+from ._meet import without_derivative
 from ._sources import Request, pair
 
 MOST_CROSSINGS = 8
@@ -55,7 +56,8 @@ class Dominance(eqx.Module):
     verdict: Int[Array, ""]
     """1: yes, certified.  -1: no, certified.  0: undecided within the bounds."""
     regret: Bounds
-    """Delta(a || b), which is at most `tolerance` if a dominates b."""
+    """Delta(a || b), which is at most `tolerance` if a dominates b; see
+    `delta_divergence` for its derivative, which here is NaN."""
     reverse: Bounds
     """Delta(b || a)."""
     crossings: Crossings
@@ -116,7 +118,10 @@ def _dominance(
     first: Request, second: Request, tolerance: Array, *, narrow: bool
 ) -> Dominance:
     found = stop_gradient(search(first, second))
-    return dominance_of(found, tolerance, engines_of(first, second), narrow)
+    answer = dominance_of(found, tolerance, engines_of(first, second), narrow)
+    ends = lambda x: (x.regret, x.reverse)
+    fixed = tuple(without_derivative(x, first, second) for x in ends(answer))
+    return eqx.tree_at(ends, answer, fixed)
 
 
 def dominance_of(found: Found, tolerance: Array, name: str, narrow: bool) -> Dominance:

@@ -128,6 +128,9 @@ def weighted_divergence(
         Both ends are proved; the upper one only for densities declared convex, and it
         is inf for others.
 
+    Differentiable in:
+        The parameters of both (envelope theorem).
+
     Raises:
         ValueError: If the neighboring relations differ.
         TypeError: If an argument is not of the right kind.
@@ -191,6 +194,7 @@ def _weighted(
     status = jnp.where(small, Status.CERTIFIED, status)
     if narrow:
         lower, upper = round_down_to_single(lower), -round_down_to_single(-upper)
+    lower, upper = (with_gradient(x, estimate) for x in (lower, upper))
     name = engines_of(first, second)
     return WeightedDivergence(
         Bounds(lower, estimate, upper, status, name), prior_of(at)

@@ -58,9 +58,10 @@ def optimal_noise(
         cost: Function of the noise (a NumPy array, in units of the sensitivity), at
             least 0, even and growing no faster than a power.
         target: An `ApproxDP`, or `AllOf` several: together any trade-off function of
-            finitely many straight pieces.  With delta = 0 (pure DP) one alone.
+            finitely many straight pieces.  With delta = 0 (pure DP) one alone.  Epsilon
+            is at most 300, and at delta = 0 at least num_bins / 3276.
         num_bins: Bins per unit of sensitivity.
-        reach: How far the noise (at delta = 0: its free part) extends.
+        reach: How far the noise (at delta = 0: its free part) extends, in (0, 1000].
 
     Returns:
         A `NoiseDesign`: the best histogram, so its cost is an upper bound of that of

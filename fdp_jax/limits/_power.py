@@ -283,7 +283,8 @@ def _best_gap(f: AbstractGuarantee, epsilon: Array, bound: Bound) -> Array:
         step = (ends[1] - ends[0]) / (_POINTS - 1)
         return best - step, best + step
 
-    f, epsilon = stop_gradient((f, epsilon))
+    arrays, rest = eqx.partition((f, epsilon), eqx.is_inexact_array)
+    f, epsilon = eqx.combine(stop_gradient(arrays), rest)
     ends = jnp.asarray(_NEAREST), jnp.asarray(_FARTHEST)
     low, high = jax.lax.fori_loop(0, _ROUNDS, closer, ends)
     return jnp.exp(0.5 * (low + high))

@@ -111,12 +111,18 @@ class AtomicLoss(AbstractLoss):
         return jnp.where(none, 0, least), jnp.where(none, 0, most)
 
     def log_finite_masses(self):
-        if self.missing is None:
-            common = self._common()
-            upper, lower = (log_sum_exp(x, common) for x in (self.log_q, self.log_p))
-            return jnp.minimum(upper, 0), jnp.minimum(lower, 0)
-        upper, lower = self.log_infinite_masses()
-        return log1mexp(-jnp.minimum(upper, 0)), log1mexp(-jnp.minimum(lower, 0))
+        common = self._common()
+        exact = self.missing is None and self.lost == 0
+
+        def rest(infinite: Array, logs: Array) -> Array:
+            # A sum of its own where little is left: 1 - e^x is rounding then.
+            little = (infinite > -0.5) & exact
+            left = log1mexp(-jnp.minimum(jnp.where(little, -1.0, infinite), 0))
+            return jnp.where(little, jnp.minimum(log_sum_exp(logs, common), 0), left)
+
+        pairs = zip(self.log_infinite_masses(), (self.log_q, self.log_p), strict=True)
+        upper, lower = (rest(*pair) for pair in pairs)
+        return upper, lower
 
     def log_infinite_masses(self):
         gone = ~self._common()

@@ -17,6 +17,8 @@ from ._base import FREQUENCY_BLOCK, AnalyticLoss, Cells, CharacteristicBlock
 OUTPUTS = 4096
 """Counts that are looked at; enough for tails of e^-700 up to means about 2000."""
 _DEEP = 710.0
+_LARGEST = 700.0
+"""Exponents from which on e^x may overflow."""
 _HIGHEST = 299.0
 """Logarithms beyond which moments count as infinite."""
 
@@ -96,9 +98,10 @@ class PoissonLoss(AnalyticLoss):
         """
         rates = self.rate_without, self.rate_with
         exponent = order * self.jump() + jnp.log(self.rate_without)
-        tilted = jnp.exp(jnp.minimum(exponent, _DEEP - 10))
+        tilted = jnp.exp(jnp.minimum(exponent, _LARGEST))
         drift = (1 - order) * rates[0] + order * rates[1]
         apart = stop_gradient(tilted) < 0.25 * stop_gradient(drift)
+        apart = apart & (stop_gradient(exponent) < _LARGEST)
         return jnp.where(apart, 0.5 * (tilted - drift), 0.0)
 
     def _tilted_rate(self, order: Float[Array, "..."]) -> Float[Array, "..."]:

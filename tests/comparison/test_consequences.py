@@ -224,6 +224,11 @@ def test_derivatives_of_weighted_divergences():
     np.testing.assert_allclose(slope, difference, rtol=1e-7)
 
 
+def test_regrets_have_no_derivative():
+    regret = lambda s: fdp.blackwell_dominates(GAUSS, fdp.Gaussian(s)).reverse.estimate
+    assert np.isnan(jax.grad(regret)(2.0))
+
+
 @pytest.mark.parametrize("p", [0.43, 0.5, 0.6, 0.7])
 def test_derivatives_at_point_masses(p):
     """(1 - p, p) against (.8, .2): the error .8 / (1.8 - p) where they are equal."""
