@@ -19,11 +19,12 @@ from ..losses import (
     ComposedLoss,
     GaussianLoss,
     LaplaceLoss,
+    ListedPoissonLoss,
     PoissonLoss,
     SubsampledGaussianLoss,
     TwoPointLoss,
 )
-from . import _atomic, _gaussian, _laplace, _one_step, _two_point
+from . import _atomic, _gaussian, _laplace, _listed, _one_step, _two_point
 from ._bounds import Interval
 
 _FARTHEST = 2.0**60
@@ -186,6 +187,30 @@ class AtomicForm(AbstractClosedForm):
         return _atomic.loss_error(self.atoms, epsilon)
 
 
+class ListedForm(AbstractClosedForm):
+    """Jumps of a few sizes with listed counts, in one direction."""
+
+    tables: _listed.Tables
+
+    def log_delta(self, epsilon):
+        return _listed.log_delta(self.tables, epsilon)
+
+    def log_rest(self, epsilon):
+        return _listed.log_rest(self.tables, epsilon)
+
+    def log_alpha(self, epsilon):
+        return _listed.log_alpha(self.tables, epsilon)
+
+    def epsilon(self, log_delta):
+        return _epsilon_by_search(self, log_delta)
+
+    def log_unsure(self):
+        return stop_gradient(self.tables.log_missing)
+
+    def loss_error(self, epsilon):
+        return _listed.loss_error(self.tables, epsilon)
+
+
 def _epsilon_by_search(form: AbstractClosedForm, log_delta: Array) -> Array:
     constant, target = stop_gradient((form, log_delta))
     # 1 - e^eps <= delta(eps), so the root lies at or above log(1 - delta).
@@ -223,6 +248,8 @@ def closed_form(loss: ComposedLoss, sign: Array) -> AbstractClosedForm | None:
         return LaplaceForm(1 / term.noise_multiplier)
     if isinstance(term, SubsampledGaussianLoss) and loss.single:
         return OneStepForm(term.noise_multiplier, term.sampling_prob, sign)
+    if isinstance(term, ListedPoissonLoss):
+        return ListedForm(_listed.tables(term.powered(count), sign))
     if isinstance(term, PoissonLoss):
         term = term.powered(count).atomic()
     elif not loss.single:

@@ -312,6 +312,15 @@ class _JumpsAlone(AbstractMechanism):
 
     triplet: LevyTriplet
 
+    def known_rates(self) -> Float[np.ndarray, "2 k"] | None:
+        triplet = self.triplet
+        parts = triplet.jumps, triplet.rates, triplet.num_steps
+        if any(_checks.known(x) is None for x in parts) or triplet.jumps.size > _FEW:
+            return None
+        jumps, rates, time = (np.asarray(x, np.float64) for x in parts)
+        with np.errstate(over="ignore", invalid="ignore"):
+            return time * np.stack([rates, rates * np.exp(jumps)])
+
     @property
     def relation(self) -> NeighboringRelation:
         return self.triplet.relation

@@ -23,6 +23,10 @@ from ._distribution import DistributionLoss as DistributionLoss
 from ._gaussian import GaussianLoss as GaussianLoss
 from ._gaussian_mixture import GaussianMixtureLoss as GaussianMixtureLoss
 from ._laplace import LaplaceLoss as LaplaceLoss
+from ._listed_poisson import (
+    ListedPoissonLoss as ListedPoissonLoss,
+    Listing as Listing,
+)
 from ._logistic import LogisticLoss as LogisticLoss
 from ._mixture import MixtureLoss as MixtureLoss
 from ._poisson import (

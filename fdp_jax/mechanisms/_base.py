@@ -9,6 +9,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Float
 
 from .._internal import _checks
 from .._internal._precision import (
@@ -30,6 +31,7 @@ from ..curves._queries import (
 from ..curves._tradeoff import error_rate_bounds
 from ..engines import METHODS
 from ..losses import AUTO, ComposedLoss, Method
+from ._listed import listed
 
 
 class _Query(AbstractGuarantee):
@@ -74,13 +76,15 @@ class _Query(AbstractGuarantee):
         mechanism = mechanism.simplified()
         narrow = float_dtype() == jnp.float32
         direction = traced_direction(direction)
-        ask = functools.partial(
-            query, mechanism, value, direction=direction, narrow=narrow
-        )
-        found = ask(method=method)
-        loose = again and method.name == "auto" and _is_loose(found)
-        if loose and jax.eval_shape(mechanism.loss).on_grid:
-            return intersection(found, ask(method=Method("grid")))
+        ask = functools.partial(query, direction=direction, narrow=narrow)
+        closed = method.name in ("auto", "closed_form")
+        first = listed(mechanism) if closed else mechanism
+        found = ask(first, value, method=method)
+        if not (again and method.name == "auto"):
+            return found
+        more = found.method == "spectral" or first is not mechanism
+        if more and _is_loose(found) and jax.eval_shape(mechanism.loss).on_grid:
+            return intersection(found, ask(mechanism, value, method=Method("grid")))
         return found
 
     def _epsilon_bounds(self, delta: Any) -> Bounds:
@@ -96,7 +100,8 @@ class _Query(AbstractGuarantee):
         """Of log delta and log(1 - delta)."""
         log_delta, log_rest = self._ask(profile_bounds, epsilon)
         _, _, method = self._subject()
-        if method.name == "auto" and _is_loose(log_delta):
+        spectral = method.name == "auto" and log_delta.method == "spectral"
+        if spectral and _is_loose(log_delta):
             log_delta = self._log_delta_bounds(epsilon)
         return log_delta, log_rest
 
@@ -118,10 +123,8 @@ def _check_points(method: str, points: int) -> None:
 
 
 def _is_loose(found: Bounds) -> bool:
-    """Whether a spectral answer, known now, leaves something to be desired."""
-    if found.method != "spectral" or not accounts_in_float64():
-        return False
-    if not outside_transformations():
+    """Whether an answer, known now, leaves something to be desired."""
+    if not (accounts_in_float64() and outside_transformations()):
         return False
     return bool(np.any(np.asarray(found.status) != Status.CERTIFIED))
 
@@ -159,6 +162,13 @@ class AbstractMechanism(_Query):
         before the numbers are traced.
         """
         return self
+
+    def known_rates(self) -> Float[np.ndarray, "2 k"] | None:
+        """Rates under P and Q where it is nothing but Poisson counts, if all are known.
+
+        As many as its loss has terms, in that order.
+        """
+        return None
 
     def releases_once(self) -> bool:
         """Whether this is a single release, whatever the parameters."""
@@ -236,7 +246,7 @@ class AbstractMechanism(_Query):
         if num_points < 8:
             raise ValueError(f"num_points must be at least 8, got {num_points}")
         self.require_complete()
-        return make_curve(self.simplified(), np.linspace(0.0, 1.0, num_points))
+        return make_curve(listed(self.simplified()), np.linspace(0.0, 1.0, num_points))
 
 
 class View(_Query):

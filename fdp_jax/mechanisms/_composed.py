@@ -88,6 +88,14 @@ class Composition(AbstractMechanism):
             counts += [count * as_float(times) for count in loss.counts]
         return ComposedLoss(tuple(terms), tuple(counts))
 
+    def known_rates(self):
+        found = [part.known_rates() for part in self.parts]
+        counts = [_checks.known(times) for times in self.num_steps]
+        if any(x is None for x in (*found, *counts)):
+            return None
+        scaled = [x * n for x, n in zip(found, counts, strict=True)]
+        return np.concatenate(scaled, axis=1)
+
     def _group(self, size):
         return Composition(tuple(p.group(size) for p in self.parts), self.num_steps)
 

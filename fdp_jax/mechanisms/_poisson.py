@@ -5,6 +5,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, ArrayLike, Float, Key, Real
 
 from .._internal import _checks
@@ -120,6 +121,13 @@ class PoissonMechanism(AbstractMechanism):
         low = as_float(self.offset)
         term = PoissonLoss(low, low + as_float(self.gain) * as_float(self.sensitivity))
         return ComposedLoss((term,), (jnp.ones_like(low),), single=True)
+
+    def known_rates(self):
+        parts = self.offset, self.gain, self.sensitivity
+        if any(_checks.known(x) is None for x in parts):
+            return None
+        low, gain, sensitivity = (np.asarray(x, np.float64) for x in parts)
+        return np.stack([low, low + gain * sensitivity])[:, None]
 
     def _group(self, size):
         # The counts 0 and `size` times the sensitivity are the worst of a group.

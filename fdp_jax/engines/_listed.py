@@ -1,0 +1,164 @@
+r"""Closed forms for jumps of a few sizes: a sum over the counts of all sizes but one.
+
+Given those counts the loss is c + k x, k the count of the remaining size (or what is
+left to its largest one, so that x > 0).  With m the least k above a threshold, s > 0
+the loss that the threshold is exceeded by there, and sums over k under Q,
+
+    T(m) = sum_{k >= m} q_k,   C(m) = sum_{k >= m} q_k e^{-(k - m) x},   B = T - C,
+
+the part of delta(eps) is e^{-s} B(m) + (1 - e^{-s}) T(m), that of e^eps P(X > eps) is
+e^{-s} C(m).  B and C are found by recursion, from the end on: all terms are positive,
+so no digits are lost.
+"""
+
+import equinox as eqx
+import jax.numpy as jnp
+from jax.lax import associative_scan, stop_gradient
+from jaxtyping import Array, Float
+
+from .._internal._poisson import log_poisson
+from .._internal._special import safe_log
+from ..losses import ListedPoissonLoss
+
+
+_MANY = 5000
+
+
+class Tables(eqx.Module):
+    """A list of counts, and sums over those of the remaining size."""
+
+    weight: Float[Array, " n"]
+    """Under Q; 0 for entries that are none."""
+    level: Float[Array, " n"]
+    """The loss where the remaining count is the first one."""
+    spacing: Float[Array, ""]
+    below: Float[Array, " m+1"]
+    """Q(k < m)."""
+    above: Float[Array, " m+1"]
+    """T."""
+    tilted: Float[Array, " m+1"]
+    """C."""
+    excess: Float[Array, " m+1"]
+    """B."""
+    log_missing: Float[Array, ""]
+    """Of the mass under Q that is not listed."""
+    size: Float[Array, ""]
+    """Of the losses and their parts, for rounding errors."""
+    largest: Float[Array, ""]
+    """The largest loss that is listed."""
+    supremum: Float[Array, ""]
+    """That of all losses."""
+
+
+def tables(loss: ListedPoissonLoss, sign: Float[Array, ""]) -> Tables:
+    """For one direction."""
+    rates, sizes, listing = loss.rates(), loss.sizes(), loss.listing
+    least, largest = loss.loss_range()
+    p, q = jnp.where(sign > 0, rates, rates[::-1])
+    sizes = jnp.where(sign > 0, sizes, -sizes)
+    counts = jnp.asarray(listing.counts).astype(q.dtype)
+    logs = jnp.sum(_log_mass(counts, q[:-1]), axis=1)
+    used = jnp.asarray(listing.used)
+    # The last size, in the order of rising losses.
+    step = sizes[-1]
+    column = jnp.arange(listing.columns)
+    last = listing.first + listing.width - 1
+    number = jnp.where(step > 0, listing.first + column, last - column)
+    masses = jnp.exp(_log_mass(jnp.maximum(number, 0).astype(q.dtype), q[-1]))
+    masses = jnp.where(column < listing.width, masses, 0.0)
+    spacing = jnp.abs(step)
+    level = counts @ sizes[:-1] + jnp.sum(p - q) + number[0] * step
+    parts = counts @ jnp.abs(sizes[:-1]) + last * spacing + jnp.abs(jnp.sum(p - q))
+    highest = jnp.where(used, level, -jnp.inf) + (listing.width - 1) * spacing
+    above = jnp.append(jnp.cumsum(masses[::-1])[::-1], 0.0)
+    sums = jnp.stack([masses, -jnp.expm1(-spacing) * above[1:]])
+    tilted, excess = _decaying(jnp.exp(-spacing), sums)
+    return Tables(
+        jnp.where(used, jnp.exp(logs), 0.0),
+        level,
+        spacing,
+        jnp.append(0.0, jnp.cumsum(masses)),
+        above,
+        jnp.append(tilted, 0.0),
+        jnp.append(excess, 0.0),
+        loss.log_infinite_masses()[0],
+        stop_gradient(jnp.max(parts)),
+        stop_gradient(jnp.max(highest)),
+        stop_gradient(jnp.where(sign > 0, largest, -least)),
+    )
+
+
+def _log_mass(counts: Float[Array, "..."], rates: Float[Array, "..."]) -> Array:
+    some = rates > 0
+    none = jnp.where(counts > 0, -jnp.inf, 0.0)
+    return jnp.where(some, log_poisson(counts, jnp.where(some, rates, 1.0)), none)
+
+
+def _decaying(factor: Float[Array, ""], terms: Float[Array, "2 m"]) -> Array:
+    """The sums y_m = terms_m + factor y_{m+1}, from the end on."""
+
+    def join(later: tuple[Array, Array], now: tuple[Array, Array]) -> tuple:
+        return later[0] * now[0], now[0] * later[1] + now[1]
+
+    factors = jnp.full_like(terms, factor)
+    return associative_scan(join, (factors, terms), reverse=True, axis=1)[1]
+
+
+class _Place(eqx.Module):
+    """Of a threshold in the table of every row."""
+
+    index: Array
+    """m."""
+    kept: Array
+    """e^{-s}."""
+    gone: Array
+    """1 - e^{-s}."""
+
+
+def _place(t: Tables, epsilon: Float[Array, "..."]) -> _Place:
+    gap = epsilon[..., None] - t.level
+    some = t.spacing > 0
+    spacing = jnp.where(some, t.spacing, 1.0)
+    most = t.above.size - 1
+    index = jnp.clip(jnp.floor(stop_gradient(gap / spacing)) + 1, 0, most)
+    over = jnp.where(index < most, index * t.spacing - gap, 0.0)
+    return _Place(index.astype(int), jnp.exp(-over), -jnp.expm1(-over))
+
+
+def log_delta(t: Tables, epsilon: Float[Array, "..."]) -> Float[Array, "..."]:
+    """Log delta(eps), what is not listed included."""
+    at = _place(t, epsilon)
+    parts = at.kept * t.excess[at.index] + at.gone * t.above[at.index]
+    finite = safe_log(parts @ t.weight)
+    missing = jnp.where(epsilon >= t.supremum, -jnp.inf, t.log_missing)
+    none, never = jnp.isneginf(finite), jnp.isneginf(missing)
+    both = jnp.logaddexp(jnp.where(none, 0, finite), jnp.where(never, 0, missing))
+    total = jnp.where(none, missing, jnp.where(never, finite, both))
+    return jnp.minimum(total, 0)
+
+
+def log_rest(t: Tables, epsilon: Float[Array, "..."]) -> Float[Array, "..."]:
+    """log(1 - delta(eps)): the sum of min(q, e^eps p)."""
+    at = _place(t, epsilon)
+    parts = t.below[at.index] + at.kept * t.tilted[at.index]
+    return jnp.minimum(safe_log(parts @ t.weight), 0)
+
+
+def log_alpha(t: Tables, epsilon: Float[Array, "..."]) -> Float[Array, "..."]:
+    """Log P(X > eps)."""
+    at = _place(t, epsilon)
+    return safe_log((at.kept * t.tilted[at.index]) @ t.weight) - epsilon
+
+
+def loss_error(t: Tables, epsilon: Float[Array, "..."]) -> Float[Array, "..."]:
+    """How far the rounding of losses may move a threshold.
+
+    That of e^-x is multiplied in the recursion by as many steps as there are: so much
+    B may be off, relatively, which is within the error of all closed forms while there
+    are few; and of C, which is the change of B with the threshold.
+    """
+    steps = t.above.size if t.above.size > _MANY else 0
+    rounding = jnp.finfo(epsilon.dtype).eps * (
+        8 * (1 + t.size + jnp.abs(epsilon)) + steps
+    )
+    return stop_gradient(jnp.where(epsilon >= t.largest, 0.0, rounding))

@@ -1,0 +1,152 @@
+"""The loss of jumps of a few sizes whose counts can be listed."""
+
+import math
+
+import equinox as eqx
+import jax.numpy as jnp
+import numpy as np
+import scipy.special
+from jaxtyping import Array, Bool, Float, Int
+
+from ._compound_poisson import CompoundPoissonLoss
+
+_DEPTHS = 700.0, 400.0, 250.0, 160.0, 100.0
+"""Counts rarer than about e^-depth are left out; the largest that fits is taken."""
+_SHORT = 1 << 12
+"""Rows and columns for any but the least depth."""
+_ROWS, _COLUMNS = 1 << 14, 1 << 20
+"""The same for that one."""
+_FARTHEST = 2.0**50
+_MORE_ROWS, _MANY = 1 << 16, 1e4
+"""The same where some rate under P or Q is beyond that, which other engines find hard.
+"""
+
+
+class Listing(eqx.Module):
+    """Which counts matter: of all sizes but one together, and of that one.
+
+    Arrays of NumPy.
+    """
+
+    order: Int[np.ndarray, " k"]
+    """The sizes, that with the most counts last."""
+    counts: Int[np.ndarray, "rows k-1"]
+    """Of all but the last size."""
+    used: Bool[np.ndarray, " rows"]
+    """Which rows are no padding."""
+    first: Int[np.ndarray, ""]
+    """The least count of the last size."""
+    width: Int[np.ndarray, ""]
+    """How many counts of it from there on."""
+    log_missing: Float[np.ndarray, ""]
+    """Log of a bound of what is left out, under P and under Q."""
+    columns: int = eqx.field(static=True)
+    """At least `width`."""
+
+    @classmethod
+    def of(cls, rates: Float[np.ndarray, "2 k"]) -> "Listing | None":
+        """From the rates under P and under Q, or None if there are too many counts."""
+        if not (np.all(np.isfinite(rates)) and np.any(rates)):
+            return None
+        for depth in _DEPTHS[:-1]:
+            found = cls._to(depth, rates, _SHORT, _SHORT)
+            if found is not None:
+                return found
+        rows = _ROWS if np.all(rates < _MANY) else _MORE_ROWS
+        return cls._to(_DEPTHS[-1], rates, rows, _COLUMNS)
+
+    @classmethod
+    def _to(
+        cls, depth: float, rates: Float[np.ndarray, "2 k"], rows: int, columns: int
+    ) -> "Listing | None":
+        """All counts whose deviances add up to at most `depth`, under P or under Q."""
+        low, high = _window(rates, depth)
+        low, high = np.min(low, axis=0), np.max(high, axis=0)
+        order = np.argsort(high - low)
+        *widths, width = (high - low + 1)[order]
+        if width > columns or max(widths, default=0) > rows:
+            return None
+        counts, deviances = np.zeros((1, 0)), np.zeros((2, 1))
+        for j in order[:-1]:
+            own = np.arange(low[j], high[j] + 1)
+            more = scipy.special.kl_div(own, rates[:, j, None])
+            total = deviances[:, :, None] + more[:, None]
+            row, column = np.nonzero(np.min(total, axis=0) <= depth)
+            if row.size > rows:
+                return None
+            counts = np.column_stack([counts[row], own[column]])
+            deviances = total[:, row, column]
+        size = _padded(len(counts))
+        spare = size - len(counts)
+        return cls(
+            order,
+            np.pad(counts, ((0, spare), (0, 0))).astype(int),
+            np.arange(size) < len(counts),
+            low[order[-1]].astype(int),
+            np.asarray(width),
+            np.asarray(_log_missing(depth, len(order) - 1)),
+            columns=_padded(width),
+        )
+
+
+def _padded(size: float) -> int:
+    """A power of 4 from 256 on, so that few programs serve for all lists."""
+    return max(256, 4 ** math.ceil(math.log(size, 4) - 1e-9))
+
+
+def _window(
+    rates: Float[np.ndarray, "2 k"], depth: float
+) -> tuple[Float[np.ndarray, "2 k"], Float[np.ndarray, "2 k"]]:
+    """The counts whose deviance reaches a depth, on both sides of their rates.
+
+    With u = count / rate, u log u + 1 - u = depth / rate, which u = e^(1 + W) solves,
+    W being Lambert's function of (depth / rate - 1) / e.
+    """
+    share = depth / np.clip(rates, 1e-100, _FARTHEST)
+    place = (share - 1) / np.e
+    above = np.exp(1 + scipy.special.lambertw(place).real)
+    inside = np.clip(place, -1 / np.e, -1e-300)
+    below = np.exp(1 + scipy.special.lambertw(inside, -1).real)
+    below = np.where(share < 1, below, 0.0)
+    # One count more on each side for rounding.
+    most = np.minimum(rates, _FARTHEST)
+    low, high = np.floor(most * below) - 1, np.ceil(most * above) + 1
+    return np.clip(low, 0, _FARTHEST), np.clip(high, 0, _FARTHEST)
+
+
+def _log_missing(depth: float, others: int) -> float:
+    """Log of a bound on the probability that is not listed.
+
+    A deviance is t or more with probability at most 2 e^-t (Chernoff), so e to
+    (1 - s) times it is at most 2 / s in the mean; Markov's inequality for the sum of
+    those of the other sizes, s being their number over the depth.
+    """
+    if others == 0:
+        return math.log(2) - depth
+    sum_of_others = others * (1 + math.log(2 * depth / others)) - depth
+    return float(np.logaddexp(math.log(2) - depth, sum_of_others))
+
+
+class ListedPoissonLoss(CompoundPoissonLoss):
+    """The same loss, for closed forms: sums over a list of counts.
+
+    Where counts that are not listed could matter they are taken for infinite losses.
+    """
+
+    listing: Listing
+
+    def rates(self) -> Float[Array, "2 k"]:
+        """Under P and under Q, the size with the most counts last."""
+        rates = jnp.stack([self.steps.rate_without, self.steps.rate_with])
+        return (self.counts * rates)[:, self.listing.order]
+
+    def sizes(self) -> Float[Array, " k"]:
+        """Of the jumps, in the same order."""
+        return self._each(lambda step: step.jump())[self.listing.order]
+
+    def log_infinite_masses(self):
+        missing = jnp.asarray(self.listing.log_missing, self.counts.dtype)
+        return missing, missing
+
+    def log_unsure_masses(self):
+        return self.log_infinite_masses()

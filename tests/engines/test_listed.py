@@ -1,0 +1,219 @@
+"""Jumps of a few sizes in closed form, against sums of their own in mpmath."""
+
+import itertools
+
+import jax
+import jax.numpy as jnp
+import mpmath as mp
+import numpy as np
+import pytest
+import scipy.stats
+
+import fdp_jax as fdp
+from fdp_jax import Bound, Status
+from fdp_jax.losses import Listing
+from fdp_jax.mechanisms._listed import Listed, listed
+
+mp.mp.dps = 40
+
+PAIRS = [
+    ([0.8, -0.5], [0.7, 0.3]),
+    ([-0.3, -0.11], [4.0, 9.0]),
+    ([1.0, -0.7, 0.2], [0.2, 0.1, 0.5]),
+    ([0.3, 0.2, 0.1, -0.1], [0.02, 0.01, 0.03, 0.05]),
+]
+
+
+def _outputs(jumps, rates):
+    """Losses and masses under P and Q, down to 1e-30 under both."""
+    sizes, means = [mp.mpf(x) for x in jumps], [mp.mpf(r) for r in rates]
+    drift = mp.fsum(r - r * mp.exp(x) for x, r in zip(sizes, means, strict=True))
+    columns = []
+    for x, r in zip(sizes, means, strict=True):
+        high, column, n = max(r, r * mp.exp(x)), [], 0
+        mass = mp.exp(-r)
+        while n <= high or mass * max(1, mp.exp(n * x)) > 1e-40:
+            column.append((n * x, mass))
+            n += 1
+            mass *= r / n
+        columns.append(column)
+    found = []
+    for row in itertools.product(*columns):
+        loss, p = drift + mp.fsum(x for x, _ in row), mp.fprod(m for _, m in row)
+        if p * max(1, mp.exp(loss)) > 1e-30:
+            found.append((loss, p, p * mp.exp(loss)))
+    return found
+
+
+def _delta(outputs, epsilon):
+    gamma = mp.exp(mp.mpf(epsilon))
+    return mp.fsum(q - gamma * p for loss, p, q in outputs if loss > epsilon)
+
+
+def _add(outputs):
+    return [(-loss, q, p) for loss, p, q in outputs]
+
+
+@pytest.mark.parametrize(("jumps", "rates"), PAIRS)
+def test_profiles(jumps, rates):
+    outputs = _outputs(jumps, rates)
+    triplet = fdp.LevyTriplet(jumps=jumps, rates=rates)
+    sides = [(triplet.remove, outputs), (triplet.add, _add(outputs))]
+    for (side, truth), epsilon in itertools.product(sides, [-1.0, 0.0, 0.5, 2.0]):
+        found, expected = side.bounds(epsilon=epsilon), _delta(truth, epsilon)
+        assert float(found.lower) - 1e-25 <= expected <= float(found.upper)
+        if expected > 1e-20:
+            assert found.method == "closed_form"
+            assert found.status == Status.CERTIFIED
+            assert abs(float(found.estimate) / expected - 1) < 2e-13
+
+
+def test_trade_off_function_and_bayes_error():
+    jumps, rates = PAIRS[0]
+    outputs = sorted(_outputs(jumps, rates), key=lambda x: -x[0])
+    triplet = fdp.LevyTriplet(jumps=jumps, rates=rates)
+    alpha = mp.mpf(0.1)
+    left, power = alpha, mp.mpf(0)
+    for _, p, q in outputs:
+        share = min(1, left / p)
+        left, power = left - share * p, power + share * q
+        if left == 0:
+            break
+    found = triplet.remove.bounds(alpha=0.1)
+    assert float(found.lower) <= 1 - power <= float(found.upper)
+    assert abs(float(found.lower) - (1 - power)) < 1e-11
+    error = mp.fsum(min(mp.mpf(0.3) * p, mp.mpf(0.7) * q) for _, p, q in outputs)
+    found = triplet.remove.bounds(prior=0.3)
+    assert float(found.lower) <= error <= float(found.upper)
+    assert abs(float(found.estimate) / error - 1) < 1e-13
+
+
+def test_epsilon_and_slopes():
+    triplet = fdp.LevyTriplet(jumps=PAIRS[0][0], rates=PAIRS[0][1])
+    outputs = _outputs(*PAIRS[0])
+    found = triplet.remove.bounds(delta=1e-6)
+    assert _delta(outputs, float(found.lower)) >= 1e-6
+    assert _delta(outputs, float(found.upper)) <= 1e-6
+    assert found.upper - found.lower < 1e-10
+    slope = jax.grad(lambda e: triplet.remove.delta(epsilon=e))(0.5)
+    alpha = mp.fsum(p for loss, p, _ in outputs if loss > 0.5)
+    assert slope == pytest.approx(float(-mp.exp(0.5) * alpha), rel=1e-12)
+
+
+@pytest.mark.parametrize("depth", [3.0, 8.0])
+@pytest.mark.parametrize("rates", [[2.0], [0.7, 30.0], [0.1, 3.0, 5.0]])
+def test_what_is_not_listed_is_bounded(depth, rates):
+    rates = np.asarray([rates, [2 * r for r in rates]])
+    found = Listing._to(depth, rates, 1 << 12, 1 << 12)
+    assert found is not None
+    for law in rates[:, found.order]:
+        rows = np.prod(scipy.stats.poisson.pmf(found.counts, law[:-1]), axis=1)
+        columns = found.first + np.arange(found.width)
+        total = rows[found.used].sum() * scipy.stats.poisson.pmf(columns, law[-1]).sum()
+        assert 1 - total <= np.exp(found.log_missing)
+        # No count is listed twice, and something is left out.
+        assert 0 < 1 - total < 1
+
+
+def test_what_is_not_listed_is_in_the_upper_bound_alone():
+    jumps, rates = PAIRS[0]
+    triplet = fdp.LevyTriplet(jumps=jumps, rates=rates).simplified()
+    both = np.asarray([rates, np.asarray(rates) * np.exp(jumps)])
+    listing = Listing._to(12.0, both, 1 << 12, 1 << 12)
+    assert listing is not None
+    from fdp_jax.curves._queries import delta_bounds
+
+    subject = Listed(triplet, listing)
+    found = delta_bounds(subject, jnp.asarray(1.0), direction="remove", narrow=False)
+    truth = _delta(_outputs(jumps, rates), 1.0)
+    assert float(found.lower) <= truth <= float(found.upper)
+    assert found.upper - found.lower < 2 * np.exp(listing.log_missing)
+
+
+@pytest.mark.parametrize("rate", [1e5, 4e7])
+def test_high_rates_against_one_poisson_pair(rate):
+    size = 2 / np.sqrt(rate)
+    triplet = fdp.LevyTriplet(jumps=[size, size], rates=[3.0, rate - 3.0])
+    mean = mp.mpf(rate)
+    drift = mean - mean * mp.exp(mp.mpf(size))
+    least = int(mp.ceil((1 - drift) / mp.mpf(size)))
+
+    def tail(r):
+        term = mp.exp(least * mp.log(r) - r - mp.loggamma(least + 1))
+        total, n = mp.mpf(0), least
+        while term > 1e-25:
+            n += 1
+            total, term = total + term, term * r / n
+        return total
+
+    truth = tail(mean * mp.exp(mp.mpf(size))) - mp.e * tail(mean)
+    found = triplet.remove.bounds(epsilon=1.0)
+    assert float(found.lower) <= truth <= float(found.upper)
+    assert found.upper / found.lower - 1 < 1e-8
+
+
+def test_compositions_of_counts():
+    counts = fdp.PoissonMechanism(10.0, 1.0)
+    both = fdp.compose(counts.repeat(2), fdp.PoissonMechanism(3.0, 2.0))
+    first, second = np.log(11 / 10), np.log(5 / 3)
+    same = fdp.LevyTriplet(jumps=[first, second], rates=[20.0, 3.0])
+    assert isinstance(listed(both.simplified()), Listed)
+    one, other = (x.bounds(epsilon=0.5) for x in (both, same))
+    assert one.method == other.method == "closed_form"
+    np.testing.assert_allclose(one.estimate, other.estimate, rtol=1e-13)
+
+
+def test_enormous_small_and_missing_jumps():
+    sizes = lambda jumps, rates: fdp.LevyTriplet(jumps=jumps, rates=rates)
+    rare = sizes([0.8, 400.0], [0.7, 1e-170]).remove.bounds(epsilon=0.5)
+    # Under Q of the rare jump: all but surely one.
+    assert rare.upper == 1
+    assert rare.lower > 1 - 1e-9
+    tiny = sizes([1e-8, 2e-8], [0.5, 0.2]).remove.bounds(epsilon=0.0)
+    truth = _delta(_outputs([1e-8, 2e-8], [0.5, 0.2]), 0.0)
+    assert float(tiny.lower) <= truth <= float(tiny.upper)
+    assert tiny.upper / tiny.lower - 1 < 1e-6
+    none = sizes([0.8, -0.5], [0.0, 0.0])
+    assert none.delta(epsilon=0.5) == 0
+    assert none.delta(epsilon=0.0, bound=Bound.ESTIMATE) == 0
+    one = sizes([0.8, -0.5], [0.7, 0.0]).remove.bounds(epsilon=0.5)
+    other = sizes([0.8], [0.7]).remove.bounds(epsilon=0.5)
+    np.testing.assert_allclose(one.estimate, other.estimate, rtol=1e-14)
+
+
+def test_far_tails_are_left_to_the_grid():
+    side = fdp.LevyTriplet(jumps=PAIRS[0][0], rates=PAIRS[0][1]).remove
+    found = side.bounds(epsilon=300.0)
+    assert found.upper < 1e-300
+    assert side.log_delta(epsilon=300.0) < -1600
+
+
+def test_traced_rates_are_left_to_the_grid():
+    jumps, rates = PAIRS[0]
+
+    def bounds(time):
+        triplet = fdp.LevyTriplet(jumps=jumps, rates=rates).repeat(time)
+        found = triplet.remove.bounds(epsilon=0.5)
+        return found.lower, found.upper
+
+    lower, upper = jax.jit(bounds)(1.0)
+    truth = _delta(_outputs(jumps, rates), 0.5)
+    assert float(lower) <= truth <= float(upper)
+    with pytest.raises(ValueError, match="not available"):
+        jax.jit(
+            lambda r: (
+                fdp.LevyTriplet(jumps=jumps, rates=jnp.stack([r, 0.3]))
+                .remove.using("closed_form")
+                .delta(epsilon=0.5)
+            )
+        )(0.7)
+
+
+def test_inside_of_float32_programs():
+    jumps, rates = PAIRS[0]
+    with jax.enable_x64(False):
+        found = fdp.LevyTriplet(jumps=jumps, rates=rates).remove.bounds(epsilon=0.5)
+        assert found.upper.dtype == jnp.float32
+    truth = _delta(_outputs(jumps, rates), 0.5)
+    assert float(found.lower) <= truth <= float(found.upper)
+    assert float(found.upper) / float(found.lower) - 1 < 1e-6
