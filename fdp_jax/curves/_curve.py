@@ -109,8 +109,8 @@ class Curve(AbstractGuarantee):
         return self.both._bayes_error_bounds(prior)
 
 
-_FEW = 8
-"""Thresholds that share the logarithms of a closed form's many outputs."""
+_FEW = 33
+"""Thresholds that share what a closed form knows of many outputs."""
 _PARTS = 0.2, 0.55
 """Where a curve on the grid is divided: one composition serves for a part."""
 

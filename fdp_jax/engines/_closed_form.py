@@ -14,6 +14,7 @@ from jax.lax import stop_gradient, while_loop
 from jaxtyping import Array, Bool, Float
 
 from .._internal._implicit import implicit_root
+from .._internal._special import safe_log
 from ..losses import (
     AtomicLoss,
     ComposedLoss,
@@ -25,7 +26,7 @@ from ..losses import (
     TwoPointLoss,
 )
 from . import _atomic, _gaussian, _laplace, _listed, _one_step, _two_point
-from ._bounds import Interval
+from ._bounds import Interval, without
 
 _FARTHEST = 2.0**60
 """The largest threshold that a search looks at."""
@@ -64,6 +65,11 @@ class AbstractClosedForm(eqx.Module):
     def loss_error(self, epsilon: Array) -> Array | None:
         """How far a threshold may be off, besides the error of the logarithms."""
         del epsilon
+
+    def log_delta_within(self, epsilon: Array, error: Array) -> tuple[Array, Array]:
+        """Log delta(eps - error) and log delta(eps + error), or bounds of them."""
+        left, right = stop_gradient((epsilon - error, epsilon + error))
+        return self.log_delta(left), self.log_delta(right)
 
     def _rounding(self, epsilon: Array, end: Array) -> Array:
         """A few units in the last place, near a finite end of the losses."""
@@ -210,6 +216,12 @@ class ListedForm(AbstractClosedForm):
     def loss_error(self, epsilon):
         return _listed.loss_error(self.tables, epsilon)
 
+    def log_delta_within(self, epsilon, error):
+        # The slope of delta is at most Q(Y > eps).
+        left, value = stop_gradient((epsilon - error, self.log_delta(epsilon)))
+        change = _listed.log_power(self.tables, left) + safe_log(error)
+        return jnp.minimum(jnp.logaddexp(value, change), 0), without(value, change)
+
 
 def _epsilon_by_search(form: AbstractClosedForm, log_delta: Array) -> Array:
     constant, target = stop_gradient((form, log_delta))
@@ -249,7 +261,7 @@ def closed_form(loss: ComposedLoss, sign: Array) -> AbstractClosedForm | None:
     if isinstance(term, SubsampledGaussianLoss) and loss.single:
         return OneStepForm(term.noise_multiplier, term.sampling_prob, sign)
     if isinstance(term, ListedPoissonLoss):
-        return ListedForm(_listed.tables(term.powered(count), sign))
+        return ListedForm(_listed.tables(term, count, sign))
     if isinstance(term, PoissonLoss):
         term = term.powered(count).atomic()
     elif not loss.single:

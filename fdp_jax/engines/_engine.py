@@ -257,9 +257,8 @@ def _closed_profile(form: AbstractClosedForm, epsilons: Array) -> Profile:
     log_rest = exactly(form.log_rest(epsilons), allowed)
     slip = form.loss_error(epsilons)
     if slip is not None:
-        left, right = stop_gradient((epsilons - slip, epsilons + slip))
-        highest = exactly(form.log_delta(left), allowed).upper
-        lowest = exactly(form.log_delta(right), allowed).lower
+        left, right = form.log_delta_within(epsilons, slip)
+        highest, lowest = exactly(left, allowed).upper, exactly(right, allowed).lower
         log_delta = Interval(lowest, log_delta.estimate, highest)
         # Of either sum every term is off by less than that.
         log_rest = Interval(

@@ -11,15 +11,17 @@ e^{-s} C(m).  B and C are found by recursion, from the end on: all terms are pos
 so no digits are lost.
 """
 
+from collections.abc import Callable
+
 import equinox as eqx
 import jax.numpy as jnp
+from jax import lax
 from jax.lax import associative_scan, stop_gradient
 from jaxtyping import Array, Float
 
 from .._internal._poisson import log_poisson
 from .._internal._special import safe_log
 from ..losses import ListedPoissonLoss
-
 
 _MANY = 5000
 
@@ -50,9 +52,11 @@ class Tables(eqx.Module):
     """That of all losses."""
 
 
-def tables(loss: ListedPoissonLoss, sign: Float[Array, ""]) -> Tables:
-    """For one direction."""
-    rates, sizes, listing = loss.rates(), loss.sizes(), loss.listing
+def tables(
+    loss: ListedPoissonLoss, count: Float[Array, ""], sign: Float[Array, ""]
+) -> Tables:
+    """Of `count` releases, for one direction."""
+    rates, sizes, listing = count * loss.rates(), loss.sizes(), loss.listing
     least, largest = loss.loss_range()
     p, q = jnp.where(sign > 0, rates, rates[::-1])
     sizes = jnp.where(sign > 0, sizes, -sizes)
@@ -84,7 +88,7 @@ def tables(loss: ListedPoissonLoss, sign: Float[Array, ""]) -> Tables:
         loss.log_infinite_masses()[0],
         stop_gradient(jnp.max(parts)),
         stop_gradient(jnp.max(highest)),
-        stop_gradient(jnp.where(sign > 0, largest, -least)),
+        stop_gradient(count * jnp.where(sign > 0, largest, -least)),
     )
 
 
@@ -104,32 +108,49 @@ def _decaying(factor: Float[Array, ""], terms: Float[Array, "2 m"]) -> Array:
     return associative_scan(join, (factors, terms), reverse=True, axis=1)[1]
 
 
-class _Place(eqx.Module):
-    """Of a threshold in the table of every row."""
+def _each(
+    part: Callable[[Tables, Array], Array], t: Tables, epsilon: Float[Array, "..."]
+) -> Float[Array, "..."]:
+    """Of every threshold the sum over the rows, in turn: they share the tables."""
+    one = lambda e: part(t, e) @ t.weight
+    if epsilon.size == 1:
+        return one(epsilon.ravel()[0]).reshape(epsilon.shape)
+    return lax.map(one, epsilon.ravel()).reshape(epsilon.shape)
 
-    index: Array
-    """m."""
-    kept: Array
-    """e^{-s}."""
-    gone: Array
-    """1 - e^{-s}."""
 
-
-def _place(t: Tables, epsilon: Float[Array, "..."]) -> _Place:
-    gap = epsilon[..., None] - t.level
-    some = t.spacing > 0
-    spacing = jnp.where(some, t.spacing, 1.0)
+def _place(t: Tables, epsilon: Float[Array, ""]) -> tuple[Array, Array]:
+    """The index m of a threshold in the table of every row, and s."""
+    gap = epsilon - t.level
+    spacing = jnp.where(t.spacing > 0, t.spacing, 1.0)
     most = t.above.size - 1
     index = jnp.clip(jnp.floor(stop_gradient(gap / spacing)) + 1, 0, most)
     over = jnp.where(index < most, index * t.spacing - gap, 0.0)
-    return _Place(index.astype(int), jnp.exp(-over), -jnp.expm1(-over))
+    return index.astype(int), over
+
+
+def _delta(t: Tables, epsilon: Float[Array, ""]) -> Float[Array, " n"]:
+    index, over = _place(t, epsilon)
+    gone = -jnp.expm1(-over)
+    return (1 - gone) * t.excess[index] + gone * t.above[index]
+
+
+def _rest(t: Tables, epsilon: Float[Array, ""]) -> Float[Array, " n"]:
+    index, over = _place(t, epsilon)
+    return t.below[index] + jnp.exp(-over) * t.tilted[index]
+
+
+def _tilted(t: Tables, epsilon: Float[Array, ""]) -> Float[Array, " n"]:
+    index, over = _place(t, epsilon)
+    return jnp.exp(-over) * t.tilted[index]
+
+
+def _above(t: Tables, epsilon: Float[Array, ""]) -> Float[Array, " n"]:
+    return t.above[_place(t, epsilon)[0]]
 
 
 def log_delta(t: Tables, epsilon: Float[Array, "..."]) -> Float[Array, "..."]:
     """Log delta(eps), what is not listed included."""
-    at = _place(t, epsilon)
-    parts = at.kept * t.excess[at.index] + at.gone * t.above[at.index]
-    finite = safe_log(parts @ t.weight)
+    finite = safe_log(_each(_delta, t, epsilon))
     missing = jnp.where(epsilon >= t.supremum, -jnp.inf, t.log_missing)
     none, never = jnp.isneginf(finite), jnp.isneginf(missing)
     both = jnp.logaddexp(jnp.where(none, 0, finite), jnp.where(never, 0, missing))
@@ -139,15 +160,17 @@ def log_delta(t: Tables, epsilon: Float[Array, "..."]) -> Float[Array, "..."]:
 
 def log_rest(t: Tables, epsilon: Float[Array, "..."]) -> Float[Array, "..."]:
     """log(1 - delta(eps)): the sum of min(q, e^eps p)."""
-    at = _place(t, epsilon)
-    parts = t.below[at.index] + at.kept * t.tilted[at.index]
-    return jnp.minimum(safe_log(parts @ t.weight), 0)
+    return jnp.minimum(safe_log(_each(_rest, t, epsilon)), 0)
 
 
 def log_alpha(t: Tables, epsilon: Float[Array, "..."]) -> Float[Array, "..."]:
     """Log P(X > eps)."""
-    at = _place(t, epsilon)
-    return safe_log((at.kept * t.tilted[at.index]) @ t.weight) - epsilon
+    return safe_log(_each(_tilted, t, epsilon)) - epsilon
+
+
+def log_power(t: Tables, epsilon: Float[Array, "..."]) -> Float[Array, "..."]:
+    """Log Q(Y > eps), all that is not listed included."""
+    return jnp.logaddexp(safe_log(_each(_above, t, epsilon)), t.log_missing)
 
 
 def loss_error(t: Tables, epsilon: Float[Array, "..."]) -> Float[Array, "..."]:

@@ -67,9 +67,11 @@ class LevyTriplet(AbstractMechanism):
     with the group-composition of canonical noise).  The trade-off function is symmetric
     if and only if the jump -x has the rate r e^x of the jump x.
 
-    With a Gaussian part contour integrals answer, without one the grid (one size of
-    jumps has a closed form).  A part that is exactly 0 is left out: derivatives in it
-    are 0.
+    With a Gaussian part contour integrals answer.  Without one the counts of up to six
+    sizes are listed, a closed form, where their rates are known and the list is short
+    (one size to rates of 1e9, two to 1e6, five of 0.1 each); otherwise, and where rates
+    are traced, the grid (one size has a closed form then too).  A part that is exactly
+    0 is left out: derivatives in it are 0.
 
     Args:
         gaussian_variance: s^2, in [0, inf).

@@ -10,11 +10,11 @@ from jaxtyping import Array, Bool, Float, Int
 
 from ._compound_poisson import CompoundPoissonLoss
 
-_DEPTHS = 700.0, 400.0, 250.0, 160.0, 100.0
+_DEPTHS = 700.0, 400.0, 250.0, 160.0, 100.0, 80.0
 """Counts rarer than about e^-depth are left out; the largest that fits is taken."""
 _SHORT = 1 << 12
 """Rows and columns for any but the least depth."""
-_ROWS, _COLUMNS = 1 << 14, 1 << 20
+_ROWS, _COLUMNS = 1 << 15, 1 << 20
 """The same for that one."""
 _FARTHEST = 2.0**50
 _MORE_ROWS, _MANY = 1 << 16, 1e4
@@ -90,8 +90,8 @@ class Listing(eqx.Module):
 
 
 def _padded(size: float) -> int:
-    """A power of 4 from 256 on, so that few programs serve for all lists."""
-    return max(256, 4 ** math.ceil(math.log(size, 4) - 1e-9))
+    """A power of 2 from 256 on, so that few programs serve for all lists."""
+    return max(256, 1 << (int(size) - 1).bit_length())
 
 
 def _window(

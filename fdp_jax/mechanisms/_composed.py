@@ -89,11 +89,12 @@ class Composition(AbstractMechanism):
         return ComposedLoss(tuple(terms), tuple(counts))
 
     def known_rates(self):
-        found = [part.known_rates() for part in self.parts]
-        counts = [_checks.known(times) for times in self.num_steps]
-        if any(x is None for x in (*found, *counts)):
-            return None
-        scaled = [x * n for x, n in zip(found, counts, strict=True)]
+        scaled = []
+        for part, times in zip(self.parts, self.num_steps, strict=True):
+            rates, count = part.known_rates(), _checks.known(times)
+            if rates is None or count is None:
+                return None
+            scaled.append(count * rates)
         return np.concatenate(scaled, axis=1)
 
     def _group(self, size):
