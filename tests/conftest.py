@@ -37,6 +37,30 @@ jax.config.update("jax_compilation_cache_dir", str(_ROOT / ".jax_cache"))
 jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)
 jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
 
+# Their programs take longest to compile, and tests have what they show.
+_SLOW_EXAMPLES = {
+    "design._learned.learn_noise",
+    "design._minimize.minimize",
+    "divergences._approximations.edgeworth_beta",
+    "divergences._gdp.gdp",
+    "inference._release.binomial_test",
+    "mechanisms._sampled.MixtureOfGaussians",
+    "mechanisms._schedule.Schedule",
+    "mechanisms._user.FromLogDensities",
+    "reports._report.privacy_report",
+    "tradeoff._poisson.Poisson",
+    "_internal._precision.native_float32",
+}
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items):
+    """Marks the examples of docstrings that are left to `make test-all`."""
+    for item in items:
+        if item.name.removeprefix("fdp_jax.") in _SLOW_EXAMPLES:
+            item.add_marker(pytest.mark.slow)
+
+
 _MAPS = pathlib.Path("/proc/self/maps")
 
 

@@ -72,7 +72,12 @@ def test_calibrated_noise_meets_the_target(capsys):
             "eps",
             marks=pytest.mark.slow,
         ),
-        ("noise_multiplier", ["--sampling-prob", "0.01", "--num-steps", "1000"], "adv"),
+        pytest.param(
+            "noise_multiplier",
+            ["--sampling-prob", "0.01", "--num-steps", "1000"],
+            "adv",
+            marks=pytest.mark.slow,
+        ),
         pytest.param(
             "noise_multiplier",
             ["--sampling-prob", "0.01", "--num-steps", "1000"],

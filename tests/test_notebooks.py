@@ -8,15 +8,12 @@ import pytest
 
 NOTEBOOKS = pathlib.Path(__file__).resolve().parent.parent / "notebooks"
 SCRIPTS = sorted(NOTEBOOKS.glob("*.py"))
-# The first one runs always; the others take minutes of compilation each.
-RUNS = [
-    pytest.param(p, id=p.stem, marks=[pytest.mark.slow] * (p != SCRIPTS[0]))
-    for p in SCRIPTS
-]
 
 
+# Minutes of compilation each.
+@pytest.mark.slow
 @pytest.mark.notebook
-@pytest.mark.parametrize("path", RUNS)
+@pytest.mark.parametrize("path", SCRIPTS, ids=lambda p: p.stem)
 def test_script_runs(path, monkeypatch):
     monkeypatch.chdir(NOTEBOOKS)
     names = runpy.run_path(str(path), run_name="__main__")

@@ -247,6 +247,7 @@ def _mu_gdp_and_slopes(name):
     return jax.jit(jax.value_and_grad(noise, argnums=(0, 1), has_aux=True))
 
 
+@pytest.mark.slow
 @EACH_RUN
 def test_mu_gdp_but_for_a_probability_has_derivatives(name):
     """The excess can be exactly zero at the root, which once made them vanish."""

@@ -148,6 +148,7 @@ def test_a_range_must_be_one():
 # ------------------------------------------------------------------------- derivatives
 
 
+@pytest.mark.slow
 def test_second_derivative_of_a_factor():
     """Of two Gaussians, where the factor has a closed form."""
 
@@ -224,6 +225,7 @@ def test_time_of_jumps_alone():
     assert float(found.value) == pytest.approx(root, rel=1e-9)
 
 
+@pytest.mark.slow
 def test_a_factor_of_random_numbers():
     """One and two Gaussians, times a factor that is no whole number."""
 

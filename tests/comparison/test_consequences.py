@@ -212,6 +212,7 @@ def test_a_density_of_the_users_may_be_infinite_at_both_ends():
     assert known.lower <= found.estimate <= found.upper
 
 
+@pytest.mark.slow
 def test_derivatives_of_weighted_divergences():
     def weighted(noise):
         found = cmp.weighted_divergence(
@@ -356,6 +357,7 @@ def test_reconstruction_edges():
         cmp.reconstruction_bound(GAUSS, kappa=1.5)
 
 
+@pytest.mark.slow
 def test_a_meet_beyond_the_priors_that_are_looked_at():
     """It leaks no more than the better of two Gaussians, which is the meet of them."""
     meet, truth = cmp.Meet(fdp.Gaussian(0.1), fdp.Gaussian(0.11)), fdp.Gaussian(0.11)

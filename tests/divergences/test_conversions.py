@@ -73,6 +73,7 @@ def test_zcdp_derivative():
 # ----------------------------------------------------------------------- Gaussian DP
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("epsilon", [1e-3, 0.2, 1.0, 4.0, 30.0])
 def test_pure_epsilon_as_gaussian(epsilon):
     found = divergences.gdp(fdp.RandomizedResponse(epsilon))

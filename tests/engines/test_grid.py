@@ -291,6 +291,7 @@ def test_unknown_or_unavailable_engine():
 # -- the number of points ----------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_more_points_narrow_the_bracket_by_their_square():
     # Many releases of bounded range 1e-3: the certificate counts every one of them.
     run = fdp.ExponentialMechanism(1e-3).repeat(1_000_000)

@@ -114,6 +114,7 @@ def _value_and_gradient(sigma, q, steps, log_delta, direction):
     return jax.value_and_grad(epsilon, argnums=(0, 1, 2, 3))(sigma, q, steps, log_delta)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("entry", dpsgd_truth("eps"), ids=lambda e: e["id"])
 def test_slope_in_noise_agrees_with_truth(entry):
     log_delta = float(mp.log(mp.mpf(entry["delta"])))
@@ -215,6 +216,7 @@ def test_slope_where_every_record_takes_part():
     assert float(slope) == pytest.approx(expected, rel=1e-5)
 
 
+@pytest.mark.slow
 def test_both_directions_are_the_worse_one():
     """Also where one of them is left out."""
     random = np.random.default_rng(3)

@@ -179,6 +179,7 @@ def test_few_participations_with_little_noise(noise, prob, num_steps, epsilon, w
     assert other.lower <= found.lower <= found.upper <= other.upper
 
 
+@pytest.mark.slow
 def test_derivatives_with_few_participations():
     """Those of sums by Fourier transforms; the grid's are as good as its bracket."""
 

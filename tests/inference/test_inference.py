@@ -93,6 +93,7 @@ def test_most_powerful_tests(kind):
         np.testing.assert_allclose(found, entry["value"], rtol=RTOL)
 
 
+@pytest.mark.slow
 def test_power_is_that_of_any_canonical_noise():
     other = fdp.canonical_noise(GDP)
     power = inference.binomial_power(other, 10, 0.5, 0.7, alpha=0.05)
@@ -158,6 +159,7 @@ def test_unbiased_test():
     np.testing.assert_allclose(weight @ ((x - 7.5) * phi), 0, atol=1e-11)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name", ["e1.n", pytest.param("G1.n", marks=pytest.mark.slow), "e1.d0.05.n"]
 )
@@ -432,6 +434,7 @@ def test_size_power_and_coverage():
     np.testing.assert_array_equal((low <= prob) & (prob <= high), p >= 0.1)
 
 
+@pytest.mark.slow
 def test_size_and_power_of_two_proportions():
     runs, n, m = 800, 60, 40
     rng = np.random.default_rng(5)

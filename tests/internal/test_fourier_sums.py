@@ -97,6 +97,7 @@ def test_derivatives(mode):
     np.testing.assert_allclose(found, exact, rtol=0, atol=1e-11 * scale)
 
 
+@pytest.mark.slow
 def test_second_derivatives():
     args = jnp.asarray([1.1, 0.2])
     take = jnp.asarray([0, 3, 90])

@@ -138,6 +138,7 @@ def test_parts_of_a_stack_of_jumps():
     assert float(one.estimate) == pytest.approx(float(other.estimate), rel=1e-12)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("farthest", [310.0, 400.0])
 def test_a_rare_jump_that_tells_everything(farthest):
     # Moments that overflow say nothing of it; epsilon is about its size.
@@ -237,6 +238,7 @@ def test_jumps_of_a_density_dominate_within_their_error():
     assert 0 < found[1] < 0.4 * found[0] < 4e-4
 
 
+@pytest.mark.slow
 def test_bound_of_small_jumps_is_a_bound():
     # Symmetric jumps +-h beside a Gaussian, against the Gaussian in their place.
     h, common = 0.3, 0.4

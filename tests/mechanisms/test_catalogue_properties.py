@@ -74,6 +74,7 @@ def test_two_parts_commute():
     assert _delta(one) == pytest.approx(_delta(two), rel=1e-11)
 
 
+@pytest.mark.slow
 def test_repeating_a_composition_repeats_its_parts():
     nested = fdp.compose(RESPONSE.repeat(2), GAUSSIAN).repeat(3)
     flat = fdp.compose(RESPONSE.repeat(6), GAUSSIAN.repeat(3))
@@ -223,6 +224,7 @@ def _normal_pair(scale):
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scale", [0.6, pytest.param(1.5, marks=pytest.mark.slow)])
 def test_gaussian_by_its_densities(scale):
     gaussian = fdp.Gaussian(scale)

@@ -130,6 +130,7 @@ def test_nothing_released():
     assert np.all(_deltas(never, 1.0, jnp.array(EPSILONS)).upper[:4] == 0)
 
 
+@pytest.mark.slow
 def test_derivatives_under_vmap():
     """Of a number of mechanisms at once, in every parameter, along the simplex."""
     epsilon, step = 1.0, mp.mpf(10) ** -12
@@ -267,7 +268,15 @@ def _poisson_delta(low, high, epsilon):
     return np.sum(np.maximum(q - np.exp(epsilon) * p, 0))
 
 
-def test_fractional_numbers_of_counts():
+@pytest.mark.parametrize(
+    "form",
+    [
+        "told",
+        pytest.param("halves", marks=pytest.mark.slow),
+        pytest.param("either", marks=pytest.mark.slow),
+    ],
+)
+def test_fractional_numbers_of_counts(form):
     """Sums of counts are sufficient, so n counts are two with n times the means."""
     count = fdp.PoissonMechanism(1.0, 1.0)
     steps, probs, epsilon = [0.5, 1.5], [0.25, 0.75], 1.0
@@ -275,15 +284,20 @@ def test_fractional_numbers_of_counts():
         np.dot(probs, [_poisson_delta(n * a, n * b, epsilon) for n in steps])
         for a, b in ((1, 2), (2, 1))
     )
-    told = fdp.RandomRepeat(count, num_steps=steps, probs=probs)
-    halves = fdp.RandomRepeat(count.repeat(0.5), num_steps=[1, 3], probs=probs)
-    either = fdp.RevealedMixture([count.repeat(n) for n in steps], probs=probs)
-    for run in (told, halves, either):
-        for side, truth in ((run.remove, there), (run.add, back)):
-            found = side.bounds(epsilon=epsilon)
-            assert found.lower <= truth <= found.upper
-            assert found.upper - found.lower < 1e-9 * truth + 1e-13
-            np.testing.assert_allclose(found.estimate, truth, rtol=1e-10, atol=1e-13)
+    run = {
+        "told": lambda: fdp.RandomRepeat(count, num_steps=steps, probs=probs),
+        "halves": lambda: fdp.RandomRepeat(
+            count.repeat(0.5), num_steps=[1, 3], probs=probs
+        ),
+        "either": lambda: fdp.RevealedMixture(
+            [count.repeat(n) for n in steps], probs=probs
+        ),
+    }[form]()
+    for side, truth in ((run.remove, there), (run.add, back)):
+        found = side.bounds(epsilon=epsilon)
+        assert found.lower <= truth <= found.upper
+        assert found.upper - found.lower < 1e-9 * truth + 1e-13
+        np.testing.assert_allclose(found.estimate, truth, rtol=1e-10, atol=1e-13)
 
 
 @pytest.mark.slow
@@ -329,7 +343,9 @@ def test_fractional_times_of_a_triplet():
     np.testing.assert_allclose(found.estimate, truth, rtol=1e-11)
 
 
-@pytest.mark.parametrize("steps", [(1.0, 2.0), (0.75, 1.5)])
+@pytest.mark.parametrize(
+    "steps", [pytest.param((1.0, 2.0), marks=pytest.mark.slow), (0.75, 1.5)]
+)
 def test_random_times_of_a_subordinated_gaussian(steps):
     """Its moments are finite in a strip only, a wider one for neither alternative."""
 

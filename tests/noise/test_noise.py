@@ -315,6 +315,7 @@ def test_refusal_of_what_is_asymmetric_by_its_nature():
         fdp.canonical_noise(tradeoff.Subsampled(tradeoff.Gaussian(1.0), 0.3))
 
 
+@pytest.mark.slow
 def test_sides_of_a_bracket():
     safe, other = _noise("run"), fdp.canonical_noise(RUN, bound=Bound.OPTIMISTIC)
     assert float(safe.support[1]) < np.inf  # delta(inf) of a bound > 0
@@ -397,6 +398,7 @@ def test_gradients_against_mpmath(name):
     np.testing.assert_allclose(moves[-1], 1 / (tail * exact[-1]), rtol=1e-9)
 
 
+@pytest.mark.slow
 def test_gradients_of_the_recursion():
 
     # f_{eps,delta} as a table: d/d epsilon through the vertices.

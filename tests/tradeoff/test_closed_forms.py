@@ -323,6 +323,7 @@ def test_gradients():
         )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("alpha", [0.0, 1e-12, 0.3, 1.0])
 def test_gradients_are_finite(alpha):
     def beta(mu, share, alpha):
@@ -364,6 +365,7 @@ def test_as_mechanism(f):
     )
 
 
+@pytest.mark.slow
 def test_sampling_at_the_smallest_loss():
     """Next to log(1 - p), and with p next to 1, where differences lose digits."""
     pair = tradeoff.TradeOff.from_probabilities([0.5, 0.5, 0.0], [0.0, 0.5, 0.5])

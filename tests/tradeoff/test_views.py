@@ -84,6 +84,7 @@ def test_profile_next_to_the_largest_loss(gap, least):
     assert mp.mpf(float(found.lower)) <= truth <= mp.mpf(float(found.upper))
 
 
+@pytest.mark.slow
 def test_thresholds_of_a_grid_that_almost_coincide():
     loss, mass = np.asarray([0.9, 1.4, 2.2]), np.asarray([0.17, 0.23, 0.6])
     q = np.append(1 - mass @ np.exp(-loss), mass * np.exp(-loss))
