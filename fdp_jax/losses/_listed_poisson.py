@@ -70,6 +70,9 @@ class Listing(eqx.Module):
         for j in order[:-1]:
             own = np.arange(low[j], high[j] + 1)
             more = scipy.special.kl_div(own, rates[:, j, None])
+            # Counted first: all pairs might not fit into memory.
+            if max(map(_pairs, depth - deviances, more)) > rows:
+                return None
             total = deviances[:, :, None] + more[:, None]
             row, column = np.nonzero(np.min(total, axis=0) <= depth)
             if row.size > rows:
@@ -87,6 +90,11 @@ class Listing(eqx.Module):
             np.asarray(_log_missing(depth, len(order) - 1)),
             columns=_padded(width),
         )
+
+
+def _pairs(left: Float[np.ndarray, " m"], more: Float[np.ndarray, " n"]) -> int:
+    """How many pairs there are with `more` at most `left`."""
+    return int(np.sum(np.searchsorted(np.sort(more), left, side="right")))
 
 
 def _padded(size: float) -> int:

@@ -219,3 +219,9 @@ def test_inside_of_float32_programs():
     truth = _delta(_outputs(jumps, rates), 0.5)
     assert float(found.lower) <= truth <= float(found.upper)
     assert float(found.upper) / float(found.lower) - 1 < 1e-6
+
+
+def test_lists_that_would_not_fit_into_memory():
+    assert Listing.of(np.full((2, 3), 1e6)) is None
+    assert Listing.of(np.full((2, 1), 1e12)) is None
+    assert Listing.of(np.full((2, 2), np.inf)) is None
