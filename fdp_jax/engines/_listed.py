@@ -46,6 +46,8 @@ class Tables(eqx.Module):
     """Of the mass under Q that is not listed."""
     size: Float[Array, ""]
     """Of the losses and their parts, for rounding errors."""
+    steps: Float[Array, ""]
+    """How many roundings there are of masses and of e^-x, if these are many."""
     largest: Float[Array, ""]
     """The largest loss that is listed."""
     supremum: Float[Array, ""]
@@ -57,9 +59,10 @@ def tables(
 ) -> Tables:
     """Of `count` releases, for one direction."""
     rates, sizes, listing = count * loss.rates(), loss.sizes(), loss.listing
+    drift = -count * jnp.sum(loss.changes())
     least, largest = loss.loss_range()
-    p, q = jnp.where(sign > 0, rates, rates[::-1])
-    sizes = jnp.where(sign > 0, sizes, -sizes)
+    q = jnp.where(sign > 0, rates[1], rates[0])
+    sizes, drift = (jnp.where(sign > 0, x, -x) for x in (sizes, drift))
     counts = jnp.asarray(listing.counts).astype(q.dtype)
     logs = jnp.sum(_log_mass(counts, q[:-1]), axis=1)
     used = jnp.asarray(listing.used)
@@ -71,8 +74,10 @@ def tables(
     masses = jnp.exp(_log_mass(jnp.maximum(number, 0).astype(q.dtype), q[-1]))
     masses = jnp.where(column < listing.width, masses, 0.0)
     spacing = jnp.abs(step)
-    level = counts @ sizes[:-1] + jnp.sum(p - q) + number[0] * step
-    parts = counts @ jnp.abs(sizes[:-1]) + last * spacing + jnp.abs(jnp.sum(p - q))
+    level = counts @ sizes[:-1] + drift + number[0] * step
+    parts = counts @ jnp.abs(sizes[:-1]) + last * spacing + jnp.abs(drift)
+    fewest = jnp.min(jnp.where(used[:, None], counts, jnp.inf), axis=0)
+    span = listing.width + jnp.sum(jnp.max(counts, axis=0) - fewest)
     highest = jnp.where(used, level, -jnp.inf) + (listing.width - 1) * spacing
     above = jnp.append(jnp.cumsum(masses[::-1])[::-1], 0.0)
     sums = jnp.stack([masses, -jnp.expm1(-spacing) * above[1:]])
@@ -87,6 +92,7 @@ def tables(
         jnp.append(excess, 0.0),
         loss.log_infinite_masses()[0],
         stop_gradient(jnp.max(parts)),
+        stop_gradient(jnp.where(span > _MANY, 4 * span, 0.0)),
         stop_gradient(jnp.max(highest)),
         stop_gradient(count * jnp.where(sign > 0, largest, -least)),
     )
@@ -151,7 +157,8 @@ def _above(t: Tables, epsilon: Float[Array, ""]) -> Float[Array, " n"]:
 def log_delta(t: Tables, epsilon: Float[Array, "..."]) -> Float[Array, "..."]:
     """Log delta(eps), what is not listed included."""
     finite = safe_log(_each(_delta, t, epsilon))
-    missing = jnp.where(epsilon >= t.supremum, -jnp.inf, t.log_missing)
+    end = t.supremum * (1 + 4e-15)  # all of it, whatever the drift's rounding
+    missing = jnp.where(epsilon >= end, -jnp.inf, t.log_missing)
     none, never = jnp.isneginf(finite), jnp.isneginf(missing)
     both = jnp.logaddexp(jnp.where(none, 0, finite), jnp.where(never, 0, missing))
     total = jnp.where(none, missing, jnp.where(never, finite, both))
@@ -176,12 +183,11 @@ def log_power(t: Tables, epsilon: Float[Array, "..."]) -> Float[Array, "..."]:
 def loss_error(t: Tables, epsilon: Float[Array, "..."]) -> Float[Array, "..."]:
     """How far the rounding of losses may move a threshold.
 
-    That of e^-x is multiplied in the recursion by as many steps as there are: so much
-    B may be off, relatively, which is within the error of all closed forms while there
-    are few; and of C, which is the change of B with the threshold.
+    Rates are rounded, and so is e^-x, which the recursion takes to as high a power as
+    there are counts: by so much masses may be off, relatively, which is within the
+    error of all closed forms while there are few.
     """
-    steps = t.above.size if t.above.size > _MANY else 0
-    rounding = jnp.finfo(epsilon.dtype).eps * (
-        8 * (1 + t.size + jnp.abs(epsilon)) + steps
-    )
-    return stop_gradient(jnp.where(epsilon >= t.largest, 0.0, rounding))
+    steps = 8 * (1 + t.size + jnp.abs(epsilon)) + t.steps
+    rounding = jnp.finfo(epsilon.dtype).eps * steps
+    beyond = epsilon >= t.largest + 2 * rounding
+    return stop_gradient(jnp.where(beyond, 0.0, rounding))

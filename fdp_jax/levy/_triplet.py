@@ -162,7 +162,7 @@ class LevyTriplet(AbstractMechanism):
             counts.append(time)
         else:
             for j in range(self.jumps.size):
-                terms.append(PoissonLoss(safe.rate_without[j], safe.rate_with[j]))
+                terms.append(jax.tree.map(lambda x, j=j: x[j], safe))
                 counts.append(jnp.where(some[j], time, 0.0))
         return ComposedLoss(tuple(terms), tuple(counts))
 

@@ -34,7 +34,7 @@ class CompoundPoissonLoss(ScheduleLoss):
 
     def drift(self) -> Float[Array, ""]:
         """X where nothing jumps: what makes E_P e^X = 1."""
-        return self._sum(self.steps.rate_without - self.steps.rate_with)
+        return -self._sum(self._each(lambda step: step.gap()))
 
     def farthest_jump(self) -> Float[Array, ""]:
         """The largest size of a jump."""

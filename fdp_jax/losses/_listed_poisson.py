@@ -17,6 +17,9 @@ _SHORT = 1 << 12
 _ROWS, _COLUMNS = 1 << 15, 1 << 20
 """The same for that one."""
 _FARTHEST = 2.0**50
+_LEAST = 1e-300
+"""Smaller rates lose digits."""
+_MOST_SIZES = 16
 _MORE_ROWS, _MANY = 1 << 16, 1e4
 """The same where some rate under P or Q is beyond that, which other engines find hard.
 """
@@ -47,6 +50,10 @@ class Listing(eqx.Module):
     def of(cls, rates: Float[np.ndarray, "2 k"]) -> "Listing | None":
         """From the rates under P and under Q, or None if there are too many counts."""
         if not (np.all(np.isfinite(rates)) and np.any(rates)):
+            return None
+        # Of a rate that is there under one law alone there is no finite loss.
+        gone = (rates < _LEAST) & (rates[::-1] >= _LEAST)
+        if rates.shape[1] > _MOST_SIZES or np.any(gone):
             return None
         for depth in _DEPTHS[:-1]:
             found = cls._to(depth, rates, _SHORT, _SHORT)
@@ -110,24 +117,25 @@ def _window(
     With u = count / rate, u log u + 1 - u = depth / rate, which u = e^(1 + W) solves,
     W being Lambert's function of (depth / rate - 1) / e.
     """
-    share = depth / np.clip(rates, 1e-100, _FARTHEST)
+    # A larger rate than the smallest ones: more counts.
+    rates = np.clip(rates, 1e-100, _FARTHEST)
+    share = depth / rates
     place = (share - 1) / np.e
     above = np.exp(1 + scipy.special.lambertw(place).real)
     inside = np.clip(place, -1 / np.e, -1e-300)
     below = np.exp(1 + scipy.special.lambertw(inside, -1).real)
     below = np.where(share < 1, below, 0.0)
     # One count more on each side for rounding.
-    most = np.minimum(rates, _FARTHEST)
-    low, high = np.floor(most * below) - 1, np.ceil(most * above) + 1
+    low, high = np.floor(rates * below) - 1, np.ceil(rates * above) + 1
     return np.clip(low, 0, _FARTHEST), np.clip(high, 0, _FARTHEST)
 
 
 def _log_missing(depth: float, others: int) -> float:
     """Log of a bound on the probability that is not listed.
 
-    A deviance is t or more with probability at most 2 e^-t (Chernoff), so e to
-    (1 - s) times it is at most 2 / s in the mean; Markov's inequality for the sum of
-    those of the other sizes, s being their number over the depth.
+    A deviance is t or more with probability at most 2 e^-t (Chernoff), so e to (1 - s)
+    times it is at most 2 / s in the mean; Markov's inequality for the sum of those of
+    the other sizes, s < 1 being their number over the depth.
     """
     if others == 0:
         return math.log(2) - depth
@@ -151,6 +159,11 @@ class ListedPoissonLoss(CompoundPoissonLoss):
     def sizes(self) -> Float[Array, " k"]:
         """Of the jumps, in the same order."""
         return self._each(lambda step: step.jump())[self.listing.order]
+
+    def changes(self) -> Float[Array, " k"]:
+        """Of the rates, from P to Q, in the same order."""
+        found = self.counts * self._each(lambda step: step.gap())
+        return found[self.listing.order]
 
     def log_infinite_masses(self):
         missing = jnp.asarray(self.listing.log_missing, self.counts.dtype)

@@ -1,5 +1,6 @@
 """Privacy loss of two Poisson counts: a multiple of the count, minus a constant."""
 
+import dataclasses
 import math
 from typing import ClassVar
 
@@ -56,6 +57,10 @@ class PoissonLoss(AnalyticLoss):
     rate_with: Float[Array, ""]
     cut: bool = eqx.field(static=True, default=True)
     """Whether far counts are left out, as `atomic` does."""
+    size: Float[Array, ""] | None = None
+    """x, where it is known without the rounding of the rates."""
+    change: Float[Array, ""] | None = None
+    """rate_with - rate_without, likewise."""
 
     symmetric: ClassVar[bool] = False
     decays: ClassVar[bool] = False
@@ -63,18 +68,34 @@ class PoissonLoss(AnalyticLoss):
     @classmethod
     def of_jump(cls, jump: Float[Array, ""], rate: Float[Array, ""]) -> "PoissonLoss":
         """Jumps of one size, as many as a Poisson variable of mean `rate` under P."""
-        return cls(rate, rate * jnp.exp(jump))
+        change = rate * jnp.expm1(jump)
+        return cls(rate, rate * jnp.exp(jump), size=jump, change=change)
+
+    @classmethod
+    def of_change(cls, rate: Float[Array, ""], change: Float[Array, ""]):
+        """Rates that differ by a known number."""
+        pair = cls(rate, rate + change, change=change)
+        return dataclasses.replace(pair, size=pair.jump())
 
     def powered(self, count: Float[Array, ""]) -> "PoissonLoss":
         rates = count * self.rate_without, count * self.rate_with
-        return PoissonLoss(*rates, self.cut)
+        change = None if self.change is None else count * self.change
+        return PoissonLoss(*rates, self.cut, self.size, change)
 
     def uncut(self) -> "PoissonLoss":
-        return PoissonLoss(self.rate_without, self.rate_with, cut=False)
+        return dataclasses.replace(self, cut=False)
+
+    def gap(self) -> Float[Array, ""]:
+        """rate_with - rate_without."""
+        if self.change is None:
+            return self.rate_with - self.rate_without
+        return self.change
 
     def jump(self) -> Float[Array, ""]:
         """The loss of one more count."""
-        rise = (self.rate_with - self.rate_without) / self.rate_without
+        if self.size is not None:
+            return self.size
+        rise = self.gap() / self.rate_without
         small = jnp.abs(rise) < 0.5
         far = jnp.log(self.rate_with) - jnp.log(self.rate_without)
         return jnp.where(small, log1p(jnp.where(small, rise, 0.0)), far)
@@ -109,7 +130,7 @@ class PoissonLoss(AnalyticLoss):
 
     def moments(self, order):
         jump, rate = self.jump(), self._tilted_rate(order)
-        slope = jump * rate - (self.rate_with - self.rate_without)
+        slope = jump * rate - self.gap()
         return self._log_moment(order), slope, jnp.square(jump) * rate
 
     # ------------------------------------------------------- for the spectral engine
@@ -141,7 +162,7 @@ class PoissonLoss(AnalyticLoss):
         # The cosine and the sine move with the angle's rounding, all with the scale's.
         exponent = 6 + jnp.abs(plan.order * jump)
         size = 2 * exponent * jnp.square(sine) + (1 + exponent) * jnp.abs(angle)
-        moved = jnp.abs(plan.center) + jnp.abs(self.rate_with - self.rate_without)
+        moved = jnp.abs(plan.center) + jnp.abs(self.gap())
         error = 4 * unit * (scale * size + tau * moved)
         return CharacteristicBlock(real, imag, stop_gradient(error))
 
@@ -170,13 +191,14 @@ class PoissonLoss(AnalyticLoss):
         log_p, log_q = (
             log_poisson(counts, rate) for rate in (self.rate_without, self.rate_with)
         )
-        return AtomicLoss(log_p, log_q, missing=self._missing(first))
+        missing = self._missing(first)
+        return AtomicLoss(log_p, log_q, missing=missing, loss=self.losses())
 
     def losses(self) -> Float[Array, " n"]:
         """Those of the counts that `atomic` looks at."""
         first = self._first()
         counts = first + jnp.arange(OUTPUTS, dtype=first.dtype)
-        return counts * self.jump() - (self.rate_with - self.rate_without)
+        return counts * self.jump() - self.gap()
 
     def _missing(self, first: Array) -> tuple[Float[Array, ""], Float[Array, ""]]:
         """Bounds of what `atomic` leaves out under Q and P, where it begins at `first`.
@@ -219,7 +241,7 @@ class PoissonLoss(AnalyticLoss):
 
     def loss_range(self):
         # At no count at all, and no bound on the other side.
-        none = self.rate_without - self.rate_with
+        none = -self.gap()
         infinity = jnp.full_like(none, jnp.inf)
         return (
             jnp.where(none > 0, -infinity, none),

@@ -119,7 +119,8 @@ class PoissonMechanism(AbstractMechanism):
 
     def loss(self) -> ComposedLoss:
         low = as_float(self.offset)
-        term = PoissonLoss(low, low + as_float(self.gain) * as_float(self.sensitivity))
+        change = as_float(self.gain) * as_float(self.sensitivity)
+        term = PoissonLoss.of_change(low, change)
         return ComposedLoss((term,), (jnp.ones_like(low),), single=True)
 
     def known_rates(self):

@@ -132,26 +132,82 @@ def test_what_is_not_listed_is_in_the_upper_bound_alone():
     assert found.upper - found.lower < 2 * np.exp(listing.log_missing)
 
 
+def _delta_of_one_size(size, rate, epsilon):
+    """By the tails of two Poisson variables, from the least count that matters."""
+    size, mean, epsilon = mp.mpf(size), mp.mpf(rate), mp.mpf(epsilon)
+    least = int(mp.ceil((epsilon + mean * mp.expm1(size)) / size))
+
+    def tail(r):
+        term = mp.exp(least * mp.log(r) - r - mp.loggamma(least + 1))
+        total, n, peak = mp.mpf(0), least, term
+        while n < r or term > 1e-30 * peak:
+            n += 1
+            total, term = total + term, term * r / n
+            peak = max(peak, term)
+        return total
+
+    return tail(mean * mp.exp(size)) - mp.exp(epsilon) * tail(mean)
+
+
 @pytest.mark.parametrize("rate", [1e5, 4e7])
 def test_high_rates_against_one_poisson_pair(rate):
     size = 2 / np.sqrt(rate)
     triplet = fdp.LevyTriplet(jumps=[size, size], rates=[3.0, rate - 3.0])
-    mean = mp.mpf(rate)
-    drift = mean - mean * mp.exp(mp.mpf(size))
-    least = int(mp.ceil((1 - drift) / mp.mpf(size)))
-
-    def tail(r):
-        term = mp.exp(least * mp.log(r) - r - mp.loggamma(least + 1))
-        total, n = mp.mpf(0), least
-        while term > 1e-25:
-            n += 1
-            total, term = total + term, term * r / n
-        return total
-
-    truth = tail(mean * mp.exp(mp.mpf(size))) - mp.e * tail(mean)
+    truth = _delta_of_one_size(size, rate, 1.0)
     found = triplet.remove.bounds(epsilon=1.0)
     assert float(found.lower) <= truth <= float(found.upper)
     assert found.upper / found.lower - 1 < 1e-8
+
+
+@pytest.mark.parametrize("method", ["auto", "grid"])
+@pytest.mark.parametrize(
+    ("size", "rate", "epsilon"), [(1e-6, 1e4, 6e-4), (1.3e-9, 2000.0, 0.0)]
+)
+def test_small_jumps_are_not_rounded_with_the_rates(size, rate, epsilon, method):
+    triplet = fdp.LevyTriplet(jumps=[size], rates=[rate])
+    found = triplet.remove.using(method).bounds(epsilon=epsilon)
+    truth = _delta_of_one_size(size, rate, epsilon)
+    assert float(found.lower) <= truth <= float(found.upper)
+    if method == "auto":
+        assert abs(float(found.estimate) / truth - 1) < 1e-12
+
+
+def test_a_count_of_high_mean_and_small_gain():
+    mean, gain = 13702.245, 1.1375332086374267e-06
+    found = fdp.PoissonMechanism(mean, gain).remove.bounds(epsilon=0.0)
+    # Those of 13703 and more are likelier with the record.
+    ends = mp.mpf(mean), mp.mpf(mean) + mp.mpf(gain)
+    truth = mp.quad(lambda r: mp.exp(13702 * mp.log(r) - r), ends)
+    truth *= mp.exp(-mp.loggamma(13703))
+    assert float(found.lower) <= truth <= float(found.upper)
+    assert abs(float(found.estimate) / truth - 1) < 1e-12
+
+
+@pytest.mark.parametrize("share", [-1e-13, -1e-15, 0.0, 1e-15])
+def test_next_to_the_largest_loss(share):
+    size, rate = -28.15848365695825, 42676.00182193516
+    triplet = fdp.LevyTriplet(jumps=[size], rates=[rate])
+    largest = -mp.mpf(rate) * mp.expm1(mp.mpf(size))
+    epsilon = float(largest * (1 + mp.mpf(share)))
+    found = triplet.remove.bounds(epsilon=epsilon)
+    # Nothing but no jump at all has a loss above it.
+    truth = mp.exp(-mp.mpf(rate) * mp.exp(size)) * -mp.expm1(epsilon - largest)
+    assert float(found.lower) <= max(truth, 0) <= float(found.upper)
+
+
+@pytest.mark.parametrize("size", [-720.0, -746.0])
+def test_rates_that_underflow(size):
+    triplet = fdp.LevyTriplet(jumps=[size], rates=[1.0])
+    for side, truth in (
+        (triplet.remove, -np.expm1(-0.5)),
+        (triplet.add, -np.expm1(-1.0)),
+    ):
+        found = side.bounds(epsilon=0.5)
+        assert found.lower <= truth <= found.upper
+        assert found.upper - found.lower < 1e-10
+    rare = fdp.LevyTriplet(jumps=[0.6], rates=[1.74e-101 * np.exp(-0.6)])
+    # Three counts have a chance of 1e-303, and a loss of 1.8.
+    assert rare.remove.delta(epsilon=1.2 + 1e-9) > 3.96e-304
 
 
 def test_compositions_of_counts():
@@ -225,3 +281,4 @@ def test_lists_that_would_not_fit_into_memory():
     assert Listing.of(np.full((2, 3), 1e6)) is None
     assert Listing.of(np.full((2, 1), 1e12)) is None
     assert Listing.of(np.full((2, 2), np.inf)) is None
+    assert Listing.of(np.full((2, 450), 1e-18)) is None
