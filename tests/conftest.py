@@ -55,10 +55,14 @@ _SLOW_EXAMPLES = {
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items):
-    """Marks the examples of docstrings that are left to `make test-all`."""
+    """Marks the examples of docstrings that are left to `make test-all`.
+
+    The longest test comes first: else one worker waits for the other in the end.
+    """
     for item in items:
         if item.name.removeprefix("fdp_jax.") in _SLOW_EXAMPLES:
             item.add_marker(pytest.mark.slow)
+    items.sort(key=lambda item: "test_python_blocks" not in item.name)
 
 
 _MAPS = pathlib.Path("/proc/self/maps")

@@ -16,13 +16,11 @@ _SHORT = 1 << 12
 """Rows and columns for any but the least depth."""
 _ROWS, _COLUMNS = 1 << 15, 1 << 20
 """The same for that one."""
-_FARTHEST = 2.0**50
-_LEAST = 1e-300
-"""Smaller rates lose digits."""
-_MOST_SIZES = 16
 _MORE_ROWS, _MANY = 1 << 16, 1e4
-"""The same where some rate under P or Q is beyond that, which other engines find hard.
-"""
+"""As many rows where a rate is above that, which the grid has no room for."""
+_MOST_SIZES = 16
+_LEAST, _FARTHEST = 1e-300, 2.0**50
+"""Rates and counts that are looked at; smaller rates lose digits."""
 
 
 class Listing(eqx.Module):

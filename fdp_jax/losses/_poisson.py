@@ -72,7 +72,9 @@ class PoissonLoss(AnalyticLoss):
         return cls(rate, rate * jnp.exp(jump), size=jump, change=change)
 
     @classmethod
-    def of_change(cls, rate: Float[Array, ""], change: Float[Array, ""]):
+    def of_change(
+        cls, rate: Float[Array, ""], change: Float[Array, ""]
+    ) -> "PoissonLoss":
         """Rates that differ by a known number."""
         pair = cls(rate, rate + change, change=change)
         return dataclasses.replace(pair, size=pair.jump())
