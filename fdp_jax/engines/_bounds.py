@@ -98,7 +98,7 @@ def without(logs: Array, unsure: Array) -> Array:
     return jnp.where(jnp.isneginf(unsure), logs, left)
 
 
-def exactly(value: Array, relative: float) -> Interval:
+def exactly(value: Array, relative: Array | float) -> Interval:
     """A closed form's value of a logarithm with a bound on its absolute error."""
     error = stop_gradient(relative * (1 + jnp.abs(value)))
     error = jnp.where(jnp.isfinite(value), error, 0)

@@ -62,6 +62,10 @@ class AbstractClosedForm(eqx.Module):
         """By how much 1 - delta may be larger, besides the error of its logarithm."""
         return 0.0
 
+    def mass_error(self) -> Array | float:
+        """Relative error of sums of masses, besides that of every closed form."""
+        return 0.0
+
     def loss_error(self, epsilon: Array) -> Array | None:
         """How far a threshold may be off, besides the error of the logarithms."""
         del epsilon
@@ -212,6 +216,9 @@ class ListedForm(AbstractClosedForm):
 
     def log_unsure(self):
         return stop_gradient(self.tables.log_missing)
+
+    def mass_error(self):
+        return self.tables.mass_error
 
     def loss_error(self, epsilon):
         return _listed.loss_error(self.tables, epsilon)

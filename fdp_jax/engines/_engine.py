@@ -252,7 +252,7 @@ def _estimates(
 
 
 def _closed_profile(form: AbstractClosedForm, epsilons: Array) -> Profile:
-    allowed = _CLOSED_FORM_ERRORS[epsilons.dtype]
+    allowed = _CLOSED_FORM_ERRORS[epsilons.dtype] + form.mass_error()
     log_delta = exactly(form.log_delta(epsilons), allowed)
     log_rest = exactly(form.log_rest(epsilons), allowed)
     slip = form.loss_error(epsilons)
@@ -427,7 +427,10 @@ def _closed_epsilon(
 ) -> Interval:
     """The epsilon of the worst direction; the lower end is that of delta `largest`."""
     # An error of log delta moves epsilon as much as that change of the target does.
-    allowed = _CLOSED_FORM_ERRORS[log_deltas.dtype]
+    forms = [form for sign in signs if (form := closed_form(loss, sign)) is not None]
+    masses = [jnp.asarray(form.mass_error(), log_deltas.dtype) for form in forms]
+    allowed = functools.reduce(jnp.maximum, masses)
+    allowed = _CLOSED_FORM_ERRORS[log_deltas.dtype] + stop_gradient(allowed)
     step = stop_gradient(allowed * (1 + jnp.abs(log_deltas)))
     largest = jnp.minimum(largest + step, -1e-9)
     targets = jnp.stack([largest, log_deltas, log_deltas - step], axis=1)
@@ -442,8 +445,7 @@ def _closed_epsilon(
     # Of a delta beyond 1 there is no epsilon.
     lower = jnp.where(jnp.all(largest < -1e-9), lower, -jnp.inf)
     lower, value, upper = stop_gradient((lower, estimate, upper))
-    forms = [closed_form(loss, sign) for sign in signs]
-    slips = [None if form is None else form.loss_error(value) for form in forms]
+    slips = [form.loss_error(value) for form in forms]
     slips = [2 * slip for slip in slips if slip is not None]
     error = functools.reduce(jnp.maximum, slips, jnp.zeros_like(value))
     error = error + allowed * jnp.abs(value)

@@ -23,8 +23,6 @@ from .._internal._poisson import log_poisson
 from .._internal._special import safe_log
 from ..losses import ListedPoissonLoss
 
-_MANY = 5000
-
 
 class Tables(eqx.Module):
     """A list of counts, and sums over those of the remaining size."""
@@ -46,8 +44,9 @@ class Tables(eqx.Module):
     """Of the mass under Q that is not listed."""
     size: Float[Array, ""]
     """Of the losses and their parts, for rounding errors."""
-    steps: Float[Array, ""]
-    """How many roundings there are of masses and of e^-x, if these are many."""
+    mass_error: Float[Array, ""]
+    """Relative error of sums: rates are rounded, which the distance of a count from its
+    mean multiplies, and so is e^-x, of which the recursion takes powers."""
     largest: Float[Array, ""]
     """The largest loss that is listed."""
     supremum: Float[Array, ""]
@@ -77,7 +76,7 @@ def tables(
     level = counts @ sizes[:-1] + drift + number[0] * step
     parts = counts @ jnp.abs(sizes[:-1]) + last * spacing + jnp.abs(drift)
     fewest = jnp.min(jnp.where(used[:, None], counts, jnp.inf), axis=0)
-    span = listing.width + jnp.sum(jnp.max(counts, axis=0) - fewest)
+    span = jnp.asarray(listing.width) + jnp.sum(jnp.max(counts, axis=0) - fewest)
     highest = jnp.where(used, level, -jnp.inf) + (listing.width - 1) * spacing
     above = jnp.append(jnp.cumsum(masses[::-1])[::-1], 0.0)
     sums = jnp.stack([masses, -jnp.expm1(-spacing) * above[1:]])
@@ -92,7 +91,7 @@ def tables(
         jnp.append(excess, 0.0),
         loss.log_infinite_masses()[0],
         stop_gradient(jnp.max(parts)),
-        stop_gradient(jnp.where(span > _MANY, 4 * span, 0.0)),
+        stop_gradient(float(4 * jnp.finfo(q.dtype).eps) * span),
         stop_gradient(jnp.max(highest)),
         stop_gradient(count * jnp.where(sign > 0, largest, -least)),
     )
@@ -181,13 +180,8 @@ def log_power(t: Tables, epsilon: Float[Array, "..."]) -> Float[Array, "..."]:
 
 
 def loss_error(t: Tables, epsilon: Float[Array, "..."]) -> Float[Array, "..."]:
-    """How far the rounding of losses may move a threshold.
-
-    Rates are rounded, and so is e^-x, which the recursion takes to as high a power as
-    there are counts: by so much masses may be off, relatively, which is within the
-    error of all closed forms while there are few.
-    """
-    steps = 8 * (1 + t.size + jnp.abs(epsilon)) + t.steps
-    rounding = jnp.finfo(epsilon.dtype).eps * steps
+    """How far the rounding of losses may move a threshold."""
+    unit = 8 * jnp.finfo(epsilon.dtype).eps
+    rounding = unit * (1 + t.size + jnp.abs(epsilon))
     beyond = epsilon >= t.largest + 2 * rounding
     return stop_gradient(jnp.where(beyond, 0.0, rounding))

@@ -48,8 +48,9 @@ class _Query(AbstractGuarantee):
             method: "closed_form"; "spectral" (contour integrals); "grid" (discretized
                 losses composed by FFT); or "auto", the default of every query: the
                 first of these that serves.  "auto" asks the grid engine as well where
-                the spectral bounds of epsilon or delta come out loose, but only
-                outside of transformations: under `jax.jit` an engine must be named.
+                bounds of epsilon or delta by contours or by a list of counts come out
+                loose, but only outside of transformations: under `jax.jit` an engine
+                must be named.
             points: For "grid": how many grid points, a power of two from 2^10 to 2^26;
                 2^17 if not given ("auto" takes 2^13 where they hold the lattice of
                 discrete noise).  What the certificate allows for falls with the

@@ -12,6 +12,7 @@ import scipy.stats
 
 import fdp_jax as fdp
 from fdp_jax import Bound, Status
+from fdp_jax.curves._queries import delta_bounds
 from fdp_jax.losses import Listing
 from fdp_jax.mechanisms._listed import Listed, listed
 
@@ -123,8 +124,6 @@ def test_what_is_not_listed_is_in_the_upper_bound_alone():
     both = np.asarray([rates, np.asarray(rates) * np.exp(jumps)])
     listing = Listing._to(12.0, both, 1 << 12, 1 << 12)
     assert listing is not None
-    from fdp_jax.curves._queries import delta_bounds
-
     subject = Listed(triplet, listing)
     found = delta_bounds(subject, jnp.asarray(1.0), direction="remove", narrow=False)
     truth = _delta(_outputs(jumps, rates), 1.0)
