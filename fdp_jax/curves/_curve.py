@@ -20,6 +20,7 @@ from .. import engines
 from .._internal._precision import float_dtype, in_float64
 from .._internal._special import safe_log
 from ..engines import Interval, log_complement, select
+from ..losses import ComposedLoss, ListedPoissonLoss
 from ._bounds import Bounds
 from ._guarantee import AbstractGuarantee
 from ._queries import HasLoss, bounds_of, elementwise, inside, signs_of
@@ -110,7 +111,7 @@ class Curve(AbstractGuarantee):
 
 
 _FEW = 33
-"""Thresholds that share what a closed form knows of many outputs."""
+"""Thresholds that share what a closed form knows of many outputs, side by side."""
 _PARTS = 0.2, 0.55
 """Where a curve on the grid is divided: one composition serves for a part."""
 
@@ -119,16 +120,18 @@ def _shape(positions: Array) -> Array:
     return jnp.sinh(_STRETCH * positions) / math.sinh(_STRETCH)
 
 
-def _groups(size: int, engine: str) -> tuple[np.ndarray, np.ndarray]:
+def _groups(loss: ComposedLoss, size: int) -> tuple[np.ndarray, np.ndarray]:
     """Indices of thresholds that share a preparation, and where each stands first.
 
     On the grid that is most of the work; of a contour it is each threshold's own.
     """
+    engine = engines.route(loss)
     if engine == "grid":
         places = np.sinh(_STRETCH * np.linspace(0, 1, size)) / math.sinh(_STRETCH)
         parts = np.split(np.arange(size), np.searchsorted(places, _PARTS))
     else:
-        few = 1 if engine == "spectral" else _FEW
+        listed = isinstance(loss.terms[0], ListedPoissonLoss)
+        few = size if listed else 1 if engine == "spectral" else _FEW
         parts = np.split(np.arange(size), np.arange(few, size, few))
     most = max(part.size for part in parts)
     index = np.stack([np.pad(x, (0, most - x.size), mode="edge") for x in parts])
@@ -145,7 +148,7 @@ def make_curve(subject: HasLoss, positions: Float[ArrayLike, " k"]) -> Curve:
     signs = signs_of(loss, "both")
     reach = engines.span(loss, signs, jnp.asarray(_LOG_LEAST, float))
     grid = stop_gradient(reach * _shape(jnp.asarray(positions)))
-    index, first = _groups(grid.size, engines.route(loss))
+    index, first = _groups(loss, grid.size)
 
     def half(sign: Array) -> engines.Profile:
         def at(epsilons: Array) -> engines.Profile:

@@ -70,8 +70,18 @@ class AbstractClosedForm(eqx.Module):
         """How far a threshold may be off, besides the error of the logarithms."""
         del epsilon
 
-    def log_delta_within(self, epsilon: Array, error: Array) -> tuple[Array, Array]:
-        """Log delta(eps - error) and log delta(eps + error), or bounds of them."""
+    def logs(self, epsilon: Array) -> tuple[Array, Array, Array]:
+        """`log_delta`, `log_rest` and `log_alpha`."""
+        return self.log_delta(epsilon), self.log_rest(epsilon), self.log_alpha(epsilon)
+
+    def log_delta_within(
+        self, epsilon: Array, error: Array, value: Array
+    ) -> tuple[Array, Array]:
+        """Log delta(eps - error) and log delta(eps + error), or bounds of them.
+
+        `value` is that in the middle.
+        """
+        del value
         left, right = stop_gradient((epsilon - error, epsilon + error))
         return self.log_delta(left), self.log_delta(right)
 
@@ -202,14 +212,18 @@ class ListedForm(AbstractClosedForm):
 
     tables: _listed.Tables
 
+    def logs(self, epsilon):
+        found = _listed.sums(self.tables, epsilon)
+        return found.delta, found.rest, found.alpha
+
     def log_delta(self, epsilon):
-        return _listed.log_delta(self.tables, epsilon)
+        return _listed.sums(self.tables, epsilon).delta
 
     def log_rest(self, epsilon):
-        return _listed.log_rest(self.tables, epsilon)
+        return _listed.sums(self.tables, epsilon).rest
 
     def log_alpha(self, epsilon):
-        return _listed.log_alpha(self.tables, epsilon)
+        return _listed.sums(self.tables, epsilon).alpha
 
     def epsilon(self, log_delta):
         return _epsilon_by_search(self, log_delta)
@@ -223,10 +237,11 @@ class ListedForm(AbstractClosedForm):
     def loss_error(self, epsilon):
         return _listed.loss_error(self.tables, epsilon)
 
-    def log_delta_within(self, epsilon, error):
+    def log_delta_within(self, epsilon, error, value):
         # The slope of delta is at most Q(Y > eps).
-        left, value = stop_gradient((epsilon - error, self.log_delta(epsilon)))
-        change = _listed.log_power(self.tables, left) + safe_log(error)
+        left, value = stop_gradient((epsilon - error, value))
+        power = _listed.sums(self.tables, left).power
+        change = stop_gradient(power + safe_log(error))
         return jnp.minimum(jnp.logaddexp(value, change), 0), without(value, change)
 
 

@@ -252,14 +252,17 @@ def _estimates(
 
 
 def _closed_profile(form: AbstractClosedForm, epsilons: Array) -> Profile:
-    allowed = _CLOSED_FORM_ERRORS[epsilons.dtype] + form.mass_error()
-    log_delta = exactly(form.log_delta(epsilons), allowed)
-    log_rest = exactly(form.log_rest(epsilons), allowed)
+    allowed, mass = _CLOSED_FORM_ERRORS[epsilons.dtype], form.mass_error()
+    log_delta, log_rest, log_alpha = form.logs(epsilons)
+    log_delta, log_rest = (
+        _wider(exactly(x, allowed), mass) for x in (log_delta, log_rest)
+    )
     slip = form.loss_error(epsilons)
     if slip is not None:
-        left, right = form.log_delta_within(epsilons, slip)
+        left, right = form.log_delta_within(epsilons, slip, log_delta.estimate)
         highest, lowest = exactly(left, allowed).upper, exactly(right, allowed).lower
-        log_delta = Interval(lowest, log_delta.estimate, highest)
+        within = Interval(lowest, log_delta.estimate, highest)
+        log_delta = _wider(within, mass)
         # Of either sum every term is off by less than that.
         log_rest = Interval(
             log_rest.lower - slip, log_rest.estimate, log_rest.upper + slip
@@ -277,8 +280,12 @@ def _closed_profile(form: AbstractClosedForm, epsilons: Array) -> Profile:
     return Profile(
         log_delta.map(_at_most_zero),
         log_rest.map(_at_most_zero),
-        stop_gradient(form.log_alpha(epsilons)),
+        stop_gradient(log_alpha),
     )
+
+
+def _wider(interval: Interval, by: Array | float) -> Interval:
+    return Interval(interval.lower - by, interval.estimate, interval.upper + by)
 
 
 def _at_most_zero(x: Array) -> Array:
@@ -429,9 +436,9 @@ def _closed_epsilon(
     # An error of log delta moves epsilon as much as that change of the target does.
     forms = [form for sign in signs if (form := closed_form(loss, sign)) is not None]
     masses = [jnp.asarray(form.mass_error(), log_deltas.dtype) for form in forms]
-    allowed = functools.reduce(jnp.maximum, masses)
-    allowed = _CLOSED_FORM_ERRORS[log_deltas.dtype] + stop_gradient(allowed)
-    step = stop_gradient(allowed * (1 + jnp.abs(log_deltas)))
+    allowed = _CLOSED_FORM_ERRORS[log_deltas.dtype]
+    step = allowed * (1 + jnp.abs(log_deltas)) + functools.reduce(jnp.maximum, masses)
+    step = stop_gradient(step)
     largest = jnp.minimum(largest + step, -1e-9)
     targets = jnp.stack([largest, log_deltas, log_deltas - step], axis=1)
 

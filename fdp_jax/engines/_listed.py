@@ -1,17 +1,15 @@
-r"""Closed forms for jumps of a few sizes: a sum over the counts of all sizes but one.
+r"""Closed forms for jumps of a few sizes: a sum over the counts of half of them.
 
-Given those counts the loss is c + k x, k the count of the remaining size (or what is
-left to its largest one, so that x > 0).  With m the least k above a threshold, s > 0
-the loss that the threshold is exceeded by there, and sums over k under Q,
+Given those counts the loss is c + b_j, with b_0 <= b_1 <= ... the losses of the counts
+of the other sizes.  With m the least j above a threshold, s > 0 the loss that the
+threshold is exceeded by there, and sums over j under Q,
 
-    T(m) = sum_{k >= m} q_k,   C(m) = sum_{k >= m} q_k e^{-(k - m) x},   B = T - C,
+    T(m) = sum_{j >= m} q_j,   C(m) = sum_{j >= m} q_j e^{-(b_j - b_m)},   B = T - C,
 
 the part of delta(eps) is e^{-s} B(m) + (1 - e^{-s}) T(m), that of e^eps P(X > eps) is
 e^{-s} C(m).  B and C are found by recursion, from the end on: all terms are positive,
 so no digits are lost.
 """
-
-from collections.abc import Callable
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -21,19 +19,20 @@ from jaxtyping import Array, Float
 
 from .._internal._poisson import log_poisson
 from .._internal._special import safe_log
-from ..losses import ListedPoissonLoss
+from ..losses import Counts, ListedPoissonLoss
 
 
 class Tables(eqx.Module):
-    """A list of counts, and sums over those of the remaining size."""
+    """A list of counts, and sums over those of the other sizes."""
 
     weight: Float[Array, " n"]
     """Under Q; 0 for entries that are none."""
     level: Float[Array, " n"]
-    """The loss where the remaining count is the first one."""
-    spacing: Float[Array, ""]
+    """The loss without the other sizes."""
+    losses: Float[Array, " m"]
+    """b, with what is no entry at the end."""
     below: Float[Array, " m+1"]
-    """Q(k < m)."""
+    """Q(j < m)."""
     above: Float[Array, " m+1"]
     """T."""
     tilted: Float[Array, " m+1"]
@@ -42,11 +41,12 @@ class Tables(eqx.Module):
     """B."""
     log_missing: Float[Array, ""]
     """Of the mass under Q that is not listed."""
-    size: Float[Array, ""]
-    """Of the losses and their parts, for rounding errors."""
+    rounding: Float[Array, ""]
+    """Of the losses, absolutely."""
     mass_error: Float[Array, ""]
     """Relative error of sums: rates are rounded, which the distance of a count from its
-    mean multiplies, and so is e^-x, of which the recursion takes powers."""
+    mean multiplies, and so are the factors of the recursion, of which it takes
+    products."""
     largest: Float[Array, ""]
     """The largest loss that is listed."""
     supremum: Float[Array, ""]
@@ -62,39 +62,67 @@ def tables(
     least, largest = loss.loss_range()
     q = jnp.where(sign > 0, rates[1], rates[0])
     sizes, drift = (jnp.where(sign > 0, x, -x) for x in (sizes, drift))
-    counts = jnp.asarray(listing.counts).astype(q.dtype)
-    logs = jnp.sum(_log_mass(counts, q[:-1]), axis=1)
-    used = jnp.asarray(listing.used)
-    # The last size, in the order of rising losses.
-    step = sizes[-1]
-    column = jnp.arange(listing.columns)
-    last = listing.first + listing.width - 1
-    number = jnp.where(step > 0, listing.first + column, last - column)
-    masses = jnp.exp(_log_mass(jnp.maximum(number, 0).astype(q.dtype), q[-1]))
-    masses = jnp.where(column < listing.width, masses, 0.0)
-    spacing = jnp.abs(step)
-    level = counts @ sizes[:-1] + drift + number[0] * step
-    parts = counts @ jnp.abs(sizes[:-1]) + last * spacing + jnp.abs(drift)
-    fewest = jnp.min(jnp.where(used[:, None], counts, jnp.inf), axis=0)
-    span = jnp.asarray(listing.width) + jnp.sum(jnp.max(counts, axis=0) - fewest)
-    highest = jnp.where(used, level, -jnp.inf) + (listing.width - 1) * spacing
+    middle = listing.rows.values.shape[1]
+    rows = _Part.of(listing.rows, q[:middle], sizes[:middle], sign)
+    columns = _Part.of(listing.columns, q[middle:], sizes[middle:], sign)
+    # In order but for rounding, of which the sizes that the order is by may have more.
+    losses = lax.cummax(columns.losses)
+    misplaced = jnp.max(losses - columns.losses)
+    spacings = jnp.diff(losses, append=losses[-1])
+    if sizes.size == middle + 1:  # without the rounding of multiples
+        spacings = jnp.where(spacings > 0, jnp.abs(sizes[-1]), 0)
+    masses = columns.masses
     above = jnp.append(jnp.cumsum(masses[::-1])[::-1], 0.0)
-    sums = jnp.stack([masses, -jnp.expm1(-spacing) * above[1:]])
-    tilted, excess = _decaying(jnp.exp(-spacing), sums)
+    sums = jnp.stack([masses, -jnp.expm1(-spacings) * above[1:]])
+    tilted, excess = _decaying(jnp.exp(-spacings), sums)
+    unit = 2 * jnp.finfo(q.dtype).eps
+    rounding = unit * (4 + sizes.size) * (rows.size + columns.size + jnp.abs(drift))
     return Tables(
-        jnp.where(used, jnp.exp(logs), 0.0),
-        level,
-        spacing,
+        rows.masses,
+        rows.losses + drift,
+        losses,
         jnp.append(0.0, jnp.cumsum(masses)),
         above,
         jnp.append(tilted, 0.0),
         jnp.append(excess, 0.0),
         loss.log_infinite_masses()[0],
-        stop_gradient(jnp.max(parts)),
-        stop_gradient(float(4 * jnp.finfo(q.dtype).eps) * span),
-        stop_gradient(jnp.max(highest)),
+        stop_gradient(rounding + misplaced),
+        stop_gradient(2 * unit * (losses.size + rows.span + columns.span)),
+        stop_gradient(jnp.max(rows.losses) + losses[-1] + drift),
         stop_gradient(count * jnp.where(sign > 0, largest, -least)),
     )
+
+
+class _Part(eqx.Module):
+    """The counts of a group of sizes, by rising losses."""
+
+    masses: Float[Array, " n"]
+    losses: Float[Array, " n"]
+    size: Float[Array, ""]
+    """Of the parts of losses."""
+    span: Float[Array, ""]
+    """How far the counts of a size are apart, added up."""
+
+    @classmethod
+    def of(
+        cls,
+        counts: Counts,
+        rates: Float[Array, " k"],
+        sizes: Float[Array, " k"],
+        sign: Float[Array, ""],
+    ) -> "_Part":
+        turned = lambda x: jnp.where(sign > 0, x, x[..., ::-1])
+        places, used = map(turned, (jnp.asarray(counts.places), counts.used))
+        values = jnp.asarray(counts.values, rates.dtype)
+        losses = values * sizes
+        parts = jnp.stack([_log_mass(values, rates), losses, jnp.abs(losses)], axis=-1)
+        total = jnp.zeros((used.size, 3), rates.dtype)
+        for j in range(sizes.size):
+            total += parts[:, j].at[places[j]].get(mode="promise_in_bounds")
+        log_masses, losses, sizes = total.T
+        masses = jnp.where(used, jnp.exp(log_masses), 0.0)
+        span = jnp.sum(values[-1:] - values[:1])
+        return cls(masses, losses, jnp.max(sizes), span)
 
 
 def _log_mass(counts: Float[Array, "..."], rates: Float[Array, "..."]) -> Array:
@@ -103,85 +131,68 @@ def _log_mass(counts: Float[Array, "..."], rates: Float[Array, "..."]) -> Array:
     return jnp.where(some, log_poisson(counts, jnp.where(some, rates, 1.0)), none)
 
 
-def _decaying(factor: Float[Array, ""], terms: Float[Array, "2 m"]) -> Array:
-    """The sums y_m = terms_m + factor y_{m+1}, from the end on."""
+def _decaying(factors: Float[Array, " m"], terms: Float[Array, "2 m"]) -> Array:
+    """The sums y_m = terms_m + factors_m y_{m+1}, from the end on."""
 
     def join(later: tuple[Array, Array], now: tuple[Array, Array]) -> tuple:
         return later[0] * now[0], now[0] * later[1] + now[1]
 
-    factors = jnp.full_like(terms, factor)
-    return associative_scan(join, (factors, terms), reverse=True, axis=1)[1]
+    both = jnp.broadcast_to(factors, terms.shape), terms
+    return associative_scan(join, both, reverse=True, axis=1)[1]
 
 
-def _each(
-    part: Callable[[Tables, Array], Array], t: Tables, epsilon: Float[Array, "..."]
-) -> Float[Array, "..."]:
-    """Of every threshold the sum over the rows, in turn: they share the tables."""
-    one = lambda e: part(t, e) @ t.weight
-    if epsilon.size == 1:
-        return one(epsilon.ravel()[0]).reshape(epsilon.shape)
-    return lax.map(one, epsilon.ravel()).reshape(epsilon.shape)
+class Sums(eqx.Module):
+    """What a threshold divides the outputs into; logs."""
+
+    delta: Float[Array, "..."]
+    """delta(eps), what is not listed included."""
+    rest: Float[Array, "..."]
+    """1 - delta(eps): the sum of min(q, e^eps p)."""
+    alpha: Float[Array, "..."]
+    """P(X > eps)."""
+    power: Float[Array, "..."]
+    """Q(Y > eps), all that is not listed included."""
 
 
-def _place(t: Tables, epsilon: Float[Array, ""]) -> tuple[Array, Array]:
-    """The index m of a threshold in the table of every row, and s."""
-    gap = epsilon - t.level
-    spacing = jnp.where(t.spacing > 0, t.spacing, 1.0)
-    most = t.above.size - 1
-    index = jnp.clip(jnp.floor(stop_gradient(gap / spacing)) + 1, 0, most)
-    over = jnp.where(index < most, index * t.spacing - gap, 0.0)
-    return index.astype(int), over
-
-
-def _delta(t: Tables, epsilon: Float[Array, ""]) -> Float[Array, " n"]:
-    index, over = _place(t, epsilon)
-    gone = -jnp.expm1(-over)
-    return (1 - gone) * t.excess[index] + gone * t.above[index]
-
-
-def _rest(t: Tables, epsilon: Float[Array, ""]) -> Float[Array, " n"]:
-    index, over = _place(t, epsilon)
-    return t.below[index] + jnp.exp(-over) * t.tilted[index]
-
-
-def _tilted(t: Tables, epsilon: Float[Array, ""]) -> Float[Array, " n"]:
-    index, over = _place(t, epsilon)
-    return jnp.exp(-over) * t.tilted[index]
-
-
-def _above(t: Tables, epsilon: Float[Array, ""]) -> Float[Array, " n"]:
-    return t.above[_place(t, epsilon)[0]]
-
-
-def log_delta(t: Tables, epsilon: Float[Array, "..."]) -> Float[Array, "..."]:
-    """Log delta(eps), what is not listed included."""
-    finite = safe_log(_each(_delta, t, epsilon))
+def sums(t: Tables, epsilon: Float[Array, "..."]) -> Sums:
+    """At every threshold in turn: they share the tables."""
+    one = lambda e: jnp.stack([part @ t.weight for part in _parts(t, e)])
+    flat = epsilon.ravel()
+    found = one(flat[0])[None] if flat.size == 1 else lax.map(one, flat)
+    logs = safe_log(found.T.reshape(-1, *epsilon.shape))
     end = t.supremum * (1 + 4e-15)  # all of it, whatever the drift's rounding
     missing = jnp.where(epsilon >= end, -jnp.inf, t.log_missing)
-    none, never = jnp.isneginf(finite), jnp.isneginf(missing)
-    both = jnp.logaddexp(jnp.where(none, 0, finite), jnp.where(never, 0, missing))
-    total = jnp.where(none, missing, jnp.where(never, finite, both))
-    return jnp.minimum(total, 0)
+    delta, rest, tilted, power = logs
+    return Sums(
+        jnp.minimum(_log_sum(delta, missing), 0),
+        jnp.minimum(rest, 0),
+        tilted - epsilon,
+        jnp.logaddexp(power, t.log_missing),
+    )
 
 
-def log_rest(t: Tables, epsilon: Float[Array, "..."]) -> Float[Array, "..."]:
-    """log(1 - delta(eps)): the sum of min(q, e^eps p)."""
-    return jnp.minimum(safe_log(_each(_rest, t, epsilon)), 0)
+def _parts(t: Tables, epsilon: Float[Array, ""]) -> tuple[Array, ...]:
+    """Of every row, with the least index m of a larger loss and s."""
+    gap = epsilon - t.level
+    index = jnp.searchsorted(t.losses, gap, side="right")
+    inside = index < t.losses.size
+    over = jnp.where(inside, t.losses[jnp.where(inside, index, 0)] - gap, 0.0)
+    gone, above = -jnp.expm1(-over), t.above[index]
+    tilted = (1 - gone) * t.tilted[index]
+    delta = (1 - gone) * t.excess[index] + gone * above
+    return delta, t.below[index] + tilted, tilted, above
 
 
-def log_alpha(t: Tables, epsilon: Float[Array, "..."]) -> Float[Array, "..."]:
-    """Log P(X > eps)."""
-    return safe_log(_each(_tilted, t, epsilon)) - epsilon
-
-
-def log_power(t: Tables, epsilon: Float[Array, "..."]) -> Float[Array, "..."]:
-    """Log Q(Y > eps), all that is not listed included."""
-    return jnp.logaddexp(safe_log(_each(_above, t, epsilon)), t.log_missing)
+def _log_sum(log_x: Array, log_y: Array) -> Array:
+    """log(e^x + e^y) with derivatives where one of them is -inf."""
+    none, never = jnp.isneginf(log_x), jnp.isneginf(log_y)
+    both = jnp.logaddexp(jnp.where(none, 0, log_x), jnp.where(never, 0, log_y))
+    return jnp.where(none, log_y, jnp.where(never, log_x, both))
 
 
 def loss_error(t: Tables, epsilon: Float[Array, "..."]) -> Float[Array, "..."]:
     """How far the rounding of losses may move a threshold."""
     unit = 8 * jnp.finfo(epsilon.dtype).eps
-    rounding = unit * (1 + t.size + jnp.abs(epsilon))
+    rounding = t.rounding + unit * (1 + jnp.abs(epsilon))
     beyond = epsilon >= t.largest + 2 * rounding
     return stop_gradient(jnp.where(beyond, 0.0, rounding))

@@ -67,11 +67,11 @@ class LevyTriplet(AbstractMechanism):
     with the group-composition of canonical noise).  The trade-off function is symmetric
     if and only if the jump -x has the rate r e^x of the jump x.
 
-    With a Gaussian part contour integrals answer.  Without one the counts of up to six
+    With a Gaussian part contour integrals answer.  Without one the counts of up to 16
     sizes are listed, a closed form, where their rates are known and the list is short
-    (one size to rates of 1e9, two to 1e6, five of 0.1 each); otherwise, and where rates
-    are traced, the grid (one size has a closed form then too).  A part that is exactly
-    0 is left out: derivatives in it are 0.
+    (one size to rates of 1e9, two to 1e6, four of 20 each, seven of 1, twelve of 0.01);
+    otherwise, and where rates are traced, the grid (one size has a closed form then
+    too).  A part that is exactly 0 is left out: derivatives in it are 0.
 
     Args:
         gaussian_variance: s^2, in [0, inf).
@@ -314,14 +314,15 @@ class _JumpsAlone(AbstractMechanism):
 
     triplet: LevyTriplet
 
-    def known_rates(self) -> Float[np.ndarray, "2 k"] | None:
+    def known_counts(self) -> Float[np.ndarray, "3 k"] | None:
         triplet = self.triplet
         parts = triplet.jumps, triplet.rates, triplet.num_steps
-        if any(_checks.known(x) is None for x in parts) or triplet.jumps.size > _FEW:
+        if any(_checks.known(x) is None for x in parts):
             return None
         jumps, rates, time = (np.asarray(x, np.float64) for x in parts)
         with np.errstate(over="ignore", invalid="ignore"):
-            return time * np.stack([rates, rates * np.exp(jumps)])
+            after = rates * np.exp(jumps)
+            return np.stack([time * rates, time * after, np.where(rates > 0, jumps, 0)])
 
     @property
     def relation(self) -> NeighboringRelation:

@@ -24,6 +24,7 @@ from ._gaussian import GaussianLoss as GaussianLoss
 from ._gaussian_mixture import GaussianMixtureLoss as GaussianMixtureLoss
 from ._laplace import LaplaceLoss as LaplaceLoss
 from ._listed_poisson import (
+    Counts as Counts,
     ListedPoissonLoss as ListedPoissonLoss,
     Listing as Listing,
 )

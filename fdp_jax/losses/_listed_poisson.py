@@ -1,6 +1,8 @@
 """The loss of jumps of a few sizes whose counts can be listed."""
 
+import functools
 import math
+from collections.abc import Callable
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -10,42 +12,50 @@ from jaxtyping import Array, Bool, Float, Int
 
 from ._compound_poisson import CompoundPoissonLoss
 
-_DEPTHS = 700.0, 400.0, 250.0, 160.0, 100.0, 80.0
+_DEEP = 700.0, 400.0, 250.0, 160.0, 100.0
+_SHALLOW = 80.0, 60.0, 45.0
 """Counts rarer than about e^-depth are left out; the largest that fits is taken."""
-_SHORT = 1 << 12
-"""Rows and columns for any but the least depth."""
-_ROWS, _COLUMNS = 1 << 15, 1 << 20
-"""The same for that one."""
-_MORE_ROWS, _MANY = 1 << 16, 1e4
-"""As many rows where a rate is above that, which the grid has no room for."""
+_SHORT = 1 << 10, 1 << 12, 1 << 12
+_LONG = 1 << 13, 1 << 17, 1 << 20
+"""The most rows, columns, and columns of a single size, for deep and shallow lists."""
+_MANY, _LONG_OF_MANY = 1e4, (1 << 16, *_LONG[1:])
+"""The same for higher rates, which the grid has no room for."""
+_COLUMNS_PER_ROW = 50
+"""A row is looked at for every threshold, a column is sorted once."""
 _MOST_SIZES = 16
 _LEAST, _FARTHEST = 1e-300, 2.0**50
 """Rates and counts that are looked at; smaller rates lose digits."""
 
 
-class Listing(eqx.Module):
-    """Which counts matter: of all sizes but one together, and of that one.
+class Counts(eqx.Module):
+    """The counts of some sizes together that matter, by rising losses.
 
     Arrays of NumPy.
     """
 
-    order: Int[np.ndarray, " k"]
-    """The sizes, that with the most counts last."""
-    counts: Int[np.ndarray, "rows k-1"]
-    """Of all but the last size."""
-    used: Bool[np.ndarray, " rows"]
-    """Which rows are no padding."""
-    first: Int[np.ndarray, ""]
-    """The least count of the last size."""
-    width: Int[np.ndarray, ""]
-    """How many counts of it from there on."""
+    values: Float[np.ndarray, "w k"]
+    """Counts of every size; some at the end may occur nowhere."""
+    places: Int[np.ndarray, "k n"]
+    """In `values`, of all sizes together; the last one again for padding."""
+    used: Bool[np.ndarray, " n"]
+    """Which of them are no padding."""
     log_missing: Float[np.ndarray, ""]
     """Log of a bound of what is left out, under P and under Q."""
-    columns: int = eqx.field(static=True)
-    """At least `width`."""
+
+
+class Listing(eqx.Module):
+    """Which counts matter: of two groups of sizes, in all pairs.  Arrays of NumPy."""
+
+    order: Int[np.ndarray, " k"]
+    """The sizes, those of the rows first."""
+    rows: Counts
+    columns: Counts
+    """Of the group with more of them."""
 
     @classmethod
-    def of(cls, rates: Float[np.ndarray, "2 k"]) -> "Listing | None":
+    def of(
+        cls, rates: Float[np.ndarray, "2 k"], sizes: Float[np.ndarray, " k"]
+    ) -> "Listing | None":
         """From the rates under P and under Q, or None if there are too many counts."""
         if not (np.all(np.isfinite(rates)) and np.any(rates)):
             return None
@@ -53,48 +63,97 @@ class Listing(eqx.Module):
         gone = (rates < _LEAST) & (rates[::-1] >= _LEAST)
         if rates.shape[1] > _MOST_SIZES or np.any(gone):
             return None
-        for depth in _DEPTHS[:-1]:
-            found = cls._to(depth, rates, _SHORT, _SHORT)
+        long = _LONG_OF_MANY if np.any(rates > _MANY) else _LONG
+        plans = [(depth, _SHORT) for depth in _DEEP]
+        plans += [(depth, long) for depth in _SHALLOW]
+        for columns_per_row in (_COLUMNS_PER_ROW, 1):
+            to = functools.partial(cls.to, rates, sizes, columns_per_row)
+            found = _first(to, plans)
             if found is not None:
                 return found
-        rows = _ROWS if np.all(rates < _MANY) else _MORE_ROWS
-        return cls._to(_DEPTHS[-1], rates, rows, _COLUMNS)
+        return None
 
     @classmethod
-    def _to(
-        cls, depth: float, rates: Float[np.ndarray, "2 k"], rows: int, columns: int
+    def to(
+        cls,
+        rates: Float[np.ndarray, "2 k"],
+        sizes: Float[np.ndarray, " k"],
+        columns_per_row: int,
+        depth: float,
+        most: tuple[int, int, int],
     ) -> "Listing | None":
-        """All counts whose deviances add up to at most `depth`, under P or under Q."""
+        """All counts of a group whose deviances add up to `depth`, under P or Q."""
         low, high = _window(rates, depth)
         low, high = np.min(low, axis=0), np.max(high, axis=0)
-        order = np.argsort(high - low)
-        *widths, width = (high - low + 1)[order]
-        if width > columns or max(widths, default=0) > rows:
-            return None
-        counts, deviances = np.zeros((1, 0)), np.zeros((2, 1))
-        for j in order[:-1]:
-            own = np.arange(low[j], high[j] + 1)
-            more = scipy.special.kl_div(own, rates[:, j, None])
-            # Counted first: all pairs might not fit into memory.
-            if max(map(_pairs, depth - deviances, more)) > rows:
-                return None
-            total = deviances[:, :, None] + more[:, None]
-            row, column = np.nonzero(np.min(total, axis=0) <= depth)
-            if row.size > rows:
-                return None
-            counts = np.column_stack([counts[row], own[column]])
-            deviances = total[:, row, column]
-        size = _padded(len(counts))
-        spare = size - len(counts)
-        return cls(
-            order,
-            np.pad(counts, ((0, spare), (0, 0))).astype(int),
-            np.arange(size) < len(counts),
-            low[order[-1]].astype(int),
-            np.asarray(width),
-            np.asarray(_log_missing(depth, len(order) - 1)),
-            columns=_padded(width),
+        few, many = _split(high - low + 1, columns_per_row)
+        listed = lambda j, most: _counts(
+            depth, rates[:, j], sizes[j], low[j], high[j], most
         )
+        columns = listed(many, most[2] if len(many) == 1 else most[1])
+        rows = listed(few, most[0]) if columns is not None else None
+        if columns is None or rows is None:
+            return None
+        return cls(np.concatenate([few, many]), rows, columns)
+
+
+def _first(find: Callable[..., Listing | None], plans: list[tuple]) -> Listing | None:
+    """That of the first plan for which there is one: all later ones have it, too."""
+    best, low, high = None, 0, len(plans)
+    while low < high:
+        middle = (low + high) // 2
+        found = find(*plans[middle])
+        if found is None:
+            low = middle + 1
+        else:
+            best, high = found, middle
+    return best
+
+
+def _split(
+    widths: Float[np.ndarray, " k"], columns_per_row: int
+) -> tuple[Int[np.ndarray, " j"], Int[np.ndarray, " k-j"]]:
+    """The sizes of the rows and of the columns, with about as many of either."""
+    groups: tuple[list[int], list[int]] = ([], [])
+    lengths = np.asarray([np.log(columns_per_row), 0.0])
+    for j in np.argsort(-widths, kind="stable").tolist():
+        shorter = int(np.argmin(lengths))
+        groups[shorter].append(j)
+        lengths[shorter] += np.log(widths[j])
+    rows, columns = groups
+    return np.asarray(rows, int), np.asarray(columns, int)
+
+
+def _counts(
+    depth: float,
+    rates: Float[np.ndarray, "2 k"],
+    sizes: Float[np.ndarray, " k"],
+    low: Float[np.ndarray, " k"],
+    high: Float[np.ndarray, " k"],
+    longest: int,
+) -> Counts | None:
+    """All between `low` and `high` whose deviances add up to at most `depth`."""
+    width = int(np.max(high - low + 1, initial=1))
+    if width > longest:
+        return None
+    values = low + np.arange(_padded(width))[:, None]
+    places, deviances = np.zeros((0, 1), np.int32), np.zeros((2, 1))
+    for j in range(len(sizes)):
+        own = values[: int(high[j] - low[j]) + 1, j]
+        more = scipy.special.kl_div(own, rates[:, j, None])
+        # Counted first: all pairs might not fit into memory.
+        if max(map(_pairs, depth - deviances, more)) > longest:
+            return None
+        total = deviances[:, :, None] + more[:, None]
+        row, column = np.nonzero(np.min(total, axis=0) <= depth)
+        if row.size > longest:
+            return None
+        places = np.vstack([places[:, row], column.astype(np.int32)])
+        deviances = total[:, row, column]
+    losses = np.sum(np.take_along_axis((values * sizes).T, places, axis=1), axis=0)
+    spare = _padded(losses.size) - losses.size
+    places = np.pad(places[:, np.argsort(losses)], ((0, 0), (0, spare)), mode="edge")
+    used = np.arange(losses.size + spare) < losses.size
+    return Counts(values, places, used, np.asarray(_log_missing(depth, rates, values)))
 
 
 def _pairs(left: Float[np.ndarray, " m"], more: Float[np.ndarray, " n"]) -> int:
@@ -128,17 +187,27 @@ def _window(
     return np.clip(low, 0, _FARTHEST), np.clip(high, 0, _FARTHEST)
 
 
-def _log_missing(depth: float, others: int) -> float:
-    """Log of a bound on the probability that is not listed.
+def _log_missing(
+    depth: float, rates: Float[np.ndarray, "2 k"], values: Float[np.ndarray, "w k"]
+) -> float:
+    """Log of a bound on the probability that deviances add up to more, or one does.
 
-    A deviance is t or more with probability at most 2 e^-t (Chernoff), so e to (1 - s)
-    times it is at most 2 / s in the mean; Markov's inequality for the sum of those of
-    the other sizes, s < 1 being their number over the depth.
+    One is t or more with probability at most 2 e^-t (Chernoff), so what is beyond the
+    depth adds at most 2 e^(-s depth) / s to the mean of e to (1 - s) times it, 0 < s <
+    1.  The bound is Markov's inequality for the sum, with the best of a few s.
     """
-    if others == 0:
-        return math.log(2) - depth
-    sum_of_others = others * (1 + math.log(2 * depth / others)) - depth
-    return float(np.logaddexp(math.log(2) - depth, sum_of_others))
+    size = values.shape[1]
+    if size < 2:
+        return math.log(2) - depth if size else -math.inf
+    s = size / depth * np.linspace(0.1, 1, 10)[:, None, None]
+    deviances = scipy.special.kl_div(values, rates[:, None])  # laws, counts, sizes
+    # e^deviance times the probability is at most that, by Stirling's formula.
+    most = -0.5 * np.log(np.maximum(2 * np.pi * values, 1))
+    terms = most - s[..., None] * deviances
+    beyond = np.log(2 / s) - s * depth
+    means = np.logaddexp(scipy.special.logsumexp(terms, axis=2), beyond)
+    bounds = np.sum(means, axis=2) - (1 - s[..., 0]) * depth
+    return float(np.min(np.max(bounds, axis=1)))
 
 
 class ListedPoissonLoss(CompoundPoissonLoss):
@@ -150,7 +219,7 @@ class ListedPoissonLoss(CompoundPoissonLoss):
     listing: Listing
 
     def rates(self) -> Float[Array, "2 k"]:
-        """Under P and under Q, the size with the most counts last."""
+        """Under P and under Q, in the order of the list."""
         rates = jnp.stack([self.steps.rate_without, self.steps.rate_with])
         return (self.counts * rates)[:, self.listing.order]
 
@@ -164,7 +233,9 @@ class ListedPoissonLoss(CompoundPoissonLoss):
         return found[self.listing.order]
 
     def log_infinite_masses(self):
-        missing = jnp.asarray(self.listing.log_missing, self.counts.dtype)
+        parts = self.listing.rows, self.listing.columns
+        missing = jnp.logaddexp(*(part.log_missing for part in parts))
+        missing = missing.astype(self.counts.dtype)
         return missing, missing
 
     def log_unsure_masses(self):

@@ -164,10 +164,12 @@ class AbstractMechanism(_Query):
         """
         return self
 
-    def known_rates(self) -> Float[np.ndarray, "2 k"] | None:
-        """Rates under P and Q where it is nothing but Poisson counts, if all are known.
+    def known_counts(self) -> Float[np.ndarray, "3 k"] | None:
+        """Of nothing but Poisson counts the rates under P and Q and the size of jumps.
 
-        As many as its loss has terms, in that order.
+        None if it is something else or not all are known.
+
+        In the order of its loss's terms and of their sizes.
         """
         return None
 

@@ -123,12 +123,13 @@ class PoissonMechanism(AbstractMechanism):
         term = PoissonLoss.of_change(low, change)
         return ComposedLoss((term,), (jnp.ones_like(low),), single=True)
 
-    def known_rates(self):
+    def known_counts(self):
         parts = self.offset, self.gain, self.sensitivity
         if any(_checks.known(x) is None for x in parts):
             return None
         low, gain, sensitivity = (np.asarray(x, np.float64) for x in parts)
-        return np.stack([low, low + gain * sensitivity])[:, None]
+        change = gain * sensitivity
+        return np.stack([low, low + change, np.log1p(change / low)])[:, None]
 
     def _group(self, size):
         # The counts 0 and `size` times the sensitivity are the worst of a group.

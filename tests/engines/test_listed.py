@@ -24,6 +24,7 @@ PAIRS = [
     ([-0.3, -0.11], [4.0, 9.0]),
     ([1.0, -0.7, 0.2], [0.2, 0.1, 0.5]),
     ([0.3, 0.2, 0.1, -0.1], [0.02, 0.01, 0.03, 0.05]),
+    ([0.3, 0.2, -0.1, 0.7, -0.4, 0.25, 0.1], [2e-5, 3e-6, 1e-6, 2e-5, 3e-6, 1e-5, 0]),
 ]
 
 
@@ -103,17 +104,26 @@ def test_epsilon_and_slopes():
     assert slope == pytest.approx(float(-mp.exp(0.5) * alpha), rel=1e-12)
 
 
+def _listing(depth, rates, jumps):
+    sizes = np.broadcast_to(jumps, np.shape(rates))
+    both = np.asarray([rates, np.asarray(rates) * np.exp(sizes)])
+    found = Listing.to(both, sizes, 50, depth, (1 << 12, 1 << 12, 1 << 12))
+    assert found is not None
+    return found
+
+
 @pytest.mark.parametrize("depth", [3.0, 8.0])
 @pytest.mark.parametrize("rates", [[2.0], [0.7, 30.0], [0.1, 3.0, 5.0]])
 def test_what_is_not_listed_is_bounded(depth, rates):
-    rates = np.asarray([rates, [2 * r for r in rates]])
-    found = Listing._to(depth, rates, 1 << 12, 1 << 12)
-    assert found is not None
-    for law in rates[:, found.order]:
-        rows = np.prod(scipy.stats.poisson.pmf(found.counts, law[:-1]), axis=1)
-        columns = found.first + np.arange(int(found.width))
-        total = rows[found.used].sum() * scipy.stats.poisson.pmf(columns, law[-1]).sum()
-        assert 1 - total <= np.exp(found.log_missing)
+    found = _listing(depth, rates, np.log(2))
+    for law in np.outer([1.0, 2.0], rates)[:, found.order]:
+        total, parts = 1.0, (found.rows, found.columns)
+        for part in parts:
+            own, law = np.split(law, [part.places.shape[0]])
+            numbers = np.take_along_axis(part.values.T, part.places, axis=1)
+            masses = np.prod(scipy.stats.poisson.pmf(numbers, own[:, None]), axis=0)
+            total *= masses[part.used].sum()
+        assert 1 - total <= sum(np.exp(p.log_missing) for p in parts)
         # No count is listed twice, and something is left out.
         assert 0 < 1 - total < 1
 
@@ -121,14 +131,13 @@ def test_what_is_not_listed_is_bounded(depth, rates):
 def test_what_is_not_listed_is_in_the_upper_bound_alone():
     jumps, rates = PAIRS[0]
     triplet = fdp.LevyTriplet(jumps=jumps, rates=rates).simplified()
-    both = np.asarray([rates, np.asarray(rates) * np.exp(jumps)])
-    listing = Listing._to(12.0, both, 1 << 12, 1 << 12)
-    assert listing is not None
+    listing = _listing(12.0, rates, jumps)
     subject = Listed(triplet, listing)
     found = delta_bounds(subject, jnp.asarray(1.0), direction="remove", narrow=False)
     truth = _delta(_outputs(jumps, rates), 1.0)
     assert float(found.lower) <= truth <= float(found.upper)
-    assert found.upper - found.lower < 2 * np.exp(listing.log_missing)
+    missing = sum(np.exp(p.log_missing) for p in (listing.rows, listing.columns))
+    assert found.upper - found.lower < 2 * missing
 
 
 def _delta_of_one_size(size, rate, epsilon):
@@ -277,7 +286,6 @@ def test_inside_of_float32_programs():
 
 
 def test_lists_that_would_not_fit_into_memory():
-    assert Listing.of(np.full((2, 3), 1e6)) is None
-    assert Listing.of(np.full((2, 1), 1e12)) is None
-    assert Listing.of(np.full((2, 2), np.inf)) is None
-    assert Listing.of(np.full((2, 450), 1e-18)) is None
+    rates = [np.full((2, 3), 1e6), np.full((2, 1), 1e12), np.full((2, 2), np.inf)]
+    for many in (*rates, np.full((2, 450), 1e-18)):
+        assert Listing.of(many, np.zeros(many.shape[1])) is None
