@@ -30,7 +30,6 @@ from ..curves import Bounds
 from ..curves._bounds import with_gradient
 from ..curves._queries import (
     HasLoss,
-    epsilon_bounds,
     log_delta_bounds,
     round_down_to_single,
 )
@@ -175,9 +174,9 @@ def _profile(subject: HasLoss, epsilon: Array, method: Method) -> Bounds:
 def _gdp(
     subject: HasLoss, delta: Array, *, method: Method, narrow: bool, plain: bool
 ) -> GDPSummary:
-    found = fitted_mu(subject, jnp.asarray(delta), method, plain=plain)
+    rounds = _effort(loss_of(subject), method).regret_rounds
+    found, regret = _fitted(subject, jnp.asarray(delta), method, rounds, plain=plain)
     upper, mu_lower = found.upper, found.lower
-    regret = _regret_of(subject, upper, method)
     if narrow:
         upper = -round_down_to_single(-upper)
         mu_lower = round_down_to_single(mu_lower)
@@ -195,18 +194,22 @@ def fitted_mu(
         method: The engine.
         plain: Whether no derivative is wanted.
     """
-    loss = loss_of(subject)
-    nodes, covered = _searched(subject, stop_gradient(delta), method)
+    return _fitted(subject, delta, method, 0, plain=plain)[0]
+
+
+def _fitted(
+    subject: HasLoss, delta: Array, method: Method, regret_rounds: int, *, plain: bool
+) -> tuple[Interval, Array]:
+    """The smallest mu and the regret of its upper bound."""
+    loss, fixed = loss_of(subject), stop_gradient(delta)
+    nodes, covered, regret = _searched(subject, fixed, method, regret_rounds)
     at_nodes = jax.vmap(_mu_through, in_axes=(0, 0, None))
-    lower = at_nodes(nodes.epsilon, nodes.lower, stop_gradient(delta))
+    lower = at_nodes(nodes.epsilon, nodes.lower, fixed)
     best = jnp.argmax(lower)
 
-    between = jnp.where(covered, jnp.max(_chord_mu(nodes, stop_gradient(delta))), 0.0)
-    between = jnp.where(covered, between, jnp.inf)
-    root = closed_mu(loss)
+    between, root = _between(nodes, covered, fixed), closed_mu(loss)
     closed = stop_gradient(root)
-    upper = stop_gradient(jnp.minimum(between, closed)) * (1 + _ROUNDING)
-
+    upper = _least_mu(between, closed)
     estimate = upper
     if not plain:
         at_best = _profile(subject, nodes.epsilon[best], method).estimate
@@ -215,7 +218,17 @@ def fitted_mu(
     tight = stop_gradient(_exact_kinds(loss) & (delta == 0))
     mu_lower = jnp.where(tight, closed * (1 - _ROUNDING), lower[best])
     mu_lower = jnp.minimum(stop_gradient(mu_lower), upper)
-    return Interval(mu_lower, estimate, upper)
+    return Interval(mu_lower, estimate, upper), regret
+
+
+def _between(nodes: "_Nodes", covered: Array, delta: Array) -> Array:
+    """The mu that certifies all cells of nodes in order."""
+    most = jnp.where(covered, jnp.max(_chord_mu(nodes, delta)), 0.0)
+    return jnp.where(covered, most, jnp.inf)
+
+
+def _least_mu(between: Array, closed: Array) -> Array:
+    return stop_gradient(jnp.minimum(between, closed)) * (1 + _ROUNDING)
 
 
 def closed_mu(loss: ComposedLoss) -> Float[Array, ""]:
@@ -230,13 +243,12 @@ class _Effort(NamedTuple):
     """How many thresholds are looked at; the grid engine takes long for each."""
 
     nodes: int
-    regret_nodes: int
     regret_rounds: int
 
 
 def _effort(loss: ComposedLoss, method: Method) -> _Effort:
     slow = engines.route(dataclasses.replace(loss, method=method)) == "grid"
-    return _Effort(48, 24, 2) if slow else _Effort(192, 48, 4)
+    return _Effort(48, 2) if slow else _Effort(192, 3)
 
 
 def _exact_kinds(loss: ComposedLoss) -> Array:
@@ -263,31 +275,54 @@ def _range(
     return jnp.maximum(last, 1e-9), covered, most
 
 
-def _searched(subject: HasLoss, delta: Array, method: Method) -> tuple[_Nodes, Array]:
-    """Nodes of [0, E], crowded where mu is largest, and whether E is far enough."""
-    subject = stop_gradient(subject)
-    least = jnp.where(delta > 0, delta, _REACH)
-    options: dict[str, Any] = {"direction": "both", "narrow": False, "method": method}
-    reach = epsilon_bounds(subject, least, **options).upper
-    last, covered, most = _range(loss_of(subject), reach, delta)
-    count = _effort(loss_of(subject), method).nodes
-    share = jnp.linspace(0.0, 1.0, count)
-    crowded = jnp.sinh(_STRETCH * share) / jnp.sinh(_STRETCH)
+def _searched(
+    subject: HasLoss, delta: Array, method: Method, regret_rounds: int
+) -> tuple[_Nodes, Array, Array]:
+    """Nodes of [0, E], crowded where mu is largest, whether E is far enough; regret.
 
-    def zoom(ends: tuple, first: Array) -> tuple[tuple, _Nodes]:
-        low, high = ends
-        epsilon = low + (high - low) * jnp.where(first, crowded, share)
-        found = log_delta_bounds(subject, epsilon, **options)
+    All rounds are one loop: the program of a profile takes long to compile.
+    """
+    subject = stop_gradient(subject)
+    loss = loss_of(subject)
+    least = jnp.log(jnp.where(delta > 0, delta, _REACH))
+    reach = engines.largest_epsilon(loss, jnp.asarray([1.0, -1.0]), least)
+    last, covered, most = _range(loss, reach, delta)
+    closed = stop_gradient(closed_mu(loss))
+    share = jnp.linspace(0.0, 1.0, _effort(loss, method).nodes)
+    crowded = jnp.sinh(_STRETCH * share) / jnp.sinh(_STRETCH)
+    at_nodes = jax.vmap(_mu_through, in_axes=(0, 0, None))
+
+    def zoom(state: tuple, number: Array) -> tuple[tuple, Array]:
+        (low, high), nodes = state
+        fitting = number < _ROUNDS
+        epsilon = low + (high - low) * jnp.where(number == 0, crowded, share)
+        found = _profile(subject, epsilon, method)
         # No loss lies beyond the largest one.
         upper = jnp.where(epsilon >= most, -jnp.inf, found.upper)
-        mu = jax.vmap(_mu_through, in_axes=(0, 0, None))(epsilon, found.lower, delta)
-        best = jnp.argmax(mu)
-        ends = jnp.maximum(best - 1, 0), jnp.minimum(best + 1, count - 1)
-        return tuple(epsilon[k] for k in ends), _Nodes(epsilon, found.lower, upper)
+        new = _Nodes(epsilon, found.lower, upper)
+        put = lambda every, x: every.at[number].set(x, mode="drop")
+        nodes = jax.tree.map(put, nodes, new)
+        mu = _least_mu(_between(nodes.in_order(), covered, delta), closed)
+        lost = _regret_at(mu, epsilon, found.estimate)
+        sought = jnp.where(fitting, at_nodes(epsilon, found.lower, delta), lost)
+        best = jnp.argmax(sought)
+        ends = _beside(epsilon, best)
+        whole = jnp.zeros_like(high), _regret_end(mu)
+        ends = engines.select(number == _ROUNDS - 1, whole, ends)
+        return (ends, nodes), jnp.where(fitting, 0.0, sought[best])
 
-    rounds = jnp.arange(_ROUNDS) == 0
-    _, nodes = jax.lax.scan(zoom, (jnp.zeros_like(last), last), rounds)
-    return nodes.in_order(), covered
+    # Nothing is known of the rounds to come.
+    none = jnp.zeros((_ROUNDS, share.size))
+    start = (jnp.zeros_like(last), last), _Nodes(none, none - jnp.inf, none)
+    numbers = jnp.arange(_ROUNDS + regret_rounds)
+    (_, nodes), regrets = jax.lax.scan(zoom, start, numbers)
+    return nodes.in_order(), covered, jnp.max(regrets)
+
+
+def _beside(grid: Array, best: Array) -> tuple[Array, Array]:
+    """The neighbors of a place on a grid."""
+    left, right = jnp.maximum(best - 1, 0), jnp.minimum(best + 1, grid.size - 1)
+    return grid[left], grid[right]
 
 
 def _chord_mu(nodes: _Nodes, delta: Array) -> Float[Array, " m"]:
@@ -343,25 +378,27 @@ def _regret(subject: HasLoss, mu: Array, *, method: Method) -> Array:
 
 def _regret_of(subject: HasLoss, mu: Array, method: Method) -> Array:
     """Largest (delta_mu - delta_f) / (1 + e^eps) over eps >= 0."""
-
-    def gain(epsilon: Array, log_delta: Array) -> Array:
-        own = jnp.exp(gaussian_log_delta(mu, epsilon))
-        return (own - jnp.exp(log_delta)) * jax.nn.sigmoid(-epsilon)
-
     fixed, mu = stop_gradient((subject, mu))
-    _, count, rounds = _effort(loss_of(fixed), method)
-    finite = jnp.where(jnp.isfinite(mu), mu, 10.0)
-    # Beyond this delta_mu is below 1e-17, or 1 / (1 + e^eps) is.
-    high = jnp.minimum(0.5 * finite * finite + 9 * finite, 40.0)
+    count, rounds = _effort(loss_of(fixed), method)
 
     def zoom(ends: tuple, _: None) -> tuple[tuple, Array]:
         low, high = ends
         grid = low + (high - low) * jnp.linspace(0.0, 1.0, count)
-        values = gain(grid, _profile(fixed, grid, method).estimate)
+        values = _regret_at(mu, grid, _profile(fixed, grid, method).estimate)
         best = jnp.argmax(values)
-        ends = jnp.maximum(best - 1, 0), jnp.minimum(best + 1, count - 1)
-        return tuple(grid[k] for k in ends), values[best]
+        return _beside(grid, best), values[best]
 
-    start = (jnp.zeros_like(high), high)
+    start = jnp.zeros_like(mu), _regret_end(mu)
     _, values = jax.lax.scan(zoom, start, length=rounds)
     return jnp.maximum(jnp.max(values), 0.0)
+
+
+def _regret_at(mu: Array, epsilon: Array, log_delta: Array) -> Array:
+    own = jnp.exp(gaussian_log_delta(mu, epsilon))
+    return (own - jnp.exp(log_delta)) * jax.nn.sigmoid(-epsilon)
+
+
+def _regret_end(mu: Array) -> Array:
+    """Beyond it delta_mu is below 1e-17, or 1 / (1 + e^eps) is."""
+    finite = jnp.where(jnp.isfinite(mu), mu, 10.0)
+    return jnp.minimum(0.5 * finite * finite + 9 * finite, 40.0)

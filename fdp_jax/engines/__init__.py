@@ -20,6 +20,7 @@ from ._engine import (
     LocalPlan as LocalPlan,
     crossing as crossing,
     epsilon as epsilon,
+    largest_epsilon as largest_epsilon,
     over as over,
     plan as plan,
     profile as profile,

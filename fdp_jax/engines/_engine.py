@@ -377,6 +377,28 @@ def span(
     return jnp.maximum(jnp.max(jnp.minimum(rough, most)), 1e-6)
 
 
+def largest_epsilon(
+    loss: ComposedLoss, signs: Float[Array, " s"], log_delta: Float[Array, ""]
+) -> Float[Array, ""]:
+    """An upper bound of the epsilon of a given delta, by Chernoff's inequality.
+
+    It costs next to nothing.  Infinite where delta is below that of infinite losses.
+    """
+    nothing, loss = _neutral(stop_gradient(loss))
+    infinite = over(signs, loss.log_infinite_mass)
+    possible = (log_delta > infinite) & (log_delta < 0)
+    safe = jnp.where(possible, log_delta, -5.0)
+    share = jnp.where(possible, infinite, -jnp.inf) - safe
+    # Less than what is left for the finite losses, whatever is rounded.
+    targets = safe + log_complement(jnp.minimum(share * (1 - 1e-9), 0)) - 1e-9
+    starts = starts_at_log_delta(loss, signs, targets)
+    each = jax.vmap(lambda start, target: start.largest_epsilon(target))(
+        starts, targets
+    )
+    each = jnp.where(possible, jnp.minimum(each, largest_loss(loss, signs)), jnp.inf)
+    return jnp.where(nothing | (log_delta >= 0), 0.0, jnp.max(each))
+
+
 def _spectral_epsilon(
     loss: ComposedLoss, signs: Array, targets: Array, slacks: Array
 ) -> Interval:
