@@ -176,8 +176,11 @@ def numbers(name: str, value: Any) -> Any:
         return value
     try:
         return np.asarray(value, np.float64)
-    except jax.errors.JAXTypeError:
-        raise  # says what to do about a traced entry
+    except jax.errors.JAXTypeError as error:
+        raise ValueError(
+            f"{name} must be one array where an entry is traced, got a "
+            f"{type(value).__name__}: use jax.numpy.stack"
+        ) from error
     except (TypeError, ValueError) as error:
         raise ValueError(f"{name} must be numbers, got {value!r}") from error
 

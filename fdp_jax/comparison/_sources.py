@@ -29,6 +29,7 @@ from ..engines import Interval
 from ..losses import AUTO, ComposedLoss, Method
 from ..mechanisms import BlatantNonPrivacy, NeighboringRelation, PerfectPrivacy
 from ..mechanisms._base import AbstractMechanism, View
+from ..mechanisms._listed import LISTING_METHODS, Listed, listed
 from ..mechanisms._renyi import AbstractRenyi
 
 _EXTREMAL = (PerfectPrivacy, BlatantNonPrivacy)
@@ -249,6 +250,8 @@ def request(name: str, guarantee: Any) -> Request:
         subject, direction, method = guarantee._subject()
         subject.require_complete()
         subject = subject.simplified()
+        if method.name in LISTING_METHODS:
+            subject = listed(subject)
         if direction == "both" or _is_symmetric(subject):
             return Request(subject, ("both",), method, True)
         return Request(subject, (direction, _OPPOSITE[direction]), method, False)
@@ -262,7 +265,7 @@ def request(name: str, guarantee: Any) -> Request:
     )
 
 
-def _is_symmetric(subject: AbstractMechanism) -> bool:
+def _is_symmetric(subject: AbstractMechanism | Listed) -> bool:
     return bool(eqx.filter_eval_shape(lambda s: s.loss(), subject).symmetric)
 
 

@@ -14,7 +14,7 @@ from jaxtyping import Array, Float
 
 from ..losses import ComposedLoss
 from ._bounds import Interval, log_complement, select, with_infinite
-from ._closed_form import closed_form
+from ._closed_form import AbstractClosedForm, closed_form
 from ._contour import chernoff
 from ._engine import LocalPlan, _closed_profile, _neutral, _no_release, _profile, plan
 from ._grid import compose_grid
@@ -29,6 +29,7 @@ class Prepared(eqx.Module):
     local: LocalPlan
     table: Table | None = None
     composed: GridProfile | None = None
+    form: AbstractClosedForm | None = None
 
 
 def prepare(loss: ComposedLoss, signs: Float[Array, " s"], anchor: Array) -> Prepared:
@@ -43,7 +44,7 @@ def prepare(loss: ComposedLoss, signs: Float[Array, " s"], anchor: Array) -> Pre
     if local.grid is not None:
         composed = lax.map(lambda g: compose_grid(loss, g), local.grid)
         return Prepared(local, composed=stop_gradient(composed))
-    return Prepared(local)
+    return Prepared(local, form=lax.map(lambda s: closed_form(loss, s), local.sign))
 
 
 def log_delta_from(
@@ -76,9 +77,8 @@ def log_delta_from(
         unsure = loss.log_unsure_mass(sign)
         result = with_infinite(finite, infinite, unsure, beyond)
     else:
-        form = closed_form(loss, sign)
-        assert form is not None
-        result = _closed_profile(form, epsilons).log_delta
+        assert prepared.form is not None
+        result = _closed_profile(prepared.form, epsilons).log_delta
     return stop_gradient(select(nothing, _no_release(epsilons).log_delta, result))
 
 

@@ -31,7 +31,7 @@ from ..curves._queries import (
 from ..curves._tradeoff import error_rate_bounds
 from ..engines import METHODS
 from ..losses import AUTO, ComposedLoss, Method
-from ._listed import listed
+from ._listed import LISTING_METHODS, listed
 
 
 class _Query(AbstractGuarantee):
@@ -78,8 +78,7 @@ class _Query(AbstractGuarantee):
         narrow = float_dtype() == jnp.float32
         direction = traced_direction(direction)
         ask = functools.partial(query, direction=direction, narrow=narrow)
-        closed = method.name in ("auto", "closed_form")
-        first = listed(mechanism) if closed else mechanism
+        first = listed(mechanism) if method.name in LISTING_METHODS else mechanism
         found = ask(first, value, method=method)
         if not (again and method.name == "auto"):
             return found

@@ -19,6 +19,9 @@ from ..losses import (
 if TYPE_CHECKING:
     from ._base import AbstractMechanism
 
+LISTING_METHODS = "auto", "closed_form"
+"""Names of methods that use lists."""
+
 
 class Listed(eqx.Module):
     """A mechanism with a list of the counts that matter, as a query takes it."""

@@ -254,6 +254,21 @@ def test_far_tails_are_left_to_the_grid():
     assert side.log_delta(epsilon=300.0) < -1600
 
 
+def test_comparisons():
+    own, other = _outputs(*PAIRS[0]), _outputs(*PAIRS[2])
+    one, two = (fdp.LevyTriplet(jumps=x, rates=r) for x, r in (PAIRS[0], PAIRS[2]))
+    found = fdp.delta_divergence(two.remove, one.remove).value
+    assert found.method == "closed_form"
+    # The Bayes errors are linear in the prior between the losses that occur: of these
+    # the likely ones are looked at.
+    places = [x for x, p, q in own + other if max(p, q) > 1e-4]
+    share = lambda e: 1 / (1 + mp.exp(e))
+    gaps = [share(e) * (_delta(own, e) - _delta(other, e)) for e in places]
+    np.testing.assert_allclose(float(found.estimate), float(max(gaps)), rtol=1e-11)
+    assert float(found.lower) <= max(gaps) <= float(found.upper)
+    assert found.upper - found.lower < 1e-10
+
+
 def test_traced_rates_are_left_to_the_grid():
     jumps, rates = PAIRS[0]
 
