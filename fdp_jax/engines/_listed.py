@@ -75,6 +75,7 @@ def tables(
     above = jnp.append(jnp.cumsum(masses[::-1])[::-1], 0.0)
     sums = jnp.stack([masses, -jnp.expm1(-spacings) * above[1:]])
     tilted, excess = _decaying(jnp.exp(-spacings), sums)
+    entries = rows.masses.size + losses.size
     unit = 2 * jnp.finfo(q.dtype).eps
     rounding = unit * (4 + sizes.size) * (rows.size + columns.size + jnp.abs(drift))
     return Tables(
@@ -87,7 +88,7 @@ def tables(
         jnp.append(excess, 0.0),
         loss.log_infinite_masses()[0],
         stop_gradient(rounding + misplaced),
-        stop_gradient(2 * unit * (losses.size + rows.span + columns.span)),
+        stop_gradient(2 * unit * (entries + rows.span + columns.span)),
         stop_gradient(jnp.max(rows.losses) + losses[-1] + drift),
         stop_gradient(count * jnp.where(sign > 0, largest, -least)),
     )

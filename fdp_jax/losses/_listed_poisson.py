@@ -23,6 +23,10 @@ _MANY, _LONG_OF_MANY = 1e4, (1 << 16, *_LONG[1:])
 _COLUMNS_PER_ROW = 50
 """A row is looked at for every threshold, a column is sorted once."""
 _MOST_SIZES = 16
+_ROUNDING = 1e-6
+"""Of deviances of counts of 1e9, relatively to the depth."""
+_LOG_UNDERFLOW = -690.0
+"""Of what masses may add up to that are too small for a number."""
 _LEAST, _FARTHEST = 1e-300, 2.0**50
 """Rates and counts that are looked at; smaller rates lose digits."""
 
@@ -197,8 +201,11 @@ def _log_missing(
     1.  The bound is Markov's inequality for the sum, with the best of a few s.
     """
     size = values.shape[1]
-    if size < 2:
-        return math.log(2) - depth if size else -math.inf
+    if size == 0:
+        return -math.inf
+    depth *= 1 - _ROUNDING
+    if size == 1:
+        return float(np.logaddexp(math.log(2) - depth, _LOG_UNDERFLOW))
     s = size / depth * np.linspace(0.1, 1, 10)[:, None, None]
     deviances = scipy.special.kl_div(values, rates[:, None])  # laws, counts, sizes
     # e^deviance times the probability is at most that, by Stirling's formula.
@@ -207,7 +214,7 @@ def _log_missing(
     beyond = np.log(2 / s) - s * depth
     means = np.logaddexp(scipy.special.logsumexp(terms, axis=2), beyond)
     bounds = np.sum(means, axis=2) - (1 - s[..., 0]) * depth
-    return float(np.min(np.max(bounds, axis=1)))
+    return float(np.logaddexp(np.min(np.max(bounds, axis=1)), _LOG_UNDERFLOW))
 
 
 class ListedPoissonLoss(CompoundPoissonLoss):

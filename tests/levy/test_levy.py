@@ -334,7 +334,7 @@ def test_bad_parameters_are_named():
         LevyTriplet(1.0, jumps=[0.0], rates=[1.0])
     with pytest.raises(ValueError, match="rates must be"):
         LevyTriplet(1.0, jumps=[1.0], rates=[-1.0])
-    with pytest.raises(ValueError, match="rates must be one array .* jax.numpy.stack"):
+    with pytest.raises(ValueError, match=r"rates must be one array .*: use jax"):
         jax.jit(lambda r: fdp.LevyTriplet(jumps=[0.5, 0.2], rates=[r, 0.3]))(0.7)
     with pytest.raises(ValueError, match="one length"):
         LevyTriplet(1.0, jumps=[1.0], rates=[1.0, 2.0])
