@@ -26,10 +26,12 @@ def bounds(s, q, n, delta):
     )
     return jnp.stack([found.lower, found.estimate, found.upper])
 
+def estimate(run):
+    found = bounds(*run)
+    return found[1], found
+
 runs = jnp.asarray(json.loads(sys.argv[1]))
-estimate = lambda run: bounds(*run)[1]
-found = jax.jit(jax.vmap(lambda run: bounds(*run)))(runs)
-slopes = jax.jit(jax.vmap(jax.grad(estimate)))(runs)
+slopes, found = jax.jit(jax.vmap(jax.grad(estimate, has_aux=True)))(runs)
 print(json.dumps([found.tolist(), slopes[:, 0].tolist()]))
 """
 

@@ -71,6 +71,7 @@ def _cost(log_ratio, scale):
     return jnp.log(scale**2 * (1 + 4 * jnp.exp(2 * log_ratio)))
 
 
+@pytest.mark.slow
 def test_two_noises_at_least_cost_and_a_front():
     """s1^2 + 4 s2^2 is least at s2^2 = s1^2 / 2, whatever the budget."""
     front = [targets.ApproxDP(epsilon=e, delta=1e-5) for e in (0.5, 1.0, 2.0)]

@@ -96,6 +96,7 @@ def test_gaussian_parameter_published():
     assert abs(float(found) - entry["value"]) < entry["tolerance"]
 
 
+@pytest.mark.slow
 def test_gaussian_parameter_of_gaussians():
     found = divergences.gdp(fdp.Gaussian(0.8))
     np.testing.assert_allclose(found.mu, 1.25, rtol=1e-11)
@@ -241,6 +242,7 @@ def test_central_limit():
 ALPHAS = np.array([0.0, 0.01, 0.1, 0.5, 0.9, 1.0])
 
 
+@pytest.mark.slow
 def test_edgeworth_is_exact_for_gaussians():
     found = divergences.edgeworth_beta(fdp.Gaussian(1.5).repeat(2), alpha=ALPHAS)
     truth = fdp.Gaussian(1.5).repeat(2).beta(alpha=ALPHAS)

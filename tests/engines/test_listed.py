@@ -58,7 +58,10 @@ def _add(outputs):
     return [(-loss, q, p) for loss, p, q in outputs]
 
 
-@pytest.mark.parametrize(("jumps", "rates"), PAIRS)
+@pytest.mark.parametrize(
+    ("jumps", "rates"),
+    [pytest.param(*x, marks=[pytest.mark.slow] * (len(x[0]) == 4)) for x in PAIRS],
+)
 def test_profiles(jumps, rates):
     outputs = _outputs(jumps, rates)
     triplet = fdp.LevyTriplet(jumps=jumps, rates=rates)

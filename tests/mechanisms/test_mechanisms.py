@@ -488,7 +488,7 @@ def test_vectors_that_are_next_to_equal():
         assert abs(mp.mpf(float(found)) / truth - 1) < 1e-2
 
 
-@pytest.mark.parametrize("times", [1, 2])
+@pytest.mark.parametrize("times", [1, pytest.param(2, marks=pytest.mark.slow)])
 def test_outputs_that_are_never_shared(times):
     pair = fdp.FromProbabilities([1.0, 0.0], [0.0, 1.0]).repeat(times)
     assert float(pair.beta(alpha=0.1)) == 0

@@ -162,7 +162,9 @@ def test_estimate_is_unbiased_with_the_stated_variance():
     assert found.var() == pytest.approx(variance, rel=0.05)
 
 
-@pytest.mark.parametrize("name", ["offset", "gain"])
+@pytest.mark.parametrize(
+    "name", ["offset", pytest.param("gain", marks=pytest.mark.slow)]
+)
 def test_calibration_meets_its_target(name):
     target = fdp.targets.ApproxDP(epsilon=1.0, delta=1e-5)
     family = fdp.PoissonMechanism(50.0, 1.0)

@@ -103,6 +103,7 @@ def test_tail_counts_as_disclosure():
     assert found.upper[3] > 2e-9 * (1 - 1e-8)
 
 
+@pytest.mark.slow
 def test_epsilon_inverts_delta():
     deltas = (1e-5, 1e-15, 0.3)
     found = _epsilons(_runs(), jnp.array(deltas))

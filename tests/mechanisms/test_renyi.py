@@ -94,7 +94,7 @@ def test_epsilon_published():
         assert found > float(run.epsilon(delta=p["delta"]))
 
 
-@pytest.mark.parametrize("make", ["zcdp", "list"])
+@pytest.mark.parametrize("make", [pytest.param("zcdp", marks=pytest.mark.slow), "list"])
 def test_never_better_than_the_mechanism(make):
     truth = fdp.Laplace(0.6)
     if make == "zcdp":

@@ -52,6 +52,7 @@ def test_renyi_of_high_order_is_not_that_of_a_loss_with_an_end():
         assert found == pytest.approx(truth, rel=1e-5) or math.isinf(found)
 
 
+@pytest.mark.slow
 def test_a_cut_off_count_and_an_infinite_loss_add_up():
     counts = fdp.PoissonMechanism(offset=1e6, gain=1.0)
     run = fdp.compose(counts, fdp.ApproxDP(epsilon=1e-4, delta=1e-6))

@@ -371,7 +371,9 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize(
+    "name", [pytest.param("gaussian", marks=pytest.mark.slow), "laplace", "tulap"]
+)
 def test_gradients_against_mpmath(name):
     make, truth, numbers = CASES[name]
     point = (*numbers, 2.3)
