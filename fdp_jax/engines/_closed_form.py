@@ -250,7 +250,7 @@ def _epsilon_by_search(form: AbstractClosedForm, log_delta: Array) -> Array:
     # 1 - e^eps <= delta(eps), so the root lies at or above log(1 - delta).
     least = jnp.log1p(-jnp.exp(target))
     tail = lambda e: constant.log_delta(least + e)
-    root = least + closed_threshold(tail, target, jnp.full_like(target, jnp.inf))
+    root = least + least_threshold(tail, target, jnp.full_like(target, jnp.inf))
     return implicit_root(_log_delta_residual, root, (form, log_delta), ())
 
 
@@ -356,7 +356,7 @@ class _Bracket(eqx.Module):
         )
 
 
-def closed_threshold(
+def least_threshold(
     log_tail: Callable[[Array], Array], target: Array, most: Array
 ) -> Array:
     """The eps in [0, most] at which a decreasing function passes `target`.

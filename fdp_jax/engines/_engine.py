@@ -7,7 +7,6 @@ one by construction; see `route`.  `sign` is +1 for the direction "remove"
 """
 
 import functools
-import math
 from collections.abc import Callable
 
 import equinox as eqx
@@ -23,7 +22,6 @@ from ..losses import ComposedLoss, CompoundPoissonLoss, single_losses
 from ._bounds import (
     Interval,
     Profile,
-    exactly,
     log_complement,
     select,
     sound,
@@ -31,7 +29,8 @@ from ._bounds import (
     without,
     worst_of,
 )
-from ._closed_form import AbstractClosedForm, closed_form, closed_threshold
+from ._closed_form import closed_form
+from ._closed_queries import closed_epsilon, closed_profile, closed_threshold
 from ._contour import Contour, Start, chernoff, idle_contour
 from ._discretize import Grid, plan_grid
 from ._grid import compose_grid
@@ -52,8 +51,6 @@ from ._spectral import (
     tail_start_at_epsilon,
 )
 
-_CLOSED_FORM_ERRORS = {jnp.dtype("float64"): 1e-12, jnp.dtype("float32"): 3e-5}
-"""Relative error allowed for the logarithm of a closed form; measured ones are less."""
 _ANY_COUNT = 1000.0
 _CANDIDATES = 257
 
@@ -222,7 +219,7 @@ def _profile(
     if local.contour is None:
         form = closed_form(loss, local.sign)
         assert form is not None
-        return _closed_profile(form, epsilons)
+        return closed_profile(form, epsilons)
     return spectral_profile(loss, local.contour, epsilons, tabulated=tabulated)
 
 
@@ -249,47 +246,6 @@ def _estimates(
 ) -> tuple[Array, Array]:
     found = _profile(args[0], local, args[1])
     return found.log_delta.estimate, found.log_rest.estimate
-
-
-def _closed_profile(form: AbstractClosedForm, epsilons: Array) -> Profile:
-    allowed, mass = _CLOSED_FORM_ERRORS[epsilons.dtype], form.mass_error()
-    log_delta, log_rest, log_alpha = form.logs(epsilons)
-    log_delta, log_rest = (
-        _wider(exactly(x, allowed), mass) for x in (log_delta, log_rest)
-    )
-    slip = form.loss_error(epsilons)
-    if slip is not None:
-        left, right = form.log_delta_within(epsilons, slip, log_delta.estimate)
-        highest, lowest = exactly(left, allowed).upper, exactly(right, allowed).lower
-        within = Interval(lowest, log_delta.estimate, highest)
-        log_delta = _wider(within, mass)
-        # Of either sum every term is off by less than that.
-        log_rest = Interval(
-            log_rest.lower - slip, log_rest.estimate, log_rest.upper + slip
-        )
-    if form.lost() > 0:
-        most = jnp.logaddexp(log_rest.upper, math.log(form.lost()))
-        log_rest = Interval(log_rest.lower, log_rest.estimate, most)
-    unsure = form.log_unsure()
-    if unsure is not None:
-        # What was left out counts in the upper bounds alone.
-        lower = without(log_delta.lower, unsure)
-        log_delta = Interval(lower, log_delta.estimate, log_delta.upper)
-        most = jnp.logaddexp(log_rest.upper, unsure)
-        log_rest = Interval(log_rest.lower, log_rest.estimate, most)
-    return Profile(
-        log_delta.map(_at_most_zero),
-        log_rest.map(_at_most_zero),
-        stop_gradient(log_alpha),
-    )
-
-
-def _wider(interval: Interval, by: Array | float) -> Interval:
-    return Interval(interval.lower - by, interval.estimate, interval.upper + by)
-
-
-def _at_most_zero(x: Array) -> Array:
-    return jnp.minimum(x, 0)
 
 
 def _no_release(epsilons: Array) -> Profile:
@@ -331,7 +287,7 @@ def epsilon(
     elif engine == "grid":
         result = search_epsilon(loss, signs, finite, slack)
     else:
-        result = _closed_epsilon(loss, signs, safe, jnp.logaddexp(safe, unsure))
+        result = closed_epsilon(loss, signs, safe, jnp.logaddexp(safe, unsure))
     # delta(eps) >= 1 - e^eps for every mechanism.
     idle = log_complement(jnp.where(log_delta < 0, log_delta, -1.0))
     unit = 8 * jnp.finfo(idle.dtype).eps
@@ -451,37 +407,6 @@ _search_epsilon = one_by_one(
 )
 
 
-def _closed_epsilon(
-    loss: ComposedLoss, signs: Array, log_deltas: Array, largest: Array
-) -> Interval:
-    """The epsilon of the worst direction; the lower end is that of delta `largest`."""
-    # An error of log delta moves epsilon as much as that change of the target does.
-    forms = [form for sign in signs if (form := closed_form(loss, sign)) is not None]
-    masses = [jnp.asarray(form.mass_error(), log_deltas.dtype) for form in forms]
-    allowed = _CLOSED_FORM_ERRORS[log_deltas.dtype]
-    step = allowed * (1 + jnp.abs(log_deltas)) + functools.reduce(jnp.maximum, masses)
-    step = stop_gradient(step)
-    largest = jnp.minimum(largest + step, -1e-9)
-    targets = jnp.stack([largest, log_deltas, log_deltas - step], axis=1)
-
-    def one(sign: Array, target: Array) -> Array:
-        form = closed_form(loss, sign)
-        assert form is not None
-        return form.epsilon(target)
-
-    each = jax.vmap(jax.vmap(one, (None, 0)))(signs, targets)
-    lower, estimate, upper = jnp.max(each, axis=0)
-    # Of a delta beyond 1 there is no epsilon.
-    lower = jnp.where(jnp.all(largest < -1e-9), lower, -jnp.inf)
-    lower, value, upper = stop_gradient((lower, estimate, upper))
-    slips = [form.loss_error(value) for form in forms]
-    slips = [2 * slip for slip in slips if slip is not None]
-    error = functools.reduce(jnp.maximum, slips, jnp.zeros_like(value))
-    error = error + allowed * jnp.abs(value)
-    lower, upper = jnp.minimum(lower, value), jnp.maximum(upper, value)
-    return Interval(lower - error, estimate, upper + error)
-
-
 def threshold(
     loss: ComposedLoss, sign: Float[Array, ""], alpha: Float[Array, ""]
 ) -> tuple[Float[Array, ""], Float[Array, ""]]:
@@ -507,7 +432,7 @@ def threshold(
     assert form is not None
     assert other is not None
     ends = largest_loss(loss, sign), largest_loss(loss, -sign)
-    found = _closed_threshold((form, other), ends, log_alpha)
+    found = closed_threshold((form, other), ends, log_alpha)
     return jnp.where(nothing, 0, found), jnp.ones_like(alpha)
 
 
@@ -585,22 +510,3 @@ def _largest_gap(loss: ComposedLoss, log_alpha: Array) -> Float[Array, ""]:
             gaps = jnp.diff(jnp.sort(jnp.where(matters, atoms.loss, some)))
             largest = jnp.maximum(largest, jnp.max(gaps))
     return largest
-
-
-def _closed_threshold(
-    forms: tuple[AbstractClosedForm, AbstractClosedForm],
-    ends: tuple[Array, Array],
-    log_alpha: Array,
-) -> Array:
-    """The threshold from the closed forms of a direction and of the other one."""
-    form, other = forms
-
-    def log_error(e: Array) -> Array:
-        # alpha at -e is the exchanged pair's Q(Y <= e) = 1 - delta - e^e P(X > e).
-        rest, tail = jnp.exp(other.log_rest(e)), jnp.exp(other.log_alpha(e) + e)
-        return jnp.log(jnp.maximum(rest - tail, 0))
-
-    right = closed_threshold(form.log_alpha, log_alpha, ends[0])
-    left = closed_threshold(lambda e: -log_error(e), -log_alpha, ends[1])
-    positive = form.log_alpha(jnp.zeros_like(log_alpha)) > log_alpha
-    return jnp.where(positive, right, -left)

@@ -15,8 +15,9 @@ from jaxtyping import Array, Float
 from ..losses import ComposedLoss
 from ._bounds import Interval, log_complement, select, with_infinite
 from ._closed_form import AbstractClosedForm, closed_form
+from ._closed_queries import closed_profile
 from ._contour import chernoff
-from ._engine import LocalPlan, _closed_profile, _neutral, _no_release, _profile, plan
+from ._engine import LocalPlan, _neutral, _no_release, _profile, plan
 from ._grid import compose_grid
 from ._grid_profile import GridProfile, grid_profile
 from ._inversion import Table, look_up, tabulate
@@ -78,7 +79,7 @@ def log_delta_from(
         result = with_infinite(finite, infinite, unsure, beyond)
     else:
         assert prepared.form is not None
-        result = _closed_profile(prepared.form, epsilons).log_delta
+        result = closed_profile(prepared.form, epsilons).log_delta
     return stop_gradient(select(nothing, _no_release(epsilons).log_delta, result))
 
 
