@@ -39,11 +39,15 @@ jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
 
 # Their programs take longest to compile, and tests have what they show.
 _SLOW_EXAMPLES = {
+    "comparison._weighted.HyperPrior",
     "design._learned.learn_noise",
     "design._minimize.minimize",
     "divergences._approximations.edgeworth_beta",
     "divergences._gdp.gdp",
+    "inference._binomial.most_powerful_test",
     "inference._release.binomial_test",
+    "mechanisms._additive.GeneralizedGaussian",
+    "mechanisms._composed.RevealedMixture",
     "mechanisms._sampled.MixtureOfGaussians",
     "mechanisms._schedule.Schedule",
     "mechanisms._user.FromLogDensities",

@@ -279,6 +279,7 @@ ZERO_ASIDE = {
 }
 
 
+@pytest.mark.slow
 @EACH_RUN
 def test_mu_gdp_without_anything_aside_is_found_with_a_traced_zero(name):
     (value, _), (by_mu, _) = _mu_gdp_and_slopes(name)(0.8, 0.0)
@@ -287,6 +288,7 @@ def test_mu_gdp_without_anything_aside_is_found_with_a_traced_zero(name):
     assert float(by_mu) == pytest.approx(float(slope), rel=1e-9)
 
 
+@pytest.mark.slow
 def test_a_gaussian_below_its_own_trade_off_function():
     """The corner is set aside, so that a little less noise than 1 / mu will do."""
     target = targets.TradeOff(G_HALF, delta=1e-10)

@@ -253,7 +253,7 @@ def test_three_forms_agree(f):
     assert p[0] > 0.07 > p[1]
 
 
-@pytest.mark.parametrize("n", [1, 3, 12])
+@pytest.mark.parametrize("n", [1, 3, pytest.param(12, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("f", [PURE, APPROX, GDP], ids=["pure", "approx", "gdp"])
 def test_by_enumeration_of_all_data_sets(f, n):
     test = inference.most_powerful_test(f, _binomial(n, 0.3), alpha=0.1)

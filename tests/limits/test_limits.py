@@ -147,6 +147,7 @@ def test_events_and_tails():
     assert exact < found
 
 
+@pytest.mark.slow
 def test_tails_of_a_guarantee_with_known_numbers_are_those_of_its_own_answers():
     # Known to be jumps of one size alone it has a closed form, which tracing hides.
     f = fdp.LevyTriplet(0.0, jumps=[0.4], rates=[0.5])

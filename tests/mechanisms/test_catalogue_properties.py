@@ -412,7 +412,7 @@ PARTS = {
         pytest.param("additive", marks=pytest.mark.slow),
         pytest.param("discrete", marks=pytest.mark.slow),
         pytest.param("sampled", marks=pytest.mark.slow),
-        "two",
+        pytest.param("two", marks=pytest.mark.slow),
     ],
 )
 def test_gradient_in_every_parameter_agrees_with_differences(name):

@@ -250,6 +250,7 @@ def test_round_trip_of_numbers(gaussian):
         assert np.max(np.abs(one - two)) < 1e-13
 
 
+@pytest.mark.slow
 def test_gaussian_between_its_views(gaussian):
     truth = tradeoff.Gaussian(1.0)
     tails = np.asarray([1e-13, 1e-8, 1e-3, 0.1, 0.5, 0.9])
@@ -359,6 +360,7 @@ def test_attack_points_and_scores():
     assert np.all(sure.beta(alpha=alpha) >= g.beta(alpha=alpha) - 1e-15)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("alpha", [0.03, 0.2, 0.6, 0.9])
 def test_gradient_of_a_sampled_curve(alpha):
     kind = tradeoff.Gaussian
