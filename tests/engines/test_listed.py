@@ -116,7 +116,9 @@ def _listing(depth, rates, jumps):
 
 
 @pytest.mark.parametrize("depth", [3.0, 8.0])
-@pytest.mark.parametrize("rates", [[2.0], [0.7, 30.0], [0.1, 3.0, 5.0]])
+@pytest.mark.parametrize(
+    "rates", [[2.0], [0.7, 30.0], [0.1, 3.0, 5.0], [0.1, 0.2, 0.3, 0.1, 0.05, 0.4, 0.2]]
+)
 def test_what_is_not_listed_is_bounded(depth, rates):
     found = _listing(depth, rates, np.log(2))
     for law in np.outer([1.0, 2.0], rates)[:, found.order]:

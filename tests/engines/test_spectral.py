@@ -11,8 +11,9 @@ from reference import contour_side, dpsgd_truth, exact, half_unit, tail_truth
 from scipy import stats
 
 import fdp_jax as fdp
-from fdp_jax import Bound
+from fdp_jax import Bound, engines
 
+NAMES = "noise_multiplier", "sampling_prob", "num_steps"
 BOUNDS = (Bound.OPTIMISTIC, Bound.ESTIMATE, Bound.PESSIMISTIC)
 
 
@@ -55,6 +56,21 @@ def test_estimate_agrees_with_truth(kind, name):
     # A difference of logarithms is a relative one.
     scale = 1 if kind == "delta" else abs(truth)
     assert abs(estimate - truth) <= TOLERANCE[kind] * scale
+
+
+def test_cheap_bound_of_epsilon():
+    signs = jnp.asarray([1.0, -1.0])
+    bound = lambda m, delta: engines.largest_epsilon(m.loss(), signs, jnp.log(delta))
+    truths = [e for e in dpsgd_truth("eps") if e["direction"] == "remove"]
+    run = jax.jit(lambda d, *x: bound(fdp.DPSGD(**dict(zip(NAMES, x, strict=True))), d))
+    for entry in truths:
+        numbers = (float(entry[key]) for key in ("delta", "sigma", "q", "N"))
+        found = run(*numbers)
+        assert float(entry["value"]) <= found <= 1.5 * float(entry["value"]) + 0.1
+    leaky = fdp.ApproxDP(epsilon=1.0, delta=1e-5)
+    assert bound(leaky, 0.9e-5) == np.inf
+    assert leaky.epsilon(delta=1.1e-5) <= bound(leaky, 1.1e-5) <= 1
+    assert bound(fdp.Gaussian(1.0), 1.0) == 0
 
 
 @pytest.mark.parametrize(("kind", "name"), ALL)
