@@ -36,6 +36,7 @@ from ..curves._queries import (
 from ..engines import Interval
 from ..engines._gaussian import log_delta as gaussian_log_delta
 from ..losses import ComposedLoss, GaussianLoss, Method, SubsampledGaussianLoss
+from ..mechanisms._listed import LISTING_METHODS, listed
 from ._log_moment import (
     counted,
     finite_mass,
@@ -47,9 +48,11 @@ from ._log_moment import (
 )
 
 _ROUNDS = 2
+_PEAKS = 4
 _STRETCH = 3.0
 _ROUNDING = 1e-12
 _REACH = 1e-15
+_LISTED_ASIDE = 1e-12
 _LOG_RANGE = (-46.0, 14.0)
 """Of mu, in which Gaussians through a point of the profile are searched."""
 
@@ -108,6 +111,10 @@ def gdp(mechanism: Any, *, delta: Any = 0.0) -> GDPSummary:
     """
     delta = _checks.scalar("delta", _checks.below_one("delta", delta))
     subject, _, method = subject_of(mechanism, "gdp")
+    aside = _checks.known(delta)
+    # Lists of counts do not reach far enough for less.
+    if method.name in LISTING_METHODS and aside is not None and aside >= _LISTED_ASIDE:
+        subject = listed(subject)
     options = {
         "method": method,
         "narrow": float_dtype() == jnp.float32,
@@ -248,7 +255,7 @@ class _Effort(NamedTuple):
 
 def _effort(loss: ComposedLoss, method: Method) -> _Effort:
     slow = engines.route(dataclasses.replace(loss, method=method)) == "grid"
-    return _Effort(48, 2) if slow else _Effort(192, 3)
+    return _Effort(48, 3) if slow else _Effort(192, 4)
 
 
 def _exact_kinds(loss: ComposedLoss) -> Array:
@@ -293,9 +300,8 @@ def _searched(
     at_nodes = jax.vmap(_mu_through, in_axes=(0, 0, None))
 
     def zoom(state: tuple, number: Array) -> tuple[tuple, Array]:
-        (low, high), nodes = state
+        epsilon, nodes = state
         fitting = number < _ROUNDS
-        epsilon = low + (high - low) * jnp.where(number == 0, crowded, share)
         found = _profile(subject, epsilon, method)
         # No loss lies beyond the largest one.
         upper = jnp.where(epsilon >= most, -jnp.inf, found.upper)
@@ -304,25 +310,34 @@ def _searched(
         nodes = jax.tree.map(put, nodes, new)
         mu = _least_mu(_between(nodes.in_order(), covered, delta), closed)
         lost = _regret_at(mu, epsilon, found.estimate)
-        sought = jnp.where(fitting, at_nodes(epsilon, found.lower, delta), lost)
-        best = jnp.argmax(sought)
-        ends = _beside(epsilon, best)
-        whole = jnp.zeros_like(high), _regret_end(mu)
-        ends = engines.select(number == _ROUNDS - 1, whole, ends)
-        return (ends, nodes), jnp.where(fitting, 0.0, sought[best])
+        low, high = _beside(epsilon, jnp.argmax(at_nodes(epsilon, new.lower, delta)))
+        closer = jnp.where(fitting, low + (high - low) * share, _closer(epsilon, lost))
+        whole = _regret_end(mu) * share
+        epsilon = jnp.where(number == _ROUNDS - 1, whole, closer)
+        return (epsilon, nodes), jnp.where(fitting, 0.0, jnp.max(lost))
 
     # Nothing is known of the rounds to come.
     none = jnp.zeros((_ROUNDS, share.size))
-    start = (jnp.zeros_like(last), last), _Nodes(none, none - jnp.inf, none)
+    start = last * crowded, _Nodes(none, none - jnp.inf, none)
     numbers = jnp.arange(_ROUNDS + regret_rounds)
     (_, nodes), regrets = jax.lax.scan(zoom, start, numbers)
     return nodes.in_order(), covered, jnp.max(regrets)
 
 
 def _beside(grid: Array, best: Array) -> tuple[Array, Array]:
-    """The neighbors of a place on a grid."""
+    """The neighbors of places on a grid."""
     left, right = jnp.maximum(best - 1, 0), jnp.minimum(best + 1, grid.size - 1)
     return grid[left], grid[right]
+
+
+def _closer(grid: Array, values: Array) -> Array:
+    """As many places around the largest local maxima: next to kinks there are many."""
+    left = jnp.append(-jnp.inf, values[:-1])
+    right = jnp.append(values[1:], -jnp.inf)
+    peaks = jnp.where((values >= left) & (values >= right), values, -jnp.inf)
+    low, high = _beside(grid, jax.lax.top_k(peaks, _PEAKS)[1])
+    between = jnp.linspace(low, high, grid.size // _PEAKS)
+    return jnp.sort(between.ravel())
 
 
 def _chord_mu(nodes: _Nodes, delta: Array) -> Float[Array, " m"]:
@@ -381,14 +396,11 @@ def _regret_of(subject: HasLoss, mu: Array, method: Method) -> Array:
     fixed, mu = stop_gradient((subject, mu))
     count, rounds = _effort(loss_of(fixed), method)
 
-    def zoom(ends: tuple, _: None) -> tuple[tuple, Array]:
-        low, high = ends
-        grid = low + (high - low) * jnp.linspace(0.0, 1.0, count)
+    def zoom(grid: Array, _: None) -> tuple[Array, Array]:
         values = _regret_at(mu, grid, _profile(fixed, grid, method).estimate)
-        best = jnp.argmax(values)
-        return _beside(grid, best), values[best]
+        return _closer(grid, values), jnp.max(values)
 
-    start = jnp.zeros_like(mu), _regret_end(mu)
+    start = _regret_end(mu) * jnp.linspace(0.0, 1.0, count)
     _, values = jax.lax.scan(zoom, start, length=rounds)
     return jnp.maximum(jnp.max(values), 0.0)
 

@@ -274,6 +274,20 @@ def test_comparisons():
     assert found.upper - found.lower < 1e-10
 
 
+def test_gaussian_parameter_and_its_regret():
+    counts, aside = fdp.PoissonMechanism(10.0, 1.0), 1e-6
+    found = fdp.divergences.gdp(counts, delta=aside)
+    assert found.mu_lower <= found.mu <= found.mu_lower * (1 + 1e-6)
+    epsilons = np.linspace(0.0, 2.0, 2001)
+    own = counts.delta(epsilon=epsilons, bound=Bound.OPTIMISTIC)
+    gaussian = lambda mu: fdp.Gaussian(1 / mu).delta(epsilon=epsilons)
+    assert np.all(own <= gaussian(found.mu) + aside)
+    assert np.any(own > gaussian(0.9999 * found.mu_lower) + aside)
+    # Between thresholds there may be a little more.
+    regret = np.max((gaussian(found.mu) - own) / (1 + np.exp(epsilons)))
+    assert -1e-9 <= found.regret - regret <= 1e-3 * regret
+
+
 def test_traced_rates_are_left_to_the_grid():
     jumps, rates = PAIRS[0]
 
