@@ -49,10 +49,12 @@ from ._log_moment import (
 
 _ROUNDS = 2
 _PEAKS = 4
+"""Local maxima around which the regret is searched."""
 _STRETCH = 3.0
 _ROUNDING = 1e-12
 _REACH = 1e-15
 _LISTED_ASIDE = 1e-12
+"""The least delta for which counts are listed."""
 _LOG_RANGE = (-46.0, 14.0)
 """Of mu, in which Gaussians through a point of the profile are searched."""
 
@@ -112,7 +114,7 @@ def gdp(mechanism: Any, *, delta: Any = 0.0) -> GDPSummary:
     delta = _checks.scalar("delta", _checks.below_one("delta", delta))
     subject, _, method = subject_of(mechanism, "gdp")
     aside = _checks.known(delta)
-    # Lists of counts do not reach far enough for less.
+    # What lists leave out would matter for less.
     if method.name in LISTING_METHODS and aside is not None and aside >= _LISTED_ASIDE:
         subject = listed(subject)
     options = {

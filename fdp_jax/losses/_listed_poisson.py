@@ -116,7 +116,7 @@ def _first(find: Callable[..., Listing | None], plans: list[tuple]) -> Listing |
 def _split(
     widths: Float[np.ndarray, " k"], columns_per_row: int
 ) -> tuple[Int[np.ndarray, " j"], Int[np.ndarray, " k-j"]]:
-    """The sizes of the rows and of the columns, with about as many of either."""
+    """The sizes of the rows and of the columns, so that both take about as long."""
     groups: tuple[list[int], list[int]] = ([], [])
     lengths = np.asarray([np.log(columns_per_row), 0.0])
     for j in np.argsort(-widths, kind="stable").tolist():
@@ -206,7 +206,7 @@ def _log_missing(
     depth *= 1 - _ROUNDING
     if size == 1:
         return float(np.logaddexp(math.log(2) - depth, _LOG_UNDERFLOW))
-    s = size / depth * np.linspace(0.1, 1, 10)[:, None, None]
+    s = np.minimum(size / depth * np.linspace(0.1, 1, 10), 0.99)[:, None, None]
     deviances = scipy.special.kl_div(values, rates[:, None])  # laws, counts, sizes
     # e^deviance times the probability is at most that, by Stirling's formula.
     most = -0.5 * np.log(np.maximum(2 * np.pi * values, 1))
