@@ -27,6 +27,9 @@ FREQUENCY_BLOCK = 64
 rotations gives all of them."""
 WIDE_BLOCK = 256
 """The same where they are tabulated: for half the rotations of each."""
+VOID = 40.0
+"""Error of an exponent that voids a certificate, unless its term is tiny: an error
+above one half counts as this much."""
 _PIECES = 4096
 
 

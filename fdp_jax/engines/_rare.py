@@ -1,0 +1,319 @@
+r"""Where the characteristic function decays too slowly: rare participations, few steps.
+
+The law of N steps is split by the largest observation of a step.  With cuts a < b,
+
+    delta = delta(all below a) + delta(all below b, one above a) + delta(one above b),
+
+each the payoff's integral against a positive measure.  The one in the middle is a
+contour integral that decays (`losses/_subsampled_gaussian/_band.py`), with all of the
+spectral engine's certificate.  The last one is negligible, by Chernoff's inequality.
+So is the first one where the record is with the runs (direction "remove"): there many
+small losses would have to add up.  In the direction "add" they are the largest losses,
+all runs count, and delta(all below a) is P_a^N - e^eps Q_a^N, with P_a and Q_a the
+masses below a, but for runs that add up to less than eps: again Chernoff's inequality.
+"""
+
+import dataclasses
+from collections.abc import Callable
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jax.lax import stop_gradient
+from jaxtyping import Array, Bool, Float, PyTree
+
+from .._internal._special import log1mexp, log1p, log_ndtr, safe_log
+from ..losses import ComposedLoss
+from ..losses._subsampled_gaussian._band import BandLoss, Place
+from ._contour import Contour, Start, _log_payoff, plan_contour
+from ._inversion import Evaluation, evaluate, look_up, tabulate
+from ._spectral import tail_start_at_epsilon
+
+_LOW_CUTS, _HIGH_CUTS, _LEVELS = 24, 16, 20
+_DROP = 30.0
+"""-log of what is left out, relative to delta."""
+_TAIL = 45.0
+_BANDS = 6
+_TURNS = 6
+_LEAST = -800.0
+_MOST_WORK = 16384
+"""Blocks of frequencies times blocks of nodes."""
+_RATIO = 2.0
+"""Log of the ratio of the losses at the two cuts of a band, about."""
+
+
+class Rare(eqx.Module):
+    """Cuts, and a contour for what is between each two of them."""
+
+    parts: BandLoss
+    contours: Contour
+    active: Bool[Array, " j"]
+    """Stacked, from the lowest band to the highest; not all are needed."""
+    scales: "_Scales"
+
+
+def _outermost(parts: BandLoss) -> BandLoss:
+    """The lowest and the highest cut of some stacked bands."""
+    every = parts.place.cuts
+    cuts = jnp.stack([jnp.min(every[:, 0]), jnp.max(every[:, 1])])
+    first = jax.tree.map(lambda x: x[0], parts)
+    return eqx.tree_at(lambda part: part.place.cuts, first, cuts)
+
+
+def _composed(part: BandLoss) -> ComposedLoss:
+    return ComposedLoss((part,), (jnp.ones_like(part.count),))
+
+
+class _Scales(eqx.Module):
+    """Observations and losses that matter at a threshold."""
+
+    gap: Float[Array, ""]
+    """What the losses beyond the least one must add up to."""
+    left: Float[Array, ""]
+    right: Float[Array, ""]
+    width: Float[Array, ""]
+    reach: Float[Array, ""]
+    """Widths above a cut beyond which a cut leaves next to nothing."""
+    levels: Float[Array, " k"]
+    """Exponents of Chernoff's inequality."""
+    ends: Float[Array, "2"]
+
+
+def _scales(step, count: Array, sign: Array, epsilon: Array, depth: Array) -> _Scales:
+    s = step.noise_multiplier
+    q = jnp.minimum(step.sampling_prob, 1 - 1e-15)
+    gap = jnp.maximum(-count * log1p(-q) + sign * epsilon, 1e-300)
+    levels = (depth + 60) / gap * jnp.exp2(jnp.arange(_LEVELS, dtype=s.dtype) - 3)
+    levels = levels.at[0].set(0)
+    far = s * jnp.sqrt(2 * (_TAIL + depth + jnp.log1p(count)))
+    right = jnp.where(sign > 0, 1 + far, 1 + 13.5 * s)
+    left = jnp.where(sign > 0, -13.5 * s, -far - 3 * s)
+    reach = jnp.sqrt(2 * (_TAIL + depth))
+    width = jnp.minimum(0.5 * s, jnp.square(s) / reach)
+    width = jnp.maximum(width, 2 * (right - left) / 2048)
+    ends = jnp.stack([left, right + 9 * width])
+    return _Scales(gap, left, right, width, reach, levels, ends)
+
+
+def _place(step, level: Array) -> Array:
+    """The observation at which the loss is `level` above the least one."""
+    s, q = step.noise_multiplier, jnp.minimum(step.sampling_prob, 1 - 1e-15)
+    log_ratio = jnp.where(level < 1, safe_log(jnp.expm1(jnp.minimum(level, 1))),
+        level + log1mexp(jnp.maximum(level, 1)))
+    return 0.5 + jnp.square(s) * (log_ratio + log1p(-q) - jnp.log(q))
+
+
+def _level(step, x: Array) -> Array:
+    """The inverse of `_place`."""
+    q = jnp.minimum(step.sampling_prob, 1 - 1e-15)
+    return jax.nn.softplus(step.u(x) + jnp.log(q) - log1p(-q))
+
+
+def plan_rare(
+    step, count: Array, sign: Array, epsilon: Array, log_delta: Array
+) -> Rare:
+    """Chooses the cuts for a threshold; log_delta is a first guess of delta's there."""
+    step, count, sign, epsilon, log_delta = stop_gradient(
+        (step, count, sign, epsilon, log_delta)
+    )
+
+    def bands(log_delta: Array) -> tuple[BandLoss, Start, Array, Array]:
+        scales = _scales(step, count, sign, epsilon, -log_delta)
+        low, high = _cuts(step, count, sign, epsilon, log_delta, scales)
+        cuts, active = _between(step, low, high, scales.width)
+        parts = jax.vmap(
+            lambda pair: BandLoss(step, count, Place(pair, scales.width, scales.ends))
+        )(cuts)
+        begin = lambda part: tail_start_at_epsilon(_composed(part), sign, epsilon)
+        starts = _map_active(begin, parts, active)
+        each = jax.vmap(lambda start: start.rough_log_delta(epsilon))(starts)
+        each = jnp.where(active & ~jnp.isnan(each), each, -jnp.inf)
+        outer = _outermost(parts)
+        certain, *_ = _certain(outer, sign, epsilon[None])
+        value = jnp.logaddexp(jax.nn.logsumexp(each), certain[0])
+        return parts, starts, active, jnp.clip(value, _LEAST, -1.0)
+
+    def unfinished(state: tuple) -> Array:
+        turn, used, (*_, value) = state
+        return (turn < _TURNS) & ~((used < value + 3) & (used > value - 40))
+
+    def again(state: tuple) -> tuple:
+        turn, _, (*_, value) = state
+        return turn + 1, value - 1, bands(value - 1)
+
+    first = jnp.clip(log_delta, _LEAST, -1.0)
+    shape = jax.eval_shape(bands, first)
+    empty = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shape)
+    start = (jnp.zeros((), jnp.int32), jnp.ones_like(first), (*empty[:-1], first + 1))
+    _, used, (parts, starts, active, _) = lax.while_loop(unfinished, again, start)
+    contours = _map_active(_contour, (parts, starts), active)
+    scales = _scales(step, count, sign, epsilon, -used)
+    return stop_gradient(Rare(parts, contours, active, scales))
+
+
+def _map_active(one: Callable, args: PyTree, active: Array) -> PyTree:
+    """A function of each of some bands, and zeros for those that are not needed."""
+    shape = jax.eval_shape(one, jax.tree.map(lambda x: x[0], args))
+    none = lambda _: jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shape)
+    return lax.map(lambda x: lax.cond(x[1], one, none, x[0]), (args, active))
+
+
+def _contour(args: tuple[BandLoss, Start]) -> Contour:
+    part, start = args
+    contour = plan_contour(_composed(part), start)
+    work = contour.blocks * contour.plans[0].blocks
+    hopeless = contour.rough | (work > _MOST_WORK)
+    return dataclasses.replace(
+        contour, rough=hopeless, blocks=jnp.where(hopeless, 1, contour.blocks)
+    )
+
+
+def _between(
+    step, low: Array, high: Array, width: Array
+) -> tuple[Float[Array, "j 2"], Bool[Array, " j"]]:
+    """Cuts of bands in which the loss varies by about the same factor."""
+    bottom, top = _level(step, low), _level(step, high)
+    ratio = jnp.log(top / bottom)
+    bands = jnp.clip(jnp.ceil(ratio / _RATIO), 1, _BANDS)
+    index = jnp.arange(_BANDS + 1, dtype=ratio.dtype)
+    cuts = _place(step, bottom * jnp.exp(ratio * jnp.minimum(index / bands, 1)))
+    cuts = jnp.where(index == 0, low, jnp.where(index >= bands, high, cuts))
+    active = index[:-1] < bands
+    # What is not needed lies above all others.
+    lows = jnp.where(active, cuts[:-1], high)
+    highs = jnp.where(active, cuts[1:], high + width)
+    return jnp.stack([lows, jnp.maximum(highs, lows + 1e-3 * width)], axis=1), active
+
+
+def _cuts(
+    step, count: Array, sign: Array, epsilon: Array, log_delta: Array, scales: _Scales
+) -> tuple[Array, Array]:
+    """The highest cut below which little adds up, and the lowest with little above."""
+    left, right, width = scales.left, scales.right, scales.width
+    exponents = jnp.arange(_LOW_CUTS, dtype=left.dtype) / 1.5 - 1
+    lows = _place(step, scales.gap * jnp.exp2(-exponents)) - scales.reach * width
+    lows = jnp.clip(lows, left, right)
+    begin = jnp.clip(_place(step, 0.25 * scales.gap), left, right)
+    share = jnp.arange(_HIGH_CUTS, dtype=left.dtype) / (_HIGH_CUTS - 1)
+    highs = begin + (right - begin) * share
+    place = Place(jnp.stack([left, right]), width, scales.ends)
+    part = BandLoss(step, count, place)
+    below = _log_below(part, sign, epsilon, scales, lows)
+    above = _log_above(part, sign, epsilon, scales, highs)
+    target = log_delta - _DROP
+    fits = below < target
+    low = jnp.where(jnp.any(fits), lows[jnp.argmax(fits)], left)
+    fits = above < target
+    high = jnp.where(jnp.any(fits), highs[jnp.argmax(fits)], right + 8 * width)
+    return low, jnp.maximum(high, low + width)
+
+
+def _log_below(
+    part: BandLoss, sign: Array, epsilon: Array, scales: _Scales, cuts: Array
+) -> Float[Array, " c"]:
+    """A bound of what runs below some lower cuts add to delta.
+
+    In direction "add", of what they fall short of P_a^N - e^eps Q_a^N.
+    """
+    orders = 1 + scales.levels
+    logs, beyond = part.log_excess_below(orders, cuts, scales.reach)
+    least = part.count * -log1p(-part.step.sampling_prob)
+    # R = e^(D - least): runs with all steps within reach, then those with another one.
+    removed = _log_payoff(scales.levels) - scales.levels * epsilon - orders * least
+    added = orders * (epsilon - least)
+    bound = part.count * logs + jnp.where(sign > 0, removed, added)[:, None]
+    bound = jnp.min(jnp.where(jnp.isnan(bound), jnp.inf, bound), axis=0)
+    other = jnp.log(part.count) + beyond + jnp.where(sign > 0, 0, epsilon)
+    return jnp.logaddexp(bound, other)
+
+
+def _log_above(
+    part: BandLoss, sign: Array, epsilon: Array, scales: _Scales, cuts: Array
+) -> Float[Array, " c"]:
+    """A bound of what runs with a step above some upper cuts add to delta."""
+    levels = scales.levels
+    orders = jnp.where(sign > 0, 1 + levels, -levels)
+    one, every = part.log_masses_above(orders, cuts)
+    rest = (part.count - 1) * every + _log_payoff(levels) - levels * epsilon
+    bound = jnp.log(part.count) + one + rest[:, None]
+    return jnp.min(jnp.where(jnp.isnan(bound), jnp.inf, bound), axis=0)
+
+
+def rare_evaluation(
+    rare: Rare, step, count: Array, epsilons: Float[Array, " e"], *, tabulated: bool
+) -> Evaluation:
+    """The profile at thresholds near the plan's; differentiable if not tabulated."""
+    contours, count = rare.contours, jnp.asarray(count)
+    sign = contours.sign[0]
+
+    def one(contour: Contour) -> Evaluation:
+        loss = _composed(BandLoss(step, count))
+        if tabulated:
+            return look_up(tabulate(loss, contour), contour, epsilons)
+        return evaluate(loss, contour, epsilons)
+
+    each = _map_active(one, contours, rare.active)
+    active = rare.active[:, None]
+    each = jax.tree.map(lambda x: jnp.where(active, x, -jnp.inf), each)
+    add = lambda x: jax.nn.logsumexp(x, axis=0)
+    part = BandLoss(step, count, _outermost(rare.parts).place)
+    fixed = stop_gradient(part)
+
+    def left_out(epsilon: Array) -> Array:
+        low, high = fixed.place.cuts[:1], fixed.place.cuts[1:]
+        below = _log_below(fixed, sign, epsilon, rare.scales, low)
+        return jnp.logaddexp(
+            below, _log_above(fixed, sign, epsilon, rare.scales, high)
+        )[0]
+
+    rest = lax.map(left_out, stop_gradient(epsilons)) + 1e-6
+    least, error, log_p, log_q = _certain(part, sign, epsilons)
+    value = jnp.logaddexp(add(each.log_value), least)
+    upper = jnp.logaddexp(jnp.logaddexp(add(each.log_upper), least + error), rest)
+    lower = jnp.logaddexp(add(each.log_lower), least - error)
+    unit = 8 * jnp.finfo(upper.dtype).eps
+    log_alpha = jnp.logaddexp(add(each.log_alpha), log_q)
+    log_power = jnp.logaddexp(add(each.log_power), log_p)
+    slope = -jnp.exp(epsilons + log_alpha - value)
+    steep = jnp.where(active, jnp.abs(each.alpha_slope), 0)
+    log_density = add(each.log_alpha + safe_log(steep))
+    return Evaluation(
+        log_value=value,
+        log_upper=stop_gradient(upper + unit * (1 + jnp.abs(upper))),
+        log_lower=stop_gradient(lower - unit * (1 + jnp.abs(lower))),
+        slope=stop_gradient(slope),
+        curvature=stop_gradient(0 * slope),
+        log_alpha=stop_gradient(log_alpha),
+        log_power=stop_gradient(log_power),
+        alpha_slope=stop_gradient(-jnp.exp(log_density - log_alpha)),
+        power_slope=stop_gradient(-jnp.exp(log_density + epsilons - log_power)),
+    )
+
+
+def _certain(
+    part: BandLoss, sign: Array, epsilons: Array
+) -> tuple[Array, Array, Array, Array]:
+    """log(P_a^N - e^eps Q_a^N), its error, and logs of both powers ("add" alone)."""
+    place = stop_gradient(part.place)
+    x = place.nodes()
+    cut, _ = place.log_cut(x)
+    over = jnp.exp(log_ndtr((x - place.cuts[0]) / place.width))
+    base = jnp.exp(part.step.log_base(x)) * place.spacing
+    ratio = part.step.loss_at(x)
+    missing = jnp.sum(base * over) + jnp.exp(log_ndtr(-place.ends[1] / part.step.noise_multiplier))
+    gained = jnp.sum(base * jnp.exp(cut) * jnp.expm1(jnp.minimum(ratio, 700)))
+    few = missing < 0.5
+    whole = jnp.where(few, 1 - jnp.where(few, missing, 0), jnp.sum(base * jnp.exp(cut)))
+    log_p = part.count * jnp.where(few, log1p(-jnp.where(few, missing, 0)), safe_log(whole))
+    gain = part.count * log1p(jnp.maximum(gained / jnp.where(whole > 0, whole, 1), -1 + 1e-12))
+    log_q = log_p + gain
+    distance = epsilons + gain
+    some = (distance < 0) & (sign < 0) & (whole > 0)
+    safe = jnp.where(some, -distance, 1.0)
+    value = jnp.where(some, log_p + log1mexp(safe), -jnp.inf)
+    unit = jnp.finfo(x.dtype).eps
+    error = unit * (200 * (jnp.abs(epsilons) + jnp.abs(gain)) / safe + 200 * (1 + jnp.abs(log_p)))
+    error = jnp.where(some, error, 0)
+    none = lambda v: jnp.where(sign < 0, v, -jnp.inf)
+    return value, stop_gradient(error), none(log_q), none(log_p)

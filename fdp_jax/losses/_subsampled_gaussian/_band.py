@@ -1,0 +1,500 @@
+r"""Runs of a Poisson-subsampled Gaussian in which some step leaves a larger loss.
+
+A characteristic function decays slowly where most steps leave next to no loss: rare
+participations, or few steps.  What decays slowly is the part of the law in which no
+step leaves more than a small loss.  With a smooth step c(x), the normal distribution
+function, let
+
+    phi_low(z)  = E_P[R^z (1 - c((x - a) / v))],
+    phi_high(z) = E_P[R^z (1 - c((x - b) / v))],    R = dQ/dP,    a < b.
+
+phi_high^N - phi_low^N is the transform of a positive measure: the runs of N steps whose
+observations all are (smoothly) below b, one of them at least above a.  It decays as soon
+as the transform between a and b does.  `engines/_rare.py` adds what is left out.
+
+The step is an entire function with |c(x + i y)| <= c(x) e^{y^2 / 2}, so the trapezoid
+rule converges as without it.
+"""
+
+import functools
+from typing import ClassVar
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jax.lax import stop_gradient
+from jaxtyping import Array, Float, Int
+
+from ..._internal._blocked_sum import blocked_sum
+from ..._internal._rotation import rotation
+from ..._internal._special import (
+    log1mexp,
+    log1p,
+    log_ndtr,
+    log_ndtr_difference,
+    safe_log,
+)
+from .._base import FREQUENCY_BLOCK, VOID, AnalyticLoss, CharacteristicBlock
+from ._integrand import Integrand, inclusion
+
+_NODES = 2048
+"""Nodes for real orders, from end to end of all that matters."""
+_BLOCK = 64
+_SIDE = 8
+"""Of a square of frequencies."""
+_MOST_BLOCKS = 256
+_HEIGHT = 7.0
+"""Distance of the line that certifies them, in spacings."""
+_HEIGHTS = 32
+_DEAD = -700.0
+"""A logarithm of what does not matter."""
+_MOST = 600.0
+_CUT_OFF = 60.0
+"""-log of the density, relative to its maximum, where an integral may end."""
+_FAR = 64.0
+"""In standard deviations, where a cut has no effect."""
+
+
+class Masses(eqx.Module):
+    """Logarithms of integrals, below the lower cut and between both cuts."""
+
+    low: Float[Array, "..."]
+    between: Float[Array, "..."]
+
+
+class Place(eqx.Module):
+    """Where a band lies."""
+
+    cuts: Float[Array, "2"]
+    width: Float[Array, ""]
+    ends: Float[Array, "2"]
+    """Observations beyond which nothing matters."""
+
+    @property
+    def spacing(self) -> Float[Array, ""]:
+        return (self.ends[1] - self.ends[0]) / _NODES
+
+    def nodes(self) -> Float[Array, " n"]:
+        steps = jnp.arange(_NODES + 1, dtype=self.ends.dtype)
+        return self.ends[0] + self.spacing * steps
+
+    def log_cut(self, x: Array) -> tuple[Array, Array]:
+        """Logarithms of the shares that are below the lower cut, and between both."""
+        low, high = ((x - cut) / self.width for cut in self.cuts)
+        between, _ = log_ndtr_difference(high, low)
+        return log_ndtr(-low), between
+
+
+class Located(eqx.Module):
+    """The tilted densities at the nodes, up to a common factor."""
+
+    order: Float[Array, ""]
+    log_weights: tuple[Float[Array, " n"], Float[Array, " n"]]
+    peak: Float[Array, ""]
+    masses: Masses
+    center: Float[Array, ""]
+    """Tilted mean of the loss of a step below the lower cut."""
+
+
+class Plan(eqx.Module):
+    """The quadrature on one contour."""
+
+    order: Float[Array, ""]
+    center: Float[Array, ""]
+    peak: Float[Array, ""]
+    place: Place
+    start: Float[Array, ""]
+    spacing: Float[Array, ""]
+    blocks: Int[Array, ""]
+    error: Float[Array, ""]
+    """Of the trapezoid rule, relative to each of the two integrals."""
+    deviations: Float[Array, "2"]
+    """Mean distances of the loss from the center, in both integrals."""
+    exponent: Float[Array, ""]
+    """Size of the exponents of the weights."""
+
+
+class BandLoss(AnalyticLoss):
+    """A part of the law of N steps; see the module's docstring.
+
+    Its masses add up to less than one.
+    """
+
+    step: Integrand
+    count: Float[Array, ""]
+    """N, a whole number."""
+    place: Place | None = None
+    """Not needed where there is a plan."""
+
+    symmetric: ClassVar[bool] = False
+    decays: ClassVar[bool] = True
+
+    def log_weights(self, x: Array, order: Array) -> tuple[Array, Array]:
+        return self.weights_at(x, order, self.place)
+
+    def weights_at(self, x: Array, order: Array, place: Place) -> tuple[Array, Array]:
+        """Logs of the tilted densities below the lower cut, and between both."""
+        whole = self.step.log_integrand(x, order)
+        return tuple(whole + cut for cut in place.log_cut(x))
+
+    def log_masses_above(
+        self, order: Float[Array, " k"], cuts: Float[Array, " c"]
+    ) -> tuple[Float[Array, "k c"], Float[Array, " k"]]:
+        """Bounds of log E_P[R^w c] above some cuts, and of log E_P[R^w]."""
+        x, end, s = self.place.nodes(), self.place.ends[1], self.step.noise_multiplier
+        # R <= e^u beyond the end for w > 0; for w < 0, R^w falls.
+        rising = 0.5 * order * (order - 1) / jnp.square(s) + log_ndtr((order - end) / s)
+        falling = order * self.step.loss_at(end) + log_ndtr(-end / s)
+        beyond = jnp.where(order > 0, rising, falling)
+        logs = jax.vmap(lambda w: self.step.log_integrand(x, w))(order)
+        peak = jnp.max(logs, axis=1, keepdims=True)
+        weights = jnp.exp(logs - peak) * self.place.spacing
+        kept = jnp.exp(log_ndtr((x[:, None] - cuts) / self.place.width))
+        allowance = jax.vmap(lambda w: self._allowance(x, w))(order) + 1e-9
+        total = peak[:, 0] + jnp.log(jnp.sum(weights, axis=1)) + allowance
+        above = peak + safe_log(weights @ kept) + allowance[:, None]
+        return jnp.logaddexp(above, beyond[:, None]), jnp.logaddexp(total, beyond)
+
+    def log_excess_below(
+        self, order: Float[Array, " k"], cuts: Float[Array, " c"], reach: Array
+    ) -> tuple[Float[Array, "k c"], Float[Array, " c"]]:
+        """Bounds of what is (smoothly) below some cuts, and of little above them.
+
+        Returns:
+            log E_P[e^{w D}; x < cut + reach width], D the loss beyond the least one, and
+            log Q of what is left of c farther up.
+        """
+        x, s, q = self.place.nodes(), self.step.noise_multiplier, self.step.sampling_prob
+        far = cuts + reach * self.place.width
+        # Every cell counts with the largest of its ends, of each of the factors.
+        base = jnp.exp(self.step.log_base(x))
+        base = jnp.maximum(base[:-1], base[1:])
+        base = jnp.where((x[:-1] < 0) & (x[1:] > 0), jnp.max(base), base)
+        least = jnp.exp(log_ndtr((cuts - x[:-1, None]) / self.place.width))
+        kept = jnp.where(x[:-1, None] < far, least, 0) * base[:, None]
+        beyond = jax.nn.softplus(self.step.u(x[1:]) + jnp.log(q) - log1p(-q))
+        exponent = order[:, None] * beyond
+        grown = jnp.expm1(jnp.minimum(exponent, _MOST))
+        excess = log1p((grown @ kept) * self.place.spacing)
+        too_far = (exponent > _MOST).astype(x.dtype) @ (kept > 0).astype(x.dtype)
+        excess = jnp.where(too_far > 0, jnp.inf, excess)
+        upper = jnp.logaddexp(
+            log1p(-q) + log_ndtr(-far / s), jnp.log(q) + log_ndtr((1 - far) / s)
+        )
+        return excess + 1e-12, upper + log_ndtr(-reach)
+
+    def _allowance(self, x: Array, order: Array) -> Array:
+        """A bound on the trapezoid rule's relative error, from one line."""
+        height = _HEIGHT * self.place.spacing
+        growth = self._growth(x, order, jnp.zeros_like(order), height)
+        return stop_gradient(2 * jnp.exp(jnp.max(growth) - 2 * jnp.pi * _HEIGHT))
+
+    def _growth(self, x: Array, order: Array, frequency: Array, y: Array) -> Array:
+        """By how much the integrand's logarithm grows from x to x + i y, at most."""
+        s = self.step.noise_multiplier
+        angle = y / jnp.square(s)
+        p = inclusion(self.step.u(x), self.step.sampling_prob)
+        versine, sine = -2 * jnp.square(jnp.sin(0.5 * angle)), jnp.sin(angle)
+        modulus = 0.5 * log1p(jnp.maximum(2 * p * (1 - p) * versine, -1 + 1e-9))
+        turn = jnp.arctan2(p * sine, 1 + p * versine)
+        gauss = 0.5 * y * angle + 0.5 * jnp.square(y / self.place.width)
+        grown = gauss + order * modulus + frequency * jnp.abs(turn)
+        return jnp.where(angle < 0.95 * jnp.pi, grown, jnp.inf)
+
+    def _totals(self, order: Float[Array, " k"]) -> tuple[Array, Array, Array]:
+        """Logs of both integrals, and means and variances of the loss in them."""
+        x = self.place.nodes()
+        loss = self.step.loss_at(x)
+        log_cuts = jnp.stack(self.place.log_cut(x))
+
+        def at(w: Array) -> tuple[Array, Array, Array]:
+            logs = self.step.log_integrand(x, w) + log_cuts
+            peak = jnp.maximum(jnp.max(logs, axis=1, keepdims=True), -1e30)
+            weights = jnp.exp(logs - peak)
+            total = jnp.sum(weights, axis=1)
+            mean = weights @ loss / total
+            square = jnp.square(loss - mean[:, None])
+            variance = jnp.sum(weights * square, axis=1) / total
+            return peak[:, 0] + jnp.log(total * self.place.spacing), mean, variance
+
+        return jax.vmap(at)(order)
+
+    def moments(self, order):
+        growth = jax.vmap(lambda w: self._allowance(self.place.nodes(), w))(order)
+        value, slope, curvature = self._cumulants(order)
+        return value + self.count * growth, slope, curvature
+
+    def rough_moments(self, order):
+        value, slope, curvature = self._cumulants(order[None])
+        return value[0], slope[0], curvature[0]
+
+    def _cumulants(self, order: Float[Array, " k"]) -> tuple[Array, Array, Array]:
+        logs, mean, variance = self._totals(order)
+        n = self.count
+        low, between = logs[:, 0], logs[:, 1]
+        shift, spread = mean[:, 1] - mean[:, 0], variance[:, 1] - variance[:, 0]
+        share = jax.nn.sigmoid(between - low)
+        # high^N - low^N = high^N (1 - e^-hit)
+        hit = jnp.maximum(n * jax.nn.softplus(between - low), 1e-300)
+        value = n * jnp.logaddexp(low, between) + log1mexp(hit)
+        rate = n * share * shift
+        change = n * share * ((1 - share) * jnp.square(shift) + spread)
+        odds = 1 / jnp.expm1(jnp.clip(hit, 1e-300, 700))
+        slope = n * mean[:, 0] + rate + rate * odds
+        curvature = n * variance[:, 0] + change + change * odds
+        curvature = curvature - jnp.square(rate) * odds * (1 + odds)
+        return value, slope, jnp.maximum(curvature, 1e-3 * variance[:, 1])
+
+    def locate(self, order):
+        self = stop_gradient(self)
+        x = self.place.nodes()
+        logs = self.log_weights(x, order)
+        peak = jnp.maximum(jnp.max(logs[0]), jnp.max(logs[1]))
+        masses = Masses(*(
+            jax.nn.logsumexp(one) + jnp.log(self.place.spacing) for one in logs
+        ))
+        weights = jnp.exp(logs[0] - jnp.max(logs[0]))
+        center = jnp.sum(weights * self.step.loss_at(x)) / jnp.sum(weights)
+        return Located(order, logs, peak, masses, center)
+
+    def prepare(self, located, frequency, log_tolerance):
+        self = stop_gradient(self)
+        x, order = self.place.nodes(), located.order
+        # Both integrals to a relative accuracy of their own.
+        low, between = located.log_weights
+        whole = jnp.maximum(jnp.max(low), jnp.max(between))
+        logs = [low - whole, between - jnp.max(between)]
+        kept = jnp.maximum(*logs) > -_CUT_OFF
+        first = jnp.maximum(jnp.argmax(kept) - 1, 0)
+        last = jnp.minimum(_NODES + 1 - jnp.argmax(kept[::-1]), _NODES)
+        length = x[last] - x[first]
+        strip = 0.9 * jnp.pi * jnp.square(self.step.noise_multiplier)
+        strip = jnp.minimum(strip, 12 * self.place.width)
+        heights = strip * jnp.exp2(
+            -12 / _HEIGHTS * jnp.arange(_HEIGHTS, dtype=strip.dtype)
+        )
+
+        # The lower integral's error counts in the sum of both.
+        bases = [jnp.logaddexp(*located.log_weights) - whole, logs[1]]
+
+        def log_size(y: Array) -> Array:
+            grown = self._growth(x, order, frequency, y)
+            each = [
+                jax.nn.logsumexp(one + grown) - jax.nn.logsumexp(base)
+                for one, base in zip(logs, bases, strict=True)
+            ]
+            return jnp.maximum(*each)
+
+        sizes = jax.vmap(log_size)(heights) + jnp.log(4.0)
+        wanted = jnp.maximum(sizes - log_tolerance, 1)
+        spacing = jnp.max(jnp.where(sizes < 1e3, 2 * jnp.pi * heights / wanted, 0))
+        spacing = jnp.minimum(spacing, self.place.spacing * 8)
+        needed = jnp.ceil(length / (jnp.maximum(spacing, 1e-300) * _BLOCK))
+        blocks = jnp.clip(needed, 1, _MOST_BLOCKS)
+        spacing = length / (blocks * _BLOCK)
+        decay = 2 * jnp.pi * heights / spacing
+        error = jnp.min(jnp.where(sizes < 1e3, jnp.exp(jnp.minimum(sizes - decay, 50)), jnp.inf))
+        error = error + 3 * _NODES * jnp.exp(-_CUT_OFF) 
+        error = error + _edge(logs[0], bases[0]) + _edge(logs[1], logs[1])
+        loss = self.step.loss_at(x)
+        far = jnp.abs(loss - located.center)
+        deviations = [
+            jnp.sum(jnp.exp(one) * far) / jnp.sum(jnp.exp(base))
+            for one, base in zip(logs, bases, strict=True)
+        ]
+        weights = jnp.exp(jnp.maximum(*logs))
+        sizes = jnp.abs(self.step.log_base(x)) + jnp.abs(order * loss)
+        exponent = jnp.sum(weights * sizes) / jnp.sum(weights) + jnp.abs(located.peak)
+        return Plan(
+            order=order,
+            center=located.center,
+            peak=located.peak,
+            place=self.place,
+            start=x[first],
+            spacing=spacing,
+            blocks=blocks.astype(jnp.int32),
+            error=error,
+            deviations=jnp.stack(deviations),
+            exponent=exponent,
+        )
+
+    def center(self, plan):
+        return self.count * plan.center
+
+    def relative_error(self, plan):
+        return self.count * plan.error
+
+    def _at_zero(self, plan: Plan) -> tuple[Array, Array]:
+        """Logs of both integrals on the plan's nodes."""
+        sums, _ = blocked_sum(_mass_block, plan.blocks, self, plan)
+        logs = jnp.log(jnp.maximum(sums, 1e-300))
+        return logs[0], logs[1]
+
+    def log_mgf(self, plan):
+        low, between = self._at_zero(plan)
+        n, unit = self.count, jnp.finfo(low.dtype).eps
+        ratio = between - low
+        hit = n * jax.nn.softplus(ratio)
+        value = n * (plan.peak + jnp.logaddexp(low, between))
+        value = value + log1mexp(jnp.maximum(hit, 1e-300))
+        rounding = unit * (plan.blocks + _BLOCK + 16 + 4 * plan.exponent)
+        error = (1 + n) * (rounding + plan.error)
+        return value, stop_gradient(error)
+
+    def log_characteristic(self, plan, start, step, count=FREQUENCY_BLOCK):
+        assert count == _SIDE**2
+        sums, _ = blocked_sum(_wave_block, plan.blocks, self, (plan, start, step))
+        (low0, between0), versine, sine = sums
+        tau, n = start + step * jnp.arange(count, dtype=start.dtype), self.count
+        unit = jnp.finfo(tau.dtype).eps
+        low0, between0 = jnp.maximum(low0, 1e-300), jnp.maximum(between0, 1e-300)
+        whole0 = low0 + between0
+        # Of both integrals together, and of the lower one in it.
+        whole = (versine[0] + versine[1]) / whole0, (sine[0] + sine[1]) / whole0
+        part = (between0 + versine[1]) / whole0, sine[1] / whole0
+        log_whole, turn_whole, size_whole = _log_one_plus(*whole)
+        # 1 - part / whole
+        norm = jnp.square(1 + whole[0]) + jnp.square(whole[1])
+        norm = jnp.maximum(norm, 1e-30)
+        share = (
+            -(part[0] * (1 + whole[0]) + part[1] * whole[1]) / norm,
+            -(part[1] * (1 + whole[0]) - part[0] * whole[1]) / norm,
+        )
+        log_rest, turn_rest, _ = _log_one_plus(*share)
+        grown, turned = n * log_rest, n * turn_rest
+        top = jnp.maximum(grown - 30, 0)
+        grown = grown - top
+        turn_versine, turn_sine = rotation(turned)
+        real = -(jnp.expm1(grown) + jnp.exp(grown) * turn_versine)
+        imag = -jnp.exp(grown) * turn_sine
+        size = jnp.square(real) + jnp.square(imag)
+        none = size < 1e-300
+        size = jnp.where(none, 1e-300, size)
+        log_size = top + 0.5 * jnp.log(size)
+        angle = jnp.arctan2(jnp.where(none, 0, imag), jnp.where(none, 1, real))
+        ratio0 = jnp.log(between0) - jnp.log(low0)
+        hit0 = n * jax.nn.softplus(ratio0)
+        log_first = log1mexp(jnp.maximum(hit0, 1e-300))
+        total = n * log_whole + log_size - log_first
+        terms = plan.blocks + _BLOCK + 16
+        moved = unit * 4 * tau * jnp.abs(plan.center)
+        own = unit * (terms + 4 * plan.exponent)
+        wave = jnp.minimum(2.5, 2 * tau * plan.deviations[0])
+        low_error = own * wave + 2 * plan.error + moved
+        share0 = between0 / whole0
+        between_error = share0 * (own + 2 * plan.error + moved)
+        # d (high^N - low^N) is N high^(N-1) (d low + d between) - N low^(N-1) d low, and
+        # at most N high^(N-1) (d between + (N - 1) share d low).
+        high = jnp.exp((n - 1) * log_whole)
+        low = jnp.exp((n - 1) * jnp.minimum(log_whole + log_rest, 0))
+        each = high * (low_error + between_error) + low * low_error
+        most = jnp.maximum(high, low)
+        most = most * (between_error + (n - 1) * share0 * low_error)
+        slip = n * jnp.minimum(each, most) * jnp.exp(-log_first)
+        turned = jnp.abs(turned) + n * jnp.abs(turn_whole) + n * jnp.abs(log_whole)
+        slip = slip + 4 * unit * turned * jnp.exp(jnp.minimum(total, 0))
+        # What is lost in rounding counts with the size of the rounding alone.
+        total, slip = jnp.maximum(total, _DEAD), jnp.maximum(slip, 1e-300)
+        lost = stop_gradient(slip > 0.3 * jnp.exp(total))
+        total = jnp.where(lost, jnp.log(slip) - VOID + 2, total)
+        error = jnp.where(lost, 1.0, slip * jnp.exp(-total))
+        return CharacteristicBlock(total, n * turn_whole + angle, stop_gradient(error))
+
+    def log_envelope(self, located, frequency):
+        """Bounds |transform| for all tau >= `frequency` by moving the line of x."""
+        self = stop_gradient(self)
+        x, order = self.place.nodes(), located.order
+        s = self.step.noise_multiplier
+        variance = jnp.square(s)
+        p = inclusion(self.step.u(x), self.step.sampling_prob)
+        steep = jnp.maximum(-order, 0) / variance
+        flat = 1 + 1 / variance + variance / jnp.square(self.place.width)
+        damping = flat + steep * p * (1 - p)
+        cap = 0.9 * jnp.pi * variance
+        scale = frequency * jnp.asarray([[1.0], [0.5], [0.25]], x.dtype)
+        u = scale * p / damping
+        u_slope = scale * (flat + steep * jnp.square(p)) / jnp.square(damping)
+        u_slope = u_slope * p * (1 - p) / variance
+        saturation = 1 + u / cap
+        y, slope = u / saturation, u_slope / jnp.square(saturation)
+        angle = y / variance
+        versine, sine = rotation(angle)
+        modulus = 0.5 * log1p(2 * p * (1 - p) * versine)
+        turn = jnp.arctan2(p * sine, 1 + p * versine)
+        common = 0.5 * y * angle + order * modulus - frequency * turn
+        common = common + 0.5 * log1p(jnp.square(slope))
+        cut = 0.5 * jnp.square(y / self.place.width)
+        low, between = located.log_weights
+        lse = lambda logs: jnp.min(jax.nn.logsumexp(logs, axis=1)) + jnp.log(self.place.spacing)
+        band = lse(between + common + cut)
+        # Without a cut the line may be moved farther.
+        masses = located.masses
+        whole0 = jnp.logaddexp(masses.low, masses.between)
+        n = self.count
+        hit = n * jax.nn.softplus(masses.between - masses.low)
+        log_first = n * whole0 + log1mexp(jnp.maximum(hit, 1e-300))
+        bound = jnp.log(n) + band + (n - 1) * whole0 - log_first
+        return jnp.minimum(bound + 1e-9, 0)
+
+    def cells(self, low, high):
+        raise NotImplementedError("a part of a law is for the spectral engine alone")
+
+    def loss_range(self):
+        n = self.count
+        return -jnp.inf * n, jnp.inf * n
+
+
+def _edge(logs: Array, whole: Array) -> Array:
+    """What may be left beyond the ends, relative to the whole."""
+    ends = jnp.maximum(logs[0], logs[-1]) - jnp.max(whole)
+    return _NODES * jnp.exp(ends)
+
+
+def _log_one_plus(real: Array, imag: Array) -> tuple[Array, Array, Array]:
+    """Of 1 + real + i imag: log of the modulus, argument, modulus."""
+    excess = 2 * real + jnp.square(real) + jnp.square(imag)
+    square = jnp.square(1 + real) + jnp.square(imag)
+    close, dead = jnp.abs(excess) < 0.5, square < 1e-30
+    near = 0.5 * log1p(jnp.where(close, excess, 0.0))
+    far = 0.5 * jnp.log(jnp.where(close | dead, 1.0, square))
+    log = jnp.where(dead, -35.0, jnp.where(close, near, far))
+    angle = jnp.arctan2(jnp.where(dead, 0, imag), jnp.where(dead, 1, 1 + real))
+    return log, angle, square
+
+
+def _nodes(index: Array, plan: Plan) -> Array:
+    place = index * _BLOCK + jnp.arange(_BLOCK, dtype=index.dtype)
+    return plan.start + plan.spacing * place.astype(plan.start.dtype)
+
+
+def _weights(loss: BandLoss, x: Array, plan: Plan) -> Array:
+    logs = jnp.stack(loss.weights_at(x, plan.order, plan.place)) - plan.peak
+    return plan.spacing * jnp.exp(logs)
+
+
+def _mass_block(index: Array, loss: BandLoss, plan: Plan) -> tuple:
+    return jnp.sum(_weights(loss, _nodes(index, plan), plan), axis=1), ()
+
+
+def _wave_block(index: Array, loss: BandLoss, aux: tuple[Plan, Array, Array]) -> tuple:
+    """Sums of weights, and of weights times (cos - 1) and sin, at 64 frequencies.
+
+    These are start + (8 a + b) step: two tables of eight rotations give all of them.
+    """
+    plan, start, step = aux
+    x = _nodes(index, plan)
+    weights = _weights(loss, x, plan)
+    value = loss.step.loss_at(x) - plan.center
+    few = jnp.arange(_SIDE, dtype=x.dtype)
+    row_versine, row_sine = rotation((start + _SIDE * step * few)[:, None] * value)
+    versine, sine = rotation((step * few)[:, None] * value)
+    product = functools.partial(jnp.einsum, "kn,an,bn->kab", weights)
+    alone = lambda rows, columns: (weights @ rows.T)[:, :, None] + (
+        weights @ columns.T
+    )[:, None, :]
+    versines = alone(row_versine, versine)
+    versines = versines + product(row_versine, versine) - product(row_sine, sine)
+    sines = alone(row_sine, sine)
+    sines = sines + product(row_sine, versine) + product(row_versine, sine)
+    flat = lambda each: each.reshape(2, -1)
+    return (jnp.sum(weights, axis=1), flat(versines), flat(sines)), ()
