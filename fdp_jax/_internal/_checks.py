@@ -5,8 +5,9 @@ hangs on it.  A concrete bad value raises `ValueError` at once; a traced one rai
 `equinox.EquinoxRuntimeError` with the same sentence when the program runs.
 """
 
-from collections.abc import Callable
-from typing import Any
+import enum
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
 
 import equinox as eqx
 import jax
@@ -14,6 +15,8 @@ import jax.core
 import numpy as np
 
 from ._precision import float_dtype, in_float64
+
+_Member = TypeVar("_Member", bound=enum.Enum)
 
 
 def known(value: Any) -> np.ndarray | None:
@@ -106,6 +109,43 @@ def share(name: str, value: Any) -> Any:
 def shape(name: str, value: Any) -> Any:
     """A number in (1, 16]."""
     return checked(name, value, "in (1, 16]", lambda x: (x > 1) & (x <= 16))
+
+
+def member(
+    name: str,
+    kind: type[_Member],
+    value: Any,
+    allowed: Sequence[_Member] | None = None,
+) -> _Member:
+    """A member of an enumeration, given itself, by its name or by its value.
+
+    An `is` comparison takes whatever is no member for "another one", so every option
+    passes here before anything is computed.
+    """
+    allowed = tuple(kind) if allowed is None else tuple(allowed)
+    for one in allowed:
+        if value is one or (isinstance(value, str) and value in (one.name, one.value)):
+            return one
+    names = ", ".join(repr(one.value) for one in allowed)
+    known = isinstance(value, str | kind)
+    raise (ValueError if known else TypeError)(
+        f"{name} must be one of {names} or of {kind.__name__}, got {value!r}"
+    )
+
+
+def choice(name: str, value: Any, allowed: tuple[str, ...]) -> str:
+    """One of a few names."""
+    if not isinstance(value, str) or value not in allowed:
+        wrong = ValueError if isinstance(value, str) else TypeError
+        raise wrong(f"{name} must be one of {allowed}, got {value!r}")
+    return value
+
+
+def flag(name: str, value: Any) -> bool:
+    """True or False: any other object would count as one of them."""
+    if not isinstance(value, bool | np.bool_):
+        raise ValueError(f"{name} must be True or False, got {value!r}")
+    return bool(value)
 
 
 def whole(name: str, value: Any, least: int, most: int) -> int:

@@ -11,6 +11,7 @@ from jax.lax import stop_gradient
 from jaxtyping import Array, Float, Int, PyTree
 
 from .. import engines
+from .._internal import _checks
 from .._internal._batching import one_by_one
 from .._internal._implicit import implicit_root
 from .._internal._precision import (
@@ -145,6 +146,7 @@ def calibrate(
         >>> print(f"{found.value:.6f}")
         0.586260
     """
+    whole = _checks.flag("whole", whole)
     method = AUTO
     if isinstance(mechanism, View) and mechanism.direction == "both":
         mechanism, method = mechanism.mechanism, mechanism.method

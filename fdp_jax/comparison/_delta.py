@@ -25,7 +25,7 @@ from .._internal._precision import (
     outside_transformations,
 )
 from ..curves import Bound, Bounds, Status
-from ..curves._bounds import classify, with_gradient
+from ..curves._bounds import classify, one_end, with_gradient
 from ..curves._queries import round_down_to_single
 from ..losses import AUTO, Method
 from ._explore import Nodes, explore, weights_of
@@ -99,7 +99,7 @@ def delta_divergence(a: Any, b: Any) -> DeltaDivergence:
 
 
 def symmetrized_divergence(
-    a: Any, b: Any, *, bound: Bound = Bound.PESSIMISTIC
+    a: Any, b: Any, *, bound: Bound | str = Bound.PESSIMISTIC
 ) -> Float[Array, ""]:
     """The larger of Delta(a || b) and Delta(b || a), a metric on guarantees.
 
@@ -130,6 +130,7 @@ def symmetrized_divergence(
     References:
         Kaissis et al. (2024), Definition 3, Lemma 1, Corollary 2 and Lemma B.1.
     """
+    bound = one_end(bound)
     found = delta_divergence(a, b).symmetrized
     return found.pick(bound, upper_is_pessimistic=True)
 

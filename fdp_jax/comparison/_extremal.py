@@ -17,13 +17,14 @@ from jaxtyping import Array, Float
 
 from .._internal._precision import in_float64
 from ..curves import Bound
+from ..curves._bounds import one_end
 from ..mechanisms import BlatantNonPrivacy
 from ._delta import delta_divergence
 from ._sources import request
 
 
 def distance_from_perfect_privacy(
-    guarantee: Any, *, bound: Bound = Bound.PESSIMISTIC
+    guarantee: Any, *, bound: Bound | str = Bound.PESSIMISTIC
 ) -> Float[Array, ""]:
     """Delta(PP || M): what an attacker gains over guessing; half the advantage.
 
@@ -49,12 +50,13 @@ def distance_from_perfect_privacy(
     References:
         Kaissis et al. (2024), Lemma 3.
     """
+    bound = one_end(bound)
     request("guarantee", guarantee)
     return 0.5 * guarantee.advantage(bound=bound)
 
 
 def minimax_error(
-    guarantee: Any, *, bound: Bound = Bound.PESSIMISTIC
+    guarantee: Any, *, bound: Bound | str = Bound.PESSIMISTIC
 ) -> Float[Array, ""]:
     """Delta(M || BNP): the attacker's error at the prior that is worst for him.
 
@@ -82,6 +84,7 @@ def minimax_error(
     References:
         Kaissis et al. (2024), Lemmas 4 and 5 (symmetric f).
     """
+    bound = one_end(bound)
     if request("guarantee", guarantee).symmetric:
         return guarantee.bayes_error(prior=_half(), bound=bound)
     found = delta_divergence(guarantee, BlatantNonPrivacy()).value

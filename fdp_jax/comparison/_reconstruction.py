@@ -6,11 +6,12 @@ from jaxtyping import Array, Float
 
 from .._internal import _checks
 from ..curves import AbstractGuarantee, Bound
+from ..curves._bounds import one_end
 from ._sources import request
 
 
 def reconstruction_bound(
-    mechanism: Any, *, kappa: Any, bound: Bound = Bound.PESSIMISTIC
+    mechanism: Any, *, kappa: Any, bound: Bound | str = Bound.PESSIMISTIC
 ) -> Float[Array, "..."]:
     """Largest probability with which an attack reconstructs a record.
 
@@ -49,6 +50,7 @@ def reconstruction_bound(
         Hayes, Mahloujifar, Balle (2023), the bound by the blow-up function; Kaissis et
         al. (2024), Figure 7.
     """
+    bound = one_end(bound)
     kappa = _checks.probability("kappa", kappa)
     request("mechanism", mechanism)
     side = getattr(mechanism, "remove", mechanism)

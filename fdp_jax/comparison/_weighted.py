@@ -17,6 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from .._internal import _checks
 from .._internal._precision import float_dtype, in_float64
 from ..curves import Bounds, Status
 from ..curves._bounds import classify, with_gradient
@@ -60,6 +61,8 @@ class HyperPrior(eqx.Module):
     symmetric: bool = eqx.field(static=True, default=False, kw_only=True)
 
     def __check_init__(self):
+        _checks.flag("convex", self.convex)
+        _checks.flag("symmetric", self.symmetric)
         tail = np.geomspace(1e-12, 0.5, 64)
         places = np.concatenate([tail, 1 - tail])
         with jax.ensure_compile_time_eval():

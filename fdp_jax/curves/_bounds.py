@@ -1,6 +1,7 @@
 """Certified answers: an estimate between two bounds, and how it may be used."""
 
 import enum
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -9,13 +10,15 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
+from .._internal import _checks
 from .._internal._precision import outside_transformations
 
 
 class Bound(enum.Enum):
     """Which end of a certified interval a query returns.
 
-    All three have the derivative of the estimate.
+    All three have the derivative of the estimate.  Wherever a query takes one, its name
+    or its value will do: "pessimistic".
     """
 
     PESSIMISTIC = "pessimistic"
@@ -24,6 +27,11 @@ class Bound(enum.Enum):
     """The most accurate value; neither an upper nor a lower bound."""
     OPTIMISTIC = "optimistic"
     """The other end: the privacy loss is at least this large."""
+
+
+def one_end(bound: Any) -> Bound:
+    """The end that an argument asks for; queries check it before they compute."""
+    return _checks.member("bound", Bound, bound)
 
 
 class Status(enum.IntEnum):
@@ -59,8 +67,11 @@ class Bounds(eqx.Module):
         status = np.vectorize(lambda s: Status(s).name, otypes=[str])(self.status)
         return f"Bounds({numbers}, status={status}, method={self.method!r})"
 
-    def pick(self, bound: Bound, *, upper_is_pessimistic: bool) -> Float[Array, "..."]:
+    def pick(
+        self, bound: Bound | str, *, upper_is_pessimistic: bool
+    ) -> Float[Array, "..."]:
         """One end as an array, with the estimate's derivative."""
+        bound = one_end(bound)
         if bound is Bound.ESTIMATE:
             return self.estimate
         upper = (bound is Bound.PESSIMISTIC) == upper_is_pessimistic

@@ -7,7 +7,7 @@ import equinox as eqx
 from jaxtyping import Array, Float
 
 from .._internal import _checks
-from ._bounds import Bound, Bounds
+from ._bounds import Bound, Bounds, one_end
 
 
 class AbstractGuarantee(eqx.Module):
@@ -38,7 +38,7 @@ class AbstractGuarantee(eqx.Module):
     def _bayes_error_bounds(self, prior: Any) -> Bounds: ...
 
     def epsilon(
-        self, *, delta: Any, bound: Bound = Bound.PESSIMISTIC
+        self, *, delta: Any, bound: Bound | str = Bound.PESSIMISTIC
     ) -> Float[Array, "..."]:
         """The least real epsilon with delta(epsilon) <= delta.
 
@@ -60,11 +60,12 @@ class AbstractGuarantee(eqx.Module):
         Raises:
             ValueError: If delta is outside [0, 1] (`EquinoxRuntimeError` if traced).
         """
+        bound = one_end(bound)
         delta = _checks.probability("delta", delta)
         return self._epsilon_bounds(delta).pick(bound, upper_is_pessimistic=True)
 
     def delta(
-        self, *, epsilon: Any, bound: Bound = Bound.PESSIMISTIC
+        self, *, epsilon: Any, bound: Bound | str = Bound.PESSIMISTIC
     ) -> Float[Array, "..."]:
         """The privacy profile: the largest Q(S) - e^eps P(S) over all events S.
 
@@ -82,11 +83,12 @@ class AbstractGuarantee(eqx.Module):
         Raises:
             ValueError: If epsilon is NaN.
         """
+        bound = one_end(bound)
         epsilon = _checks.real("epsilon", epsilon)
         return self._delta_bounds(epsilon).pick(bound, upper_is_pessimistic=True)
 
     def log_delta(
-        self, *, epsilon: Any, bound: Bound = Bound.PESSIMISTIC
+        self, *, epsilon: Any, bound: Bound | str = Bound.PESSIMISTIC
     ) -> Float[Array, "..."]:
         """Natural logarithm of `delta`, finite however small delta is.
 
@@ -103,11 +105,12 @@ class AbstractGuarantee(eqx.Module):
         Raises:
             ValueError: If epsilon is NaN.
         """
+        bound = one_end(bound)
         epsilon = _checks.real("epsilon", epsilon)
         return self._log_delta_bounds(epsilon).pick(bound, upper_is_pessimistic=True)
 
     def beta(
-        self, *, alpha: Any, bound: Bound = Bound.PESSIMISTIC
+        self, *, alpha: Any, bound: Bound | str = Bound.PESSIMISTIC
     ) -> Float[Array, "..."]:
         """The trade-off function: the least type II error at type I error alpha.
 
@@ -124,10 +127,13 @@ class AbstractGuarantee(eqx.Module):
         Raises:
             ValueError: If alpha is outside [0, 1].
         """
+        bound = one_end(bound)
         alpha = _checks.probability("alpha", alpha)
         return self._error_rate_bounds(alpha)[0].pick(bound, upper_is_pessimistic=False)
 
-    def tpr(self, *, fpr: Any, bound: Bound = Bound.PESSIMISTIC) -> Float[Array, "..."]:
+    def tpr(
+        self, *, fpr: Any, bound: Bound | str = Bound.PESSIMISTIC
+    ) -> Float[Array, "..."]:
         """Power of the best attack, 1 - beta(alpha = fpr), accurate for small ones.
 
         Args:
@@ -143,11 +149,12 @@ class AbstractGuarantee(eqx.Module):
         Raises:
             ValueError: If fpr is outside [0, 1].
         """
+        bound = one_end(bound)
         fpr = _checks.probability("fpr", fpr)
         return self._error_rate_bounds(fpr)[1].pick(bound, upper_is_pessimistic=True)
 
     def bayes_error(
-        self, *, prior: Any, bound: Bound = Bound.PESSIMISTIC
+        self, *, prior: Any, bound: Bound | str = Bound.PESSIMISTIC
     ) -> Float[Array, "..."]:
         """Least probability of error of an attacker with a prior, R(pi).
 
@@ -164,10 +171,13 @@ class AbstractGuarantee(eqx.Module):
         Raises:
             ValueError: If prior is outside [0, 1].
         """
+        bound = one_end(bound)
         prior = _checks.probability("prior", prior)
         return self._bayes_error_bounds(prior).pick(bound, upper_is_pessimistic=False)
 
-    def advantage(self, *, bound: Bound = Bound.PESSIMISTIC) -> Float[Array, "..."]:
+    def advantage(
+        self, *, bound: Bound | str = Bound.PESSIMISTIC
+    ) -> Float[Array, "..."]:
         """Largest true positive rate minus false positive rate: delta(0), the TV.
 
         Args:

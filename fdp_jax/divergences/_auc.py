@@ -11,6 +11,7 @@ from jaxtyping import Array, Float
 
 from .._internal._precision import float_dtype, in_float64
 from ..curves import Bound, Bounds
+from ..curves._bounds import one_end
 from ..curves._queries import HasLoss, bounds_of, delta_bounds
 from ..curves._tradeoff import error_rate_bounds
 from ..engines import Interval
@@ -21,7 +22,7 @@ _REACH, _COUNT = 3.2, 41
 _SIDE = 1e-9
 
 
-def auc(mechanism: Any, *, bound: Bound = Bound.PESSIMISTIC) -> Float[Array, ""]:
+def auc(mechanism: Any, *, bound: Bound | str = Bound.PESSIMISTIC) -> Float[Array, ""]:
     """Area under the ROC curve of the best attack, 1 - integral of f.
 
     The probability that the best score ranks an output with the record above one
@@ -54,6 +55,7 @@ def auc(mechanism: Any, *, bound: Bound = Bound.PESSIMISTIC) -> Float[Array, ""]
     References:
         Dong, Roth, Su (2022), Section 2 (f bounds every ROC curve).
     """
+    bound = one_end(bound)
     subject, direction, method = subject_of(mechanism, "auc")
     narrow = float_dtype() == jnp.float32
     found = _auc(subject, direction=direction, method=method, narrow=narrow)

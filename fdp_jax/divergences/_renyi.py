@@ -14,6 +14,7 @@ from .._internal._implicit import optimal_value
 from .._internal._precision import float_dtype, in_float64, outside_transformations
 from .._internal._search import golden_section
 from ..curves import AbstractGuarantee, Bound
+from ..curves._bounds import one_end
 from ..curves._queries import HasLoss, elementwise
 from ..losses import ComposedLoss
 from ..mechanisms import RenyiDP
@@ -299,7 +300,7 @@ def max_divergence(mechanism: Any) -> Float[Array, ""]:
 
 
 def total_variation(
-    mechanism: AbstractGuarantee, *, bound: Bound = Bound.PESSIMISTIC
+    mechanism: AbstractGuarantee, *, bound: Bound | str = Bound.PESSIMISTIC
 ) -> Float[Array, ""]:
     """Total variation distance: the membership advantage, delta(0).
 
@@ -321,4 +322,5 @@ def total_variation(
     References:
         Dong, Roth, Su (2022), Appendix B.
     """
+    bound = one_end(bound)
     return mechanism.advantage(bound=bound)

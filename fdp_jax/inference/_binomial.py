@@ -106,7 +106,7 @@ def binomial_threshold(
     Raises:
         ValueError: If an argument is out of range.
     """
-    kind = _one_of("alternative", alternative, TAILS)
+    kind = _checks.choice("alternative", alternative, TAILS)
     n, prob = record_count("num_records", num_records), _prob("null_prob", null_prob)
     return _threshold(
         noise_of(noise), n, prob, _level(alpha), Static(window_length(n), kind)
@@ -234,7 +234,7 @@ def binomial_power(
         >>> print(f"{power:.6f}")
         0.277203
     """
-    kind = _one_of("alternative", alternative, TAILS)
+    kind = _checks.choice("alternative", alternative, TAILS)
     n = record_count("num_records", num_records)
     probs = _prob("null_prob", null_prob), _prob("true_prob", true_prob)
     return _power(
@@ -304,15 +304,9 @@ def _prob(name: str, value: Any) -> Any:
     return _checks.checked_scalar(name, _checks.probability, value)
 
 
-def _one_of(name: str, value: str, allowed: tuple[str, ...]) -> str:
-    if value not in allowed:
-        raise ValueError(f"{name} must be one of {allowed}, got {value!r}")
-    return value
-
-
 def kind_of(alternative: str, method: str) -> str:
-    kind = _one_of("alternative", alternative, ALTERNATIVES)
-    method = _one_of("method", method, METHODS)
+    kind = _checks.choice("alternative", alternative, ALTERNATIVES)
+    method = _checks.choice("method", method, METHODS)
     return "bonferroni" if kind == "two-sided" and method == "bonferroni" else kind
 
 

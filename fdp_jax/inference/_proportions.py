@@ -17,7 +17,7 @@ from .._internal._search import bisect
 from ..mechanisms._fields import as_float
 from ..noise import CanonicalNoise
 from . import _sums
-from ._binomial import _level, _one_of, _prob
+from ._binomial import _level, _prob
 from ._cells import difference_p, noisy
 from ._counts import (
     binomial_window,
@@ -84,7 +84,7 @@ def two_proportion_p_value(
         Awan and Vadhan (2023) describe such a test by inversion of characteristic
         functions; this is a reconstruction with the same statistic and plug-in.
     """
-    kind = _one_of("alternative", alternative, ALTERNATIVES)
+    kind = _checks.choice("alternative", alternative, ALTERNATIVES)
     noise = noise_of(noise)
     given = released_x, released_y, num_records_x, num_records_y
     return p_value_of(noise, *two_groups(noise, *given, kind))

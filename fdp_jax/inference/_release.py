@@ -207,13 +207,13 @@ def two_proportion_test(
     Raises:
         ValueError: If an argument is out of range.
     """
+    kind = _binomial.kind_of(alternative, "unbiased")
     confidence, noise = _confidence(confidence), noise_of(f)
     counts = (
         success_count("count_x", count_x, "num_records_x", num_records_x),
         success_count("count_y", count_y, "num_records_y", num_records_y),
     )
     numbers = num_records_x, num_records_y
-    kind = _binomial.kind_of(alternative, "unbiased")
     groups, sizes = _proportions.two_groups(noise, *counts, *numbers, kind)
     released, estimate, interval, p = _two_proportions(
         noise, key, groups, confidence, sizes, _narrow()

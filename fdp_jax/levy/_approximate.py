@@ -132,6 +132,7 @@ def from_density(
             integrable as far as quadrature can tell, or it is not symmetric as stated.
     """
     count = _checks.whole("num_points", num_points, 8, 1 << 14)
+    symmetric = _checks.flag("symmetric", symmetric)
     if not 0 < cut < reach < np.inf:
         raise ValueError(f"cut must be in (0, reach), got {cut} and reach = {reach}")
     values = lambda x: _checked_density(density, x, symmetric)

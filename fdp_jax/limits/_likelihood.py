@@ -71,7 +71,7 @@ def marginal_bounds(
         epsilon,
         distance,
         _checks.probability("mass", mass),
-        _flag(connected),
+        _checks.flag("connected", connected),
         _narrow(),
     )
 
@@ -162,7 +162,9 @@ def posterior_bounds(
     """
     prior = _checks.probability("prior", prior)
     epsilon, distance = _steps(epsilon, distance)
-    return _posterior(prior, epsilon, distance, _flag(connected), _narrow())
+    return _posterior(
+        prior, epsilon, distance, _checks.flag("connected", connected), _narrow()
+    )
 
 
 def posterior_density_bounds(
@@ -195,12 +197,6 @@ def _steps(epsilon: Any, distance: Any) -> tuple[Any, Any]:
         _checks.nonnegative("epsilon", epsilon),
         _checks.nonnegative_or_inf("distance", distance),
     )
-
-
-def _flag(connected: Any) -> bool:
-    if not isinstance(connected, bool):
-        raise ValueError(f"connected must be True or False, got {connected!r}")
-    return connected
 
 
 def _narrow() -> bool:

@@ -18,7 +18,7 @@ from .._internal._precision import (
 )
 from .._internal._special import log1mexp, safe_log
 from ..curves import AbstractGuarantee, Bound
-from ..curves._bounds import with_gradient
+from ..curves._bounds import one_end, with_gradient
 from ..curves._queries import outward
 from ..inference._counts import log_binomial
 from ..mechanisms._fields import as_float
@@ -36,7 +36,7 @@ def power_bound(
     *,
     distance: Any,
     connected: bool,
-    bound: Bound = Bound.PESSIMISTIC,
+    bound: Bound | str = Bound.PESSIMISTIC,
 ) -> Float[Array, "..."]:
     """The largest power of a level-alpha test about a model, from an f-DP output.
 
@@ -78,7 +78,8 @@ def power_bound(
         Bailie and Gong (2023), Theorem 8, extended by Jensen's inequality over a
         coupling; its printed condition on the supports is too weak.
     """
-    if not _connected(connected):
+    bound = one_end(bound)
+    if not _checks.flag("connected", connected):
         distance = np.inf
     return group_guarantee(f, distance).tpr(fpr=alpha, bound=bound)
 
@@ -113,7 +114,7 @@ def coupled_power_bound(
     f: AbstractGuarantee,
     distance_probs: Any,
     *,
-    bound: Bound = Bound.PESSIMISTIC,
+    bound: Bound | str = Bound.PESSIMISTIC,
 ) -> Float[Array, "..."]:
     """The bound for the average distance: some coupling of the models has P(D = k).
 
@@ -136,6 +137,7 @@ def coupled_power_bound(
     Raises:
         ValueError: If an argument is out of range.
     """
+    bound = one_end(bound)
     probs = _checks.vector("distance_probs", _checks.probability, distance_probs)
     probs = _checks.total("distance_probs", probs, 1e-8)
     if probs.size > _FARTHEST_GROUP + 1:
@@ -180,7 +182,7 @@ def event_bounds(
     *,
     distance: Any,
     connected: bool,
-    bound: Bound = Bound.PESSIMISTIC,
+    bound: Bound | str = Bound.PESSIMISTIC,
 ) -> tuple[Float[Array, "..."], Float[Array, "..."]]:
     """Bounds of P(output in S) under a model, from P_{x*}(output in S) = p at x*.
 
@@ -200,7 +202,8 @@ def event_bounds(
     Raises:
         ValueError: If an argument is out of range.
     """
-    if not _connected(connected):
+    bound = one_end(bound)
+    if not _checks.flag("connected", connected):
         distance = np.inf
     far = group_guarantee(f, distance)
     prob = _checks.probability("prob", prob)
@@ -230,7 +233,7 @@ def adversary_error(
 
 
 def odds_tail_bound(
-    epsilon: Any, f: AbstractGuarantee, *, bound: Bound = Bound.PESSIMISTIC
+    epsilon: Any, f: AbstractGuarantee, *, bound: Bound | str = Bound.PESSIMISTIC
 ) -> Float[Array, ""]:
     """The probability that an output multiplies someone's odds by more than e^eps.
 
@@ -260,6 +263,7 @@ def odds_tail_bound(
         >>> print(f"{fdp.limits.odds_tail_bound(3.0, fdp.tradeoff.Gaussian(1.0)):.6f}")
         0.014190
     """
+    bound = one_end(bound)
     epsilon = _checks.checked_scalar("epsilon", _checks.finite, epsilon)
     gap = _best_gap(f, epsilon, bound)
     narrow = float_dtype() == np.float32
@@ -355,12 +359,6 @@ def _pure_mixture(epsilon: Array, probs: Array) -> Knots:
     weights = probs / jnp.sum(probs)
     log_delta, log_rest = safe_log(delta @ weights), safe_log(rest @ weights)
     return from_profile(nodes, log_delta, log_delta[::-1], log_rest)
-
-
-def _connected(connected: Any) -> bool:
-    if not isinstance(connected, bool):
-        raise ValueError(f"connected must be True or False, got {connected!r}")
-    return connected
 
 
 def _as_tradeoff(f: AbstractGuarantee) -> tradeoff.AbstractTradeOff:

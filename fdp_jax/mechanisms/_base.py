@@ -63,8 +63,7 @@ class _Query(AbstractGuarantee):
             ValueError: If there is no such engine, or (from a query) if it is not
                 available for this composition.
         """
-        if method not in METHODS:
-            raise ValueError(f"method must be one of {METHODS}, got {method!r}")
+        _checks.choice("method", method, METHODS)
         if points is not None:
             _check_points(method, points)
         mechanism, direction, _ = self._subject()
@@ -257,6 +256,9 @@ class View(_Query):
     mechanism: AbstractMechanism
     direction: str = eqx.field(static=True)
     method: Method = eqx.field(static=True, default=AUTO)
+
+    def __check_init__(self):
+        _checks.choice("direction", self.direction, ("remove", "add", "both"))
 
     def _subject(self):
         return self.mechanism, self.direction, self.method

@@ -134,7 +134,7 @@ class _Selection(AbstractMechanism):
         self.epsilon0 = _checks.checked_scalar(
             "epsilon", _checks.finite_positive, epsilon
         )
-        self.monotonic = monotonic
+        self.monotonic = _checks.flag("monotonic", monotonic)
         self.relation = relation
 
     def _range(self) -> Any:

@@ -17,6 +17,7 @@ from ._relations import (
     ADD_OR_REMOVE_ONE,
     REPLACE_ONE,
     ZERO_OUT,
+    NeighboringRelation,
     relation_field,
 )
 
@@ -225,12 +226,10 @@ class KaryRandomizedResponse(AbstractMechanism):
             "epsilon", _checks.finite_positive, epsilon
         )
         self.num_categories = _checks.whole("num_categories", num_categories, 2, 10**9)
-        if relation not in (REPLACE_ONE, ZERO_OUT):
-            raise ValueError(
-                f"relation must be REPLACE_ONE or ZERO_OUT, got {relation}: "
-                "a report cannot be absent"
-            )
-        self.relation = relation
+        # A report cannot be absent.
+        self.relation = _checks.member(
+            "relation", NeighboringRelation, relation, (REPLACE_ONE, ZERO_OUT)
+        )
 
     def loss(self) -> ComposedLoss:
         epsilon, k = as_float(self.epsilon0), self.num_categories

@@ -11,7 +11,10 @@ from ._fields import as_number, parameter
 
 
 class NeighboringRelation(enum.Enum):
-    """Which data sets count as neighbors."""
+    """Which data sets count as neighbors.
+
+    Wherever one is taken, its name or its value will do: "replace_one".
+    """
 
     ADD_OR_REMOVE_ONE = "add_or_remove_one"
     """One has a record that the other lacks."""
@@ -32,9 +35,7 @@ def relation_field(default: NeighboringRelation) -> Any:
 
 
 def _relation(value: Any) -> NeighboringRelation:
-    if not isinstance(value, NeighboringRelation):
-        raise TypeError(f"relation must be a NeighboringRelation, got {value!r}")
-    return value
+    return _checks.member("relation", NeighboringRelation, value)
 
 
 class Sensitivity(eqx.Module):
@@ -63,8 +64,7 @@ class Sensitivity(eqx.Module):
     )
 
     def __check_init__(self):
-        if self.norm not in _NORMS:
-            raise ValueError(f"norm must be one of {_NORMS}, got {self.norm!r}")
+        _checks.choice("norm", self.norm, _NORMS)
 
     @classmethod
     def of_clipped_sum(
@@ -85,7 +85,7 @@ class Sensitivity(eqx.Module):
             ValueError: If clipping_norm is not positive and finite.
         """
         clipping_norm = _checks.finite_positive("clipping_norm", clipping_norm)
-        times = 2 if relation is REPLACE_ONE else 1
+        times = 2 if _relation(relation) is REPLACE_ONE else 1
         return cls(times * clipping_norm, norm=norm, relation=relation)
 
     def in_norm(self, *allowed: str) -> Any:

@@ -76,8 +76,7 @@ def vector_noise(
         Awan and Dong (2022).
     """
     dimension = _checks.whole("dimension", dimension, 1, 2**31)
-    if norm not in NORMS:
-        raise ValueError(f"norm must be one of {NORMS}, got {norm!r}")
+    _checks.choice("norm", norm, NORMS)
     noise = canonical_noise(f, sensitivity=sensitivity, log_concave=True)
     if norm == "l2" and not isinstance(noise.law, NormalLaw):
         kind = type(noise.tradeoff).__name__

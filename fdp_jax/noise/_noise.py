@@ -12,6 +12,7 @@ from .. import tradeoff
 from .._internal import _checks
 from .._internal._precision import float_dtype, in_float64
 from ..curves import Bound
+from ..curves._bounds import one_end
 from ..mechanisms._fields import as_float, parameter
 from ..tradeoff import AbstractTradeOff
 from . import _families, _law
@@ -213,7 +214,7 @@ def canonical_noise(
     *,
     sensitivity: Any = 1.0,
     log_concave: bool = False,
-    bound: Bound = Bound.PESSIMISTIC,
+    bound: Bound | str = Bound.PESSIMISTIC,
 ) -> CanonicalNoise:
     """The additive noise that spends a privacy budget f exactly.
 
@@ -261,6 +262,8 @@ def canonical_noise(
         Awan and Vadhan (2023), Definitions 3.1 and 3.4, Proposition F.6; Awan and Dong
         (2022) for log-concave canonical noise.
     """
+    bound = one_end(bound)
+    log_concave = _checks.flag("log_concave", log_concave)
     exact = exact_tradeoff(f, bound)
     law = (_log_concave if log_concave else _construction)(exact)
     return CanonicalNoise(law, exact, sensitivity)

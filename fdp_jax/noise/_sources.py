@@ -34,6 +34,8 @@ def exact_tradeoff(f: Any, bound: Bound) -> AbstractTradeOff:
     found = _closed_form(f)
     if found is not None:
         return found
+    ends = Bound.PESSIMISTIC, Bound.OPTIMISTIC
+    bound = _checks.member("bound", Bound, bound, ends)
     view = f.to_tradeoff() if isinstance(f, AbstractTradeOff) else TradeOff.of(f)
     return _symmetric(_one_end(view, bound))
 
@@ -115,8 +117,6 @@ def _above_zero(value: Any, size: Any) -> Any:
 
 def _one_end(view: Any, bound: Bound) -> TradeOff:
     """The pessimistic or optimistic curve of a bracket, by itself."""
-    if bound is Bound.ESTIMATE:
-        raise ValueError("bound must be Bound.PESSIMISTIC or Bound.OPTIMISTIC")
     if bound is Bound.OPTIMISTIC and view.optimistic is not None:
         return TradeOff(view.optimistic)
     return TradeOff(view.knots)

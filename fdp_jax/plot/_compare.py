@@ -6,13 +6,24 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
+from .._internal import _checks
 from ..comparison import blackwell_dominates, certified_bayes_errors, crossing_priors
-from ._plot import _ADD, _CERTIFIED, _NUM_POINTS, _REMOVE, _alphas, _as_curve, _axes
+from ._plot import (
+    _ADD,
+    _CERTIFIED,
+    _NUM_POINTS,
+    _REMOVE,
+    SCALES,
+    _alphas,
+    _as_curve,
+    _axes,
+)
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 _SCALES = ("linear", "logit")
+_KINDS = ("bayes_error", "difference", "tradeoff", "profile")
 
 
 def bayes_error(
@@ -44,7 +55,7 @@ def bayes_error(
         ValueError: If `scale` is neither of the two.
         ImportError: If matplotlib is missing.
     """
-    _require_scale(scale)
+    _checks.choice("scale", scale, _SCALES)
     ax, source = _axes(ax), _as_curve(source)
     prior = _priors(scale)
     prefix = "" if label is None else f"{label}, "
@@ -96,33 +107,21 @@ def compare(
         ValueError: If `kind` or `scale` is unknown, or the relations differ.
         ImportError: If matplotlib is missing.
     """
+    _checks.choice("kind", kind, _KINDS)
     if kind in ("bayes_error", "difference"):
-        _require_scale(scale)
+        _checks.choice("scale", scale, _SCALES)
         ax = _axes(ax)
         draw = _bayes_errors if kind == "bayes_error" else _difference
         draw(ax, a, b, scale, labels)
     elif kind == "tradeoff":
-        if scale not in ("linear", "log", "logit"):
-            raise ValueError(
-                f'scale must be "linear", "log" or "logit", but {scale!r} was given.'
-            )
+        _checks.choice("scale", scale, SCALES)
         ax = _axes(ax)
         _tradeoffs(ax, a, b, scale, labels)
-    elif kind == "profile":
+    else:
         ax = _axes(ax)
         _profiles(ax, a, b, labels)
-    else:
-        raise ValueError(
-            'kind must be "bayes_error", "difference", "tradeoff" or "profile", '
-            f"but {kind!r} was given."
-        )
     ax.legend(frameon=False, fontsize="small")
     return ax
-
-
-def _require_scale(scale: str) -> None:
-    if scale not in _SCALES:
-        raise ValueError(f'scale must be "linear" or "logit", but {scale!r} was given.')
 
 
 def _priors(scale: str) -> np.ndarray:

@@ -8,9 +8,12 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
+from .._internal import _checks
+
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
+SCALES = ("linear", "log", "logit")
 _REMOVE = "#1f5a94"
 _ADD = "#c8641e"
 _CERTIFIED = "#555555"
@@ -49,10 +52,7 @@ def tradeoff(
         ValueError: If `scale` is none of the three.
         ImportError: If matplotlib is missing.
     """
-    if scale not in ("linear", "log", "logit"):
-        raise ValueError(
-            f'scale must be "linear", "log" or "logit", but {scale!r} was given.'
-        )
+    _checks.choice("scale", scale, SCALES)
     ax, source = _axes(ax), _as_curve(source)
     alpha = _alphas(scale)
     prefix = "" if label is None else f"{label}, "

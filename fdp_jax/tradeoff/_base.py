@@ -10,6 +10,7 @@ from jaxtyping import Array, Float
 from .._internal import _checks
 from .._internal._precision import float_dtype
 from ..curves import AbstractGuarantee, Bound, Bounds
+from ..curves._bounds import one_end
 from . import _queries
 from ._intervals import Ends, Point, Rates
 
@@ -79,7 +80,7 @@ class AbstractTradeOff(AbstractGuarantee):
         return _queries.error_rate_bounds(self, share, narrow=_narrow(), **options)
 
     def log_beta(
-        self, *, alpha: Any, bound: Bound = Bound.PESSIMISTIC
+        self, *, alpha: Any, bound: Bound | str = Bound.PESSIMISTIC
     ) -> Float[Array, "..."]:
         """Natural logarithm of `beta`, finite however small beta is.
 
@@ -96,12 +97,13 @@ class AbstractTradeOff(AbstractGuarantee):
         Raises:
             ValueError: If alpha is outside [0, 1].
         """
+        bound = one_end(bound)
         alpha = _checks.probability("alpha", alpha)
         found = self._error_rates(alpha, log=True)[0]
         return found.pick(bound, upper_is_pessimistic=False)
 
     def log_tpr(
-        self, *, fpr: Any, bound: Bound = Bound.PESSIMISTIC
+        self, *, fpr: Any, bound: Bound | str = Bound.PESSIMISTIC
     ) -> Float[Array, "..."]:
         """Natural logarithm of the power `tpr`.
 
@@ -118,12 +120,13 @@ class AbstractTradeOff(AbstractGuarantee):
         Raises:
             ValueError: If fpr is outside [0, 1].
         """
+        bound = one_end(bound)
         fpr = _checks.probability("fpr", fpr)
         found = self._error_rates(fpr, log=True)[1]
         return found.pick(bound, upper_is_pessimistic=True)
 
     def beta_at_tnr(
-        self, *, tnr: Any, bound: Bound = Bound.PESSIMISTIC
+        self, *, tnr: Any, bound: Bound | str = Bound.PESSIMISTIC
     ) -> Float[Array, "..."]:
         """f(1 - tnr), with full relative accuracy as the true negative rate falls to 0.
 
@@ -140,12 +143,13 @@ class AbstractTradeOff(AbstractGuarantee):
         Raises:
             ValueError: If tnr is outside [0, 1].
         """
+        bound = one_end(bound)
         tnr = _checks.probability("tnr", tnr)
         found = self._error_rates(tnr, complement=True)[0]
         return found.pick(bound, upper_is_pessimistic=False)
 
     def bayes_gain(
-        self, *, prior: Any, bound: Bound = Bound.PESSIMISTIC
+        self, *, prior: Any, bound: Bound | str = Bound.PESSIMISTIC
     ) -> Float[Array, "..."]:
         """What the output saves an attacker: min(pi, 1 - pi) - R(pi).
 
@@ -165,6 +169,7 @@ class AbstractTradeOff(AbstractGuarantee):
         Raises:
             ValueError: If prior is outside [0, 1].
         """
+        bound = one_end(bound)
         prior = _checks.probability("prior", prior)
         found = _queries.bayes_error_bounds(self, prior, gain=True, narrow=_narrow())
         return found.pick(bound, upper_is_pessimistic=True)
@@ -186,7 +191,9 @@ class AbstractTradeOff(AbstractGuarantee):
         """
         return _queries.slope(self, _checks.probability("alpha", alpha))
 
-    def fixed_point(self, *, bound: Bound = Bound.PESSIMISTIC) -> Float[Array, ""]:
+    def fixed_point(
+        self, *, bound: Bound | str = Bound.PESSIMISTIC
+    ) -> Float[Array, ""]:
         """The error rate at which f(alpha) = alpha, in [0, 1/2].
 
         For symmetric f it is the Bayes error at prior 1/2, (1 - TV) / 2.
@@ -200,6 +207,7 @@ class AbstractTradeOff(AbstractGuarantee):
         Guarantee:
             Lower bound by default.
         """
+        bound = one_end(bound)
         zero = np.zeros(())
         found = _queries.fixed_point_bounds(self, zero, narrow=_narrow())
         return found.pick(bound, upper_is_pessimistic=False)

@@ -11,6 +11,7 @@ from .. import mechanisms
 from .._internal import _checks
 from .._internal._precision import in_float64
 from ..curves import AbstractGuarantee, Bound
+from ..curves._bounds import one_end
 from ..engines import Interval
 from . import _construct
 from ._base import AbstractTradeOff
@@ -169,7 +170,7 @@ class _View(AbstractTradeOff):
         """
         return _atoms(self.knots)
 
-    def auc(self, *, bound: Bound = Bound.PESSIMISTIC) -> Float[Array, ""]:
+    def auc(self, *, bound: Bound | str = Bound.PESSIMISTIC) -> Float[Array, ""]:
         """Area under the ROC curve, 1 - integral of f: exact for each of the bounds.
 
         Args:
@@ -181,6 +182,7 @@ class _View(AbstractTradeOff):
         Guarantee:
             Upper bound by default.
         """
+        bound = one_end(bound)
         ends = [_area(x) for x in (self.knots, self.optimistic) if x is not None]
         mean = sum(ends[1:], start=ends[0]) / len(ends)
         picked = {Bound.PESSIMISTIC: ends[0], Bound.OPTIMISTIC: ends[-1]}
