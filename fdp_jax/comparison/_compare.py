@@ -57,7 +57,9 @@ class Comparison:
         b_worse: Where b is less private than a by the most: Delta(a || b).
         a_worse: Where a is less private than b by the most: Delta(b || a).
         crossings: Priors at which the order changes.
-        regions: (lowest prior, highest prior, which one is less private there).
+        regions: (lowest prior, highest prior, which one is less private there):
+            "a", "b", or "neither" where they differ by less than a verdict of
+            dominance forgives.
         table: Rows (prior, epsilon, Bayes error of a, of b): certified lower bounds.
         method: The engines that answered.
     """
@@ -128,8 +130,10 @@ class Comparison:
             lines += _attack_lines(name, other, attack)
         if len(self.regions) > 1:
             lines += ["", 'By the attacker\'s prior of "record absent":']
+            same = f"equally private, to within {self._conceded}"
             lines += [
-                f"  {low:.6g} to {high:.6g}: {who} is less private"
+                f"  {low:.6g} to {high:.6g}: "
+                + (same if who == "neither" else f"{who} is less private")
                 for low, high, who in self.regions
             ]
         lines += ["", "An attacker is wrong with probability at least"]
@@ -278,19 +282,23 @@ def _crossing_dicts(found: Crossings) -> tuple[dict[str, float], ...]:
 
 def _regions(found: Dominance) -> tuple[tuple[float, float, str], ...]:
     count = int(found.crossings.count)
+    none = max(float(found.regret.upper), float(found.reverse.upper)) <= _TOLERANCE
+    if none:
+        return ()
     if count == 0:
         who = (
             "b" if float(found.regret.estimate) > float(found.reverse.estimate) else "a"
         )
-        none = max(float(found.regret.upper), float(found.reverse.upper)) <= _TOLERANCE
-        return () if none else ((0.0, 1.0, who),)
+        return ((0.0, 1.0, who),)
     priors = np.asarray(found.crossings.prior)[:count][::-1]
     below = np.asarray(found.crossings.below)[:count][::-1]
     # R_b > R_a: b is the more private one.
     names = ["a" if sign > 0 else "b" for sign in below]
     last = "b" if names[-1] == "a" else "a"
     edges = [0.0, *(float(p) for p in priors), 1.0]
-    whose = [*names, last]
+    # Where one dominates, the other is worse by no more than was forgiven.
+    forgiven = {"a dominates": "b", "b dominates": "a"}.get(_verdict(found))
+    whose = ["neither" if who == forgiven else who for who in (*names, last)]
     return tuple(
         (low, high, who)
         for low, high, who in zip(edges, edges[1:], whose, strict=False)

@@ -51,6 +51,24 @@ def test_dominated_and_equal_guarantees():
     assert same.regions == ()
 
 
+@pytest.mark.parametrize("swapped", [False, True])
+def test_text_does_not_take_back_a_dominance(swapped):
+    # At priors beyond e^2 the other one is worse, by delta = 1e-11 at most.
+    pair = fdp.ApproxDP(epsilon=2.0, delta=0.0), fdp.ApproxDP(epsilon=1.0, delta=1e-11)
+    found = fdp.compare(*(pair[::-1] if swapped else pair))
+    worse, other = ("b", "a") if swapped else ("a", "b")
+    assert found.verdict == f"{worse} dominates"
+    assert [who for _, _, who in found.regions] == ["neither", worse, "neither"]
+    text = str(found)
+    assert f"{other} is at least as private as {worse} against every" in text
+    assert f"{other} is less private" not in text
+    conceded = text.split("a regret of ")[1].split(" ")[0]
+    assert text.count(f"equally private, to within {conceded}\n") == 2
+    assert float(conceded) <= 1e-9
+    edge = 1 / (1 + np.exp(2.0))
+    assert found.regions[1][:2] == pytest.approx((edge, 1 - edge))
+
+
 def test_table_is_certified(found):
     for prior, _, one, other in found.table:
         for value, mechanism in ((one, GAUSS), (other, LAPLACE)):
