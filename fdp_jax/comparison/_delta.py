@@ -25,7 +25,7 @@ from .._internal._precision import (
     outside_transformations,
 )
 from ..curves import Bound, Bounds, Status
-from ..curves._bounds import classify, one_end, with_gradient
+from ..curves._bounds import Range, classify, one_end, uncrossed, with_gradient
 from ..curves._queries import round_down_to_single
 from ..losses import AUTO, Method
 from ._explore import Nodes, explore, weights_of
@@ -186,7 +186,7 @@ def extremum(nodes: Nodes, weigh=None, identical: Array | bool = False) -> Extre
     )
     half = index // gap.estimate.shape[1]
     epsilon = pick(nodes.epsilon)
-    lower, upper = jnp.minimum(lower, upper), jnp.maximum(lower, upper)
+    lower, upper, _ = uncrossed(lower, upper, Range(0.0, jnp.inf, 1.0))
     estimate = jnp.clip(estimate, lower, upper)
     return Extremum(lower, estimate, upper, epsilon, half == 1)
 
@@ -292,14 +292,15 @@ def prior_of(at: Extremum) -> Float[Array, ""]:
     return jax.nn.sigmoid(jnp.where(at.left, -at.epsilon, at.epsilon))
 
 
-_NEGLIGIBLE = 1e-10
+NEGLIGIBLE = 1e-10
 """A width that needs no mention, whatever the value."""
 
 
 def status_of(lower: Array, upper: Array) -> Array:
     """Certified also where the interval is narrow for a difference of probabilities."""
     status = classify(lower, upper, (upper >= 0.5) & (lower < 0.5))
-    return jnp.where(upper - lower <= _NEGLIGIBLE, Status.CERTIFIED, status)
+    narrow = (lower <= upper) & (upper - lower <= NEGLIGIBLE)
+    return jnp.where(narrow, Status.CERTIFIED, status)
 
 
 def as_bounds(at: Extremum, estimate: Array, narrow: bool) -> Bounds:

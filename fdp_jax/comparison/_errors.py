@@ -9,8 +9,9 @@ from jaxtyping import Array, Float
 from .._internal import _checks
 from .._internal._precision import in_float64
 from ..curves import Bounds, Status
+from ..curves._bounds import Range, classify, uncrossed
 from ..engines import Interval
-from ._delta import halves_of, search, sources
+from ._delta import NEGLIGIBLE, halves_of, search, sources
 from ._explore import Nodes
 from ._sources import Request, pair, share
 
@@ -49,6 +50,15 @@ def certified_bayes_errors(a: Any, b: Any, *, priors: Any = None) -> BayesErrors
     return _errors_at(first, second, priors)
 
 
+def _with_status(ends: Interval) -> Bounds:
+    """Of Bayes errors; narrow also where that is little for a probability."""
+    lower, upper, crossed = uncrossed(ends.lower, ends.upper, Range(0.0, 0.5, 1.0))
+    status = classify(lower, upper, (lower <= 0) & (upper > 0))
+    narrow = (upper - lower <= NEGLIGIBLE) & ~crossed
+    status = jnp.where(narrow, int(Status.CERTIFIED), status)
+    return Bounds(lower, ends.estimate, upper, status)
+
+
 @in_float64
 def _all_errors(first: Request, second: Request) -> BayesErrors:
     return _errors_of(search(first, second).nodes)
@@ -75,8 +85,7 @@ def errors_from(
 
     def bounds(deficit: Interval) -> Bounds:
         ends = deficit.map_down(lambda t: jnp.clip(q - t[row, here], 0, q))
-        status = jnp.full(ends.lower.shape, int(Status.CERTIFIED))
-        return Bounds(ends.lower, ends.estimate, ends.upper, status)
+        return _with_status(ends)
 
     return BayesErrors(priors, bounds(one), bounds(other))
 
@@ -89,8 +98,7 @@ def _errors_of(nodes: Nodes) -> BayesErrors:
 
     def bounds(deficit: Interval) -> Bounds:
         ends = deficit.map_down(lambda t: jnp.clip(q - t, 0, q)).map(whole)
-        status = jnp.full(ends.lower.shape, int(Status.CERTIFIED))
-        return Bounds(ends.lower, ends.estimate, ends.upper, status)
+        return _with_status(ends)
 
     prior = jnp.concatenate([share(nodes.epsilon[-1]), 1 - q[0][::-1]])
     return BayesErrors(prior, bounds(nodes.one), bounds(nodes.other))

@@ -11,14 +11,23 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax import lax
 from jax.lax import stop_gradient
 from jaxtyping import Array, Float
 
 from .._internal._precision import float_dtype, in_float64
 from ..curves import AbstractGuarantee, Bounds
-from ..curves._bounds import classify, with_gradient
+from ..curves._bounds import (
+    DELTA,
+    EPSILON,
+    LOGARITHM,
+    Range,
+    beta_range,
+    classify,
+    tpr_range,
+    uncrossed,
+    with_gradient,
+)
 from ..curves._queries import bounds_of, elementwise
 from ..engines import Interval
 from ._delta import halves_of, sources
@@ -136,7 +145,7 @@ class Meet(AbstractGuarantee):
     def _delta_bounds(self, epsilon):
         one, other = (g._delta_bounds(epsilon) for g in (self.a, self.b))
         least = _pick(one, other, jnp.minimum)
-        return _at_most(self._ask(meet_delta, epsilon), least, 1.0)
+        return _at_most(self._ask(meet_delta, epsilon), least, DELTA)
 
     def _log_delta_bounds(self, epsilon):
         found = self.a._log_delta_bounds(epsilon), self.b._log_delta_bounds(epsilon)
@@ -146,7 +155,7 @@ class Meet(AbstractGuarantee):
     def _epsilon_bounds(self, delta):
         one, other = (g._epsilon_bounds(delta) for g in (self.a, self.b))
         least = _pick(one, other, jnp.minimum)
-        return _at_most(self._ask(meet_epsilon, delta), least, np.inf)
+        return _at_most(self._ask(meet_epsilon, delta), least, EPSILON)
 
     def _bayes_error_bounds(self, prior):
         return self._ask(meet_bayes_error, prior)
@@ -166,13 +175,14 @@ def _pick(one: Bounds, other: Bounds, choose: Callable) -> Bounds:
 
 
 @in_float64
-def _at_most(found: Bounds, least: Bounds, vacuous: Any) -> Bounds:
+def _at_most(found: Bounds, least: Bounds, known: Range) -> Bounds:
     """The meet's own, which beyond the priors looked at is at most that of either."""
     upper = jnp.minimum(found.upper, least.upper)
+    lower, upper, _ = uncrossed(found.lower, upper, known)
     estimate = jnp.minimum(*stop_gradient((found.estimate, least.estimate)))
-    estimate = with_gradient(jnp.maximum(estimate, found.lower), found.estimate)
-    status = classify(found.lower, upper, upper >= vacuous)
-    return Bounds(found.lower, estimate, upper, status, found.method)
+    estimate = with_gradient(jnp.maximum(estimate, lower), found.estimate)
+    status = classify(lower, upper, upper >= known.most)
+    return Bounds(lower, estimate, upper, status, found.method)
 
 
 @in_float64
@@ -184,6 +194,7 @@ def _logs(least: Bounds, found: Bounds) -> Bounds:
     ]
     lower, estimate, upper = (jnp.minimum(x, least.upper) for x in logs)
     lower = jnp.where(found.lower > 0, lower, -jnp.inf)
+    lower, upper, _ = uncrossed(lower, upper, LOGARITHM)
     return Bounds(lower, estimate, upper, classify(lower, upper, upper >= 0))
 
 
@@ -208,8 +219,8 @@ def _join_rates(
         beta = tpr.map_down(lambda x: jnp.clip(1 - x, 0, 1 - alpha))
         inside = ~edge
         return (
-            bounds_of(beta, (beta.lower <= 0) & inside, narrow),
-            bounds_of(tpr, (tpr.upper >= 1) & inside, narrow),
+            bounds_of(beta, (beta.lower <= 0) & inside, narrow, beta_range(alpha)),
+            bounds_of(tpr, (tpr.upper >= 1) & inside, narrow, tpr_range(alpha)),
         )
 
     found = elementwise(one, jnp.asarray(alpha))

@@ -13,6 +13,7 @@ from jaxtyping import Array, Float
 from .._internal._implicit import _guarded as guarded
 from .._internal._precision import in_float64
 from ..curves import Bounds
+from ..curves._bounds import DELTA, EPSILON, bayes_error_range
 from ..curves._queries import bounds_of, elementwise
 from ..engines import Interval
 from ._cells import cell_bounds
@@ -119,7 +120,7 @@ def meet_delta(
     lower = jnp.clip(found.lower - unit, floor, 1)
     upper = jnp.clip(found.upper + unit, floor, 1)
     value = Interval(lower, jnp.clip(found.estimate, lower, upper), upper)
-    found = bounds_of(value, value.upper >= 1, narrow)
+    found = bounds_of(value, value.upper >= 1, narrow, DELTA)
     return without_derivative(found, first, second, epsilon)
 
 
@@ -141,7 +142,8 @@ def meet_bayes_error(
     )
     value = Interval(lower, jnp.clip(found.estimate, lower, upper), upper)
     value = value.map(lambda x: jnp.where(certain, 0.0, x))
-    found = bounds_of(value, (value.lower <= 0) & ~certain, narrow)
+    known = bayes_error_range(prior)
+    found = bounds_of(value, (value.lower <= 0) & ~certain, narrow, known)
     return without_derivative(found, first, second, prior)
 
 
@@ -173,10 +175,8 @@ def meet_epsilon(
         lower = jnp.where(jnp.isinf(lower), 40.0, lower - 1e-9)
         lower = jnp.where(lower <= -39, -jnp.inf, lower)
         upper = jnp.where(target >= 1, -jnp.inf, upper + 1e-14)
-        value = Interval(jnp.minimum(lower, upper), estimate, upper)
-        value = dataclasses.replace(
-            value, estimate=jnp.clip(estimate, value.lower, value.upper)
-        )
-        return bounds_of(value, jnp.isposinf(upper), narrow)
+        lower = jnp.where(target >= 1, -jnp.inf, lower)
+        value = Interval(lower, jnp.clip(estimate, lower, upper), upper)
+        return bounds_of(value, jnp.isposinf(upper), narrow, EPSILON)
 
     return without_derivative(elementwise(one, delta), first, second, delta)

@@ -24,6 +24,7 @@ from jaxtyping import Array, Bool, Float, PyTree
 
 from .. import engines
 from ..curves import AbstractGuarantee, Curve
+from ..curves._bounds import LOGARITHM, uncrossed
 from ..curves._queries import signs_of
 from ..engines import Interval
 from ..losses import AUTO, ComposedLoss, Method
@@ -189,13 +190,14 @@ def share(epsilon: Array) -> Array:
 
 def _scaled(log_delta: Interval, epsilon: Array) -> Interval:
     """Q delta from log delta, 0 at infinite thresholds."""
+    low, high, _ = uncrossed(log_delta.lower, log_delta.upper, LOGARITHM)
     unit = jnp.finfo(epsilon.dtype).eps
     slack = lambda x: 4 * unit * (1 + jnp.where(jnp.isfinite(x), jnp.abs(x), 0))
     finite = jnp.isfinite(epsilon)
     safe = jnp.where(finite, epsilon, 1.0)
     q = share(safe)
-    lower = q * jnp.exp(log_delta.lower - slack(log_delta.lower))
-    upper = q * jnp.exp(log_delta.upper + slack(log_delta.upper))
+    lower = q * jnp.exp(low - slack(low))
+    upper = q * jnp.exp(high + slack(high))
     found = _rounded(Interval(lower, q * jnp.exp(log_delta.estimate), upper), safe)
     return found.map(lambda x: jnp.where(finite, x, 0.0))
 

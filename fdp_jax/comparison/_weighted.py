@@ -22,7 +22,15 @@ from .._internal._precision import float_dtype, in_float64
 from ..curves import Bounds, Status
 from ..curves._bounds import classify, with_gradient
 from ..curves._queries import round_down_to_single
-from ._delta import Extremum, attached, engines_of, extremum, prior_of, search
+from ._delta import (
+    NEGLIGIBLE,
+    Extremum,
+    attached,
+    engines_of,
+    extremum,
+    prior_of,
+    search,
+)
 from ._sources import Request, pair, share
 
 _EDGES = (0.0, 1e-3, 1e-2, 0.05, 0.2, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 40.0)
@@ -193,7 +201,7 @@ def _weighted(
     lower = at.lower * (1 - 1e-14)
     upper = upper * (1 + 1e-14)
     status = classify(lower, upper, jnp.isinf(upper))
-    small = upper - lower <= 1e-10
+    small = (lower <= upper) & (upper - lower <= NEGLIGIBLE)
     status = jnp.where(small, Status.CERTIFIED, status)
     if narrow:
         lower, upper = round_down_to_single(lower), -round_down_to_single(-upper)

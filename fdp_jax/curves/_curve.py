@@ -21,7 +21,16 @@ from .._internal._precision import float_dtype, in_float64
 from .._internal._special import safe_log
 from ..engines import Interval, log_complement, select
 from ..losses import ComposedLoss, ListedPoissonLoss
-from ._bounds import Bounds
+from ._bounds import (
+    DELTA,
+    EPSILON,
+    LOGARITHM,
+    Bounds,
+    bayes_error_range,
+    beta_range,
+    tpr_range,
+    uncrossed,
+)
 from ._guarantee import AbstractGuarantee
 from ._queries import HasLoss, bounds_of, elementwise, inside, signs_of
 
@@ -169,7 +178,8 @@ def _consistent(found: engines.Profile) -> engines.Profile:
     """The same with its estimates between its bounds."""
 
     def between(value: Interval) -> Interval:
-        lower, upper = stop_gradient((value.lower, value.upper))
+        ends = stop_gradient((value.lower, value.upper))
+        lower, upper, _ = uncrossed(*ends, LOGARITHM)
         return Interval(lower, inside(value.estimate, lower, upper), upper)
 
     log_delta, log_rest = between(found.log_delta), between(found.log_rest)
@@ -272,13 +282,12 @@ def _profile(curve: GridCurve, epsilon: Array) -> tuple[Interval, Interval]:
         log_rest.estimate,
         jnp.where(outside_right, 0.0, jnp.minimum(log_rest.upper, epsilon)),
     )
-    return _ordered(log_delta), _ordered(log_rest)
+    return _clipped(log_delta), _clipped(log_rest)
 
 
-def _ordered(interval: Interval) -> Interval:
+def _clipped(interval: Interval) -> Interval:
     lower, upper = interval.lower, interval.upper
-    estimate = jnp.clip(interval.estimate, lower, upper)
-    return Interval(jnp.minimum(lower, upper), estimate, upper)
+    return Interval(lower, jnp.clip(interval.estimate, lower, upper), upper)
 
 
 def _between(curve: GridCurve, i: Array, t: Array, width: Array) -> Array:
@@ -310,7 +319,7 @@ def _slope(curve: GridCurve, i: Array, kink: Callable[[Array, Array], Array]) ->
 def _log_delta(curve: GridCurve, epsilon: Array, *, narrow: bool) -> Bounds:
     def one(epsilon: Array) -> Bounds:
         found, _ = _profile(curve, epsilon)
-        return bounds_of(found, found.upper >= 0, narrow)
+        return bounds_of(found, found.upper >= 0, narrow, LOGARITHM)
 
     return elementwise(one, jnp.asarray(epsilon))
 
@@ -319,7 +328,7 @@ def _log_delta(curve: GridCurve, epsilon: Array, *, narrow: bool) -> Bounds:
 def _delta(curve: GridCurve, epsilon: Array, *, narrow: bool) -> Bounds:
     def one(epsilon: Array) -> Bounds:
         found = _profile(curve, epsilon)[0].map(jnp.exp)
-        return bounds_of(found, found.upper >= 1, narrow)
+        return bounds_of(found, found.upper >= 1, narrow, DELTA)
 
     return elementwise(one, jnp.asarray(epsilon))
 
@@ -335,7 +344,8 @@ def _bayes_error(curve: GridCurve, prior: Array, *, narrow: bool) -> Bounds:
         )
         value = found.map(lambda x: jnp.minimum(x, jnp.minimum(safe, 1 - safe)))
         value = value.map(lambda x: jnp.where(certain, 0.0, x))
-        return bounds_of(value, (value.lower <= 0) & ~certain, narrow)
+        vacuous = (value.lower <= 0) & ~certain
+        return bounds_of(value, vacuous, narrow, bayes_error_range(prior))
 
     return elementwise(one, jnp.asarray(prior))
 
@@ -354,9 +364,9 @@ def _epsilon(curve: GridCurve, delta: Array, *, narrow: bool) -> Bounds:
             grid, jax.lax.cummin(curve.log_delta_grid.estimate), target
         )
         estimate = _polish(curve, estimate, target)
-        lower, upper = jnp.minimum(lower, upper), jnp.where(delta >= 1, -jnp.inf, upper)
+        lower, upper = (jnp.where(delta >= 1, -jnp.inf, x) for x in (lower, upper))
         value = Interval(lower, jnp.clip(estimate, lower, upper), upper)
-        return bounds_of(value, jnp.isposinf(upper), narrow)
+        return bounds_of(value, jnp.isposinf(upper), narrow, EPSILON)
 
     return elementwise(one, jnp.asarray(delta))
 
@@ -437,12 +447,12 @@ def _error_rates(
             0.0 * end, jnp.where(first, 1.0, 0.0), jnp.where(first, end, 0.0)
         )
         at_edge = at_edge.map(lambda x: jnp.where(first, x, 0.0))
-        beta = select(edge, at_edge, _ordered(beta))
-        tpr = select(edge, at_edge.map_down(lambda x: 1 - x), _ordered(tpr))
+        beta = select(edge, at_edge, _clipped(beta))
+        tpr = select(edge, at_edge.map_down(lambda x: 1 - x), _clipped(tpr))
         interior = ~edge
         return (
-            bounds_of(beta, (beta.lower <= 0) & interior, narrow),
-            bounds_of(tpr, (tpr.upper >= 1) & interior, narrow),
+            bounds_of(beta, (beta.lower <= 0) & interior, narrow, beta_range(alpha)),
+            bounds_of(tpr, (tpr.upper >= 1) & interior, narrow, tpr_range(alpha)),
         )
 
     return elementwise(one, jnp.asarray(alpha))

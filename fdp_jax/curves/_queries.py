@@ -20,7 +20,17 @@ from .._internal._precision import in_float64
 from .._internal._special import safe_log
 from ..engines import Interval, select
 from ..losses import AUTO, ComposedLoss, Method
-from ._bounds import Bounds, classify, with_gradient
+from ._bounds import (
+    DELTA,
+    EPSILON,
+    LOGARITHM,
+    Bounds,
+    Range,
+    bayes_error_range,
+    classify,
+    uncrossed,
+    with_gradient,
+)
 
 _BATCH = 32
 """Thresholds evaluated at once; bounds the memory of a query with many."""
@@ -90,10 +100,14 @@ def elementwise(one: Callable[[Array], PyTree], values: Float[Array, "..."]) -> 
     return jax.tree.map(lambda x: x.reshape(values.shape + x.shape[1:]), result)
 
 
-def bounds_of(interval: Interval, vacuous: Array, narrow: bool) -> Bounds:
-    """Attaches the status; rounds outward if the caller's numbers are float32."""
-    status = classify(interval.lower, interval.upper, vacuous)
-    lower, upper = stop_gradient((interval.lower, interval.upper))
+def bounds_of(interval: Interval, vacuous: Array, narrow: bool, known: Range) -> Bounds:
+    """Attaches the status; rounds outward if the caller's numbers are float32.
+
+    No interval whose ends cross gets through; see `uncrossed`.
+    """
+    ends = stop_gradient((interval.lower, interval.upper))
+    lower, upper, crossed = uncrossed(*ends, known)
+    status = classify(lower, upper, vacuous | crossed)
     estimate = inside(interval.estimate, lower, upper)
     if narrow:
         lower, upper = round_down_to_single(lower), -round_down_to_single(-upper)
@@ -148,7 +162,7 @@ def epsilon_bounds(
     def one(delta: Array) -> Bounds:
         log_delta = safe_log(delta)
         worst = engines.epsilon(loss, signs, log_delta)
-        return bounds_of(worst, jnp.isposinf(worst.upper), narrow)
+        return bounds_of(worst, jnp.isposinf(worst.upper), narrow, EPSILON)
 
     return named(elementwise(one, jnp.asarray(delta)), loss)
 
@@ -222,7 +236,7 @@ def log_delta_bounds(
 
     def one(epsilon: Array) -> Bounds:
         found = profile_at(loss, signs, epsilon).log_delta
-        return bounds_of(found, found.upper >= 0, narrow)
+        return bounds_of(found, found.upper >= 0, narrow, LOGARITHM)
 
     return named(elementwise(one, jnp.asarray(epsilon)), loss)
 
@@ -244,8 +258,8 @@ def profile_bounds(
         found = profile_at(loss, signs, epsilon)
         vacuous = found.log_delta.upper >= 0
         return (
-            bounds_of(found.log_delta, vacuous, narrow),
-            bounds_of(found.log_rest, vacuous, narrow),
+            bounds_of(found.log_delta, vacuous, narrow, LOGARITHM),
+            bounds_of(found.log_rest, vacuous, narrow, LOGARITHM),
         )
 
     log_delta, log_rest = elementwise(one, jnp.asarray(epsilon))
@@ -275,7 +289,7 @@ def delta_bounds(
             jnp.exp(found.estimate),
             _positive(jnp.minimum(jnp.exp(found.upper + slack), 1), found.upper),
         )
-        return bounds_of(value, value.upper >= 1, narrow)
+        return bounds_of(value, value.upper >= 1, narrow, DELTA)
 
     return named(elementwise(one, jnp.asarray(epsilon)), loss)
 
@@ -314,6 +328,7 @@ def bayes_error_bounds(
             jnp.minimum(jnp.exp(found.upper + log_other + slack), most),
         )
         value = value.map(lambda x: jnp.where(certain, 0.0, x))
-        return bounds_of(value, (value.lower <= 0) & ~certain, narrow)
+        vacuous = (value.lower <= 0) & ~certain
+        return bounds_of(value, vacuous, narrow, bayes_error_range(prior))
 
     return named(elementwise(one, jnp.asarray(prior)), loss)

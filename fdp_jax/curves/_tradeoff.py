@@ -17,7 +17,7 @@ from .._internal._implicit import optimal_value
 from .._internal._precision import in_float64
 from ..engines import Interval, LocalPlan, select
 from ..losses import AUTO, ComposedLoss, Method
-from ._bounds import Bounds
+from ._bounds import Bounds, beta_range, tpr_range
 from ._queries import (
     Direction,
     HasLoss,
@@ -60,8 +60,15 @@ def error_rate_bounds(
         found = optimal_rates(loss, signs, alpha)
         interior = (alpha > 0) & (alpha < 1)
         return (
-            bounds_of(found.beta, (found.beta.lower <= 0) & interior, narrow),
-            bounds_of(found.tpr, (found.tpr.upper >= 1) & interior, narrow),
+            bounds_of(
+                found.beta,
+                (found.beta.lower <= 0) & interior,
+                narrow,
+                beta_range(alpha),
+            ),
+            bounds_of(
+                found.tpr, (found.tpr.upper >= 1) & interior, narrow, tpr_range(alpha)
+            ),
         )
 
     beta, tpr = elementwise(one, jnp.asarray(alpha))

@@ -11,7 +11,7 @@ from jaxtyping import Array, Float
 
 from .._internal._precision import float_dtype, in_float64
 from ..curves import Bound, Bounds
-from ..curves._bounds import one_end
+from ..curves._bounds import Range, one_end
 from ..curves._queries import HasLoss, bounds_of, delta_bounds
 from ..curves._tradeoff import error_rate_bounds
 from ..engines import Interval
@@ -84,7 +84,7 @@ def _auc(subject: HasLoss, *, direction: str, method: Method, narrow: bool) -> B
         area = Interval(half(total.lower), half(total.estimate), half(total.upper))
     else:
         area = _area(subject, direction, method)
-    return bounds_of(area, area.upper >= 1, narrow)
+    return bounds_of(area, area.upper >= 1, narrow, Range(0.5, 1.0, 1.0))
 
 
 def _area(subject: HasLoss, direction: str, method: Method) -> Interval:

@@ -18,7 +18,7 @@ from .._internal._precision import (
     outside_transformations,
 )
 from ..curves import AbstractGuarantee, Bounds, Curve, Status
-from ..curves._bounds import intersection
+from ..curves._bounds import DELTA, EPSILON, LOGARITHM, Range, intersection
 from ..curves._curve import make_curve
 from ..curves._queries import (
     bayes_error_bounds,
@@ -70,7 +70,8 @@ class _Query(AbstractGuarantee):
         named = Method(method) if points is None else Method(method, int(points))
         return View(mechanism, direction, named)
 
-    def _ask(self, query, value: Any, *, again: bool = False) -> Any:
+    def _ask(self, query, value: Any, *, again: Range | None = None) -> Any:
+        """The engine's answer; with the range of the answer, of two if need be."""
         mechanism, direction, method = self._subject()
         mechanism.require_complete()
         mechanism = mechanism.simplified()
@@ -79,21 +80,22 @@ class _Query(AbstractGuarantee):
         ask = functools.partial(query, direction=direction, narrow=narrow)
         first = listed(mechanism) if method.name in LISTING_METHODS else mechanism
         found = ask(first, value, method=method)
-        if not (again and method.name == "auto"):
+        if again is None or method.name != "auto":
             return found
         more = found.method == "spectral" or first is not mechanism
         if more and _is_loose(found) and jax.eval_shape(mechanism.loss).on_grid:
-            return intersection(found, ask(mechanism, value, method=Method("grid")))
+            other = ask(mechanism, value, method=Method("grid"))
+            return intersection(found, other, again)
         return found
 
     def _epsilon_bounds(self, delta: Any) -> Bounds:
-        return self._ask(epsilon_bounds, delta, again=True)
+        return self._ask(epsilon_bounds, delta, again=EPSILON)
 
     def _delta_bounds(self, epsilon: Any) -> Bounds:
-        return self._ask(delta_bounds, epsilon, again=True)
+        return self._ask(delta_bounds, epsilon, again=DELTA)
 
     def _log_delta_bounds(self, epsilon: Any) -> Bounds:
-        return self._ask(log_delta_bounds, epsilon, again=True)
+        return self._ask(log_delta_bounds, epsilon, again=LOGARITHM)
 
     def _profile_bounds(self, epsilon: Any) -> tuple[Bounds, Bounds]:
         """Of log delta and log(1 - delta)."""

@@ -13,6 +13,14 @@ from .._internal import _checks
 from .._internal._precision import float_dtype, in_float64
 from .._internal._special import log1mexp, safe_log
 from ..curves import AbstractGuarantee, Bounds
+from ..curves._bounds import (
+    DELTA,
+    EPSILON,
+    LOGARITHM,
+    bayes_error_range,
+    beta_range,
+    tpr_range,
+)
 from ..curves._queries import bounds_of, elementwise
 from ..engines import Interval, log_complement, select
 from . import _renyi_bounds as theorems
@@ -231,7 +239,7 @@ def _epsilon_bounds(subject: AbstractRenyi, delta: Array, *, narrow: bool) -> Bo
         value = jnp.where(inside, jnp.maximum(value, none), jnp.inf)
         interval = Interval(none, value, value + 1e-14 * size)
         interval = interval.map(lambda x: jnp.where(delta >= 1, -jnp.inf, x))
-        return bounds_of(interval, jnp.isposinf(interval.upper), narrow)
+        return bounds_of(interval, jnp.isposinf(interval.upper), narrow, EPSILON)
 
     return elementwise(one, jnp.asarray(delta))
 
@@ -280,13 +288,13 @@ def _delta_interval(
     found = Interval(least, found.estimate, found.upper)
     found = found.map(lambda x: jnp.where(jnp.isinf(epsilon), limit, x))
     if log:
-        return bounds_of(found, found.upper >= 0, narrow)
+        return bounds_of(found, found.upper >= 0, narrow, LOGARITHM)
     tiny = jnp.finfo(epsilon.dtype).tiny
     value = found.map(jnp.exp)
     lifted = jnp.minimum(jnp.maximum(value.upper, tiny) * (1 + 1e-15), 1.0)
     upper = jnp.where(jnp.isneginf(found.upper), 0.0, lifted)
     value = Interval(value.lower * (1 - 1e-15), value.estimate, upper)
-    return bounds_of(value, value.upper >= 1, narrow)
+    return bounds_of(value, value.upper >= 1, narrow, DELTA)
 
 
 @in_float64
@@ -301,7 +309,8 @@ def _bayes_error_bounds(
         value = rest.map(lambda x: least * jnp.exp(x))
         value = Interval(value.lower * (1 - 1e-14), value.estimate, least)
         value = value.map(lambda x: jnp.where(certain, 0.0, x))
-        return bounds_of(value, (value.lower <= 0) & ~certain, narrow)
+        vacuous = (value.lower <= 0) & ~certain
+        return bounds_of(value, vacuous, narrow, bayes_error_range(prior))
 
     return elementwise(one, jnp.asarray(prior))
 
@@ -330,8 +339,18 @@ def _error_rate_bounds(
         )
         found = [select(edge, t, r) for t, r in zip(trivial, rates, strict=True)]
         return (
-            bounds_of(found[0], (found[0].lower <= 0) & (alpha < 1), narrow),
-            bounds_of(found[1], (found[1].upper >= 1) & (alpha < 1), narrow),
+            bounds_of(
+                found[0],
+                (found[0].lower <= 0) & (alpha < 1),
+                narrow,
+                beta_range(alpha),
+            ),
+            bounds_of(
+                found[1],
+                (found[1].upper >= 1) & (alpha < 1),
+                narrow,
+                tpr_range(alpha),
+            ),
         )
 
     return elementwise(one, jnp.asarray(alpha))

@@ -12,6 +12,7 @@ from .._internal._precision import in_float64
 from .._internal._search import bisect
 from .._internal._special import safe_log
 from ..curves import Bounds
+from ..curves._bounds import DELTA, EPSILON, LOGARITHM, Range, bayes_error_range
 from ..curves._queries import bounds_of, elementwise
 from ..engines import Interval, log_complement
 from ._intervals import Point, Rates, choose, exact
@@ -81,7 +82,7 @@ def log_delta_bounds(tradeoff: Any, epsilon: Array, *, narrow: bool) -> Bounds:
 
     def one(epsilon: Array) -> Bounds:
         found = point_at(tradeoff, epsilon).log_delta
-        return bounds_of(found, found.upper >= 0, narrow)
+        return bounds_of(found, found.upper >= 0, narrow, LOGARITHM)
 
     return elementwise(one, jnp.asarray(epsilon))
 
@@ -92,7 +93,7 @@ def delta_bounds(tradeoff: Any, epsilon: Array, *, narrow: bool) -> Bounds:
 
     def one(epsilon: Array) -> Bounds:
         found = exponential(point_at(tradeoff, epsilon).log_delta)
-        return bounds_of(found, found.upper >= 1, narrow)
+        return bounds_of(found, found.upper >= 1, narrow, DELTA)
 
     return elementwise(one, jnp.asarray(epsilon))
 
@@ -112,9 +113,11 @@ def error_rate_bounds(
         vacuous = inner & jnp.isneginf(beta.lower), inner & (tpr.upper >= 0)
         if not log:
             beta, tpr = exponential(beta), exponential(tpr)
+        # Both are known to be relatively accurate, unlike differences of masses.
+        known = LOGARITHM if log else DELTA
         return (
-            bounds_of(beta, vacuous[0], narrow),
-            bounds_of(tpr, vacuous[1], narrow),
+            bounds_of(beta, vacuous[0], narrow, known),
+            bounds_of(tpr, vacuous[1], narrow, known),
         )
 
     return elementwise(one, jnp.asarray(share))
@@ -160,7 +163,8 @@ def bayes_error_bounds(
         value = exponential(logs).map(lambda x: jnp.minimum(x, most))
         value = value.map(lambda x: jnp.where(certain, 0.0, x))
         trivial = value.upper >= most if gain else value.lower <= 0
-        return bounds_of(value, trivial & ~certain, narrow)
+        known = bayes_error_range(prior)
+        return bounds_of(value, trivial & ~certain, narrow, known)
 
     return elementwise(one, jnp.asarray(prior))
 
@@ -172,7 +176,7 @@ def epsilon_bounds(tradeoff: Any, delta: Array, *, narrow: bool) -> Bounds:
     def one(delta: Array) -> Bounds:
         value = _solve_epsilon(tradeoff, *both_logs(delta))
         value = choose(delta >= 1, exact(jnp.full_like(delta, -jnp.inf)), value)
-        return bounds_of(value, jnp.isposinf(value.upper), narrow)
+        return bounds_of(value, jnp.isposinf(value.upper), narrow, EPSILON)
 
     return elementwise(one, jnp.asarray(delta))
 
@@ -244,7 +248,7 @@ def fixed_point_bounds(tradeoff: Any, like: Any, *, narrow: bool) -> Bounds:
     safe = jnp.where(none, 0.25, middle)
     estimate = jnp.where(none, 0.0, implicit_root(_crossing, safe, tradeoff, ()))
     found = Interval(low, jnp.clip(estimate, low, high), high)
-    return bounds_of(found, (low <= 0) & ~none, narrow)
+    return bounds_of(found, (low <= 0) & ~none, narrow, Range(0.0, 0.5, 0.0))
 
 
 def _three(ends: Interval) -> Array:
