@@ -226,7 +226,7 @@ def _by_name(
             f"solve_for={name!r} is ambiguous for {kind}: name one of {several}, or "
             "select all of them for a common factor"
         )
-    known = [_dotted(keys) for keys in paths]
+    known = [_dotted(keys) for keys in paths if not _last_name(keys).startswith("_")]
     raise ValueError(f"solve_for must be one of {known} for {kind}, got {name!r}")
 
 

@@ -3,6 +3,7 @@
 import abc
 import dataclasses
 import functools
+import zlib
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import equinox as eqx
@@ -113,6 +114,22 @@ class _Query(AbstractGuarantee):
         return self._ask(bayes_error_bounds, prior)
 
 
+_MARKED = "relation", "monotonic", "num_categories", "size"
+
+
+def _mark(mechanism: Any) -> Any:
+    """No leaf, or one without entries, for the options that are not the default."""
+    stated = [
+        f"{field.name}={getattr(mechanism, field.name)}"
+        for field in dataclasses.fields(mechanism)
+        if field.name in _MARKED and field.metadata.get("static")
+        if getattr(mechanism, field.name) != field.default
+    ]
+    if not stated:
+        return ()
+    return np.zeros((0, 1 + zlib.crc32(", ".join(stated).encode()) % 65_521))
+
+
 def _check_points(method: str, points: int) -> None:
     power = isinstance(points, int) and points > 0 and points & (points - 1) == 0
     if not (power and 1 << 10 <= points <= 1 << 26):
@@ -136,7 +153,19 @@ class AbstractMechanism(_Query):
     Queries on the mechanism itself hold for both directions of the relation;
     `.remove` and `.add` look at one each.  Numeric parameters are leaves: they may be
     traced, differentiated and batched with `jax.vmap`.
+
+    `equinox.tree_serialise_leaves` writes the leaves alone.  So that what was saved
+    under another relation (or for another number of categories, ...) is refused by
+    `equinox.tree_deserialise_leaves` rather than taken for this mechanism, options
+    other than the default ones leave a mark among the leaves: an array without entries,
+    whose shape says which they are.  The class itself leaves none.
     """
+
+    _static_options: Any = eqx.field(init=False, repr=False, default=())
+    """The mark, the first leaf: what stands there in a file without one is a number."""
+
+    def __check_init__(self):
+        object.__setattr__(self, "_static_options", _mark(self))
 
     if TYPE_CHECKING:  # a field of this class would come before all others
         relation: ClassVar[Any]
