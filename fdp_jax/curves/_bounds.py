@@ -98,8 +98,9 @@ DELTA = Range(0.0, 1.0, 0.0)
 
 def beta_range(alpha: Array) -> Range:
     """Of the type II error, whose upper end is rounded up."""
-    most = jnp.minimum(jnp.nextafter(1 - alpha, jnp.full_like(alpha, 2)), 1)
-    return Range(0.0, stop_gradient(most), 1.0)
+    rest = 1 - stop_gradient(alpha)
+    most = jnp.minimum(jnp.nextafter(rest, jnp.full_like(rest, 2)), 1)
+    return Range(0.0, most, 1.0)
 
 
 def tpr_range(alpha: Array) -> Range:
