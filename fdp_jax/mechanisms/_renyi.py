@@ -48,6 +48,10 @@ class AbstractRenyi(AbstractGuarantee):
         """Bound of epsilon at a finite log_delta < 0, and the size of its terms."""
 
     @abc.abstractmethod
+    def _kl(self) -> Array:
+        """Bound of the Kullback-Leibler divergence in either direction; may be inf."""
+
+    @abc.abstractmethod
     def _logit(self, log_alpha: Array, log_rest: Array) -> Array:
         """Logit of the largest power at an alpha inside (0, 1)."""
 
@@ -112,6 +116,9 @@ class ZCDP(AbstractRenyi):
 
     def _epsilon(self, log_delta):
         return theorems.zcdp_epsilon(as_float(self.rho), log_delta)
+
+    def _kl(self):
+        return as_float(self.rho)
 
     def _logit(self, log_alpha, log_rest):
         return theorems.zcdp_logit(as_float(self.rho), log_alpha, log_rest)
@@ -186,6 +193,9 @@ class RenyiDP(AbstractRenyi):
         best = jnp.argmin(found)
         return found[best], theorems.epsilon_size(excess, values, log_delta)[best]
 
+    def _kl(self):
+        return self.divergence(jnp.ones(()))
+
     def _logit(self, log_alpha, log_rest):
         known = as_float(self.orders), as_float(self.divergences)
         return theorems.listed_logit(*known, log_alpha, log_rest)
@@ -234,21 +244,37 @@ def _sum_at(parts: tuple[AbstractRenyi, ...], orders: Any) -> Array:
 def _epsilon_bounds(subject: AbstractRenyi, delta: Array, *, narrow: bool) -> Bounds:
     def one(delta: Array) -> Bounds:
         inside = (delta > 0) & (delta < 1)
-        value, size = subject._epsilon(safe_log(jnp.where(inside, delta, 0.5)))
+        log_delta = safe_log(jnp.where(inside, delta, 0.5))
+        value, size = subject._epsilon(log_delta)
+        total = theorems.log_total_variation(subject._kl())
         none = jnp.log1p(-jnp.where(delta < 1, delta, 0.0))
-        value = jnp.where(inside, jnp.maximum(value, none), jnp.inf)
-        interval = Interval(none, value, value + 1e-14 * size)
+
+        def least(needed: Array) -> Array:
+            found = jnp.where(log_delta >= needed, jnp.minimum(value, 0), value)
+            return jnp.where(inside, jnp.maximum(found, none), jnp.inf)
+
+        upper = least(total + _slack(total, jnp.abs(total)))
+        interval = Interval(none, least(total), upper + 1e-14 * size)
         interval = interval.map(lambda x: jnp.where(delta >= 1, -jnp.inf, x))
         return bounds_of(interval, jnp.isposinf(interval.upper), narrow, EPSILON)
 
     return elementwise(one, jnp.asarray(delta))
 
 
+def _slack(value: Array, size: Array) -> Array:
+    """Bound of the rounding of a logarithm from terms of a size."""
+    slack = 32 * jnp.finfo(value.dtype).eps * (1 + size)
+    return jnp.where(jnp.isfinite(slack), slack, 0.0)
+
+
 def _profile(subject: AbstractRenyi, epsilon: Array) -> tuple[Interval, Interval]:
     """Log delta and log(1 - delta) at any real threshold, both directions alike."""
     distance = jnp.where(jnp.isinf(epsilon), 1.0, jnp.abs(epsilon))
     forward, size = subject._log_delta(distance)
-    slack = 32 * jnp.finfo(distance.dtype).eps * (1 + size)
+    total = theorems.log_total_variation(subject._kl())
+    less = total < forward
+    forward = jnp.where(less, total, forward)
+    slack = _slack(forward, jnp.where(less, jnp.abs(total), size))
     none = jnp.full_like(distance, -jnp.inf)
     log_delta = Interval(none, forward, forward + slack).map(
         lambda x: jnp.minimum(x, 0)

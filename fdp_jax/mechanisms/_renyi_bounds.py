@@ -6,6 +6,18 @@ For an order t = 1 + h > 1 with D_t(Q||P) <= D, and any real eps,
 
 (Canonne, Kamath and Steinke 2020, Proposition 12).  Any order gives a valid bound, so
 a search over orders need not find the best one.
+
+That is weak where delta is large, but D_t >= D_1 for t > 1, and of the Kullback-Leibler
+divergence in both directions the total variation v, which bounds delta(eps) for
+eps >= 0, is bounded as well: if neither exceeds D, then
+
+    v log((1 + v) / (1 - v)) <= D
+
+(Gilardoni 2006, for the sum of the two).  Proof: by data processing it is enough to
+look at the indicator of an event, with p = Q(S), q = P(S) and p - q = v.
+Both divergences of these coins add up to v (logit p - logit q) <= 2 D.  As logit is odd
+about 1/2 and convex above, the difference of logits is least for given v where
+p + q = 1, and there it is 2 log((1 + v) / (1 - v)).  Randomized response attains it.
 """
 
 import jax
@@ -16,6 +28,7 @@ from jaxtyping import Array, Float
 from .._internal._divided import exp_divided, is_small, log_moment_ratio
 from .._internal._implicit import implicit_root, optimal_value
 from .._internal._search import bisect, golden_section
+from .._internal._special import log1mexp
 
 _LEAST_EXCESS = -40.0
 _MOST_EXCESS = 100.0
@@ -43,6 +56,28 @@ def epsilon_at(excess: Array, divergence: Array, log_delta: Array) -> Array:
 def epsilon_size(excess: Array, divergence: Array, log_delta: Array) -> Array:
     """Size of the terms of `epsilon_at`, for its rounding."""
     return stop_gradient(divergence - (gap(excess) + log_delta) / excess)
+
+
+def _excess_divergence(y: Array, divergence: Array, aux: tuple) -> Array:
+    del aux
+    return y * jnp.tanh(0.5 * y) - divergence
+
+
+def log_total_variation(divergence: Array) -> Array:
+    """Log of the largest v for the larger of both Kullback-Leibler divergences.
+
+    With y = log((1 + v) / (1 - v)) it is y tanh(y / 2) = D, and tanh(x) lies between
+    x / (1 + x) and the lesser of x and 1.
+    """
+    some = (divergence > 0) & jnp.isfinite(divergence)
+    safe = jnp.where(some, divergence, 1.0)
+    fixed = stop_gradient(safe)
+    root = jnp.sqrt(2 * fixed)
+    over = lambda y: _excess_divergence(y, fixed, ())
+    y = bisect(over, jnp.maximum(fixed, root), fixed + root)[1]
+    y = implicit_root(_excess_divergence, y, safe, ())
+    found = log1mexp(y) - jnp.log1p(jnp.exp(-y))
+    return jnp.where(some, found, jnp.where(divergence > 0, 0.0, -jnp.inf))
 
 
 # ------------------------------------------------------------------ all orders (zCDP)
