@@ -249,12 +249,13 @@ def _epsilon_bounds(subject: AbstractRenyi, delta: Array, *, narrow: bool) -> Bo
         total = theorems.log_total_variation(subject._kl())
         none = jnp.log1p(-jnp.where(delta < 1, delta, 0.0))
 
-        def least(needed: Array) -> Array:
-            found = jnp.where(log_delta >= needed, jnp.minimum(value, 0), value)
+        def least(found: Array, needed: Array) -> Array:
+            found = jnp.where(log_delta >= needed, jnp.minimum(found, 0), found)
             return jnp.where(inside, jnp.maximum(found, none), jnp.inf)
 
-        upper = least(total + _slack(total, jnp.abs(total)))
-        interval = Interval(none, least(total), upper + 1e-14 * size)
+        needed = total + _slack(total, jnp.abs(total))
+        upper = least(value + 1e-14 * size, needed)
+        interval = Interval(none, least(value, total), upper)
         interval = interval.map(lambda x: jnp.where(delta >= 1, -jnp.inf, x))
         return bounds_of(interval, jnp.isposinf(interval.upper), narrow, EPSILON)
 
