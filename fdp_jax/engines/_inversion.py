@@ -11,6 +11,8 @@ from above and Chernoff bounds of the terms give the lower bound.  The other ter
 the certificate are the truncated frequencies, the quadrature inside K, and rounding.
 """
 
+import math
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -26,6 +28,7 @@ from ..losses import (
     WIDE_BLOCK,
     CharacteristicBlock,
     ComposedLoss,
+    turned,
 )
 from ._contour import Contour, log_aliases, most_blocks
 
@@ -259,17 +262,20 @@ def _composed(
     """That of the composed loss from those of its terms at the same frequencies."""
     real = angle = error = jnp.zeros_like(parts[0].real)
     drift = size = jnp.zeros_like(contour.step)
+    lost = jnp.zeros(real.shape, bool)
     terms = zip(loss.analytic_terms, loss.counts, contour.plans, parts, strict=True)
     for term, count, plan, part in terms:
         real = real + count * part.real
         angle = angle + contour.sign * count * part.imag
         drift = drift + contour.sign * count * term.center(plan)
         size = size + jnp.abs(count * term.center(plan))
-        # A fractional power needs the continuous logarithm, not the principal one.
-        lost = (jnp.abs(part.imag) > 2.8) & (count != jnp.round(count))
         # |log(phi + e) - log(phi)| <= 1.4 |e / phi| up to one half.
-        unusable = lost | (part.error > 0.5)
+        unusable = part.error > 0.5
         error = error + jnp.where(unusable, _VOID, 1.4 * count * part.error)
+        # A fractional power needs the continuous logarithm, not the principal one.
+        lost = lost | part.turned | turned(part.imag, count)
+    # Whatever the angle is, the two are no farther apart than both are from zero.
+    error = jnp.where(lost, jnp.logaddexp(error, math.log(2)), error)
     return _Characteristic(real, angle, error, drift, size)
 
 

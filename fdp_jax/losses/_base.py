@@ -43,6 +43,17 @@ class CharacteristicBlock(eqx.Module):
     imag: Float[Array, " block"]
     error: Float[Array, " block"]
     """Bound on the absolute error of the complex logarithm (no derivative)."""
+    turned: Bool[Array, "..."] | bool = False
+    """Where the angle is not known, since it is a fraction of one that may be off by
+    whole turns; the real part is known there all the same."""
+
+
+def turned(angle: Array, count: Array) -> Bool[Array, "..."]:
+    """Where the principal angle may not be what a fractional power multiplies.
+
+    That is the continuous one, which is the same up to half a turn.
+    """
+    return (jnp.abs(angle) > 2.8) & (count != jnp.round(count))
 
 
 class AbstractLoss(eqx.Module):

@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from ._base import FREQUENCY_BLOCK, AnalyticLoss, CharacteristicBlock
+from ._base import FREQUENCY_BLOCK, AnalyticLoss, CharacteristicBlock, turned
 
 _TOGETHER = 128
 """Steps evaluated side by side: more would leave the caches, and at last the memory."""
@@ -52,6 +52,9 @@ class ScheduleLoss(AnalyticLoss):
         return jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:])[:size], found)
 
     def _sum(self, values: Array) -> Array:
+        # What does not happen adds nothing, be its own value infinite.
+        idle = (self.counts == 0).reshape(-1, *[1] * (values.ndim - 1))
+        values = jnp.where(idle & ~jnp.isfinite(values), 0, values)
         return jnp.tensordot(self.counts, values, axes=1)
 
     def moments(self, order):
@@ -93,12 +96,13 @@ class ScheduleLoss(AnalyticLoss):
             step,
             axes=(0, None, None),
         )
-        # A fractional power needs the continuous logarithm, not the principal one.
-        fractional = (self.counts != jnp.round(self.counts))[:, None]
-        lost = (jnp.abs(parts.imag) > 2.8) & fractional
-        error = jnp.where(lost | (parts.error > 0.5), 1.0, parts.error)
+        lost = parts.turned | turned(parts.imag, self.counts[:, None])
+        error = jnp.where(parts.error > 0.5, 1.0, parts.error)
         return CharacteristicBlock(
-            self._sum(parts.real), self._sum(parts.imag), self._sum(error)
+            self._sum(parts.real),
+            self._sum(parts.imag),
+            self._sum(error),
+            jnp.any(lost, axis=0),
         )
 
     def center(self, plan):

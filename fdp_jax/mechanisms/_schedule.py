@@ -70,8 +70,10 @@ class Schedule(AbstractMechanism):
         (term,), (counts,) = each.terms, each.counts
         if isinstance(term, GaussianLoss):
             return _one_gaussian(term, counts)
-        total = ScheduleLoss(term, counts)
-        return ComposedLoss((total,), (jnp.ones_like(counts[0]),))
+        some = jnp.any(counts > 0)
+        # A loss that is safe to evaluate even where nothing is released.
+        total = ScheduleLoss(term, jnp.where(some, counts, 1.0))
+        return ComposedLoss((total,), (jnp.where(some, 1.0, 0.0).astype(counts.dtype),))
 
     def _group(self, size):
         raise ValueError("size must be 1 for a Schedule: group its steps instead")
