@@ -168,6 +168,20 @@ def intersection(one: Bounds, other: Bounds, known: Range) -> Bounds:
     )
 
 
+def between(one: Bounds, below: Bounds, above: Bounds, known: Range) -> Bounds:
+    """An interval of numbers that lie between two others, of which bounds are given."""
+    lower = jnp.maximum(one.lower, below.lower)
+    upper = jnp.minimum(one.upper, above.upper)
+    lower, upper, crossed = uncrossed(lower, upper, known, unit=2.0**-52)
+    return Bounds(
+        lower,
+        jnp.clip(one.estimate, lower, upper),
+        upper,
+        classify(lower, upper, crossed | (one.status == Status.VACUOUS)),
+        ", ".join(dict.fromkeys(f"{one.method}, {above.method}".split(", "))),
+    )
+
+
 @jax.custom_jvp
 def with_gradient(value: Array, estimate: Array) -> Array:
     """`value`, differentiated as `estimate`."""

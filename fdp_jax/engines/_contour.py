@@ -27,6 +27,19 @@ _USELESS = -5.0
 """log of the relative truncation error from which on it is not worth the sum."""
 
 
+class Path(eqx.Module):
+    """Continuous angles along a contour, as far as they are known.
+
+    Fractional powers need these; whole turns make no difference to others.
+    """
+
+    angles: Float[Array, "terms ..."]
+    """At the last frequency before."""
+    moduli: Float[Array, "terms ..."]
+    sure: Bool[Array, "..."]
+    """Whether the angles up to there are known."""
+
+
 class Contour(eqx.Module):
     """Everything chosen before the sum; constants as far as derivatives go."""
 
@@ -43,6 +56,8 @@ class Contour(eqx.Module):
     """Whether the sum is out of reach; then the saddle-point approximation serves."""
     rough_log_sum: Float[Array, ""]
     plans: tuple[PyTree, ...]
+    path: "Path"
+    """Where the continuous angles of characteristic functions begin each block."""
     transformed: Bool[Array, ""]
     """Whether all frequencies are to be evaluated at once, by Fourier transforms."""
     chernoff_shifts: Float[Array, " k"]
@@ -211,11 +226,19 @@ def plan_contour(loss: ComposedLoss, start: Start) -> Contour:
             rough=rough,
             rough_log_sum=saddle.log_value - lead,
             plans=plans,
+            path=_path_unknown(loss),
             transformed=transformed,
             chernoff_shifts=shifts,
             chernoff_logs=logs,
         )
     )
+
+
+def _path_unknown(loss: ComposedLoss) -> Path:
+    """Every angle is zero where the contour begins; the rest is to be found out."""
+    dtype = loss.counts[0].dtype
+    zeros = jnp.zeros((len(loss.terms), most_blocks(loss)), dtype)
+    return Path(zeros, zeros + 1, jnp.arange(zeros.shape[1]) == 0)
 
 
 def _chernoff_shifts(saddle: Saddle, middle: Array) -> Float[Array, " k"]:

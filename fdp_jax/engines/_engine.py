@@ -6,6 +6,7 @@ one by construction; see `route`.  `sign` is +1 for the direction "remove"
 1 - delta(-e) = e^-e (1 - delta_rev(e)) this is enough.
 """
 
+import dataclasses
 import functools
 from collections.abc import Callable
 
@@ -48,6 +49,7 @@ from ._spectral import (
     spectral_threshold,
     start_at_tail,
     starts_at_log_delta,
+    tabulated_profile,
     tail_start_at_epsilon,
 )
 
@@ -154,7 +156,7 @@ def profile(
     step.
     """
     nothing, loss = _neutral(loss)
-    found, worst = _search_profile(*stop_gradient((loss, local, epsilons)))
+    found, local, worst = _search_profile(*stop_gradient((loss, local, epsilons)))
     # One direction leaks most (ties aside): it has the derivative.
     estimates = known_value(
         _estimates,
@@ -172,29 +174,53 @@ def profile(
 
 def _worst_profile(
     loss: ComposedLoss, local: LocalPlan, epsilons: Array, *, tabulated: bool
-) -> tuple[Profile, Array]:
-    """The profile without derivative, and the index of the worst direction."""
+) -> tuple[Profile, LocalPlan, Array]:
+    """The profile without derivative, and the index of the worst direction.
 
-    def step(least: Array, one: LocalPlan) -> tuple[Array, Profile]:
-        full = lambda: _profile(loss, one, epsilons, tabulated=tabulated)
+    In between, the plan with what has been found out on the way.
+    """
+
+    def step(least: Array, one: LocalPlan) -> tuple[Array, tuple[Profile, LocalPlan]]:
         if one.contour is None:
-            found = full()
+            found = _profile(loss, one, epsilons)
         else:
-            most = largest_log_delta(loss, one.contour, epsilons)
-            dominated = one.contour.idle | jnp.all(most < least)
-            found = lax.cond(dominated, lambda: _at_most(most), full)
+            found, contour = _contour_profile(
+                loss, one.contour, epsilons, least, tabulated=tabulated
+            )
+            one = dataclasses.replace(one, contour=contour)
         found = Profile(
             sound(found.log_delta, -jnp.inf, 0.0),
             sound(found.log_rest, -jnp.inf, 0.0),
             found.log_alpha,
         )
-        return jnp.maximum(least, found.log_delta.lower), found
+        return jnp.maximum(least, found.log_delta.lower), (found, one)
 
-    _, found = lax.scan(step, jnp.full_like(epsilons, -jnp.inf), local)
+    least = jnp.full_like(epsilons, -jnp.inf)
+    _, (found, local) = lax.scan(step, least, local)
     worst = worst_of(jnp.max(found.log_delta.estimate, axis=1), local.sign)
     log_delta = jax.tree.map(lambda x: jnp.max(x, axis=0), found.log_delta)
     log_rest = jax.tree.map(lambda x: jnp.min(x, axis=0), found.log_rest)
-    return Profile(log_delta, log_rest, found.log_alpha[worst]), worst
+    return Profile(log_delta, log_rest, found.log_alpha[worst]), local, worst
+
+
+def _contour_profile(
+    loss: ComposedLoss,
+    contour: Contour,
+    epsilons: Array,
+    least: Array,
+    *,
+    tabulated: bool,
+) -> tuple[Profile, Contour]:
+    """The profile of one direction unless it leaks less than `least`."""
+    most = largest_log_delta(loss, contour, epsilons)
+
+    def full() -> tuple[Profile, Contour]:
+        if tabulated:
+            return tabulated_profile(loss, contour, epsilons)
+        return spectral_profile(loss, contour, epsilons), contour
+
+    dominated = contour.idle | jnp.all(most < least)
+    return lax.cond(dominated, lambda: (_at_most(most), contour), full)
 
 
 _search_profile = one_by_one(
@@ -210,9 +236,7 @@ def _at_most(log_delta: Float[Array, " e"]) -> Profile:
     return Profile(value, value.map_down(log_complement), least)
 
 
-def _profile(
-    loss: ComposedLoss, local: LocalPlan, epsilons: Array, *, tabulated: bool = False
-) -> Profile:
+def _profile(loss: ComposedLoss, local: LocalPlan, epsilons: Array) -> Profile:
     """The profile of one direction; see `spectral_profile`."""
     if local.grid is not None:
         return _grid_profile(loss, local.grid, epsilons)
@@ -220,7 +244,7 @@ def _profile(
         form = closed_form(loss, local.sign)
         assert form is not None
         return closed_profile(form, epsilons)
-    return spectral_profile(loss, local.contour, epsilons, tabulated=tabulated)
+    return spectral_profile(loss, local.contour, epsilons)
 
 
 def _grid_profile(loss: ComposedLoss, grid: Grid, epsilons: Array) -> Profile:

@@ -11,6 +11,7 @@ from above and Chernoff bounds of the terms give the lower bound.  The other ter
 the certificate are the truncated frequencies, the quadrature inside K, and rounding.
 """
 
+import dataclasses
 import math
 
 import equinox as eqx
@@ -18,7 +19,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 from jax.lax import stop_gradient, while_loop
-from jaxtyping import Array, Float
+from jaxtyping import Array, ArrayLike, Bool, Float
 
 from .._internal._blocked_sum import blocked_sum
 from .._internal._rotation import rotation
@@ -28,9 +29,8 @@ from ..losses import (
     WIDE_BLOCK,
     CharacteristicBlock,
     ComposedLoss,
-    turned,
 )
-from ._contour import Contour, log_aliases, most_blocks
+from ._contour import Contour, Path, log_aliases, most_blocks
 
 _VOID = 40.0
 """Error of an exponent that voids the certificate (unless its term is tiny)."""
@@ -51,6 +51,8 @@ class Table(eqx.Module):
     """What `look_up` needs, at all frequencies of a contour, without derivative."""
 
     characteristic: _Characteristic
+    path: Path
+    """That of the contour, as far as there are frequencies."""
     log_lead: tuple[Float[Array, ""], Float[Array, ""]]
 
 
@@ -94,26 +96,39 @@ def evaluate(
 def tabulate(loss: ComposedLoss, contour: Contour) -> Table:
     """Everything that `evaluate` computes which no threshold enters."""
     if loss.cheap_together:
-        table = lax.cond(contour.transformed, _transformed, _in_blocks, loss, contour)
+        # The path is of no use where all frequencies are evaluated at once.
+        at_once = lambda *args: (_transformed(*args), contour.path)
+        found = lax.cond(contour.transformed, at_once, _in_blocks, loss, contour)
     else:
-        table = _in_blocks(loss, contour)
-    return stop_gradient(Table(table, _log_lead(loss, contour)))
+        found = _in_blocks(loss, contour)
+    return stop_gradient(Table(*found, _log_lead(loss, contour)))
 
 
-def _in_blocks(loss: ComposedLoss, contour: Contour) -> _Characteristic:
+def _in_blocks(loss: ComposedLoss, contour: Contour) -> tuple[_Characteristic, Path]:
     """The characteristic function, some frequencies at a time; no derivative."""
     wide = any(term.cheap_together for term in loss.analytic_terms)
     length = WIDE_BLOCK if wide else FREQUENCY_BLOCK
 
-    def fill(state: tuple[Array, _Characteristic]) -> tuple[Array, _Characteristic]:
-        first, table = state
-        part = _characteristic(first, loss, contour, length)
-        return first + length, jax.tree.map(
-            lambda all, new: (
-                lax.dynamic_update_slice(all, new, (first,)) if new.ndim else new
+    def fill(state: tuple) -> tuple:
+        first, table, path = state
+        part, ends = _characteristic(first, loss, contour, path, length)
+        following = first // FREQUENCY_BLOCK + 1
+        return (
+            first + length,
+            jax.tree.map(
+                lambda all, new: (
+                    lax.dynamic_update_slice(all, new, (first,)) if new.ndim else new
+                ),
+                table,
+                part,
             ),
-            table,
-            part,
+            jax.tree.map(
+                lambda all, new: lax.dynamic_update_slice_in_dim(
+                    all, new, following, axis=-1
+                ),
+                path,
+                ends,
+            ),
         )
 
     dtype = contour.step.dtype
@@ -121,8 +136,12 @@ def _in_blocks(loss: ComposedLoss, contour: Contour) -> _Characteristic:
     zero = jnp.zeros((), dtype)
     table = _Characteristic(empty, empty, empty, zero, zero)
     last = contour.blocks * FREQUENCY_BLOCK
-    start = jnp.zeros_like(last), table
-    return while_loop(lambda state: state[0] < last, fill, start)[1]
+    # One more block, since the end of the last one is stored, too.
+    room = length // FREQUENCY_BLOCK
+    longer = lambda x: jnp.concatenate([x, jnp.zeros_like(x[..., :room])], axis=-1)
+    start = jnp.zeros_like(last), table, jax.tree.map(longer, contour.path)
+    _, table, path = while_loop(lambda state: state[0] < last, fill, start)
+    return table, jax.tree.map(lambda x: x[..., :-room], path)
 
 
 def _transformed(loss: ComposedLoss, contour: Contour) -> _Characteristic:
@@ -132,7 +151,12 @@ def _transformed(loss: ComposedLoss, contour: Contour) -> _Characteristic:
         term.log_transformed(plan, contour.step, count)
         for term, plan in zip(loss.analytic_terms, contour.plans, strict=True)
     ]
-    return _composed(loss, contour, parts)
+    return _composed(loss, contour, parts, _path_at(contour.path, 0))[0]
+
+
+def _path_at(path: Path, block: ArrayLike) -> Path:
+    """Before one block of frequencies."""
+    return jax.tree.map(lambda x: jnp.take(x, block, axis=-1), path)
 
 
 def look_up(table: Table, contour: Contour, epsilons: Float[Array, " e"]) -> Evaluation:
@@ -219,7 +243,7 @@ def _frequency_block(
 ) -> tuple:
     loss, epsilons = args
     first = index * FREQUENCY_BLOCK
-    part = _characteristic(first, loss, contour, FREQUENCY_BLOCK)
+    part, _ = _characteristic(first, loss, contour, contour.path, FREQUENCY_BLOCK)
     return _sums(index, contour, epsilons, part)
 
 
@@ -245,24 +269,31 @@ def _tabulated_block(
 
 
 def _characteristic(
-    first: Array, loss: ComposedLoss, contour: Contour, length: int
-) -> _Characteristic:
-    """The composed loss's characteristic function at some frequencies in a row."""
+    first: Array, loss: ComposedLoss, contour: Contour, path: Path, length: int
+) -> tuple[_Characteristic, Path]:
+    """The composed loss's characteristic function at some frequencies in a row.
+
+    Also where the angles stand at the end of each block of them.
+    """
     start = first.astype(contour.step.dtype) * contour.step
     parts = [
         term.log_characteristic(plan, start, contour.step, length)
         for term, plan in zip(loss.analytic_terms, contour.plans, strict=True)
     ]
-    return _composed(loss, contour, parts)
+    return _composed(loss, contour, parts, _path_at(path, first // FREQUENCY_BLOCK))
 
 
 def _composed(
-    loss: ComposedLoss, contour: Contour, parts: list[CharacteristicBlock]
-) -> _Characteristic:
+    loss: ComposedLoss,
+    contour: Contour,
+    parts: list[CharacteristicBlock],
+    before: Path,
+) -> tuple[_Characteristic, Path]:
     """That of the composed loss from those of its terms at the same frequencies."""
+    parts, sure, ends = _unwound(loss, contour, parts, before)
     real = angle = error = jnp.zeros_like(parts[0].real)
     drift = size = jnp.zeros_like(contour.step)
-    lost = jnp.zeros(real.shape, bool)
+    lost = ~sure
     terms = zip(loss.analytic_terms, loss.counts, contour.plans, parts, strict=True)
     for term, count, plan, part in terms:
         real = real + count * part.real
@@ -272,11 +303,53 @@ def _composed(
         # |log(phi + e) - log(phi)| <= 1.4 |e / phi| up to one half.
         unusable = part.error > 0.5
         error = error + jnp.where(unusable, _VOID, 1.4 * count * part.error)
-        # A fractional power needs the continuous logarithm, not the principal one.
-        lost = lost | part.turned | turned(part.imag, count)
+        lost = lost | part.turned
     # Whatever the angle is, the two are no farther apart than both are from zero.
     error = jnp.where(lost, jnp.logaddexp(error, math.log(2)), error)
-    return _Characteristic(real, angle, error, drift, size)
+    return _Characteristic(real, angle, error, drift, size), ends
+
+
+def _unwound(
+    loss: ComposedLoss,
+    contour: Contour,
+    parts: list[CharacteristicBlock],
+    before: Path,
+) -> tuple[list[CharacteristicBlock], Bool[Array, " f"], Path]:
+    """The same with continuous angles, where they are known, and where that is.
+
+    Only for fractional powers.  Between two frequencies the characteristic function
+    moves less far than it is away from zero at both of them, so that its angle changes
+    by less than half a turn.
+    """
+    unwound, angles, moduli = [], [], []
+    sure = jnp.broadcast_to(before.sure, parts[0].real.shape)
+    terms = zip(loss.analytic_terms, loss.counts, contour.plans, parts, strict=True)
+    for index, (term, count, plan, part) in enumerate(terms):
+        fastest = term.fastest_turn(plan)
+        modulus = jnp.exp(stop_gradient(part.real))
+        if fastest is None:
+            unwound.append(part)
+            angles.append(jnp.zeros_like(modulus))
+            moduli.append(modulus)
+            continue
+        fractional = count != jnp.round(count)
+        last = jnp.append(before.angles[index], stop_gradient(part.imag))
+        turns = -jnp.round(jnp.diff(last) / (2 * jnp.pi))
+        more = 2 * jnp.pi * jnp.cumsum(turns)
+        here = jnp.where(fractional, part.imag + more, part.imag)
+        last = jnp.append(before.moduli[index], modulus)
+        nearest = jnp.minimum(last[1:], last[:-1])
+        close = (fastest * contour.step < nearest) & (part.error < 0.5)
+        close = close | ~fractional
+        sure = sure & (jnp.cumsum(~close) == 0)
+        unwound.append(dataclasses.replace(part, imag=here))
+        angles.append(here)
+        moduli.append(modulus)
+    every = lambda x: jnp.stack(x)[:, FREQUENCY_BLOCK - 1 :: FREQUENCY_BLOCK]
+    ends = Path(
+        every(angles), every(moduli), sure[FREQUENCY_BLOCK - 1 :: FREQUENCY_BLOCK]
+    )
+    return unwound, sure, stop_gradient(ends)
 
 
 def _sums(

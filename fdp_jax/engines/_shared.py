@@ -5,6 +5,8 @@ profiles needs no more than a small absolute error, and that a single contour (o
 gives at all thresholds; its characteristic function is tabulated once.
 """
 
+import dataclasses
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -41,7 +43,9 @@ def prepare(loss: ComposedLoss, signs: Float[Array, " s"], anchor: Array) -> Pre
     local = jax.tree.map(lambda x: x[:, 0], local)
     _, loss = _neutral(loss)
     if local.contour is not None:
-        return Prepared(local, lax.map(lambda c: tabulate(loss, c), local.contour))
+        table = lax.map(lambda c: tabulate(loss, c), local.contour)
+        contour = dataclasses.replace(local.contour, path=table.path)
+        return Prepared(dataclasses.replace(local, contour=contour), table)
     if local.grid is not None:
         composed = lax.map(lambda g: compose_grid(loss, g), local.grid)
         return Prepared(local, composed=stop_gradient(composed))

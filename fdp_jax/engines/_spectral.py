@@ -1,5 +1,6 @@
 """The spectral engine: profiles and their inverses from the contour integral."""
 
+import dataclasses
 import functools
 from collections.abc import Callable
 
@@ -100,20 +101,28 @@ def contour_unless(
 
 
 def spectral_profile(
-    loss: ComposedLoss,
-    contour: Contour,
-    epsilons: Float[Array, " e"],
-    *,
-    tabulated: bool = False,
+    loss: ComposedLoss, contour: Contour, epsilons: Float[Array, " e"]
 ) -> Profile:
-    """The profile at thresholds near the contour's, with its certificate.
+    """The profile at thresholds near the contour's, with its certificate."""
+    return _profile_by(loss, contour, epsilons, evaluate(loss, contour, epsilons))
 
-    `tabulated` trades memory for time, and the derivative in the loss.
+
+def tabulated_profile(
+    loss: ComposedLoss, contour: Contour, epsilons: Float[Array, " e"]
+) -> tuple[Profile, Contour]:
+    """The same with more memory and less time, without derivative in the loss.
+
+    Also the contour with the angles that have been found out.
     """
-    if tabulated:
-        evaluation = look_up(tabulate(loss, contour), contour, epsilons)
-    else:
-        evaluation = evaluate(loss, contour, epsilons)
+    table = tabulate(loss, contour)
+    evaluation = look_up(table, contour, epsilons)
+    contour = dataclasses.replace(contour, path=table.path)
+    return _profile_by(loss, contour, epsilons, evaluation), contour
+
+
+def _profile_by(
+    loss: ComposedLoss, contour: Contour, epsilons: Array, evaluation: Evaluation
+) -> Profile:
     beyond = epsilons >= largest_loss(stop_gradient(loss), contour.sign)
     return as_profile(loss, contour, evaluation, beyond)
 
@@ -173,7 +182,8 @@ def spectral_epsilon(
         return at.log_value - target, at.slope, at.curvature
 
     first = start.saddle.epsilon
-    root, points, check = _newton(loss, contour, first, miss, tabulated=tabulated)
+    at, contour = _evaluator(loss, contour, tabulated=tabulated)
+    root, points, check = _newton(at, contour, first, miss)
     # The target itself was rounded when its logarithm was taken.
     rounded = 4 * jnp.finfo(target.dtype).eps * (1 + jnp.abs(target)) + slack
     above = check.log_upper[2] <= target - rounded[1]
@@ -214,13 +224,22 @@ def _log_delta_residual(
     return evaluate(loss, contour, epsilon[None]).log_value[0] - log_delta
 
 
+def _evaluator(
+    loss: ComposedLoss, contour: Contour, *, tabulated: bool
+) -> tuple[Callable[[Array], Evaluation], Contour]:
+    """For many thresholds; also the contour with what has been found out on the way."""
+    if not tabulated:
+        return functools.partial(evaluate, loss, contour), contour
+    table = tabulate(loss, contour)
+    contour = dataclasses.replace(contour, path=table.path)
+    return functools.partial(look_up, table, contour), contour
+
+
 def _newton(
-    loss: ComposedLoss,
+    at: Callable[[Array], Evaluation],
     contour: Contour,
     epsilon: Array,
     miss: Callable[[Evaluation], tuple[Array, Array, Array]],
-    *,
-    tabulated: bool = True,
 ) -> tuple[Array, Float[Array, " 3"], Evaluation]:
     """Halley's method in epsilon, in a bracket, on one contour.
 
@@ -230,10 +249,6 @@ def _newton(
     Returns:
         The root, the three last thresholds, and the evaluation there.
     """
-    if tabulated:
-        at = functools.partial(look_up, tabulate(loss, contour), contour)
-    else:
-        at = functools.partial(evaluate, loss, contour)
     double = epsilon.dtype == jnp.float64
     tolerance, slack = (1e-14, 1e-13) if double else (1e-6, 1e-6)
     scale = 1 / (1 + jnp.abs(contour.shift))
@@ -361,7 +376,8 @@ def _threshold_search(
         return value - begin.target, slope, jnp.zeros_like(slope)
 
     first = begin.start.saddle.epsilon
-    root, _, _ = _newton(loss, contour, first, miss, tabulated=tabulated)
+    at, contour = _evaluator(loss, contour, tabulated=tabulated)
+    root, _, _ = _newton(at, contour, first, miss)
     return jnp.where(begin.flip, -root, root), 1 / (1 + jnp.abs(contour.shift))
 
 

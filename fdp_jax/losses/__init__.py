@@ -14,7 +14,6 @@ from ._base import (
     AnalyticLoss as AnalyticLoss,
     CharacteristicBlock as CharacteristicBlock,
     MassLoss as MassLoss,
-    turned as turned,
 )
 from ._cells import Atoms as Atoms, Cells as Cells
 from ._composed import AUTO as AUTO, ComposedLoss as ComposedLoss, Method as Method

@@ -43,17 +43,8 @@ class CharacteristicBlock(eqx.Module):
     imag: Float[Array, " block"]
     error: Float[Array, " block"]
     """Bound on the absolute error of the complex logarithm (no derivative)."""
-    turned: Bool[Array, "..."] | bool = False
-    """Where the angle is not known, since it is a fraction of one that may be off by
-    whole turns; the real part is known there all the same."""
-
-
-def turned(angle: Array, count: Array) -> Bool[Array, "..."]:
-    """Where the principal angle may not be what a fractional power multiplies.
-
-    That is the continuous one, which is the same up to half a turn.
-    """
-    return (jnp.abs(angle) > 2.8) & (count != jnp.round(count))
+    turned: Bool[Array, " block"] | bool = False
+    """Where the angle may be off by a fraction of a turn; the real part is known."""
 
 
 class AbstractLoss(eqx.Module):
@@ -271,6 +262,14 @@ class AnalyticLoss(AbstractLoss):
     ) -> CharacteristicBlock:
         """`log_characteristic` at `k step`, `k = 0, ..., count - 1`, all at once."""
         return self.log_characteristic(plan, jnp.zeros_like(step), step, count)
+
+    def fastest_turn(self, plan: PyTree) -> Float[Array, ""] | None:
+        """Bound on the derivative of the characteristic function, centred, in tau.
+
+        Of losses whose angles are known up to whole turns only, as principal values
+        are; None for those with continuous ones.
+        """
+        del plan
 
     @abc.abstractmethod
     def center(self, plan: PyTree) -> Float[Array, ""]:

@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from ._base import FREQUENCY_BLOCK, AnalyticLoss, CharacteristicBlock, turned
+from ._base import FREQUENCY_BLOCK, AnalyticLoss, CharacteristicBlock
 
 _TOGETHER = 128
 """Steps evaluated side by side: more would leave the caches, and at last the memory."""
@@ -96,7 +96,7 @@ class ScheduleLoss(AnalyticLoss):
             step,
             axes=(0, None, None),
         )
-        lost = parts.turned | turned(parts.imag, self.counts[:, None])
+        lost = jnp.asarray(parts.turned) | self._turned(plan, start, step, count)
         error = jnp.where(parts.error > 0.5, 1.0, parts.error)
         return CharacteristicBlock(
             self._sum(parts.real),
@@ -104,6 +104,19 @@ class ScheduleLoss(AnalyticLoss):
             self._sum(error),
             jnp.any(lost, axis=0),
         )
+
+    def _turned(self, plan: Any, start: Array, step: Array, count: int) -> Array:
+        """Where the angle may have left the principal branch, by step and frequency.
+
+        A fractional power needs the continuous one.  As long as the characteristic
+        function stays nearer to 1 than 0 is, both are the same.
+        """
+        fastest = self._each(lambda one, p: one.fastest_turn(p), plan, axes=(0,))
+        if fastest is None:
+            return jnp.zeros((1, count), bool)
+        tau = start + step * jnp.arange(count, dtype=start.dtype)
+        fractional = self.counts != jnp.round(self.counts)
+        return fractional[:, None] & (tau * fastest[:, None] >= 1)
 
     def center(self, plan):
         return self._sum(self._each(lambda step, p: step.center(p), plan, axes=(0,)))

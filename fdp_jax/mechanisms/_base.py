@@ -4,6 +4,7 @@ import abc
 import dataclasses
 import functools
 import zlib
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import equinox as eqx
@@ -19,7 +20,14 @@ from .._internal._precision import (
     outside_transformations,
 )
 from ..curves import AbstractGuarantee, Bounds, Curve, Status
-from ..curves._bounds import DELTA, EPSILON, LOGARITHM, Range, intersection
+from ..curves._bounds import (
+    DELTA,
+    EPSILON,
+    LOGARITHM,
+    Range,
+    between,
+    intersection,
+)
 from ..curves._curve import make_curve
 from ..curves._queries import (
     bayes_error_bounds,
@@ -79,14 +87,14 @@ class _Query(AbstractGuarantee):
         narrow = float_dtype() == jnp.float32
         direction = traced_direction(direction)
         ask = functools.partial(query, direction=direction, narrow=narrow)
-        first = listed(mechanism) if method.name in LISTING_METHODS else mechanism
-        found = ask(first, value, method=method)
-        if again is None or method.name != "auto":
-            return found
-        more = found.method == "spectral" or first is not mechanism
-        if more and _is_loose(found) and jax.eval_shape(mechanism.loss).on_grid:
-            other = ask(mechanism, value, method=Method("grid"))
-            return intersection(found, other, again)
+        found = _answer(ask, mechanism, value, method, again=again)
+        loose = again is not None and method.name == "auto" and _is_loose(found)
+        if loose and _has_fraction(mechanism):
+            down, up = (
+                _answer(ask, _rounded(mechanism, end), value, method, again=again)
+                for end in (np.floor, np.ceil)
+            )
+            return between(found, down, up, again)
         return found
 
     def _epsilon_bounds(self, delta: Any) -> Bounds:
@@ -138,6 +146,47 @@ def _check_points(method: str, points: int) -> None:
         )
     if method != "grid":
         raise ValueError(f"points are for method 'grid', got method {method!r}")
+
+
+def _answer(
+    ask: Callable[..., Bounds],
+    mechanism: "AbstractMechanism",
+    value: Any,
+    method: Method,
+    *,
+    again: Range | None,
+) -> Bounds:
+    """By the engine of choice, and by the grid where the answer is loose."""
+    first = listed(mechanism) if method.name in LISTING_METHODS else mechanism
+    found = ask(first, value, method=method)
+    if again is None or method.name != "auto":
+        return found
+    more = found.method == "spectral" or first is not mechanism
+    if more and _is_loose(found) and jax.eval_shape(mechanism.loss).on_grid:
+        other = ask(mechanism, value, method=Method("grid"))
+        return intersection(found, other, again)
+    return found
+
+
+def _has_fraction(mechanism: "AbstractMechanism") -> bool:
+    """Whether a loss, known now, is composed a number of times that is not whole.
+
+    Then its guarantee is an interpolation, of which the grid knows nothing.
+    """
+    counts = mechanism.loss().absorbed().counts
+    return any(float(count) != round(float(count)) for count in counts)
+
+
+def _rounded(
+    mechanism: "AbstractMechanism", to_whole: Callable[[np.ndarray], np.ndarray]
+) -> "AbstractMechanism":
+    """The same with whole numbers of steps, of which some may be more or less."""
+
+    def one(path: tuple, leaf: Any) -> Any:
+        names = [getattr(key, "name", "") for key in path]
+        return to_whole(np.asarray(leaf)) if "num_steps" in names else leaf
+
+    return jax.tree_util.tree_map_with_path(one, mechanism).simplified()
 
 
 def _is_loose(found: Bounds) -> bool:

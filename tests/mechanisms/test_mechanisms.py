@@ -220,14 +220,21 @@ def _dpsgd(noise=1.0, prob=0.01, steps=1000.0):
     return fdp.DPSGD(noise_multiplier=noise, sampling_prob=prob, num_steps=steps)
 
 
+def _schedule(noises, probs, steps):
+    arrays = map(jnp.asarray, (noises, probs, steps))
+    return fdp.Schedule(lambda s, q, n: _dpsgd(s, q, n), *arrays)
+
+
 NOTHING = {
     "no sampling": _dpsgd(prob=0.0),
     "no steps": _dpsgd(steps=0.0),
     "infinite noise": _dpsgd(noise=INF),
+    "schedule": _schedule([1.0, 1.0, INF], [0.0, 0.1, 0.1], [5.0, 0.0, 5.0]),
     "Gaussian": fdp.Gaussian(INF),
     "Laplace": fdp.Laplace(INF),
     "ApproxDP": fdp.ApproxDP(epsilon=0.0, delta=0.0),
 }
+DPSGD_LIKE = {"no sampling", "no steps", "infinite noise", "schedule"}
 SILENT = pytest.mark.parametrize("name", NOTHING)
 
 
@@ -243,8 +250,8 @@ def test_delta_of_no_release(name, epsilon):
 @pytest.mark.parametrize(
     "name",
     [
-        pytest.param(name, marks=[pytest.mark.slow] * isinstance(run, fdp.DPSGD))
-        for name, run in NOTHING.items()
+        pytest.param(name, marks=[pytest.mark.slow] * (name in DPSGD_LIKE))
+        for name in NOTHING
     ],
 )
 @pytest.mark.parametrize("alpha", [0.0, 0.2, 0.7, 1.0])
@@ -252,6 +259,29 @@ def test_error_rates_of_no_release(name, alpha):
     bounds = NOTHING[name].bounds(alpha=alpha)
     for value in (bounds.lower, bounds.estimate, bounds.upper):
         assert float(value) == pytest.approx(1 - alpha, abs=2e-12)
+
+
+def test_steps_of_a_schedule_that_release_nothing():
+    ask = jax.jit(
+        jax.value_and_grad(lambda *x: _schedule(*x).epsilon(delta=1e-5), (0, 1, 2))
+    )
+    nothing = ask(jnp.ones(3), jnp.zeros(3), jnp.ones(3))
+    assert float(nothing[0]) == pytest.approx(math.log1p(-1e-5), rel=1e-12)
+    noise, prob, steps = ([1.0, 0.8], [0.01, 0.02], [100.0, 50.0])
+    parts = zip(noise, prob, steps, strict=True)
+    same = fdp.compose(*(_dpsgd(*part) for part in parts))
+    expected = float(same.epsilon(delta=1e-5))
+    # As what fills up an array: no step, no sampling, no end of noise; far from others.
+    idle = [(3.0, 0.4, 0.0), (3.0, 0.0, 7.0), (INF, 0.4, 7.0), (0.01, 0.4, 0.0)]
+    for one in idle:
+        padded = ask(
+            *(
+                jnp.asarray([*x, y])
+                for x, y in zip((noise, prob, steps), one, strict=True)
+            )
+        )
+        assert float(padded[0]) == pytest.approx(expected, rel=1e-9)
+        assert all(np.isfinite(slope).all() for slope in padded[1])
 
 
 RELEASES = {

@@ -79,6 +79,10 @@ class SubsampledGaussianLoss(Integrand, AnalyticLoss):
             loss_size=located.loss_size,
         )
 
+    def fastest_turn(self, plan):
+        # E|X - center|, from nodes that are close together.
+        return 1.1 * plan.loss_deviation
+
     def center(self, plan):
         return plan.center
 
