@@ -34,6 +34,7 @@ from ._closed_form import closed_form
 from ._closed_queries import closed_epsilon, closed_profile, closed_threshold
 from ._contour import Contour, Start, chernoff, idle_contour
 from ._discretize import Grid, plan_grid
+from ._first_step import one_step_profile, unless_one_step
 from ._grid import compose_grid
 from ._grid_profile import grid_profile, grid_threshold
 from ._grid_search import search_epsilon
@@ -156,6 +157,19 @@ def profile(
     step.
     """
     nothing, loss = _neutral(loss)
+    if local.contour is None:
+        result = _known_profile(loss, local, epsilons)
+    else:
+        result = unless_one_step(
+            loss,
+            lambda loss: _known_profile(loss, local, epsilons),
+            lambda step: one_step_profile(step, local.sign, epsilons),
+        )
+    return select(nothing, _no_release(epsilons), result)
+
+
+def _known_profile(loss: ComposedLoss, local: LocalPlan, epsilons: Array) -> Profile:
+    """The profile of a loss that is safe to evaluate."""
     found, local, worst = _search_profile(*stop_gradient((loss, local, epsilons)))
     # One direction leaks most (ties aside): it has the derivative.
     estimates = known_value(
@@ -164,12 +178,11 @@ def profile(
         (loss, epsilons),
         jax.tree.map(lambda x: x[worst], local),
     )
-    result = Profile(
+    return Profile(
         Interval(found.log_delta.lower, estimates[0], found.log_delta.upper),
         Interval(found.log_rest.lower, estimates[1], found.log_rest.upper),
         found.log_alpha,
     )
-    return select(nothing, _no_release(epsilons), result)
 
 
 def _worst_profile(
@@ -307,7 +320,11 @@ def epsilon(
     slack = jnp.stack([slack + stop_gradient(more), slack], axis=1)
     engine = route(loss)
     if engine == "spectral":
-        result = _spectral_epsilon(loss, signs, finite, slack)
+        result = unless_one_step(
+            loss,
+            lambda loss: _spectral_epsilon(loss, signs, finite, slack),
+            lambda step: closed_epsilon(step, signs, safe, safe),
+        )
     elif engine == "grid":
         result = search_epsilon(loss, signs, finite, slack)
     else:

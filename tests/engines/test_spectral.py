@@ -231,9 +231,27 @@ def test_fractional_steps_have_continuous_angles():
     ask = jax.jit(
         jax.value_and_grad(lambda n: run(n).epsilon(delta=1e-5, bound=Bound.ESTIMATE))
     )
-    (low, _), (middle, slope), (high, _) = map(ask, (43.0, 43.5, 44.0))
+    values, slopes = zip(*map(ask, (43.0, 43.5, 44.0)), strict=True)
+    low, middle, high = map(float, values)
     assert low < middle < high
-    assert slope == pytest.approx(high - low, rel=1e-2)
+    assert float(slopes[1]) == pytest.approx(high - low, rel=1e-2)
+
+
+def test_one_step_that_a_program_finds_out():
+    # A single release by construction has a closed form; whether a traced number of
+    # steps is one, the program has to see.
+    def traced(noise, prob, steps):
+        run = fdp.DPSGD(noise_multiplier=noise, sampling_prob=prob, num_steps=steps)
+        return run.epsilon(delta=1e-5)
+
+    def known(noise, prob):
+        return fdp.PoissonSubsampled(fdp.Gaussian(noise), prob).epsilon(delta=1e-5)
+
+    found, slopes = jax.jit(jax.value_and_grad(traced, (0, 1, 2)))(1.0, 0.01, 1.0)
+    value, expected = jax.jit(jax.value_and_grad(known, (0, 1)))(1.0, 0.01)
+    assert float(found) == pytest.approx(float(value), rel=1e-12)
+    np.testing.assert_allclose(slopes[:2], expected, rtol=1e-9)
+    assert np.isfinite(slopes[2])
 
 
 @pytest.mark.parametrize(

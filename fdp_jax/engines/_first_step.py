@@ -1,0 +1,93 @@
+"""One step, found out while a program runs.
+
+A single step has a closed form, and contour integrals say little of it.  Where the
+number of steps is traced the program holds both, and looks at the number.
+"""
+
+import dataclasses
+from collections.abc import Callable
+from typing import TypeVar
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jax.lax import stop_gradient
+from jaxtyping import Array
+
+from ..losses import ComposedLoss
+from ._bounds import Interval, Profile, select, worst_of
+from ._closed_form import closed_form
+from ._closed_queries import closed_profile
+
+_Answer = TypeVar("_Answer", Interval, Profile)
+
+
+def first_step(loss: ComposedLoss) -> ComposedLoss | None:
+    """One step of a composition that repeats it; None unless it has a closed form."""
+    if len(loss.terms) > 1 or loss.method.name != "auto":
+        return None
+    one = jnp.ones_like(loss.counts[0])
+    step = dataclasses.replace(loss, counts=(one,), single=True)
+    return None if closed_form(step, one) is None else step
+
+
+def one_step_profile(step: ComposedLoss, signs: Array, epsilons: Array) -> Profile:
+    """The profile of a single step, for the worst of some directions."""
+
+    def one(sign: Array) -> Profile:
+        form = closed_form(step, sign)
+        assert form is not None
+        return closed_profile(form, epsilons)
+
+    found = jax.vmap(one)(signs)
+    worst = worst_of(jnp.max(stop_gradient(found.log_delta.estimate), axis=1), signs)
+    at_worst = jax.tree.map(lambda x: x[worst], found)
+    log_delta, log_rest = found.log_delta, found.log_rest
+    return Profile(
+        Interval(
+            jnp.max(log_delta.lower, axis=0),
+            at_worst.log_delta.estimate,
+            jnp.max(log_delta.upper, axis=0),
+        ),
+        Interval(
+            jnp.min(log_rest.lower, axis=0),
+            at_worst.log_rest.estimate,
+            jnp.min(log_rest.upper, axis=0),
+        ),
+        at_worst.log_alpha,
+    )
+
+
+def unless_one_step(
+    loss: ComposedLoss,
+    many: Callable[[ComposedLoss], _Answer],
+    single: Callable[[ComposedLoss], _Answer],
+) -> _Answer:
+    """What `many` says of a loss, but of a single step what `single` says.
+
+    The derivative in the number of steps is that of `many` all the same.
+    """
+    step = first_step(loss)
+    if step is None:
+        return many(loss)
+    (count,) = loss.counts
+    is_one = count == 1
+    terms = jax.tree.map(lambda x: jnp.where(is_one, stop_gradient(x), x), loss.terms)
+    found = many(dataclasses.replace(loss, terms=terms))
+    exact = lax.cond(is_one, single, lambda _: stop_gradient(found), step)
+
+    def change(estimate: Array) -> Array:
+        known = jnp.isfinite(estimate)
+        safe = jnp.where(known, estimate, 0)
+        return safe - stop_gradient(safe)
+
+    moved = lambda x, y: Interval(x.lower, x.estimate + change(y.estimate), x.upper)
+    if isinstance(found, Interval):
+        exact = moved(exact, found)
+    else:
+        exact = Profile(
+            moved(exact.log_delta, found.log_delta),
+            moved(exact.log_rest, found.log_rest),
+            exact.log_alpha,
+        )
+    return select(is_one, exact, found)
