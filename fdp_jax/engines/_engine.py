@@ -38,6 +38,7 @@ from ._first_step import one_step_profile, unless_one_step
 from ._grid import compose_grid
 from ._grid_profile import grid_profile, grid_threshold
 from ._grid_search import search_epsilon
+from ._rare import Rare, needs_split, plan_if, rare_profile, splits
 from ._spectral import (
     attach_epsilon,
     contour_unless,
@@ -72,6 +73,8 @@ class LocalPlan(eqx.Module):
     sign: Float[Array, " s"]
     contour: Contour | None = None
     """For the spectral engine."""
+    rare: Rare | None = None
+    """For the same where its characteristic function decays too slowly."""
     grid: Grid | None = None
     """For the grid engine.  If there is neither, there is a closed form."""
 
@@ -145,7 +148,17 @@ def plan(
     hopeless = hopeless.at[0].set(False)
     starts = jax.tree.map(lambda x: x[order], starts)
     contours = lax.map(lambda x: contour_unless(x[0], loss, x[1]), (hopeless, starts))
-    return LocalPlan(signs[order], contours)
+    signs = signs[order]
+    if not splits(loss):
+        return LocalPlan(signs, contours)
+    guesses = jnp.where(contours.middle, -1.0, rough[order])
+
+    def split(one: tuple[Contour, Array, Array]) -> Rare:
+        contour, sign, guess = one
+        needed = needs_split(loss, contour)
+        return plan_if(needed, loss.terms[0], loss.counts[0], sign, anchor, guess)
+
+    return LocalPlan(signs, contours, lax.map(split, (contours, signs, guesses)))
 
 
 def profile(
@@ -198,7 +211,7 @@ def _worst_profile(
             found = _profile(loss, one, epsilons)
         else:
             found, contour = _contour_profile(
-                loss, one.contour, epsilons, least, tabulated=tabulated
+                loss, one, epsilons, least, tabulated=tabulated
             )
             one = dataclasses.replace(one, contour=contour)
         found = Profile(
@@ -218,13 +231,15 @@ def _worst_profile(
 
 def _contour_profile(
     loss: ComposedLoss,
-    contour: Contour,
+    local: LocalPlan,
     epsilons: Array,
     least: Array,
     *,
     tabulated: bool,
 ) -> tuple[Profile, Contour]:
     """The profile of one direction unless it leaks less than `least`."""
+    contour, rare = local.contour, local.rare
+    assert contour is not None
     most = largest_log_delta(loss, contour, epsilons)
 
     def full() -> tuple[Profile, Contour]:
@@ -233,7 +248,16 @@ def _contour_profile(
         return spectral_profile(loss, contour, epsilons), contour
 
     dominated = contour.idle | jnp.all(most < least)
-    return lax.cond(dominated, lambda: (_at_most(most), contour), full)
+    none = lambda: (_at_most(most), contour)
+    if rare is None:
+        return lax.cond(dominated, none, full)
+
+    def split() -> tuple[Profile, Contour]:
+        found = rare_profile(loss, rare, contour, epsilons, tabulated=tabulated)
+        return found, contour
+
+    which = jnp.where(dominated, 0, jnp.where(rare.used, 1, 2))
+    return lax.switch(which, [none, split, full])
 
 
 _search_profile = one_by_one(
@@ -257,7 +281,12 @@ def _profile(loss: ComposedLoss, local: LocalPlan, epsilons: Array) -> Profile:
         form = closed_form(loss, local.sign)
         assert form is not None
         return closed_profile(form, epsilons)
-    return spectral_profile(loss, local.contour, epsilons)
+    full = lambda: spectral_profile(loss, contour, epsilons)
+    contour, rare = local.contour, local.rare
+    if rare is None:
+        return full()
+    split = lambda: rare_profile(loss, rare, contour, epsilons, tabulated=False)
+    return lax.cond(rare.used, split, full)
 
 
 def _grid_profile(loss: ComposedLoss, grid: Grid, epsilons: Array) -> Profile:

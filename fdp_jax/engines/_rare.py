@@ -15,6 +15,7 @@ masses below a, but for runs that add up to less than eps: again Chernoff's ineq
 
 import dataclasses
 from collections.abc import Callable
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -23,12 +24,14 @@ from jax import lax
 from jax.lax import stop_gradient
 from jaxtyping import Array, Bool, Float, PyTree
 
+from .._internal._batching import one_by_one
 from .._internal._special import log1mexp, log1p, log_ndtr, safe_log
 from ..losses import ComposedLoss
 from ..losses._subsampled_gaussian._band import BandLoss, Place
+from ._bounds import Interval, Profile, log_complement, sound
 from ._contour import Contour, Start, _log_payoff, plan_contour
 from ._inversion import Evaluation, evaluate, look_up, tabulate
-from ._spectral import tail_start_at_epsilon
+from ._spectral import largest_loss, tail_start_at_epsilon
 
 _LOW_CUTS, _HIGH_CUTS, _LEVELS = 24, 16, 20
 _DROP = 30.0
@@ -37,6 +40,9 @@ _TAIL = 45.0
 _BANDS = 6
 _TURNS = 6
 _LEAST = -800.0
+_NEWTON_TURNS = 24
+_NEAR = 2.0
+"""How much log delta may change before cuts and contours are chosen anew."""
 _MOST_WORK = 16384
 """Blocks of frequencies times blocks of nodes."""
 _RATIO = 2.0
@@ -45,6 +51,10 @@ _RATIO = 2.0
 
 class Rare(eqx.Module):
     """Cuts, and a contour for what is between each two of them."""
+
+    used: Bool[Array, ""]
+    """Whether it was prepared, for there was a need."""
+    sign: Float[Array, ""]
 
     parts: BandLoss
     contours: Contour
@@ -149,7 +159,31 @@ def plan_rare(
     _, used, (parts, starts, active, _) = lax.while_loop(unfinished, again, start)
     contours = _map_active(_contour, (parts, starts), active)
     scales = _scales(step, count, sign, epsilon, -used)
-    return stop_gradient(Rare(parts, contours, active, scales))
+    return stop_gradient(
+        Rare(jnp.ones((), bool), sign, parts, contours, active, scales)
+    )
+
+
+def _plan_if(needed: Array, *args: Any) -> Rare:
+    shape = jax.eval_shape(plan_rare, *args)
+    empty = lambda: jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shape)
+    return lax.cond(needed, lambda: plan_rare(*args), empty)
+
+
+plan_if = one_by_one(_plan_if)
+"""`plan_rare` where it is needed."""
+
+
+def splits(loss: ComposedLoss) -> bool:
+    """Whether the law of a loss can be split by its largest step."""
+    one = len(loss.terms) == 1 and loss.analytic and loss.analytic_terms[0].splits
+    return one and loss.counts[0].dtype == jnp.float64
+
+
+def needs_split(loss: ComposedLoss, contour: Contour) -> Bool[Array, ""]:
+    """Whether the characteristic function of all runs decays too slowly."""
+    (count,) = loss.counts
+    return contour.rough & ~contour.idle & (count == jnp.round(count)) & (count < 1e9)
 
 
 def _map_active(one: Callable, args: PyTree, active: Array) -> PyTree:
@@ -244,13 +278,13 @@ def rare_evaluation(
     rare: Rare, step, count: Array, epsilons: Float[Array, " e"], *, tabulated: bool
 ) -> Evaluation:
     """The profile at thresholds near the plan's; differentiable if not tabulated."""
-    contours, count = rare.contours, jnp.asarray(count)
-    sign = contours.sign[0]
+    contours, sign = rare.contours, rare.sign
 
     def one(contour: Contour) -> Evaluation:
         loss = _composed(BandLoss(step, count))
         if tabulated:
-            return look_up(tabulate(loss, contour), contour, epsilons)
+            table = tabulate(loss, contour)
+            return look_up(table, contour, epsilons)
         return evaluate(loss, contour, epsilons)
 
     each = _map_active(one, contours, rare.active)
@@ -289,6 +323,144 @@ def rare_evaluation(
         alpha_slope=stop_gradient(-jnp.exp(log_density - log_alpha)),
         power_slope=stop_gradient(-jnp.exp(log_density + epsilons - log_power)),
     )
+
+
+def rare_profile(
+    loss: ComposedLoss,
+    rare: Rare,
+    contour: Contour,
+    epsilons: Float[Array, " e"],
+    *,
+    tabulated: bool,
+) -> Profile:
+    """The profile at thresholds near the plan's; differentiable if not tabulated."""
+    found = _evaluation(loss, rare, epsilons, tabulated=tabulated)
+    most = jnp.where(contour.middle, 0, contour.chernoff(epsilons))
+    upper = jnp.minimum(jnp.minimum(found.log_upper, most), 0)
+    log_delta = sound(Interval(found.log_lower, found.log_value, upper), -jnp.inf, 0.0)
+    beyond = epsilons >= largest_loss(stop_gradient(loss), rare.sign)
+    log_delta = log_delta.map(lambda x: jnp.where(beyond, -jnp.inf, jnp.minimum(x, 0)))
+    return Profile(log_delta, log_delta.map_down(log_complement), found.log_alpha)
+
+
+def _evaluation(
+    loss: ComposedLoss, rare: Rare, epsilons: Array, *, tabulated: bool
+) -> Evaluation:
+    (step,), (count,) = loss.terms, loss.counts
+    return rare_evaluation(rare, step, count, epsilons, tabulated=tabulated)
+
+
+class _Near(eqx.Module):
+    """Log delta at three real thresholds close together, with the slope."""
+
+    value: Float[Array, " 3"]
+    lower: Float[Array, " 3"]
+    upper: Float[Array, " 3"]
+    slope: Float[Array, " 3"]
+
+
+def _at_real(
+    loss: ComposedLoss, rare: Rare, sign: Array, points: Array, *, tabulated: bool
+) -> _Near:
+    """Also below zero: delta(-e) = 1 - e^-e + e^-e delta_rev(e)."""
+    flip = rare.sign != sign
+    distance = jnp.where(flip, -points, points)
+    found = _evaluation(loss, rare, distance, tabulated=tabulated)
+    none = -jnp.expm1(jnp.minimum(-distance, -1e-300))
+    back = lambda x: safe_log(none + jnp.exp(x - distance))
+    value = jnp.where(flip, back(found.log_value), found.log_value)
+    # d delta(eps) / d eps = -e^eps P(X > eps), and P(X > -e) = 1 - Q_rev(Y >= e).
+    fall = -jnp.expm1(jnp.minimum(found.log_power, 0)) * jnp.exp(-distance - value)
+    unit = jnp.finfo(points.dtype).eps
+    outward = lambda x, side: x + side * unit * 4 * (1 + jnp.abs(x))
+    return _Near(
+        value,
+        jnp.where(flip, outward(back(found.log_lower), -1), found.log_lower),
+        jnp.where(flip, outward(back(found.log_upper), 1), found.log_upper),
+        jnp.where(flip, -fall, found.slope),
+    )
+
+
+def rare_epsilon(
+    loss: ComposedLoss,
+    sign: Array,
+    range_: tuple[Array, Array],
+    first: Array,
+    target: Array,
+    slack: Float[Array, "2"],
+) -> tuple[Interval, Rare]:
+    """The real epsilon at which log delta is `target`, by Newton's method.
+
+    Args:
+        loss: The composed loss.
+        sign: Direction.
+        range_: Where it is for sure.
+        first: Where it is, about.
+        target: log delta.
+        slack: Errors of the target to allow for, at the lower and the upper end.
+    """
+    (step,), (count,) = loss.terms, loss.counts
+
+    def plan(center: Array) -> Rare:
+        flip = center < 0
+        guess = jnp.where(flip, -5.0, target)
+        side = jnp.where(flip, -sign, sign)
+        return plan_rare(step, count, side, jnp.abs(center), guess)
+
+    def unfinished(state: tuple) -> Array:
+        turn, center, _, points, *_ = state
+        moved = jnp.abs(center - points[1])
+        close = moved <= 1e-13 * (1e-3 + jnp.abs(center))
+        certified = (points[0] < points[1]) | (turn > 2)
+        return (turn < _NEWTON_TURNS) & ~(close & certified)
+
+    def body(state: tuple) -> tuple:
+        turn, center, rare, points, low, high, last = state
+        far = jnp.abs((center - points[1]) * last.slope[1]) > _NEAR
+        far = far | ~jnp.isfinite(last.slope[1]) | (turn == 0)
+        rare = lax.cond(far, lambda: plan(center), lambda: rare)
+        # How far the certificate's ends are from the estimate, in epsilon.
+        steep = jnp.maximum(jnp.abs(last.slope[1]), 1e-300)
+        zero = jnp.zeros_like(center)
+        sides = jnp.stack(
+            [last.lower[1] - last.value[1], zero, last.upper[1] - last.value[1]]
+        )
+        least = 1e-13 * jnp.abs(center) + 1e-15 / steep
+        sides = 1.01 * sides / steep + least * jnp.asarray([-1.0, 0.0, 1.0])
+        usable = jnp.isfinite(sides) & (jnp.abs(sides) * steep < 1) & (turn > 0)
+        points = center + jnp.where(usable, sides, 0)
+        here = _at_real(loss, rare, sign, points, tabulated=True)
+        miss = here.value[1] - target
+        low = jnp.where(miss > 0, jnp.maximum(low, center), low)
+        high = jnp.where(miss < 0, jnp.minimum(high, center), high)
+        following = center - miss / here.slope[1]
+        inside = (following >= low) & (following <= high)
+        following = jnp.where(inside, following, 0.5 * (low + high))
+        return turn + 1, following, rare, points, low, high, here
+
+    least, most = range_
+    first = jnp.clip(first, least + 1e-3 * (most - least), most - 1e-3 * (most - least))
+    points = jnp.full(3, jnp.inf, first.dtype)
+    empty = _Near(*(jnp.zeros(3, first.dtype),) * 4)
+    shape = jax.eval_shape(plan, first)
+    none = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shape)
+    turn = jnp.zeros((), jnp.int32)
+    start = turn, first, none, points, least, most, empty
+    _, root, rare, points, _, _, here = lax.while_loop(unfinished, body, start)
+    rounded = 4 * jnp.finfo(target.dtype).eps * (1 + jnp.abs(target)) + slack
+    above = here.upper[2] <= target - rounded[1]
+    below = here.lower[0] >= target + rounded[0]
+    upper = jnp.where(above, jnp.minimum(points[2], most), most)
+    lower = jnp.where(below, jnp.maximum(points[0], least), least)
+    del root
+    return Interval(lower, jnp.clip(points[1], lower, upper), upper), rare
+
+
+def rare_residual(
+    epsilon: Array, loss: ComposedLoss, sign: Array, rare: Rare
+) -> Float[Array, ""]:
+    """Log delta at a real threshold, differentiable."""
+    return _at_real(loss, rare, sign, epsilon[None], tabulated=False).value[0]
 
 
 def _certain(

@@ -195,6 +195,8 @@ class AnalyticLoss(AbstractLoss):
     if TYPE_CHECKING:  # a field of this class would come before all others
         decays: ClassVar[Any]
         """Whether the characteristic function tends to zero (no point masses)."""
+    splits: ClassVar[bool] = False
+    """Whether many steps can be split by the largest one: see `engines/_rare.py`."""
     cheap_together: ClassVar[bool] = False
     """Whether many frequencies at once cost much less than a few at a time, and all of
     them are to be had by `log_transformed`."""

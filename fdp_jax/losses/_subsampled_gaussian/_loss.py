@@ -46,6 +46,7 @@ class SubsampledGaussianLoss(Integrand, AnalyticLoss):
     symmetric: ClassVar[bool] = False
     decays: ClassVar[bool] = True
     cheap_together: ClassVar[bool] = True
+    splits: ClassVar[bool] = True
 
     def moments(self, order):
         return _moments.moments(self, order)
