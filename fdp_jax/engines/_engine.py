@@ -18,7 +18,7 @@ from jax.lax import stop_gradient
 from jaxtyping import Array, ArrayLike, Bool, Float
 
 from .._internal._batching import one_by_one
-from .._internal._implicit import known_value
+from .._internal._implicit import implicit_root, known_value
 from ..losses import ComposedLoss, CompoundPoissonLoss, single_losses
 from ._bounds import (
     Interval,
@@ -38,15 +38,22 @@ from ._first_step import one_step_profile, unless_one_step
 from ._grid import compose_grid
 from ._grid_profile import grid_profile, grid_threshold
 from ._grid_search import search_epsilon
-from ._rare import Rare, needs_split, plan_if, rare_profile, splits
+from ._rare import (
+    Rare,
+    rare_log_delta,
+    rare_profile,
+    split_epsilon_if_loose,
+    split_if_loose,
+    splits,
+)
 from ._spectral import (
-    attach_epsilon,
     contour_unless,
     first_starts_at_epsilon,
     first_starts_at_log_delta,
     largest_log_delta,
     largest_loss,
     spectral_epsilon,
+    spectral_log_delta,
     spectral_profile,
     spectral_threshold,
     start_at_tail,
@@ -148,17 +155,7 @@ def plan(
     hopeless = hopeless.at[0].set(False)
     starts = jax.tree.map(lambda x: x[order], starts)
     contours = lax.map(lambda x: contour_unless(x[0], loss, x[1]), (hopeless, starts))
-    signs = signs[order]
-    if not splits(loss):
-        return LocalPlan(signs, contours)
-    guesses = jnp.where(contours.middle, -1.0, rough[order])
-
-    def split(one: tuple[Contour, Array, Array]) -> Rare:
-        contour, sign, guess = one
-        needed = needs_split(loss, contour)
-        return plan_if(needed, loss.terms[0], loss.counts[0], sign, anchor, guess)
-
-    return LocalPlan(signs, contours, lax.map(split, (contours, signs, guesses)))
+    return LocalPlan(signs[order], contours)
 
 
 def profile(
@@ -210,10 +207,9 @@ def _worst_profile(
         if one.contour is None:
             found = _profile(loss, one, epsilons)
         else:
-            found, contour = _contour_profile(
+            found, one = _contour_profile(
                 loss, one, epsilons, least, tabulated=tabulated
             )
-            one = dataclasses.replace(one, contour=contour)
         found = Profile(
             sound(found.log_delta, -jnp.inf, 0.0),
             sound(found.log_rest, -jnp.inf, 0.0),
@@ -236,9 +232,9 @@ def _contour_profile(
     least: Array,
     *,
     tabulated: bool,
-) -> tuple[Profile, Contour]:
+) -> tuple[Profile, LocalPlan]:
     """The profile of one direction unless it leaks less than `least`."""
-    contour, rare = local.contour, local.rare
+    contour = local.contour
     assert contour is not None
     most = largest_log_delta(loss, contour, epsilons)
 
@@ -248,16 +244,12 @@ def _contour_profile(
         return spectral_profile(loss, contour, epsilons), contour
 
     dominated = contour.idle | jnp.all(most < least)
-    none = lambda: (_at_most(most), contour)
-    if rare is None:
-        return lax.cond(dominated, none, full)
-
-    def split() -> tuple[Profile, Contour]:
-        found = rare_profile(loss, rare, contour, epsilons, tabulated=tabulated)
-        return found, contour
-
-    which = jnp.where(dominated, 0, jnp.where(rare.used, 1, 2))
-    return lax.switch(which, [none, split, full])
+    found, contour = lax.cond(dominated, lambda: (_at_most(most), contour), full)
+    local = dataclasses.replace(local, contour=contour)
+    if not splits(loss):
+        return found, local
+    found, rare = split_if_loose(loss, contour, epsilons, found, ~dominated)
+    return found, dataclasses.replace(local, rare=rare)
 
 
 _search_profile = one_by_one(
@@ -285,7 +277,7 @@ def _profile(loss: ComposedLoss, local: LocalPlan, epsilons: Array) -> Profile:
     contour, rare = local.contour, local.rare
     if rare is None:
         return full()
-    split = lambda: rare_profile(loss, rare, contour, epsilons, tabulated=False)
+    split = lambda: rare_profile(loss, rare, epsilons, tabulated=False)
     return lax.cond(rare.used, split, full)
 
 
@@ -429,9 +421,24 @@ def _spectral_epsilon(
     loss: ComposedLoss, signs: Array, targets: Array, slacks: Array
 ) -> Interval:
     constants = stop_gradient((loss, signs, targets, slacks))
-    found, contour, worst = _search_epsilon(*constants)
-    estimate = attach_epsilon(found.estimate, loss, targets[worst], contour)
+    found, contour, rare, worst = _search_epsilon(*constants)
+    args = loss.without_ends(), targets[worst]
+    aux = signs[worst], contour, rare
+    estimate = implicit_root(_log_delta_residual, found.estimate, args, aux)
     return Interval(found.lower, estimate, found.upper)
+
+
+def _log_delta_residual(
+    epsilon: Array,
+    args: tuple[ComposedLoss, Array],
+    aux: tuple[Array, Contour, Rare | None],
+) -> Array:
+    (loss, log_delta), (sign, contour, rare) = args, aux
+    full = lambda: spectral_log_delta(loss, contour, epsilon)
+    if rare is None:
+        return full() - log_delta
+    split = lambda: rare_log_delta(loss, sign, rare, epsilon)
+    return lax.cond(rare.used, split, full) - log_delta
 
 
 def _epsilon_search(
@@ -441,8 +448,8 @@ def _epsilon_search(
     slacks: Array,
     *,
     tabulated: bool = True,
-) -> tuple[Interval, Contour, Array]:
-    """The epsilon of the worst direction, its contour, and which direction it is."""
+) -> tuple[Interval, Contour, Rare | None, Array]:
+    """The epsilon of the worst direction, how it was found, and which direction it is."""
     starts = first_starts_at_log_delta(loss, signs, targets)
     # The worst direction first, which may save the other one.
     largest = jax.vmap(lambda start, target: start.largest_epsilon(target))
@@ -451,9 +458,11 @@ def _epsilon_search(
     order = jnp.argsort(-rough(starts, targets))
     ordered = jax.tree.map(lambda x: x[order], (starts, targets, slacks, most))
 
+    split = splits(loss)
+
     def step(
         least: Array, one: tuple[Start, Array, Array, Array]
-    ) -> tuple[Array, tuple[Interval, Contour]]:
+    ) -> tuple[Array, tuple[Interval, Contour, Rare | None]]:
         start, target, slack, most = one
 
         def full() -> tuple[Interval, Contour]:
@@ -462,14 +471,21 @@ def _epsilon_search(
         _, shape = jax.eval_shape(full)
         none = Interval(-jnp.inf + 0 * most, -jnp.inf + 0 * most, most)
         idle = lambda: (none, idle_contour(start, shape))
-        found = lax.cond(most < least, idle, full)
-        return jnp.maximum(least, found[0].lower), found
+        hopeless = most < least
+        found, contour = lax.cond(hopeless, idle, full)
+        rare = None
+        if split:
+            found, rare = split_epsilon_if_loose(
+                loss, start.sign, found, target, slack, ~hopeless
+            )
+        return jnp.maximum(least, found.lower), (found, contour, rare)
 
     least = jnp.full_like(targets[0], -jnp.inf)
-    _, (found, contours) = lax.scan(step, least, ordered)
+    _, (found, contours, rares) = lax.scan(step, least, ordered)
     worst = worst_of(found.estimate, signs[order])
     result = jax.tree.map(jnp.max, found)
-    return result, jax.tree.map(lambda x: x[worst], contours), order[worst]
+    contour, rare = jax.tree.map(lambda x: x[worst], (contours, rares))
+    return result, contour, rare, order[worst]
 
 
 _search_epsilon = one_by_one(

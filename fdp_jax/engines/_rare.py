@@ -15,7 +15,6 @@ masses below a, but for runs that add up to less than eps: again Chernoff's ineq
 
 import dataclasses
 from collections.abc import Callable
-from typing import Any
 
 import equinox as eqx
 import jax
@@ -24,11 +23,10 @@ from jax import lax
 from jax.lax import stop_gradient
 from jaxtyping import Array, Bool, Float, PyTree
 
-from .._internal._batching import one_by_one
 from .._internal._special import log1mexp, log1p, log_ndtr, safe_log
 from ..losses import ComposedLoss
 from ..losses._subsampled_gaussian._band import BandLoss, Place
-from ._bounds import Interval, Profile, log_complement, sound
+from ._bounds import Interval, Profile, log_complement, select, sound
 from ._contour import Contour, Start, _log_payoff, plan_contour
 from ._inversion import Evaluation, evaluate, look_up, tabulate
 from ._spectral import largest_loss, tail_start_at_epsilon
@@ -41,6 +39,9 @@ _BANDS = 6
 _TURNS = 6
 _LEAST = -800.0
 _NEWTON_TURNS = 24
+_MOST_STEPS = 1e9
+_TOLERANCE = 1e-7
+"""Relative width of a bracket that is close enough."""
 _NEAR = 2.0
 """How much log delta may change before cuts and contours are chosen anew."""
 _MOST_WORK = 16384
@@ -164,26 +165,101 @@ def plan_rare(
     )
 
 
-def _plan_if(needed: Array, *args: Any) -> Rare:
-    shape = jax.eval_shape(plan_rare, *args)
-    empty = lambda: jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shape)
-    return lax.cond(needed, lambda: plan_rare(*args), empty)
-
-
-plan_if = one_by_one(_plan_if)
-"""`plan_rare` where it is needed."""
-
-
 def splits(loss: ComposedLoss) -> bool:
     """Whether the law of a loss can be split by its largest step."""
     one = len(loss.terms) == 1 and loss.analytic and loss.analytic_terms[0].splits
     return one and loss.counts[0].dtype == jnp.float64
 
 
-def needs_split(loss: ComposedLoss, contour: Contour) -> Bool[Array, ""]:
-    """Whether the characteristic function of all runs decays too slowly."""
+def split_if_loose(
+    loss: ComposedLoss,
+    contour: Contour,
+    epsilons: Float[Array, " e"],
+    found: Profile,
+    wanted: Bool[Array, ""],
+) -> tuple[Profile, Rare]:
+    """A profile, improved where its bounds are not close together and it is `wanted`.
+
+    Without derivative; see `rare_profile`.
+    """
+    sign, (step,), (count,) = contour.sign, loss.terms, loss.counts
+    middle = epsilons.size // 2
+    first = found.log_delta.estimate[middle]
+
+    def full() -> Rare:
+        return plan_rare(step, count, sign, epsilons[middle], first)
+
+    def split() -> tuple[Profile, Rare]:
+        rare = full()
+        other = rare_profile(loss, rare, epsilons, tabulated=True)
+        both = _in_common(found, other)
+        better = jnp.max(_width(other, contour)) < jnp.max(_width(found, contour))
+        estimates = select(better, other, found)
+        profile = Profile(
+            _between_bounds(both.log_delta, estimates.log_delta),
+            _between_bounds(both.log_rest, estimates.log_rest),
+            estimates.log_alpha,
+        )
+        return profile, dataclasses.replace(rare, used=better)
+
+    loose = jnp.any(_width(found, contour) > _TOLERANCE)
+    loose = loose & (count == jnp.round(count)) & (count < _MOST_STEPS)
+    keep = lambda: (found, _zeros(full))
+    return lax.cond(wanted & loose, split, keep)
+
+
+def _width(found: Profile, contour: Contour) -> Float[Array, " e"]:
+    """Of the bracket of what is the less of delta and 1 - delta, where that matters."""
+    ends = select(contour.middle, found.log_rest, found.log_delta)
+    width = ends.upper - ends.lower
+    small = jnp.isneginf(ends.upper) | (ends.upper < _LEAST)
+    return jnp.where(small, 0, jnp.where(jnp.isnan(width), jnp.inf, width))
+
+
+def _in_common(one: Profile, other: Profile) -> Profile:
+    def both(a: Interval, b: Interval) -> Interval:
+        lower, upper = jnp.maximum(a.lower, b.lower), jnp.minimum(a.upper, b.upper)
+        return Interval(lower, a.estimate, upper)
+
+    return Profile(
+        both(one.log_delta, other.log_delta),
+        both(one.log_rest, other.log_rest),
+        one.log_alpha,
+    )
+
+
+def _between_bounds(bounds: Interval, value: Interval) -> Interval:
+    estimate = jnp.clip(value.estimate, bounds.lower, bounds.upper)
+    return Interval(bounds.lower, estimate, bounds.upper)
+
+
+def split_epsilon_if_loose(
+    loss: ComposedLoss,
+    sign: Array,
+    found: Interval,
+    target: Array,
+    slack: Float[Array, "2"],
+    wanted: Bool[Array, ""],
+) -> tuple[Interval, Rare]:
+    """The epsilon of a log delta, improved where its bounds are not close together."""
+    least = jnp.log1p(-jnp.exp(jnp.minimum(target, -1e-300)))
+    low = jnp.maximum(found.lower, least * (1 + 1e-15))
+    bounds = low, jnp.maximum(found.upper, low)
     (count,) = loss.counts
-    return contour.rough & ~contour.idle & (count == jnp.round(count)) & (count < 1e9)
+
+    def split() -> tuple[Interval, Rare]:
+        return rare_epsilon(loss, sign, bounds, found.estimate, target, slack)
+
+    width = bounds[1] - bounds[0]
+    loose = ~(width <= _TOLERANCE * jnp.maximum(jnp.abs(low), jnp.abs(bounds[1])))
+    loose = loose & (count == jnp.round(count)) & (count < _MOST_STEPS)
+    loose = loose & jnp.isfinite(width) & (target > _LEAST)
+    keep = lambda: (found, _zeros(lambda: split()[1]))
+    return lax.cond(wanted & loose, split, keep)
+
+
+def _zeros(make: Callable[[], PyTree]) -> PyTree:
+    return jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), jax.eval_shape(make))
 
 
 def _map_active(one: Callable, args: PyTree, active: Array) -> PyTree:
@@ -326,18 +402,12 @@ def rare_evaluation(
 
 
 def rare_profile(
-    loss: ComposedLoss,
-    rare: Rare,
-    contour: Contour,
-    epsilons: Float[Array, " e"],
-    *,
-    tabulated: bool,
+    loss: ComposedLoss, rare: Rare, epsilons: Float[Array, " e"], *, tabulated: bool
 ) -> Profile:
     """The profile at thresholds near the plan's; differentiable if not tabulated."""
     found = _evaluation(loss, rare, epsilons, tabulated=tabulated)
-    most = jnp.where(contour.middle, 0, contour.chernoff(epsilons))
-    upper = jnp.minimum(jnp.minimum(found.log_upper, most), 0)
-    log_delta = sound(Interval(found.log_lower, found.log_value, upper), -jnp.inf, 0.0)
+    log_delta = Interval(found.log_lower, found.log_value, found.log_upper)
+    log_delta = sound(log_delta, -jnp.inf, 0.0)
     beyond = epsilons >= largest_loss(stop_gradient(loss), rare.sign)
     log_delta = log_delta.map(lambda x: jnp.where(beyond, -jnp.inf, jnp.minimum(x, 0)))
     return Profile(log_delta, log_delta.map_down(log_complement), found.log_alpha)
@@ -384,7 +454,7 @@ def _at_real(
 def rare_epsilon(
     loss: ComposedLoss,
     sign: Array,
-    range_: tuple[Array, Array],
+    bounds: tuple[Array, Array],
     first: Array,
     target: Array,
     slack: Float[Array, "2"],
@@ -394,7 +464,7 @@ def rare_epsilon(
     Args:
         loss: The composed loss.
         sign: Direction.
-        range_: Where it is for sure.
+        bounds: Where it is for sure.
         first: Where it is, about.
         target: log delta.
         slack: Errors of the target to allow for, at the lower and the upper end.
@@ -438,7 +508,7 @@ def rare_epsilon(
         following = jnp.where(inside, following, 0.5 * (low + high))
         return turn + 1, following, rare, points, low, high, here
 
-    least, most = range_
+    least, most = bounds
     first = jnp.clip(first, least + 1e-3 * (most - least), most - 1e-3 * (most - least))
     points = jnp.full(3, jnp.inf, first.dtype)
     empty = _Near(*(jnp.zeros(3, first.dtype),) * 4)
@@ -456,8 +526,8 @@ def rare_epsilon(
     return Interval(lower, jnp.clip(points[1], lower, upper), upper), rare
 
 
-def rare_residual(
-    epsilon: Array, loss: ComposedLoss, sign: Array, rare: Rare
+def rare_log_delta(
+    loss: ComposedLoss, sign: Array, rare: Rare, epsilon: Array
 ) -> Float[Array, ""]:
     """Log delta at a real threshold, differentiable."""
     return _at_real(loss, rare, sign, epsilon[None], tabulated=False).value[0]

@@ -12,7 +12,6 @@ from jax.lax import stop_gradient, while_loop
 from jaxtyping import Array, Bool, Float
 
 from .._internal._batching import one_by_one
-from .._internal._implicit import implicit_root
 from ..losses import ComposedLoss
 from ._bounds import Interval, Profile, log_complement, select, with_infinite
 from ._contour import (
@@ -173,7 +172,7 @@ def spectral_epsilon(
     """The real epsilon at which log delta of the finite losses is `target`.
 
     The lower and upper bound allow for errors `slack` of the target.  No derivative:
-    see `attach_epsilon`.  `tabulated` trades memory for time.
+    `spectral_log_delta` has one.  `tabulated` trades memory for time.
     """
     start = complete(loss.tabulated(), start)
     contour = plan_contour(loss, start)
@@ -197,17 +196,6 @@ def spectral_epsilon(
     return stop_gradient((Interval(lower, estimate, upper), contour))
 
 
-def attach_epsilon(
-    root: Float[Array, ""],
-    loss: ComposedLoss,
-    log_delta: Float[Array, ""],
-    contour: Contour,
-) -> Float[Array, ""]:
-    """An epsilon from `spectral_epsilon`, differentiable in loss and log delta."""
-    args = loss.without_ends(), log_delta
-    return implicit_root(_log_delta_residual, root, args, contour)
-
-
 def rough_log_delta(
     loss: ComposedLoss, sign: Float[Array, ""], epsilon: Float[Array, ""]
 ) -> Float[Array, ""]:
@@ -217,11 +205,11 @@ def rough_log_delta(
     return at.log_value + at.shift * (at.epsilon - epsilon)
 
 
-def _log_delta_residual(
-    epsilon: Array, args: tuple[ComposedLoss, Array], contour: Contour
-) -> Array:
-    loss, log_delta = args
-    return evaluate(loss, contour, epsilon[None]).log_value[0] - log_delta
+def spectral_log_delta(
+    loss: ComposedLoss, contour: Contour, epsilon: Float[Array, ""]
+) -> Float[Array, ""]:
+    """The estimate of log delta of the finite losses, with its derivatives."""
+    return evaluate(loss, contour, epsilon[None]).log_value[0]
 
 
 def _evaluator(
