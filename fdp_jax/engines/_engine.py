@@ -248,7 +248,8 @@ def _contour_profile(
     local = dataclasses.replace(local, contour=contour)
     if not splits(loss):
         return found, local
-    found, rare = split_if_loose(loss, contour, epsilons, found, ~dominated)
+    wanted = ~jnp.all(most < least)
+    found, rare = split_if_loose(loss, contour, epsilons, found, wanted)
     return found, dataclasses.replace(local, rare=rare)
 
 

@@ -101,7 +101,8 @@ def _scales(step, count: Array, sign: Array, epsilon: Array, depth: Array) -> _S
     right = jnp.where(sign > 0, 1 + far, 1 + 13.5 * s)
     left = jnp.where(sign > 0, -13.5 * s, -far - 3 * s)
     reach = jnp.sqrt(2 * (_TAIL + depth))
-    width = jnp.minimum(0.5 * s, jnp.square(s) / reach)
+    # Neither wider than the noise, nor than what tilts and losses vary in.
+    width = jnp.minimum(0.5 * s, jnp.minimum(jnp.square(s), 2.5 * s) / reach)
     width = jnp.maximum(width, 2 * (right - left) / 2048)
     ends = jnp.stack([left, right + 9 * width])
     return _Scales(gap, left, right, width, reach, levels, ends)
@@ -184,7 +185,8 @@ def split_if_loose(
     """
     sign, (step,), (count,) = contour.sign, loss.terms, loss.counts
     middle = epsilons.size // 2
-    first = found.log_delta.estimate[middle]
+    known = found.log_delta.estimate[middle]
+    first = jnp.where(jnp.isfinite(known), known, found.log_delta.upper[middle])
 
     def full() -> Rare:
         return plan_rare(step, count, sign, epsilons[middle], first)

@@ -91,6 +91,7 @@ class Located(eqx.Module):
     order: Float[Array, ""]
     log_weights: tuple[Float[Array, " n"], Float[Array, " n"]]
     peak: Float[Array, ""]
+    lift: Float[Array, ""]
     masses: Masses
     center: Float[Array, ""]
     """Tilted mean of the loss of a step below the lower cut."""
@@ -102,6 +103,8 @@ class Plan(eqx.Module):
     order: Float[Array, ""]
     center: Float[Array, ""]
     peak: Float[Array, ""]
+    lift: Float[Array, ""]
+    """See `_lift`."""
     place: Place
     start: Float[Array, ""]
     spacing: Float[Array, ""]
@@ -232,11 +235,13 @@ class BandLoss(AnalyticLoss):
         logs, mean, variance = self._totals(order)
         n = self.count
         low, between = logs[:, 0], logs[:, 1]
+        lift = _lift(low, between, n)
+        between = between + lift
         shift, spread = mean[:, 1] - mean[:, 0], variance[:, 1] - variance[:, 0]
         share = jax.nn.sigmoid(between - low)
         # high^N - low^N = high^N (1 - e^-hit)
         hit = jnp.maximum(n * jax.nn.softplus(between - low), 1e-300)
-        value = n * jnp.logaddexp(low, between) + log1mexp(hit)
+        value = n * jnp.logaddexp(low, between) + log1mexp(hit) - lift
         rate = n * share * shift
         change = n * share * ((1 - share) * jnp.square(shift) + spread)
         odds = 1 / jnp.expm1(jnp.clip(hit, 1e-300, 700))
@@ -255,7 +260,8 @@ class BandLoss(AnalyticLoss):
         ))
         weights = jnp.exp(logs[0] - jnp.max(logs[0]))
         center = jnp.sum(weights * self.step.loss_at(x)) / jnp.sum(weights)
-        return Located(order, logs, peak, masses, center)
+        lift = _lift(masses.low, masses.between, self.count)
+        return Located(order, logs, peak, lift, masses, center)
 
     def prepare(self, located, frequency, log_tolerance):
         self = stop_gradient(self)
@@ -309,6 +315,7 @@ class BandLoss(AnalyticLoss):
             order=order,
             center=located.center,
             peak=located.peak,
+            lift=located.lift,
             place=self.place,
             start=x[first],
             spacing=spacing,
@@ -336,7 +343,7 @@ class BandLoss(AnalyticLoss):
         ratio = between - low
         hit = n * jax.nn.softplus(ratio)
         value = n * (plan.peak + jnp.logaddexp(low, between))
-        value = value + log1mexp(jnp.maximum(hit, 1e-300))
+        value = value + log1mexp(jnp.maximum(hit, 1e-300)) - plan.lift
         rounding = unit * (plan.blocks + _BLOCK + 16 + 4 * plan.exponent)
         error = (1 + n) * (rounding + plan.error)
         return value, stop_gradient(error)
@@ -424,15 +431,15 @@ class BandLoss(AnalyticLoss):
         common = 0.5 * y * angle + order * modulus - frequency * turn
         common = common + 0.5 * log1p(jnp.square(slope))
         cut = 0.5 * jnp.square(y / self.place.width)
-        low, between = located.log_weights
+        _, between = located.log_weights
         lse = lambda logs: jnp.min(jax.nn.logsumexp(logs, axis=1)) + jnp.log(self.place.spacing)
         band = lse(between + common + cut)
         # Without a cut the line may be moved farther.
         masses = located.masses
         whole0 = jnp.logaddexp(masses.low, masses.between)
-        n = self.count
-        hit = n * jax.nn.softplus(masses.between - masses.low)
-        log_first = n * whole0 + log1mexp(jnp.maximum(hit, 1e-300))
+        n, lift = self.count, located.lift
+        hit = n * jax.nn.softplus(masses.between + lift - masses.low)
+        log_first = n * whole0 + log1mexp(hit) - lift
         bound = jnp.log(n) + band + (n - 1) * whole0 - log_first
         return jnp.minimum(bound + 1e-9, 0)
 
@@ -442,6 +449,15 @@ class BandLoss(AnalyticLoss):
     def loss_range(self):
         n = self.count
         return -jnp.inf * n, jnp.inf * n
+
+
+def _lift(low: Array, between: Array, count: Array) -> Array:
+    """What is added to the logarithm of a small integral between the cuts.
+
+    high^N - low^N is proportional to it while it is small, whatever its size.
+    """
+    least = -60.0 - jnp.log(count)
+    return jnp.maximum(stop_gradient(least - (between - low)), 0)
 
 
 def _edge(logs: Array, whole: Array) -> Array:
@@ -468,7 +484,8 @@ def _nodes(index: Array, plan: Plan) -> Array:
 
 
 def _weights(loss: BandLoss, x: Array, plan: Plan) -> Array:
-    logs = jnp.stack(loss.weights_at(x, plan.order, plan.place)) - plan.peak
+    low, between = loss.weights_at(x, plan.order, plan.place)
+    logs = jnp.stack([low, between + plan.lift]) - plan.peak
     return plan.spacing * jnp.exp(logs)
 
 
