@@ -32,6 +32,7 @@ from .curves import (
     Bounds as Bounds,
     Curve as Curve,
     GridCurve as GridCurve,
+    LooseBoundWarning as LooseBoundWarning,
     Status as Status,
 )
 from .design import scale_to_budget as scale_to_budget

@@ -87,6 +87,11 @@ _SLOW_EXAMPLES = {
 }
 
 
+def pytest_configure(config):
+    """Tests look at both ends of what is loose; test_doubts.py is about the warning."""
+    config.addinivalue_line("filterwarnings", "ignore::fdp_jax.LooseBoundWarning")
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items):
     """Marks the examples of docstrings that are left to `make test-all`.

@@ -46,6 +46,13 @@ class Status(enum.IntEnum):
     """The pessimistic end is the trivial one (inf, 1 or 0)."""
 
 
+class LooseBoundWarning(UserWarning):
+    """A query has returned an end of an interval that is not tight.
+
+    `bounds` returns both ends and the status, and does not warn.
+    """
+
+
 class Bounds(eqx.Module):
     """A quantity with its certificate; fields broadcast over the query's arguments."""
 

@@ -1,13 +1,14 @@
 """The queries that every guarantee answers: mechanisms, directions and curves."""
 
 import abc
-from typing import Any
+from typing import Any, ClassVar
 
 import equinox as eqx
 from jaxtyping import Array, Float
 
 from .._internal import _checks
 from ._bounds import Bound, Bounds, one_end
+from ._doubts import end_of
 
 
 class AbstractGuarantee(eqx.Module):
@@ -19,8 +20,12 @@ class AbstractGuarantee(eqx.Module):
     with respect to the guarantee's own parameters.
 
     Each returns a certified bound on the private side unless `bound` says otherwise.
-    Where nothing better could be proved that is the trivial bound; `bounds` tells.
+    Where nothing better could be proved that is the trivial bound; `bounds` tells, and
+    a mechanism warns (`LooseBoundWarning`, once per line of a program).
     """
+
+    _warns: ClassVar[bool] = False
+    """Whether something can be done about an answer that is not tight."""
 
     @abc.abstractmethod
     def _epsilon_bounds(self, delta: Any) -> Bounds: ...
@@ -62,7 +67,9 @@ class AbstractGuarantee(eqx.Module):
         """
         bound = one_end(bound)
         delta = _checks.probability("delta", delta)
-        return self._epsilon_bounds(delta).pick(bound, upper_is_pessimistic=True)
+        found = self._epsilon_bounds(delta)
+        options = {"warns": self._warns, "upper_is_pessimistic": True}
+        return end_of(found, bound, "epsilon", **options)
 
     def delta(
         self, *, epsilon: Any, bound: Bound | str = Bound.PESSIMISTIC
@@ -85,7 +92,9 @@ class AbstractGuarantee(eqx.Module):
         """
         bound = one_end(bound)
         epsilon = _checks.real("epsilon", epsilon)
-        return self._delta_bounds(epsilon).pick(bound, upper_is_pessimistic=True)
+        found = self._delta_bounds(epsilon)
+        options = {"warns": self._warns, "upper_is_pessimistic": True}
+        return end_of(found, bound, "delta", **options)
 
     def log_delta(
         self, *, epsilon: Any, bound: Bound | str = Bound.PESSIMISTIC
@@ -107,7 +116,9 @@ class AbstractGuarantee(eqx.Module):
         """
         bound = one_end(bound)
         epsilon = _checks.real("epsilon", epsilon)
-        return self._log_delta_bounds(epsilon).pick(bound, upper_is_pessimistic=True)
+        found = self._log_delta_bounds(epsilon)
+        options = {"warns": self._warns, "upper_is_pessimistic": True}
+        return end_of(found, bound, "log_delta", **options)
 
     def beta(
         self, *, alpha: Any, bound: Bound | str = Bound.PESSIMISTIC
@@ -129,7 +140,9 @@ class AbstractGuarantee(eqx.Module):
         """
         bound = one_end(bound)
         alpha = _checks.probability("alpha", alpha)
-        return self._error_rate_bounds(alpha)[0].pick(bound, upper_is_pessimistic=False)
+        found = self._error_rate_bounds(alpha)[0]
+        options = {"warns": self._warns, "upper_is_pessimistic": False}
+        return end_of(found, bound, "beta", **options)
 
     def tpr(
         self, *, fpr: Any, bound: Bound | str = Bound.PESSIMISTIC
@@ -151,7 +164,9 @@ class AbstractGuarantee(eqx.Module):
         """
         bound = one_end(bound)
         fpr = _checks.probability("fpr", fpr)
-        return self._error_rate_bounds(fpr)[1].pick(bound, upper_is_pessimistic=True)
+        found = self._error_rate_bounds(fpr)[1]
+        options = {"warns": self._warns, "upper_is_pessimistic": True}
+        return end_of(found, bound, "tpr", **options)
 
     def bayes_error(
         self, *, prior: Any, bound: Bound | str = Bound.PESSIMISTIC
@@ -173,7 +188,9 @@ class AbstractGuarantee(eqx.Module):
         """
         bound = one_end(bound)
         prior = _checks.probability("prior", prior)
-        return self._bayes_error_bounds(prior).pick(bound, upper_is_pessimistic=False)
+        found = self._bayes_error_bounds(prior)
+        options = {"warns": self._warns, "upper_is_pessimistic": False}
+        return end_of(found, bound, "bayes_error", **options)
 
     def advantage(
         self, *, bound: Bound | str = Bound.PESSIMISTIC

@@ -14,12 +14,8 @@ import numpy as np
 from jaxtyping import Float
 
 from .._internal import _checks
-from .._internal._precision import (
-    accounts_in_float64,
-    float_dtype,
-    outside_transformations,
-)
-from ..curves import AbstractGuarantee, Bounds, Curve, Status
+from .._internal._precision import float_dtype
+from ..curves import AbstractGuarantee, Bounds, Curve
 from ..curves._bounds import (
     DELTA,
     EPSILON,
@@ -29,6 +25,7 @@ from ..curves._bounds import (
     intersection,
 )
 from ..curves._curve import make_curve
+from ..curves._doubts import is_loose
 from ..curves._queries import (
     bayes_error_bounds,
     delta_bounds,
@@ -45,6 +42,8 @@ from ._listed import LISTING_METHODS, listed
 
 class _Query(AbstractGuarantee):
     """Answers by the engines, for the direction of the concrete class."""
+
+    _warns = True
 
     @abc.abstractmethod
     def _subject(self) -> tuple["AbstractMechanism", str, Method]:
@@ -88,7 +87,7 @@ class _Query(AbstractGuarantee):
         direction = traced_direction(direction)
         ask = functools.partial(query, direction=direction, narrow=narrow)
         found = _answer(ask, mechanism, value, method, again=again)
-        loose = again is not None and method.name == "auto" and _is_loose(found)
+        loose = again is not None and method.name == "auto" and is_loose(found)
         if loose and _has_fraction(mechanism):
             down, up = (
                 _answer(ask, _rounded(mechanism, end), value, method, again=again)
@@ -111,7 +110,7 @@ class _Query(AbstractGuarantee):
         log_delta, log_rest = self._ask(profile_bounds, epsilon)
         _, _, method = self._subject()
         spectral = method.name == "auto" and log_delta.method == "spectral"
-        if spectral and _is_loose(log_delta):
+        if spectral and is_loose(log_delta):
             log_delta = self._log_delta_bounds(epsilon)
         return log_delta, log_rest
 
@@ -162,7 +161,7 @@ def _answer(
     if again is None or method.name != "auto":
         return found
     more = found.method == "spectral" or first is not mechanism
-    if more and _is_loose(found) and jax.eval_shape(mechanism.loss).on_grid:
+    if more and is_loose(found) and jax.eval_shape(mechanism.loss).on_grid:
         other = ask(mechanism, value, method=Method("grid"))
         return intersection(found, other, again)
     return found
@@ -187,13 +186,6 @@ def _rounded(
         return to_whole(np.asarray(leaf)) if "num_steps" in names else leaf
 
     return jax.tree_util.tree_map_with_path(one, mechanism).simplified()
-
-
-def _is_loose(found: Bounds) -> bool:
-    """Whether an answer, known now, leaves something to be desired."""
-    if not (accounts_in_float64() and outside_transformations()):
-        return False
-    return bool(np.any(np.asarray(found.status) != Status.CERTIFIED))
 
 
 class AbstractMechanism(_Query):

@@ -251,7 +251,8 @@ def _epsilon_bounds(subject: AbstractRenyi, delta: Array, *, narrow: bool) -> Bo
 
         def least(found: Array, needed: Array) -> Array:
             found = jnp.where(log_delta >= needed, jnp.minimum(found, 0), found)
-            return jnp.where(inside, jnp.maximum(found, none), jnp.inf)
+            # Nearer to 0 than log(1 - delta) is by its rounding.
+            return jnp.where(inside, jnp.maximum(found, none * (1 - 1e-15)), jnp.inf)
 
         needed = total + _slack(total, jnp.abs(total))
         upper = least(value + 1e-14 * size, needed)

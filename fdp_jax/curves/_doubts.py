@@ -1,0 +1,78 @@
+"""A word where an answer is not tight: once for each line of a program that asks."""
+
+import os
+import pathlib
+import sys
+import warnings
+from types import FrameType
+
+import equinox as eqx
+import numpy as np
+from jaxtyping import Array, Float
+
+from .._internal._precision import accounts_in_float64, outside_transformations
+from ._bounds import Bound, Bounds, LooseBoundWarning, Status
+
+_OWN = tuple(
+    str(pathlib.Path(str(file)).parent) + os.sep
+    for file in (pathlib.Path(__file__).parent, eqx.__file__)
+)
+"""The folders of this package and of Equinox, whose methods call ours."""
+_SEEN: set[tuple[str, int, str]] = set()
+_ARGUMENTS = {
+    "epsilon": "delta",
+    "delta": "epsilon",
+    "log_delta": "epsilon",
+    "beta": "alpha",
+    "tpr": "fpr",
+    "bayes_error": "prior",
+}
+
+
+def is_loose(found: Bounds) -> bool:
+    """Whether an answer, known now, leaves something to be desired."""
+    if not (accounts_in_float64() and outside_transformations()):
+        return False
+    return bool(np.asarray(found.status).any())  # CERTIFIED is 0
+
+
+def end_of(
+    found: Bounds, bound: Bound, name: str, *, warns: bool, upper_is_pessimistic: bool
+) -> Float[Array, "..."]:
+    """What the query of a name returns of its interval, with a word if need be."""
+    if warns and bound is not Bound.OPTIMISTIC and is_loose(found):
+        warn_of_loose(name, found)
+    return found.pick(bound, upper_is_pessimistic=upper_is_pessimistic)
+
+
+def warn_of_loose(name: str, found: Bounds) -> None:
+    """Warns whoever asked for `name`, with the bracket and what may help.
+
+    Numbers make each text another one, so that Python's own memory would not do.
+    """
+    frame, level = _caller()
+    asked = frame.f_code.co_filename, frame.f_lineno, name
+    if asked in _SEEN:
+        return
+    _SEEN.add(asked)
+    warnings.warn(_text(name, found), LooseBoundWarning, stacklevel=level)
+
+
+def _caller() -> tuple[FrameType, int]:
+    """The innermost frame that is not ours, and how far it is from `warn_of_loose`."""
+    frame, level = sys._getframe(1), 1
+    while frame.f_back is not None and frame.f_code.co_filename.startswith(_OWN):
+        frame, level = frame.f_back, level + 1
+    return frame, level
+
+
+def _text(name: str, found: Bounds) -> str:
+    lower, upper, status = map(np.ravel, (found.lower, found.upper, found.status))
+    doubtful = np.flatnonzero(status != Status.CERTIFIED)
+    worst = doubtful[np.argmax(status[doubtful])]
+    count = f" ({doubtful.size} of {status.size} values)" if status.size > 1 else ""
+    return (
+        f"{name} is certified to lie in [{lower[worst]:.6g}, {upper[worst]:.6g}] only, "
+        f"{Status(int(status[worst])).name}{count}: bounds({_ARGUMENTS[name]}=...) "
+        'has both ends, and using("grid", points=2**20) may be tighter'
+    )
