@@ -6,8 +6,9 @@ choice that is compared with last.
 
 import functools
 import inspect
+from typing import Any
 
-import numpy as np
+import jax.numpy as jnp
 import pytest
 from test_api import _public_functions
 
@@ -32,15 +33,18 @@ def _wants(name, function):
 class Untouched(fdp.AbstractGuarantee):
     """A guarantee that cannot be asked."""
 
-    _epsilon_bounds = _delta_bounds = _log_delta_bounds = None
-    _error_rate_bounds = _bayes_error_bounds = None
+    def _asked(self, *value: Any, **named: Any) -> Any:
+        raise AssertionError(f"asked at {value or named}")
+
+    _epsilon_bounds = _delta_bounds = _log_delta_bounds = _asked
+    _error_rate_bounds = _bayes_error_bounds = _asked
 
 
-F = fdp.tradeoff.Gaussian(1.0)
+F, ZERO = fdp.tradeoff.Gaussian(1.0), jnp.zeros(())
 OWNERS = {
     "fdp.AbstractGuarantee": Untouched(),
     "fdp.tradeoff.AbstractTradeOff": F,
-    "fdp.Bounds": fdp.Bounds(np.zeros(1), np.zeros(1), np.zeros(1), np.zeros(1, int)),
+    "fdp.Bounds": fdp.Bounds(ZERO, ZERO, ZERO, jnp.asarray(fdp.Status.CERTIFIED)),
 }
 MADE = {
     "ApproxDP": {"epsilon": 1.0, "delta": 0.1},

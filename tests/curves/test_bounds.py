@@ -11,7 +11,7 @@ from fdp_jax.curves._queries import bounds_of
 from fdp_jax.engines import Interval
 
 Status = fdp.Status
-SHARE = np.asarray(0.3)
+SHARE = jnp.asarray(0.3)
 RANGES = {
     "epsilon": (_bounds.EPSILON, (-np.inf, np.inf)),
     "log_delta": (_bounds.LOGARITHM, (-np.inf, 0.0)),
@@ -90,19 +90,19 @@ def test_infinite_ends_are_compared_as_others_are():
 
 
 def test_no_negative_width_is_tight():
-    lower, upper = np.asarray([1.0, 1.0, 1.0]), np.asarray([0.5, 1 - 1e-12, np.nan])
+    lower, upper = jnp.ones(3), jnp.asarray([0.5, 1 - 1e-12, np.nan])
     for vacuous in (False, True):
-        found = _bounds.classify(lower, upper, np.full(3, vacuous))
+        found = _bounds.classify(lower, upper, jnp.full(3, vacuous))
         assert np.all(found == Status.VACUOUS)
 
 
 @pytest.mark.usefixtures("_as_users_have_it")
 def test_engines_that_contradict_each_other_say_nothing():
-    make = lambda low, high: fdp.Bounds(
-        *(np.asarray([x, x]) for x in (low, 0.5 * (low + high), high)),
-        np.asarray([0, 0]),
-        "grid",
-    )
+    def make(low, high):
+        ends = (jnp.full(2, x) for x in (low, 0.5 * (low + high), high))
+        lower, estimate, upper = ends
+        return fdp.Bounds(lower, estimate, upper, jnp.zeros(2, int), "grid")
+
     found = _bounds.intersection(make(1.0, 2.0), make(2.5, 3.0), _bounds.EPSILON)
     assert np.all(found.lower == -np.inf)
     assert np.all(found.upper == np.inf)

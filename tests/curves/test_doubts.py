@@ -3,6 +3,7 @@
 import warnings
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -73,10 +74,9 @@ def test_every_query_says_it(name, query):
 
 
 def test_nothing_certified_is_said_too():
-    bounds = fdp.Bounds(
-        *(np.asarray([0.2, x]) for x in (0.0, 0.5, np.inf)),
-        np.asarray([fdp.Status.CERTIFIED, fdp.Status.VACUOUS]),
-    )
+    lower, estimate, upper = (jnp.asarray([0.2, x]) for x in (0.0, 0.5, jnp.inf))
+    status = jnp.asarray([fdp.Status.CERTIFIED, fdp.Status.VACUOUS])
+    bounds = fdp.Bounds(lower, estimate, upper, status)
     with pytest.warns(fdp.LooseBoundWarning) as seen:
         _doubts.warn_of_loose("epsilon", bounds)
     assert "[0, inf] only, VACUOUS (1 of 2 values)" in str(seen[0].message)
