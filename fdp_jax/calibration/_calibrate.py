@@ -1,5 +1,6 @@
 """Solving a mechanism's parameter for a target, and differentiating the solution."""
 
+import dataclasses
 import functools
 
 import equinox as eqx
@@ -8,7 +9,7 @@ import jax.core
 import jax.numpy as jnp
 import numpy as np
 from jax.lax import stop_gradient
-from jaxtyping import Array, Float, Int, PyTree
+from jaxtyping import Array, Bool, Float, Int, PyTree
 
 from .. import engines
 from .._internal import _checks
@@ -40,6 +41,8 @@ _LARGEST_GROUP = 64
 _TIGHT = 5e-3
 """How far off its root a value may be to be called certified, relatively.  Those
 for whole curves are a thousandth off where all is well."""
+_NARROW = 1e-6
+"""Width of the certificate, as a difference of logits, that queries call certified."""
 
 
 class Calibration(eqx.Module):
@@ -56,12 +59,16 @@ class Calibration(eqx.Module):
     target: AbstractTarget
     status: Int[Array, ""]
     """A `Status`: VACUOUS if no value could be certified to meet the target, LOOSE if
-    the one that was is more than half a percent off the estimate's root."""
+    the query at the one that was is loose, or if it is more than half a percent off
+    the estimate's root."""
     binding: dict[str, Array]
     """Where the target binds: "alpha", "epsilon" or "prior" for those that speak of a
     whole curve, "active" (an index) for several targets; no derivatives."""
     leaks: Float[Array, ""]
     """+1 if the privacy loss grows with the value, -1 if it falls."""
+    at_end: Bool[Array, ""]
+    """Whether the value is the riskier end of the range searched: all of that range
+    meets the target, and so may values beyond it."""
     solve_for: str = eqx.field(static=True)
 
     @property
@@ -73,9 +80,10 @@ class Calibration(eqx.Module):
             )
         relation = self.mechanism.relation.value.replace("_", " ")
         private_side = round_up if float(self.leaks) < 0 else round_down
+        end = " (the end of the range searched)" if bool(self.at_end) else ""
         return (
             f"{self.target.describe()}, {relation}, "
-            f"{self.solve_for} = {private_side(float(self.value), 10)}, "
+            f"{self.solve_for} = {private_side(float(self.value), 10)}{end}, "
             "certified upper bound"
         )
 
@@ -168,11 +176,20 @@ def calibrate(
     else:
         mechanism.require_complete()
     open_mechanism = _with_known_parts(unknown.left_open(mechanism))
-    value, status, binding, leaks = _best(open_mechanism, target, unknown, method)
-    if not isinstance(status, jax.core.Tracer) and int(status) == Status.VACUOUS:
+    found = _best(open_mechanism, target, unknown, method)
+    known = not isinstance(found.status, jax.core.Tracer)
+    if known and int(found.status) == Status.VACUOUS:
         raise UnreachableTarget(_why_not(open_mechanism, target, unknown, method))
-    completed = unknown.put(mechanism, value)
-    return Calibration(value, completed, target, status, binding, leaks, unknown.name)
+    return Calibration(
+        found.value,
+        unknown.put(mechanism, found.value),
+        target,
+        found.status,
+        found.binding,
+        found.leaks,
+        found.at_end,
+        unknown.name,
+    )
 
 
 def _with_known_parts(mechanism: AbstractMechanism) -> AbstractMechanism:
@@ -185,8 +202,14 @@ def _with_known_parts(mechanism: AbstractMechanism) -> AbstractMechanism:
     return jax.tree.map(plain, mechanism, is_leaf=is_triplet)
 
 
-_Solved = tuple[Array, Array, dict[str, Array], Array]
-"""Value, status, where the target binds, and whether the loss grows with the value."""
+class _Solved(eqx.Module):
+    """The fields of a `Calibration` that a search finds."""
+
+    value: Array
+    status: Array
+    binding: dict[str, Array]
+    leaks: Array
+    at_end: Array
 
 
 def _best(
@@ -199,15 +222,22 @@ def _best(
     narrow = float_dtype() == np.float32
     ask = functools.partial(_solve, mechanism, target, unknown=unknown, narrow=narrow)
     found = ask(method=method)
-    value, status, _, leaks = found
-    known = not isinstance(status, jax.core.Tracer) and outside_transformations()
+    known = not isinstance(found.status, jax.core.Tracer) and outside_transformations()
     if not (known and method == AUTO and accounts_in_float64()):
         return found
-    if int(status) != Status.LOOSE or not _has_grid_too(mechanism, unknown):
+    if int(found.status) != Status.LOOSE or not _has_grid_too(mechanism, unknown):
         return found
     other = ask(method=Method("grid"))
     # Not a number, if the grid has none, is not larger.
-    return other if bool(leaks * other[0] > leaks * value) else found
+    riskier = bool(found.leaks * other.value > found.leaks * found.value)
+    for one in (other, found) if riskier else (found,):
+        asked = target.asked(unknown.put(mechanism, one.value))
+        if asked is None:
+            return one
+        # What is asked next may be answered by other engines than the search's.
+        if bool(asked[1]):
+            return dataclasses.replace(one, status=asked[0].status)
+    return found
 
 
 def _has_grid_too(mechanism: AbstractMechanism, unknown: Unknown) -> bool:
@@ -297,10 +327,12 @@ def _solve(
     value = jnp.where(met, value, jnp.nan)
     tight = jnp.abs(value - unknown.at(found.t)) <= _TIGHT * jnp.abs(value)
     tight = tight | unknown.whole | ~found.inside
+    if target.at_one_point:
+        tight = tight & (found.width <= _NARROW)
     status = jnp.where(tight, Status.CERTIFIED, Status.LOOSE)
     status = jnp.where(met, status, Status.VACUOUS).astype(jnp.int32)
     binding = dict(zip(target.binds, found.binding, strict=True))
-    return value, status, binding, leaks
+    return _Solved(value, status, binding, leaks, found.at_end)
 
 
 def _in_single(value: Array, unknown: Unknown, leaks: Array) -> Array:
@@ -356,7 +388,8 @@ def _largest_group(
     status = jnp.asarray(int(Status.CERTIFIED), jnp.int32)
     grows = jnp.ones((), float_dtype())
     group = mechanism.group(low)
-    return Calibration(value, group, target, status, found[low][1], grows, "size")
+    end = jnp.asarray(low == _LARGEST_GROUP)
+    return Calibration(value, group, target, status, found[low][1], grows, end, "size")
 
 
 @in_float64

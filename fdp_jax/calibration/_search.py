@@ -38,6 +38,10 @@ class Solution(eqx.Module):
     """The unknown, on the private side of the root."""
     met: Bool[Array, ""]
     """Whether the target is certainly met there."""
+    width: Float[Array, ""]
+    """Of the certificate of the excess there."""
+    at_end: Bool[Array, ""]
+    """Whether it is the riskier end of the range searched, all of which would do."""
     binding: Float[Array, " b"]
 
 
@@ -174,6 +178,7 @@ def solve(
             **state,
             "checks": state["checks"] + 1,
             "best": jnp.where(met, value, state["best"]),
+            "width": jnp.where(met, at.excess.upper - at.excess.lower, state["width"]),
             "binding": jnp.where(met, binding, state["binding"]),
         }
         checked = certify.step(checked, at.excess.upper, unknown, leaks, ends)
@@ -185,6 +190,7 @@ def solve(
         "place": u,
         "jump": jnp.full_like(u, certify.first_jump),
         "best": jnp.full_like(u, jnp.nan),
+        "width": jnp.full_like(u, jnp.inf),
         "binding": jnp.zeros(width, u.dtype),
         "checks": jnp.zeros((), jnp.int32),
         "done": jnp.zeros((), bool),
@@ -193,7 +199,16 @@ def solve(
     last = while_loop(unfinished, body, state)
     u, best = last["search"]["u"], last["best"]
     inside = (u > ends[0]) & (u < ends[1])
-    found = Solution(leaks * u, inside, best, jnp.isfinite(best), last["binding"])
+    end = unknown.at(leaks * ends[1])
+    found = Solution(
+        t=leaks * u,
+        inside=inside,
+        value=best,
+        met=jnp.isfinite(best),
+        width=last["width"],
+        at_end=(u >= ends[1]) & (jnp.abs(best - end) <= 1e-9 * jnp.abs(end)),
+        binding=last["binding"],
+    )
     return found, leaks
 
 

@@ -17,6 +17,7 @@ from jaxtyping import Array, Bool, Float, Real
 from .._internal import _checks
 from .._internal._special import safe_log
 from .._internal._text import at_least, at_most
+from ..curves import AbstractGuarantee, Bounds
 from ..curves._queries import profile_at, signs_of
 from ..curves._tradeoff import optimal_rates
 from ..engines import Interval
@@ -44,9 +45,21 @@ class AbstractTarget(eqx.Module):
         """Names of the numbers that say where the target binds."""
         return ()
 
+    @property
+    def at_one_point(self) -> bool:
+        """Whether one query shows whether it is met, see `asked`."""
+        return False
+
     @abc.abstractmethod
     def margin(self, loss: ComposedLoss) -> Margin:
         """The certified margin of a loss, in float64."""
+
+    def asked(self, mechanism: AbstractGuarantee) -> tuple[Bounds, Array] | None:
+        """The query that shows whether a mechanism meets it, and whether it does.
+
+        None for targets that speak of more than one point of its curve.
+        """
+        del mechanism
 
     @abc.abstractmethod
     def proxy(self) -> tuple[Float[Array, " k"], Float[Array, " k"]]:
@@ -76,6 +89,10 @@ class AbstractTarget(eqx.Module):
 class _AbstractProfileTarget(AbstractTarget):
     """A target that is an upper bound of delta at one threshold."""
 
+    @property
+    def at_one_point(self):
+        return True
+
     @abc.abstractmethod
     def _point(self) -> tuple[Array, Array, Array]:
         """The threshold, and the logarithms of delta and of 1 - delta there."""
@@ -92,6 +109,11 @@ class _AbstractProfileTarget(AbstractTarget):
         width = jnp.where(none, 0, excess.upper) - jnp.where(none, 0, excess.estimate)
         upper = excess.upper + 0.05 * width + slack
         return Margin(Interval(excess.lower, excess.estimate, upper))
+
+    def asked(self, mechanism):
+        epsilon, log_delta, _ = self._point()
+        found = mechanism._log_delta_bounds(epsilon)
+        return mechanism.bounds(epsilon=epsilon), found.upper <= log_delta + 1e-11
 
     def proxy(self):
         epsilon, log_delta, _ = self._point()
@@ -239,6 +261,10 @@ class BayesError(_AbstractProfileTarget):
 class _AbstractRateTarget(AbstractTarget):
     """A target that is a lower bound of f at one type I error."""
 
+    @property
+    def at_one_point(self):
+        return True
+
     direction: eqx.AbstractClassVar[str]
 
     @abc.abstractmethod
@@ -252,6 +278,12 @@ class _AbstractRateTarget(AbstractTarget):
         log = lambda x: x.map(safe_log)
         excess = _logit(log(found.tpr), log(found.beta))
         return Margin(excess.map(lambda x: x - goal))
+
+    def asked(self, mechanism):
+        alpha, _, log_beta = self._rates()
+        view = mechanism if self.direction == "both" else mechanism.remove
+        found = view.bounds(alpha=alpha)
+        return found, found.lower >= jnp.exp(log_beta)
 
     def proxy(self):
         # The Gaussian trade-off function through the point, at its own threshold.

@@ -99,5 +99,6 @@ def spend_rest(
         found.status,
         found.binding,
         found.leaks,
+        found.at_end,
         found.solve_for,
     )

@@ -96,7 +96,8 @@ class ScheduleLoss(AnalyticLoss):
             step,
             axes=(0, None, None),
         )
-        lost = jnp.asarray(parts.turned) | self._turned(plan, start, step, count)
+        lost = jnp.reshape(parts.turned, (self.counts.size, -1))
+        lost = lost | self._turned(plan, start, step, count)
         error = jnp.where(parts.error > 0.5, 1.0, parts.error)
         return CharacteristicBlock(
             self._sum(parts.real),

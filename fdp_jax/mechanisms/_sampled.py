@@ -192,7 +192,10 @@ class DPSGD(AbstractMechanism):
             (0, inf], whatever the relation.
         sampling_prob: Probability that a record enters a step, in [0, 1]; expected
             batch size over data set size.
-        num_steps: Number of steps, real, in [0, inf); whole under REPLACE_ONE.
+        num_steps: Number of steps, real, in [0, inf); whole under REPLACE_ONE.  A run
+            has a whole number: between two the guarantee is an interpolation (a power
+            of the characteristic function), which bounds the lesser number.  Round up
+            for a bound of both.
         relation: ADD_OR_REMOVE_ONE and ZERO_OUT have the same pair; with REPLACE_ONE
             the gradients of both records are opposite at worst.
 

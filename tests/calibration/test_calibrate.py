@@ -260,3 +260,25 @@ def test_rare_participation_with_little_noise_takes_the_grid():
     assert loose.value > 1.1 * found.value
     assert int(loose.status) == Status.LOOSE
     assert loose.mechanism.bounds(delta=1e-5).upper <= 8.0
+
+
+def test_a_range_that_meets_the_target_throughout_is_named():
+    target = fdp.targets.ApproxDP(epsilon=8.0, delta=1e-2)
+    ask = functools.partial(
+        fdp.calibrate, fdp.Gaussian(), target, solve_for="noise_multiplier"
+    )
+    found = ask(within=(2.0, 10.0))
+    assert bool(found.at_end)
+    assert float(found.value) == pytest.approx(2.0, rel=1e-9)
+    assert "the end of the range searched" in found.guarantee
+    assert not bool(ask().at_end)
+
+
+@pytest.mark.slow
+def test_few_steps_are_calibrated_as_tightly_as_they_are_known():
+    family = fdp.DPSGD(sampling_prob=0.009708872181136153, num_steps=10)
+    target = fdp.targets.ApproxDP(epsilon=15.0, delta=1e-5)
+    found = fdp.calibrate(family, target, solve_for="noise_multiplier")
+    reached = found.mechanism.bounds(epsilon=15.0)
+    assert 0.9999e-5 < float(reached.upper) <= 1e-5
+    assert int(found.status) == int(reached.status)
