@@ -85,7 +85,8 @@ def chernoff(
     """The least of some bounds logs - shifts eps."""
     bounds = logs - shifts * epsilons[:, None]
     unit = 2 * jnp.finfo(bounds.dtype).eps
-    return jnp.min(bounds + unit * jnp.abs(shifts * epsilons[:, None]), axis=1)
+    sizes = jnp.abs(logs) + jnp.abs(shifts * epsilons[:, None])
+    return jnp.min(bounds + unit * sizes, axis=1)
 
 
 class Start(eqx.Module):
@@ -120,7 +121,8 @@ class Start(eqx.Module):
         positive = self.chernoff_shifts > 0
         shifts = jnp.where(positive, self.chernoff_shifts, 1)
         bounds = (self.chernoff_logs - log_delta) / shifts
-        bounds = bounds + 2 * jnp.finfo(bounds.dtype).eps * jnp.abs(bounds)
+        sizes = (jnp.abs(self.chernoff_logs) + jnp.abs(log_delta)) / shifts
+        bounds = bounds + 2 * jnp.finfo(bounds.dtype).eps * sizes
         return jnp.min(jnp.where(positive, bounds, jnp.inf))
 
 

@@ -68,6 +68,8 @@ class Discrete(eqx.Module):
     bottom: Float[Array, ""]
     """Tilted Q-mass lifted to the first grid point."""
     first_point: Float[Array, ""]
+    moved: Float[Array, ""]
+    """Bound on the distance of point masses from where they are taken to be."""
     sound: Bool[Array, ""]
     """Whether the errors of all masses that matter are known."""
 
@@ -171,6 +173,7 @@ def discretize(
         stop_gradient(top),
         stop_gradient(bottom),
         points[0],
+        atoms_moved(term.atoms(), grid),
         sound & ends_sound,
     )
 
@@ -197,7 +200,7 @@ def _with_cells(
     h, c = grid.spacing, grid.shift
     step = jnp.expm1(h)
     # Masses are raised by their possible error: the upper bound stays one.
-    found = cells.error + stop_gradient(_placing_error(grid, points))
+    found = cells.error + stop_gradient(_placing_error(grid, points, log_scale))
     error = jnp.minimum(found, 1)
     inner = cells.loss - points + 2 * error
     share = jnp.expm1(jnp.clip(inner, 0, h)) / step
@@ -217,7 +220,7 @@ def _with_ends(
     ends: Cells, grid: Grid, points: Array, log_scale: Array
 ) -> tuple[tuple[Array, Array], Array]:
     """Tilted mass below the grid and Q-mass above it, its last cell included."""
-    found = ends.error + _placing_error(grid, ends.loss)
+    found = ends.error + _placing_error(grid, ends.loss, log_scale)
     error = stop_gradient(jnp.minimum(found, 1))
     log_mass = ends.log_mass + ends.loss + 2 * error
     edges = jnp.stack([points[0], points[-1]])
@@ -226,10 +229,11 @@ def _with_ends(
     return (tilted[0], jnp.exp(log_mass[1])), sound
 
 
-def _placing_error(grid: Grid, loss: Array) -> Array:
+def _placing_error(grid: Grid, loss: Array, log_scale: Array) -> Array:
     """What rounding of a threshold may do to the logarithm of a cell's tilted mass."""
     unit = 4 * jnp.finfo(loss.dtype).eps
-    return unit * (1 + jnp.abs(loss) * (1 / grid.spacing + 2 + grid.shift))
+    steps = jnp.abs(loss) * (1 / grid.spacing + 2 + grid.shift)
+    return unit * (1 + steps + jnp.abs(log_scale))
 
 
 def with_atoms(
@@ -255,7 +259,8 @@ def with_atoms(
     parts = jnp.where(on_grid, 0, share)
     parts = stop_gradient(jnp.stack([0 * parts, 1 - parts, parts, 0 * parts]))
     shares = parts + _moves(atoms.loss / h - left, on_grid)
-    rounded = 4 * jnp.finfo(h.dtype).eps * (2 + c) * jnp.abs(stop_gradient(atoms.loss))
+    size = (2 + c) * jnp.abs(atoms.loss) + jnp.abs(log_scale)
+    rounded = 4 * jnp.finfo(h.dtype).eps * stop_gradient(size)
     raised = atoms.log_mass + 2 * _ATOM_ERROR + rounded
     mass = jnp.exp(raised + (1 + c) * left * h - log_scale)
     # Those off the grid count as its ends; their index is out of range, so dropped.
@@ -277,6 +282,21 @@ def with_atoms(
     moved = _ATOM_ERROR * (1 + jnp.abs(place_in_steps) * (1 + c) * h) + rounded
     slack = slack.at[index].add(8 * mass * moved)
     return tilted, excess, mean_excess, slack, bottom, top
+
+
+def atoms_moved(atoms: Atoms, grid: Grid) -> Float[Array, ""]:
+    """How far off point masses may be: rounded losses, and those put onto the grid.
+
+    Where a payoff is next to its kink, no change of the masses stands for that.
+    """
+    if not atoms.loss.size:
+        return jnp.zeros_like(grid.spacing)
+    h, place = grid.spacing, stop_gradient(atoms.loss) / grid.spacing
+    off = jnp.abs(place - jnp.round(place))
+    put = jnp.where(off <= _ATOM_ERROR * (1 + jnp.abs(place)), off * h, 0)
+    size = 4 * jnp.abs(atoms.loss) + 2 * jnp.abs(atoms.log_mass)
+    moved = put + jnp.finfo(h.dtype).eps * size
+    return stop_gradient(jnp.max(jnp.where(jnp.isfinite(moved), moved, 0)))
 
 
 def _moves(place: Array, on_grid: Array) -> Float[Array, "4 atoms"]:

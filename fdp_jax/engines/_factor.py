@@ -16,6 +16,8 @@ class Single(eqx.Module):
     """Derivative of the factor's transform with respect to the loss's."""
     mean_partial: Complex[Array, " f"] | Float[Array, ""]
     """The same without the releases that are last: their errors vanish on the grid."""
+    noise: Float[Array, " f"] | Float[Array, ""]
+    """Bound on the rounding of `partial`, in units of that of one transform."""
 
 
 class Factor(eqx.Module):
@@ -40,3 +42,5 @@ class Factor(eqx.Module):
     """Q-mass taken for infinite."""
     besides: Float[Array, ""]
     """Grid points by which it may be off besides what its releases are."""
+    moved: Float[Array, ""]
+    """Bound on the distance of its losses from where they are taken to be."""

@@ -21,6 +21,7 @@ The expectation is one more inverse transform.
 Factors may be revealed mixtures of compositions: see `_grid_factors.py`.
 """
 
+import itertools
 import math
 
 import equinox as eqx
@@ -68,7 +69,8 @@ def compose_grid(loss: ComposedLoss, grid: Grid) -> GridProfile:
     place = start + jnp.arange(size // 2)
     near = lambda x: _turned(x, start - offset)[: size // 2]
     profile, alpha = near(profile), near(alpha)
-    certain = near(errors.certain) + rounding
+    # A sum of positive numbers, whatever rounding makes of it.
+    certain = jnp.maximum(near(errors.certain), 0) + errors.certain_rounding
     mean = jnp.minimum(near(errors.mean), 0.5 * profile)
     epsilons = place.astype(h.dtype) * h
     aliases = log_aliases(
@@ -97,6 +99,7 @@ def compose_grid(loss: ComposedLoss, grid: Grid) -> GridProfile:
         excess=jnp.maximum(certain, shifted(certain, 1)),
         alpha=alpha,
         log_top=log_top,
+        moved=stop_gradient(sum(count * term.moved for term, count in terms)),
     )
 
 
@@ -152,6 +155,8 @@ class _Errors(eqx.Module):
     growth: Float[Array, " k"]
     """What to add to the logarithms of the Chernoff bounds."""
     rounding: Float[Array, ""]
+    """Of the tilted profile."""
+    certain_rounding: Float[Array, ""]
     top: Float[Array, ""]
     """Q-mass taken for infinite."""
 
@@ -167,8 +172,9 @@ def _errors(
     certain = mean = jnp.zeros_like(product)
     top = missed = jnp.zeros_like(h)
     growth = jnp.zeros_like(grid.chernoff_shifts)
-    sensitivity = 2 * jnp.abs(product)
-    for term, count in terms:
+    sensitivity, moved = 2 * jnp.abs(product), jnp.zeros_like(jnp.abs(product))
+    without = _noise_without_one(terms)
+    for (term, count), noise in zip(terms, without, strict=True):
         others = count * product / stop_gradient(term.transform)
         growth = growth + count * (term.log_grown - term.log_moments)
         sensitivity = sensitivity + jnp.abs(others) * term.noise
@@ -179,29 +185,51 @@ def _errors(
             highest = _windowed(part.excess, window) * jnp.exp(c * (window + 2) * h)
             # What rounding added grows towards smaller thresholds: its maximum over the
             # window stands at the window's end.
-            moved = shifted(part.slack, -(window + 1)) * jnp.exp(c * (window + 1) * h)
-            slack = jnp.fft.rfft(moved / mass) * (1 + kernels.power)
-            certain = certain + rest * (jnp.fft.rfft(highest / mass) + slack)
+            raised = shifted(part.slack, -(window + 1)) * jnp.exp(c * (window + 1) * h)
+            above, least = jnp.fft.rfft(highest / mass), jnp.fft.rfft(raised / mass)
+            gain = above + least * (1 + kernels.power)
+            certain = certain + rest * gain
+            # Three transforms, and what the others' rounding does to their product.
+            sizes = above[0].real + least[0].real * jnp.abs(1 + kernels.power)
+            inexact = jnp.abs(rest) * noise + jnp.abs(others) * single.noise
+            moved = moved + inexact * jnp.abs(gain) + 3 * jnp.abs(rest) * sizes
             smooth = 0.5 * (part.mean_excess + jnp.roll(part.mean_excess, 1))
-            inexact = others * single.mean_partial
-            mean = mean + inexact * jnp.fft.rfft(smooth / mass)
-            above = jnp.arange(size) >= size - 1 - window
+            not_last = others * single.mean_partial
+            mean = mean + not_last * jnp.fft.rfft(smooth / mass)
+            beyond = jnp.arange(size) >= size - 1 - window
             lost = _MISSED * jnp.max(part.excess) + part.bottom
-            lost = lost + jnp.sum(jnp.where(above, part.slack, 0))
+            lost = lost + jnp.sum(jnp.where(beyond, part.slack, 0))
             # At frequency zero every transform is 1: this is the number of releases.
             releases = 1.001 * jnp.abs(rest[0])
             missed = missed + releases * lost / mass
-    rounding = jnp.sum(sensitivity * jnp.abs(kernels.profile)) * 2 / size
-    rounding = 8 * math.log2(size) * _unit(h) * rounding
+    unit = 8 * math.log2(size) * _unit(h) * 2 / size
+    rounding = unit * jnp.sum(sensitivity * jnp.abs(kernels.profile))
     return stop_gradient(
         _Errors(
             _inverse(certain, size) + missed,
             _inverse(mean, size),
             growth,
             rounding,
+            unit * jnp.sum(moved),
             top,
         )
     )
+
+
+def _noise_without_one(terms: list[tuple[Factor, Array]]) -> list[Array]:
+    """Relative rounding of the product of all factors but one, for each term.
+
+    Summed from both ends, because the noise of what is left out may dwarf the rest.
+    """
+    each = [term.noise / jnp.abs(term.transform) for term, _ in terms]
+    whole = [count * x for (_, count), x in zip(terms, each, strict=True)]
+    before = list(itertools.accumulate(whole, initial=jnp.zeros_like(whole[0])))
+    after = list(itertools.accumulate(whole[:0:-1], initial=jnp.zeros_like(whole[0])))
+    own = [
+        jnp.maximum(count - 1, 0) * x for (_, count), x in zip(terms, each, strict=True)
+    ]
+    sides = zip(before[:-1], own, after[::-1], strict=True)
+    return [a + b + c for a, b, c in sides]
 
 
 def _inverse(transform: Complex[Array, " f"], size: int) -> Float[Array, " n"]:

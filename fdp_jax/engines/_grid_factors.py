@@ -83,7 +83,7 @@ def _factor(
         transform=_nonzero(jnp.fft.rfft(part.tilted / mass)),
         offset=first,
         log_mass=part.log_scale + jnp.log(mass),
-        singles=[Single(part, stop_gradient(mass), one, inexact)],
+        singles=[Single(part, stop_gradient(mass), one, inexact, 0 * one)],
         noise=one,
         powers=one,
         most=one,
@@ -91,6 +91,7 @@ def _factor(
         log_grown=moments + jnp.log1p(_moment_growth(grid, part, moments)),
         top=part.top,
         besides=jnp.zeros_like(mass),
+        moved=part.moved,
     )
 
 
@@ -136,6 +137,7 @@ def _mixture(
         log_grown=averaged(lambda x: x.log_grown),
         top=jnp.sum(term.probs() * term.sums(stacked(lambda x: x.top))),
         besides=stop_gradient(jnp.max(term.sums(stacked(lambda x: x.besides)))),
+        moved=stop_gradient(jnp.max(term.sums(stacked(lambda x: x.moved)))),
     )
 
 
@@ -200,17 +202,24 @@ def _polynomial(
     zeros = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes)
     sums, _ = lax.scan(add, zeros, each)
     # A plain sum of n terms has n / 2 roundings; one transform has more than 100.
-    noise = sums.size * (2 + shares.size / 128)
+    summing = 2 + shares.size / 128
+    noise = sums.size * summing
+    moduli = [stop_gradient(jnp.abs(x.transform)) for x in factors]
+    # Relatively, of the product with the most releases.
+    most = [jnp.max(counts[:, j]) for j in range(len(factors))]
+    each = zip(most, factors, moduli, strict=True)
+    relative = summing + sum(n * x.noise / size for n, x, size in each)
     singles = []
     for j, factor in enumerate(factors):
-        modulus = stop_gradient(jnp.abs(factor.transform))
-        noise = noise + sums.sizes[j] * factor.noise / modulus
+        noise = noise + sums.sizes[j] * factor.noise / moduli[j]
         slope, inexact = (
             x[j] / stop_gradient(factor.transform) for x in (sums.slopes, sums.inexact)
         )
+        off = sums.sizes[j] / moduli[j] * relative
         for one in factor.singles:
             inner = (slope * one.partial, inexact * one.partial)
-            singles.append(Single(one.part, one.mass, *inner))
+            moved = off * jnp.abs(one.partial) + jnp.abs(slope) * one.noise
+            singles.append(Single(one.part, one.mass, *inner, moved))
     return _Polynomial(sums.value, noise, singles)
 
 

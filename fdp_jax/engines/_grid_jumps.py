@@ -22,7 +22,7 @@ from jax.scipy.special import gammaln
 from jaxtyping import Array, Float
 
 from ..losses import Atoms, CompoundPoissonLoss
-from ._discretize import Discrete, Grid, with_atoms
+from ._discretize import Discrete, Grid, atoms_moved, with_atoms
 from ._factor import Factor, Single
 
 _STEPS = 32
@@ -72,25 +72,28 @@ def factor_of_jumps(
     transform = jnp.where(jnp.abs(transform) < 1e-150, 1e-150, transform)
     all_rates = _rates(jumps, grid.sign, zero) + filler.rate * jnp.exp(-c * h)
     drift = place * h + drift - stop_gradient(drift)
+    moved = atoms_moved(jumps, grid)
     part = Discrete(
         tilted,
         *stop_gradient((excess, mean_excess, slack, zero, top)),
         stop_gradient(bottom + _RARE * jnp.max(excess)),
         start * h,
+        moved,
         jnp.ones((), bool),
     )
     lifted = stop_gradient(bottom)
     # Their arrays begin half a period below zero.
     turned = stop_gradient(transform) * (1 - 2 * (jnp.arange(omega.size) % 2))
     one = jnp.ones_like(h)
+    noise = stop_gradient(1 + 2 * rate)
     number = stop_gradient(rate)
     number = number + 2 / 3 * _LOG_RARE + jnp.sqrt(2 * _LOG_RARE * number)
     return Factor(
         transform=transform,
         offset=place.astype(int),
         log_mass=rate - all_rates + c * drift,
-        singles=[Single(x, one, turned, turned) for x in (part, filler.part)],
-        noise=stop_gradient(1 + 2 * rate),
+        singles=[Single(x, one, turned, turned, noise) for x in (part, filler.part)],
+        noise=noise,
         powers=stop_gradient(1 + rate + all_rates + jnp.abs(c * drift)),
         most=number + 1,
         log_moments=log_moments,
@@ -99,6 +102,8 @@ def factor_of_jumps(
         + _growth(jumps, grid, lifted, start),
         top=top,
         besides=jnp.where(filler.rate > 0, _FAR, 0).astype(h.dtype),
+        moved=number * moved
+        + 4 * jnp.finfo(h.dtype).eps * jnp.abs(stop_gradient(drift)),
     )
 
 
@@ -155,6 +160,7 @@ def _filler(grid: Grid, missing: Float[Array, ""]) -> _Filler:
         zero,
         zero,
         _RARE * profile[0],
+        zero,
         zero,
         # With fewer points, or a stronger tilt, there may be more of them.
         rate_q * jnp.exp(c * h) < _MOST,

@@ -31,6 +31,8 @@ class GridProfile(eqx.Module):
     """P(X > eps) e^eps on the same scale, an estimate."""
     log_top: Float[Array, ""]
     """Log of a mass to be added to `upper`, not tilted."""
+    moved: Float[Array, ""]
+    """Bound on the distance of losses from where they are taken to be."""
 
 
 def grid_profile(
@@ -42,20 +44,38 @@ def grid_profile(
     """
     estimate = _log_estimate(profile, epsilons)
     fixed = stop_gradient(epsilons)
+    # With all losses larger, or smaller, by as much as they may be off.
+    upper = _log_upper(profile, fixed - profile.moved)
+    lower = _log_lower(profile, fixed + profile.moved)
     cell, share = _locate(profile, fixed)
     log_scale = profile.log_scale - profile.grid.shift * fixed
     log_scale = stop_gradient(log_scale)
-    upper = safe_log(_chord(profile, profile.upper, cell, share))
-    upper = jnp.logaddexp(upper + log_scale, profile.log_top)
-    lower = _chord(profile, profile.lower, cell, share)
-    excess = _excess(profile, cell, share)
-    lower = safe_log(lower - excess) + log_scale
-    covered = (cell > 0) & (cell < profile.upper.size - 3)
-    upper = jnp.where(covered, upper, jnp.inf)
-    lower = jnp.where(covered, lower, -jnp.inf)
     alpha = safe_log(_chord(profile, profile.alpha, cell, share))
     log_alpha = alpha + log_scale - fixed
     return Interval(lower, estimate, upper), log_alpha
+
+
+def _log_upper(profile: GridProfile, epsilons: Array) -> Array:
+    cell, share = _locate(profile, epsilons)
+    log_scale = profile.log_scale - profile.grid.shift * epsilons
+    log_scale = stop_gradient(log_scale)
+    upper = safe_log(_chord(profile, profile.upper, cell, share)) + log_scale
+    upper = jnp.logaddexp(upper, profile.log_top) + _rounding(profile, epsilons)
+    return jnp.where(_covered(profile, cell), upper, jnp.inf)
+
+
+def _log_lower(profile: GridProfile, epsilons: Array) -> Array:
+    cell, share = _locate(profile, epsilons)
+    log_scale = profile.log_scale - profile.grid.shift * epsilons
+    log_scale = stop_gradient(log_scale)
+    lower = _chord(profile, profile.lower, cell, share)
+    lower = safe_log(lower - _excess(profile, cell, share)) + log_scale
+    lower = lower - _rounding(profile, epsilons)
+    return jnp.where(_covered(profile, cell), lower, -jnp.inf)
+
+
+def _covered(profile: GridProfile, cell: Array) -> Array:
+    return (cell > 0) & (cell < profile.upper.size - 3)
 
 
 def grid_epsilon(
@@ -69,10 +89,12 @@ def grid_epsilon(
     h, n = profile.grid.spacing, profile.upper.size
     points = (profile.start + jnp.arange(n)).astype(h.dtype) * h
     log_scale = profile.log_scale - profile.grid.shift * points
-    uppers = jnp.logaddexp(safe_log(profile.upper) + log_scale, profile.log_top)
+    rounded = _rounding(profile, points)
+    uppers = safe_log(profile.upper) + log_scale
+    uppers = jnp.logaddexp(uppers, profile.log_top) + rounded
     left_too = jnp.maximum(profile.excess, shifted(profile.excess, -1))
     lowers = safe_log(profile.lower - left_too * jnp.exp(profile.grid.shift * h))
-    lowers = lowers + log_scale
+    lowers = lowers + log_scale - rounded
     middles = safe_log(profile.estimate) + log_scale
 
     def last_above(values: Array, target: Array) -> Array:
@@ -94,13 +116,18 @@ def grid_epsilon(
     def halve(_, ends: tuple[Array, Array]) -> tuple[Array, Array]:
         low, high = ends
         middle = 0.5 * (low + high)
-        found, _ = grid_profile(profile, middle)
-        values = jnp.stack([found.lower[0], found.estimate[1], found.upper[2]])
+        values = jnp.stack(
+            [
+                _log_lower(profile, middle[:1])[0],
+                _log_estimate(profile, middle[1:2])[0],
+                _log_upper(profile, middle[2:])[0],
+            ]
+        )
         above = values > targets
         return jnp.where(above, middle, low), jnp.where(above, high, middle)
 
     low, high = jax.lax.fori_loop(0, 45, halve, (left, left + h))
-    lower, middle, upper = low[0], high[1], high[2]
+    lower, middle, upper = low[0] - profile.moved, high[1], high[2] + profile.moved
     inside = (cells > 0) & (cells < n - 4)
     upper = jnp.where(inside[2], upper, jnp.inf)
     lower = jnp.where(inside[0], lower, -jnp.inf)
@@ -134,6 +161,12 @@ def grid_threshold(
     gain = jnp.where(power, error, -(delta + jnp.exp(candidates) * alpha))
     found = candidates[jnp.argmax(gain)]
     return jnp.where(jnp.any(above), found, points[0])
+
+
+def _rounding(profile: GridProfile, epsilons: Array) -> Array:
+    """Of log delta: of the scale, of the tilt, and of a threshold's place in a cell."""
+    size = jnp.abs(profile.log_scale) + jnp.abs(profile.grid.shift * epsilons)
+    return stop_gradient(8 * jnp.finfo(epsilons.dtype).eps * (1 + size))
 
 
 def _locate(profile: GridProfile, epsilon: Array) -> tuple[Array, Array]:

@@ -5,6 +5,7 @@ import dataclasses
 import equinox as eqx
 import jax.numpy as jnp
 from jax import lax
+from jax.lax import stop_gradient
 from jax.scipy.special import logsumexp
 from jaxtyping import Array, Bool, Float
 
@@ -58,6 +59,13 @@ class AtomicLoss(AbstractLoss):
         loss = log_q - log_p if self.loss is None else self.loss
         return jnp.where(common, loss, 0)
 
+    def _rounding(self) -> Float[Array, " k"]:
+        """Bound on the rounding of the losses, without derivative."""
+        size = jnp.abs(self._losses())
+        if self.loss is None:
+            size = size + jnp.abs(self.log_p) + jnp.abs(self.log_q)
+        return stop_gradient(jnp.finfo(size.dtype).eps * size)
+
     def moments(self, order):
         common, loss = self._common(), self._losses()
         log_p = jnp.where(common, self.log_p, 0)
@@ -66,7 +74,11 @@ class AtomicLoss(AbstractLoss):
         weight = jnp.exp(logs - value[:, None])
         mean = weight @ loss
         square = jnp.sum(weight * jnp.square(loss - mean[:, None]), axis=1)
-        return value, mean, square
+        # Every logarithm is rounded, and so is their sum.
+        sizes = 2 * jnp.abs(log_p) + 2 * jnp.abs(order[:, None] * loss)
+        unit = 2 * jnp.finfo(value.dtype).eps
+        rounding = unit * (4 + jnp.sum(weight * sizes, axis=1) + jnp.abs(value))
+        return value + stop_gradient(rounding), mean, square
 
     def cells(self, low, high):
         inside = jnp.clip(jnp.zeros_like(low), low, high)
@@ -104,8 +116,9 @@ class AtomicLoss(AbstractLoss):
 
     def loss_range(self):
         common, loss = self._common(), self.atoms().loss
-        least = jnp.min(jnp.where(common, loss, jnp.inf))
-        most = jnp.max(jnp.where(common, loss, -jnp.inf))
+        rounding = jnp.where(common, self._rounding(), 0)
+        least = jnp.min(jnp.where(common, loss - rounding, jnp.inf))
+        most = jnp.max(jnp.where(common, loss + rounding, -jnp.inf))
         # With nothing in common every loss is infinite.
         none = ~jnp.any(common)
         return jnp.where(none, 0, least), jnp.where(none, 0, most)

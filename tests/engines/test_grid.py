@@ -339,3 +339,69 @@ def test_a_small_grid_where_it_holds_the_lattice(scale, count):
     assert small.lower <= small.estimate <= small.upper
     if scale < 100:
         assert small.upper - small.lower <= 1e-8 * full.upper
+
+
+# -- certificates ------------------------------------------------------------------
+
+# Log delta in direction "remove", by benchmarks/oracle.py: two contours with different
+# nodes agree on all of these digits.  Rare large losses make delta smaller than any
+# Chernoff bound by tens of orders of magnitude, and all of it is rounding on the grid.
+RARE_LARGE_LOSSES = [
+    (
+        (1.9507159277628625, 0.0005394693235931928, 75527.0, 1.6),
+        "-143.55505274159813722",
+    ),
+]
+
+
+@pytest.mark.parametrize(("run", "log_delta"), RARE_LARGE_LOSSES)
+def test_lower_bound_where_all_is_rounding(run, log_delta):
+    s, q, n, epsilon = run
+    side = fdp.DPSGD(noise_multiplier=s, sampling_prob=q, num_steps=n).remove
+    found = side.using("grid").bounds(epsilon=epsilon)
+    truth = mp.exp(mp.mpf(log_delta))
+    assert mp.mpf(float(found.lower)) <= truth <= mp.mpf(float(found.upper))
+
+
+# Exact binary fractions, and a threshold next to the largest loss: what rounding of a
+# loss does to delta there is not in proportion to any mass.
+NEXT_TO_THE_LARGEST_LOSS = [
+    (
+        [0.016122818377546366, 0.9838771816224536],
+        [0.01948117134897842, 0.9805188286510216],
+        3,
+        0.567638598360215,
+    ),
+    (
+        [0.0020123169799894924, 0.008811914809983001, 0.9891757682100275],
+        [0.008874488615689735, 0.02978067884202762, 0.9613448325422826],
+        1,
+        1.4838939119866223,
+    ),
+    # A delta next to 1, where a Chernoff bound is all there is to be rounded.
+    (
+        [0.9999999881124753, 2.842170943040401e-14, 1.1887496320639457e-08],
+        [8.104450444079703e-11, 5.329070518200751e-15, 0.9999999999189502],
+        20,
+        86.31983637404444,
+    ),
+]
+
+
+@pytest.mark.parametrize(("p", "q", "n", "epsilon"), NEXT_TO_THE_LARGEST_LOSS)
+def test_rounded_losses_are_in_the_bracket(p, q, n, epsilon):
+    found = fdp.FromProbabilities(p, q).repeat(n).remove.using("grid")
+    found = found.bounds(epsilon=epsilon)
+    truth = mp.mpf(0)
+    with mp.workdps(60):
+        for counts in itertools.product(range(n + 1), repeat=len(p)):
+            if sum(counts) == n:
+                ways = math.factorial(n) / math.prod(map(mp.factorial, counts))
+                one, other = (
+                    ways
+                    * mp.fprod(mp.mpf(x) ** k for x, k in zip(m, counts, strict=True))
+                    for m in (p, q)
+                )
+                truth += max(other - mp.exp(mp.mpf(epsilon)) * one, 0)
+        assert mp.fsum(map(mp.mpf, p)) == mp.fsum(map(mp.mpf, q)) == 1
+        assert mp.mpf(float(found.lower)) <= truth <= mp.mpf(float(found.upper))
