@@ -314,7 +314,9 @@ def _no_release(epsilons: Array) -> Profile:
     below = log_complement(jnp.where(negative, epsilons, -1.0))
     delta = jnp.where(negative, below, -jnp.inf)
     alpha = jnp.where(epsilons < 0, 0.0, -jnp.inf)
-    return Profile(Interval(delta, delta, delta), Interval(rest, rest, rest), alpha)
+    off = stop_gradient(8 * jnp.finfo(rest.dtype).eps * (1 + jnp.abs(below)))
+    log_delta = Interval(delta - off, delta, jnp.minimum(delta + off, 0))
+    return Profile(log_delta, Interval(rest, rest, rest), alpha)
 
 
 def epsilon(
@@ -360,7 +362,8 @@ def epsilon(
     each = stop_gradient(largest_loss(loss, signs))
     most = jnp.max(each)
     # Where delta is just the infinite losses: the largest finite one of a direction.
-    attained = jnp.max(jnp.where(log_delta == sure, each, least))
+    inner = each - 2 * unit * jnp.where(jnp.isfinite(each), jnp.abs(each), 0)
+    attained = jnp.max(jnp.where(log_delta == sure, inner, least))
     end = Interval(attained, most, most)
     result = select(jnp.any(log_delta == infinite), end, result)
     # Also where the infinite losses are not known.
@@ -371,7 +374,12 @@ def epsilon(
         Interval(beyond, none.estimate, none.upper),
         result,
     )
-    result = select(nothing, _point(idle), result)
+    # log(1 - delta), from a rounded logarithm of delta.
+    odds = jnp.exp(jnp.where(log_delta < 0, log_delta, -1.0) - idle)
+    moved = jnp.abs(idle) + odds * (1 + jnp.abs(log_delta))
+    moved = jnp.where(jnp.isneginf(log_delta), 0, unit * moved)
+    lowest, highest = stop_gradient((idle - moved, idle + moved))
+    result = select(nothing, Interval(lowest, idle, highest), result)
     return select(log_delta >= 0, _point(-jnp.inf), result)
 
 

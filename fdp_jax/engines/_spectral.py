@@ -136,7 +136,7 @@ def largest_log_delta(
 
 
 def largest_loss(loss: ComposedLoss, sign: Array) -> Array:
-    """Essential supremum of the finite loss in one direction."""
+    """Essential supremum of the finite loss in one direction, rounded upward."""
     low, high = loss.loss_range()
     return jnp.where(sign > 0, high, -low)
 

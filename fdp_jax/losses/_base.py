@@ -17,10 +17,24 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import equinox as eqx
 import jax.numpy as jnp
+from jax.lax import stop_gradient
 from jaxtyping import Array, Bool, Float, Int, PyTree
 
 from .._internal._special import log1mexp
 from ._cells import Atoms, Cells, Partition, partition
+
+
+def outward(
+    low: Float[Array, "..."], high: Float[Array, "..."], units: float = 1.0
+) -> tuple[Float[Array, "..."], Float[Array, "..."]]:
+    """Both ends of a range, moved apart by rounding of `units` last places."""
+
+    def rounding(x: Array) -> Array:
+        size = stop_gradient(jnp.where(jnp.isfinite(x), jnp.abs(x), 0))
+        return units * jnp.finfo(size.dtype).eps * size
+
+    return low - rounding(low), high + rounding(high)
+
 
 FREQUENCY_BLOCK = 64
 """Frequencies evaluated together; a square, because a product of two short tables of
@@ -95,7 +109,7 @@ class AbstractLoss(eqx.Module):
 
     @abc.abstractmethod
     def loss_range(self) -> tuple[Float[Array, ""], Float[Array, ""]]:
-        """Essential infimum and supremum of the finite part of X."""
+        """Essential infimum and supremum of the finite part of X, rounded outward."""
 
     def log_finite_masses(self) -> tuple[Float[Array, ""], Float[Array, ""]]:
         """Log Q(Y < inf) and log P(X > -inf): all, unless a loss says otherwise."""

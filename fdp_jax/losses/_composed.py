@@ -10,7 +10,7 @@ from jax.lax import stop_gradient
 from jaxtyping import Array, Float
 
 from .._internal._special import log1mexp, safe_log
-from ._base import AbstractLoss, AnalyticLoss
+from ._base import AbstractLoss, AnalyticLoss, outward
 from ._schedule import ScheduleLoss
 
 _NEVER = -1e5
@@ -120,7 +120,7 @@ class ComposedLoss(eqx.Module):
         return dataclasses.replace(self, ends=None)
 
     def loss_range(self) -> tuple[Float[Array, ""], Float[Array, ""]]:
-        """Essential infimum and supremum of the finite part of X."""
+        """Essential infimum and supremum of the finite part of X, rounded outward."""
         return self._known_ends().loss_range
 
     def log_finite_mass(self, sign: Float[Array, ""]) -> Float[Array, ""]:
@@ -152,8 +152,14 @@ class ComposedLoss(eqx.Module):
         finite, supported = jnp.stack([zero, zero]), jnp.stack([zero, zero])
         infinites, unsures = [], []
         for term, count in zip(self.terms, self.counts, strict=True):
-            least, most = term.loss_range()
-            low, high = low + _times(count, least), high + _times(count, most)
+            # The product with 1 is exact, and so is the first sum.
+            first = not infinites
+            least, most = (_times(count, x) for x in term.loss_range())
+            wider = outward(least, most)
+            least = jnp.where(count == 1, least, wider[0])
+            most = jnp.where(count == 1, most, wider[1])
+            low, high = low + least, high + most
+            low, high = (low, high) if first else outward(low, high)
             own = jnp.stack(term.log_finite_masses())
             infinite = jnp.stack(term.log_infinite_masses())
             least_finite = jnp.minimum(own, log1mexp(-jnp.minimum(infinite, 0)))

@@ -9,7 +9,14 @@ from jax.lax import stop_gradient
 from jaxtyping import Array, Float
 
 from .._internal._special import log1mexp
-from ._base import FREQUENCY_BLOCK, AnalyticLoss, Atoms, Cells, CharacteristicBlock
+from ._base import (
+    FREQUENCY_BLOCK,
+    AnalyticLoss,
+    Atoms,
+    Cells,
+    CharacteristicBlock,
+    outward,
+)
 
 
 class _Plan(eqx.Module):
@@ -154,4 +161,7 @@ class LaplaceLoss(AnalyticLoss):
 
     def loss_range(self):
         mu = 1 / self.noise_multiplier
-        return -mu, mu
+        # One over a power of two is exact.
+        whole = jnp.frexp(stop_gradient(self.noise_multiplier))[0] == 0.5
+        least, most = outward(-mu, mu)
+        return jnp.where(whole, -mu, least), jnp.where(whole, mu, most)

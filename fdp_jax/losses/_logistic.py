@@ -7,7 +7,7 @@ from jax.lax import stop_gradient
 from jaxtyping import Array, Float
 
 from .._internal._special import log1mexp
-from ._base import AbstractLoss
+from ._base import AbstractLoss, outward
 from ._cells import Cells
 
 
@@ -52,7 +52,7 @@ class LogisticLoss(AbstractLoss):
         return Cells(log_mass, low + 0.5 * width, stop_gradient(error))
 
     def loss_range(self):
-        return -self.mu, self.mu
+        return outward(-self.mu, self.mu)
 
 
 def _log_sinhc(x: Array) -> Array:

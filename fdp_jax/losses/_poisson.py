@@ -13,7 +13,7 @@ from .._internal._divided import exp_divided
 from .._internal._poisson import deviance, log_poisson
 from .._internal._special import log1p
 from ._atomic import AtomicLoss
-from ._base import FREQUENCY_BLOCK, AnalyticLoss, Cells, CharacteristicBlock
+from ._base import FREQUENCY_BLOCK, AnalyticLoss, Cells, CharacteristicBlock, outward
 
 OUTPUTS = 4096
 """Counts that are looked at; enough for tails of e^-700 up to means about 2000."""
@@ -245,9 +245,10 @@ class PoissonLoss(AnalyticLoss):
         # At no count at all, and no bound on the other side.
         none = -self.gap()
         infinity = jnp.full_like(none, jnp.inf)
+        least, most = outward(none, none, units=2)
         return (
-            jnp.where(none > 0, -infinity, none),
-            jnp.where(none < 0, infinity, none),
+            jnp.where(none > 0, -infinity, least),
+            jnp.where(none < 0, infinity, most),
         )
 
     def log_infinite_masses(self):

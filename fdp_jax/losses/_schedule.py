@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from ._base import FREQUENCY_BLOCK, AnalyticLoss, CharacteristicBlock
+from ._base import FREQUENCY_BLOCK, AnalyticLoss, CharacteristicBlock, outward
 
 _TOGETHER = 128
 """Steps evaluated side by side: more would leave the caches, and at last the memory."""
@@ -136,7 +136,9 @@ class ScheduleLoss(AnalyticLoss):
 
     def loss_range(self):
         low, high = self._each(lambda step: step.loss_range())
-        return self._total(low), self._total(high)
+        # A sum of numbers of one sign.
+        units = 2 + 0.5 * self.counts.size
+        return outward(self._total(low), self._total(high), units)
 
     def log_finite_masses(self):
         upper, lower = self._each(lambda step: step.log_finite_masses())

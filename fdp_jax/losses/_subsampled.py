@@ -7,7 +7,7 @@ from jax.lax import stop_gradient
 from jaxtyping import Array, Float
 
 from .._internal._special import log1p
-from ._base import AbstractLoss, MassLoss
+from ._base import AbstractLoss, MassLoss, outward
 from ._cells import Atoms, Cells
 
 
@@ -58,7 +58,8 @@ class SubsampledLoss(MassLoss):
         _, lost = self.loss.log_infinite_masses()
         whole = self.sampling_prob >= 1
         bottom = log1p(-jnp.where(whole, 0.5, self.sampling_prob))
-        return jnp.where(jnp.isneginf(lost) | whole, least, bottom), most
+        least = jnp.where(jnp.isneginf(lost) | whole, least, bottom)
+        return outward(least, most, units=8)
 
     def log_finite_masses(self):
         upper, lower = self.loss.log_finite_masses()

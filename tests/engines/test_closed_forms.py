@@ -7,6 +7,7 @@ import mpmath as mp
 import numpy as np
 import pytest
 
+import fdp_jax as fdp
 from fdp_jax.engines import _gaussian, _laplace, _one_step, _two_point
 
 CHECKS = pathlib.Path(__file__).parents[1] / "data" / "checks.json"
@@ -640,3 +641,45 @@ def test_laplace_gradients_are_finite_everywhere():
     gradients = jax.jit(jax.vmap(jax.grad(_laplace.epsilon, (0, 1))))
     for gradient in gradients(mu, log_delta):
         assert np.isfinite(gradient).all()
+
+
+# -- ends of the loss's range ------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("s", "q", "n", "delta"),
+    [
+        (1.0, 0.999999999999, 1.0, 0.0),
+        (1.0, 0.3, 1.0, 0.0),
+        (2.0, 0.1, 1000.0, 0.0),
+        # So far out that the largest loss is the best bound there is.
+        (0.3760876613715774, 0.2698321539726237, 2.0, 1.3449300140603187e-160),
+    ],
+)
+def test_largest_loss_is_rounded_outward(s, q, n, delta):
+    """-N log(1 - q), which no epsilon of "add" exceeds, with no slack at all."""
+    run = fdp.DPSGD(noise_multiplier=s, sampling_prob=q, num_steps=n).add
+    found = run.bounds(delta=delta)
+    most = -mp.mpf(n) * mp.log1p(-mp.mpf(q))
+    assert mp.mpf(float(found.upper)) >= most
+    assert mp.mpf(float(found.lower)) <= most
+    if delta == 0:
+        assert float(found.upper - found.lower) <= 1e-14 * float(found.upper)
+
+
+@pytest.mark.parametrize("noise", [0.3, 0.7, 1.7])
+def test_rounded_ends_of_laplace(noise):
+    found = fdp.Laplace(noise).bounds(delta=0.0)
+    most = 1 / mp.mpf(noise)
+    assert mp.mpf(float(found.lower)) <= most <= mp.mpf(float(found.upper))
+
+
+@pytest.mark.parametrize("epsilon", [-0.1, -1e-9, -5.0])
+def test_no_release_is_rounded_outward(epsilon):
+    run = fdp.DPSGD(noise_multiplier=1.0, sampling_prob=0.5, num_steps=0.0)
+    delta = run.bounds(epsilon=epsilon)
+    truth = -mp.expm1(mp.mpf(epsilon))
+    assert mp.mpf(float(delta.lower)) <= truth <= mp.mpf(float(delta.upper))
+    target = float(delta.estimate)
+    back, truth = run.bounds(delta=target), mp.log1p(-mp.mpf(target))
+    assert mp.mpf(float(back.lower)) <= truth <= mp.mpf(float(back.upper))

@@ -14,7 +14,7 @@ from jaxtyping import Array
 from ..._internal._blocked_sum import blocked_sum
 from ..._internal._fourier_sums import fourier_sums
 from ..._internal._special import log1p
-from .._base import FREQUENCY_BLOCK, AnalyticLoss, CharacteristicBlock
+from .._base import FREQUENCY_BLOCK, AnalyticLoss, CharacteristicBlock, outward
 from .._gaussian import normal_cells
 from . import _moments
 from ._integrand import Integrand, log_ratio
@@ -202,4 +202,4 @@ class SubsampledGaussianLoss(Integrand, AnalyticLoss):
 
     def loss_range(self):
         s, q = self.noise_multiplier, self.sampling_prob
-        return log1p(-q) + 0 * s, jnp.full_like(s, jnp.inf)
+        return outward(log1p(-q) + 0 * s, jnp.full_like(s, jnp.inf), units=2)
