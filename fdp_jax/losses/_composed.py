@@ -7,7 +7,7 @@ from typing import cast
 import equinox as eqx
 import jax.numpy as jnp
 from jax.lax import stop_gradient
-from jaxtyping import Array, Float
+from jaxtyping import Array, Bool, Float
 
 from .._internal._special import log1mexp, safe_log
 from ._base import AbstractLoss, AnalyticLoss, outward
@@ -152,14 +152,9 @@ class ComposedLoss(eqx.Module):
         finite, supported = jnp.stack([zero, zero]), jnp.stack([zero, zero])
         infinites, unsures = [], []
         for term, count in zip(self.terms, self.counts, strict=True):
-            # The product with 1 is exact, and so is the first sum.
-            first = not infinites
-            least, most = (_times(count, x) for x in term.loss_range())
-            wider = outward(least, most)
-            least = jnp.where(count == 1, least, wider[0])
-            most = jnp.where(count == 1, most, wider[1])
-            low, high = low + least, high + most
-            low, high = (low, high) if first else outward(low, high)
+            least, most = term.loss_range()
+            low = _sum_downward(low, _product_downward(count, least))
+            high = -_sum_downward(-high, _product_downward(count, -most))
             own = jnp.stack(term.log_finite_masses())
             infinite = jnp.stack(term.log_infinite_masses())
             least_finite = jnp.minimum(own, log1mexp(-jnp.minimum(infinite, 0)))
@@ -199,6 +194,32 @@ class _Ends(eqx.Module):
 
 def _of(sides: Float[Array, "2"], sign: Array) -> Array:
     return jnp.where(sign > 0, sides[0], sides[1])
+
+
+def _product_downward(count: Array, value: Array) -> Array:
+    """Count value, or a little less where that is rounded."""
+    product = _times(count, value)
+    exact = (count == 1) | (_short(count) & _short(value))
+    return jnp.where(exact, product, outward(product, product)[0])
+
+
+def _sum_downward(one: Array, other: Array) -> Array:
+    """The sum, or a little less where that is rounded."""
+    total, info = one + other, jnp.finfo(one.dtype)
+    smaller = jnp.minimum(jnp.abs(one), jnp.abs(other))
+    near = smaller >= jnp.abs(total) * 2.0 ** (_short_bits(one) - info.nmant)
+    exact = (smaller == 0) | (near & _short(one) & _short(other))
+    return jnp.where(exact, total, outward(total, total)[0])
+
+
+def _short(x: Array) -> Bool[Array, ""]:
+    """Whether x has so few binary digits that the product of two such is exact."""
+    scaled = jnp.frexp(stop_gradient(x))[0] * 2.0 ** _short_bits(x)
+    return scaled == jnp.round(scaled)
+
+
+def _short_bits(x: Array) -> int:
+    return (int(jnp.finfo(x.dtype).nmant) + 1) // 2 - 2
 
 
 def _times(count: Array, value: Array) -> Array:
