@@ -64,10 +64,11 @@ class Rare(eqx.Module):
     scales: "_Scales"
 
 
-def _outermost(parts: BandLoss) -> BandLoss:
-    """The lowest and the highest cut of some stacked bands."""
-    every = parts.place.cuts
-    cuts = jnp.stack([jnp.min(every[:, 0]), jnp.max(every[:, 1])])
+def _outermost(parts: BandLoss, active: Array) -> BandLoss:
+    """The lowest and the highest cut of some stacked bands, of those that are needed."""
+    lows, highs = parts.place.cuts.T
+    low = jnp.min(jnp.where(active, lows, jnp.inf))
+    cuts = jnp.stack([low, jnp.max(jnp.where(active, highs, -jnp.inf))])
     first = jax.tree.map(lambda x: x[0], parts)
     return eqx.tree_at(lambda part: part.place.cuts, first, cuts)
 
@@ -141,9 +142,9 @@ def plan_rare(
         starts = _map_active(begin, parts, active)
         each = jax.vmap(lambda start: start.rough_log_delta(epsilon))(starts)
         each = jnp.where(active & ~jnp.isnan(each), each, -jnp.inf)
-        outer = _outermost(parts)
+        outer = _outermost(parts, active)
         certain, *_ = _certain(outer, sign, epsilon[None])
-        value = jnp.logaddexp(jax.nn.logsumexp(each), certain[0])
+        value = jnp.logaddexp(jax.nn.logsumexp(each), certain.estimate[0])
         return parts, starts, active, jnp.clip(value, _LEAST, -1.0)
 
     def unfinished(state: tuple) -> Array:
@@ -244,8 +245,9 @@ def split_epsilon_if_loose(
     wanted: Bool[Array, ""],
 ) -> tuple[Interval, Rare]:
     """The epsilon of a log delta, improved where its bounds are not close together."""
-    least = jnp.log1p(-jnp.exp(jnp.minimum(target, -1e-300)))
-    low = jnp.maximum(found.lower, least * (1 + 1e-15))
+    least = log_complement(target - slack[0])
+    least = least - 8 * jnp.finfo(least.dtype).eps * (1 + jnp.abs(least))
+    low = jnp.maximum(found.lower, least)
     bounds = low, jnp.maximum(found.upper, low)
     (count,) = loss.counts
 
@@ -334,7 +336,11 @@ def _log_below(
     # R = e^(D - least): runs with all steps within reach, then those with another one.
     removed = _log_payoff(scales.levels) - scales.levels * epsilon - orders * least
     added = orders * (epsilon - least)
-    bound = part.count * logs + jnp.where(sign > 0, removed, added)[:, None]
+    every = part.count * logs
+    bound = every + jnp.where(sign > 0, removed, added)[:, None]
+    unit = 8 * jnp.finfo(bound.dtype).eps
+    sizes = orders * (1 + jnp.abs(epsilon) + least)
+    bound = bound + unit * (sizes[:, None] + every)
     bound = jnp.min(jnp.where(jnp.isnan(bound), jnp.inf, bound), axis=0)
     other = jnp.log(part.count) + beyond + jnp.where(sign > 0, 0, epsilon)
     return jnp.logaddexp(bound, other)
@@ -348,6 +354,9 @@ def _log_above(
     orders = jnp.where(sign > 0, 1 + levels, -levels)
     one, every = part.log_masses_above(orders, cuts)
     rest = (part.count - 1) * every + _log_payoff(levels) - levels * epsilon
+    unit = 8 * jnp.finfo(rest.dtype).eps
+    sizes = (part.count - 1) * jnp.abs(every) + (1 + levels) * (1 + jnp.abs(epsilon))
+    rest = rest + unit * sizes
     bound = jnp.log(part.count) + one + rest[:, None]
     return jnp.min(jnp.where(jnp.isnan(bound), jnp.inf, bound), axis=0)
 
@@ -369,21 +378,21 @@ def rare_evaluation(
     active = rare.active[:, None]
     each = jax.tree.map(lambda x: jnp.where(active, x, -jnp.inf), each)
     add = lambda x: jax.nn.logsumexp(x, axis=0)
-    part = BandLoss(step, count, _outermost(rare.parts).place)
+    part = BandLoss(step, count, _outermost(rare.parts, rare.active).place)
     fixed = stop_gradient(part)
 
     def left_out(epsilon: Array) -> Array:
         low, high = fixed.place.cuts[:1], fixed.place.cuts[1:]
         below = _log_below(fixed, sign, epsilon, rare.scales, low)
-        return jnp.logaddexp(
-            below, _log_above(fixed, sign, epsilon, rare.scales, high)
-        )[0]
+        above = _log_above(fixed, sign, epsilon, rare.scales, high)
+        beyond = fixed.log_outside(sign)
+        return jnp.logaddexp(jnp.logaddexp(below, above)[0], beyond)
 
     rest = lax.map(left_out, stop_gradient(epsilons)) + 1e-6
-    least, error, log_p, log_q = _certain(part, sign, epsilons)
-    value = jnp.logaddexp(add(each.log_value), least)
-    upper = jnp.logaddexp(jnp.logaddexp(add(each.log_upper), least + error), rest)
-    lower = jnp.logaddexp(add(each.log_lower), least - error)
+    least, log_p, log_q = _certain(part, sign, epsilons)
+    value = jnp.logaddexp(add(each.log_value), least.estimate)
+    upper = jnp.logaddexp(jnp.logaddexp(add(each.log_upper), least.upper), rest)
+    lower = jnp.logaddexp(add(each.log_lower), least.lower)
     unit = 8 * jnp.finfo(upper.dtype).eps
     log_alpha = jnp.logaddexp(add(each.log_alpha), log_q)
     log_power = jnp.logaddexp(add(each.log_power), log_p)
@@ -438,17 +447,21 @@ def _at_real(
     flip = rare.sign != sign
     distance = jnp.where(flip, -points, points)
     found = _evaluation(loss, rare, distance, tabulated=tabulated)
-    none = -jnp.expm1(jnp.minimum(-distance, -1e-300))
-    back = lambda x: safe_log(none + jnp.exp(x - distance))
-    value = jnp.where(flip, back(found.log_value), found.log_value)
+    none = -jnp.expm1(-distance)
+    back = lambda x, none: safe_log(none + jnp.exp(x - distance))
+    value = jnp.where(flip, back(found.log_value, none), found.log_value)
     # d delta(eps) / d eps = -e^eps P(X > eps), and P(X > -e) = 1 - Q_rev(Y >= e).
     fall = -jnp.expm1(jnp.minimum(found.log_power, 0)) * jnp.exp(-distance - value)
     unit = jnp.finfo(points.dtype).eps
     outward = lambda x, side: x + side * unit * 4 * (1 + jnp.abs(x))
+    # On the other side of zero terms cancel: no lower bound there.
+    lower = outward(back(found.log_lower, none), -1)
+    lower = jnp.where(distance < 0, -jnp.inf, lower)
+    upper = outward(back(found.log_upper, jnp.maximum(none, 0)), 1)
     return _Near(
         value,
-        jnp.where(flip, outward(back(found.log_lower), -1), found.log_lower),
-        jnp.where(flip, outward(back(found.log_upper), 1), found.log_upper),
+        jnp.where(flip, lower, found.log_lower),
+        jnp.where(flip, upper, found.log_upper),
         jnp.where(flip, -fall, found.slope),
     )
 
@@ -490,6 +503,7 @@ def rare_epsilon(
         turn, center, rare, points, low, high, last = state
         far = jnp.abs((center - points[1]) * last.slope[1]) > _NEAR
         far = far | ~jnp.isfinite(last.slope[1]) | (turn == 0)
+        far = far | ((rare.sign != sign) & (center > 0))
         rare = lax.cond(far, lambda: plan(center), lambda: rare)
         # How far the certificate's ends are from the estimate, in epsilon.
         steep = jnp.maximum(jnp.abs(last.slope[1]), 1e-300)
@@ -537,27 +551,39 @@ def rare_log_delta(
 
 def _certain(
     part: BandLoss, sign: Array, epsilons: Array
-) -> tuple[Array, Array, Array, Array]:
-    """log(P_a^N - e^eps Q_a^N), its error, and logs of both powers ("add" alone)."""
-    place = stop_gradient(part.place)
+) -> tuple[Interval, Array, Array]:
+    """log(P_a^N - e^eps Q_a^N), and logs of both powers ("add" alone)."""
+    place, s = stop_gradient(part.place), part.step.noise_multiplier
     x = place.nodes()
-    cut, _ = place.log_cut(x)
-    over = jnp.exp(log_ndtr((x - place.cuts[0]) / place.width))
-    base = jnp.exp(part.step.log_base(x)) * place.spacing
-    ratio = part.step.loss_at(x)
-    missing = jnp.sum(base * over) + jnp.exp(log_ndtr(-place.ends[1] / part.step.noise_multiplier))
-    gained = jnp.sum(base * jnp.exp(cut) * jnp.expm1(jnp.minimum(ratio, 700)))
+    log_base, (cut, _) = part.step.log_base(x), place.log_cut(x)
+    above = jnp.exp(log_ndtr((x - place.cuts[0]) / place.width))
+    base = jnp.exp(log_base) * place.spacing
+    below = base * jnp.exp(cut)
+    more = jnp.expm1(jnp.minimum(part.step.loss_at(x), 700))
+    missing = jnp.sum(base * above) + jnp.exp(log_ndtr(-place.ends[1] / s))
+    gained, moved = jnp.sum(below * more), jnp.sum(below * jnp.abs(more))
     few = missing < 0.5
-    whole = jnp.where(few, 1 - jnp.where(few, missing, 0), jnp.sum(base * jnp.exp(cut)))
-    log_p = part.count * jnp.where(few, log1p(-jnp.where(few, missing, 0)), safe_log(whole))
-    gain = part.count * log1p(jnp.maximum(gained / jnp.where(whole > 0, whole, 1), -1 + 1e-12))
+    whole = jnp.where(few, 1 - jnp.where(few, missing, 0), jnp.sum(below))
+    log_p = jnp.where(few, log1p(-jnp.where(few, missing, 0)), safe_log(whole))
+    log_p = part.count * log_p
+    known = jnp.where(whole > 0, whole, 1.0)
+    gain = part.count * log1p(jnp.maximum(gained / known, -1 + 1e-12))
     log_q = log_p + gain
     distance = epsilons + gain
-    some = (distance < 0) & (sign < 0) & (whole > 0)
-    safe = jnp.where(some, -distance, 1.0)
-    value = jnp.where(some, log_p + log1mexp(safe), -jnp.inf)
-    unit = jnp.finfo(x.dtype).eps
-    error = unit * (200 * (jnp.abs(epsilons) + jnp.abs(gain)) / safe + 200 * (1 + jnp.abs(log_p)))
-    error = jnp.where(some, error, 0)
+    unit = 200 * jnp.finfo(x.dtype).eps
+    # Of the distance: rounding, and what is beyond the first node.
+    left = jnp.exp(log_ndtr(place.ends[0] / s))
+    slip = unit * (jnp.abs(epsilons) + jnp.abs(gain))
+    slip = slip + part.count * (unit * moved + left) / known
+    ours = (sign < 0) & (whole > 0)
+
+    def log_value(distance: Array) -> Array:
+        some = (distance < 0) & ours
+        value = log_p + log1mexp(jnp.where(some, -distance, 1.0))
+        return jnp.where(some, value, -jnp.inf)
+
+    error = unit * (1 + jnp.abs(log_p))
+    lower, upper = log_value(distance + slip) - error, log_value(distance - slip) + error
     none = lambda v: jnp.where(sign < 0, v, -jnp.inf)
-    return value, stop_gradient(error), none(log_q), none(log_p)
+    lower, upper = stop_gradient((lower, upper))
+    return Interval(lower, log_value(distance), upper), none(log_q), none(log_p)

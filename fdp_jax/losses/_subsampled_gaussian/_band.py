@@ -17,6 +17,7 @@ rule converges as without it.
 """
 
 import functools
+import math
 from typing import ClassVar
 
 import equinox as eqx
@@ -48,7 +49,10 @@ _HEIGHT = 7.0
 _HEIGHTS = 32
 _DEAD = -700.0
 """A logarithm of what does not matter."""
-_MOST = 600.0
+_MOST = 900.0
+_SHIFT = 300.0
+_LEAST_NUMBER = 1e-304
+_DEAD_SQUARE = 1e-30
 _CUT_OFF = 60.0
 """-log of the density, relative to its maximum, where an integral may end."""
 _FAR = 64.0
@@ -143,7 +147,10 @@ class BandLoss(AnalyticLoss):
     def log_masses_above(
         self, order: Float[Array, " k"], cuts: Float[Array, " c"]
     ) -> tuple[Float[Array, "k c"], Float[Array, " k"]]:
-        """Bounds of log E_P[R^w c] above some cuts, and of log E_P[R^w]."""
+        """Bounds of log E_P[R^w c] above some cuts, and of log E_P[R^w].
+
+        But for what `log_outside` counts.
+        """
         x, end, s = self.place.nodes(), self.place.ends[1], self.step.noise_multiplier
         # R <= e^u beyond the end for w > 0; for w < 0, R^w falls.
         rising = 0.5 * order * (order - 1) / jnp.square(s) + log_ndtr((order - end) / s)
@@ -154,8 +161,17 @@ class BandLoss(AnalyticLoss):
         weights = jnp.exp(logs - peak) * self.place.spacing
         kept = jnp.exp(log_ndtr((x[:, None] - cuts) / self.place.width))
         allowance = jax.vmap(lambda w: self._allowance(x, w))(order) + 1e-9
-        total = peak[:, 0] + jnp.log(jnp.sum(weights, axis=1)) + allowance
-        above = peak + safe_log(weights @ kept) + allowance[:, None]
+        unit = 8 * jnp.finfo(x.dtype).eps
+        sizes = jnp.abs(self.step.log_base(x)) + jnp.abs(order)[:, None] * jnp.abs(
+            self.step.loss_at(x)
+        )
+        mass = jnp.sum(weights, axis=1)
+        rounding = unit * (8 + jnp.sum(weights * sizes, axis=1) / mass)
+        total = peak[:, 0] + jnp.log(mass) + allowance + rounding
+        # Of no weight there is left what may have been lost below the least number.
+        lost = _LEAST_NUMBER * (1 + self.place.spacing)
+        allowance = allowance + unit * (8 + jnp.max(sizes, axis=1))
+        above = peak + jnp.log(weights @ kept + lost) + allowance[:, None]
         return jnp.logaddexp(above, beyond[:, None]), jnp.logaddexp(total, beyond)
 
     def log_excess_below(
@@ -170,27 +186,48 @@ class BandLoss(AnalyticLoss):
         x, s, q = self.place.nodes(), self.step.noise_multiplier, self.step.sampling_prob
         far = cuts + reach * self.place.width
         # Every cell counts with the largest of its ends, of each of the factors.
-        base = jnp.exp(self.step.log_base(x))
+        base = self.step.log_base(x)
         base = jnp.maximum(base[:-1], base[1:])
-        base = jnp.where((x[:-1] < 0) & (x[1:] > 0), jnp.max(base), base)
-        least = jnp.exp(log_ndtr((cuts - x[:-1, None]) / self.place.width))
-        kept = jnp.where(x[:-1, None] < far, least, 0) * base[:, None]
+        base = jnp.where((x[:-1] < 0) & (x[1:] > 0), self.step.log_base(0 * q), base)
+        least = base[:, None] + log_ndtr((cuts - x[:-1, None]) / self.place.width)
+        within = x[:-1, None] < far
+        # The one times e^shift, the other by it: both may be far from one.
+        kept = jnp.where(within, jnp.exp(least + _SHIFT), 0)
         beyond = jax.nn.softplus(self.step.u(x[1:]) + jnp.log(q) - log1p(-q))
         exponent = order[:, None] * beyond
-        grown = jnp.expm1(jnp.minimum(exponent, _MOST))
-        excess = log1p((grown @ kept) * self.place.spacing)
-        too_far = (exponent > _MOST).astype(x.dtype) @ (kept > 0).astype(x.dtype)
+        large = exponent > _SHIFT
+        grown = jnp.exp(jnp.minimum(jnp.where(large, exponent, 0), _MOST) - _SHIFT)
+        small = jnp.expm1(jnp.where(large, 0, exponent)) * jnp.exp(-_SHIFT)
+        grown = jnp.where(large, grown, small)
+        excess = log1p((grown @ kept) * self.place.spacing * (1 + 1e-11))
+        too_far = (exponent > _MOST).astype(x.dtype) @ within.astype(x.dtype)
         excess = jnp.where(too_far > 0, jnp.inf, excess)
         upper = jnp.logaddexp(
             log1p(-q) + log_ndtr(-far / s), jnp.log(q) + log_ndtr((1 - far) / s)
         )
         return excess + 1e-12, upper + log_ndtr(-reach)
 
+    def log_outside(self, sign: Float[Array, ""]) -> Float[Array, ""]:
+        """A bound of what runs with a step beyond the end on their side add to delta.
+
+        There the largest losses are, and sums over the nodes know nothing of them.  (On
+        the other side the tilted densities fall faster than the noise's.)
+        """
+        s, q = self.step.noise_multiplier, self.step.sampling_prob
+        start, end = self.place.ends
+        with_record = jnp.logaddexp(
+            log1p(-q) + log_ndtr(-end / s), jnp.log(q) + log_ndtr((1 - end) / s)
+        )
+        one = jnp.where(sign > 0, with_record, log_ndtr(start / s))
+        return jnp.log(self.count) + one
+
     def _allowance(self, x: Array, order: Array) -> Array:
         """A bound on the trapezoid rule's relative error, from one line."""
         height = _HEIGHT * self.place.spacing
         growth = self._growth(x, order, jnp.zeros_like(order), height)
-        return stop_gradient(2 * jnp.exp(jnp.max(growth) - 2 * jnp.pi * _HEIGHT))
+        # Between two nodes it may be a little larger.
+        growth = 1.01 * jnp.maximum(jnp.max(growth), 0)
+        return stop_gradient(3 * jnp.exp(growth - 2 * jnp.pi * _HEIGHT))
 
     def _growth(self, x: Array, order: Array, frequency: Array, y: Array) -> Array:
         """By how much the integrand's logarithm grows from x to x + i y, at most."""
@@ -204,13 +241,18 @@ class BandLoss(AnalyticLoss):
         grown = gauss + order * modulus + frequency * jnp.abs(turn)
         return jnp.where(angle < 0.95 * jnp.pi, grown, jnp.inf)
 
-    def _totals(self, order: Float[Array, " k"]) -> tuple[Array, Array, Array]:
-        """Logs of both integrals, and means and variances of the loss in them."""
-        x = self.place.nodes()
-        loss = self.step.loss_at(x)
-        log_cuts = jnp.stack(self.place.log_cut(x))
+    def _totals(self, order: Float[Array, " k"]) -> tuple[Array, Array, Array, Array]:
+        """Logs of both integrals, and means and variances of the loss in them.
 
-        def at(w: Array) -> tuple[Array, Array, Array]:
+        Also the size of the rounding of the logs, in units in the last place.
+        """
+        x, s = self.place.nodes(), self.step.noise_multiplier
+        loss, log_base = self.step.loss_at(x), self.step.log_base(x)
+        log_cuts = jnp.stack(self.place.log_cut(x))
+        # Where a density falls at least like the noise's beyond an end.
+        beyond = jnp.square(s) / jnp.abs(self.place.ends) / self.place.spacing
+
+        def at(w: Array) -> tuple[Array, Array, Array, Array]:
             logs = self.step.log_integrand(x, w) + log_cuts
             peak = jnp.maximum(jnp.max(logs, axis=1, keepdims=True), -1e30)
             weights = jnp.exp(logs - peak)
@@ -218,21 +260,25 @@ class BandLoss(AnalyticLoss):
             mean = weights @ loss / total
             square = jnp.square(loss - mean[:, None])
             variance = jnp.sum(weights * square, axis=1) / total
-            return peak[:, 0] + jnp.log(total * self.place.spacing), mean, variance
+            size = weights @ (jnp.abs(log_base) + jnp.abs(w * loss)) / total
+            total = total + weights[:, 0] * beyond[0] + weights[:, -1] * beyond[1]
+            logs = peak[:, 0] + jnp.log(total * self.place.spacing)
+            return logs, mean, variance, jnp.max(size)
 
         return jax.vmap(at)(order)
 
     def moments(self, order):
         growth = jax.vmap(lambda w: self._allowance(self.place.nodes(), w))(order)
-        value, slope, curvature = self._cumulants(order)
+        value, slope, curvature, size = self._cumulants(order)
+        growth = growth + 4 * jnp.finfo(value.dtype).eps * (32 + size)
         return value + self.count * growth, slope, curvature
 
     def rough_moments(self, order):
-        value, slope, curvature = self._cumulants(order[None])
+        value, slope, curvature, _ = self._cumulants(order[None])
         return value[0], slope[0], curvature[0]
 
-    def _cumulants(self, order: Float[Array, " k"]) -> tuple[Array, Array, Array]:
-        logs, mean, variance = self._totals(order)
+    def _cumulants(self, order: Float[Array, " k"]) -> tuple[Array, Array, Array, Array]:
+        logs, mean, variance, size = self._totals(order)
         n = self.count
         low, between = logs[:, 0], logs[:, 1]
         lift = _lift(low, between, n)
@@ -248,7 +294,7 @@ class BandLoss(AnalyticLoss):
         slope = n * mean[:, 0] + rate + rate * odds
         curvature = n * variance[:, 0] + change + change * odds
         curvature = curvature - jnp.square(rate) * odds * (1 + odds)
-        return value, slope, jnp.maximum(curvature, 1e-3 * variance[:, 1])
+        return value, slope, jnp.maximum(curvature, 1e-3 * variance[:, 1]), size
 
     def locate(self, order):
         self = stop_gradient(self)
@@ -359,13 +405,18 @@ class BandLoss(AnalyticLoss):
         # Of both integrals together, and of the lower one in it.
         whole = (versine[0] + versine[1]) / whole0, (sine[0] + sine[1]) / whole0
         part = (between0 + versine[1]) / whole0, sine[1] / whole0
-        log_whole, turn_whole, size_whole = _log_one_plus(*whole)
-        # 1 - part / whole
-        norm = jnp.square(1 + whole[0]) + jnp.square(whole[1])
-        norm = jnp.maximum(norm, 1e-30)
+        low = (versine[0] - between0) / whole0, sine[0] / whole0
+        log_whole, _, square_whole = _log_one_plus(*whole)
+        log_low, _, square_low = _log_one_plus(*low)
+        # high^N - low^N is high^N (1 - (1 - between / high)^N), or the same of the lower
+        # integral: between both cuts it decays slower than the whole.  From the larger.
+        side = jnp.where(square_low > square_whole, 1.0, -1.0)
+        big = tuple(jnp.where(side > 0, *pair) for pair in zip(low, whole, strict=True))
+        log_big, turn_big, square_big = _log_one_plus(*big)
+        norm = jnp.maximum(square_big, _DEAD_SQUARE)
         share = (
-            -(part[0] * (1 + whole[0]) + part[1] * whole[1]) / norm,
-            -(part[1] * (1 + whole[0]) - part[0] * whole[1]) / norm,
+            side * (part[0] * (1 + big[0]) + part[1] * big[1]) / norm,
+            side * (part[1] * (1 + big[0]) - part[0] * big[1]) / norm,
         )
         log_rest, turn_rest, _ = _log_one_plus(*share)
         grown, turned = n * log_rest, n * turn_rest
@@ -378,11 +429,12 @@ class BandLoss(AnalyticLoss):
         none = size < 1e-300
         size = jnp.where(none, 1e-300, size)
         log_size = top + 0.5 * jnp.log(size)
+        real, imag = -side * real, -side * imag
         angle = jnp.arctan2(jnp.where(none, 0, imag), jnp.where(none, 1, real))
         ratio0 = jnp.log(between0) - jnp.log(low0)
         hit0 = n * jax.nn.softplus(ratio0)
         log_first = log1mexp(jnp.maximum(hit0, 1e-300))
-        total = n * log_whole + log_size - log_first
+        total = n * log_big + log_size - log_first
         terms = plan.blocks + _BLOCK + 16
         moved = unit * 4 * tau * jnp.abs(plan.center)
         own = unit * (terms + 4 * plan.exponent)
@@ -391,21 +443,24 @@ class BandLoss(AnalyticLoss):
         share0 = between0 / whole0
         between_error = share0 * (own + 2 * plan.error + moved)
         # d (high^N - low^N) is N high^(N-1) (d low + d between) - N low^(N-1) d low, and
-        # at most N high^(N-1) (d between + (N - 1) share d low).
-        high = jnp.exp((n - 1) * log_whole)
-        low = jnp.exp((n - 1) * jnp.minimum(log_whole + log_rest, 0))
+        # at most N most^(N-1) d between + N (N - 1) most^(N-2) share d low.
+        high, low = jnp.exp((n - 1) * log_whole), jnp.exp((n - 1) * log_low)
         each = high * (low_error + between_error) + low * low_error
-        most = jnp.maximum(high, low)
-        most = most * (between_error + (n - 1) * share0 * low_error)
-        slip = n * jnp.minimum(each, most) * jnp.exp(-log_first)
-        turned = jnp.abs(turned) + n * jnp.abs(turn_whole) + n * jnp.abs(log_whole)
+        second = jnp.maximum(n - 2, 0) * jnp.maximum(log_whole, log_low)
+        most = jnp.maximum(high, low) * between_error
+        most = most + (n - 1) * share0 * jnp.exp(second) * low_error
+        # Where both are nearly nothing, all there is.
+        dead = jnp.where(square_big < _DEAD_SQUARE, jnp.exp((n - 1) * log_big), 0)
+        slip = jnp.minimum(each, most) + dead * jnp.minimum(share0, 1 / n)
+        slip = n * slip * jnp.exp(-log_first)
+        turned = jnp.abs(turned) + n * jnp.abs(turn_big) + n * jnp.abs(log_big)
         slip = slip + 4 * unit * turned * jnp.exp(jnp.minimum(total, 0))
         # What is lost in rounding counts with the size of the rounding alone.
         total, slip = jnp.maximum(total, _DEAD), jnp.maximum(slip, 1e-300)
         lost = stop_gradient(slip > 0.3 * jnp.exp(total))
         total = jnp.where(lost, jnp.log(slip) - VOID + 2, total)
         error = jnp.where(lost, 1.0, slip * jnp.exp(-total))
-        return CharacteristicBlock(total, n * turn_whole + angle, stop_gradient(error))
+        return CharacteristicBlock(total, n * turn_big + angle, stop_gradient(error))
 
     def log_envelope(self, located, frequency):
         """Bounds |transform| for all tau >= `frequency` by moving the line of x."""
@@ -441,7 +496,8 @@ class BandLoss(AnalyticLoss):
         hit = n * jax.nn.softplus(masses.between + lift - masses.low)
         log_first = n * whole0 + log1mexp(hit) - lift
         bound = jnp.log(n) + band + (n - 1) * whole0 - log_first
-        return jnp.minimum(bound + 1e-9, 0)
+        # The trapezoid rule on a smooth positive function.
+        return jnp.minimum(bound + 0.05, 0)
 
     def cells(self, low, high):
         raise NotImplementedError("a part of a law is for the spectral engine alone")
@@ -470,10 +526,10 @@ def _log_one_plus(real: Array, imag: Array) -> tuple[Array, Array, Array]:
     """Of 1 + real + i imag: log of the modulus, argument, modulus."""
     excess = 2 * real + jnp.square(real) + jnp.square(imag)
     square = jnp.square(1 + real) + jnp.square(imag)
-    close, dead = jnp.abs(excess) < 0.5, square < 1e-30
+    close, dead = jnp.abs(excess) < 0.5, square < _DEAD_SQUARE
     near = 0.5 * log1p(jnp.where(close, excess, 0.0))
     far = 0.5 * jnp.log(jnp.where(close | dead, 1.0, square))
-    log = jnp.where(dead, -35.0, jnp.where(close, near, far))
+    log = jnp.where(dead, 0.5 * math.log(_DEAD_SQUARE), jnp.where(close, near, far))
     angle = jnp.arctan2(jnp.where(dead, 0, imag), jnp.where(dead, 1, 1 + real))
     return log, angle, square
 
