@@ -101,6 +101,34 @@ def probability(name: str, value: Any) -> Any:
     return checked(name, value, "in [0, 1]", lambda x: (x >= 0) & (x <= 1))
 
 
+def rate(name: str, value: Any) -> Any:
+    """A number in [0, 1] that programs do not take for zero unless it is.
+
+    Compiled programs flush subnormal numbers to zero, where the answer is another one.
+    """
+    traced = isinstance(value, jax.core.Tracer)
+    kept = traced or isinstance(value, jax.Array)
+    dtype = jax.numpy.result_type(value) if kept else np.dtype(np.float64)
+    if not jax.numpy.issubdtype(dtype, np.floating):
+        return probability(name, value)
+    least = jax.numpy.finfo(dtype).tiny
+    allowed = f"0 or at least {least}, the least normal {dtype}"
+    if traced:
+        inside = lambda x: (x >= 0) & (x <= 1) & ~_is_subnormal(x)
+        return checked(name, value, f"in [0, 1], and {allowed}", inside)
+    value = probability(name, value)
+    return checked(name, value, allowed, lambda x: (x == 0) | (x >= least))
+
+
+def _is_subnormal(value: Any) -> Any:
+    """Whether numbers are subnormal, by their bits: programs compare these as zero."""
+    limits = jax.numpy.finfo(value.dtype)
+    kind = np.dtype(f"uint{limits.bits}")
+    bits = jax.lax.bitcast_convert_type(value, kind) << 1  # without the sign
+    least = np.asarray(limits.tiny, value.dtype).view(kind) << 1
+    return (bits > 0) & (bits < least)
+
+
 def share(name: str, value: Any) -> Any:
     """A number in (0, 1]."""
     return checked(name, value, "in (0, 1]", lambda x: (x > 0) & (x <= 1))

@@ -140,7 +140,7 @@ class ApproxDP(_AbstractProfileTarget):
 
     def __init__(self, *, epsilon: Any, delta: Any):
         self.epsilon = _checks.checked_scalar("epsilon", _checks.real, epsilon)
-        self.delta = _checks.checked_scalar("delta", _checks.probability, delta)
+        self.delta = _checks.checked_scalar("delta", _checks.rate, delta)
 
     def _point(self):
         delta = jnp.asarray(self.delta)
@@ -217,9 +217,9 @@ class BayesError(_AbstractProfileTarget):
     prior: Real[Array, ""] | None
 
     def __init__(self, *, error: Any, prior: Any = None):
-        self.error = _checks.checked_scalar("error", _checks.probability, error)
+        self.error = _checks.checked_scalar("error", _checks.rate, error)
         if prior is not None:
-            prior = _checks.checked_scalar("prior", _checks.probability, prior)
+            prior = _checks.checked_scalar("prior", _checks.rate, prior)
         self.prior = prior
 
     def _parts(self) -> tuple[Array, Array]:
@@ -316,8 +316,8 @@ class ErrorRates(_AbstractRateTarget):
     direction = "both"
 
     def __init__(self, *, alpha: Any, beta: Any):
-        self.alpha = _checks.checked_scalar("alpha", _checks.probability, alpha)
-        self.beta = _checks.checked_scalar("beta", _checks.probability, beta)
+        self.alpha = _checks.checked_scalar("alpha", _checks.rate, alpha)
+        self.beta = _checks.checked_scalar("beta", _checks.rate, beta)
 
     def _rates(self):
         beta = jnp.asarray(self.beta)

@@ -210,6 +210,6 @@ def classify(lower: Array, upper: Array, vacuous: Array) -> Int[Array, "..."]:
     tight = (lower == upper) | (finite & (width <= 1e-6 * size))
     status = jnp.where(tight, Status.CERTIFIED, Status.LOOSE)
     # A trivial value that is the truth (epsilon = inf at delta = 0) is no failure.
-    vacuous = crossed | (vacuous & ~(lower == upper))
+    vacuous = crossed | (vacuous & ~tight)
     status = jnp.where(vacuous, Status.VACUOUS, status)
     return status.astype(jnp.int32)

@@ -39,6 +39,10 @@ class AbstractGuarantee(eqx.Module):
     @abc.abstractmethod
     def _error_rate_bounds(self, alpha: Any) -> tuple[Bounds, Bounds]: ...
 
+    def _rate_bounds(self, alpha: Any, *, power: bool) -> Bounds:
+        """Of the power or of the type II error alone."""
+        return self._error_rate_bounds(alpha)[power]
+
     @abc.abstractmethod
     def _bayes_error_bounds(self, prior: Any) -> Bounds: ...
 
@@ -63,10 +67,11 @@ class AbstractGuarantee(eqx.Module):
             mechanisms with point masses (there, one side's derivative).
 
         Raises:
-            ValueError: If delta is outside [0, 1] (`EquinoxRuntimeError` if traced).
+            ValueError: If delta is outside [0, 1] or subnormal, which programs take for
+                zero (`EquinoxRuntimeError` if traced).
         """
         bound = one_end(bound)
-        delta = _checks.probability("delta", delta)
+        delta = _checks.rate("delta", delta)
         found = self._epsilon_bounds(delta)
         options = {"warns": self._warns, "upper_is_pessimistic": True}
         return end_of(found, bound, "epsilon", **options)
@@ -136,11 +141,11 @@ class AbstractGuarantee(eqx.Module):
             Lower bound by default.
 
         Raises:
-            ValueError: If alpha is outside [0, 1].
+            ValueError: If alpha is outside [0, 1] or subnormal.
         """
         bound = one_end(bound)
-        alpha = _checks.probability("alpha", alpha)
-        found = self._error_rate_bounds(alpha)[0]
+        alpha = _checks.rate("alpha", alpha)
+        found = self._rate_bounds(alpha, power=False)
         options = {"warns": self._warns, "upper_is_pessimistic": False}
         return end_of(found, bound, "beta", **options)
 
@@ -160,11 +165,11 @@ class AbstractGuarantee(eqx.Module):
             Upper bound by default.
 
         Raises:
-            ValueError: If fpr is outside [0, 1].
+            ValueError: If fpr is outside [0, 1] or subnormal.
         """
         bound = one_end(bound)
-        fpr = _checks.probability("fpr", fpr)
-        found = self._error_rate_bounds(fpr)[1]
+        fpr = _checks.rate("fpr", fpr)
+        found = self._rate_bounds(fpr, power=True)
         options = {"warns": self._warns, "upper_is_pessimistic": True}
         return end_of(found, bound, "tpr", **options)
 
@@ -184,10 +189,10 @@ class AbstractGuarantee(eqx.Module):
             Lower bound by default.
 
         Raises:
-            ValueError: If prior is outside [0, 1].
+            ValueError: If prior is outside [0, 1] or subnormal.
         """
         bound = one_end(bound)
-        prior = _checks.probability("prior", prior)
+        prior = _checks.rate("prior", prior)
         found = self._bayes_error_bounds(prior)
         options = {"warns": self._warns, "upper_is_pessimistic": False}
         return end_of(found, bound, "bayes_error", **options)
@@ -231,12 +236,12 @@ class AbstractGuarantee(eqx.Module):
         ((name, value),) = query.items()
         if name == "epsilon":
             return self._delta_bounds(_checks.real(name, value))
-        value = _checks.probability(name, value)
+        value = _checks.rate(name, value)
         if name == "delta":
             return self._epsilon_bounds(value)
         if name == "prior":
             return self._bayes_error_bounds(value)
-        return self._error_rate_bounds(value)[0 if name == "alpha" else 1]
+        return self._rate_bounds(value, power=name == "fpr")
 
 
 _QUERIES = {"delta", "epsilon", "alpha", "fpr", "prior"}

@@ -1,23 +1,27 @@
 """The trade-off function: f(alpha) = max over eps of 1 - delta - e^eps alpha.
 
 Any threshold eps with an upper bound of delta gives a lower bound of f, so the
-pessimistic side needs no exact maximizer.  The objective h is concave in gamma = e^eps;
-values at three thresholds around the maximum bound it from above (the chord on one
-side, extended, lies above h on the other).
+pessimistic side needs no exact maximizer.  The objective is concave in e^eps: its
+values at all thresholds looked at bound it from above, see `_concave`.  Thresholds lie
+around a few anchors, at steps of several sizes: what the certificate of the profile
+leaves open decides which of them tells most.
 """
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jax.lax import stop_gradient
-from jaxtyping import Array, Bool, Float
+from jax import lax
+from jax.lax import optimization_barrier, stop_gradient
+from jaxtyping import Array, ArrayLike, Bool, Float, Int
 
 from .. import engines
+from .._internal._batching import one_by_one
 from .._internal._implicit import optimal_value
 from .._internal._precision import in_float64
 from ..engines import Interval, LocalPlan, select
 from ..losses import AUTO, ComposedLoss, Method
 from ._bounds import Bounds, beta_range, tpr_range
+from ._concave import highest
 from ._queries import (
     Direction,
     HasLoss,
@@ -30,10 +34,17 @@ from ._queries import (
     signs_of,
 )
 
-_STEP = 1e-4
-_GRID_STEP = 1e-2
+_STEPS = 1e-4, 2e-3, 3e-2
+"""From an anchor, on the scale of the profile there."""
+_GRID_STEPS = 1e-3, 1e-2, 3e-2
 """The same where brackets are wider."""
-_KINK_STEP = 1e-7
+_MORE = 8
+"""Anchors that are looked for where the first ones leave bounds loose."""
+_TIGHT = 1e-6
+_FLAT = 1e-6
+"""A change of log-odds that says nothing."""
+_SETTLED = 1e-7
+"""Distance to the next anchor, on the scale of the profile, that is none."""
 
 
 class ErrorRates(eqx.Module):
@@ -76,13 +87,78 @@ def error_rate_bounds(
 
 
 class _Test(eqx.Module):
-    """Thresholds around a real anchor, prepared for evaluation."""
+    """An anchor, prepared for thresholds around it."""
 
     anchor: Float[Array, ""]
-    step: Float[Array, ""]
     kink: Bool[Array, ""]
     plans: LocalPlan
     """One for each direction looked at, stacked."""
+
+
+class _Place(eqx.Module):
+    """Where to look: an anchor, and the scale on which the profile varies there."""
+
+    anchor: Float[Array, "..."]
+    scale: Float[Array, "..."]
+    kink: Bool[Array, "..."]
+
+
+class _Points(eqx.Module):
+    """What is known at the thresholds looked at; infinite ones are still free."""
+
+    threshold: Float[Array, " n"]
+    beta: Interval
+    tpr: Interval
+    odds: Float[Array, " n"]
+    """The log-odds of P(X > eps), an estimate."""
+
+    def bounds(self, alpha: Float[Array, ""]) -> ErrorRates:
+        """Of the best test, with the estimates of the best threshold."""
+        low, high = _complement(alpha)
+        beta, tpr = self.beta, self.tpr
+        lower = jnp.stack([beta.lower, -tpr.upper])
+        upper = jnp.stack([beta.upper, -tpr.lower])
+        above = jax.vmap(highest, (None, 0, 0, 0))
+        most, least = above(self.threshold, lower, upper, jnp.asarray([0.0, -1.0]))
+        least = -least
+        error = Interval(
+            jnp.clip(jnp.max(beta.lower), 0, low),
+            jnp.clip(jnp.max(beta.estimate), 0, 1 - alpha),
+            jnp.clip(most, 0, high),
+        )
+        power = Interval(
+            jnp.clip(least, alpha, 1),
+            jnp.clip(jnp.min(tpr.estimate), alpha, 1),
+            jnp.clip(jnp.min(tpr.upper), alpha, 1),
+        )
+        # Each is known from the other too, and where that is near 1 often better.
+        (low, _), (_, high) = _complement(error.upper), _complement(error.lower)
+        least, most = jnp.maximum(power.lower, low), jnp.minimum(power.upper, high)
+        (low, _), (_, high) = _complement(power.upper), _complement(power.lower)
+        return ErrorRates(
+            Interval(
+                jnp.maximum(error.lower, low),
+                error.estimate,
+                jnp.minimum(error.upper, high),
+            ),
+            Interval(least, power.estimate, most),
+        )
+
+
+class _State(eqx.Module):
+    """Of the search for the best threshold."""
+
+    step: Int[Array, ""]
+    place: _Place
+    """Where to look next, unless a place is given."""
+    points: _Points
+    best: _Test
+    beta: Float[Array, ""]
+    tpr: Float[Array, ""]
+    """Estimates at the best anchor."""
+    settled: Bool[Array, ""]
+    """Whether an anchor was the best threshold, by all that is known there."""
+    found: ErrorRates
 
 
 def optimal_rates(
@@ -116,105 +192,341 @@ def _exact_rates(
 def _searched_rates(
     loss: ComposedLoss, signs: Float[Array, " s"], inner: Float[Array, ""]
 ) -> ErrorRates:
-    """From three thresholds around each of a few anchors."""
-    constant = stop_gradient(loss)
-    tests = _tests(constant, signs, stop_gradient(inner))
-    offsets = jnp.asarray([-1.0, 0.0, 1.0], inner.dtype)
-
-    def around(test: _Test) -> ErrorRates:
-        thresholds = test.anchor + test.step * offsets
-        return _rates(constant, test, stop_gradient(inner), thresholds)
-
-    values = jax.lax.map(around, tests)  # (anchors, 3)
-    beta, tpr = values.beta, values.tpr
-    small = jnp.min(tpr.estimate[:, 1]) < 0.5
-    score = jnp.where(small, -tpr.estimate[:, 1], beta.estimate[:, 1])
-    unit = jnp.finfo(inner.dtype).eps  # complements are rounded to nearest
-    index = jnp.argmax(score)
-    best = jax.tree.map(lambda x: x[index], tests)
+    """From thresholds around a few anchors."""
+    found, best = _search(*stop_gradient((loss, signs, inner)))
     args = loss, inner
-    best_beta, best_tpr = beta.estimate[index, 1], tpr.estimate[index, 1]
+    beta = optimal_value(_beta, found.beta.estimate, best.anchor, args, best)
+    tpr = optimal_value(_tpr, found.tpr.estimate, best.anchor, args, best)
     return ErrorRates(
-        beta=Interval(
-            jnp.clip(jnp.max(beta.lower) - unit, 0, 1 - inner),
-            jnp.clip(
-                optimal_value(_beta, best_beta, best.anchor, args, best), 0, 1 - inner
-            ),
-            jnp.minimum(jnp.min(_highest(beta)) + unit, 1 - inner),
-        ),
-        tpr=Interval(
-            jnp.maximum(jnp.max(-_highest(_negated(tpr))), inner),
-            jnp.clip(optimal_value(_tpr, best_tpr, best.anchor, args, best), inner, 1),
-            jnp.clip(jnp.min(tpr.upper), inner, 1),
-        ),
+        Interval(found.beta.lower, jnp.clip(beta, 0, 1 - inner), found.beta.upper),
+        Interval(found.tpr.lower, jnp.clip(tpr, inner, 1), found.tpr.upper),
     )
 
 
-def _tests(
+def _search_rates(
     loss: ComposedLoss, signs: Float[Array, " s"], alpha: Float[Array, ""]
-) -> _Test:
+) -> tuple[ErrorRates, _Test]:
+    """The error rates, without derivative, and the test that has it."""
+    places = _places(loss, signs, alpha)
+    given = places.anchor.size
+    first = jax.tree.map(lambda x: x[0], places)
+    on_grid = engines.route(loss) == "grid"
+
+    def look(place: _Place) -> tuple[_Test, _Points]:
+        return _look(loss, signs, alpha, place)
+
+    def unfinished(state: _State) -> Bool[Array, ""]:
+        exhausted = (state.step >= given) & state.settled
+        done = _is_tight(state.found) & (state.settled | on_grid)
+        return (state.step < given + _MORE) & ~exhausted & ~done
+
+    def body(state: _State) -> _State:
+        index = jnp.minimum(state.step, given - 1)
+        place = jax.tree.map(lambda x: x[index], places)
+        place = select(state.step < given, place, state.place)
+        test, new = look(place)
+        slot = state.step * new.threshold.size
+        points = jax.tree.map(
+            lambda all, x: lax.dynamic_update_slice(all, x, (slot,)), state.points, new
+        )
+        following, settled = _following(points, new, place, alpha)
+        beta, tpr = (x.estimate[x.estimate.size // 2] for x in (new.beta, new.tpr))
+        better = _is_better((beta, tpr), (state.beta, state.tpr), place.kink)
+        better = better | (state.step == 0)
+        return _State(
+            step=state.step + 1,
+            place=following,
+            points=points,
+            best=select(better, test, state.best),
+            beta=jnp.where(better, beta, state.beta),
+            tpr=jnp.where(better, tpr, state.tpr),
+            settled=state.settled | settled,
+            found=points.bounds(alpha),
+        )
+
+    shape = jax.eval_shape(look, first)
+    empty = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shape[0])
+    size = (given + _MORE) * shape[1].threshold.size
+    free = jnp.full(size, jnp.inf, alpha.dtype)
+    unknown = Interval(-free, free, free)
+    none = jnp.zeros_like(alpha)
+    start = _State(
+        step=jnp.zeros((), jnp.int32),
+        place=first,
+        points=_Points(free, unknown, unknown, jnp.zeros_like(free)),
+        best=empty,
+        beta=none,
+        tpr=none,
+        settled=jnp.zeros((), bool),
+        found=ErrorRates(
+            Interval(none, none, none + 1), Interval(none, none, none + 1)
+        ),
+    )
+    end = lax.while_loop(unfinished, body, start)
+    beta = Interval(end.found.beta.lower, end.beta, end.found.beta.upper)
+    tpr = Interval(end.found.tpr.lower, end.tpr, end.found.tpr.upper)
+    return ErrorRates(beta, tpr), end.best
+
+
+_search = one_by_one(_search_rates)
+
+
+def _places(
+    loss: ComposedLoss, signs: Float[Array, " s"], alpha: Float[Array, ""]
+) -> _Place:
+    """The thresholds of the directions, and where the guarantee may have a kink."""
     anchors, scales = over_signs(lambda s: engines.threshold(loss, s, alpha), signs)
     # Without any output in common there is no threshold, and none is needed.
     known = jnp.isfinite(anchors) & jnp.isfinite(scales)
     anchors = jnp.where(known, anchors, 0.0)
     scales = jnp.where(known, scales, 1.0)
-    steps = (_GRID_STEP if engines.route(loss) == "grid" else _STEP) * scales
-    kinks = jnp.zeros(anchors.shape, bool)
     # Where the directions cross the guarantee has a kink: at eps = 0, and where losses
     # on the grid happen to.  One direction has the first in case its own threshold is
     # beyond reach.
-    places = [0.0]
+    kinks = [0.0]
     if signs.size > 1 and engines.route(loss) == "grid":
-        places.append(engines.crossing(loss, anchors, alpha))
-    anchors = jnp.append(anchors, jnp.asarray(places))
-    steps = jnp.append(steps, jnp.full(len(places), _KINK_STEP))
-    kinks = jnp.append(kinks, jnp.full(len(places), True))
+        kinks.append(engines.crossing(loss, anchors, alpha))
+    place = _Place(
+        jnp.append(anchors, jnp.asarray(kinks)),
+        jnp.append(scales, jnp.full(len(kinks), jnp.min(scales))),
+        jnp.arange(signs.size + len(kinks)) >= signs.size,
+    )
+    if signs.size == 1:
+        return place
+    # Mostly "remove" leaks more at positive thresholds and "add" at negative ones.
+    likely = jnp.where(anchors[0] > 0, 0, jnp.where(anchors[1] < 0, 1, 2))
+    return jax.tree.map(lambda x: jnp.roll(x, -likely), place)
 
-    def prepare(anchor: Array, step: Array, kink: Array) -> _Test:
-        seen = jnp.where(anchor < 0, -signs, signs)
-        return _Test(anchor, step, kink, engines.plan(loss, seen, jnp.abs(anchor)))
 
-    return jax.lax.map(lambda x: prepare(*x), (anchors, steps, kinks))
+def _look(
+    loss: ComposedLoss, signs: Float[Array, " s"], alpha: Array, place: _Place
+) -> tuple[_Test, _Points]:
+    """What the profile says around an anchor."""
+    seen = jnp.where(place.anchor < 0, -signs, signs)
+    steps = _GRID_STEPS if engines.route(loss) == "grid" else _STEPS
+    reach = steps[-1] * place.scale
+    plans = engines.plan(loss, seen, jnp.abs(place.anchor), reach)
+    test = _Test(place.anchor, place.kink, plans)
+    offsets = jnp.asarray([-x for x in reversed(steps)] + [0.0, *steps], alpha.dtype)
+    thresholds = place.anchor + place.scale * offsets
+    found, odds = _rates(loss, test, alpha, thresholds)
+    beta, tpr = _sound(found.beta), _sound(found.tpr)
+    return test, _Points(thresholds, beta, tpr, jnp.where(jnp.isnan(odds), 0, odds))
+
+
+def _sound(bounds: Interval) -> Interval:
+    """Nothing instead of NaN."""
+    ends = (bounds.lower, -jnp.inf), (bounds.upper, jnp.inf)
+    lower, upper = (jnp.where(jnp.isnan(x), none, x) for x, none in ends)
+    return Interval(lower, bounds.estimate, upper)
+
+
+def _following(
+    points: _Points, new: _Points, place: _Place, alpha: Array
+) -> tuple[_Place, Bool[Array, ""]]:
+    """Where P(X > eps) is alpha by the last points, and whether that is where they are.
+
+    It is the slope of the objective, and its logarithm about straight.
+    """
+    target = jnp.log(alpha) - jnp.log1p(-alpha)
+    middle = new.threshold.size // 2
+    anchor, odds = new.threshold[middle], new.odds[middle]
+    fall, width = (x[-1] - x[0] for x in (new.odds, new.threshold))
+    falls = jnp.isfinite(fall) & (fall < -_FLAT)
+    slope = fall / width
+    pace = jnp.where(falls, -1 / jnp.where(falls, slope, -1), jnp.inf)
+    # Between point masses it is flat, but thresholds must stay near their anchor.
+    scale = jnp.where(falls, jnp.minimum(pace, 1), place.scale)
+    reach = jnp.where(falls, 100, 1) * (10 * scale + jnp.abs(anchor))
+    change = (odds - target) * pace
+    change = jnp.clip(jnp.where(jnp.isnan(change), 0, change), -reach, reach)
+
+    used = jnp.isfinite(points.threshold)
+    left = jnp.where(used & (points.odds > target), points.threshold, -jnp.inf)
+    right = jnp.where(used & (points.odds < target), points.threshold, jnp.inf)
+    low, high = jnp.max(left), jnp.min(right)
+    following = anchor + change
+    inside = (following > low) & (following < high)
+    bracketed = jnp.isfinite(low) & jnp.isfinite(high)
+    ends = jnp.argmax(left), jnp.argmin(right)
+    between = _between(points, ends, alpha)
+    following = jnp.where(bracketed & ~inside, between, following)
+
+    # Not closer than the profile is known.
+    open_ends = jnp.maximum(_relative(new.beta), _relative(new.tpr))[middle]
+    settled = jnp.abs(change) <= (_SETTLED + jnp.minimum(10 * open_ends, 1)) * scale
+    jump = (new.odds[middle - 1] > target) & (new.odds[middle + 1] < target)
+    settled = settled | (place.kink & jump)
+    return _Place(following, scale, jnp.zeros((), bool)), settled
+
+
+def _between(points: _Points, ends: tuple[Array, Array], alpha: Array) -> Array:
+    """Where the tangents of two points cross: at a kink, if there is one between."""
+    low, high = (points.threshold[i] for i in ends)
+    value, other = (points.beta.estimate[i] for i in ends)
+    slope, descent = (jax.nn.sigmoid(points.odds[i]) - alpha for i in ends)
+    unit = jnp.exp(low)
+    width = unit * jnp.expm1(high - low)
+    place = (other - value - descent * width) / (slope - descent)
+    cross = low + jnp.log1p(place / unit)
+    inside = (cross > low) & (cross < high)
+    return jnp.where(inside, cross, 0.5 * (low + high))
+
+
+def _relative(bounds: Interval) -> Array:
+    """Relative width."""
+    size = jnp.maximum(jnp.abs(bounds.upper), jnp.finfo(bounds.upper.dtype).tiny)
+    return jnp.abs(bounds.upper - bounds.lower) / size
+
+
+def _is_tight(found: ErrorRates) -> Bool[Array, ""]:
+    # Of a number that underflows the relative width means nothing.
+    none = found.beta.upper <= 2 * jnp.finfo(found.beta.upper.dtype).tiny
+    beta = (_relative(found.beta) <= _TIGHT) | none
+    return beta & (_relative(found.tpr) <= _TIGHT)
+
+
+def _is_better(
+    new: tuple[Array, Array], old: tuple[Array, Array], kink: Array
+) -> Bool[Array, ""]:
+    """Whether the new estimates of beta and power are those of a better test.
+
+    A later anchor is closer to the best one, but not a kink that need not be one.
+    """
+    (beta, tpr), (best_beta, best_tpr) = new, old
+    slack = jnp.where(kink, 0, 1e-9)
+    by_tpr = tpr < best_tpr * (1 + slack)
+    by_beta = beta > best_beta * (1 - slack)
+    return jnp.where(jnp.minimum(tpr, best_tpr) < 0.5, by_tpr, by_beta)
 
 
 def _rates(
     loss: ComposedLoss, test: _Test, alpha: Array, thresholds: Float[Array, " e"]
-) -> ErrorRates:
-    """1 - delta - e^eps alpha and its complement, for the worse direction."""
+) -> tuple[ErrorRates, Float[Array, " e"]]:
+    """1 - delta - e^eps alpha and its complement, for the worse direction.
+
+    With the log-odds of P(X > eps), an estimate.
+    """
     negative = test.anchor < 0
     distance = jnp.where(negative, -thresholds, thresholds)
     if_kink = jnp.where(test.kink, stop_gradient(distance), distance)
     found = engines.profile(loss, test.plans, if_kink)
-    delta = found.log_delta.map(jnp.exp)
-    rest = found.log_rest.map(jnp.exp)
-    growth = jnp.exp(jnp.minimum(distance, 700))
-    used = jnp.exp(distance + jnp.log(alpha))
+    delta, rest = _exp(found.log_delta), _exp(found.log_rest)
+    log_alpha = jnp.log(alpha)
+    used = _exp(_exactly(distance + log_alpha), jnp.abs(distance) - log_alpha)
     # eps >= 0: power is delta + e^eps alpha.  eps = -e < 0: with the exchanged pair,
     # type II error is e^-e (1 - alpha - delta).
-    power = delta.map(lambda x: x + used)
-    error = rest.map(lambda x: x - used)
+    power = _sum(delta, used)
+    error = _sum(rest, _negated(used))
     direct = ErrorRates(
-        beta=select(power.estimate < 0.5, power.map_down(lambda x: 1 - x), error),
+        beta=select(power.estimate < 0.5, _sum(_exactly(1.0), _negated(power)), error),
         tpr=power,
     )
+    low, high = _complement(stop_gradient(alpha))
+    others = Interval(low, 1 - alpha, high)
     gap = select(
         delta.estimate < 0.5,
-        delta.map_down(lambda x: 1 - alpha - x),
-        rest.map(lambda x: x - alpha),
-    ).map(lambda x: x / growth)
-    exchanged = ErrorRates(beta=gap, tpr=gap.map_down(lambda x: 1 - x))
-    return select(negative, exchanged, direct)
+        _sum(others, _negated(delta)),
+        _sum(rest, _negated(_exactly(alpha))),
+    )
+    gap = _scaled(gap, _exp(_exactly(-distance)))
+    exchanged = ErrorRates(beta=gap, tpr=_sum(_exactly(1.0), _negated(gap)))
+    odds = _log_odds(found, distance, negative)
+    return select(negative, exchanged, direct), odds
+
+
+def _log_odds(
+    found: engines.Profile, distance: Array, negative: Array
+) -> Float[Array, " e"]:
+    """Of P(X > eps), an estimate."""
+    log_alpha = found.log_alpha
+    # Of the exchanged pair's power, delta + e^e P(X > e), the complement is asked for.
+    tail = log_alpha + distance
+    tiny = float(jnp.finfo(distance.dtype).tiny)
+    log_power = jnp.logaddexp(found.log_delta.estimate, tail)
+    log_error = _log_difference(found.log_rest.estimate, tail, tiny)
+    odds = jnp.where(
+        negative,
+        log_error - log_power,
+        log_alpha - engines.log_complement(log_alpha),
+    )
+    return stop_gradient(odds)
+
+
+def _log_difference(log_more: Array, log_less: Array, tiny: float) -> Array:
+    """log(e^more - e^less), of the least number if that is nothing."""
+    gap = jnp.minimum(log_less - log_more, -tiny)
+    return log_more + engines.log_complement(gap)
+
+
+def _complement(alpha: Array) -> tuple[Array, Array]:
+    """1 - alpha, rounded down and up."""
+    value = 1 - alpha
+    # Exact, since the two are close.
+    excess = (1 - optimization_barrier(value)) - alpha
+    low = jnp.where(excess < 0, jnp.nextafter(value, jnp.zeros_like(value)), value)
+    high = jnp.where(excess > 0, jnp.nextafter(value, jnp.ones_like(value)), value)
+    return low, high
+
+
+def _exactly(value: ArrayLike) -> Interval:
+    value = jnp.asarray(value)
+    fixed = stop_gradient(value)
+    return Interval(fixed, value, fixed)
+
+
+def _outward(bounds: Interval, error: ArrayLike = 0.0) -> Interval:
+    """With room for a relative error, and for the rounding of the last operation."""
+    lower, upper = stop_gradient((bounds.lower, bounds.upper))
+    error = stop_gradient(2 * (1 + error) * jnp.finfo(lower.dtype).eps)
+    return Interval(
+        lower - error * jnp.abs(lower), bounds.estimate, upper + error * jnp.abs(upper)
+    )
+
+
+def _exp(log: Interval, more: ArrayLike = 0.0) -> Interval:
+    """With the rounding of a logarithm of the given size, or of its own."""
+    size = jnp.maximum(jnp.abs(log.estimate), more)
+    size = jnp.where(jnp.isfinite(size), size, 0)
+    values = _outward(log.map(jnp.exp), size)
+    # What is not zero does not underflow to zero.
+    least = jnp.where(jnp.isneginf(log.upper), 0, jnp.finfo(size.dtype).tiny)
+    return Interval(values.lower, values.estimate, jnp.maximum(values.upper, least))
+
+
+def _sum(one: Interval, other: Interval) -> Interval:
+    return _outward(
+        Interval(
+            one.lower + other.lower,
+            one.estimate + other.estimate,
+            one.upper + other.upper,
+        )
+    )
+
+
+def _negated(values: Interval) -> Interval:
+    return values.map_down(jnp.negative)
+
+
+def _scaled(values: Interval, factor: Interval) -> Interval:
+    """A product with a positive factor."""
+    lower = jnp.where(values.lower > 0, factor.lower, factor.upper) * values.lower
+    upper = jnp.where(values.upper > 0, factor.upper, factor.lower) * values.upper
+    least = jnp.where(values.upper > 0, jnp.finfo(upper.dtype).tiny, -jnp.inf)
+    return _outward(
+        Interval(lower, values.estimate * factor.estimate, jnp.maximum(upper, least))
+    )
 
 
 def _beta(threshold: Array, args: tuple[ComposedLoss, Array], test: _Test) -> Array:
     loss, alpha = args
-    found = _rates(loss, test, alpha, threshold[None]).beta.estimate[0]
+    found = _rates(loss, test, alpha, threshold[None])[0].beta.estimate[0]
     return jnp.where(test.kink, _held(found, threshold), found)
 
 
 def _tpr(threshold: Array, args: tuple[ComposedLoss, Array], test: _Test) -> Array:
     loss, alpha = args
-    found = _rates(loss, test, alpha, threshold[None]).tpr.estimate[0]
+    found = _rates(loss, test, alpha, threshold[None])[0].tpr.estimate[0]
     return jnp.where(test.kink, -_held(-found, threshold), found)
 
 
@@ -225,20 +537,6 @@ def _held(value: Array, threshold: Array) -> Array:
     """
     fixed = stop_gradient(threshold)
     return value - 0.5 * jnp.square(threshold - fixed)
-
-
-def _highest(values: Interval) -> Float[Array, " a"]:
-    """Upper bounds of a concave function's maximum, from three points per row."""
-    center_low, center_high = values.lower[:, 1], values.upper[:, 1]
-    sides_low, sides_high = values.lower[:, ::2], values.upper[:, ::2]
-    inside = jnp.all(center_low[:, None] >= sides_high, axis=1)
-    # The two steps are equal in eps, so in e^eps they differ by far less than 1 %.
-    rise = jnp.max(center_high[:, None] - sides_low, axis=1)
-    return jnp.where(inside, center_high + 1.01 * rise, jnp.inf)
-
-
-def _negated(values: Interval) -> Interval:
-    return values.map_down(jnp.negative)
 
 
 def _at_edge(

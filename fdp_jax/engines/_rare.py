@@ -40,6 +40,7 @@ _TURNS = 6
 _LEAST = -800.0
 _NEWTON_TURNS = 24
 _MOST_STEPS = 1e9
+_MOST_PROB = 1 - 1e-9
 _TOLERANCE = 1e-7
 """Relative width of a bracket that is close enough."""
 _NEAR = 2.0
@@ -112,8 +113,11 @@ def _scales(step, count: Array, sign: Array, epsilon: Array, depth: Array) -> _S
 def _place(step, level: Array) -> Array:
     """The observation at which the loss is `level` above the least one."""
     s, q = step.noise_multiplier, jnp.minimum(step.sampling_prob, 1 - 1e-15)
-    log_ratio = jnp.where(level < 1, safe_log(jnp.expm1(jnp.minimum(level, 1))),
-        level + log1mexp(jnp.maximum(level, 1)))
+    log_ratio = jnp.where(
+        level < 1,
+        safe_log(jnp.expm1(jnp.minimum(level, 1))),
+        level + log1mexp(jnp.maximum(level, 1)),
+    )
     return 0.5 + jnp.square(s) * (log_ratio + log1p(-q) - jnp.log(q))
 
 
@@ -197,6 +201,7 @@ def split_if_loose(
         other = rare_profile(loss, rare, epsilons, tabulated=True)
         both = _in_common(found, other)
         better = jnp.max(_width(other, contour)) < jnp.max(_width(found, contour))
+        better = better & ~jnp.any(jnp.isnan(other.log_delta.estimate))
         estimates = select(better, other, found)
         profile = Profile(
             _between_bounds(both.log_delta, estimates.log_delta),
@@ -206,9 +211,16 @@ def split_if_loose(
         return profile, dataclasses.replace(rare, used=better)
 
     loose = jnp.any(_width(found, contour) > _TOLERANCE)
-    loose = loose & (count == jnp.round(count)) & (count < _MOST_STEPS)
+    loose = loose & _applies(loss)
     keep = lambda: (found, _zeros(full))
     return lax.cond(wanted & loose, split, keep)
+
+
+def _applies(loss: ComposedLoss) -> Bool[Array, ""]:
+    """Whether there is a whole number of steps, which not all records take part in."""
+    (step,), (count,) = loss.terms, loss.counts
+    whole = (count == jnp.round(count)) & (count < _MOST_STEPS)
+    return whole & (step.sampling_prob < _MOST_PROB) & (step.sampling_prob > 0)
 
 
 def _width(found: Profile, contour: Contour) -> Float[Array, " e"]:
@@ -249,15 +261,13 @@ def split_epsilon_if_loose(
     least = least - 8 * jnp.finfo(least.dtype).eps * (1 + jnp.abs(least))
     low = jnp.maximum(found.lower, least)
     bounds = low, jnp.maximum(found.upper, low)
-    (count,) = loss.counts
 
     def split() -> tuple[Interval, Rare]:
         return rare_epsilon(loss, sign, bounds, found.estimate, target, slack)
 
     width = bounds[1] - bounds[0]
     loose = ~(width <= _TOLERANCE * jnp.maximum(jnp.abs(low), jnp.abs(bounds[1])))
-    loose = loose & (count == jnp.round(count)) & (count < _MOST_STEPS)
-    loose = loose & jnp.isfinite(width) & (target > _LEAST)
+    loose = loose & jnp.isfinite(width) & (target > _LEAST) & _applies(loss)
     keep = lambda: (found, _zeros(lambda: split()[1]))
     return lax.cond(wanted & loose, split, keep)
 
@@ -583,7 +593,10 @@ def _certain(
         return jnp.where(some, value, -jnp.inf)
 
     error = unit * (1 + jnp.abs(log_p))
-    lower, upper = log_value(distance + slip) - error, log_value(distance - slip) + error
+    lower, upper = (
+        log_value(distance + slip) - error,
+        log_value(distance - slip) + error,
+    )
     none = lambda v: jnp.where(sign < 0, v, -jnp.inf)
     lower, upper = stop_gradient((lower, upper))
     return Interval(lower, log_value(distance), upper), none(log_q), none(log_p)

@@ -21,8 +21,11 @@ from ..curves._bounds import (
     EPSILON,
     LOGARITHM,
     Range,
+    bayes_error_range,
+    beta_range,
     between,
     intersection,
+    tpr_range,
 )
 from ..curves._curve import make_curve
 from ..curves._doubts import is_loose
@@ -56,9 +59,8 @@ class _Query(AbstractGuarantee):
             method: "closed_form"; "spectral" (contour integrals); "grid" (discretized
                 losses composed by FFT); or "auto", the default of every query: the
                 first of these that serves.  "auto" asks the grid engine as well where
-                bounds of epsilon or delta by contours or by a list of counts come out
-                loose, but only outside of transformations: under `jax.jit` an engine
-                must be named.
+                bounds by contours or by a list of counts come out loose, but only
+                outside of transformations: under `jax.jit` an engine must be named.
             points: For "grid": how many grid points, a power of two from 2^10 to 2^26;
                 2^17 if not given ("auto" takes 2^13 where they hold the lattice of
                 discrete noise).  What the certificate allows for falls with the
@@ -117,8 +119,16 @@ class _Query(AbstractGuarantee):
     def _error_rate_bounds(self, alpha: Any) -> tuple[Bounds, Bounds]:
         return self._ask(error_rate_bounds, alpha)
 
+    def _rate_bounds(self, alpha: Any, *, power: bool) -> Bounds:
+        def query(*args: Any, **options: Any) -> Bounds:
+            return error_rate_bounds(*args, **options)[power]
+
+        known = tpr_range if power else beta_range
+        return self._ask(query, alpha, again=known(jnp.asarray(alpha)))
+
     def _bayes_error_bounds(self, prior: Any) -> Bounds:
-        return self._ask(bayes_error_bounds, prior)
+        known = bayes_error_range(jnp.asarray(prior))
+        return self._ask(bayes_error_bounds, prior, again=known)
 
 
 _MARKED = "relation", "monotonic", "num_categories", "size"

@@ -98,7 +98,7 @@ class AbstractTradeOff(AbstractGuarantee):
             ValueError: If alpha is outside [0, 1].
         """
         bound = one_end(bound)
-        alpha = _checks.probability("alpha", alpha)
+        alpha = _checks.rate("alpha", alpha)
         found = self._error_rates(alpha, log=True)[0]
         return found.pick(bound, upper_is_pessimistic=False)
 
@@ -121,7 +121,7 @@ class AbstractTradeOff(AbstractGuarantee):
             ValueError: If fpr is outside [0, 1].
         """
         bound = one_end(bound)
-        fpr = _checks.probability("fpr", fpr)
+        fpr = _checks.rate("fpr", fpr)
         found = self._error_rates(fpr, log=True)[1]
         return found.pick(bound, upper_is_pessimistic=True)
 
@@ -144,7 +144,7 @@ class AbstractTradeOff(AbstractGuarantee):
             ValueError: If tnr is outside [0, 1].
         """
         bound = one_end(bound)
-        tnr = _checks.probability("tnr", tnr)
+        tnr = _checks.rate("tnr", tnr)
         found = self._error_rates(tnr, complement=True)[0]
         return found.pick(bound, upper_is_pessimistic=False)
 
@@ -170,7 +170,7 @@ class AbstractTradeOff(AbstractGuarantee):
             ValueError: If prior is outside [0, 1].
         """
         bound = one_end(bound)
-        prior = _checks.probability("prior", prior)
+        prior = _checks.rate("prior", prior)
         found = _queries.bayes_error_bounds(self, prior, gain=True, narrow=_narrow())
         return found.pick(bound, upper_is_pessimistic=True)
 
@@ -189,7 +189,7 @@ class AbstractTradeOff(AbstractGuarantee):
         Raises:
             ValueError: If alpha is outside [0, 1].
         """
-        return _queries.slope(self, _checks.probability("alpha", alpha))
+        return _queries.slope(self, _checks.rate("alpha", alpha))
 
     def fixed_point(
         self, *, bound: Bound | str = Bound.PESSIMISTIC

@@ -183,8 +183,12 @@ class BandLoss(AnalyticLoss):
             log E_P[e^{w D}; x < cut + reach width], D the loss beyond the least one, and
             log Q of what is left of c farther up.
         """
-        x, s, q = self.place.nodes(), self.step.noise_multiplier, self.step.sampling_prob
-        far = cuts + reach * self.place.width
+        x, s, q = (
+            self.place.nodes(),
+            self.step.noise_multiplier,
+            self.step.sampling_prob,
+        )
+        far = jnp.minimum(cuts + reach * self.place.width, self.place.ends[1])
         # Every cell counts with the largest of its ends, of each of the factors.
         base = self.step.log_base(x)
         base = jnp.maximum(base[:-1], base[1:])
@@ -205,7 +209,7 @@ class BandLoss(AnalyticLoss):
         upper = jnp.logaddexp(
             log1p(-q) + log_ndtr(-far / s), jnp.log(q) + log_ndtr((1 - far) / s)
         )
-        return excess + 1e-12, upper + log_ndtr(-reach)
+        return excess + 1e-12, upper + log_ndtr((cuts - far) / self.place.width)
 
     def log_outside(self, sign: Float[Array, ""]) -> Float[Array, ""]:
         """A bound of what runs with a step beyond the end on their side add to delta.
@@ -277,7 +281,9 @@ class BandLoss(AnalyticLoss):
         value, slope, curvature, _ = self._cumulants(order[None])
         return value[0], slope[0], curvature[0]
 
-    def _cumulants(self, order: Float[Array, " k"]) -> tuple[Array, Array, Array, Array]:
+    def _cumulants(
+        self, order: Float[Array, " k"]
+    ) -> tuple[Array, Array, Array, Array]:
         logs, mean, variance, size = self._totals(order)
         n = self.count
         low, between = logs[:, 0], logs[:, 1]
@@ -301,9 +307,9 @@ class BandLoss(AnalyticLoss):
         x = self.place.nodes()
         logs = self.log_weights(x, order)
         peak = jnp.maximum(jnp.max(logs[0]), jnp.max(logs[1]))
-        masses = Masses(*(
-            jax.nn.logsumexp(one) + jnp.log(self.place.spacing) for one in logs
-        ))
+        masses = Masses(
+            *(jax.nn.logsumexp(one) + jnp.log(self.place.spacing) for one in logs)
+        )
         weights = jnp.exp(logs[0] - jnp.max(logs[0]))
         center = jnp.sum(weights * self.step.loss_at(x)) / jnp.sum(weights)
         lift = _lift(masses.low, masses.between, self.count)
@@ -345,9 +351,22 @@ class BandLoss(AnalyticLoss):
         blocks = jnp.clip(needed, 1, _MOST_BLOCKS)
         spacing = length / (blocks * _BLOCK)
         decay = 2 * jnp.pi * heights / spacing
-        error = jnp.min(jnp.where(sizes < 1e3, jnp.exp(jnp.minimum(sizes - decay, 50)), jnp.inf))
-        error = error + 3 * _NODES * jnp.exp(-_CUT_OFF) 
+        error = jnp.min(
+            jnp.where(sizes < 1e3, jnp.exp(jnp.minimum(sizes - decay, 50)), jnp.inf)
+        )
+        error = error + 3 * _NODES * jnp.exp(-_CUT_OFF)
         error = error + _edge(logs[0], bases[0]) + _edge(logs[1], logs[1])
+        # The vertical sides of the rectangle whose height is best: the kernel, less than
+        # e^{-2 pi y / spacing}, may fall slower than the integrand grows there.
+        best = heights[jnp.argmin(sizes - decay)]
+        at = jnp.stack([first, last])
+        grown = self._growth(x, order, frequency, best)
+        p = inclusion(self.step.u(x), self.step.sampling_prob)
+        straight = frequency * p * best / jnp.square(self.step.noise_multiplier)
+        above = jnp.maximum(grown + straight - 2 * jnp.pi * best / spacing, 0)[at]
+        for one, base in zip(logs, bases, strict=True):
+            ends = jax.nn.logsumexp(one[at] + above) - jax.nn.logsumexp(base)
+            error = error + 4 * best / self.place.spacing * jnp.exp(ends)
         loss = self.step.loss_at(x)
         far = jnp.abs(loss - located.center)
         deviations = [
@@ -487,7 +506,9 @@ class BandLoss(AnalyticLoss):
         common = common + 0.5 * log1p(jnp.square(slope))
         cut = 0.5 * jnp.square(y / self.place.width)
         _, between = located.log_weights
-        lse = lambda logs: jnp.min(jax.nn.logsumexp(logs, axis=1)) + jnp.log(self.place.spacing)
+        lse = lambda logs: (
+            jnp.min(jax.nn.logsumexp(logs, axis=1)) + jnp.log(self.place.spacing)
+        )
         band = lse(between + common + cut)
         # Without a cut the line may be moved farther.
         masses = located.masses
@@ -562,9 +583,9 @@ def _wave_block(index: Array, loss: BandLoss, aux: tuple[Plan, Array, Array]) ->
     row_versine, row_sine = rotation((start + _SIDE * step * few)[:, None] * value)
     versine, sine = rotation((step * few)[:, None] * value)
     product = functools.partial(jnp.einsum, "kn,an,bn->kab", weights)
-    alone = lambda rows, columns: (weights @ rows.T)[:, :, None] + (
-        weights @ columns.T
-    )[:, None, :]
+    alone = lambda rows, columns: (
+        (weights @ rows.T)[:, :, None] + (weights @ columns.T)[:, None, :]
+    )
     versines = alone(row_versine, versine)
     versines = versines + product(row_versine, versine) - product(row_sine, sine)
     sines = alone(row_sine, sine)
