@@ -9,8 +9,8 @@ function, let
     phi_high(z) = E_P[R^z (1 - c((x - b) / v))],    R = dQ/dP,    a < b.
 
 phi_high^N - phi_low^N is the transform of a positive measure: the runs of N steps whose
-observations all are (smoothly) below b, one of them at least above a.  It decays as soon
-as the transform between a and b does.  `engines/_rare.py` adds what is left out.
+observations all are (smoothly) below b, one of them at least above a.  It decays as
+soon as the transform between a and b does.  `engines/_rare.py` adds what is left out.
 
 The step is an entire function with |c(x + i y)| <= c(x) e^{y^2 / 2}, so the trapezoid
 rule converges as without it.
@@ -33,7 +33,6 @@ from ..._internal._special import (
     log1p,
     log_ndtr,
     log_ndtr_difference,
-    safe_log,
 )
 from .._base import FREQUENCY_BLOCK, VOID, AnalyticLoss, CharacteristicBlock
 from ._integrand import Integrand, inclusion
@@ -363,7 +362,9 @@ class BandLoss(AnalyticLoss):
         grown = self._growth(x, order, frequency, best)
         p = inclusion(self.step.u(x), self.step.sampling_prob)
         straight = frequency * p * best / jnp.square(self.step.noise_multiplier)
-        above = jnp.maximum(grown + straight - 2 * jnp.pi * best / spacing, 0)[at]
+        still = self._growth(x, order, jnp.zeros_like(frequency), best)
+        grown = jnp.maximum(grown, still + straight)
+        above = jnp.maximum(grown - 2 * jnp.pi * best / spacing, 0)[at]
         for one, base in zip(logs, bases, strict=True):
             ends = jax.nn.logsumexp(one[at] + above) - jax.nn.logsumexp(base)
             error = error + 4 * best / self.place.spacing * jnp.exp(ends)
