@@ -66,7 +66,7 @@ class Rare(eqx.Module):
 
 
 def _outermost(parts: BandLoss, active: Array) -> BandLoss:
-    """The lowest and the highest cut of some stacked bands, of those that are needed."""
+    """The lowest and the highest cut of the bands that are needed."""
     lows, highs = parts.place.cuts.T
     low = jnp.min(jnp.where(active, lows, jnp.inf))
     cuts = jnp.stack([low, jnp.max(jnp.where(active, highs, -jnp.inf))])

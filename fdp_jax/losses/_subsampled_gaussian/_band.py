@@ -179,8 +179,8 @@ class BandLoss(AnalyticLoss):
         """Bounds of what is (smoothly) below some cuts, and of little above them.
 
         Returns:
-            log E_P[e^{w D}; x < cut + reach width], D the loss beyond the least one, and
-            log Q of what is left of c farther up.
+            log E_P[e^{w D}; x < cut + reach width], where D is the loss less the least
+            one, and log Q of what is left of c farther up.
         """
         x, s, q = (
             self.place.nodes(),
@@ -355,7 +355,7 @@ class BandLoss(AnalyticLoss):
         )
         error = error + 3 * _NODES * jnp.exp(-_CUT_OFF)
         error = error + _edge(logs[0], bases[0]) + _edge(logs[1], logs[1])
-        # The vertical sides of the rectangle whose height is best: the kernel, less than
+        # The vertical sides of the rectangle whose height is best: the kernel, at most
         # e^{-2 pi y / spacing}, may fall slower than the integrand grows there.
         best = heights[jnp.argmin(sizes - decay)]
         at = jnp.stack([first, last])
@@ -428,8 +428,8 @@ class BandLoss(AnalyticLoss):
         low = (versine[0] - between0) / whole0, sine[0] / whole0
         log_whole, _, square_whole = _log_one_plus(*whole)
         log_low, _, square_low = _log_one_plus(*low)
-        # high^N - low^N is high^N (1 - (1 - between / high)^N), or the same of the lower
-        # integral: between both cuts it decays slower than the whole.  From the larger.
+        # high^N - low^N is high^N (1 - (1 - between / high)^N), or the same from the
+        # lower integral, which may decay slower than the whole.  From the larger one.
         side = jnp.where(square_low > square_whole, 1.0, -1.0)
         big = tuple(jnp.where(side > 0, *pair) for pair in zip(low, whole, strict=True))
         log_big, turn_big, square_big = _log_one_plus(*big)
@@ -462,8 +462,8 @@ class BandLoss(AnalyticLoss):
         low_error = own * wave + 2 * plan.error + moved
         share0 = between0 / whole0
         between_error = share0 * (own + 2 * plan.error + moved)
-        # d (high^N - low^N) is N high^(N-1) (d low + d between) - N low^(N-1) d low, and
-        # at most N most^(N-1) d between + N (N - 1) most^(N-2) share d low.
+        # d (high^N - low^N) is N high^(N-1) (d low + d between) - N low^(N-1) d low,
+        # and at most N most^(N-1) d between + N (N - 1) most^(N-2) share d low.
         high, low = jnp.exp((n - 1) * log_whole), jnp.exp((n - 1) * log_low)
         each = high * (low_error + between_error) + low * low_error
         second = jnp.maximum(n - 2, 0) * jnp.maximum(log_whole, log_low)
