@@ -458,7 +458,7 @@ def _epsilon_search(
     *,
     tabulated: bool = True,
 ) -> tuple[Interval, Contour, Rare | None, Array]:
-    """The epsilon of the worst direction, how it was found, and which one it is."""
+    """The epsilon of the worst direction, how it was found, and which that is."""
     starts = first_starts_at_log_delta(loss, signs, targets)
     # The worst direction first, which may save the other one.
     largest = jax.vmap(lambda start, target: start.largest_epsilon(target))

@@ -66,7 +66,7 @@ class Rare(eqx.Module):
 
 
 def _outermost(parts: BandLoss, active: Array) -> BandLoss:
-    """The lowest and the highest cut of the bands that are needed."""
+    """The lowest and the highest cut of those stacked bands that are needed."""
     lows, highs = parts.place.cuts.T
     low = jnp.min(jnp.where(active, lows, jnp.inf))
     cuts = jnp.stack([low, jnp.max(jnp.where(active, highs, -jnp.inf))])
@@ -257,7 +257,7 @@ def split_epsilon_if_loose(
     wanted: Bool[Array, ""],
 ) -> tuple[Interval, Rare]:
     """The epsilon of a log delta, improved where its bounds are not close together."""
-    least = log_complement(target - slack[0])
+    least = log_complement(target + slack[0])
     least = least - 8 * jnp.finfo(least.dtype).eps * (1 + jnp.abs(least))
     low = jnp.maximum(found.lower, least)
     bounds = low, jnp.maximum(found.upper, low)
@@ -593,10 +593,8 @@ def _certain(
         return jnp.where(some, value, -jnp.inf)
 
     error = unit * (1 + jnp.abs(log_p))
-    lower, upper = (
-        log_value(distance + slip) - error,
-        log_value(distance - slip) + error,
-    )
+    lower, upper = log_value(distance + slip), log_value(distance - slip)
+    lower, upper = lower - error, upper + error
     none = lambda v: jnp.where(sign < 0, v, -jnp.inf)
     lower, upper = stop_gradient((lower, upper))
-    return Interval(lower, log_value(distance), upper), none(log_q), none(log_p)
+    return Interval(lower, log_value(distance), upper), none(log_p), none(log_q)

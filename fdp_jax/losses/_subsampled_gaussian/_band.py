@@ -179,14 +179,11 @@ class BandLoss(AnalyticLoss):
         """Bounds of what is (smoothly) below some cuts, and of little above them.
 
         Returns:
-            log E_P[e^{w D}; x < cut + reach width], where D is the loss less the least
-            one, and log Q of what is left of c farther up.
+            log E_P[e^{w D}; x < cut + reach width], D the loss beyond the least one,
+            and log Q of what is left of c farther up.
         """
-        x, s, q = (
-            self.place.nodes(),
-            self.step.noise_multiplier,
-            self.step.sampling_prob,
-        )
+        x, s = self.place.nodes(), self.step.noise_multiplier
+        q = self.step.sampling_prob
         far = jnp.minimum(cuts + reach * self.place.width, self.place.ends[1])
         # Every cell counts with the largest of its ends, of each of the factors.
         base = self.step.log_base(x)
@@ -244,7 +241,7 @@ class BandLoss(AnalyticLoss):
         grown = gauss + order * modulus + frequency * jnp.abs(turn)
         return jnp.where(angle < 0.95 * jnp.pi, grown, jnp.inf)
 
-    def _totals(self, order: Float[Array, " k"]) -> tuple[Array, Array, Array, Array]:
+    def _totals(self, order: Float[Array, " k"]) -> tuple[Array, ...]:
         """Logs of both integrals, and means and variances of the loss in them.
 
         Also the size of the rounding of the logs, in units in the last place.
@@ -280,9 +277,7 @@ class BandLoss(AnalyticLoss):
         value, slope, curvature, _ = self._cumulants(order[None])
         return value[0], slope[0], curvature[0]
 
-    def _cumulants(
-        self, order: Float[Array, " k"]
-    ) -> tuple[Array, Array, Array, Array]:
+    def _cumulants(self, order: Float[Array, " k"]) -> tuple[Array, ...]:
         logs, mean, variance, size = self._totals(order)
         n = self.count
         low, between = logs[:, 0], logs[:, 1]
@@ -350,10 +345,8 @@ class BandLoss(AnalyticLoss):
         blocks = jnp.clip(needed, 1, _MOST_BLOCKS)
         spacing = length / (blocks * _BLOCK)
         decay = 2 * jnp.pi * heights / spacing
-        error = jnp.min(
-            jnp.where(sizes < 1e3, jnp.exp(jnp.minimum(sizes - decay, 50)), jnp.inf)
-        )
-        error = error + 3 * _NODES * jnp.exp(-_CUT_OFF)
+        logs_left = jnp.where(sizes < 1e3, jnp.minimum(sizes - decay, 50), jnp.inf)
+        error = jnp.min(jnp.exp(logs_left)) + 3 * _NODES * jnp.exp(-_CUT_OFF)
         error = error + _edge(logs[0], bases[0]) + _edge(logs[1], logs[1])
         # The vertical sides of the rectangle whose height is best: the kernel, at most
         # e^{-2 pi y / spacing}, may fall slower than the integrand grows there.
@@ -428,8 +421,9 @@ class BandLoss(AnalyticLoss):
         low = (versine[0] - between0) / whole0, sine[0] / whole0
         log_whole, _, square_whole = _log_one_plus(*whole)
         log_low, _, square_low = _log_one_plus(*low)
-        # high^N - low^N is high^N (1 - (1 - between / high)^N), or the same from the
-        # lower integral, which may decay slower than the whole.  From the larger one.
+        # high^N - low^N is high^N (1 - (1 - between / high)^N), or the same of the
+        # lower integral.  From the larger one: where the other two cancel, high is lost
+        # in their rounding.
         side = jnp.where(square_low > square_whole, 1.0, -1.0)
         big = tuple(jnp.where(side > 0, *pair) for pair in zip(low, whole, strict=True))
         log_big, turn_big, square_big = _log_one_plus(*big)
@@ -463,7 +457,7 @@ class BandLoss(AnalyticLoss):
         share0 = between0 / whole0
         between_error = share0 * (own + 2 * plan.error + moved)
         # d (high^N - low^N) is N high^(N-1) (d low + d between) - N low^(N-1) d low,
-        # and at most N most^(N-1) d between + N (N - 1) most^(N-2) share d low.
+        # at most N most^(N-1) d between + N (N - 1) most^(N-2) share d low.
         high, low = jnp.exp((n - 1) * log_whole), jnp.exp((n - 1) * log_low)
         each = high * (low_error + between_error) + low * low_error
         second = jnp.maximum(n - 2, 0) * jnp.maximum(log_whole, log_low)
@@ -507,10 +501,8 @@ class BandLoss(AnalyticLoss):
         common = common + 0.5 * log1p(jnp.square(slope))
         cut = 0.5 * jnp.square(y / self.place.width)
         _, between = located.log_weights
-        lse = lambda logs: (
-            jnp.min(jax.nn.logsumexp(logs, axis=1)) + jnp.log(self.place.spacing)
-        )
-        band = lse(between + common + cut)
+        band = jnp.min(jax.nn.logsumexp(between + common + cut, axis=1))
+        band = band + jnp.log(self.place.spacing)
         # Without a cut the line may be moved farther.
         masses = located.masses
         whole0 = jnp.logaddexp(masses.low, masses.between)

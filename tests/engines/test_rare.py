@@ -1,0 +1,160 @@
+"""Rare participations and few steps: the law split by its largest step."""
+
+import math
+import types
+
+import jax
+import jax.numpy as jnp
+import mpmath
+import numpy as np
+import pytest
+
+from fdp_jax.engines import _rare
+from fdp_jax.engines._bounds import Interval
+from fdp_jax.losses import SubsampledGaussianLoss
+from fdp_jax.losses._subsampled_gaussian._band import BandLoss, Place
+
+
+def _step(noise, prob):
+    return SubsampledGaussianLoss(jnp.asarray(noise), jnp.asarray(prob))
+
+
+def _band(noise, prob, count, cuts, width, ends):
+    place = Place(jnp.asarray(cuts), jnp.asarray(width), jnp.asarray(ends))
+    return BandLoss(_step(noise, prob), jnp.asarray(count), place)
+
+
+def test_difference_of_powers_that_cancels():
+    """Both integrals decay slower than their sum, which is lost in rounding."""
+    noise, prob, cuts, width = 23.0, 0.017, [44.0, 316.0], 4.0
+    order, step = 5552.0, 392.0
+    part = _band(noise, prob, 3.0, cuts, width, [-312.0, 375.0])
+    located = part.locate(jnp.asarray(order))
+    plan = part.prepare(located, jnp.asarray(64 * step), jnp.asarray(-40.0))
+    found = part.log_characteristic(plan, jnp.asarray(0.0), jnp.asarray(step))
+    center = float(plan.center)
+    with mpmath.workdps(50):
+        # The trapezoid rule converges far beyond these digits.
+        losses, low, high = [], [], []
+        share = lambda x, cut: mpmath.ncdf((cut - x) / width)
+        for k in range(600):
+            x = mpmath.mpf(k - 170)
+            ratio = mpmath.expm1((2 * x - 1) / (2 * mpmath.mpf(noise) ** 2))
+            losses.append(mpmath.log1p(prob * ratio))
+            density = mpmath.exp(order * losses[-1] - x * x / (2 * noise**2))
+            low.append(density * share(x, cuts[0]))
+            high.append(density * share(x, cuts[1]))
+        whole = mpmath.fsum(high) ** 3 - mpmath.fsum(low) ** 3
+
+        def value(weights, tau):
+            turns = (mpmath.expj(tau * (loss - center)) for loss in losses)
+            return mpmath.fdot(weights, turns)
+
+        for k in (1, 25, 40, 52):
+            tau = k * step
+            truth = (value(high, tau) ** 3 - value(low, tau) ** 3) / whole
+            claim = mpmath.expj(float(found.imag[k])) * mpmath.exp(float(found.real[k]))
+            assert abs(claim / truth - 1) <= float(found.error[k]) < 1e-6
+
+
+def test_the_outermost_cuts_are_those_of_bands_in_use():
+    cuts = [[0.0, 1.0], [1.0, 2.0], [2.0, 2.5]]
+    parts = jax.vmap(lambda pair: _band(1.0, 0.1, 3.0, pair, 0.1, [-9.0, 9.0]))(
+        jnp.asarray(cuts)
+    )
+    found = _rare._outermost(parts, jnp.asarray([True, True, False]))
+    assert list(found.place.cuts) == [0.0, 2.0]
+
+
+def test_excess_below_a_cut_where_a_factor_underflows():
+    """A large exponent may count although the density times the cut underflows."""
+    part = _band(1.0, 0.01, 2.0, [-3.0, 9.0], 0.1, [-14.0, 42.0])
+    order, reach = 41000.0, 45.0
+    (found,), _ = part.log_excess_below(
+        jnp.asarray([order]), jnp.asarray([-3.0]), jnp.asarray(reach)
+    )
+    with mpmath.workdps(30):
+
+        def density(x):
+            more = 1 + 0.01 / 0.99 * mpmath.exp(x - 0.5)
+            below = mpmath.erfc((x + 3) / (0.1 * mpmath.sqrt(2))) / 2
+            return mpmath.npdf(x) * below * more**order
+
+        edges = mpmath.linspace(-14, -3 + 0.1 * reach, 40)
+        assert found[0] >= float(mpmath.log(mpmath.quad(density, edges)))
+
+
+def test_tail_above_a_cut_below_the_least_number():
+    part = _band(1.0, 0.01, 2.0, [0.0, 39.0], 0.1, [-14.0, 41.0])
+    (found,), _ = part.log_masses_above(jnp.asarray([1.0]), jnp.asarray([39.0]))
+    with mpmath.workdps(30):
+        share = lambda x: mpmath.erfc((x) / mpmath.sqrt(2)) / 2
+        # The smooth step is the sum of both normal variables above the cut.
+        scale = mpmath.sqrt(1.01)
+        truth = 0.99 * share(39 / scale) + 0.01 * share(38 / scale)
+        assert found[0] >= float(mpmath.log(truth))
+
+
+@pytest.mark.parametrize("side", [-1, 1])
+def test_what_is_left_below_where_it_just_vanishes(side):
+    """P_a^N - e^eps Q_a^N has an upper bound where rounding makes it negative."""
+    part = _band(0.8, 1e-3, 50.0, [-0.4, 3.0], 0.05, [-12.0, 8.0])
+    far, log_p, log_q = _rare._certain(part, jnp.asarray(-1.0), jnp.asarray([0.0]))
+    gain = float(log_q - log_p)
+    edge = -gain * (1 + side * 4e-16)
+    found, *_ = _rare._certain(part, jnp.asarray(-1.0), jnp.asarray([edge]))
+    assert found.upper[0] > -math.inf
+    assert found.lower[0] == -math.inf
+    assert far.lower[0] <= far.estimate[0] <= far.upper[0]
+    with mpmath.workdps(30):
+        s, q, a, v = map(mpmath.mpf, (0.8, 1e-3, -0.4, 0.05))
+        scale = mpmath.sqrt(s * s + v * v)
+        p, shifted = mpmath.ncdf(a / scale), mpmath.ncdf((a - 1) / scale)
+        np.testing.assert_allclose(log_p, float(50 * mpmath.log(p)), rtol=1e-13)
+        both = p**50, ((1 - q) * p + q * shifted) ** 50
+        truth = float(mpmath.log(both[0] - both[1]))
+        assert far.lower[0] <= truth <= far.upper[0]
+        least = both[0] - mpmath.exp(mpmath.mpf(edge)) * both[1]
+        if least > 0:
+            assert found.upper[0] >= float(mpmath.log(least))
+
+
+def test_a_plan_for_the_exchanged_pair_beyond_zero(monkeypatch):
+    """delta(t) = 1 - e^t + e^t delta_rev(-t), t > 0: the first part is negative."""
+    t, delta = 1e-3, 0.1
+    back = 1 + (delta - 1) * math.exp(-t)
+    log_back = jnp.asarray([math.log(back)])
+    names = "log_lower", "log_value", "log_upper", "log_power", "slope"
+    here = types.SimpleNamespace(**dict.fromkeys(names, log_back))
+    monkeypatch.setattr(_rare, "_evaluation", lambda *_, **__: here)
+    rare = types.SimpleNamespace(sign=jnp.asarray(-1.0))
+    found = _rare._at_real(
+        None, rare, jnp.asarray(1.0), jnp.asarray([t]), tabulated=True
+    )
+    np.testing.assert_allclose(found.value, math.log(delta), rtol=1e-12)
+    assert found.lower[0] <= math.log(delta) <= found.upper[0]
+
+
+@pytest.mark.parametrize("rest", [3e-9, 7e-11, 1.1e-12])
+def test_the_least_epsilon_of_a_delta_near_one(monkeypatch, rest):
+    """log(1 - delta), whatever 1 - delta loses in rounding."""
+    kept = lambda loss, sign, bounds, first, *_: (
+        Interval(bounds[0], first, bounds[1]),
+        (),
+    )
+    monkeypatch.setattr(_rare, "rare_epsilon", kept)
+    target = jnp.asarray(-rest)
+    zero = jnp.zeros(())
+    loss = types.SimpleNamespace(counts=(jnp.asarray(3.0),))
+    found, _ = _rare.split_epsilon_if_loose(
+        loss,
+        jnp.asarray(1.0),
+        Interval(zero - jnp.inf, zero, zero + 1),
+        target,
+        jnp.zeros(2),
+        jnp.asarray(True),
+    )
+    with mpmath.workdps(40):
+        truth = mpmath.log(-mpmath.expm1(mpmath.mpf(-rest)))
+        assert float(found.lower) <= truth
+        np.testing.assert_allclose(float(found.lower), float(truth), rtol=1e-13)
