@@ -260,7 +260,12 @@ def test_vmap_agrees_with_a_loop():
 
 
 def test_loose_spectral_bounds_get_a_second_opinion():
-    run = fdp.DPSGD(noise_multiplier=1.0, sampling_prob=0.01, num_steps=2)
+    run = fdp.compose(
+        *(
+            fdp.DPSGD(noise_multiplier=s, sampling_prob=0.01, num_steps=2)
+            for s in (1.0, 1.1)
+        )
+    )
     alone = run.using("spectral").bounds(delta=1e-5)
     both = run.bounds(delta=1e-5)
     assert alone.status == fdp.Status.LOOSE
