@@ -157,7 +157,7 @@ def compare_engines(
             if low > rows[index, 3] + room or high < rows[index, 1] - room:
                 false += 1
                 text = f"grid {low!r} to {high!r}, other {rows[index].tolist()!r}"
-                report(kind, direction, runs, index, text)
+                report(kind, direction, runs, int(index), text)
     return false
 
 
@@ -178,7 +178,7 @@ def ask_oracle(
         converged += inside is not None
         if inside is False:
             false += 1
-            report(kind, direction, runs, index, f"{value!r}: {low!r} to {high!r}")
+            report(kind, direction, runs, int(index), f"{value!r}: {low!r} to {high!r}")
     return converged, false
 
 
@@ -208,7 +208,7 @@ def _holds(run, kind: str, value: float, low: float, high: float):
 
 def main() -> None:
     """Draw, ask, count."""
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--runs", type=int, default=100)
     parser.add_argument("--kinds", default=",".join(KINDS))
@@ -228,7 +228,9 @@ def main() -> None:
             found[kind, direction] = rows
             for index in np.flatnonzero(crossed(rows)):
                 false += 1
-                report(kind, direction, runs, index, f"crossed {rows[index].tolist()}")
+                report(
+                    kind, direction, runs, int(index), f"crossed {rows[index].tolist()}"
+                )
             print(f"{direction} {kind}: {(rows[:, 4] > 0).sum()}", file=sys.stderr)
     print(table(runs, found))
     print(f"\n{false} of {sum(map(len, found.values()))} brackets cross.")

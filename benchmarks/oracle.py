@@ -20,6 +20,10 @@ a step, is its `error`.  Where nodes run out, or the contours disagree by more t
     python benchmarks/oracle.py NOISE Q STEPS add|remove EPSILON...
 """
 
+# pyright: reportMissingImports=false, reportOptionalOperand=false
+# pyright: reportCallIssue=false, reportArgumentType=false, reportOperatorIssue=false
+# pyright: reportReturnType=false, reportPossiblyUnboundVariable=false
+
 import dataclasses
 import itertools
 import math

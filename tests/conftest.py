@@ -10,6 +10,7 @@ import jax
 import matplotlib
 import numpy as np
 import pytest
+from jax.core import Tracer
 
 from fdp_jax._internal import _compilation
 from fdp_jax.curves import AbstractGuarantee, Bounds, _bounds
@@ -47,7 +48,7 @@ _bounds.MEND = False
 
 def _with_ends_in_order(found):
     ends = found.lower, found.upper
-    if not any(isinstance(x, jax.core.Tracer) for x in ends):
+    if not any(isinstance(x, Tracer) for x in ends):
         assert np.all(np.asarray(ends[0]) <= np.asarray(ends[1])), f"crossed: {found}"
     return found
 

@@ -279,7 +279,7 @@ class _AbstractRateTarget(AbstractTarget):
         excess = _logit(log(found.tpr), log(found.beta))
         return Margin(excess.map(lambda x: x - goal))
 
-    def asked(self, mechanism):
+    def asked(self, mechanism: Any):
         alpha, _, log_beta = self._rates()
         view = mechanism if self.direction == "both" else mechanism.remove
         found = view.bounds(alpha=alpha)

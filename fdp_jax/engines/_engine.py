@@ -234,17 +234,17 @@ def _contour_profile(
     tabulated: bool,
 ) -> tuple[Profile, LocalPlan]:
     """The profile of one direction unless it leaks less than `least`."""
-    contour = local.contour
-    assert contour is not None
-    most = largest_log_delta(loss, contour, epsilons)
+    assert local.contour is not None
+    planned: Contour = local.contour
+    most = largest_log_delta(loss, planned, epsilons)
 
     def full() -> tuple[Profile, Contour]:
         if tabulated:
-            return tabulated_profile(loss, contour, epsilons)
-        return spectral_profile(loss, contour, epsilons), contour
+            return tabulated_profile(loss, planned, epsilons)
+        return spectral_profile(loss, planned, epsilons), planned
 
-    dominated = contour.idle | jnp.all(most < least)
-    found, contour = lax.cond(dominated, lambda: (_at_most(most), contour), full)
+    dominated = planned.idle | jnp.all(most < least)
+    found, contour = lax.cond(dominated, lambda: (_at_most(most), planned), full)
     local = dataclasses.replace(local, contour=contour)
     if not splits(loss):
         return found, local

@@ -99,7 +99,9 @@ def compose_grid(loss: ComposedLoss, grid: Grid) -> GridProfile:
         excess=jnp.maximum(certain, shifted(certain, 1)),
         alpha=alpha,
         log_top=log_top,
-        moved=stop_gradient(sum(count * term.moved for term, count in terms)),
+        moved=stop_gradient(
+            sum((count * term.moved for term, count in terms), start=jnp.zeros(()))
+        ),
     )
 
 

@@ -98,10 +98,10 @@ def tabulate(loss: ComposedLoss, contour: Contour) -> Table:
     if loss.cheap_together:
         # The path is of no use where all frequencies are evaluated at once.
         at_once = lambda *args: (_transformed(*args), contour.path)
-        found = lax.cond(contour.transformed, at_once, _in_blocks, loss, contour)
+        table, path = lax.cond(contour.transformed, at_once, _in_blocks, loss, contour)
     else:
-        found = _in_blocks(loss, contour)
-    return stop_gradient(Table(*found, _log_lead(loss, contour)))
+        table, path = _in_blocks(loss, contour)
+    return stop_gradient(Table(table, path, _log_lead(loss, contour)))
 
 
 def _in_blocks(loss: ComposedLoss, contour: Contour) -> tuple[_Characteristic, Path]:

@@ -26,6 +26,7 @@ from jaxtyping import Array, Bool, Float, PyTree
 from .._internal._special import log1mexp, log1p, log_ndtr, safe_log
 from ..losses import ComposedLoss
 from ..losses._subsampled_gaussian._band import BandLoss, Place
+from ..losses._subsampled_gaussian._integrand import Integrand
 from ._bounds import Interval, Profile, log_complement, select, sound
 from ._contour import Contour, Start, _log_payoff, plan_contour
 from ._inversion import Evaluation, evaluate, look_up, tabulate
@@ -219,6 +220,7 @@ def split_if_loose(
 def _applies(loss: ComposedLoss) -> Bool[Array, ""]:
     """Whether there is a whole number of steps, which not all records take part in."""
     (step,), (count,) = loss.terms, loss.counts
+    assert isinstance(step, Integrand)
     whole = (count == jnp.round(count)) & (count < _MOST_STEPS)
     return whole & (step.sampling_prob < _MOST_PROB) & (step.sampling_prob > 0)
 

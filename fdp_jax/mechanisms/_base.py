@@ -89,8 +89,9 @@ class _Query(AbstractGuarantee):
         direction = traced_direction(direction)
         ask = functools.partial(query, direction=direction, narrow=narrow)
         found = _answer(ask, mechanism, value, method, again=again)
-        loose = again is not None and method.name == "auto" and is_loose(found)
-        if loose and _has_fraction(mechanism):
+        if again is None or method.name != "auto" or not is_loose(found):
+            return found
+        if _has_fraction(mechanism):
             down, up = (
                 _answer(ask, _rounded(mechanism, end), value, method, again=again)
                 for end in (np.floor, np.ceil)

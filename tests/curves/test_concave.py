@@ -10,8 +10,9 @@ from fdp_jax.curves._concave import highest
 
 def _bound(thresholds, lower, upper, origin=0.0):
     with jax.enable_x64(True):
-        arrays = [jnp.asarray(x, jnp.float64) for x in (thresholds, lower, upper)]
-        return float(highest(*arrays, jnp.asarray(origin, jnp.float64)))
+        array = lambda x: jnp.asarray(x, jnp.float64)
+        ends = array(lower), array(upper)
+        return float(highest(array(thresholds), *ends, array(origin)))
 
 
 def _function(eps, top, size):
@@ -49,9 +50,8 @@ def test_order_and_free_slots_do_not_matter():
     upper = np.where(np.isfinite(eps), values, np.inf)
     some = np.isfinite(eps)
     found = _bound(eps, lower, upper)
-    assert found == _bound(
-        np.sort(eps[some]), *2 * [values[some][np.argsort(eps[some])]]
-    )
+    sorted_values = values[some][np.argsort(eps[some])]
+    assert found == _bound(np.sort(eps[some]), sorted_values, sorted_values)
     assert 0.3 <= found < 0.31
 
 

@@ -2,6 +2,7 @@
 
 import math
 import types
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -11,7 +12,7 @@ import pytest
 
 from fdp_jax.engines import _rare
 from fdp_jax.engines._bounds import Interval
-from fdp_jax.losses import SubsampledGaussianLoss
+from fdp_jax.losses import ComposedLoss, SubsampledGaussianLoss
 from fdp_jax.losses._subsampled_gaussian._band import BandLoss, Place
 
 
@@ -127,9 +128,10 @@ def test_a_plan_for_the_exchanged_pair_beyond_zero(monkeypatch):
     names = "log_lower", "log_value", "log_upper", "log_power", "slope"
     here = types.SimpleNamespace(**dict.fromkeys(names, log_back))
     monkeypatch.setattr(_rare, "_evaluation", lambda *_, **__: here)
-    rare = types.SimpleNamespace(sign=jnp.asarray(-1.0))
+    rare: Any = types.SimpleNamespace(sign=jnp.asarray(-1.0))
+    loss: Any = None
     found = _rare._at_real(
-        None, rare, jnp.asarray(1.0), jnp.asarray([t]), tabulated=True
+        loss, rare, jnp.asarray(1.0), jnp.asarray([t]), tabulated=True
     )
     np.testing.assert_allclose(found.value, math.log(delta), rtol=1e-12)
     assert found.lower[0] <= math.log(delta) <= found.upper[0]
@@ -145,7 +147,7 @@ def test_the_least_epsilon_of_a_delta_near_one(monkeypatch, rest):
     monkeypatch.setattr(_rare, "rare_epsilon", kept)
     target = jnp.asarray(-rest)
     zero = jnp.zeros(())
-    loss = types.SimpleNamespace(counts=(jnp.asarray(3.0),))
+    loss = ComposedLoss((_step(1.0, 0.1),), (jnp.asarray(3.0),))
     found, _ = _rare.split_epsilon_if_loose(
         loss,
         jnp.asarray(1.0),

@@ -129,11 +129,16 @@ class BandLoss(AnalyticLoss):
     step: Integrand
     count: Float[Array, ""]
     """N, a whole number."""
-    place: Place | None = None
+    placed: Place | None = None
     """Not needed where there is a plan."""
 
     symmetric: ClassVar[bool] = False
     decays: ClassVar[bool] = True
+
+    @property
+    def place(self) -> Place:
+        assert self.placed is not None
+        return self.placed
 
     def log_weights(self, x: Array, order: Array) -> tuple[Array, Array]:
         return self.weights_at(x, order, self.place)
@@ -141,7 +146,8 @@ class BandLoss(AnalyticLoss):
     def weights_at(self, x: Array, order: Array, place: Place) -> tuple[Array, Array]:
         """Logs of the tilted densities below the lower cut, and between both."""
         whole = self.step.log_integrand(x, order)
-        return tuple(whole + cut for cut in place.log_cut(x))
+        low, between = place.log_cut(x)
+        return whole + low, whole + between
 
     def log_masses_above(
         self, order: Float[Array, " k"], cuts: Float[Array, " c"]
