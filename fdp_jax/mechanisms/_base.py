@@ -80,7 +80,9 @@ class _Query(AbstractGuarantee):
         named = Method(method) if points is None else Method(method, int(points))
         return View(mechanism, direction, named)
 
-    def _ask(self, query, value: Any, *, again: Range | None = None) -> Any:
+    def _ask(
+        self, query, value: Any, *, again: Callable[[], Range] | None = None
+    ) -> Any:
         """The engine's answer; with the range of the answer, of two if need be."""
         mechanism, direction, method = self._subject()
         mechanism.require_complete()
@@ -96,17 +98,17 @@ class _Query(AbstractGuarantee):
                 _answer(ask, _rounded(mechanism, end), value, method, again=again)
                 for end in (np.floor, np.ceil)
             )
-            return between(found, down, up, again)
+            return between(found, down, up, again())
         return found
 
     def _epsilon_bounds(self, delta: Any) -> Bounds:
-        return self._ask(epsilon_bounds, delta, again=EPSILON)
+        return self._ask(epsilon_bounds, delta, again=lambda: EPSILON)
 
     def _delta_bounds(self, epsilon: Any) -> Bounds:
-        return self._ask(delta_bounds, epsilon, again=DELTA)
+        return self._ask(delta_bounds, epsilon, again=lambda: DELTA)
 
     def _log_delta_bounds(self, epsilon: Any) -> Bounds:
-        return self._ask(log_delta_bounds, epsilon, again=LOGARITHM)
+        return self._ask(log_delta_bounds, epsilon, again=lambda: LOGARITHM)
 
     def _profile_bounds(self, epsilon: Any) -> tuple[Bounds, Bounds]:
         """Of log delta and log(1 - delta)."""
@@ -125,10 +127,10 @@ class _Query(AbstractGuarantee):
             return error_rate_bounds(*args, **options)[power]
 
         known = tpr_range if power else beta_range
-        return self._ask(query, alpha, again=known(jnp.asarray(alpha)))
+        return self._ask(query, alpha, again=lambda: known(jnp.asarray(alpha)))
 
     def _bayes_error_bounds(self, prior: Any) -> Bounds:
-        known = bayes_error_range(jnp.asarray(prior))
+        known = lambda: bayes_error_range(jnp.asarray(prior))
         return self._ask(bayes_error_bounds, prior, again=known)
 
 
@@ -164,7 +166,7 @@ def _answer(
     value: Any,
     method: Method,
     *,
-    again: Range | None,
+    again: Callable[[], Range] | None,
 ) -> Bounds:
     """By the engine of choice, and by the grid where the answer is loose."""
     first = listed(mechanism) if method.name in LISTING_METHODS else mechanism
@@ -174,7 +176,7 @@ def _answer(
     more = found.method == "spectral" or first is not mechanism
     if more and is_loose(found) and jax.eval_shape(mechanism.loss).on_grid:
         other = ask(mechanism, value, method=Method("grid"))
-        return intersection(found, other, again)
+        return intersection(found, other, again())
     return found
 
 
