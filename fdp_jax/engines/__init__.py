@@ -28,6 +28,7 @@ from ._engine import (
     span as span,
     threshold as threshold,
 )
+from ._rare import can_split as can_split
 from ._shared import (
     Prepared as Prepared,
     log_delta_estimate as log_delta_estimate,

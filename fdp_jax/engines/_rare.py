@@ -172,10 +172,15 @@ def plan_rare(
     )
 
 
-def splits(loss: ComposedLoss) -> bool:
+def can_split(loss: ComposedLoss) -> bool:
     """Whether the law of a loss can be split by its largest step."""
-    one = len(loss.terms) == 1 and loss.analytic and loss.analytic_terms[0].splits
-    return one and loss.counts[0].dtype == jnp.float64
+    return len(loss.terms) == 1 and loss.analytic and loss.analytic_terms[0].splits
+
+
+def splits(loss: ComposedLoss) -> bool:
+    """Whether that is to be done, where it helps."""
+    double = loss.counts[0].dtype == jnp.float64
+    return double and loss.method.split and can_split(loss)
 
 
 def split_if_loose(

@@ -24,6 +24,9 @@ class Method:
     name: str = "auto"
     """One of `engines.METHODS`."""
     points: int = 1 << 17
+    split: bool = True
+    """Whether laws of many steps may be split by the largest one: programs that can do
+    so take about three times as long to compile."""
 
 
 AUTO = Method()

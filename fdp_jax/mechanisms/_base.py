@@ -14,7 +14,11 @@ import numpy as np
 from jaxtyping import Float
 
 from .._internal import _checks
-from .._internal._precision import float_dtype
+from .._internal._precision import (
+    accounts_in_float64,
+    float_dtype,
+    outside_transformations,
+)
 from ..curves import AbstractGuarantee, Bounds, Curve
 from ..curves._bounds import (
     DELTA,
@@ -38,7 +42,7 @@ from ..curves._queries import (
     traced_direction,
 )
 from ..curves._tradeoff import error_rate_bounds
-from ..engines import METHODS
+from ..engines import METHODS, can_split
 from ..losses import AUTO, ComposedLoss, Method
 from ._listed import LISTING_METHODS, listed
 
@@ -170,7 +174,7 @@ def _answer(
 ) -> Bounds:
     """By the engine of choice, and by the grid where the answer is loose."""
     first = listed(mechanism) if method.name in LISTING_METHODS else mechanism
-    found = ask(first, value, method=method)
+    found = _sooner(ask, first, value, method)
     if again is None or method.name != "auto":
         return found
     more = found.method == "spectral" or first is not mechanism
@@ -178,6 +182,22 @@ def _answer(
         other = ask(mechanism, value, method=Method("grid"))
         return intersection(found, other, again())
     return found
+
+
+def _sooner(ask: Callable[..., Any], subject: Any, value: Any, method: Method) -> Any:
+    """The engine's answer, from the smaller program where that is tight.
+
+    Where the answer cannot be looked at, the program has to hold all there is.
+    """
+    if not (accounts_in_float64() and outside_transformations()):
+        return ask(subject, value, method=method)
+    found = ask(subject, value, method=dataclasses.replace(method, split=False))
+    answers = found if isinstance(found, tuple) else (found,)
+    if not any(map(is_loose, answers)):
+        return found
+    if not can_split(jax.eval_shape(subject.loss)):
+        return found
+    return ask(subject, value, method=method)
 
 
 def _has_fraction(mechanism: "AbstractMechanism") -> bool:
