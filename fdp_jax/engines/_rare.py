@@ -25,7 +25,7 @@ from jaxtyping import Array, Bool, Float, PyTree
 
 from .._internal._special import log1mexp, log1p, log_ndtr, safe_log
 from ..losses import ComposedLoss
-from ..losses._subsampled_gaussian._band import BandLoss, Place
+from ..losses._subsampled_gaussian._band import NODES, BandLoss, Place
 from ..losses._subsampled_gaussian._integrand import Integrand
 from ._bounds import Interval, Profile, log_complement, select, sound
 from ._contour import Contour, Start, _log_payoff, plan_contour
@@ -36,12 +36,18 @@ _LOW_CUTS, _HIGH_CUTS, _LEVELS = 24, 16, 20
 _DROP = 30.0
 """-log of what is left out, relative to delta."""
 _TAIL = 45.0
+"""-log of the mass of one step beyond the nodes, relative to delta."""
+_BEYOND = 9.0
+"""Widths of a cut that there are nodes for beyond the highest one."""
 _BANDS = 6
 _TURNS = 6
+"""How often cuts are chosen anew, for a better guess of delta."""
 _LEAST = -800.0
+"""log delta below which no effort is made."""
 _NEWTON_TURNS = 24
 _MOST_STEPS = 1e9
 _MOST_PROB = 1 - 1e-9
+"""Sampling probability from which on every record takes part in every step."""
 _TOLERANCE = 1e-7
 """Relative width of a bracket that is close enough."""
 _NEAR = 2.0
@@ -106,8 +112,8 @@ def _scales(step, count: Array, sign: Array, epsilon: Array, depth: Array) -> _S
     reach = jnp.sqrt(2 * (_TAIL + depth))
     # Neither wider than the noise, nor than what tilts and losses vary in.
     width = jnp.minimum(0.5 * s, jnp.minimum(jnp.square(s), 2.5 * s) / reach)
-    width = jnp.maximum(width, 2 * (right - left) / 2048)
-    ends = jnp.stack([left, right + 9 * width])
+    width = jnp.maximum(width, 2 * (right - left) / NODES)
+    ends = jnp.stack([left, right + _BEYOND * width])
     return _Scales(gap, left, right, width, reach, levels, ends)
 
 
@@ -549,13 +555,12 @@ def rare_epsilon(
     none = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shape)
     turn = jnp.zeros((), jnp.int32)
     start = turn, first, none, points, least, most, empty
-    _, root, rare, points, _, _, here = lax.while_loop(unfinished, body, start)
+    _, _, rare, points, _, _, here = lax.while_loop(unfinished, body, start)
     rounded = 4 * jnp.finfo(target.dtype).eps * (1 + jnp.abs(target)) + slack
     above = here.upper[2] <= target - rounded[1]
     below = here.lower[0] >= target + rounded[0]
     upper = jnp.where(above, jnp.minimum(points[2], most), most)
     lower = jnp.where(below, jnp.maximum(points[0], least), least)
-    del root
     return Interval(lower, jnp.clip(points[1], lower, upper), upper), rare
 
 

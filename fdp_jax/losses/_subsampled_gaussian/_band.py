@@ -37,7 +37,7 @@ from ..._internal._special import (
 from .._base import FREQUENCY_BLOCK, VOID, AnalyticLoss, CharacteristicBlock
 from ._integrand import Integrand, inclusion
 
-_NODES = 2048
+NODES = 2048
 """Nodes for real orders, from end to end of all that matters."""
 _BLOCK = 64
 _SIDE = 8
@@ -49,13 +49,15 @@ _HEIGHTS = 32
 _DEAD = -700.0
 """A logarithm of what does not matter."""
 _MOST = 900.0
+"""An exponent beyond which Chernoff's bound is given up."""
 _SHIFT = 300.0
+"""What exponents are moved by, so that neither factor of a product leaves the range."""
 _LEAST_NUMBER = 1e-304
+"""More than what a sum of numbers that underflow may be."""
 _DEAD_SQUARE = 1e-30
+"""|1 + x|^2 below which nothing but rounding is left of 1 + x."""
 _CUT_OFF = 60.0
 """-log of the density, relative to its maximum, where an integral may end."""
-_FAR = 64.0
-"""In standard deviations, where a cut has no effect."""
 
 
 class Masses(eqx.Module):
@@ -75,10 +77,10 @@ class Place(eqx.Module):
 
     @property
     def spacing(self) -> Float[Array, ""]:
-        return (self.ends[1] - self.ends[0]) / _NODES
+        return (self.ends[1] - self.ends[0]) / NODES
 
     def nodes(self) -> Float[Array, " n"]:
-        steps = jnp.arange(_NODES + 1, dtype=self.ends.dtype)
+        steps = jnp.arange(NODES + 1, dtype=self.ends.dtype)
         return self.ends[0] + self.spacing * steps
 
     def log_cut(self, x: Array) -> tuple[Array, Array]:
@@ -324,7 +326,7 @@ class BandLoss(AnalyticLoss):
         logs = [low - whole, between - jnp.max(between)]
         kept = jnp.maximum(*logs) > -_CUT_OFF
         first = jnp.maximum(jnp.argmax(kept) - 1, 0)
-        last = jnp.minimum(_NODES + 1 - jnp.argmax(kept[::-1]), _NODES)
+        last = jnp.minimum(NODES + 1 - jnp.argmax(kept[::-1]), NODES)
         length = x[last] - x[first]
         strip = 0.9 * jnp.pi * jnp.square(self.step.noise_multiplier)
         strip = jnp.minimum(strip, 12 * self.place.width)
@@ -352,7 +354,7 @@ class BandLoss(AnalyticLoss):
         spacing = length / (blocks * _BLOCK)
         decay = 2 * jnp.pi * heights / spacing
         logs_left = jnp.where(sizes < 1e3, jnp.minimum(sizes - decay, 50), jnp.inf)
-        error = jnp.min(jnp.exp(logs_left)) + 3 * _NODES * jnp.exp(-_CUT_OFF)
+        error = jnp.min(jnp.exp(logs_left)) + 3 * NODES * jnp.exp(-_CUT_OFF)
         error = error + _edge(logs[0], bases[0]) + _edge(logs[1], logs[1])
         # The vertical sides of the rectangle whose height is best: the kernel, at most
         # e^{-2 pi y / spacing}, may fall slower than the integrand grows there.
@@ -539,7 +541,7 @@ def _lift(low: Array, between: Array, count: Array) -> Array:
 def _edge(logs: Array, whole: Array) -> Array:
     """What may be left beyond the ends, relative to the whole."""
     ends = jnp.maximum(logs[0], logs[-1]) - jnp.max(whole)
-    return _NODES * jnp.exp(ends)
+    return NODES * jnp.exp(ends)
 
 
 def _log_one_plus(real: Array, imag: Array) -> tuple[Array, Array, Array]:
