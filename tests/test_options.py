@@ -36,8 +36,7 @@ class Untouched(fdp.AbstractGuarantee):
     def _asked(self, *value: Any, **named: Any) -> Any:
         raise AssertionError(f"asked at {value or named}")
 
-    _epsilon_bounds = _delta_bounds = _log_delta_bounds = _asked
-    _error_rate_bounds = _bayes_error_bounds = _asked
+    _solve = _profile = _error_rate_bounds = _asked
 
 
 F, ZERO = fdp.tradeoff.Gaussian(1.0), jnp.zeros(())

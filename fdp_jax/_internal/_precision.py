@@ -56,6 +56,11 @@ def float_dtype() -> np.dtype:
     return np.dtype(np.float64 if x64 else np.float32)
 
 
+def narrow() -> bool:
+    """Whether the caller gets float32 numbers, so that bounds are rounded outward."""
+    return float_dtype() == np.float32
+
+
 # What `get_opaque_trace_state` says outside all transformations.
 with jax.ensure_compile_time_eval():
     _EAGER = jec.get_opaque_trace_state()
@@ -292,7 +297,8 @@ def _as_dynamic(leaf: Any) -> Any:
     if isinstance(leaf, float | int | np.number):
         return np.asarray(leaf, np.float64)
     if eqx.is_array(leaf) and getattr(leaf, "weak_type", False):
-        return jnp.asarray(leaf, leaf.dtype)  # one trace for weak and strong types
+        with jax.enable_x64(True):  # it may be a float64 array of ours
+            return jnp.asarray(leaf, leaf.dtype)  # one trace for weak and strong types
     return leaf.view() if isinstance(leaf, np.ndarray) else leaf
 
 

@@ -19,19 +19,16 @@ from .._internal._precision import (
     accounts_in_float64,
     float_dtype,
     in_float64,
+    narrow,
     outside_transformations,
 )
 from .._internal._text import round_down, round_up
+from ..comparison._sources import Request
 from ..curves import Status
 from ..curves._bounds import with_gradient
-from ..curves._queries import (
-    loss_of,
-    over_signs,
-    round_down_to_single,
-    signs_of,
-)
+from ..curves._queries import over_signs, round_down_to_single, signs_of
 from ..levy import LevyTriplet
-from ..losses import AUTO, Method
+from ..losses import AUTO, ComposedLoss, Method
 from ..mechanisms import AbstractMechanism, View
 from ._search import solve
 from ._targets import AbstractTarget, Margin, UnreachableTarget
@@ -219,8 +216,8 @@ def _best(
     method: Method,
 ) -> _Solved:
     """The riskier of what the engines can certify, where more than one is asked."""
-    narrow = float_dtype() == np.float32
-    ask = functools.partial(_solve, mechanism, target, unknown=unknown, narrow=narrow)
+    ready = _ready(target)
+    ask = functools.partial(_solve, mechanism, ready, unknown=unknown, narrow=narrow())
     found = ask(method=method)
     known = not isinstance(found.status, jax.core.Tracer) and outside_transformations()
     if not (known and method == AUTO and accounts_in_float64()):
@@ -254,6 +251,19 @@ def _has_grid_too(mechanism: AbstractMechanism, unknown: Unknown) -> bool:
     return seen[0]
 
 
+def _ready(target: AbstractTarget) -> AbstractTarget:
+    """The target with the losses of its references, for a compiled program."""
+    is_request = lambda x: isinstance(x, Request)
+    return jax.tree.map(
+        lambda x: x.resolved() if is_request(x) else x, target, is_leaf=is_request
+    )
+
+
+def _loss(mechanism: AbstractMechanism, method: Method) -> ComposedLoss:
+    """The privacy loss, to be handled by a given engine."""
+    return dataclasses.replace(mechanism.loss(), method=method)
+
+
 class _Excess:
     """Margin of the completed mechanism as a function of the unknown's t."""
 
@@ -273,7 +283,7 @@ class _Excess:
         self, value: Array, args: tuple[AbstractMechanism, AbstractTarget]
     ) -> Margin:
         mechanism, target = args
-        return target.margin(loss_of(self.unknown.put(mechanism, value), self.method))
+        return target.margin(_loss(self.unknown.put(mechanism, value), self.method))
 
     def rough(self, t: Array, args: tuple[AbstractMechanism, AbstractTarget]) -> Array:
         """A cheap approximation: saddle points instead of contour integrals."""
@@ -349,7 +359,7 @@ def _why_not(
     method: Method,
 ) -> str:
     """What can be reached instead."""
-    reached = _reached(mechanism, target, excess=_Excess(unknown, method))
+    reached = _reached(mechanism, _ready(target), excess=_Excess(unknown, method))
     ends = ", ".join(f"{float(x):.6g}" for x in np.sort(np.asarray(reached)))
     return (
         f"no {unknown.name} in [{unknown.lowest:g}, {unknown.highest:g}] could be "
@@ -373,7 +383,8 @@ def _largest_group(
 ) -> Calibration:
     """The most records that can change together, by bisection."""
     mechanism.require_complete()
-    found = {1: _meets(mechanism, target, method=method)}
+    ready = _ready(target)
+    found = {1: _meets(mechanism, ready, method=method)}
     if not bool(found[1][0]):
         raise UnreachableTarget(
             f"no group meets the target {target.describe()}: a single record does not"
@@ -382,7 +393,7 @@ def _largest_group(
     while high - low > 1:
         # Guarantees of small groups cost least.
         middle = min(2 * low, (low + high) // 2)
-        found[middle] = _meets(mechanism.group(middle), target, method=method)
+        found[middle] = _meets(mechanism.group(middle), ready, method=method)
         low, high = (middle, high) if bool(found[middle][0]) else (low, middle)
     value = jnp.asarray(float(low), float_dtype())
     status = jnp.asarray(int(Status.CERTIFIED), jnp.int32)
@@ -398,6 +409,6 @@ def _meets(
 ) -> tuple[Array, dict[str, Array]]:
     """Whether a mechanism certainly meets a target, and where it binds."""
     mechanism, target = jax.tree.map(jnp.asarray, (mechanism, target))
-    found: Margin = target.margin(loss_of(mechanism, method))
+    found: Margin = target.margin(_loss(mechanism, method))
     binding = dict(zip(target.binds, found.binding, strict=True))
     return found.excess.upper <= 0, binding

@@ -12,10 +12,11 @@ from .._internal import _checks
 from .._internal._special import safe_log
 from .._internal._text import at_most
 from ..comparison._sources import Request, request, share
+from ..curves import Subject
 from ..divergences._gdp import closed_mu, fitted_mu
 from ..engines import Interval, select
 from ..engines._gaussian import log_delta as gaussian_log_delta
-from ..losses import AUTO, ComposedLoss
+from ..losses import ComposedLoss
 from ..tradeoff._base import AbstractSymmetric
 from ._targets import AbstractTarget, Margin
 from ._touch import largest_gap, largest_ratio
@@ -23,17 +24,8 @@ from ._touch import largest_gap, largest_ratio
 _ROUNDING = 1e-12
 
 
-class _Composed(eqx.Module):
-    """A composed loss where a mechanism is expected."""
-
-    composed: ComposedLoss
-
-    def loss(self) -> ComposedLoss:
-        return self.composed
-
-
 def _both_directions(loss: ComposedLoss) -> Request:
-    return Request(_Composed(loss), ("both",), loss.method, True)
+    return Request(Subject(loss), ("both",), loss.method, True)
 
 
 class _AbstractReferenceTarget(AbstractTarget):
@@ -221,9 +213,7 @@ class MuGDP(AbstractTarget):
         delta, log_mu = jnp.asarray(self.delta), jnp.log(self.mu)
         over = lambda mu: safe_log(mu) - log_mu
         if self.nothing_aside:
-            return Margin(
-                fitted_mu(_Composed(loss), delta, AUTO, plain=False).map(over)
-            )
+            return Margin(fitted_mu(loss, delta, plain=False).map(over))
         requests = self.reference, _both_directions(loss)
         found, binding = largest_ratio(requests, delta)
         closed = over(closed_mu(loss))

@@ -27,9 +27,8 @@ from .._internal._precision import (
 from ..curves import Bound, Bounds, Status
 from ..curves._bounds import Range, classify, one_end, uncrossed, with_gradient
 from ..curves._queries import round_down_to_single
-from ..losses import AUTO, Method
 from ._explore import Nodes, explore, weights_of
-from ._sources import Pair, Request, pair
+from ._sources import Pair, Request, comparable
 
 
 class DeltaDivergence(eqx.Module):
@@ -88,11 +87,13 @@ def delta_divergence(a: Any, b: Any) -> DeltaDivergence:
     References:
         Kaissis et al. (2024), Definition 1, Theorem 2 and Corollaries 1 and 2.
     """
-    first, second = pair(a, b)
-    found = _divergence(first, second, **_options())
-    if _should_ask_again(found, (first, second)):
-        again = tuple(_on_grid(r) for r in (first, second))
-        other = _divergence(*again, **_options())
+    requests = comparable(a, b)
+    found = _divergence(*(r.resolved() for r in requests), **_options())
+    if _may_be_closer(found):
+        again = tuple(r.again() for r in requests)
+        if all(x is y for x, y in zip(again, requests, strict=True)):
+            return found
+        other = _divergence(*(r.resolved() for r in again), **_options())
         if float(_width(other.value)) < float(_width(found.value)):
             found = other
     return found
@@ -359,24 +360,9 @@ def _width(bounds: Bounds) -> Array:
     return bounds.upper - bounds.lower
 
 
-def _should_ask_again(found: DeltaDivergence, requests: tuple[Request, ...]) -> bool:
-    """Whether a looser answer of the spectral engine, known now, may be improved."""
-    if not outside_transformations():
-        return False
-    if found.value.upper.ndim or not any(_can_use_grid(r) for r in requests):
+def _may_be_closer(found: DeltaDivergence) -> bool:
+    """Whether another engine may improve an answer, known now."""
+    if not outside_transformations() or found.value.upper.ndim:
         return False
     wide = float(_width(found.value)) > 1e-8
     return wide and int(found.value.status) != Status.CERTIFIED
-
-
-def _can_use_grid(request: Request) -> bool:
-    if request.method != AUTO or not request.directions:
-        return False
-    loss = eqx.filter_eval_shape(lambda s: s.loss(), request.subject)
-    return loss.on_grid and loss.decays
-
-
-def _on_grid(request: Request) -> Request:
-    if not _can_use_grid(request):
-        return request
-    return dataclasses.replace(request, method=Method("grid"))

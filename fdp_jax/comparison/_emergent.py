@@ -21,7 +21,7 @@ from .._internal._precision import in_float64
 from ..mechanisms import AbstractMechanism
 from ._delta import delta_divergence
 from ._moments import LossMoments, loss_moments
-from ._sources import _is_symmetric, pair, request
+from ._sources import comparable, is_symmetric, request
 
 BERRY_ESSEEN = 0.56
 """Shevtsova (2010), for sums of independent terms; 0.4748 holds for equal ones."""
@@ -84,14 +84,14 @@ def emergent_bound(
     References:
         Kaissis et al. (2024), Theorem 3; Shevtsova (2010).
     """
-    pair(a, b)
+    comparable(a, b)
     constant = _checks.checked_scalar("constant", _constant, constant)
     steps = _at_least_one("num_steps_a", num_steps_a)
     other_steps = steps
     if num_steps_b is not None:
         other_steps = _at_least_one("num_steps_b", num_steps_b)
     one, other = loss_moments(a), loss_moments(b)
-    symmetric = all(_is_symmetric(request("a", x).subject) for x in (a, b))
+    symmetric = all(is_symmetric(request("a", x).subject) for x in (a, b))
     return _bound(one, other, steps, other_steps, constant, symmetric)
 
 
@@ -189,7 +189,7 @@ def first_dominating_num_steps(
     if not 0 < tolerance <= 0.5:
         raise ValueError(f"tolerance must be in (0, 1/2], got {tolerance}")
     most = _checks.whole("max_num_steps", max_num_steps, 1, 10**9)
-    pair(a, b)
+    comparable(a, b)
     for name, value in (("a", a), ("b", b)):
         if not isinstance(value, AbstractMechanism):
             raise TypeError(f"{name} must be a mechanism, got {type(value).__name__}")

@@ -15,12 +15,10 @@ from jax import lax
 from jax.lax import stop_gradient
 from jaxtyping import Array, Float
 
-from .._internal._precision import float_dtype, in_float64
+from .._internal._precision import in_float64, narrow
 from ..curves import AbstractGuarantee, Bounds
 from ..curves._bounds import (
-    DELTA,
     EPSILON,
-    LOGARITHM,
     Range,
     beta_range,
     classify,
@@ -28,12 +26,12 @@ from ..curves._bounds import (
     uncrossed,
     with_gradient,
 )
-from ..curves._queries import bounds_of, elementwise
+from ..curves._queries import ProfilePoint, bounds_of, elementwise
 from ..engines import Interval
 from ._delta import halves_of, sources
 from ._explore import ROUND, first_grid
-from ._meet import meet_bayes_error, meet_delta, meet_epsilon, without_derivative
-from ._sources import Pair, Request, pair, share
+from ._meet import meet_epsilon, meet_profile, without_derivative
+from ._sources import Pair, Request, comparable, pair, share
 
 _SEARCHES = 7
 
@@ -65,35 +63,23 @@ class Join(AbstractGuarantee):
     b: Any
 
     def __check_init__(self):
-        pair(self.a, self.b)
+        comparable(self.a, self.b)
 
     @property
     def symmetric(self) -> bool:
         """Whether exchanging P and Q changes nothing."""
-        return all(r.symmetric for r in pair(self.a, self.b))
+        return all(r.symmetric for r in comparable(self.a, self.b))
 
-    def _epsilon_bounds(self, delta):
-        return _combined(
-            self.a, self.b, lambda g: g._epsilon_bounds(delta), jnp.maximum
-        )
+    def _solve(self, delta):
+        one, other = (g._epsilon_bounds(delta) for g in (self.a, self.b))
+        return _pick(one, other, jnp.maximum)
 
-    def _delta_bounds(self, epsilon):
-        return _combined(
-            self.a, self.b, lambda g: g._delta_bounds(epsilon), jnp.maximum
-        )
-
-    def _log_delta_bounds(self, epsilon):
-        ask = lambda g: g._log_delta_bounds(epsilon)
-        return _combined(self.a, self.b, ask, jnp.maximum)
-
-    def _bayes_error_bounds(self, prior):
-        ask = lambda g: g._bayes_error_bounds(prior)
-        return _combined(self.a, self.b, ask, jnp.minimum)
+    def _profile(self, epsilon):
+        return _join_profile(self.a._profile(epsilon), self.b._profile(epsilon))
 
     def _error_rate_bounds(self, alpha):
-        narrow = float_dtype() == jnp.float32
         infinite = self._delta_bounds(jnp.inf)
-        return _join_rates(*pair(self.a, self.b), alpha, infinite, narrow=narrow)
+        return _join_rates(*pair(self.a, self.b), alpha, infinite, narrow=narrow())
 
 
 class Meet(AbstractGuarantee):
@@ -124,12 +110,12 @@ class Meet(AbstractGuarantee):
     b: Any
 
     def __check_init__(self):
-        pair(self.a, self.b)
+        comparable(self.a, self.b)
 
     @property
     def symmetric(self) -> bool:
         """Whether exchanging P and Q changes nothing."""
-        return all(r.symmetric for r in pair(self.a, self.b))
+        return all(r.symmetric for r in comparable(self.a, self.b))
 
     def _error_rate_bounds(self, alpha):
         one, other = (g._error_rate_bounds(alpha) for g in (self.a, self.b))
@@ -138,31 +124,26 @@ class Meet(AbstractGuarantee):
             _pick(one[1], other[1], jnp.minimum),
         )
 
-    def _ask(self, query: Callable, value: Any) -> Bounds:
-        narrow = float_dtype() == jnp.float32
-        return query(*pair(self.a, self.b), value, narrow=narrow)
-
-    def _delta_bounds(self, epsilon):
-        one, other = (g._delta_bounds(epsilon) for g in (self.a, self.b))
-        least = _pick(one, other, jnp.minimum)
-        return _at_most(self._ask(meet_delta, epsilon), least, DELTA)
-
-    def _log_delta_bounds(self, epsilon):
-        found = self.a._log_delta_bounds(epsilon), self.b._log_delta_bounds(epsilon)
-        least = _pick(*found, jnp.minimum)
-        return _logs(least, self._delta_bounds(epsilon))
-
-    def _epsilon_bounds(self, delta):
+    def _solve(self, delta):
         one, other = (g._epsilon_bounds(delta) for g in (self.a, self.b))
         least = _pick(one, other, jnp.minimum)
-        return _at_most(self._ask(meet_epsilon, delta), least, EPSILON)
+        own = meet_epsilon(*pair(self.a, self.b), delta, narrow=narrow())
+        return _at_most(own, least, EPSILON)
 
-    def _bayes_error_bounds(self, prior):
-        return self._ask(meet_bayes_error, prior)
+    def _profile(self, epsilon):
+        either = self.a._profile(epsilon), self.b._profile(epsilon)
+        return meet_profile(*pair(self.a, self.b), either, epsilon)
 
 
-def _combined(a: Any, b: Any, ask: Callable[[Any], Bounds], choose: Callable) -> Bounds:
-    return _pick(ask(a), ask(b), choose)
+@in_float64(cast_out=False)
+def _join_profile(one: ProfilePoint, other: ProfilePoint) -> ProfilePoint:
+    """The larger delta of two."""
+    methods = dict.fromkeys(x.method for x in (one, other) if x.method)
+    return ProfilePoint(
+        jax.tree.map(jnp.maximum, one.log_delta, other.log_delta),
+        jax.tree.map(jnp.minimum, one.log_rest, other.log_rest),
+        ", ".join(methods),
+    )
 
 
 def _pick(one: Bounds, other: Bounds, choose: Callable) -> Bounds:
@@ -183,19 +164,6 @@ def _at_most(found: Bounds, least: Bounds, known: Range) -> Bounds:
     estimate = with_gradient(jnp.maximum(estimate, lower), found.estimate)
     status = classify(lower, upper, upper >= known.most)
     return Bounds(lower, estimate, upper, status, found.method)
-
-
-@in_float64
-def _logs(least: Bounds, found: Bounds) -> Bounds:
-    """Log delta of the meet: at most that of either, and the logarithm of its own."""
-    logs = [
-        jnp.log(jnp.maximum(x, 1e-300))
-        for x in (found.lower, found.estimate, found.upper)
-    ]
-    lower, estimate, upper = (jnp.minimum(x, least.upper) for x in logs)
-    lower = jnp.where(found.lower > 0, lower, -jnp.inf)
-    lower, upper, _ = uncrossed(lower, upper, LOGARITHM)
-    return Bounds(lower, estimate, upper, classify(lower, upper, upper >= 0))
 
 
 # -------------------------------------------------------------- f of a join

@@ -1,7 +1,7 @@
 """The profile of a meet: the convex hull of the smaller deficit."""
 
 import dataclasses
-from typing import Any
+from typing import Any, TypeVar
 
 import equinox as eqx
 import jax
@@ -12,17 +12,20 @@ from jaxtyping import Array, Float
 
 from .._internal._implicit import _guarded as guarded
 from .._internal._precision import in_float64
+from .._internal._special import safe_log
 from ..curves import Bounds
-from ..curves._bounds import DELTA, EPSILON, bayes_error_range
-from ..curves._queries import bounds_of, elementwise
+from ..curves._bounds import EPSILON, LOGARITHM, uncrossed
+from ..curves._queries import ProfilePoint, bounds_of, elementwise
 from ..engines import Interval
 from ._cells import cell_bounds
 from ._delta import halves_of, search, sources
 from ._explore import Nodes, in_order
 from ._sources import Request, share
 
+_Bracket = TypeVar("_Bracket", Bounds, Interval)
 
-def without_derivative(found: Bounds, *arguments: Any) -> Bounds:
+
+def without_derivative(found: _Bracket, *arguments: Any) -> _Bracket:
     """The same with a NaN derivative: better than one that is silently zero."""
     arrays = eqx.filter(arguments, eqx.is_inexact_array)
     estimate = jax.tree.map(lambda x: guarded(x, arrays), stop_gradient(found.estimate))
@@ -105,46 +108,62 @@ def _meet(first: Request, second: Request, epsilon: Array) -> tuple[_Hull, Array
     return hull, u
 
 
-@in_float64
-def meet_delta(
-    first: Request, second: Request, epsilon: Array, *, narrow: bool
-) -> Bounds:
+@in_float64(cast_out=False)
+def meet_profile(
+    first: Request,
+    second: Request,
+    either: tuple[ProfilePoint, ProfilePoint],
+    epsilon: Array,
+) -> ProfilePoint:
+    """The profile, which is at most that of either guarantee."""
     epsilon = jnp.asarray(epsilon)
     hull, u = _meet(first, second, epsilon)
-    positive = u > 0
-    found = hull.at(u).map(
-        lambda s: jnp.where(positive, s / jnp.where(positive, u, 1), 0.0)
+    found = hull.at(u)
+    some = u > 0
+    safe = jnp.where(some, u, 1.0)
+    share_of = lambda x: jnp.where(some, x / safe, 0.0)
+    floor = -jnp.expm1(jnp.minimum(epsilon, 0.0))
+    delta = Interval(
+        jnp.clip(share_of(found.lower) - _UNIT, floor, 1),
+        jnp.clip(share_of(found.estimate), floor, 1),
+        jnp.clip(share_of(found.upper) + _UNIT, floor, 1),
     )
-    unit = 1e-14
-    floor = jnp.maximum(-jnp.expm1(jnp.minimum(epsilon, 0.0)), 0.0)
-    lower = jnp.clip(found.lower - unit, floor, 1)
-    upper = jnp.clip(found.upper + unit, floor, 1)
-    value = Interval(lower, jnp.clip(found.estimate, lower, upper), upper)
-    found = bounds_of(value, value.upper >= 1, narrow, DELTA)
-    return without_derivative(found, first, second, epsilon)
+    # R = u - S has an absolute error, of which u is the unit.
+    rest = found.map_down(lambda s: u - s)
+    rest = Interval(
+        share_of(jnp.maximum(rest.lower - 0.1 * _UNIT, 0)),
+        share_of(rest.estimate),
+        jnp.where(some, jnp.minimum(share_of(rest.upper + 0.1 * _UNIT), 1), 1.0),
+    )
+    rounded = lambda value: value.map(safe_log).widened(_slack)
+    log_delta, log_rest = rounded(delta), rounded(rest)
+    least = jnp.minimum(either[0].log_delta.upper, either[1].log_delta.upper)
+    most = jnp.maximum(either[0].log_rest.lower, either[1].log_rest.lower)
+    log_delta = _ordered(
+        log_delta.lower, log_delta.estimate, jnp.minimum(log_delta.upper, least)
+    )
+    log_rest = _ordered(
+        jnp.maximum(log_rest.lower, most), log_rest.estimate, log_rest.upper
+    )
+    arguments = first, second, epsilon
+    return ProfilePoint(
+        without_derivative(log_delta, *arguments),
+        without_derivative(log_rest, *arguments),
+    )
 
 
-@in_float64
-def meet_bayes_error(
-    first: Request, second: Request, prior: Array, *, narrow: bool
-) -> Bounds:
-    prior = jnp.asarray(prior)
-    certain = (prior <= 0) | (prior >= 1)
-    safe = jnp.where(certain, 0.5, prior)
-    epsilon = jnp.log(safe) - jnp.log1p(-safe)
-    hull, _ = _meet(first, second, epsilon)
-    other = 1 - safe
-    most = jnp.minimum(safe, other)
-    found = hull.at(other).map_down(lambda s: other - s)
-    unit = 1e-15
-    lower, upper = (
-        jnp.clip(x, 0, most) for x in (found.lower - unit, found.upper + unit)
-    )
-    value = Interval(lower, jnp.clip(found.estimate, lower, upper), upper)
-    value = value.map(lambda x: jnp.where(certain, 0.0, x))
-    known = bayes_error_range(prior)
-    found = bounds_of(value, (value.lower <= 0) & ~certain, narrow, known)
-    return without_derivative(found, first, second, prior)
+_UNIT = 1e-14
+"""Rounding of delta, absolutely."""
+
+
+def _slack(log_value: Array) -> Array:
+    return 8 * jnp.finfo(log_value.dtype).eps * (1 + jnp.abs(log_value))
+
+
+def _ordered(lower: Array, estimate: Array, upper: Array) -> Interval:
+    """An interval whose estimate lies inside."""
+    lower, upper, _ = uncrossed(lower, jnp.minimum(upper, 0), LOGARITHM)
+    return Interval(lower, jnp.clip(estimate, lower, upper), upper)
 
 
 @in_float64

@@ -20,12 +20,13 @@ from .._internal._precision import in_float64
 from ..losses import (
     AbstractLoss,
     AtomicLoss,
+    ComposedLoss,
     GaussianLoss,
     LaplaceLoss,
     SubsampledGaussianLoss,
     TwoPointLoss,
 )
-from ..mechanisms._base import AbstractMechanism, View
+from ..mechanisms import AbstractMechanism, View, resolve
 
 _REACH = 13.0
 _PANELS, _POINTS = 24, 16
@@ -91,30 +92,24 @@ def loss_moments(mechanism: Any) -> LossMoments:
     References:
         Kaissis et al. (2024), equations (8) to (12).
     """
-    subject, direction = _subject_of(mechanism)
-    return _moments(subject, direction=direction)
-
-
-def _subject_of(mechanism: Any) -> tuple[AbstractMechanism, str]:
     if not isinstance(mechanism, AbstractMechanism | View):
         raise TypeError(
             "mechanism must be a mechanism, or its .remove or .add, got "
             f"{type(mechanism).__name__}"
         )
-    subject, direction, _ = mechanism._subject()
-    subject.require_complete()
-    return subject.simplified(), direction
-
-
-@in_float64
-def _moments(subject: AbstractMechanism, *, direction: str) -> LossMoments:
-    sign = -1 if direction == "add" else 1
-    loss = subject.loss()
+    subject = resolve(mechanism).whole
+    loss = subject.composed
     if len(loss.terms) != 1 or not loss.single:
         raise ValueError(
             "mechanism must release once (give the number of releases separately), "
-            f"got {type(subject).__name__}"
+            f"got {type(mechanism).__name__}"
         )
+    return _moments(loss, direction=subject.direction)
+
+
+@in_float64
+def _moments(loss: ComposedLoss, *, direction: str) -> LossMoments:
+    sign = -1 if direction == "add" else 1
     found = _of_term(loss.terms[0], sign)
     # Nothing is released where the noise is infinite or nobody takes part.
     nothing = loss.counts[0] == 0

@@ -12,6 +12,7 @@ either half, T(0) = 0, and 0 <= T <= q.
 """
 
 import abc
+import dataclasses
 from collections.abc import Callable
 from typing import Any
 
@@ -23,15 +24,20 @@ from jax.lax import stop_gradient
 from jaxtyping import Array, Bool, Float, PyTree
 
 from .. import engines
-from ..curves import AbstractGuarantee, Curve
+from ..curves import AbstractGuarantee, Curve, Subject
 from ..curves._bounds import LOGARITHM, uncrossed
 from ..curves._queries import signs_of
 from ..engines import Interval
 from ..losses import AUTO, ComposedLoss, Method
-from ..mechanisms import BlatantNonPrivacy, NeighboringRelation, PerfectPrivacy
-from ..mechanisms._base import AbstractMechanism, View
-from ..mechanisms._listed import LISTING_METHODS, Listed, listed
-from ..mechanisms._renyi import AbstractRenyi
+from ..mechanisms import (
+    AbstractMechanism,
+    AbstractRenyi,
+    BlatantNonPrivacy,
+    NeighboringRelation,
+    PerfectPrivacy,
+    View,
+    resolve,
+)
 
 _EXTREMAL = (PerfectPrivacy, BlatantNonPrivacy)
 _MOST_KINKS = 16
@@ -216,7 +222,11 @@ def _rounded(found: Interval, epsilon: Array) -> Interval:
 
 
 class Request(eqx.Module):
-    """A guarantee whose structure is settled, and whose numbers may be traced."""
+    """A guarantee whose structure is settled, and whose numbers may be traced.
+
+    Where it is kept, as in a target, the subject is what a user gave: parameters may
+    lose digits on the way into a float32 program, losses must not.
+    """
 
     subject: Any
     directions: tuple[str, ...] = eqx.field(static=True)
@@ -228,12 +238,24 @@ class Request(eqx.Module):
         """To be called inside the float64 program."""
         if not self.directions:
             return QuerySource(self.subject, self.symmetric)
-        loss = self.subject.loss()
-        return EngineSource(_with_method(loss, self.method), self.directions)
+        found = self.resolved().subject
+        return EngineSource(found.composed, self.directions)
 
+    def resolved(self) -> "Request":
+        """The same, ready for a compiled program: about a loss, not a mechanism."""
+        if not self.directions or isinstance(self.subject, Subject):
+            return self
+        view = View(self.subject, "both", self.method)
+        return dataclasses.replace(self, subject=resolve(view).first)
 
-def _with_method(loss: ComposedLoss, method: Method) -> ComposedLoss:
-    return ComposedLoss(loss.terms, loss.counts, loss.single, method)
+    def again(self) -> "Request":
+        """The same on the grid, where that is the second engine to ask."""
+        if self.method != AUTO or not self.directions:
+            return self
+        loss = self.resolved().subject.composed
+        if not (loss.on_grid and loss.decays):
+            return self
+        return dataclasses.replace(self, method=Method("grid"))
 
 
 _OPPOSITE = {"remove": "add", "add": "remove"}
@@ -252,9 +274,7 @@ def request(name: str, guarantee: Any) -> Request:
         subject, direction, method = guarantee._subject()
         subject.require_complete()
         subject = subject.simplified()
-        if method.name in LISTING_METHODS:
-            subject = listed(subject)
-        if direction == "both" or _is_symmetric(subject):
+        if direction == "both" or is_symmetric(subject):
             return Request(subject, ("both",), method, True)
         return Request(subject, (direction, _OPPOSITE[direction]), method, False)
     if isinstance(guarantee, AbstractGuarantee):
@@ -267,11 +287,22 @@ def request(name: str, guarantee: Any) -> Request:
     )
 
 
-def _is_symmetric(subject: AbstractMechanism | Listed) -> bool:
+def is_symmetric(subject: AbstractMechanism) -> bool:
     return bool(eqx.filter_eval_shape(lambda s: s.loss(), subject).symmetric)
 
 
 def pair(a: Any, b: Any) -> tuple[Request, Request]:
+    """Two guarantees that can be compared, ready for a compiled program.
+
+    Raises:
+        ValueError: If they refer to different neighbors, or one to both directions of
+            an asymmetric mechanism and the other to one of them.
+    """
+    first, second = comparable(a, b)
+    return first.resolved(), second.resolved()
+
+
+def comparable(a: Any, b: Any) -> tuple[Request, Request]:
     """Two guarantees that can be compared.
 
     Raises:
@@ -288,7 +319,7 @@ def pair(a: Any, b: Any) -> tuple[Request, Request]:
         )
     one_sided = [not r.symmetric and bool(r.directions) for r in (first, second)]
     both = [
-        r.symmetric and bool(r.directions) and not _is_symmetric(r.subject)
+        r.symmetric and bool(r.directions) and not is_symmetric(r.subject)
         for r in (first, second)
     ]
     if any(one_sided) and any(both):

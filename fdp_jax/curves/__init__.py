@@ -12,3 +12,4 @@ from ._bounds import (
 )
 from ._curve import Curve as Curve, GridCurve as GridCurve
 from ._guarantee import AbstractGuarantee as AbstractGuarantee
+from ._subject import Subject as Subject

@@ -17,22 +17,13 @@ from jax.lax import stop_gradient
 from jaxtyping import Array, ArrayLike, Float
 
 from .. import engines
-from .._internal._precision import float_dtype, in_float64
+from .._internal._precision import in_float64, narrow
 from .._internal._special import safe_log
 from ..engines import Interval, log_complement, select
 from ..losses import ComposedLoss, ListedPoissonLoss
-from ._bounds import (
-    DELTA,
-    EPSILON,
-    LOGARITHM,
-    Bounds,
-    bayes_error_range,
-    beta_range,
-    tpr_range,
-    uncrossed,
-)
+from ._bounds import EPSILON, LOGARITHM, Bounds, beta_range, tpr_range, uncrossed
 from ._guarantee import AbstractGuarantee
-from ._queries import HasLoss, bounds_of, elementwise, inside, signs_of
+from ._queries import ProfilePoint, bounds_of, elementwise, inside, signs_of
 
 _LOG_LEAST = -34.5
 """log of the delta at which the grid ends, about 1e-15."""
@@ -73,23 +64,14 @@ class GridCurve(AbstractGuarantee):
         """Type II errors of the threshold tests (estimates)."""
         return np.exp(np.asarray(self.log_beta_grid))
 
-    def _ask(self, query, value: Any) -> Any:
-        return query(self, value, narrow=float_dtype() == jnp.float32)
+    def _solve(self, delta: Any) -> Bounds:
+        return _epsilon(self, delta, narrow=narrow())
 
-    def _epsilon_bounds(self, delta: Any) -> Bounds:
-        return self._ask(_epsilon, delta)
-
-    def _delta_bounds(self, epsilon: Any) -> Bounds:
-        return self._ask(_delta, epsilon)
-
-    def _log_delta_bounds(self, epsilon: Any) -> Bounds:
-        return self._ask(_log_delta, epsilon)
+    def _profile(self, epsilon: Any) -> ProfilePoint:
+        return _profile(self, epsilon)
 
     def _error_rate_bounds(self, alpha: Any) -> tuple[Bounds, Bounds]:
-        return self._ask(_error_rates, alpha)
-
-    def _bayes_error_bounds(self, prior: Any) -> Bounds:
-        return self._ask(_bayes_error, prior)
+        return _error_rates(self, alpha, narrow=narrow())
 
 
 class Curve(AbstractGuarantee):
@@ -103,20 +85,14 @@ class Curve(AbstractGuarantee):
         """The guarantee under both directions: the larger delta at every threshold."""
         return _worse(self.remove, self.add)
 
-    def _epsilon_bounds(self, delta: Any) -> Bounds:
-        return self.both._epsilon_bounds(delta)
+    def _solve(self, delta: Any) -> Bounds:
+        return self.both._solve(delta)
 
-    def _delta_bounds(self, epsilon: Any) -> Bounds:
-        return self.both._delta_bounds(epsilon)
-
-    def _log_delta_bounds(self, epsilon: Any) -> Bounds:
-        return self.both._log_delta_bounds(epsilon)
+    def _profile(self, epsilon: Any) -> ProfilePoint:
+        return self.both._profile(epsilon)
 
     def _error_rate_bounds(self, alpha: Any) -> tuple[Bounds, Bounds]:
         return self.both._error_rate_bounds(alpha)
-
-    def _bayes_error_bounds(self, prior: Any) -> Bounds:
-        return self.both._bayes_error_bounds(prior)
 
 
 _FEW = 33
@@ -148,12 +124,11 @@ def _groups(loss: ComposedLoss, size: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 @in_float64(cast_out=False)
-def make_curve(subject: HasLoss, positions: Float[ArrayLike, " k"]) -> Curve:
-    """Evaluates a mechanism on a grid that reaches down to delta about 1e-15.
+def make_curve(loss: ComposedLoss, positions: Float[ArrayLike, " k"]) -> Curve:
+    """Evaluates a loss on a grid that reaches down to delta about 1e-15.
 
     `positions` rise from 0 to 1; the thresholds of a direction lie closer near 0.
     """
-    loss = subject.loss()
     signs = signs_of(loss, "both")
     reach = engines.span(loss, signs, jnp.asarray(_LOG_LEAST, float))
     grid = stop_gradient(reach * _shape(jnp.asarray(positions)))
@@ -189,9 +164,6 @@ def _consistent(found: engines.Profile) -> engines.Profile:
 def _join(grid: Array, own: engines.Profile, other: engines.Profile) -> GridCurve:
     """A whole curve from thresholds >= 0 of a direction and of the exchanged one."""
 
-    def reflect_delta(log_delta: Array) -> Array:
-        return safe_log(-jnp.expm1(-grid) + jnp.exp(log_delta - grid))
-
     def glue(left: Array, right: Array) -> Array:
         return jnp.concatenate([left[:0:-1], right])
 
@@ -201,8 +173,8 @@ def _join(grid: Array, own: engines.Profile, other: engines.Profile) -> GridCurv
     other_beta = _log_difference(other.log_rest.estimate, other.log_alpha + grid)
     return GridCurve(
         epsilon_grid=jnp.concatenate([-grid[:0:-1], grid]),
-        log_delta_grid=both(other.log_delta.map(reflect_delta), own.log_delta),
-        log_rest_grid=both(other.log_rest.map(lambda x: x - grid), own.log_rest),
+        log_delta_grid=both(other.log_delta.reflected(grid), own.log_delta),
+        log_rest_grid=both(other.log_rest.shifted(-grid), own.log_rest),
         log_alpha_grid=stop_gradient(glue(other_beta, own.log_alpha)),
         log_beta_grid=stop_gradient(glue(other.log_alpha, own_beta)),
     )
@@ -249,33 +221,60 @@ def _cubic(t: Array, width: Array, ends: tuple, slopes: tuple) -> Array:
     return line + bend * ((1 - t) * (slopes[0] - mean) - t * (slopes[1] - mean))
 
 
-def _chord(log_values: Array, i: Array, weight: Array) -> Array:
-    """Log of the chord (1 - weight) e^a + weight e^b, with finite derivatives."""
-    values = jnp.exp(log_values[i]), jnp.exp(log_values[i + 1])
-    return safe_log((1 - weight) * values[0] + weight * values[1])
+def _rounding(log_value: Array) -> Array:
+    """Bound on the rounding of a few operations on the logarithm of a probability."""
+    return 8 * jnp.finfo(log_value.dtype).eps * (1 + jnp.abs(log_value))
 
 
-def _profile(curve: GridCurve, epsilon: Array) -> tuple[Interval, Interval]:
+def _chord(log_values: Array, i: Array, weight: Array) -> tuple[Array, Array]:
+    """Log of the chord (1 - weight) e^a + weight e^b, and a bound on its rounding.
+
+    With finite derivatives.
+    """
+    logs = log_values[i], log_values[i + 1]
+    found = safe_log((1 - weight) * jnp.exp(logs[0]) + weight * jnp.exp(logs[1]))
+    # The weights are rounded; so are all logarithms, but infinite ones.
+    fixed, most = stop_gradient((found, jnp.maximum(*logs)))
+    some = jnp.isfinite(fixed)
+    fixed, most = jnp.where(some, fixed, 0.0), jnp.where(some, most, 0.0)
+    slack = _rounding(jnp.abs(fixed) + jnp.abs(most) + jnp.exp(most - fixed))
+    return found, jnp.where(some, slack, 0.0)
+
+
+@in_float64(cast_out=False)
+def _profile(curve: GridCurve, epsilon: Array) -> ProfilePoint:
+    one = lambda epsilon: ProfilePoint(*_profile_at(curve, epsilon))
+    return elementwise(one, jnp.asarray(epsilon))
+
+
+def _profile_at(curve: GridCurve, epsilon: Array) -> tuple[Interval, Interval]:
     """Log delta and log(1 - delta) at a real threshold."""
     grid = curve.epsilon_grid
     inner = jnp.clip(epsilon, grid[0], grid[-1])
     i, _ = _segment(grid, inner)
     width = grid[i + 1] - grid[i]
     weight = jnp.expm1(inner - grid[i]) / jnp.expm1(width)  # in e^eps
-    upper = _chord(curve.log_delta_grid.upper, i, weight)
-    rest_lower = _chord(curve.log_rest_grid.lower, i, weight)
+    upper, slack = _chord(curve.log_delta_grid.upper, i, weight)
+    rest_lower, rest_slack = _chord(curve.log_rest_grid.lower, i, weight)
     middle = _between(curve, i, (inner - grid[i]) / width, width)
-    log_delta = Interval(curve.log_delta_grid.lower[i + 1], middle, upper)
-    rest_upper = jnp.minimum(log_complement(log_delta.lower), 0)
-    log_rest = Interval(rest_lower, log_complement(middle), rest_upper)
+    log_delta = Interval(curve.log_delta_grid.lower[i + 1], middle, upper + slack)
+    complement = log_delta.map_down(log_complement).widened(_rounding)
+    log_rest = Interval(
+        rest_lower - rest_slack, complement.estimate, jnp.minimum(complement.upper, 0)
+    )
     # Beyond the grid: delta falls to the right; (1 - delta) / gamma does to the left.
     left = jnp.minimum(epsilon - grid[0], 0)
-    log_rest = Interval(log_rest.lower + left, log_rest.estimate + left, log_rest.upper)
+    moved = log_rest.shifted(left)
+    log_rest = Interval(moved.lower, moved.estimate, log_rest.upper)
     outside_right = epsilon > grid[-1]
     log_delta = Interval(
         jnp.where(outside_right, -jnp.inf, log_delta.lower),
         jnp.where(left < 0, log_complement(log_rest.estimate), log_delta.estimate),
-        jnp.where(left < 0, log_complement(log_rest.lower), log_delta.upper),
+        jnp.where(
+            left < 0,
+            log_rest.map_down(log_complement).widened(_rounding).upper,
+            log_delta.upper,
+        ),
     )
     log_rest = Interval(
         log_rest.lower,
@@ -313,41 +312,6 @@ def _slope(curve: GridCurve, i: Array, kink: Callable[[Array, Array], Array]) ->
         one_sided = kink(log_alpha, curve.log_beta_grid[i])
         log_alpha = jnp.where(epsilon == 0, one_sided, log_alpha)
     return -jnp.exp(epsilon + log_alpha - curve.log_delta_grid.estimate[i])
-
-
-@in_float64
-def _log_delta(curve: GridCurve, epsilon: Array, *, narrow: bool) -> Bounds:
-    def one(epsilon: Array) -> Bounds:
-        found, _ = _profile(curve, epsilon)
-        return bounds_of(found, found.upper >= 0, narrow, LOGARITHM)
-
-    return elementwise(one, jnp.asarray(epsilon))
-
-
-@in_float64
-def _delta(curve: GridCurve, epsilon: Array, *, narrow: bool) -> Bounds:
-    def one(epsilon: Array) -> Bounds:
-        found = _profile(curve, epsilon)[0].map(jnp.exp)
-        return bounds_of(found, found.upper >= 1, narrow, DELTA)
-
-    return elementwise(one, jnp.asarray(epsilon))
-
-
-@in_float64
-def _bayes_error(curve: GridCurve, prior: Array, *, narrow: bool) -> Bounds:
-    def one(prior: Array) -> Bounds:
-        certain = (prior <= 0) | (prior >= 1)
-        safe = jnp.where(certain, 0.5, prior)
-        other = jnp.log1p(-safe)
-        found = _profile(curve, jnp.log(safe) - other)[1].map(
-            lambda x: jnp.exp(x + other)
-        )
-        value = found.map(lambda x: jnp.minimum(x, jnp.minimum(safe, 1 - safe)))
-        value = value.map(lambda x: jnp.where(certain, 0.0, x))
-        vacuous = (value.lower <= 0) & ~certain
-        return bounds_of(value, vacuous, narrow, bayes_error_range(prior))
-
-    return elementwise(one, jnp.asarray(prior))
 
 
 @in_float64
@@ -389,7 +353,7 @@ def _polish(curve: GridCurve, epsilon: Array, target: Array) -> Array:
     safe = jnp.where(inside, epsilon, 0.0)
 
     def value(e: Array) -> Array:
-        return _profile(curve, e)[0].estimate
+        return _profile_at(curve, e)[0].estimate
 
     for _ in range(2):
         slope = stop_gradient(jax.grad(value)(safe))
@@ -414,6 +378,20 @@ def _error_rates(
         beta = jnp.where(power < 0.5, 1 - power, rest)
         return beta, jnp.where(power < 0.5, power, 1 - beta)
 
+    def sizes(alpha: Array) -> tuple[Array, Array]:
+        """What `lines` is rounded by, at most: of beta and of the power."""
+        logs = grid + jnp.log(alpha), curve.log_delta_grid.upper
+        used, delta = (jnp.where(x > -745, x, -745.0) for x in logs)
+        power = jnp.exp(used) * _rounding(used) + jnp.exp(delta) * _rounding(delta)
+        lost = curve.log_rest_grid.lower
+        lost = jnp.where(lost > -745, lost, -745.0)
+        rest = jnp.exp(used) * _rounding(used) + jnp.exp(lost) * _rounding(lost)
+        unit = _rounding(jnp.zeros_like(rest))
+        small = jnp.exp(used) + jnp.exp(delta) < 0.5
+        return jnp.where(small, power + unit, rest), jnp.where(
+            small, power, rest + unit
+        )
+
     def estimate(alpha: Array) -> tuple[Array, Array]:
         """The best threshold of a finer grid around the best node."""
         known = curve.log_delta_grid.estimate, curve.log_rest_grid.estimate
@@ -421,7 +399,7 @@ def _error_rates(
         node = jnp.clip(node, 1, grid.size - 2)
         ends = stop_gradient((grid[node - 1], grid[node + 1]))
         fine = ends[0] + (ends[1] - ends[0]) * jnp.linspace(0, 1, _FINE)
-        profiles = jax.vmap(lambda e: _profile(curve, e))(fine)
+        profiles = jax.vmap(lambda e: _profile_at(curve, e))(fine)
         beta, tpr = lines(alpha, fine, profiles[0].estimate, profiles[1].estimate)
         return jnp.max(beta), jnp.min(tpr)
 
@@ -430,7 +408,8 @@ def _error_rates(
         inner = jnp.where(edge, 0.5, alpha)
         upper, lower = curve.log_delta_grid.upper, curve.log_rest_grid.lower
         beta_low, tpr_high = lines(inner, grid, upper, lower)
-        beta_low, tpr_high = jnp.max(beta_low), jnp.min(tpr_high)
+        slack = sizes(inner)
+        beta_low, tpr_high = jnp.max(beta_low - slack[0]), jnp.min(tpr_high + slack[1])
         beta_mid, tpr_mid = estimate(inner)
         # On [gamma_k, gamma_k+1]: delta >= its value on the right, gamma >= the left.
         step = jnp.exp(grid[:-1] + jnp.log(inner))

@@ -1,14 +1,36 @@
 """The queries that every guarantee answers: mechanisms, directions and curves."""
 
 import abc
+from collections.abc import Callable
 from typing import Any, ClassVar
 
 import equinox as eqx
+import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from .._internal import _checks
-from ._bounds import Bound, Bounds, one_end
+from .._internal._precision import narrow
+from ._answers import (
+    bayes_error_of,
+    delta_of,
+    log_delta_of,
+    log_rest_of,
+    threshold_of,
+)
+from ._bounds import (
+    DELTA,
+    EPSILON,
+    LOGARITHM,
+    Bound,
+    Bounds,
+    Range,
+    bayes_error_range,
+    beta_range,
+    one_end,
+    tpr_range,
+)
 from ._doubts import end_of
+from ._queries import ProfilePoint
 
 
 class AbstractGuarantee(eqx.Module):
@@ -27,24 +49,66 @@ class AbstractGuarantee(eqx.Module):
     _warns: ClassVar[bool] = False
     """Whether something can be done about an answer that is not tight."""
 
-    @abc.abstractmethod
-    def _epsilon_bounds(self, delta: Any) -> Bounds: ...
+    # Three primitives answer every question.
 
     @abc.abstractmethod
-    def _delta_bounds(self, epsilon: Any) -> Bounds: ...
+    def _solve(self, delta: Any) -> Bounds:
+        """Bounds of the least real epsilon with delta(epsilon) <= delta."""
 
     @abc.abstractmethod
-    def _log_delta_bounds(self, epsilon: Any) -> Bounds: ...
+    def _profile(self, epsilon: Any) -> ProfilePoint:
+        """The privacy profile at real thresholds, infinite ones included."""
 
     @abc.abstractmethod
-    def _error_rate_bounds(self, alpha: Any) -> tuple[Bounds, Bounds]: ...
+    def _error_rate_bounds(self, alpha: Any) -> tuple[Bounds, Bounds]:
+        """Bounds of the type II error and of the power at type I errors."""
+
+    def _settled(
+        self, ask: "Callable[[AbstractGuarantee], Bounds]", known: Range
+    ) -> Bounds:
+        """The answer to a question about this guarantee.
+
+        Guarantees that several engines know put it to more than one of them where the
+        first answer is loose.
+
+        Args:
+            ask: The question, put to a guarantee.
+            known: What is true of its answer anyway.
+        """
+        del known
+        return ask(self)
+
+    def _epsilon_bounds(self, delta: Any) -> Bounds:
+        return self._settled(lambda g: g._solve(delta), EPSILON)
+
+    def _delta_bounds(self, epsilon: Any) -> Bounds:
+        return self._settled(
+            lambda g: delta_of(g._profile(epsilon), narrow=narrow()), DELTA
+        )
+
+    def _log_delta_bounds(self, epsilon: Any) -> Bounds:
+        return self._settled(
+            lambda g: log_delta_of(g._profile(epsilon), narrow=narrow()), LOGARITHM
+        )
+
+    def _log_rest_bounds(self, epsilon: Any) -> Bounds:
+        return self._settled(
+            lambda g: log_rest_of(g._profile(epsilon), narrow=narrow()), LOGARITHM
+        )
+
+    def _bayes_error_bounds(self, prior: Any) -> Bounds:
+        epsilon = threshold_of(prior)
+        return self._settled(
+            lambda g: bayes_error_of(g._profile(epsilon), prior, narrow=narrow()),
+            bayes_error_range(jnp.asarray(prior)),
+        )
 
     def _rate_bounds(self, alpha: Any, *, power: bool) -> Bounds:
-        """Of the power or of the type II error alone."""
-        return self._error_rate_bounds(alpha)[power]
-
-    @abc.abstractmethod
-    def _bayes_error_bounds(self, prior: Any) -> Bounds: ...
+        """Bounds of the power or of the type II error alone."""
+        known = tpr_range if power else beta_range
+        return self._settled(
+            lambda g: g._error_rate_bounds(alpha)[power], known(jnp.asarray(alpha))
+        )
 
     def epsilon(
         self, *, delta: Any, bound: Bound | str = Bound.PESSIMISTIC

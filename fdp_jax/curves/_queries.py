@@ -1,13 +1,14 @@
-"""Questions put to a composed loss: certified answers for one or both directions.
+"""Programs that answer for a composed loss: its epsilons and its privacy profile.
 
-Every function here runs in float64 and answers for `direction` "remove", "add" or
-"both"; "both" is the guarantee under add-or-remove-one: the worse of the two
-directions at every threshold, which convexifies min(f, f^-1) (Dong, Roth, Su 2022).
+Compiled programs see a loss, and neither the mechanism that it belongs to nor the
+neighboring relation: whatever has a loss of the same kind shares them.  They run in
+float64 and answer for `direction` "remove", "add" or "both"; "both" is the guarantee
+under add-or-remove-one: the worse of the two directions at every threshold, which
+convexifies min(f, f^-1) (Dong, Roth, Su 2022).
 """
 
 import dataclasses
 from collections.abc import Callable
-from typing import Protocol
 
 import equinox as eqx
 import jax
@@ -19,43 +20,15 @@ from .. import engines
 from .._internal._precision import in_float64
 from .._internal._special import safe_log
 from ..engines import Interval, select
-from ..losses import AUTO, ComposedLoss, Method
-from ._bounds import (
-    DELTA,
-    EPSILON,
-    LOGARITHM,
-    Bounds,
-    Range,
-    bayes_error_range,
-    classify,
-    uncrossed,
-    with_gradient,
-)
+from ..losses import ComposedLoss
+from ._bounds import EPSILON, Bounds, Range, classify, uncrossed, with_gradient
 
 _BATCH = 32
 """Thresholds evaluated at once; bounds the memory of a query with many."""
 _SIGNS = {"remove": 1.0, "add": -1.0}
 
 
-class HasLoss(Protocol):
-    """What a query needs of a mechanism."""
-
-    def loss(self) -> ComposedLoss:
-        """The privacy loss of its dominating pair, direction "remove"."""
-        ...
-
-
-def loss_of(subject: HasLoss, method: Method) -> ComposedLoss:
-    """The loss, to be handled by a given engine."""
-    return dataclasses.replace(subject.loss(), method=method)
-
-
-def named(bounds: Bounds, loss: ComposedLoss) -> Bounds:
-    """The bounds with the name of the engine that found them."""
-    return dataclasses.replace(bounds, method=engines.route(loss))
-
-
-Direction = str | Float[Array, ""]
+Direction = str | float | Float[Array, ""]
 """One of the three by its name, or the sign of "remove" (1) or "add" (-1): traced, so
 that one program answers for either."""
 
@@ -148,33 +121,44 @@ def outward(low: Array, high: Array, narrow: bool) -> tuple[Array, Array]:
 
 @in_float64
 def epsilon_bounds(
-    subject: HasLoss,
+    loss: ComposedLoss,
     delta: Float[Array, "..."],
     *,
     direction: Direction,
     narrow: bool,
-    method: Method = AUTO,
 ) -> Bounds:
     """Bounds of the least real epsilon with delta(epsilon) <= delta."""
-    loss = loss_of(subject, method)
     signs = signs_of(loss, direction)
 
     def one(delta: Array) -> Bounds:
-        log_delta = safe_log(delta)
-        worst = engines.epsilon(loss, signs, log_delta)
+        worst = engines.epsilon(loss, signs, safe_log(delta))
         return bounds_of(worst, jnp.isposinf(worst.upper), narrow, EPSILON)
 
-    return named(elementwise(one, jnp.asarray(delta)), loss)
+    found = elementwise(one, jnp.asarray(delta))
+    return dataclasses.replace(found, method=engines.route(loss))
 
 
-# --------------------------------------------------------------------------- delta
+# ------------------------------------------------------------------------- profile
 
 
 class ProfilePoint(eqx.Module):
-    """log delta and log(1 - delta) at a real threshold."""
+    """log delta and log(1 - delta) at real thresholds; always float64."""
 
     log_delta: Interval
     log_rest: Interval
+    method: str = eqx.field(static=True, default="")
+    """The engine that found them."""
+
+
+@in_float64(cast_out=False)
+def profile(
+    loss: ComposedLoss, epsilon: Float[Array, "..."], *, direction: Direction
+) -> ProfilePoint:
+    """The privacy profile at any real thresholds, for all questions that it answers."""
+    signs = signs_of(loss, direction)
+    one = lambda epsilon: profile_at(loss, signs, epsilon)
+    found = elementwise(one, jnp.asarray(epsilon))
+    return dataclasses.replace(found, method=engines.route(loss))
 
 
 def profile_at(
@@ -191,12 +175,8 @@ def profile_at(
     log_delta, log_rest = jax.tree.map(
         lambda x: x[0], (found.log_delta, found.log_rest)
     )
-    # delta(-e) = (1 - e^-e) + e^-e delta_rev(e): no cancellation.
-    below = log_delta.map(
-        lambda x: safe_log(-jnp.expm1(-distance) + jnp.exp(x - distance))
-    )
-    log_delta = select(negative, below, log_delta)
-    log_rest = select(negative, log_rest.map(lambda x: x - distance), log_rest)
+    log_delta = select(negative, log_delta.reflected(distance), log_delta)
+    log_rest = select(negative, log_rest.shifted(-distance), log_rest)
     end, rest = at_infinity(loss, signs)
     ends = end.map(lambda x: jnp.where(epsilon > 0, x, 0.0))
     rests = rest.map(lambda x: jnp.where(epsilon > 0, x, -jnp.inf))
@@ -219,116 +199,3 @@ def at_infinity(
     unsure = jnp.max(engines.over(signs, loss.log_unsure_mass))
     most = jnp.minimum(jnp.logaddexp(rest, stop_gradient(unsure)), 0)
     return Interval(least, end, end), Interval(rest, rest, most)
-
-
-@in_float64
-def log_delta_bounds(
-    subject: HasLoss,
-    epsilon: Float[Array, "..."],
-    *,
-    direction: Direction,
-    narrow: bool,
-    method: Method = AUTO,
-) -> Bounds:
-    """Bounds of log delta(epsilon), for every real epsilon."""
-    loss = loss_of(subject, method)
-    signs = signs_of(loss, direction)
-
-    def one(epsilon: Array) -> Bounds:
-        found = profile_at(loss, signs, epsilon).log_delta
-        return bounds_of(found, found.upper >= 0, narrow, LOGARITHM)
-
-    return named(elementwise(one, jnp.asarray(epsilon)), loss)
-
-
-@in_float64
-def profile_bounds(
-    subject: HasLoss,
-    epsilon: Float[Array, "..."],
-    *,
-    direction: Direction,
-    narrow: bool,
-    method: Method = AUTO,
-) -> tuple[Bounds, Bounds]:
-    """Bounds of log delta(epsilon) and of log(1 - delta(epsilon)), from one program."""
-    loss = loss_of(subject, method)
-    signs = signs_of(loss, direction)
-
-    def one(epsilon: Array) -> tuple[Bounds, Bounds]:
-        found = profile_at(loss, signs, epsilon)
-        vacuous = found.log_delta.upper >= 0
-        return (
-            bounds_of(found.log_delta, vacuous, narrow, LOGARITHM),
-            bounds_of(found.log_rest, vacuous, narrow, LOGARITHM),
-        )
-
-    log_delta, log_rest = elementwise(one, jnp.asarray(epsilon))
-    return named(log_delta, loss), named(log_rest, loss)
-
-
-@in_float64
-def delta_bounds(
-    subject: HasLoss,
-    epsilon: Float[Array, "..."],
-    *,
-    direction: Direction,
-    narrow: bool,
-    method: Method = AUTO,
-) -> Bounds:
-    """Bounds of delta(epsilon), for every real epsilon."""
-    loss = loss_of(subject, method)
-    signs = signs_of(loss, direction)
-
-    def one(epsilon: Array) -> Bounds:
-        found = profile_at(loss, signs, epsilon).log_delta
-        # The relative error of exp, twice over.
-        slack = 4 * jnp.finfo(found.upper.dtype).eps * (1 + jnp.abs(found.upper))
-        slack = jnp.where(jnp.isfinite(slack) & (found.upper < 0), slack, 0)
-        value = Interval(
-            jnp.exp(found.lower - slack),
-            jnp.exp(found.estimate),
-            _positive(jnp.minimum(jnp.exp(found.upper + slack), 1), found.upper),
-        )
-        return bounds_of(value, value.upper >= 1, narrow, DELTA)
-
-    return named(elementwise(one, jnp.asarray(epsilon)), loss)
-
-
-def _positive(upper: Array, log_upper: Array) -> Array:
-    """An upper bound that does not underflow to zero unless it is zero."""
-    least = jnp.finfo(upper.dtype).tiny
-    return jnp.where(jnp.isneginf(log_upper), upper, jnp.maximum(upper, least))
-
-
-@in_float64
-def bayes_error_bounds(
-    subject: HasLoss,
-    prior: Float[Array, "..."],
-    *,
-    direction: Direction,
-    narrow: bool,
-    method: Method = AUTO,
-) -> Bounds:
-    """Bounds of R(pi) = (1 - pi)(1 - delta(logit pi)), pi the weight of H0."""
-    loss = loss_of(subject, method)
-    signs = signs_of(loss, direction)
-
-    def one(prior: Array) -> Bounds:
-        certain = (prior <= 0) | (prior >= 1)
-        safe = jnp.where(certain, 0.5, prior)
-        log_odds = jnp.log(safe) - jnp.log1p(-safe)
-        found = profile_at(loss, signs, log_odds).log_rest
-        slack = 8 * jnp.finfo(prior.dtype).eps * (1 + jnp.abs(found.lower))
-        slack = jnp.where(jnp.isfinite(slack), slack, 0)
-        log_other = jnp.log1p(-safe)
-        most = jnp.minimum(prior, 1 - prior)
-        value = Interval(
-            jnp.exp(found.lower + log_other - slack),
-            jnp.minimum(jnp.exp(found.estimate + log_other), most),
-            jnp.minimum(jnp.exp(found.upper + log_other + slack), most),
-        )
-        value = value.map(lambda x: jnp.where(certain, 0.0, x))
-        vacuous = (value.lower <= 0) & ~certain
-        return bounds_of(value, vacuous, narrow, bayes_error_range(prior))
-
-    return named(elementwise(one, jnp.asarray(prior)), loss)

@@ -7,6 +7,8 @@ around a few anchors, at steps of several sizes: what the certificate of the pro
 leaves open decides which of them tells most.
 """
 
+import dataclasses
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -19,17 +21,14 @@ from .._internal._batching import one_by_one
 from .._internal._implicit import optimal_value
 from .._internal._precision import in_float64
 from ..engines import Interval, LocalPlan, select
-from ..losses import AUTO, ComposedLoss, Method
+from ..losses import ComposedLoss
 from ._bounds import Bounds, beta_range, tpr_range
 from ._concave import highest
 from ._queries import (
     Direction,
-    HasLoss,
     at_infinity,
     bounds_of,
     elementwise,
-    loss_of,
-    named,
     over_signs,
     signs_of,
 )
@@ -56,15 +55,13 @@ class ErrorRates(eqx.Module):
 
 @in_float64
 def error_rate_bounds(
-    subject: HasLoss,
+    loss: ComposedLoss,
     alpha: Float[Array, "..."],
     *,
     direction: Direction,
     narrow: bool,
-    method: Method = AUTO,
 ) -> tuple[Bounds, Bounds]:
     """Bounds of f(alpha) and of the power 1 - f(alpha)."""
-    loss = loss_of(subject, method)
     signs = signs_of(loss, direction)
 
     def one(alpha: Array) -> tuple[Bounds, Bounds]:
@@ -83,7 +80,11 @@ def error_rate_bounds(
         )
 
     beta, tpr = elementwise(one, jnp.asarray(alpha))
-    return named(beta, loss), named(tpr, loss)
+    method = engines.route(loss)
+    return (
+        dataclasses.replace(beta, method=method),
+        dataclasses.replace(tpr, method=method),
+    )
 
 
 class _Test(eqx.Module):

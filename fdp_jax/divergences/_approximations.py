@@ -11,7 +11,7 @@ from .._internal import _checks
 from .._internal._implicit import implicit_root
 from .._internal._precision import in_float64
 from .._internal._search import bisect
-from ..curves._queries import HasLoss, elementwise
+from ..curves._queries import elementwise
 from ..losses import ComposedLoss
 from ._log_moment import (
     clt_cumulants,
@@ -19,8 +19,7 @@ from ._log_moment import (
     cumulants,
     directions,
     finite_mass,
-    loss_of,
-    subject_of,
+    loss_and_direction,
 )
 
 _FARTHEST = 40.0
@@ -57,13 +56,12 @@ def clt_gdp(mechanism: Any) -> Float[Array, ""]:
     References:
         Dong, Roth, Su (2022), Theorem 3.5; Bu, Dong, Long, Su (2020), Theorem 5.
     """
-    subject, direction, _ = subject_of(mechanism, "clt_gdp")
-    return _clt(subject, direction=direction)
+    loss, direction = loss_and_direction(mechanism, "clt_gdp")
+    return _clt(loss, direction=direction)
 
 
 @in_float64
-def _clt(subject: HasLoss, *, direction: str) -> Array:
-    loss = loss_of(subject)
+def _clt(loss: ComposedLoss, *, direction: str) -> Array:
     found = []
     for sign in directions(direction):
         mean, variance = counted(loss, lambda t, s=sign: clt_cumulants(t, s))
@@ -130,13 +128,13 @@ def edgeworth_beta(mechanism: Any, *, alpha: Any) -> Float[Array, "..."]:
         Zheng, Dong, Long, Su (2020), Section 3; Wang et al. (2022) for its error.
     """
     alpha = _checks.probability("alpha", alpha)
-    subject, direction, _ = subject_of(mechanism, "edgeworth_beta")
-    return _edgeworth(subject, alpha, direction=direction)
+    loss, direction = loss_and_direction(mechanism, "edgeworth_beta")
+    return _edgeworth(loss, alpha, direction=direction)
 
 
 @in_float64
-def _edgeworth(subject: HasLoss, alpha: Array, *, direction: str) -> Array:
-    loss, alpha = loss_of(subject), jnp.asarray(alpha)
+def _edgeworth(loss: ComposedLoss, alpha: Array, *, direction: str) -> Array:
+    alpha = jnp.asarray(alpha)
     found = []
     for sign in directions(direction):
         base = _law(loss, sign, included=sign < 0)

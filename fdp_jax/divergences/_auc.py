@@ -2,21 +2,19 @@
 
 from typing import Any
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.lax import stop_gradient
 from jaxtyping import Array, Float
 
-from .._internal._precision import float_dtype, in_float64
-from ..curves import Bound, Bounds
+from .._internal._precision import in_float64, narrow
+from ..curves import Bound, Bounds, Subject
 from ..curves._bounds import Range, one_end
-from ..curves._queries import HasLoss, bounds_of, delta_bounds
-from ..curves._tradeoff import error_rate_bounds
+from ..curves._queries import bounds_of
 from ..engines import Interval
-from ..losses import AUTO, ComposedLoss, Method
-from ._log_moment import loss_of, subject_of
+from ..losses import AUTO, ComposedLoss
+from ._log_moment import resolved
 
 _REACH, _COUNT = 3.2, 41
 _SIDE = 1e-9
@@ -56,46 +54,39 @@ def auc(mechanism: Any, *, bound: Bound | str = Bound.PESSIMISTIC) -> Float[Arra
         Dong, Roth, Su (2022), Section 2 (f bounds every ROC curve).
     """
     bound = one_end(bound)
-    subject, direction, method = subject_of(mechanism, "auc")
-    narrow = float_dtype() == jnp.float32
-    found = _auc(subject, direction=direction, method=method, narrow=narrow)
+    subject = resolved(mechanism, "auc").whole
+    found = _auc(subject, narrow=narrow())
     return found.pick(bound, upper_is_pessimistic=True)
 
 
-class _Twice(eqx.Module):
+def _twice(loss: ComposedLoss) -> ComposedLoss:
     """Two independent runs: the pair (P x P, Q x Q), or (P x Q, Q x P) alike."""
-
-    subject: HasLoss
-
-    def loss(self) -> ComposedLoss:
-        loss = self.subject.loss()
-        return ComposedLoss(loss.terms, tuple(2 * count for count in loss.counts))
+    counts = tuple(2 * count for count in loss.counts)
+    method = AUTO if loss.method.name == "closed_form" else loss.method
+    return ComposedLoss(loss.terms, counts, method=method)
 
 
 @in_float64
-def _auc(subject: HasLoss, *, direction: str, method: Method, narrow: bool) -> Bounds:
-    loss = loss_of(subject)
+def _auc(subject: Subject, *, narrow: bool) -> Bounds:
+    loss = subject.composed
     if loss.symmetric:
         zero = jnp.zeros_like(loss.counts[0])
-        options = {"direction": "remove", "narrow": False}
-        method = AUTO if method.name == "closed_form" else method
-        total = delta_bounds(_Twice(subject), zero, **options, method=method)
+        total = Subject(_twice(loss), "remove")._delta_bounds(zero)
         half = lambda x: 0.5 * (1 + x)
         area = Interval(half(total.lower), half(total.estimate), half(total.upper))
     else:
-        area = _area(subject, direction, method)
+        area = _area(subject)
     return bounds_of(area, area.upper >= 1, narrow, Range(0.5, 1.0, 1.0))
 
 
-def _area(subject: HasLoss, direction: str, method: Method) -> Interval:
+def _area(subject: Subject) -> Interval:
     """1 minus the area under f, which is smooth but for a straight middle piece."""
-    ask = {"direction": direction, "narrow": False, "method": method}
-    near, far = _joints(stop_gradient(subject), ask)
+    near, far = _joints(stop_gradient(subject))
     nodes, weights = _double_exponential()
     alpha = jnp.concatenate([near * nodes, far + (1 - far) * nodes])
     weights = jnp.concatenate([near * weights, (1 - far) * weights])
     at = jnp.concatenate([alpha, jnp.stack([near, far])])
-    beta, _ = error_rate_bounds(subject, stop_gradient(at), **ask)
+    beta, _ = subject._error_rate_bounds(stop_gradient(at))
 
     smooth, ends = beta.estimate[:-2], beta.estimate[-2:]
     middle = 0.5 * (far - near) * (ends[0] + ends[1])
@@ -114,11 +105,11 @@ def _area(subject: HasLoss, direction: str, method: Method) -> Interval:
     return Interval(least, jnp.clip(estimate, least, most), most)
 
 
-def _joints(subject: HasLoss, ask: dict) -> tuple[Array, Array]:
+def _joints(subject: Subject) -> tuple[Array, Array]:
     """P(X > 0) and P(X >= 0) of the worse directions: where f has slope -1."""
 
     def value(epsilon: Array) -> Array:
-        return delta_bounds(subject, epsilon, **ask).estimate
+        return subject._delta_bounds(epsilon).estimate
 
     sides = jnp.asarray([_SIDE, -_SIDE])
     near, far = jnp.clip(-jax.vmap(jax.grad(value))(sides), 1e-3, 1 - 1e-3)

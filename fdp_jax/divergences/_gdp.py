@@ -7,7 +7,6 @@ if G_mu(s) <= 1 - c, that is mu >= Phi^-1(c) - Phi^-1(s).  The largest of these 
 certifies the whole range.
 """
 
-import dataclasses
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -19,32 +18,22 @@ from jaxtyping import Array, Float
 from .. import engines
 from .._internal import _checks
 from .._internal._implicit import implicit_root
-from .._internal._precision import (
-    float_dtype,
-    in_float64,
-    outside_transformations,
-)
+from .._internal._precision import in_float64, narrow, outside_transformations
 from .._internal._search import bisect
 from .._internal._special import log_ndtri, ndtri_from_logs, safe_log
-from ..curves import Bounds
+from ..curves import Bounds, Subject
 from ..curves._bounds import with_gradient
-from ..curves._queries import (
-    HasLoss,
-    log_delta_bounds,
-    round_down_to_single,
-)
+from ..curves._queries import round_down_to_single
 from ..engines import Interval
 from ..engines._gaussian import log_delta as gaussian_log_delta
-from ..losses import ComposedLoss, GaussianLoss, Method, SubsampledGaussianLoss
-from ..mechanisms._listed import LISTING_METHODS, listed
+from ..losses import ComposedLoss, GaussianLoss, SubsampledGaussianLoss
 from ._log_moment import (
     counted,
     finite_mass,
     gaussian_precision,
     largest_finite,
     log_unseen,
-    loss_of,
-    subject_of,
+    resolved,
 )
 
 _ROUNDS = 2
@@ -112,18 +101,12 @@ def gdp(mechanism: Any, *, delta: Any = 0.0) -> GDPSummary:
         al. (2025) for the summary and its regret.
     """
     delta = _checks.scalar("delta", _checks.below_one("delta", delta))
-    subject, _, method = subject_of(mechanism, "gdp")
-    aside = _checks.known(delta)
+    found, aside = resolved(mechanism, "gdp"), _checks.known(delta)
     # What lists leave out would matter for less.
-    if method.name in LISTING_METHODS and aside is not None and aside >= _LISTED_ASIDE:
-        subject = listed(subject)
-    options = {
-        "method": method,
-        "narrow": float_dtype() == jnp.float32,
-        # A plain call has no derivative, so it need not pay for one.
-        "plain": outside_transformations(),
-    }
-    return _gdp(subject, delta, **options)
+    listed = aside is not None and aside >= _LISTED_ASIDE
+    loss = found.first.composed if listed else found.whole.composed
+    # A plain call has no derivative, so it need not pay for one.
+    return _gdp(loss, delta, narrow=narrow(), plain=outside_transformations())
 
 
 def gdp_regret(mechanism: Any, *, mu: Any) -> Float[Array, ""]:
@@ -152,8 +135,7 @@ def gdp_regret(mechanism: Any, *, mu: Any) -> Float[Array, ""]:
         Kaissis et al. (2024) for the Delta-divergence; Gomez et al. (2025).
     """
     mu = _checks.scalar("mu", _checks.nonnegative_or_inf("mu", mu))
-    subject, _, method = subject_of(mechanism, "gdp_regret")
-    return _regret(subject, mu, method=method)
+    return _regret(resolved(mechanism, "gdp_regret").whole.composed, mu)
 
 
 class _Nodes(eqx.Module):
@@ -173,18 +155,14 @@ class _Nodes(eqx.Module):
         return _Nodes(epsilon[order], lower, jax.lax.cummin(upper[order]))
 
 
-def _profile(subject: HasLoss, epsilon: Array, method: Method) -> Bounds:
-    return log_delta_bounds(
-        subject, epsilon, direction="both", narrow=False, method=method
-    )
+def _profile(loss: ComposedLoss, epsilon: Array) -> Bounds:
+    return Subject(loss)._log_delta_bounds(epsilon)
 
 
 @in_float64
-def _gdp(
-    subject: HasLoss, delta: Array, *, method: Method, narrow: bool, plain: bool
-) -> GDPSummary:
-    rounds = _effort(loss_of(subject), method).regret_rounds
-    found, regret = _fitted(subject, jnp.asarray(delta), method, rounds, plain=plain)
+def _gdp(loss: ComposedLoss, delta: Array, *, narrow: bool, plain: bool) -> GDPSummary:
+    rounds = _effort(loss).regret_rounds
+    found, regret = _fitted(loss, jnp.asarray(delta), rounds, plain=plain)
     upper, mu_lower = found.upper, found.lower
     if narrow:
         upper = -round_down_to_single(-upper)
@@ -192,26 +170,23 @@ def _gdp(
     return GDPSummary(with_gradient(upper, found.estimate), mu_lower, regret, delta)
 
 
-def fitted_mu(
-    subject: HasLoss, delta: Float[Array, ""], method: Method, *, plain: bool
-) -> Interval:
+def fitted_mu(loss: ComposedLoss, delta: Float[Array, ""], *, plain: bool) -> Interval:
     """The smallest mu between certified bounds, inside a float64 program.
 
     Args:
-        subject: A mechanism, or anything with a loss.
+        loss: The privacy loss.
         delta: Probability set aside.
-        method: The engine.
         plain: Whether no derivative is wanted.
     """
-    return _fitted(subject, delta, method, 0, plain=plain)[0]
+    return _fitted(loss, delta, 0, plain=plain)[0]
 
 
 def _fitted(
-    subject: HasLoss, delta: Array, method: Method, regret_rounds: int, *, plain: bool
+    loss: ComposedLoss, delta: Array, regret_rounds: int, *, plain: bool
 ) -> tuple[Interval, Array]:
     """The smallest mu and the regret of its upper bound."""
-    loss, fixed = loss_of(subject), stop_gradient(delta)
-    nodes, covered, regret = _searched(subject, fixed, method, regret_rounds)
+    fixed = stop_gradient(delta)
+    nodes, covered, regret = _searched(loss, fixed, regret_rounds)
     at_nodes = jax.vmap(_mu_through, in_axes=(0, 0, None))
     lower = at_nodes(nodes.epsilon, nodes.lower, fixed)
     best = jnp.argmax(lower)
@@ -221,7 +196,7 @@ def _fitted(
     upper = _least_mu(between, closed)
     estimate = upper
     if not plain:
-        at_best = _profile(subject, nodes.epsilon[best], method).estimate
+        at_best = _profile(loss, nodes.epsilon[best]).estimate
         fitted = _attached(lower[best], nodes.epsilon[best], at_best, delta)
         estimate = jnp.where(closed <= between, root, fitted)
     tight = stop_gradient(_exact_kinds(loss) & (delta == 0))
@@ -255,8 +230,8 @@ class _Effort(NamedTuple):
     regret_rounds: int
 
 
-def _effort(loss: ComposedLoss, method: Method) -> _Effort:
-    slow = engines.route(dataclasses.replace(loss, method=method)) == "grid"
+def _effort(loss: ComposedLoss) -> _Effort:
+    slow = engines.route(loss) == "grid"
     return _Effort(48, 3) if slow else _Effort(192, 4)
 
 
@@ -285,26 +260,25 @@ def _range(
 
 
 def _searched(
-    subject: HasLoss, delta: Array, method: Method, regret_rounds: int
+    loss: ComposedLoss, delta: Array, regret_rounds: int
 ) -> tuple[_Nodes, Array, Array]:
     """Nodes of [0, E], crowded where mu is largest, whether E is far enough; regret.
 
     All rounds are one loop: the program of a profile takes long to compile.
     """
-    subject = stop_gradient(subject)
-    loss = loss_of(subject)
+    loss = stop_gradient(loss)
     least = jnp.log(jnp.where(delta > 0, delta, _REACH))
     reach = engines.largest_epsilon(loss, jnp.asarray([1.0, -1.0]), least)
     last, covered, most = _range(loss, reach, delta)
     closed = stop_gradient(closed_mu(loss))
-    share = jnp.linspace(0.0, 1.0, _effort(loss, method).nodes)
+    share = jnp.linspace(0.0, 1.0, _effort(loss).nodes)
     crowded = jnp.sinh(_STRETCH * share) / jnp.sinh(_STRETCH)
     at_nodes = jax.vmap(_mu_through, in_axes=(0, 0, None))
 
     def zoom(state: tuple, number: Array) -> tuple[tuple, Array]:
         epsilon, nodes = state
         fitting = number < _ROUNDS
-        found = _profile(subject, epsilon, method)
+        found = _profile(loss, epsilon)
         # No loss lies beyond the largest one.
         upper = jnp.where(epsilon >= most, -jnp.inf, found.upper)
         new = _Nodes(epsilon, found.lower, upper)
@@ -389,17 +363,13 @@ def _mu_miss(mu: Array, args: tuple[Array, Array], epsilon: Array) -> Array:
 
 
 @in_float64
-def _regret(subject: HasLoss, mu: Array, *, method: Method) -> Array:
-    return _regret_of(subject, jnp.asarray(mu), method)
-
-
-def _regret_of(subject: HasLoss, mu: Array, method: Method) -> Array:
+def _regret(loss: ComposedLoss, mu: Array) -> Array:
     """Largest (delta_mu - delta_f) / (1 + e^eps) over eps >= 0."""
-    fixed, mu = stop_gradient((subject, mu))
-    count, rounds = _effort(loss_of(fixed), method)
+    fixed, mu = stop_gradient((loss, jnp.asarray(mu)))
+    count, rounds = _effort(fixed)
 
     def zoom(grid: Array, _: None) -> tuple[Array, Array]:
-        values = _regret_at(mu, grid, _profile(fixed, grid, method).estimate)
+        values = _regret_at(mu, grid, _profile(fixed, grid).estimate)
         return _closer(grid, values), jnp.max(values)
 
     start = _regret_end(mu) * jnp.linspace(0.0, 1.0, count)

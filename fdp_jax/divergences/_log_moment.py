@@ -33,7 +33,6 @@ from .._internal._divided import (
     sinhc,
 )
 from .._internal._special import log_ndtri
-from ..curves._queries import HasLoss
 from ..losses import (
     AbstractLoss,
     AtomicLoss,
@@ -42,25 +41,28 @@ from ..losses import (
     GaussianMixtureLoss,
     LaplaceLoss,
     MassLoss,
-    Method,
     PoissonLoss,
     SubsampledGaussianLoss,
     TwoPointLoss,
 )
-from ..mechanisms import AbstractMechanism, View
+from ..mechanisms import AbstractMechanism, Resolved, View, resolve
 from ._subsampled import subsampled_log_moment, subsampled_moments
 
 
-def subject_of(mechanism: Any, name: str) -> tuple[AbstractMechanism, str, Method]:
-    """The mechanism behind a mechanism or view, the direction, and the engine."""
+def resolved(mechanism: Any, name: str) -> Resolved:
+    """The losses behind a mechanism or view, for the function of a name."""
     if not isinstance(mechanism, AbstractMechanism | View):
         raise TypeError(
             f"{name} takes a mechanism, or its .remove or .add, got "
             f"{type(mechanism).__name__}"
         )
-    subject, direction, method = mechanism._subject()
-    subject.require_complete()
-    return subject.simplified(), direction, method
+    return resolve(mechanism)
+
+
+def loss_and_direction(mechanism: Any, name: str) -> tuple[ComposedLoss, str]:
+    """The privacy loss behind a mechanism or view, and the direction asked for."""
+    subject = resolved(mechanism, name).whole
+    return subject.composed, subject.direction
 
 
 def directions(direction: str) -> tuple[float, ...]:
@@ -117,11 +119,6 @@ def largest_finite(loss: ComposedLoss, sign: float) -> Float[Array, ""]:
     """The essential supremum of the finite part of the loss, in one direction."""
     low, high = loss.loss_range()
     return high if sign > 0 else -low
-
-
-def loss_of(subject: HasLoss) -> ComposedLoss:
-    """The privacy loss, direction "remove"."""
-    return subject.loss()
 
 
 # ---------------------------------------------------------------- one loss at a time

@@ -15,7 +15,7 @@ from .._internal._precision import float_dtype, in_float64, outside_transformati
 from .._internal._search import golden_section
 from ..curves import AbstractGuarantee, Bound
 from ..curves._bounds import one_end
-from ..curves._queries import HasLoss, elementwise
+from ..curves._queries import elementwise
 from ..losses import ComposedLoss
 from ..mechanisms import RenyiDP
 from ._log_moment import (
@@ -23,10 +23,9 @@ from ._log_moment import (
     finite_mass,
     largest_finite,
     log_unseen,
-    loss_of,
+    loss_and_direction,
     normalized,
     oriented,
-    subject_of,
 )
 
 _ORDERS = (
@@ -80,13 +79,13 @@ def renyi(mechanism: Any, *, order: Any) -> Float[Array, "..."]:
 
 
 def _at_order(mechanism: Any, order: Any, name: str) -> Array:
-    subject, direction, _ = subject_of(mechanism, name)
-    return _renyi(subject, order, direction=direction)
+    loss, direction = loss_and_direction(mechanism, name)
+    return _renyi(loss, order, direction=direction)
 
 
 @in_float64
-def _renyi(subject: HasLoss, order: ArrayLike, *, direction: str) -> Array:
-    return divergences_of(loss_of(subject), jnp.asarray(order), direction)
+def _renyi(loss: ComposedLoss, order: ArrayLike, *, direction: str) -> Array:
+    return divergences_of(loss, jnp.asarray(order), direction)
 
 
 def divergences_of(
@@ -152,11 +151,12 @@ def renyi_dp(mechanism: Any, *, orders: Any = _ORDERS) -> RenyiDP:
         Mironov (2017), Definition 4.
     """
     orders = jnp.atleast_1d(orders) if eqx.is_array(orders) else np.atleast_1d(orders)
-    subject, _, _ = subject_of(mechanism, "renyi_dp")
+    loss, _ = loss_and_direction(mechanism, "renyi_dp")
+    orders = _checks.positive("orders", orders)
     double = float_dtype() == np.float64
     # Known numbers keep their digits in programs of any precision.
     with jax.enable_x64(double or outside_transformations()):
-        divergences = renyi(subject, order=orders)
+        divergences = _renyi(loss, orders, direction="both")
         slack = _ROUNDING if divergences.dtype == jnp.float64 else _SINGLE_ROUNDING
         return RenyiDP(orders=orders, divergences=divergences * (1 + slack))
 
@@ -256,13 +256,12 @@ def chernoff_information(mechanism: Any) -> Float[Array, ""]:
     References:
         Cover and Thomas (2006), Theorem 11.9.1.
     """
-    subject, _, _ = subject_of(mechanism, "chernoff_information")
-    return _chernoff(subject)
+    loss, _ = loss_and_direction(mechanism, "chernoff_information")
+    return _chernoff(loss)
 
 
 @in_float64
-def _chernoff(subject: HasLoss) -> Array:
-    loss = loss_of(subject)
+def _chernoff(loss: ComposedLoss) -> Array:
     if loss.symmetric:
         return _exponent(jnp.full_like(loss.counts[0], 0.5), loss, ())
     ends = jnp.zeros_like(loss.counts[0]), jnp.ones_like(loss.counts[0])
@@ -301,8 +300,8 @@ def max_divergence(mechanism: Any) -> Float[Array, ""]:
     References:
         Dwork and Roth (2014), Section 3.5.1.
     """
-    subject, _, _ = subject_of(mechanism, "max_divergence")
-    return _renyi(subject, np.inf, direction="both")
+    loss, _ = loss_and_direction(mechanism, "max_divergence")
+    return _renyi(loss, np.inf, direction="both")
 
 
 def total_variation(

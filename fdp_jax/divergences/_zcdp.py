@@ -6,9 +6,9 @@ import jax.numpy as jnp
 from jax.lax import stop_gradient
 from jaxtyping import Array, Float
 
-from .._internal._precision import float_dtype, in_float64
+from .._internal._precision import in_float64, narrow
 from ..curves._bounds import with_gradient
-from ..curves._queries import HasLoss, elementwise, round_down_to_single
+from ..curves._queries import elementwise, round_down_to_single
 from ..losses import ComposedLoss
 from ._log_moment import (
     counted,
@@ -18,10 +18,9 @@ from ._log_moment import (
     log_moment_limit,
     log_moment_tail,
     log_unseen,
-    loss_of,
+    loss_and_direction,
     normalized,
     oriented,
-    subject_of,
 )
 
 _FIRST, _LAST = -14.0, 14.0
@@ -60,13 +59,12 @@ def zcdp(mechanism: Any) -> Float[Array, ""]:
     References:
         Bun and Steinke (2016), Definition 1.1 and Proposition 1.6.
     """
-    subject, direction, _ = subject_of(mechanism, "zcdp")
-    return _zcdp(subject, direction=direction, narrow=float_dtype() == jnp.float32)
+    loss, direction = loss_and_direction(mechanism, "zcdp")
+    return _zcdp(loss, direction=direction, narrow=narrow())
 
 
 @in_float64
-def _zcdp(subject: HasLoss, *, direction: str, narrow: bool) -> Array:
-    loss = loss_of(subject)
+def _zcdp(loss: ComposedLoss, *, direction: str, narrow: bool) -> Array:
     signs = directions(direction)
     if loss.symmetric:
         signs = signs[:1]

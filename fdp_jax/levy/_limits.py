@@ -19,7 +19,7 @@ from jaxtyping import Array, ArrayLike, Bool, Float
 
 from .._internal import _checks
 from .._internal._precision import in_float64
-from ..divergences._log_moment import counted, cumulants, subject_of
+from ..divergences._log_moment import counted, cumulants, loss_and_direction
 from ..losses import (
     AbstractLoss,
     ComposedLoss,
@@ -30,7 +30,6 @@ from ..losses import (
     ScheduleLoss,
     SubordinatedGaussianLoss,
 )
-from ..mechanisms import AbstractMechanism
 from ._triplet import LevyTriplet
 
 _FINITE = "mechanism must have finite losses only: outputs that tell the record"
@@ -89,8 +88,8 @@ def central_limit(mechanism: Any) -> CentralLimit:
     References:
         Dong, Roth, Su (2022), Theorem 3.5; Pandey, Maleki, Kulkarni (2025).
     """
-    subject, direction, _ = subject_of(mechanism, "central_limit")
-    found, infinite = _central(subject, exchanged=direction == "add")
+    loss, direction = loss_and_direction(mechanism, "central_limit")
+    found, infinite = _central(loss, exchanged=direction == "add")
     return _require_finite(found, infinite)
 
 
@@ -125,9 +124,8 @@ def _some_lost(term: AbstractLoss) -> Bool[Array, ""]:
 
 @in_float64
 def _central(
-    subject: AbstractMechanism, *, exchanged: bool
+    loss: ComposedLoss, *, exchanged: bool
 ) -> tuple[CentralLimit, Bool[Array, ""]]:
-    loss = subject.loss()
     found = counted(loss, lambda term: cumulants(term, included=exchanged)[:3])
     side = -1.0 if exchanged else 1.0
     kl, variance, third = -side * found[0], found[1], side * found[2]
@@ -170,14 +168,14 @@ def jump_limit(
     References:
         Gnedenko, Kolmogorov (1954), Section 25.
     """
-    subject, direction, _ = subject_of(mechanism, "jump_limit")
+    loss, direction = loss_and_direction(mechanism, "jump_limit")
     if not 0 < cut < reach < np.inf:
         raise ValueError(f"cut must be in (0, reach), got {cut} and reach = {reach}")
     count = _checks.whole("num_points", num_points, 4, 1 << 12)
     sides = np.geomspace(cut, reach, count)
     inner = np.linspace(-cut, cut, 65)
     edges = np.concatenate([[-np.inf], -sides[:0:-1], inner, sides[1:], [np.inf]])
-    found, infinite = _measure(subject, edges)
+    found, infinite = _measure(loss, edges)
     if isinstance(infinite, jax.core.Tracer):
         raise TypeError("mechanism must have known parameters, got traced ones")
     losses, masses, variance, own_jumps, own_rates = map(
@@ -188,9 +186,8 @@ def jump_limit(
     jumps = np.concatenate([losses[~small], own_jumps])
     rates = np.concatenate([masses[~small], own_rates])
     kept = rates > 0
-    limit = LevyTriplet(
-        second, jumps=jumps[kept], rates=rates[kept], relation=subject.relation
-    )
+    relation = mechanism._subject()[0].relation
+    limit = LevyTriplet(second, jumps=jumps[kept], rates=rates[kept], relation=relation)
     return limit.exchanged() if direction == "add" else limit
 
 
@@ -225,14 +222,13 @@ def _require_masses(term: AbstractLoss) -> None:
 
 @in_float64(cast_out=False)
 def _measure(
-    subject: AbstractMechanism, edges: Float[ArrayLike, " n+1"]
+    loss: ComposedLoss, edges: Float[ArrayLike, " n+1"]
 ) -> tuple[tuple[Array, ...], Bool[Array, ""]]:
     """Bins of the releases' losses: log of Q's over P's, and mean numbers under P.
 
     Then Gaussian variance, jumps and rates of the losses that are limits themselves;
     and whether a loss is infinite.
     """
-    loss: ComposedLoss = subject.loss()
     edges = jnp.asarray(edges)
     without = included = jnp.zeros_like(edges[1:])
     variance, jumps, rates = jnp.zeros_like(edges[0]), [edges[:0]], [edges[:0]]

@@ -314,16 +314,6 @@ class _JumpsAlone(AbstractMechanism):
 
     triplet: LevyTriplet
 
-    def known_counts(self) -> Float[np.ndarray, "3 k"] | None:
-        triplet = self.triplet
-        parts = triplet.jumps, triplet.rates, triplet.num_steps
-        if any(_checks.known(x) is None for x in parts):
-            return None
-        jumps, rates, time = (np.asarray(x, np.float64) for x in parts)
-        with np.errstate(over="ignore", invalid="ignore"):
-            after = rates * np.exp(jumps)
-            return np.stack([time * rates, time * after, np.where(rates > 0, jumps, 0)])
-
     @property
     def relation(self) -> NeighboringRelation:
         return self.triplet.relation

@@ -39,6 +39,7 @@ from ._relations import (
     Sensitivity as Sensitivity,
 )
 from ._renyi import ZCDP as ZCDP, AbstractRenyi as AbstractRenyi, RenyiDP as RenyiDP
+from ._resolve import Resolved as Resolved, resolve as resolve
 from ._sampled import (
     DPSGD as DPSGD,
     MixtureOfGaussians as MixtureOfGaussians,

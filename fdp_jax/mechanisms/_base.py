@@ -2,49 +2,21 @@
 
 import abc
 import dataclasses
-import functools
 import zlib
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import equinox as eqx
-import jax
-import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Float
 
 from .._internal import _checks
-from .._internal._precision import (
-    accounts_in_float64,
-    float_dtype,
-    outside_transformations,
-)
 from ..curves import AbstractGuarantee, Bounds, Curve
-from ..curves._bounds import (
-    DELTA,
-    EPSILON,
-    LOGARITHM,
-    Range,
-    bayes_error_range,
-    beta_range,
-    between,
-    intersection,
-    tpr_range,
-)
+from ..curves._bounds import Range
 from ..curves._curve import make_curve
-from ..curves._doubts import is_loose
-from ..curves._queries import (
-    bayes_error_bounds,
-    delta_bounds,
-    epsilon_bounds,
-    log_delta_bounds,
-    profile_bounds,
-    traced_direction,
-)
-from ..curves._tradeoff import error_rate_bounds
-from ..engines import METHODS, can_split
+from ..curves._queries import ProfilePoint
+from ..engines import METHODS
 from ..losses import AUTO, ComposedLoss, Method
-from ._listed import LISTING_METHODS, listed
+from ._resolve import resolve
 
 
 class _Query(AbstractGuarantee):
@@ -84,58 +56,19 @@ class _Query(AbstractGuarantee):
         named = Method(method) if points is None else Method(method, int(points))
         return View(mechanism, direction, named)
 
-    def _ask(
-        self, query, value: Any, *, again: Callable[[], Range] | None = None
-    ) -> Any:
-        """The engine's answer; with the range of the answer, of two if need be."""
-        mechanism, direction, method = self._subject()
-        mechanism.require_complete()
-        mechanism = mechanism.simplified()
-        narrow = float_dtype() == jnp.float32
-        direction = traced_direction(direction)
-        ask = functools.partial(query, direction=direction, narrow=narrow)
-        found = _answer(ask, mechanism, value, method, again=again)
-        if again is None or method.name != "auto" or not is_loose(found):
-            return found
-        if _has_fraction(mechanism):
-            down, up = (
-                _answer(ask, _rounded(mechanism, end), value, method, again=again)
-                for end in (np.floor, np.ceil)
-            )
-            return between(found, down, up, again())
-        return found
+    def _solve(self, delta: Any) -> Bounds:
+        return resolve(self).first._solve(delta)
 
-    def _epsilon_bounds(self, delta: Any) -> Bounds:
-        return self._ask(epsilon_bounds, delta, again=lambda: EPSILON)
-
-    def _delta_bounds(self, epsilon: Any) -> Bounds:
-        return self._ask(delta_bounds, epsilon, again=lambda: DELTA)
-
-    def _log_delta_bounds(self, epsilon: Any) -> Bounds:
-        return self._ask(log_delta_bounds, epsilon, again=lambda: LOGARITHM)
-
-    def _profile_bounds(self, epsilon: Any) -> tuple[Bounds, Bounds]:
-        """Of log delta and log(1 - delta)."""
-        log_delta, log_rest = self._ask(profile_bounds, epsilon)
-        _, _, method = self._subject()
-        spectral = method.name == "auto" and log_delta.method == "spectral"
-        if spectral and is_loose(log_delta):
-            log_delta = self._log_delta_bounds(epsilon)
-        return log_delta, log_rest
+    def _profile(self, epsilon: Any) -> ProfilePoint:
+        return resolve(self).profile(epsilon)
 
     def _error_rate_bounds(self, alpha: Any) -> tuple[Bounds, Bounds]:
-        return self._ask(error_rate_bounds, alpha)
+        return resolve(self).first._error_rate_bounds(alpha)
 
-    def _rate_bounds(self, alpha: Any, *, power: bool) -> Bounds:
-        def query(*args: Any, **options: Any) -> Bounds:
-            return error_rate_bounds(*args, **options)[power]
-
-        known = tpr_range if power else beta_range
-        return self._ask(query, alpha, again=lambda: known(jnp.asarray(alpha)))
-
-    def _bayes_error_bounds(self, prior: Any) -> Bounds:
-        known = lambda: bayes_error_range(jnp.asarray(prior))
-        return self._ask(bayes_error_bounds, prior, again=known)
+    def _settled(
+        self, ask: Callable[[AbstractGuarantee], Bounds], known: Range
+    ) -> Bounds:
+        return resolve(self).settled(ask, known)
 
 
 _MARKED = "relation", "monotonic", "num_categories", "size"
@@ -162,63 +95,6 @@ def _check_points(method: str, points: int) -> None:
         )
     if method != "grid":
         raise ValueError(f"points are for method 'grid', got method {method!r}")
-
-
-def _answer(
-    ask: Callable[..., Bounds],
-    mechanism: "AbstractMechanism",
-    value: Any,
-    method: Method,
-    *,
-    again: Callable[[], Range] | None,
-) -> Bounds:
-    """By the engine of choice, and by the grid where the answer is loose."""
-    first = listed(mechanism) if method.name in LISTING_METHODS else mechanism
-    found = _sooner(ask, first, value, method)
-    if again is None or method.name != "auto":
-        return found
-    more = found.method == "spectral" or first is not mechanism
-    if more and is_loose(found) and jax.eval_shape(mechanism.loss).on_grid:
-        other = ask(mechanism, value, method=Method("grid"))
-        return intersection(found, other, again())
-    return found
-
-
-def _sooner(ask: Callable[..., Any], subject: Any, value: Any, method: Method) -> Any:
-    """The engine's answer, from the smaller program where that is tight.
-
-    Where the answer cannot be looked at, the program has to hold all there is.
-    """
-    if not (accounts_in_float64() and outside_transformations()):
-        return ask(subject, value, method=method)
-    found = ask(subject, value, method=dataclasses.replace(method, split=False))
-    answers = found if isinstance(found, tuple) else (found,)
-    if not any(map(is_loose, answers)):
-        return found
-    if not can_split(jax.eval_shape(subject.loss)):
-        return found
-    return ask(subject, value, method=method)
-
-
-def _has_fraction(mechanism: "AbstractMechanism") -> bool:
-    """Whether a loss, known now, is composed a number of times that is not whole.
-
-    Then its guarantee is an interpolation, of which the grid knows nothing.
-    """
-    counts = mechanism.loss().absorbed().counts
-    return any(float(count) != round(float(count)) for count in counts)
-
-
-def _rounded(
-    mechanism: "AbstractMechanism", to_whole: Callable[[np.ndarray], np.ndarray]
-) -> "AbstractMechanism":
-    """The same with whole numbers of steps, of which some may be more or less."""
-
-    def one(path: tuple, leaf: Any) -> Any:
-        names = [getattr(key, "name", "") for key in path]
-        return to_whole(np.asarray(leaf)) if "num_steps" in names else leaf
-
-    return jax.tree_util.tree_map_with_path(one, mechanism).simplified()
 
 
 class AbstractMechanism(_Query):
@@ -266,15 +142,6 @@ class AbstractMechanism(_Query):
         before the numbers are traced.
         """
         return self
-
-    def known_counts(self) -> Float[np.ndarray, "3 k"] | None:
-        """Of nothing but Poisson counts the rates under P and Q and the size of jumps.
-
-        None if it is something else or not all are known.
-
-        In the order of its loss's terms and of their sizes.
-        """
-        return None
 
     def releases_once(self) -> bool:
         """Whether this is a single release, whatever the parameters."""
@@ -351,8 +218,9 @@ class AbstractMechanism(_Query):
         """
         if num_points < 8:
             raise ValueError(f"num_points must be at least 8, got {num_points}")
-        self.require_complete()
-        return make_curve(listed(self.simplified()), np.linspace(0.0, 1.0, num_points))
+        return make_curve(
+            resolve(self).first.composed, np.linspace(0.0, 1.0, num_points)
+        )
 
 
 class View(_Query):

@@ -88,15 +88,6 @@ class Composition(AbstractMechanism):
             counts += [count * as_float(times) for count in loss.counts]
         return ComposedLoss(tuple(terms), tuple(counts))
 
-    def known_counts(self):
-        scaled = []
-        for part, times in zip(self.parts, self.num_steps, strict=True):
-            found, count = part.known_counts(), _checks.known(times)
-            if found is None or count is None:
-                return None
-            scaled.append(np.stack([count * found[0], count * found[1], found[2]]))
-        return np.concatenate(scaled, axis=1)
-
     def _group(self, size):
         return Composition(tuple(p.group(size) for p in self.parts), self.num_steps)
 

@@ -1,12 +1,12 @@
 """Poisson counts of a few kinds, for queries by a closed form."""
 
-from typing import TYPE_CHECKING
-
-import equinox as eqx
 import jax
+import jax.core
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float
 
+from .._internal._precision import in_float64
 from ..losses import (
     AbstractLoss,
     ComposedLoss,
@@ -16,45 +16,64 @@ from ..losses import (
     PoissonLoss,
 )
 
-if TYPE_CHECKING:
-    from ._base import AbstractMechanism
-
 LISTING_METHODS = "auto", "closed_form"
 """Names of methods that use lists."""
 
 
-class Listed(eqx.Module):
-    """A mechanism with a list of the counts that matter, as a query takes it."""
+def listed(composed: ComposedLoss) -> ComposedLoss:
+    """With a list, if the loss is a few kinds of counts and the list is short.
 
-    mechanism: "AbstractMechanism"
-    listing: Listing
-
-    def loss(self) -> ComposedLoss:
-        """The same loss as one term."""
-        found = self.mechanism.loss().absorbed()
-        parts = [_sizes(*x) for x in zip(found.terms, found.counts, strict=True)]
-        steps, counts = jax.tree.map(lambda *x: jnp.concatenate(x), *parts)
-        term = ListedPoissonLoss(steps, counts, self.listing)
-        return ComposedLoss((term,), (jnp.ones_like(found.counts[0]),))
+    Its length is static, so the rates must be known: otherwise the loss as it is.
+    """
+    found = _known_counts(composed)
+    listing = None if found is None else Listing.of(found[:2], found[2])
+    return composed if listing is None else with_list(composed, listing)
 
 
-def _sizes(
+@in_float64(cast_out=False)
+def with_list(composed: ComposedLoss, listing: Listing) -> ComposedLoss:
+    """The same loss as one term."""
+    steps, counts = _sizes(composed)
+    term = ListedPoissonLoss(steps, counts, listing)
+    one = jnp.ones_like(composed.counts[0])
+    return ComposedLoss((term,), (one,), method=composed.method)
+
+
+def _known_counts(composed: ComposedLoss) -> Float[np.ndarray, "3 k"] | None:
+    """The rates under P and under Q and the sizes of jumps, if these are all known.
+
+    One column for each size, in the order of `_sizes`; None for other losses.
+    """
+    if any(type(term) not in _COUNTS for term in composed.terms):
+        return None
+    if any(isinstance(x, jax.core.Tracer) for x in jax.tree.leaves(composed)):
+        return None
+    with jax.ensure_compile_time_eval():
+        return np.asarray(_rates_and_jumps(composed))
+
+
+_COUNTS = PoissonLoss, CompoundPoissonLoss
+
+
+@in_float64(cast_out=False)
+def _rates_and_jumps(composed: ComposedLoss) -> Float[Array, "3 k"]:
+    steps, counts = _sizes(composed)
+    without, with_record = counts * steps.rate_without, counts * steps.rate_with
+    jumps = jax.vmap(lambda step: step.jump())(steps)
+    return jnp.stack([without, with_record, jnp.where(counts > 0, jumps, 0)])
+
+
+def _sizes(composed: ComposedLoss) -> tuple[PoissonLoss, Float[Array, " k"]]:
+    """The losses of one size that a loss consists of, and how many of each."""
+    found = composed.absorbed()
+    parts = [_parts(*x) for x in zip(found.terms, found.counts, strict=True)]
+    return jax.tree.map(lambda *x: jnp.concatenate(x), *parts)
+
+
+def _parts(
     term: AbstractLoss, count: Float[Array, ""]
 ) -> tuple[PoissonLoss, Float[Array, " k"]]:
-    """The losses of one size that a term consists of, and how many of each."""
     if isinstance(term, CompoundPoissonLoss):
         return term.steps, count * term.counts
     assert isinstance(term, PoissonLoss)
     return jax.tree.map(lambda x: x[None], (term, count))
-
-
-def listed(mechanism: "AbstractMechanism") -> "AbstractMechanism | Listed":
-    """With a list, if the mechanism is a few kinds of counts and the list is short.
-
-    Its length is static, so the rates must be known.
-    """
-    found = mechanism.known_counts()
-    if found is None:
-        return mechanism
-    listing = Listing.of(found[:2], found[2])
-    return mechanism if listing is None else Listed(mechanism, listing)

@@ -5,7 +5,6 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jaxtyping import Array, ArrayLike, Float, Key, Real
 
 from .._internal import _checks
@@ -122,14 +121,6 @@ class PoissonMechanism(AbstractMechanism):
         change = as_float(self.gain) * as_float(self.sensitivity)
         term = PoissonLoss.of_change(low, change)
         return ComposedLoss((term,), (jnp.ones_like(low),), single=True)
-
-    def known_counts(self):
-        parts = self.offset, self.gain, self.sensitivity
-        if any(_checks.known(x) is None for x in parts):
-            return None
-        low, gain, sensitivity = (np.asarray(x, np.float64) for x in parts)
-        change = gain * sensitivity
-        return np.stack([low, low + change, np.log1p(change / low)])[:, None]
 
     def _group(self, size):
         # The counts 0 and `size` times the sensitivity are the worst of a group.

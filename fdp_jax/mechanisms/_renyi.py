@@ -10,18 +10,11 @@ import numpy as np
 from jaxtyping import Array, ArrayLike, Real
 
 from .._internal import _checks
-from .._internal._precision import float_dtype, in_float64
-from .._internal._special import log1mexp, safe_log
+from .._internal._precision import in_float64, narrow
+from .._internal._special import safe_log
 from ..curves import AbstractGuarantee, Bounds
-from ..curves._bounds import (
-    DELTA,
-    EPSILON,
-    LOGARITHM,
-    bayes_error_range,
-    beta_range,
-    tpr_range,
-)
-from ..curves._queries import bounds_of, elementwise
+from ..curves._bounds import EPSILON, beta_range, tpr_range
+from ..curves._queries import ProfilePoint, bounds_of, elementwise
 from ..engines import Interval, log_complement, select
 from . import _renyi_bounds as theorems
 from ._fields import as_float, parameter
@@ -63,23 +56,14 @@ class AbstractRenyi(AbstractGuarantee):
     def repeat(self, num_steps: Any) -> "AbstractRenyi":
         """This mechanism, run a whole number of times on the same data."""
 
-    def _ask(self, query, value: Any) -> Any:
-        return query(self, value, narrow=float_dtype() == jnp.float32)
+    def _solve(self, delta: Any) -> Bounds:
+        return _epsilon_bounds(self, delta, narrow=narrow())
 
-    def _epsilon_bounds(self, delta: Any) -> Bounds:
-        return self._ask(_epsilon_bounds, delta)
-
-    def _delta_bounds(self, epsilon: Any) -> Bounds:
-        return self._ask(_delta_bounds, epsilon)
-
-    def _log_delta_bounds(self, epsilon: Any) -> Bounds:
-        return self._ask(_log_delta_bounds, epsilon)
+    def _profile(self, epsilon: Any) -> ProfilePoint:
+        return _profile(self, epsilon)
 
     def _error_rate_bounds(self, alpha: Any) -> tuple[Bounds, Bounds]:
-        return self._ask(_error_rate_bounds, alpha)
-
-    def _bayes_error_bounds(self, prior: Any) -> Bounds:
-        return self._ask(_bayes_error_bounds, prior)
+        return _error_rate_bounds(self, alpha, narrow=narrow())
 
 
 class ZCDP(AbstractRenyi):
@@ -269,78 +253,32 @@ def _slack(value: Array, size: Array) -> Array:
     return jnp.where(jnp.isfinite(slack), slack, 0.0)
 
 
-def _profile(subject: AbstractRenyi, epsilon: Array) -> tuple[Interval, Interval]:
+@in_float64(cast_out=False)
+def _profile(subject: AbstractRenyi, epsilon: Array) -> ProfilePoint:
+    return elementwise(lambda e: _profile_at(subject, e), jnp.asarray(epsilon))
+
+
+def _profile_at(subject: AbstractRenyi, epsilon: Array) -> ProfilePoint:
     """Log delta and log(1 - delta) at any real threshold, both directions alike."""
-    distance = jnp.where(jnp.isinf(epsilon), 1.0, jnp.abs(epsilon))
+    infinite, negative = jnp.isinf(epsilon), epsilon < 0
+    distance = jnp.where(infinite, 1.0, jnp.abs(epsilon))
     forward, size = subject._log_delta(distance)
     total = theorems.log_total_variation(subject._kl())
     less = total < forward
     forward = jnp.where(less, total, forward)
     slack = _slack(forward, jnp.where(less, jnp.abs(total), size))
     none = jnp.full_like(distance, -jnp.inf)
-    log_delta = Interval(none, forward, forward + slack).map(
-        lambda x: jnp.minimum(x, 0)
-    )
-    log_rest = log_delta.map_down(log_complement)
-    # delta(-e) = 1 - e^-e (1 - delta(e)).
-    lowered = log_rest.map(lambda x: x - distance)
-    negative = epsilon < 0
-    log_delta = select(negative, lowered.map_down(log_complement), log_delta)
-    log_rest = select(negative, lowered, log_rest)
-    return log_delta, log_rest
-
-
-@in_float64
-def _log_delta_bounds(
-    subject: AbstractRenyi, epsilon: Array, *, narrow: bool
-) -> Bounds:
-    return elementwise(
-        lambda e: _delta_interval(subject, e, narrow, log=True), jnp.asarray(epsilon)
-    )
-
-
-@in_float64
-def _delta_bounds(subject: AbstractRenyi, epsilon: Array, *, narrow: bool) -> Bounds:
-    return elementwise(
-        lambda e: _delta_interval(subject, e, narrow, log=False), jnp.asarray(epsilon)
-    )
-
-
-def _delta_interval(
-    subject: AbstractRenyi, epsilon: Array, narrow: bool, *, log: bool
-) -> Bounds:
-    found, _ = _profile(subject, epsilon)
-    least = log1mexp(jnp.where(epsilon < 0, -epsilon, 1.0))
-    least = jnp.where(epsilon < 0, least, -jnp.inf)
+    found = Interval(none, forward, forward + slack).map(lambda x: jnp.minimum(x, 0))
+    rest = found.map_down(log_complement).widened(lambda x: _slack(x, jnp.abs(x)))
+    rest = rest.map(lambda x: jnp.minimum(x, 0))
+    log_delta = select(negative, found.reflected(distance), found)
+    log_rest = select(negative, rest.shifted(-distance), rest)
     limit = jnp.where(epsilon > 0, -jnp.inf, 0.0)
-    found = Interval(least, found.estimate, found.upper)
-    found = found.map(lambda x: jnp.where(jnp.isinf(epsilon), limit, x))
-    if log:
-        return bounds_of(found, found.upper >= 0, narrow, LOGARITHM)
-    tiny = jnp.finfo(epsilon.dtype).tiny
-    value = found.map(jnp.exp)
-    lifted = jnp.minimum(jnp.maximum(value.upper, tiny) * (1 + 1e-15), 1.0)
-    upper = jnp.where(jnp.isneginf(found.upper), 0.0, lifted)
-    value = Interval(value.lower * (1 - 1e-15), value.estimate, upper)
-    return bounds_of(value, value.upper >= 1, narrow, DELTA)
-
-
-@in_float64
-def _bayes_error_bounds(
-    subject: AbstractRenyi, prior: Array, *, narrow: bool
-) -> Bounds:
-    def one(prior: Array) -> Bounds:
-        certain = (prior <= 0) | (prior >= 1)
-        safe = jnp.where(certain, 0.5, prior)
-        least = jnp.minimum(safe, 1 - safe)
-        _, rest = _profile(subject, jnp.abs(jnp.log(safe) - jnp.log1p(-safe)))
-        value = rest.map(lambda x: least * jnp.exp(x))
-        value = Interval(value.lower * (1 - 1e-14), value.estimate, least)
-        value = value.map(lambda x: jnp.where(certain, 0.0, x))
-        vacuous = (value.lower <= 0) & ~certain
-        return bounds_of(value, vacuous, narrow, bayes_error_range(prior))
-
-    return elementwise(one, jnp.asarray(prior))
+    other = jnp.where(epsilon > 0, 0.0, -jnp.inf)
+    return ProfilePoint(
+        log_delta.map(lambda x: jnp.where(infinite, limit, x)),
+        log_rest.map(lambda x: jnp.where(infinite, other, x)),
+    )
 
 
 @in_float64

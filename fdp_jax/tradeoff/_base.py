@@ -3,14 +3,14 @@
 import abc
 from typing import TYPE_CHECKING, Any
 
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
 from .._internal import _checks
-from .._internal._precision import float_dtype
+from .._internal._precision import narrow
 from ..curves import AbstractGuarantee, Bound, Bounds
 from ..curves._bounds import one_end
+from ..curves._queries import ProfilePoint
 from . import _queries
 from ._intervals import Ends, Point, Rates
 
@@ -60,24 +60,18 @@ class AbstractTradeOff(AbstractGuarantee):
 
     # ---------------------------------------------------------------- the queries
 
-    def _epsilon_bounds(self, delta: Any) -> Bounds:
-        return _queries.epsilon_bounds(self, delta, narrow=_narrow())
+    def _solve(self, delta: Any) -> Bounds:
+        return _queries.epsilon_bounds(self, delta, narrow=narrow())
 
-    def _delta_bounds(self, epsilon: Any) -> Bounds:
-        return _queries.delta_bounds(self, epsilon, narrow=_narrow())
-
-    def _log_delta_bounds(self, epsilon: Any) -> Bounds:
-        return _queries.log_delta_bounds(self, epsilon, narrow=_narrow())
+    def _profile(self, epsilon: Any) -> ProfilePoint:
+        return _queries.profile(self, epsilon)
 
     def _error_rate_bounds(self, alpha: Any) -> tuple[Bounds, Bounds]:
         return self._error_rates(alpha)
 
-    def _bayes_error_bounds(self, prior: Any) -> Bounds:
-        return _queries.bayes_error_bounds(self, prior, gain=False, narrow=_narrow())
-
     def _error_rates(self, share: Any, **options: Any) -> tuple[Bounds, Bounds]:
         options = {"complement": False, "log": False, **options}
-        return _queries.error_rate_bounds(self, share, narrow=_narrow(), **options)
+        return _queries.error_rate_bounds(self, share, narrow=narrow(), **options)
 
     def log_beta(
         self, *, alpha: Any, bound: Bound | str = Bound.PESSIMISTIC
@@ -171,7 +165,7 @@ class AbstractTradeOff(AbstractGuarantee):
         """
         bound = one_end(bound)
         prior = _checks.rate("prior", prior)
-        found = _queries.bayes_error_bounds(self, prior, gain=True, narrow=_narrow())
+        found = _queries.bayes_gain_bounds(self, prior, narrow=narrow())
         return found.pick(bound, upper_is_pessimistic=True)
 
     def log_slope(self, *, alpha: Any) -> Float[Array, "..."]:
@@ -209,7 +203,7 @@ class AbstractTradeOff(AbstractGuarantee):
         """
         bound = one_end(bound)
         zero = np.zeros(())
-        found = _queries.fixed_point_bounds(self, zero, narrow=_narrow())
+        found = _queries.fixed_point_bounds(self, zero, narrow=narrow())
         return found.pick(bound, upper_is_pessimistic=False)
 
     # ------------------------------------------------------------ other functions
@@ -332,7 +326,3 @@ class AbstractSymmetric(AbstractTradeOff):
     def symmetric_maximum(self) -> "AbstractSymmetric":
         """The function itself: it is symmetric."""
         return self
-
-
-def _narrow() -> bool:
-    return float_dtype() == jnp.float32

@@ -14,7 +14,6 @@ from jaxtyping import Array
 from .._internal import _checks
 from .._internal._hull import gap, last_kept, tradeoff_chain
 from .._internal._precision import in_float64, outside_transformations
-from .._internal._special import safe_log
 from ..curves import AbstractGuarantee, Bound, Curve
 from ..engines import log_complement
 from ..mechanisms import AbstractMechanism, View
@@ -120,49 +119,34 @@ def _reach(guarantee: AbstractGuarantee) -> Array:
     return jax.lax.stop_gradient(jnp.clip(found, 1e-3, _FARTHEST))
 
 
-def _side(guarantee: AbstractGuarantee, epsilon: Array) -> tuple[Array, ...]:
-    """Bounds of log delta (upper), and what bounds 1 - delta from below.
-
-    That is log(1 - delta), or R at a prior close to sigmoid(eps), after that prior.
-    """
+def _side(guarantee: AbstractGuarantee, epsilon: Array) -> tuple[Array, Array]:
+    """Upper bounds of log delta and lower bounds of log(1 - delta)."""
     if epsilon.size == 0:
         return epsilon, epsilon
-    if isinstance(guarantee, AbstractMechanism | View):
-        log_delta, log_rest = guarantee._profile_bounds(epsilon)
-        below = (log_rest.pick(_SAFE, upper_is_pessimistic=False),)
-    else:
-        log_delta = guarantee._log_delta_bounds(epsilon)
-        prior = jax.nn.sigmoid(epsilon)
-        error = guarantee._bayes_error_bounds(prior)
-        below = prior, error.pick(_SAFE, upper_is_pessimistic=False)
-    return log_delta.pick(_SAFE, upper_is_pessimistic=True), *below
+    log_delta = guarantee._log_delta_bounds(epsilon)
+    log_rest = guarantee._log_rest_bounds(epsilon)
+    return (
+        log_delta.pick(_SAFE, upper_is_pessimistic=True),
+        log_rest.pick(_SAFE, upper_is_pessimistic=False),
+    )
 
 
 # What follows is in float64 even if the bounds came in float32: its rounding errors are
 # smaller than the room that is left for them.
 
 
-def _rest(epsilon: Array, *below: Array) -> Array:
-    """Lower bounds of log(1 - delta), from what `_side` has of it."""
-    rest = below[0] if len(below) == 1 else _rest_by_error(epsilon, *below)
-    return jnp.minimum(rest - _ROUNDING * (1 + jnp.abs(epsilon)), 0)
-
-
-def _rest_by_error(epsilon: Array, prior: Array, error: Array) -> Array:
-    log_other = jnp.log1p(-jnp.where(prior < 1, prior, 0.0))
-    # The prior was rounded: 1 - delta grows with eps, (1 - delta) e^-eps falls.
-    at = jnp.log(prior) - log_other
-    rest = safe_log(error) - log_other + jnp.minimum(epsilon - at, 0)
-    return jnp.where(prior < 1, rest, -jnp.inf)
+def _rest(epsilon: Array, log_rest: Array) -> Array:
+    """Lower bounds of log(1 - delta), with room for the threshold's rounding."""
+    return jnp.minimum(log_rest - _ROUNDING * (1 + jnp.abs(epsilon)), 0)
 
 
 def _both(epsilon: Array, side: tuple) -> tuple[Array, Array]:
     """Upper bounds of log delta and lower ones of log(1 - delta)."""
-    log_delta, *below = side
+    log_delta, log_rest = side
     log_delta = jnp.minimum(log_delta, 0)
     small = log_delta < _HALF
     by_delta = log_complement(jnp.where(small, log_delta, -1.0))
-    return log_delta, jnp.where(small, by_delta, _rest(epsilon, *below))
+    return log_delta, jnp.where(small, by_delta, _rest(epsilon, log_rest))
 
 
 @in_float64(cast_out=False)
@@ -174,7 +158,7 @@ def _tangents(
     if exchanged:
         far = _both(left, other)
     else:
-        rest = jnp.minimum(_rest(-left, *other[1:]) + left, 0)
+        rest = jnp.minimum(_rest(-left, other[1]) + left, 0)
         far = log_complement(rest), rest
     glue = lambda a, b: jnp.concatenate([a[::-1], b])
     return from_profile(

@@ -13,7 +13,7 @@ from .._internal._search import bisect
 from .._internal._special import safe_log
 from ..curves import Bounds
 from ..curves._bounds import DELTA, EPSILON, LOGARITHM, Range, bayes_error_range
-from ..curves._queries import bounds_of, elementwise
+from ..curves._queries import ProfilePoint, bounds_of, elementwise
 from ..engines import Interval, log_complement
 from ._intervals import Point, Rates, choose, exact
 
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from ._base import AbstractTradeOff
 
 _GROWTH, _STEPS = 60, 110
-_UNIT = 4e-16
 
 
 def point_at(tradeoff: "AbstractTradeOff", epsilon: Float[Array, ""]) -> Point:
@@ -63,37 +62,13 @@ def both_logs(share: Array) -> tuple[Array, Array]:
     )
 
 
-def exponential(logs: Interval) -> Interval:
-    """e^x with room for its rounding; an upper bound does not underflow to zero."""
-    slack = _UNIT * (2 + jnp.where(jnp.isfinite(logs.estimate), -logs.estimate, 0))
-    slack = stop_gradient(slack)
-    tiny = jnp.finfo(slack.dtype).tiny
-    upper = jnp.minimum(jnp.exp(logs.upper + slack), 1)
-    none, all_ = jnp.isneginf(logs.upper), logs.lower >= 0
-    upper = jnp.where(none, 0.0, jnp.maximum(upper, tiny))
-    lower = jnp.where(all_, 1.0, jnp.exp(logs.lower - slack))
-    middle = jnp.exp(logs.estimate)
-    return Interval(lower, middle, upper)
+@in_float64(cast_out=False)
+def profile(tradeoff: Any, epsilon: Array) -> ProfilePoint:
+    """The privacy profile at any real thresholds."""
 
-
-@in_float64
-def log_delta_bounds(tradeoff: Any, epsilon: Array, *, narrow: bool) -> Bounds:
-    """Bounds of log delta(epsilon)."""
-
-    def one(epsilon: Array) -> Bounds:
-        found = point_at(tradeoff, epsilon).log_delta
-        return bounds_of(found, found.upper >= 0, narrow, LOGARITHM)
-
-    return elementwise(one, jnp.asarray(epsilon))
-
-
-@in_float64
-def delta_bounds(tradeoff: Any, epsilon: Array, *, narrow: bool) -> Bounds:
-    """Bounds of delta(epsilon)."""
-
-    def one(epsilon: Array) -> Bounds:
-        found = exponential(point_at(tradeoff, epsilon).log_delta)
-        return bounds_of(found, found.upper >= 1, narrow, DELTA)
+    def one(epsilon: Array) -> ProfilePoint:
+        found = point_at(tradeoff, epsilon)
+        return ProfilePoint(found.log_delta, found.log_rest)
 
     return elementwise(one, jnp.asarray(epsilon))
 
@@ -112,7 +87,7 @@ def error_rate_bounds(
         inner = (share > 0) & (share < 1)
         vacuous = inner & jnp.isneginf(beta.lower), inner & (tpr.upper >= 0)
         if not log:
-            beta, tpr = exponential(beta), exponential(tpr)
+            beta, tpr = beta.exponential(), tpr.exponential()
         # Both are known to be relatively accurate, unlike differences of masses.
         known = LOGARITHM if log else DELTA
         return (
@@ -140,10 +115,8 @@ def slope(tradeoff: Any, alpha: Array) -> Array:
 
 
 @in_float64
-def bayes_error_bounds(
-    tradeoff: Any, prior: Array, *, gain: bool, narrow: bool
-) -> Bounds:
-    """Bounds of R(pi), or of min(pi, 1 - pi) - R(pi)."""
+def bayes_gain_bounds(tradeoff: Any, prior: Array, *, narrow: bool) -> Bounds:
+    """Bounds of min(pi, 1 - pi) - R(pi)."""
 
     def one(prior: Array) -> Bounds:
         certain = (prior <= 0) | (prior >= 1)
@@ -151,20 +124,15 @@ def bayes_error_bounds(
         log_prior, log_other = jnp.log(safe), jnp.log1p(-safe)
         point = tradeoff._point(log_prior - log_other)
         most = jnp.minimum(safe, 1 - safe)
-        if gain:
-            right = safe >= 0.5
-            logs = choose(
-                right,
-                point.log_delta.map(lambda x: x + log_other),
-                point.log_reverse.map(lambda x: x + log_prior),
-            )
-        else:
-            logs = point.log_rest.map(lambda x: x + log_other)
-        value = exponential(logs).map(lambda x: jnp.minimum(x, most))
+        logs = choose(
+            safe >= 0.5,
+            point.log_delta.shifted(log_other),
+            point.log_reverse.shifted(log_prior),
+        )
+        value = logs.exponential().map(lambda x: jnp.minimum(x, most))
         value = value.map(lambda x: jnp.where(certain, 0.0, x))
-        trivial = value.upper >= most if gain else value.lower <= 0
-        known = bayes_error_range(prior)
-        return bounds_of(value, trivial & ~certain, narrow, known)
+        trivial = value.upper >= most
+        return bounds_of(value, trivial & ~certain, narrow, bayes_error_range(prior))
 
     return elementwise(one, jnp.asarray(prior))
 

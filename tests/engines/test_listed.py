@@ -12,9 +12,10 @@ import scipy.stats
 
 import fdp_jax as fdp
 from fdp_jax import Bound, Status
-from fdp_jax.curves._queries import delta_bounds
-from fdp_jax.losses import Listing
-from fdp_jax.mechanisms._listed import Listed, listed
+from fdp_jax.curves import Subject
+from fdp_jax.losses import ListedPoissonLoss, Listing
+from fdp_jax.mechanisms import resolve
+from fdp_jax.mechanisms._listed import with_list
 
 mp: Any = mpmath
 mp.mp.dps = 40
@@ -135,10 +136,10 @@ def test_what_is_not_listed_is_bounded(depth, rates):
 
 def test_what_is_not_listed_is_in_the_upper_bound_alone():
     jumps, rates = PAIRS[0]
-    triplet = fdp.LevyTriplet(jumps=jumps, rates=rates).simplified()
+    triplet = fdp.LevyTriplet(jumps=jumps, rates=rates)
     listing = _listing(12.0, rates, jumps)
-    subject = Listed(triplet, listing)
-    found = delta_bounds(subject, jnp.asarray(1.0), direction="remove", narrow=False)
+    loss = with_list(resolve(triplet).whole.composed, listing)
+    found = Subject(loss, "remove")._delta_bounds(1.0)
     truth = _delta(_outputs(jumps, rates), 1.0)
     assert float(found.lower) <= truth <= float(found.upper)
     missing = sum(np.exp(p.log_missing) for p in (listing.rows, listing.columns))
@@ -228,7 +229,8 @@ def test_compositions_of_counts():
     both = fdp.compose(counts.repeat(2), fdp.PoissonMechanism(3.0, 2.0))
     first, second = np.log(11 / 10), np.log(5 / 3)
     same = fdp.LevyTriplet(jumps=[first, second], rates=[20.0, 3.0])
-    assert isinstance(listed(both.simplified()), Listed)
+    (term,) = resolve(both).first.composed.terms
+    assert isinstance(term, ListedPoissonLoss)
     one, other = (x.bounds(epsilon=0.5) for x in (both, same))
     assert one.method == other.method == "closed_form"
     np.testing.assert_allclose(one.estimate, other.estimate, rtol=1e-13)

@@ -1,0 +1,83 @@
+"""Answers to all questions that a privacy profile settles, with outward rounding."""
+
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from .._internal._precision import in_float64
+from ..engines import Interval
+from ._bounds import DELTA, LOGARITHM, Bounds, bayes_error_range
+from ._queries import ProfilePoint, bounds_of
+
+
+@in_float64
+def log_delta_of(point: ProfilePoint, *, narrow: bool) -> Bounds:
+    """Bounds of log delta."""
+    found = point.log_delta
+    return _named(bounds_of(found, found.upper >= 0, narrow, LOGARITHM), point)
+
+
+@in_float64
+def log_rest_of(point: ProfilePoint, *, narrow: bool) -> Bounds:
+    """Bounds of log(1 - delta)."""
+    vacuous = point.log_delta.upper >= 0
+    return _named(bounds_of(point.log_rest, vacuous, narrow, LOGARITHM), point)
+
+
+@in_float64
+def delta_of(point: ProfilePoint, *, narrow: bool) -> Bounds:
+    """Bounds of delta."""
+    found = point.log_delta.exponential()
+    return _named(bounds_of(found, found.upper >= 1, narrow, DELTA), point)
+
+
+@in_float64(cast_out=False)
+def threshold_of(prior: Float[Array, "..."]) -> Float[Array, "..."]:
+    """The threshold logit(prior) of the attack that is best at a prior of H0."""
+    safe = _inside(jnp.asarray(prior))
+    return jnp.log(safe) - jnp.log1p(-safe)
+
+
+@in_float64
+def bayes_error_of(
+    point: ProfilePoint, prior: Float[Array, "..."], *, narrow: bool
+) -> Bounds:
+    """Bounds of R(pi) = (1 - pi)(1 - delta(logit pi)), pi the weight of H0."""
+    prior = jnp.asarray(prior)
+    safe = _inside(prior)
+    certain = safe != prior
+    most = jnp.minimum(prior, 1 - prior)
+    value = point.log_rest.shifted(jnp.log1p(-safe)).exponential()
+    value = value.map(lambda x: jnp.where(certain, 0.0, jnp.minimum(x, most)))
+    vacuous = (value.lower <= 0) & ~certain
+    return _named(bounds_of(value, vacuous, narrow, bayes_error_range(prior)), point)
+
+
+def _inside(prior: Array) -> Array:
+    """The prior, or a safe one where the record is certainly present or absent."""
+    return jnp.where((prior <= 0) | (prior >= 1), 0.5, prior)
+
+
+def _named(bounds: Bounds, point: ProfilePoint) -> Bounds:
+    """The bounds with the name of the engine that found the point."""
+    return Bounds(
+        bounds.lower, bounds.estimate, bounds.upper, bounds.status, point.method
+    )
+
+
+@in_float64(cast_out=False)
+def common_profile(one: ProfilePoint, other: ProfilePoint) -> ProfilePoint:
+    """What two certified profiles of one guarantee have in common."""
+
+    def common(one: Interval, other: Interval) -> Interval:
+        width = lambda x: jnp.where(jnp.isfinite(x.lower), x.upper - x.lower, jnp.inf)
+        lower = jnp.maximum(one.lower, other.lower)
+        upper = jnp.minimum(one.upper, other.upper)
+        closer = width(other) < width(one)
+        estimate = jnp.where(closer, other.estimate, one.estimate)
+        return Interval(lower, jnp.clip(estimate, lower, upper), upper)
+
+    return ProfilePoint(
+        common(one.log_delta, other.log_delta),
+        common(one.log_rest, other.log_rest),
+        f"{one.method}, {other.method}",
+    )

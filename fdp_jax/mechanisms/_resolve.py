@@ -1,0 +1,165 @@
+"""From a mechanism to what compiled programs are asked about.
+
+This is the only place that decides which engine answers and what is done about a loose
+answer.  Some of that depends on numbers (whether a short list of counts will do,
+whether a count is whole).  Where these are traced, the program has to hold everything
+that may be needed, and what remains loose stays loose.
+"""
+
+import dataclasses
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import equinox as eqx
+import jax
+import jax.core
+import numpy as np
+
+from .._internal._precision import (
+    accounts_in_float64,
+    in_float64,
+    outside_transformations,
+)
+from ..curves import AbstractGuarantee, Bounds, Subject
+from ..curves._answers import common_profile, delta_of
+from ..curves._bounds import Range, between, intersection
+from ..curves._doubts import is_loose
+from ..curves._queries import ProfilePoint
+from ..engines import can_split
+from ..losses import ComposedLoss, Method
+from ._listed import LISTING_METHODS, listed
+
+if TYPE_CHECKING:
+    from ._base import AbstractMechanism, _Query
+
+_Answer = TypeVar("_Answer", Bounds, ProfilePoint)
+
+
+class Resolved(eqx.Module):
+    """A guarantee, by the engine that is asked first and by others."""
+
+    first: Subject
+    whole: Subject
+    """The same, unless that is by a list of counts."""
+
+    def settled(
+        self, ask: Callable[[AbstractGuarantee], Bounds], known: Range
+    ) -> Bounds:
+        """The answer to a question, of several engines if need be.
+
+        Args:
+            ask: The question, put to a guarantee.
+            known: What is true of its answer anyway.
+        """
+        combine = lambda one, other: intersection(one, other, known)
+        found = self._answer(ask, lambda x: x, combine)
+        if self._method.name != "auto" or not is_loose(found):
+            return found
+        counts = _counts(self.whole.composed)
+        if all(count == np.round(count) for count in counts):
+            return found
+        # An interpolation, of which the grid knows nothing.
+        down, up = (
+            self._rounded(to_whole)._answer(ask, lambda x: x, combine)
+            for to_whole in (np.floor, np.ceil)
+        )
+        return between(found, down, up, known)
+
+    def profile(self, epsilon: Any) -> ProfilePoint:
+        """The privacy profile, of several engines if need be."""
+        return self._answer(
+            lambda g: g._profile(epsilon),
+            lambda found: delta_of(found, narrow=False),
+            common_profile,
+        )
+
+    @property
+    def _method(self) -> Method:
+        return self.whole.composed.method
+
+    def _answer(
+        self,
+        ask: Callable[[AbstractGuarantee], _Answer],
+        judged: Callable[[_Answer], Bounds],
+        combine: Callable[[_Answer, _Answer], _Answer],
+    ) -> _Answer:
+        """By the first engine, and by the grid where its answer is loose."""
+        found = _sooner(ask, self.first, judged)
+        if self._method.name != "auto" or not is_loose(judged(found)):
+            return found
+        composed = self.whole.composed
+        others = found.method == "spectral" or self.first is not self.whole
+        if not (others and composed.on_grid):
+            return found
+        return combine(found, ask(_by(self.whole, Method("grid"))))
+
+    def _rounded(self, to_whole: Callable[[np.ndarray], np.ndarray]) -> "Resolved":
+        """The same with whole numbers of steps, of which some may be more or less."""
+        composed = self.whole.composed
+        counts = tuple(to_whole(np.asarray(count)) for count in composed.counts)
+        composed = dataclasses.replace(composed, counts=counts)
+        return _resolved(composed, self.whole.direction)
+
+
+def resolve(guarantee: "_Query") -> Resolved:
+    """The losses of a mechanism or view, before anything is compiled.
+
+    Raises:
+        ValueError: If a parameter is not set.
+    """
+    mechanism, direction, method = guarantee._subject()
+    mechanism.require_complete()
+    composed = _composed(mechanism.simplified())
+    return _resolved(dataclasses.replace(composed, method=method), direction)
+
+
+def _composed(mechanism: "AbstractMechanism") -> ComposedLoss:
+    """The loss, with known numbers wherever the mechanism's are known."""
+    leaves = jax.tree.leaves(mechanism)
+    if any(isinstance(leaf, jax.core.Tracer) for leaf in leaves):
+        return _loss_of(mechanism)
+    with jax.ensure_compile_time_eval():
+        return _loss_of(mechanism)
+
+
+@in_float64(cast_out=False)
+def _loss_of(mechanism: "AbstractMechanism") -> ComposedLoss:
+    return mechanism.loss()
+
+
+def _resolved(composed: ComposedLoss, direction: str) -> Resolved:
+    whole = Subject(composed, direction)
+    if composed.method.name not in LISTING_METHODS:
+        return Resolved(whole, whole)
+    return Resolved(dataclasses.replace(whole, composed=listed(composed)), whole)
+
+
+def _by(subject: Subject, method: Method) -> Subject:
+    composed = dataclasses.replace(subject.composed, method=method)
+    return dataclasses.replace(subject, composed=composed)
+
+
+def _sooner(
+    ask: Callable[[AbstractGuarantee], _Answer],
+    subject: Subject,
+    judged: Callable[[_Answer], Bounds],
+) -> _Answer:
+    """The engine's answer, from the smaller program where that is tight.
+
+    Where the answer cannot be looked at, the program has to hold all there is.
+    """
+    composed = subject.composed
+    looks = accounts_in_float64() and outside_transformations()
+    if not (looks and composed.method.split and can_split(composed)):
+        return ask(subject)
+    found = ask(_by(subject, dataclasses.replace(composed.method, split=False)))
+    return ask(subject) if is_loose(judged(found)) else found
+
+
+def _counts(composed: ComposedLoss) -> list[np.ndarray]:
+    return [np.asarray(count) for count in _absorbed(composed).counts]
+
+
+@in_float64(cast_out=False)
+def _absorbed(composed: ComposedLoss) -> ComposedLoss:
+    return composed.absorbed()
