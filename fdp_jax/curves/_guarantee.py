@@ -64,7 +64,9 @@ class AbstractGuarantee(eqx.Module):
         """Bounds of the type II error and of the power at type I errors."""
 
     def _settled(
-        self, ask: "Callable[[AbstractGuarantee], Bounds]", known: Range
+        self,
+        ask: "Callable[[AbstractGuarantee], Bounds]",
+        known: Callable[[], Range],
     ) -> Bounds:
         """The answer to a question about this guarantee.
 
@@ -79,35 +81,38 @@ class AbstractGuarantee(eqx.Module):
         return ask(self)
 
     def _epsilon_bounds(self, delta: Any) -> Bounds:
-        return self._settled(lambda g: g._solve(delta), EPSILON)
+        return self._settled(lambda g: g._solve(delta), lambda: EPSILON)
 
     def _delta_bounds(self, epsilon: Any) -> Bounds:
         return self._settled(
-            lambda g: delta_of(g._profile(epsilon), narrow=narrow()), DELTA
+            lambda g: delta_of(g._profile(epsilon), narrow=narrow()), lambda: DELTA
         )
 
     def _log_delta_bounds(self, epsilon: Any) -> Bounds:
         return self._settled(
-            lambda g: log_delta_of(g._profile(epsilon), narrow=narrow()), LOGARITHM
+            lambda g: log_delta_of(g._profile(epsilon), narrow=narrow()),
+            lambda: LOGARITHM,
         )
 
     def _log_rest_bounds(self, epsilon: Any) -> Bounds:
         return self._settled(
-            lambda g: log_rest_of(g._profile(epsilon), narrow=narrow()), LOGARITHM
+            lambda g: log_rest_of(g._profile(epsilon), narrow=narrow()),
+            lambda: LOGARITHM,
         )
 
     def _bayes_error_bounds(self, prior: Any) -> Bounds:
         epsilon = threshold_of(prior)
         return self._settled(
             lambda g: bayes_error_of(g._profile(epsilon), prior, narrow=narrow()),
-            bayes_error_range(jnp.asarray(prior)),
+            lambda: bayes_error_range(jnp.asarray(prior)),
         )
 
     def _rate_bounds(self, alpha: Any, *, power: bool) -> Bounds:
         """Bounds of the power or of the type II error alone."""
         known = tpr_range if power else beta_range
         return self._settled(
-            lambda g: g._error_rate_bounds(alpha)[power], known(jnp.asarray(alpha))
+            lambda g: g._error_rate_bounds(alpha)[power],
+            lambda: known(jnp.asarray(alpha)),
         )
 
     def epsilon(

@@ -66,7 +66,7 @@ class _Query(AbstractGuarantee):
         return resolve(self).first._error_rate_bounds(alpha)
 
     def _settled(
-        self, ask: Callable[[AbstractGuarantee], Bounds], known: Range
+        self, ask: Callable[[AbstractGuarantee], Bounds], known: Callable[[], Range]
     ) -> Bounds:
         return resolve(self).settled(ask, known)
 

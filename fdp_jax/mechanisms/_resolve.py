@@ -43,7 +43,7 @@ class Resolved(eqx.Module):
     """The same, unless that is by a list of counts."""
 
     def settled(
-        self, ask: Callable[[AbstractGuarantee], Bounds], known: Range
+        self, ask: Callable[[AbstractGuarantee], Bounds], known: Callable[[], Range]
     ) -> Bounds:
         """The answer to a question, of several engines if need be.
 
@@ -51,7 +51,7 @@ class Resolved(eqx.Module):
             ask: The question, put to a guarantee.
             known: What is true of its answer anyway.
         """
-        combine = lambda one, other: intersection(one, other, known)
+        combine = lambda one, other: intersection(one, other, known())
         found = self._answer(ask, lambda x: x, combine)
         if self._method.name != "auto" or not is_loose(found):
             return found
@@ -63,7 +63,7 @@ class Resolved(eqx.Module):
             self._rounded(to_whole)._answer(ask, lambda x: x, combine)
             for to_whole in (np.floor, np.ceil)
         )
-        return between(found, down, up, known)
+        return between(found, down, up, known())
 
     def profile(self, epsilon: Any) -> ProfilePoint:
         """The privacy profile, of several engines if need be."""
@@ -116,7 +116,8 @@ def resolve(guarantee: "_Query") -> Resolved:
 def _composed(mechanism: "AbstractMechanism") -> ComposedLoss:
     """The loss, with known numbers wherever the mechanism's are known."""
     leaves = jax.tree.leaves(mechanism)
-    if any(isinstance(leaf, jax.core.Tracer) for leaf in leaves):
+    traced = any(isinstance(leaf, jax.core.Tracer) for leaf in leaves)
+    if traced or outside_transformations():
         return _loss_of(mechanism)
     with jax.ensure_compile_time_eval():
         return _loss_of(mechanism)
@@ -129,9 +130,10 @@ def _loss_of(mechanism: "AbstractMechanism") -> ComposedLoss:
 
 def _resolved(composed: ComposedLoss, direction: str) -> Resolved:
     whole = Subject(composed, direction)
-    if composed.method.name not in LISTING_METHODS:
-        return Resolved(whole, whole)
-    return Resolved(dataclasses.replace(whole, composed=listed(composed)), whole)
+    by_list = composed.method.name in LISTING_METHODS
+    counted = listed(composed) if by_list else composed
+    first = whole if counted is composed else Subject(counted, direction)
+    return Resolved(first, whole)
 
 
 def _by(subject: Subject, method: Method) -> Subject:

@@ -144,19 +144,22 @@ class FromLogDensities(AbstractMechanism):
             high=high,
             log_beyond=as_float(self.log_beyond),
         )
-        term = eqx.error_if(
-            term,
-            _misses_mass(term),
-            "log_density_without and log_density_with must integrate to 1 over the "
-            "support, but for what log_beyond allows",
-        )
-        term = eqx.error_if(
-            term,
-            _falls(term),
-            "log_density_with - log_density_without must increase over the support: "
-            "order the outputs by their likelihood ratio, or use FromProbabilities",
+        # A loss that falls may miss mass as well, but that is not what to say of it.
+        falls, misses = _falls(term), _misses_mass(term)
+        term = eqx.branched_error_if(
+            term, falls | misses, jnp.where(falls, 0, 1), [_FALLS, _MISSES_MASS]
         )
         return ComposedLoss((term,), (jnp.ones_like(low),), single=True)
+
+
+_FALLS = (
+    "log_density_with - log_density_without must increase over the support: order the "
+    "outputs by their likelihood ratio, or use FromProbabilities"
+)
+_MISSES_MASS = (
+    "log_density_without and log_density_with must integrate to 1 over the support, "
+    "but for what log_beyond allows"
+)
 
 
 def _falls(term: DensityLoss) -> Array:
