@@ -10,8 +10,7 @@ import jax.numpy as jnp
 from jaxtyping import Array
 
 from ..levy import SubordinatedGaussian
-from ..mechanisms import AbstractMechanism, NeighboringRelation, RandomRepeat
-from ..mechanisms._composed import Composition, has_fractions
+from ..mechanisms import AbstractMechanism, RandomRepeat
 
 Selector = str | Callable[[Any], Any]
 
@@ -273,8 +272,5 @@ def _has_fractions(mechanism: Any, path: tuple[str | int, ...]) -> bool:
     if "num_steps" not in path:
         return True
     owner = _at(mechanism, path[: path.index("num_steps")])
-    if isinstance(owner, Composition):
-        index = path[-1]
-        assert isinstance(index, int)
-        return has_fractions(owner.parts[index])
-    return owner.relation is not NeighboringRelation.REPLACE_ONE
+    index = path[-1]
+    return owner.takes_fractions(index if isinstance(index, int) else 0)

@@ -61,6 +61,9 @@ class SubordinatedGaussian(AbstractMechanism):
     index: Real[ArrayLike, ""] = parameter("index", _checks.below_one, default=0.0)
     relation: Any = relation_field(ADD_OR_REMOVE_ONE)
 
+    def has_fractional_powers(self) -> bool:
+        return True
+
     def releases_once(self) -> bool:
         return False
 

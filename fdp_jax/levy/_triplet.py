@@ -129,6 +129,12 @@ class LevyTriplet(AbstractMechanism):
 
     # ------------------------------------------------------------------ as a mechanism
 
+    def has_fractional_powers(self) -> bool:
+        return True
+
+    def takes_fractions(self, index: int = 0) -> bool:
+        return True
+
     def releases_once(self) -> bool:
         return False
 
@@ -320,6 +326,9 @@ class _JumpsAlone(AbstractMechanism):
 
     def require_complete(self) -> None:
         self.triplet.require_complete()
+
+    def has_fractional_powers(self) -> bool:
+        return True
 
     def releases_once(self) -> bool:
         return False

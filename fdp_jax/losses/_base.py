@@ -68,6 +68,9 @@ class AbstractLoss(eqx.Module):
         symmetric: ClassVar[Any]
         """Whether (P, Q) and (Q, P) have the same trade-off function."""
 
+    fractional: ClassVar[bool] = False
+    """Whether any real power of its characteristic function is that of a guarantee."""
+
     @property
     def on_grid(self) -> bool:
         """Whether it can be moved to a grid."""

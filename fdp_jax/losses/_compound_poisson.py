@@ -1,6 +1,7 @@
 """The loss of jumps of several sizes, each as many as a Poisson variable."""
 
 import dataclasses
+from typing import ClassVar
 
 import jax.numpy as jnp
 from jaxtyping import Array, Float
@@ -18,6 +19,7 @@ class CompoundPoissonLoss(ScheduleLoss):
     """
 
     steps: PoissonLoss
+    fractional: ClassVar[bool] = True
 
     @property
     def on_grid(self) -> bool:

@@ -48,6 +48,7 @@ class GaussianLoss(AnalyticLoss):
     noise_multiplier: Float[Array, ""]
 
     symmetric: ClassVar[bool] = True
+    fractional: ClassVar[bool] = True
     decays: ClassVar[bool] = True
 
     def precision(self) -> Float[Array, ""]:

@@ -63,6 +63,7 @@ class PoissonLoss(AnalyticLoss):
     """rate_with - rate_without, likewise."""
 
     symmetric: ClassVar[bool] = False
+    fractional: ClassVar[bool] = True
     decays: ClassVar[bool] = False
 
     @classmethod

@@ -33,6 +33,7 @@ class SubordinatedGaussianLoss(AnalyticLoss):
     index: Float[Array, ""]
 
     symmetric: ClassVar[bool] = True
+    fractional: ClassVar[bool] = True
     decays: ClassVar[bool] = True
 
     @property

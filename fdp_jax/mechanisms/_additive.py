@@ -108,6 +108,9 @@ class Gaussian(AdditiveNoise):
 
     norms: ClassVar = ("l2", "absolute")
 
+    def has_fractional_powers(self) -> bool:
+        return True
+
     def _term(self, noise):
         return GaussianLoss(noise)
 

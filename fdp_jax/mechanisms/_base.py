@@ -147,6 +147,25 @@ class AbstractMechanism(_Query):
         """Whether this is a single release, whatever the parameters."""
         return True
 
+    def has_fractional_powers(self) -> bool:
+        """Whether it may be repeated any real number of times, and not only whole ones.
+
+        Known without its numbers, so also where these are traced or not yet set.
+        """
+        return False
+
+    def takes_fractions(self, index: int = 0) -> bool:
+        """Whether its own `num_steps` (the one of an index) may be any real number."""
+        del index
+        return False
+
+    def samplings(self) -> frozenset[str]:
+        """How records are drawn, for reports: the names of all schemes that occur.
+
+        Empty if every record takes part in everything.
+        """
+        return frozenset()
+
     def group(self, size: int) -> "AbstractMechanism":
         """The same mechanism against `size` records changed in the same way.
 

@@ -3,7 +3,6 @@
 from typing import Any, overload
 
 import equinox as eqx
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, ArrayLike, Real
@@ -13,27 +12,13 @@ from ..losses import (
     Alternatives,
     AtomicLoss,
     ComposedLoss,
-    CompoundPoissonLoss,
-    GaussianLoss,
     MixtureLoss,
-    PoissonLoss,
-    SubordinatedGaussianLoss,
-    SubsampledGaussianLoss,
     revealed_mixture,
 )
 from ._base import AbstractMechanism
 from ._fields import as_float, is_one
 from ._relations import NeighboringRelation
 from ._renyi import AbstractRenyi, compose_renyi
-
-_FRACTIONAL = (
-    CompoundPoissonLoss,
-    GaussianLoss,
-    PoissonLoss,
-    SubordinatedGaussianLoss,
-    SubsampledGaussianLoss,
-)
-"""Losses with fractional powers; those of others are not those of any mechanism."""
 
 
 class Composition(AbstractMechanism):
@@ -51,7 +36,8 @@ class Composition(AbstractMechanism):
         self.parts = parts
         checked = []
         for part, count in zip(parts, num_steps, strict=True):
-            check = _checks.nonnegative if has_fractions(part) else _checks.count
+            fractions = part.has_fractional_powers()
+            check = _checks.nonnegative if fractions else _checks.count
             checked.append(_checks.scalar("num_steps", check("num_steps", count)))
         self.num_steps = tuple(checked)
 
@@ -61,6 +47,15 @@ class Composition(AbstractMechanism):
 
     def releases_once(self) -> bool:
         return False
+
+    def has_fractional_powers(self) -> bool:
+        return all(part.has_fractional_powers() for part in self.parts)
+
+    def takes_fractions(self, index: int = 0) -> bool:
+        return self.parts[index].has_fractional_powers()
+
+    def samplings(self) -> frozenset[str]:
+        return frozenset().union(*(part.samplings() for part in self.parts))
 
     def require_complete(self) -> None:
         for part in self.parts:
@@ -90,22 +85,6 @@ class Composition(AbstractMechanism):
 
     def _group(self, size):
         return Composition(tuple(p.group(size) for p in self.parts), self.num_steps)
-
-
-def has_fractions(part: AbstractMechanism) -> bool:
-    """Whether all its losses have fractional powers (or may have, yet)."""
-    return all(isinstance(term, _FRACTIONAL) for term in _terms(part))
-
-
-def _terms(part: AbstractMechanism) -> tuple:
-    """The kinds of loss of a mechanism whose parameters may still be open."""
-    if isinstance(part, Composition):
-        return tuple(t for p in part.parts for t in _terms(p))
-    try:
-        part.require_complete()
-    except ValueError:
-        return ()
-    return jax.eval_shape(part.loss).terms
 
 
 def _compose_renyi(parts: tuple) -> AbstractRenyi:
@@ -204,6 +183,9 @@ class RevealedMixture(AbstractMechanism):
     @property
     def relation(self) -> NeighboringRelation:
         return self.mechanisms[0].relation
+
+    def samplings(self) -> frozenset[str]:
+        return frozenset().union(*(part.samplings() for part in self.mechanisms))
 
     def releases_once(self) -> bool:
         return all(mechanism.releases_once() for mechanism in self.mechanisms)

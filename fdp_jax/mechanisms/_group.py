@@ -32,6 +32,9 @@ class Group(AbstractMechanism):
     def require_complete(self) -> None:
         self.mechanism.require_complete()
 
+    def samplings(self) -> frozenset[str]:
+        return self.mechanism.samplings()
+
     def loss(self) -> ComposedLoss:
         found = self.mechanism.loss()
         if not self.mechanism.releases_once() or len(found.terms) != 1:

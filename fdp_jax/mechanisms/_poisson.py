@@ -116,6 +116,9 @@ class PoissonMechanism(AbstractMechanism):
         )
         return cls(_steepest(change, ratio), change, **options)
 
+    def has_fractional_powers(self) -> bool:
+        return True
+
     def loss(self) -> ComposedLoss:
         low = as_float(self.offset)
         change = as_float(self.gain) * as_float(self.sensitivity)

@@ -11,7 +11,7 @@ from jaxtyping import Array, ArrayLike, Real
 from .._internal import _checks
 from ..losses import Alternatives, ComposedLoss, revealed_mixture
 from ._base import AbstractMechanism
-from ._composed import Composition, has_fractions
+from ._composed import Composition
 from ._fields import as_float
 from ._relations import NeighboringRelation
 
@@ -71,7 +71,8 @@ class RandomRepeat(AbstractMechanism):
         if not isinstance(mechanism, AbstractMechanism):
             raise TypeError(f"mechanism must be a mechanism, got {mechanism!r}")
         self.mechanism = mechanism
-        check = _checks.nonnegative if has_fractions(mechanism) else _checks.count
+        fractions = mechanism.has_fractional_powers()
+        check = _checks.nonnegative if fractions else _checks.count
         self.num_steps = _checks.vector("num_steps", check, num_steps)
         probs = _checks.vector("probs", _checks.probability, probs)
         _checks.same_length("num_steps", self.num_steps, "probs", probs)
@@ -97,8 +98,14 @@ class RandomRepeat(AbstractMechanism):
     def relation(self) -> NeighboringRelation:
         return self.mechanism.relation
 
+    def samplings(self) -> frozenset[str]:
+        return self.mechanism.samplings()
+
     def releases_once(self) -> bool:
         return False
+
+    def takes_fractions(self, index: int = 0) -> bool:
+        return self.mechanism.has_fractional_powers()
 
     def require_complete(self) -> None:
         self.mechanism.require_complete()

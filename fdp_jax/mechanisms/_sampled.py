@@ -28,6 +28,8 @@ from ._relations import (
     relation_field,
 )
 
+POISSON_SAMPLING = "Poisson sampling"
+
 
 class PoissonSubsampled(AbstractMechanism):
     """A mechanism on a random subset in which each record is included independently.
@@ -81,6 +83,15 @@ class PoissonSubsampled(AbstractMechanism):
     def require_complete(self) -> None:
         super().require_complete()
         self.mechanism.require_complete()
+
+    def has_fractional_powers(self) -> bool:
+        inner = self.mechanism
+        while isinstance(inner, PoissonSubsampled):
+            inner = inner.mechanism
+        return isinstance(inner, Gaussian)
+
+    def samplings(self) -> frozenset[str]:
+        return self.mechanism.samplings() | {POISSON_SAMPLING}
 
     def releases_once(self) -> bool:
         return True
@@ -232,6 +243,15 @@ class DPSGD(AbstractMechanism):
         if self.relation is REPLACE_ONE and self.num_steps is not None:
             _checks.count("num_steps", self.num_steps)
 
+    def has_fractional_powers(self) -> bool:
+        return self.relation is not REPLACE_ONE
+
+    def takes_fractions(self, index: int = 0) -> bool:
+        return self.has_fractional_powers()
+
+    def samplings(self) -> frozenset[str]:
+        return frozenset({POISSON_SAMPLING})
+
     def releases_once(self) -> bool:
         return False
 
@@ -267,6 +287,9 @@ class _SubsampledGroup(AbstractMechanism):
     sampling_prob: Any
     size: int = eqx.field(static=True)
     relation: NeighboringRelation = eqx.field(static=True, default=ADD_OR_REMOVE_ONE)
+
+    def samplings(self) -> frozenset[str]:
+        return frozenset({POISSON_SAMPLING})
 
     def loss(self) -> ComposedLoss:
         noise, prob = as_float(self.noise_multiplier), as_float(self.sampling_prob)

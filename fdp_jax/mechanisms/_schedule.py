@@ -10,6 +10,7 @@ from jaxtyping import Array
 
 from .._internal import _checks
 from ..losses import AnalyticLoss, ComposedLoss, GaussianLoss, ScheduleLoss
+from ._additive import Gaussian
 from ._base import AbstractMechanism
 from ._relations import NeighboringRelation
 
@@ -58,8 +59,17 @@ class Schedule(AbstractMechanism):
     def relation(self) -> NeighboringRelation:
         return self.steps.relation
 
+    def samplings(self) -> frozenset[str]:
+        return self.steps.samplings()
+
     def releases_once(self) -> bool:
         return False
+
+    def has_fractional_powers(self) -> bool:
+        return isinstance(self.steps, Gaussian)
+
+    def takes_fractions(self, index: int = 0) -> bool:
+        return self.steps.takes_fractions(index)
 
     def _term(self) -> Any:
         (term,) = jax.eval_shape(jax.vmap(lambda m: m.loss()), self.steps).terms

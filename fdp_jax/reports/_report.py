@@ -169,7 +169,7 @@ def privacy_report(mechanism, *, delta: float) -> PrivacyReport:
         mechanism=type(mechanism).__name__,
         parameters=parameters(mechanism),
         relation=_RELATION_TEXT.get(relation, relation),
-        sampling="Poisson sampling" if _subsamples(mechanism) else "no subsampling",
+        sampling=" and ".join(sorted(mechanism.samplings())) or "no subsampling",
         delta=float(delta),
         epsilon=worse(remove, add),
         epsilon_remove=remove,
@@ -179,16 +179,4 @@ def privacy_report(mechanism, *, delta: float) -> PrivacyReport:
         # R(1/2) = (1 - advantage) / 2, rounded down.
         bayes_error=max(math.nextafter(0.5 * (1.0 - advantage), 0.0), 0.0),
         versions=versions(),
-    )
-
-
-def _subsamples(part) -> bool:
-    """Whether a mechanism, or any part it is made of, draws its records at random."""
-    if isinstance(part, tuple | list):
-        return any(_subsamples(p) for p in part)
-    if not dataclasses.is_dataclass(part):
-        return False
-    fields = dataclasses.fields(part)
-    return any(
-        f.name == "sampling_prob" or _subsamples(getattr(part, f.name)) for f in fields
     )

@@ -44,6 +44,7 @@ class SubsampledGaussianLoss(Integrand, AnalyticLoss):
     """See the module's docstring.  `sampling_prob` is in (0, 1]."""
 
     symmetric: ClassVar[bool] = False
+    fractional: ClassVar[bool] = True
     decays: ClassVar[bool] = True
     cheap_together: ClassVar[bool] = True
     splits: ClassVar[bool] = True

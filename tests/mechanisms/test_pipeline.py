@@ -1,0 +1,195 @@
+"""From a mechanism to a program: what is compiled, and what is declared instead."""
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any, ClassVar
+
+import equinox as eqx
+import jax
+import jax.monitoring
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import fdp_jax as fdp
+from fdp_jax import NeighboringRelation
+from fdp_jax.losses import ComposedLoss, TwoPointLoss
+from fdp_jax.mechanisms import AbstractMechanism, resolve
+from fdp_jax.mechanisms._relations import relation_field
+
+REPLACE_ONE = NeighboringRelation.REPLACE_ONE
+ENGINES = {"jit(epsilon_bounds)", "jit(profile)", "jit(error_rate_bounds)"}
+"""Names of the programs that hold an engine."""
+
+
+@contextlib.contextmanager
+def _compiled() -> Iterator[set[str]]:
+    """Names of what is compiled meanwhile."""
+    found: set[str] = set()
+
+    def listen(event: str, _: float, **named: Any) -> None:
+        if event.endswith("backend_compile_duration"):
+            found.add(str(named.get("fun_name")))
+
+    jax.monitoring.register_event_duration_secs_listener(listen)
+    try:
+        yield found
+    finally:
+        jax.monitoring.unregister_event_duration_listener(listen)
+
+
+def _every_question(mechanism: Any) -> None:
+    mechanism.epsilon(delta=1e-3)
+    for epsilon in (-0.5, 0.7):
+        mechanism.delta(epsilon=epsilon)
+        mechanism.log_delta(epsilon=epsilon)
+    mechanism.advantage()
+    mechanism.bayes_error(prior=0.3)
+    mechanism.beta(alpha=0.1)
+    mechanism.tpr(fpr=0.2)
+
+
+SAME_LOSS = {
+    "two points": [
+        fdp.PureDP(1.0),
+        fdp.RandomizedResponse(1.1),
+        fdp.Tulap(0.9),
+        fdp.ApproxDP(epsilon=1.2, delta=0.0),
+        fdp.PureDP(0.8, relation=REPLACE_ONE),
+    ],
+    "logistic": [fdp.Logistic(1.0), fdp.ExponentialMechanism(1.0)],
+    "subsampled Gaussian": [
+        fdp.DPSGD(noise_multiplier=1.0, sampling_prob=0.01, num_steps=100),
+        fdp.DPSGD(
+            noise_multiplier=2.0,
+            sampling_prob=0.1,
+            num_steps=7.5,
+            relation=NeighboringRelation.ZERO_OUT,
+        ),
+        fdp.PoissonSubsampled(fdp.Gaussian(1.2), 0.02).repeat(50),
+    ],
+    "Gaussian": [
+        fdp.Gaussian(1.0),
+        fdp.Gaussian(2.0, relation=REPLACE_ONE),
+    ],
+}
+
+
+@pytest.mark.parametrize("kind", SAME_LOSS)
+def test_mechanisms_of_one_loss_share_all_programs(kind):
+    first, *others = SAME_LOSS[kind]
+    _every_question(first)
+    with _compiled() as found:
+        for other in others:
+            _every_question(other)
+    assert not found & ENGINES
+
+
+def test_questions_about_the_profile_share_one_program():
+    mechanism = fdp.Laplace(1.3)
+    mechanism.delta(epsilon=0.5)
+    with _compiled() as found:
+        mechanism.log_delta(epsilon=0.1)
+        mechanism.bayes_error(prior=0.4)
+        mechanism.advantage()
+        mechanism.bounds(epsilon=-1.0)
+    assert not found & ENGINES
+
+
+class _Counted(AbstractMechanism):
+    """Pure DP that counts how often its loss is made."""
+
+    epsilon0: float = 1.0
+    relation: Any = relation_field(NeighboringRelation.ADD_OR_REMOVE_ONE)
+    made: ClassVar[list[int]] = []
+
+    def loss(self) -> ComposedLoss:
+        self.made.append(1)
+        level = jnp.asarray(self.epsilon0, float)
+        term = TwoPointLoss(level, jnp.zeros_like(level))
+        return ComposedLoss((term,), (jnp.ones_like(level),), single=True)
+
+
+def test_compositions_are_made_without_their_losses():
+    _Counted.made.clear()
+    run = fdp.compose(_Counted(), _Counted(0.5)).repeat(3)
+    assert not _Counted.made
+    found = float(run.epsilon(delta=0.01))
+    made = len(_Counted.made)
+    assert float(run.epsilon(delta=0.01)) == found
+    assert len(_Counted.made) == made
+
+
+def test_declared_fractions_are_those_of_the_losses():
+    gaussian = fdp.Gaussian(1.0)
+    step = fdp.PoissonSubsampled(gaussian, 0.1)
+    run = {"noise_multiplier": 1.0, "sampling_prob": 0.1, "num_steps": 2.0}
+    mechanisms = [
+        gaussian,
+        step,
+        fdp.PoissonSubsampled(fdp.Laplace(1.0), 0.1),
+        fdp.PoissonSubsampled(step, 0.5),
+        fdp.DPSGD(**run),
+        fdp.DPSGD(**run, relation=REPLACE_ONE),
+        fdp.Laplace(1.0),
+        fdp.Logistic(1.0),
+        fdp.PureDP(1.0),
+        fdp.PoissonMechanism(20.0, 1.0),
+        fdp.LevyTriplet(0.1, jumps=[1.0], rates=[0.5]),
+        fdp.LevyTriplet(0.1, relation=REPLACE_ONE),
+        fdp.DiscreteGaussian(2.0),
+        fdp.compose(gaussian, step),
+        fdp.compose(gaussian, fdp.Laplace(1.0)),
+        fdp.Schedule(fdp.Gaussian, np.asarray([1.0, 2.0])),
+        gaussian.group(2),
+        step.group(2),
+    ]
+    for mechanism in mechanisms:
+        terms = resolve(mechanism).whole.composed.terms
+        declared = mechanism.has_fractional_powers()
+        assert declared == all(term.fractional for term in terms), mechanism
+
+
+@pytest.mark.parametrize("relation", list(NeighboringRelation))
+def test_times_of_triplets_are_real_under_every_relation(relation):
+    found = fdp.calibrate(
+        fdp.LevyTriplet(0.01, num_steps=None, relation=relation),
+        fdp.targets.ApproxDP(epsilon=1.0, delta=1e-5),
+        solve_for="num_steps",
+    )
+    # delta(1) = 1e-5 for G_mu at mu = .268046..., whatever the neighbors are called.
+    mu = fdp.calibrate(
+        fdp.Gaussian(None),
+        fdp.targets.ApproxDP(epsilon=1.0, delta=1e-5),
+        solve_for="noise_multiplier",
+    )
+    expected = 1 / float(mu.value) ** 2 / 0.01
+    assert float(found.value) == pytest.approx(expected, rel=1e-9)
+    assert expected == pytest.approx(7.185140465, rel=1e-9)
+
+
+class _Half(AbstractMechanism):
+    """A field of a well-known name that has nothing to do with sampling."""
+
+    sampling_prob: float = 0.5
+    relation: Any = relation_field(NeighboringRelation.ADD_OR_REMOVE_ONE)
+
+    def loss(self) -> ComposedLoss:
+        return fdp.Gaussian(1.0).loss()
+
+
+def test_reports_state_the_sampling_that_is_declared():
+    sampling = lambda m: fdp.reports.privacy_report(m, delta=1e-5).sampling
+    assert sampling(_Half()) == "no subsampling"
+    step = fdp.PoissonSubsampled(fdp.Gaussian(1.0), 0.1)
+    assert sampling(fdp.compose(_Half(), step)) == "Poisson sampling"
+    assert step.group(2).samplings() == {"Poisson sampling"}
+    assert fdp.compose(_Half(), _Half()).samplings() == frozenset()
+
+
+def test_known_losses_inside_of_programs():
+    triplet = fdp.LevyTriplet(jumps=[0.5, -0.3], rates=[1.0, 2.0])
+    expected = triplet.bounds(epsilon=0.3)
+    found = eqx.filter_jit(lambda e: triplet.bounds(epsilon=e))(0.3)
+    assert found.method == expected.method == "closed_form"
+    assert float(found.upper) == pytest.approx(float(expected.upper), rel=1e-12)
