@@ -21,7 +21,15 @@ from .._internal._precision import in_float64, narrow
 from .._internal._special import safe_log
 from ..engines import Interval, log_complement, select
 from ..losses import ComposedLoss, ListedPoissonLoss
-from ._bounds import EPSILON, LOGARITHM, Bounds, beta_range, tpr_range, uncrossed
+from ._bounds import (
+    EPSILON,
+    LOGARITHM,
+    Bounds,
+    beta_range,
+    tpr_range,
+    uncrossed,
+    with_gradient,
+)
 from ._guarantee import AbstractGuarantee
 from ._queries import ProfilePoint, bounds_of, elementwise, inside, signs_of
 
@@ -29,6 +37,7 @@ _LOG_LEAST = -34.5
 """log of the delta at which the grid ends, about 1e-15."""
 _STRETCH = 3.0
 _FINE = 65
+_NEWTON = 4
 
 
 class GridCurve(AbstractGuarantee):
@@ -257,6 +266,7 @@ def _profile_at(curve: GridCurve, epsilon: Array) -> tuple[Interval, Interval]:
     upper, slack = _chord(curve.log_delta_grid.upper, i, weight)
     rest_lower, rest_slack = _chord(curve.log_rest_grid.lower, i, weight)
     middle = _between(curve, i, (inner - grid[i]) / width, width)
+    middle = _with_smooth_gradient(curve, i, inner, middle)
     log_delta = Interval(curve.log_delta_grid.lower[i + 1], middle, upper + slack)
     complement = log_delta.map_down(log_complement).widened(_rounding)
     log_rest = Interval(
@@ -299,6 +309,33 @@ def _between(curve: GridCurve, i: Array, t: Array, width: Array) -> Array:
     slopes = tuple(jnp.where(finite, s, -1.0) for s in slopes)
     cubic = _cubic(t, width, (ends[0], safe), slopes)
     return jnp.where(finite, cubic, ends[0] + safe_log(1 - t))
+
+
+_STENCIL = 6
+"""Nodes that an estimate's derivative is interpolated from."""
+
+
+def _with_smooth_gradient(
+    curve: GridCurve, i: Array, epsilon: Array, value: Array
+) -> Array:
+    """The estimate, differentiated as a polynomial through the nodes around it.
+
+    The slopes that the cubic takes at its nodes are numbers without derivative.
+    """
+    grid, values = curve.epsilon_grid, curve.log_delta_grid.estimate
+    # All on one side of eps = 0, where the worse of two directions has a kink.
+    center = grid.size // 2
+    right = i >= center
+    first = jnp.where(right, center, 0)
+    last = jnp.where(right, grid.size, center + 1) - _STENCIL
+    places = jnp.clip(i - _STENCIL // 2 + 1, first, last) + jnp.arange(_STENCIL)
+    x, y = grid[places], values[places]
+    usable = jnp.all(jnp.isfinite(y))
+    y = jnp.where(usable, y, 0.0)
+    apart = jnp.where(jnp.eye(_STENCIL, dtype=bool), 1.0, x[:, None] - x)
+    factors = jnp.where(jnp.eye(_STENCIL, dtype=bool), 1.0, (epsilon - x) / apart)
+    smooth = jnp.sum(y * jnp.prod(factors, axis=1))
+    return with_gradient(value, jnp.where(usable, smooth, value))
 
 
 def _slope(curve: GridCurve, i: Array, kink: Callable[[Array, Array], Array]) -> Array:
@@ -401,7 +438,38 @@ def _error_rates(
         fine = ends[0] + (ends[1] - ends[0]) * jnp.linspace(0, 1, _FINE)
         profiles = jax.vmap(lambda e: _profile_at(curve, e))(fine)
         beta, tpr = lines(alpha, fine, profiles[0].estimate, profiles[1].estimate)
-        return jnp.max(beta), jnp.min(tpr)
+        best = jnp.argmax(jnp.where(jnp.max(beta) > 0.5, -tpr, beta))
+        at = refined(alpha, fine, best)
+        found = _profile_at(curve, at)
+        closer = lines(alpha, at, found[0].estimate, found[1].estimate)
+        # At a kink the best threshold is where it is.
+        better = closer[1] <= tpr[best] * (1 + 1e-15)
+        return (
+            jnp.where(better, closer[0], beta[best]),
+            jnp.where(better, closer[1], tpr[best]),
+        )
+
+    def refined(alpha: Array, fine: Array, best: Array) -> Array:
+        """The threshold next to the best of several where P(X > eps) is alpha."""
+        fixed, alpha = stop_gradient((curve, alpha))
+        low = fine[jnp.maximum(best - 1, 0)]
+        high = fine[jnp.minimum(best + 1, fine.size - 1)]
+
+        def excess(e: Array) -> Array:
+            value, slope = jax.value_and_grad(
+                lambda e: _profile_at(fixed, e)[0].estimate
+            )(e)
+            falls = slope < 0
+            rate = jnp.log(jnp.where(falls, -slope, 1.0))
+            return jnp.where(falls, value + rate - e - jnp.log(alpha), 0.0)
+
+        at = fine[best]
+        for _ in range(_NEWTON):
+            miss, slope = jax.value_and_grad(excess)(at)
+            step = miss / jnp.where(slope < 0, slope, -1.0)
+            step = jnp.where(jnp.isfinite(step), step, 0.0)
+            at = jnp.clip(at - step, low, high)
+        return stop_gradient(at)
 
     def one(alpha: Array) -> tuple[Bounds, Bounds]:
         edge = (alpha <= 0) | (alpha >= 1)
