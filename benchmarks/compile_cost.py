@@ -1,0 +1,159 @@
+"""What a first call costs: size and compile time of twelve programs.
+
+Prints, for each program, the equations of its jaxpr (nested ones counted once for every
+place they stand in), the instructions and the lines of the optimized HLO (about half of
+the lines are tables of source locations), and the CPU seconds that tracing, lowering
+and compiling take under XLA's default settings, as inside a user's `jax.jit`, without
+any cache; beside them the counts at commit ab61d01.  Seconds are those of this machine:
+compare them with another checkout's, taken by turns in the same run, only.
+
+    python benchmarks/compile_cost.py [--programs epsilon,beta] [--against CHECKOUT]
+"""
+
+import argparse
+import json
+import os
+import pathlib
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+BEFORE: dict[str, tuple[int, int, int]] = {}
+"""Equations, instructions and lines at commit ab61d01, jax 0.10.2, CPU."""
+
+_INSTRUCTION = re.compile(r"^\s+(ROOT )?%?[\w.\-]+ = ", re.MULTILINE)
+
+
+def programs() -> dict[str, tuple[Callable[..., Any], tuple[float, ...]]]:
+    """The programs by name, each with arguments to trace it for."""
+    import jax
+
+    import fdp_jax as fdp
+
+    def run(noise: Any) -> Any:
+        return fdp.DPSGD(noise_multiplier=noise, sampling_prob=0.01, num_steps=1000)
+
+    def noise_for(epsilon: Any) -> Any:
+        found = fdp.calibrate(
+            fdp.DPSGD(sampling_prob=0.01, num_steps=1000),
+            fdp.targets.ApproxDP(epsilon=epsilon, delta=1e-5),
+            solve_for="noise_multiplier",
+        )
+        return found.value
+
+    def mixed(noise: Any) -> Any:
+        parts = run(noise), fdp.Laplace(2.0).repeat(3), fdp.Gaussian(3.0)
+        return fdp.compose(*parts).epsilon(delta=1e-5)
+
+    def divergence(noise: Any) -> Any:
+        return fdp.delta_divergence(run(noise), fdp.Gaussian(1.0)).value.upper
+
+    epsilon = lambda noise: run(noise).epsilon(delta=1e-5)
+    return {
+        "epsilon": (epsilon, (1.1,)),
+        "delta": (lambda noise: run(noise).delta(epsilon=1.0), (1.1,)),
+        "beta": (lambda noise: run(noise).beta(alpha=0.1), (1.1,)),
+        "advantage": (lambda noise: run(noise).advantage(), (1.1,)),
+        "curve": (lambda noise: run(noise).curve(), (1.1,)),
+        "calibrate": (noise_for, (2.0,)),
+        "gradient of epsilon": (jax.grad(epsilon), (1.1,)),
+        "Hessian of epsilon": (jax.hessian(epsilon), (1.1,)),
+        "gradient of calibrate": (jax.grad(noise_for), (2.0,)),
+        "Laplace on the grid": (
+            lambda noise: fdp.Laplace(noise).repeat(100).epsilon(delta=1e-5),
+            (20.0,),
+        ),
+        "mixed composition": (mixed, (1.1,)),
+        "Delta-divergence": (divergence, (1.1,)),
+    }
+
+
+def equations(jaxpr: Any) -> int:
+    """Equations of a jaxpr and of all that stand in it."""
+    count = 0
+    for equation in jaxpr.eqns:
+        count += 1
+        for value in equation.params.values():
+            inner = value if isinstance(value, list | tuple) else [value]
+            for part in inner:
+                part = getattr(part, "jaxpr", part)
+                count += equations(part) if hasattr(part, "eqns") else 0
+    return count
+
+
+def cost(function: Callable[..., Any], arguments: tuple[float, ...]) -> dict[str, Any]:
+    """Size and CPU seconds of one program."""
+    import jax
+
+    clock = time.process_time
+    began = clock()
+    traced = jax.jit(function).trace(*arguments)
+    after_trace = clock()
+    lowered = traced.lower()
+    after_lower = clock()
+    text = lowered.compile().as_text() or ""
+    return {
+        "equations": equations(traced.jaxpr.jaxpr),
+        "instructions": len(_INSTRUCTION.findall(text)),
+        "lines": len(text.splitlines()),
+        "trace": after_trace - began,
+        "lower": after_lower - after_trace,
+        "compile": clock() - after_lower,
+    }
+
+
+def _in_another_process(name: str, checkout: pathlib.Path | None) -> dict[str, Any]:
+    """The cost in a process of its own, of this package or of another checkout's."""
+    environment = dict(os.environ, JAX_ENABLE_X64="1")
+    environment.pop("JAX_COMPILATION_CACHE_DIR", None)
+    if checkout is not None:
+        environment["PYTHONPATH"] = str(checkout)
+    command = [sys.executable, __file__, "--one", name]
+    found = subprocess.run(
+        command, env=environment, check=True, capture_output=True, text=True
+    )
+    return json.loads(found.stdout.splitlines()[-1])
+
+
+def _row(name: str, now: dict[str, Any], other: dict[str, Any] | None) -> str:
+    before = BEFORE.get(name)
+    if other is not None:
+        before = tuple(other[key] for key in ("equations", "instructions", "lines"))
+    seconds = [now[key] for key in ("trace", "lower", "compile")]
+    cells = [name]
+    for index, key in enumerate(("equations", "instructions", "lines")):
+        cells.append(f"{now[key]:,}" + (f" ({before[index]:,})" if before else ""))
+    cells += [f"{x:.1f}" for x in seconds]
+    if other is not None:
+        spent = sum(other[key] for key in ("trace", "lower", "compile"))
+        cells.append(f"{sum(seconds) / spent:.2f}")
+    return "| " + " | ".join(cells) + " |"
+
+
+def main() -> None:
+    """Measure and print the table."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("--programs", help="some of the names, separated by commas")
+    parser.add_argument("--against", type=pathlib.Path, help="another checkout")
+    parser.add_argument("--one", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.one:
+        print(json.dumps(cost(*programs()[options.one])))
+        return
+    chosen = options.programs.split(",") if options.programs else list(programs())
+    head = ["program", "equations", "instructions", "lines", "trace", "lower"]
+    head += ["compile (CPU s)"] + ["of the other's"] * bool(options.against)
+    print("| " + " | ".join(head) + " |")
+    print("|---" + "|--:" * (len(head) - 1) + "|", flush=True)
+    for name in chosen:
+        other = None
+        if options.against:
+            other = _in_another_process(name, options.against)
+        print(_row(name, _in_another_process(name, None), other), flush=True)
+
+
+if __name__ == "__main__":
+    main()

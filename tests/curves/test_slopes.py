@@ -1,0 +1,28 @@
+"""Curves on a grid: their slopes in a mechanism's parameters."""
+
+import jax
+import pytest
+import scipy.stats
+
+import fdp_jax as fdp
+
+
+@pytest.mark.parametrize("alpha", [0.1, 0.5, 1e-3, 0.9])
+def test_slopes_of_error_rates_are_those_of_the_mechanism(alpha):
+    beta = lambda noise, make: make(fdp.Gaussian(noise)).beta(alpha=alpha)
+    found = jax.grad(beta)(1.1, lambda g: g.curve())
+    # f(alpha) = Phi(Phi^-1(1 - alpha) - mu), mu = 1 / noise.
+    z = scipy.stats.norm.isf(alpha) - 1 / 1.1
+    exact = scipy.stats.norm.pdf(z) / 1.1**2
+    assert found == pytest.approx(exact, rel=1e-6)
+
+
+def test_slopes_of_profiles_between_nodes():
+    epsilons = [0.013, 0.4, 1.7, -0.6]
+    for epsilon in epsilons:
+        ask = lambda noise, make, e=epsilon: make(fdp.Gaussian(noise)).log_delta(
+            epsilon=e
+        )
+        found = jax.grad(ask)(0.8, lambda g: g.curve())
+        exact = jax.grad(ask)(0.8, lambda g: g)
+        assert found == pytest.approx(float(exact), rel=1e-7)
