@@ -29,6 +29,9 @@ if _KNOWN and "FDP_JAX_TEST_DEFAULTS" not in os.environ:
     os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {_SOONER}".strip()
     _compilation.SOONER["xla_backend_optimization_level"] = 0
 
+# Tests ask for programs of the sources as they are, of which there are many.
+os.environ["FDP_JAX_CACHE"] = "off"
+
 # Traces are many objects that live long: do not look for cycles among them so often.
 gc.freeze()
 gc.set_threshold(50_000, 20, 50)

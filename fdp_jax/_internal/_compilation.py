@@ -1,5 +1,6 @@
 """Programs that compile sooner where nothing else is being compiled."""
 
+import contextlib
 import functools
 from collections.abc import Callable
 from typing import Any
@@ -7,9 +8,15 @@ from typing import Any
 import equinox as eqx
 import jax
 
+from ._program_cache import calls_back, folder, key_of, load, store
+
 SOONER = {"xla_cpu_use_fusion_emitters": False, "xla_backend_optimization_level": 1}
 """XLA's older code generator for CPUs and less of LLVM: hundreds of small loops compile
 in 40 % of the time and run as fast (jaxlib 0.10.2)."""
+
+
+_MOST_PROGRAMS = 1024
+"""Signatures of one function that are remembered; the bound only stops growth."""
 
 
 @functools.cache
@@ -27,8 +34,11 @@ def _options() -> dict[str, Any]:
 def jit_on_its_own(fn: Callable[..., Any]) -> Callable[..., Any]:
     """`eqx.filter_jit` for calls from outside all transformations.
 
-    Only those may have options of their own: JAX refuses them inside another program.
+    Only those may have options of their own, which JAX refuses inside another program,
+    and only those are kept on disk for the next process: see `_program_cache`.
     """
+    known: dict[Any, Callable[..., Any]] = {}
+    name = f"{fn.__module__}.{fn.__qualname__}"
 
     @functools.cache
     def jitted() -> Callable[..., Any]:
@@ -36,6 +46,98 @@ def jit_on_its_own(fn: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(fn)
     def wrapped(*args: Any, **kwargs: Any) -> Any:
+        arrays, static = eqx.partition((args, kwargs), eqx.is_array)
+        leaves, structure = jax.tree.flatten(arrays)
+        others, other_structure = jax.tree.flatten(static)
+        key = (
+            structure,
+            other_structure,
+            tuple(others),
+            tuple((x.shape, x.dtype) for x in leaves),
+        )
+        program = known.get(key)
+        if program is None:
+            program = _program(fn, name, leaves, structure, static)
+            program = jitted() if program is None else program
+            if len(known) >= _MOST_PROGRAMS:
+                known.clear()
+            known[key] = program
+        if program is not jitted():
+            # Arrays on another device, say, are refused: `jit` knows what to do.
+            with contextlib.suppress(ValueError, TypeError):
+                return program(leaves)
         return jitted()(*args, **kwargs)
 
     return wrapped
+
+
+def _program(
+    fn: Callable[..., Any], name: str, leaves: list[Any], structure: Any, static: Any
+) -> Callable[..., Any] | None:
+    """The compiled function of arrays alone, from disk or for it; None if it has none.
+
+    The structure of what it returns is found out by tracing it, and kept with it.
+    """
+    if folder() is None or not (_is_plain() and _is_ours(structure)):
+        return None
+    types = ", ".join(f"{x.dtype}{x.shape}" for x in leaves)
+    key = key_of(name, str(structure), repr(static), types, str(_options()))
+    if key is None:
+        return None
+    found = load(key)
+    if found is None:
+        found = _compiled(fn, leaves, structure, static)
+        if found is None:
+            return None
+        store(key, *found)
+    compiled, skeleton = found
+    parts, out_structure = jax.tree.flatten(skeleton)
+    places = [i for i, part in enumerate(parts) if isinstance(part, _Slot)]
+
+    def run(leaves: list[Any]) -> Any:
+        for place, value in zip(places, compiled(leaves), strict=True):
+            parts[place] = value
+        return jax.tree.unflatten(out_structure, parts)
+
+    return run
+
+
+class _Slot:
+    """Stands for an array in the structure of what a program returns."""
+
+
+def _compiled(
+    fn: Callable[..., Any], leaves: list[Any], structure: Any, static: Any
+) -> tuple[Any, Any] | None:
+    """A program of arrays, and its result with slots; None if it calls back."""
+    skeletons = []
+
+    def flat(leaves: list[Any]) -> list[Any]:
+        args, kwargs = eqx.combine(jax.tree.unflatten(structure, leaves), static)
+        out = fn(*args, **kwargs)
+        is_array = eqx.is_array
+        skeletons.append(jax.tree.map(lambda x: _Slot() if is_array(x) else x, out))
+        return [x for x in jax.tree.leaves(out) if is_array(x)]
+
+    traced = jax.jit(flat, **_options()).trace(leaves)
+    if calls_back(traced.jaxpr.jaxpr):
+        return None
+    return traced.lower().compile(), skeletons[-1]
+
+
+def _is_plain() -> bool:
+    """Whether programs run on the CPU that all processes of this machine have."""
+    # Pyright does not see the flags, which JAX adds to its configuration on import.
+    device = jax.config.jax_default_device  # pyright: ignore
+    return jax.default_backend() == "cpu" and device is None
+
+
+def _is_ours(structure: Any) -> bool:
+    """Whether arguments consist of this package's own classes, which its digest covers.
+
+    A user's classes may be others in the next process, under the same names.
+    """
+    node = structure.node_data()
+    module = "" if node is None else node[0].__module__.split(".")[0]
+    known = module in ("", "builtins", "collections", "fdp_jax")
+    return known and all(map(_is_ours, structure.children()))

@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+from collections.abc import Callable
 
 import equinox as eqx
 import jax
@@ -218,6 +219,12 @@ def _best(
     """The riskier of what the engines can certify, where more than one is asked."""
     ready = _ready(target)
     ask = functools.partial(_solve, mechanism, ready, unknown=unknown, narrow=narrow())
+    plain = outside_transformations() and accounts_in_float64()
+    if plain and method.name != "grid" and _can_split(mechanism, unknown):
+        # As queries do: the smaller program first.
+        found = ask(method=dataclasses.replace(method, split=False))
+        if int(found.status) == Status.CERTIFIED:
+            return found
     found = ask(method=method)
     known = not isinstance(found.status, jax.core.Tracer) and outside_transformations()
     if not (known and method == AUTO and accounts_in_float64()):
@@ -239,15 +246,28 @@ def _best(
 
 def _has_grid_too(mechanism: AbstractMechanism, unknown: Unknown) -> bool:
     """Whether the spectral engine is the first to answer, but not the only one."""
+
+    def look(loss: ComposedLoss) -> bool:
+        return engines.route(loss) == "spectral" and loss.on_grid
+
+    return _of_loss(mechanism, unknown, look)
+
+
+def _can_split(mechanism: AbstractMechanism, unknown: Unknown) -> bool:
+    """Whether its law may be split by the largest step, in a larger program."""
+    return _of_loss(mechanism, unknown, engines.can_split)
+
+
+def _of_loss(
+    mechanism: AbstractMechanism,
+    unknown: Unknown,
+    look: Callable[[ComposedLoss], bool],
+) -> bool:
+    """A fact about the loss that no number decides."""
     start = np.float64(1.0 if unknown.factor else unknown.start)
     seen = []
-
-    def look() -> None:
-        loss = unknown.put(mechanism, start).loss()
-        seen.append(engines.route(loss) == "spectral" and loss.on_grid)
-
     with jax.enable_x64(True):
-        jax.eval_shape(look)
+        jax.eval_shape(lambda: seen.append(look(unknown.put(mechanism, start).loss())))
     return seen[0]
 
 

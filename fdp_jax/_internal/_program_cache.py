@@ -1,0 +1,165 @@
+"""Compiled programs on disk, so that the next process neither traces nor compiles.
+
+Only for queries from outside of all transformations: what stands in a user's program is
+compiled with it.  The folder is the user's cache folder; `FDP_JAX_CACHE` names another
+one, or switches this off ("off").  Files are written whole and then renamed, each holds
+its own digest, and one that is damaged or does not fit counts as missing.  Loading a
+program runs machine code: the folder must be as private as the user's own programs.
+"""
+
+import contextlib
+import functools
+import hashlib
+import os
+import pathlib
+import pickle
+import platform
+import tempfile
+from collections.abc import Iterator
+from typing import Any
+
+import jax
+import jaxlib
+import platformdirs
+from jax.experimental import serialize_executable
+
+_VARIABLE = "FDP_JAX_CACHE"
+_OFF = {"off", "0", "false", "no"}
+_MOST_BYTES = 1 << 29
+_SUFFIX = ".program"
+_DIGEST = hashlib.sha256
+_SOURCES = pathlib.Path(__file__).resolve().parent.parent
+_ENVIRONMENT = ("XLA_FLAGS", "JAX_PLATFORMS", "JAX_DISABLE_JIT", "EQX_ON_ERROR")
+
+
+def folder() -> pathlib.Path | None:
+    """Where programs are kept; None if they are not."""
+    named = os.environ.get(_VARIABLE)
+    if named is not None and named.strip().lower() in _OFF:
+        return None
+    chosen = named or platformdirs.user_cache_dir("fdp_jax", appauthor=False)
+    return pathlib.Path(chosen)
+
+
+def key_of(*parts: str) -> str | None:
+    """The name of a program: a digest of all that it depends on.
+
+    None if that is not known from the text: objects that print their address are others
+    in every process.
+    """
+    if any(" at 0x" in part or "<function" in part for part in parts):
+        return None
+    digest = _DIGEST()
+    for part in (*_surroundings(), *parts):
+        digest.update(part.encode())
+        digest.update(b"\0")
+    return digest.hexdigest()
+
+
+@functools.cache
+def _surroundings() -> tuple[str, ...]:
+    """Versions, the machine, and this package's own sources."""
+    sources = _DIGEST()
+    for file in sorted(_SOURCES.rglob("*.py")):
+        sources.update(file.read_bytes())
+    return (
+        jax.__version__,
+        jaxlib.__version__,
+        platform.python_version(),
+        platform.machine(),
+        _processor(),
+        sources.hexdigest(),
+        *(f"{name}={os.environ.get(name)}" for name in _ENVIRONMENT),
+    )
+
+
+def _processor() -> str:
+    """What machine code may be compiled for; another computer may lack some of it."""
+    with contextlib.suppress(OSError):
+        for line in pathlib.Path("/proc/cpuinfo").read_text().splitlines():
+            if line.startswith(("flags", "Features")):
+                return line
+    return platform.processor()
+
+
+def load(key: str) -> tuple[Any, Any] | None:
+    """A compiled program and what was kept with it; None if there is none that fits."""
+    place = folder()
+    if place is None:
+        return None
+    file = place / (key + _SUFFIX)
+    try:
+        content = file.read_bytes()
+        size = _DIGEST().digest_size
+        if _DIGEST(content[size:]).digest() != content[:size]:
+            return None
+        program, in_tree, out_tree, beside = pickle.loads(content[size:])
+        devices = jax.devices()[:1]
+        loaded = serialize_executable.deserialize_and_load(
+            program, in_tree, out_tree, execution_devices=devices
+        )
+        with contextlib.suppress(OSError):
+            os.utime(file)  # used lately
+    except Exception:
+        # Whatever is wrong with a file, the program can be compiled.
+        return None
+    return loaded, beside
+
+
+def store(key: str, compiled: Any, beside: Any) -> None:
+    """Keeps a compiled program, if it can be kept; failing to is no error."""
+    place = folder()
+    if place is None:
+        return
+    try:
+        program, in_tree, out_tree = serialize_executable.serialize(compiled)
+        body = pickle.dumps((program, in_tree, out_tree, beside))
+        _write(place, key, _DIGEST(body).digest() + body)
+        _make_room(place)
+    except Exception:
+        return
+
+
+def _write(place: pathlib.Path, key: str, content: bytes) -> None:
+    """Another process finds all of a file or nothing."""
+    place.mkdir(mode=0o700, parents=True, exist_ok=True)
+    handle, temporary = tempfile.mkstemp(dir=place)
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(content)
+        os.replace(temporary, place / (key + _SUFFIX))
+    except BaseException:
+        with contextlib.suppress(OSError):
+            os.unlink(temporary)
+        raise
+
+
+def _make_room(place: pathlib.Path) -> None:
+    """Deletes what was not used for longest, until the rest is small enough."""
+    files = []
+    for file in place.glob("*" + _SUFFIX):
+        with contextlib.suppress(OSError):
+            found = file.stat()
+            files.append((found.st_mtime, found.st_size, file))
+    total = sum(size for _, size, _ in files)
+    for _, size, file in sorted(files):
+        if total <= _MOST_BYTES:
+            break
+        with contextlib.suppress(OSError):
+            file.unlink()
+            total -= size
+
+
+def calls_back(jaxpr: Any) -> bool:
+    """Whether a program calls Python, as checks of numbers do: it cannot be kept."""
+    return any("callback" in equation.primitive.name for equation in _all(jaxpr))
+
+
+def _all(jaxpr: Any) -> Iterator[Any]:
+    for equation in jaxpr.eqns:
+        yield equation
+        for value in equation.params.values():
+            for part in value if isinstance(value, list | tuple) else [value]:
+                inner = getattr(part, "jaxpr", part)
+                if hasattr(inner, "eqns"):
+                    yield from _all(inner)

@@ -1,0 +1,134 @@
+"""Compiled programs on disk: the same numbers, whatever stands in the folder."""
+
+import json
+import os
+import pathlib
+import subprocess
+import sys
+
+import equinox as eqx
+import jax
+import pytest
+
+import fdp_jax as fdp
+from fdp_jax._internal import _program_cache as cache
+from fdp_jax._internal._compilation import _is_ours
+
+PROGRAM = """
+import json, sys
+import jax.monitoring
+
+compiled = []
+jax.monitoring.register_event_duration_secs_listener(
+    lambda event, _, **named: compiled.append(named.get("fun_name"))
+    if event.endswith("backend_compile_duration") else None
+)
+import fdp_jax as fdp
+
+bounds = fdp.Gaussian(1.7).bounds(delta=1e-5)
+refused = ""
+try:
+    normal = lambda x, u: -0.5 * (x - u) ** 2
+    pair = fdp.FromLogDensities(
+        normal, normal, support=(-9.0, 9.0), params=0.0, log_beyond=-40.0
+    )
+    pair.delta(epsilon=1.0)
+except RuntimeError as error:
+    refused = str(error)
+ends = [float(x).hex() for x in (bounds.lower, bounds.estimate, bounds.upper)]
+print(json.dumps([ends, "jit(flat)" in compiled, bounds.method, refused]))
+"""
+
+
+def _ask(folder: pathlib.Path | str) -> subprocess.Popen:
+    environment = dict(os.environ, FDP_JAX_CACHE=str(folder), JAX_ENABLE_X64="1")
+    return subprocess.Popen(
+        [sys.executable, "-c", PROGRAM],
+        env=environment,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+
+
+def _answer(process: subprocess.Popen) -> tuple[list[str], bool, str]:
+    out, _ = process.communicate()
+    assert process.returncode == 0
+    ends, compiled, method, refused = json.loads(out.splitlines()[-1])
+    assert "must integrate to 1" in refused  # checks work with and without the folder
+    return ends, compiled, method
+
+
+def test_numbers_are_the_same_from_disk_and_damaged_files_do_no_harm(tmp_path):
+    place = tmp_path / "programs"
+    # Two writers at once.
+    both = [_answer(x) for x in [_ask(place), _ask(place)]]
+    fresh = _answer(_ask("off"))
+    assert all(compiled for _, compiled, _ in both)
+    files = sorted(place.iterdir())
+    assert files
+    assert all(file.suffix == ".program" for file in files)
+    again = _answer(_ask(place))
+    assert not again[1]
+    assert both[0][::2] == both[1][::2] == again[::2] == fresh[::2]
+
+    for number, file in enumerate(files):
+        content = bytearray(file.read_bytes())
+        if number % 2:
+            content = content[: len(content) // 2]
+        else:
+            content[-7] ^= 1
+        file.write_bytes(content)
+    damaged = _answer(_ask(place))
+    assert damaged[1]
+    assert damaged[::2] == fresh[::2]
+    # They have been replaced.
+    assert not _answer(_ask(place))[1]
+
+
+def test_names_depend_on_all_that_programs_do(monkeypatch):
+    known = cache.key_of("epsilon", "f64[]")
+    assert known == cache.key_of("epsilon", "f64[]")
+    assert known != cache.key_of("epsilon", "f64[2]")
+    assert known != cache.key_of("epsilonf64[]", "")
+    # Addresses say nothing of what stands there in another process.
+    assert cache.key_of("<function f at 0x7f0000>") is None
+    monkeypatch.setattr(cache.jax, "__version__", "0.0.0")
+    cache._surroundings.cache_clear()
+    try:
+        assert known != cache.key_of("epsilon", "f64[]")
+    finally:
+        cache._surroundings.cache_clear()
+
+
+class Mine(eqx.Module):
+    """A class of a user's, which may be another one in the next process."""
+
+    inner: fdp.Gaussian
+
+
+def test_only_arguments_of_this_package_are_kept():
+    structure = jax.tree.structure
+    assert _is_ours(structure((fdp.Gaussian(1.0), {"x": [1.0]}, None)))
+    assert not _is_ours(structure(Mine(fdp.Gaussian(1.0))))
+    assert not _is_ours(structure((1.0, {"x": Mine(fdp.Gaussian(1.0))})))
+
+
+def test_the_folder_is_bounded_and_can_be_switched_off(tmp_path, monkeypatch):
+    monkeypatch.setenv("FDP_JAX_CACHE", "off")
+    assert cache.folder() is None
+    monkeypatch.setenv("FDP_JAX_CACHE", str(tmp_path))
+    assert cache.folder() == tmp_path
+    monkeypatch.setattr(cache, "_MOST_BYTES", 250)
+    for index in range(4):
+        cache._write(tmp_path, str(index), bytes(100))
+        os.utime(tmp_path / f"{index}.program", (index, index))
+    cache._make_room(tmp_path)
+    assert sorted(x.name for x in tmp_path.iterdir()) == ["2.program", "3.program"]
+
+
+@pytest.mark.parametrize("content", [b"", b"x", b"x" * 100])
+def test_files_that_are_none_count_as_missing(tmp_path, monkeypatch, content):
+    monkeypatch.setenv("FDP_JAX_CACHE", str(tmp_path))
+    (tmp_path / "k.program").write_bytes(content)
+    assert cache.load("k") is None
+    assert cache.load("other") is None
