@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import jax
-import jaxlib
+import jaxlib.version
 import platformdirs
 from jax.experimental import serialize_executable
 
@@ -64,7 +64,7 @@ def _surroundings() -> tuple[str, ...]:
         sources.update(file.read_bytes())
     return (
         jax.__version__,
-        jaxlib.__version__,
+        jaxlib.version.__version__,
         platform.python_version(),
         platform.machine(),
         _processor(),

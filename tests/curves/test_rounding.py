@@ -1,5 +1,7 @@
 """Certified ends hold the truth without any slack: rounding is inside the bracket."""
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import mpmath
@@ -9,7 +11,7 @@ import pytest
 import fdp_jax as fdp
 from fdp_jax.engines import Interval
 
-mp = mpmath.mp.clone()
+mp: Any = mpmath.mp.clone()
 mp.dps = 50
 
 

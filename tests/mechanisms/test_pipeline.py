@@ -27,9 +27,10 @@ def _compiled() -> Iterator[set[str]]:
     """Names of what is compiled meanwhile."""
     found: set[str] = set()
 
-    def listen(event: str, _: float, **named: Any) -> None:
+    def listen(event: str, duration_secs: float, **kwargs: Any) -> None:
+        del duration_secs
         if event.endswith("backend_compile_duration"):
-            found.add(str(named.get("fun_name")))
+            found.add(str(kwargs.get("fun_name")))
 
     jax.monitoring.register_event_duration_secs_listener(listen)
     try:
