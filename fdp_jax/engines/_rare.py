@@ -419,7 +419,10 @@ def rare_evaluation(
     unit = 8 * jnp.finfo(upper.dtype).eps
     log_alpha = jnp.logaddexp(add(each.log_alpha), log_q)
     log_power = jnp.logaddexp(add(each.log_power), log_p)
-    slope = -jnp.exp(epsilons + log_alpha - value)
+    # Of each part its own slope: where a sum is not heard, its tails are not known.
+    share = jnp.exp(jnp.where(active, each.log_value - value, -jnp.inf))
+    slope = jnp.sum(jnp.where(share > 0, share * each.slope, 0), axis=0)
+    slope = slope - jnp.exp(epsilons + log_q - value)
     steep = jnp.where(active, jnp.abs(each.alpha_slope), 0)
     log_density = add(each.log_alpha + safe_log(steep))
     return Evaluation(
@@ -454,6 +457,14 @@ def _evaluation(
     return rare_evaluation(rare, step, count, epsilons, tabulated=tabulated)
 
 
+def _without_losses(found: Evaluation, beyond: Bool[Array, " e"]) -> Evaluation:
+    """The same, with nothing beyond the largest loss."""
+    logs = "log_value", "log_lower", "log_upper", "log_alpha", "log_power"
+    nothing = {n: jnp.where(beyond, -jnp.inf, getattr(found, n)) for n in logs}
+    slope = jnp.where(beyond, -jnp.inf, found.slope)
+    return dataclasses.replace(found, slope=slope, **nothing)
+
+
 class _Near(eqx.Module):
     """Log delta at three real thresholds close together, with the slope."""
 
@@ -470,6 +481,8 @@ def _at_real(
     flip = rare.sign != sign
     distance = jnp.where(flip, -points, points)
     found = _evaluation(loss, rare, distance, tabulated=tabulated)
+    beyond = distance >= largest_loss(stop_gradient(loss), rare.sign)
+    found = _without_losses(found, beyond)
     none = -jnp.expm1(-distance)
     back = lambda x, none: safe_log(none + jnp.exp(x - distance))
     value = jnp.where(flip, back(found.log_value, none), found.log_value)
@@ -515,10 +528,17 @@ def rare_epsilon(
         side = jnp.where(flip, -sign, sign)
         return plan_rare(step, count, side, jnp.abs(center), guess)
 
+    def least_step(center: Array, steep: Array) -> Array:
+        """A distance that says nothing, of epsilon or of log delta."""
+        return 1e-13 * jnp.abs(center) + 1e-15 * (1 + jnp.abs(target)) / steep
+
+    def steepness(last: _Near) -> Array:
+        return jnp.maximum(jnp.abs(last.slope[1]), 1e-300)
+
     def unfinished(state: tuple) -> Array:
-        turn, center, _, points, *_ = state
+        turn, center, _, points, _, _, last = state
         moved = jnp.abs(center - points[1])
-        close = moved <= 1e-13 * (1e-3 + jnp.abs(center))
+        close = moved <= least_step(center, steepness(last))
         certified = (points[0] < points[1]) | (turn > 2)
         return (turn < _NEWTON_TURNS) & ~(close & certified)
 
@@ -529,12 +549,12 @@ def rare_epsilon(
         far = far | ((rare.sign != sign) & (center > 0))
         rare = lax.cond(far, lambda: plan(center), lambda: rare)
         # How far the certificate's ends are from the estimate, in epsilon.
-        steep = jnp.maximum(jnp.abs(last.slope[1]), 1e-300)
+        steep = steepness(last)
         zero = jnp.zeros_like(center)
         sides = jnp.stack(
             [last.lower[1] - last.value[1], zero, last.upper[1] - last.value[1]]
         )
-        least = 1e-13 * jnp.abs(center) + 1e-15 / steep
+        least = 2 * least_step(center, steep)
         sides = 1.01 * sides / steep + least * jnp.asarray([-1.0, 0.0, 1.0])
         usable = jnp.isfinite(sides) & (jnp.abs(sides) * steep < 1) & (turn > 0)
         points = center + jnp.where(usable, sides, 0)
