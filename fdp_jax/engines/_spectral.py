@@ -322,7 +322,7 @@ class TailStart(eqx.Module):
     @property
     def scale(self) -> Float[Array, ""]:
         """On which the profile varies there."""
-        return 1 / (1 + jnp.abs(self.start.saddle.shift))
+        return self.start.saddle.scale
 
 
 def start_at_tail(
@@ -366,7 +366,7 @@ def _threshold_search(
     first = begin.start.saddle.epsilon
     at, contour = _evaluator(loss, contour, tabulated=tabulated)
     root, _, _ = _newton(at, contour, first, miss)
-    return jnp.where(begin.flip, -root, root), 1 / (1 + jnp.abs(contour.shift))
+    return jnp.where(begin.flip, -root, root), begin.scale
 
 
 _search_threshold = one_by_one(
