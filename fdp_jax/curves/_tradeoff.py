@@ -236,12 +236,13 @@ def _search_rates(
             lambda all, x: lax.dynamic_update_slice(all, x, (slot,)), state.points, new
         )
         following, settled = _following(points, new, place, alpha)
-        # A given place says nothing of the one that was to be next, unless it is nearer.
+        # Unless a given place is nearer it says nothing of where to look next.
         miss = jnp.abs(new.odds[new.odds.size // 2] - _odds(alpha))
         nearer = (miss < state.nearest) | (state.step == 0)
-        later = _secant(points, following, alpha)
-        later = select(state.step < given, state.place, later)
-        following = select(nearer, following, later)
+        if not on_grid:
+            later = _secant(points, following, alpha)
+            later = select(state.step < given, state.place, later)
+            following = select(nearer, following, later)
         beta, tpr = (x.estimate[x.estimate.size // 2] for x in (new.beta, new.tpr))
         better = _is_better((beta, tpr), (state.beta, state.tpr), place.kink)
         better = better | (state.step == 0)

@@ -444,9 +444,7 @@ def rare_profile(
     """The profile at thresholds near the plan's; differentiable if not tabulated."""
     found = _evaluation(loss, rare, epsilons, tabulated=tabulated)
     log_delta = Interval(found.log_lower, found.log_value, found.log_upper)
-    log_delta = sound(log_delta, -jnp.inf, 0.0)
-    beyond = epsilons >= largest_loss(stop_gradient(loss), rare.sign)
-    log_delta = log_delta.map(lambda x: jnp.where(beyond, -jnp.inf, jnp.minimum(x, 0)))
+    log_delta = sound(log_delta, -jnp.inf, 0.0).map(lambda x: jnp.minimum(x, 0))
     return Profile(log_delta, log_delta.map_down(log_complement), found.log_alpha)
 
 
@@ -454,7 +452,9 @@ def _evaluation(
     loss: ComposedLoss, rare: Rare, epsilons: Array, *, tabulated: bool
 ) -> Evaluation:
     (step,), (count,) = loss.terms, loss.counts
-    return rare_evaluation(rare, step, count, epsilons, tabulated=tabulated)
+    found = rare_evaluation(rare, step, count, epsilons, tabulated=tabulated)
+    beyond = epsilons >= largest_loss(stop_gradient(loss), rare.sign)
+    return _without_losses(found, beyond)
 
 
 def _without_losses(found: Evaluation, beyond: Bool[Array, " e"]) -> Evaluation:
@@ -481,8 +481,6 @@ def _at_real(
     flip = rare.sign != sign
     distance = jnp.where(flip, -points, points)
     found = _evaluation(loss, rare, distance, tabulated=tabulated)
-    beyond = distance >= largest_loss(stop_gradient(loss), rare.sign)
-    found = _without_losses(found, beyond)
     none = -jnp.expm1(-distance)
     back = lambda x, none: safe_log(none + jnp.exp(x - distance))
     value = jnp.where(flip, back(found.log_value, none), found.log_value)

@@ -36,11 +36,6 @@ class Saddle(eqx.Module):
     width: Float[Array, ""]
     """Second derivative of the exponent, that is d epsilon / d shift."""
 
-    @property
-    def scale(self) -> Float[Array, ""]:
-        """Distance in epsilon on which tails vary: not farther than losses reach."""
-        return jnp.minimum(1 / (1 + jnp.abs(self.shift)), self.deviation)
-
 
 def log_moments(
     loss: ComposedLoss, sign: Array, shift: Float[Array, " k"]
