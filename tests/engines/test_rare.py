@@ -194,7 +194,7 @@ def test_epsilon_far_below_the_first_guess():
 def test_epsilon_of_a_delta_beyond_the_largest_loss(noise, prob, count, delta):
     """Of the exchanged pair nothing is lost there: epsilon is log(1 - delta)."""
     least = math.log1p(-delta)
-    ends = [least * (1 + 1e-14), 1.0]
+    ends = [least * (1 + 1e-14), 0.0]
     found = _epsilon()(noise, prob, count, ends, math.log(delta))
     assert -least > -count * math.log1p(-prob)
     assert found.lower <= least <= found.upper
