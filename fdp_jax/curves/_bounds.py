@@ -39,7 +39,9 @@ class Status(enum.IntEnum):
     """How tight a certified interval is."""
 
     CERTIFIED = 0
-    """Relative width at most 1e-6."""
+    """Relative width at most 1e-6, or nothing but what floating-point numbers cannot
+    tell from 0: a lower end of 0, and an upper one of a few times the least normal
+    number (3.6e-307) at most."""
     LOOSE = 1
     """Both ends are proved, but they lie further apart."""
     VACUOUS = 2
@@ -189,6 +191,10 @@ def between(one: Bounds, below: Bounds, above: Bounds, known: Range) -> Bounds:
     )
 
 
+_FEW_LEAST = 16
+"""Least normal numbers that sums of what underflows may be off by."""
+
+
 @jax.custom_jvp
 def with_gradient(value: Array, estimate: Array) -> Array:
     """`value`, differentiated as `estimate`."""
@@ -208,6 +214,8 @@ def classify(lower: Array, upper: Array, vacuous: Array) -> Int[Array, "..."]:
     width = jnp.where(finite, upper - lower, 0)
     size = jnp.maximum(jnp.abs(jnp.where(finite, lower, 1)), jnp.abs(upper))
     tight = (lower == upper) | (finite & (width <= 1e-6 * size))
+    least = float(jnp.finfo(size.dtype).tiny)
+    tight = tight | ((lower == 0) & (upper <= _FEW_LEAST * least))
     status = jnp.where(tight, Status.CERTIFIED, Status.LOOSE)
     # A trivial value that is the truth (epsilon = inf at delta = 0) is no failure.
     vacuous = crossed | (vacuous & ~tight)

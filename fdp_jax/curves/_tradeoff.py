@@ -40,6 +40,8 @@ _GRID_STEPS = 1e-3, 1e-2, 3e-2
 _MORE = 8
 """Anchors that are looked for where the first ones leave bounds loose."""
 _TIGHT = 1e-6
+_GROWTH = 1e-9
+"""More than what a factor e^eps above the least number is rounded by."""
 _FLAT = 1e-6
 """A change of log-odds that says nothing."""
 _SETTLED = 1e-7
@@ -112,6 +114,8 @@ class _Points(eqx.Module):
     tpr: Interval
     odds: Float[Array, " n"]
     """The log-odds of P(X > eps), an estimate."""
+    cap: Float[Array, " n"]
+    """What f(alpha) is at most, by the points up to this one."""
 
     def bounds(self, alpha: Float[Array, ""]) -> ErrorRates:
         """Of the best test, with the estimates of the best threshold."""
@@ -125,7 +129,7 @@ class _Points(eqx.Module):
         error = Interval(
             jnp.clip(jnp.max(beta.lower), 0, low),
             jnp.clip(jnp.max(beta.estimate), 0, 1 - alpha),
-            jnp.clip(most, 0, high),
+            jnp.clip(jnp.minimum(most, jnp.min(self.cap)), 0, high),
         )
         power = Interval(
             jnp.clip(least, alpha, 1),
@@ -152,6 +156,8 @@ class _State(eqx.Module):
     step: Int[Array, ""]
     place: _Place
     """Where to look next, unless a place is given."""
+    nearest: Float[Array, ""]
+    """How far the log-odds at an anchor are from the target, at least."""
     points: _Points
     best: _Test
     beta: Float[Array, ""]
@@ -231,12 +237,20 @@ def _search_rates(
             lambda all, x: lax.dynamic_update_slice(all, x, (slot,)), state.points, new
         )
         following, settled = _following(points, new, place, alpha)
+        # Unless a given place is nearer it says nothing of where to look next.
+        miss = jnp.abs(new.odds[new.odds.size // 2] - _odds(alpha))
+        nearer = (miss < state.nearest) | (state.step == 0)
+        if not on_grid:
+            later = _secant(points, following, alpha)
+            later = select(state.step < given, state.place, later)
+            following = select(nearer, following, later)
         beta, tpr = (x.estimate[x.estimate.size // 2] for x in (new.beta, new.tpr))
         better = _is_better((beta, tpr), (state.beta, state.tpr), place.kink)
         better = better | (state.step == 0)
         return _State(
             step=state.step + 1,
             place=following,
+            nearest=jnp.where(nearer, miss, state.nearest),
             points=points,
             best=select(better, test, state.best),
             beta=jnp.where(better, beta, state.beta),
@@ -254,7 +268,8 @@ def _search_rates(
     start = _State(
         step=jnp.zeros((), jnp.int32),
         place=first,
-        points=_Points(free, unknown, unknown, jnp.zeros_like(free)),
+        nearest=jnp.full_like(alpha, jnp.inf),
+        points=_Points(free, unknown, unknown, jnp.zeros_like(free), free),
         best=empty,
         beta=none,
         tpr=none,
@@ -310,9 +325,26 @@ def _look(
     test = _Test(place.anchor, place.kink, plans)
     offsets = jnp.asarray([-x for x in reversed(steps)] + [0.0, *steps], alpha.dtype)
     thresholds = place.anchor + place.scale * offsets
-    found, odds = _rates(loss, test, alpha, thresholds)
-    beta, tpr = _sound(found.beta), _sound(found.tpr)
-    return test, _Points(thresholds, beta, tpr, jnp.where(jnp.isnan(odds), 0, odds))
+    found, odds, gap = _rates(loss, test, alpha, thresholds)
+    beta, tpr, gap = map(_sound, (found.beta, found.tpr, gap))
+    odds = jnp.where(jnp.isnan(odds), 0, odds)
+    cap = jnp.where(place.anchor < 0, _cap(thresholds, gap), jnp.inf)
+    return test, _Points(thresholds, beta, tpr, odds, cap)
+
+
+def _cap(thresholds: Float[Array, " n"], gap: Interval) -> Float[Array, " n"]:
+    """What f(alpha) is at most: e^eps, where the maximum is not beyond eps < 0.
+
+    The maximum is of the concave e^eps (1 - alpha - delta_rev), so it is not where that
+    has fallen since the point before.  Unlike its values its changes do not underflow.
+    """
+    growth = jnp.exp(jnp.diff(thresholds)) * (1 + _GROWTH)
+    grown = jnp.maximum(gap.upper[1:], 0) * growth
+    falls = (grown <= gap.lower[:-1]) & (jnp.diff(thresholds) > 0)
+    least = float(jnp.finfo(thresholds.dtype).tiny)
+    values = jnp.maximum(jnp.exp(thresholds[1:]) * (1 + _GROWTH), least)
+    beyond = jnp.where(falls & (thresholds[1:] < -1), values, jnp.inf)
+    return jnp.append(jnp.full_like(beyond[:1], jnp.inf), beyond)
 
 
 def _sound(bounds: Interval) -> Interval:
@@ -329,7 +361,7 @@ def _following(
 
     It is the slope of the objective, and its logarithm about straight.
     """
-    target = jnp.log(alpha) - jnp.log1p(-alpha)
+    target = _odds(alpha)
     middle = new.threshold.size // 2
     anchor, odds = new.threshold[middle], new.odds[middle]
     fall, width = (x[-1] - x[0] for x in (new.odds, new.threshold))
@@ -342,15 +374,11 @@ def _following(
     change = (odds - target) * pace
     change = jnp.clip(jnp.where(jnp.isnan(change), 0, change), -reach, reach)
 
-    used = jnp.isfinite(points.threshold)
-    left = jnp.where(used & (points.odds > target), points.threshold, -jnp.inf)
-    right = jnp.where(used & (points.odds < target), points.threshold, jnp.inf)
-    low, high = jnp.max(left), jnp.min(right)
+    *ends, bracketed = _bracket(points, target)
+    low, high = (points.threshold[i] for i in ends)
     following = anchor + change
     inside = (following > low) & (following < high)
-    bracketed = jnp.isfinite(low) & jnp.isfinite(high)
-    ends = jnp.argmax(left), jnp.argmin(right)
-    between = _between(points, ends, alpha)
+    between = _between(points, (ends[0], ends[1]), alpha)
     following = jnp.where(bracketed & ~inside, between, following)
 
     # Not closer than the profile is known.
@@ -359,6 +387,33 @@ def _following(
     jump = (new.odds[middle - 1] > target) & (new.odds[middle + 1] < target)
     settled = settled | (place.kink & jump)
     return _Place(following, scale, jnp.zeros((), bool)), settled
+
+
+def _odds(alpha: Array) -> Array:
+    return jnp.log(alpha) - jnp.log1p(-alpha)
+
+
+def _secant(points: _Points, place: _Place, alpha: Array) -> _Place:
+    """Another place: where log-odds are those of alpha if they are straight between."""
+    target = _odds(alpha)
+    low, high, bracketed = _bracket(points, target)
+    (left, above), (right, below) = (
+        (points.threshold[i], points.odds[i]) for i in (low, high)
+    )
+    share = (above - target) / (above - below)
+    known = bracketed & jnp.isfinite(above) & jnp.isfinite(below) & (above > below)
+    share = jnp.clip(jnp.where(known, share, 0.5), 0.02, 0.98)
+    cross = left + share * (right - left)
+    return _Place(jnp.where(known, cross, place.anchor), place.scale, place.kink)
+
+
+def _bracket(points: _Points, target: Array) -> tuple[Array, Array, Array]:
+    """The points next to the threshold on its either side, and whether both are."""
+    used = jnp.isfinite(points.threshold)
+    left = jnp.where(used & (points.odds > target), points.threshold, -jnp.inf)
+    right = jnp.where(used & (points.odds < target), points.threshold, jnp.inf)
+    both = jnp.isfinite(jnp.max(left)) & jnp.isfinite(jnp.min(right))
+    return jnp.argmax(left), jnp.argmin(right), both
 
 
 def _between(points: _Points, ends: tuple[Array, Array], alpha: Array) -> Array:
@@ -403,10 +458,11 @@ def _is_better(
 
 def _rates(
     loss: ComposedLoss, test: _Test, alpha: Array, thresholds: Float[Array, " e"]
-) -> tuple[ErrorRates, Float[Array, " e"]]:
+) -> tuple[ErrorRates, Float[Array, " e"], Interval]:
     """1 - delta - e^eps alpha and its complement, for the worse direction.
 
-    With the log-odds of P(X > eps), an estimate.
+    With the log-odds of P(X > eps), an estimate, and with 1 - delta - alpha, which is
+    e^|eps| times the type II error where eps < 0.
     """
     negative = test.anchor < 0
     distance = jnp.where(negative, -thresholds, thresholds)
@@ -430,10 +486,10 @@ def _rates(
         _sum(others, _negated(delta)),
         _sum(rest, _negated(_exactly(alpha))),
     )
-    gap = _scaled(gap, _exp(_exactly(-distance)))
-    exchanged = ErrorRates(beta=gap, tpr=_sum(_exactly(1.0), _negated(gap)))
+    less = _scaled(gap, _exp(_exactly(-distance)))
+    exchanged = ErrorRates(beta=less, tpr=_sum(_exactly(1.0), _negated(less)))
     odds = _log_odds(found, distance, negative)
-    return select(negative, exchanged, direct), odds
+    return select(negative, exchanged, direct), odds, gap
 
 
 def _log_odds(

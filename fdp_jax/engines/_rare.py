@@ -419,7 +419,10 @@ def rare_evaluation(
     unit = 8 * jnp.finfo(upper.dtype).eps
     log_alpha = jnp.logaddexp(add(each.log_alpha), log_q)
     log_power = jnp.logaddexp(add(each.log_power), log_p)
-    slope = -jnp.exp(epsilons + log_alpha - value)
+    # Of each part its own slope: where a sum is not heard, its tails are not known.
+    share = jnp.exp(jnp.where(active, each.log_value - value, -jnp.inf))
+    slope = jnp.sum(jnp.where(share > 0, share * each.slope, 0), axis=0)
+    slope = slope - jnp.exp(epsilons + log_q - value)
     steep = jnp.where(active, jnp.abs(each.alpha_slope), 0)
     log_density = add(each.log_alpha + safe_log(steep))
     return Evaluation(
@@ -441,9 +444,7 @@ def rare_profile(
     """The profile at thresholds near the plan's; differentiable if not tabulated."""
     found = _evaluation(loss, rare, epsilons, tabulated=tabulated)
     log_delta = Interval(found.log_lower, found.log_value, found.log_upper)
-    log_delta = sound(log_delta, -jnp.inf, 0.0)
-    beyond = epsilons >= largest_loss(stop_gradient(loss), rare.sign)
-    log_delta = log_delta.map(lambda x: jnp.where(beyond, -jnp.inf, jnp.minimum(x, 0)))
+    log_delta = sound(log_delta, -jnp.inf, 0.0).map(lambda x: jnp.minimum(x, 0))
     return Profile(log_delta, log_delta.map_down(log_complement), found.log_alpha)
 
 
@@ -451,7 +452,17 @@ def _evaluation(
     loss: ComposedLoss, rare: Rare, epsilons: Array, *, tabulated: bool
 ) -> Evaluation:
     (step,), (count,) = loss.terms, loss.counts
-    return rare_evaluation(rare, step, count, epsilons, tabulated=tabulated)
+    found = rare_evaluation(rare, step, count, epsilons, tabulated=tabulated)
+    beyond = epsilons >= largest_loss(stop_gradient(loss), rare.sign)
+    return _without_losses(found, beyond)
+
+
+def _without_losses(found: Evaluation, beyond: Bool[Array, " e"]) -> Evaluation:
+    """The same, with nothing beyond the largest loss."""
+    logs = "log_value", "log_lower", "log_upper", "log_alpha", "log_power"
+    nothing = {n: jnp.where(beyond, -jnp.inf, getattr(found, n)) for n in logs}
+    slope = jnp.where(beyond, -jnp.inf, found.slope)
+    return dataclasses.replace(found, slope=slope, **nothing)
 
 
 class _Near(eqx.Module):
@@ -515,10 +526,17 @@ def rare_epsilon(
         side = jnp.where(flip, -sign, sign)
         return plan_rare(step, count, side, jnp.abs(center), guess)
 
+    def least_step(center: Array, steep: Array) -> Array:
+        """A distance that says nothing, of epsilon or of log delta."""
+        return 1e-13 * jnp.abs(center) + 1e-15 * (1 + jnp.abs(target)) / steep
+
+    def steepness(last: _Near) -> Array:
+        return jnp.maximum(jnp.abs(last.slope[1]), 1e-300)
+
     def unfinished(state: tuple) -> Array:
-        turn, center, _, points, *_ = state
+        turn, center, _, points, _, _, last = state
         moved = jnp.abs(center - points[1])
-        close = moved <= 1e-13 * (1e-3 + jnp.abs(center))
+        close = moved <= least_step(center, steepness(last))
         certified = (points[0] < points[1]) | (turn > 2)
         return (turn < _NEWTON_TURNS) & ~(close & certified)
 
@@ -529,12 +547,12 @@ def rare_epsilon(
         far = far | ((rare.sign != sign) & (center > 0))
         rare = lax.cond(far, lambda: plan(center), lambda: rare)
         # How far the certificate's ends are from the estimate, in epsilon.
-        steep = jnp.maximum(jnp.abs(last.slope[1]), 1e-300)
+        steep = steepness(last)
         zero = jnp.zeros_like(center)
         sides = jnp.stack(
             [last.lower[1] - last.value[1], zero, last.upper[1] - last.value[1]]
         )
-        least = 1e-13 * jnp.abs(center) + 1e-15 / steep
+        least = 2 * least_step(center, steep)
         sides = 1.01 * sides / steep + least * jnp.asarray([-1.0, 0.0, 1.0])
         usable = jnp.isfinite(sides) & (jnp.abs(sides) * steep < 1) & (turn > 0)
         points = center + jnp.where(usable, sides, 0)

@@ -366,7 +366,11 @@ def _threshold_search(
     first = begin.start.saddle.epsilon
     at, contour = _evaluator(loss, contour, tabulated=tabulated)
     root, _, _ = _newton(at, contour, first, miss)
-    return jnp.where(begin.flip, -root, root), 1 / (1 + jnp.abs(contour.shift))
+    # Tails vary on it, but not farther than losses reach.
+    deviation = begin.start.saddle.deviation
+    reach = jnp.where(deviation > 0, deviation, jnp.inf)
+    scale = jnp.minimum(1 / (1 + jnp.abs(contour.shift)), reach)
+    return jnp.where(begin.flip, -root, root), scale
 
 
 _search_threshold = one_by_one(

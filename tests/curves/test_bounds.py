@@ -96,6 +96,15 @@ def test_no_negative_width_is_tight():
         assert np.all(found == Status.VACUOUS)
 
 
+def test_what_floating_point_cannot_tell_from_zero_is_tight():
+    upper = jnp.asarray([0.0, 2e-308, 3e-307, 1e-305])
+    found = _bounds.classify(jnp.zeros(4), upper, jnp.ones(4, bool))
+    few, loose = Status.CERTIFIED, Status.VACUOUS
+    assert list(found) == [few, few, few, loose]
+    found = _bounds.classify(-jnp.ones(1), jnp.full(1, 2e-308), jnp.zeros(1, bool))
+    assert found == Status.LOOSE
+
+
 @pytest.mark.usefixtures("_as_users_have_it")
 def test_engines_that_contradict_each_other_say_nothing():
     def make(low, high):

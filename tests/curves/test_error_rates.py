@@ -74,7 +74,8 @@ def test_rates_of_a_gaussian_run(ask, noise, steps, alpha):
 def test_rates_that_underflow(ask):
     beta, tpr = ask(0.1, 1e4, 0.3)
     assert beta.lower == 0
-    assert 0 < beta.upper < 1e-12
+    assert 0 < beta.upper < 4e-307
+    assert int(beta.status) == fdp.Status.CERTIFIED
     assert tpr.lower >= 1 - 1e-15
     assert int(tpr.status) == fdp.Status.CERTIFIED
 
@@ -97,6 +98,42 @@ def test_rates_of_long_runs_are_tight(both, noise, rate, steps, alpha):
         assert int(found.status) == fdp.Status.CERTIFIED
         assert 0 <= found.lower <= found.upper <= 1
         assert found.lower <= found.estimate <= found.upper
+
+
+@pytest.mark.parametrize(
+    ("noise", "rate", "alpha"),
+    [
+        (33.9868, 0.019968, 4.8366e-25),
+        (29.25, 0.03779, 7.104e-34),
+        (7.577, 4.011e-5, 6.927e-6),
+    ],
+)
+def test_power_of_one_step_at_a_tiny_false_positive_rate(both, noise, rate, alpha):
+    """Thresholds lie close together, and the first guess is far from the right one."""
+    _, found = both(noise, rate, 1.0, alpha)
+    with mpmath.workdps(40):
+        log_tail = lambda z: mpmath.log(mpmath.erfc(z / mpmath.sqrt(2)) / 2)
+        target = mpmath.log(mpmath.mpf(alpha))
+        place = mpmath.findroot(
+            lambda z: log_tail(z) - target, mpmath.sqrt(-2 * target)
+        )
+        moved = mpmath.erfc((place - 1 / mpmath.mpf(noise)) / mpmath.sqrt(2)) / 2
+        truth = (1 - mpmath.mpf(rate)) * mpmath.mpf(alpha) + rate * moved
+        _check(found, truth)
+
+
+@pytest.mark.parametrize(
+    ("noise", "rate", "steps", "alpha"),
+    [
+        (29.58, 8.396e-5, 19.0, 6.792e-127),
+        (5.451, 1.772e-5, 12.0, 2.13e-30),
+        (20.59, 1.719e-4, 2.0, 0.2434),
+        (11.12, 2.577e-5, 75.0, 0.454),
+    ],
+)
+def test_rates_of_runs_without_much_loss_are_tight(both, noise, rate, steps, alpha):
+    for found in both(noise, rate, steps, alpha):
+        assert int(found.status) == fdp.Status.CERTIFIED
 
 
 @pytest.fixture(scope="module")

@@ -166,7 +166,9 @@ class BandLoss(AnalyticLoss):
         logs = jax.vmap(lambda w: self.step.log_integrand(x, w))(order)
         peak = jnp.max(logs, axis=1, keepdims=True)
         weights = jnp.exp(logs - peak) * self.place.spacing
-        kept = jnp.exp(log_ndtr((x[:, None] - cuts) / self.place.width))
+        # Both are larger here: only products far below the least number are lost.
+        lifted = jnp.exp(logs - peak + _SHIFT) * self.place.spacing
+        kept = jnp.exp(log_ndtr((x[:, None] - cuts) / self.place.width) + _SHIFT)
         allowance = jax.vmap(lambda w: self._allowance(x, w))(order) + 1e-9
         unit = 8 * jnp.finfo(x.dtype).eps
         sizes = jnp.abs(self.step.log_base(x)) + jnp.abs(order)[:, None] * jnp.abs(
@@ -176,9 +178,10 @@ class BandLoss(AnalyticLoss):
         rounding = unit * (8 + jnp.sum(weights * sizes, axis=1) / mass)
         total = peak[:, 0] + jnp.log(mass) + allowance + rounding
         # Of no weight there is left what may have been lost below the least number.
-        lost = _LEAST_NUMBER * (1 + self.place.spacing)
+        lost = _LEAST_NUMBER * (1 + self.place.spacing) * math.exp(_SHIFT)
         allowance = allowance + unit * (8 + jnp.max(sizes, axis=1))
-        above = peak + jnp.log(weights @ kept + lost) + allowance[:, None]
+        above = peak + jnp.log(lifted @ kept + lost) - 2 * _SHIFT
+        above = above + allowance[:, None]
         return jnp.logaddexp(above, beyond[:, None]), jnp.logaddexp(total, beyond)
 
     def log_excess_below(
