@@ -6,19 +6,16 @@ There is no peer: each row gives the time of a warm `curve()`, how much longer t
 takes, and the widest relative bracket of delta above 1e-12.
 """
 
-import dataclasses
 import time
 from collections.abc import Callable
 from typing import Any
 
-import equinox as eqx
 import jax
 import numpy as np
 
 import fdp_jax as fdp
 from fdp_jax.curves._curve import make_curve
-from fdp_jax.losses import ComposedLoss, Method
-from fdp_jax.mechanisms import AbstractMechanism
+from fdp_jax.mechanisms import resolve
 
 _REPEATS = 7
 _NODES = np.linspace(0.0, 1.0, 129)
@@ -35,13 +32,6 @@ _TRIPLETS = {
     "8 sizes": (0.0, np.linspace(0.1, 0.8, 8), [0.1] * 8),
     "7 sizes, rates 1": (0.0, np.linspace(0.1, 0.8, 7), [1.0] * 7),
 }
-
-
-class _OnGrid(eqx.Module):
-    mechanism: AbstractMechanism
-
-    def loss(self) -> ComposedLoss:
-        return dataclasses.replace(self.mechanism.loss(), method=Method("grid"))
 
 
 def _timed(call: Callable[[], Any]) -> tuple[float, Any]:
@@ -69,8 +59,8 @@ def _main() -> None:
     for name, (variance, jumps, rates) in _TRIPLETS.items():
         triplet = fdp.LevyTriplet(variance, jumps=jumps, rates=rates)
         ours, curve = _timed(triplet.curve)
-        on_grid = _OnGrid(triplet.simplified())
-        grid, other = _timed(lambda on_grid=on_grid: make_curve(on_grid, _NODES))
+        whole = resolve(triplet.using("grid")).whole.composed
+        grid, other = _timed(lambda whole=whole: make_curve(whole, _NODES))
         print(
             f"{name:26} {1e3 * ours:6.0f} ms, {_width(curve):.0e} wide; "
             f"the grid: {grid / ours:.1f} times that, {_width(other):.0e} wide"

@@ -388,7 +388,7 @@ noise, vulnerability, status = np.empty((3, q.size))
 found = [np.asarray(x)[: q.size] for x in study(runs)]
 noise[order], vulnerability[order], status[order] = found
 assert np.all(np.isfinite(noise))
-assert np.all(status == fdp.Status.CERTIFIED)
+assert np.all(status == fdp.Status.TIGHT)
 # All at once give what each gives by itself.
 some = np.linspace(0, q.size - 1, len(wanted)).astype(int)
 again = noise_for(q[some], n[some], np.full(some.size, 8.0))

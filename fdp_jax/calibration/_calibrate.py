@@ -223,7 +223,7 @@ def _best(
     if plain and method.name != "grid" and _can_split(mechanism, unknown):
         # As queries do: the smaller program first.
         found = ask(method=dataclasses.replace(method, split=False))
-        if int(found.status) == Status.CERTIFIED:
+        if int(found.status) == Status.TIGHT:
             return found
     found = ask(method=method)
     known = not isinstance(found.status, jax.core.Tracer) and outside_transformations()
@@ -359,7 +359,7 @@ def _solve(
     tight = tight | unknown.whole | ~found.inside
     if target.at_one_point:
         tight = tight & (found.width <= _NARROW)
-    status = jnp.where(tight, Status.CERTIFIED, Status.LOOSE)
+    status = jnp.where(tight, Status.TIGHT, Status.LOOSE)
     status = jnp.where(met, status, Status.VACUOUS).astype(jnp.int32)
     binding = dict(zip(target.binds, found.binding, strict=True))
     return _Solved(value, status, binding, leaks, found.at_end)
@@ -416,7 +416,7 @@ def _largest_group(
         found[middle] = _meets(mechanism.group(middle), ready, method=method)
         low, high = (middle, high) if bool(found[middle][0]) else (low, middle)
     value = jnp.asarray(float(low), float_dtype())
-    status = jnp.asarray(int(Status.CERTIFIED), jnp.int32)
+    status = jnp.asarray(int(Status.TIGHT), jnp.int32)
     grows = jnp.ones((), float_dtype())
     group = mechanism.group(low)
     end = jnp.asarray(low == _LARGEST_GROUP)

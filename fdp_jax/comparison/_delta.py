@@ -301,7 +301,7 @@ def status_of(lower: Array, upper: Array) -> Array:
     """Certified also where the interval is narrow for a difference of probabilities."""
     status = classify(lower, upper, (upper >= 0.5) & (lower < 0.5))
     narrow = (lower <= upper) & (upper - lower <= NEGLIGIBLE)
-    return jnp.where(narrow, Status.CERTIFIED, status)
+    return jnp.where(narrow, Status.TIGHT, status)
 
 
 def as_bounds(at: Extremum, estimate: Array, narrow: bool) -> Bounds:
@@ -365,4 +365,4 @@ def _may_be_closer(found: DeltaDivergence) -> bool:
     if not outside_transformations() or found.value.upper.ndim:
         return False
     wide = float(_width(found.value)) > 1e-8
-    return wide and int(found.value.status) != Status.CERTIFIED
+    return wide and int(found.value.status) != Status.TIGHT

@@ -55,7 +55,7 @@ def _with_status(ends: Interval) -> Bounds:
     lower, upper, crossed = uncrossed(ends.lower, ends.upper, Range(0.0, 0.5, 1.0))
     status = classify(lower, upper, (lower <= 0) & (upper > 0))
     narrow = (upper - lower <= NEGLIGIBLE) & ~crossed
-    status = jnp.where(narrow, int(Status.CERTIFIED), status)
+    status = jnp.where(narrow, int(Status.TIGHT), status)
     return Bounds(lower, ends.estimate, upper, status)
 
 

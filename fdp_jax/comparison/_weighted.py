@@ -202,7 +202,7 @@ def _weighted(
     upper = upper * (1 + 1e-14)
     status = classify(lower, upper, jnp.isinf(upper))
     small = (lower <= upper) & (upper - lower <= NEGLIGIBLE)
-    status = jnp.where(small, Status.CERTIFIED, status)
+    status = jnp.where(small, Status.TIGHT, status)
     if narrow:
         lower, upper = round_down_to_single(lower), -round_down_to_single(-upper)
     lower, upper = (with_gradient(x, estimate) for x in (lower, upper))

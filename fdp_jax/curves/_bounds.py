@@ -38,7 +38,7 @@ def one_end(bound: Any) -> Bound:
 class Status(enum.IntEnum):
     """How tight a certified interval is."""
 
-    CERTIFIED = 0
+    TIGHT = 0
     """Relative width at most 1e-6, or nothing but what floating-point numbers cannot
     tell from 0: a lower end of 0, and an upper one of a few times the least normal
     number (3.6e-307) at most."""
@@ -216,7 +216,7 @@ def classify(lower: Array, upper: Array, vacuous: Array) -> Int[Array, "..."]:
     tight = (lower == upper) | (finite & (width <= 1e-6 * size))
     least = float(jnp.finfo(size.dtype).tiny)
     tight = tight | ((lower == 0) & (upper <= _FEW_LEAST * least))
-    status = jnp.where(tight, Status.CERTIFIED, Status.LOOSE)
+    status = jnp.where(tight, Status.TIGHT, Status.LOOSE)
     # A trivial value that is the truth (epsilon = inf at delta = 0) is no failure.
     vacuous = crossed | (vacuous & ~tight)
     status = jnp.where(vacuous, Status.VACUOUS, status)

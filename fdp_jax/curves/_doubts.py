@@ -33,7 +33,7 @@ def is_loose(found: Bounds) -> bool:
     """Whether an answer, known now, leaves something to be desired."""
     if not (accounts_in_float64() and outside_transformations()):
         return False
-    loose = np.asarray(found.status) != Status.CERTIFIED
+    loose = np.asarray(found.status) != Status.TIGHT
     if not loose.any():
         return False
     # Where numbers underflow there is nothing to gain.
@@ -73,7 +73,7 @@ def _caller() -> tuple[FrameType, int]:
 
 def _text(name: str, found: Bounds) -> str:
     lower, upper, status = map(np.ravel, (found.lower, found.upper, found.status))
-    doubtful = np.flatnonzero(status != Status.CERTIFIED)
+    doubtful = np.flatnonzero(status != Status.TIGHT)
     worst = doubtful[np.argmax(status[doubtful])]
     count = f" ({doubtful.size} of {status.size} values)" if status.size > 1 else ""
     return (

@@ -112,7 +112,7 @@ def test_round_trip_on_random_configurations(kind, count):
         if sigma < 0.3 and int(found.status) == Status.LOOSE:
             # Fractional powers of a transform that comes near zero: safe, and said so.
             continue
-        assert int(found.status) == Status.CERTIFIED
+        assert int(found.status) == Status.TIGHT
         assert not meets(_run(sigma * 0.999, q, steps), target), (q, steps, u)
 
 

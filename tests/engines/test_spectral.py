@@ -226,7 +226,7 @@ def test_fractional_steps_have_continuous_angles():
     )
     found = run(43.5).remove.bounds(epsilon=3.0)
     assert float(found.lower) <= 1.4754180260e-5 <= float(found.upper)
-    assert int(found.status) == fdp.Status.CERTIFIED
+    assert int(found.status) == fdp.Status.TIGHT
     # Every power in one program, with the slope of the interpolation.
     ask = jax.jit(
         jax.value_and_grad(lambda n: run(n).epsilon(delta=1e-5, bound=Bound.ESTIMATE))
