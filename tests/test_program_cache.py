@@ -1,5 +1,6 @@
 """Compiled programs on disk: the same numbers, whatever stands in the folder."""
 
+import functools
 import json
 import os
 import pathlib
@@ -12,7 +13,8 @@ import pytest
 
 import fdp_jax as fdp
 from fdp_jax._internal import _program_cache as cache
-from fdp_jax._internal._compilation import _is_ours
+from fdp_jax._internal._compilation import _is_ours, _lasting_name
+from fdp_jax.curves._queries import epsilon_bounds
 
 PROGRAM = """
 import json, sys
@@ -111,6 +113,15 @@ def test_only_arguments_of_this_package_are_kept():
     assert _is_ours(structure((fdp.Gaussian(1.0), {"x": [1.0]}, None)))
     assert not _is_ours(structure(Mine(fdp.Gaussian(1.0))))
     assert not _is_ours(structure((1.0, {"x": Mine(fdp.Gaussian(1.0))})))
+
+
+def test_only_functions_that_hold_on_to_nothing_are_kept():
+    kept = epsilon_bounds.__wrapped__
+    assert _lasting_name(kept) == "fdp_jax.curves._queries.epsilon_bounds"
+    assert _lasting_name(functools.partial(kept)) is None
+    assert _lasting_name(lambda x: x) is None
+    assert _lasting_name(_is_ours) is not None
+    assert _lasting_name(json.dumps) is None
 
 
 def test_the_folder_is_bounded_and_can_be_switched_off(tmp_path, monkeypatch):

@@ -2,6 +2,8 @@
 
 import contextlib
 import functools
+import inspect
+import types
 from collections.abc import Callable
 from typing import Any
 
@@ -38,7 +40,7 @@ def jit_on_its_own(fn: Callable[..., Any]) -> Callable[..., Any]:
     and only those are kept on disk for the next process: see `_program_cache`.
     """
     known: dict[Any, Callable[..., Any]] = {}
-    name = f"{fn.__module__}.{fn.__qualname__}"
+    name = _lasting_name(fn)
 
     @functools.cache
     def jitted() -> Callable[..., Any]:
@@ -57,7 +59,8 @@ def jit_on_its_own(fn: Callable[..., Any]) -> Callable[..., Any]:
         )
         program = known.get(key)
         if program is None:
-            program = _program(fn, name, leaves, structure, static)
+            if name is not None:
+                program = _program(fn, name, leaves, structure, static)
             program = jitted() if program is None else program
             if len(known) >= _MOST_PROGRAMS:
                 known.clear()
@@ -69,6 +72,19 @@ def jit_on_its_own(fn: Callable[..., Any]) -> Callable[..., Any]:
         return jitted()(*args, **kwargs)
 
     return wrapped
+
+
+def _lasting_name(fn: Callable[..., Any]) -> str | None:
+    """The name of a function of this package that is the same in every process.
+
+    None for functions that hold on to something: their names do not say what.
+    """
+    inner = inspect.unwrap(fn)
+    if not isinstance(inner, types.FunctionType) or inner.__closure__ is not None:
+        return None
+    ours = inner.__module__.split(".")[0] == "fdp_jax"
+    nested = "<" in inner.__qualname__
+    return f"{inner.__module__}.{inner.__qualname__}" if ours and not nested else None
 
 
 def _program(
