@@ -59,6 +59,7 @@ lint: venv
 
 bench: $(VENV)/.oracle
 	@$(PY) benchmarks/against_dp_accounting.py
+	@$(PY) benchmarks/compile_cost.py
 
 notebooks: $(VENV)/.notebook
 	@for f in notebooks/*.py; do \

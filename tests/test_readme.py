@@ -16,6 +16,7 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 README = ROOT / "README.md"
 TEXT = README.read_text(encoding="utf-8")
 MECHANISMS = (ROOT / "MECHANISMS.md").read_text(encoding="utf-8")
+GUIDE = (ROOT / "docs/adding_a_mechanism.md").read_text(encoding="utf-8")
 
 
 def _blocks(text: str) -> list[tuple[str, str]]:
@@ -40,7 +41,9 @@ def _last_digit(text: str) -> float:
     return 10.0 ** (int(exponent or 0) - decimals)
 
 
-@pytest.mark.parametrize("text", [TEXT, MECHANISMS], ids=["README", "MECHANISMS"])
+@pytest.mark.parametrize(
+    "text", [TEXT, MECHANISMS, GUIDE], ids=["README", "MECHANISMS", "GUIDE"]
+)
 def test_python_blocks_run_and_numbers_are_right(text):
     namespace: dict = {}
     checked = 0

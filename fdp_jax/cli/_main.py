@@ -2,7 +2,6 @@
 
 import argparse
 import json
-import os
 import pathlib
 import sys
 from collections.abc import Sequence
@@ -30,7 +29,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     """
     arguments = build_parser().parse_args(argv)
     prefix = f"fdp-jax {arguments.command}: error:"
-    _keep_compiled_programs()
     try:
         # An application, unlike the library, may choose its precision.
         with jax.enable_x64(True):
@@ -164,12 +162,3 @@ def _write(arguments: argparse.Namespace, run, answer: dict[str, Any]) -> None:
 
 def _flag(name: str) -> str:
     return "--" + name.replace("_", "-")
-
-
-def _keep_compiled_programs() -> None:
-    if jax.config.values["jax_compilation_cache_dir"] is not None:
-        return
-    base = os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache"
-    folder = pathlib.Path(base) / "fdp_jax"
-    jax.config.update("jax_compilation_cache_dir", str(folder))
-    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)

@@ -36,7 +36,7 @@ def build_parser() -> Parser:
         "sampling, add or remove one record).",
         epilog="Exit status: 0 answered, 2 bad usage or values, 3 target unreachable "
         "or only a vacuous bound. Compiled programs are kept in the user's cache "
-        "folder; JAX_COMPILATION_CACHE_DIR moves it.",
+        "folder; FDP_JAX_CACHE moves that, or switches it off.",
     )
     version = importlib.metadata.version("fdp-jax")
     parser.add_argument("--version", action="version", version=f"fdp-jax {version}")
