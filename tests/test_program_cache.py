@@ -1,19 +1,22 @@
 """Compiled programs on disk: the same numbers, whatever stands in the folder."""
 
+import concurrent.futures
 import functools
 import json
 import os
 import pathlib
+import shutil
 import subprocess
 import sys
 
 import equinox as eqx
 import jax
+import numpy as np
 import pytest
 
 import fdp_jax as fdp
 from fdp_jax._internal import _program_cache as cache
-from fdp_jax._internal._compilation import _is_ours, _lasting_name
+from fdp_jax._internal._compilation import _is_ours, _lasting_name, jit_on_its_own
 from fdp_jax.curves._queries import epsilon_bounds
 
 PROGRAM = """
@@ -94,7 +97,10 @@ def test_names_depend_on_all_that_programs_do(monkeypatch):
     assert known != cache.key_of("epsilonf64[]", "")
     # Addresses say nothing of what stands there in another process.
     assert cache.key_of("<function f at 0x7f0000>") is None
-    monkeypatch.setattr(cache.jax, "__version__", "0.0.0")
+    with jax.debug_nans(True):
+        assert known != cache.key_of("epsilon", "f64[]")
+    version = lambda name: "0.0.0"
+    monkeypatch.setattr(cache.importlib.metadata, "version", version)
     cache._surroundings.cache_clear()
     try:
         assert known != cache.key_of("epsilon", "f64[]")
@@ -135,6 +141,46 @@ def test_the_folder_is_bounded_and_can_be_switched_off(tmp_path, monkeypatch):
         os.utime(tmp_path / f"{index}.program", (index, index))
     cache._make_room(tmp_path)
     assert sorted(x.name for x in tmp_path.iterdir()) == ["2.program", "3.program"]
+
+
+def _kept(folder, monkeypatch):
+    """A folder with one program, and its name."""
+    monkeypatch.setenv("FDP_JAX_CACHE", str(folder))
+    compiled = jax.jit(lambda leaves: [2 * leaves[0]]).lower([1.0]).compile()
+    cache.store("first", compiled, "beside")
+    found = cache.load("first")
+    assert found is not None
+    assert found[0]([3.0])[0] == 6
+    assert found[1] == "beside"
+
+
+def test_files_under_another_name_or_of_others_are_not_used(tmp_path, monkeypatch):
+    folder = tmp_path / "programs"
+    _kept(folder, monkeypatch)
+    shutil.copy(folder / "first.program", folder / "second.program")
+    assert cache.load("second") is None
+    os.chmod(folder / "first.program", 0o666)
+    assert cache.load("first") is None
+    os.chmod(folder / "first.program", 0o600)
+    assert cache.load("first") is not None
+    os.chmod(folder, 0o777)
+    assert cache.load("first") is None
+
+
+def cache_probe(x):
+    return x + 1
+
+
+cache_probe.__module__ = "fdp_jax.probe"  # as if it were the package's own
+
+
+def test_threads_do_not_share_results(tmp_path, monkeypatch):
+    monkeypatch.setenv("FDP_JAX_CACHE", str(tmp_path))
+    asked = jit_on_its_own(cache_probe)
+    values = [float(k) for k in range(200)]
+    ask = lambda x: asked(np.asarray(x)).item()
+    with concurrent.futures.ThreadPoolExecutor(8) as pool:
+        assert list(pool.map(ask, values)) == [x + 1 for x in values]
 
 
 @pytest.mark.parametrize("content", [b"", b"x", b"x" * 100])

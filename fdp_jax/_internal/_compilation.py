@@ -1,6 +1,5 @@
 """Programs that compile sooner where nothing else is being compiled."""
 
-import contextlib
 import functools
 import inspect
 import types
@@ -9,6 +8,7 @@ from typing import Any
 
 import equinox as eqx
 import jax
+import numpy as np
 
 from ._program_cache import calls_back, folder, key_of, load, store
 
@@ -48,6 +48,8 @@ def jit_on_its_own(fn: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(fn)
     def wrapped(*args: Any, **kwargs: Any) -> Any:
+        if name is None or not _is_plain():
+            return jitted()(*args, **kwargs)
         arrays, static = eqx.partition((args, kwargs), eqx.is_array)
         leaves, structure = jax.tree.flatten(arrays)
         others, other_structure = jax.tree.flatten(static)
@@ -59,16 +61,12 @@ def jit_on_its_own(fn: Callable[..., Any]) -> Callable[..., Any]:
         )
         program = known.get(key)
         if program is None:
-            if name is not None:
-                program = _program(fn, name, leaves, structure, static)
-            program = jitted() if program is None else program
+            program = _program(fn, name, leaves, structure, static) or jitted()
             if len(known) >= _MOST_PROGRAMS:
                 known.clear()
             known[key] = program
-        if program is not jitted():
-            # Arrays on another device, say, are refused: `jit` knows what to do.
-            with contextlib.suppress(ValueError, TypeError):
-                return program(leaves)
+        if program is not jitted() and all(map(_is_here, leaves)):
+            return program(leaves)
         return jitted()(*args, **kwargs)
 
     return wrapped
@@ -94,7 +92,7 @@ def _program(
 
     The structure of what it returns is found out by tracing it, and kept with it.
     """
-    if folder() is None or not (_is_plain() and _is_ours(structure)):
+    if folder() is None or not _is_ours(structure):
         return None
     types = ", ".join(f"{x.dtype}{x.shape}" for x in leaves)
     key = key_of(name, str(structure), repr(static), types, str(_options()))
@@ -111,9 +109,10 @@ def _program(
     places = [i for i, part in enumerate(parts) if isinstance(part, _Slot)]
 
     def run(leaves: list[Any]) -> Any:
+        own = list(parts)
         for place, value in zip(places, compiled(leaves), strict=True):
-            parts[place] = value
-        return jax.tree.unflatten(out_structure, parts)
+            own[place] = value
+        return jax.tree.unflatten(out_structure, own)
 
     return run
 
@@ -142,10 +141,17 @@ def _compiled(
 
 
 def _is_plain() -> bool:
-    """Whether programs run on the CPU that all processes of this machine have."""
+    """Whether programs are compiled here and now for the CPU, without any extras."""
     # Pyright does not see the flags, which JAX adds to its configuration on import.
-    device = jax.config.jax_default_device  # pyright: ignore
-    return jax.default_backend() == "cpu" and device is None
+    config: Any = jax.config
+    extras = config.jax_disable_jit, config.jax_debug_nans, config.jax_debug_infs
+    here = config.jax_default_device is None and jax.default_backend() == "cpu"
+    return here and not any(extras)
+
+
+def _is_here(leaf: Any) -> bool:
+    """Whether an array is where programs run, or goes there by itself."""
+    return isinstance(leaf, np.ndarray) or leaf.devices() == {jax.devices()[0]}
 
 
 def _is_ours(structure: Any) -> bool:

@@ -10,11 +10,13 @@ program runs machine code: the folder must be as private as the user's own progr
 import contextlib
 import functools
 import hashlib
+import importlib.metadata
 import os
 import pathlib
 import pickle
 import platform
 import tempfile
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -26,9 +28,13 @@ from jax.experimental import serialize_executable
 _VARIABLE = "FDP_JAX_CACHE"
 _OFF = {"off", "0", "false", "no"}
 _MOST_BYTES = 1 << 29
-_SUFFIX = ".program"
+_SUFFIX, _UNFINISHED = ".program", ".unfinished"
+_ABANDONED = 3600.0
+"""Seconds after which nobody is writing a file any more."""
 _DIGEST = hashlib.sha256
 _SOURCES = pathlib.Path(__file__).resolve().parent.parent
+_LIBRARIES = "equinox", "jax", "numpy", "optimistix", "scipy"
+"""Those whose code or numbers stand in programs."""
 _ENVIRONMENT = ("XLA_FLAGS", "JAX_PLATFORMS", "JAX_DISABLE_JIT", "EQX_ON_ERROR")
 
 
@@ -50,7 +56,7 @@ def key_of(*parts: str) -> str | None:
     if any(" at 0x" in part or "<function" in part for part in parts):
         return None
     digest = _DIGEST()
-    for part in (*_surroundings(), *parts):
+    for part in (*_surroundings(), *_settings(), *parts):
         digest.update(part.encode())
         digest.update(b"\0")
     return digest.hexdigest()
@@ -63,14 +69,24 @@ def _surroundings() -> tuple[str, ...]:
     for file in sorted(_SOURCES.rglob("*.py")):
         sources.update(file.read_bytes())
     return (
-        jax.__version__,
         jaxlib.version.__version__,
+        *(f"{name} {importlib.metadata.version(name)}" for name in _LIBRARIES),
         platform.python_version(),
         platform.machine(),
         _processor(),
         sources.hexdigest(),
         *(f"{name}={os.environ.get(name)}" for name in _ENVIRONMENT),
     )
+
+
+def _settings() -> list[str]:
+    """JAX's own settings, but for places and for what only concerns logging."""
+    found: dict[str, Any] = dict(jax.config.values)
+    return [
+        f"{name}={found[name]}"
+        for name in sorted(found)
+        if not any(part in name for part in ("dir", "log", "cache"))
+    ]
 
 
 def _processor() -> str:
@@ -89,11 +105,15 @@ def load(key: str) -> tuple[Any, Any] | None:
         return None
     file = place / (key + _SUFFIX)
     try:
+        if not _is_private(place) or not _is_private(file):
+            return None
         content = file.read_bytes()
         size = _DIGEST().digest_size
-        if _DIGEST(content[size:]).digest() != content[:size]:
+        digest, body = content[:size], content[size:]
+        # Of the name too: a file under another one's name is none.
+        if _digest(key, body) != digest:
             return None
-        program, in_tree, out_tree, beside = pickle.loads(content[size:])
+        program, in_tree, out_tree, beside = pickle.loads(body)
         devices = jax.devices()[:1]
         loaded = serialize_executable.deserialize_and_load(
             program, in_tree, out_tree, execution_devices=devices
@@ -114,16 +134,28 @@ def store(key: str, compiled: Any, beside: Any) -> None:
     try:
         program, in_tree, out_tree = serialize_executable.serialize(compiled)
         body = pickle.dumps((program, in_tree, out_tree, beside))
-        _write(place, key, _DIGEST(body).digest() + body)
+        _write(place, key, _digest(key, body) + body)
         _make_room(place)
     except Exception:
         return
 
 
+def _digest(key: str, body: bytes) -> bytes:
+    return _DIGEST(key.encode() + b"\0" + body).digest()
+
+
+def _is_private(place: pathlib.Path) -> bool:
+    """Whether nobody else can have put something there (where that can be told)."""
+    if not hasattr(os, "getuid"):
+        return True
+    found = place.stat()
+    return found.st_uid == os.getuid() and not found.st_mode & 0o022
+
+
 def _write(place: pathlib.Path, key: str, content: bytes) -> None:
     """Another process finds all of a file or nothing."""
     place.mkdir(mode=0o700, parents=True, exist_ok=True)
-    handle, temporary = tempfile.mkstemp(dir=place)
+    handle, temporary = tempfile.mkstemp(dir=place, suffix=_UNFINISHED)
     try:
         with os.fdopen(handle, "wb") as file:
             file.write(content)
@@ -137,6 +169,10 @@ def _write(place: pathlib.Path, key: str, content: bytes) -> None:
 def _make_room(place: pathlib.Path) -> None:
     """Deletes what was not used for longest, until the rest is small enough."""
     files = []
+    for file in place.glob("*" + _UNFINISHED):
+        with contextlib.suppress(OSError):
+            if time.time() - file.stat().st_mtime > _ABANDONED:
+                file.unlink()
     for file in place.glob("*" + _SUFFIX):
         with contextlib.suppress(OSError):
             found = file.stat()

@@ -194,3 +194,19 @@ def test_known_losses_inside_of_programs():
     found = eqx.filter_jit(lambda e: triplet.bounds(epsilon=e))(0.3)
     assert found.method == expected.method == "closed_form"
     assert float(found.upper) == pytest.approx(float(expected.upper), rel=1e-12)
+
+
+def test_programs_without_splitting_agree_where_it_is_not_needed():
+    run = fdp.DPSGD(noise_multiplier=1.0, sampling_prob=0.01, num_steps=1000)
+    expected = run.bounds(delta=1e-5)
+    view = run.using("auto", split=False)
+    found = jax.jit(lambda delta: view.bounds(delta=delta))(1e-5)
+    assert found.status == fdp.Status.TIGHT
+    assert float(found.estimate) == pytest.approx(float(expected.estimate), rel=1e-12)
+    rare = fdp.DPSGD(noise_multiplier=0.5, sampling_prob=1e-4, num_steps=3)
+    loose = rare.remove.using("auto", split=False).bounds(delta=1e-7)
+    tight = rare.remove.bounds(delta=1e-7)
+    assert tight.status == fdp.Status.TIGHT
+    assert loose.lower <= tight.estimate <= loose.upper
+    with pytest.raises(ValueError, match="split must be"):
+        run.using("auto", split="no")
