@@ -2,6 +2,7 @@
 
 import concurrent.futures
 import functools
+import inspect
 import json
 import os
 import pathlib
@@ -122,7 +123,7 @@ def test_only_arguments_of_this_package_are_kept():
 
 
 def test_only_functions_that_hold_on_to_nothing_are_kept():
-    kept = epsilon_bounds.__wrapped__
+    kept = inspect.unwrap(epsilon_bounds)
     assert _lasting_name(kept) == "fdp_jax.curves._queries.epsilon_bounds"
     assert _lasting_name(functools.partial(kept)) is None
     assert _lasting_name(lambda x: x) is None

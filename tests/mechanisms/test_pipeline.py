@@ -209,4 +209,4 @@ def test_programs_without_splitting_agree_where_it_is_not_needed():
     assert tight.status == fdp.Status.TIGHT
     assert loose.lower <= tight.estimate <= loose.upper
     with pytest.raises(ValueError, match="split must be"):
-        run.using("auto", split="no")
+        run.using("auto", split="no")  # pyright: ignore
