@@ -50,18 +50,16 @@ def jit_on_its_own(fn: Callable[..., Any]) -> Callable[..., Any]:
     def wrapped(*args: Any, **kwargs: Any) -> Any:
         if name is None or not _is_plain():
             return jitted()(*args, **kwargs)
-        arrays, static = eqx.partition((args, kwargs), eqx.is_array)
-        leaves, structure = jax.tree.flatten(arrays)
-        others, other_structure = jax.tree.flatten(static)
-        key = (
-            structure,
-            other_structure,
-            tuple(others),
-            tuple((x.shape, x.dtype) for x in leaves),
-        )
+        every, structure = jax.tree.flatten((args, kwargs))
+        leaves = [x for x in every if eqx.is_array(x)]
+        # Of an array its kind, of anything else itself.
+        kinds = [(x.shape, x.dtype) if eqx.is_array(x) else x for x in every]
+        key = (structure, *kinds)
         program = known.get(key)
         if program is None:
-            program = _program(fn, name, leaves, structure, static) or jitted()
+            arrays, static = eqx.partition((args, kwargs), eqx.is_array)
+            inner = jax.tree.structure(arrays)
+            program = _program(fn, name, leaves, inner, static) or jitted()
             if len(known) >= _MOST_PROGRAMS:
                 known.clear()
             known[key] = program

@@ -10,7 +10,6 @@ import dataclasses
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
-import equinox as eqx
 import jax
 import jax.core
 import numpy as np
@@ -35,7 +34,8 @@ if TYPE_CHECKING:
 _Answer = TypeVar("_Answer", Bounds, ProfilePoint)
 
 
-class Resolved(eqx.Module):
+@dataclasses.dataclass(frozen=True)
+class Resolved:
     """A guarantee, by the engine that is asked first and by others."""
 
     first: Subject
@@ -110,14 +110,17 @@ def resolve(guarantee: "_Query") -> Resolved:
     mechanism, direction, method = guarantee._subject()
     mechanism.require_complete()
     composed = _composed(mechanism.simplified())
-    return _resolved(dataclasses.replace(composed, method=method), direction)
+    if composed.method != method:
+        composed = dataclasses.replace(composed, method=method)
+    return _resolved(composed, direction)
 
 
 def _composed(mechanism: "AbstractMechanism") -> ComposedLoss:
     """The loss, with known numbers wherever the mechanism's are known."""
+    if outside_transformations():
+        return _loss_of(mechanism)
     leaves = jax.tree.leaves(mechanism)
-    traced = any(isinstance(leaf, jax.core.Tracer) for leaf in leaves)
-    if traced or outside_transformations():
+    if any(isinstance(leaf, jax.core.Tracer) for leaf in leaves):
         return _loss_of(mechanism)
     with jax.ensure_compile_time_eval():
         return _loss_of(mechanism)
