@@ -57,9 +57,7 @@ def jit_on_its_own(fn: Callable[..., Any]) -> Callable[..., Any]:
         key = (structure, *kinds)
         program = known.get(key)
         if program is None:
-            arrays, static = eqx.partition((args, kwargs), eqx.is_array)
-            inner = jax.tree.structure(arrays)
-            program = _program(fn, name, leaves, inner, static) or jitted()
+            program = _program(fn, name, every, structure) or jitted()
             if len(known) >= _MOST_PROGRAMS:
                 known.clear()
             known[key] = program
@@ -84,7 +82,7 @@ def _lasting_name(fn: Callable[..., Any]) -> str | None:
 
 
 def _program(
-    fn: Callable[..., Any], name: str, leaves: list[Any], structure: Any, static: Any
+    fn: Callable[..., Any], name: str, every: list[Any], structure: Any
 ) -> Callable[..., Any] | None:
     """The compiled function of arrays alone, from disk or for it; None if it has none.
 
@@ -92,13 +90,13 @@ def _program(
     """
     if folder() is None or not _is_ours(structure):
         return None
-    types = ", ".join(f"{x.dtype}{x.shape}" for x in leaves)
-    key = key_of(name, str(structure), repr(static), types, str(_options()))
+    kinds = [f"{x.dtype}{x.shape}" if eqx.is_array(x) else repr(x) for x in every]
+    key = key_of(name, str(structure), *kinds, str(_options()))
     if key is None:
         return None
     found = load(key)
     if found is None:
-        found = _compiled(fn, leaves, structure, static)
+        found = _compiled(fn, every, structure)
         if found is None:
             return None
         store(key, *found)
@@ -120,15 +118,17 @@ class _Slot:
 
 
 def _compiled(
-    fn: Callable[..., Any], leaves: list[Any], structure: Any, static: Any
+    fn: Callable[..., Any], every: list[Any], structure: Any
 ) -> tuple[Any, Any] | None:
     """A program of arrays, and its result with slots; None if it calls back."""
-    skeletons = []
+    skeletons, is_array = [], eqx.is_array
+    leaves = [x for x in every if is_array(x)]
 
     def flat(leaves: list[Any]) -> list[Any]:
-        args, kwargs = eqx.combine(jax.tree.unflatten(structure, leaves), static)
+        remaining = iter(leaves)
+        filled = [next(remaining) if is_array(x) else x for x in every]
+        args, kwargs = jax.tree.unflatten(structure, filled)
         out = fn(*args, **kwargs)
-        is_array = eqx.is_array
         skeletons.append(jax.tree.map(lambda x: _Slot() if is_array(x) else x, out))
         return [x for x in jax.tree.leaves(out) if is_array(x)]
 
