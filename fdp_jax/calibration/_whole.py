@@ -15,8 +15,7 @@ from ..comparison._sources import Request, request, share
 from ..curves import Subject
 from ..divergences._gdp import closed_mu, fitted_mu
 from ..engines import Interval, select
-from ..engines._gaussian import log_delta as gaussian_log_delta
-from ..losses import ComposedLoss
+from ..losses import ComposedLoss, gaussian_formulas
 from ..tradeoff._base import AbstractSymmetric
 from ._targets import AbstractTarget, Margin
 from ._touch import largest_gap, largest_ratio
@@ -224,7 +223,7 @@ class MuGDP(AbstractTarget):
 
     def proxy(self):
         mu = jnp.asarray(self.mu)
-        return mu[None], gaussian_log_delta(mu, mu)[None]
+        return mu[None], gaussian_formulas.log_delta(mu, mu)[None]
 
     def reachable(self):
         return jnp.asarray(self.mu) > 0, "mu must be positive"

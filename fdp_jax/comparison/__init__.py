@@ -9,6 +9,7 @@ Everything rests on one search (`_explore`), which looks at both guarantees at t
 adaptively chosen thresholds.
 """
 
+from ..losses import LossMoments as LossMoments
 from ._compare import (
     Attack as Attack,
     Comparison as Comparison,
@@ -41,7 +42,7 @@ from ._extremal import (
     minimax_error as minimax_error,
 )
 from ._lattice import Join as Join, Meet as Meet
-from ._moments import LossMoments as LossMoments, loss_moments as loss_moments
+from ._moments import loss_moments as loss_moments
 from ._reconstruction import reconstruction_bound as reconstruction_bound
 from ._weighted import (
     AverageErrors as AverageErrors,

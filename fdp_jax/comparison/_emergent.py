@@ -18,9 +18,10 @@ from jaxtyping import Array, ArrayLike, Bool, Float
 
 from .._internal import _checks
 from .._internal._precision import in_float64
+from ..losses import LossMoments
 from ..mechanisms import AbstractMechanism
 from ._delta import delta_divergence
-from ._moments import LossMoments, loss_moments
+from ._moments import loss_moments
 from ._sources import comparable, is_symmetric, request
 
 BERRY_ESSEEN = 0.56

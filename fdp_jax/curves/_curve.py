@@ -20,7 +20,7 @@ from .. import engines
 from .._internal._precision import in_float64, narrow
 from .._internal._special import safe_log
 from ..engines import Interval, log_complement, select
-from ..losses import ComposedLoss, ListedPoissonLoss
+from ..losses import ComposedLoss
 from ._bounds import (
     EPSILON,
     LOGARITHM,
@@ -124,8 +124,8 @@ def _groups(loss: ComposedLoss, size: int) -> tuple[np.ndarray, np.ndarray]:
         places = np.sinh(_STRETCH * np.linspace(0, 1, size)) / math.sinh(_STRETCH)
         parts = np.split(np.arange(size), np.searchsorted(places, _PARTS))
     else:
-        listed = isinstance(loss.terms[0], ListedPoissonLoss)
-        few = size if listed else 1 if engine == "spectral" else _FEW
+        long = loss.terms[0].prepares_long
+        few = size if long else 1 if engine == "spectral" else _FEW
         parts = np.split(np.arange(size), np.arange(few, size, few))
     most = max(part.size for part in parts)
     index = np.stack([np.pad(x, (0, most - x.size), mode="edge") for x in parts])

@@ -14,9 +14,7 @@ from .._internal._search import bisect
 from ..curves._queries import elementwise
 from ..losses import ComposedLoss
 from ._log_moment import (
-    clt_cumulants,
     counted,
-    cumulants,
     directions,
     finite_mass,
     loss_and_direction,
@@ -64,7 +62,7 @@ def clt_gdp(mechanism: Any) -> Float[Array, ""]:
 def _clt(loss: ComposedLoss, *, direction: str) -> Array:
     found = []
     for sign in directions(direction):
-        mean, variance = counted(loss, lambda t, s=sign: clt_cumulants(t, s))
+        mean, variance = counted(loss, lambda t, s=sign: t.clt_cumulants(s))
         released = variance > 0
         deviation = jnp.sqrt(jnp.where(released, variance, 1.0))
         mu = jnp.where(released, 2 * mean / deviation, 0.0)
@@ -147,7 +145,7 @@ def _edgeworth(loss: ComposedLoss, alpha: Array, *, direction: str) -> Array:
 
 def _law(loss: ComposedLoss, sign: float, *, included: bool) -> _Law:
     first, second, third, fourth = counted(
-        loss, lambda term: cumulants(term, included=included)
+        loss, lambda term: term.cumulants(included=included)
     )
     released = second > 0
     variance = jnp.where(released, second, 1.0)

@@ -25,12 +25,10 @@ from ..curves import Bounds, Subject
 from ..curves._bounds import with_gradient
 from ..curves._queries import round_down_to_single
 from ..engines import Interval
-from ..engines._gaussian import log_delta as gaussian_log_delta
-from ..losses import ComposedLoss, GaussianLoss, SubsampledGaussianLoss
+from ..losses import ComposedLoss, gaussian_formulas
 from ._log_moment import (
     counted,
     finite_mass,
-    gaussian_precision,
     largest_finite,
     log_unseen,
     resolved,
@@ -217,7 +215,7 @@ def _least_mu(between: Array, closed: Array) -> Array:
 
 def closed_mu(loss: ComposedLoss) -> Float[Array, ""]:
     """An upper bound of mu from Gaussian noise, differentiable; or infinite."""
-    closed = counted(loss, gaussian_precision)
+    closed = counted(loss, lambda term: term.gaussian_precision())
     released = jnp.isfinite(closed) & (closed > 0)
     root = jnp.sqrt(jnp.where(released, closed, 1.0))
     return jnp.where(released, root, jnp.where(closed > 0, jnp.inf, 0.0))
@@ -237,8 +235,7 @@ def _effort(loss: ComposedLoss) -> _Effort:
 
 def _exact_kinds(loss: ComposedLoss) -> Array:
     """Whether the closed form is the smallest mu: Gaussians, sampled or not."""
-    kinds = GaussianLoss, SubsampledGaussianLoss
-    return jnp.asarray(all(isinstance(term, kinds) for term in loss.terms))
+    return jnp.asarray(all(term.gaussian_precision_adds for term in loss.terms))
 
 
 def _range(
@@ -339,7 +336,7 @@ def _mu_through(epsilon: Array, log_delta: Array, delta: Array) -> Array:
     target = log_delta + jnp.log(jnp.where(value > 0, value, 1.0))
     target = stop_gradient(jnp.where(found, target, -1.0))
     low, high = (jnp.asarray(x, epsilon.dtype) for x in _LOG_RANGE)
-    miss = lambda t: gaussian_log_delta(jnp.exp(t), epsilon) - target
+    miss = lambda t: gaussian_formulas.log_delta(jnp.exp(t), epsilon) - target
     return jnp.where(found, jnp.exp(bisect(miss, low, high)[0]), 0.0)
 
 
@@ -354,7 +351,7 @@ def _attached(mu: Array, epsilon: Array, log_delta: Array, delta: Array) -> Arra
 
 def _mu_miss(mu: Array, args: tuple[Array, Array], epsilon: Array) -> Array:
     log_delta, delta = args
-    own = jnp.exp(gaussian_log_delta(mu, epsilon) - stop_gradient(log_delta))
+    own = jnp.exp(gaussian_formulas.log_delta(mu, epsilon) - stop_gradient(log_delta))
     value = jnp.exp(log_delta - stop_gradient(log_delta))
     return own - value + delta * jnp.exp(-stop_gradient(log_delta))
 
@@ -378,7 +375,7 @@ def _regret(loss: ComposedLoss, mu: Array) -> Array:
 
 
 def _regret_at(mu: Array, epsilon: Array, log_delta: Array) -> Array:
-    own = jnp.exp(gaussian_log_delta(mu, epsilon))
+    own = jnp.exp(gaussian_formulas.log_delta(mu, epsilon))
     return (own - jnp.exp(log_delta)) * jax.nn.sigmoid(-epsilon)
 
 

@@ -7,14 +7,13 @@ function), and the grid engine (losses on a grid, composed by FFT); the last two
 a-posteriori certificate.
 """
 
-from ._bounds import (
+from .._internal._interval import (
     Interval as Interval,
-    Profile as Profile,
     log_complement as log_complement,
-    select as select,
     without as without,
 )
-from ._closed_form import exact_rates as exact_rates
+from ._bounds import Profile as Profile, select as select
+from ._closed_queries import exact_rates as exact_rates
 from ._engine import (
     METHODS as METHODS,
     LocalPlan as LocalPlan,

@@ -6,11 +6,11 @@ import math
 import jax
 import jax.numpy as jnp
 from jax.lax import stop_gradient
-from jaxtyping import Array
+from jaxtyping import Array, Float
 
-from ..losses import ComposedLoss
-from ._bounds import Interval, Profile, exactly, without
-from ._closed_form import AbstractClosedForm, closed_form, least_threshold
+from .._internal._interval import Interval, exactly, without
+from ..losses import AbstractClosedForm, ComposedLoss, least_threshold
+from ._bounds import Profile
 
 _ERRORS = {jnp.dtype("float64"): 1e-12, jnp.dtype("float32"): 3e-5}
 """Relative error allowed for the logarithm of a closed form; measured ones are less."""
@@ -63,7 +63,7 @@ def closed_epsilon(
 ) -> Interval:
     """The epsilon of the worst direction; the lower end is that of delta `largest`."""
     # An error of log delta moves epsilon as much as that change of the target does.
-    forms = [form for sign in signs if (form := closed_form(loss, sign)) is not None]
+    forms = [loss.closed_form(sign) for sign in signs]
     masses = [jnp.asarray(form.mass_error(), log_deltas.dtype) for form in forms]
     allowed = _ERRORS[log_deltas.dtype]
     step = allowed * (1 + jnp.abs(log_deltas)) + functools.reduce(jnp.maximum, masses)
@@ -72,9 +72,7 @@ def closed_epsilon(
     targets = jnp.stack([largest, log_deltas, log_deltas - step], axis=1)
 
     def one(sign: Array, target: Array) -> Array:
-        form = closed_form(loss, sign)
-        assert form is not None
-        return form.epsilon(target)
+        return loss.closed_form(sign).epsilon(target)
 
     each = jax.vmap(jax.vmap(one, (None, 0)))(signs, targets)
     lower, estimate, upper = jnp.max(each, axis=0)
@@ -106,3 +104,13 @@ def closed_threshold(
     left = least_threshold(lambda e: -log_error(e), -log_alpha, ends[1])
     positive = form.log_alpha(jnp.zeros_like(log_alpha)) > log_alpha
     return jnp.where(positive, right, -left)
+
+
+def exact_rates(
+    loss: ComposedLoss, signs: Float[Array, " s"], alpha: Float[Array, ""]
+) -> tuple[Interval, Interval] | None:
+    """f(alpha) and 1 - f(alpha) of the worst direction where all kinks are known."""
+    if not loss.has_closed_form:
+        return None
+    first, *others = (loss.closed_form(sign) for sign in signs)
+    return first.error_rates(others[0] if others else None, alpha)

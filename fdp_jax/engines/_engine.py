@@ -19,18 +19,9 @@ from jaxtyping import Array, ArrayLike, Bool, Float
 
 from .._internal._batching import one_by_one
 from .._internal._implicit import implicit_root, known_value
-from ..losses import ComposedLoss, CompoundPoissonLoss, single_losses
-from ._bounds import (
-    Interval,
-    Profile,
-    log_complement,
-    select,
-    sound,
-    with_infinite,
-    without,
-    worst_of,
-)
-from ._closed_form import closed_form
+from .._internal._interval import Interval, log_complement, sound, without
+from ..losses import ComposedLoss, single_losses
+from ._bounds import Profile, select, with_infinite, worst_of
 from ._closed_queries import closed_epsilon, closed_profile, closed_threshold
 from ._contour import Contour, Start, chernoff, idle_contour
 from ._discretize import Grid, plan_grid
@@ -93,15 +84,14 @@ def route(loss: ComposedLoss) -> str:
         ValueError: If the engine asked for cannot.
     """
     single = loss.counts[0].dtype == jnp.float32
-    closed = closed_form(loss, jnp.ones_like(loss.counts[0])) is not None
     available = {
-        "closed_form": closed,
+        "closed_form": loss.has_closed_form,
         "spectral": loss.analytic,
         "grid": loss.on_grid and not single,
     }
     method = loss.method.name
     if method == "auto":
-        if closed:
+        if loss.has_closed_form:
             return "closed_form"
         # The grid engine needs float64.
         method = "spectral" if loss.decays or (single and loss.analytic) else "grid"
@@ -271,9 +261,7 @@ def _profile(loss: ComposedLoss, local: LocalPlan, epsilons: Array) -> Profile:
     if local.grid is not None:
         return _grid_profile(loss, local.grid, epsilons)
     if local.contour is None:
-        form = closed_form(loss, local.sign)
-        assert form is not None
-        return closed_profile(form, epsilons)
+        return closed_profile(loss.closed_form(local.sign), epsilons)
     full = lambda: spectral_profile(loss, contour, epsilons)
     contour, rare = local.contour, local.rare
     if rare is None:
@@ -522,12 +510,9 @@ def threshold(
     if engine == "grid":
         found, scale = _search_grid_threshold(loss, sign, log_alpha, log_not_alpha)
         return jnp.where(nothing, 0, found), scale
-    form = closed_form(loss, sign)
-    other = closed_form(loss, -sign)
-    assert form is not None
-    assert other is not None
+    forms = loss.closed_form(sign), loss.closed_form(-sign)
     ends = largest_loss(loss, sign), largest_loss(loss, -sign)
-    found = closed_threshold((form, other), ends, log_alpha)
+    found = closed_threshold(forms, ends, log_alpha)
     return jnp.where(nothing, 0, found), jnp.ones_like(alpha)
 
 
@@ -593,8 +578,9 @@ def _largest_gap(loss: ComposedLoss, log_alpha: Array) -> Float[Array, ""]:
     """The largest distance between neighboring point masses that matter."""
     largest = jnp.zeros_like(log_alpha)
     for term, _ in single_losses(loss.terms, loss.counts):
-        if isinstance(term, CompoundPoissonLoss):
-            largest = jnp.maximum(largest, term.farthest_jump())
+        jumps = term.compound_jumps()
+        if jumps is not None:
+            largest = jnp.maximum(largest, jumps.farthest())
             continue
         atoms = term.atoms()
         if atoms.loss.size > 1:

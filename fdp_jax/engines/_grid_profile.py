@@ -7,8 +7,8 @@ from jax import lax
 from jax.lax import stop_gradient
 from jaxtyping import Array, ArrayLike, Bool, Float, Int
 
+from .._internal._interval import Interval
 from .._internal._special import safe_log
-from ._bounds import Interval
 from ._discretize import Grid
 
 

@@ -16,8 +16,9 @@ from jaxtyping import Array, Bool, Float
 
 from .._internal._batching import one_by_one
 from .._internal._implicit import implicit_root
-from ..losses import AtomicLoss, ComposedLoss, Method
-from ._bounds import Interval, worst_of
+from .._internal._interval import Interval
+from ..losses import ComposedLoss, Method
+from ._bounds import worst_of
 from ._discretize import Grid, plan_grid
 from ._grid import compose_grid
 from ._grid_profile import grid_epsilon, grid_profile
@@ -99,12 +100,10 @@ def _small(loss: ComposedLoss) -> tuple[ComposedLoss, Bool[Array, ""]] | None:
 
     What was calculated of its ends stays: it is of all outputs.
     """
-    term = loss.terms[0]
-    if not isinstance(term, AtomicLoss) or term.unit is None or len(loss.terms) > 1:
+    trimmed = loss.terms[0].trimmed(_FEW_ATOMS)
+    if trimmed is None or len(loss.terms) > 1:
         return None
-    if term.log_p.size <= _FEW_ATOMS:
-        return None
-    few, fits = term.trimmed(_FEW_ATOMS)
+    few, fits = trimmed
     method = loss.method
     if method.name == "auto":  # else the number of points was asked for
         method = Method(method.name, _FEW_POINTS)

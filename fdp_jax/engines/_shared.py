@@ -14,9 +14,9 @@ from jax import lax
 from jax.lax import stop_gradient
 from jaxtyping import Array, Float
 
-from ..losses import ComposedLoss
-from ._bounds import Interval, log_complement, select, with_infinite
-from ._closed_form import AbstractClosedForm, closed_form
+from .._internal._interval import Interval, log_complement
+from ..losses import AbstractClosedForm, ComposedLoss
+from ._bounds import select, with_infinite
 from ._closed_queries import closed_profile
 from ._contour import chernoff
 from ._engine import LocalPlan, _neutral, _no_release, _profile, plan
@@ -49,7 +49,7 @@ def prepare(loss: ComposedLoss, signs: Float[Array, " s"], anchor: Array) -> Pre
     if local.grid is not None:
         composed = lax.map(lambda g: compose_grid(loss, g), local.grid)
         return Prepared(local, composed=stop_gradient(composed))
-    return Prepared(local, form=lax.map(lambda s: closed_form(loss, s), local.sign))
+    return Prepared(local, form=lax.map(loss.closed_form, local.sign))
 
 
 def log_delta_from(

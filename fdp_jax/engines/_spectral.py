@@ -12,8 +12,9 @@ from jax.lax import stop_gradient, while_loop
 from jaxtyping import Array, Bool, Float
 
 from .._internal._batching import one_by_one
+from .._internal._interval import Interval, log_complement
 from ..losses import ComposedLoss
-from ._bounds import Interval, Profile, log_complement, select, with_infinite
+from ._bounds import Profile, select, with_infinite
 from ._contour import (
     Contour,
     Start,

@@ -9,7 +9,7 @@ KL divergences and s^2 that of variances: the limit is mu-GDP with mu = s.
 from its limit.  The limits themselves bound nothing.
 """
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import equinox as eqx
 import jax.core
@@ -19,16 +19,11 @@ from jaxtyping import Array, ArrayLike, Bool, Float
 
 from .._internal import _checks
 from .._internal._precision import in_float64
-from ..divergences._log_moment import counted, cumulants, loss_and_direction
+from ..divergences._log_moment import counted, loss_and_direction
 from ..losses import (
     AbstractLoss,
     ComposedLoss,
-    CompoundPoissonLoss,
-    GaussianLoss,
-    PoissonLoss,
     RevealedLoss,
-    ScheduleLoss,
-    SubordinatedGaussianLoss,
 )
 from ._triplet import LevyTriplet
 
@@ -126,7 +121,7 @@ def _some_lost(term: AbstractLoss) -> Bool[Array, ""]:
 def _central(
     loss: ComposedLoss, *, exchanged: bool
 ) -> tuple[CentralLimit, Bool[Array, ""]]:
-    found = counted(loss, lambda term: cumulants(term, included=exchanged)[:3])
+    found = counted(loss, lambda term: term.cumulants(included=exchanged)[:3])
     side = -1.0 if exchanged else 1.0
     kl, variance, third = -side * found[0], found[1], side * found[2]
     some = variance > 0
@@ -191,30 +186,8 @@ def jump_limit(
     return limit.exchanged() if direction == "add" else limit
 
 
-class _Divisible(NamedTuple):
-    """The triplet of one infinitely divisible loss."""
-
-    variance: Float[Array, ""]
-    jumps: Float[Array, " k"]
-    rates: Float[Array, " k"]
-
-
-def _own_limit(term: AbstractLoss) -> _Divisible | None:
-    """A loss's own triplet, if it has one with finitely many sizes of jumps."""
-    zero = jnp.zeros_like(term.loss_range()[0])
-    none = zero[None][:0]
-    if isinstance(term, GaussianLoss):
-        return _Divisible(term.precision(), none, none)
-    if isinstance(term, PoissonLoss):
-        return _Divisible(zero, term.jump()[None], term.rate_without[None])
-    if isinstance(term, CompoundPoissonLoss):
-        jumps = term.jumps()
-        return _Divisible(zero, jumps.loss, jnp.exp(jumps.log_mass))
-    return None
-
-
 def _require_masses(term: AbstractLoss) -> None:
-    if isinstance(term, RevealedLoss | ScheduleLoss | SubordinatedGaussianLoss):
+    if not term.has_cells:
         raise ValueError(
             f"mechanism must have losses with known masses, got a {type(term).__name__}"
         )
@@ -233,10 +206,10 @@ def _measure(
     without = included = jnp.zeros_like(edges[1:])
     variance, jumps, rates = jnp.zeros_like(edges[0]), [edges[:0]], [edges[:0]]
     for term, count in zip(loss.terms, loss.counts, strict=True):
-        own = _own_limit(term)
+        own = term.jumps_and_variance()
         if own is not None:
             variance = variance + count * own.variance
-            jumps, rates = [*jumps, own.jumps], [*rates, count * own.rates]
+            jumps, rates = [*jumps, own.sizes], [*rates, count * own.rates]
             continue
         _require_masses(term)
         p, q = _binned(term, edges)

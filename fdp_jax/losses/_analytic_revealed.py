@@ -12,7 +12,7 @@ from jaxtyping import Array, Float, PyTree
 
 from .._internal._rotation import rotation
 from .._internal._special import log1p, safe_log
-from ._base import FREQUENCY_BLOCK, AnalyticLoss, CharacteristicBlock
+from ._analytic import FREQUENCY_BLOCK, AnalyticLoss, CharacteristicBlock
 from ._revealed import Alternatives, RevealedLoss
 
 _BRANCH = 2.8

@@ -10,7 +10,9 @@ from jax.lax import stop_gradient
 from jaxtyping import Array, Bool, Float
 
 from .._internal._special import log1mexp, safe_log
-from ._base import AbstractLoss, AnalyticLoss, outward
+from ._analytic import AnalyticLoss
+from ._base import AbstractLoss, outward
+from ._closed_form import AbstractClosedForm
 from ._schedule import ScheduleLoss
 
 _NEVER = -1e5
@@ -82,6 +84,17 @@ class ComposedLoss(eqx.Module):
     def cheap_together(self) -> bool:
         """Whether all frequencies of all terms are to be had at once."""
         return all(term.cheap_together for term in self.analytic_terms)
+
+    @property
+    def has_closed_form(self) -> bool:
+        """Whether there is a closed form, from static facts alone."""
+        first = type(self.terms[0])
+        alike = all(type(term) is first for term in self.terms)
+        return alike and first.has_closed_form(len(self.terms), single=self.single)
+
+    def closed_form(self, sign: Float[Array, ""]) -> AbstractClosedForm:
+        """The closed form for one direction, 1 for "remove" and -1 for "add"."""
+        return type(self.terms[0]).closed_form(self.terms, self.counts, sign)
 
     def tabulated(self) -> "ComposedLoss":
         """The same, prepared for many evaluations of moments."""

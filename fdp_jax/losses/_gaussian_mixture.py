@@ -79,3 +79,8 @@ class GaussianMixtureLoss(MonotoneLoss):
 
     def log_unsure_masses(self):
         return self.log_infinite_masses()
+
+    def log_moment_ceiling(self, sign):
+        del sign
+        # Quasi-convexity: no further than the most distant components.
+        return 0.5 * jnp.square(self.largest_gap() / self.noise_multiplier)

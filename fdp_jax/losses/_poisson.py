@@ -12,8 +12,10 @@ from jaxtyping import Array, ArrayLike, Float
 from .._internal._divided import exp_divided
 from .._internal._poisson import deviance, log_poisson
 from .._internal._special import log1p
+from ._analytic import FREQUENCY_BLOCK, AnalyticLoss, CharacteristicBlock
 from ._atomic import AtomicLoss
-from ._base import FREQUENCY_BLOCK, AnalyticLoss, Cells, CharacteristicBlock, outward
+from ._base import Jumps, outward
+from ._cells import Cells
 
 OUTPUTS = 4096
 """Counts that are looked at; enough for tails of e^-700 up to means about 2000."""
@@ -260,3 +262,24 @@ class PoissonLoss(AnalyticLoss):
 
     def log_unsure_masses(self):
         return self.log_infinite_masses()
+
+    @classmethod
+    def has_closed_form(cls, kinds, *, single):
+        del single
+        return kinds == 1
+
+    @classmethod
+    def closed_form(cls, terms, counts, sign):
+        (term,), (count,) = terms, counts
+        return term.powered(count).atomic().form(sign)
+
+    def normalized_log_moment(self, order):
+        return self.normalized(order)
+
+    def log_moment_limit(self, sign):
+        zero = jnp.zeros_like(self.loss_range()[0])
+        return jnp.where(sign * self.jump() > 0, jnp.inf, zero)
+
+    def jumps_and_variance(self):
+        zero = jnp.zeros_like(self.loss_range()[0])
+        return Jumps(zero, self.jump()[None], self.rate_without[None])

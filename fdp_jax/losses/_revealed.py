@@ -22,7 +22,8 @@ from jax.lax import stop_gradient
 from jaxtyping import Array, Bool, Float, PyTree
 
 from .._internal._special import log1mexp, log1p, safe_log
-from ._base import AbstractLoss, AnalyticLoss
+from ._analytic import AnalyticLoss
+from ._base import AbstractLoss
 from ._composed import ComposedLoss
 
 
@@ -144,9 +145,6 @@ class RevealedLoss(AbstractLoss):
         growth = jnp.sum(probs * jnp.expm1(jnp.where(small, logs, 0)))
         value = jnp.where(small, log1p(growth), far) + log1p(-self.lost)
         return jnp.where(infinite, jnp.inf, value), probs * scaled / total
-
-    def cells(self, low, high):
-        raise NotImplementedError("a mixture of compositions has no cells")
 
     def loss_range(self):
         each = self._composed(lambda loss: loss.loss_range())

@@ -7,8 +7,9 @@ from jax.lax import stop_gradient
 from jaxtyping import Array, Float
 
 from .._internal._special import log1p
-from ._base import AbstractLoss, MassLoss, outward
+from ._base import AbstractLoss, outward
 from ._cells import Atoms, Cells
+from ._mass import MassLoss
 
 
 class SubsampledLoss(MassLoss):

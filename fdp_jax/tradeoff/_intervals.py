@@ -5,9 +5,9 @@ import jax.numpy as jnp
 from jax.lax import stop_gradient
 from jaxtyping import Array, ArrayLike
 
+from .._internal._interval import exactly
 from .._internal._special import safe_log
 from ..engines import Interval, log_complement, select
-from ..engines._bounds import exactly
 
 CLOSED_FORM = 1e-12
 """Relative error allowed for the logarithm of a closed form; measured ones are less."""

@@ -7,8 +7,12 @@ import jax.numpy as jnp
 from jax.lax import stop_gradient
 from jaxtyping import Array, Float
 
-from .._internal._special import safe_log
-from ._base import FREQUENCY_BLOCK, AnalyticLoss, Atoms, Cells, CharacteristicBlock
+from ..._internal._divided import is_small, log_moment_ratio, psi, sinhc
+from ..._internal._special import log_ndtri, safe_log
+from .._analytic import FREQUENCY_BLOCK, AnalyticLoss, CharacteristicBlock
+from .._cells import Atoms, Cells
+from .._loss_moments import LossMoments
+from ._closed_form import TwoPointForm
 
 
 class _Plan(eqx.Module):
@@ -111,3 +115,56 @@ class TwoPointLoss(AnalyticLoss):
 
     def _log_finite_mass(self) -> Array:
         return jnp.log1p(-self.delta)
+
+    @classmethod
+    def has_closed_form(cls, kinds, *, single):
+        del single
+        return kinds == 1
+
+    @classmethod
+    def closed_form(cls, terms, counts, sign):
+        del sign
+        (term,), (count,) = terms, counts
+        return TwoPointForm(term.epsilon, term.delta, count)
+
+    def normalized_log_moment(self, order):
+        # E_P r^w - 1 = 2 sinh(w eps / 2) sinh((w - 1) eps / 2) / cosh(eps / 2).
+        epsilon = self.epsilon
+        direct = _log_cosh((order - 0.5) * epsilon) - _log_cosh(0.5 * epsilon)
+        moderate = is_small(direct)
+        x, y, z = (
+            jnp.where(moderate, 0.5 * w * epsilon, 0.0) for w in (order, order - 1, 1.0)
+        )
+        # e^-|x| sinh(x) / x = psi(-2 |x|), where the plain product would overflow.
+        huge = epsilon > 500
+        lift = jnp.abs(x) + jnp.abs(y) - z
+        scaled = psi(-2 * jnp.abs(x)) * psi(-2 * jnp.abs(y)) * 2 * jnp.exp(lift)
+        x, y, z = (jnp.where(huge, 0.0, v) for v in (x, y, z))
+        ratio = jnp.where(huge, scaled, sinhc(x) * sinhc(y) / jnp.cosh(z))
+        return log_moment_ratio(order, direct, 0.5 * jnp.square(epsilon) * ratio)
+
+    def log_moment_ceiling(self, sign):
+        del sign
+        # As of a Laplace pair: L decreases beyond 1.
+        return self.normalized_log_moment(jnp.ones_like(self.epsilon))
+
+    def gaussian_precision(self):
+        mu = 2 * log_ndtri(-jnp.logaddexp(0.0, self.epsilon))
+        return jnp.where(self.delta > 0, jnp.inf, jnp.square(mu))
+
+    def cumulants(self, *, included):
+        t = (1.0 if included else -1.0) * jnp.tanh(0.5 * self.epsilon)
+        rest = 1 - jnp.square(t)
+        shapes = t, rest, -2 * t * rest, -2 * rest * (1 - 3 * jnp.square(t))
+        return jnp.stack([self.epsilon**k * x for k, x in enumerate(shapes, 1)])
+
+    def loss_moments(self, sign):
+        del sign
+        e = self.epsilon
+        tanh = jnp.tanh(0.5 * e)
+        rest = 1 - jnp.square(tanh)
+        variance = jnp.square(e) * rest
+        # The two places -e and e lie e (1 - tanh) and e (1 + tanh) from the mean.
+        v3 = e**3 * 0.5 * rest * (jnp.square(1 - tanh) + jnp.square(1 + tanh))
+        v4 = jnp.where(self.delta > 0, jnp.inf, e**3)
+        return LossMoments(e * tanh, jnp.square(e), v3, v4, variance)

@@ -24,8 +24,10 @@ import jax.numpy as jnp
 import numpy as np
 from jax.scipy.special import expit
 from jax.typing import ArrayLike
+from jaxtyping import Array, Float
 
-from fdp_jax._internal._special import log1mexp, log1p, promote, two_product
+from ..._internal._special import log1mexp, log1p, promote, two_product
+from .._closed_form import AbstractClosedForm
 
 _LOG_2 = 0.6931471805599453
 _BLOCK = 128
@@ -484,3 +486,23 @@ def epsilon(
     pure = jnp.where(exposed | ((safe_delta0 > 0) & (n > 0)), jnp.inf, n * safe0)
     edge = jnp.where(log_delta < 0, pure, -jnp.inf)
     return jnp.where(bounded, value, edge)
+
+
+class TwoPointForm(AbstractClosedForm):
+    """Any number of releases of one (epsilon, delta)-DP pair: binomial tails."""
+
+    epsilon0: Float[Array, ""]
+    delta0: Float[Array, ""]
+    count: Float[Array, ""]
+
+    def log_delta(self, epsilon):
+        return log_delta(self.epsilon0, self.delta0, self.count, epsilon)
+
+    def log_rest(self, epsilon):
+        return log_one_minus_delta(self.epsilon0, self.delta0, self.count, epsilon)
+
+    def log_alpha(self, epsilon):
+        return log_alpha(self.epsilon0, self.delta0, self.count, epsilon)
+
+    def epsilon(self, log_delta):
+        return epsilon(self.epsilon0, self.delta0, self.count, log_delta)

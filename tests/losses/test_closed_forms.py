@@ -8,7 +8,10 @@ import numpy as np
 import pytest
 
 import fdp_jax as fdp
-from fdp_jax.engines import _gaussian, _laplace, _one_step, _two_point
+from fdp_jax.losses._gaussian import _closed_form as _gaussian
+from fdp_jax.losses._laplace import _closed_form as _laplace
+from fdp_jax.losses._subsampled_gaussian import _one_step
+from fdp_jax.losses._two_point import _closed_form as _two_point
 
 CHECKS = pathlib.Path(__file__).parents[1] / "data" / "checks.json"
 

@@ -5,11 +5,17 @@ from typing import ClassVar
 
 import equinox as eqx
 import jax.numpy as jnp
+import numpy as np
 from jax.lax import optimization_barrier, stop_gradient
+from jax.scipy.special import erf
 from jaxtyping import Array, Float
 
-from .._internal._special import log_ndtr_difference
-from ._base import FREQUENCY_BLOCK, AnalyticLoss, Cells, CharacteristicBlock
+from ..._internal._special import log_ndtr_difference
+from .._analytic import FREQUENCY_BLOCK, AnalyticLoss, CharacteristicBlock
+from .._base import Jumps
+from .._cells import Cells
+from .._loss_moments import LossMoments
+from ._closed_form import GaussianForm
 
 
 class _Plan(eqx.Module):
@@ -106,3 +112,49 @@ class GaussianLoss(AnalyticLoss):
     def loss_range(self):
         infinity = jnp.full_like(self.noise_multiplier, jnp.inf)
         return -infinity, infinity
+
+    @classmethod
+    def has_closed_form(cls, kinds, *, single):
+        del kinds, single
+        return True
+
+    @classmethod
+    def closed_form(cls, terms, counts, sign):
+        del sign
+        total = jnp.zeros_like(counts[0])
+        for term, count in zip(terms, counts, strict=True):
+            total = total + count * term.precision()
+        # sqrt has no derivative at zero; nothing is composed there.
+        none = total == 0
+        return GaussianForm(jnp.where(none, 0, jnp.sqrt(jnp.where(none, 1, total))))
+
+    def normalized_log_moment(self, order):
+        return 0.5 * self.precision() + 0 * order
+
+    def log_moment_ceiling(self, sign):
+        del sign
+        return 0.5 * self.precision()
+
+    def log_moment_limit(self, sign):
+        del sign
+        return 0.5 * self.precision()
+
+    gaussian_precision_adds: ClassVar[bool] = True
+
+    def gaussian_precision(self):
+        return self.precision()
+
+    def jumps_and_variance(self):
+        none = self.noise_multiplier[None][:0]
+        return Jumps(self.precision(), none, none)
+
+    def loss_moments(self, sign):
+        del sign
+        variance = self.precision()
+        mu, mean = jnp.sqrt(variance), 0.5 * variance
+        v3 = 2 * np.sqrt(2 / np.pi) * mu * variance
+        # E|N(m, s^2)|^3 with m = s^2 / 2.
+        bell = np.sqrt(2 / np.pi) * jnp.exp(-variance / 8) * (2 + variance / 4)
+        v4 = variance * mu * bell
+        v4 = v4 + mean * (mean**2 + 3 * variance) * erf(mu / np.sqrt(8))
+        return LossMoments(mean, variance + mean**2, v3, v4, variance)

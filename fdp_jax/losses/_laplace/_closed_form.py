@@ -14,8 +14,10 @@ the derivative is that of the middle piece.
 import jax
 import jax.numpy as jnp
 from jax.typing import ArrayLike
+from jaxtyping import Array, Float
 
-from fdp_jax._internal._special import log1mexp, promote
+from ..._internal._special import log1mexp, promote
+from .._closed_form import AbstractClosedForm
 
 _LOG_2 = 0.6931471805599453
 
@@ -115,3 +117,25 @@ def log_one_minus_beta(
     rest = jnp.where(log_f < 0, jnp.where(finite, rest, 0.0), -jnp.inf)
     linear = ~degenerate & (log_p < log_q) & steep
     return jnp.where(linear, safe_mu + safe_p, rest)
+
+
+class LaplaceForm(AbstractClosedForm):
+    """One Laplace release."""
+
+    mu: Float[Array, ""]
+
+    def log_delta(self, epsilon):
+        return log_delta(self.mu, epsilon)
+
+    def log_rest(self, epsilon):
+        return log_one_minus_delta(self.mu, epsilon)
+
+    def log_alpha(self, epsilon):
+        return log_alpha(self.mu, epsilon)
+
+    def epsilon(self, log_delta):
+        return epsilon(self.mu, log_delta)
+
+    def loss_error(self, epsilon):
+        # Delta falls to zero at mu.
+        return self._rounding(epsilon, self.mu)

@@ -5,18 +5,17 @@ from typing import ClassVar
 
 import equinox as eqx
 import jax.numpy as jnp
+import numpy as np
 from jax.lax import stop_gradient
 from jaxtyping import Array, Float
 
-from .._internal._special import log1mexp
-from ._base import (
-    FREQUENCY_BLOCK,
-    AnalyticLoss,
-    Atoms,
-    Cells,
-    CharacteristicBlock,
-    outward,
-)
+from ..._internal._divided import exp_divided, is_small, log_moment_ratio, psi
+from ..._internal._special import log1mexp, log_ndtri
+from .._analytic import FREQUENCY_BLOCK, AnalyticLoss, CharacteristicBlock
+from .._base import outward
+from .._cells import Atoms, Cells
+from .._loss_moments import excess, moments_of, panels
+from ._closed_form import LaplaceForm
 
 
 class _Plan(eqx.Module):
@@ -165,3 +164,66 @@ class LaplaceLoss(AnalyticLoss):
         whole = jnp.frexp(stop_gradient(self.noise_multiplier))[0] == 0.5
         least, most = outward(-mu, mu)
         return jnp.where(whole, -mu, least), jnp.where(whole, mu, most)
+
+    @classmethod
+    def has_closed_form(cls, kinds, *, single):
+        return kinds == 1 and single
+
+    @classmethod
+    def closed_form(cls, terms, counts, sign):
+        del counts, sign
+        (term,) = terms
+        return LaplaceForm(1 / term.noise_multiplier)
+
+    def normalized_log_moment(self, order):
+        # E_P r^w - 1 = w (w - 1) mu^2 exp[0, (w - 1) mu, -w mu], and the same in logs.
+        mu = 1 / self.noise_multiplier
+        a = jnp.abs(order - 0.5)
+        decay = -2 * a * mu
+        direct = jnp.log(0.5 * (1 + jnp.exp(decay)) + 0.5 * mu * psi(decay))
+        direct = direct + (a - 0.5) * mu
+        moderate = is_small(direct)
+        x, y = (jnp.where(moderate, z * mu, 0.0) for z in (order - 1, -order))
+        excess = jnp.square(mu) * exp_divided(x, y)
+        return log_moment_ratio(order, direct, excess)
+
+    def log_moment_ceiling(self, sign):
+        del sign
+        # E_P r^w is an entire function of (w - 1/2)^2 with negative zeros only, so its
+        # logarithm is concave there and its divided differences L decrease beyond 1.
+        return self.normalized_log_moment(jnp.ones_like(self.noise_multiplier))
+
+    def gaussian_precision(self):
+        half = -0.5 / self.noise_multiplier - math.log(2)
+        return jnp.square(2 * log_ndtri(half))
+
+    def cumulants(self, *, included):
+        # Under Q the loss is minus what it is under P.
+        side = 1.0 if included else -1.0
+        odd = jnp.asarray([-side, 1.0, -side, 1.0])
+        return odd * self._cumulants()
+
+    def _cumulants(self) -> Float[Array, " 4"]:
+        """Under P: atoms at -mu and mu, and 2 x - mu with density e^-x / 2 between."""
+        mu = 1 / self.noise_multiplier
+        nodes, weights = np.polynomial.legendre.leggauss(48)
+        span = jnp.minimum(mu, 40.0)
+        x = 0.5 * span * (nodes + 1)
+        values = jnp.concatenate([jnp.stack([-mu, mu]), 2 * x - mu])
+        atoms = jnp.stack([jnp.ones_like(mu), jnp.exp(-mu)])
+        masses = 0.5 * jnp.concatenate([atoms, 0.5 * span * weights * jnp.exp(-x)])
+        mean = values @ masses
+        second, third, fourth = (((values - mean) ** k) @ masses for k in (2, 3, 4))
+        return jnp.stack([mean, second, third, fourth - 3 * jnp.square(second)])
+
+    def loss_moments(self, sign):
+        del sign
+        mu = 1 / self.noise_multiplier
+        v1 = excess(-mu)
+        # X = 2 x - mu for noise x in [0, mu], with kinks of |X| and |X + v1| inside.
+        cuts = jnp.stack([0 * mu, 0.5 * (mu - v1), 0.5 * mu, mu])
+        x, weights = panels(cuts)
+        values = jnp.concatenate([jnp.stack([-mu, mu]), 2 * x - mu])
+        ends = jnp.stack([jnp.ones_like(mu), jnp.exp(-mu)])
+        masses = 0.5 * jnp.concatenate([ends, weights * jnp.exp(-x)])
+        return moments_of(values, masses, v1)

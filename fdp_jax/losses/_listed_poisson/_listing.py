@@ -5,12 +5,9 @@ import math
 from collections.abc import Callable
 
 import equinox as eqx
-import jax.numpy as jnp
 import numpy as np
 import scipy.special
-from jaxtyping import Array, Bool, Float, Int
-
-from ._compound_poisson import CompoundPoissonLoss
+from jaxtyping import Bool, Float, Int
 
 _DEEP = 700.0, 400.0, 250.0, 160.0, 100.0
 _SHALLOW = 80.0, 60.0, 45.0
@@ -215,35 +212,3 @@ def _log_missing(
     means = np.logaddexp(scipy.special.logsumexp(terms, axis=2), beyond)
     bounds = np.sum(means, axis=2) - (1 - s[..., 0]) * depth
     return float(np.logaddexp(np.min(np.max(bounds, axis=1)), _LOG_UNDERFLOW))
-
-
-class ListedPoissonLoss(CompoundPoissonLoss):
-    """The same loss, for closed forms: sums over a list of counts.
-
-    Where counts that are not listed could matter they are taken for infinite losses.
-    """
-
-    listing: Listing
-
-    def rates(self) -> Float[Array, "2 k"]:
-        """Under P and under Q, in the order of the list."""
-        rates = jnp.stack([self.steps.rate_without, self.steps.rate_with])
-        return (self.counts * rates)[:, self.listing.order]
-
-    def sizes(self) -> Float[Array, " k"]:
-        """Of the jumps, in the same order."""
-        return self._each(lambda step: step.jump())[self.listing.order]
-
-    def changes(self) -> Float[Array, " k"]:
-        """Of the rates, from P to Q, in the same order."""
-        found = self.counts * self._each(lambda step: step.gap())
-        return found[self.listing.order]
-
-    def log_infinite_masses(self):
-        parts = self.listing.rows, self.listing.columns
-        missing = jnp.logaddexp(*(part.log_missing for part in parts))
-        missing = missing.astype(self.counts.dtype)
-        return missing, missing
-
-    def log_unsure_masses(self):
-        return self.log_infinite_masses()

@@ -26,15 +26,17 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
+from jaxtyping import Array, Float
 
-from fdp_jax._internal._special import (
+from ..._internal._special import (
     log1mexp,
     log1p,
     log_mills,
     log_ndtr,
     promote,
 )
-from fdp_jax.engines import _gaussian
+from .._closed_form import AbstractClosedForm, epsilon_by_search
+from .._gaussian import _closed_form as _gaussian
 
 _LOG_2 = 0.6931471805599453
 _MAX_STEPS = 80
@@ -409,3 +411,30 @@ def epsilon(
     edge = jnp.where(flat | identical, log_rest, disjoint)
     edge = jnp.where(proper, edge, jnp.where(log_delta < 0, none, -jnp.inf))
     return jnp.where(inside, jnp.where(forward, x, -x), edge)
+
+
+class OneStepForm(AbstractClosedForm):
+    """One Poisson-subsampled Gaussian release, in one direction."""
+
+    noise_multiplier: Float[Array, ""]
+    sampling_prob: Float[Array, ""]
+    sign: Float[Array, ""]
+
+    def _parameters(self) -> tuple[Array, Array]:
+        return self.noise_multiplier, self.sampling_prob
+
+    def log_delta(self, epsilon):
+        return log_delta(*self._parameters(), epsilon, self.sign)
+
+    def log_rest(self, epsilon):
+        return log_one_minus_delta(*self._parameters(), epsilon, self.sign)
+
+    def log_alpha(self, epsilon):
+        return log_alpha(*self._parameters(), epsilon, self.sign)
+
+    def epsilon(self, log_delta):
+        return epsilon_by_search(self, log_delta)
+
+    def loss_error(self, epsilon):
+        # Without the record no loss is larger than -log(1 - q).
+        return self._rounding(epsilon, self.sampling_prob)

@@ -11,15 +11,63 @@ e^{-s} C(m).  B and C are found by recursion, from the end on: all terms are pos
 so no digits are lost.
 """
 
+from typing import ClassVar
+
 import equinox as eqx
 import jax.numpy as jnp
 from jax import lax
 from jax.lax import associative_scan, stop_gradient
 from jaxtyping import Array, Float
 
-from .._internal._poisson import log_poisson
-from .._internal._special import safe_log
-from ..losses import Counts, ListedPoissonLoss
+from ..._internal._interval import without
+from ..._internal._poisson import log_poisson
+from ..._internal._special import safe_log
+from .._closed_form import AbstractClosedForm, epsilon_by_search
+from .._compound_poisson import CompoundPoissonLoss
+from ._listing import Counts, Listing
+
+
+class ListedPoissonLoss(CompoundPoissonLoss):
+    """The same loss, for closed forms: sums over a list of counts.
+
+    Where counts that are not listed could matter they are taken for infinite losses.
+    """
+
+    listing: Listing
+    prepares_long: ClassVar[bool] = True
+
+    def rates(self) -> Float[Array, "2 k"]:
+        """Under P and under Q, in the order of the list."""
+        rates = jnp.stack([self.steps.rate_without, self.steps.rate_with])
+        return (self.counts * rates)[:, self.listing.order]
+
+    def sizes(self) -> Float[Array, " k"]:
+        """Of the jumps, in the same order."""
+        return self._each(lambda step: step.jump())[self.listing.order]
+
+    def changes(self) -> Float[Array, " k"]:
+        """Of the rates, from P to Q, in the same order."""
+        found = self.counts * self._each(lambda step: step.gap())
+        return found[self.listing.order]
+
+    def log_infinite_masses(self):
+        parts = self.listing.rows, self.listing.columns
+        missing = jnp.logaddexp(*(part.log_missing for part in parts))
+        missing = missing.astype(self.counts.dtype)
+        return missing, missing
+
+    def log_unsure_masses(self):
+        return self.log_infinite_masses()
+
+    @classmethod
+    def has_closed_form(cls, kinds, *, single):
+        del single
+        return kinds == 1
+
+    @classmethod
+    def closed_form(cls, terms, counts, sign):
+        (term,), (count,) = terms, counts
+        return ListedForm(tables(term, count, sign))
 
 
 class Tables(eqx.Module):
@@ -197,3 +245,41 @@ def loss_error(t: Tables, epsilon: Float[Array, "..."]) -> Float[Array, "..."]:
     rounding = t.rounding + unit * (1 + jnp.abs(epsilon))
     beyond = epsilon >= t.largest + 2 * rounding
     return stop_gradient(jnp.where(beyond, 0.0, rounding))
+
+
+class ListedForm(AbstractClosedForm):
+    """Jumps of a few sizes with listed counts, in one direction."""
+
+    tables: Tables
+
+    def logs(self, epsilon):
+        found = sums(self.tables, epsilon)
+        return found.delta, found.rest, found.alpha
+
+    def log_delta(self, epsilon):
+        return sums(self.tables, epsilon).delta
+
+    def log_rest(self, epsilon):
+        return sums(self.tables, epsilon).rest
+
+    def log_alpha(self, epsilon):
+        return sums(self.tables, epsilon).alpha
+
+    def epsilon(self, log_delta):
+        return epsilon_by_search(self, log_delta)
+
+    def log_unsure(self):
+        return stop_gradient(self.tables.log_missing)
+
+    def mass_error(self):
+        return self.tables.mass_error
+
+    def loss_error(self, epsilon):
+        return loss_error(self.tables, epsilon)
+
+    def log_delta_within(self, epsilon, error, value):
+        # The slope of delta is at most Q(Y > eps).
+        left, value = stop_gradient((epsilon - error, value))
+        power = sums(self.tables, left).power
+        change = stop_gradient(power + safe_log(error))
+        return jnp.minimum(jnp.logaddexp(value, change), 0), without(value, change)

@@ -21,8 +21,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
+from jaxtyping import Array, Float
 
-from fdp_jax._internal._special import (
+from ..._internal._special import (
     log1mexp,
     log1p,
     log_ndtr,
@@ -35,6 +36,7 @@ from fdp_jax._internal._special import (
     promote,
     two_product,
 )
+from .._closed_form import AbstractClosedForm
 
 _LOG_SQRT_2PI = 0.9189385332046727
 _LOG_2 = 0.6931471805599453
@@ -354,3 +356,21 @@ def log_one_minus_beta(
     inside, threshold = _tradeoff_threshold(mu, log_p, log_q)
     edge = jnp.where(jnp.isneginf(log_p), -jnp.inf, 0.0)
     return jnp.where(inside, log_ndtr(threshold), edge)
+
+
+class GaussianForm(AbstractClosedForm):
+    """Any composition of Gaussian mechanisms: mu^2 adds (Dong, Roth, Su 2022)."""
+
+    mu: Float[Array, ""]
+
+    def log_delta(self, epsilon):
+        return log_delta(self.mu, epsilon)
+
+    def log_rest(self, epsilon):
+        return log_one_minus_delta(self.mu, epsilon)
+
+    def log_alpha(self, epsilon):
+        return log_alpha(self.mu, epsilon)
+
+    def epsilon(self, log_delta):
+        return epsilon(self.mu, log_delta)
