@@ -9,45 +9,9 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array
 
-from ..levy import SubordinatedGaussian
-from ..mechanisms import AbstractMechanism, RandomRepeat
+from ..mechanisms import AbstractMechanism, RandomRepeat, Search, search_of
 
 Selector = str | Callable[[Any], Any]
-
-
-@dataclasses.dataclass(frozen=True)
-class _Kind:
-    """What is known of all parameters of one name."""
-
-    leaks: int
-    """+1 if the privacy loss grows with it, -1 if it falls, 0 if that depends."""
-    lowest: float
-    highest: float
-    start: float = 1.0
-
-
-_KINDS = {
-    "noise_multiplier": _Kind(-1, 1e-2, 1e12),
-    "scale": _Kind(-1, 1e-2, 4096.0),
-    "sampling_prob": _Kind(1, 1e-15, 1.0, 1e-2),
-    "num_steps": _Kind(1, 1e-6, 1e15, 1e3),
-    "epsilon0": _Kind(1, 1e-9, 500.0),
-    "delta0": _Kind(1, 1e-300, 1.0, 1e-5),
-    "offset": _Kind(-1, 1e-9, 1e5),
-    "gain": _Kind(1, 1e-9, 1e5),
-    "shifts": _Kind(1, 1e-12, 1e12),
-    "shape": _Kind(0, 1.001, 16.0, 2.0),
-    "gamma": _Kind(0, 1e-3, 1.0, 0.5),
-    "probs": _Kind(0, 1e-12, 1.0, 0.1),
-}
-_OTHER = _Kind(0, 1e-6, 1e6)
-_OF_SUBORDINATED_GAUSSIAN = {
-    # More time is more loss, whatever the unit that it is measured in.
-    "shape": _Kind(1, 1e-6, 1e9),
-    "scale": _Kind(1, 1e-9, 1e9),
-    "index": _Kind(0, 0.0, 0.999, 0.5),
-}
-"""The same names with another meaning."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -68,6 +32,8 @@ class Unknown:
     """Whether the mechanism is defined between whole numbers."""
     caps: tuple[float, ...] = ()
     """Largest values the leaves may take, for factors."""
+    counts: bool = False
+    """Whether it is a number of releases."""
 
     @property
     def ends(self) -> tuple[float, float]:
@@ -100,7 +66,7 @@ class Unknown:
                 new = jnp.minimum(new, cap) if math.isfinite(cap) else new
             leaves[place] = new
         found = jax.tree.unflatten(structure, leaves)
-        return _with_fractions(found) if "num_steps" in self.name else found
+        return _with_fractions(found) if self.counts else found
 
     def left_open(self, mechanism: AbstractMechanism) -> AbstractMechanism:
         """The mechanism without the value that a search replaces."""
@@ -126,7 +92,7 @@ def find_unknown(
         chosen = [_by_name(mechanism, paths, solve_for)]
     else:
         chosen = list(_by_selector(mechanism, len(paths), solve_for))
-    kinds = [_kind(mechanism, paths[i]) for i in chosen]
+    kinds = [_declared(mechanism, paths[i]) for i in chosen]
     name = solve_for if isinstance(solve_for, str) else ", ".join(map(_dotted, paths))
     if not isinstance(solve_for, str):
         name = ", ".join(_dotted(paths[i]) for i in chosen)
@@ -138,9 +104,7 @@ def find_unknown(
         )
     leaks = kinds[0].leaks if len({kind.leaks for kind in kinds}) == 1 else 0
     if factor:
-        kind = _Kind(leaks, 1e-12, 1e12)
-        names = [_last_name(paths[i]) for i in chosen]
-        caps = tuple(1.0 if n == "sampling_prob" else math.inf for n in names)
+        kind, caps = Search(leaks, 1e-12, 1e12), tuple(kind.cap for kind in kinds)
     else:
         kind, caps = kinds[0], (math.inf,)
     lowest, highest, start = kind.lowest, kind.highest, kind.start
@@ -166,6 +130,7 @@ def find_unknown(
         whole,
         fractions,
         caps,
+        any(kind.counts for kind in kinds),
     )
 
 
@@ -251,13 +216,16 @@ def _at(mechanism: Any, path: tuple[str | int, ...]) -> Any:
     return mechanism
 
 
-def _kind(mechanism: Any, path: tuple[str | int, ...]) -> _Kind:
-    """What is known of the number at a path."""
+def _owner(mechanism: Any, path: tuple[str | int, ...]) -> Any:
+    """The mechanism (or other object) whose field stands at a path."""
     name = _last_name(path)
-    owner = _at(mechanism, path[: path.index(name)]) if name in path else None
-    if isinstance(owner, SubordinatedGaussian):
-        return _OF_SUBORDINATED_GAUSSIAN[name]
-    return _KINDS.get(name, _OTHER)
+    return _at(mechanism, path[: path.index(name)]) if name in path else None
+
+
+def _declared(mechanism: Any, path: tuple[str | int, ...]) -> Search:
+    """What the number at a path declares of itself."""
+    owner = _owner(mechanism, path)
+    return search_of(owner, _last_name(path)) if owner is not None else Search()
 
 
 def _with_fractions(mechanism: AbstractMechanism) -> AbstractMechanism:
@@ -269,8 +237,8 @@ def _with_fractions(mechanism: AbstractMechanism) -> AbstractMechanism:
 
 def _has_fractions(mechanism: Any, path: tuple[str | int, ...]) -> bool:
     """Whether the number at a path may lie between whole numbers."""
-    if "num_steps" not in path:
+    if not _declared(mechanism, path).counts:
         return True
-    owner = _at(mechanism, path[: path.index("num_steps")])
     index = path[-1]
+    owner = _owner(mechanism, path)
     return owner.takes_fractions(index if isinstance(index, int) else 0)

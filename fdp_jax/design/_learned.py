@@ -22,7 +22,10 @@ from ..calibration import AbstractTarget, calibrate
 from ..losses import AtomicLoss, ComposedLoss
 from ..mechanisms import AbstractMechanism, FromProbabilities, Gaussian
 from ..mechanisms._discrete import one_release
-from ..mechanisms._fields import as_float
+from ..mechanisms._fields import (
+    NOISE,
+    as_float,
+)
 from ..mechanisms._relations import ADD_OR_REMOVE_ONE
 from ._minimize import minimize
 from ._noise import NoiseDesign, expected_costs
@@ -153,7 +156,7 @@ def _energies(logs: Array, half: int, unit: float) -> Float[Array, " m"]:
 class _LatticeNoise(AbstractMechanism):
     """Masses proportional to exp(-energies / noise_multiplier^2), and mirrored."""
 
-    noise_multiplier: Any
+    noise_multiplier: Any = eqx.field(metadata=NOISE.metadata)
     energies: Float[Array, " m"]
     num_bins: int = eqx.field(static=True)
 

@@ -28,7 +28,7 @@ import numpy as np
 from jaxtyping import Float
 
 from .._internal import _checks
-from ._triplet import LevyTriplet
+from ..mechanisms import LevyTriplet
 
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(12)
 _STEPS = 1 << 14

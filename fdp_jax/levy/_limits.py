@@ -25,7 +25,7 @@ from ..losses import (
     ComposedLoss,
     RevealedLoss,
 )
-from ._triplet import LevyTriplet
+from ..mechanisms import LevyTriplet
 
 _FINITE = "mechanism must have finite losses only: outputs that tell the record"
 _NOWHERE = -700.0

@@ -17,6 +17,7 @@ from ..curves._queries import ProfilePoint
 from ..engines import METHODS
 from ..losses import AUTO, ComposedLoss, Method
 from ._resolve import resolve
+from ._sampling import Sampling
 
 
 class _Query(AbstractGuarantee):
@@ -166,8 +167,8 @@ class AbstractMechanism(_Query):
         del index
         return False
 
-    def samplings(self) -> frozenset[str]:
-        """How records are drawn, for reports: the names of all schemes that occur.
+    def samplings(self) -> frozenset[Sampling]:
+        """How records are drawn, for reports: all schemes that occur.
 
         Empty if every record takes part in everything.
         """

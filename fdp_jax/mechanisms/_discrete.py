@@ -12,7 +12,12 @@ from jaxtyping import Array, ArrayLike, Real
 from .._internal import _checks
 from ..losses import AtomicLoss, ComposedLoss, TwoPointLoss
 from ._base import AbstractMechanism
-from ._fields import as_float, parameter
+from ._fields import (
+    EPSILON,
+    SCALE,
+    as_float,
+    parameter,
+)
 from ._relations import (
     ADD_OR_REMOVE_ONE,
     REPLACE_ONE,
@@ -78,7 +83,7 @@ class DiscreteGaussian(_IntegerNoise):
     """
 
     scale: Real[ArrayLike, ""] | None = parameter(
-        "scale", _checks.discrete_scale, default=None
+        "scale", _checks.discrete_scale, SCALE, default=None
     )
     sensitivity: int = eqx.field(static=True, default=1, kw_only=True)
     truncation: int | None = eqx.field(static=True, default=None, kw_only=True)
@@ -145,7 +150,7 @@ class DiscreteLaplace(_IntegerNoise):
     """
 
     scale: Real[ArrayLike, ""] | None = parameter(
-        "scale", _checks.finite_positive, default=None
+        "scale", _checks.finite_positive, SCALE, default=None
     )
     sensitivity: int = eqx.field(static=True, default=1, kw_only=True)
     relation: Any = relation_field(ADD_OR_REMOVE_ONE)
@@ -181,7 +186,7 @@ class RandomizedResponse(AbstractMechanism):
         Warner (1965); Kairouz, Oh, Viswanath (2015).
     """
 
-    epsilon0: Real[ArrayLike, ""]
+    epsilon0: Real[ArrayLike, ""] = eqx.field(metadata=EPSILON.metadata)
     relation: Any = relation_field(REPLACE_ONE)
 
     def __init__(self, epsilon: Any, *, relation: Any = REPLACE_ONE):
@@ -215,7 +220,7 @@ class KaryRandomizedResponse(AbstractMechanism):
         Kairouz, Oh, Viswanath (2016).
     """
 
-    epsilon0: Real[ArrayLike, ""]
+    epsilon0: Real[ArrayLike, ""] = eqx.field(metadata=EPSILON.metadata)
     num_categories: int = eqx.field(static=True)
     relation: Any = relation_field(REPLACE_ONE)
 

@@ -1,5 +1,7 @@
 """Numeric parameters of mechanisms: checked, exact, and never cast by JAX."""
 
+import dataclasses
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -8,6 +10,43 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from .._internal import _checks
+
+_SEARCH = "search"
+"""Key among the metadata of a field."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Search:
+    """What a parameter declares of itself, for `calibrate` to search its values."""
+
+    leaks: int = 0
+    """+1 if the privacy loss grows with it, -1 if it falls, 0 if that depends."""
+    lowest: float = 1e-6
+    highest: float = 1e6
+    start: float = 1.0
+    """Where a search begins for want of anything better."""
+    cap: float = math.inf
+    """The largest value that it may take as one of several with a common factor."""
+    counts: bool = False
+    """Whether it is a number of releases: see `AbstractMechanism.takes_fractions`."""
+
+    @property
+    def metadata(self) -> dict[str, "Search"]:
+        """For `equinox.field`, by which a parameter declares it."""
+        return {_SEARCH: self}
+
+
+UNKNOWN = Search()
+"""For parameters that declare nothing."""
+NOISE = Search(-1, 1e-2, 1e12)
+SCALE = Search(-1, 1e-2, 4096.0)
+"""Of noise on the integers."""
+RATE = Search(1, 1e-15, 1.0, 1e-2, cap=1.0)
+"""A sampling probability."""
+STEPS = Search(1, 1e-6, 1e15, 1e3, counts=True)
+EPSILON = Search(1, 1e-9, 500.0)
+DELTA = Search(1, 1e-300, 1.0, 1e-5)
+PROBABILITIES = Search(0, 1e-12, 1.0, 0.1)
 
 
 class _Named:
@@ -22,9 +61,28 @@ class _Named:
         return _checks.scalar(self.name, self.check(self.name, value))
 
 
-def parameter(name: str, check: Callable[[str, Any], Any], **options: Any) -> Any:
-    """An Equinox field holding one number that passes a check."""
-    return eqx.field(converter=_Named(name, check), **options)
+def parameter(
+    name: str,
+    check: Callable[[str, Any], Any],
+    search: Search = UNKNOWN,
+    **options: Any,
+) -> Any:
+    """An Equinox field holding one number that passes a check.
+
+    Args:
+        name: For error messages.
+        check: Takes the name and a value, which it returns, or raises `ValueError`.
+        search: How `calibrate` varies it.
+        **options: Those of `equinox.field`.
+    """
+    converter = _Named(name, check)
+    return eqx.field(converter=converter, metadata=search.metadata, **options)
+
+
+def search_of(owner: Any, name: str) -> Search:
+    """What a field of a mechanism declares."""
+    fields = {field.name: field for field in dataclasses.fields(owner)}
+    return fields[name].metadata.get(_SEARCH, UNKNOWN) if name in fields else UNKNOWN
 
 
 def is_one(value: Any) -> bool:

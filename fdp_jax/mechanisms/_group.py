@@ -10,6 +10,7 @@ from ..losses import AbstractLoss, AtomicLoss, ComposedLoss, TwoPointLoss
 from ._base import AbstractMechanism
 from ._discrete import one_release
 from ._relations import NeighboringRelation
+from ._sampling import Sampling
 
 _Power = tuple[Float[Array, " k"], Float[Array, " k"]]
 """Knots of a power function 1 - f: false positive rates and true positive rates."""
@@ -32,7 +33,7 @@ class Group(AbstractMechanism):
     def require_complete(self) -> None:
         self.mechanism.require_complete()
 
-    def samplings(self) -> frozenset[str]:
+    def samplings(self) -> frozenset[Sampling]:
         return self.mechanism.samplings()
 
     def loss(self) -> ComposedLoss:

@@ -12,8 +12,13 @@ from .._internal import _checks
 from ..losses import Alternatives, ComposedLoss, revealed_mixture
 from ._base import AbstractMechanism
 from ._composed import Composition
-from ._fields import as_float
+from ._fields import (
+    PROBABILITIES,
+    STEPS,
+    as_float,
+)
 from ._relations import NeighboringRelation
+from ._sampling import Sampling
 
 
 class RandomRepeat(AbstractMechanism):
@@ -57,8 +62,8 @@ class RandomRepeat(AbstractMechanism):
     """
 
     mechanism: AbstractMechanism
-    num_steps: Real[Array, " n"]
-    probs: Real[Array, " n"]
+    num_steps: Real[Array, " n"] = eqx.field(metadata=STEPS.metadata)
+    probs: Real[Array, " n"] = eqx.field(metadata=PROBABILITIES.metadata)
     tail_prob: Real[ArrayLike, ""]
     idle: bool = eqx.field(static=True)
     """Whether zero releases are known to be possible."""
@@ -98,7 +103,7 @@ class RandomRepeat(AbstractMechanism):
     def relation(self) -> NeighboringRelation:
         return self.mechanism.relation
 
-    def samplings(self) -> frozenset[str]:
+    def samplings(self) -> frozenset[Sampling]:
         return self.mechanism.samplings()
 
     def releases_once(self) -> bool:

@@ -20,15 +20,25 @@ from ..losses import (
 )
 from ._additive import Gaussian
 from ._base import AbstractMechanism
-from ._fields import as_float, is_one, parameter
+from ._fields import (
+    NOISE,
+    PROBABILITIES,
+    RATE,
+    STEPS,
+    Search,
+    as_float,
+    is_one,
+    parameter,
+)
 from ._relations import (
     ADD_OR_REMOVE_ONE,
     REPLACE_ONE,
     NeighboringRelation,
     relation_field,
 )
+from ._sampling import Sampling
 
-POISSON_SAMPLING = "Poisson sampling"
+_SHIFTS = Search(1, 1e-12, 1e12)
 
 
 class PoissonSubsampled(AbstractMechanism):
@@ -59,7 +69,7 @@ class PoissonSubsampled(AbstractMechanism):
 
     mechanism: AbstractMechanism
     sampling_prob: Real[ArrayLike, ""] | None = parameter(
-        "sampling_prob", _checks.probability, default=None
+        "sampling_prob", _checks.probability, RATE, default=None
     )
 
     @property
@@ -90,8 +100,8 @@ class PoissonSubsampled(AbstractMechanism):
             inner = inner.mechanism
         return isinstance(inner, Gaussian)
 
-    def samplings(self) -> frozenset[str]:
-        return self.mechanism.samplings() | {POISSON_SAMPLING}
+    def samplings(self) -> frozenset[Sampling]:
+        return self.mechanism.samplings() | {Sampling.POISSON}
 
     def releases_once(self) -> bool:
         return True
@@ -161,10 +171,12 @@ class MixtureOfGaussians(AbstractMechanism):
     """
 
     noise_multiplier: Real[ArrayLike, ""] = parameter(
-        "noise_multiplier", _checks.finite_positive
+        "noise_multiplier", _checks.finite_positive, NOISE
     )
-    shifts: Real[Array, " k"] = eqx.field(kw_only=True)
-    probs: Real[Array, " k"] = eqx.field(kw_only=True)
+    shifts: Real[Array, " k"] = eqx.field(
+        metadata=Search(1, 1e-12, 1e12).metadata, kw_only=True
+    )
+    probs: Real[Array, " k"] = eqx.field(metadata=PROBABILITIES.metadata, kw_only=True)
     relation: Any = relation_field(ADD_OR_REMOVE_ONE)
 
     def __init__(
@@ -228,13 +240,13 @@ class DPSGD(AbstractMechanism):
     """
 
     noise_multiplier: Real[ArrayLike, ""] | None = parameter(
-        "noise_multiplier", _checks.positive, default=None, kw_only=True
+        "noise_multiplier", _checks.positive, NOISE, default=None, kw_only=True
     )
     sampling_prob: Real[ArrayLike, ""] | None = parameter(
-        "sampling_prob", _checks.probability, default=None, kw_only=True
+        "sampling_prob", _checks.probability, RATE, default=None, kw_only=True
     )
     num_steps: Real[ArrayLike, ""] | None = parameter(
-        "num_steps", _checks.nonnegative, default=None, kw_only=True
+        "num_steps", _checks.nonnegative, STEPS, default=None, kw_only=True
     )
     relation: Any = relation_field(ADD_OR_REMOVE_ONE)
 
@@ -249,8 +261,8 @@ class DPSGD(AbstractMechanism):
     def takes_fractions(self, index: int = 0) -> bool:
         return self.has_fractional_powers()
 
-    def samplings(self) -> frozenset[str]:
-        return frozenset({POISSON_SAMPLING})
+    def samplings(self) -> frozenset[Sampling]:
+        return frozenset({Sampling.POISSON})
 
     def releases_once(self) -> bool:
         return False
@@ -283,13 +295,13 @@ class _SubsampledGroup(AbstractMechanism):
     of Gaussian shifts by the number included, and a half-line attains all of them.
     """
 
-    noise_multiplier: Any
-    sampling_prob: Any
+    noise_multiplier: Any = eqx.field(metadata=NOISE.metadata)
+    sampling_prob: Any = eqx.field(metadata=RATE.metadata)
     size: int = eqx.field(static=True)
     relation: NeighboringRelation = eqx.field(static=True, default=ADD_OR_REMOVE_ONE)
 
-    def samplings(self) -> frozenset[str]:
-        return frozenset({POISSON_SAMPLING})
+    def samplings(self) -> frozenset[Sampling]:
+        return frozenset({Sampling.POISSON})
 
     def loss(self) -> ComposedLoss:
         noise, prob = as_float(self.noise_multiplier), as_float(self.sampling_prob)

@@ -13,6 +13,7 @@ from ..losses import AnalyticLoss, ComposedLoss, GaussianLoss, ScheduleLoss
 from ._additive import Gaussian
 from ._base import AbstractMechanism
 from ._relations import NeighboringRelation
+from ._sampling import Sampling
 
 
 class Schedule(AbstractMechanism):
@@ -59,7 +60,7 @@ class Schedule(AbstractMechanism):
     def relation(self) -> NeighboringRelation:
         return self.steps.relation
 
-    def samplings(self) -> frozenset[str]:
+    def samplings(self) -> frozenset[Sampling]:
         return self.steps.samplings()
 
     def releases_once(self) -> bool:

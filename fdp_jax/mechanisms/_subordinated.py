@@ -9,9 +9,13 @@ from jaxtyping import Array, ArrayLike, Float, Real
 from .._internal import _checks
 from .._internal._precision import in_float64
 from ..losses import ComposedLoss, SubordinatedGaussianLoss
-from ..mechanisms import AbstractMechanism
-from ..mechanisms._fields import as_float, parameter
-from ..mechanisms._relations import ADD_OR_REMOVE_ONE, relation_field
+from ._base import AbstractMechanism
+from ._fields import (
+    Search,
+    as_float,
+    parameter,
+)
+from ._relations import ADD_OR_REMOVE_ONE, relation_field
 
 
 class SubordinatedGaussian(AbstractMechanism):
@@ -53,12 +57,14 @@ class SubordinatedGaussian(AbstractMechanism):
     """
 
     shape: Real[ArrayLike, ""] | None = parameter(
-        "shape", _checks.finite_positive, default=None
+        "shape", _checks.finite_positive, Search(1, 1e-6, 1e9), default=None
     )
     scale: Real[ArrayLike, ""] | None = parameter(
-        "scale", _checks.finite_positive, default=None
+        "scale", _checks.finite_positive, Search(1, 1e-9, 1e9), default=None
     )
-    index: Real[ArrayLike, ""] = parameter("index", _checks.below_one, default=0.0)
+    index: Real[ArrayLike, ""] = parameter(
+        "index", _checks.below_one, Search(0, 0.0, 0.999, 0.5), default=0.0
+    )
     relation: Any = relation_field(ADD_OR_REMOVE_ONE)
 
     def has_fractional_powers(self) -> bool:

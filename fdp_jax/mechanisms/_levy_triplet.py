@@ -17,9 +17,12 @@ from ..losses import (
     PoissonLoss,
     normalized_jumps,
 )
-from ..mechanisms import AbstractMechanism, NeighboringRelation
-from ..mechanisms._fields import as_float
-from ..mechanisms._relations import ADD_OR_REMOVE_ONE, relation_field
+from ._base import AbstractMechanism
+from ._fields import (
+    STEPS,
+    as_float,
+)
+from ._relations import ADD_OR_REMOVE_ONE, NeighboringRelation, relation_field
 
 _FEW = 6
 """Sizes of jumps that are losses of their own: more are one loss together."""
@@ -97,7 +100,7 @@ class LevyTriplet(AbstractMechanism):
     gaussian_variance: Real[ArrayLike, ""]
     jumps: Real[Array, " k"]
     rates: Real[Array, " k"]
-    num_steps: Real[ArrayLike, ""] | None
+    num_steps: Real[ArrayLike, ""] | None = eqx.field(metadata=STEPS.metadata)
     relation: Any = relation_field(ADD_OR_REMOVE_ONE)
 
     def __init__(
