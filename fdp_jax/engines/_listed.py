@@ -17,7 +17,7 @@ from jax import lax
 from jax.lax import associative_scan, stop_gradient
 from jaxtyping import Array, Float
 
-from .._internal._poisson import log_poisson
+from .._internal._counts import log_poisson
 from .._internal._special import safe_log
 from ..losses import Counts, ListedPoissonLoss
 
