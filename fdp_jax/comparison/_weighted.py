@@ -19,6 +19,7 @@ from jaxtyping import Array, Float
 
 from .._internal import _checks
 from .._internal._precision import float_dtype, in_float64
+from .._internal._quadrature import between
 from ..curves import Bounds, Status
 from ..curves._bounds import classify, with_gradient
 from ..curves._queries import round_down_to_single
@@ -285,7 +286,7 @@ def best_on_average(guarantees: Any, *, hyper_prior: HyperPrior) -> AverageError
 @in_float64
 def _mean_error(request: Request, hyper_prior: HyperPrior) -> Float[Array, ""]:
     source = request.source()
-    epsilon, weights = _panels()
+    epsilon, weights = between(np.asarray(_EDGES), _POINTS)
     q = share(jnp.asarray(epsilon))
     prepared = source.prepared()
     halves = jnp.asarray([False, True])
@@ -301,11 +302,3 @@ def _mean_error(request: Request, hyper_prior: HyperPrior) -> Float[Array, ""]:
     total = jnp.sum(densities[0] + densities[1])
     error = densities[0] @ (q - right) + densities[1] @ (q - left)
     return error / total
-
-
-def _panels() -> tuple[np.ndarray, np.ndarray]:
-    """Gauss-Legendre nodes and weights on eps in [0, 40], panel by panel."""
-    nodes, weights = np.polynomial.legendre.leggauss(_POINTS)
-    edges = np.asarray(_EDGES)
-    low, half = edges[:-1, None], 0.5 * np.diff(edges)[:, None]
-    return (low + half * (nodes + 1)).ravel(), (half * weights).ravel()

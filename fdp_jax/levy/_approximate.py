@@ -28,9 +28,10 @@ import numpy as np
 from jaxtyping import Float
 
 from .._internal import _checks
+from .._internal._quadrature import on_intervals
 from ..mechanisms import LevyTriplet
 
-_NODES, _WEIGHTS = np.polynomial.legendre.leggauss(12)
+_ORDER = 12
 _STEPS = 1 << 14
 _FAR, _FARTHEST = 50.0, 700.0
 _HALVINGS = 330
@@ -180,9 +181,8 @@ def _checked_density(
 
 def _bins(values: Callable, low: np.ndarray, high: np.ndarray) -> tuple:
     """Quadrature nodes of bins, and the density times the weights."""
-    half = 0.5 * (high - low)[:, None]
-    x = 0.5 * (low + high)[:, None] + half * _NODES
-    return x, values(x) * half * _WEIGHTS
+    x, weights = on_intervals(low, high, _ORDER)
+    return x, values(x) * weights
 
 
 def _spread(values: Callable, low: np.ndarray, high: np.ndarray) -> tuple:

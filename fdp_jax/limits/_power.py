@@ -11,6 +11,7 @@ from jaxtyping import Array, Float
 
 from .. import tradeoff
 from .._internal import _checks
+from .._internal._counts import log_binomial
 from .._internal._precision import (
     float_dtype,
     in_float64,
@@ -20,7 +21,6 @@ from .._internal._special import log1mexp, safe_log
 from ..curves import AbstractGuarantee, Bound
 from ..curves._bounds import one_end, with_gradient
 from ..curves._queries import outward
-from ..inference._counts import log_binomial
 from ..mechanisms._fields import as_float
 from ..tradeoff._knots import Knots, from_profile
 from ._groups import group_guarantee, pure_epsilon

@@ -9,8 +9,8 @@ import jax.numpy as jnp
 from jax.lax import stop_gradient
 from jaxtyping import Array, ArrayLike, Float
 
+from .._internal._counts import deviance, log_poisson
 from .._internal._divided import exp_divided
-from .._internal._poisson import deviance, log_poisson
 from .._internal._special import log1p
 from ._analytic import FREQUENCY_BLOCK, AnalyticLoss, CharacteristicBlock
 from ._atomic import AtomicLoss

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Float, Key, Real
 
 from .._internal import _checks
-from .._internal._poisson import log_poisson
+from .._internal._counts import log_poisson
 from .._internal._precision import in_float64
 from ..losses import ComposedLoss, PoissonLoss
 from ._base import AbstractMechanism

@@ -19,8 +19,8 @@ from jax import lax
 from jax.lax import associative_scan, stop_gradient
 from jaxtyping import Array, Float
 
+from ..._internal._counts import log_poisson
 from ..._internal._interval import without
-from ..._internal._poisson import log_poisson
 from ..._internal._special import safe_log
 from .._closed_form import AbstractClosedForm, epsilon_by_search
 from .._compound_poisson import CompoundPoissonLoss

@@ -17,8 +17,6 @@ to the right of a lattice point, and eps(delta) is solved exactly once the piece
 found.
 """
 
-import math
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -26,6 +24,7 @@ from jax.scipy.special import expit
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float
 
+from ..._internal._counts import log_binomial_at_logit
 from ..._internal._special import log1mexp, log1p, promote, two_product
 from .._closed_form import AbstractClosedForm
 
@@ -33,82 +32,6 @@ _LOG_2 = 0.6931471805599453
 _BLOCK = 128
 # Above this epsilon0, e^-epsilon0 is negligible against one, but e^epsilon0 overflows.
 _MAX_RATIO_EXPONENT = {4: 80.0, 8: 700.0}
-
-# log n! minus Stirling's formula without its series, n = 1..15 (index 0 is unused).
-_STIRLING_ERROR = (
-    0.0,
-    0.08106146679532726,
-    0.0413406959554093,
-    0.027677925684998338,
-    0.020790672103765093,
-    0.016644691189821193,
-    0.013876128823070748,
-    0.01189670994589177,
-    0.010411265261972096,
-    0.009255462182712733,
-    0.00833056343336287,
-    0.007573675487951841,
-    0.006942840107209530,
-    0.006408994188004207,
-    0.005951370112758848,
-    0.005554733551962801,
-)
-
-
-def _stirling_error(k: jax.Array) -> jax.Array:
-    """Error of Stirling's formula for log k!, k >= 1 an integer."""
-    table = jnp.asarray(np.asarray(_STIRLING_ERROR, k.dtype))
-    small = table[jnp.clip(k, 0, 15).astype(jnp.int32)]
-    large = jnp.maximum(k, 16.0)
-    v = 1.0 / (large * large)
-    series = 1 / 1188 - v * (691 / 360360)
-    series = 1 / 12 - v * (1 / 360 - v * (1 / 1260 - v * (1 / 1680 - v * series)))
-    # A division at the end of either series: XLA repeats sums and products in each of
-    # their uses.
-    return jnp.where(k < 15.5, small, series / large)
-
-
-def _deviance(x: jax.Array, mean: jax.Array, log_mean: jax.Array) -> jax.Array:
-    """Deviance x log(x / mean) + mean - x for x >= 1, accurate near x = mean."""
-    v = (x - mean) / (x + mean)
-    near = jnp.abs(v) < 0.15
-    w = jnp.where(near, v * v, 0.0)
-    series = jnp.zeros_like(w)
-    for j in range(11, 0, -1):
-        series = w * (1.0 / (2 * j + 1) + series)
-    close = (x - mean) * ((x - mean) + 2.0 * x * series) / (x + mean)
-    normal = mean > jnp.finfo(x.dtype).tiny
-    quotient = jnp.log(x / jnp.where(normal, mean, 1.0))
-    quotient = jnp.where(normal, quotient, jnp.log(x) - log_mean)
-    return jnp.where(near, close, x * quotient + mean - x)
-
-
-@jax.custom_jvp
-def _log_pmf(logit: jax.Array, n: jax.Array, k: jax.Array) -> jax.Array:
-    """Log probability of k under Bin(n, sigmoid(logit)), for 0 <= k <= n."""
-    log_p, log_q = jax.nn.log_sigmoid(logit), jax.nn.log_sigmoid(-logit)
-    p, q = expit(logit), expit(-logit)
-    inner = (k > 0) & (k < n)
-    n_safe, k_safe = jnp.where(inner, n, 2.0), jnp.where(inner, k, 1.0)
-    rest = n_safe - k_safe
-    log_n = jnp.log(n_safe)
-    value = (
-        _stirling_error(n_safe)
-        - _stirling_error(k_safe)
-        - _stirling_error(rest)
-        - _deviance(k_safe, n_safe * p, log_n + log_p)
-        - _deviance(rest, n_safe * q, log_n + log_q)
-        - 0.5 * jnp.log(2.0 * math.pi * k_safe * (rest / n_safe))
-    )
-    none, every = n * log_q, n * log_p
-    return jnp.where(inner, value, jnp.where(k > 0, every, none))
-
-
-@_log_pmf.defjvp
-def _log_pmf_jvp(primals, tangents):
-    (logit, n, k), dlogit = primals, tangents[0]
-    slope = k * expit(-logit) - (n - k) * expit(logit)
-    return _log_pmf(logit, n, k), slope * dlogit
 
 
 def _block(start, first, step, ratio_at, weight_at):
@@ -172,7 +95,9 @@ def _log_weighted_tail(logit, n, k, theta, spacing) -> jax.Array:
     left = down(wide(centre))[..., 0]
     state = (0.0 * one, one, centre, left, centre - 1.0, one > 0)
     total = jax.lax.while_loop(condition, body, state)[0]
-    return jnp.where(empty, -jnp.inf, _log_pmf(logit, n, centre) + jnp.log(total))
+    return jnp.where(
+        empty, -jnp.inf, log_binomial_at_logit(logit, n, centre) + jnp.log(total)
+    )
 
 
 def _smaller_side(logit, n, k):
@@ -200,7 +125,7 @@ def _log_tail_jvp(primals, tangents):
     (logit, n, k), dlogit = primals, tangents[0]
     value = _log_tail(logit, n, k)
     inner = (k >= 1) & (k <= n)
-    log_ratio = _log_pmf(logit, n, jnp.where(inner, k, n)) - value
+    log_ratio = log_binomial_at_logit(logit, n, jnp.where(inner, k, n)) - value
     ratio = jnp.exp(jnp.where(inner, log_ratio, 0.0))
     slope = jnp.where(inner, k * expit(-logit) * ratio, 0.0)
     return value, slope * dlogit
@@ -290,7 +215,7 @@ def _log_gain(epsilon0, n, k, epsilon) -> tuple[jax.Array, jax.Array]:
     mixed = jnp.logaddexp(
         jax.nn.log_sigmoid(-epsilon0), jax.nn.log_sigmoid(epsilon0) - theta
     )
-    return inner, jnp.log(k) + _log_pmf(epsilon0, n, k) + mixed
+    return inner, jnp.log(k) + log_binomial_at_logit(epsilon0, n, k) + mixed
 
 
 @_profile.defjvp
@@ -315,7 +240,7 @@ def _profile_jvp(primals, tangents):
         return gain * depsilon0 - loss * depsilon + n * rest / keep * ddelta0
 
     # d P(K >= k)/d epsilon0 = -k p P(K = k), and alpha = (1-delta0)^n P(K >= k).
-    log_point = _log_pmf(-epsilon0, n, jnp.where(inner, k, n))
+    log_point = log_binomial_at_logit(-epsilon0, n, jnp.where(inner, k, n))
     log_point = log_point + _log_keep(delta0, n)
     ratio = jnp.where(inner, scaled(log_point, log_alpha), 0.0)
     alive = jnp.where(log_alpha > -jnp.inf, n / keep, 0.0)
