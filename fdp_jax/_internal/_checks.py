@@ -270,6 +270,24 @@ def same_length(name: str, value: Any, other_name: str, other: Any) -> None:
         )
 
 
+def beside(
+    value: Any, other: Any, fails: Callable[[Any, Any, Any], Any], message: str
+) -> Any:
+    """A vector, if none of its entries fails a test beside that of another vector.
+
+    The test gets both vectors and the library of their kind, NumPy or jax.numpy.
+    """
+    numbers, others = known(value), known(other)
+    if numbers is None or others is None:
+        wrong = lambda x: fails(x, other, jax.numpy).any()
+        return error_if(jax.numpy.asarray(value), wrong, message)
+    wrong = fails(numbers, others, np)
+    if np.any(wrong):
+        place = int(np.argmax(wrong))
+        raise ValueError(f"{message}, got {numbers[place]} at {others[place]}")
+    return value
+
+
 def rounding(value: Any, tolerance: float) -> float:
     """How far a sum may be off: the tolerance, or what the precision cannot tell.
 

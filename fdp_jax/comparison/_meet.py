@@ -10,6 +10,7 @@ from jax import lax
 from jax.lax import stop_gradient
 from jaxtyping import Array, Float
 
+from .._internal._hull import convex_minorant
 from .._internal._implicit import _guarded as guarded
 from .._internal._precision import in_float64
 from .._internal._special import safe_log
@@ -74,31 +75,10 @@ def _hull(first: Request, second: Request, extra: Float[Array, " k"]) -> _Hull:
     u = jnp.concatenate([q[0], 1 - q[-1][::-1]])
     return _Hull(
         u,
-        _convex_hull(u, whole(low)),
-        _convex_hull(u, whole(least.estimate)),
-        _convex_hull(u, whole(least.upper)),
+        convex_minorant(u, whole(low)),
+        convex_minorant(u, whole(least.estimate)),
+        convex_minorant(u, whole(least.upper)),
     )
-
-
-def _convex_hull(x: Float[Array, " m"], y: Float[Array, " m"]) -> Float[Array, " m"]:
-    """The greatest convex minorant of points, at the points."""
-
-    def step(_: Array, state: tuple[Array, Array]) -> tuple[Array, Array]:
-        here, values = state
-        run = x - x[here]
-        ahead = run > 0
-        slope = jnp.where(ahead, (y - y[here]) / jnp.where(ahead, run, 1), jnp.inf)
-        # The farthest of several: fewer steps.
-        best = (x.size - 1 - jnp.argmin(slope[::-1])).astype(jnp.int32)
-        lowest = slope[best]
-        done = jnp.isinf(lowest)
-        line = y[here] + jnp.where(done, 0, lowest) * run
-        inside = ahead & (x <= x[best]) & ~done
-        values = jnp.where(inside, jnp.minimum(values, line), values)
-        return jnp.where(done, here, best), values
-
-    start = jnp.zeros((), jnp.int32), y
-    return lax.fori_loop(0, x.size, step, start)[1]
 
 
 def _meet(first: Request, second: Request, epsilon: Array) -> tuple[_Hull, Array]:
