@@ -63,6 +63,16 @@ def test_moments_are_upper_bounds_up_to_rounding(sign):
         assert 0 <= exact(value) - truth <= 2e-14 * size
 
 
+def test_rounding_of_moments_is_in_the_bound():
+    """Where the loss itself rounds to nearest, every second time downward."""
+    shifts = (1 + np.geomspace(1e-3, 1e3, 60)) - 1  # orders without rounding
+    for noise in (0.3, 1.7):
+        loss, truth = gaussian(noise, 7.0), Gaussian(noise, 7.0)
+        for shift, value in zip(shifts, log_moments(loss, 1.0, shifts), strict=True):
+            cumulant = truth.cumulant(exact(shift))
+            assert 0 <= exact(value) - cumulant <= 2e-14 * abs(cumulant)
+
+
 @pytest.mark.parametrize("sign", [1.0, -1.0])
 def test_cumulants_are_derivatives(sign):
     for shift in (-0.7, -0.2, 0.3, 5.0):
@@ -208,6 +218,10 @@ def test_saddle_before_the_last_moment():
         c = exact(shift)
         assert 0 < c < 2
         assert abs(1 / (2 - c) - 1 / c - 1 / (1 + c) - epsilon) * c <= 1.001 * ENOUGH
+    targets = np.asarray([-1.0, -20.0, -300.0])
+    found = for_log_delta(loss, 1.0, targets, starts)
+    np.testing.assert_allclose(found.log_value, targets, rtol=0, atol=1.01 * ENOUGH)
+    assert np.all(found.shift < 2)
 
 
 def test_below_the_leap_of_rare_large_losses():
