@@ -243,7 +243,9 @@ def test_delta_near_one_is_left_to_the_middle():
         found = _saddle.leaks_much(loss, jnp.asarray(1.0), jnp.asarray(edge + gap))
         assert bool(found) == (gap < 0)
     # Of the exchanged pair, whose mean is another one.
-    means = [mp.taylor(lambda z, s=s: Atoms(P, Q).cumulant(z, s), 0, 2) for s in (1, -1)]
+    means = [
+        mp.taylor(lambda z, s=s: Atoms(P, Q).cumulant(z, s), 0, 2) for s in (1, -1)
+    ]
     for sign, (_, mean, half) in zip((1.0, -1.0), means, strict=True):
         edge = float(mean - mp.sqrt(2 * half))
         for gap in (-1e-6, 1e-6):
