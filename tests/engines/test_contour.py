@@ -233,7 +233,7 @@ def test_aliases_of_exponentials_are_geometric_series():
 @pytest.mark.parametrize("share", [0.1, 0.3, 1.0])
 def test_bound_contains_the_aliases(point, share):
     """Theirs is e^{cmR} delta(eps + mR), summed over all m but zero."""
-    truth, side, epsilon, _, start, (shift, _, whole_period), _ = point
+    _, side, epsilon, _, start, (shift, _, whole_period), _ = point
     period = share * float(whole_period)
     epsilons = epsilon + np.linspace(-0.3, 0.3, 3) * period
     found = _contour.log_aliases(
@@ -298,6 +298,39 @@ def test_plan_covers_the_frequencies_that_count(point):
     assert conceded < LOG_UNIT + (7.5 if blocks > 8 else 0.5)
     # Not many more than it takes.
     assert frequency * truth.deviation < 40
+
+
+class _Slow(GaussianLoss):
+    """Says of itself that its characteristic function is below exp(-tau^power)."""
+
+    power: jax.Array
+
+    def log_envelope(self, located, frequency):
+        return -jnp.power(frequency, self.power)
+
+
+@jax.jit
+def last_frequency(power, target, many, most):
+    loss = ComposedLoss((_Slow(jnp.asarray(1.0), power),), (jnp.asarray(2.0),))
+    saddle = saddle_for_epsilon(loss, jnp.asarray(1.0), jnp.zeros((), bool), 1.0)
+    return _contour._last_frequency(loss, (None,), saddle, (target, many), most)
+
+
+@pytest.mark.parametrize("power", [0.3, 1.0, 2.0])
+def test_last_frequency_of_any_decay(power):
+    for target in (-3.0, -36.0, -90.0):
+        enough = (-target / 2) ** (1 / power)
+        frequency, envelope = last_frequency(power, target, 1e-3 * enough, 1e15)
+        assert envelope == pytest.approx(-2 * frequency**power)
+        concession = 7.0  # beyond the first 0.1 % of that
+        assert envelope <= target + np.log(frequency) + concession
+        assert frequency < 4 * enough
+        frequency, envelope = last_frequency(power, target, 1e9 * enough, 1e15)
+        assert envelope <= target + np.log(frequency)
+        # Not farther than it may go, and what that leaves is told.
+        frequency, envelope = last_frequency(power, target, 1.0, 0.1)
+        assert frequency == 0.1
+        assert envelope == pytest.approx(-2 * 0.1**power)
 
 
 def test_what_does_not_decay_is_out_of_reach():
