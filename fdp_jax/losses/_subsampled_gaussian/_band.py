@@ -51,6 +51,8 @@ _MOST_BLOCKS = 256
 _HEIGHT = 7.0
 """Distance of the line that certifies them, in spacings."""
 _HEIGHTS = 32
+_UNSURE = 1e-9
+"""Relative error of the trapezoid rule for the modulus on a line, at most."""
 _DEAD = -700.0
 """A logarithm of what does not matter."""
 _MOST = 900.0
@@ -516,16 +518,22 @@ class BandLoss(AnalyticLoss):
         common = 0.5 * y * angle + order * modulus - frequency * turn
         common = common + 0.5 * log1p(jnp.square(slope))
         cut = 0.5 * jnp.square(y / self.place.width)
-        _, between = located.log_weights
-        band = jnp.min(jax.nn.logsumexp(between + common + cut, axis=1))
-        band = band + jnp.log(self.place.spacing)
-        # Without a cut the line may be moved farther.
+        low, between = located.log_weights
+
+        def along(logs: Array) -> Array:
+            """Log of an integral over the best of the lines."""
+            least = jnp.min(jax.nn.logsumexp(logs + common + cut, axis=1))
+            return least + jnp.log(self.place.spacing)
+
         masses = located.masses
         whole0 = jnp.logaddexp(masses.low, masses.between)
+        # The other steps' part is below either cut.
+        high = along(jnp.logaddexp(low, between))
+        others = jnp.minimum(jnp.maximum(high, along(low)) + _UNSURE, whole0)
         n, lift = self.count, located.lift
         hit = n * jax.nn.softplus(masses.between + lift - masses.low)
         log_first = n * whole0 + log1mexp(hit) - lift
-        bound = jnp.log(n) + band + (n - 1) * whole0 - log_first
+        bound = jnp.log(n) + along(between) + (n - 1) * others - log_first
         # The trapezoid rule on a smooth positive function.
         return jnp.minimum(bound + 0.05, 0)
 
