@@ -79,9 +79,7 @@ def gap(value: Array, complement: Array, i: Array, j: Array) -> Array:
     return jnp.where(value[i] + value[j] <= 1, direct, complement[j] - complement[i])
 
 
-def convex_minorant(
-    x: Float[Array, " n"], y: Float[Array, " n"]
-) -> Float[Array, " n"]:
+def convex_minorant(x: Float[Array, " n"], y: Float[Array, " n"]) -> Float[Array, " n"]:
     """The greatest convex function below points, at the points (x increasing)."""
 
     def above(i: Array, j: Array, k: Array) -> Array:

@@ -2,8 +2,9 @@
 
 import equinox as eqx
 import jax.numpy as jnp
-import numpy as np
 from jaxtyping import Array, Float
+
+from .._internal._quadrature import between
 
 _PANELS, _POINTS = 24, 16
 _SERIES = 0.05
@@ -52,12 +53,7 @@ def moments_of(values: Array, masses: Array, v1: Array) -> LossMoments:
 
 def panels(cuts: Float[Array, " c"]) -> tuple[Array, Array]:
     """Gauss-Legendre nodes and weights between cuts, many panels each."""
-    nodes, weights = np.polynomial.legendre.leggauss(_POINTS)
-    parts = np.arange(_PANELS) / _PANELS
-    low = cuts[:-1, None] + (cuts[1:] - cuts[:-1])[:, None] * parts
-    half = (0.5 / _PANELS) * (cuts[1:] - cuts[:-1])[:, None, None]
-    x = low[:, :, None] + half * (nodes + 1)
-    return x.ravel(), (half * weights * jnp.ones_like(low)[:, :, None]).ravel()
+    return between(cuts, _POINTS, _PANELS)
 
 
 def excess(x: Array) -> Array:

@@ -135,7 +135,9 @@ def knots_of_profile(epsilon: Any, delta: Any, symmetric: bool) -> Knots:
     epsilon, delta = _pair("epsilon", _checks.finite, epsilon, "delta", delta)
     slack = _slack(epsilon, delta)
     fails = lambda delta, epsilon, xp: delta < -xp.expm1(epsilon) - slack
-    delta = _checks.beside(delta, epsilon, fails, "delta must be at least 1 - e^epsilon")
+    delta = _checks.beside(
+        delta, epsilon, fails, "delta must be at least 1 - e^epsilon"
+    )
     if _all_known(epsilon, delta):
         knots = _of_profile(*_distinct(*_profile_nodes(epsilon, delta, np)))
     else:

@@ -5,11 +5,11 @@ from typing import ClassVar
 
 import equinox as eqx
 import jax.numpy as jnp
-import numpy as np
 from jax.lax import stop_gradient
 from jaxtyping import Array, Float
 
 from ..._internal._divided import exp_divided, is_small, log_moment_ratio, psi
+from ..._internal._quadrature import on_intervals
 from ..._internal._special import log1mexp, log_ndtri
 from .._analytic import FREQUENCY_BLOCK, AnalyticLoss, CharacteristicBlock
 from .._base import outward
@@ -206,12 +206,10 @@ class LaplaceLoss(AnalyticLoss):
     def _cumulants(self) -> Float[Array, " 4"]:
         """Under P: atoms at -mu and mu, and 2 x - mu with density e^-x / 2 between."""
         mu = 1 / self.noise_multiplier
-        nodes, weights = np.polynomial.legendre.leggauss(48)
-        span = jnp.minimum(mu, 40.0)
-        x = 0.5 * span * (nodes + 1)
+        x, weights = on_intervals(0 * mu, jnp.minimum(mu, 40.0), 48)
         values = jnp.concatenate([jnp.stack([-mu, mu]), 2 * x - mu])
         atoms = jnp.stack([jnp.ones_like(mu), jnp.exp(-mu)])
-        masses = 0.5 * jnp.concatenate([atoms, 0.5 * span * weights * jnp.exp(-x)])
+        masses = 0.5 * jnp.concatenate([atoms, weights * jnp.exp(-x)])
         mean = values @ masses
         second, third, fourth = (((values - mean) ** k) @ masses for k in (2, 3, 4))
         return jnp.stack([mean, second, third, fourth - 3 * jnp.square(second)])
