@@ -24,16 +24,20 @@ from .._internal._precision import (
     outside_transformations,
 )
 from .._internal._text import round_down, round_up
-from ..comparison._sources import Request
-from ..curves import Status
-from ..curves._bounds import with_gradient
-from ..curves._queries import over_signs, round_down_to_single, signs_of
+from ..comparison.sources import Request
+from ..curves import (
+    Status,
+    over_signs,
+    round_down_to_single,
+    signs_of,
+    with_gradient,
+)
 from ..levy import LevyTriplet
 from ..losses import AUTO, ComposedLoss, Method
 from ..mechanisms import AbstractMechanism, View
 from ._search import solve
 from ._targets import AbstractTarget, Margin, UnreachableTarget
-from ._unknowns import Selector, Unknown, find_unknown
+from .unknowns import Selector, Unknown, find_unknown
 
 _LARGEST_GROUP = 64
 _TIGHT = 5e-3

@@ -11,7 +11,7 @@ from jaxtyping import Array, Bool, Float
 
 from ..engines import select
 from ._targets import Margin
-from ._unknowns import Unknown
+from .unknowns import Unknown
 
 _STEPS = 60
 _TOLERANCE = 1e-13

@@ -17,9 +17,13 @@ from jaxtyping import Array, Bool, Float, Real
 from .._internal import _checks
 from .._internal._special import safe_log
 from .._internal._text import at_least, at_most
-from ..curves import AbstractGuarantee, Bounds
-from ..curves._queries import profile_at, signs_of
-from ..curves._tradeoff import optimal_rates
+from ..curves import (
+    AbstractGuarantee,
+    Bounds,
+    optimal_rates,
+    profile_at,
+    signs_of,
+)
 from ..engines import Interval
 from ..losses import ComposedLoss
 

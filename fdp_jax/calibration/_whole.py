@@ -11,12 +11,14 @@ from .. import tradeoff
 from .._internal import _checks
 from .._internal._special import safe_log
 from .._internal._text import at_most
-from ..comparison._sources import Request, request, share
+from ..comparison.sources import Request, request, share
 from ..curves import Subject
-from ..divergences._gdp import closed_mu, fitted_mu
+from ..divergences.gaussian_fit import closed_mu, fitted_mu
 from ..engines import Interval, select
 from ..losses import ComposedLoss, gaussian_formulas
-from ..tradeoff._base import AbstractSymmetric
+from ..tradeoff import (
+    AbstractSymmetric,
+)
 from ._targets import AbstractTarget, Margin
 from ._touch import largest_gap, largest_ratio
 

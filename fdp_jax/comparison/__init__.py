@@ -5,7 +5,7 @@ all priors, certified.  With it come Blackwell dominance and the points where cu
 cross, the lattice operations, divergences weighted by a density of the prior, the order
 that emerges after many releases, and a bound for reconstruction attacks.
 
-Everything rests on one search (`_explore`), which looks at both guarantees at the same
+Everything rests on one search (`explore`), which looks at both guarantees at the same
 adaptively chosen thresholds.
 """
 
@@ -15,11 +15,6 @@ from ._compare import (
     Comparison as Comparison,
     compare as compare,
     describe as describe,
-)
-from ._delta import (
-    DeltaDivergence as DeltaDivergence,
-    delta_divergence as delta_divergence,
-    symmetrized_divergence as symmetrized_divergence,
 )
 from ._dominance import (
     Crossings as Crossings,
@@ -52,4 +47,9 @@ from ._weighted import (
     jeffreys as jeffreys,
     uquadratic as uquadratic,
     weighted_divergence as weighted_divergence,
+)
+from .delta import (
+    DeltaDivergence as DeltaDivergence,
+    delta_divergence as delta_divergence,
+    symmetrized_divergence as symmetrized_divergence,
 )

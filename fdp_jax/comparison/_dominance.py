@@ -19,11 +19,11 @@ from .._internal import _checks
 from .._internal._precision import float_dtype, in_float64
 from ..curves import Bounds
 from ..engines import Interval
-from ._cells import slopes
-from ._delta import Found, as_bounds, engines_of, search
-from ._explore import Nodes
 from ._meet import without_derivative
-from ._sources import Request, pair
+from .cells import slopes
+from .delta import Found, as_bounds, engines_of, search
+from .explore import Nodes
+from .sources import Request, pair
 
 MOST_CROSSINGS = 8
 _ANSWERS = {1: "yes", 0: "undecided", -1: "no"}

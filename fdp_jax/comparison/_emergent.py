@@ -20,9 +20,9 @@ from .._internal import _checks
 from .._internal._precision import in_float64
 from ..losses import LossMoments
 from ..mechanisms import AbstractMechanism
-from ._delta import delta_divergence
 from ._moments import loss_moments
-from ._sources import comparable, is_symmetric, request
+from .delta import delta_divergence
+from .sources import comparable, is_symmetric, request
 
 BERRY_ESSEEN = 0.56
 """Shevtsova (2010), for sums of independent terms; 0.4748 holds for equal ones."""

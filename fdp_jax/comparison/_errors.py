@@ -8,12 +8,17 @@ from jaxtyping import Array, Float
 
 from .._internal import _checks
 from .._internal._precision import in_float64
-from ..curves import Bounds, Status
-from ..curves._bounds import Range, classify, uncrossed
+from ..curves import (
+    Bounds,
+    Range,
+    Status,
+    classify,
+    uncrossed,
+)
 from ..engines import Interval
-from ._delta import NEGLIGIBLE, halves_of, search, sources
-from ._explore import Nodes
-from ._sources import Request, pair, share
+from .delta import NEGLIGIBLE, halves_of, search, sources
+from .explore import Nodes
+from .sources import Request, pair, share
 
 
 class BayesErrors(eqx.Module):

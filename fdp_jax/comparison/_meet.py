@@ -14,14 +14,20 @@ from .._internal._hull import convex_minorant
 from .._internal._implicit import _guarded as guarded
 from .._internal._precision import in_float64
 from .._internal._special import safe_log
-from ..curves import Bounds
-from ..curves._bounds import EPSILON, LOGARITHM, uncrossed
-from ..curves._queries import ProfilePoint, bounds_of, elementwise
+from ..curves import (
+    EPSILON,
+    LOGARITHM,
+    Bounds,
+    ProfilePoint,
+    bounds_of,
+    elementwise,
+    uncrossed,
+)
 from ..engines import Interval
-from ._cells import cell_bounds
-from ._delta import halves_of, search, sources
-from ._explore import Nodes, in_order
-from ._sources import Request, share
+from .cells import cell_bounds
+from .delta import halves_of, search, sources
+from .explore import Nodes, in_order
+from .sources import Request, share
 
 _Bracket = TypeVar("_Bracket", Bounds, Interval)
 

@@ -20,10 +20,14 @@ from jaxtyping import Array, Float
 from .._internal import _checks
 from .._internal._precision import float_dtype, in_float64
 from .._internal._quadrature import between
-from ..curves import Bounds, Status
-from ..curves._bounds import classify, with_gradient
-from ..curves._queries import round_down_to_single
-from ._delta import (
+from ..curves import (
+    Bounds,
+    Status,
+    classify,
+    round_down_to_single,
+    with_gradient,
+)
+from .delta import (
     NEGLIGIBLE,
     Extremum,
     attached,
@@ -32,7 +36,7 @@ from ._delta import (
     prior_of,
     search,
 )
-from ._sources import Request, pair, share
+from .sources import Request, pair, share
 
 _EDGES = (0.0, 1e-3, 1e-2, 0.05, 0.2, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 40.0)
 _POINTS = 12

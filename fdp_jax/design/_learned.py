@@ -20,13 +20,15 @@ from jaxtyping import Array, Float
 from .._internal import _checks
 from ..calibration import AbstractTarget, calibrate
 from ..losses import AtomicLoss, ComposedLoss
-from ..mechanisms import AbstractMechanism, FromProbabilities, Gaussian
-from ..mechanisms._discrete import one_release
-from ..mechanisms._fields import (
+from ..mechanisms import (
+    ADD_OR_REMOVE_ONE,
     NOISE,
+    AbstractMechanism,
+    FromProbabilities,
+    Gaussian,
     as_float,
+    one_release,
 )
-from ..mechanisms._relations import ADD_OR_REMOVE_ONE
 from ._minimize import minimize
 from ._noise import NoiseDesign, expected_costs
 

@@ -17,7 +17,7 @@ from jaxtyping import Array, Bool, Float, PyTree
 from .._internal import _checks
 from .._internal._precision import float_dtype
 from ..calibration import AbstractTarget, Calibration, calibrate
-from ..calibration._unknowns import Selector
+from ..calibration.unknowns import Selector
 from ..mechanisms import AbstractMechanism, View
 
 Cost = Callable[[Any, Any], Any]

@@ -11,9 +11,11 @@ from .._internal import _checks
 from .._internal._implicit import implicit_root
 from .._internal._precision import in_float64
 from .._internal._search import bisect
-from ..curves._queries import elementwise
+from ..curves import (
+    elementwise,
+)
 from ..losses import ComposedLoss
-from ._log_moment import (
+from .log_moment import (
     counted,
     directions,
     finite_mass,

@@ -13,12 +13,15 @@ from .._internal import _checks
 from .._internal._implicit import optimal_value
 from .._internal._precision import float_dtype, in_float64, outside_transformations
 from .._internal._search import golden_section
-from ..curves import AbstractGuarantee, Bound
-from ..curves._bounds import one_end
-from ..curves._queries import elementwise
+from ..curves import (
+    AbstractGuarantee,
+    Bound,
+    elementwise,
+    one_end,
+)
 from ..losses import ComposedLoss
 from ..mechanisms import RenyiDP
-from ._log_moment import (
+from .log_moment import (
     directions,
     finite_mass,
     largest_finite,

@@ -7,10 +7,13 @@ from jax.lax import stop_gradient
 from jaxtyping import Array, Float
 
 from .._internal._precision import in_float64, narrow
-from ..curves._bounds import with_gradient
-from ..curves._queries import elementwise, round_down_to_single
+from ..curves import (
+    elementwise,
+    round_down_to_single,
+    with_gradient,
+)
 from ..losses import ComposedLoss
-from ._log_moment import (
+from .log_moment import (
     counted,
     directions,
     finite_mass,

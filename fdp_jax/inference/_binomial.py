@@ -9,7 +9,9 @@ from jaxtyping import Array, Float
 
 from .._internal import _checks
 from .._internal._precision import in_float64
-from ..mechanisms._fields import as_float
+from ..mechanisms import (
+    as_float,
+)
 from ..noise import CanonicalNoise
 from . import _sums
 from ._counts import Window, binomial_window, record_count, window_length

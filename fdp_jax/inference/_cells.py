@@ -14,7 +14,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from .._internal._quadrature import unit_rule
-from ..noise._law import AbstractLaw
+from ..noise.law import AbstractLaw
 from ._counts import Window
 
 ORDER = 12

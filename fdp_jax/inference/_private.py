@@ -12,11 +12,13 @@ from jaxtyping import Array, Float
 from .._internal import _checks
 from .._internal._precision import in_float64
 from ..curves import Bound
-from ..mechanisms._fields import as_float
+from ..mechanisms import (
+    as_float,
+)
 from ..noise import CanonicalNoise, canonical_noise
-from ..noise._sources import exact_tradeoff
+from ..noise.sources import exact_tradeoff
 from ..tradeoff import AbstractTradeOff
-from ..tradeoff._queries import both_logs, rates_at
+from ..tradeoff.queries import both_logs, rates_at
 
 
 def noise_of(source: Any) -> CanonicalNoise:

@@ -14,7 +14,9 @@ from jaxtyping import Array, Float
 from .._internal import _checks
 from .._internal._precision import in_float64
 from .._internal._search import bisect
-from ..mechanisms._fields import as_float
+from ..mechanisms import (
+    as_float,
+)
 from ..noise import CanonicalNoise
 from . import _sums
 from ._binomial import _level, _prob

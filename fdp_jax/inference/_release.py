@@ -12,10 +12,13 @@ from jaxtyping import Array, Float
 
 from .._internal import _checks
 from .._internal._precision import float_dtype, in_float64
-from ..curves._queries import outward
-from ..mechanisms._fields import as_float
+from ..curves import (
+    outward,
+)
+from ..mechanisms import (
+    as_float,
+)
 from ..noise import CanonicalNoise, canonical_noise
-from ..noise._noise import made_for
 from ..tradeoff import AbstractTradeOff, TradeOff
 from . import _binomial, _proportions
 from ._counts import record_count, success_count, window_length
@@ -86,7 +89,7 @@ def release_count(
     """
     confidence = _confidence(confidence)
     if isinstance(f, CanonicalNoise):
-        noise = made_for(f, sensitivity)
+        noise = f.made_for(sensitivity)
     else:
         unit = 1.0 if sensitivity is None else sensitivity
         noise = canonical_noise(f, sensitivity=unit)

@@ -19,7 +19,7 @@ from jaxtyping import Array, ArrayLike, Bool, Float
 
 from .._internal import _checks
 from .._internal._precision import in_float64
-from ..divergences._log_moment import counted, loss_and_direction
+from ..divergences.log_moment import counted, loss_and_direction
 from ..losses import (
     AbstractLoss,
     ComposedLoss,

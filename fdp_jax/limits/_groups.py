@@ -7,8 +7,10 @@ import numpy as np
 from .. import mechanisms, tradeoff
 from .._internal import _checks
 from ..curves import AbstractGuarantee
-from ..mechanisms import AbstractMechanism
-from ..mechanisms._fields import as_number
+from ..mechanisms import (
+    AbstractMechanism,
+    as_number,
+)
 from ..tradeoff import AbstractTradeOff
 
 _MOST = 64

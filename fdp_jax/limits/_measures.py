@@ -11,8 +11,12 @@ from jaxtyping import Array, Float
 
 from .._internal import _checks
 from .._internal._precision import float_dtype, in_float64
-from ..curves._queries import outward
-from ..mechanisms._fields import as_float
+from ..curves import (
+    outward,
+)
+from ..mechanisms import (
+    as_float,
+)
 
 
 def d_mult(log_p: Any, log_q: Any) -> Float[Array, ""]:

@@ -18,11 +18,17 @@ from .._internal._precision import (
     outside_transformations,
 )
 from .._internal._special import log1mexp, safe_log
-from ..curves import AbstractGuarantee, Bound
-from ..curves._bounds import one_end, with_gradient
-from ..curves._queries import outward
-from ..mechanisms._fields import as_float
-from ..tradeoff._knots import Knots, from_profile
+from ..curves import (
+    AbstractGuarantee,
+    Bound,
+    one_end,
+    outward,
+    with_gradient,
+)
+from ..mechanisms import (
+    as_float,
+)
+from ..tradeoff.knots import Knots, from_profile
 from ._groups import group_guarantee, pure_epsilon
 
 _ROUNDS, _POINTS = 9, 33

@@ -31,10 +31,13 @@ from ._discrete import (
     DiscreteLaplace as DiscreteLaplace,
     KaryRandomizedResponse as KaryRandomizedResponse,
     RandomizedResponse as RandomizedResponse,
+    one_release as one_release,
 )
 from ._fields import (
+    NOISE as NOISE,
     Search as Search,
     as_float as as_float,
+    as_number as as_number,
     parameter as parameter,
     search_of as search_of,
 )

@@ -10,10 +10,14 @@ import equinox as eqx
 import numpy as np
 
 from .._internal import _checks
-from ..curves import AbstractGuarantee, Bounds, Curve
-from ..curves._bounds import Range
-from ..curves._curve import make_curve
-from ..curves._queries import ProfilePoint
+from ..curves import (
+    AbstractGuarantee,
+    Bounds,
+    Curve,
+    ProfilePoint,
+    Range,
+    make_curve,
+)
 from ..engines import METHODS
 from ..losses import AUTO, ComposedLoss, Method
 from ._resolve import resolve

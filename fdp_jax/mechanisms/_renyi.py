@@ -12,9 +12,16 @@ from jaxtyping import Array, ArrayLike, Real
 from .._internal import _checks
 from .._internal._precision import in_float64, narrow
 from .._internal._special import safe_log
-from ..curves import AbstractGuarantee, Bounds
-from ..curves._bounds import EPSILON, beta_range, tpr_range
-from ..curves._queries import ProfilePoint, bounds_of, elementwise
+from ..curves import (
+    EPSILON,
+    AbstractGuarantee,
+    Bounds,
+    ProfilePoint,
+    beta_range,
+    bounds_of,
+    elementwise,
+    tpr_range,
+)
 from ..engines import Interval, log_complement, select
 from . import _renyi_bounds as theorems
 from ._fields import as_float, parameter

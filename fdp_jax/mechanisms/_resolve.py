@@ -19,11 +19,18 @@ from .._internal._precision import (
     in_float64,
     outside_transformations,
 )
-from ..curves import AbstractGuarantee, Bounds, Subject
-from ..curves._answers import common_profile, delta_of
-from ..curves._bounds import Range, between, intersection
-from ..curves._doubts import is_loose
-from ..curves._queries import ProfilePoint
+from ..curves import (
+    AbstractGuarantee,
+    Bounds,
+    ProfilePoint,
+    Range,
+    Subject,
+    between,
+    common_profile,
+    delta_of,
+    intersection,
+    is_loose,
+)
 from ..engines import can_split
 from ..losses import ComposedLoss, Method
 from ._listed import LISTING_METHODS, listed

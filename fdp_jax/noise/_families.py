@@ -23,9 +23,11 @@ from .._internal._special import (
     ndtri_from_logs,
     safe_log,
 )
-from ..mechanisms._fields import as_float
-from ..tradeoff._intervals import log_add
-from ._law import LOG_HALF, AbstractLaw, cell
+from ..mechanisms import (
+    as_float,
+)
+from ..tradeoff.intervals import log_add
+from .law import LOG_HALF, AbstractLaw, cell
 
 _ROOT_2 = math.sqrt(2.0)
 _LOG_4 = math.log(4.0)

@@ -9,7 +9,9 @@ import numpy as np
 from jaxtyping import Array
 
 from .._internal import _checks
-from ..mechanisms._fields import as_float
+from ..mechanisms import (
+    as_float,
+)
 from ._noise import CanonicalNoise
 
 _REACH = 1e-12

@@ -13,8 +13,8 @@ from jaxtyping import Array, Float
 from .._internal._implicit import implicit_root
 from .._internal._special import safe_log
 from ..tradeoff import AbstractTradeOff
-from ..tradeoff._queries import rates_at
-from ._law import LOG_HALF, AbstractLaw, cell
+from ..tradeoff.queries import rates_at
+from .law import LOG_HALF, AbstractLaw, cell
 
 _NEARBY = 1e-12
 

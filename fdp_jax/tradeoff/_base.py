@@ -8,11 +8,15 @@ from jaxtyping import Array, Float
 
 from .._internal import _checks
 from .._internal._precision import narrow
-from ..curves import AbstractGuarantee, Bound, Bounds
-from ..curves._bounds import one_end
-from ..curves._queries import ProfilePoint
-from . import _queries
-from ._intervals import Ends, Point, Rates
+from ..curves import (
+    AbstractGuarantee,
+    Bound,
+    Bounds,
+    ProfilePoint,
+    one_end,
+)
+from . import queries as _queries
+from .intervals import Ends, Point, Rates
 
 if TYPE_CHECKING:
     from ._views import BayesError, PrivacyProfile, TradeOff

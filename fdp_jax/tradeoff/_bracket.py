@@ -19,8 +19,8 @@ from ..engines import log_complement
 from ..mechanisms import AbstractMechanism, View
 from ._base import AbstractTradeOff
 from ._construct import knots_of_vertices
-from ._intervals import reflect
-from ._knots import Knots, from_profile
+from .intervals import reflect
+from .knots import Knots, from_profile
 
 _POINTS = 65
 _STRETCH = 3.0

@@ -14,10 +14,12 @@ from .._internal import _checks
 from .._internal._hull import lower_hull
 from .._internal._precision import in_float64
 from .._internal._special import safe_log
-from ..mechanisms._fields import as_float
-from ._intervals import reflect
-from ._knots import Knots, from_atoms, from_profile, from_vertices
+from ..mechanisms import (
+    as_float,
+)
 from ._validate import check_tradeoff, fault_of_tradeoff
+from .intervals import reflect
+from .knots import Knots, from_atoms, from_profile, from_vertices
 
 _SUM_ERROR = 1e-8
 _SLACK = 1e-9

@@ -14,10 +14,15 @@ from .._internal import _checks
 from .._internal._search import bisect
 from .._internal._special import log1mexp, safe_log
 from ..engines import Interval, log_complement
-from ..mechanisms._fields import as_float, parameter
+from ..mechanisms import (
+    as_float,
+    parameter,
+)
 from ._base import AbstractTradeOff
 from ._families import Identity
-from ._intervals import (
+from ._optimum import optimal_rates, optimal_threshold
+from ._symmetric import Inverse
+from .intervals import (
     Ends,
     Point,
     Rates,
@@ -31,9 +36,7 @@ from ._intervals import (
     times,
     widened,
 )
-from ._optimum import optimal_rates, optimal_threshold
-from ._queries import point_at, rates_at
-from ._symmetric import Inverse
+from .queries import point_at, rates_at
 
 _ROUNDING = 1e-14
 

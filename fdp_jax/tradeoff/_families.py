@@ -11,9 +11,13 @@ from .._internal import _checks
 from .._internal._special import log1mexp, ndtri_from_logs, safe_log
 from ..engines import log_complement
 from ..losses import gaussian_formulas, laplace_formulas
-from ..mechanisms._fields import as_float, as_number, parameter
+from ..mechanisms import (
+    as_float,
+    as_number,
+    parameter,
+)
 from ._base import AbstractSymmetric
-from ._intervals import (
+from .intervals import (
     Point,
     Rates,
     closed,

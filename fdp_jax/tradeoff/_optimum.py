@@ -16,7 +16,7 @@ from jaxtyping import Array, Float, PyTree
 from .._internal._implicit import optimal_value
 from .._internal._special import safe_log
 from ..engines import Interval, log_complement
-from ._intervals import Point, Rates, capped, log_add, log_subtract, plus, widened
+from .intervals import Point, Rates, capped, log_add, log_subtract, plus, widened
 
 _REACH = 7.25
 """asinh of the largest |eps| looked at, about 700, where e^eps is still a number."""

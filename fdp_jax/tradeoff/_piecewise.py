@@ -5,11 +5,13 @@ from typing import Any
 from jaxtyping import Array, Float
 
 from .._internal._precision import in_float64
-from ..mechanisms._fields import as_float
+from ..mechanisms import (
+    as_float,
+)
 from . import _construct
 from ._base import AbstractTradeOff
-from ._knots import Knots
 from ._views import TradeOff, same, slope_of
+from .knots import Knots
 
 
 class PiecewiseLinear(AbstractTradeOff):
@@ -73,4 +75,4 @@ class PiecewiseLinear(AbstractTradeOff):
 
 @in_float64(cast_out=False)
 def _knots_of(tradeoff: PiecewiseLinear) -> Knots:
-    return tradeoff._knots()
+    return tradeoff.knots()

@@ -13,11 +13,14 @@ from .._internal import _checks
 from .._internal._special import log1mexp, safe_log
 from ..engines import Interval, without
 from ..losses import PoissonLoss
-from ..mechanisms._fields import as_float, as_number
+from ..mechanisms import (
+    as_float,
+    as_number,
+)
 from ._base import AbstractTradeOff
-from ._intervals import Ends, Point, Rates, exact
-from ._knots import Knots, from_atoms
 from ._views import slope_of
+from .intervals import Ends, Point, Rates, exact
+from .knots import Knots, from_atoms
 
 
 class Poisson(AbstractTradeOff):

@@ -10,15 +10,18 @@ from jaxtyping import Array, Float
 from .. import mechanisms
 from .._internal import _checks
 from .._internal._precision import in_float64
-from ..curves import AbstractGuarantee, Bound
-from ..curves._bounds import one_end
+from ..curves import (
+    AbstractGuarantee,
+    Bound,
+    one_end,
+)
 from ..engines import Interval
 from . import _construct
 from ._base import AbstractTradeOff
 from ._bracket import bracket
 from ._construct import with_mirror
-from ._intervals import Ends, Point, Rates
-from ._knots import Knots
+from .intervals import Ends, Point, Rates
+from .knots import Knots
 
 
 class LossAtoms(NamedTuple):

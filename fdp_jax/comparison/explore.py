@@ -15,8 +15,8 @@ from jax.lax import stop_gradient
 from jaxtyping import Array, Float, Int
 
 from ..engines import Interval
-from ._cells import cell_bounds
-from ._sources import Pair, share
+from .cells import cell_bounds
+from .sources import Pair, share
 
 ROUND = 96
 """Thresholds per round and half-axis."""

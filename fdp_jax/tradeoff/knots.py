@@ -19,7 +19,7 @@ from jaxtyping import Array, Float
 from .._internal._hull import chain, last_kept, next_kept
 from .._internal._special import log1mexp, safe_log
 from ..engines import Interval, log_complement
-from ._intervals import (
+from .intervals import (
     Ends,
     Point,
     Rates,

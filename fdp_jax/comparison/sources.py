@@ -24,9 +24,14 @@ from jax.lax import stop_gradient
 from jaxtyping import Array, Bool, Float, PyTree
 
 from .. import engines
-from ..curves import AbstractGuarantee, Curve, Subject
-from ..curves._bounds import LOGARITHM, uncrossed
-from ..curves._queries import signs_of
+from ..curves import (
+    LOGARITHM,
+    AbstractGuarantee,
+    Curve,
+    Subject,
+    signs_of,
+    uncrossed,
+)
 from ..engines import Interval
 from ..losses import AUTO, ComposedLoss, Method
 from ..mechanisms import (
@@ -288,6 +293,7 @@ def request(name: str, guarantee: Any) -> Request:
 
 
 def is_symmetric(subject: AbstractMechanism) -> bool:
+    """Whether both directions of a mechanism have one trade-off function."""
     return bool(eqx.filter_eval_shape(lambda s: s.loss(), subject).symmetric)
 
 

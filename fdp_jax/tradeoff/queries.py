@@ -11,11 +11,19 @@ from .._internal._implicit import implicit_root
 from .._internal._precision import in_float64
 from .._internal._search import bisect
 from .._internal._special import safe_log
-from ..curves import Bounds
-from ..curves._bounds import DELTA, EPSILON, LOGARITHM, Range, bayes_error_range
-from ..curves._queries import ProfilePoint, bounds_of, elementwise
+from ..curves import (
+    DELTA,
+    EPSILON,
+    LOGARITHM,
+    Bounds,
+    ProfilePoint,
+    Range,
+    bayes_error_range,
+    bounds_of,
+    elementwise,
+)
 from ..engines import Interval, log_complement
-from ._intervals import Point, Rates, choose, exact
+from .intervals import Point, Rates, choose, exact
 
 if TYPE_CHECKING:
     from ._base import AbstractTradeOff

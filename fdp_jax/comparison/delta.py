@@ -5,7 +5,7 @@ r"""The Delta-divergence of two guarantees (Kaissis et al. 2024).
                    = max over real eps of (delta~(eps) - delta(eps)) / (1 + e^eps)
 
 is the regret of choosing M~ where M was thought to be as good: zero if and only if M~
-is nowhere worse.  The upper bound holds for every prior: see `_cells`.
+is nowhere worse.  The upper bound holds for every prior: see `cells`.
 """
 
 import dataclasses
@@ -24,11 +24,19 @@ from .._internal._precision import (
     in_float64,
     outside_transformations,
 )
-from ..curves import Bound, Bounds, Status
-from ..curves._bounds import Range, classify, one_end, uncrossed, with_gradient
-from ..curves._queries import round_down_to_single
-from ._explore import Nodes, explore, weights_of
-from ._sources import Pair, Request, comparable
+from ..curves import (
+    Bound,
+    Bounds,
+    Range,
+    Status,
+    classify,
+    one_end,
+    round_down_to_single,
+    uncrossed,
+    with_gradient,
+)
+from .explore import Nodes, explore, weights_of
+from .sources import Pair, Request, comparable
 
 
 class DeltaDivergence(eqx.Module):

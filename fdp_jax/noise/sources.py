@@ -12,10 +12,12 @@ from .. import mechanisms, tradeoff
 from .._internal import _checks
 from .._internal._precision import in_float64, outside_transformations
 from ..curves import AbstractGuarantee, Bound
-from ..mechanisms._composed import Composition
-from ..mechanisms._fields import as_number
+from ..mechanisms import (
+    Composition,
+    as_number,
+)
 from ..tradeoff import AbstractTradeOff, TradeOff
-from ..tradeoff._knots import Knots
+from ..tradeoff.knots import Knots
 
 _TOLERANCE = 1e-12
 _LOCATION = tradeoff.Gaussian | tradeoff.Laplace | tradeoff.Logistic
