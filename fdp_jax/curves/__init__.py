@@ -29,12 +29,12 @@ from ._bounds import (
 )
 from ._curve import (
     Curve as Curve,
-    GridCurve as GridCurve,
     make_curve as make_curve,
 )
 from ._doubts import (
     is_loose as is_loose,
 )
+from ._grid_curve import GridCurve as GridCurve
 from ._guarantee import AbstractGuarantee as AbstractGuarantee
 from ._queries import (
     ProfilePoint as ProfilePoint,

@@ -14,20 +14,14 @@ from .._internal._interval import (
 )
 from ._bounds import Profile as Profile, select as select
 from ._closed_queries import exact_rates as exact_rates
-from ._engine import (
-    METHODS as METHODS,
-    LocalPlan as LocalPlan,
-    crossing as crossing,
+from ._epsilon import (
     epsilon as epsilon,
     largest_epsilon as largest_epsilon,
-    over as over,
-    plan as plan,
-    profile as profile,
-    route as route,
     span as span,
-    threshold as threshold,
 )
+from ._profile import LocalPlan as LocalPlan, plan as plan, profile as profile
 from ._rare import can_split as can_split
+from ._route import METHODS as METHODS, over as over, route as route
 from ._shared import (
     Prepared as Prepared,
     log_delta_estimate as log_delta_estimate,
@@ -35,3 +29,4 @@ from ._shared import (
     prepare as prepare,
 )
 from ._spectral import rough_log_delta as rough_log_delta
+from ._threshold import crossing as crossing, threshold as threshold

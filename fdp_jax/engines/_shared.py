@@ -19,10 +19,11 @@ from ..losses import AbstractClosedForm, ComposedLoss
 from ._bounds import select, with_infinite
 from ._closed_queries import closed_profile
 from ._contour import chernoff
-from ._engine import LocalPlan, _neutral, _no_release, _profile, plan
 from ._grid import compose_grid
 from ._grid_profile import GridProfile, grid_profile
 from ._inversion import Table, look_up, tabulate
+from ._profile import LocalPlan, direction_profile, no_release, plan
+from ._route import neutral
 from ._spectral import as_profile, largest_loss
 
 
@@ -41,7 +42,7 @@ def prepare(loss: ComposedLoss, signs: Float[Array, " s"], anchor: Array) -> Pre
     # One direction after the other: the signs are put in order of leakage by `plan`.
     local = lax.map(lambda sign: plan(loss, sign[None], anchor), signs)
     local = jax.tree.map(lambda x: x[:, 0], local)
-    _, loss = _neutral(loss)
+    _, loss = neutral(loss)
     if local.contour is not None:
         table = lax.map(lambda c: tabulate(loss, c), local.contour)
         contour = dataclasses.replace(local.contour, path=table.path)
@@ -63,7 +64,7 @@ def log_delta_from(
         epsilons: Finite thresholds.
     """
     loss = stop_gradient(loss)
-    nothing, loss = _neutral(loss)
+    nothing, loss = neutral(loss)
     sign = prepared.local.sign
     if prepared.table is not None:
         assert prepared.local.contour is not None
@@ -84,14 +85,14 @@ def log_delta_from(
     else:
         assert prepared.form is not None
         result = closed_profile(prepared.form, epsilons).log_delta
-    return stop_gradient(select(nothing, _no_release(epsilons).log_delta, result))
+    return stop_gradient(select(nothing, no_release(epsilons).log_delta, result))
 
 
 def log_delta_estimate(
     loss: ComposedLoss, prepared: Prepared, epsilon: Float[Array, ""]
 ) -> Float[Array, ""]:
     """The estimate of log delta in one direction, with its derivative in the loss."""
-    nothing, loss = _neutral(loss)
-    found = _profile(loss, prepared.local, epsilon[None]).log_delta.estimate[0]
+    nothing, loss = neutral(loss)
+    found = direction_profile(loss, prepared.local, epsilon[None]).log_delta.estimate[0]
     none = jnp.where(epsilon < 0, log_complement(jnp.minimum(epsilon, -1e-9)), -jnp.inf)
     return jnp.where(nothing, none, found)

@@ -75,4 +75,4 @@ class PiecewiseLinear(AbstractTradeOff):
 
 @in_float64(cast_out=False)
 def _knots_of(tradeoff: PiecewiseLinear) -> Knots:
-    return tradeoff.knots()
+    return tradeoff._knots()
