@@ -322,7 +322,7 @@ def _unwound(
     by less than half a turn.
     """
     unwound, angles, moduli = [], [], []
-    sure = jnp.broadcast_to(before.sure, parts[0].real.shape)
+    sure = jnp.ones(parts[0].real.shape, bool)
     terms = zip(loss.analytic_terms, loss.counts, contour.plans, parts, strict=True)
     for index, (term, count, plan, part) in enumerate(terms):
         fastest = term.fastest_turn(plan)
@@ -340,8 +340,8 @@ def _unwound(
         last = jnp.append(before.moduli[index], modulus)
         nearest = jnp.minimum(last[1:], last[:-1])
         close = (fastest * contour.step < nearest) & (part.error < 0.5)
-        close = close | ~fractional
-        sure = sure & (jnp.cumsum(~close) == 0)
+        known = before.sure & (jnp.cumsum(~close) == 0)
+        sure = sure & (known | ~fractional)
         unwound.append(dataclasses.replace(part, imag=here))
         angles.append(here)
         moduli.append(modulus)
