@@ -79,9 +79,7 @@ def gap(value: Array, complement: Array, i: Array, j: Array) -> Array:
     return jnp.where(value[i] + value[j] <= 1, direct, complement[j] - complement[i])
 
 
-def convex_minorant(
-    x: Float[Array, " n"], y: Float[Array, " n"]
-) -> Float[Array, " n"]:
+def convex_minorant(x: Float[Array, " n"], y: Float[Array, " n"]) -> Float[Array, " n"]:
     """The greatest convex function below points, at the points (x increasing)."""
 
     def above(i: Array, j: Array, k: Array) -> Array:
@@ -114,7 +112,7 @@ def lower_hull(alpha: Any, beta: Any) -> tuple[Any, Any]:
 
 @in_float64(cast_out=False)
 def _repeated(
-    alpha: Array, beta: Array
+    alpha: Any, beta: Any
 ) -> tuple[Float[Array, " n"], Float[Array, " n"], Bool[Array, " n"]]:
     """The same, with points that are no vertices replaced by one, and which are."""
     ends = jnp.asarray([0.0, 1.0])
