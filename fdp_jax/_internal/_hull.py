@@ -112,7 +112,7 @@ def lower_hull(alpha: Any, beta: Any) -> tuple[Any, Any]:
 
 @in_float64(cast_out=False)
 def _repeated(
-    alpha: Array, beta: Array
+    alpha: Any, beta: Any
 ) -> tuple[Float[Array, " n"], Float[Array, " n"], Bool[Array, " n"]]:
     """The same, with points that are no vertices replaced by one, and which are."""
     ends = jnp.asarray([0.0, 1.0])

@@ -137,9 +137,8 @@ def knots_of_profile(epsilon: Any, delta: Any, symmetric: bool) -> Knots:
     epsilon, delta = _pair("epsilon", _checks.finite, epsilon, "delta", delta)
     slack = _slack(epsilon, delta)
     fails = lambda delta, epsilon, xp: delta < -xp.expm1(epsilon) - slack
-    delta = _checks.beside(
-        delta, epsilon, fails, "delta must be at least 1 - e^epsilon"
-    )
+    message = "delta must be at least 1 - e^epsilon"
+    delta = _checks.beside(delta, epsilon, fails, message)
     if _all_known(epsilon, delta):
         knots = _of_profile(*_distinct(*_profile_nodes(epsilon, delta, np)))
     else:
@@ -223,11 +222,10 @@ def with_mirror(knots: Knots) -> Knots:
 
 def knots_of_bayes_error(prior: Any, bayes_error: Any) -> Knots:
     """The least concave Bayes error with these values."""
-    name = "bayes_error"
-    prior, error = _pair("prior", _checks.open_share, prior, name, bayes_error)
+    prior, error = _pair("prior", _checks.open_share, prior, "bayes_error", bayes_error)
     slack = _slack(prior, error)
     fails = lambda error, prior, xp: error > xp.minimum(prior, 1 - prior) + slack
-    message = f"{name} must be at most min(prior, 1 - prior)"
+    message = "bayes_error must be at most min(prior, 1 - prior)"
     error = _checks.beside(error, prior, fails, message)
     if _all_known(prior, error):
         return _of_bayes_error(*_distinct(*_error_nodes(prior, error, np)))
@@ -286,8 +284,8 @@ def rates_of_scores(
 def _rates(with_record: Any, without: Any, confidence: Any = None, *, xp: Any) -> Any:
     with_record, without = xp.sort(with_record), xp.sort(without)
     cuts = xp.sort(xp.concatenate([with_record, without]))
-    alpha = 1 - xp.searchsorted(without, cuts, side="left") / without.size
-    beta = xp.searchsorted(with_record, cuts, side="left") / with_record.size
+    alpha = 1 - xp.searchsorted(without, cuts) / float(without.size)
+    beta = xp.searchsorted(with_record, cuts) / float(with_record.size)
     if confidence is None:
         return alpha, beta
     width = lambda x: xp.sqrt(xp.log(2 / (1 - confidence)) / (2 * x.size))

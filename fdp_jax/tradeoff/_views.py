@@ -8,7 +8,6 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from .. import mechanisms
-from .._internal import _checks
 from .._internal._precision import in_float64
 from ..curves import (
     AbstractGuarantee,
@@ -228,16 +227,17 @@ class TradeOff(_View):
         """The lower convex hull of achieved error rates, with (0, 1) and (1, 0).
 
         Args:
-            alpha: False positive rates, a vector in [0, 1], known.
+            alpha: False positive rates, a vector in [0, 1].
             beta: False negative rates, of the same length.
 
         Returns:
-            The exact curve of what was achieved.  A better attack may exist, so it is
-            an upper bound of the mechanism's trade-off function.
+            The exact curve of what was achieved, differentiable in the points.  A
+            better attack may exist, so it is an upper bound of the mechanism's
+            trade-off function.  Traced points make as many vertices as there are
+            points, and three more; those that are none of the hull repeat others.
 
         Raises:
             ValueError: If the vectors differ in length or are not rates.
-            TypeError: If they are traced.
 
         Example:
             >>> import fdp_jax as fdp
@@ -261,8 +261,7 @@ class TradeOff(_View):
         Raises:
             ValueError: If the vectors differ in length or are not rates.
         """
-        tpr = _checks.vector("tpr", _checks.probability, tpr)
-        return cls.from_points(fpr, 1 - tpr)
+        return cls(_construct.hull_of_roc(fpr, tpr))
 
     @classmethod
     def from_scores(
@@ -282,11 +281,11 @@ class TradeOff(_View):
                 the privacy loss is at least this large).
 
         Returns:
-            The lower convex hull over all thresholds.
+            The lower convex hull over all thresholds.  It has no derivative in the
+            scores: their order decides alone.
 
         Raises:
             ValueError: If a vector is empty or has NaN, or confidence is out of range.
-            TypeError: If they are traced.
 
         References:
             Massart (1990) for the constant of the bands.
@@ -345,19 +344,20 @@ class PrivacyProfile(_View):
         """The largest profile with (epsilon, delta)-DP at each of some pairs.
 
         Args:
-            epsilon: Thresholds, a vector of finite numbers, in any order, known.
+            epsilon: Thresholds, a vector of finite numbers, in any order.
             delta: Bounds of delta there, in [0, 1].
             symmetric: Whether they hold for both orders of the pair, as a mechanism's
                 (epsilon, delta) does; then f is the maximum of the f_{eps,delta}.
 
         Returns:
-            The exact profile of the worst mechanism with these guarantees; delta is
-            convex in e^eps, so bounds above the hull of the others are improved.
+            The exact profile of the worst mechanism with these guarantees,
+            differentiable in them; delta is convex in e^eps, so bounds above the hull
+            of the others are improved.  Traced pairs make as many nodes as there are
+            pairs (twice as many if symmetric), of which some may repeat.
 
         Raises:
             ValueError: If the vectors differ in length or hold bad values, or delta is
                 below 1 - e^epsilon.
-            TypeError: If they are traced.
         """
         return cls(_construct.knots_of_profile(epsilon, delta, symmetric))
 
@@ -391,16 +391,16 @@ class BayesError(_View):
         """The least concave Bayes error with these values.
 
         Args:
-            prior: Priors of H0, a vector in (0, 1), in any order, known.
+            prior: Priors of H0, a vector in (0, 1), in any order.
             bayes_error: The Bayes error there, or lower bounds of it.
 
         Returns:
-            The exact Bayes error of the worst pair with these values.
+            The exact Bayes error of the worst pair with these values, differentiable
+            in them.
 
         Raises:
             ValueError: If the vectors differ in length or hold bad values, or an error
                 exceeds min(prior, 1 - prior).
-            TypeError: If they are traced.
         """
         return cls(_construct.knots_of_bayes_error(prior, bayes_error))
 
