@@ -73,13 +73,13 @@ class Rare(eqx.Module):
     scales: "_Scales"
 
 
-def _outermost(parts: BandLoss, active: Array) -> BandLoss:
+def _outermost(parts: BandLoss, active: Array, ends: Array) -> BandLoss:
     """The lowest and the highest cut of those stacked bands that are needed."""
     lows, highs = parts.place.cuts.T
     low = jnp.min(jnp.where(active, lows, jnp.inf))
     cuts = jnp.stack([low, jnp.max(jnp.where(active, highs, -jnp.inf))])
     first = jax.tree.map(lambda x: x[0], parts)
-    return eqx.tree_at(lambda part: part.place.cuts, first, cuts)
+    return dataclasses.replace(first, placed=Place(cuts, first.place.width, ends))
 
 
 def _composed(part: BandLoss) -> ComposedLoss:
@@ -99,6 +99,15 @@ class _Scales(eqx.Module):
     levels: Float[Array, " k"]
     """Exponents of Chernoff's inequality."""
     ends: Float[Array, "2"]
+
+    def around(self, cuts: Float[Array, "2"]) -> Place:
+        """Of a band: above its reach, tilts may make much of next to nothing."""
+        end = jnp.minimum(cuts[1] + self.reach * self.width, self.ends[1])
+        return Place(cuts, self.width, self.ends.at[1].set(end))
+
+    def log_beyond(self, count: Array) -> Float[Array, ""]:
+        """A bound of what runs with a step beyond that add to delta, in all bands."""
+        return jnp.log(_BANDS * count) + log_ndtr(-self.reach)
 
 
 def _scales(step, count: Array, sign: Array, epsilon: Array, depth: Array) -> _Scales:
@@ -147,14 +156,12 @@ def plan_rare(
         scales = _scales(step, count, sign, epsilon, -log_delta)
         low, high = _cuts(step, count, sign, epsilon, log_delta, scales)
         cuts, active = _between(step, low, high, scales.width)
-        parts = jax.vmap(
-            lambda pair: BandLoss(step, count, Place(pair, scales.width, scales.ends))
-        )(cuts)
+        parts = jax.vmap(lambda pair: BandLoss(step, count, scales.around(pair)))(cuts)
         begin = lambda part: tail_start_at_epsilon(_composed(part), sign, epsilon)
         starts = _map_active(begin, parts, active)
         each = jax.vmap(lambda start: start.rough_log_delta(epsilon))(starts)
         each = jnp.where(active & ~jnp.isnan(each), each, -jnp.inf)
-        outer = _outermost(parts, active)
+        outer = _outermost(parts, active, scales.ends)
         certain, *_ = _certain(outer, sign, epsilon[None])
         value = jnp.logaddexp(jax.nn.logsumexp(each), certain.estimate[0])
         return parts, starts, active, jnp.clip(value, _LEAST, -1.0)
@@ -402,14 +409,16 @@ def rare_evaluation(
     active = rare.active[:, None]
     each = jax.tree.map(lambda x: jnp.where(active, x, -jnp.inf), each)
     add = lambda x: jax.nn.logsumexp(x, axis=0)
-    part = BandLoss(step, count, _outermost(rare.parts, rare.active).place)
+    outer = _outermost(rare.parts, rare.active, rare.scales.ends)
+    part = BandLoss(step, count, outer.place)
     fixed = stop_gradient(part)
 
     def left_out(epsilon: Array) -> Array:
         low, high = fixed.place.cuts[:1], fixed.place.cuts[1:]
         below = _log_below(fixed, sign, epsilon, rare.scales, low)
         above = _log_above(fixed, sign, epsilon, rare.scales, high)
-        beyond = fixed.log_outside(sign)
+        outside = fixed.log_outside(sign)
+        beyond = jnp.logaddexp(outside, rare.scales.log_beyond(count))
         return jnp.logaddexp(jnp.logaddexp(below, above)[0], beyond)
 
     rest = lax.map(left_out, stop_gradient(epsilons)) + 1e-6

@@ -357,28 +357,32 @@ class BandLoss(AnalyticLoss):
 
         sizes = jax.vmap(log_size)(heights) + jnp.log(4.0)
         wanted = jnp.maximum(sizes - log_tolerance, 1)
-        spacing = jnp.max(jnp.where(sizes < 1e3, 2 * jnp.pi * heights / wanted, 0))
+        spacings = jnp.where(sizes < 1e3, 2 * jnp.pi * heights / wanted, 0)
+        best = jnp.argmax(spacings)
+        # The vertical sides of the rectangle of that height: the kernel, at most
+        # e^{-2 pi y / spacing}, may fall slower than the integrand grows there.
+        at, height = jnp.stack([first, last]), heights[best]
+        grown = self._growth(x[at], order, frequency, height)
+        p = inclusion(self.step.u(x[at]), self.step.sampling_prob)
+        straight = frequency * p * height / jnp.square(self.step.noise_multiplier)
+        still = self._growth(x[at], order, jnp.zeros_like(frequency), height)
+        grown = jnp.maximum(grown, still + straight)
+        sides = jnp.max(jnp.maximum(*logs)[at] + grown) + math.log(4 * NODES)
+        steep = 2 * jnp.pi * height / jnp.maximum(sides - log_tolerance, 1)
+        spacing = jnp.minimum(spacings[best], steep)
         spacing = jnp.minimum(spacing, self.place.spacing * 8)
         needed = jnp.ceil(length / (jnp.maximum(spacing, 1e-300) * _BLOCK))
         blocks = jnp.clip(needed, 1, _MOST_BLOCKS)
         spacing = length / (blocks * _BLOCK)
-        decay = 2 * jnp.pi * heights / spacing
-        logs_left = jnp.where(sizes < 1e3, jnp.minimum(sizes - decay, 50), jnp.inf)
-        error = jnp.min(jnp.exp(logs_left)) + 3 * NODES * jnp.exp(-_CUT_OFF)
+        decay = 2 * jnp.pi * height / spacing
+        error = jnp.exp(jnp.minimum(sizes[best] - decay, 50))
+        error = jnp.where(sizes[best] < 1e3, error, jnp.inf)
+        error = error + 3 * NODES * jnp.exp(-_CUT_OFF)
         error = error + _edge(logs[0], bases[0]) + _edge(logs[1], logs[1])
-        # The vertical sides of the rectangle whose height is best: the kernel, at most
-        # e^{-2 pi y / spacing}, may fall slower than the integrand grows there.
-        best = heights[jnp.argmin(sizes - decay)]
-        at = jnp.stack([first, last])
-        grown = self._growth(x, order, frequency, best)
-        p = inclusion(self.step.u(x), self.step.sampling_prob)
-        straight = frequency * p * best / jnp.square(self.step.noise_multiplier)
-        still = self._growth(x, order, jnp.zeros_like(frequency), best)
-        grown = jnp.maximum(grown, still + straight)
-        above = jnp.maximum(grown - 2 * jnp.pi * best / spacing, 0)[at]
+        above = jnp.maximum(grown - decay, 0)
         for one, base in zip(logs, bases, strict=True):
             ends = jax.nn.logsumexp(one[at] + above) - jax.nn.logsumexp(base)
-            error = error + 4 * best / self.place.spacing * jnp.exp(ends)
+            error = error + 4 * height / self.place.spacing * jnp.exp(ends)
         loss = self.step.loss_at(x)
         far = jnp.abs(loss - located.center)
         deviations = [
