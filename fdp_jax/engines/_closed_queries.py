@@ -8,9 +8,10 @@ import jax.numpy as jnp
 from jax.lax import stop_gradient
 from jaxtyping import Array
 
+from .._internal._roots import least_threshold
 from ..losses import ComposedLoss
 from ._bounds import Interval, Profile, exactly, without
-from ._closed_form import AbstractClosedForm, closed_form, least_threshold
+from ._closed_form import AbstractClosedForm, closed_form
 
 _ERRORS = {jnp.dtype("float64"): 1e-12, jnp.dtype("float32"): 3e-5}
 """Relative error allowed for the logarithm of a closed form; measured ones are less."""

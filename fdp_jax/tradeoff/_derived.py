@@ -11,7 +11,7 @@ from jaxtyping import Array, ArrayLike, Float, Real
 
 from .. import mechanisms
 from .._internal import _checks
-from .._internal._search import bisect
+from .._internal._roots import bisect
 from .._internal._special import log1mexp, safe_log
 from ..engines import Interval, log_complement
 from ..mechanisms._fields import as_float, parameter

@@ -9,7 +9,7 @@ from jaxtyping import Array, Float
 
 from .._internal._implicit import implicit_root
 from .._internal._precision import in_float64
-from .._internal._search import bisect
+from .._internal._roots import bisect, root_between
 from .._internal._special import safe_log
 from ..curves import Bounds
 from ..curves._bounds import DELTA, EPSILON, LOGARITHM, Range, bayes_error_range
@@ -208,7 +208,7 @@ def fixed_point_bounds(tradeoff: Any, like: Any, *, narrow: bool) -> Bounds:
         return log_alpha - _three(rates.log_beta)
 
     zero = jnp.zeros_like(like, shape=3)
-    below, above = bisect(excess, zero, zero + 0.5, 80)
+    below, above = root_between(excess, zero, zero + 0.5)
     low, middle, high = below[0], above[1], above[2]
     # Identical distributions: f(1/2) = 1/2, and a rounding error decides.
     tiny = jnp.finfo(middle.dtype).tiny
