@@ -1,6 +1,5 @@
 """Privacy loss of the Laplace mechanism: bounded, with a point mass at each end."""
 
-import math
 from typing import ClassVar
 
 import equinox as eqx
@@ -8,6 +7,7 @@ import jax.numpy as jnp
 from jax.lax import stop_gradient
 from jaxtyping import Array, Float
 
+from .._internal._logs import LOG_2
 from .._internal._special import log1mexp
 from ._base import (
     FREQUENCY_BLOCK,
@@ -145,7 +145,7 @@ class LaplaceLoss(AnalyticLoss):
         width = high - low
         empty = width <= 0
         share = log1mexp(0.5 * jnp.where(empty, 1, width))
-        log_mass = share - 0.5 * (low + mu) - math.log(2)
+        log_mass = share - 0.5 * (low + mu) - LOG_2
         log_mass = jnp.where(empty, -jnp.inf, log_mass)
         unit = 8 * jnp.finfo(width.dtype).eps
         safe = jnp.where(empty, 1, width)
@@ -156,7 +156,7 @@ class LaplaceLoss(AnalyticLoss):
 
     def atoms(self):
         mu = 1 / self.noise_multiplier
-        log_half = jnp.full_like(mu, -math.log(2))
+        log_half = jnp.full_like(mu, -LOG_2)
         return Atoms(jnp.stack([-mu, mu]), jnp.stack([log_half, log_half - mu]))
 
     def loss_range(self):

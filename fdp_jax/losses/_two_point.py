@@ -7,6 +7,7 @@ import jax.numpy as jnp
 from jax.lax import stop_gradient
 from jaxtyping import Array, Float
 
+from .._internal._logs import log_cosh
 from .._internal._special import safe_log
 from ._base import FREQUENCY_BLOCK, AnalyticLoss, Atoms, Cells, CharacteristicBlock
 
@@ -14,11 +15,6 @@ from ._base import FREQUENCY_BLOCK, AnalyticLoss, Atoms, Cells, CharacteristicBl
 class _Plan(eqx.Module):
     order: Float[Array, ""]
     center: Float[Array, ""]
-
-
-def _log_cosh(x: Array) -> Array:
-    x = jnp.abs(x)
-    return x + jnp.log1p(jnp.exp(-2 * x)) - jnp.log(jnp.asarray(2, x.dtype))
 
 
 class TwoPointLoss(AnalyticLoss):
@@ -36,8 +32,8 @@ class TwoPointLoss(AnalyticLoss):
     decays: ClassVar[bool] = False
 
     def _log_moment(self, order: Array) -> Array:
-        tilted = _log_cosh((order - 0.5) * self.epsilon)
-        return self._log_finite_mass() + tilted - _log_cosh(0.5 * self.epsilon)
+        tilted = log_cosh((order - 0.5) * self.epsilon)
+        return self._log_finite_mass() + tilted - log_cosh(0.5 * self.epsilon)
 
     def moments(self, order):
         slope = jnp.tanh((order - 0.5) * self.epsilon)

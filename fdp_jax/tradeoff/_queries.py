@@ -8,6 +8,7 @@ from jax.lax import stop_gradient
 from jaxtyping import Array, Float
 
 from .._internal._implicit import implicit_root
+from .._internal._logs import LOG_HALF
 from .._internal._precision import in_float64
 from .._internal._roots import bisect, root_between
 from .._internal._special import safe_log
@@ -44,7 +45,7 @@ def rates_at(
     """The curve at any type I error, 0 and 1 included."""
     first, last = jnp.isneginf(log_alpha), jnp.isneginf(log_tnr)
     edge = first | last
-    half = jnp.full_like(log_alpha, -jnp.log(2.0))
+    half = jnp.full_like(log_alpha, LOG_HALF)
     found = tradeoff._rates(
         jnp.where(edge, half, log_alpha), jnp.where(edge, half, log_tnr)
     )
@@ -158,7 +159,7 @@ def _solve_epsilon(tradeoff: Any, log_delta: Array, log_rest: Array) -> Interval
     # 1 - e^eps <= delta(eps), so no root is smaller.
     target, least = stop_gradient((log_delta, log_rest))
 
-    small = target < jnp.log(0.5)
+    small = target < LOG_HALF
 
     def missing(epsilon: Array) -> Array:
         """Signs that increase in eps, for the three ends of delta."""
