@@ -6,13 +6,13 @@ from typing import Any, TypeVar
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jax import lax
 from jax.lax import stop_gradient
 from jaxtyping import Array, Float
 
 from .._internal._hull import convex_minorant
 from .._internal._implicit import _guarded as guarded
 from .._internal._precision import in_float64
+from .._internal._roots import bisect
 from .._internal._special import safe_log
 from ..curves import (
     EPSILON,
@@ -160,17 +160,14 @@ def meet_epsilon(
     hull = _hull(first, second, jnp.zeros(1))
 
     def least(values: Array, target: Array) -> Array:
-        # delta falls as u does: bisection in eps for S(u) = u target.
-        def body(_: Array, ends: tuple) -> tuple:
-            low, high = ends
-            middle = 0.5 * (low + high)
-            near = share(jnp.abs(middle))
-            u = jnp.where(middle >= 0, near, 1 - near)
-            above = jnp.interp(u, hull.u, values) > u * target
-            return jnp.where(above, middle, low), jnp.where(above, high, middle)
+        # delta falls as u does: the eps with S(u) = u target.
+        def above(epsilon: Array) -> Array:
+            near = share(jnp.abs(epsilon))
+            u = jnp.where(epsilon >= 0, near, 1 - near)
+            return jnp.interp(u, hull.u, values) - u * target
 
-        ends = jnp.full_like(target, -40.0), jnp.full_like(target, 40.0)
-        _, high = lax.fori_loop(0, 90, body, ends)
+        end = jnp.full_like(target, 40.0)
+        high, _ = bisect(above, end, -end, 90)
         return jnp.where(high >= 40, jnp.inf, high)
 
     def one(target: Array) -> Bounds:

@@ -18,6 +18,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from .._internal import _checks
+from .._internal._logs import LOG_2
 from ..calibration import AbstractTarget, calibrate
 from ..losses import AtomicLoss, ComposedLoss
 from ..mechanisms import (
@@ -169,7 +170,7 @@ class _LatticeNoise(AbstractMechanism):
     def loss(self) -> ComposedLoss:
         precision = 1 / jnp.square(as_float(self.noise_multiplier))
         right = jax.nn.log_softmax(-precision * as_float(self.energies))
-        logs = jnp.append(right[::-1], right) - jnp.log(2.0)
+        logs = jnp.append(right[::-1], right) - LOG_2
         none = jnp.full(self.num_bins, -jnp.inf, logs.dtype)
         pair = jnp.append(logs, none), jnp.append(none, logs)
         return one_release(AtomicLoss(*pair, symmetric=True))

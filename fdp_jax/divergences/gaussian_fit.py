@@ -10,7 +10,7 @@ from jaxtyping import Array, Float
 
 from .. import engines
 from .._internal._implicit import implicit_root
-from .._internal._search import bisect
+from .._internal._roots import root_between
 from .._internal._special import log_ndtri, ndtri_from_logs, safe_log
 from ..curves import Bounds, Subject
 from ..engines import Interval
@@ -227,7 +227,7 @@ def _mu_through(epsilon: Array, log_delta: Array, delta: Array) -> Array:
     target = stop_gradient(jnp.where(found, target, -1.0))
     low, high = (jnp.asarray(x, epsilon.dtype) for x in _LOG_RANGE)
     miss = lambda t: gaussian_formulas.log_delta(jnp.exp(t), epsilon) - target
-    return jnp.where(found, jnp.exp(bisect(miss, low, high)[0]), 0.0)
+    return jnp.where(found, jnp.exp(root_between(miss, low, high)[0]), 0.0)
 
 
 def _attached(mu: Array, epsilon: Array, log_delta: Array, delta: Array) -> Array:

@@ -9,7 +9,8 @@ from jax.lax import stop_gradient
 from jaxtyping import Array, Float
 
 from .._internal._interval import Interval, exactly, without
-from ..losses import AbstractClosedForm, ComposedLoss, least_threshold
+from .._internal._roots import least_threshold
+from ..losses import AbstractClosedForm, ComposedLoss
 from ._bounds import Profile
 
 _ERRORS = {jnp.dtype("float64"): 1e-12, jnp.dtype("float32"): 3e-5}

@@ -12,7 +12,6 @@ the certificate are the truncated frequencies, the quadrature inside K, and roun
 """
 
 import dataclasses
-import math
 
 import equinox as eqx
 import jax
@@ -22,6 +21,7 @@ from jax.lax import stop_gradient, while_loop
 from jaxtyping import Array, ArrayLike, Bool, Float
 
 from .._internal._blocked_sum import blocked_sum
+from .._internal._logs import LOG_2
 from .._internal._rotation import rotation
 from .._internal._special import safe_log
 from ..losses import (
@@ -305,7 +305,7 @@ def _composed(
         error = error + jnp.where(unusable, _VOID, 1.4 * count * part.error)
         lost = lost | part.turned
     # Whatever the angle is, the two are no farther apart than both are from zero.
-    error = jnp.where(lost, jnp.logaddexp(error, math.log(2)), error)
+    error = jnp.where(lost, jnp.logaddexp(error, LOG_2), error)
     return _Characteristic(real, angle, error, drift, size), ends
 
 

@@ -9,7 +9,7 @@ from jaxtyping import Array, Float
 
 from .._internal import _checks
 from .._internal._precision import in_float64
-from .._internal._search import bisect
+from .._internal._roots import bisect
 from ..mechanisms import (
     as_float,
 )

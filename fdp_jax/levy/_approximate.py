@@ -28,6 +28,7 @@ import numpy as np
 from jaxtyping import Float
 
 from .._internal import _checks
+from .._internal._logs import LOG_2
 from .._internal._quadrature import on_intervals
 from ..mechanisms import LevyTriplet
 
@@ -97,7 +98,7 @@ def small_jump_error(
     left, right = 0.5 * np.tan(angle[:-1]), 0.5 * np.tan(angle[1:])
     with np.errstate(over="ignore", divide="ignore"):
         # In logarithms: no jumps times an overflowing factor are none.
-        bend = np.logaddexp(0.5 * most, -0.5 * most) - np.log(2)
+        bend = np.logaddexp(0.5 * most, -0.5 * most) - LOG_2
         gap = fourth * right**4 / 24 + np.exp(np.log(fourth) + bend) / 384
         gap = gap + third * right**3 / 6 + np.exp(np.log(third) + bend) * right / 24
         decay = np.exp(-0.5 * variance * (0.25 + left**2))

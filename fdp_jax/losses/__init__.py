@@ -17,7 +17,6 @@ from ._base import AbstractLoss as AbstractLoss, CompoundJumps as CompoundJumps
 from ._cells import Atoms as Atoms, Cells as Cells
 from ._closed_form import (
     AbstractClosedForm as AbstractClosedForm,
-    least_threshold as least_threshold,
 )
 from ._composed import AUTO as AUTO, ComposedLoss as ComposedLoss, Method as Method
 from ._compound_poisson import CompoundPoissonLoss as CompoundPoissonLoss

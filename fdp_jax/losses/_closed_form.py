@@ -5,21 +5,16 @@ of a direction is a positive one of the other (see `engines`).
 """
 
 import abc
-from collections.abc import Callable
 from typing import Any
 
 import equinox as eqx
 import jax.numpy as jnp
-from jax.lax import stop_gradient, while_loop
-from jaxtyping import Array, Bool, Float
+from jax.lax import stop_gradient
+from jaxtyping import Array
 
 from .._internal._implicit import implicit_root
 from .._internal._interval import Interval
-
-_FARTHEST = 2.0**60
-"""The largest threshold that a search looks at."""
-_MOST_STEPS = 80
-"""Of a search, once its root is bracketed."""
+from .._internal._roots import least_threshold
 
 
 class AbstractClosedForm(eqx.Module):
@@ -102,84 +97,3 @@ def _log_delta_residual(
     del aux
     form, log_delta = args
     return form.log_delta(epsilon) - log_delta
-
-
-class _Bracket(eqx.Module):
-    """Where a decreasing function passes its target, so far."""
-
-    low: Float[Array, ""]
-    high: Float[Array, ""]
-    above: Float[Array, ""]
-    """The function less its target at `low`; not a number if it was not looked at."""
-    below: Float[Array, ""]
-    growing: Bool[Array, ""]
-    """Whether no end was found yet where the function is below the target."""
-    first: Float[Array, ""]
-    """The width when one was found."""
-    steps: Float[Array, ""]
-    """How many have been made since then."""
-
-    def next_place(self) -> Array:
-        """An end to be tried, or a point inside (Oliveira & Takahashi 2020, ITP)."""
-        width, middle = self.high - self.low, 0.5 * (self.low + self.high)
-        fall = self.above - self.below
-        secant = self.low + width * (self.above / jnp.where(fall > 0, fall, jnp.inf))
-        usable = (fall > 0) & (fall < jnp.inf)
-        secant = jnp.where(usable, secant, middle)
-        # Interpolate, truncate towards the middle, and project, so that bisection
-        # would need no fewer steps but one.
-        side = jnp.sign(middle - secant)
-        truncated = 0.2 * jnp.square(width) / jnp.where(self.first > 0, self.first, 1)
-        truncated = jnp.minimum(truncated, jnp.abs(middle - secant))
-        needed = jnp.ceil(jnp.log2(jnp.maximum(self.first / self._tolerance(), 1)))
-        spare = 0.5 * self._tolerance() * jnp.exp2(needed + 1 - self.steps)
-        reach = jnp.maximum(spare - 0.5 * width, 0)
-        near = jnp.clip(secant + side * truncated, middle - reach, middle + reach)
-        inside = (near > self.low) & (near < self.high)
-        return jnp.where(self.growing, self.high, jnp.where(inside, near, middle))
-
-    def _tolerance(self) -> Array:
-        return jnp.finfo(self.high.dtype).eps * self.high
-
-    def unfinished(self) -> Array:
-        wide = self.high - self.low > self._tolerance()
-        return self.growing | (wide & (self.steps < _MOST_STEPS))
-
-    def after(self, place: Array, value: Array, most: Array) -> "_Bracket":
-        """With the value at the next place."""
-        # Not ">": what is not a number is not below the target.
-        below = value <= 0
-        ended = below | (self.high >= most) | (self.high > _FARTHEST)
-        wider = jnp.where(ended, self.high, jnp.minimum(2 * self.high, most))
-        low = jnp.where(below, self.low, place)
-        high = jnp.where(self.growing, wider, jnp.where(below, place, self.high))
-        return _Bracket(
-            low=low,
-            high=high,
-            above=jnp.where(below, self.above, value),
-            below=jnp.where(below, value, self.below),
-            growing=self.growing & ~ended,
-            first=jnp.where(self.growing, high - low, self.first),
-            steps=jnp.where(self.growing, 0, self.steps + 1),
-        )
-
-
-def least_threshold(
-    log_tail: Callable[[Array], Array], target: Array, most: Array
-) -> Array:
-    """The eps in [0, most] at which a decreasing function passes `target`.
-
-    At a jump (a point mass) it is the place of the jump, which is the kink of the
-    profile.
-    """
-
-    def body(bracket: _Bracket) -> _Bracket:
-        place = bracket.next_place()
-        return bracket.after(place, log_tail(place) - target, most)
-
-    zero, unknown = jnp.zeros_like(target), jnp.full_like(target, jnp.nan)
-    first = jnp.minimum(most, jnp.ones_like(target))
-    growing = jnp.ones((), bool)
-    start = _Bracket(zero, first, unknown, unknown, growing, first, zero)
-    # One loop for both phases, since `log_tail` takes long to compile.
-    return while_loop(_Bracket.unfinished, body, start).high

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 from jax.lax import stop_gradient
 from jaxtyping import Array, Bool, Float
 
+from .._internal._logs import times
 from .._internal._special import log1mexp, safe_log
 from ._analytic import AnalyticLoss
 from ._base import AbstractLoss, outward
@@ -174,8 +175,8 @@ class ComposedLoss(eqx.Module):
             own = jnp.stack(term.log_finite_masses())
             infinite = jnp.stack(term.log_infinite_masses())
             least_finite = jnp.minimum(own, log1mexp(-jnp.minimum(infinite, 0)))
-            finite = finite + _times(count, least_finite)
-            supported = supported + _times(count, own)
+            finite = finite + times(count, least_finite)
+            supported = supported + times(count, own)
             infinites.append(infinite)
             unsures.append(jnp.stack(term.log_unsure_masses()))
         tiny = finite > -1e-12
@@ -214,7 +215,7 @@ def _of(sides: Float[Array, "2"], sign: Array) -> Array:
 
 def _product_downward(count: Array, value: Array) -> Array:
     """Count value, or a little less where that is rounded."""
-    product = _times(count, value)
+    product = times(count, value)
     exact = (count == 1) | (_short(count) & _short(value))
     return jnp.where(exact, product, outward(product, product)[0])
 
@@ -236,10 +237,3 @@ def _short(x: Array) -> Bool[Array, ""]:
 
 def _short_bits(x: Array) -> int:
     return (int(jnp.finfo(x.dtype).nmant) + 1) // 2 - 2
-
-
-def _times(count: Array, value: Array) -> Array:
-    """Count value, with 0 inf = 0 and no NaN in the derivative."""
-    finite = jnp.isfinite(value)
-    product = count * jnp.where(finite, value, 0)
-    return jnp.where(finite | (count == 0), product, value)

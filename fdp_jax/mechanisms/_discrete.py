@@ -10,6 +10,7 @@ import numpy as np
 from jaxtyping import Array, ArrayLike, Real
 
 from .._internal import _checks
+from .._internal._logs import LOG_2
 from ..losses import AtomicLoss, ComposedLoss, TwoPointLoss
 from ._base import AbstractMechanism
 from ._fields import (
@@ -123,7 +124,7 @@ def _log_tail(scale: Array, width: Array) -> Array:
     width = jnp.where(some, width, 1.0)
     ratio = -width / jnp.square(scale)
     first = -0.5 * jnp.square((width + 1) / scale)
-    bound = math.log(2.0) + first - jnp.log(-jnp.expm1(ratio))
+    bound = LOG_2 + first - jnp.log(-jnp.expm1(ratio))
     return jnp.where(some, jnp.minimum(bound, 0.0), 0.0)
 
 

@@ -27,7 +27,8 @@ from jaxtyping import Array, Float
 
 from .._internal._divided import exp_divided, is_small, log_moment_ratio
 from .._internal._implicit import implicit_root, optimal_value
-from .._internal._search import bisect, golden_section
+from .._internal._roots import bisect
+from .._internal._search import golden_section
 from .._internal._special import log1mexp
 
 _LEAST_EXCESS = -40.0

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Real
 
 from .._internal import _checks
+from .._internal._logs import times
 from .._internal._special import safe_log
 from ..losses import (
     AbstractLoss,
@@ -316,7 +317,7 @@ def _group_loss(
     noise, prob = jnp.where(released, noise, 1.0), jnp.where(released, prob, 0.5)
     log_in, log_out = jnp.log(prob), safe_log(1 - prob)
     logs = [
-        math.log(math.comb(size, j)) + j * log_in + _times(size - j, log_out)
+        math.log(math.comb(size, j)) + j * log_in + times(size - j, log_out)
         for j in range(size + 1)
     ]
     none = [jnp.full_like(noise, -jnp.inf)] * size
@@ -334,11 +335,6 @@ def _group_loss(
         symmetric=relation is REPLACE_ONE,
     )
     return ComposedLoss((term,), (jnp.where(released, count, 0.0),))
-
-
-def _times(number: int, log_value: Array) -> Array:
-    """Number log_value with 0 (-inf) = 0."""
-    return number * log_value if number else jnp.zeros_like(log_value)
 
 
 def _subsampled(

@@ -9,9 +9,8 @@ import jax.numpy as jnp
 from jax.lax import stop_gradient
 from jaxtyping import Array, Float
 
+from .._internal._logs import LOG_HALF
 from .._internal._special import log1mexp, safe_log
-
-LOG_HALF = -0.6931471805599453
 
 
 class AbstractLaw(eqx.Module):

@@ -13,6 +13,7 @@ from jaxtyping import Array
 
 from .._internal import _checks
 from .._internal._hull import gap, last_kept, tradeoff_chain
+from .._internal._logs import LOG_HALF
 from .._internal._precision import in_float64, outside_transformations
 from ..curves import AbstractGuarantee, Bound, Curve
 from ..engines import log_complement
@@ -26,7 +27,6 @@ _POINTS = 65
 _STRETCH = 3.0
 _LEAST = 1e-15
 _FARTHEST = 600.0
-_HALF = -0.6931471805599453
 _ROUNDING = 1e-14
 _NEAREST = 1e-6
 """Least distance of two thresholds of the grid."""
@@ -144,7 +144,7 @@ def _both(epsilon: Array, side: tuple) -> tuple[Array, Array]:
     """Upper bounds of log delta and lower ones of log(1 - delta)."""
     log_delta, log_rest = side
     log_delta = jnp.minimum(log_delta, 0)
-    small = log_delta < _HALF
+    small = log_delta < LOG_HALF
     by_delta = log_complement(jnp.where(small, log_delta, -1.0))
     return log_delta, jnp.where(small, by_delta, _rest(epsilon, log_rest))
 

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from .. import mechanisms
+from .._internal._logs import LOG_2
 from .._internal._precision import in_float64
 from ..curves import (
     AbstractGuarantee,
@@ -416,7 +417,7 @@ def _between(lower: Interval, upper: Interval) -> Interval:
     # In the middle of two convex functions, so convex.
     safe = jnp.where(jnp.isneginf(upper.estimate), 0.0, upper.estimate)
     ratio = jnp.exp(jnp.minimum(lower.estimate - safe, 0.0))
-    middle = safe + jnp.log1p(ratio) - jnp.log(2.0)
+    middle = safe + jnp.log1p(ratio) - LOG_2
     middle = jnp.where(jnp.isneginf(upper.estimate), -jnp.inf, middle)
     return Interval(lower.lower, middle, upper.upper)
 

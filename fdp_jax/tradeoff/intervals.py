@@ -6,6 +6,7 @@ from jax.lax import stop_gradient
 from jaxtyping import Array, ArrayLike
 
 from .._internal._interval import exactly
+from .._internal._logs import log_add
 from .._internal._special import safe_log
 from ..engines import Interval, log_complement, select
 
@@ -105,16 +106,6 @@ def loosened(interval: Interval, slip: Array) -> Interval:
     return Interval(
         lower - room(lower), interval.estimate, jnp.minimum(upper + room(upper), 0)
     )
-
-
-def log_add(a: ArrayLike, b: ArrayLike) -> Array:
-    """log(e^a + e^b), with finite derivatives also where either is -inf."""
-    a, b = jnp.broadcast_arrays(jnp.asarray(a), jnp.asarray(b))
-    high, low = jnp.maximum(a, b), jnp.minimum(a, b)
-    none = jnp.isneginf(low)
-    gap = jnp.where(none, 0, low) - jnp.where(none, 0, high)
-    both = jnp.where(none, 0, high) + jnp.log1p(jnp.exp(gap))
-    return jnp.where(none, jnp.where(b > a, b, a), both)
 
 
 def log_subtract(a: ArrayLike, b: ArrayLike) -> Array:

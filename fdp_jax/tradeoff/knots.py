@@ -17,6 +17,7 @@ from jax.lax import stop_gradient
 from jaxtyping import Array, Float
 
 from .._internal._hull import chain, last_kept, next_kept
+from .._internal._logs import LOG_HALF
 from .._internal._special import log1mexp, safe_log
 from ..engines import Interval, log_complement
 from .intervals import (
@@ -32,7 +33,6 @@ from .intervals import (
     widened,
 )
 
-_HALF = -0.6931471805599453
 _BLOCK = 64
 _LEAST = -700.0
 """Logarithm of the least number whose inverse is finite."""
@@ -197,7 +197,7 @@ class Knots(eqx.Module):
 
     def _other_rest(self) -> Float[Array, " n"]:
         """log(1 - delta_rev(-eps))."""
-        small = self.log_reverse < _HALF
+        small = self.log_reverse < LOG_HALF
         direct = log_complement(jnp.where(small, self.log_reverse, -1.0))
         return jnp.where(small, direct, at_most_zero(self.log_rest - self.epsilon))
 
@@ -370,12 +370,12 @@ def from_profile(
     # alpha is the slope of -delta in e^eps, beta that of -delta_rev in e^-eps.
     by_delta = log_subtract(log_delta[low], log_delta[high])
     by_rest = log_subtract(log_rest[high], log_rest[low])
-    small = log_delta[low] < _HALF
+    small = log_delta[low] < LOG_HALF
     alpha = jnp.where(small, by_delta, by_rest) - (epsilon[high] + log_width)
     other = log_rest - epsilon
     by_reverse = log_subtract(log_reverse[high], log_reverse[low])
     by_other = log_subtract(other[low], other[high])
-    small = log_reverse[high] < _HALF
+    small = log_reverse[high] < LOG_HALF
     beta = jnp.where(small, by_reverse, by_other) - (log_width - epsilon[low])
     # A flat line meets the axis at its height, whatever rounding makes of its slope.
     flat, steep = empty | jnp.isneginf(alpha), jnp.isneginf(beta)
@@ -429,7 +429,7 @@ def _convex(epsilon: Array, *values: Array) -> tuple[Array, list[Array]]:
         side = jnp.where(
             epsilon[j] < 0, log_reverse[j] >= reverse, log_delta[j] >= delta
         )
-        middle = (log_delta[j] > _HALF) & (log_reverse[j] > _HALF)
+        middle = (log_delta[j] > LOG_HALF) & (log_reverse[j] > LOG_HALF)
         found = jnp.where(middle, log_rest[j] <= rest, side)
         return (
             found

@@ -8,8 +8,9 @@ from jax.lax import stop_gradient
 from jaxtyping import Array, Float
 
 from .._internal._implicit import implicit_root
+from .._internal._logs import LOG_HALF
 from .._internal._precision import in_float64
-from .._internal._search import bisect
+from .._internal._roots import bisect, root_between
 from .._internal._special import safe_log
 from ..curves import (
     DELTA,
@@ -52,7 +53,7 @@ def rates_at(
     """The curve at any type I error, 0 and 1 included."""
     first, last = jnp.isneginf(log_alpha), jnp.isneginf(log_tnr)
     edge = first | last
-    half = jnp.full_like(log_alpha, -jnp.log(2.0))
+    half = jnp.full_like(log_alpha, LOG_HALF)
     found = tradeoff._rates(
         jnp.where(edge, half, log_alpha), jnp.where(edge, half, log_tnr)
     )
@@ -166,7 +167,7 @@ def _solve_epsilon(tradeoff: Any, log_delta: Array, log_rest: Array) -> Interval
     # 1 - e^eps <= delta(eps), so no root is smaller.
     target, least = stop_gradient((log_delta, log_rest))
 
-    small = target < jnp.log(0.5)
+    small = target < LOG_HALF
 
     def missing(epsilon: Array) -> Array:
         """Signs that increase in eps, for the three ends of delta."""
@@ -216,7 +217,7 @@ def fixed_point_bounds(tradeoff: Any, like: Any, *, narrow: bool) -> Bounds:
         return log_alpha - _three(rates.log_beta)
 
     zero = jnp.zeros_like(like, shape=3)
-    below, above = bisect(excess, zero, zero + 0.5, 80)
+    below, above = root_between(excess, zero, zero + 0.5)
     low, middle, high = below[0], above[1], above[2]
     # Identical distributions: f(1/2) = 1/2, and a rounding error decides.
     tiny = jnp.finfo(middle.dtype).tiny

@@ -23,6 +23,7 @@ import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float
 
+from ..._internal._logs import LOG_2, LOG_SQRT_2PI
 from ..._internal._special import (
     log1mexp,
     log1p,
@@ -38,8 +39,6 @@ from ..._internal._special import (
 )
 from .._closed_form import AbstractClosedForm
 
-_LOG_SQRT_2PI = 0.9189385332046727
-_LOG_2 = 0.6931471805599453
 _MAX_NEWTON_STEPS = 60
 
 
@@ -105,14 +104,14 @@ def _forward_parts(mu: jax.Array, epsilon: jax.Array) -> tuple[jax.Array, ...]:
     difference, near_ratio, far_ratio = mills_parts(far, width)
     centre = jax.lax.erf(far / np.sqrt(2.0).astype(a.dtype))
     direct = centre + norm_pdf(far) * difference
-    log_density = -0.5 * far * far - _LOG_SQRT_2PI
+    log_density = -0.5 * far * far - LOG_SQRT_2PI
     log_rest = log_density + jnp.log(near_ratio + far_ratio)
     return a, direct, log_density + jnp.log(difference), log_rest
 
 
 def _merge_log_delta(a, direct, log_tail, log_rest) -> jax.Array:
     small = jnp.log(jnp.where(direct < 0.5, direct, 0.5))
-    near_one = log1p(-jnp.exp(jnp.minimum(log_rest, -_LOG_2)))
+    near_one = log1p(-jnp.exp(jnp.minimum(log_rest, -LOG_2)))
     return jnp.where(a < 0, jnp.where(direct < 0.5, small, near_one), log_tail)
 
 
@@ -179,7 +178,7 @@ def log_delta_slopes(mu: jax.Array, epsilon: jax.Array) -> tuple[jax.Array, jax.
     vega = jnp.where(
         tail,
         1.0 / mills_difference(jnp.where(tail, a, 0.0), jnp.where(tail, mu, 1.0)),
-        jnp.exp(-0.5 * inside * inside - _LOG_SQRT_2PI - log_delta),
+        jnp.exp(-0.5 * inside * inside - LOG_SQRT_2PI - log_delta),
     )
     right = vega * mills_moment(0, jnp.maximum(b, 0.0))
     log_left = epsilon + log_ndtr(-jnp.minimum(b, 0.0)) - log_delta
@@ -242,18 +241,18 @@ def _newton_start(mu, log_delta, log_rest) -> jax.Array:
     delta(eps) <= 1 - e^eps (1 - delta(0)) when eps < 0. For delta >= 1/2 it lies to the
     left: 1 - delta <= e^eps, and 1 - delta <= exp(-a^2/2) on -mu^2/2 <= eps <= mu^2/2.
     """
-    log_rest_at_zero = log_ndtr(-0.5 * mu) + _LOG_2
+    log_rest_at_zero = log_ndtr(-0.5 * mu) + LOG_2
     right = 0.5 * mu * mu + mu * jnp.sqrt(-2.0 * log_delta)
     right = jnp.where(log_rest < log_rest_at_zero, log_rest - log_rest_at_zero, right)
     reach = jnp.sqrt(-2.0 * log_rest)
     left = jnp.where(mu >= reach, 0.5 * mu * mu - mu * reach, log_rest)
-    return jnp.where(log_delta < -_LOG_2, right, left)
+    return jnp.where(log_delta < -LOG_2, right, left)
 
 
 def _solve_epsilon(mu: jax.Array, log_delta: jax.Array) -> jax.Array:
     """Newton's iteration for 0 < delta < 1 and mu inside its range."""
     log_rest = log1mexp(-log_delta)
-    small = log_delta < -_LOG_2
+    small = log_delta < -LOG_2
     resolution = float(jnp.finfo(mu.dtype).eps)
 
     def newton(epsilon):
@@ -328,8 +327,8 @@ def _tradeoff_threshold(mu, log_alpha, log_one_minus_alpha):
     """`(is_interior, z + mu)` with z the normal quantile of alpha."""
     inside = (mu < jnp.inf) & (log_alpha > -jnp.inf) & (log_one_minus_alpha > -jnp.inf)
     z = ndtri_from_logs(
-        jnp.where(inside, log_alpha, -_LOG_2),
-        jnp.where(inside, log_one_minus_alpha, -_LOG_2),
+        jnp.where(inside, log_alpha, -LOG_2),
+        jnp.where(inside, log_one_minus_alpha, -LOG_2),
     )
     return inside, z + jnp.where(inside, mu, 0.0)
 

@@ -16,10 +16,9 @@ import jax.numpy as jnp
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float
 
+from ..._internal._logs import LOG_2
 from ..._internal._special import log1mexp, promote
 from .._closed_form import AbstractClosedForm
-
-_LOG_2 = 0.6931471805599453
 
 
 def _pieces(mu: jax.Array, epsilon: jax.Array) -> tuple[jax.Array, ...]:
@@ -51,7 +50,7 @@ def log_alpha(mu: ArrayLike, epsilon: ArrayLike) -> jax.Array:
     mu, epsilon = promote(mu, epsilon)
     below, above, safe_mu, safe_epsilon = _pieces(mu, epsilon)
     above = above | (epsilon >= mu) | (jnp.isinf(mu) & ~below)
-    middle = -0.5 * (safe_epsilon + safe_mu) - _LOG_2
+    middle = -0.5 * (safe_epsilon + safe_mu) - LOG_2
     return jnp.where(below, 0.0, jnp.where(above, -jnp.inf, middle))
 
 
@@ -60,7 +59,7 @@ def log_beta_at(mu: ArrayLike, epsilon: ArrayLike) -> jax.Array:
     mu, epsilon = promote(mu, epsilon)
     below, above, safe_mu, safe_epsilon = _pieces(mu, epsilon)
     above = above | ((epsilon >= mu) & jnp.isfinite(mu))
-    middle = jnp.where(jnp.isinf(mu), -jnp.inf, 0.5 * (safe_epsilon - safe_mu) - _LOG_2)
+    middle = jnp.where(jnp.isinf(mu), -jnp.inf, 0.5 * (safe_epsilon - safe_mu) - LOG_2)
     return jnp.where(below, -jnp.inf, jnp.where(above, 0.0, middle))
 
 
@@ -84,7 +83,7 @@ def _tradeoff_pieces(mu, log_p, log_q) -> tuple[jax.Array, ...]:
     degenerate = jnp.isinf(mu) | (jnp.isneginf(log_p) & ~flat)
     mu = jnp.where(degenerate, 1.0, mu)
     log_p = jnp.where(degenerate | flat, -2.0, log_p)
-    steep = log_p < -mu - _LOG_2
+    steep = log_p < -mu - LOG_2
     return steep, flat, degenerate, mu, log_p
 
 
@@ -99,7 +98,7 @@ def log_beta(
     mu, log_p, log_q = promote(mu, log_alpha, log_one_minus_alpha)
     steep, flat, degenerate, safe_mu, safe_p = _tradeoff_pieces(mu, log_p, log_q)
     first = log1mexp(jnp.where(steep, -(safe_mu + safe_p), 1.0))
-    second = -safe_mu - safe_p - 2.0 * _LOG_2
+    second = -safe_mu - safe_p - 2.0 * LOG_2
     third = jnp.where(flat & ~degenerate, log_q, 0.0) - safe_mu
     value = jnp.where(flat, third, jnp.where(steep, first, second))
     return jnp.where(degenerate, jnp.where(jnp.isneginf(log_p), 0.0, -jnp.inf), value)

@@ -1,6 +1,5 @@
 """Privacy loss of the Laplace mechanism: bounded, with a point mass at each end."""
 
-import math
 from typing import ClassVar
 
 import equinox as eqx
@@ -9,6 +8,7 @@ from jax.lax import stop_gradient
 from jaxtyping import Array, Float
 
 from ..._internal._divided import exp_divided, is_small, log_moment_ratio, psi
+from ..._internal._logs import LOG_2
 from ..._internal._quadrature import on_intervals
 from ..._internal._special import log1mexp, log_ndtri
 from .._analytic import FREQUENCY_BLOCK, AnalyticLoss, CharacteristicBlock
@@ -144,7 +144,7 @@ class LaplaceLoss(AnalyticLoss):
         width = high - low
         empty = width <= 0
         share = log1mexp(0.5 * jnp.where(empty, 1, width))
-        log_mass = share - 0.5 * (low + mu) - math.log(2)
+        log_mass = share - 0.5 * (low + mu) - LOG_2
         log_mass = jnp.where(empty, -jnp.inf, log_mass)
         unit = 8 * jnp.finfo(width.dtype).eps
         safe = jnp.where(empty, 1, width)
@@ -155,7 +155,7 @@ class LaplaceLoss(AnalyticLoss):
 
     def atoms(self):
         mu = 1 / self.noise_multiplier
-        log_half = jnp.full_like(mu, -math.log(2))
+        log_half = jnp.full_like(mu, -LOG_2)
         return Atoms(jnp.stack([-mu, mu]), jnp.stack([log_half, log_half - mu]))
 
     def loss_range(self):
@@ -194,7 +194,7 @@ class LaplaceLoss(AnalyticLoss):
         return self.normalized_log_moment(jnp.ones_like(self.noise_multiplier))
 
     def gaussian_precision(self):
-        half = -0.5 / self.noise_multiplier - math.log(2)
+        half = -0.5 / self.noise_multiplier - LOG_2
         return jnp.square(2 * log_ndtri(half))
 
     def cumulants(self, *, included):

@@ -9,6 +9,8 @@ import numpy as np
 import scipy.special
 from jaxtyping import Bool, Float, Int
 
+from ..._internal._logs import LOG_2
+
 _DEEP = 700.0, 400.0, 250.0, 160.0, 100.0
 _SHALLOW = 80.0, 60.0, 45.0
 """Counts rarer than about e^-depth are left out; the largest that fits is taken."""
@@ -202,7 +204,7 @@ def _log_missing(
         return -math.inf
     depth *= 1 - _ROUNDING
     if size == 1:
-        return float(np.logaddexp(math.log(2) - depth, _LOG_UNDERFLOW))
+        return float(np.logaddexp(LOG_2 - depth, _LOG_UNDERFLOW))
     s = np.minimum(size / depth * np.linspace(0.1, 1, 10), 0.99)[:, None, None]
     deviances = scipy.special.kl_div(values, rates[:, None])  # laws, counts, sizes
     # e^deviance times the probability is at most that, by Stirling's formula.

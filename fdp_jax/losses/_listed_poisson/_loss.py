@@ -21,6 +21,7 @@ from jaxtyping import Array, Float
 
 from ..._internal._counts import log_poisson
 from ..._internal._interval import without
+from ..._internal._logs import log_add
 from ..._internal._special import safe_log
 from .._closed_form import AbstractClosedForm, epsilon_by_search
 from .._compound_poisson import CompoundPoissonLoss
@@ -213,7 +214,7 @@ def sums(t: Tables, epsilon: Float[Array, "..."]) -> Sums:
     missing = jnp.where(epsilon >= end, -jnp.inf, t.log_missing)
     delta, rest, tilted, power = logs
     return Sums(
-        jnp.minimum(_log_sum(delta, missing), 0),
+        jnp.minimum(log_add(delta, missing), 0),
         jnp.minimum(rest, 0),
         tilted - epsilon,
         jnp.logaddexp(power, t.log_missing),
@@ -230,13 +231,6 @@ def _parts(t: Tables, epsilon: Float[Array, ""]) -> tuple[Array, ...]:
     tilted = (1 - gone) * t.tilted[index]
     delta = (1 - gone) * t.excess[index] + gone * above
     return delta, t.below[index] + tilted, tilted, above
-
-
-def _log_sum(log_x: Array, log_y: Array) -> Array:
-    """log(e^x + e^y) with derivatives where one of them is -inf."""
-    none, never = jnp.isneginf(log_x), jnp.isneginf(log_y)
-    both = jnp.logaddexp(jnp.where(none, 0, log_x), jnp.where(never, 0, log_y))
-    return jnp.where(none, log_y, jnp.where(never, log_x, both))
 
 
 def loss_error(t: Tables, epsilon: Float[Array, "..."]) -> Float[Array, "..."]:

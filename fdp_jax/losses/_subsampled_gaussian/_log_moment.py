@@ -10,8 +10,6 @@ whose integral is (E_P r^w - 1) / (w (w - 1)): no two of its terms cancel, howev
 small the divergence and however close the order to 0 or 1.
 """
 
-import math
-
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -21,6 +19,7 @@ from jaxtyping import Array, Float, Int
 
 from ..._internal._blocked_sum import blocked_sum
 from ..._internal._divided import exp_divided, is_small, log_moment_ratio
+from ..._internal._logs import LOG_2
 from .._loss_moments import LossMoments, log1p_excess, moments_of, panels
 from ._integrand import Integrand
 from ._place import locate
@@ -88,7 +87,7 @@ def _grid(term: Integrand, order: Array, covered: Float[Array, " k"]) -> _Grid:
     angle = 0.98 * jnp.pi * jnp.exp2(-0.5 * jnp.arange(40, dtype=s.dtype))
     v = angle * jnp.square(s)
     growth = 0.5 * v * angle + jnp.minimum(order, 0) * jnp.log(jnp.cos(0.5 * angle))
-    spacing = jnp.max(2 * jnp.pi * v / (growth + math.log(2) + _DIGITS))
+    spacing = jnp.max(2 * jnp.pi * v / (growth + LOG_2 + _DIGITS))
     wanted = jnp.ceil((end - start) / (spacing * _NODES))
     blocks = jnp.clip(wanted, 1, _MAX_BLOCKS)
     spacing = (end - start) / (blocks * _NODES)

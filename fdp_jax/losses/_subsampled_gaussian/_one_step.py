@@ -28,6 +28,7 @@ import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float
 
+from ..._internal._logs import LOG_2
 from ..._internal._special import (
     log1mexp,
     log1p,
@@ -38,7 +39,6 @@ from ..._internal._special import (
 from .._closed_form import AbstractClosedForm, epsilon_by_search
 from .._gaussian import _closed_form as _gaussian
 
-_LOG_2 = 0.6931471805599453
 _MAX_STEPS = 80
 
 
@@ -215,8 +215,8 @@ def _log_rest(mu, q, x, sign):
     inner_rest = _gaussian.log_one_minus_delta(mu, _inner(q, x))
     mixed = jnp.logaddexp(jnp.log1p(-q), jnp.log(q) + inner_rest)
     direct = mixed + jnp.where(sign > 0, 0.0, -x)
-    near_one = log1p(-jnp.exp(jnp.minimum(log_delta, -_LOG_2)))
-    return jnp.where(log_delta < -_LOG_2, near_one, direct)
+    near_one = log1p(-jnp.exp(jnp.minimum(log_delta, -LOG_2)))
+    return jnp.where(log_delta < -LOG_2, near_one, direct)
 
 
 @_log_rest.defjvp
@@ -315,7 +315,7 @@ def _solve_add(mu, q, log_delta, right) -> jax.Array:
     the root of delta_G is an upper bound; 1 - delta <= e^eps gives a lower one.
     """
     log_rest = log1mexp(-log_delta)
-    small = log_delta < -_LOG_2
+    small = log_delta < -LOG_2
     log_odds = jnp.log1p(-q) - jnp.log(q)
     resolution = float(jnp.finfo(mu.dtype).eps)
 

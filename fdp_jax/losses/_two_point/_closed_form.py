@@ -25,10 +25,10 @@ from jax.typing import ArrayLike
 from jaxtyping import Array, Float
 
 from ..._internal._counts import log_binomial_at_logit
+from ..._internal._logs import LOG_2
 from ..._internal._special import log1mexp, log1p, promote, two_product
 from .._closed_form import AbstractClosedForm
 
-_LOG_2 = 0.6931471805599453
 _BLOCK = 128
 # Above this epsilon0, e^-epsilon0 is negligible against one, but e^epsilon0 overflows.
 _MAX_RATIO_EXPONENT = {4: 80.0, 8: 700.0}
@@ -152,8 +152,8 @@ def _sums(epsilon0, n, k, theta, epsilon) -> tuple[jax.Array, ...]:
     log_below = log1mexp(jnp.where(below, -epsilon, 1.0))
     log_delta = jnp.where(below, log_below, log_sums[0])
     log_rest = jnp.where(below, epsilon, log_rest)
-    small = log_delta < -_LOG_2
-    near_one = log1p(-jnp.exp(jnp.minimum(log_delta, -_LOG_2)))
+    small = log_delta < -LOG_2
+    near_one = log1p(-jnp.exp(jnp.minimum(log_delta, -LOG_2)))
     log_rest = jnp.minimum(jnp.where(small, near_one, log_rest), 0.0)
     log_delta = jnp.where(small, log_delta, log1p(-jnp.exp(log_rest)))
     return log_delta, log_rest, log_alpha
@@ -166,8 +166,8 @@ def _with_failure(delta0, n, log_delta, log_rest, log_alpha) -> tuple[jax.Array,
     certain = jnp.where(log_keep < 0, certain, -jnp.inf)
     total = jnp.logaddexp(certain, log_keep + log_delta)
     log_rest = log_keep + log_rest
-    near_one = log1p(-jnp.exp(jnp.minimum(log_rest, -_LOG_2)))
-    log_delta = jnp.where(log_rest < -_LOG_2, near_one, total)
+    near_one = log1p(-jnp.exp(jnp.minimum(log_rest, -LOG_2)))
+    log_delta = jnp.where(log_rest < -LOG_2, near_one, total)
     return log_delta, log_rest, log_keep + log_alpha
 
 
@@ -316,7 +316,7 @@ def _find_piece(epsilon0, delta0, n, log_delta, log_rest) -> jax.Array:
         # The test K >= k+1 at the loss of k.
         step = 2.0 * epsilon0
         value, rest, _ = _at_knot(epsilon0, delta0, n, k + 1.0, step)
-        return jnp.where(log_delta < -_LOG_2, value <= log_delta, rest >= log_rest)
+        return jnp.where(log_delta < -LOG_2, value <= log_delta, rest >= log_rest)
 
     def condition(state):
         low, high = state
@@ -340,7 +340,7 @@ def _solve_piece(epsilon0, delta0, n, k, log_delta, log_rest) -> jax.Array:
     """Eps on the piece with losses of k-1 and k as its ends, where delta is linear."""
     step = 2.0 * epsilon0
     right = (2.0 * k - n) * epsilon0
-    small = log_delta < -_LOG_2
+    small = log_delta < -LOG_2
 
     def distance(theta):
         """(target - delta) e^-eps / alpha at the end theta below the loss of k."""

@@ -8,6 +8,7 @@ from jax.lax import stop_gradient
 from jaxtyping import Array, Float
 
 from ..._internal._divided import is_small, log_moment_ratio, psi, sinhc
+from ..._internal._logs import log_cosh
 from ..._internal._special import log_ndtri, safe_log
 from .._analytic import FREQUENCY_BLOCK, AnalyticLoss, CharacteristicBlock
 from .._cells import Atoms, Cells
@@ -18,11 +19,6 @@ from ._closed_form import TwoPointForm
 class _Plan(eqx.Module):
     order: Float[Array, ""]
     center: Float[Array, ""]
-
-
-def _log_cosh(x: Array) -> Array:
-    x = jnp.abs(x)
-    return x + jnp.log1p(jnp.exp(-2 * x)) - jnp.log(jnp.asarray(2, x.dtype))
 
 
 class TwoPointLoss(AnalyticLoss):
@@ -40,8 +36,8 @@ class TwoPointLoss(AnalyticLoss):
     decays: ClassVar[bool] = False
 
     def _log_moment(self, order: Array) -> Array:
-        tilted = _log_cosh((order - 0.5) * self.epsilon)
-        return self._log_finite_mass() + tilted - _log_cosh(0.5 * self.epsilon)
+        tilted = log_cosh((order - 0.5) * self.epsilon)
+        return self._log_finite_mass() + tilted - log_cosh(0.5 * self.epsilon)
 
     def moments(self, order):
         slope = jnp.tanh((order - 0.5) * self.epsilon)
@@ -130,7 +126,7 @@ class TwoPointLoss(AnalyticLoss):
     def normalized_log_moment(self, order):
         # E_P r^w - 1 = 2 sinh(w eps / 2) sinh((w - 1) eps / 2) / cosh(eps / 2).
         epsilon = self.epsilon
-        direct = _log_cosh((order - 0.5) * epsilon) - _log_cosh(0.5 * epsilon)
+        direct = log_cosh((order - 0.5) * epsilon) - log_cosh(0.5 * epsilon)
         moderate = is_small(direct)
         x, y, z = (
             jnp.where(moderate, 0.5 * w * epsilon, 0.0) for w in (order, order - 1, 1.0)
