@@ -46,7 +46,7 @@ _STIRLING_ERROR = (
     0.005554733551962801,
 )
 _STIRLING_SERIES = (1 / 12, -1 / 360, 1 / 1260, -1 / 1680, 1 / 1188, -691 / 360360)
-"""The same in odd powers of 1 / k; from 16 on all digits but the last are there."""
+"""Coefficients of the odd powers of 1 / k; all digits but the last from k = 16 on."""
 _NEAR, _TERMS = 0.35, 20
 """Up to |k - m| / (k + m) = 0.35 the logarithm is a series, of 20 terms: beyond it the
 difference of larger numbers costs at most two bits of a deviance."""
@@ -122,7 +122,7 @@ def log_poisson(k: ArrayLike, mean: ArrayLike) -> jax.Array:
 
 
 def _inner_log_binomial(k, rest, p, q, log_p, log_q) -> jax.Array:
-    """The same for 0 < k < n, from both probabilities and their logarithms."""
+    """The log mass for 0 < k < n, from both probabilities and their logarithms."""
     n = k + rest
     log_n = jnp.log(n)
     return (

@@ -20,7 +20,7 @@ from jaxtyping import Array, Bool, Float
 _FARTHEST = 2.0**60
 """The largest threshold that a search looks at."""
 _MOST_STEPS = 80
-"""Of a search, once its root is bracketed."""
+"""The most steps of a search, once its root is bracketed."""
 
 
 def bisect(

@@ -39,7 +39,7 @@ class Solution(eqx.Module):
     met: Bool[Array, ""]
     """Whether the target is certainly met there."""
     width: Float[Array, ""]
-    """Of the certificate of the excess there."""
+    """Width of the certificate of the excess there."""
     at_end: Bool[Array, ""]
     """Whether it is the riskier end of the range searched, all of which would do."""
     binding: Float[Array, " b"]

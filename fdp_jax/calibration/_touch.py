@@ -167,7 +167,7 @@ def _closest(nodes: Nodes) -> _Closest:
 
 
 def _type_one_error(row: Nodes, epsilon: Array, left: Array) -> Array:
-    """That of the test at a threshold: -d delta / d e^eps, by a difference."""
+    """The type I error of the test at a threshold: -d delta / d e^eps."""
     finite = jnp.isfinite(row.epsilon)
     order = slice(None, None, -1)
     q = jnp.where(finite, share(row.epsilon), 1.0)

@@ -229,7 +229,7 @@ def _declared(mechanism: Any, path: tuple[str | int, ...]) -> Search:
 
 
 def _with_fractions(mechanism: AbstractMechanism) -> AbstractMechanism:
-    """The same, where random numbers of releases are no longer known to be whole."""
+    """The mechanism, its random numbers of releases no longer known to be whole."""
     is_random = lambda part: isinstance(part, RandomRepeat)
     changed = lambda part: part.with_fractions() if is_random(part) else part
     return jax.tree.map(changed, mechanism, is_leaf=is_random)

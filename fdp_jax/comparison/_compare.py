@@ -117,7 +117,7 @@ class Comparison:
         )
 
     def to_json(self, **options: Any) -> str:
-        """The same as JSON text; options go to `json.dumps`."""
+        """The comparison as JSON text; options go to `json.dumps`."""
         return json.dumps(self.to_dict(), **options)
 
     def __str__(self) -> str:

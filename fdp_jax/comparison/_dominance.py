@@ -45,7 +45,7 @@ class Crossings(eqx.Module):
     alpha_a: Float[Array, " c"]
     """About the type I error of the best test of a at this threshold."""
     alpha_b: Float[Array, " c"]
-    """The same for b."""
+    """Type I errors of b at the crossings."""
     below: Int[Array, " c"]
     """1 if, just below this prior, b is the more private one (R_b > R_a), else -1."""
 
@@ -143,7 +143,7 @@ class Axis(eqx.Module):
     epsilon: Float[Array, " m"]
     gap: Float[Array, " m"]
     sign: Int[Array, " m"]
-    """Of R_a - R_b, where it is certain, else 0."""
+    """The sign of R_a - R_b where it is certain, else 0."""
     alpha: tuple[Float[Array, " m"], Float[Array, " m"]]
     """Estimates of the type I errors of both best tests."""
 

@@ -94,7 +94,7 @@ def _beyond(q: Array, one: Interval) -> tuple[Array, Array, Array]:
 def _slopes(
     q: Float[Array, " m"], lower: Float[Array, " m"], upper: Float[Array, " m"]
 ) -> tuple[Float[Array, " n"], Float[Array, " n"]]:
-    """The same for one row, which goes on beyond its last node."""
+    """The slopes of one row, which goes on beyond its last node."""
     count = q.size - _REACH
     here = slice(0, count)
     positive = q[here] > 0

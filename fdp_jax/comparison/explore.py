@@ -54,7 +54,7 @@ class Nodes(eqx.Module):
 
     @property
     def exchanged(self) -> "Nodes":
-        """The same with the guarantees exchanged."""
+        """The nodes with the guarantees exchanged."""
         return Nodes(self.epsilon, self.other, self.one)
 
     def both_ways(self) -> "Nodes":

@@ -247,14 +247,14 @@ class Request(eqx.Module):
         return EngineSource(found.composed, self.directions)
 
     def resolved(self) -> "Request":
-        """The same, ready for a compiled program: about a loss, not a mechanism."""
+        """The request in terms of a loss, ready for a compiled program."""
         if not self.directions or isinstance(self.subject, Subject):
             return self
         view = View(self.subject, "both", self.method)
         return dataclasses.replace(self, subject=resolve(view).first)
 
     def again(self) -> "Request":
-        """The same on the grid, where that is the second engine to ask."""
+        """The request for the grid engine, if that is the second one to ask."""
         if self.method != AUTO or not self.directions:
             return self
         loss = self.resolved().subject.composed

@@ -56,7 +56,7 @@ class Curve(AbstractGuarantee):
 _FEW = 33
 """Thresholds that share what a closed form knows of many outputs, side by side."""
 _PARTS = 0.2, 0.55
-"""Where a curve on the grid is divided: one composition serves for a part."""
+"""Places at which a curve is divided; one composition on the grid serves a part."""
 
 
 def _shape(positions: Array) -> Array:
@@ -108,7 +108,7 @@ def make_curve(loss: ComposedLoss, positions: Float[ArrayLike, " k"]) -> Curve:
 
 
 def _consistent(found: engines.Profile) -> engines.Profile:
-    """The same with its estimates between its bounds."""
+    """The profile with its estimates moved between its bounds."""
 
     def between(value: Interval) -> Interval:
         ends = stop_gradient((value.lower, value.upper))

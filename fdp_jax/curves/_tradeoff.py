@@ -36,7 +36,7 @@ from ._queries import (
 _STEPS = 1e-4, 2e-3, 3e-2
 """From an anchor, on the scale of the profile there."""
 _GRID_STEPS = 1e-3, 1e-2, 3e-2
-"""The same where brackets are wider."""
+"""Distances for the grid engine, whose brackets are wider."""
 _MORE = 8
 """Anchors that are looked for where the first ones leave bounds loose."""
 _TIGHT = 1e-6
@@ -118,7 +118,7 @@ class _Points(eqx.Module):
     """What f(alpha) is at most, by the points up to this one."""
 
     def bounds(self, alpha: Float[Array, ""]) -> ErrorRates:
-        """Of the best test, with the estimates of the best threshold."""
+        """Bounds of the best test, with the estimates of the best threshold."""
         low, high = _complement(alpha)
         beta, tpr = self.beta, self.tpr
         lower = jnp.stack([beta.lower, -tpr.upper])
@@ -151,7 +151,7 @@ class _Points(eqx.Module):
 
 
 class _State(eqx.Module):
-    """Of the search for the best threshold."""
+    """State of the search for the best threshold."""
 
     step: Int[Array, ""]
     place: _Place
@@ -183,7 +183,7 @@ def optimal_rates(
 def _exact_rates(
     loss: ComposedLoss, signs: Float[Array, " s"], alpha: Float[Array, ""]
 ) -> ErrorRates | None:
-    """Where all kinks of the profile are known."""
+    """Error rates of losses whose profile has known kinks."""
     if engines.route(loss) != "closed_form":
         return None
     found = engines.exact_rates(loss, signs, alpha)
@@ -495,7 +495,7 @@ def _rates(
 def _log_odds(
     found: engines.Profile, distance: Array, negative: Array
 ) -> Float[Array, " e"]:
-    """Of P(X > eps), an estimate."""
+    """Log odds of P(X > eps), an estimate."""
     log_alpha = found.log_alpha
     # Of the exchanged pair's power, delta + e^e P(X > e), the complement is asked for.
     tail = log_alpha + distance
@@ -588,7 +588,7 @@ def _tpr(threshold: Array, args: tuple[ComposedLoss, Array], test: _Test) -> Arr
 
 
 def _held(value: Array, threshold: Array) -> Array:
-    """The same value, as a function of the threshold with its maximum right there.
+    """The value as a function of the threshold that has its maximum right there.
 
     At a kink the optimal threshold does not move with the parameters.
     """

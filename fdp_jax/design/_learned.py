@@ -36,7 +36,7 @@ from ._noise import NoiseDesign, expected_costs
 _REACH = 8.0
 """Half the width of the lattice, in standard deviations of Gaussian noise."""
 _POINTS = 1 << 14
-"""Of the grid while searching; what is returned is certified on the usual number."""
+"""Points of the grid while searching; results are certified on the usual number."""
 
 
 def learn_noise(

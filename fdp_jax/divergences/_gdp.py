@@ -36,7 +36,7 @@ _REACH = 1e-15
 _LISTED_ASIDE = 1e-12
 """The least delta for which counts are listed."""
 _LOG_RANGE = (-46.0, 14.0)
-"""Of mu, in which Gaussians through a point of the profile are searched."""
+"""Range of log mu in which Gaussians through a point of the profile are searched."""
 
 
 class GDPSummary(eqx.Module):

@@ -36,7 +36,7 @@ _ORDERS = (
     *range(11, 65),
     *(96, 128, 256, 512, 1024),
 )
-"""Those of dp-accounting 0.6 and a few more."""
+"""The orders of dp-accounting 0.6 and a few more."""
 _ROUNDING, _SINGLE_ROUNDING = 1e-9, 2.5e-7
 
 

@@ -31,7 +31,7 @@ _REACH = 1e-15
 _LISTED_ASIDE = 1e-12
 """The least delta for which counts are listed."""
 _LOG_RANGE = (-46.0, 14.0)
-"""Of mu, in which Gaussians through a point of the profile are searched."""
+"""Range of log mu in which Gaussians through a point of the profile are searched."""
 
 
 class _Nodes(eqx.Module):
@@ -194,7 +194,7 @@ def _beside(grid: Array, best: Array) -> tuple[Array, Array]:
 
 
 def closer(grid: Array, values: Array) -> Array:
-    """As many places around the largest local maxima: next to kinks there are many."""
+    """As large a grid around the largest local maxima, of which kinks make several."""
     left = jnp.append(-jnp.inf, values[:-1])
     right = jnp.append(values[1:], -jnp.inf)
     peaks = jnp.where((values >= left) & (values >= right), values, -jnp.inf)
@@ -231,7 +231,7 @@ def _mu_through(epsilon: Array, log_delta: Array, delta: Array) -> Array:
 
 
 def _attached(mu: Array, epsilon: Array, log_delta: Array, delta: Array) -> Array:
-    """The same mu with its derivative (that in epsilon vanishes at the maximum)."""
+    """The given mu with its derivative (that in epsilon vanishes at the maximum)."""
     inside = mu > 0
     args = jnp.where(inside, log_delta, -1.0), jnp.where(inside, delta, 0.0)
     safe = jnp.where(inside, mu, 1.0)

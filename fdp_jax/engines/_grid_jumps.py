@@ -28,7 +28,7 @@ from ._factor import Factor, Single
 _STEPS = 32
 """Jumps of one step that are looked at; their mean number is at most about 1."""
 _FAR = 20
-"""As many of them are rarer than `_RARE` where their mean is below `_MOST`."""
+"""A number of jumps that is rarer than `_RARE` where their mean is below `_MOST`."""
 _MOST = 1.2
 _RARE = 1e-16
 """Probability of more jumps than the window allows for."""

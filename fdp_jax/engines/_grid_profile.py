@@ -12,7 +12,7 @@ from .._internal._special import safe_log
 from ._discretize import Grid
 
 _HALVINGS = 45
-"""Of a cell, in which a root is sought."""
+"""How often a cell in which a root is sought is halved."""
 
 
 class GridProfile(eqx.Module):
@@ -162,7 +162,7 @@ def grid_threshold(
 
 
 def _rounding(profile: GridProfile, epsilons: Array) -> Array:
-    """Of log delta: of the scale, of the tilt, and of a threshold's place in a cell."""
+    """Rounding of log delta: scale, tilt, and a threshold's place in its cell."""
     size = jnp.abs(profile.log_scale) + jnp.abs(profile.grid.shift * epsilons)
     return stop_gradient(8 * jnp.finfo(epsilons.dtype).eps * (1 + size))
 

@@ -96,7 +96,7 @@ def _each_direction(
 
 
 def _small(loss: ComposedLoss) -> tuple[ComposedLoss, Bool[Array, ""]] | None:
-    """The same loss with few outputs and points, and whether none is missing.
+    """The loss with few outputs on few points, and whether no output is missing.
 
     What was calculated of its ends stays: it is of all outputs.
     """

@@ -52,7 +52,7 @@ class Table(eqx.Module):
 
     characteristic: _Characteristic
     path: Path
-    """That of the contour, as far as there are frequencies."""
+    """Continuous angles of the contour, as far as there are frequencies."""
     log_lead: tuple[Float[Array, ""], Float[Array, ""]]
 
 
@@ -145,7 +145,7 @@ def _in_blocks(loss: ComposedLoss, contour: Contour) -> tuple[_Characteristic, P
 
 
 def _transformed(loss: ComposedLoss, contour: Contour) -> _Characteristic:
-    """The same at all frequencies at once, with derivatives."""
+    """The characteristic function at all frequencies at once, with derivatives."""
     count = most_blocks(loss) * FREQUENCY_BLOCK
     parts = [
         term.log_transformed(plan, contour.step, count)
@@ -289,7 +289,7 @@ def _composed(
     parts: list[CharacteristicBlock],
     before: Path,
 ) -> tuple[_Characteristic, Path]:
-    """That of the composed loss from those of its terms at the same frequencies."""
+    """The composed block, from those of the terms at the same frequencies."""
     parts, sure, ends = _unwound(loss, contour, parts, before)
     real = angle = error = jnp.zeros_like(parts[0].real)
     drift = size = jnp.zeros_like(contour.step)
@@ -315,7 +315,7 @@ def _unwound(
     parts: list[CharacteristicBlock],
     before: Path,
 ) -> tuple[list[CharacteristicBlock], Bool[Array, " f"], Path]:
-    """The same with continuous angles, where they are known, and where that is.
+    """The block with continuous angles where they are known, and where that is.
 
     Only for fractional powers.  Between two frequencies the characteristic function
     moves less far than it is away from zero at both of them, so that its angle changes

@@ -54,11 +54,11 @@ class LocalPlan(eqx.Module):
 
     sign: Float[Array, " s"]
     contour: Contour | None = None
-    """For the spectral engine."""
+    """Contours, for the spectral engine."""
     rare: Rare | None = None
-    """For the same where its characteristic function decays too slowly."""
+    """Split laws, for losses whose characteristic function decays too slowly."""
     grid: Grid | None = None
-    """For the grid engine.  If there is neither, there is a closed form."""
+    """Grids, for the grid engine.  With none of these there is a closed form."""
 
 
 def plan(

@@ -61,7 +61,7 @@ def _next_guess(saddle: Saddle) -> Array:
 def tail_start_at_epsilon(
     loss: ComposedLoss, sign: Float[Array, ""], epsilon: Float[Array, ""]
 ) -> Start:
-    """The same on the strip c > 0, whatever delta is."""
+    """A start on the strip c > 0, whatever delta is."""
     loss, epsilon = stop_gradient((loss.tabulated(), epsilon))
     right = jnp.zeros((), bool)
     saddle = saddle_for_epsilon(loss, sign, right, epsilon)
@@ -86,7 +86,7 @@ def first_starts_at_log_delta(
 def starts_at_log_delta(
     loss: ComposedLoss, signs: Float[Array, " s"], log_deltas: Float[Array, " s"]
 ) -> Start:
-    """Those of `first_starts_at_log_delta`, complete."""
+    """The starts of `first_starts_at_log_delta`, completed."""
     first = first_starts_at_log_delta(loss, signs, log_deltas)
     return lax.map(lambda start: complete(loss.tabulated(), start), first)
 
@@ -110,7 +110,7 @@ def spectral_profile(
 def tabulated_profile(
     loss: ComposedLoss, contour: Contour, epsilons: Float[Array, " e"]
 ) -> tuple[Profile, Contour]:
-    """The same with more memory and less time, without derivative in the loss.
+    """The spectral profile with more memory and less time, without derivative.
 
     Also the contour with the angles that have been found out.
     """
@@ -216,7 +216,7 @@ def spectral_log_delta(
 def _evaluator(
     loss: ComposedLoss, contour: Contour, *, tabulated: bool
 ) -> tuple[Callable[[Array], Evaluation], Contour]:
-    """For many thresholds; also the contour with what has been found out on the way."""
+    """A function of many thresholds; and the contour with what was found on the way."""
     if not tabulated:
         return functools.partial(evaluate, loss, contour), contour
     table = tabulate(loss, contour)

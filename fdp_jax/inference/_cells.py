@@ -29,7 +29,7 @@ class Cells(eqx.Module):
 
     start: Float[Array, ""]
     edges: Float[Array, " pieces+1"]
-    """Of the pieces of a unit, from 0 to 1."""
+    """Edges of the pieces of a unit, from 0 to 1."""
     coefficients: Float[Array, "units pieces order"]
 
     def at(self, x: Float[Array, "..."], before: float) -> Float[Array, "..."]:

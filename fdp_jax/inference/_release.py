@@ -36,7 +36,7 @@ class Release(eqx.Module):
     released: tuple[Float[Array, ""], ...]
     """The noisy counts."""
     estimate: Float[Array, ""]
-    """Of the count, the proportion, or the difference of proportions."""
+    """Estimate of the count, the proportion, or the difference of proportions."""
     interval: tuple[Float[Array, ""], Float[Array, ""]]
     p_value: Float[Array, ""] | None
     noise: CanonicalNoise

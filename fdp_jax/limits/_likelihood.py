@@ -106,7 +106,7 @@ def laplace_sum_bounds(statistic: Any, *, epsilon: Any, num_records: Any) -> Pai
 
 
 def local_bounds(*, epsilon: Any, num_records: Any) -> Pair:
-    """The same for n bits by randomized response.
+    """The bounds for n bits by randomized response.
 
     Args:
         epsilon: In [0, inf), of one bit.

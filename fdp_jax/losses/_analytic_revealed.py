@@ -65,7 +65,7 @@ class _Moments(eqx.Module):
 
 
 class AnalyticRevealedLoss(RevealedLoss, AnalyticLoss):
-    """The same of losses that are all analytic, for the spectral engine as well.
+    """A revealed mixture of analytic losses, for the spectral engine as well.
 
     An alternative that releases nothing does not decay; if that is not known before
     the program is compiled (`idle`), bounds are loose but valid.

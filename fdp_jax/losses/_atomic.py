@@ -66,7 +66,7 @@ class AtomicLoss(AbstractLoss):
         return jnp.isfinite(self.log_p) & jnp.isfinite(self.log_q)
 
     def _losses(self) -> Float[Array, " k"]:
-        """Of the outputs that both have; 0 for the others."""
+        """Losses of the outputs that both members have; 0 for the others."""
         common = self._common()
         log_p, log_q = (jnp.where(common, x, 0) for x in (self.log_p, self.log_q))
         loss = log_q - log_p if self.loss is None else self.loss

@@ -44,7 +44,7 @@ class Jumps(NamedTuple):
     """The Levy triplet of a loss with finitely many sizes of jumps."""
 
     variance: Float[Array, ""]
-    """Of the Gaussian part."""
+    """Variance of the Gaussian part."""
     sizes: Float[Array, " k"]
     rates: Float[Array, " k"]
     """Under P."""
@@ -126,7 +126,7 @@ class AbstractLoss(eqx.Module):
         """What the loss is made of, if it is nothing but jumps that add."""
 
     def trimmed(self, count: int) -> "tuple[AbstractLoss, Bool[Array, '']] | None":
-        """The same loss with at most `count` outputs, and whether none is missing.
+        """This loss with at most `count` outputs, and whether none is missing.
 
         None if it has no more of them, or not all on one lattice.
         """
@@ -156,11 +156,11 @@ class AbstractLoss(eqx.Module):
         return none, none
 
     def uncut(self) -> "AbstractLoss":
-        """The same loss, as its transform knows it: nothing is left out."""
+        """This loss as its transform knows it, with nothing left out."""
         return self
 
     def tabulated(self) -> "AbstractLoss":
-        """The same loss, prepared for many calls of `moments`."""
+        """This loss, prepared for many calls of `moments`."""
         return self
 
     def powered(self, count: Float[Array, ""]) -> "AbstractLoss | None":

@@ -98,17 +98,17 @@ class ComposedLoss(eqx.Module):
         return type(self.terms[0]).closed_form(self.terms, self.counts, sign)
 
     def tabulated(self) -> "ComposedLoss":
-        """The same, prepared for many evaluations of moments."""
+        """This loss, prepared for many evaluations of moments."""
         terms = tuple(term.tabulated() for term in self.terms)
         return dataclasses.replace(self, terms=terms)
 
     def uncut(self) -> "ComposedLoss":
-        """The same, with nothing left out of any loss: for transforms."""
+        """This loss with nothing left out of any term, as transforms need it."""
         terms = tuple(term.uncut() for term in self.terms)
         return dataclasses.replace(self, terms=terms, ends=None)
 
     def absorbed(self) -> "ComposedLoss":
-        """The same with one release of every loss whose powers are of its own kind."""
+        """This loss, with powers of terms in place of counts where they are known."""
         terms, counts = [], []
         for term, count in zip(self.terms, self.counts, strict=True):
             some = count > 0
@@ -122,7 +122,7 @@ class ComposedLoss(eqx.Module):
         )
 
     def with_ends(self) -> "ComposedLoss":
-        """The same with its ends calculated, for who needs them in several places.
+        """This loss with its ends calculated, for callers that need them several times.
 
         No estimate takes a derivative of the range, nor of what only bounds know: at
         the ends of the parameters' ranges there may be none.
@@ -133,7 +133,7 @@ class ComposedLoss(eqx.Module):
         return dataclasses.replace(self, ends=ends)
 
     def without_ends(self) -> "ComposedLoss":
-        """The same without, where all that it holds is differentiated."""
+        """This loss without calculated ends, to differentiate all that it holds."""
         return dataclasses.replace(self, ends=None)
 
     def loss_range(self) -> tuple[Float[Array, ""], Float[Array, ""]]:
@@ -149,7 +149,7 @@ class ComposedLoss(eqx.Module):
         return _of(self._known_ends().log_finite, sign)
 
     def log_supported_mass(self, sign: Float[Array, ""]) -> Float[Array, ""]:
-        """The same of true infinite losses alone: outputs that only one side has."""
+        """Log of the probability that no loss is infinite, of what is not cut off."""
         return _of(self._known_ends().log_supported, sign)
 
     def log_infinite_mass(self, sign: Float[Array, ""]) -> Float[Array, ""]:

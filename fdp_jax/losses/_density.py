@@ -15,7 +15,7 @@ from ._monotone import MonotoneLoss
 
 _NODES = 4097
 _PANELS = 64
-"""For intervals that are few and may be long."""
+"""Number of panels, for intervals that are few and may be long."""
 _FEW = 2
 _FINE, _COARSE = 10, 7
 """Orders of the rule and of the one that its error is estimated with."""

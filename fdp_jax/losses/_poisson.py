@@ -185,7 +185,7 @@ class PoissonLoss(AnalyticLoss):
         return Cells(jnp.full_like(low, -jnp.inf), inside, jnp.zeros_like(low))
 
     def atomic(self) -> AtomicLoss:
-        """The same by its point masses; counts that are left out have a bound.
+        """The loss by its point masses, with a bound on the counts that are left out.
 
         Left out are counts far above and far below both means.  On the side where the
         loss is positive they count as infinite under Q, on the other one under P;
@@ -200,7 +200,7 @@ class PoissonLoss(AnalyticLoss):
         return AtomicLoss(log_p, log_q, missing=missing, loss=self.losses())
 
     def losses(self) -> Float[Array, " n"]:
-        """Those of the counts that `atomic` looks at."""
+        """Losses of the counts that `atomic` looks at."""
         first = self._first()
         counts = first + jnp.arange(OUTPUTS, dtype=first.dtype)
         return counts * self.jump() - self.gap()

@@ -40,7 +40,7 @@ class Alternatives(eqx.Module):
         return cast(tuple[AnalyticLoss, ...], self.terms)
 
     def absorbed(self) -> "Alternatives":
-        """The same with counts of 0 and 1 of losses whose powers are of their own kind.
+        """These alternatives, with powers of losses in place of counts where known.
 
         Every alternative then has losses of its own, and no power is fractional.
         """

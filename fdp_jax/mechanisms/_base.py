@@ -36,7 +36,7 @@ class _Query(AbstractGuarantee):
     def using(
         self, method: str, *, points: int | None = None, split: bool = True
     ) -> "View":
-        """The same guarantee by a given engine.
+        """This guarantee, computed by a given engine.
 
         Args:
             method: "closed_form"; "spectral" (contour integrals); "grid" (discretized
@@ -179,7 +179,7 @@ class AbstractMechanism(_Query):
         return frozenset()
 
     def group(self, size: int) -> "AbstractMechanism":
-        """The same mechanism against `size` records changed in the same way.
+        """This mechanism's guarantee for `size` records changed in the same way.
 
         For Poisson-subsampled Gaussians, additive noise and compositions of these this
         is the exact pair; otherwise the trade-off function 1 - (1 - f)^(size), size

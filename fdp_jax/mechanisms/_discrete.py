@@ -45,7 +45,7 @@ class _IntegerNoise(AbstractMechanism):
 
     if TYPE_CHECKING:  # a field of this class would come before all others
         sensitivity: ClassVar[Any]
-        """By how many whole steps neighbors differ."""
+        """Number of whole steps by which neighbors differ."""
 
     def __check_init__(self):
         _checks.whole("sensitivity", self.sensitivity, 1, _MOST_INTEGER)

@@ -32,15 +32,15 @@ class Search:
 
     @property
     def metadata(self) -> dict[str, "Search"]:
-        """For `equinox.field`, by which a parameter declares it."""
+        """Metadata for `equinox.field`, by which a parameter declares it."""
         return {_SEARCH: self}
 
 
 UNKNOWN = Search()
-"""For parameters that declare nothing."""
+"""The search for parameters that declare none."""
 NOISE = Search(-1, 1e-2, 1e12)
 SCALE = Search(-1, 1e-2, 4096.0)
-"""Of noise on the integers."""
+"""The scale of noise on the integers."""
 RATE = Search(1, 1e-15, 1.0, 1e-2, cap=1.0)
 """A sampling probability."""
 STEPS = Search(1, 1e-6, 1e15, 1e3, counts=True)

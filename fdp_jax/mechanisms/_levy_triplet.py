@@ -193,7 +193,7 @@ class LevyTriplet(AbstractMechanism):
         return self._with(num_steps=times)
 
     def _with(self, **numbers: Any) -> "LevyTriplet":
-        """The same with other numbers, which are in range unless they overflow."""
+        """A triplet with other numbers, which are in range unless they overflow."""
         where = lambda triplet: tuple(getattr(triplet, name) for name in numbers)
         values = tuple(_checks.finite(*item) for item in numbers.items())
         return eqx.tree_at(where, self, values, is_leaf=lambda x: x is None)

@@ -32,7 +32,7 @@ def listed(composed: ComposedLoss) -> ComposedLoss:
 
 @in_float64(cast_out=False)
 def with_list(composed: ComposedLoss, listing: Listing) -> ComposedLoss:
-    """The same loss as one term."""
+    """The loss as one term."""
     steps, counts = _sizes(composed)
     term = ListedPoissonLoss(steps, counts, listing)
     one = jnp.ones_like(composed.counts[0])

@@ -93,7 +93,7 @@ class RandomRepeat(AbstractMechanism):
         self.whole = counts is not None and bool(np.all(counts == np.round(counts)))
 
     def with_fractions(self) -> "RandomRepeat":
-        """The same, where the numbers are not known to be whole (or will not be)."""
+        """This mechanism, its numbers of releases not known to be whole."""
         other = copy.copy(self)
         # Known of the numbers when this was made, and no leaf that could be replaced.
         object.__setattr__(other, "whole", False)

@@ -70,7 +70,7 @@ class Sensitivity(eqx.Module):
     def of_clipped_sum(
         cls, clipping_norm: Any, *, norm: str, relation: NeighboringRelation
     ) -> "Sensitivity":
-        """Of a sum of contributions, each clipped to a norm.
+        """Sensitivity of a sum of contributions, each clipped to a norm.
 
         Args:
             clipping_norm: Largest norm of one record's contribution, in (0, inf).

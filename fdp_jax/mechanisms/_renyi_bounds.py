@@ -50,7 +50,7 @@ def log_delta_at(excess: Array, divergence: Array, epsilon: Array) -> Array:
 
 
 def epsilon_at(excess: Array, divergence: Array, log_delta: Array) -> Array:
-    """The same, solved for epsilon."""
+    """Proposition 12 at one order, solved for epsilon."""
     return divergence + (gap(excess) - log_delta) / excess
 
 
@@ -160,7 +160,7 @@ def binary_divergences(
 
 
 def _over(logit: Array, args: tuple, order: Array) -> Array:
-    """By how much the larger of the two divergences exceeds what is allowed."""
+    """The excess of the larger of the two divergences over what is allowed."""
     divergence, log_alpha, log_rest = args
     return (
         jnp.maximum(*binary_divergences(order, logit, log_alpha, log_rest)) - divergence

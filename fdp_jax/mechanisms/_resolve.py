@@ -47,7 +47,7 @@ class Resolved:
 
     first: Subject
     whole: Subject
-    """The same, unless that is by a list of counts."""
+    """The first subject, unless that is by a list of counts."""
 
     def settled(
         self, ask: Callable[[AbstractGuarantee], Bounds], known: Callable[[], Range]
@@ -90,7 +90,7 @@ class Resolved:
         judged: Callable[[_Answer], Bounds],
         combine: Callable[[_Answer, _Answer], _Answer],
     ) -> _Answer:
-        """By the first engine, and by the grid where its answer is loose."""
+        """The first engine's answer, and the grid's where that is loose."""
         found = _sooner(ask, self.first, judged)
         if self._method.name != "auto" or not is_loose(judged(found)):
             return found
@@ -101,7 +101,7 @@ class Resolved:
         return combine(found, ask(_by(self.whole, Method("grid"))))
 
     def _rounded(self, to_whole: Callable[[np.ndarray], np.ndarray]) -> "Resolved":
-        """The same with whole numbers of steps, of which some may be more or less."""
+        """The subjects with whole numbers of steps, rounded down and up."""
         composed = self.whole.composed
         counts = tuple(to_whole(np.asarray(count)) for count in composed.counts)
         composed = dataclasses.replace(composed, counts=counts)

@@ -23,7 +23,7 @@ class PostProcessing(NamedTuple):
     input_edges: np.ndarray
     """Between the cells of the canonical noise; the outer two are unbounded."""
     output_edges: np.ndarray
-    """The same for the other noise."""
+    """Edges of the cells of the other noise."""
     kernel: np.ndarray
     """Row i: probabilities of the output cells, given input cell i."""
     miss: float

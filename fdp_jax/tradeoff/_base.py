@@ -254,7 +254,7 @@ class AbstractTradeOff(AbstractGuarantee):
         return self.to_tradeoff().symmetric_maximum()
 
     def to_tradeoff(self, epsilons: Any = None) -> "TradeOff":
-        """As a piecewise-linear function between certified bounds.
+        """A piecewise-linear function between certified bounds.
 
         Args:
             epsilons: Thresholds of the grid, finite; the default reaches down to delta
@@ -271,7 +271,7 @@ class AbstractTradeOff(AbstractGuarantee):
         return TradeOff.of(self, epsilons=epsilons)
 
     def to_profile(self, epsilons: Any = None) -> "PrivacyProfile":
-        """The same as `to_tradeoff`, seen as a privacy profile.
+        """The function of `to_tradeoff`, seen as a privacy profile.
 
         Args:
             epsilons: Thresholds of the grid, finite.
@@ -287,7 +287,7 @@ class AbstractTradeOff(AbstractGuarantee):
         return PrivacyProfile.of(self, epsilons=epsilons)
 
     def to_bayes_error(self, epsilons: Any = None) -> "BayesError":
-        """The same as `to_tradeoff`, seen as a Bayes error.
+        """The function of `to_tradeoff`, seen as a Bayes error.
 
         Args:
             epsilons: Thresholds of the grid, finite; the priors are their sigmoids.

@@ -73,7 +73,7 @@ def _as_it_is():
 
 
 def _reversed(guarantee: AbstractGuarantee) -> AbstractGuarantee | None:
-    """The same guarantee for the pair in the other order, if it is known."""
+    """The guarantee for the pair in the other order, if it is known."""
     if isinstance(guarantee, AbstractTradeOff):
         return guarantee.inverse()
     if isinstance(guarantee, AbstractMechanism | Curve):

@@ -63,7 +63,7 @@ def hull_of_points(alpha: Any, beta: Any) -> Knots:
 
 
 def hull_of_roc(fpr: Any, tpr: Any) -> Knots:
-    """The same by the power instead of beta."""
+    """The hull of points given by their power instead of beta."""
     fpr, tpr = _pair("fpr", _checks.probability, fpr, "tpr", tpr)
     return _of_hull(fpr, 1 - tpr if _all_known(tpr) else _complement(tpr))
 

@@ -58,7 +58,7 @@ class PiecewiseLinear(AbstractTradeOff):
         return self.to_tradeoff().inverse()
 
     def to_tradeoff(self, epsilons: Any = None) -> TradeOff:
-        """The same function as a view, without loss.
+        """This function as a view, without loss.
 
         Args:
             epsilons: Not needed here: the slopes are the grid.

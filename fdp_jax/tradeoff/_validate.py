@@ -128,7 +128,7 @@ def _concave(x: np.ndarray, y: np.ndarray, tolerance: float) -> np.ndarray:
 
 
 def _concave_profile(x: np.ndarray, y: np.ndarray, tolerance: float) -> np.ndarray:
-    """The same in e^x, which may overflow."""
+    """Whether a profile is concave in e^x, which may overflow."""
     left, right = x[1:-1] - x[:-2], x[2:] - x[1:-1]
     weight = -np.expm1(-left) * np.exp(-right) / -np.expm1(-left - right)
     return y[1:-1] > (1 - weight) * y[:-2] + weight * y[2:] + tolerance

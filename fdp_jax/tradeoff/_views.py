@@ -32,7 +32,7 @@ class LossAtoms(NamedTuple):
     without_record: Float[Array, " n"]
     """Their probabilities under P."""
     with_record: Float[Array, " n"]
-    """The same under Q."""
+    """Probabilities under Q."""
     minus_infinity: Float[Array, ""]
     """P(X = -inf): outputs that the record excludes."""
     plus_infinity: Float[Array, ""]
@@ -43,9 +43,9 @@ class _View(AbstractTradeOff):
     """A piecewise-linear curve, or two with the true one in between."""
 
     knots: Knots
-    """Of a lower bound of f: an upper bound of delta, a lower one of R."""
+    """Knots of a lower bound of f: an upper bound of delta, a lower one of R."""
     optimistic: Knots | None = None
-    """Of an upper bound of f; none if the curve is exact."""
+    """Knots of an upper bound of f; none if the curve is exact."""
 
     def _point(self, epsilon):
         found = self.knots.point(epsilon)
@@ -119,7 +119,7 @@ class _View(AbstractTradeOff):
         return self.optimistic is None
 
     def to_tradeoff(self, epsilons: Any = None) -> "TradeOff":
-        """The same curve as a trade-off function, without loss.
+        """This curve as a trade-off function, without loss.
 
         Args:
             epsilons: Not needed here: the grid stays.
@@ -130,7 +130,7 @@ class _View(AbstractTradeOff):
         return same(TradeOff, self, epsilons)
 
     def to_profile(self, epsilons: Any = None) -> "PrivacyProfile":
-        """The same curve as a privacy profile, without loss.
+        """This curve as a privacy profile, without loss.
 
         Args:
             epsilons: Not needed here: the grid stays.
@@ -141,7 +141,7 @@ class _View(AbstractTradeOff):
         return same(PrivacyProfile, self, epsilons)
 
     def to_bayes_error(self, epsilons: Any = None) -> "BayesError":
-        """The same curve as a Bayes error, without loss.
+        """This curve as a Bayes error, without loss.
 
         Args:
             epsilons: Not needed here: the grid stays.
@@ -296,7 +296,7 @@ class TradeOff(_View):
 
     @classmethod
     def from_probabilities(cls, without_record: Any, with_record: Any) -> "TradeOff":
-        """Of two probability vectors over the same outputs, by Neyman and Pearson.
+        """The curve of two probability vectors over the same outputs (Neyman, Pearson).
 
         Args:
             without_record: P, at least 0 with sum 1.

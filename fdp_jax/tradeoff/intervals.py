@@ -49,7 +49,7 @@ class Ends(eqx.Module):
     """log f^-1(0), where f reaches zero."""
 
     def exchanged(self) -> "Ends":
-        """Those of the inverse."""
+        """The ends of the inverse."""
         return Ends(
             self.log_reverse_end,
             self.log_reverse_start,
@@ -59,7 +59,7 @@ class Ends(eqx.Module):
 
 
 def symmetric_ends(log_end: Interval, log_start: Interval) -> Ends:
-    """Those of a symmetric function."""
+    """The ends of a symmetric function."""
     return Ends(log_end, log_start, log_end, log_start)
 
 

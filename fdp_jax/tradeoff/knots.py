@@ -182,7 +182,7 @@ class Knots(eqx.Module):
         return Ends(*(self._sure(x) for x in logs))
 
     def exchanged(self) -> "Knots":
-        """Those of the inverse."""
+        """The knots of the inverse."""
         return Knots(
             epsilon=-self.epsilon[::-1],
             log_delta=self.log_reverse[::-1],
@@ -243,7 +243,7 @@ def _signed(log_value: Array, log_complement: Array, i: int, j: int) -> Array:
 
 
 def _mean(logs: Array, k: Array, weight: Array, rest: Array) -> Array:
-    """Of the vertices k and k + 1."""
+    """The mean of the vertices k and k + 1."""
     return weight * jnp.exp(logs[k]) + rest * jnp.exp(logs[k + 1])
 
 

@@ -18,14 +18,14 @@ _SHORT = 1 << 10, 1 << 12, 1 << 12
 _LONG = 1 << 13, 1 << 17, 1 << 20
 """The most rows, columns, and columns of a single size, for deep and shallow lists."""
 _MANY, _LONG_OF_MANY = 1e4, (1 << 16, *_LONG[1:])
-"""The same for higher rates, which the grid has no room for."""
+"""Rates beyond which the grid has no room, and the most columns for these."""
 _COLUMNS_PER_ROW = 50
 """A row is looked at for every threshold, a column is sorted once."""
 _MOST_SIZES = 16
 _ROUNDING = 1e-6
-"""Of deviances of counts of 1e9, relatively to the depth."""
+"""Rounding of deviances of counts of 1e9, relative to the depth."""
 _LOG_UNDERFLOW = -690.0
-"""Of what masses may add up to that are too small for a number."""
+"""Log of what masses may add up to that are each too small for a number."""
 _LEAST, _FARTHEST = 1e-300, 2.0**50
 """Rates and counts that are looked at; smaller rates lose digits."""
 
@@ -53,7 +53,7 @@ class Listing(eqx.Module):
     """The sizes, those of the rows first."""
     rows: Counts
     columns: Counts
-    """Of the group with more of them."""
+    """The likely counts of the group that has more of them."""
 
     @classmethod
     def of(
@@ -100,7 +100,7 @@ class Listing(eqx.Module):
 
 
 def _first(find: Callable[..., Listing | None], plans: list[tuple]) -> Listing | None:
-    """That of the first plan for which there is one: all later ones have it, too."""
+    """The list of the first plan that has one; all later ones have one, too."""
     best, low, high = None, 0, len(plans)
     while low < high:
         middle = (low + high) // 2

@@ -29,7 +29,7 @@ from ._listing import Counts, Listing
 
 
 class ListedPoissonLoss(CompoundPoissonLoss):
-    """The same loss, for closed forms: sums over a list of counts.
+    """A compound Poisson loss with a list of its likely counts, for closed forms.
 
     Where counts that are not listed could matter they are taken for infinite losses.
     """
@@ -43,11 +43,11 @@ class ListedPoissonLoss(CompoundPoissonLoss):
         return (self.counts * rates)[:, self.listing.order]
 
     def sizes(self) -> Float[Array, " k"]:
-        """Of the jumps, in the same order."""
+        """Sizes of the jumps, in the same order."""
         return self._each(lambda step: step.jump())[self.listing.order]
 
     def changes(self) -> Float[Array, " k"]:
-        """Of the rates, from P to Q, in the same order."""
+        """Changes of the rates from P to Q, in the same order."""
         found = self.counts * self._each(lambda step: step.gap())
         return found[self.listing.order]
 
@@ -89,9 +89,9 @@ class Tables(eqx.Module):
     excess: Float[Array, " m+1"]
     """B."""
     log_missing: Float[Array, ""]
-    """Of the mass under Q that is not listed."""
+    """Log of the mass under Q that is not listed."""
     rounding: Float[Array, ""]
-    """Of the losses, absolutely."""
+    """Absolute rounding of the losses."""
     mass_error: Float[Array, ""]
     """Relative error of sums: rates are rounded, which the distance of a count from its
     mean multiplies, and so are the factors of the recursion, of which it takes
@@ -99,13 +99,13 @@ class Tables(eqx.Module):
     largest: Float[Array, ""]
     """The largest loss that is listed."""
     supremum: Float[Array, ""]
-    """That of all losses."""
+    """The largest of all losses."""
 
 
 def tables(
     loss: ListedPoissonLoss, count: Float[Array, ""], sign: Float[Array, ""]
 ) -> Tables:
-    """Of `count` releases, for one direction."""
+    """The tables of `count` releases, for one direction."""
     rates, sizes, listing = count * loss.rates(), loss.sizes(), loss.listing
     drift = -count * jnp.sum(loss.changes())
     least, largest = loss.loss_range()
@@ -149,7 +149,7 @@ class _Part(eqx.Module):
     masses: Float[Array, " n"]
     losses: Float[Array, " n"]
     size: Float[Array, ""]
-    """Of the parts of losses."""
+    """Size of the parts of losses."""
     span: Float[Array, ""]
     """How far the counts of a size are apart, added up."""
 
@@ -222,7 +222,7 @@ def sums(t: Tables, epsilon: Float[Array, "..."]) -> Sums:
 
 
 def _parts(t: Tables, epsilon: Float[Array, ""]) -> tuple[Array, ...]:
-    """Of every row, with the least index m of a larger loss and s."""
+    """The parts of every row, with the least index m of a larger loss, and s."""
     gap = epsilon - t.level
     index = jnp.searchsorted(t.losses, gap, side="right")
     inside = index < t.losses.size

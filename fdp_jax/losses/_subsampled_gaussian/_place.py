@@ -1,4 +1,4 @@
-"""Where the integrand lives: the interval that holds it, from end to end."""
+"""The interval that holds an integrand, from end to end."""
 
 import math
 
@@ -113,7 +113,7 @@ def coarse_grid(one: Integrand, place: Interval, count: int) -> Coarse:
 
 
 def locate_on(one: Integrand, order: Float[Array, ""], grid: Coarse) -> Location:
-    """Where e^{w X} dP lives, from a grid that holds all of it."""
+    """The place of e^{w X} dP, from a grid that holds all of it."""
     x, spacing, loss = grid.x, grid.spacing, grid.loss
     log_weight = grid.log_base + order * loss
     count = x.size - 1
@@ -154,6 +154,6 @@ def beyond_iterates(one: Integrand) -> Array:
 
 
 def locate(one: Integrand, order: Float[Array, ""]) -> Location:
-    """Where the integrand of a real order lives, without derivative."""
+    """The place of the integrand of a real order, without derivative."""
     one = stop_gradient(one)
     return locate_on(one, order, coarse_grid(one, interval_of(one, order), _NODES))

@@ -133,7 +133,7 @@ def lines_of(
 
 
 def lines_error(one: Integrand, lines: Lines, edge: Array, spacing: Array) -> Array:
-    """As `strip_error`, for lines.
+    """The error of `strip_error`, for lines.
 
     On the vertical sides, midway between nodes, the kernel is 1 / (1 + e^t) at
     height t h / (2 pi): that falls faster than the integrand grows.
@@ -148,7 +148,7 @@ def lines_error(one: Integrand, lines: Lines, edge: Array, spacing: Array) -> Ar
 
 
 def half_widths(one: Integrand, count: int = 40) -> Array:
-    """Of strips about the line, from all that is analytic to a millionth of it."""
+    """Half widths of strips about the line, from the widest to a millionth of it."""
     strip = 0.98 * jnp.pi * jnp.square(one.noise_multiplier)
     exponents = jnp.arange(count, dtype=strip.dtype)
     return strip * jnp.exp2(-20 / count * exponents)
@@ -191,5 +191,5 @@ def quadrature_error(
 def _widest_spacing(
     half_width: Array, growth: Array, log_tolerance: Array
 ) -> Float[Array, " k"]:
-    """For which the error along a line is within tolerance."""
+    """The widest spacing whose error along a line is within tolerance."""
     return 2 * jnp.pi * half_width / jnp.maximum(growth - log_tolerance, 1)
