@@ -87,3 +87,10 @@ def test_long_files_are_still_long():
     for name in LONG:
         count = len((ROOT / name).read_text(encoding="utf-8").splitlines())
         assert count > MOST_LINES, f"{name} is short now: take it off the list"
+
+
+def test_one_module_knows_what_is_traced():
+    for path in FILES:
+        text = path.read_text(encoding="utf-8")
+        asks = re.search(r"\bTracer\b|get_opaque_trace_state|is_concrete", text)
+        assert not asks or _name(path) == "_internal/_concrete.py", _name(path)

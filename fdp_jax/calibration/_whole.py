@@ -9,6 +9,7 @@ from jaxtyping import Array, Real
 
 from .. import tradeoff
 from .._internal import _checks
+from .._internal._concrete import known
 from .._internal._special import safe_log
 from .._internal._text import at_most
 from ..comparison.sources import Request, request, share
@@ -198,7 +199,7 @@ class MuGDP(AbstractTarget):
         mu = _checks.checked_scalar("mu", _checks.nonnegative, mu)
         self.reference = _request(tradeoff.Gaussian(mu))
         self.delta = _checks.checked_scalar("delta", _checks.below_one, delta)
-        aside = _checks.known(delta)
+        aside = known(delta)
         self.nothing_aside = aside is not None and bool(aside == 0)
 
     @property

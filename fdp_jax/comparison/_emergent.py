@@ -17,6 +17,7 @@ import numpy as np
 from jaxtyping import Array, ArrayLike, Bool, Float
 
 from .._internal import _checks
+from .._internal._concrete import known
 from .._internal._precision import in_float64
 from ..losses import LossMoments
 from ..mechanisms import AbstractMechanism
@@ -104,7 +105,7 @@ def _constant(name: str, value: Any) -> Any:
 
 def _at_least_one(name: str, value: Any) -> Any:
     value = _checks.finite_positive(name, value)
-    number = _checks.known(value)
+    number = known(value)
     if number is not None and np.any(number < 1):
         raise ValueError(f"{name} must be at least 1, got {value}")
     return value

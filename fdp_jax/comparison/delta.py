@@ -18,11 +18,11 @@ from jax.lax import stop_gradient
 from jaxtyping import Array, Bool, Float
 
 from .._internal._batching import one_by_one
+from .._internal._concrete import outside_transformations
 from .._internal._implicit import known_value
 from .._internal._precision import (
     float_dtype,
     in_float64,
-    outside_transformations,
 )
 from ..curves import (
     Bound,

@@ -16,6 +16,7 @@ import optimistix as optx
 from jaxtyping import Array, Bool, Float, PyTree
 
 from .._internal import _checks
+from .._internal._concrete import known
 from .._internal._precision import float_dtype
 from ..calibration import AbstractTarget, Calibration, calibrate
 from ..calibration.unknowns import Selector
@@ -95,7 +96,7 @@ def minimize(
         0.5000
     """
     start = jax.tree.map(lambda x: jnp.asarray(x, float_dtype()), start)
-    leaves = [_checks.known(x) for x in jax.tree.leaves(start)]
+    leaves = [known(x) for x in jax.tree.leaves(start)]
     if not leaves or not all(x is None or np.all(np.isfinite(x)) for x in leaves):
         raise ValueError(f"start must hold finite numbers, got {start}")
     if tolerance is None:

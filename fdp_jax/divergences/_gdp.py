@@ -16,7 +16,8 @@ from jax.lax import stop_gradient
 from jaxtyping import Array, Float
 
 from .._internal import _checks
-from .._internal._precision import in_float64, narrow, outside_transformations
+from .._internal._concrete import known, outside_transformations
+from .._internal._precision import in_float64, narrow
 from ..curves import (
     round_down_to_single,
     with_gradient,
@@ -92,7 +93,7 @@ def gdp(mechanism: Any, *, delta: Any = 0.0) -> GDPSummary:
         al. (2025) for the summary and its regret.
     """
     delta = _checks.scalar("delta", _checks.below_one("delta", delta))
-    found, aside = resolved(mechanism, "gdp"), _checks.known(delta)
+    found, aside = resolved(mechanism, "gdp"), known(delta)
     # What lists leave out would matter for less.
     listed = aside is not None and aside >= _LISTED_ASIDE
     loss = found.first.composed if listed else found.whole.composed

@@ -10,8 +10,9 @@ from jax.lax import stop_gradient
 from jaxtyping import Array, ArrayLike, Float
 
 from .._internal import _checks
+from .._internal._concrete import outside_transformations
 from .._internal._implicit import optimal_value
-from .._internal._precision import float_dtype, in_float64, outside_transformations
+from .._internal._precision import float_dtype, in_float64
 from .._internal._search import golden_section
 from ..curves import (
     AbstractGuarantee,

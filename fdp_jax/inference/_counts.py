@@ -12,6 +12,7 @@ from jax.lax import stop_gradient
 from jaxtyping import Array, Float
 
 from .._internal import _checks
+from .._internal._concrete import is_traced, known
 from .._internal._counts import log_binomial
 
 _SPREADS = 40.0
@@ -31,7 +32,7 @@ class Window(NamedTuple):
 
 def window_length(n: Any) -> int:
     """A power of two that holds 40 standard deviations on each side, or all of 0..n."""
-    if isinstance(n, jax.core.Tracer):
+    if is_traced(n):
         return _DEFAULT
     largest = float(np.max(np.asarray(n)))
     needed = min(largest + 1, _SPREADS * math.sqrt(largest) + 2)
@@ -41,7 +42,7 @@ def window_length(n: Any) -> int:
 def record_count(name: str, n: Any) -> Any:
     """A number of records: whole and positive."""
     n = _checks.positive(name, _checks.checked_scalar(name, _checks.whole_number, n))
-    number = _checks.known(n)
+    number = known(n)
     if number is None:
         allowed = f"{name} must be at most {_LARGEST_TRACED} where it is traced"
         return eqx.error_if(n, n > _LARGEST_TRACED, allowed)
@@ -54,7 +55,7 @@ def success_count(name: str, count: Any, records_name: str, n: Any) -> Any:
     """A number of successes among n records."""
     count = _checks.checked_scalar(name, _checks.whole_number, count)
     count = _checks.nonnegative(name, count)
-    number, most = _checks.known(count), _checks.known(n)
+    number, most = known(count), known(n)
     allowed = f"{name} must be at most {records_name}"
     if number is None or most is None:
         count = jnp.asarray(count)

@@ -11,6 +11,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from .._internal import _checks
+from .._internal._concrete import is_traced
 from .._internal._precision import float_dtype, in_float64
 from ..curves import (
     outward,
@@ -262,7 +263,7 @@ def _shown(value: float, width: float) -> str:
 
 
 def _confidence(value: Any) -> float:
-    if isinstance(value, jax.core.Tracer):
+    if is_traced(value):
         raise TypeError("confidence must be known, got a traced number")
     return float(_checks.checked_scalar("confidence", _checks.open_share, value))
 

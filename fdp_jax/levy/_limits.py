@@ -12,12 +12,12 @@ from its limit.  The limits themselves bound nothing.
 from typing import Any
 
 import equinox as eqx
-import jax.core
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, ArrayLike, Bool, Float
 
 from .._internal import _checks
+from .._internal._concrete import is_traced
 from .._internal._precision import in_float64
 from ..divergences.log_moment import counted, loss_and_direction
 from ..losses import (
@@ -90,7 +90,7 @@ def central_limit(mechanism: Any) -> CentralLimit:
 
 def _require_finite(found: Any, infinite: Bool[ArrayLike, ""]) -> Any:
     """What was found, if no loss is infinite."""
-    if isinstance(infinite, jax.core.Tracer):
+    if is_traced(infinite):
         return eqx.error_if(found, infinite, f"{_FINITE} have no limit")
     if infinite:
         raise ValueError(f"{_FINITE} have no limit, got some with a positive mass")
@@ -171,7 +171,7 @@ def jump_limit(
     inner = np.linspace(-cut, cut, 65)
     edges = np.concatenate([[-np.inf], -sides[:0:-1], inner, sides[1:], [np.inf]])
     found, infinite = _measure(loss, edges)
-    if isinstance(infinite, jax.core.Tracer):
+    if is_traced(infinite):
         raise TypeError("mechanism must have known parameters, got traced ones")
     losses, masses, variance, own_jumps, own_rates = map(
         np.asarray, _require_finite(found, infinite)

@@ -11,11 +11,11 @@ from jaxtyping import Array, Float
 
 from .. import tradeoff
 from .._internal import _checks
+from .._internal._concrete import outside_transformations
 from .._internal._counts import log_binomial
 from .._internal._precision import (
     float_dtype,
     in_float64,
-    outside_transformations,
 )
 from .._internal._special import log1mexp, safe_log
 from ..curves import (

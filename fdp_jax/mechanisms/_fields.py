@@ -10,6 +10,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from .._internal import _checks
+from .._internal._concrete import known
 
 _SEARCH = "search"
 """Key among the metadata of a field."""
@@ -87,7 +88,7 @@ def search_of(owner: Any, name: str) -> Search:
 
 def is_one(value: Any) -> bool:
     """Whether a parameter is known, outside any trace, to be 1."""
-    number = _checks.known(value)
+    number = known(value)
     return number is not None and bool(number == 1)
 
 

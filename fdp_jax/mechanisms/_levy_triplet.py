@@ -9,6 +9,7 @@ import numpy as np
 from jaxtyping import Array, ArrayLike, Float, Real
 
 from .._internal import _checks
+from .._internal._concrete import is_traced, known
 from .._internal._precision import in_float64
 from ..losses import (
     ComposedLoss,
@@ -44,7 +45,7 @@ def _within_reach(jumps: Any, rates: Any) -> Any:
         "rates must be small enough that rates * exp(jumps), those with the record, "
         "are numbers: below e^700"
     )
-    if any(_checks.known(x) is None for x in (jumps, rates)):
+    if any(known(x) is None for x in (jumps, rates)):
         wrong = lambda x: jnp.any(jnp.log(x) + jumps > _LARGE)
         return _checks.error_if(rates, wrong, message)
     sizes, means = np.asarray(jumps, np.float64), np.asarray(rates, np.float64)
@@ -146,7 +147,7 @@ class LevyTriplet(AbstractMechanism):
 
     def _only_jumps(self) -> bool:
         """Known without a Gaussian part."""
-        variance = _checks.known(self.gaussian_variance)
+        variance = known(self.gaussian_variance)
         return variance is not None and bool(variance == 0) and self.jumps.size > 0
 
     def loss(self) -> ComposedLoss:
@@ -301,7 +302,7 @@ class LevyTriplet(AbstractMechanism):
             ValueError: If the tolerance is negative or not finite.
             TypeError: If jumps or rates are traced.
         """
-        if any(isinstance(x, jax.core.Tracer) for x in (self.jumps, self.rates)):
+        if is_traced(self.jumps, self.rates):
             raise TypeError("jumps and rates must be concrete, got traced arrays")
         tolerance = _checks.tolerance(tolerance)
         jumps, rates = (np.asarray(x, np.float64) for x in (self.jumps, self.rates))

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Float, Key, Real
 
 from .._internal import _checks
+from .._internal._concrete import known
 from .._internal._counts import log_poisson
 from .._internal._precision import in_float64
 from ..losses import ComposedLoss, PoissonLoss
@@ -171,7 +172,7 @@ class PoissonMechanism(AbstractMechanism):
         self.require_complete()
         statistic = _checks.nonnegative("statistic", statistic)
         mean = _exact_mean(self.offset, self.gain, statistic)
-        if _checks.known(mean) is not None:
+        if known(mean) is not None:
             _require_countable(mean)
         return _drawn(key, mean)
 

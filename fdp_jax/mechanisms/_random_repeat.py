@@ -9,6 +9,7 @@ import numpy as np
 from jaxtyping import Array, ArrayLike, Real
 
 from .._internal import _checks
+from .._internal._concrete import known
 from ..losses import Alternatives, ComposedLoss, revealed_mixture
 from ._base import AbstractMechanism
 from ._composed import Composition
@@ -88,7 +89,7 @@ class RandomRepeat(AbstractMechanism):
         self.probs = _checks.total(
             "probs and tail_prob", probs, 1e-12 if double else 1e-6, self.tail_prob
         )
-        counts = _checks.known(self.num_steps)
+        counts = known(self.num_steps)
         self.idle = counts is not None and bool(np.any(counts == 0))
         self.whole = counts is not None and bool(np.all(counts == np.round(counts)))
 
@@ -118,7 +119,7 @@ class RandomRepeat(AbstractMechanism):
     def simplified(self) -> AbstractMechanism:
         inner = self.mechanism.simplified()
         certain = self.num_steps.shape == (1,)
-        lost = _checks.known(self.tail_prob)
+        lost = known(self.tail_prob)
         if certain and lost is not None and lost == 0:
             return Composition((inner,), (self.num_steps[0],)).simplified()
         return eqx.tree_at(lambda m: m.mechanism, self, inner)

@@ -14,10 +14,10 @@ import jax
 import jax.core
 import numpy as np
 
+from .._internal._concrete import is_traced, outside_transformations
 from .._internal._precision import (
     accounts_in_float64,
     in_float64,
-    outside_transformations,
 )
 from ..curves import (
     AbstractGuarantee,
@@ -127,7 +127,7 @@ def _composed(mechanism: "AbstractMechanism") -> ComposedLoss:
     if outside_transformations():
         return _loss_of(mechanism)
     leaves = jax.tree.leaves(mechanism)
-    if any(isinstance(leaf, jax.core.Tracer) for leaf in leaves):
+    if is_traced(leaves):
         return _loss_of(mechanism)
     with jax.ensure_compile_time_eval():
         return _loss_of(mechanism)

@@ -10,6 +10,7 @@ from jaxtyping import Array, ArrayLike, Float, Real
 
 from .. import tradeoff
 from .._internal import _checks
+from .._internal._concrete import known
 from .._internal._precision import float_dtype, in_float64
 from ..curves import (
     Bound,
@@ -207,7 +208,7 @@ class CanonicalNoise(eqx.Module):
         if sensitivity is None:
             return self
         allowed = "sensitivity must be that of the noise"
-        given, own = _checks.known(sensitivity), _checks.known(self.sensitivity)
+        given, own = known(sensitivity), known(self.sensitivity)
         if given is None or own is None:
             own = jnp.asarray(self.sensitivity)
             checked = eqx.error_if(own, jnp.asarray(sensitivity) != own, allowed)
@@ -312,7 +313,7 @@ def _log_concave(f: AbstractTradeOff) -> AbstractLaw:
 
 
 def _is_known_zero(value: Any) -> bool:
-    number = _checks.known(value)
+    number = known(value)
     return number is not None and bool(number == 0)
 
 

@@ -10,7 +10,8 @@ from jaxtyping import Array
 
 from .. import mechanisms, tradeoff
 from .._internal import _checks
-from .._internal._precision import in_float64, outside_transformations
+from .._internal._concrete import known, outside_transformations
+from .._internal._precision import in_float64
 from ..curves import AbstractGuarantee, Bound
 from ..mechanisms import (
     Composition,
@@ -109,7 +110,7 @@ _TRIVIAL = "f must be nontrivial: no finite noise gives perfect privacy (f = Id)
 
 def _above_zero(value: Any, size: Any) -> Any:
     """The value, if a size is positive."""
-    number = _checks.known(size)
+    number = known(size)
     if number is None:
         return eqx.error_if(value, ~(size > 0), _TRIVIAL)
     if not number > 0:

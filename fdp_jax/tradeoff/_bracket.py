@@ -12,9 +12,10 @@ from jax.lax import cummax, cummin
 from jaxtyping import Array
 
 from .._internal import _checks
+from .._internal._concrete import is_traced, outside_transformations
 from .._internal._hull import gap, last_kept, tradeoff_chain
 from .._internal._logs import LOG_HALF
-from .._internal._precision import in_float64, outside_transformations
+from .._internal._precision import in_float64
 from ..curves import AbstractGuarantee, Bound, Curve
 from ..engines import log_complement
 from ..mechanisms import AbstractMechanism, View
@@ -90,7 +91,7 @@ def _halves(
 ) -> tuple[Array, Array]:
     """Thresholds >= 0, and > 0 for the exchanged pair, both increasing."""
     if epsilons is not None:
-        if isinstance(epsilons, jax.core.Tracer):
+        if is_traced(epsilons):
             raise TypeError("epsilons must be concrete, got a traced array")
         given = np.asarray(_checks.vector("epsilons", _checks.finite, epsilons))
         right = _apart_from_zero(given[given > 0])

@@ -11,6 +11,7 @@ import numpy as np
 from jaxtyping import Array
 
 from .._internal import _checks
+from .._internal._concrete import is_traced, known
 from .._internal._hull import lower_hull
 from .._internal._precision import in_float64
 from .._internal._special import safe_log
@@ -26,7 +27,7 @@ _SLACK = 1e-9
 
 
 def _all_known(*values: Any) -> bool:
-    return all(_checks.known(x) is not None for x in values)
+    return all(known(x) is not None for x in values)
 
 
 def _pair(
@@ -75,7 +76,7 @@ def _complement(value: Array) -> Array:
 
 def _of_hull(alpha: Any, beta: Any) -> Knots:
     x, y = lower_hull(alpha, beta)
-    number = _checks.known(x)
+    number = known(x)
     return _of_vertices(x, y, closed=number is not None and bool(number[-1] == 1))
 
 
@@ -95,7 +96,7 @@ def checked_vertices(alpha: Any, beta: Any) -> tuple[Any, Any]:
     _checks.same_length("alpha", alpha, "beta", beta)
     if alpha.size < 2:
         raise ValueError("alpha must hold at least 0 and 1, got one number")
-    if any(isinstance(x, jax.core.Tracer) for x in (alpha, beta)):
+    if is_traced(alpha, beta):
         bad = fault_of_tradeoff(alpha, beta, _SLACK) | (alpha[0] > 0) | (alpha[-1] < 1)
         beta = eqx.error_if(
             beta,

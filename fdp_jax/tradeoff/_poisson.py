@@ -10,6 +10,7 @@ from jaxtyping import Array, ArrayLike, Float, Real
 
 from .. import mechanisms
 from .._internal import _checks
+from .._internal._concrete import is_traced
 from .._internal._special import log1mexp, safe_log
 from ..engines import Interval, without
 from ..losses import PoissonLoss
@@ -114,7 +115,7 @@ class Poisson(AbstractTradeOff):
     def as_mechanism(self):
         """A direction of `fdp.PoissonMechanism`, for two different positive rates."""
         rates = self.rate_without, self.rate_with
-        if any(isinstance(x, jax.core.Tracer) for x in rates):
+        if is_traced(rates):
             raise TypeError("rate_without and rate_with must be known, got traced ones")
         one, other = (float(as_number(x)) for x in rates)
         if min(one, other) <= 0 or one == other:

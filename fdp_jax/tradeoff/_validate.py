@@ -2,9 +2,10 @@
 
 from typing import Any
 
-import jax.core
 import jax.numpy as jnp
 import numpy as np
+
+from .._internal._concrete import is_traced
 
 _TOLERANCE = 1e-9
 
@@ -140,7 +141,7 @@ def _pair(
     """Two concrete vectors of one length, without NaN, the first one in order."""
     arrays = []
     for label, array in ((name, value), (other_name, other)):
-        if isinstance(array, jax.core.Tracer):
+        if is_traced(array):
             raise TypeError(f"{label} must be concrete, got a traced array")
         array = np.asarray(array, np.float64)
         if array.ndim != 1 or array.size == 0:
