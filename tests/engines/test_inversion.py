@@ -45,13 +45,19 @@ def start_at(loss, sign, epsilon, middle):
 
 
 @jax.jit
-def evaluated(step, count, epsilon, middle, reach, coarser, share):
-    """The contour, and what sum and table make of it at thresholds around one.
+def contour_at(step, count, epsilon, middle):
+    """In a program of its own: in one, XLA would take (1 + c) - 1 for c."""
+    loss = composed(step, count)
+    return plan_contour(loss, start_at(loss, jnp.asarray(1.0), epsilon, middle))
+
+
+@jax.jit
+def evaluated(step, count, contour, epsilons, coarser, share):
+    """The contour, and what sum and table make of it at some thresholds.
 
     It has another step and last frequency than planned: `coarser` and `share` times.
     """
     loss = composed(step, count)
-    contour = plan_contour(loss, start_at(loss, jnp.asarray(1.0), epsilon, middle))
     frequency, step_size = share * contour.frequency, coarser * contour.step
     blocks = jnp.ceil(frequency / (step_size * FREQUENCY_BLOCK)).astype(jnp.int32)
     envelope = -0.5 * jnp.square(frequency) * count * step.precision()
@@ -62,7 +68,6 @@ def evaluated(step, count, epsilon, middle, reach, coarser, share):
         blocks=blocks,
         log_envelope=envelope,
     )
-    epsilons = epsilon + reach
     table = _inversion.tabulate(loss, contour)
     return (
         contour,
@@ -104,8 +109,9 @@ class Point:
     def found(self, step=None, coarser=1.0, share=1.0):
         step = gaussian(self.noise) if step is None else step
         middle = jnp.asarray(self.middle)
-        args = step, self.count, self.epsilon, middle, self.reach
-        return evaluated(*args, coarser, share)
+        contour = contour_at(step, self.count, self.epsilon, middle)
+        epsilons = self.epsilon + self.reach
+        return evaluated(step, self.count, contour, epsilons, coarser, share)
 
     def logs(self):
         return [mp.log(self.side(exact(e))) for e in self.epsilon + self.reach]
