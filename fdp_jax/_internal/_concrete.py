@@ -7,6 +7,7 @@ import jax.core
 import jax.extend.core as jec
 import numpy as np
 
+# What the state of tracing is outside of all transformations.
 with jax.ensure_compile_time_eval():
     _EAGER = jec.get_opaque_trace_state()
 

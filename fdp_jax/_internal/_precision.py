@@ -62,9 +62,6 @@ def narrow() -> bool:
     return float_dtype() == np.float32
 
 
-# What `get_opaque_trace_state` says outside all transformations.
-
-
 _native_float32 = contextvars.ContextVar("native_float32", default=False)
 
 
