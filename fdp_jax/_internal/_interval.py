@@ -114,14 +114,18 @@ def log_complement(log_value: Array) -> Array:
     return log1mexp(-jnp.minimum(log_value, 0))
 
 
-def without(logs: Array, unsure: Array) -> Array:
-    """Log of e^logs - e^unsure from below, -inf if that is nothing; no derivative."""
-    logs, unsure = stop_gradient((logs, unsure))
-    share = unsure - logs + 1e-12  # nothing is left of what rounding may have made
+def without(logs: Array, truncated: Array) -> Array:
+    """A lower bound of log(e^logs - e^truncated), -inf if that is nothing.
+
+    It has no derivative.
+    """
+    logs, truncated = stop_gradient((logs, truncated))
+    # The addend: nothing may be left of what is rounding alone.
+    share = truncated - logs + 1e-12
     some = share < -1e-9
     left = logs + log1mexp(jnp.where(some, -share, 1.0))
     left = jnp.where(some, left, -jnp.inf)
-    return jnp.where(jnp.isneginf(unsure), logs, left)
+    return jnp.where(jnp.isneginf(truncated), logs, left)
 
 
 def exactly(value: Array, relative: Array | float) -> Interval:

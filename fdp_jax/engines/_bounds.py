@@ -29,14 +29,14 @@ def select(condition: Array, yes: _Tree, no: _Tree) -> _Tree:
 
 
 def with_infinite(
-    log_delta: Interval, infinite: Array, unsure: Array, none: Array
+    log_delta: Interval, infinite: Array, truncated: Array, none: Array
 ) -> Interval:
     """Adds the infinite losses to log delta of the finite ones.
 
     Args:
         log_delta: Of the finite losses.
         infinite: Log of the mass of the infinite ones, -inf if there are none.
-        unsure: Log of the mass of outputs that were left out, in either of them.
+        truncated: Log of the mass of outputs that were left out, in either of them.
         none: Where no finite loss counts.
     """
     never = jnp.isneginf(infinite)
@@ -49,7 +49,7 @@ def with_infinite(
         return jnp.minimum(jnp.where(empty, infinite, total), 0)
 
     total = log_delta.map(add)
-    return Interval(without(total.lower, unsure), total.estimate, total.upper)
+    return Interval(without(total.lower, truncated), total.estimate, total.upper)
 
 
 def worst_of(estimates: Float[Array, " s"], signs: Float[Array, " s"]) -> Array:

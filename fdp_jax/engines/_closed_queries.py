@@ -37,12 +37,12 @@ def closed_profile(form: AbstractClosedForm, epsilons: Array) -> Profile:
     if form.lost() > 0:
         most = jnp.logaddexp(log_rest.upper, math.log(form.lost()))
         log_rest = Interval(log_rest.lower, log_rest.estimate, most)
-    unsure = form.log_unsure()
-    if unsure is not None:
+    truncated = form.log_truncated()
+    if truncated is not None:
         # What was left out counts in the upper bounds alone.
-        lower = without(log_delta.lower, unsure)
+        lower = without(log_delta.lower, truncated)
         log_delta = Interval(lower, log_delta.estimate, log_delta.upper)
-        most = jnp.logaddexp(log_rest.upper, unsure)
+        most = jnp.logaddexp(log_rest.upper, truncated)
         log_rest = Interval(log_rest.lower, log_rest.estimate, most)
     return Profile(
         log_delta.map(_at_most_zero),

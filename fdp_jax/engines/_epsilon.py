@@ -52,9 +52,11 @@ def epsilon(
     odds = jnp.exp(share) / -jnp.expm1(jnp.minimum(share, -1e-300))
     slack = stop_gradient(8 * jnp.finfo(safe.dtype).eps * known * odds)
     # Left of the lower end delta is larger by what was left out, at least.
-    unsure = stop_gradient(over(signs, loss.log_unsure_mass))
-    sure = without(infinite, unsure)
-    more = jnp.log1p(jnp.exp(unsure - safe) / -jnp.expm1(jnp.minimum(share, -1e-300)))
+    truncated = stop_gradient(over(signs, loss.log_truncated_mass))
+    sure = without(infinite, truncated)
+    more = jnp.log1p(
+        jnp.exp(truncated - safe) / -jnp.expm1(jnp.minimum(share, -1e-300))
+    )
     slack = jnp.stack([slack + stop_gradient(more), slack], axis=1)
     engine = route(loss)
     if engine == "spectral":
@@ -66,7 +68,7 @@ def epsilon(
     elif engine == "grid":
         result = search_epsilon(loss, signs, finite, slack)
     else:
-        result = closed_epsilon(loss, signs, safe, jnp.logaddexp(safe, unsure))
+        result = closed_epsilon(loss, signs, safe, jnp.logaddexp(safe, truncated))
     # delta(eps) >= 1 - e^eps for every mechanism.
     idle = log_complement(jnp.where(log_delta < 0, log_delta, -1.0))
     unit = 8 * jnp.finfo(idle.dtype).eps

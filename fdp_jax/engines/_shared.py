@@ -80,8 +80,8 @@ def log_delta_from(
         finite = finite.map(lambda x: jnp.minimum(x, most))
         beyond = epsilons >= largest_loss(loss, sign)
         infinite = loss.log_infinite_mass(sign)
-        unsure = loss.log_unsure_mass(sign)
-        result = with_infinite(finite, infinite, unsure, beyond)
+        truncated = loss.log_truncated_mass(sign)
+        result = with_infinite(finite, infinite, truncated, beyond)
     else:
         assert prepared.form is not None
         result = closed_profile(prepared.form, epsilons).log_delta

@@ -153,8 +153,8 @@ def as_profile(
     # delta counts the infinite losses too; 1 - delta none but what was left out.
     none = beyond | jnp.isneginf(value.upper)
     infinite = loss.log_infinite_mass(sign)
-    right = with_infinite(value, infinite, loss.log_unsure_mass(sign), none)
-    most = jnp.logaddexp(value.upper, stop_gradient(loss.log_unsure_mass(sign)))
+    right = with_infinite(value, infinite, loss.log_truncated_mass(sign), none)
+    most = jnp.logaddexp(value.upper, stop_gradient(loss.log_truncated_mass(sign)))
     rest = Interval(value.lower, value.estimate, jnp.minimum(most, 0))
     log_delta = select(middle, rest.map_down(log_complement), right)
     log_rest = select(middle, rest, right.map_down(log_complement))

@@ -103,8 +103,8 @@ def _some_infinite(loss: ComposedLoss) -> Bool[Array, ""]:
     for term, count in zip(loss.terms, loss.counts, strict=True):
         infinite = jnp.stack(term.log_infinite_masses())
         # Tails that are left out only bound what there is.
-        unsure = jnp.stack(term.log_unsure_masses())
-        true = jnp.any(infinite > jnp.maximum(unsure + 1e-6, _NOWHERE))
+        truncated = jnp.stack(term.log_truncated_masses())
+        true = jnp.any(infinite > jnp.maximum(truncated + 1e-6, _NOWHERE))
         found.append((true | _some_lost(term)) & (count > 0))
     return jnp.any(jnp.stack(found))
 

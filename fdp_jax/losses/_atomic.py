@@ -160,8 +160,8 @@ class AtomicLoss(AbstractLoss):
         upper, lower = found
         return upper, lower
 
-    def log_unsure_masses(self):
-        return super().log_unsure_masses() if self.missing is None else self.missing
+    def log_truncated_masses(self):
+        return super().log_truncated_masses() if self.missing is None else self.missing
 
     @classmethod
     def has_closed_form(cls, kinds, *, single):
@@ -306,12 +306,12 @@ def error_rates(
     tpr = (1 - share) * low.tpr + share * high.tpr
     value, power = stop_gradient((beta, tpr))
     # What was left out counts for the attacker, in the lower bound of beta alone.
-    unsure = [jnp.exp(atoms.log_unsure_masses()[0]) for atoms in fixed]
-    unsure = jnp.max(jnp.stack(unsure))
+    truncated = [jnp.exp(atoms.log_truncated_masses()[0]) for atoms in fixed]
+    truncated = jnp.max(jnp.stack(truncated))
     lost = max(atoms.lost for atoms in fixed)
     return (
-        Interval(value - slip, beta, value + slip + unsure + lost),
-        Interval(power * (1 - slip) - unsure, tpr, power * (1 + slip)),
+        Interval(value - slip, beta, value + slip + truncated + lost),
+        Interval(power * (1 - slip) - truncated, tpr, power * (1 + slip)),
     )
 
 
@@ -345,8 +345,8 @@ class AtomicForm(AbstractClosedForm):
     def epsilon(self, log_delta):
         return epsilon_by_search(self, log_delta)
 
-    def log_unsure(self):
-        return stop_gradient(self.atoms.log_unsure_masses()[0])
+    def log_truncated(self):
+        return stop_gradient(self.atoms.log_truncated_masses()[0])
 
     def lost(self):
         return self.atoms.lost

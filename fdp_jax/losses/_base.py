@@ -146,7 +146,7 @@ class AbstractLoss(eqx.Module):
         upper, lower = self.log_finite_masses()
         return log1mexp(-upper), log1mexp(-lower)
 
-    def log_unsure_masses(self) -> tuple[Float[Array, ""], Float[Array, ""]]:
+    def log_truncated_masses(self) -> tuple[Float[Array, ""], Float[Array, ""]]:
         """Bounds of masses under Q and P of outputs that were left out.
 
         Such an output counts with the largest loss there may be, but may as well have a

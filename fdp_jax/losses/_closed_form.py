@@ -36,7 +36,7 @@ class AbstractClosedForm(eqx.Module):
     def epsilon(self, log_delta: Array) -> Array:
         """The least real eps with delta(eps) at most the given one."""
 
-    def log_unsure(self) -> Array | None:
+    def log_truncated(self) -> Array | None:
         """Log of what of the infinite losses is only a bound."""
 
     def error_rates(self, other: Any, alpha: Array) -> tuple[Interval, Interval] | None:

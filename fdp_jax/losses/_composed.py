@@ -128,7 +128,7 @@ class ComposedLoss(eqx.Module):
         the ends of the parameters' ranges there may be none.
         """
         ends = self._calculated_ends()
-        fixed = lambda e: (e.loss_range, e.log_supported, e.log_unsure)
+        fixed = lambda e: (e.loss_range, e.log_supported, e.log_truncated)
         ends = eqx.tree_at(fixed, ends, stop_gradient(fixed(ends)))
         return dataclasses.replace(self, ends=ends)
 
@@ -156,9 +156,9 @@ class ComposedLoss(eqx.Module):
         """Log of the probability that some loss is infinite, also where it is tiny."""
         return _of(self._known_ends().log_infinite, sign)
 
-    def log_unsure_mass(self, sign: Float[Array, ""]) -> Float[Array, ""]:
+    def log_truncated_mass(self, sign: Float[Array, ""]) -> Float[Array, ""]:
         """Log of a bound on the probability of outputs that were left out."""
-        return _of(self._known_ends().log_unsure, sign)
+        return _of(self._known_ends().log_truncated, sign)
 
     def _known_ends(self) -> "_Ends":
         return self._calculated_ends() if self.ends is None else self.ends
@@ -167,7 +167,7 @@ class ComposedLoss(eqx.Module):
         zero = jnp.zeros_like(self.counts[0])
         low, high = zero, zero
         finite, supported = jnp.stack([zero, zero]), jnp.stack([zero, zero])
-        infinites, unsures = [], []
+        infinites, truncations = [], []
         for term, count in zip(self.terms, self.counts, strict=True):
             least, most = term.loss_range()
             low = _sum_downward(low, _product_downward(count, least))
@@ -178,7 +178,7 @@ class ComposedLoss(eqx.Module):
             finite = finite + times(count, least_finite)
             supported = supported + times(count, own)
             infinites.append(infinite)
-            unsures.append(jnp.stack(term.log_unsure_masses()))
+            truncations.append(jnp.stack(term.log_truncated_masses()))
         tiny = finite > -1e-12
         mostly = log1mexp(-jnp.where(tiny, -1, finite))
         return _Ends(
@@ -186,7 +186,7 @@ class ComposedLoss(eqx.Module):
             log_finite=finite,
             log_supported=supported,
             log_infinite=jnp.where(tiny, self._log_union(infinites), mostly),
-            log_unsure=jnp.minimum(self._log_union(unsures), 0),
+            log_truncated=jnp.minimum(self._log_union(truncations), 0),
         )
 
     def _log_union(self, masses: list[Float[Array, "2"]]) -> Float[Array, "2"]:
@@ -206,7 +206,7 @@ class _Ends(eqx.Module):
     log_finite: Float[Array, "2"]
     log_supported: Float[Array, "2"]
     log_infinite: Float[Array, "2"]
-    log_unsure: Float[Array, "2"]
+    log_truncated: Float[Array, "2"]
 
 
 def _of(sides: Float[Array, "2"], sign: Array) -> Array:

@@ -79,5 +79,5 @@ class DensityLoss(MonotoneLoss):
     def log_infinite_masses(self):
         return self.log_beyond, self.log_beyond
 
-    def log_unsure_masses(self):
+    def log_truncated_masses(self):
         return self.log_infinite_masses()

@@ -77,7 +77,7 @@ class GaussianMixtureLoss(MonotoneLoss):
         beyond = jnp.full_like(self.noise_multiplier, _LOG_BEYOND)
         return beyond, beyond
 
-    def log_unsure_masses(self):
+    def log_truncated_masses(self):
         return self.log_infinite_masses()
 
     def log_moment_ceiling(self, sign):

@@ -70,5 +70,5 @@ class _Tabulated(AbstractLoss):
     def log_infinite_masses(self):
         return self.loss.log_infinite_masses()
 
-    def log_unsure_masses(self):
-        return self.loss.log_unsure_masses()
+    def log_truncated_masses(self):
+        return self.loss.log_truncated_masses()

@@ -260,7 +260,7 @@ class PoissonLoss(AnalyticLoss):
             return super().log_infinite_masses()
         return self._missing(self._first())
 
-    def log_unsure_masses(self):
+    def log_truncated_masses(self):
         return self.log_infinite_masses()
 
     @classmethod

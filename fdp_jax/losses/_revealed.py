@@ -165,11 +165,11 @@ class RevealedLoss(AbstractLoss):
         )
         return self._mean_log(upper), self._mean_log(lower)
 
-    def log_unsure_masses(self):
+    def log_truncated_masses(self):
         # What is left out among the rest.
         one = jnp.ones_like(self.lost)
         upper, lower = (
-            self._composed(lambda loss, s=sign: loss.log_unsure_mass(s))
+            self._composed(lambda loss, s=sign: loss.log_truncated_mass(s))
             for sign in (one, -one)
         )
         return self._mean_log(upper), self._mean_log(lower)

@@ -74,9 +74,9 @@ class SubsampledLoss(MassLoss):
         whole = self.sampling_prob >= 1
         return upper + jnp.log(self.sampling_prob), jnp.where(whole, lower, -jnp.inf)
 
-    def log_unsure_masses(self):
+    def log_truncated_masses(self):
         # Of P all of them, in `atoms` or not.
-        upper, lower = self.loss.log_unsure_masses()
+        upper, lower = self.loss.log_truncated_masses()
         return upper + jnp.log(self.sampling_prob), lower
 
     def _outer(self, loss: Array) -> Array:

@@ -69,8 +69,8 @@ def _riskier(x: Array, y: Array, size: int) -> _Power:
     rounding are joined, and what rounding does to the slopes of short segments makes
     none of them steeper than those before.
     """
-    unsure = _unit(size, y) * y[1:]
-    kept = (jnp.arange(x.size - 1) < jnp.argmax(y - x)) & (jnp.diff(y) > unsure)
+    truncated = _unit(size, y) * y[1:]
+    kept = (jnp.arange(x.size - 1) < jnp.argmax(y - x)) & (jnp.diff(y) > truncated)
     p, q = _steps(x, kept), _steps(y, kept)
     slope = jnp.where(kept & (p > 0), q / jnp.where(p > 0, p, 1), jnp.inf)
     slope = lax.cummin(slope)

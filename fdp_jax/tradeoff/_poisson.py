@@ -78,7 +78,7 @@ class Poisson(AbstractTradeOff):
         one, other = self._rates_pair()
         some = (one > 0) & (other > 0)
         term = PoissonLoss(jnp.where(some, one, 1.0), jnp.where(some, other, 1.0))
-        missing = jnp.maximum(*term.log_unsure_masses())
+        missing = jnp.maximum(*term.log_truncated_masses())
         return stop_gradient(jnp.where(some, missing, -jnp.inf))
 
     def _point(self, epsilon):

@@ -57,7 +57,7 @@ class ListedPoissonLoss(CompoundPoissonLoss):
         missing = missing.astype(self.counts.dtype)
         return missing, missing
 
-    def log_unsure_masses(self):
+    def log_truncated_masses(self):
         return self.log_infinite_masses()
 
     @classmethod
@@ -262,7 +262,7 @@ class ListedForm(AbstractClosedForm):
     def epsilon(self, log_delta):
         return epsilon_by_search(self, log_delta)
 
-    def log_unsure(self):
+    def log_truncated(self):
         return stop_gradient(self.tables.log_missing)
 
     def mass_error(self):
