@@ -53,8 +53,6 @@ class Curve(AbstractGuarantee):
         return self.both._error_rate_bounds(alpha)
 
 
-_FEW = 33
-"""Thresholds that share what a closed form knows of many outputs, side by side."""
 _PARTS = 0.2, 0.55
 """Places at which a curve is divided; one composition on the grid serves a part."""
 
@@ -68,13 +66,12 @@ def _groups(loss: ComposedLoss, size: int) -> tuple[np.ndarray, np.ndarray]:
 
     On the grid that is most of the work; of a contour it is each threshold's own.
     """
-    engine = engines.route(loss)
-    if engine == "grid":
+    together = engines.engine_of(loss).together
+    if together is None:
         places = np.sinh(_STRETCH * np.linspace(0, 1, size)) / math.sinh(_STRETCH)
         parts = np.split(np.arange(size), np.searchsorted(places, _PARTS))
     else:
-        long = loss.terms[0].prepares_long
-        few = size if long else 1 if engine == "spectral" else _FEW
+        few = size if loss.terms[0].prepares_long else together
         parts = np.split(np.arange(size), np.arange(few, size, few))
     most = max(part.size for part in parts)
     index = np.stack([np.pad(x, (0, most - x.size), mode="edge") for x in parts])

@@ -118,7 +118,7 @@ class _Effort(NamedTuple):
 
 def effort(loss: ComposedLoss) -> _Effort:
     """How many thresholds are looked at for a loss, by its engine."""
-    slow = engines.route(loss) == "grid"
+    slow = engines.engine_of(loss).coarse
     return _Effort(48, 3) if slow else _Effort(192, 4)
 
 

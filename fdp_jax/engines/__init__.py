@@ -12,16 +12,16 @@ from .._internal._interval import (
     log_complement as log_complement,
     without as without,
 )
-from ._bounds import Profile as Profile, select as select
-from ._closed_queries import exact_rates as exact_rates
+from ._bounds import Profile as Profile, over as over, select as select
 from ._epsilon import (
     epsilon as epsilon,
     largest_epsilon as largest_epsilon,
     span as span,
 )
-from ._profile import LocalPlan as LocalPlan, plan as plan, profile as profile
+from ._interface import AbstractEngine as AbstractEngine, AbstractPlan as AbstractPlan
+from ._profile import plan as plan, profile as profile
 from ._rare import can_split as can_split
-from ._route import METHODS as METHODS, over as over, route as route
+from ._route import METHODS as METHODS, engine_of as engine_of, route as route
 from ._shared import (
     Prepared as Prepared,
     log_delta_estimate as log_delta_estimate,
@@ -29,4 +29,8 @@ from ._shared import (
     prepare as prepare,
 )
 from ._spectral import rough_log_delta as rough_log_delta
-from ._threshold import crossing as crossing, threshold as threshold
+from ._threshold import (
+    crossing as crossing,
+    exact_rates as exact_rates,
+    threshold as threshold,
+)

@@ -1,5 +1,6 @@
 """What an engine returns: privacy profiles with certified bounds."""
 
+from collections.abc import Callable
 from typing import TypeVar
 
 import equinox as eqx
@@ -8,6 +9,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from .._internal._interval import Interval, without
+from ..losses import ComposedLoss
 
 _Tree = TypeVar("_Tree")
 
@@ -61,3 +63,14 @@ def worst_of(estimates: Float[Array, " s"], signs: Float[Array, " s"]) -> Array:
     most = jnp.max(estimates)
     near = (estimates >= most - 1e-11 * (1 + jnp.abs(most))) | (estimates == most)
     return jnp.argmax(jnp.where(near, signs, -jnp.inf))
+
+
+def over(signs: Float[Array, " s"], one: Callable[[Array], Array]) -> Array:
+    """A function of the direction, for each of them."""
+    return jnp.stack([one(sign) for sign in signs])
+
+
+def largest_loss(loss: ComposedLoss, sign: Array) -> Array:
+    """Essential supremum of the finite loss in one direction, rounded upward."""
+    low, high = loss.loss_range()
+    return jnp.where(sign > 0, high, -low)

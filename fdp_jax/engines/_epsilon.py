@@ -1,36 +1,16 @@
 """The least epsilon of a composition for a given delta, whichever the engine."""
 
-import functools
-
 import jax
 import jax.numpy as jnp
-from jax import lax
 from jax.lax import stop_gradient
 from jaxtyping import Array, ArrayLike, Float
 
-from .._internal._batching import one_by_one
-from .._internal._implicit import implicit_root
 from .._internal._interval import Interval, log_complement, sound, without
 from ..losses import ComposedLoss
-from ._bounds import select, worst_of
-from ._closed_queries import closed_epsilon
-from ._contour import Contour, Start, idle_contour
-from ._first_step import unless_one_step
-from ._grid_search import search_epsilon
-from ._rare import (
-    Rare,
-    rare_log_delta,
-    split_epsilon_if_loose,
-    splits,
-)
-from ._route import neutral, over, route
-from ._spectral import (
-    first_starts_at_log_delta,
-    largest_loss,
-    spectral_epsilon,
-    spectral_log_delta,
-    starts_at_log_delta,
-)
+from ._bounds import largest_loss, over, select
+from ._interface import Target
+from ._route import engine_of, neutral
+from ._spectral import starts_at_log_delta
 
 
 def epsilon(
@@ -58,17 +38,8 @@ def epsilon(
         jnp.exp(truncated - safe) / -jnp.expm1(jnp.minimum(share, -1e-300))
     )
     slack = jnp.stack([slack + stop_gradient(more), slack], axis=1)
-    engine = route(loss)
-    if engine == "spectral":
-        result = unless_one_step(
-            loss,
-            lambda loss: _spectral_epsilon(loss, signs, finite, slack),
-            lambda step: closed_epsilon(step, signs, safe, safe),
-        )
-    elif engine == "grid":
-        result = search_epsilon(loss, signs, finite, slack)
-    else:
-        result = closed_epsilon(loss, signs, safe, jnp.logaddexp(safe, truncated))
+    target = Target(safe, finite, slack, jnp.logaddexp(safe, truncated))
+    result = engine_of(loss).epsilon(loss, signs, target)
     # delta(eps) >= 1 - e^eps for every mechanism.
     idle = log_complement(jnp.where(log_delta < 0, log_delta, -1.0))
     unit = 8 * jnp.finfo(idle.dtype).eps
@@ -135,79 +106,3 @@ def largest_epsilon(
     )
     each = jnp.where(possible, jnp.minimum(each, largest_loss(loss, signs)), jnp.inf)
     return jnp.where(nothing | (log_delta >= 0), 0.0, jnp.max(each))
-
-
-def _spectral_epsilon(
-    loss: ComposedLoss, signs: Array, targets: Array, slacks: Array
-) -> Interval:
-    constants = stop_gradient((loss, signs, targets, slacks))
-    found, contour, rare, worst = _search_epsilon(*constants)
-    args = loss.without_ends(), targets[worst]
-    aux = signs[worst], contour, rare
-    estimate = implicit_root(_log_delta_residual, found.estimate, args, aux)
-    return Interval(found.lower, estimate, found.upper)
-
-
-def _log_delta_residual(
-    epsilon: Array,
-    args: tuple[ComposedLoss, Array],
-    aux: tuple[Array, Contour, Rare | None],
-) -> Array:
-    (loss, log_delta), (sign, contour, rare) = args, aux
-    full = lambda: spectral_log_delta(loss, contour, epsilon)
-    if rare is None:
-        return full() - log_delta
-    split = lambda: rare_log_delta(loss, sign, rare, epsilon)
-    return lax.cond(rare.used, split, full) - log_delta
-
-
-def _epsilon_search(
-    loss: ComposedLoss,
-    signs: Array,
-    targets: Array,
-    slacks: Array,
-    *,
-    tabulated: bool = True,
-) -> tuple[Interval, Contour, Rare | None, Array]:
-    """The epsilon of the worst direction, how it was found, and which that is."""
-    starts = first_starts_at_log_delta(loss, signs, targets)
-    # The worst direction first, which may save the other one.
-    largest = jax.vmap(lambda start, target: start.largest_epsilon(target))
-    most = largest(starts, targets - slacks[:, 1])
-    rough = jax.vmap(lambda start, target: start.rough_epsilon(target))
-    order = jnp.argsort(-rough(starts, targets))
-    ordered = jax.tree.map(lambda x: x[order], (starts, targets, slacks, most))
-
-    split = splits(loss)
-
-    def step(
-        least: Array, one: tuple[Start, Array, Array, Array]
-    ) -> tuple[Array, tuple[Interval, Contour, Rare | None]]:
-        start, target, slack, most = one
-
-        def full() -> tuple[Interval, Contour]:
-            return spectral_epsilon(loss, start, target, slack, tabulated=tabulated)
-
-        _, shape = jax.eval_shape(full)
-        none = Interval(-jnp.inf + 0 * most, -jnp.inf + 0 * most, most)
-        idle = lambda: (none, idle_contour(start, shape))
-        hopeless = most < least
-        found, contour = lax.cond(hopeless, idle, full)
-        rare = None
-        if split:
-            found, rare = split_epsilon_if_loose(
-                loss, start.sign, found, target, slack, ~hopeless
-            )
-        return jnp.maximum(least, found.lower), (found, contour, rare)
-
-    least = jnp.full_like(targets[0], -jnp.inf)
-    _, (found, contours, rares) = lax.scan(step, least, ordered)
-    worst = worst_of(found.estimate, signs[order])
-    result = jax.tree.map(jnp.max, found)
-    contour, rare = jax.tree.map(lambda x: x[worst], (contours, rares))
-    return result, contour, rare, order[worst]
-
-
-_search_epsilon = one_by_one(
-    _epsilon_search, functools.partial(_epsilon_search, tabulated=False)
-)

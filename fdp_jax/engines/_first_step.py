@@ -17,7 +17,7 @@ from jaxtyping import Array
 from .._internal._interval import Interval
 from ..losses import ComposedLoss
 from ._bounds import Profile, select, worst_of
-from ._closed_queries import closed_profile
+from ._closed_form_engine import closed_profile
 
 _Answer = TypeVar("_Answer", Interval, Profile)
 

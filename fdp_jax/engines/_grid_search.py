@@ -18,11 +18,13 @@ from .._internal._batching import one_by_one
 from .._internal._implicit import implicit_root
 from .._internal._interval import Interval
 from ..losses import ComposedLoss, Method
-from ._bounds import worst_of
+from ._bounds import largest_loss, worst_of
 from ._discretize import Grid, plan_grid
 from ._grid import compose_grid
 from ._grid_profile import grid_epsilon, grid_profile
-from ._spectral import largest_loss, starts_at_log_delta
+from ._spectral import (
+    starts_at_log_delta,
+)
 
 _FEW_ATOMS = 1 << 12
 _FEW_POINTS = 1 << 13

@@ -14,7 +14,7 @@ from jaxtyping import Array, Bool, Float
 from .._internal._batching import one_by_one
 from .._internal._interval import Interval, log_complement
 from ..losses import ComposedLoss
-from ._bounds import Profile, select, with_infinite
+from ._bounds import Profile, largest_loss, select, with_infinite
 from ._contour import (
     Contour,
     Start,
@@ -134,12 +134,6 @@ def largest_log_delta(
     finite = jnp.where(contour.middle, 0, contour.chernoff(epsilons))
     infinite = loss.log_infinite_mass(contour.sign)
     return jnp.minimum(jnp.logaddexp(finite, infinite), 0)
-
-
-def largest_loss(loss: ComposedLoss, sign: Array) -> Array:
-    """Essential supremum of the finite loss in one direction, rounded upward."""
-    low, high = loss.loss_range()
-    return jnp.where(sign > 0, high, -low)
 
 
 def as_profile(

@@ -1,17 +1,20 @@
-"""Certified answers of closed forms: profile, epsilon and threshold."""
+"""The engine of closed forms: certified profile, epsilon and threshold."""
 
 import functools
 import math
+from typing import ClassVar
 
 import jax
 import jax.numpy as jnp
+from jax import lax
 from jax.lax import stop_gradient
 from jaxtyping import Array, Float
 
 from .._internal._interval import Interval, exactly, without
 from .._internal._roots import least_threshold
 from ..losses import AbstractClosedForm, ComposedLoss
-from ._bounds import Profile
+from ._bounds import Profile, largest_loss
+from ._interface import AbstractEngine, AbstractPlan, AbstractPrepared
 
 _ERRORS = {jnp.dtype("float64"): 1e-12, jnp.dtype("float32"): 3e-5}
 """Relative error allowed for the logarithm of a closed form; measured ones are less."""
@@ -107,11 +110,51 @@ def closed_threshold(
     return jnp.where(positive, right, -left)
 
 
-def exact_rates(
-    loss: ComposedLoss, signs: Float[Array, " s"], alpha: Float[Array, ""]
-) -> tuple[Interval, Interval] | None:
-    """f(alpha) and 1 - f(alpha) of the worst direction where all kinks are known."""
-    if not loss.has_closed_form:
-        return None
-    first, *others = (loss.closed_form(sign) for sign in signs)
-    return first.error_rates(others[0] if others else None, alpha)
+class ClosedFormPlan(AbstractPlan):
+    """Nothing but the direction."""
+
+    sign: Float[Array, "..."]
+
+    def profile(self, loss, epsilons):
+        return closed_profile(loss.closed_form(self.sign), epsilons)
+
+    def prepare(self, loss):
+        return self, PreparedForm(lax.map(loss.closed_form, self.sign))
+
+
+class PreparedForm(AbstractPrepared):
+    """The closed form itself."""
+
+    form: AbstractClosedForm
+
+    def log_delta(self, loss, epsilons):
+        del loss
+        return closed_profile(self.form, epsilons).log_delta
+
+
+class ClosedFormEngine(AbstractEngine):
+    """Closed forms, which stand with the losses."""
+
+    name: ClassVar[str] = "closed_form"
+    # Many outputs are known at once, side by side.
+    together: ClassVar[int | None] = 33
+
+    def serves(self, loss):
+        return loss.has_closed_form
+
+    def plan(self, loss, signs, anchor, gap):
+        del loss, anchor, gap
+        return ClosedFormPlan(signs)
+
+    def epsilon(self, loss, signs, target):
+        return closed_epsilon(loss, signs, target.log_delta, target.largest)
+
+    def threshold(self, loss, sign, log_alpha, log_not_alpha):
+        del log_not_alpha
+        forms = loss.closed_form(sign), loss.closed_form(-sign)
+        ends = largest_loss(loss, sign), largest_loss(loss, -sign)
+        return closed_threshold(forms, ends, log_alpha), jnp.ones_like(log_alpha)
+
+    def exact_rates(self, loss, signs, alpha):
+        first, *others = (loss.closed_form(sign) for sign in signs)
+        return first.error_rates(others[0] if others else None, alpha)
