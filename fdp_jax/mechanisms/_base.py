@@ -20,6 +20,7 @@ from ..curves import (
 )
 from ..engines import METHODS
 from ..losses import AUTO, ComposedLoss, Method
+from ._fields import options_of
 from ._resolve import resolve
 from ._sampling import Sampling
 
@@ -83,17 +84,9 @@ class _Query(AbstractGuarantee):
         return resolve(self).settled(ask, known)
 
 
-_MARKED = "relation", "monotonic", "num_categories", "size"
-
-
 def _mark(mechanism: Any) -> Any:
     """No leaf, or one without entries, for the options that are not the default."""
-    stated = [
-        f"{field.name}={getattr(mechanism, field.name)}"
-        for field in dataclasses.fields(mechanism)
-        if field.name in _MARKED and field.metadata.get("static")
-        if getattr(mechanism, field.name) != field.default
-    ]
+    stated = options_of(mechanism)
     if not stated:
         return ()
     return np.zeros((0, 1 + zlib.crc32(", ".join(stated).encode()) % 65_521))

@@ -12,6 +12,7 @@ from ._base import AbstractMechanism
 from ._fields import (
     DELTA,
     EPSILON,
+    OPTION,
     as_float,
 )
 from ._relations import ADD_OR_REMOVE_ONE, relation_field
@@ -125,7 +126,7 @@ class _Selection(AbstractMechanism):
     """Chooses a candidate by its noisy quality score."""
 
     epsilon0: Real[ArrayLike, ""] = eqx.field(metadata=EPSILON.metadata)
-    monotonic: bool = eqx.field(static=True, default=False)
+    monotonic: bool = eqx.field(static=True, default=False, metadata=OPTION)
     relation: Any = relation_field(ADD_OR_REMOVE_ONE)
 
     def __init__(

@@ -15,6 +15,7 @@ from ..losses import AtomicLoss, ComposedLoss, TwoPointLoss
 from ._base import AbstractMechanism
 from ._fields import (
     EPSILON,
+    OPTION,
     SCALE,
     as_float,
     parameter,
@@ -86,7 +87,7 @@ class DiscreteGaussian(_IntegerNoise):
     scale: Real[ArrayLike, ""] | None = parameter(
         "scale", _checks.discrete_scale, SCALE, default=None
     )
-    sensitivity: int = eqx.field(static=True, default=1, kw_only=True)
+    sensitivity: int = eqx.field(static=True, default=1, kw_only=True, metadata=OPTION)
     truncation: int | None = eqx.field(static=True, default=None, kw_only=True)
     relation: Any = relation_field(ADD_OR_REMOVE_ONE)
 
@@ -153,7 +154,7 @@ class DiscreteLaplace(_IntegerNoise):
     scale: Real[ArrayLike, ""] | None = parameter(
         "scale", _checks.finite_positive, SCALE, default=None
     )
-    sensitivity: int = eqx.field(static=True, default=1, kw_only=True)
+    sensitivity: int = eqx.field(static=True, default=1, kw_only=True, metadata=OPTION)
     relation: Any = relation_field(ADD_OR_REMOVE_ONE)
 
     def loss(self) -> ComposedLoss:
@@ -222,7 +223,7 @@ class KaryRandomizedResponse(AbstractMechanism):
     """
 
     epsilon0: Real[ArrayLike, ""] = eqx.field(metadata=EPSILON.metadata)
-    num_categories: int = eqx.field(static=True)
+    num_categories: int = eqx.field(static=True, metadata=OPTION)
     relation: Any = relation_field(REPLACE_ONE)
 
     def __init__(

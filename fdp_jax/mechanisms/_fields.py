@@ -12,8 +12,11 @@ from jaxtyping import Array, Float
 from .._internal import _checks
 from .._internal._concrete import known
 
-_SEARCH = "search"
-"""Key among the metadata of a field."""
+_SEARCH, _OPTION = "search", "option"
+"""Keys among the metadata of a field."""
+OPTION = {_OPTION: True}
+"""Metadata of static fields that a saved mechanism must share with the one that it is
+read into: see `AbstractMechanism`."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -48,6 +51,15 @@ STEPS = Search(1, 1e-6, 1e15, 1e3, counts=True)
 EPSILON = Search(1, 1e-9, 500.0)
 DELTA = Search(1, 1e-300, 1.0, 1e-5)
 PROBABILITIES = Search(0, 1e-12, 1.0, 0.1)
+
+
+def options_of(owner: Any) -> list[str]:
+    """The options of a mechanism that are not the default ones, in words."""
+    return [
+        f"{field.name}={getattr(owner, field.name)}"
+        for field in dataclasses.fields(owner)
+        if _OPTION in field.metadata and getattr(owner, field.name) != field.default
+    ]
 
 
 class _Named:

@@ -9,6 +9,7 @@ from .._internal._special import safe_log
 from ..losses import AbstractLoss, AtomicLoss, ComposedLoss, TwoPointLoss
 from ._base import AbstractMechanism
 from ._discrete import one_release
+from ._fields import OPTION
 from ._relations import NeighboringRelation
 from ._sampling import Sampling
 
@@ -24,7 +25,7 @@ class Group(AbstractMechanism):
     """
 
     mechanism: AbstractMechanism
-    size: int = eqx.field(static=True)
+    size: int = eqx.field(static=True, metadata=OPTION)
 
     @property
     def relation(self) -> NeighboringRelation:

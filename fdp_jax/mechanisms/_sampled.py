@@ -23,6 +23,7 @@ from ._additive import Gaussian
 from ._base import AbstractMechanism
 from ._fields import (
     NOISE,
+    OPTION,
     PROBABILITIES,
     RATE,
     STEPS,
@@ -131,7 +132,9 @@ class PoissonSubsampled(AbstractMechanism):
     def _group(self, size):
         if isinstance(self.mechanism, Gaussian):
             noise = self.mechanism.noise_multiplier
-            return _SubsampledGroup(noise, self.sampling_prob, size, self.relation)
+            return _SubsampledGroup(
+                noise, self.sampling_prob, size, relation=self.relation
+            )
         return super()._group(size)
 
 
@@ -283,7 +286,7 @@ class DPSGD(AbstractMechanism):
 
     def _group(self, size):
         step = _SubsampledGroup(
-            self.noise_multiplier, self.sampling_prob, size, self.relation
+            self.noise_multiplier, self.sampling_prob, size, relation=self.relation
         )
         return step.repeat(self.num_steps)
 
@@ -298,8 +301,8 @@ class _SubsampledGroup(AbstractMechanism):
 
     noise_multiplier: Any = eqx.field(metadata=NOISE.metadata)
     sampling_prob: Any = eqx.field(metadata=RATE.metadata)
-    size: int = eqx.field(static=True)
-    relation: NeighboringRelation = eqx.field(static=True, default=ADD_OR_REMOVE_ONE)
+    size: int = eqx.field(static=True, metadata=OPTION)
+    relation: Any = relation_field(ADD_OR_REMOVE_ONE)
 
     def samplings(self) -> frozenset[Sampling]:
         return frozenset({Sampling.POISSON})
