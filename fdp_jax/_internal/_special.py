@@ -7,8 +7,9 @@ cancel or overflow. The common root is the family of moments
     h_k(x) = int_0^inf t^k exp(-x t - t^2 / 2) dt,    x >= 0,
 
 where h_0 = Phic / phi is the Mills ratio, h_k' = -h_{k+1} and
-k h_{k-1} = h_{k+1} + x h_k. Read downwards this recursion only adds positive numbers,
-so two Chebyshev series (for h_5 and h_6) give all lower moments to rounding error.
+k h_{k-1} = h_{k+1} + x h_k. h_0 and h_1 are ratios of polynomials. Read downwards the
+recursion only adds positive numbers, so two Chebyshev series (for h_5 and h_6) give all
+moments between to rounding error.
 The library functions are not used because `jax.scipy.special.log_ndtr` is wrong by
 several percent on [5, 8] and `erfcx` is the product of an overflowing and an
 underflowing factor.
@@ -75,6 +76,44 @@ _MOMENT_SERIES = (
     (6.650850076965654e-08, 1.4534642947488095e-07),
 )
 
+# Numerators and denominators in powers of t = (x - 3.5) / (x + 3.5) of
+# h_k(x) (x + c)^(k+1) for k = 0 (c = 1.25) and k = 1 (c = 1.625): rational interpolants
+# of degrees 11 and 12 in the zeros of a Chebyshev polynomial, relative error below
+# 1e-17. These two are most of all moments asked for, and a third of the series long.
+_RATIO_CENTER = 3.5
+_RATIO_SHIFTS = (1.25, 1.625)
+_RATIOS = (
+    (
+        (1.266196902599063, 1.0),
+        (-0.5892577179081812, -0.17932141035625607),
+        (1.0632674466557719, 0.7245923438904625),
+        (-0.16208587073620104, 0.04589692562998495),
+        (0.21361089218635831, 0.19406698590732926),
+        (0.067023079616622, 0.04421827748447044),
+        (-0.01286918407132488, 0.028310935426283695),
+        (0.025707330262943553, 0.007464891273125486),
+        (-0.0055404272887025294, 0.002145571536275319),
+        (0.0019649435757190283, 0.0003952786570682772),
+        (-0.00021110503568515205, 5.1787558172374644e-05),
+        (1.8623025338640492e-05, 3.3258748053180102e-06),
+    ),
+    (
+        (1.7601333011789926, 1.0),
+        (-1.2136298319879228, -0.07617680490234653),
+        (1.944884794960176, 0.920440509328403),
+        (-0.4570715554271839, 0.17987937218158512),
+        (0.4250248018448854, 0.3594773216768751),
+        (0.1626221305607998, 0.13367214063288668),
+        (-0.022719610365913454, 0.08771688749345972),
+        (0.054756824225317656, 0.03369496022020985),
+        (0.00047422239908175365, 0.012754904217323584),
+        (0.0004516889396391622, 0.0036391633473676385),
+        (0.0012973993561041309, 0.0008222799545762369),
+        (-0.0001892124710439343, 0.0001268380122634268),
+        (2.343418530577964e-05, 1.0815235634327899e-05),
+    ),
+)
+
 # Positive half of the 10-point Gauss-Legendre rule on [-1, 1].
 _GAUSS_NODES = (
     0.14887433898163122,
@@ -132,30 +171,40 @@ def _top_moments(x: jax.Array) -> tuple[jax.Array, jax.Array]:
     return value[..., 0], value[..., 1]
 
 
-def _moment_pair(order: int, x: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """Moments h_k and h_{k+1} of orders `order` <= 5 and one more."""
+def _ratio_moment(order: int, x: jax.Array) -> jax.Array:
+    """Moment of order 0 or 1, as a ratio of polynomials."""
+    t = 1.0 - 2.0 * _RATIO_CENTER / (x + _RATIO_CENTER)
+    *rows, (above, below) = _RATIOS[order]
+    for upper, lower in reversed(rows):
+        above, below = upper + t * above, lower + t * below
+    # A division comes last: XLA repeats a chain of sums and products, here the whole
+    # ratio, in each of its uses, but no division.
+    return above / below / (x + _RATIO_SHIFTS[order]) ** (order + 1)
+
+
+def _series_moment(order: int, x: jax.Array) -> jax.Array:
+    """Moment of order 2 to 6, from the series and the recursion."""
     low, high = _top_moments(x)
     away = x + _SHIFT
     scale = 1.0 / away
     ratio = 1.0 - _SHIFT * scale  # x / (x + shift), also for x = inf
     for k in range(_TOP, order, -1):
         low, high = (k + 1) * scale * scale * high + ratio * low, low
-    factorial = float(math.factorial(order))
-    # Divisions, not products with powers of `scale`: XLA repeats a chain of sums and
-    # products, here the whole series, in each of its uses, but no division.
-    return (
-        factorial * low / away ** (order + 1),
-        (order + 1) * factorial * high / away ** (order + 2),
-    )
+    value = high if order > _TOP else low
+    return float(math.factorial(order)) * value / away ** (order + 1)
+
+
+def _moment(order: int, x: jax.Array) -> jax.Array:
+    """Moment of order 0 to 6, without a rule for its derivative."""
+    found = _ratio_moment if order < len(_RATIOS) else _series_moment
+    return found(order, x)
 
 
 @partial(jax.custom_jvp, nondiff_argnums=(0,))
 def mills_moment(order: int, x: jax.Array) -> jax.Array:
     """Moment h_k(x) of order k (0 to 6) for x >= 0; order 0 is the Mills ratio."""
-    if order <= _TOP:
-        return _moment_pair(order, x)[0]
-    if order == _TOP + 1:
-        return _moment_pair(_TOP, x)[1]
+    if order <= _TOP + 1:
+        return _moment(order, x)
     # Only reached by derivatives of very high order; loses digits for large x.
     lower, upper = mills_moment(order - 2, x), mills_moment(order - 1, x)
     return (order - 1) * lower - x * upper
@@ -198,11 +247,8 @@ def _difference_and_ends(order: int, a: jax.Array, width: jax.Array):
     nodes = np.asarray(_GAUSS_NODES + tuple(-u for u in _GAUSS_NODES), a.dtype)
     weights = np.asarray(_GAUSS_WEIGHTS * 2, a.dtype)
     inner = (a + half)[..., None] + half[..., None] * nodes
-    ends = jnp.stack([a, a + width], axis=-1)
-    # One call for nodes and ends: compiling the series is the expensive part.
-    lower, upper = _moment_pair(order, jnp.concatenate([inner, ends], axis=-1))
-    integral = half * jnp.sum(weights * upper[..., :-2], axis=-1)
-    left, right = lower[..., -2], lower[..., -1]
+    integral = half * jnp.sum(weights * _moment(order + 1, inner), axis=-1)
+    left, right = _moment(order, jnp.stack([a, a + width]))
     return jnp.where(narrow, integral, left - right), left, right
 
 
