@@ -20,6 +20,7 @@ from ..curves import (
 )
 from ..engines import METHODS
 from ..losses import AUTO, ComposedLoss, Method
+from ._exact import Exact
 from ._fields import options_of
 from ._resolve import resolve
 from ._sampling import Sampling
@@ -147,6 +148,10 @@ class AbstractMechanism(_Query):
         before the numbers are traced.
         """
         return self
+
+    def exact(self) -> Exact | None:
+        """The trade-off function in closed form, where it has one of a named family."""
+        return None
 
     def releases_once(self) -> bool:
         """Whether this is a single release, whatever the parameters."""
