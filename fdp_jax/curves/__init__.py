@@ -33,6 +33,7 @@ from ._curve import (
 )
 from ._doubts import (
     is_loose as is_loose,
+    leaves_doubt as leaves_doubt,
 )
 from ._grid_curve import GridCurve as GridCurve
 from ._guarantee import AbstractGuarantee as AbstractGuarantee

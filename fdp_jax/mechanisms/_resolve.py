@@ -14,7 +14,11 @@ import jax
 import jax.core
 import numpy as np
 
-from .._internal._concrete import is_traced, outside_transformations
+from .._internal._concrete import (
+    evaluates_at_once,
+    is_traced,
+    outside_transformations,
+)
 from .._internal._precision import (
     accounts_in_float64,
     in_float64,
@@ -30,6 +34,7 @@ from ..curves import (
     delta_of,
     intersection,
     is_loose,
+    leaves_doubt,
 )
 from ..engines import can_split
 from ..losses import ComposedLoss, Method
@@ -158,14 +163,15 @@ def _sooner(
 ) -> _Answer:
     """The engine's answer, from the smaller program where that is tight.
 
-    Where the answer cannot be looked at, the program has to hold all there is.
+    Where the answer cannot be looked at (inside of `jax.jit`), the program has to hold
+    all there is.
     """
     composed = subject.composed
-    looks = accounts_in_float64() and outside_transformations()
+    looks = accounts_in_float64() and evaluates_at_once()
     if not (looks and composed.method.split and can_split(composed)):
         return ask(subject)
     found = ask(_by(subject, dataclasses.replace(composed.method, split=False)))
-    return ask(subject) if is_loose(judged(found)) else found
+    return ask(subject) if leaves_doubt(judged(found)) else found
 
 
 def _counts(composed: ComposedLoss) -> list[np.ndarray]:
