@@ -29,6 +29,7 @@ from ._bounds import (
 )
 from ._curve import (
     Curve as Curve,
+    certainty as certainty,
     make_curve as make_curve,
 )
 from ._doubts import (

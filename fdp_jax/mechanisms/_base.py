@@ -16,7 +16,6 @@ from ..curves import (
     Curve,
     ProfilePoint,
     Range,
-    make_curve,
 )
 from ..engines import METHODS
 from ..losses import AUTO, ComposedLoss, Method
@@ -247,9 +246,7 @@ class AbstractMechanism(_Query):
         """
         if num_points < 8:
             raise ValueError(f"num_points must be at least 8, got {num_points}")
-        return make_curve(
-            resolve(self).first.composed, np.linspace(0.0, 1.0, num_points)
-        )
+        return resolve(self).curve(np.linspace(0.0, 1.0, num_points))
 
 
 class View(_Query):

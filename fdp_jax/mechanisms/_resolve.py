@@ -26,15 +26,18 @@ from .._internal._precision import (
 from ..curves import (
     AbstractGuarantee,
     Bounds,
+    Curve,
     ProfilePoint,
     Range,
     Subject,
     between,
+    certainty,
     common_profile,
     delta_of,
     intersection,
     is_loose,
     leaves_doubt,
+    make_curve,
 )
 from ..engines import can_split
 from ..losses import ComposedLoss, Method
@@ -44,6 +47,7 @@ if TYPE_CHECKING:
     from ._base import AbstractMechanism, _Query
 
 _Answer = TypeVar("_Answer", Bounds, ProfilePoint)
+_Found = TypeVar("_Found")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -84,6 +88,11 @@ class Resolved:
             lambda found: delta_of(found, narrow=False),
             common_profile,
         )
+
+    def curve(self, positions: np.ndarray) -> Curve:
+        """The whole guarantee on a grid, see `make_curve`, by the first engine."""
+        ask = lambda subject: make_curve(subject.composed, positions)
+        return _sooner(ask, self.first, certainty)
 
     @property
     def _method(self) -> Method:
@@ -157,10 +166,10 @@ def _by(subject: Subject, method: Method) -> Subject:
 
 
 def _sooner(
-    ask: Callable[[AbstractGuarantee], _Answer],
+    ask: Callable[[Subject], _Found],
     subject: Subject,
-    judged: Callable[[_Answer], Bounds],
-) -> _Answer:
+    judged: Callable[[_Found], Bounds],
+) -> _Found:
     """The engine's answer, from the smaller program where that is tight.
 
     Where the answer cannot be looked at (inside of `jax.jit`), the program has to hold
