@@ -18,6 +18,8 @@ from jax.flatten_util import ravel_pytree
 from jax.lax import fori_loop, optimization_barrier
 from jaxtyping import Array, Float, Int, PyTree
 
+from ._tolerances import SPREADING_KERNEL
+
 _WIDTH = 18
 """Grid points that one weight is spread over: an error of 2e-16 of the weight."""
 _STEEPNESS = 2.32 * _WIDTH
@@ -27,8 +29,6 @@ _BESIDE = 1e-6
 which is beyond the window, is still e^-_STEEPNESS."""
 _BIN = 32
 """Grid points that are looked at together for the rounding of sums."""
-_KERNEL_ROUNDING = 24
-"""Units in the last place: two kernels to 8 each, and one over the transform to 8."""
 _DEGREE = 20
 _GROWTH = 2.4
 """log of how much the kernel's transform falls over the frequencies used, about."""
@@ -161,7 +161,7 @@ def fourier_sums(
         rounding = found.rounding(terms, 2 * float(np.log2(size))) * inverse[0]
         rounding = rounding + terms * jnp.abs(found.away)
         weight = jnp.where(found.weight > 0, found.weight, 1)
-        rounding = rounding / weight + _KERNEL_ROUNDING
+        rounding = rounding / weight + SPREADING_KERNEL
         return (versine, -waves.imag * inverse, found.total), rounding
 
     # One after the other: memory for all at once is not had for nothing, even unused.

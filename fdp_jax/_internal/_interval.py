@@ -8,9 +8,7 @@ from jax.lax import stop_gradient
 from jaxtyping import Array, Float
 
 from ._special import log1mexp, safe_log
-
-_EXP = 4.0
-"""Units of the last place that XLA's exp, expm1 and log may be off by, twice over."""
+from ._tolerances import CANCELLED, ELEMENTARY
 
 
 class Interval(eqx.Module):
@@ -61,7 +59,7 @@ class Interval(eqx.Module):
 
         Only the exact zero has the upper end 0: others do not underflow to it.
         """
-        unit = _EXP * jnp.finfo(self.lower.dtype).eps
+        unit = ELEMENTARY * jnp.finfo(self.lower.dtype).eps
         ends = self.widened(lambda x: unit * (1 + jnp.abs(x)))
         upper = jnp.minimum(jnp.exp(ends.upper), 1)
         least = jnp.finfo(upper.dtype).tiny
@@ -75,7 +73,7 @@ class Interval(eqx.Module):
 
         delta(-e) = (1 - e^-e) + e^-e delta_rev(e) for e >= 0, without cancellation.
         """
-        unit = _EXP * jnp.finfo(self.lower.dtype).eps
+        unit = ELEMENTARY * jnp.finfo(self.lower.dtype).eps
         idle = -jnp.expm1(-distance)
 
         def reflected(log_delta: Array) -> Array:
@@ -121,7 +119,7 @@ def without(logs: Array, truncated: Array) -> Array:
     """
     logs, truncated = stop_gradient((logs, truncated))
     # The addend: nothing may be left of what is rounding alone.
-    share = truncated - logs + 1e-12
+    share = truncated - logs + CANCELLED
     some = share < -1e-9
     left = logs + log1mexp(jnp.where(some, -share, 1.0))
     left = jnp.where(some, left, -jnp.inf)

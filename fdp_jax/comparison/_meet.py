@@ -14,6 +14,7 @@ from .._internal._implicit import _guarded as guarded
 from .._internal._precision import in_float64
 from .._internal._roots import bisect
 from .._internal._special import safe_log
+from .._internal._tolerances import MEET
 from ..curves import (
     EPSILON,
     LOGARITHM,
@@ -110,16 +111,16 @@ def meet_profile(
     share_of = lambda x: jnp.where(some, x / safe, 0.0)
     floor = -jnp.expm1(jnp.minimum(epsilon, 0.0))
     delta = Interval(
-        jnp.clip(share_of(found.lower) - _UNIT, floor, 1),
+        jnp.clip(share_of(found.lower) - MEET, floor, 1),
         jnp.clip(share_of(found.estimate), floor, 1),
-        jnp.clip(share_of(found.upper) + _UNIT, floor, 1),
+        jnp.clip(share_of(found.upper) + MEET, floor, 1),
     )
     # R = u - S has an absolute error, of which u is the unit.
     rest = found.map_down(lambda s: u - s)
     rest = Interval(
-        share_of(jnp.maximum(rest.lower - 0.1 * _UNIT, 0)),
+        share_of(jnp.maximum(rest.lower - 0.1 * MEET, 0)),
         share_of(rest.estimate),
-        jnp.where(some, jnp.minimum(share_of(rest.upper + 0.1 * _UNIT), 1), 1.0),
+        jnp.where(some, jnp.minimum(share_of(rest.upper + 0.1 * MEET), 1), 1.0),
     )
     rounded = lambda value: value.map(safe_log).widened(_slack)
     log_delta, log_rest = rounded(delta), rounded(rest)
@@ -136,10 +137,6 @@ def meet_profile(
         without_derivative(log_delta, *arguments),
         without_derivative(log_rest, *arguments),
     )
-
-
-_UNIT = 1e-14
-"""Rounding of delta, absolutely."""
 
 
 def _slack(log_value: Array) -> Array:

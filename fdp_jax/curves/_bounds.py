@@ -13,6 +13,7 @@ from jaxtyping import Array, Bool, Float, Int
 
 from .._internal import _checks
 from .._internal._concrete import is_traced, outside_transformations
+from .._internal._tolerances import CROSSING
 
 
 class Bound(enum.Enum):
@@ -125,7 +126,6 @@ def bayes_error_range(prior: Array) -> Range:
 MEND = True
 """Whether ends that cross are replaced.  The tests leave them, to see that none do;
 read when a program is traced."""
-_ROUNDING = 4
 
 
 def uncrossed(
@@ -146,7 +146,7 @@ def uncrossed(
     """
     size = jnp.maximum(jnp.abs(lower), jnp.abs(upper)) + known.unit
     unit = float(jnp.finfo(size.dtype).eps) if unit is None else unit
-    room = _ROUNDING * unit * size
+    room = CROSSING * unit * size
     beyond = (lower > upper) & jnp.isfinite(size)
     close = beyond & (lower - upper <= room)
     least, most = known.least, known.most

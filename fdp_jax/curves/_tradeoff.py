@@ -21,6 +21,7 @@ from .. import engines
 from .._internal._batching import one_by_one
 from .._internal._implicit import optimal_value
 from .._internal._precision import in_float64
+from .._internal._tolerances import TINY_FACTOR
 from ..engines import Interval, select
 from ..losses import ComposedLoss
 from ._bounds import Bounds, beta_range, tpr_range
@@ -49,8 +50,6 @@ _COARSE_STEPS = 1e-3, 1e-2, 3e-2
 _MORE = 8
 """Anchors that are looked for where the first ones leave bounds loose."""
 _TIGHT = 1e-6
-_GROWTH = 1e-9
-"""More than what a factor e^eps above the least number is rounded by."""
 _FLAT = 1e-6
 """A change of log-odds that says nothing."""
 _SETTLED = 1e-7
@@ -330,11 +329,11 @@ def _cap(thresholds: Float[Array, " n"], gap: Interval) -> Float[Array, " n"]:
     The maximum is of the concave e^eps (1 - alpha - delta_rev), so it is not where that
     has fallen since the point before.  Unlike its values its changes do not underflow.
     """
-    growth = jnp.exp(jnp.diff(thresholds)) * (1 + _GROWTH)
+    growth = jnp.exp(jnp.diff(thresholds)) * (1 + TINY_FACTOR)
     grown = jnp.maximum(gap.upper[1:], 0) * growth
     falls = (grown <= gap.lower[:-1]) & (jnp.diff(thresholds) > 0)
     least = float(jnp.finfo(thresholds.dtype).tiny)
-    values = jnp.maximum(jnp.exp(thresholds[1:]) * (1 + _GROWTH), least)
+    values = jnp.maximum(jnp.exp(thresholds[1:]) * (1 + TINY_FACTOR), least)
     beyond = jnp.where(falls & (thresholds[1:] < -1), values, jnp.inf)
     return jnp.append(jnp.full_like(beyond[:1], jnp.inf), beyond)
 

@@ -28,16 +28,8 @@ from .log_moment import (
     resolved,
 )
 
-_ROUNDS = 2
-_PEAKS = 4
-"""Local maxima around which the regret is searched."""
-_STRETCH = 3.0
-_ROUNDING = 1e-12
-_REACH = 1e-15
 _LISTED_ASIDE = 1e-12
 """The least delta for which counts are listed."""
-_LOG_RANGE = (-46.0, 14.0)
-"""Range of log mu in which Gaussians through a point of the profile are searched."""
 
 
 class GDPSummary(eqx.Module):

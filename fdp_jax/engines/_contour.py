@@ -11,17 +11,13 @@ import jax.numpy as jnp
 from jax.lax import optimization_barrier, stop_gradient, while_loop
 from jaxtyping import Array, Bool, Float, Int, PyTree
 
+from .._internal._tolerances import CONCESSION, TOLERABLE
 from ..losses import FREQUENCY_BLOCK, ComposedLoss
 from ._saddle import Saddle, log_moments, order_of
 
 _MOST_BLOCKS = 512, 1024
 """Blocks of frequencies at most; the second where all may be had at once."""
 _FEW = 8
-_CONCESSION = 7.0
-"""What is conceded, in the logarithm of the relative truncation error, where more than
-a few blocks of frequencies are needed."""
-_TOLERABLE = 3.0
-"""Cancellation, in the logarithm of the sum's terms, that is not worth avoiding."""
 _CHERNOFF_LEVELS = 6
 _USELESS = -5.0
 """log of the relative truncation error from which on it is not worth the sum."""
@@ -292,9 +288,7 @@ def cheapest_shift(start: Start, log_unit: Array) -> tuple[Array, Array, Array]:
     right = jnp.min(jnp.where(distance > 0, needed, jnp.inf), axis=1)
     period = jnp.maximum(jnp.maximum(left, right), 2 * saddle.deviation)
     size = jnp.maximum(lead - target, 1)
-    work = (
-        period * jnp.sqrt(size) * jnp.exp(jnp.maximum(lead - lead[0] - _TOLERABLE, 0))
-    )
+    work = period * jnp.sqrt(size) * jnp.exp(jnp.maximum(lead - lead[0] - TOLERABLE, 0))
     inner = jnp.where(start.middle, (shifts > -1) & (shifts < 0), shifts > 0)
     best = jnp.argmin(jnp.where(inner, work, jnp.inf))
     return shifts[best], lead[best], period[best]
@@ -352,7 +346,7 @@ def _last_frequency(
     def widen(state):
         step, before, frequency, before_envelope = state
         envelope = log_envelope(frequency)
-        concession = jnp.where(frequency > many, _CONCESSION, 0)
+        concession = jnp.where(frequency > many, CONCESSION, 0)
         needed = target + concession + jnp.log(frequency)
         # The envelope's logarithm is about quadratic.
         size, before_size = (jnp.minimum(x, -1e-3) for x in (envelope, before_envelope))

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 from jax.lax import optimization_barrier, stop_gradient
 from jaxtyping import Array, ArrayLike, Bool, Float, Int
 
+from .._internal._tolerances import ATOM_MASS, ATOM_PLACE, IRRELEVANT_MASS
 from ..losses import (
     AbstractLoss,
     Atoms,
@@ -22,10 +23,6 @@ from ._saddle import order_of
 
 _REACH = 50.0
 """-log of the tilted mass of a single loss left out on either side."""
-_ATOM_ERROR = 1e-13
-"""Relative error allowed for the mass of an atom, and for its place."""
-_IRRELEVANT = 1e-40
-"""Tilted mass whose error does not matter."""
 
 
 class Grid(eqx.Module):
@@ -212,7 +209,7 @@ def _with_cells(
     spread = share * (1 - share)
     excess = mass * spread * step
     mean_excess = 0.5 * step * mass * jnp.maximum(spread - _within(mass), 0)
-    sound = jnp.all((found < 1) | (mass < _IRRELEVANT))
+    sound = jnp.all((found < 1) | (mass < IRRELEVANT_MASS))
     return (tilted, excess, mean_excess, 8 * error * mass), sound
 
 
@@ -225,7 +222,7 @@ def _with_ends(
     log_mass = ends.log_mass + ends.loss + 2 * error
     edges = jnp.stack([points[0], points[-1]])
     tilted = jnp.exp(log_mass + grid.shift * edges - log_scale)
-    sound = jnp.all((found < 1) | (tilted < _IRRELEVANT))
+    sound = jnp.all((found < 1) | (tilted < IRRELEVANT_MASS))
     return (tilted[0], jnp.exp(log_mass[1])), sound
 
 
@@ -253,7 +250,7 @@ def with_atoms(
     step, place_in_steps = jnp.expm1(h), stop_gradient(atoms.loss) / h
     near = jnp.round(place_in_steps)
     off = jnp.abs(place_in_steps - near)
-    on_grid = off <= _ATOM_ERROR * (1 + jnp.abs(place_in_steps))
+    on_grid = off <= ATOM_PLACE * (1 + jnp.abs(place_in_steps))
     left = jnp.where(on_grid, near, jnp.floor(place_in_steps))
     share = jnp.expm1(jnp.clip(atoms.loss - left * h, 0, h)) / step
     parts = jnp.where(on_grid, 0, share)
@@ -261,7 +258,7 @@ def with_atoms(
     shares = parts + _moves(atoms.loss / h - left, on_grid)
     size = (2 + c) * jnp.abs(atoms.loss) + jnp.abs(log_scale)
     rounded = 4 * jnp.finfo(h.dtype).eps * stop_gradient(size)
-    raised = atoms.log_mass + 2 * _ATOM_ERROR + rounded
+    raised = atoms.log_mass + 2 * ATOM_MASS + rounded
     mass = jnp.exp(raised + (1 + c) * left * h - log_scale)
     # Those off the grid count as its ends; their index is out of range, so dropped.
     place = left.astype(int) - first
@@ -279,7 +276,7 @@ def with_atoms(
     excess = excess.at[index].add(height)
     mean_excess = mean_excess.at[index].add(0.5 * height)
     # An atom moved onto the grid counts with what that does to the tilted mass.
-    moved = _ATOM_ERROR * (1 + jnp.abs(place_in_steps) * (1 + c) * h) + rounded
+    moved = ATOM_PLACE * (1 + jnp.abs(place_in_steps) * (1 + c) * h) + rounded
     slack = slack.at[index].add(8 * mass * moved)
     return tilted, excess, mean_excess, slack, bottom, top
 
@@ -293,7 +290,7 @@ def atoms_moved(atoms: Atoms, grid: Grid) -> Float[Array, ""]:
         return jnp.zeros_like(grid.spacing)
     h, place = grid.spacing, stop_gradient(atoms.loss) / grid.spacing
     off = jnp.abs(place - jnp.round(place))
-    put = jnp.where(off <= _ATOM_ERROR * (1 + jnp.abs(place)), off * h, 0)
+    put = jnp.where(off <= ATOM_PLACE * (1 + jnp.abs(place)), off * h, 0)
     size = 4 * jnp.abs(atoms.loss) + 2 * jnp.abs(atoms.log_mass)
     moved = put + jnp.finfo(h.dtype).eps * size
     return stop_gradient(jnp.max(jnp.where(jnp.isfinite(moved), moved, 0)))

@@ -31,6 +31,7 @@ from jax.lax import stop_gradient, while_loop
 from jaxtyping import Array, ArrayLike, Complex, Float, Int
 
 from .._internal._memory import memory_size
+from .._internal._tolerances import WINDOW_MISSED
 from ..losses import ComposedLoss, single_losses
 from ._contour import log_aliases
 from ._discretize import Grid
@@ -40,8 +41,6 @@ from ._grid_profile import GridProfile, shifted
 
 _ARRAYS, _ARRAYS_PER_LOSS = 26, 12
 """Float64 arrays of the grid's size alive at once, as measured."""
-_MISSED = 1e-14
-"""Probability of leaving the window that Hoeffding's inequality allows for."""
 
 
 def compose_grid(loss: ComposedLoss, grid: Grid) -> GridProfile:
@@ -168,7 +167,7 @@ def _errors(
 ) -> _Errors:
     h, c, size = grid.spacing, grid.shift, grid.size
     total = jnp.sum(jnp.stack([count * term.most for term, count in terms]))
-    reach = jnp.sqrt(0.5 * total * math.log(2 / _MISSED)) + 0.125 * h * total
+    reach = jnp.sqrt(0.5 * total * math.log(2 / WINDOW_MISSED)) + 0.125 * h * total
     window = jnp.minimum(jnp.ceil(reach), jnp.maximum(total - 1, 0))
     window = (window + sum(count * term.besides for term, count in terms)).astype(int)
     certain = mean = jnp.zeros_like(product)
@@ -199,7 +198,7 @@ def _errors(
             not_last = others * single.mean_partial
             mean = mean + not_last * jnp.fft.rfft(smooth / mass)
             beyond = jnp.arange(size) >= size - 1 - window
-            lost = _MISSED * jnp.max(part.excess) + part.bottom
+            lost = WINDOW_MISSED * jnp.max(part.excess) + part.bottom
             lost = lost + jnp.sum(jnp.where(beyond, part.slack, 0))
             # At frequency zero every transform is 1: this is the number of releases.
             releases = 1.001 * jnp.abs(rest[0])

@@ -21,6 +21,7 @@ from jax.lax import stop_gradient
 from jax.scipy.special import gammaln
 from jaxtyping import Array, Float
 
+from .._internal._tolerances import RARE_JUMPS
 from ..losses import Atoms, CompoundJumps
 from ._discretize import Discrete, Grid, atoms_moved, with_atoms
 from ._factor import Factor, Single
@@ -28,10 +29,8 @@ from ._factor import Factor, Single
 _STEPS = 32
 """Jumps of one step that are looked at; their mean number is at most about 1."""
 _FAR = 20
-"""A number of jumps that is rarer than `_RARE` where their mean is below `_MOST`."""
+"""As many of them are rarer than `RARE_JUMPS` where their mean is below `_MOST`."""
 _MOST = 1.2
-_RARE = 1e-16
-"""Probability of more jumps than the window allows for."""
 _LOG_RARE = 37.0
 
 
@@ -76,7 +75,7 @@ def factor_of_jumps(
     part = Discrete(
         tilted,
         *stop_gradient((excess, mean_excess, slack, zero, top)),
-        stop_gradient(bottom + _RARE * jnp.max(excess)),
+        stop_gradient(bottom + RARE_JUMPS * jnp.max(excess)),
         start * h,
         moved,
         jnp.ones((), bool),
@@ -159,7 +158,7 @@ def _filler(grid: Grid, missing: Float[Array, ""]) -> _Filler:
         none,
         zero,
         zero,
-        _RARE * profile[0],
+        RARE_JUMPS * profile[0],
         zero,
         zero,
         # With fewer points, or a stronger tilt, there may be more of them.

@@ -24,6 +24,7 @@ from .._internal._blocked_sum import blocked_sum
 from .._internal._logs import LOG_2
 from .._internal._rotation import rotation
 from .._internal._special import safe_log
+from .._internal._tolerances import VOID
 from ..losses import (
     FREQUENCY_BLOCK,
     WIDE_BLOCK,
@@ -31,9 +32,6 @@ from ..losses import (
     ComposedLoss,
 )
 from ._contour import Contour, Path, log_aliases, most_blocks
-
-_VOID = 40.0
-"""Error of an exponent that voids the certificate (unless its term is tiny)."""
 
 
 class _Characteristic(eqx.Module):
@@ -302,7 +300,7 @@ def _composed(
         size = size + jnp.abs(count * term.center(plan))
         # |log(phi + e) - log(phi)| <= 1.4 |e / phi| up to one half.
         unusable = part.error > 0.5
-        error = error + jnp.where(unusable, _VOID, 1.4 * count * part.error)
+        error = error + jnp.where(unusable, VOID, 1.4 * count * part.error)
         lost = lost | part.turned
     # Whatever the angle is, the two are no farther apart than both are from zero.
     error = jnp.where(lost, jnp.logaddexp(error, LOG_2), error)
@@ -377,7 +375,7 @@ def _sums(
 
     terms = contour.blocks * FREQUENCY_BLOCK + 32
     turning = tau * (part.size + jnp.abs(epsilons[:, None])) + jnp.abs(part.angle)
-    bound = jnp.expm1(jnp.minimum(part.error, _VOID)) + unit * (terms + 4 * turning)
+    bound = jnp.expm1(jnp.minimum(part.error, VOID)) + unit * (terms + 4 * turning)
     rounding = jnp.sum(amplitude * jnp.hypot(*kernel) * bound, axis=1)
     tails = total(inverse_next), total(inverse_z), jnp.sum(cosine, axis=1)
     return total(kernel), (*tails, rounding)

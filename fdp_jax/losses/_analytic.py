@@ -13,10 +13,7 @@ FREQUENCY_BLOCK = 64
 """Frequencies evaluated together; a square, because a product of two short tables of
 rotations gives all of them."""
 WIDE_BLOCK = 256
-"""Size of a block where they are tabulated: half the rotations for each."""
-VOID = 40.0
-"""Error of an exponent that voids a certificate, unless its term is tiny: an error
-above one half counts as this much."""
+"""The same where they are tabulated: for half the rotations of each."""
 
 
 class CharacteristicBlock(eqx.Module):

@@ -17,17 +17,14 @@ from jaxtyping import Array, Bool, Float
 
 from .._internal._interval import Interval
 from .._internal._special import log1mexp, log_sum_exp, safe_log
+from .._internal._tolerances import ATOM_MASS, LEAST_QUOTIENT
 from ._base import AbstractLoss
 from ._cells import Atoms, Cells
 from ._closed_form import AbstractClosedForm, epsilon_by_search
 from ._loss_moments import excess, moments_of
 
-_LEAST = 1e-290
-"""Quotients of smaller probabilities lose digits."""
 _FEW_OUTPUTS = 512
 """The work of exact error rates grows with the square of the number of outputs."""
-MASS_ERROR = 1e-13
-"""Relative error allowed for the mass of an output."""
 
 
 class AtomicLoss(AbstractLoss):
@@ -56,7 +53,7 @@ class AtomicLoss(AbstractLoss):
     ) -> "AtomicLoss":
         """From the probabilities, which may be next to equal."""
         log_p, log_q = safe_log(p), safe_log(q)
-        near = (jnp.abs(q - p) < 0.5 * p) & (p > _LEAST)
+        near = (jnp.abs(q - p) < 0.5 * p) & (p > LEAST_QUOTIENT)
         ratio = jnp.where(near, (q - p) / jnp.where(near, p, 1.0), 0.0)
         common = (p > 0) & (q > 0)
         far = jnp.where(common, log_q, 0.0) - jnp.where(common, log_p, 0.0)
@@ -222,7 +219,7 @@ def log_alpha(atoms: AtomicLoss, epsilon: Array) -> Array:
 def loss_error(atoms: AtomicLoss, epsilon: Array) -> Array:
     """What errors of the masses and rounding may do to a loss near a threshold.
 
-    Each mass is within `MASS_ERROR`, so delta(eps) is at most the one calculated at
+    Each mass is within `ATOM_MASS`, so delta(eps) is at most the one calculated at
     eps minus this number, up to that relative error, and at least the one at eps plus
     it.  From the largest loss on there is nothing to be wrong about.
     """
@@ -233,7 +230,7 @@ def loss_error(atoms: AtomicLoss, epsilon: Array) -> Array:
 def _slip(atoms: AtomicLoss, epsilon: Array) -> Array:
     size = jnp.max(jnp.abs(_losses(atoms))) + jnp.abs(epsilon)
     rounding = 8 * jnp.finfo(epsilon.dtype).eps * (1 + size)
-    return stop_gradient(2 * MASS_ERROR + rounding)
+    return stop_gradient(2 * ATOM_MASS + rounding)
 
 
 def _common(atoms: AtomicLoss) -> tuple[Array, Array, Array]:

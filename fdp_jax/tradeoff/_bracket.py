@@ -16,6 +16,7 @@ from .._internal._concrete import is_traced, outside_transformations
 from .._internal._hull import gap, last_kept, tradeoff_chain
 from .._internal._logs import LOG_HALF
 from .._internal._precision import in_float64
+from .._internal._tolerances import LOG_OPERATIONS
 from ..curves import AbstractGuarantee, Bound, Curve
 from ..engines import log_complement
 from ..mechanisms import AbstractMechanism, View
@@ -28,7 +29,6 @@ _POINTS = 65
 _STRETCH = 3.0
 _LEAST = 1e-15
 _FARTHEST = 600.0
-_ROUNDING = 1e-14
 _NEAREST = 1e-6
 """Least distance of two thresholds of the grid."""
 _CLOSE = 1e-7
@@ -138,7 +138,7 @@ def _side(guarantee: AbstractGuarantee, epsilon: Array) -> tuple[Array, Array]:
 
 def _rest(epsilon: Array, log_rest: Array) -> Array:
     """Lower bounds of log(1 - delta), with room for the threshold's rounding."""
-    return jnp.minimum(log_rest - _ROUNDING * (1 + jnp.abs(epsilon)), 0)
+    return jnp.minimum(log_rest - LOG_OPERATIONS * (1 + jnp.abs(epsilon)), 0)
 
 
 def _both(epsilon: Array, side: tuple) -> tuple[Array, Array]:

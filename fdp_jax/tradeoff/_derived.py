@@ -14,6 +14,7 @@ from .._internal import _checks
 from .._internal._logs import LOG_HALF
 from .._internal._roots import bisect
 from .._internal._special import log1mexp, safe_log
+from .._internal._tolerances import LOG_OPERATIONS
 from ..engines import Interval, log_complement
 from ..mechanisms import (
     as_float,
@@ -38,8 +39,6 @@ from .intervals import (
     widened,
 )
 from .queries import point_at, rates_at
-
-_ROUNDING = 1e-14
 
 
 def _require(name: str, value: Any) -> AbstractTradeOff:
@@ -98,7 +97,7 @@ class Subsampled(AbstractTradeOff):
             add(times(inner.log_rest, log_share), exact(log_rest)),
         )
         outside = Identity()._point(epsilon)
-        pick = lambda a, b: widened(choose(below, a, b), _ROUNDING)
+        pick = lambda a, b: widened(choose(below, a, b), LOG_OPERATIONS)
         return Point(
             pick(outside.log_delta, found.log_delta),
             pick(outside.log_reverse, found.log_reverse),
@@ -117,7 +116,7 @@ class Subsampled(AbstractTradeOff):
         place = jnp.where(small, jnp.log1p(jnp.where(small, rise, 0.0)), far)
         # Next to log(1 - p) the place has few digits, and bounds room for the others.
         size = jnp.abs(at) + jnp.abs(edge)
-        slip = _ROUNDING * (1 + jnp.abs(jnp.log(share)) + size / gap)
+        slip = LOG_OPERATIONS * (1 + jnp.abs(jnp.log(share)) + size / gap)
         slip = stop_gradient(jnp.minimum(slip, 1e3))
         places = jnp.stack([place - slip, place, place + slip])
         left, middle, right = (
@@ -140,7 +139,9 @@ class Subsampled(AbstractTradeOff):
         sides = (inner.log_beta, log_tnr), (inner.log_tpr, log_alpha)
         beta, tpr = (
             capped(
-                widened(add(times(a, log_share), exact(plus(log_rest, b))), _ROUNDING)
+                widened(
+                    add(times(a, log_share), exact(plus(log_rest, b))), LOG_OPERATIONS
+                )
             )
             for a, b in sides
         )
@@ -153,7 +154,7 @@ class Subsampled(AbstractTradeOff):
         start = add(times(ends.log_start, log_share), exact(log_rest))
         return Ends(
             times(ends.log_end, log_share),
-            capped(widened(start, _ROUNDING)),
+            capped(widened(start, LOG_OPERATIONS)),
             choose(alone, ends.log_reverse_end, exact(log_rest - jnp.inf)),
             choose(alone, ends.log_reverse_start, exact(jnp.zeros_like(log_rest))),
         )
@@ -216,7 +217,7 @@ class Mixture(AbstractTradeOff):
         total = times(parts[0], weights[0])
         for part, weight in zip(parts[1:], weights[1:], strict=True):
             total = add(total, times(part, weight))
-        return capped(widened(total, _ROUNDING))
+        return capped(widened(total, LOG_OPERATIONS))
 
     def _point(self, epsilon):
         points = [f._point(epsilon) for f in self.tradeoffs]
@@ -341,7 +342,7 @@ class Group(AbstractTradeOff):
         after = jnp.sum(split) - before - split
         delta = _total(points.log_delta.map(lambda x: plus(x, after)))
         reverse = _total(points.log_reverse.map(lambda x: plus(x, -before)))
-        loosen = lambda x: capped(widened(x, _ROUNDING * self.size))
+        loosen = lambda x: capped(widened(x, LOG_OPERATIONS * self.size))
         return self._bracket(epsilon, place, loosen(delta), loosen(reverse))
 
     def _bracket(
@@ -352,8 +353,8 @@ class Group(AbstractTradeOff):
         rates = self._rates(log_alpha, log_tnr)
         used = plus(epsilon, log_alpha)
         missed = plus(-epsilon, rates.log_beta.upper)
-        low = log_subtract(rates.log_tpr.lower, used + _ROUNDING)
-        back = log_subtract(log_tnr, missed + _ROUNDING)
+        low = log_subtract(rates.log_tpr.lower, used + LOG_OPERATIONS)
+        back = log_subtract(log_tnr, missed + LOG_OPERATIONS)
         rest = rates.log_beta.map(lambda x: log_add(x, used))
         by_delta = delta.map_down(log_complement)
         by_reverse = reverse.map_down(log_complement).map(lambda x: x + epsilon)
@@ -369,7 +370,7 @@ class Group(AbstractTradeOff):
         return Point(
             below(delta, low),
             below(reverse, back),
-            capped(widened(rest, _ROUNDING)),
+            capped(widened(rest, LOG_OPERATIONS)),
         )
 
     def _ends(self):

@@ -16,6 +16,7 @@ from jaxtyping import Array, Float, PyTree
 from .._internal._implicit import optimal_value
 from .._internal._logs import LOG_HALF
 from .._internal._special import safe_log
+from .._internal._tolerances import LOG_OPERATIONS
 from ..engines import Interval, log_complement
 from .intervals import Point, Rates, capped, log_add, log_subtract, plus, widened
 
@@ -23,7 +24,6 @@ _REACH = 7.25
 """asinh of the largest |eps| looked at, about 700, where e^eps is still a number."""
 _STEPS = 90
 _OFFSETS = (0.0, *(s * h for h in (1e-8, 1e-6, 1e-4, 1e-2) for s in (-1.0, 1.0)))
-_ROUNDING = 1e-14
 _RATIO = (math.sqrt(5) - 1) / 2
 
 
@@ -104,7 +104,7 @@ def optimal_rates(
             jnp.min(lines.log_tpr.upper),
         ),
     )
-    wide = lambda x: capped(widened(x, _ROUNDING))
+    wide = lambda x: capped(widened(x, LOG_OPERATIONS))
     return Rates(wide(found.log_beta), wide(found.log_tpr))
 
 

@@ -9,6 +9,7 @@ from jaxtyping import Array, ArrayLike, Real
 
 from .._internal import _checks
 from .._internal._special import log_ndtr, ndtri_from_logs
+from .._internal._tolerances import LOG_DIFFERENCE, QUANTIZED_POWER
 from ..curves import AbstractGuarantee, Bound
 from ..engines import Interval
 from ..mechanisms import (
@@ -34,7 +35,6 @@ from .intervals import (
 )
 
 _FARTHEST = 1e6
-_ROUNDING = 1e-13
 
 
 def quantized(guarantee: AbstractGuarantee, *, alpha: Any) -> TradeOff:
@@ -204,7 +204,7 @@ class QuantizedGaussian(AbstractTradeOff):
         # How much a test's power moves with the last digit of its threshold.
         reach = 1 + jnp.abs(stop_gradient(place)) + stop_gradient(mu)
         reach = jnp.where(jnp.isfinite(reach), reach, 1.0)
-        rounding = _ROUNDING * (1 + 0.1 * jnp.square(reach))
+        rounding = QUANTIZED_POWER * (1 + 0.1 * jnp.square(reach))
         return Rates(
             widened(closed(mean(log_ndtr(ends))), rounding),
             widened(closed(mean(log_ndtr(-ends))), rounding),
@@ -233,7 +233,8 @@ class QuantizedGaussian(AbstractTradeOff):
 def _difference(log_more: Array, log_less: Array) -> Interval:
     """log(e^a - e^b), with the rounding of both for its bounds."""
     value = log_subtract(log_more, log_less)
-    room = 1e-15 * (8 + jnp.where(jnp.isfinite(log_more), jnp.abs(log_more), 0.0))
+    size = jnp.where(jnp.isfinite(log_more), jnp.abs(log_more), 0.0)
+    room = LOG_DIFFERENCE * (8 + size)
     found = exact(value)
     lower = log_subtract(log_more - room, log_less + room)
     upper = log_subtract(log_more + room, log_less - room)

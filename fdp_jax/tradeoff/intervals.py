@@ -8,10 +8,8 @@ from jaxtyping import Array, ArrayLike
 from .._internal._interval import exactly
 from .._internal._logs import log_add
 from .._internal._special import safe_log
+from .._internal._tolerances import CLOSED_FORM
 from ..engines import Interval, log_complement, select
-
-CLOSED_FORM = 1e-12
-"""Relative error allowed for the logarithm of a closed form; measured ones are less."""
 
 
 class Point(eqx.Module):

@@ -10,6 +10,7 @@ import scipy.special
 from jaxtyping import Bool, Float, Int
 
 from ..._internal._logs import LOG_2
+from ..._internal._tolerances import LISTED_DEVIANCE
 
 _DEEP = 700.0, 400.0, 250.0, 160.0, 100.0
 _SHALLOW = 80.0, 60.0, 45.0
@@ -22,8 +23,6 @@ _MANY, _LONG_OF_MANY = 1e4, (1 << 16, *_LONG[1:])
 _COLUMNS_PER_ROW = 50
 """A row is looked at for every threshold, a column is sorted once."""
 _MOST_SIZES = 16
-_ROUNDING = 1e-6
-"""Rounding of deviances of counts of 1e9, relative to the depth."""
 _LOG_UNDERFLOW = -690.0
 """Log of what masses may add up to that are each too small for a number."""
 _LEAST, _FARTHEST = 1e-300, 2.0**50
@@ -202,7 +201,7 @@ def _log_missing(
     size = values.shape[1]
     if size == 0:
         return -math.inf
-    depth *= 1 - _ROUNDING
+    depth *= 1 - LISTED_DEVIANCE
     if size == 1:
         return float(np.logaddexp(LOG_2 - depth, _LOG_UNDERFLOW))
     s = np.minimum(size / depth * np.linspace(0.1, 1, 10), 0.99)[:, None, None]

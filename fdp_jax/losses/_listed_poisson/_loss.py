@@ -23,6 +23,7 @@ from ..._internal._counts import log_poisson
 from ..._internal._interval import without
 from ..._internal._logs import log_add
 from ..._internal._special import safe_log
+from ..._internal._tolerances import SUPREMUM
 from .._closed_form import AbstractClosedForm, epsilon_by_search
 from .._compound_poisson import CompoundPoissonLoss
 from ._listing import Counts, Listing
@@ -210,7 +211,7 @@ def sums(t: Tables, epsilon: Float[Array, "..."]) -> Sums:
     flat = epsilon.ravel()
     found = one(flat[0])[None] if flat.size == 1 else lax.map(one, flat)
     logs = safe_log(found.T.reshape(-1, *epsilon.shape))
-    end = t.supremum * (1 + 4e-15)  # all of it, whatever the drift's rounding
+    end = t.supremum * (1 + SUPREMUM)  # all of it, whatever the drift's rounding
     missing = jnp.where(epsilon >= end, -jnp.inf, t.log_missing)
     delta, rest, tilted, power = logs
     return Sums(

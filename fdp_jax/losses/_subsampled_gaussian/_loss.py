@@ -14,6 +14,7 @@ from jaxtyping import Array
 from ..._internal._blocked_sum import blocked_sum
 from ..._internal._fourier_sums import fourier_sums
 from ..._internal._special import log1p
+from ..._internal._tolerances import DEAD_SQUARE, NODE_WEIGHT
 from .._analytic import FREQUENCY_BLOCK, AnalyticLoss, CharacteristicBlock
 from .._base import outward
 from .._gaussian import normal_cells
@@ -37,8 +38,6 @@ _MAX_BLOCKS = 1024
 _TRANSFORM = 4, 3000
 """Blocks of frequencies that cost as much as the nodes' part in a transform; product of
 the others with the blocks of nodes from which on the transform is faster."""
-_WEIGHT_ROUNDING = 512
-"""Units in the last place of the weights of nodes, far more than their logarithms."""
 
 
 class SubsampledGaussianLoss(Integrand, AnalyticLoss):
@@ -131,7 +130,7 @@ class SubsampledGaussianLoss(Integrand, AnalyticLoss):
         unit = jnp.finfo(tau.dtype).eps
         # Of the weights, as in `log_characteristic`, of their sum, and of the origin.
         spread = jnp.minimum(2.5, 1.5 * tau * plan.loss_deviation)
-        error = error + unit * _WEIGHT_ROUNDING * spread
+        error = error + unit * NODE_WEIGHT * spread
         error = error + unit * (plan.blocks + NODES) * jnp.hypot(versine, sine)
         error = error + unit * 4 * tau * jnp.abs(origin(self, plan))
         found = self._logarithm(plan, tau, versine, sine, error)
@@ -150,8 +149,8 @@ class SubsampledGaussianLoss(Integrand, AnalyticLoss):
         # |phi|^2 - 1, without forming |phi|; and |phi|^2 where that is small.
         excess = 2 * versine + jnp.square(versine) + jnp.square(sine)
         square = jnp.square(1 + versine) + jnp.square(sine)
-        close, dead = excess > -0.5, square < 1e-30
-        modulus = jnp.maximum(square, 1e-30)
+        close, dead = excess > -0.5, square < DEAD_SQUARE
+        modulus = jnp.maximum(square, DEAD_SQUARE)
         near = 0.5 * log1p(jnp.where(close, excess, 0.0))
         far = 0.5 * jnp.log(jnp.where(close | dead, 1.0, square))
         real = jnp.where(close, near, far)

@@ -1,0 +1,259 @@
+"""The numbers that certificates rest on: what each means and why it may be relied on.
+
+A bracket is wide enough because of three kinds of numbers:
+
+- *proved*: the certificate holds whatever the number is, because it counts what the
+  number costs, or because a theorem gives it. The number decides the width alone.
+- *budgeted*: more than the roundings come to that an inspection of the operations
+  finds.
+- *measured*: more than the errors found by comparison with exact numbers.
+  `tests/internal/test_tolerances.py` measures every one of them again.
+
+Not here are roundings that are counted where they occur, so many units in the last
+place for one expression (`8 * eps * (1 + size)`): these are budgeted. Neither are
+numbers that only decide how long a search lasts or what input is accepted.
+"""
+
+import enum
+from typing import NamedTuple
+
+
+class Kind(enum.Enum):
+    """Why a number may be relied on."""
+
+    PROVED = "proved"
+    BUDGETED = "budgeted"
+    MEASURED = "measured"
+
+
+class Tolerance(NamedTuple):
+    """One entry of the ledger."""
+
+    value: float
+    kind: Kind
+    meaning: str
+
+
+LEDGER: dict[str, Tolerance] = {}
+
+
+def _entered(name: str, value: float, kind: Kind, meaning: str) -> float:
+    LEDGER[name] = Tolerance(value, kind, meaning)
+    return value
+
+
+# -------------------------------------------------------------- elementary operations
+
+ELEMENTARY = _entered(
+    "ELEMENTARY",
+    4.0,
+    Kind.MEASURED,
+    "Units in the last place by which XLA's exp, expm1 and log are off, of a logarithm "
+    "those of 1 + |log|: twice what was measured.",
+)
+LOG_OPERATIONS = _entered(
+    "LOG_OPERATIONS",
+    1e-14,
+    Kind.BUDGETED,
+    "Rounding of a few operations on the logarithm of a probability, over 1 + |log|.",
+)
+LOG_DIFFERENCE = _entered(
+    "LOG_DIFFERENCE",
+    1e-15,
+    Kind.BUDGETED,
+    "The same of each of two logarithms whose powers are subtracted, over 8 + |log|.",
+)
+CANCELLED = _entered(
+    "CANCELLED",
+    1e-12,
+    Kind.BUDGETED,
+    "Share of a mass that rounding may have made, where another mass is taken off it.",
+)
+CROSSING = _entered(
+    "CROSSING",
+    4.0,
+    Kind.BUDGETED,
+    "Units in the last place by which two computations of one number may cross.",
+)
+TINY_FACTOR = _entered(
+    "TINY_FACTOR",
+    1e-9,
+    Kind.BUDGETED,
+    "Relative rounding of a factor e^eps that is a normal number (|eps| < 709).",
+)
+
+# ------------------------------------------------------------------------ closed forms
+
+CLOSED_FORM = _entered(
+    "CLOSED_FORM",
+    1e-12,
+    Kind.MEASURED,
+    "Error of a closed form's log delta and log(1 - delta), over 1 + |log|.",
+)
+CLOSED_FORM_SINGLE = _entered(
+    "CLOSED_FORM_SINGLE",
+    3e-5,
+    Kind.MEASURED,
+    "The same in float32.",
+)
+ATOM_MASS = _entered(
+    "ATOM_MASS",
+    1e-13,
+    Kind.MEASURED,
+    "Relative error of an output's probability, as a mechanism gives it.",
+)
+LEAST_QUOTIENT = _entered(
+    "LEAST_QUOTIENT",
+    1e-290,
+    Kind.BUDGETED,
+    "Probability from which on a quotient of two keeps its digits.",
+)
+SUPREMUM = _entered(
+    "SUPREMUM",
+    4e-15,
+    Kind.BUDGETED,
+    "Relative rounding of the largest loss of jumps of a few sizes.",
+)
+LISTED_DEVIANCE = _entered(
+    "LISTED_DEVIANCE",
+    1e-6,
+    Kind.MEASURED,
+    "Error of SciPy's deviances of counts up to 1e9, over depths from 45 on.",
+)
+
+# ------------------------------------------------------------------- contour integrals
+
+ROUGH_LOG_DELTA = _entered(
+    "ROUGH_LOG_DELTA",
+    4.0,
+    Kind.MEASURED,
+    "By how much a direction's proved bound of log delta must be below a saddle-point "
+    "estimate of the other's to be left out; the estimate is good to about a tenth.",
+)
+VOID = _entered(
+    "VOID",
+    40.0,
+    Kind.PROVED,
+    "Error of an exponent that voids a certificate, unless its term is tiny: an error "
+    "above one half counts as this much.",
+)
+CONCESSION = _entered(
+    "CONCESSION",
+    7.0,
+    Kind.PROVED,
+    "Conceded in the logarithm of the relative truncation error, which the certificate "
+    "counts, where more than a few blocks of frequencies are needed.",
+)
+TOLERABLE = _entered(
+    "TOLERABLE",
+    3.0,
+    Kind.PROVED,
+    "Cancellation, in the logarithm of the sum's terms, that is not worth avoiding; "
+    "the certificate counts the rounding of the terms.",
+)
+NODE_WEIGHT = _entered(
+    "NODE_WEIGHT",
+    512.0,
+    Kind.BUDGETED,
+    "Units in the last place of the weights of quadrature nodes: more than the size of "
+    "their logarithms.",
+)
+SPREADING_KERNEL = _entered(
+    "SPREADING_KERNEL",
+    24.0,
+    Kind.MEASURED,
+    "Units in the last place of a weight: two kernels of the nonuniform transform, "
+    "about 1 each, and one over its transform, about 9.",
+)
+
+# -------------------------------------------------------- splitting by the largest step
+
+SPLIT_REST = _entered(
+    "SPLIT_REST",
+    1e-6,
+    Kind.BUDGETED,
+    "Relative rounding of the bounds of what is left out of all bands.",
+)
+BAND_QUADRATURE = _entered(
+    "BAND_QUADRATURE",
+    1e-9,
+    Kind.BUDGETED,
+    "Relative error of the trapezoid rule for a band's modulus along a line, and of "
+    "the bound of its error where that is smaller.",
+)
+BAND_SUM = _entered(
+    "BAND_SUM",
+    1e-11,
+    Kind.BUDGETED,
+    "Relative rounding of a sum over a band's nodes in a bound.",
+)
+BAND_LOG = _entered(
+    "BAND_LOG",
+    1e-12,
+    Kind.BUDGETED,
+    "Rounding of such a sum's logarithm, absolutely.",
+)
+ENVELOPE = _entered(
+    "ENVELOPE",
+    0.05,
+    Kind.BUDGETED,
+    "Error of the trapezoid rule for the logarithm of a band's envelope, which sums a "
+    "smooth positive function.",
+)
+DEAD_SQUARE = _entered(
+    "DEAD_SQUARE",
+    1e-30,
+    Kind.BUDGETED,
+    "|1 + x|^2 below which nothing but rounding is left of 1 + x.",
+)
+LEAST_SUM = _entered(
+    "LEAST_SUM",
+    1e-304,
+    Kind.BUDGETED,
+    "More than a sum of numbers that underflow.",
+)
+
+# ---------------------------------------------------------------------------- the grid
+
+ATOM_PLACE = _entered(
+    "ATOM_PLACE",
+    1e-13,
+    Kind.PROVED,
+    "Distance from a grid point, in steps over 1 + their number, at which a point mass "
+    "counts as on it; the certificate counts the move.",
+)
+IRRELEVANT_MASS = _entered(
+    "IRRELEVANT_MASS",
+    1e-40,
+    Kind.BUDGETED,
+    "Tilted mass of a cell whose own error does not matter.",
+)
+WINDOW_MISSED = _entered(
+    "WINDOW_MISSED",
+    1e-14,
+    Kind.PROVED,
+    "Probability of leaving the window, by Hoeffding's inequality; it is counted.",
+)
+RARE_JUMPS = _entered(
+    "RARE_JUMPS",
+    1e-16,
+    Kind.PROVED,
+    "Probability of more jumps than the window allows for, by Chernoff's bound; it is "
+    "counted.",
+)
+
+# ----------------------------------------------------------------- trade-off functions
+
+QUANTIZED_POWER = _entered(
+    "QUANTIZED_POWER",
+    1e-13,
+    Kind.BUDGETED,
+    "How much a quantized test's log power moves with the rounding of its threshold, "
+    "over 1 + reach^2 / 10.",
+)
+MEET = _entered(
+    "MEET",
+    1e-14,
+    Kind.BUDGETED,
+    "Rounding of delta of a convex hull, absolutely.",
+)

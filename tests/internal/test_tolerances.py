@@ -1,0 +1,304 @@
+"""Measured numbers of the ledger against errors, and what the others follow from."""
+
+import collections
+import functools
+import pathlib
+import re
+
+import jax
+import jax.numpy as jnp
+import mpmath as mp
+import numpy as np
+import pytest
+import scipy.special
+from reference import dpsgd_truth, exact
+
+import fdp_jax as fdp
+from fdp_jax._internal import _fourier_sums as fourier, _tolerances as tolerances
+from fdp_jax._internal._tolerances import LEDGER, Kind
+from fdp_jax.engines import _grid_jumps
+from fdp_jax.engines._spectral import rough_log_delta
+from fdp_jax.losses._gaussian import _closed_form as gaussian
+from fdp_jax.losses._laplace import _closed_form as laplace
+from fdp_jax.losses._subsampled_gaussian import _one_step as one_step
+from fdp_jax.losses._two_point import _closed_form as two_point
+
+MEASURED = {}
+"""Functions that return the largest error found of a kind, in the ledger's measure."""
+
+
+def measures(*names):
+    def register(function):
+        for name in names:
+            MEASURED[name] = functools.partial(function, name)
+        return function
+
+    return register
+
+
+@pytest.fixture(autouse=True)
+def _double_precision():
+    with jax.enable_x64(True), mp.workdps(50):
+        yield
+
+
+def test_names_and_uses():
+    sources = pathlib.Path(fdp.__file__).parent.rglob("*.py")
+    words = re.compile(r"\b[A-Z_]+\b")
+    uses = collections.Counter(
+        word for p in sources for word in words.findall(p.read_text(encoding="utf-8"))
+    )
+    for name, entry in LEDGER.items():
+        assert getattr(tolerances, name) == entry.value > 0
+        assert entry.meaning.endswith(".")
+        # Where it is entered there are two.
+        assert uses[name] > 3, f"{name} is not used"
+
+
+@pytest.mark.parametrize(
+    "name", [n for n, entry in LEDGER.items() if entry.kind is Kind.MEASURED]
+)
+def test_measured_numbers_are_large_enough(name):
+    found = float(MEASURED[name]())
+    print(f"{name}: {found:.3g}")
+    assert 0 < found <= LEDGER[name].value, f"{found:.3g} of {LEDGER[name].value:g}"
+
+
+def largest(found, truth, scale):
+    pairs = zip(np.asarray(found).ravel(), truth, strict=True)
+    return max(abs(exact(x) - t) / scale(t) for x, t in pairs)
+
+
+# -------------------------------------------------------------- elementary operations
+
+
+@measures("ELEMENTARY")
+def error_of_elementary_functions(name):
+    rng = np.random.default_rng(0)
+    worst = 0
+    for dtype, far in ((np.float64, 700), (np.float32, 80)):
+        x = np.r_[rng.uniform(-far, far, 500), -(10 ** rng.uniform(-9, 1, 500))]
+        y = np.r_[10 ** rng.uniform(-30, 30, 500), rng.uniform(0.5, 2, 500)]
+        x, y = x.astype(dtype), y.astype(dtype)
+        for function, true, at, own in (
+            (jnp.exp, mp.exp, x, 0),
+            (jnp.expm1, mp.expm1, x, 0),
+            (jnp.log, mp.log, y, 1),
+        ):
+            truth = [true(exact(v)) for v in at]
+            error = largest(jax.jit(function)(at), truth, lambda t, o=own: o + abs(t))
+            worst = max(worst, error / float(np.finfo(dtype).eps))
+    return 2 * worst
+
+
+# ------------------------------------------------------------------------ closed forms
+
+
+def tail(x):
+    return mp.erfc(x / mp.sqrt(2)) / 2
+
+
+def gaussian_pair(mu, epsilon):
+    """delta(eps) and 1 - delta(eps)."""
+    t = epsilon / mu
+    above, below = mp.exp(epsilon) * tail(mu / 2 + t), tail(mu / 2 - t)
+    return tail(t - mu / 2) - above, below + above
+
+
+def laplace_pair(mu, epsilon):
+    if epsilon >= mu:
+        return mp.mpf(0), mp.mpf(1)
+    return -mp.expm1((epsilon - mu) / 2), mp.exp((epsilon - mu) / 2)
+
+
+def two_point_pair(epsilon0, delta0, n, epsilon):
+    keep = (1 - delta0) ** n
+    q = 1 / (1 + mp.exp(-epsilon0))
+    delta = rest = mp.mpf(0)
+    for k in range(int(n) + 1):
+        mass = mp.binomial(n, k) * q**k * (1 - q) ** (n - k)
+        gain = -mp.expm1(epsilon - (2 * k - n) * epsilon0)
+        delta, rest = delta + mass * max(gain, 0), rest + mass * min(1 - gain, 1)
+    return (1 - keep) + keep * delta, keep * rest
+
+
+def one_step_pair(sigma, q, epsilon, sign):
+    """The larger side has the loss log(1 - q + q e^u), u = (x - 1/2) / sigma^2."""
+    level = mp.exp(sign * epsilon)
+    if level <= 1 - q:
+        return (1 - level, level) if sign > 0 else (mp.mpf(0), mp.mpf(1))
+    x = mp.mpf(1) / 2 + sigma**2 * mp.log((level - (1 - q)) / q)
+    without = (tail(x / sigma), tail(-x / sigma))
+    record = (tail((x - 1) / sigma), tail((1 - x) / sigma))
+    mixed = [(1 - q) * a + q * b for a, b in zip(without, record, strict=True)]
+    if sign > 0:
+        return mixed[0] - level * without[0], mixed[1] + level * without[0]
+    other = mp.exp(epsilon)
+    return without[1] - other * mixed[1], without[0] + other * mixed[1]
+
+
+def closed_forms(rng, count):
+    """Functions of arrays, their exact values, and arguments."""
+    mu, size = 10 ** rng.uniform(-3, 1.5, count), np.abs(rng.normal(size=count))
+    yield (
+        lambda m, e: (gaussian.log_delta(m, e), gaussian.log_one_minus_delta(m, e)),
+        gaussian_pair,
+        (mu, mu * (mu / 2 + 3 * size)),
+    )
+    yield (
+        lambda m, e: (laplace.log_delta(m, e), laplace.log_one_minus_delta(m, e)),
+        laplace_pair,
+        (mu, mu * rng.uniform(0, 0.99, count)),
+    )
+    few = count // 3
+    epsilon0, n = (
+        10 ** rng.uniform(-2, 0.5, few),
+        np.round(10 ** rng.uniform(0, 2, few)),
+    )
+    delta0 = np.where(rng.uniform(size=few) < 0.5, 0, 10 ** rng.uniform(-9, -3, few))
+    reach = n * np.tanh(epsilon0 / 2) + np.sqrt(n) * np.abs(rng.normal(size=few))
+    yield (
+        lambda *a: (two_point.log_delta(*a), two_point.log_one_minus_delta(*a)),
+        two_point_pair,
+        (epsilon0, delta0, n, epsilon0 * np.minimum(reach, 0.97 * n)),
+    )
+    sigma, q = 10 ** rng.uniform(-0.5, 1, count), 10 ** rng.uniform(-4, -0.1, count)
+    sign = np.where(np.arange(count) % 2, 1.0, -1.0)
+    most = np.where(sign > 0, 3 * q / sigma, -0.97 * np.log1p(-q))
+    yield (
+        lambda *a: (one_step.log_delta(*a), one_step.log_one_minus_delta(*a)),
+        one_step_pair,
+        (sigma, q, most * rng.uniform(0.01, 1, count), sign),
+    )
+
+
+@measures("CLOSED_FORM", "CLOSED_FORM_SINGLE")
+def error_of_closed_forms(name):
+    dtype = np.float32 if name.endswith("SINGLE") else np.float64
+    rng, worst = np.random.default_rng(1), 0
+    for function, pair, args in closed_forms(rng, 90):
+        args = tuple(x.astype(dtype) for x in args)
+        found = jax.jit(function)(*args)
+        truths = [pair(*map(exact, point)) for point in zip(*args, strict=True)]
+        for values, truth in zip(found, zip(*truths, strict=True), strict=True):
+            logs = [(v, mp.log(t)) for v, t in zip(values, truth, strict=True) if t > 0]
+            values, logs = zip(*logs, strict=True)
+            assert values[0].dtype == dtype
+            worst = max(worst, largest(values, logs, lambda t: 1 + abs(t)))
+    return worst
+
+
+def atom_masses():
+    """Masses of a mechanism's outputs, and the exact ones."""
+    scale, far = 2.7, 40
+    k = range(-far, far + 2)
+    total = mp.nsum(
+        lambda j: mp.exp(-(j**2) / (2 * exact(scale) ** 2)), [-mp.inf, mp.inf]
+    )
+    density = lambda j: mp.exp(-(mp.mpf(j) ** 2) / (2 * exact(scale) ** 2)) / total
+    yield fdp.DiscreteGaussian(scale), {density(j) for j in k}
+    odds = mp.exp(exact(1.3))
+    response = {odds / (odds + 4), 1 / (odds + 4)}
+    yield fdp.KaryRandomizedResponse(1.3, num_categories=5), response
+    shares = [exact(x) for x in (0.1, 0.25, 0.65)]
+    yield fdp.FromProbabilities([0.1, 0.25, 0.65], [0.3, 0.3, 0.4]), set(shares)
+    mean = exact(3.5)
+    poisson = {mp.exp(-mean) * mean**j / mp.factorial(j) for j in range(60)}
+    yield fdp.PoissonMechanism(3.5, 1.0), poisson
+
+
+@measures("ATOM_MASS")
+def error_of_masses(name):
+    errors = []
+    for mechanism, truths in atom_masses():
+        (term,) = mechanism.loss().terms
+        atoms = term.atomic() if hasattr(term, "atomic") else term
+        logs = [mp.log(t) for t in truths]
+        found = [exact(x) for x in np.asarray(atoms.log_p) if x > -80]
+        errors += [min(abs(x - t) for t in logs) for x in found]
+    assert len(errors) > 100
+    return max(errors)
+
+
+@measures("LISTED_DEVIANCE")
+def error_of_deviances(name):
+    rng = np.random.default_rng(2)
+    counts = np.round(10 ** rng.uniform(5, 9, 200))
+    rates = counts * (1 + 12 * rng.normal(size=200) / np.sqrt(counts))
+    found = scipy.special.kl_div(counts, rates)
+    pairs = [(exact(k), exact(m)) for k, m in zip(counts, rates, strict=True)]
+    truth = [k * mp.log(k / m) + m - k for k, m in pairs]
+    return largest(found, truth, lambda t: max(t, 45))
+
+
+# ------------------------------------------------------------------- contour integrals
+
+
+@measures("ROUGH_LOG_DELTA")
+def error_of_saddle_points(name):
+    entries = [e for e in dpsgd_truth("delta") if e["direction"] in ("remove", "add")]
+    entries = [e for e in entries if float(e["eps"]) > 0]
+
+    def rough(sigma, q, n, sign, epsilon):
+        run = fdp.DPSGD(noise_multiplier=sigma, sampling_prob=q, num_steps=n)
+        return rough_log_delta(run.loss(), sign, epsilon)
+
+    rows = [
+        (e["sigma"], e["q"], e["N"], 1.0 if e["direction"] == "remove" else -1.0)
+        for e in entries
+    ]
+    args = [np.asarray(x, float) for x in zip(*rows, strict=True)]
+    points = np.asarray([float(e["eps"]) for e in entries])
+    found = jax.jit(lambda a: jax.lax.map(lambda x: rough(*x), a))((*args, points))
+    truth = [mp.log(mp.mpf(e["value"])) for e in entries]
+    return largest(found, truth, lambda t: 1)
+
+
+@measures("SPREADING_KERNEL")
+def error_of_the_kernel(name):
+    steep, half = exact(fourier._STEEPNESS), mp.mpf(fourier._WIDTH) / 2
+    distance = np.random.default_rng(3).uniform(-9, 9, 300)
+    root = lambda d: mp.sqrt(1 - (exact(d) / half) ** 2)
+    truth = [mp.exp(-steep * (1 - root(d))) for d in distance]
+    kernel = largest(jax.jit(fourier._kernel)(distance), truth, lambda t: 1)
+
+    angles = [mp.pi * ((j + mp.mpf(1) / 2) / 128 - mp.mpf(1) / 2) for j in range(128)]
+    bell = [mp.exp(steep * (mp.cos(a) - 1)) * mp.cos(a) for a in angles]
+    waves = [2 * mp.pi * half * mp.sin(a) for a in angles]
+
+    def inverse(x):
+        share = mp.sqrt(x) / (2 * fourier._OVERSAMPLING)
+        return 1 / (
+            half * mp.pi / 128 * mp.fdot(bell, (mp.cos(w * share) for w in waves))
+        )
+
+    x = np.linspace(0, 1, 150)
+    truth = [inverse(exact(v)) for v in x]
+    found = largest(jax.jit(fourier._inverse_at)(x), truth, abs)
+    return (2 * kernel + found) / 2**-52
+
+
+# ----------------------------------------------------------------- proved and budgeted
+
+
+def test_rare_jumps_are_as_rare_as_that():
+    rare = exact(tolerances.RARE_JUMPS)
+    assert mp.exp(-exact(_grid_jumps._LOG_RARE)) <= rare
+    mean, far = exact(_grid_jumps._MOST), _grid_jumps._FAR
+    assert mp.gammainc(far, 0, mean, regularized=True) <= rare
+
+
+def test_a_void_error_voids():
+    # An error of one half or more counts as that much, and 1.4 times a smaller one
+    # bounds |log(1 + z)|, |z| <= 1/2.
+    assert -mp.log1p(mp.mpf(-0.5)) <= 0.5 * mp.mpf(1.4)
+    assert mp.expm1(tolerances.VOID) > 1e17
+
+
+def test_weights_of_nodes_have_logarithms_of_fewer_units():
+    # The smallest weight that counts is above the rounding of their sum.
+    assert 4 * -mp.log(mp.mpf(2) ** -53 / 2**17) < tolerances.NODE_WEIGHT
+
+
+def test_factors_of_tiny_numbers():
+    assert tolerances.TINY_FACTOR > 709 * 2**-52 * tolerances.ELEMENTARY
