@@ -12,12 +12,12 @@ from jaxtyping import Array, Float
 
 from .._internal._interval import Interval, exactly, without
 from .._internal._roots import least_threshold
+from .._internal._tolerances import CLOSED_FORM, CLOSED_FORM_SINGLE
 from ..losses import AbstractClosedForm, ComposedLoss
 from ._bounds import Profile, largest_loss
 from ._interface import AbstractEngine, AbstractPlan, AbstractPrepared
 
-_ERRORS = {jnp.dtype("float64"): 1e-12, jnp.dtype("float32"): 3e-5}
-"""Relative error allowed for the logarithm of a closed form; measured ones are less."""
+_ERRORS = {jnp.dtype("float64"): CLOSED_FORM, jnp.dtype("float32"): CLOSED_FORM_SINGLE}
 
 
 def closed_profile(form: AbstractClosedForm, epsilons: Array) -> Profile:

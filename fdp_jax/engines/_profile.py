@@ -16,7 +16,6 @@ from jaxtyping import Array, ArrayLike, Float
 from .._internal._batching import one_by_one
 from .._internal._implicit import known_value
 from .._internal._interval import Interval, log_complement, sound
-from .._internal._tolerances import ROUGH_LOG_DELTA
 from ..losses import ComposedLoss
 from ._bounds import Profile, select, worst_of
 from ._first_step import one_step_profile, unless_one_step

@@ -25,6 +25,7 @@ from jaxtyping import Array, Bool, Float, PyTree
 
 from .._internal._interval import Interval, log_complement, sound
 from .._internal._special import log1mexp, log1p, log_ndtr, safe_log
+from .._internal._tolerances import SPLIT_REST
 from ..losses import ComposedLoss
 from ..losses._subsampled_gaussian._band import NODES, BandLoss, Place
 from ..losses._subsampled_gaussian._integrand import Integrand
@@ -47,8 +48,7 @@ _TURNS = 6
 """How often cuts are chosen anew, for a better guess of delta."""
 _LEAST = -800.0
 """log delta below which no effort is made."""
-_NEWTON_TURNS = 24
-_MOST_STEPS = 1e9
+_NEWTON_TURNS, _MOST_STEPS = 24, 1e9
 _MOST_PROB = 1 - 1e-9
 """Sampling probability from which on every record takes part in every step."""
 _TOLERANCE = 1e-7
@@ -423,7 +423,7 @@ def rare_evaluation(
         beyond = jnp.logaddexp(outside, rare.scales.log_beyond(count))
         return jnp.logaddexp(jnp.logaddexp(below, above)[0], beyond)
 
-    rest = lax.map(left_out, stop_gradient(epsilons)) + 1e-6
+    rest = lax.map(left_out, stop_gradient(epsilons)) + SPLIT_REST
     least, log_p, log_q = _certain(part, sign, epsilons)
     value = jnp.logaddexp(add(each.log_value), least.estimate)
     upper = jnp.logaddexp(jnp.logaddexp(add(each.log_upper), least.upper), rest)

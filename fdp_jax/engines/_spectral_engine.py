@@ -13,6 +13,7 @@ from jaxtyping import Array, Float
 from .._internal._batching import one_by_one
 from .._internal._implicit import implicit_root
 from .._internal._interval import Interval, log_complement
+from .._internal._tolerances import ROUGH_LOG_DELTA
 from ..losses import ComposedLoss
 from ._bounds import Profile, largest_loss, over, worst_of
 from ._closed_form_engine import closed_epsilon
@@ -40,10 +41,6 @@ from ._spectral import (
     spectral_threshold,
     tabulated_profile,
 )
-
-_CLEAR = 4.0
-"""How much less a direction must leak, in log delta, to be left out: its bound against
-an estimate of the other one, which is good to about a tenth."""
 
 
 class SpectralPlan(AbstractPlan):
@@ -122,7 +119,7 @@ class SpectralEngine(AbstractEngine):
         rough = jnp.minimum(rough, most)
         # The worst direction first, which may save the other one.
         order = jnp.argsort(-rough)
-        hopeless = most[order] < rough[order[0]] - _CLEAR
+        hopeless = most[order] < rough[order[0]] - ROUGH_LOG_DELTA
         hopeless = hopeless.at[0].set(False)
         starts = jax.tree.map(lambda x: x[order], starts)
         contours = lax.map(

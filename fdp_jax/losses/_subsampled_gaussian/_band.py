@@ -34,12 +34,16 @@ from ..._internal._special import (
     log_ndtr,
     log_ndtr_difference,
 )
-from .._analytic import (
-    FREQUENCY_BLOCK,
+from ..._internal._tolerances import (
+    BAND_LOG,
+    BAND_QUADRATURE,
+    BAND_SUM,
+    DEAD_SQUARE,
+    ENVELOPE,
+    LEAST_SUM,
     VOID,
-    AnalyticLoss,
-    CharacteristicBlock,
 )
+from .._analytic import FREQUENCY_BLOCK, AnalyticLoss, CharacteristicBlock
 from ._integrand import Integrand, inclusion
 
 NODES = 2048
@@ -51,18 +55,12 @@ _MOST_BLOCKS = 256
 _HEIGHT = 7.0
 """Distance of the line that certifies them, in spacings."""
 _HEIGHTS = 32
-_UNSURE = 1e-9
-"""Relative error of the trapezoid rule for the modulus on a line, at most."""
 _DEAD = -700.0
 """A logarithm of what does not matter."""
 _MOST = 900.0
 """An exponent beyond which Chernoff's bound is given up."""
 _SHIFT = 300.0
 """What exponents are moved by, so that neither factor of a product leaves the range."""
-_LEAST_NUMBER = 1e-304
-"""More than what a sum of numbers that underflow may be."""
-_DEAD_SQUARE = 1e-30
-"""|1 + x|^2 below which nothing but rounding is left of 1 + x."""
 _CUT_OFF = 60.0
 """-log of the density, relative to its maximum, where an integral may end."""
 
@@ -176,7 +174,7 @@ class BandLoss(AnalyticLoss):
         # Both are larger here: only products far below the least number are lost.
         lifted = jnp.exp(logs - peak + _SHIFT) * self.place.spacing
         kept = jnp.exp(log_ndtr((x[:, None] - cuts) / self.place.width) + _SHIFT)
-        allowance = jax.vmap(lambda w: self._allowance(x, w))(order) + 1e-9
+        allowance = jax.vmap(lambda w: self._allowance(x, w))(order) + BAND_QUADRATURE
         unit = 8 * jnp.finfo(x.dtype).eps
         sizes = jnp.abs(self.step.log_base(x)) + jnp.abs(order)[:, None] * jnp.abs(
             self.step.loss_at(x)
@@ -185,7 +183,7 @@ class BandLoss(AnalyticLoss):
         rounding = unit * (8 + jnp.sum(weights * sizes, axis=1) / mass)
         total = peak[:, 0] + jnp.log(mass) + allowance + rounding
         # Of no weight there is left what may have been lost below the least number.
-        lost = _LEAST_NUMBER * (1 + self.place.spacing) * math.exp(_SHIFT)
+        lost = LEAST_SUM * (1 + self.place.spacing) * math.exp(_SHIFT)
         allowance = allowance + unit * (8 + jnp.max(sizes, axis=1))
         above = peak + jnp.log(lifted @ kept + lost) - 2 * _SHIFT
         above = above + allowance[:, None]
@@ -217,13 +215,13 @@ class BandLoss(AnalyticLoss):
         grown = jnp.exp(jnp.minimum(jnp.where(large, exponent, 0), _MOST) - _SHIFT)
         small = jnp.expm1(jnp.where(large, 0, exponent)) * jnp.exp(-_SHIFT)
         grown = jnp.where(large, grown, small)
-        excess = log1p((grown @ kept) * self.place.spacing * (1 + 1e-11))
+        excess = log1p((grown @ kept) * self.place.spacing * (1 + BAND_SUM))
         too_far = (exponent > _MOST).astype(x.dtype) @ within.astype(x.dtype)
         excess = jnp.where(too_far > 0, jnp.inf, excess)
         upper = jnp.logaddexp(
             log1p(-q) + log_ndtr(-far / s), jnp.log(q) + log_ndtr((1 - far) / s)
         )
-        return excess + 1e-12, upper + log_ndtr((cuts - far) / self.place.width)
+        return excess + BAND_LOG, upper + log_ndtr((cuts - far) / self.place.width)
 
     def log_outside(self, sign: Float[Array, ""]) -> Float[Array, ""]:
         """A bound of what runs with a step beyond the end on their side add to delta.
@@ -449,7 +447,7 @@ class BandLoss(AnalyticLoss):
         side = jnp.where(square_low > square_whole, 1.0, -1.0)
         big = tuple(jnp.where(side > 0, *pair) for pair in zip(low, whole, strict=True))
         log_big, turn_big, square_big = _log_one_plus(*big)
-        norm = jnp.maximum(square_big, _DEAD_SQUARE)
+        norm = jnp.maximum(square_big, DEAD_SQUARE)
         share = (
             side * (part[0] * (1 + big[0]) + part[1] * big[1]) / norm,
             side * (part[1] * (1 + big[0]) - part[0] * big[1]) / norm,
@@ -486,7 +484,7 @@ class BandLoss(AnalyticLoss):
         most = jnp.maximum(high, low) * between_error
         most = most + (n - 1) * share0 * jnp.exp(second) * low_error
         # Where both are nearly nothing, all there is.
-        dead = jnp.where(square_big < _DEAD_SQUARE, jnp.exp((n - 1) * log_big), 0)
+        dead = jnp.where(square_big < DEAD_SQUARE, jnp.exp((n - 1) * log_big), 0)
         slip = jnp.minimum(each, most) + dead * jnp.minimum(share0, 1 / n)
         slip = n * slip * jnp.exp(-log_first)
         turned = jnp.abs(turned) + n * jnp.abs(turn_big) + n * jnp.abs(log_big)
@@ -533,13 +531,13 @@ class BandLoss(AnalyticLoss):
         whole0 = jnp.logaddexp(masses.low, masses.between)
         # The other steps' part is below either cut.
         high = along(jnp.logaddexp(low, between))
-        others = jnp.minimum(jnp.maximum(high, along(low)) + _UNSURE, whole0)
+        others = jnp.minimum(jnp.maximum(high, along(low)) + BAND_QUADRATURE, whole0)
         n, lift = self.count, located.lift
         hit = n * jax.nn.softplus(masses.between + lift - masses.low)
         log_first = n * whole0 + log1mexp(hit) - lift
         bound = jnp.log(n) + along(between) + (n - 1) * others - log_first
         # The trapezoid rule on a smooth positive function.
-        return jnp.minimum(bound + 0.05, 0)
+        return jnp.minimum(bound + ENVELOPE, 0)
 
     def cells(self, low, high):
         raise NotImplementedError("a part of a law is for the spectral engine alone")
@@ -568,10 +566,10 @@ def _log_one_plus(real: Array, imag: Array) -> tuple[Array, Array, Array]:
     """Of 1 + real + i imag: log of the modulus, argument, modulus."""
     excess = 2 * real + jnp.square(real) + jnp.square(imag)
     square = jnp.square(1 + real) + jnp.square(imag)
-    close, dead = jnp.abs(excess) < 0.5, square < _DEAD_SQUARE
+    close, dead = jnp.abs(excess) < 0.5, square < DEAD_SQUARE
     near = 0.5 * log1p(jnp.where(close, excess, 0.0))
     far = 0.5 * jnp.log(jnp.where(close | dead, 1.0, square))
-    log = jnp.where(dead, 0.5 * math.log(_DEAD_SQUARE), jnp.where(close, near, far))
+    log = jnp.where(dead, 0.5 * math.log(DEAD_SQUARE), jnp.where(close, near, far))
     angle = jnp.arctan2(jnp.where(dead, 0, imag), jnp.where(dead, 1, 1 + real))
     return log, angle, square
 
