@@ -64,6 +64,23 @@ def test_measured_numbers_are_large_enough(name):
     assert 0 < found <= LEDGER[name].value, f"{found:.3g} of {LEDGER[name].value:g}"
 
 
+def table():
+    """The ledger in Markdown, as `docs/engines.md` has it."""
+    rows = (
+        f"| {kind.value} | `{name}` | {entry.value:g} | {entry.meaning} |"
+        for kind in Kind
+        for name, entry in LEDGER.items()
+        if entry.kind is kind
+    )
+    head = "| strength | name | value | meaning |", "| --- | --- | --: | --- |"
+    return "\n".join([*head, *rows])
+
+
+def test_the_documentation_has_the_ledger():
+    root = pathlib.Path(__file__).parents[2]
+    assert table() in (root / "docs/engines.md").read_text(encoding="utf-8"), table()
+
+
 def largest(found, truth, scale):
     pairs = zip(np.asarray(found).ravel(), truth, strict=True)
     return max(abs(exact(x) - t) / scale(t) for x, t in pairs)
