@@ -39,7 +39,7 @@ _TAIL = 45.0
 """-log of the mass of one step beyond the nodes, relative to delta."""
 _BEYOND = 9.0
 """Widths of a cut that there are nodes for beyond the highest one."""
-_BANDS = 6
+_BANDS = 12
 _TURNS = 6
 """How often cuts are chosen anew, for a better guess of delta."""
 _LEAST = -800.0
@@ -50,11 +50,12 @@ _MOST_PROB = 1 - 1e-9
 """Sampling probability from which on every record takes part in every step."""
 _TOLERANCE = 1e-7
 """Relative width of a bracket that is close enough."""
-_NEAR = 2.0
-"""How much log delta may change before cuts and contours are chosen anew."""
+_NEAR, _CLOSE = 2.0, 0.1
+"""How much log delta may change before cuts and contours are chosen anew; the second
+where the bracket of the last one is wide."""
 _MOST_WORK = 16384
 """Blocks of frequencies times blocks of nodes."""
-_RATIO = 2.0
+_RATIO = 1.0
 """Log of the ratio of the losses at the two cuts of a band, about."""
 
 
@@ -109,18 +110,27 @@ class _Scales(eqx.Module):
         return jnp.log(_BANDS * count) + log_ndtr(-self.reach)
 
 
+def _gap(step, count: Array, sign: Array, epsilon: Array) -> Float[Array, ""]:
+    """What the losses beyond the least one must add up to at a threshold, rounded up."""
+    least = -count * log1p(-jnp.minimum(step.sampling_prob, 1 - 1e-15))
+    unit = 4 * jnp.finfo(least.dtype).eps
+    gap = least + sign * epsilon + unit * (least + jnp.abs(epsilon))
+    return jnp.maximum(gap, 1e-300)
+
+
 def _scales(step, count: Array, sign: Array, epsilon: Array, depth: Array) -> _Scales:
     s = step.noise_multiplier
-    q = jnp.minimum(step.sampling_prob, 1 - 1e-15)
-    gap = jnp.maximum(-count * log1p(-q) + sign * epsilon, 1e-300)
+    gap = _gap(step, count, sign, epsilon)
     levels = (depth + 60) / gap * jnp.exp2(jnp.arange(_LEVELS, dtype=s.dtype) - 3)
     levels = levels.at[0].set(0)
     far = s * jnp.sqrt(2 * (_TAIL + depth + jnp.log1p(count)))
-    right = jnp.where(sign > 0, 1 + far, 1 + 13.5 * s)
-    left = jnp.where(sign > 0, -13.5 * s, -far - 3 * s)
     reach = jnp.sqrt(2 * (_TAIL + depth))
     # Neither wider than the noise, nor than what tilts and losses vary in.
     width = jnp.minimum(0.5 * s, jnp.minimum(jnp.square(s), 2.5 * s) / reach)
+    left = jnp.where(sign > 0, -13.5 * s, -far - 3 * s)
+    # Losses of "add" that farther steps take away are too many.
+    most = jnp.maximum(_place(step, gap), left) + (reach + 1) * width
+    right = jnp.where(sign > 0, 1 + far, jnp.minimum(1 + 13.5 * s, most))
     width = jnp.maximum(width, 2 * (right - left) / NODES)
     ends = jnp.stack([left, right + _BEYOND * width])
     return _Scales(gap, left, right, width, reach, levels, ends)
@@ -370,7 +380,7 @@ def _log_below(
     bound = every + jnp.where(sign > 0, removed, added)[:, None]
     unit = 8 * jnp.finfo(bound.dtype).eps
     sizes = orders * (1 + jnp.abs(epsilon) + least)
-    bound = bound + unit * (sizes[:, None] + every)
+    bound = bound + unit * (sizes[:, None] + jnp.abs(every))
     bound = jnp.min(jnp.where(jnp.isnan(bound), jnp.inf, bound), axis=0)
     other = jnp.log(part.count) + beyond + jnp.where(sign > 0, 0, epsilon)
     return jnp.logaddexp(bound, other)
@@ -388,7 +398,12 @@ def _log_above(
     sizes = (part.count - 1) * jnp.abs(every) + (1 + levels) * (1 + jnp.abs(epsilon))
     rest = rest + unit * sizes
     bound = jnp.log(part.count) + one + rest[:, None]
-    return jnp.min(jnp.where(jnp.isnan(bound), jnp.inf, bound), axis=0)
+    bound = jnp.min(jnp.where(jnp.isnan(bound), jnp.inf, bound), axis=0)
+    # In direction "add" a step with more than the gap leaves nothing of delta.
+    farthest = _place(part.step, _gap(part.step, part.count, sign, epsilon))
+    few = log_ndtr((farthest - cuts) / part.place.width) + 1e-9
+    few = jnp.where(sign > 0, 0, jnp.log(part.count) + few)
+    return jnp.minimum(bound, few)
 
 
 def rare_evaluation(
@@ -543,18 +558,21 @@ def rare_epsilon(
         return jnp.maximum(jnp.abs(last.slope[1]), 1e-300)
 
     def unfinished(state: tuple) -> Array:
-        turn, center, _, points, _, _, last = state
+        turn, center, _, _, points, _, _, last = state
         moved = jnp.abs(center - points[1])
         close = moved <= least_step(center, steepness(last))
         certified = (points[0] < points[1]) | (turn > 2)
         return (turn < _NEWTON_TURNS) & ~(close & certified)
 
     def body(state: tuple) -> tuple:
-        turn, center, rare, points, low, high, last = state
-        far = jnp.abs((center - points[1]) * last.slope[1]) > _NEAR
-        far = far | ~jnp.isfinite(last.slope[1]) | (turn == 0)
+        turn, center, planned, rare, points, low, high, last = state
+        moved = jnp.abs((center - planned) * last.slope[1])
+        # Nearer only if what the plan leaves out is heard here.
+        heard = ~(last.upper[1] - last.lower[1] < _TOLERANCE)
+        far = ~(moved < jnp.where(heard, _CLOSE, _NEAR)) | (turn == 0)
         far = far | ((rare.sign != sign) & (center > 0))
         rare = lax.cond(far, lambda: plan(center), lambda: rare)
+        planned = jnp.where(far, center, planned)
         # How far the certificate's ends are from the estimate, in epsilon.
         steep = steepness(last)
         zero = jnp.zeros_like(center)
@@ -572,7 +590,7 @@ def rare_epsilon(
         following = center - miss / here.slope[1]
         inside = (following >= low) & (following <= high)
         following = jnp.where(inside, following, 0.5 * (low + high))
-        return turn + 1, following, rare, points, low, high, here
+        return turn + 1, following, planned, rare, points, low, high, here
 
     least, most = bounds
     first = jnp.clip(first, least + 1e-3 * (most - least), most - 1e-3 * (most - least))
@@ -581,8 +599,8 @@ def rare_epsilon(
     shape = jax.eval_shape(plan, first)
     none = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shape)
     turn = jnp.zeros((), jnp.int32)
-    start = turn, first, none, points, least, most, empty
-    _, _, rare, points, _, _, here = lax.while_loop(unfinished, body, start)
+    start = turn, first, first, none, points, least, most, empty
+    _, _, _, rare, points, _, _, here = lax.while_loop(unfinished, body, start)
     rounded = 4 * jnp.finfo(target.dtype).eps * (1 + jnp.abs(target)) + slack
     above = here.upper[2] <= target - rounded[1]
     below = here.lower[0] >= target + rounded[0]

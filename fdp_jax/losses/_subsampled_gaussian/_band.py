@@ -205,20 +205,26 @@ class BandLoss(AnalyticLoss):
         least = base[:, None] + log_ndtr((cuts - x[:-1, None]) / self.place.width)
         within = x[:-1, None] < far
         # The one times e^shift, the other by it: both may be far from one.
-        kept = jnp.where(within, jnp.exp(least + _SHIFT), 0)
+        kept = jnp.maximum(jnp.exp(least + _SHIFT), _LEAST_NUMBER)
+        kept = jnp.where(within, kept, 0)
         beyond = jax.nn.softplus(self.step.u(x[1:]) + jnp.log(q) - log1p(-q))
         exponent = order[:, None] * beyond
         large = exponent > _SHIFT
         grown = jnp.exp(jnp.minimum(jnp.where(large, exponent, 0), _MOST) - _SHIFT)
         small = jnp.expm1(jnp.where(large, 0, exponent)) * jnp.exp(-_SHIFT)
-        grown = jnp.where(large, grown, small)
-        excess = log1p((grown @ kept) * self.place.spacing * (1 + 1e-11))
+        grown = jnp.maximum(jnp.where(large, grown, small), _LEAST_NUMBER)
+        total = (grown @ kept + NODES * _LEAST_NUMBER) * self.place.spacing
+        excess = jnp.log(total) + 1e-11
+        # The mass, besides: that of a sum of two normal variables.
+        mass = log_ndtr(cuts / jnp.hypot(s, self.place.width))
+        excess = jnp.logaddexp(excess, mass)
         too_far = (exponent > _MOST).astype(x.dtype) @ within.astype(x.dtype)
         excess = jnp.where(too_far > 0, jnp.inf, excess)
         upper = jnp.logaddexp(
             log1p(-q) + log_ndtr(-far / s), jnp.log(q) + log_ndtr((1 - far) / s)
         )
-        return excess + 1e-12, upper + log_ndtr((cuts - far) / self.place.width)
+        rounding = 8 * jnp.finfo(x.dtype).eps * (1 + jnp.abs(mass))
+        return excess + rounding, upper + log_ndtr((cuts - far) / self.place.width)
 
     def log_outside(self, sign: Float[Array, ""]) -> Float[Array, ""]:
         """A bound of what runs with a step beyond the end on their side add to delta.
