@@ -103,8 +103,8 @@ def main() -> None:
         for name, sign in (("remove", 1), ("add", -1)):
             steps, epsilon = entry["num_steps"], entry["epsilon"]
             found = [log_delta(loss, steps, epsilon, sign, x) for x in (1, 1.5)]
-            unsure = 1e-11 * max(1, abs(found[0])) + 1e-16 * steps
-            if not abs(found[0] - found[1]) <= unsure:
+            truncated = 1e-11 * max(1, abs(found[0])) + 1e-16 * steps
+            if not abs(found[0] - found[1]) <= truncated:
                 raise ArithmeticError(f"no agreement for {entry}: {found}")
             entry[f"log_delta_{name}"] = found[1]
     FILE.write_text(json.dumps(data, indent=1) + "\n", encoding="utf-8")

@@ -14,18 +14,10 @@ import jax
 import jax.core
 import numpy as np
 
+from ._concrete import is_traced, known
 from ._precision import float_dtype, in_float64
 
 _Member = TypeVar("_Member", bound=enum.Enum)
-
-
-def known(value: Any) -> np.ndarray | None:
-    """The numbers of a value, unless it is traced.
-
-    NumPy's own: JAX traces whatever is computed inside of a transformation, also from
-    arrays that are not traced themselves.
-    """
-    return None if isinstance(value, jax.core.Tracer) else np.asarray(value)
 
 
 def error_if(value: Any, wrong: Callable[[Any], Any], message: str) -> Any:
@@ -42,7 +34,7 @@ def _error_in_double(value: Any, wrong: Callable[[Any], Any], message: str) -> A
 
 def checked(name: str, value: Any, allowed: str, test: Callable[[Any], Any]) -> Any:
     """The value, if it passes a test: `allowed` says which numbers do."""
-    if isinstance(value, jax.core.Tracer):
+    if is_traced(value):
         wrong = lambda x: (~test(x)).any()
         return error_if(value, wrong, f"{name} must be {allowed}")
     numbers = np.asarray(value)
@@ -106,7 +98,7 @@ def rate(name: str, value: Any) -> Any:
 
     Compiled programs flush subnormal numbers to zero, where the answer is another one.
     """
-    traced = isinstance(value, jax.core.Tracer)
+    traced = is_traced(value)
     kept = traced or isinstance(value, jax.Array)
     dtype = jax.numpy.result_type(value) if kept else np.dtype(np.float64)
     if not jax.numpy.issubdtype(dtype, np.floating):
@@ -268,6 +260,24 @@ def same_length(name: str, value: Any, other_name: str, other: Any) -> None:
             f"{name} and {other_name} must have one length, "
             f"got {value.size} and {other.size}"
         )
+
+
+def beside(
+    value: Any, other: Any, fails: Callable[[Any, Any, Any], Any], message: str
+) -> Any:
+    """A vector, if none of its entries fails a test beside that of another vector.
+
+    The test gets both vectors and the library of their kind, NumPy or jax.numpy.
+    """
+    numbers, others = known(value), known(other)
+    if numbers is None or others is None:
+        wrong = lambda x: fails(x, other, jax.numpy).any()
+        return error_if(jax.numpy.asarray(value), wrong, message)
+    wrong = fails(numbers, others, np)
+    if np.any(wrong):
+        place = int(np.argmax(wrong))
+        raise ValueError(f"{message}, got {numbers[place]} at {others[place]}")
+    return value
 
 
 def rounding(value: Any, tolerance: float) -> float:

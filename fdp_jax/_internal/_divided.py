@@ -12,7 +12,7 @@ from jaxtyping import Array, ArrayLike, Float
 from ._special import promote
 
 _TERMS = 19
-"""Of power series on |x| <= 1: the first one left out is below 1e-18."""
+"""Number of terms of power series on |x| <= 1; the next one is below 1e-18."""
 _CAP = 300.0
 """Largest exponent; callers discard what would be larger."""
 

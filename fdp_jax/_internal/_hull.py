@@ -9,10 +9,11 @@ from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
-from jax.lax import cummax, fori_loop, while_loop
+from jax.lax import cummax, cummin, fori_loop, stop_gradient, while_loop
 from jaxtyping import Array, Bool, Float, Int
 
-from ._precision import in_float64
+from . import _checks
+from ._precision import in_float64, outside_transformations
 
 Test = Callable[[Array, Array, Array], Array]
 
@@ -78,24 +79,52 @@ def gap(value: Array, complement: Array, i: Array, j: Array) -> Array:
     return jnp.where(value[i] + value[j] <= 1, direct, complement[j] - complement[i])
 
 
-def lower_hull(alpha: np.ndarray, beta: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def convex_minorant(x: Float[Array, " n"], y: Float[Array, " n"]) -> Float[Array, " n"]:
+    """The greatest convex function below points, at the points (x increasing)."""
+
+    def above(i: Array, j: Array, k: Array) -> Array:
+        return (y[j] - y[i]) * (x[k] - x[j]) >= (y[k] - y[j]) * (x[j] - x[i])
+
+    mask = chain(x.size, above)
+    low, high = last_kept(mask), next_kept(mask)
+    width = x[high] - x[low]
+    weight = jnp.where(width > 0, x - x[low], 0) / jnp.where(width > 0, width, 1)
+    chord = y[low] + weight * (y[high] - y[low])
+    return jnp.where(mask, y, jnp.minimum(y, chord))
+
+
+def lower_hull(alpha: Any, beta: Any) -> tuple[Any, Any]:
     """Vertices of the lower convex hull of the points, (0, 1) and (1, 0).
 
-    In order of increasing alpha; beta falls to 0 at the last one.
+    In order of increasing alpha; beta falls to 0 at the last one.  Of points that are
+    traced, or given inside of a trace, there are two vertices more than points, of
+    which some repeat: a shape does not depend on values.
     """
-    x, y = np.append(alpha, [0.0, 1.0]), np.append(beta, [1.0, 0.0])
-    order = np.lexsort((y, x))
+    known = all(_checks.known(x) is not None for x in (alpha, beta))
+    if known and outside_transformations():
+        # Padded, so that few sizes are compiled; what repeats is left out again.
+        size = 1 << int(alpha.size - 1).bit_length()
+        pad = lambda v: np.pad(v, (0, size - v.size), mode="edge")
+        x, y, mask = (np.asarray(v) for v in _repeated(pad(alpha), pad(beta)))
+        return x[mask], y[mask]
+    return _repeated(alpha, beta)[:2]
+
+
+@in_float64(cast_out=False)
+def _repeated(
+    alpha: Any, beta: Any
+) -> tuple[Float[Array, " n"], Float[Array, " n"], Bool[Array, " n"]]:
+    """The same, with points that are no vertices replaced by one, and which are."""
+    ends = jnp.asarray([0.0, 1.0])
+    x, y = jnp.append(alpha, ends), jnp.append(beta, ends[::-1])
+    order = jnp.lexsort((y, x))
     x, y = x[order], y[order]
-    before = np.concatenate([[np.inf], np.minimum.accumulate(y)[:-1]])
-    x, y = x[y < before], y[y < before]
-    # Decreasing alpha; padded, so that few sizes are compiled.
-    size = 1 << int(x.size - 1).bit_length()
-    pad = lambda v: np.pad(v[::-1], (0, size - v.size), mode="edge")
-    mask = np.asarray(_mask(*(pad(v) for v in (x, 1 - x, y, 1 - y))))[: x.size].copy()
-    mask[-1] = True
-    return x[mask[::-1]], y[mask[::-1]]
-
-
-@in_float64
-def _mask(alpha: Any, tnr: Any, beta: Any, tpr: Any) -> Bool[Array, " n"]:
-    return tradeoff_chain(alpha, tnr, beta, tpr)
+    before = jnp.append(jnp.inf, cummin(stop_gradient(y))[:-1])
+    falling = last_kept(y < before)
+    # Decreasing alpha, as the chain wants it.
+    x, y = x[falling][::-1], y[falling][::-1]
+    mask = tradeoff_chain(*(stop_gradient(v) for v in (x, 1 - x, y, 1 - y)))
+    kept = last_kept(mask)
+    # The chain keeps both ends, also where they are the same point.
+    mask = mask.at[0].set(falling[-1] > falling[0])
+    return x[kept][::-1], y[kept][::-1], mask[::-1]

@@ -32,6 +32,7 @@ import numpy as np
 from jax.interpreters import ad, batching, mlir
 
 from ._compilation import jit_on_its_own
+from ._concrete import is_traced, outside_transformations
 
 _Fn = TypeVar("_Fn", bound=Callable[..., Any])
 _Mask = tuple[bool, ...]
@@ -59,16 +60,6 @@ def float_dtype() -> np.dtype:
 def narrow() -> bool:
     """Whether the caller gets float32 numbers, so that bounds are rounded outward."""
     return float_dtype() == np.float32
-
-
-# What `get_opaque_trace_state` says outside all transformations.
-with jax.ensure_compile_time_eval():
-    _EAGER = jec.get_opaque_trace_state()
-
-
-def outside_transformations() -> bool:
-    """Whether nothing is being traced, so that all numbers are known."""
-    return jec.get_opaque_trace_state() == _EAGER
 
 
 _native_float32 = contextvars.ContextVar("native_float32", default=False)
@@ -505,7 +496,7 @@ def _with_axis(
 
 
 def _is_tracer(x: Any) -> bool:
-    return isinstance(x, jax.core.Tracer)
+    return is_traced(x)
 
 
 def _select(mask: _Mask, values: Sequence[Any]) -> list[Any]:

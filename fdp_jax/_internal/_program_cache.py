@@ -34,12 +34,12 @@ _ABANDONED = 3600.0
 _DIGEST = hashlib.sha256
 _SOURCES = pathlib.Path(__file__).resolve().parent.parent
 _LIBRARIES = "equinox", "jax", "numpy", "optimistix", "scipy"
-"""Those whose code or numbers stand in programs."""
+"""Libraries whose code or constants are part of compiled programs."""
 _ENVIRONMENT = ("XLA_FLAGS", "JAX_PLATFORMS", "JAX_DISABLE_JIT", "EQX_ON_ERROR")
 
 
 def folder() -> pathlib.Path | None:
-    """Where programs are kept; None if they are not."""
+    """The folder in which programs are kept, or None if they are not."""
     named = os.environ.get(_VARIABLE)
     if named is not None and named.strip().lower() in _OFF:
         return None

@@ -1,7 +1,7 @@
-"""Searches of a fixed number of steps, for functions that cost little.
+"""A search of a fixed number of steps for a maximum, for functions that cost little.
 
-No bracket can be wrong, nothing is thrown, and `vmap` costs no extra steps.  The result
-has no derivative; see `_implicit` for that.
+Nothing is thrown, and `vmap` costs no extra steps.  The result has no derivative; see
+`_implicit` for that.
 """
 
 import math
@@ -50,24 +50,3 @@ def golden_section(
     low, high, at_left, at_right = fori_loop(0, steps, body, start)
     left, right = inner(low, high)
     return stop_gradient(jnp.where(at_left >= at_right, left, right))
-
-
-def bisect(
-    function: Callable[[Array], Array],
-    low: Float[Array, ""],
-    high: Float[Array, ""],
-    steps: int = 80,
-) -> tuple[Float[Array, ""], Float[Array, ""]]:
-    """Two points around the sign change of an increasing function.
-
-    The function is at most zero at the first one (or that is `low`), and positive at
-    the second (or that is `high`).
-    """
-
-    def body(_: Array, state: tuple) -> tuple:
-        low, high = state
-        middle = 0.5 * (low + high)
-        above = function(middle) > 0
-        return jnp.where(above, low, middle), jnp.where(above, middle, high)
-
-    return stop_gradient(fori_loop(0, steps, body, stop_gradient((low, high))))

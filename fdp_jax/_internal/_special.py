@@ -29,8 +29,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
 
-_LOG_SQRT_2PI = 0.9189385332046727  # log(2 pi) / 2
-_LOG_2 = 0.6931471805599453
+from ._logs import LOG_2, LOG_SQRT_2PI
 
 # Coefficients in powers of t = (x - 5) / (x + 5) of h_k(x) (x + 1.625)^(k+1) / k! for
 # k = 5 (left) and k = 6 (right): a Chebyshev interpolant of degree 33, first omitted
@@ -176,7 +175,7 @@ def norm_pdf(x: ArrayLike) -> jax.Array:
     x = jnp.clip(x, -40.0, 40.0)
     lead = jax.lax.stop_gradient(jnp.round(x * 16.0) / 16.0)
     rest = (x - lead) * (x + lead)
-    scale = jnp.asarray(np.exp(-_LOG_SQRT_2PI), x.dtype)
+    scale = jnp.asarray(np.exp(-LOG_SQRT_2PI), x.dtype)
     return scale * jnp.exp(-0.5 * lead * lead) * jnp.exp(-0.5 * rest)
 
 
@@ -186,7 +185,7 @@ def mills(x: ArrayLike) -> jax.Array:
     (x,) = promote(x)
     positive = mills_moment(0, jnp.abs(x))
     negative = jnp.where(x < 0, x, 0.0)
-    reflected = jnp.exp(0.5 * negative * negative + _LOG_SQRT_2PI) - positive
+    reflected = jnp.exp(0.5 * negative * negative + LOG_SQRT_2PI) - positive
     return jnp.where(x < 0, reflected, positive)
 
 
@@ -290,7 +289,7 @@ def _log_ndtr(x: jax.Array) -> jax.Array:
     tail = 0.5 - 0.5 * jax.scipy.special.erf(small / np.sqrt(2.0).astype(x.dtype))
     # Below zero the logarithm of the tail; of the Mills ratio where that underflows.
     log_lower = jnp.log(jnp.where(middle, tail, ratio))
-    lower = jnp.where(middle, log_lower, (log_lower - _LOG_SQRT_2PI) - 0.5 * x * x)
+    lower = jnp.where(middle, log_lower, (log_lower - LOG_SQRT_2PI) - 0.5 * x * x)
     above = jnp.where(middle, tail, jnp.minimum(norm_pdf(x) * ratio, 0.5))
     return jnp.where(x < 0, lower, _log1p(-above))
 
@@ -340,13 +339,13 @@ def log_mills(x: ArrayLike) -> jax.Array:
     (x,) = promote(x)
     positive = jnp.log(mills_moment(0, jnp.maximum(x, 0.0)))
     negative = jnp.minimum(x, 0.0)
-    reflected = log_ndtr(-negative) + 0.5 * negative * negative + _LOG_SQRT_2PI
+    reflected = log_ndtr(-negative) + 0.5 * negative * negative + LOG_SQRT_2PI
     return jnp.where(x < 0, reflected, positive)
 
 
 @jax.custom_jvp
 def _log1mexp(x: jax.Array) -> jax.Array:
-    small = x < _LOG_2
+    small = x < LOG_2
     near = jnp.log(-jnp.expm1(-jnp.where(small, x, 1.0)))
     far = _log1p(-jnp.exp(-jnp.where(small, 1.0, x)))
     return jnp.where(small, near, far)
@@ -370,7 +369,7 @@ def log1mexp(x: ArrayLike) -> jax.Array:
 def _log_ndtri_lower(log_p: jax.Array) -> jax.Array:
     """Solves log Phi(z) = log_p for z <= 0, given log_p <= log(1/2)."""
     largest = jnp.finfo(log_p.dtype).max / 4.0
-    target = jnp.clip(log_p, -largest, -_LOG_2)
+    target = jnp.clip(log_p, -largest, -LOG_2)
     # Rational start (Abramowitz and Stegun 26.2.23), within 5e-4, in the reciprocal
     # of the usual variable so that nothing overflows.
     t = jnp.sqrt(-2.0 * target)

@@ -15,25 +15,29 @@ from jaxtyping import Array, Bool, Float, Int, PyTree
 from .. import engines
 from .._internal import _checks
 from .._internal._batching import one_by_one
+from .._internal._concrete import is_traced, outside_transformations
 from .._internal._implicit import implicit_root
 from .._internal._precision import (
     accounts_in_float64,
     float_dtype,
     in_float64,
     narrow,
-    outside_transformations,
 )
 from .._internal._text import round_down, round_up
-from ..comparison._sources import Request
-from ..curves import Status
-from ..curves._bounds import with_gradient
-from ..curves._queries import over_signs, round_down_to_single, signs_of
+from ..comparison.sources import Request
+from ..curves import (
+    Status,
+    over_signs,
+    round_down_to_single,
+    signs_of,
+    with_gradient,
+)
 from ..levy import LevyTriplet
 from ..losses import AUTO, ComposedLoss, Method
 from ..mechanisms import AbstractMechanism, View
 from ._search import solve
 from ._targets import AbstractTarget, Margin, UnreachableTarget
-from ._unknowns import Selector, Unknown, find_unknown
+from .unknowns import Selector, Unknown, find_unknown
 
 _LARGEST_GROUP = 64
 _TIGHT = 5e-3
@@ -162,7 +166,7 @@ def calibrate(
         )
     target.require_relation(mechanism.relation)
     inside, allowed = target.reachable()
-    if not isinstance(inside, jax.core.Tracer) and not bool(inside):
+    if not is_traced(inside) and not bool(inside):
         raise UnreachableTarget(
             f"target {target.describe()} is out of reach: {allowed}"
         )
@@ -175,7 +179,7 @@ def calibrate(
         mechanism.require_complete()
     open_mechanism = _with_known_parts(unknown.left_open(mechanism))
     found = _best(open_mechanism, target, unknown, method)
-    known = not isinstance(found.status, jax.core.Tracer)
+    known = not is_traced(found.status)
     if known and int(found.status) == Status.VACUOUS:
         raise UnreachableTarget(_why_not(open_mechanism, target, unknown, method))
     return Calibration(
@@ -226,7 +230,7 @@ def _best(
         if int(found.status) == Status.TIGHT:
             return found
     found = ask(method=method)
-    known = not isinstance(found.status, jax.core.Tracer) and outside_transformations()
+    known = not is_traced(found.status) and outside_transformations()
     if not (known and method == AUTO and accounts_in_float64()):
         return found
     if int(found.status) != Status.LOOSE or not _has_grid_too(mechanism, unknown):

@@ -11,7 +11,7 @@ from jaxtyping import Array, Bool, Float
 
 from ..engines import select
 from ._targets import Margin
-from ._unknowns import Unknown
+from .unknowns import Unknown
 
 _STEPS = 60
 _TOLERANCE = 1e-13
@@ -39,7 +39,7 @@ class Solution(eqx.Module):
     met: Bool[Array, ""]
     """Whether the target is certainly met there."""
     width: Float[Array, ""]
-    """Of the certificate of the excess there."""
+    """Width of the certificate of the excess there."""
     at_end: Bool[Array, ""]
     """Whether it is the riskier end of the range searched, all of which would do."""
     binding: Float[Array, " b"]

@@ -17,9 +17,13 @@ from jaxtyping import Array, Bool, Float, Real
 from .._internal import _checks
 from .._internal._special import safe_log
 from .._internal._text import at_least, at_most
-from ..curves import AbstractGuarantee, Bounds
-from ..curves._queries import profile_at, signs_of
-from ..curves._tradeoff import optimal_rates
+from ..curves import (
+    AbstractGuarantee,
+    Bounds,
+    optimal_rates,
+    profile_at,
+    signs_of,
+)
 from ..engines import Interval
 from ..losses import ComposedLoss
 
@@ -380,68 +384,6 @@ class Reconstruction(_AbstractRateTarget):
 
     def reached(self, excess):
         return 1 - self._beta_at(excess)
-
-
-class AllOf(AbstractTarget):
-    """Several targets at once.
-
-    `binding["active"]` of a calibration is the index of the one that decides.  The
-    solution has a kink where another one takes over; its derivative there is that of
-    the active one, a subgradient.
-
-    Args:
-        *targets: At least one.
-
-    Raises:
-        ValueError: If there is none.
-        TypeError: If one is not a target.
-    """
-
-    targets: tuple[AbstractTarget, ...]
-
-    def __init__(self, *targets: AbstractTarget):
-        if not targets:
-            raise ValueError("AllOf needs at least one target, got none")
-        for target in targets:
-            if not isinstance(target, AbstractTarget):
-                raise TypeError(f"targets must be of fdp_jax.targets, got {target!r}")
-        self.targets = targets
-
-    @property
-    def binds(self):
-        return ("active",)
-
-    def margin(self, loss: ComposedLoss) -> Margin:
-        each = [target.margin(loss).excess for target in self.targets]
-        stacked = jax.tree.map(lambda *x: jnp.stack(x), *each)
-        # What cannot be evaluated counts as worst.
-        value = jnp.where(jnp.isnan(stacked.estimate), jnp.inf, stacked.estimate)
-        active = jnp.argmax(value)
-        excess = Interval(
-            jnp.max(stacked.lower), stacked.estimate[active], jnp.max(stacked.upper)
-        )
-        return Margin(excess, (active,))
-
-    def proxy(self):
-        epsilons, logs = zip(*(t.proxy() for t in self.targets), strict=True)
-        return jnp.concatenate(epsilons), jnp.concatenate(logs)
-
-    def reachable(self):
-        inside, allowed = zip(*(t.reachable() for t in self.targets), strict=True)
-        return jnp.stack([jnp.asarray(x) for x in inside]).all(), "; ".join(allowed)
-
-    def describe(self) -> str:
-        return " and ".join(target.describe() for target in self.targets)
-
-    def quantity(self) -> str:
-        return "the largest excess (a difference of logits)"
-
-    def reached(self, excess):
-        return excess
-
-    def require_relation(self, relation: Any) -> None:
-        for target in self.targets:
-            target.require_relation(relation)
 
 
 def _logit(log_value: Interval, log_rest: Interval) -> Interval:

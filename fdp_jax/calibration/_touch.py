@@ -1,6 +1,6 @@
 r"""Where a guarantee comes closest to a reference, with derivatives of every order.
 
-In deficits T(q) = q delta(eps), q = 1 / (1 + e^eps) (see `comparison._sources`), the
+In deficits T(q) = q delta(eps), q = 1 / (1 + e^eps) (see `comparison.sources`), the
 two questions are the largest T~ - T (Delta-divergence) and the largest T~ / (T + d q)
 (domination but for a probability d).
 
@@ -23,10 +23,10 @@ from jaxtyping import Array, Float, Int
 from .._internal._batching import one_by_one
 from .._internal._implicit import optimal_value
 from .._internal._special import safe_log
-from ..comparison._cells import cell_bounds
-from ..comparison._delta import extremum, halves_of, search, sources
-from ..comparison._explore import ROUND, Nodes, first_grid, in_order
-from ..comparison._sources import Request, share
+from ..comparison.cells import cell_bounds
+from ..comparison.delta import extremum, halves_of, search, sources
+from ..comparison.explore import ROUND, Nodes, first_grid, in_order
+from ..comparison.sources import Request, share
 from ..engines import Interval
 
 _EVEN, _ZOOMS = 6, 3
@@ -167,7 +167,7 @@ def _closest(nodes: Nodes) -> _Closest:
 
 
 def _type_one_error(row: Nodes, epsilon: Array, left: Array) -> Array:
-    """That of the test at a threshold: -d delta / d e^eps, by a difference."""
+    """The type I error of the test at a threshold: -d delta / d e^eps."""
     finite = jnp.isfinite(row.epsilon)
     order = slice(None, None, -1)
     q = jnp.where(finite, share(row.epsilon), 1.0)

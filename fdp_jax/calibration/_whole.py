@@ -9,15 +9,17 @@ from jaxtyping import Array, Real
 
 from .. import tradeoff
 from .._internal import _checks
+from .._internal._concrete import known
 from .._internal._special import safe_log
 from .._internal._text import at_most
-from ..comparison._sources import Request, request, share
+from ..comparison.sources import Request, request, share
 from ..curves import Subject
-from ..divergences._gdp import closed_mu, fitted_mu
+from ..divergences.gaussian_fit import closed_mu, fitted_mu
 from ..engines import Interval, select
-from ..engines._gaussian import log_delta as gaussian_log_delta
-from ..losses import ComposedLoss
-from ..tradeoff._base import AbstractSymmetric
+from ..losses import ComposedLoss, gaussian_formulas
+from ..tradeoff import (
+    AbstractSymmetric,
+)
 from ._targets import AbstractTarget, Margin
 from ._touch import largest_gap, largest_ratio
 
@@ -197,7 +199,7 @@ class MuGDP(AbstractTarget):
         mu = _checks.checked_scalar("mu", _checks.nonnegative, mu)
         self.reference = _request(tradeoff.Gaussian(mu))
         self.delta = _checks.checked_scalar("delta", _checks.below_one, delta)
-        aside = _checks.known(delta)
+        aside = known(delta)
         self.nothing_aside = aside is not None and bool(aside == 0)
 
     @property
@@ -224,7 +226,7 @@ class MuGDP(AbstractTarget):
 
     def proxy(self):
         mu = jnp.asarray(self.mu)
-        return mu[None], gaussian_log_delta(mu, mu)[None]
+        return mu[None], gaussian_formulas.log_delta(mu, mu)[None]
 
     def reachable(self):
         return jnp.asarray(self.mu) > 0, "mu must be positive"

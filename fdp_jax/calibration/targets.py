@@ -1,9 +1,9 @@
 """Targets of a calibration; `fdp_jax.targets`."""
 
+from ._all_of import AllOf as AllOf
 from ._targets import (
     AbstractTarget as AbstractTarget,
     Advantage as Advantage,
-    AllOf as AllOf,
     ApproxDP as ApproxDP,
     BayesError as BayesError,
     ErrorRates as ErrorRates,

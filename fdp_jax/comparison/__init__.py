@@ -5,20 +5,16 @@ all priors, certified.  With it come Blackwell dominance and the points where cu
 cross, the lattice operations, divergences weighted by a density of the prior, the order
 that emerges after many releases, and a bound for reconstruction attacks.
 
-Everything rests on one search (`_explore`), which looks at both guarantees at the same
+Everything rests on one search (`explore`), which looks at both guarantees at the same
 adaptively chosen thresholds.
 """
 
+from ..losses import LossMoments as LossMoments
 from ._compare import (
     Attack as Attack,
     Comparison as Comparison,
     compare as compare,
     describe as describe,
-)
-from ._delta import (
-    DeltaDivergence as DeltaDivergence,
-    delta_divergence as delta_divergence,
-    symmetrized_divergence as symmetrized_divergence,
 )
 from ._dominance import (
     Crossings as Crossings,
@@ -41,7 +37,7 @@ from ._extremal import (
     minimax_error as minimax_error,
 )
 from ._lattice import Join as Join, Meet as Meet
-from ._moments import LossMoments as LossMoments, loss_moments as loss_moments
+from ._moments import loss_moments as loss_moments
 from ._reconstruction import reconstruction_bound as reconstruction_bound
 from ._weighted import (
     AverageErrors as AverageErrors,
@@ -51,4 +47,9 @@ from ._weighted import (
     jeffreys as jeffreys,
     uquadratic as uquadratic,
     weighted_divergence as weighted_divergence,
+)
+from .delta import (
+    DeltaDivergence as DeltaDivergence,
+    delta_divergence as delta_divergence,
+    symmetrized_divergence as symmetrized_divergence,
 )

@@ -14,11 +14,11 @@ from jaxtyping import Array, ArrayLike, Float
 from .._internal._precision import in_float64
 from .._internal._text import round_down, round_up
 from ..curves import Bounds
-from ._delta import engines_of, extremum, prior_of, search
 from ._dominance import Crossings, Dominance, dominance_of, whole_axis
 from ._errors import BayesErrors, errors_from
-from ._explore import Nodes
-from ._sources import Request, pair
+from .delta import engines_of, extremum, prior_of, search
+from .explore import Nodes
+from .sources import Request, pair
 
 _TOLERANCE = 1e-9
 _SHOWN_PRIORS = (0.01, 0.1, 0.3, 0.5, 0.7, 0.9, 0.99)
@@ -117,7 +117,7 @@ class Comparison:
         )
 
     def to_json(self, **options: Any) -> str:
-        """The same as JSON text; options go to `json.dumps`."""
+        """The comparison as JSON text; options go to `json.dumps`."""
         return json.dumps(self.to_dict(), **options)
 
     def __str__(self) -> str:

@@ -19,11 +19,11 @@ from .._internal import _checks
 from .._internal._precision import float_dtype, in_float64
 from ..curves import Bounds
 from ..engines import Interval
-from ._cells import slopes
-from ._delta import Found, as_bounds, engines_of, search
-from ._explore import Nodes
 from ._meet import without_derivative
-from ._sources import Request, pair
+from .cells import slopes
+from .delta import Found, as_bounds, engines_of, search
+from .explore import Nodes
+from .sources import Request, pair
 
 MOST_CROSSINGS = 8
 _ANSWERS = {1: "yes", 0: "undecided", -1: "no"}
@@ -45,7 +45,7 @@ class Crossings(eqx.Module):
     alpha_a: Float[Array, " c"]
     """About the type I error of the best test of a at this threshold."""
     alpha_b: Float[Array, " c"]
-    """The same for b."""
+    """Type I errors of b at the crossings."""
     below: Int[Array, " c"]
     """1 if, just below this prior, b is the more private one (R_b > R_a), else -1."""
 
@@ -143,7 +143,7 @@ class Axis(eqx.Module):
     epsilon: Float[Array, " m"]
     gap: Float[Array, " m"]
     sign: Int[Array, " m"]
-    """Of R_a - R_b, where it is certain, else 0."""
+    """The sign of R_a - R_b where it is certain, else 0."""
     alpha: tuple[Float[Array, " m"], Float[Array, " m"]]
     """Estimates of the type I errors of both best tests."""
 

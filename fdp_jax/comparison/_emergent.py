@@ -17,11 +17,13 @@ import numpy as np
 from jaxtyping import Array, ArrayLike, Bool, Float
 
 from .._internal import _checks
+from .._internal._concrete import known
 from .._internal._precision import in_float64
+from ..losses import LossMoments
 from ..mechanisms import AbstractMechanism
-from ._delta import delta_divergence
-from ._moments import LossMoments, loss_moments
-from ._sources import comparable, is_symmetric, request
+from ._moments import loss_moments
+from .delta import delta_divergence
+from .sources import comparable, is_symmetric, request
 
 BERRY_ESSEEN = 0.56
 """Shevtsova (2010), for sums of independent terms; 0.4748 holds for equal ones."""
@@ -103,7 +105,7 @@ def _constant(name: str, value: Any) -> Any:
 
 def _at_least_one(name: str, value: Any) -> Any:
     value = _checks.finite_positive(name, value)
-    number = _checks.known(value)
+    number = known(value)
     if number is not None and np.any(number < 1):
         raise ValueError(f"{name} must be at least 1, got {value}")
     return value

@@ -8,12 +8,17 @@ from jaxtyping import Array, Float
 
 from .._internal import _checks
 from .._internal._precision import in_float64
-from ..curves import Bounds, Status
-from ..curves._bounds import Range, classify, uncrossed
+from ..curves import (
+    Bounds,
+    Range,
+    Status,
+    classify,
+    uncrossed,
+)
 from ..engines import Interval
-from ._delta import NEGLIGIBLE, halves_of, search, sources
-from ._explore import Nodes
-from ._sources import Request, pair, share
+from .delta import NEGLIGIBLE, halves_of, search, sources
+from .explore import Nodes
+from .sources import Request, pair, share
 
 
 class BayesErrors(eqx.Module):
@@ -51,7 +56,7 @@ def certified_bayes_errors(a: Any, b: Any, *, priors: Any = None) -> BayesErrors
 
 
 def _with_status(ends: Interval) -> Bounds:
-    """Of Bayes errors; narrow also where that is little for a probability."""
+    """Bounds of Bayes errors; narrow also if that is little for a probability."""
     lower, upper, crossed = uncrossed(ends.lower, ends.upper, Range(0.0, 0.5, 1.0))
     status = classify(lower, upper, (lower <= 0) & (upper > 0))
     narrow = (upper - lower <= NEGLIGIBLE) & ~crossed
@@ -73,7 +78,7 @@ def _errors_at(first: Request, second: Request, priors: Array) -> BayesErrors:
 def errors_from(
     first: Request, second: Request, prepared: tuple, priors: Array
 ) -> BayesErrors:
-    """The same, inside a program that has prepared both."""
+    """The Bayes errors, inside a program that has prepared both guarantees."""
     chosen, halves = sources(first, second), halves_of(first, second)
     priors = jnp.asarray(priors)
     q = jnp.minimum(priors, 1 - priors)

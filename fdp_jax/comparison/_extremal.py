@@ -16,11 +16,13 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from .._internal._precision import in_float64
-from ..curves import Bound
-from ..curves._bounds import one_end
+from ..curves import (
+    Bound,
+    one_end,
+)
 from ..mechanisms import BlatantNonPrivacy
-from ._delta import delta_divergence
-from ._sources import request
+from .delta import delta_divergence
+from .sources import request
 
 
 def distance_from_perfect_privacy(

@@ -16,22 +16,25 @@ from jax.lax import stop_gradient
 from jaxtyping import Array, Float
 
 from .._internal._precision import in_float64, narrow
-from ..curves import AbstractGuarantee, Bounds
-from ..curves._bounds import (
+from ..curves import (
     EPSILON,
+    AbstractGuarantee,
+    Bounds,
+    ProfilePoint,
     Range,
     beta_range,
+    bounds_of,
     classify,
+    elementwise,
     tpr_range,
     uncrossed,
     with_gradient,
 )
-from ..curves._queries import ProfilePoint, bounds_of, elementwise
 from ..engines import Interval
-from ._delta import halves_of, sources
-from ._explore import ROUND, first_grid
 from ._meet import meet_epsilon, meet_profile, without_derivative
-from ._sources import Pair, Request, comparable, pair, share
+from .delta import halves_of, sources
+from .explore import ROUND, first_grid
+from .sources import Pair, Request, comparable, pair, share
 
 _SEARCHES = 7
 

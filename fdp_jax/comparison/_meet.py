@@ -6,21 +6,28 @@ from typing import Any, TypeVar
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jax import lax
 from jax.lax import stop_gradient
 from jaxtyping import Array, Float
 
+from .._internal._hull import convex_minorant
 from .._internal._implicit import _guarded as guarded
 from .._internal._precision import in_float64
+from .._internal._roots import bisect
 from .._internal._special import safe_log
-from ..curves import Bounds
-from ..curves._bounds import EPSILON, LOGARITHM, uncrossed
-from ..curves._queries import ProfilePoint, bounds_of, elementwise
+from ..curves import (
+    EPSILON,
+    LOGARITHM,
+    Bounds,
+    ProfilePoint,
+    bounds_of,
+    elementwise,
+    uncrossed,
+)
 from ..engines import Interval
-from ._cells import cell_bounds
-from ._delta import halves_of, search, sources
-from ._explore import Nodes, in_order
-from ._sources import Request, share
+from .cells import cell_bounds
+from .delta import halves_of, search, sources
+from .explore import Nodes, in_order
+from .sources import Request, share
 
 _Bracket = TypeVar("_Bracket", Bounds, Interval)
 
@@ -74,31 +81,10 @@ def _hull(first: Request, second: Request, extra: Float[Array, " k"]) -> _Hull:
     u = jnp.concatenate([q[0], 1 - q[-1][::-1]])
     return _Hull(
         u,
-        _convex_hull(u, whole(low)),
-        _convex_hull(u, whole(least.estimate)),
-        _convex_hull(u, whole(least.upper)),
+        convex_minorant(u, whole(low)),
+        convex_minorant(u, whole(least.estimate)),
+        convex_minorant(u, whole(least.upper)),
     )
-
-
-def _convex_hull(x: Float[Array, " m"], y: Float[Array, " m"]) -> Float[Array, " m"]:
-    """The greatest convex minorant of points, at the points."""
-
-    def step(_: Array, state: tuple[Array, Array]) -> tuple[Array, Array]:
-        here, values = state
-        run = x - x[here]
-        ahead = run > 0
-        slope = jnp.where(ahead, (y - y[here]) / jnp.where(ahead, run, 1), jnp.inf)
-        # The farthest of several: fewer steps.
-        best = (x.size - 1 - jnp.argmin(slope[::-1])).astype(jnp.int32)
-        lowest = slope[best]
-        done = jnp.isinf(lowest)
-        line = y[here] + jnp.where(done, 0, lowest) * run
-        inside = ahead & (x <= x[best]) & ~done
-        values = jnp.where(inside, jnp.minimum(values, line), values)
-        return jnp.where(done, here, best), values
-
-    start = jnp.zeros((), jnp.int32), y
-    return lax.fori_loop(0, x.size, step, start)[1]
 
 
 def _meet(first: Request, second: Request, epsilon: Array) -> tuple[_Hull, Array]:
@@ -174,17 +160,14 @@ def meet_epsilon(
     hull = _hull(first, second, jnp.zeros(1))
 
     def least(values: Array, target: Array) -> Array:
-        # delta falls as u does: bisection in eps for S(u) = u target.
-        def body(_: Array, ends: tuple) -> tuple:
-            low, high = ends
-            middle = 0.5 * (low + high)
-            near = share(jnp.abs(middle))
-            u = jnp.where(middle >= 0, near, 1 - near)
-            above = jnp.interp(u, hull.u, values) > u * target
-            return jnp.where(above, middle, low), jnp.where(above, high, middle)
+        # delta falls as u does: the eps with S(u) = u target.
+        def above(epsilon: Array) -> Array:
+            near = share(jnp.abs(epsilon))
+            u = jnp.where(epsilon >= 0, near, 1 - near)
+            return jnp.interp(u, hull.u, values) - u * target
 
-        ends = jnp.full_like(target, -40.0), jnp.full_like(target, 40.0)
-        _, high = lax.fori_loop(0, 90, body, ends)
+        end = jnp.full_like(target, 40.0)
+        high, _ = bisect(above, end, -end, 90)
         return jnp.where(high >= 40, jnp.inf, high)
 
     def one(target: Array) -> Bounds:

@@ -5,9 +5,12 @@ from typing import Any
 from jaxtyping import Array, Float
 
 from .._internal import _checks
-from ..curves import AbstractGuarantee, Bound
-from ..curves._bounds import one_end
-from ._sources import request
+from ..curves import (
+    AbstractGuarantee,
+    Bound,
+    one_end,
+)
+from .sources import request
 
 
 def reconstruction_bound(

@@ -19,10 +19,15 @@ from jaxtyping import Array, Float
 
 from .._internal import _checks
 from .._internal._precision import float_dtype, in_float64
-from ..curves import Bounds, Status
-from ..curves._bounds import classify, with_gradient
-from ..curves._queries import round_down_to_single
-from ._delta import (
+from .._internal._quadrature import between
+from ..curves import (
+    Bounds,
+    Status,
+    classify,
+    round_down_to_single,
+    with_gradient,
+)
+from .delta import (
     NEGLIGIBLE,
     Extremum,
     attached,
@@ -31,7 +36,7 @@ from ._delta import (
     prior_of,
     search,
 )
-from ._sources import Request, pair, share
+from .sources import Request, pair, share
 
 _EDGES = (0.0, 1e-3, 1e-2, 0.05, 0.2, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 40.0)
 _POINTS = 12
@@ -285,7 +290,7 @@ def best_on_average(guarantees: Any, *, hyper_prior: HyperPrior) -> AverageError
 @in_float64
 def _mean_error(request: Request, hyper_prior: HyperPrior) -> Float[Array, ""]:
     source = request.source()
-    epsilon, weights = _panels()
+    epsilon, weights = between(np.asarray(_EDGES), _POINTS)
     q = share(jnp.asarray(epsilon))
     prepared = source.prepared()
     halves = jnp.asarray([False, True])
@@ -301,11 +306,3 @@ def _mean_error(request: Request, hyper_prior: HyperPrior) -> Float[Array, ""]:
     total = jnp.sum(densities[0] + densities[1])
     error = densities[0] @ (q - right) + densities[1] @ (q - left)
     return error / total
-
-
-def _panels() -> tuple[np.ndarray, np.ndarray]:
-    """Gauss-Legendre nodes and weights on eps in [0, 40], panel by panel."""
-    nodes, weights = np.polynomial.legendre.leggauss(_POINTS)
-    edges = np.asarray(_EDGES)
-    low, half = edges[:-1, None], 0.5 * np.diff(edges)[:, None]
-    return (low + half * (nodes + 1)).ravel(), (half * weights).ravel()

@@ -4,12 +4,49 @@ The privacy profile delta(eps), the trade-off function f(alpha) and the Bayes er
 R(pi) are one object on one grid, eps = logit(pi), slope of f = -e^eps.
 """
 
+from ._answers import (
+    common_profile as common_profile,
+    delta_of as delta_of,
+)
 from ._bounds import (
+    DELTA as DELTA,
+    EPSILON as EPSILON,
+    LOGARITHM as LOGARITHM,
     Bound as Bound,
     Bounds as Bounds,
     LooseBoundWarning as LooseBoundWarning,
+    Range as Range,
     Status as Status,
+    bayes_error_range as bayes_error_range,
+    beta_range as beta_range,
+    between as between,
+    classify as classify,
+    intersection as intersection,
+    one_end as one_end,
+    tpr_range as tpr_range,
+    uncrossed as uncrossed,
+    with_gradient as with_gradient,
 )
-from ._curve import Curve as Curve, GridCurve as GridCurve
+from ._curve import (
+    Curve as Curve,
+    make_curve as make_curve,
+)
+from ._doubts import (
+    is_loose as is_loose,
+)
+from ._grid_curve import GridCurve as GridCurve
 from ._guarantee import AbstractGuarantee as AbstractGuarantee
+from ._queries import (
+    ProfilePoint as ProfilePoint,
+    bounds_of as bounds_of,
+    elementwise as elementwise,
+    outward as outward,
+    over_signs as over_signs,
+    profile_at as profile_at,
+    round_down_to_single as round_down_to_single,
+    signs_of as signs_of,
+)
 from ._subject import Subject as Subject
+from ._tradeoff import (
+    optimal_rates as optimal_rates,
+)

@@ -12,7 +12,7 @@ from jax.lax import stop_gradient
 from jaxtyping import Array, Bool, Float, Int
 
 from .._internal import _checks
-from .._internal._precision import outside_transformations
+from .._internal._concrete import is_traced, outside_transformations
 
 
 class Bound(enum.Enum):
@@ -68,7 +68,7 @@ class Bounds(eqx.Module):
 
     def __repr__(self) -> str:
         values = self.lower, self.estimate, self.upper, self.status
-        if any(isinstance(x, jax.core.Tracer) for x in values):
+        if is_traced(values):
             return super().__repr__()
         numbers = ", ".join(
             f"{name}={np.asarray(x)}"

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
 _FARTHEST = 700.0
-"""Of the distances in eps: e^eps is still finite."""
+"""The largest distance in eps; e^eps is still finite."""
 
 
 def highest(

@@ -10,7 +10,8 @@ import equinox as eqx
 import numpy as np
 from jaxtyping import Array, Float
 
-from .._internal._precision import accounts_in_float64, outside_transformations
+from .._internal._concrete import outside_transformations
+from .._internal._precision import accounts_in_float64
 from ._bounds import Bound, Bounds, LooseBoundWarning, Status
 
 _OWN = tuple(

@@ -192,10 +192,10 @@ def at_infinity(
     loss = loss.with_ends()
     end = jnp.max(engines.over(signs, loss.log_infinite_mass))
     each = lambda sign: engines.without(
-        loss.log_infinite_mass(sign), loss.log_unsure_mass(sign)
+        loss.log_infinite_mass(sign), loss.log_truncated_mass(sign)
     )
     least = jnp.max(engines.over(signs, each))
     rest = jnp.min(engines.over(signs, loss.log_finite_mass))
-    unsure = jnp.max(engines.over(signs, loss.log_unsure_mass))
-    most = jnp.minimum(jnp.logaddexp(rest, stop_gradient(unsure)), 0)
+    truncated = jnp.max(engines.over(signs, loss.log_truncated_mass))
+    most = jnp.minimum(jnp.logaddexp(rest, stop_gradient(truncated)), 0)
     return Interval(least, end, end), Interval(rest, rest, most)

@@ -8,6 +8,7 @@ leaves open decides which of them tells most.
 """
 
 import dataclasses
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -20,7 +21,7 @@ from .. import engines
 from .._internal._batching import one_by_one
 from .._internal._implicit import optimal_value
 from .._internal._precision import in_float64
-from ..engines import Interval, LocalPlan, select
+from ..engines import AbstractPlan, Interval, select
 from ..losses import ComposedLoss
 from ._bounds import Bounds, beta_range, tpr_range
 from ._concave import highest
@@ -35,8 +36,8 @@ from ._queries import (
 
 _STEPS = 1e-4, 2e-3, 3e-2
 """From an anchor, on the scale of the profile there."""
-_GRID_STEPS = 1e-3, 1e-2, 3e-2
-"""The same where brackets are wider."""
+_COARSE_STEPS = 1e-3, 1e-2, 3e-2
+"""Distances for the grid engine, whose brackets are wider."""
 _MORE = 8
 """Anchors that are looked for where the first ones leave bounds loose."""
 _TIGHT = 1e-6
@@ -94,7 +95,7 @@ class _Test(eqx.Module):
 
     anchor: Float[Array, ""]
     kink: Bool[Array, ""]
-    plans: LocalPlan
+    plans: AbstractPlan
     """One for each direction looked at, stacked."""
 
 
@@ -118,7 +119,7 @@ class _Points(eqx.Module):
     """What f(alpha) is at most, by the points up to this one."""
 
     def bounds(self, alpha: Float[Array, ""]) -> ErrorRates:
-        """Of the best test, with the estimates of the best threshold."""
+        """Bounds of the best test, with the estimates of the best threshold."""
         low, high = _complement(alpha)
         beta, tpr = self.beta, self.tpr
         lower = jnp.stack([beta.lower, -tpr.upper])
@@ -151,7 +152,7 @@ class _Points(eqx.Module):
 
 
 class _State(eqx.Module):
-    """Of the search for the best threshold."""
+    """State of the search for the best threshold."""
 
     step: Int[Array, ""]
     place: _Place
@@ -183,9 +184,7 @@ def optimal_rates(
 def _exact_rates(
     loss: ComposedLoss, signs: Float[Array, " s"], alpha: Float[Array, ""]
 ) -> ErrorRates | None:
-    """Where all kinks of the profile are known."""
-    if engines.route(loss) != "closed_form":
-        return None
+    """Error rates of losses whose profile has known kinks."""
     found = engines.exact_rates(loss, signs, alpha)
     if found is None:
         return None
@@ -217,14 +216,14 @@ def _search_rates(
     places = _places(loss, signs, alpha)
     given = places.anchor.size
     first = jax.tree.map(lambda x: x[0], places)
-    on_grid = engines.route(loss) == "grid"
+    coarse = engines.engine_of(loss).coarse
 
     def look(place: _Place) -> tuple[_Test, _Points]:
         return _look(loss, signs, alpha, place)
 
     def unfinished(state: _State) -> Bool[Array, ""]:
         exhausted = (state.step >= given) & state.settled
-        done = _is_tight(state.found) & (state.settled | on_grid)
+        done = _is_tight(state.found) & (state.settled | coarse)
         return (state.step < given + _MORE) & ~exhausted & ~done
 
     def body(state: _State) -> _State:
@@ -240,7 +239,7 @@ def _search_rates(
         # Unless a given place is nearer it says nothing of where to look next.
         miss = jnp.abs(new.odds[new.odds.size // 2] - _odds(alpha))
         nearer = (miss < state.nearest) | (state.step == 0)
-        if not on_grid:
+        if not coarse:
             later = _secant(points, following, alpha)
             later = select(state.step < given, state.place, later)
             following = select(nearer, following, later)
@@ -299,9 +298,10 @@ def _places(
     # Where the directions cross the guarantee has a kink: at eps = 0, and where losses
     # on the grid happen to.  One direction has the first in case its own threshold is
     # beyond reach.
-    kinks = [0.0]
-    if signs.size > 1 and engines.route(loss) == "grid":
-        kinks.append(engines.crossing(loss, anchors, alpha))
+    kinks: list[Any] = [0.0]
+    between = engines.crossing(loss, anchors, alpha) if signs.size > 1 else None
+    if between is not None:
+        kinks.append(between)
     place = _Place(
         jnp.append(anchors, jnp.asarray(kinks)),
         jnp.append(scales, jnp.full(len(kinks), jnp.min(scales))),
@@ -319,7 +319,7 @@ def _look(
 ) -> tuple[_Test, _Points]:
     """What the profile says around an anchor."""
     seen = jnp.where(place.anchor < 0, -signs, signs)
-    steps = _GRID_STEPS if engines.route(loss) == "grid" else _STEPS
+    steps = _COARSE_STEPS if engines.engine_of(loss).coarse else _STEPS
     reach = steps[-1] * place.scale
     plans = engines.plan(loss, seen, jnp.abs(place.anchor), reach)
     test = _Test(place.anchor, place.kink, plans)
@@ -495,7 +495,7 @@ def _rates(
 def _log_odds(
     found: engines.Profile, distance: Array, negative: Array
 ) -> Float[Array, " e"]:
-    """Of P(X > eps), an estimate."""
+    """Log odds of P(X > eps), an estimate."""
     log_alpha = found.log_alpha
     # Of the exchanged pair's power, delta + e^e P(X > e), the complement is asked for.
     tail = log_alpha + distance
@@ -588,7 +588,7 @@ def _tpr(threshold: Array, args: tuple[ComposedLoss, Array], test: _Test) -> Arr
 
 
 def _held(value: Array, threshold: Array) -> Array:
-    """The same value, as a function of the threshold with its maximum right there.
+    """The value as a function of the threshold that has its maximum right there.
 
     At a kink the optimal threshold does not move with the parameters.
     """

@@ -3,7 +3,7 @@
 import jax
 
 from ..calibration import AbstractTarget, Calibration, calibrate
-from ..calibration._unknowns import Selector, find_unknown
+from ..calibration.unknowns import Selector, find_unknown
 from ..mechanisms import AbstractMechanism, compose
 
 

@@ -18,19 +18,25 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from .._internal import _checks
+from .._internal._logs import LOG_2
 from ..calibration import AbstractTarget, calibrate
 from ..losses import AtomicLoss, ComposedLoss
-from ..mechanisms import AbstractMechanism, FromProbabilities, Gaussian
-from ..mechanisms._discrete import one_release
-from ..mechanisms._fields import as_float
-from ..mechanisms._relations import ADD_OR_REMOVE_ONE
+from ..mechanisms import (
+    ADD_OR_REMOVE_ONE,
+    NOISE,
+    AbstractMechanism,
+    FromProbabilities,
+    Gaussian,
+    as_float,
+    one_release,
+)
 from ._minimize import minimize
 from ._noise import NoiseDesign, expected_costs
 
 _REACH = 8.0
 """Half the width of the lattice, in standard deviations of Gaussian noise."""
 _POINTS = 1 << 14
-"""Of the grid while searching; what is returned is certified on the usual number."""
+"""Points of the grid while searching; results are certified on the usual number."""
 
 
 def learn_noise(
@@ -153,7 +159,7 @@ def _energies(logs: Array, half: int, unit: float) -> Float[Array, " m"]:
 class _LatticeNoise(AbstractMechanism):
     """Masses proportional to exp(-energies / noise_multiplier^2), and mirrored."""
 
-    noise_multiplier: Any
+    noise_multiplier: Any = eqx.field(metadata=NOISE.metadata)
     energies: Float[Array, " m"]
     num_bins: int = eqx.field(static=True)
 
@@ -164,7 +170,7 @@ class _LatticeNoise(AbstractMechanism):
     def loss(self) -> ComposedLoss:
         precision = 1 / jnp.square(as_float(self.noise_multiplier))
         right = jax.nn.log_softmax(-precision * as_float(self.energies))
-        logs = jnp.append(right[::-1], right) - jnp.log(2.0)
+        logs = jnp.append(right[::-1], right) - LOG_2
         none = jnp.full(self.num_bins, -jnp.inf, logs.dtype)
         pair = jnp.append(logs, none), jnp.append(none, logs)
         return one_release(AtomicLoss(*pair, symmetric=True))

@@ -11,13 +11,15 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 import optimistix as optx
 from jaxtyping import Array, Bool, Float, PyTree
 
 from .._internal import _checks
+from .._internal._concrete import known
 from .._internal._precision import float_dtype
 from ..calibration import AbstractTarget, Calibration, calibrate
-from ..calibration._unknowns import Selector
+from ..calibration.unknowns import Selector
 from ..mechanisms import AbstractMechanism, View
 
 Cost = Callable[[Any, Any], Any]
@@ -51,6 +53,7 @@ def minimize(
     solve_for: Selector = "noise_multiplier",
     tolerance: float | None = None,
     max_num_steps: int = 100,
+    optimizer: optax.GradientTransformation | None = None,
 ) -> Design:
     """The cheapest mechanism of a family that meets a target.
 
@@ -65,7 +68,9 @@ def minimize(
         solve_for: The parameter that is eliminated; see `calibrate`.
         tolerance: Of params and cost, absolute and relative; 1e-6 (1e-3 in float32
             programs) if not given.
-        max_num_steps: Steps of the BFGS method.
+        max_num_steps: Steps of the optimizer.
+        optimizer: An optax gradient transformation, for costs that are noisy or have
+            many parameters; the BFGS method if not given.
 
     Returns:
         A `Design`: a local minimum (or a good point, if not `converged`).
@@ -91,7 +96,7 @@ def minimize(
         0.5000
     """
     start = jax.tree.map(lambda x: jnp.asarray(x, float_dtype()), start)
-    leaves = [_checks.known(x) for x in jax.tree.leaves(start)]
+    leaves = [known(x) for x in jax.tree.leaves(start)]
     if not leaves or not all(x is None or np.all(np.isfinite(x)) for x in leaves):
         raise ValueError(f"start must hold finite numbers, got {start}")
     if tolerance is None:
@@ -102,7 +107,8 @@ def minimize(
     problem = _Problem(cost, family, solve_for)
     # Arrays, so that another target needs no other program.
     traced = jax.tree.map(jnp.asarray, target)
-    params, converged = _search(problem, start, traced, tolerance, max_num_steps)
+    solver = _solver(optimizer, tolerance)
+    params, converged = _search(problem, solver, start, traced, max_num_steps)
     value, gradient = _value_and_gradient(problem, params, traced)
     # In Python again: what is returned is certified, or refused in words.
     found = calibrate(family(params), target, solve_for=solve_for)
@@ -119,6 +125,7 @@ def pareto(
     solve_for: Selector = "noise_multiplier",
     tolerance: float | None = None,
     max_num_steps: int = 100,
+    optimizer: optax.GradientTransformation | None = None,
 ) -> list[Design]:
     """The cheapest mechanism for each of some targets: a front of privacy and cost.
 
@@ -133,6 +140,7 @@ def pareto(
         solve_for: The parameter that is eliminated.
         tolerance: See `minimize`.
         max_num_steps: Steps for each target.
+        optimizer: See `minimize`.
 
     Returns:
         One `Design` for each target.
@@ -153,6 +161,7 @@ def pareto(
             solve_for=solve_for,
             tolerance=tolerance,
             max_num_steps=max_num_steps,
+            optimizer=optimizer,
         )
         start = found.params
         designs.append(found)
@@ -173,17 +182,30 @@ class _Problem(eqx.Module):
         return jnp.where(jnp.isnan(value), jnp.inf, value)
 
 
+def _solver(
+    optimizer: optax.GradientTransformation | None, tolerance: float
+) -> optx.AbstractMinimiser:
+    if optimizer is None:
+        return optx.BFGS(rtol=tolerance, atol=tolerance)
+    if not isinstance(optimizer, optax.GradientTransformation):
+        raise TypeError(
+            "optimizer must be an optax gradient transformation, got "
+            f"{type(optimizer).__name__}"
+        )
+    return optx.OptaxMinimiser(optimizer, rtol=tolerance, atol=tolerance)
+
+
 @eqx.filter_jit
 def _search(
     problem: _Problem,
+    solver: optx.AbstractMinimiser,
     start: PyTree,
     target: AbstractTarget,
-    tolerance: float,
     max_num_steps: int,
 ) -> tuple[PyTree, Array]:
     found = optx.minimise(
         problem,
-        optx.BFGS(rtol=tolerance, atol=tolerance),
+        solver,
         start,
         target,
         max_steps=max_num_steps,

@@ -18,11 +18,13 @@ import numpy as np
 import scipy  # its parts load when they are used
 
 from .._internal import _checks
+from .._internal._quadrature import unit_rule
 from ..calibration import UnreachableTarget
 from ..calibration.targets import AllOf, ApproxDP
 from ..mechanisms import FromProbabilities
 
-_NODES = np.polynomial.legendre.leggauss(8)
+_ORDER = 8
+"""Nodes of a bin."""
 _TAIL = 80
 """At delta = 0 the tail is cut where it has fallen by e^-80."""
 _ATTEMPTS = 6
@@ -167,16 +169,16 @@ def _spread(half: int, num_bins: int, decay: float) -> _Matrix:
 
 def expected_costs(cost: Callable[[Any], Any], bins: int, num_bins: int) -> np.ndarray:
     """Mean cost of every bin."""
-    nodes, weights = _NODES
+    nodes, weights = unit_rule(_ORDER)
     left = np.arange(-bins, bins)[:, None] / num_bins
-    at = left + 0.5 * (nodes + 1) / num_bins
+    at = left + nodes / num_bins
     values = np.asarray(cost(at), np.float64)
     if values.shape != at.shape or not np.all(np.isfinite(values) & (values >= 0)):
         raise ValueError(
             "cost must take an array of noise and return as many finite numbers, at "
             f"least 0, got {values} for {at}"
         )
-    return values @ weights / 2
+    return values @ weights
 
 
 def _solve(

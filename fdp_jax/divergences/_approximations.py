@@ -10,13 +10,13 @@ from jaxtyping import Array, Float
 from .._internal import _checks
 from .._internal._implicit import implicit_root
 from .._internal._precision import in_float64
-from .._internal._search import bisect
-from ..curves._queries import elementwise
+from .._internal._roots import bisect
+from ..curves import (
+    elementwise,
+)
 from ..losses import ComposedLoss
-from ._log_moment import (
-    clt_cumulants,
+from .log_moment import (
     counted,
-    cumulants,
     directions,
     finite_mass,
     loss_and_direction,
@@ -64,7 +64,7 @@ def clt_gdp(mechanism: Any) -> Float[Array, ""]:
 def _clt(loss: ComposedLoss, *, direction: str) -> Array:
     found = []
     for sign in directions(direction):
-        mean, variance = counted(loss, lambda t, s=sign: clt_cumulants(t, s))
+        mean, variance = counted(loss, lambda t, s=sign: t.clt_cumulants(s))
         released = variance > 0
         deviation = jnp.sqrt(jnp.where(released, variance, 1.0))
         mu = jnp.where(released, 2 * mean / deviation, 0.0)
@@ -147,7 +147,7 @@ def _edgeworth(loss: ComposedLoss, alpha: Array, *, direction: str) -> Array:
 
 def _law(loss: ComposedLoss, sign: float, *, included: bool) -> _Law:
     first, second, third, fourth = counted(
-        loss, lambda term: cumulants(term, included=included)
+        loss, lambda term: term.cumulants(included=included)
     )
     released = second > 0
     variance = jnp.where(released, second, 1.0)

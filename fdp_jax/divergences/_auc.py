@@ -9,12 +9,17 @@ from jax.lax import stop_gradient
 from jaxtyping import Array, Float
 
 from .._internal._precision import in_float64, narrow
-from ..curves import Bound, Bounds, Subject
-from ..curves._bounds import Range, one_end
-from ..curves._queries import bounds_of
+from ..curves import (
+    Bound,
+    Bounds,
+    Range,
+    Subject,
+    bounds_of,
+    one_end,
+)
 from ..engines import Interval
 from ..losses import AUTO, ComposedLoss
-from ._log_moment import resolved
+from .log_moment import resolved
 
 _REACH, _COUNT = 3.2, 41
 _SIDE = 1e-9

@@ -10,15 +10,19 @@ from jax.lax import stop_gradient
 from jaxtyping import Array, ArrayLike, Float
 
 from .._internal import _checks
+from .._internal._concrete import outside_transformations
 from .._internal._implicit import optimal_value
-from .._internal._precision import float_dtype, in_float64, outside_transformations
+from .._internal._precision import float_dtype, in_float64
 from .._internal._search import golden_section
-from ..curves import AbstractGuarantee, Bound
-from ..curves._bounds import one_end
-from ..curves._queries import elementwise
+from ..curves import (
+    AbstractGuarantee,
+    Bound,
+    elementwise,
+    one_end,
+)
 from ..losses import ComposedLoss
 from ..mechanisms import RenyiDP
-from ._log_moment import (
+from .log_moment import (
     directions,
     finite_mass,
     largest_finite,
@@ -33,7 +37,7 @@ _ORDERS = (
     *range(11, 65),
     *(96, 128, 256, 512, 1024),
 )
-"""Those of dp-accounting 0.6 and a few more."""
+"""The orders of dp-accounting 0.6 and a few more."""
 _ROUNDING, _SINGLE_ROUNDING = 1e-9, 2.5e-7
 
 

@@ -7,15 +7,16 @@ from jax.lax import stop_gradient
 from jaxtyping import Array, Float
 
 from .._internal._precision import in_float64, narrow
-from ..curves._bounds import with_gradient
-from ..curves._queries import elementwise, round_down_to_single
+from ..curves import (
+    elementwise,
+    round_down_to_single,
+    with_gradient,
+)
 from ..losses import ComposedLoss
-from ._log_moment import (
+from .log_moment import (
     counted,
     directions,
     finite_mass,
-    log_moment_ceiling,
-    log_moment_limit,
     log_moment_tail,
     log_unseen,
     loss_and_direction,
@@ -96,7 +97,7 @@ def _one_direction(loss: ComposedLoss, sign: float) -> tuple[Array, Array]:
         jnp.max(_cells(jnp.exp(grid), values)),
         counted(fixed, lambda t: log_moment_tail(t, sign, 1 + jnp.exp(grid[-1]))),
     )
-    ceiling = counted(loss, lambda t: log_moment_ceiling(t, sign))
+    ceiling = counted(loss, lambda t: t.log_moment_ceiling(sign))
     # Moments of high order are not known where the loss has an artificial end.
     ended = ~jnp.isneginf(log_unseen(fixed, sign))
     between = jnp.where(ended, jnp.inf, between)
@@ -105,7 +106,7 @@ def _one_direction(loss: ComposedLoss, sign: float) -> tuple[Array, Array]:
     )
 
     best = jnp.argmax(values)
-    limit = counted(loss, lambda t: log_moment_limit(t, sign))
+    limit = counted(loss, lambda t: t.log_moment_limit(sign))
     inside = normalized(loss, oriented(sign, 1 + jnp.exp(grid[best])))
     inside = jnp.where(values[best] > limit, inside, limit)
     exact = stop_gradient(ceiling) <= between

@@ -7,28 +7,21 @@ function), and the grid engine (losses on a grid, composed by FFT); the last two
 a-posteriori certificate.
 """
 
-from ._bounds import (
+from .._internal._interval import (
     Interval as Interval,
-    Profile as Profile,
     log_complement as log_complement,
-    select as select,
     without as without,
 )
-from ._closed_form import exact_rates as exact_rates
-from ._engine import (
-    METHODS as METHODS,
-    LocalPlan as LocalPlan,
-    crossing as crossing,
+from ._bounds import Profile as Profile, over as over, select as select
+from ._epsilon import (
     epsilon as epsilon,
     largest_epsilon as largest_epsilon,
-    over as over,
-    plan as plan,
-    profile as profile,
-    route as route,
     span as span,
-    threshold as threshold,
 )
+from ._interface import AbstractEngine as AbstractEngine, AbstractPlan as AbstractPlan
+from ._profile import plan as plan, profile as profile
 from ._rare import can_split as can_split
+from ._route import METHODS as METHODS, engine_of as engine_of, route as route
 from ._shared import (
     Prepared as Prepared,
     log_delta_estimate as log_delta_estimate,
@@ -36,3 +29,8 @@ from ._shared import (
     prepare as prepare,
 )
 from ._spectral import rough_log_delta as rough_log_delta
+from ._threshold import (
+    crossing as crossing,
+    exact_rates as exact_rates,
+    threshold as threshold,
+)

@@ -1,4 +1,4 @@
-"""What an engine returns: an estimate between two certified bounds."""
+"""What an engine returns: privacy profiles with certified bounds."""
 
 from collections.abc import Callable
 from typing import TypeVar
@@ -6,112 +6,12 @@ from typing import TypeVar
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jax.lax import stop_gradient
 from jaxtyping import Array, Float
 
-from .._internal._special import log1mexp, safe_log
+from .._internal._interval import Interval, without
+from ..losses import ComposedLoss
 
 _Tree = TypeVar("_Tree")
-
-
-_EXP = 4.0
-"""Units of the last place that XLA's exp, expm1 and log may be off by, twice over."""
-
-
-class Interval(eqx.Module):
-    """A number with certified bounds; only the estimate has a derivative.
-
-    `map` and `map_down` take functions whose values are exact (minima, selections,
-    signs).  All others have methods of their own here, which round outward.
-    """
-
-    lower: Float[Array, "..."]
-    estimate: Float[Array, "..."]
-    upper: Float[Array, "..."]
-
-    def map(self, increasing: Callable[[Array], Array]) -> "Interval":
-        """Applies an increasing function that does not round."""
-        return Interval(
-            increasing(self.lower), increasing(self.estimate), increasing(self.upper)
-        )
-
-    def map_down(self, decreasing: Callable[[Array], Array]) -> "Interval":
-        """Applies a decreasing function that does not round."""
-        return Interval(
-            decreasing(self.upper), decreasing(self.estimate), decreasing(self.lower)
-        )
-
-    def widened(self, error: Callable[[Array], Array]) -> "Interval":
-        """The interval with both ends moved outward.
-
-        Args:
-            error: Bound on the absolute error of an end, a function of its value.
-                Infinite ends are exact.
-        """
-
-        def room(x: Array) -> Array:
-            finite = jnp.isfinite(x)
-            return jnp.where(finite, error(jnp.where(finite, x, 0)), 0)
-
-        lower, upper = stop_gradient((self.lower, self.upper))
-        return Interval(lower - room(lower), self.estimate, upper + room(upper))
-
-    def shifted(self, amount: Array) -> "Interval":
-        """The sum with a number that is exact."""
-        unit = jnp.finfo(self.lower.dtype).eps
-        return self.map(lambda x: x + amount).widened(lambda x: unit * jnp.abs(x))
-
-    def exponential(self) -> "Interval":
-        """The probability of which this is the logarithm, from 0 to 1.
-
-        Only the exact zero has the upper end 0: others do not underflow to it.
-        """
-        unit = _EXP * jnp.finfo(self.lower.dtype).eps
-        ends = self.widened(lambda x: unit * (1 + jnp.abs(x)))
-        upper = jnp.minimum(jnp.exp(ends.upper), 1)
-        least = jnp.finfo(upper.dtype).tiny
-        none = jnp.isneginf(self.upper)
-        upper = jnp.where(none, 0, jnp.maximum(upper, least))
-        lower = jnp.where(self.lower >= 0, 1, jnp.exp(ends.lower))
-        return Interval(lower, jnp.exp(self.estimate), upper)
-
-    def reflected(self, distance: Float[Array, "..."]) -> "Interval":
-        """Log delta(-distance), from log delta(distance) of the exchanged pair.
-
-        delta(-e) = (1 - e^-e) + e^-e delta_rev(e) for e >= 0, without cancellation.
-        """
-        unit = _EXP * jnp.finfo(self.lower.dtype).eps
-        idle = -jnp.expm1(-distance)
-
-        def reflected(log_delta: Array) -> Array:
-            return safe_log(idle + jnp.exp(log_delta - distance))
-
-        def error(log_delta: Array) -> Array:
-            none = jnp.isneginf(log_delta)
-            exponent = jnp.where(none, 0, log_delta) - distance
-            added = jnp.where(none, 0, jnp.exp(exponent))
-            total = idle + added
-            some = total > 0
-            total = jnp.where(some, total, 1)
-            # The rounding of an exponent is a relative error of its power.
-            relative = 1 + jnp.abs(exponent) * added / total
-            return jnp.where(some, unit * (relative + jnp.abs(jnp.log(total))), 0)
-
-        lower, upper = stop_gradient((self.lower, self.upper))
-        return Interval(
-            reflected(lower) - error(lower),
-            reflected(self.estimate),
-            jnp.minimum(reflected(upper) + error(upper), 0),
-        )
-
-
-def sound(bounds: Interval, least: float, most: float) -> Interval:
-    """The trivial bounds where a bound is not a number: never a silent claim."""
-    return Interval(
-        jnp.where(jnp.isnan(bounds.lower), least, bounds.lower),
-        bounds.estimate,
-        jnp.where(jnp.isnan(bounds.upper), most, bounds.upper),
-    )
 
 
 class Profile(eqx.Module):
@@ -125,25 +25,20 @@ class Profile(eqx.Module):
     """log P(X > eps): an estimate without derivative."""
 
 
-def log_complement(log_value: Array) -> Array:
-    """log(1 - e^x) for x <= 0, and -inf at x = 0."""
-    return log1mexp(-jnp.minimum(log_value, 0))
-
-
 def select(condition: Array, yes: _Tree, no: _Tree) -> _Tree:
     """`jnp.where` over two PyTrees of one structure."""
     return jax.tree.map(lambda a, b: jnp.where(condition, a, b), yes, no)
 
 
 def with_infinite(
-    log_delta: Interval, infinite: Array, unsure: Array, none: Array
+    log_delta: Interval, infinite: Array, truncated: Array, none: Array
 ) -> Interval:
     """Adds the infinite losses to log delta of the finite ones.
 
     Args:
         log_delta: Of the finite losses.
         infinite: Log of the mass of the infinite ones, -inf if there are none.
-        unsure: Log of the mass of outputs that were left out, in either of them.
+        truncated: Log of the mass of outputs that were left out, in either of them.
         none: Where no finite loss counts.
     """
     never = jnp.isneginf(infinite)
@@ -156,24 +51,7 @@ def with_infinite(
         return jnp.minimum(jnp.where(empty, infinite, total), 0)
 
     total = log_delta.map(add)
-    return Interval(without(total.lower, unsure), total.estimate, total.upper)
-
-
-def without(logs: Array, unsure: Array) -> Array:
-    """Log of e^logs - e^unsure from below, -inf if that is nothing; no derivative."""
-    logs, unsure = stop_gradient((logs, unsure))
-    share = unsure - logs + 1e-12  # nothing is left of what rounding may have made
-    some = share < -1e-9
-    left = logs + log1mexp(jnp.where(some, -share, 1.0))
-    left = jnp.where(some, left, -jnp.inf)
-    return jnp.where(jnp.isneginf(unsure), logs, left)
-
-
-def exactly(value: Array, relative: Array | float) -> Interval:
-    """A closed form's value of a logarithm with a bound on its absolute error."""
-    error = stop_gradient(relative * (1 + jnp.abs(value)))
-    error = jnp.where(jnp.isfinite(value), error, 0)
-    return Interval(stop_gradient(value) - error, value, stop_gradient(value) + error)
+    return Interval(without(total.lower, truncated), total.estimate, total.upper)
 
 
 def worst_of(estimates: Float[Array, " s"], signs: Float[Array, " s"]) -> Array:
@@ -185,3 +63,14 @@ def worst_of(estimates: Float[Array, " s"], signs: Float[Array, " s"]) -> Array:
     most = jnp.max(estimates)
     near = (estimates >= most - 1e-11 * (1 + jnp.abs(most))) | (estimates == most)
     return jnp.argmax(jnp.where(near, signs, -jnp.inf))
+
+
+def over(signs: Float[Array, " s"], one: Callable[[Array], Array]) -> Array:
+    """A function of the direction, for each of them."""
+    return jnp.stack([one(sign) for sign in signs])
+
+
+def largest_loss(loss: ComposedLoss, sign: Array) -> Array:
+    """Essential supremum of the finite loss in one direction, rounded upward."""
+    low, high = loss.loss_range()
+    return jnp.where(sign > 0, high, -low)

@@ -8,7 +8,7 @@ import dataclasses
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jax.lax import stop_gradient, while_loop
+from jax.lax import optimization_barrier, stop_gradient, while_loop
 from jaxtyping import Array, Bool, Float, Int, PyTree
 
 from ..losses import FREQUENCY_BLOCK, ComposedLoss
@@ -157,6 +157,8 @@ def start_contour(
 def _start(
     loss: ComposedLoss, sign: Array, saddle: Saddle, middle: Array, shifts: Array
 ) -> Start:
+    # The orders are 1 + c: no other c than theirs may weigh a threshold.
+    shifts = optimization_barrier(1 + shifts) - 1
     logs = log_moments(loss, sign, shifts) + _log_payoff(shifts)
     return stop_gradient(Start(sign, middle, saddle, shifts, logs))
 

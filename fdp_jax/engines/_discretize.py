@@ -44,9 +44,9 @@ class Grid(eqx.Module):
     chernoff_shifts: Float[Array, " k"]
     chernoff_logs: Float[Array, " k"]
     moments: tuple[Float[Array, " k"], ...]
-    """Of each single loss at the Chernoff shifts."""
+    """Log-moments of each single loss at the Chernoff shifts."""
     log_scales: tuple[Float[Array, ""], ...]
-    """The same at `shift`: log of about the tilted mass of each single loss."""
+    """Log-moments at `shift`: log of about the tilted mass of each single loss."""
     size: int = eqx.field(static=True)
     """Grid points."""
 
@@ -130,7 +130,7 @@ def plan_grid(loss: ComposedLoss, start: Start, gap: ArrayLike = 0.0) -> Grid:
 def _single_range(
     term: AbstractLoss, count: Array, sign: Array, distance: Array, moments: Array
 ) -> tuple[Array, Array]:
-    """Where one tilted loss lives, by Chernoff bounds and its support."""
+    """The range of one tilted loss, by Chernoff bounds and its support."""
     ratio = moments[:-1] - moments[-1]
     reach = _REACH + jnp.log1p(count) + ratio
     ends = reach / jnp.where(distance == 0, 1, distance)

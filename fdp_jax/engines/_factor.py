@@ -15,7 +15,7 @@ class Single(eqx.Module):
     partial: Complex[Array, " f"] | Float[Array, ""]
     """Derivative of the factor's transform with respect to the loss's."""
     mean_partial: Complex[Array, " f"] | Float[Array, ""]
-    """The same without the releases that are last: their errors vanish on the grid."""
+    """The derivative without the last releases, which are exact on the grid."""
     noise: Float[Array, " f"] | Float[Array, ""]
     """Bound on the rounding of `partial`, in units of that of one transform."""
 
@@ -24,7 +24,7 @@ class Factor(eqx.Module):
     """One term of the composition."""
 
     transform: Complex[Array, " f"]
-    """Of its tilted masses, normalized, from grid point `offset` on."""
+    """Transform of the normalized tilted masses, from grid point `offset` on."""
     offset: Int[Array, ""]
     log_mass: Float[Array, ""]
     singles: list[Single]

@@ -14,10 +14,10 @@ from jax import lax
 from jax.lax import stop_gradient
 from jaxtyping import Array
 
+from .._internal._interval import Interval
 from ..losses import ComposedLoss
-from ._bounds import Interval, Profile, select, worst_of
-from ._closed_form import closed_form
-from ._closed_queries import closed_profile
+from ._bounds import Profile, select, worst_of
+from ._closed_form_engine import closed_profile
 
 _Answer = TypeVar("_Answer", Interval, Profile)
 
@@ -28,16 +28,14 @@ def first_step(loss: ComposedLoss) -> ComposedLoss | None:
         return None
     one = jnp.ones_like(loss.counts[0])
     step = dataclasses.replace(loss, counts=(one,), single=True)
-    return None if closed_form(step, one) is None else step
+    return step if step.has_closed_form else None
 
 
 def one_step_profile(step: ComposedLoss, signs: Array, epsilons: Array) -> Profile:
     """The profile of a single step, for the worst of some directions."""
 
     def one(sign: Array) -> Profile:
-        form = closed_form(step, sign)
-        assert form is not None
-        return closed_profile(form, epsilons)
+        return closed_profile(step.closed_form(sign), epsilons)
 
     found = jax.vmap(one)(signs)
     worst = worst_of(jnp.max(stop_gradient(found.log_delta.estimate), axis=1), signs)

@@ -117,7 +117,7 @@ def _plan_memory(losses: int, points: int) -> None:
 
 
 def _product(terms: list[tuple[Factor, Array]]) -> Complex[Array, " f"]:
-    """Of all powers; in polar form, which compiles sooner than complex logarithms."""
+    """The product of all powers, in polar form: complex logarithms compile longer."""
     logs = turns = jnp.zeros(())
     for term, count in terms:
         real, imaginary = term.transform.real, term.transform.imag
@@ -157,7 +157,7 @@ class _Errors(eqx.Module):
     growth: Float[Array, " k"]
     """What to add to the logarithms of the Chernoff bounds."""
     rounding: Float[Array, ""]
-    """Of the tilted profile."""
+    """Rounding of the tilted profile."""
     certain_rounding: Float[Array, ""]
     top: Float[Array, ""]
     """Q-mass taken for infinite."""

@@ -35,7 +35,6 @@ from ..losses import (
     AbstractLoss,
     Alternatives,
     ComposedLoss,
-    CompoundPoissonLoss,
     RevealedLoss,
 )
 from ._discretize import Discrete, Grid, discretize
@@ -70,8 +69,9 @@ def _factor(
     if isinstance(term, RevealedLoss):
         return _mixture(term, grid, supply, total)
     first, moments, log_scale = next(supply)
-    if isinstance(term, CompoundPoissonLoss):
-        return factor_of_jumps(term, grid, moments)
+    jumps = term.compound_jumps()
+    if jumps is not None:
+        return factor_of_jumps(jumps, grid, moments)
     part = discretize(term, grid, first, log_scale)
     mass = jnp.sum(part.tilted)
     one = jnp.ones_like(mass)

@@ -21,14 +21,14 @@ from jax.lax import stop_gradient
 from jax.scipy.special import gammaln
 from jaxtyping import Array, Float
 
-from ..losses import Atoms, CompoundPoissonLoss
+from ..losses import Atoms, CompoundJumps
 from ._discretize import Discrete, Grid, atoms_moved, with_atoms
 from ._factor import Factor, Single
 
 _STEPS = 32
 """Jumps of one step that are looked at; their mean number is at most about 1."""
 _FAR = 20
-"""As many of them are rarer than `_RARE` where their mean is below `_MOST`."""
+"""A number of jumps that is rarer than `_RARE` where their mean is below `_MOST`."""
 _MOST = 1.2
 _RARE = 1e-16
 """Probability of more jumps than the window allows for."""
@@ -46,14 +46,14 @@ class _Filler(NamedTuple):
 
 
 def factor_of_jumps(
-    term: CompoundPoissonLoss, grid: Grid, log_moments: Float[Array, " k"]
+    loss: CompoundJumps, grid: Grid, log_moments: Float[Array, " k"]
 ) -> Factor:
     """All jumps and the drift as one factor of a composition."""
     h, c, size = grid.spacing, grid.shift, grid.size
-    drift = jnp.where(grid.sign > 0, 1, -1) * term.drift()
+    drift = jnp.where(grid.sign > 0, 1, -1) * loss.drift
     place = jnp.floor(stop_gradient(drift) / h)
     filler = _filler(grid, jnp.maximum(stop_gradient(drift) - place * h, 0))
-    jumps, start = term.jumps(), -(size // 2)
+    jumps, start = loss.atoms, -(size // 2)
     none = jnp.zeros(size, h.dtype)
     zero = jnp.zeros_like(h)
     sums = with_atoms(

@@ -1,15 +1,18 @@
 """Queries of a composition's profile on a grid, between its points too."""
 
 import equinox as eqx
-import jax
 import jax.numpy as jnp
 from jax import lax
 from jax.lax import stop_gradient
 from jaxtyping import Array, ArrayLike, Bool, Float, Int
 
+from .._internal._interval import Interval
+from .._internal._roots import bisect
 from .._internal._special import safe_log
-from ._bounds import Interval
 from ._discretize import Grid
+
+_HALVINGS = 45
+"""How often a cell in which a root is sought is halved."""
 
 
 class GridProfile(eqx.Module):
@@ -113,20 +116,15 @@ def grid_epsilon(
     )
     left = points[jnp.clip(cells, 0, n - 2)]
 
-    def halve(_, ends: tuple[Array, Array]) -> tuple[Array, Array]:
-        low, high = ends
-        middle = 0.5 * (low + high)
-        values = jnp.stack(
-            [
-                _log_lower(profile, middle[:1])[0],
-                _log_estimate(profile, middle[1:2])[0],
-                _log_upper(profile, middle[2:])[0],
-            ]
-        )
-        above = values > targets
-        return jnp.where(above, middle, low), jnp.where(above, high, middle)
+    def above(points: Array) -> Array:
+        values = [
+            _log_lower(profile, points[:1])[0],
+            _log_estimate(profile, points[1:2])[0],
+            _log_upper(profile, points[2:])[0],
+        ]
+        return jnp.stack(values) - targets
 
-    low, high = jax.lax.fori_loop(0, 45, halve, (left, left + h))
+    high, low = bisect(above, left + h, left, _HALVINGS)
     lower, middle, upper = low[0] - profile.moved, high[1], high[2] + profile.moved
     inside = (cells > 0) & (cells < n - 4)
     upper = jnp.where(inside[2], upper, jnp.inf)
@@ -164,7 +162,7 @@ def grid_threshold(
 
 
 def _rounding(profile: GridProfile, epsilons: Array) -> Array:
-    """Of log delta: of the scale, of the tilt, and of a threshold's place in a cell."""
+    """Rounding of log delta: scale, tilt, and a threshold's place in its cell."""
     size = jnp.abs(profile.log_scale) + jnp.abs(profile.grid.shift * epsilons)
     return stop_gradient(8 * jnp.finfo(epsilons.dtype).eps * (1 + size))
 

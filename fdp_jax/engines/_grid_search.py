@@ -16,12 +16,15 @@ from jaxtyping import Array, Bool, Float
 
 from .._internal._batching import one_by_one
 from .._internal._implicit import implicit_root
-from ..losses import AtomicLoss, ComposedLoss, Method
-from ._bounds import Interval, worst_of
+from .._internal._interval import Interval
+from ..losses import ComposedLoss, Method
+from ._bounds import largest_loss, worst_of
 from ._discretize import Grid, plan_grid
 from ._grid import compose_grid
 from ._grid_profile import grid_epsilon, grid_profile
-from ._spectral import largest_loss, starts_at_log_delta
+from ._spectral import (
+    starts_at_log_delta,
+)
 
 _FEW_ATOMS = 1 << 12
 _FEW_POINTS = 1 << 13
@@ -95,16 +98,14 @@ def _each_direction(
 
 
 def _small(loss: ComposedLoss) -> tuple[ComposedLoss, Bool[Array, ""]] | None:
-    """The same loss with few outputs and points, and whether none is missing.
+    """The loss with few outputs on few points, and whether no output is missing.
 
     What was calculated of its ends stays: it is of all outputs.
     """
-    term = loss.terms[0]
-    if not isinstance(term, AtomicLoss) or term.unit is None or len(loss.terms) > 1:
+    trimmed = loss.terms[0].trimmed(_FEW_ATOMS)
+    if trimmed is None or len(loss.terms) > 1:
         return None
-    if term.log_p.size <= _FEW_ATOMS:
-        return None
-    few, fits = term.trimmed(_FEW_ATOMS)
+    few, fits = trimmed
     method = loss.method
     if method.name == "auto":  # else the number of points was asked for
         method = Method(method.name, _FEW_POINTS)

@@ -12,7 +12,6 @@ the certificate are the truncated frequencies, the quadrature inside K, and roun
 """
 
 import dataclasses
-import math
 
 import equinox as eqx
 import jax
@@ -22,6 +21,7 @@ from jax.lax import stop_gradient, while_loop
 from jaxtyping import Array, ArrayLike, Bool, Float
 
 from .._internal._blocked_sum import blocked_sum
+from .._internal._logs import LOG_2
 from .._internal._rotation import rotation
 from .._internal._special import safe_log
 from ..losses import (
@@ -52,7 +52,7 @@ class Table(eqx.Module):
 
     characteristic: _Characteristic
     path: Path
-    """That of the contour, as far as there are frequencies."""
+    """Continuous angles of the contour, as far as there are frequencies."""
     log_lead: tuple[Float[Array, ""], Float[Array, ""]]
 
 
@@ -145,7 +145,7 @@ def _in_blocks(loss: ComposedLoss, contour: Contour) -> tuple[_Characteristic, P
 
 
 def _transformed(loss: ComposedLoss, contour: Contour) -> _Characteristic:
-    """The same at all frequencies at once, with derivatives."""
+    """The characteristic function at all frequencies at once, with derivatives."""
     count = most_blocks(loss) * FREQUENCY_BLOCK
     parts = [
         term.log_transformed(plan, contour.step, count)
@@ -289,7 +289,7 @@ def _composed(
     parts: list[CharacteristicBlock],
     before: Path,
 ) -> tuple[_Characteristic, Path]:
-    """That of the composed loss from those of its terms at the same frequencies."""
+    """The composed block, from those of the terms at the same frequencies."""
     parts, sure, ends = _unwound(loss, contour, parts, before)
     real = angle = error = jnp.zeros_like(parts[0].real)
     drift = size = jnp.zeros_like(contour.step)
@@ -305,7 +305,7 @@ def _composed(
         error = error + jnp.where(unusable, _VOID, 1.4 * count * part.error)
         lost = lost | part.turned
     # Whatever the angle is, the two are no farther apart than both are from zero.
-    error = jnp.where(lost, jnp.logaddexp(error, math.log(2)), error)
+    error = jnp.where(lost, jnp.logaddexp(error, LOG_2), error)
     return _Characteristic(real, angle, error, drift, size), ends
 
 
@@ -315,14 +315,14 @@ def _unwound(
     parts: list[CharacteristicBlock],
     before: Path,
 ) -> tuple[list[CharacteristicBlock], Bool[Array, " f"], Path]:
-    """The same with continuous angles, where they are known, and where that is.
+    """The block with continuous angles where they are known, and where that is.
 
     Only for fractional powers.  Between two frequencies the characteristic function
     moves less far than it is away from zero at both of them, so that its angle changes
     by less than half a turn.
     """
     unwound, angles, moduli = [], [], []
-    sure = jnp.broadcast_to(before.sure, parts[0].real.shape)
+    sure = jnp.ones(parts[0].real.shape, bool)
     terms = zip(loss.analytic_terms, loss.counts, contour.plans, parts, strict=True)
     for index, (term, count, plan, part) in enumerate(terms):
         fastest = term.fastest_turn(plan)
@@ -340,8 +340,8 @@ def _unwound(
         last = jnp.append(before.moduli[index], modulus)
         nearest = jnp.minimum(last[1:], last[:-1])
         close = (fastest * contour.step < nearest) & (part.error < 0.5)
-        close = close | ~fractional
-        sure = sure & (jnp.cumsum(~close) == 0)
+        known = before.sure & (jnp.cumsum(~close) == 0)
+        sure = sure & (known | ~fractional)
         unwound.append(dataclasses.replace(part, imag=here))
         angles.append(here)
         moduli.append(modulus)

@@ -23,14 +23,17 @@ from jax import lax
 from jax.lax import stop_gradient
 from jaxtyping import Array, Bool, Float, PyTree
 
+from .._internal._interval import Interval, log_complement, sound
 from .._internal._special import log1mexp, log1p, log_ndtr, safe_log
 from ..losses import ComposedLoss
 from ..losses._subsampled_gaussian._band import NODES, BandLoss, Place
 from ..losses._subsampled_gaussian._integrand import Integrand
-from ._bounds import Interval, Profile, log_complement, select, sound
+from ._bounds import Profile, largest_loss, select
 from ._contour import Contour, Start, _log_payoff, plan_contour
 from ._inversion import Evaluation, evaluate, look_up, tabulate
-from ._spectral import largest_loss, tail_start_at_epsilon
+from ._spectral import (
+    tail_start_at_epsilon,
+)
 
 _LOW_CUTS, _HIGH_CUTS, _LEVELS = 24, 16, 20
 _DROP = 30.0

@@ -12,8 +12,9 @@ from jax.lax import stop_gradient, while_loop
 from jaxtyping import Array, Bool, Float
 
 from .._internal._batching import one_by_one
+from .._internal._interval import Interval, log_complement
 from ..losses import ComposedLoss
-from ._bounds import Interval, Profile, log_complement, select, with_infinite
+from ._bounds import Profile, largest_loss, select, with_infinite
 from ._contour import (
     Contour,
     Start,
@@ -60,7 +61,7 @@ def _next_guess(saddle: Saddle) -> Array:
 def tail_start_at_epsilon(
     loss: ComposedLoss, sign: Float[Array, ""], epsilon: Float[Array, ""]
 ) -> Start:
-    """The same on the strip c > 0, whatever delta is."""
+    """A start on the strip c > 0, whatever delta is."""
     loss, epsilon = stop_gradient((loss.tabulated(), epsilon))
     right = jnp.zeros((), bool)
     saddle = saddle_for_epsilon(loss, sign, right, epsilon)
@@ -85,7 +86,7 @@ def first_starts_at_log_delta(
 def starts_at_log_delta(
     loss: ComposedLoss, signs: Float[Array, " s"], log_deltas: Float[Array, " s"]
 ) -> Start:
-    """Those of `first_starts_at_log_delta`, complete."""
+    """The starts of `first_starts_at_log_delta`, completed."""
     first = first_starts_at_log_delta(loss, signs, log_deltas)
     return lax.map(lambda start: complete(loss.tabulated(), start), first)
 
@@ -109,7 +110,7 @@ def spectral_profile(
 def tabulated_profile(
     loss: ComposedLoss, contour: Contour, epsilons: Float[Array, " e"]
 ) -> tuple[Profile, Contour]:
-    """The same with more memory and less time, without derivative in the loss.
+    """The spectral profile with more memory and less time, without derivative.
 
     Also the contour with the angles that have been found out.
     """
@@ -135,12 +136,6 @@ def largest_log_delta(
     return jnp.minimum(jnp.logaddexp(finite, infinite), 0)
 
 
-def largest_loss(loss: ComposedLoss, sign: Array) -> Array:
-    """Essential supremum of the finite loss in one direction, rounded upward."""
-    low, high = loss.loss_range()
-    return jnp.where(sign > 0, high, -low)
-
-
 def as_profile(
     loss: ComposedLoss, contour: Contour, evaluation: Evaluation, beyond: Array
 ) -> Profile:
@@ -152,8 +147,8 @@ def as_profile(
     # delta counts the infinite losses too; 1 - delta none but what was left out.
     none = beyond | jnp.isneginf(value.upper)
     infinite = loss.log_infinite_mass(sign)
-    right = with_infinite(value, infinite, loss.log_unsure_mass(sign), none)
-    most = jnp.logaddexp(value.upper, stop_gradient(loss.log_unsure_mass(sign)))
+    right = with_infinite(value, infinite, loss.log_truncated_mass(sign), none)
+    most = jnp.logaddexp(value.upper, stop_gradient(loss.log_truncated_mass(sign)))
     rest = Interval(value.lower, value.estimate, jnp.minimum(most, 0))
     log_delta = select(middle, rest.map_down(log_complement), right)
     log_rest = select(middle, rest, right.map_down(log_complement))
@@ -215,7 +210,7 @@ def spectral_log_delta(
 def _evaluator(
     loss: ComposedLoss, contour: Contour, *, tabulated: bool
 ) -> tuple[Callable[[Array], Evaluation], Contour]:
-    """For many thresholds; also the contour with what has been found out on the way."""
+    """A function of many thresholds; and the contour with what was found on the way."""
     if not tabulated:
         return functools.partial(evaluate, loss, contour), contour
     table = tabulate(loss, contour)

@@ -16,12 +16,12 @@ checked by arithmetic of their own: the solver is believed in neither case.
 """
 
 import equinox as eqx
-import jax.core
 import numpy as np
 import scipy  # its parts load when they are used
 from jaxtyping import Float
 
 from .._internal import _checks
+from .._internal._concrete import is_traced
 from ._kernel import MarkovKernel, require_kernel
 
 
@@ -73,7 +73,7 @@ def blackwell_order(
     tolerance = _checks.tolerance(tolerance)
     for name, kernel in (("source", source), ("other", other)):
         require_kernel(name, kernel)
-    if any(isinstance(x.matrix, jax.core.Tracer) for x in (source, other)):
+    if is_traced(source.matrix, other.matrix):
         raise TypeError("matrix must be concrete, got a traced array")
     a, b = (np.asarray(x.matrix, np.float64) for x in (source, other))
     if len(a) != len(b):

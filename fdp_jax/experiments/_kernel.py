@@ -9,6 +9,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from .._internal import _checks
+from .._internal._concrete import is_traced, known
 from .._internal._precision import in_float64
 from ..curves import AbstractGuarantee, Bound
 from ..tradeoff import TradeOff
@@ -48,7 +49,7 @@ class MarkovKernel(eqx.Module):
         matrix = _checks.checked("matrix", matrix, "in [0, 1]", share)
         sums = "matrix must have rows with sum 1"
         misses = lambda x: abs(x.sum(axis=1) - 1)
-        numbers = _checks.known(matrix)
+        numbers = known(matrix)
         if numbers is None:
             wrong = lambda x: misses(x).max() > slack
             matrix = _checks.error_if(matrix, wrong, sums)
@@ -213,7 +214,7 @@ class MarkovKernel(eqx.Module):
         return bool(np.all(np.asarray(least) <= beta + tolerance))
 
     def _vertices(self, neighbors: Any) -> tuple[np.ndarray, np.ndarray]:
-        if isinstance(self.matrix, jax.core.Tracer):
+        if is_traced(self.matrix):
             raise TypeError("matrix must be concrete, got a traced array")
         matrix = np.asarray(self.matrix, np.float64)
         pairs = np.asarray(neighbors)

@@ -9,7 +9,9 @@ from jaxtyping import Array, Float
 
 from .._internal import _checks
 from .._internal._precision import in_float64
-from ..mechanisms._fields import as_float
+from ..mechanisms import (
+    as_float,
+)
 from ..noise import CanonicalNoise
 from . import _sums
 from ._counts import Window, binomial_window, record_count, window_length
@@ -322,7 +324,7 @@ def _most_powerful(noise: CanonicalNoise, null: Array, alpha: Array) -> PrivateT
 
 
 def _threshold_in(noise, n: Array, prob: Array, alpha: Array, static: Static) -> Array:
-    """For "greater"; the other test is that of the failures."""
+    """Threshold of the test for "greater"; the other test counts failures."""
     flip = static.kind == "less"
     window = binomial_window(n, 1 - prob if flip else prob, static.size)
     return _sums.threshold(noise.law, window, alpha)

@@ -13,12 +13,15 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from ..noise._law import AbstractLaw
+from .._internal._quadrature import unit_rule
+from ..noise.law import AbstractLaw
 from ._counts import Window
 
 ORDER = 12
-NODES, WEIGHTS = np.polynomial.legendre.leggauss(ORDER)
-_TO_COEFFICIENTS = np.linalg.inv(np.polynomial.legendre.legvander(NODES, ORDER - 1))
+_NODES, _WEIGHTS = unit_rule(ORDER)
+_TO_COEFFICIENTS = np.linalg.inv(
+    np.polynomial.legendre.legvander(2 * _NODES - 1, ORDER - 1)
+)
 
 
 class Cells(eqx.Module):
@@ -26,7 +29,7 @@ class Cells(eqx.Module):
 
     start: Float[Array, ""]
     edges: Float[Array, " pieces+1"]
-    """Of the pieces of a unit, from 0 to 1."""
+    """Edges of the pieces of a unit, from 0 to 1."""
     coefficients: Float[Array, "units pieces order"]
 
     def at(self, x: Float[Array, "..."], before: float) -> Float[Array, "..."]:
@@ -58,7 +61,7 @@ def noisy(law: AbstractLaw, window: Window, pad: int, kind: str) -> Cells:
         seen = jnp.exp(law.log_pdf(x)) if kind == "pdf" else law.sf(x)
         return jax.scipy.signal.fftconvolve(seen, window.probs, mode="valid")
 
-    offsets = edges[:-1, None] + jnp.diff(edges)[:, None] * 0.5 * (1 + NODES)
+    offsets = edges[:-1, None] + jnp.diff(edges)[:, None] * _NODES
     table = jax.lax.map(values, offsets.ravel())
     table = table.reshape(*offsets.shape, -1).transpose(2, 0, 1)
     coefficients = table @ jnp.asarray(_TO_COEFFICIENTS).T
@@ -83,12 +86,12 @@ def difference_p(
     begin, width = cuts[:, :-1], jnp.diff(cuts, axis=1)
 
     def at_node(node: Array) -> Array:
-        inner = begin + width * 0.5 * (1 + node[0])
+        inner = begin + width * node[0]
         density = first.at(left[:, None] + inner, 0.0)
         survival = second.at(low + ratio * inner, 1.0)
-        return 0.5 * node[1] * jnp.sum(density * survival * width)
+        return node[1] * jnp.sum(density * survival * width)
 
-    nodes = jnp.asarray(np.stack([NODES, WEIGHTS], axis=1))
+    nodes = jnp.asarray(np.stack([_NODES, _WEIGHTS], axis=1))
     return jnp.sum(jax.lax.map(at_node, nodes))
 
 

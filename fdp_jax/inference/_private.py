@@ -10,19 +10,22 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from .._internal import _checks
+from .._internal._concrete import is_traced, known
 from .._internal._precision import in_float64
 from ..curves import Bound
-from ..mechanisms._fields import as_float
+from ..mechanisms import (
+    as_float,
+)
 from ..noise import CanonicalNoise, canonical_noise
-from ..noise._sources import exact_tradeoff
+from ..noise.sources import exact_tradeoff
 from ..tradeoff import AbstractTradeOff
-from ..tradeoff._queries import both_logs, rates_at
+from ..tradeoff.queries import both_logs, rates_at
 
 
 def noise_of(source: Any) -> CanonicalNoise:
     """Canonical noise for a count, from a guarantee or ready-made."""
     noise = source if isinstance(source, CanonicalNoise) else canonical_noise(source)
-    sensitivity = _checks.known(noise.sensitivity)
+    sensitivity = known(noise.sensitivity)
     if sensitivity is None:
         return _of_unit_sensitivity(noise)
     if sensitivity != 1:
@@ -152,7 +155,7 @@ def free_p_value(
     """
     noise = noise_of(noise)
     phi = _checks.vector("phi", _checks.probability, phi)
-    traced = isinstance(null, jax.core.Tracer)
+    traced = is_traced(null)
     rows = jnp.atleast_2d(null) if traced else np.atleast_2d(np.asarray(null, float))
     if rows.ndim != 2 or rows.shape[1:] != phi.shape:
         raise ValueError(

@@ -12,9 +12,12 @@ from jax.lax import stop_gradient
 from jaxtyping import Array, Float
 
 from .._internal import _checks
+from .._internal._concrete import is_traced, known
 from .._internal._precision import in_float64
-from .._internal._search import bisect
-from ..mechanisms._fields import as_float
+from .._internal._roots import bisect
+from ..mechanisms import (
+    as_float,
+)
 from ..noise import CanonicalNoise
 from . import _sums
 from ._binomial import _level, _prob
@@ -201,7 +204,7 @@ def semi_private_power(
 
 
 def _require_at_most(total: Any, n: Any, m: Any) -> None:
-    found, first, second = (_checks.known(v) for v in (total, n, m))
+    found, first, second = (known(v) for v in (total, n, m))
     if found is None or first is None or second is None:
         return
     if found > first + second:
@@ -217,8 +220,8 @@ def two_groups(
     noise: CanonicalNoise, released_x: Any, released_y: Any, n: Any, m: Any, kind: str
 ) -> tuple[tuple, _Sizes]:
     """Checked arguments, with the larger group first."""
-    n = _checks.known(record_count("num_records_x", n))
-    m = _checks.known(record_count("num_records_y", m))
+    n = known(record_count("num_records_x", n))
+    m = known(record_count("num_records_y", m))
     if n is None or m is None:
         raise TypeError("num_records_x and num_records_y must be known, not traced")
     x = _checks.checked_scalar("released_x", _checks.finite, released_x)
@@ -229,7 +232,7 @@ def two_groups(
         x, y, n, m = m - y, n - x, m, n
     lengths = window_length(n), window_length(m)
     leaves = jax.tree.leaves(noise)
-    traced = any(isinstance(leaf, jax.core.Tracer) for leaf in leaves)
+    traced = is_traced(leaves)
     pad = _DEFAULT_PAD if traced else _pad(noise)
     return (x, y, n, m), _Sizes(*lengths, pad, not traced, swapped, kind)
 

@@ -11,11 +11,15 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from .._internal import _checks
+from .._internal._concrete import is_traced
 from .._internal._precision import float_dtype, in_float64
-from ..curves._queries import outward
-from ..mechanisms._fields import as_float
+from ..curves import (
+    outward,
+)
+from ..mechanisms import (
+    as_float,
+)
 from ..noise import CanonicalNoise, canonical_noise
-from ..noise._noise import made_for
 from ..tradeoff import AbstractTradeOff, TradeOff
 from . import _binomial, _proportions
 from ._counts import record_count, success_count, window_length
@@ -33,7 +37,7 @@ class Release(eqx.Module):
     released: tuple[Float[Array, ""], ...]
     """The noisy counts."""
     estimate: Float[Array, ""]
-    """Of the count, the proportion, or the difference of proportions."""
+    """Estimate of the count, the proportion, or the difference of proportions."""
     interval: tuple[Float[Array, ""], Float[Array, ""]]
     p_value: Float[Array, ""] | None
     noise: CanonicalNoise
@@ -86,7 +90,7 @@ def release_count(
     """
     confidence = _confidence(confidence)
     if isinstance(f, CanonicalNoise):
-        noise = made_for(f, sensitivity)
+        noise = f.made_for(sensitivity)
     else:
         unit = 1.0 if sensitivity is None else sensitivity
         noise = canonical_noise(f, sensitivity=unit)
@@ -259,7 +263,7 @@ def _shown(value: float, width: float) -> str:
 
 
 def _confidence(value: Any) -> float:
-    if isinstance(value, jax.core.Tracer):
+    if is_traced(value):
         raise TypeError("confidence must be known, got a traced number")
     return float(_checks.checked_scalar("confidence", _checks.open_share, value))
 

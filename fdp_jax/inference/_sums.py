@@ -8,8 +8,8 @@ from jax.lax import stop_gradient
 from jaxtyping import Array
 
 from .._internal._implicit import implicit_root
-from .._internal._search import bisect
-from ..noise._law import AbstractLaw
+from .._internal._roots import bisect
+from ..noise.law import AbstractLaw
 from ._counts import Window, binomial_window
 
 _STEPS = 62

@@ -9,8 +9,10 @@ from jaxtyping import Array, Float
 
 from .._internal import _checks
 from .._internal._precision import in_float64
-from .._internal._search import bisect
-from ..mechanisms._fields import as_float
+from .._internal._roots import bisect
+from ..mechanisms import (
+    as_float,
+)
 from ..noise import CanonicalNoise
 from . import _sums
 from ._binomial import Static, _level

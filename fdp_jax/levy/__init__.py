@@ -6,6 +6,10 @@ one kind: what is left in the limit of many releases, of which each gives away l
 are composed as functions, for groups of records.)
 """
 
+from ..mechanisms import (
+    LevyTriplet as LevyTriplet,
+    SubordinatedGaussian as SubordinatedGaussian,
+)
 from ._approximate import (
     LevyApproximation as LevyApproximation,
     from_density as from_density,
@@ -16,5 +20,3 @@ from ._limits import (
     central_limit as central_limit,
     jump_limit as jump_limit,
 )
-from ._members import SubordinatedGaussian as SubordinatedGaussian
-from ._triplet import LevyTriplet as LevyTriplet

@@ -28,9 +28,11 @@ import numpy as np
 from jaxtyping import Float
 
 from .._internal import _checks
-from ._triplet import LevyTriplet
+from .._internal._logs import LOG_2
+from .._internal._quadrature import on_intervals
+from ..mechanisms import LevyTriplet
 
-_NODES, _WEIGHTS = np.polynomial.legendre.leggauss(12)
+_ORDER = 12
 _STEPS = 1 << 14
 _FAR, _FARTHEST = 50.0, 700.0
 _HALVINGS = 330
@@ -96,7 +98,7 @@ def small_jump_error(
     left, right = 0.5 * np.tan(angle[:-1]), 0.5 * np.tan(angle[1:])
     with np.errstate(over="ignore", divide="ignore"):
         # In logarithms: no jumps times an overflowing factor are none.
-        bend = np.logaddexp(0.5 * most, -0.5 * most) - np.log(2)
+        bend = np.logaddexp(0.5 * most, -0.5 * most) - LOG_2
         gap = fourth * right**4 / 24 + np.exp(np.log(fourth) + bend) / 384
         gap = gap + third * right**3 / 6 + np.exp(np.log(third) + bend) * right / 24
         decay = np.exp(-0.5 * variance * (0.25 + left**2))
@@ -180,9 +182,8 @@ def _checked_density(
 
 def _bins(values: Callable, low: np.ndarray, high: np.ndarray) -> tuple:
     """Quadrature nodes of bins, and the density times the weights."""
-    half = 0.5 * (high - low)[:, None]
-    x = 0.5 * (low + high)[:, None] + half * _NODES
-    return x, values(x) * half * _WEIGHTS
+    x, weights = on_intervals(low, high, _ORDER)
+    return x, values(x) * weights
 
 
 def _spread(values: Callable, low: np.ndarray, high: np.ndarray) -> tuple:

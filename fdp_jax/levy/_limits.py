@@ -9,28 +9,23 @@ KL divergences and s^2 that of variances: the limit is mu-GDP with mu = s.
 from its limit.  The limits themselves bound nothing.
 """
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import equinox as eqx
-import jax.core
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, ArrayLike, Bool, Float
 
 from .._internal import _checks
+from .._internal._concrete import is_traced
 from .._internal._precision import in_float64
-from ..divergences._log_moment import counted, cumulants, loss_and_direction
+from ..divergences.log_moment import counted, loss_and_direction
 from ..losses import (
     AbstractLoss,
     ComposedLoss,
-    CompoundPoissonLoss,
-    GaussianLoss,
-    PoissonLoss,
     RevealedLoss,
-    ScheduleLoss,
-    SubordinatedGaussianLoss,
 )
-from ._triplet import LevyTriplet
+from ..mechanisms import LevyTriplet
 
 _FINITE = "mechanism must have finite losses only: outputs that tell the record"
 _NOWHERE = -700.0
@@ -95,7 +90,7 @@ def central_limit(mechanism: Any) -> CentralLimit:
 
 def _require_finite(found: Any, infinite: Bool[ArrayLike, ""]) -> Any:
     """What was found, if no loss is infinite."""
-    if isinstance(infinite, jax.core.Tracer):
+    if is_traced(infinite):
         return eqx.error_if(found, infinite, f"{_FINITE} have no limit")
     if infinite:
         raise ValueError(f"{_FINITE} have no limit, got some with a positive mass")
@@ -108,8 +103,8 @@ def _some_infinite(loss: ComposedLoss) -> Bool[Array, ""]:
     for term, count in zip(loss.terms, loss.counts, strict=True):
         infinite = jnp.stack(term.log_infinite_masses())
         # Tails that are left out only bound what there is.
-        unsure = jnp.stack(term.log_unsure_masses())
-        true = jnp.any(infinite > jnp.maximum(unsure + 1e-6, _NOWHERE))
+        truncated = jnp.stack(term.log_truncated_masses())
+        true = jnp.any(infinite > jnp.maximum(truncated + 1e-6, _NOWHERE))
         found.append((true | _some_lost(term)) & (count > 0))
     return jnp.any(jnp.stack(found))
 
@@ -126,7 +121,7 @@ def _some_lost(term: AbstractLoss) -> Bool[Array, ""]:
 def _central(
     loss: ComposedLoss, *, exchanged: bool
 ) -> tuple[CentralLimit, Bool[Array, ""]]:
-    found = counted(loss, lambda term: cumulants(term, included=exchanged)[:3])
+    found = counted(loss, lambda term: term.cumulants(included=exchanged)[:3])
     side = -1.0 if exchanged else 1.0
     kl, variance, third = -side * found[0], found[1], side * found[2]
     some = variance > 0
@@ -176,7 +171,7 @@ def jump_limit(
     inner = np.linspace(-cut, cut, 65)
     edges = np.concatenate([[-np.inf], -sides[:0:-1], inner, sides[1:], [np.inf]])
     found, infinite = _measure(loss, edges)
-    if isinstance(infinite, jax.core.Tracer):
+    if is_traced(infinite):
         raise TypeError("mechanism must have known parameters, got traced ones")
     losses, masses, variance, own_jumps, own_rates = map(
         np.asarray, _require_finite(found, infinite)
@@ -191,30 +186,8 @@ def jump_limit(
     return limit.exchanged() if direction == "add" else limit
 
 
-class _Divisible(NamedTuple):
-    """The triplet of one infinitely divisible loss."""
-
-    variance: Float[Array, ""]
-    jumps: Float[Array, " k"]
-    rates: Float[Array, " k"]
-
-
-def _own_limit(term: AbstractLoss) -> _Divisible | None:
-    """A loss's own triplet, if it has one with finitely many sizes of jumps."""
-    zero = jnp.zeros_like(term.loss_range()[0])
-    none = zero[None][:0]
-    if isinstance(term, GaussianLoss):
-        return _Divisible(term.precision(), none, none)
-    if isinstance(term, PoissonLoss):
-        return _Divisible(zero, term.jump()[None], term.rate_without[None])
-    if isinstance(term, CompoundPoissonLoss):
-        jumps = term.jumps()
-        return _Divisible(zero, jumps.loss, jnp.exp(jumps.log_mass))
-    return None
-
-
 def _require_masses(term: AbstractLoss) -> None:
-    if isinstance(term, RevealedLoss | ScheduleLoss | SubordinatedGaussianLoss):
+    if not term.has_cells:
         raise ValueError(
             f"mechanism must have losses with known masses, got a {type(term).__name__}"
         )
@@ -233,10 +206,10 @@ def _measure(
     without = included = jnp.zeros_like(edges[1:])
     variance, jumps, rates = jnp.zeros_like(edges[0]), [edges[:0]], [edges[:0]]
     for term, count in zip(loss.terms, loss.counts, strict=True):
-        own = _own_limit(term)
+        own = term.jumps_and_variance()
         if own is not None:
             variance = variance + count * own.variance
-            jumps, rates = [*jumps, own.jumps], [*rates, count * own.rates]
+            jumps, rates = [*jumps, own.sizes], [*rates, count * own.rates]
             continue
         _require_masses(term)
         p, q = _binned(term, edges)

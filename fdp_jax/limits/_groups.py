@@ -6,9 +6,12 @@ import numpy as np
 
 from .. import mechanisms, tradeoff
 from .._internal import _checks
+from .._internal._concrete import known
 from ..curves import AbstractGuarantee
-from ..mechanisms import AbstractMechanism
-from ..mechanisms._fields import as_number
+from ..mechanisms import (
+    AbstractMechanism,
+    as_number,
+)
 from ..tradeoff import AbstractTradeOff
 
 _MOST = 64
@@ -34,18 +37,18 @@ def group_guarantee(f: AbstractGuarantee, distance: Any) -> AbstractGuarantee:
     if not isinstance(f, AbstractGuarantee):
         raise TypeError(f"f must be a guarantee, got {type(f).__name__}")
     distance = _checks.checked_scalar("distance", _checks.nonnegative_or_inf, distance)
-    known = _checks.known(distance)
-    if known is not None and np.isinf(known):
+    number = known(distance)
+    if number is not None and np.isinf(number):
         return tradeoff.BlatantNonPrivacy()
-    if known is not None and known == 0:
+    if number is not None and number == 0:
         return tradeoff.Identity()
     scaled = _scaled(f, distance)
     if scaled is not None:
         return scaled
-    if not known or distance != round(float(distance)) or distance > _MOST:
+    if not number or distance != round(float(distance)) or distance > _MOST:
         raise ValueError(
             f"distance must be a known whole number in [0, {_MOST}] for "
-            f"{type(f).__name__}, got {distance if known else 'a traced one'}"
+            f"{type(f).__name__}, got {distance if number else 'a traced one'}"
         )
     size = int(distance)
     if isinstance(f, AbstractMechanism):
@@ -56,7 +59,7 @@ def group_guarantee(f: AbstractGuarantee, distance: Any) -> AbstractGuarantee:
 
 def _scaled(f: AbstractGuarantee, distance: Any) -> AbstractTradeOff | None:
     """The families in which a group is the same with a larger parameter."""
-    number = _checks.known(distance)
+    number = known(distance)
     # Of known numbers the product is a float64 one, whatever the precision.
     distance = distance if number is None else number.astype(np.float64)
     if isinstance(f, tradeoff.Gaussian | tradeoff.Laplace | tradeoff.Logistic):
@@ -81,5 +84,5 @@ def pure_epsilon(f: AbstractGuarantee) -> Any:
 
 
 def _is_zero(value: Any) -> bool:
-    number = _checks.known(value)
+    number = known(value)
     return number is not None and bool(number == 0)

@@ -9,8 +9,12 @@ from jaxtyping import Array, Float
 from .._internal import _checks
 from .._internal._precision import float_dtype, in_float64
 from .._internal._special import safe_log
-from ..curves._queries import outward
-from ..mechanisms._fields import as_float
+from ..curves import (
+    outward,
+)
+from ..mechanisms import (
+    as_float,
+)
 
 Pair = tuple[Float[Array, "..."], Float[Array, "..."]]
 
@@ -102,7 +106,7 @@ def laplace_sum_bounds(statistic: Any, *, epsilon: Any, num_records: Any) -> Pai
 
 
 def local_bounds(*, epsilon: Any, num_records: Any) -> Pair:
-    """The same for n bits by randomized response.
+    """The bounds for n bits by randomized response.
 
     Args:
         epsilon: In [0, inf), of one bit.

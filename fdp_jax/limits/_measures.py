@@ -3,16 +3,20 @@
 from typing import Any
 
 import equinox as eqx
-import jax.core
 import jax.numpy as jnp
 import numpy as np
 from jax.lax import stop_gradient
 from jaxtyping import Array, Float
 
 from .._internal import _checks
+from .._internal._concrete import is_traced, known
 from .._internal._precision import float_dtype, in_float64
-from ..curves._queries import outward
-from ..mechanisms._fields import as_float
+from ..curves import (
+    outward,
+)
+from ..mechanisms import (
+    as_float,
+)
 
 
 def d_mult(log_p: Any, log_q: Any) -> Float[Array, ""]:
@@ -114,7 +118,7 @@ class MeasureInterval(eqx.Module):
         lower = _checks.vector("log_lower", _log_weight, log_lower)
         upper = _checks.vector("log_upper", _log_weight, log_upper)
         _checks.same_length("log_lower", lower, "log_upper", upper)
-        if any(isinstance(x, jax.core.Tracer) for x in (lower, upper)):
+        if is_traced(lower, upper):
             upper = _in_order(lower, upper)
         elif np.any(np.asarray(lower) > np.asarray(upper)):
             place = int(np.argmax(np.asarray(lower) > np.asarray(upper)))
@@ -195,7 +199,7 @@ class MeasureInterval(eqx.Module):
         Returns:
             L(A) / (L(A) + U(A^c)) and U(A) / (U(A) + L(A^c)).
         """
-        known = not isinstance(event, jax.core.Tracer)
+        known = not is_traced(event)
         indicator = np.asarray(event, np.float64) if known else event.astype(float)
         return self.mean_bounds(indicator)
 
@@ -238,7 +242,7 @@ def _log(factor: Array) -> Array:
 
 def _with_mass(log_upper: Any) -> Any:
     """The upper measure, if it is not zero."""
-    number = _checks.known(log_upper)
+    number = known(log_upper)
     if number is not None and np.all(np.isneginf(number)):
         raise ValueError(_NO_MEAN)
     return log_upper

@@ -11,18 +11,24 @@ from jaxtyping import Array, Float
 
 from .. import tradeoff
 from .._internal import _checks
+from .._internal._concrete import outside_transformations
+from .._internal._counts import log_binomial
 from .._internal._precision import (
     float_dtype,
     in_float64,
-    outside_transformations,
 )
 from .._internal._special import log1mexp, safe_log
-from ..curves import AbstractGuarantee, Bound
-from ..curves._bounds import one_end, with_gradient
-from ..curves._queries import outward
-from ..inference._counts import log_binomial
-from ..mechanisms._fields import as_float
-from ..tradeoff._knots import Knots, from_profile
+from ..curves import (
+    AbstractGuarantee,
+    Bound,
+    one_end,
+    outward,
+    with_gradient,
+)
+from ..mechanisms import (
+    as_float,
+)
+from ..tradeoff.knots import Knots, from_profile
 from ._groups import group_guarantee, pure_epsilon
 
 _ROUNDS, _POINTS = 9, 33

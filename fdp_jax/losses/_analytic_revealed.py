@@ -12,7 +12,7 @@ from jaxtyping import Array, Float, PyTree
 
 from .._internal._rotation import rotation
 from .._internal._special import log1p, safe_log
-from ._base import FREQUENCY_BLOCK, AnalyticLoss, CharacteristicBlock
+from ._analytic import FREQUENCY_BLOCK, AnalyticLoss, CharacteristicBlock
 from ._revealed import Alternatives, RevealedLoss
 
 _BRANCH = 2.8
@@ -65,7 +65,7 @@ class _Moments(eqx.Module):
 
 
 class AnalyticRevealedLoss(RevealedLoss, AnalyticLoss):
-    """The same of losses that are all analytic, for the spectral engine as well.
+    """A revealed mixture of analytic losses, for the spectral engine as well.
 
     An alternative that releases nothing does not decay; if that is not known before
     the program is compiled (`idle`), bounds are loose but valid.

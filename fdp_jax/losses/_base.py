@@ -13,15 +13,19 @@ instead, for the grid engine.
 """
 
 import abc
-from typing import TYPE_CHECKING, Any, ClassVar
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 from jax.lax import stop_gradient
-from jaxtyping import Array, Bool, Float, Int, PyTree
+from jaxtyping import Array, Bool, Float
 
 from .._internal._special import log1mexp
-from ._cells import Atoms, Cells, Partition, partition
+from ._cells import Atoms, Cells
+from ._closed_form import AbstractClosedForm
+from ._loss_moments import LossMoments
 
 
 def outward(
@@ -36,29 +40,28 @@ def outward(
     return low - rounding(low), high + rounding(high)
 
 
-FREQUENCY_BLOCK = 64
-"""Frequencies evaluated together; a square, because a product of two short tables of
-rotations gives all of them."""
-WIDE_BLOCK = 256
-"""The same where they are tabulated: for half the rotations of each."""
-VOID = 40.0
-"""Error of an exponent that voids a certificate, unless its term is tiny: an error
-above one half counts as this much."""
-_PIECES = 4096
+class Jumps(NamedTuple):
+    """The Levy triplet of a loss with finitely many sizes of jumps."""
+
+    variance: Float[Array, ""]
+    """Variance of the Gaussian part."""
+    sizes: Float[Array, " k"]
+    rates: Float[Array, " k"]
+    """Under P."""
 
 
-class CharacteristicBlock(eqx.Module):
-    """log E_w[exp(i tau (X - center))] for one block of frequencies.
+class CompoundJumps(NamedTuple):
+    """A loss made of independent Poisson numbers of jumps, and a drift."""
 
-    E_w is the expectation under P tilted by (dQ/dP)^w.
-    """
+    atoms: Atoms
+    """The sizes, with the logarithms of their rates under P for masses."""
+    drift: Float[Array, ""]
+    """X where nothing jumps: what makes E_P e^X = 1."""
 
-    real: Float[Array, " block"]
-    imag: Float[Array, " block"]
-    error: Float[Array, " block"]
-    """Bound on the absolute error of the complex logarithm (no derivative)."""
-    turned: Bool[Array, " block"] | bool = False
-    """Where the angle may be off by a fraction of a turn; the real part is known."""
+    def farthest(self) -> Float[Array, ""]:
+        """The largest size of a jump that happens."""
+        happens = ~jnp.isneginf(self.atoms.log_mass)
+        return jnp.max(jnp.where(happens, jnp.abs(self.atoms.loss), 0))
 
 
 class AbstractLoss(eqx.Module):
@@ -71,10 +74,18 @@ class AbstractLoss(eqx.Module):
     fractional: ClassVar[bool] = False
     """Whether any real power of its characteristic function is that of a guarantee."""
 
+    prepares_long: ClassVar[bool] = False
+    """Whether preparing its closed form is most of the work of evaluating it."""
+
     @property
     def on_grid(self) -> bool:
-        """Whether it can be moved to a grid."""
-        return True
+        """Whether it can be moved to a grid: with its `cells`, or as it says else."""
+        return self.has_cells
+
+    @property
+    def has_cells(self) -> bool:
+        """Whether masses of intervals are known."""
+        return type(self).cells is not AbstractLoss.cells
 
     @abc.abstractmethod
     def moments(
@@ -93,12 +104,13 @@ class AbstractLoss(eqx.Module):
         value, slope, curvature = self.moments(order[None])
         return value[0], slope[0], curvature[0]
 
-    @abc.abstractmethod
     def cells(self, low: Float[Array, " n"], high: Float[Array, " n"]) -> Cells:
         """Masses of intervals (low, high], accurate in both tails; differentiable.
 
-        The ends may be infinite; low <= high.
+        The ends may be infinite; low <= high.  Not every loss has them.
         """
+        del low, high
+        raise NotImplementedError(f"masses of a {type(self).__name__} are not known")
 
     def atoms(self) -> Atoms:
         """The finite point masses: none, unless a loss says otherwise."""
@@ -109,6 +121,16 @@ class AbstractLoss(eqx.Module):
         """A number of which every point mass is a multiple, if there is one."""
         atoms = self.atoms().loss
         return jnp.max(jnp.abs(atoms)) if atoms.size else None
+
+    def compound_jumps(self) -> CompoundJumps | None:
+        """What the loss is made of, if it is nothing but jumps that add."""
+
+    def trimmed(self, count: int) -> "tuple[AbstractLoss, Bool[Array, '']] | None":
+        """This loss with at most `count` outputs, and whether none is missing.
+
+        None if it has no more of them, or not all on one lattice.
+        """
+        del count
 
     @abc.abstractmethod
     def loss_range(self) -> tuple[Float[Array, ""], Float[Array, ""]]:
@@ -124,7 +146,7 @@ class AbstractLoss(eqx.Module):
         upper, lower = self.log_finite_masses()
         return log1mexp(-upper), log1mexp(-lower)
 
-    def log_unsure_masses(self) -> tuple[Float[Array, ""], Float[Array, ""]]:
+    def log_truncated_masses(self) -> tuple[Float[Array, ""], Float[Array, ""]]:
         """Bounds of masses under Q and P of outputs that were left out.
 
         Such an output counts with the largest loss there may be, but may as well have a
@@ -134,11 +156,11 @@ class AbstractLoss(eqx.Module):
         return none, none
 
     def uncut(self) -> "AbstractLoss":
-        """The same loss, as its transform knows it: nothing is left out."""
+        """This loss as its transform knows it, with nothing left out."""
         return self
 
     def tabulated(self) -> "AbstractLoss":
-        """The same loss, prepared for many calls of `moments`."""
+        """This loss, prepared for many calls of `moments`."""
         return self
 
     def powered(self, count: Float[Array, ""]) -> "AbstractLoss | None":
@@ -149,156 +171,96 @@ class AbstractLoss(eqx.Module):
         del count
         return None
 
+    # ------------------------------------------------------------------ closed forms
 
-class MassLoss(AbstractLoss):
-    """A loss known by its masses alone, within finite ends."""
-
-    def edges(self) -> Float[Array, " m+1"]:
-        """Values of the loss, from end to end, between which it changes little."""
-        low, high = self.loss_range()
-        share = jnp.arange(_PIECES + 1, dtype=low.dtype) / _PIECES
-        return low + share * (high - low)
-
-    def partition(self) -> Partition:
-        """The loss in small pieces."""
-        edges = self.edges()
-        return partition(edges, self.cells(edges[:-1], edges[1:]), self.atoms())
-
-    def moments(self, order):
-        return self.partition().moments(order)
-
-    def tabulated(self) -> AbstractLoss:
-        return _Tabulated(self, self.partition())
-
-
-class _Tabulated(AbstractLoss):
-    """A loss with its pieces at hand."""
-
-    loss: MassLoss
-    table: Partition
-
-    @property
-    def symmetric(self) -> bool:
-        return self.loss.symmetric
-
-    def moments(self, order):
-        return self.table.moments(order)
-
-    def cells(self, low, high):
-        return self.loss.cells(low, high)
-
-    def atoms(self):
-        return self.loss.atoms()
-
-    def lattice(self):
-        return self.loss.lattice()
-
-    def loss_range(self):
-        return self.loss.loss_range()
-
-    def log_finite_masses(self):
-        return self.loss.log_finite_masses()
-
-    def log_infinite_masses(self):
-        return self.loss.log_infinite_masses()
-
-    def log_unsure_masses(self):
-        return self.loss.log_unsure_masses()
-
-
-class AnalyticLoss(AbstractLoss):
-    """A privacy loss as an analytic function, for the spectral engine as well."""
-
-    if TYPE_CHECKING:  # a field of this class would come before all others
-        decays: ClassVar[Any]
-        """Whether the characteristic function tends to zero (no point masses)."""
-    splits: ClassVar[bool] = False
-    """Whether many steps can be split by the largest one: see `engines/_rare.py`."""
-    cheap_together: ClassVar[bool] = False
-    """Whether many frequencies at once cost much less than a few at a time, and all of
-    them are to be had by `log_transformed`."""
-
-    @abc.abstractmethod
-    def locate(self, order: Float[Array, ""]) -> PyTree:
-        """Finds where the tilted loss lives, for the methods that follow.
+    @classmethod
+    def has_closed_form(cls, kinds: int, *, single: bool) -> bool:
+        """Whether compositions of losses of this class alone have a closed form.
 
         Args:
-            order: Real part of the orders w = order + i tau to be evaluated.
-
-        Returns:
-            A PyTree of numbers without derivative.
+            kinds: The number of different losses.
+            single: Whether there is at most one release.
         """
+        del kinds, single
+        return False
 
-    @abc.abstractmethod
-    def prepare(
-        self,
-        located: PyTree,
-        frequency: Float[Array, ""],
-        log_tolerance: Float[Array, ""],
-    ) -> PyTree:
-        """Chooses how to evaluate the loss at complex orders.
+    @classmethod
+    def closed_form(
+        cls,
+        terms: Sequence[Any],
+        counts: Sequence[Float[Array, ""]],
+        sign: Float[Array, ""],
+    ) -> AbstractClosedForm:
+        """The closed form of a composition, where `has_closed_form` says yes.
 
         Args:
-            located: From `locate`.
-            frequency: Largest |tau| of interest.
-            log_tolerance: Logarithm of the relative error aimed at.
-
-        Returns:
-            A plan without derivative, for `log_mgf`, `center` and
-            `log_characteristic`.
+            terms: Losses of this class.
+            counts: The number of releases of each of them.
+            sign: 1 for the direction "remove", -1 for "add".
         """
+        del terms, counts, sign
+        raise NotImplementedError(f"compositions of {cls.__name__} have no closed form")
 
-    @abc.abstractmethod
-    def relative_error(self, plan: PyTree) -> Float[Array, ""]:
-        """Largest relative error of E_P[(dQ/dP)^z] under a plan, but for rounding."""
+    # ---------------------------------------------- what divergences and limits ask for
+    #
+    # With Lambda(w) = log E_P[(dQ/dP)^w], of the pair conditioned on finite losses,
+    # L(w) = Lambda(w) / (w (w - 1)) > 0 is smooth at every real order, and adds.
 
-    @abc.abstractmethod
-    def log_mgf(self, plan: PyTree) -> tuple[Float[Array, ""], Float[Array, ""]]:
-        """Lambda(order), differentiable, and a bound on its absolute error."""
+    def normalized_log_moment(self, order: Float[Array, ""]) -> Float[Array, ""]:
+        """L(w), differentiable, with the accuracy of the loss's own moments."""
+        return self._normalized(order, *(m[0] for m in self.moments(order[None])))
 
-    @abc.abstractmethod
-    def log_characteristic(
-        self,
-        plan: PyTree,
-        start: Float[Array, ""],
-        step: Float[Array, ""],
-        count: int = FREQUENCY_BLOCK,
-    ) -> CharacteristicBlock:
-        """The centred log-characteristic function at `start + k step`.
+    def _normalized(
+        self, order: Array, value: Array, slope: Array, curvature: Array
+    ) -> Array:
+        """L(w) from Lambda(w) and two of its derivatives."""
+        product = order * (order - 1)
+        close = jnp.abs(product) < 1e-4
+        right = order > 0.5
+        gap = jnp.where(right, order - 1, -order)
+        # Lambda is zero at 0 and 1 but for the masses of infinite losses.
+        included, base = self.log_finite_masses()
+        value = value - order * included - (1 - order) * base
+        slope = slope - included + base
+        inner = jnp.where(right, slope, -slope) - 0.5 * gap * curvature
+        near = inner / jnp.where(right, order, 1 - order)
+        far = value / jnp.where(close, 1.0, product)
+        return jnp.where(close, near, far)
 
-        `k = 0, ..., count - 1`, with `count` a square.  The center is `center(plan)`.
-        """
+    def log_moment_ceiling(self, sign: float) -> Float[Array, ""]:
+        """A bound on L over all orders t > 1 of one direction; inf if none is known."""
+        del sign
+        return jnp.full_like(self.loss_range()[0], jnp.inf)
 
-    def pays_to_transform(
-        self, plan: PyTree, blocks: Int[Array, ""]
-    ) -> Bool[Array, ""]:
-        """Whether `log_transformed` is faster than so many blocks of frequencies."""
-        del plan, blocks
-        return jnp.zeros((), bool)
+    def log_moment_limit(self, sign: float) -> Float[Array, ""]:
+        """The limit of L at infinite order in one direction."""
+        del sign
+        return jnp.zeros_like(self.loss_range()[0])
 
-    def log_transformed(
-        self, plan: PyTree, step: Float[Array, ""], count: int
-    ) -> CharacteristicBlock:
-        """`log_characteristic` at `k step`, `k = 0, ..., count - 1`, all at once."""
-        return self.log_characteristic(plan, jnp.zeros_like(step), step, count)
+    def gaussian_precision(self) -> Float[Array, ""]:
+        """mu^2 of the tight mu-GDP of one release; inf if none is known."""
+        return jnp.full_like(self.loss_range()[0], jnp.inf)
 
-    def fastest_turn(self, plan: PyTree) -> Float[Array, ""] | None:
-        """Bound on the derivative of the characteristic function, centred, in tau.
+    gaussian_precision_adds: ClassVar[bool] = False
+    """Whether sums of `gaussian_precision` are the tight mu^2 of compositions."""
 
-        Of losses whose angles are known up to whole turns only, as principal values
-        are; None for those with continuous ones.
-        """
-        del plan
+    def cumulants(self, *, included: bool) -> Float[Array, " 4"]:
+        """The first four cumulants of X = log dQ/dP of one release, under P or Q."""
+        dtype = self.loss_range()[0].dtype
+        at = jnp.full((1,), 1.0 if included else 0.0, dtype)
+        bends = [lambda w: self.moments(w[None])[2][0]]
+        for _ in range(2):
+            bends.append(jax.grad(bends[-1]))
+        return jnp.stack([self.moments(at)[1][0], *(bend(at[0]) for bend in bends)])
 
-    @abc.abstractmethod
-    def center(self, plan: PyTree) -> Float[Array, ""]:
-        """A number near the tilted mean of X, without derivative."""
+    def clt_cumulants(self, sign: float) -> Float[Array, " 2"]:
+        """-E X and Var X, as the central limit theorem for Gaussian DP takes them."""
+        mean, variance = self.cumulants(included=sign < 0)[:2]
+        return jnp.stack([-sign * mean, variance])
 
-    @abc.abstractmethod
-    def log_envelope(
-        self, located: PyTree, frequency: Float[Array, ""]
-    ) -> Float[Array, ""]:
-        """Log of a bound on |characteristic function| at every tau >= `frequency`.
+    def loss_moments(self, sign: int) -> LossMoments | None:
+        """Moments of |X| of one release in one direction, if they are known."""
+        del sign
 
-        At most zero.
-        """
+    def jumps_and_variance(self) -> Jumps | None:
+        """The Levy triplet, if the loss has one with finitely many sizes of jumps."""

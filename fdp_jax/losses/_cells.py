@@ -20,7 +20,7 @@ class Cells(eqx.Module):
     """Bound on the error of either logarithm of a mass, without derivative."""
 
     def exchanged(self) -> "Cells":
-        """The same for the exchanged pair and the negated intervals."""
+        """The cells of the exchanged pair and the negated intervals."""
         return Cells(self.log_mass + self.loss, -self.loss, self.error)
 
 
@@ -32,7 +32,7 @@ class Atoms(eqx.Module):
     """Log P(X = loss)."""
 
     def exchanged(self) -> "Atoms":
-        """The same for the exchanged pair."""
+        """The atoms of the exchanged pair."""
         return Atoms(-self.loss, self.log_mass + self.loss)
 
 

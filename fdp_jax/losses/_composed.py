@@ -9,8 +9,11 @@ import jax.numpy as jnp
 from jax.lax import stop_gradient
 from jaxtyping import Array, Bool, Float
 
+from .._internal._logs import times
 from .._internal._special import log1mexp, safe_log
-from ._base import AbstractLoss, AnalyticLoss, outward
+from ._analytic import AnalyticLoss
+from ._base import AbstractLoss, outward
+from ._closed_form import AbstractClosedForm
 from ._schedule import ScheduleLoss
 
 _NEVER = -1e5
@@ -83,18 +86,29 @@ class ComposedLoss(eqx.Module):
         """Whether all frequencies of all terms are to be had at once."""
         return all(term.cheap_together for term in self.analytic_terms)
 
+    @property
+    def has_closed_form(self) -> bool:
+        """Whether there is a closed form, from static facts alone."""
+        first = type(self.terms[0])
+        alike = all(type(term) is first for term in self.terms)
+        return alike and first.has_closed_form(len(self.terms), single=self.single)
+
+    def closed_form(self, sign: Float[Array, ""]) -> AbstractClosedForm:
+        """The closed form for one direction, 1 for "remove" and -1 for "add"."""
+        return type(self.terms[0]).closed_form(self.terms, self.counts, sign)
+
     def tabulated(self) -> "ComposedLoss":
-        """The same, prepared for many evaluations of moments."""
+        """This loss, prepared for many evaluations of moments."""
         terms = tuple(term.tabulated() for term in self.terms)
         return dataclasses.replace(self, terms=terms)
 
     def uncut(self) -> "ComposedLoss":
-        """The same, with nothing left out of any loss: for transforms."""
+        """This loss with nothing left out of any term, as transforms need it."""
         terms = tuple(term.uncut() for term in self.terms)
         return dataclasses.replace(self, terms=terms, ends=None)
 
     def absorbed(self) -> "ComposedLoss":
-        """The same with one release of every loss whose powers are of its own kind."""
+        """This loss, with powers of terms in place of counts where they are known."""
         terms, counts = [], []
         for term, count in zip(self.terms, self.counts, strict=True):
             some = count > 0
@@ -108,18 +122,18 @@ class ComposedLoss(eqx.Module):
         )
 
     def with_ends(self) -> "ComposedLoss":
-        """The same with its ends calculated, for who needs them in several places.
+        """This loss with its ends calculated, for callers that need them several times.
 
         No estimate takes a derivative of the range, nor of what only bounds know: at
         the ends of the parameters' ranges there may be none.
         """
         ends = self._calculated_ends()
-        fixed = lambda e: (e.loss_range, e.log_supported, e.log_unsure)
+        fixed = lambda e: (e.loss_range, e.log_supported, e.log_truncated)
         ends = eqx.tree_at(fixed, ends, stop_gradient(fixed(ends)))
         return dataclasses.replace(self, ends=ends)
 
     def without_ends(self) -> "ComposedLoss":
-        """The same without, where all that it holds is differentiated."""
+        """This loss without calculated ends, to differentiate all that it holds."""
         return dataclasses.replace(self, ends=None)
 
     def loss_range(self) -> tuple[Float[Array, ""], Float[Array, ""]]:
@@ -135,16 +149,16 @@ class ComposedLoss(eqx.Module):
         return _of(self._known_ends().log_finite, sign)
 
     def log_supported_mass(self, sign: Float[Array, ""]) -> Float[Array, ""]:
-        """The same of true infinite losses alone: outputs that only one side has."""
+        """Log of the probability that no loss is infinite, of what is not cut off."""
         return _of(self._known_ends().log_supported, sign)
 
     def log_infinite_mass(self, sign: Float[Array, ""]) -> Float[Array, ""]:
         """Log of the probability that some loss is infinite, also where it is tiny."""
         return _of(self._known_ends().log_infinite, sign)
 
-    def log_unsure_mass(self, sign: Float[Array, ""]) -> Float[Array, ""]:
+    def log_truncated_mass(self, sign: Float[Array, ""]) -> Float[Array, ""]:
         """Log of a bound on the probability of outputs that were left out."""
-        return _of(self._known_ends().log_unsure, sign)
+        return _of(self._known_ends().log_truncated, sign)
 
     def _known_ends(self) -> "_Ends":
         return self._calculated_ends() if self.ends is None else self.ends
@@ -153,7 +167,7 @@ class ComposedLoss(eqx.Module):
         zero = jnp.zeros_like(self.counts[0])
         low, high = zero, zero
         finite, supported = jnp.stack([zero, zero]), jnp.stack([zero, zero])
-        infinites, unsures = [], []
+        infinites, truncations = [], []
         for term, count in zip(self.terms, self.counts, strict=True):
             least, most = term.loss_range()
             low = _sum_downward(low, _product_downward(count, least))
@@ -161,10 +175,10 @@ class ComposedLoss(eqx.Module):
             own = jnp.stack(term.log_finite_masses())
             infinite = jnp.stack(term.log_infinite_masses())
             least_finite = jnp.minimum(own, log1mexp(-jnp.minimum(infinite, 0)))
-            finite = finite + _times(count, least_finite)
-            supported = supported + _times(count, own)
+            finite = finite + times(count, least_finite)
+            supported = supported + times(count, own)
             infinites.append(infinite)
-            unsures.append(jnp.stack(term.log_unsure_masses()))
+            truncations.append(jnp.stack(term.log_truncated_masses()))
         tiny = finite > -1e-12
         mostly = log1mexp(-jnp.where(tiny, -1, finite))
         return _Ends(
@@ -172,7 +186,7 @@ class ComposedLoss(eqx.Module):
             log_finite=finite,
             log_supported=supported,
             log_infinite=jnp.where(tiny, self._log_union(infinites), mostly),
-            log_unsure=jnp.minimum(self._log_union(unsures), 0),
+            log_truncated=jnp.minimum(self._log_union(truncations), 0),
         )
 
     def _log_union(self, masses: list[Float[Array, "2"]]) -> Float[Array, "2"]:
@@ -192,7 +206,7 @@ class _Ends(eqx.Module):
     log_finite: Float[Array, "2"]
     log_supported: Float[Array, "2"]
     log_infinite: Float[Array, "2"]
-    log_unsure: Float[Array, "2"]
+    log_truncated: Float[Array, "2"]
 
 
 def _of(sides: Float[Array, "2"], sign: Array) -> Array:
@@ -201,7 +215,7 @@ def _of(sides: Float[Array, "2"], sign: Array) -> Array:
 
 def _product_downward(count: Array, value: Array) -> Array:
     """Count value, or a little less where that is rounded."""
-    product = _times(count, value)
+    product = times(count, value)
     exact = (count == 1) | (_short(count) & _short(value))
     return jnp.where(exact, product, outward(product, product)[0])
 
@@ -223,10 +237,3 @@ def _short(x: Array) -> Bool[Array, ""]:
 
 def _short_bits(x: Array) -> int:
     return (int(jnp.finfo(x.dtype).nmant) + 1) // 2 - 2
-
-
-def _times(count: Array, value: Array) -> Array:
-    """Count value, with 0 inf = 0 and no NaN in the derivative."""
-    finite = jnp.isfinite(value)
-    product = count * jnp.where(finite, value, 0)
-    return jnp.where(finite | (count == 0), product, value)

@@ -7,6 +7,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from .._internal._special import safe_log
+from ._base import CompoundJumps, Jumps
 from ._cells import Atoms
 from ._poisson import PoissonLoss
 from ._schedule import ScheduleLoss
@@ -29,20 +30,16 @@ class CompoundPoissonLoss(ScheduleLoss):
         # Not the counts: powers of a Poisson loss have no branch that could be lost.
         return dataclasses.replace(self, steps=self.steps.powered(count))
 
-    def jumps(self) -> Atoms:
-        """The sizes of jumps, with the logarithms of their rates under P for masses."""
+    def compound_jumps(self) -> CompoundJumps:
         sizes = self._each(lambda step: step.jump())
-        return Atoms(sizes, safe_log(self.counts * self.steps.rate_without))
-
-    def drift(self) -> Float[Array, ""]:
-        """X where nothing jumps: what makes E_P e^X = 1."""
-        return -self._sum(self._each(lambda step: step.gap()))
-
-    def farthest_jump(self) -> Float[Array, ""]:
-        """The largest size of a jump."""
-        jumps = self.jumps()
-        happens = ~jnp.isneginf(jumps.log_mass)
-        return jnp.max(jnp.where(happens, jnp.abs(jumps.loss), 0))
+        drift = -self._sum(self._each(lambda step: step.gap()))
+        rates = self.counts * self.steps.rate_without
+        return CompoundJumps(Atoms(sizes, safe_log(rates)), drift)
 
     def lattice(self):
         return None
+
+    def jumps_and_variance(self):
+        jumps = self.compound_jumps().atoms
+        zero = jnp.zeros_like(self.loss_range()[0])
+        return Jumps(zero, jumps.loss, jnp.exp(jumps.log_mass))

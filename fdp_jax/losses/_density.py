@@ -9,14 +9,16 @@ from jax.lax import stop_gradient
 from jax.scipy.special import logsumexp
 from jaxtyping import Array, Float, PyTree
 
+from .._internal._quadrature import unit_rule
 from ._cells import Cells
 from ._monotone import MonotoneLoss
 
 _NODES = 4097
 _PANELS = 64
-"""For intervals that are few and may be long."""
+"""Number of panels, for intervals that are few and may be long."""
 _FEW = 2
-_FINE, _COARSE = (np.polynomial.legendre.leggauss(n) for n in (10, 7))
+_FINE, _COARSE = 10, 7
+"""Orders of the rule and of the one that its error is estimated with."""
 
 
 class DensityLoss(MonotoneLoss):
@@ -48,8 +50,8 @@ class DensityLoss(MonotoneLoss):
         share = jnp.arange(panels + 1, dtype=low.dtype) / panels
         ends = low[:, None] + share * (high - low)[:, None]
         fine, coarse = (
-            self._log_masses(ends[:, :-1], ends[:, 1:], rule)
-            for rule in (_FINE, _COARSE)
+            self._log_masses(ends[:, :-1], ends[:, 1:], order)
+            for order in (_FINE, _COARSE)
         )
         empty = low >= high
         log_p, log_q = (jnp.where(empty, 0, x) for x in fine)
@@ -60,15 +62,13 @@ class DensityLoss(MonotoneLoss):
         log_mass = jnp.where(empty, -jnp.inf, log_p)
         return Cells(log_mass, log_q - log_p, stop_gradient(error))
 
-    def _log_masses(
-        self, low: Array, high: Array, rule: tuple[np.ndarray, np.ndarray]
-    ) -> tuple[Array, Array]:
+    def _log_masses(self, low: Array, high: Array, order: int) -> tuple[Array, Array]:
         """Log masses of P and Q, summed over the last axis of panels."""
-        nodes, weights = rule
-        half = 0.5 * (high - low)
-        x = (0.5 * (high + low))[..., None] + half[..., None] * nodes
-        wide = half > 0
-        scale = jnp.log(jnp.where(wide, half, 1))[..., None] + np.log(weights)
+        nodes, weights = unit_rule(order)
+        width = high - low
+        x = low[..., None] + width[..., None] * nodes
+        wide = width > 0
+        scale = jnp.log(jnp.where(wide, width, 1))[..., None] + np.log(weights)
         logs = (
             jnp.where(wide[..., None], f(x, self.parameters) + scale, -1e5)
             for f in (self.log_p, self.log_q)
@@ -79,5 +79,5 @@ class DensityLoss(MonotoneLoss):
     def log_infinite_masses(self):
         return self.log_beyond, self.log_beyond
 
-    def log_unsure_masses(self):
+    def log_truncated_masses(self):
         return self.log_infinite_masses()

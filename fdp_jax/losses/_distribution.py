@@ -8,8 +8,8 @@ from jax.lax import stop_gradient
 from jaxtyping import Array, Float, PyTree
 
 from .._internal._special import log1mexp
-from ._base import MassLoss
 from ._cells import Cells
+from ._mass import MassLoss
 
 
 class DistributionLoss(MassLoss):

@@ -77,5 +77,10 @@ class GaussianMixtureLoss(MonotoneLoss):
         beyond = jnp.full_like(self.noise_multiplier, _LOG_BEYOND)
         return beyond, beyond
 
-    def log_unsure_masses(self):
+    def log_truncated_masses(self):
         return self.log_infinite_masses()
+
+    def log_moment_ceiling(self, sign):
+        del sign
+        # Quasi-convexity: no further than the most distant components.
+        return 0.5 * jnp.square(self.largest_gap() / self.noise_multiplier)

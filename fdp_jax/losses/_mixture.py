@@ -71,8 +71,8 @@ class MixtureLoss(AbstractLoss):
         upper, lower = zip(*masses, strict=True)
         return self._mean_log(upper), self._mean_log(lower)
 
-    def log_unsure_masses(self):
-        masses = [loss.log_unsure_masses() for loss in self.losses]
+    def log_truncated_masses(self):
+        masses = [loss.log_truncated_masses() for loss in self.losses]
         upper, lower = zip(*masses, strict=True)
         return self._mean_log(upper), self._mean_log(lower)
 

@@ -7,8 +7,8 @@ import jax.numpy as jnp
 from jax.lax import fori_loop, stop_gradient
 from jaxtyping import Array, Float
 
-from ._base import MassLoss
 from ._cells import Cells, partition
+from ._mass import MassLoss
 
 _NEWTON_STEPS = 5
 

@@ -9,11 +9,13 @@ import jax.numpy as jnp
 from jax.lax import stop_gradient
 from jaxtyping import Array, ArrayLike, Float
 
+from .._internal._counts import deviance, log_poisson
 from .._internal._divided import exp_divided
-from .._internal._poisson import deviance, log_poisson
 from .._internal._special import log1p
+from ._analytic import FREQUENCY_BLOCK, AnalyticLoss, CharacteristicBlock
 from ._atomic import AtomicLoss
-from ._base import FREQUENCY_BLOCK, AnalyticLoss, Cells, CharacteristicBlock, outward
+from ._base import Jumps, outward
+from ._cells import Cells
 
 OUTPUTS = 4096
 """Counts that are looked at; enough for tails of e^-700 up to means about 2000."""
@@ -183,7 +185,7 @@ class PoissonLoss(AnalyticLoss):
         return Cells(jnp.full_like(low, -jnp.inf), inside, jnp.zeros_like(low))
 
     def atomic(self) -> AtomicLoss:
-        """The same by its point masses; counts that are left out have a bound.
+        """The loss by its point masses, with a bound on the counts that are left out.
 
         Left out are counts far above and far below both means.  On the side where the
         loss is positive they count as infinite under Q, on the other one under P;
@@ -198,7 +200,7 @@ class PoissonLoss(AnalyticLoss):
         return AtomicLoss(log_p, log_q, missing=missing, loss=self.losses())
 
     def losses(self) -> Float[Array, " n"]:
-        """Those of the counts that `atomic` looks at."""
+        """Losses of the counts that `atomic` looks at."""
         first = self._first()
         counts = first + jnp.arange(OUTPUTS, dtype=first.dtype)
         return counts * self.jump() - self.gap()
@@ -258,5 +260,26 @@ class PoissonLoss(AnalyticLoss):
             return super().log_infinite_masses()
         return self._missing(self._first())
 
-    def log_unsure_masses(self):
+    def log_truncated_masses(self):
         return self.log_infinite_masses()
+
+    @classmethod
+    def has_closed_form(cls, kinds, *, single):
+        del single
+        return kinds == 1
+
+    @classmethod
+    def closed_form(cls, terms, counts, sign):
+        (term,), (count,) = terms, counts
+        return term.powered(count).atomic().form(sign)
+
+    def normalized_log_moment(self, order):
+        return self.normalized(order)
+
+    def log_moment_limit(self, sign):
+        zero = jnp.zeros_like(self.loss_range()[0])
+        return jnp.where(sign * self.jump() > 0, jnp.inf, zero)
+
+    def jumps_and_variance(self):
+        zero = jnp.zeros_like(self.loss_range()[0])
+        return Jumps(zero, self.jump()[None], self.rate_without[None])

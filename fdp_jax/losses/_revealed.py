@@ -22,7 +22,8 @@ from jax.lax import stop_gradient
 from jaxtyping import Array, Bool, Float, PyTree
 
 from .._internal._special import log1mexp, log1p, safe_log
-from ._base import AbstractLoss, AnalyticLoss
+from ._analytic import AnalyticLoss
+from ._base import AbstractLoss
 from ._composed import ComposedLoss
 
 
@@ -39,7 +40,7 @@ class Alternatives(eqx.Module):
         return cast(tuple[AnalyticLoss, ...], self.terms)
 
     def absorbed(self) -> "Alternatives":
-        """The same with counts of 0 and 1 of losses whose powers are of their own kind.
+        """These alternatives, with powers of losses in place of counts where known.
 
         Every alternative then has losses of its own, and no power is fractional.
         """
@@ -145,9 +146,6 @@ class RevealedLoss(AbstractLoss):
         value = jnp.where(small, log1p(growth), far) + log1p(-self.lost)
         return jnp.where(infinite, jnp.inf, value), probs * scaled / total
 
-    def cells(self, low, high):
-        raise NotImplementedError("a mixture of compositions has no cells")
-
     def loss_range(self):
         each = self._composed(lambda loss: loss.loss_range())
         used = self.probs() > 0
@@ -167,11 +165,11 @@ class RevealedLoss(AbstractLoss):
         )
         return self._mean_log(upper), self._mean_log(lower)
 
-    def log_unsure_masses(self):
+    def log_truncated_masses(self):
         # What is left out among the rest.
         one = jnp.ones_like(self.lost)
         upper, lower = (
-            self._composed(lambda loss, s=sign: loss.log_unsure_mass(s))
+            self._composed(lambda loss, s=sign: loss.log_truncated_mass(s))
             for sign in (one, -one)
         )
         return self._mean_log(upper), self._mean_log(lower)

@@ -7,7 +7,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from ._base import FREQUENCY_BLOCK, AnalyticLoss, CharacteristicBlock, outward
+from ._analytic import FREQUENCY_BLOCK, AnalyticLoss, CharacteristicBlock
+from ._base import outward
 
 _TOGETHER = 128
 """Steps evaluated side by side: more would leave the caches, and at last the memory."""
@@ -23,10 +24,6 @@ class ScheduleLoss(AnalyticLoss):
     @property
     def symmetric(self) -> bool:
         return self.steps.symmetric
-
-    @property
-    def on_grid(self) -> bool:
-        return False
 
     @property
     def decays(self) -> bool:
@@ -130,9 +127,6 @@ class ScheduleLoss(AnalyticLoss):
             axes=(0, None),
         )
         return self._sum(logs)
-
-    def cells(self, low, high):
-        raise NotImplementedError("a schedule has no cells: see `on_grid`")
 
     def loss_range(self):
         low, high = self._each(lambda step: step.loss_range())

@@ -8,7 +8,7 @@ from jax.lax import stop_gradient
 from jaxtyping import Array, Float
 
 from .._internal._divided import psi
-from ._base import FREQUENCY_BLOCK, AnalyticLoss, CharacteristicBlock
+from ._analytic import FREQUENCY_BLOCK, AnalyticLoss, CharacteristicBlock
 
 
 class _Plan(eqx.Module):
@@ -117,9 +117,6 @@ class SubordinatedGaussianLoss(AnalyticLoss):
         base = self._base(located.order)
         growth = jnp.log1p(0.5 * self.scale * jnp.square(frequency) / base)
         return self.shape * base**self.index * self._exponent(growth)
-
-    def cells(self, low, high):
-        raise NotImplementedError("a Gaussian at a random time has no cells")
 
     def loss_range(self):
         infinity = jnp.full_like(self.shape, jnp.inf)

@@ -7,8 +7,9 @@ from jax.lax import stop_gradient
 from jaxtyping import Array, Float
 
 from .._internal._special import log1p
-from ._base import AbstractLoss, MassLoss, outward
+from ._base import AbstractLoss, outward
 from ._cells import Atoms, Cells
+from ._mass import MassLoss
 
 
 class SubsampledLoss(MassLoss):
@@ -73,9 +74,9 @@ class SubsampledLoss(MassLoss):
         whole = self.sampling_prob >= 1
         return upper + jnp.log(self.sampling_prob), jnp.where(whole, lower, -jnp.inf)
 
-    def log_unsure_masses(self):
+    def log_truncated_masses(self):
         # Of P all of them, in `atoms` or not.
-        upper, lower = self.loss.log_unsure_masses()
+        upper, lower = self.loss.log_truncated_masses()
         return upper + jnp.log(self.sampling_prob), lower
 
     def _outer(self, loss: Array) -> Array:

@@ -31,12 +31,24 @@ from ._discrete import (
     DiscreteLaplace as DiscreteLaplace,
     KaryRandomizedResponse as KaryRandomizedResponse,
     RandomizedResponse as RandomizedResponse,
+    one_release as one_release,
 )
+from ._fields import (
+    NOISE as NOISE,
+    Search as Search,
+    as_float as as_float,
+    as_number as as_number,
+    parameter as parameter,
+    search_of as search_of,
+)
+from ._levy_triplet import LevyTriplet as LevyTriplet
 from ._poisson import PoissonMechanism as PoissonMechanism
 from ._random_repeat import RandomRepeat as RandomRepeat
 from ._relations import (
+    ADD_OR_REMOVE_ONE as ADD_OR_REMOVE_ONE,
     NeighboringRelation as NeighboringRelation,
     Sensitivity as Sensitivity,
+    relation_field as relation_field,
 )
 from ._renyi import ZCDP as ZCDP, AbstractRenyi as AbstractRenyi, RenyiDP as RenyiDP
 from ._resolve import Resolved as Resolved, resolve as resolve
@@ -45,7 +57,9 @@ from ._sampled import (
     MixtureOfGaussians as MixtureOfGaussians,
     PoissonSubsampled as PoissonSubsampled,
 )
+from ._sampling import Sampling as Sampling
 from ._schedule import Schedule as Schedule
+from ._subordinated import SubordinatedGaussian as SubordinatedGaussian
 from ._user import (
     FromLogDensities as FromLogDensities,
     FromLossDistribution as FromLossDistribution,

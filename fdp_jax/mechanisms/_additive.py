@@ -4,6 +4,7 @@ import abc
 import dataclasses
 from typing import TYPE_CHECKING, Any, ClassVar
 
+import equinox as eqx
 import jax.numpy as jnp
 from jax.scipy.special import gammaln
 from jaxtyping import Array, ArrayLike, PyTree, Real
@@ -21,7 +22,15 @@ from ..losses import (
     TwoPointLoss,
 )
 from ._base import AbstractMechanism
-from ._fields import as_float, as_number, parameter
+from ._fields import (
+    DELTA,
+    EPSILON,
+    NOISE,
+    Search,
+    as_float,
+    as_number,
+    parameter,
+)
 from ._relations import ADD_OR_REMOVE_ONE, Sensitivity, relation_field
 
 
@@ -80,7 +89,7 @@ class AdditiveNoise(AbstractMechanism):
 
 
 def _noise_field() -> Any:
-    return parameter("noise_multiplier", _checks.positive, default=None)
+    return parameter("noise_multiplier", _checks.positive, NOISE, default=None)
 
 
 class Gaussian(AdditiveNoise):
@@ -193,7 +202,7 @@ class GeneralizedGaussian(AdditiveNoise):
 
     noise_multiplier: Real[ArrayLike, ""] | None = _noise_field()
     shape: Real[ArrayLike, ""] | None = parameter(
-        "shape", _checks.shape, default=None, kw_only=True
+        "shape", _checks.shape, Search(0, 1.001, 16.0, 2.0), default=None, kw_only=True
     )
     relation: Any = relation_field(ADD_OR_REMOVE_ONE)
 
@@ -248,8 +257,8 @@ class Staircase(AbstractMechanism):
         shift, is largest at the full one.
     """
 
-    epsilon0: Real[ArrayLike, ""]
-    gamma: Real[ArrayLike, ""]
+    epsilon0: Real[ArrayLike, ""] = eqx.field(metadata=EPSILON.metadata)
+    gamma: Real[ArrayLike, ""] = eqx.field(metadata=Search(0, 1e-3, 1.0, 0.5).metadata)
     relation: Any = relation_field(ADD_OR_REMOVE_ONE)
 
     def __init__(self, epsilon: Any, *, gamma: Any, relation: Any = ADD_OR_REMOVE_ONE):
@@ -296,8 +305,8 @@ class Tulap(AbstractMechanism):
         of (epsilon, delta)-DP, at smaller shifts it is no smaller.
     """
 
-    epsilon0: Real[ArrayLike, ""]
-    delta0: Real[ArrayLike, ""]
+    epsilon0: Real[ArrayLike, ""] = eqx.field(metadata=EPSILON.metadata)
+    delta0: Real[ArrayLike, ""] = eqx.field(metadata=DELTA.metadata)
     relation: Any = relation_field(ADD_OR_REMOVE_ONE)
 
     def __init__(

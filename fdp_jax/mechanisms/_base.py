@@ -10,13 +10,19 @@ import equinox as eqx
 import numpy as np
 
 from .._internal import _checks
-from ..curves import AbstractGuarantee, Bounds, Curve
-from ..curves._bounds import Range
-from ..curves._curve import make_curve
-from ..curves._queries import ProfilePoint
+from ..curves import (
+    AbstractGuarantee,
+    Bounds,
+    Curve,
+    ProfilePoint,
+    Range,
+    make_curve,
+)
 from ..engines import METHODS
 from ..losses import AUTO, ComposedLoss, Method
+from ._fields import options_of
 from ._resolve import resolve
+from ._sampling import Sampling
 
 
 class _Query(AbstractGuarantee):
@@ -31,7 +37,7 @@ class _Query(AbstractGuarantee):
     def using(
         self, method: str, *, points: int | None = None, split: bool = True
     ) -> "View":
-        """The same guarantee by a given engine.
+        """This guarantee, computed by a given engine.
 
         Args:
             method: "closed_form"; "spectral" (contour integrals); "grid" (discretized
@@ -78,17 +84,9 @@ class _Query(AbstractGuarantee):
         return resolve(self).settled(ask, known)
 
 
-_MARKED = "relation", "monotonic", "num_categories", "size"
-
-
 def _mark(mechanism: Any) -> Any:
     """No leaf, or one without entries, for the options that are not the default."""
-    stated = [
-        f"{field.name}={getattr(mechanism, field.name)}"
-        for field in dataclasses.fields(mechanism)
-        if field.name in _MARKED and field.metadata.get("static")
-        if getattr(mechanism, field.name) != field.default
-    ]
+    stated = options_of(mechanism)
     if not stated:
         return ()
     return np.zeros((0, 1 + zlib.crc32(", ".join(stated).encode()) % 65_521))
@@ -166,15 +164,15 @@ class AbstractMechanism(_Query):
         del index
         return False
 
-    def samplings(self) -> frozenset[str]:
-        """How records are drawn, for reports: the names of all schemes that occur.
+    def samplings(self) -> frozenset[Sampling]:
+        """How records are drawn, for reports: all schemes that occur.
 
         Empty if every record takes part in everything.
         """
         return frozenset()
 
     def group(self, size: int) -> "AbstractMechanism":
-        """The same mechanism against `size` records changed in the same way.
+        """This mechanism's guarantee for `size` records changed in the same way.
 
         For Poisson-subsampled Gaussians, additive noise and compositions of these this
         is the exact pair; otherwise the trade-off function 1 - (1 - f)^(size), size

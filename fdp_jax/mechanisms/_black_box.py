@@ -9,7 +9,12 @@ from jaxtyping import ArrayLike, Real
 from .._internal import _checks
 from ..losses import ComposedLoss, LaplaceLoss, LogisticLoss, TwoPointLoss
 from ._base import AbstractMechanism
-from ._fields import as_float
+from ._fields import (
+    DELTA,
+    EPSILON,
+    OPTION,
+    as_float,
+)
 from ._relations import ADD_OR_REMOVE_ONE, relation_field
 
 
@@ -33,8 +38,8 @@ class ApproxDP(AbstractMechanism):
         Kairouz, Oh, Viswanath (2015), Theorem 3.3.
     """
 
-    epsilon0: Real[ArrayLike, ""]
-    delta0: Real[ArrayLike, ""]
+    epsilon0: Real[ArrayLike, ""] = eqx.field(metadata=EPSILON.metadata)
+    delta0: Real[ArrayLike, ""] = eqx.field(metadata=DELTA.metadata)
     relation: Any = relation_field(ADD_OR_REMOVE_ONE)
 
     def __init__(self, *, epsilon: Any, delta: Any, relation: Any = ADD_OR_REMOVE_ONE):
@@ -66,7 +71,7 @@ class PureDP(AbstractMechanism):
         Kairouz, Oh, Viswanath (2015).
     """
 
-    epsilon0: Real[ArrayLike, ""]
+    epsilon0: Real[ArrayLike, ""] = eqx.field(metadata=EPSILON.metadata)
     relation: Any = relation_field(ADD_OR_REMOVE_ONE)
 
     def __init__(self, epsilon: Any, *, relation: Any = ADD_OR_REMOVE_ONE):
@@ -120,8 +125,8 @@ class BlatantNonPrivacy(AbstractMechanism):
 class _Selection(AbstractMechanism):
     """Chooses a candidate by its noisy quality score."""
 
-    epsilon0: Real[ArrayLike, ""]
-    monotonic: bool = eqx.field(static=True, default=False)
+    epsilon0: Real[ArrayLike, ""] = eqx.field(metadata=EPSILON.metadata)
+    monotonic: bool = eqx.field(static=True, default=False, metadata=OPTION)
     relation: Any = relation_field(ADD_OR_REMOVE_ONE)
 
     def __init__(

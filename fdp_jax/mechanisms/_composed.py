@@ -16,9 +16,15 @@ from ..losses import (
     revealed_mixture,
 )
 from ._base import AbstractMechanism
-from ._fields import as_float, is_one
+from ._fields import (
+    PROBABILITIES,
+    STEPS,
+    as_float,
+    is_one,
+)
 from ._relations import NeighboringRelation
 from ._renyi import AbstractRenyi, compose_renyi
+from ._sampling import Sampling
 
 
 class Composition(AbstractMechanism):
@@ -28,7 +34,7 @@ class Composition(AbstractMechanism):
     """
 
     parts: tuple[AbstractMechanism, ...]
-    num_steps: tuple[Real[ArrayLike, ""], ...]
+    num_steps: tuple[Real[ArrayLike, ""], ...] = eqx.field(metadata=STEPS.metadata)
 
     def __init__(
         self, parts: tuple[AbstractMechanism, ...], num_steps: tuple[Any, ...]
@@ -54,7 +60,7 @@ class Composition(AbstractMechanism):
     def takes_fractions(self, index: int = 0) -> bool:
         return self.parts[index].has_fractional_powers()
 
-    def samplings(self) -> frozenset[str]:
+    def samplings(self) -> frozenset[Sampling]:
         return frozenset().union(*(part.samplings() for part in self.parts))
 
     def require_complete(self) -> None:
@@ -167,7 +173,7 @@ class RevealedMixture(AbstractMechanism):
     """
 
     mechanisms: tuple[AbstractMechanism, ...]
-    probs: Real[Array, " k"]
+    probs: Real[Array, " k"] = eqx.field(metadata=PROBABILITIES.metadata)
 
     def __init__(self, mechanisms: Any, *, probs: Any):
         self.mechanisms = tuple(mechanisms)
@@ -184,7 +190,7 @@ class RevealedMixture(AbstractMechanism):
     def relation(self) -> NeighboringRelation:
         return self.mechanisms[0].relation
 
-    def samplings(self) -> frozenset[str]:
+    def samplings(self) -> frozenset[Sampling]:
         return frozenset().union(*(part.samplings() for part in self.mechanisms))
 
     def releases_once(self) -> bool:

@@ -10,9 +10,16 @@ import numpy as np
 from jaxtyping import Array, ArrayLike, Real
 
 from .._internal import _checks
+from .._internal._logs import LOG_2
 from ..losses import AtomicLoss, ComposedLoss, TwoPointLoss
 from ._base import AbstractMechanism
-from ._fields import as_float, parameter
+from ._fields import (
+    EPSILON,
+    OPTION,
+    SCALE,
+    as_float,
+    parameter,
+)
 from ._relations import (
     ADD_OR_REMOVE_ONE,
     REPLACE_ONE,
@@ -39,7 +46,7 @@ class _IntegerNoise(AbstractMechanism):
 
     if TYPE_CHECKING:  # a field of this class would come before all others
         sensitivity: ClassVar[Any]
-        """By how many whole steps neighbors differ."""
+        """Number of whole steps by which neighbors differ."""
 
     def __check_init__(self):
         _checks.whole("sensitivity", self.sensitivity, 1, _MOST_INTEGER)
@@ -78,9 +85,9 @@ class DiscreteGaussian(_IntegerNoise):
     """
 
     scale: Real[ArrayLike, ""] | None = parameter(
-        "scale", _checks.discrete_scale, default=None
+        "scale", _checks.discrete_scale, SCALE, default=None
     )
-    sensitivity: int = eqx.field(static=True, default=1, kw_only=True)
+    sensitivity: int = eqx.field(static=True, default=1, kw_only=True, metadata=OPTION)
     truncation: int | None = eqx.field(static=True, default=None, kw_only=True)
     relation: Any = relation_field(ADD_OR_REMOVE_ONE)
 
@@ -118,7 +125,7 @@ def _log_tail(scale: Array, width: Array) -> Array:
     width = jnp.where(some, width, 1.0)
     ratio = -width / jnp.square(scale)
     first = -0.5 * jnp.square((width + 1) / scale)
-    bound = math.log(2.0) + first - jnp.log(-jnp.expm1(ratio))
+    bound = LOG_2 + first - jnp.log(-jnp.expm1(ratio))
     return jnp.where(some, jnp.minimum(bound, 0.0), 0.0)
 
 
@@ -145,9 +152,9 @@ class DiscreteLaplace(_IntegerNoise):
     """
 
     scale: Real[ArrayLike, ""] | None = parameter(
-        "scale", _checks.finite_positive, default=None
+        "scale", _checks.finite_positive, SCALE, default=None
     )
-    sensitivity: int = eqx.field(static=True, default=1, kw_only=True)
+    sensitivity: int = eqx.field(static=True, default=1, kw_only=True, metadata=OPTION)
     relation: Any = relation_field(ADD_OR_REMOVE_ONE)
 
     def loss(self) -> ComposedLoss:
@@ -181,7 +188,7 @@ class RandomizedResponse(AbstractMechanism):
         Warner (1965); Kairouz, Oh, Viswanath (2015).
     """
 
-    epsilon0: Real[ArrayLike, ""]
+    epsilon0: Real[ArrayLike, ""] = eqx.field(metadata=EPSILON.metadata)
     relation: Any = relation_field(REPLACE_ONE)
 
     def __init__(self, epsilon: Any, *, relation: Any = REPLACE_ONE):
@@ -215,8 +222,8 @@ class KaryRandomizedResponse(AbstractMechanism):
         Kairouz, Oh, Viswanath (2016).
     """
 
-    epsilon0: Real[ArrayLike, ""]
-    num_categories: int = eqx.field(static=True)
+    epsilon0: Real[ArrayLike, ""] = eqx.field(metadata=EPSILON.metadata)
+    num_categories: int = eqx.field(static=True, metadata=OPTION)
     relation: Any = relation_field(REPLACE_ONE)
 
     def __init__(

@@ -1,5 +1,7 @@
 """Numeric parameters of mechanisms: checked, exact, and never cast by JAX."""
 
+import dataclasses
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -8,6 +10,56 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from .._internal import _checks
+from .._internal._concrete import known
+
+_SEARCH, _OPTION = "search", "option"
+"""Keys among the metadata of a field."""
+OPTION = {_OPTION: True}
+"""Metadata of static fields that a saved mechanism must share with the one that it is
+read into: see `AbstractMechanism`."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Search:
+    """What a parameter declares of itself, for `calibrate` to search its values."""
+
+    leaks: int = 0
+    """+1 if the privacy loss grows with it, -1 if it falls, 0 if that depends."""
+    lowest: float = 1e-6
+    highest: float = 1e6
+    start: float = 1.0
+    """Where a search begins for want of anything better."""
+    cap: float = math.inf
+    """The largest value that it may take as one of several with a common factor."""
+    counts: bool = False
+    """Whether it is a number of releases: see `AbstractMechanism.takes_fractions`."""
+
+    @property
+    def metadata(self) -> dict[str, "Search"]:
+        """Metadata for `equinox.field`, by which a parameter declares it."""
+        return {_SEARCH: self}
+
+
+UNKNOWN = Search()
+"""The search for parameters that declare none."""
+NOISE = Search(-1, 1e-2, 1e12)
+SCALE = Search(-1, 1e-2, 4096.0)
+"""The scale of noise on the integers."""
+RATE = Search(1, 1e-15, 1.0, 1e-2, cap=1.0)
+"""A sampling probability."""
+STEPS = Search(1, 1e-6, 1e15, 1e3, counts=True)
+EPSILON = Search(1, 1e-9, 500.0)
+DELTA = Search(1, 1e-300, 1.0, 1e-5)
+PROBABILITIES = Search(0, 1e-12, 1.0, 0.1)
+
+
+def options_of(owner: Any) -> list[str]:
+    """The options of a mechanism that are not the default ones, in words."""
+    return [
+        f"{field.name}={getattr(owner, field.name)}"
+        for field in dataclasses.fields(owner)
+        if _OPTION in field.metadata and getattr(owner, field.name) != field.default
+    ]
 
 
 class _Named:
@@ -22,14 +74,33 @@ class _Named:
         return _checks.scalar(self.name, self.check(self.name, value))
 
 
-def parameter(name: str, check: Callable[[str, Any], Any], **options: Any) -> Any:
-    """An Equinox field holding one number that passes a check."""
-    return eqx.field(converter=_Named(name, check), **options)
+def parameter(
+    name: str,
+    check: Callable[[str, Any], Any],
+    search: Search = UNKNOWN,
+    **options: Any,
+) -> Any:
+    """An Equinox field holding one number that passes a check.
+
+    Args:
+        name: For error messages.
+        check: Takes the name and a value, which it returns, or raises `ValueError`.
+        search: How `calibrate` varies it.
+        **options: Those of `equinox.field`.
+    """
+    converter = _Named(name, check)
+    return eqx.field(converter=converter, metadata=search.metadata, **options)
+
+
+def search_of(owner: Any, name: str) -> Search:
+    """What a field of a mechanism declares."""
+    fields = {field.name: field for field in dataclasses.fields(owner)}
+    return fields[name].metadata.get(_SEARCH, UNKNOWN) if name in fields else UNKNOWN
 
 
 def is_one(value: Any) -> bool:
     """Whether a parameter is known, outside any trace, to be 1."""
-    number = _checks.known(value)
+    number = known(value)
     return number is not None and bool(number == 1)
 
 

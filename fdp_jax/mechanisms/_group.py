@@ -9,7 +9,9 @@ from .._internal._special import safe_log
 from ..losses import AbstractLoss, AtomicLoss, ComposedLoss, TwoPointLoss
 from ._base import AbstractMechanism
 from ._discrete import one_release
+from ._fields import OPTION
 from ._relations import NeighboringRelation
+from ._sampling import Sampling
 
 _Power = tuple[Float[Array, " k"], Float[Array, " k"]]
 """Knots of a power function 1 - f: false positive rates and true positive rates."""
@@ -23,7 +25,7 @@ class Group(AbstractMechanism):
     """
 
     mechanism: AbstractMechanism
-    size: int = eqx.field(static=True)
+    size: int = eqx.field(static=True, metadata=OPTION)
 
     @property
     def relation(self) -> NeighboringRelation:
@@ -32,7 +34,7 @@ class Group(AbstractMechanism):
     def require_complete(self) -> None:
         self.mechanism.require_complete()
 
-    def samplings(self) -> frozenset[str]:
+    def samplings(self) -> frozenset[Sampling]:
         return self.mechanism.samplings()
 
     def loss(self) -> ComposedLoss:
@@ -68,8 +70,8 @@ def _riskier(x: Array, y: Array, size: int) -> _Power:
     rounding are joined, and what rounding does to the slopes of short segments makes
     none of them steeper than those before.
     """
-    unsure = _unit(size, y) * y[1:]
-    kept = (jnp.arange(x.size - 1) < jnp.argmax(y - x)) & (jnp.diff(y) > unsure)
+    truncated = _unit(size, y) * y[1:]
+    kept = (jnp.arange(x.size - 1) < jnp.argmax(y - x)) & (jnp.diff(y) > truncated)
     p, q = _steps(x, kept), _steps(y, kept)
     slope = jnp.where(kept & (p > 0), q / jnp.where(p > 0, p, 1), jnp.inf)
     slope = lax.cummin(slope)

@@ -6,6 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from .._internal._concrete import is_traced
 from .._internal._precision import in_float64
 from ..losses import (
     AbstractLoss,
@@ -32,7 +33,7 @@ def listed(composed: ComposedLoss) -> ComposedLoss:
 
 @in_float64(cast_out=False)
 def with_list(composed: ComposedLoss, listing: Listing) -> ComposedLoss:
-    """The same loss as one term."""
+    """The loss as one term."""
     steps, counts = _sizes(composed)
     term = ListedPoissonLoss(steps, counts, listing)
     one = jnp.ones_like(composed.counts[0])
@@ -46,7 +47,7 @@ def _known_counts(composed: ComposedLoss) -> Float[np.ndarray, "3 k"] | None:
     """
     if any(type(term) not in _COUNTS for term in composed.terms):
         return None
-    if any(isinstance(x, jax.core.Tracer) for x in jax.tree.leaves(composed)):
+    if is_traced(composed):
         return None
     with jax.ensure_compile_time_eval():
         return np.asarray(_rates_and_jumps(composed))

@@ -8,11 +8,17 @@ import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Float, Key, Real
 
 from .._internal import _checks
-from .._internal._poisson import log_poisson
+from .._internal._concrete import known
+from .._internal._counts import log_poisson
 from .._internal._precision import in_float64
 from ..losses import ComposedLoss, PoissonLoss
 from ._base import AbstractMechanism
-from ._fields import as_float, as_number, parameter
+from ._fields import (
+    Search,
+    as_float,
+    as_number,
+    parameter,
+)
 from ._relations import ADD_OR_REMOVE_ONE, relation_field
 
 _MANY = 10.0
@@ -68,10 +74,10 @@ class PoissonMechanism(AbstractMechanism):
     """
 
     offset: Real[ArrayLike, ""] | None = parameter(
-        "offset", _checks.finite_positive, default=None
+        "offset", _checks.finite_positive, Search(-1, 1e-9, 1e5), default=None
     )
     gain: Real[ArrayLike, ""] | None = parameter(
-        "gain", _checks.finite_positive, default=None
+        "gain", _checks.finite_positive, Search(1, 1e-9, 1e5), default=None
     )
     sensitivity: Real[ArrayLike, ""] = parameter(
         "sensitivity", _checks.finite_positive, default=1.0, kw_only=True
@@ -166,7 +172,7 @@ class PoissonMechanism(AbstractMechanism):
         self.require_complete()
         statistic = _checks.nonnegative("statistic", statistic)
         mean = _exact_mean(self.offset, self.gain, statistic)
-        if _checks.known(mean) is not None:
+        if known(mean) is not None:
             _require_countable(mean)
         return _drawn(key, mean)
 

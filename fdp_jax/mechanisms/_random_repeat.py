@@ -9,11 +9,17 @@ import numpy as np
 from jaxtyping import Array, ArrayLike, Real
 
 from .._internal import _checks
+from .._internal._concrete import known
 from ..losses import Alternatives, ComposedLoss, revealed_mixture
 from ._base import AbstractMechanism
 from ._composed import Composition
-from ._fields import as_float
+from ._fields import (
+    PROBABILITIES,
+    STEPS,
+    as_float,
+)
 from ._relations import NeighboringRelation
+from ._sampling import Sampling
 
 
 class RandomRepeat(AbstractMechanism):
@@ -57,8 +63,8 @@ class RandomRepeat(AbstractMechanism):
     """
 
     mechanism: AbstractMechanism
-    num_steps: Real[Array, " n"]
-    probs: Real[Array, " n"]
+    num_steps: Real[Array, " n"] = eqx.field(metadata=STEPS.metadata)
+    probs: Real[Array, " n"] = eqx.field(metadata=PROBABILITIES.metadata)
     tail_prob: Real[ArrayLike, ""]
     idle: bool = eqx.field(static=True)
     """Whether zero releases are known to be possible."""
@@ -83,12 +89,12 @@ class RandomRepeat(AbstractMechanism):
         self.probs = _checks.total(
             "probs and tail_prob", probs, 1e-12 if double else 1e-6, self.tail_prob
         )
-        counts = _checks.known(self.num_steps)
+        counts = known(self.num_steps)
         self.idle = counts is not None and bool(np.any(counts == 0))
         self.whole = counts is not None and bool(np.all(counts == np.round(counts)))
 
     def with_fractions(self) -> "RandomRepeat":
-        """The same, where the numbers are not known to be whole (or will not be)."""
+        """This mechanism, its numbers of releases not known to be whole."""
         other = copy.copy(self)
         # Known of the numbers when this was made, and no leaf that could be replaced.
         object.__setattr__(other, "whole", False)
@@ -98,7 +104,7 @@ class RandomRepeat(AbstractMechanism):
     def relation(self) -> NeighboringRelation:
         return self.mechanism.relation
 
-    def samplings(self) -> frozenset[str]:
+    def samplings(self) -> frozenset[Sampling]:
         return self.mechanism.samplings()
 
     def releases_once(self) -> bool:
@@ -113,7 +119,7 @@ class RandomRepeat(AbstractMechanism):
     def simplified(self) -> AbstractMechanism:
         inner = self.mechanism.simplified()
         certain = self.num_steps.shape == (1,)
-        lost = _checks.known(self.tail_prob)
+        lost = known(self.tail_prob)
         if certain and lost is not None and lost == 0:
             return Composition((inner,), (self.num_steps[0],)).simplified()
         return eqx.tree_at(lambda m: m.mechanism, self, inner)

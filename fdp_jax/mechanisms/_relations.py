@@ -7,7 +7,11 @@ import equinox as eqx
 from jaxtyping import ArrayLike, Real
 
 from .._internal import _checks
-from ._fields import as_number, parameter
+from ._fields import (
+    OPTION,
+    as_number,
+    parameter,
+)
 
 
 class NeighboringRelation(enum.Enum):
@@ -31,7 +35,13 @@ ZERO_OUT = NeighboringRelation.ZERO_OUT
 
 def relation_field(default: NeighboringRelation) -> Any:
     """The relation a mechanism's parameters refer to; a static, keyword-only field."""
-    return eqx.field(static=True, default=default, kw_only=True, converter=_relation)
+    return eqx.field(
+        static=True,
+        default=default,
+        kw_only=True,
+        converter=_relation,
+        metadata=OPTION,
+    )
 
 
 def _relation(value: Any) -> NeighboringRelation:
@@ -70,7 +80,7 @@ class Sensitivity(eqx.Module):
     def of_clipped_sum(
         cls, clipping_norm: Any, *, norm: str, relation: NeighboringRelation
     ) -> "Sensitivity":
-        """Of a sum of contributions, each clipped to a norm.
+        """Sensitivity of a sum of contributions, each clipped to a norm.
 
         Args:
             clipping_norm: Largest norm of one record's contribution, in (0, inf).

@@ -10,11 +10,19 @@ import numpy as np
 from jaxtyping import Array, ArrayLike, Real
 
 from .._internal import _checks
+from .._internal._logs import times
 from .._internal._precision import in_float64, narrow
 from .._internal._special import safe_log
-from ..curves import AbstractGuarantee, Bounds
-from ..curves._bounds import EPSILON, beta_range, tpr_range
-from ..curves._queries import ProfilePoint, bounds_of, elementwise
+from ..curves import (
+    EPSILON,
+    AbstractGuarantee,
+    Bounds,
+    ProfilePoint,
+    beta_range,
+    bounds_of,
+    elementwise,
+    tpr_range,
+)
 from ..engines import Interval, log_complement, select
 from . import _renyi_bounds as theorems
 from ._fields import as_float, parameter
@@ -201,9 +209,7 @@ def _vector(values: Any) -> Any:
 @in_float64(cast_out=False)
 def _times(values: Any, count: Any) -> Array:
     """Divergences times a count, with 0 inf = 0 (nothing is released)."""
-    lost = jnp.isinf(values)
-    product = jnp.where(lost, 0.0, values) * count
-    return jnp.where(lost & (count > 0), jnp.inf, product)
+    return times(count, values)
 
 
 def compose_renyi(*parts: AbstractRenyi) -> AbstractRenyi:

@@ -27,7 +27,8 @@ from jaxtyping import Array, Float
 
 from .._internal._divided import exp_divided, is_small, log_moment_ratio
 from .._internal._implicit import implicit_root, optimal_value
-from .._internal._search import bisect, golden_section
+from .._internal._roots import bisect
+from .._internal._search import golden_section
 from .._internal._special import log1mexp
 
 _LEAST_EXCESS = -40.0
@@ -49,7 +50,7 @@ def log_delta_at(excess: Array, divergence: Array, epsilon: Array) -> Array:
 
 
 def epsilon_at(excess: Array, divergence: Array, log_delta: Array) -> Array:
-    """The same, solved for epsilon."""
+    """Proposition 12 at one order, solved for epsilon."""
     return divergence + (gap(excess) - log_delta) / excess
 
 
@@ -159,7 +160,7 @@ def binary_divergences(
 
 
 def _over(logit: Array, args: tuple, order: Array) -> Array:
-    """By how much the larger of the two divergences exceeds what is allowed."""
+    """The excess of the larger of the two divergences over what is allowed."""
     divergence, log_alpha, log_rest = args
     return (
         jnp.maximum(*binary_divergences(order, logit, log_alpha, log_rest)) - divergence

@@ -14,16 +14,23 @@ import jax
 import jax.core
 import numpy as np
 
+from .._internal._concrete import is_traced, outside_transformations
 from .._internal._precision import (
     accounts_in_float64,
     in_float64,
-    outside_transformations,
 )
-from ..curves import AbstractGuarantee, Bounds, Subject
-from ..curves._answers import common_profile, delta_of
-from ..curves._bounds import Range, between, intersection
-from ..curves._doubts import is_loose
-from ..curves._queries import ProfilePoint
+from ..curves import (
+    AbstractGuarantee,
+    Bounds,
+    ProfilePoint,
+    Range,
+    Subject,
+    between,
+    common_profile,
+    delta_of,
+    intersection,
+    is_loose,
+)
 from ..engines import can_split
 from ..losses import ComposedLoss, Method
 from ._listed import LISTING_METHODS, listed
@@ -40,7 +47,7 @@ class Resolved:
 
     first: Subject
     whole: Subject
-    """The same, unless that is by a list of counts."""
+    """The first subject, unless that is by a list of counts."""
 
     def settled(
         self, ask: Callable[[AbstractGuarantee], Bounds], known: Callable[[], Range]
@@ -83,7 +90,7 @@ class Resolved:
         judged: Callable[[_Answer], Bounds],
         combine: Callable[[_Answer, _Answer], _Answer],
     ) -> _Answer:
-        """By the first engine, and by the grid where its answer is loose."""
+        """The first engine's answer, and the grid's where that is loose."""
         found = _sooner(ask, self.first, judged)
         if self._method.name != "auto" or not is_loose(judged(found)):
             return found
@@ -94,7 +101,7 @@ class Resolved:
         return combine(found, ask(_by(self.whole, Method("grid"))))
 
     def _rounded(self, to_whole: Callable[[np.ndarray], np.ndarray]) -> "Resolved":
-        """The same with whole numbers of steps, of which some may be more or less."""
+        """The subjects with whole numbers of steps, rounded down and up."""
         composed = self.whole.composed
         counts = tuple(to_whole(np.asarray(count)) for count in composed.counts)
         composed = dataclasses.replace(composed, counts=counts)
@@ -120,7 +127,7 @@ def _composed(mechanism: "AbstractMechanism") -> ComposedLoss:
     if outside_transformations():
         return _loss_of(mechanism)
     leaves = jax.tree.leaves(mechanism)
-    if any(isinstance(leaf, jax.core.Tracer) for leaf in leaves):
+    if is_traced(leaves):
         return _loss_of(mechanism)
     with jax.ensure_compile_time_eval():
         return _loss_of(mechanism)

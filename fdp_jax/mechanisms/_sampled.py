@@ -8,6 +8,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Real
 
 from .._internal import _checks
+from .._internal._logs import times
 from .._internal._special import safe_log
 from ..losses import (
     AbstractLoss,
@@ -20,15 +21,26 @@ from ..losses import (
 )
 from ._additive import Gaussian
 from ._base import AbstractMechanism
-from ._fields import as_float, is_one, parameter
+from ._fields import (
+    NOISE,
+    OPTION,
+    PROBABILITIES,
+    RATE,
+    STEPS,
+    Search,
+    as_float,
+    is_one,
+    parameter,
+)
 from ._relations import (
     ADD_OR_REMOVE_ONE,
     REPLACE_ONE,
     NeighboringRelation,
     relation_field,
 )
+from ._sampling import Sampling
 
-POISSON_SAMPLING = "Poisson sampling"
+_SHIFTS = Search(1, 1e-12, 1e12)
 
 
 class PoissonSubsampled(AbstractMechanism):
@@ -59,7 +71,7 @@ class PoissonSubsampled(AbstractMechanism):
 
     mechanism: AbstractMechanism
     sampling_prob: Real[ArrayLike, ""] | None = parameter(
-        "sampling_prob", _checks.probability, default=None
+        "sampling_prob", _checks.probability, RATE, default=None
     )
 
     @property
@@ -90,8 +102,8 @@ class PoissonSubsampled(AbstractMechanism):
             inner = inner.mechanism
         return isinstance(inner, Gaussian)
 
-    def samplings(self) -> frozenset[str]:
-        return self.mechanism.samplings() | {POISSON_SAMPLING}
+    def samplings(self) -> frozenset[Sampling]:
+        return self.mechanism.samplings() | {Sampling.POISSON}
 
     def releases_once(self) -> bool:
         return True
@@ -120,7 +132,9 @@ class PoissonSubsampled(AbstractMechanism):
     def _group(self, size):
         if isinstance(self.mechanism, Gaussian):
             noise = self.mechanism.noise_multiplier
-            return _SubsampledGroup(noise, self.sampling_prob, size, self.relation)
+            return _SubsampledGroup(
+                noise, self.sampling_prob, size, relation=self.relation
+            )
         return super()._group(size)
 
 
@@ -161,10 +175,12 @@ class MixtureOfGaussians(AbstractMechanism):
     """
 
     noise_multiplier: Real[ArrayLike, ""] = parameter(
-        "noise_multiplier", _checks.finite_positive
+        "noise_multiplier", _checks.finite_positive, NOISE
     )
-    shifts: Real[Array, " k"] = eqx.field(kw_only=True)
-    probs: Real[Array, " k"] = eqx.field(kw_only=True)
+    shifts: Real[Array, " k"] = eqx.field(
+        metadata=Search(1, 1e-12, 1e12).metadata, kw_only=True
+    )
+    probs: Real[Array, " k"] = eqx.field(metadata=PROBABILITIES.metadata, kw_only=True)
     relation: Any = relation_field(ADD_OR_REMOVE_ONE)
 
     def __init__(
@@ -228,13 +244,13 @@ class DPSGD(AbstractMechanism):
     """
 
     noise_multiplier: Real[ArrayLike, ""] | None = parameter(
-        "noise_multiplier", _checks.positive, default=None, kw_only=True
+        "noise_multiplier", _checks.positive, NOISE, default=None, kw_only=True
     )
     sampling_prob: Real[ArrayLike, ""] | None = parameter(
-        "sampling_prob", _checks.probability, default=None, kw_only=True
+        "sampling_prob", _checks.probability, RATE, default=None, kw_only=True
     )
     num_steps: Real[ArrayLike, ""] | None = parameter(
-        "num_steps", _checks.nonnegative, default=None, kw_only=True
+        "num_steps", _checks.nonnegative, STEPS, default=None, kw_only=True
     )
     relation: Any = relation_field(ADD_OR_REMOVE_ONE)
 
@@ -249,8 +265,8 @@ class DPSGD(AbstractMechanism):
     def takes_fractions(self, index: int = 0) -> bool:
         return self.has_fractional_powers()
 
-    def samplings(self) -> frozenset[str]:
-        return frozenset({POISSON_SAMPLING})
+    def samplings(self) -> frozenset[Sampling]:
+        return frozenset({Sampling.POISSON})
 
     def releases_once(self) -> bool:
         return False
@@ -270,7 +286,7 @@ class DPSGD(AbstractMechanism):
 
     def _group(self, size):
         step = _SubsampledGroup(
-            self.noise_multiplier, self.sampling_prob, size, self.relation
+            self.noise_multiplier, self.sampling_prob, size, relation=self.relation
         )
         return step.repeat(self.num_steps)
 
@@ -283,13 +299,13 @@ class _SubsampledGroup(AbstractMechanism):
     of Gaussian shifts by the number included, and a half-line attains all of them.
     """
 
-    noise_multiplier: Any
-    sampling_prob: Any
-    size: int = eqx.field(static=True)
-    relation: NeighboringRelation = eqx.field(static=True, default=ADD_OR_REMOVE_ONE)
+    noise_multiplier: Any = eqx.field(metadata=NOISE.metadata)
+    sampling_prob: Any = eqx.field(metadata=RATE.metadata)
+    size: int = eqx.field(static=True, metadata=OPTION)
+    relation: Any = relation_field(ADD_OR_REMOVE_ONE)
 
-    def samplings(self) -> frozenset[str]:
-        return frozenset({POISSON_SAMPLING})
+    def samplings(self) -> frozenset[Sampling]:
+        return frozenset({Sampling.POISSON})
 
     def loss(self) -> ComposedLoss:
         noise, prob = as_float(self.noise_multiplier), as_float(self.sampling_prob)
@@ -304,7 +320,7 @@ def _group_loss(
     noise, prob = jnp.where(released, noise, 1.0), jnp.where(released, prob, 0.5)
     log_in, log_out = jnp.log(prob), safe_log(1 - prob)
     logs = [
-        math.log(math.comb(size, j)) + j * log_in + _times(size - j, log_out)
+        math.log(math.comb(size, j)) + j * log_in + times(size - j, log_out)
         for j in range(size + 1)
     ]
     none = [jnp.full_like(noise, -jnp.inf)] * size
@@ -322,11 +338,6 @@ def _group_loss(
         symmetric=relation is REPLACE_ONE,
     )
     return ComposedLoss((term,), (jnp.where(released, count, 0.0),))
-
-
-def _times(number: int, log_value: Array) -> Array:
-    """Number log_value with 0 (-inf) = 0."""
-    return number * log_value if number else jnp.zeros_like(log_value)
 
 
 def _subsampled(

@@ -9,10 +9,12 @@ import numpy as np
 from jaxtyping import Array
 
 from .._internal import _checks
+from .._internal._concrete import known
 from ..losses import AnalyticLoss, ComposedLoss, GaussianLoss, ScheduleLoss
 from ._additive import Gaussian
 from ._base import AbstractMechanism
 from ._relations import NeighboringRelation
+from ._sampling import Sampling
 
 
 class Schedule(AbstractMechanism):
@@ -59,7 +61,7 @@ class Schedule(AbstractMechanism):
     def relation(self) -> NeighboringRelation:
         return self.steps.relation
 
-    def samplings(self) -> frozenset[str]:
+    def samplings(self) -> frozenset[Sampling]:
         return self.steps.samplings()
 
     def releases_once(self) -> bool:
@@ -93,7 +95,7 @@ def _stacked(
     step: Callable[..., AbstractMechanism], arrays: list[Any]
 ) -> AbstractMechanism:
     """One mechanism whose leaves are arrays, from the one of every entry."""
-    numbers = [_checks.known(x) for x in arrays]
+    numbers = [known(x) for x in arrays]
     if not any(x is None for x in numbers):
         made = [step(*entries) for entries in zip(*numbers, strict=True)]
         for mechanism in made:
@@ -101,7 +103,7 @@ def _stacked(
                 raise TypeError(f"step must make mechanisms, got {mechanism!r}")
             mechanism.require_complete()
         # Inside of a transformation a step may trace what it makes of known numbers.
-        if all(_checks.known(x) is not None for x in jax.tree.leaves(made)):
+        if all(known(x) is not None for x in jax.tree.leaves(made)):
             return jax.tree.map(lambda *leaves: np.stack(leaves), *made)
     return jax.vmap(step)(*arrays)
 

@@ -279,7 +279,6 @@ class FromTradeOffPoints(AbstractMechanism):
 
     Raises:
         ValueError: If the vectors differ in length or are not rates.
-        TypeError: If they are traced: the hull is taken once, in Python.
 
     Example:
         >>> import fdp_jax as fdp
@@ -293,14 +292,10 @@ class FromTradeOffPoints(AbstractMechanism):
     relation: Any = relation_field(ADD_OR_REMOVE_ONE)
 
     def __init__(self, alpha: Any, beta: Any, *, relation: Any = ADD_OR_REMOVE_ONE):
-        if any(isinstance(x, jax.core.Tracer) for x in (alpha, beta)):
-            raise TypeError("alpha and beta must be concrete, got traced arrays")
         alpha = _checks.vector("alpha", _checks.probability, alpha)
         beta = _checks.vector("beta", _checks.probability, beta)
         _checks.same_length("alpha", alpha, "beta", beta)
-        self.alpha_grid, self.beta_grid = lower_hull(
-            np.asarray(alpha, np.float64), np.asarray(beta, np.float64)
-        )
+        self.alpha_grid, self.beta_grid = lower_hull(alpha, beta)
         self.relation = relation
 
     def loss(self) -> ComposedLoss:

@@ -12,9 +12,11 @@ from jaxtyping import Array, Float
 from .._internal import _checks
 from .._internal._precision import in_float64
 from .._internal._special import safe_log
-from ..mechanisms._fields import as_float
+from ..mechanisms import (
+    as_float,
+)
 from ..tradeoff import PiecewiseLinear
-from ._noise import CanonicalNoise, canonical_noise, made_for
+from ._noise import CanonicalNoise, canonical_noise
 
 _MOST_KNOTS = 2048
 _CLOSEST, _ROUNDING = 1e-13, 1e-15
@@ -125,7 +127,7 @@ def rounded_noise(
     if isinstance(f, CanonicalNoise):
         if options:
             raise ValueError(f"f is ready-made noise: it takes no {sorted(options)}")
-        noise = made_for(f, sensitivity)
+        noise = f.made_for(sensitivity)
         own = _checks.whole_number("f.sensitivity", noise.sensitivity)
         return RoundedNoise(dataclasses.replace(noise, sensitivity=own))
     size = float(1 if sensitivity is None else sensitivity)

@@ -16,6 +16,7 @@ import jax.numpy as jnp
 from jax.lax import stop_gradient
 from jaxtyping import Array, ArrayLike, Float
 
+from .._internal._logs import LOG_HALF, LOG_SQRT_2PI, log_add
 from .._internal._special import (
     log1mexp,
     log_ndtr,
@@ -23,13 +24,13 @@ from .._internal._special import (
     ndtri_from_logs,
     safe_log,
 )
-from ..mechanisms._fields import as_float
-from ..tradeoff._intervals import log_add
-from ._law import LOG_HALF, AbstractLaw, cell
+from ..mechanisms import (
+    as_float,
+)
+from .law import AbstractLaw, cell
 
 _ROOT_2 = math.sqrt(2.0)
 _LOG_4 = math.log(4.0)
-_LOG_ROOT_2PI = 0.5 * math.log(2 * math.pi)
 _TINY_EPSILON = 1e-14
 _MOST_CELLS = 2.0**50
 
@@ -239,7 +240,7 @@ class NormalLaw(AbstractLaw):
 
     def log_density(self, y):
         mu = as_float(self.mu)
-        return jnp.log(mu) - 0.5 * jnp.square(mu * y) - _LOG_ROOT_2PI
+        return jnp.log(mu) - 0.5 * jnp.square(mu * y) - LOG_SQRT_2PI
 
     def tail_point(self, log_s):
         gone = jnp.isneginf(log_s)

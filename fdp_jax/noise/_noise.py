@@ -10,15 +10,21 @@ from jaxtyping import Array, ArrayLike, Float, Real
 
 from .. import tradeoff
 from .._internal import _checks
+from .._internal._concrete import known
 from .._internal._precision import float_dtype, in_float64
-from ..curves import Bound
-from ..curves._bounds import one_end
-from ..mechanisms._fields import as_float, parameter
+from ..curves import (
+    Bound,
+    one_end,
+)
+from ..mechanisms import (
+    as_float,
+    parameter,
+)
 from ..tradeoff import AbstractTradeOff
-from . import _families, _law
-from ._law import AbstractLaw
+from . import _families, law as _law
 from ._recursion import CurveLaw
-from ._sources import exact_tradeoff
+from .law import AbstractLaw
+from .sources import exact_tradeoff
 
 
 class CanonicalNoise(eqx.Module):
@@ -187,26 +193,35 @@ class CanonicalNoise(eqx.Module):
         frequency = _checks.finite("frequency", frequency)
         return _transform(self, frequency)
 
+    def made_for(self, sensitivity: Any) -> "CanonicalNoise":
+        """This noise, for a statistic of a sensitivity that must be its own.
+
+        Args:
+            sensitivity: That of the statistic, or None.
+
+        Returns:
+            The noise.
+
+        Raises:
+            ValueError: If the noise was made for another sensitivity.
+        """
+        if sensitivity is None:
+            return self
+        allowed = "sensitivity must be that of the noise"
+        given, own = known(sensitivity), known(self.sensitivity)
+        if given is None or own is None:
+            own = jnp.asarray(self.sensitivity)
+            checked = eqx.error_if(own, jnp.asarray(sensitivity) != own, allowed)
+            return dataclasses.replace(self, sensitivity=checked)
+        if given != own:
+            raise ValueError(f"{allowed}, {own}, got {sensitivity}")
+        return self
+
     @property
     def support(self) -> tuple[Float[Array, ""], Float[Array, ""]]:
         """The ends of the support, infinite if f(0) = 1."""
         end = _end(self)
         return -end, end
-
-
-def made_for(noise: CanonicalNoise, sensitivity: Any) -> CanonicalNoise:
-    """Ready-made noise, unless another sensitivity than its own is asked for."""
-    if sensitivity is None:
-        return noise
-    allowed = "sensitivity must be that of the noise"
-    given, own = _checks.known(sensitivity), _checks.known(noise.sensitivity)
-    if given is None or own is None:
-        own = jnp.asarray(noise.sensitivity)
-        checked = eqx.error_if(own, jnp.asarray(sensitivity) != own, allowed)
-        return dataclasses.replace(noise, sensitivity=checked)
-    if given != own:
-        raise ValueError(f"{allowed}, {own}, got {sensitivity}")
-    return noise
 
 
 def canonical_noise(
@@ -298,7 +313,7 @@ def _log_concave(f: AbstractTradeOff) -> AbstractLaw:
 
 
 def _is_known_zero(value: Any) -> bool:
-    number = _checks.known(value)
+    number = known(value)
     return number is not None and bool(number == 0)
 
 

@@ -9,7 +9,9 @@ import numpy as np
 from jaxtyping import Array
 
 from .._internal import _checks
-from ..mechanisms._fields import as_float
+from ..mechanisms import (
+    as_float,
+)
 from ._noise import CanonicalNoise
 
 _REACH = 1e-12
@@ -21,7 +23,7 @@ class PostProcessing(NamedTuple):
     input_edges: np.ndarray
     """Between the cells of the canonical noise; the outer two are unbounded."""
     output_edges: np.ndarray
-    """The same for the other noise."""
+    """Edges of the cells of the other noise."""
     kernel: np.ndarray
     """Row i: probabilities of the output cells, given input cell i."""
     miss: float

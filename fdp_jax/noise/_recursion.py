@@ -11,10 +11,11 @@ from jax.lax import stop_gradient
 from jaxtyping import Array, Float
 
 from .._internal._implicit import implicit_root
+from .._internal._logs import LOG_HALF
 from .._internal._special import safe_log
 from ..tradeoff import AbstractTradeOff
-from ..tradeoff._queries import rates_at
-from ._law import LOG_HALF, AbstractLaw, cell
+from ..tradeoff.queries import rates_at
+from .law import AbstractLaw, cell
 
 _NEARBY = 1e-12
 

@@ -9,7 +9,7 @@ import numpy as np
 from .._internal import _checks
 from ..curves import Bound
 from ..tradeoff import AbstractTradeOff
-from ._sources import exact_tradeoff
+from .sources import exact_tradeoff
 
 _MOST_CELLS = 200_000
 

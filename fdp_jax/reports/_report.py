@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from .._internal._text import at_most, round_down, round_up
+from ..mechanisms import Sampling
 from ._format import Interval, json_number, parameters, status_name, versions, worse
 
 REPORTED_FPR = (1e-3, 1e-2, 1e-1)
@@ -29,7 +30,7 @@ class PrivacyReport:
         mechanism: Class name of the mechanism.
         parameters: Its numeric parameters by name.
         relation: Which data sets count as neighbors, in words.
-        sampling: How records enter a step, in words.
+        samplings: How records must be drawn: the schemes that the guarantee assumes.
         delta: Where epsilon was evaluated.
         epsilon: Certified interval of epsilon at delta, over both directions.
         epsilon_remove: The same, with the record against without.
@@ -43,7 +44,7 @@ class PrivacyReport:
     mechanism: str
     parameters: dict[str, float]
     relation: str
-    sampling: str
+    samplings: tuple[Sampling, ...]
     delta: float
     epsilon: Interval
     epsilon_remove: Interval
@@ -58,6 +59,12 @@ class PrivacyReport:
         """Worst status of the three intervals."""
         parts = (self.epsilon, self.epsilon_remove, self.epsilon_add)
         return max(part.status for part in parts)
+
+    @property
+    def sampling(self) -> str:
+        """How records must be drawn, in words."""
+        names = [scheme.value for scheme in self.samplings]
+        return " and ".join(names) or "no subsampling"
 
     @property
     def guarantee(self) -> str:
@@ -122,11 +129,7 @@ class PrivacyReport:
             "  - the noise has the stated distribution (floating-point and",
             "    random-generator defects of the implementation are not covered).",
         ]
-        if "Poisson" in self.sampling:
-            lines += [
-                "Shuffled or fixed-size batches are not Poisson sampling: for these",
-                "the numbers above are no proven guarantee.",
-            ]
+        lines += [scheme.caveat for scheme in self.samplings]
         lines += [
             "",
             "The bounds include rounding and truncation errors of the computation.",
@@ -169,7 +172,7 @@ def privacy_report(mechanism, *, delta: float) -> PrivacyReport:
         mechanism=type(mechanism).__name__,
         parameters=parameters(mechanism),
         relation=_RELATION_TEXT.get(relation, relation),
-        sampling=" and ".join(sorted(mechanism.samplings())) or "no subsampling",
+        samplings=tuple(sorted(mechanism.samplings(), key=lambda x: x.value)),
         delta=float(delta),
         epsilon=worse(remove, add),
         epsilon_remove=remove,

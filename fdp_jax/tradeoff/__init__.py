@@ -6,7 +6,10 @@ are one object on one grid (eps = logit pi, slope of f = -e^eps).  All trade-off
 functions answer the queries of a guarantee.
 """
 
-from ._base import AbstractTradeOff as AbstractTradeOff
+from ._base import (
+    AbstractSymmetric as AbstractSymmetric,
+    AbstractTradeOff as AbstractTradeOff,
+)
 from ._derived import Group as Group, Mixture as Mixture, Subsampled as Subsampled
 from ._families import (
     ApproxDP as ApproxDP,

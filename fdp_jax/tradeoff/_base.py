@@ -8,11 +8,15 @@ from jaxtyping import Array, Float
 
 from .._internal import _checks
 from .._internal._precision import narrow
-from ..curves import AbstractGuarantee, Bound, Bounds
-from ..curves._bounds import one_end
-from ..curves._queries import ProfilePoint
-from . import _queries
-from ._intervals import Ends, Point, Rates
+from ..curves import (
+    AbstractGuarantee,
+    Bound,
+    Bounds,
+    ProfilePoint,
+    one_end,
+)
+from . import queries as _queries
+from .intervals import Ends, Point, Rates
 
 if TYPE_CHECKING:
     from ._views import BayesError, PrivacyProfile, TradeOff
@@ -250,7 +254,7 @@ class AbstractTradeOff(AbstractGuarantee):
         return self.to_tradeoff().symmetric_maximum()
 
     def to_tradeoff(self, epsilons: Any = None) -> "TradeOff":
-        """As a piecewise-linear function between certified bounds.
+        """A piecewise-linear function between certified bounds.
 
         Args:
             epsilons: Thresholds of the grid, finite; the default reaches down to delta
@@ -267,7 +271,7 @@ class AbstractTradeOff(AbstractGuarantee):
         return TradeOff.of(self, epsilons=epsilons)
 
     def to_profile(self, epsilons: Any = None) -> "PrivacyProfile":
-        """The same as `to_tradeoff`, seen as a privacy profile.
+        """The function of `to_tradeoff`, seen as a privacy profile.
 
         Args:
             epsilons: Thresholds of the grid, finite.
@@ -283,7 +287,7 @@ class AbstractTradeOff(AbstractGuarantee):
         return PrivacyProfile.of(self, epsilons=epsilons)
 
     def to_bayes_error(self, epsilons: Any = None) -> "BayesError":
-        """The same as `to_tradeoff`, seen as a Bayes error.
+        """The function of `to_tradeoff`, seen as a Bayes error.
 
         Args:
             epsilons: Thresholds of the grid, finite; the priors are their sigmoids.

@@ -12,21 +12,22 @@ from jax.lax import cummax, cummin
 from jaxtyping import Array
 
 from .._internal import _checks
+from .._internal._concrete import is_traced, outside_transformations
 from .._internal._hull import gap, last_kept, tradeoff_chain
-from .._internal._precision import in_float64, outside_transformations
+from .._internal._logs import LOG_HALF
+from .._internal._precision import in_float64
 from ..curves import AbstractGuarantee, Bound, Curve
 from ..engines import log_complement
 from ..mechanisms import AbstractMechanism, View
 from ._base import AbstractTradeOff
 from ._construct import knots_of_vertices
-from ._intervals import reflect
-from ._knots import Knots, from_profile
+from .intervals import reflect
+from .knots import Knots, from_profile
 
 _POINTS = 65
 _STRETCH = 3.0
 _LEAST = 1e-15
 _FARTHEST = 600.0
-_HALF = -0.6931471805599453
 _ROUNDING = 1e-14
 _NEAREST = 1e-6
 """Least distance of two thresholds of the grid."""
@@ -73,7 +74,7 @@ def _as_it_is():
 
 
 def _reversed(guarantee: AbstractGuarantee) -> AbstractGuarantee | None:
-    """The same guarantee for the pair in the other order, if it is known."""
+    """The guarantee for the pair in the other order, if it is known."""
     if isinstance(guarantee, AbstractTradeOff):
         return guarantee.inverse()
     if isinstance(guarantee, AbstractMechanism | Curve):
@@ -90,7 +91,7 @@ def _halves(
 ) -> tuple[Array, Array]:
     """Thresholds >= 0, and > 0 for the exchanged pair, both increasing."""
     if epsilons is not None:
-        if isinstance(epsilons, jax.core.Tracer):
+        if is_traced(epsilons):
             raise TypeError("epsilons must be concrete, got a traced array")
         given = np.asarray(_checks.vector("epsilons", _checks.finite, epsilons))
         right = _apart_from_zero(given[given > 0])
@@ -144,7 +145,7 @@ def _both(epsilon: Array, side: tuple) -> tuple[Array, Array]:
     """Upper bounds of log delta and lower ones of log(1 - delta)."""
     log_delta, log_rest = side
     log_delta = jnp.minimum(log_delta, 0)
-    small = log_delta < _HALF
+    small = log_delta < LOG_HALF
     by_delta = log_complement(jnp.where(small, log_delta, -1.0))
     return log_delta, jnp.where(small, by_delta, _rest(epsilon, log_rest))
 

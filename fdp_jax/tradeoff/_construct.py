@@ -1,7 +1,6 @@
 """Piecewise-linear curves from tables: points, pairs, probabilities, scores."""
 
 import dataclasses
-import math
 from typing import Any
 
 import equinox as eqx
@@ -12,22 +11,39 @@ import numpy as np
 from jaxtyping import Array
 
 from .._internal import _checks
+from .._internal._concrete import is_traced, known
 from .._internal._hull import lower_hull
 from .._internal._precision import in_float64
 from .._internal._special import safe_log
-from ._intervals import reflect
-from ._knots import Knots, from_atoms, from_profile, from_vertices
+from ..mechanisms import (
+    as_float,
+)
 from ._validate import check_tradeoff, fault_of_tradeoff
+from .intervals import reflect
+from .knots import Knots, from_atoms, from_profile, from_vertices
 
 _SUM_ERROR = 1e-8
 _SLACK = 1e-9
 
 
-def _known(name: str, value: Any, check: Any) -> np.ndarray:
-    """A concrete vector whose entries pass a check."""
-    if isinstance(value, jax.core.Tracer):
-        raise TypeError(f"{name} must be concrete, got a traced array")
-    return np.asarray(_checks.vector(name, check, value), np.float64)
+def _all_known(*values: Any) -> bool:
+    return all(known(x) is not None for x in values)
+
+
+def _pair(
+    name: str, check: Any, value: Any, other_name: str, other: Any
+) -> tuple[Any, Any]:
+    """A vector whose entries pass a check and as many probabilities."""
+    value = _checks.vector(name, check, value)
+    other = _checks.vector(other_name, _checks.probability, other)
+    _checks.same_length(name, value, other_name, other)
+    if _all_known(value, other):
+        return np.asarray(value, np.float64), np.asarray(other, np.float64)
+    return value, other
+
+
+def _slack(*values: Any) -> float:
+    return max(_checks.rounding(x, _SLACK) for x in values)
 
 
 def knots_of_vertices(alpha: Any, tnr: Any, beta: Any, tpr: Any) -> Knots:
@@ -42,19 +58,35 @@ def knots_of_vertices(alpha: Any, tnr: Any, beta: Any, tpr: Any) -> Knots:
     return from_vertices(**dict(zip(names, logs, strict=True)))
 
 
-_vertices = in_float64(cast_out=False)(knots_of_vertices)
-
-
 def hull_of_points(alpha: Any, beta: Any) -> Knots:
     """The lower convex hull of achieved error rates, (0, 1) and (1, 0)."""
-    alpha = _known("alpha", alpha, _checks.probability)
-    beta = _known("beta", beta, _checks.probability)
-    _checks.same_length("alpha", alpha, "beta", beta)
+    return _of_hull(*_pair("alpha", _checks.probability, alpha, "beta", beta))
+
+
+def hull_of_roc(fpr: Any, tpr: Any) -> Knots:
+    """The hull of points given by their power instead of beta."""
+    fpr, tpr = _pair("fpr", _checks.probability, fpr, "tpr", tpr)
+    return _of_hull(fpr, 1 - tpr if _all_known(tpr) else _complement(tpr))
+
+
+@in_float64(cast_out=False)
+def _complement(value: Array) -> Array:
+    return 1 - value
+
+
+def _of_hull(alpha: Any, beta: Any) -> Knots:
     x, y = lower_hull(alpha, beta)
-    if x[-1] < 1:
-        x, y = np.append(x, 1.0), np.append(y, 0.0)
+    number = known(x)
+    return _of_vertices(x, y, closed=number is not None and bool(number[-1] == 1))
+
+
+@in_float64(cast_out=False)
+def _of_vertices(x: Array, y: Array, *, closed: bool) -> Knots:
+    """From vertices with alpha increasing, of which (1, 0) may be missing."""
+    if not closed:
+        x, y = jnp.append(x, 1.0), jnp.append(y, 0.0)
     x, y = x[::-1], y[::-1]
-    return _vertices(x, 1 - x, y, 1 - y)
+    return knots_of_vertices(x, 1 - x, y, 1 - y)
 
 
 def checked_vertices(alpha: Any, beta: Any) -> tuple[Any, Any]:
@@ -64,7 +96,7 @@ def checked_vertices(alpha: Any, beta: Any) -> tuple[Any, Any]:
     _checks.same_length("alpha", alpha, "beta", beta)
     if alpha.size < 2:
         raise ValueError("alpha must hold at least 0 and 1, got one number")
-    if any(isinstance(x, jax.core.Tracer) for x in (alpha, beta)):
+    if is_traced(alpha, beta):
         bad = fault_of_tradeoff(alpha, beta, _SLACK) | (alpha[0] > 0) | (alpha[-1] < 1)
         beta = eqx.error_if(
             beta,
@@ -103,41 +135,58 @@ def _of_probabilities(p: Array, q: Array) -> Knots:
 
 def knots_of_profile(epsilon: Any, delta: Any, symmetric: bool) -> Knots:
     """The largest profile with these values."""
-    epsilon = _known("epsilon", epsilon, _checks.finite)
-    delta = _known("delta", delta, _checks.probability)
-    _checks.same_length("epsilon", epsilon, "delta", delta)
-    wrong = delta < -np.expm1(epsilon) - _SLACK
-    if np.any(wrong):
-        i = int(np.argmax(wrong))
-        raise ValueError(
-            f"delta must be at least 1 - e^epsilon, got {delta[i]} at {epsilon[i]}"
-        )
-    # One value for each threshold: the smallest is known as well, and those before it.
-    nodes, index = np.unique(epsilon, return_inverse=True)
-    least = np.full(nodes.shape, np.inf)
-    np.minimum.at(least, index, delta)
-    least = np.minimum.accumulate(least)
-    kept = _informative(nodes, 1 - least)
-    knots = _of_profile(nodes[kept], least[kept])
+    epsilon, delta = _pair("epsilon", _checks.finite, epsilon, "delta", delta)
+    slack = _slack(epsilon, delta)
+    fails = lambda delta, epsilon, xp: delta < -xp.expm1(epsilon) - slack
+    message = "delta must be at least 1 - e^epsilon"
+    delta = _checks.beside(delta, epsilon, fails, message)
+    if _all_known(epsilon, delta):
+        knots = _of_profile(*_distinct(*_profile_nodes(epsilon, delta, np)))
+    else:
+        knots = _of_traced_profile(epsilon, delta)
     return with_mirror(knots) if symmetric else knots
 
 
-def _informative(epsilon: np.ndarray, rest: np.ndarray) -> slice:
-    """The first and last node that say more than the others do.
+def _profile_nodes(epsilon: Any, delta: Any, xp: Any) -> tuple[Any, Any, Any]:
+    """Thresholds in order, the least delta known there, and which of them to take."""
+    order = xp.lexsort((delta, epsilon))
+    nodes, least = epsilon[order], xp.minimum.accumulate(delta[order])
+    return nodes, least, _informative(nodes, nodes, 1 - least, xp)
+
+
+def _informative(nodes: Any, epsilon: Any, rest: Any, xp: Any) -> Any:
+    """For each node the nearest one that says more than the others do.
 
     1 - delta is concave in e^eps, from 0: what lies below a line from there to a later
-    node, or as high as an earlier one, is implied.
+    node, or as high as an earlier one, is implied.  Of equal nodes it is the first.
     """
     with np.errstate(divide="ignore"):
-        slopes = np.log(rest) - epsilon
-    first = len(slopes) - 1 - int(np.argmax(slopes[::-1]))
-    last = int(np.argmax(rest))
-    return slice(first, max(first, last) + 1)
+        slopes = xp.log(rest) - epsilon
+    first = slopes.size - 1 - xp.argmax(slopes[::-1])
+    last = xp.maximum(first, xp.argmax(rest))
+    index = xp.clip(xp.arange(slopes.size), first, last)
+    return xp.searchsorted(nodes, nodes[index])
+
+
+def _distinct(
+    nodes: np.ndarray, values: np.ndarray, index: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """The nodes to take and the values there, each once."""
+    kept = np.unique(index)
+    return nodes[kept], values[kept]
 
 
 @in_float64(cast_out=False)
 def _of_profile(epsilon: Any, delta: Any) -> Knots:
     return from_profile(epsilon, *_sides(epsilon, delta))
+
+
+@in_float64(cast_out=False)
+def _of_traced_profile(epsilon: Any, delta: Any) -> Knots:
+    """The same, where a node that says nothing repeats another one."""
+    epsilon, delta = as_float(epsilon), as_float(delta)
+    nodes, least, index = _profile_nodes(epsilon, delta, jnp)
+    return _of_profile(nodes[index], least[index])
 
 
 def _sides(epsilon: Array, delta: Array) -> tuple[Array, Array, Array]:
@@ -174,25 +223,23 @@ def with_mirror(knots: Knots) -> Knots:
 
 def knots_of_bayes_error(prior: Any, bayes_error: Any) -> Knots:
     """The least concave Bayes error with these values."""
-    prior = _known("prior", prior, _checks.probability)
-    error = _known("bayes_error", bayes_error, _checks.probability)
-    _checks.same_length("prior", prior, "bayes_error", error)
-    if np.any((prior <= 0) | (prior >= 1)):
-        raise ValueError("prior must be in (0, 1): the error at 0 and 1 is 0")
-    wrong = error > np.minimum(prior, 1 - prior) + _SLACK
-    if np.any(wrong):
-        i = int(np.argmax(wrong))
-        raise ValueError(
-            "bayes_error must be at most min(prior, 1 - prior), "
-            f"got {error[i]} at {prior[i]}"
-        )
-    nodes, index = np.unique(prior, return_inverse=True)
-    most = np.zeros(nodes.shape)
-    np.maximum.at(most, index, error)
-    with np.errstate(divide="ignore"):
-        places = np.log(nodes) - np.log1p(-nodes)
-    kept = _informative(places, np.maximum.accumulate(most / (1 - nodes)))
-    return _of_bayes_error(nodes[kept], most[kept])
+    prior, error = _pair("prior", _checks.open_share, prior, "bayes_error", bayes_error)
+    slack = _slack(prior, error)
+    fails = lambda error, prior, xp: error > xp.minimum(prior, 1 - prior) + slack
+    message = "bayes_error must be at most min(prior, 1 - prior)"
+    error = _checks.beside(error, prior, fails, message)
+    if _all_known(prior, error):
+        return _of_bayes_error(*_distinct(*_error_nodes(prior, error, np)))
+    return _of_traced_bayes_error(prior, error)
+
+
+def _error_nodes(prior: Any, error: Any, xp: Any) -> tuple[Any, Any, Any]:
+    """Priors in order, the largest error known there, and which of them to take."""
+    order = xp.lexsort((-error, prior))
+    nodes, most = prior[order], error[order]
+    places = xp.log(nodes) - xp.log1p(-nodes)
+    rest = xp.maximum.accumulate(most / (1 - nodes))
+    return nodes, most, _informative(nodes, places, rest, xp)
 
 
 @in_float64(cast_out=False)
@@ -206,22 +253,49 @@ def _of_bayes_error(prior: Any, error: Any) -> Knots:
     )
 
 
+@in_float64(cast_out=False)
+def _of_traced_bayes_error(prior: Any, error: Any) -> Knots:
+    """The same, where a node that says nothing repeats another one."""
+    prior, error = as_float(prior), as_float(error)
+    nodes, most, index = _error_nodes(prior, error, jnp)
+    return _of_bayes_error(nodes[index], most[index])
+
+
 def rates_of_scores(
     member_scores: Any, nonmember_scores: Any, confidence: Any
-) -> tuple[np.ndarray, np.ndarray]:
+) -> tuple[Any, Any]:
     """Error rates of all thresholds: a score at or above one speaks for membership."""
-    with_record = np.sort(_known("member_scores", member_scores, _checks.real))
-    without = np.sort(_known("nonmember_scores", nonmember_scores, _checks.real))
-    cuts = np.unique(np.concatenate([with_record, without]))
-    alpha = 1 - np.searchsorted(without, cuts, side="left") / without.size
-    beta = np.searchsorted(with_record, cuts, side="left") / with_record.size
+    scores = [
+        _checks.vector(name, _checks.real, value)
+        for name, value in (
+            ("member_scores", member_scores),
+            ("nonmember_scores", nonmember_scores),
+        )
+    ]
+    if confidence is not None:
+        check = _checks.open_share
+        confidence = _checks.checked_scalar("confidence", check, confidence)
+    given = scores if confidence is None else [*scores, confidence]
+    if _all_known(*given):
+        given = [np.asarray(x, np.float64) for x in given]
+        return _rates(*given, xp=np)
+    return _traced_rates(*given)
+
+
+def _rates(with_record: Any, without: Any, confidence: Any = None, *, xp: Any) -> Any:
+    with_record, without = xp.sort(with_record), xp.sort(without)
+    cuts = xp.sort(xp.concatenate([with_record, without]))
+    alpha = 1 - xp.searchsorted(without, cuts) / float(without.size)
+    beta = xp.searchsorted(with_record, cuts) / float(with_record.size)
     if confidence is None:
         return alpha, beta
-    confidence = float(_checks.checked_scalar("confidence", _checks.share, confidence))
-    if confidence >= 1:
-        raise ValueError(f"confidence must be in (0, 1), got {confidence}")
-    width = lambda n: math.sqrt(math.log(2 / (1 - confidence)) / (2 * n))
+    width = lambda x: xp.sqrt(xp.log(2 / (1 - confidence)) / (2 * x.size))
     return (
-        np.minimum(alpha + width(without.size), 1.0),
-        np.minimum(beta + width(with_record.size), 1.0),
+        xp.minimum(alpha + width(without), 1.0),
+        xp.minimum(beta + width(with_record), 1.0),
     )
+
+
+@in_float64(cast_out=False)
+def _traced_rates(*given: Any) -> tuple[Array, Array]:
+    return _rates(*map(as_float, given), xp=jnp)

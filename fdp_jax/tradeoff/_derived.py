@@ -11,13 +11,19 @@ from jaxtyping import Array, ArrayLike, Float, Real
 
 from .. import mechanisms
 from .._internal import _checks
-from .._internal._search import bisect
+from .._internal._logs import LOG_HALF
+from .._internal._roots import bisect
 from .._internal._special import log1mexp, safe_log
 from ..engines import Interval, log_complement
-from ..mechanisms._fields import as_float, parameter
+from ..mechanisms import (
+    as_float,
+    parameter,
+)
 from ._base import AbstractTradeOff
 from ._families import Identity
-from ._intervals import (
+from ._optimum import optimal_rates, optimal_threshold
+from ._symmetric import Inverse
+from .intervals import (
     Ends,
     Point,
     Rates,
@@ -31,9 +37,7 @@ from ._intervals import (
     times,
     widened,
 )
-from ._optimum import optimal_rates, optimal_threshold
-from ._queries import point_at, rates_at
-from ._symmetric import Inverse
+from .queries import point_at, rates_at
 
 _ROUNDING = 1e-14
 
@@ -353,7 +357,7 @@ class Group(AbstractTradeOff):
         rest = rates.log_beta.map(lambda x: log_add(x, used))
         by_delta = delta.map_down(log_complement)
         by_reverse = reverse.map_down(log_complement).map(lambda x: x + epsilon)
-        small = delta.estimate < -0.6931471805599453
+        small = delta.estimate < LOG_HALF
         rest = Interval(
             jnp.maximum(by_delta.lower, by_reverse.lower),
             jnp.where(small, by_delta.estimate, rest.estimate),

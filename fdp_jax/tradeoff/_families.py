@@ -9,10 +9,15 @@ from jaxtyping import Array, ArrayLike, Real
 from .. import mechanisms
 from .._internal import _checks
 from .._internal._special import log1mexp, ndtri_from_logs, safe_log
-from ..engines import _gaussian, _laplace, log_complement
-from ..mechanisms._fields import as_float, as_number, parameter
+from ..engines import log_complement
+from ..losses import gaussian_formulas, laplace_formulas
+from ..mechanisms import (
+    as_float,
+    as_number,
+    parameter,
+)
 from ._base import AbstractSymmetric
-from ._intervals import (
+from .intervals import (
     Point,
     Rates,
     closed,
@@ -51,14 +56,16 @@ class Gaussian(AbstractSymmetric):
     def _point(self, epsilon):
         args = as_float(self.mu), jnp.abs(epsilon)
         return _mirrored(
-            epsilon, _gaussian.log_delta(*args), _gaussian.log_one_minus_delta(*args)
+            epsilon,
+            gaussian_formulas.log_delta(*args),
+            gaussian_formulas.log_one_minus_delta(*args),
         )
 
     def _rates(self, log_alpha, log_tnr):
         args = as_float(self.mu), log_alpha, log_tnr
         return Rates(
-            closed(_gaussian.log_beta(*args)),
-            closed(_gaussian.log_one_minus_beta(*args)),
+            closed(gaussian_formulas.log_beta(*args)),
+            closed(gaussian_formulas.log_one_minus_beta(*args)),
         )
 
     def _ends(self):
@@ -100,13 +107,16 @@ class Laplace(AbstractSymmetric):
     def _point(self, epsilon):
         args = as_float(self.mu), jnp.abs(epsilon)
         return _mirrored(
-            epsilon, _laplace.log_delta(*args), _laplace.log_one_minus_delta(*args)
+            epsilon,
+            laplace_formulas.log_delta(*args),
+            laplace_formulas.log_one_minus_delta(*args),
         )
 
     def _rates(self, log_alpha, log_tnr):
         args = as_float(self.mu), log_alpha, log_tnr
         return Rates(
-            closed(_laplace.log_beta(*args)), closed(_laplace.log_one_minus_beta(*args))
+            closed(laplace_formulas.log_beta(*args)),
+            closed(laplace_formulas.log_one_minus_beta(*args)),
         )
 
     def _ends(self):

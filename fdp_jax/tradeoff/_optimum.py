@@ -14,9 +14,10 @@ from jax.lax import fori_loop, stop_gradient
 from jaxtyping import Array, Float, PyTree
 
 from .._internal._implicit import optimal_value
+from .._internal._logs import LOG_HALF
 from .._internal._special import safe_log
 from ..engines import Interval, log_complement
-from ._intervals import Point, Rates, capped, log_add, log_subtract, plus, widened
+from .intervals import Point, Rates, capped, log_add, log_subtract, plus, widened
 
 _REACH = 7.25
 """asinh of the largest |eps| looked at, about 700, where e^eps is still a number."""
@@ -24,7 +25,6 @@ _STEPS = 90
 _OFFSETS = (0.0, *(s * h for h in (1e-8, 1e-6, 1e-4, 1e-2) for s in (-1.0, 1.0)))
 _ROUNDING = 1e-14
 _RATIO = (math.sqrt(5) - 1) / 2
-_HALF = -0.6931471805599453
 
 
 class HasProfile(Protocol):
@@ -43,7 +43,7 @@ def optimal_threshold(
         rates = _line(subject, jnp.sinh(place), log_alpha, log_tnr)
         log_tpr, beta = rates.log_tpr.estimate, _signed(rates)
         # Both halves increase with beta; each has digits where the other has none.
-        return jnp.where(log_tpr < _HALF, -log_tpr, beta)
+        return jnp.where(log_tpr < LOG_HALF, -log_tpr, beta)
 
     low = jnp.full_like(log_alpha, -_REACH)
     return stop_gradient(jnp.sinh(_place_of_maximum(objective, low, -low)))
@@ -119,14 +119,14 @@ def _line(
         lambda x: plus(epsilon, log_subtract(log_tnr, x))
     )
     by_rest = point.log_rest.map(lambda x: log_subtract(x, plus(epsilon, log_alpha)))
-    small = point.log_reverse.estimate < _HALF
+    small = point.log_reverse.estimate < LOG_HALF
     either = jax.tree.map(lambda a, b: jnp.where(small, a, b), by_reverse, by_rest)
     by_tpr = log_tpr.map_down(lambda x: log_complement(jnp.minimum(x, 0)))
-    near = log_tpr.estimate < _HALF
+    near = log_tpr.estimate < LOG_HALF
     log_beta = jax.tree.map(lambda a, b: jnp.where(near, a, b), by_tpr, either)
     # Where beta is the small one, its complement follows from it.
     exact = log_beta.map_down(lambda x: log_complement(jnp.minimum(x, 0)))
-    tiny = log_beta.estimate < _HALF
+    tiny = log_beta.estimate < LOG_HALF
     log_tpr = jax.tree.map(
         lambda a, b: jnp.where(tiny & jnp.isfinite(a), a, b), exact, log_tpr
     )

@@ -5,11 +5,13 @@ from typing import Any
 from jaxtyping import Array, Float
 
 from .._internal._precision import in_float64
-from ..mechanisms._fields import as_float
+from ..mechanisms import (
+    as_float,
+)
 from . import _construct
 from ._base import AbstractTradeOff
-from ._knots import Knots
 from ._views import TradeOff, same, slope_of
+from .knots import Knots
 
 
 class PiecewiseLinear(AbstractTradeOff):
@@ -56,7 +58,7 @@ class PiecewiseLinear(AbstractTradeOff):
         return self.to_tradeoff().inverse()
 
     def to_tradeoff(self, epsilons: Any = None) -> TradeOff:
-        """The same function as a view, without loss.
+        """This function as a view, without loss.
 
         Args:
             epsilons: Not needed here: the slopes are the grid.

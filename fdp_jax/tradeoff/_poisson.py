@@ -10,14 +10,18 @@ from jaxtyping import Array, ArrayLike, Float, Real
 
 from .. import mechanisms
 from .._internal import _checks
+from .._internal._concrete import is_traced
 from .._internal._special import log1mexp, safe_log
 from ..engines import Interval, without
 from ..losses import PoissonLoss
-from ..mechanisms._fields import as_float, as_number
+from ..mechanisms import (
+    as_float,
+    as_number,
+)
 from ._base import AbstractTradeOff
-from ._intervals import Ends, Point, Rates, exact
-from ._knots import Knots, from_atoms
 from ._views import slope_of
+from .intervals import Ends, Point, Rates, exact
+from .knots import Knots, from_atoms
 
 
 class Poisson(AbstractTradeOff):
@@ -74,7 +78,7 @@ class Poisson(AbstractTradeOff):
         one, other = self._rates_pair()
         some = (one > 0) & (other > 0)
         term = PoissonLoss(jnp.where(some, one, 1.0), jnp.where(some, other, 1.0))
-        missing = jnp.maximum(*term.log_unsure_masses())
+        missing = jnp.maximum(*term.log_truncated_masses())
         return stop_gradient(jnp.where(some, missing, -jnp.inf))
 
     def _point(self, epsilon):
@@ -111,7 +115,7 @@ class Poisson(AbstractTradeOff):
     def as_mechanism(self):
         """A direction of `fdp.PoissonMechanism`, for two different positive rates."""
         rates = self.rate_without, self.rate_with
-        if any(isinstance(x, jax.core.Tracer) for x in rates):
+        if is_traced(rates):
             raise TypeError("rate_without and rate_with must be known, got traced ones")
         one, other = (float(as_number(x)) for x in rates)
         if min(one, other) <= 0 or one == other:

@@ -11,10 +11,15 @@ from .._internal import _checks
 from .._internal._special import log_ndtr, ndtri_from_logs
 from ..curves import AbstractGuarantee, Bound
 from ..engines import Interval
-from ..mechanisms._fields import as_float, as_number, parameter
+from ..mechanisms import (
+    as_float,
+    as_number,
+    parameter,
+)
 from ._base import AbstractTradeOff
 from ._families import Gaussian
-from ._intervals import (
+from ._views import TradeOff
+from .intervals import (
     Point,
     Rates,
     closed,
@@ -27,7 +32,6 @@ from ._intervals import (
     smaller,
     widened,
 )
-from ._views import TradeOff
 
 _FARTHEST = 1e6
 _ROUNDING = 1e-13

@@ -5,14 +5,14 @@ import jax.numpy as jnp
 from jaxtyping import Array
 
 from ._base import AbstractSymmetric, AbstractTradeOff
-from ._intervals import (
+from ._optimum import optimal_rates, optimal_threshold
+from .intervals import (
     Point,
     at_most_zero,
     larger,
     smaller,
     symmetric_ends,
 )
-from ._optimum import optimal_rates, optimal_threshold
 
 
 class Inverse(AbstractTradeOff):

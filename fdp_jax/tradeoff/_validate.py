@@ -2,9 +2,10 @@
 
 from typing import Any
 
-import jax.core
 import jax.numpy as jnp
 import numpy as np
+
+from .._internal._concrete import is_traced
 
 _TOLERANCE = 1e-9
 
@@ -128,7 +129,7 @@ def _concave(x: np.ndarray, y: np.ndarray, tolerance: float) -> np.ndarray:
 
 
 def _concave_profile(x: np.ndarray, y: np.ndarray, tolerance: float) -> np.ndarray:
-    """The same in e^x, which may overflow."""
+    """Whether a profile is concave in e^x, which may overflow."""
     left, right = x[1:-1] - x[:-2], x[2:] - x[1:-1]
     weight = -np.expm1(-left) * np.exp(-right) / -np.expm1(-left - right)
     return y[1:-1] > (1 - weight) * y[:-2] + weight * y[2:] + tolerance
@@ -140,7 +141,7 @@ def _pair(
     """Two concrete vectors of one length, without NaN, the first one in order."""
     arrays = []
     for label, array in ((name, value), (other_name, other)):
-        if isinstance(array, jax.core.Tracer):
+        if is_traced(array):
             raise TypeError(f"{label} must be concrete, got a traced array")
         array = np.asarray(array, np.float64)
         if array.ndim != 1 or array.size == 0:

@@ -8,17 +8,20 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from .. import mechanisms
-from .._internal import _checks
+from .._internal._logs import LOG_2
 from .._internal._precision import in_float64
-from ..curves import AbstractGuarantee, Bound
-from ..curves._bounds import one_end
+from ..curves import (
+    AbstractGuarantee,
+    Bound,
+    one_end,
+)
 from ..engines import Interval
 from . import _construct
 from ._base import AbstractTradeOff
 from ._bracket import bracket
 from ._construct import with_mirror
-from ._intervals import Ends, Point, Rates
-from ._knots import Knots
+from .intervals import Ends, Point, Rates
+from .knots import Knots
 
 
 class LossAtoms(NamedTuple):
@@ -29,7 +32,7 @@ class LossAtoms(NamedTuple):
     without_record: Float[Array, " n"]
     """Their probabilities under P."""
     with_record: Float[Array, " n"]
-    """The same under Q."""
+    """Probabilities under Q."""
     minus_infinity: Float[Array, ""]
     """P(X = -inf): outputs that the record excludes."""
     plus_infinity: Float[Array, ""]
@@ -40,9 +43,9 @@ class _View(AbstractTradeOff):
     """A piecewise-linear curve, or two with the true one in between."""
 
     knots: Knots
-    """Of a lower bound of f: an upper bound of delta, a lower one of R."""
+    """Knots of a lower bound of f: an upper bound of delta, a lower one of R."""
     optimistic: Knots | None = None
-    """Of an upper bound of f; none if the curve is exact."""
+    """Knots of an upper bound of f; none if the curve is exact."""
 
     def _point(self, epsilon):
         found = self.knots.point(epsilon)
@@ -116,7 +119,7 @@ class _View(AbstractTradeOff):
         return self.optimistic is None
 
     def to_tradeoff(self, epsilons: Any = None) -> "TradeOff":
-        """The same curve as a trade-off function, without loss.
+        """This curve as a trade-off function, without loss.
 
         Args:
             epsilons: Not needed here: the grid stays.
@@ -127,7 +130,7 @@ class _View(AbstractTradeOff):
         return same(TradeOff, self, epsilons)
 
     def to_profile(self, epsilons: Any = None) -> "PrivacyProfile":
-        """The same curve as a privacy profile, without loss.
+        """This curve as a privacy profile, without loss.
 
         Args:
             epsilons: Not needed here: the grid stays.
@@ -138,7 +141,7 @@ class _View(AbstractTradeOff):
         return same(PrivacyProfile, self, epsilons)
 
     def to_bayes_error(self, epsilons: Any = None) -> "BayesError":
-        """The same curve as a Bayes error, without loss.
+        """This curve as a Bayes error, without loss.
 
         Args:
             epsilons: Not needed here: the grid stays.
@@ -225,16 +228,17 @@ class TradeOff(_View):
         """The lower convex hull of achieved error rates, with (0, 1) and (1, 0).
 
         Args:
-            alpha: False positive rates, a vector in [0, 1], known.
+            alpha: False positive rates, a vector in [0, 1].
             beta: False negative rates, of the same length.
 
         Returns:
-            The exact curve of what was achieved.  A better attack may exist, so it is
-            an upper bound of the mechanism's trade-off function.
+            The exact curve of what was achieved, differentiable in the points.  A
+            better attack may exist, so it is an upper bound of the mechanism's
+            trade-off function.  Traced points make as many vertices as there are
+            points, and three more; those that are none of the hull repeat others.
 
         Raises:
             ValueError: If the vectors differ in length or are not rates.
-            TypeError: If they are traced.
 
         Example:
             >>> import fdp_jax as fdp
@@ -258,8 +262,7 @@ class TradeOff(_View):
         Raises:
             ValueError: If the vectors differ in length or are not rates.
         """
-        tpr = _checks.vector("tpr", _checks.probability, tpr)
-        return cls.from_points(fpr, 1 - tpr)
+        return cls(_construct.hull_of_roc(fpr, tpr))
 
     @classmethod
     def from_scores(
@@ -279,11 +282,11 @@ class TradeOff(_View):
                 the privacy loss is at least this large).
 
         Returns:
-            The lower convex hull over all thresholds.
+            The lower convex hull over all thresholds.  It has no derivative in the
+            scores: their order decides alone.
 
         Raises:
             ValueError: If a vector is empty or has NaN, or confidence is out of range.
-            TypeError: If they are traced.
 
         References:
             Massart (1990) for the constant of the bands.
@@ -293,7 +296,7 @@ class TradeOff(_View):
 
     @classmethod
     def from_probabilities(cls, without_record: Any, with_record: Any) -> "TradeOff":
-        """Of two probability vectors over the same outputs, by Neyman and Pearson.
+        """The curve of two probability vectors over the same outputs (Neyman, Pearson).
 
         Args:
             without_record: P, at least 0 with sum 1.
@@ -342,19 +345,20 @@ class PrivacyProfile(_View):
         """The largest profile with (epsilon, delta)-DP at each of some pairs.
 
         Args:
-            epsilon: Thresholds, a vector of finite numbers, in any order, known.
+            epsilon: Thresholds, a vector of finite numbers, in any order.
             delta: Bounds of delta there, in [0, 1].
             symmetric: Whether they hold for both orders of the pair, as a mechanism's
                 (epsilon, delta) does; then f is the maximum of the f_{eps,delta}.
 
         Returns:
-            The exact profile of the worst mechanism with these guarantees; delta is
-            convex in e^eps, so bounds above the hull of the others are improved.
+            The exact profile of the worst mechanism with these guarantees,
+            differentiable in them; delta is convex in e^eps, so bounds above the hull
+            of the others are improved.  Traced pairs make as many nodes as there are
+            pairs (twice as many if symmetric), of which some may repeat.
 
         Raises:
             ValueError: If the vectors differ in length or hold bad values, or delta is
                 below 1 - e^epsilon.
-            TypeError: If they are traced.
         """
         return cls(_construct.knots_of_profile(epsilon, delta, symmetric))
 
@@ -388,16 +392,16 @@ class BayesError(_View):
         """The least concave Bayes error with these values.
 
         Args:
-            prior: Priors of H0, a vector in (0, 1), in any order, known.
+            prior: Priors of H0, a vector in (0, 1), in any order.
             bayes_error: The Bayes error there, or lower bounds of it.
 
         Returns:
-            The exact Bayes error of the worst pair with these values.
+            The exact Bayes error of the worst pair with these values, differentiable
+            in them.
 
         Raises:
             ValueError: If the vectors differ in length or hold bad values, or an error
                 exceeds min(prior, 1 - prior).
-            TypeError: If they are traced.
         """
         return cls(_construct.knots_of_bayes_error(prior, bayes_error))
 
@@ -413,7 +417,7 @@ def _between(lower: Interval, upper: Interval) -> Interval:
     # In the middle of two convex functions, so convex.
     safe = jnp.where(jnp.isneginf(upper.estimate), 0.0, upper.estimate)
     ratio = jnp.exp(jnp.minimum(lower.estimate - safe, 0.0))
-    middle = safe + jnp.log1p(ratio) - jnp.log(2.0)
+    middle = safe + jnp.log1p(ratio) - LOG_2
     middle = jnp.where(jnp.isneginf(upper.estimate), -jnp.inf, middle)
     return Interval(lower.lower, middle, upper.upper)
 

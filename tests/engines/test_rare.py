@@ -64,8 +64,10 @@ def test_the_outermost_cuts_are_those_of_bands_in_use():
     parts = jax.vmap(lambda pair: _band(1.0, 0.1, 3.0, pair, 0.1, [-9.0, 9.0]))(
         jnp.asarray(cuts)
     )
-    found = _rare._outermost(parts, jnp.asarray([True, True, False]))
+    ends = jnp.asarray([-9.5, 9.5])
+    found = _rare._outermost(parts, jnp.asarray([True, True, False]), ends)
     assert list(found.place.cuts) == [0.0, 2.0]
+    assert list(found.place.ends) == [-9.5, 9.5]
 
 
 def test_excess_below_a_cut_where_a_factor_underflows():

@@ -29,16 +29,16 @@ def _answers(kind: str) -> dict:
     found = {}
     for entry in dpsgd_truth(kind):
         side = contour_side(_run(entry), entry["direction"])
-        truth, unsure = mp.mpf(entry["value"]), half_unit(entry)
+        truth, truncated = mp.mpf(entry["value"]), half_unit(entry)
         if kind == "delta":
             epsilon = float(entry["eps"])
             values = [side.log_delta(epsilon=epsilon, bound=b) for b in BOUNDS]
-            truth, unsure = mp.log(truth), unsure / truth
+            truth, truncated = mp.log(truth), truncated / truth
         else:
             query = "delta" if kind == "eps" else "alpha"
             bounds = side.bounds(**{query: float(entry[query])})
             values = [bounds.lower, bounds.estimate, bounds.upper]
-        found[entry["id"]] = (*map(exact, values), truth, unsure)
+        found[entry["id"]] = (*map(exact, values), truth, truncated)
     return found
 
 
@@ -75,9 +75,9 @@ def test_cheap_bound_of_epsilon():
 
 @pytest.mark.parametrize(("kind", "name"), ALL)
 def test_bracket_contains_truth(kind, name):
-    lower, _, upper, truth, unsure = _answers(kind)[name]
-    assert lower <= truth + unsure
-    assert upper >= truth - unsure
+    lower, _, upper, truth, truncated = _answers(kind)[name]
+    assert lower <= truth + truncated
+    assert upper >= truth - truncated
 
 
 @pytest.mark.parametrize(("kind", "name"), ALL)

@@ -51,9 +51,9 @@ def test_brackets_of_delta(direction):
     assert not np.isnan(found).any()
     for (lower, estimate, upper), entry in zip(found, ENTRIES, strict=True):
         truth = entry[f"log_delta_{direction}"]
-        unsure = _uncertainty(entry, truth)
-        assert lower <= truth + unsure, entry
-        assert upper >= truth - unsure, entry
+        truncated = _uncertainty(entry, truth)
+        assert lower <= truth + truncated, entry
+        assert upper >= truth - truncated, entry
         assert lower <= estimate <= upper, entry
     tight = found[:, 2] - found[:, 0] <= 1e-7
     assert np.mean(tight) >= 0.75  # all but runs of rare participation
@@ -76,9 +76,9 @@ def test_brackets_of_epsilon():
     assert not np.isnan(found).any()
     for (lower, estimate, upper), entry in zip(found, ENTRIES, strict=True):
         # The given delta is off by an exponential's rounding.
-        unsure = 1e-9 * entry["epsilon"]
-        assert lower <= entry["epsilon"] + unsure, entry
-        assert upper >= entry["epsilon"] - unsure, entry
+        truncated = 1e-9 * entry["epsilon"]
+        assert lower <= entry["epsilon"] + truncated, entry
+        assert upper >= entry["epsilon"] - truncated, entry
         assert lower <= estimate <= upper, entry
     tight = found[:, 2] - found[:, 0] <= 1e-7 * np.abs(found[:, 1])
     assert np.mean(tight) >= 0.75

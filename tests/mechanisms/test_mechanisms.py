@@ -28,10 +28,10 @@ def _entries(*prefixes):
 def _agree(bounds, entry, rtol=CLOSED, width=1e-6):
     """The estimate has the printed digits, and a narrow bracket contains the truth."""
     truth = mp.mpf(entry["value_str"])
-    unsure = abs(truth) * max(rtol, 10.0 ** (1 - entry["digits"]))
+    truncated = abs(truth) * max(rtol, 10.0 ** (1 - entry["digits"]))
     lower, estimate, upper = map(exact, (bounds.lower, bounds.estimate, bounds.upper))
-    assert abs(estimate - truth) <= unsure
-    assert lower - unsure <= truth <= upper + unsure
+    assert abs(estimate - truth) <= truncated
+    assert lower - truncated <= truth <= upper + truncated
     assert lower <= estimate <= upper
     # A probability near 0 may come from one near 1, whose rounding is absolute.
     if truth:

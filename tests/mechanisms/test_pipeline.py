@@ -14,7 +14,7 @@ import pytest
 import fdp_jax as fdp
 from fdp_jax import NeighboringRelation
 from fdp_jax.losses import ComposedLoss, TwoPointLoss
-from fdp_jax.mechanisms import AbstractMechanism, resolve
+from fdp_jax.mechanisms import AbstractMechanism, Sampling, resolve
 from fdp_jax.mechanisms._relations import relation_field
 
 REPLACE_ONE = NeighboringRelation.REPLACE_ONE
@@ -184,7 +184,7 @@ def test_reports_state_the_sampling_that_is_declared():
     assert sampling(_Half()) == "no subsampling"
     step = fdp.PoissonSubsampled(fdp.Gaussian(1.0), 0.1)
     assert sampling(fdp.compose(_Half(), step)) == "Poisson sampling"
-    assert step.group(2).samplings() == {"Poisson sampling"}
+    assert step.group(2).samplings() == {Sampling.POISSON}
     assert fdp.compose(_Half(), _Half()).samplings() == frozenset()
 
 

@@ -13,7 +13,7 @@ from scipy import stats
 
 import fdp_jax as fdp
 from fdp_jax import Bound
-from fdp_jax._internal._poisson import deviance, log_poisson
+from fdp_jax._internal._counts import deviance, log_poisson
 from fdp_jax.losses import PoissonLoss
 
 PAIR = fdp.PoissonMechanism(1.0, 1.0)

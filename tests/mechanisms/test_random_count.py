@@ -60,15 +60,15 @@ def _epsilons(mechanism, deltas):
     return mechanism.bounds(delta=deltas)
 
 
-def _assert_contains(bounds, truths, rtol, estimate_rtol, unsure=0.0):
-    """The truth is that of disclosure; `unsure` may as well disclose nothing."""
+def _assert_contains(bounds, truths, rtol, estimate_rtol, truncated=0.0):
+    """The truth is that of disclosure; `truncated` may as well disclose nothing."""
     ends = bounds.lower, bounds.estimate, bounds.upper
     for lower, estimate, upper, truth in zip(*ends, truths, strict=True):
         assert exact(lower) <= truth * (1 + mp.mpf(1e-15))
         assert truth * (1 - mp.mpf(1e-15)) <= exact(upper)
         if truth < mp.mpf("1e-300"):  # less than any float
             continue
-        assert exact(upper) - exact(lower) <= rtol * truth + unsure * (1 + 1e-9)
+        assert exact(upper) - exact(lower) <= rtol * truth + truncated * (1 + 1e-9)
         assert abs(exact(estimate) - truth) <= estimate_rtol * truth
 
 
@@ -99,7 +99,7 @@ def test_tail_counts_as_disclosure():
     truths = [
         _truth(e, probs=(0.5, 0.3, 0.2 - 1e-9), tail=1e-9, count=2) for e in EPSILONS
     ]
-    _assert_contains(found, truths, 1e-11, 1e-13, unsure=2e-9)
+    _assert_contains(found, truths, 1e-11, 1e-13, truncated=2e-9)
     assert found.upper[3] > 2e-9 * (1 - 1e-8)
 
 
@@ -123,7 +123,7 @@ def test_no_release_at_all_is_a_point_mass_that_the_grid_handles(count):
     truths = [
         _truth(e, steps=steps, probs=probs, tail=tail, count=count) for e in EPSILONS
     ]
-    _assert_contains(found, truths, 2e-5, 2e-7, unsure=count * tail)
+    _assert_contains(found, truths, 2e-5, 2e-7, truncated=count * tail)
 
 
 def test_nothing_released():

@@ -24,9 +24,9 @@ def _entries(*prefixes):
 def _agree(bounds, entry, width=1e-6):
     """The estimate has the printed digits, and a narrow bracket contains the truth."""
     truth = mp.mpf(entry["value_str"])
-    unsure = abs(truth) * max(CLOSED, mp.mpf(10) ** (1 - entry["digits"]))
+    truncated = abs(truth) * max(CLOSED, mp.mpf(10) ** (1 - entry["digits"]))
     lower, estimate, upper = map(exact, (bounds.lower, bounds.estimate, bounds.upper))
-    assert abs(estimate - truth) <= unsure
+    assert abs(estimate - truth) <= truncated
     assert lower - abs(truth) * 1e-15 <= truth <= upper + abs(truth) * 1e-15
     assert lower <= estimate <= upper
     assert upper - lower <= width * abs(truth) + 1e-15

@@ -10,7 +10,7 @@ from reference import checks
 
 import fdp_jax as fdp
 from fdp_jax import Bound, tradeoff
-from fdp_jax.tradeoff._knots import from_profile
+from fdp_jax.tradeoff.knots import from_profile
 
 FEW = settings(max_examples=15, deadline=None, derandomize=True)
 ALPHAS = np.asarray([1e-12, 1e-3, 0.04, 0.2, 0.45, 0.7, 0.93, 1 - 1e-6])

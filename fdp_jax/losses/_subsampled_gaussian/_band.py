@@ -34,7 +34,12 @@ from ..._internal._special import (
     log_ndtr,
     log_ndtr_difference,
 )
-from .._base import FREQUENCY_BLOCK, VOID, AnalyticLoss, CharacteristicBlock
+from .._analytic import (
+    FREQUENCY_BLOCK,
+    VOID,
+    AnalyticLoss,
+    CharacteristicBlock,
+)
 from ._integrand import Integrand, inclusion
 
 NODES = 2048

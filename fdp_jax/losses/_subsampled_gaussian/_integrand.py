@@ -10,6 +10,8 @@ import jax.numpy as jnp
 from jax.lax import optimization_barrier
 from jaxtyping import Array, Float
 
+from ..._internal._logs import LOG_SQRT_2PI
+
 
 @jax.jit
 def log_ratio(u: Array, q: Array) -> Array:
@@ -66,8 +68,7 @@ class Integrand(eqx.Module):
     def log_base(self, x: Array) -> Array:
         """Log N(x; 0, s^2)."""
         s = self.noise_multiplier
-        half_log_two_pi = 0.9189385332046727
-        return -0.5 * jnp.square(x / s) - jnp.log(s) - half_log_two_pi
+        return -0.5 * jnp.square(x / s) - jnp.log(s) - LOG_SQRT_2PI
 
     def log_integrand(self, x: Array, order: Array) -> Array:
         """l(x)."""

@@ -14,11 +14,14 @@ from jaxtyping import Array
 from ..._internal._blocked_sum import blocked_sum
 from ..._internal._fourier_sums import fourier_sums
 from ..._internal._special import log1p
-from .._base import FREQUENCY_BLOCK, AnalyticLoss, CharacteristicBlock, outward
+from .._analytic import FREQUENCY_BLOCK, AnalyticLoss, CharacteristicBlock
+from .._base import outward
 from .._gaussian import normal_cells
 from . import _moments
 from ._integrand import Integrand, log_ratio
-from ._place import coarse_grid, covers_base, interval_of, locate_on
+from ._log_moment import central_moments, loss_moments, normalized_log_moment
+from ._one_step import OneStepForm
+from ._place import covers_base, locate
 from ._strips import certified_spacing, quadrature_error
 from ._sums import (
     NODES,
@@ -30,8 +33,6 @@ from ._sums import (
     points,
 )
 
-_COARSE_NODES = 256
-"""Nodes that show where an integrand lives."""
 _MAX_BLOCKS = 1024
 _TRANSFORM = 4, 3000
 """Blocks of frequencies that cost as much as the nodes' part in a transform; product of
@@ -56,9 +57,7 @@ class SubsampledGaussianLoss(Integrand, AnalyticLoss):
         return _moments.rough_moments(self, order)
 
     def locate(self, order):
-        self = stop_gradient(self)
-        grid = coarse_grid(self, interval_of(self, order), _COARSE_NODES)
-        return locate_on(self, order, grid)
+        return locate(self, order)
 
     def prepare(self, located, frequency, log_tolerance):
         self = stop_gradient(self)
@@ -204,3 +203,45 @@ class SubsampledGaussianLoss(Integrand, AnalyticLoss):
     def loss_range(self):
         s, q = self.noise_multiplier, self.sampling_prob
         return outward(log1p(-q) + 0 * s, jnp.full_like(s, jnp.inf), units=2)
+
+    @classmethod
+    def has_closed_form(cls, kinds, *, single):
+        return kinds == 1 and single
+
+    @classmethod
+    def closed_form(cls, terms, counts, sign):
+        del counts
+        (term,) = terms
+        return OneStepForm(term.noise_multiplier, term.sampling_prob, sign)
+
+    def normalized_log_moment(self, order):
+        return normalized_log_moment(self, order)
+
+    def log_moment_ceiling(self, sign):
+        del sign
+        # Quasi-convexity: a mixture with P is no further from P than its component.
+        return 0.5 / jnp.square(self.noise_multiplier)
+
+    def log_moment_limit(self, sign):
+        zero = jnp.zeros_like(self.loss_range()[0])
+        return 0.5 / jnp.square(self.noise_multiplier) if sign > 0 else zero
+
+    gaussian_precision_adds: ClassVar[bool] = True
+
+    def gaussian_precision(self):
+        # With sampling as well: the slope of f at 0 is that of the Gaussian.
+        return 1 / jnp.square(self.noise_multiplier)
+
+    def cumulants(self, *, included):
+        mean, (_, second, third, fourth) = central_moments(self, included)
+        return jnp.stack([mean, second, third, fourth - 3 * jnp.square(second)])
+
+    def clt_cumulants(self, sign):
+        del sign
+        # The limit of weak sampling: both are multiples of q^2 (e^(1/s^2) - 1).
+        chi2 = jnp.expm1(1 / jnp.square(self.noise_multiplier))
+        chi2 = jnp.square(self.sampling_prob) * chi2
+        return jnp.stack([0.5 * chi2, chi2])
+
+    def loss_moments(self, sign):
+        return loss_moments(self, sign)

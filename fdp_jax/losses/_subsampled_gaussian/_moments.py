@@ -108,7 +108,7 @@ def _moments_at(one: Integrand, order: Float[Array, ""], grid: Coarse) -> tuple:
 def rough_moments(
     one: Integrand, order: Float[Array, ""]
 ) -> tuple[Array, Array, Array]:
-    """The same to two digits."""
+    """Lambda, Lambda' and Lambda'' at one order, to two digits."""
     one = stop_gradient(one)
     grid = coarse_grid(one, interval_of(one, order), _ROUGH_NODES)
     located = locate_on(one, order, grid)

@@ -1,10 +1,10 @@
-"""Where the integrand lives: the interval that holds it, from end to end."""
+"""The interval that holds an integrand, from end to end."""
 
 import math
 
 import equinox as eqx
 import jax.numpy as jnp
-from jax.lax import fori_loop
+from jax.lax import fori_loop, stop_gradient
 from jaxtyping import Array, Float
 
 from ._integrand import Integrand, inclusion
@@ -14,6 +14,9 @@ REACH = 13.0
 _ITERATIONS = 16
 _DROP = 72.0
 """Least fall of l(x) from a mode to the end of the interval."""
+
+_NODES = 256
+"""Nodes that show where an integrand lives."""
 
 
 class Interval(eqx.Module):
@@ -110,7 +113,7 @@ def coarse_grid(one: Integrand, place: Interval, count: int) -> Coarse:
 
 
 def locate_on(one: Integrand, order: Float[Array, ""], grid: Coarse) -> Location:
-    """Where e^{w X} dP lives, from a grid that holds all of it."""
+    """The place of e^{w X} dP, from a grid that holds all of it."""
     x, spacing, loss = grid.x, grid.spacing, grid.loss
     log_weight = grid.log_base + order * loss
     count = x.size - 1
@@ -148,3 +151,9 @@ def beyond_iterates(one: Integrand) -> Array:
     -(x - iterate)^2 / (2 s^2).
     """
     return (_ITERATIONS + 2) * 1.2533141373155 * one.noise_multiplier
+
+
+def locate(one: Integrand, order: Float[Array, ""]) -> Location:
+    """The place of the integrand of a real order, without derivative."""
+    one = stop_gradient(one)
+    return locate_on(one, order, coarse_grid(one, interval_of(one, order), _NODES))

@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from ..._internal._logs import LOG_2
 from ..._internal._special import log1p
 from ._integrand import Integrand, inclusion
 from ._place import REACH, Interval, Location, beyond_iterates
@@ -59,7 +60,7 @@ def strip_growth(
     from_mean = jnp.where(inside, from_mean, jnp.inf)
     from_order = -jnp.maximum(-order, 0) * modulus
     power = jnp.where(order < 0, jnp.minimum(from_order, from_mean), 0)
-    growth = 0.6931471805599453 + 0.5 * v * angle + frequency * turn + power
+    growth = LOG_2 + 0.5 * v * angle + frequency * turn + power
     # The ends of the rectangle must stay small too.
     return jnp.where(growth <= _GROWTH, growth, jnp.inf)
 
@@ -122,7 +123,7 @@ def lines_of(
     hidden = 0.125 * jnp.square(spacing) * bend
     highest = jnp.maximum(along[:, 1:], along[:, :-1])
     integral = jax.nn.logsumexp(highest, axis=1) + jnp.log(spacing) + hidden
-    growth = 0.6931471805599453 + 0.5 * v * angle + integral - located.log
+    growth = LOG_2 + 0.5 * v * angle + integral - located.log
     # At the ends: |arg R| is concave in theta for p < 1/2, and convex for others.
     ends = jnp.asarray([1, _LINE_NODES + 1])
     steepest = jnp.maximum(p[ends], turn[:, ends] / angle[:, None])
@@ -132,7 +133,7 @@ def lines_of(
 
 
 def lines_error(one: Integrand, lines: Lines, edge: Array, spacing: Array) -> Array:
-    """As `strip_error`, for lines.
+    """The error of `strip_error`, for lines.
 
     On the vertical sides, midway between nodes, the kernel is 1 / (1 + e^t) at
     height t h / (2 pi): that falls faster than the integrand grows.
@@ -147,7 +148,7 @@ def lines_error(one: Integrand, lines: Lines, edge: Array, spacing: Array) -> Ar
 
 
 def half_widths(one: Integrand, count: int = 40) -> Array:
-    """Of strips about the line, from all that is analytic to a millionth of it."""
+    """Half widths of strips about the line, from the widest to a millionth of it."""
     strip = 0.98 * jnp.pi * jnp.square(one.noise_multiplier)
     exponents = jnp.arange(count, dtype=strip.dtype)
     return strip * jnp.exp2(-20 / count * exponents)
@@ -190,5 +191,5 @@ def quadrature_error(
 def _widest_spacing(
     half_width: Array, growth: Array, log_tolerance: Array
 ) -> Float[Array, " k"]:
-    """For which the error along a line is within tolerance."""
+    """The widest spacing whose error along a line is within tolerance."""
     return 2 * jnp.pi * half_width / jnp.maximum(growth - log_tolerance, 1)

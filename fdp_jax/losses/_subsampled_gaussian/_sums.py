@@ -37,7 +37,7 @@ class Plan(eqx.Module):
 
 
 def nodes_of(index: Array, start: Array, spacing: Array) -> Array:
-    """Those of one block."""
+    """The nodes of one block."""
     position = index * NODES + jnp.arange(NODES, dtype=index.dtype)
     return start + spacing * position.astype(start.dtype)
 
@@ -173,7 +173,7 @@ class _CharacteristicBlock:
         return (jnp.sum(weight, axis=-1), versine, sine), ()
 
     def _in_order(self, center: Array, after: Array, before: Array) -> Array:
-        """By frequency, from the first row's center on."""
+        """The sums in order of frequency, from the first row's center on."""
         before = before[..., : self.m - 1]
         each = jnp.concatenate([before[..., ::-1], center, after], axis=-1)
         flat = each.reshape(*each.shape[:-2], -1)

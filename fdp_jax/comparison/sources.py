@@ -1,0 +1,404 @@
+r"""What two guarantees have in common: the deficit of the Bayes error on half-axes.
+
+With pi the prior of H0 and q = min(pi, 1 - pi), the *deficit* of a guarantee is
+
+    T(q) = q - R(pi) = q delta(eps),   q = 1 / (1 + e^eps),   eps = |logit pi|,
+
+with delta of the given direction on the right half-axis (pi >= 1/2) and of the
+exchanged one on the left: delta(-e) = 1 - e^-e + e^-e delta_rev(e).  A difference of
+Bayes errors is a difference of deficits, R - R~ = T~ - T, and these are small numbers
+with full accuracy where the errors themselves are all but equal to q.  T is convex on
+either half, T(0) = 0, and 0 <= T <= q.
+"""
+
+import abc
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jax.lax import stop_gradient
+from jaxtyping import Array, Bool, Float, PyTree
+
+from .. import engines
+from ..curves import (
+    LOGARITHM,
+    AbstractGuarantee,
+    Curve,
+    Subject,
+    signs_of,
+    uncrossed,
+)
+from ..engines import Interval
+from ..losses import AUTO, ComposedLoss, Method
+from ..mechanisms import (
+    AbstractMechanism,
+    AbstractRenyi,
+    BlatantNonPrivacy,
+    NeighboringRelation,
+    PerfectPrivacy,
+    View,
+    resolve,
+)
+
+_EXTREMAL = (PerfectPrivacy, BlatantNonPrivacy)
+_MOST_KINKS = 16
+
+
+_SAME = 1e-13
+"""Relative distance of two kinks that are one."""
+
+
+class AbstractSource(eqx.Module):
+    """A guarantee, ready to be evaluated at many thresholds at once."""
+
+    @abc.abstractmethod
+    def prepared(self) -> PyTree:
+        """What all evaluations have in common, without derivative."""
+
+    @abc.abstractmethod
+    def deficits(self, prepared: PyTree, epsilons: Float[Array, "h k"]) -> Interval:
+        """T at thresholds eps >= 0 of each half-axis; infinite ones give zero.
+
+        Args:
+            prepared: From `prepared`.
+            epsilons: Thresholds; row 0 is pi >= 1/2, row 1 (if any) pi <= 1/2.
+
+        Returns:
+            Intervals of shape (h, k), whose ends allow for the rounding of q; no
+            derivatives.
+        """
+
+    @abc.abstractmethod
+    def estimate(
+        self, prepared: PyTree, epsilon: Float[Array, ""], left: Bool[Array, ""]
+    ) -> Float[Array, ""]:
+        """T at one finite threshold (of the left half-axis), with its derivative."""
+
+    @abc.abstractmethod
+    def kinks(self) -> Float[Array, " m"]:
+        """Thresholds eps >= 0 at which T is known to have a kink (few of them)."""
+
+    @property
+    def engine(self) -> str:
+        """The engine that answers, or "" for guarantees that are not mechanisms."""
+        return ""
+
+
+class EngineSource(AbstractSource):
+    """A mechanism or one direction of it.
+
+    One contour (or grid) serves all thresholds: certified bounds of delta then have a
+    small absolute error, which is all that a difference needs.
+    """
+
+    loss: ComposedLoss
+    directions: tuple[str, ...] = eqx.field(static=True)
+    """("both",), or the direction of the right half-axis and that of the left one."""
+
+    def _signs(self) -> Float[Array, " s"]:
+        found = [signs_of(self.loss, direction) for direction in self.directions]
+        return jnp.concatenate(found)
+
+    def prepared(self):
+        zero = jnp.zeros_like(self.loss.counts[0])
+        return engines.prepare(self.loss, self._signs(), zero)
+
+    def deficits(self, prepared, epsilons):
+        finite = jnp.isfinite(epsilons)
+        safe = jnp.where(finite, epsilons, 1.0)
+        one = lambda p, e: engines.log_delta_from(self.loss, p, e)
+        if len(self.directions) == 2:
+            found = lax.map(lambda x: one(*x), (prepared, safe))
+        else:
+            each = lax.map(lambda p: one(p, safe.ravel()), prepared)
+            found = each.map(lambda x: jnp.max(x, axis=0).reshape(safe.shape))
+        return _scaled(found, epsilons)
+
+    def estimate(self, prepared, epsilon, left):
+        known = lax.map(
+            lambda p: engines.log_delta_from(self.loss, p, epsilon[None]).estimate[0],
+            prepared,
+        )
+        if len(self.directions) == 2:
+            index = jnp.where(left, 1, 0)
+        else:
+            index = jnp.argmax(known)
+        chosen = jax.tree.map(lambda x: x[index], prepared)
+        found = engines.log_delta_estimate(self.loss, chosen, epsilon)
+        return share(epsilon) * jnp.exp(found)
+
+    def kinks(self):
+        loss = self.loss
+        if not loss.single:
+            return jnp.zeros(0, loss.counts[0].dtype)
+        found, masses = [], []
+        for term in loss.terms:
+            atoms = term.atoms()
+            found.append(jnp.abs(atoms.loss))
+            masses.append(atoms.log_mass)
+        places = jnp.concatenate(found)
+        count = min(_MOST_KINKS, places.size)
+        _, best = lax.top_k(stop_gradient(jnp.concatenate(masses)), count)
+        return places[best]
+
+    @property
+    def engine(self) -> str:
+        return engines.route(self.loss)
+
+
+class QuerySource(AbstractSource):
+    """Any other guarantee, by its public queries."""
+
+    guarantee: AbstractGuarantee
+    symmetric: bool = eqx.field(static=True)
+
+    def prepared(self):
+        return None
+
+    def _right(self, epsilons: Array) -> Interval:
+        found = self.guarantee._delta_bounds(epsilons)
+        found = Interval(found.lower, found.estimate, found.upper)
+        return found.map(lambda x: x * share(epsilons))
+
+    def _left(self, epsilons: Array) -> Interval:
+        prior = share(epsilons)
+        error = self.guarantee._bayes_error_bounds(prior)
+        found = Interval(error.lower, error.estimate, error.upper)
+        return found.map_down(lambda x: prior - x)
+
+    def deficits(self, prepared, epsilons):
+        del prepared
+        finite = jnp.isfinite(epsilons)
+        safe = jnp.where(finite, epsilons, 1.0)
+        if self.symmetric:
+            found = self._right(safe)
+        else:
+            halves = self._right(safe[:1]), self._left(safe[1:])
+            found = jax.tree.map(lambda x, y: jnp.concatenate([x, y]), *halves)
+        found = stop_gradient(found)
+        return _rounded(found, safe).map(lambda x: jnp.where(finite, x, 0.0))
+
+    def estimate(self, prepared, epsilon, left):
+        del prepared
+        right = self._right(epsilon).estimate
+        if self.symmetric:
+            return right
+        return jnp.where(left, self._left(epsilon).estimate, right)
+
+    def kinks(self):
+        return jnp.zeros(0)
+
+
+def share(epsilon: Array) -> Array:
+    """Q = 1 / (1 + e^eps) for eps >= 0; zero at infinity."""
+    decay = jnp.exp(-epsilon)
+    return decay / (1 + decay)
+
+
+def _scaled(log_delta: Interval, epsilon: Array) -> Interval:
+    """Q delta from log delta, 0 at infinite thresholds."""
+    low, high, _ = uncrossed(log_delta.lower, log_delta.upper, LOGARITHM)
+    unit = jnp.finfo(epsilon.dtype).eps
+    slack = lambda x: 4 * unit * (1 + jnp.where(jnp.isfinite(x), jnp.abs(x), 0))
+    finite = jnp.isfinite(epsilon)
+    safe = jnp.where(finite, epsilon, 1.0)
+    q = share(safe)
+    lower = q * jnp.exp(low - slack(low))
+    upper = q * jnp.exp(high + slack(high))
+    found = _rounded(Interval(lower, q * jnp.exp(log_delta.estimate), upper), safe)
+    return found.map(lambda x: jnp.where(finite, x, 0.0))
+
+
+def _rounded(found: Interval, epsilon: Array) -> Interval:
+    """Widened for the rounding of q, along which T moves at most twice as fast."""
+    unit = jnp.finfo(epsilon.dtype).eps
+    q = share(epsilon)
+    slack = jnp.where(epsilon == 0, 4 * unit * found.upper, 16 * unit * q)
+    lower = jnp.clip(found.lower - slack, 0, q)
+    upper = jnp.clip(found.upper + slack, 0, q)
+    return Interval(lower, jnp.clip(found.estimate, lower, upper), upper)
+
+
+# ------------------------------------------------------------- from what a user gives
+
+
+class Request(eqx.Module):
+    """A guarantee whose structure is settled, and whose numbers may be traced.
+
+    Where it is kept, as in a target, the subject is what a user gave: parameters may
+    lose digits on the way into a float32 program, losses must not.
+    """
+
+    subject: Any
+    directions: tuple[str, ...] = eqx.field(static=True)
+    """Empty for anything but mechanisms; one entry if the guarantee is symmetric."""
+    method: Method = eqx.field(static=True)
+    symmetric: bool = eqx.field(static=True)
+
+    def source(self) -> AbstractSource:
+        """To be called inside the float64 program."""
+        if not self.directions:
+            return QuerySource(self.subject, self.symmetric)
+        found = self.resolved().subject
+        return EngineSource(found.composed, self.directions)
+
+    def resolved(self) -> "Request":
+        """The request in terms of a loss, ready for a compiled program."""
+        if not self.directions or isinstance(self.subject, Subject):
+            return self
+        view = View(self.subject, "both", self.method)
+        return dataclasses.replace(self, subject=resolve(view).first)
+
+    def again(self) -> "Request":
+        """The request for the grid engine, if that is the second one to ask."""
+        if self.method != AUTO or not self.directions:
+            return self
+        loss = self.resolved().subject.composed
+        if not (loss.on_grid and loss.decays):
+            return self
+        return dataclasses.replace(self, method=Method("grid"))
+
+
+_OPPOSITE = {"remove": "add", "add": "remove"}
+
+
+def request(name: str, guarantee: Any) -> Request:
+    """The request for a mechanism, a view, a curve or any other guarantee.
+
+    Raises:
+        TypeError: If it is none of these.
+        ValueError: If a parameter is missing.
+    """
+    if isinstance(guarantee, Request):
+        return guarantee
+    if isinstance(guarantee, AbstractMechanism | View):
+        subject, direction, method = guarantee._subject()
+        subject.require_complete()
+        subject = subject.simplified()
+        if direction == "both" or is_symmetric(subject):
+            return Request(subject, ("both",), method, True)
+        return Request(subject, (direction, _OPPOSITE[direction]), method, False)
+    if isinstance(guarantee, AbstractGuarantee):
+        known = isinstance(guarantee, Curve | AbstractRenyi)
+        symmetric = known or getattr(guarantee, "symmetric", False) is True
+        return Request(guarantee, (), AUTO, symmetric)
+    raise TypeError(
+        f"{name} must be a mechanism, one direction of it or a curve, "
+        f"got {type(guarantee).__name__}"
+    )
+
+
+def is_symmetric(subject: AbstractMechanism) -> bool:
+    """Whether both directions of a mechanism have one trade-off function."""
+    return bool(eqx.filter_eval_shape(lambda s: s.loss(), subject).symmetric)
+
+
+def pair(a: Any, b: Any) -> tuple[Request, Request]:
+    """Two guarantees that can be compared, ready for a compiled program.
+
+    Raises:
+        ValueError: If they refer to different neighbors, or one to both directions of
+            an asymmetric mechanism and the other to one of them.
+    """
+    first, second = comparable(a, b)
+    return first.resolved(), second.resolved()
+
+
+def comparable(a: Any, b: Any) -> tuple[Request, Request]:
+    """Two guarantees that can be compared.
+
+    Raises:
+        ValueError: If they refer to different neighbors, or one to both directions of
+            an asymmetric mechanism and the other to one of them.
+    """
+    first, second = request("a", a), request("b", b)
+    relations = _relation(a), _relation(b)
+    if None not in relations and relations[0] is not relations[1]:
+        names = " and ".join(str(r.name) for r in relations if r is not None)
+        raise ValueError(
+            "a and b must be guarantees under one neighboring relation, got "
+            f"{names}: state both with the same relation="
+        )
+    one_sided = [not r.symmetric and bool(r.directions) for r in (first, second)]
+    both = [
+        r.symmetric and bool(r.directions) and not is_symmetric(r.subject)
+        for r in (first, second)
+    ]
+    if any(one_sided) and any(both):
+        raise ValueError(
+            "a and b must both be mechanisms or both be one direction, got one of "
+            "each: take .remove (or .add) of both"
+        )
+    return first, second
+
+
+class Pair(eqx.Module):
+    """Two sources; if they are of one kind, one program evaluates both."""
+
+    first: AbstractSource
+    second: AbstractSource
+
+    @property
+    def alike(self) -> bool:
+        """Whether the two differ in numbers only."""
+        shapes = [
+            (jax.tree.structure(s), [x.shape for x in jax.tree.leaves(s)])
+            for s in (self.first, self.second)
+        ]
+        engine = isinstance(self.first, EngineSource)
+        return engine and shapes[0] == shapes[1]
+
+    def _each(self, function: Callable, *args: PyTree) -> tuple[PyTree, PyTree]:
+        """A function of the source and of arguments that come in pairs."""
+        if not self.alike:
+            pairs = zip(*args, strict=True) if args else ((), ())
+            one, other = pairs
+            return function(self.first, *one), function(self.second, *other)
+        stack = lambda x, y: jax.tree.map(lambda u, v: jnp.stack([u, v]), x, y)
+        stacked = [stack(self.first, self.second), *(stack(*arg) for arg in args)]
+        found = lax.map(lambda x: function(*x), tuple(stacked))
+        pick = lambda i: jax.tree.map(lambda x: x[i], found)
+        return pick(0), pick(1)
+
+    def on_kinks(self, epsilon: Float[Array, " k"]) -> Float[Array, " k"]:
+        """The thresholds; those at a known kink move with it, as derivatives go."""
+        kinks = jnp.concatenate([self.first.kinks(), self.second.kinks()])
+        if kinks.size == 0:
+            return epsilon
+        # Differentiated programs may round a kink otherwise than the search did.
+        distance = jnp.abs(stop_gradient(kinks) - epsilon[:, None])
+        distance = jnp.where(jnp.isnan(distance), jnp.inf, distance)
+        same = jnp.min(distance, axis=1) <= _SAME * (1 + epsilon)
+        moved = kinks[jnp.argmin(distance, axis=1)]
+        return jnp.where(same & (epsilon > 0), moved, epsilon)
+
+    def prepared(self) -> tuple[PyTree, PyTree]:
+        """Both preparations."""
+        return self._each(lambda s: s.prepared())
+
+    def deficits(self, prepared: tuple, epsilons: Array) -> tuple[Interval, Interval]:
+        """T of both at the same thresholds."""
+        at = epsilons, epsilons
+        return self._each(lambda s, p, e: s.deficits(p, e), prepared, at)
+
+    def estimates(
+        self, prepared: tuple, epsilon: Float[Array, " k"], left: Bool[Array, " k"]
+    ) -> tuple[Float[Array, " k"], Float[Array, " k"]]:
+        """T of both at some finite thresholds, with derivatives."""
+
+        def all_of(source: AbstractSource, prepared: PyTree) -> Array:
+            return jax.vmap(lambda e, l: source.estimate(prepared, e, l))(epsilon, left)
+
+        return self._each(all_of, prepared)
+
+
+def _relation(guarantee: Any) -> NeighboringRelation | None:
+    if isinstance(guarantee, View):
+        guarantee = guarantee.mechanism
+    if isinstance(guarantee, _EXTREMAL):
+        return None  # it is the same thing under every relation
+    return getattr(guarantee, "relation", None)

@@ -1,0 +1,160 @@
+"""The engine of closed forms: certified profile, epsilon and threshold."""
+
+import functools
+import math
+from typing import ClassVar
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jax.lax import stop_gradient
+from jaxtyping import Array, Float
+
+from .._internal._interval import Interval, exactly, without
+from .._internal._roots import least_threshold
+from ..losses import AbstractClosedForm, ComposedLoss
+from ._bounds import Profile, largest_loss
+from ._interface import AbstractEngine, AbstractPlan, AbstractPrepared
+
+_ERRORS = {jnp.dtype("float64"): 1e-12, jnp.dtype("float32"): 3e-5}
+"""Relative error allowed for the logarithm of a closed form; measured ones are less."""
+
+
+def closed_profile(form: AbstractClosedForm, epsilons: Array) -> Profile:
+    """The profile at thresholds >= 0, with its certificate."""
+    allowed, mass = _ERRORS[epsilons.dtype], form.mass_error()
+    log_delta, log_rest, log_alpha = form.logs(epsilons)
+    log_delta, log_rest = (
+        _wider(exactly(x, allowed), mass) for x in (log_delta, log_rest)
+    )
+    slip = form.loss_error(epsilons)
+    if slip is not None:
+        left, right = form.log_delta_within(epsilons, slip, log_delta.estimate)
+        highest, lowest = exactly(left, allowed).upper, exactly(right, allowed).lower
+        within = Interval(lowest, log_delta.estimate, highest)
+        log_delta = _wider(within, mass)
+        # Of either sum every term is off by less than that.
+        log_rest = Interval(
+            log_rest.lower - slip, log_rest.estimate, log_rest.upper + slip
+        )
+    if form.lost() > 0:
+        most = jnp.logaddexp(log_rest.upper, math.log(form.lost()))
+        log_rest = Interval(log_rest.lower, log_rest.estimate, most)
+    truncated = form.log_truncated()
+    if truncated is not None:
+        # What was left out counts in the upper bounds alone.
+        lower = without(log_delta.lower, truncated)
+        log_delta = Interval(lower, log_delta.estimate, log_delta.upper)
+        most = jnp.logaddexp(log_rest.upper, truncated)
+        log_rest = Interval(log_rest.lower, log_rest.estimate, most)
+    return Profile(
+        log_delta.map(_at_most_zero),
+        log_rest.map(_at_most_zero),
+        stop_gradient(log_alpha),
+    )
+
+
+def _wider(interval: Interval, by: Array | float) -> Interval:
+    return Interval(interval.lower - by, interval.estimate, interval.upper + by)
+
+
+def _at_most_zero(x: Array) -> Array:
+    return jnp.minimum(x, 0)
+
+
+def closed_epsilon(
+    loss: ComposedLoss, signs: Array, log_deltas: Array, largest: Array
+) -> Interval:
+    """The epsilon of the worst direction; the lower end is that of delta `largest`."""
+    # An error of log delta moves epsilon as much as that change of the target does.
+    forms = [loss.closed_form(sign) for sign in signs]
+    masses = [jnp.asarray(form.mass_error(), log_deltas.dtype) for form in forms]
+    allowed = _ERRORS[log_deltas.dtype]
+    step = allowed * (1 + jnp.abs(log_deltas)) + functools.reduce(jnp.maximum, masses)
+    step = stop_gradient(step)
+    largest = jnp.minimum(largest + step, -1e-9)
+    targets = jnp.stack([largest, log_deltas, log_deltas - step], axis=1)
+
+    def one(sign: Array, target: Array) -> Array:
+        return loss.closed_form(sign).epsilon(target)
+
+    each = jax.vmap(jax.vmap(one, (None, 0)))(signs, targets)
+    lower, estimate, upper = jnp.max(each, axis=0)
+    # Of a delta beyond 1 there is no epsilon.
+    lower = jnp.where(jnp.all(largest < -1e-9), lower, -jnp.inf)
+    lower, value, upper = stop_gradient((lower, estimate, upper))
+    slips = [form.loss_error(value) for form in forms]
+    slips = [2 * slip for slip in slips if slip is not None]
+    error = functools.reduce(jnp.maximum, slips, jnp.zeros_like(value))
+    error = error + allowed * jnp.abs(value)
+    lower, upper = jnp.minimum(lower, value), jnp.maximum(upper, value)
+    return Interval(lower - error, estimate, upper + error)
+
+
+def closed_threshold(
+    forms: tuple[AbstractClosedForm, AbstractClosedForm],
+    ends: tuple[Array, Array],
+    log_alpha: Array,
+) -> Array:
+    """The threshold from the closed forms of a direction and of the other one."""
+    form, other = forms
+
+    def log_error(e: Array) -> Array:
+        # alpha at -e is the exchanged pair's Q(Y <= e) = 1 - delta - e^e P(X > e).
+        rest, tail = jnp.exp(other.log_rest(e)), jnp.exp(other.log_alpha(e) + e)
+        return jnp.log(jnp.maximum(rest - tail, 0))
+
+    right = least_threshold(form.log_alpha, log_alpha, ends[0])
+    left = least_threshold(lambda e: -log_error(e), -log_alpha, ends[1])
+    positive = form.log_alpha(jnp.zeros_like(log_alpha)) > log_alpha
+    return jnp.where(positive, right, -left)
+
+
+class ClosedFormPlan(AbstractPlan):
+    """Nothing but the direction."""
+
+    sign: Float[Array, "..."]
+
+    def profile(self, loss, epsilons):
+        return closed_profile(loss.closed_form(self.sign), epsilons)
+
+    def prepare(self, loss):
+        return self, PreparedForm(lax.map(loss.closed_form, self.sign))
+
+
+class PreparedForm(AbstractPrepared):
+    """The closed form itself."""
+
+    form: AbstractClosedForm
+
+    def log_delta(self, loss, epsilons):
+        del loss
+        return closed_profile(self.form, epsilons).log_delta
+
+
+class ClosedFormEngine(AbstractEngine):
+    """Closed forms, which stand with the losses."""
+
+    name: ClassVar[str] = "closed_form"
+    # Many outputs are known at once, side by side.
+    together: ClassVar[int | None] = 33
+
+    def serves(self, loss):
+        return loss.has_closed_form
+
+    def plan(self, loss, signs, anchor, gap):
+        del loss, anchor, gap
+        return ClosedFormPlan(signs)
+
+    def epsilon(self, loss, signs, target):
+        return closed_epsilon(loss, signs, target.log_delta, target.largest)
+
+    def threshold(self, loss, sign, log_alpha, log_not_alpha):
+        del log_not_alpha
+        forms = loss.closed_form(sign), loss.closed_form(-sign)
+        ends = largest_loss(loss, sign), largest_loss(loss, -sign)
+        return closed_threshold(forms, ends, log_alpha), jnp.ones_like(log_alpha)
+
+    def exact_rates(self, loss, signs, alpha):
+        first, *others = (loss.closed_form(sign) for sign in signs)
+        return first.error_rates(others[0] if others else None, alpha)

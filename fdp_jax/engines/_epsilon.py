@@ -1,0 +1,108 @@
+"""The least epsilon of a composition for a given delta, whichever the engine."""
+
+import jax
+import jax.numpy as jnp
+from jax.lax import stop_gradient
+from jaxtyping import Array, ArrayLike, Float
+
+from .._internal._interval import Interval, log_complement, sound, without
+from ..losses import ComposedLoss
+from ._bounds import largest_loss, over, select
+from ._interface import Target
+from ._route import engine_of, neutral
+from ._spectral import starts_at_log_delta
+
+
+def epsilon(
+    loss: ComposedLoss, signs: Float[Array, " s"], log_delta: Float[Array, ""]
+) -> Interval:
+    """The least real epsilon with delta(epsilon) at most the given one.
+
+    For the worst of some directions.
+    """
+    nothing, loss = neutral(loss)
+    infinite = over(signs, loss.log_infinite_mass)
+    # delta counts infinite losses; what is left is for the finite ones.
+    possible = (log_delta > infinite) & (log_delta < 0)
+    safe = jnp.where(possible, log_delta, -5.0)
+    share = jnp.where(possible, infinite, -jnp.inf) - safe
+    finite = safe + log_complement(share)
+    # Little is left of a delta that is mostly infinite losses, and so few digits.
+    known = jnp.where(jnp.isneginf(share), 0.0, 1 + jnp.abs(safe) + jnp.abs(infinite))
+    odds = jnp.exp(share) / -jnp.expm1(jnp.minimum(share, -1e-300))
+    slack = stop_gradient(8 * jnp.finfo(safe.dtype).eps * known * odds)
+    # Left of the lower end delta is larger by what was left out, at least.
+    truncated = stop_gradient(over(signs, loss.log_truncated_mass))
+    sure = without(infinite, truncated)
+    more = jnp.log1p(
+        jnp.exp(truncated - safe) / -jnp.expm1(jnp.minimum(share, -1e-300))
+    )
+    slack = jnp.stack([slack + stop_gradient(more), slack], axis=1)
+    target = Target(safe, finite, slack, jnp.logaddexp(safe, truncated))
+    result = engine_of(loss).epsilon(loss, signs, target)
+    # delta(eps) >= 1 - e^eps for every mechanism.
+    idle = log_complement(jnp.where(log_delta < 0, log_delta, -1.0))
+    unit = 8 * jnp.finfo(idle.dtype).eps
+    least = idle - stop_gradient(unit * (1 + jnp.abs(idle)))
+    result = sound(result, -jnp.inf, jnp.inf).map(lambda x: jnp.maximum(x, least))
+    result = Interval(stop_gradient(result.lower), result.estimate, result.upper)
+    each = stop_gradient(largest_loss(loss, signs))
+    most = jnp.max(each)
+    # Where delta is just the infinite losses: the largest finite one of a direction.
+    inner = each - 2 * unit * jnp.where(jnp.isfinite(each), jnp.abs(each), 0)
+    attained = jnp.max(jnp.where(log_delta == sure, inner, least))
+    end = Interval(attained, most, most)
+    result = select(jnp.any(log_delta == infinite), end, result)
+    # Also where the infinite losses are not known.
+    beyond = jnp.where(jnp.any(log_delta < sure), jnp.inf, least)
+    none = _point(jnp.inf)
+    result = select(
+        ~jnp.all(log_delta >= infinite),
+        Interval(beyond, none.estimate, none.upper),
+        result,
+    )
+    # log(1 - delta), from a rounded logarithm of delta.
+    odds = jnp.exp(jnp.where(log_delta < 0, log_delta, -1.0) - idle)
+    moved = jnp.abs(idle) + odds * (1 + jnp.abs(log_delta))
+    moved = jnp.where(jnp.isneginf(log_delta), 0, unit * moved)
+    lowest, highest = stop_gradient((idle - moved, idle + moved))
+    result = select(nothing, Interval(lowest, idle, highest), result)
+    return select(log_delta >= 0, _point(-jnp.inf), result)
+
+
+def _point(value: ArrayLike) -> Interval:
+    value = jnp.asarray(value, float)
+    return Interval(value, value, value)
+
+
+def span(
+    loss: ComposedLoss, signs: Float[Array, " s"], log_delta: Float[Array, ""]
+) -> Float[Array, ""]:
+    """About the epsilon of a given delta, for choosing a grid; at least 1e-6."""
+    _, loss = neutral(stop_gradient(loss))
+    starts = starts_at_log_delta(loss, signs, jnp.full_like(signs, log_delta))
+    rough = jax.vmap(lambda start: start.rough_epsilon(log_delta))(starts)
+    most = largest_loss(loss, signs)
+    return jnp.maximum(jnp.max(jnp.minimum(rough, most)), 1e-6)
+
+
+def largest_epsilon(
+    loss: ComposedLoss, signs: Float[Array, " s"], log_delta: Float[Array, ""]
+) -> Float[Array, ""]:
+    """An upper bound of the epsilon of a given delta, by Chernoff's inequality.
+
+    It costs next to nothing.  Infinite where delta is below that of infinite losses.
+    """
+    nothing, loss = neutral(stop_gradient(loss))
+    infinite = over(signs, loss.log_infinite_mass)
+    possible = (log_delta > infinite) & (log_delta < 0)
+    safe = jnp.where(possible, log_delta, -5.0)
+    share = jnp.where(possible, infinite, -jnp.inf) - safe
+    # Less than what is left for the finite losses, whatever is rounded.
+    targets = safe + log_complement(jnp.minimum(share * (1 - 1e-9), 0)) - 1e-9
+    starts = starts_at_log_delta(loss, signs, targets)
+    each = jax.vmap(lambda start, target: start.largest_epsilon(target))(
+        starts, targets
+    )
+    each = jnp.where(possible, jnp.minimum(each, largest_loss(loss, signs)), jnp.inf)
+    return jnp.where(nothing | (log_delta >= 0), 0.0, jnp.max(each))

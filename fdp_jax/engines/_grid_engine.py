@@ -1,0 +1,180 @@
+"""The grid engine: losses on a grid, composed by FFT, for all that has masses."""
+
+from typing import ClassVar
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jax.lax import stop_gradient
+from jaxtyping import Array, Float
+
+from .._internal._batching import one_by_one
+from .._internal._interval import Interval, log_complement, sound
+from ..losses import ComposedLoss, single_losses
+from ._bounds import Profile, largest_loss, with_infinite
+from ._contour import chernoff
+from ._discretize import Grid, plan_grid
+from ._grid import compose_grid
+from ._grid_profile import GridProfile, grid_profile, grid_threshold
+from ._grid_search import search_epsilon
+from ._interface import AbstractEngine, AbstractPlan, AbstractPrepared
+from ._spectral import start_at_tail, tail_start_at_epsilon
+
+_CANDIDATES = 257
+
+
+class GridPlan(AbstractPlan):
+    """A grid for one direction, or several stacked ones."""
+
+    sign: Float[Array, "..."]
+    grid: Grid
+
+    def profile(self, loss, epsilons):
+        return _profile(loss, self.grid, epsilons)
+
+    def prepare(self, loss):
+        composed = lax.map(lambda g: compose_grid(loss, g), self.grid)
+        return self, ComposedGrid(self.grid, stop_gradient(composed))
+
+
+class ComposedGrid(AbstractPrepared):
+    """The whole composition on its grid."""
+
+    grid: Grid
+    composed: GridProfile
+
+    def log_delta(self, loss, epsilons):
+        grid = self.grid
+        finite, _ = grid_profile(self.composed, epsilons)
+        most = _chernoff(grid, epsilons)
+        finite = finite.map(lambda x: jnp.minimum(x, most))
+        beyond = epsilons >= largest_loss(loss, grid.sign)
+        return _with_infinite(loss, grid, finite, beyond)
+
+
+class GridEngine(AbstractEngine):
+    """Discretized losses with a certificate; it needs float64."""
+
+    name: ClassVar[str] = "grid"
+    together: ClassVar[int | None] = None
+    coarse: ClassVar[bool] = True
+
+    def serves(self, loss):
+        return loss.on_grid and loss.counts[0].dtype != jnp.float32
+
+    def plan(self, loss, signs, anchor, gap):
+        starts = lax.map(lambda s: tail_start_at_epsilon(loss, s, anchor), signs)
+        return GridPlan(signs, lax.map(lambda x: plan_grid(loss, x, gap), starts))
+
+    def epsilon(self, loss, signs, target):
+        return search_epsilon(loss, signs, target.finite, target.slack)
+
+    def threshold(self, loss, sign, log_alpha, log_not_alpha):
+        return _search_threshold(loss, sign, log_alpha, log_not_alpha)
+
+    def crossing(self, loss, thresholds, alpha):
+        return _crossing(loss, thresholds, alpha)
+
+
+def _profile(loss: ComposedLoss, grid: Grid, epsilons: Array) -> Profile:
+    finite, log_alpha = grid_profile(compose_grid(loss, grid), epsilons)
+    # Where the grid says nothing, as of a delta below the least number.
+    most = _chernoff(grid, epsilons)
+    most = jnp.where(jnp.isnan(most), 0.0, most)
+    known = ~jnp.isnan(stop_gradient(finite.estimate))
+    guess = jnp.where(known, finite.estimate, most)
+    finite = sound(Interval(finite.lower, guess, finite.upper), -jnp.inf, jnp.inf)
+    finite = finite.map(lambda x: jnp.minimum(x, most))
+    beyond = epsilons >= largest_loss(stop_gradient(loss), grid.sign)
+    log_delta = _with_infinite(loss, grid, finite, beyond)
+    log_alpha = jnp.where(beyond, -jnp.inf, log_alpha)
+    log_rest = log_delta.map_down(log_complement)
+    return Profile(log_delta, log_rest, stop_gradient(log_alpha))
+
+
+def _chernoff(grid: Grid, epsilons: Array) -> Array:
+    return stop_gradient(chernoff(grid.chernoff_shifts, grid.chernoff_logs, epsilons))
+
+
+def _with_infinite(
+    loss: ComposedLoss, grid: Grid, finite: Interval, beyond: Array
+) -> Interval:
+    infinite = loss.log_infinite_mass(grid.sign)
+    truncated = loss.log_truncated_mass(grid.sign)
+    return with_infinite(finite, infinite, truncated, beyond)
+
+
+@one_by_one
+def _search_threshold(
+    loss: ComposedLoss, sign: Array, log_alpha: Array, log_not_alpha: Array
+) -> tuple[Array, Array]:
+    """The threshold of a type I error, and the scale of the profile there."""
+    begin = start_at_tail(loss, sign, log_alpha, log_not_alpha)
+    near = begin.threshold
+    flip = near < 0
+    sign = jnp.where(flip, -sign, sign)
+    start = tail_start_at_epsilon(loss, sign, jnp.abs(near))
+    # Between two point masses the saddle may be off by what lies between them.
+    gap = _largest_gap(loss, jnp.minimum(log_alpha, log_not_alpha))
+    profile = compose_grid(loss, plan_grid(loss, start, gap))
+    # alpha at -e is the complement of the exchanged pair's power at e.
+    logs = log_alpha, log_not_alpha
+    target, other = jax.tree.map(lambda a, b: jnp.where(flip, b, a), logs, logs[::-1])
+    infinite = jnp.where(flip, loss.log_infinite_mass(sign), -jnp.inf)
+    target = target + log_complement(jnp.minimum(infinite - target, -1e-9))
+    found = grid_threshold(profile, target, other, flip)
+    return jnp.where(flip, -found, found), begin.scale
+
+
+@one_by_one
+def _crossing(
+    loss: ComposedLoss, thresholds: Float[Array, " 2"], alpha: Float[Array, ""]
+) -> Float[Array, ""]:
+    """Where between two thresholds the larger of both directions' power is least.
+
+    For the grid engine; a number without derivative, about right.
+    """
+    between = jnp.linspace(jnp.min(thresholds), jnp.max(thresholds), _CANDIDATES)
+    center = 0.5 * (between[0] + between[-1])
+    flip = center < 0
+    distances = jnp.where(flip, -between, between)
+    width = between[-1] - between[0]
+
+    def log_delta(sign: Array) -> Array:
+        start = tail_start_at_epsilon(loss, sign, jnp.abs(center))
+        grid = plan_grid(loss, start, jnp.maximum(width, 1e-6))
+        return _profile(loss, grid, distances).log_delta.estimate
+
+    deltas = jnp.exp(lax.map(log_delta, jnp.asarray([1.0, -1.0])))
+    # delta(-e) = 1 - e^-e + e^-e delta_rev(e).
+    below = -jnp.expm1(between) + jnp.exp(between) * deltas
+    deltas = jnp.where(flip, below, deltas)
+    power = jnp.max(deltas, axis=0) + jnp.exp(between) * alpha
+    best = jnp.argmin(power)
+    gap = deltas[0] - deltas[1]
+    # The profiles cross next to it, or not at all.
+    left = jnp.where(gap[best] * gap[jnp.maximum(best - 1, 0)] < 0, best - 1, best)
+    right = jnp.minimum(left + 1, _CANDIDATES - 1)
+    cross = gap[left] * gap[right] < 0
+    share = gap[left] / jnp.where(cross, gap[left] - gap[right], 1)
+    middle = between[left] + share * (between[right] - between[left])
+    return jnp.where(cross, middle, between[best])
+
+
+def _largest_gap(loss: ComposedLoss, log_alpha: Array) -> Float[Array, ""]:
+    """The largest distance between neighboring point masses that matter."""
+    largest = jnp.zeros_like(log_alpha)
+    for term, _ in single_losses(loss.terms, loss.counts):
+        jumps = term.compound_jumps()
+        if jumps is not None:
+            largest = jnp.maximum(largest, jumps.farthest())
+            continue
+        atoms = term.atoms()
+        if atoms.loss.size > 1:
+            mass = atoms.log_mass + jnp.maximum(atoms.loss, 0)
+            matters = mass > log_alpha - 7
+            # Those that do not are moved onto the first one that does.
+            some = atoms.loss[jnp.argmax(mass)]
+            gaps = jnp.diff(jnp.sort(jnp.where(matters, atoms.loss, some)))
+            largest = jnp.maximum(largest, jnp.max(gaps))
+    return largest

@@ -1,0 +1,134 @@
+"""What every engine offers, and what it keeps between a plan and an answer."""
+
+import abc
+from typing import ClassVar, NamedTuple
+
+import equinox as eqx
+from jaxtyping import Array, ArrayLike, Float
+
+from .._internal._interval import Interval
+from ..losses import ComposedLoss
+from ._bounds import Profile
+
+
+class AbstractPrepared(eqx.Module):
+    """What an engine makes of a loss once, for all thresholds of one direction."""
+
+    @abc.abstractmethod
+    def log_delta(self, loss: ComposedLoss, epsilons: Float[Array, " e"]) -> Interval:
+        """Log delta at thresholds >= 0, without derivative."""
+
+
+class AbstractPlan(eqx.Module):
+    """What an engine knows about the neighborhood of a threshold, by direction."""
+
+    sign: eqx.AbstractVar[Float[Array, "..."]]
+
+    looks_for_one_step: ClassVar[bool] = False
+    """Whether a single step, found out while a program runs, is better answered by its
+    closed form."""
+
+    @abc.abstractmethod
+    def profile(self, loss: ComposedLoss, epsilons: Float[Array, " e"]) -> Profile:
+        """One direction's profile, whose estimates have derivatives."""
+
+    def search(
+        self,
+        loss: ComposedLoss,
+        epsilons: Float[Array, " e"],
+        least: Float[Array, " e"],
+        *,
+        tabulated: bool,
+    ) -> "tuple[Profile, AbstractPlan]":
+        """One direction's profile without derivative, and the plan for that.
+
+        Args:
+            loss: The composed loss.
+            epsilons: Thresholds >= 0.
+            least: What another direction leaks at least; one that leaks less everywhere
+                needs no more than a bound that says so.
+            tabulated: Whether memory may be spent to save time.
+        """
+        del least, tabulated
+        return self.profile(loss, epsilons), self
+
+    @abc.abstractmethod
+    def prepare(self, loss: ComposedLoss) -> "tuple[AbstractPlan, AbstractPrepared]":
+        """Preparations of stacked directions for all thresholds, and their plans."""
+
+
+class Target(NamedTuple):
+    """The delta whose epsilon is sought, as engines need it."""
+
+    log_delta: Float[Array, ""]
+    """All of it."""
+    finite: Float[Array, " s"]
+    """What is left of it for finite losses, by direction."""
+    slack: Float[Array, "s 2"]
+    """By how much the latter may be less, for the lower and the upper end."""
+    largest: Float[Array, " s"]
+    """All of it, with what was truncated: for the lower end."""
+
+
+class AbstractEngine(eqx.Module):
+    """One way from a composed loss to certified numbers.
+
+    `sign` is +1 for the direction "remove" (the pair as given) and -1 for "add" (the
+    pair exchanged).  Losses have been made safe by `neutral`.
+    """
+
+    name: eqx.AbstractVar[str]
+    """As users ask for it."""
+    together: ClassVar[int | None] = 1
+    """How many thresholds of a curve share one plan; None for a whole range of them."""
+    coarse: ClassVar[bool] = False
+    """Whether every threshold takes long, and is known only roughly beforehand."""
+
+    @abc.abstractmethod
+    def serves(self, loss: ComposedLoss) -> bool:
+        """Whether it can handle a loss, from static facts alone."""
+
+    def made_safe(self, loss: ComposedLoss) -> ComposedLoss:
+        """The loss in the form in which the engine takes it."""
+        return loss
+
+    @abc.abstractmethod
+    def plan(
+        self,
+        loss: ComposedLoss,
+        signs: Float[Array, " s"],
+        anchor: Float[Array, ""],
+        gap: ArrayLike,
+    ) -> AbstractPlan:
+        """Plans of stacked directions for thresholds at most `gap` from an anchor."""
+
+    @abc.abstractmethod
+    def epsilon(
+        self, loss: ComposedLoss, signs: Float[Array, " s"], target: Target
+    ) -> Interval:
+        """The epsilon of a delta, for the worst direction."""
+
+    @abc.abstractmethod
+    def threshold(
+        self,
+        loss: ComposedLoss,
+        sign: Float[Array, ""],
+        log_alpha: Float[Array, ""],
+        log_not_alpha: Float[Array, ""],
+    ) -> tuple[Float[Array, ""], Float[Array, ""]]:
+        """The threshold of a type I error, and the scale of the profile there."""
+
+    def crossing(
+        self,
+        loss: ComposedLoss,
+        thresholds: Float[Array, " 2"],
+        alpha: Float[Array, ""],
+    ) -> Float[Array, ""] | None:
+        """Where both directions' power is about least; None if that is at no kink."""
+        del loss, thresholds, alpha
+
+    def exact_rates(
+        self, loss: ComposedLoss, signs: Float[Array, " s"], alpha: Float[Array, ""]
+    ) -> tuple[Interval, Interval] | None:
+        """f(alpha) and 1 - f(alpha) where all kinks of f are known, else None."""
+        del loss, signs, alpha

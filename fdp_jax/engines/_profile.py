@@ -1,0 +1,127 @@
+"""The engines behind one interface: the profile of a composition.
+
+The engine is chosen from static facts: which losses, and whether a single release is
+one by construction; see `engine_of`.  Thresholds are eps >= 0: by
+1 - delta(-e) = e^-e (1 - delta_rev(e)) this is enough.
+"""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jax.lax import stop_gradient
+from jaxtyping import Array, ArrayLike, Float
+
+from .._internal._batching import one_by_one
+from .._internal._implicit import known_value
+from .._internal._interval import Interval, log_complement, sound
+from ..losses import ComposedLoss
+from ._bounds import Profile, select, worst_of
+from ._first_step import one_step_profile, unless_one_step
+from ._interface import AbstractPlan
+from ._route import engine_of, neutral
+
+
+def plan(
+    loss: ComposedLoss,
+    signs: Float[Array, " s"],
+    anchor: Float[Array, ""],
+    gap: ArrayLike = 0.0,
+) -> AbstractPlan:
+    """Prepares for thresholds near `anchor` >= 0, in some directions (stacked).
+
+    On the grid for all that are no farther away than `gap`.
+    """
+    _, loss = neutral(stop_gradient(loss))
+    return engine_of(loss).plan(loss, signs, anchor, gap)
+
+
+def profile(
+    loss: ComposedLoss, local: AbstractPlan, epsilons: Float[Array, " e"]
+) -> Profile:
+    """The worst direction's delta and 1 - delta at thresholds near a plan's.
+
+    Differentiable in the loss and in the thresholds, which are >= 0 but for a small
+    step.
+    """
+    nothing, loss = neutral(loss)
+    if not local.looks_for_one_step:
+        result = _known_profile(loss, local, epsilons)
+    else:
+        result = unless_one_step(
+            loss,
+            lambda loss: _known_profile(loss, local, epsilons),
+            lambda step: one_step_profile(step, local.sign, epsilons),
+        )
+    return select(nothing, no_release(epsilons), result)
+
+
+def _known_profile(loss: ComposedLoss, local: AbstractPlan, epsilons: Array) -> Profile:
+    """The profile of a loss that is safe to evaluate."""
+    found, local, worst = _search_profile(*stop_gradient((loss, local, epsilons)))
+    # One direction leaks most (ties aside): it has the derivative.
+    estimates = known_value(
+        _estimates,
+        (found.log_delta.estimate, found.log_rest.estimate),
+        (loss, epsilons),
+        jax.tree.map(lambda x: x[worst], local),
+    )
+    return Profile(
+        Interval(found.log_delta.lower, estimates[0], found.log_delta.upper),
+        Interval(found.log_rest.lower, estimates[1], found.log_rest.upper),
+        found.log_alpha,
+    )
+
+
+def _worst_profile(
+    loss: ComposedLoss, local: AbstractPlan, epsilons: Array, *, tabulated: bool
+) -> tuple[Profile, AbstractPlan, Array]:
+    """The profile without derivative, and the index of the worst direction.
+
+    In between, the plan with what has been found out on the way.
+    """
+
+    def step(
+        least: Array, one: AbstractPlan
+    ) -> tuple[Array, tuple[Profile, AbstractPlan]]:
+        found, one = one.search(loss, epsilons, least, tabulated=tabulated)
+        found = Profile(
+            sound(found.log_delta, -jnp.inf, 0.0),
+            sound(found.log_rest, -jnp.inf, 0.0),
+            found.log_alpha,
+        )
+        return jnp.maximum(least, found.log_delta.lower), (found, one)
+
+    least = jnp.full_like(epsilons, -jnp.inf)
+    _, (found, local) = lax.scan(step, least, local)
+    worst = worst_of(jnp.max(found.log_delta.estimate, axis=1), local.sign)
+    log_delta = jax.tree.map(lambda x: jnp.max(x, axis=0), found.log_delta)
+    log_rest = jax.tree.map(lambda x: jnp.min(x, axis=0), found.log_rest)
+    return Profile(log_delta, log_rest, found.log_alpha[worst]), local, worst
+
+
+_search_profile = one_by_one(
+    functools.partial(_worst_profile, tabulated=True),
+    functools.partial(_worst_profile, tabulated=False),
+)
+
+
+def _estimates(
+    args: tuple[ComposedLoss, Array], local: AbstractPlan
+) -> tuple[Array, Array]:
+    found = local.profile(*args)
+    return found.log_delta.estimate, found.log_rest.estimate
+
+
+def no_release(epsilons: Array) -> Profile:
+    """The profile of nothing."""
+    # delta = max(0, 1 - e^eps); the inner where keeps NaN out of derivatives.
+    negative = epsilons < 0
+    rest = jnp.where(negative, epsilons, 0.0)
+    below = log_complement(jnp.where(negative, epsilons, -1.0))
+    delta = jnp.where(negative, below, -jnp.inf)
+    alpha = jnp.where(epsilons < 0, 0.0, -jnp.inf)
+    off = stop_gradient(8 * jnp.finfo(rest.dtype).eps * (1 + jnp.abs(below)))
+    log_delta = Interval(delta - off, delta, jnp.minimum(delta + off, 0))
+    return Profile(log_delta, Interval(rest, rest, rest), alpha)

@@ -1,0 +1,57 @@
+"""Which engine answers, from static facts, and a loss that is safe to evaluate."""
+
+import jax.numpy as jnp
+from jaxtyping import Array, Bool
+
+from ..losses import ComposedLoss
+from ._closed_form_engine import ClosedFormEngine
+from ._grid_engine import GridEngine
+from ._interface import AbstractEngine
+from ._spectral_engine import SpectralEngine
+
+_ANY_COUNT = 1000.0
+_CLOSED_FORM, _SPECTRAL, _GRID = ClosedFormEngine(), SpectralEngine(), GridEngine()
+_ENGINES = {engine.name: engine for engine in (_CLOSED_FORM, _SPECTRAL, _GRID)}
+METHODS = ("auto", *_ENGINES)
+"""Engines that can be asked for; "auto" takes the first that serves."""
+
+
+def engine_of(loss: ComposedLoss) -> AbstractEngine:
+    """The engine that answers, from static facts alone.
+
+    Raises:
+        ValueError: If the engine asked for cannot.
+    """
+    name = loss.method.name
+    engine = _first(loss) if name == "auto" else _ENGINES[name]
+    if engine.serves(loss):
+        return engine
+    if engine is _GRID and loss.counts[0].dtype == jnp.float32:
+        raise ValueError('method "grid" needs float64: leave native_float32()')
+    others = [repr(x.name) for x in _ENGINES.values() if x.serves(loss)]
+    raise ValueError(
+        f"method {engine.name!r} is not available for this composition: use 'auto' or "
+        + " or ".join(others)
+    )
+
+
+def _first(loss: ComposedLoss) -> AbstractEngine:
+    if _CLOSED_FORM.serves(loss):
+        return _CLOSED_FORM
+    # The grid engine needs float64.
+    single = loss.counts[0].dtype == jnp.float32
+    spectral = loss.decays or (single and _SPECTRAL.serves(loss))
+    return _SPECTRAL if spectral else _GRID
+
+
+def route(loss: ComposedLoss) -> str:
+    """The name of the engine that answers."""
+    return engine_of(loss).name
+
+
+def neutral(loss: ComposedLoss) -> tuple[Bool[Array, ""], ComposedLoss]:
+    """Whether nothing is released, and a loss that is safe to evaluate regardless."""
+    nothing = jnp.stack([count == 0 for count in loss.counts]).all()
+    counts = tuple(jnp.where(nothing, _ANY_COUNT, count) for count in loss.counts)
+    safe = ComposedLoss(loss.terms, counts, loss.single, loss.method)
+    return nothing, engine_of(loss).made_safe(safe).absorbed().with_ends()

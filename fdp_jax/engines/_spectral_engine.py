@@ -1,0 +1,225 @@
+"""The spectral engine: contour integrals of the characteristic function."""
+
+import dataclasses
+import functools
+from typing import ClassVar
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jax.lax import stop_gradient
+from jaxtyping import Array, Float
+
+from .._internal._batching import one_by_one
+from .._internal._implicit import implicit_root
+from .._internal._interval import Interval, log_complement
+from ..losses import ComposedLoss
+from ._bounds import Profile, largest_loss, over, worst_of
+from ._closed_form_engine import closed_epsilon
+from ._contour import Contour, Start, idle_contour
+from ._first_step import unless_one_step
+from ._interface import AbstractEngine, AbstractPlan, AbstractPrepared
+from ._inversion import Table, look_up, tabulate
+from ._rare import (
+    Rare,
+    rare_log_delta,
+    rare_profile,
+    split_epsilon_if_loose,
+    split_if_loose,
+    splits,
+)
+from ._spectral import (
+    as_profile,
+    contour_unless,
+    first_starts_at_epsilon,
+    first_starts_at_log_delta,
+    largest_log_delta,
+    spectral_epsilon,
+    spectral_log_delta,
+    spectral_profile,
+    spectral_threshold,
+    tabulated_profile,
+)
+
+_CLEAR = 4.0
+"""How much less a direction must leak, in log delta, to be left out: its bound against
+an estimate of the other one, which is good to about a tenth."""
+
+
+class SpectralPlan(AbstractPlan):
+    """A contour for one direction, or several stacked ones."""
+
+    sign: Float[Array, "..."]
+    contour: Contour
+    rare: Rare | None = None
+    """The split law, where the characteristic function decays too slowly."""
+
+    looks_for_one_step: ClassVar[bool] = True
+
+    def profile(self, loss, epsilons):
+        contour, rare = self.contour, self.rare
+        full = lambda: spectral_profile(loss, contour, epsilons)
+        if rare is None:
+            return full()
+        split = lambda: rare_profile(loss, rare, epsilons, tabulated=False)
+        return lax.cond(rare.used, split, full)
+
+    def search(self, loss, epsilons, least, *, tabulated):
+        planned = self.contour
+        most = largest_log_delta(loss, planned, epsilons)
+
+        def full() -> tuple[Profile, Contour]:
+            if tabulated:
+                return tabulated_profile(loss, planned, epsilons)
+            return spectral_profile(loss, planned, epsilons), planned
+
+        dominated = planned.idle | jnp.all(most < least)
+        found, contour = lax.cond(dominated, lambda: (_at_most(most), planned), full)
+        if not splits(loss):
+            return found, SpectralPlan(self.sign, contour, self.rare)
+        wanted = ~jnp.all(most < least)
+        found, rare = split_if_loose(loss, contour, epsilons, found, wanted)
+        return found, SpectralPlan(self.sign, contour, rare)
+
+    def prepare(self, loss):
+        table = lax.map(lambda c: tabulate(loss, c), self.contour)
+        contour = dataclasses.replace(self.contour, path=table.path)
+        plan = dataclasses.replace(self, contour=contour)
+        return plan, TabulatedContour(self.sign, contour, table)
+
+
+class TabulatedContour(AbstractPrepared):
+    """A contour with all that it needs of the characteristic function."""
+
+    sign: Float[Array, "..."]
+    contour: Contour
+    table: Table
+
+    def log_delta(self, loss, epsilons):
+        found = look_up(self.table, self.contour, epsilons)
+        beyond = epsilons >= largest_loss(loss, self.sign)
+        return as_profile(loss, self.contour, found, beyond).log_delta
+
+
+class SpectralEngine(AbstractEngine):
+    """Contour integrals, split by the largest step where that is needed."""
+
+    name: ClassVar[str] = "spectral"
+
+    def serves(self, loss):
+        return loss.analytic
+
+    def made_safe(self, loss):
+        return loss.uncut()
+
+    def plan(self, loss, signs, anchor, gap):
+        del gap
+        starts = first_starts_at_epsilon(loss, signs, anchor)
+        infinite = over(signs, loss.log_infinite_mass)
+        total = lambda finite: jnp.logaddexp(finite, infinite)
+        most = total(jax.vmap(lambda start: start.largest_log_delta(anchor))(starts))
+        rough = total(jax.vmap(lambda start: start.rough_log_delta(anchor))(starts))
+        rough = jnp.minimum(rough, most)
+        # The worst direction first, which may save the other one.
+        order = jnp.argsort(-rough)
+        hopeless = most[order] < rough[order[0]] - _CLEAR
+        hopeless = hopeless.at[0].set(False)
+        starts = jax.tree.map(lambda x: x[order], starts)
+        contours = lax.map(
+            lambda x: contour_unless(x[0], loss, x[1]), (hopeless, starts)
+        )
+        return SpectralPlan(signs[order], contours)
+
+    def epsilon(self, loss, signs, target):
+        finite, slack, whole = target.finite, target.slack, target.log_delta
+        return unless_one_step(
+            loss,
+            lambda loss: _epsilon(loss, signs, finite, slack),
+            lambda step: closed_epsilon(step, signs, whole, whole),
+        )
+
+    def threshold(self, loss, sign, log_alpha, log_not_alpha):
+        return spectral_threshold(loss, sign, log_alpha, log_not_alpha)
+
+
+def _at_most(log_delta: Float[Array, " e"]) -> Profile:
+    """A direction that leaks less than another: only the upper bound means anything."""
+    least = jnp.full_like(log_delta, -jnp.inf)
+    value = Interval(least, least, log_delta)
+    return Profile(value, value.map_down(log_complement), least)
+
+
+def _epsilon(
+    loss: ComposedLoss, signs: Array, targets: Array, slacks: Array
+) -> Interval:
+    constants = stop_gradient((loss, signs, targets, slacks))
+    found, contour, rare, worst = _search_epsilon(*constants)
+    args = loss.without_ends(), targets[worst]
+    aux = signs[worst], contour, rare
+    estimate = implicit_root(_log_delta_residual, found.estimate, args, aux)
+    return Interval(found.lower, estimate, found.upper)
+
+
+def _log_delta_residual(
+    epsilon: Array,
+    args: tuple[ComposedLoss, Array],
+    aux: tuple[Array, Contour, Rare | None],
+) -> Array:
+    (loss, log_delta), (sign, contour, rare) = args, aux
+    full = lambda: spectral_log_delta(loss, contour, epsilon)
+    if rare is None:
+        return full() - log_delta
+    split = lambda: rare_log_delta(loss, sign, rare, epsilon)
+    return lax.cond(rare.used, split, full) - log_delta
+
+
+def _epsilon_search(
+    loss: ComposedLoss,
+    signs: Array,
+    targets: Array,
+    slacks: Array,
+    *,
+    tabulated: bool = True,
+) -> tuple[Interval, Contour, Rare | None, Array]:
+    """The epsilon of the worst direction, how it was found, and which that is."""
+    starts = first_starts_at_log_delta(loss, signs, targets)
+    # The worst direction first, which may save the other one.
+    largest = jax.vmap(lambda start, target: start.largest_epsilon(target))
+    most = largest(starts, targets - slacks[:, 1])
+    rough = jax.vmap(lambda start, target: start.rough_epsilon(target))
+    order = jnp.argsort(-rough(starts, targets))
+    ordered = jax.tree.map(lambda x: x[order], (starts, targets, slacks, most))
+
+    split = splits(loss)
+
+    def step(
+        least: Array, one: tuple[Start, Array, Array, Array]
+    ) -> tuple[Array, tuple[Interval, Contour, Rare | None]]:
+        start, target, slack, most = one
+
+        def full() -> tuple[Interval, Contour]:
+            return spectral_epsilon(loss, start, target, slack, tabulated=tabulated)
+
+        _, shape = jax.eval_shape(full)
+        none = Interval(-jnp.inf + 0 * most, -jnp.inf + 0 * most, most)
+        idle = lambda: (none, idle_contour(start, shape))
+        hopeless = most < least
+        found, contour = lax.cond(hopeless, idle, full)
+        rare = None
+        if split:
+            found, rare = split_epsilon_if_loose(
+                loss, start.sign, found, target, slack, ~hopeless
+            )
+        return jnp.maximum(least, found.lower), (found, contour, rare)
+
+    least = jnp.full_like(targets[0], -jnp.inf)
+    _, (found, contours, rares) = lax.scan(step, least, ordered)
+    worst = worst_of(found.estimate, signs[order])
+    result = jax.tree.map(jnp.max, found)
+    contour, rare = jax.tree.map(lambda x: x[worst], (contours, rares))
+    return result, contour, rare, order[worst]
+
+
+_search_epsilon = one_by_one(
+    _epsilon_search, functools.partial(_epsilon_search, tabulated=False)
+)

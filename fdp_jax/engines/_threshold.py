@@ -1,0 +1,44 @@
+"""The loss thresholds of most powerful tests, whichever the engine."""
+
+import jax.numpy as jnp
+from jax.lax import stop_gradient
+from jaxtyping import Array, Float
+
+from .._internal._interval import Interval
+from ..losses import ComposedLoss
+from ._route import engine_of, neutral
+
+
+def threshold(
+    loss: ComposedLoss, sign: Float[Array, ""], alpha: Float[Array, ""]
+) -> tuple[Float[Array, ""], Float[Array, ""]]:
+    """The loss threshold of the most powerful test of type I error `alpha`.
+
+    Returns:
+        The (real) threshold and the scale on which the profile varies there, numbers
+        without derivative.
+    """
+    nothing, loss = neutral(stop_gradient(loss))
+    tiny = jnp.finfo(alpha.dtype).tiny
+    alpha = stop_gradient(jnp.clip(alpha, tiny, 1 - jnp.finfo(alpha.dtype).eps))
+    log_alpha, log_not_alpha = jnp.log(alpha), jnp.log1p(-alpha)
+    found, scale = engine_of(loss).threshold(loss, sign, log_alpha, log_not_alpha)
+    return jnp.where(nothing, 0, found), scale
+
+
+def crossing(
+    loss: ComposedLoss, thresholds: Float[Array, " 2"], alpha: Float[Array, ""]
+) -> Float[Array, ""] | None:
+    """Where between two thresholds the larger of both directions' power is least.
+
+    A number without derivative, about right; None where that is at no kink.
+    """
+    _, loss = neutral(stop_gradient(loss))
+    return engine_of(loss).crossing(loss, thresholds, alpha)
+
+
+def exact_rates(
+    loss: ComposedLoss, signs: Float[Array, " s"], alpha: Float[Array, ""]
+) -> tuple[Interval, Interval] | None:
+    """f(alpha) and 1 - f(alpha) of the worst direction where all kinks are known."""
+    return engine_of(loss).exact_rates(loss, signs, alpha)

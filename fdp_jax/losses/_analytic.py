@@ -1,0 +1,131 @@
+"""Losses whose log-moment function is known at complex orders."""
+
+import abc
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import equinox as eqx
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Int, PyTree
+
+from ._base import AbstractLoss
+
+FREQUENCY_BLOCK = 64
+"""Frequencies evaluated together; a square, because a product of two short tables of
+rotations gives all of them."""
+WIDE_BLOCK = 256
+"""Size of a block where they are tabulated: half the rotations for each."""
+VOID = 40.0
+"""Error of an exponent that voids a certificate, unless its term is tiny: an error
+above one half counts as this much."""
+
+
+class CharacteristicBlock(eqx.Module):
+    """log E_w[exp(i tau (X - center))] for one block of frequencies.
+
+    E_w is the expectation under P tilted by (dQ/dP)^w.
+    """
+
+    real: Float[Array, " block"]
+    imag: Float[Array, " block"]
+    error: Float[Array, " block"]
+    """Bound on the absolute error of the complex logarithm (no derivative)."""
+    turned: Bool[Array, " block"] | bool = False
+    """Where the angle may be off by a fraction of a turn; the real part is known."""
+
+
+class AnalyticLoss(AbstractLoss):
+    """A privacy loss as an analytic function, for the spectral engine as well."""
+
+    if TYPE_CHECKING:  # a field of this class would come before all others
+        decays: ClassVar[Any]
+        """Whether the characteristic function tends to zero (no point masses)."""
+    splits: ClassVar[bool] = False
+    """Whether many steps can be split by the largest one: see `engines/_rare.py`."""
+    cheap_together: ClassVar[bool] = False
+    """Whether many frequencies at once cost much less than a few at a time, and all of
+    them are to be had by `log_transformed`."""
+
+    @abc.abstractmethod
+    def locate(self, order: Float[Array, ""]) -> PyTree:
+        """Finds where the tilted loss lives, for the methods that follow.
+
+        Args:
+            order: Real part of the orders w = order + i tau to be evaluated.
+
+        Returns:
+            A PyTree of numbers without derivative.
+        """
+
+    @abc.abstractmethod
+    def prepare(
+        self,
+        located: PyTree,
+        frequency: Float[Array, ""],
+        log_tolerance: Float[Array, ""],
+    ) -> PyTree:
+        """Chooses how to evaluate the loss at complex orders.
+
+        Args:
+            located: From `locate`.
+            frequency: Largest |tau| of interest.
+            log_tolerance: Logarithm of the relative error aimed at.
+
+        Returns:
+            A plan without derivative, for `log_mgf`, `center` and
+            `log_characteristic`.
+        """
+
+    @abc.abstractmethod
+    def relative_error(self, plan: PyTree) -> Float[Array, ""]:
+        """Largest relative error of E_P[(dQ/dP)^z] under a plan, but for rounding."""
+
+    @abc.abstractmethod
+    def log_mgf(self, plan: PyTree) -> tuple[Float[Array, ""], Float[Array, ""]]:
+        """Lambda(order), differentiable, and a bound on its absolute error."""
+
+    @abc.abstractmethod
+    def log_characteristic(
+        self,
+        plan: PyTree,
+        start: Float[Array, ""],
+        step: Float[Array, ""],
+        count: int = FREQUENCY_BLOCK,
+    ) -> CharacteristicBlock:
+        """The centred log-characteristic function at `start + k step`.
+
+        `k = 0, ..., count - 1`, with `count` a square.  The center is `center(plan)`.
+        """
+
+    def pays_to_transform(
+        self, plan: PyTree, blocks: Int[Array, ""]
+    ) -> Bool[Array, ""]:
+        """Whether `log_transformed` is faster than so many blocks of frequencies."""
+        del plan, blocks
+        return jnp.zeros((), bool)
+
+    def log_transformed(
+        self, plan: PyTree, step: Float[Array, ""], count: int
+    ) -> CharacteristicBlock:
+        """`log_characteristic` at `k step`, `k = 0, ..., count - 1`, all at once."""
+        return self.log_characteristic(plan, jnp.zeros_like(step), step, count)
+
+    def fastest_turn(self, plan: PyTree) -> Float[Array, ""] | None:
+        """Bound on the derivative of the characteristic function, centred, in tau.
+
+        Of losses whose angles are known up to whole turns only, as principal values
+        are; None for those with continuous ones.
+        """
+        del plan
+
+    @abc.abstractmethod
+    def center(self, plan: PyTree) -> Float[Array, ""]:
+        """A number near the tilted mean of X, without derivative."""
+
+    @abc.abstractmethod
+    def log_envelope(
+        self, located: PyTree, frequency: Float[Array, ""]
+    ) -> Float[Array, ""]:
+        """Log of a bound on |characteristic function| at every tau >= `frequency`.
+
+        At most zero.
+        """

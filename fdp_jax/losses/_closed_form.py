@@ -1,0 +1,99 @@
+"""What the closed form of a composition answers, whichever loss it belongs to.
+
+A closed form is written for thresholds eps >= 0 of one direction; a negative threshold
+of a direction is a positive one of the other (see `engines`).
+"""
+
+import abc
+from typing import Any
+
+import equinox as eqx
+import jax.numpy as jnp
+from jax.lax import stop_gradient
+from jaxtyping import Array
+
+from .._internal._implicit import implicit_root
+from .._internal._interval import Interval
+from .._internal._roots import least_threshold
+
+
+class AbstractClosedForm(eqx.Module):
+    """A privacy profile in closed form, all infinite losses included."""
+
+    @abc.abstractmethod
+    def log_delta(self, epsilon: Array) -> Array:
+        """Log delta(eps)."""
+
+    @abc.abstractmethod
+    def log_rest(self, epsilon: Array) -> Array:
+        """log(1 - delta(eps))."""
+
+    @abc.abstractmethod
+    def log_alpha(self, epsilon: Array) -> Array:
+        """Log P(X > eps)."""
+
+    @abc.abstractmethod
+    def epsilon(self, log_delta: Array) -> Array:
+        """The least real eps with delta(eps) at most the given one."""
+
+    def log_truncated(self) -> Array | None:
+        """Log of what of the infinite losses is only a bound."""
+
+    def error_rates(self, other: Any, alpha: Array) -> tuple[Interval, Interval] | None:
+        """f(alpha) and 1 - f(alpha) where all the kinks of f are known, else None.
+
+        Args:
+            other: The closed form of the other direction, if the worst of both counts,
+                else None.
+            alpha: In (0, 1).
+        """
+        del other, alpha
+
+    def lost(self) -> float:
+        """By how much 1 - delta may be larger, besides the error of its logarithm."""
+        return 0.0
+
+    def mass_error(self) -> Array | float:
+        """Relative error of sums of masses, besides that of every closed form."""
+        return 0.0
+
+    def loss_error(self, epsilon: Array) -> Array | None:
+        """How far a threshold may be off, besides the error of the logarithms."""
+        del epsilon
+
+    def logs(self, epsilon: Array) -> tuple[Array, Array, Array]:
+        """`log_delta`, `log_rest` and `log_alpha`."""
+        return self.log_delta(epsilon), self.log_rest(epsilon), self.log_alpha(epsilon)
+
+    def log_delta_within(
+        self, epsilon: Array, error: Array, value: Array
+    ) -> tuple[Array, Array]:
+        """Log delta(eps - error) and log delta(eps + error), or bounds of them.
+
+        `value` is that in the middle.
+        """
+        del value
+        left, right = stop_gradient((epsilon - error, epsilon + error))
+        return self.log_delta(left), self.log_delta(right)
+
+    def _rounding(self, epsilon: Array, end: Array) -> Array:
+        """A few units in the last place, near a finite end of the losses."""
+        unit = 4 * jnp.finfo(epsilon.dtype).eps
+        return stop_gradient(unit * jnp.maximum(jnp.abs(epsilon), jnp.abs(end)))
+
+
+def epsilon_by_search(form: AbstractClosedForm, log_delta: Array) -> Array:
+    constant, target = stop_gradient((form, log_delta))
+    # 1 - e^eps <= delta(eps), so the root lies at or above log(1 - delta).
+    least = jnp.log1p(-jnp.exp(target))
+    tail = lambda e: constant.log_delta(least + e)
+    root = least + least_threshold(tail, target, jnp.full_like(target, jnp.inf))
+    return implicit_root(_log_delta_residual, root, (form, log_delta), ())
+
+
+def _log_delta_residual(
+    epsilon: Array, args: tuple[AbstractClosedForm, Array], aux: tuple[()]
+) -> Array:
+    del aux
+    form, log_delta = args
+    return form.log_delta(epsilon) - log_delta

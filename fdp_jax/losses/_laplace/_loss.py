@@ -1,0 +1,227 @@
+"""Privacy loss of the Laplace mechanism: bounded, with a point mass at each end."""
+
+from typing import ClassVar
+
+import equinox as eqx
+import jax.numpy as jnp
+from jax.lax import stop_gradient
+from jaxtyping import Array, Float
+
+from ..._internal._divided import exp_divided, is_small, log_moment_ratio, psi
+from ..._internal._logs import LOG_2
+from ..._internal._quadrature import on_intervals
+from ..._internal._special import log1mexp, log_ndtri
+from .._analytic import FREQUENCY_BLOCK, AnalyticLoss, CharacteristicBlock
+from .._base import outward
+from .._cells import Atoms, Cells
+from .._loss_moments import excess, moments_of, panels
+from ._closed_form import LaplaceForm
+
+
+class _Plan(eqx.Module):
+    order: Float[Array, ""]
+    center: Float[Array, ""]
+
+
+def _hyperbolic(a: Array, mu: Array) -> tuple[Array, Array]:
+    """exp(-|a| mu) times cosh(a mu) and sinh(a mu) / a, even in a."""
+    a = jnp.abs(a)
+    tiny = a * mu < 1e-8
+    safe = jnp.where(tiny, 1, a)
+    cosh = 0.5 * (1 + jnp.exp(-2 * a * mu))
+    sinh = jnp.where(tiny, mu, -0.5 * jnp.expm1(-2 * safe * mu) / safe)
+    return cosh, sinh
+
+
+class LaplaceLoss(AnalyticLoss):
+    """P and Q Laplace of scale b, one apart; mu = 1 / b bounds the loss.
+
+    With a = w - 1/2: Lambda(w) = -mu/2 + log(cosh(a mu) + sinh(a mu) / (2 a)).
+    """
+
+    noise_multiplier: Float[Array, ""]
+
+    symmetric: ClassVar[bool] = True
+    decays: ClassVar[bool] = False
+
+    def _log_moment(self, order: Array) -> Array:
+        mu = 1 / self.noise_multiplier
+        a = order - 0.5
+        cosh, sinh = _hyperbolic(a, mu)
+        return (jnp.abs(a) - 0.5) * mu + jnp.log(cosh + 0.5 * sinh)
+
+    def moments(self, order):
+        mu = 1 / self.noise_multiplier
+        a = jnp.abs(order - 0.5)
+        cosh, sinh = _hyperbolic(a, mu)
+        # Derivatives in a of M = cosh(a mu) + sinh(a mu) / (2 a), both scaled.
+        near = a * mu < 1e-3
+        safe = jnp.where(near, 1, a)
+        first = jnp.where(near, a * mu**3 / 3, (mu * cosh - sinh) / safe)
+        second = jnp.where(
+            near, mu**3 / 3, mu**2 * sinh - 2 * (mu * cosh - sinh) / safe**2
+        )
+        total = cosh + 0.5 * sinh
+        slope = (mu * a * sinh + 0.5 * first) / total
+        curvature = (mu**2 * cosh + 0.5 * second) / total - jnp.square(slope)
+        sign = jnp.sign(order - 0.5)
+        return self._log_moment(order), sign * slope, jnp.maximum(curvature, 0)
+
+    def locate(self, order):
+        return _Plan(order, stop_gradient(self.moments(order)[1]))
+
+    def prepare(self, located, frequency, log_tolerance):
+        del frequency, log_tolerance
+        return located
+
+    def relative_error(self, plan):
+        return jnp.zeros_like(plan.order)
+
+    def log_mgf(self, plan):
+        value = self._log_moment(plan.order)
+        scale = 8 + (jnp.abs(plan.order) + 1) / self.noise_multiplier
+        return value, stop_gradient(4 * jnp.finfo(value.dtype).eps * scale)
+
+    def log_characteristic(self, plan, start, step, count=FREQUENCY_BLOCK):
+        tau = start + step * jnp.arange(count, dtype=start.dtype)
+        mu = 1 / self.noise_multiplier
+        a = plan.order - 0.5
+        # exp(-|a| mu) times exp(+-(a + i tau) mu), as real pairs.
+        grow = jnp.exp((a - jnp.abs(a)) * mu)
+        fall = jnp.exp((-a - jnp.abs(a)) * mu)
+        cos, sin = jnp.cos(tau * mu), jnp.sin(tau * mu)
+        cosh = 0.5 * (grow + fall) * cos, 0.5 * (grow - fall) * sin
+        sinh = 0.5 * (grow - fall) * cos, 0.5 * (grow + fall) * sin
+        # sinh(v mu) / (2 v), v = a + i tau; at v = 0 its limit mu / 2.
+        norm = jnp.square(a) + jnp.square(tau)
+        tiny = norm * mu**2 < 1e-16
+        safe = 2 * jnp.where(tiny, 1, norm)
+        real = jnp.where(tiny, 0.5 * mu, (sinh[0] * a + sinh[1] * tau) / safe)
+        imag = jnp.where(tiny, 0, (sinh[1] * a - sinh[0] * tau) / safe)
+        base_cosh, base_sinh = _hyperbolic(a, mu)
+        base = base_cosh + 0.5 * base_sinh
+        real = (cosh[0] + real) / base
+        imag = (cosh[1] + imag) / base
+        modulus = jnp.square(real) + jnp.square(imag)
+        small = modulus < 1e-30
+        modulus = jnp.where(small, 1e-30, modulus)
+        angle = jnp.arctan2(jnp.where(small, 0, imag), jnp.where(small, 1, real))
+        turned = angle - tau * plan.center
+        # The principal value; whole turns matter to non-integer counts only.
+        whole = stop_gradient(2 * jnp.pi * jnp.round(turned / (2 * jnp.pi)))
+        error = (
+            16
+            * jnp.finfo(start.dtype).eps
+            * ((1 + tau * mu) / jnp.sqrt(modulus) + tau * jnp.abs(plan.center))
+        )
+        return CharacteristicBlock(
+            0.5 * jnp.log(modulus), turned - whole, stop_gradient(error)
+        )
+
+    def center(self, plan):
+        return plan.center
+
+    def log_envelope(self, located, frequency):
+        # The atoms do not decay; the density's part does, as 1 / (2 tau).
+        mu = 1 / self.noise_multiplier
+        cosh, sinh = _hyperbolic(located.order - 0.5, mu)
+        bound = cosh * (1 + 0.5 / frequency) / (cosh + 0.5 * sinh)
+        return jnp.minimum(jnp.log(bound), 0)
+
+    def cells(self, low, high):
+        # X = 2 x - mu for x in (0, mu), where P has density e^-x / 2.
+        mu = 1 / self.noise_multiplier
+        # An end up to rounding is the end: it moves with mu, as its derivative says.
+        near = 1e-12 * mu
+        moved = sum(
+            jnp.where((jnp.abs(x) > mu - near) & (jnp.abs(x) < mu), near, 0)
+            for x in (low, high)
+        )
+        low, high = (
+            jnp.where(x >= mu - near, mu, jnp.where(x <= near - mu, -mu, x))
+            for x in (low, high)
+        )
+        width = high - low
+        empty = width <= 0
+        share = log1mexp(0.5 * jnp.where(empty, 1, width))
+        log_mass = share - 0.5 * (low + mu) - LOG_2
+        log_mass = jnp.where(empty, -jnp.inf, log_mass)
+        unit = 8 * jnp.finfo(width.dtype).eps
+        safe = jnp.where(empty, 1, width)
+        # The ends are rounded, and logarithms of numbers as small as the width.
+        error = unit * (4 + mu + (jnp.abs(low) + jnp.abs(high)) / safe - jnp.log(safe))
+        error = error + 2 * moved / safe
+        return Cells(log_mass, low + 0.5 * width, stop_gradient(error))
+
+    def atoms(self):
+        mu = 1 / self.noise_multiplier
+        log_half = jnp.full_like(mu, -LOG_2)
+        return Atoms(jnp.stack([-mu, mu]), jnp.stack([log_half, log_half - mu]))
+
+    def loss_range(self):
+        mu = 1 / self.noise_multiplier
+        # One over a power of two is exact.
+        whole = jnp.frexp(stop_gradient(self.noise_multiplier))[0] == 0.5
+        least, most = outward(-mu, mu)
+        return jnp.where(whole, -mu, least), jnp.where(whole, mu, most)
+
+    @classmethod
+    def has_closed_form(cls, kinds, *, single):
+        return kinds == 1 and single
+
+    @classmethod
+    def closed_form(cls, terms, counts, sign):
+        del counts, sign
+        (term,) = terms
+        return LaplaceForm(1 / term.noise_multiplier)
+
+    def normalized_log_moment(self, order):
+        # E_P r^w - 1 = w (w - 1) mu^2 exp[0, (w - 1) mu, -w mu], and the same in logs.
+        mu = 1 / self.noise_multiplier
+        a = jnp.abs(order - 0.5)
+        decay = -2 * a * mu
+        direct = jnp.log(0.5 * (1 + jnp.exp(decay)) + 0.5 * mu * psi(decay))
+        direct = direct + (a - 0.5) * mu
+        moderate = is_small(direct)
+        x, y = (jnp.where(moderate, z * mu, 0.0) for z in (order - 1, -order))
+        excess = jnp.square(mu) * exp_divided(x, y)
+        return log_moment_ratio(order, direct, excess)
+
+    def log_moment_ceiling(self, sign):
+        del sign
+        # E_P r^w is an entire function of (w - 1/2)^2 with negative zeros only, so its
+        # logarithm is concave there and its divided differences L decrease beyond 1.
+        return self.normalized_log_moment(jnp.ones_like(self.noise_multiplier))
+
+    def gaussian_precision(self):
+        half = -0.5 / self.noise_multiplier - LOG_2
+        return jnp.square(2 * log_ndtri(half))
+
+    def cumulants(self, *, included):
+        # Under Q the loss is minus what it is under P.
+        side = 1.0 if included else -1.0
+        odd = jnp.asarray([-side, 1.0, -side, 1.0])
+        return odd * self._cumulants()
+
+    def _cumulants(self) -> Float[Array, " 4"]:
+        """Under P: atoms at -mu and mu, and 2 x - mu with density e^-x / 2 between."""
+        mu = 1 / self.noise_multiplier
+        x, weights = on_intervals(0 * mu, jnp.minimum(mu, 40.0), 48)
+        values = jnp.concatenate([jnp.stack([-mu, mu]), 2 * x - mu])
+        atoms = jnp.stack([jnp.ones_like(mu), jnp.exp(-mu)])
+        masses = 0.5 * jnp.concatenate([atoms, weights * jnp.exp(-x)])
+        mean = values @ masses
+        second, third, fourth = (((values - mean) ** k) @ masses for k in (2, 3, 4))
+        return jnp.stack([mean, second, third, fourth - 3 * jnp.square(second)])
+
+    def loss_moments(self, sign):
+        del sign
+        mu = 1 / self.noise_multiplier
+        v1 = excess(-mu)
+        # X = 2 x - mu for noise x in [0, mu], with kinks of |X| and |X + v1| inside.
+        cuts = jnp.stack([0 * mu, 0.5 * (mu - v1), 0.5 * mu, mu])
+        x, weights = panels(cuts)
+        values = jnp.concatenate([jnp.stack([-mu, mu]), 2 * x - mu])
+        ends = jnp.stack([jnp.ones_like(mu), jnp.exp(-mu)])
+        masses = 0.5 * jnp.concatenate([ends, weights * jnp.exp(-x)])
+        return moments_of(values, masses, v1)

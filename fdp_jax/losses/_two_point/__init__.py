@@ -1,0 +1,3 @@
+"""The pair of (epsilon, delta)-DP."""
+
+from ._loss import TwoPointLoss as TwoPointLoss

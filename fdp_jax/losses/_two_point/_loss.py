@@ -1,0 +1,166 @@
+"""Privacy loss of (epsilon, delta)-DP itself: two finite values and infinity."""
+
+from typing import ClassVar
+
+import equinox as eqx
+import jax.numpy as jnp
+from jax.lax import stop_gradient
+from jaxtyping import Array, Float
+
+from ..._internal._divided import is_small, log_moment_ratio, psi, sinhc
+from ..._internal._logs import log_cosh
+from ..._internal._special import log_ndtri, safe_log
+from .._analytic import FREQUENCY_BLOCK, AnalyticLoss, CharacteristicBlock
+from .._cells import Atoms, Cells
+from .._loss_moments import LossMoments
+from ._closed_form import TwoPointForm
+
+
+class _Plan(eqx.Module):
+    order: Float[Array, ""]
+    center: Float[Array, ""]
+
+
+class TwoPointLoss(AnalyticLoss):
+    """The worst pair of an (epsilon, delta)-DP mechanism (Kairouz, Oh, Viswanath 2015).
+
+    Y is infinite with probability delta, else epsilon or -epsilon with odds e^epsilon.
+    Lambda(w) = log(1 - delta) + log cosh((w - 1/2) epsilon) - log cosh(epsilon / 2),
+    over the finite losses.  Randomized response is the case delta = 0.
+    """
+
+    epsilon: Float[Array, ""]
+    delta: Float[Array, ""]
+
+    symmetric: ClassVar[bool] = True
+    decays: ClassVar[bool] = False
+
+    def _log_moment(self, order: Array) -> Array:
+        tilted = log_cosh((order - 0.5) * self.epsilon)
+        return self._log_finite_mass() + tilted - log_cosh(0.5 * self.epsilon)
+
+    def moments(self, order):
+        slope = jnp.tanh((order - 0.5) * self.epsilon)
+        curvature = jnp.square(self.epsilon) * (1 - jnp.square(slope))
+        return self._log_moment(order), self.epsilon * slope, curvature
+
+    def locate(self, order):
+        return _Plan(order, stop_gradient(self.moments(order)[1]))
+
+    def prepare(self, located, frequency, log_tolerance):
+        del frequency, log_tolerance
+        return located
+
+    def relative_error(self, plan):
+        return jnp.zeros_like(plan.order)
+
+    def log_mgf(self, plan):
+        value = self._log_moment(plan.order)
+        scale = 8 + (jnp.abs(plan.order) + 1) * self.epsilon
+        return value, stop_gradient(4 * jnp.finfo(value.dtype).eps * scale)
+
+    def log_characteristic(self, plan, start, step, count=FREQUENCY_BLOCK):
+        tau = start + step * jnp.arange(count, dtype=start.dtype)
+        angle = tau * self.epsilon
+        real, slope = jnp.cos(angle), jnp.tanh((plan.order - 0.5) * self.epsilon)
+        imag = slope * jnp.sin(angle)
+        modulus = jnp.square(real) + jnp.square(imag)
+        small = modulus < 1e-30
+        modulus = jnp.where(small, 1e-30, modulus)
+        turned = (
+            jnp.arctan2(jnp.where(small, 0, imag), jnp.where(small, 1, real))
+            - tau * plan.center
+        )
+        whole = stop_gradient(2 * jnp.pi * jnp.round(turned / (2 * jnp.pi)))
+        error = (
+            16
+            * jnp.finfo(start.dtype).eps
+            * ((1 + angle) / jnp.sqrt(modulus) + tau * jnp.abs(plan.center))
+        )
+        return CharacteristicBlock(
+            0.5 * jnp.log(modulus), turned - whole, stop_gradient(error)
+        )
+
+    def center(self, plan):
+        return plan.center
+
+    def log_envelope(self, located, frequency):
+        del located
+        return jnp.zeros_like(frequency)
+
+    def cells(self, low, high):
+        inside = jnp.clip(jnp.zeros_like(low), low, high)
+        return Cells(jnp.full_like(low, -jnp.inf), inside, jnp.zeros_like(low))
+
+    def atoms(self):
+        loss = jnp.stack([-self.epsilon, self.epsilon])
+        # Probabilities e^eps / (1 + e^eps) and 1 / (1 + e^eps) under P.
+        log_mass = -jnp.log1p(jnp.exp(-self.epsilon)) - jnp.maximum(loss, 0)
+        return Atoms(loss, self._log_finite_mass() + log_mass)
+
+    def loss_range(self):
+        return -self.epsilon, self.epsilon
+
+    def log_finite_masses(self):
+        mass = self._log_finite_mass()
+        return mass, mass
+
+    def log_infinite_masses(self):
+        mass = safe_log(self.delta)
+        return mass, mass
+
+    def _log_finite_mass(self) -> Array:
+        return jnp.log1p(-self.delta)
+
+    @classmethod
+    def has_closed_form(cls, kinds, *, single):
+        del single
+        return kinds == 1
+
+    @classmethod
+    def closed_form(cls, terms, counts, sign):
+        del sign
+        (term,), (count,) = terms, counts
+        return TwoPointForm(term.epsilon, term.delta, count)
+
+    def normalized_log_moment(self, order):
+        # E_P r^w - 1 = 2 sinh(w eps / 2) sinh((w - 1) eps / 2) / cosh(eps / 2).
+        epsilon = self.epsilon
+        direct = log_cosh((order - 0.5) * epsilon) - log_cosh(0.5 * epsilon)
+        moderate = is_small(direct)
+        x, y, z = (
+            jnp.where(moderate, 0.5 * w * epsilon, 0.0) for w in (order, order - 1, 1.0)
+        )
+        # e^-|x| sinh(x) / x = psi(-2 |x|), where the plain product would overflow.
+        huge = epsilon > 500
+        lift = jnp.abs(x) + jnp.abs(y) - z
+        scaled = psi(-2 * jnp.abs(x)) * psi(-2 * jnp.abs(y)) * 2 * jnp.exp(lift)
+        x, y, z = (jnp.where(huge, 0.0, v) for v in (x, y, z))
+        ratio = jnp.where(huge, scaled, sinhc(x) * sinhc(y) / jnp.cosh(z))
+        return log_moment_ratio(order, direct, 0.5 * jnp.square(epsilon) * ratio)
+
+    def log_moment_ceiling(self, sign):
+        del sign
+        # As of a Laplace pair: L decreases beyond 1.
+        return self.normalized_log_moment(jnp.ones_like(self.epsilon))
+
+    def gaussian_precision(self):
+        mu = 2 * log_ndtri(-jnp.logaddexp(0.0, self.epsilon))
+        return jnp.where(self.delta > 0, jnp.inf, jnp.square(mu))
+
+    def cumulants(self, *, included):
+        t = (1.0 if included else -1.0) * jnp.tanh(0.5 * self.epsilon)
+        rest = 1 - jnp.square(t)
+        shapes = t, rest, -2 * t * rest, -2 * rest * (1 - 3 * jnp.square(t))
+        return jnp.stack([self.epsilon**k * x for k, x in enumerate(shapes, 1)])
+
+    def loss_moments(self, sign):
+        del sign
+        e = self.epsilon
+        tanh = jnp.tanh(0.5 * e)
+        rest = 1 - jnp.square(tanh)
+        variance = jnp.square(e) * rest
+        # The two places -e and e lie e (1 - tanh) and e (1 + tanh) from the mean.
+        v3 = e**3 * 0.5 * rest * (jnp.square(1 - tanh) + jnp.square(1 + tanh))
+        v4 = jnp.where(self.delta > 0, jnp.inf, e**3)
+        return LossMoments(e * tanh, jnp.square(e), v3, v4, variance)

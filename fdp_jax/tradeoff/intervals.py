@@ -1,0 +1,175 @@
+"""What a trade-off function answers inside: certified logarithms and their sums."""
+
+import equinox as eqx
+import jax.numpy as jnp
+from jax.lax import stop_gradient
+from jaxtyping import Array, ArrayLike
+
+from .._internal._interval import exactly
+from .._internal._logs import log_add
+from .._internal._special import safe_log
+from ..engines import Interval, log_complement, select
+
+CLOSED_FORM = 1e-12
+"""Relative error allowed for the logarithm of a closed form; measured ones are less."""
+
+
+class Point(eqx.Module):
+    """The profile at one threshold eps, from both sides."""
+
+    log_delta: Interval
+    """log delta(eps)."""
+    log_reverse: Interval
+    """log delta_rev(-eps), the profile of the inverse: delta's complement in e^-eps.
+
+    1 - delta = e^eps (1 - delta_rev(-eps)): small where delta is close to 1 only
+    because eps is negative.
+    """
+    log_rest: Interval
+    """log(1 - delta(eps))."""
+
+
+class Rates(eqx.Module):
+    """One point of the curve, at a given type I error."""
+
+    log_beta: Interval
+    log_tpr: Interval
+
+
+class Ends(eqx.Module):
+    """Infinite losses: where the curve meets the axes."""
+
+    log_end: Interval
+    """log delta(inf) = log(1 - f(0))."""
+    log_start: Interval
+    """log f(0)."""
+    log_reverse_end: Interval
+    """log delta_rev(inf) = log(1 - f^-1(0))."""
+    log_reverse_start: Interval
+    """log f^-1(0), where f reaches zero."""
+
+    def exchanged(self) -> "Ends":
+        """The ends of the inverse."""
+        return Ends(
+            self.log_reverse_end,
+            self.log_reverse_start,
+            self.log_end,
+            self.log_start,
+        )
+
+
+def symmetric_ends(log_end: Interval, log_start: Interval) -> Ends:
+    """The ends of a symmetric function."""
+    return Ends(log_end, log_start, log_end, log_start)
+
+
+def no_ends(like: Array) -> Ends:
+    """No infinite losses."""
+    zero = jnp.zeros((), jnp.result_type(like))
+    return symmetric_ends(exact(zero - jnp.inf), exact(zero))
+
+
+def at_most_zero(x: Array) -> Array:
+    """min(x, 0), with the derivative of x also at 0."""
+    return jnp.where(x > 0, 0.0, x)
+
+
+def closed(value: Array) -> Interval:
+    """A closed form's logarithm of a probability."""
+    return exactly(value, CLOSED_FORM).map(at_most_zero)
+
+
+def exact(value: ArrayLike) -> Interval:
+    """A number without error."""
+    value = jnp.asarray(value)
+    return Interval(stop_gradient(value), value, stop_gradient(value))
+
+
+def widened(interval: Interval, unit: ArrayLike) -> Interval:
+    """Room for the rounding of a few operations on logarithms of probabilities."""
+
+    def room(x: Array) -> Array:
+        finite = jnp.isfinite(x)
+        return jnp.where(finite, unit * (1 + jnp.abs(jnp.where(finite, x, 0))), 0)
+
+    return Interval(
+        interval.lower - room(interval.lower),
+        interval.estimate,
+        jnp.minimum(interval.upper + room(interval.upper), 0),
+    )
+
+
+def loosened(interval: Interval, slip: Array) -> Interval:
+    """With room on both sides of the logarithm of a probability, if it is not 0."""
+    room = lambda x: jnp.where(jnp.isfinite(x), slip, 0.0)
+    lower, upper = interval.lower, interval.upper
+    return Interval(
+        lower - room(lower), interval.estimate, jnp.minimum(upper + room(upper), 0)
+    )
+
+
+def log_subtract(a: ArrayLike, b: ArrayLike) -> Array:
+    """log(e^a - e^b), -inf unless that is positive."""
+    a, b = jnp.broadcast_arrays(jnp.asarray(a), jnp.asarray(b))
+    positive = a > b
+    none = positive & jnp.isneginf(b)
+    inner = positive & ~none
+    high, low = jnp.where(inner, a, 0.0), jnp.where(inner, b, -1.0)
+    value = high + log_complement(low - high)
+    return jnp.where(inner, value, jnp.where(none, a, -jnp.inf))
+
+
+def times(interval: Interval, log_factor: ArrayLike) -> Interval:
+    """A probability times a nonnegative number, in logarithms."""
+    return interval.map(lambda x: plus(x, log_factor))
+
+
+def plus(x: ArrayLike, y: ArrayLike) -> Array:
+    """X + y, -inf (without NaN in derivatives) if either is."""
+    x, y = jnp.broadcast_arrays(jnp.asarray(x), jnp.asarray(y))
+    none = jnp.isneginf(x) | jnp.isneginf(y)
+    return jnp.where(none, -jnp.inf, jnp.where(none, 0, x) + jnp.where(none, 0, y))
+
+
+def add(one: Interval, other: Interval) -> Interval:
+    """The sum of two positive numbers, in logarithms."""
+    return Interval(
+        log_add(one.lower, other.lower),
+        log_add(one.estimate, other.estimate),
+        log_add(one.upper, other.upper),
+    )
+
+
+def larger(one: Interval, other: Interval) -> Interval:
+    """The larger of two numbers."""
+    return Interval(
+        jnp.maximum(one.lower, other.lower),
+        jnp.where(one.estimate >= other.estimate, one.estimate, other.estimate),
+        jnp.maximum(one.upper, other.upper),
+    )
+
+
+def smaller(one: Interval, other: Interval) -> Interval:
+    """The smaller of two numbers."""
+    flip = lambda x: x.map_down(jnp.negative)
+    return flip(larger(flip(one), flip(other)))
+
+
+def reflect(log_value: Array, epsilon: Array) -> Array:
+    """log((1 - e^-eps) + e^-eps d) for eps >= 0: one profile from the other one."""
+    return safe_log(-jnp.expm1(-epsilon) + jnp.exp(log_value - epsilon))
+
+
+def capped(interval: Interval) -> Interval:
+    """Logarithms of probabilities, in order."""
+    cap = at_most_zero
+    lower, upper = cap(interval.lower), cap(interval.upper)
+    estimate = cap(interval.estimate)
+    inside = jnp.where(estimate < lower, lower, jnp.where(estimate > upper, upper, 0))
+    kept = (estimate >= lower) & (estimate <= upper)
+    return Interval(lower, jnp.where(kept, estimate, inside), upper)
+
+
+def choose(condition: Array, yes: Interval, no: Interval) -> Interval:
+    """`jnp.where` of two intervals."""
+    return select(condition, yes, no)

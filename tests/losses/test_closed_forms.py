@@ -1,0 +1,688 @@
+import json
+import pathlib
+
+import jax
+import jax.numpy as jnp
+import mpmath as mp
+import numpy as np
+import pytest
+
+import fdp_jax as fdp
+from fdp_jax.losses._gaussian import _closed_form as _gaussian
+from fdp_jax.losses._laplace import _closed_form as _laplace
+from fdp_jax.losses._subsampled_gaussian import _one_step
+from fdp_jax.losses._two_point import _closed_form as _two_point
+
+CHECKS = pathlib.Path(__file__).parents[1] / "data" / "checks.json"
+
+
+@pytest.fixture(autouse=True)
+def _double_precision():
+    with jax.enable_x64(True), mp.workdps(60):
+        yield
+
+
+@pytest.fixture(scope="module")
+def checks():
+    return {c["id"]: c for c in json.loads(CHECKS.read_text())}
+
+
+def with_prefix(checks, *prefixes):
+    found = [c for key, c in checks.items() if key.startswith(prefixes)]
+    assert found
+    return found
+
+
+def tail(x):
+    return mp.erfc(x / mp.sqrt(2)) / 2
+
+
+def log_pair(delta, rest):
+    """Logs of a profile and its complement, from the smaller of the two."""
+    if delta < 0.5:
+        return (mp.log(delta) if delta > 0 else -mp.inf), mp.log1p(-delta)
+    return mp.log1p(-rest), (mp.log(rest) if rest > 0 else -mp.inf)
+
+
+def assert_logs_close(values, exact, rtol):
+    """Relative agreement of logarithms; subnormal ones count as zero."""
+    for value, truth in zip(np.asarray(values), exact, strict=True):
+        if truth == -mp.inf:
+            assert value == -np.inf
+        elif abs(truth) < 1e-300:
+            assert abs(value) < 1e-299
+        else:
+            assert abs((mp.mpf(float(value)) - truth) / truth) < rtol, (value, truth)
+
+
+def derivatives(*functions):
+    """Jitted gradient and Hessian of the stacked functions of one point.
+
+    Compiled once per family of functions, which is what takes the time here.
+    """
+
+    def stacked(point, *rest):
+        return jnp.stack([f(point, *rest) for f in functions])
+
+    first = jax.jacrev(stacked)
+    return jax.jit(lambda *a: (first(*a), jax.jacfwd(first)(*a)))
+
+
+def assert_derivatives(gradient, hessian, exact, point, rtol):
+    """One gradient and Hessian against differences of `exact`."""
+    with mp.workdps(110):
+        at = tuple(mp.mpf(float(p)) for p in point)
+        step = mp.mpf(10) ** -25
+        for i in range(len(point)):
+            unit = [int(i == j) for j in range(len(point))]
+            expected = float(mp.diff(exact, at, tuple(unit), h=step))
+            np.testing.assert_allclose(gradient[i], expected, rtol, 1e-13)
+            for j in range(i, len(point)):
+                order = list(unit)
+                order[j] += 1
+                expected = float(mp.diff(exact, at, tuple(order), h=step))
+                np.testing.assert_allclose(hessian[i, j], expected, 100 * rtol, 1e-10)
+
+
+def without_nan(values):
+    return not any(np.isnan(v).any() for v in jax.tree.leaves(values))
+
+
+# Gaussian
+
+
+def gaussian_exact(mu, epsilon):
+    mu, epsilon = mp.mpf(float(mu)), mp.mpf(float(epsilon))
+    with mp.workdps(300):
+        a = epsilon / mu - mu / 2
+        alpha = tail(a + mu)
+        rest = tail(-a) + mp.exp(epsilon) * alpha
+        return log_pair(tail(a) - mp.exp(epsilon) * alpha, rest), mp.log(alpha)
+
+
+@pytest.fixture(scope="module")
+def gaussian_grid():
+    rng = np.random.default_rng(0)
+    mu = 10 ** rng.uniform(-8, 1.5, 120)
+    z = np.concatenate([rng.normal(size=60), rng.normal(size=60) * 8])
+    epsilon = np.clip(mu * z + rng.choice([-0.5, 0, 0.5], 120) * mu**2, -500, 1e6)
+    epsilon[:3] = 0, -1e-12, 1e-12
+    return mu, epsilon, [gaussian_exact(*pair) for pair in zip(mu, epsilon)]  # noqa: B905
+
+
+def test_gaussian_profile_and_complement(gaussian_grid):
+    mu, epsilon, exact = gaussian_grid
+    value = jax.jit(_gaussian.log_delta)(mu, epsilon)
+    assert_logs_close(value, [e[0][0] for e in exact], 2e-13)
+    value = jax.jit(_gaussian.log_one_minus_delta)(mu, epsilon)
+    assert_logs_close(value, [e[0][1] for e in exact], 5e-13)
+    value = jax.jit(_gaussian.log_alpha)(mu, epsilon)
+    assert_logs_close(value, [e[1] for e in exact], 5e-13)
+
+
+def test_gaussian_type_ii_error_completes_the_profile(gaussian_grid):
+    mu, epsilon, _ = gaussian_grid
+    alpha = epsilon + jax.jit(_gaussian.log_alpha)(mu, epsilon)
+    total = jnp.logaddexp(jax.jit(_gaussian.log_beta_at)(mu, epsilon), alpha)
+    rest = jax.jit(_gaussian.log_one_minus_delta)(mu, epsilon)
+    np.testing.assert_allclose(total, rest, rtol=1e-11, atol=1e-14)
+
+
+gaussian_derivatives = derivatives(
+    lambda p: _gaussian.log_delta(p[0], p[1]),
+    lambda p: _gaussian.log_one_minus_delta(p[0], p[1]),
+)
+
+
+@pytest.mark.parametrize(
+    ("mu", "epsilon"), [(1.0, 0.7), (0.03, 0.2), (3.0, -2.0), (2.0, 20.0)]
+)
+def test_gaussian_derivatives(mu, epsilon):
+    delta = lambda m, e: tail(e / m - m / 2) - mp.exp(e) * tail(e / m + m / 2)
+    exact = lambda m, e: mp.log(delta(m, e)), lambda m, e: mp.log1p(-delta(m, e))
+    gradient, hessian = gaussian_derivatives(jnp.asarray([mu, epsilon]))
+    for i in range(2):
+        assert_derivatives(gradient[i], hessian[i], exact[i], (mu, epsilon), 1e-12)
+
+
+def test_gaussian_epsilon_is_the_root():
+    rng = np.random.default_rng(1)
+    mu = 10 ** rng.uniform(-8, 1.5, 60)
+    log_delta = -(10 ** rng.uniform(-10, 2, 60))
+    epsilon = np.asarray(jax.jit(_gaussian.epsilon)(mu, log_delta))
+    for m, e, target in zip(mu, epsilon, log_delta, strict=True):
+        (value, rest), alpha = gaussian_exact(m, e)
+        target = mp.mpf(float(target))
+        # Distance to the root from the residual, in the better conditioned form.
+        if target < -0.7:
+            error = (value - target) * mp.exp(value - e - alpha)
+        else:
+            error = (mp.log(-mp.expm1(target)) - rest) * mp.exp(rest - e - alpha)
+        assert abs(error) < 2e-14 * abs(e)
+
+
+gaussian_epsilon = jax.jit(_gaussian.epsilon)
+epsilon_derivatives = derivatives(lambda p: _gaussian.epsilon(p[0], p[1]))
+
+
+@pytest.mark.parametrize(
+    ("mu", "log_delta"),
+    [
+        (1.0, -11.0),
+        pytest.param(0.3, -0.9, marks=pytest.mark.slow),
+        (2.0, -0.05),
+        pytest.param(1e-3, -3.0, marks=pytest.mark.slow),
+    ],
+)
+def test_gaussian_epsilon_derivatives(mu, log_delta):
+    start = mp.mpf(float(gaussian_epsilon(mu, log_delta)))
+    bracket = start, start * (1 + mp.mpf(10) ** -12)
+    tolerance = mp.mpf(10) ** -200
+
+    def exact(m, l):
+        delta = lambda e: tail(e / m - m / 2) - mp.exp(e) * tail(e / m + m / 2)
+        return mp.findroot(lambda e: mp.log(delta(e)) - l, bracket, tol=tolerance)
+
+    gradient, hessian = epsilon_derivatives(jnp.asarray([mu, log_delta]))
+    assert_derivatives(gradient[0], hessian[0], exact, (mu, log_delta), 1e-11)
+
+
+def test_gaussian_edges():
+    inf = jnp.inf
+    mu = jnp.asarray([0.0, 0.0, inf, 1.0, 1.0, 0.0])
+    epsilon = jnp.asarray([-1.0, 1.0, 2.0, inf, -inf, 0.0])
+    null = np.log(-np.expm1(-1.0))
+    expected = [null, -inf, 0, -inf, 0, -inf]
+    value = jax.jit(_gaussian.log_delta)(mu, epsilon)
+    np.testing.assert_allclose(value, expected, rtol=1e-15)
+    expected = [-1, 0, -inf, 0, -inf, 0]
+    value = jax.jit(_gaussian.log_one_minus_delta)(mu, epsilon)
+    np.testing.assert_allclose(value, expected)
+    log_delta = jnp.asarray([-inf, 0.0, -1.0, -1.0, -7e5])
+    mu = jnp.asarray([1.0, 1.0, 0.0, inf, 1.0])
+    expected = [inf, -inf, np.log(-np.expm1(-1.0)), inf, 1183.70321860047]
+    value = jax.jit(_gaussian.epsilon)(mu, log_delta)
+    np.testing.assert_allclose(value, expected, rtol=1e-13)
+
+
+def test_gaussian_trade_off_function(checks):
+    log_beta = jax.jit(_gaussian.log_beta)
+    for check in with_prefix(checks, "01.gdp_f.mu"):
+        mu, alpha = check["params"]["mu"], check["params"]["alpha"]
+        value = log_beta(mu, np.log(alpha), np.log1p(-alpha))
+        # alpha near one is only known to its rounding error.
+        slack = 1e-15 + 3e-16 / (1 - alpha)
+        np.testing.assert_allclose(np.exp(value), check["value"], rtol=slack)
+    power = jax.jit(_gaussian.log_one_minus_beta)(1.0, np.log(1e-12), np.log1p(-1e-12))
+    np.testing.assert_allclose(np.exp(power), 7.9735801046410808e-10, rtol=1e-13)
+    value = log_beta(30.0, np.log(0.1), np.log(0.9))
+    np.testing.assert_allclose(value, -416.65232732945067, rtol=1e-14)
+    # alpha = 1 - 1e-300 is told apart from one.
+    value = log_beta(2.0, -1e-300, np.log(1e-300))
+    np.testing.assert_allclose(value, float(mp.log(tail(mp.mpf("39.0471")))), rtol=1e-6)
+
+
+def test_gaussian_check_values(checks):
+    log_delta = jax.jit(_gaussian.log_delta)
+    for check in with_prefix(checks, "01.gdp_delta.mu"):
+        mu, epsilon = check["params"]["mu"], check["params"]["eps"]
+        value = np.exp(log_delta(float(mu), float(epsilon)))
+        np.testing.assert_allclose(value, check["value"], rtol=1e-13)
+    np.testing.assert_allclose(log_delta(1.0, 50.0), -1233.8690831424055, rtol=1e-15)
+    np.testing.assert_allclose(log_delta(0.1, 5.0), -1258.5480169642434, rtol=1e-15)
+    epsilon = jax.jit(_gaussian.epsilon)(1.0, np.log(1e-5))
+    np.testing.assert_allclose(epsilon, 4.3771780956812246, rtol=1e-15)
+
+
+# One subsampled step
+
+
+def one_step_exact(sigma, q, epsilon, sign):
+    """delta, 1 - delta and alpha from the definition."""
+    mu, x = 1 / sigma, sign * epsilon
+    if mp.exp(x) <= 1 - q:
+        if sign > 0:
+            return -mp.expm1(epsilon), mp.exp(epsilon), mp.mpf(1)
+        return mp.mpf(0), mp.mpf(1), mp.mpf(0)
+    t = mp.log1p(mp.expm1(x) / q)
+    a, b = t / mu - mu / 2, t / mu + mu / 2
+    if sign > 0:
+        alpha = tail(b)
+        beta = (1 - q) * tail(-b) + q * tail(-a)
+    else:
+        alpha = (1 - q) * tail(-b) + q * tail(-a)
+        beta = tail(b)
+    rest = beta + mp.exp(epsilon) * alpha
+    return 1 - rest, rest, alpha
+
+
+@pytest.fixture(scope="module")
+def one_step_grid():
+    # As many points as in the grid of edge cases below, to compile once.
+    rng = np.random.default_rng(3)
+    sigma = 10 ** rng.uniform(-1, 4, 224)
+    q = np.where(rng.random(224) < 0.1, 1.0, 10 ** rng.uniform(-12, 0, 224))
+    sign = rng.choice([1.0, -1.0], 224)
+    t = np.clip(rng.normal(size=224) * 4 / sigma, -20, 20)
+    epsilon = sign * np.log1p(q * np.expm1(t))
+    epsilon[:3] = 0.0, -3.0, -1e-12
+    exact = []
+    with mp.workdps(300):
+        for row in zip(sigma, q, epsilon, sign, strict=True):
+            delta, rest, alpha = one_step_exact(*(mp.mpf(float(v)) for v in row))
+            log_alpha = mp.log(alpha) if alpha > 0 else -mp.inf
+            exact.append((*log_pair(delta, rest), log_alpha))
+    return (sigma, q, epsilon, sign), exact
+
+
+def one_step_all(sigma, q, epsilon, sign):
+    arguments = sigma, q, epsilon, sign
+    return jnp.stack(
+        [
+            _one_step.log_delta(*arguments),
+            _one_step.log_one_minus_delta(*arguments),
+            _one_step.log_alpha(*arguments),
+        ]
+    )
+
+
+one_step_values = jax.jit(jax.vmap(one_step_all))
+one_step_jacobian = jax.jit(jax.vmap(jax.jacrev(one_step_all, (0, 1, 2))))
+
+
+def test_one_step_values(one_step_grid):
+    arguments, exact = one_step_grid
+    values = np.asarray(one_step_values(*arguments))
+    _, in_q, in_epsilon = (np.abs(j) for j in one_step_jacobian(*arguments))
+    # Next to the end of its support the loss is ill-conditioned in q and epsilon:
+    # allow for one rounding error of the arguments.
+    moved = in_q * arguments[1][:, None] + in_epsilon * np.abs(arguments[2])[:, None]
+    slack = 3e-13 * np.abs(values) + 3e-16 * moved
+    truths = [t for row in exact for t in row]
+    for value, truth, room in zip(values.ravel(), truths, slack.ravel(), strict=True):
+        if truth == -mp.inf:
+            assert value == -np.inf
+        else:
+            assert abs(value - truth) <= max(room, 1e-299)
+
+
+def test_one_step_check_values(checks):
+    log_delta = jax.jit(_one_step.log_delta)
+    for check in with_prefix(checks, "01.sgm_delta."):
+        p = check["params"]
+        sign = 1.0 if ".remove." in check["id"] else -1.0
+        value = np.exp(log_delta(float(p["sigma"]), p["p"], p["eps"], sign))
+        np.testing.assert_allclose(value, check["value"], rtol=1e-13)
+
+
+one_step_derivatives = derivatives(
+    lambda p, sign: _one_step.log_delta(p[0], p[1], p[2], sign),
+    lambda p, sign: _one_step.log_one_minus_delta(p[0], p[1], p[2], sign),
+)
+
+
+@pytest.mark.parametrize(
+    ("sigma", "q", "epsilon", "sign"),
+    [(0.8, 0.01, 0.4, 1.0), (5.0, 1e-6, 3e-7, -1.0), (1.0, 0.3, -0.2, -1.0)],
+)
+def test_one_step_derivatives(sigma, q, epsilon, sign):
+    point = sigma, q, epsilon
+    gradient, hessian = one_step_derivatives(jnp.asarray(point), sign)
+    for i in range(2):
+        exact = lambda s, r, e, k=i: mp.log(one_step_exact(s, r, e, sign)[k])
+        assert_derivatives(gradient[i], hessian[i], exact, point, 1e-11)
+
+
+def test_one_step_gradients_are_finite_everywhere():
+    sigma, q, epsilon, sign = (
+        g.ravel()
+        for g in np.meshgrid(
+            [0.1, 1.0, 1e4, np.inf],
+            [0.0, 1e-12, 0.3, 1.0],
+            [-np.inf, -1e3, -1.0, 0.0, 0.1, 1e4, np.inf],
+            [1.0, -1.0],
+        )
+    )
+
+    values = one_step_values(sigma, q, epsilon, sign)
+    assert without_nan(values)
+    assert np.max(values) <= 0
+    for gradient in one_step_jacobian(sigma, q, epsilon, sign):
+        assert np.isfinite(gradient).all()
+
+
+def test_one_step_epsilon_is_the_inverse(one_step_grid):
+    (sigma, q, epsilon, sign), exact = one_step_grid
+    log_delta = np.asarray([float(e[0]) for e in exact])
+    found = np.asarray(jax.jit(_one_step.epsilon)(sigma, q, log_delta, sign))
+    # What the rounding of log delta, or of log(1 - delta), leaves of epsilon.
+    log_rest = np.asarray([float(e[1]) for e in exact])
+    log_alpha = np.asarray([float(e[2]) for e in exact])
+    small = log_delta < np.log(0.5)
+    scale = np.where(small, log_delta, log_rest)
+    used = np.isfinite(scale) & np.isfinite(log_alpha) & (log_delta < -1e-290)
+    scale, found, epsilon = scale[used], found[used], epsilon[used]
+    slack = np.exp(scale - epsilon - log_alpha[used]) * np.maximum(np.abs(scale), 1)
+    error = np.abs(found - epsilon)
+    assert (error <= 1e-14 * slack + 1e-12 * np.abs(epsilon)).all()
+    assert used.sum() > 80
+
+
+def test_one_step_epsilon_edges_and_gradient():
+    solve = jax.jit(_one_step.epsilon)
+    value = lambda *a: float(solve(*a))
+    assert value(1.0, 0.3, -np.inf, 1.0) == np.inf
+    np.testing.assert_allclose(value(1.0, 0.3, -np.inf, -1.0), -np.log(0.7))
+    np.testing.assert_allclose(value(1.0, 0.3, -0.1, 1.0), np.log(-np.expm1(-0.1)))
+    assert value(1.0, 0.3, 0.0, 1.0) == -np.inf
+
+    def solution(point, sign):
+        return _one_step.epsilon(point[0], point[1], point[2], sign)
+
+    def profile(point, epsilon, sign):
+        return _one_step.log_delta(point[0], point[1], epsilon, sign)
+
+    both = jax.jit(jax.value_and_grad(solution))
+    partials = jax.jit(jax.grad(profile, (0, 1)))
+    point = jnp.asarray([0.9, 0.05, -6.0])
+    for sign in (1.0, -1.0):
+        epsilon, gradient = both(point, sign)
+        in_point, slope = partials(point, epsilon, sign)
+        expected = [-in_point[0] / slope, -in_point[1] / slope, 1 / slope]
+        np.testing.assert_allclose(gradient, expected, rtol=1e-12)
+
+
+# Two-point losses
+
+
+def two_point_exact(epsilon0, delta0, n, epsilon):
+    """delta, 1 - delta and P(X > eps) by adding up all outcomes."""
+    p, q = 1 / (1 + mp.exp(-epsilon0)), 1 / (1 + mp.exp(epsilon0))
+    keep = (1 - delta0) ** n
+    delta = alpha = mp.mpf(0)
+    mass = q**n
+    for k in range(n + 1):
+        loss = (2 * k - n) * epsilon0
+        if loss > epsilon:
+            delta -= mass * mp.expm1(epsilon - loss)
+            alpha += mass * mp.exp(-loss)
+        mass = mass * (n - k) / (k + 1) * p / q
+    delta = 1 - keep + keep * delta
+    return delta, 1 - delta, keep * alpha
+
+
+@pytest.fixture(scope="module")
+def two_point_grid():
+    rng = np.random.default_rng(4)
+    n = rng.choice([0, 1, 2, 3, 10, 30, 100], 60).astype(float)
+    epsilon0 = 10 ** rng.uniform(-4, 1, 60)
+    delta0 = rng.choice([0, 1e-12, 1e-6, 0.01, 0.5], 60)
+    epsilon = rng.uniform(-1.1, 1.1, 60) * n * epsilon0
+    exact = []
+    with mp.workdps(500):
+        for e0, d0, m, e in zip(epsilon0, delta0, n, epsilon, strict=True):
+            row = (mp.mpf(float(v)) for v in (e0, d0, e))
+            e0, d0, e = row
+            delta, rest, alpha = two_point_exact(e0, d0, int(m), e)
+            log_alpha = mp.log(alpha) if alpha > 0 else -mp.inf
+            exact.append((*log_pair(delta, rest), log_alpha))
+    return (epsilon0, delta0, n, epsilon), exact
+
+
+two_point_values = jax.jit(_two_point._evaluate)
+two_point_epsilon = jax.jit(_two_point.epsilon)
+
+
+def test_two_point_values(two_point_grid):
+    arguments, exact = two_point_grid
+    for i, values in enumerate(two_point_values(*arguments)):
+        assert_logs_close(values, [e[i] for e in exact], 1e-12)
+
+
+def test_two_point_with_many_releases():
+    n, epsilon0 = 10**6, 1e-3
+
+    def exact(epsilon):
+        e0, epsilon = mp.mpf(epsilon0), mp.mpf(float(epsilon))
+        p, q = 1 / (1 + mp.exp(-e0)), 1 / (1 + mp.exp(e0))
+        k = int(mp.floor((epsilon / e0 + n) / 2)) + 1
+        log_mass = mp.loggamma(n + 1) - mp.loggamma(k + 1) - mp.loggamma(n - k + 1)
+        mass = mp.exp(log_mass + k * mp.log(p) + (n - k) * mp.log(q))
+        total = mp.mpf(0)
+        while mass > total * mp.mpf(10) ** -25 or total == 0:
+            total -= mass * mp.expm1(epsilon - (2 * k - n) * e0)
+            mass = mass * (n - k) / (k + 1) * p / q
+            k += 1
+        return mp.log(total)
+
+    with mp.workdps(35):
+        epsilon = jnp.asarray([9.5003, 37.0004])  # delta down to 1e-300
+        value = jax.jit(_two_point.log_delta)(epsilon0, 0.0, float(n), epsilon)
+        for v, e in zip(np.asarray(value), np.asarray(epsilon), strict=True):
+            assert abs(v - exact(e)) < 1e-11
+    np.testing.assert_allclose(
+        two_point_epsilon(epsilon0, 0.0, float(n), value), epsilon, rtol=1e-13
+    )
+
+
+def test_two_point_check_values(checks):
+    log_delta = jax.jit(_two_point.log_delta)
+    for check in with_prefix(checks, "01.compose.rr2."):
+        value = log_delta(1.0, 0.0, 2.0, check["params"]["eps"])
+        np.testing.assert_allclose(np.exp(value), check["value"], rtol=1e-14)
+
+
+two_point_derivatives = derivatives(
+    *(lambda p, n, k=k: _two_point._evaluate(p[0], p[1], n, p[2])[k] for k in range(3))
+)
+
+
+@pytest.mark.parametrize(
+    ("epsilon0", "delta0", "n", "epsilon"),
+    [(0.3, 0.01, 20, 1.7), (1.0, 1e-6, 7, -2.2), (0.1, 0.2, 50, 0.33)],
+)
+def test_two_point_derivatives(epsilon0, delta0, n, epsilon):
+    point = epsilon0, delta0, epsilon
+    gradient, hessian = two_point_derivatives(jnp.asarray(point), float(n))
+    for i in range(3):
+        exact = lambda a, d, e, k=i: mp.log(two_point_exact(a, d, n, e)[k])
+        assert_derivatives(gradient[i], hessian[i], exact, point, 1e-12)
+
+
+def test_two_point_epsilon_is_the_inverse(two_point_grid):
+    (epsilon0, delta0, n, epsilon), exact = two_point_grid
+    log_delta = np.asarray([float(e[0]) for e in exact])
+    log_rest = np.asarray([float(e[1]) for e in exact])
+    log_alpha = np.asarray([float(e[2]) for e in exact])
+    found = np.asarray(jax.jit(_two_point.epsilon)(epsilon0, delta0, n, log_delta))
+    small = log_delta < np.log(0.5)
+    scale = np.where(small, log_delta, log_rest)
+    used = np.isfinite(log_alpha) & np.isfinite(scale) & (log_delta < -1e-290)
+    scale, epsilon, found = scale[used], epsilon[used], found[used]
+    slope = np.exp(log_alpha[used] + epsilon - scale)
+    slack = np.maximum(np.abs(scale), 1) / slope
+    # Where alpha is tiny against delta, the profile is flat and has no inverse.
+    error = np.where(slope > 1e-6, np.abs(found - epsilon), 0.0)
+    assert (error <= 1e-13 * slack + 1e-13 * np.abs(epsilon)).all()
+    assert used.sum() > 30
+
+
+@pytest.mark.slow
+def test_two_point_epsilon_derivatives():
+    epsilon0, delta0, n, epsilon = 0.3, 0.01, 20, 1.7
+    k = 13  # the first outcome with a loss above 1.7
+    log_delta = float(two_point_values(epsilon0, delta0, float(n), epsilon)[0])
+
+    def exact(e0, d0, l):
+        p, q = 1 / (1 + mp.exp(-e0)), 1 / (1 + mp.exp(e0))
+        keep = (1 - d0) ** n
+        mass = [mp.binomial(n, j) * p**j * q ** (n - j) for j in range(n + 1)]
+        upper = sum(mass[k:])
+        alpha = sum(mass[j] * mp.exp(-(2 * j - n) * e0) for j in range(k, n + 1))
+        return mp.log((1 - keep + keep * upper - mp.exp(l)) / (keep * alpha))
+
+    point = epsilon0, delta0, log_delta
+    gradient, hessian = derivatives(
+        lambda p: _two_point.epsilon(p[0], p[1], float(n), p[2])
+    )(jnp.asarray(point))
+    assert_derivatives(gradient[0], hessian[0], exact, point, 1e-12)
+
+
+def test_two_point_edges():
+    inf = np.inf
+    solve = jax.jit(_two_point.epsilon)
+    value = lambda *a: float(solve(*a))
+    assert value(1.0, 0.0, 5.0, -inf) == 5.0  # pure DP
+    assert value(1.0, 0.01, 5.0, -inf) == inf
+    assert value(1.0, 0.01, 5.0, np.log(0.049)) == inf  # 1 - 0.99^5 = 0.0490...
+    assert value(1.0, 0.01, 5.0, 0.0) == -inf
+    np.testing.assert_allclose(value(0.0, 0.0, 5.0, -1.0), np.log(-np.expm1(-1.0)))
+    assert value(inf, 0.0, 3.0, -1.0) == inf
+    assert value(1.0, 0.0, 0.0, -inf) == 0.0
+    assert value(1.0, 1.0, 3.0, -2.0) == inf
+    log_delta = jax.jit(_two_point.log_delta)
+    assert float(log_delta(inf, 0.0, 1.0, 3.0)) == 0.0
+    assert float(log_delta(1.0, 0.0, 1.0, 1.0)) == -inf
+    certain = log_delta(1.0, 0.01, 2.0, inf)
+    np.testing.assert_allclose(np.exp(certain), 1 - 0.99**2, rtol=1e-13)
+
+
+def test_two_point_gradients_are_finite_everywhere():
+    epsilon0, delta0, n, epsilon = (
+        g.ravel()
+        for g in np.meshgrid(
+            [0.0, 1e-8, 1.0, 30.0, 800.0, np.inf],
+            [0.0, 0.01, 1.0],
+            [0.0, 1.0, 40.0],
+            [-np.inf, -2e3, -1.0, 0.0, 1.0, 4.5, 1e6, np.inf],
+        )
+    )
+
+    values = two_point_values(epsilon0, delta0, n, epsilon)
+    assert without_nan(values)
+    assert np.max(values) <= 0
+    jacobian = jax.jit(jax.vmap(jax.jacrev(_two_point._evaluate, (0, 1, 3))))
+    for gradient in jax.tree.leaves(jacobian(epsilon0, delta0, n, epsilon)):
+        assert np.isfinite(gradient).all()
+
+
+# Laplace
+
+
+def test_laplace_check_values(checks):
+    for check in with_prefix(checks, "01.laplace_f.mu", "01.lap_f."):
+        p = check["params"]
+        value = _laplace.log_beta(p["mu"], np.log(p["alpha"]), np.log1p(-p["alpha"]))
+        np.testing.assert_allclose(np.exp(value), check["value"], rtol=1e-13)
+    for check in with_prefix(checks, "01.laplace_delta.mu", "01.lap_delta."):
+        p = check["params"]
+        value = np.exp(_laplace.log_delta(p["mu"], p["eps"]))
+        np.testing.assert_allclose(value, check["value"], rtol=1e-13)
+
+
+def test_laplace_profile_is_the_expectation_over_the_loss():
+    mu, epsilon = 1.5, np.linspace(-3, 3, 25)
+
+    def exact(e):
+        positive = lambda y: max(-mp.expm1(e - y), mp.mpf(0))
+        density = lambda y: mp.exp((y - mu) / 2) / 4 * positive(y)
+        cut = min(max(e, -mu), mu)
+        atoms = positive(mu) / 2 + mp.exp(-mu) / 2 * positive(-mu)
+        return atoms + mp.quad(density, [-mu, cut, mu])
+
+    values = np.exp(_laplace.log_delta(mu, epsilon))
+    truth = [float(exact(mp.mpf(float(e)))) for e in epsilon]
+    np.testing.assert_allclose(values, truth, rtol=1e-13, atol=1e-30)
+    parts = jnp.logaddexp(
+        _laplace.log_beta_at(mu, epsilon), epsilon + _laplace.log_alpha(mu, epsilon)
+    )
+    rest = _laplace.log_one_minus_delta(mu, epsilon)
+    np.testing.assert_allclose(parts, rest, rtol=1e-14, atol=1e-15)
+
+
+def test_laplace_epsilon_is_the_inverse():
+    mu = np.asarray([0.5, 1.0, 3.0, 50.0])[:, None]
+    epsilon = np.linspace(-1.5, 0.99, 21) * mu
+    found = _laplace.epsilon(mu, _laplace.log_delta(mu, epsilon))
+    np.testing.assert_allclose(found[:3], epsilon[:3], rtol=1e-12, atol=1e-13)
+    ends = _laplace.epsilon(2.0, jnp.asarray([-jnp.inf, 0.0]))
+    np.testing.assert_array_equal(ends, [2.0, -np.inf])
+
+
+def test_laplace_trade_off_function_and_power_add_up():
+    alpha = np.asarray([0.0, 1e-300, 0.01, 0.1, 0.3, 0.5, 0.9, 1.0])[:, None]
+    mu = np.asarray([0.0, 0.3, 2.0, np.inf])
+    with np.errstate(divide="ignore"):
+        logs = np.log(alpha), np.log1p(-alpha)
+    total = np.exp(_laplace.log_beta(mu, *logs)) + np.exp(
+        _laplace.log_one_minus_beta(mu, *logs)
+    )
+    np.testing.assert_allclose(total, 1.0, rtol=1e-14)
+
+
+def test_laplace_gradients_are_finite_everywhere():
+    mu, epsilon = (
+        g.ravel()
+        for g in np.meshgrid([0.0, 1.0, 1e5, np.inf], [-np.inf, -1, 0, 1, 2, np.inf])
+    )
+    functions = (
+        _laplace.log_delta,
+        _laplace.log_one_minus_delta,
+        _laplace.log_alpha,
+        _laplace.log_beta_at,
+    )
+    for function in functions:
+        assert not np.isnan(function(mu, epsilon)).any()
+        gradients = jax.jit(jax.vmap(jax.grad(function, (0, 1))))
+        for gradient in gradients(mu, epsilon):
+            assert np.isfinite(gradient).all()
+    mu, log_delta = (
+        g.ravel()
+        for g in np.meshgrid([0.0, 1.0, np.inf], [-np.inf, -1e3, -1.0, -1e-10, 0.0])
+    )
+    assert not np.isnan(_laplace.epsilon(mu, log_delta)).any()
+    gradients = jax.jit(jax.vmap(jax.grad(_laplace.epsilon, (0, 1))))
+    for gradient in gradients(mu, log_delta):
+        assert np.isfinite(gradient).all()
+
+
+# -- ends of the loss's range ------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("s", "q", "n", "delta"),
+    [
+        (1.0, 0.999999999999, 1.0, 0.0),
+        (1.0, 0.3, 1.0, 0.0),
+        (2.0, 0.1, 1000.0, 0.0),
+        # So far out that the largest loss is the best bound there is.
+        (0.3760876613715774, 0.2698321539726237, 2.0, 1.3449300140603187e-160),
+    ],
+)
+def test_largest_loss_is_rounded_outward(s, q, n, delta):
+    """-N log(1 - q), which no epsilon of "add" exceeds, with no slack at all."""
+    run = fdp.DPSGD(noise_multiplier=s, sampling_prob=q, num_steps=n).add
+    found = run.bounds(delta=delta)
+    most = -mp.mpf(n) * mp.log1p(-mp.mpf(q))
+    assert mp.mpf(float(found.upper)) >= most
+    assert mp.mpf(float(found.lower)) <= most
+    if delta == 0:
+        assert float(found.upper - found.lower) <= 1e-14 * float(found.upper)
+
+
+@pytest.mark.parametrize("noise", [0.3, 0.7, 1.7])
+def test_rounded_ends_of_laplace(noise):
+    found = fdp.Laplace(noise).bounds(delta=0.0)
+    most = 1 / mp.mpf(noise)
+    assert mp.mpf(float(found.lower)) <= most <= mp.mpf(float(found.upper))
+
+
+@pytest.mark.parametrize("epsilon", [-0.1, -1e-9, -5.0])
+def test_no_release_is_rounded_outward(epsilon):
+    run = fdp.DPSGD(noise_multiplier=1.0, sampling_prob=0.5, num_steps=0.0)
+    delta = run.bounds(epsilon=epsilon)
+    truth = -mp.expm1(mp.mpf(epsilon))
+    assert mp.mpf(float(delta.lower)) <= truth <= mp.mpf(float(delta.upper))
+    target = float(delta.estimate)
+    back, truth = run.bounds(delta=target), mp.log1p(-mp.mpf(target))
+    assert mp.mpf(float(back.lower)) <= truth <= mp.mpf(float(back.upper))
