@@ -16,7 +16,7 @@ class Gaussian:
     def __init__(self, noise, count=1.0):
         self.variance = exact(count) / exact(noise) ** 2
         self.mean = self.variance / 2
-        self.deviation = mp.sqrt(self.variance)
+        self.deviation = self.variance ** mp.mpf("0.5")
 
     def power(self, epsilon):
         """Q(Y > eps)."""

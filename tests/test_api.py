@@ -13,7 +13,7 @@ import pytest
 import fdp_jax
 
 ROOT = pathlib.Path(fdp_jax.__file__).parent
-README = ROOT.parent / "README.md"
+NOTATION = ROOT.parent / "docs/notation.md"
 # Each stage may import the stages before it, and `_internal` and `data` may import
 # nothing of the package.
 STAGES = (
@@ -119,7 +119,7 @@ def test_every_folder_has_a_place():
 
 
 def test_public_parameters_are_in_the_notation_table():
-    table = README.read_text(encoding="utf-8").split("## Notation")[1].split("\n## ")[0]
+    table = NOTATION.read_text(encoding="utf-8")
     known = set(re.findall(r"^\|[^|]*\| `(\w+)` \|", table, re.MULTILINE))
     assert {"epsilon", "delta", "alpha", "noise_multiplier"} <= known
     unknown = {}

@@ -26,8 +26,6 @@ NAMED_ELSEWHERE = {
 LONG = {
     "engines/_rare.py": 645,
     "losses/_subsampled_gaussian/_band.py": 625,
-    "curves/_tradeoff.py": 607,
-    "_internal/_precision.py": 595,
 }
 MOST_LINES = 450
 

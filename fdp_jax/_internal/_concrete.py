@@ -5,7 +5,9 @@ from typing import Any
 import jax
 import jax.core
 import jax.extend.core as jec
+import jax.numpy as jnp
 import numpy as np
+from jax.custom_batching import custom_vmap
 
 # What the state of tracing is outside of all transformations.
 with jax.ensure_compile_time_eval():
@@ -15,6 +17,30 @@ with jax.ensure_compile_time_eval():
 def outside_transformations() -> bool:
     """Whether nothing is being traced, so that all numbers are known."""
     return jec.get_opaque_trace_state() == _EAGER
+
+
+def evaluates_at_once() -> bool:
+    """Whether operations are carried out as they are met, not recorded for later.
+
+    Under `jax.grad`, `jax.vmap` and the like by themselves they are: what is a tracer
+    has numbers behind it then, which `holds_anywhere` looks at.
+    """
+    return outside_transformations() or not is_traced(jax.lax.add(0.0, 0.0))
+
+
+@custom_vmap
+def _anywhere(flags: jax.Array) -> jax.Array:
+    return jnp.any(flags)
+
+
+@_anywhere.def_vmap
+def _over_a_batch(_size: int, _batched: list[bool], flags: jax.Array) -> Any:
+    return _anywhere(flags), False
+
+
+def holds_anywhere(flags: Any) -> bool:
+    """Whether any flag is set, for any element of a batch; see `evaluates_at_once`."""
+    return bool(_anywhere(flags) if is_traced(flags) else np.any(flags))
 
 
 def is_traced(*values: Any) -> bool:

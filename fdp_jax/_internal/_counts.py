@@ -24,7 +24,8 @@ from jax.lax import stop_gradient
 from jax.scipy.special import expit
 from jax.typing import ArrayLike
 
-from ._special import log1p, promote
+from ._arithmetic import promote
+from ._special import log1p
 
 # log k! minus Stirling's formula without its series, k = 1..15 (index 0 is unused).
 _STIRLING_ERROR = (

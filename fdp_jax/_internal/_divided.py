@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Float
 
-from ._special import promote
+from ._arithmetic import promote
 
 _TERMS = 19
 """Number of terms of power series on |x| <= 1; the next one is below 1e-18."""

@@ -15,7 +15,12 @@ from jaxtyping import Array, Bool, Float, Int, PyTree
 from .. import engines
 from .._internal import _checks
 from .._internal._batching import one_by_one
-from .._internal._concrete import is_traced, outside_transformations
+from .._internal._concrete import (
+    evaluates_at_once,
+    holds_anywhere,
+    is_traced,
+    outside_transformations,
+)
 from .._internal._implicit import implicit_root
 from .._internal._precision import (
     accounts_in_float64,
@@ -223,11 +228,11 @@ def _best(
     """The riskier of what the engines can certify, where more than one is asked."""
     ready = _ready(target)
     ask = functools.partial(_solve, mechanism, ready, unknown=unknown, narrow=narrow())
-    plain = outside_transformations() and accounts_in_float64()
-    if plain and method.name != "grid" and _can_split(mechanism, unknown):
+    looks = evaluates_at_once() and accounts_in_float64()
+    if looks and method.name != "grid" and _can_split(mechanism, unknown):
         # As queries do: the smaller program first.
         found = ask(method=dataclasses.replace(method, split=False))
-        if int(found.status) == Status.TIGHT:
+        if not holds_anywhere(found.status != Status.TIGHT):
             return found
     found = ask(method=method)
     known = not is_traced(found.status) and outside_transformations()

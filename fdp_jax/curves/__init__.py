@@ -29,10 +29,12 @@ from ._bounds import (
 )
 from ._curve import (
     Curve as Curve,
+    certainty as certainty,
     make_curve as make_curve,
 )
 from ._doubts import (
     is_loose as is_loose,
+    leaves_doubt as leaves_doubt,
 )
 from ._grid_curve import GridCurve as GridCurve
 from ._guarantee import AbstractGuarantee as AbstractGuarantee

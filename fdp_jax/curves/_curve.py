@@ -19,13 +19,14 @@ from .._internal._precision import in_float64
 from ..engines import Interval, log_complement
 from ..losses import ComposedLoss
 from ._bounds import (
+    DELTA,
     LOGARITHM,
     Bounds,
     uncrossed,
 )
 from ._grid_curve import GridCurve
 from ._guarantee import AbstractGuarantee
-from ._queries import ProfilePoint, inside, signs_of
+from ._queries import ProfilePoint, bounds_of, inside, signs_of
 
 _LOG_LEAST = -34.5
 """log of the delta at which the grid ends, about 1e-15."""
@@ -102,6 +103,16 @@ def make_curve(loss: ComposedLoss, positions: Float[ArrayLike, " k"]) -> Curve:
     remove = jax.tree.map(lambda x: x[0], halves)
     add = jax.tree.map(lambda x: x[-1], halves)
     return Curve(_join(grid, remove, add), _join(grid, add, remove))
+
+
+@in_float64(cast_out=False)
+def certainty(curve: Curve) -> Bounds:
+    """Bounds of delta and of 1 - delta at all nodes, with their status."""
+    halves = curve.remove, curve.add
+    logs = [log for x in halves for log in (x.log_delta_grid, x.log_rest_grid)]
+    each = [log.exponential() for log in logs]
+    found = jax.tree.map(lambda *x: jnp.concatenate(x), *each)
+    return bounds_of(found, jnp.zeros((), bool), False, DELTA)
 
 
 def _consistent(found: engines.Profile) -> engines.Profile:

@@ -5,12 +5,14 @@ import pathlib
 import sys
 import warnings
 from types import FrameType
+from typing import Any
 
 import equinox as eqx
+import jax
 import numpy as np
 from jaxtyping import Array, Float
 
-from .._internal._concrete import outside_transformations
+from .._internal._concrete import holds_anywhere, known, outside_transformations
 from .._internal._precision import accounts_in_float64
 from ._bounds import Bound, Bounds, LooseBoundWarning, Status
 
@@ -32,14 +34,25 @@ _ARGUMENTS = {
 
 def is_loose(found: Bounds) -> bool:
     """Whether an answer, known now, leaves something to be desired."""
-    if not (accounts_in_float64() and outside_transformations()):
+    return outside_transformations() and leaves_doubt(found)
+
+
+def leaves_doubt(found: Bounds) -> bool:
+    """The same where operations are carried out at once, for any element of a batch."""
+    if not accounts_in_float64():
         return False
-    loose = np.asarray(found.status) != Status.TIGHT
-    if not loose.any():
+    loose = _numbers(found.status) != Status.TIGHT
+    if not holds_anywhere(loose):
         return False
     # Where numbers underflow there is nothing to gain.
-    wide = ~(np.asarray(found.upper) <= np.asarray(found.lower) + 1e-300)
-    return bool((loose & wide).any())
+    wide = ~(_numbers(found.upper) <= _numbers(found.lower) + 1e-300)
+    return holds_anywhere(loose & wide)
+
+
+def _numbers(value: Any) -> Any:
+    """NumPy's own where they are known: these are looked at in microseconds."""
+    numbers = known(value)
+    return jax.lax.stop_gradient(value) if numbers is None else numbers
 
 
 def end_of(

@@ -14,20 +14,28 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jax import lax
-from jax.lax import optimization_barrier, stop_gradient
-from jaxtyping import Array, ArrayLike, Bool, Float, Int
+from jax.lax import stop_gradient
+from jaxtyping import Array, Bool, Float, Int
 
 from .. import engines
 from .._internal._batching import one_by_one
 from .._internal._implicit import optimal_value
 from .._internal._precision import in_float64
-from ..engines import AbstractPlan, Interval, select
+from ..engines import Interval, select
 from ..losses import ComposedLoss
 from ._bounds import Bounds, beta_range, tpr_range
 from ._concave import highest
+from ._error_rates import (
+    ErrorRates,
+    Test,
+    beta_at,
+    complement,
+    rates_at,
+    rates_at_edge,
+    tpr_at,
+)
 from ._queries import (
     Direction,
-    at_infinity,
     bounds_of,
     elementwise,
     over_signs,
@@ -47,13 +55,6 @@ _FLAT = 1e-6
 """A change of log-odds that says nothing."""
 _SETTLED = 1e-7
 """Distance to the next anchor, on the scale of the profile, that is none."""
-
-
-class ErrorRates(eqx.Module):
-    """Type II error and power of one test; each with its own relative accuracy."""
-
-    beta: Interval
-    tpr: Interval
 
 
 @in_float64
@@ -90,15 +91,6 @@ def error_rate_bounds(
     )
 
 
-class _Test(eqx.Module):
-    """An anchor, prepared for thresholds around it."""
-
-    anchor: Float[Array, ""]
-    kink: Bool[Array, ""]
-    plans: AbstractPlan
-    """One for each direction looked at, stacked."""
-
-
 class _Place(eqx.Module):
     """Where to look: an anchor, and the scale on which the profile varies there."""
 
@@ -120,7 +112,7 @@ class _Points(eqx.Module):
 
     def bounds(self, alpha: Float[Array, ""]) -> ErrorRates:
         """Bounds of the best test, with the estimates of the best threshold."""
-        low, high = _complement(alpha)
+        low, high = complement(alpha)
         beta, tpr = self.beta, self.tpr
         lower = jnp.stack([beta.lower, -tpr.upper])
         upper = jnp.stack([beta.upper, -tpr.lower])
@@ -138,9 +130,9 @@ class _Points(eqx.Module):
             jnp.clip(jnp.min(tpr.upper), alpha, 1),
         )
         # Each is known from the other too, and where that is near 1 often better.
-        (low, _), (_, high) = _complement(error.upper), _complement(error.lower)
+        (low, _), (_, high) = complement(error.upper), complement(error.lower)
         least, most = jnp.maximum(power.lower, low), jnp.minimum(power.upper, high)
-        (low, _), (_, high) = _complement(power.upper), _complement(power.lower)
+        (low, _), (_, high) = complement(power.upper), complement(power.lower)
         return ErrorRates(
             Interval(
                 jnp.maximum(error.lower, low),
@@ -160,7 +152,7 @@ class _State(eqx.Module):
     nearest: Float[Array, ""]
     """How far the log-odds at an anchor are from the target, at least."""
     points: _Points
-    best: _Test
+    best: Test
     beta: Float[Array, ""]
     tpr: Float[Array, ""]
     """Estimates at the best anchor."""
@@ -178,7 +170,7 @@ def optimal_rates(
     result = _exact_rates(loss, signs, inner)
     if result is None:
         result = _searched_rates(loss, signs, inner)
-    return select(edge, _at_edge(loss, signs, alpha), result)
+    return select(edge, rates_at_edge(loss, signs, alpha), result)
 
 
 def _exact_rates(
@@ -201,8 +193,8 @@ def _searched_rates(
     """From thresholds around a few anchors."""
     found, best = _search(*stop_gradient((loss, signs, inner)))
     args = loss, inner
-    beta = optimal_value(_beta, found.beta.estimate, best.anchor, args, best)
-    tpr = optimal_value(_tpr, found.tpr.estimate, best.anchor, args, best)
+    beta = optimal_value(beta_at, found.beta.estimate, best.anchor, args, best)
+    tpr = optimal_value(tpr_at, found.tpr.estimate, best.anchor, args, best)
     return ErrorRates(
         Interval(found.beta.lower, jnp.clip(beta, 0, 1 - inner), found.beta.upper),
         Interval(found.tpr.lower, jnp.clip(tpr, inner, 1), found.tpr.upper),
@@ -211,14 +203,14 @@ def _searched_rates(
 
 def _search_rates(
     loss: ComposedLoss, signs: Float[Array, " s"], alpha: Float[Array, ""]
-) -> tuple[ErrorRates, _Test]:
+) -> tuple[ErrorRates, Test]:
     """The error rates, without derivative, and the test that has it."""
     places = _places(loss, signs, alpha)
     given = places.anchor.size
     first = jax.tree.map(lambda x: x[0], places)
     coarse = engines.engine_of(loss).coarse
 
-    def look(place: _Place) -> tuple[_Test, _Points]:
+    def look(place: _Place) -> tuple[Test, _Points]:
         return _look(loss, signs, alpha, place)
 
     def unfinished(state: _State) -> Bool[Array, ""]:
@@ -316,16 +308,16 @@ def _places(
 
 def _look(
     loss: ComposedLoss, signs: Float[Array, " s"], alpha: Array, place: _Place
-) -> tuple[_Test, _Points]:
+) -> tuple[Test, _Points]:
     """What the profile says around an anchor."""
     seen = jnp.where(place.anchor < 0, -signs, signs)
     steps = _COARSE_STEPS if engines.engine_of(loss).coarse else _STEPS
     reach = steps[-1] * place.scale
     plans = engines.plan(loss, seen, jnp.abs(place.anchor), reach)
-    test = _Test(place.anchor, place.kink, plans)
+    test = Test(place.anchor, place.kink, plans)
     offsets = jnp.asarray([-x for x in reversed(steps)] + [0.0, *steps], alpha.dtype)
     thresholds = place.anchor + place.scale * offsets
-    found, odds, gap = _rates(loss, test, alpha, thresholds)
+    found, odds, gap = rates_at(loss, test, alpha, thresholds)
     beta, tpr, gap = map(_sound, (found.beta, found.tpr, gap))
     odds = jnp.where(jnp.isnan(odds), 0, odds)
     cap = jnp.where(place.anchor < 0, _cap(thresholds, gap), jnp.inf)
@@ -454,154 +446,3 @@ def _is_better(
     by_tpr = tpr < best_tpr * (1 + slack)
     by_beta = beta > best_beta * (1 - slack)
     return jnp.where(jnp.minimum(tpr, best_tpr) < 0.5, by_tpr, by_beta)
-
-
-def _rates(
-    loss: ComposedLoss, test: _Test, alpha: Array, thresholds: Float[Array, " e"]
-) -> tuple[ErrorRates, Float[Array, " e"], Interval]:
-    """1 - delta - e^eps alpha and its complement, for the worse direction.
-
-    With the log-odds of P(X > eps), an estimate, and with 1 - delta - alpha, which is
-    e^|eps| times the type II error where eps < 0.
-    """
-    negative = test.anchor < 0
-    distance = jnp.where(negative, -thresholds, thresholds)
-    if_kink = jnp.where(test.kink, stop_gradient(distance), distance)
-    found = engines.profile(loss, test.plans, if_kink)
-    delta, rest = _exp(found.log_delta), _exp(found.log_rest)
-    log_alpha = jnp.log(alpha)
-    used = _exp(_exactly(distance + log_alpha), jnp.abs(distance) - log_alpha)
-    # eps >= 0: power is delta + e^eps alpha.  eps = -e < 0: with the exchanged pair,
-    # type II error is e^-e (1 - alpha - delta).
-    power = _sum(delta, used)
-    error = _sum(rest, _negated(used))
-    direct = ErrorRates(
-        beta=select(power.estimate < 0.5, _sum(_exactly(1.0), _negated(power)), error),
-        tpr=power,
-    )
-    low, high = _complement(stop_gradient(alpha))
-    others = Interval(low, 1 - alpha, high)
-    gap = select(
-        delta.estimate < 0.5,
-        _sum(others, _negated(delta)),
-        _sum(rest, _negated(_exactly(alpha))),
-    )
-    less = _scaled(gap, _exp(_exactly(-distance)))
-    exchanged = ErrorRates(beta=less, tpr=_sum(_exactly(1.0), _negated(less)))
-    odds = _log_odds(found, distance, negative)
-    return select(negative, exchanged, direct), odds, gap
-
-
-def _log_odds(
-    found: engines.Profile, distance: Array, negative: Array
-) -> Float[Array, " e"]:
-    """Log odds of P(X > eps), an estimate."""
-    log_alpha = found.log_alpha
-    # Of the exchanged pair's power, delta + e^e P(X > e), the complement is asked for.
-    tail = log_alpha + distance
-    tiny = float(jnp.finfo(distance.dtype).tiny)
-    log_power = jnp.logaddexp(found.log_delta.estimate, tail)
-    log_error = _log_difference(found.log_rest.estimate, tail, tiny)
-    odds = jnp.where(
-        negative,
-        log_error - log_power,
-        log_alpha - engines.log_complement(log_alpha),
-    )
-    return stop_gradient(odds)
-
-
-def _log_difference(log_more: Array, log_less: Array, tiny: float) -> Array:
-    """log(e^more - e^less), of the least number if that is nothing."""
-    gap = jnp.minimum(log_less - log_more, -tiny)
-    return log_more + engines.log_complement(gap)
-
-
-def _complement(alpha: Array) -> tuple[Array, Array]:
-    """1 - alpha, rounded down and up."""
-    value = 1 - alpha
-    # Exact, since the two are close.
-    excess = (1 - optimization_barrier(value)) - alpha
-    low = jnp.where(excess < 0, jnp.nextafter(value, jnp.zeros_like(value)), value)
-    high = jnp.where(excess > 0, jnp.nextafter(value, jnp.ones_like(value)), value)
-    return low, high
-
-
-def _exactly(value: ArrayLike) -> Interval:
-    value = jnp.asarray(value)
-    fixed = stop_gradient(value)
-    return Interval(fixed, value, fixed)
-
-
-def _outward(bounds: Interval, error: ArrayLike = 0.0) -> Interval:
-    """With room for a relative error, and for the rounding of the last operation."""
-    lower, upper = stop_gradient((bounds.lower, bounds.upper))
-    error = stop_gradient(2 * (1 + error) * jnp.finfo(lower.dtype).eps)
-    return Interval(
-        lower - error * jnp.abs(lower), bounds.estimate, upper + error * jnp.abs(upper)
-    )
-
-
-def _exp(log: Interval, more: ArrayLike = 0.0) -> Interval:
-    """With the rounding of a logarithm of the given size, or of its own."""
-    size = jnp.maximum(jnp.abs(log.estimate), more)
-    size = jnp.where(jnp.isfinite(size), size, 0)
-    values = _outward(log.map(jnp.exp), size)
-    # What is not zero does not underflow to zero.
-    least = jnp.where(jnp.isneginf(log.upper), 0, jnp.finfo(size.dtype).tiny)
-    return Interval(values.lower, values.estimate, jnp.maximum(values.upper, least))
-
-
-def _sum(one: Interval, other: Interval) -> Interval:
-    return _outward(
-        Interval(
-            one.lower + other.lower,
-            one.estimate + other.estimate,
-            one.upper + other.upper,
-        )
-    )
-
-
-def _negated(values: Interval) -> Interval:
-    return values.map_down(jnp.negative)
-
-
-def _scaled(values: Interval, factor: Interval) -> Interval:
-    """A product with a positive factor."""
-    lower = jnp.where(values.lower > 0, factor.lower, factor.upper) * values.lower
-    upper = jnp.where(values.upper > 0, factor.upper, factor.lower) * values.upper
-    least = jnp.where(values.upper > 0, jnp.finfo(upper.dtype).tiny, -jnp.inf)
-    return _outward(
-        Interval(lower, values.estimate * factor.estimate, jnp.maximum(upper, least))
-    )
-
-
-def _beta(threshold: Array, args: tuple[ComposedLoss, Array], test: _Test) -> Array:
-    loss, alpha = args
-    found = _rates(loss, test, alpha, threshold[None])[0].beta.estimate[0]
-    return jnp.where(test.kink, _held(found, threshold), found)
-
-
-def _tpr(threshold: Array, args: tuple[ComposedLoss, Array], test: _Test) -> Array:
-    loss, alpha = args
-    found = _rates(loss, test, alpha, threshold[None])[0].tpr.estimate[0]
-    return jnp.where(test.kink, -_held(-found, threshold), found)
-
-
-def _held(value: Array, threshold: Array) -> Array:
-    """The value as a function of the threshold that has its maximum right there.
-
-    At a kink the optimal threshold does not move with the parameters.
-    """
-    fixed = stop_gradient(threshold)
-    return value - 0.5 * jnp.square(threshold - fixed)
-
-
-def _at_edge(
-    loss: ComposedLoss, signs: Float[Array, " s"], alpha: Float[Array, ""]
-) -> ErrorRates:
-    """f(0) = 1 - delta(inf) and f(1) = 0."""
-    end, rest = at_infinity(loss, signs)
-    return ErrorRates(
-        rest.map(lambda x: jnp.where(alpha > 0, 0.0, jnp.exp(x))),
-        end.map(lambda x: jnp.where(alpha > 0, 1.0, jnp.exp(x))),
-    )

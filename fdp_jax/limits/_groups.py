@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from .. import mechanisms, tradeoff
+from .. import tradeoff
 from .._internal import _checks
 from .._internal._concrete import known
 from ..curves import AbstractGuarantee
@@ -12,7 +12,8 @@ from ..mechanisms import (
     AbstractMechanism,
     as_number,
 )
-from ..tradeoff import AbstractTradeOff
+from ..tradeoff import AbstractLocation, AbstractTradeOff
+from ..tradeoff.closed import closed_form
 
 _MOST = 64
 
@@ -62,18 +63,12 @@ def _scaled(f: AbstractGuarantee, distance: Any) -> AbstractTradeOff | None:
     number = known(distance)
     # Of known numbers the product is a float64 one, whatever the precision.
     distance = distance if number is None else number.astype(np.float64)
-    if isinstance(f, tradeoff.Gaussian | tradeoff.Laplace | tradeoff.Logistic):
-        return type(f)(as_number(f.mu) * distance)
-    if isinstance(f, mechanisms.Gaussian):
-        return tradeoff.Gaussian(distance / as_number(f.noise_multiplier))
-    if isinstance(f, mechanisms.Laplace):
-        return tradeoff.Laplace(distance / as_number(f.noise_multiplier))
-    if isinstance(f, mechanisms.Logistic):
-        return tradeoff.Logistic(distance / as_number(f.noise_multiplier))
-    if isinstance(f, mechanisms.PureDP | mechanisms.RandomizedResponse):
-        return tradeoff.ApproxDP(epsilon=as_number(f.epsilon0) * distance, delta=0.0)
-    if isinstance(f, tradeoff.ApproxDP | mechanisms.ApproxDP) and _is_zero(f.delta0):
-        return tradeoff.ApproxDP(epsilon=as_number(f.epsilon0) * distance, delta=0.0)
+    found = closed_form(f)
+    if isinstance(found, AbstractLocation):
+        return found.moved(distance)
+    if isinstance(found, tradeoff.ApproxDP) and _is_zero(found.delta0):
+        epsilon = as_number(found.epsilon0) * distance
+        return tradeoff.ApproxDP(epsilon=epsilon, delta=0.0)
     return None
 
 

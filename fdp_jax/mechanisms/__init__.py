@@ -33,6 +33,7 @@ from ._discrete import (
     RandomizedResponse as RandomizedResponse,
     one_release as one_release,
 )
+from ._exact import Exact as Exact, Family as Family
 from ._fields import (
     NOISE as NOISE,
     Search as Search,

@@ -22,6 +22,7 @@ from ..losses import (
     TwoPointLoss,
 )
 from ._base import AbstractMechanism
+from ._exact import Exact, Family
 from ._fields import (
     DELTA,
     EPSILON,
@@ -120,6 +121,9 @@ class Gaussian(AdditiveNoise):
     def has_fractional_powers(self) -> bool:
         return True
 
+    def exact(self) -> Exact:
+        return Exact(Family.GAUSSIAN, (1 / as_number(self.noise_multiplier),))
+
     def _term(self, noise):
         return GaussianLoss(noise)
 
@@ -149,6 +153,9 @@ class Laplace(AdditiveNoise):
 
     norms: ClassVar = ("l1", "absolute")
 
+    def exact(self) -> Exact:
+        return Exact(Family.LAPLACE, (1 / as_number(self.noise_multiplier),))
+
     def _term(self, noise):
         return LaplaceLoss(noise)
 
@@ -174,6 +181,9 @@ class Logistic(AdditiveNoise):
     relation: Any = relation_field(ADD_OR_REMOVE_ONE)
 
     norms: ClassVar = ("l1", "absolute")
+
+    def exact(self) -> Exact:
+        return Exact(Family.LOGISTIC, (1 / as_number(self.noise_multiplier),))
 
     def _term(self, noise):
         return LogisticLoss(1 / noise)
@@ -315,6 +325,9 @@ class Tulap(AbstractMechanism):
         self.epsilon0 = _checks.checked_scalar("epsilon", _checks.nonnegative, epsilon)
         self.delta0 = _checks.checked_scalar("delta", _checks.probability, delta)
         self.relation = relation
+
+    def exact(self) -> Exact:
+        return Exact(Family.APPROX_DP, (self.epsilon0, self.delta0))
 
     def loss(self) -> ComposedLoss:
         return _release(TwoPointLoss(as_float(self.epsilon0), as_float(self.delta0)))

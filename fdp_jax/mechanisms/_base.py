@@ -16,10 +16,10 @@ from ..curves import (
     Curve,
     ProfilePoint,
     Range,
-    make_curve,
 )
 from ..engines import METHODS
 from ..losses import AUTO, ComposedLoss, Method
+from ._exact import Exact
 from ._fields import options_of
 from ._resolve import resolve
 from ._sampling import Sampling
@@ -148,6 +148,10 @@ class AbstractMechanism(_Query):
         """
         return self
 
+    def exact(self) -> Exact | None:
+        """The trade-off function in closed form, where it has one of a named family."""
+        return None
+
     def releases_once(self) -> bool:
         """Whether this is a single release, whatever the parameters."""
         return True
@@ -242,9 +246,7 @@ class AbstractMechanism(_Query):
         """
         if num_points < 8:
             raise ValueError(f"num_points must be at least 8, got {num_points}")
-        return make_curve(
-            resolve(self).first.composed, np.linspace(0.0, 1.0, num_points)
-        )
+        return resolve(self).curve(np.linspace(0.0, 1.0, num_points))
 
 
 class View(_Query):

@@ -9,6 +9,7 @@ from jaxtyping import ArrayLike, Real
 from .._internal import _checks
 from ..losses import ComposedLoss, LaplaceLoss, LogisticLoss, TwoPointLoss
 from ._base import AbstractMechanism
+from ._exact import Exact, Family
 from ._fields import (
     DELTA,
     EPSILON,
@@ -47,6 +48,9 @@ class ApproxDP(AbstractMechanism):
         self.delta0 = _checks.checked_scalar("delta", _checks.probability, delta)
         self.relation = relation
 
+    def exact(self) -> Exact:
+        return Exact(Family.APPROX_DP, (self.epsilon0, self.delta0))
+
     def loss(self) -> ComposedLoss:
         term = TwoPointLoss(as_float(self.epsilon0), as_float(self.delta0))
         return ComposedLoss((term,), (jnp.ones_like(term.epsilon),), single=True)
@@ -78,6 +82,9 @@ class PureDP(AbstractMechanism):
         self.epsilon0 = _checks.checked_scalar("epsilon", _checks.nonnegative, epsilon)
         self.relation = relation
 
+    def exact(self) -> Exact:
+        return Exact(Family.APPROX_DP, (self.epsilon0, 0.0))
+
     def loss(self) -> ComposedLoss:
         epsilon = as_float(self.epsilon0)
         term = TwoPointLoss(epsilon, jnp.zeros_like(epsilon))
@@ -98,6 +105,9 @@ class PerfectPrivacy(AbstractMechanism):
 
     relation: Any = relation_field(ADD_OR_REMOVE_ONE)
 
+    def exact(self) -> Exact:
+        return Exact(Family.APPROX_DP, (0.0, 0.0))
+
     def loss(self) -> ComposedLoss:
         zero = jnp.zeros((), jnp.result_type(float))
         return ComposedLoss((TwoPointLoss(zero, zero),), (zero + 1,), single=True)
@@ -116,6 +126,9 @@ class BlatantNonPrivacy(AbstractMechanism):
     """
 
     relation: Any = relation_field(ADD_OR_REMOVE_ONE)
+
+    def exact(self) -> Exact:
+        return Exact(Family.APPROX_DP, (0.0, 1.0))
 
     def loss(self) -> ComposedLoss:
         zero = jnp.zeros((), jnp.result_type(float))

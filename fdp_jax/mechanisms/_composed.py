@@ -8,6 +8,7 @@ import numpy as np
 from jaxtyping import Array, ArrayLike, Real
 
 from .._internal import _checks
+from .._internal._precision import in_float64
 from ..losses import (
     Alternatives,
     AtomicLoss,
@@ -16,6 +17,7 @@ from ..losses import (
     revealed_mixture,
 )
 from ._base import AbstractMechanism
+from ._exact import Exact, Family
 from ._fields import (
     PROBABILITIES,
     STEPS,
@@ -81,6 +83,14 @@ class Composition(AbstractMechanism):
             return parts[0]
         return Composition(tuple(parts), tuple(num_steps))
 
+    def exact(self) -> Exact | None:
+        """Gaussian mechanisms together are one."""
+        self.require_complete()
+        parts = [part.exact() for part in self.parts]
+        if any(part is None or part.family is not Family.GAUSSIAN for part in parts):
+            return None
+        return Exact(Family.GAUSSIAN, (_total_mu(self),))
+
     def loss(self) -> ComposedLoss:
         terms, counts = [], []
         for part, times in zip(self.parts, self.num_steps, strict=True):
@@ -91,6 +101,16 @@ class Composition(AbstractMechanism):
 
     def _group(self, size):
         return Composition(tuple(p.group(size) for p in self.parts), self.num_steps)
+
+
+@in_float64
+def _total_mu(composition: Composition) -> Array:
+    loss = composition.loss()
+    pairs = zip(loss.terms, loss.counts, strict=True)
+    squares = [count * term.moments(jnp.zeros(()))[2] for term, count in pairs]
+    total = sum(squares, start=jnp.zeros(()))
+    some = total > 0
+    return jnp.where(some, jnp.sqrt(jnp.where(some, total, 1.0)), 0.0)
 
 
 def _compose_renyi(parts: tuple) -> AbstractRenyi:

@@ -13,6 +13,7 @@ from .._internal import _checks
 from .._internal._logs import LOG_2
 from ..losses import AtomicLoss, ComposedLoss, TwoPointLoss
 from ._base import AbstractMechanism
+from ._exact import Exact, Family
 from ._fields import (
     EPSILON,
     OPTION,
@@ -194,6 +195,9 @@ class RandomizedResponse(AbstractMechanism):
     def __init__(self, epsilon: Any, *, relation: Any = REPLACE_ONE):
         self.epsilon0 = _checks.checked_scalar("epsilon", _checks.nonnegative, epsilon)
         self.relation = relation
+
+    def exact(self) -> Exact:
+        return Exact(Family.APPROX_DP, (self.epsilon0, 0.0))
 
     def loss(self) -> ComposedLoss:
         epsilon = as_float(self.epsilon0)

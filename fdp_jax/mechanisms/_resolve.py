@@ -14,7 +14,11 @@ import jax
 import jax.core
 import numpy as np
 
-from .._internal._concrete import is_traced, outside_transformations
+from .._internal._concrete import (
+    evaluates_at_once,
+    is_traced,
+    outside_transformations,
+)
 from .._internal._precision import (
     accounts_in_float64,
     in_float64,
@@ -22,14 +26,18 @@ from .._internal._precision import (
 from ..curves import (
     AbstractGuarantee,
     Bounds,
+    Curve,
     ProfilePoint,
     Range,
     Subject,
     between,
+    certainty,
     common_profile,
     delta_of,
     intersection,
     is_loose,
+    leaves_doubt,
+    make_curve,
 )
 from ..engines import can_split
 from ..losses import ComposedLoss, Method
@@ -39,6 +47,7 @@ if TYPE_CHECKING:
     from ._base import AbstractMechanism, _Query
 
 _Answer = TypeVar("_Answer", Bounds, ProfilePoint)
+_Found = TypeVar("_Found")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -79,6 +88,11 @@ class Resolved:
             lambda found: delta_of(found, narrow=False),
             common_profile,
         )
+
+    def curve(self, positions: np.ndarray) -> Curve:
+        """The whole guarantee on a grid, see `make_curve`, by the first engine."""
+        ask = lambda subject: make_curve(subject.composed, positions)
+        return _sooner(ask, self.first, certainty)
 
     @property
     def _method(self) -> Method:
@@ -152,20 +166,21 @@ def _by(subject: Subject, method: Method) -> Subject:
 
 
 def _sooner(
-    ask: Callable[[AbstractGuarantee], _Answer],
+    ask: Callable[[Subject], _Found],
     subject: Subject,
-    judged: Callable[[_Answer], Bounds],
-) -> _Answer:
+    judged: Callable[[_Found], Bounds],
+) -> _Found:
     """The engine's answer, from the smaller program where that is tight.
 
-    Where the answer cannot be looked at, the program has to hold all there is.
+    Where the answer cannot be looked at (inside of `jax.jit`), the program has to hold
+    all there is.
     """
     composed = subject.composed
-    looks = accounts_in_float64() and outside_transformations()
+    looks = accounts_in_float64() and evaluates_at_once()
     if not (looks and composed.method.split and can_split(composed)):
         return ask(subject)
     found = ask(_by(subject, dataclasses.replace(composed.method, split=False)))
-    return ask(subject) if is_loose(judged(found)) else found
+    return ask(subject) if leaves_doubt(judged(found)) else found
 
 
 def _counts(composed: ComposedLoss) -> list[np.ndarray]:

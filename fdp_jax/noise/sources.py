@@ -8,21 +8,17 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from .. import mechanisms, tradeoff
+from .. import tradeoff
 from .._internal import _checks
 from .._internal._concrete import known, outside_transformations
 from .._internal._precision import in_float64
 from ..curves import AbstractGuarantee, Bound
-from ..mechanisms import (
-    Composition,
-    as_number,
-)
-from ..tradeoff import AbstractTradeOff, TradeOff
+from ..mechanisms import as_number
+from ..tradeoff import AbstractLocation, AbstractTradeOff, TradeOff
+from ..tradeoff.closed import closed_form
 from ..tradeoff.knots import Knots
 
 _TOLERANCE = 1e-12
-_LOCATION = tradeoff.Gaussian | tradeoff.Laplace | tradeoff.Logistic
-"""Families of a moved law, in which groups of records add to the parameter."""
 
 
 def exact_tradeoff(f: Any, bound: Bound) -> AbstractTradeOff:
@@ -57,52 +53,13 @@ def _of_pairs(pairs: Any) -> AbstractTradeOff:
 
 
 def _closed_form(f: AbstractGuarantee) -> AbstractTradeOff | None:
-    if isinstance(f, tradeoff.Identity | mechanisms.PerfectPrivacy):
-        raise ValueError(_TRIVIAL)
-    if isinstance(f, tradeoff.BlatantNonPrivacy | mechanisms.BlatantNonPrivacy):
-        return tradeoff.ApproxDP(epsilon=0.0, delta=1.0)
-    if isinstance(f, mechanisms.Gaussian):
-        f = tradeoff.Gaussian(1 / as_number(f.noise_multiplier))
-    elif isinstance(f, mechanisms.Laplace):
-        f = tradeoff.Laplace(1 / as_number(f.noise_multiplier))
-    elif isinstance(f, mechanisms.Logistic):
-        f = tradeoff.Logistic(1 / as_number(f.noise_multiplier))
-    elif isinstance(f, mechanisms.ApproxDP | mechanisms.Tulap):
-        f = tradeoff.ApproxDP(epsilon=f.epsilon0, delta=f.delta0)
-    elif isinstance(f, mechanisms.PureDP | mechanisms.RandomizedResponse):
-        f = tradeoff.ApproxDP(epsilon=f.epsilon0, delta=0.0)
-    elif isinstance(f, tradeoff.Group):
-        inner = f.tradeoff
-        if isinstance(inner, _LOCATION):
-            f = type(inner)(f.size * as_number(inner.mu))
-    elif isinstance(f, Composition):
-        f.require_complete()
-        f = _all_gaussian(f) or f
-    if isinstance(f, _LOCATION):
-        return dataclasses.replace(f, mu=_above_zero(f.mu, f.mu))
-    if isinstance(f, tradeoff.ApproxDP):
-        delta = _above_zero(f.delta0, as_number(f.epsilon0) + f.delta0)
-        return tradeoff.ApproxDP(epsilon=f.epsilon0, delta=delta)
+    found = closed_form(f)
+    if isinstance(found, AbstractLocation):
+        return dataclasses.replace(found, mu=_above_zero(found.mu, found.mu))
+    if isinstance(found, tradeoff.ApproxDP):
+        delta = _above_zero(found.delta0, as_number(found.epsilon0) + found.delta0)
+        return tradeoff.ApproxDP(epsilon=found.epsilon0, delta=delta)
     return None
-
-
-def _all_gaussian(composition: Composition) -> tradeoff.Gaussian | None:
-    """Gaussian mechanisms together are one."""
-    parts = getattr(composition.simplified(), "parts", ())
-    gaussian = [isinstance(part, mechanisms.Gaussian) for part in parts]
-    if not (gaussian and all(gaussian)):
-        return None
-    return tradeoff.Gaussian(_total_mu(composition))
-
-
-@in_float64
-def _total_mu(composition: Composition) -> Array:
-    loss = composition.loss()
-    pairs = zip(loss.terms, loss.counts, strict=True)
-    squares = [count * term.moments(jnp.zeros(()))[2] for term, count in pairs]
-    total = sum(squares, start=jnp.zeros(()))
-    some = total > 0
-    return jnp.where(some, jnp.sqrt(jnp.where(some, total, 1.0)), 0.0)
 
 
 _TRIVIAL = "f must be nontrivial: no finite noise gives perfect privacy (f = Id)"

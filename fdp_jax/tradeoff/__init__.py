@@ -12,6 +12,7 @@ from ._base import (
 )
 from ._derived import Group as Group, Mixture as Mixture, Subsampled as Subsampled
 from ._families import (
+    AbstractLocation as AbstractLocation,
     ApproxDP as ApproxDP,
     BlatantNonPrivacy as BlatantNonPrivacy,
     Gaussian as Gaussian,

@@ -3,6 +3,7 @@
 import math
 from typing import Any
 
+import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Real
 
@@ -32,7 +33,17 @@ from .intervals import (
 _LOG_4 = math.log(4.0)
 
 
-class Gaussian(AbstractSymmetric):
+class AbstractLocation(AbstractSymmetric):
+    """Of a law and the same one moved by mu: groups of records add to the parameter."""
+
+    mu: eqx.AbstractVar[Real[ArrayLike, ""]]
+
+    def moved(self, distance: Any) -> "AbstractLocation":
+        """That of data sets `distance` >= 0 steps apart, a real number."""
+        return type(self)(as_number(self.mu) * distance)  # pyright: ignore[reportCallIssue]
+
+
+class Gaussian(AbstractLocation):
     """G_mu = T(N(0, 1), N(mu, 1)): f(alpha) = Phi(Phi^-1(1 - alpha) - mu).
 
     Args:
@@ -80,7 +91,7 @@ class Gaussian(AbstractSymmetric):
         return mechanisms.Gaussian(1 / as_number(self.mu))
 
 
-class Laplace(AbstractSymmetric):
+class Laplace(AbstractLocation):
     """L_mu = T(Lap(0, 1), Lap(mu, 1)).
 
     1 - e^mu alpha up to alpha = e^-mu / 2, e^-mu / (4 alpha) up to 1/2, then
@@ -132,7 +143,7 @@ class Laplace(AbstractSymmetric):
         return mechanisms.Laplace(1 / as_number(self.mu))
 
 
-class Logistic(AbstractSymmetric):
+class Logistic(AbstractLocation):
     """T(Logistic(0, 1), Logistic(mu, 1)).
 
     f(alpha) = (1 - alpha) / (1 + (e^mu - 1) alpha).  Also what mechanisms of mu-bounded

@@ -74,9 +74,8 @@ def point(request):
 def test_payoff_is_below_its_exponential():
     """At one c, the least C with (1 - e^-t)_+ <= C e^{ct} (min(1, e^-t) for c <= 0)."""
     shifts = [-1.0, -0.3, -1e-9, 0.0, 1e-12, 1e-6, 0.3, 1.0, 40.0, 1e5, 1e9]
-    for c, log_bound in zip(
-        shifts, _contour._log_payoff(np.asarray(shifts)), strict=True
-    ):
+    found = _contour._log_payoff(jnp.asarray(shifts))
+    for c, log_bound in zip(shifts, found, strict=True):
         c = exact(c)
         at = mp.log1p(1 / c) if c > 0 else mp.mpf(0)
         payoff = -mp.expm1(-at) if c > 0 else mp.mpf(1)
@@ -137,7 +136,9 @@ def test_the_least_of_bounds_is_not_rounded_downward():
         shifts = random.uniform(-1, 30, 5)
         logs = random.normal(0, size, 5)
         epsilons = random.normal(0, size, 40)
-        found = _contour.chernoff(jnp.asarray(shifts), jnp.asarray(logs), epsilons)
+        found = _contour.chernoff(
+            jnp.asarray(shifts), jnp.asarray(logs), jnp.asarray(epsilons)
+        )
         for epsilon, bound in zip(epsilons, found, strict=True):
             each = zip(shifts, logs, strict=True)
             truth = min(exact(l) - exact(s) * exact(epsilon) for s, l in each)
@@ -178,7 +179,7 @@ def test_cheap_bounds_are_bounds_and_inverse_to_each_other(point):
 def test_first_start_of_many_steps_is_a_part_of_the_whole():
     loss, plain = _of_many_steps(), gaussian(2.0)
     sign, middle = jnp.asarray(1.0), jnp.zeros((), bool)
-    saddle = saddle_for_epsilon(loss, sign, middle, 1.5)
+    saddle = saddle_for_epsilon(loss, sign, middle, jnp.asarray(1.5))
     first = _contour.first_start(loss, sign, saddle, middle)
     assert first.chernoff_shifts.shape == (1,)
     whole = _contour.complete(loss, first)
@@ -312,7 +313,8 @@ class _Slow(GaussianLoss):
 @jax.jit
 def last_frequency(power, target, many, most):
     loss = ComposedLoss((_Slow(jnp.asarray(1.0), power),), (jnp.asarray(2.0),))
-    saddle = saddle_for_epsilon(loss, jnp.asarray(1.0), jnp.zeros((), bool), 1.0)
+    one = jnp.asarray(1.0)
+    saddle = saddle_for_epsilon(loss, one, jnp.zeros((), bool), one)
     return _contour._last_frequency(loss, (None,), saddle, (target, many), most)
 
 

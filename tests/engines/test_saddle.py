@@ -199,8 +199,11 @@ class _Exponential(AbstractLoss):
         z = order - 1
         some = z < 2
         rest = jnp.where(some, 2 - z, 1)
-        found = -jnp.log(rest / 2), 1 / rest, 1 / rest**2
-        return tuple(jnp.where(some, x, jnp.inf) for x in found)
+        value, slope, curvature = (
+            jnp.where(some, x, jnp.inf)
+            for x in (-jnp.log(rest / 2), 1 / rest, 1 / rest**2)
+        )
+        return value, slope, curvature
 
     def cells(self, low, high):
         raise NotImplementedError

@@ -19,7 +19,7 @@ import pytest
 from jax import lax
 from jax.scipy import special
 
-from fdp_jax._internal import _precision
+from fdp_jax._internal import _float64_call
 from fdp_jax._internal._precision import float_dtype, in_float64
 
 
@@ -627,15 +627,15 @@ def test_errors_are_raised_with_their_text(path):
 
 @pytest.fixture
 def programs(monkeypatch):
-    """Every `_Program` made during the test."""
+    """Every `Program` made during the test."""
     made = []
-    init = _precision._Program.__init__
+    init = _float64_call.Program.__init__
 
     def counting(self, closed):
         init(self, closed)
         made.append(weakref.ref(self))
 
-    monkeypatch.setattr(_precision._Program, "__init__", counting)
+    monkeypatch.setattr(_float64_call.Program, "__init__", counting)
     return made
 
 
@@ -714,7 +714,7 @@ def test_no_tracer_leaks():
 def test_outputs_that_do_not_vary_are_not_batched():
     # Otherwise a grid shared by a whole sweep is copied for each of its cells.
     with jax.enable_x64(True):
-        program = _precision._Program.trace(
+        program = _float64_call.Program.trace(
             lambda x, y: [jnp.sin(x) + y, jnp.cos(y), jnp.ones(3)],
             [jax.ShapeDtypeStruct((), np.float64)] * 2,
         )

@@ -13,6 +13,7 @@ import pytest
 
 import fdp_jax as fdp
 from fdp_jax import NeighboringRelation
+from fdp_jax.curves import Bounds, Status, Subject
 from fdp_jax.losses import ComposedLoss, TwoPointLoss
 from fdp_jax.mechanisms import AbstractMechanism, Sampling, resolve
 from fdp_jax.mechanisms._relations import relation_field
@@ -210,3 +211,42 @@ def test_programs_without_splitting_agree_where_it_is_not_needed():
     assert loose.lower <= tight.estimate <= loose.upper
     with pytest.raises(ValueError, match="split must be"):
         run.using("auto", split="no")  # pyright: ignore
+
+
+@pytest.mark.parametrize("transform", ["plain", "grad", "vmap", "vmap grad", "jit"])
+def test_smaller_program_is_asked_first_wherever_answers_can_be_looked_at(
+    transform, monkeypatch
+):
+    """Answers that are loose without splitting (noise below 1), and tight with it."""
+    asked = []
+
+    def solve(subject, delta):
+        del delta
+        split = subject.composed.method.split
+        asked.append(split)
+        noise = subject.composed.terms[0].noise_multiplier
+        loose = jnp.where(noise < 1, Status.LOOSE, Status.TIGHT)
+        width = jnp.where(noise < 1, 0.5, 1e-9)
+        status = jnp.where(split, Status.TIGHT, loose)
+        width = jnp.where(split, 1e-9, width)
+        return Bounds(noise - width, noise, noise + width, status)
+
+    monkeypatch.setattr(Subject, "_solve", solve)
+
+    def epsilon(noise):
+        run = fdp.DPSGD(noise_multiplier=noise, sampling_prob=0.01, num_steps=10)
+        return run.bounds(delta=1e-5).estimate
+
+    ask = {
+        "plain": epsilon,
+        "grad": jax.grad(epsilon),
+        "vmap": lambda x: jax.vmap(epsilon)(jnp.stack([x, x + 1])),
+        "vmap grad": lambda x: jax.vmap(jax.grad(epsilon))(jnp.stack([x, x + 1])),
+        "jit": jax.jit(epsilon),
+    }[transform]
+    ask(jnp.asarray(1.5))
+    assert asked == [transform == "jit"]
+    asked.clear()
+    ask(jnp.asarray(0.5))
+    # Which of a batch were loose is not told apart.
+    assert asked == {"jit": []}.get(transform, [False, True])

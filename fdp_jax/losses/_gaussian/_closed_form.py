@@ -23,19 +23,16 @@ import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float
 
+from ..._internal._arithmetic import promote, two_product
 from ..._internal._logs import LOG_2, LOG_SQRT_2PI
+from ..._internal._mills import mills_difference, mills_moment, mills_parts
 from ..._internal._special import (
     log1mexp,
     log1p,
     log_ndtr,
     lower_hazard,
-    mills_difference,
-    mills_moment,
-    mills_parts,
     ndtri_from_logs,
     norm_pdf,
-    promote,
-    two_product,
 )
 from .._closed_form import AbstractClosedForm
 

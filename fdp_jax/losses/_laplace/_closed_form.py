@@ -16,8 +16,9 @@ import jax.numpy as jnp
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float
 
+from ..._internal._arithmetic import promote
 from ..._internal._logs import LOG_2
-from ..._internal._special import log1mexp, promote
+from ..._internal._special import log1mexp
 from .._closed_form import AbstractClosedForm
 
 

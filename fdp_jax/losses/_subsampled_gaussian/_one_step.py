@@ -28,13 +28,13 @@ import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float
 
+from ..._internal._arithmetic import promote
 from ..._internal._logs import LOG_2
 from ..._internal._special import (
     log1mexp,
     log1p,
     log_mills,
     log_ndtr,
-    promote,
 )
 from .._closed_form import AbstractClosedForm, epsilon_by_search
 from .._gaussian import _closed_form as _gaussian

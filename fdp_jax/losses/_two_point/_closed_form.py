@@ -24,9 +24,10 @@ from jax.scipy.special import expit
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float
 
+from ..._internal._arithmetic import promote, two_product
 from ..._internal._counts import log_binomial_at_logit
 from ..._internal._logs import LOG_2
-from ..._internal._special import log1mexp, log1p, promote, two_product
+from ..._internal._special import log1mexp, log1p
 from .._closed_form import AbstractClosedForm
 
 _BLOCK = 128

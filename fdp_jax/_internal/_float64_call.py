@@ -1,0 +1,286 @@
+"""The primitive that carries a float64 computation through any program.
+
+`float64_call` evaluates a `Program`, a traced computation. All of its rules
+(evaluation, lowering, batching, linearization, transposition) enter the context in
+which JAX keeps float64 numbers, and express their result as another program.
+"""
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.core
+import jax.extend.core as jec
+import jax.numpy as jnp
+import numpy as np
+from jax.interpreters import ad, batching, mlir
+
+from ._compilation import jit_on_its_own
+from ._concrete import is_traced
+
+_Mask = tuple[bool, ...]
+
+
+def struct_of(array: Any) -> jax.ShapeDtypeStruct:
+    """Shape and dtype, without weak type, which would only split the caches."""
+    aval = jax.typeof(array)
+    return jax.ShapeDtypeStruct(aval.shape, aval.dtype)
+
+
+def _remember(method: Callable[..., Any]) -> Callable[..., Any]:
+    """Cache a method on its program, so that the cache dies with the program.
+
+    Without this each eager `grad` would build, and compile, new programs.
+    """
+
+    @functools.wraps(method)
+    def wrapped(self, *args):
+        key = (method.__name__, *args)
+        if key not in self.derived:
+            with jax.enable_x64(True):
+                self.derived[key] = method(self, *args)
+        return self.derived[key]
+
+    return wrapped
+
+
+class _Linearized(NamedTuple):
+    """A program split for differentiation, both parts at the same point.
+
+    `forward` maps primals to `(*outputs, *residuals)`, `push` maps
+    `(*residuals, *tangents)` to the tangents of the inexact outputs, linearly.
+    """
+
+    forward: "Program"
+    push: "Program"
+
+
+class Program:
+    """A function of flat arrays, traced with x64 on, and what is derived from it.
+
+    Compared and hashed by identity, which makes it a valid primitive parameter.
+    """
+
+    def __init__(self, closed: jec.ClosedJaxpr):
+        self.closed = closed
+        self.run = jec.jaxpr_as_fun(closed)
+        self.compiled = jit_on_its_own(self.run)  # gives readable `eqx.error_if`
+        self.derived: dict[Any, Any] = {}
+
+    def __repr__(self) -> str:
+        return f"<float64 program of {len(self.closed.eqns)} equations>"
+
+    @classmethod
+    def trace(cls, fn: Callable[..., Any], structs: Sequence[Any]) -> "Program":
+        """Trace a function of flat arrays; call with x64 on."""
+        return cls(jax.make_jaxpr(fn)(*structs))
+
+    @property
+    def in_structs(self) -> list[jax.ShapeDtypeStruct]:
+        """Shapes and dtypes of the arguments."""
+        return [jax.ShapeDtypeStruct(a.shape, a.dtype) for a in self.closed.in_avals]
+
+    @property
+    def out_structs(self) -> list[jax.ShapeDtypeStruct]:
+        """Shapes and dtypes of the outputs."""
+        return [jax.ShapeDtypeStruct(a.shape, a.dtype) for a in self.closed.out_avals]
+
+    @property
+    def inexact_out(self) -> _Mask:
+        """Which outputs have tangents."""
+        return tuple(
+            jnp.issubdtype(a.dtype, jnp.inexact) for a in self.closed.out_avals
+        )
+
+    def depends_on(self, inputs: _Mask) -> _Mask:
+        """Which outputs may depend on the marked inputs."""
+        jaxpr = self.closed.jaxpr
+        reached = {v for v, marked in zip(jaxpr.invars, inputs, strict=True) if marked}
+
+        def is_reached(atom):
+            return not isinstance(atom, jec.Literal) and atom in reached
+
+        for eqn in jaxpr.eqns:
+            if any(map(is_reached, eqn.invars)):
+                reached.update(eqn.outvars)
+        return tuple(map(is_reached, jaxpr.outvars))
+
+    @_remember
+    def batched(
+        self, size: int, dims: tuple[int | None, ...]
+    ) -> tuple["Program", tuple[int | None, ...]]:
+        """The program over a batch, and the batch axis of each output.
+
+        Outputs that do not depend on the batch stay single: residuals of a
+        linearization can be large grids shared by all elements.
+        """
+        moving = self.depends_on(tuple(d is not None for d in dims))
+        out_dims = tuple(0 if m else None for m in moving)
+        structs = [
+            _with_axis(s, d, size) for s, d in zip(self.in_structs, dims, strict=True)
+        ]
+        run = jax.vmap(
+            lambda *args: tuple(self.run(*args)), in_axes=dims, out_axes=out_dims
+        )
+        return Program.trace(run, structs), out_dims
+
+    @_remember
+    def linearized(self, active: _Mask) -> _Linearized:
+        """Split for differentiation with respect to the marked inputs."""
+        pushes: list[tuple[Any, _Mask, list[Any]]] = []
+
+        def forward(*primals):
+            def run(*varying):
+                return self.run(*_merge(active, varying, primals))
+
+            outs, push = jax.linearize(run, *_select(active, primals))
+            leaves, treedef = jax.tree.flatten(push)
+            is_residual = tuple(map(_is_tracer, leaves))
+            # No tracer may outlive this trace, so `push` itself is not kept.
+            constants = [None if _is_tracer(x) else x for x in leaves]
+            pushes.append((treedef, is_residual, constants))
+            return [*outs, *_select(is_residual, leaves)]
+
+        forward_program = Program.trace(forward, self.in_structs)
+        treedef, is_residual, constants = pushes.pop()
+        count = sum(is_residual)
+
+        def push(*args):
+            residuals, tangents = args[:count], args[count:]
+            run = jax.tree.unflatten(treedef, _merge(is_residual, residuals, constants))
+            return _select(self.inexact_out, run(*tangents))
+
+        residuals = forward_program.out_structs[len(self.closed.out_avals) :]
+        structs = [*residuals, *_select(active, self.in_structs)]
+        return _Linearized(forward_program, Program.trace(push, structs))
+
+    @_remember
+    def transposed(self, linear: _Mask, nonzero: _Mask) -> "Program":
+        """Transpose in the marked, linear inputs.
+
+        Args:
+            linear: Which inputs to transpose in; the others are residuals.
+            nonzero: Which outputs have a cotangent.
+
+        Returns:
+            Program from `(*residuals, *cotangents)` to cotangents of the inputs.
+        """
+        known = tuple(not x for x in linear)
+        count = sum(known)
+        linear_structs = _select(linear, self.in_structs)
+
+        def transpose(*args):
+            residuals, cotangents = args[:count], args[count:]
+
+            def run(*varying):
+                full = _merge(linear, varying, _spread(known, residuals))
+                return _select(nonzero, self.run(*full))
+
+            pull = jax.linear_transpose(run, *linear_structs)
+            return list(pull(list(cotangents)))
+
+        residuals = _select(known, self.in_structs)
+        cotangents = _select(nonzero, self.out_structs)
+        return Program.trace(transpose, [*residuals, *cotangents])
+
+
+def _with_axis(
+    struct: jax.ShapeDtypeStruct, axis: int | None, size: int
+) -> jax.ShapeDtypeStruct:
+    """A struct with a batch axis inserted."""
+    if axis is None:
+        return struct
+    shape = (*struct.shape[:axis], size, *struct.shape[axis:])
+    return jax.ShapeDtypeStruct(shape, struct.dtype)
+
+
+def _is_tracer(x: Any) -> bool:
+    return is_traced(x)
+
+
+def _select(mask: _Mask, values: Sequence[Any]) -> list[Any]:
+    """The marked values."""
+    return [x for marked, x in zip(mask, values, strict=True) if marked]
+
+
+def _spread(mask: _Mask, values: Sequence[Any]) -> list[Any]:
+    """Inverse of `_select`, with `None` at the places that are not marked."""
+    remaining = iter(values)
+    return [next(remaining) if marked else None for marked in mask]
+
+
+def _merge(mask: _Mask, values: Sequence[Any], full: Sequence[Any]) -> list[Any]:
+    """`full` with the marked places replaced by `values`, in order."""
+    spread = _spread(mask, values)
+    return [s if m else x for m, s, x in zip(mask, spread, full, strict=True)]
+
+
+# ---------------------------------------------------------------------- the primitive
+
+float64_call = jec.Primitive("float64_call")
+float64_call.multiple_results = True
+
+
+@float64_call.def_impl
+def _evaluate(*args: Any, program: Program) -> list[Any]:
+    # Under an eager `grad` arguments may be Python numbers, which are static for
+    # `filter_jit`, or have another dtype than the program was traced for.
+    args = tuple(
+        x if isinstance(x, jax.Array) else np.asarray(x, a.dtype)
+        for x, a in zip(args, program.closed.in_avals, strict=True)
+    )
+    with jax.enable_x64(True):
+        return program.compiled(*args)
+
+
+@float64_call.def_effectful_abstract_eval
+def _abstract(*avals: Any, program: Program) -> tuple[list[Any], Any]:
+    del avals
+    return list(program.closed.out_avals), program.closed.effects
+
+
+def _lower(ctx: mlir.LoweringRuleContext, *args: Any, program: Program) -> Any:
+    with jax.enable_x64(True):
+        return mlir.lower_fun(program.run, multiple_results=True)(ctx, *args)
+
+
+def _batch(
+    args: Sequence[Any], dims: Sequence[int | None], *, program: Program
+) -> tuple[list[Any], tuple[int | None, ...]]:
+    size = next(x.shape[d] for x, d in zip(args, dims, strict=True) if d is not None)
+    batched, out_dims = program.batched(size, tuple(dims))
+    return float64_call.bind(*args, program=batched), out_dims
+
+
+def _jvp(
+    primals: Sequence[Any], tangents: Sequence[Any], *, program: Program
+) -> tuple[list[Any], list[Any]]:
+    # Two calls, not one: the first has no tangents among its arguments, so that
+    # reverse mode can run it forwards and keep the second, linear one for later.
+    active = tuple(not isinstance(t, ad.Zero) for t in tangents)
+    parts = program.linearized(active)
+    results = float64_call.bind(*primals, program=parts.forward)
+    count = len(program.closed.out_avals)
+    outs, residuals = results[:count], results[count:]
+    moving = _select(active, tangents)
+    inexact_tangents = float64_call.bind(*residuals, *moving, program=parts.push)
+    zeros = [ad.Zero(jax.typeof(x).to_tangent_aval()) for x in outs]
+    return outs, _merge(program.inexact_out, inexact_tangents, zeros)
+
+
+def _transpose(cotangents: Sequence[Any], *args: Any, program: Program) -> list[Any]:
+    linear = tuple(ad.is_undefined_primal(x) for x in args)
+    nonzero = tuple(not isinstance(c, ad.Zero) for c in cotangents)
+    residuals = _select(tuple(not x for x in linear), args)
+    transposed = program.transposed(linear, nonzero)
+    outs = float64_call.bind(
+        *residuals, *_select(nonzero, cotangents), program=transposed
+    )
+    return _spread(linear, outs)
+
+
+mlir.register_lowering(float64_call, _lower)
+batching.primitive_batchers[float64_call] = _batch
+ad.primitive_jvps[float64_call] = _jvp
+ad.primitive_transposes[float64_call] = _transpose

@@ -1,0 +1,50 @@
+"""Which guarantees are a trade-off function of a family with a name."""
+
+from typing import Any
+
+from ..mechanisms import AbstractMechanism, Exact, Family
+from ._base import AbstractSymmetric
+from ._derived import Group
+from ._families import (
+    AbstractLocation,
+    ApproxDP,
+    BlatantNonPrivacy,
+    Gaussian,
+    Identity,
+    Laplace,
+    Logistic,
+)
+
+_NAMED = AbstractLocation | ApproxDP
+
+
+def closed_form(guarantee: Any) -> AbstractSymmetric | None:
+    """The trade-off function in closed form, equal to that of a guarantee.
+
+    One of `Gaussian`, `Laplace`, `Logistic` and `ApproxDP` (which perfect privacy and
+    none at all are cases of); None if it is not known to be one of them.
+    """
+    if isinstance(guarantee, AbstractMechanism):
+        exact = guarantee.exact()
+        return None if exact is None else _of_family(exact)
+    if isinstance(guarantee, Group) and isinstance(
+        guarantee.tradeoff, AbstractLocation
+    ):
+        return guarantee.tradeoff.moved(guarantee.size)
+    if isinstance(guarantee, Identity):
+        return ApproxDP(epsilon=0.0, delta=0.0)
+    if isinstance(guarantee, BlatantNonPrivacy):
+        return ApproxDP(epsilon=0.0, delta=1.0)
+    return guarantee if isinstance(guarantee, _NAMED) else None
+
+
+def _of_family(exact: Exact) -> AbstractSymmetric:
+    if exact.family is Family.APPROX_DP:
+        epsilon, delta = exact.parameters
+        return ApproxDP(epsilon=epsilon, delta=delta)
+    locations = {
+        Family.GAUSSIAN: Gaussian,
+        Family.LAPLACE: Laplace,
+        Family.LOGISTIC: Logistic,
+    }
+    return locations[exact.family](*exact.parameters)
