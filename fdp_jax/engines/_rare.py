@@ -42,6 +42,8 @@ _TAIL = 45.0
 """-log of the mass of one step beyond the nodes, relative to delta."""
 _BEYOND = 9.0
 """Widths of a cut that there are nodes for beyond the highest one."""
+_BULK = 13.5
+"""Standard deviations of the noise that hold all but 1e-41 of it."""
 _BANDS = 12
 _TURNS = 6
 """How often cuts are chosen anew, for a better guess of delta."""
@@ -114,7 +116,7 @@ class _Scales(eqx.Module):
 
 
 def _gap(step, count: Array, sign: Array, epsilon: Array) -> Float[Array, ""]:
-    """What the losses beyond the least one must add up to at a threshold, rounded up."""
+    """What losses beyond the least one must add up to at a threshold, rounded up."""
     least = -count * log1p(-jnp.minimum(step.sampling_prob, 1 - 1e-15))
     unit = 4 * jnp.finfo(least.dtype).eps
     gap = least + sign * epsilon + unit * (least + jnp.abs(epsilon))
@@ -130,10 +132,10 @@ def _scales(step, count: Array, sign: Array, epsilon: Array, depth: Array) -> _S
     reach = jnp.sqrt(2 * (_TAIL + depth))
     # Neither wider than the noise, nor than what tilts and losses vary in.
     width = jnp.minimum(0.5 * s, jnp.minimum(jnp.square(s), 2.5 * s) / reach)
-    left = jnp.where(sign > 0, -13.5 * s, -far - 3 * s)
+    left = jnp.where(sign > 0, -_BULK * s, -far - 3 * s)
     # Losses of "add" that farther steps take away are too many.
     most = jnp.maximum(_place(step, gap), left) + (reach + 1) * width
-    right = jnp.where(sign > 0, 1 + far, jnp.minimum(1 + 13.5 * s, most))
+    right = jnp.where(sign > 0, 1 + far, jnp.minimum(1 + _BULK * s, most))
     width = jnp.maximum(width, 2 * (right - left) / NODES)
     ends = jnp.stack([left, right + _BEYOND * width])
     return _Scales(gap, left, right, width, reach, levels, ends)
@@ -148,6 +150,11 @@ def _place(step, level: Array) -> Array:
         level + log1mexp(jnp.maximum(level, 1)),
     )
     return 0.5 + jnp.square(s) * (log_ratio + log1p(-q) - jnp.log(q))
+
+
+def _farthest(step, count: Array, sign: Array, epsilon: Array) -> Float[Array, ""]:
+    """The observation beyond which one step of "add" leaves nothing of delta."""
+    return _place(step, _gap(step, count, sign, epsilon))
 
 
 def _level(step, x: Array) -> Array:
@@ -350,7 +357,7 @@ def _cuts(
     left, right, width = scales.left, scales.right, scales.width
     exponents = jnp.arange(_LOW_CUTS, dtype=left.dtype) / 1.5 - 1
     lows = _place(step, scales.gap * jnp.exp2(-exponents)) - scales.reach * width
-    lows = jnp.clip(lows, left, right)
+    lows = jnp.clip(lows, left, right - width)
     begin = jnp.clip(_place(step, 0.25 * scales.gap), left, right)
     share = jnp.arange(_HIGH_CUTS, dtype=left.dtype) / (_HIGH_CUTS - 1)
     highs = begin + (right - begin) * share
@@ -403,8 +410,8 @@ def _log_above(
     bound = jnp.log(part.count) + one + rest[:, None]
     bound = jnp.min(jnp.where(jnp.isnan(bound), jnp.inf, bound), axis=0)
     # In direction "add" a step with more than the gap leaves nothing of delta.
-    farthest = _place(part.step, _gap(part.step, part.count, sign, epsilon))
-    few = log_ndtr((farthest - cuts) / part.place.width) + 1e-9
+    far = _farthest(part.step, part.count, sign, epsilon)
+    few = log_ndtr((far - cuts) / part.place.width) + 1e-9
     few = jnp.where(sign > 0, 0, jnp.log(part.count) + few)
     return jnp.minimum(bound, few)
 
@@ -434,7 +441,10 @@ def rare_evaluation(
         low, high = fixed.place.cuts[:1], fixed.place.cuts[1:]
         below = _log_below(fixed, sign, epsilon, rare.scales, low)
         above = _log_above(fixed, sign, epsilon, rare.scales, high)
-        outside = fixed.log_outside(sign)
+        far = _farthest(step, count, sign, epsilon)
+        # Ends that are far away leave out next to nothing, at any threshold.
+        near = fixed.place.ends[1] < 1 + _BULK * step.noise_multiplier
+        outside = fixed.log_outside(sign, jnp.where(near, far, -jnp.inf))
         beyond = jnp.logaddexp(outside, rare.scales.log_beyond(count))
         return jnp.logaddexp(jnp.logaddexp(below, above)[0], beyond)
 
@@ -626,25 +636,34 @@ def _certain(
     place, s = stop_gradient(part.place), part.step.noise_multiplier
     x = place.nodes()
     log_base, (cut, _) = part.step.log_base(x), place.log_cut(x)
-    above = jnp.exp(log_ndtr((x - place.cuts[0]) / place.width))
     base = jnp.exp(log_base) * place.spacing
     below = base * jnp.exp(cut)
     more = jnp.expm1(jnp.minimum(part.step.loss_at(x), 700))
-    missing = jnp.sum(base * above) + jnp.exp(log_ndtr(-place.ends[1] / s))
     gained, moved = jnp.sum(below * more), jnp.sum(below * jnp.abs(more))
-    few = missing < 0.5
-    whole = jnp.where(few, 1 - jnp.where(few, missing, 0), jnp.sum(below))
-    log_p = jnp.where(few, log1p(-jnp.where(few, missing, 0)), safe_log(whole))
-    log_p = part.count * log_p
+    start, end = place.ends
+    share, before, beyond, included, left_of_cut = log_ndtr(
+        jnp.stack(
+            [
+                # The smoothed cut of a normal variable is that of a sum of two.
+                place.cuts[0] / jnp.hypot(s, place.width),
+                start / s,
+                -end / s,
+                (1 - end) / s,
+                (place.cuts[0] - end) / place.width,
+            ]
+        )
+    )
+    whole, log_p = jnp.exp(share), part.count * share
     known = jnp.where(whole > 0, whole, 1.0)
     gain = part.count * log1p(jnp.maximum(gained / known, -1 + 1e-12))
     log_q = log_p + gain
     distance = epsilons + gain
     unit = 200 * jnp.finfo(x.dtype).eps
-    # Of the distance: rounding, and what is beyond the first node.
-    left = jnp.exp(log_ndtr(place.ends[0] / s))
+    # Of the distance: rounding, and what is beyond the first node and the last.
+    left_out = jnp.exp(left_of_cut) * (jnp.exp(beyond) + jnp.exp(included))
+    left_out = stop_gradient(jnp.exp(before) + 2 * left_out)
     slip = unit * (jnp.abs(epsilons) + jnp.abs(gain))
-    slip = slip + part.count * (unit * moved + left) / known
+    slip = slip + part.count * (unit * moved + left_out) / known
     ours = (sign < 0) & (whole > 0)
 
     def log_value(distance: Array) -> Array:

@@ -231,18 +231,21 @@ class BandLoss(AnalyticLoss):
         rounding = 8 * jnp.finfo(x.dtype).eps * (1 + jnp.abs(mass))
         return excess + rounding, upper + log_ndtr((cuts - far) / self.place.width)
 
-    def log_outside(self, sign: Float[Array, ""]) -> Float[Array, ""]:
-        """A bound of what runs with a step beyond the end on their side add to delta.
+    def log_outside(
+        self, sign: Float[Array, ""], farthest: Float[Array, ""]
+    ) -> Float[Array, ""]:
+        """A bound of what runs with a step beyond the ends add to delta.
 
-        There the largest losses are, and sums over the nodes know nothing of them.  (On
-        the other side the tilted densities fall faster than the noise's.)
+        On their side there are the largest losses, and sums over the nodes know nothing
+        of them.  On the other side the tilted densities fall faster than the noise's,
+        unless that end is before `farthest`, beyond which nothing is left of delta.
         """
         s, q = self.step.noise_multiplier, self.step.sampling_prob
         start, end = self.place.ends
-        with_record = jnp.logaddexp(
-            log1p(-q) + log_ndtr(-end / s), jnp.log(q) + log_ndtr((1 - end) / s)
-        )
-        one = jnp.where(sign > 0, with_record, log_ndtr(start / s))
+        before, beyond, included = log_ndtr(jnp.stack([start, -end, 1 - end]) / s)
+        with_record = jnp.logaddexp(log1p(-q) + beyond, jnp.log(q) + included)
+        beyond = jnp.where(farthest > end, beyond, -jnp.inf)
+        one = jnp.where(sign > 0, with_record, jnp.logaddexp(before, beyond))
         return jnp.log(self.count) + one
 
     def _allowance(self, x: Array, order: Array) -> Array:
