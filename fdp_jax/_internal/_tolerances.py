@@ -187,12 +187,6 @@ BAND_SUM = _entered(
     Kind.BUDGETED,
     "Relative rounding of a sum over a band's nodes in a bound.",
 )
-BAND_LOG = _entered(
-    "BAND_LOG",
-    1e-12,
-    Kind.BUDGETED,
-    "Rounding of such a sum's logarithm, absolutely.",
-)
 ENVELOPE = _entered(
     "ENVELOPE",
     0.05,

@@ -43,7 +43,9 @@ _TAIL = 45.0
 """-log of the mass of one step beyond the nodes, relative to delta."""
 _BEYOND = 9.0
 """Widths of a cut that there are nodes for beyond the highest one."""
-_BANDS = 6
+_BULK = 13.5
+"""Standard deviations of the noise that hold all but 1e-41 of it."""
+_BANDS = 12
 _TURNS = 6
 """How often cuts are chosen anew, for a better guess of delta."""
 _LEAST = -800.0
@@ -53,11 +55,12 @@ _MOST_PROB = 1 - 1e-9
 """Sampling probability from which on every record takes part in every step."""
 _TOLERANCE = 1e-7
 """Relative width of a bracket that is close enough."""
-_NEAR = 2.0
-"""How much log delta may change before cuts and contours are chosen anew."""
+_NEAR, _CLOSE = 2.0, 0.1
+"""How much log delta may change before cuts and contours are chosen anew; the second
+where the bracket of the last one is wide."""
 _MOST_WORK = 16384
 """Blocks of frequencies times blocks of nodes."""
-_RATIO = 2.0
+_RATIO = 1.0
 """Log of the ratio of the losses at the two cuts of a band, about."""
 
 
@@ -112,18 +115,27 @@ class _Scales(eqx.Module):
         return jnp.log(_BANDS * count) + log_ndtr(-self.reach)
 
 
+def _gap(step, count: Array, sign: Array, epsilon: Array) -> Float[Array, ""]:
+    """What losses beyond the least one must add up to at a threshold, rounded up."""
+    least = -count * log1p(-jnp.minimum(step.sampling_prob, 1 - 1e-15))
+    unit = 4 * jnp.finfo(least.dtype).eps
+    gap = least + sign * epsilon + unit * (least + jnp.abs(epsilon))
+    return jnp.maximum(gap, 1e-300)
+
+
 def _scales(step, count: Array, sign: Array, epsilon: Array, depth: Array) -> _Scales:
     s = step.noise_multiplier
-    q = jnp.minimum(step.sampling_prob, 1 - 1e-15)
-    gap = jnp.maximum(-count * log1p(-q) + sign * epsilon, 1e-300)
+    gap = _gap(step, count, sign, epsilon)
     levels = (depth + 60) / gap * jnp.exp2(jnp.arange(_LEVELS, dtype=s.dtype) - 3)
     levels = levels.at[0].set(0)
     far = s * jnp.sqrt(2 * (_TAIL + depth + jnp.log1p(count)))
-    right = jnp.where(sign > 0, 1 + far, 1 + 13.5 * s)
-    left = jnp.where(sign > 0, -13.5 * s, -far - 3 * s)
     reach = jnp.sqrt(2 * (_TAIL + depth))
     # Neither wider than the noise, nor than what tilts and losses vary in.
     width = jnp.minimum(0.5 * s, jnp.minimum(jnp.square(s), 2.5 * s) / reach)
+    left = jnp.where(sign > 0, -_BULK * s, -far - 3 * s)
+    # Losses of "add" that farther steps take away are too many.
+    most = jnp.maximum(_place(step, gap), left) + (reach + 1) * width
+    right = jnp.where(sign > 0, 1 + far, jnp.minimum(1 + _BULK * s, most))
     width = jnp.maximum(width, 2 * (right - left) / NODES)
     ends = jnp.stack([left, right + _BEYOND * width])
     return _Scales(gap, left, right, width, reach, levels, ends)
@@ -138,6 +150,11 @@ def _place(step, level: Array) -> Array:
         level + log1mexp(jnp.maximum(level, 1)),
     )
     return 0.5 + jnp.square(s) * (log_ratio + log1p(-q) - jnp.log(q))
+
+
+def _farthest(step, count: Array, sign: Array, epsilon: Array) -> Float[Array, ""]:
+    """The observation beyond which one step of "add" leaves nothing of delta."""
+    return _place(step, _gap(step, count, sign, epsilon))
 
 
 def _level(step, x: Array) -> Array:
@@ -340,7 +357,7 @@ def _cuts(
     left, right, width = scales.left, scales.right, scales.width
     exponents = jnp.arange(_LOW_CUTS, dtype=left.dtype) / 1.5 - 1
     lows = _place(step, scales.gap * jnp.exp2(-exponents)) - scales.reach * width
-    lows = jnp.clip(lows, left, right)
+    lows = jnp.clip(lows, left, right - width)
     begin = jnp.clip(_place(step, 0.25 * scales.gap), left, right)
     share = jnp.arange(_HIGH_CUTS, dtype=left.dtype) / (_HIGH_CUTS - 1)
     highs = begin + (right - begin) * share
@@ -373,7 +390,7 @@ def _log_below(
     bound = every + jnp.where(sign > 0, removed, added)[:, None]
     unit = 8 * jnp.finfo(bound.dtype).eps
     sizes = orders * (1 + jnp.abs(epsilon) + least)
-    bound = bound + unit * (sizes[:, None] + every)
+    bound = bound + unit * (sizes[:, None] + jnp.abs(every))
     bound = jnp.min(jnp.where(jnp.isnan(bound), jnp.inf, bound), axis=0)
     other = jnp.log(part.count) + beyond + jnp.where(sign > 0, 0, epsilon)
     return jnp.logaddexp(bound, other)
@@ -391,7 +408,12 @@ def _log_above(
     sizes = (part.count - 1) * jnp.abs(every) + (1 + levels) * (1 + jnp.abs(epsilon))
     rest = rest + unit * sizes
     bound = jnp.log(part.count) + one + rest[:, None]
-    return jnp.min(jnp.where(jnp.isnan(bound), jnp.inf, bound), axis=0)
+    bound = jnp.min(jnp.where(jnp.isnan(bound), jnp.inf, bound), axis=0)
+    # In direction "add" a step with more than the gap leaves nothing of delta.
+    far = _farthest(part.step, part.count, sign, epsilon)
+    few = log_ndtr((far - cuts) / part.place.width) + 1e-9
+    few = jnp.where(sign > 0, 0, jnp.log(part.count) + few)
+    return jnp.minimum(bound, few)
 
 
 def rare_evaluation(
@@ -419,7 +441,10 @@ def rare_evaluation(
         low, high = fixed.place.cuts[:1], fixed.place.cuts[1:]
         below = _log_below(fixed, sign, epsilon, rare.scales, low)
         above = _log_above(fixed, sign, epsilon, rare.scales, high)
-        outside = fixed.log_outside(sign)
+        far = _farthest(step, count, sign, epsilon)
+        # Ends that are far away leave out next to nothing, at any threshold.
+        near = fixed.place.ends[1] < 1 + _BULK * step.noise_multiplier
+        outside = fixed.log_outside(sign, jnp.where(near, far, -jnp.inf))
         beyond = jnp.logaddexp(outside, rare.scales.log_beyond(count))
         return jnp.logaddexp(jnp.logaddexp(below, above)[0], beyond)
 
@@ -546,18 +571,21 @@ def rare_epsilon(
         return jnp.maximum(jnp.abs(last.slope[1]), 1e-300)
 
     def unfinished(state: tuple) -> Array:
-        turn, center, _, points, _, _, last = state
+        turn, center, _, _, points, _, _, last = state
         moved = jnp.abs(center - points[1])
         close = moved <= least_step(center, steepness(last))
         certified = (points[0] < points[1]) | (turn > 2)
         return (turn < _NEWTON_TURNS) & ~(close & certified)
 
     def body(state: tuple) -> tuple:
-        turn, center, rare, points, low, high, last = state
-        far = jnp.abs((center - points[1]) * last.slope[1]) > _NEAR
-        far = far | ~jnp.isfinite(last.slope[1]) | (turn == 0)
+        turn, center, planned, rare, points, low, high, last = state
+        moved = jnp.abs((center - planned) * last.slope[1])
+        # Nearer only if what the plan leaves out is heard here.
+        heard = ~(last.upper[1] - last.lower[1] < _TOLERANCE)
+        far = ~(moved < jnp.where(heard, _CLOSE, _NEAR)) | (turn == 0)
         far = far | ((rare.sign != sign) & (center > 0))
         rare = lax.cond(far, lambda: plan(center), lambda: rare)
+        planned = jnp.where(far, center, planned)
         # How far the certificate's ends are from the estimate, in epsilon.
         steep = steepness(last)
         zero = jnp.zeros_like(center)
@@ -575,7 +603,7 @@ def rare_epsilon(
         following = center - miss / here.slope[1]
         inside = (following >= low) & (following <= high)
         following = jnp.where(inside, following, 0.5 * (low + high))
-        return turn + 1, following, rare, points, low, high, here
+        return turn + 1, following, planned, rare, points, low, high, here
 
     least, most = bounds
     first = jnp.clip(first, least + 1e-3 * (most - least), most - 1e-3 * (most - least))
@@ -584,8 +612,8 @@ def rare_epsilon(
     shape = jax.eval_shape(plan, first)
     none = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shape)
     turn = jnp.zeros((), jnp.int32)
-    start = turn, first, none, points, least, most, empty
-    _, _, rare, points, _, _, here = lax.while_loop(unfinished, body, start)
+    start = turn, first, first, none, points, least, most, empty
+    _, _, _, rare, points, _, _, here = lax.while_loop(unfinished, body, start)
     rounded = 4 * jnp.finfo(target.dtype).eps * (1 + jnp.abs(target)) + slack
     above = here.upper[2] <= target - rounded[1]
     below = here.lower[0] >= target + rounded[0]
@@ -608,25 +636,34 @@ def _certain(
     place, s = stop_gradient(part.place), part.step.noise_multiplier
     x = place.nodes()
     log_base, (cut, _) = part.step.log_base(x), place.log_cut(x)
-    above = jnp.exp(log_ndtr((x - place.cuts[0]) / place.width))
     base = jnp.exp(log_base) * place.spacing
     below = base * jnp.exp(cut)
     more = jnp.expm1(jnp.minimum(part.step.loss_at(x), 700))
-    missing = jnp.sum(base * above) + jnp.exp(log_ndtr(-place.ends[1] / s))
     gained, moved = jnp.sum(below * more), jnp.sum(below * jnp.abs(more))
-    few = missing < 0.5
-    whole = jnp.where(few, 1 - jnp.where(few, missing, 0), jnp.sum(below))
-    log_p = jnp.where(few, log1p(-jnp.where(few, missing, 0)), safe_log(whole))
-    log_p = part.count * log_p
+    start, end = place.ends
+    share, before, beyond, included, left_of_cut = log_ndtr(
+        jnp.stack(
+            [
+                # The smoothed cut of a normal variable is that of a sum of two.
+                place.cuts[0] / jnp.hypot(s, place.width),
+                start / s,
+                -end / s,
+                (1 - end) / s,
+                (place.cuts[0] - end) / place.width,
+            ]
+        )
+    )
+    whole, log_p = jnp.exp(share), part.count * share
     known = jnp.where(whole > 0, whole, 1.0)
     gain = part.count * log1p(jnp.maximum(gained / known, -1 + 1e-12))
     log_q = log_p + gain
     distance = epsilons + gain
     unit = 200 * jnp.finfo(x.dtype).eps
-    # Of the distance: rounding, and what is beyond the first node.
-    left = jnp.exp(log_ndtr(place.ends[0] / s))
+    # Of the distance: rounding, and what is beyond the first node and the last.
+    left_out = jnp.exp(left_of_cut) * (jnp.exp(beyond) + jnp.exp(included))
+    left_out = stop_gradient(jnp.exp(before) + 2 * left_out)
     slip = unit * (jnp.abs(epsilons) + jnp.abs(gain))
-    slip = slip + part.count * (unit * moved + left) / known
+    slip = slip + part.count * (unit * moved + left_out) / known
     ours = (sign < 0) & (whole > 0)
 
     def log_value(distance: Array) -> Array:

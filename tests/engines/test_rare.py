@@ -201,3 +201,56 @@ def test_epsilon_of_a_delta_beyond_the_largest_loss(noise, prob, count, delta):
     assert -least > -count * math.log1p(-prob)
     assert found.lower <= least <= found.upper
     np.testing.assert_allclose(found.upper, least, rtol=1e-9)
+
+
+def _two_steps_added(noise, prob, epsilon):
+    """E_P (1 - e^eps R_1 R_2)_+ by quadrature over one step; the other is closed."""
+    s, q, eps = map(mpmath.mpf, (noise, prob, epsilon))
+    ratio = lambda x: 1 - q + q * mpmath.exp((2 * x - 1) / (2 * s * s))
+
+    def place(level):
+        return mpmath.mpf(1) / 2 + s * s * mpmath.log((level - (1 - q)) / q)
+
+    def other(x):
+        level = mpmath.exp(-eps) / ratio(x)
+        if level <= 1 - q:
+            return mpmath.mpf(0)
+        end = place(level)
+        without, included = mpmath.ncdf(end / s), mpmath.ncdf((end - 1) / s)
+        mixed = (1 - q) * without + q * included
+        return mpmath.npdf(x, 0, s) * (without - mpmath.exp(eps) * ratio(x) * mixed)
+
+    top = min(place(mpmath.exp(-eps) / (1 - q)), 14 * s)
+    return mpmath.quad(other, mpmath.linspace(-14 * s, top, 60))
+
+
+@functools.cache
+def _added():
+    @jax.jit
+    def find(noise, prob, epsilon, guess, place):
+        step, count, sign = _step(noise, prob), jnp.asarray(2.0), -1.0
+        rare = _rare.plan_rare(step, count, jnp.asarray(sign), place, guess)
+        return _rare.rare_evaluation(rare, step, count, epsilon[None], tabulated=True)
+
+    return lambda *args: find(*map(jnp.asarray, args))
+
+
+@pytest.mark.parametrize(
+    ("noise", "prob", "epsilon", "place"),
+    [
+        (0.384, 1.85e-3, 1e-4, 1e-4),
+        (0.4898, 8.15e-5, 1e-4, 1e-4),
+        (0.6, 0.01, 1e-3, 1e-3),
+        # Thresholds before that of the plan: what is beyond its nodes counts.
+        (0.384, 1.85e-3, 1e-4, 2e-3),
+        (0.6, 0.01, 1e-4, 0.018),
+    ],
+)
+def test_little_noise_in_direction_add(noise, prob, epsilon, place):
+    """Where steps beyond the bulk of the noise leave nothing, nodes end within it."""
+    with mpmath.workdps(25):
+        truth = mpmath.log(_two_steps_added(noise, prob, epsilon))
+    found = _added()(noise, prob, epsilon, float(truth), place)
+    assert found.log_lower[0] <= float(truth) <= found.log_upper[0]
+    if place == epsilon:
+        assert found.log_upper[0] - found.log_lower[0] < 1e-9

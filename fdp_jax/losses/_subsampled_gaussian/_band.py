@@ -35,7 +35,6 @@ from ..._internal._special import (
     log_ndtr_difference,
 )
 from ..._internal._tolerances import (
-    BAND_LOG,
     BAND_QUADRATURE,
     BAND_SUM,
     DEAD_SQUARE,
@@ -208,33 +207,41 @@ class BandLoss(AnalyticLoss):
         least = base[:, None] + log_ndtr((cuts - x[:-1, None]) / self.place.width)
         within = x[:-1, None] < far
         # The one times e^shift, the other by it: both may be far from one.
-        kept = jnp.where(within, jnp.exp(least + _SHIFT), 0)
+        kept = jnp.maximum(jnp.exp(least + _SHIFT), LEAST_SUM)
+        kept = jnp.where(within, kept, 0)
         beyond = jax.nn.softplus(self.step.u(x[1:]) + jnp.log(q) - log1p(-q))
         exponent = order[:, None] * beyond
         large = exponent > _SHIFT
         grown = jnp.exp(jnp.minimum(jnp.where(large, exponent, 0), _MOST) - _SHIFT)
         small = jnp.expm1(jnp.where(large, 0, exponent)) * jnp.exp(-_SHIFT)
-        grown = jnp.where(large, grown, small)
-        excess = log1p((grown @ kept) * self.place.spacing * (1 + BAND_SUM))
+        grown = jnp.maximum(jnp.where(large, grown, small), LEAST_SUM)
+        total = (grown @ kept + NODES * LEAST_SUM) * self.place.spacing
+        # The mass, besides: that of a sum of two normal variables.
+        mass = log_ndtr(cuts / jnp.hypot(s, self.place.width))
+        excess = jnp.logaddexp(jnp.log(total) + BAND_SUM, mass)
         too_far = (exponent > _MOST).astype(x.dtype) @ within.astype(x.dtype)
         excess = jnp.where(too_far > 0, jnp.inf, excess)
         upper = jnp.logaddexp(
             log1p(-q) + log_ndtr(-far / s), jnp.log(q) + log_ndtr((1 - far) / s)
         )
-        return excess + BAND_LOG, upper + log_ndtr((cuts - far) / self.place.width)
+        rounding = 8 * jnp.finfo(x.dtype).eps * (1 + jnp.abs(mass))
+        return excess + rounding, upper + log_ndtr((cuts - far) / self.place.width)
 
-    def log_outside(self, sign: Float[Array, ""]) -> Float[Array, ""]:
-        """A bound of what runs with a step beyond the end on their side add to delta.
+    def log_outside(
+        self, sign: Float[Array, ""], farthest: Float[Array, ""]
+    ) -> Float[Array, ""]:
+        """A bound of what runs with a step beyond the ends add to delta.
 
-        There the largest losses are, and sums over the nodes know nothing of them.  (On
-        the other side the tilted densities fall faster than the noise's.)
+        On their side there are the largest losses, and sums over the nodes know nothing
+        of them.  On the other side the tilted densities fall faster than the noise's,
+        unless that end is before `farthest`, beyond which nothing is left of delta.
         """
         s, q = self.step.noise_multiplier, self.step.sampling_prob
         start, end = self.place.ends
-        with_record = jnp.logaddexp(
-            log1p(-q) + log_ndtr(-end / s), jnp.log(q) + log_ndtr((1 - end) / s)
-        )
-        one = jnp.where(sign > 0, with_record, log_ndtr(start / s))
+        before, beyond, included = log_ndtr(jnp.stack([start, -end, 1 - end]) / s)
+        with_record = jnp.logaddexp(log1p(-q) + beyond, jnp.log(q) + included)
+        beyond = jnp.where(farthest > end, beyond, -jnp.inf)
+        one = jnp.where(sign > 0, with_record, jnp.logaddexp(before, beyond))
         return jnp.log(self.count) + one
 
     def _allowance(self, x: Array, order: Array) -> Array:
