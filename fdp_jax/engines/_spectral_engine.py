@@ -21,10 +21,9 @@ from ._contour import Contour, Start, idle_contour
 from ._first_step import unless_one_step
 from ._interface import AbstractEngine, AbstractPlan, AbstractPrepared
 from ._inversion import Table, look_up, tabulate
-from ._rare import (
-    Rare,
+from ._rare import Rare, rare_profile
+from ._rare_queries import (
     rare_log_delta,
-    rare_profile,
     split_epsilon_if_loose,
     split_if_loose,
     splits,

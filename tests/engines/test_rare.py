@@ -11,7 +11,7 @@ import mpmath
 import numpy as np
 import pytest
 
-from fdp_jax.engines import _rare
+from fdp_jax.engines import _rare, _rare_cuts, _rare_queries
 from fdp_jax.engines._bounds import Interval
 from fdp_jax.losses import ComposedLoss, SubsampledGaussianLoss
 from fdp_jax.losses._subsampled_gaussian._band import BandLoss, Place
@@ -103,10 +103,11 @@ def test_tail_above_a_cut_below_the_least_number():
 def test_what_is_left_below_where_it_just_vanishes(side):
     """P_a^N - e^eps Q_a^N has an upper bound where rounding makes it negative."""
     part = _band(0.8, 1e-3, 50.0, [-0.4, 3.0], 0.05, [-12.0, 8.0])
-    far, log_p, log_q = _rare._certain(part, jnp.asarray(-1.0), jnp.asarray([0.0]))
+    certain, added = _rare_cuts.certain_part, jnp.asarray(-1.0)
+    far, log_p, log_q = certain(part, added, jnp.asarray([0.0]))
     gain = float(log_q - log_p)
     edge = -gain * (1 + side * 4e-16)
-    found, *_ = _rare._certain(part, jnp.asarray(-1.0), jnp.asarray([edge]))
+    found, *_ = certain(part, added, jnp.asarray([edge]))
     assert found.upper[0] > -math.inf
     assert found.lower[0] == -math.inf
     assert far.lower[0] <= far.estimate[0] <= far.upper[0]
@@ -130,10 +131,10 @@ def test_a_plan_for_the_exchanged_pair_beyond_zero(monkeypatch):
     log_back = jnp.asarray([math.log(back)])
     names = "log_lower", "log_value", "log_upper", "log_power", "slope"
     here = types.SimpleNamespace(**dict.fromkeys(names, log_back))
-    monkeypatch.setattr(_rare, "_evaluation", lambda *_, **__: here)
+    monkeypatch.setattr(_rare_queries, "evaluation", lambda *_, **__: here)
     rare: Any = types.SimpleNamespace(sign=jnp.asarray(-1.0))
     loss: Any = None
-    found = _rare._at_real(
+    found = _rare_queries._at_real(
         loss, rare, jnp.asarray(1.0), jnp.asarray([t]), tabulated=True
     )
     np.testing.assert_allclose(found.value, math.log(delta), rtol=1e-12)
@@ -147,11 +148,11 @@ def test_the_least_epsilon_of_a_delta_near_one(monkeypatch, rest):
         Interval(bounds[0], first, bounds[1]),
         (),
     )
-    monkeypatch.setattr(_rare, "rare_epsilon", kept)
+    monkeypatch.setattr(_rare_queries, "rare_epsilon", kept)
     target = jnp.asarray(-rest)
     zero = jnp.zeros(())
     loss = ComposedLoss((_step(1.0, 0.1),), (jnp.asarray(3.0),))
-    found, _ = _rare.split_epsilon_if_loose(
+    found, _ = _rare_queries.split_epsilon_if_loose(
         loss,
         jnp.asarray(1.0),
         Interval(zero - jnp.inf, zero, zero + 1),
@@ -174,7 +175,7 @@ def _epsilon():
         loss = ComposedLoss((SubsampledGaussianLoss(noise, prob),), (count,))
         sign, slack = jnp.ones(()), jnp.zeros(2)
         first = bounds[1]
-        return _rare.rare_epsilon(
+        return _rare_queries.rare_epsilon(
             loss, sign, (bounds[0], bounds[1]), first, target, slack
         )[0]
 
