@@ -20,6 +20,7 @@ from jax.typing import ArrayLike
 from ._arithmetic import promote
 from ._logs import LOG_2, LOG_SQRT_2PI
 from ._mills import mills_moment
+from ._tolerances import DEAD_SQUARE
 
 
 def norm_pdf(x: ArrayLike) -> jax.Array:
@@ -224,6 +225,20 @@ def log_ndtri(log_p: ArrayLike) -> jax.Array:
     """Normal quantile z of a probability given by its log: log Phi(z) = log_p."""
     (log_p,) = promote(log_p)
     return _ndtri_from_logs(log_p, log1mexp(-log_p))
+
+
+def log_one_plus(
+    real: jax.Array, imag: jax.Array
+) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """Of 1 + real + i imag: log of the modulus, argument, modulus."""
+    excess = 2 * real + jnp.square(real) + jnp.square(imag)
+    square = jnp.square(1 + real) + jnp.square(imag)
+    close, dead = jnp.abs(excess) < 0.5, square < DEAD_SQUARE
+    near = 0.5 * log1p(jnp.where(close, excess, 0.0))
+    far = 0.5 * jnp.log(jnp.where(close | dead, 1.0, square))
+    log = jnp.where(dead, 0.5 * np.log(DEAD_SQUARE), jnp.where(close, near, far))
+    angle = jnp.arctan2(jnp.where(dead, 0, imag), jnp.where(dead, 1, 1 + real))
+    return log, angle, square
 
 
 @jax.jit

@@ -27,7 +27,9 @@ from .._internal._interval import Interval, log_complement, sound
 from .._internal._special import safe_log
 from .._internal._tolerances import SPLIT_REST
 from ..losses import ComposedLoss
-from ..losses._subsampled_gaussian._band import BandLoss, Place
+from ..losses._subsampled_gaussian._band import BandLoss
+from ..losses._subsampled_gaussian._band_place import Place
+from ..losses._subsampled_gaussian._band_tails import log_outside
 from ._bounds import Profile, largest_loss
 from ._contour import Contour, Start, plan_contour
 from ._inversion import Evaluation, evaluate, look_up, tabulate
@@ -166,7 +168,7 @@ def rare_evaluation(
         far = farthest(step, count, sign, epsilon)
         # Ends that are far away leave out next to nothing, at any threshold.
         near = fixed.place.ends[1] < 1 + BULK * step.noise_multiplier
-        outside = fixed.log_outside(sign, jnp.where(near, far, -jnp.inf))
+        outside = log_outside(fixed, sign, jnp.where(near, far, -jnp.inf))
         beyond = jnp.logaddexp(outside, rare.scales.log_beyond(count))
         return jnp.logaddexp(jnp.logaddexp(below, above)[0], beyond)
 

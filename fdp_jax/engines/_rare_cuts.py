@@ -8,7 +8,9 @@ from jaxtyping import Array, Bool, Float
 
 from .._internal._interval import Interval
 from .._internal._special import log1mexp, log1p, log_ndtr, safe_log
-from ..losses._subsampled_gaussian._band import NODES, BandLoss, Place
+from ..losses._subsampled_gaussian._band import BandLoss
+from ..losses._subsampled_gaussian._band_place import NODES, Place
+from ..losses._subsampled_gaussian._band_tails import log_excess_below, log_masses_above
 from ._contour import _log_payoff
 
 _LOW_CUTS, _HIGH_CUTS, _LEVELS = 24, 16, 20
@@ -145,7 +147,7 @@ def log_below(
     In direction "add", of what they fall short of P_a^N - e^eps Q_a^N.
     """
     orders = 1 + scales.levels
-    logs, beyond = part.log_excess_below(orders, cuts, scales.reach)
+    logs, beyond = log_excess_below(part, orders, cuts, scales.reach)
     least = part.count * -log1p(-part.step.sampling_prob)
     # R = e^(D - least): runs with all steps within reach, then those with another one.
     removed = _log_payoff(scales.levels) - scales.levels * epsilon - orders * least
@@ -166,7 +168,7 @@ def log_above(
     """A bound of what runs with a step above some upper cuts add to delta."""
     levels = scales.levels
     orders = jnp.where(sign > 0, 1 + levels, -levels)
-    one, every = part.log_masses_above(orders, cuts)
+    one, every = log_masses_above(part, orders, cuts)
     rest = (part.count - 1) * every + _log_payoff(levels) - levels * epsilon
     unit = 8 * jnp.finfo(rest.dtype).eps
     sizes = (part.count - 1) * jnp.abs(every) + (1 + levels) * (1 + jnp.abs(epsilon))

@@ -14,7 +14,12 @@ import pytest
 from fdp_jax.engines import _rare, _rare_cuts, _rare_queries
 from fdp_jax.engines._bounds import Interval
 from fdp_jax.losses import ComposedLoss, SubsampledGaussianLoss
-from fdp_jax.losses._subsampled_gaussian._band import BandLoss, Place
+from fdp_jax.losses._subsampled_gaussian._band import BandLoss
+from fdp_jax.losses._subsampled_gaussian._band_place import Place
+from fdp_jax.losses._subsampled_gaussian._band_tails import (
+    log_excess_below,
+    log_masses_above,
+)
 
 
 def _step(noise, prob):
@@ -74,8 +79,8 @@ def test_excess_below_a_cut_where_a_factor_underflows():
     """A large exponent may count although the density times the cut underflows."""
     part = _band(1.0, 0.01, 2.0, [-3.0, 9.0], 0.1, [-14.0, 42.0])
     order, reach = 41000.0, 45.0
-    (found,), _ = part.log_excess_below(
-        jnp.asarray([order]), jnp.asarray([-3.0]), jnp.asarray(reach)
+    (found,), _ = log_excess_below(
+        part, jnp.asarray([order]), jnp.asarray([-3.0]), jnp.asarray(reach)
     )
     with mpmath.workdps(30):
 
@@ -90,7 +95,7 @@ def test_excess_below_a_cut_where_a_factor_underflows():
 
 def test_tail_above_a_cut_below_the_least_number():
     part = _band(1.0, 0.01, 2.0, [0.0, 39.0], 0.1, [-14.0, 41.0])
-    (found,), _ = part.log_masses_above(jnp.asarray([1.0]), jnp.asarray([39.0]))
+    (found,), _ = log_masses_above(part, jnp.asarray([1.0]), jnp.asarray([39.0]))
     with mpmath.workdps(30):
         share = lambda x: mpmath.erfc((x) / mpmath.sqrt(2)) / 2
         # The smooth step is the sum of both normal variables above the cut.

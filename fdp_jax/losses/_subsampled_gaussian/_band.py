@@ -20,33 +20,28 @@ import functools
 import math
 from typing import ClassVar
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jax.lax import stop_gradient
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Float
 
 from ..._internal._blocked_sum import blocked_sum
 from ..._internal._rotation import rotation
 from ..._internal._special import (
     log1mexp,
     log1p,
-    log_ndtr,
-    log_ndtr_difference,
+    log_one_plus,
 )
 from ..._internal._tolerances import (
     BAND_QUADRATURE,
-    BAND_SUM,
     DEAD_SQUARE,
     ENVELOPE,
-    LEAST_SUM,
     VOID,
 )
 from .._analytic import FREQUENCY_BLOCK, AnalyticLoss, CharacteristicBlock
+from ._band_place import NODES, Located, Masses, Place, Plan
 from ._integrand import Integrand, inclusion
 
-NODES = 2048
-"""Nodes for real orders, from end to end of all that matters."""
 _BLOCK = 64
 _SIDE = 8
 """Of a square of frequencies."""
@@ -56,74 +51,8 @@ _HEIGHT = 7.0
 _HEIGHTS = 32
 _DEAD = -700.0
 """A logarithm of what does not matter."""
-_MOST = 900.0
-"""An exponent beyond which Chernoff's bound is given up."""
-_SHIFT = 300.0
-"""What exponents are moved by, so that neither factor of a product leaves the range."""
 _CUT_OFF = 60.0
 """-log of the density, relative to its maximum, where an integral may end."""
-
-
-class Masses(eqx.Module):
-    """Logarithms of integrals, below the lower cut and between both cuts."""
-
-    low: Float[Array, "..."]
-    between: Float[Array, "..."]
-
-
-class Place(eqx.Module):
-    """Where a band lies."""
-
-    cuts: Float[Array, "2"]
-    width: Float[Array, ""]
-    ends: Float[Array, "2"]
-    """Observations beyond which nothing matters."""
-
-    @property
-    def spacing(self) -> Float[Array, ""]:
-        return (self.ends[1] - self.ends[0]) / NODES
-
-    def nodes(self) -> Float[Array, " n"]:
-        steps = jnp.arange(NODES + 1, dtype=self.ends.dtype)
-        return self.ends[0] + self.spacing * steps
-
-    def log_cut(self, x: Array) -> tuple[Array, Array]:
-        """Logarithms of the shares that are below the lower cut, and between both."""
-        low, high = ((x - cut) / self.width for cut in self.cuts)
-        between, _ = log_ndtr_difference(high, low)
-        return log_ndtr(-low), between
-
-
-class Located(eqx.Module):
-    """The tilted densities at the nodes, up to a common factor."""
-
-    order: Float[Array, ""]
-    log_weights: tuple[Float[Array, " n"], Float[Array, " n"]]
-    peak: Float[Array, ""]
-    lift: Float[Array, ""]
-    masses: Masses
-    center: Float[Array, ""]
-    """Tilted mean of the loss of a step below the lower cut."""
-
-
-class Plan(eqx.Module):
-    """The quadrature on one contour."""
-
-    order: Float[Array, ""]
-    center: Float[Array, ""]
-    peak: Float[Array, ""]
-    lift: Float[Array, ""]
-    """See `_lift`."""
-    place: Place
-    start: Float[Array, ""]
-    spacing: Float[Array, ""]
-    blocks: Int[Array, ""]
-    error: Float[Array, ""]
-    """Of the trapezoid rule, relative to each of the two integrals."""
-    deviations: Float[Array, "2"]
-    """Mean distances of the loss from the center, in both integrals."""
-    exponent: Float[Array, ""]
-    """Size of the exponents of the weights."""
 
 
 class BandLoss(AnalyticLoss):
@@ -155,96 +84,7 @@ class BandLoss(AnalyticLoss):
         low, between = place.log_cut(x)
         return whole + low, whole + between
 
-    def log_masses_above(
-        self, order: Float[Array, " k"], cuts: Float[Array, " c"]
-    ) -> tuple[Float[Array, "k c"], Float[Array, " k"]]:
-        """Bounds of log E_P[R^w c] above some cuts, and of log E_P[R^w].
-
-        But for what `log_outside` counts.
-        """
-        x, end, s = self.place.nodes(), self.place.ends[1], self.step.noise_multiplier
-        # R <= e^u beyond the end for w > 0; for w < 0, R^w falls.
-        rising = 0.5 * order * (order - 1) / jnp.square(s) + log_ndtr((order - end) / s)
-        falling = order * self.step.loss_at(end) + log_ndtr(-end / s)
-        beyond = jnp.where(order > 0, rising, falling)
-        logs = jax.vmap(lambda w: self.step.log_integrand(x, w))(order)
-        peak = jnp.max(logs, axis=1, keepdims=True)
-        weights = jnp.exp(logs - peak) * self.place.spacing
-        # Both are larger here: only products far below the least number are lost.
-        lifted = jnp.exp(logs - peak + _SHIFT) * self.place.spacing
-        kept = jnp.exp(log_ndtr((x[:, None] - cuts) / self.place.width) + _SHIFT)
-        allowance = jax.vmap(lambda w: self._allowance(x, w))(order) + BAND_QUADRATURE
-        unit = 8 * jnp.finfo(x.dtype).eps
-        sizes = jnp.abs(self.step.log_base(x)) + jnp.abs(order)[:, None] * jnp.abs(
-            self.step.loss_at(x)
-        )
-        mass = jnp.sum(weights, axis=1)
-        rounding = unit * (8 + jnp.sum(weights * sizes, axis=1) / mass)
-        total = peak[:, 0] + jnp.log(mass) + allowance + rounding
-        # Of no weight there is left what may have been lost below the least number.
-        lost = LEAST_SUM * (1 + self.place.spacing) * math.exp(_SHIFT)
-        allowance = allowance + unit * (8 + jnp.max(sizes, axis=1))
-        above = peak + jnp.log(lifted @ kept + lost) - 2 * _SHIFT
-        above = above + allowance[:, None]
-        return jnp.logaddexp(above, beyond[:, None]), jnp.logaddexp(total, beyond)
-
-    def log_excess_below(
-        self, order: Float[Array, " k"], cuts: Float[Array, " c"], reach: Array
-    ) -> tuple[Float[Array, "k c"], Float[Array, " c"]]:
-        """Bounds of what is (smoothly) below some cuts, and of little above them.
-
-        Returns:
-            log E_P[e^{w D}; x < cut + reach width], D the loss beyond the least one,
-            and log Q of what is left of c farther up.
-        """
-        x, s = self.place.nodes(), self.step.noise_multiplier
-        q = self.step.sampling_prob
-        far = jnp.minimum(cuts + reach * self.place.width, self.place.ends[1])
-        # Every cell counts with the largest of its ends, of each of the factors.
-        base = self.step.log_base(x)
-        base = jnp.maximum(base[:-1], base[1:])
-        base = jnp.where((x[:-1] < 0) & (x[1:] > 0), self.step.log_base(0 * q), base)
-        least = base[:, None] + log_ndtr((cuts - x[:-1, None]) / self.place.width)
-        within = x[:-1, None] < far
-        # The one times e^shift, the other by it: both may be far from one.
-        kept = jnp.maximum(jnp.exp(least + _SHIFT), LEAST_SUM)
-        kept = jnp.where(within, kept, 0)
-        beyond = jax.nn.softplus(self.step.u(x[1:]) + jnp.log(q) - log1p(-q))
-        exponent = order[:, None] * beyond
-        large = exponent > _SHIFT
-        grown = jnp.exp(jnp.minimum(jnp.where(large, exponent, 0), _MOST) - _SHIFT)
-        small = jnp.expm1(jnp.where(large, 0, exponent)) * jnp.exp(-_SHIFT)
-        grown = jnp.maximum(jnp.where(large, grown, small), LEAST_SUM)
-        total = (grown @ kept + NODES * LEAST_SUM) * self.place.spacing
-        # The mass, besides: that of a sum of two normal variables.
-        mass = log_ndtr(cuts / jnp.hypot(s, self.place.width))
-        excess = jnp.logaddexp(jnp.log(total) + BAND_SUM, mass)
-        too_far = (exponent > _MOST).astype(x.dtype) @ within.astype(x.dtype)
-        excess = jnp.where(too_far > 0, jnp.inf, excess)
-        upper = jnp.logaddexp(
-            log1p(-q) + log_ndtr(-far / s), jnp.log(q) + log_ndtr((1 - far) / s)
-        )
-        rounding = 8 * jnp.finfo(x.dtype).eps * (1 + jnp.abs(mass))
-        return excess + rounding, upper + log_ndtr((cuts - far) / self.place.width)
-
-    def log_outside(
-        self, sign: Float[Array, ""], farthest: Float[Array, ""]
-    ) -> Float[Array, ""]:
-        """A bound of what runs with a step beyond the ends add to delta.
-
-        On their side there are the largest losses, and sums over the nodes know nothing
-        of them.  On the other side the tilted densities fall faster than the noise's,
-        unless that end is before `farthest`, beyond which nothing is left of delta.
-        """
-        s, q = self.step.noise_multiplier, self.step.sampling_prob
-        start, end = self.place.ends
-        before, beyond, included = log_ndtr(jnp.stack([start, -end, 1 - end]) / s)
-        with_record = jnp.logaddexp(log1p(-q) + beyond, jnp.log(q) + included)
-        beyond = jnp.where(farthest > end, beyond, -jnp.inf)
-        one = jnp.where(sign > 0, with_record, jnp.logaddexp(before, beyond))
-        return jnp.log(self.count) + one
-
-    def _allowance(self, x: Array, order: Array) -> Array:
+    def trapezoid_error(self, x: Array, order: Array) -> Array:
         """A bound on the trapezoid rule's relative error, from one line."""
         height = _HEIGHT * self.place.spacing
         growth = self._growth(x, order, jnp.zeros_like(order), height)
@@ -291,7 +131,7 @@ class BandLoss(AnalyticLoss):
         return jax.vmap(at)(order)
 
     def moments(self, order):
-        growth = jax.vmap(lambda w: self._allowance(self.place.nodes(), w))(order)
+        growth = jax.vmap(lambda w: self.trapezoid_error(self.place.nodes(), w))(order)
         value, slope, curvature, size = self._cumulants(order)
         growth = growth + 4 * jnp.finfo(value.dtype).eps * (32 + size)
         return value + self.count * growth, slope, curvature
@@ -446,20 +286,20 @@ class BandLoss(AnalyticLoss):
         whole = (versine[0] + versine[1]) / whole0, (sine[0] + sine[1]) / whole0
         part = (between0 + versine[1]) / whole0, sine[1] / whole0
         low = (versine[0] - between0) / whole0, sine[0] / whole0
-        log_whole, _, square_whole = _log_one_plus(*whole)
-        log_low, _, square_low = _log_one_plus(*low)
+        log_whole, _, square_whole = log_one_plus(*whole)
+        log_low, _, square_low = log_one_plus(*low)
         # high^N - low^N is high^N (1 - (1 - between / high)^N), or the same of the
         # lower integral.  From the larger one: where the other two cancel, high is lost
         # in their rounding.
         side = jnp.where(square_low > square_whole, 1.0, -1.0)
         big = tuple(jnp.where(side > 0, *pair) for pair in zip(low, whole, strict=True))
-        log_big, turn_big, square_big = _log_one_plus(*big)
+        log_big, turn_big, square_big = log_one_plus(*big)
         norm = jnp.maximum(square_big, DEAD_SQUARE)
         share = (
             side * (part[0] * (1 + big[0]) + part[1] * big[1]) / norm,
             side * (part[1] * (1 + big[0]) - part[0] * big[1]) / norm,
         )
-        log_rest, turn_rest, _ = _log_one_plus(*share)
+        log_rest, turn_rest, _ = log_one_plus(*share)
         grown, turned = n * log_rest, n * turn_rest
         top = jnp.maximum(grown - 30, 0)
         grown = grown - top
@@ -567,18 +407,6 @@ def _edge(logs: Array, whole: Array) -> Array:
     """What may be left beyond the ends, relative to the whole."""
     ends = jnp.maximum(logs[0], logs[-1]) - jnp.max(whole)
     return NODES * jnp.exp(ends)
-
-
-def _log_one_plus(real: Array, imag: Array) -> tuple[Array, Array, Array]:
-    """Of 1 + real + i imag: log of the modulus, argument, modulus."""
-    excess = 2 * real + jnp.square(real) + jnp.square(imag)
-    square = jnp.square(1 + real) + jnp.square(imag)
-    close, dead = jnp.abs(excess) < 0.5, square < DEAD_SQUARE
-    near = 0.5 * log1p(jnp.where(close, excess, 0.0))
-    far = 0.5 * jnp.log(jnp.where(close | dead, 1.0, square))
-    log = jnp.where(dead, 0.5 * math.log(DEAD_SQUARE), jnp.where(close, near, far))
-    angle = jnp.arctan2(jnp.where(dead, 0, imag), jnp.where(dead, 1, 1 + real))
-    return log, angle, square
 
 
 def _nodes(index: Array, plan: Plan) -> Array:
