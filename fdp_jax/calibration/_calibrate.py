@@ -2,7 +2,6 @@
 
 import dataclasses
 import functools
-from collections.abc import Callable
 
 import equinox as eqx
 import jax
@@ -39,7 +38,8 @@ from ..curves import (
 )
 from ..levy import LevyTriplet
 from ..losses import AUTO, ComposedLoss, Method
-from ..mechanisms import AbstractMechanism, View
+from ..mechanisms import AbstractMechanism, View, is_repeated
+from ._engines import can_split, has_grid_too, needs_no_splitting
 from ._search import solve
 from ._targets import AbstractTarget, Margin, UnreachableTarget
 from .unknowns import Selector, Unknown, find_unknown
@@ -227,18 +227,26 @@ def _best(
 ) -> _Solved:
     """The riskier of what the engines can certify, where more than one is asked."""
     ready = _ready(target)
-    ask = functools.partial(_solve, mechanism, ready, unknown=unknown, narrow=narrow())
+    ask = functools.partial(
+        _solve,
+        mechanism,
+        ready,
+        unknown=unknown,
+        narrow=narrow(),
+        repeated=not unknown.factor and is_repeated(mechanism),
+    )
     looks = evaluates_at_once() and accounts_in_float64()
-    if looks and method.name != "grid" and _can_split(mechanism, unknown):
+    soon = needs_no_splitting(mechanism, unknown)
+    if (looks or soon) and method.name != "grid" and can_split(mechanism, unknown):
         # As queries do: the smaller program first.
         found = ask(method=dataclasses.replace(method, split=False))
-        if not holds_anywhere(found.status != Status.TIGHT):
+        if not looks or not holds_anywhere(found.status != Status.TIGHT):
             return found
     found = ask(method=method)
     known = not is_traced(found.status) and outside_transformations()
     if not (known and method == AUTO and accounts_in_float64()):
         return found
-    if int(found.status) != Status.LOOSE or not _has_grid_too(mechanism, unknown):
+    if int(found.status) != Status.LOOSE or not has_grid_too(mechanism, unknown):
         return found
     other = ask(method=Method("grid"))
     # Not a number, if the grid has none, is not larger.
@@ -253,33 +261,6 @@ def _best(
     return found
 
 
-def _has_grid_too(mechanism: AbstractMechanism, unknown: Unknown) -> bool:
-    """Whether the spectral engine is the first to answer, but not the only one."""
-
-    def look(loss: ComposedLoss) -> bool:
-        return engines.route(loss) == "spectral" and loss.on_grid
-
-    return _of_loss(mechanism, unknown, look)
-
-
-def _can_split(mechanism: AbstractMechanism, unknown: Unknown) -> bool:
-    """Whether its law may be split by the largest step, in a larger program."""
-    return _of_loss(mechanism, unknown, engines.can_split)
-
-
-def _of_loss(
-    mechanism: AbstractMechanism,
-    unknown: Unknown,
-    look: Callable[[ComposedLoss], bool],
-) -> bool:
-    """A fact about the loss that no number decides."""
-    start = np.float64(1.0 if unknown.factor else unknown.start)
-    seen = []
-    with jax.enable_x64(True):
-        jax.eval_shape(lambda: seen.append(look(unknown.put(mechanism, start).loss())))
-    return seen[0]
-
-
 def _ready(target: AbstractTarget) -> AbstractTarget:
     """The target with the losses of its references, for a compiled program."""
     is_request = lambda x: isinstance(x, Request)
@@ -288,31 +269,28 @@ def _ready(target: AbstractTarget) -> AbstractTarget:
     )
 
 
-def _loss(mechanism: AbstractMechanism, method: Method) -> ComposedLoss:
+def _loss(
+    mechanism: AbstractMechanism, method: Method, repeated: bool = False
+) -> ComposedLoss:
     """The privacy loss, to be handled by a given engine."""
-    return dataclasses.replace(mechanism.loss(), method=method)
+    return dataclasses.replace(mechanism.loss(), method=method, repeated=repeated)
 
 
+@dataclasses.dataclass(frozen=True)
 class _Excess:
     """Margin of the completed mechanism as a function of the unknown's t."""
 
-    def __init__(self, unknown: Unknown, method: Method):
-        self.unknown = unknown
-        self.method = method
-
-    def __hash__(self) -> int:
-        return hash((_Excess, self.unknown, self.method))
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Excess) and (
-            (self.unknown, self.method) == (other.unknown, other.method)
-        )
+    unknown: Unknown
+    method: Method
+    repeated: bool = False
+    """Whether it is known not to be a single release."""
 
     def margin(
         self, value: Array, args: tuple[AbstractMechanism, AbstractTarget]
     ) -> Margin:
         mechanism, target = args
-        return target.margin(_loss(self.unknown.put(mechanism, value), self.method))
+        mechanism = self.unknown.put(mechanism, value)
+        return target.margin(_loss(mechanism, self.method, self.repeated))
 
     def rough(self, t: Array, args: tuple[AbstractMechanism, AbstractTarget]) -> Array:
         """A cheap approximation: saddle points instead of contour integrals."""
@@ -341,8 +319,9 @@ def _solve(
     unknown: Unknown,
     narrow: bool,
     method: Method,
+    repeated: bool,
 ) -> _Solved:
-    excess = _Excess(unknown, method)
+    excess = _Excess(unknown, method, repeated)
     args = jax.tree.map(jnp.asarray, (mechanism, target))
 
     @one_by_one

@@ -23,11 +23,11 @@ _Answer = TypeVar("_Answer", Interval, Profile)
 
 
 def first_step(loss: ComposedLoss) -> ComposedLoss | None:
-    """One step of a composition that repeats it; None unless it has a closed form."""
-    if len(loss.terms) > 1 or loss.method.name != "auto":
+    """One step of a composition that may be just that; None without a closed form."""
+    if len(loss.terms) > 1 or loss.method.name != "auto" or loss.repeated:
         return None
     one = jnp.ones_like(loss.counts[0])
-    step = dataclasses.replace(loss, counts=(one,), single=True)
+    step = dataclasses.replace(loss, counts=(one,), single=True, repeated=False)
     return step if step.has_closed_form else None
 
 

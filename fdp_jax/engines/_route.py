@@ -1,5 +1,7 @@
 """Which engine answers, from static facts, and a loss that is safe to evaluate."""
 
+import dataclasses
+
 import jax.numpy as jnp
 from jaxtyping import Array, Bool
 
@@ -53,5 +55,5 @@ def neutral(loss: ComposedLoss) -> tuple[Bool[Array, ""], ComposedLoss]:
     """Whether nothing is released, and a loss that is safe to evaluate regardless."""
     nothing = jnp.stack([count == 0 for count in loss.counts]).all()
     counts = tuple(jnp.where(nothing, _ANY_COUNT, count) for count in loss.counts)
-    safe = ComposedLoss(loss.terms, counts, loss.single, loss.method)
+    safe = dataclasses.replace(loss, counts=counts, ends=None)
     return nothing, engine_of(loss).made_safe(safe).absorbed().with_ends()

@@ -42,6 +42,16 @@ class AnalyticLoss(AbstractLoss):
     """Whether many frequencies at once cost much less than a few at a time, and all of
     them are to be had by `log_transformed`."""
 
+    @staticmethod
+    def decays_soon(sampling_prob: float, num_steps: float) -> bool:
+        """Whether so many steps need no splitting, whatever the noise.
+
+        For numbers that are known before anything is compiled: the program is a third
+        as large then.  A wrong answer costs tightness and no more.
+        """
+        del sampling_prob, num_steps
+        return False
+
     @abc.abstractmethod
     def locate(self, order: Float[Array, ""]) -> PyTree:
         """Finds where the tilted loss lives, for the methods that follow.

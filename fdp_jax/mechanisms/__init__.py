@@ -52,7 +52,12 @@ from ._relations import (
     relation_field as relation_field,
 )
 from ._renyi import ZCDP as ZCDP, AbstractRenyi as AbstractRenyi, RenyiDP as RenyiDP
-from ._resolve import Resolved as Resolved, resolve as resolve
+from ._resolve import (
+    Resolved as Resolved,
+    is_repeated as is_repeated,
+    needs_no_splitting as needs_no_splitting,
+    resolve as resolve,
+)
 from ._sampled import (
     DPSGD as DPSGD,
     MixtureOfGaussians as MixtureOfGaussians,

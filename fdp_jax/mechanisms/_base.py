@@ -168,6 +168,13 @@ class AbstractMechanism(_Query):
         del index
         return False
 
+    def known_steps(self) -> tuple[float | None, float | None]:
+        """Sampling probability and number of its steps, as far as they are known.
+
+        Not known is what is traced or not set, or differs from step to step.
+        """
+        return None, 1.0 if self.releases_once() else None
+
     def samplings(self) -> frozenset[Sampling]:
         """How records are drawn, for reports: all schemes that occur.
 

@@ -22,6 +22,7 @@ from ._fields import (
     PROBABILITIES,
     STEPS,
     as_float,
+    as_known,
     is_one,
 )
 from ._relations import NeighboringRelation
@@ -55,6 +56,13 @@ class Composition(AbstractMechanism):
 
     def releases_once(self) -> bool:
         return False
+
+    def known_steps(self) -> tuple[float | None, float | None]:
+        if len(self.parts) != 1:
+            return None, None
+        prob, inner = self.parts[0].known_steps()
+        times = as_known(self.num_steps[0])
+        return prob, None if inner is None or times is None else inner * times
 
     def has_fractional_powers(self) -> bool:
         return all(part.has_fractional_powers() for part in self.parts)

@@ -104,6 +104,12 @@ def is_one(value: Any) -> bool:
     return number is not None and bool(number == 1)
 
 
+def as_known(value: Any) -> float | None:
+    """The number of a parameter that is set and known, outside any trace."""
+    number = None if value is None else known(value)
+    return None if number is None else float(number)
+
+
 def as_float(value: Any) -> Float[Array, ""]:
     """A parameter inside a float64 computation."""
     return jnp.asarray(value, jnp.result_type(float))

@@ -57,6 +57,8 @@ class Resolved:
     first: Subject
     whole: Subject
     """The first subject, unless that is by a list of counts."""
+    soon: bool = False
+    """Whether what is known of its numbers says that no splitting is needed."""
 
     def settled(
         self, ask: Callable[[AbstractGuarantee], Bounds], known: Callable[[], Range]
@@ -92,7 +94,7 @@ class Resolved:
     def curve(self, positions: np.ndarray) -> Curve:
         """The whole guarantee on a grid, see `make_curve`, by the first engine."""
         ask = lambda subject: make_curve(subject.composed, positions)
-        return _sooner(ask, self.first, certainty)
+        return self._sooner(ask, certainty)
 
     @property
     def _method(self) -> Method:
@@ -105,7 +107,7 @@ class Resolved:
         combine: Callable[[_Answer, _Answer], _Answer],
     ) -> _Answer:
         """The first engine's answer, and the grid's where that is loose."""
-        found = _sooner(ask, self.first, judged)
+        found = self._sooner(ask, judged)
         if self._method.name != "auto" or not is_loose(judged(found)):
             return found
         composed = self.whole.composed
@@ -114,11 +116,28 @@ class Resolved:
             return found
         return combine(found, ask(_by(self.whole, Method("grid"))))
 
+    def _sooner(
+        self, ask: Callable[[Subject], _Found], judged: Callable[[_Found], Bounds]
+    ) -> _Found:
+        """The first engine's answer, from the smaller program where that is tight.
+
+        Where the answer cannot be looked at (inside of `jax.jit`), the program has to
+        hold all that may be needed.
+        """
+        subject, composed = self.first, self.first.composed
+        if not (composed.method.split and can_split(composed)):
+            return ask(subject)
+        looks = accounts_in_float64() and evaluates_at_once()
+        if not (looks or self.soon):
+            return ask(subject)
+        found = ask(_by(subject, dataclasses.replace(composed.method, split=False)))
+        return ask(subject) if looks and leaves_doubt(judged(found)) else found
+
     def _rounded(self, to_whole: Callable[[np.ndarray], np.ndarray]) -> "Resolved":
         """The subjects with whole numbers of steps, rounded down and up."""
         composed = self.whole.composed
         counts = tuple(to_whole(np.asarray(count)) for count in composed.counts)
-        composed = dataclasses.replace(composed, counts=counts)
+        composed = dataclasses.replace(composed, counts=counts, repeated=False)
         return _resolved(composed, self.whole.direction)
 
 
@@ -130,10 +149,27 @@ def resolve(guarantee: "_Query") -> Resolved:
     """
     mechanism, direction, method = guarantee._subject()
     mechanism.require_complete()
-    composed = _composed(mechanism.simplified())
-    if composed.method != method:
-        composed = dataclasses.replace(composed, method=method)
-    return _resolved(composed, direction)
+    mechanism = mechanism.simplified()
+    composed = _composed(mechanism)
+    composed = dataclasses.replace(
+        composed, method=method, repeated=is_repeated(mechanism)
+    )
+    found = _resolved(composed, direction)
+    return dataclasses.replace(found, soon=needs_no_splitting(mechanism, composed))
+
+
+def is_repeated(mechanism: "AbstractMechanism") -> bool:
+    """Whether it is known not to be a single step."""
+    _, num_steps = mechanism.known_steps()
+    return num_steps is not None and num_steps != 1
+
+
+def needs_no_splitting(mechanism: "AbstractMechanism", composed: ComposedLoss) -> bool:
+    """Whether a mechanism's known numbers say that its law need not be split."""
+    prob, num_steps = mechanism.known_steps()
+    if prob is None or num_steps is None or not can_split(composed):
+        return False
+    return composed.analytic_terms[0].decays_soon(prob, num_steps)
 
 
 def _composed(mechanism: "AbstractMechanism") -> ComposedLoss:
@@ -163,24 +199,6 @@ def _resolved(composed: ComposedLoss, direction: str) -> Resolved:
 def _by(subject: Subject, method: Method) -> Subject:
     composed = dataclasses.replace(subject.composed, method=method)
     return dataclasses.replace(subject, composed=composed)
-
-
-def _sooner(
-    ask: Callable[[Subject], _Found],
-    subject: Subject,
-    judged: Callable[[_Found], Bounds],
-) -> _Found:
-    """The engine's answer, from the smaller program where that is tight.
-
-    Where the answer cannot be looked at (inside of `jax.jit`), the program has to hold
-    all there is.
-    """
-    composed = subject.composed
-    looks = accounts_in_float64() and evaluates_at_once()
-    if not (looks and composed.method.split and can_split(composed)):
-        return ask(subject)
-    found = ask(_by(subject, dataclasses.replace(composed.method, split=False)))
-    return ask(subject) if leaves_doubt(judged(found)) else found
 
 
 def _counts(composed: ComposedLoss) -> list[np.ndarray]:

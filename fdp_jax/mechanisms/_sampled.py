@@ -29,6 +29,7 @@ from ._fields import (
     STEPS,
     Search,
     as_float,
+    as_known,
     is_one,
     parameter,
 )
@@ -107,6 +108,10 @@ class PoissonSubsampled(AbstractMechanism):
 
     def releases_once(self) -> bool:
         return True
+
+    def known_steps(self) -> tuple[float | None, float | None]:
+        nested = isinstance(self.mechanism, PoissonSubsampled)
+        return None if nested else as_known(self.sampling_prob), 1.0
 
     def simplified(self) -> AbstractMechanism:
         # Its losses may lie on a lattice, which those of a sample do not.
@@ -270,6 +275,9 @@ class DPSGD(AbstractMechanism):
 
     def releases_once(self) -> bool:
         return False
+
+    def known_steps(self) -> tuple[float | None, float | None]:
+        return as_known(self.sampling_prob), as_known(self.num_steps)
 
     def loss(self) -> ComposedLoss:
         noise, prob = as_float(self.noise_multiplier), as_float(self.sampling_prob)
