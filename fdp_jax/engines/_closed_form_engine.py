@@ -17,6 +17,8 @@ from ..losses import AbstractClosedForm, ComposedLoss
 from ._bounds import Profile, largest_loss
 from ._interface import AbstractEngine, AbstractPlan, AbstractPrepared
 
+_NEXT = 1e-3
+"""Relative distance between two thresholds that show how fast alpha changes."""
 _ERRORS = {jnp.dtype("float64"): CLOSED_FORM, jnp.dtype("float32"): CLOSED_FORM_SINGLE}
 
 
@@ -95,8 +97,12 @@ def closed_threshold(
     forms: tuple[AbstractClosedForm, AbstractClosedForm],
     ends: tuple[Array, Array],
     log_alpha: Array,
-) -> Array:
-    """The threshold from the closed forms of a direction and of the other one."""
+) -> tuple[Array, Array]:
+    """The threshold from the closed forms of a direction and of the other one.
+
+    Returns:
+        The threshold, and over which distance log alpha changes by one, at most 1.
+    """
     form, other = forms
 
     def log_error(e: Array) -> Array:
@@ -106,8 +112,15 @@ def closed_threshold(
 
     right = least_threshold(form.log_alpha, log_alpha, ends[0])
     left = least_threshold(lambda e: -log_error(e), -log_alpha, ends[1])
-    positive = form.log_alpha(jnp.zeros_like(log_alpha)) > log_alpha
-    return jnp.where(positive, right, -left)
+    step = _NEXT * jnp.stack([right, left])
+    none, here, there = form.log_alpha(jnp.stack([0 * right, right, right + step[0]]))
+    before, after = log_error(jnp.stack([left, left + step[1]]))
+    positive = none > log_alpha
+    change = jnp.where(positive, here - there, after - before)
+    step = jnp.where(positive, *step)
+    falls = (change > 0) & (change < jnp.inf)
+    scale = jnp.where(falls, step / jnp.where(falls, change, 1), 1)
+    return jnp.where(positive, right, -left), jnp.clip(scale, step, 1)
 
 
 class ClosedFormPlan(AbstractPlan):
@@ -153,7 +166,7 @@ class ClosedFormEngine(AbstractEngine):
         del log_not_alpha
         forms = loss.closed_form(sign), loss.closed_form(-sign)
         ends = largest_loss(loss, sign), largest_loss(loss, -sign)
-        return closed_threshold(forms, ends, log_alpha), jnp.ones_like(log_alpha)
+        return closed_threshold(forms, ends, log_alpha)
 
     def exact_rates(self, loss, signs, alpha):
         first, *others = (loss.closed_form(sign) for sign in signs)
