@@ -16,7 +16,7 @@ from jaxtyping import Array
 
 from .._internal._interval import Interval
 from ..losses import ComposedLoss
-from ._bounds import Profile, select, worst_of
+from ._bounds import Profile, capped, capped_profile, select, worst_of
 from ._closed_form_engine import closed_profile
 
 _Answer = TypeVar("_Answer", Interval, Profile)
@@ -63,7 +63,9 @@ def unless_one_step(
 ) -> _Answer:
     """What `many` says of a loss, but of a single step what `single` says.
 
-    The derivative in the number of steps is that of `many` all the same.
+    A part of a step is no worse than the whole one, by the definition of fractional
+    numbers (see `DPSGD`).  The derivative in the number of steps is that of `many` all
+    the same.
     """
     step = first_step(loss)
     if step is None:
@@ -72,7 +74,7 @@ def unless_one_step(
     is_one = count == 1
     terms = jax.tree.map(lambda x: jnp.where(is_one, stop_gradient(x), x), loss.terms)
     found = many(dataclasses.replace(loss, terms=terms))
-    exact = lax.cond(is_one, single, lambda _: stop_gradient(found), step)
+    exact = lax.cond(count <= 1, single, lambda _: stop_gradient(found), step)
 
     def change(estimate: Array) -> Array:
         known = jnp.isfinite(estimate)
@@ -81,11 +83,13 @@ def unless_one_step(
 
     moved = lambda x, y: Interval(x.lower, x.estimate + change(y.estimate), x.upper)
     if isinstance(found, Interval):
+        part = capped(found, stop_gradient(exact))
         exact = moved(exact, found)
     else:
+        part = capped_profile(found, stop_gradient(exact))
         exact = Profile(
             moved(exact.log_delta, found.log_delta),
             moved(exact.log_rest, found.log_rest),
             exact.log_alpha,
         )
-    return select(is_one, exact, found)
+    return select(is_one, exact, select(count < 1, part, found))

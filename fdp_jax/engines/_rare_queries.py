@@ -13,7 +13,7 @@ from jaxtyping import Array, Bool, Float, PyTree
 from .._internal._interval import Interval, log_complement
 from .._internal._special import safe_log
 from ..losses import ComposedLoss
-from ._bounds import Profile, select
+from ._bounds import Profile, capped, capped_profile, select
 from ._contour import Contour
 from ._rare import LEAST, Rare, evaluation, plan_rare, rare_profile
 
@@ -47,8 +47,10 @@ def split_if_loose(
 ) -> tuple[Profile, Rare]:
     """A profile, improved where its bounds are not close together and it is `wanted`.
 
-    Without derivative; see `rare_profile`.
+    Without derivative; see `rare_profile`.  A fractional number of steps has the upper
+    bounds of the next whole number, where these are less.
     """
+    loss, fraction = _rounded_up(loss)
     sign, (step,), (count,) = contour.sign, loss.terms, loss.counts
     middle = epsilons.size // 2
     known = found.log_delta.estimate[middle]
@@ -60,9 +62,9 @@ def split_if_loose(
     def split() -> tuple[Profile, Rare]:
         rare = full()
         other = rare_profile(loss, rare, epsilons, tabulated=True)
-        both = _in_common(found, other)
+        both = select(fraction, capped_profile(found, other), _in_common(found, other))
         better = jnp.max(_width(other, contour)) < jnp.max(_width(found, contour))
-        better = better & ~jnp.any(jnp.isnan(other.log_delta.estimate))
+        better = better & ~jnp.any(jnp.isnan(other.log_delta.estimate)) & ~fraction
         estimates = select(better, other, found)
         profile = Profile(
             _between_bounds(both.log_delta, estimates.log_delta),
@@ -77,12 +79,23 @@ def split_if_loose(
     return lax.cond(wanted & loose, split, keep)
 
 
+def _rounded_up(loss: ComposedLoss) -> tuple[ComposedLoss, Bool[Array, ""]]:
+    """The next whole number of steps, and whether it is another one."""
+    (count,) = loss.counts
+    whole = jnp.ceil(count)
+    return dataclasses.replace(loss, counts=(whole,), ends=None), whole != count
+
+
 def _applies(loss: ComposedLoss) -> Bool[Array, ""]:
-    """Whether there is a whole number of steps, which not all records take part in."""
+    """Whether there are steps which not all records take part in."""
     (step,), (count,) = loss.terms, loss.counts
     step: Any = step  # of a loss that can be split
-    whole = (count == jnp.round(count)) & (count < _MOST_STEPS)
-    return whole & (step.sampling_prob < _MOST_PROB) & (step.sampling_prob > 0)
+    return (
+        (count > 0)
+        & (count < _MOST_STEPS)
+        & (step.sampling_prob < _MOST_PROB)
+        & (step.sampling_prob > 0)
+    )
 
 
 def _width(found: Profile, contour: Contour) -> Float[Array, " e"]:
@@ -118,17 +131,30 @@ def split_epsilon_if_loose(
     slack: Float[Array, "2"],
     wanted: Bool[Array, ""],
 ) -> tuple[Interval, Rare]:
-    """The epsilon of a log delta, improved where its bounds are not close together."""
+    """The epsilon of a log delta, improved where its bounds are not close together.
+
+    A fractional number of steps has the upper bound of the next whole number, where
+    that is less.
+    """
+    loss, fraction = _rounded_up(loss)
     least = log_complement(target + slack[0])
     least = least - 8 * jnp.finfo(least.dtype).eps * (1 + jnp.abs(least))
     low = jnp.maximum(found.lower, least)
-    bounds = low, jnp.maximum(found.upper, low)
+    most = jnp.maximum(found.upper, low)
+    # Not proved for more steps, so what is found there has to be below.
+    high = jnp.where(fraction, most + 3 * jnp.abs(most) + 1, most)
+    bounds = jnp.where(fraction, least, low), high
 
     def split() -> tuple[Interval, Rare]:
-        return rare_epsilon(loss, sign, bounds, found.estimate, target, slack)
+        other, rare = rare_epsilon(loss, sign, bounds, found.estimate, target, slack)
+        upper = jnp.where(other.upper < high, other.upper, jnp.inf)
+        more = Interval(other.lower, other.estimate, upper)
+        used = rare.used & ~fraction
+        found_too = select(fraction, capped(found, more), other)
+        return found_too, dataclasses.replace(rare, used=used)
 
-    width = bounds[1] - bounds[0]
-    loose = ~(width <= _TOLERANCE * jnp.maximum(jnp.abs(low), jnp.abs(bounds[1])))
+    width = most - low
+    loose = ~(width <= _TOLERANCE * jnp.maximum(jnp.abs(low), jnp.abs(most)))
     loose = loose & jnp.isfinite(width) & (target > LEAST) & _applies(loss)
     keep = lambda: (found, _zeros(lambda: split()[1]))
     return lax.cond(wanted & loose, split, keep)
