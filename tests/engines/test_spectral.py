@@ -1,6 +1,7 @@
 """The spectral engine against truths of 17 and more digits, and its derivatives."""
 
 import functools
+import math
 
 import jax
 import jax.numpy as jnp
@@ -324,3 +325,25 @@ def test_more_jumps_than_the_atoms_hold(jump, rate):
     )
     truth = np.sum(stats.poisson.pmf(k, mean) * own)
     np.testing.assert_allclose([found.lower, found.upper], truth, rtol=1e-8)
+
+
+@pytest.mark.parametrize("query", ["delta", "epsilon"])
+def test_parts_of_a_step_are_no_worse_than_the_next_whole_number(query):
+    """Inside of a program too, and with numbers in every estimate."""
+
+    @jax.jit
+    def ask(noise, prob, steps, value):
+        run = fdp.DPSGD(noise_multiplier=noise, sampling_prob=prob, num_steps=steps)
+        return run.bounds(**{query: value})
+
+    # Rare participation, then less than one step; with about matching thresholds.
+    for noise, prob, steps, delta, epsilon in (
+        (0.58, 3.1e-3, 10.1, 1e-6, 2.0),
+        (8.9, 2.4e-4, 0.7, 3.5e-77, 1.53e-3),
+        (4.1, 0.2, 0.85, 1e-9, 0.3),
+    ):
+        value = {"delta": delta, "epsilon": epsilon}[query]
+        found, whole = (ask(noise, prob, n, value) for n in (steps, math.ceil(steps)))
+        assert int(whole.status) == fdp.Status.TIGHT
+        assert float(found.upper) <= float(whole.upper) * (1 + 1e-7)
+        assert found.lower <= found.estimate <= found.upper

@@ -686,3 +686,38 @@ def test_no_release_is_rounded_outward(epsilon):
     target = float(delta.estimate)
     back, truth = run.bounds(delta=target), mp.log1p(-mp.mpf(target))
     assert mp.mpf(float(back.lower)) <= truth <= mp.mpf(float(back.upper))
+
+
+@pytest.mark.parametrize(
+    ("noise", "prob", "alpha"),
+    [
+        (3.139, 2.27e-5, 2.609e-4),
+        (0.5053, 6.309e-5, 0.55917),
+        (0.5716, 1.19e-3, 6.96e-131),
+        (20.0, 0.3, 1e-9),
+        (0.3, 1e-5, 0.999),
+    ],
+)
+def test_rates_of_one_step_are_tight_however_rarely_records_take_part(
+    noise, prob, alpha
+):
+    """The loss varies on the scale of the sampling probability, and alpha with it."""
+    with mp.workdps(160):
+        q, s, alpha = mp.mpf(prob), mp.mpf(noise), mp.mpf(alpha)
+        if alpha > 1e-20:
+            x = mp.sqrt(2) * mp.erfinv(1 - 2 * alpha)
+        else:
+            deep = lambda x: mp.log(tail(x)) - mp.log(alpha)
+            x = mp.findroot(deep, mp.sqrt(-2 * mp.log(alpha)))
+        power = (1 - q) * alpha + q * tail(x - 1 / s)
+        step = fdp.PoissonSubsampled(fdp.Gaussian(noise), prob).remove
+        for found, truth in (
+            (step.bounds(fpr=float(alpha)), power),
+            (step.bounds(alpha=float(alpha)), 1 - power),
+        ):
+            assert int(found.status) == fdp.Status.TIGHT
+            lower, upper = (
+                mp.mpf(float(found.lower)),
+                mp.mpf(float(found.upper)),
+            )
+            assert lower <= truth <= upper

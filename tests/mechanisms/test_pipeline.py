@@ -213,6 +213,43 @@ def test_programs_without_splitting_agree_where_it_is_not_needed():
         run.using("auto", split="no")  # pyright: ignore
 
 
+@pytest.mark.parametrize(
+    ("make", "splits", "may_be_one"),
+    [
+        (lambda noise: _run(noise, 0.01, 1000), False, False),
+        (lambda noise: _run(noise, 0.01, np.int64(300)), False, False),
+        (lambda noise: _step(noise, 0.01).repeat(500).repeat(2), False, False),
+        (lambda noise: _run(noise, 0.01, 200), True, False),
+        (lambda noise: _run(noise, 5e-4, 1e6), True, False),
+        (lambda noise: _run(noise, noise / 100, 1000), True, False),
+        (lambda noise: _run(noise, 0.01, 900 * noise), True, True),
+        (lambda noise: _step(noise, 0.01).repeat(900 * noise), True, True),
+        (lambda noise: fdp.PoissonSubsampled(_step(noise, 0.01), 0.1), True, True),
+    ],
+)
+def test_known_numbers_leave_out_what_is_not_needed(
+    make, splits, may_be_one, monkeypatch
+):
+    """The splitting, and the closed form of a single step, of traced programs."""
+    seen = []
+
+    def solve(subject, delta):
+        seen.append((subject.composed.method.split, not subject.composed.repeated))
+        return Bounds(delta, delta, delta, jnp.asarray(int(Status.TIGHT)))
+
+    monkeypatch.setattr(Subject, "_solve", solve)
+    jax.jit(lambda noise: make(noise).bounds(delta=1e-5).upper)(1.1)
+    assert seen == [(splits, may_be_one)]
+
+
+def _run(noise, prob, steps):
+    return fdp.DPSGD(noise_multiplier=noise, sampling_prob=prob, num_steps=steps)
+
+
+def _step(noise, prob):
+    return fdp.PoissonSubsampled(fdp.Gaussian(noise), prob)
+
+
 @pytest.mark.parametrize("transform", ["plain", "grad", "vmap", "vmap grad", "jit"])
 def test_smaller_program_is_asked_first_wherever_answers_can_be_looked_at(
     transform, monkeypatch
