@@ -1,6 +1,7 @@
 # The names that `import fdp_jax` offers, with their types; `__init__.py` reads them.
 
 from . import (
+    accounting as accounting,
     comparison as comparison,
     data as data,
     design as design,
@@ -15,6 +16,7 @@ from . import (
     tradeoff as tradeoff,
 )
 from ._internal._precision import native_float32 as native_float32
+from .accounting import Accountant as Accountant
 from .calibration import (
     Calibration as Calibration,
     UnreachableTarget as UnreachableTarget,

@@ -65,6 +65,20 @@ class AbstractTarget(eqx.Module):
         """
         del mechanism
 
+    def spent_by(self, guarantee: AbstractGuarantee) -> Bounds:
+        """The number that it limits, for some guarantee.
+
+        Raises:
+            TypeError: If it limits more than one number.
+        """
+        found = self.asked(guarantee)
+        if found is None:
+            raise TypeError(
+                f"{type(self).__name__} does not limit a single number: compare "
+                "guarantees by fdp_jax.compare"
+            )
+        return found[0]
+
     @abc.abstractmethod
     def proxy(self) -> tuple[Float[Array, " k"], Float[Array, " k"]]:
         """Some (epsilon, log delta) about as hard to meet: where a search may start."""
@@ -158,6 +172,9 @@ class ApproxDP(_AbstractProfileTarget):
 
     def describe(self) -> str:
         return f"({at_most(float(self.epsilon))}, {at_most(float(self.delta))})-DP"
+
+    def spent_by(self, guarantee):
+        return guarantee.bounds(delta=self.delta)
 
     def quantity(self) -> str:
         return f"delta({float(self.epsilon):g})"

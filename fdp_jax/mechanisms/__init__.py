@@ -64,7 +64,11 @@ from ._sampled import (
     PoissonSubsampled as PoissonSubsampled,
 )
 from ._sampling import Sampling as Sampling
-from ._schedule import Schedule as Schedule
+from ._schedule import (
+    Schedule as Schedule,
+    can_be_stacked as can_be_stacked,
+    stacked_loss as stacked_loss,
+)
 from ._subordinated import SubordinatedGaussian as SubordinatedGaussian
 from ._user import (
     FromLogDensities as FromLogDensities,

@@ -175,6 +175,10 @@ class AbstractMechanism(_Query):
         """
         return None, 1.0 if self.releases_once() else None
 
+    def as_steps(self) -> tuple[tuple["AbstractMechanism", Any], ...]:
+        """The single releases that it consists of, and how often each is made."""
+        return ((self, 1),)
+
     def samplings(self) -> frozenset[Sampling]:
         """How records are drawn, for reports: all schemes that occur.
 

@@ -64,6 +64,13 @@ class Composition(AbstractMechanism):
         times = as_known(self.num_steps[0])
         return prob, None if inner is None or times is None else inner * times
 
+    def as_steps(self) -> tuple[tuple[AbstractMechanism, Any], ...]:
+        return tuple(
+            (step, count * times)
+            for part, times in zip(self.parts, self.num_steps, strict=True)
+            for step, count in part.as_steps()
+        )
+
     def has_fractional_powers(self) -> bool:
         return all(part.has_fractional_powers() for part in self.parts)
 

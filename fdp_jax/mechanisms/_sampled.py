@@ -1,5 +1,6 @@
 """Poisson subsampling, and DP-SGD as its composition."""
 
+import dataclasses
 import math
 from typing import Any
 
@@ -278,6 +279,14 @@ class DPSGD(AbstractMechanism):
 
     def known_steps(self) -> tuple[float | None, float | None]:
         return as_known(self.sampling_prob), as_known(self.num_steps)
+
+    def as_steps(self) -> tuple[tuple[AbstractMechanism, Any], ...]:
+        self.require_complete()
+        step = Gaussian(self.noise_multiplier, relation=self.relation)
+        if self.relation is REPLACE_ONE:
+            one = dataclasses.replace(self, num_steps=1.0)
+            return ((one, self.num_steps),)
+        return ((PoissonSubsampled(step, self.sampling_prob), self.num_steps),)
 
     def loss(self) -> ComposedLoss:
         noise, prob = as_float(self.noise_multiplier), as_float(self.sampling_prob)

@@ -78,17 +78,28 @@ class Schedule(AbstractMechanism):
         return term
 
     def loss(self) -> ComposedLoss:
-        each = jax.vmap(lambda mechanism: mechanism.loss())(self.steps)
-        (term,), (counts,) = each.terms, each.counts
-        if isinstance(term, GaussianLoss):
-            return _one_gaussian(term, counts)
-        some = jnp.any(counts > 0)
-        # A loss that is safe to evaluate even where nothing is released.
-        total = ScheduleLoss(term, jnp.where(some, counts, 1.0))
-        return ComposedLoss((total,), (jnp.where(some, 1.0, 0.0).astype(counts.dtype),))
+        return stacked_loss(self.steps)
 
     def _group(self, size):
         raise ValueError("size must be 1 for a Schedule: group its steps instead")
+
+
+def can_be_stacked(loss: ComposedLoss) -> bool:
+    """Whether steps with such a loss go into one program, however many there are."""
+    return len(loss.terms) == 1 and isinstance(loss.terms[0], AnalyticLoss)
+
+
+def stacked_loss(steps: AbstractMechanism, times: Any = 1.0) -> ComposedLoss:
+    """The loss of stacked steps, each taken so many times."""
+    each = jax.vmap(lambda mechanism: mechanism.loss())(steps)
+    (term,), (counts,) = each.terms, each.counts
+    counts = times * counts
+    if isinstance(term, GaussianLoss):
+        return _one_gaussian(term, counts)
+    some = jnp.any(counts > 0)
+    # A loss that is safe to evaluate even where nothing is released.
+    total = ScheduleLoss(term, jnp.where(some, counts, 1.0))
+    return ComposedLoss((total,), (jnp.where(some, 1.0, 0.0).astype(counts.dtype),))
 
 
 def _stacked(

@@ -1,0 +1,282 @@
+"""A running account of what a training has leaked so far."""
+
+import os
+from typing import Any
+
+import equinox as eqx
+import numpy as np
+
+from .._internal import _checks
+from ..calibration import AbstractTarget, UnreachableTarget, calibrate
+from ..curves import Bounds
+from ..losses import ComposedLoss
+from ..mechanisms import (
+    ADD_OR_REMOVE_ONE,
+    AbstractMechanism,
+    AbstractRenyi,
+    Composition,
+    Gaussian,
+    NeighboringRelation,
+    PoissonSubsampled,
+    Sampling,
+    relation_field,
+)
+from ._file import read, write
+from ._table import Kind, Table
+
+_FEW = 4
+"""Settings of one kind up to which each has a loss of its own."""
+
+
+class Accountant(AbstractMechanism):
+    """What a run has leaked so far, step by step, whatever its settings were.
+
+    A mechanism, the composition of all steps so far, with all queries of one.  Steps
+    may be added inside of compiled training steps, with noise and sampling that are
+    traced: that changes neither shapes nor structure once a kind of step has been
+    added (Poisson-subsampled Gaussian steps always have).  Steps with equal settings
+    share a row of the history, wherever they occur.
+
+    Settings must not depend on what earlier steps released: for such choices see
+    `fdp_jax.accounting.GaussianFilter` and the other filters.
+
+    Args:
+        relation: The neighboring relation of all steps.
+        capacity: How many different settings of each kind of step there is room for
+            inside of transformations; outside of them it grows by itself.  A query of
+            a traced accountant takes time for all of them.
+
+    Raises:
+        ValueError: If the capacity is no whole number from 1 to 2^20.
+
+    Example:
+        >>> import fdp_jax as fdp
+        >>> accountant = fdp.Accountant()
+        >>> step = fdp.DPSGD(noise_multiplier=1.1, sampling_prob=0.01, num_steps=1)
+        >>> accountant = accountant.step(step, count=1000)
+        >>> print(f"{accountant.epsilon(delta=1e-5):.4f}")
+        1.5154
+        >>> accountant.remaining(fdp.targets.ApproxDP(2.0, 1e-5), step)
+        761
+    """
+
+    tables: tuple[Table, ...]
+    capacity: int = eqx.field(static=True)
+    relation: Any = relation_field(ADD_OR_REMOVE_ONE)
+
+    def __init__(self, *, relation: Any = ADD_OR_REMOVE_ONE, capacity: int = 16):
+        self.relation = relation
+        self.capacity = _checks.whole("capacity", capacity, 1, 1 << 20)
+        # Not converted yet: Equinox does so after this function.
+        relation = _checks.member("relation", NeighboringRelation, relation)
+        if relation is not NeighboringRelation.REPLACE_ONE:
+            usual = PoissonSubsampled(Gaussian(1.0, relation=relation), 0.5)
+            self.tables = (Table.empty(usual, self.capacity),)
+        else:
+            self.tables = ()
+
+    def step(self, mechanism: AbstractMechanism, count: Any = 1) -> "Accountant":
+        """The account after some more steps; this one stays as it is.
+
+        Args:
+            mechanism: What is released in a step: any mechanism.  Of DP-SGD and of
+                compositions every step is entered as one.
+            count: How often, a whole number.
+
+        Returns:
+            The new accountant.
+
+        Raises:
+            TypeError: If it is not a mechanism.
+            ValueError: If it has another neighboring relation, or numbers of steps are
+                not whole, or there is no more room for another setting (inside of a
+                transformation).
+        """
+        if isinstance(mechanism, AbstractRenyi):
+            raise TypeError(
+                f"step takes mechanisms, got {type(mechanism).__name__}: Renyi "
+                "guarantees compose among themselves, see compose, and ZCDPFilter"
+            )
+        if not isinstance(mechanism, AbstractMechanism):
+            raise TypeError(f"step takes mechanisms, got {type(mechanism).__name__}")
+        if mechanism.relation is not self.relation:
+            raise ValueError(
+                f"steps must have the relation {self.relation.value!r} of this "
+                f"accountant, got {mechanism.relation.value!r}: start another one with "
+                "Accountant(relation=...)"
+            )
+        mechanism.require_complete()
+        count = _checks.count("count", count)
+        found = self
+        for one, times in mechanism.as_steps():
+            found = found._with(one, _checks.count("num_steps", times * count))
+        return found
+
+    def _with(self, step: AbstractMechanism, count: Any) -> "Accountant":
+        place = self._place(Kind.of(step))
+        tables = list(self.tables)
+        if place == len(tables):
+            tables.append(Table.empty(step, self.capacity))
+        tables[place] = tables[place].added(step, count)
+        return self._of(tables)
+
+    def _place(self, kind: Kind) -> int:
+        """Where the table for a kind of steps stands, or would stand."""
+        kinds = [table.kind for table in self.tables]
+        return kinds.index(kind) if kind in kinds else len(kinds)
+
+    def _of(self, tables: Any) -> "Accountant":
+        return eqx.tree_at(lambda a: a.tables, self, tuple(tables))
+
+    def __add__(self, other: "Accountant") -> "Accountant":
+        """All steps of both, which saw the same data."""
+        if not isinstance(other, Accountant):
+            return NotImplemented
+        if other.relation is not self.relation:
+            raise ValueError(
+                "accountants must share one neighboring relation, got "
+                f"{self.relation.value!r} and {other.relation.value!r}"
+            )
+        tables = list(self.tables)
+        for table in other.tables:
+            place = self._place(table.kind)
+            if place == len(self.tables):
+                tables.append(table)
+            else:
+                tables[place] = tables[place].joined(table)
+        return self._of(tables)
+
+    @property
+    def history(self) -> tuple[tuple[AbstractMechanism, int], ...]:
+        """The different steps so far, with their numbers.
+
+        Raises:
+            ValueError: Inside of a transformation that traces them.
+        """
+        if not self._is_known():
+            raise ValueError("the history is known outside of transformations only")
+        return tuple(entry for table in self.tables for entry in table.entries())
+
+    @property
+    def num_steps(self) -> Any:
+        """How many steps there were."""
+        return sum(table.counts.sum() for table in self.tables)
+
+    def spent(self, target: AbstractTarget) -> Bounds:
+        """What the target limits, as far as the run has got.
+
+        Args:
+            target: Of `fdp_jax.targets`: of an (epsilon, delta) it is the epsilon at
+                that delta, of error rates beta at that alpha, and so on.
+
+        Returns:
+            `Bounds`, to be compared with the target.
+
+        Raises:
+            TypeError: If the target limits more than one number.
+        """
+        return target.spent_by(self)
+
+    def remaining(
+        self, target: AbstractTarget, mechanism: AbstractMechanism
+    ) -> int | float:
+        """How many more steps are certain to meet a target.
+
+        Args:
+            target: Of `fdp_jax.targets`.
+            mechanism: The steps that are to come, `count` times.
+
+        Returns:
+            The largest whole number; 0 if not even one more does, inf if there is no
+            end to them.
+
+        Raises:
+            ValueError: Inside of a transformation, or for another relation.
+        """
+        once = self.step(mechanism)
+        if not once._is_known():
+            raise ValueError("remaining needs known numbers: ask it outside of jit")
+        (entries, alike) = once.history, self.history
+        if len(entries) == 1:
+            # One kind of step: a single power, for which bounds are closest.
+            (step, count), before = entries[0], sum(n for _, n in alike)
+            each = count - before
+            most = _largest(Composition((step,), (1.0,)), target)
+            return most if np.isinf(most) else max(int(most - before) // each, 0)
+        done = self.simplified()
+        return _largest(Composition((done, mechanism), (1.0, 1.0)), target)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Writes the account to a file: at once or not at all.
+
+        Args:
+            path: Where to.
+
+        Raises:
+            ValueError: Inside of a transformation.
+            TypeError: If a step holds functions, or is a mechanism of your own.
+        """
+        if not self._is_known():
+            raise ValueError("save needs known numbers: call it outside of jit")
+        write(path, self.relation, self.capacity, self.tables)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> "Accountant":
+        """Reads what `save` wrote, bit by bit.
+
+        Raises:
+            ValueError: If the file is damaged or of another version.
+        """
+        relation, capacity, tables = read(path)
+        return cls(relation=relation, capacity=capacity)._of(tables)
+
+    def _is_known(self) -> bool:
+        return all(table.known for table in self.tables)
+
+    # ------------------------------------------------------------ as a mechanism
+
+    def releases_once(self) -> bool:
+        return False
+
+    def as_steps(self) -> tuple[tuple[AbstractMechanism, Any], ...]:
+        return self.history
+
+    def samplings(self) -> frozenset[Sampling]:
+        if self._is_known():
+            steps = [step for step, _ in self.history]
+        else:
+            steps = [table.kind.step(table.rows[0][0]) for table in self.tables]
+        return frozenset().union(*(step.samplings() for step in steps))
+
+    def simplified(self) -> AbstractMechanism:
+        if not self._is_known():
+            return self
+        tables = [table for table in self.tables if np.any(table.counts)]
+        if all(np.count_nonzero(table.counts) <= _FEW for table in tables):
+            if not tables:
+                return Gaussian(1.0, relation=self.relation).repeat(0)
+            steps, counts = zip(*self.history, strict=True)
+            return Composition(steps, counts).simplified()
+        return self._of(table.trimmed() for table in tables)
+
+    def loss(self) -> ComposedLoss:
+        parts = [loss for table in self.tables for loss in table.losses()]
+        terms = tuple(term for part in parts for term in part.terms)
+        return ComposedLoss(terms, tuple(n for part in parts for n in part.counts))
+
+    def _group(self, size):
+        mechanism = self.simplified()
+        if mechanism is self or isinstance(mechanism, Accountant):
+            return super()._group(size)
+        return mechanism.group(size)
+
+
+def _largest(mechanism: Composition, target: AbstractTarget) -> int | float:
+    """The largest number of the last part's repetitions that meets a target."""
+    last = len(mechanism.parts) - 1
+    try:
+        found = calibrate(mechanism, target, solve_for=f"num_steps.{last}", whole=True)
+    except UnreachableTarget:
+        return 0
+    value = float(found.value)
+    return np.inf if bool(found.at_end) else int(value)

@@ -1,0 +1,257 @@
+"""Run-length history: settings of one kind of step, and how often each was used.
+
+A table has a fixed number of rows, so that stepping changes no shape.  A row holds the
+numbers of a step.  In programs without 64-bit numbers each is the sum of three float32
+ones, which together have all digits: the accounting itself is in float64.
+"""
+
+import dataclasses
+import math
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jax.lax import stop_gradient
+from jaxtyping import Array, Bool, PyTree
+
+from .._internal import _checks
+from .._internal._concrete import is_traced, outside_transformations
+from .._internal._precision import float_dtype
+from ..losses import ComposedLoss
+from ..mechanisms import AbstractMechanism, can_be_stacked, stacked_loss
+
+_PARTS = 3
+"""How many float32 numbers hold a float64 one."""
+_MOST = 2**31 - 1
+
+
+@dataclasses.dataclass(frozen=True)
+class Kind:
+    """What steps of a table have in common: all but their numbers."""
+
+    structure: Any
+    """A PyTree definition."""
+    shapes: tuple[tuple[int, ...], ...]
+
+    @classmethod
+    def of(cls, step: AbstractMechanism) -> "Kind":
+        """The kind of a step."""
+        leaves, structure = jax.tree.flatten(step)
+        return cls(structure, tuple(np.shape(leaf) for leaf in leaves))
+
+    def step(self, numbers: Any) -> AbstractMechanism:
+        """The step with the numbers of a row."""
+        leaves, start = [], 0
+        for shape in self.shapes:
+            end = start + math.prod(shape)
+            leaf = numbers[..., start:end].reshape((*numbers.shape[:-1], *shape))
+            leaves.append(leaf if leaf.ndim or is_traced(leaf) else leaf[()])
+            start = end
+        return jax.tree.unflatten(self.structure, leaves)
+
+
+class Table(eqx.Module):
+    """Steps of one kind; rows without a count are free."""
+
+    rows: tuple[Any, ...]
+    """Arrays of capacity and width whose sum is the numbers of the steps."""
+    counts: Any
+    """Of int32, one for each row."""
+    kind: Kind = eqx.field(static=True)
+
+    @classmethod
+    def empty(cls, step: AbstractMechanism, capacity: int) -> "Table":
+        """A table for steps like this one, whose numbers fill its free rows."""
+        single = float_dtype() == np.float32
+        numbers = _numbers(step)
+        row = _split(numbers, np.float32 if single else np.float64)
+        module = jnp if is_traced(row) else np
+        rows = tuple(module.tile(part, (capacity, 1)) for part in row)
+        return cls(rows, np.zeros(capacity, np.int32), Kind.of(step))
+
+    @property
+    def capacity(self) -> int:
+        """How many different steps there is room for."""
+        return self.counts.shape[0]
+
+    @property
+    def known(self) -> bool:
+        """Whether all its numbers are."""
+        return not is_traced(self.rows, self.counts)
+
+    def numbers(self) -> Any:
+        """The numbers of all rows, in float64 where that is to be had."""
+        if self.known:
+            parts = [np.asarray(part, np.float64) for part in self.rows]
+            return sum(parts[1:], start=parts[0])
+        parts = [jnp.asarray(part, jnp.result_type(float)) for part in self.rows]
+        return sum(parts[1:], start=parts[0])
+
+    def entries(self) -> list[tuple[AbstractMechanism, int]]:
+        """The steps that were taken, and how often; needs known numbers."""
+        numbers, counts = self.numbers(), np.asarray(self.counts)
+        return [
+            (self.kind.step(numbers[i]), int(counts[i])) for i in np.flatnonzero(counts)
+        ]
+
+    def trimmed(self) -> "Table":
+        """Without most free rows: as many as the next power of two."""
+        used = np.flatnonzero(np.asarray(self.counts))
+        size = 1 << max(used.size - 1, 0).bit_length()
+        kept = np.append(used, np.zeros(size - used.size, used.dtype))
+        counts = np.asarray(self.counts)[kept]
+        counts[used.size :] = 0
+        rows = tuple(np.asarray(part)[kept] for part in self.rows)
+        return Table(rows, counts, self.kind)
+
+    def added(self, step: AbstractMechanism, count: Any) -> "Table":
+        """With so many more steps; equal ones share a row.
+
+        Raises:
+            ValueError: If there is no free row (inside of a transformation), or there
+                are more than 2^31 equal steps.
+        """
+        dtype = self.rows[0].dtype
+        if len(self.rows) == 1 and dtype != np.float64:
+            raise ValueError(
+                "this accountant was made with 64-bit numbers, which it loses in "
+                "programs without: make it inside jax.enable_x64(False)"
+            )
+        row = _split(_numbers(step), dtype)
+        if self.known and not is_traced(row, count):
+            return self._added_known(row, int(np.asarray(count)))
+        same = _row_equals(self.rows, row)
+        free, some = self.counts == 0, jnp.any(same)
+        at = jnp.where(some, jnp.argmax(same), jnp.argmax(free))
+        count = jnp.asarray(count, jnp.int32)
+        full = ~some & ~jnp.any(free) & (count > 0)
+        count = _checks.error_if(
+            count,
+            lambda _: full,
+            f"an accountant for {self.capacity} different steps (of each kind) is "
+            "full: make it Accountant(capacity=...)",
+        )
+        total = self.counts[at] + count
+        total = _checks.error_if(
+            total, lambda x: x < 0, f"the number of equal steps exceeds {_MOST}"
+        )
+        here = jnp.arange(self.capacity) == at
+        share = count / jnp.maximum(total, 1)
+        rows = tuple(
+            jnp.where(here[:, None], _mean(all_[at], new, share, some), all_)
+            for all_, new in zip(self.rows, row, strict=True)
+        )
+        return Table(rows, jnp.where(here, total, self.counts), self.kind)
+
+    def _added_known(self, row: tuple, count: int) -> "Table":
+        rows = tuple(np.asarray(part) for part in self.rows)
+        counts = np.array(self.counts)
+        same = _row_equals(rows, row)
+        if same.any():
+            at = int(np.argmax(same))
+        elif (counts == 0).any():
+            at = int(np.argmax(counts == 0))
+        elif count == 0:
+            return self
+        elif outside_transformations():
+            return self.widened(2 * self.capacity)._added_known(row, count)
+        else:
+            raise ValueError(
+                f"an accountant for {self.capacity} different steps (of each kind) is "
+                "full: make it Accountant(capacity=...)"
+            )
+        if int(counts[at]) + count > _MOST:
+            raise ValueError(f"the number of equal steps exceeds {_MOST}")
+        counts[at] += count
+        if not same.any():
+            rows = tuple(np.array(part) for part in rows)
+            for part, new in zip(rows, row, strict=True):
+                part[at] = new
+        return Table(rows, counts, self.kind)
+
+    def widened(self, capacity: int) -> "Table":
+        """With more free rows."""
+        more = capacity - self.capacity
+        rows = tuple(
+            np.concatenate([part, np.repeat(np.asarray(part)[:1], more, axis=0)])
+            for part in self.rows
+        )
+        counts = np.concatenate([self.counts, np.zeros(more, np.int32)])
+        return Table(rows, counts, self.kind)
+
+    def joined(self, other: "Table") -> "Table":
+        """With the steps of another table of this kind."""
+        if self.known and other.known:
+            found = self
+            for step, count in other.entries():
+                found = found.added(step, count)
+            return found
+        numbers = other.numbers()
+
+        def add(table: Table, one: tuple[Array, Array]) -> tuple[Table, None]:
+            return table.added(self.kind.step(one[0]), one[1]), None
+
+        start = jax.tree.map(jnp.asarray, self)
+        return lax.scan(add, start, (numbers, jnp.asarray(other.counts)))[0]
+
+    def losses(self) -> list[ComposedLoss]:
+        """The privacy loss of all steps, in one or several parts."""
+        numbers = jnp.asarray(self.numbers())
+        counts = jnp.asarray(self.counts, numbers.dtype)
+        each = [self.kind.step(numbers[0]).loss()]
+        if self.capacity > 1 and can_be_stacked(each[0]):
+            return [stacked_loss(self.kind.step(numbers), counts)]
+        each += [self.kind.step(x).loss() for x in numbers[1:]]
+        return [
+            dataclasses.replace(
+                loss, counts=tuple(n * counts[i] for n in loss.counts), single=False
+            )
+            for i, loss in enumerate(each)
+        ]
+
+
+def _row_equals(rows: tuple, row: tuple) -> Any:
+    """Which rows are a given one."""
+    equal = None
+    for all_, new in zip(rows, row, strict=True):
+        here: Bool[Array, " capacity"] = (all_ == new).all(axis=1)
+        equal = here if equal is None else equal & here
+    return equal
+
+
+def _mean(old: Array, new: Array, share: Array, same: Array) -> Array:
+    """The old numbers if they are the same, with the derivative of the mean."""
+    finite = jnp.isfinite(stop_gradient(new - old))
+    moved = jnp.where(finite, new - old, 0)
+    return jnp.where(same, old + share.astype(old.dtype) * moved, new)
+
+
+def _numbers(step: AbstractMechanism) -> Any:
+    """All numbers of a step in a row."""
+    leaves: list[PyTree] = jax.tree.leaves(step)
+    if not is_traced(leaves):
+        flat = [np.asarray(leaf, np.float64).ravel() for leaf in leaves]
+        return np.concatenate(flat)
+    return jnp.concatenate(
+        [jnp.asarray(leaf, float_dtype()).ravel() for leaf in leaves]
+    )
+
+
+def _split(numbers: Any, dtype: Any) -> tuple:
+    """The numbers in one part of float64, or in several of float32."""
+    traced = is_traced(numbers)
+    if dtype == np.float64:
+        return (numbers.astype(np.float64),)
+    parts = []
+    module = jnp if traced else np
+    for _ in range(_PARTS):
+        rounded = lax.reduce_precision(numbers, 8, 23) if traced else numbers
+        part = rounded.astype(np.float32)
+        parts.append(part)
+        finite = module.isfinite(numbers)
+        safe = module.where(finite, part, 0).astype(numbers.dtype)
+        numbers = module.where(finite, numbers, 0) - safe
+    return tuple(parts)
