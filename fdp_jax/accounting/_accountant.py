@@ -56,8 +56,8 @@ class Accountant(AbstractMechanism):
         >>> accountant = accountant.step(step, count=1000)
         >>> print(f"{accountant.epsilon(delta=1e-5):.4f}")
         1.5154
-        >>> accountant.remaining(fdp.targets.ApproxDP(2.0, 1e-5), step)
-        761
+        >>> accountant.remaining(fdp.targets.ApproxDP(epsilon=2.0, delta=1e-5), step)
+        725
     """
 
     tables: tuple[Table, ...]

@@ -22,9 +22,8 @@ from .._internal._concrete import is_traced, outside_transformations
 from .._internal._precision import float_dtype
 from ..losses import ComposedLoss
 from ..mechanisms import AbstractMechanism, can_be_stacked, stacked_loss
+from ._digits import joined, split
 
-_PARTS = 3
-"""How many float32 numbers hold a float64 one."""
 _MOST = 2**31 - 1
 
 
@@ -65,9 +64,7 @@ class Table(eqx.Module):
     @classmethod
     def empty(cls, step: AbstractMechanism, capacity: int) -> "Table":
         """A table for steps like this one, whose numbers fill its free rows."""
-        single = float_dtype() == np.float32
-        numbers = _numbers(step)
-        row = _split(numbers, np.float32 if single else np.float64)
+        row = split(_numbers(step), float_dtype())
         module = jnp if is_traced(row) else np
         rows = tuple(module.tile(part, (capacity, 1)) for part in row)
         return cls(rows, np.zeros(capacity, np.int32), Kind.of(step))
@@ -84,11 +81,7 @@ class Table(eqx.Module):
 
     def numbers(self) -> Any:
         """The numbers of all rows, in float64 where that is to be had."""
-        if self.known:
-            parts = [np.asarray(part, np.float64) for part in self.rows]
-            return sum(parts[1:], start=parts[0])
-        parts = [jnp.asarray(part, jnp.result_type(float)) for part in self.rows]
-        return sum(parts[1:], start=parts[0])
+        return joined(self.rows)
 
     def entries(self) -> list[tuple[AbstractMechanism, int]]:
         """The steps that were taken, and how often; needs known numbers."""
@@ -114,15 +107,18 @@ class Table(eqx.Module):
             ValueError: If there is no free row (inside of a transformation), or there
                 are more than 2^31 equal steps.
         """
-        dtype = self.rows[0].dtype
-        if len(self.rows) == 1 and dtype != np.float64:
+        double = len(self.rows) == 1
+        row = split(_numbers(step), np.float64 if double else np.float32)
+        if self.known and not is_traced(row, count):
+            return self._added_known(row, int(np.asarray(count)))
+        if double and float_dtype() != np.float64:
             raise ValueError(
                 "this accountant was made with 64-bit numbers, which it loses in "
                 "programs without: make it inside jax.enable_x64(False)"
             )
-        row = _split(_numbers(step), dtype)
-        if self.known and not is_traced(row, count):
-            return self._added_known(row, int(np.asarray(count)))
+        return jax.tree.map(jnp.asarray, self)._added_traced(row, count)
+
+    def _added_traced(self, row: tuple, count: Any) -> "Table":
         same = _row_equals(self.rows, row)
         free, some = self.counts == 0, jnp.any(same)
         at = jnp.where(some, jnp.argmax(same), jnp.argmax(free))
@@ -238,20 +234,3 @@ def _numbers(step: AbstractMechanism) -> Any:
     return jnp.concatenate(
         [jnp.asarray(leaf, float_dtype()).ravel() for leaf in leaves]
     )
-
-
-def _split(numbers: Any, dtype: Any) -> tuple:
-    """The numbers in one part of float64, or in several of float32."""
-    traced = is_traced(numbers)
-    if dtype == np.float64:
-        return (numbers.astype(np.float64),)
-    parts = []
-    module = jnp if traced else np
-    for _ in range(_PARTS):
-        rounded = lax.reduce_precision(numbers, 8, 23) if traced else numbers
-        part = rounded.astype(np.float32)
-        parts.append(part)
-        finite = module.isfinite(numbers)
-        safe = module.where(finite, part, 0).astype(numbers.dtype)
-        numbers = module.where(finite, numbers, 0) - safe
-    return tuple(parts)

@@ -1,0 +1,288 @@
+"""Filters: budgets for steps that are chosen in view of earlier results.
+
+An `Accountant` composes steps that were fixed beforehand.  Where the settings of a step
+(not only its question) depend on what was released before, the composition is fully
+adaptive, and few guarantees survive that (Rogers, Roth, Ullman, Vadhan 2016).  Those
+here do: with a budget that is never exceeded, whatever was chosen, everything released
+together has the guarantee of the budget.
+"""
+
+import abc
+from typing import Any
+
+import equinox as eqx
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, ArrayLike, Bool, Float, Real
+
+from .._internal import _checks
+from .._internal._concrete import is_traced
+from .._internal._precision import float_dtype, in_float64
+from ..divergences import gdp, renyi_dp, zcdp
+from ..mechanisms import ZCDP, AbstractMechanism, Family, Gaussian, RenyiDP
+from ._digits import joined, split
+
+_ROUNDING = {np.dtype(np.float64): (1e-14, 1e-9), np.dtype(np.float32): (1e-6, 1e-5)}
+"""Relative errors of costs to allow for, and by how much a budget may be exceeded so
+that costs may fill it; by the precision of the user's program."""
+
+
+class AbstractFilter(eqx.Module):
+    """A budget, and what of it has been spent.
+
+    Both keep their digits in programs of any precision.  Costs are rounded upward, and
+    may exceed the budget by 1e-9 of it (1e-5 in programs without 64-bit numbers), so
+    that rounding does not refuse what just fills it: `guarantee` includes that.
+    """
+
+    _budget: eqx.AbstractVar[tuple[Any, ...]]
+    _spent: eqx.AbstractVar[tuple[Any, ...]]
+
+    @abc.abstractmethod
+    def _cost(self, mechanism: Any) -> Any:
+        """What one release costs of the budget, rounded upward or exact."""
+
+    @property
+    @abc.abstractmethod
+    def guarantee(self) -> Any:
+        """What holds for all releases together."""
+
+    @property
+    def spent(self) -> Float[Array, "..."]:
+        """What has been spent, in the units of the budget."""
+        return jnp.asarray(joined(self._spent), float_dtype())
+
+    def fits(self, mechanism: Any, count: Real[ArrayLike, ""] = 1) -> Bool[Array, ""]:
+        """Whether so many more releases stay within the budget.
+
+        Args:
+            mechanism: What is to be released; see the filter for what it takes.
+            count: How often, a whole number.
+
+        Returns:
+            A truth value; it may decide what is done next.
+        """
+        return self._after(mechanism, count)[1]
+
+    def step(self, mechanism: Any, count: Real[ArrayLike, ""] = 1) -> Any:
+        """The filter after some more releases.
+
+        Args:
+            mechanism: What is released.
+            count: How often, a whole number.
+
+        Returns:
+            The new filter.
+
+        Raises:
+            ValueError: If that exceeds the budget (inside of `jax.jit` a run-time
+                error): ask `fits` before.
+        """
+        spent, fits = self._after(mechanism, count)
+        message = f"count = {count} more releases exceed the budget: ask fits() before"
+        if not is_traced(fits):
+            if not bool(fits):
+                raise ValueError(message)
+        else:
+            spent = _checks.error_if(spent, lambda _: ~fits, message)
+        return eqx.tree_at(lambda f: f._spent, self, spent)
+
+    def _allowed(self) -> Any:
+        """The budget, with what may exceed it."""
+        excess = _ROUNDING[np.dtype(self._budget[0].dtype)][1]
+        return (joined(self._budget) * (1 + excess))[()]
+
+    def _after(self, mechanism: Any, count: Any) -> tuple[tuple[Any, ...], Any]:
+        count = _checks.count("count", count)
+        return _spend(self, self._cost(mechanism), count)
+
+
+@in_float64(cast_out=False)
+def _spend(
+    budget: AbstractFilter, cost: Array, count: Array
+) -> tuple[tuple[Array, ...], Bool[Array, ""]]:
+    """The new total, rounded upward, and whether it is within the budget."""
+    dtype = np.dtype(np.float32 if len(budget._budget) > 1 else np.float64)
+    error, excess = _ROUNDING[dtype]
+    before = joined(budget._spent)
+    more = jnp.where(count > 0, count * cost, 0.0) * (1 + error)
+    # Adding nothing does not round.
+    rounded = (before + more) * (1 + 2 * jnp.finfo(more.dtype).eps)
+    total = jnp.where(more > 0, rounded, before)
+    fits = jnp.all(total <= joined(budget._budget) * (1 + excess))
+    return split(total, dtype), fits
+
+
+def _parts(value: Any) -> tuple[Any, ...]:
+    return split(np.asarray(value, np.float64), float_dtype())
+
+
+def _no_filter(taken: str, mechanism: Any) -> TypeError:
+    return TypeError(
+        f"the filter takes {taken}, got {type(mechanism).__name__}: for trade-off "
+        "functions in general there is no filter, composing them until a given one is "
+        "reached is not valid if they are chosen in view of earlier results"
+    )
+
+
+class GaussianFilter(AbstractFilter):
+    """A budget of Gaussian differential privacy: the squares of mu add up.
+
+    Args:
+        mu: All releases together are mu-GDP, in (0, inf).
+
+    `step` and `fits` take a mechanism, whose smallest mu counts (exact for Gaussian
+    noise; a search for others, see `divergences.gdp`), or the mu itself.  Poisson
+    sampling does not lower the mu of a step.
+
+    Raises:
+        ValueError: If mu is not positive and finite.
+
+    Example:
+        >>> import fdp_jax as fdp
+        >>> budget = fdp.accounting.GaussianFilter(mu=1.0)
+        >>> budget = budget.step(fdp.Gaussian(2.0), count=3)
+        >>> bool(budget.fits(fdp.Gaussian(2.0))), bool(budget.fits(fdp.Gaussian(1.5)))
+        (True, False)
+
+    References:
+        Smith and Thakurta (2022), "Fully Adaptive Composition for Gaussian
+        Differential Privacy": a filter with the parameters of known compositions.
+        Why f-DP in general has none: "f-Differential Privacy Filters: Validity and
+        Approximate Solutions" (2026).
+    """
+
+    _budget: tuple[Any, ...]
+    _spent: tuple[Any, ...]
+
+    def __init__(self, mu: Real[ArrayLike, ""]):
+        mu = float(_checks.finite_positive("mu", mu))
+        self._budget = _parts(mu * mu)
+        self._spent = _parts(0.0)
+
+    def _cost(self, mechanism: Any) -> Any:
+        if isinstance(mechanism, AbstractMechanism):
+            exact = mechanism.exact()
+            if exact is not None and exact.family is Family.GAUSSIAN:
+                return _square(exact.parameters[0])
+            return _square(gdp(mechanism).mu)
+        if not _is_number(mechanism):
+            raise _no_filter("mechanisms or numbers mu", mechanism)
+        return _square(_checks.nonnegative("mu", mechanism))
+
+    @property
+    def guarantee(self) -> Gaussian:
+        """Gaussian noise, which leaks as much as all releases together may."""
+        return Gaussian(1 / np.sqrt(self._allowed()))
+
+
+class ZCDPFilter(AbstractFilter):
+    """A budget of zero-concentrated differential privacy: rho adds up.
+
+    Args:
+        rho: All releases together are rho-zCDP, in (0, inf).
+
+    `step` and `fits` take a mechanism, whose smallest rho counts (`divergences.zcdp`),
+    a `ZCDP`, or rho itself.
+
+    Raises:
+        ValueError: If rho is not positive and finite.
+
+    Example:
+        >>> import fdp_jax as fdp
+        >>> budget = fdp.accounting.ZCDPFilter(rho=0.5)
+        >>> bool(budget.step(0.3).fits(fdp.ZCDP(0.25)))
+        False
+
+    References:
+        Feldman and Zrnic (2021), "Individual Privacy Accounting via a Rényi Filter":
+        Rényi divergences of one order add up if their sum is bounded in advance.
+    """
+
+    _budget: tuple[Any, ...]
+    _spent: tuple[Any, ...]
+
+    def __init__(self, rho: Real[ArrayLike, ""]):
+        self._budget = _parts(_checks.finite_positive("rho", rho))
+        self._spent = _parts(0.0)
+
+    def _cost(self, mechanism: Any) -> Any:
+        if isinstance(mechanism, ZCDP):
+            return mechanism.rho
+        if isinstance(mechanism, AbstractMechanism):
+            return zcdp(mechanism)
+        if not _is_number(mechanism):
+            raise _no_filter("mechanisms, ZCDP or numbers rho", mechanism)
+        return _checks.nonnegative("rho", mechanism)
+
+    @property
+    def guarantee(self) -> ZCDP:
+        """The budget, as a guarantee."""
+        return ZCDP(self._allowed())
+
+
+class RenyiFilter(AbstractFilter):
+    """A budget of Rényi divergences: at each order they add up.
+
+    Args:
+        budget: All releases together have at most these divergences.
+
+    `step` and `fits` take a mechanism, or a `RenyiDP` of the same orders.
+
+    Raises:
+        TypeError: If the budget is no `RenyiDP`.
+
+    Example:
+        >>> import fdp_jax as fdp
+        >>> noisy = fdp.Gaussian(10.0)
+        >>> budget = fdp.divergences.renyi_dp(noisy.repeat(50), orders=[2.0, 8.0, 32.0])
+        >>> spending = fdp.accounting.RenyiFilter(budget).step(noisy, count=49)
+        >>> bool(spending.fits(noisy)), bool(spending.fits(noisy, count=2))
+        (True, False)
+
+    References:
+        Feldman and Zrnic (2021), at every order of the budget.
+    """
+
+    _budget: tuple[Any, ...]
+    _spent: tuple[Any, ...]
+    orders: tuple[float, ...] = eqx.field(static=True)
+    """Orders t of the budget."""
+
+    def __init__(self, budget: RenyiDP):
+        if not isinstance(budget, RenyiDP):
+            raise TypeError(f"budget must be a RenyiDP, got {type(budget).__name__}")
+        self.orders = tuple(float(order) for order in np.asarray(budget.orders))
+        self._budget = _parts(budget.divergences)
+        self._spent = _parts(np.zeros(len(self.orders)))
+
+    def _cost(self, mechanism: Any) -> Any:
+        if isinstance(mechanism, AbstractMechanism):
+            mechanism = renyi_dp(mechanism, orders=np.asarray(self.orders))
+        if not isinstance(mechanism, RenyiDP):
+            raise _no_filter("mechanisms or RenyiDP", mechanism)
+        same = np.asarray(mechanism.orders, np.float64)
+        if same.shape != (len(self.orders),) or np.any(same != self.orders):
+            raise ValueError("orders must be those of the filter's budget")
+        return mechanism.divergences
+
+    @property
+    def guarantee(self) -> RenyiDP:
+        """The budget, as a guarantee."""
+        return RenyiDP(np.asarray(self.orders), self._allowed())
+
+
+def _is_number(value: Any) -> bool:
+    return (
+        not isinstance(value, str | bool)
+        and np.ndim(value) == 0
+        and (
+            isinstance(value, int | float | np.generic | np.ndarray)
+            or eqx.is_array(value)
+        )
+    )
+
+
+@in_float64(cast_out=False)
+def _square(mu: Array) -> Array:
+    return jnp.square(jnp.asarray(mu))

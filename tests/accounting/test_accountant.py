@@ -1,0 +1,363 @@
+"""The running accountant: a composition that may be added to inside of programs."""
+
+import itertools
+import json
+import os
+import pathlib
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import fdp_jax as fdp
+from fdp_jax import NeighboringRelation
+
+REPLACE_ONE = NeighboringRelation.REPLACE_ONE
+TARGET = fdp.targets.ApproxDP(epsilon=2.0, delta=1e-5)
+
+
+def _step(noise, prob):
+    return fdp.DPSGD(noise_multiplier=noise, sampling_prob=prob, num_steps=1)
+
+
+def _run(noise, prob, steps):
+    return fdp.DPSGD(noise_multiplier=noise, sampling_prob=prob, num_steps=steps)
+
+
+def _same(one, other):
+    """Whether two accountants have the same structure and bits."""
+    alike = lambda x, y: x.dtype == y.dtype and np.array_equal(x, y)
+    return jax.tree.structure(one) == jax.tree.structure(other) and jax.tree.all(
+        jax.tree.map(alike, one, other)
+    )
+
+
+def test_equal_settings_share_a_row_wherever_they_occur():
+    accountant = fdp.Accountant()
+    for noise in (1.1, 1.3, 1.1, 1.1, 1.3):
+        accountant = accountant.step(_step(noise, 0.01), count=200)
+    ((_, first), (_, second)) = accountant.history
+    assert (first, second) == (600, 400)
+    assert accountant.num_steps == 1000
+    expected = fdp.compose(_run(1.1, 0.01, 600), _run(1.3, 0.01, 400))
+    found = accountant.bounds(delta=1e-5)
+    assert float(found.upper) == float(expected.bounds(delta=1e-5).upper)
+    # Known to twenty digits where all settings are one (tests/data/dpsgd_truth.json).
+    alone = fdp.Accountant().step(_step(1.0, 0.01), 400).step(_step(1.0, 0.01), 600)
+    truth = 1.8282366665
+    assert float(alone.remove.bounds(delta=1e-5).estimate) == pytest.approx(
+        truth, abs=1e-9
+    )
+
+
+def test_every_kind_of_mechanism_and_all_queries():
+    # Of discrete and other noise, which has no characteristic function that decays.
+    parts = fdp.DiscreteLaplace(2.0), fdp.PureDP(0.2), fdp.DiscreteLaplace(2.0)
+    accountant = fdp.Accountant().step(fdp.compose(*parts))
+    assert [n for _, n in accountant.history] == [2, 1]
+    whole = fdp.compose(fdp.DiscreteLaplace(2.0).repeat(2), fdp.PureDP(0.2))
+    for query in ({"delta": 1e-6}, {"epsilon": 0.5}):
+        found, expected = accountant.bounds(**query), whole.bounds(**query)
+        assert float(found.upper) == pytest.approx(float(expected.upper), rel=1e-9)
+    # The loss is at most 2/2 + 1/5 there.
+    assert float(accountant.epsilon(delta=0.0)) == pytest.approx(1.2, rel=1e-12)
+    assert accountant.samplings() == frozenset()
+    run = _run(1.0, 0.1, 3)
+    assert accountant.step(run).samplings() == run.samplings()
+
+
+def test_nothing_yet_and_steps_that_do_not_happen():
+    for accountant in (
+        fdp.Accountant(),
+        fdp.Accountant().step(_step(1.0, 0.1), count=0),
+        fdp.Accountant(relation=REPLACE_ONE),
+    ):
+        assert accountant.history == ()
+        # Total variation 0 is all that there is.
+        assert float(accountant.epsilon(delta=1e-5)) <= 0
+        assert float(accountant.delta(epsilon=0.0)) == 0
+
+
+@jax.jit
+def _scan(accountant, noise):
+    def one(accountant, noise):
+        return accountant.step(_step(noise, 0.01)), None
+
+    return jax.lax.scan(one, accountant, noise)[0]
+
+
+def test_ten_thousand_steps_in_a_scan():
+    noise = 1.0 + 0.1 * (jnp.arange(10_000) % 5)
+    start = jax.tree.map(jnp.asarray, fdp.Accountant())
+    found = _scan(start, noise)
+    assert jax.tree.structure(found) == jax.tree.structure(start)
+    assert [count for _, count in found.history] == [2000] * 5
+    assert [float(step.mechanism.noise_multiplier) for step, _ in found.history] == (
+        pytest.approx([1.0, 1.1, 1.2, 1.3, 1.4], rel=1e-15)
+    )
+
+
+def test_new_values_do_not_trace_again():
+    traces = []
+
+    @jax.jit
+    def train(accountant, noise, prob):
+        traces.append(1)
+        return accountant.step(_step(noise, prob))
+
+    accountant = fdp.Accountant()
+    for i in range(20):
+        accountant = train(accountant, 1.0 + i % 3, 0.01 * (1 + i % 2))
+    assert len(traces) == 1
+    assert sorted(count for _, count in accountant.history) == [3, 3, 3, 3, 4, 4]
+
+
+def test_queries_inside_of_programs_and_their_slopes():
+    """A slope in the noise reaches every step that had it, also merged ones."""
+
+    def epsilon(noise):
+        accountant = fdp.Accountant(capacity=2)
+        for factor in (1.0, 2.0, 1.0):
+            accountant = accountant.step(_step(factor * noise, 0.01), count=300)
+        return accountant.epsilon(delta=1e-5)
+
+    found, slope = jax.jit(jax.value_and_grad(epsilon))(1.1)
+    expected = fdp.compose(_run(1.1, 0.01, 600), _run(2.2, 0.01, 300))
+    assert float(found) == pytest.approx(float(expected.epsilon(delta=1e-5)), rel=1e-10)
+
+    def whole(noise):
+        runs = _run(noise, 0.01, 600), _run(2 * noise, 0.01, 300)
+        return fdp.compose(*runs).epsilon(delta=1e-5)
+
+    difference = (whole(1.1 + 1e-4) - whole(1.1 - 1e-4)) / 2e-4
+    assert float(slope) == pytest.approx(float(difference), rel=1e-6)
+
+
+def test_programs_without_64_bit_numbers_lose_no_digits():
+    with jax.enable_x64(False):
+        accountant = fdp.Accountant().step(_step(1.1, 256 / 60_000), count=1000)
+        accountant = jax.jit(lambda a: a.step(_step(1.3, 0.01), count=2))(accountant)
+        ((first, _), (second, _)) = accountant.history
+        assert first.mechanism.noise_multiplier == 1.1
+        assert first.sampling_prob == 256 / 60_000
+        assert second.mechanism.noise_multiplier == 1.3
+        found = accountant.epsilon(delta=1e-5)
+        assert found.dtype == np.float32
+    whole = fdp.compose(_run(1.1, 256 / 60_000, 1000), _run(1.3, 0.01, 2))
+    expected = float(whole.epsilon(delta=1e-5))
+    assert expected <= float(found) <= expected * (1 + 3e-7)
+    made = jax.tree.map(jnp.asarray, fdp.Accountant())
+    with jax.enable_x64(False), pytest.raises(ValueError, match="64-bit"):
+        jax.jit(lambda a: a.step(_step(1.0, 0.1)))(made)
+
+
+def test_infinite_noise_and_other_numbers_of_few_digits():
+    with jax.enable_x64(False):
+        accountant = fdp.Accountant().step(_step(np.inf, 0.1)).step(_step(1e12, 1e-15))
+        steps = [step for step, _ in accountant.history]
+    assert steps[0].mechanism.noise_multiplier == np.inf
+    assert steps[1].mechanism.noise_multiplier == 1e12
+    assert steps[1].sampling_prob == 1e-15
+
+
+def test_remaining_steps_are_the_most_that_fit():
+    accountant = fdp.Accountant().step(_step(1.1, 0.01), count=1000)
+    left = accountant.remaining(TARGET, _step(1.1, 0.01))
+    assert _run(1.1, 0.01, 1000 + left).epsilon(delta=1e-5) <= 2.0
+    assert _run(1.1, 0.01, 1001 + left).epsilon(delta=1e-5) > 2.0
+    # Ten at a time, another setting, and when all is spent.
+    assert accountant.remaining(TARGET, _run(1.1, 0.01, 10)) == left // 10
+    other = accountant.remaining(TARGET, _step(2.0, 0.01))
+    runs = lambda n: fdp.compose(_run(1.1, 0.01, 1000), _run(2.0, 0.01, n))
+    assert runs(other).epsilon(delta=1e-5) <= 2.0 < runs(other + 1).epsilon(delta=1e-5)
+    assert accountant.step(_step(1.1, 0.01), 2000).remaining(TARGET, _step(1, 1)) == 0
+
+
+def test_spent_is_what_the_target_limits():
+    accountant = fdp.Accountant().step(fdp.Gaussian(2.0), count=4)
+    assert accountant.spent(TARGET).upper == accountant.epsilon(delta=1e-5)
+    rates = fdp.targets.ErrorRates(alpha=0.1, beta=0.2)
+    assert accountant.spent(rates).lower == accountant.beta(alpha=0.1)
+    advantage = fdp.targets.Advantage(0.5)
+    assert accountant.spent(advantage).upper == pytest.approx(
+        float(accountant.advantage()), rel=1e-12
+    )
+    with pytest.raises(TypeError, match="MuGDP does not limit a single number"):
+        accountant.spent(fdp.targets.MuGDP(1.0))
+
+
+def test_sums_of_accountants():
+    one = fdp.Accountant().step(_step(1.1, 0.01), 3).step(fdp.Laplace(9.0), 2)
+    other = fdp.Accountant().step(_step(1.1, 0.01), 4).step(_step(1.2, 0.01), 5)
+    expected = {(1.1, 7), (1.2, 5), (9.0, 2)}
+    number = lambda step: float(jax.tree.leaves(step)[0])
+    for total in (one + other, other + one, jax.jit(lambda a, b: a + b)(one, other)):
+        assert {(number(step), n) for step, n in total.history} == expected
+    with pytest.raises(ValueError, match="must share one neighboring relation"):
+        one + fdp.Accountant(relation=REPLACE_ONE)
+    # An accountant is a mechanism.
+    assert one.step(other).num_steps == 14
+    assert float(fdp.compose(one, other).epsilon(delta=1e-5)) == pytest.approx(
+        float((one + other).epsilon(delta=1e-5)), rel=1e-9
+    )
+
+
+def test_more_settings_than_there_is_room_for():
+    accountant = fdp.Accountant(capacity=2)
+    for noise in (1.0, 2.0, 3.0):
+        accountant = accountant.step(_step(noise, 0.1))
+    assert len(accountant.history) == 3
+    full = fdp.Accountant(capacity=2).step(_step(1.0, 0.1)).step(_step(2.0, 0.1))
+    full = jax.tree.map(jnp.asarray, full)
+    step = jax.jit(lambda a, noise: a.step(_step(noise, 0.1)))
+    assert [n for _, n in step(full, 2.0).history] == [1, 2]
+    with pytest.raises(Exception, match=r"make it Accountant\(capacity=...\)"):
+        jax.block_until_ready(step(full, 3.0))
+    with pytest.raises(ValueError, match=r"make it Accountant\(capacity=...\)"):
+        jax.jit(lambda: full.step(_step(3.0, 0.1)))()
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        (lambda a: a.step(_step(1.0, 0.1), count=1.5), "count must be a whole number"),
+        (lambda a: a.step(_step(1.0, 0.1), count=-1), "count must be a whole number"),
+        (lambda a: a.step(_run(1.0, 0.1, 2.5)), "num_steps must be a whole number"),
+        (lambda a: a.step(_step(1.0, 0.1), count=2**31), "exceeds 2147483647"),
+        (lambda a: a.step(fdp.RandomizedResponse(1.0)), "have the relation"),
+        (lambda a: a.step(_step(None, 0.1)), "noise_multiplier of DPSGD is not set"),
+        (lambda a: fdp.Accountant(capacity=0), "capacity must be"),
+        (lambda a: fdp.Accountant(relation="none"), "relation must be"),
+    ],
+)
+def test_wrong_arguments_are_named(wrong, message):
+    with pytest.raises(ValueError, match=message):
+        wrong(fdp.Accountant())
+
+
+@pytest.mark.parametrize(
+    "wrong", [fdp.ZCDP(0.1), 1.0, _step(1.0, 0.1).remove, "dpsgd", None]
+)
+def test_only_mechanisms_are_steps(wrong):
+    with pytest.raises(TypeError, match="step takes mechanisms"):
+        fdp.Accountant().step(wrong)
+
+
+def _varied():
+    shifts = fdp.MixtureOfGaussians(2.0, shifts=[0.0, 1.0], probs=[0.9, 0.1])
+    return (
+        fdp.Accountant(capacity=3)
+        .step(_step(1.1, 256 / 60_000), 1000)
+        .step(_step(1.3, 0.01), 5)
+        .step(shifts, 2)
+        .step(fdp.Laplace(1 / 3))
+    )
+
+
+@pytest.mark.parametrize("double", [True, False])
+def test_saved_and_read_back_bit_by_bit(tmp_path, double):
+    path = tmp_path / "run.json"
+    with jax.enable_x64(double):
+        for accountant in (
+            fdp.Accountant(),
+            _varied(),
+            fdp.Accountant(relation=REPLACE_ONE).step(
+                fdp.DPSGD(
+                    noise_multiplier=1.0,
+                    sampling_prob=0.1,
+                    num_steps=3,
+                    relation=REPLACE_ONE,
+                )
+            ),
+            fdp.Accountant().step(fdp.PureDP(0.1)),
+        ):
+            accountant.save(path)
+            found = fdp.Accountant.load(path)
+            assert _same(found, accountant)
+            assert repr(found.history) == repr(accountant.history)
+            assert found.relation is accountant.relation
+            again = found + found.step(fdp.Gaussian(3.0, relation=found.relation))
+            assert again.num_steps == 2 * accountant.num_steps + 1
+    header = json.loads(path.read_text())
+    assert header["version"] == 1
+    assert header["content"]["relation"] == "add_or_remove_one"
+
+
+def test_damaged_files_are_refused(tmp_path):
+    path = tmp_path / "run.json"
+    _varied().save(path)
+    data = path.read_bytes()
+    generator = np.random.default_rng(1)
+    places = generator.choice(len(data), 300, replace=False)
+    for place, bit in zip(places, itertools.cycle(range(8)), strict=False):
+        damaged = bytearray(data)
+        damaged[place] ^= 1 << bit
+        path.write_bytes(damaged)
+        with pytest.raises(ValueError, match=r"damaged|version"):
+            fdp.Accountant.load(path)
+    for size in (0, 1, len(data) // 2, len(data) - 1):
+        path.write_bytes(data[:size])
+        with pytest.raises(ValueError, match="damaged"):
+            fdp.Accountant.load(path)
+    path.write_bytes(data.replace(b'"version": 1', b'"version": 2'))
+    with pytest.raises(ValueError, match="has version 2, this is for 1"):
+        fdp.Accountant.load(path)
+
+
+def test_a_save_that_is_cut_off_leaves_the_old_file(tmp_path, monkeypatch):
+    path = tmp_path / "run.json"
+    old, new = fdp.Accountant().step(_step(1.0, 0.1)), _varied()
+    old.save(path)
+    size = path.stat().st_size
+    descriptor = os.fdopen
+
+    class _CutOff:
+        """A file that takes some bytes, after which the process is no more."""
+
+        def __init__(self, file, room):
+            self.file, self.room = file, room
+
+        def __enter__(self):
+            return self
+
+        def __exit__(self, *_):
+            self.file.close()
+
+        def write(self, data):
+            self.file.write(data[: self.room])
+            self.file.flush()
+            raise KeyboardInterrupt
+
+    for room in np.random.default_rng(2).integers(0, 3 * size, 100):
+        cut = lambda handle, mode, room=room: _CutOff(descriptor(handle, mode), room)
+        monkeypatch.setattr(os, "fdopen", cut)
+        with pytest.raises(KeyboardInterrupt):
+            new.save(path)
+        assert _same(fdp.Accountant.load(path), old)
+    monkeypatch.undo()
+    new.save(path)
+    assert _same(fdp.Accountant.load(path), new)
+    assert [x.name for x in tmp_path.iterdir()] == ["run.json"]
+
+
+def test_leaves_of_a_checkpoint(tmp_path):
+    path = tmp_path / "run.eqx"
+    accountant = _varied()
+    eqx.tree_serialise_leaves(path, accountant)
+    template = jax.tree.map(np.zeros_like, accountant)
+    assert _same(eqx.tree_deserialise_leaves(path, template), accountant)
+
+
+class _Own(fdp.Gaussian):
+    """A mechanism of a user's."""
+
+
+def test_what_cannot_be_saved_is_named(tmp_path):
+    path: pathlib.Path = tmp_path / "run.json"
+    with pytest.raises(TypeError, match="got _Own"):
+        fdp.Accountant().step(_Own(1.0)).save(path)
+    with pytest.raises(ValueError, match="outside of jit"):
+        jax.jit(lambda noise: fdp.Accountant().step(_step(noise, 0.1)).save(path))(1.0)
+    assert not path.exists()
