@@ -12,6 +12,7 @@ from ..curves import Bounds
 from ..losses import ComposedLoss
 from ..mechanisms import (
     ADD_OR_REMOVE_ONE,
+    STEPS,
     AbstractMechanism,
     AbstractRenyi,
     Composition,
@@ -19,13 +20,11 @@ from ..mechanisms import (
     NeighboringRelation,
     PoissonSubsampled,
     Sampling,
+    as_float,
     relation_field,
 )
 from ._file import read, write
 from ._table import Kind, Table
-
-_FEW = 4
-"""Settings of one kind up to which each has a loss of its own."""
 
 
 class Accountant(AbstractMechanism):
@@ -196,15 +195,20 @@ class Accountant(AbstractMechanism):
         once = self.step(mechanism)
         if not once._is_known():
             raise ValueError("remaining needs known numbers: ask it outside of jit")
-        (entries, alike) = once.history, self.history
+        parts = mechanism.as_steps()
+        if len(parts) > 1:
+            done = Composition((self.simplified(), mechanism), (1.0, 1.0))
+            return _largest(done, "num_steps.1", target)
+        ((step, count),) = parts
+        before, entries = 0, once.history
         if len(entries) == 1:
-            # One kind of step: a single power, for which bounds are closest.
-            (step, count), before = entries[0], sum(n for _, n in alike)
-            each = count - before
-            most = _largest(Composition((step,), (1.0,)), target)
-            return most if np.isinf(most) else max(int(most - before) // each, 0)
-        done = self.simplified()
-        return _largest(Composition((done, mechanism), (1.0, 1.0)), target)
+            # One setting alone: a single power, for which bounds are closest.
+            before = self.num_steps
+            more: AbstractMechanism = Composition((step,), (1.0,))
+        else:
+            more = _Continued(self._trimmed(), step, 1.0)
+        most = _largest(more, "num_steps", target)
+        return most if np.isinf(most) else max(int(most - before) // int(count), 0)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Writes the account to a file: at once or not at all.
@@ -251,18 +255,20 @@ class Accountant(AbstractMechanism):
     def simplified(self) -> AbstractMechanism:
         if not self._is_known():
             return self
-        tables = [table for table in self.tables if np.any(table.counts)]
-        if all(np.count_nonzero(table.counts) <= _FEW for table in tables):
-            if not tables:
-                return Gaussian(1.0, relation=self.relation).repeat(0)
-            steps, counts = zip(*self.history, strict=True)
-            return Composition(steps, counts).simplified()
-        return self._of(table.trimmed() for table in tables)
+        found = self._trimmed()
+        if not found.tables:
+            return Gaussian(1.0, relation=self.relation).repeat(0)
+        if any(table.capacity > 1 for table in found.tables):
+            return found
+        steps, counts = zip(*self.history, strict=True)
+        return Composition(steps, counts).simplified()
+
+    def _trimmed(self) -> "Accountant":
+        """Without what is free."""
+        return self._of(x.trimmed() for x in self.tables if np.any(x.counts))
 
     def loss(self) -> ComposedLoss:
-        parts = [loss for table in self.tables for loss in table.losses()]
-        terms = tuple(term for part in parts for term in part.terms)
-        return ComposedLoss(terms, tuple(n for part in parts for n in part.counts))
+        return _joined([loss for table in self.tables for loss in table.losses()])
 
     def _group(self, size):
         mechanism = self.simplified()
@@ -271,11 +277,43 @@ class Accountant(AbstractMechanism):
         return mechanism.group(size)
 
 
-def _largest(mechanism: Composition, target: AbstractTarget) -> int | float:
-    """The largest number of the last part's repetitions that meets a target."""
-    last = len(mechanism.parts) - 1
+class _Continued(AbstractMechanism):
+    """An account and some more steps, in one loss as far as they are of one kind."""
+
+    done: Accountant
+    more: AbstractMechanism
+    num_steps: Any = eqx.field(metadata=STEPS.metadata)
+
+    @property
+    def relation(self) -> NeighboringRelation:
+        return self.done.relation
+
+    def takes_fractions(self, index: int = 0) -> bool:
+        return self.more.has_fractional_powers()
+
+    def loss(self) -> ComposedLoss:
+        place = self.done._place(Kind.of(self.more))
+        tables, count = self.done.tables, as_float(self.num_steps)
+        parts = []
+        for index, table in enumerate(tables):
+            own = index == place
+            parts += table.losses(self.more, count) if own else table.losses()
+        if place == len(tables):
+            parts.append(Composition((self.more,), (self.num_steps,)).loss())
+        return _joined(parts)
+
+
+def _joined(parts: list[ComposedLoss]) -> ComposedLoss:
+    terms = tuple(term for part in parts for term in part.terms)
+    return ComposedLoss(terms, tuple(n for part in parts for n in part.counts))
+
+
+def _largest(
+    mechanism: AbstractMechanism, solve_for: str, target: AbstractTarget
+) -> int | float:
+    """The largest whole number of steps that meets a target."""
     try:
-        found = calibrate(mechanism, target, solve_for=f"num_steps.{last}", whole=True)
+        found = calibrate(mechanism, target, solve_for=solve_for, whole=True)
     except UnreachableTarget:
         return 0
     value = float(found.value)

@@ -22,7 +22,7 @@ from ..divergences import gdp, renyi_dp, zcdp
 from ..mechanisms import ZCDP, AbstractMechanism, Family, Gaussian, RenyiDP
 from ._digits import joined, split
 
-_ROUNDING = {np.dtype(np.float64): (1e-14, 1e-9), np.dtype(np.float32): (1e-6, 1e-5)}
+_ROUNDING = {np.dtype(np.float64): (1e-14, 4e-9), np.dtype(np.float32): (1e-6, 1e-5)}
 """Relative errors of costs to allow for, and by how much a budget may be exceeded so
 that costs may fill it; by the precision of the user's program."""
 
@@ -31,7 +31,7 @@ class AbstractFilter(eqx.Module):
     """A budget, and what of it has been spent.
 
     Both keep their digits in programs of any precision.  Costs are rounded upward, and
-    may exceed the budget by 1e-9 of it (1e-5 in programs without 64-bit numbers), so
+    may exceed the budget by 4e-9 of it (1e-5 in programs without 64-bit numbers), so
     that rounding does not refuse what just fills it: `guarantee` includes that.
     """
 
@@ -84,7 +84,8 @@ class AbstractFilter(eqx.Module):
             if not bool(fits):
                 raise ValueError(message)
         else:
-            spent = _checks.error_if(spent, lambda _: ~fits, message)
+            first = _checks.error_if(spent[0], lambda _: ~fits, message)
+            spent = first, *spent[1:]
         return eqx.tree_at(lambda f: f._spent, self, spent)
 
     def _allowed(self) -> Any:

@@ -193,12 +193,22 @@ class Table(eqx.Module):
         start = jax.tree.map(jnp.asarray, self)
         return lax.scan(add, start, (numbers, jnp.asarray(other.counts)))[0]
 
-    def losses(self) -> list[ComposedLoss]:
-        """The privacy loss of all steps, in one or several parts."""
+    def losses(
+        self, step: AbstractMechanism | None = None, count: Any = 0
+    ) -> list[ComposedLoss]:
+        """The privacy loss of all steps, in one or several parts.
+
+        Args:
+            step: One more kind of step, and ...
+            count: ... how often that is taken, any real number.
+        """
         numbers = jnp.asarray(self.numbers())
         counts = jnp.asarray(self.counts, numbers.dtype)
+        if step is not None:
+            numbers = jnp.concatenate([numbers, _numbers(step)[None]])
+            counts = jnp.append(counts, count)
         each = [self.kind.step(numbers[0]).loss()]
-        if self.capacity > 1 and can_be_stacked(each[0]):
+        if counts.size > 1 and can_be_stacked(each[0]):
             return [stacked_loss(self.kind.step(numbers), counts)]
         each += [self.kind.step(x).loss() for x in numbers[1:]]
         return [

@@ -36,6 +36,7 @@ from ._discrete import (
 from ._exact import Exact as Exact, Family as Family
 from ._fields import (
     NOISE as NOISE,
+    STEPS as STEPS,
     Search as Search,
     as_float as as_float,
     as_number as as_number,

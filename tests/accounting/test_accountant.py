@@ -26,6 +26,10 @@ def _run(noise, prob, steps):
     return fdp.DPSGD(noise_multiplier=noise, sampling_prob=prob, num_steps=steps)
 
 
+def _numbers(step):
+    return [float(x) for x in jax.tree.leaves(step)]
+
+
 def _same(one, other):
     """Whether two accountants have the same structure and bits."""
     alike = lambda x, y: x.dtype == y.dtype and np.array_equal(x, y)
@@ -43,7 +47,8 @@ def test_equal_settings_share_a_row_wherever_they_occur():
     assert accountant.num_steps == 1000
     expected = fdp.compose(_run(1.1, 0.01, 600), _run(1.3, 0.01, 400))
     found = accountant.bounds(delta=1e-5)
-    assert float(found.upper) == float(expected.bounds(delta=1e-5).upper)
+    upper = float(expected.bounds(delta=1e-5).upper)
+    assert float(found.upper) == pytest.approx(upper, rel=1e-12)
     # Known to twenty digits where all settings are one (tests/data/dpsgd_truth.json).
     alone = fdp.Accountant().step(_step(1.0, 0.01), 400).step(_step(1.0, 0.01), 600)
     truth = 1.8282366665
@@ -94,9 +99,8 @@ def test_ten_thousand_steps_in_a_scan():
     found = _scan(start, noise)
     assert jax.tree.structure(found) == jax.tree.structure(start)
     assert [count for _, count in found.history] == [2000] * 5
-    assert [float(step.mechanism.noise_multiplier) for step, _ in found.history] == (
-        pytest.approx([1.0, 1.1, 1.2, 1.3, 1.4], rel=1e-15)
-    )
+    noises = [_numbers(step)[0] for step, _ in found.history]
+    assert noises == pytest.approx([1.0, 1.1, 1.2, 1.3, 1.4], rel=1e-15)
 
 
 def test_new_values_do_not_trace_again():
@@ -140,9 +144,8 @@ def test_programs_without_64_bit_numbers_lose_no_digits():
         accountant = fdp.Accountant().step(_step(1.1, 256 / 60_000), count=1000)
         accountant = jax.jit(lambda a: a.step(_step(1.3, 0.01), count=2))(accountant)
         ((first, _), (second, _)) = accountant.history
-        assert first.mechanism.noise_multiplier == 1.1
-        assert first.sampling_prob == 256 / 60_000
-        assert second.mechanism.noise_multiplier == 1.3
+        assert _numbers(first) == [1.1, 256 / 60_000]
+        assert _numbers(second) == [1.3, 0.01]
         found = accountant.epsilon(delta=1e-5)
         assert found.dtype == np.float32
     whole = fdp.compose(_run(1.1, 256 / 60_000, 1000), _run(1.3, 0.01, 2))
@@ -157,9 +160,7 @@ def test_infinite_noise_and_other_numbers_of_few_digits():
     with jax.enable_x64(False):
         accountant = fdp.Accountant().step(_step(np.inf, 0.1)).step(_step(1e12, 1e-15))
         steps = [step for step, _ in accountant.history]
-    assert steps[0].mechanism.noise_multiplier == np.inf
-    assert steps[1].mechanism.noise_multiplier == 1e12
-    assert steps[1].sampling_prob == 1e-15
+    assert list(map(_numbers, steps)) == [[np.inf, 0.1], [1e12, 1e-15]]
 
 
 def test_remaining_steps_are_the_most_that_fit():
@@ -192,11 +193,11 @@ def test_sums_of_accountants():
     one = fdp.Accountant().step(_step(1.1, 0.01), 3).step(fdp.Laplace(9.0), 2)
     other = fdp.Accountant().step(_step(1.1, 0.01), 4).step(_step(1.2, 0.01), 5)
     expected = {(1.1, 7), (1.2, 5), (9.0, 2)}
-    number = lambda step: float(jax.tree.leaves(step)[0])
+    number = lambda step: _numbers(step)[0]
     for total in (one + other, other + one, jax.jit(lambda a, b: a + b)(one, other)):
         assert {(number(step), n) for step, n in total.history} == expected
     with pytest.raises(ValueError, match="must share one neighboring relation"):
-        one + fdp.Accountant(relation=REPLACE_ONE)
+        _ = one + fdp.Accountant(relation=REPLACE_ONE)
     # An accountant is a mechanism.
     assert one.step(other).num_steps == 14
     assert float(fdp.compose(one, other).epsilon(delta=1e-5)) == pytest.approx(
