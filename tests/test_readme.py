@@ -5,6 +5,8 @@ import inspect
 import pathlib
 import re
 import shlex
+import types
+from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -41,33 +43,96 @@ def _last_digit(text: str) -> float:
     return 10.0 ** (int(exponent or 0) - decimals)
 
 
-@pytest.mark.parametrize(
-    "text", [TEXT, MECHANISMS, GUIDE], ids=["README", "MECHANISMS", "GUIDE"]
-)
-def test_python_blocks_run_and_numbers_are_right(text):
-    namespace: dict = {}
-    checked = 0
-    for language, block in _blocks(text):
-        if language != "python":
-            continue
+class _Statement(NamedTuple):
+    code: types.CodeType
+    """To be evaluated, if it is an expression, else to be executed."""
+    sets: set[str]
+    reads: set[str]
+    stated: str | None
+    """The number that stands behind it."""
+
+
+def _statements(blocks: list[str]) -> list[_Statement]:
+    found = []
+    for block in blocks:
         lines = block.splitlines()
-        for statement in ast.parse(block).body:
-            if not isinstance(statement, ast.Expr):
-                code = compile(ast.Module([statement], []), str(README), "exec")
-                exec(code, namespace)
+        for node in ast.parse(block).body:
+            names = [x for x in ast.walk(node) if isinstance(x, ast.Name)]
+            imports = [x for x in ast.walk(node) if isinstance(x, ast.alias)]
+            sets = {x.id for x in names if isinstance(x.ctx, ast.Store)}
+            sets |= {(x.asname or x.name).partition(".")[0] for x in imports}
+            if isinstance(node, (ast.ClassDef, ast.FunctionDef)):
+                sets = {node.name}
+            reads = {x.id for x in names if isinstance(x.ctx, ast.Load)}
+            if not isinstance(node, ast.Expr):
+                code = compile(ast.Module([node], []), str(README), "exec")
+                found.append(_Statement(code, sets, reads, None))
                 continue
-            value = eval(
-                compile(ast.Expression(statement.value), str(README), "eval"), namespace
-            )
-            last = statement.end_lineno
+            code = compile(ast.Expression(node.value), str(README), "eval")
+            last = node.end_lineno
             assert last is not None
             stated = _NUMBER.search(lines[last - 1])
-            if stated is not None:
-                checked += 1
-                np.testing.assert_allclose(
-                    float(value), float(stated[1]), rtol=0, atol=_last_digit(stated[1])
-                )
-    assert checked >= 5
+            found.append(_Statement(code, sets, reads, stated and stated[1]))
+    return found
+
+
+def _python(text: str) -> list[str]:
+    return [block for language, block in _blocks(text) if language == "python"]
+
+
+class _Section(NamedTuple):
+    before: list[_Statement]
+    """What earlier sections define and this one makes use of."""
+    own: list[_Statement]
+
+
+def _sections(text: str) -> dict[str, _Section]:
+    """What is shown under each heading; all of it is under one of them."""
+    found: dict[str, _Section] = {}
+    earlier: list[_Statement] = []
+    for part in re.split(r"^(?=##? )", text, flags=re.MULTILINE):
+        own = _statements(_python(part))
+        if own:
+            missing, before = set[str](), []
+            for x in reversed(own):
+                missing = (missing - x.sets) | x.reads
+            for x in reversed(earlier):
+                if x.sets & missing:
+                    missing = (missing - x.sets) | x.reads
+                    before.insert(0, x)
+            found[part.splitlines()[0].strip("# ")] = _Section(before, own)
+        earlier += own
+    return found
+
+
+TEXTS = {"README": TEXT, "MECHANISMS": MECHANISMS, "GUIDE": GUIDE}
+SECTIONS = {name: _sections(text) for name, text in TEXTS.items()}
+
+
+@pytest.mark.parametrize("name", TEXTS)
+def test_sections_are_the_whole_text(name):
+    every = [x for section in SECTIONS[name].values() for x in section.own]
+    assert len(every) == len(_statements(_python(TEXTS[name])))
+    assert sum(x.stated is not None for x in every) >= 5
+
+
+@pytest.mark.parametrize(
+    ("name", "title"), [(name, title) for name in TEXTS for title in SECTIONS[name]]
+)
+def test_python_blocks_run_and_numbers_are_right(name, title):
+    namespace: dict = {}
+    before, own = SECTIONS[name][title]
+    for statement in before:
+        exec(statement.code, namespace)
+    for statement in own:
+        value = eval(statement.code, namespace)
+        if statement.stated is not None:
+            np.testing.assert_allclose(
+                float(value),
+                float(statement.stated),
+                rtol=0,
+                atol=_last_digit(statement.stated),
+            )
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=lambda c: c.splitlines()[0])

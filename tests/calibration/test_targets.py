@@ -176,7 +176,7 @@ def _noise(epsilon, log_delta, q, steps):
     return fdp.calibrate(run, target, solve_for="noise_multiplier").value
 
 
-_noise_and_slopes = jax.jit(jax.value_and_grad(_noise, argnums=(0, 1, 2, 3)))
+_noise_and_slopes = jax.value_and_grad(_noise, argnums=(0, 1, 2, 3))
 TRUTHS = [
     e for e in dpsgd_truth("eps") if "deps_dsigma" in e and e["direction"] == "remove"
 ]

@@ -180,10 +180,17 @@ class _Half(AbstractMechanism):
         return fdp.Gaussian(1.0).loss()
 
 
-def test_reports_state_the_sampling_that_is_declared():
+def test_reports_state_the_sampling_that_is_declared(monkeypatch):
     sampling = lambda m: fdp.reports.privacy_report(m, delta=1e-5).sampling
     assert sampling(_Half()) == "no subsampling"
     step = fdp.PoissonSubsampled(fdp.Gaussian(1.0), 0.1)
+    # Whatever its numbers are, for which programs would be compiled.
+    number = lambda self, x: Bounds(x, x, x, jnp.zeros(jnp.shape(x), int))
+    rates = lambda self, alpha: (number(self, alpha),) * 2
+    half = lambda self, **query: jnp.asarray(0.5)
+    monkeypatch.setattr(Subject, "_solve", number)
+    monkeypatch.setattr(Subject, "_error_rate_bounds", rates)
+    monkeypatch.setattr(AbstractMechanism, "advantage", half)
     assert sampling(fdp.compose(_Half(), step)) == "Poisson sampling"
     assert step.group(2).samplings() == {Sampling.POISSON}
     assert fdp.compose(_Half(), _Half()).samplings() == frozenset()
