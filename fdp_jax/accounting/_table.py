@@ -134,7 +134,8 @@ class Table(eqx.Module):
         total = _checks.error_if(
             total, lambda x: x < 0, f"the number of equal steps exceeds {_MOST}"
         )
-        here = jnp.arange(self.capacity) == at
+        # A full table takes nothing, and so no step that does not happen.
+        here = (jnp.arange(self.capacity) == at) & (some | jnp.any(free))
         share = count / jnp.maximum(total, 1)
         rows = tuple(
             jnp.where(here[:, None], _mean(all_[at], new, share, some), all_)

@@ -214,6 +214,10 @@ def test_more_settings_than_there_is_room_for():
     full = jax.tree.map(jnp.asarray, full)
     step = jax.jit(lambda a, noise: a.step(_step(noise, 0.1)))
     assert [n for _, n in step(full, 2.0).history] == [1, 2]
+    # Masked steps of another setting change nothing.
+    masked = jax.jit(lambda a, noise, count: a.step(_step(noise, 0.1), count))
+    assert _same(masked(full, 3.0, 0), full)
+    assert repr(full.step(_step(3.0, 0.1), 0).history) == repr(full.history)
     with pytest.raises(Exception, match=r"make it Accountant\(capacity=...\)"):
         jax.block_until_ready(step(full, 3.0))
     with pytest.raises(ValueError, match=r"make it Accountant\(capacity=...\)"):
