@@ -19,14 +19,14 @@ NOTATION = ROOT.parent / "docs/notation.md"
 STAGES = (
     *("losses", "engines", "curves", "mechanisms", "tradeoff", "experiments"),
     *("noise", "inference", "limits", "divergences", "comparison", "levy"),
-    *("calibration", "accounting", "design", "reports", "plot", "cli"),
+    *("calibration", "accounting", "interop", "design", "reports", "plot", "cli"),
 )
 LEAVES = ("_internal", "data")
 # What a user reaches from the top besides its own names.
 USER_MODULES = (
     *("targets", "tradeoff", "divergences", "comparison", "design"),
     *("noise", "inference", "limits", "reports", "plot", "data"),
-    *("experiments", "levy", "accounting"),
+    *("experiments", "levy", "accounting", "interop"),
 )
 # What the package returns and nobody constructs: its fields are results.
 RECORDS = (
