@@ -80,20 +80,27 @@ def pld_of(event, relation, *, pessimistic: bool):
 
     Not by its accountant, which counts repeated randomized response once.
     """
-    total = make.identity() if pessimistic else None
-    for one, count in releases(event):
-        found = _one(one, relation, pessimistic, 1.0)
+    parts = list(releases(event))
+    # The losses of mixtures are slow to invert, so their grid is coarser.
+    mixed = any(isinstance(e, ev.MixtureOfGaussiansDpEvent) for e, _ in parts)
+    options = {
+        "pessimistic_estimate": pessimistic,
+        "value_discretization_interval": 1e-3 if mixed else 1e-4,
+    }
+    total = None
+    for one, count in parts:
+        found = _one(one, relation, options, 1.0)
         found = found.self_compose(count) if count > 1 else found
         total = found if total is None else total.compose(found)
+    assert total is not None
     return total
 
 
-def _one(event, relation, pessimistic: bool, prob: float):
-    options = {"pessimistic_estimate": pessimistic}
-    smooth = options | {"use_connect_dots": pessimistic}
+def _one(event, relation, options, prob: float):
+    smooth = options | {"use_connect_dots": options["pessimistic_estimate"]}
     if isinstance(event, ev.PoissonSampledDpEvent):
         prob *= event.sampling_probability
-        return _one(event.event, relation, pessimistic, prob)
+        return _one(event.event, relation, options, prob)
     if isinstance(event, ev.GaussianDpEvent):
         smooth["neighboring_relation"] = relation
         return make.from_gaussian_mechanism(

@@ -82,7 +82,7 @@ def accountant_class() -> type:
             return max(float(self.mechanism.delta(epsilon=target_epsilon)), 0.0)
 
     # Where it is found, also by pickle.
-    FdpAccountant.__module__ = __package__
+    FdpAccountant.__module__ = __name__.rpartition(".")[0]
     FdpAccountant.__qualname__ = "FdpAccountant"
     return FdpAccountant
 

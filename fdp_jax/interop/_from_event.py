@@ -92,7 +92,7 @@ def from_dp_event(
     relation = relation_of(relation)
     steps = Steps(relation)
     steps.add(read(event, relation))
-    return steps.mechanism()  # pyright: ignore[reportReturnType]
+    return steps.mechanism()
 
 
 def read(event: Any, relation: NeighboringRelation) -> Iterator[tuple[Step, Any]]:

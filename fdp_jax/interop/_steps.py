@@ -55,7 +55,7 @@ class Steps:
         """Whether no step tells the record."""
         return not any(isinstance(step, BlatantNonPrivacy) for step, _ in self)
 
-    def mechanism(self) -> Step:
+    def mechanism(self) -> Any:
         """All of them, as simply as can be.
 
         Raises:
@@ -65,10 +65,11 @@ class Steps:
             return PerfectPrivacy(relation=self.relation)
         if not self.is_private:
             return BlatantNonPrivacy(relation=self.relation)
+        steps: tuple[Any, ...]
         steps, counts = zip(*self, strict=True)
         renyi = [isinstance(step, AbstractRenyi) for step in steps]
         if all(renyi):
-            return compose(*(step.repeat(n) for step, n in self))
+            return compose(*(x.repeat(n) for x, n in zip(steps, counts, strict=True)))
         if any(renyi):
             raise NotImplementedError(
                 "ZCDpEvent composes only with its like: of the other events more than "
@@ -79,7 +80,7 @@ class Steps:
         if len(steps) > _FEW and not is_traced(steps, counts):
             # Steps of one kind go into one program.
             found = Accountant(relation=self.relation)
-            for step, count in self:
+            for step, count in zip(steps, counts, strict=True):
                 found = found.step(step, count)
             return found
         return Composition(steps, counts)

@@ -147,7 +147,9 @@ def _composition(mechanism: Composition, events: Any) -> Any:
 
 
 def _accountant(mechanism: Accountant, events: Any) -> Any:
-    return _composed([(_event(step, events), n) for step, n in mechanism.history], events)
+    return _composed(
+        [(_event(step, events), n) for step, n in mechanism.history], events
+    )
 
 
 def _schedule(mechanism: Schedule, events: Any) -> Any:
