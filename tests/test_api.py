@@ -71,6 +71,8 @@ STRUCTURAL = {
     *("matrix", "other", "kernels", "values", "num_outputs", "neighbors"),
     *("cut", "reach", "key", "x"),
     *("log_cdf_without", "log_sf_without", "log_cdf_with", "log_sf_with"),
+    # Of dp_accounting's interface, and what it makes.
+    *("neighboring_relation", "target_delta", "target_epsilon", "pld"),
 }
 
 

@@ -2,7 +2,6 @@
 
 import pickle
 import random
-import warnings
 
 import jax
 import numpy as np
@@ -80,9 +79,7 @@ def check_tree(event, relation, deltas=DELTAS):
     else:
         truth, below = None, trees.pld_of(event, relation, pessimistic=False)
     for delta in deltas:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", fdp.LooseBoundWarning)
-            found = accountant.get_epsilon(delta)
+        found = accountant.get_epsilon(delta)
         theirs = above.get_epsilon_for_delta(delta)
         assert found <= theirs * (1 + 1e-6) + 1e-9, (delta, event)
         if truth is not None:
