@@ -30,29 +30,34 @@ def release(rng: random.Random, kind: str):
     if kind == "slaplace":
         return ev.PoissonSampledDpEvent(prob, ev.LaplaceDpEvent(noise))
     if kind == "discrete":
-        return ev.DiscreteLaplaceDpEvent(1 / noise, rng.randint(1, 3))
+        return ev.DiscreteLaplaceDpEvent(1 / noise, rng.randint(1, 2))
     if kind == "response":
-        return ev.RandomizedResponseDpEvent(rng.uniform(0.2, 0.9), rng.randint(2, 6))
+        return ev.RandomizedResponseDpEvent(rng.uniform(0.2, 0.9), rng.randint(2, 3))
     return ev.MixtureOfGaussiansDpEvent(noise, [0.0, 1.0, 2.0], [1 - prob, prob, 0.0])
 
 
-def tree(rng: random.Random, kinds, num_kinds: int = 2, depth: int = 2):
-    """A tree of releases of a few kinds."""
-    kinds = rng.sample(kinds, min(num_kinds, len(kinds)))
-    parts = [_node(rng, [kind], depth) for kind in kinds]
+def tree(rng: random.Random, kinds, num_kinds: int = 1, depth: int = 2):
+    """A tree of releases of a few kinds.
+
+    Mostly one setting of each, so that many trees share their programs.
+    """
+    kinds = sorted(rng.sample(kinds, min(num_kinds, len(kinds))))
+    settings = {kind: [release(rng, kind) for _ in range(2)] for kind in kinds}
+    parts = [_node(rng, settings[kind], depth) for kind in kinds]
     if rng.random() < 0.2:
         parts.append(ev.NoOpDpEvent())
     return ev.ComposedDpEvent(parts) if len(parts) > 1 else parts[0]
 
 
-def _node(rng: random.Random, kinds, depth: int):
+def _node(rng: random.Random, settings, depth: int):
     choice = rng.random() if depth else 1.0
     if choice < 0.5:
-        return ev.SelfComposedDpEvent(_node(rng, kinds, depth - 1), rng.randint(1, 6))
+        once = _node(rng, settings, depth - 1)
+        return ev.SelfComposedDpEvent(once, rng.randint(1, 6))
     if choice < 0.75:
-        once = _node(rng, kinds, depth - 1)
-        return ev.ComposedDpEvent([once, once, _node(rng, kinds, 0)])
-    return release(rng, rng.choice(kinds))
+        once = _node(rng, settings, depth - 1)
+        return ev.ComposedDpEvent([once, once, _node(rng, settings, 0)])
+    return settings[0] if rng.random() < 0.8 else settings[1]
 
 
 def releases(event, count: int = 1):
