@@ -53,20 +53,18 @@ def from_dp_event(
     REPLACE_ONE the sensitivity is 2 C, so that GaussianDpEvent(s) is Gaussian(s / 2).
     (`DPSGD` divides by C under each relation, as the events do.)
 
-    | event | mechanism |
-    |---|---|
-    | NoOp, NonPrivate | `PerfectPrivacy`, `BlatantNonPrivacy` |
-    | Gaussian, Laplace | `Gaussian`, `Laplace` |
-    | DiscreteLaplace(a) | `DiscreteLaplace` of scale 1 / a |
-    | MixtureOfGaussians | `MixtureOfGaussians` (not under REPLACE_ONE) |
-    | RandomizedResponse(p, k) | of epsilon = log(1 + k (1 - p) / p); not under
-    ADD_OR_REMOVE_ONE |
-    | SingleEpochTreeAggregation | `Gaussian`, under ZERO_OUT |
-    | PoissonSampled | `PoissonSubsampled`; nested, of the product of the
-    probabilities; under REPLACE_ONE of Gaussians alone, a step of `DPSGD` |
-    | Composed, SelfComposed | `DPSGD`, a composition, or an `Accountant` of many
-    different steps |
-    | ZCDp | `ZCDP`, or `RenyiDP` at 256 orders; composed with its like alone |
+    - NoOp and NonPrivate are `PerfectPrivacy` and `BlatantNonPrivacy`;
+    - Gaussian, Laplace and MixtureOfGaussians are called the same here (mixtures not
+      under REPLACE_ONE), DiscreteLaplace(a) is `DiscreteLaplace` of scale 1 / a;
+    - RandomizedResponse(p, k) has epsilon = log(1 + k (1 - p) / p) (not under
+      ADD_OR_REMOVE_ONE: a report cannot be absent);
+    - SingleEpochTreeAggregation is a `Gaussian`, under ZERO_OUT alone;
+    - PoissonSampled is `PoissonSubsampled`, nested of the product of probabilities;
+      under REPLACE_ONE a step of `DPSGD`, of Gaussians alone;
+    - Composed and SelfComposed are a run of `DPSGD`, a composition, or an `Accountant`
+      of more than four different steps;
+    - ZCDp is `ZCDP`, with an offset xi `RenyiDP` at 256 orders; it is composed with its
+      like alone.
 
     Equal steps are counted together.  Whatever has no noise, or tells the records of a
     sample, counts as telling the record, as with dp_accounting.

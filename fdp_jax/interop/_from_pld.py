@@ -24,13 +24,13 @@ def from_pld(
 ) -> AbstractMechanism:
     """A mechanism that a privacy loss distribution of dp_accounting bounds.
 
-    Of it are asked delta(epsilon) at so many epsilon >= 0, of the worse direction.
-    The lines beta = 1 - delta - e^epsilon alpha and those with alpha and beta
-    exchanged lie below the trade-off function of either direction; the mechanism has
-    their upper envelope.  So it is an upper bound of the privacy loss wherever the PLD
-    is one (made with `pessimistic_estimate`, the default), it has the PLD's delta at
-    these epsilon, less loss than 1e-4 relative more in between at the default, and it
-    composes like any other mechanism.
+    The PLD is asked for delta at many epsilon >= 0, of its worse direction.  The lines
+    beta = 1 - delta - e^epsilon alpha, and these with alpha and beta exchanged, lie
+    below the trade-off functions of both directions; the mechanism's is their upper
+    envelope.  So it bounds the privacy loss wherever the PLD does (as it does by
+    default, with `pessimistic_estimate`): its delta is the PLD's at these epsilon, and
+    in between its epsilon is larger by about 1e-4 relative at most.  It composes like
+    any other mechanism; what that costs is that the worse direction counts everywhere.
 
     Args:
         pld: A `dp_accounting.pld.privacy_loss_distribution.PrivacyLossDistribution`.
