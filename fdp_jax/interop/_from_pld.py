@@ -29,7 +29,7 @@ def from_pld(
     below the trade-off functions of both directions; the mechanism's is their upper
     envelope.  So it bounds the privacy loss wherever the PLD does (as it does by
     default, with `pessimistic_estimate`): its delta is the PLD's at these epsilon, and
-    in between its epsilon is larger by about 1e-4 relative at most.  It composes like
+    in between its epsilon is larger by about 1e-4 relative.  It composes like
     any other mechanism; what that costs is that the worse direction counts everywhere.
 
     Args:
