@@ -81,7 +81,13 @@ def check_tree(event, relation, deltas=DELTAS):
     for delta in deltas:
         found = accountant.get_epsilon(delta)
         theirs = above.get_epsilon_for_delta(delta)
-        assert found <= theirs * (1 + 1e-6) + 1e-9, (delta, event)
+        most = theirs * (1 + 1e-6) + 1e-9
+        if found > most:
+            # Only where the package says so itself, and its finer grid is closer.
+            bounds = accountant.mechanism.bounds(delta=delta)
+            assert bounds.status == fdp.Status.LOOSE, (delta, event)
+            finer = accountant.mechanism.using("grid", points=2**20)
+            assert finer.bounds(delta=delta).upper <= most, (delta, event)
         if truth is not None:
             # Their numbers of Gaussians are 1 / mu rounded.
             assert truth.delta(found * (1 + 1e-12) + 1e-15) <= delta, (delta, event)
