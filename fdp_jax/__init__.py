@@ -2,8 +2,8 @@
 
 The way of the data:
 losses -> engines -> curves -> mechanisms -> tradeoff -> experiments -> noise
--> inference -> limits -> divergences -> comparison -> levy -> calibration -> design
--> reports -> plot -> cli.
+-> inference -> limits -> divergences -> comparison -> levy -> calibration
+-> accounting -> interop -> design -> reports -> plot -> cli.
 """
 
 import importlib.metadata

@@ -8,6 +8,7 @@ from . import (
     divergences as divergences,
     experiments as experiments,
     inference as inference,
+    interop as interop,
     levy as levy,
     limits as limits,
     noise as noise,

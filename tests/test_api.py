@@ -19,14 +19,14 @@ NOTATION = ROOT.parent / "docs/notation.md"
 STAGES = (
     *("losses", "engines", "curves", "mechanisms", "tradeoff", "experiments"),
     *("noise", "inference", "limits", "divergences", "comparison", "levy"),
-    *("calibration", "accounting", "design", "reports", "plot", "cli"),
+    *("calibration", "accounting", "interop", "design", "reports", "plot", "cli"),
 )
 LEAVES = ("_internal", "data")
 # What a user reaches from the top besides its own names.
 USER_MODULES = (
     *("targets", "tradeoff", "divergences", "comparison", "design"),
     *("noise", "inference", "limits", "reports", "plot", "data"),
-    *("experiments", "levy", "accounting"),
+    *("experiments", "levy", "accounting", "interop"),
 )
 # What the package returns and nobody constructs: its fields are results.
 RECORDS = (
@@ -71,6 +71,8 @@ STRUCTURAL = {
     *("matrix", "other", "kernels", "values", "num_outputs", "neighbors"),
     *("cut", "reach", "key", "x"),
     *("log_cdf_without", "log_sf_without", "log_cdf_with", "log_sf_with"),
+    # Of dp_accounting's interface, and what it makes.
+    *("neighboring_relation", "target_delta", "target_epsilon", "pld"),
 }
 
 

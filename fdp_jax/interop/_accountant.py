@@ -1,0 +1,111 @@
+"""An accountant with the interface of dp_accounting's."""
+
+import functools
+import math
+from typing import Any
+
+from ..mechanisms import AbstractMechanism
+from ._from_event import UnsupportedEvent, read
+from ._library import library, relation_of
+from ._steps import Steps
+
+
+@functools.cache
+def accountant_class() -> type:
+    """`FdpAccountant`, a `dp_accounting.PrivacyAccountant` that answers by fdp_jax.
+
+    It takes a `dp_accounting.NeighboringRelation`, or one of this package, and has
+    their methods: `compose`, `supports`, `ledger`, `get_epsilon(target_delta)` and
+    `get_delta(target_epsilon)`, which are certified upper bounds, as of the whole
+    composition at once.  Its `mechanism` has all other queries.
+
+        dp_accounting.calibrate_dp_mechanism(
+            fdp.interop.FdpAccountant, make_event, target_epsilon, target_delta
+        )
+
+    It supports what `from_dp_event` does, but for ZCDpEvent.
+
+    Returns:
+        The class, which `fdp_jax.interop.FdpAccountant` is too.
+
+    Raises:
+        ImportError: If dp_accounting is not installed.
+    """
+    dp_accounting = library("FdpAccountant")
+    theirs = dp_accounting.NeighboringRelation
+
+    class FdpAccountant(dp_accounting.PrivacyAccountant):
+        """Accounts for events of dp_accounting by fdp_jax's certified upper bounds.
+
+        Args:
+            neighboring_relation: A `dp_accounting.NeighboringRelation` or a
+                `fdp_jax.NeighboringRelation`.
+        """
+
+        def __init__(self, neighboring_relation: Any = theirs.ADD_OR_REMOVE_ONE):
+            relation = relation_of(neighboring_relation)
+            super().__init__(theirs[_THEIR_NAMES.get(relation.name, relation.name)])
+            self._steps = Steps(relation)
+            self._mechanism = self._steps.mechanism()
+
+        def _maybe_compose(self, event: Any, count: int, do_compose: bool) -> Any:
+            try:
+                steps = list(_mechanisms(event, self._steps.relation))
+            except UnsupportedEvent as error:
+                return self.CompositionErrorDetails(error.event, error.missing)
+            if do_compose:
+                self._steps.add(steps, count)
+                self._mechanism = None
+            return None
+
+        @property
+        def mechanism(self) -> AbstractMechanism:
+            """The mechanism that all events so far are together."""
+            if self._mechanism is None:
+                self._mechanism = self._steps.mechanism()
+            return self._mechanism
+
+        def get_epsilon(self, target_delta: float) -> float:
+            """An upper bound of epsilon, at least 0, at a delta in [0, 1]."""
+            if not self._steps.is_private:
+                return math.inf
+            if not len(self._steps):
+                return 0.0
+            return max(float(self.mechanism.epsilon(delta=target_delta)), 0.0)
+
+        def get_delta(self, target_epsilon: float) -> float:
+            """An upper bound of delta at any real epsilon."""
+            if not self._steps.is_private:
+                return 1.0
+            if not len(self._steps):
+                return max(-math.expm1(target_epsilon), 0.0)
+            return max(float(self.mechanism.delta(epsilon=target_epsilon)), 0.0)
+
+    # Where it is found, also by pickle.
+    FdpAccountant.__module__ = __name__.rpartition(".")[0]
+    FdpAccountant.__qualname__ = "FdpAccountant"
+    return FdpAccountant
+
+
+_THEIR_NAMES = {"ZERO_OUT": "REPLACE_SPECIAL"}
+
+
+def _mechanisms(event: Any, relation: Any) -> Any:
+    """The steps of an event, of which more than Renyi divergences must be known."""
+    for step, count in read(event, relation):
+        if not isinstance(step, AbstractMechanism):
+            kind = library("FdpAccountant").ZCDpEvent
+            raise UnsupportedEvent(
+                _first(event, kind),
+                "it composes only with its like: from_dp_event takes trees of these",
+            )
+        yield step, count
+
+
+def _first(event: Any, kind: type) -> Any:
+    """The first event of a kind in a tree."""
+    if isinstance(event, kind):
+        return event
+    parts = getattr(event, "events", [getattr(event, "event", None)])
+    found = (_first(part, kind) for part in parts if part is not None)
+    return next((part for part in found if part is not None), None)

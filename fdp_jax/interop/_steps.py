@@ -1,0 +1,118 @@
+"""Steps with their numbers, equal ones together, and the mechanism that they are."""
+
+from collections.abc import Iterable
+from typing import Any
+
+import jax
+import numpy as np
+
+from .._internal import _checks
+from .._internal._concrete import is_traced
+from ..accounting import Accountant
+from ..mechanisms import (
+    DPSGD,
+    AbstractMechanism,
+    AbstractRenyi,
+    BlatantNonPrivacy,
+    Composition,
+    Gaussian,
+    NeighboringRelation,
+    PerfectPrivacy,
+    PoissonSubsampled,
+    compose,
+)
+
+Step = AbstractMechanism | AbstractRenyi
+_FEW = 4
+"""Different steps up to which each is a part of its own."""
+
+
+class Steps:
+    """Single releases in the order of their first occurrence, with their numbers."""
+
+    def __init__(self, relation: NeighboringRelation):
+        self.relation = relation
+        self._counts: dict[Any, tuple[Step, Any]] = {}
+
+    def add(self, steps: Iterable[tuple[Step, Any]], count: Any = 1) -> None:
+        """Takes some more steps, so many times."""
+        for step, times in steps:
+            key, times = _key(step), times * count
+            if not (is_traced(times) or times > 0):
+                continue
+            if key in self._counts:
+                times = self._counts[key][1] + times
+            self._counts[key] = step, times
+
+    def __iter__(self):
+        return iter(self._counts.values())
+
+    def __len__(self) -> int:
+        return len(self._counts)
+
+    @property
+    def is_private(self) -> bool:
+        """Whether no step tells the record."""
+        return not any(isinstance(step, BlatantNonPrivacy) for step, _ in self)
+
+    def mechanism(self) -> Any:
+        """All of them, as simply as can be.
+
+        Raises:
+            NotImplementedError: If only some are known by Renyi divergences alone.
+        """
+        if not len(self):
+            return PerfectPrivacy(relation=self.relation)
+        if not self.is_private:
+            return BlatantNonPrivacy(relation=self.relation)
+        steps: tuple[Any, ...]
+        steps, counts = zip(*self, strict=True)
+        renyi = [isinstance(step, AbstractRenyi) for step in steps]
+        if all(renyi):
+            return compose(*(x.repeat(n) for x, n in zip(steps, counts, strict=True)))
+        if any(renyi):
+            raise NotImplementedError(
+                "ZCDpEvent composes only with its like: of the other events more than "
+                "Renyi divergences is known"
+            )
+        if len(steps) == 1:
+            return _repeated(steps[0], counts[0])
+        if len(steps) > _FEW and not is_traced(steps, counts):
+            # Steps of one kind go into one program.
+            found = Accountant(relation=self.relation)
+            for step, count in zip(steps, counts, strict=True):
+                found = found.step(step, count)
+            return found
+        return Composition(steps, counts)
+
+
+def _repeated(step: AbstractMechanism, count: Any) -> AbstractMechanism:
+    """A step, so many times; steps of DP-SGD are a run of it."""
+    if not is_traced(count) and count == 1:
+        return step
+    if isinstance(step, DPSGD):
+        noise, prob = step.noise_multiplier, step.sampling_prob
+    elif isinstance(step, PoissonSubsampled) and isinstance(step.mechanism, Gaussian):
+        noise, prob = step.mechanism.noise_multiplier, step.sampling_prob
+    else:
+        return step.repeat(count)
+    return DPSGD(
+        noise_multiplier=noise,
+        sampling_prob=prob,
+        num_steps=count,
+        relation=step.relation,
+    )
+
+
+def _key(step: Step) -> Any:
+    """What equal steps share; a traced one equals no other."""
+    leaves, structure = jax.tree.flatten(step)
+    if is_traced(leaves):
+        return object()
+    return structure, tuple(np.asarray(x, np.float64).tobytes() for x in leaves)
+
+
+def whole(name: str, value: Any) -> Any:
+    """A number of steps: whole, and Python's own integer unless it is traced."""
+    value = _checks.count(name, value)
+    return value if is_traced(value) else int(np.asarray(value))
