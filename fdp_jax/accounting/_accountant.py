@@ -199,7 +199,9 @@ class Accountant(AbstractMechanism):
         if len(parts) > 1:
             done = Composition((self.simplified(), mechanism), (1.0, 1.0))
             return _largest(done, "num_steps.1", target)
-        ((step, count),) = parts
+        if not any(count > 0 for _, count in parts):
+            return np.inf
+        step, count = parts[0]
         before, entries = 0, once.history
         if len(entries) == 1:
             # One setting alone: a single power, for which bounds are closest.

@@ -115,6 +115,8 @@ def _spend(
 
 
 def _parts(value: Any) -> tuple[Any, ...]:
+    if is_traced(value):
+        return split(jnp.asarray(value, float_dtype()), float_dtype())
     return split(np.asarray(value, np.float64), float_dtype())
 
 
@@ -157,7 +159,7 @@ class GaussianFilter(AbstractFilter):
     _spent: tuple[Any, ...]
 
     def __init__(self, mu: Real[ArrayLike, ""]):
-        mu = float(_checks.finite_positive("mu", mu))
+        mu = _checks.finite_positive("mu", mu)
         self._budget = _parts(mu * mu)
         self._spent = _parts(0.0)
 
@@ -174,7 +176,7 @@ class GaussianFilter(AbstractFilter):
     @property
     def guarantee(self) -> Gaussian:
         """Gaussian noise, which leaks as much as all releases together may."""
-        return Gaussian(1 / np.sqrt(self._allowed()))
+        return Gaussian(self._allowed() ** -0.5)
 
 
 class ZCDPFilter(AbstractFilter):

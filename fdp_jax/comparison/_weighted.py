@@ -78,7 +78,8 @@ class HyperPrior(eqx.Module):
         _checks.flag("symmetric", self.symmetric)
         tail = np.geomspace(1e-12, 0.5, 64)
         places = np.concatenate([tail, 1 - tail])
-        with jax.ensure_compile_time_eval():
+        # In float32 the last places are 1.
+        with jax.enable_x64(True), jax.ensure_compile_time_eval():
             values = np.asarray(self.density(jnp.asarray(places)), np.float64)
             last = np.asarray(self.density(jnp.ones(1)), np.float64)
         weight = values * places * (1 - places)

@@ -148,14 +148,33 @@ def _scaled(values: Interval, factor: Interval) -> Interval:
 
 def beta_at(threshold: Array, args: tuple[ComposedLoss, Array], test: Test) -> Array:
     loss, alpha = args
+    threshold = _carried(loss, threshold)
     found = rates_at(loss, test, alpha, threshold[None])[0].beta.estimate[0]
     return jnp.where(test.kink, _held(found, threshold), found)
 
 
 def tpr_at(threshold: Array, args: tuple[ComposedLoss, Array], test: Test) -> Array:
     loss, alpha = args
+    threshold = _carried(loss, threshold)
     found = rates_at(loss, test, alpha, threshold[None])[0].tpr.estimate[0]
     return jnp.where(test.kink, -_held(-found, threshold), found)
+
+
+def _carried(loss: ComposedLoss, threshold: Array) -> Array:
+    """The threshold, as it moves with the loss's point masses.
+
+    Where the best threshold is a point mass, f is a line whose slope moves with that.
+    Losses with point masses are multiples of the largest one, or that is the only
+    place of one.  (Elsewhere it does not matter how the best threshold moves.)
+    """
+    if loss.decays:
+        return threshold
+    low, high = loss.without_ends().loss_range()
+    end = jnp.where(threshold > 0, high, -low)
+    finite = jnp.isfinite(end) & (end > 0)
+    end = jnp.where(finite, end, 1.0)
+    share = jnp.clip(stop_gradient(threshold) / stop_gradient(end), -1, 1)
+    return threshold + share * (end - stop_gradient(end))
 
 
 def _held(value: Array, threshold: Array) -> Array:
