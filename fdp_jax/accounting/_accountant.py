@@ -195,7 +195,7 @@ class Accountant(AbstractMechanism):
         once = self.step(mechanism)
         if not once._is_known():
             raise ValueError("remaining needs known numbers: ask it outside of jit")
-        parts = mechanism.as_steps()
+        parts = list(mechanism.as_steps())
         if len(parts) > 1:
             done = Composition((self.simplified(), mechanism), (1.0, 1.0))
             return _largest(done, "num_steps.1", target)
