@@ -126,7 +126,8 @@ def _call(owner, function, name):
         arguments.pop(name, None)
         first = (
             ()
-            if arguments or last in ("BlatantNonPrivacy", "PerfectPrivacy")
+            if arguments
+            or last in ("Accountant", "BlatantNonPrivacy", "PerfectPrivacy")
             else (1.0,)
         )
         return lambda option: function(*first, **arguments, **{name: option})

@@ -1693,7 +1693,8 @@ def test_every_public_function_is_in_the_table_or_an_exception():
     listed = [name for row in TABLE.values() for name in row.names]
     excepted = [name for names in EXCEPTIONS.values() for name in names.split()]
     assert len(excepted) == len(set(excepted))
-    public = set(_public())
+    # What is made of dp_accounting's class, where that is installed: tests/interop.
+    public = {x for x in _public() if not x.startswith("interop.FdpAccountant")}
     assert not public - set(listed) - set(excepted)
     assert not (set(listed) | set(excepted)) - public
     assert not set(listed) & set(excepted)

@@ -46,6 +46,7 @@ def from_pld(
         TypeError: If it is no such distribution.
         ValueError: If num_points is out of range.
     """
+    relation = relation_of(relation)
     for name in ("get_delta_for_epsilon", "get_epsilon_for_delta"):
         if not callable(getattr(pld, name, None)):
             raise TypeError(f"pld must be a PrivacyLossDistribution, got {pld!r}")
@@ -53,7 +54,7 @@ def from_pld(
     epsilons = _thresholds(pld, num_points)
     deltas = np.clip(pld.get_delta_for_epsilon(list(epsilons)), 0.0, 1.0)
     p, q = _pair(*_convex(np.exp(epsilons), deltas))
-    return FromProbabilities(p, q, relation=relation_of(relation))
+    return FromProbabilities(p, q, relation=relation)
 
 
 def _thresholds(pld: Any, num_points: int) -> Float[np.ndarray, " k"]:

@@ -5,6 +5,7 @@ import math
 import types
 from typing import Any
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import mpmath
@@ -146,12 +147,18 @@ def test_a_plan_for_the_exchanged_pair_beyond_zero(monkeypatch):
     assert found.lower[0] <= math.log(delta) <= found.upper[0]
 
 
+class _Used(eqx.Module):
+    """A plan of which nothing else is asked."""
+
+    used: jax.Array
+
+
 @pytest.mark.parametrize("rest", [3e-9, 7e-11, 1.1e-12])
 def test_the_least_epsilon_of_a_delta_near_one(monkeypatch, rest):
     """log(1 - delta), whatever 1 - delta loses in rounding."""
     kept = lambda loss, sign, bounds, first, *_: (
         Interval(bounds[0], first, bounds[1]),
-        (),
+        _Used(jnp.ones((), bool)),
     )
     monkeypatch.setattr(_rare_queries, "rare_epsilon", kept)
     target = jnp.asarray(-rest)
