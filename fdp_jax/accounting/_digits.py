@@ -10,13 +10,27 @@ from .._internal._concrete import is_traced
 
 _PARTS = 3
 """How many float32 numbers hold a float64 one."""
+_LEAST, _MOST = 2.0**-77, 2.0**127
+"""Sizes between which they do: beyond these parts underflow or overflow."""
 
 
 def split(numbers: Any, dtype: Any) -> tuple[Any, ...]:
-    """The numbers in one part of float64, or in several of float32."""
+    """The numbers in one part of float64, or in several of float32.
+
+    Raises:
+        ValueError: If known numbers are too small or large for several.
+    """
+    numbers = numbers if is_traced(numbers) else np.asarray(numbers)
     if dtype == np.float64:
         return (numbers.astype(np.float64),)
     parts, traced = [], is_traced(numbers)
+    if not traced:
+        sizes = np.abs(numbers[np.isfinite(numbers) & (numbers != 0)])
+        if np.any((sizes < _LEAST) | (sizes >= _MOST)):
+            raise ValueError(
+                f"numbers must be 0, infinite, or from {_LEAST:.3g} to {_MOST:.3g} in "
+                f"programs without 64-bit numbers, got {numbers.tolist()}"
+            )
     module = jnp if traced else np
     for _ in range(_PARTS):
         rounded = lax.reduce_precision(numbers, 8, 23) if traced else numbers

@@ -19,7 +19,16 @@ from .._internal import _checks
 from .._internal._concrete import is_traced
 from .._internal._precision import float_dtype, in_float64
 from ..divergences import gdp, renyi_dp, zcdp
-from ..mechanisms import ZCDP, AbstractMechanism, Family, Gaussian, RenyiDP
+from ..mechanisms import (
+    ADD_OR_REMOVE_ONE,
+    ZCDP,
+    AbstractMechanism,
+    Family,
+    Gaussian,
+    NeighboringRelation,
+    RenyiDP,
+    relation_field,
+)
 from ._digits import joined, split
 
 _ROUNDING = {np.dtype(np.float64): (1e-14, 4e-9), np.dtype(np.float32): (1e-6, 1e-5)}
@@ -37,6 +46,8 @@ class AbstractFilter(eqx.Module):
 
     _budget: eqx.AbstractVar[tuple[Any, ...]]
     _spent: eqx.AbstractVar[tuple[Any, ...]]
+    relation: eqx.AbstractVar[Any]
+    """The `NeighboringRelation` of the budget and of all releases."""
 
     @abc.abstractmethod
     def _cost(self, mechanism: Any) -> Any:
@@ -95,6 +106,12 @@ class AbstractFilter(eqx.Module):
 
     def _after(self, mechanism: Any, count: Any) -> tuple[tuple[Any, ...], Any]:
         count = _checks.count("count", count)
+        stated = getattr(mechanism, "relation", self.relation)
+        if stated is not self.relation:
+            raise ValueError(
+                f"releases must have the relation {self.relation.value!r} of the "
+                f"filter, got {stated.value!r}"
+            )
         return _spend(self, self._cost(mechanism), count)
 
 
@@ -133,13 +150,16 @@ class GaussianFilter(AbstractFilter):
 
     Args:
         mu: All releases together are mu-GDP, in (0, inf).
+        relation: The neighboring relation of all releases; numbers and Renyi
+            guarantees that are given as such must refer to it.
 
     `step` and `fits` take a mechanism, whose smallest mu counts (exact for Gaussian
     noise; a search for others, see `divergences.gdp`), or the mu itself.  Poisson
     sampling does not lower the mu of a step.
 
     Raises:
-        ValueError: If mu is not positive and finite.
+        ValueError: If mu is not positive and finite, or (from `step` and `fits`) a
+            mechanism has another relation.
 
     Example:
         >>> import fdp_jax as fdp
@@ -157,8 +177,10 @@ class GaussianFilter(AbstractFilter):
 
     _budget: tuple[Any, ...]
     _spent: tuple[Any, ...]
+    relation: Any = relation_field(ADD_OR_REMOVE_ONE)
 
-    def __init__(self, mu: Real[ArrayLike, ""]):
+    def __init__(self, mu: Real[ArrayLike, ""], *, relation: Any = ADD_OR_REMOVE_ONE):
+        self.relation = relation
         mu = _checks.finite_positive("mu", mu)
         self._budget = _parts(mu * mu)
         self._spent = _parts(0.0)
@@ -176,7 +198,7 @@ class GaussianFilter(AbstractFilter):
     @property
     def guarantee(self) -> Gaussian:
         """Gaussian noise, which leaks as much as all releases together may."""
-        return Gaussian(self._allowed() ** -0.5)
+        return Gaussian(self._allowed() ** -0.5, relation=self.relation)
 
 
 class ZCDPFilter(AbstractFilter):
@@ -184,6 +206,8 @@ class ZCDPFilter(AbstractFilter):
 
     Args:
         rho: All releases together are rho-zCDP, in (0, inf).
+        relation: The neighboring relation of all releases; numbers and Renyi
+            guarantees that are given as such must refer to it.
 
     `step` and `fits` take a mechanism, whose smallest rho counts (`divergences.zcdp`),
     a `ZCDP`, or rho itself.
@@ -204,8 +228,10 @@ class ZCDPFilter(AbstractFilter):
 
     _budget: tuple[Any, ...]
     _spent: tuple[Any, ...]
+    relation: Any = relation_field(ADD_OR_REMOVE_ONE)
 
-    def __init__(self, rho: Real[ArrayLike, ""]):
+    def __init__(self, rho: Real[ArrayLike, ""], *, relation: Any = ADD_OR_REMOVE_ONE):
+        self.relation = relation
         self._budget = _parts(_checks.finite_positive("rho", rho))
         self._spent = _parts(0.0)
 
@@ -229,6 +255,8 @@ class RenyiFilter(AbstractFilter):
 
     Args:
         budget: All releases together have at most these divergences.
+        relation: The neighboring relation of all releases; numbers and Renyi
+            guarantees that are given as such must refer to it.
 
     `step` and `fits` take a mechanism, or a `RenyiDP` of the same orders.
 
@@ -251,8 +279,10 @@ class RenyiFilter(AbstractFilter):
     _spent: tuple[Any, ...]
     orders: tuple[float, ...] = eqx.field(static=True)
     """Orders t of the budget."""
+    relation: Any = relation_field(ADD_OR_REMOVE_ONE)
 
-    def __init__(self, budget: RenyiDP):
+    def __init__(self, budget: RenyiDP, *, relation: Any = ADD_OR_REMOVE_ONE):
+        self.relation = _checks.member("relation", NeighboringRelation, relation)
         if not isinstance(budget, RenyiDP):
             raise TypeError(f"budget must be a RenyiDP, got {type(budget).__name__}")
         self.orders = tuple(float(order) for order in np.asarray(budget.orders))

@@ -164,8 +164,9 @@ def _carried(loss: ComposedLoss, threshold: Array) -> Array:
     """The threshold, as it moves with the loss's point masses.
 
     Where the best threshold is a point mass, f is a line whose slope moves with that.
-    Losses with point masses are multiples of the largest one, or that is the only
-    place of one.  (Elsewhere it does not matter how the best threshold moves.)
+    It is taken to be a fixed share of the largest loss, as it is for Laplace noise and
+    for lattices of losses; for point masses in other places the derivative is not
+    exact.  (Where there is none it does not matter how the best threshold moves.)
     """
     if loss.decays:
         return threshold

@@ -227,7 +227,8 @@ class DPSGD(AbstractMechanism):
             batch size over data set size.
         num_steps: Number of steps, real, in [0, inf); whole under REPLACE_ONE.  A run
             has a whole number: between two the guarantee is an interpolation (a power
-            of the characteristic function), which is no run's.  Round up for one.
+            of the characteristic function), which is no run's, and its upper bounds at
+            most those of the next whole number.  Round up for one.
         relation: ADD_OR_REMOVE_ONE and ZERO_OUT have the same pair; with REPLACE_ONE
             the gradients of both records are opposite at worst.
 

@@ -160,6 +160,8 @@ def test_infinite_noise_and_other_numbers_of_few_digits():
     with jax.enable_x64(False):
         accountant = fdp.Accountant().step(_step(np.inf, 0.1)).step(_step(1e12, 1e-15))
         steps = [step for step, _ in accountant.history]
+        with pytest.raises(ValueError, match="without 64-bit numbers"):
+            accountant.step(_step(1e39, 0.1))
     assert list(map(_numbers, steps)) == [[np.inf, 0.1], [1e12, 1e-15]]
 
 

@@ -33,8 +33,11 @@ def test_squares_of_mu_add_up():
     # Sampling does not lower the mu of a step; randomized response has one of its own.
     sampled = fdp.PoissonSubsampled(fdp.Gaussian(2.0), 0.01)
     assert _most(GaussianFilter(1.0), sampled) == 4
-    assert bool(GaussianFilter(1.24).fits(fdp.RandomizedResponse(1.0)))
-    assert not bool(GaussianFilter(1.22).fits(fdp.RandomizedResponse(1.0)))
+    answer = fdp.RandomizedResponse(1.0)
+    replaced = {"relation": answer.relation}
+    assert bool(GaussianFilter(1.24, **replaced).fits(answer))
+    assert not bool(GaussianFilter(1.22, **replaced).fits(answer))
+    assert GaussianFilter(1.0, **replaced).guarantee.relation is answer.relation
 
 
 def test_rho_adds_up():
@@ -121,6 +124,8 @@ def test_trade_off_functions_have_no_filter(budget, wrong):
         (lambda: GaussianFilter(0.0), "mu must be"),
         (lambda: GaussianFilter(np.inf), "mu must be"),
         (lambda: ZCDPFilter(-1.0), "rho must be"),
+        (lambda: GaussianFilter(1.0).fits(fdp.RandomizedResponse(1.0)), "the relation"),
+        (lambda: ZCDPFilter(1.0).step(fdp.RandomizedResponse(1.0)), "the relation"),
         (lambda: GaussianFilter(1.0).step(2.0), "count = 1 more releases exceed"),
         (lambda: GaussianFilter(1.0).step(0.1, count=1.5), "count must be a whole"),
         (lambda: GaussianFilter(1.0).fits(-0.1), "mu must be"),
