@@ -91,6 +91,41 @@ def test_numbers_are_the_same_from_disk_and_damaged_files_do_no_harm(tmp_path):
     assert not _answer(_ask(place))[1]
 
 
+SLOPE = """
+import jax
+import jax.monitoring
+
+compiled = []
+jax.monitoring.register_event_duration_secs_listener(
+    lambda event, _, **named: compiled.append(named.get("fun_name"))
+    if event.endswith("backend_compile_duration") else None
+)
+import fdp_jax as fdp
+
+slope = jax.grad(lambda s: fdp.Gaussian(s).epsilon(delta=1e-5))(1.7)
+print(float(slope).hex(), sum("jaxpr" in name for name in compiled if name))
+"""
+
+
+def test_slopes_outside_of_programs_are_kept_too(tmp_path):
+    def ask(folder):
+        environment = dict(os.environ, FDP_JAX_CACHE=str(folder))
+        environment["JAX_ENABLE_X64"] = "0"
+        found = subprocess.run(
+            [sys.executable, "-c", SLOPE],
+            env=environment,
+            check=True,
+            capture_output=True,
+            text=True,
+        )
+        slope, compiled = found.stdout.split()
+        return slope, int(compiled)
+
+    first, again, without = ask(tmp_path), ask(tmp_path), ask("off")
+    assert first[0] == again[0] == without[0]
+    assert first[1] > again[1] == 0
+
+
 def test_names_depend_on_all_that_programs_do(monkeypatch):
     known = cache.key_of("epsilon", "f64[]")
     assert known == cache.key_of("epsilon", "f64[]")

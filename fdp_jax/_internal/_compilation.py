@@ -8,6 +8,7 @@ from typing import Any
 
 import equinox as eqx
 import jax
+import jax.extend.core as jec
 import numpy as np
 
 from ._program_cache import calls_back, folder, key_of, load, store
@@ -66,6 +67,37 @@ def jit_on_its_own(fn: Callable[..., Any]) -> Callable[..., Any]:
         return jitted()(*args, **kwargs)
 
     return wrapped
+
+
+def compiled_text(closed: jec.ClosedJaxpr) -> Callable[..., list[Any]]:
+    """What has been traced, for calls with arrays from outside of all transformations.
+
+    Its own text is its name on disk: tracing and lowering are spent in every process.
+    """
+    run = jec.jaxpr_as_fun(closed)
+    # Gives readable `eqx.error_if`.
+    usual = jit_on_its_own(run)
+
+    @functools.cache
+    def kept() -> Callable[..., list[Any]] | None:
+        if folder() is None or calls_back(closed.jaxpr):
+            return None
+        lowered = jax.jit(run, **_options()).lower(*closed.in_avals)
+        key = key_of("text", lowered.as_text(), str(_options()))
+        if key is None:
+            return None
+        found = load(key)
+        if found is None:
+            found = lowered.compile(), None
+            store(key, *found)
+        return found[0]
+
+    def call(*args: Any) -> list[Any]:
+        plain = _is_plain() and all(map(_is_here, args))
+        program = kept() if plain else None
+        return usual(*args) if program is None else program(*args)
+
+    return call
 
 
 def _lasting_name(fn: Callable[..., Any]) -> str | None:

@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.interpreters import ad, batching, mlir
 
-from ._compilation import jit_on_its_own
+from ._compilation import compiled_text
 from ._concrete import is_traced
 
 _Mask = tuple[bool, ...]
@@ -65,7 +65,7 @@ class Program:
     def __init__(self, closed: jec.ClosedJaxpr):
         self.closed = closed
         self.run = jec.jaxpr_as_fun(closed)
-        self.compiled = jit_on_its_own(self.run)  # gives readable `eqx.error_if`
+        self.compiled = compiled_text(closed)
         self.derived: dict[Any, Any] = {}
 
     def __repr__(self) -> str:

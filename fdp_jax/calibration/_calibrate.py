@@ -233,11 +233,11 @@ def _best(
         ready,
         unknown=unknown,
         narrow=narrow(),
-        repeated=not unknown.factor and is_repeated(mechanism),
+        repeated=not unknown.factor and is_repeated(mechanism.known_steps()),
     )
     looks = evaluates_at_once() and accounts_in_float64()
-    soon = needs_no_splitting(mechanism, unknown)
-    if (looks or soon) and method.name != "grid" and can_split(mechanism, unknown):
+    splits = method.name != "grid" and can_split(mechanism, unknown)
+    if splits and (looks or needs_no_splitting(mechanism, unknown)):
         # As queries do: the smaller program first.
         found = ask(method=dataclasses.replace(method, split=False))
         if not looks or not holds_anywhere(found.status != Status.TIGHT):

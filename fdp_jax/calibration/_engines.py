@@ -1,6 +1,7 @@
 """Which engines a calibration can ask, whatever the value."""
 
-from collections.abc import Callable
+import functools
+from typing import Any
 
 import jax
 import numpy as np
@@ -13,32 +14,34 @@ from .unknowns import Unknown
 
 def has_grid_too(mechanism: AbstractMechanism, unknown: Unknown) -> bool:
     """Whether the spectral engine is the first to answer, but not the only one."""
-
-    def look(loss: ComposedLoss) -> bool:
-        return engines.route(loss) == "spectral" and loss.on_grid
-
-    return _of_loss(mechanism, unknown, look)
+    loss = _loss_like(mechanism, unknown)
+    return engines.route(loss) == "spectral" and loss.on_grid
 
 
 def can_split(mechanism: AbstractMechanism, unknown: Unknown) -> bool:
     """Whether its law may be split by the largest step, in a larger program."""
-    return _of_loss(mechanism, unknown, engines.can_split)
+    return engines.can_split(_loss_like(mechanism, unknown))
 
 
 def needs_no_splitting(mechanism: AbstractMechanism, unknown: Unknown) -> bool:
     """Whether that is known, whatever the value."""
-    look = lambda loss: mechanisms.needs_no_splitting(mechanism, loss)
-    return not unknown.factor and _of_loss(mechanism, unknown, look)
+    if unknown.factor:
+        return False
+    loss = _loss_like(mechanism, unknown)
+    return mechanisms.needs_no_splitting(mechanism.known_steps(), loss)
 
 
-def _of_loss(
-    mechanism: AbstractMechanism,
-    unknown: Unknown,
-    look: Callable[[ComposedLoss], bool],
-) -> bool:
-    """A fact about the loss that no number decides."""
-    start = np.float64(1.0 if unknown.factor else unknown.start)
-    seen = []
+def _loss_like(mechanism: AbstractMechanism, unknown: Unknown) -> ComposedLoss:
+    """The loss without its numbers, for facts that none of them decides."""
+    if not unknown.factor:  # it may be left open
+        mechanism = unknown.put(mechanism, np.float64(unknown.start))
+    leaves, structure = jax.tree.flatten(mechanism)
+    kinds = tuple((np.shape(x), np.result_type(x)) for x in leaves)
+    return _loss_of_kind(structure, kinds)
+
+
+@functools.lru_cache(256)
+def _loss_of_kind(structure: Any, kinds: tuple[tuple[Any, Any], ...]) -> ComposedLoss:
     with jax.enable_x64(True):
-        jax.eval_shape(lambda: seen.append(look(unknown.put(mechanism, start).loss())))
-    return seen[0]
+        leaves = [jax.ShapeDtypeStruct(shape, dtype) for shape, dtype in kinds]
+        return jax.eval_shape(lambda x: jax.tree.unflatten(structure, x).loss(), leaves)

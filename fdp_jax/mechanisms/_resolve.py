@@ -7,6 +7,7 @@ that may be needed, and what remains loose stays loose.
 """
 
 import dataclasses
+import functools
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -46,6 +47,9 @@ from ._listed import LISTING_METHODS, listed
 if TYPE_CHECKING:
     from ._base import AbstractMechanism, _Query
 
+KnownSteps = tuple[float | None, float | None]
+"""Sampling probability and number of equal steps, as far as they are known."""
+
 _Answer = TypeVar("_Answer", Bounds, ProfilePoint)
 _Found = TypeVar("_Found")
 
@@ -57,8 +61,8 @@ class Resolved:
     first: Subject
     whole: Subject
     """The first subject, unless that is by a list of counts."""
-    soon: bool = False
-    """Whether what is known of its numbers says that no splitting is needed."""
+    known_steps: KnownSteps = (None, None)
+    """What is known of the mechanism's steps; see `AbstractMechanism.known_steps`."""
 
     def settled(
         self, ask: Callable[[AbstractGuarantee], Bounds], known: Callable[[], Range]
@@ -128,9 +132,9 @@ class Resolved:
         if not (composed.method.split and can_split(composed)):
             return ask(subject)
         looks = accounts_in_float64() and evaluates_at_once()
-        if not (looks or self.soon):
+        if not (looks or needs_no_splitting(self.known_steps, composed)):
             return ask(subject)
-        found = ask(_by(subject, dataclasses.replace(composed.method, split=False)))
+        found = ask(_by(subject, _unsplit(composed.method)))
         return ask(subject) if looks and leaves_doubt(judged(found)) else found
 
     def _rounded(self, to_whole: Callable[[np.ndarray], np.ndarray]) -> "Resolved":
@@ -150,23 +154,22 @@ def resolve(guarantee: "_Query") -> Resolved:
     mechanism, direction, method = guarantee._subject()
     mechanism.require_complete()
     mechanism = mechanism.simplified()
-    composed = _composed(mechanism)
+    steps = mechanism.known_steps()
     composed = dataclasses.replace(
-        composed, method=method, repeated=is_repeated(mechanism)
+        _composed(mechanism), method=method, repeated=is_repeated(steps)
     )
-    found = _resolved(composed, direction)
-    return dataclasses.replace(found, soon=needs_no_splitting(mechanism, composed))
+    return _resolved(composed, direction, steps)
 
 
-def is_repeated(mechanism: "AbstractMechanism") -> bool:
-    """Whether it is known not to be a single step."""
-    _, num_steps = mechanism.known_steps()
+def is_repeated(steps: KnownSteps) -> bool:
+    """Whether a mechanism is known not to be a single step."""
+    _, num_steps = steps
     return num_steps is not None and num_steps != 1
 
 
-def needs_no_splitting(mechanism: "AbstractMechanism", composed: ComposedLoss) -> bool:
+def needs_no_splitting(steps: KnownSteps, composed: ComposedLoss) -> bool:
     """Whether a mechanism's known numbers say that its law need not be split."""
-    prob, num_steps = mechanism.known_steps()
+    prob, num_steps = steps
     if prob is None or num_steps is None or not can_split(composed):
         return False
     return composed.analytic_terms[0].decays_soon(prob, num_steps)
@@ -188,17 +191,24 @@ def _loss_of(mechanism: "AbstractMechanism") -> ComposedLoss:
     return mechanism.loss()
 
 
-def _resolved(composed: ComposedLoss, direction: str) -> Resolved:
+def _resolved(
+    composed: ComposedLoss, direction: str, steps: KnownSteps = (None, None)
+) -> Resolved:
     whole = Subject(composed, direction)
     by_list = composed.method.name in LISTING_METHODS
     counted = listed(composed) if by_list else composed
     first = whole if counted is composed else Subject(counted, direction)
-    return Resolved(first, whole)
+    return Resolved(first, whole, steps)
 
 
 def _by(subject: Subject, method: Method) -> Subject:
     composed = dataclasses.replace(subject.composed, method=method)
-    return dataclasses.replace(subject, composed=composed)
+    return Subject(composed, subject.direction)
+
+
+@functools.cache
+def _unsplit(method: Method) -> Method:
+    return dataclasses.replace(method, split=False)
 
 
 def _counts(composed: ComposedLoss) -> list[np.ndarray]:
