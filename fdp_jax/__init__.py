@@ -1,8 +1,8 @@
 """fdp_jax: certified, differentiable differential-privacy accounting in JAX.
 
 The way of the data:
-losses -> engines -> curves -> mechanisms -> tradeoff -> experiments -> noise
--> inference -> limits -> divergences -> comparison -> levy -> calibration
+losses -> engines -> curves -> mechanisms -> sampling -> tradeoff -> experiments
+-> noise -> inference -> limits -> divergences -> comparison -> levy -> calibration
 -> accounting -> interop -> design -> reports -> plot -> cli.
 """
 

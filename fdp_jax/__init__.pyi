@@ -14,6 +14,7 @@ from . import (
     noise as noise,
     plot as plot,
     reports as reports,
+    sampling as sampling,
     tradeoff as tradeoff,
 )
 from ._internal._precision import native_float32 as native_float32
@@ -75,6 +76,7 @@ from .mechanisms import (
     Schedule as Schedule,
     Sensitivity as Sensitivity,
     Staircase as Staircase,
+    Subsampled as Subsampled,
     Tulap as Tulap,
     compose as compose,
 )

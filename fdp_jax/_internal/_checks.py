@@ -81,6 +81,12 @@ def count(name: str, value: Any) -> Any:
     )
 
 
+def positive_count(name: str, value: Any) -> Any:
+    """A whole number in [1, inf)."""
+    whole = lambda x: (x >= 1) & (x < np.inf) & (x == x.round())
+    return checked(name, value, "a whole number, at least 1", whole)
+
+
 def whole_number(name: str, value: Any) -> Any:
     """A whole number, negative ones included."""
     allowed = "a whole number"

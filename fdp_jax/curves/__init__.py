@@ -25,12 +25,14 @@ from ._bounds import (
     one_end as one_end,
     tpr_range as tpr_range,
     uncrossed as uncrossed,
+    with_attained as with_attained,
     with_gradient as with_gradient,
 )
 from ._curve import (
     Curve as Curve,
     certainty as certainty,
     make_curve as make_curve,
+    pessimistic as pessimistic,
 )
 from ._doubts import (
     is_loose as is_loose,

@@ -191,6 +191,23 @@ def between(one: Bounds, below: Bounds, above: Bounds, known: Range) -> Bounds:
     )
 
 
+def with_attained(found: Bounds, attained: Bounds) -> Bounds:
+    """Bounds of a guarantee from those of a pair above it and of one below it.
+
+    Its own end on the private side is the first pair's, the other end the second's.
+    """
+    lower = jnp.minimum(found.lower, attained.lower)
+    upper = jnp.maximum(found.upper, attained.upper)
+    methods = f"{found.method}, {attained.method}".split(", ")
+    return Bounds(
+        lower,
+        found.estimate,
+        upper,
+        classify(lower, upper, found.status == Status.VACUOUS),
+        ", ".join(dict.fromkeys(methods)),
+    )
+
+
 _FEW_LEAST = 16
 """Least normal numbers that sums of what underflows may be off by."""
 

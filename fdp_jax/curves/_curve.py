@@ -5,6 +5,7 @@ With gamma = e^eps, delta is convex in gamma: chords of upper bounds are upper b
 and each node is a supporting line 1 - delta_k - gamma_k alpha of f.
 """
 
+import dataclasses
 import math
 from typing import Any
 
@@ -113,6 +114,23 @@ def certainty(curve: Curve) -> Bounds:
     each = [log.exponential() for log in logs]
     found = jax.tree.map(lambda *x: jnp.concatenate(x), *each)
     return bounds_of(found, jnp.zeros((), bool), False, DELTA)
+
+
+@in_float64(cast_out=False)
+def pessimistic(curve: Curve) -> Curve:
+    """The curve of a pair that is only known to dominate: maybe nothing is leaked."""
+
+    def without(half: GridCurve) -> GridCurve:
+        grid = half.epsilon_grid
+        none = engines.no_release(grid)
+        delta, rest = half.log_delta_grid, half.log_rest_grid
+        return dataclasses.replace(
+            half,
+            log_delta_grid=dataclasses.replace(delta, lower=none.log_delta.lower),
+            log_rest_grid=dataclasses.replace(rest, upper=none.log_rest.upper),
+        )
+
+    return Curve(without(curve.remove), without(curve.add))
 
 
 def _consistent(found: engines.Profile) -> engines.Profile:

@@ -56,10 +56,15 @@ def _numbers(value: Any) -> Any:
 
 
 def end_of(
-    found: Bounds, bound: Bound, name: str, *, warns: bool, upper_is_pessimistic: bool
+    guarantee: Any,
+    found: Bounds,
+    bound: Bound,
+    name: str,
+    *,
+    upper_is_pessimistic: bool,
 ) -> Float[Array, "..."]:
     """What the query of a name returns of its interval, with a word if need be."""
-    if warns and bound is not Bound.OPTIMISTIC and is_loose(found):
+    if bound is not Bound.OPTIMISTIC and is_loose(found) and guarantee._warns:
         warn_of_loose(name, found)
     return found.pick(bound, upper_is_pessimistic=upper_is_pessimistic)
 

@@ -142,8 +142,7 @@ class AbstractGuarantee(eqx.Module):
         bound = one_end(bound)
         delta = _checks.rate("delta", delta)
         found = self._epsilon_bounds(delta)
-        options = {"warns": self._warns, "upper_is_pessimistic": True}
-        return end_of(found, bound, "epsilon", **options)
+        return end_of(self, found, bound, "epsilon", upper_is_pessimistic=True)
 
     def delta(
         self, *, epsilon: Any, bound: Bound | str = Bound.PESSIMISTIC
@@ -167,8 +166,7 @@ class AbstractGuarantee(eqx.Module):
         bound = one_end(bound)
         epsilon = _checks.real("epsilon", epsilon)
         found = self._delta_bounds(epsilon)
-        options = {"warns": self._warns, "upper_is_pessimistic": True}
-        return end_of(found, bound, "delta", **options)
+        return end_of(self, found, bound, "delta", upper_is_pessimistic=True)
 
     def log_delta(
         self, *, epsilon: Any, bound: Bound | str = Bound.PESSIMISTIC
@@ -191,8 +189,7 @@ class AbstractGuarantee(eqx.Module):
         bound = one_end(bound)
         epsilon = _checks.real("epsilon", epsilon)
         found = self._log_delta_bounds(epsilon)
-        options = {"warns": self._warns, "upper_is_pessimistic": True}
-        return end_of(found, bound, "log_delta", **options)
+        return end_of(self, found, bound, "log_delta", upper_is_pessimistic=True)
 
     def beta(
         self, *, alpha: Any, bound: Bound | str = Bound.PESSIMISTIC
@@ -215,8 +212,7 @@ class AbstractGuarantee(eqx.Module):
         bound = one_end(bound)
         alpha = _checks.rate("alpha", alpha)
         found = self._rate_bounds(alpha, power=False)
-        options = {"warns": self._warns, "upper_is_pessimistic": False}
-        return end_of(found, bound, "beta", **options)
+        return end_of(self, found, bound, "beta", upper_is_pessimistic=False)
 
     def tpr(
         self, *, fpr: Any, bound: Bound | str = Bound.PESSIMISTIC
@@ -239,8 +235,7 @@ class AbstractGuarantee(eqx.Module):
         bound = one_end(bound)
         fpr = _checks.rate("fpr", fpr)
         found = self._rate_bounds(fpr, power=True)
-        options = {"warns": self._warns, "upper_is_pessimistic": True}
-        return end_of(found, bound, "tpr", **options)
+        return end_of(self, found, bound, "tpr", upper_is_pessimistic=True)
 
     def bayes_error(
         self, *, prior: Any, bound: Bound | str = Bound.PESSIMISTIC
@@ -263,8 +258,7 @@ class AbstractGuarantee(eqx.Module):
         bound = one_end(bound)
         prior = _checks.rate("prior", prior)
         found = self._bayes_error_bounds(prior)
-        options = {"warns": self._warns, "upper_is_pessimistic": False}
-        return end_of(found, bound, "bayes_error", **options)
+        return end_of(self, found, bound, "bayes_error", upper_is_pessimistic=False)
 
     def advantage(
         self, *, bound: Bound | str = Bound.PESSIMISTIC

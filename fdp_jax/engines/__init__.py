@@ -19,7 +19,7 @@ from ._epsilon import (
     span as span,
 )
 from ._interface import AbstractEngine as AbstractEngine, AbstractPlan as AbstractPlan
-from ._profile import plan as plan, profile as profile
+from ._profile import no_release as no_release, plan as plan, profile as profile
 from ._rare_queries import can_split as can_split
 from ._route import METHODS as METHODS, engine_of as engine_of, route as route
 from ._shared import (

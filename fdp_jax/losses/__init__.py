@@ -27,6 +27,7 @@ from ._gaussian import (
     gaussian_formulas as gaussian_formulas,
 )
 from ._gaussian_mixture import GaussianMixtureLoss as GaussianMixtureLoss
+from ._glued import GluedLoss as GluedLoss, symmetrized as symmetrized
 from ._laplace import LaplaceLoss as LaplaceLoss, laplace_formulas as laplace_formulas
 from ._listed_poisson import (
     Counts as Counts,

@@ -35,7 +35,10 @@ from ._discrete import (
 )
 from ._exact import Exact as Exact, Family as Family
 from ._fields import (
+    COUNT as COUNT,
     NOISE as NOISE,
+    OPTION as OPTION,
+    RATE as RATE,
     STEPS as STEPS,
     Search as Search,
     as_float as as_float,
@@ -48,6 +51,8 @@ from ._poisson import PoissonMechanism as PoissonMechanism
 from ._random_repeat import RandomRepeat as RandomRepeat
 from ._relations import (
     ADD_OR_REMOVE_ONE as ADD_OR_REMOVE_ONE,
+    REPLACE_ONE as REPLACE_ONE,
+    ZERO_OUT as ZERO_OUT,
     NeighboringRelation as NeighboringRelation,
     Sensitivity as Sensitivity,
     relation_field as relation_field,
@@ -63,14 +68,19 @@ from ._sampled import (
     DPSGD as DPSGD,
     MixtureOfGaussians as MixtureOfGaussians,
     PoissonSubsampled as PoissonSubsampled,
+    SubsampledGroup as SubsampledGroup,
 )
-from ._sampling import Sampling as Sampling
+from ._sampling import (
+    AbstractSampling as AbstractSampling,
+    Sampling as Sampling,
+)
 from ._schedule import (
     Schedule as Schedule,
     can_be_stacked as can_be_stacked,
     stacked_loss as stacked_loss,
 )
 from ._subordinated import SubordinatedGaussian as SubordinatedGaussian
+from ._subsampled import Subsampled as Subsampled
 from ._user import (
     FromLogDensities as FromLogDensities,
     FromLossDistribution as FromLossDistribution,

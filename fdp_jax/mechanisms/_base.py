@@ -4,7 +4,7 @@ import abc
 import dataclasses
 import zlib
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import equinox as eqx
 import numpy as np
@@ -16,11 +16,14 @@ from ..curves import (
     Curve,
     ProfilePoint,
     Range,
+    pessimistic,
+    with_attained,
 )
 from ..engines import METHODS
 from ..losses import AUTO, ComposedLoss, Method
 from ._exact import Exact
-from ._fields import options_of
+from ._fields import options_of, raise_not_set, unchecked
+from ._relations import REPLACE_ONE
 from ._resolve import resolve
 from ._sampling import Sampling
 
@@ -28,7 +31,11 @@ from ._sampling import Sampling
 class _Query(AbstractGuarantee):
     """Answers by the engines, for the direction of the concrete class."""
 
-    _warns = True
+    @property
+    def _warns(self) -> bool:
+        # No engine closes the gap between two pairs.
+        mechanism, _, _ = self._subject()
+        return mechanism.attained() is None
 
     @abc.abstractmethod
     def _subject(self) -> tuple["AbstractMechanism", str, Method]:
@@ -81,7 +88,15 @@ class _Query(AbstractGuarantee):
     def _settled(
         self, ask: Callable[[AbstractGuarantee], Bounds], known: Callable[[], Range]
     ) -> Bounds:
-        return resolve(self).settled(ask, known)
+        subject = resolve(self)
+        found = subject.settled(ask, known)
+        if subject.attained is None:
+            return found
+        direction = subject.whole.direction
+        if subject.attained.relation is REPLACE_ONE:
+            direction = "both"  # either data set may be the one with the record
+        below = View(subject.attained, direction)
+        return with_attained(found, below._settled(ask, known))
 
 
 def _mark(mechanism: Any) -> Any:
@@ -135,10 +150,7 @@ class AbstractMechanism(_Query):
         for field in dataclasses.fields(self):
             name = field.name
             if not field.metadata.get("static") and getattr(self, name) is None:
-                raise ValueError(
-                    f"{name} of {type(self).__name__} is not set: give it a value, or "
-                    f"find one with calibrate(..., solve_for={name!r})"
-                )
+                raise_not_set(self, name)
 
     def simplified(self) -> "AbstractMechanism":
         """An equal mechanism with the simplest structure that concrete counts allow.
@@ -151,6 +163,20 @@ class AbstractMechanism(_Query):
     def exact(self) -> Exact | None:
         """The trade-off function in closed form, where it has one of a named family."""
         return None
+
+    def alone(self) -> "AbstractMechanism":
+        """One with the same guarantee in both directions together.
+
+        Its composition need not have that of this one's.
+        """
+        return self
+
+    def attained(self) -> "AbstractMechanism | None":
+        """A mechanism that leaks no more than this one does for some data sets.
+
+        Where the pair of `loss` is only known to dominate, lower bounds of what is
+        leaked (upper ones of error rates) are this one's.  None if they are the pair's.
+        """
 
     def releases_once(self) -> bool:
         """Whether this is a single release, whatever the parameters."""
@@ -224,6 +250,11 @@ class AbstractMechanism(_Query):
         """Without the record against with it: the pair exchanged."""
         return View(self, "add")
 
+    @classmethod
+    def unchecked(cls, **fields: Any) -> Self:
+        """One with these fields as they are, for use inside of programs."""
+        return unchecked(cls, **fields)
+
     def repeat(self, num_steps: Any) -> "AbstractMechanism":
         """This mechanism, run `num_steps` times on the same data.
 
@@ -257,7 +288,8 @@ class AbstractMechanism(_Query):
         """
         if num_points < 8:
             raise ValueError(f"num_points must be at least 8, got {num_points}")
-        return resolve(self).curve(np.linspace(0.0, 1.0, num_points))
+        found = resolve(self).curve(np.linspace(0.0, 1.0, num_points))
+        return found if self.attained() is None else pessimistic(found)
 
 
 class View(_Query):

@@ -54,6 +54,12 @@ class Composition(AbstractMechanism):
     def relation(self) -> NeighboringRelation:
         return self.parts[0].relation
 
+    def attained(self) -> AbstractMechanism | None:
+        parts = attained_parts(self.parts)
+        if parts is None:
+            return None
+        return Composition.unchecked(parts=parts, num_steps=self.num_steps)
+
     def releases_once(self) -> bool:
         return False
 
@@ -96,7 +102,7 @@ class Composition(AbstractMechanism):
                 num_steps.append(times)
         if len(parts) == 1 and is_one(num_steps[0]):
             return parts[0]
-        return Composition(tuple(parts), tuple(num_steps))
+        return Composition.unchecked(parts=tuple(parts), num_steps=tuple(num_steps))
 
     def exact(self) -> Exact | None:
         """Gaussian mechanisms together are one."""
@@ -116,6 +122,17 @@ class Composition(AbstractMechanism):
 
     def _group(self, size):
         return Composition(tuple(p.group(size) for p in self.parts), self.num_steps)
+
+
+def attained_parts(
+    parts: tuple[AbstractMechanism, ...],
+) -> tuple[AbstractMechanism, ...] | None:
+    """What each of several mechanisms attains; None if that is themselves."""
+    found = [part.attained() for part in parts]
+    if all(one is None for one in found):
+        return None
+    pairs = zip(parts, found, strict=True)
+    return tuple(part if one is None else one for part, one in pairs)
 
 
 @in_float64
@@ -227,6 +244,12 @@ class RevealedMixture(AbstractMechanism):
 
     def samplings(self) -> frozenset[Sampling]:
         return frozenset().union(*(part.samplings() for part in self.mechanisms))
+
+    def attained(self) -> AbstractMechanism | None:
+        parts = attained_parts(self.mechanisms)
+        if parts is None:
+            return None
+        return RevealedMixture.unchecked(mechanisms=parts, probs=self.probs)
 
     def releases_once(self) -> bool:
         return all(mechanism.releases_once() for mechanism in self.mechanisms)

@@ -3,7 +3,7 @@
 import dataclasses
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NoReturn, TypeVar
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -11,6 +11,8 @@ from jaxtyping import Array, Float
 
 from .._internal import _checks
 from .._internal._concrete import known
+
+_Kind = TypeVar("_Kind")
 
 _SEARCH, _OPTION = "search", "option"
 """Keys among the metadata of a field."""
@@ -48,6 +50,8 @@ SCALE = Search(-1, 1e-2, 4096.0)
 RATE = Search(1, 1e-15, 1.0, 1e-2, cap=1.0)
 """A sampling probability."""
 STEPS = Search(1, 1e-6, 1e15, 1e3, counts=True)
+COUNT = Search(0, 1.0, 1e12, 10.0)
+"""A number of batches, records or groups."""
 EPSILON = Search(1, 1e-9, 500.0)
 DELTA = Search(1, 1e-300, 1.0, 1e-5)
 PROBABILITIES = Search(0, 1e-12, 1.0, 0.1)
@@ -120,3 +124,20 @@ def as_number(value: Any) -> Any:
     if value is None:
         raise ValueError("a parameter is not set")
     return value
+
+
+def raise_not_set(owner: Any, name: str) -> NoReturn:
+    """The error where a parameter was left open."""
+    raise ValueError(
+        f"{name} of {type(owner).__name__} is not set: give it a value, or "
+        f"find one with calibrate(..., solve_for={name!r})"
+    )
+
+
+def unchecked(kind: type[_Kind], **fields: Any) -> _Kind:
+    """An Equinox module with these fields as they are, and defaults for the rest."""
+    made = object.__new__(kind)
+    for field in dataclasses.fields(kind):  # pyright: ignore[reportArgumentType]
+        value = fields.get(field.name, field.default)
+        object.__setattr__(made, field.name, value)
+    return made

@@ -104,6 +104,12 @@ class RandomRepeat(AbstractMechanism):
     def relation(self) -> NeighboringRelation:
         return self.mechanism.relation
 
+    def attained(self) -> AbstractMechanism | None:
+        inner = self.mechanism.attained()
+        if inner is None:
+            return None
+        return eqx.tree_at(lambda m: m.mechanism, self, inner)
+
     def samplings(self) -> frozenset[Sampling]:
         return self.mechanism.samplings()
 

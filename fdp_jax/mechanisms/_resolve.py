@@ -63,6 +63,8 @@ class Resolved:
     """The first subject, unless that is by a list of counts."""
     known_steps: KnownSteps = (None, None)
     """What is known of the mechanism's steps; see `AbstractMechanism.known_steps`."""
+    attained: "AbstractMechanism | None" = None
+    """Where lower bounds of what is leaked come from, if not from the losses."""
 
     def settled(
         self, ask: Callable[[AbstractGuarantee], Bounds], known: Callable[[], Range]
@@ -154,11 +156,14 @@ def resolve(guarantee: "_Query") -> Resolved:
     mechanism, direction, method = guarantee._subject()
     mechanism.require_complete()
     mechanism = mechanism.simplified()
+    if direction == "both":
+        mechanism = mechanism.alone()
+    attained = mechanism.attained()
     steps = mechanism.known_steps()
     composed = dataclasses.replace(
         _composed(mechanism), method=method, repeated=is_repeated(steps)
     )
-    return _resolved(composed, direction, steps)
+    return _resolved(composed, direction, steps, attained)
 
 
 def is_repeated(steps: KnownSteps) -> bool:
@@ -192,13 +197,16 @@ def _loss_of(mechanism: "AbstractMechanism") -> ComposedLoss:
 
 
 def _resolved(
-    composed: ComposedLoss, direction: str, steps: KnownSteps = (None, None)
+    composed: ComposedLoss,
+    direction: str,
+    steps: KnownSteps = (None, None),
+    attained: "AbstractMechanism | None" = None,
 ) -> Resolved:
     whole = Subject(composed, direction)
     by_list = composed.method.name in LISTING_METHODS
     counted = listed(composed) if by_list else composed
     first = whole if counted is composed else Subject(counted, direction)
-    return Resolved(first, whole, steps)
+    return Resolved(first, whole, steps, attained)
 
 
 def _by(subject: Subject, method: Method) -> Subject:

@@ -33,6 +33,7 @@ from ._fields import (
     as_known,
     is_one,
     parameter,
+    raise_not_set,
 )
 from ._relations import (
     ADD_OR_REMOVE_ONE,
@@ -40,7 +41,8 @@ from ._relations import (
     NeighboringRelation,
     relation_field,
 )
-from ._sampling import Sampling
+from ._sampling import AbstractSampling, Sampling
+from ._subsampled import require_sampling
 
 _SHIFTS = Search(1, 1e-12, 1e12)
 
@@ -138,7 +140,7 @@ class PoissonSubsampled(AbstractMechanism):
     def _group(self, size):
         if isinstance(self.mechanism, Gaussian):
             noise = self.mechanism.noise_multiplier
-            return _SubsampledGroup(
+            return SubsampledGroup(
                 noise, self.sampling_prob, size, relation=self.relation
             )
         return super()._group(size)
@@ -216,7 +218,7 @@ class MixtureOfGaussians(AbstractMechanism):
 
 
 class DPSGD(AbstractMechanism):
-    """DP-SGD with Poisson sampling: `num_steps` noisy sums of clipped gradients.
+    """DP-SGD: `num_steps` noisy sums of clipped gradients of sampled batches.
 
     A parameter may be left out, for `calibrate` to find.
 
@@ -231,9 +233,13 @@ class DPSGD(AbstractMechanism):
             most those of the next whole number.  Round up for one.
         relation: ADD_OR_REMOVE_ONE and ZERO_OUT have the same pair; with REPLACE_ONE
             the gradients of both records are opposite at worst.
+        sampling: How batches are drawn, one of the schemes of `fdp_jax.sampling`, in
+            place of `sampling_prob`, which is short for `sampling.Poisson`.
 
     Raises:
-        ValueError: If a parameter is out of range.
+        ValueError: If a parameter is out of range, both `sampling` and
+            `sampling_prob` are given, or the scheme has no guarantee for the relation.
+        TypeError: If `sampling` is no scheme.
 
     Example:
         >>> import fdp_jax as fdp
@@ -260,29 +266,68 @@ class DPSGD(AbstractMechanism):
         "num_steps", _checks.nonnegative, STEPS, default=None, kw_only=True
     )
     relation: Any = relation_field(ADD_OR_REMOVE_ONE)
+    sampling: AbstractSampling | None = eqx.field(default=None, kw_only=True)
 
     def __check_init__(self):
+        if self.sampling is not None:
+            if self.sampling_prob is not None:
+                raise ValueError(
+                    "sampling_prob must be left out where sampling is given, got both "
+                    f"{self.sampling_prob} and {self.sampling!r}"
+                )
+            require_sampling(self.sampling).require_release(self._release())
         # Fractional powers are those of the subsampled Gaussian pair only.
-        if self.relation is REPLACE_ONE and self.num_steps is not None:
+        if self.num_steps is not None and not self.takes_fractions():
             _checks.count("num_steps", self.num_steps)
 
+    def _release(self) -> Gaussian:
+        fields = {"noise_multiplier": self.noise_multiplier, "relation": self.relation}
+        return Gaussian.unchecked(**fields)
+
+    def _run(self) -> AbstractMechanism | None:
+        """The run as its scheme makes it, where one is given."""
+        if self.sampling is None:
+            return None
+        return self.sampling.run(self._release(), self.num_steps)
+
+    def require_complete(self) -> None:
+        if self.sampling is not None:
+            self.sampling.require_complete()
+        for name in ("noise_multiplier", "sampling_prob", "num_steps"):
+            given = self.sampling is not None and name == "sampling_prob"
+            if getattr(self, name) is None and not given:
+                raise_not_set(self, name)
+
     def has_fractional_powers(self) -> bool:
-        return self.relation is not REPLACE_ONE
+        return self.sampling is None and self.relation is not REPLACE_ONE
 
     def takes_fractions(self, index: int = 0) -> bool:
+        if self.sampling is not None:
+            return self.sampling.takes_fractions(self._release())
         return self.has_fractional_powers()
 
     def samplings(self) -> frozenset[Sampling]:
-        return frozenset({Sampling.POISSON})
+        scheme = Sampling.POISSON if self.sampling is None else self.sampling.scheme
+        return frozenset({scheme})
 
     def releases_once(self) -> bool:
         return False
 
     def known_steps(self) -> tuple[float | None, float | None]:
+        run = self._run()
+        if run is not None:
+            return run.known_steps()
         return as_known(self.sampling_prob), as_known(self.num_steps)
+
+    def attained(self) -> AbstractMechanism | None:
+        run = self._run()
+        return None if run is None else run.attained()
 
     def as_steps(self) -> tuple[tuple[AbstractMechanism, Any], ...]:
         self.require_complete()
+        run = self._run()
+        if run is not None:
+            return run.as_steps()
         step = Gaussian(self.noise_multiplier, relation=self.relation)
         if self.relation is REPLACE_ONE:
             one = dataclasses.replace(self, num_steps=1.0)
@@ -290,6 +335,9 @@ class DPSGD(AbstractMechanism):
         return ((PoissonSubsampled(step, self.sampling_prob), self.num_steps),)
 
     def loss(self) -> ComposedLoss:
+        run = self._run()
+        if run is not None:
+            return run.loss()
         noise, prob = as_float(self.noise_multiplier), as_float(self.sampling_prob)
         count = as_float(self.num_steps)
         if self.relation is REPLACE_ONE:
@@ -297,19 +345,25 @@ class DPSGD(AbstractMechanism):
         return _subsampled(noise, prob, count, single=False)
 
     def simplified(self) -> AbstractMechanism:
+        run = self._run()
+        if run is not None:
+            return run.simplified()
         if is_one(self.num_steps) and self.relation is not REPLACE_ONE:
             inner = Gaussian(self.noise_multiplier, relation=self.relation)
             return PoissonSubsampled(inner, self.sampling_prob)
         return self
 
     def _group(self, size):
-        step = _SubsampledGroup(
+        run = self._run()
+        if run is not None:
+            return run.group(size)
+        step = SubsampledGroup(
             self.noise_multiplier, self.sampling_prob, size, relation=self.relation
         )
         return step.repeat(self.num_steps)
 
 
-class _SubsampledGroup(AbstractMechanism):
+class SubsampledGroup(AbstractMechanism):
     """One Poisson-subsampled Gaussian step against a group of `size` records.
 
     Binomially many of them are in the batch, with contributions that add up at worst

@@ -1,6 +1,17 @@
-"""How records are drawn for a step: what a guarantee assumes of the training loop."""
+"""How records are drawn for the steps of a run: what a guarantee assumes."""
 
+import abc
+import dataclasses
 import enum
+from typing import TYPE_CHECKING, Any, ClassVar, Self
+
+import equinox as eqx
+
+from ._fields import raise_not_set, unchecked
+from ._relations import NeighboringRelation
+
+if TYPE_CHECKING:
+    from ._base import AbstractMechanism
 
 
 class Sampling(enum.Enum):
@@ -8,6 +19,20 @@ class Sampling(enum.Enum):
 
     POISSON = "Poisson sampling"
     """Every record enters every step with one probability, independently."""
+    FIXED_SIZE = "fixed-size batches without replacement"
+    """Every step draws a batch of a fixed size, uniformly and anew."""
+    TRUNCATED_POISSON = "truncated Poisson sampling"
+    """Poisson sampling, of which no more than a largest batch is kept."""
+    RANDOM_ALLOCATION = "random allocation to batches"
+    """Every record is dealt into one batch of an epoch, uniformly, independently."""
+    CYCLIC_POISSON = "cyclic Poisson sampling"
+    """Fixed groups of records take turns, each sampled by Poisson."""
+    SHUFFLED = "shuffled epochs"
+    """The batches of an epoch are a random partition into equal parts."""
+    USERS = "Poisson sampling of users"
+    """Whole users are sampled, and what one contributes to a step is clipped."""
+    EXAMPLES = "Poisson sampling of a user's examples"
+    """Examples are sampled, and the guarantee is for all examples of a user."""
 
     @property
     def caveat(self) -> str:
@@ -15,9 +40,101 @@ class Sampling(enum.Enum):
         return _CAVEATS[self]
 
 
+_NOT_POISSON = (
+    "Shuffled or fixed-size batches are not Poisson sampling: for these\n"
+    "the numbers above are no proven guarantee."
+)
 _CAVEATS = {
-    Sampling.POISSON: (
-        "Shuffled or fixed-size batches are not Poisson sampling: for these\n"
-        "the numbers above are no proven guarantee."
+    Sampling.POISSON: _NOT_POISSON,
+    Sampling.FIXED_SIZE: (
+        "Each step must draw its batch anew: batches that share out an epoch\n"
+        "are another scheme, for which these numbers are no proven guarantee."
+    ),
+    Sampling.TRUNCATED_POISSON: (
+        "The batch kept of a larger sample must be a uniformly random one, and\n"
+        "the number of records, the rate and the cap must not depend on the data."
+    ),
+    Sampling.RANDOM_ALLOCATION: (
+        "Every record must draw its batch independently of all others: batches of\n"
+        "equal size, as shuffling makes them, are another scheme."
+    ),
+    Sampling.CYCLIC_POISSON: (
+        "The groups must not depend on the data, and every record of the group\n"
+        "whose turn it is must be drawn independently."
+    ),
+    Sampling.SHUFFLED: (
+        "Nothing is claimed for the shuffling: the guarantee is that of every\n"
+        "record taking part once in an epoch, in a step known to the attacker."
+    ),
+    Sampling.USERS: (
+        "What one user contributes to a step, from however many records, must\n"
+        "be clipped as a whole."
+    ),
+    Sampling.EXAMPLES: (
+        "No user may have more examples than stated, each clipped and drawn\n"
+        "independently."
     ),
 }
+
+
+class AbstractSampling(eqx.Module):
+    """A scheme with its numbers: what makes a run out of noisy releases.
+
+    Schemes go wherever `sampling_prob` goes.  Their numbers are leaves, which may be
+    traced, differentiated and, where they are left out, found by `calibrate`.
+    """
+
+    scheme: eqx.AbstractClassVar[Sampling]
+    refused: ClassVar[dict[NeighboringRelation, str]] = {}
+    """Relations for which it has no guarantee, each with the reason."""
+
+    @classmethod
+    def unchecked(cls, **fields: Any) -> Self:
+        """One with these numbers as they are, for use inside of programs."""
+        return unchecked(cls, **fields)
+
+    @abc.abstractmethod
+    def run(self, release: "AbstractMechanism", num_steps: Any) -> "AbstractMechanism":
+        """A mechanism that dominates so many releases, of batches drawn like this.
+
+        Nothing is checked here: it is called inside of programs.
+
+        Args:
+            release: What is done with a batch, as if every record were in it.
+            num_steps: How many steps there are.
+        """
+
+    def require_release(self, release: "AbstractMechanism") -> None:
+        """Raises an error if there is no theorem for a release.
+
+        Raises:
+            TypeError: If it is a composition.
+            ValueError: If there is none for its neighboring relation.
+        """
+        if not release.releases_once():
+            raise TypeError(
+                "mechanism must be a single release, got "
+                f"{type(release).__name__}: sample each step, then repeat"
+            )
+        reason = self.refused.get(release.relation)
+        if reason is not None:
+            allowed = [r.name for r in NeighboringRelation if r not in self.refused]
+            raise ValueError(
+                f"relation must be {' or '.join(allowed)} for "
+                f"{type(self).__name__}, got {release.relation.name}: {reason}"
+            )
+
+    def require_complete(self) -> None:
+        """Raises `ValueError` if a number was left open, for `calibrate` to find."""
+        for field in dataclasses.fields(self):
+            if getattr(self, field.name) is None:
+                raise_not_set(self, field.name)
+
+    def one_round(self) -> Any:
+        """The number of steps after which the scheme starts again."""
+        return 1.0
+
+    def takes_fractions(self, release: "AbstractMechanism") -> bool:
+        """Whether the number of steps may be any real number."""
+        del release
+        return False

@@ -1,0 +1,160 @@
+"""Dominating pairs whose two halves are known from different pairs.
+
+Where the worst data sets are others for positive losses than for negative ones, the
+profile is that of one pair for alpha >= 1 and of another one for alpha < 1.  A profile
+H_alpha that is convex in alpha, 1 at alpha = 0 and at least 1 - alpha has a pair (Zhu,
+Dong, Wang 2022, Proposition 9): its losses above zero are the first pair's, those below
+zero the second one's, and what is left has none.
+"""
+
+from typing import ClassVar
+
+import equinox as eqx
+import jax.numpy as jnp
+from jaxtyping import Array
+
+from .._internal._special import log_sum_exp, safe_log
+from ._base import AbstractLoss
+from ._cells import Atoms, Cells
+from ._mass import MassLoss
+
+_LEAST = 4.0
+"""Units in the last place of 1 that the mass without any loss may be off by."""
+
+
+class ExchangedLoss(MassLoss):
+    """The loss of the exchanged pair."""
+
+    loss: MassLoss
+
+    @property
+    def symmetric(self) -> bool:
+        return self.loss.symmetric
+
+    def cells(self, low, high):
+        return self.loss.cells(-high, -low).exchanged()
+
+    def atoms(self):
+        return self.loss.atoms().exchanged()
+
+    def lattice(self):
+        return self.loss.lattice()
+
+    def edges(self):
+        return -self.loss.edges()[::-1]
+
+    def loss_range(self):
+        low, high = self.loss.loss_range()
+        return -high, -low
+
+    def log_finite_masses(self):
+        upper, lower = self.loss.log_finite_masses()
+        return lower, upper
+
+    def log_infinite_masses(self):
+        upper, lower = self.loss.log_infinite_masses()
+        return lower, upper
+
+    def log_truncated_masses(self):
+        upper, lower = self.loss.log_truncated_masses()
+        return lower, upper
+
+
+class GluedLoss(MassLoss):
+    """Losses above zero as `above` has them, those below zero as `below` has them.
+
+    Both must have the same total variation.
+    """
+
+    above: MassLoss
+    below: MassLoss
+    symmetric: bool = eqx.field(static=True, default=False)
+
+    fractional: ClassVar[bool] = False
+
+    def cells(self, low, high):
+        zero = jnp.zeros_like(low)
+        upper = self.above.cells(jnp.maximum(low, zero), jnp.maximum(high, zero))
+        lower = self.below.cells(jnp.minimum(low, zero), jnp.minimum(high, zero))
+        return _together(upper, lower)
+
+    def atoms(self):
+        upper, lower = self.above.atoms(), self.below.atoms()
+        none = lambda atoms, kept: jnp.where(kept, atoms.log_mass, -jnp.inf)
+        zero = jnp.zeros(1, self._dtype)
+        logs = none(upper, upper.loss > 0), none(lower, lower.loss < 0)
+        return Atoms(
+            jnp.concatenate([upper.loss, lower.loss, zero]),
+            jnp.concatenate([*logs, self._log_rest()[None]]),
+        )
+
+    def lattice(self):
+        return None
+
+    def edges(self):
+        upper, lower = self.above.edges(), self.below.edges()
+        return jnp.concatenate([jnp.minimum(lower, 0), jnp.maximum(upper, 0)])
+
+    def loss_range(self):
+        return (
+            jnp.minimum(self.below.loss_range()[0], 0),
+            jnp.maximum(self.above.loss_range()[1], 0),
+        )
+
+    def log_infinite_masses(self):
+        upper, lower = (
+            self.above.log_infinite_masses(),
+            self.below.log_infinite_masses(),
+        )
+        return upper[0], lower[1]
+
+    def log_finite_masses(self):
+        upper = self.above.log_finite_masses()
+        lower = self.below.log_finite_masses()
+        return upper[0], lower[1]
+
+    def log_truncated_masses(self):
+        upper = self.above.log_truncated_masses()
+        lower = self.below.log_truncated_masses()
+        return upper[0], lower[1]
+
+    @property
+    def _dtype(self):
+        return self.loss_range()[0].dtype
+
+    def _log_rest(self) -> Array:
+        """Log of the mass that has no loss, not too small."""
+        ends = jnp.zeros(1, self._dtype), jnp.full(1, jnp.inf, self._dtype)
+        cells = self.above.cells(*ends), self.below.cells(-ends[1], -ends[0])
+        upper, lower = self.above.atoms(), self.below.atoms()
+        # All of them under P, of which the infinite ones are below.
+        masses = jnp.concatenate([cells[0].log_mass, cells[1].log_mass])
+        atoms = jnp.concatenate(
+            [
+                jnp.where(upper.loss > 0, upper.log_mass, -jnp.inf),
+                jnp.where(lower.loss < 0, lower.log_mass, -jnp.inf),
+                self.below.log_infinite_masses()[1][None],
+            ]
+        )
+        logs = jnp.concatenate([masses, atoms])
+        some = jnp.exp(log_sum_exp(logs, jnp.isfinite(logs)))
+        unit = _LEAST * float(jnp.finfo(some.dtype).eps)
+        return safe_log(jnp.maximum(1 - some, 0) + unit)
+
+
+def _together(one: Cells, other: Cells) -> Cells:
+    """The cells of two parts of a loss, over intervals of which mostly one is empty."""
+    logs = jnp.stack([one.log_mass, other.log_mass])
+    others = logs + jnp.stack([one.loss, other.loss])
+    empty = jnp.isneginf(logs)
+    log_p, log_q = (jnp.logaddexp(*jnp.where(empty, -1e5, x)) for x in (logs, others))
+    neither = jnp.all(empty, axis=0)
+    inside = jnp.where(neither, one.loss, log_q - log_p)
+    error = jnp.where(empty, 0, jnp.stack([one.error, other.error]))
+    return Cells(jnp.where(neither, -jnp.inf, log_p), inside, jnp.max(error, axis=0))
+
+
+def symmetrized(loss: AbstractLoss) -> GluedLoss:
+    """The pair with both directions' larger profile, of a loss known by its masses."""
+    assert isinstance(loss, MassLoss)
+    return GluedLoss(loss, ExchangedLoss(loss), symmetric=True)

@@ -1,0 +1,105 @@
+"""Any release, of batches that are drawn by any scheme."""
+
+from typing import Any
+
+from jaxtyping import ArrayLike, Real
+
+from .._internal import _checks
+from ..losses import ComposedLoss
+from ._base import AbstractMechanism
+from ._fields import STEPS, parameter
+from ._relations import NeighboringRelation
+from ._sampling import AbstractSampling, Sampling
+
+
+class Subsampled(AbstractMechanism):
+    """A mechanism run on batches that a sampling scheme draws.
+
+    Args:
+        mechanism: What is run on a batch: a single release, whose guarantee must hold
+            for every batch.
+        sampling: One of the schemes of `fdp_jax.sampling`.
+        num_steps: Number of steps, whole but for Poisson sampling of Gaussians; one
+            round of the scheme by default, that is one step or, where batches share
+            out an epoch, one epoch.
+
+    Raises:
+        TypeError: If an argument is of another kind, or the mechanism is a composition.
+        ValueError: If the scheme has no guarantee for the mechanism's relation.
+
+    Example:
+        >>> import fdp_jax as fdp
+        >>> step = fdp.Subsampled(fdp.Laplace(1.0), fdp.sampling.Poisson(0.1))
+        >>> print(f"{step.epsilon(delta=0.0):.6f}")
+        0.158556
+    """
+
+    mechanism: AbstractMechanism
+    sampling: AbstractSampling
+    num_steps: Real[ArrayLike, ""] = parameter("num_steps", _checks.nonnegative, STEPS)
+
+    def __init__(self, mechanism: Any, sampling: Any, num_steps: Any = None):
+        if not isinstance(mechanism, AbstractMechanism):
+            raise TypeError(f"mechanism must be a mechanism, got {mechanism!r}")
+        self.mechanism = mechanism
+        self.sampling = require_sampling(sampling)
+        sampling.require_release(mechanism)
+        given = sampling.one_round() if num_steps is None else num_steps
+        self.num_steps = given
+
+    def __check_init__(self):
+        if not self.takes_fractions():
+            _checks.count("num_steps", self.num_steps)
+
+    @property
+    def relation(self) -> NeighboringRelation:
+        return self.mechanism.relation
+
+    def _run(self) -> AbstractMechanism:
+        return self.sampling.run(self.mechanism, self.num_steps)
+
+    def require_complete(self) -> None:
+        self.mechanism.require_complete()
+        self.sampling.require_complete()
+
+    def samplings(self) -> frozenset[Sampling]:
+        return self.mechanism.samplings() | {self.sampling.scheme}
+
+    def releases_once(self) -> bool:
+        return False
+
+    def takes_fractions(self, index: int = 0) -> bool:
+        return self.sampling.takes_fractions(self.mechanism)
+
+    def known_steps(self) -> tuple[float | None, float | None]:
+        return self._run().known_steps()
+
+    def as_steps(self) -> tuple[tuple[AbstractMechanism, Any], ...]:
+        self.require_complete()
+        return self._run().as_steps()
+
+    def attained(self) -> AbstractMechanism | None:
+        return self._run().attained()
+
+    def simplified(self) -> AbstractMechanism:
+        return self._run().simplified()
+
+    def loss(self) -> ComposedLoss:
+        return self._run().loss()
+
+    def _group(self, size):
+        return self._run().group(size)
+
+
+def require_sampling(value: Any) -> AbstractSampling:
+    """The scheme, if it is one.
+
+    Raises:
+        TypeError: If it is not.
+    """
+    if not isinstance(value, AbstractSampling):
+        raise TypeError(
+            "sampling must be a scheme of fdp_jax.sampling, such as Poisson(0.01), "
+            f"got {value!r}"
+        )
+    return value

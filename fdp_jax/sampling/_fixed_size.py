@@ -1,0 +1,235 @@
+"""Batches of a fixed size, drawn without replacement.
+
+One record is in the batch with probability q = size / number of records.  Where it is
+not, some other record is there in its place, so that unlike with Poisson sampling the
+record's absence is not "nothing": the pair is not that of Poisson sampling.
+"""
+
+from typing import Any, ClassVar
+
+import jax.numpy as jnp
+from jaxtyping import Array, ArrayLike, Real
+
+from .._internal import _checks
+from .._internal._special import safe_log
+from ..losses import (
+    ComposedLoss,
+    GaussianMixtureLoss,
+    GluedLoss,
+    MassLoss,
+    SubsampledGaussianLoss,
+    SubsampledLoss,
+    symmetrized,
+)
+from ..mechanisms import (
+    RATE,
+    REPLACE_ONE,
+    AbstractMechanism,
+    AbstractSampling,
+    Composition,
+    Gaussian,
+    NeighboringRelation,
+    Sampling,
+    as_float,
+    parameter,
+)
+
+_WHY = (
+    "with a fixed size the batch of one data set is no batch of the other, and the "
+    "rate size / number of records differs"
+)
+
+
+class FixedSize(AbstractSampling):
+    """Every step draws a batch of a fixed size, uniformly without replacement.
+
+    For replacing a record, and for zeroing it out with Gaussian noise.  A single step
+    has an exact pair.  Of several steps it is known what the worst data sets leak
+    whose other records are all equal (a bound from below), and that one step's profile
+    composed is a bound from above: `bounds` has both ends, queries return the private
+    one, and curves and comparisons are those of the dominating pair.
+
+    This is not Poisson sampling, and leaks much more: other records stand in a
+    record's place, twice the clipping norm away.
+
+    Args:
+        prob: Probability that a record is in a step's batch: its size over the number
+            of records, in [0, 1]; or
+        batch_size: the size and ...
+        dataset_size: ... the number of records, whole numbers.
+
+    Raises:
+        ValueError: If a number is out of range, or both forms are given.
+
+    Example:
+        >>> import fdp_jax as fdp
+        >>> scheme = fdp.sampling.FixedSize(batch_size=100, dataset_size=10_000)
+        >>> run = fdp.DPSGD(
+        ...     noise_multiplier=4.0, sampling=scheme, num_steps=100,
+        ...     relation="replace_one",
+        ... )
+        >>> found = run.bounds(delta=1e-5)
+        >>> print(f"{found.lower:.3f} to {found.upper:.3f}")
+        0.358 to 0.358
+
+    References:
+        Zhu, Dong, Wang (2022), Theorem 11 (2) and Proposition 9; Lebeda et al. (2025),
+        arXiv:2405.20769, for what data sets attain and how far that is from Poisson
+        sampling.  ZERO_OUT: let an event have probability a where another record y is
+        in the batch, b where the empty one is, and c where the record is.  With
+        z = Phi^-1 and noise s, |z(c) - z(b)| and |z(b) - z(a)| are at most 1 / s, and
+        (1 - q) a (1 - e^eps) + q (c - e^eps b) is largest with z(a) = z(b) - 1 / s for
+        eps > 0 and with z(a) = z(b) + 1 / s for eps < 0; half-lines attain both.
+    """
+
+    prob: Real[ArrayLike, ""] | None = parameter(
+        "prob", _checks.probability, RATE, default=None, kw_only=True
+    )
+    scheme: ClassVar[Sampling] = Sampling.FIXED_SIZE
+    refused: ClassVar[dict[NeighboringRelation, str]] = {
+        NeighboringRelation.ADD_OR_REMOVE_ONE: _WHY
+    }
+
+    def __init__(
+        self, *, prob: Any = None, batch_size: Any = None, dataset_size: Any = None
+    ):
+        sizes = batch_size, dataset_size
+        if any(x is not None for x in sizes):
+            if prob is not None or any(x is None for x in sizes):
+                raise ValueError(
+                    "FixedSize takes prob, or batch_size and dataset_size, got "
+                    f"prob={prob}, batch_size={batch_size} and "
+                    f"dataset_size={dataset_size}"
+                )
+            prob = batch_share(batch_size, dataset_size)
+        self.prob = prob
+
+    def run(self, release, num_steps):
+        step = _FixedSizeStep.unchecked(mechanism=release, sampling_prob=self.prob)
+        return Composition.unchecked(parts=(step,), num_steps=(num_steps,))
+
+    def require_release(self, release):
+        super().require_release(release)
+        if release.relation is not REPLACE_ONE and not isinstance(release, Gaussian):
+            raise ValueError(
+                f"relation must be REPLACE_ONE for {type(release).__name__} on "
+                f"batches of a fixed size, got {release.relation.name}: what another "
+                "record does in a record's place is known for Gaussian noise alone"
+            )
+
+
+def batch_share(batch_size: Any, dataset_size: Any) -> Any:
+    """The share of the records that is in a batch.
+
+    Raises:
+        ValueError: If the sizes are not whole numbers in their order.
+    """
+    batch_size = _checks.positive_count("batch_size", batch_size)
+    dataset_size = _checks.positive_count("dataset_size", dataset_size)
+    return _checks.probability("batch_size / dataset_size", batch_size / dataset_size)
+
+
+class _Step(AbstractMechanism):
+    """One release of a batch of a fixed size."""
+
+    mechanism: AbstractMechanism
+    sampling_prob: Any
+
+    @property
+    def relation(self) -> NeighboringRelation:
+        return self.mechanism.relation
+
+    def samplings(self) -> frozenset[Sampling]:
+        return self.mechanism.samplings() | {Sampling.FIXED_SIZE}
+
+    def _released(self) -> tuple[Array, Array]:
+        """Whether anything is, and a probability that is safe to evaluate."""
+        prob = as_float(self.sampling_prob)
+        return prob > 0, jnp.where(prob > 0, prob, 0.5)
+
+    def _group(self, size):
+        raise ValueError(
+            f"size must be 1 for batches of a fixed size, got {size}: what a group "
+            "of records leaks there is not available"
+        )
+
+
+class _FixedSizeStep(_Step):
+    """By the pair that dominates."""
+
+    def alone(self) -> AbstractMechanism:
+        # The worse direction of what is attained: for Gaussians a closed form.
+        return self.attained() if self.relation is REPLACE_ONE else self
+
+    def attained(self) -> AbstractMechanism:
+        return _AttainedStep.unchecked(
+            mechanism=self.mechanism, sampling_prob=self.sampling_prob
+        )
+
+    def loss(self) -> ComposedLoss:
+        released, prob = self._released()
+        if isinstance(self.mechanism, Gaussian):
+            noise = as_float(self.mechanism.noise_multiplier)
+            released, noise = _with_noise(released, noise)
+            count = jnp.where(released, 1.0, 0.0)
+            pair = fixed_size_pair(noise, prob, self.relation)
+            return ComposedLoss((pair,), (count,), single=True)
+        inner = self.mechanism.loss()
+        (term,), (count,) = inner.terms, inner.counts
+        pair = symmetrized(SubsampledLoss(term, prob))
+        return ComposedLoss((pair,), (jnp.where(released, count, 0.0),), single=True)
+
+
+class _AttainedStep(_Step):
+    """By the pair of data sets that are all the same but for the record."""
+
+    def loss(self) -> ComposedLoss:
+        released, prob = self._released()
+        if not isinstance(self.mechanism, Gaussian):
+            inner = self.mechanism.loss()
+            (term,), (count,) = inner.terms, inner.counts
+            count = jnp.where(released, count, 0.0)
+            return ComposedLoss((SubsampledLoss(term, prob),), (count,), single=True)
+        noise = as_float(self.mechanism.noise_multiplier)
+        released, noise = _with_noise(released, noise)
+        if self.relation is REPLACE_ONE:
+            term = SubsampledGaussianLoss(noise / 2, prob)
+        else:
+            term = displacing_pair(noise, prob)
+        return ComposedLoss((term,), (jnp.where(released, 1.0, 0.0),), single=True)
+
+
+def _with_noise(released: Array, noise: Array) -> tuple[Array, Array]:
+    finite = jnp.isfinite(noise)
+    return released & finite, jnp.where(finite, noise, 1.0)
+
+
+def fixed_size_pair(
+    noise: Array, prob: Array, relation: NeighboringRelation
+) -> MassLoss:
+    """The pair of one step with Gaussian noise whose record may displace another."""
+    out, one, none = 1 - prob, jnp.ones_like(prob), jnp.zeros_like(prob)
+    if relation is REPLACE_ONE:
+        pair = normal_mixtures(noise, (0.0, 2.0), (one, none), (out, prob))
+        return symmetrized(pair)
+    # For losses below zero the other record is opposite to where it is for those above.
+    below = normal_mixtures(noise, (-1.0, 0.0), (prob, out), (none, one))
+    return GluedLoss(displacing_pair(noise, prob), below)
+
+
+def displacing_pair(noise: Array, prob: Array) -> MassLoss:
+    """(1 - q) N(0) + q N(1) without, (1 - q) N(0) + q N(2) with."""
+    out, none = 1 - prob, jnp.zeros_like(prob)
+    places = 0.0, 1.0, 2.0
+    return normal_mixtures(noise, places, (out, prob, none), (out, none, prob))
+
+
+def normal_mixtures(
+    noise: Array,
+    places: tuple[float, ...],
+    p: tuple[Array, ...],
+    q: tuple[Array, ...],
+) -> GaussianMixtureLoss:
+    """The pair of two mixtures of normal laws, from their weights at some places."""
+    log_p, log_q = (jnp.stack([safe_log(x) for x in w]) for w in (p, q))
+    return GaussianMixtureLoss(noise, jnp.asarray(places, noise.dtype), log_p, log_q)

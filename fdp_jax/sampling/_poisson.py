@@ -1,0 +1,127 @@
+"""Poisson sampling: of all records, or of groups that take turns."""
+
+from typing import Any, ClassVar
+
+import jax.numpy as jnp
+from jaxtyping import ArrayLike, Real
+
+from .._internal import _checks
+from ..mechanisms import (
+    COUNT,
+    DPSGD,
+    RATE,
+    REPLACE_ONE,
+    AbstractMechanism,
+    AbstractSampling,
+    Composition,
+    Gaussian,
+    PoissonSubsampled,
+    Sampling,
+    parameter,
+)
+
+
+class Poisson(AbstractSampling):
+    """Every record enters every step with one probability, independently.
+
+    Args:
+        prob: That probability, in [0, 1].  May be left out, for `calibrate` to find.
+
+    For adding, removing or zeroing out a record any release may be sampled, for
+    replacing one Gaussian noise (see `DPSGD`).
+
+    Raises:
+        ValueError: If prob is out of range.
+
+    Example:
+        >>> import fdp_jax as fdp
+        >>> scheme = fdp.sampling.Poisson(0.01)
+        >>> run = fdp.DPSGD(noise_multiplier=1.0, sampling=scheme, num_steps=1000)
+        >>> print(f"{run.epsilon(delta=1e-5):.4f}")
+        1.8282
+    """
+
+    prob: Real[ArrayLike, ""] | None = parameter(
+        "prob", _checks.probability, RATE, default=None
+    )
+    scheme: ClassVar[Sampling] = Sampling.POISSON
+
+    def run(self, release, num_steps):
+        step = poisson_step(release, self.prob)
+        return Composition.unchecked(parts=(step,), num_steps=(num_steps,))
+
+    def require_release(self, release):
+        super().require_release(release)
+        if release.relation is REPLACE_ONE and not isinstance(release, Gaussian):
+            raise ValueError(
+                "relation must be ADD_OR_REMOVE_ONE or ZERO_OUT for a Poisson sample "
+                f"of {type(release).__name__}, got REPLACE_ONE: a pair for "
+                "replacement does not tell what a record's absence does"
+            )
+
+    def takes_fractions(self, release):
+        return isinstance(release, Gaussian) and release.relation is not REPLACE_ONE
+
+
+def poisson_step(release: AbstractMechanism, prob: Any) -> AbstractMechanism:
+    """One release of a Poisson sample."""
+    if release.relation is REPLACE_ONE and isinstance(release, Gaussian):
+        return DPSGD.unchecked(
+            noise_multiplier=release.noise_multiplier,
+            sampling_prob=prob,
+            num_steps=1.0,
+            relation=release.relation,
+        )
+    return PoissonSubsampled.unchecked(mechanism=release, sampling_prob=prob)
+
+
+class CyclicPoisson(AbstractSampling):
+    """Groups of records take turns; each step samples its group by Poisson.
+
+    The groups are chosen without looking at the data (by a hash of a record's name,
+    say).  A record then takes part in every `num_groups`-th step alone, so that n
+    steps leak what ceil(n / num_groups) steps of Poisson sampling do.  This is also
+    what banded correlated noise needs: see `MatrixMechanism`.
+
+    Args:
+        prob: Probability that a record of the group whose turn it is enters the step,
+            in [0, 1].  For batches of expected size B from m records that is
+            B num_groups / m.
+        num_groups: Number of groups, whole, at least 1.
+
+    Raises:
+        ValueError: If a number is out of range.
+
+    Example:
+        >>> import fdp_jax as fdp
+        >>> scheme = fdp.sampling.CyclicPoisson(0.1, num_groups=10)
+        >>> run = fdp.DPSGD(noise_multiplier=1.0, sampling=scheme, num_steps=1000)
+        >>> print(f"{run.epsilon(delta=1e-5):.4f}")
+        7.7282
+
+    References:
+        Choquette-Choo et al. (2023), arXiv:2306.08153, Theorem 1.
+    """
+
+    prob: Real[ArrayLike, ""] | None = parameter(
+        "prob", _checks.probability, RATE, default=None
+    )
+    num_groups: Real[ArrayLike, ""] | None = parameter(
+        "num_groups", _checks.positive_count, COUNT, default=None, kw_only=True
+    )
+    scheme: ClassVar[Sampling] = Sampling.CYCLIC_POISSON
+
+    def run(self, release, num_steps):
+        each = rounds(num_steps, self.num_groups)
+        return Poisson.unchecked(prob=self.prob).run(release, each)
+
+    def require_release(self, release):
+        Poisson(0.5).require_release(release)
+
+
+def rounds(num_steps: Any, length: Any) -> Any:
+    """How many rounds so many steps are, begun ones included."""
+    if num_steps is None or length is None:
+        return None
+    # A whole number of steps over a whole length: rounding must not begin another one.
+    return jnp.ceil(jnp.asarray(num_steps) / jnp.asarray(length) * (1 - 1e-12))

@@ -1,0 +1,142 @@
+"""Epochs whose batches are a random partition of the records."""
+
+from typing import Any, ClassVar
+
+import jax.numpy as jnp
+from jaxtyping import Array, ArrayLike, Real
+
+from .._internal import _checks
+from .._internal._special import log1mexp, log_ndtr
+from ..losses import AtomicLoss, ComposedLoss
+from ..mechanisms import (
+    COUNT,
+    REPLACE_ONE,
+    AbstractMechanism,
+    AbstractSampling,
+    Composition,
+    Gaussian,
+    NeighboringRelation,
+    Sampling,
+    as_float,
+    parameter,
+)
+from ._poisson import rounds
+
+_BINS = 256
+_REACH = 9.0
+
+
+class ShuffledEpochs(AbstractSampling):
+    """The batches of an epoch are a random partition of all records into equal parts.
+
+    That is what a data loader with `shuffle=True` does.  No amplification by shuffling
+    is proved, so none is claimed: the guarantee is that of every record taking part
+    once in an epoch.  What certain data sets do leak is the other end of `bounds`,
+    which shows how far it is at least from Poisson sampling.
+
+    Args:
+        num_batches: Batches of an epoch, whole, at least 1.
+
+    Raises:
+        ValueError: If it is no such number.
+
+    Example:
+        >>> import fdp_jax as fdp
+        >>> scheme = fdp.sampling.ShuffledEpochs(num_batches=100)
+        >>> run = fdp.DPSGD(
+        ...     noise_multiplier=1.0, sampling=scheme, num_steps=100,
+        ...     relation="zero_out",
+        ... )
+        >>> found = run.bounds(delta=1e-5)
+        >>> print(f"{found.lower:.2f} to {found.upper:.2f}")
+        2.11 to 4.38
+
+    References:
+        Chua et al. (2024), arXiv:2411.04205: the largest of all batches' sums, where
+        all other records are opposite to the one in question.  Here it is cut into
+        bins, of which any test is one of that largest sum.
+    """
+
+    num_batches: Real[ArrayLike, ""] | None = parameter(
+        "num_batches", _checks.positive_count, COUNT, default=None
+    )
+    scheme: ClassVar[Sampling] = Sampling.SHUFFLED
+    refused: ClassVar[dict[NeighboringRelation, str]] = {
+        NeighboringRelation.ADD_OR_REMOVE_ONE: (
+            "without the record the records are shared out to batches in another way"
+        )
+    }
+
+    def run(self, release, num_steps):
+        epoch = _Epoch.unchecked(mechanism=release, num_batches=self.num_batches)
+        epochs = rounds(num_steps, self.num_batches)
+        return Composition.unchecked(parts=(epoch,), num_steps=(epochs,))
+
+    def one_round(self):
+        return self.num_batches
+
+
+class _Epoch(AbstractMechanism):
+    """One epoch: whatever is released, a record enters it once."""
+
+    mechanism: AbstractMechanism
+    num_batches: Any
+
+    @property
+    def relation(self) -> NeighboringRelation:
+        return self.mechanism.relation
+
+    def samplings(self) -> frozenset[Sampling]:
+        return self.mechanism.samplings() | {Sampling.SHUFFLED}
+
+    def attained(self) -> AbstractMechanism | None:
+        return _LargestBatch.unchecked(
+            mechanism=self.mechanism, num_batches=self.num_batches
+        )
+
+    def has_fractional_powers(self) -> bool:
+        return self.mechanism.has_fractional_powers()
+
+    def loss(self) -> ComposedLoss:
+        return self.mechanism.loss()
+
+
+class _LargestBatch(_Epoch):
+    """What the largest sum of an epoch's batches tells, of certain data sets."""
+
+    def attained(self) -> AbstractMechanism | None:
+        return None
+
+    def has_fractional_powers(self) -> bool:
+        return False
+
+    def loss(self) -> ComposedLoss:
+        if not isinstance(self.mechanism, Gaussian):
+            nothing = jnp.zeros(1, as_float(self.num_batches).dtype)
+            return ComposedLoss((AtomicLoss(nothing, nothing),), (nothing[0],))
+        noise = as_float(self.mechanism.noise_multiplier)
+        batches = as_float(self.num_batches)
+        released = jnp.isfinite(noise)
+        noise = jnp.where(released, noise, 1.0)
+        without = 0.0 if self.relation is REPLACE_ONE else 1.0
+        low, high = -_REACH * noise, 2 + _REACH * noise
+        cuts = low + jnp.arange(1, _BINS) / _BINS * (high - low)
+        log_p, log_q = (
+            _bins(_log_below(cuts, noise, batches, shift)) for shift in (without, 2.0)
+        )
+        count = jnp.where(released, 1.0, 0.0)
+        return ComposedLoss((AtomicLoss(log_p, log_q),), (count,), single=True)
+
+
+def _log_below(cuts: Array, noise: Array, batches: Array, shift: float) -> Array:
+    """Log of the probability that no sum is above a cut; one of them is shifted."""
+    return log_ndtr((cuts - shift) / noise) + (batches - 1) * log_ndtr(cuts / noise)
+
+
+def _bins(log_below: Array) -> Array:
+    """Logarithms of the masses between cuts."""
+    ends = jnp.full_like(log_below[:1], -jnp.inf), jnp.zeros_like(log_below[:1])
+    logs = jnp.concatenate([ends[0], log_below, ends[1]])
+    first = jnp.isneginf(logs[:-1])
+    gap = jnp.where(first, 1.0, logs[1:] - logs[:-1])
+    return logs[1:] + jnp.where(first, 0.0, log1mexp(gap))

@@ -1,0 +1,167 @@
+"""Poisson sampling whose batches are cut to a largest size."""
+
+from typing import ClassVar
+
+import jax.numpy as jnp
+from jax.lax import stop_gradient
+from jax.scipy.special import betainc
+from jaxtyping import Array, ArrayLike, Real
+
+from .._internal import _checks
+from ..losses import (
+    AbstractLoss,
+    Alternatives,
+    ComposedLoss,
+    GaussianMixtureLoss,
+    SubsampledGaussianLoss,
+    revealed_mixture,
+)
+from ..mechanisms import (
+    ADD_OR_REMOVE_ONE,
+    COUNT,
+    RATE,
+    REPLACE_ONE,
+    AbstractMechanism,
+    AbstractSampling,
+    Composition,
+    Gaussian,
+    NeighboringRelation,
+    Sampling,
+    as_float,
+    parameter,
+)
+from ._fixed_size import fixed_size_pair, normal_mixtures
+
+
+class TruncatedPoisson(AbstractSampling):
+    """Poisson sampling; of more than `batch_size` records a random part is kept.
+
+    That is what programs with batches of a static shape do.  For Gaussian noise.
+    Where the other records alone fill the batch, the record takes part with a smaller
+    probability, but in another one's place; that they do is revealed.
+
+    Args:
+        prob: Probability that a record is sampled, in [0, 1].
+        batch_size: Most records that are kept, whole, at least 1.
+        dataset_size: Number of records, with the one in question; whole.  There is no
+            derivative in the sizes.
+
+    Raises:
+        ValueError: If a number is out of range.
+
+    Example:
+        >>> import fdp_jax as fdp
+        >>> scheme = fdp.sampling.TruncatedPoisson(
+        ...     0.005, batch_size=350, dataset_size=60_000
+        ... )
+        >>> run = fdp.DPSGD(noise_multiplier=1.0, sampling=scheme, num_steps=1000)
+        >>> print(f"{run.epsilon(delta=1e-5):.4f}")
+        1.2146
+
+    References:
+        Adding or removing a record: let M be the number of others that are sampled.
+        Where M < B nothing is cut.  Where M >= B, which is revealed, the others' part
+        S of B records is a uniformly random one whatever M is, and with the record x
+        it is S but, with probability r, x in place of a random y in S: given (S, y)
+        the pair is N(S), (1 - r) N(S) + r N(S - y + x), at most a distance of 2 apart.
+        r = E[p B / (M + 1) | M >= B] = P(Bin(n, p) > B) B / (n P(M >= B)), as in
+        dp_accounting, whose pair has the record on both sides and is never tighter.
+        ZERO_OUT and REPLACE_ONE: as with `FixedSize`, at rate r.
+    """
+
+    prob: Real[ArrayLike, ""] | None = parameter(
+        "prob", _checks.probability, RATE, default=None
+    )
+    batch_size: Real[ArrayLike, ""] | None = parameter(
+        "batch_size", _checks.positive_count, COUNT, default=None, kw_only=True
+    )
+    dataset_size: Real[ArrayLike, ""] | None = parameter(
+        "dataset_size", _checks.positive_count, COUNT, default=None, kw_only=True
+    )
+    scheme: ClassVar[Sampling] = Sampling.TRUNCATED_POISSON
+
+    def run(self, release, num_steps):
+        step = _TruncatedStep.unchecked(mechanism=release, sampling=self)
+        return Composition.unchecked(parts=(step,), num_steps=(num_steps,))
+
+    def require_release(self, release):
+        super().require_release(release)
+        if not isinstance(release, Gaussian):
+            raise TypeError(
+                "mechanism must be Gaussian for truncated Poisson sampling, got "
+                f"{type(release).__name__}: what a record does in another one's place "
+                "is known for Gaussian noise"
+            )
+
+    def truncation(self) -> tuple[Array, Array]:
+        """Probabilities that the others fill the batch, and that the record is in."""
+        p = as_float(self.prob)
+        n, most = (
+            stop_gradient(as_float(x)) for x in (self.dataset_size, self.batch_size)
+        )
+        cut = n > most
+        n = jnp.where(cut, n, most + 1)
+        full = betainc(most, n - most, p)
+        kept = betainc(most + 1, n - most, p) * most / n
+        some = cut & (full > 0)
+        share = kept / jnp.where(some, full, 1)
+        return jnp.where(some, full, 0), jnp.where(some, jnp.minimum(share, 1), 0)
+
+
+class _TruncatedStep(AbstractMechanism):
+    """One release of such a batch."""
+
+    mechanism: Gaussian
+    sampling: TruncatedPoisson
+
+    @property
+    def relation(self) -> NeighboringRelation:
+        return self.mechanism.relation
+
+    def samplings(self) -> frozenset[Sampling]:
+        return frozenset({Sampling.TRUNCATED_POISSON})
+
+    def _group(self, size):
+        raise ValueError(
+            f"size must be 1 for batches of a largest size, got {size}: what a group "
+            "of records leaks there is not available"
+        )
+
+    def loss(self) -> ComposedLoss:
+        noise = as_float(self.mechanism.noise_multiplier)
+        prob = as_float(self.sampling.prob)
+        full, share = self.sampling.truncation()
+        released = jnp.isfinite(noise) & (prob > 0)
+        noise = jnp.where(released, noise, 1.0)
+        prob = jnp.where(released, prob, 0.5)
+        share = jnp.where(share > 0, share, 0.5)
+        terms = (
+            _alone(noise, prob, self.relation),
+            _in_another_place(noise, share, self.relation),
+        )
+        probs = jnp.stack([1 - full, full])
+        group = Alternatives(terms, jnp.eye(2, dtype=probs.dtype), probs)
+        term = revealed_mixture((group,), jnp.zeros_like(full), idle=False)
+        return ComposedLoss((term,), (jnp.where(released, 1.0, 0.0),))
+
+
+def _alone(noise: Array, prob: Array, relation: NeighboringRelation) -> AbstractLoss:
+    """The pair where nothing is cut."""
+    if relation is REPLACE_ONE:
+        return _opposite(noise, prob, 1.0)
+    return SubsampledGaussianLoss(noise, prob)
+
+
+def _in_another_place(
+    noise: Array, prob: Array, relation: NeighboringRelation
+) -> AbstractLoss:
+    """The pair where a record that takes part displaces another one."""
+    if relation is ADD_OR_REMOVE_ONE:
+        return SubsampledGaussianLoss(noise / 2, prob)
+    return fixed_size_pair(noise, prob, relation)
+
+
+def _opposite(noise: Array, prob: Array, shift: float) -> GaussianMixtureLoss:
+    out, none = 1 - prob, jnp.zeros_like(prob)
+    places = -shift, 0.0, shift
+    return normal_mixtures(noise, places, (prob, out, none), (none, out, prob))

@@ -1,0 +1,87 @@
+"""Guarantees for all examples of a user."""
+
+import equinox as eqx
+from jaxtyping import ArrayLike, Real
+
+from .._internal import _checks
+from ..mechanisms import (
+    OPTION,
+    RATE,
+    AbstractSampling,
+    Composition,
+    Gaussian,
+    Sampling,
+    SubsampledGroup,
+    parameter,
+)
+from ._poisson import Poisson
+
+_MOST = 64
+
+
+class UserLevel(AbstractSampling):
+    """Poisson sampling, with all examples of a user as what neighbors differ by.
+
+    Either whole users are sampled, and what a user contributes to a step is clipped as
+    a whole: then it is Poisson sampling, of users.  Or examples are sampled and
+    clipped, and a user has at most `max_examples` of them: binomially many are in a
+    batch, which is an exact pair under composition, in both directions.  An example
+    with several owners counts for each of them.
+
+    Args:
+        prob: Probability that a user, or an example, enters a step, in [0, 1].
+        max_examples: Most examples of one user, from 1 to 64; None if users are
+            sampled.
+
+    Raises:
+        ValueError: If a number is out of range.
+
+    Example:
+        >>> import fdp_jax as fdp
+        >>> scheme = fdp.sampling.UserLevel(0.01, max_examples=4)
+        >>> run = fdp.DPSGD(noise_multiplier=4.0, sampling=scheme, num_steps=100)
+        >>> print(f"{run.epsilon(delta=1e-5):.4f}")
+        0.5386
+
+    References:
+        Ganesh (2024), arXiv:2401.10294; Charles et al. (2024), arXiv:2407.07737.
+    """
+
+    prob: Real[ArrayLike, ""] | None = parameter(
+        "prob", _checks.probability, RATE, default=None
+    )
+    max_examples: int | None = eqx.field(
+        static=True, default=None, kw_only=True, metadata=OPTION
+    )
+
+    def __check_init__(self):
+        if self.max_examples is not None:
+            _checks.whole("max_examples", self.max_examples, 1, _MOST)
+
+    @property
+    def scheme(self) -> Sampling:  # pyright: ignore[reportIncompatibleVariableOverride]
+        return Sampling.USERS if self.max_examples is None else Sampling.EXAMPLES
+
+    def require_complete(self) -> None:
+        Poisson.unchecked(prob=self.prob).require_complete()
+
+    def run(self, release, num_steps):
+        if self.max_examples is None or not isinstance(release, Gaussian):
+            return Poisson.unchecked(prob=self.prob).run(release, num_steps)
+        step = SubsampledGroup.unchecked(
+            noise_multiplier=release.noise_multiplier,
+            sampling_prob=self.prob,
+            size=self.max_examples,
+            relation=release.relation,
+        )
+        return Composition.unchecked(parts=(step,), num_steps=(num_steps,))
+
+    def require_release(self, release):
+        super().require_release(release)
+        if self.max_examples is None:
+            Poisson(0.5).require_release(release)
+        elif not isinstance(release, Gaussian):
+            raise TypeError(
+                "mechanism must be Gaussian where examples of a user are sampled, got "
+                f"{type(release).__name__}"
+            )
