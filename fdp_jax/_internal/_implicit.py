@@ -11,9 +11,11 @@ second order on.  There the derivative is NaN, not silently wrong: see `_guarded
 
 import functools
 from collections.abc import Callable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jax.lax import stop_gradient
 from jaxtyping import Array, Float, PyTree
 
 Objective = Callable[[Array, PyTree, PyTree], Array]
@@ -127,6 +129,124 @@ class _Slope:
 
     def __call__(self, point: Array, args: PyTree, aux: PyTree) -> Array:
         return jax.grad(self.objective)(point, args, aux)
+
+
+@functools.partial(jax.custom_jvp, nondiff_argnums=(0,))
+def optimum_or_kink(
+    objective: Objective,
+    value: Float[Array, " k"],
+    point: Float[Array, ""],
+    args: PyTree,
+    aux: PyTree,
+) -> Float[Array, " k"]:
+    """As `optimal_value`, of an objective that may have a kink where it is largest.
+
+    A kink moves with the parameters: it is where the two smooth pieces beside it meet,
+    which are known from the objective a little to its either side.  Kinks are told
+    from smooth optima by the slopes beside them.
+
+    Args:
+        objective: As in `optimal_value`, of some numbers that have their optimum or
+            kink at the same point; the first one tells whether it is a kink.
+        value: The optima.
+        point: Where the derivative in the first argument vanishes or changes its sign,
+            to about 1e-7 of its size.
+        args: What the optimum depends on: a PyTree of floating-point arrays.
+        aux: Constants; no derivative flows through them.
+    """
+    del objective, point, aux
+    return _guarded(value, args)
+
+
+@optimum_or_kink.defjvp
+def _optimum_or_kink_jvp(
+    objective: Objective, primals: tuple, tangents: tuple
+) -> tuple[Array, Array]:
+    value, point, args, aux = primals
+    value = optimum_or_kink(objective, value, point, args, aux)
+    step = _step_of_kink(objective, *stop_gradient((point, args, aux)))
+    pieces = _Pieces(objective)
+    # How the point moves matters for higher derivatives.
+    smooth = implicit_root(_Slope(_First(objective)), point, args, aux)
+    kink = implicit_root(pieces, point, args, (step, aux))
+    at = jnp.where(step > 0, kink, smooth)
+    left, right = pieces.beside(at, args, (step, aux), tangents[2])
+    (slope, move), (other_slope, other_move) = left, right
+    turn = (other_slope - slope)[0]
+    # Without a kink the pieces are the same and nothing moves.
+    shift = (move - other_move)[0] / jnp.where(step > 0, turn, 1.0)
+    return value, move + jnp.where(step > 0, slope, 0.0) * shift
+
+
+_STEP, _LEAST_STEP = 1e-6, 1e-9
+"""How far from a kink its pieces are looked at, over its size, and at least."""
+_LEAST_JUMP = 1e-9
+"""Smaller jumps of the slope may be rounding errors."""
+
+
+def _step_of_kink(
+    objective: Objective, point: Array, args: PyTree, aux: PyTree
+) -> Array:
+    """How far from the point its pieces are looked at; zero if it is no kink."""
+    slope = _Slope(_First(objective))
+    step = jnp.maximum(_STEP * jnp.abs(point), _LEAST_STEP)
+    places = point + step * jnp.asarray([-2.0, -1.0, 1.0, 2.0], step.dtype)
+    jumps = jnp.diff(jax.lax.map(lambda x: slope(x, args, aux), places))
+    # A smooth slope changes over the middle as much as over both sides together.
+    sides = jnp.abs(jumps[0]) + jnp.abs(jumps[2])
+    kink = jnp.abs(jumps[1]) > 4 * sides + _LEAST_JUMP
+    return jnp.where(kink & jnp.all(jnp.isfinite(jumps)), step, 0.0)
+
+
+class _First(_Slope):
+    """The first number of an objective; equal for equal objectives."""
+
+    def __hash__(self) -> int:
+        return hash((_First, self.objective))
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _First) and self.objective == other.objective
+
+    def __call__(self, point: Array, args: PyTree, aux: PyTree) -> Array:
+        return self.objective(point, args, aux)[0]
+
+
+class _Pieces:
+    """By how much two pieces of an objective differ; equal for equal objectives."""
+
+    def __init__(self, objective: Objective):
+        self.objective = objective
+
+    def __hash__(self) -> int:
+        return hash((_Pieces, self.objective))
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Pieces) and self.objective == other.objective
+
+    def beside(self, point: Array, args: PyTree, aux: tuple, tangent: PyTree) -> Any:
+        """Slopes and derivatives of both pieces, drawn on to the point between them."""
+        step, aux = aux
+        one = jnp.ones_like(point)
+
+        def at(place: Array) -> tuple[Array, Array]:
+            along = lambda x: self.objective(x, args, aux)
+            moved = lambda a: self.objective(place, a, aux)
+            slope = jax.jvp(along, (place,), (one,))[1]
+            return slope, jax.jvp(moved, (args,), (tangent,))[1]
+
+        places = point + step * jnp.asarray([-1.0, -2.0, 1.0, 2.0], step.dtype)
+        found = jax.vmap(at)(places)
+        return tuple(
+            jax.tree.map(lambda x, i=i: 2 * x[i] - x[i + 1], found) for i in (0, 2)
+        )
+
+    def __call__(self, point: Array, args: PyTree, aux: tuple) -> Array:
+        step, aux = aux
+        places = point + step * jnp.asarray([-1.0, -2.0, 1.0, 2.0], step.dtype)
+        one, two, three, four = jax.vmap(lambda x: self.objective(x, args, aux)[0])(
+            places
+        )
+        return (2 * one - two) - (2 * three - four)
 
 
 def _guarded(value: Array, args: PyTree) -> Array:
