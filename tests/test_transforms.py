@@ -1257,17 +1257,11 @@ WITHOUT_SLOPE = {
 }
 """Rows that are not differentiated."""
 
-_LINE = "of lines between kinks of the profile, that move with the parameter: "
 _SILENT = "zero, and nothing says that there is no derivative"
 _NO_FLOAT64 = "JAX warns that float64 is not available"
 _JAX_ONLY = "fails with JAX's message: its noise must be known, which nothing says"
 
 WRONG = {
-    ("tradeoff.Mixture-steep part", "grad"): _LINE + "3/2 of what it is",
-    ("tradeoff.AbstractTradeOff.inverse-line", "grad"): _LINE + "zero or 3/2 of it",
-    ("limits.coupled_power_bound-steep part of Laplace", "grad"): _LINE + "zero",
-    ("delta_divergence", "grad"): "worst at a kink, which is taken not to move",
-    ("comparison.weighted_divergence", "grad"): "as that of delta_divergence",
     ("RenyiDP-order", "grad"): "zero in the orders, of error rates",
     ("divergences.auc-Laplace", "grad"): "1e-5 of it off",
     ("divergences.gdp_regret", "grad"): _SILENT,

@@ -149,8 +149,8 @@ def optimum_or_kink(
         objective: As in `optimal_value`, of some numbers that have their optimum or
             kink at the same point; the first one tells whether it is a kink.
         value: The optima.
-        point: Where the derivative in the first argument vanishes or changes its sign,
-            to about 1e-7 of its size.
+        point: About where the derivative in the first argument vanishes or changes its
+            sign; the derivative is taken at the nearest such place.
         args: What the optimum depends on: a PyTree of floating-point arrays.
         aux: Constants; no derivative flows through them.
     """
@@ -164,7 +164,7 @@ def _optimum_or_kink_jvp(
 ) -> tuple[Array, Array]:
     value, point, args, aux = primals
     value = optimum_or_kink(objective, value, point, args, aux)
-    step = _step_of_kink(objective, *stop_gradient((point, args, aux)))
+    point, step = _kink(objective, *stop_gradient((point, args, aux)))
     pieces = _Pieces(objective)
     # How the point moves matters for higher derivatives.
     smooth = implicit_root(_Slope(_First(objective)), point, args, aux)
@@ -182,20 +182,50 @@ _STEP, _LEAST_STEP = 1e-6, 1e-9
 """How far from a kink its pieces are looked at, over its size, and at least."""
 _LEAST_JUMP = 1e-9
 """Smaller jumps of the slope may be rounding errors."""
+_ROUNDS = 48
+"""Of the search for the optimum: up to a hundredth of its size away, to rounding."""
 
 
-def _step_of_kink(
+def _kink(
     objective: Objective, point: Array, args: PyTree, aux: PyTree
-) -> Array:
-    """How far from the point its pieces are looked at; zero if it is no kink."""
-    slope = _Slope(_First(objective))
+) -> tuple[Array, Array]:
+    """The optimum, and how far from it its pieces can be seen; zero if it is smooth."""
+    first = _Slope(_First(objective))
+    slopes = lambda places: jax.lax.map(lambda x: first(x, args, aux), places)
     step = jnp.maximum(_STEP * jnp.abs(point), _LEAST_STEP)
-    places = point + step * jnp.asarray([-2.0, -1.0, 1.0, 2.0], step.dtype)
-    jumps = jnp.diff(jax.lax.map(lambda x: slope(x, args, aux), places))
+    point = _nearest_top(slopes, point, step)
+    jumps = jnp.diff(slopes(point + step * jnp.asarray(_OFFSETS, step.dtype)))
     # A smooth slope changes over the middle as much as over both sides together.
     sides = jnp.abs(jumps[0]) + jnp.abs(jumps[2])
     kink = jnp.abs(jumps[1]) > 4 * sides + _LEAST_JUMP
-    return jnp.where(kink & jnp.all(jnp.isfinite(jumps)), step, 0.0)
+    return point, jnp.where(kink & jnp.all(jnp.isfinite(jumps)), step, 0.0)
+
+
+_OFFSETS = -2.0, -1.0, 1.0, 2.0
+
+
+def _nearest_top(slopes: Callable[[Array], Array], point: Array, step: Array) -> Array:
+    """Where a slope falls through zero next to a point; that itself if nowhere near."""
+
+    def body(_: Array, state: tuple) -> tuple:
+        low, high, inside = state
+        third = (high - low) / 3
+        places = jnp.where(
+            inside, jnp.stack([low + third, high - third]), jnp.stack([low, high])
+        )
+        left, right = slopes(places)
+        around = (left >= 0) & (right <= 0)
+        far = high - low > 2e-2 * (1 + jnp.abs(point))
+        less = jnp.where(left < 0, low, jnp.where(right > 0, places[1], places[0]))
+        more = jnp.where(left < 0, places[0], jnp.where(right > 0, high, places[1]))
+        wider = jnp.where(around | far, 0.0, 0.5 * (high - low))
+        low = jnp.where(inside, less, low - wider)
+        high = jnp.where(inside, more, high + wider)
+        return low, high, inside | around
+
+    start = point - step, point + step, jnp.zeros((), bool)
+    low, high, inside = jax.lax.fori_loop(0, _ROUNDS, body, start)
+    return jnp.where(inside, 0.5 * (low + high), point)
 
 
 class _First(_Slope):
@@ -234,19 +264,18 @@ class _Pieces:
             slope = jax.jvp(along, (place,), (one,))[1]
             return slope, jax.jvp(moved, (args,), (tangent,))[1]
 
-        places = point + step * jnp.asarray([-1.0, -2.0, 1.0, 2.0], step.dtype)
+        places = point + step * jnp.asarray(_OFFSETS, step.dtype)
         found = jax.vmap(at)(places)
         return tuple(
-            jax.tree.map(lambda x, i=i: 2 * x[i] - x[i + 1], found) for i in (0, 2)
+            jax.tree.map(lambda x, i=i, j=j: 2 * x[i] - x[j], found)
+            for i, j in ((1, 0), (2, 3))
         )
 
     def __call__(self, point: Array, args: PyTree, aux: tuple) -> Array:
         step, aux = aux
-        places = point + step * jnp.asarray([-1.0, -2.0, 1.0, 2.0], step.dtype)
-        one, two, three, four = jax.vmap(lambda x: self.objective(x, args, aux)[0])(
-            places
-        )
-        return (2 * one - two) - (2 * three - four)
+        places = point + step * jnp.asarray(_OFFSETS, step.dtype)
+        found = jax.vmap(lambda x: self.objective(x, args, aux)[0])(places)
+        return (2 * found[1] - found[0]) - (2 * found[2] - found[3])
 
 
 def _guarded(value: Array, args: PyTree) -> Array:
