@@ -190,17 +190,32 @@ def _kink(
     objective: Objective, point: Array, args: PyTree, aux: PyTree
 ) -> tuple[Array, Array]:
     """The optimum, and how far from it its pieces can be seen; zero if it is smooth."""
-    first = _Slope(_First(objective))
-    slopes = lambda places: jax.lax.map(lambda x: first(x, args, aux), places)
+    first = _First(objective)
+
+    def slope(x: Array) -> Array:
+        value, found = jax.value_and_grad(first)(x, args, aux)
+        # Where the objective is not a number the optimum is not.
+        return jnp.where(jnp.isfinite(value), found, jnp.sign(point - x) * jnp.inf)
+
+    slopes = lambda places: jax.lax.map(slope, places)
     step = jnp.maximum(_STEP * jnp.abs(point), _LEAST_STEP)
-    point = _nearest_top(slopes, point, step)
-    jumps = jnp.diff(slopes(point + step * jnp.asarray(_OFFSETS, step.dtype)))
+    top = _nearest_top(slopes, point, step)
+    offsets = jnp.asarray(_OFFSETS, step.dtype)
+    # Not so far that the pieces bend, as logarithms do next to zero.
+    steps = step * jnp.asarray(_SHARES, step.dtype)
+    places = top + (steps[:, None] * offsets).ravel()
+    values = jax.lax.map(lambda x: first(x, args, aux), places).reshape(steps.size, -1)
+    change = jnp.max(values, axis=1) - jnp.min(values, axis=1)
+    step = steps[jnp.argmax(change < _BEND)]
+    jumps = jnp.diff(slopes(top + step * offsets))
     # A smooth slope changes over the middle as much as over both sides together.
     sides = jnp.abs(jumps[0]) + jnp.abs(jumps[2])
     kink = jnp.abs(jumps[1]) > 4 * sides + _LEAST_JUMP
-    return point, jnp.where(kink & jnp.all(jnp.isfinite(jumps)), step, 0.0)
+    return top, jnp.where(kink & jnp.all(jnp.isfinite(jumps)), step, 0.0)
 
 
+_SHARES = 1.0, 1e-2, 1e-4, 1e-6
+_BEND = 1e-4
 _OFFSETS = -2.0, -1.0, 1.0, 2.0
 
 
