@@ -1244,6 +1244,7 @@ _row(
 REFUSED = {
     "LevyTriplet.is_symmetric": "a yes or no: jumps and rates must be concrete",
     "levy.jump_limit": "bins of positive rate are counted: known parameters",
+    "noise.RoundedNoise.tradeoff_function": "knots are counted: known noise",
     "experiments.MarkovKernel.tradeoff": "pairs of rows are sorted: a known matrix",
 }
 """Rows that are for known numbers alone, as a `TypeError` says in so many words."""
@@ -1257,20 +1258,9 @@ WITHOUT_SLOPE = {
 }
 """Rows that are not differentiated."""
 
-_SILENT = "zero, and nothing says that there is no derivative"
-_NO_FLOAT64 = "JAX warns that float64 is not available"
-_JAX_ONLY = "fails with JAX's message: its noise must be known, which nothing says"
 
 WRONG = {
-    ("RenyiDP-order", "grad"): "zero in the orders, of error rates",
     ("divergences.auc-Laplace", "grad"): "1e-5 of it off",
-    ("divergences.gdp_regret", "grad"): _SILENT,
-    ("comparison.certified_bayes_errors", "grad"): _SILENT,
-    ("PoissonMechanism.lipschitz", "float32"): _NO_FLOAT64,
-    **{
-        ("noise.RoundedNoise.tradeoff_function", cell): _JAX_ONLY
-        for cell in ("jit", "vmap", "grad", "float32", "one trace")
-    },
 }
 """Cells that are wrong today."""
 
