@@ -1263,10 +1263,6 @@ WITHOUT_SLOPE = {
 """Rows that are not differentiated."""
 
 
-WRONG = {
-}
-"""Cells that are wrong today."""
-
 INSIDE = {
     "experiments.MarkovKernel": "kernels are objects, which keep float64 inside",
     "tradeoff.BayesError.prior_grid": "so are curves: their grid is not rounded",
@@ -1539,7 +1535,7 @@ SLOW = {
 def _green(name: str) -> list[str]:
     """The cells of a row about which there is nothing to say."""
     refused = CELLS[1:] if name in REFUSED else ()
-    return [x for x in CELLS if x not in refused and (name, x) not in WRONG]
+    return [x for x in CELLS if x not in refused]
 
 
 def _param(*values: Any) -> Any:
@@ -1550,12 +1546,6 @@ def _param(*values: Any) -> Any:
 @pytest.mark.parametrize("name", [_param(name) for name in TABLE])
 def test_row(name):
     assert not _complaints(name, _green(name))
-
-
-@pytest.mark.parametrize(("name", "cell"), [_param(*x) for x in WRONG])
-def test_what_is_wrong_today(name, cell, request):
-    request.applymarker(pytest.mark.xfail(reason=WRONG[name, cell], strict=True))
-    CHECKS[cell](name)
 
 
 @pytest.mark.parametrize("name", REFUSED)
@@ -1695,6 +1685,5 @@ def test_what_is_said_of_rows_is_said_of_some():
         *RTOL,
         *SLOPE_RTOL,
         *SLOW,
-        *(x for x, _ in WRONG),
     }
     assert said <= set(TABLE)
