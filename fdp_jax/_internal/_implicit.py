@@ -182,8 +182,8 @@ _STEP, _LEAST_STEP = 1e-6, 1e-9
 """How far from a kink its pieces are looked at, over its size, and at least."""
 _LEAST_JUMP = 1e-9
 """Smaller jumps of the slope may be rounding errors."""
-_ROUNDS = 48
-"""Of the search for the optimum: up to a hundredth of its size away, to rounding."""
+_ROUNDS, _REACH = 48, 2e-2
+"""Of the search for the optimum, and how wide it may get, over the size."""
 
 
 def _kink(
@@ -215,8 +215,11 @@ def _kink(
 
 
 _SHARES = 1.0, 1e-2, 1e-4, 1e-6
+"""Of the usual step, where the objective bends too much for it."""
 _BEND = 1e-4
+"""How much the objective may change over the places looked at."""
 _OFFSETS = -2.0, -1.0, 1.0, 2.0
+"""The places looked at, in steps: two on each piece, so that it can be drawn on."""
 
 
 def _nearest_top(slopes: Callable[[Array], Array], point: Array, step: Array) -> Array:
@@ -230,7 +233,7 @@ def _nearest_top(slopes: Callable[[Array], Array], point: Array, step: Array) ->
         )
         left, right = slopes(places)
         around = (left >= 0) & (right <= 0)
-        far = high - low > 2e-2 * (1 + jnp.abs(point))
+        far = high - low > _REACH * (1 + jnp.abs(point))
         less = jnp.where(left < 0, low, jnp.where(right > 0, places[1], places[0]))
         more = jnp.where(left < 0, places[0], jnp.where(right > 0, high, places[1]))
         wider = jnp.where(around | far, 0.0, 0.5 * (high - low))

@@ -1,5 +1,6 @@
 """Certified Bayes errors of two guarantees at common priors."""
 
+import dataclasses
 from typing import Any
 
 import equinox as eqx
@@ -105,8 +106,9 @@ def _half_axis(priors: Array) -> tuple[Array, Array]:
 
 def _with_slope(bounds: Bounds, error: Array) -> Bounds:
     """All ends have the derivative of the estimate."""
-    ends = bounds.lower, bounds.estimate, bounds.upper
-    return Bounds(*(with_gradient(x, error) for x in ends), bounds.status)
+    ends = "lower", "estimate", "upper"
+    changes = {name: with_gradient(getattr(bounds, name), error) for name in ends}
+    return dataclasses.replace(bounds, **changes)
 
 
 def errors_from(

@@ -334,17 +334,15 @@ def attached(
     signs = jnp.asarray([1.0, -1.0])
     signs = jnp.where((at.estimate > 0) & jnp.isfinite(at.epsilon), signs, 0.0)
     aux = rest, prepared, at.epsilon, at.left, signs
+    gaps = _GapsAt(static, weigh)
     if sources(*requests).knows_kinks:
-        return known_value(
-            _GapsAt(static, weigh), at.estimate, arrays, stop_gradient(aux)
-        )
-    kind = _GapAt(static, weigh)
+        return known_value(gaps, at.estimate, arrays, stop_gradient(aux))
+    objective = _GapAt(gaps)
 
     def one(value: Array, epsilon: Array, left: Array, sign: Array) -> Array:
-        epsilon = jnp.where(jnp.isfinite(epsilon), epsilon, 1.0)
-        aux = rest, prepared, left, sign
-        place, aux = stop_gradient((epsilon, aux))
-        return optimum_or_kink(kind, value[None], place, arrays, aux)[0]
+        place = jnp.where(jnp.isfinite(epsilon), epsilon, 1.0)
+        place, aux = stop_gradient((place, (rest, prepared, left, sign)))
+        return optimum_or_kink(objective, value[None], place, arrays, aux)[0]
 
     return jax.vmap(one)(at.estimate, *aux[2:])
 
@@ -358,10 +356,10 @@ class _GapsAt:
         self.key = (*leaves, weigh)
 
     def __hash__(self) -> int:
-        return hash((type(self), self.structure, self.key))
+        return hash((self.structure, self.key))
 
     def __eq__(self, other: object) -> bool:
-        if not isinstance(other, _GapsAt) or type(other) is not type(self):
+        if not isinstance(other, _GapsAt):
             return False
         return (self.structure, self.key) == (other.structure, other.key)
 
@@ -379,13 +377,22 @@ class _GapsAt:
         return jnp.where(sign != 0, sign * gaps, 0.0)
 
 
-class _GapAt(_GapsAt):
-    """The gap as an objective: at one threshold."""
+class _GapAt:
+    """The gap as an objective, at one threshold; equal for equal gaps."""
+
+    def __init__(self, gaps: _GapsAt):
+        self.gaps = gaps
+
+    def __hash__(self) -> int:
+        return hash((_GapAt, self.gaps))
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _GapAt) and self.gaps == other.gaps
 
     def __call__(self, epsilon: Array, arrays: Any, aux: tuple) -> Float[Array, " 1"]:
         *constants, left, sign = aux
         at = *constants, epsilon[None], left[None], sign[None]
-        return super().__call__(arrays, at)
+        return self.gaps(arrays, at)
 
 
 # ------------------------------------------------------------- outside of the program
