@@ -11,9 +11,11 @@ second order on.  There the derivative is NaN, not silently wrong: see `_guarded
 
 import functools
 from collections.abc import Callable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jax.lax import stop_gradient
 from jaxtyping import Array, Float, PyTree
 
 Objective = Callable[[Array, PyTree, PyTree], Array]
@@ -127,6 +129,171 @@ class _Slope:
 
     def __call__(self, point: Array, args: PyTree, aux: PyTree) -> Array:
         return jax.grad(self.objective)(point, args, aux)
+
+
+@functools.partial(jax.custom_jvp, nondiff_argnums=(0,))
+def optimum_or_kink(
+    objective: Objective,
+    value: Float[Array, " k"],
+    point: Float[Array, ""],
+    args: PyTree,
+    aux: PyTree,
+) -> Float[Array, " k"]:
+    """As `optimal_value`, of an objective that may have a kink where it is largest.
+
+    A kink moves with the parameters: it is where the two smooth pieces beside it meet,
+    which are known from the objective a little to its either side.  Kinks are told
+    from smooth optima by the slopes beside them.
+
+    Args:
+        objective: As in `optimal_value`, of some numbers that have their optimum or
+            kink at the same point; the first one tells whether it is a kink.
+        value: The optima.
+        point: About where the derivative in the first argument vanishes or changes its
+            sign; the derivative is taken at the nearest such place.
+        args: What the optimum depends on: a PyTree of floating-point arrays.
+        aux: Constants; no derivative flows through them.
+    """
+    del objective, point, aux
+    return _guarded(value, args)
+
+
+@optimum_or_kink.defjvp
+def _optimum_or_kink_jvp(
+    objective: Objective, primals: tuple, tangents: tuple
+) -> tuple[Array, Array]:
+    value, point, args, aux = primals
+    value = optimum_or_kink(objective, value, point, args, aux)
+    point, step = _kink(objective, *stop_gradient((point, args, aux)))
+    pieces = _Pieces(objective)
+    # How the point moves matters for higher derivatives.
+    smooth = implicit_root(_Slope(_First(objective)), point, args, aux)
+    kink = implicit_root(pieces, point, args, (step, aux))
+    at = jnp.where(step > 0, kink, smooth)
+    left, right = pieces.beside(at, args, (step, aux), tangents[2])
+    (slope, move), (other_slope, other_move) = left, right
+    turn = (other_slope - slope)[0]
+    # Without a kink the pieces are the same and nothing moves.
+    shift = (move - other_move)[0] / jnp.where(step > 0, turn, 1.0)
+    return value, move + jnp.where(step > 0, slope, 0.0) * shift
+
+
+_STEP, _LEAST_STEP = 1e-6, 1e-9
+"""How far from a kink its pieces are looked at, over its size, and at least."""
+_LEAST_JUMP = 1e-9
+"""Smaller jumps of the slope may be rounding errors."""
+_ROUNDS, _REACH = 48, 2e-2
+"""Of the search for the optimum, and how wide it may get, over the size."""
+
+
+def _kink(
+    objective: Objective, point: Array, args: PyTree, aux: PyTree
+) -> tuple[Array, Array]:
+    """The optimum, and how far from it its pieces can be seen; zero if it is smooth."""
+    first = _First(objective)
+
+    def slope(x: Array) -> Array:
+        value, found = jax.value_and_grad(first)(x, args, aux)
+        # Where the objective is not a number the optimum is not.
+        return jnp.where(jnp.isfinite(value), found, jnp.sign(point - x) * jnp.inf)
+
+    slopes = lambda places: jax.lax.map(slope, places)
+    step = jnp.maximum(_STEP * jnp.abs(point), _LEAST_STEP)
+    top = _nearest_top(slopes, point, step)
+    offsets = jnp.asarray(_OFFSETS, step.dtype)
+    # Not so far that the pieces bend, as logarithms do next to zero.
+    steps = step * jnp.asarray(_SHARES, step.dtype)
+    places = top + (steps[:, None] * offsets).ravel()
+    values = jax.lax.map(lambda x: first(x, args, aux), places).reshape(steps.size, -1)
+    change = jnp.max(values, axis=1) - jnp.min(values, axis=1)
+    step = steps[jnp.argmax(change < _BEND)]
+    jumps = jnp.diff(slopes(top + step * offsets))
+    # A smooth slope changes over the middle as much as over both sides together.
+    sides = jnp.abs(jumps[0]) + jnp.abs(jumps[2])
+    kink = jnp.abs(jumps[1]) > 4 * sides + _LEAST_JUMP
+    return top, jnp.where(kink & jnp.all(jnp.isfinite(jumps)), step, 0.0)
+
+
+_SHARES = 1.0, 1e-2, 1e-4, 1e-6
+"""Of the usual step, where the objective bends too much for it."""
+_BEND = 1e-4
+"""How much the objective may change over the places looked at."""
+_OFFSETS = -2.0, -1.0, 1.0, 2.0
+"""The places looked at, in steps: two on each piece, so that it can be drawn on."""
+
+
+def _nearest_top(slopes: Callable[[Array], Array], point: Array, step: Array) -> Array:
+    """Where a slope falls through zero next to a point; that itself if nowhere near."""
+
+    def body(_: Array, state: tuple) -> tuple:
+        low, high, inside = state
+        third = (high - low) / 3
+        places = jnp.where(
+            inside, jnp.stack([low + third, high - third]), jnp.stack([low, high])
+        )
+        left, right = slopes(places)
+        around = (left >= 0) & (right <= 0)
+        far = high - low > _REACH * (1 + jnp.abs(point))
+        less = jnp.where(left < 0, low, jnp.where(right > 0, places[1], places[0]))
+        more = jnp.where(left < 0, places[0], jnp.where(right > 0, high, places[1]))
+        wider = jnp.where(around | far, 0.0, 0.5 * (high - low))
+        low = jnp.where(inside, less, low - wider)
+        high = jnp.where(inside, more, high + wider)
+        return low, high, inside | around
+
+    start = point - step, point + step, jnp.zeros((), bool)
+    low, high, inside = jax.lax.fori_loop(0, _ROUNDS, body, start)
+    return jnp.where(inside, 0.5 * (low + high), point)
+
+
+class _First(_Slope):
+    """The first number of an objective; equal for equal objectives."""
+
+    def __hash__(self) -> int:
+        return hash((_First, self.objective))
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _First) and self.objective == other.objective
+
+    def __call__(self, point: Array, args: PyTree, aux: PyTree) -> Array:
+        return self.objective(point, args, aux)[0]
+
+
+class _Pieces:
+    """By how much two pieces of an objective differ; equal for equal objectives."""
+
+    def __init__(self, objective: Objective):
+        self.objective = objective
+
+    def __hash__(self) -> int:
+        return hash((_Pieces, self.objective))
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Pieces) and self.objective == other.objective
+
+    def beside(self, point: Array, args: PyTree, aux: tuple, tangent: PyTree) -> Any:
+        """Slopes and derivatives of both pieces, drawn on to the point between them."""
+        step, aux = aux
+        one = jnp.ones_like(point)
+
+        def at(place: Array) -> tuple[Array, Array]:
+            along = lambda x: self.objective(x, args, aux)
+            moved = lambda a: self.objective(place, a, aux)
+            slope = jax.jvp(along, (place,), (one,))[1]
+            return slope, jax.jvp(moved, (args,), (tangent,))[1]
+
+        places = point + step * jnp.asarray(_OFFSETS, step.dtype)
+        found = jax.vmap(at)(places)
+        return tuple(
+            jax.tree.map(lambda x, i=i, j=j: 2 * x[i] - x[j], found)
+            for i, j in ((1, 0), (2, 3))
+        )
+
+    def __call__(self, point: Array, args: PyTree, aux: tuple) -> Array:
+        step, aux = aux
+        places = point + step * jnp.asarray(_OFFSETS, step.dtype)
+        found = jax.vmap(lambda x: self.objective(x, args, aux)[0])(places)
+        return (2 * found[1] - found[0]) - (2 * found[2] - found[3])
 
 
 def _guarded(value: Array, args: PyTree) -> Array:

@@ -1,12 +1,15 @@
 """Certified Bayes errors of two guarantees at common priors."""
 
+import dataclasses
 from typing import Any
 
 import equinox as eqx
 import jax.numpy as jnp
+from jax.lax import stop_gradient
 from jaxtyping import Array, Float
 
 from .._internal import _checks
+from .._internal._concrete import outside_transformations
 from .._internal._precision import in_float64
 from ..curves import (
     Bounds,
@@ -14,6 +17,7 @@ from ..curves import (
     Status,
     classify,
     uncrossed,
+    with_gradient,
 )
 from ..engines import Interval
 from .delta import NEGLIGIBLE, halves_of, search, sources
@@ -44,6 +48,10 @@ def certified_bayes_errors(a: Any, b: Any, *, priors: Any = None) -> BayesErrors
     Guarantee:
         Both ends are proved.
 
+    Differentiable in:
+        `priors` and the parameters of both, through all ends.  At the default priors,
+        which are found by search, nothing has a derivative: it is zero.
+
     Raises:
         ValueError: If the neighboring relations differ.
         TypeError: If an argument is not a guarantee.
@@ -52,7 +60,8 @@ def certified_bayes_errors(a: Any, b: Any, *, priors: Any = None) -> BayesErrors
     if priors is None:
         return _all_errors(first, second)
     priors = _checks.vector("priors", _checks.open_share, priors)
-    return _errors_at(first, second, priors)
+    # A plain call has no derivative, so it need not pay for one.
+    return _errors_at(first, second, priors, plain=outside_transformations())
 
 
 def _with_status(ends: Interval) -> Bounds:
@@ -70,9 +79,36 @@ def _all_errors(first: Request, second: Request) -> BayesErrors:
 
 
 @in_float64
-def _errors_at(first: Request, second: Request, priors: Array) -> BayesErrors:
-    prepared = sources(first, second).prepared()
-    return errors_from(first, second, prepared, priors)
+def _errors_at(
+    first: Request, second: Request, priors: Array, *, plain: bool
+) -> BayesErrors:
+    priors = jnp.asarray(priors, float)
+    fixed = stop_gradient((first, second))
+    prepared = sources(*fixed).prepared()
+    found = errors_from(*fixed, prepared, stop_gradient(priors))
+    if plain:
+        return found
+    q, epsilon = _half_axis(priors)
+    chosen = sources(first, second)
+    deficits = chosen.estimates(prepared, epsilon, priors < 0.5)
+    one, other = (
+        _with_slope(bounds, q - deficit)
+        for bounds, deficit in zip((found.a, found.b), deficits, strict=True)
+    )
+    return BayesErrors(priors, one, other)
+
+
+def _half_axis(priors: Array) -> tuple[Array, Array]:
+    """min(pi, 1 - pi) and |logit pi|."""
+    odds = jnp.log(priors) - jnp.log1p(-priors)
+    return jnp.minimum(priors, 1 - priors), jnp.abs(odds)
+
+
+def _with_slope(bounds: Bounds, error: Array) -> Bounds:
+    """All ends have the derivative of the estimate."""
+    ends = "lower", "estimate", "upper"
+    changes = {name: with_gradient(getattr(bounds, name), error) for name in ends}
+    return dataclasses.replace(bounds, **changes)
 
 
 def errors_from(
@@ -81,8 +117,7 @@ def errors_from(
     """The Bayes errors, inside a program that has prepared both guarantees."""
     chosen, halves = sources(first, second), halves_of(first, second)
     priors = jnp.asarray(priors)
-    q = jnp.minimum(priors, 1 - priors)
-    epsilon = jnp.abs(jnp.log(priors) - jnp.log1p(-priors))
+    q, epsilon = _half_axis(priors)
     at = jnp.broadcast_to(epsilon, (halves, priors.size))
     one, other = chosen.deficits(prepared, at)
     row = jnp.where(priors >= 0.5, 0, halves - 1)

@@ -146,7 +146,7 @@ def weighted_divergence(
         is inf for others.
 
     Differentiable in:
-        The parameters of both (envelope theorem).
+        The parameters of both (as `delta_divergence`).
 
     Raises:
         ValueError: If the neighboring relations differ.
@@ -221,15 +221,9 @@ def _weighted(
 def _attached(
     requests: tuple[Request, Request], prepared: tuple, at: Extremum, weigh: Callable
 ) -> Array:
-    """The estimate with its derivative, the one at a fixed prior."""
-    q = jax.nn.sigmoid(-at.epsilon)
-    weight = weigh(q, at.left.astype(int))
-    some = (weight > 0) & jnp.isfinite(weight)
-    plain = jnp.where(some, at.estimate / jnp.where(some, weight, 1.0), 0.0)
-    gap = dataclasses.replace(at, estimate=plain)
-    ends = jax.tree.map(lambda x: jnp.stack([x, x]), gap)
-    slope = attached(requests, prepared, ends)[0] * jnp.where(some, weight, 0.0)
-    return with_gradient(at.estimate, slope)
+    """The estimate with its derivative, the one at a fixed prior or at a kink."""
+    ends = jax.tree.map(lambda x: jnp.stack([x, x]), at)
+    return with_gradient(at.estimate, attached(requests, prepared, ends, weigh)[0])
 
 
 def _both_halves(request: Request, symmetric: bool) -> Request:

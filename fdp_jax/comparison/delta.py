@@ -19,7 +19,7 @@ from jaxtyping import Array, Bool, Float
 
 from .._internal._batching import one_by_one
 from .._internal._concrete import outside_transformations
-from .._internal._implicit import known_value
+from .._internal._implicit import known_value, optimum_or_kink
 from .._internal._precision import (
     float_dtype,
     in_float64,
@@ -36,7 +36,7 @@ from ..curves import (
     with_gradient,
 )
 from .explore import Nodes, explore, weights_of
-from .sources import Pair, Request, comparable
+from .sources import Pair, Request, comparable, share
 
 
 class DeltaDivergence(eqx.Module):
@@ -79,8 +79,8 @@ def delta_divergence(a: Any, b: Any) -> DeltaDivergence:
 
     Differentiable in:
         All parameters of both, through all ends of `value` and `symmetrized` (envelope
-        theorem: the prior stays where it is, or at the point mass it belongs to; if
-        several are worst, one of them counts).  The derivative is zero where Delta is.
+        theorem: the prior stays where it is, or at the kink it belongs to; if several
+        are worst, one of them counts).  The derivative is zero where Delta is.
 
     Raises:
         ValueError: If the neighboring relations differ.
@@ -323,25 +323,37 @@ def as_bounds(at: Extremum, estimate: Array, narrow: bool) -> Bounds:
 
 
 def attached(
-    requests: tuple[Request, Request], prepared: tuple, at: Extremum
+    requests: tuple[Request, Request], prepared: tuple, at: Extremum, weigh=None
 ) -> Float[Array, " 2"]:
-    """T~ - T at one place and T - T~ at another, with derivatives at fixed priors.
+    """T~ - T at one place and T - T~ at another, weighted, with their derivatives.
 
-    Both are zero where there is no gap.
+    Those are at fixed priors, but that a kink moves; zero where there is no gap.
     """
     arrays, static = eqx.partition(requests, eqx.is_inexact_array)
     rest, static = eqx.partition(static, eqx.is_array)
-    aux = stop_gradient((rest, prepared, at.epsilon, at.left, at.estimate > 0))
-    return known_value(_GapsAt(static), at.estimate, arrays, aux)
+    signs = jnp.asarray([1.0, -1.0])
+    signs = jnp.where((at.estimate > 0) & jnp.isfinite(at.epsilon), signs, 0.0)
+    aux = rest, prepared, at.epsilon, at.left, signs
+    gaps = _GapsAt(static, weigh)
+    if sources(*requests).knows_kinks:
+        return known_value(gaps, at.estimate, arrays, stop_gradient(aux))
+    objective = _GapAt(gaps)
+
+    def one(value: Array, epsilon: Array, left: Array, sign: Array) -> Array:
+        place = jnp.where(jnp.isfinite(epsilon), epsilon, 1.0)
+        place, aux = stop_gradient((place, (rest, prepared, left, sign)))
+        return optimum_or_kink(objective, value[None], place, arrays, aux)[0]
+
+    return jax.vmap(one)(at.estimate, *aux[2:])
 
 
 class _GapsAt:
-    """The gaps at two thresholds; equal for equal structures."""
+    """The gaps at some thresholds; equal for equal structures."""
 
-    def __init__(self, static: Any):
-        self.static = static
+    def __init__(self, static: Any, weigh: Any):
+        self.static, self.weigh = static, weigh
         leaves, self.structure = jax.tree.flatten(static)
-        self.key = tuple(leaves)
+        self.key = (*leaves, weigh)
 
     def __hash__(self) -> int:
         return hash((self.structure, self.key))
@@ -352,13 +364,35 @@ class _GapsAt:
         return (self.structure, self.key) == (other.structure, other.key)
 
     def __call__(self, arrays: Any, aux: tuple) -> Array:
-        rest, prepared, epsilon, left, positive = aux
+        rest, prepared, epsilon, left, sign = aux
         pair = sources(*eqx.combine(arrays, rest, self.static))
         finite = jnp.isfinite(epsilon)
         safe = pair.on_kinks(jnp.where(finite, epsilon, 1.0))
         one, other = pair.estimates(prepared, safe, left)
-        gaps = jnp.asarray([1.0, -1.0]) * (other - one)
-        return jnp.where(positive & finite, gaps, 0.0)
+        gaps = other - one
+        if self.weigh is not None:
+            weight = self.weigh(share(safe), left.astype(int))
+            some = (weight > 0) & jnp.isfinite(weight)
+            gaps = gaps * jnp.where(some, weight, 0.0)
+        return jnp.where(sign != 0, sign * gaps, 0.0)
+
+
+class _GapAt:
+    """The gap as an objective, at one threshold; equal for equal gaps."""
+
+    def __init__(self, gaps: _GapsAt):
+        self.gaps = gaps
+
+    def __hash__(self) -> int:
+        return hash((_GapAt, self.gaps))
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _GapAt) and self.gaps == other.gaps
+
+    def __call__(self, epsilon: Array, arrays: Any, aux: tuple) -> Float[Array, " 1"]:
+        *constants, left, sign = aux
+        at = *constants, epsilon[None], left[None], sign[None]
+        return self.gaps(arrays, at)
 
 
 # ------------------------------------------------------------- outside of the program

@@ -352,6 +352,11 @@ class Pair(eqx.Module):
         engine = isinstance(self.first, EngineSource)
         return engine and shapes[0] == shapes[1]
 
+    @property
+    def knows_kinks(self) -> bool:
+        """Whether all kinks that can be told from smooth places are in `kinks`."""
+        return all(isinstance(s, EngineSource) for s in (self.first, self.second))
+
     def _each(self, function: Callable, *args: PyTree) -> tuple[PyTree, PyTree]:
         """A function of the source and of arguments that come in pairs."""
         if not self.alike:

@@ -17,6 +17,7 @@ from jaxtyping import Array, Float
 
 from .._internal import _checks
 from .._internal._concrete import known, outside_transformations
+from .._internal._implicit import optimum_or_kink
 from .._internal._precision import in_float64, narrow
 from ..curves import (
     round_down_to_single,
@@ -106,6 +107,10 @@ def gdp_regret(mechanism: Any, *, mu: Any) -> Float[Array, ""]:
     Returns:
         D in [0, 1/2], an estimate; 0 if f <= G_mu.
 
+    Differentiable in:
+        mu and all parameters (envelope theorem: the prior stays where it is, or at the
+        kink it belongs to); the derivative is zero where the regret is.
+
     Raises:
         ValueError: If mu is negative or NaN.
         TypeError: If `mechanism` is not a mechanism or view.
@@ -119,7 +124,9 @@ def gdp_regret(mechanism: Any, *, mu: Any) -> Float[Array, ""]:
         Kaissis et al. (2024) for the Delta-divergence; Gomez et al. (2025).
     """
     mu = _checks.scalar("mu", _checks.nonnegative_or_inf("mu", mu))
-    return _regret(resolved(mechanism, "gdp_regret").whole.composed, mu)
+    loss = resolved(mechanism, "gdp_regret").whole.composed
+    # A plain call has no derivative, so it need not pay for one.
+    return _regret(loss, mu, plain=outside_transformations())
 
 
 @in_float64
@@ -134,15 +141,50 @@ def _gdp(loss: ComposedLoss, delta: Array, *, narrow: bool, plain: bool) -> GDPS
 
 
 @in_float64
-def _regret(loss: ComposedLoss, mu: Array) -> Array:
+def _regret(loss: ComposedLoss, mu: Array, *, plain: bool) -> Array:
     """Largest (delta_mu - delta_f) / (1 + e^eps) over eps >= 0."""
-    fixed, mu = stop_gradient((loss, jnp.asarray(mu)))
+    mu = jnp.asarray(mu, float)
+    fixed, at = stop_gradient((loss, mu))
     count, rounds = effort(fixed)
 
-    def zoom(grid: Array, _: None) -> tuple[Array, Array]:
-        values = regret_at(mu, grid, profile(fixed, grid).estimate)
-        return closer(grid, values), jnp.max(values)
+    def zoom(grid: Array, _: None) -> tuple[Array, tuple[Array, Array]]:
+        values = regret_at(at, grid, profile(fixed, grid).estimate)
+        best = jnp.argmax(values)
+        return closer(grid, values), (values[best], grid[best])
 
-    start = regret_end(mu) * jnp.linspace(0.0, 1.0, count)
-    _, values = jax.lax.scan(zoom, start, length=rounds)
-    return jnp.maximum(jnp.max(values), 0.0)
+    start = regret_end(at) * jnp.linspace(0.0, 1.0, count)
+    _, (values, places) = jax.lax.scan(zoom, start, length=rounds)
+    best = jnp.argmax(values)
+    value = jnp.maximum(values[best], 0.0)
+    if plain:
+        return value
+    arrays, static = eqx.partition((loss, mu), eqx.is_inexact_array)
+    rest, static = eqx.partition(static, eqx.is_array)
+    some = (value > 0) & jnp.isfinite(at)
+    aux = stop_gradient((rest, some))
+    objective = _RegretAt(static)
+    return optimum_or_kink(objective, value[None], places[best], arrays, aux)[0]
+
+
+class _RegretAt:
+    """The regret at one threshold, as an objective; equal for equal structures."""
+
+    def __init__(self, static: Any):
+        self.static = static
+        leaves, self.structure = jax.tree.flatten(static)
+        self.key = tuple(leaves)
+
+    def __hash__(self) -> int:
+        return hash((self.structure, self.key))
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, _RegretAt):
+            return False
+        return (self.structure, self.key) == (other.structure, other.key)
+
+    def __call__(self, epsilon: Array, arrays: Any, aux: tuple) -> Float[Array, " 1"]:
+        rest, some = aux
+        loss, mu = eqx.combine(arrays, rest, self.static)
+        safe = jnp.where(some, mu, 1.0)
+        found = regret_at(safe, epsilon, profile(loss, epsilon).estimate)
+        return jnp.where(some, found, 0.0)[None]

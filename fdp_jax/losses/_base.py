@@ -117,6 +117,9 @@ class AbstractLoss(eqx.Module):
         none = jnp.zeros(0, self.loss_range()[0].dtype)
         return Atoms(none, none)
 
+    def twice_total_variation(self) -> Float[Array, ""] | None:
+        """The total variation of two runs, where a closed form is known."""
+
     def lattice(self) -> Float[Array, ""] | None:
         """A number of which every point mass is a multiple, if there is one."""
         atoms = self.atoms().loss

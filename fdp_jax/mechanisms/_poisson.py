@@ -149,7 +149,7 @@ class PoissonMechanism(AbstractMechanism):
         """
         self.require_complete()
         statistic = _checks.nonnegative("statistic", statistic)
-        return as_number(self.offset) + as_number(self.gain) * jnp.asarray(statistic)
+        return _mean(self.offset, self.gain, statistic)
 
     def sample(self, key: Key[Array, ""], statistic: Any) -> Float[Array, "..."]:
         """Draws the output; a reference sampler, not hardened against its randomness.
@@ -189,7 +189,7 @@ class PoissonMechanism(AbstractMechanism):
             ValueError: If a parameter is not set.
         """
         self.require_complete()
-        return (jnp.asarray(output) - as_number(self.offset)) / as_number(self.gain)
+        return _estimate(self.offset, self.gain, output)
 
     def variance(self, statistic: Any) -> Float[Array, "..."]:
         """Variance of the estimate for a true count.
@@ -203,12 +203,27 @@ class PoissonMechanism(AbstractMechanism):
         Raises:
             ValueError: If a count is negative or a parameter is not set.
         """
-        return self.mean(statistic) / jnp.square(as_number(self.gain))
+        self.require_complete()
+        statistic = _checks.nonnegative("statistic", statistic)
+        return _variance(self.offset, self.gain, statistic)
 
 
-@in_float64(cast_out=False)
-def _exact_mean(offset: Any, gain: Any, statistic: Any) -> Array:
-    return offset + gain * jnp.asarray(statistic, float)
+def _exactly(offset: Any, gain: Any, statistic: Any) -> Array:
+    return as_float(offset) + as_float(gain) * as_float(statistic)
+
+
+_exact_mean = in_float64(cast_out=False)(_exactly)
+_mean = in_float64(_exactly)
+
+
+@in_float64
+def _estimate(offset: Any, gain: Any, output: Any) -> Array:
+    return (as_float(output) - as_float(offset)) / as_float(gain)
+
+
+@in_float64
+def _variance(offset: Any, gain: Any, statistic: Any) -> Array:
+    return _exactly(offset, gain, statistic) / jnp.square(as_float(gain))
 
 
 @in_float64(cast_out=False)

@@ -159,9 +159,10 @@ def binary_divergences(
     return one(order), one(1 - order)
 
 
-def _over(logit: Array, args: tuple, order: Array) -> Array:
+def _over(logit: Array, args: tuple, aux: tuple) -> Array:
     """The excess of the larger of the two divergences over what is allowed."""
-    divergence, log_alpha, log_rest = args
+    del aux
+    order, divergence, log_alpha, log_rest = args
     return (
         jnp.maximum(*binary_divergences(order, logit, log_alpha, log_rest)) - divergence
     )
@@ -175,17 +176,18 @@ def largest_logit(
     The two-point region of Balle et al. (2020), Section 4, and Riess et al. (2026).
     Rounded up; no derivative.
     """
-    args = divergence * (1 + 1e-12) + 1e-16, log_alpha, log_rest
+    args = order, divergence * (1 + 1e-12) + 1e-16, log_alpha, log_rest
     least = log_alpha - log_rest
     most = jnp.maximum(least, 0.0) + _LAST_LOGIT
-    return bisect(lambda y: _over(y, args, order), least, most)[1]
+    return bisect(lambda y: _over(y, args, ()), least, most)[1]
 
 
 def attach(
     logit: Array, order: Array, divergence: Array, log_alpha: Array, log_rest: Array
 ) -> Array:
-    """The logit with its derivative in the divergence and in alpha."""
-    return implicit_root(_over, logit, (divergence, log_alpha, log_rest), order)
+    """The logit with its derivative in the order, in the divergence and in alpha."""
+    args = order, divergence, log_alpha, log_rest
+    return implicit_root(_over, logit, args, ())
 
 
 def zcdp_logit(rho: Array, log_alpha: Array, log_rest: Array) -> Array:
@@ -200,6 +202,7 @@ def zcdp_logit(rho: Array, log_alpha: Array, log_rest: Array) -> Array:
     index = jnp.clip(jnp.argmin(jax.vmap(at)(grid)), 1, _COARSE_ORDERS - 2)
     ends = grid[index - 1], grid[index + 1]
     order = 1 + jnp.exp(golden_section(lambda s: -at(s), *ends, steps=40))
+    # The best order is without derivative: by the envelope theorem it needs none.
     found = largest_logit(order, fixed[0] * order, *fixed[1:])
     return attach(found, order, rho * order, log_alpha, log_rest)
 

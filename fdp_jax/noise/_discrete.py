@@ -10,6 +10,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from .._internal import _checks
+from .._internal._concrete import is_traced
 from .._internal._precision import in_float64
 from .._internal._special import safe_log
 from ..mechanisms import (
@@ -84,12 +85,16 @@ class RoundedNoise(eqx.Module):
 
         Returns:
             A piecewise-linear trade-off function, nowhere above that of the release,
-            and equal to it up to the last knots.
+            and equal to it up to the last knots.  For known noise alone: how many
+            knots can be told apart depends on the parameters of f.
 
         Raises:
             ValueError: If num_values is out of range.
+            TypeError: If a parameter of the noise is traced.
         """
         size = _checks.whole("num_values", num_values, 1, _MOST_KNOTS)
+        if is_traced(self.noise):
+            raise TypeError("noise must be known, got traced parameters")
         # Of known numbers, inside of a transformation as well.
         with jax.enable_x64(True), jax.ensure_compile_time_eval():
             return _interpolated(self.noise, size)

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 from jax.lax import fori_loop, stop_gradient
 from jaxtyping import Array, Float, PyTree
 
-from .._internal._implicit import optimal_value
+from .._internal._implicit import optimum_or_kink
 from .._internal._logs import LOG_HALF
 from .._internal._special import safe_log
 from .._internal._tolerances import LOG_OPERATIONS
@@ -92,15 +92,17 @@ def optimal_rates(
     tpr = jax.tree.map(jnp.exp, lines.log_tpr)
     highest = _highest(beta)
     lowest = -_highest(tpr.map_down(jnp.negative))
+    at_best = lines.log_beta.estimate[0], lines.log_tpr.estimate[0]
+    _, log_beta, log_tpr = optimum_or_kink(_log_rates, _of(*at_best), best, args, ())
     found = Rates(
         Interval(
             jnp.max(lines.log_beta.lower),
-            optimal_value(_log_beta, lines.log_beta.estimate[0], best, args, ()),
+            log_beta,
             jnp.minimum(safe_log(highest), log_tnr),
         ),
         Interval(
             jnp.maximum(safe_log(lowest), log_alpha),
-            optimal_value(_log_tpr, lines.log_tpr.estimate[0], best, args, ()),
+            log_tpr,
             jnp.min(lines.log_tpr.upper),
         ),
     )
@@ -139,14 +141,15 @@ def _signed(rates: Rates) -> Array:
     return jnp.where(jnp.isfinite(log_beta), jnp.exp(log_beta), -log_tpr)
 
 
-def _log_beta(epsilon: Array, args: tuple, aux: PyTree) -> Array:
+def _log_rates(epsilon: Array, args: tuple, aux: PyTree) -> Float[Array, " 3"]:
     del aux
-    return _line(args[0], epsilon, *args[1:]).log_beta.estimate
+    found = _line(args[0], epsilon, *args[1:])
+    return _of(found.log_beta.estimate, found.log_tpr.estimate)
 
 
-def _log_tpr(epsilon: Array, args: tuple, aux: PyTree) -> Array:
-    del aux
-    return _line(args[0], epsilon, *args[1:]).log_tpr.estimate
+def _of(log_beta: Array, log_tpr: Array) -> Float[Array, " 3"]:
+    """Log-odds and both logarithms: kinks show in the odds where either is near 1."""
+    return jnp.stack([log_beta - log_tpr, log_beta, log_tpr])
 
 
 def _highest(values: Interval) -> Float[Array, ""]:

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 from reference import comparison_checks
+from scipy.stats import norm
 
 import fdp_jax as fdp
 from fdp_jax.comparison import symmetrized_divergence
@@ -322,3 +323,25 @@ def test_mixed_relations_and_directions_are_refused():
         fdp.delta_divergence(GAUSS, 1.0)
     with pytest.raises(ValueError, match="noise_multiplier"):
         fdp.delta_divergence(GAUSS, fdp.Gaussian())
+
+
+def _gap_at_kink(mu_laplace, mu):
+    """(G_mu - L) / (1 + e^eps) and its derivatives where L's profile ends."""
+    e, half = mu_laplace, 0.5 * mu
+    far = e / mu
+    tail = np.exp(e) * norm.cdf(-half - far)
+    delta, odds = norm.cdf(half - far) - tail, 1 + np.exp(e)
+    slope = -(tail * odds + np.exp(e) * delta) / odds**2
+    return delta / odds, (slope, norm.pdf(half - far) / odds)
+
+
+@pytest.mark.parametrize("place", [(1.25, 1.0), (0.4, 0.5), (2.25681602, 0.51828166)])
+def test_gradient_where_the_worst_prior_is_a_kink_that_moves(place):
+    def value(a, b):
+        pair = fdp.tradeoff.Laplace(a), fdp.tradeoff.Gaussian(b)
+        return fdp.delta_divergence(*pair).value.estimate
+
+    found, slopes = jax.jit(jax.value_and_grad(value, (0, 1)))(*place)
+    truth, derivatives = _gap_at_kink(*place)
+    assert found == pytest.approx(truth, rel=1e-3)
+    np.testing.assert_allclose(slopes, derivatives, rtol=1e-8)

@@ -316,3 +316,24 @@ def test_float32_programs_round_outward(value):
         single = jax.jit(lambda b: value(fdp.Laplace(b)))(jnp.float32(3.0))
         assert single.dtype == jnp.float32
     assert double <= float(single) <= double * (1 + 3e-7)
+
+
+@pytest.mark.parametrize("sigma", [0.3, 1.25])
+def test_area_of_laplace_has_its_exact_derivative(sigma):
+    found = jax.grad(lambda s: divergences.auc(fdp.Laplace(s)))(sigma)
+    # 1 - e^-mu (1/2 + mu / 4) with mu = 1 / sigma.
+    mu = 1 / sigma
+    truth = -(mu**2) * math.exp(-mu) * (1 + mu) / 4
+    assert float(found) == pytest.approx(truth, rel=1e-13)
+
+
+@pytest.mark.parametrize("place", [(0.5, 0.25), (1.3465, 0.3428)])
+def test_gradient_of_the_regret_follows_the_kink(place):
+    def truth(epsilon, mu):
+        tail = lambda x: 0.5 * jax.scipy.special.erfc(x / math.sqrt(2))
+        near, far = epsilon / mu - 0.5 * mu, epsilon / mu + 0.5 * mu
+        return (tail(near) - jnp.exp(epsilon) * tail(far)) / (1 + jnp.exp(epsilon))
+
+    regret = lambda e, m: divergences.gdp_regret(fdp.PureDP(e), mu=m)
+    found = jax.jit(jax.grad(regret, (0, 1)))(*place)
+    np.testing.assert_allclose(found, jax.grad(truth, (0, 1))(*place), rtol=1e-8)

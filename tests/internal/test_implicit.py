@@ -6,7 +6,12 @@ import numpy as np
 import pytest
 from jax.lax import stop_gradient
 
-from fdp_jax._internal._implicit import implicit_root, known_value, optimal_value
+from fdp_jax._internal._implicit import (
+    implicit_root,
+    known_value,
+    optimal_value,
+    optimum_or_kink,
+)
 
 
 def _square_minus(x, args, aux):
@@ -41,10 +46,37 @@ def _optimum(a, aux=0.0):
     return optimal_value(_bowl, value, point, a, aux)
 
 
+def _roof(x, args, aux):
+    # Highest where both sides meet, at x = a^2 / (1 + a), with value a x.
+    return jnp.minimum(args * x, args**2 - x)[None] + aux
+
+
+def _kink(a, aux=0.0):
+    a, aux = jnp.asarray(a, float), jnp.asarray(aux, float)
+    fixed = stop_gradient(a)
+    point = fixed**2 / (1 + fixed)
+    # The place need not be exact.
+    value = stop_gradient(_roof(point, a, aux))
+    return optimum_or_kink(_roof, value, point * (1 + 1e-4), a, aux)[0]
+
+
+def _hill(x, args, aux):
+    return -_bowl(x, args, aux)[None]
+
+
+def _top(a, aux=0.0):
+    a, aux = jnp.asarray(a, float), jnp.asarray(aux, float)
+    point = jnp.log(stop_gradient(a))
+    value = stop_gradient(_hill(point, a, aux))
+    return optimum_or_kink(_hill, value, point, a, aux)[0]
+
+
 CASES = [
     pytest.param(_root, [3**0.5, 0.5 / 3**0.5, -0.25 / 27**0.5], id="root"),
     pytest.param(_known, [54.0, 54.0, 36.0], id="known value"),
     pytest.param(_optimum, [3 - 3 * np.log(3), -np.log(3), -1 / 3], id="optimum"),
+    pytest.param(_kink, [27 / 4, 81 / 16, 63 / 32], id="kink"),
+    pytest.param(_top, [3 * np.log(3) - 3, np.log(3), 1 / 3], id="smooth top"),
 ]
 
 

@@ -321,3 +321,22 @@ def test_float32_programs():
     np.testing.assert_allclose(single, spent(0.1), rtol=1e-5)
     two = jnp.asarray(2.0)
     assert same.divergence(two) == exact_sum.divergence(two) == 0.7 + 0.9
+
+
+@pytest.mark.parametrize("order", [0.4, 1.0, 3.0])
+def test_error_rates_have_derivatives_in_the_orders(order):
+    alpha, most = mp.mpf(0.125), mp.mpf(0.5)
+
+    def divergence(t, p, q):
+        if t == 1:
+            return p * mp.log(p / q) + (1 - p) * mp.log((1 - p) / (1 - q))
+        return mp.log(p**t * q ** (1 - t) + (1 - p) ** t * (1 - q) ** (1 - t)) / (t - 1)
+
+    def truth(t):
+        both = lambda p: max(divergence(t, p, alpha), divergence(t, alpha, p))
+        return 1 - mp.findroot(lambda p: both(p) - most, (0.2, 0.9), solver="anderson")
+
+    beta = lambda t: fdp.RenyiDP(jnp.stack([t]), [0.5]).beta(alpha=0.125)
+    step = mp.mpf(10) ** -5
+    slope = (truth(order + step) - truth(order - step)) / (2 * step)
+    assert float(jax.grad(beta)(order)) == pytest.approx(float(slope), rel=1e-7)

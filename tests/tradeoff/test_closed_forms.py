@@ -387,3 +387,36 @@ def test_sampling_at_the_smallest_loss():
     bounds = found.bounds(epsilon=20.0)
     assert exact(bounds.lower) <= truth <= exact(bounds.upper)
     assert bounds.upper - bounds.lower < 1e-9 * bounds.upper
+
+
+def _mixed_line(mu, alpha):
+    f = tradeoff.Mixture(
+        [tradeoff.Laplace(mu), tradeoff.Laplace(2 * mu)], probs=[0.5, 0.5]
+    )
+    return f.beta(alpha=alpha)
+
+
+def _inverse_line(mu, alpha):
+    return tradeoff.Subsampled(tradeoff.Laplace(mu), 0.375).inverse().beta(alpha=alpha)
+
+
+def _mixed_truth(mu, alpha):
+    """The tangent at eps = mu."""
+    return 1 - 0.5 * (1 - jnp.exp(-0.5 * mu)) - jnp.exp(mu) * alpha
+
+
+def _inverse_truth(mu, alpha):
+    """The flat piece p (1 - x) e^-mu + (1 - p) (1 - x), solved for x."""
+    return 1 - alpha / (0.375 * jnp.exp(-mu) + 0.625)
+
+
+@pytest.mark.parametrize(
+    ("found", "truth", "alpha"),
+    [(_mixed_line, _mixed_truth, 0.0625), (_inverse_line, _inverse_truth, 0.25)],
+    ids=["mixture", "inverse"],
+)
+def test_gradients_on_lines_between_kinks_that_move(found, truth, alpha):
+    place = 1.25, alpha
+    value, slopes = jax.jit(jax.value_and_grad(found, (0, 1)))(*place)
+    assert value == pytest.approx(float(truth(*place)), rel=1e-12)
+    np.testing.assert_allclose(slopes, jax.grad(truth, (0, 1))(*place), rtol=1e-10)

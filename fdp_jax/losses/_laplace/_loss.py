@@ -158,6 +158,11 @@ class LaplaceLoss(AnalyticLoss):
         log_half = jnp.full_like(mu, -LOG_2)
         return Atoms(jnp.stack([-mu, mu]), jnp.stack([log_half, log_half - mu]))
 
+    def twice_total_variation(self):
+        # 2 AUC - 1, with the area under the three pieces of f.
+        mu = 1 / self.noise_multiplier
+        return -jnp.expm1(-mu) - 0.5 * mu * jnp.exp(-mu)
+
     def loss_range(self):
         mu = 1 / self.noise_multiplier
         # One over a power of two is exact.
