@@ -1,0 +1,200 @@
+"""JAX-Privacy's execution plans and training accountants."""
+
+import dataclasses
+import functools
+from typing import Any
+
+from ..calibration import AbstractTarget, calibrate, targets
+from ..mechanisms import DPSGD, AbstractMechanism
+from ._accountant import accountant_class
+from ._from_event import from_dp_event
+from ._library import library, public, relation_of
+
+
+def from_execution_plan(plan: Any, *, relation: Any = None) -> AbstractMechanism:
+    """The mechanism that an execution plan of JAX-Privacy runs.
+
+    Args:
+        plan: A `jax_privacy.experimental.execution_plan.DPExecutionPlan`, or the
+            configuration of one, such as `BandMFExecutionPlanConfig`.  A configuration
+            with an epsilon is calibrated by its own accountant first.
+        relation: The neighboring relation, of this package or of dp_accounting.  The
+            configuration of a plan tells it, by its accountant; a plan does not.
+
+    Returns:
+        The mechanism of its `dp_event`, see `from_dp_event`.  Noise multipliers divide
+        by the clipping norm under each relation.  (Under REPLACE_ONE the noise that a
+        plan of JAX-Privacy 2.0 adds is twice what its event says: the guarantee holds,
+        and is not the best.)
+
+    Raises:
+        TypeError: If it is neither.
+        NotImplementedError: If its event is not supported, such as truncated batches;
+            it is named, with what is missing.
+        ValueError: If a relation is missing, or is not the configuration's.
+
+    References:
+        jax_privacy 2.0.0, experimental/execution_plan.py.  That banded matrix
+        factorization is a composition of subsampled Gaussian mechanisms is theorem 4 of
+        Choquette-Choo et al. (2023), https://arxiv.org/abs/2306.08153.
+
+    Example:
+        >>> import fdp_jax as fdp
+        >>> import pytest
+        >>> plans = pytest.importorskip("jax_privacy.experimental.execution_plan")
+        >>> config = plans.BandMFExecutionPlanConfig.default(
+        ...     num_bands=1,
+        ...     iterations=1000,
+        ...     epsilon=None,
+        ...     delta=None,
+        ...     noise_multiplier=2.0,
+        ...     sampling_prob=0.01,
+        ... )
+        >>> run = fdp.interop.from_execution_plan(config)
+        >>> print(f"{run.epsilon(delta=1e-5):.4f}")
+        0.6227
+    """
+    said = _relation_of_plan(plan)
+    if relation is None:
+        relation = said
+    elif said is not None and relation_of(relation) is not said:
+        raise ValueError(
+            f"relation must be {said.value!r}, which the plan has, got {relation!r}"
+        )
+    if relation is None:
+        raise ValueError(
+            "relation must be given with a plan, which does not tell it: pass that of "
+            "the accountant that the plan was calibrated with, or its configuration"
+        )
+    return from_dp_event(_event(plan), relation=relation)
+
+
+def calibrate_plan(config: Any, target: AbstractTarget | None = None) -> Any:
+    """The configuration of a plan of JAX-Privacy with the noise that meets a target.
+
+    What this offers besides `dataclasses.replace(config, accountant=FdpAccountant(
+    config.accountant.neighboring_relation))`, with which their own calibration makes
+    the plan by this package: all other targets, and a noise multiplier that can be read.
+
+        config = BandMFExecutionPlanConfig.default(..., epsilon=1.0, delta=1e-5)
+        plan = fdp.interop.calibrate_plan(config).plan
+
+    Args:
+        config: A `jax_privacy.experimental.execution_plan.BandMFExecutionPlanConfig`.
+        target: Of `fdp_jax.targets`; by default the (epsilon, delta)-DP that the
+            configuration asks for.
+
+    Returns:
+        A configuration that differs in its `noise_multiplier`, which meets the target
+        for certain and is set instead of epsilon and delta.
+
+    Raises:
+        TypeError: If it is no configuration of a plan.
+        NotImplementedError: If its event is not supported; it is named.
+        ValueError: If there is no target, or it has another neighboring relation.
+        UnreachableTarget: If no noise meets the target.
+
+    Example:
+        >>> import fdp_jax as fdp
+        >>> import pytest
+        >>> plans = pytest.importorskip("jax_privacy.experimental.execution_plan")
+        >>> config = plans.BandMFExecutionPlanConfig.default(
+        ...     num_bands=4, iterations=1000, epsilon=1.0, delta=1e-5, sampling_prob=0.4
+        ... )
+        >>> found = fdp.interop.calibrate_plan(config)
+        >>> print(f"{found.noise_multiplier:.2f}")
+        23.12
+        >>> rates = fdp.targets.ErrorRates(alpha=0.01, beta=0.95)
+        >>> print(f"{fdp.interop.calibrate_plan(config, rates).noise_multiplier:.2f}")
+        11.16
+    """
+    if not (hasattr(config, "plan") and hasattr(config, "noise_multiplier")):
+        raise TypeError(
+            "config must be the configuration of an execution plan of jax_privacy, "
+            f"got {type(config).__name__}"
+        )
+    if target is None:
+        if config.epsilon is None:
+            raise ValueError(
+                "target must be given for a configuration without epsilon and delta"
+            )
+        target = targets.ApproxDP(epsilon=config.epsilon, delta=config.delta)
+    change = functools.partial(
+        dataclasses.replace, config, epsilon=None, delta=None
+    )
+    unit = change(noise_multiplier=1.0)
+    from_execution_plan(unit)  # refuses what is not known
+    event = unit.plan.dp_event
+    run = DPSGD(
+        sampling_prob=event.event.sampling_probability,
+        num_steps=event.count,
+        relation=_relation_of_plan(unit),
+    )
+    found = calibrate(run, target, solve_for="noise_multiplier")
+    return change(noise_multiplier=float(found.value))
+
+
+@functools.cache
+def accountant_config_class() -> type:
+    """`FdpAccountantConfig`, a `jax_privacy.accounting.DpAccountantConfig`.
+
+    With it JAX-Privacy's training accountants, and so all of its `calibrate_...`, use
+    this package:
+
+        accountant = jax_privacy.accounting.DpsgdTrainingAccountant(
+            fdp.interop.FdpAccountantConfig()
+        )
+        jax_privacy.accounting.calibrate_noise_multiplier(accountant=accountant, ...)
+
+    Its accountants are `FdpAccountant`s for records that are added or removed, and
+    bound the events that the training accountant composes.  `DpsgdTrainingAccountant`
+    (not of truncated batches) and `SingleReleaseTrainingAccountant` take it;
+    `DpsgdTrainingUserLevelAccountant` insists on its own.
+
+    Returns:
+        The class, which `fdp_jax.interop.FdpAccountantConfig` is too.
+
+    Raises:
+        ImportError: If jax_privacy is not installed.
+
+    Example:
+        >>> import fdp_jax as fdp
+        >>> import pytest
+        >>> accounting = pytest.importorskip("jax_privacy.accounting")
+        >>> config = fdp.interop.FdpAccountantConfig()
+        >>> run = accounting.DpParams(
+        ...     noise_multipliers=1.1, num_samples=1000, batch_size=10, delta=1e-5
+        ... )
+        >>> accountant = accounting.DpsgdTrainingAccountant(config)
+        >>> print(f"{accountant.compute_epsilon(1000, run):.4f}")
+        1.5154
+    """
+    accounting = library("FdpAccountantConfig", "jax_privacy").accounting
+
+    @dataclasses.dataclass
+    class FdpAccountantConfig(accounting.DpAccountantConfig):
+        """Asks for `FdpAccountant`s."""
+
+        def create_accountant(self) -> Any:
+            """A new accountant, of records that are added or removed."""
+            return accountant_class()()
+
+    return public(FdpAccountantConfig, "FdpAccountantConfig")
+
+
+def _relation_of_plan(plan: Any) -> Any:
+    """The neighboring relation, if it is said."""
+    source = getattr(plan, "accountant", plan)
+    found = getattr(source, "neighboring_relation", None)
+    return None if found is None else relation_of(found)
+
+
+def _event(plan: Any) -> Any:
+    if hasattr(plan, "dp_event"):
+        return plan.dp_event
+    if hasattr(plan, "plan"):
+        return plan.plan.dp_event
+    raise TypeError(
+        "plan must be an execution plan of jax_privacy, or its configuration, "
+        f"got {type(plan).__name__}"
+    )
