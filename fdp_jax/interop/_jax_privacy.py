@@ -5,10 +5,11 @@ import functools
 from typing import Any
 
 from ..calibration import AbstractTarget, calibrate, targets
-from ..mechanisms import DPSGD, AbstractMechanism
+from ..mechanisms import AbstractMechanism
 from ._accountant import accountant_class
 from ._from_event import from_dp_event
 from ._library import library, public, relation_of
+from ._to_event import to_dp_event
 
 
 def from_execution_plan(plan: Any, *, relation: Any = None) -> AbstractMechanism:
@@ -39,22 +40,17 @@ def from_execution_plan(plan: Any, *, relation: Any = None) -> AbstractMechanism
         Choquette-Choo et al. (2023), https://arxiv.org/abs/2306.08153.
 
     Example:
-        >>> import fdp_jax as fdp
-        >>> import pytest
-        >>> plans = pytest.importorskip("jax_privacy.experimental.execution_plan")
-        >>> config = plans.BandMFExecutionPlanConfig.default(
-        ...     num_bands=1,
-        ...     iterations=1000,
-        ...     epsilon=None,
-        ...     delta=None,
-        ...     noise_multiplier=2.0,
-        ...     sampling_prob=0.01,
-        ... )
-        >>> run = fdp.interop.from_execution_plan(config)
-        >>> print(f"{run.epsilon(delta=1e-5):.4f}")
-        0.6227
+        A plan that is calibrated already, of any accountant, and all queries of it::
+
+            config = BandMFExecutionPlanConfig.default(
+                num_bands=1, iterations=1000, epsilon=None, delta=None,
+                noise_multiplier=2.0, sampling_prob=0.01,
+            )
+            run = fdp.interop.from_execution_plan(config)
+            run.epsilon(delta=1e-5)  # 0.6220
+            run.beta(alpha=0.1)
     """
-    said = _relation_of_plan(plan)
+    event, said = _event(plan), _relation_of_plan(plan)
     if relation is None:
         relation = said
     elif said is not None and relation_of(relation) is not said:
@@ -66,7 +62,7 @@ def from_execution_plan(plan: Any, *, relation: Any = None) -> AbstractMechanism
             "relation must be given with a plan, which does not tell it: pass that of "
             "the accountant that the plan was calibrated with, or its configuration"
         )
-    return from_dp_event(_event(plan), relation=relation)
+    return from_dp_event(event, relation=relation)
 
 
 def calibrate_plan(config: Any, target: AbstractTarget | None = None) -> Any:
@@ -75,9 +71,6 @@ def calibrate_plan(config: Any, target: AbstractTarget | None = None) -> Any:
     What this offers besides `dataclasses.replace(config, accountant=FdpAccountant(
     config.accountant.neighboring_relation))`, with which their own calibration makes
     the plan by this package: all other targets, and a noise multiplier that can be read.
-
-        config = BandMFExecutionPlanConfig.default(..., epsilon=1.0, delta=1e-5)
-        plan = fdp.interop.calibrate_plan(config).plan
 
     Args:
         config: A `jax_privacy.experimental.execution_plan.BandMFExecutionPlanConfig`.
@@ -95,18 +88,16 @@ def calibrate_plan(config: Any, target: AbstractTarget | None = None) -> Any:
         UnreachableTarget: If no noise meets the target.
 
     Example:
-        >>> import fdp_jax as fdp
-        >>> import pytest
-        >>> plans = pytest.importorskip("jax_privacy.experimental.execution_plan")
-        >>> config = plans.BandMFExecutionPlanConfig.default(
-        ...     num_bands=4, iterations=1000, epsilon=1.0, delta=1e-5, sampling_prob=0.4
-        ... )
-        >>> found = fdp.interop.calibrate_plan(config)
-        >>> print(f"{found.noise_multiplier:.2f}")
-        23.12
-        >>> rates = fdp.targets.ErrorRates(alpha=0.01, beta=0.95)
-        >>> print(f"{fdp.interop.calibrate_plan(config, rates).noise_multiplier:.2f}")
-        11.16
+        ::
+
+            config = BandMFExecutionPlanConfig.default(
+                num_bands=4, iterations=1000, epsilon=1.0, delta=1e-5, sampling_prob=0.4
+            )
+            found = fdp.interop.calibrate_plan(config)
+            found.noise_multiplier  # 23.67
+            found.plan  # is run as any other
+            rates = fdp.targets.ErrorRates(alpha=0.01, beta=0.95)
+            fdp.interop.calibrate_plan(config, rates).noise_multiplier  # 9.32
     """
     if not (hasattr(config, "plan") and hasattr(config, "noise_multiplier")):
         raise TypeError(
@@ -122,16 +113,13 @@ def calibrate_plan(config: Any, target: AbstractTarget | None = None) -> Any:
     change = functools.partial(
         dataclasses.replace, config, epsilon=None, delta=None
     )
-    unit = change(noise_multiplier=1.0)
-    from_execution_plan(unit)  # refuses what is not known
-    event = unit.plan.dp_event
-    run = DPSGD(
-        sampling_prob=event.event.sampling_probability,
-        num_steps=event.count,
-        relation=_relation_of_plan(unit),
-    )
+    run = from_execution_plan(change(noise_multiplier=1.0))
     found = calibrate(run, target, solve_for="noise_multiplier")
-    return change(noise_multiplier=float(found.value))
+    # In their units: they divide by C where this package may divide by 2 C.
+    event = to_dp_event(found.mechanism)
+    while hasattr(event, "event"):
+        event = event.event
+    return change(noise_multiplier=event.noise_multiplier)
 
 
 @functools.cache
@@ -139,12 +127,7 @@ def accountant_config_class() -> type:
     """`FdpAccountantConfig`, a `jax_privacy.accounting.DpAccountantConfig`.
 
     With it JAX-Privacy's training accountants, and so all of its `calibrate_...`, use
-    this package:
-
-        accountant = jax_privacy.accounting.DpsgdTrainingAccountant(
-            fdp.interop.FdpAccountantConfig()
-        )
-        jax_privacy.accounting.calibrate_noise_multiplier(accountant=accountant, ...)
+    this package.
 
     Its accountants are `FdpAccountant`s for records that are added or removed, and
     bound the events that the training accountant composes.  `DpsgdTrainingAccountant`
@@ -158,16 +141,15 @@ def accountant_config_class() -> type:
         ImportError: If jax_privacy is not installed.
 
     Example:
-        >>> import fdp_jax as fdp
-        >>> import pytest
-        >>> accounting = pytest.importorskip("jax_privacy.accounting")
-        >>> config = fdp.interop.FdpAccountantConfig()
-        >>> run = accounting.DpParams(
-        ...     noise_multipliers=1.1, num_samples=1000, batch_size=10, delta=1e-5
-        ... )
-        >>> accountant = accounting.DpsgdTrainingAccountant(config)
-        >>> print(f"{accountant.compute_epsilon(1000, run):.4f}")
-        1.5154
+        ::
+
+            accountant = jax_privacy.accounting.DpsgdTrainingAccountant(
+                fdp.interop.FdpAccountantConfig()
+            )
+            jax_privacy.accounting.calibrate_noise_multiplier(
+                target_epsilon=2.0, target_delta=1e-5, accountant=accountant,
+                batch_sizes=50, num_updates=100, num_samples=1000,
+            )  # 1.35
     """
     accounting = library("FdpAccountantConfig", "jax_privacy").accounting
 

@@ -38,16 +38,13 @@ def opacus_accountant_class() -> type:
         ImportError: If opacus is not installed.
 
     Example:
-        >>> import fdp_jax as fdp
-        >>> import pytest
-        >>> _ = pytest.importorskip("opacus")
-        >>> accountant = fdp.interop.OpacusAccountant()
-        >>> for _ in range(1000):
-        ...     accountant.step(noise_multiplier=1.1, sample_rate=0.01)
-        >>> print(f"{accountant.get_epsilon(delta=1e-5):.4f}")
-        1.5154
-        >>> print(f"{accountant.guarantee.beta(alpha=0.1):.4f}")
-        0.8304
+        ::
+
+            accountant = fdp.interop.OpacusAccountant()
+            for _ in range(1000):
+                accountant.step(noise_multiplier=1.1, sample_rate=0.01)
+            accountant.get_epsilon(delta=1e-5)  # 1.5154
+            accountant.guarantee.beta(alpha=0.1)  # 0.8209
     """
     theirs = library("OpacusAccountant", "opacus.accountants").IAccountant
 
@@ -123,24 +120,19 @@ def register_with_opacus() -> None:
 
     After that "fdp" is a name like "prv" and "rdp" wherever Opacus takes one, also in
     `make_private_with_epsilon` and `opacus.accountants.utils.get_noise_multiplier`, and
-    epsilon is a certified upper bound; see `opacus_accountant_class`.
-
-        fdp.interop.register_with_opacus()
-        engine = opacus.PrivacyEngine(accountant="fdp")
-
-    A second call changes nothing.
+    epsilon is a certified upper bound; see `opacus_accountant_class`.  A second call changes nothing.
 
     Raises:
         ImportError: If opacus is not installed.
         ValueError: If another accountant has that name in Opacus.
 
     Example:
-        >>> import fdp_jax as fdp
-        >>> import pytest
-        >>> opacus = pytest.importorskip("opacus")
-        >>> fdp.interop.register_with_opacus()
-        >>> type(opacus.PrivacyEngine(accountant="fdp").accountant).__name__
-        'OpacusAccountant'
+        ::
+
+            fdp.interop.register_with_opacus()
+            engine = opacus.PrivacyEngine(accountant="fdp")
+            ...  # the training, unchanged
+            engine.get_epsilon(delta=1e-5)
     """
     registry = library("register_with_opacus", "opacus.accountants.registry")
     made = opacus_accountant_class()
