@@ -68,9 +68,9 @@ def from_execution_plan(plan: Any, *, relation: Any = None) -> AbstractMechanism
 def calibrate_plan(config: Any, target: AbstractTarget | None = None) -> Any:
     """The configuration of a plan of JAX-Privacy with the noise that meets a target.
 
-    What this offers besides `dataclasses.replace(config, accountant=FdpAccountant(
-    config.accountant.neighboring_relation))`, with which their own calibration makes
-    the plan by this package: all other targets, and a noise multiplier that can be read.
+    Their own calibration is by this package too if the configuration's accountant is
+    `FdpAccountant(relation)`.  This function knows all other targets, and the noise
+    multiplier that it finds can be read.
 
     Args:
         config: A `jax_privacy.experimental.execution_plan.BandMFExecutionPlanConfig`.
@@ -110,9 +110,7 @@ def calibrate_plan(config: Any, target: AbstractTarget | None = None) -> Any:
                 "target must be given for a configuration without epsilon and delta"
             )
         target = targets.ApproxDP(epsilon=config.epsilon, delta=config.delta)
-    change = functools.partial(
-        dataclasses.replace, config, epsilon=None, delta=None
-    )
+    change = functools.partial(dataclasses.replace, config, epsilon=None, delta=None)
     run = from_execution_plan(change(noise_multiplier=1.0))
     found = calibrate(run, target, solve_for="noise_multiplier")
     # In their units: they divide by C where this package may divide by 2 C.

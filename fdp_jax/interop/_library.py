@@ -7,7 +7,6 @@ from typing import Any
 from .._internal import _checks
 from ..mechanisms import NeighboringRelation
 
-
 _EXTRAS = {
     "dp_accounting": "dp-accounting",
     "opacus": "opacus",

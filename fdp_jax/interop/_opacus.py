@@ -26,8 +26,8 @@ def opacus_accountant_class() -> type:
     sample_rate=)`, `get_epsilon(delta)`, `state_dict`, `load_state_dict`,
     `get_optimizer_hook_fn`, and their `history`, a list of (noise multiplier, sample
     rate, number of steps).  A step is taken as Opacus's are: a Poisson sample with that
-    rate, noise with a standard deviation of the noise multiplier times the clipping norm
-    on the sum of gradients, and neighbors that differ by one record added or removed.
+    rate, noise on the sum of gradients whose standard deviation is the noise multiplier
+    times the clipping norm, and neighbors that differ by one record added or removed.
     For a loader without Poisson sampling (`poisson_sampling=False`) the number says
     nothing, as of their other accountants.
 
@@ -120,7 +120,8 @@ def register_with_opacus() -> None:
 
     After that "fdp" is a name like "prv" and "rdp" wherever Opacus takes one, also in
     `make_private_with_epsilon` and `opacus.accountants.utils.get_noise_multiplier`, and
-    epsilon is a certified upper bound; see `opacus_accountant_class`.  A second call changes nothing.
+    epsilon is a certified upper bound; see `opacus_accountant_class`.  A second call
+    changes nothing.
 
     Raises:
         ImportError: If opacus is not installed.
