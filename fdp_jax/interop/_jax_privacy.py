@@ -36,8 +36,9 @@ def from_execution_plan(plan: Any, *, relation: Any = None) -> AbstractMechanism
 
     References:
         jax_privacy 2.0.0, experimental/execution_plan.py.  That banded matrix
-        factorization is a composition of subsampled Gaussian mechanisms is theorem 4 of
-        Choquette-Choo et al. (2023), https://arxiv.org/abs/2306.08153.
+        factorization is a composition of subsampled Gaussian mechanisms, which its
+        events rest on, was shown by Choquette-Choo et al. (2023),
+        https://arxiv.org/abs/2306.08153.
 
     Example:
         A plan that is calibrated already, of any accountant, and all queries of it::

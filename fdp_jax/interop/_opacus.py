@@ -71,14 +71,14 @@ def opacus_accountant_class() -> type:
                 last = (noise_multiplier, sample_rate, 0)
             self.history.append((noise_multiplier, sample_rate, last[2] + 1))
 
-        def get_epsilon(self, delta: float, *_: Any, **__: Any) -> float:
+        def get_epsilon(self, delta: float, *args: Any, **options: Any) -> float:
             """An upper bound of epsilon, at least 0.
 
             Args:
                 delta: In [0, 1].
-                *_: Options of other accountants, which have no effect: nothing needs
+                *args: Options of other accountants, which have no effect: nothing needs
                     to be set here.
-                **__: The same.
+                **options: The same.
 
             Returns:
                 The epsilon of the whole composition at once; inf if a step had no
