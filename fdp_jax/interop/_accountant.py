@@ -6,7 +6,7 @@ from typing import Any
 
 from ..mechanisms import AbstractMechanism
 from ._from_event import UnsupportedEvent, read
-from ._library import library, relation_of
+from ._library import library, public, relation_of
 from ._steps import Steps
 
 
@@ -81,10 +81,7 @@ def accountant_class() -> type:
                 return max(-math.expm1(target_epsilon), 0.0)
             return max(float(self.mechanism.delta(epsilon=target_epsilon)), 0.0)
 
-    # Where it is found, also by pickle.
-    FdpAccountant.__module__ = __name__.rpartition(".")[0]
-    FdpAccountant.__qualname__ = "FdpAccountant"
-    return FdpAccountant
+    return public(FdpAccountant, "FdpAccountant")
 
 
 _THEIR_NAMES = {"ZERO_OUT": "REPLACE_SPECIAL"}

@@ -1,4 +1,4 @@
-"""dp_accounting, imported when it is needed, and its neighboring relations."""
+"""Other packages, imported when they are needed, and their neighboring relations."""
 
 import enum
 import importlib
@@ -7,19 +7,34 @@ from typing import Any
 from .._internal import _checks
 from ..mechanisms import NeighboringRelation
 
+_EXTRAS = {
+    "dp_accounting": "dp-accounting",
+    "opacus": "opacus",
+    "jax_privacy": "jax-privacy",
+}
+"""The packages by what they are imported as, and the extras that install them."""
 
-def library(needed_by: str) -> Any:
-    """The package dp_accounting.
+
+def library(needed_by: str, name: str = "dp_accounting") -> Any:
+    """One of these packages, or a module of it.
 
     Raises:
         ImportError: If it is not installed.
     """
     try:
-        return importlib.import_module("dp_accounting")
+        return importlib.import_module(name)
     except ImportError as error:
+        extra = _EXTRAS[name.partition(".")[0]]
         raise ImportError(
-            f"{needed_by} needs dp-accounting: pip install 'fdp-jax[dp-accounting]'"
+            f"{needed_by} needs {extra}: pip install 'fdp-jax[{extra}]'"
         ) from error
+
+
+def public(made: type, name: str) -> type:
+    """A class that a function makes, under the name where it is found (by pickle)."""
+    made.__module__ = __name__.rpartition(".")[0]
+    made.__qualname__ = made.__name__ = name
+    return made
 
 
 def events(needed_by: str) -> Any:
