@@ -12,7 +12,6 @@ from ..losses import (
     AbstractLoss,
     Alternatives,
     ComposedLoss,
-    GaussianMixtureLoss,
     SubsampledGaussianLoss,
     revealed_mixture,
 )
@@ -31,6 +30,7 @@ from ..mechanisms import (
     parameter,
 )
 from ._fixed_size import fixed_size_pair, normal_mixtures
+from ._poisson import Poisson
 
 
 class TruncatedPoisson(AbstractSampling):
@@ -92,6 +92,7 @@ class TruncatedPoisson(AbstractSampling):
                 f"{type(release).__name__}: what a record does in another one's place "
                 "is known for Gaussian noise"
             )
+        Poisson(0.5).require_release(release)
 
     def truncation(self) -> tuple[Array, Array]:
         """Probabilities that the others fill the batch, and that the record is in."""
@@ -147,9 +148,12 @@ class _TruncatedStep(AbstractMechanism):
 
 def _alone(noise: Array, prob: Array, relation: NeighboringRelation) -> AbstractLoss:
     """The pair where nothing is cut."""
-    if relation is REPLACE_ONE:
-        return _opposite(noise, prob, 1.0)
-    return SubsampledGaussianLoss(noise, prob)
+    if relation is not REPLACE_ONE:
+        return SubsampledGaussianLoss(noise, prob)
+    # Both records opposite to each other, half the sensitivity from none.
+    out, none = 1 - prob, jnp.zeros_like(prob)
+    weights = (prob, out, none), (none, out, prob)
+    return normal_mixtures(noise, (-0.5, 0.0, 0.5), *weights, symmetric=True)
 
 
 def _in_another_place(
@@ -159,9 +163,3 @@ def _in_another_place(
     if relation is ADD_OR_REMOVE_ONE:
         return SubsampledGaussianLoss(noise / 2, prob)
     return fixed_size_pair(noise, prob, relation)
-
-
-def _opposite(noise: Array, prob: Array, shift: float) -> GaussianMixtureLoss:
-    out, none = 1 - prob, jnp.zeros_like(prob)
-    places = -shift, 0.0, shift
-    return normal_mixtures(noise, places, (prob, out, none), (none, out, prob))
