@@ -15,7 +15,7 @@ from .._internal._precision import in_float64
 from ..losses import ComposedLoss
 from ._base import AbstractMechanism
 from ._exact import Exact
-from ._fields import NOISE, OPTION, parameter
+from ._fields import NOISE, OPTION, parameter, raise_not_set
 from ._relations import (
     ADD_OR_REMOVE_ONE,
     REPLACE_ONE,
@@ -128,7 +128,7 @@ class MatrixMechanism(AbstractMechanism):
             self._require_sampling(require_sampling(sampling))
 
     def _require_sampling(self, sampling: AbstractSampling) -> None:
-        sampling.require_release(self._release(1.0))
+        sampling.require_release(ClippedSum(1.0, relation=self.relation))
         groups = sampling.num_groups_known()
         if sampling.scheme is not Sampling.CYCLIC_POISSON or groups is None:
             raise TypeError(
@@ -142,35 +142,38 @@ class MatrixMechanism(AbstractMechanism):
                 f"lower triangular strategy, got {groups}"
             )
 
-    def _release(self, sensitivity: Any) -> ClippedSum:
+    def _release(self) -> ClippedSum:
         noise = self.noise_multiplier
         if noise is not None:
-            farther = 2 if self.relation is REPLACE_ONE else 1
-            noise = noise / (farther * sensitivity)
+            noise = _relative_noise(
+                noise, self.strategy, self._pattern(), self.relation
+            )
         return ClippedSum.unchecked(noise_multiplier=noise, relation=self.relation)
+
+    def _pattern(self) -> "_Pattern":
+        return _Pattern(
+            self.num_steps,
+            self.max_participations if self.sampling is None else 1,
+            self.min_separation,
+            self.cyclic,
+        )
 
     def sensitivity(self) -> Array:
         """How far a record moves C x, over the clipping norm.
 
         Of sampled batches that of one participation.
         """
-        once = self.sampling is not None
-        pattern = _Pattern(
-            self.num_steps,
-            1 if once else self.max_participations,
-            self.min_separation,
-            self.cyclic,
-        )
-        return _sensitivity(self.strategy, pattern)
+        return _sensitivity(self.strategy, self._pattern())
 
     def _run(self) -> AbstractMechanism:
-        release = self._release(self.sensitivity())
+        release = self._release()
         if self.sampling is None:
             return release
         return self.sampling.run(release, float(self.num_steps))
 
     def require_complete(self) -> None:
-        self._release(1.0).require_complete()
+        if self.noise_multiplier is None:
+            raise_not_set(self, "noise_multiplier")
         if self.sampling is not None:
             self.sampling.require_complete()
 
@@ -282,6 +285,15 @@ class _Pattern:
 
 
 @in_float64(cast_out=False)
+def _relative_noise(
+    noise: Array, strategy: Array, pattern: _Pattern, relation: NeighboringRelation
+) -> Array:
+    """The noise over how far neighbors can be."""
+    farther = 2 if relation is REPLACE_ONE else 1
+    return noise / (farther * _sensitivity(strategy, pattern))
+
+
+@in_float64
 def _sensitivity(strategy: Array, pattern: _Pattern) -> Array:
     columns = _columns(strategy, pattern.num_steps)
     squares = jnp.sum(jnp.square(columns), axis=0)

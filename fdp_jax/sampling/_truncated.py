@@ -8,6 +8,7 @@ from jax.scipy.special import betainc
 from jaxtyping import Array, ArrayLike, Real
 
 from .._internal import _checks
+from .._internal._precision import in_float64
 from ..losses import (
     AbstractLoss,
     Alternatives,
@@ -96,17 +97,19 @@ class TruncatedPoisson(AbstractSampling):
 
     def truncation(self) -> tuple[Array, Array]:
         """Probabilities that the others fill the batch, and that the record is in."""
-        p = as_float(self.prob)
-        n, most = (
-            stop_gradient(as_float(x)) for x in (self.dataset_size, self.batch_size)
-        )
-        cut = n > most
-        n = jnp.where(cut, n, most + 1)
-        full = betainc(most, n - most, p)
-        kept = betainc(most + 1, n - most, p) * most / n
-        some = cut & (full > 0)
-        share = kept / jnp.where(some, full, 1)
-        return jnp.where(some, full, 0), jnp.where(some, jnp.minimum(share, 1), 0)
+        return _truncation(self.prob, self.batch_size, self.dataset_size)
+
+
+@in_float64
+def _truncation(prob: Array, most: Array, records: Array) -> tuple[Array, Array]:
+    n, most = stop_gradient((records, most))
+    cut = n > most
+    n = jnp.where(cut, n, most + 1)
+    full = betainc(most, n - most, prob)
+    kept = betainc(most + 1, n - most, prob) * most / n
+    some = cut & (full > 0)
+    share = kept / jnp.where(some, full, 1)
+    return jnp.where(some, full, 0), jnp.where(some, jnp.minimum(share, 1), 0)
 
 
 class _TruncatedStep(AbstractMechanism):
