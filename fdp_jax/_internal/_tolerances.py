@@ -236,6 +236,16 @@ RARE_JUMPS = _entered(
     "counted.",
 )
 
+# ----------------------------------------------------------------- random allocation
+
+NORMAL_TAIL = _entered(
+    "NORMAL_TAIL",
+    16.0,
+    Kind.MEASURED,
+    "Units in the last place by which a normal tail by erfc is off, besides what the "
+    "rounding of its argument does.",
+)
+
 # ----------------------------------------------------------------- trade-off functions
 
 QUANTIZED_POWER = _entered(

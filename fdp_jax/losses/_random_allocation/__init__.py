@@ -1,0 +1,1 @@
+"""Random allocation ("balls in bins")."""
