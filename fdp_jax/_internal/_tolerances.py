@@ -246,6 +246,14 @@ NORMAL_TAIL = _entered(
     "rounding of its argument does.",
 )
 
+GAUSS_RULE = _entered(
+    "GAUSS_RULE",
+    5e-15,
+    Kind.PROVED,
+    "Relative error of a Gauss rule with 5 nodes for the density of X over a cell, by "
+    "Cauchy's bounds of its tenth derivative.",
+)
+
 # ----------------------------------------------------------------- trade-off functions
 
 QUANTIZED_POWER = _entered(

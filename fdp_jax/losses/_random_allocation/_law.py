@@ -12,7 +12,7 @@ from ._component import Component, cell_masses, component, standard
 from ._place import POINTS, Place, place
 from ._powers import Power, log_total, power, resolved, tilted
 
-_BIG_CELLS, _COARSE = 256, 64
+_BIG_CELLS, _COARSE = 128, 256
 _FARTHEST = 12.0
 """Standard deviations, with the record, up to which big components are looked at."""
 _CLOSE = 1e-9
@@ -44,19 +44,25 @@ class Laws(eqx.Module):
 
     upper: Law
     """Above the true one in the convex order."""
-    single: Law
-    """The estimate for one epoch: spread once."""
-    several: Law
-    """The estimate for sums of losses."""
+    estimate: Law
     lower: Law
     """Below the true one."""
 
 
-def laws(noise: Float[Array, ""], batches: Float[Array, ""]) -> Laws:
+def laws(
+    noise: Float[Array, ""], batches: Float[Array, ""], *, smoothed: bool
+) -> Laws:
     """All that is known of the sum, for real t >= 1.
 
     S / t decreases in t in the convex order: bounds are those of the whole numbers
     around t.
+
+    Args:
+        noise: s, in (0, inf).
+        batches: t, at least 1.
+        smoothed: Whether the estimate is the law spread once, whose calls and puts are
+            right at lattice points, and not values of the density, whose sums with
+            others are.
     """
     at = place(noise, batches)
     x = component(noise, at)
@@ -65,11 +71,10 @@ def laws(noise: Float[Array, ""], batches: Float[Array, ""]) -> Laws:
     whole = jnp.abs(t - near) <= _CLOSE * t
     fewer = jnp.where(whole, near, jnp.floor(t))
     more = jnp.where(whole, near, jnp.ceil(t))
-    outside = _outside(x, at, fewer), _outside(x, at, more)
-    upper = _upper(x, at, s, fewer, outside[0])
-    lower = _lower(x, at, s, more, outside[1])
-    single, several = _estimates(x, at, noise, batches, upper, lower)
-    return Laws(upper, single, several, lower)
+    upper = _upper(x, at, s, fewer, _outside(x, at, fewer))
+    lower = _lower(x, at, s, more, _outside(x, at, more))
+    estimate = _estimate(x, at, noise, batches, 1.0 if smoothed else 0.0)
+    return Laws(upper, estimate, lower)
 
 
 # ------------------------------------------------------------------------ the lattice
@@ -135,7 +140,7 @@ def _joined(at: Place, t: Array, x: Array, both: list[Power], up: int, wrapped: 
 
 
 def _upper(x: Component, at: Place, s: Array, t: Array, outside: _Outside) -> Law:
-    both = [power(tilted(x.upper, u, at.spacing), t, at) for u in at.tilts]
+    both = [power(tilted(x.upper, u, at.spacing, continuous=False), t, at) for u in at.tilts]
     masses = stop_gradient(_joined(at, t, x.mean, both, 1, outside.wrapped))
     far, far_masses, beyond = _far_up(x, at, s, t, masses)
     big, included = t * x.big, x.big_included
@@ -158,7 +163,7 @@ def _upper(x: Component, at: Place, s: Array, t: Array, outside: _Outside) -> La
 
 
 def _lower(x: Component, at: Place, s: Array, t: Array, outside: _Outside) -> Law:
-    both = [power(tilted(x.lower, u, at.spacing), t, at) for u in at.tilts]
+    both = [power(tilted(x.lower, u, at.spacing, continuous=False), t, at) for u in at.tilts]
     masses = _joined(at, t, x.mean, both, -1, outside.wrapped)
     masses = jnp.where(x.sound, masses, 0.0)
     cells, ends = _big_cells(x, at, s)
@@ -175,24 +180,20 @@ def _lower(x: Component, at: Place, s: Array, t: Array, outside: _Outside) -> La
     )
 
 
-def _estimates(
-    x: Component, at: Place, noise: Array, t: Array, upper: Law, lower: Law
-) -> tuple[Law, Law]:
-    parts = [tilted(x.estimate, u, at.spacing) for u in at.tilts]
-    fine = resolved(parts[1], t)
+def _estimate(
+    x: Component, at: Place, noise: Array, t: Array, kept: float
+) -> Law:
+    """The law without spreads but for `kept` ones."""
+    parts = [
+        tilted(x.estimate, u, at.spacing, continuous=True) for u in at.tilts
+    ]
+    count = jnp.where(resolved(parts[1], t), t - kept, 0.0)
+    both = [power(one, t, at, count) for one in parts]
+    masses = _joined(at, t, x.mean, both, 0, jnp.zeros(2))
+    far, far_masses = _far_middle(x, at, noise, t, masses)
     none = jnp.full_like(t, -jnp.inf)
-
-    def law(kept: float) -> Law:
-        count = jnp.where(fine, t - kept, 0.0)
-        both = [power(one, t, at, count) for one in parts]
-        masses = _joined(at, t, x.mean, both, 0, jnp.zeros(2))
-        far, far_masses = _far_middle(x, at, noise, t, masses)
-        return Law(
-            t, at.spacing, at.first * t + at.window, masses, far, far_masses, (none, none)
-        )
-
-    del upper, lower
-    return law(1.0), law(0.0)
+    start = at.first * t + at.window
+    return Law(t, at.spacing, start, masses, far, far_masses, (none, none))
 
 
 # ------------------------------------------------------------------ one big component

@@ -48,7 +48,7 @@ class Tilted(eqx.Module):
     """Log of the sum of the tilted masses."""
     log_size: Float[Array, " f"]
     angle: Float[Array, " f"]
-    """Continuous, after the mean has been taken off."""
+    """After the mean has been taken off."""
     turned: Float[Array, ""]
     """By how many points that was."""
     rounding: Float[Array, ""]
@@ -67,8 +67,10 @@ def _exponents(masses: Array, tilt: Array, spacing: Array) -> tuple[Array, Array
     return logs, stop_gradient(jnp.max(logs)), lift
 
 
-def tilted(masses: Float[Array, " m"], tilt: Array, spacing: Array) -> Tilted:
-    """The transform of tilted masses."""
+def tilted(
+    masses: Float[Array, " m"], tilt: Array, spacing: Array, *, continuous: bool
+) -> Tilted:
+    """The transform of tilted masses; principal angles will do for whole powers."""
     logs, peak, lift = _exponents(masses, tilt, spacing)
     values = jnp.exp(logs - peak)
     total = jnp.sum(values)
@@ -85,7 +87,8 @@ def tilted(masses: Float[Array, " m"], tilt: Array, spacing: Array) -> Tilted:
     square = jnp.square(re) + jnp.square(im)
     some = square > _FLOOR
     log_size = 0.5 * jnp.log(jnp.where(some, square, _FLOOR))
-    angle = jnp.unwrap(jnp.arctan2(jnp.where(some, im, 0), jnp.where(some, re, 1)))
+    angle = jnp.arctan2(jnp.where(some, im, 0), jnp.where(some, re, 1))
+    angle = jnp.unwrap(angle) if continuous else angle
     return Tilted(
         stop_gradient(tilt), peak + jnp.log(total), log_size, angle, turned, rounding
     )
