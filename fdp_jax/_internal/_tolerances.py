@@ -246,6 +246,12 @@ NORMAL_TAIL = _entered(
     "rounding of its argument does.",
 )
 
+LATTICE_SUM = _entered(
+    "LATTICE_SUM",
+    1e-10,
+    Kind.BUDGETED,
+    "Relative rounding of a sum of positive numbers over the lattice, or of two such.",
+)
 GAUSS_RULE = _entered(
     "GAUSS_RULE",
     5e-15,
