@@ -261,7 +261,7 @@ def _search_one(
         _, about = root(form.about)
         known = form.most(high[None])[0] <= target
         most = jnp.where(known, most, jnp.inf)
-        least = jnp.where(form.least(least[None])[0] > target, least, -jnp.inf)
+        least = jnp.where(least > low, least, -jnp.inf)
         return _between(least, about, most)
 
     found = lax.map(one, (signs, targets))
