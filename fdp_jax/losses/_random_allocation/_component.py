@@ -34,7 +34,7 @@ from jaxtyping import Array, Bool, Float
 from ..._internal._logs import LOG_SQRT_2PI
 from ..._internal._quadrature import unit_rule
 from ..._internal._tolerances import GAUSS_RULE, NORMAL_TAIL
-from ._place import POINTS, Place
+from ._place import Place
 
 _LEAST = 16
 """Points from the left end on, if there is mass left of it."""
@@ -101,7 +101,7 @@ def _differences(z: Array, noise: Array) -> tuple[Array, Array]:
 def component(noise: Float[Array, ""], at: Place) -> Component:
     """The laws of one component on the lattice."""
     h, count = at.spacing, at.cells
-    index = jnp.arange(POINTS // 2 + 1)
+    index = jnp.arange(at.points // 2 + 1)
     x = (at.first + index).astype(h.dtype) * h
     z = standard(x, noise)
     masses = cell_masses(z, noise)

@@ -4,14 +4,17 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import lax
 from jax.lax import stop_gradient
 from jaxtyping import Array, Float
 
 from ..._internal._special import log1mexp, safe_log
 from ._component import Component, cell_masses, component, standard
-from ._place import POINTS, Place, place
+from ._place import Place, place
 from ._powers import Power, log_total, power, resolved, tilted
 
+_POINTS = {True: 1 << 16, False: 1 << 18}
+"""Lattice points where the estimate is smoothed, and where it is not."""
 _BIG_CELLS, _COARSE = 128, 256
 _FARTHEST = 12.0
 """Standard deviations, with the record, up to which big components are looked at."""
@@ -36,7 +39,7 @@ class Law(eqx.Module):
 
     def points(self) -> Float[Array, " n"]:
         """The lattice points."""
-        return (self.start + jnp.arange(POINTS)) * self.spacing
+        return (self.start + jnp.arange(self.masses.size)) * self.spacing
 
 
 class Laws(eqx.Module):
@@ -64,7 +67,7 @@ def laws(
             right at lattice points, and not values of the density, whose sums with
             others are.
     """
-    at = place(noise, batches)
+    at = place(noise, batches, _POINTS[smoothed])
     x = component(noise, at)
     t, s = stop_gradient((batches, noise))
     near = jnp.round(t)
@@ -97,7 +100,7 @@ def _outside(x: Component, at: Place, t: Array) -> _Outside:
     """Chernoff bounds, with the upper law of a component."""
     h = at.spacing
     first = at.first.astype(h.dtype) * h * t
-    low, high = at.window * h, (at.window + POINTS - 1) * h
+    low, high = at.window * h, (at.window + at.points - 1) * h
     outer = [t * log_total(x.upper, u, h) for u in at.outer]
     inner = [t * log_total(x.upper, u, h) for u in at.tilts]
     size = 1e-9 + 1e-12 * sum(jnp.abs(v) for v in (*outer, *inner))
@@ -105,7 +108,7 @@ def _outside(x: Component, at: Place, t: Array) -> _Outside:
     right = outer[1] - at.outer[1] * high + size
     # Whole sums are at least the least and at most the largest.
     left = jnp.where(at.window <= 0, -jnp.inf, left)
-    right = jnp.where(t * at.cells < at.window + POINTS, -jnp.inf, right)
+    right = jnp.where(t * at.cells < at.window + at.points, -jnp.inf, right)
     # s <= end e^{(s - end) / end}, where the tilt is at least 1 / end.
     end = jnp.maximum(first + high, 1 / at.outer[1])
     included = right + jnp.log(end / t) + jnp.maximum(at.outer[1] * (end - high - first), 0)
@@ -121,26 +124,40 @@ def _outside(x: Component, at: Place, t: Array) -> _Outside:
     )
 
 
-def _joined(at: Place, t: Array, x: Array, both: list[Power], up: int, wrapped: Array):
+def _joined(
+    at: Place, t: Array, x: Array, both: Power, up: int, wrapped: Array
+) -> Float[Array, " n"]:
     """Masses from the left tilt below the mean, from the right one above."""
-    left, right = both
-    h = at.spacing
-    mean = t * x / h
-    place = at.first * t + at.window + jnp.arange(POINTS)
+    mean = t * x / at.spacing
+    place = at.first * t + at.window + jnp.arange(at.points)
     below = stop_gradient(place < mean)
     found = []
-    for part, lost in zip((left, right), wrapped, strict=True):
+    for i in range(2):
+        part = jax.tree.map(lambda v, i=i: v[i], both)
         off = part.error * up
         if up < 0:
-            off = off - jnp.exp(jnp.minimum(lost, 0))
+            off = off - jnp.exp(jnp.minimum(wrapped[i], 0))
         values = jnp.maximum(part.values + off, 0)
         scale = part.log_scale + up * part.exponent_error
         found.append(values * jnp.exp(jnp.clip(scale, -700, 600)))
     return jnp.where(below, *found)
 
 
+def _both(masses: Array, t: Array, at: Place, kept: float | None = None) -> Power:
+    """The sum under both tilts, stacked; without spreads but for `kept` ones."""
+
+    def one(tilt: Array) -> Power:
+        if kept is None:
+            return power(tilted(masses, tilt, at, continuous=False), t, at)
+        single = tilted(masses, tilt, at, continuous=True)
+        count = jnp.where(resolved(single, t, at), t - kept, 0.0)
+        return power(single, t, at, count)
+
+    return lax.map(one, at.tilts)
+
+
 def _upper(x: Component, at: Place, s: Array, t: Array, outside: _Outside) -> Law:
-    both = [power(tilted(x.upper, u, at.spacing, continuous=False), t, at) for u in at.tilts]
+    both = _both(x.upper, t, at)
     masses = stop_gradient(_joined(at, t, x.mean, both, 1, outside.wrapped))
     far, far_masses, beyond = _far_up(x, at, s, t, masses)
     big, included = t * x.big, x.big_included
@@ -163,7 +180,7 @@ def _upper(x: Component, at: Place, s: Array, t: Array, outside: _Outside) -> La
 
 
 def _lower(x: Component, at: Place, s: Array, t: Array, outside: _Outside) -> Law:
-    both = [power(tilted(x.lower, u, at.spacing, continuous=False), t, at) for u in at.tilts]
+    both = _both(x.lower, t, at)
     masses = _joined(at, t, x.mean, both, -1, outside.wrapped)
     masses = jnp.where(x.sound, masses, 0.0)
     cells, ends = _big_cells(x, at, s)
@@ -184,11 +201,7 @@ def _estimate(
     x: Component, at: Place, noise: Array, t: Array, kept: float
 ) -> Law:
     """The law without spreads but for `kept` ones."""
-    parts = [
-        tilted(x.estimate, u, at.spacing, continuous=True) for u in at.tilts
-    ]
-    count = jnp.where(resolved(parts[1], t), t - kept, 0.0)
-    both = [power(one, t, at, count) for one in parts]
+    both = _both(x.estimate, t, at, kept)
     masses = _joined(at, t, x.mean, both, 0, jnp.zeros(2))
     far, far_masses = _far_middle(x, at, noise, t, masses)
     none = jnp.full_like(t, -jnp.inf)
@@ -224,7 +237,7 @@ def _far_up(x: Component, at: Place, s: Array, t: Array, masses: Array):
     left = jnp.clip((ends[1:] * a - b) / width, 0, a) + off
     big = jnp.append(left, 0) + jnp.append(jnp.zeros(1), right)
     rows = masses.reshape(_COARSE, -1)
-    step = POINTS // _COARSE
+    step = at.points // _COARSE
     share = jnp.arange(step) / step
     high = rows @ share
     low = rows @ (1 - share)
@@ -247,7 +260,7 @@ def _far_middle(x: Component, at: Place, noise: Array, t: Array, masses: Array):
     middle = cells.included / jnp.where(some, cells.without, 1)
     middle = jnp.where(some, middle, ends[:-1])
     rows = jnp.maximum(masses, 0).reshape(_COARSE, -1)
-    step = POINTS // _COARSE
+    step = at.points // _COARSE
     total = jnp.sum(rows, axis=1)
     held = total > 1e-290
     inside = rows @ jnp.arange(step) / jnp.where(held, total, 1)

@@ -13,7 +13,6 @@ from ..._internal._special import safe_log
 from .._atomic import AtomicLoss
 from .._base import AbstractLoss
 from ._law import Law, laws
-from ._place import POINTS
 
 _GROUPS = 4096
 """Groups of outputs that rough moments look at."""
@@ -137,4 +136,4 @@ class RandomAllocationLoss(_Delegating):
         return BracketedLoss(*(LawLoss.of(x) for x in (found.upper, found.estimate, found.lower)))
 
     def _upper(self) -> AtomicLoss:
-        return self.bracketed(single=False).upper
+        return self.bracketed(single=True).upper

@@ -13,15 +13,13 @@ from jaxtyping import Array, Float, Int
 
 from ..._internal._special import log_ndtri
 
-POINTS = 1 << 17
-"""Lattice points of the sum; half as many for a single component."""
 _LOG_BIG = -18.0
 """Log of the mean number of big components."""
 _LOG_SMALL = -36.0
 """Log of the mean number of components below the lattice."""
-_REACH = 50.0
+_REACH = 46.0
 """-log of the mass outside the window, about."""
-_WRAP = 37.0
+_WRAP = 36.0
 """The same of tilted masses, at least."""
 _LIFT = 7.0
 """-log of what the tilted law has left at the mean."""
@@ -31,6 +29,8 @@ _NODES, _TILTS = 513, 96
 class Place(eqx.Module):
     """The lattice, its window, and two tilts."""
 
+    points: int = eqx.field(static=True)
+    """Lattice points of the sum; half as many are for a single component."""
     spacing: Float[Array, ""]
     first: Int[Array, ""]
     """The index of the least component; lattice points are multiples of `spacing`."""
@@ -44,7 +44,7 @@ class Place(eqx.Module):
     """Tilts whose Chernoff bounds limit the mass left and right of the window."""
 
 
-def place(noise: Float[Array, ""], batches: Float[Array, ""]) -> Place:
+def place(noise: Float[Array, ""], batches: Float[Array, ""], points: int) -> Place:
     """Chooses lattice and tilts for X = exp(Z / s - 1 / (2 s^2)) and t copies of it."""
     s, t = stop_gradient((noise, batches))
     log_t = jnp.log(t)
@@ -74,15 +74,14 @@ def place(noise: Float[Array, ""], batches: Float[Array, ""]) -> Place:
     above, right_outer, right_tilt = ends(1.0)
     low = jnp.maximum(t * (mean - x[0]) - below, 0.0)
     high = jnp.minimum(t * (mean - x[0]) + above, t * span)
-    spacing = jnp.maximum(
-        (high - low) / (POINTS - 32), span / (POINTS // 2 - 8)
-    )
+    spacing = jnp.maximum((high - low) / (points - 32), span / (points // 2 - 8))
     first = jnp.floor(x[0] / spacing)
     cells = jnp.ceil(x[-1] / spacing) - first
     # Components may begin up to a cell further left.
     start = jnp.floor((t * mean - below) / spacing) - t * first
     window = jnp.maximum(jnp.floor(start) - 8, 0)
     return Place(
+        points,
         spacing,
         first.astype(int),
         cells.astype(int),

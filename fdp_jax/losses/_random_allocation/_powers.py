@@ -22,11 +22,9 @@ from jax.lax import complex as to_complex, optimization_barrier, stop_gradient
 from jaxtyping import Array, Bool, Float
 
 from ..._internal._special import safe_log
-from ._place import POINTS, Place
+from ._place import Place
 
 _FLOOR = 1e-300
-_NOISE = 8 * math.log2(POINTS)
-"""Units in the last place of a transform of masses with sum 1."""
 
 
 class Power(eqx.Module):
@@ -68,19 +66,19 @@ def _exponents(masses: Array, tilt: Array, spacing: Array) -> tuple[Array, Array
 
 
 def tilted(
-    masses: Float[Array, " m"], tilt: Array, spacing: Array, *, continuous: bool
+    masses: Float[Array, " m"], tilt: Array, at: Place, *, continuous: bool
 ) -> Tilted:
     """The transform of tilted masses; principal angles will do for whole powers."""
-    logs, peak, lift = _exponents(masses, tilt, spacing)
+    logs, peak, lift = _exponents(masses, tilt, at.spacing)
     values = jnp.exp(logs - peak)
     total = jnp.sum(values)
     values = values / total
-    unit = jnp.finfo(spacing.dtype).eps
+    unit = jnp.finfo(tilt.dtype).eps
     sizes = 2 + jnp.abs(logs) + jnp.abs(lift) + jnp.abs(peak)
-    rounding = unit * (_NOISE + 4 * stop_gradient(values @ sizes))
-    transform = jnp.fft.rfft(values, POINTS)
+    rounding = unit * (_noise(at.points) + 4 * stop_gradient(values @ sizes))
+    transform = jnp.fft.rfft(values, at.points)
     turned = stop_gradient(jnp.round(values @ jnp.arange(masses.size)))
-    phase = _turns(turned.astype(int))
+    phase = _turns(turned.astype(int), at.points)
     cos, sin = jnp.cos(phase), jnp.sin(phase)
     re, im = optimization_barrier((transform.real, transform.imag))
     re, im = re * cos - im * sin, re * sin + im * cos
@@ -94,10 +92,19 @@ def tilted(
     )
 
 
-def _turns(steps: Array) -> Array:
+def _noise(points: int) -> float:
+    """Units in the last place of a transform of masses with sum 1."""
+    return 8 * math.log2(points)
+
+
+def _frequencies(points: int) -> Array:
+    return (2 * jnp.pi / points) * jnp.arange(points // 2 + 1)
+
+
+def _turns(steps: Array, points: int) -> Array:
     """2 pi j steps / n for all frequencies j, exactly but for one rounding."""
-    j = jnp.arange(POINTS // 2 + 1)
-    return (2 * jnp.pi / POINTS) * jnp.mod(j * jnp.mod(steps, POINTS), POINTS)
+    j = jnp.arange(points // 2 + 1)
+    return (2 * jnp.pi / points) * jnp.mod(j * jnp.mod(steps, points), points)
 
 
 def power(
@@ -108,9 +115,9 @@ def power(
     # Points of the window over that of the least sum, less the mean's.
     shift = at.window - t * one.turned
     whole = stop_gradient(jnp.round(shift))
-    omega = (2 * jnp.pi / POINTS) * jnp.arange(POINTS // 2 + 1)
+    omega = _frequencies(at.points)
     log_size, angle = t * one.log_size, t * one.angle
-    angle = angle + _turns(whole.astype(int)) + omega * (shift - whole)
+    angle = angle + _turns(whole.astype(int), at.points) + omega * (shift - whole)
     size = jnp.exp(log_size)
     if not isinstance(smoothings, float):
         log_ratio, turn = _log_spread(one.tilt * h, omega)
@@ -122,22 +129,22 @@ def power(
         heard = stop_gradient(size > noise)
         size = jnp.where(heard, sharp, 0.0)
     spectrum = to_complex(size * jnp.cos(angle), size * jnp.sin(angle))
-    values = jnp.fft.irfft(spectrum, POINTS)
-    error = stop_gradient(_rounding(one, t, size))
-    place = (at.window + jnp.arange(POINTS)) * h
+    values = jnp.fft.irfft(spectrum, at.points)
+    error = stop_gradient(_rounding(one, t, size, at.points))
+    place = (at.window + jnp.arange(at.points)) * h
     exponent = t * one.log_mass - one.tilt * place
     unit = 8 * jnp.finfo(h.dtype).eps
     sizes = jnp.abs(t * one.log_mass) + jnp.abs(one.tilt * place)
     return Power(values, exponent, error, stop_gradient(unit * (1 + sizes)))
 
 
-def _rounding(one: Tilted, t: Array, size: Array) -> Array:
+def _rounding(one: Tilted, t: Array, size: Array, points: int) -> Array:
     unit = jnp.finfo(size.dtype).eps
     bounded = jnp.logaddexp(one.log_size, jnp.log(one.rounding))
     slope = t * jnp.exp((t - 1) * jnp.minimum(bounded, 0)) * one.rounding
-    each = unit * (16 + _NOISE + 8 * t * (1 + jnp.abs(one.log_size)))
+    each = unit * (16 + _noise(points) + 8 * t * (1 + jnp.abs(one.log_size)))
     each = each + unit * 4 * t * jnp.abs(one.angle)
-    return 2 / POINTS * jnp.sum(slope + size * each)
+    return 2 / points * jnp.sum(slope + size * each)
 
 
 def _log_spread(tilt: Array, omega: Array) -> tuple[Array, Array]:
@@ -155,9 +162,9 @@ def _log_spread(tilt: Array, omega: Array) -> tuple[Array, Array]:
     return modulus, 2 * jnp.arctan2(quotient[1], quotient[0])
 
 
-def resolved(one: Tilted, batches: Array) -> Bool[Array, ""]:
+def resolved(one: Tilted, batches: Array, at: Place) -> Bool[Array, ""]:
     """Whether the lattice is fine enough to take spreads off."""
-    omega = (2 * jnp.pi / POINTS) * jnp.arange(POINTS // 2 + 1)
+    omega = _frequencies(at.points)
     upper = omega > 0.5 * jnp.pi
     left = batches * one.log_size - 2 * (batches - 1) * jnp.log(jnp.sinc(omega / (2 * jnp.pi)))
     return stop_gradient(jnp.max(jnp.where(upper, left, -jnp.inf)) < -6.0)
