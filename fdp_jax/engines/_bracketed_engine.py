@@ -15,7 +15,7 @@ from jax.lax import stop_gradient
 from jaxtyping import Array, Float
 
 from .._internal._batching import one_by_one
-from .._internal._implicit import implicit_root
+from .._internal._implicit import implicit_root, known_value
 from .._internal._interval import Interval, log_complement
 from .._internal._roots import root_between
 from .._internal._tolerances import LATTICE_SUM
@@ -27,8 +27,8 @@ from ..losses import (
     RandomAllocationLoss,
 )
 from ._bounds import Profile, worst_of
-from ._grid_engine import GridEngine, GridPlan
-from ._grid_search import search_epsilon
+from ._grid_engine import ComposedGrid, GridEngine, GridPlan
+from ._grid_search import root_with_slope, search_epsilon_of_known
 from ._interface import AbstractPlan, AbstractPrepared
 
 _KINDS = RandomAllocationLoss, BracketedLoss
@@ -49,12 +49,19 @@ def _replaced(loss: ComposedLoss, change: Callable[[Any], Any]) -> ComposedLoss:
     return dataclasses.replace(loss, terms=terms, ends=None)
 
 
-def _side(loss: ComposedLoss, name: str) -> ComposedLoss:
-    """The composition with one of the pairs of every bracketed part."""
-    side = _replaced(loss, lambda x: getattr(x, name))
-    if name != "estimate":
-        side = stop_gradient(side)
-    return side.with_ends()
+_NAMES = "upper", "estimate", "lower"
+_ESTIMATE = 1
+
+
+def _estimated(loss: ComposedLoss) -> ComposedLoss:
+    """The composition with the estimate of every bracketed part."""
+    return _replaced(loss, lambda x: x.estimate)
+
+
+def _sides(loss: ComposedLoss) -> ComposedLoss:
+    """Those with the pair above, the estimate and the pair below, stacked."""
+    each = [_replaced(loss, lambda x, n=name: getattr(x, n)) for name in _NAMES]
+    return jax.tree.map(lambda *x: jnp.stack(x), *stop_gradient(each))
 
 
 def _is_one(loss: ComposedLoss) -> bool:
@@ -80,37 +87,40 @@ class BracketedEngine(GridEngine):
         if _is_one(loss):
             return OnePlan(signs)
         grid = super()
-        plans = (
-            grid.plan(_side(loss, name), signs, anchor, gap)
-            for name in ("upper", "estimate", "lower")
+        grids = lax.map(
+            lambda side: grid.plan(side.with_ends(), signs, anchor, gap), _sides(loss)
         )
-        return BracketedPlan(signs, *plans)
+        # Directions come first.
+        return BracketedPlan(signs, jax.tree.map(lambda x: x.swapaxes(0, 1), grids))
 
     def epsilon(self, loss, signs, target):
-        # The others have no infinite losses.
+        # Only the pair above has infinite losses.
         exact = jnp.broadcast_to(target.log_delta, signs.shape)
-        unit = 8 * jnp.finfo(exact.dtype).eps * (1 + jnp.abs(exact))
-        slack = jnp.stack([unit, unit], axis=1)
         if _is_one(loss):
             return _one_epsilon(loss, signs, exact)
-        upper = search_epsilon(
-            _side(loss, "upper"), signs, target.finite, target.slack
+        unit = 8 * jnp.finfo(exact.dtype).eps * (1 + jnp.abs(exact))
+        slack = jnp.stack([unit, unit], axis=1)
+        targets = jnp.stack([target.finite, exact, exact])
+        slacks = jnp.stack([target.slack, slack, slack])
+        fixed = stop_gradient((_sides(loss), targets, slacks))
+        found, worst = lax.map(
+            lambda x: search_epsilon_of_known(x[0].with_ends(), signs, *x[1:]), fixed
         )
-        estimate = search_epsilon(_side(loss, "estimate"), signs, exact, slack)
-        lower = search_epsilon(_side(loss, "lower"), signs, exact, slack)
-        return _between(lower.lower, estimate.estimate, upper.upper)
+        at = worst[_ESTIMATE]
+        value = found.estimate[_ESTIMATE]
+        estimate = root_with_slope(_estimated(loss), value, exact[at], signs[at])
+        return _between(found.lower[-1], estimate, found.upper[0])
 
     def threshold(self, loss, sign, log_alpha, log_not_alpha):
         if _is_one(loss):
             return _one_threshold(loss, sign, log_alpha, log_not_alpha)
-        return super().threshold(
-            _side(loss, "estimate"), sign, log_alpha, log_not_alpha
-        )
+        side = _estimated(loss).with_ends()
+        return super().threshold(side, sign, log_alpha, log_not_alpha)
 
     def crossing(self, loss, thresholds, alpha):
         if _is_one(loss):
             return None
-        return super().crossing(_side(loss, "estimate"), thresholds, alpha)
+        return super().crossing(_estimated(loss).with_ends(), thresholds, alpha)
 
 
 def _between(lower: Array, estimate: Array, upper: Array) -> Interval:
@@ -125,44 +135,58 @@ class BracketedPlan(AbstractPlan):
     """Grids for the pairs above and below, and for the estimate."""
 
     sign: Float[Array, "..."]
-    upper: GridPlan
-    estimate: GridPlan
-    lower: GridPlan
+    grids: GridPlan
+    """Stacked."""
 
     def profile(self, loss, epsilons):
-        upper, estimate, lower = (
-            getattr(self, name).profile(_side(loss, name), epsilons)
-            for name in ("upper", "estimate", "lower")
+        fixed = stop_gradient((_sides(loss), epsilons))
+        each = lax.map(
+            lambda x: x[0].profile(x[1].with_ends(), fixed[1]), (self.grids, fixed[0])
         )
-        log_delta = _between(
-            lower.log_delta.lower, estimate.log_delta.estimate, upper.log_delta.upper
+        own = jax.tree.map(lambda x: x[_ESTIMATE], (self.grids, each))
+        log_delta, log_rest = known_value(
+            _estimates,
+            (own[1].log_delta.estimate, own[1].log_rest.estimate),
+            (_estimated(loss), epsilons),
+            own[0],
         )
-        log_rest = _between(
-            upper.log_rest.lower, estimate.log_rest.estimate, lower.log_rest.upper
+        ends, rests = each.log_delta, each.log_rest
+        return Profile(
+            _between(ends.lower[-1], log_delta, ends.upper[0]),
+            _between(rests.lower[0], log_rest, rests.upper[-1]),
+            own[1].log_alpha,
         )
-        return Profile(log_delta, log_rest, estimate.log_alpha)
 
     def prepare(self, loss):
-        made = (
-            getattr(self, name).prepare(_side(loss, name))[1]
-            for name in ("upper", "estimate", "lower")
+        # By direction, and of each of them all three.
+        made = lax.map(
+            lambda grids: lax.map(
+                lambda x: x[0].prepare_one(x[1].with_ends()), (grids, _sides(loss))
+            ),
+            self.grids,
         )
-        return self, BracketedPrepared(*made)
+        return self, BracketedPrepared(made)
+
+
+def _estimates(
+    args: tuple[ComposedLoss, Array], plan: GridPlan
+) -> tuple[Array, Array]:
+    loss, epsilons = args
+    found = plan.profile(loss.with_ends(), epsilons)
+    return found.log_delta.estimate, found.log_rest.estimate
 
 
 class BracketedPrepared(AbstractPrepared):
-    """The compositions of all three."""
+    """The compositions of all three, stacked."""
 
-    upper: AbstractPrepared
-    estimate: AbstractPrepared
-    lower: AbstractPrepared
+    made: ComposedGrid
 
     def log_delta(self, loss, epsilons):
-        upper, estimate, lower = (
-            getattr(self, name).log_delta(_side(loss, name), epsilons)
-            for name in ("upper", "estimate", "lower")
+        each = lax.map(
+            lambda x: x[0].log_delta(x[1].with_ends(), epsilons),
+            (self.made, _sides(loss)),
         )
-        return _between(lower.lower, estimate.estimate, upper.upper)
+        return _between(each.lower[-1], each.estimate[_ESTIMATE], each.upper[0])
 
 
 # --------------------------------------------------------------------- a single release
@@ -175,42 +199,46 @@ def _term(loss: ComposedLoss) -> BracketedLoss:
 
 
 class _OneForm(AbstractPrepared):
-    """One release in one direction."""
+    """One release in one direction, by all three laws, stacked."""
 
-    upper: LawSums
-    estimate: LawSums
-    lower: LawSums
-    log_missing: Float[Array, ""]
+    sums: LawSums
+    bend: Float[Array, "3"]
+    side: Float[Array, "3"]
+    """1 for an upper bound, 0 for the estimate, -1 for a lower bound."""
+    log_missing: Float[Array, "3"]
 
     @classmethod
     def of(cls, loss: ComposedLoss, sign: Array) -> "_OneForm":
-        term = _term(loss)
-        sums = lambda x: LawSums.of(x.law, sign)
-        upper, lower = stop_gradient((term.upper, term.lower))
-        included, without_it = upper.law.log_missing
-        missing = jnp.where(sign > 0, included, without_it)
-        return cls(sums(upper), sums(term.estimate), sums(lower), missing)
+        (term,) = loss.terms
+        assert isinstance(term, BracketedLoss)
+        each = [term.upper.law, term.estimate.law, term.lower.law]
+        laws = jax.tree.map(lambda *x: jnp.stack(x), *stop_gradient(each))
+        included, without_it = laws.log_missing
+        return cls(
+            jax.vmap(lambda law: LawSums.of(law, sign))(laws),
+            jnp.asarray([0.0, 1.0, 0.0]),
+            jnp.asarray([1.0, 0.0, -1.0]),
+            jnp.where(sign > 0, included, without_it),
+        )
 
-    def most(self, epsilons: Array) -> Array:
-        """An upper bound of log delta."""
+    def logs(self, epsilons: Float[Array, "3 e"]) -> Float[Array, "3 e"]:
+        """Upper bounds, estimates and lower bounds of log delta."""
         # Places of thresholds are rounded.
         unit = 8 * jnp.finfo(epsilons.dtype).eps * (1 + jnp.abs(epsilons))
-        value = self.upper.log_delta(epsilons - unit, smooth=False)
-        return jnp.minimum(jnp.logaddexp(value + LATTICE_SUM, self.log_missing), 0)
-
-    def least(self, epsilons: Array) -> Array:
-        """A lower bound of log delta."""
-        unit = 8 * jnp.finfo(epsilons.dtype).eps * (1 + jnp.abs(epsilons))
-        return self.lower.log_delta(epsilons + unit, smooth=False) - LATTICE_SUM
-
-    def about(self, epsilons: Array) -> Array:
-        """The estimate of log delta."""
-        return jnp.minimum(self.estimate.log_delta(epsilons, smooth=True), 0)
+        moved = epsilons - self.side[:, None] * unit
+        value = jax.vmap(LawSums.log_delta)(self.sums, moved, self.bend)
+        value = value + self.side[:, None] * LATTICE_SUM
+        return jnp.minimum(jnp.logaddexp(value, self.log_missing[:, None]), 0)
 
     def log_delta(self, loss, epsilons):
         del loss
-        lower, upper = stop_gradient((self.least(epsilons), self.most(epsilons)))
-        return _between(lower, self.about(epsilons), upper)
+        upper, estimate, lower = self.logs(jnp.broadcast_to(epsilons, (3, *epsilons.shape)))
+        return _between(lower, estimate, upper)
+
+    @property
+    def estimate(self) -> LawSums:
+        """The sums of the estimate."""
+        return jax.tree.map(lambda x: x[_ESTIMATE], self.sums)
 
 
 class OnePlan(AbstractPlan):
@@ -220,26 +248,36 @@ class OnePlan(AbstractPlan):
 
     def profile(self, loss, epsilons):
         form = _OneForm.of(loss, self.sign)
-        log_delta = form.log_delta(loss, epsilons)
-        log_rest = log_delta.map_down(log_complement)
+        found = form.log_delta(loss, stop_gradient(epsilons))
+        (term,) = _estimated(loss).terms
+        estimate = known_value(
+            _one_log_delta, found.estimate, (term, epsilons), self.sign
+        )
+        log_delta = Interval(found.lower, estimate, found.upper)
         log_alpha = form.estimate.log_alpha(epsilons)
-        return Profile(log_delta, log_rest, stop_gradient(log_alpha))
+        return Profile(
+            log_delta, log_delta.map_down(log_complement), stop_gradient(log_alpha)
+        )
 
     def prepare(self, loss):
         return self, lax.map(lambda sign: _OneForm.of(loss, sign), self.sign)
 
 
-def _one_epsilon(loss: ComposedLoss, signs: Array, target: Array) -> Interval:
-    found, worst = _search_one(*stop_gradient((loss, signs, target)))
-    args = _side(loss, "estimate").terms[0], target[worst]
+def _one_log_delta(args: tuple[LawLoss, Array], sign: Array) -> Array:
+    term, epsilons = args
+    return LawSums.of(term.law, sign).log_delta(epsilons, 1.0)
+
+
+def _one_epsilon(loss: ComposedLoss, signs: Array, targets: Array) -> Interval:
+    found, worst = _search_one(*stop_gradient((loss, signs, targets)))
+    args = _estimated(loss).terms[0], targets[worst]
     estimate = implicit_root(_residual, found.estimate, args, signs[worst])
     return Interval(found.lower, estimate, found.upper)
 
 
 def _residual(epsilon: Array, args: tuple[LawLoss, Array], sign: Array) -> Array:
     term, target = args
-    sums = LawSums.of(term.law, sign)
-    return sums.log_delta(epsilon[None], smooth=True)[0] - target
+    return _one_log_delta((term, epsilon[None]), sign)[0] - target
 
 
 @one_by_one
@@ -249,20 +287,14 @@ def _search_one(
     def one(direction: tuple[Array, Array]) -> Interval:
         sign, target = direction
         form = _OneForm.of(loss, sign)
-        low, high = form.upper.ends()
-        low = jnp.minimum(low, 0.0) - 60
-
-        def root(log_delta: Callable[[Array], Array]) -> tuple[Array, Array]:
-            passed = lambda e: target - log_delta(e[None])[0]
-            return root_between(passed, low, high)
-
-        least, _ = root(form.least)
-        _, most = root(form.most)
-        _, about = root(form.about)
-        known = form.most(high[None])[0] <= target
-        most = jnp.where(known, most, jnp.inf)
-        least = jnp.where(least > low, least, -jnp.inf)
-        return _between(least, about, most)
+        least, most = jax.vmap(LawSums.ends)(form.sums)
+        low, high = jnp.minimum(jnp.min(least), 0) - 60, jnp.max(most)
+        passed = lambda e: target - form.logs(e[:, None])[:, 0]
+        low, high = jnp.full(3, low), jnp.full(3, high)
+        before, after = root_between(passed, low, high)
+        upper = jnp.where(after[0] < high[0], after[0], jnp.inf)
+        lower = jnp.where(before[2] > low[2], before[2], -jnp.inf)
+        return _between(lower, before[1], upper)
 
     found = lax.map(one, (signs, targets))
     worst = worst_of(found.estimate, signs)

@@ -77,7 +77,15 @@ def laws(
     upper = _upper(x, at, s, fewer, _outside(x, at, fewer))
     lower = _lower(x, at, s, more, _outside(x, at, more))
     estimate = _estimate(x, at, noise, batches, 1.0 if smoothed else 0.0)
-    return Laws(upper, estimate, lower)
+    return Laws(*(_padded(x) for x in (upper, estimate, lower)))
+
+
+def _padded(law: Law) -> Law:
+    """With as many sums with a big component as any: of one shape."""
+    missing = (_COARSE + 1) * (_BIG_CELLS + 1) - law.far.size
+    far = jnp.pad(law.far, (0, missing), constant_values=1.0)
+    masses = jnp.pad(law.far_masses, (0, missing))
+    return eqx.tree_at(lambda x: (x.far, x.far_masses), law, (far, masses))
 
 
 # ------------------------------------------------------------------------ the lattice

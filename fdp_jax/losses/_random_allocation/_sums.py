@@ -40,44 +40,50 @@ class LawSums(eqx.Module):
             jnp.where(up, gap[::-1], gap),
         )
 
-    def log_delta(self, epsilon: Float[Array, " e"], *, smooth: bool) -> Array:
+    def log_delta(
+        self, epsilon: Float[Array, " e"], bend: Array | float = 0.0
+    ) -> Float[Array, " e"]:
         """Log delta without what the law has left out.
 
         Args:
             epsilon: Thresholds, real.
-            smooth: Between points by the cubic of a law spread once, not the chord.
+            bend: 1 for the cubic of a law spread once between its points, 0 for the
+                chord.
         """
         law = self.law
         ratio = jnp.exp(self.sign * epsilon)
         strike = law.batches * ratio
-        value = self._payoff(strike, smooth=smooth)
+        value = self._payoff(strike, bend)
         distance = self.sign * (law.far - strike[..., None])
         value = value + jnp.maximum(distance, 0) @ law.far_masses
         # E(1 - e^eps S / t)_+ = e^eps / t times the put.
         scale = jnp.where(self.sign > 0, 1.0, jnp.exp(epsilon)) / law.batches
         return safe_log(scale * value)
 
-    def _payoff(self, strike: Array, *, smooth: bool) -> Array:
+    def _payoff(self, strike: Array, bend: Array | float) -> Array:
         """E(S - K)_+, or E(K - S)_+, over the lattice."""
         law, up = self.law, self.sign > 0
         place, cell, share = self._locate(strike)
         past = (place - cell) * law.spacing
         line = self.gap[cell] - self.sign * self.total[cell] * past
-        if smooth:
-            left, right = law.masses[cell], law.masses[jnp.minimum(cell + 1, law.masses.size - 1)]
-            bend = share * (1 - share) / 6 * law.spacing
-            line = line - bend * ((2 - share) * left + (1 + share) * right)
+        left, right = law.masses[cell], law.masses[jnp.minimum(cell + 1, self._last)]
+        cubic = (2 - share) * left + (1 + share) * right
+        line = line - bend * law.spacing * share * (1 - share) / 6 * cubic
         before = stop_gradient(place) < 0
         whole = line - past * jnp.where(up, law.masses[0], 0)
         outside = jnp.where(up, whole, 0.0)
-        last = stop_gradient(place) >= law.masses.size - 1
+        last = stop_gradient(place) >= self._last
         value = jnp.where(before, outside, jnp.where(up & last, 0.0, line))
         return jnp.maximum(value, 0)
+
+    @property
+    def _last(self) -> int:
+        return self.law.masses.size - 1
 
     def _locate(self, strike: Array) -> tuple[Array, Array, Array]:
         law = self.law
         place = strike / law.spacing - law.start
-        cell = jnp.clip(jnp.floor(stop_gradient(place)), 0, law.masses.size - 1)
+        cell = jnp.clip(jnp.floor(stop_gradient(place)), 0, self._last)
         return place, cell.astype(int), jnp.clip(place - cell, 0, 1)
 
     def log_alpha(self, epsilon: Float[Array, " e"]) -> Array:
@@ -85,12 +91,12 @@ class LawSums(eqx.Module):
         law, up = self.law, self.sign > 0
         strike = law.batches * jnp.exp(self.sign * epsilon)
         _, cell, share = self._locate(strike)
-        p, after = law.masses[cell], law.masses[jnp.minimum(cell + 1, law.masses.size - 1)]
+        p, after = law.masses[cell], law.masses[jnp.minimum(cell + 1, self._last)]
         moved = 0.5 * ((1 - share) * p - share * after)
         mass = self.total[cell] + jnp.where(up, moved, -moved)
         beyond = self.sign * (law.far - strike[..., None]) > 0
         # Of sums right of the point the mass, left of it the mass with the record.
-        included = (mass * strike - self._payoff(strike, smooth=False)) / law.batches
+        included = (mass * strike - self._payoff(strike, 0.0)) / law.batches
         far = jnp.where(beyond, law.far_masses, 0)
         far = jnp.where(up, jnp.sum(far, axis=-1), far @ (law.far / law.batches))
         return safe_log(jnp.where(up, mass, included) + far)
