@@ -24,6 +24,7 @@ from ..losses import (
     ComposedLoss,
     LawLoss,
     LawSums,
+    Method,
     RandomAllocationLoss,
 )
 from ._bounds import Profile, worst_of
@@ -74,12 +75,13 @@ class BracketedEngine(GridEngine):
     """The grid engine, asked about the pairs above and below."""
 
     def made_safe(self, loss):
-        single = _is_one(loss)
+        single, asked = _is_one(loss), loss.method.points
+        points = None if asked == Method.points else asked
 
         def known(x: Any) -> BracketedLoss:
             if isinstance(x, BracketedLoss):
                 return x
-            return x.bracketed(single=single)
+            return x.bracketed(single=single, points=points)
 
         return _replaced(loss, known)
 

@@ -16,11 +16,11 @@ from ._relations import (
     relation_field,
 )
 
-_BATCHES = Search(-1, 1.0, 1e7, 100.0)
+_BATCHES = Search(-1, 1.0, 1e6, 100.0)
 
 
 def _at_least_one(name: str, value: Any) -> Any:
-    return _checks.checked(name, value, "[1, 1e7]", lambda x: (x >= 1) & (x <= 1e7))
+    return _checks.checked(name, value, "in [1, 1e6]", lambda x: (x >= 1) & (x <= 1e6))
 
 
 class RandomAllocationEpoch(AbstractMechanism):
@@ -37,7 +37,7 @@ class RandomAllocationEpoch(AbstractMechanism):
     Args:
         noise_multiplier: s, the noise's standard deviation over the clipping norm, in
             (0, inf).
-        num_batches: t, in [1, 1e7].  Whole numbers mean something; between them the
+        num_batches: t, in [1, 1e6].  Whole numbers mean something; between them the
             estimate is smooth, and bounds are those of the whole numbers next to it.
         relation: ADD_OR_REMOVE_ONE, or ZERO_OUT for records that contribute nothing.
 

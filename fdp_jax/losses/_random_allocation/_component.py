@@ -185,14 +185,15 @@ def _lowered(
     bent = (around[2:] - 2 * g + around[:-2]) / h
     error = off + 16 * jnp.finfo(h.dtype).eps * (4 * g / h + spread)
     masses = spread - bent - error
-    middle = jnp.clip(jnp.floor(mode / h).astype(int) - at.first, 4, x.size - 8)
     good = (masses > 0) & (index < at.cells - 1)
+    # From a point at the mean on, to both sides.
+    middle = jnp.maximum(jnp.round(1 / h).astype(int) - at.first, 4)
     begins, line = _left_line(spread, g, h, at)
-    bad = jnp.max(jnp.where((index < middle) & ~good, index, 0))
+    bad = jnp.max(jnp.where((index <= middle) & ~good, index, 0))
     start = jnp.argmax(begins & (index >= bad))
     end = jnp.min(jnp.where((index > middle) & ~good, index, x.size - 1))
     last = jnp.maximum(end - 1, 0)
-    sound = begins[start] & (start >= bad) & (start < middle) & (end > start + 8)
+    sound = begins[start] & (start >= bad) & (end > start + 8)
     sound = sound & (h * right[last] > 1.001 * g[last])
     inner = jnp.where((index > start) & (index < end), masses, 0)
     corner, share, slope = (v[start] for v in line)

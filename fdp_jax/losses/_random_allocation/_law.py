@@ -53,7 +53,11 @@ class Laws(eqx.Module):
 
 
 def laws(
-    noise: Float[Array, ""], batches: Float[Array, ""], *, smoothed: bool
+    noise: Float[Array, ""],
+    batches: Float[Array, ""],
+    *,
+    smoothed: bool,
+    points: int | None = None,
 ) -> Laws:
     """All that is known of the sum, for real t >= 1.
 
@@ -66,8 +70,9 @@ def laws(
         smoothed: Whether the estimate is the law spread once, whose calls and puts are
             right at lattice points, and not values of the density, whose sums with
             others are.
+        points: Lattice points, a power of two from 2^10 on.
     """
-    at = place(noise, batches, _POINTS[smoothed])
+    at = place(noise, batches, points or _POINTS[smoothed])
     x = component(noise, at)
     t, s = stop_gradient((batches, noise))
     near = jnp.round(t)
@@ -169,7 +174,10 @@ def _upper(x: Component, at: Place, s: Array, t: Array, outside: _Outside) -> La
     masses = stop_gradient(_joined(at, t, x.mean, both, 1, outside.wrapped))
     far, far_masses, beyond = _far_up(x, at, s, t, masses)
     big, included = t * x.big, x.big_included
-    two = jnp.log(0.5 * jnp.square(big)), jnp.log(big * included + 0.5 * jnp.square(big))
+    # Two big ones or more: pairs, of which one may be the record's own.
+    others = jnp.maximum(t - 1, 0) * x.big
+    most = jnp.maximum(t - 2, 0) * x.big
+    two = safe_log(0.5 * big * others), safe_log(others * (included + 0.5 * most))
     small = x.log_left_out + jnp.log(t)
     add = lambda *logs: jax.nn.logsumexp(jnp.stack(logs)) + 1e-9
     without = add(outside.left, outside.right, two[0], small, beyond[1])

@@ -100,7 +100,8 @@ class _Delegating(AbstractLoss):
         return self._upper().log_infinite_masses()
 
     def log_truncated_masses(self):
-        return self._upper().log_truncated_masses()
+        # The pair above may have them where the true one has none.
+        return self.log_infinite_masses()
 
 
 class BracketedLoss(_Delegating):
@@ -130,9 +131,11 @@ class RandomAllocationLoss(_Delegating):
     num_batches: Float[Array, ""]
     """Real numbers are between the whole ones next to them."""
 
-    def bracketed(self, *, single: bool) -> BracketedLoss:
+    def bracketed(
+        self, *, single: bool, points: int | None = None
+    ) -> BracketedLoss:
         """The pairs around it, for one epoch or for sums of several losses."""
-        found = laws(self.noise_multiplier, self.num_batches, smoothed=single)
+        found = laws(self.noise_multiplier, self.num_batches, smoothed=single, points=points)
         return BracketedLoss(*(LawLoss.of(x) for x in (found.upper, found.estimate, found.lower)))
 
     def _upper(self) -> AtomicLoss:

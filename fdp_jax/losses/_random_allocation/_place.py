@@ -23,7 +23,7 @@ _WRAP = 36.0
 """The same of tilted masses, at least."""
 _LIFT = 7.0
 """-log of what the tilted law has left at the mean."""
-_NODES, _TILTS = 513, 96
+_NODES, _TILTS = 513, 160
 
 
 class Place(eqx.Module):
@@ -58,7 +58,7 @@ def place(noise: Float[Array, ""], batches: Float[Array, ""], points: int) -> Pl
     deviation = jnp.sqrt(t * (jnp.exp(logs) @ jnp.square(x - mean)))
     span = x[-1] - x[0]
     # Up to where the largest component alone decides.
-    sizes = jnp.logspace(-1.5, 2.5, _TILTS, dtype=s.dtype) / deviation
+    sizes = jnp.logspace(-4.5, 2.5, _TILTS, dtype=s.dtype) / deviation
 
     def ends(sign: float) -> tuple[Array, Array, Array]:
         logs_at = jax.vmap(lambda u: logsumexp(logs + sign * u * (x - mean)))(sizes)
