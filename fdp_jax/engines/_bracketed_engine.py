@@ -22,12 +22,14 @@ from .._internal._tolerances import LATTICE_SUM
 from ..losses import (
     BracketedLoss,
     ComposedLoss,
+    GaussianLoss,
     LawLoss,
     LawSums,
     Method,
     RandomAllocationLoss,
 )
-from ._bounds import Profile, worst_of
+from ._bounds import Profile, over, worst_of
+from ._closed_form_engine import closed_epsilon, closed_profile
 from ._grid_engine import ComposedGrid, GridEngine, GridPlan
 from ._grid_search import root_with_slope, search_epsilon_of_known
 from ._interface import AbstractPlan, AbstractPrepared
@@ -96,22 +98,18 @@ class BracketedEngine(GridEngine):
         return BracketedPlan(signs, jax.tree.map(lambda x: x.swapaxes(0, 1), grids))
 
     def epsilon(self, loss, signs, target):
-        # Only the pair above has infinite losses.
         exact = jnp.broadcast_to(target.log_delta, signs.shape)
         if _is_one(loss):
-            return _one_epsilon(loss, signs, exact)
-        unit = 8 * jnp.finfo(exact.dtype).eps * (1 + jnp.abs(exact))
-        slack = jnp.stack([unit, unit], axis=1)
-        targets = jnp.stack([target.finite, exact, exact])
-        slacks = jnp.stack([target.slack, slack, slack])
-        fixed = stop_gradient((_sides(loss), targets, slacks))
-        found, worst = lax.map(
-            lambda x: search_epsilon_of_known(x[0].with_ends(), signs, *x[1:]), fixed
-        )
-        at = worst[_ESTIMATE]
-        value = found.estimate[_ESTIMATE]
-        estimate = root_with_slope(_estimated(loss), value, exact[at], signs[at])
-        return _between(found.lower[-1], estimate, found.upper[0])
+            found = _one_epsilon(loss, signs, exact)
+        else:
+            found = _several_epsilon(loss, signs, exact)
+        ceiling = _ceiling(loss)
+        if ceiling is None:
+            return found
+        # It is the same in both directions.
+        most = closed_epsilon(ceiling, signs[:1], exact[:1], exact[:1]).upper
+        most = jnp.maximum(jnp.minimum(found.upper, most), found.lower)
+        return _between(found.lower, found.estimate, most)
 
     def threshold(self, loss, sign, log_alpha, log_not_alpha):
         if _is_one(loss):
@@ -123,6 +121,55 @@ class BracketedEngine(GridEngine):
         if _is_one(loss):
             return None
         return super().crossing(_estimated(loss).with_ends(), thresholds, alpha)
+
+
+def _several_epsilon(loss: ComposedLoss, signs: Array, targets: Array) -> Interval:
+    """On the grid: each of the three pairs has an epsilon."""
+    sides = _sides(loss)
+    upper = jax.tree.map(lambda x: x[0], sides).with_ends()
+    # Only the pair above has infinite losses.
+    share = over(signs, upper.log_infinite_mass) - targets
+    possible = share < -1e-6
+    finite = targets + log_complement(jnp.where(possible, share, -1.0)) - 1e-9
+    unit = 8 * jnp.finfo(targets.dtype).eps * (1 + jnp.abs(targets))
+    slack = jnp.stack([unit, unit], axis=1)
+    goals = jnp.stack([finite, targets, targets])
+    fixed = stop_gradient((sides, goals))
+    found, worst = lax.map(
+        lambda x: search_epsilon_of_known(x[0].with_ends(), signs, x[1], slack), fixed
+    )
+    at = worst[_ESTIMATE]
+    value = found.estimate[_ESTIMATE]
+    estimate = root_with_slope(_estimated(loss), value, targets[at], signs[at])
+    most = jnp.where(jnp.all(possible), found.upper[0], jnp.inf)
+    return _between(found.lower[-1], estimate, most)
+
+
+def _ceiling(loss: ComposedLoss) -> ComposedLoss | None:
+    """One Gaussian release that dominates all of the composition, if it is of epochs."""
+    if not all(isinstance(term, BracketedLoss) for term in loss.terms):
+        return None
+    terms = zip(loss.terms, loss.counts, strict=True)
+    precision = sum(count / jnp.square(x.noise_multiplier) for x, count in terms)  # pyright: ignore[reportAttributeAccessIssue]
+    # A little less noise, for what is rounded here.
+    noise = stop_gradient((1 - 1e-14) / jnp.sqrt(precision))
+    one = jnp.ones_like(noise)
+    return ComposedLoss((GaussianLoss(noise),), (one,), single=True)
+
+
+def _capped(loss: ComposedLoss, sign: Array, found: Profile, epsilons: Array) -> Profile:
+    """A profile with what is known of it without any lattice."""
+    ceiling = _ceiling(loss)
+    if ceiling is None:
+        return found
+    most = closed_profile(ceiling.closed_form(sign), stop_gradient(epsilons))
+    upper = jnp.minimum(found.log_delta.upper, most.log_delta.upper)
+    rest = jnp.maximum(found.log_rest.lower, most.log_rest.lower)
+    return Profile(
+        _between(found.log_delta.lower, found.log_delta.estimate, upper),
+        _between(rest, found.log_rest.estimate, found.log_rest.upper),
+        found.log_alpha,
+    )
 
 
 def _between(lower: Array, estimate: Array, upper: Array) -> Interval:
@@ -153,11 +200,12 @@ class BracketedPlan(AbstractPlan):
             own[0],
         )
         ends, rests = each.log_delta, each.log_rest
-        return Profile(
+        found = Profile(
             _between(ends.lower[-1], log_delta, ends.upper[0]),
             _between(rests.lower[0], log_rest, rests.upper[-1]),
             own[1].log_alpha,
         )
+        return _capped(loss, self.sign, found, epsilons)
 
     def prepare(self, loss):
         # By direction, and of each of them all three.
@@ -257,9 +305,9 @@ class OnePlan(AbstractPlan):
         )
         log_delta = Interval(found.lower, estimate, found.upper)
         log_alpha = form.estimate.log_alpha(epsilons)
-        return Profile(
-            log_delta, log_delta.map_down(log_complement), stop_gradient(log_alpha)
-        )
+        rest = log_delta.map_down(log_complement)
+        found = Profile(log_delta, rest, stop_gradient(log_alpha))
+        return _capped(loss, self.sign, found, epsilons)
 
     def prepare(self, loss):
         return self, lax.map(lambda sign: _OneForm.of(loss, sign), self.sign)

@@ -1,17 +1,18 @@
 """The privacy loss of one epoch of random allocation."""
 
-from typing import Any, ClassVar
+import abc
+from typing import ClassVar
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jax.lax import stop_gradient
 from jax.scipy.special import logsumexp
 from jaxtyping import Array, Float
 
 from ..._internal._special import safe_log
 from .._atomic import AtomicLoss
 from .._base import AbstractLoss
+from .._gaussian import GaussianLoss
 from ._law import Law, laws
 
 _GROUPS = 4096
@@ -63,60 +64,62 @@ def _grouped(masses: Array, places: Array) -> tuple[Array, Array]:
     return total, jnp.where(some, mean, 1.0)
 
 
-class _Delegating(AbstractLoss):
-    """A loss that is known by three pairs: what is asked of it is of the upper one."""
+class _Allocation(AbstractLoss):
+    """What is true of the loss itself: it takes all real values.
+
+    By convexity the pair is dominated by that of the Gaussian mechanism, whose moments
+    are bounds therefore; those of the laws leave out what the laws leave out.
+    """
+
+    noise_multiplier: eqx.AbstractVar[Float[Array, ""]]
 
     symmetric: ClassVar[bool] = False
 
-    def _upper(self) -> AtomicLoss:
-        raise NotImplementedError
+    @abc.abstractmethod
+    def law(self) -> LawLoss:
+        """A pair next to the true one, for numbers that are no bounds."""
 
     @property
     def on_grid(self) -> bool:
         return True
 
+    def gaussian(self) -> GaussianLoss:
+        """A loss that dominates, in both directions."""
+        return GaussianLoss(self.noise_multiplier)
+
     def moments(self, order):
-        return self._upper().moments(order)
+        _, slope, curvature = jax.vmap(self.law().rough_moments)(order)
+        inner = 0.5 * order * (order - 1) / jnp.square(self.noise_multiplier)
+        most = jnp.maximum(inner, 0)
+        return most + 8 * jnp.finfo(most.dtype).eps * most, slope, curvature
 
     def rough_moments(self, order):
-        return self._upper().rough_moments(order)
+        return self.law().rough_moments(order)
 
-    def atoms(self):
-        return self._upper().atoms()
-
-    def lattice(self):
-        return None
-
-    def cells(self, low, high):
-        return self._upper().cells(low, high)
+    def normalized_log_moment(self, order):
+        """L(w) of the estimate, without its far tail."""
+        found = self.law().moments(order[None])
+        return self._normalized(order, *(x[0] for x in found))
 
     def loss_range(self):
-        return self._upper().loss_range()
-
-    def log_finite_masses(self):
-        return self._upper().log_finite_masses()
-
-    def log_infinite_masses(self):
-        return self._upper().log_infinite_masses()
-
-    def log_truncated_masses(self):
-        # The pair above may have them where the true one has none.
-        return self.log_infinite_masses()
+        most = jnp.full_like(self.noise_multiplier, jnp.inf)
+        return -most, most
 
 
-class BracketedLoss(_Delegating):
-    """A loss between two pairs: one that dominates it, one that it dominates."""
+class BracketedLoss(_Allocation):
+    """The loss, between two pairs: one that dominates it, one that it dominates."""
 
+    noise_multiplier: Float[Array, ""]
     upper: LawLoss
     estimate: LawLoss
     """Of no pair in particular: its profiles are next to the true ones."""
     lower: LawLoss
 
-    def _upper(self) -> AtomicLoss:
-        return self.upper
+    def law(self) -> LawLoss:
+        return self.estimate
 
 
-class RandomAllocationLoss(_Delegating):
+class RandomAllocationLoss(_Allocation):
     """One of t batches has the record, noise of standard deviation s on every sum.
 
     P = N(0, s^2 I_t) and Q = (1/t) sum_i N(e_i, s^2 I_t): the loss is log(S / t), S the
@@ -131,12 +134,12 @@ class RandomAllocationLoss(_Delegating):
     num_batches: Float[Array, ""]
     """Real numbers are between the whole ones next to them."""
 
-    def bracketed(
-        self, *, single: bool, points: int | None = None
-    ) -> BracketedLoss:
+    def bracketed(self, *, single: bool, points: int | None = None) -> BracketedLoss:
         """The pairs around it, for one epoch or for sums of several losses."""
-        found = laws(self.noise_multiplier, self.num_batches, smoothed=single, points=points)
-        return BracketedLoss(*(LawLoss.of(x) for x in (found.upper, found.estimate, found.lower)))
+        s, t = self.noise_multiplier, self.num_batches
+        found = laws(s, t, smoothed=single, points=points)
+        each = (LawLoss.of(x) for x in (found.upper, found.estimate, found.lower))
+        return BracketedLoss(s, *each)
 
-    def _upper(self) -> AtomicLoss:
-        return self.bracketed(single=True).upper
+    def law(self) -> LawLoss:
+        return self.bracketed(single=True).estimate
