@@ -18,7 +18,8 @@ from .._internal._batching import one_by_one
 from .._internal._implicit import implicit_root, known_value
 from .._internal._interval import Interval, log_complement
 from .._internal._roots import root_between
-from .._internal._tolerances import LATTICE_SUM
+from .._internal._special import log_ndtr
+from .._internal._tolerances import LATTICE_SUM, LOG_OPERATIONS
 from ..losses import (
     BracketedLoss,
     ComposedLoss,
@@ -256,6 +257,7 @@ class _OneForm(AbstractPrepared):
     side: Float[Array, "3"]
     """1 for an upper bound, 0 for the estimate, -1 for a lower bound."""
     log_missing: Float[Array, "3"]
+    noise: Float[Array, ""]
 
     @classmethod
     def of(cls, loss: ComposedLoss, sign: Array) -> "_OneForm":
@@ -269,6 +271,7 @@ class _OneForm(AbstractPrepared):
             jnp.asarray([0.0, 1.0, 0.0]),
             jnp.asarray([1.0, 0.0, -1.0]),
             jnp.where(sign > 0, included, without_it),
+            stop_gradient(term.noise_multiplier),
         )
 
     def logs(self, epsilons: Float[Array, "3 e"]) -> Float[Array, "3 e"]:
@@ -278,7 +281,21 @@ class _OneForm(AbstractPrepared):
         moved = epsilons - self.side[:, None] * unit
         value = jax.vmap(LawSums.log_delta)(self.sums, moved, self.bend)
         value = value + self.side[:, None] * LATTICE_SUM
-        return jnp.minimum(jnp.logaddexp(value, self.log_missing[:, None]), 0)
+        value = jnp.logaddexp(value, self.log_missing[:, None])
+        return jnp.minimum(value, self._most(moved))
+
+    def _most(self, epsilons: Array) -> Array:
+        """A bound of log delta without any lattice, for "add".
+
+        (1 - S / K)_+ is at most 1, and nothing unless every component is below K.
+        """
+        sums = self.sums
+        log_strike = jnp.log(sums.law.batches)[:, None] - epsilons
+        z = self.noise * log_strike + 0.5 / self.noise
+        least = sums.law.batches[:, None] * log_ndtr(z)
+        least = least * (1 - LOG_OPERATIONS) + LOG_OPERATIONS * (1 + jnp.square(z))
+        some = (sums.sign[:, None] < 0) & (self.side[:, None] > 0)
+        return jnp.where(some, jnp.minimum(least, 0), 0)
 
     def log_delta(self, loss, epsilons):
         del loss
@@ -338,7 +355,9 @@ def _search_one(
         sign, target = direction
         form = _OneForm.of(loss, sign)
         least, most = jax.vmap(LawSums.ends)(form.sums)
-        low, high = jnp.minimum(jnp.min(least), 0) - 60, jnp.max(most)
+        # Beyond the lattice as well, where other bounds say something.
+        far = 40 + 20 / form.noise + 1 / jnp.square(form.noise)
+        low, high = jnp.minimum(jnp.min(least), 0) - 60, jnp.maximum(jnp.max(most), far)
         passed = lambda e: target - form.logs(e[:, None])[:, 0]
         low, high = jnp.full(3, low), jnp.full(3, high)
         before, after = root_between(passed, low, high)

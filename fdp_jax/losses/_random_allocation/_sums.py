@@ -66,15 +66,28 @@ class LawSums(eqx.Module):
         place, cell, share = self._locate(strike)
         past = (place - cell) * law.spacing
         line = self.gap[cell] - self.sign * self.total[cell] * past
-        left, right = law.masses[cell], law.masses[jnp.minimum(cell + 1, self._last)]
-        cubic = (2 - share) * left + (1 + share) * right
-        line = line - bend * law.spacing * share * (1 - share) / 6 * cubic
+        line = line - bend * law.spacing * self._below_chord(cell, share)
         before = stop_gradient(place) < 0
         whole = line - past * jnp.where(up, law.masses[0], 0)
         outside = jnp.where(up, whole, 0.0)
         last = stop_gradient(place) >= self._last
         value = jnp.where(before, outside, jnp.where(up & last, 0.0, line))
         return jnp.maximum(value, 0)
+
+    def _below_chord(self, cell: Array, share: Array) -> Array:
+        """By how much a call is below its chord, over h: its curvature is the density.
+
+        That is the cubic through four points; masses of a law spread once are h times
+        the density and a twelfth of its second difference.
+        """
+        u, last = share, self._last
+        near = [
+            self.law.masses[jnp.clip(cell + i, 0, last)] for i in (-1, 0, 1, 2)
+        ]
+        bent = near[0] - 2 * near[1] + near[2], near[1] - 2 * near[2] + near[3]
+        left, right = near[1] - bent[0] / 12, near[2] - bent[1] / 12
+        straight = u * (1 - u) / 6 * ((2 - u) * left + (1 + u) * right)
+        return straight - (u**4 - 2 * u**3 + u) / 48 * (bent[0] + bent[1])
 
     @property
     def _last(self) -> int:
