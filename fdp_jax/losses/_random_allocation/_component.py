@@ -9,19 +9,20 @@ mean-preserving spread.  Rounding is met by raising masses.
 Down.  Let p(x) = E (x - X)_+ and v_k = p(k h) - g_k, with g_k = h^2 / 8 times the
 largest density in the two cells at k.  The chord of p exceeds p by at most h^2 / 8
 times the cell's largest density, so the chords of v lie below p: if the second
-differences of v are not negative they are the masses of a law whose puts are below those
-of X.  They are the masses of the spread above, less the second differences of g.
+differences of v are not negative they are the masses of a law whose puts are below
+those of X.  They are the masses of the spread above, less the second differences of g.
 
 At the left end, from k_0 on down, v continues as a straight line up to where that
 reaches zero, y.  As p is convex and above the line right of k_0, it stays above left of
-it; y is split between the two lattice points around it, a below y: below p if the tangent
-of p at a, of at least the mean slope in the cell left of it, is there above the line.
+it; y is split between the two lattice points around it, a and a + h.  The chord from
+(a, 0) to the line at a + h is below p there, because the tangent of p at a (whose slope
+is at least the mean one in the cell left of a) is: that is looked at.
 
 At the right end, k_1, v continues as a straight line too (what lies beyond is left
-out).  For calls the order needs p - v >= g_{k_1} - (F - M)(k_1 h - x), F being X's mass
-up to k_1 h and M the slope of v there.  In the last cell that follows from the tangent of
-p at k_1 h; left of it from h (F - mean of F in the last cell) >= g_{k_1 - 1}, whose left
-side is the part of the last cell's mass that was moved up, times h.
+out).  For calls the order needs p - v >= g_{k_1} - (F - M)(k_1 h - x), F being X's
+mass up to k_1 h and M the slope of v there.  In the last cell that follows from the
+tangent of p at k_1 h; left of it from h (F - mean of F in the last cell) >=
+g_{k_1 - 1}, whose left side is what of the last cell's mass was moved up, times h.
 """
 
 import equinox as eqx
@@ -104,7 +105,6 @@ def component(noise: Float[Array, ""], at: Place) -> Component:
     index = jnp.arange(at.points // 2 + 1)
     x = (at.first + index).astype(h.dtype) * h
     z = standard(x, noise)
-    masses = cell_masses(z, noise)
     inside = index[:-1] < count
     left, right, error = (jnp.where(inside, v, 0) for v in _shares(x, z, noise, h))
     a, b = left + right, (left * x[:-1] + right * x[1:])
@@ -114,7 +114,9 @@ def component(noise: Float[Array, ""], at: Place) -> Component:
         *stop_gradient((noise, at, x, z, spread, off, right - error))
     )
     ends = jnp.stack([z[0], z[count]])
-    tails = 0.5 * erfc(jnp.stack([-ends[0], ends[1], ends[1] - 1 / noise]) * np.sqrt(0.5))
+    tails = 0.5 * erfc(
+        jnp.stack([-ends[0], ends[1], ends[1] - 1 / noise]) * np.sqrt(0.5)
+    )
     tails = tails * (1 + 1e-9)
     total = jnp.sum(a)
     return Component(
@@ -129,15 +131,15 @@ def component(noise: Float[Array, ""], at: Place) -> Component:
     )
 
 
-def _shares(
-    x: Array, z: Array, noise: Array, h: Array
-) -> tuple[Array, Array, Array]:
+def _shares(x: Array, z: Array, noise: Array, h: Array) -> tuple[Array, Array, Array]:
     """Of every cell, what goes to its left and right end, and an error of either.
 
     Where the density changes little over a cell, by a Gauss rule.  With R = x over
-    h (1 + s + s |z|), on the circle of radius R h around a point of the cell the density
-    is at most e^2.5 of its largest value there, so Cauchy's bounds of its derivatives
-    leave a relative error below 2e-5 R^-9 (1 + 1/R) of the rule with 5 nodes.
+    h (2 + s + s |z|), on the circle of radius R h around a point of the cell the
+    density is at most e^2.5 of its largest value there, so Cauchy's bounds of its
+    derivatives leave a relative error below 2e-5 R^-9 (1 + 1/R) of the rule with 5
+    nodes: log |f| changes by at most (1 + s |z|) L + s^2 L^2 / 2 along the circle,
+    L = -log(1 - R h / x).
     """
     cells = cell_masses(z, noise)
     a, b = cells.without, cells.included
@@ -147,7 +149,7 @@ def _shares(
     left = jnp.clip((x[1:] * a - b) / h, 0, a)
     nodes, weights = unit_rule(_ORDER)
     size = jnp.maximum(jnp.abs(z[:-1]), jnp.abs(z[1:]))
-    radius = x[:-1] / (h * (1 + noise + noise * size))
+    radius = x[:-1] / (h * (2 + noise + noise * size))
     smooth = stop_gradient(radius >= _SMOOTH)
     at = jnp.where(smooth[:, None], x[:-1, None] + h * nodes, 1.0)
     mass = density(at, noise) * h * weights
@@ -224,4 +226,3 @@ def _left_line(
     # Below the lattice some mass may be missing that the line would stand for.
     begins = begins & ((at.first == 0) | (corner > _LEAST))
     return begins, (corner, share, slope)
-

@@ -8,12 +8,12 @@ from jax import lax
 from jax.lax import stop_gradient
 from jaxtyping import Array, Float
 
-from ..._internal._special import log1mexp, safe_log
+from ..._internal._special import safe_log
 from ._component import Component, cell_masses, component, standard
 from ._place import Place, place
 from ._powers import Power, log_total, power, resolved, tilted
 
-_POINTS = {True: 1 << 16, False: 1 << 18}
+_POINTS = {True: 5 << 14, False: 1 << 18}
 """Lattice points where the estimate is smoothed, and where it is not."""
 _BIG_CELLS, _COARSE = 128, 256
 _FARTHEST = 12.0
@@ -124,7 +124,9 @@ def _outside(x: Component, at: Place, t: Array) -> _Outside:
     right = jnp.where(t * at.cells < at.window + at.points, -jnp.inf, right)
     # s <= end e^{(s - end) / end}, where the tilt is at least 1 / end.
     end = jnp.maximum(first + high, 1 / at.outer[1])
-    included = right + jnp.log(end / t) + jnp.maximum(at.outer[1] * (end - high - first), 0)
+    included = (
+        right + jnp.log(end / t) + jnp.maximum(at.outer[1] * (end - high - first), 0)
+    )
     wrapped = []
     for u, own in zip(at.tilts, inner, strict=True):
         beyond = left + u * low, right + u * high
@@ -203,19 +205,27 @@ def _lower(x: Component, at: Place, s: Array, t: Array, outside: _Outside) -> La
     kept = jnp.exp((t - 1) * jnp.log1p(-x.big - jnp.exp(x.log_left_out)))
     mass = jnp.maximum(cells.without - cells.error, 0)
     some = mass > 1e-290
-    middle = jnp.where(some, cells.included / jnp.where(some, cells.without, 1), ends[:-1])
+    middle = jnp.where(
+        some, cells.included / jnp.where(some, cells.without, 1), ends[:-1]
+    )
     middle = jnp.clip(middle, ends[:-1], ends[1:])
     far = (t - 1) * x.mean + middle
     none = jnp.full_like(t, -jnp.inf)
     far_masses = jnp.where(some, t * kept * mass * (1 - 1e-9), 0)
     return stop_gradient(
-        Law(t, at.spacing, at.first * t + at.window, masses, far * (1 - 1e-12), far_masses, (none, none))
+        Law(
+            t,
+            at.spacing,
+            at.first * t + at.window,
+            masses,
+            far * (1 - 1e-12),
+            far_masses,
+            (none, none),
+        )
     )
 
 
-def _estimate(
-    x: Component, at: Place, noise: Array, t: Array, kept: float
-) -> Law:
+def _estimate(x: Component, at: Place, noise: Array, t: Array, kept: float) -> Law:
     """The law without spreads but for `kept` ones."""
     both = _both(x.estimate, t, at, kept)
     masses = _joined(at, t, x.mean, both, 0, jnp.zeros(2))
@@ -262,8 +272,12 @@ def _far_up(x: Component, at: Place, s: Array, t: Array, masses: Array):
     far = jnp.maximum(place - x.mean, 0)[:, None] + ends
     lost = x.big + jnp.exp(x.log_left_out)
     far_masses = t / (1 - lost) * coarse[:, None] * big * (1 + 1e-9)
-    last = jnp.maximum(1 / s, standard((at.first + at.cells) * at.spacing, s)) + _FARTHEST
-    tails = safe_log(0.5 * jax.scipy.special.erfc(jnp.stack([last - 1 / s, last]) * np.sqrt(0.5)))
+    last = (
+        jnp.maximum(1 / s, standard((at.first + at.cells) * at.spacing, s)) + _FARTHEST
+    )
+    tails = safe_log(
+        0.5 * jax.scipy.special.erfc(jnp.stack([last - 1 / s, last]) * np.sqrt(0.5))
+    )
     log_t = jnp.log(t)
     beyond = jnp.logaddexp(tails[0], tails[1] + log_t) + 1e-9, tails[1] + log_t + 1e-9
     return stop_gradient((far.ravel(), far_masses.ravel(), beyond))

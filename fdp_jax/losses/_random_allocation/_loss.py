@@ -122,12 +122,13 @@ class BracketedLoss(_Allocation):
 class RandomAllocationLoss(_Allocation):
     """One of t batches has the record, noise of standard deviation s on every sum.
 
-    P = N(0, s^2 I_t) and Q = (1/t) sum_i N(e_i, s^2 I_t): the loss is log(S / t), S the
-    sum of t copies of exp(Z / s - 1 / (2 s^2)).  It is known by measures above and below
-    it in the order of all pairs: see `_component.py`.
+    P = N(0, s^2 I_t) and Q = (1/t) sum_i N(e_i, s^2 I_t): the loss is log(S / t), S
+    the sum of t copies of exp(Z / s - 1 / (2 s^2)).  It is known by measures above and
+    below it in the order of all pairs: see `_component.py`.
 
     References:
-        Chua et al. (2024), arXiv:2412.16802; Feldman, Shenfeld (2025), arXiv:2502.08202.
+        Chua et al. (2024), arXiv:2412.16802; Feldman, Shenfeld (2025),
+        arXiv:2502.08202.
     """
 
     noise_multiplier: Float[Array, ""]

@@ -21,7 +21,6 @@ import jax.numpy as jnp
 from jax.lax import complex as to_complex, optimization_barrier, stop_gradient
 from jaxtyping import Array, Bool, Float
 
-from ..._internal._special import safe_log
 from ._place import Place
 
 _FLOOR = 1e-300
@@ -59,7 +58,9 @@ def log_total(masses: Array, tilt: Array, spacing: Array) -> Array:
     return peak + jnp.log(jnp.sum(jnp.exp(logs - peak)))
 
 
-def _exponents(masses: Array, tilt: Array, spacing: Array) -> tuple[Array, Array, Array]:
+def _exponents(
+    masses: Array, tilt: Array, spacing: Array
+) -> tuple[Array, Array, Array]:
     lift = tilt * spacing * jnp.arange(masses.size)
     logs = jnp.where(masses > 0, jnp.log(jnp.where(masses > 0, masses, 1)) + lift, -1e5)
     return logs, stop_gradient(jnp.max(logs)), lift
@@ -166,5 +167,7 @@ def resolved(one: Tilted, batches: Array, at: Place) -> Bool[Array, ""]:
     """Whether the lattice is fine enough to take spreads off."""
     omega = _frequencies(at.points)
     upper = omega > 0.5 * jnp.pi
-    left = batches * one.log_size - 2 * (batches - 1) * jnp.log(jnp.sinc(omega / (2 * jnp.pi)))
+    left = batches * one.log_size - 2 * (batches - 1) * jnp.log(
+        jnp.sinc(omega / (2 * jnp.pi))
+    )
     return stop_gradient(jnp.max(jnp.where(upper, left, -jnp.inf)) < -6.0)

@@ -81,9 +81,7 @@ class LawSums(eqx.Module):
         the density and a twelfth of its second difference.
         """
         u, last = share, self._last
-        near = [
-            self.law.masses[jnp.clip(cell + i, 0, last)] for i in (-1, 0, 1, 2)
-        ]
+        near = [self.law.masses[jnp.clip(cell + i, 0, last)] for i in (-1, 0, 1, 2)]
         bent = near[0] - 2 * near[1] + near[2], near[1] - 2 * near[2] + near[3]
         left, right = near[1] - bent[0] / 12, near[2] - bent[1] / 12
         straight = u * (1 - u) / 6 * ((2 - u) * left + (1 + u) * right)
@@ -122,4 +120,6 @@ class LawSums(eqx.Module):
             jnp.max(law.far), (law.start + law.masses.size) * law.spacing
         )
         low, high = jnp.log(least) - 1, jnp.log(most / law.batches) + 1
-        return jnp.where(self.sign > 0, low, -high), jnp.where(self.sign > 0, high, -low)
+        return jnp.where(self.sign > 0, low, -high), jnp.where(
+            self.sign > 0, high, -low
+        )
