@@ -18,16 +18,13 @@ from .._internal._batching import one_by_one
 from .._internal._implicit import implicit_root, known_value
 from .._internal._interval import Interval, log_complement
 from .._internal._roots import root_between
-from .._internal._special import log_ndtr
-from .._internal._tolerances import LATTICE_SUM, LOG_OPERATIONS
+from .._internal._tolerances import LATTICE_SUM
 from ..losses import (
     BracketedLoss,
     ComposedLoss,
-    GaussianLoss,
-    LawLoss,
+    EnclosedLoss,
     LawSums,
     Method,
-    RandomAllocationLoss,
 )
 from ._bounds import Profile, over, worst_of
 from ._closed_form_engine import closed_epsilon, closed_profile
@@ -36,20 +33,19 @@ from ._grid_search import root_with_slope, search_epsilon_of_known
 from ._interface import AbstractEngine, AbstractPlan, AbstractPrepared
 
 _GRID = GridEngine()
-_KINDS = RandomAllocationLoss, BracketedLoss
 
 
 def is_bracketed(loss: Any) -> bool:
     """Whether some part of a loss is known by pairs around it."""
-    leaves = jax.tree.leaves(loss, is_leaf=lambda x: isinstance(x, _KINDS))
-    return any(isinstance(x, _KINDS) for x in leaves)
+    leaves = jax.tree.leaves(loss, is_leaf=lambda x: isinstance(x, EnclosedLoss))
+    return any(isinstance(x, EnclosedLoss) for x in leaves)
 
 
 def _replaced(loss: ComposedLoss, change: Callable[[Any], Any]) -> ComposedLoss:
     terms = jax.tree.map(
-        lambda x: change(x) if isinstance(x, _KINDS) else x,
+        lambda x: change(x) if isinstance(x, EnclosedLoss) else x,
         loss.terms,
-        is_leaf=lambda x: isinstance(x, _KINDS),
+        is_leaf=lambda x: isinstance(x, EnclosedLoss),
     )
     return dataclasses.replace(loss, terms=terms, ends=None)
 
@@ -72,7 +68,7 @@ def _sides(loss: ComposedLoss) -> ComposedLoss:
 def _is_one(loss: ComposedLoss) -> bool:
     """Whether it is a single release, of one bracketed loss and nothing else."""
     first = loss.terms[0]
-    return loss.single and len(loss.terms) == 1 and isinstance(first, _KINDS)
+    return loss.single and len(loss.terms) == 1 and isinstance(first, EnclosedLoss)
 
 
 class BracketedEngine(AbstractEngine):
@@ -89,11 +85,7 @@ class BracketedEngine(AbstractEngine):
         single, asked = _is_one(loss), loss.method.points
         points = None if asked == Method.points else asked
 
-        def known(x: Any) -> BracketedLoss:
-            if isinstance(x, BracketedLoss):
-                return x
-            return x.bracketed(single=single, points=points)
-
+        known = lambda x: x.bracketed(single=single, points=points)
         return _replaced(loss, known)
 
     def plan(self, loss, signs, anchor, gap):
@@ -154,15 +146,12 @@ def _several_epsilon(loss: ComposedLoss, signs: Array, targets: Array) -> Interv
 
 
 def _ceiling(loss: ComposedLoss) -> ComposedLoss | None:
-    """One Gaussian release that dominates all of it, if it is made of epochs."""
-    if not all(isinstance(term, BracketedLoss) for term in loss.terms):
+    """One release that dominates all of it, if that is known."""
+    terms = [x for x in loss.terms if isinstance(x, EnclosedLoss)]
+    if len(terms) < len(loss.terms):
         return None
-    terms = zip(loss.terms, loss.counts, strict=True)
-    precision = sum(count / jnp.square(x.noise_multiplier) for x, count in terms)  # pyright: ignore[reportAttributeAccessIssue]
-    # A little less noise, for what is rounded here.
-    noise = stop_gradient((1 - 1e-14) / jnp.sqrt(precision))
-    one = jnp.ones_like(noise)
-    return ComposedLoss((GaussianLoss(noise),), (one,), single=True)
+    whole = EnclosedLoss.dominating(terms, loss.counts)
+    return ComposedLoss((whole,), (jnp.ones_like(loss.counts[0]),), single=True)
 
 
 def _capped(
@@ -264,21 +253,17 @@ class _OneForm(AbstractPrepared):
     side: Float[Array, "3"]
     """1 for an upper bound, 0 for the estimate, -1 for a lower bound."""
     log_missing: Float[Array, "3"]
-    noise: Float[Array, ""]
 
     @classmethod
     def of(cls, loss: ComposedLoss, sign: Array) -> "_OneForm":
-        (term,) = loss.terms
-        assert isinstance(term, BracketedLoss)
-        each = [term.upper.law, term.estimate.law, term.lower.law]
-        laws = jax.tree.map(lambda *x: jnp.stack(x), *stop_gradient(each))
-        included, without_it = laws.log_missing
+        each = _term(stop_gradient(loss)).sums(sign)
+        sums = jax.tree.map(lambda *x: jnp.stack(x), *each)
+        included, without_it = sums.law.log_missing
         return cls(
-            jax.vmap(lambda law: LawSums.of(law, sign))(laws),
+            sums,
             jnp.asarray([0.0, 1.0, 0.0]),
             jnp.asarray([1.0, 0.0, -1.0]),
             jnp.where(sign > 0, included, without_it),
-            stop_gradient(term.noise_multiplier),
         )
 
     def logs(self, epsilons: Float[Array, "3 e"]) -> Float[Array, "3 e"]:
@@ -289,20 +274,8 @@ class _OneForm(AbstractPrepared):
         value = jax.vmap(LawSums.log_delta)(self.sums, moved, self.bend)
         value = value + self.side[:, None] * LATTICE_SUM
         value = jnp.logaddexp(value, self.log_missing[:, None])
-        return jnp.minimum(value, self._most(moved))
-
-    def _most(self, epsilons: Array) -> Array:
-        """A bound of log delta without any lattice, for "add".
-
-        (1 - S / K)_+ is at most 1, and nothing unless every component is below K.
-        """
-        sums = self.sums
-        log_strike = jnp.log(sums.law.batches)[:, None] - epsilons
-        z = self.noise * log_strike + 0.5 / self.noise
-        least = sums.law.batches[:, None] * log_ndtr(z)
-        least = least * (1 - LOG_OPERATIONS) + LOG_OPERATIONS * (1 + jnp.square(z))
-        some = (sums.sign[:, None] < 0) & (self.side[:, None] > 0)
-        return jnp.where(some, jnp.minimum(least, 0), 0)
+        most = jax.vmap(LawSums.log_most)(self.sums, moved)
+        return jnp.minimum(value, jnp.where(self.side[:, None] > 0, most, 0))
 
     def log_delta(self, loss, epsilons):
         del loss
@@ -325,9 +298,9 @@ class OnePlan(AbstractPlan):
     def profile(self, loss, epsilons):
         form = _OneForm.of(loss, self.sign)
         found = form.log_delta(loss, stop_gradient(epsilons))
-        (term,) = _estimated(loss).terms
+        term = _term(loss).estimate
         estimate = known_value(
-            _one_log_delta, found.estimate, (term, epsilons), self.sign
+            _one_log_delta, found.estimate, (term.law, epsilons), self.sign
         )
         log_delta = Interval(found.lower, estimate, found.upper)
         log_alpha = form.estimate.log_alpha(epsilons)
@@ -339,21 +312,21 @@ class OnePlan(AbstractPlan):
         return self, lax.map(lambda sign: _OneForm.of(loss, sign), self.sign)
 
 
-def _one_log_delta(args: tuple[LawLoss, Array], sign: Array) -> Array:
-    term, epsilons = args
-    return LawSums.of(term.law, sign).log_delta(epsilons, 1.0)
+def _one_log_delta(args: tuple[Any, Array], sign: Array) -> Array:
+    law, epsilons = args
+    return LawSums.of(law, sign).log_delta(epsilons, 1.0)
 
 
 def _one_epsilon(loss: ComposedLoss, signs: Array, targets: Array) -> Interval:
     found, worst = _search_one(*stop_gradient((loss, signs, targets)))
-    args = _estimated(loss).terms[0], targets[worst]
+    args = _term(loss).estimate.law, targets[worst]
     estimate = implicit_root(_residual, found.estimate, args, signs[worst])
     return Interval(found.lower, estimate, found.upper)
 
 
-def _residual(epsilon: Array, args: tuple[LawLoss, Array], sign: Array) -> Array:
-    term, target = args
-    return _one_log_delta((term, epsilon[None]), sign)[0] - target
+def _residual(epsilon: Array, args: tuple[Any, Array], sign: Array) -> Array:
+    law, target = args
+    return _one_log_delta((law, epsilon[None]), sign)[0] - target
 
 
 @one_by_one
@@ -363,9 +336,10 @@ def _search_one(
     def one(direction: tuple[Array, Array]) -> Interval:
         sign, target = direction
         form = _OneForm.of(loss, sign)
+        noise = form.sums.law.noise[0]
         least, most = jax.vmap(LawSums.ends)(form.sums)
         # Beyond the lattice as well, where other bounds say something.
-        far = 40 + 20 / form.noise + 1 / jnp.square(form.noise)
+        far = 40 + 20 / noise + 1 / jnp.square(noise)
         low, high = jnp.minimum(jnp.min(least), 0) - 60, jnp.maximum(jnp.max(most), far)
         passed = lambda e: target - form.logs(e[:, None])[:, 0]
         low, high = jnp.full(3, low), jnp.full(3, high)

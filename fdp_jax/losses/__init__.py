@@ -44,7 +44,7 @@ from ._poisson import (
 )
 from ._random_allocation import (
     BracketedLoss as BracketedLoss,
-    LawLoss as LawLoss,
+    EnclosedLoss as EnclosedLoss,
     LawSums as LawSums,
     RandomAllocationLoss as RandomAllocationLoss,
 )

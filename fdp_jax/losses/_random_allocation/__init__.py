@@ -2,7 +2,7 @@
 
 from ._loss import (
     BracketedLoss as BracketedLoss,
-    LawLoss as LawLoss,
+    EnclosedLoss as EnclosedLoss,
     RandomAllocationLoss as RandomAllocationLoss,
 )
 from ._sums import LawSums as LawSums

@@ -6,6 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 from jax.lax import stop_gradient
+from jax.scipy.special import erfc, logsumexp
 from jaxtyping import Array, Float
 
 from ..._internal._special import safe_log
@@ -25,6 +26,7 @@ _CLOSE = 1e-9
 class Law(eqx.Module):
     """Masses of S without the record; with it they are S / t times as large."""
 
+    noise: Float[Array, ""]
     batches: Float[Array, ""]
     """t, by which the ratio is S / t."""
     spacing: Float[Array, ""]
@@ -181,12 +183,15 @@ def _upper(x: Component, at: Place, s: Array, t: Array, outside: _Outside) -> La
     most = jnp.maximum(t - 2, 0) * x.big
     two = safe_log(0.5 * big * others), safe_log(others * (included + 0.5 * most))
     small = x.log_left_out + jnp.log(t)
-    add = lambda *logs: jax.nn.logsumexp(jnp.stack(logs)) + 1e-9
+    # What is outside the window with a big component besides is a share of that.
+    more = 1e-9 + jnp.log1p(big + included)
+    add = lambda *logs: logsumexp(jnp.stack(logs)) + more
     without = add(outside.left, outside.right, two[0], small, beyond[1])
     included = add(
         outside.left_included, outside.right_included, two[1], small, beyond[0]
     )
     return Law(
+        s,
         t,
         at.spacing,
         at.first * t + at.window,
@@ -211,14 +216,15 @@ def _lower(x: Component, at: Place, s: Array, t: Array, outside: _Outside) -> La
     middle = jnp.clip(middle, ends[:-1], ends[1:])
     far = (t - 1) * x.mean + middle
     none = jnp.full_like(t, -jnp.inf)
-    far_masses = jnp.where(some, t * kept * mass * (1 - 1e-9), 0)
+    far_masses = jnp.where(some, t * kept * mass * (1 - 1e-7), 0)
     return stop_gradient(
         Law(
+            s,
             t,
             at.spacing,
             at.first * t + at.window,
             masses,
-            far * (1 - 1e-12),
+            far,
             far_masses,
             (none, none),
         )
@@ -232,7 +238,7 @@ def _estimate(x: Component, at: Place, noise: Array, t: Array, kept: float) -> L
     far, far_masses = _far_middle(x, at, noise, t, masses)
     none = jnp.full_like(t, -jnp.inf)
     start = at.first * t + at.window
-    return Law(t, at.spacing, start, masses, far, far_masses, (none, none))
+    return Law(noise, t, at.spacing, start, masses, far, far_masses, (none, none))
 
 
 # ------------------------------------------------------------------ one big component
@@ -269,15 +275,13 @@ def _far_up(x: Component, at: Place, s: Array, t: Array, masses: Array):
     low = rows @ (1 - share)
     coarse = (jnp.append(low, 0) + jnp.append(jnp.zeros(1), high)) * (1 + 1e-9)
     place = (at.first * t + at.window + step * jnp.arange(_COARSE + 1)) * at.spacing
-    far = jnp.maximum(place - x.mean, 0)[:, None] + ends
+    far = (place - x.mean)[:, None] + ends
     lost = x.big + jnp.exp(x.log_left_out)
     far_masses = t / (1 - lost) * coarse[:, None] * big * (1 + 1e-9)
     last = (
         jnp.maximum(1 / s, standard((at.first + at.cells) * at.spacing, s)) + _FARTHEST
     )
-    tails = safe_log(
-        0.5 * jax.scipy.special.erfc(jnp.stack([last - 1 / s, last]) * np.sqrt(0.5))
-    )
+    tails = safe_log(0.5 * erfc(jnp.stack([last - 1 / s, last]) * np.sqrt(0.5)))
     log_t = jnp.log(t)
     beyond = jnp.logaddexp(tails[0], tails[1] + log_t) + 1e-9, tails[1] + log_t + 1e-9
     return stop_gradient((far.ravel(), far_masses.ravel(), beyond))

@@ -1,11 +1,13 @@
 """The privacy loss of one epoch of random allocation."""
 
 import abc
+from collections.abc import Sequence
 from typing import ClassVar
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+from jax.lax import stop_gradient
 from jax.scipy.special import logsumexp
 from jaxtyping import Array, Float
 
@@ -14,6 +16,7 @@ from .._atomic import AtomicLoss
 from .._base import AbstractLoss
 from .._gaussian import GaussianLoss
 from ._law import Law, laws
+from ._sums import LawSums
 
 _GROUPS = 4096
 """Groups of outputs that rough moments look at."""
@@ -64,8 +67,8 @@ def _grouped(masses: Array, places: Array) -> tuple[Array, Array]:
     return total, jnp.where(some, mean, 1.0)
 
 
-class _Allocation(AbstractLoss):
-    """What is true of the loss itself: it takes all real values.
+class EnclosedLoss(AbstractLoss):
+    """A loss that is known by pairs above and below it, and takes all real values.
 
     By convexity the pair is dominated by that of the Gaussian mechanism, whose moments
     are bounds therefore; those of the laws leave out what the laws leave out.
@@ -79,13 +82,24 @@ class _Allocation(AbstractLoss):
     def law(self) -> LawLoss:
         """A pair next to the true one, for numbers that are no bounds."""
 
+    @abc.abstractmethod
+    def bracketed(self, *, single: bool, points: int | None = None) -> "BracketedLoss":
+        """The pairs around it, for one release or for sums of several losses."""
+
     @property
     def on_grid(self) -> bool:
         return True
 
-    def gaussian(self) -> GaussianLoss:
-        """A loss that dominates, in both directions."""
-        return GaussianLoss(self.noise_multiplier)
+    @staticmethod
+    def dominating(
+        terms: Sequence["EnclosedLoss"], counts: Sequence[Float[Array, ""]]
+    ) -> AbstractLoss:
+        """One loss with a closed form that dominates a whole composition."""
+        pairs = zip(terms, counts, strict=True)
+        precisions = [n / jnp.square(x.noise_multiplier) for x, n in pairs]
+        # A little less noise, for what is rounded here.
+        noise = (1 - 1e-14) / jnp.sqrt(sum(precisions))
+        return GaussianLoss(stop_gradient(noise))
 
     def moments(self, order):
         _, slope, curvature = jax.vmap(self.law().rough_moments)(order)
@@ -106,7 +120,7 @@ class _Allocation(AbstractLoss):
         return -most, most
 
 
-class BracketedLoss(_Allocation):
+class BracketedLoss(EnclosedLoss):
     """The loss, between two pairs: one that dominates it, one that it dominates."""
 
     noise_multiplier: Float[Array, ""]
@@ -118,8 +132,19 @@ class BracketedLoss(_Allocation):
     def law(self) -> LawLoss:
         return self.estimate
 
+    def bracketed(self, *, single, points=None):
+        del single, points
+        return self
 
-class RandomAllocationLoss(_Allocation):
+    def sums(self, sign: Float[Array, ""]) -> tuple[LawSums, LawSums, LawSums]:
+        """One release in one direction, by each of the three."""
+        upper, estimate, lower = (
+            LawSums.of(x.law, sign) for x in (self.upper, self.estimate, self.lower)
+        )
+        return upper, estimate, lower
+
+
+class RandomAllocationLoss(EnclosedLoss):
     """One of t batches has the record, noise of standard deviation s on every sum.
 
     P = N(0, s^2 I_t) and Q = (1/t) sum_i N(e_i, s^2 I_t): the loss is log(S / t), S
@@ -135,8 +160,7 @@ class RandomAllocationLoss(_Allocation):
     num_batches: Float[Array, ""]
     """Real numbers are between the whole ones next to them."""
 
-    def bracketed(self, *, single: bool, points: int | None = None) -> BracketedLoss:
-        """The pairs around it, for one epoch or for sums of several losses."""
+    def bracketed(self, *, single, points=None):
         s, t = self.noise_multiplier, self.num_batches
         found = laws(s, t, smoothed=single, points=points)
         each = (LawLoss.of(x) for x in (found.upper, found.estimate, found.lower))

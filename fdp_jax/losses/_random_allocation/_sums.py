@@ -10,7 +10,8 @@ import jax.numpy as jnp
 from jax.lax import stop_gradient
 from jaxtyping import Array, Float
 
-from ..._internal._special import safe_log
+from ..._internal._special import log_ndtr, safe_log
+from ..._internal._tolerances import LOG_OPERATIONS
 from ._law import Law
 
 
@@ -59,6 +60,17 @@ class LawSums(eqx.Module):
         # E(1 - e^eps S / t)_+ = e^eps / t times the put.
         scale = jnp.where(self.sign > 0, 1.0, jnp.exp(epsilon)) / law.batches
         return safe_log(scale * value)
+
+    def log_most(self, epsilon: Float[Array, " e"]) -> Array:
+        """A bound of log delta without any lattice; 0 but for "add".
+
+        (1 - S / K)_+ is at most 1, and nothing unless every component is below K.
+        """
+        law = self.law
+        z = law.noise * (jnp.log(law.batches) - epsilon) + 0.5 / law.noise
+        most = law.batches * log_ndtr(z)
+        most = most * (1 - LOG_OPERATIONS) + LOG_OPERATIONS * (1 + jnp.square(z))
+        return jnp.where(self.sign < 0, jnp.minimum(most, 0), 0)
 
     def _payoff(self, strike: Array, bend: Array | float) -> Array:
         """E(S - K)_+, or E(K - S)_+, over the lattice."""
