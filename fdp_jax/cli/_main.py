@@ -13,7 +13,7 @@ from .. import calibration, mechanisms, plot, reports
 from ..reports import Interval
 from ._demo import demo
 from ._parser import SOLVABLE, build_parser
-from ._scheme import name_within, scheme_of
+from ._scheme import name_within, numbers_of, scheme_of
 
 _OK, _BAD_VALUE, _UNREACHABLE = 0, 2, 3
 _VACUOUS = 2
@@ -127,15 +127,15 @@ _COMMANDS = {
 }
 
 
-def _run(
-    arguments: argparse.Namespace, unknown: str | None = None
-) -> mechanisms.DPSGD:
-    named = {name: getattr(arguments, name) for name in ("noise_multiplier", "num_steps")}
+def _run(arguments: argparse.Namespace, unknown: str | None = None) -> mechanisms.DPSGD:
+    named = {
+        name: getattr(arguments, name) for name in ("noise_multiplier", "num_steps")
+    }
     named["relation"] = arguments.relation.replace("-", "_")
-    scheme = scheme_of(arguments, unknown)
     if arguments.sampling == "poisson":
-        return mechanisms.DPSGD(sampling_prob=arguments.sampling_prob, **named)
-    return mechanisms.DPSGD(sampling=scheme, **named)
+        prob = numbers_of(arguments, unknown).get("prob")
+        return mechanisms.DPSGD(sampling_prob=prob, **named)
+    return mechanisms.DPSGD(sampling=scheme_of(arguments, unknown), **named)
 
 
 def _name(arguments: argparse.Namespace, unknown: str) -> str:

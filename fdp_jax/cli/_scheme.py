@@ -25,9 +25,7 @@ SCHEMES = {
     "cyclic-poisson": _Scheme(
         sampling.CyclicPoisson, _PROB | {"num_groups": "num_groups"}
     ),
-    "shuffled-epochs": _Scheme(
-        sampling.ShuffledEpochs, {"num_batches": "num_batches"}
-    ),
+    "shuffled-epochs": _Scheme(sampling.ShuffledEpochs, {"num_batches": "num_batches"}),
     "user-examples": _Scheme(
         sampling.UserLevel, _PROB | {"max_examples": "max_examples"}
     ),
@@ -40,6 +38,17 @@ def scheme_of(
     arguments: argparse.Namespace, unknown: str | None = None
 ) -> sampling.AbstractSampling:
     """The scheme, with its numbers but for the one that is sought.
+
+    Raises:
+        ValueError: If an argument is missing, or is none of the scheme's.
+    """
+    return SCHEMES[arguments.sampling].make(**numbers_of(arguments, unknown))
+
+
+def numbers_of(
+    arguments: argparse.Namespace, unknown: str | None = None
+) -> dict[str, Any]:
+    """The scheme's numbers by its own names, but for the one that is sought.
 
     Raises:
         ValueError: If an argument is missing, or is none of the scheme's.
@@ -58,7 +67,7 @@ def scheme_of(
             f"{_flags(foreign)} means nothing with --sampling {arguments.sampling}"
             + (f" --solve-for {unknown}" if unknown in foreign else "")
         )
-    return scheme.make(**{scheme.names[n]: given[n] for n in scheme.names if n in given})
+    return {scheme.names[n]: value for n, value in given.items()}
 
 
 def name_within(arguments: argparse.Namespace, name: str) -> str:
