@@ -14,6 +14,7 @@ from .._internal import _checks
 from .._internal._special import safe_log
 from ..losses import (
     ComposedLoss,
+    DisplacingLoss,
     GaussianMixtureLoss,
     GluedLoss,
     MassLoss,
@@ -214,14 +215,12 @@ def fixed_size_pair(
         return symmetrized(pair)
     # For losses below zero the other record is opposite to where it is for those above.
     below = normal_mixtures(noise, (-1.0, 0.0), (prob, out), (none, one))
-    return GluedLoss(displacing_pair(noise, prob), below)
+    return GluedLoss(displacing_pair(noise, prob).positive(), below)
 
 
-def displacing_pair(noise: Array, prob: Array) -> MassLoss:
+def displacing_pair(noise: Array, prob: Array) -> DisplacingLoss:
     """(1 - q) N(0) + q N(1) without, (1 - q) N(0) + q N(2) with."""
-    out, none = 1 - prob, jnp.zeros_like(prob)
-    places = 0.0, 1.0, 2.0
-    return normal_mixtures(noise, places, (out, prob, none), (out, none, prob))
+    return DisplacingLoss(noise, safe_log(prob), safe_log(1 - prob))
 
 
 def normal_mixtures(
