@@ -62,6 +62,7 @@ from .mechanisms import (
     KaryRandomizedResponse as KaryRandomizedResponse,
     Laplace as Laplace,
     Logistic as Logistic,
+    MatrixMechanism as MatrixMechanism,
     MixtureOfGaussians as MixtureOfGaussians,
     NeighboringRelation as NeighboringRelation,
     PerfectPrivacy as PerfectPrivacy,

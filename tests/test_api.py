@@ -17,7 +17,8 @@ NOTATION = ROOT.parent / "docs/notation.md"
 # Each stage may import the stages before it, and `_internal` and `data` may import
 # nothing of the package.
 STAGES = (
-    *("losses", "engines", "curves", "mechanisms", "tradeoff", "experiments"),
+    *("losses", "engines", "curves", "mechanisms", "sampling", "tradeoff"),
+    *("experiments",),
     *("noise", "inference", "limits", "divergences", "comparison", "levy"),
     *("calibration", "accounting", "interop", "design", "reports", "plot", "cli"),
 )
@@ -26,7 +27,7 @@ LEAVES = ("_internal", "data")
 USER_MODULES = (
     *("targets", "tradeoff", "divergences", "comparison", "design"),
     *("noise", "inference", "limits", "reports", "plot", "data"),
-    *("experiments", "levy", "accounting", "interop"),
+    *("experiments", "levy", "accounting", "interop", "sampling"),
 )
 # What the package returns and nobody constructs: its fields are results.
 RECORDS = (
@@ -50,6 +51,7 @@ STRUCTURAL = {
     *("epsilons", "tolerance", "member_scores", "nonmember_scores", "confidence"),
     *("monotonic", "support", "log_beyond", "loss_range"),
     *("log_density_without", "log_density_with"),
+    *("sampling", "release", "strategy", "cyclic"),
     *("a", "b", "guarantee", "guarantees", "hyper_prior", "density", "convex"),
     *(
         "tolerance",

@@ -62,6 +62,7 @@ MADE = {
     "FromProbabilities": {"without_record": [0.6, 0.4], "with_record": [0.4, 0.6]},
     "FromTradeOffPoints": {"alpha": [0.0, 0.2, 1.0], "beta": [1.0, 0.2, 0.0]},
     "KaryRandomizedResponse": {"epsilon": 1.0, "num_categories": 3},
+    "MatrixMechanism": {"noise_multiplier": 1.0, "strategy": [1.0, 0.5]},
     "MixtureOfGaussians": {
         "noise_multiplier": 1.0, "shifts": [0.0, 1.0], "probs": [0.5, 0.5]
     },
@@ -81,14 +82,24 @@ NAMES = {
     "kind": ("bayes_error", "difference", "tradeoff", "profile"),
     "direction": ("remove", "add", "both"),
 }
-FLAGS = "connected", "convex", "log_concave", "monotonic", "symmetric", "whole"
+FLAGS = (
+    "connected",
+    "convex",
+    "cyclic",
+    "log_concave",
+    "monotonic",
+    "symmetric",
+    "whole",
+)
 NOT_OPTIONS = (
     *("fdp.DiscreteGaussian scale", "fdp.DiscreteLaplace scale"),
     *("fdp.SubordinatedGaussian scale", "fdp.levy.SubordinatedGaussian scale"),
     *("fdp.targets.AbstractTarget.require_relation relation",),
     *("fdp.targets.AllOf.require_relation relation",),
+    *("fdp.interop.from_execution_plan relation",),
 )
-"""Numbers of that name, and what only gets a mechanism's relation passed on."""
+"""Numbers of that name, what only gets a mechanism's relation passed on, and what may
+be left out."""
 
 
 def _options():
@@ -121,7 +132,8 @@ def _call(owner, function, name):
         return _wants(name, functools.partial(bound_method, **extra))
     if isinstance(function, functools.partial):
         return lambda option: function(**{name: option})
-    if name in ("relation", "monotonic", "norm") and inspect.isclass(function):
+    chosen = "relation", "monotonic", "norm", "cyclic"
+    if name in chosen and inspect.isclass(function):
         arguments = dict(MADE.get(last, {}))
         arguments.pop(name, None)
         first = (

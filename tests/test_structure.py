@@ -14,7 +14,7 @@ STRUCTURES = {
     *("AbstractLoss", "AnalyticLoss", "MassLoss", "MonotoneLoss"),
     *("ComposedLoss", "RevealedLoss", "ScheduleLoss"),
 }
-ROOMS = {"losses", "mechanisms"}
+ROOMS = {"losses", "mechanisms", "sampling"}
 # A trade-off function that is the one of a pair, noise that is learned, and the engine
 # that splits the law of the one pair that has bands.
 NAMED_ELSEWHERE = {

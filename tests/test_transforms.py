@@ -223,6 +223,68 @@ _row(
     (1.25, 0.125, 2.0),
     (0.75, 0.25, 3.0),
 )
+SCHEMES = {
+    "sampling.Poisson": lambda q: fdp.sampling.Poisson(q),
+    "sampling.CyclicPoisson": lambda q: fdp.sampling.CyclicPoisson(q, num_groups=4),
+    "sampling.UserLevel": lambda q: fdp.sampling.UserLevel(q, max_examples=3),
+    "sampling.TruncatedPoisson": lambda q: fdp.sampling.TruncatedPoisson(
+        q, batch_size=3, dataset_size=16
+    ),
+}
+
+
+def _sampled(scheme: Any, s: Any, q: Any, relation: str = "zero_out") -> Any:
+    return fdp.DPSGD(
+        noise_multiplier=s, sampling=scheme(q), num_steps=8, relation=relation
+    )
+
+
+for _name, _scheme in SCHEMES.items():
+    _row(
+        _name,
+        lambda s, q, scheme=_scheme: kl(
+            _sampled(scheme, s, q, "add_or_remove_one"),
+        ),
+        (1.25, 0.125),
+        (0.75, 0.25),
+    )
+_row(
+    "sampling.FixedSize",
+    lambda s, q: kl(_sampled(lambda q: fdp.sampling.FixedSize(prob=q), s, q)),
+    (1.25, 0.125),
+    (0.75, 0.25),
+)
+_row(
+    "sampling.ShuffledEpochs",
+    lambda s: kl(_sampled(lambda t: fdp.sampling.ShuffledEpochs(t), s, 4.0)),
+    *NOISE,
+)
+_row(
+    "sampling.TruncatedPoisson.truncation",
+    lambda q: SCHEMES["sampling.TruncatedPoisson"](q).truncation(),
+    0.125,
+    0.25,
+)
+_row(
+    "Subsampled",
+    lambda s, q: kl(fdp.Subsampled(fdp.Laplace(s), fdp.sampling.Poisson(q))),
+    (1.25, 0.125),
+    (0.75, 0.25),
+)
+_row(
+    "MatrixMechanism MatrixMechanism.sensitivity",
+    lambda s, c: (
+        (run := fdp.MatrixMechanism(s, _vector(1, c), num_steps=8)).sensitivity(),
+        run.epsilon(delta=DELTA),
+    ),
+    (1.25, 0.5),
+    (0.75, 0.25),
+)
+_row(
+    "MatrixMechanism.tree",
+    lambda s: fdp.MatrixMechanism.tree(s, 10).epsilon(delta=DELTA),
+    *NOISE,
+)
 _row("DiscreteGaussian", lambda s: kl(fdp.DiscreteGaussian(s)), *NOISE)
 _row("DiscreteLaplace", lambda s: kl(fdp.DiscreteLaplace(s)), *NOISE)
 _row("ExponentialMechanism", lambda e: kl(fdp.ExponentialMechanism(e)), *NOISE)
@@ -1506,6 +1568,13 @@ SLOW = {
     "targets.MuGDP",
     "targets.Reconstruction",
     "targets.TradeOff",
+    "Subsampled",
+    "sampling.CyclicPoisson",
+    "sampling.FixedSize",
+    "sampling.Poisson",
+    "sampling.ShuffledEpochs",
+    "sampling.TruncatedPoisson",
+    "sampling.UserLevel",
     "tradeoff.AbstractTradeOff.inverse",
     "tradeoff.AbstractTradeOff.inverse-line",
     "tradeoff.AbstractTradeOff.log_slope",
@@ -1562,6 +1631,11 @@ EXCEPTIONS = {
         AbstractMechanism.exact AbstractMechanism.has_fractional_powers
         AbstractMechanism.as_steps targets.AbstractTarget.spent_by
         AbstractMechanism.known_steps AbstractMechanism.loss
+        AbstractMechanism.alone AbstractMechanism.attained AbstractMechanism.unchecked
+        sampling.AbstractSampling.num_groups_known sampling.AbstractSampling.one_round
+        sampling.AbstractSampling.require_complete sampling.AbstractSampling.run
+        sampling.AbstractSampling.require_release
+        sampling.AbstractSampling.takes_fractions sampling.AbstractSampling.unchecked
         AbstractMechanism.releases_once AbstractMechanism.require_complete
         AbstractMechanism.samplings AbstractMechanism.simplified
         AbstractMechanism.takes_fractions RandomRepeat.with_fractions
@@ -1582,6 +1656,7 @@ EXCEPTIONS = {
     "names or flags, not numbers": """
         PoissonSubsampled.relation RandomRepeat.relation RevealedMixture.relation
         Schedule.relation _View.is_exact comparison.Join.symmetric
+        Subsampled.relation sampling.UserLevel.scheme
         comparison.Meet.symmetric native_float32 noise.CanonicalCheck.passed""",
     "no numbers go in": """
         BlatantNonPrivacy PerfectPrivacy tradeoff.BlatantNonPrivacy tradeoff.Identity

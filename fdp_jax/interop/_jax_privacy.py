@@ -51,10 +51,11 @@ def from_execution_plan(plan: Any, *, relation: Any = None) -> AbstractMechanism
             run.epsilon(delta=1e-5)  # 0.6220
             run.beta(alpha=0.1)
     """
+    given = None if relation is None else relation_of(relation)
     event, said = _event(plan), _relation_of_plan(plan)
-    if relation is None:
+    if given is None:
         relation = said
-    elif said is not None and relation_of(relation) is not said:
+    elif said is not None and given is not said:
         raise ValueError(
             f"relation must be {said.value!r}, which the plan has, got {relation!r}"
         )

@@ -42,11 +42,13 @@ from ._fields import (
     STEPS as STEPS,
     Search as Search,
     as_float as as_float,
+    as_known as as_known,
     as_number as as_number,
     parameter as parameter,
     search_of as search_of,
 )
 from ._levy_triplet import LevyTriplet as LevyTriplet
+from ._matrix import MatrixMechanism as MatrixMechanism
 from ._poisson import PoissonMechanism as PoissonMechanism
 from ._random_repeat import RandomRepeat as RandomRepeat
 from ._relations import (
@@ -66,6 +68,7 @@ from ._resolve import (
 )
 from ._sampled import (
     DPSGD as DPSGD,
+    ClippedSum as ClippedSum,
     MixtureOfGaussians as MixtureOfGaussians,
     PoissonSubsampled as PoissonSubsampled,
     SubsampledGroup as SubsampledGroup,

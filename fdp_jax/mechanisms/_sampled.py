@@ -217,6 +217,22 @@ class MixtureOfGaussians(AbstractMechanism):
         return ComposedLoss((term,), (jnp.ones_like(noise),), single=True)
 
 
+class ClippedSum(Gaussian):
+    """Gaussian noise on a sum of contributions that are clipped to a norm.
+
+    As of every Gaussian its noise multiplier is over the sensitivity: under REPLACE_ONE
+    that is twice the clipping norm.  Unlike of other Gaussians it is known that no
+    contribution is farther from none at all than the norm.
+    """
+
+    @property
+    def noise_over_norm(self) -> Any:
+        """The noise's standard deviation over the clipping norm."""
+        if self.noise_multiplier is None or self.relation is not REPLACE_ONE:
+            return self.noise_multiplier
+        return 2 * self.noise_multiplier
+
+
 class DPSGD(AbstractMechanism):
     """DP-SGD: `num_steps` noisy sums of clipped gradients of sampled batches.
 
@@ -280,9 +296,11 @@ class DPSGD(AbstractMechanism):
         if self.num_steps is not None and not self.takes_fractions():
             _checks.count("num_steps", self.num_steps)
 
-    def _release(self) -> Gaussian:
-        fields = {"noise_multiplier": self.noise_multiplier, "relation": self.relation}
-        return Gaussian.unchecked(**fields)
+    def _release(self) -> ClippedSum:
+        noise = self.noise_multiplier
+        if noise is not None and self.relation is REPLACE_ONE:
+            noise = noise / 2
+        return ClippedSum.unchecked(noise_multiplier=noise, relation=self.relation)
 
     def _run(self) -> AbstractMechanism | None:
         """The run as its scheme makes it, where one is given."""

@@ -134,6 +134,9 @@ class AbstractSampling(eqx.Module):
         """The number of steps after which the scheme starts again."""
         return 1.0
 
+    def num_groups_known(self) -> float | None:
+        """How many groups of records take turns, if that is fixed and known."""
+
     def takes_fractions(self, release: "AbstractMechanism") -> bool:
         """Whether the number of steps may be any real number."""
         del release

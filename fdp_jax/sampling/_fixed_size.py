@@ -194,7 +194,7 @@ class _AttainedStep(_Step):
         noise = as_float(self.mechanism.noise_multiplier)
         released, noise = _with_noise(released, noise)
         if self.relation is REPLACE_ONE:
-            term = SubsampledGaussianLoss(noise / 2, prob)
+            term = SubsampledGaussianLoss(noise, prob)
         else:
             term = displacing_pair(noise, prob)
         return ComposedLoss((term,), (jnp.where(released, 1.0, 0.0),), single=True)
@@ -208,10 +208,13 @@ def _with_noise(released: Array, noise: Array) -> tuple[Array, Array]:
 def fixed_size_pair(
     noise: Array, prob: Array, relation: NeighboringRelation
 ) -> MassLoss:
-    """The pair of one step with Gaussian noise whose record may displace another."""
+    """The pair of one step whose record may displace another, and Gaussian noise.
+
+    The noise is over the sensitivity: under REPLACE_ONE twice the clipping norm.
+    """
     out, one, none = 1 - prob, jnp.ones_like(prob), jnp.zeros_like(prob)
     if relation is REPLACE_ONE:
-        pair = normal_mixtures(noise, (0.0, 2.0), (one, none), (out, prob))
+        pair = normal_mixtures(noise, (0.0, 1.0), (one, none), (out, prob))
         return symmetrized(pair)
     # For losses below zero the other record is opposite to where it is for those above.
     below = normal_mixtures(noise, (-1.0, 0.0), (prob, out), (none, one))
@@ -228,7 +231,10 @@ def normal_mixtures(
     places: tuple[float, ...],
     p: tuple[Array, ...],
     q: tuple[Array, ...],
+    *,
+    symmetric: bool = False,
 ) -> GaussianMixtureLoss:
     """The pair of two mixtures of normal laws, from their weights at some places."""
     log_p, log_q = (jnp.stack([safe_log(x) for x in w]) for w in (p, q))
-    return GaussianMixtureLoss(noise, jnp.asarray(places, noise.dtype), log_p, log_q)
+    at = jnp.asarray(places, noise.dtype)
+    return GaussianMixtureLoss(noise, at, log_p, log_q, symmetric=symmetric)

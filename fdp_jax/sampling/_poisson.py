@@ -13,10 +13,12 @@ from ..mechanisms import (
     REPLACE_ONE,
     AbstractMechanism,
     AbstractSampling,
+    ClippedSum,
     Composition,
     Gaussian,
     PoissonSubsampled,
     Sampling,
+    as_known,
     parameter,
 )
 
@@ -28,7 +30,7 @@ class Poisson(AbstractSampling):
         prob: That probability, in [0, 1].  May be left out, for `calibrate` to find.
 
     For adding, removing or zeroing out a record any release may be sampled, for
-    replacing one Gaussian noise (see `DPSGD`).
+    replacing one `DPSGD` alone.
 
     Raises:
         ValueError: If prob is out of range.
@@ -52,11 +54,11 @@ class Poisson(AbstractSampling):
 
     def require_release(self, release):
         super().require_release(release)
-        if release.relation is REPLACE_ONE and not isinstance(release, Gaussian):
+        if release.relation is REPLACE_ONE and not isinstance(release, ClippedSum):
             raise ValueError(
                 "relation must be ADD_OR_REMOVE_ONE or ZERO_OUT for a Poisson sample "
                 f"of {type(release).__name__}, got REPLACE_ONE: a pair for "
-                "replacement does not tell what a record's absence does"
+                "replacement does not tell what a record's absence does (see DPSGD)"
             )
 
     def takes_fractions(self, release):
@@ -65,9 +67,9 @@ class Poisson(AbstractSampling):
 
 def poisson_step(release: AbstractMechanism, prob: Any) -> AbstractMechanism:
     """One release of a Poisson sample."""
-    if release.relation is REPLACE_ONE and isinstance(release, Gaussian):
+    if release.relation is REPLACE_ONE and isinstance(release, ClippedSum):
         return DPSGD.unchecked(
-            noise_multiplier=release.noise_multiplier,
+            noise_multiplier=release.noise_over_norm,
             sampling_prob=prob,
             num_steps=1.0,
             relation=release.relation,
@@ -114,6 +116,9 @@ class CyclicPoisson(AbstractSampling):
     def run(self, release, num_steps):
         each = rounds(num_steps, self.num_groups)
         return Poisson.unchecked(prob=self.prob).run(release, each)
+
+    def num_groups_known(self):
+        return as_known(self.num_groups)
 
     def require_release(self, release):
         Poisson(0.5).require_release(release)

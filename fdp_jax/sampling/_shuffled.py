@@ -118,11 +118,12 @@ class _LargestBatch(_Epoch):
         batches = as_float(self.num_batches)
         released = jnp.isfinite(noise)
         noise = jnp.where(released, noise, 1.0)
-        without = 0.0 if self.relation is REPLACE_ONE else 1.0
-        low, high = -_REACH * noise, 2 + _REACH * noise
+        # From the sum of other records alone, all opposite; over the sensitivity.
+        shifts = (0.0, 1.0) if self.relation is REPLACE_ONE else (1.0, 2.0)
+        low, high = -_REACH * noise, shifts[1] + _REACH * noise
         cuts = low + jnp.arange(1, _BINS) / _BINS * (high - low)
         log_p, log_q = (
-            _bins(_log_below(cuts, noise, batches, shift)) for shift in (without, 2.0)
+            _bins(_log_below(cuts, noise, batches, shift)) for shift in shifts
         )
         count = jnp.where(released, 1.0, 0.0)
         return ComposedLoss((AtomicLoss(log_p, log_q),), (count,), single=True)

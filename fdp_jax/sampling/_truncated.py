@@ -8,11 +8,11 @@ from jax.scipy.special import betainc
 from jaxtyping import Array, ArrayLike, Real
 
 from .._internal import _checks
+from .._internal._precision import in_float64
 from ..losses import (
     AbstractLoss,
     Alternatives,
     ComposedLoss,
-    GaussianMixtureLoss,
     SubsampledGaussianLoss,
     revealed_mixture,
 )
@@ -31,6 +31,7 @@ from ..mechanisms import (
     parameter,
 )
 from ._fixed_size import fixed_size_pair, normal_mixtures
+from ._poisson import Poisson
 
 
 class TruncatedPoisson(AbstractSampling):
@@ -92,20 +93,23 @@ class TruncatedPoisson(AbstractSampling):
                 f"{type(release).__name__}: what a record does in another one's place "
                 "is known for Gaussian noise"
             )
+        Poisson(0.5).require_release(release)
 
     def truncation(self) -> tuple[Array, Array]:
         """Probabilities that the others fill the batch, and that the record is in."""
-        p = as_float(self.prob)
-        n, most = (
-            stop_gradient(as_float(x)) for x in (self.dataset_size, self.batch_size)
-        )
-        cut = n > most
-        n = jnp.where(cut, n, most + 1)
-        full = betainc(most, n - most, p)
-        kept = betainc(most + 1, n - most, p) * most / n
-        some = cut & (full > 0)
-        share = kept / jnp.where(some, full, 1)
-        return jnp.where(some, full, 0), jnp.where(some, jnp.minimum(share, 1), 0)
+        return _truncation(self.prob, self.batch_size, self.dataset_size)
+
+
+@in_float64
+def _truncation(prob: Array, most: Array, records: Array) -> tuple[Array, Array]:
+    n, most = stop_gradient((records, most))
+    cut = n > most
+    n = jnp.where(cut, n, most + 1)
+    full = betainc(most, n - most, prob)
+    kept = betainc(most + 1, n - most, prob) * most / n
+    some = cut & (full > 0)
+    share = kept / jnp.where(some, full, 1)
+    return jnp.where(some, full, 0), jnp.where(some, jnp.minimum(share, 1), 0)
 
 
 class _TruncatedStep(AbstractMechanism):
@@ -147,9 +151,12 @@ class _TruncatedStep(AbstractMechanism):
 
 def _alone(noise: Array, prob: Array, relation: NeighboringRelation) -> AbstractLoss:
     """The pair where nothing is cut."""
-    if relation is REPLACE_ONE:
-        return _opposite(noise, prob, 1.0)
-    return SubsampledGaussianLoss(noise, prob)
+    if relation is not REPLACE_ONE:
+        return SubsampledGaussianLoss(noise, prob)
+    # Both records opposite to each other, half the sensitivity from none.
+    out, none = 1 - prob, jnp.zeros_like(prob)
+    weights = (prob, out, none), (none, out, prob)
+    return normal_mixtures(noise, (-0.5, 0.0, 0.5), *weights, symmetric=True)
 
 
 def _in_another_place(
@@ -159,9 +166,3 @@ def _in_another_place(
     if relation is ADD_OR_REMOVE_ONE:
         return SubsampledGaussianLoss(noise / 2, prob)
     return fixed_size_pair(noise, prob, relation)
-
-
-def _opposite(noise: Array, prob: Array, shift: float) -> GaussianMixtureLoss:
-    out, none = 1 - prob, jnp.zeros_like(prob)
-    places = -shift, 0.0, shift
-    return normal_mixtures(noise, places, (prob, out, none), (none, out, prob))

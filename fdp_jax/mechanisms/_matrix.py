@@ -1,0 +1,350 @@
+"""Matrix mechanisms: Gaussian noise that is correlated between steps."""
+
+import dataclasses
+from typing import Any, Self
+
+import equinox as eqx
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jaxtyping import Array, ArrayLike, Real
+
+from .._internal import _checks
+from .._internal._concrete import known
+from .._internal._precision import in_float64
+from ..losses import ComposedLoss
+from ._base import AbstractMechanism
+from ._exact import Exact
+from ._fields import NOISE, OPTION, parameter, raise_not_set
+from ._relations import (
+    ADD_OR_REMOVE_ONE,
+    REPLACE_ONE,
+    NeighboringRelation,
+    relation_field,
+)
+from ._sampled import ClippedSum
+from ._sampling import AbstractSampling, Sampling
+from ._subsampled import require_sampling
+
+
+def _option() -> Any:
+    return eqx.field(static=True, metadata=OPTION, kw_only=True)
+
+
+class MatrixMechanism(AbstractMechanism):
+    """Noisy sums of n steps through a strategy C: what is released tells C x + noise.
+
+    x has the clipped batch sums of the steps as rows, the noise is independent, and a
+    trainer takes C^-1 (C x + noise), whose noise is correlated and cancels in part.
+    All n steps together are one Gaussian release, whose sensitivity depends on how
+    often, and how far apart, a record may take part.
+
+    Args:
+        noise_multiplier: Standard deviation of the independent noise over the clipping
+            norm, in (0, inf].
+        strategy: C, of shape (m, n), or the first column, of shape (n,), of a lower
+            triangular Toeplitz matrix.
+        num_steps: n, if the first column is given without the zeros that follow
+            (a banded strategy).
+        max_participations: Most steps in which a record takes part.
+        min_separation: Least distance of two such steps; n, that is a single
+            participation, by default.
+        cyclic: Whether that distance is always the same, as with fixed epochs.
+        sampling: `sampling.CyclicPoisson` with at least as many groups as C has bands
+            amplifies; `max_participations` and so on must then be left out.
+        relation: Replacing a record moves its contributions by twice the norm.
+
+    Raises:
+        ValueError: If a parameter is out of range, or the largest sensitivity over all
+            participation patterns is not known for such a strategy.
+        TypeError: If sampling is another scheme.
+
+    Example:
+        >>> import fdp_jax as fdp
+        >>> once = fdp.MatrixMechanism(2.0, [1.0, 0.5, 0.25], num_steps=100)
+        >>> print(f"{once.epsilon(delta=1e-6):.4f}")
+        2.6183
+
+    References:
+        Choquette-Choo et al. (2022), arXiv:2211.06530, Section 2, for fixed epochs;
+        (2023), arXiv:2306.08153, for banded strategies, separated participations and
+        Theorem 1 on amplification; Kalinin and Lampert (2024), arXiv:2405.13763,
+        Theorem 2, for Toeplitz matrices that do not increase.
+    """
+
+    noise_multiplier: Real[ArrayLike, ""] | None = parameter(
+        "noise_multiplier", _checks.positive, NOISE
+    )
+    strategy: Real[Array, "..."] = eqx.field(kw_only=True)
+    num_steps: int = _option()
+    max_participations: int = _option()
+    min_separation: int = _option()
+    cyclic: bool = _option()
+    sampling: AbstractSampling | None = eqx.field(kw_only=True)
+    relation: Any = relation_field(ADD_OR_REMOVE_ONE)
+
+    def __init__(
+        self,
+        noise_multiplier: Any,
+        strategy: Any,
+        *,
+        num_steps: int | None = None,
+        max_participations: int | None = None,
+        min_separation: int | None = None,
+        cyclic: bool = False,
+        sampling: Any = None,
+        relation: Any = ADD_OR_REMOVE_ONE,
+    ):
+        self.noise_multiplier = noise_multiplier
+        self.strategy = _strategy(strategy)
+        length = self.strategy.shape[-1]
+        if num_steps is None:
+            num_steps = length
+        elif self.strategy.ndim == 2 and num_steps != length:
+            raise ValueError(
+                f"num_steps must be the number of columns, {length}, got {num_steps}"
+            )
+        self.num_steps = _checks.whole("num_steps", num_steps, length, 1 << 20)
+        given = max_participations, min_separation
+        if sampling is not None and (cyclic or any(x is not None for x in given)):
+            raise ValueError(
+                "sampling says how records take part: leave out max_participations, "
+                "min_separation and cyclic"
+            )
+        n = self.num_steps
+        apart = n if min_separation is None else min_separation
+        self.min_separation = _checks.whole("min_separation", apart, 1, n)
+        most = -(-n // self.min_separation)
+        k = most if max_participations is None else max_participations
+        k = _checks.whole("max_participations", k, 1, n)
+        self.max_participations = min(k, most)
+        self.cyclic = _checks.flag("cyclic", cyclic)
+        self.sampling = sampling
+        # Not converted yet: Equinox does so after this function.
+        self.relation = _checks.member("relation", NeighboringRelation, relation)
+        if sampling is None:
+            _require_known(self)
+        else:
+            self._require_sampling(require_sampling(sampling))
+
+    def _require_sampling(self, sampling: AbstractSampling) -> None:
+        sampling.require_release(ClippedSum(1.0, relation=self.relation))
+        groups = sampling.num_groups_known()
+        if sampling.scheme is not Sampling.CYCLIC_POISSON or groups is None:
+            raise TypeError(
+                "sampling must be CyclicPoisson with a known number of groups, got "
+                f"{sampling!r}"
+            )
+        bands = _bands(self.strategy)
+        if bands is None or groups < bands:
+            raise ValueError(
+                f"num_groups must be at least the number of bands, {bands}, of a "
+                f"lower triangular strategy, got {groups}"
+            )
+
+    def _release(self) -> ClippedSum:
+        noise = self.noise_multiplier
+        if noise is not None:
+            noise = _relative_noise(
+                noise, self.strategy, self._pattern(), self.relation
+            )
+        return ClippedSum.unchecked(noise_multiplier=noise, relation=self.relation)
+
+    def _pattern(self) -> "_Pattern":
+        return _Pattern(
+            self.num_steps,
+            self.max_participations if self.sampling is None else 1,
+            self.min_separation,
+            self.cyclic,
+        )
+
+    def sensitivity(self) -> Array:
+        """How far a record moves C x, over the clipping norm.
+
+        Of sampled batches that of one participation.
+        """
+        return _sensitivity(self.strategy, self._pattern())
+
+    def _run(self) -> AbstractMechanism:
+        release = self._release()
+        if self.sampling is None:
+            return release
+        return self.sampling.run(release, float(self.num_steps))
+
+    def require_complete(self) -> None:
+        if self.noise_multiplier is None:
+            raise_not_set(self, "noise_multiplier")
+        if self.sampling is not None:
+            self.sampling.require_complete()
+
+    def samplings(self) -> frozenset[Sampling]:
+        scheme = self.sampling
+        return frozenset() if scheme is None else frozenset({scheme.scheme})
+
+    def releases_once(self) -> bool:
+        return self.sampling is None
+
+    def exact(self) -> Exact | None:
+        return self._run().exact() if self.sampling is None else None
+
+    def simplified(self) -> AbstractMechanism:
+        return self._run().simplified()
+
+    def as_steps(self) -> tuple[tuple[AbstractMechanism, Any], ...]:
+        self.require_complete()
+        return self._run().as_steps()
+
+    def loss(self) -> ComposedLoss:
+        return self._run().loss()
+
+    def _group(self, size):
+        return self._run().group(size)
+
+    @classmethod
+    def tree(cls, noise_multiplier: Any, num_steps: int, **options: Any) -> Self:
+        """Tree aggregation: noisy sums of all complete dyadic intervals of steps.
+
+        Args:
+            noise_multiplier: As above.
+            num_steps: n, at most 4096.
+            **options: `max_participations` and so on, as above.
+
+        Returns:
+            The mechanism, with the intervals as rows of its strategy.
+        """
+        n = _checks.whole("num_steps", num_steps, 1, _MOST_OF_TREE)
+        rows = []
+        for level in range(n.bit_length()):
+            width = 1 << level
+            for start in range(0, n - width + 1, width):
+                row = np.zeros(n)
+                row[start : start + width] = 1.0
+                rows.append(row)
+        return cls(noise_multiplier, np.stack(rows), **options)
+
+
+_MOST_OF_TREE = 4096
+
+
+def _strategy(value: Any) -> Any:
+    """A matrix or a first column, checked."""
+    array = _checks.numbers("strategy", value)
+    if array.ndim not in (1, 2) or 0 in array.shape:
+        raise ValueError(
+            "strategy must be a matrix, or the first column of a Toeplitz one, got an "
+            f"array of shape {array.shape}"
+        )
+    return _checks.finite("strategy", array)
+
+
+def _bands(strategy: Any) -> int | None:
+    """Bands of a lower triangular strategy, the diagonal included; None if it is not.
+
+    Of traced numbers what the shape says.
+    """
+    if strategy.ndim == 1:
+        return strategy.shape[0]
+    entries = known(strategy)
+    rows, columns = strategy.shape
+    if entries is None or rows != columns:
+        return rows if rows == columns and entries is None else None
+    if np.any(np.triu(entries, 1)):
+        return None
+    row, column = np.nonzero(entries)
+    return int(np.max(row - column, initial=0)) + 1
+
+
+def _require_known(mechanism: MatrixMechanism) -> None:
+    """Raises `ValueError` where no formula has the largest sensitivity."""
+    if mechanism.cyclic or mechanism.max_participations == 1:
+        return
+    bands = _bands(mechanism.strategy)
+    if bands is not None and bands <= mechanism.min_separation:
+        return
+    entries = known(mechanism.strategy)
+    if mechanism.strategy.ndim == 1 and entries is not None:
+        falls = np.all(np.diff(entries) <= 0) and entries[-1] >= 0
+        if falls:
+            return
+    raise ValueError(
+        "strategy must have at most min_separation bands, or be the first column of a "
+        "Toeplitz matrix whose entries are known, not negative and do not increase: "
+        "which steps are worst is not known else; give cyclic=True if the distance of "
+        "participations is always min_separation"
+    )
+
+
+@dataclasses.dataclass(frozen=True)
+class _Pattern:
+    """How a record may take part; no PyTree, since it sets shapes."""
+
+    num_steps: int
+    most: int
+    apart: int
+    cyclic: bool
+
+
+@in_float64(cast_out=False)
+def _relative_noise(
+    noise: Array, strategy: Array, pattern: _Pattern, relation: NeighboringRelation
+) -> Array:
+    """The noise over how far neighbors can be."""
+    farther = 2 if relation is REPLACE_ONE else 1
+    return noise / (farther * _sensitivity(strategy, pattern))
+
+
+@in_float64
+def _sensitivity(strategy: Array, pattern: _Pattern) -> Array:
+    columns = _columns(strategy, pattern.num_steps)
+    squares = jnp.sum(jnp.square(columns), axis=0)
+    most, apart = pattern.most, pattern.apart
+    if most == 1:
+        return jnp.sqrt(jnp.max(squares))
+    if pattern.cyclic:
+        return jnp.sqrt(_fixed_distance(columns, most, apart))
+    if strategy.ndim == 1:
+        # The first columns, as close together as they may be, are worst.
+        return jnp.linalg.norm(jnp.sum(columns[:, ::apart][:, :most], axis=1))
+    return jnp.sqrt(_separated(squares, most, apart))
+
+
+def _columns(strategy: Array, num_steps: int) -> Array:
+    """The strategy as a matrix."""
+    if strategy.ndim == 2:
+        return strategy
+    first = jnp.zeros(num_steps, strategy.dtype).at[: strategy.size].set(strategy)
+    place = jnp.arange(num_steps)
+    distance = place[:, None] - place
+    return jnp.where(distance >= 0, first[jnp.abs(distance)], 0.0)
+
+
+def _fixed_distance(columns: Array, participations: int, apart: int) -> Array:
+    """The largest squared norm over patterns with one distance.
+
+    Where products of columns are negative, contributions may turn them around: then
+    their absolute values are an upper bound.
+    """
+    n = columns.shape[1]
+
+    def one(start: Array) -> Array:
+        index = start + apart * jnp.arange(participations)
+        chosen = jnp.where(index < n, columns[:, jnp.minimum(index, n - 1)], 0.0)
+        return jnp.sum(jnp.abs(chosen.T @ chosen))
+
+    return jnp.max(lax.map(one, jnp.arange(min(apart, n))))
+
+
+def _separated(squares: Array, participations: int, apart: int) -> Array:
+    """The largest sum of so many entries that are at least `apart` from each other."""
+    n = squares.size
+
+    free = jnp.maximum(jnp.arange(n) + 1 - apart, 0)
+
+    def more(best: Array, _: None) -> tuple[Array, None]:
+        # best[i] is that of one entry less, of the first i ones.
+        taken = lax.cummax(squares + best[free])
+        return jnp.concatenate([best[:1], jnp.maximum(taken, best[1:])]), None
+
+    best = jnp.zeros(n + 1, squares.dtype)
+    best, _ = lax.scan(more, best, None, length=participations)
+    return best[-1]
