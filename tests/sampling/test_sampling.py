@@ -124,19 +124,39 @@ def test_poisson_pair_is_beaten_where_a_record_is_zeroed_out():
     assert np.all(step.remove.bounds(epsilon=EPSILONS).upper >= found - GRID)
 
 
-def test_an_asymmetric_release_under_replacement():
+def test_an_asymmetric_release_is_refused_under_replacement():
     """Other records may have either law, whatever the two of a pair are called."""
     p, q, rate = np.array([0.7, 0.2, 0.1]), np.array([0.5, 0.5, 0.0]), 0.3
+    laws, found = (p, q), []
+    for rest in laws:
+        pairs = itertools.product([rate * x + (1 - rate) * rest for x in laws], repeat=2)
+        gaps = [y - math.exp(0.7) * x for x, y in pairs]
+        found.append(max(np.maximum(gap, 0).sum() for gap in gaps))
+    assert max(found) > 0.02 > min(found)
     base = fdp.FromProbabilities(p, q, relation=REPLACE)
     step = fdp.Subsampled(base, sampling.FixedSize(prob=rate))
-    laws = p, q
+    for view in (step, step.remove, step.add, step.repeat(2)):
+        with pytest.raises(ValueError, match=r"same guarantee in both .*FromProbab"):
+            view.delta(epsilon=EPSILONS)
+
+
+@pytest.mark.parametrize("steps", [1, 2])
+def test_randomized_response_under_replacement(steps):
+    base = fdp.RandomizedResponse(1.0)
+    step = fdp.Subsampled(base, sampling.FixedSize(prob=0.3), steps)
+    yes = math.e / (1 + math.e)
+    laws = [np.array([yes, 1 - yes]), np.array([1 - yes, yes])]
     truth = np.zeros(EPSILONS.size)
     for one, other, rest in itertools.product(laws, repeat=3):
-        first, second = (rate * x + (1 - rate) * rest for x in (one, other))
+        first, second = (0.3 * x + 0.7 * rest for x in (one, other))
+        if steps == 2:
+            first, second = (np.outer(x, x).ravel() for x in (first, second))
         gaps = second - np.exp(EPSILONS)[:, None] * first
         truth = np.maximum(truth, np.maximum(gaps, 0).sum(axis=1))
-    for view in (step, step.remove, step.add, step.repeat(1)):
-        assert np.all(np.asarray(view.delta(epsilon=EPSILONS)) >= truth - 1e-9)
+    found = step.bounds(epsilon=EPSILONS)
+    assert np.all(truth <= found.upper + 1e-12)
+    assert np.all(found.lower <= truth + 1e-12)
+    np.testing.assert_allclose(found.lower, truth, atol=1e-6)
 
 
 # ------------------------------------------------------------------------- Poisson
