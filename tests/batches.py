@@ -83,7 +83,9 @@ def delta(without, with_record, noise, thresholds, points=None):
     dimension = places.shape[1]
     points = points or {1: 20_001, 2: 401}[dimension]
     axes = [
-        np.linspace(x.min() - _HALF_WIDTH * noise, x.max() + _HALF_WIDTH * noise, points)
+        np.linspace(
+            x.min() - _HALF_WIDTH * noise, x.max() + _HALF_WIDTH * noise, points
+        )
         for x in places.T
     ]
     volume = math.prod(x[1] - x[0] for x in axes)

@@ -23,7 +23,7 @@ _DIRECT = 16
 
 
 def log_binomial_tail(k: ArrayLike, n: ArrayLike, p: ArrayLike) -> Array:
-    """log P(Bin(n, p) >= k) for 1 <= k <= n, differentiable in p.
+    """Log P(Bin(n, p) >= k) for 1 <= k <= n, differentiable in p.
 
     With B = k: the tail is B P(Bin = B) times the integral over t > 0 of
     (x / p)^B ((1 - x) / (1 - p))^(n - B) at x = p e^-t, whose logarithm is concave and,
@@ -84,7 +84,7 @@ def _end(k: Array, rest: Array, p: Array) -> Array:
 
 
 def _log_mass(k: Array, n: Array, p: Array) -> Array:
-    """log P(Bin(n, p) = k) for 0 < p < 1, by Loader's formula."""
+    """Log P(Bin(n, p) = k) for 0 < p < 1, by Loader's formula."""
     rest, q = n - k, 1 - p
     inside = (k > 0) & (rest > 0)
     x, y = jnp.where(inside, k, 0.5 * n + 1), jnp.where(inside, rest, 0.5 * n + 1)
@@ -97,13 +97,13 @@ def _log_mass(k: Array, n: Array, p: Array) -> Array:
 
 
 def _deviance(x: Array, mean: Array) -> Array:
-    """x log(x / mean) + mean - x."""
+    """X log(x / mean) + mean - x."""
     gap = (x - mean) / mean
     return mean * ((1 + gap) * jnp.log1p(gap) - gap)
 
 
 def _stirling(x: Array) -> Array:
-    """log x! less Stirling's formula, for x > 0."""
+    """Log x! less Stirling's formula, for x > 0."""
     large = jnp.maximum(x, _DIRECT)
     u = 1 / jnp.square(large)
     series = 1 / 12 - u * (1 / 360 - u * (1 / 1260 - u * (1 / 1680 - u / 1188)))
