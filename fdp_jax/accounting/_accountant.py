@@ -247,6 +247,13 @@ class Accountant(AbstractMechanism):
     def as_steps(self) -> tuple[tuple[AbstractMechanism, Any], ...]:
         return self.history
 
+    def attained(self) -> AbstractMechanism | None:
+        found = [table.attained() for table in self.tables]
+        if all(one is None for one in found):
+            return None
+        pairs = zip(self.tables, found, strict=True)
+        return self._of(table if one is None else one for table, one in pairs)
+
     def samplings(self) -> frozenset[Sampling]:
         if self._is_known():
             steps = [step for step, _ in self.history]
@@ -292,6 +299,16 @@ class _Continued(AbstractMechanism):
 
     def takes_fractions(self, index: int = 0) -> bool:
         return self.more.has_fractional_powers()
+
+    def attained(self) -> AbstractMechanism | None:
+        before, more = self.done.attained(), self.more.attained()
+        if before is None and more is None:
+            return None
+        done = self.done if before is None else before
+        return Composition.unchecked(
+            parts=(done, self.more if more is None else more),
+            num_steps=(1.0, self.num_steps),
+        )
 
     def loss(self) -> ComposedLoss:
         place = self.done._place(Kind.of(self.more))

@@ -194,6 +194,19 @@ class Table(eqx.Module):
         start = jax.tree.map(jnp.asarray, self)
         return lax.scan(add, start, (numbers, jnp.asarray(other.counts)))[0]
 
+    def attained(self) -> "Table | None":
+        """The table of what its steps attain, whose numbers are the same."""
+        step = self.kind.step(jnp.asarray(self.numbers())[0])
+        found = step.attained()
+        if found is None:
+            return None
+        kind = Kind.of(found)
+        if kind.shapes != self.kind.shapes:
+            raise ValueError(
+                f"what {type(step).__name__} attains must have the same numbers"
+            )
+        return Table(self.rows, self.counts, kind)
+
     def losses(
         self, step: AbstractMechanism | None = None, count: Any = 0
     ) -> list[ComposedLoss]:

@@ -21,6 +21,7 @@ from ._closed_form import (
 from ._composed import AUTO as AUTO, ComposedLoss as ComposedLoss, Method as Method
 from ._compound_poisson import CompoundPoissonLoss as CompoundPoissonLoss
 from ._density import DensityLoss as DensityLoss
+from ._displacing import DisplacingLoss as DisplacingLoss
 from ._distribution import DistributionLoss as DistributionLoss
 from ._gaussian import (
     GaussianLoss as GaussianLoss,

@@ -24,6 +24,18 @@ class Cells(eqx.Module):
         return Cells(self.log_mass + self.loss, -self.loss, self.error)
 
 
+def together(one: Cells, other: Cells) -> Cells:
+    """The cells of two parts of one loss, over the same intervals."""
+    logs = jnp.stack([one.log_mass, other.log_mass])
+    others = logs + jnp.stack([one.loss, other.loss])
+    empty = jnp.isneginf(logs)
+    log_p, log_q = (jnp.logaddexp(*jnp.where(empty, -1e5, x)) for x in (logs, others))
+    neither = jnp.all(empty, axis=0)
+    inside = jnp.where(neither, one.loss, log_q - log_p)
+    error = jnp.where(empty, 0, jnp.stack([one.error, other.error]))
+    return Cells(jnp.where(neither, -jnp.inf, log_p), inside, jnp.max(error, axis=0))
+
+
 class Atoms(eqx.Module):
     """The finite point masses of a loss."""
 

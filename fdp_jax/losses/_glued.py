@@ -15,11 +15,14 @@ from jaxtyping import Array
 
 from .._internal._special import log_sum_exp, safe_log
 from ._base import AbstractLoss
-from ._cells import Atoms, Cells
+from ._cells import Atoms, together
 from ._mass import MassLoss
 
 _LEAST = 4.0
 """Units in the last place of 1 that the mass without any loss may be off by."""
+
+_NEAR = 1e-9
+"""Of a loss's range: what is closer to zero is no end of a piece."""
 
 
 class ExchangedLoss(MassLoss):
@@ -76,7 +79,7 @@ class GluedLoss(MassLoss):
         zero = jnp.zeros_like(low)
         upper = self.above.cells(jnp.maximum(low, zero), jnp.maximum(high, zero))
         lower = self.below.cells(jnp.minimum(low, zero), jnp.minimum(high, zero))
-        return _together(upper, lower)
+        return together(upper, lower)
 
     def atoms(self):
         upper, lower = self.above.atoms(), self.below.atoms()
@@ -93,7 +96,10 @@ class GluedLoss(MassLoss):
 
     def edges(self):
         upper, lower = self.above.edges(), self.below.edges()
-        return jnp.concatenate([jnp.minimum(lower, 0), jnp.maximum(upper, 0)])
+        ends = jnp.concatenate([jnp.minimum(lower, 0), jnp.maximum(upper, 0)])
+        # Of a piece that is no wider than rounding the masses are not known.
+        near = _NEAR * (ends[-1] - ends[0])
+        return jnp.where(jnp.abs(ends) < near, 0, ends)
 
     def loss_range(self):
         return (
@@ -140,18 +146,6 @@ class GluedLoss(MassLoss):
         some = jnp.exp(log_sum_exp(logs, jnp.isfinite(logs)))
         unit = _LEAST * float(jnp.finfo(some.dtype).eps)
         return safe_log(jnp.maximum(1 - some, 0) + unit)
-
-
-def _together(one: Cells, other: Cells) -> Cells:
-    """The cells of two parts of a loss, over intervals of which mostly one is empty."""
-    logs = jnp.stack([one.log_mass, other.log_mass])
-    others = logs + jnp.stack([one.loss, other.loss])
-    empty = jnp.isneginf(logs)
-    log_p, log_q = (jnp.logaddexp(*jnp.where(empty, -1e5, x)) for x in (logs, others))
-    neither = jnp.all(empty, axis=0)
-    inside = jnp.where(neither, one.loss, log_q - log_p)
-    error = jnp.where(empty, 0, jnp.stack([one.error, other.error]))
-    return Cells(jnp.where(neither, -jnp.inf, log_p), inside, jnp.max(error, axis=0))
 
 
 def symmetrized(loss: AbstractLoss) -> GluedLoss:

@@ -14,6 +14,7 @@ from .._internal import _checks
 from .._internal._special import safe_log
 from ..losses import (
     ComposedLoss,
+    DisplacingLoss,
     GaussianMixtureLoss,
     GluedLoss,
     MassLoss,
@@ -147,6 +148,19 @@ class _Step(AbstractMechanism):
         prob = as_float(self.sampling_prob)
         return prob > 0, jnp.where(prob > 0, prob, 0.5)
 
+    def _subsampled(self, released: Array, prob: Array) -> tuple[SubsampledLoss, Array]:
+        """The pair of a release other than Gaussian noise, and whether it is made."""
+        inner = self.mechanism.loss()
+        (term,), (count,) = inner.terms, inner.counts
+        if not term.symmetric:
+            # Of the others' records either law may be the one to be told apart.
+            raise ValueError(
+                "mechanism must have the same guarantee in both directions, not by "
+                "its numbers alone, on batches of a fixed size, got "
+                f"{type(self.mechanism).__name__}"
+            )
+        return SubsampledLoss(term, prob), jnp.where(released, count, 0.0)
+
     def _group(self, size):
         raise ValueError(
             f"size must be 1 for batches of a fixed size, got {size}: what a group "
@@ -174,10 +188,8 @@ class _FixedSizeStep(_Step):
             count = jnp.where(released, 1.0, 0.0)
             pair = fixed_size_pair(noise, prob, self.relation)
             return ComposedLoss((pair,), (count,), single=True)
-        inner = self.mechanism.loss()
-        (term,), (count,) = inner.terms, inner.counts
-        pair = symmetrized(SubsampledLoss(term, prob))
-        return ComposedLoss((pair,), (jnp.where(released, count, 0.0),), single=True)
+        term, count = self._subsampled(released, prob)
+        return ComposedLoss((symmetrized(term),), (count,), single=True)
 
 
 class _AttainedStep(_Step):
@@ -186,10 +198,8 @@ class _AttainedStep(_Step):
     def loss(self) -> ComposedLoss:
         released, prob = self._released()
         if not isinstance(self.mechanism, Gaussian):
-            inner = self.mechanism.loss()
-            (term,), (count,) = inner.terms, inner.counts
-            count = jnp.where(released, count, 0.0)
-            return ComposedLoss((SubsampledLoss(term, prob),), (count,), single=True)
+            term, count = self._subsampled(released, prob)
+            return ComposedLoss((term,), (count,), single=True)
         noise = as_float(self.mechanism.noise_multiplier)
         released, noise = _with_noise(released, noise)
         if self.relation is REPLACE_ONE:
@@ -217,14 +227,12 @@ def fixed_size_pair(
         return symmetrized(pair)
     # For losses below zero the other record is opposite to where it is for those above.
     below = normal_mixtures(noise, (-1.0, 0.0), (prob, out), (none, one))
-    return GluedLoss(displacing_pair(noise, prob), below)
+    return GluedLoss(displacing_pair(noise, prob).positive(), below)
 
 
-def displacing_pair(noise: Array, prob: Array) -> MassLoss:
+def displacing_pair(noise: Array, prob: Array) -> DisplacingLoss:
     """(1 - q) N(0) + q N(1) without, (1 - q) N(0) + q N(2) with."""
-    out, none = 1 - prob, jnp.zeros_like(prob)
-    places = 0.0, 1.0, 2.0
-    return normal_mixtures(noise, places, (out, prob, none), (out, none, prob))
+    return DisplacingLoss(noise, safe_log(prob), safe_log(1 - prob))
 
 
 def normal_mixtures(

@@ -18,6 +18,7 @@ from ..mechanisms import (
     NeighboringRelation,
     Sampling,
     as_float,
+    as_known,
     parameter,
 )
 from ._poisson import rounds
@@ -68,9 +69,20 @@ class ShuffledEpochs(AbstractSampling):
     }
 
     def run(self, release, num_steps):
-        epoch = _Epoch.unchecked(mechanism=release, num_batches=self.num_batches)
+        fields = {"mechanism": release, "num_batches": self.num_batches}
+        epoch, begun = _Epoch.unchecked(**fields), _BegunEpoch.unchecked(**fields)
         epochs = rounds(num_steps, self.num_batches)
-        return Composition.unchecked(parts=(epoch,), num_steps=(epochs,))
+        if epochs is None:
+            return Composition.unchecked(parts=(epoch,), num_steps=(epochs,))
+        rest = jnp.asarray(num_steps) < epochs * jnp.asarray(self.num_batches)
+        rest = jnp.where(rest, 1.0, 0.0)
+        found = as_known(rest), as_known(epochs)
+        if found[0] == 0:
+            return Composition.unchecked(parts=(epoch,), num_steps=(epochs,))
+        if found == (1, 1):
+            return Composition.unchecked(parts=(begun,), num_steps=(rest,))
+        counts = epochs - rest, rest
+        return Composition.unchecked(parts=(epoch, begun), num_steps=counts)
 
     def one_round(self):
         return self.num_batches
@@ -101,8 +113,17 @@ class _Epoch(AbstractMechanism):
         return self.mechanism.loss()
 
 
-class _LargestBatch(_Epoch):
-    """What the largest sum of an epoch's batches tells, of certain data sets."""
+class _BegunEpoch(_Epoch):
+    """Some batches of an epoch."""
+
+    def attained(self) -> AbstractMechanism | None:
+        return _Nothing.unchecked(
+            mechanism=self.mechanism, num_batches=self.num_batches
+        )
+
+
+class _Nothing(_Epoch):
+    """What is certain to be leaked where nothing else is known."""
 
     def attained(self) -> AbstractMechanism | None:
         return None
@@ -111,9 +132,16 @@ class _LargestBatch(_Epoch):
         return False
 
     def loss(self) -> ComposedLoss:
+        nothing = jnp.zeros(1, as_float(self.num_batches).dtype)
+        return ComposedLoss((AtomicLoss(nothing, nothing),), (nothing[0],))
+
+
+class _LargestBatch(_Nothing):
+    """What the largest sum of an epoch's batches tells, of certain data sets."""
+
+    def loss(self) -> ComposedLoss:
         if not isinstance(self.mechanism, Gaussian):
-            nothing = jnp.zeros(1, as_float(self.num_batches).dtype)
-            return ComposedLoss((AtomicLoss(nothing, nothing),), (nothing[0],))
+            return super().loss()
         noise = as_float(self.mechanism.noise_multiplier)
         batches = as_float(self.num_batches)
         released = jnp.isfinite(noise)

@@ -1,13 +1,14 @@
 """Poisson sampling whose batches are cut to a largest size."""
 
+import math
 from typing import Any, ClassVar
 
 import jax.numpy as jnp
 from jax.lax import stop_gradient
-from jax.scipy.special import betainc
 from jaxtyping import Array, ArrayLike, Real
 
 from .._internal import _checks
+from .._internal._binomial import log_binomial_tail
 from .._internal._precision import in_float64
 from ..losses import (
     AbstractLoss,
@@ -39,7 +40,9 @@ class TruncatedPoisson(AbstractSampling):
 
     That is what programs with batches of a static shape do.  For Gaussian noise.
     Where the other records alone fill the batch, the record takes part with a smaller
-    probability, but in another one's place; that they do is revealed.
+    probability, but in another one's place; that they do is revealed.  That is a bound
+    from above; from below it is known what is leaked where all other records contribute
+    nothing.
 
     Args:
         prob: Probability that a record is sampled, in [0, 1].
@@ -103,13 +106,14 @@ class TruncatedPoisson(AbstractSampling):
 @in_float64
 def _truncation(prob: Any, most: Any, records: Any) -> tuple[Array, Array]:
     n, most = stop_gradient((records, most))
-    cut = n > most
-    n = jnp.where(cut, n, most + 1)
-    full = betainc(most, n - most, prob)
-    kept = betainc(most + 1, n - most, prob) * most / n
-    some = cut & (full > 0)
-    share = kept / jnp.where(some, full, 1)
-    return jnp.where(some, full, 0), jnp.where(some, jnp.minimum(share, 1), 0)
+    cut = (n > most) & (prob > 0)
+    n, prob = jnp.where(cut, n, most + 1), jnp.where(cut, prob, 0.5)
+    full = log_binomial_tail(most, n - 1, prob)
+    share = log_binomial_tail(most + 1, n, prob) - full
+    # However improbable, it happens.
+    full = jnp.exp(jnp.maximum(full, math.log(jnp.finfo(full.dtype).tiny)))
+    share = jnp.minimum(jnp.exp(share) * most / n, 1)
+    return jnp.where(cut, full, 0), jnp.where(cut, share, 0)
 
 
 class _TruncatedStep(AbstractMechanism):
@@ -131,6 +135,9 @@ class _TruncatedStep(AbstractMechanism):
             "of records leaks there is not available"
         )
 
+    def attained(self) -> AbstractMechanism | None:
+        return _AttainedStep.unchecked(mechanism=self.mechanism, sampling=self.sampling)
+
     def loss(self) -> ComposedLoss:
         noise = as_float(self.mechanism.noise_multiplier)
         prob = as_float(self.sampling.prob)
@@ -147,6 +154,23 @@ class _TruncatedStep(AbstractMechanism):
         group = Alternatives(terms, jnp.eye(2, dtype=probs.dtype), probs)
         term = revealed_mixture((group,), jnp.zeros_like(full), idle=False)
         return ComposedLoss((term,), (jnp.where(released, 1.0, 0.0),))
+
+
+class _AttainedStep(_TruncatedStep):
+    """By the pair of data sets whose other records contribute nothing."""
+
+    def attained(self) -> AbstractMechanism | None:
+        return None
+
+    def loss(self) -> ComposedLoss:
+        noise = as_float(self.mechanism.noise_multiplier)
+        full, share = self.sampling.truncation()
+        prob = (1 - full) * as_float(self.sampling.prob) + full * share
+        released = jnp.isfinite(noise) & (prob > 0)
+        noise = jnp.where(released, noise, 1.0)
+        prob = jnp.where(released, prob, 0.5)
+        term = _alone(noise, prob, self.relation)
+        return ComposedLoss((term,), (jnp.where(released, 1.0, 0.0),), single=True)
 
 
 def _alone(noise: Array, prob: Array, relation: NeighboringRelation) -> AbstractLoss:

@@ -8,6 +8,7 @@ from ..mechanisms import (
     OPTION,
     RATE,
     AbstractSampling,
+    ClippedSum,
     Composition,
     Gaussian,
     Sampling,
@@ -68,8 +69,10 @@ class UserLevel(AbstractSampling):
     def run(self, release, num_steps):
         if self.max_examples is None or not isinstance(release, Gaussian):
             return Poisson.unchecked(prob=self.prob).run(release, num_steps)
+        clipped = isinstance(release, ClippedSum)
+        noise = release.noise_over_norm if clipped else release.noise_multiplier
         step = SubsampledGroup.unchecked(
-            noise_multiplier=release.noise_multiplier,
+            noise_multiplier=noise,
             sampling_prob=self.prob,
             size=self.max_examples,
             relation=release.relation,
@@ -78,10 +81,9 @@ class UserLevel(AbstractSampling):
 
     def require_release(self, release):
         super().require_release(release)
-        if self.max_examples is None:
-            Poisson(0.5).require_release(release)
-        elif not isinstance(release, Gaussian):
+        if self.max_examples is not None and not isinstance(release, Gaussian):
             raise TypeError(
                 "mechanism must be Gaussian where examples of a user are sampled, got "
                 f"{type(release).__name__}"
             )
+        Poisson(0.5).require_release(release)

@@ -57,8 +57,8 @@ def test_sensitivity_of_matrices():
     random = np.random.default_rng(5)
     banded = np.tril(random.normal(size=(10, 10)))
     banded[np.subtract.outer(np.arange(10), np.arange(10)) > 2] = 0
-    limits = {"max_participations": 3, "min_separation": 3}
-    found = fdp.MatrixMechanism(1.0, banded, **limits  # pyright: ignore[reportArgumentType]).sensitivity()
+    run = fdp.MatrixMechanism(1.0, banded, max_participations=3, min_separation=3)
+    found = run.sensitivity()
     assert float(found) == pytest.approx(_worst(banded, 3, 3, cyclic=False), rel=1e-12)
     # Products of one sign: exact; else never below, and close to vectors that attain.
     positive = np.abs(random.normal(size=(7, 9)))
