@@ -282,7 +282,7 @@ class DPSGD(AbstractMechanism):
         "num_steps", _checks.nonnegative, STEPS, default=None, kw_only=True
     )
     relation: Any = relation_field(ADD_OR_REMOVE_ONE)
-    sampling: AbstractSampling | None = eqx.field(default=None, kw_only=True)
+    sampling: Any = eqx.field(default=None, kw_only=True)
 
     def __check_init__(self):
         if self.sampling is not None:

@@ -84,7 +84,9 @@ class AbstractSampling(eqx.Module):
     traced, differentiated and, where they are left out, found by `calibrate`.
     """
 
-    scheme: eqx.AbstractClassVar[Sampling]
+    if TYPE_CHECKING:  # a field of this class would come before all others
+        scheme: ClassVar[Any]
+        """Its `Sampling`."""
     refused: ClassVar[dict[NeighboringRelation, str]] = {}
     """Relations for which it has no guarantee, each with the reason."""
 

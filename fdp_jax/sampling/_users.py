@@ -60,7 +60,7 @@ class UserLevel(AbstractSampling):
             _checks.whole("max_examples", self.max_examples, 1, _MOST)
 
     @property
-    def scheme(self) -> Sampling:  # pyright: ignore[reportIncompatibleVariableOverride]
+    def scheme(self) -> Sampling:
         return Sampling.USERS if self.max_examples is None else Sampling.EXAMPLES
 
     def require_complete(self) -> None:
