@@ -50,6 +50,7 @@ def test_one_batch_of_a_fixed_size(rate, noise, epsilon, delta):
     np.testing.assert_allclose(found.lower, delta, rtol=1e-9)
 
 
+@pytest.mark.slow
 def test_a_fixed_size_is_far_from_poisson():
     found = run(sampling.FixedSize(prob=0.01), REPLACE, 1000).bounds(delta=1e-5)
     assert float(found.lower) == pytest.approx(13.3608, abs=1e-4)
@@ -173,18 +174,20 @@ def test_whole_batches_are_no_sample(relation):
     [
         sampling.CyclicPoisson(0.3, num_groups=1),
         sampling.UserLevel(0.3),
-        sampling.UserLevel(0.3, max_examples=1),
+        pytest.param(sampling.UserLevel(0.3, max_examples=1), marks=pytest.mark.slow),
     ],
 )
 def test_poisson_by_other_names(scheme):
     alike(run(scheme, num_steps=3), run(sampling.Poisson(0.3), num_steps=3), atol=2e-8)
 
 
+@pytest.mark.slow
 def test_a_batch_that_is_never_cut():
     scheme = sampling.TruncatedPoisson(0.3, batch_size=5, dataset_size=5)
     alike(run(scheme), run(sampling.Poisson(0.3)), atol=2e-8)
 
 
+@pytest.mark.slow
 def test_a_batch_that_is_always_cut():
     """A record that is in the batch is in another one's place, two norms away."""
     scheme = sampling.TruncatedPoisson(1.0, batch_size=100, dataset_size=1000)
