@@ -1,7 +1,7 @@
 """Poisson sampling whose batches are cut to a largest size."""
 
 import math
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import jax.numpy as jnp
 from jax.lax import stop_gradient
@@ -104,7 +104,7 @@ class TruncatedPoisson(AbstractSampling):
 
 
 @in_float64
-def _truncation(prob: Array, most: Array, records: Array) -> tuple[Array, Array]:
+def _truncation(prob: Any, most: Any, records: Any) -> tuple[Array, Array]:
     n, most = stop_gradient((records, most))
     cut = (n > most) & (prob > 0)
     n, prob = jnp.where(cut, n, most + 1), jnp.where(cut, prob, 0.5)

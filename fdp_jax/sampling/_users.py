@@ -1,5 +1,7 @@
 """Guarantees for all examples of a user."""
 
+from typing import TYPE_CHECKING, ClassVar
+
 import equinox as eqx
 from jaxtyping import ArrayLike, Real
 
@@ -59,9 +61,13 @@ class UserLevel(AbstractSampling):
         if self.max_examples is not None:
             _checks.whole("max_examples", self.max_examples, 1, _MOST)
 
-    @property
-    def scheme(self) -> Sampling:  # pyright: ignore[reportIncompatibleVariableOverride]
-        return Sampling.USERS if self.max_examples is None else Sampling.EXAMPLES
+    if TYPE_CHECKING:  # a property is taken for a field of the class above
+        scheme: ClassVar[Sampling]
+    else:
+
+        @property
+        def scheme(self) -> Sampling:
+            return Sampling.USERS if self.max_examples is None else Sampling.EXAMPLES
 
     def require_complete(self) -> None:
         Poisson.unchecked(prob=self.prob).require_complete()

@@ -1,6 +1,7 @@
 """Sampling schemes: check values, identities, errors, transformations, reports."""
 
 import math
+from typing import Any
 
 import dp_accounting
 import equinox as eqx
@@ -19,7 +20,7 @@ EPSILONS = np.array([-1.0, -0.3, 0.0, 0.2, 0.7, 1.5])
 ADD, REPLACE, ZERO = "add_or_remove_one", "replace_one", "zero_out"
 
 
-def run(scheme, relation=ADD, num_steps=1, noise=1.0):
+def run(scheme, relation=ADD, num_steps: Any = 1, noise: Any = 1.0):
     return fdp.DPSGD(
         noise_multiplier=noise,
         sampling=scheme,
@@ -226,7 +227,7 @@ _WRONG = [
     (lambda: fdp.DPSGD(sampling=_POISSON, sampling_prob=0.1), "sampling_prob .* both"),
     (lambda: sampling.Poisson(-0.1), r"prob must be in \[0, 1\], got -0.1"),
     (lambda: sampling.Poisson(math.nan), r"prob must be in \[0, 1\], got nan"),
-    (lambda: sampling.Poisson([0.1, 0.2]), "prob must be one number"),
+    (lambda: sampling.Poisson(np.array([0.1, 0.2])), "prob must be one number"),
     (lambda: sampling.FixedSize(batch_size=5), "prob, or batch_size and dataset_size"),
     (lambda: sampling.FixedSize(dataset_size=5), "batch_size=None"),
     (lambda: sampling.FixedSize(prob=0.1, batch_size=1, dataset_size=9), "takes prob"),
@@ -314,7 +315,7 @@ def test_one_line_says_what_is_wrong(make, message):
             ),
             "must be Gaussian",
         ),
-        (lambda: sampling.FixedSize(0.1), "positional"),
+        (lambda: sampling.FixedSize(*[0.1]), "positional"),
     ],
 )
 def test_one_line_says_what_is_of_another_kind(make, message):
@@ -394,16 +395,16 @@ def test_vmap_and_float32(name):
     make, relation = _SCHEMES[name]
     ask = lambda p: run(make(p), relation, 4).bounds(epsilon=0.7)
     found = jax.vmap(ask)(jnp.array([0.1, 0.2]))
-    for i, rate in enumerate((0.1, 0.2)):
-        one = ask(rate)
+    each = [ask(rate) for rate in (0.1, 0.2)]
+    for i, one in enumerate(each):
         assert found.lower[i] <= one.upper
         assert one.lower <= found.upper[i]
         np.testing.assert_allclose(found.estimate[i], one.estimate, rtol=1e-5)
     with jax.enable_x64(False):
         small = ask(0.2)
         assert small.upper.dtype == jnp.float32
-    assert float(small.upper) >= float(one.lower)
-    np.testing.assert_allclose(small.estimate, one.estimate, rtol=1e-5)
+    assert float(small.upper) >= float(each[1].lower)
+    np.testing.assert_allclose(small.estimate, each[1].estimate, rtol=1e-5)
 
 
 # ---------------------------------------------------------- compositions and accounts
