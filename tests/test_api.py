@@ -52,6 +52,7 @@ STRUCTURAL = {
     *("monotonic", "support", "log_beyond", "loss_range"),
     *("log_density_without", "log_density_with"),
     *("sampling", "release", "strategy", "cyclic"),
+    *("same_every_epoch",),
     *("a", "b", "guarantee", "guarantees", "hyper_prior", "density", "convex"),
     *(
         "tolerance",

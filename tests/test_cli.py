@@ -195,3 +195,46 @@ def test_runs_as_a_program():
     command = [sys.executable, "-m", "fdp_jax.cli", "--version"]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     assert done.stdout.startswith("fdp-jax ")
+
+
+SCHEMES = {
+    "fixed-size --batch-size 100 --dataset-size 10000 --relation replace-one": (
+        "epsilon <= 14.82"
+    ),
+    "cyclic-poisson --sampling-prob 0.1 --num-groups 10": "epsilon <= 7.0466",
+    "shuffled-epochs --num-batches 1000 --relation zero-out": "epsilon <= 4.377",
+    "random-allocation --num-batches 1000": "epsilon <= 0.",
+}
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_schemes(scheme, capsys):
+    run = "epsilon --noise-multiplier 1 --num-steps 1000 --delta 1e-5 --sampling "
+    assert main((run + scheme).split()) == 0
+    assert capsys.readouterr().out.startswith(SCHEMES[scheme])
+
+
+def test_the_rate_of_a_scheme_is_found(capsys):
+    arguments = (
+        "calibrate --noise-multiplier 1 --num-steps 1000 --solve-for sampling-prob "
+        "--sampling cyclic-poisson --num-groups 10 --epsilon 7.0466026 --delta 1e-5"
+    )
+    assert main(arguments.split()) == 0
+    assert "sampling_prob = 0.0999999" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("scheme", "message"),
+    [
+        ("fixed-size --batch-size 5", "--dataset-size must be given with --sampling"),
+        ("poisson", "--sampling-prob must be given with --sampling poisson"),
+        ("poisson --sampling-prob 0.1 --num-batches 3", "--num-batches means nothing"),
+        ("fixed-size --batch-size 5 --dataset-size 9", "relation must be REPLACE_ONE"),
+    ],
+)
+def test_wrong_schemes_are_one_line(scheme, message, capsys):
+    run = "epsilon --noise-multiplier 1 --num-steps 10 --delta 1e-5 --sampling "
+    assert main((run + scheme).split()) == 2
+    output = capsys.readouterr()
+    assert len(output.err.strip().splitlines()) == 1
+    assert message in output.err

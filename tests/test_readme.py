@@ -18,6 +18,7 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 README = ROOT / "README.md"
 TEXT = README.read_text(encoding="utf-8")
 MECHANISMS = (ROOT / "MECHANISMS.md").read_text(encoding="utf-8")
+SAMPLING = (ROOT / "docs/sampling.md").read_text(encoding="utf-8")
 GUIDE = (ROOT / "docs/adding_a_mechanism.md").read_text(encoding="utf-8")
 
 
@@ -105,7 +106,12 @@ def _sections(text: str) -> dict[str, _Section]:
     return found
 
 
-TEXTS = {"README": TEXT, "MECHANISMS": MECHANISMS, "GUIDE": GUIDE}
+TEXTS = {
+    "README": TEXT,
+    "MECHANISMS": MECHANISMS,
+    "GUIDE": GUIDE,
+    "SAMPLING": SAMPLING,
+}
 SECTIONS = {name: _sections(text) for name, text in TEXTS.items()}
 
 

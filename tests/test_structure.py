@@ -13,6 +13,7 @@ PAIR = re.compile(r"^class (\w+Loss)\(", re.MULTILINE)
 STRUCTURES = {
     *("AbstractLoss", "AnalyticLoss", "MassLoss", "MonotoneLoss"),
     *("ComposedLoss", "RevealedLoss", "ScheduleLoss"),
+    *("EnclosedLoss", "BracketedLoss"),
 }
 ROOMS = {"losses", "mechanisms", "sampling"}
 # A trade-off function that is the one of a pair, noise that is learned, and the engine

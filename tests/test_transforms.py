@@ -255,6 +255,16 @@ _row(
     (0.75, 0.25),
 )
 _row(
+    "sampling.RandomAllocation",
+    lambda s, d: (
+        _sampled(lambda t: fdp.sampling.RandomAllocation(t), s, 8.0)
+        .remove.bounds(delta=d)
+        .estimate
+    ),
+    (1.25, DELTA),
+    (0.75, DELTA / 2),
+)
+_row(
     "sampling.ShuffledEpochs",
     lambda s: kl(_sampled(lambda t: fdp.sampling.ShuffledEpochs(t), s, 4.0)),
     *NOISE,
@@ -1572,6 +1582,7 @@ SLOW = {
     "sampling.CyclicPoisson",
     "sampling.FixedSize",
     "sampling.Poisson",
+    "sampling.RandomAllocation",
     "sampling.ShuffledEpochs",
     "sampling.TruncatedPoisson",
     "sampling.UserLevel",

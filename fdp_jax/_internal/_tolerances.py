@@ -236,6 +236,30 @@ RARE_JUMPS = _entered(
     "counted.",
 )
 
+# ----------------------------------------------------------------- random allocation
+
+NORMAL_TAIL = _entered(
+    "NORMAL_TAIL",
+    16.0,
+    Kind.MEASURED,
+    "Units in the last place by which a normal tail by erfc is off, besides what the "
+    "rounding of its argument does.",
+)
+
+LATTICE_SUM = _entered(
+    "LATTICE_SUM",
+    1e-10,
+    Kind.BUDGETED,
+    "Relative rounding of a sum of positive numbers over the lattice, or of two such.",
+)
+GAUSS_RULE = _entered(
+    "GAUSS_RULE",
+    5e-15,
+    Kind.PROVED,
+    "Relative error of a Gauss rule with 5 nodes for the density of X over a cell, by "
+    "Cauchy's bounds of its tenth derivative.",
+)
+
 # ----------------------------------------------------------------- trade-off functions
 
 QUANTIZED_POWER = _entered(

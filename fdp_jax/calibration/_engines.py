@@ -36,7 +36,7 @@ def _loss_like(mechanism: AbstractMechanism, unknown: Unknown) -> ComposedLoss:
     if not unknown.factor:  # it may be left open
         mechanism = unknown.put(mechanism, np.float64(unknown.start))
     leaves, structure = jax.tree.flatten(mechanism)
-    kinds = tuple((np.shape(x), np.result_type(x)) for x in leaves)
+    kinds = tuple((np.shape(x), _dtype_of(x)) for x in leaves)
     return _loss_of_kind(structure, kinds)
 
 
@@ -45,3 +45,7 @@ def _loss_of_kind(structure: Any, kinds: tuple[tuple[Any, Any], ...]) -> Compose
     with jax.enable_x64(True):
         leaves = [jax.ShapeDtypeStruct(shape, dtype) for shape, dtype in kinds]
         return jax.eval_shape(lambda x: jax.tree.unflatten(structure, x).loss(), leaves)
+
+
+def _dtype_of(leaf: Any) -> Any:
+    return leaf.dtype if hasattr(leaf, "dtype") else np.result_type(leaf)

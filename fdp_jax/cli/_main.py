@@ -13,6 +13,7 @@ from .. import calibration, mechanisms, plot, reports
 from ..reports import Interval
 from ._demo import demo
 from ._parser import SOLVABLE, build_parser
+from ._scheme import name_within, numbers_of, scheme_of
 
 _OK, _BAD_VALUE, _UNREACHABLE = 0, 2, 3
 _VACUOUS = 2
@@ -74,14 +75,16 @@ def _answer(
 
 def _calibrate(arguments: argparse.Namespace) -> int:
     name = arguments.solve_for
-    known = {p: getattr(arguments, p) for p in SOLVABLE if p != name}
+    poisson = arguments.sampling == "poisson"
+    others = SOLVABLE if poisson else ("noise_multiplier", "num_steps")
+    known = {p: getattr(arguments, p) for p in others if p != name}
     missing = [_flag(p) for p, value in known.items() if value is None]
     if missing:
         raise ValueError(f"{' and '.join(missing)} must be given to find {name}")
     if getattr(arguments, name) is not None:
         raise ValueError(f"{_flag(name)} is what --solve-for asks for; leave it out")
     found = calibration.calibrate(
-        mechanisms.DPSGD(**known), _target(arguments), solve_for=name
+        _run(arguments, name), _target(arguments), solve_for=_name(arguments, name)
     )
     value, status = float(found.value), int(found.status)
     if status == _VACUOUS:
@@ -124,8 +127,21 @@ _COMMANDS = {
 }
 
 
-def _run(arguments: argparse.Namespace) -> mechanisms.DPSGD:
-    return mechanisms.DPSGD(**{name: getattr(arguments, name) for name in SOLVABLE})
+def _run(arguments: argparse.Namespace, unknown: str | None = None) -> mechanisms.DPSGD:
+    named = {
+        name: getattr(arguments, name) for name in ("noise_multiplier", "num_steps")
+    }
+    named["relation"] = arguments.relation.replace("-", "_")
+    if arguments.sampling == "poisson":
+        prob = numbers_of(arguments, unknown).get("prob")
+        return mechanisms.DPSGD(sampling_prob=prob, **named)
+    return mechanisms.DPSGD(sampling=scheme_of(arguments, unknown), **named)
+
+
+def _name(arguments: argparse.Namespace, unknown: str) -> str:
+    """What the run calls the number that is sought."""
+    poisson = arguments.sampling == "poisson"
+    return unknown if poisson else name_within(arguments, unknown)
 
 
 def _target(arguments: argparse.Namespace) -> calibration.AbstractTarget:

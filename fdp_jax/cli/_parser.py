@@ -5,6 +5,16 @@ import importlib.metadata
 import sys
 from typing import NoReturn
 
+from ._scheme import SCHEMES
+
+_NUMBERS = {
+    "--batch-size": "size of a batch, or the largest that is kept",
+    "--dataset-size": "number of records",
+    "--num-batches": "batches of an epoch",
+    "--num-groups": "groups of records that take turns",
+    "--max-examples": "most examples of one user",
+}
+_RELATIONS = "add-or-remove-one", "replace-one", "zero-out"
 SOLVABLE = ("noise_multiplier", "sampling_prob", "num_steps")
 
 
@@ -32,8 +42,7 @@ def build_parser() -> Parser:
     """The parser with all commands."""
     parser = Parser(
         prog="fdp-jax",
-        description="Certified privacy accounting and calibration of DP-SGD (Poisson "
-        "sampling, add or remove one record).",
+        description="Certified privacy accounting and calibration of DP-SGD.",
         epilog="Exit status: 0 answered, 2 bad usage or values, 3 target unreachable "
         "or only a vacuous bound. Compiled programs are kept in the user's cache "
         "folder; FDP_JAX_CACHE moves that, or switches it off.",
@@ -111,11 +120,24 @@ def _add_run(parser: Parser, *, required: bool) -> None:
         help="standard deviation of the noise over the clipping norm (no unit), > 0",
     )
     parser.add_argument(
+        "--sampling",
+        choices=tuple(SCHEMES),
+        default="poisson",
+        help="how batches are drawn (default: poisson)",
+    )
+    parser.add_argument(
         "--sampling-prob",
         type=number,
-        required=required,
         metavar="Q",
         help="probability that a record is in a batch, in [0, 1]; 256/60000 is fine",
+    )
+    for name, meaning in _NUMBERS.items():
+        parser.add_argument(name, type=int, metavar="K", help=meaning)
+    parser.add_argument(
+        "--relation",
+        choices=_RELATIONS,
+        default="add-or-remove-one",
+        help="which data sets are neighbors (default: add-or-remove-one)",
     )
     parser.add_argument(
         "--num-steps",

@@ -33,8 +33,12 @@ class GridPlan(AbstractPlan):
         return _profile(loss, self.grid, epsilons)
 
     def prepare(self, loss):
-        composed = lax.map(lambda g: compose_grid(loss, g), self.grid)
-        return self, ComposedGrid(self.grid, stop_gradient(composed))
+        return self, lax.map(lambda plan: plan.prepare_one(loss), self)
+
+    def prepare_one(self, loss: ComposedLoss) -> "ComposedGrid":
+        """Preparations of a single direction."""
+        composed = stop_gradient(compose_grid(loss, self.grid))
+        return ComposedGrid(self.grid, composed)
 
 
 class ComposedGrid(AbstractPrepared):

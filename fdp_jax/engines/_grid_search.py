@@ -40,17 +40,28 @@ def search_epsilon(
 
     The lower and upper bound allow for errors `slacks` of the targets.
     """
-    found, worst = _search(*stop_gradient((loss, signs, targets, slacks)))
-    args = loss.without_ends(), targets[worst]
-    estimate = implicit_root(_residual, found.estimate, args, signs[worst])
+    found, worst = search_epsilon_of_known(
+        *stop_gradient((loss, signs, targets, slacks))
+    )
+    estimate = root_with_slope(loss, found.estimate, targets[worst], signs[worst])
     return Interval(found.lower, estimate, found.upper)
 
 
+def root_with_slope(
+    loss: ComposedLoss,
+    epsilon: Float[Array, ""],
+    target: Float[Array, ""],
+    sign: Float[Array, ""],
+) -> Float[Array, ""]:
+    """An epsilon that was found, with its derivative in the loss and the target."""
+    return implicit_root(_residual, epsilon, (loss.without_ends(), target), sign)
+
+
 @one_by_one
-def _search(
+def search_epsilon_of_known(
     loss: ComposedLoss, signs: Array, targets: Array, slacks: Array
 ) -> tuple[Interval, Array]:
-    """The epsilon of the worst direction, and which one that is."""
+    """The epsilon of the worst direction, and which one that is; no derivative."""
 
     def in_full() -> Interval:
         grids = _grids(loss, signs, targets, slacks)

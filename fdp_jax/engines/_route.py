@@ -6,6 +6,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool
 
 from ..losses import ComposedLoss
+from ._bracketed_engine import BracketedEngine, is_bracketed
 from ._closed_form_engine import ClosedFormEngine
 from ._grid_engine import GridEngine
 from ._interface import AbstractEngine
@@ -13,6 +14,7 @@ from ._spectral_engine import SpectralEngine
 
 _ANY_COUNT = 1000.0
 _CLOSED_FORM, _SPECTRAL, _GRID = ClosedFormEngine(), SpectralEngine(), GridEngine()
+_BRACKETED = BracketedEngine()
 _ENGINES = {engine.name: engine for engine in (_CLOSED_FORM, _SPECTRAL, _GRID)}
 METHODS = ("auto", *_ENGINES)
 """Engines that can be asked for; "auto" takes the first that serves."""
@@ -26,9 +28,11 @@ def engine_of(loss: ComposedLoss) -> AbstractEngine:
     """
     name = loss.method.name
     engine = _first(loss) if name == "auto" else _ENGINES[name]
+    if engine is _GRID and is_bracketed(loss):
+        engine = _BRACKETED
     if engine.serves(loss):
         return engine
-    if engine is _GRID and loss.counts[0].dtype == jnp.float32:
+    if engine in (_GRID, _BRACKETED) and loss.counts[0].dtype == jnp.float32:
         raise ValueError('method "grid" needs float64: leave native_float32()')
     others = [repr(x.name) for x in _ENGINES.values() if x.serves(loss)]
     raise ValueError(

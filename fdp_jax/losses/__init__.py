@@ -43,6 +43,12 @@ from ._poisson import (
     PoissonLoss as PoissonLoss,
     normalized_jumps as normalized_jumps,
 )
+from ._random_allocation import (
+    BracketedLoss as BracketedLoss,
+    EnclosedLoss as EnclosedLoss,
+    LawSums as LawSums,
+    RandomAllocationLoss as RandomAllocationLoss,
+)
 from ._revealed import (
     Alternatives as Alternatives,
     RevealedLoss as RevealedLoss,

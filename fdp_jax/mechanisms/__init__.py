@@ -50,6 +50,7 @@ from ._fields import (
 from ._levy_triplet import LevyTriplet as LevyTriplet
 from ._matrix import MatrixMechanism as MatrixMechanism
 from ._poisson import PoissonMechanism as PoissonMechanism
+from ._random_allocation import RandomAllocationEpoch as RandomAllocationEpoch
 from ._random_repeat import RandomRepeat as RandomRepeat
 from ._relations import (
     ADD_OR_REMOVE_ONE as ADD_OR_REMOVE_ONE,

@@ -286,7 +286,7 @@ class _Pattern:
 
 @in_float64(cast_out=False)
 def _relative_noise(
-    noise: Array, strategy: Array, pattern: _Pattern, relation: NeighboringRelation
+    noise: Any, strategy: Array, pattern: _Pattern, relation: NeighboringRelation
 ) -> Array:
     """The noise over how far neighbors can be."""
     farther = 2 if relation is REPLACE_ONE else 1
@@ -331,7 +331,7 @@ def _fixed_distance(columns: Array, participations: int, apart: int) -> Array:
         chosen = jnp.where(index < n, columns[:, jnp.minimum(index, n - 1)], 0.0)
         return jnp.sum(jnp.abs(chosen.T @ chosen))
 
-    return jnp.max(lax.map(one, jnp.arange(min(apart, n))))
+    return jnp.max(lax.map(one, jnp.arange(n)))
 
 
 def _separated(squares: Array, participations: int, apart: int) -> Array:

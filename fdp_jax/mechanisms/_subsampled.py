@@ -31,7 +31,7 @@ class Subsampled(AbstractMechanism):
         >>> import fdp_jax as fdp
         >>> step = fdp.Subsampled(fdp.Laplace(1.0), fdp.sampling.Poisson(0.1))
         >>> print(f"{step.epsilon(delta=0.0):.6f}")
-        0.158556
+        0.158565
     """
 
     mechanism: AbstractMechanism

@@ -71,7 +71,7 @@ class FixedSize(AbstractSampling):
         ... )
         >>> found = run.bounds(delta=1e-5)
         >>> print(f"{found.lower:.3f} to {found.upper:.3f}")
-        0.358 to 0.358
+        0.190 to 0.209
 
     References:
         Zhu, Dong, Wang (2022), Theorem 11 (2) and Proposition 9; Lebeda et al. (2025),

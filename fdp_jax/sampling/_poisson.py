@@ -99,7 +99,7 @@ class CyclicPoisson(AbstractSampling):
         >>> scheme = fdp.sampling.CyclicPoisson(0.1, num_groups=10)
         >>> run = fdp.DPSGD(noise_multiplier=1.0, sampling=scheme, num_steps=1000)
         >>> print(f"{run.epsilon(delta=1e-5):.4f}")
-        7.7282
+        7.0466
 
     References:
         Choquette-Choo et al. (2023), arXiv:2306.08153, Theorem 1.

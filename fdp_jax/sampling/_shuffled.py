@@ -50,7 +50,7 @@ class ShuffledEpochs(AbstractSampling):
         ... )
         >>> found = run.bounds(delta=1e-5)
         >>> print(f"{found.lower:.2f} to {found.upper:.2f}")
-        2.11 to 4.38
+        4.06 to 4.38
 
     References:
         Chua et al. (2024), arXiv:2411.04205: the largest of all batches' sums, where

@@ -60,7 +60,7 @@ class TruncatedPoisson(AbstractSampling):
         ... )
         >>> run = fdp.DPSGD(noise_multiplier=1.0, sampling=scheme, num_steps=1000)
         >>> print(f"{run.epsilon(delta=1e-5):.4f}")
-        1.2146
+        2.5521
 
     References:
         Adding or removing a record: let M be the number of others that are sampled.

@@ -44,7 +44,7 @@ class UserLevel(AbstractSampling):
         >>> scheme = fdp.sampling.UserLevel(0.01, max_examples=4)
         >>> run = fdp.DPSGD(noise_multiplier=4.0, sampling=scheme, num_steps=100)
         >>> print(f"{run.epsilon(delta=1e-5):.4f}")
-        0.5386
+        0.3632
 
     References:
         Ganesh (2024), arXiv:2401.10294; Charles et al. (2024), arXiv:2407.07737.

@@ -1,0 +1,173 @@
+r"""The law of a sum of t copies on the lattice, with relative accuracy in both tails.
+
+Masses are tilted by e^{theta x}, transformed, raised to the power t and transformed
+back, with one tilt below the mean of the sum and another one above.  Errors:
+
+- Rounding is bounded at all points alike on the tilted scale.
+- What lies outside the window appears inside of it: that is more than there should be,
+  so it counts in the law below alone, by Chernoff bounds.
+
+Estimate.  Spreading X is adding a triangular variable and looking at lattice points
+only, which multiplies the transform at i u by (sinh(z/2) / (z/2))^2, z = theta h - i u,
+but for aliases, of which the factor leaves next to nothing.  Dividing by a power of it
+leaves sums to which that happened once (whose calls are exact at lattice points), or
+not at all (whose sums with others are).
+"""
+
+import math
+
+import equinox as eqx
+import jax.numpy as jnp
+from jax.lax import complex as to_complex, optimization_barrier, stop_gradient
+from jaxtyping import Array, Bool, Float
+
+from ._place import Place
+
+_FLOOR = 1e-300
+
+
+class Power(eqx.Module):
+    """The t-fold sum under one tilt: masses e^(log_scale) values at each point."""
+
+    values: Float[Array, " n"]
+    log_scale: Float[Array, " n"]
+    error: Float[Array, ""]
+    """Of `values`, without what the window leaves out."""
+    exponent_error: Float[Array, " n"]
+    """Of `log_scale`."""
+
+
+class Tilted(eqx.Module):
+    """One component, tilted and transformed."""
+
+    tilt: Float[Array, ""]
+    log_mass: Float[Array, ""]
+    """Log of the sum of the tilted masses."""
+    log_size: Float[Array, " f"]
+    angle: Float[Array, " f"]
+    """After the mean has been taken off."""
+    turned: Float[Array, ""]
+    """By how many points that was."""
+    rounding: Float[Array, ""]
+    """Bound on the error of the transform, whose largest value is 1."""
+
+
+def log_total(masses: Array, tilt: Array, spacing: Array) -> Array:
+    """Log of the sum of masses e^{tilt x}, x from the first point on."""
+    logs, peak, _ = _exponents(masses, tilt, spacing)
+    return peak + jnp.log(jnp.sum(jnp.exp(logs - peak)))
+
+
+def _exponents(
+    masses: Array, tilt: Array, spacing: Array
+) -> tuple[Array, Array, Array]:
+    lift = tilt * spacing * jnp.arange(masses.size)
+    logs = jnp.where(masses > 0, jnp.log(jnp.where(masses > 0, masses, 1)) + lift, -1e5)
+    return logs, stop_gradient(jnp.max(logs)), lift
+
+
+def tilted(
+    masses: Float[Array, " m"], tilt: Array, at: Place, *, continuous: bool
+) -> Tilted:
+    """The transform of tilted masses; principal angles will do for whole powers."""
+    logs, peak, lift = _exponents(masses, tilt, at.spacing)
+    values = jnp.exp(logs - peak)
+    total = jnp.sum(values)
+    values = values / total
+    unit = jnp.finfo(tilt.dtype).eps
+    sizes = 2 + jnp.abs(logs) + jnp.abs(lift) + jnp.abs(peak)
+    rounding = unit * (_noise(at.points) + 4 * stop_gradient(values @ sizes))
+    transform = jnp.fft.rfft(values, at.points)
+    turned = stop_gradient(jnp.round(values @ jnp.arange(masses.size)))
+    phase = _turns(turned.astype(int), at.points)
+    cos, sin = jnp.cos(phase), jnp.sin(phase)
+    re, im = optimization_barrier((transform.real, transform.imag))
+    re, im = re * cos - im * sin, re * sin + im * cos
+    square = jnp.square(re) + jnp.square(im)
+    some = square > _FLOOR
+    log_size = 0.5 * jnp.log(jnp.where(some, square, _FLOOR))
+    angle = jnp.arctan2(jnp.where(some, im, 0), jnp.where(some, re, 1))
+    angle = jnp.unwrap(angle) if continuous else angle
+    return Tilted(
+        stop_gradient(tilt), peak + jnp.log(total), log_size, angle, turned, rounding
+    )
+
+
+def _noise(points: int) -> float:
+    """Units in the last place of a transform of masses with sum 1."""
+    return 8 * math.log2(points)
+
+
+def _frequencies(points: int) -> Array:
+    return (2 * jnp.pi / points) * jnp.arange(points // 2 + 1)
+
+
+def _turns(steps: Array, points: int) -> Array:
+    """2 pi j steps / n for all frequencies j, exactly but for one rounding."""
+    j = jnp.arange(points // 2 + 1)
+    return (2 * jnp.pi / points) * jnp.mod(j * jnp.mod(steps, points), points)
+
+
+def power(
+    one: Tilted, batches: Array, at: Place, smoothings: Array | float = 0.0
+) -> Power:
+    """The sum of `batches` copies, of which so many spreads are taken off."""
+    t, h = batches, at.spacing
+    # Points of the window over that of the least sum, less the mean's.
+    shift = at.window - t * one.turned
+    whole = stop_gradient(jnp.round(shift))
+    omega = _frequencies(at.points)
+    log_size, angle = t * one.log_size, t * one.angle
+    angle = angle + _turns(whole.astype(int), at.points) + omega * (shift - whole)
+    size = jnp.exp(log_size)
+    if not isinstance(smoothings, float):
+        log_ratio, turn = _log_spread(one.tilt * h, omega)
+        log_size = log_size - smoothings * log_ratio
+        angle = angle - smoothings * turn
+        sharp = jnp.exp(jnp.minimum(log_size, stop_gradient(log_size[0] + 1e-9)))
+        # Only where what is lost in rounding stays lost.
+        noise = t * one.rounding * jnp.exp((t - 1) * one.log_size)
+        heard = stop_gradient(size > noise)
+        size = jnp.where(heard, sharp, 0.0)
+    spectrum = to_complex(size * jnp.cos(angle), size * jnp.sin(angle))
+    values = jnp.fft.irfft(spectrum, at.points)
+    error = stop_gradient(_rounding(one, t, size, at.points))
+    place = (at.window + jnp.arange(at.points)) * h
+    exponent = t * one.log_mass - one.tilt * place
+    unit = 8 * jnp.finfo(h.dtype).eps
+    sizes = jnp.abs(t * one.log_mass) + jnp.abs(one.tilt * place)
+    return Power(values, exponent, error, stop_gradient(unit * (1 + sizes)))
+
+
+def _rounding(one: Tilted, t: Array, size: Array, points: int) -> Array:
+    unit = jnp.finfo(size.dtype).eps
+    bounded = jnp.logaddexp(one.log_size, jnp.log(one.rounding))
+    slope = t * jnp.exp((t - 1) * jnp.minimum(bounded, 0)) * one.rounding
+    each = unit * (16 + _noise(points) + 8 * t * (1 + jnp.abs(one.log_size)))
+    each = each + unit * 4 * t * jnp.abs(one.angle)
+    return 2 / points * jnp.sum(slope + size * each)
+
+
+def _log_spread(tilt: Array, omega: Array) -> tuple[Array, Array]:
+    """Log of the modulus of (sinh(z/2) / (z/2))^2, and its argument."""
+    a, b = 0.5 * tilt, 0.5 * omega
+    re, im = jnp.sinh(a) * jnp.cos(b), -jnp.cosh(a) * jnp.sin(b)
+    square = jnp.square(a) + jnp.square(b)
+    some = square > 1e-12
+    a, b = jnp.where(some, a, 1.0), jnp.where(some, b, 0.0)
+    re, im = jnp.where(some, re, 1.0), jnp.where(some, im, 0.0)
+    safe = jnp.where(some, square, 1.0)
+    # (re + i im) / (a - i b)
+    quotient = (re * a - im * b) / safe, (re * b + im * a) / safe
+    modulus = jnp.log(jnp.square(quotient[0]) + jnp.square(quotient[1]))
+    return modulus, 2 * jnp.arctan2(quotient[1], quotient[0])
+
+
+def resolved(one: Tilted, batches: Array, at: Place) -> Bool[Array, ""]:
+    """Whether the lattice is fine enough to take spreads off."""
+    omega = _frequencies(at.points)
+    upper = omega > 0.5 * jnp.pi
+    left = batches * one.log_size - 2 * (batches - 1) * jnp.log(
+        jnp.sinc(omega / (2 * jnp.pi))
+    )
+    return stop_gradient(jnp.max(jnp.where(upper, left, -jnp.inf)) < -6.0)

@@ -1,0 +1,181 @@
+"""Random allocation: every record is dealt into some batches of an epoch."""
+
+from typing import Any, ClassVar
+
+import equinox as eqx
+import jax.numpy as jnp
+from jaxtyping import ArrayLike, Real
+
+from .._internal import _checks
+from .._internal._logs import times
+from ..losses import ComposedLoss
+from ..mechanisms import (
+    COUNT,
+    OPTION,
+    REPLACE_ONE,
+    AbstractMechanism,
+    AbstractSampling,
+    Composition,
+    Gaussian,
+    NeighboringRelation,
+    RandomAllocationEpoch,
+    Sampling,
+    as_float,
+    parameter,
+)
+from ._poisson import rounds
+
+_MOST = 1000
+
+
+class RandomAllocation(AbstractSampling):
+    """Every record is dealt into one of t batches of an epoch, uniformly.
+
+    Records are dealt independently ("balls in bins"), so that batches differ in size;
+    batches of one size, as shuffling makes them, are `ShuffledEpochs`.  For Gaussian
+    noise.  Epochs deal anew, unless the same batch is kept in all of them.
+
+    Args:
+        num_batches: t, at least 1.  The number of steps is that of all batches of all
+            epochs.
+        num_participations: Batches of an epoch that a record is dealt into, k of t,
+            without repetition.  For k > 1 the pair is an upper bound: of k epochs of
+            about t / k batches.
+        same_every_epoch: Whether a record's batch is the same in every epoch: one
+            draw, of which all epochs together tell as one with less noise.
+
+    Raises:
+        ValueError: If a number is out of range, or both options are used.
+
+    Example:
+        >>> import fdp_jax as fdp
+        >>> scheme = fdp.sampling.RandomAllocation(num_batches=100)
+        >>> run = fdp.DPSGD(noise_multiplier=1.0, sampling=scheme, num_steps=100)
+        >>> print(f"{run.epsilon(delta=1e-6):.5f}")
+        0.85799
+
+    References:
+        Chua et al. (2024), arXiv:2412.16802, and Choquette-Choo et al. (2024),
+        arXiv:2410.06266, for the pair; Feldman and Shenfeld (2025), arXiv:2502.08202,
+        for k of t.
+    """
+
+    num_batches: Real[ArrayLike, ""] | None = parameter(
+        "num_batches", _checks.positive_count, COUNT, default=None
+    )
+    num_participations: int = eqx.field(
+        static=True, default=1, kw_only=True, metadata=OPTION
+    )
+    same_every_epoch: bool = eqx.field(
+        static=True, default=False, kw_only=True, metadata=OPTION
+    )
+    scheme: ClassVar[Sampling] = Sampling.RANDOM_ALLOCATION
+    refused: ClassVar[dict[NeighboringRelation, str]] = {
+        REPLACE_ONE: (
+            "a replaced record is in one batch with either value, and no pair is "
+            "known that dominates that"
+        )
+    }
+
+    def __check_init__(self):
+        _checks.whole("num_participations", self.num_participations, 1, _MOST)
+        _checks.flag("same_every_epoch", self.same_every_epoch)
+        if self.num_participations > 1 and self.same_every_epoch:
+            raise ValueError(
+                "same_every_epoch must be False for several participations, got True"
+            )
+
+    def run(self, release, num_steps):
+        epochs = rounds(num_steps, self.num_batches)
+        if self.same_every_epoch:
+            return _SameBatch.unchecked(
+                mechanism=release, num_batches=self.num_batches, num_epochs=epochs
+            )
+        if self.num_participations > 1:
+            return _several(release, self.num_batches, self.num_participations, epochs)
+        epoch = _epoch(release, self.num_batches)
+        return Composition.unchecked(parts=(epoch,), num_steps=(epochs,))
+
+    def one_round(self):
+        return self.num_batches
+
+    def require_release(self, release):
+        super().require_release(release)
+        if not isinstance(release, Gaussian):
+            raise TypeError(
+                "mechanism must be Gaussian for random allocation, got "
+                f"{type(release).__name__}"
+            )
+
+
+def _epoch(release: Any, num_batches: Any) -> RandomAllocationEpoch:
+    return RandomAllocationEpoch.unchecked(
+        noise_multiplier=release.noise_multiplier,
+        num_batches=num_batches,
+        relation=release.relation,
+    )
+
+
+def _several(
+    release: Any, num_batches: Any, participations: int, epochs: Any
+) -> AbstractMechanism:
+    """The batches shared out to as many parts, of each of which a record has one."""
+    if num_batches is None:
+        return Composition.unchecked(parts=(_epoch(release, None),), num_steps=(None,))
+    batches = jnp.asarray(num_batches)
+    fewer = jnp.floor(batches / participations)
+    rest = batches - participations * fewer
+    parts = [_Part.unchecked(epoch=_epoch(release, n)) for n in (fewer, fewer + 1)]
+    counts = (participations - rest) * epochs, rest * epochs
+    return Composition.unchecked(parts=tuple(parts), num_steps=counts)
+
+
+class _Part(AbstractMechanism):
+    """A part of an epoch, by a pair that is only known to dominate."""
+
+    epoch: RandomAllocationEpoch
+
+    @property
+    def relation(self) -> NeighboringRelation:
+        return self.epoch.relation
+
+    def samplings(self) -> frozenset[Sampling]:
+        return frozenset({Sampling.RANDOM_ALLOCATION})
+
+    def attained(self) -> AbstractMechanism:
+        # Nothing, for sure.
+        return Gaussian.unchecked(noise_multiplier=jnp.inf, relation=self.relation)
+
+    def loss(self) -> ComposedLoss:
+        return self.epoch.loss()
+
+    def _group(self, size):
+        return self.epoch.group(size)
+
+
+class _SameBatch(AbstractMechanism):
+    """All epochs together, where a record's batch is the same in each of them.
+
+    Sums of a batch over the epochs are sufficient.
+    """
+
+    mechanism: Any
+    num_batches: Any
+    num_epochs: Any
+
+    @property
+    def relation(self) -> NeighboringRelation:
+        return self.mechanism.relation
+
+    def samplings(self) -> frozenset[Sampling]:
+        return frozenset({Sampling.RANDOM_ALLOCATION})
+
+    def loss(self) -> ComposedLoss:
+        epochs = as_float(self.num_epochs)
+        some = epochs > 0
+        noise = as_float(self.mechanism.noise_multiplier)
+        noise = noise / jnp.sqrt(jnp.where(some, epochs, 1.0))
+        release = Gaussian.unchecked(noise_multiplier=noise, relation=self.relation)
+        found = _epoch(release, self.num_batches).loss()
+        counts = tuple(times(jnp.where(some, 1.0, 0.0), n) for n in found.counts)
+        return ComposedLoss(found.terms, counts, single=found.single)

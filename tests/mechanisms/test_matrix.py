@@ -1,0 +1,174 @@
+"""Matrix mechanisms: sensitivities over all patterns, and published numbers."""
+
+import functools
+import itertools
+import math
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import fdp_jax as fdp
+
+CYCLIC = fdp.sampling.CyclicPoisson
+
+
+def _lower(column, n):
+    matrix = np.zeros((n, n))
+    for distance, entry in enumerate(column):
+        matrix += entry * np.eye(n, k=-distance)
+    return matrix
+
+
+def _worst(strategy, most, apart, *, cyclic):
+    """All patterns, and all signs of contributions, of which products are as large."""
+    n, worst = strategy.shape[1], 0.0
+    for size in range(1, most + 1):
+        for pattern in itertools.combinations(range(n), size):
+            gaps = np.diff(pattern)
+            if np.all(gaps == apart) if cyclic else np.all(gaps >= apart):
+                columns = strategy[:, pattern]
+                for signs in itertools.product((1, -1), repeat=size):
+                    worst = max(worst, float(np.linalg.norm(columns @ signs)))
+    return worst
+
+
+@pytest.mark.parametrize(
+    ("column", "most", "apart", "cyclic"),
+    [
+        ([1, 0.5, 0.25], 3, 3, False),
+        ([1, 0.7, 0.6, 0.5, 0.4, 0.3], 3, 2, False),
+        ([1, -0.5], 4, 2, False),
+        ([1, 0.7, 0.6, 0.5, 0.4, 0.3], 3, 2, True),
+        ([1, -0.7, 0.6], 1, 9, False),
+        ([0.5, 1.0, 0.25], 1, 9, False),
+        ([1.0] * 9, 2, 4, False),
+    ],
+)
+def test_sensitivity_of_toeplitz_strategies(column, most, apart, cyclic):
+    limits = {"max_participations": most, "min_separation": apart, "cyclic": cyclic}
+    found = fdp.MatrixMechanism(1.0, column, num_steps=9, **limits).sensitivity()
+    truth = _worst(_lower(column, 9), most, apart, cyclic=cyclic)
+    assert float(found) == pytest.approx(truth, rel=1e-12)
+
+
+def test_sensitivity_of_matrices():
+    random = np.random.default_rng(5)
+    banded = np.tril(random.normal(size=(10, 10)))
+    banded[np.subtract.outer(np.arange(10), np.arange(10)) > 2] = 0
+    run = fdp.MatrixMechanism(1.0, banded, max_participations=3, min_separation=3)
+    found = run.sensitivity()
+    assert float(found) == pytest.approx(_worst(banded, 3, 3, cyclic=False), rel=1e-12)
+    # Products of one sign: exact; else never below, and close to vectors that attain.
+    positive = np.abs(random.normal(size=(7, 9)))
+    every_other = functools.partial(
+        fdp.MatrixMechanism,
+        1.0,
+        max_participations=3,
+        min_separation=2,
+        cyclic=True,
+    )
+    found = every_other(positive).sensitivity()
+    assert float(found) == pytest.approx(_worst(positive, 3, 2, cyclic=True), rel=1e-12)
+    mixed = random.normal(size=(7, 9))
+    found = every_other(mixed).sensitivity()
+    assert float(found) >= _worst(mixed, 3, 2, cyclic=True) * (1 - 1e-12)
+
+
+def test_one_release_is_gaussian_in_every_relation():
+    for relation, farther in (("zero_out", 1), ("replace_one", 2)):
+        run = fdp.MatrixMechanism(3.0, [1.0, 0.5], num_steps=10, relation=relation)
+        mu = farther * math.sqrt(1.25) / 3.0
+        expected = fdp.Gaussian(1 / mu).epsilon(delta=1e-6)
+        assert float(run.epsilon(delta=1e-6)) == pytest.approx(float(expected))
+        assert run.exact() is not None
+
+
+def test_tree_aggregation():
+    """1,600 steps have intervals of eleven lengths; dp_accounting's bounds by RDP."""
+    for noise, most in ((1.13, 19.74), (8.83, 2.04)):
+        run = fdp.MatrixMechanism.tree(noise, 1600)
+        assert float(run.sensitivity()) == pytest.approx(math.sqrt(11), rel=1e-12)
+        assert float(run.epsilon(delta=1e-6)) < most
+
+
+def test_amplification_of_banded_strategies():
+    """What jax_privacy's docstrings print for DP-SGD, and bands as groups of it."""
+    run = fdp.MatrixMechanism(
+        3.0, [1.0], num_steps=512, sampling=CYCLIC(0.1, num_groups=1)
+    )
+    assert float(run.epsilon(delta=1e-6)) == pytest.approx(3.77, abs=5e-3)
+    scheme = CYCLIC(0.1, num_groups=3)
+    column = np.asarray([1.0, 0.5, 0.25])
+    banded = fdp.MatrixMechanism(
+        3.0 * np.linalg.norm(column), column, num_steps=1536, sampling=scheme
+    )
+    assert float(banded.epsilon(delta=1e-6)) == float(run.epsilon(delta=1e-6))
+    assert banded.samplings() == {fdp.sampling.Sampling.CYCLIC_POISSON}
+    # One group for each step, and certain to be sampled: a single Gaussian.
+    n = 6
+    whole = fdp.MatrixMechanism(
+        2.0, np.ones(n), sampling=CYCLIC(1.0, num_groups=n)
+    ).epsilon(delta=1e-6)
+    expected = fdp.Gaussian(2.0 / math.sqrt(n)).epsilon(delta=1e-6)
+    assert float(whole) == pytest.approx(float(expected), rel=1e-9)
+
+
+def test_slopes_reach_the_strategy():
+    def mu(column):
+        run = fdp.MatrixMechanism(2.0, column, num_steps=20)
+        return run.sensitivity() / 2
+
+    column = jnp.asarray([1.0, 0.5, 0.25])
+    expected = column / jnp.linalg.norm(column) / 2
+    np.testing.assert_allclose(jax.grad(mu)(column), expected, rtol=1e-12)
+
+    def noise(column):
+        run = fdp.MatrixMechanism(None, column, num_steps=20)
+        target = fdp.targets.MuGDP(0.5)
+        return fdp.calibrate(run, target, solve_for="noise_multiplier").value
+
+    assert float(noise(column)) == pytest.approx(2 * np.linalg.norm(column), rel=1e-9)
+    np.testing.assert_allclose(
+        jax.jit(jax.grad(noise))(column), 4 * expected, rtol=1e-6
+    )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"strategy": 1.0}, "strategy must be a matrix, or the first column"),
+        ({"strategy": [1.0, np.nan]}, "strategy must be a finite number, got nan"),
+        ({"num_steps": 1}, r"num_steps must be in \[2, 1048576\], got 1"),
+        ({"strategy": np.eye(3), "num_steps": 4}, "number of columns, 3, got 4"),
+        ({"min_separation": 0}, r"min_separation must be in \[1, 2\], got 0"),
+        (
+            {"strategy": [0.5, 1.0], "min_separation": 1},
+            "strategy must have at most min_separation bands",
+        ),
+        (
+            {"strategy": np.ones((3, 3)), "min_separation": 1},
+            "strategy must have at most min_separation bands",
+        ),
+        (
+            {"sampling": CYCLIC(0.1, num_groups=1)},
+            "num_groups must be at least the number of bands, 2,",
+        ),
+        (
+            {"sampling": CYCLIC(0.1, num_groups=2), "max_participations": 3},
+            "leave out max_participations",
+        ),
+    ],
+)
+def test_wrong_arguments_are_refused(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        fdp.MatrixMechanism(
+            **{"noise_multiplier": 1.0, "strategy": [1, 0.5]} | arguments
+        )
+
+
+def test_other_schemes_are_refused():
+    for scheme in (fdp.sampling.Poisson(0.1), 0.1):
+        with pytest.raises(TypeError, match="sampling must be"):
+            fdp.MatrixMechanism(1.0, [1.0], num_steps=4, sampling=scheme)
