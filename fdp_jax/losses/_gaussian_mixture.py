@@ -22,8 +22,8 @@ class GaussianMixtureLoss(MonotoneLoss):
     """P = sum_i p_i N(t_i, s^2), Q = sum_i q_i N(t_i, s^2).
 
     The likelihood ratio must increase with x: no t_i with p_i > 0 may lie to the right
-    of one with q_i > 0, unless p_i and q_i are proportional on all but two groups so
-    ordered; with P's part at or left of Q's that is so.
+    of one with q_i > 0.  (A part that both have in common must lie between what is left
+    of either: see `DisplacingLoss` for what happens else.)
     """
 
     noise_multiplier: Float[Array, ""]

@@ -41,7 +41,7 @@ from ._relations import (
     NeighboringRelation,
     relation_field,
 )
-from ._sampling import AbstractSampling, Sampling
+from ._sampling import Sampling
 from ._subsampled import require_sampling
 
 _SHIFTS = Search(1, 1e-12, 1e12)

@@ -1,5 +1,6 @@
 """Guarantees for all examples of a user."""
 
+
 import equinox as eqx
 from jaxtyping import ArrayLike, Real
 
