@@ -214,9 +214,18 @@ def _lower(x: Component, at: Place, s: Array, t: Array, outside: _Outside) -> La
         some, cells.included / jnp.where(some, cells.without, 1), ends[:-1]
     )
     middle = jnp.clip(middle, ends[:-1], ends[1:])
-    far = (t - 1) * x.mean + middle
+    # F'^(t-1) is above F'^t made smaller by (t - 1) / t, that above its groups' means;
+    # where no law from below is known, above its own mean.
+    total, place = _groups(masses, at)
+    place = (at.first * t + at.window + place) * at.spacing * ((t - 1) / t)
+    alone = jnp.arange(total.size) == 0
+    total = jnp.where(x.sound, total, jnp.where(alone, kept, 0))
+    place = jnp.where(x.sound, place, (t - 1) * x.mean)
     none = jnp.full_like(t, -jnp.inf)
-    far_masses = jnp.where(some, t * kept * mass * (1 - 1e-7), 0)
+    # Less by what rounding may move the means.
+    big = jnp.where(some, t * mass * (1 - 1e-7), 0)
+    far = (place[:, None] + middle).ravel()
+    far_masses = (total[:, None] * big).ravel()
     return stop_gradient(
         Law(
             s,
@@ -287,18 +296,24 @@ def _far_up(x: Component, at: Place, s: Array, t: Array, masses: Array):
     return stop_gradient((far.ravel(), far_masses.ravel(), beyond))
 
 
+def _groups(masses: Array, at: Place) -> tuple[Array, Array]:
+    """Masses of groups of neighboring points, and their means in steps."""
+    step = at.points // _COARSE
+    rows = jnp.maximum(masses, 0).reshape(_COARSE, -1)
+    total = jnp.sum(rows, axis=1)
+    held = total > 1e-290
+    inside = rows @ jnp.arange(step) / jnp.where(held, total, 1)
+    place = jnp.where(held, inside, 0.5 * step) + step * jnp.arange(_COARSE)
+    return total, place
+
+
 def _far_middle(x: Component, at: Place, noise: Array, t: Array, masses: Array):
     """The same for the estimate: cells at their means, sums with t - 1 components."""
     cells, ends = _big_cells(x, at, noise)
     some = cells.without > 1e-290
     middle = cells.included / jnp.where(some, cells.without, 1)
     middle = jnp.where(some, middle, ends[:-1])
-    rows = jnp.maximum(masses, 0).reshape(_COARSE, -1)
-    step = at.points // _COARSE
-    total = jnp.sum(rows, axis=1)
-    held = total > 1e-290
-    inside = rows @ jnp.arange(step) / jnp.where(held, total, 1)
-    place = jnp.where(held, inside, 0.5 * step) + step * jnp.arange(_COARSE)
+    total, place = _groups(masses, at)
     place = (at.first * t + at.window + place) * at.spacing
     mean = t * x.mean
     squeeze = jnp.sqrt(jnp.where(t > 1, (t - 1) / t, 1.0))
