@@ -61,7 +61,9 @@ def _log_light_tail(k: Array, n: Array, p: Array) -> Array:
     end = stop_gradient(_end(k, rest, p))
     nodes, weights = np.polynomial.legendre.leggauss(_NODES)
     shape = (-1,) + (1,) * k.ndim
-    share, weights = (x.reshape(shape) for x in (0.5 * (nodes + 1), 0.5 * weights))
+    share, weights = (
+        jnp.asarray(x.reshape(shape)) for x in (0.5 * (nodes + 1), 0.5 * weights)
+    )
     integral = end * jnp.sum(weights * jnp.exp(_exponent(share * end, k, rest, p)), 0)
     return jnp.log(k) + _log_mass(k, n, p) + jnp.log(integral)
 

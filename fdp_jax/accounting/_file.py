@@ -15,8 +15,8 @@ from typing import Any
 import jax
 import numpy as np
 
-from .. import mechanisms
-from ..mechanisms import AbstractMechanism, NeighboringRelation
+from .. import sampling
+from ..mechanisms import AbstractMechanism, AbstractSampling, NeighboringRelation
 from ._table import Kind, Table
 
 _FORMAT, _VERSION = "fdp_jax accountant", 1
@@ -121,9 +121,9 @@ def _table_from_json(found: dict[str, Any]) -> Table:
 
 def _to_json(value: Any) -> Any:
     """A step without its numbers."""
-    if isinstance(value, AbstractMechanism):
+    if isinstance(value, AbstractMechanism | AbstractSampling):
         name = type(value).__name__
-        if getattr(mechanisms, name, None) is not type(value):
+        if _known_classes().get(name) is not type(value):
             raise TypeError(f"save knows the package's mechanisms, got {name}")
         return {
             "class": name,
@@ -146,8 +146,8 @@ def _to_json(value: Any) -> Any:
 def _from_json(found: dict[str, Any]) -> Any:
     (kind, value), *rest = found.items()
     if kind == "class" or rest:
-        cls = getattr(mechanisms, found["class"], None)
-        if not (isinstance(cls, type) and issubclass(cls, AbstractMechanism)):
+        cls = _known_classes().get(found["class"])
+        if cls is None:
             raise ValueError(f"there is no mechanism {found['class']!r}")
         step = object.__new__(cls)
         for name, inner in found["fields"].items():
@@ -160,3 +160,14 @@ def _from_json(found: dict[str, Any]) -> Any:
     if kind == "tuple":
         return tuple(_from_json(x) for x in value)
     return value
+
+
+def _known_classes() -> dict[str, type]:
+    """The package's own mechanisms and schemes, by name."""
+    found, left = {}, [AbstractMechanism, AbstractSampling]
+    while left:
+        kind = left.pop()
+        left += kind.__subclasses__()
+        if kind.__module__.startswith(f"{sampling.__name__.partition('.')[0]}."):
+            found[kind.__name__] = kind
+    return found

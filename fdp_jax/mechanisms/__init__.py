@@ -45,6 +45,7 @@ from ._fields import (
     as_known as as_known,
     as_number as as_number,
     parameter as parameter,
+    raise_not_set as raise_not_set,
     search_of as search_of,
 )
 from ._levy_triplet import LevyTriplet as LevyTriplet

@@ -15,6 +15,7 @@ from ._relations import (
     NeighboringRelation,
     relation_field,
 )
+from ._sampling import Sampling
 
 _BATCHES = Search(-1, 1.0, 1e6, 100.0)
 
@@ -70,6 +71,9 @@ class RandomAllocationEpoch(AbstractMechanism):
                 f"{NeighboringRelation(self.relation).name}: a replaced record is in "
                 "one batch with either value, and no pair is known that dominates that"
             )
+
+    def samplings(self) -> frozenset[Sampling]:
+        return frozenset({Sampling.RANDOM_ALLOCATION})
 
     def simplified(self) -> AbstractMechanism:
         from ._additive import Gaussian

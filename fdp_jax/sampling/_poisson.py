@@ -65,16 +65,47 @@ class Poisson(AbstractSampling):
         return isinstance(release, Gaussian) and release.relation is not REPLACE_ONE
 
 
-def poisson_step(release: AbstractMechanism, prob: Any) -> AbstractMechanism:
-    """One release of a Poisson sample."""
+def poisson_step(
+    release: AbstractMechanism, prob: Any, scheme: Sampling = Sampling.POISSON
+) -> AbstractMechanism:
+    """One release of a Poisson sample, by a scheme that amounts to it."""
     if release.relation is REPLACE_ONE and isinstance(release, ClippedSum):
-        return DPSGD.unchecked(
+        return _REPLACING.get(scheme, DPSGD).unchecked(
             noise_multiplier=release.noise_over_norm,
             sampling_prob=prob,
             num_steps=1.0,
             relation=release.relation,
         )
-    return PoissonSubsampled.unchecked(mechanism=release, sampling_prob=prob)
+    step = _STEPS.get(scheme, PoissonSubsampled)
+    return step.unchecked(mechanism=release, sampling_prob=prob)
+
+
+class _CyclicStep(PoissonSubsampled):
+    def samplings(self) -> frozenset[Sampling]:
+        return self.mechanism.samplings() | {Sampling.CYCLIC_POISSON}
+
+
+class _CyclicReplacement(DPSGD):
+    def samplings(self) -> frozenset[Sampling]:
+        return frozenset({Sampling.CYCLIC_POISSON})
+
+
+class _UserStep(PoissonSubsampled):
+    def samplings(self) -> frozenset[Sampling]:
+        return self.mechanism.samplings() | {Sampling.USERS}
+
+
+class _UserReplacement(DPSGD):
+    def samplings(self) -> frozenset[Sampling]:
+        return frozenset({Sampling.USERS})
+
+
+_STEPS = {Sampling.CYCLIC_POISSON: _CyclicStep, Sampling.USERS: _UserStep}
+_REPLACING = {
+    Sampling.CYCLIC_POISSON: _CyclicReplacement,
+    Sampling.USERS: _UserReplacement,
+}
+"""Steps whose reports state another scheme."""
 
 
 class CyclicPoisson(AbstractSampling):
@@ -115,7 +146,8 @@ class CyclicPoisson(AbstractSampling):
 
     def run(self, release, num_steps):
         each = rounds(num_steps, self.num_groups)
-        return Poisson.unchecked(prob=self.prob).run(release, each)
+        step = poisson_step(release, self.prob, self.scheme)
+        return Composition.unchecked(parts=(step,), num_steps=(each,))
 
     def num_groups_known(self):
         return as_known(self.num_groups)

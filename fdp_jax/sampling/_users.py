@@ -1,6 +1,5 @@
 """Guarantees for all examples of a user."""
 
-
 import equinox as eqx
 from jaxtyping import ArrayLike, Real
 
@@ -15,8 +14,9 @@ from ..mechanisms import (
     Sampling,
     SubsampledGroup,
     parameter,
+    raise_not_set,
 )
-from ._poisson import Poisson
+from ._poisson import Poisson, poisson_step
 
 _MOST = 64
 
@@ -65,14 +65,16 @@ class UserLevel(AbstractSampling):
         return Sampling.USERS if self.max_examples is None else Sampling.EXAMPLES
 
     def require_complete(self) -> None:
-        Poisson.unchecked(prob=self.prob).require_complete()
+        if self.prob is None:
+            raise_not_set(self, "prob")
 
     def run(self, release, num_steps):
         if self.max_examples is None or not isinstance(release, Gaussian):
-            return Poisson.unchecked(prob=self.prob).run(release, num_steps)
+            step = poisson_step(release, self.prob, Sampling.USERS)
+            return Composition.unchecked(parts=(step,), num_steps=(num_steps,))
         clipped = isinstance(release, ClippedSum)
         noise = release.noise_over_norm if clipped else release.noise_multiplier
-        step = SubsampledGroup.unchecked(
+        step = _Examples.unchecked(
             noise_multiplier=noise,
             sampling_prob=self.prob,
             size=self.max_examples,
@@ -88,3 +90,8 @@ class UserLevel(AbstractSampling):
                 f"{type(release).__name__}"
             )
         Poisson(0.5).require_release(release)
+
+
+class _Examples(SubsampledGroup):
+    def samplings(self) -> frozenset[Sampling]:
+        return frozenset({Sampling.EXAMPLES})
