@@ -13,12 +13,14 @@ from jaxtyping import Array, ArrayLike, Real
 from .._internal import _checks
 from .._internal._special import safe_log
 from ..losses import (
+    AbstractLoss,
     ComposedLoss,
     GaussianMixtureLoss,
     GluedLoss,
     MassLoss,
     SubsampledGaussianLoss,
     SubsampledLoss,
+    SymmetrizedGaussianLoss,
     symmetrized,
 )
 from ..mechanisms import (
@@ -206,12 +208,11 @@ def _with_noise(released: Array, noise: Array) -> tuple[Array, Array]:
 
 def fixed_size_pair(
     noise: Array, prob: Array, relation: NeighboringRelation
-) -> MassLoss:
+) -> AbstractLoss:
     """The pair of one step with Gaussian noise whose record may displace another."""
     out, one, none = 1 - prob, jnp.ones_like(prob), jnp.zeros_like(prob)
     if relation is REPLACE_ONE:
-        pair = normal_mixtures(noise, (0.0, 2.0), (one, none), (out, prob))
-        return symmetrized(pair)
+        return SymmetrizedGaussianLoss(noise, prob)
     # For losses below zero the other record is opposite to where it is for those above.
     below = normal_mixtures(noise, (-1.0, 0.0), (prob, out), (none, one))
     return GluedLoss(displacing_pair(noise, prob), below)
