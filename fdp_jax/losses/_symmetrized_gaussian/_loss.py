@@ -4,9 +4,9 @@ The pair of N(0) and (1 - q) N(0) + q N(2) for losses above zero, the exchanged 
 those below, an atom at zero for the rest: see `losses/_glued.py`.  Batches of a fixed
 size have it where a record is replaced.
 
-What everything is an integral of is in `_integrand.py`, where it lives in `_place.py`,
-the error of the trapezoid rule in `_strips.py`, real orders in `_moments.py`, sums along
-a contour in `_sums.py`, and their decay in `_envelope.py`.
+What everything is an integral of is in `_integrand.py`, where that is in `_place.py`,
+the error of the trapezoid rule in `_strips.py`, real orders in `_moments.py`, sums
+along a contour in `_sums.py`, and their decay in `_envelope.py`.
 """
 
 from typing import ClassVar
