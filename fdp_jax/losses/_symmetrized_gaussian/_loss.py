@@ -9,7 +9,7 @@ the error of the trapezoid rule in `_strips.py`, real orders in `_moments.py`, s
 along a contour in `_sums.py`, and their decay in `_envelope.py`.
 """
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -44,10 +44,15 @@ class _Plan(eqx.Module):
 class SymmetrizedGaussianLoss(Integrand, AnalyticLoss):
     """See the module's docstring.  `sampling_prob` is in (0, 1]."""
 
+    many: bool = eqx.field(static=True, default=True)
+    """Whether steps may be so many that their characteristic function decays: that of
+    one is not below the atom's mass.  The grid answers first where it is not set."""
+
     symmetric: ClassVar[bool] = True
-    decays: ClassVar[bool] = True
-    """In many steps: the atom's mass is less than one.  Of few steps the grid is asked,
-    as always where bounds are loose."""
+
+    @property
+    def decays(self) -> bool:
+        return self.many
 
     def moments(self, order):
         return _moments.moments(self, order)
@@ -119,7 +124,11 @@ class SymmetrizedGaussianLoss(Integrand, AnalyticLoss):
 
     @property
     def _glued(self) -> GluedLoss:
-        half = SubsampledGaussianLoss(0.5 * self.noise_multiplier, self.sampling_prob)
+        """The same loss by its masses alone."""
+        # They are all that is asked for of its half.
+        half: Any = SubsampledGaussianLoss(
+            0.5 * self.noise_multiplier, self.sampling_prob
+        )
         return GluedLoss(half, ExchangedLoss(half), symmetric=True)
 
     def cells(self, low, high):
@@ -138,6 +147,15 @@ class SymmetrizedGaussianLoss(Integrand, AnalyticLoss):
         del sign
         # Quasi-convexity, of both halves.
         return 2 / jnp.square(self.noise_multiplier)
+
+    def log_moment_limit(self, sign):
+        return self.log_moment_ceiling(sign)
+
+    gaussian_precision_adds: ClassVar[bool] = True
+
+    def gaussian_precision(self):
+        # The slope of f at 0 is that of the Gaussian pair, which dominates.
+        return 4 / jnp.square(self.noise_multiplier)
 
 
 def _logarithm(
