@@ -206,6 +206,12 @@ class _FixedSizeStep(_Step):
 class _AttainedStep(_Step):
     """By the pair of data sets that are all the same but for the record."""
 
+    def known_steps(self):
+        # With it, programs need not split laws of many steps by the largest one.
+        _, count = super().known_steps()
+        prob = known(self.sampling_prob)
+        return None if prob is None else float(prob), count
+
     def loss(self) -> ComposedLoss:
         released, prob = self._released()
         if not isinstance(self.mechanism, Gaussian):

@@ -1,6 +1,7 @@
 """The pair of fixed-size batches against quadrature and against the grid."""
 
 import functools
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -40,7 +41,11 @@ def _composed(noise, prob, steps, method):
     )
 
 
-def _transform(noise, prob, order):
+def _complex(real, imag) -> Any:
+    return mp.mpf(float(real)) + mp.mpf(float(imag)) * mp.j
+
+
+def _transform(noise, prob, order: Any) -> Any:
     """T(w) by adaptive quadrature."""
     r, q = 1 / mp.mpf(noise), mp.mpf(prob)
 
@@ -55,7 +60,8 @@ def _transform(noise, prob, order):
     ends = {
         mp.mpf(x) for x in (0, 0.25, 0.5, 1, 2, 3, 4, 6, 8, 11, 15, *near) if x >= 0
     }
-    return 1 - mp.quad(density, sorted(ends))
+    integral: Any = mp.quad(density, sorted(ends))
+    return 1 - integral
 
 
 @jax.jit
@@ -82,8 +88,8 @@ def test_transform_against_quadrature(noise, prob, order, last):
         assert float(relative) < 1e-16
         for k in (1, 5, 20, 63):
             tau = mp.mpf(float(last / (FREQUENCY_BLOCK - 1) * k))
-            phi = _transform(noise, prob, mp.mpc(order, tau)) / base
-            mine = mp.exp(mp.mpc(float(found.real[k]), float(found.imag[k])))
+            phi = _transform(noise, prob, _complex(order, tau)) / base
+            mine = mp.exp(_complex(found.real[k], found.imag[k]))
             if float(found.error[k]) < 0.5:
                 assert abs(mine - phi) <= 1.1 * float(found.error[k]) * abs(phi) + 1e-25
     # Bounds of all moduli beyond.
