@@ -17,6 +17,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from ..._internal._logs import LOG_SQRT_2PI
+from ..._internal._tolerances import ELEMENTARY
 from .._subsampled_gaussian._integrand import inclusion, log_ratio
 
 NODES = 64
@@ -94,12 +95,12 @@ def tilted_at(
 def uncertainty_at(one: Integrand, t: Array, loss: Array, order: Array) -> Array:
     """Relative rounding of the two above, in units in the last place.
 
-    Two units of t, one of 1 / sigma and of each operation make less than 4 of each
-    exponent and of X; the functions have a few of their own.
+    Nodes v are exact; t has the errors of two functions where it is small, and of one
+    sum elsewhere; exponents have that of t, times their elasticity, and their own.
     """
     away = jnp.square(one.half + t)
     orders = 1 + jnp.abs(order) + jnp.abs(1 - order)
-    return 4 * (2 + away + orders * loss_uncertainty(one, t, loss))
+    return ELEMENTARY * (2 + away + orders * loss_uncertainty(one, t, loss))
 
 
 def loss_uncertainty(one: Integrand, t: Array, loss: Array) -> Array:

@@ -76,14 +76,25 @@ def mesh_of(
     start = beginning(one, located, size, jnp.asarray(log_tolerance, size.dtype))
     length = located.end - start
     blocks = jnp.clip(jnp.ceil(length / (spacing * NODES)), 1, most)
+    # The end is among the last nodes, wherever the first one is moved to.
+    spacing = _shortened(length / (blocks * NODES - 2))
     return Mesh(
         order=located.order,
         peak=jnp.where(located.log > 20, located.log, 0),
-        start=start,
-        # Up to the end and no farther: it is the last node.
-        spacing=length / (blocks * NODES - 1),
+        start=spacing * jnp.floor(start / spacing),
+        spacing=spacing,
         blocks=blocks.astype(jnp.int32),
     )
+
+
+def _shortened(x: Array) -> Array:
+    """X > 0 or a little more, with so few binary digits that its multiples are exact.
+
+    Nodes off their places would count as errors of t.
+    """
+    scale = 2.0 ** (20 if x.dtype == jnp.float64 else 9)
+    mantissa, exponent = jnp.frexp(x)
+    return jnp.ldexp(jnp.ceil(mantissa * scale) / scale, exponent)
 
 
 def _integrals(

@@ -42,7 +42,9 @@ def rule_error(log_line: Array, y: Array, spacing: Array) -> Array:
     """The least bound on the rule's error that logs of L on some lines give."""
     decay = 2 * jnp.pi * y / spacing
     error = 2 * jnp.exp(log_line - decay) / -jnp.expm1(-decay)
-    return jnp.min(jnp.where(jnp.isnan(error), jnp.inf, error))
+    # Bounds of what is left out take it that nodes are at most 1 apart.
+    unknown = jnp.isnan(error) | (spacing > 1)
+    return jnp.min(jnp.where(unknown, jnp.inf, error))
 
 
 def widest_spacing(log_line: Array, y: Array, log_tolerance: Array) -> Array:
@@ -126,8 +128,9 @@ def _log_parts(
 ) -> Array:
     """Log of the largest |phi| (|R^w| + |R^{1-w}| + 1 + |R|) e^{-b^2/2} of cells.
 
-    For powers w >= 0, phi R^w is log-concave up to an eighth of the square of a cell's
-    width; for those below it falls.
+    For powers w >= 0, the second derivative of log(phi R^w) is at least -1, so that it
+    exceeds its values at both ends of a cell by at most an eighth of the square of the
+    width; for w < 0 it falls.
     """
     left, right, b = cell
     x, y = one.loss_at(left), one.loss_at(right)

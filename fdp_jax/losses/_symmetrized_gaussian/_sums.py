@@ -11,6 +11,7 @@ from jaxtyping import Array, Float, Int
 from ..._internal._blocked_sum import blocked_sum
 from ..._internal._rotation import rotation
 from ..._internal._special import log1p
+from ..._internal._tolerances import ELEMENTARY
 from ._integrand import (
     NODES,
     Integrand,
@@ -68,7 +69,7 @@ def _sums_block(index: Array, args: tuple, mesh: Mesh) -> tuple:
     others = (
         jnp.sum(jnp.abs(growth) * unsure),
         jnp.sum(both * loss),
-        jnp.sum(both * 4 * loss_uncertainty(one, t, loss)),
+        jnp.sum(both * ELEMENTARY * loss_uncertainty(one, t, loss)),
         jnp.sum(both * unsure),
         jnp.sum(both * unsure * loss),
     )
