@@ -243,7 +243,7 @@ def fixed_size_pair(
     """The pair of one step with Gaussian noise whose record may displace another."""
     out, one, none = 1 - prob, jnp.ones_like(prob), jnp.zeros_like(prob)
     if relation is REPLACE_ONE:
-        return SymmetrizedGaussianLoss(noise, prob, many=many)
+        return SymmetrizedGaussianLoss(noise / 2, prob, many=many)
     # For losses below zero the other record is opposite to where it is for those above.
     below = normal_mixtures(noise, (-1.0, 0.0), (prob, out), (none, one))
     return GluedLoss(displacing_pair(noise, prob), below)

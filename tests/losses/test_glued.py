@@ -20,14 +20,14 @@ from fdp_jax.losses import (
 
 f64 = jnp.float64
 PAIRS = [
-    (1.0, 0.01, 3.0, 20.0),
-    (0.5, 0.1, 4.0, 3.0),
-    (4.0, 0.01, 30.0, 100.0),
-    (0.7, 0.9, 0.4, 6.0),
-    (2.0, 1e-4, 8.0, 500.0),
-    (1.0, 1.0, 2.0, 4.0),
-    (8.0, 0.3, -1.5, 40.0),
-    (0.3, 0.02, 2.0, 3.0),
+    (0.5, 0.01, 3.0, 20.0),
+    (0.25, 0.1, 4.0, 3.0),
+    (2.0, 0.01, 30.0, 100.0),
+    (0.35, 0.9, 0.4, 6.0),
+    (1.0, 1e-4, 8.0, 500.0),
+    (0.5, 1.0, 2.0, 4.0),
+    (4.0, 0.3, -1.5, 40.0),
+    (0.15, 0.02, 2.0, 3.0),
 ]
 
 
@@ -47,7 +47,7 @@ def _complex(real, imag) -> Any:
 
 def _transform(noise, prob, order: Any) -> Any:
     """T(w) by adaptive quadrature."""
-    r, q = 1 / mp.mpf(noise), mp.mpf(prob)
+    r, q = 1 / (2 * mp.mpf(noise)), mp.mpf(prob)
 
     def density(t):
         loss = mp.log(1 - q + q * mp.exp(2 * r * t))
@@ -125,7 +125,7 @@ def test_overlaps_the_grid():
     rng = np.random.default_rng(7)
     tight = 0
     for _ in range(24):
-        noise, prob = np.exp(rng.uniform(-0.7, 2.3)), 10 ** rng.uniform(-4, 0)
+        noise, prob = np.exp(rng.uniform(-1.4, 1.6)), 10 ** rng.uniform(-4, 0)
         steps, delta = np.round(10 ** rng.uniform(0.3, 3.7)), 10 ** rng.uniform(-11, -1)
         found = _bounds(noise, prob, steps, delta, "spectral")
         grid = _bounds(noise, prob, steps, delta, "grid")
@@ -141,13 +141,13 @@ def test_of_all_records_it_is_gaussian():
     rng = np.random.default_rng(3)
     for _ in range(8):
         noise, steps = (
-            np.exp(rng.uniform(-0.9, 2.3)),
+            np.exp(rng.uniform(-1.6, 1.6)),
             np.round(10 ** rng.uniform(1.3, 4)),
         )
         delta = 10 ** rng.uniform(-12, -1)
         found = _bounds(noise, 1.0, steps, delta, "spectral")
         with mp.workdps(40):
-            mu = 2 * mp.sqrt(int(steps)) / mp.mpf(noise)
+            mu = mp.sqrt(int(steps)) / mp.mpf(noise)
             lower, upper = (
                 mp.ncdf(mu / 2 - e / mu) - mp.exp(e) * mp.ncdf(-mu / 2 - e / mu)
                 for e in (mp.mpf(float(found.lower)), mp.mpf(float(found.upper)))
@@ -159,9 +159,9 @@ def test_of_all_records_it_is_gaussian():
 @pytest.mark.parametrize(
     ("noise", "prob", "steps", "delta", "shift", "step"),
     [
-        (1.0, 0.01, 1000, 1e-5, 0.77, 0.05),
-        (2.0, 0.2, 60, 1e-8, 1.5, 0.1),
-        (6.0, 0.03, 500, 1e-3, 15.0, 1.0),
+        (0.5, 0.01, 1000, 1e-5, 0.77, 0.05),
+        (1.0, 0.2, 60, 1e-8, 1.5, 0.1),
+        (3.0, 0.03, 500, 1e-3, 15.0, 1.0),
     ],
 )
 def test_against_a_contour_integral(noise, prob, steps, delta, shift, step):
@@ -180,7 +180,7 @@ def _deltas(run, epsilons, shift, step):
     """
     real, (noise, prob, steps) = np.longdouble, run
     pi = real("3.14159265358979323846264338327950288")
-    r, spacing = 1 / real(noise), real(1) / 32
+    r, spacing = 1 / (2 * real(noise)), real(1) / 32
     v = np.arange(-18, 24, spacing, dtype=real)
     t = np.log1p(np.exp(v))
     weight = np.exp(-((r + t) ** 2) / 2) / np.sqrt(2 * pi)

@@ -1,6 +1,6 @@
 """The integrand of everything, and the map that makes the trapezoid rule converge.
 
-Noise sigma, r = 1 / sigma: P = N(0, 1), Q = (1 - q) N(0, 1) + q N(2 r, 1), observed at
+Noise s, r = 1 / (2 s): P = N(0, 1), Q = (1 - q) N(0, 1) + q N(2 r, 1), observed at
 r + t, where X(t) = log(1 - q + q e^{2 r t}) is zero at t = 0 whatever q is.  The pair
 has the losses X(t), t > 0, and -X(t) with the same tilted masses, and none else:
 
@@ -33,7 +33,7 @@ class Integrand(eqx.Module):
     @property
     def half(self) -> Array:
         """r: half the distance of the two normal laws."""
-        return 1 / self.noise_multiplier
+        return 0.5 / self.noise_multiplier
 
     def u(self, t: Array) -> Array:
         """Log of the likelihood ratio of a record that is sampled."""

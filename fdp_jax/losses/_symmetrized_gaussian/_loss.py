@@ -1,6 +1,6 @@
 """Privacy loss of a record that may displace another one, with Gaussian noise.
 
-The pair of N(0) and (1 - q) N(0) + q N(2) for losses above zero, the exchanged one for
+The pair of N(0) and (1 - q) N(0) + q N(1) for losses above zero, the exchanged one for
 those below, an atom at zero for the rest: see `losses/_glued.py`.  Batches of a fixed
 size have it where a record is replaced.
 
@@ -126,9 +126,7 @@ class SymmetrizedGaussianLoss(Integrand, AnalyticLoss):
     def _glued(self) -> GluedLoss:
         """The same loss by its masses alone."""
         # They are all that is asked for of its half.
-        half: Any = SubsampledGaussianLoss(
-            0.5 * self.noise_multiplier, self.sampling_prob
-        )
+        half: Any = SubsampledGaussianLoss(self.noise_multiplier, self.sampling_prob)
         return GluedLoss(half, ExchangedLoss(half), symmetric=True)
 
     def cells(self, low, high):
@@ -146,7 +144,7 @@ class SymmetrizedGaussianLoss(Integrand, AnalyticLoss):
     def log_moment_ceiling(self, sign):
         del sign
         # Quasi-convexity, of both halves.
-        return 2 / jnp.square(self.noise_multiplier)
+        return 0.5 / jnp.square(self.noise_multiplier)
 
     def log_moment_limit(self, sign):
         return self.log_moment_ceiling(sign)
@@ -155,7 +153,7 @@ class SymmetrizedGaussianLoss(Integrand, AnalyticLoss):
 
     def gaussian_precision(self):
         # The slope of f at 0 is that of the Gaussian pair, which dominates.
-        return 4 / jnp.square(self.noise_multiplier)
+        return 1 / jnp.square(self.noise_multiplier)
 
 
 def _logarithm(

@@ -55,7 +55,7 @@ def rough_moments(
     """Lambda, Lambda' and Lambda'' at one order, to two digits."""
     one, order = stop_gradient((one, order))
     located = locate_before(one, order, farthest(one, order), _SEARCH_NODES)
-    spacing = jnp.minimum(0.5, 1.2 * one.noise_multiplier)
+    spacing = jnp.minimum(0.5, 1.2 / one.half)
     size = jnp.abs(order * (1 - order))
     mesh = mesh_of(one, located, size, _ROUGH, spacing, _BLOCKS)
     return _integrals(one, order, mesh)[:3]

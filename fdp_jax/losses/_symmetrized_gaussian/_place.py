@@ -54,7 +54,7 @@ def farthest(one: Integrand, order: Array) -> Array:
 
     All of P R^top lives before it (`interval_of`).
     """
-    s = 0.5 * one.noise_multiplier
+    s = one.noise_multiplier
     place = interval_of(OneSided(s, one.sampling_prob), top_of(order))
     return jnp.maximum(place.end / s - one.half, 1)
 
@@ -160,5 +160,5 @@ def right_tail(one: Integrand, located: Location) -> Array:
 
 def _tail(one: Integrand) -> Array:
     """Bound on an integral beyond `far` over the density there."""
-    s = 0.5 * one.noise_multiplier
+    s = one.noise_multiplier
     return beyond_iterates(OneSided(s, one.sampling_prob)) / s

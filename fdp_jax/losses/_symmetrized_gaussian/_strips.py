@@ -34,7 +34,7 @@ _REAL_LINES = 10
 
 def half_widths(one: Integrand, count: int, ratio: float) -> Float[Array, " k"]:
     """Distances of lines from the real one, the widest first."""
-    widest = _WIDEST * jnp.minimum(1, one.noise_multiplier)
+    widest = _WIDEST * jnp.minimum(1, 1 / one.half)
     return widest * jnp.power(ratio, jnp.arange(count, dtype=widest.dtype))
 
 
