@@ -194,6 +194,13 @@ ENVELOPE = _entered(
     "Error of the trapezoid rule for the logarithm of a band's envelope, which sums a "
     "smooth positive function.",
 )
+ENVELOPE_SUM = _entered(
+    "ENVELOPE_SUM",
+    0.01,
+    Kind.BUDGETED,
+    "Relative error of the trapezoid rule for what lines of an envelope take off a "
+    "characteristic function, and add to it.",
+)
 DEAD_SQUARE = _entered(
     "DEAD_SQUARE",
     1e-30,

@@ -7,19 +7,23 @@ record's absence is not "nothing": the pair is not that of Poisson sampling.
 
 from typing import Any, ClassVar
 
+import equinox as eqx
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, ArrayLike, Real
 
 from .._internal import _checks
+from .._internal._concrete import evaluates_at_once, known
 from .._internal._special import safe_log
 from ..losses import (
+    AbstractLoss,
     ComposedLoss,
     DisplacingLoss,
     GaussianMixtureLoss,
     GluedLoss,
-    MassLoss,
     SubsampledGaussianLoss,
     SubsampledLoss,
+    SymmetrizedGaussianLoss,
     symmetrized,
 )
 from ..mechanisms import (
@@ -39,6 +43,8 @@ _WHY = (
     "with a fixed size the batch of one data set is no batch of the other, and the "
     "rate size / number of records differs"
 )
+_FEW = 128
+"""Steps from which on the contour integral serves if the noise is not tiny."""
 
 
 class FixedSize(AbstractSampling):
@@ -106,7 +112,9 @@ class FixedSize(AbstractSampling):
         self.prob = prob
 
     def run(self, release, num_steps):
-        step = _FixedSizeStep.unchecked(mechanism=release, sampling_prob=self.prob)
+        step = _FixedSizeStep.unchecked(
+            mechanism=release, sampling_prob=self.prob, few=_few_inside(num_steps)
+        )
         return Composition.unchecked(parts=(step,), num_steps=(num_steps,))
 
     def require_release(self, release):
@@ -117,6 +125,17 @@ class FixedSize(AbstractSampling):
                 f"batches of a fixed size, got {release.relation.name}: what another "
                 "record does in a record's place is known for Gaussian noise alone"
             )
+
+
+def _few_inside(num_steps: Any) -> bool:
+    """Whether few steps are known to be asked for inside of a program.
+
+    Characteristic functions of few steps may decay too slowly; but there nobody can see
+    that an answer is loose and ask the grid instead.
+    """
+    count = None if num_steps is None else known(num_steps)
+    few = count is not None and bool(np.all(count < _FEW))
+    return few and not evaluates_at_once()
 
 
 def batch_share(batch_size: Any, dataset_size: Any) -> Any:
@@ -171,6 +190,9 @@ class _Step(AbstractMechanism):
 class _FixedSizeStep(_Step):
     """By the pair that dominates."""
 
+    few: bool = eqx.field(static=True, default=False)
+    """Whether the grid is to answer in any case."""
+
     def alone(self) -> AbstractMechanism:
         # The worse direction of what is attained: for Gaussians a closed form.
         return self.attained() if self.relation is REPLACE_ONE else self
@@ -186,7 +208,7 @@ class _FixedSizeStep(_Step):
             noise = as_float(self.mechanism.noise_multiplier)
             released, noise = _with_noise(released, noise)
             count = jnp.where(released, 1.0, 0.0)
-            pair = fixed_size_pair(noise, prob, self.relation)
+            pair = fixed_size_pair(noise, prob, self.relation, many=not self.few)
             return ComposedLoss((pair,), (count,), single=True)
         term, count = self._subsampled(released, prob)
         return ComposedLoss((symmetrized(term),), (count,), single=True)
@@ -194,6 +216,12 @@ class _FixedSizeStep(_Step):
 
 class _AttainedStep(_Step):
     """By the pair of data sets that are all the same but for the record."""
+
+    def known_steps(self):
+        # With it, programs need not split laws of many steps by the largest one.
+        _, count = super().known_steps()
+        prob = known(self.sampling_prob)
+        return None if prob is None else float(prob), count
 
     def loss(self) -> ComposedLoss:
         released, prob = self._released()
@@ -215,16 +243,19 @@ def _with_noise(released: Array, noise: Array) -> tuple[Array, Array]:
 
 
 def fixed_size_pair(
-    noise: Array, prob: Array, relation: NeighboringRelation
-) -> MassLoss:
+    noise: Array,
+    prob: Array,
+    relation: NeighboringRelation,
+    *,
+    many: bool = True,
+) -> AbstractLoss:
     """The pair of one step whose record may displace another, and Gaussian noise.
 
     The noise is over the sensitivity: under REPLACE_ONE twice the clipping norm.
     """
-    out, one, none = 1 - prob, jnp.ones_like(prob), jnp.zeros_like(prob)
     if relation is REPLACE_ONE:
-        pair = normal_mixtures(noise, (0.0, 1.0), (one, none), (out, prob))
-        return symmetrized(pair)
+        return SymmetrizedGaussianLoss(noise, prob, many=many)
+    out, one, none = 1 - prob, jnp.ones_like(prob), jnp.zeros_like(prob)
     # For losses below zero the other record is opposite to where it is for those above.
     below = normal_mixtures(noise, (-1.0, 0.0), (prob, out), (none, one))
     return GluedLoss(displacing_pair(noise, prob).positive(), below)

@@ -1,0 +1,3 @@
+"""Gaussian noise where a record may displace another one."""
+
+from ._loss import SymmetrizedGaussianLoss as SymmetrizedGaussianLoss
