@@ -67,6 +67,8 @@ class AbstractGuarantee(eqx.Module):
         self,
         ask: "Callable[[AbstractGuarantee], Bounds]",
         known: Callable[[], Range],
+        *,
+        both: bool,
     ) -> Bounds:
         """The answer to a question about this guarantee.
 
@@ -76,43 +78,50 @@ class AbstractGuarantee(eqx.Module):
         Args:
             ask: The question, put to a guarantee.
             known: What is true of its answer anyway.
+            both: Whether the end is asked for, too, that is not on the private side.
         """
-        del known
+        del known, both
         return ask(self)
 
-    def _epsilon_bounds(self, delta: Any) -> Bounds:
-        return self._settled(lambda g: g._solve(delta), lambda: EPSILON)
+    def _epsilon_bounds(self, delta: Any, *, both: bool = True) -> Bounds:
+        return self._settled(lambda g: g._solve(delta), lambda: EPSILON, both=both)
 
-    def _delta_bounds(self, epsilon: Any) -> Bounds:
+    def _delta_bounds(self, epsilon: Any, *, both: bool = True) -> Bounds:
         return self._settled(
-            lambda g: delta_of(g._profile(epsilon), narrow=narrow()), lambda: DELTA
+            lambda g: delta_of(g._profile(epsilon), narrow=narrow()),
+            lambda: DELTA,
+            both=both,
         )
 
-    def _log_delta_bounds(self, epsilon: Any) -> Bounds:
+    def _log_delta_bounds(self, epsilon: Any, *, both: bool = True) -> Bounds:
         return self._settled(
             lambda g: log_delta_of(g._profile(epsilon), narrow=narrow()),
             lambda: LOGARITHM,
+            both=both,
         )
 
-    def _log_rest_bounds(self, epsilon: Any) -> Bounds:
+    def _log_rest_bounds(self, epsilon: Any, *, both: bool = True) -> Bounds:
         return self._settled(
             lambda g: log_rest_of(g._profile(epsilon), narrow=narrow()),
             lambda: LOGARITHM,
+            both=both,
         )
 
-    def _bayes_error_bounds(self, prior: Any) -> Bounds:
+    def _bayes_error_bounds(self, prior: Any, *, both: bool = True) -> Bounds:
         epsilon = threshold_of(prior)
         return self._settled(
             lambda g: bayes_error_of(g._profile(epsilon), prior, narrow=narrow()),
             lambda: bayes_error_range(jnp.asarray(prior)),
+            both=both,
         )
 
-    def _rate_bounds(self, alpha: Any, *, power: bool) -> Bounds:
+    def _rate_bounds(self, alpha: Any, *, power: bool, both: bool = True) -> Bounds:
         """Bounds of the power or of the type II error alone."""
         known = tpr_range if power else beta_range
         return self._settled(
             lambda g: g._error_rate_bounds(alpha)[power],
             lambda: known(jnp.asarray(alpha)),
+            both=both,
         )
 
     def epsilon(
@@ -141,7 +150,7 @@ class AbstractGuarantee(eqx.Module):
         """
         bound = one_end(bound)
         delta = _checks.rate("delta", delta)
-        found = self._epsilon_bounds(delta)
+        found = self._epsilon_bounds(delta, both=bound is Bound.OPTIMISTIC)
         return end_of(self, found, bound, "epsilon", upper_is_pessimistic=True)
 
     def delta(
@@ -165,7 +174,7 @@ class AbstractGuarantee(eqx.Module):
         """
         bound = one_end(bound)
         epsilon = _checks.real("epsilon", epsilon)
-        found = self._delta_bounds(epsilon)
+        found = self._delta_bounds(epsilon, both=bound is Bound.OPTIMISTIC)
         return end_of(self, found, bound, "delta", upper_is_pessimistic=True)
 
     def log_delta(
@@ -188,7 +197,7 @@ class AbstractGuarantee(eqx.Module):
         """
         bound = one_end(bound)
         epsilon = _checks.real("epsilon", epsilon)
-        found = self._log_delta_bounds(epsilon)
+        found = self._log_delta_bounds(epsilon, both=bound is Bound.OPTIMISTIC)
         return end_of(self, found, bound, "log_delta", upper_is_pessimistic=True)
 
     def beta(
@@ -211,7 +220,8 @@ class AbstractGuarantee(eqx.Module):
         """
         bound = one_end(bound)
         alpha = _checks.rate("alpha", alpha)
-        found = self._rate_bounds(alpha, power=False)
+        both = bound is Bound.OPTIMISTIC
+        found = self._rate_bounds(alpha, power=False, both=both)
         return end_of(self, found, bound, "beta", upper_is_pessimistic=False)
 
     def tpr(
@@ -234,7 +244,8 @@ class AbstractGuarantee(eqx.Module):
         """
         bound = one_end(bound)
         fpr = _checks.rate("fpr", fpr)
-        found = self._rate_bounds(fpr, power=True)
+        both = bound is Bound.OPTIMISTIC
+        found = self._rate_bounds(fpr, power=True, both=both)
         return end_of(self, found, bound, "tpr", upper_is_pessimistic=True)
 
     def bayes_error(
@@ -257,7 +268,7 @@ class AbstractGuarantee(eqx.Module):
         """
         bound = one_end(bound)
         prior = _checks.rate("prior", prior)
-        found = self._bayes_error_bounds(prior)
+        found = self._bayes_error_bounds(prior, both=bound is Bound.OPTIMISTIC)
         return end_of(self, found, bound, "bayes_error", upper_is_pessimistic=False)
 
     def advantage(

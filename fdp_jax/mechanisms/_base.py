@@ -31,11 +31,7 @@ from ._sampling import Sampling
 class _Query(AbstractGuarantee):
     """Answers by the engines, for the direction of the concrete class."""
 
-    @property
-    def _warns(self) -> bool:
-        # No engine closes the gap between two pairs.
-        mechanism, _, _ = self._subject()
-        return mechanism.attained() is None
+    _warns = True
 
     @abc.abstractmethod
     def _subject(self) -> tuple["AbstractMechanism", str, Method]:
@@ -86,17 +82,21 @@ class _Query(AbstractGuarantee):
         return resolve(self).first._error_rate_bounds(alpha)
 
     def _settled(
-        self, ask: Callable[[AbstractGuarantee], Bounds], known: Callable[[], Range]
+        self,
+        ask: Callable[[AbstractGuarantee], Bounds],
+        known: Callable[[], Range],
+        *,
+        both: bool,
     ) -> Bounds:
         subject = resolve(self)
         found = subject.settled(ask, known)
-        if subject.attained is None:
+        if subject.attained is None or not both:
             return found
         direction = subject.whole.direction
         if subject.attained.relation is REPLACE_ONE:
             direction = "both"  # either data set may be the one with the record
         below = View(subject.attained, direction)
-        return with_attained(found, below._settled(ask, known))
+        return with_attained(found, below._settled(ask, known, both=True))
 
 
 def _mark(mechanism: Any) -> Any:
