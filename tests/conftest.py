@@ -23,7 +23,10 @@ _ROOT = pathlib.Path(__file__).resolve().parent.parent
 # `make test-all` goes without, as users' programs do, and so does test_compilation.py.
 # Read by the workers when they compile their first program; other versions of jaxlib
 # may not know them.
-_SOONER = "--xla_cpu_use_fusion_emitters=false --xla_backend_optimization_level=0"
+_SOONER = (
+    "--xla_cpu_use_fusion_emitters=false --xla_backend_optimization_level=0 "
+    "--xla_cpu_parallel_codegen_split_count=1"
+)
 _KNOWN = importlib.metadata.version("jaxlib").startswith("0.10.")
 if _KNOWN and "FDP_JAX_TEST_DEFAULTS" not in os.environ:
     os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {_SOONER}".strip()

@@ -230,26 +230,29 @@ def test_fractional_steps_have_continuous_angles():
     assert float(found.lower) <= 1.4754180260e-5 <= float(found.upper)
     assert int(found.status) == fdp.Status.TIGHT
     # Every power in one program, with the slope of the interpolation.
-    ask = jax.jit(
-        jax.value_and_grad(lambda n: run(n).epsilon(delta=1e-5, bound=Bound.ESTIMATE))
-    )
-    values, slopes = zip(*map(ask, (43.0, 43.5, 44.0)), strict=True)
-    low, middle, high = map(float, values)
+    ask = lambda n: _traced_epsilon(0.72, 1371 / 60_000, n, 1e-5)
+    found = [ask(n) for n in (43.0, 43.5, 44.0)]
+    low, middle, high = (float(bounds.estimate) for (_, bounds), _ in found)
     assert low < middle < high
-    assert float(slopes[1]) == pytest.approx(high - low, rel=1e-2)
+    assert float(found[1][1][2]) == pytest.approx(high - low, rel=1e-2)
+
+
+@jax.jit
+@functools.partial(jax.value_and_grad, argnums=(0, 1, 2), has_aux=True)
+def _traced_epsilon(noise, prob, steps, delta):
+    """Epsilon with its slopes and bounds: one program for all tests of traced steps."""
+    run = fdp.DPSGD(noise_multiplier=noise, sampling_prob=prob, num_steps=steps)
+    found = run.bounds(delta=delta)
+    return found.pick("pessimistic", upper_is_pessimistic=True), found
 
 
 def test_one_step_that_a_program_finds_out():
     # A single release by construction has a closed form; whether a traced number of
     # steps is one, the program has to see.
-    def traced(noise, prob, steps):
-        run = fdp.DPSGD(noise_multiplier=noise, sampling_prob=prob, num_steps=steps)
-        return run.epsilon(delta=1e-5)
-
     def known(noise, prob):
         return fdp.PoissonSubsampled(fdp.Gaussian(noise), prob).epsilon(delta=1e-5)
 
-    found, slopes = jax.jit(jax.value_and_grad(traced, (0, 1, 2)))(1.0, 0.01, 1.0)
+    (found, _), slopes = _traced_epsilon(1.0, 0.01, 1.0, 1e-5)
     value, expected = jax.jit(jax.value_and_grad(known, (0, 1)))(1.0, 0.01)
     assert float(found) == pytest.approx(float(value), rel=1e-12)
     np.testing.assert_allclose(slopes[:2], expected, rtol=1e-9)
@@ -333,9 +336,12 @@ def test_parts_of_a_step_are_no_worse_than_the_next_whole_number(query):
     """Inside of a program too, and with numbers in every estimate."""
 
     @jax.jit
-    def ask(noise, prob, steps, value):
+    def delta_of(noise, prob, steps, value):
         run = fdp.DPSGD(noise_multiplier=noise, sampling_prob=prob, num_steps=steps)
-        return run.bounds(**{query: value})
+        return run.bounds(epsilon=value)
+
+    epsilon_of = lambda *numbers: _traced_epsilon(*numbers)[0][1]
+    ask = epsilon_of if query == "delta" else delta_of
 
     # Rare participation, then less than one step; with about matching thresholds.
     for noise, prob, steps, delta, epsilon in (
@@ -344,7 +350,8 @@ def test_parts_of_a_step_are_no_worse_than_the_next_whole_number(query):
         (4.1, 0.2, 0.85, 1e-9, 0.3),
     ):
         value = {"delta": delta, "epsilon": epsilon}[query]
-        found, whole = (ask(noise, prob, n, value) for n in (steps, math.ceil(steps)))
+        ends = steps, float(math.ceil(steps))
+        found, whole = (ask(noise, prob, n, value) for n in ends)
         assert int(whole.status) == fdp.Status.TIGHT
         assert float(found.upper) <= float(whole.upper) * (1 + 1e-7)
         assert found.lower <= found.estimate <= found.upper

@@ -96,9 +96,8 @@ def test_larger_batches_of_a_fixed_size(relation):
     np.testing.assert_allclose(lower[0, right], found[0, right], atol=1e-6)
 
 
-@pytest.mark.parametrize(
-    "relation", [REPLACE, pytest.param(ZERO, marks=pytest.mark.slow)]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("relation", [REPLACE, ZERO])
 def test_two_batches_of_a_fixed_size(relation):
     once = lambda records: batches.fixed_size(records, 1)
     step = run(sampling.FixedSize(batch_size=1, dataset_size=3), relation, 2)
@@ -190,8 +189,18 @@ def test_a_rate_is_short_for_poisson(relation):
 # ---------------------------------------------------------------- truncated Poisson
 
 
-@pytest.mark.parametrize("relation", [ADD, ZERO, REPLACE])
-@pytest.mark.parametrize("most", [pytest.param(1, marks=pytest.mark.slow), 2])
+SLOW = pytest.mark.slow
+
+
+@pytest.mark.parametrize(
+    ("most", "relation"),
+    [
+        (2, ADD),
+        pytest.param(2, ZERO, marks=SLOW),
+        pytest.param(2, REPLACE, marks=SLOW),
+        *(pytest.param(1, relation, marks=SLOW) for relation in (ADD, ZERO, REPLACE)),
+    ],
+)
 def test_truncated_poisson(relation, most):
     law = lambda records: batches.truncated(records, 0.5, most)
     scheme = sampling.TruncatedPoisson(0.5, batch_size=most, dataset_size=3)

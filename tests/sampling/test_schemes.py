@@ -160,7 +160,9 @@ def test_examples_of_users():
 # ---------------------------------------------------------------------- identities
 
 
-@pytest.mark.parametrize("relation", [REPLACE, ZERO])
+@pytest.mark.parametrize(
+    "relation", [REPLACE, pytest.param(ZERO, marks=pytest.mark.slow)]
+)
 def test_whole_batches_are_no_sample(relation):
     shift = 2 if relation == REPLACE else 1
     whole = run(sampling.FixedSize(prob=1.0), relation)
@@ -410,6 +412,7 @@ def test_vmap_and_float32(name):
 # ---------------------------------------------------------- compositions and accounts
 
 
+@pytest.mark.slow
 def test_an_account_of_batches_of_a_fixed_size():
     one = run(sampling.FixedSize(prob=0.2), REPLACE)
     twice = one.repeat(2).bounds(epsilon=EPSILONS)
