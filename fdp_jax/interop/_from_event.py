@@ -23,7 +23,9 @@ from ..mechanisms import (
     PoissonSubsampled,
     RandomizedResponse,
     RenyiDP,
+    Subsampled,
 )
+from ..sampling import FixedSize, TruncatedPoisson
 from ._library import is_event, name_of, relation_of
 from ._steps import Step, Steps, whole
 
@@ -61,6 +63,9 @@ def from_dp_event(
     - SingleEpochTreeAggregation is a `Gaussian`, under ZERO_OUT alone;
     - PoissonSampled is `PoissonSubsampled`, nested of the product of probabilities;
       under REPLACE_ONE a step of `DPSGD`, of Gaussians alone;
+    - SampledWithoutReplacement of a Gaussian, under REPLACE_ONE or ZERO_OUT, is
+      `Subsampled` with `sampling.FixedSize`; TruncatedSubsampledGaussian is a step with
+      `sampling.TruncatedPoisson`, by a pair that is tighter than dp_accounting's;
     - Composed and SelfComposed are a run of `DPSGD`, a composition, or an `Accountant`
       of more than four different steps;
     - ZCDp is `ZCDP`, with an offset xi `RenyiDP` at 256 orders; it is composed with its
@@ -228,10 +233,43 @@ def _sampled(event: Any, relation: NeighboringRelation) -> _Found:
     return [(_sample_of(event, step, prob), 1)]
 
 
+def _fixed_sample(event: Any, relation: NeighboringRelation) -> _Found:
+    if relation is ADD_OR_REMOVE_ONE:
+        raise UnsupportedEvent(event, "samples of a size need a replaced record")
+    sizes = event.sample_size, event.source_dataset_size
+    scheme = FixedSize(batch_size=sizes[0], dataset_size=sizes[1])
+    parts = Steps(relation)
+    parts.add(read(event.event, relation))
+    found = list(parts)
+    if not found or not parts.is_private:
+        return found if parts.is_private else _all(event, relation)
+    (step, count), *others = found
+    if others or not _is(count, 1) or not isinstance(step, Gaussian):
+        raise UnsupportedEvent(event, "samples of a size are known of one Gaussian")
+    return [(Subsampled(step, scheme, 1), 1)]
+
+
+def _truncated(event: Any, relation: NeighboringRelation) -> _Found:
+    noise = event.noise_multiplier
+    if _is(noise, 0):
+        return _all(event, relation)
+    scheme = TruncatedPoisson(
+        event.sampling_probability,
+        batch_size=event.truncated_batch_size,
+        dataset_size=event.dataset_size,
+    )
+    step = DPSGD(
+        noise_multiplier=noise, sampling=scheme, num_steps=1, relation=relation
+    )
+    return [(step, 1)]
+
+
 def _sample_of(event: Any, step: Step, prob: Any) -> AbstractMechanism:
     """A step on a sample; samples of samples are samples."""
     if isinstance(step, PoissonSubsampled):
         return PoissonSubsampled(step.mechanism, prob * _number(step.sampling_prob))
+    if isinstance(step, DPSGD) and step.sampling is not None:
+        raise UnsupportedEvent(event, "cut batches of samples are not known")
     if isinstance(step, DPSGD | Gaussian) and step.relation is REPLACE_ONE:
         noise, first = _number(step.noise_multiplier), 1.0
         if isinstance(step, DPSGD):
@@ -276,13 +314,11 @@ _RELEASES: dict[str, Callable[[Any, NeighboringRelation], _Found]] = {
     "SingleEpochTreeAggregationDpEvent": _tree,
     "ZCDpEvent": _zcdp,
     "PoissonSampledDpEvent": _sampled,
+    "SampledWithoutReplacementDpEvent": _fixed_sample,
+    "TruncatedSubsampledGaussianDpEvent": _truncated,
 }
 _MISSING = {
     "UnsupportedDpEvent": "it says of itself that nothing is known",
     "SampledWithReplacementDpEvent": "there is no sampling with replacement here",
-    "SampledWithoutReplacementDpEvent": (
-        "there is no sampling without replacement here"
-    ),
-    "TruncatedSubsampledGaussianDpEvent": "there are no truncated batches here",
     "RepeatAndSelectDpEvent": "there is no selection from repeated runs here",
 }

@@ -1,5 +1,6 @@
 """Steps with their numbers, equal ones together, and the mechanism that they are."""
 
+import dataclasses
 from collections.abc import Iterable
 from typing import Any
 
@@ -90,6 +91,8 @@ def _repeated(step: AbstractMechanism, count: Any) -> AbstractMechanism:
     """A step, so many times; steps of DP-SGD are a run of it."""
     if not is_traced(count) and count == 1:
         return step
+    if isinstance(step, DPSGD) and step.sampling is not None:
+        return dataclasses.replace(step, num_steps=count)
     if isinstance(step, DPSGD):
         noise, prob = step.noise_multiplier, step.sampling_prob
     elif isinstance(step, PoissonSubsampled) and isinstance(step.mechanism, Gaussian):

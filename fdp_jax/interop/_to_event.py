@@ -64,7 +64,8 @@ def to_dp_event(mechanism: AbstractMechanism | AbstractRenyi) -> Any:
 
 
 def _event(mechanism: Any, events: Any) -> Any:
-    make = _EVENTS.get(type(mechanism))
+    kinds = [kind for kind in type(mechanism).__mro__ if kind in _EVENTS]
+    make = _EVENTS[kinds[0]] if kinds else None
     if make is None:
         name = type(mechanism).__name__.lstrip("_")
         raise NotImplementedError(f"dp_accounting has no event for {name}")
@@ -134,6 +135,9 @@ def _subsampled(mechanism: PoissonSubsampled, events: Any) -> Any:
 
 
 def _dpsgd(mechanism: DPSGD, events: Any) -> Any:
+    if mechanism.sampling is not None:
+        steps = mechanism.as_steps()
+        return _composed([(_event(step, events), n) for step, n in steps], events)
     # Its noise is in units of the clipping norm under each relation.
     noise = _number(mechanism.noise_multiplier)
     inner = _additive(events.GaussianDpEvent, noise, events.NoOpDpEvent)

@@ -228,6 +228,40 @@ def test_derivatives_pass_through_events():
     np.testing.assert_allclose(jax.grad(epsilon)(2.0), direct(2.0), rtol=1e-12)
 
 
+def test_batches_of_a_size_and_cut_ones():
+    fixed = ev.SampledWithoutReplacementDpEvent(900, 9, GAUSSIAN)
+    found = from_dp_event(
+        ev.SelfComposedDpEvent(fixed, 200), relation="replace_one"
+    ).bounds(delta=1e-5)
+    run = fdp.DPSGD(
+        noise_multiplier=GAUSSIAN.noise_multiplier,
+        sampling=fdp.sampling.FixedSize(batch_size=9, dataset_size=900),
+        num_steps=200,
+        relation="replace_one",
+    ).bounds(delta=1e-5)
+    np.testing.assert_allclose(
+        [found.lower, found.upper], [run.lower, run.upper], rtol=1e-9
+    )
+    cut = ev.TruncatedSubsampledGaussianDpEvent(60, 0.1, 8, 1.0)
+    tree = ev.SelfComposedDpEvent(cut, 3)
+    ours = from_dp_event(tree).bounds(delta=1e-6)
+    theirs = dpa.pld.PLDAccountant().compose(tree).get_epsilon(1e-6)
+    assert ours.lower <= ours.upper <= theirs
+
+
+def test_events_of_schemes():
+    cyclic = fdp.sampling.CyclicPoisson(0.1, num_groups=4)
+    run = fdp.DPSGD(noise_multiplier=2.0, sampling=cyclic, num_steps=10)
+    sampled = ev.PoissonSampledDpEvent(0.1, ev.GaussianDpEvent(2.0))
+    assert to_dp_event(run) == ev.SelfComposedDpEvent(sampled, 3)
+    fixed = fdp.sampling.FixedSize(prob=0.1)
+    other = fdp.DPSGD(
+        noise_multiplier=2.0, sampling=fixed, num_steps=10, relation="zero_out"
+    )
+    with pytest.raises(NotImplementedError, match="no event for FixedSizeStep"):
+        to_dp_event(other)
+
+
 # ---------------------------------------------------------------------- refusals
 
 
@@ -238,8 +272,12 @@ MIXTURE = ev.MixtureOfGaussiansDpEvent(1.0, [1.0], [1.0])
 REFUSED = [
     (ev.UnsupportedDpEvent(), "add_or_remove_one", "nothing is known"),
     (ev.SampledWithReplacementDpEvent(9, 3, GAUSSIAN), "replace_one", "replacement"),
-    (ev.SampledWithoutReplacementDpEvent(9, 3, GAUSSIAN), "replace_one", "without"),
-    (ev.TruncatedSubsampledGaussianDpEvent(9, 0.5, 3, 1.0), "zero_out", "truncated"),
+    (
+        ev.SampledWithoutReplacementDpEvent(9, 3, GAUSSIAN),
+        "add_or_remove_one",
+        "replaced record",
+    ),
+    (ev.SampledWithoutReplacementDpEvent(9, 3, TWICE), "replace_one", "one Gaussian"),
     (ev.RepeatAndSelectDpEvent(GAUSSIAN, 3.0, 1.0), "zero_out", "selection"),
     (ev.SingleEpochTreeAggregationDpEvent(1.0, 4), "replace_one", "zeroed out"),
     (RESPONSE, "add_or_remove_one", "cannot be absent"),

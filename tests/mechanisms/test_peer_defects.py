@@ -66,6 +66,8 @@ CATALOGUE = {
     ),
     "PoissonMechanism": fdp.PoissonMechanism(2.0, 0.7, sensitivity=1.5),
     "PoissonSubsampled": fdp.PoissonSubsampled(fdp.Laplace(1.0), 0.1),
+    "Subsampled": fdp.Subsampled(fdp.Gaussian(1.0), fdp.sampling.Poisson(0.1), 7),
+    "MatrixMechanism": fdp.MatrixMechanism(2.0, [1.0, 0.5], num_steps=6),
     "DPSGD": fdp.DPSGD(noise_multiplier=1.0, sampling_prob=0.1, num_steps=7),
     "FromProbabilities": fdp.FromProbabilities([0.5, 0.3, 0.2], [0.2, 0.3, 0.5]),
     "FromLogDensities": fdp.FromLogDensities(
