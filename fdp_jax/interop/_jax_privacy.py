@@ -30,7 +30,7 @@ def from_execution_plan(plan: Any, *, relation: Any = None) -> AbstractMechanism
 
     Raises:
         TypeError: If it is neither.
-        NotImplementedError: If its event is not supported, such as truncated batches;
+        NotImplementedError: If its event is not supported;
             it is named, with what is missing.
         ValueError: If a relation is missing, or is not the configuration's.
 
@@ -131,7 +131,7 @@ def accountant_config_class() -> type:
 
     Its accountants are `FdpAccountant`s for records that are added or removed, and
     bound the events that the training accountant composes.  `DpsgdTrainingAccountant`
-    (not of truncated batches) and `SingleReleaseTrainingAccountant` take it;
+    and `SingleReleaseTrainingAccountant` take it;
     `DpsgdTrainingUserLevelAccountant` insists on its own.
 
     Returns:

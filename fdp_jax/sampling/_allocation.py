@@ -4,6 +4,7 @@ from typing import Any, ClassVar
 
 import equinox as eqx
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import ArrayLike, Real
 
 from .._internal import _checks
@@ -21,6 +22,7 @@ from ..mechanisms import (
     RandomAllocationEpoch,
     Sampling,
     as_float,
+    as_known,
     parameter,
 )
 from ._poisson import rounds
@@ -88,12 +90,19 @@ class RandomAllocation(AbstractSampling):
     def run(self, release, num_steps):
         epochs = rounds(num_steps, self.num_batches)
         if self.same_every_epoch:
+            whole = _are_whole(num_steps, self.num_batches)
             return _SameBatch.unchecked(
-                mechanism=release, num_batches=self.num_batches, num_epochs=epochs
+                mechanism=release,
+                num_batches=self.num_batches,
+                num_epochs=epochs,
+                whole=whole,
             )
         if self.num_participations > 1:
             return _several(release, self.num_batches, self.num_participations, epochs)
         epoch = _epoch(release, self.num_batches)
+        if not _are_whole(num_steps, self.num_batches):
+            # Of a begun epoch it is not known what is leaked at least.
+            epoch = _Part.unchecked(epoch=epoch)
         return Composition.unchecked(parts=(epoch,), num_steps=(epochs,))
 
     def one_round(self):
@@ -106,6 +115,15 @@ class RandomAllocation(AbstractSampling):
                 "mechanism must be Gaussian for random allocation, got "
                 f"{type(release).__name__}"
             )
+
+
+def _are_whole(num_steps: Any, num_batches: Any) -> bool:
+    """Whether so many steps are known to be whole epochs."""
+    if num_steps is num_batches:
+        return True
+    steps, batches = as_known(num_steps), as_known(num_batches)
+    known = steps is not None and batches is not None
+    return known and steps % batches == 0
 
 
 def _epoch(release: Any, num_batches: Any) -> RandomAllocationEpoch:
@@ -130,6 +148,11 @@ def _several(
     return Composition.unchecked(parts=tuple(parts), num_steps=counts)
 
 
+def _nothing(relation: NeighboringRelation) -> AbstractMechanism:
+    """What is leaked for sure where nothing else is known."""
+    return Gaussian.unchecked(noise_multiplier=np.inf, relation=relation)
+
+
 class _Part(AbstractMechanism):
     """A part of an epoch, by a pair that is only known to dominate."""
 
@@ -143,8 +166,7 @@ class _Part(AbstractMechanism):
         return frozenset({Sampling.RANDOM_ALLOCATION})
 
     def attained(self) -> AbstractMechanism:
-        # Nothing, for sure.
-        return Gaussian.unchecked(noise_multiplier=jnp.inf, relation=self.relation)
+        return _nothing(self.relation)
 
     def loss(self) -> ComposedLoss:
         return self.epoch.loss()
@@ -162,6 +184,7 @@ class _SameBatch(AbstractMechanism):
     mechanism: Any
     num_batches: Any
     num_epochs: Any
+    whole: bool = eqx.field(static=True, default=True)
 
     @property
     def relation(self) -> NeighboringRelation:
@@ -169,6 +192,9 @@ class _SameBatch(AbstractMechanism):
 
     def samplings(self) -> frozenset[Sampling]:
         return frozenset({Sampling.RANDOM_ALLOCATION})
+
+    def attained(self) -> AbstractMechanism | None:
+        return None if self.whole else _nothing(self.relation)
 
     def loss(self) -> ComposedLoss:
         epochs = as_float(self.num_epochs)

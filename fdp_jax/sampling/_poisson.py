@@ -3,9 +3,11 @@
 from typing import Any, ClassVar
 
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import ArrayLike, Real
 
 from .._internal import _checks
+from .._internal._precision import in_float64
 from ..mechanisms import (
     COUNT,
     DPSGD,
@@ -160,5 +162,32 @@ def rounds(num_steps: Any, length: Any) -> Any:
     """How many rounds so many steps are, begun ones included."""
     if num_steps is None or length is None:
         return None
-    # A whole number of steps over a whole length: rounding must not begin another one.
-    return jnp.ceil(jnp.asarray(num_steps) / jnp.asarray(length) * (1 - 1e-12))
+    whole, begun = whole_rounds(num_steps, length)
+    return _added(whole, begun)
+
+
+def whole_rounds(num_steps: Any, length: Any) -> tuple[Any, Any]:
+    """How many rounds are finished, and whether another one was begun (1 or 0)."""
+    steps, each = as_known(num_steps), as_known(length)
+    if steps is None or each is None:
+        return _whole_rounds(num_steps, length)
+    whole = np.floor(np.float64(steps) / each)
+    return whole, np.float64(steps > whole * each)
+
+
+@in_float64(cast_out=False)
+def _whole_rounds(num_steps: Any, length: Any) -> tuple[Any, Any]:
+    # A quotient of whole numbers that is whole is not rounded.
+    whole = jnp.floor(num_steps / length)
+    return whole, jnp.where(num_steps > whole * length, 1.0, 0.0)
+
+
+def _added(whole: Any, begun: Any) -> Any:
+    if as_known(whole) is not None:
+        return whole + begun
+    return _added_traced(whole, begun)
+
+
+@in_float64(cast_out=False)
+def _added_traced(whole: Any, begun: Any) -> Any:
+    return whole + begun

@@ -21,7 +21,7 @@ from ..mechanisms import (
     as_known,
     parameter,
 )
-from ._poisson import rounds
+from ._poisson import whole_rounds
 
 _BINS = 256
 _REACH = 9.0
@@ -71,18 +71,14 @@ class ShuffledEpochs(AbstractSampling):
     def run(self, release, num_steps):
         fields = {"mechanism": release, "num_batches": self.num_batches}
         epoch, begun = _Epoch.unchecked(**fields), _BegunEpoch.unchecked(**fields)
-        epochs = rounds(num_steps, self.num_batches)
-        if epochs is None:
-            return Composition.unchecked(parts=(epoch,), num_steps=(epochs,))
-        rest = jnp.asarray(num_steps) < epochs * jnp.asarray(self.num_batches)
-        rest = jnp.where(rest, 1.0, 0.0)
-        found = as_known(rest), as_known(epochs)
-        if found[0] == 0:
-            return Composition.unchecked(parts=(epoch,), num_steps=(epochs,))
-        if found == (1, 1):
+        if num_steps is None or self.num_batches is None:
+            return Composition.unchecked(parts=(epoch,), num_steps=(None,))
+        whole, rest = whole_rounds(num_steps, self.num_batches)
+        if as_known(rest) == 0:
+            return Composition.unchecked(parts=(epoch,), num_steps=(whole,))
+        if as_known(whole) == 0:
             return Composition.unchecked(parts=(begun,), num_steps=(rest,))
-        counts = epochs - rest, rest
-        return Composition.unchecked(parts=(epoch, begun), num_steps=counts)
+        return Composition.unchecked(parts=(epoch, begun), num_steps=(whole, rest))
 
     def one_round(self):
         return self.num_batches

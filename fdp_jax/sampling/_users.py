@@ -69,9 +69,10 @@ class UserLevel(AbstractSampling):
             raise_not_set(self, "prob")
 
     def run(self, release, num_steps):
-        if self.max_examples is None or not isinstance(release, Gaussian):
+        if self.max_examples is None:
             step = poisson_step(release, self.prob, Sampling.USERS)
             return Composition.unchecked(parts=(step,), num_steps=(num_steps,))
+        assert isinstance(release, Gaussian)
         clipped = isinstance(release, ClippedSum)
         noise = release.noise_over_norm if clipped else release.noise_multiplier
         step = _Examples.unchecked(

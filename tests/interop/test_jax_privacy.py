@@ -183,13 +183,15 @@ def test_their_calibration_of_trainings():
     assert ours[2] >= theirs[2]
 
 
-def test_what_is_not_supported_is_named():
+def test_truncated_batches_are_read():
     config = _config(truncated_batch_size=20, num_examples=200)
     config = dataclasses.replace(config, epsilon=None, delta=None, noise_multiplier=1.0)
-    with pytest.raises(NotImplementedError, match="truncated batches"):
-        from_execution_plan(config)
-    with pytest.raises(NotImplementedError, match="truncated batches"):
-        calibrate_plan(config, RATES)
+    scheme = fdp.sampling.Sampling.TRUNCATED_POISSON
+    assert from_execution_plan(config).samplings() == {scheme}
+
+
+def test_what_is_not_supported_is_named():
+    config = _config()
     with pytest.raises(TypeError, match=r"plan must be an execution plan .* got int"):
         from_execution_plan(3)
     with pytest.raises(TypeError, match=r"config must be .* got DPExecutionPlan"):
