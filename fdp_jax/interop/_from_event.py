@@ -268,8 +268,9 @@ def _sample_of(event: Any, step: Step, prob: Any) -> AbstractMechanism:
     """A step on a sample; samples of samples are samples."""
     if isinstance(step, PoissonSubsampled):
         return PoissonSubsampled(step.mechanism, prob * _number(step.sampling_prob))
-    if isinstance(step, DPSGD) and step.sampling is not None:
-        raise UnsupportedEvent(event, "cut batches of samples are not known")
+    sampled = isinstance(step, DPSGD) and step.sampling is not None
+    if sampled or isinstance(step, Subsampled):
+        raise UnsupportedEvent(event, "batches of a size have no samples here")
     if isinstance(step, DPSGD | Gaussian) and step.relation is REPLACE_ONE:
         noise, first = _number(step.noise_multiplier), 1.0
         if isinstance(step, DPSGD):

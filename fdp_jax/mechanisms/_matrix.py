@@ -7,6 +7,7 @@ import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
+from jax.lax import stop_gradient
 from jaxtyping import Array, ArrayLike, Real
 
 from .._internal import _checks
@@ -290,7 +291,18 @@ def _relative_noise(
 ) -> Array:
     """The noise over how far neighbors can be."""
     farther = 2 if relation is REPLACE_ONE else 1
-    return noise / (farther * _sensitivity(strategy, pattern))
+    found = _sensitivity(strategy, pattern)
+    # Sums of a column's squares, or of products of the columns of a pattern, rounded.
+    terms = pattern.num_steps + strategy.shape[0] + pattern.most**2 + 8
+    rounded = (
+        terms * jnp.finfo(found.dtype).eps * stop_gradient(_size(strategy, pattern))
+    )
+    return noise / (farther * (found + rounded))
+
+
+def _size(strategy: Array, pattern: _Pattern) -> Array:
+    """The sensitivity if no product of columns were negative."""
+    return _sensitivity(jnp.abs(strategy), pattern)
 
 
 @in_float64

@@ -59,8 +59,9 @@ _CAVEATS = {
         "equal size, as shuffling makes them, are another scheme."
     ),
     Sampling.CYCLIC_POISSON: (
-        "The groups must not depend on the data, and every record of the group\n"
-        "whose turn it is must be drawn independently."
+        "The groups must not depend on the data (a replaced record's stand-in is in\n"
+        "its group), and every record of the group whose turn it is must be drawn\n"
+        "independently."
     ),
     Sampling.SHUFFLED: (
         "Nothing is claimed for the shuffling: the guarantee is that of every\n"

@@ -116,7 +116,8 @@ class CyclicPoisson(AbstractSampling):
     The groups are chosen without looking at the data (by a hash of a record's name,
     say).  A record then takes part in every `num_groups`-th step alone, so that n
     steps leak what ceil(n / num_groups) steps of Poisson sampling do.  This is also
-    what banded correlated noise needs: see `MatrixMechanism`.
+    what banded correlated noise needs: see `MatrixMechanism`.  Under REPLACE_ONE the
+    other record has to be in the same group.
 
     Args:
         prob: Probability that a record of the group whose turn it is enters the step,

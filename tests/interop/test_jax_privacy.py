@@ -191,7 +191,6 @@ def test_truncated_batches_are_read():
 
 
 def test_what_is_not_supported_is_named():
-    config = _config()
     with pytest.raises(TypeError, match=r"plan must be an execution plan .* got int"):
         from_execution_plan(3)
     with pytest.raises(TypeError, match=r"config must be .* got DPExecutionPlan"):

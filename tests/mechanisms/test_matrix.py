@@ -104,7 +104,9 @@ def test_amplification_of_banded_strategies():
     banded = fdp.MatrixMechanism(
         3.0 * np.linalg.norm(column), column, num_steps=1536, sampling=scheme
     )
-    assert float(banded.epsilon(delta=1e-6)) == float(run.epsilon(delta=1e-6))
+    found, least = (float(x.epsilon(delta=1e-6)) for x in (banded, run))
+    # The sensitivity is rounded up.
+    assert least <= found <= least * (1 + 1e-11)
     assert banded.samplings() == {fdp.sampling.Sampling.CYCLIC_POISSON}
     # One group for each step, and certain to be sampled: a single Gaussian.
     n = 6
