@@ -122,8 +122,9 @@ def _are_whole(num_steps: Any, num_batches: Any) -> bool:
     if num_steps is num_batches:
         return True
     steps, batches = as_known(num_steps), as_known(num_batches)
-    known = steps is not None and batches is not None
-    return known and steps % batches == 0
+    if steps is None or batches is None:
+        return False
+    return steps % batches == 0
 
 
 def _epoch(release: Any, num_batches: Any) -> RandomAllocationEpoch:
