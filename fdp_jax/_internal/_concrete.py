@@ -1,6 +1,9 @@
 """What is known while a program is traced, and what is not: asked here alone."""
 
-from typing import Any
+import contextlib
+import functools
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 import jax
 import jax.core
@@ -8,6 +11,8 @@ import jax.extend.core as jec
 import jax.numpy as jnp
 import numpy as np
 from jax.custom_batching import custom_vmap
+
+_Fn = TypeVar("_Fn", bound=Callable[..., Any])
 
 # What the state of tracing is outside of all transformations.
 with jax.ensure_compile_time_eval():
@@ -36,6 +41,27 @@ def _anywhere(flags: jax.Array) -> jax.Array:
 @_anywhere.def_vmap
 def _over_a_batch(_size: int, _batched: list[bool], flags: jax.Array) -> Any:
     return _anywhere(flags), False
+
+
+def ahead_of_time(fn: _Fn) -> _Fn:
+    """A function whose calls with known numbers alone are carried out as they are met.
+
+    Inside of `jax.jit` too, where the result becomes a constant of the program: it is
+    that of a plain call, and nothing of how it is found has to be compiled there.
+    """
+
+    @functools.wraps(fn)
+    def call(*args: Any, **options: Any) -> Any:
+        if not outside_transformations() and not is_traced(args, options):
+            # A function among the arguments may close over what is traced.
+            with (
+                contextlib.suppress(jax.errors.UnexpectedTracerError),
+                jax.core.eval_context(),
+            ):
+                return fn(*args, **options)
+        return fn(*args, **options)
+
+    return call  # pyright: ignore[reportReturnType]
 
 
 def holds_anywhere(flags: Any) -> bool:

@@ -5,7 +5,8 @@ the certified guarantee just meets the target, differentiable in everything else
 """
 
 from . import targets as targets
-from ._calibrate import Calibration as Calibration, calibrate as calibrate
+from ._calibrate import calibrate as calibrate
+from ._calibration import Calibration as Calibration
 from ._targets import (
     AbstractTarget as AbstractTarget,
     UnreachableTarget as UnreachableTarget,

@@ -9,12 +9,13 @@ import jax.core
 import jax.numpy as jnp
 import numpy as np
 from jax.lax import stop_gradient
-from jaxtyping import Array, Bool, Float, Int, PyTree
+from jaxtyping import Array, PyTree
 
 from .. import engines
 from .._internal import _checks
 from .._internal._batching import one_by_one
 from .._internal._concrete import (
+    ahead_of_time,
     evaluates_at_once,
     holds_anywhere,
     is_traced,
@@ -27,7 +28,6 @@ from .._internal._precision import (
     in_float64,
     narrow,
 )
-from .._internal._text import round_down, round_up
 from ..comparison.sources import Request
 from ..curves import (
     Status,
@@ -39,6 +39,7 @@ from ..curves import (
 from ..levy import LevyTriplet
 from ..losses import AUTO, ComposedLoss, Method
 from ..mechanisms import AbstractMechanism, View, is_repeated
+from ._calibration import Calibration
 from ._engines import can_split, has_grid_too, needs_no_splitting
 from ._search import solve
 from ._targets import AbstractTarget, Margin, UnreachableTarget
@@ -52,49 +53,7 @@ _NARROW = 1e-6
 """Width of the certificate, as a difference of logits, that queries call certified."""
 
 
-class Calibration(eqx.Module):
-    """The solution of a calibration.
-
-    `value` is rounded to the private side: the certified guarantee of `mechanism`
-    meets the target.  Its derivative is that of the exact solution.
-    """
-
-    value: Float[Array, ""]
-    """The parameter, or the common factor of several; NaN if there is none."""
-    mechanism: AbstractMechanism
-    """The mechanism with the value put in."""
-    target: AbstractTarget
-    status: Int[Array, ""]
-    """A `Status`: VACUOUS if no value could be certified to meet the target, LOOSE if
-    the query at the one that was is loose, or if it is more than half a percent off
-    the estimate's root."""
-    binding: dict[str, Array]
-    """Where the target binds: "alpha", "epsilon" or "prior" for those that speak of a
-    whole curve, "active" (an index) for several targets; no derivatives."""
-    leaks: Float[Array, ""]
-    """+1 if the privacy loss grows with the value, -1 if it falls."""
-    at_end: Bool[Array, ""]
-    """Whether the value is the riskier end of the range searched: all of that range
-    meets the target, and so may values beyond it."""
-    solve_for: str = eqx.field(static=True)
-
-    @property
-    def guarantee(self) -> str:
-        """The guarantee in one line (outside jit)."""
-        if int(self.status) == Status.VACUOUS:
-            return (
-                f"no {self.solve_for} could be certified for {self.target.describe()}"
-            )
-        relation = self.mechanism.relation.value.replace("_", " ")
-        private_side = round_up if float(self.leaks) < 0 else round_down
-        end = " (the end of the range searched)" if bool(self.at_end) else ""
-        return (
-            f"{self.target.describe()}, {relation}, "
-            f"{self.solve_for} = {private_side(float(self.value), 10)}{end}, "
-            "certified upper bound"
-        )
-
-
+@ahead_of_time
 def calibrate(
     mechanism: AbstractMechanism | View,
     target: AbstractTarget,
@@ -177,6 +136,10 @@ def calibrate(
         )
     if solve_for == "size":
         return _largest_group(mechanism, target, method)
+    if isinstance(solve_for, str) and within is None and not whole:
+        rescaled = mechanism.rescaled(solve_for)
+        if rescaled is not None:
+            return _in_other_unit(mechanism, target, solve_for, method, *rescaled)
     unknown = find_unknown(mechanism, solve_for, within=within, whole=whole)
     if not unknown.factor:
         unknown.put(mechanism, np.float64(unknown.start)).require_complete()
@@ -197,6 +160,34 @@ def calibrate(
         found.at_end,
         unknown.name,
     )
+
+
+def _in_other_unit(
+    mechanism: AbstractMechanism,
+    target: AbstractTarget,
+    name: str,
+    method: Method,
+    simpler: AbstractMechanism,
+    scale: Array,
+) -> Calibration:
+    """What was found for a mechanism in which the unknown has another unit."""
+    found = calibrate(View(simpler, "both", method), target, solve_for=name)
+    unknown = find_unknown(mechanism, name)
+    value = _scaled(found.value, scale, unknown, found.leaks, narrow=narrow())
+    completed = unknown.put(mechanism, value)
+    return dataclasses.replace(found, value=value, mechanism=completed)
+
+
+@in_float64
+def _scaled(
+    value: Array, scale: Array, unknown: Unknown, leaks: Array, *, narrow: bool
+) -> Array:
+    """The product, rounded so that its quotient by the scale is on the private side."""
+    product = value * scale
+    fixed = stop_gradient(product)
+    moved = fixed + leaks * -4 * float(jnp.finfo(fixed.dtype).eps) * jnp.abs(fixed)
+    moved = _in_single(moved, unknown, leaks) if narrow else moved
+    return with_gradient(moved, product)
 
 
 def _with_known_parts(mechanism: AbstractMechanism) -> AbstractMechanism:

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from .._internal import _checks
+from .._internal._concrete import ahead_of_time
 from .._internal._precision import narrow
 from ._answers import (
     bayes_error_of,
@@ -83,9 +84,11 @@ class AbstractGuarantee(eqx.Module):
         del known, both
         return ask(self)
 
+    @ahead_of_time
     def _epsilon_bounds(self, delta: Any, *, both: bool = True) -> Bounds:
         return self._settled(lambda g: g._solve(delta), lambda: EPSILON, both=both)
 
+    @ahead_of_time
     def _delta_bounds(self, epsilon: Any, *, both: bool = True) -> Bounds:
         return self._settled(
             lambda g: delta_of(g._profile(epsilon), narrow=narrow()),
@@ -93,6 +96,7 @@ class AbstractGuarantee(eqx.Module):
             both=both,
         )
 
+    @ahead_of_time
     def _log_delta_bounds(self, epsilon: Any, *, both: bool = True) -> Bounds:
         return self._settled(
             lambda g: log_delta_of(g._profile(epsilon), narrow=narrow()),
@@ -100,6 +104,7 @@ class AbstractGuarantee(eqx.Module):
             both=both,
         )
 
+    @ahead_of_time
     def _log_rest_bounds(self, epsilon: Any, *, both: bool = True) -> Bounds:
         return self._settled(
             lambda g: log_rest_of(g._profile(epsilon), narrow=narrow()),
@@ -107,6 +112,7 @@ class AbstractGuarantee(eqx.Module):
             both=both,
         )
 
+    @ahead_of_time
     def _bayes_error_bounds(self, prior: Any, *, both: bool = True) -> Bounds:
         epsilon = threshold_of(prior)
         return self._settled(
@@ -115,6 +121,7 @@ class AbstractGuarantee(eqx.Module):
             both=both,
         )
 
+    @ahead_of_time
     def _rate_bounds(self, alpha: Any, *, power: bool, both: bool = True) -> Bounds:
         """Bounds of the power or of the type II error alone."""
         known = tpr_range if power else beta_range

@@ -178,6 +178,19 @@ class AbstractMechanism(_Query):
         leaked (upper ones of error rates) are this one's.  None if they are the pair's.
         """
 
+    def rescaled(self, solve_for: str) -> "tuple[AbstractMechanism, Any] | None":
+        """The same guarantee with a parameter in another unit, if one is simpler.
+
+        Args:
+            solve_for: Its name.
+
+        Returns:
+            A mechanism with a single open parameter of that name, and the factor that
+            takes its value to this mechanism's; or None.  So what `calibrate` searches
+            does not depend on the numbers that the factor is made of.
+        """
+        del solve_for
+
     def releases_once(self) -> bool:
         """Whether this is a single release, whatever the parameters."""
         return True

@@ -7,10 +7,12 @@ from typing import Any, NoReturn, TypeVar
 
 import equinox as eqx
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float
 
 from .._internal import _checks
 from .._internal._concrete import known
+from .._internal._precision import in_float64
 
 _Kind = TypeVar("_Kind")
 
@@ -124,6 +126,20 @@ def as_number(value: Any) -> Any:
     if value is None:
         raise ValueError("a parameter is not set")
     return value
+
+
+def times_exactly(value: Any, factor: float) -> Any:
+    """A parameter times a power of two, outside of a query.
+
+    JAX would round a float64 number to float32 in programs without 64-bit numbers.
+    """
+    number = as_known(value)
+    return _times(value, factor) if number is None else np.float64(number * factor)
+
+
+@in_float64(cast_out=False)
+def _times(value: Any, factor: Any) -> Array:
+    return value * factor
 
 
 def raise_not_set(owner: Any, name: str) -> NoReturn:

@@ -23,7 +23,7 @@ from ._relations import (
     NeighboringRelation,
     relation_field,
 )
-from ._sampled import ClippedSum
+from ._sampled import DPSGD, ClippedSum
 from ._sampling import AbstractSampling, Sampling
 from ._subsampled import require_sampling
 
@@ -124,7 +124,7 @@ class MatrixMechanism(AbstractMechanism):
         # Not converted yet: Equinox does so after this function.
         self.relation = _checks.member("relation", NeighboringRelation, relation)
         if sampling is None:
-            _require_known(self)
+            self.strategy = _with_known_worst(self)
         else:
             self._require_sampling(require_sampling(sampling))
 
@@ -143,13 +143,36 @@ class MatrixMechanism(AbstractMechanism):
                 f"lower triangular strategy, got {groups}"
             )
 
-    def _release(self) -> ClippedSum:
+    def _run(self) -> AbstractMechanism:
         noise = self.noise_multiplier
         if noise is not None:
-            noise = _relative_noise(
-                noise, self.strategy, self._pattern(), self.relation
-            )
-        return ClippedSum.unchecked(noise_multiplier=noise, relation=self.relation)
+            noise = _quotient(noise, *self._unit())
+        return self._with_noise(noise)
+
+    def _with_noise(self, noise: Any) -> AbstractMechanism:
+        """The same, by the noise in `_unit`."""
+        if self.sampling is None:
+            return ClippedSum.unchecked(noise_multiplier=noise, relation=self.relation)
+        return DPSGD.unchecked(
+            noise_multiplier=noise,
+            num_steps=float(self.num_steps),
+            sampling=self.sampling,
+            relation=self.relation,
+        )
+
+    def _unit(self) -> "tuple[Array, _Pattern, float]":
+        """What the distance of neighbors is found from.
+
+        The noise of a single release is over that distance, that of `DPSGD` over the
+        norm also where a record is replaced.
+        """
+        twice = self.sampling is None and self.relation is REPLACE_ONE
+        return self.strategy, self._pattern(), 2.0 if twice else 1.0
+
+    def rescaled(self, solve_for):
+        if solve_for != _UNKNOWN:
+            return None
+        return self._with_noise(None), _distance(*self._unit())
 
     def _pattern(self) -> "_Pattern":
         return _Pattern(
@@ -165,12 +188,6 @@ class MatrixMechanism(AbstractMechanism):
         Of sampled batches that of one participation.
         """
         return _sensitivity(self.strategy, self._pattern())
-
-    def _run(self) -> AbstractMechanism:
-        release = self._release()
-        if self.sampling is None:
-            return release
-        return self.sampling.run(release, float(self.num_steps))
 
     def require_complete(self) -> None:
         if self.noise_multiplier is None:
@@ -224,6 +241,7 @@ class MatrixMechanism(AbstractMechanism):
         return cls(noise_multiplier, np.stack(rows), **options)
 
 
+_UNKNOWN = "noise_multiplier"
 _MOST_OF_TREE = 4096
 
 
@@ -255,24 +273,34 @@ def _bands(strategy: Any) -> int | None:
     return int(np.max(row - column, initial=0)) + 1
 
 
-def _require_known(mechanism: MatrixMechanism) -> None:
-    """Raises `ValueError` where no formula has the largest sensitivity."""
+def _with_known_worst(mechanism: MatrixMechanism) -> Any:
+    """The strategy; raises an error where no formula has the largest sensitivity."""
+    strategy = mechanism.strategy
     if mechanism.cyclic or mechanism.max_participations == 1:
-        return
-    bands = _bands(mechanism.strategy)
+        return strategy
+    bands = _bands(strategy)
     if bands is not None and bands <= mechanism.min_separation:
-        return
-    entries = known(mechanism.strategy)
-    if mechanism.strategy.ndim == 1 and entries is not None:
-        falls = np.all(np.diff(entries) <= 0) and entries[-1] >= 0
-        if falls:
-            return
-    raise ValueError(
-        "strategy must have at most min_separation bands, or be the first column of a "
-        "Toeplitz matrix whose entries are known, not negative and do not increase: "
-        "which steps are worst is not known else; give cyclic=True if the distance of "
-        "participations is always min_separation"
-    )
+        return strategy
+    entries = known(strategy)
+    if strategy.ndim == 1:
+        if entries is None:
+            return _checks.error_if(strategy, lambda x: ~_falls(x), _WORST_UNKNOWN)
+        if _falls(entries):
+            return strategy
+    raise ValueError(_WORST_UNKNOWN)
+
+
+def _falls(column: Any) -> Any:
+    """Whether the entries do not increase and are not negative."""
+    return (column[1:] <= column[:-1]).all() & (column[-1] >= 0)
+
+
+_WORST_UNKNOWN = (
+    "strategy must have at most min_separation bands, or be the first column of a "
+    "Toeplitz matrix whose entries are not negative and do not increase: which steps "
+    "are worst is not known else; give cyclic=True if the distance of participations "
+    "is always min_separation"
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -286,18 +314,20 @@ class _Pattern:
 
 
 @in_float64(cast_out=False)
-def _relative_noise(
-    noise: Any, strategy: Array, pattern: _Pattern, relation: NeighboringRelation
-) -> Array:
-    """The noise over how far neighbors can be."""
-    farther = 2 if relation is REPLACE_ONE else 1
+def _quotient(noise: Any, *unit: Any) -> Array:
+    return noise / _distance(*unit)
+
+
+@in_float64(cast_out=False)
+def _distance(strategy: Array, pattern: _Pattern, times: float) -> Array:
+    """So many times the sensitivity, rounded up."""
     found = _sensitivity(strategy, pattern)
     # Sums of a column's squares, or of products of the columns of a pattern, rounded.
     terms = pattern.num_steps + strategy.shape[0] + pattern.most**2 + 8
     rounded = (
         terms * jnp.finfo(found.dtype).eps * stop_gradient(_size(strategy, pattern))
     )
-    return noise / (farther * (found + rounded))
+    return times * (found + rounded)
 
 
 def _size(strategy: Array, pattern: _Pattern) -> Array:

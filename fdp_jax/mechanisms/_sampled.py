@@ -34,6 +34,7 @@ from ._fields import (
     is_one,
     parameter,
     raise_not_set,
+    times_exactly,
 )
 from ._relations import (
     ADD_OR_REMOVE_ONE,
@@ -230,7 +231,7 @@ class ClippedSum(Gaussian):
         """The noise's standard deviation over the clipping norm."""
         if self.noise_multiplier is None or self.relation is not REPLACE_ONE:
             return self.noise_multiplier
-        return 2 * self.noise_multiplier
+        return times_exactly(self.noise_multiplier, 2.0)
 
 
 class DPSGD(AbstractMechanism):
@@ -299,7 +300,7 @@ class DPSGD(AbstractMechanism):
     def _release(self) -> ClippedSum:
         noise = self.noise_multiplier
         if noise is not None and self.relation is REPLACE_ONE:
-            noise = noise / 2
+            noise = times_exactly(noise, 0.5)
         return ClippedSum.unchecked(noise_multiplier=noise, relation=self.relation)
 
     def _run(self) -> AbstractMechanism | None:

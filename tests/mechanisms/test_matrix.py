@@ -4,10 +4,13 @@ import functools
 import itertools
 import math
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 import pytest
+import scipy.optimize
 
 import fdp_jax as fdp
 
@@ -135,6 +138,96 @@ def test_slopes_reach_the_strategy():
     np.testing.assert_allclose(
         jax.jit(jax.grad(noise))(column), 4 * expected, rtol=1e-6
     )
+
+
+def _running_sums(column, n):
+    """Error of the running sums per noise, by NumPy."""
+    inverse = np.linalg.inv(_lower(column, n))
+    return np.linalg.norm(np.tril(np.ones((n, n))) @ inverse) / math.sqrt(n)
+
+
+def test_the_best_banded_strategy_is_found_through_the_calibration():
+    """Against a minimum by SciPy of a formula without a calibration.
+
+    The noise is the sensitivity times what the same steps of DP-SGD need.
+    """
+    n, bands = 24, 3
+    target = fdp.targets.ApproxDP(epsilon=2.0, delta=1e-6)
+    scheme = CYCLIC(0.1, num_groups=bands)
+    steps = fdp.DPSGD(sampling_prob=0.1, num_steps=n // bands)
+    unit = float(fdp.calibrate(steps, target, solve_for="noise_multiplier").value)
+
+    def by_numpy(rest):
+        column = np.concatenate([[1.0], rest])
+        return unit * np.linalg.norm(column) * _running_sums(column, n)
+
+    best = scipy.optimize.minimize(by_numpy, np.zeros(bands - 1))
+
+    def error(rest):
+        column = jnp.concatenate([jnp.ones(1), rest])
+        family = fdp.MatrixMechanism(None, column, num_steps=n, sampling=scheme)
+        noise = fdp.calibrate(family, target, solve_for="noise_multiplier").value
+        distance = jnp.arange(n)[:, None] - jnp.arange(n)
+        first = jnp.zeros(n).at[:bands].set(column)
+        strategy = jnp.where(distance >= 0, first[jnp.abs(distance)], 0.0)
+        sums = jnp.linalg.solve(strategy.T, jnp.tril(jnp.ones((n, n))).T)
+        return noise * jnp.linalg.norm(sums) / math.sqrt(n)
+
+    optimizer = optax.lbfgs()
+
+    @jax.jit
+    def improve(rest, state):
+        value, slope = optax.value_and_grad_from_state(error)(rest, state=state)
+        change, state = optimizer.update(
+            slope, state, rest, value=value, grad=slope, value_fn=error
+        )
+        return optax.apply_updates(rest, change), state
+
+    rest = jnp.zeros(bands - 1)
+    state = optimizer.init(rest)
+    for _ in range(15):
+        rest, state = improve(rest, state)
+    np.testing.assert_allclose(rest, best.x, atol=1e-4)
+    assert float(error(rest)) == pytest.approx(best.fun, rel=1e-8)
+
+
+@pytest.mark.parametrize("relation", ["add_or_remove_one", "replace_one"])
+def test_noise_in_units_of_the_sensitivity_meets_the_target(relation):
+    target = fdp.targets.ApproxDP(epsilon=2.0, delta=1e-6)
+    family = fdp.MatrixMechanism(
+        None,
+        [1.0, 0.5, 0.3],
+        num_steps=30,
+        sampling=CYCLIC(0.1, num_groups=3),
+        relation=relation,
+    )
+    ask = functools.partial(fdp.calibrate, family, target, solve_for="noise_multiplier")
+    found, searched = ask(), ask(within=(0.1, 100.0))
+    reached = found.mechanism.bounds(epsilon=2.0)
+    # The grid, which replacing a record needs, is less precise.
+    width = 1e-6 if relation == "replace_one" else 1e-9
+    assert 1e-6 * (1 - width) < float(reached.upper) <= 1e-6
+    assert float(found.value) == pytest.approx(float(searched.value), rel=width)
+    with jax.enable_x64(False):
+        single = ask()
+        assert single.value.dtype == np.float32
+        assert float(single.mechanism.delta(epsilon=2.0)) <= 1e-6 * (1 + 1e-7)
+    assert float(found.value) <= float(single.value) <= float(found.value) * 1.000001
+
+
+def test_traced_columns_that_increase_are_refused_where_the_worst_is_not_known():
+    @eqx.filter_jit
+    def sensitivity(column):
+        run = fdp.MatrixMechanism(
+            1.0, column, num_steps=9, max_participations=3, min_separation=2
+        )
+        return run.sensitivity()
+
+    column = np.asarray([1, 0.7, 0.6, 0.5])
+    truth = _worst(_lower(column, 9), 3, 2, cyclic=False)
+    assert float(sensitivity(column)) == pytest.approx(truth, rel=1e-12)
+    with pytest.raises(eqx.EquinoxRuntimeError, match="do not increase"):
+        sensitivity(column[::-1]).block_until_ready()
 
 
 @pytest.mark.parametrize(

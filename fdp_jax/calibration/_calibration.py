@@ -1,0 +1,52 @@
+"""What a calibration found."""
+
+import equinox as eqx
+from jaxtyping import Array, Bool, Float, Int
+
+from .._internal._text import round_down, round_up
+from ..curves import Status
+from ..mechanisms import AbstractMechanism
+from ._targets import AbstractTarget
+
+
+class Calibration(eqx.Module):
+    """The solution of a calibration.
+
+    `value` is rounded to the private side: the certified guarantee of `mechanism`
+    meets the target.  Its derivative is that of the exact solution.
+    """
+
+    value: Float[Array, ""]
+    """The parameter, or the common factor of several; NaN if there is none."""
+    mechanism: AbstractMechanism
+    """The mechanism with the value put in."""
+    target: AbstractTarget
+    status: Int[Array, ""]
+    """A `Status`: VACUOUS if no value could be certified to meet the target, LOOSE if
+    the query at the one that was is loose, or if it is more than half a percent off
+    the estimate's root."""
+    binding: dict[str, Array]
+    """Where the target binds: "alpha", "epsilon" or "prior" for those that speak of a
+    whole curve, "active" (an index) for several targets; no derivatives."""
+    leaks: Float[Array, ""]
+    """+1 if the privacy loss grows with the value, -1 if it falls."""
+    at_end: Bool[Array, ""]
+    """Whether the value is the riskier end of the range searched: all of that range
+    meets the target, and so may values beyond it."""
+    solve_for: str = eqx.field(static=True)
+
+    @property
+    def guarantee(self) -> str:
+        """The guarantee in one line (outside jit)."""
+        if int(self.status) == Status.VACUOUS:
+            return (
+                f"no {self.solve_for} could be certified for {self.target.describe()}"
+            )
+        relation = self.mechanism.relation.value.replace("_", " ")
+        private_side = round_up if float(self.leaks) < 0 else round_down
+        end = " (the end of the range searched)" if bool(self.at_end) else ""
+        return (
+            f"{self.target.describe()}, {relation}, "
+            f"{self.solve_for} = {private_side(float(self.value), 10)}{end}, "
+            "certified upper bound"
+        )
