@@ -337,17 +337,29 @@ def _size(strategy: Array, pattern: _Pattern) -> Array:
 
 @in_float64
 def _sensitivity(strategy: Array, pattern: _Pattern) -> Array:
+    most, apart = pattern.most, pattern.apart
+    if strategy.ndim == 1 and most == 1:
+        return jnp.linalg.norm(strategy)  # of the first column, the longest
+    if strategy.ndim == 1 and not pattern.cyclic:
+        return jnp.linalg.norm(_first_columns(strategy, pattern))
     columns = _columns(strategy, pattern.num_steps)
     squares = jnp.sum(jnp.square(columns), axis=0)
-    most, apart = pattern.most, pattern.apart
     if most == 1:
         return jnp.sqrt(jnp.max(squares))
     if pattern.cyclic:
         return jnp.sqrt(_fixed_distance(columns, most, apart))
-    if strategy.ndim == 1:
-        # The first columns, as close together as they may be, are worst.
-        return jnp.linalg.norm(jnp.sum(columns[:, ::apart][:, :most], axis=1))
     return jnp.sqrt(_separated(squares, most, apart))
+
+
+def _first_columns(first: Array, pattern: _Pattern) -> Array:
+    """The sum of the first columns, as close together as they may be: the worst."""
+    n = pattern.num_steps
+    column = jnp.zeros(2 * n, first.dtype).at[n : n + first.size].set(first)
+
+    def add(index: Array, total: Array) -> Array:
+        return total + lax.dynamic_slice(column, (n - index * pattern.apart,), (n,))
+
+    return lax.fori_loop(0, pattern.most, add, jnp.zeros(n, first.dtype))
 
 
 def _columns(strategy: Array, num_steps: int) -> Array:
