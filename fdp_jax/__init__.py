@@ -3,7 +3,7 @@
 The way of the data:
 losses -> engines -> curves -> mechanisms -> sampling -> tradeoff -> experiments
 -> noise -> inference -> limits -> divergences -> comparison -> levy -> calibration
--> accounting -> interop -> design -> reports -> plot -> cli.
+-> accounting -> interop -> design -> training -> reports -> plot -> cli.
 """
 
 import importlib.metadata

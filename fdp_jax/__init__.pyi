@@ -16,6 +16,7 @@ from . import (
     reports as reports,
     sampling as sampling,
     tradeoff as tradeoff,
+    training as training,
 )
 from ._internal._precision import native_float32 as native_float32
 from .accounting import Accountant as Accountant

@@ -20,14 +20,14 @@ STAGES = (
     *("losses", "engines", "curves", "mechanisms", "sampling", "tradeoff"),
     *("experiments",),
     *("noise", "inference", "limits", "divergences", "comparison", "levy"),
-    *("calibration", "accounting", "interop", "design", "reports", "plot", "cli"),
+    *("calibration", "accounting", "interop", "design", "training", "reports", "plot", "cli"),
 )
 LEAVES = ("_internal", "data")
 # What a user reaches from the top besides its own names.
 USER_MODULES = (
     *("targets", "tradeoff", "divergences", "comparison", "design"),
     *("noise", "inference", "limits", "reports", "plot", "data"),
-    *("experiments", "levy", "accounting", "interop", "sampling"),
+    *("experiments", "levy", "accounting", "interop", "sampling", "training"),
 )
 # What the package returns and nobody constructs: its fields are results.
 RECORDS = (
@@ -53,6 +53,9 @@ STRUCTURAL = {
     *("log_density_without", "log_density_with"),
     *("sampling", "release", "strategy", "cyclic"),
     *("same_every_epoch",),
+    *("checkpoint", "clipping", "data", "draws", "evaluate", "every", "examples"),
+    *("gradient", "history", "kept", "leaves", "like", "mesh", "model", "until"),
+    *("participants", "previous", "progress", "share", "state", "steps", "trainable"),
     *("a", "b", "guarantee", "guarantees", "hyper_prior", "density", "convex"),
     *(
         "tolerance",

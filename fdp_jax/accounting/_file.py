@@ -9,13 +9,13 @@ import hashlib
 import json
 import os
 import pathlib
-import tempfile
 from typing import Any
 
 import jax
 import numpy as np
 
 from .. import sampling
+from .._internal._files import write_at_once
 from ..mechanisms import AbstractMechanism, AbstractSampling, NeighboringRelation
 from ._table import Kind, Table
 
@@ -36,18 +36,7 @@ def write(
         "capacity": capacity,
         "tables": [_table_to_json(table) for table in tables],
     }
-    text = _text(content)
-    target = pathlib.Path(path)
-    handle, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        pathlib.Path(name).replace(target)
-    except BaseException:
-        pathlib.Path(name).unlink(missing_ok=True)
-        raise
+    write_at_once(path, _text(content))
 
 
 def read(

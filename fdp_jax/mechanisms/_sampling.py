@@ -6,6 +6,7 @@ import enum
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import equinox as eqx
+from jaxtyping import Array, Bool
 
 from ._fields import raise_not_set, unchecked
 from ._relations import NeighboringRelation
@@ -88,6 +89,8 @@ class AbstractSampling(eqx.Module):
     if TYPE_CHECKING:  # a field of this class would come before all others
         scheme: ClassVar[Any]
         """Its `Sampling`."""
+    draws_independently: ClassVar[bool] = False
+    """Whether records enter steps independently of each other and of their number."""
     refused: ClassVar[dict[NeighboringRelation, str]] = {}
     """Relations for which it has no guarantee, each with the reason."""
 
@@ -132,6 +135,35 @@ class AbstractSampling(eqx.Module):
         for field in dataclasses.fields(self):
             if getattr(self, field.name) is None:
                 raise_not_set(self, field.name)
+
+    def participants(
+        self, key: Array, step: Any, *, num_records: int
+    ) -> Bool[Array, " n"]:
+        """Which records enter a step: the draw that the guarantee is for.
+
+        Args:
+            key: One random key (`jax.random.key`) for the whole run.
+            step: Number of the step, from 0.
+            num_records: Number of records, by their places in the data set.
+
+        Returns:
+            A mask, a function of these arguments alone.
+
+        Raises:
+            ValueError: If the number of records does not fit the scheme.
+            TypeError: If there is no sampler for the scheme.
+        """
+        del key, step, num_records
+        raise TypeError(f"there is no sampler for {self!r}")
+
+    def expected_size(self, num_records: int) -> Any:
+        """The expected number of records of a step, which does not tell the data.
+
+        Args:
+            num_records: Number of records.
+        """
+        del num_records
+        raise TypeError(f"there is no sampler for {self!r}")
 
     def one_round(self) -> Any:
         """The number of steps after which the scheme starts again."""

@@ -3,11 +3,12 @@
 from typing import Any, ClassVar
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import ArrayLike, Real
 
-from .._internal import _checks
+from .._internal import _checks, _draws
 from .._internal._logs import times
 from ..losses import ComposedLoss
 from ..mechanisms import (
@@ -23,6 +24,7 @@ from ..mechanisms import (
     Sampling,
     as_float,
     as_known,
+    as_number,
     parameter,
 )
 from ._poisson import rounds
@@ -72,6 +74,7 @@ class RandomAllocation(AbstractSampling):
         static=True, default=False, kw_only=True, metadata=OPTION
     )
     scheme: ClassVar[Sampling] = Sampling.RANDOM_ALLOCATION
+    draws_independently: ClassVar[bool] = True
     refused: ClassVar[dict[NeighboringRelation, str]] = {
         REPLACE_ONE: (
             "a replaced record is in one batch with either value, and no pair is "
@@ -107,6 +110,18 @@ class RandomAllocation(AbstractSampling):
 
     def one_round(self):
         return self.num_batches
+
+    def participants(self, key, step, *, num_records):
+        batches = int(as_number(self.num_batches))
+        epoch = 0 if self.same_every_epoch else step // batches
+        key, turn = _draws.at(key, epoch), step % batches
+        if self.num_participations == 1:
+            return _draws.one_of(key, batches, num_records) == turn
+        dealt = lambda one: _draws.subset(one, self.num_participations, batches)
+        return jax.vmap(dealt)(jax.random.split(key, num_records))[:, turn]
+
+    def expected_size(self, num_records):
+        return num_records * self.num_participations / as_number(self.num_batches)
 
     def require_release(self, release):
         super().require_release(release)

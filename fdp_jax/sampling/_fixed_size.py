@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, ArrayLike, Real
 
-from .._internal import _checks
+from .._internal import _checks, _draws
 from .._internal._concrete import evaluates_at_once, known
 from .._internal._special import safe_log
 from ..losses import (
@@ -125,6 +125,24 @@ class FixedSize(AbstractSampling):
                 f"batches of a fixed size, got {release.relation.name}: what another "
                 "record does in a record's place is known for Gaussian noise alone"
             )
+
+    def participants(self, key, step, *, num_records):
+        size = _whole_size(self.prob, num_records)
+        return _draws.subset(_draws.at(key, step), size, num_records)
+
+    def expected_size(self, num_records):
+        return _whole_size(self.prob, num_records)
+
+
+def _whole_size(prob: Any, num_records: int) -> int:
+    """The size of a batch, which the probability has to be a share for."""
+    size = round(float(prob) * num_records)
+    if abs(size - float(prob) * num_records) > 1e-9 * num_records:
+        raise ValueError(
+            f"num_records must make a whole batch of its share {float(prob):g}, got "
+            f"{num_records}"
+        )
+    return size
 
 
 def _few_inside(num_steps: Any) -> bool:

@@ -6,7 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import ArrayLike, Real
 
-from .._internal import _checks
+from .._internal import _checks, _draws
 from .._internal._precision import in_float64
 from ..mechanisms import (
     COUNT,
@@ -21,6 +21,7 @@ from ..mechanisms import (
     PoissonSubsampled,
     Sampling,
     as_known,
+    as_number,
     parameter,
 )
 
@@ -49,6 +50,7 @@ class Poisson(AbstractSampling):
         "prob", _checks.probability, RATE, default=None
     )
     scheme: ClassVar[Sampling] = Sampling.POISSON
+    draws_independently: ClassVar[bool] = True
 
     def run(self, release, num_steps):
         step = poisson_step(release, self.prob)
@@ -65,6 +67,12 @@ class Poisson(AbstractSampling):
 
     def takes_fractions(self, release):
         return isinstance(release, Gaussian) and release.relation is not REPLACE_ONE
+
+    def participants(self, key, step, *, num_records):
+        return _draws.with_prob(_draws.at(key, step), self.prob, num_records)
+
+    def expected_size(self, num_records):
+        return as_number(self.prob) * num_records
 
 
 def poisson_step(
@@ -146,6 +154,7 @@ class CyclicPoisson(AbstractSampling):
         "num_groups", _checks.positive_count, COUNT, default=None, kw_only=True
     )
     scheme: ClassVar[Sampling] = Sampling.CYCLIC_POISSON
+    draws_independently: ClassVar[bool] = True
 
     def run(self, release, num_steps):
         each = rounds(num_steps, self.num_groups)
@@ -154,6 +163,15 @@ class CyclicPoisson(AbstractSampling):
 
     def num_groups_known(self):
         return as_known(self.num_groups)
+
+    def participants(self, key, step, *, num_records):
+        # The place of a record is its name.
+        groups = int(as_number(self.num_groups))
+        turn = jnp.arange(num_records) % groups == step % groups
+        return turn & _draws.with_prob(_draws.at(key, step), self.prob, num_records)
+
+    def expected_size(self, num_records):
+        return as_number(self.prob) * num_records / as_number(self.num_groups)
 
     def require_release(self, release):
         Poisson(0.5).require_release(release)

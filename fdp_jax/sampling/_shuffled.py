@@ -2,10 +2,11 @@
 
 from typing import Any, ClassVar
 
+import jax
 import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Real
 
-from .._internal import _checks
+from .._internal import _checks, _draws
 from .._internal._special import log1mexp, log_ndtr
 from ..losses import AtomicLoss, ComposedLoss
 from ..mechanisms import (
@@ -19,6 +20,7 @@ from ..mechanisms import (
     Sampling,
     as_float,
     as_known,
+    as_number,
     parameter,
 )
 from ._poisson import whole_rounds
@@ -82,6 +84,19 @@ class ShuffledEpochs(AbstractSampling):
 
     def one_round(self):
         return self.num_batches
+
+    def participants(self, key, step, *, num_records):
+        batches = int(as_number(self.num_batches))
+        if num_records % batches:
+            raise ValueError(
+                f"num_records must be a multiple of num_batches = {batches}, got "
+                f"{num_records}"
+            )
+        place = jax.random.permutation(_draws.at(key, step // batches), num_records)
+        return place % batches == step % batches
+
+    def expected_size(self, num_records):
+        return num_records / as_number(self.num_batches)
 
 
 class _Epoch(AbstractMechanism):

@@ -3,11 +3,12 @@
 import math
 from typing import Any, ClassVar
 
+import jax
 import jax.numpy as jnp
 from jax.lax import stop_gradient
 from jaxtyping import Array, ArrayLike, Real
 
-from .._internal import _checks
+from .._internal import _checks, _draws
 from .._internal._binomial import log_binomial_tail
 from .._internal._precision import in_float64
 from ..losses import (
@@ -29,6 +30,7 @@ from ..mechanisms import (
     NeighboringRelation,
     Sampling,
     as_float,
+    as_number,
     parameter,
 )
 from ._fixed_size import fixed_size_pair, normal_mixtures
@@ -97,6 +99,19 @@ class TruncatedPoisson(AbstractSampling):
                 "is known for Gaussian noise"
             )
         Poisson(0.5).require_release(release)
+
+    def participants(self, key, step, *, num_records):
+        if num_records != self.dataset_size:
+            raise ValueError(
+                f"num_records must be dataset_size = {self.dataset_size:g}, got "
+                f"{num_records}"
+            )
+        draw, cut = jax.random.split(_draws.at(key, step))
+        drawn = _draws.with_prob(draw, self.prob, num_records)
+        return _draws.subset_of(cut, drawn, self.batch_size)
+
+    def expected_size(self, num_records):
+        return min(as_number(self.prob) * num_records, as_number(self.batch_size))
 
     def truncation(self) -> tuple[Array, Array]:
         """Probabilities that the others fill the batch, and that the record is in."""

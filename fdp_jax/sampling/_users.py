@@ -1,9 +1,11 @@
 """Guarantees for all examples of a user."""
 
+from typing import ClassVar
+
 import equinox as eqx
 from jaxtyping import ArrayLike, Real
 
-from .._internal import _checks
+from .._internal import _checks, _draws
 from ..mechanisms import (
     OPTION,
     RATE,
@@ -13,6 +15,7 @@ from ..mechanisms import (
     Gaussian,
     Sampling,
     SubsampledGroup,
+    as_number,
     parameter,
     raise_not_set,
 )
@@ -56,6 +59,8 @@ class UserLevel(AbstractSampling):
         static=True, default=None, kw_only=True, metadata=OPTION
     )
 
+    draws_independently: ClassVar[bool] = True
+
     def __check_init__(self):
         if self.max_examples is not None:
             _checks.whole("max_examples", self.max_examples, 1, _MOST)
@@ -91,6 +96,12 @@ class UserLevel(AbstractSampling):
                 f"{type(release).__name__}"
             )
         Poisson(0.5).require_release(release)
+
+    def participants(self, key, step, *, num_records):
+        return _draws.with_prob(_draws.at(key, step), self.prob, num_records)
+
+    def expected_size(self, num_records):
+        return as_number(self.prob) * num_records
 
 
 class _Examples(SubsampledGroup):

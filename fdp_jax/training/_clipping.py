@@ -1,0 +1,212 @@
+"""How one record's gradient is bounded before it enters a sum."""
+
+import abc
+import math
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, ArrayLike, Float, PyTree, Real
+
+from .._internal import _checks
+from ..mechanisms import as_number, parameter
+
+_LESS = 1 - 1e-5
+"""Of the stated norm, for what sums of squares in float32 may lose."""
+
+
+class AbstractClipping(eqx.Module):
+    """A rule by which one record's gradient is bounded.
+
+    What is not a finite number contributes nothing, as an empty record does.
+    """
+
+    @abc.abstractmethod
+    def start(self) -> Array:
+        """The norm that a run begins with."""
+
+    @abc.abstractmethod
+    def clip(self, gradient: PyTree, norm: Array) -> tuple[PyTree, Array]:
+        """One record's bounded gradient, and whether it was left as it was.
+
+        Args:
+            gradient: Of one record.
+            norm: The present norm.
+        """
+
+    def sensitivity(self, norm: Any, leaves: int) -> Any:
+        """How far one record moves the sum, in the Euclidean norm.
+
+        Args:
+            norm: The present norm.
+            leaves: Arrays that a gradient consists of.
+        """
+        del leaves
+        return norm
+
+    def noise_factor(self, noise_multiplier: Any) -> Any:
+        """What the gradients' noise is multiplied by, to pay for what else is told.
+
+        Args:
+            noise_multiplier: Of the whole release.
+        """
+        del noise_multiplier
+        return 1.0
+
+    def next_norm(self, norm: Array, key: Array, share: Array, size: Any) -> Array:
+        """The norm of the next step.
+
+        Args:
+            norm: The present norm.
+            key: For noise.
+            share: Number of records whose gradient was left as it was, minus half the
+                number of all.
+            size: The expected number of records.
+        """
+        del key, share, size
+        return norm
+
+
+class FlatClipping(AbstractClipping):
+    """The whole gradient is scaled down to a norm if it is longer.
+
+    Args:
+        norm: The clipping norm, in (0, inf).
+
+    Raises:
+        ValueError: If it is no such number.
+
+    References:
+        Abadi et al. (2016), Algorithm 1.
+    """
+
+    norm: Real[ArrayLike, ""] = parameter("norm", _checks.finite_positive)
+
+    def start(self):
+        return jnp.asarray(self.norm, jnp.float32)
+
+    def clip(self, gradient, norm):
+        return _scaled_down(gradient, norm)
+
+
+class PerLayerClipping(FlatClipping):
+    """Each array of the gradient is scaled down to a norm of its own, the same for all.
+
+    Args:
+        norm: The clipping norm of one array; of L arrays together it is sqrt(L) times
+            as much.
+
+    Raises:
+        ValueError: If it is no such number.
+
+    References:
+        McMahan et al. (2018), arXiv:1710.06963, Section 2.3.
+    """
+
+    def clip(self, gradient, norm):
+        leaves, structure = jax.tree.flatten(gradient)
+        clipped, kept = zip(*(_scaled_down(x, norm) for x in leaves), strict=True)
+        return jax.tree.unflatten(structure, clipped), jnp.stack(kept).all()
+
+    def sensitivity(self, norm, leaves):
+        return norm * math.sqrt(leaves)
+
+
+class AutomaticClipping(AbstractClipping):
+    """Every gradient is divided by its own length: there is no norm to tune.
+
+    Args:
+        stabilizer: Added to the length, so that short gradients stay shorter; in
+            (0, inf).
+
+    Raises:
+        ValueError: If it is no such number.
+
+    References:
+        Bu et al. (2022), arXiv:2206.07136, AUTO-S.
+    """
+
+    stabilizer: Real[ArrayLike, ""] = parameter(
+        "stabilizer", _checks.finite_positive, default=0.01
+    )
+
+    def start(self):
+        return jnp.ones((), jnp.float32)
+
+    def clip(self, gradient, norm):
+        length = _length(gradient)
+        factor = norm * _LESS / (length + jnp.asarray(self.stabilizer, length.dtype))
+        return _times(gradient, factor, length), jnp.zeros((), bool)
+
+
+class AdaptiveClipping(FlatClipping):
+    """A norm that follows a quantile of the gradients' lengths.
+
+    Each step also tells, with noise, how many gradients were no longer than the norm.
+    The gradients get so much more noise that both together leak what the mechanism
+    states: 1 / z^2 = 1 / z'^2 + 1 / (2 count_noise)^2.
+
+    Args:
+        norm: The norm of the first step, in (0, inf).
+        quantile: Share of gradients that are to be left as they are, in (0, 1).
+        count_noise: Standard deviation of the noise on that number of records, more
+            than half the noise multiplier.
+        learning_rate: By how much the norm follows, in (0, inf): it is multiplied by
+            exp(-learning_rate (share - quantile)).
+
+    Raises:
+        ValueError: If a number is out of range.
+
+    References:
+        Andrew et al. (2021), arXiv:1905.03871, Algorithm 1 and Theorem 1.
+    """
+
+    quantile: Real[ArrayLike, ""] = parameter(
+        "quantile", _checks.open_share, default=0.5, kw_only=True
+    )
+    count_noise: Real[ArrayLike, ""] = parameter(
+        "count_noise", _checks.finite_positive, kw_only=True
+    )
+    learning_rate: Real[ArrayLike, ""] = parameter(
+        "learning_rate", _checks.finite_positive, default=0.2, kw_only=True
+    )
+
+    def noise_factor(self, noise_multiplier):
+        half = float(as_number(noise_multiplier)) / 2
+        ratio = half / float(as_number(self.count_noise))
+        if not ratio < 1:
+            raise ValueError(
+                "count_noise must be more than half the noise multiplier, "
+                f"{half:g}, got {self.count_noise:g}"
+            )
+        return 1 / math.sqrt((1 - ratio) * (1 + ratio)) * (1 + 1e-15)
+
+    def next_norm(self, norm, key, share, size):
+        noise = as_number(self.count_noise) * jax.random.normal(key)
+        below = (share + noise) / size + 0.5
+        missed = below - as_number(self.quantile)
+        return norm * jnp.exp(-as_number(self.learning_rate) * missed)
+
+
+def _length(gradient: PyTree) -> Float[Array, ""]:
+    squares = [
+        jnp.sum(jnp.square(x.astype(jnp.promote_types(x.dtype, jnp.float32))))
+        for x in jax.tree.leaves(gradient)
+    ]
+    return jnp.sqrt(sum(squares))
+
+
+def _scaled_down(gradient: PyTree, norm: Array) -> tuple[PyTree, Array]:
+    length = _length(gradient)
+    least = norm * _LESS
+    kept = length <= least
+    factor = jnp.where(kept, 1.0, least / jnp.where(kept, 1.0, length))
+    return _times(gradient, factor, length), kept
+
+
+def _times(gradient: PyTree, factor: Array, length: Array) -> PyTree:
+    """The product, in float32 at least; nothing if the length is not finite."""
+    finite = jnp.isfinite(length)
+    wide = lambda x: x.astype(jnp.promote_types(x.dtype, jnp.float32))
+    return jax.tree.map(lambda x: jnp.where(finite, wide(x) * factor, 0), gradient)

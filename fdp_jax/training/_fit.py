@@ -1,0 +1,137 @@
+"""A whole training in one call."""
+
+import importlib.util
+import os
+import pathlib
+from collections.abc import Callable
+from typing import Any
+
+import equinox as eqx
+import optax
+from jaxtyping import Array, PyTree
+
+from .._internal import _checks
+from ..calibration import AbstractTarget, calibrate
+from ..mechanisms import DPSGD, AbstractMechanism
+from ._gradients import Loss
+from ._plan import Plan
+from ._trainer import Trainer, TrainingState
+
+
+class Trained(eqx.Module):
+    """What a training gave."""
+
+    model: PyTree
+    mechanism: AbstractMechanism
+    """What was run: ask it for the guarantee."""
+    state: TrainingState
+    history: tuple[dict[str, float], ...]
+    """Now and then: the number of steps, what was spent, and what `evaluate` said."""
+
+
+def fit(
+    plan: Plan,
+    loss: Loss,
+    optimizer: optax.GradientTransformation,
+    model: PyTree,
+    data: PyTree,
+    *,
+    key: Array,
+    until: AbstractTarget | None = None,
+    delta: float | None = None,
+    evaluate: Callable[[PyTree], Any] | None = None,
+    every: int | None = None,
+    checkpoint: str | os.PathLike[str] | None = None,
+    progress: bool | None = None,
+    **options: Any,
+) -> Trained:
+    """Trains a model by a plan, to its end or as far as a target allows.
+
+    Args:
+        plan: Sampling, clipping, noise and number of steps.
+        loss: See `Trainer`.
+        optimizer: Of optax.
+        model: What is trained.
+        data: Arrays of all records with one leading axis.
+        key: A random key, for this run alone.
+        until: A target of `fdp_jax.targets` that must be met: the training takes as
+            many of the plan's steps as are certain to.
+        delta: For which the epsilon so far is shown and kept in the history.
+        evaluate: A function of the model, called every so many steps: on public data,
+            for what it says is not covered by the guarantee.
+        every: That number of steps; a tenth of the plan's by default.
+        checkpoint: A file to which the state is written every so many steps, and from
+            which the training goes on if it is there.
+        progress: Whether to show a bar, for which tqdm is needed; by default if that is
+            installed.
+        **options: `trainable`, `draws` and `mesh`, as of `Trainer`.
+
+    Returns:
+        The model, with the mechanism that was run.
+
+    Raises:
+        TypeError: If until is no target.  A rule that looks at the model or at the data
+            makes the number of steps depend on them, which no guarantee here covers.
+        ValueError: If not even one step meets it, or the data do not fit the plan.
+    """
+    trainer = Trainer(plan, loss, optimizer, **options)
+    state = trainer.init(key, model)
+    if checkpoint is not None and pathlib.Path(checkpoint).exists():
+        state = trainer.restore(checkpoint, state)
+    last = _last_step(plan, until)
+    often = max(plan.num_steps // 10, 1) if every is None else every
+    often = _checks.whole("every", often, 1, 1 << 31)
+    spent = None if delta is None else plan.progress(delta=delta)
+    data = trainer.shard(data)
+    history: list[dict[str, float]] = []
+    bar = _bar(int(state.step), last, progress)
+    for done in bar:
+        state, seen = trainer.step(state, data)
+        if done % often and done != last:
+            continue
+        row = {"step": float(done)}
+        if spent is not None:
+            row["epsilon"] = float(spent.at(done))
+        if evaluate is not None:
+            row["evaluate"] = float(evaluate(state.model))
+        history.append(row)
+        if checkpoint is not None:
+            trainer.save(checkpoint, state)
+        _show(bar, row | {"loss": float(seen.loss)})
+    return Trained(state.model, plan.after(state.step), state, tuple(history))
+
+
+def _last_step(plan: Plan, until: AbstractTarget | None) -> int:
+    """How many steps are taken: known before the first one."""
+    if until is None:
+        return plan.num_steps
+    if not isinstance(until, AbstractTarget):
+        raise TypeError(
+            f"until must be a target of fdp_jax.targets, got {until!r}: the number of "
+            "steps may depend on nothing that was learned from the data"
+        )
+    if not isinstance(plan.mechanism, DPSGD):
+        raise TypeError(
+            "until is for DPSGD, got "
+            f"{type(plan.mechanism).__name__}, whose steps are one release"
+        )
+    found = calibrate(plan.mechanism, until, solve_for="num_steps", whole=True)
+    return min(int(found.value), plan.num_steps)
+
+
+def _bar(first: int, last: int, wanted: bool | None) -> Any:
+    """The numbers of the steps, behind a progress bar if there is to be one."""
+    steps = range(first + 1, last + 1)
+    if wanted is None:
+        wanted = importlib.util.find_spec("tqdm") is not None
+    if not wanted:
+        return steps
+    import tqdm.auto
+
+    return tqdm.auto.tqdm(steps, initial=first, total=last)
+
+
+def _show(bar: Any, row: dict[str, float]) -> None:
+    if hasattr(bar, "set_postfix"):
+        shown = {name: f"{x:.4g}" for name, x in row.items() if name != "step"}
+        bar.set_postfix(shown)

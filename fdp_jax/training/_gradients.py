@@ -1,0 +1,119 @@
+"""Sums of bounded per-example gradients of batches whose sizes differ."""
+
+from collections.abc import Callable
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jaxtyping import Array, Bool, Float, PyTree
+
+from .._internal import _checks
+from ._clipping import AbstractClipping
+
+Loss = Callable[..., Array]
+"""A function of a model and one example (and a key, if it draws): one number."""
+
+
+class GradientSum(eqx.Module):
+    """The sum of a batch's bounded per-example gradients, which noise is made for.
+
+    It is not yet private, and neither are `loss` and `size`.
+    """
+
+    total: PyTree
+    """The sum, with the structure of the gradient."""
+    norm: Float[Array, ""]
+    """What the gradients were clipped to."""
+    kept: Array
+    """How many gradients were left as they were."""
+    size: Array
+    """How many records were in the batch."""
+    loss: Array
+    """Sum of their losses."""
+
+
+def per_example_gradients(
+    loss: Loss, model: PyTree, examples: PyTree, key: Array | None = None
+) -> tuple[Float[Array, " n"], PyTree]:
+    """Losses of examples and their gradients, each with a leading axis.
+
+    Args:
+        loss: A function of the model and one example; with a key, of that too.
+        model: A PyTree, an Equinox model for instance; of its leaves the inexact arrays
+            are differentiated.
+        examples: Arrays with one leading axis.
+        key: For losses that draw, each example its own.
+    """
+    trained, fixed = eqx.partition(model, eqx.is_inexact_array)
+
+    def one(trained: PyTree, example: PyTree, key: Any) -> Array:
+        whole = eqx.combine(trained, fixed)
+        return loss(whole, example) if key is None else loss(whole, example, key)
+
+    size = jax.tree.leaves(examples)[0].shape[0]
+    keys = None if key is None else jax.random.split(key, size)
+    axes = (None, 0, None if key is None else 0)
+    return jax.vmap(jax.value_and_grad(one), in_axes=axes)(trained, examples, keys)
+
+
+def gradient_sum(
+    loss: Loss,
+    model: PyTree,
+    data: PyTree,
+    participants: Bool[Array, " n"],
+    clipping: AbstractClipping,
+    norm: Float[Array, ""],
+    *,
+    microbatch_size: int,
+    key: Array | None = None,
+) -> GradientSum:
+    """The sum of the bounded gradients of those records that take part.
+
+    Records are gathered into parts of one static size, as many as are needed: no batch
+    is too large, nothing is compiled again, and how it is cut changes the rounding
+    alone.
+
+    Args:
+        loss: See `per_example_gradients`.
+        model: The model.
+        data: Arrays with one leading axis, of all records.
+        participants: Which records are in the batch.
+        clipping: How a gradient is bounded.
+        norm: The present norm.
+        microbatch_size: Records whose gradients are in memory at a time.
+        key: For losses that draw.
+
+    Raises:
+        ValueError: If microbatch_size is no whole number from 1.
+    """
+    width = _checks.whole("microbatch_size", microbatch_size, 1, 1 << 30)
+    records = participants.shape[0]
+    trained, fixed = eqx.partition(model, eqx.is_inexact_array)
+    places = jnp.nonzero(participants, size=records + width, fill_value=records)[0]
+    size = jnp.sum(participants)
+
+    def add(index: Array, found: GradientSum) -> GradientSum:
+        chosen = lax.dynamic_slice(places, (index * width,), (width,))
+        here = chosen < records
+        examples = jax.tree.map(lambda x: x[jnp.where(here, chosen, 0)], data)
+        drawn = None if key is None else jax.random.fold_in(key, index)
+        model = eqx.combine(trained, fixed)
+        losses, gradients = per_example_gradients(loss, model, examples, drawn)
+        clipped, kept = jax.vmap(clipping.clip, in_axes=(0, None))(gradients, norm)
+        inside = lambda x: jnp.where(here.reshape(-1, *[1] * (x.ndim - 1)), x, 0)
+        total = jax.tree.map(lambda t, x: t + inside(x).sum(0), found.total, clipped)
+        return GradientSum(
+            total,
+            norm,
+            found.kept + jnp.sum(kept & here),
+            size,
+            found.loss + jnp.sum(jnp.where(here, losses, 0)),
+        )
+
+    wide = lambda x: jnp.zeros(x.shape, jnp.promote_types(x.dtype, jnp.float32))
+    nothing = GradientSum(
+        jax.tree.map(wide, trained), norm, jnp.zeros_like(size), size, jnp.zeros(())
+    )
+    return lax.fori_loop(0, -(-size // width), add, nothing)

@@ -1,0 +1,142 @@
+"""Noise as an optax transformation: from the sum of a batch to a private mean."""
+
+from typing import TYPE_CHECKING, Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from jaxtyping import Array, PyTree
+
+from .._internal import _checks
+from ._gradients import GradientSum
+
+if TYPE_CHECKING:
+    from ._plan import Plan
+
+
+class NoiseState(eqx.Module):
+    """The state of `add_noise`."""
+
+    key: Array
+    """One key for the whole run: every step folds its number in."""
+    step: Array
+    """How many noisy means were released."""
+    norm: Array
+    """What the next gradients are clipped to."""
+    previous: PyTree
+    """Noise of earlier steps, as far as later noise is correlated with it."""
+
+
+def add_noise(plan: "Plan", key: Array) -> optax.GradientTransformation:
+    """Makes a batch's `GradientSum` a private mean: first in an `optax.chain`.
+
+    The noise is added to the sum, once, whatever follows; the mean is over the expected
+    number of records, which does not tell the data.  The state counts the releases, so
+    that what was spent is known (`plan.after(state.step)`), and there is an error when
+    the plan's steps are used up.
+
+    Args:
+        plan: What the noise, the clipping and the sampling are.
+        key: A random key, for this run alone.
+
+    Returns:
+        The transformation.  Its `init` takes the model's arrays, its `update` a
+        `GradientSum` and nothing else.
+    """
+    key = checked_key(key)
+    column = plan.correlation()
+
+    def init(params: PyTree) -> NoiseState:
+        before = len(column) - 1
+        kept = lambda x: jnp.zeros((before, *x.shape), _wide(x))
+        return NoiseState(
+            key,
+            jnp.zeros((), jnp.int32),
+            plan.clipping.start(),
+            jax.tree.map(kept, params) if before else None,
+        )
+
+    def update(
+        updates: Any, state: NoiseState, params: Any = None
+    ) -> tuple[PyTree, NoiseState]:
+        del params
+        if not isinstance(updates, GradientSum):
+            raise TypeError(
+                "add_noise takes a GradientSum, which gradient_sum returns, got "
+                f"{type(updates).__name__}: the noise belongs on the sum of a batch's "
+                "clipped gradients, before it is averaged or accumulated"
+            )
+        step = _checks.error_if(
+            state.step,
+            lambda x: x >= plan.num_steps,
+            f"all {plan.num_steps} steps of the plan have been taken: what follows is "
+            "another plan's",
+        )
+        here = jax.random.fold_in(state.key, step)
+        deviation = plan.noise_deviation(updates)
+        noise = _standard_normal(here, updates.total)
+        noise, previous = _correlated(noise, state.previous, column)
+        size = plan.expected_size
+        mean = jax.tree.map(
+            lambda x, z: (x + deviation * z) / size, updates.total, noise
+        )
+        share = updates.kept - updates.size / 2
+        other = jax.random.fold_in(here, _COUNT)
+        norm = plan.clipping.next_norm(state.norm, other, share, size)
+        return mean, NoiseState(state.key, step + 1, norm, previous)
+
+    return optax.GradientTransformation(init, update)  # pyright: ignore[reportArgumentType]
+
+
+_COUNT = 0x7FFF_FFFF
+"""What is folded in for the noise of a number of records."""
+
+
+def checked_key(key: Any) -> Array:
+    """One typed key.
+
+    Raises:
+        TypeError: If it is no such thing.
+    """
+    if not (
+        isinstance(key, jax.Array) and jnp.issubdtype(key.dtype, jax.dtypes.prng_key)
+    ):
+        raise TypeError(f"key must be a key of jax.random.key, got {key!r}")
+    if key.shape:
+        raise TypeError(f"key must be a single key, got an array of shape {key.shape}")
+    return key
+
+
+def _wide(x: Array) -> Any:
+    return jnp.promote_types(x.dtype, jnp.float32)
+
+
+def _standard_normal(key: Array, like: PyTree) -> PyTree:
+    leaves, structure = jax.tree.flatten(like)
+    keys = jax.random.split(key, len(leaves))
+    drawn = [
+        jax.random.normal(k, x.shape, x.dtype)
+        for k, x in zip(keys, leaves, strict=True)
+    ]
+    return jax.tree.unflatten(structure, drawn)
+
+
+def _correlated(
+    noise: PyTree, previous: PyTree, column: tuple[float, ...]
+) -> tuple[PyTree, PyTree]:
+    """One step of C^-1 z, for a triangular Toeplitz matrix with that first column.
+
+    w_t = (z_t - c_1 w_(t-1) - c_2 w_(t-2) - ...) / c_0.
+    """
+    if len(column) == 1:
+        return jax.tree.map(lambda z: z / column[0], noise), previous
+    rest = np.asarray(column[1:])
+
+    def solve(z: Array, before: Array) -> Array:
+        return (z - jnp.tensordot(rest.astype(z.dtype), before, 1)) / column[0]
+
+    found = jax.tree.map(solve, noise, previous)
+    move = lambda new, old: jnp.concatenate([new[None], old[:-1]])
+    return found, jax.tree.map(move, found, previous)

@@ -1,0 +1,280 @@
+"""What a private training run is: sampling, clipping, noise and account in one."""
+
+import dataclasses
+import math
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from .. import sampling as schemes
+from .._internal import _checks
+from ..calibration import AbstractTarget, calibrate
+from ..mechanisms import (
+    ADD_OR_REMOVE_ONE,
+    DPSGD,
+    AbstractMechanism,
+    AbstractSampling,
+    MatrixMechanism,
+    as_known,
+    as_number,
+)
+from ._clipping import AbstractClipping, FlatClipping
+from ._gradients import GradientSum
+
+_MICROBATCH = 256
+
+
+class Plan(eqx.Module):
+    """A private training run: one object for what is drawn, added and accounted.
+
+    The batches are those that the guarantee is for, the noise is the mechanism's times
+    how far the clipping lets one record move a batch's sum, and the mean is over the
+    expected number of records.
+
+    Args:
+        mechanism: `DPSGD` or `MatrixMechanism`, with all its numbers.
+        num_records: Number of records.  Like the number of steps it is taken as public.
+        clipping: How a record's gradient is bounded; a number is short for
+            `FlatClipping`.
+        microbatch_size: Records whose gradients are in memory at a time.  Nothing else
+            depends on it.
+
+    Raises:
+        ValueError: If a number is missing or out of range, or fits no batches.
+        TypeError: If the mechanism is another one, or there is no sampler for it.
+
+    Example:
+        >>> import fdp_jax as fdp
+        >>> run = fdp.DPSGD(noise_multiplier=1.1, sampling_prob=0.01, num_steps=500)
+        >>> plan = fdp.training.Plan(run, num_records=60_000, clipping=1.0)
+        >>> plan.expected_size
+        600.0
+        >>> print(f"{plan.after(100).epsilon(delta=1e-5):.4f}")
+        0.5498
+    """
+
+    mechanism: DPSGD | MatrixMechanism
+    clipping: AbstractClipping = eqx.field(kw_only=True)
+    num_records: int = eqx.field(static=True, kw_only=True)
+    microbatch_size: int = eqx.field(static=True, kw_only=True)
+
+    def __init__(
+        self,
+        mechanism: DPSGD | MatrixMechanism,
+        *,
+        num_records: int,
+        clipping: AbstractClipping | float,
+        microbatch_size: int | None = None,
+    ):
+        if not isinstance(mechanism, (DPSGD, MatrixMechanism)):
+            raise TypeError(
+                "mechanism must be DPSGD or MatrixMechanism, got "
+                f"{type(mechanism).__name__}"
+            )
+        mechanism.require_complete()
+        self.mechanism = mechanism
+        self.num_records = _checks.whole("num_records", num_records, 1, 1 << 31)
+        is_rule = isinstance(clipping, AbstractClipping)
+        self.clipping = clipping if is_rule else FlatClipping(clipping)
+        if microbatch_size is None:
+            parts = max(4, math.ceil(self.expected_size / _MICROBATCH))
+            microbatch_size = max(1, math.ceil(self.expected_size / parts))
+        self.microbatch_size = _checks.whole(
+            "microbatch_size", microbatch_size, 1, 1 << 30
+        )
+        self.correlation()
+        self.clipping.noise_factor(mechanism.noise_multiplier)
+        _checks.whole("num_steps", self.num_steps, 1, 1 << 31)
+
+    @classmethod
+    def for_target(
+        cls,
+        target: AbstractTarget,
+        *,
+        num_records: int,
+        batch_size: int,
+        num_epochs: float,
+        clipping: AbstractClipping | float,
+        relation: Any = ADD_OR_REMOVE_ONE,
+        microbatch_size: int | None = None,
+    ) -> "Plan":
+        """The plan with the least noise that meets a target, with Poisson sampling.
+
+        Args:
+            target: Of `fdp_jax.targets`.
+            num_records: Number of records.
+            batch_size: Expected number of records of a batch.
+            num_epochs: How often a record is expected to take part; the number of steps
+                is rounded up.
+            clipping: As of a plan.
+            relation: The neighboring relation.
+            microbatch_size: As of a plan.
+
+        Raises:
+            ValueError: If a number is out of range.
+            UnreachableTarget: If no noise meets the target.
+        """
+        size = _checks.whole("num_records", num_records, 1, 1 << 31)
+        batch = _checks.whole("batch_size", batch_size, 1, size)
+        epochs = _checks.checked_scalar(
+            "num_epochs", _checks.finite_positive, num_epochs
+        )
+        steps = math.ceil(float(epochs) * size / batch)
+        family = DPSGD(sampling_prob=batch / size, num_steps=steps, relation=relation)
+        found = calibrate(family, target, solve_for="noise_multiplier")
+        assert isinstance(found.mechanism, DPSGD)
+        return cls(
+            found.mechanism,
+            num_records=size,
+            clipping=clipping,
+            microbatch_size=microbatch_size,
+        )
+
+    @property
+    def num_steps(self) -> int:
+        """How many steps there are.
+
+        Raises:
+            ValueError: If they are not a whole number.
+        """
+        steps = as_known(self.mechanism.num_steps)
+        if steps is None or steps != round(steps):
+            raise ValueError(f"num_steps must be a whole number, got {steps}")
+        return int(steps)
+
+    @property
+    def sampling(self) -> AbstractSampling:
+        """How batches are drawn."""
+        mechanism = self.mechanism
+        if mechanism.sampling is not None:
+            return mechanism.sampling
+        if isinstance(mechanism, DPSGD):
+            return schemes.Poisson(mechanism.sampling_prob)
+        # Records in a fixed order take part once in so many steps.
+        return schemes.CyclicPoisson(1.0, num_groups=mechanism.min_separation)
+
+    @property
+    def expected_size(self) -> float:
+        """The expected number of records of a batch."""
+        return float(self.sampling.expected_size(self.num_records))
+
+    def participants(self, key: Array, step: Any) -> Array:
+        """Which records take part in a step; see `sampling`."""
+        return self.sampling.participants(key, step, num_records=self.num_records)
+
+    def correlation(self) -> tuple[float, ...]:
+        """The first column of the strategy; of independent noise a single 1.
+
+        Raises:
+            ValueError: If the strategy is not given by its first column, or more often
+                used than stated.
+        """
+        mechanism = self.mechanism
+        if isinstance(mechanism, DPSGD):
+            return (1.0,)
+        strategy = np.asarray(mechanism.strategy, np.float64)
+        if strategy.ndim != 1 or strategy[0] == 0:
+            raise ValueError(
+                "strategy must be the first column of a Toeplitz matrix, beginning "
+                f"with another number than 0, got an array of shape {strategy.shape}"
+            )
+        if mechanism.sampling is None:
+            often = -(-mechanism.num_steps // mechanism.min_separation)
+            if often > mechanism.max_participations:
+                raise ValueError(
+                    f"max_participations must be at least {often}, which records in a "
+                    f"fixed order have in {mechanism.num_steps} steps with "
+                    f"min_separation = {mechanism.min_separation}, got "
+                    f"{mechanism.max_participations}"
+                )
+        return tuple(strategy.tolist())
+
+    def noise_deviation(self, found: GradientSum) -> Float[Array, ""]:
+        """The standard deviation of the (independent) noise on a batch's sum."""
+        leaves = len(jax.tree.leaves(found.total))
+        noise = float(as_number(self.mechanism.noise_multiplier))
+        factor = noise * self.clipping.noise_factor(noise) * _MORE
+        return self.clipping.sensitivity(found.norm, leaves) * factor
+
+    def after(self, num_steps: Any) -> AbstractMechanism:
+        """The mechanism of the first steps alone: what was spent until then.
+
+        Args:
+            num_steps: A whole number, at most all of them.
+
+        Raises:
+            ValueError: If it is no such number.
+        """
+        steps = _checks.whole("num_steps", int(num_steps), 0, self.num_steps)
+        if isinstance(self.mechanism, DPSGD):
+            return dataclasses.replace(self.mechanism, num_steps=float(steps))
+        return _first_steps(self.mechanism, steps)
+
+    def progress(self, *, num_points: int = 33, **query: Any) -> "Progress":
+        """A table of what is spent as the run goes on, for use inside of programs.
+
+        Args:
+            num_points: Numbers of steps for which it is found.
+            **query: One of `delta`, `epsilon`, `alpha`, `fpr` or `prior`, as of
+                `bounds`: a number or an array.
+        """
+        points = _checks.whole("num_points", num_points, 2, 1 << 12)
+        steps = np.unique(np.geomspace(1, self.num_steps, points).round().astype(int))
+        (name,) = query
+        lower = name in ("alpha", "prior")
+        found = [self.after(n).bounds(**query) for n in steps]
+        ends = [np.asarray(x.lower if lower else x.upper, np.float64) for x in found]
+        return Progress(jnp.asarray(steps, jnp.int32), _outward(np.stack(ends), lower))
+
+
+class Progress(eqx.Module):
+    """What a plan has spent after some steps: bounds on the private side, looked up."""
+
+    steps: Array
+    """Numbers of steps, increasing."""
+    values: Array
+    """The certified bounds for these, with the shape of the query behind."""
+
+    def at(self, step: Any) -> Array:
+        """The bound for the next number of steps in the table."""
+        place = jnp.searchsorted(self.steps, jnp.maximum(step, 1))
+        return self.values[place]
+
+
+_MORE = 1 + 1e-6
+"""For the rounding of the deviation to float32."""
+
+
+def _outward(values: np.ndarray, lower: bool) -> Array:
+    """As numbers of the user's precision, rounded to the private side."""
+    kept = jnp.asarray(values)
+    narrow = np.asarray(kept).astype(np.float64)
+    wrong = narrow > values if lower else narrow < values
+    other = np.nextafter(np.asarray(kept), -np.inf if lower else np.inf)
+    return jnp.where(wrong, other, kept)
+
+
+def _first_steps(mechanism: MatrixMechanism, steps: int) -> AbstractMechanism:
+    """The first rows of C x are those of the first rows and columns."""
+    if steps == 0:
+        return mechanism.as_steps()[0][0].repeat(0)
+    options: dict[str, Any] = {}
+    if mechanism.sampling is None:
+        apart = min(mechanism.min_separation, steps)
+        options = {
+            "max_participations": min(mechanism.max_participations, steps),
+            "min_separation": apart,
+            "cyclic": mechanism.cyclic,
+        }
+    return MatrixMechanism(
+        mechanism.noise_multiplier,
+        mechanism.strategy[:steps],
+        num_steps=steps,
+        sampling=mechanism.sampling,
+        relation=mechanism.relation,
+        **options,
+    )

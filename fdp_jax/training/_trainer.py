@@ -1,0 +1,267 @@
+"""Training steps that keep to a plan."""
+
+import functools
+import os
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import optax
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from jaxtyping import Array, PyTree
+
+from ._gradients import GradientSum, Loss, gradient_sum
+from ._noise import NoiseState, add_noise, checked_key
+from ._plan import Plan
+from ._saved import read, write
+
+
+class TrainingState(eqx.Module):
+    """All that a run needs to go on: a PyTree, for any checkpoint."""
+
+    model: PyTree
+    optimizer: PyTree
+    """The optimizer's state, behind that of the noise."""
+    key: Array
+    """For the draws of batches, and of losses that draw."""
+
+    @property
+    def noise(self) -> NoiseState:
+        """The state of the noise."""
+        return self.optimizer[0]
+
+    @property
+    def step(self) -> Array:
+        """How many steps were taken."""
+        return self.noise.step
+
+
+class Diagnostics(eqx.Module):
+    """What a step saw.  The guarantee does not cover it: not to be published."""
+
+    loss: Array
+    """Sum of the losses of the batch, over the expected size."""
+    size: Array
+    """Number of records in the batch."""
+    norm: Array
+    """What gradients were clipped to."""
+
+
+class Trainer:
+    """Training steps for a plan, a loss and an optimizer.
+
+    Args:
+        plan: What is drawn, clipped, added and accounted.
+        loss: A function of the model and one example: one number.  If `draws`, of a
+            random key too.
+        optimizer: Of optax.  What it gets are private means.
+        trainable: Which leaves of the model are trained, as of `equinox.partition`: a
+            PyTree of flags, a prefix of one, or a function of a leaf.  All inexact
+            arrays by default; others stay as they are, and no gradients are made of
+            them.
+        draws: Whether the loss takes a key.
+        mesh: Devices along one axis, over which the records are shared out (see
+            `shard`).  Each draws among its own; the noise is added to the sum of all,
+            once.
+
+    Raises:
+        TypeError: If the plan or the loss is no such thing.
+        ValueError: If the records cannot be shared out.
+
+    Example:
+        >>> import jax, jax.numpy as jnp, optax
+        >>> import fdp_jax as fdp
+        >>> run = fdp.DPSGD(noise_multiplier=1.0, sampling_prob=0.1, num_steps=20)
+        >>> plan = fdp.training.Plan(run, num_records=500, clipping=1.0)
+        >>> trainer = fdp.training.Trainer(
+        ...     plan, lambda w, x: jnp.sum((w - x) ** 2), optax.sgd(0.5)
+        ... )
+        >>> state = trainer.init(jax.random.key(0), jnp.zeros(3))
+        >>> for _ in range(20):
+        ...     state, seen = trainer.step(state, jnp.ones((500, 3)))
+        >>> print(f"{plan.after(state.step).epsilon(delta=1e-5):.4f}")
+        3.5907
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        loss: Loss,
+        optimizer: optax.GradientTransformation,
+        *,
+        trainable: Any = eqx.is_inexact_array,
+        draws: bool = False,
+        mesh: Mesh | None = None,
+    ):
+        if not isinstance(plan, Plan):
+            raise TypeError(f"plan must be a Plan, got {type(plan).__name__}")
+        if not callable(loss):
+            raise TypeError(f"loss must be a function, got {loss!r}")
+        if mesh is not None:
+            _require_shares(plan, mesh)
+        self.plan = plan
+        self._loss, self._optimizer = loss, optimizer
+        self._trainable, self._draws, self._mesh = trainable, draws, mesh
+
+    def init(self, key: Array, model: PyTree) -> TrainingState:
+        """The state before the first step.
+
+        Args:
+            key: For this run alone.  Another run with it draws the same noise, and the
+                difference of the two is not private.
+            model: What is trained.
+
+        Raises:
+            TypeError: If the key is no single key of `jax.random.key`.
+        """
+        batches, noise = jax.random.split(checked_key(key))
+        trained, _ = self._split(model)
+        state = self._chained(noise).init(trained)
+        return TrainingState(model, state, batches)
+
+    @functools.cached_property
+    def step(self) -> Any:
+        """The state after one more step, and `Diagnostics`: a function, compiled once.
+
+        It takes a state and the data: arrays of all records with one leading axis.
+        """
+        return eqx.filter_jit(self._step)
+
+    def _step(
+        self, state: TrainingState, data: PyTree
+    ) -> tuple[TrainingState, Diagnostics]:
+        trained, fixed = self._split(state.model)
+        loss = lambda part, *rest: self._loss(eqx.combine(part, fixed), *rest)
+        find = functools.partial(self._gradients, loss)
+        if self._mesh is not None:
+            find = _over(self._mesh, find)
+        found = find(trained, data, state.key, state.step, state.noise.norm)
+        chained: Any = self._chained(state.noise.key)
+        updates, optimizer = chained.update(found, state.optimizer, trained)
+        model = eqx.combine(optax.apply_updates(trained, updates), fixed)
+        size = self.plan.expected_size
+        seen = Diagnostics(found.loss / size, found.size, found.norm)
+        return TrainingState(model, optimizer, state.key), seen
+
+    def _gradients(
+        self,
+        loss: Loss,
+        trained: PyTree,
+        data: PyTree,
+        key: Array,
+        step: Array,
+        norm: Array,
+        shares: int = 1,
+        share: Any = None,
+    ) -> GradientSum:
+        """Of the records here: all, or one device's share of them."""
+        here = self.plan.num_records // shares
+        _require_records(data, here)
+        if share is not None:
+            key = jax.random.fold_in(key, share)
+        draw, own = jax.random.split(key)
+        participants = self.plan.sampling.participants(draw, step, num_records=here)
+        return gradient_sum(
+            loss,
+            trained,
+            data,
+            participants,
+            self.plan.clipping,
+            norm,
+            microbatch_size=max(1, -(-self.plan.microbatch_size // shares)),
+            key=jax.random.fold_in(own, step) if self._draws else None,
+        )
+
+    def shard(self, data: PyTree) -> PyTree:
+        """The data, shared out over the devices of the mesh.
+
+        Args:
+            data: Arrays of all records with one leading axis.
+        """
+        if self._mesh is None:
+            return data
+        (axis,) = self._mesh.axis_names
+        return jax.device_put(data, NamedSharding(self._mesh, PartitionSpec(axis)))
+
+    def save(self, path: str | os.PathLike[str], state: TrainingState) -> None:
+        """Writes a state to a file: at once or not at all.
+
+        Args:
+            path: Where to.
+            state: What to.
+        """
+        write(path, self.plan, state)
+
+    def restore(
+        self, path: str | os.PathLike[str], like: TrainingState
+    ) -> TrainingState:
+        """Reads what `save` wrote, bit by bit.
+
+        Args:
+            path: Where from.
+            like: A state of the same structure, as `init` makes it.
+
+        Raises:
+            ValueError: If the file is damaged, or was written for another plan.
+        """
+        return read(path, self.plan, like)
+
+    def _split(self, model: PyTree) -> tuple[PyTree, PyTree]:
+        trained, fixed = eqx.partition(model, self._trainable)
+        wrong = [x for x in jax.tree.leaves(trained) if not eqx.is_inexact_array(x)]
+        if wrong:
+            raise TypeError(
+                "trainable must select arrays of floating-point numbers, got also "
+                f"{wrong[0]!r}"
+            )
+        return trained, fixed
+
+    def _chained(self, key: Array) -> optax.GradientTransformation:
+        return optax.chain(add_noise(self.plan, key), self._optimizer)
+
+
+def _require_records(data: PyTree, number: int) -> None:
+    """Raises `ValueError` if arrays have another number of records."""
+    sizes = {jnp.shape(x)[:1] for x in jax.tree.leaves(data)}
+    if sizes != {(number,)}:
+        found = sorted(x[0] if x else 0 for x in sizes)
+        raise ValueError(
+            f"data must be arrays of {number} records, the plan's num_records, got "
+            f"leading axes of {found}"
+        )
+
+
+def _require_shares(plan: Plan, mesh: Mesh) -> None:
+    """Raises `ValueError` if devices cannot draw among their own records."""
+    if len(mesh.axis_names) != 1:
+        raise ValueError(f"mesh must have one axis, got {mesh.axis_names}")
+    if plan.num_records % mesh.size:
+        raise ValueError(
+            f"num_records must be a multiple of the {mesh.size} devices of the mesh, "
+            f"got {plan.num_records}"
+        )
+    if not plan.sampling.draws_independently:
+        raise ValueError(
+            "sampling must draw every record independently where devices draw among "
+            f"their own, got {type(plan.sampling).__name__}"
+        )
+
+
+def _over(mesh: Mesh, find: Any) -> Any:
+    """The sum over all devices' records, on every one of them."""
+    (axis,) = mesh.axis_names
+    everywhere, shared = PartitionSpec(), PartitionSpec(axis)
+
+    def local(trained: Any, data: Any, key: Array, step: Array, norm: Array) -> Any:
+        share = jax.lax.axis_index(axis)
+        found = find(trained, data, key, step, norm, mesh.size, share)
+        total, kept, size, loss = jax.lax.psum(
+            (found.total, found.kept, found.size, found.loss), axis
+        )
+        return GradientSum(total, norm, kept, size, loss)
+
+    inside = (everywhere, shared, everywhere, everywhere, everywhere)
+    return jax.shard_map(
+        local, mesh=mesh, in_specs=inside, out_specs=everywhere, check_vma=False
+    )
