@@ -20,7 +20,16 @@ STAGES = (
     *("losses", "engines", "curves", "mechanisms", "sampling", "tradeoff"),
     *("experiments",),
     *("noise", "inference", "limits", "divergences", "comparison", "levy"),
-    *("calibration", "accounting", "interop", "design", "training", "reports", "plot", "cli"),
+    *(
+        "calibration",
+        "accounting",
+        "interop",
+        "design",
+        "training",
+        "reports",
+        "plot",
+        "cli",
+    ),
 )
 LEAVES = ("_internal", "data")
 # What a user reaches from the top besides its own names.

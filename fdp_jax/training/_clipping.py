@@ -183,10 +183,11 @@ class AdaptiveClipping(FlatClipping):
         return 1 / math.sqrt((1 - ratio) * (1 + ratio)) * (1 + 1e-15)
 
     def next_norm(self, norm, key, share, size):
-        noise = as_number(self.count_noise) * jax.random.normal(key)
+        noise = as_number(self.count_noise) * jax.random.normal(key, dtype=norm.dtype)
         below = (share + noise) / size + 0.5
         missed = below - as_number(self.quantile)
-        return norm * jnp.exp(-as_number(self.learning_rate) * missed)
+        moved = norm * jnp.exp(-as_number(self.learning_rate) * missed)
+        return moved.astype(norm.dtype)
 
 
 def _length(gradient: PyTree) -> Float[Array, ""]:

@@ -1,0 +1,145 @@
+"""Sums of clipped gradients against NumPy, whatever the size of a batch."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+from numpy_dpsgd import clipped_sum, per_example_gradients
+
+import fdp_jax as fdp
+from fdp_jax import training
+
+RANDOM = np.random.default_rng(3)
+IMAGES = RANDOM.normal(size=(40, 6)).astype(np.float32)
+LABELS = RANDOM.integers(0, 10, 40)
+DATA = jnp.asarray(IMAGES), jnp.asarray(LABELS)
+WEIGHTS = [
+    RANDOM.normal(size=s).astype(np.float32) for s in ((5, 6), (5,), (10, 5), (10,))
+]
+
+
+def loss(weights, example):
+    w1, b1, w2, b2 = weights
+    image, label = example
+    logits = w2 @ jax.nn.relu(w1 @ image + b1) + b2
+    return optax.softmax_cross_entropy_with_integer_labels(logits, label)
+
+
+def _sum(participants, clipping, norm=1.0, width=8, data=DATA, model=WEIGHTS):
+    ask = jax.jit(
+        lambda mask: training.gradient_sum(
+            loss,
+            [jnp.asarray(w) for w in model],
+            data,
+            mask,
+            clipping,
+            jnp.float32(norm),
+            microbatch_size=width,
+        )
+    )
+    return ask(jnp.asarray(participants))
+
+
+@pytest.mark.parametrize("width", [1, 7, 64])
+@pytest.mark.parametrize("size", [0, 1, 13, 40])
+def test_the_sum_is_that_of_numpy_however_it_is_cut(width, size):
+    mask = np.zeros(40, bool)
+    mask[RANDOM.permutation(40)[:size]] = True
+    found = _sum(mask, training.FlatClipping(1.0), width=width)
+    expected = clipped_sum(
+        per_example_gradients(WEIGHTS, IMAGES[mask], LABELS[mask]), 1.0
+    )
+    for one, other in zip(found.total, expected, strict=True):
+        np.testing.assert_allclose(one, other, atol=3e-4)
+    assert int(found.size) == size
+    lengths = _lengths(per_example_gradients(WEIGHTS, IMAGES[mask], LABELS[mask]))
+    assert int(found.kept) == np.sum(lengths <= 1.0)
+
+
+def _lengths(gradients):
+    squares = [np.sum(np.square(g), axis=tuple(range(1, g.ndim))) for g in gradients]
+    return np.sqrt(sum(squares))
+
+
+@pytest.mark.parametrize(
+    "clipping",
+    [
+        training.FlatClipping(0.5),
+        training.PerLayerClipping(0.5),
+        training.AutomaticClipping(),
+        training.AdaptiveClipping(0.5, count_noise=10.0),
+    ],
+)
+def test_one_record_moves_the_sum_no_farther_than_stated(clipping):
+    norm = clipping.start()
+    most = float(clipping.sensitivity(norm, 4))
+    scales = 10.0 ** RANDOM.uniform(-6, 6, size=300)
+    gradients = [
+        jnp.asarray(
+            scales.reshape(-1, *[1] * w.ndim) * RANDOM.normal(size=(300, *w.shape))
+        ).astype(jnp.float32)
+        for w in WEIGHTS
+    ]
+    clipped, kept = jax.vmap(clipping.clip, in_axes=(0, None))(gradients, norm)
+    # In double precision, as an attacker would.
+    lengths = _lengths([np.asarray(g, np.float64) for g in clipped])
+    assert np.all(lengths <= most)
+    assert lengths.max() > 0.99 * most
+    before = _lengths([np.asarray(g, np.float64) for g in gradients])
+    same = np.isclose(lengths, before, rtol=1e-6)
+    np.testing.assert_array_equal(np.asarray(kept), same & np.asarray(kept))
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+def test_gradients_that_are_not_finite_contribute_nothing(bad):
+    images = IMAGES.copy()
+    images[5] = bad
+    mask = np.zeros(40, bool)
+    mask[3:9] = True
+    without = mask.copy()
+    without[5] = False
+    data = jnp.asarray(images), DATA[1]
+    for clipping in (training.FlatClipping(1.0), training.AutomaticClipping()):
+        found, expected = (_sum(m, clipping, data=data) for m in (mask, without))
+        for one, other in zip(found.total, expected.total, strict=True):
+            np.testing.assert_allclose(one, other, atol=1e-5)
+
+
+def test_frozen_leaves_get_no_gradients():
+    """As in a fine-tuning by low-rank matrices of a network that stays as it is."""
+    base = eqx.nn.Linear(6, 10, key=jax.random.key(0))
+    model = {"base": base, "left": jnp.ones((10, 2)), "right": jnp.zeros((2, 6))}
+
+    def adapted(model, example):
+        image, label = example
+        logits = model["base"](image) + model["left"] @ (model["right"] @ image)
+        return optax.softmax_cross_entropy_with_integer_labels(logits, label)
+
+    run = fdp.DPSGD(noise_multiplier=0.5, sampling_prob=0.5, num_steps=5)
+    plan = training.Plan(run, num_records=40, clipping=1.0)
+    trainer = training.Trainer(
+        plan,
+        adapted,
+        optax.adam(0.1),
+        trainable={"base": False, "left": True, "right": True},
+    )
+    state = trainer.init(jax.random.key(1), model)
+    sizes = [x.size for x in jax.tree.leaves(state.optimizer[1][0].mu)]
+    assert sorted(sizes) == [12, 20]
+    state, _ = trainer.step(state, DATA)
+    np.testing.assert_array_equal(state.model["base"].weight, base.weight)
+    assert np.any(np.asarray(state.model["right"]) != 0)
+
+
+def test_losses_that_draw_get_a_key_for_every_example():
+    def noisy(weight, example, key):
+        return weight * jax.random.normal(key) + 0 * example
+
+    keys = jax.random.key(7)
+    _, slopes = training.per_example_gradients(
+        noisy, jnp.float32(1.0), jnp.zeros(1000, jnp.float32), keys
+    )
+    assert len(np.unique(slopes)) == 1000
+    assert abs(np.std(slopes) - 1) < 0.1

@@ -1,0 +1,157 @@
+"""Noise: its law, where it goes, and what is refused."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+import scipy.stats
+
+import fdp_jax as fdp
+from fdp_jax import training
+
+SIZE = 2000
+RUN = fdp.DPSGD(noise_multiplier=1.5, sampling_prob=0.1, num_steps=1000)
+PLAN = training.Plan(RUN, num_records=500, clipping=2.0)
+
+
+def _nothing(norm, size=SIZE):
+    zero = jnp.zeros((), jnp.int32)
+    return training.GradientSum(
+        {"w": jnp.zeros(size, jnp.float32)},
+        jnp.float32(norm),
+        zero,
+        zero,
+        jnp.zeros(()),
+    )
+
+
+def _released(plan, steps, norm=2.0, key=0, size=SIZE):
+    transform = training.add_noise(plan, jax.random.key(key))
+    state = transform.init({"w": jnp.zeros(size, jnp.float32)})
+    update = jax.jit(transform.update)
+    found = []
+    for _ in range(steps):
+        mean, state = update(_nothing(norm, size), state)
+        found.append(np.asarray(mean["w"], np.float64))
+    return np.stack(found), state
+
+
+def test_the_noise_is_on_the_sum_and_the_mean_over_the_expected_size():
+    found, state = _released(PLAN, 20)
+    expected = 1.5 * 2.0 / 50
+    # The deviation of 40,000 numbers is known to 1 / sqrt(80,000).
+    assert np.std(found) == pytest.approx(expected, rel=5 / np.sqrt(80_000))
+    assert scipy.stats.kstest(found.ravel() / expected, "norm").pvalue > 1e-3
+    assert int(state.step) == 20
+    # No two steps, and no two keys, have noise in common.
+    other, _ = _released(PLAN, 20, key=1)
+    both = np.concatenate([found, other])
+    assert np.all(np.abs(np.corrcoef(both) - np.eye(40)) < 5.5 / np.sqrt(SIZE))
+
+
+def test_per_layer_norms_add_up():
+    plan = training.Plan(RUN, num_records=500, clipping=training.PerLayerClipping(2.0))
+    parts = {name: jnp.zeros(SIZE, jnp.float32) for name in "abcd"}
+    found = _nothing(2.0)
+    found = eqx.tree_at(lambda x: x.total, found, parts)
+    assert float(plan.noise_deviation(found)) == pytest.approx(1.5 * 4.0, rel=1e-5)
+
+
+def test_what_adaptive_clipping_tells_is_paid_for():
+    """Both releases together are one Gaussian one: squares of mu add up."""
+    rule = training.AdaptiveClipping(2.0, count_noise=6.0)
+    plan = training.Plan(RUN, num_records=500, clipping=rule)
+    deviation = float(plan.noise_deviation(_nothing(2.0)))
+    mu_gradient, mu_count = 2.0 / deviation, 0.5 / 6.0
+    assert mu_gradient**2 + mu_count**2 == pytest.approx(1 / 1.5**2, rel=1e-5)
+    with pytest.raises(ValueError, match=r"half the noise multiplier, 0\.75, got 0\.7"):
+        training.Plan(
+            RUN,
+            num_records=500,
+            clipping=training.AdaptiveClipping(2.0, count_noise=0.7),
+        )
+
+
+def test_the_adaptive_norm_follows_the_quantile():
+    """All gradients have length 3: the norm goes there for any quantile."""
+    run = fdp.DPSGD(noise_multiplier=0.1, sampling_prob=0.5, num_steps=300)
+    rule = training.AdaptiveClipping(0.1, count_noise=5.0, learning_rate=0.1)
+    plan = training.Plan(run, num_records=1000, clipping=rule)
+    loss = lambda w, x: jnp.sum(w * x)
+    trainer = training.Trainer(plan, loss, optax.sgd(0.0))
+    data = jnp.tile(jnp.asarray([[3.0, 0.0]], jnp.float32), (1000, 1))
+    state = trainer.init(jax.random.key(0), jnp.zeros(2, jnp.float32))
+    for _ in range(300):
+        state, _ = trainer.step(state, data)
+    assert 2.5 < float(state.noise.norm) < 3.6
+
+
+@pytest.mark.parametrize("column", [[1.0, 0.5, 0.25], [2.0, -0.6]])
+def test_correlated_noise_is_the_inverse_of_the_strategy(column):
+    n = 6
+    scheme = fdp.sampling.CyclicPoisson(0.5, num_groups=3)
+    run = fdp.MatrixMechanism(1.5, column, num_steps=n, sampling=scheme)
+    plan = training.Plan(run, num_records=300, clipping=2.0)
+    found, _ = _released(plan, n, size=100_000)
+    strategy = sum(c * np.eye(n, k=-i) for i, c in enumerate(column))
+    inverse = np.linalg.inv(strategy)
+    expected = (1.5 * 2.0 / plan.expected_size) ** 2 * inverse @ inverse.T
+    # Covariances of 100,000 pairs.
+    spread = np.sqrt(np.outer(np.diag(expected), np.diag(expected)) * 2 / 100_000)
+    assert np.all(np.abs(np.cov(found) - expected) < 5 * spread)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"w": jnp.zeros(SIZE)},
+        jnp.zeros(3),
+        None,
+    ],
+)
+def test_noise_on_a_mean_is_refused(wrong):
+    transform = training.add_noise(PLAN, jax.random.key(0))
+    state = transform.init({"w": jnp.zeros(SIZE, jnp.float32)})
+    with pytest.raises(TypeError, match="before it is averaged or accumulated"):
+        transform.update(wrong, state)
+
+
+def test_accumulated_means_are_refused_and_accumulated_updates_are_accounted():
+    """`optax.MultiSteps` outside would add gradients; inside it gets private means."""
+    noise = training.add_noise(PLAN, jax.random.key(0))
+    within = optax.chain(noise, optax.MultiSteps(optax.sgd(0.1), 4))
+    params = {"w": jnp.zeros(SIZE, jnp.float32)}
+    state = within.init(params)
+    for _ in range(4):
+        _, state = within.update(_nothing(2.0), state, params)
+    assert int(state[0].step) == 4
+    outside = optax.MultiSteps(optax.chain(noise, optax.sgd(0.1)), 4)
+    with pytest.raises((TypeError, ValueError)):
+        outside.update(_nothing(2.0), outside.init(params), params)
+
+
+def test_no_step_after_the_last_one():
+    run = fdp.DPSGD(noise_multiplier=1.5, sampling_prob=0.1, num_steps=2)
+    plan = training.Plan(run, num_records=500, clipping=2.0)
+    transform = training.add_noise(plan, jax.random.key(0))
+    state = transform.init({"w": jnp.zeros(SIZE, jnp.float32)})
+    update = eqx.filter_jit(transform.update)
+    for _ in range(2):
+        _, state = update(_nothing(2.0), state)
+    with pytest.raises(eqx.EquinoxRuntimeError, match="all 2 steps of the plan"):
+        jax.block_until_ready(update(_nothing(2.0), state))
+
+
+@pytest.mark.parametrize(
+    ("key", "message"),
+    [
+        (0, "key must be a key of jax.random.key, got 0"),
+        (jnp.zeros(2, jnp.uint32), "key must be a key of"),
+        (jax.random.split(jax.random.key(0), 3), "single key, got an array of shape"),
+    ],
+)
+def test_other_keys_are_refused(key, message):
+    with pytest.raises(TypeError, match=message):
+        training.add_noise(PLAN, key)
