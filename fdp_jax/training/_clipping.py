@@ -7,7 +7,7 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, ArrayLike, Float, PyTree, Real
+from jaxtyping import Array, ArrayLike, Float, Real
 
 from .._internal import _checks
 from ..mechanisms import as_number, parameter
@@ -27,12 +27,17 @@ class AbstractClipping(eqx.Module):
         """The norm that a run begins with."""
 
     @abc.abstractmethod
-    def clip(self, gradient: PyTree, norm: Array) -> tuple[PyTree, Array]:
-        """One record's bounded gradient, and whether it was left as it was.
+    def factors(
+        self, lengths: Float[Array, " leaves"], norm: Array
+    ) -> tuple[Float[Array, "..."], Array]:
+        """What one record's gradient is multiplied by, and whether by 1.
 
         Args:
-            gradient: Of one record.
+            lengths: Euclidean lengths of the arrays that the gradient consists of.
             norm: The present norm.
+
+        Returns:
+            One factor for all arrays, or one for each of them; and a flag.
         """
 
     def sensitivity(self, norm: Any, leaves: int) -> Any:
@@ -86,8 +91,8 @@ class FlatClipping(AbstractClipping):
     def start(self):
         return jnp.asarray(self.norm, jnp.float32)
 
-    def clip(self, gradient, norm):
-        return _scaled_down(gradient, norm)
+    def factors(self, lengths, norm):
+        return _scaled_down(jnp.linalg.norm(lengths), norm)
 
 
 class PerLayerClipping(FlatClipping):
@@ -104,10 +109,9 @@ class PerLayerClipping(FlatClipping):
         McMahan et al. (2018), arXiv:1710.06963, Section 2.3.
     """
 
-    def clip(self, gradient, norm):
-        leaves, structure = jax.tree.flatten(gradient)
-        clipped, kept = zip(*(_scaled_down(x, norm) for x in leaves), strict=True)
-        return jax.tree.unflatten(structure, clipped), jnp.stack(kept).all()
+    def factors(self, lengths, norm):
+        found, kept = _scaled_down(lengths, norm)
+        return found, kept.all()
 
     def sensitivity(self, norm, leaves):
         return norm * math.sqrt(leaves)
@@ -134,10 +138,10 @@ class AutomaticClipping(AbstractClipping):
     def start(self):
         return jnp.ones((), jnp.float32)
 
-    def clip(self, gradient, norm):
-        length = _length(gradient)
-        factor = norm * _LESS / (length + jnp.asarray(self.stabilizer, length.dtype))
-        return _times(gradient, factor, length), jnp.zeros((), bool)
+    def factors(self, lengths, norm):
+        least = jnp.asarray(as_number(self.stabilizer), lengths.dtype)
+        factor = norm * _LESS / (jnp.linalg.norm(lengths) + least)
+        return factor, jnp.zeros((), bool)
 
 
 class AdaptiveClipping(FlatClipping):
@@ -190,24 +194,7 @@ class AdaptiveClipping(FlatClipping):
         return moved.astype(norm.dtype)
 
 
-def _length(gradient: PyTree) -> Float[Array, ""]:
-    squares = [
-        jnp.sum(jnp.square(x.astype(jnp.promote_types(x.dtype, jnp.float32))))
-        for x in jax.tree.leaves(gradient)
-    ]
-    return jnp.sqrt(sum(squares))
-
-
-def _scaled_down(gradient: PyTree, norm: Array) -> tuple[PyTree, Array]:
-    length = _length(gradient)
+def _scaled_down(length: Array, norm: Array) -> tuple[Array, Array]:
     least = norm * _LESS
     kept = length <= least
-    factor = jnp.where(kept, 1.0, least / jnp.where(kept, 1.0, length))
-    return _times(gradient, factor, length), kept
-
-
-def _times(gradient: PyTree, factor: Array, length: Array) -> PyTree:
-    """The product, in float32 at least; nothing if the length is not finite."""
-    finite = jnp.isfinite(length)
-    wide = lambda x: x.astype(jnp.promote_types(x.dtype, jnp.float32))
-    return jax.tree.map(lambda x: jnp.where(finite, wide(x) * factor, 0), gradient)
+    return jnp.where(kept, 1.0, least / jnp.where(kept, 1.0, length)), kept

@@ -101,19 +101,56 @@ def gradient_sum(
         drawn = None if key is None else jax.random.fold_in(key, index)
         model = eqx.combine(trained, fixed)
         losses, gradients = per_example_gradients(loss, model, examples, drawn)
-        clipped, kept = jax.vmap(clipping.clip, in_axes=(0, None))(gradients, norm)
-        inside = lambda x: jnp.where(here.reshape(-1, *[1] * (x.ndim - 1)), x, 0)
-        total = jax.tree.map(lambda t, x: t + inside(x).sum(0), found.total, clipped)
+        clipped, kept = _clipped_sum(gradients, here, clipping, norm)
         return GradientSum(
-            total,
+            jax.tree.map(jnp.add, found.total, clipped),
             norm,
             found.kept + jnp.sum(kept & here),
             size,
             found.loss + jnp.sum(jnp.where(here, losses, 0)),
         )
 
-    wide = lambda x: jnp.zeros(x.shape, jnp.promote_types(x.dtype, jnp.float32))
-    nothing = GradientSum(
-        jax.tree.map(wide, trained), norm, jnp.zeros_like(size), size, jnp.zeros(())
-    )
+    zeros = jax.tree.map(lambda x: jnp.zeros(x.shape, _wide(x)), trained)
+    nothing = GradientSum(zeros, norm, jnp.zeros_like(size), size, jnp.zeros(()))
     return lax.fori_loop(0, -(-size // width), add, nothing)
+
+
+def _clipped_sum(
+    gradients: PyTree, here: Bool[Array, " n"], clipping: AbstractClipping, norm: Array
+) -> tuple[PyTree, Bool[Array, " n"]]:
+    """The sum of bounded gradients, and which were left as they were.
+
+    By products with a vector of factors: gradients of all examples are large, and
+    should be read as seldom as possible.
+    """
+    leaves, structure = jax.tree.flatten(gradients)
+    lengths = jnp.stack([_lengths(x) for x in leaves], axis=1)
+    factors, kept = jax.vmap(clipping.factors, in_axes=(0, None))(lengths, norm)
+    finite = jnp.isfinite(lengths).all(axis=1)
+    kept = kept & finite
+    factors = jnp.broadcast_to(factors.reshape(len(here), -1), lengths.shape)
+    factors = jnp.where((here & finite)[:, None], factors, 0)
+
+    def add(leaves: list[Array]) -> list[Array]:
+        sums = lambda x, f: jnp.tensordot(
+            f, x.astype(_wide(x)), 1, precision=lax.Precision.HIGHEST
+        )
+        return [sums(x, factors[:, i]) for i, x in enumerate(leaves)]
+
+    def without_others(leaves: list[Array]) -> list[Array]:
+        inside = lambda x: finite.reshape(-1, *[1] * (x.ndim - 1))
+        return add([jnp.where(inside(x), x, 0) for x in leaves])
+
+    # Zero times what is not finite is not zero.
+    found = lax.cond(finite.all(), add, without_others, leaves)
+    return jax.tree.unflatten(structure, found), kept
+
+
+def _wide(x: Array) -> Any:
+    return jnp.promote_types(x.dtype, jnp.float32)
+
+
+def _lengths(gradients: Array) -> Float[Array, " n"]:
+    """Euclidean lengths of the gradients of all examples."""
+    squares = jnp.square(gradients.astype(_wide(gradients)))
+    return jnp.sqrt(jnp.sum(squares, axis=tuple(range(1, gradients.ndim))))

@@ -1,5 +1,7 @@
 """Noise: its law, where it goes, and what is refused."""
 
+from typing import Any
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -28,7 +30,7 @@ def _nothing(norm, size=SIZE):
 
 
 def _released(plan, steps, norm=2.0, key=0, size=SIZE):
-    transform = training.add_noise(plan, jax.random.key(key))
+    transform: Any = training.add_noise(plan, jax.random.key(key))
     state = transform.init({"w": jnp.zeros(size, jnp.float32)})
     update = jax.jit(transform.update)
     found = []
@@ -112,7 +114,7 @@ def test_correlated_noise_is_the_inverse_of_the_strategy(column):
     ],
 )
 def test_noise_on_a_mean_is_refused(wrong):
-    transform = training.add_noise(PLAN, jax.random.key(0))
+    transform: Any = training.add_noise(PLAN, jax.random.key(0))
     state = transform.init({"w": jnp.zeros(SIZE, jnp.float32)})
     with pytest.raises(TypeError, match="before it is averaged or accumulated"):
         transform.update(wrong, state)
@@ -120,14 +122,15 @@ def test_noise_on_a_mean_is_refused(wrong):
 
 def test_accumulated_means_are_refused_and_accumulated_updates_are_accounted():
     """`optax.MultiSteps` outside would add gradients; inside it gets private means."""
-    noise = training.add_noise(PLAN, jax.random.key(0))
-    within = optax.chain(noise, optax.MultiSteps(optax.sgd(0.1), 4))
+    noise: Any = training.add_noise(PLAN, jax.random.key(0))
+    accumulated: Any = optax.MultiSteps(optax.sgd(0.1), 4)
+    within: Any = optax.chain(noise, accumulated)
     params = {"w": jnp.zeros(SIZE, jnp.float32)}
     state = within.init(params)
     for _ in range(4):
         _, state = within.update(_nothing(2.0), state, params)
     assert int(state[0].step) == 4
-    outside = optax.MultiSteps(optax.chain(noise, optax.sgd(0.1)), 4)
+    outside: Any = optax.MultiSteps(optax.chain(noise, optax.sgd(0.1)), 4)
     with pytest.raises((TypeError, ValueError)):
         outside.update(_nothing(2.0), outside.init(params), params)
 
@@ -135,7 +138,7 @@ def test_accumulated_means_are_refused_and_accumulated_updates_are_accounted():
 def test_no_step_after_the_last_one():
     run = fdp.DPSGD(noise_multiplier=1.5, sampling_prob=0.1, num_steps=2)
     plan = training.Plan(run, num_records=500, clipping=2.0)
-    transform = training.add_noise(plan, jax.random.key(0))
+    transform: Any = training.add_noise(plan, jax.random.key(0))
     state = transform.init({"w": jnp.zeros(SIZE, jnp.float32)})
     update = eqx.filter_jit(transform.update)
     for _ in range(2):

@@ -51,6 +51,7 @@ def test_digits_are_learned_as_well_as_by_numpy(plan):
     data = jnp.asarray(images), jnp.asarray(labels)
     noise = float(plan.mechanism.noise_multiplier)
     ours, theirs = [], []
+    found = None
     for seed in range(4):
         found = training.fit(
             plan,
@@ -77,6 +78,7 @@ def test_digits_are_learned_as_well_as_by_numpy(plan):
         theirs.append(accuracy(weights, *test))
     assert np.mean(theirs) > 0.7
     assert np.mean(ours) == pytest.approx(np.mean(theirs), abs=0.02)
+    assert found is not None
     assert float(found.mechanism.epsilon(delta=1e-5)) <= 8 * (1 + 1e-9)
 
 
@@ -102,6 +104,7 @@ def test_a_training_goes_on_from_a_checkpoint_bit_by_bit(plan, tmp_path):
 
     trainer = training.Trainer(plan, loss, optax.adam(1e-2))
     state = trainer.init(jax.random.key(3), _model(3))
+    once = 0
     stop = int(np.random.default_rng().integers(1, 19))
     file = tmp_path / "state"
     for step in range(20):
@@ -187,14 +190,19 @@ def test_the_number_of_steps_may_not_depend_on_the_data(plan):
 def test_progress_inside_of_programs_is_a_bound(plan):
     spent = plan.progress(delta=1e-5, num_points=12)
     looked_up = jax.jit(lambda step: spent.at(step))
+    exact = 0.0
     for step in (1, 2, 17, 100, plan.num_steps):
         exact = float(plan.after(step).epsilon(delta=1e-5))
         assert float(looked_up(step)) >= exact
     assert float(looked_up(plan.num_steps)) == pytest.approx(exact, rel=1e-6)
     alphas = np.asarray([0.01, 0.1, 0.5])
-    curve = plan.progress(alpha=alphas, num_points=4)
-    found = jax.jit(lambda step: curve.at(step))(plan.num_steps)
-    np.testing.assert_allclose(found, plan.mechanism.beta(alpha=alphas), rtol=1e-6)
+    whole = fdp.DPSGD(noise_multiplier=5.0, sampling_prob=1.0, num_steps=9)
+    curve = training.Plan(whole, num_records=10, clipping=1.0).progress(alpha=alphas)
+    for step in (1, 4, 9):
+        found = jax.jit(lambda step: curve.at(step))(step)
+        expected = fdp.Gaussian(5 / np.sqrt(step)).beta(alpha=alphas)
+        np.testing.assert_allclose(found, expected, rtol=1e-9)
+        assert np.all(np.asarray(found) <= np.asarray(expected) * (1 + 1e-12))
 
 
 @pytest.mark.parametrize(

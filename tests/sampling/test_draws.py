@@ -1,0 +1,153 @@
+"""Draws of every scheme: their laws, by exact tests with fixed keys."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import scipy.stats
+
+import fdp_jax as fdp
+from fdp_jax._internal import _draws
+
+S = fdp.sampling
+KEY = jax.random.key(5)
+LEAST = 1e-4
+"""Probability with which a right sampler would fail a test; the keys are fixed."""
+
+
+def _drawn(scheme, records, steps, key=KEY):
+    one = lambda step: scheme.participants(key, step, num_records=records)
+    return np.asarray(jax.jit(jax.vmap(one))(jnp.arange(steps)))
+
+
+def _fits(counts, probs):
+    """The p-value of numbers of cases for their probabilities."""
+    counts, expected = np.asarray(counts, float), np.asarray(probs) * np.sum(counts)
+    few = expected < 5
+    counts = np.append(counts[~few], counts[few].sum())
+    expected = np.append(expected[~few], expected[few].sum())
+    if expected[-1] < 1e-9 * expected.sum():
+        assert counts[-1] == 0
+        counts, expected = counts[:-1], expected[:-1]
+    if counts.size == 1:
+        return 1.0
+    expected *= counts.sum() / expected.sum()
+    return scipy.stats.chisquare(counts, expected).pvalue
+
+
+def _sizes_fit(drawn, law):
+    sizes = drawn.sum(axis=1)
+    places = np.arange(drawn.shape[1] + 1)
+    return _fits(np.bincount(sizes, minlength=places.size), law(places))
+
+
+@pytest.mark.parametrize(
+    ("scheme", "law"),
+    [
+        (S.Poisson(0.1), scipy.stats.binom(50, 0.1).pmf),
+        (S.UserLevel(0.2), scipy.stats.binom(50, 0.2).pmf),
+        (S.CyclicPoisson(0.3, num_groups=5), scipy.stats.binom(10, 0.3).pmf),
+        (S.RandomAllocation(10), scipy.stats.binom(50, 0.1).pmf),
+        (S.FixedSize(batch_size=5, dataset_size=50), lambda n: (n == 5) * 1.0),
+        (S.ShuffledEpochs(10), lambda n: (n == 5) * 1.0),
+        (
+            S.TruncatedPoisson(0.1, batch_size=6, dataset_size=50),
+            lambda n: np.where(
+                n < 6,
+                scipy.stats.binom(50, 0.1).pmf(n),
+                (n == 6) * scipy.stats.binom(50, 0.1).sf(5),
+            ),
+        ),
+    ],
+)
+def test_sizes_of_batches_and_shares_of_records(scheme, law):
+    drawn = _drawn(scheme, 50, 6000)
+    assert _sizes_fit(drawn, law) > LEAST
+    # No record, and no pair of records, is favored.
+    often = drawn.sum(axis=0)
+    if not isinstance(scheme, S.CyclicPoisson):
+        assert _fits(often, np.full(50, 1 / 50)) > LEAST
+        pairs = drawn.T.astype(float) @ drawn
+        above = pairs[np.triu_indices(50, 1)]
+        spread = np.sqrt(above.mean())
+        assert np.max(np.abs(above - above.mean())) < 5.5 * spread
+    again = _drawn(scheme, 50, 6000, jax.random.key(6))
+    assert np.mean(drawn == again) < 1 - 1e-2
+
+
+@pytest.mark.parametrize("same", [False, True])
+def test_every_record_is_dealt_once_in_an_epoch(same):
+    scheme = S.RandomAllocation(7, same_every_epoch=same)
+    drawn = _drawn(scheme, 400, 21).reshape(3, 7, 400)
+    np.testing.assert_array_equal(drawn.sum(axis=1), 1)
+    place = drawn.argmax(axis=1)
+    equal = np.mean(place[0] == place[1])
+    assert equal == 1 if same else abs(equal - 1 / 7) < 0.08
+    assert _fits(np.bincount(place[0], minlength=7), np.full(7, 1 / 7)) > LEAST
+
+
+def test_several_participations_are_as_many_and_different():
+    drawn = _drawn(S.RandomAllocation(6, num_participations=2), 3000, 6)
+    np.testing.assert_array_equal(drawn.sum(axis=0), 2)
+    first, second = np.sort(np.argsort(~drawn.T, axis=1, kind="stable")[:, :2]).T
+    pairs = np.bincount(6 * first + second, minlength=36)
+    assert _fits(pairs[pairs > 0], np.full(15, 1 / 15)) > LEAST
+
+
+def test_groups_take_turns():
+    drawn = _drawn(S.CyclicPoisson(1.0, num_groups=4), 10, 8)
+    for step, batch in enumerate(drawn):
+        np.testing.assert_array_equal(batch, np.arange(10) % 4 == step % 4)
+
+
+def test_shuffled_epochs_are_partitions():
+    drawn = _drawn(S.ShuffledEpochs(5), 40, 10).reshape(2, 5, 40)
+    np.testing.assert_array_equal(drawn.sum(axis=1), 1)
+    np.testing.assert_array_equal(drawn.sum(axis=2), 8)
+    assert np.any(drawn[0] != drawn[1])
+
+
+def test_what_is_kept_of_a_large_sample_does_not_depend_on_places():
+    chosen = jnp.arange(20) % 2 == 0
+    keys = jax.random.split(KEY, 5000)
+    kept = jax.vmap(lambda key: _draws.subset_of(key, chosen, 3))(keys)
+    kept = np.asarray(kept)
+    np.testing.assert_array_equal(kept.sum(axis=1), 3)
+    assert not kept[:, 1::2].any()
+    assert _fits(kept.sum(axis=0)[::2], np.full(10, 0.1)) > LEAST
+
+
+@pytest.mark.parametrize(
+    "prob", [0.0, 2.0**-32, 1e-9, 1e-6, 0.1, 0.5, 1 - 2.0**-33, 1.0]
+)
+def test_probabilities_are_never_larger_than_stated(prob, monkeypatch):
+    """Against all that the random words can be, near the end of those that count."""
+    end = int(np.floor(prob * 2.0**32))
+    words = np.clip(np.arange(-4, 5) + end, 0, 2**32 - 1).astype(np.uint32)
+    monkeypatch.setattr(_draws.random, "bits", lambda *_: jnp.asarray(words))
+    known = np.asarray(_draws.with_prob(KEY, np.float64(prob), words.size))
+    expected = words.astype(float) < end
+    np.testing.assert_array_equal(known, expected if prob < 1 else True)
+    with jax.enable_x64(False):
+        traced = jax.jit(lambda p: _draws.with_prob(KEY, p, words.size))
+        single = np.float32(prob)
+        found = np.asarray(traced(single))
+    end = int(np.floor(float(single) * 2.0**32))
+    assert not np.any(found & (words.astype(float) >= end) & (single < 1))
+
+
+@pytest.mark.parametrize(
+    ("scheme", "records", "message"),
+    [
+        (S.FixedSize(prob=0.1), 55, "must make a whole batch"),
+        (S.ShuffledEpochs(10), 55, "must be a multiple of num_batches = 10"),
+        (
+            S.TruncatedPoisson(0.1, batch_size=9, dataset_size=60),
+            55,
+            "must be dataset_size = 60, got 55",
+        ),
+    ],
+)
+def test_numbers_of_records_that_do_not_fit_are_refused(scheme, records, message):
+    with pytest.raises(ValueError, match=message):
+        scheme.participants(KEY, 0, num_records=records)
