@@ -1647,7 +1647,8 @@ EXCEPTIONS = {
         sampling.AbstractSampling.require_complete sampling.AbstractSampling.run
         sampling.AbstractSampling.require_release
         sampling.AbstractSampling.takes_fractions sampling.AbstractSampling.unchecked
-        AbstractMechanism.releases_once AbstractMechanism.require_complete
+        AbstractMechanism.releases_once AbstractMechanism.rescaled
+        AbstractMechanism.require_complete
         AbstractMechanism.samplings AbstractMechanism.simplified
         AbstractMechanism.takes_fractions RandomRepeat.with_fractions
         targets.AbstractTarget.asked targets.AbstractTarget.at_one_point
@@ -1716,6 +1717,25 @@ EXCEPTIONS = {
         design.learn_noise design.minimize design.optimal_noise design.pareto""",
     "solves a linear program in NumPy": """
         experiments.blackwell_order noise.post_process""",
+    "draws, steps and parts of a training: tests/training": """
+        sampling.AbstractSampling.expected_size
+        sampling.AbstractSampling.participants
+        training.AbstractClipping.factors training.AbstractClipping.next_norm
+        training.AbstractClipping.noise_factor
+        training.AbstractClipping.sensitivity training.AbstractClipping.start
+        training.AdaptiveClipping training.AutomaticClipping
+        training.Diagnostics training.FlatClipping training.GradientSum
+        training.NoiseState training.PerLayerClipping training.Plan
+        training.Plan.after training.Plan.correlation
+        training.Plan.expected_size training.Plan.for_target
+        training.Plan.noise_deviation training.Plan.num_steps
+        training.Plan.participants training.Plan.progress
+        training.Plan.sampling training.Progress training.Progress.at
+        training.Trained training.Trainer training.Trainer.init
+        training.Trainer.restore training.Trainer.save training.Trainer.shard
+        training.TrainingState training.TrainingState.noise
+        training.TrainingState.step training.add_noise training.fit
+        training.gradient_sum training.per_example_gradients""",
     "quadrature in NumPy": """levy.from_density levy.small_jump_error""",
 }
 
