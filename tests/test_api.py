@@ -63,7 +63,17 @@ STRUCTURAL = {
     *("sampling", "release", "strategy", "cyclic"),
     *("same_every_epoch",),
     *("checkpoint", "clipping", "data", "draws", "evaluate", "every", "examples"),
-    *("gradient", "history", "kept", "leaves", "like", "mesh", "model", "until"),
+    *(
+        "gradient",
+        "history",
+        "kept",
+        "leaves",
+        "lengths",
+        "like",
+        "mesh",
+        "model",
+        "until",
+    ),
     *("participants", "previous", "progress", "share", "state", "steps", "trainable"),
     *("a", "b", "guarantee", "guarantees", "hyper_prior", "density", "convex"),
     *(

@@ -44,18 +44,21 @@ def _sizes_fit(drawn, law):
 @pytest.mark.parametrize(
     ("scheme", "law"),
     [
-        (S.Poisson(0.1), scipy.stats.binom(50, 0.1).pmf),
-        (S.UserLevel(0.2), scipy.stats.binom(50, 0.2).pmf),
-        (S.CyclicPoisson(0.3, num_groups=5), scipy.stats.binom(10, 0.3).pmf),
-        (S.RandomAllocation(10), scipy.stats.binom(50, 0.1).pmf),
+        (S.Poisson(0.1), lambda n: scipy.stats.binom.pmf(n, 50, 0.1)),
+        (S.UserLevel(0.2), lambda n: scipy.stats.binom.pmf(n, 50, 0.2)),
+        (
+            S.CyclicPoisson(0.3, num_groups=5),
+            lambda n: scipy.stats.binom.pmf(n, 10, 0.3),
+        ),
+        (S.RandomAllocation(10), lambda n: scipy.stats.binom.pmf(n, 50, 0.1)),
         (S.FixedSize(batch_size=5, dataset_size=50), lambda n: (n == 5) * 1.0),
         (S.ShuffledEpochs(10), lambda n: (n == 5) * 1.0),
         (
             S.TruncatedPoisson(0.1, batch_size=6, dataset_size=50),
             lambda n: np.where(
                 n < 6,
-                scipy.stats.binom(50, 0.1).pmf(n),
-                (n == 6) * scipy.stats.binom(50, 0.1).sf(5),
+                scipy.stats.binom.pmf(n, 50, 0.1),
+                (n == 6) * scipy.stats.binom.sf(5, 50, 0.1),
             ),
         ),
     ],
