@@ -4,6 +4,11 @@ In comes a mechanism with a number of records; out come training steps whose gua
 is that mechanism's.
 """
 
+from ._canaries import (
+    gradient_scores as gradient_scores,
+    insert_canaries as insert_canaries,
+    loss_scores as loss_scores,
+)
 from ._clipping import (
     AbstractClipping as AbstractClipping,
     AdaptiveClipping as AdaptiveClipping,
