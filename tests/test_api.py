@@ -19,7 +19,8 @@ NOTATION = ROOT.parent / "docs/notation.md"
 STAGES = (
     *("losses", "engines", "curves", "mechanisms", "sampling", "tradeoff"),
     *("experiments",),
-    *("noise", "inference", "limits", "divergences", "comparison", "levy"),
+    *("noise", "inference", "limits", "divergences", "audit", "comparison"),
+    *("levy",),
     *("calibration", "accounting", "interop", "design", "reports", "plot", "cli"),
 )
 LEAVES = ("_internal", "data")
@@ -27,7 +28,7 @@ LEAVES = ("_internal", "data")
 USER_MODULES = (
     *("targets", "tradeoff", "divergences", "comparison", "design"),
     *("noise", "inference", "limits", "reports", "plot", "data"),
-    *("experiments", "levy", "accounting", "interop", "sampling"),
+    *("experiments", "levy", "accounting", "interop", "sampling", "audit"),
 )
 # What the package returns and nobody constructs: its fields are results.
 RECORDS = (
@@ -39,6 +40,7 @@ RECORDS = (
     *("CanonicalNoise", "CanonicalCheck", "PostProcessing", "RoundedNoise"),
     *("VectorNoise", "PrivateTest", "UnbiasedTest", "Release"),
     *("BlackwellOrder", "CentralLimit", "LevyApproximation"),
+    *("TradeOffPoints", "Verdict"),
 )
 # Names that carry structure rather than a quantity of the notation table.
 STRUCTURAL = {
@@ -53,6 +55,7 @@ STRUCTURAL = {
     *("log_density_without", "log_density_with"),
     *("sampling", "release", "strategy", "cyclic"),
     *("same_every_epoch",),
+    *("evidence", "threshold", "seed"),
     *("a", "b", "guarantee", "guarantees", "hyper_prior", "density", "convex"),
     *(
         "tolerance",

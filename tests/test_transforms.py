@@ -1693,7 +1693,7 @@ EXCEPTIONS = {
         reports.round_down reports.round_up reports.status_name
         targets.AbstractTarget.describe targets.AbstractTarget.quantity""",
     "plots": """
-        plot.bayes_error plot.compare plot.posterior_band plot.power_envelope
+        plot.audit plot.bayes_error plot.compare plot.posterior_band plot.power_envelope
         plot.profile plot.save plot.tradeoff""",
     "draws with a key": """
         PoissonMechanism.sample inference.binomial_interval inference.binomial_test
@@ -1716,6 +1716,16 @@ EXCEPTIONS = {
         design.learn_noise design.minimize design.optimal_noise design.pareto""",
     "solves a linear program in NumPy": """
         experiments.blackwell_order noise.post_process""",
+    "statistics on the host, with SciPy: counts and scores are known numbers": """
+        audit.Counts audit.Counts.from_scores audit.Counts.fpr audit.Counts.num_in
+        audit.Counts.num_out audit.Counts.tpr audit.OneRun audit.OneRun.from_scores
+        audit.Scores audit.Scores.counts audit.Split audit.AbstractEvidence.epsilon
+        audit.AbstractEvidence.mu audit.AbstractEvidence.p_value PointEvidence.points
+        audit.TradeOffPoints audit.TradeOffPoints.delta audit.TradeOffPoints.epsilon
+        audit.TradeOffPoints.exclude audit.TradeOffPoints.mu audit.TradeOffPoints.upper
+        audit.Verdict audit.Verdict.falsified audit.clopper_pearson
+        audit.epsilon_lower_bound audit.falsifies audit.mu_lower_bound
+        audit.tradeoff_points""",
     "quadrature in NumPy": """levy.from_density levy.small_jump_error""",
 }
 

@@ -55,7 +55,9 @@ class Counts(PointEvidence):
             )
 
     @classmethod
-    def from_scores(cls, in_scores: Any, out_scores: Any, *, threshold: Any) -> "Counts":
+    def from_scores(
+        cls, in_scores: Any, out_scores: Any, *, threshold: Any
+    ) -> "Counts":
         """Count scores on either side of a threshold.
 
         Args:

@@ -11,7 +11,7 @@ from ._asked import require_queries
 from ._limits import confidence_of
 from ._points import TradeOffPoints
 
-# The largest level at which a p-value is searched by levels of confidence.
+# The least p-value that is searched for by levels of confidence.
 _LEAST_LEVEL = 1e-12
 
 
@@ -115,7 +115,7 @@ def falsifies(guarantee: Any, evidence: Any, *, level: float = 0.05) -> Verdict:
         >>> counts = fdp.audit.Counts(90, 10, 20, 80)
         >>> verdict = fdp.audit.falsifies(fdp.tradeoff.Gaussian(1.0), counts)
         >>> print(verdict.falsified, f"{verdict.p_value:.1g}")
-        True 8e-06
+        True 1e-07
     """
     _require(evidence, AbstractEvidence, "Counts, Scores or OneRun")
     require_queries(guarantee)
@@ -128,9 +128,9 @@ def epsilon_lower_bound(
 ) -> float:
     """A lower confidence bound of the epsilon of a mechanism that was attacked.
 
-    Of `Counts` and `Scores` both directions are used: guesses "in" and guesses "out" may
-    be the telling ones.  The two error rates share the level equally, and one pair of
-    limits serves both directions.
+    Of `Counts` and `Scores` both directions are used: guesses "in" and guesses "out"
+    may be the telling ones.  The two error rates share the level equally, and one pair
+    of limits serves both directions.
 
     Args:
         evidence: `Counts`, `Scores` or `OneRun`.
@@ -141,7 +141,8 @@ def epsilon_lower_bound(
         Epsilon in nats, at least 0.
 
     Guarantee:
-        With this confidence the mechanism is (epsilon', delta)-DP for no epsilon' below.
+        With this confidence the mechanism is (epsilon', delta)-DP for no epsilon' below
+        the bound.
 
     Raises:
         TypeError: If evidence is none of these.
@@ -151,7 +152,7 @@ def epsilon_lower_bound(
         >>> import fdp_jax as fdp
         >>> counts = fdp.audit.Counts(90, 10, 20, 80)
         >>> print(f"{fdp.audit.epsilon_lower_bound(counts, delta=1e-5):.4f}")
-        1.2567
+        1.3909
     """
     _require(evidence, AbstractEvidence, "Counts, Scores or OneRun")
     delta = float(_checks.checked_scalar("delta", _checks.probability, delta))
@@ -170,7 +171,8 @@ def mu_lower_bound(evidence: Any, *, confidence: float = 0.95) -> float:
         is known that the mechanism is Gaussian.
 
     Guarantee:
-        With this confidence the mechanism is mu'-Gaussian DP for no mu' below.
+        With this confidence the mechanism is mu'-Gaussian DP for no mu' below the
+        bound.
 
     Raises:
         TypeError: If evidence is none of these.

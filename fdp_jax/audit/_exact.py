@@ -1,11 +1,11 @@
 """The exact test of a trade-off function by two binomial counts.
 
 False positives are X ~ Bin(n0, a), true positives T ~ Bin(n1, b), independent, and the
-hypothesis is b <= 1 - f(a) for some unknown a.  Outcomes are ordered by a statistic that
-grows with T and falls with X.  Its tail probability is then largest on the boundary
-b = 1 - f(a), and between two values a < a' of the boundary it is at most that of
-(a, 1 - f(a')): cells of a are bounded in this way and divided until that is sharp, so
-that no maximum is missed between the nodes of a grid.
+hypothesis is b <= 1 - f(a) for some unknown a.  Outcomes are ordered by a statistic
+that grows with T and falls with X.  Its tail probability is then largest on the
+boundary b = 1 - f(a), and between two values a < a' of the boundary it is at most that
+of (a, 1 - f(a')): cells of a are bounded in this way and divided until that is sharp,
+so that no maximum is missed between the nodes of a grid.
 """
 
 from typing import Any, NamedTuple
@@ -120,7 +120,7 @@ def _supremum(region: _Region, guarantee: Any) -> float:
     edges = np.unique(np.concatenate([[0.0], _nodes(256, 256)]))
     tops = largest_power(guarantee, edges)
     cells = np.stack([edges[:-1], edges[1:], tops[:-1], tops[1:]])
-    done, best = 0.0, 0.0
+    done, best, bounds = 0.0, 0.0, np.ones(1)
     for _ in range(_ROUNDS):
         low, _, at_low, at_high = cells
         values, bounds = _probabilities(region, low, at_low, at_high)

@@ -21,8 +21,8 @@ def clopper_pearson(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Confidence limits of a success probability, from a number of successes.
 
-    They invert the two binomial tails, so that coverage is at least nominal whatever the
-    probability; both are moved outward by the rounding errors of the quantiles.
+    They invert the two binomial tails, so that coverage is at least nominal whatever
+    the probability; both are moved outward by the rounding errors of the quantiles.
 
     Args:
         count: Successes, whole numbers from 0 to `num_trials`; an array.
@@ -61,8 +61,9 @@ def clopper_pearson(
     rest = 1.0 - confidence_of(confidence)
     _checks.choice("alternative", alternative, ALTERNATIVES)
     tail = rest / 2 if alternative == "two-sided" else rest
-    low, high = lower_limit(count, num_trials, tail), upper_limit(
-        count, num_trials, tail
+    low, high = (
+        lower_limit(count, num_trials, tail),
+        upper_limit(count, num_trials, tail),
     )
     return (
         np.zeros_like(low) if alternative == "less" else low,
@@ -90,9 +91,7 @@ def upper_limit(count: Any, num_trials: Any, tail: Any) -> np.ndarray:
 def lower_limit(count: Any, num_trials: Any, tail: Any) -> np.ndarray:
     """The p at which at least `count` successes have probability `tail`."""
     count, num_trials = np.asarray(count, float), np.asarray(num_trials, float)
-    found = scipy.special.betaincinv(
-        np.maximum(count, 1), num_trials - count + 1, tail
-    )
+    found = scipy.special.betaincinv(np.maximum(count, 1), num_trials - count + 1, tail)
     return np.where(count > 0, found * (1 - ROUNDING), 0.0)
 
 

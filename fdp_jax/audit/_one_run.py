@@ -42,7 +42,7 @@ class OneRun(AbstractEvidence):
         >>> import fdp_jax as fdp
         >>> run = fdp.audit.OneRun(correct=75, guesses=100, canaries=1000)
         >>> print(f"{fdp.audit.epsilon_lower_bound(run, delta=1e-4):.4f}")
-        0.6729
+        0.6802
 
     References:
         Steinke, Nasr, Jagielski (2023), Theorem 5.2 and Appendix D;
@@ -137,7 +137,7 @@ class OneRun(AbstractEvidence):
         )
 
     def _by_pairs(self, epsilon: np.ndarray, delta: np.ndarray) -> np.ndarray:
-        """P(W >= v) + 2 m delta max_i P(v > W >= v - i) / i for W ~ Bin(r, e^eps/(1+e^eps)).
+        """P(W >= v) + 2 m delta max_i P(v > W >= v - i) / i, W ~ Bin(r, expit(eps)).
 
         Steinke, Nasr, Jagielski (2023), Theorem 5.2; no bound (1) for negative epsilon.
         """
@@ -199,7 +199,7 @@ def _right_at_top(members: np.ndarray, others: np.ndarray, count: int) -> int:
 
 
 def _pairs_floor(epsilon: np.ndarray, delta: np.ndarray) -> _Floor:
-    """r -> the least h with r <= e^eps h + delta for all pairs; from below."""
+    """The least h with r <= e^eps h + delta for all pairs, as a function of r."""
     mass = np.concatenate([np.linspace(0.0, 1.0, 513), np.geomspace(1e-16, 1.0, 512)])
     lines = lambda x, e, d: np.exp(-e) * (x[:, None] - d)
     # Lines that are the largest nowhere could only be in the way.

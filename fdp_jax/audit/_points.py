@@ -56,7 +56,8 @@ class TradeOffPoints:
             epsilon: At least 0, in nats.
 
         Returns:
-            The largest 1 - beta - e^epsilon alpha of all points and exchanged ones, or 0.
+            The largest 1 - beta - e^epsilon alpha of all points and exchanged ones, at
+            least 0.
 
         Raises:
             ValueError: If epsilon is negative or infinite.

@@ -132,7 +132,7 @@ class Scores(PointEvidence):
         return TradeOffPoints(alpha, beta, confidence)
 
     def p_value(self, guarantee: Any) -> float:
-        """The smallest p-value times their number, or the level of a band's exclusion."""
+        """The smallest p-value times their number, or a band's level of exclusion."""
         if isinstance(self.threshold, str):
             return level_of_exclusion(self, guarantee)
         counts = self.counts()

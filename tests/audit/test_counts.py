@@ -32,17 +32,19 @@ def tested(request):
 
 
 def test_level_holds_everywhere_under_the_hypothesis(tested):
-    null, sizes, p_values = tested
+    null, (num_in, num_out), p_values = tested
     for fpr, share in itertools.product(np.linspace(0, 1, 41), (1.0, 0.9, 0.3)):
-        chances = _chances(*sizes, share * null.tpr(fpr=fpr), fpr)
+        chances = _chances(num_in, num_out, share * null.tpr(fpr=fpr), fpr)
         for level in np.unique(p_values):
             assert chances[p_values <= level].sum() <= level * (1 + 1e-12)
 
 
 def test_p_values_are_the_supremum_and_not_just_above_it(tested):
-    null, sizes, p_values = tested
-    fine = np.sort(np.concatenate([np.linspace(0, 1, 4001), np.geomspace(1e-9, 1, 800)]))
-    chances = np.stack([_chances(*sizes, null.tpr(fpr=x), x) for x in fine])
+    null, (num_in, num_out), p_values = tested
+    fine = np.sort(
+        np.concatenate([np.linspace(0, 1, 4001), np.geomspace(1e-9, 1, 800)])
+    )
+    chances = np.stack([_chances(num_in, num_out, null.tpr(fpr=x), x) for x in fine])
     for level in np.unique(p_values[p_values < 0.5]):
         supremum = chances[:, p_values <= level].sum(axis=1).max()
         assert supremum <= level <= 1.03 * supremum
@@ -80,7 +82,7 @@ def test_bounds_tend_to_a_known_leak():
     right = round(size * np.e / (1 + np.e))
     counts = fdp.audit.Counts(right, size - right, size - right, right)
     assert epsilon > fdp.audit.epsilon_lower_bound(counts, delta=0.0) > 0.99
-    hits, alarms = round(size * norm.sf(0.0)), round(size * norm.sf(1.0))
+    hits, alarms = (round(size * float(norm.sf(x))) for x in (0.0, 1.0))
     counts = fdp.audit.Counts(hits, size - hits, alarms, size - alarms)
     assert 1.0 > fdp.audit.mu_lower_bound(counts) > 0.99
 
@@ -101,7 +103,9 @@ def test_upper_bound_is_the_convex_hull():
         np.array([0.2, 0.5, 0.2]), np.array([0.4, 0.39, 0.6]), 0.9
     )
     at = np.array([0.0, 0.1, 0.2, 0.6, 1.0])
-    np.testing.assert_allclose(points.upper(alpha=at), [1, 0.7, 0.4, 0.2, 0], rtol=1e-12)
+    np.testing.assert_allclose(
+        points.upper(alpha=at), [1, 0.7, 0.4, 0.2, 0], rtol=1e-12
+    )
 
 
 def test_directions_of_a_mechanism_are_hypotheses_of_their_own():

@@ -30,9 +30,7 @@ def test_coverage_is_nominal_at_every_probability():
 
 def test_small_levels_keep_their_digits():
     # (1 - p)^n = tail, solved by hand.
-    _, high = fdp.audit.clopper_pearson(
-        0, 50, confidence=1 - 1e-12, alternative="less"
-    )
+    _, high = fdp.audit.clopper_pearson(0, 50, confidence=1 - 1e-12, alternative="less")
     assert high == pytest.approx(-np.expm1(np.log(1e-12) / 50), rel=1e-5)
 
 

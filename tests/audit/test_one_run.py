@@ -1,6 +1,7 @@
 """One-run audits against published numbers, linear programs and exact tails."""
 
 import itertools
+from typing import Any
 
 import numpy as np
 import pytest
@@ -38,11 +39,13 @@ def _all_mechanisms(size, guesses, pairs):
     """
     inputs = list(itertools.product((0, 1), repeat=size))
     outputs = [
-        x for x in itertools.product((0, 1, 2), repeat=size)
+        x
+        for x in itertools.product((0, 1, 2), repeat=size)
         if sum(y != 2 for y in x) == guesses
     ]
     near = [
-        (a, b) for a, b in itertools.permutations(range(len(inputs)), 2)
+        (a, b)
+        for a, b in itertools.permutations(range(len(inputs)), 2)
         if sum(x != y for x, y in zip(inputs[a], inputs[b], strict=True)) == 1
     ]
     width = len(inputs) * len(outputs)
@@ -106,7 +109,9 @@ def test_recursion_solves_its_linear_program(correct, guesses, canaries, mu):
     # Probabilities p_i of i right guesses under all inequalities of the theorem for
     # E = {i + 1, ...}: tangents in place of the curve.
     slope = np.linspace(-8, 8, 1601)
-    delta = norm.cdf(mu / 2 - slope / mu) - np.exp(slope) * norm.cdf(-mu / 2 - slope / mu)
+    delta = norm.cdf(mu / 2 - slope / mu) - np.exp(slope) * norm.cdf(
+        -mu / 2 - slope / mu
+    )
     every = np.arange(guesses + 1)
     right, wrong = every / canaries, (guesses - every) / canaries
     rows = np.concatenate(
@@ -146,8 +151,8 @@ def test_bounds_tend_to_the_truth():
     assert 1.0 > fdp.audit.epsilon_lower_bound(run, delta=0.0) > 0.97
     # Gaussian canaries tell most where an attack is sure: the 400 most extreme scores.
     size, mu, tail = 1_000_000, 1.0, 2e-4
-    cut = brentq(lambda x: norm.sf(x) + norm.sf(x - mu) - 2 * tail, 0, 9)
-    right = round(size * norm.sf(cut - mu))
+    cut: Any = brentq(lambda x: norm.sf(x) + norm.sf(x - mu) - 2 * tail, 0, 9)
+    right = round(size * float(norm.sf(cut - mu)))
     bound = fdp.audit.mu_lower_bound(OneRun(right, round(2 * size * tail), size))
     assert mu > bound > 0.7
 
@@ -168,7 +173,8 @@ def test_guesses_that_are_left_open_keep_the_level():
     size, mu, level = 200, 1.0, 0.1
     rng = np.random.default_rng(5)
     least = next(
-        k for k in range(41)
+        k
+        for k in range(41)
         if fdp.audit.falsifies(Gaussian(mu), OneRun(k, 40, size)).p_value <= level
     )
     coins = rng.random((20_000, size)) < 0.5
@@ -235,5 +241,7 @@ def test_bad_counts_are_refused(counts, message):
 
 
 def test_points_are_of_counts_alone():
-    with pytest.raises(TypeError, match="evidence must be Counts or Scores, got OneRun"):
+    with pytest.raises(
+        TypeError, match="evidence must be Counts or Scores, got OneRun"
+    ):
         fdp.audit.tradeoff_points(OneRun(1, 2, 3))

@@ -1,9 +1,9 @@
-"""Scores: no leak is found where there is none, and thresholds cost what they should."""
+"""Scores: no leak is found where there is none, whatever threshold is chosen."""
 
 import numpy as np
 import pytest
 from audit.nulls import Gaussian
-from scipy.stats import binom, norm
+from scipy.stats import binom, binomtest, norm
 
 import fdp_jax as fdp
 from fdp_jax.audit import Counts, Scores, Split
@@ -37,11 +37,8 @@ def test_bounds_of_gaussian_scores_are_covered(threshold, leak):
         )
         points = fdp.audit.tradeoff_points(scores, confidence=1 - LEVEL)
         exact = norm.cdf(norm.isf(points.alpha) - leak)
-        over += (
-            points.epsilon(delta=delta) > truth,
-            points.mu() > leak,
-            np.any(exact > points.beta),
-        )
+        found = points.epsilon(delta=delta) > truth, points.mu() > leak
+        over += np.array([*found, np.any(exact > points.beta)])
     assert np.all(over <= _most(trials, LEVEL))
 
 
@@ -89,7 +86,7 @@ def test_points_follow_their_definition():
     points = fdp.audit.tradeoff_points(stated, confidence=0.9)
     # Two thresholds and two error rates share the level of 0.1.
     np.testing.assert_allclose(
-        points.alpha, [binom_upper(k, 10, 0.025) for k in (4, 2)], rtol=1e-8
+        points.alpha, [_upper(k, 10, 0.025) for k in (4, 2)], rtol=1e-8
     )
     p_values = [fdp.audit.falsifies(Gaussian(0.1), x).p_value for x in stated.counts()]
     found = fdp.audit.falsifies(Gaussian(0.1), stated).p_value
@@ -101,9 +98,7 @@ def test_points_follow_their_definition():
     assert min(points.alpha) == pytest.approx(margin)
 
 
-def binom_upper(count, size, tail):
-    from scipy.stats import binomtest
-
+def _upper(count, size, tail):
     test = binomtest(count, size, alternative="less")
     return test.proportion_ci(1 - tail, method="exact").high
 
