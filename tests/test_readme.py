@@ -19,6 +19,7 @@ README = ROOT / "README.md"
 TEXT = README.read_text(encoding="utf-8")
 MECHANISMS = (ROOT / "MECHANISMS.md").read_text(encoding="utf-8")
 SAMPLING = (ROOT / "docs/sampling.md").read_text(encoding="utf-8")
+AUDITING = (ROOT / "docs/auditing.md").read_text(encoding="utf-8")
 GUIDE = (ROOT / "docs/adding_a_mechanism.md").read_text(encoding="utf-8")
 
 
@@ -111,6 +112,7 @@ TEXTS = {
     "MECHANISMS": MECHANISMS,
     "GUIDE": GUIDE,
     "SAMPLING": SAMPLING,
+    "AUDITING": AUDITING,
 }
 SECTIONS = {name: _sections(text) for name, text in TEXTS.items()}
 

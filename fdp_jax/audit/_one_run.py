@@ -45,8 +45,9 @@ class OneRun(AbstractEvidence):
         0.6802
 
     References:
-        Steinke, Nasr, Jagielski (2023), Theorem 5.2 and Appendix D;
-        Mahloujifar, Melis, Chaudhuri (2024), Theorem 3.2 and Algorithm 3.
+        Steinke, Nasr, Jagielski (2023), arXiv:2305.08846, Corollary 5.4, Appendix D;
+        Mahloujifar, Melis, Chaudhuri (2024), arXiv:2410.22235, the recursion with a cap
+        of the guesses.
     """
 
     correct: int
@@ -139,7 +140,7 @@ class OneRun(AbstractEvidence):
     def _by_pairs(self, epsilon: np.ndarray, delta: np.ndarray) -> np.ndarray:
         """P(W >= v) + 2 m delta max_i P(v > W >= v - i) / i, W ~ Bin(r, expit(eps)).
 
-        Steinke, Nasr, Jagielski (2023), Theorem 5.2; no bound (1) for negative epsilon.
+        Steinke, Nasr, Jagielski (2023), Corollary 5.4; 1 for negative epsilon.
         """
         prob = scipy.special.expit(epsilon)
         tail = at_least(self.correct, self.guesses, prob)
@@ -175,7 +176,10 @@ class OneRun(AbstractEvidence):
         h_i = E[g - N; N >= i] / m: masses of right and of wrong guesses.  To flip the
         coin of one canary makes its right guess a wrong one, so that under f-DP, by
         convexity, h_i >= f(1 - r_{i+1}).  Together they are g P(N >= i) / m.  The least
-        masses that obey this, from P(N >= v) down to i = 0, must not exceed g / m.
+        masses that obey this, from P(N >= v) down to i = 0, must not exceed g / m: with
+        all of P(N >= v) at v, and no more added at each i than is demanded, r_0 and h_0
+        are least, since the right guesses that come with each wrong one, i / (g - i),
+        are fewer for smaller i.
         """
         v, g, m = self.correct, self.guesses, self.canaries
         right, wrong = tail * v / m, tail * (g - v) / m
