@@ -12,6 +12,7 @@ from ..tradeoff import AbstractTradeOff
 _BATCH = 256
 # Asked instead of smaller rates, at which curves know nothing: f does not increase.
 _LEAST_RATE = 1e-12
+_MOST_EPSILON = 500.0
 _Lines = tuple[np.ndarray, np.ndarray]
 
 
@@ -81,7 +82,7 @@ def dp_pairs(guarantee: Any) -> _Lines:
     """
     deltas = np.concatenate([[0.0], np.geomspace(1e-15, 0.999, 2 * _BATCH - 1)])
     steep = _in_batches(lambda x: guarantee.epsilon(delta=x), deltas)
-    finite = np.isfinite(steep)
+    finite = np.abs(steep) < _MOST_EPSILON
     reach = np.abs(steep[finite]).max(initial=1.0)
     even = np.linspace(-reach, reach, 4 * _BATCH)
     flat = _in_batches(lambda x: guarantee.delta(epsilon=x), even)

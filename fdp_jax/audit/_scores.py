@@ -136,7 +136,7 @@ class Scores(PointEvidence):
         if isinstance(self.threshold, str):
             return level_of_exclusion(self, guarantee)
         counts = self.counts()
-        return len(counts) * min(x.p_value(guarantee) for x in counts)
+        return min(len(counts) * min(x.p_value(guarantee) for x in counts), 1.0)
 
     def _band(self, confidence: float) -> TradeOffPoints:
         limits = _rank_limits if self.threshold == "ranks" else _dkw_limits

@@ -195,6 +195,21 @@ def test_guarantees_in_jax_and_in_numpy_agree():
     assert pure.p_value == pytest.approx(exact, rel=1e-6)
 
 
+@pytest.mark.parametrize("epsilon", [0.0, 600.0])
+def test_ends_of_privacy(epsilon):
+    # With no privacy at all every guess may be right, with perfect one they are coins.
+    null = fdp.tradeoff.ApproxDP(epsilon=epsilon, delta=0.0)
+    found = fdp.audit.falsifies(null, OneRun(10, 10, 10)).p_value
+    assert found == pytest.approx(1.0 if epsilon else 2.0**-10, rel=1e-6)
+    run = OneRun(10, 10, 10)
+    assert fdp.audit.epsilon_lower_bound(run, delta=1.0) == 0.0
+    # All right: the binomial tail is (e^eps / (1 + e^eps))^10.
+    power = 0.05**0.1
+    exact = np.log(power / (1 - power))
+    bound = fdp.audit.epsilon_lower_bound(run, delta=0.0)
+    assert exact > bound > exact - 1e-6
+
+
 def test_one_direction_is_not_enough():
     pair = fdp.FromProbabilities(
         without_record=[0.7, 0.2, 0.1], with_record=[0.3, 0.3, 0.4]
