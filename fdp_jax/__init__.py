@@ -2,8 +2,8 @@
 
 The way of the data:
 losses -> engines -> curves -> mechanisms -> sampling -> tradeoff -> experiments
--> noise -> inference -> limits -> divergences -> comparison -> levy -> calibration
--> accounting -> interop -> design -> training -> reports -> plot -> cli.
+-> noise -> inference -> limits -> divergences -> audit -> comparison -> levy
+-> calibration -> accounting -> interop -> design -> training -> reports -> plot -> cli.
 """
 
 import importlib.metadata

@@ -2,6 +2,7 @@
 
 from . import (
     accounting as accounting,
+    audit as audit,
     comparison as comparison,
     data as data,
     design as design,

@@ -19,17 +19,9 @@ NOTATION = ROOT.parent / "docs/notation.md"
 STAGES = (
     *("losses", "engines", "curves", "mechanisms", "sampling", "tradeoff"),
     *("experiments",),
-    *("noise", "inference", "limits", "divergences", "comparison", "levy"),
-    *(
-        "calibration",
-        "accounting",
-        "interop",
-        "design",
-        "training",
-        "reports",
-        "plot",
-        "cli",
-    ),
+    *("noise", "inference", "limits", "divergences", "audit", "comparison", "levy"),
+    *("calibration", "accounting", "interop", "design", "training", "reports"),
+    *("plot", "cli"),
 )
 LEAVES = ("_internal", "data")
 # What a user reaches from the top besides its own names.
@@ -37,6 +29,7 @@ USER_MODULES = (
     *("targets", "tradeoff", "divergences", "comparison", "design"),
     *("noise", "inference", "limits", "reports", "plot", "data"),
     *("experiments", "levy", "accounting", "interop", "sampling", "training"),
+    *("audit",),
 )
 # What the package returns and nobody constructs: its fields are results.
 RECORDS = (
@@ -48,6 +41,7 @@ RECORDS = (
     *("CanonicalNoise", "CanonicalCheck", "PostProcessing", "RoundedNoise"),
     *("VectorNoise", "PrivateTest", "UnbiasedTest", "Release"),
     *("BlackwellOrder", "CentralLimit", "LevyApproximation"),
+    *("TradeOffPoints", "Verdict"),
 )
 # Names that carry structure rather than a quantity of the notation table.
 STRUCTURAL = {
@@ -63,18 +57,9 @@ STRUCTURAL = {
     *("sampling", "release", "strategy", "cyclic"),
     *("same_every_epoch",),
     *("checkpoint", "clipping", "data", "draws", "evaluate", "every", "examples"),
-    *(
-        "gradient",
-        "history",
-        "kept",
-        "leaves",
-        "lengths",
-        "like",
-        "mesh",
-        "model",
-        "until",
-    ),
+    *("gradient", "history", "kept", "leaves", "lengths", "like", "mesh", "model"),
     *("participants", "previous", "progress", "share", "state", "steps", "trainable"),
+    *("until", "canaries", "before", "mean", "evidence", "threshold", "seed"),
     *("a", "b", "guarantee", "guarantees", "hyper_prior", "density", "convex"),
     *(
         "tolerance",

@@ -20,6 +20,7 @@ TEXT = README.read_text(encoding="utf-8")
 MECHANISMS = (ROOT / "MECHANISMS.md").read_text(encoding="utf-8")
 SAMPLING = (ROOT / "docs/sampling.md").read_text(encoding="utf-8")
 TRAINING = (ROOT / "docs/training.md").read_text(encoding="utf-8")
+AUDITING = (ROOT / "docs/auditing.md").read_text(encoding="utf-8")
 GUIDE = (ROOT / "docs/adding_a_mechanism.md").read_text(encoding="utf-8")
 
 
@@ -113,6 +114,7 @@ TEXTS = {
     "GUIDE": GUIDE,
     "SAMPLING": SAMPLING,
     "TRAINING": TRAINING,
+    "AUDITING": AUDITING,
 }
 SECTIONS = {name: _sections(text) for name, text in TEXTS.items()}
 

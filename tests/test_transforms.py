@@ -1694,7 +1694,7 @@ EXCEPTIONS = {
         reports.round_down reports.round_up reports.status_name
         targets.AbstractTarget.describe targets.AbstractTarget.quantity""",
     "plots": """
-        plot.bayes_error plot.compare plot.posterior_band plot.power_envelope
+        plot.audit plot.bayes_error plot.compare plot.posterior_band plot.power_envelope
         plot.profile plot.save plot.tradeoff""",
     "draws with a key": """
         PoissonMechanism.sample inference.binomial_interval inference.binomial_test
@@ -1724,6 +1724,7 @@ EXCEPTIONS = {
         training.AbstractClipping.noise_factor
         training.AbstractClipping.sensitivity training.AbstractClipping.start
         training.AdaptiveClipping training.AutomaticClipping
+        training.gradient_scores training.insert_canaries training.loss_scores
         training.Diagnostics training.FlatClipping training.GradientSum
         training.NoiseState training.PerLayerClipping training.Plan
         training.Plan.after training.Plan.correlation
@@ -1736,6 +1737,16 @@ EXCEPTIONS = {
         training.TrainingState training.TrainingState.noise
         training.TrainingState.step training.add_noise training.fit
         training.gradient_sum training.per_example_gradients""",
+    "statistics on the host, with SciPy: counts and scores are known numbers": """
+        audit.Counts audit.Counts.from_scores audit.Counts.fpr audit.Counts.num_in
+        audit.Counts.num_out audit.Counts.tpr audit.OneRun audit.OneRun.from_scores
+        audit.Scores audit.Scores.counts audit.Split audit.AbstractEvidence.epsilon
+        audit.AbstractEvidence.mu audit.AbstractEvidence.p_value PointEvidence.points
+        audit.TradeOffPoints audit.TradeOffPoints.delta audit.TradeOffPoints.epsilon
+        audit.TradeOffPoints.exclude audit.TradeOffPoints.mu audit.TradeOffPoints.upper
+        audit.Verdict audit.Verdict.falsified audit.clopper_pearson
+        audit.epsilon_lower_bound audit.falsifies audit.mu_lower_bound
+        audit.tradeoff_points""",
     "quadrature in NumPy": """levy.from_density levy.small_jump_error""",
 }
 

@@ -75,3 +75,27 @@ def test_the_package_does_not_import_matplotlib():
         [sys.executable, "-c", code], capture_output=True, text=True, check=True
     )
     assert done.stdout.strip() == "False"
+
+
+@pytest.mark.parametrize("scale", ["linear", "log", "logit"])
+def test_audit_draws_the_attack_over_the_theory(scale):
+    curve = fdp.RandomizedResponse(epsilon=1.0).curve()
+    counts = fdp.audit.Counts(70, 30, 30, 70)
+    figure, ax = plt.subplots()
+    assert fdp.plot.audit(curve, counts, ax, scale=scale, confidence=0.9) is ax
+    figure.canvas.draw()
+    x, y = _points(ax, "attack (0.9)")
+    # The one point of the counts, and straight lines from it to blind guesses.
+    limit = float(fdp.audit.clopper_pearson(30, 100, confidence=0.9)[1])
+    beta = np.interp(x, [0, limit, 1], [1, limit, 0])
+    expected = 1 - beta if scale == "log" else beta
+    least = 0.0 if scale == "linear" else 1e-6
+    np.testing.assert_allclose(y, expected.clip(least, 1 - least))
+    theory = np.asarray(curve.beta(alpha=x))
+    assert np.all(beta >= theory)
+
+
+def test_audit_needs_error_rates():
+    curve = fdp.RandomizedResponse(epsilon=1.0).curve()
+    with pytest.raises(TypeError, match="evidence must be Counts or Scores"):
+        fdp.plot.audit(curve, fdp.audit.OneRun(1, 2, 3))

@@ -1,0 +1,116 @@
+"""Right and wrong guesses about members and non-members."""
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+
+from .._internal import _checks
+from ._evidence import PointEvidence
+from ._exact import binomial_pair_p_value
+from ._limits import upper_limit
+from ._points import TradeOffPoints
+
+_MOST = 2**31
+
+
+@dataclasses.dataclass(frozen=True)
+class Counts(PointEvidence):
+    """Outcomes of an attack whose rule was fixed before these observations.
+
+    Positive is the guess that the canary was in the data.  Observations must be
+    independent: one canary each in runs of their own, say.  For many canaries in one
+    run that is not so; see `OneRun`.
+
+    Attributes:
+        true_positives: Canaries in the data that the attack took for such.
+        false_negatives: Canaries in the data that it did not.
+        false_positives: Canaries left out that it took for members.
+        true_negatives: Canaries left out that it did not.
+
+    Raises:
+        ValueError: If one is no whole number, at least 0, or no canary was in or none
+            was out.
+
+    Example:
+        >>> import fdp_jax as fdp
+        >>> counts = fdp.audit.Counts(90, 10, 20, 80)
+        >>> counts.tpr, counts.fpr
+        (0.9, 0.2)
+    """
+
+    true_positives: int
+    false_negatives: int
+    false_positives: int
+    true_negatives: int
+
+    def __post_init__(self) -> None:
+        for field in dataclasses.fields(self):
+            value = _checks.whole(field.name, getattr(self, field.name), 0, _MOST)
+            object.__setattr__(self, field.name, value)
+        if self.num_in == 0 or self.num_out == 0:
+            raise ValueError(
+                "true_positives + false_negatives and false_positives + true_negatives "
+                f"must be at least 1, got {self.num_in} and {self.num_out}"
+            )
+
+    @classmethod
+    def from_scores(
+        cls, in_scores: Any, out_scores: Any, *, threshold: Any
+    ) -> "Counts":
+        """Count scores on either side of a threshold.
+
+        Args:
+            in_scores: Scores of canaries in the data, a vector without NaN; larger ones
+                speak for membership.
+            out_scores: Scores of canaries that were left out, likewise.
+            threshold: Scores at or above it are guesses "in".  It must not come from
+                these scores; `Scores` chooses one without breaking the level.
+
+        Returns:
+            `Counts`.
+
+        Raises:
+            ValueError: If scores are no vector of numbers or the threshold is NaN.
+        """
+        threshold = _checks.checked_scalar("threshold", _checks.real, threshold)
+        inside = scores_of("in_scores", in_scores) >= float(threshold)
+        outside = scores_of("out_scores", out_scores) >= float(threshold)
+        hits, alarms = int(inside.sum()), int(outside.sum())
+        return cls(hits, inside.size - hits, alarms, outside.size - alarms)
+
+    @property
+    def num_in(self) -> int:
+        """Canaries in the data."""
+        return self.true_positives + self.false_negatives
+
+    @property
+    def num_out(self) -> int:
+        """Canaries left out."""
+        return self.false_positives + self.true_negatives
+
+    @property
+    def tpr(self) -> float:
+        """The observed true positive rate; an estimate."""
+        return self.true_positives / self.num_in
+
+    @property
+    def fpr(self) -> float:
+        """The observed false positive rate; an estimate."""
+        return self.false_positives / self.num_out
+
+    def points(self, confidence: float) -> TradeOffPoints:
+        """The upper limits of both error rates; each has half of the level."""
+        tail = 0.5 * (1.0 - confidence)
+        alpha = upper_limit(self.false_positives, self.num_out, tail)
+        beta = upper_limit(self.false_negatives, self.num_in, tail)
+        return TradeOffPoints(np.atleast_1d(alpha), np.atleast_1d(beta), confidence)
+
+    def p_value(self, guarantee: Any) -> float:
+        """The exact p-value, with the unknown false positive rate at its worst."""
+        return binomial_pair_p_value(self, guarantee)
+
+
+def scores_of(name: str, value: Any) -> np.ndarray:
+    """A nonempty NumPy vector of numbers; infinite ones are allowed."""
+    return np.asarray(_checks.vector(name, _checks.real, value), np.float64)

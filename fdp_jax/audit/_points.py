@@ -1,0 +1,118 @@
+"""Points that the true trade-off function lies below, with confidence."""
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+import scipy.special
+
+from .._internal import _checks
+from ._asked import least_beta, require_queries
+
+
+@dataclasses.dataclass(frozen=True)
+class TradeOffPoints:
+    """Error rates that an attack attains: f(alpha) <= beta at all of them at once.
+
+    f is the trade-off function of the outputs without (P) and with the canary (Q); its
+    inverse, where the attack takes "out" for the positive guess, has the same points
+    with their coordinates exchanged.
+
+    Attributes:
+        alpha: Upper limits of the attack's false positive rates, a vector.
+        beta: Upper limits of its false negative rates, as many.
+        confidence: With which all of them hold.
+    """
+
+    alpha: np.ndarray
+    beta: np.ndarray
+    confidence: float
+
+    def epsilon(self, *, delta: Any) -> float:
+        """Lower bound of the epsilon at which (epsilon, delta)-DP holds; at least 0.
+
+        Args:
+            delta: In [0, 1].
+
+        Returns:
+            The largest log((1 - delta - beta) / alpha) of all points, of the exchanged
+            ones, and 0; in nats.
+
+        Raises:
+            ValueError: If delta is outside [0, 1].
+        """
+        delta = float(_checks.checked_scalar("delta", _checks.probability, delta))
+        found = [0.0]
+        for error, other in ((self.alpha, self.beta), (self.beta, self.alpha)):
+            above = np.maximum(1.0 - delta - other, 0.0)
+            with np.errstate(divide="ignore"):
+                found.append(float(np.max(np.log(above) - np.log(error))))
+        return max(found)
+
+    def delta(self, *, epsilon: Any) -> float:
+        """Lower bound of the delta at which (epsilon, delta)-DP holds.
+
+        Args:
+            epsilon: At least 0, in nats.
+
+        Returns:
+            The largest 1 - beta - e^epsilon alpha of all points and exchanged ones, at
+            least 0.
+
+        Raises:
+            ValueError: If epsilon is negative or infinite.
+        """
+        epsilon = _checks.checked_scalar("epsilon", _checks.nonnegative, epsilon)
+        factor = np.exp(float(epsilon))
+        ends = (self.alpha, self.beta), (self.beta, self.alpha)
+        return max(0.0, *(float(np.max(1 - y - factor * x)) for x, y in ends))
+
+    def mu(self) -> float:
+        """Lower bound of the mu at which mu-Gaussian DP holds; at least 0."""
+        quantiles = scipy.special.ndtri(self.alpha) + scipy.special.ndtri(self.beta)
+        return max(0.0, float(np.max(-quantiles)))
+
+    def upper(self, *, alpha: Any) -> np.ndarray:
+        """Upper bound of f at any false positive rates.
+
+        Args:
+            alpha: In [0, 1]; an array.
+
+        Returns:
+            The lower convex hull of the points, (0, 1) and (1, 0): f is convex and
+            between blind guesses every attack can toss a coin.
+
+        Raises:
+            ValueError: If alpha is outside [0, 1].
+        """
+        alpha = np.asarray(_checks.probability("alpha", alpha))
+        x = np.concatenate([[0.0], self.alpha, [1.0]])
+        y = np.concatenate([[1.0], self.beta, [0.0]])
+        # Among points of one alpha the lowest comes first, which hides the others.
+        hull: list[int] = []
+        for k in np.lexsort((y, x)):
+            while len(hull) > 1 and _above(x, y, hull[-2], hull[-1], k):
+                hull.pop()
+            if not (hull and x[k] == x[hull[-1]]):
+                hull.append(int(k))
+        return np.interp(alpha, x[hull], y[hull])
+
+    def exclude(self, guarantee: Any) -> bool:
+        """Whether some point lies below the guarantee's certified trade-off function.
+
+        Args:
+            guarantee: Anything that answers `beta(alpha=...)` or `tpr(fpr=...)`.
+
+        Returns:
+            True if the guarantee does not hold, at this confidence.
+
+        Raises:
+            TypeError: If the guarantee answers neither.
+        """
+        require_queries(guarantee)
+        return bool(np.any(least_beta(guarantee, self.alpha) > self.beta))
+
+
+def _above(x: np.ndarray, y: np.ndarray, i: int, j: int, k: int) -> bool:
+    """Whether point j lies on or above the chord from i to k."""
+    return (y[j] - y[i]) * (x[k] - x[i]) >= (y[k] - y[i]) * (x[j] - x[i])

@@ -1,0 +1,69 @@
+"""Picture of an attack under the trade-off function that it is to respect."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+from .. import audit as audits
+from ._plot import _alphas, tradeoff
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+_ATTACK = "#7a2a3a"
+
+
+def audit(
+    source,
+    evidence: Any,
+    ax: Axes | None = None,
+    *,
+    confidence: float = 0.95,
+    scale: Literal["linear", "log", "logit"] = "linear",
+    label: str | None = None,
+) -> Axes:
+    """Draw a certified trade-off function and what an attack attains, with confidence.
+
+    The true trade-off function is between both: above the theory's lower bound, if that
+    is right, and below the attack's upper bound with this confidence.  Points of the
+    attack in the region where no attack can be falsify the guarantee.
+
+    Args:
+        source: A mechanism, or the curve of one.
+        evidence: `audit.Counts` or `audit.Scores`.
+        ax: Axes to draw on; a new figure's if None.
+        confidence: In (0, 1), of all points of the attack together.
+        scale: As in `tradeoff`.
+        label: Prefix of the legend entries of the theory.
+
+    Returns:
+        The axes.
+
+    Guarantee:
+        With this confidence the attack's line is an upper bound of the trade-off
+        function ("log": a lower bound of the largest true positive rate).
+
+    Raises:
+        TypeError: If the evidence is of another kind.
+        ValueError: If the confidence or the scale is out of range.
+        ImportError: If matplotlib is missing.
+    """
+    points = audits.tradeoff_points(evidence, confidence=confidence)
+    ax = tradeoff(source, ax, scale=scale, label=label)
+    alpha = _alphas(scale)
+
+    def height(beta: np.ndarray) -> np.ndarray:
+        return 1.0 - beta if scale == "log" else beta
+
+    least, most = (0.0, 1.0) if scale == "linear" else (1e-6, 1.0 - 1e-6)
+    line = height(points.upper(alpha=alpha)).clip(least, most)
+    ax.plot(alpha, line, color=_ATTACK, label=f"attack ({confidence:.4g})")
+    ax.plot(points.alpha, height(points.beta), ".", color=_ATTACK, markersize=4)
+    beyond = 0.0 if scale == "log" else 1.0
+    ax.fill_between(alpha, line, beyond, color=_ATTACK, alpha=0.10, linewidth=0)
+    ax.set_title("Trade-off function between theory and attack", fontsize="medium")
+    corner = "lower right" if scale == "log" else "upper right"
+    ax.legend(frameon=False, fontsize="small", loc=corner)
+    return ax

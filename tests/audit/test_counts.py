@@ -1,0 +1,172 @@
+"""Counts: coverage and level by enumeration of all outcomes of both binomials."""
+
+import itertools
+
+import numpy as np
+import pytest
+from audit.nulls import ApproxDP, Gaussian, Points, Subsampled
+from scipy.stats import binom, norm
+
+import fdp_jax as fdp
+
+NULLS = [Gaussian(1.0), ApproxDP(0.7, 0.05), Subsampled(2.0, 0.4)]
+SIZES = [(9, 9), (4, 13)]
+
+
+def _outcomes(num_in, num_out):
+    pairs = itertools.product(range(num_in + 1), range(num_out + 1))
+    return [fdp.audit.Counts(t, num_in - t, x, num_out - x) for t, x in pairs]
+
+
+def _chances(num_in, num_out, tpr, fpr):
+    hits = binom.pmf(np.arange(num_in + 1), num_in, tpr)
+    return np.outer(hits, binom.pmf(np.arange(num_out + 1), num_out, fpr)).ravel()
+
+
+@pytest.fixture(scope="module", params=itertools.product(NULLS, SIZES), ids=str)
+def tested(request):
+    """A null, sizes and the p-values of all outcomes."""
+    null, sizes = request.param
+    found = [fdp.audit.falsifies(null, x).p_value for x in _outcomes(*sizes)]
+    return null, sizes, np.array(found)
+
+
+def test_level_holds_everywhere_under_the_hypothesis(tested):
+    null, (num_in, num_out), p_values = tested
+    for fpr, share in itertools.product(np.linspace(0, 1, 41), (1.0, 0.9, 0.3)):
+        chances = _chances(num_in, num_out, share * null.tpr(fpr=fpr), fpr)
+        for level in np.unique(p_values):
+            assert chances[p_values <= level].sum() <= level * (1 + 1e-12)
+
+
+def test_p_values_are_the_supremum_and_not_just_above_it(tested):
+    null, (num_in, num_out), p_values = tested
+    fine = np.sort(
+        np.concatenate([np.linspace(0, 1, 4001), np.geomspace(1e-9, 1, 800)])
+    )
+    chances = np.stack([_chances(num_in, num_out, null.tpr(fpr=x), x) for x in fine])
+    for level in np.unique(p_values[p_values < 0.5]):
+        supremum = chances[:, p_values <= level].sum(axis=1).max()
+        assert supremum <= level <= 1.03 * supremum
+
+
+def test_more_evidence_gives_a_smaller_p_value(tested):
+    _, (num_in, num_out), p_values = tested
+    table = p_values.reshape(num_in + 1, num_out + 1)
+    assert np.all(np.diff(table, axis=0) <= 0.02 * table[1:] + 1e-15)
+    assert np.all(np.diff(table, axis=1) >= -0.02 * table[:, 1:] - 1e-15)
+
+
+@pytest.mark.parametrize("delta", [0.0, 0.02])
+@pytest.mark.parametrize("epsilon", [0.0, 1.0, 3.0])
+@pytest.mark.parametrize("end", [0, 1])
+def test_epsilon_is_covered_by_attacks_that_attain_it(epsilon, delta, end):
+    num_in, num_out, level = 25, 20, 0.1
+    found = np.array(
+        [
+            fdp.audit.epsilon_lower_bound(x, delta=delta, confidence=1 - level)
+            for x in _outcomes(num_in, num_out)
+        ]
+    )
+    null = ApproxDP(epsilon, delta)
+    for fpr in np.linspace(0, 1, 51):
+        tpr = null.tpr(fpr=fpr)
+        rates = (tpr, fpr) if end == 0 else (1 - fpr, 1 - tpr)
+        chances = _chances(num_in, num_out, *rates)
+        assert chances[found > epsilon * (1 + 1e-12)].sum() <= level
+
+
+def test_bounds_tend_to_a_known_leak():
+    # Randomized response: both error rates are 1 / (1 + e).
+    size, epsilon = 10**6, 1.0
+    right = round(size * np.e / (1 + np.e))
+    counts = fdp.audit.Counts(right, size - right, size - right, right)
+    assert epsilon > fdp.audit.epsilon_lower_bound(counts, delta=0.0) > 0.99
+    hits, alarms = (round(size * float(norm.sf(x))) for x in (0.0, 1.0))
+    counts = fdp.audit.Counts(hits, size - hits, alarms, size - alarms)
+    assert 1.0 > fdp.audit.mu_lower_bound(counts) > 0.99
+
+
+def test_points_say_the_same_of_epsilon_delta_and_mu():
+    points = fdp.audit.tradeoff_points(fdp.audit.Counts(90, 10, 20, 80))
+    for delta in (0.0, 1e-5, 0.3):
+        epsilon = points.epsilon(delta=delta)
+        assert points.delta(epsilon=epsilon) == pytest.approx(delta, abs=1e-12)
+        assert points.exclude(ApproxDP(epsilon - 1e-9, delta))
+        assert not points.exclude(ApproxDP(epsilon + 1e-9, delta))
+    assert points.exclude(Gaussian(points.mu() - 1e-9))
+    assert not points.exclude(Gaussian(points.mu() + 1e-9))
+
+
+def test_upper_bound_is_the_convex_hull():
+    points = fdp.audit.TradeOffPoints(
+        np.array([0.2, 0.5, 0.2]), np.array([0.4, 0.39, 0.6]), 0.9
+    )
+    at = np.array([0.0, 0.1, 0.2, 0.6, 1.0])
+    np.testing.assert_allclose(
+        points.upper(alpha=at), [1, 0.7, 0.4, 0.2, 0], rtol=1e-12
+    )
+
+
+def test_directions_of_a_mechanism_are_hypotheses_of_their_own():
+    pair = fdp.FromProbabilities(
+        without_record=[0.7, 0.2, 0.1], with_record=[0.3, 0.3, 0.4]
+    )
+    curve, own = pair.curve(), Points((0, 0.1, 0.3, 1), (0, 0.4, 0.7, 1))
+    counts = fdp.audit.Counts(57, 43, 9, 91)
+    found = fdp.audit.falsifies(curve.remove, counts).p_value
+    assert 0.001 < found < 0.1
+    assert found == pytest.approx(fdp.audit.falsifies(own, counts).p_value, rel=0.03)
+    # Both directions allow no less than either of them.
+    assert fdp.audit.falsifies(curve, counts).p_value >= found / 1.02
+
+
+def test_a_verdict_is_true_if_it_falsifies():
+    counts = fdp.audit.Counts(90, 10, 20, 80)
+    assert fdp.audit.falsifies(Gaussian(0.5), counts)
+    assert not fdp.audit.falsifies(Gaussian(2.5), counts)
+    verdict = fdp.audit.falsifies(Gaussian(1.6), counts, level=0.5)
+    assert verdict.falsified == (verdict.p_value <= 0.5)
+
+
+def test_perfect_attacks_and_blind_ones():
+    perfect = fdp.audit.Counts(10, 0, 0, 10)
+    tail = 0.025 ** (1 / 10)  # both limits by hand
+    assert fdp.audit.epsilon_lower_bound(perfect, delta=0.0) == pytest.approx(
+        np.log(tail / (1 - tail)), rel=1e-7
+    )
+    assert fdp.audit.falsifies(ApproxDP(0.0, 1.0), perfect).p_value == 1.0
+    blind = fdp.audit.Counts(5, 5, 5, 5)
+    assert fdp.audit.epsilon_lower_bound(blind, delta=0.0) == 0.0
+    assert fdp.audit.falsifies(ApproxDP(0.0, 0.0), blind).p_value > 0.5
+    # Blind guesses with one rate for all: the sum of squares of a binomial's parts.
+    one = fdp.audit.Counts(1, 0, 0, 1)
+    p_value = fdp.audit.falsifies(ApproxDP(0.0, 0.0), one).p_value
+    assert p_value == pytest.approx(0.25, rel=0.02)
+
+
+@pytest.mark.parametrize(
+    ("counts", "message"),
+    [
+        ((-1, 1, 1, 1), "true_positives must be in"),
+        ((1, 1, 1.5, 1), "false_positives must be a Python integer"),
+        ((0, 0, 1, 1), "must be at least 1, got 0 and 2"),
+    ],
+)
+def test_bad_counts_are_refused(counts, message):
+    with pytest.raises(ValueError, match=message):
+        fdp.audit.Counts(*counts)
+
+
+def test_bad_questions_are_refused():
+    counts = fdp.audit.Counts(9, 1, 2, 8)
+    with pytest.raises(TypeError, match="evidence must be Counts, Scores or OneRun"):
+        fdp.audit.falsifies(Gaussian(1.0), (9, 1, 2, 8))
+    with pytest.raises(TypeError, match="guarantee must answer beta"):
+        fdp.audit.falsifies(1.0, counts)
+    with pytest.raises(ValueError, match=r"level must be in \(0, 1\), got 0"):
+        fdp.audit.falsifies(Gaussian(1.0), counts, level=0)
+    with pytest.raises(ValueError, match=r"delta must be in \[0, 1\], got 2"):
+        fdp.audit.epsilon_lower_bound(counts, delta=2)
+    with pytest.raises(ValueError, match=r"alpha must be in \[0, 1\], got -1"):
+        fdp.audit.tradeoff_points(counts).upper(alpha=-1)

@@ -1,0 +1,262 @@
+"""One-run audits against published numbers, linear programs and exact tails."""
+
+import itertools
+from typing import Any
+
+import numpy as np
+import pytest
+from audit.nulls import ApproxDP, Gaussian
+from scipy.optimize import brentq, linprog
+from scipy.stats import binom, norm
+
+import fdp_jax as fdp
+from fdp_jax.audit import OneRun, _one_run
+
+# Steinke, Nasr, Jagielski (2023): (correct, guesses, canaries, delta), and the bound at
+# confidence 0.95 that is printed in Appendix D (the first two) and Section 7.
+PUBLISHED = [
+    (75, 100, 100, 1e-4, 0.699),
+    (75, 100, 1000, 1e-4, 0.672),
+    (1439, 1510, 100_000, 1e-5, 2.675),
+]
+
+
+@pytest.mark.parametrize("case", PUBLISHED)
+def test_published_bounds_of_approximate_dp(case):
+    *counts, delta, published = case
+    run = OneRun(*counts)
+    place = published + np.array([0.0, 1e-3])
+    p_values = run._by_pairs(place, np.full(2, delta))
+    assert p_values[0] <= 0.05 < p_values[1]
+    assert fdp.audit.epsilon_lower_bound(run, delta=delta) >= published
+
+
+def _all_mechanisms(size, guesses, pairs):
+    """Constraints on all mechanisms whose outputs are guesses about `size` bits.
+
+    A column for each input and output, then for each neighbors, pair and output its
+    positive excess; all pairs (epsilon, delta) hold.
+    """
+    inputs = list(itertools.product((0, 1), repeat=size))
+    outputs = [
+        x
+        for x in itertools.product((0, 1, 2), repeat=size)
+        if sum(y != 2 for y in x) == guesses
+    ]
+    near = [
+        (a, b)
+        for a, b in itertools.permutations(range(len(inputs)), 2)
+        if sum(x != y for x, y in zip(inputs[a], inputs[b], strict=True)) == 1
+    ]
+    width = len(inputs) * len(outputs)
+    slack = len(near) * len(pairs) * len(outputs)
+    rows, limits, place = [], [], width
+    for (a, b), (epsilon, delta) in itertools.product(near, pairs):
+        total = np.zeros(width + slack)
+        for k in range(len(outputs)):
+            row = np.zeros(width + slack)
+            row[a * len(outputs) + k] = 1.0
+            row[b * len(outputs) + k] = -np.exp(epsilon)
+            row[place] = -1.0
+            total[place] = 1.0
+            rows.append(row)
+            limits.append(0.0)
+            place += 1
+        rows.append(total)
+        limits.append(delta)
+    sums = np.zeros((len(inputs), width + slack))
+    for a in range(len(inputs)):
+        sums[a, a * len(outputs) : (a + 1) * len(outputs)] = 1.0
+    right = np.array(
+        [
+            [sum(x == y for x, y in zip(t, o, strict=True)) for o in outputs]
+            for t in inputs
+        ]
+    )
+    return np.array(rows), np.array(limits), sums, right
+
+
+@pytest.mark.parametrize(
+    ("pairs", "null"),
+    [
+        ([(1.0, 0.0)], ApproxDP(1.0, 0.0)),
+        ([(0.5, 0.1)], ApproxDP(0.5, 0.1)),
+        ([(0.0, 0.3), (0.8, 0.1), (1.5, 0.0)], None),
+    ],
+)
+@pytest.mark.parametrize(("size", "guesses"), [(2, 2), (3, 2)])
+def test_no_mechanism_at_all_guesses_more_often(pairs, null, size, guesses):
+    rows, limits, sums, right = _all_mechanisms(size, guesses, pairs)
+    if null is None:
+        epsilon, delta = np.array(pairs).T
+        null = fdp.tradeoff.PrivacyProfile.from_points(epsilon, delta)
+    for correct in range(1, guesses + 1):
+        gain = np.zeros(rows.shape[1])
+        gain[: right.size] = (right >= correct).ravel() / len(sums)
+        best = linprog(-gain, rows, limits, sums, np.ones(len(sums)))
+        assert best.status == 0
+        found = fdp.audit.falsifies(null, OneRun(correct, guesses, size)).p_value
+        assert found >= -best.fun * (1 - 1e-7)
+        # Where everything must be right, the bound for pure DP is attained.
+        if pairs == [(1.0, 0.0)] and correct == guesses:
+            expected = binom.sf(correct - 1, guesses, np.e / (1 + np.e))
+            assert -best.fun == pytest.approx(expected, rel=1e-6)
+
+
+@pytest.mark.parametrize(("correct", "guesses", "canaries"), [(6, 8, 8), (9, 12, 30)])
+@pytest.mark.parametrize("mu", [0.3, 1.0])
+def test_recursion_solves_its_linear_program(correct, guesses, canaries, mu):
+    # Probabilities p_i of i right guesses under all inequalities of the theorem for
+    # E = {i + 1, ...}: tangents in place of the curve.
+    slope = np.linspace(-8, 8, 1601)
+    delta = norm.cdf(mu / 2 - slope / mu) - np.exp(slope) * norm.cdf(
+        -mu / 2 - slope / mu
+    )
+    every = np.arange(guesses + 1)
+    right, wrong = every / canaries, (guesses - every) / canaries
+    rows = np.concatenate(
+        [
+            (every > i) * right - np.exp(slope)[:, None] * (every >= i) * wrong
+            for i in range(guesses)
+        ]
+    )
+    limits = np.tile(delta, guesses)
+    best = linprog(-1.0 * (every >= correct), rows, limits, [every >= 0], [1.0])
+    run = OneRun(correct, guesses, canaries)
+    found = run._by_recursion(_one_run._tradeoff_floor(Gaussian(mu)))
+    assert found == pytest.approx(-best.fun, rel=1e-3)
+
+
+@pytest.mark.parametrize("epsilon", [0.0, 0.4, 2.0])
+def test_randomized_response_is_never_overstated(epsilon):
+    size, level = 60, 0.05
+    found = np.array(
+        [
+            fdp.audit.epsilon_lower_bound(OneRun(k, size, size), delta=0.0)
+            for k in range(size + 1)
+        ]
+    )
+    chances = binom.pmf(np.arange(size + 1), size, 1 / (1 + np.exp(-epsilon)))
+    over = chances[found > epsilon].sum()
+    assert over <= level
+    # The bound is the exact one: the next outcome would break the level.
+    first = int(np.argmax(found > epsilon))
+    assert chances[first - 1 :].sum() > level
+
+
+def test_bounds_tend_to_the_truth():
+    size = 100_000
+    right = round(size * np.e / (1 + np.e))
+    run = OneRun(right, size, size)
+    assert 1.0 > fdp.audit.epsilon_lower_bound(run, delta=0.0) > 0.97
+    # Gaussian canaries tell most where an attack is sure: the 400 most extreme scores.
+    size, mu, tail = 1_000_000, 1.0, 2e-4
+    cut: Any = brentq(lambda x: norm.sf(x) + norm.sf(x - mu) - 2 * tail, 0, 9)
+    right = round(size * float(norm.sf(cut - mu)))
+    bound = fdp.audit.mu_lower_bound(OneRun(right, round(2 * size * tail), size))
+    assert mu > bound > 0.7
+
+
+@pytest.mark.parametrize("mu", [0.5, 2.0])
+def test_gaussian_canaries_are_never_overstated(mu):
+    size, level = 50, 0.1
+    runs = [OneRun(k, size, size) for k in range(size + 1)]
+    bounds = np.array([fdp.audit.mu_lower_bound(x, confidence=1 - level) for x in runs])
+    p_values = np.array([fdp.audit.falsifies(Gaussian(mu), x).p_value for x in runs])
+    chances = binom.pmf(np.arange(size + 1), size, norm.cdf(mu / 2))
+    assert chances[bounds > mu].sum() <= level
+    for value in np.unique(p_values):
+        assert chances[p_values <= value].sum() <= value * (1 + 1e-9)
+
+
+def test_guesses_that_are_left_open_keep_the_level():
+    size, mu, level = 200, 1.0, 0.1
+    rng = np.random.default_rng(5)
+    least = next(
+        k
+        for k in range(41)
+        if fdp.audit.falsifies(Gaussian(mu), OneRun(k, 40, size)).p_value <= level
+    )
+    coins = rng.random((20_000, size)) < 0.5
+    scores = rng.normal(size=coins.shape) + mu * coins
+    order = np.argsort(scores, axis=1)
+    sorted_coins = np.take_along_axis(coins, order, axis=1)
+    right = sorted_coins[:, -20:].sum(axis=1) + (~sorted_coins[:, :20]).sum(axis=1)
+    assert np.mean(right >= least) <= level
+
+
+def test_guarantees_in_jax_and_in_numpy_agree():
+    run = OneRun(68, 100, 300)
+    ours = fdp.audit.falsifies(fdp.tradeoff.Gaussian(0.3), run).p_value
+    plain = fdp.audit.falsifies(Gaussian(0.3), run).p_value
+    assert ours == pytest.approx(plain, rel=1e-3)
+    pure = fdp.audit.falsifies(fdp.tradeoff.ApproxDP(epsilon=0.5, delta=0.0), run)
+    exact = binom.sf(67, 100, 1 / (1 + np.exp(-0.5)))
+    assert pure.p_value == pytest.approx(exact, rel=1e-6)
+
+
+@pytest.mark.parametrize("epsilon", [0.0, 600.0])
+def test_ends_of_privacy(epsilon):
+    # With no privacy at all every guess may be right, with perfect one they are coins.
+    null = fdp.tradeoff.ApproxDP(epsilon=epsilon, delta=0.0)
+    found = fdp.audit.falsifies(null, OneRun(10, 10, 10)).p_value
+    assert found == pytest.approx(1.0 if epsilon else 2.0**-10, rel=1e-6)
+    run = OneRun(10, 10, 10)
+    assert fdp.audit.epsilon_lower_bound(run, delta=1.0) == 0.0
+    # All right: the binomial tail is (e^eps / (1 + e^eps))^10.
+    power = 0.05**0.1
+    exact = np.log(power / (1 - power))
+    bound = fdp.audit.epsilon_lower_bound(run, delta=0.0)
+    assert exact > bound > exact - 1e-6
+
+
+def test_one_direction_is_not_enough():
+    pair = fdp.FromProbabilities(
+        without_record=[0.7, 0.2, 0.1], with_record=[0.3, 0.3, 0.4]
+    )
+    run = OneRun(70, 100, 100)
+    curve = pair.curve()
+    for one in (pair.remove, curve.add):
+        with pytest.raises(ValueError, match="guarantee must hold in both directions"):
+            fdp.audit.falsifies(one, run)
+    both = fdp.audit.falsifies(curve, run).p_value
+    # A trade-off function of one direction is made symmetric.
+    one = fdp.tradeoff.TradeOff.from_points([0, 0.1, 0.3, 1], [1, 0.6, 0.3, 0])
+    assert fdp.audit.falsifies(one, run).p_value == pytest.approx(both, rel=1e-2)
+
+
+def test_guesses_from_scores():
+    run = OneRun.from_scores(
+        [3.0, 2.0, -1.0], [0.0, -2.0, 2.5], positive_guesses=2, negative_guesses=1
+    )
+    assert (run.correct, run.guesses, run.canaries) == (2, 3, 6)
+    # All equal: nothing may depend on the order in which scores are handed over.
+    run = OneRun.from_scores(
+        np.zeros(5), np.zeros(7), positive_guesses=3, negative_guesses=3
+    )
+    assert run.correct == 0
+    run = OneRun.from_scores(
+        np.zeros(5), np.zeros(2), positive_guesses=4, negative_guesses=0
+    )
+    assert run.correct == 2
+
+
+@pytest.mark.parametrize(
+    ("counts", "message"),
+    [
+        ((5, 4, 10), r"correct must be in \[0, 4\], got 5"),
+        ((5, 11, 10), r"guesses must be in \[1, 10\], got 11"),
+        ((0, 0, 10), r"guesses must be in \[1, 10\], got 0"),
+        ((1.0, 2, 3), "correct must be a Python integer"),
+    ],
+)
+def test_bad_counts_are_refused(counts, message):
+    with pytest.raises(ValueError, match=message):
+        OneRun(*counts)
+
+
+def test_points_are_of_counts_alone():
+    with pytest.raises(
+        TypeError, match="evidence must be Counts or Scores, got OneRun"
+    ):
+        fdp.audit.tradeoff_points(OneRun(1, 2, 3))
