@@ -131,7 +131,8 @@ assert plan.after(stopped + 1).epsilon(delta=1e-5) > 2.0
 # ## A table
 #
 # 569 tumors with 30 measurements, logistic regression. Records are dealt into ten batches
-# of each epoch ("balls in bins"), which is easy to do and has a guarantee of its own.
+# of each epoch ("balls in bins"), which is easy to do and has a guarantee of its own: here
+# epsilon is at most 2.1421 at 1e-5.
 
 # %%
 table, diagnosis = load_breast_cancer(return_X_y=True)
@@ -167,7 +168,7 @@ found = training.fit(
 )
 guess = table[450:] @ np.asarray(found.model[:30]) + float(found.model[30]) > 0
 assert np.mean(guess == diagnosis[450:]) > 0.75
-check(found.mechanism.epsilon(delta=1e-5), 2.45, 0.3)
+check(found.mechanism.epsilon(delta=1e-5), 2.1421, 1e-4)
 
 # %% [markdown]
 # ## An audit
