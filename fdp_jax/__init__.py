@@ -1,9 +1,9 @@
 """fdp_jax: certified, differentiable differential-privacy accounting in JAX.
 
 The way of the data:
-losses -> engines -> curves -> mechanisms -> sampling -> montecarlo -> tradeoff -> experiments
--> noise -> inference -> limits -> divergences -> comparison -> levy -> calibration
--> accounting -> interop -> design -> reports -> plot -> cli.
+losses -> engines -> curves -> mechanisms -> sampling -> montecarlo -> tradeoff
+-> experiments -> noise -> inference -> limits -> divergences -> comparison -> levy
+-> calibration -> accounting -> interop -> design -> reports -> plot -> cli.
 """
 
 import importlib.metadata

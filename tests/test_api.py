@@ -17,8 +17,8 @@ NOTATION = ROOT.parent / "docs/notation.md"
 # Each stage may import the stages before it, and `_internal` and `data` may import
 # nothing of the package.
 STAGES = (
-    *("losses", "engines", "curves", "mechanisms", "sampling", "tradeoff"),
-    *("experiments",),
+    *("losses", "engines", "curves", "mechanisms", "sampling", "montecarlo"),
+    *("tradeoff", "experiments"),
     *("noise", "inference", "limits", "divergences", "comparison", "levy"),
     *("calibration", "accounting", "interop", "design", "reports", "plot", "cli"),
 )
@@ -39,6 +39,7 @@ RECORDS = (
     *("CanonicalNoise", "CanonicalCheck", "PostProcessing", "RoundedNoise"),
     *("VectorNoise", "PrivateTest", "UnbiasedTest", "Release"),
     *("BlackwellOrder", "CentralLimit", "LevyApproximation"),
+    *("MonteCarlo", "ConfidenceBounds"),
 )
 # Names that carry structure rather than a quantity of the notation table.
 STRUCTURAL = {
@@ -52,7 +53,7 @@ STRUCTURAL = {
     *("monotonic", "support", "log_beyond", "loss_range"),
     *("log_density_without", "log_density_with"),
     *("sampling", "release", "strategy", "cyclic"),
-    *("same_every_epoch",),
+    *("same_every_epoch", "warm_start", "chunk_size"),
     *("a", "b", "guarantee", "guarantees", "hyper_prior", "density", "convex"),
     *(
         "tolerance",

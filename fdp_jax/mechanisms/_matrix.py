@@ -143,14 +143,14 @@ class MatrixMechanism(AbstractMechanism):
             )
         if sampling.scheme is not Sampling.CYCLIC_POISSON:
             return
-        if sampling.num_groups_known() is None:
+        groups = sampling.num_groups_known()
+        if groups is None:
             raise TypeError(
                 "sampling must be CyclicPoisson with a known number of groups, got "
                 f"{sampling!r}"
             )
 
         bands = _bands(self.strategy)
-        groups = sampling.num_groups_known()
         self._amplified = bands is not None and groups >= bands
 
     def _release(self) -> ClippedSum:

@@ -18,7 +18,7 @@ from ..mechanisms import AbstractMechanism, as_float
 from ._estimate import DIRECTIONS, Ends, Plan, delta_ends, epsilon_ends
 from ._model import make_model
 from ._proposals import proposals
-from ._read import Run, Shape, noise_of, read
+from ._read import Shape, noise_of, read
 
 _CHUNK = 1 << 20
 """Numbers of an array of one batch of samples, about."""
@@ -181,9 +181,13 @@ class MonteCarlo(eqx.Module):
         options = _Options(
             run.shape, plan, directions, query, self.implementation, narrow()
         )
-        how = run.how, self.key
-        found = _answers(run.strategy, run.noise, *how, value, options)
-        return ConfidenceBounds(*found, self.failure_prob, self.num_samples)
+        found = _answers(
+            run.strategy, run.noise, run.how, self.key, value, options=options
+        )
+        lower, estimate, upper = found
+        return ConfidenceBounds(
+            lower, estimate, upper, self.failure_prob, self.num_samples
+        )
 
 
 def _end(found: ConfidenceBounds, bound: Bound) -> Array:

@@ -13,7 +13,7 @@ _STEPS = 60
 class Moments(NamedTuple):
     """Of how many numbers, their mean, and their sample variance."""
 
-    count: Array
+    size: Array
     mean: Array
     variance: Array
 
@@ -30,7 +30,7 @@ def limits(moments: Moments, log_inverse: float) -> tuple[Array, Array]:
         log_inverse: The logarithm of one over the probability of failure, of an end.
     """
     log_twice = log_inverse + jnp.log(2.0)
-    n, mean = moments.count, moments.mean
+    n, mean = moments.size, moments.mean
     log_bernstein = log_twice + jnp.log(2.0)  # the theorem's log(2 / probability)
     room = jnp.sqrt(2 * moments.variance * log_bernstein / n)
     room = room + 7 * log_bernstein / (3 * (n - 1))

@@ -16,8 +16,10 @@ MOST_BANDS = 48
 class AbstractColumns(eqx.Module):
     """The columns A that a pattern x of 0 and 1 picks: A x is released with noise."""
 
-    count: eqx.AbstractVar[int]
-    rows: eqx.AbstractVar[int]
+    @property
+    @abc.abstractmethod
+    def shape(self) -> tuple[int, int]:
+        """The numbers of rows and of columns."""
 
     @abc.abstractmethod
     def moved(self, patterns: Array) -> Array:
@@ -39,8 +41,8 @@ class Banded(AbstractColumns):
     count: int = eqx.field(static=True)
 
     @property
-    def rows(self) -> int:
-        return self.count
+    def shape(self) -> tuple[int, int]:
+        return self.count, self.count
 
     def moved(self, patterns: Array) -> Array:
         total = self.first[0] * patterns
@@ -74,12 +76,9 @@ class Dense(AbstractColumns):
     matrix: Array
 
     @property
-    def count(self) -> int:
-        return self.matrix.shape[1]
-
-    @property
-    def rows(self) -> int:
-        return self.matrix.shape[0]
+    def shape(self) -> tuple[int, int]:
+        rows, columns = self.matrix.shape
+        return rows, columns
 
     def moved(self, patterns: Array) -> Array:
         return self.matrix @ patterns
@@ -89,7 +88,7 @@ class Dense(AbstractColumns):
 
     def products(self, bands: int) -> Array:
         gram = self.matrix.T @ self.matrix
-        place = jnp.arange(self.count)
+        place = jnp.arange(self.shape[1])
         before = place - jnp.arange(bands)[:, None]
         return jnp.where(before >= 0, gram[place, jnp.maximum(before, 0)], 0.0)
 

@@ -17,11 +17,17 @@ from jaxtyping import Array
 from .._internal._special import log1mexp
 from ._certificate import Moments, limits
 from ._model import Model
-from ._proposals import Choice, Proposals, choose, draw_add, draw_remove
+from ._proposals import (
+    ORDERS,
+    ROUNDING,
+    Choice,
+    Proposals,
+    choose,
+    draw_add,
+    draw_remove,
+)
 
 DIRECTIONS = ("remove", "add")
-_ROUNDING = 1e-9
-"""A log ratio, and a relative weight, may be off by that much."""
 _PILOT = 1 << 15
 _FARTHEST = 700.0
 _MULTIPLES = (0.25, 0.5, 0.7, 0.85, 1.0, 1.2, 1.5, 2.0, 3.0, 5.0, 10.0, 30.0)
@@ -108,6 +114,14 @@ def moments(
     return Moments(n, mean, jnp.maximum(spread, 0.0) * n / (n - 1))
 
 
+def rounding(model: Model) -> Array:
+    """More than a log ratio may be off; the log of a weight by as much per pattern.
+
+    Terms of such sums are no larger than some times the sum of all squared norms.
+    """
+    return ROUNDING + 1e-12 * jnp.sum(model.most)
+
+
 def delta_ends(
     model: Model,
     found: Proposals,
@@ -118,12 +132,13 @@ def delta_ends(
 ) -> Ends:
     """Limits of delta at one epsilon; each fails with half the probability."""
     choice = choose(found, direction, epsilon)
-    epsilons = epsilon + _ROUNDING * jnp.asarray([1.0, 0.0, -1.0], epsilon.dtype)
+    room = rounding(model)
+    epsilons = epsilon + room * jnp.asarray([1.0, 0.0, -1.0], epsilon.dtype)
     got = moments(model, found, choice, direction, key, epsilons, plan)
     lower, upper = limits(got, plan.log_inverse + np.log(2))
     scale = jnp.exp(choice.log_bound - choice.slope * epsilons)
-    least = lower[0] * scale[0] * (1 - _ROUNDING)
-    most = upper[2] * scale[2] * (1 + _ROUNDING)
+    least = lower[0] * scale[0] * (1 - ORDERS * room)
+    most = upper[2] * scale[2] * (1 + ORDERS * room)
     # No sample tells delta from 0, and the bound may underflow.
     most = jnp.clip(most, jnp.finfo(most.dtype).tiny, 1.0)
     return Ends(least, got.mean[1] * scale[1], most)
@@ -201,14 +216,14 @@ def epsilon_ends(
         guess = jnp.clip(pilot.epsilon(log_delta), -_FARTHEST, guess)
     choice = choose(found, direction, guess)
     below, above = _candidates(pilot, choice, guess, proved, log_delta, plan)
-    count = below.size + above.size
-    epsilons = jnp.concatenate([below + _ROUNDING, above - _ROUNDING])
+    count, room = below.size + above.size, rounding(model)
+    epsilons = jnp.concatenate([below + room, above - room])
     got = moments(model, found, choice, direction, last, epsilons, plan)
     lower, upper = limits(got, plan.log_inverse + np.log(count))
     log_scale = choice.log_bound - choice.slope * epsilons
     lower, upper = jnp.log(lower) + log_scale, jnp.log(upper) + log_scale
-    more = lower[: below.size] - _ROUNDING > log_delta
-    less = upper[below.size :] + _ROUNDING <= log_delta
+    more = lower[: below.size] - ORDERS * room > log_delta
+    less = upper[below.size :] + ORDERS * room <= log_delta
     least = jnp.max(jnp.where(more, below, -jnp.inf))
     most = jnp.min(jnp.where(less, above, proved))
     most = jnp.where(delta >= 1, -jnp.inf, most)

@@ -19,7 +19,7 @@ class AbstractLaw(eqx.Module):
 
     @abc.abstractmethod
     def log_sum(self, field: Array) -> Array:
-        """log Z of every sample, from a field of shape (N, samples)."""
+        """The logarithm of Z of every sample, from a field of shape (N, samples)."""
 
     @abc.abstractmethod
     def draw(self, key: Array, field: Array) -> Array:
@@ -73,7 +73,7 @@ class Renewal(AbstractLaw):
         return logs - jnp.log1p((b - 1) * self.prob)
 
     def log_rest(self, field: Array) -> tuple[Array, Array]:
-        """log f[i] = log E exp(sum of the fields from i on | free in step i).
+        """The logarithms of f[i] = E exp(sum of the fields from i on | free in step i).
 
         f[i] = (1 - p) f[i + 1] + p e^field[i] f[i + b], and 1 beyond the last step.
 

@@ -32,18 +32,18 @@ class Model(eqx.Module):
     """g[i], the largest inner product of column i with A x, over all patterns x."""
 
     def log_sum(self, field: Array, factor: Array | float) -> Array:
-        """log sum_x w_x exp(field . x - factor |A x|^2 / 2)."""
+        """The log of sum_x w_x exp(field . x - factor |A x|^2 / 2)."""
         field = field - 0.5 * factor * self.norms[:, None]
         if self.overlaps is None:
             return self.law.log_sum(field)
         return self.overlaps.log_sum(field, jnp.asarray(factor, field.dtype))
 
     def log_ratio(self, inner: Array) -> Array:
-        """log dP/dQ at releases, from their inner products with the columns."""
+        """The log of dP/dQ at releases, from their inner products with the columns."""
         return self.log_sum(inner, 1.0)
 
     def tilted_mass(self, factor: Array) -> Array:
-        """log E exp(factor g . x), at least log E exp(factor |A x|^2)."""
+        """The log of E exp(factor g . x), at least log E exp(factor |A x|^2)."""
         return self.law.log_sum(factor * self.most[:, None])[0]
 
     def most_mass(self, factor: Array) -> Array:
@@ -103,7 +103,7 @@ def _separated(strategy: Array, num_steps: int, how: Separated, bands: int) -> M
         columns = Banded(strategy, num_steps)
     else:
         columns = reduced(as_matrix(strategy, num_steps)[:, :: how.stride])
-        bands = min((bands - 1) // how.stride + 1, columns.count)
+        bands = min((bands - 1) // how.stride + 1, columns.shape[1])
     prob = jnp.asarray(how.prob, strategy.dtype)
     law = Renewal(prob, how.min_separation, how.warm_start)
     products = columns.products(bands)
@@ -148,7 +148,7 @@ def _most_of_separated(products: Array, separation: int) -> Array:
 
     Of the two ways to begin stretches, at a step or around it, the better one.
     """
-    bands, count = products.shape
+    bands = products.shape[0]
     after = [
         jnp.concatenate([products[d, d:], jnp.zeros(d, products.dtype)])
         for d in range(1, bands)

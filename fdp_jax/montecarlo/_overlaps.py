@@ -5,6 +5,7 @@ what the last steps were.
 """
 
 import abc
+import functools
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -68,26 +69,32 @@ def windows(law: Renewal, products: Array) -> Windows:
         ValueError: If there are too many states.
     """
     length = max(products.shape[0], law.separation) - 1
-    words = _words(length, law.separation)
+    found = words(length, law.separation)
     have = products[1:]
-    bits = np.asarray(words)[:, None] >> np.arange(have.shape[0]) & 1
+    bits = np.asarray(found)[:, None] >> np.arange(have.shape[0]) & 1
     among = (jnp.asarray(bits, have.dtype) @ have).T
-    return Windows(law, among, words, length)
+    return Windows(law, among, found, length)
 
 
-def _words(length: int, separation: int) -> tuple[int, ...]:
-    words = [0]
+@functools.cache
+def words(length: int, separation: int) -> tuple[int, ...]:
+    """What a window of steps may hold: bits with a least distance.
+
+    Raises:
+        ValueError: If there are too many.
+    """
+    found = [0]
     for place in range(length):
         kept = (1 << max(place - separation + 1, 0)) - 1
-        fits = [w | 1 << place for w in words if w & ~kept == 0]
-        words = sorted({*words, *fits})
-        if len(words) > MOST_STATES:
+        fits = [w | 1 << place for w in found if w & ~kept == 0]
+        found = sorted({*found, *fits})
+        if len(found) > MOST_STATES:
             raise ValueError(
                 "strategy must have fewer bands for Monte Carlo accounting, got "
                 f"{length + 1} of C^T C for participations at least {separation} "
                 f"steps apart: a window has more than {MOST_STATES} states"
             )
-    return tuple(words)
+    return tuple(found)
 
 
 def _next(words: tuple[int, ...], length: int, b: int, bit: int) -> np.ndarray:

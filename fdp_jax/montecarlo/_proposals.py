@@ -35,6 +35,8 @@ from jaxtyping import Array
 
 from ._model import Model, least_bounds
 
+ROUNDING = 1e-9
+"""More than the rounding of logarithms of bounds, relative to 1 and to them."""
 ORDERS = 40
 SHIFTS = np.concatenate([[0.0], 2.0 ** np.linspace(-2, 12, 57)])
 
@@ -73,7 +75,16 @@ class Proposals(eqx.Module):
         s = jnp.asarray(SHIFTS[1:], self.tilted.dtype)
         shifted = self.shift_bounds(jnp.zeros_like(delta)).reshape(2, -1)[:, 1:]
         rest = -jnp.log(delta)
-        return jnp.min((at_zero + rest) / (a - 1)), jnp.min((shifted + rest) / s)
+        found = (
+            jnp.min(_known(at_zero + rest) / (a - 1)),
+            jnp.min(_known(shifted + rest) / s),
+        )
+        return tuple(x + ROUNDING * (1 + jnp.abs(x)) for x in found)
+
+
+def _known(bounds: Array) -> Array:
+    """What overflows and is no number bounds nothing."""
+    return jnp.where(jnp.isnan(bounds), jnp.inf, bounds)
 
 
 def proposals(model: Model) -> Proposals:
@@ -101,12 +112,11 @@ def choose(found: Proposals, direction: str, epsilon: Array) -> Choice:
     """The proposal with the least bound at an epsilon."""
     zero = jnp.zeros_like(epsilon)
     if direction == "remove":
-        place = jnp.argmin(found.order_bounds(epsilon))
+        place = jnp.argmin(_known(found.order_bounds(epsilon)))
         base = found.order_bounds(zero)[place]
         return Choice(place + 1, base, place.astype(base.dtype))
     bounds = found.shift_bounds(epsilon)
-    # Not a number where numbers overflow, which is no bound.
-    place = jnp.argmin(jnp.where(jnp.isnan(bounds), jnp.inf, bounds))
+    place = jnp.argmin(_known(bounds))
     shifts = jnp.asarray(np.tile(SHIFTS, 2), bounds.dtype)
     return Choice(place, found.shift_bounds(zero)[place], shifts[place])
 
@@ -114,7 +124,7 @@ def choose(found: Proposals, direction: str, epsilon: Array) -> Choice:
 def draw_remove(
     model: Model, choice: Choice, key: Array, samples: int
 ) -> tuple[Array, Array]:
-    """log R of samples, and the logarithm of what (1 - k / R)_+ is multiplied by."""
+    """Logs of R of samples, and of what (1 - k / R)_+ is multiplied by."""
     dtype, count = model.norms.dtype, model.norms.size
     noise_key, key = jax.random.split(key)
 
@@ -127,7 +137,7 @@ def draw_remove(
 
     start = jnp.zeros((count, samples), dtype), jnp.zeros(samples, dtype)
     total, logs = lax.fori_loop(0, choice.number, more, start)
-    noise = jax.random.normal(noise_key, (model.columns.rows, samples), dtype)
+    noise = jax.random.normal(noise_key, (model.columns.shape[0], samples), dtype)
     inner = model.columns.inner(model.columns.moved(total) + noise)
     log_ratio = model.log_ratio(inner)
     return log_ratio, logs - (choice.number - 1) * log_ratio
@@ -136,7 +146,7 @@ def draw_remove(
 def draw_add(
     model: Model, found: Proposals, choice: Choice, key: Array, samples: int
 ) -> tuple[Array, Array]:
-    """-log R of samples, and the logarithm of what (1 - k R)_+ is multiplied by."""
+    """Logs of 1 / R of samples, and of what (1 - k R)_+ is multiplied by."""
     dtype, count = model.norms.dtype, model.norms.size
     pattern_key, noise_key = jax.random.split(key)
     s = choice.slope
@@ -144,7 +154,7 @@ def draw_add(
     tilt = 0.5 * (s**2 + s) * model.most[:, None]
     pattern = model.law.draw(pattern_key, jnp.broadcast_to(tilt, (count, samples)))
     pattern = jnp.where(fixed, found.mean[:, None], pattern)
-    noise = jax.random.normal(noise_key, (model.columns.rows, samples), dtype)
+    noise = jax.random.normal(noise_key, (model.columns.shape[0], samples), dtype)
     release = noise - s * model.columns.moved(pattern)
     inner = model.columns.inner(release)
     along = jnp.sum(found.mean[:, None] * inner, axis=0)

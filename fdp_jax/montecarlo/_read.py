@@ -12,6 +12,7 @@ from ..mechanisms import DPSGD, REPLACE_ONE, MatrixMechanism, as_known
 from ..sampling import Poisson
 from ..sampling.participation import Dealt, Participation, Separated
 from ._model import bands_of
+from ._overlaps import words
 
 _MOST_STEPS = 1 << 16
 _MOST_COLUMNS = 1 << 12
@@ -53,7 +54,6 @@ def read(mechanism: Any) -> Run:
             "mechanism must be a DPSGD or a MatrixMechanism with sampling, got "
             f"{mechanism!r}"
         )
-    mechanism.noise_multiplier  # noqa: B018
     if mechanism.noise_multiplier is None:
         mechanism.require_complete()
     sampling.require_complete()
@@ -102,8 +102,12 @@ def _require_supported(strategy: Any, how: Participation, shape: Shape) -> None:
                 "bands where epochs deal anew, of C^T C, got "
                 f"{shape.bands}; give same_every_epoch=True if they do not"
             )
-    elif isinstance(how, Separated) and how.stride > 1 and strategy.ndim == 2:
-        _require_first_group_worst(strategy, how.stride)
+    elif isinstance(how, Separated):
+        if how.stride > 1 and strategy.ndim == 2:
+            _require_first_group_worst(strategy, how.stride)
+        bands = (shape.bands - 1) // how.stride + 1
+        if bands > how.min_separation:
+            words(bands - 1, how.min_separation)
     if strategy.ndim == 1 and isinstance(how, Separated) and how.stride == 1:
         return
     if shape.num_steps > _MOST_COLUMNS:
