@@ -308,7 +308,7 @@ def monte_carlo(
         ... )
         >>> found = fdp.monte_carlo(run, jax.random.key(0), num_samples=1 << 14)
         >>> print(f"{found.epsilon(delta=1e-2, bound='estimate'):.1f}")
-        2.5
+        1.5
 
     References:
         Kahane (1985), Ann. Sci. Math. Quebec 9, 105-150, for the inequality;

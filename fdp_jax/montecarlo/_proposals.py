@@ -75,11 +75,10 @@ class Proposals(eqx.Module):
         s = jnp.asarray(SHIFTS[1:], self.tilted.dtype)
         shifted = self.shift_bounds(jnp.zeros_like(delta)).reshape(2, -1)[:, 1:]
         rest = -jnp.log(delta)
-        found = (
-            jnp.min(_known(at_zero + rest) / (a - 1)),
-            jnp.min(_known(shifted + rest) / s),
-        )
-        return tuple(x + ROUNDING * (1 + jnp.abs(x)) for x in found)
+        remove = jnp.min(_known(at_zero + rest) / (a - 1))
+        add = jnp.min(_known(shifted + rest) / s)
+        up = lambda x: x + ROUNDING * (1 + jnp.abs(x))
+        return up(remove), up(add)
 
 
 def _known(bounds: Array) -> Array:
