@@ -1,9 +1,10 @@
 """fdp_jax: certified, differentiable differential-privacy accounting in JAX.
 
 The way of the data:
-losses -> engines -> curves -> mechanisms -> sampling -> tradeoff -> experiments
--> noise -> inference -> limits -> divergences -> audit -> comparison -> levy
--> calibration -> accounting -> interop -> design -> training -> reports -> plot -> cli.
+losses -> engines -> curves -> mechanisms -> sampling -> montecarlo -> tradeoff
+-> experiments -> noise -> inference -> limits -> divergences -> audit -> comparison
+-> levy -> calibration -> accounting -> interop -> design -> training -> reports
+-> plot -> cli.
 """
 
 import importlib.metadata

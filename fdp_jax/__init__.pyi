@@ -83,6 +83,7 @@ from .mechanisms import (
     Tulap as Tulap,
     compose as compose,
 )
+from .montecarlo import monte_carlo as monte_carlo
 from .noise import canonical_noise as canonical_noise
 
 __version__: str

@@ -17,8 +17,8 @@ NOTATION = ROOT.parent / "docs/notation.md"
 # Each stage may import the stages before it, and `_internal` and `data` may import
 # nothing of the package.
 STAGES = (
-    *("losses", "engines", "curves", "mechanisms", "sampling", "tradeoff"),
-    *("experiments",),
+    *("losses", "engines", "curves", "mechanisms", "sampling", "montecarlo"),
+    *("tradeoff", "experiments"),
     *("noise", "inference", "limits", "divergences", "audit", "comparison", "levy"),
     *("calibration", "accounting", "interop", "design", "training", "reports"),
     *("plot", "cli"),
@@ -42,6 +42,7 @@ RECORDS = (
     *("VectorNoise", "PrivateTest", "UnbiasedTest", "Release"),
     *("BlackwellOrder", "CentralLimit", "LevyApproximation"),
     *("TradeOffPoints", "Verdict"),
+    *("MonteCarlo", "ConfidenceBounds"),
 )
 # Names that carry structure rather than a quantity of the notation table.
 STRUCTURAL = {
@@ -55,7 +56,7 @@ STRUCTURAL = {
     *("monotonic", "support", "log_beyond", "loss_range"),
     *("log_density_without", "log_density_with"),
     *("sampling", "release", "strategy", "cyclic"),
-    *("same_every_epoch",),
+    *("same_every_epoch", "warm_start", "chunk_size"),
     *("checkpoint", "clipping", "data", "draws", "evaluate", "every", "examples"),
     *("gradient", "history", "kept", "leaves", "lengths", "like", "mesh", "model"),
     *("participants", "previous", "progress", "share", "state", "steps", "trainable"),

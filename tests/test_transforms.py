@@ -265,6 +265,12 @@ _row(
     (0.75, DELTA / 2),
 )
 _row(
+    "sampling.MinSeparation sampling.MinSeparation.rate",
+    lambda q: fdp.sampling.MinSeparation(q, min_separation=3).rate(),
+    0.125,
+    0.25,
+)
+_row(
     "sampling.ShuffledEpochs",
     lambda s: kl(_sampled(lambda t: fdp.sampling.ShuffledEpochs(t), s, 4.0)),
     *NOISE,
@@ -1645,6 +1651,7 @@ EXCEPTIONS = {
         AbstractMechanism.alone AbstractMechanism.attained AbstractMechanism.unchecked
         sampling.AbstractSampling.num_groups_known sampling.AbstractSampling.one_round
         sampling.AbstractSampling.require_complete sampling.AbstractSampling.run
+        sampling.AbstractSampling.participation
         sampling.AbstractSampling.require_release
         sampling.AbstractSampling.takes_fractions sampling.AbstractSampling.unchecked
         AbstractMechanism.releases_once AbstractMechanism.rescaled
@@ -1696,6 +1703,8 @@ EXCEPTIONS = {
     "plots": """
         plot.audit plot.bayes_error plot.compare plot.posterior_band plot.power_envelope
         plot.profile plot.save plot.tradeoff""",
+    "in tests/montecarlo, in programs and out of them; without derivatives": """
+        monte_carlo""",
     "draws with a key": """
         PoissonMechanism.sample inference.binomial_interval inference.binomial_test
         inference.private_statistic inference.release_count

@@ -78,6 +78,7 @@ from ._sampled import (
 from ._sampling import (
     AbstractSampling as AbstractSampling,
     Sampling as Sampling,
+    raise_not_proved as raise_not_proved,
 )
 from ._schedule import (
     Schedule as Schedule,

@@ -24,7 +24,7 @@ from ._relations import (
     relation_field,
 )
 from ._sampled import DPSGD, ClippedSum
-from ._sampling import AbstractSampling, Sampling
+from ._sampling import AbstractSampling, Sampling, raise_not_proved
 from ._subsampled import require_sampling
 
 
@@ -52,7 +52,10 @@ class MatrixMechanism(AbstractMechanism):
             participation, by default.
         cyclic: Whether that distance is always the same, as with fixed epochs.
         sampling: `sampling.CyclicPoisson` with at least as many groups as C has bands
-            amplifies; `max_participations` and so on must then be left out.
+            amplifies; `max_participations` and so on must then be left out.  Where no
+            amplification is proved (fewer groups, `MinSeparation`, `Poisson`,
+            `RandomAllocation`) queries raise an error, and `fdp_jax.monte_carlo`
+            answers.
         relation: Replacing a record moves its contributions by twice the norm.
 
     Raises:
@@ -83,6 +86,8 @@ class MatrixMechanism(AbstractMechanism):
     cyclic: bool = _option()
     sampling: AbstractSampling | None = eqx.field(kw_only=True)
     relation: Any = relation_field(ADD_OR_REMOVE_ONE)
+    _amplified: bool = eqx.field(static=True, init=False, repr=False, default=False)
+    """Whether a theorem of the reference of 2023 covers the scheme."""
 
     def __init__(
         self,
@@ -123,6 +128,7 @@ class MatrixMechanism(AbstractMechanism):
         self.sampling = sampling
         # Not converted yet: Equinox does so after this function.
         self.relation = _checks.member("relation", NeighboringRelation, relation)
+        self._amplified = False
         if sampling is None:
             self.strategy = _with_known_worst(self)
         else:
@@ -130,18 +136,22 @@ class MatrixMechanism(AbstractMechanism):
 
     def _require_sampling(self, sampling: AbstractSampling) -> None:
         sampling.require_release(ClippedSum(1.0, relation=self.relation))
+        if sampling.scheme not in _SAMPLED:
+            raise TypeError(
+                "sampling must be CyclicPoisson, or for fdp_jax.monte_carlo "
+                f"MinSeparation, Poisson or RandomAllocation, got {sampling!r}"
+            )
+        if sampling.scheme is not Sampling.CYCLIC_POISSON:
+            return
         groups = sampling.num_groups_known()
-        if sampling.scheme is not Sampling.CYCLIC_POISSON or groups is None:
+        if groups is None:
             raise TypeError(
                 "sampling must be CyclicPoisson with a known number of groups, got "
                 f"{sampling!r}"
             )
+
         bands = _bands(self.strategy)
-        if bands is None or groups < bands:
-            raise ValueError(
-                f"num_groups must be at least the number of bands, {bands}, of a "
-                f"lower triangular strategy, got {groups}"
-            )
+        self._amplified = bands is not None and groups >= bands
 
     def _run(self) -> AbstractMechanism:
         noise = self.noise_multiplier
@@ -153,6 +163,8 @@ class MatrixMechanism(AbstractMechanism):
         """The same, by the noise in `_unit`."""
         if self.sampling is None:
             return ClippedSum.unchecked(noise_multiplier=noise, relation=self.relation)
+        if not self._amplified:
+            raise_not_proved(self.sampling)
         return DPSGD.unchecked(
             noise_multiplier=noise,
             num_steps=float(self.num_steps),
@@ -243,6 +255,13 @@ class MatrixMechanism(AbstractMechanism):
 
 _UNKNOWN = "noise_multiplier"
 _MOST_OF_TREE = 4096
+_SAMPLED = frozenset(
+    {
+        *(Sampling.CYCLIC_POISSON, Sampling.MIN_SEPARATION, Sampling.POISSON),
+        Sampling.RANDOM_ALLOCATION,
+    }
+)
+"""Schemes that draw records independently, one by one."""
 
 
 def _strategy(value: Any) -> Any:

@@ -3,7 +3,7 @@
 import abc
 import dataclasses
 import enum
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, Self
 
 import equinox as eqx
 from jaxtyping import Array, Bool
@@ -32,6 +32,8 @@ class Sampling(enum.Enum):
     """The batches of an epoch are a random partition into equal parts."""
     USERS = "Poisson sampling of users"
     """Whole users are sampled, and what one contributes to a step is clipped."""
+    MIN_SEPARATION = "sampling with a least separation"
+    """Whoever takes part waits some steps, then is drawn with one probability each."""
     EXAMPLES = "Poisson sampling of a user's examples"
     """Examples are sampled, and the guarantee is for all examples of a user."""
 
@@ -71,6 +73,10 @@ _CAVEATS = {
     Sampling.USERS: (
         "What one user contributes to a step, from however many records, must\n"
         "be clipped as a whole."
+    ),
+    Sampling.MIN_SEPARATION: (
+        "Every record must be drawn independently of all others, without looking at\n"
+        "the data: batches of equal size are another scheme."
     ),
     Sampling.EXAMPLES: (
         "No user may have more examples than stated, each clipped and drawn\n"
@@ -172,7 +178,36 @@ class AbstractSampling(eqx.Module):
     def num_groups_known(self) -> float | None:
         """How many groups of records take turns, if that is fixed and known."""
 
+    def participation(self, num_steps: int) -> Any:
+        """The law of the steps in which a record takes part; see `sampling`.
+
+        It is what Monte Carlo accounting draws from: each record's participation must
+        be independent of the data and of all other records'.
+
+        Args:
+            num_steps: How many steps there are.
+
+        Raises:
+            TypeError: If participations are not of that kind.
+            ValueError: If a number that sets a shape is traced.
+        """
+        del num_steps
+        raise TypeError(
+            "sampling must be MinSeparation, Poisson, CyclicPoisson or "
+            f"RandomAllocation for Monte Carlo accounting, got {self!r}"
+        )
+
     def takes_fractions(self, release: "AbstractMechanism") -> bool:
         """Whether the number of steps may be any real number."""
         del release
         return False
+
+
+def raise_not_proved(scheme: AbstractSampling) -> NoReturn:
+    """The error where no bound by proof is known for a scheme."""
+    raise ValueError(
+        f"sampling must have a proved pair for this query, got {scheme!r}: ask "
+        "fdp_jax.monte_carlo(mechanism, key), whose bounds hold with a stated "
+        "probability, or leave out sampling and give MatrixMechanism the "
+        "min_separation and max_participations of a record, without amplification"
+    )

@@ -7,6 +7,7 @@ num_steps=...)` and `Subsampled(mechanism, sampling)`.
 from ..mechanisms import AbstractSampling as AbstractSampling, Sampling as Sampling
 from ._allocation import RandomAllocation as RandomAllocation
 from ._fixed_size import FixedSize as FixedSize
+from ._min_separation import MinSeparation as MinSeparation
 from ._poisson import CyclicPoisson as CyclicPoisson, Poisson as Poisson
 from ._shuffled import ShuffledEpochs as ShuffledEpochs
 from ._truncated import TruncatedPoisson as TruncatedPoisson

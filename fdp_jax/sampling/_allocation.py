@@ -27,7 +27,8 @@ from ..mechanisms import (
     as_number,
     parameter,
 )
-from ._poisson import rounds
+from ._poisson import rounds, shape_of
+from .participation import Dealt
 
 _MOST = 1000
 
@@ -107,6 +108,16 @@ class RandomAllocation(AbstractSampling):
             # Of a begun epoch it is not known what is leaked at least.
             epoch = _Part.unchecked(epoch=epoch)
         return Composition.unchecked(parts=(epoch,), num_steps=(epochs,))
+
+    def participation(self, num_steps):
+        batches = shape_of("num_batches", self.num_batches)
+        if self.num_participations > 1:
+            raise ValueError(
+                "num_participations must be 1 for Monte Carlo accounting, got "
+                f"{self.num_participations}"
+            )
+        # Batches that the run does not come to are steps without a release.
+        return Dealt(batches, self.same_every_epoch or batches >= num_steps)
 
     def one_round(self):
         return self.num_batches

@@ -24,6 +24,7 @@ from ..mechanisms import (
     as_number,
     parameter,
 )
+from .participation import Separated
 
 
 class Poisson(AbstractSampling):
@@ -64,6 +65,10 @@ class Poisson(AbstractSampling):
                 f"of {type(release).__name__}, got REPLACE_ONE: a pair for "
                 "replacement does not tell what a record's absence does (see DPSGD)"
             )
+
+    def participation(self, num_steps):
+        del num_steps
+        return Separated(self.prob, 1)
 
     def takes_fractions(self, release):
         return isinstance(release, Gaussian) and release.relation is not REPLACE_ONE
@@ -161,6 +166,10 @@ class CyclicPoisson(AbstractSampling):
         step = poisson_step(release, self.prob, self.scheme)
         return Composition.unchecked(parts=(step,), num_steps=(each,))
 
+    def participation(self, num_steps):
+        groups = shape_of("num_groups", self.num_groups)
+        return Separated(self.prob, 1, stride=min(groups, num_steps))
+
     def num_groups_known(self):
         return as_known(self.num_groups)
 
@@ -175,6 +184,16 @@ class CyclicPoisson(AbstractSampling):
 
     def require_release(self, release):
         Poisson(0.5).require_release(release)
+
+
+def shape_of(name: str, value: Any) -> int:
+    """A number of groups or batches that sets a shape."""
+    number = as_known(value)
+    if number is None:
+        raise ValueError(
+            f"{name} must be a known number for Monte Carlo accounting, got {value!r}"
+        )
+    return int(number)
 
 
 def rounds(num_steps: Any, length: Any) -> Any:

@@ -1,0 +1,345 @@
+"""Bounds of privacy losses that hold with a stated probability, from samples."""
+
+import math
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jaxtyping import Array, Float
+
+from .._internal import _checks
+from .._internal._concrete import is_traced
+from .._internal._precision import accounts_in_float64, in_float64, narrow
+from ..curves import Bound, one_end
+from ..mechanisms import AbstractMechanism, as_float
+from ._estimate import DIRECTIONS, Ends, Plan, delta_ends, epsilon_ends
+from ._model import make_model
+from ._proposals import proposals
+from ._read import Shape, noise_of, read
+
+_CHUNK = 1 << 20
+"""Numbers of an array of one batch of samples, about."""
+
+
+class ConfidenceBounds(eqx.Module):
+    """A quantity between limits that samples prove with a stated probability."""
+
+    lower: Float[Array, "..."]
+    estimate: Float[Array, "..."]
+    upper: Float[Array, "..."]
+    failure_prob: float = eqx.field(static=True)
+    """The probability, over the key, that the quantity is not between the limits."""
+    num_samples: int = eqx.field(static=True)
+    """How many samples the statement rests on, in each direction."""
+    method: str = eqx.field(static=True, default="Monte Carlo")
+
+    def __repr__(self) -> str:
+        values = self.lower, self.estimate, self.upper
+        if is_traced(values):
+            return super().__repr__()
+        numbers = ", ".join(
+            f"{name}={np.asarray(x)}"
+            for name, x in zip(("lower", "estimate", "upper"), values, strict=True)
+        )
+        return f"ConfidenceBounds({numbers}: {self.statement})"
+
+    @property
+    def statement(self) -> str:
+        """What the limits mean, in words."""
+        return _statement(self.failure_prob, self.num_samples)
+
+
+def _statement(failure_prob: float, num_samples: int) -> str:
+    return (
+        f"holds with probability 1 - {failure_prob:g} over the key, by {num_samples} "
+        "Monte Carlo samples in each direction"
+    )
+
+
+class MonteCarlo(eqx.Module):
+    """A run's guarantee as samples show it; `monte_carlo` makes it.
+
+    Every answer is a function of the key and of the question.  It holds with
+    probability 1 - failure_prob over the key, for questions that do not depend on the
+    key; several answers hold together with 1 minus the sum of their failure_probs.
+    """
+
+    mechanism: AbstractMechanism
+    key: Array
+    """Raw data of the key."""
+    num_samples: int = eqx.field(static=True)
+    failure_prob: float = eqx.field(static=True)
+    chunk_size: int | None = eqx.field(static=True)
+    implementation: str = eqx.field(static=True)
+    """Of the key's generator of random numbers."""
+    direction: str = eqx.field(static=True, default="both")
+
+    def __repr__(self) -> str:
+        statement = _statement(self.failure_prob, self.num_samples)
+        return (
+            f"MonteCarlo({self.mechanism!r}, direction={self.direction!r}: "
+            f"an answer {statement})"
+        )
+
+    @property
+    def statement(self) -> str:
+        """What an answer means, in words."""
+        return _statement(self.failure_prob, self.num_samples)
+
+    @property
+    def remove(self) -> "MonteCarlo":
+        """With the record (Q) against without (P)."""
+        return self._towards("remove")
+
+    @property
+    def add(self) -> "MonteCarlo":
+        """Without the record against with it."""
+        return self._towards("add")
+
+    def _towards(self, direction: str) -> "MonteCarlo":
+        return MonteCarlo(
+            self.mechanism,
+            self.key,
+            self.num_samples,
+            self.failure_prob,
+            self.chunk_size,
+            self.implementation,
+            direction,
+        )
+
+    def delta(
+        self, *, epsilon: Any, bound: Bound | str = Bound.PESSIMISTIC
+    ) -> Float[Array, "..."]:
+        """The privacy profile at real thresholds.
+
+        Args:
+            epsilon: Any finite numbers, in nats.
+            bound: Which limit; the upper one by default.
+
+        Returns:
+            Delta in [0, 1], without derivatives.
+
+        Raises:
+            ValueError: If epsilon is not finite.
+        """
+        return _end(self.bounds(epsilon=epsilon), one_end(bound))
+
+    def epsilon(
+        self, *, delta: Any, bound: Bound | str = Bound.PESSIMISTIC
+    ) -> Float[Array, "..."]:
+        """The least real epsilon with delta(epsilon) <= delta.
+
+        Args:
+            delta: In (0, 1].
+            bound: Which limit; the upper one by default.
+
+        Returns:
+            Epsilon in nats, without derivatives.  Where the samples are too few it is
+            what is proved without any, which may be inf.
+
+        Raises:
+            ValueError: If delta is outside (0, 1].
+        """
+        return _end(self.bounds(delta=delta), one_end(bound))
+
+    def bounds(self, *, epsilon: Any = None, delta: Any = None) -> ConfidenceBounds:
+        """Both limits of delta at an epsilon, or of epsilon at a delta.
+
+        Args:
+            epsilon: As in `delta`.
+            delta: As in `epsilon`; one of the two.
+
+        Returns:
+            `ConfidenceBounds`.
+
+        Raises:
+            ValueError: If both or neither are given, or one is out of range.
+        """
+        if (epsilon is None) == (delta is None):
+            raise ValueError(
+                f"epsilon or delta must be given, and not both, got {epsilon} and "
+                f"{delta}"
+            )
+        if not accounts_in_float64():
+            raise ValueError(
+                "native_float32 must be left for Monte Carlo accounting, which needs "
+                "float64"
+            )
+        query, value = (
+            ("delta", _checks.finite("epsilon", epsilon))
+            if delta is None
+            else ("epsilon", _checks.share("delta", delta))
+        )
+        run = read(self.mechanism)
+        directions = DIRECTIONS if self.direction == "both" else (self.direction,)
+        log_inverse = math.log(len(directions) / self.failure_prob)
+        chunk = self.chunk_size or _chunk(run.shape.num_steps)
+        plan = Plan(self.num_samples, min(chunk, self.num_samples), log_inverse)
+        options = _Options(
+            run.shape, plan, directions, query, self.implementation, narrow()
+        )
+        found = _answers(
+            run.strategy, run.noise, run.how, self.key, value, options=options
+        )
+        lower, estimate, upper = found
+        return ConfidenceBounds(
+            lower, estimate, upper, self.failure_prob, self.num_samples
+        )
+
+
+def _end(found: ConfidenceBounds, bound: Bound) -> Array:
+    if bound is Bound.ESTIMATE:
+        return found.estimate
+    return found.upper if bound is Bound.PESSIMISTIC else found.lower
+
+
+def _chunk(num_steps: int) -> int:
+    return int(min(max(_CHUNK // num_steps, 256), 8192))
+
+
+class _Options(eqx.Module):
+    """What a program is compiled for."""
+
+    shape: Shape
+    plan: Plan
+    directions: tuple[str, ...] = eqx.field(static=True)
+    query: str = eqx.field(static=True)
+    implementation: str = eqx.field(static=True)
+    narrow: bool = eqx.field(static=True)
+
+
+@in_float64
+def _answers(strategy, noise, how, key, value, options: _Options) -> tuple:
+    """Limits at all values, one after the other, with the key's own samples."""
+    noise = noise_of(as_float(noise))
+    shape = options.shape
+    model = make_model(strategy, noise, shape.num_steps, how, shape.bands)
+    found = proposals(model)
+    key = jax.random.wrap_key_data(key, impl=options.implementation)
+    ask = delta_ends if options.query == "delta" else epsilon_ends
+
+    def one(value: Array) -> Ends:
+        ends = [
+            ask(model, found, x, jax.random.fold_in(key, i), value, options.plan)
+            for i, x in enumerate(options.directions)
+        ]
+        return Ends(*(jnp.max(jnp.stack(x)) for x in zip(*ends, strict=True)))
+
+    value = as_float(value)
+    ends = lax.map(one, value.reshape(-1))
+    lower, estimate, upper = (x.reshape(value.shape) for x in ends)
+    if options.narrow:
+        return _outward(lower, estimate, upper)
+    return lower, estimate, upper
+
+
+def _outward(lower: Array, estimate: Array, upper: Array) -> tuple:
+    """Ends that the rounding to float32 does not move inward."""
+    limits = jnp.finfo(np.float32)
+    low = lower - 2.0**-23 * jnp.abs(lower)
+    high = upper + 2.0**-23 * jnp.abs(upper)
+    # What is below the least normal number is 0 there, or may be.
+    low = jnp.where(
+        jnp.abs(low) < limits.tiny, jnp.where(low < 0, -limits.tiny, 0), low
+    )
+    small = jnp.abs(high) < limits.tiny
+    return low, estimate, jnp.where(small, jnp.where(high > 0, limits.tiny, 0), high)
+
+
+def monte_carlo(
+    mechanism: AbstractMechanism,
+    key: Array,
+    *,
+    num_samples: int = 1 << 20,
+    failure_prob: float = 1e-6,
+    chunk_size: int | None = None,
+) -> MonteCarlo:
+    """A run whose pair is only known as a mixture of very many, by sampling.
+
+    With x the random pattern of steps in which a record takes part, C the strategy and
+    s the noise multiplier, it is about
+
+        P = law of C x + s Z,    Q = law of s Z,    Z ~ N(0, I).
+
+    For strategies without negative entries, whose rows are released in an order in
+    which a row comes after the steps that it weighs (lower triangular ones), and
+    patterns drawn independently of the data and of all other records, this pair
+    dominates the run in both directions, also if contributions of norm at most one
+    are chosen in view of the earlier releases.  (Given the others' patterns, a record's
+    contributions of one row have inner products of at most those of C x; by Kahane's
+    inequality E F(sum_x w_x exp(G_x - Var G_x / 2)) is, for convex F, at most that of
+    Gaussians G with covariances that are at least as large.  Applied to the last row,
+    then the one before, with what follows as a function of the weights w, it bounds
+    every hockey-stick divergence.)  That is for adding, removing or zeroing out a
+    record.  It is a pair of nothing else: for a replaced record none is known.
+
+    The likelihood ratio of a sample is exact, by recursions over the steps.  Samples
+    are drawn from other laws where that makes a bound of what is averaged smaller.
+
+    Args:
+        mechanism: `DPSGD` or `MatrixMechanism` with `MinSeparation`, `Poisson`,
+            `CyclicPoisson` or `RandomAllocation` sampling.
+        key: A `jax.random` key; answers are functions of it.
+        num_samples: Of each direction and question, in [1000, 2^40].
+        failure_prob: The probability, over the key, that an answer is false; in (0, 1).
+        chunk_size: Samples that are drawn at once, for the memory of a device.  Other
+            sizes draw other samples.
+
+    Returns:
+        `MonteCarlo`, with the queries `delta`, `epsilon` and `bounds`.
+
+    Guarantee:
+        Every answer holds with probability 1 - failure_prob over the key.  It is no
+        proof: nothing that is proved makes use of it.
+
+    Raises:
+        TypeError: If the mechanism is another one.
+        ValueError: If a parameter is out of range, the strategy has a negative entry
+            or too many bands for the scheme, or the relation is REPLACE_ONE.
+
+    Example:
+        >>> import fdp_jax as fdp, jax
+        >>> scheme = fdp.sampling.MinSeparation(0.5, min_separation=4)
+        >>> run = fdp.MatrixMechanism(
+        ...     2.0, [1.0, 0.5, 0.25], num_steps=16, sampling=scheme
+        ... )
+        >>> found = fdp.monte_carlo(run, jax.random.key(0), num_samples=1 << 14)
+        >>> print(f"{found.epsilon(delta=1e-2, bound='estimate'):.1f}")
+        1.5
+
+    References:
+        Kahane (1985), Ann. Sci. Math. Quebec 9, 105-150, for the inequality;
+        Choquette-Choo et al. (2024), arXiv:2410.06266, for balls in bins with
+        correlated noise; Dong and Ganesh (2026), arXiv:2602.09338, for separated
+        participations; Chua et al. (2024), arXiv:2412.16802, for Monte Carlo
+        accounting; Maurer and Pontil (2009), Theorem 4, and Hoeffding (1963),
+        Theorem 1, for the limits.
+    """
+    num_samples = _checks.whole("num_samples", num_samples, 1000, 1 << 40)
+    if chunk_size is not None:
+        chunk_size = _checks.whole("chunk_size", chunk_size, 1, 1 << 24)
+    failure_prob = float(
+        _checks.checked_scalar("failure_prob", _checks.open_share, failure_prob)
+    )
+    read(mechanism)
+    data, implementation = _raw(key)
+    return MonteCarlo(
+        mechanism, data, num_samples, failure_prob, chunk_size, implementation
+    )
+
+
+def _raw(key: Any) -> tuple[Array, str]:
+    """A key's numbers, and the name of its generator."""
+    is_typed = isinstance(key, jax.Array) and jnp.issubdtype(
+        key.dtype, jax.dtypes.prng_key
+    )
+    if is_typed:
+        implementation, key = str(jax.random.key_impl(key)), jax.random.key_data(key)
+    else:
+        implementation = str(jax.config.jax_default_prng_impl)  # pyright: ignore
+    if not isinstance(key, jax.Array) or key.dtype != np.uint32 or key.ndim != 1:
+        raise TypeError(f"key must be one key of jax.random, got {key!r}")
+    return key, implementation
