@@ -114,12 +114,19 @@ def _wide(x: Array) -> Any:
 
 
 def _standard_normal(key: Array, like: PyTree) -> PyTree:
+    """Independent standard normal numbers, each the sum of two draws.
+
+    One draw in float32 has 2^23 values, none beyond 5.5, which an attacker could tell
+    from a normal law in places where delta is about 1e-7.
+    """
     leaves, structure = jax.tree.flatten(like)
-    keys = jax.random.split(key, len(leaves))
-    drawn = [
-        jax.random.normal(k, x.shape, x.dtype)
-        for k, x in zip(keys, leaves, strict=True)
-    ]
+    keys = jax.random.split(key, (len(leaves), 2))
+
+    def draw(pair: Array, x: Array) -> Array:
+        one, other = (jax.random.normal(k, x.shape, x.dtype) for k in pair)
+        return (one + other) * float(np.sqrt(0.5))
+
+    drawn = [draw(pair, x) for pair, x in zip(keys, leaves, strict=True)]
     return jax.tree.unflatten(structure, drawn)
 
 
