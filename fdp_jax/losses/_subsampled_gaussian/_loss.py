@@ -21,6 +21,7 @@ from .._gaussian import normal_cells
 from . import _moments
 from ._integrand import Integrand, log_ratio
 from ._log_moment import central_moments, loss_moments, normalized_log_moment
+from ._moment_bounds import log_moment_bounds
 from ._one_step import OneStepForm
 from ._place import covers_base, locate
 from ._strips import certified_spacing, quadrature_error
@@ -59,6 +60,12 @@ class SubsampledGaussianLoss(Integrand, AnalyticLoss):
 
     def moments(self, order):
         return _moments.moments(self, order)
+
+    def loose_log_moments(self, order, log_tolerance):
+        return log_moment_bounds(self, order, log_tolerance)
+
+    def effort(self):
+        return self.noise_multiplier
 
     def rough_moments(self, order):
         return _moments.rough_moments(self, order)

@@ -4,7 +4,7 @@ import math
 
 import equinox as eqx
 import jax.numpy as jnp
-from jax.lax import fori_loop, stop_gradient
+from jax.lax import stop_gradient, while_loop
 from jaxtyping import Array, Float
 
 from ._integrand import Integrand, inclusion
@@ -12,6 +12,8 @@ from ._integrand import Integrand, inclusion
 REACH = 13.0
 """Standard deviations kept beyond the outermost modes of the tilted density."""
 _ITERATIONS = 16
+_ENOUGH = 0.05
+"""Standard deviations by which an interval may be too long."""
 _DROP = 72.0
 """Least fall of l(x) from a mode to the end of the interval."""
 
@@ -65,7 +67,8 @@ def interval_of(one: Integrand, order: Array) -> Interval:
     mode, and l is monotone beyond every iterate.  For w < 0, l is strongly
     concave and its only mode, in [w p(0), 0], is found by bisection.
     """
-    s = one.noise_multiplier
+    one, order = stop_gradient((one, order))
+    s, down = one.noise_multiplier, order < 0
     reach = REACH * s
 
     def far(inner, outer):
@@ -75,25 +78,32 @@ def interval_of(one: Integrand, order: Array) -> Interval:
     def share(x):
         return inclusion(one.u(x), one.sampling_prob)
 
-    def step(_, carry):
-        high, low, end, start, left, right = carry
+    def step(carry):
+        count, (high, low, end, start, left, right), _ = carry
         end = jnp.where(far(high, high + reach), high + reach, end)
         start = jnp.where(far(low, low - reach), low - reach, start)
         middle = 0.5 * (left + right)
-        high, low, balance = order * share(jnp.stack([high, low, middle]))
+        next_high, next_low, balance = order * share(jnp.stack([high, low, middle]))
         above = middle > balance
         left, right = (
             jnp.where(above, left, middle),
             jnp.where(above, middle, right),
         )
-        return high, low, end, start, left, right
+        moved = jnp.maximum(high - next_high, next_low - low)
+        moved = jnp.where(down, right - left, moved)
+        found = next_high, next_low, end, start, left, right
+        return count + 1, found, moved
+
+    def unfinished(carry):
+        count, _, moved = carry
+        return (count < _ITERATIONS) & (moved > _ENOUGH * s)
 
     zero = jnp.zeros_like(order)
     positive = jnp.maximum(order, 0)
     lowest = jnp.minimum(order, 0) * share(zero)
     first = (positive, zero, positive + reach, -reach + zero, lowest, zero)
-    high, low, end, start, left, right = fori_loop(0, _ITERATIONS, step, first)
-    down = order < 0
+    begin = jnp.zeros((), jnp.int32), first, jnp.full_like(order, jnp.inf)
+    _, (high, low, end, start, left, right), _ = while_loop(unfinished, step, begin)
     mode = jnp.where(down, jnp.abs(left), jnp.maximum(jnp.abs(high), jnp.abs(low)))
     start = jnp.where(down, left - reach, start)
     end = jnp.where(down, right + reach, end)
