@@ -94,7 +94,10 @@ def _log_ends(one: Integrand, order: Array, mesh: _Mesh) -> Float[Array, "k 2"]:
     the strip's height, for the kernel is at most 1/2.
     """
     x, v = jnp.stack([mesh.place.start, mesh.place.end]), mesh.half_width
-    p, angle = inclusion(one.u(x), one.sampling_prob), v / jnp.square(one.noise_multiplier)
+    p, angle = (
+        inclusion(one.u(x), one.sampling_prob),
+        v / jnp.square(one.noise_multiplier),
+    )
     versine = -2 * jnp.square(jnp.sin(0.5 * angle))
     modulus = 0.5 * log1p(2 * p * (1 - p) * versine)
     density = one.log_base(x) + order[:, None] * one.loss_at(x)
