@@ -2,8 +2,8 @@
 
 Each row is a run of 10^6 steps of Poisson-subsampled Gaussian noise, in so many
 settings of equal lengths: as a `Schedule`, as an `Accountant`, and by dp_accounting
-where that ends within a minute.  Seconds are CPU time of warm queries; memory is what the peak
-of a process of its own exceeds that of one with ten settings.
+where that ends within a minute.  Seconds are CPU time of warm queries; memory is what
+the peak of a process of its own exceeds that of one with ten settings.
 
     python benchmarks/accounts.py [--settings 100,10000]
 """
@@ -72,7 +72,8 @@ def measure(kind: str, count: int) -> dict[str, float]:
     else:
         make = of_schedule if kind == "Schedule" else of_accountant
         mechanism, seconds = make(count), []
-        for _ in range(4):
+        epsilon = float(mechanism.epsilon(delta=DELTA))
+        for _ in range(3):
             began = time.process_time()
             epsilon = float(mechanism.epsilon(delta=DELTA))
             seconds.append(time.process_time() - began)

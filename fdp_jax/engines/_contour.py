@@ -20,7 +20,7 @@ _MOST_BLOCKS = 512, 1024
 _FEW = 8
 _CHERNOFF_LEVELS = 6
 _BEYOND = 1.14
-"""The last frequency over that of a normal law, of sums of many steps: mostly enough."""
+"""The last frequency over that of a normal law, where steps are many: mostly enough."""
 _USELESS = -5.0
 """log of the relative truncation error from which on it is not worth the sum."""
 

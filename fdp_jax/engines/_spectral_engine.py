@@ -31,13 +31,13 @@ from ._rare_queries import (
 from ._spectral import (
     as_profile,
     contour_unless,
-    starts_at_epsilon,
-    starts_at_log_delta,
     largest_log_delta,
     spectral_epsilon,
     spectral_log_delta,
     spectral_profile,
     spectral_threshold,
+    starts_at_epsilon,
+    starts_at_log_delta,
     tabulated_profile,
 )
 
