@@ -206,15 +206,16 @@ class RenyiOdometer(AbstractOdometer):
     """What is known of releases with bounded Renyi divergences.
 
     Args:
-        unit: Divergences of about the same shape as what is spent in all.  Any choice
-            is valid; the bound is that of a multiple of it that holds at every order.
+        budget: The unit: divergences of about the same shape as what is spent in all.
+            Any choice is valid; the bound is that of a multiple of it which holds at
+            every order.
         relation: The neighboring relation of all releases.
 
     `step` takes what `RenyiFilter` takes: a mechanism, or a `RenyiDP` of the same
     orders.
 
     Raises:
-        TypeError: If the unit is no `RenyiDP`.
+        TypeError: If the budget is no `RenyiDP`.
 
     Example:
         >>> import fdp_jax as fdp
@@ -226,12 +227,10 @@ class RenyiOdometer(AbstractOdometer):
 
     References:
         The module's theorem, with the filter of Feldman and Zrnic (2021) at every order
-        of the unit.
+        of the budget.
     """
 
     _unit: RenyiFilter
 
-    def __init__(self, unit: RenyiDP, *, relation: Any = ADD_OR_REMOVE_ONE):
-        if not isinstance(unit, RenyiDP):
-            raise TypeError(f"unit must be a RenyiDP, got {type(unit).__name__}")
-        self._unit = RenyiFilter(unit, relation=relation)
+    def __init__(self, budget: RenyiDP, *, relation: Any = ADD_OR_REMOVE_ONE):
+        self._unit = RenyiFilter(budget, relation=relation)

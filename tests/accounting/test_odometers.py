@@ -181,7 +181,7 @@ def test_batches_and_derivatives(make):
     [
         (ValueError, lambda: GaussianOdometer(0.0), "mu must be"),
         (ValueError, lambda: ZCDPOdometer(np.inf), "rho must be"),
-        (TypeError, lambda: RenyiOdometer(fdp.ZCDP(1.0)), "unit must be a RenyiDP"),  # pyright: ignore
+        (TypeError, lambda: RenyiOdometer(fdp.ZCDP(1.0)), "budget must be a RenyiDP"),  # pyright: ignore
         (ValueError, lambda: GaussianOdometer().epsilon(delta=2.0), "delta must be"),
         (ValueError, lambda: GaussianOdometer().step(-1.0), "mu must be"),
         (ValueError, lambda: ZCDPOdometer().step(1.0, count=0.5), "count must be"),
