@@ -5,7 +5,6 @@ is no finer than a tolerance asks for: Chernoff's inequality needs few digits.
 """
 
 import equinox as eqx
-import jax
 import jax.numpy as jnp
 from jax.lax import fori_loop, stop_gradient
 from jaxtyping import Array, Float, Int
@@ -59,7 +58,7 @@ def _mesh(one: Integrand, order: Float[Array, " k"], log_tolerance: Array) -> _M
     """The widest mesh that some strip certifies at every order."""
     # Modes increase with the order, and the lowest one's integrand grows fastest.
     ends = jnp.stack([jnp.min(order), jnp.max(order)])
-    places = jax.vmap(lambda w: interval_of(one, w))(ends)
+    places = interval_of(one, ends)
     place = Interval(places.start[0], places.end[1], jnp.max(places.mode))
     widths, none = half_widths(one, _WIDTHS), jnp.zeros_like(log_tolerance)
     growth = strip_growth(one, place, ends[0], none, widths)
