@@ -416,6 +416,29 @@ _row(
     0.25,
 )
 _row(
+    "accounting.GaussianOdometer accounting.AbstractOdometer.step"
+    " accounting.AbstractOdometer.spent",
+    lambda mu, s: fdp.accounting.GaussianOdometer(mu).step(fdp.Gaussian(s)).spent,
+    (1.25, 2.0),
+    (1.5, 1.75),
+)
+_row(
+    "accounting.ZCDPOdometer",
+    lambda rho: fdp.accounting.ZCDPOdometer(2.0).step(rho, 2).spent,
+    0.5,
+    0.25,
+)
+_row(
+    "accounting.RenyiOdometer",
+    lambda d: (
+        fdp.accounting.RenyiOdometer(fdp.RenyiDP([2.0], [2.0]))
+        .step(fdp.RenyiDP([2.0], _vector(d)))
+        .spent
+    ),
+    0.5,
+    0.25,
+)
+_row(
     "accounting.RenyiFilter",
     lambda d: (
         fdp.accounting.RenyiFilter(fdp.RenyiDP([2.0], [2.0]))
@@ -1665,7 +1688,8 @@ EXCEPTIONS = {
         targets.MuGDP.mu""",
     "in tests/accounting, in programs and out of them": """
         Accountant Accountant.step Accountant.spent Accountant.num_steps
-        accounting.AbstractFilter.fits accounting.AbstractFilter.guarantee""",
+        accounting.AbstractFilter.fits accounting.AbstractFilter.guarantee
+        accounting.AbstractOdometer.epsilon accounting.AbstractOdometer.relation""",
     "of steps and files outside of programs, as documented": """
         Accountant.remaining Accountant.history Accountant.save Accountant.load
         interop.from_pld interop.accountant_class interop.to_dp_event

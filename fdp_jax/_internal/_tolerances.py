@@ -194,6 +194,12 @@ ENVELOPE = _entered(
     "Error of the trapezoid rule for the logarithm of a band's envelope, which sums a "
     "smooth positive function.",
 )
+STEP_ENVELOPE = _entered(
+    "STEP_ENVELOPE",
+    1e-6,
+    Kind.BUDGETED,
+    "Relative error of the trapezoid rule for the logarithm of one step's envelope.",
+)
 ENVELOPE_SUM = _entered(
     "ENVELOPE_SUM",
     0.01,

@@ -7,3 +7,9 @@ from ._filters import (
     RenyiFilter as RenyiFilter,
     ZCDPFilter as ZCDPFilter,
 )
+from ._odometers import (
+    AbstractOdometer as AbstractOdometer,
+    GaussianOdometer as GaussianOdometer,
+    RenyiOdometer as RenyiOdometer,
+    ZCDPOdometer as ZCDPOdometer,
+)

@@ -37,7 +37,7 @@ class Accountant(AbstractMechanism):
     share a row of the history, wherever they occur.
 
     Settings must not depend on what earlier steps released: for such choices see
-    `fdp_jax.accounting.GaussianFilter` and the other filters.
+    `fdp_jax.accounting.GaussianFilter` and the other filters and odometers.
 
     Args:
         relation: The neighboring relation of all steps.

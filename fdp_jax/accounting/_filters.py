@@ -31,7 +31,7 @@ from ..mechanisms import (
 )
 from ._digits import joined, split
 
-_ROUNDING = {np.dtype(np.float64): (1e-14, 4e-9), np.dtype(np.float32): (1e-6, 1e-5)}
+ROUNDING = {np.dtype(np.float64): (1e-14, 4e-9), np.dtype(np.float32): (1e-6, 1e-5)}
 """Relative errors of costs to allow for, and by how much a budget may be exceeded so
 that costs may fill it; by the precision of the user's program."""
 
@@ -101,7 +101,7 @@ class AbstractFilter(eqx.Module):
 
     def _allowed(self) -> Any:
         """The budget, with what may exceed it."""
-        excess = _ROUNDING[np.dtype(self._budget[0].dtype)][1]
+        excess = ROUNDING[np.dtype(self._budget[0].dtype)][1]
         return (joined(self._budget) * (1 + excess))[()]
 
     def _after(self, mechanism: Any, count: Any) -> tuple[tuple[Any, ...], Any]:
@@ -121,7 +121,7 @@ def _spend(
 ) -> tuple[tuple[Array, ...], Bool[Array, ""]]:
     """The new total, rounded upward, and whether it is within the budget."""
     dtype = np.dtype(np.float32 if len(budget._budget) > 1 else np.float64)
-    error, excess = _ROUNDING[dtype]
+    error, excess = ROUNDING[dtype]
     before = joined(budget._spent)
     more = jnp.where(count > 0, count * cost, 0.0) * (1 + error)
     # Adding nothing does not round.
@@ -139,9 +139,10 @@ def _parts(value: Any) -> tuple[Any, ...]:
 
 def _no_filter(taken: str, mechanism: Any) -> TypeError:
     return TypeError(
-        f"the filter takes {taken}, got {type(mechanism).__name__}: for trade-off "
-        "functions in general there is no filter, composing them until a given one is "
-        "reached is not valid if they are chosen in view of earlier results"
+        f"filters and odometers take {taken}, got {type(mechanism).__name__}: for "
+        "trade-off functions in general there is no filter, composing them until a "
+        "given one is reached is not valid if they are chosen in view of earlier "
+        "results"
     )
 
 

@@ -25,6 +25,8 @@ from ..mechanisms import AbstractMechanism, can_be_stacked, stacked_loss
 from ._digits import joined, split
 
 _MOST = 2**31 - 1
+_MANY = 1024
+"""Rows from which on programs for less than twice as many are worth their number."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -91,9 +93,12 @@ class Table(eqx.Module):
         ]
 
     def trimmed(self) -> "Table":
-        """Without most free rows: as many as the next power of two."""
+        """Without most free rows: of few sizes, each of which is a program."""
         used = np.flatnonzero(np.asarray(self.counts))
         size = 1 << max(used.size - 1, 0).bit_length()
+        if size > _MANY:
+            # Every row takes time.
+            size = -(-used.size // (size // 8)) * (size // 8)
         kept = np.append(used, np.zeros(size - used.size, used.dtype))
         counts = np.asarray(self.counts)[kept]
         counts[used.size :] = 0

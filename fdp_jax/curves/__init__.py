@@ -36,6 +36,7 @@ from ._curve import (
 )
 from ._doubts import (
     is_loose as is_loose,
+    is_nearly_tight as is_nearly_tight,
     leaves_doubt as leaves_doubt,
 )
 from ._grid_curve import GridCurve as GridCurve

@@ -5,7 +5,7 @@ from jaxtyping import Array, Float
 
 from .._internal._precision import in_float64
 from ..engines import Interval
-from ._bounds import DELTA, LOGARITHM, Bounds, bayes_error_range
+from ._bounds import DELTA, LOGARITHM, Bounds, bayes_error_range, joined_methods
 from ._queries import ProfilePoint, bounds_of
 
 
@@ -79,5 +79,5 @@ def common_profile(one: ProfilePoint, other: ProfilePoint) -> ProfilePoint:
     return ProfilePoint(
         common(one.log_delta, other.log_delta),
         common(one.log_rest, other.log_rest),
-        f"{one.method}, {other.method}",
+        joined_methods(one.method, other.method),
     )

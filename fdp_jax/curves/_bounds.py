@@ -173,8 +173,13 @@ def intersection(one: Bounds, other: Bounds, known: Range) -> Bounds:
         jnp.clip(estimate, lower, upper),
         upper,
         classify(lower, upper, vacuous),
-        f"{one.method}, {other.method}",
+        joined_methods(one.method, other.method),
     )
+
+
+def joined_methods(*methods: str) -> str:
+    """The engines of several answers, each of them once."""
+    return ", ".join(dict.fromkeys(", ".join(methods).split(", ")))
 
 
 def between(one: Bounds, below: Bounds, above: Bounds, known: Range) -> Bounds:
@@ -187,7 +192,7 @@ def between(one: Bounds, below: Bounds, above: Bounds, known: Range) -> Bounds:
         jnp.clip(one.estimate, lower, upper),
         upper,
         classify(lower, upper, crossed | (one.status == Status.VACUOUS)),
-        ", ".join(dict.fromkeys(f"{one.method}, {above.method}".split(", "))),
+        joined_methods(one.method, above.method),
     )
 
 

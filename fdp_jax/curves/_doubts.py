@@ -49,6 +49,15 @@ def leaves_doubt(found: Bounds) -> bool:
     return holds_anywhere(loose & wide)
 
 
+def is_nearly_tight(found: Bounds) -> bool:
+    """Whether a loose answer would be tight with a sixteenth of the width."""
+    if not is_loose(found):
+        return False
+    lower, upper, status = map(_numbers, (found.lower, found.upper, found.status))
+    wide = ~(upper - lower <= 1.5e-5 * np.maximum(np.abs(lower), np.abs(upper)))
+    return not holds_anywhere((status != Status.TIGHT) & wide)
+
+
 def _numbers(value: Any) -> Any:
     """NumPy's own where they are known: these are looked at in microseconds."""
     numbers = known(value)

@@ -13,6 +13,7 @@ from .._internal._interval import (
     without as without,
 )
 from ._bounds import Profile as Profile, over as over, select as select
+from ._bracketed_engine import is_bracketed as is_bracketed
 from ._epsilon import (
     epsilon as epsilon,
     largest_epsilon as largest_epsilon,

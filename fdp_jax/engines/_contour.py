@@ -19,6 +19,8 @@ _MOST_BLOCKS = 512, 1024
 """Blocks of frequencies at most; the second where all may be had at once."""
 _FEW = 8
 _CHERNOFF_LEVELS = 6
+_BEYOND = 1.14
+"""The last frequency over that of a normal law, where steps are many: mostly enough."""
 _USELESS = -5.0
 """log of the relative truncation error from which on it is not worth the sum."""
 
@@ -122,39 +124,12 @@ class Start(eqx.Module):
         return jnp.min(jnp.where(positive, bounds, jnp.inf))
 
 
-def first_start(
-    loss: ComposedLoss, sign: Array, saddle: Saddle, middle: Array
-) -> Start:
-    """What it takes to rule a direction out: see `complete`.
-
-    A Chernoff bound at the saddle alone, where moments take long.  Elsewhere all at
-    once, for they take less long than to compile them twice.
-    """
-    if not loss.many_steps:
-        return start_contour(loss, sign, saddle, middle)
-    return _start(loss, sign, saddle, middle, saddle.shift[None])
-
-
-def complete(loss: ComposedLoss, start: Start) -> Start:
-    """With all Chernoff bounds."""
-    if not loss.many_steps:
-        return start
-    loss = stop_gradient(loss)
-    return start_contour(loss, start.sign, start.saddle, start.middle)
-
-
 def start_contour(
     loss: ComposedLoss, sign: Array, saddle: Saddle, middle: Array
 ) -> Start:
     """With Chernoff bounds at the saddle and on either side of it."""
-    return _start(loss, sign, saddle, middle, _chernoff_shifts(saddle, middle))
-
-
-def _start(
-    loss: ComposedLoss, sign: Array, saddle: Saddle, middle: Array, shifts: Array
-) -> Start:
     # The orders are 1 + c: no other c than theirs may weigh a threshold.
-    shifts = optimization_barrier(1 + shifts) - 1
+    shifts = optimization_barrier(1 + _chernoff_shifts(saddle, middle)) - 1
     logs = log_moments(loss, sign, shifts) + _log_payoff(shifts)
     return stop_gradient(Start(sign, middle, saddle, shifts, logs))
 
@@ -162,16 +137,14 @@ def _start(
 def idle_contour(start: Start, shape: Contour) -> Contour:
     """One without frequencies, of the shapes of another one."""
     empty = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shape)
-    # Of all bounds or of the first one: see `first_start`.
-    spread = lambda x: jnp.broadcast_to(x, shape.chernoff_shifts.shape)
     return dataclasses.replace(
         empty,
         sign=start.sign,
         shift=start.saddle.shift,
         middle=start.middle,
         rough=jnp.ones((), bool),
-        chernoff_shifts=spread(start.chernoff_shifts),
-        chernoff_logs=spread(start.chernoff_logs),
+        chernoff_shifts=start.chernoff_shifts,
+        chernoff_logs=start.chernoff_logs,
     )
 
 
@@ -362,7 +335,9 @@ def _last_frequency(
         following = jnp.where(envelope > needed, wider, frequency)
         return step + 1, frequency, following, envelope
 
-    first = jnp.sqrt(-2 * jnp.minimum(target, -1)) / saddle.deviation
+    # Too far costs less than another look, where that is a sum over many steps.
+    reach = _BEYOND if loss.many_steps else 1.0
+    first = reach * jnp.sqrt(-2 * jnp.minimum(target, -1)) / saddle.deviation
     first = jnp.minimum(first, most)
     none = jnp.zeros_like(first)
     start = (jnp.zeros((), jnp.int32), none, first, none)

@@ -18,8 +18,6 @@ from ._bounds import Profile, largest_loss, select, with_infinite
 from ._contour import (
     Contour,
     Start,
-    complete,
-    first_start,
     idle_contour,
     plan_contour,
     start_contour,
@@ -36,7 +34,7 @@ from ._saddle import (
 _NEWTON_STEPS = 24
 
 
-def first_starts_at_epsilon(
+def starts_at_epsilon(
     loss: ComposedLoss, signs: Float[Array, " s"], epsilon: Float[Array, ""]
 ) -> Start:
     """Begins evaluations of the profile near a threshold (at least zero), stacked."""
@@ -48,7 +46,7 @@ def first_starts_at_epsilon(
             loss, sign, middle, epsilon, jnp.where(middle, 0, guess)
         )
         guess = jnp.where(middle, guess, _next_guess(saddle))
-        return guess, first_start(loss, sign, saddle, middle)
+        return guess, start_contour(loss, sign, saddle, middle)
 
     return lax.scan(step, jnp.zeros_like(epsilon), signs)[1]
 
@@ -68,7 +66,7 @@ def tail_start_at_epsilon(
     return start_contour(loss, sign, saddle, right)
 
 
-def first_starts_at_log_delta(
+def starts_at_log_delta(
     loss: ComposedLoss, signs: Float[Array, " s"], log_deltas: Float[Array, " s"]
 ) -> Start:
     """Begins the searches, stacked, for the epsilon of a given delta."""
@@ -77,25 +75,17 @@ def first_starts_at_log_delta(
     def step(guess: Array, direction: tuple[Array, Array]) -> tuple[Array, Start]:
         sign, log_delta = direction
         saddle = saddle_for_log_delta(loss, sign, log_delta, guess)
-        start = first_start(loss, sign, saddle, jnp.zeros((), bool))
+        start = start_contour(loss, sign, saddle, jnp.zeros((), bool))
         return _next_guess(saddle), start
 
     return lax.scan(step, jnp.zeros_like(log_deltas[0]), (signs, log_deltas))[1]
 
 
-def starts_at_log_delta(
-    loss: ComposedLoss, signs: Float[Array, " s"], log_deltas: Float[Array, " s"]
-) -> Start:
-    """The starts of `first_starts_at_log_delta`, completed."""
-    first = first_starts_at_log_delta(loss, signs, log_deltas)
-    return lax.map(lambda start: complete(loss.tabulated(), start), first)
-
-
 def contour_unless(
     hopeless: Bool[Array, ""], loss: ComposedLoss, start: Start
 ) -> Contour:
-    """The contour that a first start leads to, or one without frequencies."""
-    full = lambda: plan_contour(loss, complete(loss.tabulated(), start))
+    """The contour that a start leads to, or one without frequencies."""
+    full = lambda: plan_contour(loss, start)
     shape = jax.eval_shape(full)
     return lax.cond(hopeless, lambda: idle_contour(start, shape), full)
 
@@ -169,7 +159,6 @@ def spectral_epsilon(
     The lower and upper bound allow for errors `slack` of the target.  No derivative:
     `spectral_log_delta` has one.  `tabulated` trades memory for time.
     """
-    start = complete(loss.tabulated(), start)
     contour = plan_contour(loss, start)
 
     def miss(at: Evaluation) -> tuple[Array, Array, Array]:

@@ -31,13 +31,13 @@ from ._rare_queries import (
 from ._spectral import (
     as_profile,
     contour_unless,
-    first_starts_at_epsilon,
-    first_starts_at_log_delta,
     largest_log_delta,
     spectral_epsilon,
     spectral_log_delta,
     spectral_profile,
     spectral_threshold,
+    starts_at_epsilon,
+    starts_at_log_delta,
     tabulated_profile,
 )
 
@@ -110,7 +110,7 @@ class SpectralEngine(AbstractEngine):
 
     def plan(self, loss, signs, anchor, gap):
         del gap
-        starts = first_starts_at_epsilon(loss, signs, anchor)
+        starts = starts_at_epsilon(loss, signs, anchor)
         infinite = over(signs, loss.log_infinite_mass)
         total = lambda finite: jnp.logaddexp(finite, infinite)
         most = total(jax.vmap(lambda start: start.largest_log_delta(anchor))(starts))
@@ -178,7 +178,7 @@ def _epsilon_search(
     tabulated: bool = True,
 ) -> tuple[Interval, Contour, Rare | None, Array]:
     """The epsilon of the worst direction, how it was found, and which that is."""
-    starts = first_starts_at_log_delta(loss, signs, targets)
+    starts = starts_at_log_delta(loss, signs, targets)
     # The worst direction first, which may save the other one.
     largest = jax.vmap(lambda start, target: start.largest_epsilon(target))
     most = largest(starts, targets - slacks[:, 1])

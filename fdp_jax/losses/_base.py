@@ -97,6 +97,10 @@ class AbstractLoss(eqx.Module):
         derivatives steer choices that need no precision.
         """
 
+    def log_moment_bounds(self, order: Float[Array, " k"]) -> Float[Array, " k"]:
+        """Lambda from above, to the digits that Chernoff's inequality needs."""
+        return self.moments(order)[0]
+
     def rough_moments(
         self, order: Float[Array, ""]
     ) -> tuple[Float[Array, ""], Float[Array, ""], Float[Array, ""]]:

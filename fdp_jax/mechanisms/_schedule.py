@@ -98,7 +98,7 @@ def stacked_loss(steps: AbstractMechanism, times: Any = 1.0) -> ComposedLoss:
         return _one_gaussian(term, counts)
     some = jnp.any(counts > 0)
     # A loss that is safe to evaluate even where nothing is released.
-    total = ScheduleLoss(term, jnp.where(some, counts, 1.0))
+    total = ScheduleLoss.of(term, jnp.where(some, counts, 1.0))
     return ComposedLoss((total,), (jnp.where(some, 1.0, 0.0).astype(counts.dtype),))
 
 

@@ -176,28 +176,23 @@ def test_cheap_bounds_are_bounds_and_inverse_to_each_other(point):
         assert 0 <= most - least <= 1e-14 * (1 + abs(least))
 
 
-def test_first_start_of_many_steps_is_a_part_of_the_whole():
-    loss, plain = _of_many_steps(), gaussian(2.0)
+def test_bounds_of_many_steps_are_those_of_their_sum():
+    """Five Gaussian releases of two kinds are one with noise (1/4 + 4/9)^(-1/2)."""
+    loss, whole = _of_many_steps(), gaussian((25 / 36) ** -0.5)
     sign, middle = jnp.asarray(1.0), jnp.zeros((), bool)
     saddle = saddle_for_epsilon(loss, sign, middle, jnp.asarray(1.5))
-    first = _contour.first_start(loss, sign, saddle, middle)
-    assert first.chernoff_shifts.shape == (1,)
-    whole = _contour.complete(loss, first)
-    assert whole.chernoff_shifts.size > 10
-    assert whole.chernoff_shifts[0] == first.chernoff_shifts[0]
-    assert whole.chernoff_logs[0] == pytest.approx(float(first.chernoff_logs[0]))
-    # Of others all at once.
-    one = _contour.first_start(plain, sign, saddle, middle)
-    assert one.chernoff_shifts.shape == whole.chernoff_shifts.shape
-    assert _contour.complete(plain, one) is one
+    start = _contour.start_contour(loss, sign, saddle, middle)
+    other = _contour.start_contour(whole, sign, saddle, middle)
+    np.testing.assert_array_equal(start.chernoff_shifts, other.chernoff_shifts)
+    np.testing.assert_allclose(start.chernoff_logs, other.chernoff_logs, rtol=1e-13)
     # Without frequencies the bounds are what is left.
-    idle = _contour.idle_contour(first, _contour.plan_contour(loss, whole))
+    idle = _contour.idle_contour(start, _contour.plan_contour(loss, start))
     assert idle.idle
     assert idle.rough
-    assert idle.chernoff_shifts.shape == whole.chernoff_shifts.shape
+    assert idle.chernoff_shifts.shape == start.chernoff_shifts.shape
     at = jnp.asarray([1.5])
     np.testing.assert_array_equal(
-        idle.chernoff(at), first.largest_log_delta(at[0])[None]
+        idle.chernoff(at), start.largest_log_delta(at[0])[None]
     )
 
 

@@ -14,13 +14,14 @@ from jaxtyping import Array
 from ..._internal._blocked_sum import blocked_sum
 from ..._internal._fourier_sums import fourier_sums
 from ..._internal._special import log1p
-from ..._internal._tolerances import DEAD_SQUARE, NODE_WEIGHT
+from ..._internal._tolerances import DEAD_SQUARE, NODE_WEIGHT, STEP_ENVELOPE
 from .._analytic import FREQUENCY_BLOCK, AnalyticLoss, CharacteristicBlock
 from .._base import outward
 from .._gaussian import normal_cells
 from . import _moments
 from ._integrand import Integrand, log_ratio
 from ._log_moment import central_moments, loss_moments, normalized_log_moment
+from ._moment_bounds import log_moment_bounds
 from ._one_step import OneStepForm
 from ._place import covers_base, locate
 from ._strips import certified_spacing, quadrature_error
@@ -59,6 +60,12 @@ class SubsampledGaussianLoss(Integrand, AnalyticLoss):
 
     def moments(self, order):
         return _moments.moments(self, order)
+
+    def loose_log_moments(self, order, log_tolerance):
+        return log_moment_bounds(self, order, log_tolerance)
+
+    def effort(self):
+        return self.noise_multiplier
 
     def rough_moments(self, order):
         return _moments.rough_moments(self, order)
@@ -180,15 +187,16 @@ class SubsampledGaussianLoss(Integrand, AnalyticLoss):
         place = located.interval
         length = place.end - place.start
         s = self.noise_multiplier
-        widest = jnp.minimum(0.25 * s, 0.5 * jnp.square(s))
+        widest = jnp.minimum(0.4 * s, 0.5 * jnp.square(s))
         blocks = jnp.clip(jnp.ceil(length / (widest * NODES)), 1, _MAX_BLOCKS)
         aux = (located, frequency, length / (blocks * NODES))
         count = blocks.astype(jnp.int32)
-        _, (total, change) = blocked_sum(envelope_block, count, self, aux)
-        # The trapezoid rule on a smooth positive function, and rounding.
+        _, (total, moved) = blocked_sum(envelope_block, count, self, aux)
+        # Rounding, and the trapezoid rule on a smooth positive function.
         allowance = 64 * jnp.finfo(total.dtype).eps
-        bound = jnp.min(change) / total + allowance
-        return log1p(jnp.clip(bound, -1 + allowance, 0))
+        bound = (jnp.min(moved) - total) / total + allowance
+        found = log1p(jnp.clip(bound, -1 + allowance, 0))
+        return found * (1 - STEP_ENVELOPE)
 
     def cells(self, low, high):
         s, q = self.noise_multiplier, self.sampling_prob

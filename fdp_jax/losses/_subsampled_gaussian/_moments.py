@@ -74,8 +74,7 @@ class Tilted(eqx.Module):
 def moments(one: Integrand, order: Float[Array, " k"]) -> tuple[Array, Array, Array]:
     """Lambda from above, Lambda' and Lambda''."""
     # One grid shows where all of them live: modes increase with the order.
-    ends = jnp.stack([jnp.min(order), jnp.max(order)])
-    ends = jax.vmap(lambda w: interval_of(one, w))(ends)
+    ends = interval_of(one, jnp.stack([jnp.min(order), jnp.max(order)]))
     place = Interval(ends.start[0], ends.end[-1], jnp.max(ends.mode))
     grid = coarse_grid(one, place, _SEARCH_NODES)
     return jax.vmap(lambda w: _moments_at(one, w, grid))(order)

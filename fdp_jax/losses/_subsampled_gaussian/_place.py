@@ -4,7 +4,7 @@ import math
 
 import equinox as eqx
 import jax.numpy as jnp
-from jax.lax import fori_loop, stop_gradient
+from jax.lax import stop_gradient, while_loop
 from jaxtyping import Array, Float
 
 from ._integrand import Integrand, inclusion
@@ -12,6 +12,8 @@ from ._integrand import Integrand, inclusion
 REACH = 13.0
 """Standard deviations kept beyond the outermost modes of the tilted density."""
 _ITERATIONS = 16
+_ENOUGH = 0.05
+"""Standard deviations by which an interval may be too long."""
 _DROP = 72.0
 """Least fall of l(x) from a mode to the end of the interval."""
 
@@ -20,9 +22,9 @@ _NODES = 256
 
 
 class Interval(eqx.Module):
-    start: Float[Array, ""]
-    end: Float[Array, ""]
-    mode: Float[Array, ""]
+    start: Float[Array, "..."]
+    end: Float[Array, "..."]
+    mode: Float[Array, "..."]
     """Largest |mode| of l(x)."""
 
 
@@ -57,46 +59,49 @@ class Location(eqx.Module):
     """E_w|X - center| and E_w|X| + |center|, for the rounding bound."""
 
 
-def interval_of(one: Integrand, order: Array) -> Interval:
+def interval_of(one: Integrand, order: Float[Array, "..."]) -> Interval:
     """An interval outside which exp(l) is negligible, and a bound on |modes|.
 
     The modes solve x = w p(x), p the increasing `inclusion`.  For w > 0 the
     iteration x <- w p(x) from w (from 0) falls (rises) to the largest (smallest)
     mode, and l is monotone beyond every iterate.  For w < 0, l is strongly
     concave and its only mode, in [w p(0), 0], is found by bisection.
+
+    Of several orders at once for an array.
     """
-    s = one.noise_multiplier
+    one, order = stop_gradient((one, order))
+    s, down = one.noise_multiplier, order < 0
     reach = REACH * s
 
-    def far(inner, outer):
-        inner, outer = one.log_integrand(jnp.stack([inner, outer]), order)
-        return inner - outer >= _DROP
-
-    def share(x):
-        return inclusion(one.u(x), one.sampling_prob)
-
-    def step(_, carry):
-        high, low, end, start, left, right = carry
-        end = jnp.where(far(high, high + reach), high + reach, end)
-        start = jnp.where(far(low, low - reach), low - reach, start)
-        middle = 0.5 * (left + right)
-        high, low, balance = order * share(jnp.stack([high, low, middle]))
+    def step(carry):
+        count, high, low, end, start, _ = carry
+        middle = 0.5 * (high + low)
+        x = jnp.stack([high, low, middle, high + reach, low - reach])
+        loss = one.loss_at(x)
+        balances = order * one.sampling_prob * jnp.exp(one.u(x) - loss)
+        next_high, next_low, balance, *_ = balances
+        height = one.log_base(x) + order * loss
+        far = height[:2] - height[3:] >= _DROP
+        end = jnp.where(far[0], high + reach, end)
+        start = jnp.where(far[1], low - reach, start)
         above = middle > balance
-        left, right = (
-            jnp.where(above, left, middle),
-            jnp.where(above, middle, right),
-        )
-        return high, low, end, start, left, right
+        next_high = jnp.where(down, jnp.where(above, middle, high), next_high)
+        next_low = jnp.where(down, jnp.where(above, low, middle), next_low)
+        moved = jnp.maximum(high - next_high, next_low - low)
+        return count + 1, next_high, next_low, end, start, moved
 
-    zero = jnp.zeros_like(order)
-    positive = jnp.maximum(order, 0)
-    lowest = jnp.minimum(order, 0) * share(zero)
-    first = (positive, zero, positive + reach, -reach + zero, lowest, zero)
-    high, low, end, start, left, right = fori_loop(0, _ITERATIONS, step, first)
-    down = order < 0
-    mode = jnp.where(down, jnp.abs(left), jnp.maximum(jnp.abs(high), jnp.abs(low)))
-    start = jnp.where(down, left - reach, start)
-    end = jnp.where(down, right + reach, end)
+    def unfinished(carry):
+        return (carry[0] < _ITERATIONS) & jnp.any(carry[-1] > _ENOUGH * s)
+
+    share = inclusion(one.u(0 * order), one.sampling_prob)
+    # The iterates from above and from below, or what encloses the only mode.
+    high, low = jnp.maximum(order, 0), jnp.minimum(order, 0) * share
+    ends = high + reach, 0 * order - reach
+    begin = jnp.zeros((), jnp.int32), high, low, *ends, jnp.full_like(order, jnp.inf)
+    _, high, low, end, start, _ = while_loop(unfinished, step, begin)
+    mode = jnp.maximum(jnp.abs(high), jnp.abs(low))
+    start = jnp.where(down, low - reach, start)
+    end = jnp.where(down, high + reach, end)
     return Interval(start, end, mode)
 
 

@@ -164,11 +164,11 @@ def certified_spacing(
     place, order = located.interval, located.order
     widths = half_widths(one)
     growth = strip_growth(one, place, order, frequency, widths)
-    spacings = _widest_spacing(widths, growth, log_tolerance)
+    spacings = widest_spacing(widths, growth, log_tolerance)
     farther = jnp.exp2(0.75 * jnp.arange(_LINES, dtype=widths.dtype))
     farther = widths[jnp.argmax(spacings)] * farther
     lines = lines_of(one, located, frequency, jnp.minimum(farther, widths[0]))
-    finer = _widest_spacing(lines.half_width, lines.growth, log_tolerance)
+    finer = widest_spacing(lines.half_width, lines.growth, log_tolerance)
     # Nothing may be gained at the ends.
     finer = jnp.minimum(finer, 2 * jnp.pi / (lines.rate + 1 / one.noise_multiplier))
     finer = jnp.where(lines.power <= _GROWTH, finer, 0)
@@ -188,7 +188,7 @@ def quadrature_error(
     return error + beyond_iterates(one) * edge + located.beyond
 
 
-def _widest_spacing(
+def widest_spacing(
     half_width: Array, growth: Array, log_tolerance: Array
 ) -> Float[Array, " k"]:
     """The widest spacing whose error along a line is within tolerance."""
