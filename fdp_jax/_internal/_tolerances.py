@@ -259,6 +259,20 @@ LATTICE_SUM = _entered(
     Kind.BUDGETED,
     "Relative rounding of a sum of positive numbers over the lattice, or of two such.",
 )
+CLOSE_TO_LATTICE = _entered(
+    "CLOSE_TO_LATTICE",
+    1e-9,
+    Kind.PROVED,
+    "Distance from a lattice point, in steps, at which an atom of a likelihood ratio "
+    "is put onto it; the masses next to it are raised by what that may do.",
+)
+QUANTIZED_MASS = _entered(
+    "QUANTIZED_MASS",
+    3e-8,
+    Kind.PROVED,
+    "Relative error of the probability of a quantized sum, above which the output is "
+    "left out; losses count as off by what is below it.",
+)
 GAUSS_RULE = _entered(
     "GAUSS_RULE",
     5e-15,

@@ -51,8 +51,11 @@ class MixtureLoss(AbstractLoss):
 
     def atoms(self):
         parts = [loss.atoms() for loss in self.losses]
-        logs = [x.log_mass + w for x, w in zip(parts, self._logs(), strict=True)]
-        return Atoms(jnp.concatenate([x.loss for x in parts]), jnp.concatenate(logs))
+        weighted = [
+            Atoms(x.loss, x.log_mass + w, x.error)
+            for x, w in zip(parts, self._logs(), strict=True)
+        ]
+        return Atoms.joined(*weighted)
 
     def lattice(self):
         return None

@@ -43,6 +43,7 @@ from ._fields import (
     Search as Search,
     as_float as as_float,
     as_known as as_known,
+    is_one as is_one,
     as_number as as_number,
     parameter as parameter,
     raise_not_set as raise_not_set,

@@ -4,7 +4,6 @@ from typing import Any, ClassVar
 
 import equinox as eqx
 import jax.numpy as jnp
-import numpy as np
 from jaxtyping import ArrayLike, Real
 
 from .._internal import _checks
@@ -19,12 +18,12 @@ from ..mechanisms import (
     Composition,
     Gaussian,
     NeighboringRelation,
-    RandomAllocationEpoch,
     Sampling,
     as_float,
     as_known,
     parameter,
 )
+from ._allocated import AllocatedEpoch, BegunEpochs, gaussian_epoch, nothing
 from ._poisson import rounds
 
 _MOST = 1000
@@ -82,6 +81,12 @@ class RandomAllocation(AbstractSampling):
     def __check_init__(self):
         _checks.whole("num_participations", self.num_participations, 1, _MOST)
         _checks.flag("same_every_epoch", self.same_every_epoch)
+        batches = as_known(self.num_batches)
+        if batches is not None and batches < self.num_participations:
+            raise ValueError(
+                f"num_participations must be at most num_batches = {batches:g}, got "
+                f"{self.num_participations}"
+            )
         if self.num_participations > 1 and self.same_every_epoch:
             raise ValueError(
                 "same_every_epoch must be False for several participations, got True"
@@ -97,23 +102,28 @@ class RandomAllocation(AbstractSampling):
                 num_epochs=epochs,
                 whole=whole,
             )
-        if self.num_participations > 1:
-            return _several(release, self.num_batches, self.num_participations, epochs)
-        epoch = _epoch(release, self.num_batches)
-        if not _are_whole(num_steps, self.num_batches):
-            # Of a begun epoch it is not known what is leaked at least.
-            epoch = _Part.unchecked(epoch=epoch)
-        return Composition.unchecked(parts=(epoch,), num_steps=(epochs,))
+        if self.num_participations == 1 and isinstance(release, Gaussian):
+            epoch = gaussian_epoch(release, self.num_batches)
+        else:
+            epoch = AllocatedEpoch.unchecked(
+                mechanism=release,
+                num_batches=self.num_batches,
+                participations=self.num_participations,
+            )
+        whole = Composition.unchecked(parts=(epoch,), num_steps=(epochs,))
+        if _are_whole(num_steps, self.num_batches):
+            return whole
+        return BegunEpochs.unchecked(epochs=whole)
 
     def one_round(self):
         return self.num_batches
 
     def require_release(self, release):
         super().require_release(release)
-        if not isinstance(release, Gaussian):
+        if self.same_every_epoch and not isinstance(release, Gaussian):
             raise TypeError(
-                "mechanism must be Gaussian for random allocation, got "
-                f"{type(release).__name__}"
+                "mechanism must be Gaussian where a record's batch is the same in every "
+                f"epoch, got {type(release).__name__}"
             )
 
 
@@ -125,55 +135,6 @@ def _are_whole(num_steps: Any, num_batches: Any) -> bool:
     if steps is None or batches is None:
         return False
     return steps % batches == 0
-
-
-def _epoch(release: Any, num_batches: Any) -> RandomAllocationEpoch:
-    return RandomAllocationEpoch.unchecked(
-        noise_multiplier=release.noise_multiplier,
-        num_batches=num_batches,
-        relation=release.relation,
-    )
-
-
-def _several(
-    release: Any, num_batches: Any, participations: int, epochs: Any
-) -> AbstractMechanism:
-    """The batches shared out to as many parts, of each of which a record has one."""
-    if num_batches is None:
-        return Composition.unchecked(parts=(_epoch(release, None),), num_steps=(None,))
-    batches = jnp.asarray(num_batches)
-    fewer = jnp.floor(batches / participations)
-    rest = batches - participations * fewer
-    parts = [_Part.unchecked(epoch=_epoch(release, n)) for n in (fewer, fewer + 1)]
-    counts = (participations - rest) * epochs, rest * epochs
-    return Composition.unchecked(parts=tuple(parts), num_steps=counts)
-
-
-def _nothing(relation: NeighboringRelation) -> AbstractMechanism:
-    """What is leaked for sure where nothing else is known."""
-    return Gaussian.unchecked(noise_multiplier=np.inf, relation=relation)
-
-
-class _Part(AbstractMechanism):
-    """A part of an epoch, by a pair that is only known to dominate."""
-
-    epoch: RandomAllocationEpoch
-
-    @property
-    def relation(self) -> NeighboringRelation:
-        return self.epoch.relation
-
-    def samplings(self) -> frozenset[Sampling]:
-        return frozenset({Sampling.RANDOM_ALLOCATION})
-
-    def attained(self) -> AbstractMechanism:
-        return _nothing(self.relation)
-
-    def loss(self) -> ComposedLoss:
-        return self.epoch.loss()
-
-    def _group(self, size):
-        return self.epoch.group(size)
 
 
 class _SameBatch(AbstractMechanism):
@@ -195,7 +156,7 @@ class _SameBatch(AbstractMechanism):
         return frozenset({Sampling.RANDOM_ALLOCATION})
 
     def attained(self) -> AbstractMechanism | None:
-        return None if self.whole else _nothing(self.relation)
+        return None if self.whole else nothing(self.relation)
 
     def loss(self) -> ComposedLoss:
         epochs = as_float(self.num_epochs)
@@ -203,6 +164,6 @@ class _SameBatch(AbstractMechanism):
         noise = as_float(self.mechanism.noise_multiplier)
         noise = noise / jnp.sqrt(jnp.where(some, epochs, 1.0))
         release = Gaussian.unchecked(noise_multiplier=noise, relation=self.relation)
-        found = _epoch(release, self.num_batches).loss()
+        found = gaussian_epoch(release, self.num_batches).loss()
         counts = tuple(times(jnp.where(some, 1.0, 0.0), n) for n in found.counts)
         return ComposedLoss(found.terms, counts, single=found.single)
