@@ -76,8 +76,9 @@ class AtomicLoss(AbstractLoss):
         size = jnp.abs(self._losses())
         if self.loss is None:
             size = size + jnp.abs(self.log_p) + jnp.abs(self.log_q)
-        known = 2 * jnp.maximum(self.mass_error - ATOM_MASS, 0)
-        return stop_gradient(jnp.finfo(size.dtype).eps * size + known)
+        return (
+            stop_gradient(jnp.finfo(size.dtype).eps * size) + 0.5 * self.range_error()
+        )
 
     def moments(self, order):
         common, loss = self._common(), self._losses()
@@ -138,6 +139,10 @@ class AtomicLoss(AbstractLoss):
         # With nothing in common every loss is infinite.
         none = ~jnp.any(common)
         return jnp.where(none, 0, least), jnp.where(none, 0, most)
+
+    def range_error(self):
+        known = jnp.maximum(self.mass_error - ATOM_MASS, 0)
+        return stop_gradient(jnp.asarray(4 * known, self.log_p.dtype))
 
     def log_finite_masses(self):
         common = self._common()
@@ -234,7 +239,7 @@ def loss_error(atoms: AtomicLoss, epsilon: Array) -> Array:
 def _slip(atoms: AtomicLoss, epsilon: Array) -> Array:
     size = jnp.max(jnp.abs(_losses(atoms))) + jnp.abs(epsilon)
     rounding = 8 * jnp.finfo(epsilon.dtype).eps * (1 + size)
-    return stop_gradient(2 * atoms.mass_error + rounding)
+    return rounding + stop_gradient(2 * jnp.asarray(atoms.mass_error))
 
 
 def _common(atoms: AtomicLoss) -> tuple[Array, Array, Array]:

@@ -60,6 +60,10 @@ class MixtureLoss(AbstractLoss):
     def lattice(self):
         return None
 
+    def range_error(self):
+        errors = [loss.range_error() for loss in self.losses]
+        return jnp.max(jnp.stack(errors))
+
     def loss_range(self):
         ranges = [loss.loss_range() for loss in self.losses]
         lows, highs = map(jnp.stack, zip(*ranges, strict=True))

@@ -31,10 +31,12 @@ def gaussian_epoch(release: Any, num_batches: Any) -> RandomAllocationEpoch:
 class AllocatedEpoch(AbstractMechanism):
     """One epoch of t releases, of which k, uniformly random, have the record.
 
-    Where a step has the pair (P0, Q0) without and with the record, whatever was released
-    before, an epoch has the pair (P0^t, mean of the products with Q0 at k places), by
-    applying the steps' post-processing one after the other.  For k = 1 its loss is that
-    of `losses.dominating`; for k > 1 the pair of k epochs of about t / k steps each is
+    Let (P0, Q0) dominate a step without and with the record, whatever was released
+    before: one channel makes the step's two laws of P0 and Q0 (Blackwell).  Applied one
+    after the other, with what was released so far, the channels make an epoch of
+    (P0^t, mean of the products with Q0 at k places), which therefore dominates it, and
+    is attained where the steps' laws are P0 and Q0.  For k = 1 its loss is that of
+    `losses.dominating`; for k > 1 the pair of k epochs of about t / k steps each is
     above it.  Below is what is told by a sum over the steps: see `losses.dominated`.
 
     References:

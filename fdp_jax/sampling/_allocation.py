@@ -33,15 +33,17 @@ class RandomAllocation(AbstractSampling):
     """Every record is dealt into one of t batches of an epoch, uniformly.
 
     Records are dealt independently ("balls in bins"), so that batches differ in size;
-    batches of one size, as shuffling makes them, are `ShuffledEpochs`.  For Gaussian
-    noise.  Epochs deal anew, unless the same batch is kept in all of them.
+    batches of one size, as shuffling makes them, are `ShuffledEpochs`.  For any single
+    release that has a pair without and with the record.  Epochs deal anew, unless the
+    same batch is kept in all of them (Gaussian noise alone).
 
     Args:
         num_batches: t, at least 1.  The number of steps is that of all batches of all
             epochs.
         num_participations: Batches of an epoch that a record is dealt into, k of t,
-            without repetition.  For k > 1 the pair is an upper bound: of k epochs of
-            about t / k batches.
+            without repetition.  For k > 1 the pair of k epochs of about t / k batches
+            is above the true one, and what a sum over all batches tells is below:
+            `bounds` has both ends.
         same_every_epoch: Whether a record's batch is the same in every epoch: one
             draw, of which all epochs together tell as one with less noise.
 
@@ -58,7 +60,7 @@ class RandomAllocation(AbstractSampling):
     References:
         Chua et al. (2024), arXiv:2412.16802, and Choquette-Choo et al. (2024),
         arXiv:2410.06266, for the pair; Feldman and Shenfeld (2025), arXiv:2502.08202,
-        for k of t.
+        for k of t; the same (2026), arXiv:2602.17284, for any release.
     """
 
     num_batches: Real[ArrayLike, ""] | None = parameter(
@@ -122,8 +124,8 @@ class RandomAllocation(AbstractSampling):
         super().require_release(release)
         if self.same_every_epoch and not isinstance(release, Gaussian):
             raise TypeError(
-                "mechanism must be Gaussian where a record's batch is the same in every "
-                f"epoch, got {type(release).__name__}"
+                "mechanism must be Gaussian where a record's batch is the same in "
+                f"every epoch, got {type(release).__name__}"
             )
 
 

@@ -1,14 +1,13 @@
 """Random allocation of any release: the law of the sum of its likelihood ratios.
 
-Of t steps one, uniformly random, has the record; r_1, ..., r_t are the steps' likelihood
-ratios, which are independent without it.  The ratio of all steps together is their mean
-S / t, so the pair is known from the law of one r, which is moved up in the convex order
-onto a lattice, exactly where r has an atom at a lattice point.
+Of t steps one, uniformly random, has the record; r_1, ..., r_t are the steps'
+likelihood ratios, which are independent without it.  The ratio of all steps together is
+their mean S / t, so the pair is known from the law of one r.  That is moved up in the
+convex order onto a lattice, on which an atom at a lattice point stays where it is.
 """
 
 from typing import NamedTuple
 
-import equinox as eqx
 import jax.numpy as jnp
 from jax.lax import stop_gradient
 from jax.scipy.special import logsumexp
@@ -20,7 +19,7 @@ from .._atomic import AtomicLoss
 from .._base import AbstractLoss
 from .._cells import Cells
 from ._component import Component
-from ._law import both_tilts, joined, outside_window
+from ._law import Outside, both_tilts, joined, outside_window
 from ._place import Place, place_of
 
 POINTS = 1 << 16
@@ -108,10 +107,14 @@ def dominating(
     # A ratio of zero is a lattice point if it is possible.
     zero = stop_gradient(log_nothing) > -jnp.inf
     least = jnp.where(zero, 0.0, jnp.exp(ends.low))
-    at = place_of(jnp.exp(loss), logs, t, points, ends=(least, jnp.exp(ends.high)))
+    values = jnp.append(jnp.exp(loss), 0.0)
+    logs = jnp.append(logs, jnp.where(zero, stop_gradient(log_nothing), -jnp.inf))
+    at = place_of(values, logs, t, points, ends=(least, jnp.exp(ends.high)))
     x = _component(base, at, ends, jnp.exp(log_nothing))
     outside = outside_window(x, at, t)
-    both = both_tilts(x.upper, t, at)
+    # From above, with the derivative of what nothing was added to.
+    raised = x.upper + (x.estimate - stop_gradient(x.estimate))
+    both = both_tilts(raised, t, at)
     masses = joined(at, t, x.mean, both, 1, stop_gradient(outside.wrapped))
     s = (at.first * t + at.window + jnp.arange(at.points)) * at.spacing
     some = s > 0
@@ -120,14 +123,14 @@ def dominating(
     log_q = jnp.where(some, log_p + ratio, -jnp.inf)
     # The record's own step may reveal it.
     end = jnp.full(1, -jnp.inf), base.log_infinite_masses()[0][None]
-    log_p, log_q = (
-        jnp.concatenate(v) for v in zip((log_p, log_q), end, strict=True)
-    )
+    log_p, log_q = (jnp.concatenate(v) for v in zip((log_p, log_q), end, strict=True))
     missing = _missing(x, at, t, outside)
     return AtomicLoss(log_p, log_q, None, missing, loss=jnp.append(ratio, 0.0))
 
 
-def _missing(x: Component, at: Place, t: Array, outside: eqx.Module):
+def _missing(
+    x: Component, at: Place, t: Array, outside: Outside
+) -> tuple[Array, Array]:
     """Logs of what is left out, with the record and without."""
     small = x.log_left_out + jnp.log(t)
     big = safe_log(t * x.big)
@@ -166,7 +169,9 @@ def _component(
     )
 
 
-def _spread_cells(base, at: Place, ends: Reach, x: Array) -> tuple[Array, Array]:
+def _spread_cells(
+    base: AbstractLoss, at: Place, ends: Reach, x: Array
+) -> tuple[Array, Array]:
     """Masses of the part without atoms, and bounds of their errors.
 
     A cell's mass a and the mean of r in it decide what goes to either end.
@@ -193,7 +198,7 @@ def _spread_cells(base, at: Place, ends: Reach, x: Array) -> tuple[Array, Array]
 
 
 def _add_atoms(
-    base, at: Place, ends: Reach, spread: Array, off: Array
+    base: AbstractLoss, at: Place, ends: Reach, spread: Array, off: Array
 ) -> tuple[Array, Array]:
     """The same with the atoms, those next to a lattice point on it."""
     atoms = base.atoms()
@@ -214,7 +219,7 @@ def _add_atoms(
     moved = place - stop_gradient(place)
     share = jnp.where(on_it, moved, place - left)
     mass = jnp.where(inside, jnp.exp(jnp.where(inside, atoms.log_mass, 0.0)), 0.0)
-    error = mass * (2 * ATOM_MASS + unit + rounding + jnp.where(on_it, gap, 0.0))
+    error = mass * (2 * atoms.error + unit + rounding + jnp.where(on_it, gap, 0.0))
     cell = jnp.where(inside, left, spread.size).astype(int)
     spread = spread.at[cell].add(mass * (1 - share)).at[cell + 1].add(mass * share)
     error = stop_gradient(error)

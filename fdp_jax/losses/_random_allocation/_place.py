@@ -33,7 +33,7 @@ class Place(eqx.Module):
     """Lattice points of the sum; half as many are for a single component."""
     spacing: Float[Array, ""]
     first: Float[Array, ""]
-    """The least component, in steps; whole where lattice points are multiples of one."""
+    """The least component in steps; whole if lattice points are multiples of one."""
     cells: Int[Array, ""]
     """How many cells components may lie in; all beyond is big."""
     window: Int[Array, ""]

@@ -150,7 +150,10 @@ def _rounding(
 ) -> Array:
     unit = jnp.finfo(size.dtype).eps
     # Factor by factor, with the others as large as they may be.
-    most = [jnp.minimum(jnp.logaddexp(x.log_size, jnp.log(x.rounding)), 0) for x, _ in factors]
+    most = [
+        jnp.minimum(jnp.logaddexp(x.log_size, jnp.log(x.rounding)), 0)
+        for x, _ in factors
+    ]
     whole = sum(t * log for log, (_, t) in zip(most, factors, strict=True))
     slope, each = jnp.zeros_like(size), jnp.full_like(size, 16 + _noise(points))
     for log, (one, t) in zip(most, factors, strict=True):

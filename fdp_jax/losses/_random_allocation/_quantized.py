@@ -3,12 +3,12 @@
 Every step's likelihood ratio r is replaced by the nearest value of
 g(r) = log(1 + z r) / z on a lattice, and of all steps only the sum of these is told.
 That is post-processing, so the pair of the two laws of the sum is dominated by the true
-one, whatever z is, and for k of t steps just as well as for one: without the record all t
-terms are alike, with it k of them have the other law, and the order does not matter.
+one, whatever z is, and for k of t steps just as well as for one: without the record all
+t terms are alike, with it k of them have the other law, and the order does not matter.
 
-The ratio of k of t steps is the elementary symmetric mean of the r's, whose logarithm is
-nearly that sum with z = k / (t - k), by the saddle point of its generating function; for
-one step it is the mean itself, to which z = 0 belongs.
+The ratio of k of t steps is the elementary symmetric mean of the r's, whose logarithm
+is nearly that sum with z = k / (t - k), by the saddle point of its generating function;
+for one step it is the mean itself, to which z = 0 belongs.
 
 Sums in either tail are known with relative accuracy from laws that are tilted there.
 Outputs that are not known well enough are left out.
@@ -22,7 +22,7 @@ from jax.scipy.special import logsumexp
 from jaxtyping import Array, Float
 
 from ..._internal._special import log1mexp, safe_log
-from ..._internal._tolerances import ATOM_MASS, QUANTIZED_MASS
+from ..._internal._tolerances import QUANTIZED_MASS
 from .._atomic import AtomicLoss
 from .._base import AbstractLoss
 from ._any_base import POINTS, masked_cells, nodes, reach
@@ -37,6 +37,8 @@ _OUTER = -13.0, 16.0
 _WINDOW = 100.0, 150.0
 """-log of the probability of sums left and right of the window, about."""
 _SIZES = 120
+_FAR_RATIO = 1000.0
+"""A largest ratio from which on the lattice is too coarse for sums of ratios."""
 _CURVED = {1: 0.05, 2: 0.3}
 """Share of k / (t - k) that is best for few participations."""
 
@@ -59,49 +61,82 @@ def dominated(
     near = jnp.round(t)
     t = jnp.where(jnp.abs(t - near) <= 1e-9 * t, near, jnp.ceil(t))
     k = float(participations)
-    z = _CURVED.get(participations, 1.0) * k / jnp.maximum(t - k, 0.01 * k)
+    log_zero = _certain(base.log_infinite_masses()[1], base, 1)
+    z, at, (tilts, outer) = _plan(base, t, participations, points, log_zero)
+    without, included, error = _masses(base, at, z)
+    # What only a step without the record releases.
+    without = without.at[0].add(jnp.exp(log_zero))
+    log_p, log_q, errors = _sums(without, included, t, k, at, tilts, outer)
+    known = errors <= QUANTIZED_MASS
+    # That all steps release what one with the record does not is the least sum.
+    alone = jnp.where(known[0] | (at.window > 0), -jnp.inf, t * log_zero)
+    # A step with the record may reveal it.
+    infinite = _infinite(base, k)
+    none = jnp.full_like(infinite, -jnp.inf)
+    ends = jnp.stack([none, alone]), jnp.stack([infinite, none])
+    log_p, log_q = (
+        jnp.concatenate([jnp.where(known, logs, -jnp.inf), end])
+        for logs, end in zip((log_p, log_q), ends, strict=True)
+    )
+    mass_error = 2 * QUANTIZED_MASS + 1.01 * t * error
+    return AtomicLoss(log_p, log_q, mass_error=mass_error)
+
+
+def _plan(
+    base: AbstractLoss, t: Array, participations: int, points: int, log_zero: Array
+) -> tuple[Array, Place, tuple[Array, Array]]:
+    """The bend z, the lattice of the terms, and the tilts of their sums."""
+    k = float(participations)
     ends = reach(base, _REACH + jnp.log(t))
+    z = _CURVED.get(participations, 1.0) * k / jnp.maximum(t - k, 0.01 * k)
+    if participations == 1:
+        # Straight where the lattice is fine enough for that.
+        z = z * jnp.clip(jnp.exp(ends.high) / _FAR_RATIO, 1e-4, 1.0)
     bent = lambda loss: jnp.log1p(z * jnp.exp(loss)) / z
     loss, logs = nodes(base, ends)
-    sides = bent(ends.low), bent(ends.high)
-    at = place_of(
-        bent(loss), logs, t, points, ends=sides, more=k, reach=_WINDOW
-    )
-    without, included, error = _masses(base, at, z)
-    tilts, outer = _tilts(bent(loss), logs, t)
-    counts = (t, 0.0), (t - k, k)
-    total = lambda u: jnp.stack(
-        [
-            n * log_total(without, u, at.spacing)
-            + m * log_total(included, u, at.spacing)
-            for n, m in counts
-        ]
-    )
+    values, logs = jnp.append(bent(loss), 0.0), jnp.append(logs, log_zero)
+    sides = jnp.where(log_zero > -jnp.inf, 0.0, bent(ends.low)), bent(ends.high)
+    at = place_of(values, logs, t, points, ends=sides, more=k, reach=_WINDOW)
+    return z, at, _tilts(values, logs, t)
+
+
+def _sums(
+    without: Array,
+    included: Array,
+    t: Array,
+    k: float,
+    at: Place,
+    tilts: Array,
+    outer: Array,
+) -> tuple[Array, Array, Array]:
+    """Logs of both laws of the sum, each from the tilt it is known by best, and errors.
+
+    Errors are relative, of the larger one of both.
+    """
+    h = at.spacing
+
+    def total(u: Array) -> Array:
+        one, other = log_total(without, u, h), log_total(included, u, h)
+        return jnp.stack([t * one, (t - k) * one + k * other])
+
     beyond = jnp.stack([total(u) for u in outer])
 
     def both(tilt: Array) -> tuple[Array, Array, Array]:
         one, other = (
             tilted(x, tilt, at, continuous=False) for x in (without, included)
         )
-        sums = (
-            power(((one, t),), at),
-            power(((one, t - k), (other, jnp.asarray(k))), at),
-        )
+        pair = (one, t - k), (other, jnp.asarray(k))
+        sums = power(((one, t),), at), power(pair, at)
         wrapped = _wrapped(at, tilt, total(tilt), outer, beyond, t)
-        found = [_logs(x, w) for x, w in zip(sums, wrapped, strict=True)]
-        log_p, log_q = (x[0] for x in found)
-        return log_p, log_q, jnp.maximum(found[0][1], found[1][1])
+        (log_p, error), (log_q, more) = (
+            _logs(x, w) for x, w in zip(sums, wrapped, strict=True)
+        )
+        return log_p, log_q, jnp.maximum(error, more)
 
-    log_p, log_q, errors = lax.map(both, tilts)
-    best = jnp.argmin(errors, axis=0)[None]
-    pick = lambda x: jnp.take_along_axis(x, best, axis=0)[0]
-    known = pick(errors) <= QUANTIZED_MASS
-    log_p, log_q = (jnp.where(known, pick(x), -jnp.inf) for x in (log_p, log_q))
-    # A step with the record may reveal it.
-    infinite = _infinite(base, k)
-    log_p, log_q = jnp.append(log_p, -jnp.inf), jnp.append(log_q, infinite)
-    mass_error = 2 * QUANTIZED_MASS + 1.01 * t * error
-    return AtomicLoss(log_p, log_q, mass_error=mass_error)
+    found = lax.map(both, tilts)
+    best = jnp.argmin(found[2], axis=0)[None]
+    log_p, log_q, errors = (jnp.take_along_axis(x, best, axis=0)[0] for x in found)
+    return log_p, log_q, errors
 
 
 def _masses(
@@ -127,9 +162,17 @@ def _masses(
     sizes = 1 + jnp.abs(cells.log_mass) + jnp.abs(cells.loss)
     error = jnp.max(jnp.where(some, cells.error + unit * sizes, 0.0))
     p, q = jnp.append(p, 0.0), jnp.append(q, 0.0)
+    p, q, most = _with_atoms(base, at, z, p, q)
+    return p, q, jnp.maximum(error, most)
+
+
+def _with_atoms(
+    base: AbstractLoss, at: Place, z: Array, p: Array, q: Array
+) -> tuple[Array, Array, Array]:
+    """The masses with those of the atoms, and the largest error of one of these."""
     atoms = base.atoms()
     if not atoms.loss.size:
-        return p, q, error
+        return p, q, jnp.zeros_like(z)
     finite = jnp.isfinite(atoms.log_mass)
     loss = jnp.where(finite, atoms.loss, 0.0)
     log_mass = jnp.where(finite, atoms.log_mass, 0.0)
@@ -139,8 +182,9 @@ def _masses(
     p = p.at[cell].add(jnp.exp(log_mass))
     q = q.at[cell].add(jnp.exp(log_mass + loss))
     sizes = 1 + jnp.abs(log_mass) + jnp.abs(loss)
-    most = jnp.max(jnp.where(finite, 2 * ATOM_MASS + unit * sizes, 0.0))
-    return p, q, jnp.maximum(error, most)
+    unit = 8 * jnp.finfo(p.dtype).eps
+    error = jnp.where(finite, 2 * atoms.error + unit * sizes, 0.0)
+    return p, q, jnp.max(error)
 
 
 def _tilts(x: Array, logs: Array, t: Array) -> tuple[Array, Array]:
@@ -189,9 +233,14 @@ def _logs(found: Power, wrapped: Array) -> tuple[Array, Array]:
 
 def _infinite(base: AbstractLoss, k: float) -> Float[Array, ""]:
     """Log of the probability of some infinite loss with the record, from below."""
-    log_mass, truncated = base.log_infinite_masses()[0], base.log_truncated_masses()[0]
-    certain = log_mass + log1mexp(jnp.maximum(log_mass - truncated, 1e-12))
-    some = (log_mass > -jnp.inf) & (truncated < log_mass - 1e-6)
-    certain = jnp.where(truncated > -jnp.inf, certain, log_mass)
-    share = jnp.minimum(jnp.exp(jnp.where(some, certain, -jnp.inf)), 1 - 1e-16)
+    certain = _certain(base.log_infinite_masses()[0], base, 0)
+    share = jnp.minimum(jnp.exp(certain), 1 - 1e-16)
     return safe_log(-jnp.expm1(k * jnp.log1p(-share))) - 1e-12
+
+
+def _certain(log_mass: Array, base: AbstractLoss, side: int) -> Float[Array, ""]:
+    """Log of a mass of infinite losses, without what may have been left out of it."""
+    truncated = base.log_truncated_masses()[side]
+    some = (log_mass > -jnp.inf) & (truncated < log_mass - 1e-6)
+    gap = jnp.where(some, log_mass - truncated, 1.0)
+    return jnp.where(some, log_mass + log1mexp(gap), -jnp.inf)
