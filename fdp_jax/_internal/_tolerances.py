@@ -281,6 +281,16 @@ GAUSS_RULE = _entered(
     "Cauchy's bounds of its tenth derivative.",
 )
 
+# ------------------------------------------------------------------- truncated batches
+
+BINOMIAL_TAIL = _entered(
+    "BINOMIAL_TAIL",
+    1e-12,
+    Kind.MEASURED,
+    "Error of the logarithm of a binomial law's tail from k on, over 1 + |log| + "
+    "|k - mean|, up to 1e8 trials: by a Gauss rule with 80 nodes.",
+)
+
 # ----------------------------------------------------------------- trade-off functions
 
 QUANTIZED_POWER = _entered(

@@ -495,3 +495,46 @@ def test_schemes_are_stated(scheme, relation):
         fdp.sampling.Sampling.SHUFFLED,
     ):
         assert account.samplings() == {scheme.scheme}
+
+
+# ---------------------------------------------------------------------------- groups
+
+
+def test_groups_in_shuffled_epochs():
+    """All of a group in one batch: as if its members were one record, moved farther."""
+    scheme = fdp.sampling.ShuffledEpochs(num_batches=10)
+    run = fdp.DPSGD(
+        noise_multiplier=4.0, sampling=scheme, num_steps=30, relation="zero_out"
+    )
+    found = run.group(2).bounds(delta=1e-5)
+    truth = fdp.Gaussian(2.0).repeat(3).epsilon(delta=1e-5)
+    np.testing.assert_allclose(found.upper, truth, rtol=1e-6)
+    # In different batches they leak as two records of one batch do with less noise.
+    apart = fdp.Gaussian(4.0).repeat(6).epsilon(delta=1e-5)
+    assert found.lower <= apart <= found.upper
+    laplace = fdp.Subsampled(fdp.Laplace(1.0, relation="zero_out"), scheme)
+    with pytest.raises(
+        ValueError, match="size must be 1 for shuffled epochs"
+    ):
+        laplace.group(2)
+
+
+def test_truncation_is_rounded_outward():
+    """The pair's weights are above the exact ones, the attained one's rate below."""
+    n, p, most = 60_000, 0.005, 350
+    scheme = fdp.sampling.TruncatedPoisson(p, batch_size=most, dataset_size=n)
+    run = fdp.Subsampled(fdp.Gaussian(1.0), scheme)
+    mp.mp.dps = 40
+    mass = lambda j, m: mp.binomial(m, j) * mp.mpf(p) ** j * (1 - mp.mpf(p)) ** (m - j)
+    tail = lambda k, m: mp.nsum(lambda j: mass(int(j), m), [k, k + 400])
+    full = tail(most, n - 1)
+    share = tail(most + 1, n) * most / (n * full)
+    (term,) = run.loss().terms
+    found = np.asarray(term.probs())
+    assert mp.mpf(float(found[1])) >= full
+    assert mp.mpf(float(found[0])) >= 1 - full
+    assert mp.mpf(float(found[1])) < full * (1 + mp.mpf(10) ** -8)
+    step = run.as_steps()[0][0]
+    rate = mp.mpf(float(step.attained().loss().terms[0].sampling_prob))
+    exact = (1 - full) * mp.mpf(p) + full * share
+    assert exact * (1 - mp.mpf(10) ** -8) < rate <= exact
