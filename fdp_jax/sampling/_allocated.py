@@ -47,6 +47,8 @@ class AllocatedEpoch(AbstractMechanism):
     mechanism: AbstractMechanism
     num_batches: Any
     participations: int = eqx.field(static=True, default=1)
+    evenly: bool = eqx.field(static=True, default=False)
+    """Whether t is known to be a multiple of k."""
 
     @property
     def relation(self) -> NeighboringRelation:
@@ -77,6 +79,10 @@ class AllocatedEpoch(AbstractMechanism):
         t = as_float(self.num_batches)
         if self.participations == 1:
             return self._one_of(t)
+        if self.evenly:
+            epoch = self._one_of(t / self.participations)
+            count = self.participations * epoch.counts[0]
+            return ComposedLoss(epoch.terms, (count,))
         fewer = jnp.floor(t / self.participations)
         rest = t - self.participations * fewer
         parts = [self._one_of(n) for n in (fewer, fewer + 1)]

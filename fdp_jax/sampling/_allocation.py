@@ -10,7 +10,6 @@ from .._internal import _checks
 from .._internal._logs import times
 from ..losses import ComposedLoss
 from ..mechanisms import (
-    COUNT,
     OPTION,
     REPLACE_ONE,
     AbstractMechanism,
@@ -19,6 +18,7 @@ from ..mechanisms import (
     Gaussian,
     NeighboringRelation,
     Sampling,
+    Search,
     as_float,
     as_known,
     parameter,
@@ -27,6 +27,12 @@ from ._allocated import AllocatedEpoch, BegunEpochs, gaussian_epoch, nothing
 from ._poisson import rounds
 
 _MOST = 1000
+_MOST_BATCHES = 1e6
+
+
+def _batches(name: str, value: Any) -> Any:
+    whole = lambda x: (x >= 1) & (x <= _MOST_BATCHES) & (x == x.round())
+    return _checks.checked(name, value, "a whole number from 1 to 1e6", whole)
 
 
 class RandomAllocation(AbstractSampling):
@@ -38,8 +44,8 @@ class RandomAllocation(AbstractSampling):
     same batch is kept in all of them (Gaussian noise alone).
 
     Args:
-        num_batches: t, at least 1.  The number of steps is that of all batches of all
-            epochs.
+        num_batches: t, whole, from 1 to 1e6.  The number of steps is that of all
+            batches of all epochs.
         num_participations: Batches of an epoch that a record is dealt into, k of t,
             without repetition.  For k > 1 the pair of k epochs of about t / k batches
             is above the true one, and what a sum over all batches tells is below:
@@ -64,7 +70,7 @@ class RandomAllocation(AbstractSampling):
     """
 
     num_batches: Real[ArrayLike, ""] | None = parameter(
-        "num_batches", _checks.positive_count, COUNT, default=None
+        "num_batches", _batches, Search(-1, 1.0, _MOST_BATCHES, 100.0), default=None
     )
     num_participations: int = eqx.field(
         static=True, default=1, kw_only=True, metadata=OPTION
@@ -111,6 +117,7 @@ class RandomAllocation(AbstractSampling):
                 mechanism=release,
                 num_batches=self.num_batches,
                 participations=self.num_participations,
+                evenly=_are_whole(self.num_batches, self.num_participations),
             )
         whole = Composition.unchecked(parts=(epoch,), num_steps=(epochs,))
         if _are_whole(num_steps, self.num_batches):

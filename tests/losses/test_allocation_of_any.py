@@ -278,6 +278,57 @@ def test_brackets(mechanism):
         assert run.remove.bounds(epsilon=eps).upper >= least
 
 
+# ------------------------------------------------------------------------- a peer
+
+
+@pytest.mark.parametrize(
+    ("noise", "t", "k", "delta", "bracket"),
+    [
+        # Examples 1 and 2.1 of its tutorial, and one epoch to 0.05.
+        (1.0, 1000, 5, 1e-8, (1.3166653, 1.3564735)),
+        (3.0, 100, 5, 1e-6, (0.6879998, 0.7273167)),
+        (1.0, 100, 1, 1e-6, (0.8503004, 0.8689758)),
+    ],
+)
+def test_peer_brackets(noise, t, k, delta, bracket):
+    """PLD_accounting 2.0 (Feldman, Shenfeld 2026), of the same dominating pairs."""
+    run = fdp.DPSGD(
+        noise_multiplier=noise,
+        sampling=ALLOCATION(t, num_participations=k),
+        num_steps=t,
+    )
+    assert bracket[0] < run.epsilon(delta=delta) < bracket[1]
+
+
+def test_peer_of_laplace():
+    """Example 4 of the tutorial with its Laplace noise: upper bounds, at 5e-3."""
+    run = allocated(fdp.Laplace(3 / np.sqrt(2)), 100, 5)
+    assert 0.9 * 1.0301704 < run.epsilon(delta=1e-6) < 1.0301704
+    assert 0.4 * 5.1521359e-5 < run.delta(epsilon=0.8) < 5.1521359e-5
+
+
+def test_search_for_batches():
+    """Beyond a million batches nothing is known; where delta underflows, no NaN."""
+    with pytest.raises(ValueError, match="num_batches must be a whole number from 1"):
+        ALLOCATION(2_000_000)
+    epoch = fdp.DPSGD(noise_multiplier=1.0, sampling=ALLOCATION(10**6), num_steps=10**6)
+    found = epoch.bounds(epsilon=0.5)
+    assert found.lower <= found.estimate <= found.upper < 1e-15
+
+
+@pytest.mark.slow
+def test_calibration_of_batches():
+    run = lambda t: fdp.DPSGD(
+        noise_multiplier=1.0, sampling=ALLOCATION(t), num_steps=1000
+    )
+    target = fdp.targets.ApproxDP(epsilon=0.3, delta=1e-6)
+    found = fdp.calibrate(run(None), target, solve_for="num_batches", whole=True)
+    batches = int(found.value)
+    assert (
+        run(batches).epsilon(delta=1e-6) <= 0.3 < run(batches - 1).epsilon(delta=1e-6)
+    )
+
+
 # ------------------------------------------------------------------ transformations
 
 

@@ -513,9 +513,7 @@ def test_groups_in_shuffled_epochs():
     apart = fdp.Gaussian(4.0).repeat(6).epsilon(delta=1e-5)
     assert found.lower <= apart <= found.upper
     laplace = fdp.Subsampled(fdp.Laplace(1.0, relation="zero_out"), scheme)
-    with pytest.raises(
-        ValueError, match="size must be 1 for shuffled epochs"
-    ):
+    with pytest.raises(ValueError, match="size must be 1 for shuffled epochs"):
         laplace.group(2)
 
 
@@ -529,12 +527,12 @@ def test_truncation_is_rounded_outward():
     tail = lambda k, m: mp.nsum(lambda j: mass(int(j), m), [k, k + 400])
     full = tail(most, n - 1)
     share = tail(most + 1, n) * most / (n * full)
-    (term,) = run.loss().terms
+    term: Any = run.loss().terms[0]
     found = np.asarray(term.probs())
     assert mp.mpf(float(found[1])) >= full
     assert mp.mpf(float(found[0])) >= 1 - full
     assert mp.mpf(float(found[1])) < full * (1 + mp.mpf(10) ** -8)
-    step = run.as_steps()[0][0]
-    rate = mp.mpf(float(step.attained().loss().terms[0].sampling_prob))
+    below: Any = run.attained()
+    rate = mp.mpf(float(below.loss().terms[0].sampling_prob))
     exact = (1 - full) * mp.mpf(p) + full * share
     assert exact * (1 - mp.mpf(10) ** -8) < rate <= exact
