@@ -144,9 +144,8 @@ def allocations() -> dict[str, tuple[Any, Callable[[Any], Any]]]:
 
 
 def _allocation_table(package: Any) -> None:
-    print(
-        "\n| random allocation | lattice | epsilon <= | ms | PLD_accounting | ms | ratio |"
-    )
+    head = "random allocation", "lattice", "epsilon <=", "ms", "PLD_accounting", "ms"
+    print("\n| " + " | ".join((*head, "ratio")) + " |")
     print("|---|--:|--:|--:|--:|--:|--:|", flush=True)
     for name, ((run, delta), ask) in allocations().items():
         views = {"default": run}

@@ -10,6 +10,8 @@ import jax.numpy as jnp
 import mpmath as mp
 import numpy as np
 import pytest
+import scipy.special
+import scipy.stats
 from dp_accounting import pld
 
 import fdp_jax as fdp
@@ -536,3 +538,26 @@ def test_truncation_is_rounded_outward():
     rate = mp.mpf(float(below.loss().terms[0].sampling_prob))
     exact = (1 - full) * mp.mpf(p) + full * share
     assert exact * (1 - mp.mpf(10) ** -8) < rate <= exact
+
+
+def test_hypergeometric_mixtures_do_not_dominate():
+    """Data sets that leak more, so that none is offered: sums along a line.
+
+    Of 100 records 3 are one user's, 20 are drawn; others are at -v where the user's new
+    records are at 0 and the old ones at 2, all moved by v.
+    """
+    weights = scipy.stats.hypergeom.pmf(np.arange(4), 100, 3, 20)
+    cut = np.linspace(-8, 12, 20_001)
+
+    def delta(v):
+        above = lambda step: sum(
+            w * scipy.special.ndtr(step * j - cut) for j, w in enumerate(weights)
+        )
+        return np.max(above(2 - v) - np.exp(0.1) * above(-v))
+
+    assert delta(0.3) > 1.004 * delta(0.0)
+    step = fdp.Subsampled(
+        fdp.Gaussian(1.0, relation="replace_one"), fdp.sampling.FixedSize(prob=0.2)
+    )
+    with pytest.raises(ValueError, match="size must be 1 for batches of a fixed size"):
+        step.group(3)
