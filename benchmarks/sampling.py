@@ -3,8 +3,12 @@
 Warm medians of one epsilon, in one process, by turns; ratios are what counts.
 
     python benchmarks/sampling.py
+
+Random allocation is timed beside PLD_accounting where that is installed.
 """
 
+import importlib
+import math
 import statistics
 import time
 from collections.abc import Callable
@@ -70,6 +74,106 @@ def peers() -> dict[str, Callable[[], float]]:
     }
 
 
+def allocations() -> dict[str, tuple[Any, Callable[[Any], Any]]]:
+    """Runs of random allocation, and PLD_accounting's bracket or upper bound of each.
+
+    Those of its tutorial (examples 1, 2.1 and 4), and one epoch.
+    """
+    scheme = fdp.sampling.RandomAllocation
+
+    def gaussian(noise: float, batches: int, often: int) -> Any:
+        sampling = scheme(batches, num_participations=often)
+        return fdp.DPSGD(noise_multiplier=noise, sampling=sampling, num_steps=batches)
+
+    def bracket(package: Any, delta: float, batches: int, often: int, width: float):
+        return package.gaussian_allocation_epsilon_range(
+            delta=delta,
+            sigma=1.0,
+            num_steps=batches,
+            num_selected=often,
+            num_epochs=1,
+            epsilon_accuracy=width,
+        )
+
+    def above(package: Any) -> float:
+        return package.gaussian_allocation_epsilon_configurable(
+            params=package.PrivacyParams(
+                sigma=3.0, num_steps=100, num_selected=5, num_epochs=1, delta=1e-6
+            ),
+            config=package.AllocationSchemeConfig(
+                loss_discretization=0.05, tail_truncation=1e-7, max_grid_mult=50_000
+            ),
+            bound_type=package.BoundType.DOMINATES,
+        )
+
+    def laplace(package: Any) -> float:
+        make = lambda: package.laplace_distribution(
+            scale=3 / math.sqrt(2),
+            value_discretization=5e-3,
+            tail_truncation=package.DEFAULT_TAIL_TRUNCATION,
+        )
+        return package.general_allocation_epsilon(
+            delta=1e-6,
+            num_steps=100,
+            num_selected=5,
+            num_epochs=1,
+            remove_realization=make(),
+            add_realization=make(),
+            config=package.AllocationSchemeConfig(
+                loss_discretization=5e-3, tail_truncation=1e-10, max_grid_mult=30_000
+            ),
+            bound_type=package.BoundType.DOMINATES,
+        )
+
+    steps = fdp.Laplace(3 / math.sqrt(2))
+    return {
+        "Gaussian 1, 1 of 100": (
+            (gaussian(1.0, 100, 1), 1e-6),
+            lambda x: bracket(x, 1e-6, 100, 1, 0.05),
+        ),
+        "Gaussian 1, 5 of 1000": (
+            (gaussian(1.0, 1000, 5), 1e-8),
+            lambda x: bracket(x, 1e-8, 1000, 5, 0.1),
+        ),
+        "Gaussian 3, 5 of 100": ((gaussian(3.0, 100, 5), 1e-6), above),
+        "Laplace, 5 of 100": (
+            (fdp.Subsampled(steps, scheme(100, num_participations=5)), 1e-6),
+            laplace,
+        ),
+    }
+
+
+def _allocation_table(package: Any) -> None:
+    head = "random allocation", "lattice", "epsilon <=", "ms", "PLD_accounting", "ms"
+    print("\n| " + " | ".join((*head, "ratio")) + " |")
+    print("|---|--:|--:|--:|--:|--:|--:|", flush=True)
+    for name, ((run, delta), ask) in allocations().items():
+        views = {"default": run}
+        if "Gaussian" in name:
+            views["2^12"] = run.using("grid", points=1 << 12)
+        for lattice, view in views.items():
+            view.epsilon(delta=delta)
+            times: list[list[float]] = [[], []]
+            value, theirs = 0.0, None
+            for _ in range(3):
+                began = time.perf_counter()
+                value = float(view.epsilon(delta=delta))
+                middle = time.perf_counter()
+                theirs = ask(package)
+                times[0].append(1e3 * (middle - began))
+                times[1].append(1e3 * (time.perf_counter() - middle))
+            own, other = (statistics.median(x) for x in times)
+            row = (
+                name,
+                lattice,
+                f"{value:.5f}",
+                f"{own:.0f}",
+                f"{theirs}",
+                f"{other:.0f}",
+            )
+            print("| " + " | ".join((*row, f"{other / own:.0f}")) + " |", flush=True)
+
+
 def _seconds(ask: Callable[[], Any]) -> tuple[float, float]:
     ask()
     times, value = [], 0.0
@@ -96,6 +200,12 @@ def main() -> None:
         else:
             cells += ["", ""]
         print("| " + " | ".join(cells) + " |", flush=True)
+    try:
+        package = importlib.import_module("PLD_accounting")
+    except ImportError:
+        print("\nPLD_accounting is not installed: nothing to time beside it.")
+    else:
+        _allocation_table(package)
 
 
 if __name__ == "__main__":

@@ -14,6 +14,7 @@ from jax.typing import ArrayLike
 from jaxtyping import Array
 
 from ._special import log1mexp
+from ._tolerances import BINOMIAL_TAIL
 
 _NODES = 80
 _DEPTH = 45.0
@@ -31,6 +32,12 @@ def log_binomial_tail(k: ArrayLike, n: ArrayLike, p: ArrayLike) -> Array:
     """
     k, n, p = jnp.broadcast_arrays(*(jnp.asarray(x, float) for x in (k, n, p)))
     return _log_tail(k, n, p)
+
+
+def log_tail_error(log_tail: Array, k: Array, n: Array, p: Array) -> Array:
+    """Bound on the error of such a logarithm, without derivative."""
+    size = 1 + jnp.abs(log_tail) + jnp.abs(k - n * p)
+    return stop_gradient(BINOMIAL_TAIL * size)
 
 
 @jax.custom_jvp

@@ -265,12 +265,36 @@ LATTICE_SUM = _entered(
     Kind.BUDGETED,
     "Relative rounding of a sum of positive numbers over the lattice, or of two such.",
 )
+CLOSE_TO_LATTICE = _entered(
+    "CLOSE_TO_LATTICE",
+    1e-9,
+    Kind.PROVED,
+    "Distance from a lattice point, in steps, at which an atom of a likelihood ratio "
+    "is put onto it; the masses next to it are raised by what that may do.",
+)
+QUANTIZED_MASS = _entered(
+    "QUANTIZED_MASS",
+    3e-8,
+    Kind.PROVED,
+    "Relative error of the probability of a quantized sum, above which the output is "
+    "left out; losses count as off by what is below it.",
+)
 GAUSS_RULE = _entered(
     "GAUSS_RULE",
     5e-15,
     Kind.PROVED,
     "Relative error of a Gauss rule with 5 nodes for the density of X over a cell, by "
     "Cauchy's bounds of its tenth derivative.",
+)
+
+# ------------------------------------------------------------------- truncated batches
+
+BINOMIAL_TAIL = _entered(
+    "BINOMIAL_TAIL",
+    1e-12,
+    Kind.MEASURED,
+    "Error of the logarithm of a binomial law's tail from k on, over 1 + |log| + "
+    "|k - mean|, up to 1e8 trials: by a Gauss rule with 80 nodes.",
 )
 
 # ----------------------------------------------------------------- trade-off functions

@@ -174,9 +174,13 @@ def _capped(
 def _between(lower: Array, estimate: Array, upper: Array) -> Interval:
     """An interval that holds its estimate, whose derivative stays."""
     lower, upper = stop_gradient((lower, upper))
-    inside = jnp.clip(stop_gradient(estimate), lower, upper)
-    inside = jnp.where(jnp.isnan(estimate), stop_gradient(estimate), inside)
-    return Interval(lower, estimate + stop_gradient(inside - estimate), upper)
+    value = stop_gradient(estimate)
+    inside = jnp.clip(value, lower, upper)
+    # Infinite is the logarithm of nothing, which has no derivative.
+    finite = jnp.isfinite(value)
+    moved = jnp.where(finite, inside - jnp.where(finite, value, 0), 0)
+    fixed = jnp.where(jnp.isnan(value), value, inside)
+    return Interval(lower, jnp.where(finite, estimate + moved, fixed), upper)
 
 
 class BracketedPlan(AbstractPlan):

@@ -258,7 +258,7 @@ def with_atoms(
     shares = parts + _moves(atoms.loss / h - left, on_grid)
     size = (2 + c) * jnp.abs(atoms.loss) + jnp.abs(log_scale)
     rounded = 4 * jnp.finfo(h.dtype).eps * stop_gradient(size)
-    raised = atoms.log_mass + 2 * ATOM_MASS + rounded
+    raised = atoms.log_mass + 2 * atoms.error + rounded
     mass = jnp.exp(raised + (1 + c) * left * h - log_scale)
     # Those off the grid count as its ends; their index is out of range, so dropped.
     place = left.astype(int) - first
@@ -277,6 +277,7 @@ def with_atoms(
     mean_excess = mean_excess.at[index].add(0.5 * height)
     # An atom moved onto the grid counts with what that does to the tilted mass.
     moved = ATOM_PLACE * (1 + jnp.abs(place_in_steps) * (1 + c) * h) + rounded
+    moved = moved + atoms.error
     slack = slack.at[index].add(8 * mass * moved)
     return tilted, excess, mean_excess, slack, bottom, top
 
@@ -293,6 +294,8 @@ def atoms_moved(atoms: Atoms, grid: Grid) -> Float[Array, ""]:
     put = jnp.where(off <= ATOM_PLACE * (1 + jnp.abs(place)), off * h, 0)
     size = 4 * jnp.abs(atoms.loss) + 2 * jnp.abs(atoms.log_mass)
     moved = put + jnp.finfo(h.dtype).eps * size
+    # Beyond what masses are known to by themselves: losses are their quotients.
+    moved = moved + jnp.maximum(2 * (atoms.error - ATOM_MASS), 0)
     return stop_gradient(jnp.max(jnp.where(jnp.isfinite(moved), moved, 0)))
 
 

@@ -50,6 +50,7 @@ def epsilon(
     most = jnp.max(each)
     # Where delta is just the infinite losses: the largest finite one of a direction.
     inner = each - 2 * unit * jnp.where(jnp.isfinite(each), jnp.abs(each), 0)
+    inner = inner - stop_gradient(loss.range_error())
     attained = jnp.max(jnp.where(log_delta == sure, inner, least))
     end = Interval(attained, most, most)
     result = select(jnp.any(log_delta == infinite), end, result)

@@ -48,6 +48,8 @@ from ._random_allocation import (
     EnclosedLoss as EnclosedLoss,
     LawSums as LawSums,
     RandomAllocationLoss as RandomAllocationLoss,
+    dominated as dominated,
+    dominating as dominating,
 )
 from ._revealed import (
     Alternatives as Alternatives,

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 from jax import lax
 from jax.lax import stop_gradient
 from jax.scipy.special import logsumexp
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Array, ArrayLike, Bool, Float
 
 from .._internal._interval import Interval
 from .._internal._special import log1mexp, log_sum_exp, safe_log
@@ -46,6 +46,8 @@ class AtomicLoss(AbstractLoss):
     symmetric: bool = eqx.field(static=True, default=False)
     loss: Float[Array, " k"] | None = None
     """log_q - log_p where that is known without cancellation."""
+    mass_error: Float[ArrayLike, ""] = ATOM_MASS
+    """Bound on the relative error of any of the probabilities."""
 
     @classmethod
     def of_probabilities(
@@ -74,7 +76,9 @@ class AtomicLoss(AbstractLoss):
         size = jnp.abs(self._losses())
         if self.loss is None:
             size = size + jnp.abs(self.log_p) + jnp.abs(self.log_q)
-        return stop_gradient(jnp.finfo(size.dtype).eps * size)
+        return (
+            stop_gradient(jnp.finfo(size.dtype).eps * size) + 0.5 * self.range_error()
+        )
 
     def moments(self, order):
         common, loss = self._common(), self._losses()
@@ -95,7 +99,8 @@ class AtomicLoss(AbstractLoss):
         return Cells(jnp.full_like(low, -jnp.inf), inside, jnp.zeros_like(low))
 
     def atoms(self):
-        return Atoms(self._losses(), jnp.where(self._common(), self.log_p, -jnp.inf))
+        log_mass = jnp.where(self._common(), self.log_p, -jnp.inf)
+        return Atoms(self._losses(), log_mass, stop_gradient(self.mass_error))
 
     def lattice(self):
         return self.unit
@@ -134,6 +139,10 @@ class AtomicLoss(AbstractLoss):
         # With nothing in common every loss is infinite.
         none = ~jnp.any(common)
         return jnp.where(none, 0, least), jnp.where(none, 0, most)
+
+    def range_error(self):
+        known = jnp.maximum(self.mass_error - ATOM_MASS, 0)
+        return stop_gradient(jnp.asarray(4 * known, self.log_p.dtype))
 
     def log_finite_masses(self):
         common = self._common()
@@ -219,7 +228,7 @@ def log_alpha(atoms: AtomicLoss, epsilon: Array) -> Array:
 def loss_error(atoms: AtomicLoss, epsilon: Array) -> Array:
     """What errors of the masses and rounding may do to a loss near a threshold.
 
-    Each mass is within `ATOM_MASS`, so delta(eps) is at most the one calculated at
+    Each mass is within `mass_error`, so delta(eps) is at most the one calculated at
     eps minus this number, up to that relative error, and at least the one at eps plus
     it.  From the largest loss on there is nothing to be wrong about.
     """
@@ -230,7 +239,7 @@ def loss_error(atoms: AtomicLoss, epsilon: Array) -> Array:
 def _slip(atoms: AtomicLoss, epsilon: Array) -> Array:
     size = jnp.max(jnp.abs(_losses(atoms))) + jnp.abs(epsilon)
     rounding = 8 * jnp.finfo(epsilon.dtype).eps * (1 + size)
-    return stop_gradient(2 * ATOM_MASS + rounding)
+    return rounding + stop_gradient(2 * jnp.asarray(atoms.mass_error))
 
 
 def _common(atoms: AtomicLoss) -> tuple[Array, Array, Array]:

@@ -143,6 +143,10 @@ class AbstractLoss(eqx.Module):
     def loss_range(self) -> tuple[Float[Array, ""], Float[Array, ""]]:
         """Essential infimum and supremum of the finite part of X, rounded outward."""
 
+    def range_error(self) -> Float[Array, ""]:
+        """By how much more than by a few roundings the ends may be too far out."""
+        return jnp.zeros_like(self.loss_range()[0])
+
     def log_finite_masses(self) -> tuple[Float[Array, ""], Float[Array, ""]]:
         """Log Q(Y < inf) and log P(X > -inf): all, unless a loss says otherwise."""
         whole = jnp.zeros_like(self.loss_range()[0])

@@ -4,9 +4,10 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jax.scipy.special import logsumexp
-from jaxtyping import Array, Float
+from jaxtyping import Array, ArrayLike, Float
 
 from .._internal._special import safe_log
+from .._internal._tolerances import ATOM_MASS
 
 
 class Cells(eqx.Module):
@@ -42,10 +43,21 @@ class Atoms(eqx.Module):
     loss: Float[Array, " atoms"]
     log_mass: Float[Array, " atoms"]
     """Log P(X = loss)."""
+    error: Float[ArrayLike, ""] = ATOM_MASS
+    """Bound on the relative error of any mass, under P or Q."""
 
     def exchanged(self) -> "Atoms":
         """The atoms of the exchanged pair."""
-        return Atoms(-self.loss, self.log_mass + self.loss)
+        return Atoms(-self.loss, self.log_mass + self.loss, self.error)
+
+    @classmethod
+    def joined(cls, *parts: "Atoms") -> "Atoms":
+        """The atoms of several parts of one loss."""
+        return cls(
+            jnp.concatenate([x.loss for x in parts]),
+            jnp.concatenate([x.log_mass for x in parts]),
+            jnp.max(jnp.stack([jnp.asarray(x.error) for x in parts])),
+        )
 
 
 class Partition(eqx.Module):

@@ -142,6 +142,12 @@ class ComposedLoss(eqx.Module):
         """Essential infimum and supremum of the finite part of X, rounded outward."""
         return self._known_ends().loss_range
 
+    def range_error(self) -> Float[Array, ""]:
+        """By how much more than by a few roundings the ends may be too far out."""
+        pairs = zip(self.terms, self.counts, strict=True)
+        errors = [times(count, term.range_error()) for term, count in pairs]
+        return jnp.sum(jnp.stack(errors))
+
     def log_finite_mass(self, sign: Float[Array, ""]) -> Float[Array, ""]:
         """Log of the probability that no loss is infinite, or of a lower bound of it.
 

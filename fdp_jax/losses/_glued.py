@@ -83,12 +83,12 @@ class GluedLoss(MassLoss):
 
     def atoms(self):
         upper, lower = self.above.atoms(), self.below.atoms()
-        none = lambda atoms, kept: jnp.where(kept, atoms.log_mass, -jnp.inf)
-        zero = jnp.zeros(1, self._dtype)
-        logs = none(upper, upper.loss > 0), none(lower, lower.loss < 0)
-        return Atoms(
-            jnp.concatenate([upper.loss, lower.loss, zero]),
-            jnp.concatenate([*logs, self._log_rest()[None]]),
+        kept = lambda atoms, some: Atoms(
+            atoms.loss, jnp.where(some, atoms.log_mass, -jnp.inf), atoms.error
+        )
+        rest = Atoms(jnp.zeros(1, self._dtype), self._log_rest()[None])
+        return Atoms.joined(
+            kept(upper, upper.loss > 0), kept(lower, lower.loss < 0), rest
         )
 
     def lattice(self):

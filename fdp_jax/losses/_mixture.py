@@ -51,11 +51,18 @@ class MixtureLoss(AbstractLoss):
 
     def atoms(self):
         parts = [loss.atoms() for loss in self.losses]
-        logs = [x.log_mass + w for x, w in zip(parts, self._logs(), strict=True)]
-        return Atoms(jnp.concatenate([x.loss for x in parts]), jnp.concatenate(logs))
+        weighted = [
+            Atoms(x.loss, x.log_mass + w, x.error)
+            for x, w in zip(parts, self._logs(), strict=True)
+        ]
+        return Atoms.joined(*weighted)
 
     def lattice(self):
         return None
+
+    def range_error(self):
+        errors = [loss.range_error() for loss in self.losses]
+        return jnp.max(jnp.stack(errors))
 
     def loss_range(self):
         ranges = [loss.loss_range() for loss in self.losses]

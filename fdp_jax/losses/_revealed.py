@@ -146,6 +146,9 @@ class RevealedLoss(AbstractLoss):
         value = jnp.where(small, log1p(growth), far) + log1p(-self.lost)
         return jnp.where(infinite, jnp.inf, value), probs * scaled / total
 
+    def range_error(self):
+        return jnp.max(self._composed(lambda loss: loss.range_error()))
+
     def loss_range(self):
         each = self._composed(lambda loss: loss.loss_range())
         used = self.probs() > 0

@@ -43,7 +43,9 @@ class SubsampledLoss(MassLoss):
         least = log1p(-jnp.where(whole, 0.5, self.sampling_prob))
         lost = jnp.where(whole, -jnp.inf, lost)
         return Atoms(
-            jnp.append(self._outer(atoms.loss), least), jnp.append(atoms.log_mass, lost)
+            jnp.append(self._outer(atoms.loss), least),
+            jnp.append(atoms.log_mass, lost),
+            atoms.error,
         )
 
     def lattice(self):

@@ -44,6 +44,7 @@ from ._fields import (
     as_float as as_float,
     as_known as as_known,
     as_number as as_number,
+    is_one as is_one,
     parameter as parameter,
     raise_not_set as raise_not_set,
     search_of as search_of,

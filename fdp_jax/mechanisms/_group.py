@@ -94,7 +94,10 @@ def _steps(knots: Array, kept: Bool[Array, " k"]) -> Array:
 def _power(term: AbstractLoss) -> _Power:
     """Knots of the power function of a loss with point masses alone."""
     if not isinstance(term, (AtomicLoss, TwoPointLoss)):
-        raise ValueError(f"group privacy is not available for a {type(term).__name__}")
+        raise ValueError(
+            f"group privacy is not available for a {type(term).__name__}: it is for "
+            "finitely many losses, additive noise and Poisson-subsampled Gaussians"
+        )
     atoms = term.atoms()
     upper, _ = term.log_infinite_masses()
     order = jnp.argsort(-jnp.where(jnp.isneginf(atoms.log_mass), -jnp.inf, atoms.loss))

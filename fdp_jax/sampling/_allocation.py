@@ -5,14 +5,12 @@ from typing import Any, ClassVar
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jaxtyping import ArrayLike, Real
 
 from .._internal import _checks, _draws
 from .._internal._logs import times
 from ..losses import ComposedLoss
 from ..mechanisms import (
-    COUNT,
     OPTION,
     REPLACE_ONE,
     AbstractMechanism,
@@ -20,32 +18,41 @@ from ..mechanisms import (
     Composition,
     Gaussian,
     NeighboringRelation,
-    RandomAllocationEpoch,
     Sampling,
+    Search,
     as_float,
     as_known,
     as_number,
     parameter,
 )
+from ._allocated import AllocatedEpoch, BegunEpochs, gaussian_epoch, nothing
 from ._poisson import rounds, shape_of
 from .participation import Dealt
 
 _MOST = 1000
+_MOST_BATCHES = 1e6
+
+
+def _batches(name: str, value: Any) -> Any:
+    whole = lambda x: (x >= 1) & (x <= _MOST_BATCHES) & (x == x.round())
+    return _checks.checked(name, value, "a whole number from 1 to 1e6", whole)
 
 
 class RandomAllocation(AbstractSampling):
     """Every record is dealt into one of t batches of an epoch, uniformly.
 
     Records are dealt independently ("balls in bins"), so that batches differ in size;
-    batches of one size, as shuffling makes them, are `ShuffledEpochs`.  For Gaussian
-    noise.  Epochs deal anew, unless the same batch is kept in all of them.
+    batches of one size, as shuffling makes them, are `ShuffledEpochs`.  For any single
+    release that has a pair without and with the record.  Epochs deal anew, unless the
+    same batch is kept in all of them (Gaussian noise alone).
 
     Args:
-        num_batches: t, at least 1.  The number of steps is that of all batches of all
-            epochs.
+        num_batches: t, whole, from 1 to 1e6.  The number of steps is that of all
+            batches of all epochs.
         num_participations: Batches of an epoch that a record is dealt into, k of t,
-            without repetition.  For k > 1 the pair is an upper bound: of k epochs of
-            about t / k batches.
+            without repetition.  For k > 1 the pair of k epochs of about t / k batches
+            is above the true one, and what a sum over all batches tells is below:
+            `bounds` has both ends.
         same_every_epoch: Whether a record's batch is the same in every epoch: one
             draw, of which all epochs together tell as one with less noise.
 
@@ -62,11 +69,11 @@ class RandomAllocation(AbstractSampling):
     References:
         Chua et al. (2024), arXiv:2412.16802, and Choquette-Choo et al. (2024),
         arXiv:2410.06266, for the pair; Feldman and Shenfeld (2025), arXiv:2502.08202,
-        for k of t.
+        for k of t; the same (2026), arXiv:2602.17284, for any release.
     """
 
     num_batches: Real[ArrayLike, ""] | None = parameter(
-        "num_batches", _checks.positive_count, COUNT, default=None
+        "num_batches", _batches, Search(-1, 1.0, _MOST_BATCHES, 100.0), default=None
     )
     num_participations: int = eqx.field(
         static=True, default=1, kw_only=True, metadata=OPTION
@@ -86,6 +93,12 @@ class RandomAllocation(AbstractSampling):
     def __check_init__(self):
         _checks.whole("num_participations", self.num_participations, 1, _MOST)
         _checks.flag("same_every_epoch", self.same_every_epoch)
+        batches = as_known(self.num_batches)
+        if batches is not None and batches < self.num_participations:
+            raise ValueError(
+                f"num_participations must be at most num_batches = {batches:g}, got "
+                f"{self.num_participations}"
+            )
         if self.num_participations > 1 and self.same_every_epoch:
             raise ValueError(
                 "same_every_epoch must be False for several participations, got True"
@@ -101,13 +114,19 @@ class RandomAllocation(AbstractSampling):
                 num_epochs=epochs,
                 whole=whole,
             )
-        if self.num_participations > 1:
-            return _several(release, self.num_batches, self.num_participations, epochs)
-        epoch = _epoch(release, self.num_batches)
-        if not _are_whole(num_steps, self.num_batches):
-            # Of a begun epoch it is not known what is leaked at least.
-            epoch = _Part.unchecked(epoch=epoch)
-        return Composition.unchecked(parts=(epoch,), num_steps=(epochs,))
+        if self.num_participations == 1 and isinstance(release, Gaussian):
+            epoch = gaussian_epoch(release, self.num_batches)
+        else:
+            epoch = AllocatedEpoch.unchecked(
+                mechanism=release,
+                num_batches=self.num_batches,
+                participations=self.num_participations,
+                evenly=_are_whole(self.num_batches, self.num_participations),
+            )
+        whole = Composition.unchecked(parts=(epoch,), num_steps=(epochs,))
+        if _are_whole(num_steps, self.num_batches):
+            return whole
+        return BegunEpochs.unchecked(epochs=whole)
 
     def participation(self, num_steps):
         batches = shape_of("num_batches", self.num_batches)
@@ -136,10 +155,10 @@ class RandomAllocation(AbstractSampling):
 
     def require_release(self, release):
         super().require_release(release)
-        if not isinstance(release, Gaussian):
+        if self.same_every_epoch and not isinstance(release, Gaussian):
             raise TypeError(
-                "mechanism must be Gaussian for random allocation, got "
-                f"{type(release).__name__}"
+                "mechanism must be Gaussian where a record's batch is the same in "
+                f"every epoch, got {type(release).__name__}"
             )
 
 
@@ -151,55 +170,6 @@ def _are_whole(num_steps: Any, num_batches: Any) -> bool:
     if steps is None or batches is None:
         return False
     return steps % batches == 0
-
-
-def _epoch(release: Any, num_batches: Any) -> RandomAllocationEpoch:
-    return RandomAllocationEpoch.unchecked(
-        noise_multiplier=release.noise_multiplier,
-        num_batches=num_batches,
-        relation=release.relation,
-    )
-
-
-def _several(
-    release: Any, num_batches: Any, participations: int, epochs: Any
-) -> AbstractMechanism:
-    """The batches shared out to as many parts, of each of which a record has one."""
-    if num_batches is None:
-        return Composition.unchecked(parts=(_epoch(release, None),), num_steps=(None,))
-    batches = jnp.asarray(num_batches)
-    fewer = jnp.floor(batches / participations)
-    rest = batches - participations * fewer
-    parts = [_Part.unchecked(epoch=_epoch(release, n)) for n in (fewer, fewer + 1)]
-    counts = (participations - rest) * epochs, rest * epochs
-    return Composition.unchecked(parts=tuple(parts), num_steps=counts)
-
-
-def _nothing(relation: NeighboringRelation) -> AbstractMechanism:
-    """What is leaked for sure where nothing else is known."""
-    return Gaussian.unchecked(noise_multiplier=np.inf, relation=relation)
-
-
-class _Part(AbstractMechanism):
-    """A part of an epoch, by a pair that is only known to dominate."""
-
-    epoch: RandomAllocationEpoch
-
-    @property
-    def relation(self) -> NeighboringRelation:
-        return self.epoch.relation
-
-    def samplings(self) -> frozenset[Sampling]:
-        return frozenset({Sampling.RANDOM_ALLOCATION})
-
-    def attained(self) -> AbstractMechanism:
-        return _nothing(self.relation)
-
-    def loss(self) -> ComposedLoss:
-        return self.epoch.loss()
-
-    def _group(self, size):
-        return self.epoch.group(size)
 
 
 class _SameBatch(AbstractMechanism):
@@ -221,7 +191,7 @@ class _SameBatch(AbstractMechanism):
         return frozenset({Sampling.RANDOM_ALLOCATION})
 
     def attained(self) -> AbstractMechanism | None:
-        return None if self.whole else _nothing(self.relation)
+        return None if self.whole else nothing(self.relation)
 
     def loss(self) -> ComposedLoss:
         epochs = as_float(self.num_epochs)
@@ -229,6 +199,6 @@ class _SameBatch(AbstractMechanism):
         noise = as_float(self.mechanism.noise_multiplier)
         noise = noise / jnp.sqrt(jnp.where(some, epochs, 1.0))
         release = Gaussian.unchecked(noise_multiplier=noise, relation=self.relation)
-        found = _epoch(release, self.num_batches).loss()
+        found = gaussian_epoch(release, self.num_batches).loss()
         counts = tuple(times(jnp.where(some, 1.0, 0.0), n) for n in found.counts)
         return ComposedLoss(found.terms, counts, single=found.single)

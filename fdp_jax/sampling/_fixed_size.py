@@ -200,8 +200,9 @@ class _Step(AbstractMechanism):
 
     def _group(self, size):
         raise ValueError(
-            f"size must be 1 for batches of a fixed size, got {size}: what a group "
-            "of records leaks there is not available"
+            f"size must be 1 for batches of a fixed size, got {size}: the mixture by "
+            "how many of a group are in a batch does not dominate, since other records "
+            "stand in their places"
         )
 
 

@@ -120,6 +120,18 @@ class _Epoch(AbstractMechanism):
     def has_fractional_powers(self) -> bool:
         return self.mechanism.has_fractional_powers()
 
+    def _group(self, size):
+        if not isinstance(self.mechanism, Gaussian):
+            raise ValueError(
+                f"size must be 1 for shuffled epochs of {type(self.mechanism).__name__}"
+                f", got {size}: of records in different batches it is known for "
+                "Gaussian noise alone what they leak together"
+            )
+        # Of a known partition: farthest apart with all of the group in one batch.
+        return _GroupEpoch.unchecked(
+            mechanism=self.mechanism.group(size), num_batches=self.num_batches
+        )
+
     def loss(self) -> ComposedLoss:
         return self.mechanism.loss()
 
@@ -131,6 +143,13 @@ class _BegunEpoch(_Epoch):
         return _Nothing.unchecked(
             mechanism=self.mechanism, num_batches=self.num_batches
         )
+
+
+class _GroupEpoch(_BegunEpoch):
+    """An epoch for a group of records, of which no lower bound is known."""
+
+    def _group(self, size):
+        raise ValueError(f"size must be 1 for groups of a group, got {size}")
 
 
 class _Nothing(_Epoch):

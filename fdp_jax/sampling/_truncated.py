@@ -9,7 +9,7 @@ from jax.lax import stop_gradient
 from jaxtyping import Array, ArrayLike, Real
 
 from .._internal import _checks, _draws
-from .._internal._binomial import log_binomial_tail
+from .._internal._binomial import log_binomial_tail, log_tail_error
 from .._internal._precision import in_float64
 from ..losses import (
     AbstractLoss,
@@ -115,20 +115,28 @@ class TruncatedPoisson(AbstractSampling):
 
     def truncation(self) -> tuple[Array, Array]:
         """Probabilities that the others fill the batch, and that the record is in."""
+        return self.truncation_with_error()[:2]
+
+    def truncation_with_error(self) -> tuple[Array, Array, Array]:
+        """Both, and a bound on the relative error of either."""
         return _truncation(self.prob, self.batch_size, self.dataset_size)
 
 
 @in_float64
-def _truncation(prob: Any, most: Any, records: Any) -> tuple[Array, Array]:
+def _truncation(prob: Any, most: Any, records: Any) -> tuple[Array, Array, Array]:
     n, most = stop_gradient((records, most))
     cut = (n > most) & (prob > 0)
     n, prob = jnp.where(cut, n, most + 1), jnp.where(cut, prob, 0.5)
     full = log_binomial_tail(most, n - 1, prob)
-    share = log_binomial_tail(most + 1, n, prob) - full
+    more = log_binomial_tail(most + 1, n, prob)
+    error = log_tail_error(full, most, n - 1, prob)
+    error = error + log_tail_error(more, most + 1, n, prob)
+    share = more - full
     # However improbable, it happens.
     full = jnp.exp(jnp.maximum(full, math.log(jnp.finfo(full.dtype).tiny)))
     share = jnp.minimum(jnp.exp(share) * most / n, 1)
-    return jnp.where(cut, full, 0), jnp.where(cut, share, 0)
+    error = jnp.where(cut, jnp.expm1(jnp.minimum(error, 1)), 0)
+    return jnp.where(cut, full, 0), jnp.where(cut, share, 0), error
 
 
 class _TruncatedStep(AbstractMechanism):
@@ -156,7 +164,10 @@ class _TruncatedStep(AbstractMechanism):
     def loss(self) -> ComposedLoss:
         noise = as_float(self.mechanism.noise_multiplier)
         prob = as_float(self.sampling.prob)
-        full, share = self.sampling.truncation()
+        full, share, error = self.sampling.truncation_with_error()
+        # More of either leaks more: of both alternatives as much as there may be.
+        share = jnp.minimum(share * (1 + error), 1)
+        off = stop_gradient(full) * error
         released = jnp.isfinite(noise) & (prob > 0)
         noise = jnp.where(released, noise, 1.0)
         prob = jnp.where(released, prob, 0.5)
@@ -165,7 +176,7 @@ class _TruncatedStep(AbstractMechanism):
             _alone(noise, prob, self.relation),
             _in_another_place(noise, share, self.relation),
         )
-        probs = jnp.stack([1 - full, full])
+        probs = jnp.stack([jnp.minimum(1 - full + off, 1), full + off])
         group = Alternatives(terms, jnp.eye(2, dtype=probs.dtype), probs)
         term = revealed_mixture((group,), jnp.zeros_like(full), idle=False)
         return ComposedLoss((term,), (jnp.where(released, 1.0, 0.0),))
@@ -179,8 +190,10 @@ class _AttainedStep(_TruncatedStep):
 
     def loss(self) -> ComposedLoss:
         noise = as_float(self.mechanism.noise_multiplier)
-        full, share = self.sampling.truncation()
+        full, share, error = self.sampling.truncation_with_error()
         prob = (1 - full) * as_float(self.sampling.prob) + full * share
+        # By how much full * (share - prob) may be off, whatever its sign is.
+        prob = jnp.maximum(prob - 4 * error * full, 0)
         released = jnp.isfinite(noise) & (prob > 0)
         noise = jnp.where(released, noise, 1.0)
         prob = jnp.where(released, prob, 0.5)

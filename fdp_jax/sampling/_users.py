@@ -31,7 +31,9 @@ class UserLevel(AbstractSampling):
     a whole: then it is Poisson sampling, of users.  Or examples are sampled and
     clipped, and a user has at most `max_examples` of them: binomially many are in a
     batch, which is an exact pair under composition, in both directions.  An example
-    with several owners counts for each of them.
+    with several owners counts for each of them.  That examples are drawn independently
+    is essential: in batches of a fixed size others stand in their places, and the
+    mixture with hypergeometric weights does not dominate.
 
     Args:
         prob: Probability that a user, or an example, enters a step, in [0, 1].

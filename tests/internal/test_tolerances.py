@@ -15,6 +15,7 @@ from reference import dpsgd_truth, exact
 
 import fdp_jax as fdp
 from fdp_jax._internal import _fourier_sums as fourier, _tolerances as tolerances
+from fdp_jax._internal._binomial import log_binomial_tail
 from fdp_jax._internal._tolerances import LEDGER, Kind
 from fdp_jax.engines import _grid_jumps
 from fdp_jax.engines._spectral import rough_log_delta
@@ -245,6 +246,36 @@ def error_of_masses(name):
         found = [exact(x) for x in np.asarray(term.atoms().log_mass) if x > -80]
         errors += [min(abs(x - t) for t in logs) for x in found]
     assert len(errors) > 100
+    return max(errors)
+
+
+def binomial_tail(k, n, p):
+    """Log P(Bin(n, p) >= k), by sums of its terms from k on or of those below."""
+    p = exact(p)
+    below = k < n * p
+    j, total = (k - 1 if below else k), mp.mpf(0)
+    log = mp.loggamma(n + 1) - mp.loggamma(j + 1) - mp.loggamma(n - j + 1)
+    term = mp.exp(log + j * mp.log(p) + (n - j) * mp.log1p(-p))
+    while 0 <= j <= n and term > total * mp.mpf(10) ** -25:
+        total += term
+        if below:
+            term, j = term * j / (n - j + 1) * (1 - p) / p, j - 1
+        else:
+            term, j = term * (n - j) / (j + 1) * p / (1 - p), j + 1
+    return mp.log1p(-total) if below else mp.log(total)
+
+
+@measures("BINOMIAL_TAIL")
+def error_of_binomial_tails(name):
+    rng, errors = np.random.default_rng(3), []
+    for _ in range(150):
+        n, p = int(10 ** rng.uniform(1, 7)), 10 ** rng.uniform(-4, -0.02)
+        deviation = np.sqrt(n * p * (1 - p))
+        k = np.round(n * p + deviation * rng.uniform(-6, 9))
+        k = int(np.clip(k, 1, n))
+        truth = binomial_tail(k, n, p)
+        found = exact(log_binomial_tail(float(k), float(n), p))
+        errors.append(abs(found - truth) / (1 + abs(truth) + abs(k - n * p)))
     return max(errors)
 
 

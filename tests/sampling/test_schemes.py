@@ -10,6 +10,8 @@ import jax.numpy as jnp
 import mpmath as mp
 import numpy as np
 import pytest
+import scipy.special
+import scipy.stats
 from dp_accounting import pld
 
 import fdp_jax as fdp
@@ -495,3 +497,67 @@ def test_schemes_are_stated(scheme, relation):
         fdp.sampling.Sampling.SHUFFLED,
     ):
         assert account.samplings() == {scheme.scheme}
+
+
+# ---------------------------------------------------------------------------- groups
+
+
+def test_groups_in_shuffled_epochs():
+    """All of a group in one batch: as if its members were one record, moved farther."""
+    scheme = fdp.sampling.ShuffledEpochs(num_batches=10)
+    run = fdp.DPSGD(
+        noise_multiplier=4.0, sampling=scheme, num_steps=30, relation="zero_out"
+    )
+    found = run.group(2).bounds(delta=1e-5)
+    truth = fdp.Gaussian(2.0).repeat(3).epsilon(delta=1e-5)
+    np.testing.assert_allclose(found.upper, truth, rtol=1e-6)
+    # In different batches they leak as two records of one batch do with less noise.
+    apart = fdp.Gaussian(4.0).repeat(6).epsilon(delta=1e-5)
+    assert found.lower <= apart <= found.upper
+    laplace = fdp.Subsampled(fdp.Laplace(1.0, relation="zero_out"), scheme)
+    with pytest.raises(ValueError, match="size must be 1 for shuffled epochs"):
+        laplace.group(2)
+
+
+def test_truncation_is_rounded_outward():
+    """The pair's weights are above the exact ones, the attained one's rate below."""
+    n, p, most = 60_000, 0.005, 350
+    scheme = fdp.sampling.TruncatedPoisson(p, batch_size=most, dataset_size=n)
+    run = fdp.Subsampled(fdp.Gaussian(1.0), scheme)
+    mp.mp.dps = 40
+    mass = lambda j, m: mp.binomial(m, j) * mp.mpf(p) ** j * (1 - mp.mpf(p)) ** (m - j)
+    tail = lambda k, m: mp.nsum(lambda j: mass(int(j), m), [k, k + 400])
+    full = tail(most, n - 1)
+    share = tail(most + 1, n) * most / (n * full)
+    term: Any = run.loss().terms[0]
+    found = np.asarray(term.probs())
+    assert mp.mpf(float(found[1])) >= full
+    assert mp.mpf(float(found[0])) >= 1 - full
+    assert mp.mpf(float(found[1])) < full * (1 + mp.mpf(10) ** -8)
+    below: Any = run.attained()
+    rate = mp.mpf(float(below.loss().terms[0].sampling_prob))
+    exact = (1 - full) * mp.mpf(p) + full * share
+    assert exact * (1 - mp.mpf(10) ** -8) < rate <= exact
+
+
+def test_hypergeometric_mixtures_do_not_dominate():
+    """Data sets that leak more, so that none is offered: sums along a line.
+
+    Of 100 records 3 are one user's, 20 are drawn; others are at -v where the user's new
+    records are at 0 and the old ones at 2, all moved by v.
+    """
+    weights = scipy.stats.hypergeom.pmf(np.arange(4), 100, 3, 20)
+    cut = np.linspace(-8, 12, 20_001)
+
+    def delta(v):
+        above = lambda step: sum(
+            w * scipy.special.ndtr(step * j - cut) for j, w in enumerate(weights)
+        )
+        return np.max(above(2 - v) - np.exp(0.1) * above(-v))
+
+    assert delta(0.3) > 1.004 * delta(0.0)
+    step = fdp.Subsampled(
+        fdp.Gaussian(1.0, relation="replace_one"), fdp.sampling.FixedSize(prob=0.2)
+    )
+    with pytest.raises(ValueError, match="size must be 1 for batches of a fixed size"):
+        step.group(3)

@@ -103,7 +103,7 @@ def component(noise: Float[Array, ""], at: Place) -> Component:
     """The laws of one component on the lattice."""
     h, count = at.spacing, at.cells
     index = jnp.arange(at.points // 2 + 1)
-    x = (at.first + index).astype(h.dtype) * h
+    x = (at.first + index) * h
     z = standard(x, noise)
     inside = index[:-1] < count
     left, right, error = (jnp.where(inside, v, 0) for v in _shares(x, z, noise, h))

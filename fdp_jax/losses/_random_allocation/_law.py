@@ -81,8 +81,8 @@ def laws(
     whole = jnp.abs(t - near) <= _CLOSE * t
     fewer = jnp.where(whole, near, jnp.floor(t))
     more = jnp.where(whole, near, jnp.ceil(t))
-    upper = _upper(x, at, s, fewer, _outside(x, at, fewer))
-    lower = _lower(x, at, s, more, _outside(x, at, more))
+    upper = _upper(x, at, s, fewer, outside_window(x, at, fewer))
+    lower = _lower(x, at, s, more, outside_window(x, at, more))
     estimate = _estimate(x, at, noise, batches, 1.0 if smoothed else 0.0)
     return Laws(*(_padded(x) for x in (upper, estimate, lower)))
 
@@ -98,7 +98,7 @@ def _padded(law: Law) -> Law:
 # ------------------------------------------------------------------------ the lattice
 
 
-class _Outside(eqx.Module):
+class Outside(eqx.Module):
     """Logs of bounds on what is outside the window."""
 
     left: Float[Array, ""]
@@ -111,10 +111,10 @@ class _Outside(eqx.Module):
     """Of the share that the tilted laws have outside."""
 
 
-def _outside(x: Component, at: Place, t: Array) -> _Outside:
+def outside_window(x: Component, at: Place, t: Array) -> Outside:
     """Chernoff bounds, with the upper law of a component."""
     h = at.spacing
-    first = at.first.astype(h.dtype) * h * t
+    first = at.first * h * t
     low, high = at.window * h, (at.window + at.points - 1) * h
     outer = [t * log_total(x.upper, u, h) for u in at.outer]
     inner = [t * log_total(x.upper, u, h) for u in at.tilts]
@@ -136,12 +136,12 @@ def _outside(x: Component, at: Place, t: Array) -> _Outside:
         share = jnp.logaddexp(*beyond) - own + 2 * size
         wrapped.append(jnp.where(proper, share, 0.0))
     low_share = jnp.log(jnp.maximum((first + low) / t, 1e-300))
-    return _Outside(
+    return Outside(
         left, right, left + jnp.minimum(low_share, 0), included, jnp.stack(wrapped)
     )
 
 
-def _joined(
+def joined(
     at: Place, t: Array, x: Array, both: Power, up: int, wrapped: Array
 ) -> Float[Array, " n"]:
     """Masses from the left tilt below the mean, from the right one above."""
@@ -160,22 +160,22 @@ def _joined(
     return jnp.where(below, *found)
 
 
-def _both(masses: Array, t: Array, at: Place, kept: float | None = None) -> Power:
+def both_tilts(masses: Array, t: Array, at: Place, kept: float | None = None) -> Power:
     """The sum under both tilts, stacked; without spreads but for `kept` ones."""
 
     def one(tilt: Array) -> Power:
         if kept is None:
-            return power(tilted(masses, tilt, at, continuous=False), t, at)
+            return power(((tilted(masses, tilt, at, continuous=False), t),), at)
         single = tilted(masses, tilt, at, continuous=True)
         count = jnp.where(resolved(single, t, at), t - kept, 0.0)
-        return power(single, t, at, count)
+        return power(((single, t),), at, count)
 
     return lax.map(one, at.tilts)
 
 
-def _upper(x: Component, at: Place, s: Array, t: Array, outside: _Outside) -> Law:
-    both = _both(x.upper, t, at)
-    masses = stop_gradient(_joined(at, t, x.mean, both, 1, outside.wrapped))
+def _upper(x: Component, at: Place, s: Array, t: Array, outside: Outside) -> Law:
+    both = both_tilts(x.upper, t, at)
+    masses = stop_gradient(joined(at, t, x.mean, both, 1, outside.wrapped))
     far, far_masses, beyond = _far_up(x, at, s, t, masses)
     big, included = t * x.big, x.big_included
     # Two big ones or more: pairs, of which one may be the record's own.
@@ -202,9 +202,9 @@ def _upper(x: Component, at: Place, s: Array, t: Array, outside: _Outside) -> La
     )
 
 
-def _lower(x: Component, at: Place, s: Array, t: Array, outside: _Outside) -> Law:
-    both = _both(x.lower, t, at)
-    masses = _joined(at, t, x.mean, both, -1, outside.wrapped)
+def _lower(x: Component, at: Place, s: Array, t: Array, outside: Outside) -> Law:
+    both = both_tilts(x.lower, t, at)
+    masses = joined(at, t, x.mean, both, -1, outside.wrapped)
     masses = jnp.where(x.sound, masses, 0.0)
     cells, ends = _big_cells(x, at, s)
     kept = jnp.exp((t - 1) * jnp.log1p(-x.big - jnp.exp(x.log_left_out)))
@@ -242,8 +242,8 @@ def _lower(x: Component, at: Place, s: Array, t: Array, outside: _Outside) -> La
 
 def _estimate(x: Component, at: Place, noise: Array, t: Array, kept: float) -> Law:
     """The law without spreads but for `kept` ones."""
-    both = _both(x.estimate, t, at, kept)
-    masses = _joined(at, t, x.mean, both, 0, jnp.zeros(2))
+    both = both_tilts(x.estimate, t, at, kept)
+    masses = joined(at, t, x.mean, both, 0, jnp.zeros(2))
     far, far_masses = _far_middle(x, at, noise, t, masses)
     none = jnp.full_like(t, -jnp.inf)
     start = at.first * t + at.window
@@ -255,7 +255,7 @@ def _estimate(x: Component, at: Place, noise: Array, t: Array, kept: float) -> L
 
 def _big_cells(x: Component, at: Place, noise: Array):
     """Cells of a big component, and their ends."""
-    edge = (at.first + at.cells).astype(noise.dtype) * at.spacing
+    edge = (at.first + at.cells) * at.spacing
     z0 = standard(edge, noise)
     last = jnp.maximum(1 / noise, stop_gradient(z0)) + _FARTHEST
     share = jnp.arange(_BIG_CELLS + 1) / _BIG_CELLS

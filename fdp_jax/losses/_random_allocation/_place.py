@@ -32,8 +32,8 @@ class Place(eqx.Module):
     points: int = eqx.field(static=True)
     """Lattice points of the sum; half as many are for a single component."""
     spacing: Float[Array, ""]
-    first: Int[Array, ""]
-    """The index of the least component; lattice points are multiples of `spacing`."""
+    first: Float[Array, ""]
+    """The least component in steps; whole if lattice points are multiples of one."""
     cells: Int[Array, ""]
     """How many cells components may lie in; all beyond is big."""
     window: Int[Array, ""]
@@ -54,36 +54,66 @@ def place(noise: Float[Array, ""], batches: Float[Array, ""], points: int) -> Pl
     x = jnp.exp(z / s - 0.5 / jnp.square(s))
     logs = -0.5 * jnp.square(z)
     logs = logs - logsumexp(logs)
-    mean = jnp.exp(logs) @ x
-    deviation = jnp.sqrt(t * (jnp.exp(logs) @ jnp.square(x - mean)))
-    span = x[-1] - x[0]
-    # Up to where the largest component alone decides.
-    sizes = jnp.logspace(-4.5, 2.5, _TILTS, dtype=s.dtype) / deviation
+    return place_of(x, logs, t, points)
 
-    def ends(sign: float) -> tuple[Array, Array, Array]:
+
+def place_of(
+    x: Float[Array, " k"],
+    logs: Float[Array, " k"],
+    t: Float[Array, ""],
+    points: int,
+    *,
+    ends: tuple[Float[Array, ""], Float[Array, ""]] | None = None,
+    more: float = 0.0,
+    reach: tuple[float, float] = (_REACH, _REACH),
+) -> Place:
+    """Chooses lattice and tilts for t copies of a component.
+
+    Args:
+        x: Some of its values; increasing, unless the ends are given.
+        logs: Logarithms of about their probabilities.
+        t: How many copies there are.
+        points: Lattice points of the sum.
+        ends: The least value and the largest one, if they are to be on the lattice.
+        more: By how many components from end to end the window reaches further up.
+        reach: -log of the mass left and right of the window, about.
+    """
+    mean = jnp.exp(logs) @ x
+    least, most = (x[0], x[-1]) if ends is None else ends
+    deviation = jnp.sqrt(t * (jnp.exp(logs) @ jnp.square(x - mean)))
+    span = most - least
+    # Up to where the largest component alone decides.
+    sizes = jnp.logspace(-4.5, 2.5, _TILTS, dtype=x.dtype) / deviation
+
+    def side(sign: float, level: float) -> tuple[Array, Array, Array]:
         logs_at = jax.vmap(lambda u: logsumexp(logs + sign * u * (x - mean)))(sizes)
-        reach = (t * logs_at + _REACH) / sizes
-        best = jnp.argmin(reach)
+        far = (t * logs_at + level) / sizes
+        best = jnp.argmin(far)
         # The strongest tilt whose law fits into the window.
-        fits = sizes * reach[best] - t * logs_at - _REACH <= -_WRAP
+        fits = sizes * far[best] - t * logs_at - level <= -_WRAP
         fits = fits & (t * logs_at <= _LIFT)
         lift = jnp.maximum(jnp.sum(jnp.cumprod(fits)) - 1, 0)
-        return reach[best], sign * sizes[best], sign * sizes[lift]
+        return far[best], sign * sizes[best], sign * sizes[lift]
 
-    below, left_outer, left_tilt = ends(-1.0)
-    above, right_outer, right_tilt = ends(1.0)
-    low = jnp.maximum(t * (mean - x[0]) - below, 0.0)
-    high = jnp.minimum(t * (mean - x[0]) + above, t * span)
+    below, left_outer, left_tilt = side(-1.0, reach[0])
+    above, right_outer, right_tilt = side(1.0, reach[1])
+    low = jnp.maximum(t * (mean - least) - below, 0.0)
+    high = jnp.minimum(t * (mean - least) + above + more * span, t * span)
     spacing = jnp.maximum((high - low) / (points - 32), span / (points // 2 - 8))
-    first = jnp.floor(x[0] / spacing)
-    cells = jnp.ceil(x[-1] / spacing) - first
+    if ends is None:
+        first = jnp.floor(least / spacing)
+        cells = jnp.ceil(most / spacing) - first
+    else:
+        cells = jnp.maximum(jnp.floor(span / spacing), 1.0)
+        spacing = span / cells
+        first = least / spacing
     # Components may begin up to a cell further left.
     start = jnp.floor((t * mean - below) / spacing) - t * first
     window = jnp.maximum(jnp.floor(start) - 8, 0)
     return Place(
         points,
         spacing,
-        first.astype(int),
+        first,
         cells.astype(int),
         window.astype(int),
         jnp.stack([left_tilt, right_tilt]),

@@ -15,6 +15,7 @@ not at all (whose sums with others are).
 """
 
 import math
+from collections.abc import Sequence
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -109,18 +110,23 @@ def _turns(steps: Array, points: int) -> Array:
 
 
 def power(
-    one: Tilted, batches: Array, at: Place, smoothings: Array | float = 0.0
+    factors: Sequence[tuple[Tilted, Array]], at: Place, smoothings: Array | float = 0.0
 ) -> Power:
-    """The sum of `batches` copies, of which so many spreads are taken off."""
-    t, h = batches, at.spacing
+    """The sum of so many copies of each, with one tilt.
+
+    Of a single one so many spreads are taken off.
+    """
+    h, tilt = at.spacing, factors[0][0].tilt
+    total = lambda value: sum(t * value(one) for one, t in factors)
     # Points of the window over that of the least sum, less the mean's.
-    shift = at.window - t * one.turned
+    shift = at.window - total(lambda x: x.turned)
     whole = stop_gradient(jnp.round(shift))
     omega = _frequencies(at.points)
-    log_size, angle = t * one.log_size, t * one.angle
+    log_size, angle = total(lambda x: x.log_size), total(lambda x: x.angle)
     angle = angle + _turns(whole.astype(int), at.points) + omega * (shift - whole)
     size = jnp.exp(log_size)
     if not isinstance(smoothings, float):
+        ((one, t),) = factors
         log_ratio, turn = _log_spread(one.tilt * h, omega)
         log_size = log_size - smoothings * log_ratio
         angle = angle - smoothings * turn
@@ -131,20 +137,30 @@ def power(
         size = jnp.where(heard, sharp, 0.0)
     spectrum = to_complex(size * jnp.cos(angle), size * jnp.sin(angle))
     values = jnp.fft.irfft(spectrum, at.points)
-    error = stop_gradient(_rounding(one, t, size, at.points))
+    error = stop_gradient(_rounding(factors, size, at.points))
     place = (at.window + jnp.arange(at.points)) * h
-    exponent = t * one.log_mass - one.tilt * place
+    exponent = total(lambda x: x.log_mass) - tilt * place
     unit = 8 * jnp.finfo(h.dtype).eps
-    sizes = jnp.abs(t * one.log_mass) + jnp.abs(one.tilt * place)
+    sizes = total(lambda x: jnp.abs(x.log_mass)) + jnp.abs(tilt * place)
     return Power(values, exponent, error, stop_gradient(unit * (1 + sizes)))
 
 
-def _rounding(one: Tilted, t: Array, size: Array, points: int) -> Array:
+def _rounding(
+    factors: Sequence[tuple[Tilted, Array]], size: Array, points: int
+) -> Array:
     unit = jnp.finfo(size.dtype).eps
-    bounded = jnp.logaddexp(one.log_size, jnp.log(one.rounding))
-    slope = t * jnp.exp((t - 1) * jnp.minimum(bounded, 0)) * one.rounding
-    each = unit * (16 + _noise(points) + 8 * t * (1 + jnp.abs(one.log_size)))
-    each = each + unit * 4 * t * jnp.abs(one.angle)
+    # Factor by factor, with the others as large as they may be.
+    most = [
+        jnp.minimum(jnp.logaddexp(x.log_size, jnp.log(x.rounding)), 0)
+        for x, _ in factors
+    ]
+    whole = sum(t * log for log, (_, t) in zip(most, factors, strict=True))
+    slope, each = jnp.zeros_like(size), jnp.full_like(size, 16 + _noise(points))
+    for log, (one, t) in zip(most, factors, strict=True):
+        slope = slope + t * one.rounding * jnp.exp(whole - log)
+        steps = 8 * (1 + jnp.abs(one.log_size)) + 4 * jnp.abs(one.angle)
+        each = each + t * steps
+    each = unit * each
     return 2 / points * jnp.sum(slope + size * each)
 
 
