@@ -115,9 +115,9 @@ class TruncatedPoisson(AbstractSampling):
 
     def truncation(self) -> tuple[Array, Array]:
         """Probabilities that the others fill the batch, and that the record is in."""
-        return self.truncation_with_error()[:2]
+        return self._truncation_with_error()[:2]
 
-    def truncation_with_error(self) -> tuple[Array, Array, Array]:
+    def _truncation_with_error(self) -> tuple[Array, Array, Array]:
         """Both, and a bound on the relative error of either."""
         return _truncation(self.prob, self.batch_size, self.dataset_size)
 
@@ -164,7 +164,7 @@ class _TruncatedStep(AbstractMechanism):
     def loss(self) -> ComposedLoss:
         noise = as_float(self.mechanism.noise_multiplier)
         prob = as_float(self.sampling.prob)
-        full, share, error = self.sampling.truncation_with_error()
+        full, share, error = self.sampling._truncation_with_error()
         # More of either leaks more: of both alternatives as much as there may be.
         share = jnp.minimum(share * (1 + error), 1)
         off = stop_gradient(full) * error
@@ -190,7 +190,7 @@ class _AttainedStep(_TruncatedStep):
 
     def loss(self) -> ComposedLoss:
         noise = as_float(self.mechanism.noise_multiplier)
-        full, share, error = self.sampling.truncation_with_error()
+        full, share, error = self.sampling._truncation_with_error()
         prob = (1 - full) * as_float(self.sampling.prob) + full * share
         # By how much full * (share - prob) may be off, whatever its sign is.
         prob = jnp.maximum(prob - 4 * error * full, 0)
