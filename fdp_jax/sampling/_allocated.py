@@ -76,7 +76,7 @@ class AllocatedEpoch(AbstractMechanism):
         )
 
     def loss(self) -> ComposedLoss:
-        t = as_float(self.num_batches)
+        t = self._batches()
         if self.participations == 1:
             return self._one_of(t)
         if self.evenly:
@@ -89,6 +89,11 @@ class AllocatedEpoch(AbstractMechanism):
         times = self.participations - rest, rest
         counts = [n * x.counts[0] for n, x in zip(times, parts, strict=True)]
         return ComposedLoss(tuple(x.terms[0] for x in parts), tuple(counts))
+
+    def _batches(self) -> Any:
+        """The number t; NaN where a program finds fewer batches than participations."""
+        t = as_float(self.num_batches)
+        return jnp.where(t >= self.participations, t, jnp.nan)
 
     def _one_of(self, batches: Any) -> ComposedLoss:
         if isinstance(self.mechanism, Gaussian):
@@ -113,7 +118,7 @@ class QuantizedEpoch(AllocatedEpoch):
         return None
 
     def loss(self) -> ComposedLoss:
-        t, k = as_float(self.num_batches), self.participations
+        t, k = self._batches(), self.participations
         return _of_terms(self.mechanism, lambda x: dominated(x, t, k))
 
 

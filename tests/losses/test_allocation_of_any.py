@@ -355,6 +355,12 @@ def test_transformations():
 def test_errors():
     with pytest.raises(ValueError, match="num_participations must be at most"):
         ALLOCATION(3, num_participations=4)
+    run = lambda t: fdp.DPSGD(
+        noise_multiplier=1.0, sampling=ALLOCATION(t, num_participations=3), num_steps=6
+    )
+    found = jax.jit(lambda t: run(t).bounds(delta=1e-5))(2.0)
+    assert found.lower <= 0
+    assert found.upper == jnp.inf
     with pytest.raises(TypeError, match="mechanism must be Gaussian where a record's"):
         fdp.Subsampled(fdp.Laplace(1.0), ALLOCATION(3, same_every_epoch=True))
     with pytest.raises(ValueError, match="size must be 1 for random allocation, got 2"):
