@@ -68,7 +68,10 @@ PAIRS = {
 }
 
 
-@pytest.mark.parametrize("name", PAIRS)
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(x, marks=[pytest.mark.slow] * (x == "epochs anew")) for x in PAIRS],
+)
 @pytest.mark.parametrize("direction", ["remove", "add"])
 def test_limits_hold_what_is_proved(name, direction):
     run, known = PAIRS[name]
