@@ -97,6 +97,8 @@ NOT_OPTIONS = (
     *("fdp.targets.AbstractTarget.require_relation relation",),
     *("fdp.targets.AllOf.require_relation relation",),
     *("fdp.interop.from_execution_plan relation",),
+    # Checked behind other arguments.
+    *("fdp.audit.clopper_pearson alternative", "fdp.plot.audit scale"),
 )
 """Numbers of that name, what only gets a mechanism's relation passed on, and what may
 be left out."""
@@ -108,6 +110,8 @@ def _options():
             continue
         for name in inspect.signature(function).parameters:
             known = name in NAMES or name in FLAGS
+            if name == "norm" and owner.startswith("fdp.training."):
+                continue  # a number
             if known and f"{owner} {name}" not in NOT_OPTIONS:
                 yield pytest.param(owner, function, name, id=f"{owner} {name}")
     gaussian = fdp.Gaussian(1.0)
