@@ -29,7 +29,7 @@ class GradientSum(eqx.Module):
     kept: Array
     """How many gradients were left as they were."""
     size: Array
-    """How many records were in the batch."""
+    """How many records of the batch had a finite gradient: others contribute nothing."""
     loss: Array
     """Sum of their losses."""
 
@@ -101,24 +101,26 @@ def gradient_sum(
         drawn = None if key is None else jax.random.fold_in(key, index)
         model = eqx.combine(trained, fixed)
         losses, gradients = per_example_gradients(loss, model, examples, drawn)
-        clipped, kept = _clipped_sum(gradients, here, clipping, norm)
+        clipped, kept, finite = _clipped_sum(gradients, here, clipping, norm)
+        inside = here & finite
         return GradientSum(
             jax.tree.map(jnp.add, found.total, clipped),
             norm,
             found.kept + jnp.sum(kept & here),
-            size,
-            found.loss + jnp.sum(jnp.where(here, losses, 0)),
+            found.size + jnp.sum(inside),
+            found.loss + jnp.sum(jnp.where(inside, losses, 0)),
         )
 
     zeros = jax.tree.map(lambda x: jnp.zeros(x.shape, _wide(x)), trained)
-    nothing = GradientSum(zeros, norm, jnp.zeros_like(size), size, jnp.zeros(()))
+    none = jnp.zeros_like(size)
+    nothing = GradientSum(zeros, norm, none, none, jnp.zeros(()))
     return lax.fori_loop(0, -(-size // width), add, nothing)
 
 
 def _clipped_sum(
     gradients: PyTree, here: Bool[Array, " n"], clipping: AbstractClipping, norm: Array
-) -> tuple[PyTree, Bool[Array, " n"]]:
-    """The sum of bounded gradients, and which were left as they were.
+) -> tuple[PyTree, Bool[Array, " n"], Bool[Array, " n"]]:
+    """The sum of bounded gradients; which were left as they were, and are finite.
 
     By products with a vector of factors: gradients of all examples are large, and
     should be read as seldom as possible.
@@ -143,7 +145,7 @@ def _clipped_sum(
 
     # Zero times what is not finite is not zero.
     found = lax.cond(finite.all(), add, without_others, leaves)
-    return jax.tree.unflatten(structure, found), kept
+    return jax.tree.unflatten(structure, found), kept, finite
 
 
 def _wide(x: Array) -> Any:

@@ -240,7 +240,14 @@ class Progress(eqx.Module):
     """The certified bounds for these, with the shape of the query behind."""
 
     def at(self, step: Any) -> Array:
-        """The bound for the next number of steps in the table."""
+        """The bound for the next number of steps in the table.
+
+        Raises:
+            ValueError: If there are more than the plan has (`EquinoxRuntimeError` if
+                traced).
+        """
+        allowed = "at most the number of steps of the plan"
+        step = _checks.checked("step", step, allowed, lambda x: x <= self.steps[-1])
         place = jnp.searchsorted(self.steps, jnp.maximum(step, 1))
         return self.values[place]
 

@@ -84,7 +84,7 @@ def test_one_record_moves_the_sum_no_farther_than_stated(clipping):
         for w in WEIGHTS
     ]
     ones = jnp.ones(300, bool)
-    total, kept = _clipped_sum([g[:, None] for g in gradients], ones, clipping, norm)
+    total, kept, _ = _clipped_sum([g[:, None] for g in gradients], ones, clipping, norm)
     alone = jax.vmap(
         lambda g: _clipped_sum([x[None] for x in g], ones[:1], clipping, norm)[0]
     )(gradients)
@@ -109,6 +109,7 @@ def test_gradients_that_are_not_finite_contribute_nothing(bad):
     data = jnp.asarray(images), DATA[1]
     for clipping in (training.FlatClipping(1.0), training.AutomaticClipping()):
         found, expected = (_sum(m, clipping, data=data) for m in (mask, without))
+        assert int(found.size) == int(expected.size) == 5
         for one, other in zip(found.total, expected.total, strict=True):
             np.testing.assert_allclose(one, other, atol=1e-5)
 

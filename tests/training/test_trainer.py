@@ -189,6 +189,8 @@ def test_the_number_of_steps_may_not_depend_on_the_data(plan):
 
 def test_progress_inside_of_programs_is_a_bound(plan):
     spent = plan.progress(delta=1e-5, num_points=12)
+    with pytest.raises(ValueError, match="at most the number of steps"):
+        spent.at(plan.num_steps + 1)
     looked_up = jax.jit(lambda step: spent.at(step))
     exact = 0.0
     for step in (1, 2, 17, 100, plan.num_steps):
