@@ -29,7 +29,7 @@ class GradientSum(eqx.Module):
     kept: Array
     """How many gradients were left as they were."""
     size: Array
-    """How many records of the batch had a finite gradient: others contribute nothing."""
+    """How many records of the batch had a finite gradient."""
     loss: Array
     """Sum of their losses."""
 
