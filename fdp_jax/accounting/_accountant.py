@@ -7,6 +7,7 @@ import equinox as eqx
 import numpy as np
 
 from .._internal import _checks
+from .._internal._show import Call, Shown
 from ..calibration import AbstractTarget, UnreachableTarget, calibrate
 from ..curves import Bounds
 from ..losses import ComposedLoss
@@ -73,6 +74,12 @@ class Accountant(AbstractMechanism):
             self.tables = (Table.empty(usual, self.capacity),)
         else:
             self.tables = ()
+
+    def _shown(self, parent: Any) -> Call:
+        shown = super()._shown(parent)
+        steps = self.history if self._is_known() else Shown("traced")
+        others = [entry for entry in shown.entries if entry[0] != "tables"]
+        return Call(shown.name, [("history", steps), *others])
 
     def step(self, mechanism: AbstractMechanism, count: Any = 1) -> "Accountant":
         """The account after some more steps; this one stays as it is.

@@ -17,6 +17,7 @@ from jaxtyping import Array, Float, Int
 
 from .._internal import _checks
 from .._internal._precision import float_dtype, in_float64
+from .._internal._record import Record
 from ..curves import Bounds
 from ..engines import Interval
 from ._meet import without_derivative
@@ -29,7 +30,7 @@ MOST_CROSSINGS = 8
 _ANSWERS = {1: "yes", 0: "undecided", -1: "no"}
 
 
-class Crossings(eqx.Module):
+class Crossings(Record):
     """Where two Bayes error functions cross, from the largest epsilon down.
 
     Arrays of a fixed length, of which the first `count` entries mean something.
@@ -50,7 +51,7 @@ class Crossings(eqx.Module):
     """1 if, just below this prior, b is the more private one (R_b > R_a), else -1."""
 
 
-class Dominance(eqx.Module):
+class Dominance(Record):
     """Whether `a` dominates `b`; its truth value is that of a certified yes."""
 
     verdict: Int[Array, ""]

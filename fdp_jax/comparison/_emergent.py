@@ -19,6 +19,7 @@ from jaxtyping import Array, ArrayLike, Bool, Float
 from .._internal import _checks
 from .._internal._concrete import known
 from .._internal._precision import in_float64
+from .._internal._record import Record
 from ..losses import LossMoments
 from ..mechanisms import AbstractMechanism
 from ._moments import loss_moments
@@ -29,7 +30,7 @@ BERRY_ESSEEN = 0.56
 """Shevtsova (2010), for sums of independent terms; 0.4748 holds for equal ones."""
 
 
-class EmergentBound(eqx.Module):
+class EmergentBound(Record):
     """A bound of Delta(a^N || b^N~) from three moments, if its premise holds."""
 
     bound: Float[Array, "..."]
@@ -136,7 +137,7 @@ def _bound(
     return EmergentBound(bound, fine, total, ratio, needed, one, other)
 
 
-class EmergentOrder(eqx.Module):
+class EmergentOrder(Record):
     """From how many releases on one mechanism was found to dominate another."""
 
     num_steps: int | None = eqx.field(static=True)

@@ -3,7 +3,6 @@
 import dataclasses
 from typing import Any
 
-import equinox as eqx
 import jax.numpy as jnp
 from jax.lax import stop_gradient
 from jaxtyping import Array, Float
@@ -11,6 +10,7 @@ from jaxtyping import Array, Float
 from .._internal import _checks
 from .._internal._concrete import outside_transformations
 from .._internal._precision import in_float64
+from .._internal._record import Record
 from ..curves import (
     Bounds,
     Range,
@@ -25,7 +25,7 @@ from .explore import Nodes
 from .sources import Request, pair, share
 
 
-class BayesErrors(eqx.Module):
+class BayesErrors(Record):
     """Certified Bayes errors of both guarantees at common priors, rising."""
 
     prior: Float[Array, " m"]

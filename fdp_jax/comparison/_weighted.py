@@ -20,6 +20,7 @@ from jaxtyping import Array, Float
 from .._internal import _checks
 from .._internal._precision import float_dtype, in_float64
 from .._internal._quadrature import between
+from .._internal._record import Record
 from ..curves import (
     Bounds,
     Status,
@@ -42,7 +43,7 @@ _EDGES = (0.0, 1e-3, 1e-2, 0.05, 0.2, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 40.0)
 _POINTS = 12
 
 
-class HyperPrior(eqx.Module):
+class HyperPrior(Record):
     """A density on the prior of H0.
 
     Args:
@@ -119,7 +120,7 @@ def uquadratic() -> HyperPrior:
     return HyperPrior(_uquadratic, convex=True, symmetric=True)
 
 
-class WeightedDivergence(eqx.Module):
+class WeightedDivergence(Record):
     """The largest weighted difference of Bayes errors."""
 
     value: Bounds
@@ -233,7 +234,7 @@ def _both_halves(request: Request, symmetric: bool) -> Request:
     return dataclasses.replace(request, symmetric=False)
 
 
-class AverageErrors(eqx.Module):
+class AverageErrors(Record):
     """What attackers with random priors get wrong, for several mechanisms."""
 
     bayes_error: Float[Array, " m"]

@@ -24,6 +24,8 @@ from .._internal._precision import (
     float_dtype,
     in_float64,
 )
+from .._internal._record import Record
+from .._internal._show import LOWER, MIDDLE, UPPER
 from ..curves import (
     Bound,
     Bounds,
@@ -39,7 +41,7 @@ from .explore import Nodes, explore, weights_of
 from .sources import Pair, Request, comparable, share
 
 
-class DeltaDivergence(eqx.Module):
+class DeltaDivergence(Record):
     """How far a guarantee `a` is from being nowhere better than `b`."""
 
     value: Bounds
@@ -154,12 +156,12 @@ def _options() -> dict[str, bool]:
 # ----------------------------------------------------------------- inside the program
 
 
-class Extremum(eqx.Module):
+class Extremum(Record):
     """The largest gap T~ - T between two guarantees."""
 
-    lower: Float[Array, ""]
-    estimate: Float[Array, ""]
-    upper: Float[Array, ""]
+    lower: Float[Array, ""] = eqx.field(metadata=LOWER)
+    estimate: Float[Array, ""] = eqx.field(metadata=MIDDLE)
+    upper: Float[Array, ""] = eqx.field(metadata=UPPER)
     epsilon: Float[Array, ""]
     """|logit(prior)|."""
     left: Bool[Array, ""]

@@ -4,13 +4,13 @@ import abc
 from collections.abc import Callable
 from typing import Any, ClassVar
 
-import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from .._internal import _checks
 from .._internal._concrete import ahead_of_time
 from .._internal._precision import narrow
+from .._internal._record import Record
 from ._answers import (
     bayes_error_of,
     delta_of,
@@ -34,7 +34,7 @@ from ._doubts import end_of
 from ._queries import ProfilePoint
 
 
-class AbstractGuarantee(eqx.Module):
+class AbstractGuarantee(Record):
     """A privacy guarantee: a trade-off function, seen from several sides.
 
     P is the law of the output without the record (H0), Q with it (H1).  All queries

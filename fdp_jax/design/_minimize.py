@@ -18,6 +18,7 @@ from jaxtyping import Array, Bool, Float, PyTree
 from .._internal import _checks
 from .._internal._concrete import known
 from .._internal._precision import float_dtype
+from .._internal._record import Record
 from ..calibration import AbstractTarget, Calibration, calibrate
 from ..calibration.unknowns import Selector
 from ..mechanisms import AbstractMechanism, View
@@ -26,7 +27,7 @@ Cost = Callable[[Any, Any], Any]
 Family = Callable[[Any], AbstractMechanism | View]
 
 
-class Design(eqx.Module):
+class Design(Record):
     """A mechanism that meets its target at least cost; made by `minimize`."""
 
     params: PyTree

@@ -19,6 +19,7 @@ from .._internal import _checks
 from .._internal._concrete import known, outside_transformations
 from .._internal._implicit import optimum_or_kink
 from .._internal._precision import in_float64, narrow
+from .._internal._record import Record
 from ..curves import (
     round_down_to_single,
     with_gradient,
@@ -33,7 +34,7 @@ _LISTED_ASIDE = 1e-12
 """The least delta for which counts are listed."""
 
 
-class GDPSummary(eqx.Module):
+class GDPSummary(Record):
     """A mechanism summarized by one number; made by `gdp`."""
 
     mu: Float[Array, ""]

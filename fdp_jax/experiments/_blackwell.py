@@ -22,10 +22,11 @@ from jaxtyping import Float
 
 from .._internal import _checks
 from .._internal._concrete import is_traced
+from .._internal._record import Record
 from ._kernel import MarkovKernel, require_kernel
 
 
-class BlackwellOrder(eqx.Module):
+class BlackwellOrder(Record):
     """Whether one finite experiment is at least as informative as another."""
 
     answer: str = eqx.field(static=True)

@@ -9,6 +9,7 @@ from jaxtyping import Array, Float
 
 from .._internal import _checks
 from .._internal._precision import in_float64
+from .._internal._record import Record
 from ..mechanisms import (
     as_float,
 )
@@ -22,7 +23,7 @@ ALTERNATIVES = (*TAILS, "two-sided")
 METHODS = ("unbiased", "bonferroni")
 
 
-class PrivateTest(eqx.Module):
+class PrivateTest(Record):
     """The most powerful f-DP test at its level, in its three forms."""
 
     threshold: Float[Array, ""]

@@ -13,6 +13,7 @@ from jaxtyping import Array, Float
 from .._internal import _checks
 from .._internal._concrete import is_traced
 from .._internal._precision import float_dtype, in_float64
+from .._internal._record import Record
 from ..curves import (
     outward,
 )
@@ -26,7 +27,7 @@ from ._counts import record_count, success_count, window_length
 from ._private import noise_of
 
 
-class Release(eqx.Module):
+class Release(Record):
     """What was learned from the data, at what price.
 
     Everything in it may be published: the noisy counts are the only access to the data,

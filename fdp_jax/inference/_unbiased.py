@@ -2,13 +2,13 @@
 
 from typing import Any
 
-import equinox as eqx
 import jax.numpy as jnp
 from jax.lax import stop_gradient
 from jaxtyping import Array, Float
 
 from .._internal import _checks
 from .._internal._precision import in_float64
+from .._internal._record import Record
 from .._internal._roots import bisect
 from ..mechanisms import (
     as_float,
@@ -20,7 +20,7 @@ from ._counts import binomial_window, record_count, window_length
 from ._private import noise_of
 
 
-class UnbiasedTest(eqx.Module):
+class UnbiasedTest(Record):
     """The most powerful unbiased two-sided f-DP test: phi(x) = F(|x - k| - m)."""
 
     center: Float[Array, ""]

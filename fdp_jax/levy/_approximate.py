@@ -22,7 +22,6 @@ a symmetric trade-off function), so |Z - Z~| <= min(2, B(t)).
 from collections.abc import Callable
 from typing import Any
 
-import equinox as eqx
 import jax
 import numpy as np
 from jaxtyping import Float
@@ -30,6 +29,7 @@ from jaxtyping import Float
 from .._internal import _checks
 from .._internal._logs import LOG_2
 from .._internal._quadrature import on_intervals
+from .._internal._record import Record
 from ..mechanisms import LevyTriplet
 
 _ORDER = 12
@@ -40,7 +40,7 @@ _REST = 1e-7
 """What may be left, of small jumps and of large ones, where the quadrature ends."""
 
 
-class LevyApproximation(eqx.Module):
+class LevyApproximation(Record):
     """A triplet in place of a Levy density."""
 
     triplet: LevyTriplet

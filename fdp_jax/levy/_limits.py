@@ -19,6 +19,7 @@ from jaxtyping import Array, ArrayLike, Bool, Float
 from .._internal import _checks
 from .._internal._concrete import is_traced
 from .._internal._precision import in_float64
+from .._internal._record import Record
 from ..divergences.log_moment import counted, loss_and_direction
 from ..losses import (
     AbstractLoss,
@@ -32,7 +33,7 @@ _NOWHERE = -700.0
 """Log of a mass beyond the numerical ends of densities, which is not a true one."""
 
 
-class CentralLimit(eqx.Module):
+class CentralLimit(Record):
     """Cumulants of a composed loss under P, and whether they look Gaussian."""
 
     kl: Float[Array, ""]

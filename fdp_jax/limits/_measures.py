@@ -11,6 +11,7 @@ from jaxtyping import Array, Float
 from .._internal import _checks
 from .._internal._concrete import is_traced, known
 from .._internal._precision import float_dtype, in_float64
+from .._internal._record import Record
 from ..curves import (
     outward,
 )
@@ -87,7 +88,7 @@ def _range_of(log_p: Array, log_q: Array, both: bool) -> Array:
     return jnp.where(high >= low, high - low, 0.0)
 
 
-class MeasureInterval(eqx.Module):
+class MeasureInterval(Record):
     """All measures mu with L <= mu <= U, for finitely many points.
 
     Args:

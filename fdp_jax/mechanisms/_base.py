@@ -10,6 +10,7 @@ import equinox as eqx
 import numpy as np
 
 from .._internal import _checks
+from .._internal._show import Call
 from ..curves import (
     AbstractGuarantee,
     Bounds,
@@ -107,6 +108,16 @@ def _mark(mechanism: Any) -> Any:
     return np.zeros((0, 1 + zlib.crc32(", ".join(stated).encode()) % 65_521))
 
 
+def _choices(method: Method) -> str:
+    """The arguments of `using` that give a method."""
+    others = [
+        f"{field.name}={getattr(method, field.name)}"
+        for field in dataclasses.fields(method)[1:]
+        if getattr(method, field.name) != field.default
+    ]
+    return ", ".join([repr(method.name), *others])
+
+
 def _check_points(method: str, points: int) -> None:
     power = isinstance(points, int) and points > 0 and points & (points - 1) == 0
     if not (power and 1 << 10 <= points <= 1 << 26):
@@ -140,6 +151,15 @@ class AbstractMechanism(_Query):
     if TYPE_CHECKING:  # a field of this class would come before all others
         relation: ClassVar[Any]
         """The `NeighboringRelation` that the parameters and the guarantee refer to."""
+
+    def _shown(self, parent: Any) -> Call:
+        """With the relation, but for parts of a mechanism that has the same."""
+        shown = super()._shown(parent)
+        entries = [entry for entry in shown.entries if entry[0] != "relation"]
+        told = isinstance(parent, AbstractMechanism)
+        if not (told and parent.relation is self.relation):
+            entries.append(("relation", self.relation))
+        return Call(shown.name, entries)
 
     @abc.abstractmethod
     def loss(self) -> ComposedLoss:
@@ -311,6 +331,13 @@ class View(_Query):
     mechanism: AbstractMechanism
     direction: str = eqx.field(static=True)
     method: Method = eqx.field(static=True, default=AUTO)
+
+    def _shown(self, parent: Any) -> Call:
+        shown = self.mechanism._shown(parent)
+        shown.after += "" if self.direction == "both" else f".{self.direction}"
+        if self.method != AUTO:
+            shown.after += f".using({_choices(self.method)})"
+        return shown
 
     def __check_init__(self):
         _checks.choice("direction", self.direction, ("remove", "add", "both"))

@@ -7,6 +7,7 @@ from jaxtyping import Array, Float
 
 from .. import tradeoff
 from .._internal import _checks
+from .._internal._record import Record
 from ..tradeoff import AbstractTradeOff
 from ._families import NormalLaw
 from ._noise import CanonicalNoise, canonical_noise
@@ -14,7 +15,7 @@ from ._noise import CanonicalNoise, canonical_noise
 NORMS = ("l1", "l2")
 
 
-class VectorNoise(eqx.Module):
+class VectorNoise(Record):
     """Independent copies of one canonical noise; made by `vector_noise`."""
 
     noise: CanonicalNoise

@@ -1,7 +1,7 @@
 """What all trade-off functions can do."""
 
 import abc
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from jaxtyping import Array, Float
@@ -33,6 +33,8 @@ class AbstractTradeOff(AbstractGuarantee):
     References:
         Dong, Roth, Su (2022); Kaissis et al. (2024) for the Bayes error.
     """
+
+    _room: ClassVar[str] = "tradeoff."
 
     @abc.abstractmethod
     def _point(self, epsilon: Float[Array, ""]) -> Point:

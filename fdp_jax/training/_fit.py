@@ -6,11 +6,11 @@ import pathlib
 from collections.abc import Callable
 from typing import Any
 
-import equinox as eqx
 import optax
 from jaxtyping import Array, PyTree
 
 from .._internal import _checks
+from .._internal._record import Record
 from ..calibration import AbstractTarget, calibrate
 from ..mechanisms import DPSGD, AbstractMechanism
 from ._gradients import Loss
@@ -18,7 +18,7 @@ from ._plan import Plan
 from ._trainer import Trainer, TrainingState
 
 
-class Trained(eqx.Module):
+class Trained(Record):
     """What a training gave."""
 
     model: PyTree

@@ -10,13 +10,14 @@ from jax import lax
 from jaxtyping import Array, Bool, Float, PyTree
 
 from .._internal import _checks
+from .._internal._record import Record
 from ._clipping import AbstractClipping
 
 Loss = Callable[..., Array]
 """A function of a model and one example (and a key, if it draws): one number."""
 
 
-class GradientSum(eqx.Module):
+class GradientSum(Record):
     """The sum of a batch's bounded per-example gradients, which noise is made for.
 
     It is not yet private, and neither are `loss` and `size`.
