@@ -1,6 +1,7 @@
 """The queries that every guarantee answers: mechanisms, directions and curves."""
 
 import abc
+import contextlib
 from collections.abc import Callable
 from typing import Any, ClassVar
 
@@ -8,7 +9,8 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from .._internal import _checks
-from .._internal._concrete import ahead_of_time
+from .._internal._concrete import ahead_of_time, is_traced
+from .._internal._picture import Lines, page
 from .._internal._precision import narrow
 from .._internal._record import Record
 from ._answers import (
@@ -49,6 +51,17 @@ class AbstractGuarantee(Record):
 
     _warns: ClassVar[bool] = False
     """Whether something can be done about an answer that is not tight."""
+
+    def _drawn(self) -> Lines | None:
+        """The trade-off function as lines, where they need no compiled program."""
+
+    def _repr_html_(self) -> str | None:
+        """What notebooks show; None where the text alone will do."""
+        lines = None
+        if not is_traced(self):
+            with contextlib.suppress(Exception):  # printing never fails
+                lines = self._drawn()
+        return None if lines is None else page(repr(self), lines)
 
     # Three primitives answer every question.
 

@@ -10,6 +10,7 @@ import equinox as eqx
 import numpy as np
 
 from .._internal import _checks
+from .._internal._picture import Lines
 from .._internal._show import Call
 from ..curves import (
     AbstractGuarantee,
@@ -160,6 +161,10 @@ class AbstractMechanism(_Query):
         if not (told and parent.relation is self.relation):
             entries.append(("relation", self.relation))
         return Call(shown.name, entries)
+
+    def _drawn(self) -> Lines | None:
+        exact = self.exact()
+        return None if exact is None else exact.lines()
 
     @abc.abstractmethod
     def loss(self) -> ComposedLoss:

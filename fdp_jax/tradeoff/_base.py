@@ -7,6 +7,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from .._internal import _checks
+from .._internal._picture import Lines
 from .._internal._precision import narrow
 from ..curves import (
     AbstractGuarantee,
@@ -35,6 +36,9 @@ class AbstractTradeOff(AbstractGuarantee):
     """
 
     _room: ClassVar[str] = "tradeoff."
+
+    def _drawn(self) -> Lines | None:
+        return self.as_mechanism()._drawn()
 
     @abc.abstractmethod
     def _point(self, epsilon: Float[Array, ""]) -> Point:
