@@ -2,7 +2,9 @@
 
 import difflib
 import functools
+import importlib
 import inspect
+import types
 from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
@@ -117,12 +119,16 @@ def _by_position(
         return None
     if len(args) <= len(places):
         return None
-    required = [p.name for p in parameters if p.default is p.empty]
-    others = [p.name for p in parameters if p.name not in places]
+    named = [p for p in parameters if p.name in _names(parameters)]
+    required = [p.name for p in named if p.default is p.empty]
+    others = [p.name for p in named if p.name not in places]
     shown = [n for n in (required or others) if n not in places] or others
     if not shown:
-        takes = f"at most {len(places)}" if places else "no"
-        return f"{name} takes {takes} arguments, got {len(args)}"
+        if any(p.kind is inspect.Parameter.VAR_KEYWORD for p in parameters):
+            return f"{name} takes its arguments by name, got {len(args)} without one"
+        most = f"at most {len(places)} arguments" if places else "no arguments"
+        which = f" ({', '.join(places)})" if places else ""
+        return f"{name} takes {most} without a name{which}, got {len(args)}"
     call = ", ".join([*places, *(f"{n}=..." for n in shown)])
     given = f"only {', '.join(places)} without a name" if places else "by name"
     verb = "takes" if places else "takes its arguments"
@@ -144,3 +150,23 @@ def _missing(
     call = ", ".join(f"{n}=..." for n in required if n not in taken)
     before = ", ".join([*("..." for _ in taken), *([call] if call else [])])
     return f"{name} needs {' and '.join(missing)}, as in {name}({before})"
+
+
+def no_name(package: str, name: str, own: list[str]) -> str:
+    """The message where a package has no such name, maybe but one of its modules."""
+    start = f"{package} has no {name!r}"
+    top = importlib.import_module(package)
+    parts = [x for x in own if isinstance(getattr(top, x), types.ModuleType)]
+    places = {part: dir(getattr(top, part)) for part in parts}
+    for part, names in places.items():
+        if name in names:
+            return f"{start}: did you mean {package}.{part}.{name}?"
+    stem = name.removesuffix("Mechanism")
+    right = stem if stem in own else suggestion(name, own)
+    if right:
+        return f"{start}: did you mean {right}?"
+    for part, names in places.items():
+        inner = suggestion(name, [n for n in names if not n.startswith("_")])
+        if inner:
+            return f"{start}: did you mean {package}.{part}.{inner}?"
+    return start

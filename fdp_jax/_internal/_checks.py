@@ -227,7 +227,10 @@ def tolerance(value: Any) -> float:
 def scalar(name: str, value: Any) -> Any:
     """A single number (after one of the other checks)."""
     if getattr(value, "ndim", 0) != 0:
-        raise ValueError(f"{name} must be one number, got an array of {value.shape}")
+        raise ValueError(
+            f"{name} must be one number, got an array of {value.shape}: "
+            "map over its entries with jax.vmap"
+        )
     return value
 
 

@@ -1,12 +1,12 @@
 """The base of what users see: printed with its values, explained where misused."""
 
 import inspect
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 
 import equinox as eqx
 
 from ._calls import suggestion, wrong_call
-from ._show import Call, fields_of, pretty
+from ._show import Call, fields_of, pretty, short
 
 
 class Printed:
@@ -43,7 +43,7 @@ class _RecordMeta(type(eqx.Module)):
                 return super().__call__(*args, **named)
             except TypeError:
                 signature = inspect.signature(cls)
-                message = wrong_call(cls.__name__, signature, args, named)
+                message = wrong_call(public_name(cls), signature, args, named)
                 if message is None:
                     raise
             raise TypeError(message)
@@ -93,3 +93,43 @@ def no_attribute(owner: Any, name: str) -> str:
         return f"{start}: {_ELSEWHERE[name]}"
     right = right or suggestion(name, names)
     return f"{start}: did you mean {right}?" if right else start
+
+
+def sketch(kind: type) -> str:
+    """A call that makes an instance, with dots for what must be given."""
+    parameters = inspect.signature(kind).parameters.values()
+    variable = inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD
+    needed = [p for p in parameters if p.default is p.empty and p.kind not in variable]
+    given = [
+        f"{p.name}=..." if p.kind is inspect.Parameter.KEYWORD_ONLY else "..."
+        for p in needed
+    ]
+    return f"fdp_jax.{public_name(kind)}({', '.join(given)})"
+
+
+def refuse(name: str, value: Any, wanted: str, kinds: Any, usual: type) -> NoReturn:
+    """The error where an argument is of another kind, with what was probably meant.
+
+    Args:
+        name: The argument.
+        value: What was given.
+        wanted: What it must be, in words.
+        kinds: A namespace of classes of the right kind.
+        usual: The class to name where none has the name of the value's own.
+    """
+    own = value if isinstance(value, type) else type(value)
+    right = getattr(kinds, own.__name__, None)
+    got = f"got {described(value)}"
+    if right is None:
+        raise TypeError(f"{name} must be {wanted}, such as {sketch(usual)}, {got}")
+    if right is value:
+        made = f"an instance is needed, such as {sketch(right)}"
+        raise TypeError(f"{name} must be {wanted}, {got}: {made}")
+    raise TypeError(f"{name} must be {wanted}, {got}: did you mean {sketch(right)}?")
+
+
+def described(value: Any) -> str:
+    """What was given, in messages: classes by name, and objects in one short line."""
+    if isinstance(value, type):
+        return f"the class {value.__name__}"
+    return f"fdp_jax.{short(value)}" if isinstance(value, Printed) else short(value)

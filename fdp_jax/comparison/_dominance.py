@@ -16,6 +16,7 @@ from jax.lax import stop_gradient
 from jaxtyping import Array, Float, Int
 
 from .._internal import _checks
+from .._internal._calls import explained
 from .._internal._precision import float_dtype, in_float64
 from .._internal._record import Record
 from ..curves import Bounds
@@ -73,6 +74,7 @@ class Dominance(Record):
         return int(self.verdict) == 1
 
 
+@explained
 def blackwell_dominates(a: Any, b: Any, *, tolerance: Any = 1e-9) -> Dominance:
     """Whether `a` is at least as informative to every attacker as `b`.
 
@@ -221,6 +223,7 @@ def _zero(axis: Axis, right: Array, left: Array) -> Array:
     return jnp.where(smaller | ~jnp.isfinite(secant), there, secant)
 
 
+@explained
 def crossing_priors(found: Crossings) -> np.ndarray:
     """The priors of all crossings, as plain numbers, rising."""
     return np.sort(np.asarray(found.prior)[: int(found.count)])

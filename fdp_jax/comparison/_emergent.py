@@ -17,11 +17,12 @@ import numpy as np
 from jaxtyping import Array, ArrayLike, Bool, Float
 
 from .._internal import _checks
+from .._internal._calls import explained
 from .._internal._concrete import known
 from .._internal._precision import in_float64
 from .._internal._record import Record
 from ..losses import LossMoments
-from ..mechanisms import AbstractMechanism
+from ..mechanisms import require_mechanism
 from ._moments import loss_moments
 from .delta import delta_divergence
 from .sources import comparable, is_symmetric, request
@@ -47,6 +48,7 @@ class EmergentBound(Record):
     moments_b: LossMoments
 
 
+@explained
 def emergent_bound(
     a: Any,
     b: Any,
@@ -153,6 +155,7 @@ class EmergentOrder(Record):
     """Whether eta_a > eta_b, so that in the end a^N dominates b^N."""
 
 
+@explained
 def first_dominating_num_steps(
     a: Any, b: Any, *, tolerance: float = 1e-9, max_num_steps: int = 4096
 ) -> EmergentOrder:
@@ -194,8 +197,7 @@ def first_dominating_num_steps(
     most = _checks.whole("max_num_steps", max_num_steps, 1, 10**9)
     comparable(a, b)
     for name, value in (("a", a), ("b", b)):
-        if not isinstance(value, AbstractMechanism):
-            raise TypeError(f"{name} must be a mechanism, got {type(value).__name__}")
+        require_mechanism(name, value)
     one, other = loss_moments(a), loss_moments(b)
     seen: dict[int, tuple[float, float]] = {}
 

@@ -8,6 +8,7 @@ from jax.lax import stop_gradient
 from jaxtyping import Array, Float
 
 from .._internal import _checks
+from .._internal._calls import explained
 from .._internal._concrete import outside_transformations
 from .._internal._precision import in_float64
 from .._internal._record import Record
@@ -33,6 +34,7 @@ class BayesErrors(Record):
     b: Bounds
 
 
+@explained
 def certified_bayes_errors(a: Any, b: Any, *, priors: Any = None) -> BayesErrors:
     """Bayes errors of two guarantees at common priors, with bounds.
 

@@ -18,6 +18,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from .._internal import _checks
+from .._internal._calls import explained
 from .._internal._precision import float_dtype, in_float64
 from .._internal._quadrature import between
 from .._internal._record import Record
@@ -110,11 +111,13 @@ def _uquadratic(prior: Array) -> Array:
     return 12 * jnp.square(prior - 0.5)
 
 
+@explained
 def jeffreys() -> HyperPrior:
     """Beta(1/2, 1/2), the Jeffreys prior: 1 / (Pi sqrt(pi (1 - pi)))."""
     return HyperPrior(_jeffreys, convex=True, symmetric=True)
 
 
+@explained
 def uquadratic() -> HyperPrior:
     """The U-quadratic density 12 (pi - 1/2)^2."""
     return HyperPrior(_uquadratic, convex=True, symmetric=True)
@@ -129,6 +132,7 @@ class WeightedDivergence(Record):
     """Where it is attained."""
 
 
+@explained
 def weighted_divergence(
     a: Any, b: Any, *, hyper_prior: HyperPrior
 ) -> WeightedDivergence:
@@ -243,6 +247,7 @@ class AverageErrors(Record):
     """Index of the most private one on average (the largest error)."""
 
 
+@explained
 def best_on_average(guarantees: Any, *, hyper_prior: HyperPrior) -> AverageErrors:
     """Which of several guarantees is best on average over attackers' priors.
 

@@ -18,6 +18,7 @@ from jax.lax import stop_gradient
 from jaxtyping import Array, Bool, Float
 
 from .._internal._batching import one_by_one
+from .._internal._calls import explained
 from .._internal._concrete import outside_transformations
 from .._internal._implicit import known_value, optimum_or_kink
 from .._internal._precision import (
@@ -59,6 +60,7 @@ class DeltaDivergence(Record):
         return float(self.value.estimate)
 
 
+@explained
 def delta_divergence(a: Any, b: Any) -> DeltaDivergence:
     """The Delta-divergence: how much less private `b` is than `a`, at the worst prior.
 
@@ -109,6 +111,7 @@ def delta_divergence(a: Any, b: Any) -> DeltaDivergence:
     return found
 
 
+@explained
 def symmetrized_divergence(
     a: Any, b: Any, *, bound: Bound | str = Bound.PESSIMISTIC
 ) -> Float[Array, ""]:

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from .._internal import _checks
+from .._internal._calls import explained
 from .._internal._concrete import ahead_of_time, is_traced
 from .._internal._picture import Lines, page
 from .._internal._precision import narrow
@@ -144,6 +145,7 @@ class AbstractGuarantee(Record):
             both=both,
         )
 
+    @explained
     def epsilon(
         self, *, delta: Any, bound: Bound | str = Bound.PESSIMISTIC
     ) -> Float[Array, "..."]:
@@ -173,6 +175,7 @@ class AbstractGuarantee(Record):
         found = self._epsilon_bounds(delta, both=bound is Bound.OPTIMISTIC)
         return end_of(self, found, bound, "epsilon", upper_is_pessimistic=True)
 
+    @explained
     def delta(
         self, *, epsilon: Any, bound: Bound | str = Bound.PESSIMISTIC
     ) -> Float[Array, "..."]:
@@ -197,6 +200,7 @@ class AbstractGuarantee(Record):
         found = self._delta_bounds(epsilon, both=bound is Bound.OPTIMISTIC)
         return end_of(self, found, bound, "delta", upper_is_pessimistic=True)
 
+    @explained
     def log_delta(
         self, *, epsilon: Any, bound: Bound | str = Bound.PESSIMISTIC
     ) -> Float[Array, "..."]:
@@ -220,6 +224,7 @@ class AbstractGuarantee(Record):
         found = self._log_delta_bounds(epsilon, both=bound is Bound.OPTIMISTIC)
         return end_of(self, found, bound, "log_delta", upper_is_pessimistic=True)
 
+    @explained
     def beta(
         self, *, alpha: Any, bound: Bound | str = Bound.PESSIMISTIC
     ) -> Float[Array, "..."]:
@@ -244,6 +249,7 @@ class AbstractGuarantee(Record):
         found = self._rate_bounds(alpha, power=False, both=both)
         return end_of(self, found, bound, "beta", upper_is_pessimistic=False)
 
+    @explained
     def tpr(
         self, *, fpr: Any, bound: Bound | str = Bound.PESSIMISTIC
     ) -> Float[Array, "..."]:
@@ -268,6 +274,7 @@ class AbstractGuarantee(Record):
         found = self._rate_bounds(fpr, power=True, both=both)
         return end_of(self, found, bound, "tpr", upper_is_pessimistic=True)
 
+    @explained
     def bayes_error(
         self, *, prior: Any, bound: Bound | str = Bound.PESSIMISTIC
     ) -> Float[Array, "..."]:
@@ -291,6 +298,7 @@ class AbstractGuarantee(Record):
         found = self._bayes_error_bounds(prior, both=bound is Bound.OPTIMISTIC)
         return end_of(self, found, bound, "bayes_error", upper_is_pessimistic=False)
 
+    @explained
     def advantage(
         self, *, bound: Bound | str = Bound.PESSIMISTIC
     ) -> Float[Array, "..."]:
@@ -307,6 +315,7 @@ class AbstractGuarantee(Record):
         """
         return self.delta(epsilon=0.0, bound=bound)
 
+    @explained
     def bounds(self, **query: Any) -> Bounds:
         """The certified interval behind a query, with its status.
 

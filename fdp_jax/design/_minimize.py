@@ -16,6 +16,7 @@ import optimistix as optx
 from jaxtyping import Array, Bool, Float, PyTree
 
 from .._internal import _checks
+from .._internal._calls import explained
 from .._internal._concrete import known
 from .._internal._precision import float_dtype
 from .._internal._record import Record
@@ -45,6 +46,7 @@ class Design(Record):
         return self.calibration.mechanism
 
 
+@explained
 def minimize(
     cost: Cost,
     family: Family,
@@ -117,6 +119,7 @@ def minimize(
     return Design(params, found, value, norm, converged)
 
 
+@explained
 def pareto(
     cost: Cost,
     family: Family,

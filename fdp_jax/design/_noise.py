@@ -17,6 +17,7 @@ import numpy as np
 import scipy  # its parts load when they are used
 
 from .._internal import _checks
+from .._internal._calls import explained
 from .._internal._quadrature import unit_rule
 from .._internal._record import Record
 from ..calibration import UnreachableTarget
@@ -47,6 +48,7 @@ class NoiseDesign(Record):
     """The release at a shift of one sensitivity."""
 
 
+@explained
 def optimal_noise(
     cost: Callable[[Any], Any],
     target: ApproxDP | AllOf,

@@ -16,6 +16,7 @@ from jax.lax import stop_gradient
 from jaxtyping import Array, Float
 
 from .._internal import _checks
+from .._internal._calls import explained
 from .._internal._concrete import known, outside_transformations
 from .._internal._implicit import optimum_or_kink
 from .._internal._precision import in_float64, narrow
@@ -48,6 +49,7 @@ class GDPSummary(Record):
     """The probability set aside."""
 
 
+@explained
 def gdp(mechanism: Any, *, delta: Any = 0.0) -> GDPSummary:
     """The smallest mu for which a mechanism is mu-GDP, and the regret of using it.
 
@@ -95,6 +97,7 @@ def gdp(mechanism: Any, *, delta: Any = 0.0) -> GDPSummary:
     return _gdp(loss, delta, narrow=narrow(), plain=outside_transformations())
 
 
+@explained
 def gdp_regret(mechanism: Any, *, mu: Any) -> Float[Array, ""]:
     """The regret of summarizing a mechanism by G_mu.
 

@@ -7,6 +7,7 @@ from jax.lax import stop_gradient
 from jaxtyping import Array, Float
 
 from .._internal import _checks
+from .._internal._calls import explained
 from .._internal._precision import in_float64
 from .._internal._record import Record
 from .._internal._roots import bisect
@@ -29,6 +30,7 @@ class UnbiasedTest(Record):
     """m: reject if |X - k| + N >= m."""
 
 
+@explained
 def unbiased_test(
     noise: Any, num_records: Any, null_prob: Any, *, alpha: Any
 ) -> UnbiasedTest:
@@ -54,6 +56,7 @@ def unbiased_test(
     return _unbiased(noise_of(noise), n, prob, _level(alpha), Static(window_length(n)))
 
 
+@explained
 def unbiased_power(
     noise: Any, num_records: Any, null_prob: Any, true_prob: Any, *, alpha: Any
 ) -> Float[Array, ""]:

@@ -27,6 +27,7 @@ import numpy as np
 from jaxtyping import Float
 
 from .._internal import _checks
+from .._internal._calls import explained
 from .._internal._logs import LOG_2
 from .._internal._quadrature import on_intervals
 from .._internal._record import Record
@@ -53,6 +54,7 @@ class LevyApproximation(Record):
     """Probability (the larger of both laws) of a jump beyond the largest size."""
 
 
+@explained
 def small_jump_error(
     *,
     fourth_moment: Any,
@@ -106,6 +108,7 @@ def small_jump_error(
     return float(min(total * (1 + 1e-10), 0.5))
 
 
+@explained
 def from_density(
     density: Callable[[Any], Any],
     *,

@@ -17,6 +17,7 @@ import numpy as np
 from jaxtyping import Array, ArrayLike, Bool, Float
 
 from .._internal import _checks
+from .._internal._calls import explained
 from .._internal._concrete import is_traced
 from .._internal._precision import in_float64
 from .._internal._record import Record
@@ -55,6 +56,7 @@ class CentralLimit(Record):
         return LevyTriplet(self.variance)
 
 
+@explained
 def central_limit(mechanism: Any) -> CentralLimit:
     """The Gaussian limit of a composition, with its diagnostic s^2 = 2 k.
 
@@ -133,6 +135,7 @@ def _central(
     return limit, _some_infinite(loss)
 
 
+@explained
 def jump_limit(
     mechanism: Any, *, cut: float = 0.05, num_points: int = 64, reach: float = 40.0
 ) -> LevyTriplet:

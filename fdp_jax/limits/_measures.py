@@ -9,6 +9,7 @@ from jax.lax import stop_gradient
 from jaxtyping import Array, Float
 
 from .._internal import _checks
+from .._internal._calls import explained
 from .._internal._concrete import is_traced, known
 from .._internal._precision import float_dtype, in_float64
 from .._internal._record import Record
@@ -20,6 +21,7 @@ from ..mechanisms import (
 )
 
 
+@explained
 def d_mult(log_p: Any, log_q: Any) -> Float[Array, ""]:
     """The multiplicative distance sup_S |log P(S) / Q(S)|, with 0/0 = 1.
 
@@ -49,6 +51,7 @@ def d_mult(log_p: Any, log_q: Any) -> Float[Array, ""]:
     return _range_of(*_pair(log_p, log_q), False)
 
 
+@explained
 def density_ratio_metric(log_p: Any, log_q: Any) -> Float[Array, ""]:
     """The range of log p - log q: blind to factors, d_mult < it <= 2 d_mult.
 

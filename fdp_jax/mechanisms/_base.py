@@ -10,7 +10,9 @@ import equinox as eqx
 import numpy as np
 
 from .._internal import _checks
+from .._internal._calls import explained
 from .._internal._picture import Lines
+from .._internal._record import refuse
 from .._internal._show import Call
 from ..curves import (
     AbstractGuarantee,
@@ -23,6 +25,7 @@ from ..curves import (
 )
 from ..engines import METHODS
 from ..losses import AUTO, ComposedLoss, Method
+from ._arithmetic import NoArithmetic
 from ._exact import Exact
 from ._fields import options_of, raise_not_set, unchecked
 from ._relations import REPLACE_ONE
@@ -39,6 +42,7 @@ class _Query(AbstractGuarantee):
     def _subject(self) -> tuple["AbstractMechanism", str, Method]:
         """The mechanism, the direction to ask for, and the engine."""
 
+    @explained
     def using(
         self, method: str, *, points: int | None = None, split: bool = True
     ) -> "View":
@@ -129,7 +133,7 @@ def _check_points(method: str, points: int) -> None:
         raise ValueError(f"points are for method 'grid', got method {method!r}")
 
 
-class AbstractMechanism(_Query):
+class AbstractMechanism(NoArithmetic, _Query):
     """A mechanism under a stated neighboring relation.
 
     Queries on the mechanism itself hold for both directions of the relation;
@@ -250,6 +254,7 @@ class AbstractMechanism(_Query):
         """
         return frozenset()
 
+    @explained
     def group(self, size: int) -> "AbstractMechanism":
         """This mechanism's guarantee for `size` records changed in the same way.
 
@@ -293,6 +298,7 @@ class AbstractMechanism(_Query):
         """One with these fields as they are, for use inside of programs."""
         return unchecked(cls, **fields)
 
+    @explained
     def repeat(self, num_steps: Any) -> "AbstractMechanism":
         """This mechanism, run `num_steps` times on the same data.
 
@@ -311,6 +317,7 @@ class AbstractMechanism(_Query):
 
         return Composition((self,), (num_steps,))
 
+    @explained
     def curve(self, *, num_points: int = 129) -> Curve:
         """The whole guarantee on a shared grid, as certified data.
 
@@ -328,6 +335,19 @@ class AbstractMechanism(_Query):
             raise ValueError(f"num_points must be at least 8, got {num_points}")
         found = resolve(self).curve(np.linspace(0.0, 1.0, num_points))
         return found if self.attained() is None else pessimistic(found)
+
+
+def require_mechanism(name: str, value: Any) -> AbstractMechanism:
+    """The argument, if it is a mechanism.
+
+    Raises:
+        TypeError: If it is not, with what was probably meant.
+    """
+    if isinstance(value, AbstractMechanism):
+        return value
+    from .. import mechanisms
+
+    refuse(name, value, "a mechanism", mechanisms, mechanisms.DPSGD)
 
 
 class View(_Query):

@@ -11,6 +11,7 @@ from jax import lax
 from jaxtyping import Array, Float
 
 from .._internal import _checks
+from .._internal._calls import explained
 from .._internal._precision import accounts_in_float64, in_float64, narrow
 from .._internal._record import Record
 from .._internal._show import LOWER, MIDDLE, UPPER, Call, Shown
@@ -248,6 +249,7 @@ def _outward(lower: Array, estimate: Array, upper: Array) -> tuple:
     return low, estimate, jnp.where(small, jnp.where(high > 0, limits.tiny, 0), high)
 
 
+@explained
 def monte_carlo(
     mechanism: AbstractMechanism,
     key: Array,

@@ -9,6 +9,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from .._internal import _checks
+from .._internal._calls import explained
 from .._internal._concrete import is_traced
 from .._internal._precision import in_float64
 from .._internal._record import Record
@@ -100,6 +101,7 @@ class RoundedNoise(Record):
             return _interpolated(self.noise, size)
 
 
+@explained
 def rounded_noise(
     f: Any, *, sensitivity: int | None = None, **options: Any
 ) -> RoundedNoise:

@@ -7,6 +7,7 @@ from jaxtyping import Array, Float
 
 from .. import tradeoff
 from .._internal import _checks
+from .._internal._calls import explained
 from .._internal._record import Record
 from ..tradeoff import AbstractTradeOff
 from ._families import NormalLaw
@@ -40,6 +41,7 @@ class VectorNoise(Record):
         return self.noise.sample(key, (*shape, self.dimension))
 
 
+@explained
 def vector_noise(
     f: Any, dimension: int, *, norm: str, sensitivity: Any = 1.0
 ) -> VectorNoise:
@@ -85,6 +87,7 @@ def vector_noise(
     return VectorNoise(noise, dimension, norm)
 
 
+@explained
 def maximum_norm_guarantee(f: Any, dimension: int) -> AbstractTradeOff:
     """T of independent canonical noises when every coordinate moves as far as it can.
 

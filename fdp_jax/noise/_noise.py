@@ -10,6 +10,7 @@ from jaxtyping import Array, ArrayLike, Float, Real
 
 from .. import tradeoff
 from .._internal import _checks
+from .._internal._calls import explained
 from .._internal._concrete import known
 from .._internal._precision import float_dtype, in_float64
 from .._internal._record import Record
@@ -225,6 +226,7 @@ class CanonicalNoise(Record):
         return -end, end
 
 
+@explained
 def canonical_noise(
     f: Any,
     *,

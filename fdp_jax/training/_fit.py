@@ -10,6 +10,7 @@ import optax
 from jaxtyping import Array, PyTree
 
 from .._internal import _checks
+from .._internal._calls import explained
 from .._internal._record import Record
 from ..calibration import AbstractTarget, calibrate
 from ..mechanisms import DPSGD, AbstractMechanism
@@ -29,6 +30,7 @@ class Trained(Record):
     """Now and then: the number of steps, what was spent, and what `evaluate` said."""
 
 
+@explained
 def fit(
     plan: Plan,
     loss: Loss,

@@ -10,6 +10,7 @@ from jax import lax
 from jaxtyping import Array, Bool, Float, PyTree
 
 from .._internal import _checks
+from .._internal._calls import explained
 from .._internal._record import Record
 from ._clipping import AbstractClipping
 
@@ -35,6 +36,7 @@ class GradientSum(Record):
     """Sum of their losses."""
 
 
+@explained
 def per_example_gradients(
     loss: Loss, model: PyTree, examples: PyTree, key: Array | None = None
 ) -> tuple[Float[Array, " n"], PyTree]:
@@ -59,6 +61,7 @@ def per_example_gradients(
     return jax.vmap(jax.value_and_grad(one), in_axes=axes)(trained, examples, keys)
 
 
+@explained
 def gradient_sum(
     loss: Loss,
     model: PyTree,

@@ -9,6 +9,7 @@ import optax
 from jaxtyping import Array, PyTree
 
 from .._internal import _checks
+from .._internal._calls import explained
 from .._internal._record import Record
 from ._gradients import GradientSum
 
@@ -29,6 +30,7 @@ class NoiseState(Record):
     """Noise of earlier steps, as far as later noise is correlated with it."""
 
 
+@explained
 def add_noise(plan: "Plan", key: Array) -> optax.GradientTransformation:
     """Makes a batch's `GradientSum` a private mean: first in an `optax.chain`.
 
