@@ -1700,7 +1700,7 @@ EXCEPTIONS = {
         PoissonSubsampled.relation RandomRepeat.relation RevealedMixture.relation
         Schedule.relation _View.is_exact comparison.Join.symmetric
         Subsampled.relation sampling.UserLevel.scheme
-        comparison.Meet.symmetric native_float32 noise.CanonicalCheck.passed""",
+        comparison.Meet.symmetric checked native_float32 noise.CanonicalCheck.passed""",
     "no numbers go in": """
         BlatantNonPrivacy PerfectPrivacy tradeoff.BlatantNonPrivacy tradeoff.Identity
         noise.CanonicalNoise.mean comparison.jeffreys comparison.uquadratic

@@ -10,8 +10,6 @@ import dataclasses
 import importlib.resources
 import json
 
-from .._internal._calls import explained
-
 
 @dataclasses.dataclass(frozen=True)
 class PublishedRun:
@@ -53,7 +51,6 @@ class PublishedRun:
         return self.batch_size / self.dataset_size
 
 
-@explained
 def published_runs() -> tuple[PublishedRun, ...]:
     """Read the data file.
 
