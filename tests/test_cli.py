@@ -334,14 +334,15 @@ def test_a_closed_pipe_is_quiet():
     if importlib.util.find_spec("shtab") is None:
         command = [sys.executable, "-m", "fdp_jax.cli", "epsilon", *RUN]
         command += ["--delta", "2", "--json", "-"]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-    assert process.stdout is not None
-    process.stdout.close()
-    assert process.stderr is not None
-    error = process.stderr.read().decode()
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.close()
+        error = process.stderr.read()
     assert "Broken" not in error
     assert "Traceback" not in error
-    assert process.wait() in (2, 141)
+    assert process.returncode in (2, 141)
 
 
 @pytest.mark.skipif(

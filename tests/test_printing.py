@@ -125,6 +125,13 @@ def test_printed_ends_are_ends(dtype):
         assert float(low(value)) <= float(value) <= float(high(value))
 
 
+def test_numbers_keep_their_digits_in_any_precision():
+    for value in (1.1, np.float32(1.1), np.float32(2) ** 40, np.float16(0.1)):
+        assert float(_show.array_text(value)) == float(value)
+    assert _show.array_text(np.float32(2.0)) == "2"
+    assert _show.array_text(np.asarray(True)) == "True"
+
+
 DRAWN = (
     *(fdp.Gaussian(0.7), fdp.Laplace(0.6), fdp.Logistic(0.8), fdp.PureDP(1.0)),
     *(fdp.tradeoff.ApproxDP(epsilon=1.0, delta=0.1), F, fdp.PerfectPrivacy()),

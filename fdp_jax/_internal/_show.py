@@ -123,13 +123,13 @@ def _callable(value: Any) -> wl.AbstractDoc | None:
 
 
 def number_text(value: Any) -> str:
-    """A number with the digits that tell it from others of its kind."""
-    if isinstance(value, bool | np.bool_) or not isinstance(
-        value, float | np.floating | int | np.integer
-    ):
-        return str(value)
-    text = str(value)
-    return text.removesuffix(".0")
+    """A number with all its digits: what is read off is what was computed with.
+
+    Of a float32 number the usual text is another one, maybe on the wrong side.
+    """
+    if isinstance(value, np.floating):
+        value = float(value)
+    return str(value).removesuffix(".0")
 
 
 def array_text(value: Any, entry: Callable[[Any], str] = number_text) -> str:
