@@ -194,6 +194,9 @@ TABLE = {
     "scale a tuple": (
         lambda: fdp.scale_to_budget(M, (1.0, 1e-5)), "target", "targets.ApproxDP("
     ),
+    "direction for a mechanism": (
+        lambda: fdp.compose(M, M.remove), "whole mechanism", "compose(one, other).remove"
+    ),
     "number for a mechanism": (lambda: fdp.compose(M, 3), "mechanism", "3"),
     "unknown solve_for": (
         lambda: fdp.calibrate(OPEN, T, solve_for="sigma"),

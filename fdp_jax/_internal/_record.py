@@ -120,7 +120,7 @@ def refuse(name: str, value: Any, wanted: str, kinds: Any, usual: type) -> NoRet
     own = value if isinstance(value, type) else type(value)
     right = getattr(kinds, own.__name__, None)
     got = f"got {described(value)}"
-    if right is None:
+    if right is None or isinstance(value, right):
         raise TypeError(f"{name} must be {wanted}, such as {sketch(usual)}, {got}")
     if right is value:
         made = f"an instance is needed, such as {sketch(right)}"

@@ -12,7 +12,7 @@ import numpy as np
 from .._internal import _checks
 from .._internal._calls import explained
 from .._internal._picture import Lines
-from .._internal._record import refuse
+from .._internal._record import described, refuse
 from .._internal._show import Call
 from ..curves import (
     AbstractGuarantee,
@@ -345,6 +345,11 @@ def require_mechanism(name: str, value: Any) -> AbstractMechanism:
     """
     if isinstance(value, AbstractMechanism):
         return value
+    if isinstance(value, View):
+        raise TypeError(
+            f"{name} must be a whole mechanism, got {described(value)}: take the "
+            "direction or the engine of the whole, as in compose(one, other).remove"
+        )
     from .. import mechanisms
 
     refuse(name, value, "a mechanism", mechanisms, mechanisms.DPSGD)

@@ -413,7 +413,7 @@ def test_bounds_takes_one_known_query(query):
 
 
 def test_compose_takes_mechanisms_only():
-    with pytest.raises(TypeError, match="compose takes mechanisms"):
+    with pytest.raises(TypeError, match="every part of compose must be a mechanism"):
         fdp.compose(fdp.Gaussian(1.0), 2.0)  # pyright: ignore
 
 
