@@ -1,5 +1,9 @@
 """Wrong calls: one line that names the argument, the value and what is right."""
 
+# What is wrong here a type checker would notice as well.
+# pyright: reportCallIssue=false, reportArgumentType=false
+# pyright: reportAttributeAccessIssue=false, reportOperatorIssue=false
+
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -195,7 +199,7 @@ TABLE = {
         lambda: fdp.scale_to_budget(M, (1.0, 1e-5)), "target", "targets.ApproxDP("
     ),
     "direction for a mechanism": (
-        lambda: fdp.compose(M, M.remove), "whole mechanism", "compose(one, other).remove"
+        lambda: fdp.compose(M, M.remove), "whole mechanism", "compose(one, other)."
     ),
     "number for a mechanism": (lambda: fdp.compose(M, 3), "mechanism", "3"),
     "unknown solve_for": (

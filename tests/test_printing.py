@@ -16,7 +16,8 @@ from fdp_jax.tradeoff.closed import closed_form
 
 RUN = fdp.DPSGD(noise_multiplier=1.1, sampling_prob=0.01, num_steps=1000)
 F = fdp.tradeoff.Gaussian(1.0)
-BOUNDS = Bounds(*np.array([0.1, 0.2, 1 / 3]), jnp.asarray(fdp.Status.LOOSE), "grid")
+ENDS = jnp.asarray(0.1), jnp.asarray(0.2), jnp.asarray(1 / 3)
+BOUNDS = Bounds(*ENDS, jnp.asarray(fdp.Status.LOOSE), "grid")
 TEXTS = {
     "DPSGD(\n  noise_multiplier=1.1, sampling_prob=0.01, num_steps=1000, "
     "relation=ADD_OR_REMOVE_ONE\n)": RUN,
@@ -141,10 +142,13 @@ DRAWN = (
 @pytest.mark.parametrize("guarantee", DRAWN, ids=lambda g: type(g).__name__)
 def test_a_picture_is_the_trade_off_function(guarantee):
     page = guarantee._repr_html_()
+    assert page is not None
     assert "<pre" in page
     ElementTree.fromstring(page)  # well-formed
     ((alpha, beta),) = guarantee._drawn()
-    truth = np.asarray(closed_form(guarantee).beta(alpha=np.asarray(alpha)))
+    function = closed_form(guarantee)
+    assert function is not None
+    truth = np.asarray(function.beta(alpha=np.asarray(alpha)))
     assert np.allclose(beta, truth, rtol=1e-9, atol=1e-12)
 
 
@@ -156,5 +160,6 @@ def test_what_would_take_long_is_text_alone():
 
 def test_a_picture_of_a_curve():
     page = fdp.Laplace(1.0).curve(num_points=9)._repr_html_()
+    assert page is not None
     assert page.count("<polyline") == 2
     ElementTree.fromstring(page)

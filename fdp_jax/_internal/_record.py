@@ -29,13 +29,18 @@ def public_name(kind: type) -> str:
     return f"{getattr(kind, '_room', '')}{kind.__name__}"
 
 
-class _RecordMeta(type(eqx.Module)):
-    """What is made by a call, which says in one line what is wrong with its arguments.
+if TYPE_CHECKING:  # to a type checker it is an Equinox module like any other
 
-    Only a call that has failed is looked at again.
-    """
+    class Record(Printed, eqx.Module):
+        """An Equinox module that users see."""
 
-    if not TYPE_CHECKING:  # as in Equinox: the signature is that of the class
+else:
+
+    class _RecordMeta(type(eqx.Module)):
+        """What is made by a call, which says in one line what is wrong with it.
+
+        Only a call that has failed is looked at again.
+        """
 
         def __call__(cls, *args: Any, **named: Any) -> Any:
             __tracebackhide__ = True
@@ -48,11 +53,8 @@ class _RecordMeta(type(eqx.Module)):
                     raise
             raise TypeError(message)
 
-
-class Record(Printed, eqx.Module, metaclass=_RecordMeta):
-    """An Equinox module that users see."""
-
-    if not TYPE_CHECKING:
+    class Record(Printed, eqx.Module, metaclass=_RecordMeta):
+        """An Equinox module that users see."""
 
         def __getattr__(self, name: str) -> Any:
             # Only asked for what is not there.

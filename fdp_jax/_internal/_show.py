@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import wadler_lindig as wl
 
@@ -137,7 +138,7 @@ def array_text(value: Any, entry: Callable[[Any], str] = number_text) -> str:
     if is_traced(value):
         return f"traced {_kind(value)}"
     if isinstance(value, jax.Array) and (
-        value.is_deleted() or jax.dtypes.issubdtype(value.dtype, jax.dtypes.extended)
+        value.is_deleted() or jnp.issubdtype(value.dtype, jax.dtypes.extended)
     ):
         return _kind(value)
     numbers = np.asarray(value)
@@ -167,7 +168,7 @@ def _kind(value: Any) -> str:
     """The type and shape of an array: f64[3]."""
     dtype = value.dtype
     kinds = {"f": "f", "i": "i", "u": "u", "c": "c"}
-    extended = jax.dtypes.issubdtype(dtype, jax.dtypes.extended)
+    extended = jnp.issubdtype(dtype, jax.dtypes.extended)
     kind = None if extended else kinds.get(np.dtype(dtype).kind)
     name = f"{kind}{8 * dtype.itemsize}" if kind else str(dtype)
     return f"{name}[{','.join(map(str, value.shape))}]"

@@ -9,7 +9,7 @@ from ._status import OK
 def run(arguments: argparse.Namespace, output: Output) -> int:
     """Print the script; the exit status."""
     try:
-        import shtab
+        import shtab  # pyright: ignore[reportMissingImports]
     except ImportError as error:
         raise ImportError(
             "completions need shtab; install fdp-jax with the extra 'completion'"
