@@ -19,7 +19,7 @@ import numpy as np
 from jax.custom_batching import custom_vmap
 from jax.lax import stop_gradient
 
-from ._concrete import evaluates_at_once
+from ._concrete import evaluates_at_once, holds_anywhere
 from ._precision import float_dtype, in_float64
 
 _Fn = TypeVar("_Fn", bound=Callable[..., Any])
@@ -83,27 +83,29 @@ def _bits(value: Any, wrong: Callable[[Any], Any]) -> tuple[Any, Any]:
         kind = np.dtype(f"int{8 * value.dtype.itemsize}")
         bits = jax.lax.bitcast_convert_type(value, kind)
     else:
-        bits = value.astype(np.int32)
-    least = np.asarray(np.iinfo(bits.dtype).min, bits.dtype)
-    # Of a batch Equinox takes the largest.
-    return flags, jnp.max(jnp.where(flags, bits, least))
+        bits = value.astype(np.int64 if value.dtype.itemsize == 8 else np.int32)
+    return flags, _one_of(flags, bits)
 
 
 @custom_vmap
-def _largest(bits: jax.Array) -> jax.Array:
-    return jnp.max(bits)
+def _one_of(flags: jax.Array, bits: jax.Array) -> jax.Array:
+    """Those of a wrong entry, if there is any; in a program of one number its own."""
+    if bits.ndim == 0:
+        return bits
+    return jnp.max(jnp.where(flags, bits, np.iinfo(bits.dtype).min))
 
 
-@_largest.def_vmap
-def _of_a_batch(_size: int, _batched: list[bool], bits: jax.Array) -> Any:
-    return _largest(bits), False
+@_one_of.def_vmap
+def _of_a_batch(
+    _size: int, _batched: list[bool], flags: jax.Array, bits: jax.Array
+) -> Any:
+    return _one_of(flags, bits), False
 
 
 def _refuse_now(value: Any, wrong: Callable[[Any], Any], text: str) -> None:
-    _, bits = _bits(value, wrong)
-    found = int(_largest(bits))
-    if found != np.iinfo(bits.dtype).min:
-        raise TracedValueError(Sentence(text, str(_seen(value).dtype))[found])
+    flags, bits = _bits(value, wrong)
+    if holds_anywhere(flags):
+        raise TracedValueError(Sentence(text, str(_seen(value).dtype))[int(bits)])
 
 
 def checked(function: _Fn) -> _Fn:
