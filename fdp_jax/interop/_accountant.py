@@ -4,14 +4,12 @@ import functools
 import math
 from typing import Any
 
-from .._internal._calls import explained
 from ..mechanisms import AbstractMechanism
 from ._from_event import UnsupportedEvent, read
 from ._library import library, public, relation_of
 from ._steps import Steps
 
 
-@explained
 @functools.cache
 def accountant_class() -> type:
     """`FdpAccountant`, a `dp_accounting.PrivacyAccountant` that answers by fdp_jax.

@@ -125,7 +125,6 @@ def calibrate_plan(config: Any, target: AbstractTarget | None = None) -> Any:
     return change(noise_multiplier=event.noise_multiplier)
 
 
-@explained
 @functools.cache
 def accountant_config_class() -> type:
     """`FdpAccountantConfig`, a `jax_privacy.accounting.DpAccountantConfig`.

@@ -19,7 +19,6 @@ from ._steps import Step, Steps, whole
 _NAME = "fdp"
 
 
-@explained
 @functools.cache
 def opacus_accountant_class() -> type:
     """`OpacusAccountant`, an `opacus.accountants.IAccountant` that answers by fdp_jax.
