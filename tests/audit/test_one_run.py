@@ -234,7 +234,8 @@ def test_gaussian_canaries_are_never_overstated(mu):
     size, level = 50, 0.1
     runs = [OneRun(k, size, size) for k in range(size + 1)]
     bounds = np.array([fdp.audit.mu_lower_bound(x, confidence=1 - level) for x in runs])
-    p_values = np.array([fdp.audit.falsifies(Gaussian(mu), x).p_value for x in runs])
+    floor = _one_run._tradeoff_floor(Gaussian(mu))
+    p_values = np.array([x._by_recursion(floor) for x in runs])
     chances = binom.pmf(np.arange(size + 1), size, norm.cdf(mu / 2))
     assert chances[bounds > mu].sum() <= level
     for value in np.unique(p_values):
@@ -244,10 +245,9 @@ def test_gaussian_canaries_are_never_overstated(mu):
 def test_guesses_that_are_left_open_keep_the_level():
     size, mu, level = 200, 1.0, 0.1
     rng = np.random.default_rng(5)
+    floor = _one_run._tradeoff_floor(Gaussian(mu))
     least = next(
-        k
-        for k in range(41)
-        if fdp.audit.falsifies(Gaussian(mu), OneRun(k, 40, size)).p_value <= level
+        k for k in range(41) if OneRun(k, 40, size)._by_recursion(floor) <= level
     )
     coins = rng.random((20_000, size)) < 0.5
     scores = rng.normal(size=coins.shape) + mu * coins
