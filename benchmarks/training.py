@@ -1,8 +1,8 @@
 """Private training steps beside optax.contrib's, and what the account costs.
 
-By turns in one process: a step of `fdp_jax.training` on a Poisson sample, the same
-without noise's count and error check, and per-example gradients of a batch of the same
-size with `optax.contrib.dpsgd`.
+By turns in one process: a step of `fdp_jax.training` on a Poisson sample and on a batch
+of a fixed size, per-example gradients of a batch of that size with
+`optax.contrib.dpsgd`, and what a step does for the account, alone.
 
     python benchmarks/training.py
 """
