@@ -63,7 +63,9 @@ def group_guarantee(f: AbstractGuarantee, distance: Any) -> AbstractGuarantee:
     size = int(number)
     if isinstance(f, AbstractMechanism):
         return f.group(size)
-    return _group(f if isinstance(f, AbstractTradeOff) else tradeoff.TradeOff.of(f), size)
+    return _group(
+        f if isinstance(f, AbstractTradeOff) else tradeoff.TradeOff.of(f), size
+    )
 
 
 def _is_size(number: Any) -> bool:
