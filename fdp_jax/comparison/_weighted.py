@@ -37,7 +37,7 @@ from .delta import (
     prior_of,
     search,
 )
-from .sources import Request, pair, share
+from .sources import QuerySource, Request, pair, share
 
 _EDGES = (0.0, 1e-3, 1e-2, 0.05, 0.2, 0.5, 1.0, 2.0, 4.0, 8.0, 12.0, 16.0, 24.0, 40.0)
 _BEYOND = (60.0, 90.0, 130.0)
@@ -291,7 +291,9 @@ def best_on_average(guarantees: Any, *, hyper_prior: HyperPrior) -> AverageError
 @in_float64
 def _mean_error(request: Request, hyper_prior: HyperPrior) -> Float[Array, ""]:
     source = request.source()
-    kinks = jnp.clip(stop_gradient(source.kinks()), 0.0, _EDGES[-1])
+    few = not isinstance(source, QuerySource)
+    kinks = source.kinks() if few else source.all_kinks()
+    kinks = jnp.clip(stop_gradient(kinks), 0.0, _EDGES[-1])
     cuts = jnp.sort(jnp.concatenate([jnp.asarray(_EDGES), kinks]))
     epsilon, weights = between(cuts, _POINTS)
     q = share(epsilon)

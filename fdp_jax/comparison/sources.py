@@ -217,6 +217,11 @@ class QuerySource(AbstractSource):
         return jnp.where(left, self._left(epsilon).estimate, right)
 
     def kinks(self):
+        found = self.all_kinks()
+        return found if found.size <= _MOST_KINKS else found[:0]
+
+    def all_kinks(self):
+        """Also where there are more than a search can start with."""
         if isinstance(self.guarantee, AbstractTradeOff):
             return jnp.abs(self.guarantee._kinks())
         return jnp.zeros(0)

@@ -54,10 +54,7 @@ class AbstractTradeOff(AbstractGuarantee):
         """log|f'|; one of the subgradients at a kink."""
 
     def _kinks(self) -> Float[Array, " m"]:
-        """Thresholds at which the profile is known to have a kink, a few of them.
-
-        They move with the parameters, which searches have to know for derivatives.
-        """
+        """Thresholds at which the profile is known to have kinks."""
         return jnp.zeros(0)
 
     @abc.abstractmethod

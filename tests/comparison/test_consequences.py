@@ -5,6 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from reference import comparison_checks
+from scipy import stats
 
 import fdp_jax as fdp
 from fdp_jax import comparison as cmp
@@ -254,6 +255,43 @@ def test_selection_on_average():
         np.testing.assert_allclose(mean, np.trapezoid(at, prior), rtol=1e-5)
     with pytest.raises(ValueError, match="guarantees"):
         cmp.best_on_average([], hyper_prior=cmp.jeffreys())
+
+
+def test_averages_of_errors_with_kinks():
+    """R has a kink at the prior 1 / (1 + e^mu), beyond which it is min(pi, 1 - pi)."""
+    mu = 1.1
+    p = 1 / (1 + np.exp(mu))
+    rest = 2 * (np.arcsin(np.sqrt(p)) - np.sqrt(p * (1 - p)))
+    laplace = (np.exp(-mu / 2) * (1 - 2 * p) + rest) / np.pi
+    assert laplace == pytest.approx(0.149493266705, rel=1e-11)
+    # f_{eps,0}: R = p all the way between its two kinks.
+    pure = (2 * p * np.arcsin(1 - 2 * p) + rest) / np.pi
+    poisson = fdp.tradeoff.Poisson(0.8, 2.5)
+    choices = {
+        "mechanism": (fdp.Laplace(1 / mu), laplace),
+        "curve": (fdp.tradeoff.Laplace(mu), laplace),
+        "pure": (fdp.tradeoff.ApproxDP(epsilon=mu, delta=0.0), pure),
+        "counts": (poisson, _jeffreys_mean_of_counts(0.8, 2.5)),
+    }
+    found = cmp.best_on_average(
+        [f for f, _ in choices.values()], hyper_prior=cmp.jeffreys()
+    )
+    truths = [truth for _, truth in choices.values()]
+    np.testing.assert_allclose(found.bayes_error, truths, rtol=1e-9)
+
+
+def _jeffreys_mean_of_counts(low, high):
+    """The mean of min over k of pi alpha_k + (1 - pi) beta_k, piece by piece."""
+    below = np.cumsum(stats.poisson.pmf(np.arange(60)[:, None], [low, high]), axis=0)
+    alpha, beta = np.append(1.0, 1 - below[:, 0]), np.append(0.0, below[:, 1])
+    # From one count to the next where the posterior odds are even.
+    odds = np.exp(low - high) * (high / low) ** np.arange(60)
+    cuts = np.concatenate([[0.0], 1 / (1 + 1 / odds), [1.0]])
+    mass = np.diff(2 / np.pi * np.arcsin(np.sqrt(cuts)))
+    # The mean of pi under Jeffreys' prior: (asin sqrt x - sqrt(x (1 - x))) / Pi.
+    first = (np.arcsin(np.sqrt(cuts)) - np.sqrt(cuts * (1 - cuts))) / np.pi
+    first = np.diff(first)
+    return np.sum(alpha * first + beta * (mass - first))
 
 
 # -------------------------------------------------------------------------- emergence
