@@ -404,6 +404,19 @@ def test_edges():
         limits.power_bound(0.1, 1.0, distance=1, **FAR)
 
 
+def test_sums_of_probabilities_may_be_rounded_up():
+    prob = np.sum([0.1, 0.2, 0.7]) + 2 * np.finfo(float).eps
+    assert prob > 1
+    for found in (
+        limits.event_bounds(prob, _pure(1.0), distance=1, **FAR)[1],
+        1 - fdp.Gaussian(1.0).beta(alpha=prob),
+        1 - fdp.Gaussian(1.0).beta(alpha=np.asarray([prob, 1.0])),
+    ):
+        np.testing.assert_allclose(found, 1, rtol=1e-15)
+    with pytest.raises(ValueError, match=r"prob must be in \[0, 1\]"):
+        limits.event_bounds(1 + 1e-14, _pure(1.0), distance=1, **FAR)
+
+
 def test_derivatives_and_batches():
     def upper(p, epsilon, k):
         return limits.posterior_bounds(p, epsilon=epsilon, distance=k, **FAR)[1]

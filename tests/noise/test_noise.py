@@ -611,3 +611,9 @@ def test_post_processing_makes_other_noise():
     assert abs(share - _laplace_cdf(edges[25])) < 5 * np.sqrt(0.25 / 4000)
     with pytest.raises(ValueError, match="other must be f-DP"):
         rooms.post_process(noise, lambda x: _laplace_cdf(1.5 * x), edges)
+
+
+def test_maximum_norm_of_gaussian_noise_is_gaussian():
+    found = rooms.maximum_norm_guarantee(tradeoff.Gaussian(0.5), 4)
+    truth = float(tradeoff.Gaussian(1.0).delta(epsilon=0.5))
+    assert float(found.delta(epsilon=0.5)) == pytest.approx(truth, rel=1e-12)
