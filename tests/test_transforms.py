@@ -881,6 +881,14 @@ _row(
     (1.5, 1.5, 90.0),
 )
 _row(
+    "comparison.berry_esseen_bound",
+    lambda a, b, n: comparison.berry_esseen_bound(
+        fdp.PureDP(a), fdp.Laplace(b), num_steps_a=n
+    ),
+    (1.25, 1.0, 100.0),
+    (1.5, 1.5, 90.0),
+)
+_row(
     "comparison.loss_moments comparison.LossMoments comparison.LossMoments.eta "
     "comparison.LossMoments.berry_esseen",
     lambda s: (lambda x: (x.v1, x.v2, x.v3, x.v4, x.eta, x.berry_esseen))(

@@ -87,23 +87,23 @@ def emergent_bound(
         Kaissis et al. (2024), Theorem 3; Shevtsova (2010).
     """
     comparable(a, b)
-    constant = _checks.checked_scalar("constant", _constant, constant)
-    steps = _at_least_one("num_steps_a", num_steps_a)
+    constant = _checks.checked_scalar("constant", checked_constant, constant)
+    steps = at_least_one("num_steps_a", num_steps_a)
     other_steps = steps
     if num_steps_b is not None:
-        other_steps = _at_least_one("num_steps_b", num_steps_b)
+        other_steps = at_least_one("num_steps_b", num_steps_b)
     one, other = loss_moments(a), loss_moments(b)
     symmetric = all(is_symmetric(request("a", x).subject) for x in (a, b))
     return _bound(one, other, steps, other_steps, constant, symmetric)
 
 
-def _constant(name: str, value: Any) -> Any:
+def checked_constant(name: str, value: Any) -> Any:
     # Esseen (1956): no smaller one is valid.
     allowed = "at least 0.4097"
     return _checks.checked(name, value, allowed, lambda x: (x >= 0.4097) & (x < np.inf))
 
 
-def _at_least_one(name: str, value: Any) -> Any:
+def at_least_one(name: str, value: Any) -> Any:
     value = _checks.finite_positive(name, value)
     number = known(value)
     if number is not None and np.any(number < 1):

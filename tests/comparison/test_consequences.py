@@ -360,6 +360,26 @@ def test_printed_tightness_example(side):
         np.testing.assert_allclose(found.ratio_needed, needed, rtol=1e-9)
 
 
+def test_berry_esseen_without_symmetry():
+    """Symmetric ones with the premise give Theorem 3; steps of DP-SGD a true bound."""
+    found = cmp.berry_esseen_bound(PURE, LAPLACE, num_steps_a=100)
+    np.testing.assert_allclose(found, value("thm3.Lap_Lap.N100"), rtol=1e-9)
+    # The other way the two Gaussian curves differ too: by R(1/2) = Phi(-mu / 2).
+    turned = cmp.berry_esseen_bound(LAPLACE, PURE, num_steps_a=100)
+    mu = [20 * float(cmp.loss_moments(m).eta) for m in (LAPLACE, PURE)]
+    gap = stats.norm.cdf(-mu[0] / 2) - stats.norm.cdf(-mu[1] / 2)
+    np.testing.assert_allclose(turned, value("thm3.Lap_Lap.N100") + gap, rtol=0.05)
+    assert turned >= value("thm3.Lap_Lap.N100") + gap - 1e-12
+    runs = {"num_steps_a": 1.4e6, "num_steps_b": 3.4e6}
+    both = cmp.berry_esseen_bound(step(2.0), step(3.0), **runs)
+    # 1.68e-3 of the formula, and 2.77e-4 that the approximations differ by.
+    assert 1.68e-3 < both < 1.68e-3 + 4e-4
+    one_way = cmp.berry_esseen_bound(step(2.0).add, step(3.0).add, **runs)
+    np.testing.assert_allclose(one_way, both, rtol=1e-9)
+    with pytest.raises(ValueError, match="num_steps_b must be at least 1"):
+        cmp.berry_esseen_bound(PURE, PURE, num_steps_a=1, num_steps_b=0.5)
+
+
 @pytest.mark.slow
 def test_order_after_many_releases():
     found = cmp.first_dominating_num_steps(fdp.Gaussian(1.5), GAUSS, max_num_steps=4)
