@@ -873,7 +873,7 @@ _row(
     *NOISE,
 )
 _row(
-    "comparison.emergent_bound comparison.EmergentBound",
+    "comparison.emergent_bound comparison.EmergentBound comparison.EmergentBound.bound",
     lambda a, b, n: (lambda x: (x.bound, x.ratio_needed))(
         comparison.emergent_bound(fdp.PureDP(a), fdp.Laplace(b), num_steps_a=n)
     ),

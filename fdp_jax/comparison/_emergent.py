@@ -32,8 +32,7 @@ BERRY_ESSEEN = 0.56
 class EmergentBound(eqx.Module):
     """A bound of Delta(a^N || b^N~) from three moments, if its premise holds."""
 
-    bound: Float[Array, "..."]
-    """The bound, at most 1/2; 1/2 (which says nothing) if the premise fails."""
+    _bound: Float[Array, "..."]
     premise_ok: Bool[Array, "..."]
     """Whether both are symmetric, have third moments and N / N~ is large enough."""
     berry_esseen_sum: Float[Array, "..."]
@@ -44,6 +43,25 @@ class EmergentBound(eqx.Module):
     """eta~^2 / eta^2, which the ratio must reach."""
     moments_a: LossMoments
     moments_b: LossMoments
+
+    @property
+    def bound(self) -> Float[Array, "..."]:
+        """The bound, at most 1/2.
+
+        Where the premise fails the theorem says nothing: a known result is refused, and
+        one inside of a transformation is 1/2.
+
+        Raises:
+            ValueError: If the premise is known to fail.
+        """
+        fine = known(self.premise_ok)
+        if fine is not None and not np.all(fine):
+            raise ValueError(
+                "a and b must meet the theorem's premise: symmetric, third moments, "
+                f"and a ratio of steps of at least {np.max(known(self.ratio_needed))}, "
+                f"got {np.min(known(self.ratio))}; see berry_esseen_bound for others"
+            )
+        return self._bound
 
 
 def emergent_bound(
@@ -64,11 +82,12 @@ def emergent_bound(
         constant: Of the Berry-Esseen theorem, at least .4097.
 
     Returns:
-        `EmergentBound`; look at `premise_ok`.
+        `EmergentBound`, whose `bound` is refused where the premise fails.
 
     Guarantee:
         Upper bound (up to rounding), where `premise_ok`.  It is not for asymmetric
-        mechanisms such as a step of DP-SGD, for which `premise_ok` is false.
+        mechanisms such as a step of DP-SGD, for which `premise_ok` is false; see
+        `berry_esseen_bound`.
 
     Raises:
         ValueError: If a number of steps is below 1, the constant is too small, a
