@@ -58,8 +58,8 @@ class EmergentBound(eqx.Module):
         if fine is not None and not np.all(fine):
             raise ValueError(
                 "a and b must meet the theorem's premise: symmetric, third moments, "
-                f"and a ratio of steps of at least {np.max(known(self.ratio_needed))}, "
-                f"got {np.min(known(self.ratio))}; see berry_esseen_bound for others"
+                f"and a ratio of steps of at least {np.max(np.asarray(self.ratio_needed))}, "
+                f"got {np.min(np.asarray(self.ratio))}; see berry_esseen_bound for others"
             )
         return self._bound
 

@@ -50,17 +50,17 @@ def group_guarantee(f: AbstractGuarantee, distance: Any) -> AbstractGuarantee:
         return tradeoff.BlatantNonPrivacy()
     if number is not None and number == 0:
         return tradeoff.Identity()
-    scaled = _scaled(f, distance)
-    if isinstance(scaled, tradeoff.ApproxDP) and _is_size(number):
-        return _group(closed_form(f), int(number))
+    scaled, one = _scaled(f, distance), closed_form(f)
+    size = _size(number)
+    if isinstance(scaled, tradeoff.ApproxDP) and size and one is not None:
+        return _group(one, size)
     if scaled is not None:
         return scaled
-    if not _is_size(number):
+    if not size:
         raise ValueError(
             f"distance must be a known whole number in [0, {_MOST}] for "
             f"{type(f).__name__}, got {distance if number else 'a traced one'}"
         )
-    size = int(number)
     if isinstance(f, AbstractMechanism):
         return f.group(size)
     return _group(
@@ -68,9 +68,11 @@ def group_guarantee(f: AbstractGuarantee, distance: Any) -> AbstractGuarantee:
     )
 
 
-def _is_size(number: Any) -> bool:
-    """Whether a distance is known to be one that groups can have."""
-    return number is not None and number == round(float(number)) and number <= _MOST
+def _size(number: np.ndarray | None) -> int | None:
+    """A distance, if it is known to be one that groups can have."""
+    if number is None or number != round(float(number)) or number > _MOST:
+        return None
+    return int(number)
 
 
 def _group(f: AbstractTradeOff, size: int) -> AbstractTradeOff:

@@ -261,7 +261,7 @@ def test_symmetric_maximum_of_counts_is_exact():
         return beta
 
     f = Poisson(0.8, 2.5).symmetric_maximum()
-    assert f.is_exact
+    assert f.is_exact  # pyright: ignore[reportAttributeAccessIssue]
     for alpha in (0.05, 0.3, 0.7):
         truth = max(best(alpha, 0.8, 2.5), best(alpha, 2.5, 0.8))
         found = float(f.beta(alpha=alpha, bound=ESTIMATE))
