@@ -56,10 +56,12 @@ class EmergentBound(eqx.Module):
         """
         fine = known(self.premise_ok)
         if fine is not None and not np.all(fine):
+            needed = np.max(np.asarray(self.ratio_needed))
+            ratio = np.min(np.asarray(self.ratio))
             raise ValueError(
                 "a and b must meet the theorem's premise: symmetric, third moments, "
-                f"and a ratio of steps of at least {np.max(np.asarray(self.ratio_needed))}, "
-                f"got {np.min(np.asarray(self.ratio))}; see berry_esseen_bound for others"
+                f"and a ratio of steps of at least {needed}, "
+                f"got {ratio}; see berry_esseen_bound for others"
             )
         return self._bound
 
