@@ -56,7 +56,7 @@ STRUCTURAL = {
     *("monotonic", "support", "log_beyond", "loss_range"),
     *("log_density_without", "log_density_with"),
     *("sampling", "release", "strategy", "cyclic"),
-    *("same_every_epoch", "warm_start", "chunk_size"),
+    *("same_every_epoch", "warm_start", "chunk_size", "memory"),
     *("checkpoint", "clipping", "data", "draws", "evaluate", "every", "examples"),
     *("gradient", "history", "kept", "leaves", "lengths", "like", "mesh", "model"),
     *("participants", "previous", "progress", "share", "state", "steps", "trainable"),

@@ -26,7 +26,7 @@ GUIDE = (ROOT / "docs/adding_a_mechanism.md").read_text(encoding="utf-8")
 
 
 def _blocks(text: str) -> list[tuple[str, str]]:
-    return re.findall(r"^```(\w*)\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+    return re.findall(r"^```([^\n]*)\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
 
 
 BLOCKS = _blocks(TEXT)

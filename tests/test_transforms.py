@@ -873,9 +873,17 @@ _row(
     *NOISE,
 )
 _row(
-    "comparison.emergent_bound comparison.EmergentBound",
+    "comparison.emergent_bound comparison.EmergentBound comparison.EmergentBound.bound",
     lambda a, b, n: (lambda x: (x.bound, x.ratio_needed))(
         comparison.emergent_bound(fdp.PureDP(a), fdp.Laplace(b), num_steps_a=n)
+    ),
+    (1.25, 1.0, 100.0),
+    (1.5, 1.5, 90.0),
+)
+_row(
+    "comparison.berry_esseen_bound",
+    lambda a, b, n: comparison.berry_esseen_bound(
+        fdp.PureDP(a), fdp.Laplace(b), num_steps_a=n
     ),
     (1.25, 1.0, 100.0),
     (1.5, 1.5, 90.0),
@@ -1325,8 +1333,11 @@ KERNELS = (0.25, 0.125), (0.375, 0.25)
 _row(
     "experiments.MarkovKernel experiments.MarkovKernel.both "
     "experiments.MarkovKernel.product experiments.MarkovKernel.then "
-    "experiments.MarkovKernel.mixture",
+    "experiments.MarkovKernel.mixture experiments.MarkovKernel.of_measure "
+    "experiments.MarkovKernel.of_function",
     lambda p, q: (
+        _bit(p).of_measure(_vector(q, 0.5)),
+        _bit(p).of_function(_vector(q, -0.5)),
         _bit(p).both(_bit(q)).matrix,
         _bit(p).product(_bit(q)).matrix,
         _bit(p).then(_bit(q)).matrix,
@@ -1702,6 +1713,7 @@ EXCEPTIONS = {
         Subsampled.relation sampling.UserLevel.scheme
         comparison.Meet.symmetric checked native_float32 noise.CanonicalCheck.passed""",
     "no numbers go in": """
+        experiments.hamming
         BlatantNonPrivacy PerfectPrivacy tradeoff.BlatantNonPrivacy tradeoff.Identity
         noise.CanonicalNoise.mean comparison.jeffreys comparison.uquadratic
         comparison.HyperPrior data.published_runs experiments.MarkovKernel.of_map
@@ -1736,6 +1748,7 @@ EXCEPTIONS = {
         noise.PostProcessing.sample noise.RoundedNoise.sample noise.VectorNoise.sample
         """,
     "a yes or no about known numbers, or an error": """
+        experiments.MarkovKernel.is_private
         experiments.MarkovKernel.satisfies inference.is_private_test
         limits.MeasureInterval.contains noise.verify_canonical
         tradeoff.check_bayes_error tradeoff.check_profile tradeoff.check_tradeoff""",

@@ -96,8 +96,25 @@ def whole_number(name: str, value: Any) -> Any:
 
 
 def probability(name: str, value: Any) -> Any:
-    """A number in [0, 1]."""
+    """A number in [0, 1], or known and above by a rounding error of sums."""
+    value = _at_most_one(value)
     return checked(name, value, "in [0, 1]", lambda x: (x >= 0) & (x <= 1))
+
+
+_ULPS = 4
+
+
+def _at_most_one(value: Any) -> Any:
+    """Known numbers up to 4 ulp above 1, as sums of probabilities have, are 1."""
+    if isinstance(value, list | tuple) or (number := known(value)) is None:
+        return value
+    if not np.issubdtype(number.dtype, np.floating):
+        return value
+    over = (number > 1) & (number <= 1 + _ULPS * np.finfo(number.dtype).eps)
+    if not np.any(over):
+        return value
+    found = np.where(over, number.dtype.type(1), number)
+    return jax.numpy.asarray(found) if isinstance(value, jax.Array) else found
 
 
 def rate(name: str, value: Any) -> Any:

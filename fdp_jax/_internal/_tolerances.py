@@ -312,3 +312,13 @@ MEET = _entered(
     Kind.BUDGETED,
     "Rounding of delta of a convex hull, absolutely.",
 )
+
+# --------------------------------------------------------------------------- training
+
+CLIPPED_LENGTH = _entered(
+    "CLIPPED_LENGTH",
+    1e-5,
+    Kind.MEASURED,
+    "Relative error in float32 of the length of a gradient, and of the numbers that it "
+    "is scaled down to; so much is a clipping norm below what is stated.",
+)

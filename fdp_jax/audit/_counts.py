@@ -99,12 +99,12 @@ class Counts(PointEvidence):
         """The observed false positive rate; an estimate."""
         return self.false_positives / self.num_out
 
-    def points(self, confidence: float) -> TradeOffPoints:
+    def points_at(self, level: float) -> TradeOffPoints:
         """The upper limits of both error rates; each has half of the level."""
-        tail = 0.5 * (1.0 - confidence)
+        tail = 0.5 * level
         alpha = upper_limit(self.false_positives, self.num_out, tail)
         beta = upper_limit(self.false_negatives, self.num_in, tail)
-        return TradeOffPoints(np.atleast_1d(alpha), np.atleast_1d(beta), confidence)
+        return TradeOffPoints(np.atleast_1d(alpha), np.atleast_1d(beta), 1.0 - level)
 
     def p_value(self, guarantee: Any) -> float:
         """The exact p-value, with the unknown false positive rate at its worst."""

@@ -9,7 +9,7 @@ import numpy as np
 from .._internal import _checks
 from .._internal._calls import explained
 from ._asked import require_queries
-from ._limits import confidence_of
+from ._limits import ROUNDING, confidence_of
 from ._points import TradeOffPoints
 
 # The least p-value that is searched for by levels of confidence.
@@ -36,8 +36,15 @@ class PointEvidence(AbstractEvidence):
     """Evidence about error rates, which gives points above the trade-off function."""
 
     @abc.abstractmethod
+    def points_at(self, level: float) -> TradeOffPoints:
+        """Points all of which hold, but with probability `level`.
+
+        A small level has digits that one minus it has not.
+        """
+
     def points(self, confidence: float) -> TradeOffPoints:
         """Points that hold together with this confidence."""
+        return self.points_at(1.0 - confidence)
 
     def epsilon(self, delta: float, confidence: float) -> float:
         return self.points(confidence).epsilon(delta=delta)
@@ -54,11 +61,11 @@ def level_of_exclusion(evidence: PointEvidence, guarantee: Any) -> float:
     low, high = np.log(_LEAST_LEVEL), 0.0
     for _ in range(40):
         middle = 0.5 * (low + high)
-        if evidence.points(-np.expm1(middle)).exclude(guarantee):
+        if evidence.points_at(float(np.exp(middle))).exclude(guarantee):
             high = middle
         else:
             low = middle
-    return float(np.exp(high))
+    return min(float(np.exp(high)) * (1 + ROUNDING), 1.0)
 
 
 @dataclasses.dataclass(frozen=True)

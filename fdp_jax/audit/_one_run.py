@@ -13,8 +13,12 @@ from ._asked import dp_pairs, has_profile, least_beta, of_both_orders
 from ._counts import scores_of
 from ._evidence import AbstractEvidence
 from ._limits import ROUNDING, at_least
+from ._points import hull_below
 
 _MOST = 2**31
+_AT_A_TIME = 1 << 22
+# Rates of either half at which a guarantee without a profile is asked.
+_NODES = 4096
 _Floor = Callable[[np.ndarray], np.ndarray]
 
 
@@ -145,14 +149,21 @@ class OneRun(AbstractEvidence):
         prob = scipy.special.expit(epsilon)
         tail = at_least(self.correct, self.guesses, prob)
         most = np.zeros_like(tail)
-        if self.correct > 0 and np.any(delta > 0):
-            below = scipy.stats.binom.pmf(
-                np.arange(self.correct)[::-1], self.guesses, prob[:, None]
-            )
-            sums = np.cumsum(below, axis=1) / np.arange(1, self.correct + 1)
-            most = sums.max(axis=1)
+        some = np.flatnonzero((delta > 0) & (epsilon >= 0))
+        if self.correct > 0:
+            # So many pairs at a time as memory takes.
+            parts = -(-some.size * self.correct // _AT_A_TIME)
+            for part in np.array_split(some, max(parts, 1)):
+                most[part] = self._most(prob[part])
         found = (tail + 2 * self.canaries * delta * most) * (1 + ROUNDING)
         return np.where(epsilon >= 0, np.minimum(found, 1.0), 1.0)
+
+    def _most(self, prob: np.ndarray) -> np.ndarray:
+        """max_i P(v > W >= v - i) / i, W ~ Bin(r, prob)."""
+        fewer = np.arange(self.correct)[::-1]
+        below = scipy.stats.binom.pmf(fewer, self.guesses, prob[:, None])
+        sums = np.cumsum(below, axis=1) / np.arange(1, self.correct + 1)
+        return sums.max(axis=1)
 
     def _by_recursion(self, floor: _Floor) -> float:
         """The least tail probability that cannot be, from above."""
@@ -182,6 +193,8 @@ class OneRun(AbstractEvidence):
         are fewer for smaller i.
         """
         v, g, m = self.correct, self.guesses, self.canaries
+        # Later masses grow faster than this one: less of it makes up for all roundings.
+        tail = tail * (1 - ROUNDING)
         right, wrong = tail * v / m, tail * (g - v) / m
         most = g / m * (1 + ROUNDING)
         for i in range(v - 1, -1, -1):
@@ -213,8 +226,25 @@ def _pairs_floor(epsilon: np.ndarray, delta: np.ndarray) -> _Floor:
 
 
 def _tradeoff_floor(guarantee: Any) -> _Floor:
-    """The same for a guarantee that answers for error rates alone."""
-    return lambda x: least_beta(guarantee, np.minimum(np.nextafter(1.0 - x, 2.0), 1.0))
+    """The same for a guarantee that answers for error rates alone.
+
+    A convex function below it, and below its inverse: both orders of neighbors occur,
+    and the masses are means.  Between two rates it is at least what it is at the larger
+    one, and below all corners of these stairs lies their convex hull.
+    """
+    even = np.linspace(0.0, 0.5, 8 * _NODES + 1)[1:]
+    small = np.unique(np.append(np.geomspace(1e-12, 0.5, _NODES), even))
+    rates = np.concatenate([small, 1.0 - small[-2::-1], [1.0]])
+    least = least_beta(guarantee, rates)
+    least = np.where(least > 0, least, 0.0).clip(0.0, 1.0)
+    stairs = np.maximum.accumulate(least[::-1])[::-1]
+    corners = np.append(0.0, rates[:-1]), stairs
+    alpha, beta = hull_below(
+        np.concatenate([*corners, [0.0, 1.0]]),
+        np.concatenate([*corners[::-1], [1.0, 0.0]]),
+    )
+    at = lambda x: np.minimum(np.nextafter(1.0 - x, 2.0), 1.0)
+    return lambda x: np.interp(at(x), alpha, beta) * (1 - ROUNDING)
 
 
 def _largest(rejected: Callable[[float], bool]) -> float:

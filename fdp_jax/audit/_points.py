@@ -9,6 +9,8 @@ import scipy.special
 from .._internal import _checks
 from ._asked import least_beta, require_queries
 
+_MOST_EPSILON = 700.0
+
 
 @dataclasses.dataclass(frozen=True)
 class TradeOffPoints:
@@ -44,9 +46,11 @@ class TradeOffPoints:
         delta = float(_checks.checked_scalar("delta", _checks.probability, delta))
         found = [0.0]
         for error, other in ((self.alpha, self.beta), (self.beta, self.alpha)):
-            above = np.maximum(1.0 - delta - other, 0.0)
+            above = 1.0 - delta - other
+            some = above > 0
             with np.errstate(divide="ignore"):
-                found.append(float(np.max(np.log(above) - np.log(error))))
+                gains = np.log(above[some]) - np.log(error[some])
+            found.append(float(np.max(gains, initial=0.0)))
         return max(found)
 
     def delta(self, *, epsilon: Any) -> float:
@@ -63,14 +67,18 @@ class TradeOffPoints:
             ValueError: If epsilon is negative or infinite.
         """
         epsilon = _checks.checked_scalar("epsilon", _checks.nonnegative, epsilon)
+        if float(epsilon) > _MOST_EPSILON:
+            return 0.0  # The factor overflows; of a smaller delta nothing is known.
         factor = np.exp(float(epsilon))
         ends = (self.alpha, self.beta), (self.beta, self.alpha)
         return max(0.0, *(float(np.max(1 - y - factor * x)) for x, y in ends))
 
     def mu(self) -> float:
         """Lower bound of the mu at which mu-Gaussian DP holds; at least 0."""
-        quantiles = scipy.special.ndtri(self.alpha) + scipy.special.ndtri(self.beta)
-        return max(0.0, float(np.max(-quantiles)))
+        below = self.alpha + self.beta < 1
+        ndtri = scipy.special.ndtri
+        quantiles = ndtri(self.alpha[below]) + ndtri(self.beta[below])
+        return float(np.max(-quantiles, initial=0.0))
 
     def upper(self, *, alpha: Any) -> np.ndarray:
         """Upper bound of f at any false positive rates.
@@ -88,14 +96,7 @@ class TradeOffPoints:
         alpha = np.asarray(_checks.probability("alpha", alpha))
         x = np.concatenate([[0.0], self.alpha, [1.0]])
         y = np.concatenate([[1.0], self.beta, [0.0]])
-        # Among points of one alpha the lowest comes first, which hides the others.
-        hull: list[int] = []
-        for k in np.lexsort((y, x)):
-            while len(hull) > 1 and _above(x, y, hull[-2], hull[-1], k):
-                hull.pop()
-            if not (hull and x[k] == x[hull[-1]]):
-                hull.append(int(k))
-        return np.interp(alpha, x[hull], y[hull])
+        return np.interp(alpha, *hull_below(x, y))
 
     def exclude(self, guarantee: Any) -> bool:
         """Whether some point lies below the guarantee's certified trade-off function.
@@ -111,6 +112,19 @@ class TradeOffPoints:
         """
         require_queries(guarantee)
         return bool(np.any(least_beta(guarantee, self.alpha) > self.beta))
+
+
+def hull_below(x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The lower convex hull of points, from left to right."""
+    # Among points of one x the lowest comes first, which hides the others.
+    hull: list[int] = []
+    for k in np.lexsort((y, x)):
+        if hull and x[k] == x[hull[-1]]:
+            continue
+        while len(hull) > 1 and _above(x, y, hull[-2], hull[-1], k):
+            hull.pop()
+        hull.append(int(k))
+    return x[hull], y[hull]
 
 
 def _above(x: np.ndarray, y: np.ndarray, i: int, j: int, k: int) -> bool:

@@ -118,18 +118,17 @@ class Scores(PointEvidence):
             for x in np.atleast_1d(self.threshold)
         ]
 
-    def points(self, confidence: float) -> TradeOffPoints:
-        """One point for every threshold, all of them with this confidence."""
+    def points_at(self, level: float) -> TradeOffPoints:
+        """One point for every threshold, all of them together at this level."""
         if isinstance(self.threshold, str):
-            return self._band(confidence)
+            return self._band(level)
         counts = self.counts()
-        each = 1.0 - (1.0 - confidence) / len(counts)
-        found = [x.points(each) for x in counts]
+        found = [x.points_at(level / len(counts)) for x in counts]
         alpha, beta = (
             np.concatenate([getattr(x, name) for x in found])
             for name in ("alpha", "beta")
         )
-        return TradeOffPoints(alpha, beta, confidence)
+        return TradeOffPoints(alpha, beta, 1.0 - level)
 
     def p_value(self, guarantee: Any) -> float:
         """The smallest p-value times their number, or a band's level of exclusion."""
@@ -138,16 +137,16 @@ class Scores(PointEvidence):
         counts = self.counts()
         return min(len(counts) * min(x.p_value(guarantee) for x in counts), 1.0)
 
-    def _band(self, confidence: float) -> TradeOffPoints:
+    def _band(self, level: float) -> TradeOffPoints:
         limits = _rank_limits if self.threshold == "ranks" else _dkw_limits
-        tail = 0.5 * (1.0 - confidence)
+        tail = 0.5 * level
         cuts = _cuts(self.in_scores, self.out_scores)
         missed = np.searchsorted(np.sort(self.in_scores), cuts)
         passed = np.searchsorted(np.sort(self.out_scores), cuts)
         alarms = self.out_scores.size - passed
         alpha = limits(self.out_scores.size, tail)(alarms)
         beta = limits(self.in_scores.size, tail)(missed)
-        return TradeOffPoints(alpha, beta, confidence)
+        return TradeOffPoints(alpha, beta, 1.0 - level)
 
 
 def _ranks(size: int) -> np.ndarray:

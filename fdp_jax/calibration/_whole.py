@@ -17,6 +17,7 @@ from ..curves import Subject
 from ..divergences.gaussian_fit import closed_mu, fitted_mu
 from ..engines import Interval, select
 from ..losses import ComposedLoss, gaussian_formulas
+from ..mechanisms import as_float
 from ..tradeoff import (
     AbstractSymmetric,
 )
@@ -97,7 +98,11 @@ class TradeOff(_AbstractReferenceTarget):
 
     def margin(self, loss: ComposedLoss) -> Margin:
         requests = self.reference, _both_directions(loss)
-        return Margin(*largest_ratio(requests, jnp.asarray(self.delta)))
+        delta = jnp.asarray(self.delta)
+        found, binding = largest_ratio(requests, delta)
+        if isinstance(self.reference.subject, tradeoff.Gaussian):
+            found = _or_gaussian(found, loss, self.reference.subject.mu)
+        return Margin(found, binding)
 
     def proxy(self):
         epsilons = jnp.asarray([0.0, 1.0])
@@ -218,6 +223,7 @@ class MuGDP(AbstractTarget):
             return Margin(fitted_mu(loss, delta, plain=False).map(over))
         requests = self.reference, _both_directions(loss)
         found, binding = largest_ratio(requests, delta)
+        found = _or_gaussian(found, loss, self.mu)
         closed = over(closed_mu(loss))
         sure = jnp.isfinite(closed) & (delta == 0)
         # An upper bound of mu; with other noise besides there may be a smaller mu.
@@ -242,6 +248,19 @@ class MuGDP(AbstractTarget):
 
     def reached(self, excess):
         return jnp.exp(excess) * (self.mu if self.nothing_aside else 1)
+
+
+def _or_gaussian(found: Interval, loss: ComposedLoss, mu: Any) -> Interval:
+    """The largest log ratio to G_mu, at most 0 where Gaussian noise alone gives mu.
+
+    Two such curves are close to one another everywhere, so that bounds between
+    thresholds would take many of them.  Where mu is too large, the upper end is by how
+    much, which leads a search to where it is not.
+    """
+    over = safe_log(closed_mu(loss)) - jnp.log(as_float(mu)) + _ROUNDING
+    upper = jnp.where(jnp.isnan(over), jnp.inf, jnp.maximum(over, 0.0))
+    upper = jnp.maximum(jnp.minimum(found.upper, upper), found.estimate)
+    return Interval(found.lower, found.estimate, upper)
 
 
 def _name(reference: Request) -> str:

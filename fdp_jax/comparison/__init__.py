@@ -10,6 +10,7 @@ adaptively chosen thresholds.
 """
 
 from ..losses import LossMoments as LossMoments
+from ._berry_esseen import berry_esseen_bound as berry_esseen_bound
 from ._compare import (
     Attack as Attack,
     Comparison as Comparison,

@@ -34,8 +34,7 @@ BERRY_ESSEEN = 0.56
 class EmergentBound(Record):
     """A bound of Delta(a^N || b^N~) from three moments, if its premise holds."""
 
-    bound: Float[Array, "..."]
-    """The bound, at most 1/2; 1/2 (which says nothing) if the premise fails."""
+    _bound: Float[Array, "..."]
     premise_ok: Bool[Array, "..."]
     """Whether both are symmetric, have third moments and N / N~ is large enough."""
     berry_esseen_sum: Float[Array, "..."]
@@ -46,6 +45,27 @@ class EmergentBound(Record):
     """eta~^2 / eta^2, which the ratio must reach."""
     moments_a: LossMoments
     moments_b: LossMoments
+
+    @property
+    def bound(self) -> Float[Array, "..."]:
+        """The bound, at most 1/2.
+
+        Where the premise fails the theorem says nothing: a known result is refused, and
+        one inside of a transformation is 1/2.
+
+        Raises:
+            ValueError: If the premise is known to fail.
+        """
+        fine = known(self.premise_ok)
+        if fine is not None and not np.all(fine):
+            needed = np.max(np.asarray(self.ratio_needed))
+            ratio = np.min(np.asarray(self.ratio))
+            raise ValueError(
+                "a and b must meet the theorem's premise: symmetric, third moments, "
+                f"and a ratio of steps of at least {needed}, "
+                f"got {ratio}; see berry_esseen_bound for others"
+            )
+        return self._bound
 
 
 @explained
@@ -67,11 +87,12 @@ def emergent_bound(
         constant: Of the Berry-Esseen theorem, at least .4097.
 
     Returns:
-        `EmergentBound`; look at `premise_ok`.
+        `EmergentBound`, whose `bound` is refused where the premise fails.
 
     Guarantee:
         Upper bound (up to rounding), where `premise_ok`.  It is not for asymmetric
-        mechanisms such as a step of DP-SGD, for which `premise_ok` is false.
+        mechanisms such as a step of DP-SGD, for which `premise_ok` is false; see
+        `berry_esseen_bound`.
 
     Raises:
         ValueError: If a number of steps is below 1, the constant is too small, a
@@ -90,23 +111,23 @@ def emergent_bound(
         Kaissis et al. (2024), Theorem 3; Shevtsova (2010).
     """
     comparable(a, b)
-    constant = _checks.checked_scalar("constant", _constant, constant)
-    steps = _at_least_one("num_steps_a", num_steps_a)
+    constant = _checks.checked_scalar("constant", checked_constant, constant)
+    steps = at_least_one("num_steps_a", num_steps_a)
     other_steps = steps
     if num_steps_b is not None:
-        other_steps = _at_least_one("num_steps_b", num_steps_b)
+        other_steps = at_least_one("num_steps_b", num_steps_b)
     one, other = loss_moments(a), loss_moments(b)
     symmetric = all(is_symmetric(request("a", x).subject) for x in (a, b))
     return _bound(one, other, steps, other_steps, constant, symmetric)
 
 
-def _constant(name: str, value: Any) -> Any:
+def checked_constant(name: str, value: Any) -> Any:
     # Esseen (1956): no smaller one is valid.
     allowed = "at least 0.4097"
     return _checks.checked(name, value, allowed, lambda x: (x >= 0.4097) & (x < np.inf))
 
 
-def _at_least_one(name: str, value: Any) -> Any:
+def at_least_one(name: str, value: Any) -> Any:
     value = _checks.finite_positive(name, value)
     number = known(value)
     if number is not None and np.any(number < 1):

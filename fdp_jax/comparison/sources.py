@@ -25,6 +25,7 @@ from jaxtyping import Array, Bool, Float, PyTree
 
 from .. import engines, mechanisms
 from .._internal._record import refuse
+from .._internal._special import safe_log
 from ..curves import (
     LOGARITHM,
     AbstractGuarantee,
@@ -44,6 +45,7 @@ from ..mechanisms import (
     View,
     resolve,
 )
+from ..tradeoff import AbstractTradeOff
 
 _EXTREMAL = (PerfectPrivacy, BlatantNonPrivacy)
 _MOST_KINKS = 16
@@ -71,6 +73,13 @@ class AbstractSource(eqx.Module):
         Returns:
             Intervals of shape (h, k), whose ends allow for the rounding of q; no
             derivatives.
+        """
+
+    @abc.abstractmethod
+    def log_deltas(self, prepared: PyTree, epsilons: Float[Array, "h k"]) -> Interval:
+        """Log delta at the same thresholds, where finite ones are asked.
+
+        Small deltas keep their relative accuracy here, which deficits lose.
         """
 
     @abc.abstractmethod
@@ -109,15 +118,21 @@ class EngineSource(AbstractSource):
         return engines.prepare(self.loss, self._signs(), zero)
 
     def deficits(self, prepared, epsilons):
+        return _scaled(self._log_deltas(prepared, epsilons), epsilons)
+
+    def log_deltas(self, prepared, epsilons):
+        found = self._log_deltas(prepared, epsilons)
+        low, high, _ = uncrossed(found.lower, found.upper, LOGARITHM)
+        return Interval(low, found.estimate, high)
+
+    def _log_deltas(self, prepared: PyTree, epsilons: Array) -> Interval:
         finite = jnp.isfinite(epsilons)
         safe = jnp.where(finite, epsilons, 1.0)
         one = lambda p, e: engines.log_delta_from(self.loss, p, e)
         if len(self.directions) == 2:
-            found = lax.map(lambda x: one(*x), (prepared, safe))
-        else:
-            each = lax.map(lambda p: one(p, safe.ravel()), prepared)
-            found = each.map(lambda x: jnp.max(x, axis=0).reshape(safe.shape))
-        return _scaled(found, epsilons)
+            return lax.map(lambda x: one(*x), (prepared, safe))
+        each = lax.map(lambda p: one(p, safe.ravel()), prepared)
+        return each.map(lambda x: jnp.max(x, axis=0).reshape(safe.shape))
 
     def estimate(self, prepared, epsilon, left):
         known = lax.map(
@@ -183,6 +198,18 @@ class QuerySource(AbstractSource):
         found = stop_gradient(found)
         return _rounded(found, safe).map(lambda x: jnp.where(finite, x, 0.0))
 
+    def log_deltas(self, prepared, epsilons):
+        del prepared
+        safe = jnp.where(jnp.isfinite(epsilons), epsilons, 1.0)
+        right = self.guarantee._log_delta_bounds(safe[:1])
+        found = Interval(right.lower, right.estimate, right.upper)
+        if not self.symmetric:
+            log_q = jnp.log(share(safe[1:]))
+            left = _rounded(self._left(safe[1:]), safe[1:])
+            left = left.map(lambda x: safe_log(x) - log_q)
+            found = jax.tree.map(lambda x, y: jnp.concatenate([x, y]), found, left)
+        return stop_gradient(found)
+
     def estimate(self, prepared, epsilon, left):
         del prepared
         right = self._right(epsilon).estimate
@@ -191,6 +218,13 @@ class QuerySource(AbstractSource):
         return jnp.where(left, self._left(epsilon).estimate, right)
 
     def kinks(self):
+        found = self.all_kinks()
+        return found if found.size <= _MOST_KINKS else found[:0]
+
+    def all_kinks(self):
+        """Also where there are more than a search can start with."""
+        if isinstance(self.guarantee, AbstractTradeOff):
+            return jnp.abs(self.guarantee._kinks())
         return jnp.zeros(0)
 
 
@@ -388,6 +422,11 @@ class Pair(eqx.Module):
         """T of both at the same thresholds."""
         at = epsilons, epsilons
         return self._each(lambda s, p, e: s.deficits(p, e), prepared, at)
+
+    def log_deltas(self, prepared: tuple, epsilons: Array) -> tuple[Interval, Interval]:
+        """Log delta of both at the same thresholds."""
+        at = epsilons, epsilons
+        return self._each(lambda s, p, e: s.log_deltas(p, e), prepared, at)
 
     def estimates(
         self, prepared: tuple, epsilon: Float[Array, " k"], left: Bool[Array, " k"]

@@ -47,7 +47,7 @@ _STEPS = 1e-4, 2e-3, 3e-2
 """From an anchor, on the scale of the profile there."""
 _COARSE_STEPS = 1e-3, 1e-2, 3e-2
 """Distances for the grid engine, whose brackets are wider."""
-_MORE = 8
+_MORE = 12
 """Anchors that are looked for where the first ones leave bounds loose."""
 _TIGHT = 1e-6
 _FLAT = 1e-6
@@ -231,7 +231,9 @@ def _search_rates(
         miss = jnp.abs(new.odds[new.odds.size // 2] - _odds(alpha))
         nearer = (miss < state.nearest) | (state.step == 0)
         if not coarse:
-            later = _secant(points, following, alpha)
+            # Tangents cross next to a kink, of which a secant only makes one end move.
+            turn = state.step % 2 == 0
+            later = select(turn, following, _secant(points, following, alpha))
             later = select(state.step < given, state.place, later)
             following = select(nearer, following, later)
         beta, tpr = (x.estimate[x.estimate.size // 2] for x in (new.beta, new.tpr))

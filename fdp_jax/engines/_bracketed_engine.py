@@ -279,7 +279,10 @@ class _OneForm(AbstractPrepared):
         value = value + self.side[:, None] * LATTICE_SUM
         value = jnp.logaddexp(value, self.log_missing[:, None])
         most = jax.vmap(LawSums.log_most)(self.sums, moved)
-        return jnp.minimum(value, jnp.where(self.side[:, None] > 0, most, 0))
+        value = jnp.minimum(value, jnp.where(self.side[:, None] > 0, most, 0))
+        # Where the lattice is too coarse, one sum may still tell much.
+        below = jax.tree.map(lambda x: x[-1], self.sums).log_least(epsilons[-1])
+        return value.at[-1].max(below)
 
     def log_delta(self, loss, epsilons):
         del loss

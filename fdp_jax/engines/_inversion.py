@@ -69,9 +69,6 @@ class Evaluation(eqx.Module):
     """log P(X > eps), an estimate."""
     log_power: Float[Array, " e"]
     """log Q(Y > eps) (c > 0) or log Q(Y <= eps) (middle), an estimate."""
-    alpha_slope: Float[Array, " e"]
-    power_slope: Float[Array, " e"]
-    """Derivatives of the last two in epsilon, as numbers."""
 
 
 def evaluate(
@@ -214,8 +211,6 @@ def _evaluation(
             jnp.where(heard, log_alpha, rough + jnp.log(jnp.abs(c)) - epsilons)
         ),
         log_power=stop_gradient(jnp.where(heard, log_power, rough + jnp.log1p(c))),
-        alpha_slope=stop_gradient(jnp.where(heard, -density / alpha, -1 - c)),
-        power_slope=stop_gradient(jnp.where(heard, -density / power, -c)),
     )
 
 

@@ -24,7 +24,6 @@ from jax.lax import stop_gradient
 from jaxtyping import Array, Bool, Float, PyTree
 
 from .._internal._interval import Interval, log_complement, sound
-from .._internal._special import safe_log
 from .._internal._tolerances import SPLIT_REST
 from ..losses import ComposedLoss
 from ..losses._subsampled_gaussian._band import BandLoss
@@ -184,8 +183,6 @@ def rare_evaluation(
     share = jnp.exp(jnp.where(active, each.log_value - value, -jnp.inf))
     slope = jnp.sum(jnp.where(share > 0, share * each.slope, 0), axis=0)
     slope = slope - jnp.exp(epsilons + log_q - value)
-    steep = jnp.where(active, jnp.abs(each.alpha_slope), 0)
-    log_density = add(each.log_alpha + safe_log(steep))
     return Evaluation(
         log_value=value,
         log_upper=stop_gradient(upper + unit * (1 + jnp.abs(upper))),
@@ -194,8 +191,6 @@ def rare_evaluation(
         curvature=stop_gradient(0 * slope),
         log_alpha=stop_gradient(log_alpha),
         log_power=stop_gradient(log_power),
-        alpha_slope=stop_gradient(-jnp.exp(log_density - log_alpha)),
-        power_slope=stop_gradient(-jnp.exp(log_density + epsilons - log_power)),
     )
 
 

@@ -271,21 +271,6 @@ def _newton(
     return points[1], points, last
 
 
-def spectral_threshold(
-    loss: ComposedLoss,
-    sign: Float[Array, ""],
-    log_alpha: Float[Array, ""],
-    log_not_alpha: Float[Array, ""],
-) -> tuple[Float[Array, ""], Float[Array, ""]]:
-    """The loss threshold of the most powerful test of a given type I error.
-
-    Returns:
-        The threshold eps with P(X > eps) = alpha, a number without derivative, and the
-        scale on which the profile varies there.
-    """
-    return _search_threshold(*stop_gradient((loss, sign, log_alpha, log_not_alpha)))
-
-
 class TailStart(eqx.Module):
     """Where the search for the threshold of a type I error begins.
 
@@ -331,35 +316,24 @@ def start_at_tail(
     return TailStart(start, flip, target)
 
 
-def _threshold_search(
-    loss: ComposedLoss,
-    sign: Array,
-    log_alpha: Array,
-    log_not_alpha: Array,
-    *,
-    tabulated: bool = True,
+@one_by_one
+def spectral_threshold(
+    loss: ComposedLoss, sign: Array, log_alpha: Array, log_not_alpha: Array
 ) -> tuple[Array, Array]:
+    """About the loss threshold of the most powerful test of a given type I error.
+
+    From the saddle point alone: what is seen of the profile there says how far the
+    threshold is (see `curves/_tradeoff.py`), so that no contour is spent on it.
+
+    Returns:
+        The threshold eps with P(X > eps) = alpha, and the scale on which the profile
+        varies there.
+    """
     begin = start_at_tail(loss, sign, log_alpha, log_not_alpha)
-    contour = plan_contour(loss, begin.start)
-
-    def miss(at: Evaluation) -> tuple[Array, Array, Array]:
-        value = jnp.where(begin.flip, at.log_power, at.log_alpha)
-        slope = jnp.where(begin.flip, at.power_slope, at.alpha_slope)
-        return value - begin.target, slope, jnp.zeros_like(slope)
-
-    first = begin.start.saddle.epsilon
-    at, contour = _evaluator(loss, contour, tabulated=tabulated)
-    root, _, _ = _newton(at, contour, first, miss)
     # Tails vary on it, but not farther than losses reach.
     deviation = begin.start.saddle.deviation
     reach = jnp.where(deviation > 0, deviation, jnp.inf)
-    scale = jnp.minimum(1 / (1 + jnp.abs(contour.shift)), reach)
-    return jnp.where(begin.flip, -root, root), scale
-
-
-_search_threshold = one_by_one(
-    _threshold_search, functools.partial(_threshold_search, tabulated=False)
-)
+    return begin.threshold, jnp.minimum(begin.scale, reach)
 
 
 def _saddle_for_tail(

@@ -135,7 +135,8 @@ class SpectralEngine(AbstractEngine):
         )
 
     def threshold(self, loss, sign, log_alpha, log_not_alpha):
-        return spectral_threshold(loss, sign, log_alpha, log_not_alpha)
+        fixed = stop_gradient((loss, sign, log_alpha, log_not_alpha))
+        return spectral_threshold(*fixed)
 
 
 def _at_most(log_delta: Float[Array, " e"]) -> Profile:

@@ -8,4 +8,4 @@ from ._blackwell import (
     BlackwellOrder as BlackwellOrder,
     blackwell_order as blackwell_order,
 )
-from ._kernel import MarkovKernel as MarkovKernel
+from ._kernel import MarkovKernel as MarkovKernel, hamming as hamming

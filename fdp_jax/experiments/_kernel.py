@@ -172,6 +172,44 @@ class MarkovKernel(Record):
         require_kernel("other", other)
         return self._made(_kronecker(self.matrix, other.matrix))
 
+    def of_measure(self, values: Any) -> Float[Array, " outputs"]:
+        """The measure of the outputs, from one of the inputs: a row vector.
+
+        Args:
+            values: Masses of the inputs, at least 0; probabilities or not.
+
+        Returns:
+            sum_i values_i matrix_ij, with the same total.
+
+        Raises:
+            ValueError: If there are not as many as inputs, or one is negative.
+        """
+        masses = _checks.vector("values", _checks.nonnegative, values)
+        return _acted(self._of_length(masses, 0), self.matrix)
+
+    def of_function(self, values: Any) -> Float[Array, " inputs"]:
+        """The mean of a function of the output, at every input: a column vector.
+
+        Args:
+            values: The function at the outputs, finite numbers.
+
+        Returns:
+            sum_j matrix_ij values_j.
+
+        Raises:
+            ValueError: If there are not as many as outputs, or one is not finite.
+        """
+        found = _checks.vector("values", _checks.finite, values)
+        return _acted(self.matrix, self._of_length(found, 1))
+
+    def _of_length(self, values: Any, axis: int) -> Any:
+        count, kind = self.matrix.shape[axis], ("inputs", "outputs")[axis]
+        if values.shape[0] != count:
+            raise ValueError(
+                f"values must be one for each of {count} {kind}, got {values.shape[0]}"
+            )
+        return values
+
     def tradeoff(self, neighbors: Any) -> TradeOff:
         """The largest f for which the kernel is f-DP: inf of T over neighbors, convex.
 
@@ -214,6 +252,61 @@ class MarkovKernel(Record):
         least = guarantee.beta(alpha=alpha, bound=Bound.OPTIMISTIC)
         return bool(np.all(np.asarray(least) <= beta + tolerance))
 
+    def is_private(
+        self, *, epsilon: float, distances: Any, tolerance: float = 1e-12
+    ) -> bool:
+        """Whether d_mult(row i, row j) <= epsilon d(i, j) for all pairs of inputs.
+
+        That is pure epsilon-DP as an inequality between two metrics, over a metric on
+        data sets; see `hamming` for the usual one.  Pairs of secrets, as in Pufferfish,
+        are inputs whose rows are the laws of the output given either of them: a pair
+        that is to be kept secret has distance 1, all others inf.
+
+        Args:
+            epsilon: In [0, inf).
+            distances: d(i, j) in [0, inf], a symmetric square matrix with zeros on its
+                diagonal; inf for data sets that no path of neighbors joins.
+            tolerance: By how much rounding may miss.
+
+        Returns:
+            Whether it holds.
+
+        Raises:
+            ValueError: If an argument is out of range or not of the right shape.
+            TypeError: If the matrix is traced.
+
+        Example:
+            >>> import numpy as np
+            >>> from fdp_jax.experiments import MarkovKernel, hamming
+            >>> bit = MarkovKernel([[0.75, 0.25], [0.25, 0.75]])
+            >>> data = [(0, 0), (0, 1), (1, 0), (1, 1)]
+            >>> both = bit.product(bit)
+            >>> both.is_private(epsilon=np.log(3.0), distances=hamming(data))
+            True
+
+        References:
+            Bailie and Gong (2023), Definition 3; Kifer and Machanavajjhala (2014).
+        """
+        if is_traced(self.matrix):
+            raise TypeError("matrix must be concrete, got a traced array")
+        epsilon = float(_checks.checked_scalar("epsilon", _checks.nonnegative, epsilon))
+        tolerance = _checks.tolerance(tolerance)
+        matrix = np.asarray(self.matrix, np.float64)
+        found = np.asarray(_checks.nonnegative_or_inf("distances", distances), float)
+        square = (len(matrix), len(matrix))
+        if found.shape != square or np.any(found != found.T) or np.any(np.diag(found)):
+            raise ValueError(
+                f"distances must be a symmetric matrix of the shape {square} with "
+                f"zeros on its diagonal, got one of the shape {found.shape}"
+            )
+        with np.errstate(divide="ignore", invalid="ignore"):
+            logs = np.log(matrix)
+            gaps = np.abs(logs[:, None] - logs)
+            allowed = np.where(np.isinf(found), np.inf, epsilon * found)
+        # Outputs that neither of two inputs can have are no difference.
+        gaps = np.where(np.isnan(gaps), 0.0, gaps).max(axis=2)
+        return bool(np.all(gaps <= allowed + tolerance))
+
     def _vertices(self, neighbors: Any) -> tuple[np.ndarray, np.ndarray]:
         if is_traced(self.matrix):
             raise TypeError("matrix must be concrete, got a traced array")
@@ -233,6 +326,30 @@ class MarkovKernel(Record):
         found = [_neyman_pearson(matrix[i], matrix[j]) for i, j in pairs]
         alpha, beta = (np.concatenate(x) for x in zip(*found, strict=True))
         return alpha, beta
+
+
+def hamming(values: Any) -> Float[np.ndarray, "inputs inputs"]:
+    """In how many records data sets of one size differ, for all pairs of them.
+
+    Args:
+        values: Data sets, a sequence of sequences of one length.
+
+    Returns:
+        The symmetric matrix of distances.
+
+    Raises:
+        ValueError: If there are none or their lengths differ.
+    """
+    rows = [tuple(row) for row in values]
+    if not rows or len({len(row) for row in rows}) != 1:
+        raise ValueError(
+            "values must be data sets of one length, "
+            f"got the lengths {sorted({len(row) for row in rows})}"
+        )
+    pairs = [
+        [sum(x != y for x, y in zip(a, b, strict=True)) for b in rows] for a in rows
+    ]
+    return np.asarray(pairs, float)
 
 
 def require_kernel(name: str, value: Any) -> MarkovKernel:
@@ -265,6 +382,11 @@ def _of_rows(matrix: Array) -> Array:
 @in_float64(cast_out=False)
 def _product(a: Array, b: Array) -> Array:
     return _normalized(a @ b)
+
+
+@in_float64(cast_out=False)
+def _acted(a: Array, b: Array) -> Array:
+    return a @ b
 
 
 @in_float64(cast_out=False)

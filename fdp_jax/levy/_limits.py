@@ -143,8 +143,10 @@ def jump_limit(
 
     Losses of size at least `cut` become jumps, put together in `num_points` bins on
     either side at the mean of their likelihood ratio, with as many jumps as the mean
-    number of such releases; of smaller ones the variance is kept.  Gaussian and Poisson
-    losses are infinitely divisible and stay what they are, and so does a triplet.
+    number of such releases; of smaller ones the variance is kept, about their mean in
+    each release (the sum of the means is drift, which a triplet has of its own).
+    Gaussian and Poisson losses are infinitely divisible and stay what they are, and so
+    does a triplet.
 
     Args:
         mechanism: A composition, in the direction remove, or its `.remove` or `.add`.
@@ -174,14 +176,14 @@ def jump_limit(
     sides = np.geomspace(cut, reach, count)
     inner = np.linspace(-cut, cut, 65)
     edges = np.concatenate([[-np.inf], -sides[:0:-1], inner, sides[1:], [np.inf]])
-    found, infinite = _measure(loss, edges)
+    found, infinite = _measure(loss, edges, _small(edges, cut))
     if is_traced(infinite):
         raise TypeError("mechanism must have known parameters, got traced ones")
     losses, masses, variance, own_jumps, own_rates = map(
         np.asarray, _require_finite(found, infinite)
     )
-    small = np.abs(0.5 * (edges[:-1] + edges[1:])) < cut
-    second = float(variance + np.sum(masses[small] * np.square(losses[small])))
+    small = _small(edges, cut)
+    second = float(variance)
     jumps = np.concatenate([losses[~small], own_jumps])
     rates = np.concatenate([masses[~small], own_rates])
     kept = rates > 0
@@ -197,14 +199,18 @@ def _require_masses(term: AbstractLoss) -> None:
         )
 
 
+def _small(edges: Float[np.ndarray, " n+1"], cut: float) -> Bool[np.ndarray, " n"]:
+    return np.abs(0.5 * (edges[:-1] + edges[1:])) < cut
+
+
 @in_float64(cast_out=False)
 def _measure(
-    loss: ComposedLoss, edges: Float[ArrayLike, " n+1"]
+    loss: ComposedLoss, edges: Float[ArrayLike, " n+1"], small: Bool[ArrayLike, " n"]
 ) -> tuple[tuple[Array, ...], Bool[Array, ""]]:
     """Bins of the releases' losses: log of Q's over P's, and mean numbers under P.
 
-    Then Gaussian variance, jumps and rates of the losses that are limits themselves;
-    and whether a loss is infinite.
+    Then the variance of small losses and Gaussian parts, jumps and rates of the losses
+    that are limits themselves; and whether a loss is infinite.
     """
     edges = jnp.asarray(edges)
     without = included = jnp.zeros_like(edges[1:])
@@ -218,11 +224,24 @@ def _measure(
         _require_masses(term)
         p, q = _binned(term, edges)
         without, included = without + count * p, included + count * q
+        variance = variance + count * _variance(*_losses(p, q), small)
+    own = variance, jnp.concatenate(jumps), jnp.concatenate(rates)
+    return (*_losses(without, included), *own), _some_infinite(loss)
+
+
+def _losses(without: Array, included: Array) -> tuple[Array, Array]:
+    """Of bins: the logarithm of Q's mass over P's, and P's, where there are both."""
     some = (without > 0) & (included > 0)
     logs = [jnp.log(jnp.where(some, x, 1.0)) for x in (included, without)]
-    masses = jnp.where(some, without, 0.0)
-    own = variance, jnp.concatenate(jumps), jnp.concatenate(rates)
-    return (logs[0] - logs[1], masses, *own), _some_infinite(loss)
+    return logs[0] - logs[1], jnp.where(some, without, 0.0)
+
+
+def _variance(losses: Array, masses: Array, small: Bool[ArrayLike, " n"]) -> Array:
+    """Of one release's loss where it is small, and 0 otherwise."""
+    masses = jnp.where(jnp.asarray(small), masses, 0.0)
+    mean = masses @ losses
+    # Those that are not small are at 0, that far from the mean.
+    return masses @ jnp.square(losses - mean) + (1 - jnp.sum(masses)) * mean**2
 
 
 def _binned(term: AbstractLoss, edges: Array) -> tuple[Array, Array]:

@@ -23,6 +23,10 @@ _MOST = 64
 def group_guarantee(f: AbstractGuarantee, distance: Any) -> AbstractGuarantee:
     """f^(k), what f promises for data sets k steps apart.
 
+    For pure epsilon-DP that is the curve of Tulap noise moved by k: piecewise linear
+    with k kinks, and above f_{k eps, 0} wherever k > 1.  The latter, which holds for
+    all pairs at distance k too, stands in for it where k is real, traced or above 64.
+
     Args:
         f: A guarantee for every ordered pair of neighbors: a mechanism, or a
             symmetric trade-off function.
@@ -36,6 +40,9 @@ def group_guarantee(f: AbstractGuarantee, distance: Any) -> AbstractGuarantee:
     Raises:
         ValueError: If the distance is out of range or not whole where it must be.
         TypeError: If f is not a guarantee.
+
+    References:
+        Dong, Roth, Su (2022), Theorem 2.14.
     """
     if not isinstance(f, AbstractGuarantee):
         raise TypeError(f"f must be a guarantee, got {type(f).__name__}")
@@ -45,23 +52,40 @@ def group_guarantee(f: AbstractGuarantee, distance: Any) -> AbstractGuarantee:
         return tradeoff.BlatantNonPrivacy()
     if number is not None and number == 0:
         return tradeoff.Identity()
-    scaled = _scaled(f, distance)
+    scaled, one = _scaled(f, distance), closed_form(f)
+    size = _size(number)
+    if isinstance(scaled, tradeoff.ApproxDP) and size and one is not None:
+        return _group(one, size)
     if scaled is not None:
         return scaled
-    if not number or distance != round(float(distance)) or distance > _MOST:
+    if not size:
         raise ValueError(
             f"distance must be a known whole number in [0, {_MOST}] for "
             f"{type(f).__name__}, got {distance if number else 'a traced one'}"
         )
-    size = int(distance)
     if isinstance(f, AbstractMechanism):
         return f.group(size)
-    own = f if isinstance(f, AbstractTradeOff) else tradeoff.TradeOff.of(f)
-    return own if size == 1 else tradeoff.Group(own, size)
+    return _group(
+        f if isinstance(f, AbstractTradeOff) else tradeoff.TradeOff.of(f), size
+    )
+
+
+def _size(number: np.ndarray | None) -> int | None:
+    """A distance, if it is known to be one that groups can have."""
+    if number is None or number != round(float(number)) or number > _MOST:
+        return None
+    return int(number)
+
+
+def _group(f: AbstractTradeOff, size: int) -> AbstractTradeOff:
+    return f if size == 1 else tradeoff.Group(f, size)
 
 
 def _scaled(f: AbstractGuarantee, distance: Any) -> AbstractTradeOff | None:
-    """The families in which a group is the same with a larger parameter."""
+    """Guarantees for any real distance: the same family with a larger parameter.
+
+    It is f^(k) for shifts; for pure DP, where k > 1, a weaker one.
+    """
     number = known(distance)
     # Of known numbers the product is a float64 one, whatever the precision.
     distance = distance if number is None else number.astype(np.float64)

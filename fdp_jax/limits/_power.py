@@ -49,9 +49,11 @@ def power_bound(
     """The largest power of a level-alpha test about a model, from an f-DP output.
 
     If every data set that the model allows is within k steps of every other one,
-    power <= 1 - f^(k)(alpha).  For pure epsilon-DP that is min(alpha e^{k eps},
-    1 - e^{-k eps} (1 - alpha)).  Instead of the largest distance the smallest
-    essential one over all couplings of the two models may be given.
+    power <= 1 - f^(k)(alpha), and for some f-DP release and some two data sets there is
+    a test with this power (noise of `canonical_noise` attains it: Tulap noise for pure
+    DP).  Where k is real, traced or above 64, pure epsilon-DP gets the weaker bound
+    min(alpha e^{k eps}, 1 - e^{-k eps} (1 - alpha)).  Instead of the largest distance
+    the smallest essential one over all couplings of the two models may be given.
 
     Args:
         alpha: In [0, 1], the level.
@@ -80,7 +82,7 @@ def power_bound(
         >>> pure = fdp.tradeoff.ApproxDP(epsilon=1.0, delta=0.0)
         >>> power = fdp.limits.power_bound(0.05, pure, distance=3, connected=True)
         >>> print(f"{power:.6f}")
-        0.952702
+        0.768035
 
     References:
         Bailie and Gong (2023), Theorem 8, extended by Jensen's inequality over a
@@ -129,7 +131,7 @@ def coupled_power_bound(
     """The bound for the average distance: some coupling of the models has P(D = k).
 
     power <= 1 - f_mix(alpha), where f_mix has the profile sum_k P(D = k) delta_k of the
-    group guarantees.
+    group guarantees f^(k).
 
     Args:
         alpha: In [0, 1].
@@ -358,21 +360,37 @@ def _distances(prob_x: Array, prob_y: Array, records: _Size) -> Array:
 
 @in_float64(cast_out=False)
 def _pure_mixture(epsilon: Array, probs: Array) -> Knots:
-    """The mixture of f_{k eps,0}: its profile is linear in e^eps between multiples."""
+    """The mixture of f^(k), k = 0, 1, ..., of f = f_{eps,0}.
+
+    Tulap noise moved by k has a piecewise linear trade-off function, with the slopes
+    e^{j eps}, j = -k, -k + 2, ..., k, so that profiles are linear in e^eps between
+    whole multiples of eps.  There 1 - delta_k(j eps) is e^{(j - k) eps / 2}, and for
+    odd k - j that over cosh(eps / 2).
+    """
     epsilon, probs = as_float(epsilon), as_float(probs)
     most = probs.size - 1
-    nodes = epsilon * jnp.arange(-most, most + 1)
-    e, own = nodes[:, None], epsilon * jnp.arange(most + 1)
-    inside, below = jnp.abs(e) < own, e <= -own
-    # delta_k and 1 - delta_k at |e| < k eps; left of that 1 - e^e, right of it 0.
-    share = jax.nn.sigmoid(own)
-    delta = jnp.where(inside, -jnp.expm1(jnp.minimum(e - own, 0)) * share, 0.0)
-    delta = jnp.where(below & (e < 0), -jnp.expm1(e), delta)
-    rest = jnp.exp(-own) * (1 + jnp.exp(jnp.minimum(e, own))) * share
-    rest = jnp.where(inside, rest, jnp.exp(jnp.minimum(e, 0)))
+    steps, sizes = np.arange(-most, most + 1), np.arange(most + 1)
+    between = (sizes - steps[:, None]) / 2
+    odd = np.mod(between, 1) > 0
+    inside = np.abs(steps)[:, None] < sizes
+    # e^x - 1 and e^x at minus the halves of the differences.
+    lost = -jnp.expm1(-epsilon * np.maximum(between, 0))
+    kept = jnp.exp(-epsilon * np.maximum(between, 0))
+    short = _log_cosh(0.5 * epsilon)
+    rest = jnp.where(odd, kept * jnp.exp(-short), kept)
+    delta = jnp.where(odd, lost - kept * jnp.expm1(-short), lost)
+    # Left of -k eps there is 1 - e^eps, right of k eps nothing.
+    nodes = epsilon * steps
+    before = -jnp.expm1(jnp.minimum(nodes, 0))[:, None]
+    after = jnp.exp(jnp.minimum(nodes, 0))[:, None]
+    delta, rest = jnp.where(inside, delta, before), jnp.where(inside, rest, after)
     weights = probs / jnp.sum(probs)
     log_delta, log_rest = safe_log(delta @ weights), safe_log(rest @ weights)
     return from_profile(nodes, log_delta, log_delta[::-1], log_rest)
+
+
+def _log_cosh(x: Array) -> Array:
+    return jnp.log1p(2 * jnp.square(jnp.sinh(0.5 * jnp.minimum(x, 600.0))))
 
 
 def _as_tradeoff(f: AbstractGuarantee) -> tradeoff.AbstractTradeOff:

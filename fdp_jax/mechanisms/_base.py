@@ -374,3 +374,18 @@ class View(_Query):
 
     def _subject(self):
         return self.mechanism, self.direction, self.method
+
+    @property
+    def remove(self) -> "View":
+        """The remove direction, by the same engine."""
+        return self._one_way("remove")
+
+    @property
+    def add(self) -> "View":
+        """The add direction, by the same engine."""
+        return self._one_way("add")
+
+    def _one_way(self, direction: str) -> "View":
+        if self.direction not in ("both", direction):
+            raise AttributeError(f"{direction} is not a part of one direction")
+        return dataclasses.replace(self, direction=direction)

@@ -160,6 +160,8 @@ def _compose_renyi(parts: tuple) -> AbstractRenyi:
 def compose(*mechanisms: AbstractMechanism) -> AbstractMechanism: ...
 @overload
 def compose(*mechanisms: AbstractRenyi) -> AbstractRenyi: ...
+@overload
+def compose(*mechanisms: Any) -> Any: ...
 
 
 @explained
@@ -168,7 +170,8 @@ def compose(*mechanisms: Any) -> Any:
 
     Args:
         *mechanisms: At least one, all under the same neighboring relation.  `ZCDP` and
-            `RenyiDP` compose among themselves, at the orders that one lists.
+            `RenyiDP` compose among themselves, at the orders that one lists.  A
+            symmetric trade-off function stands for its `as_mechanism()`.
 
     Returns:
         The composition, a mechanism.  The order does not matter.
@@ -187,6 +190,7 @@ def compose(*mechanisms: Any) -> Any:
         raise ValueError("compose needs at least one mechanism, got none")
     if any(isinstance(mechanism, AbstractRenyi) for mechanism in mechanisms):
         return _compose_renyi(mechanisms)
+    mechanisms = tuple(getattr(m, "as_mechanism", lambda m=m: m)() for m in mechanisms)
     _require_alike(mechanisms, "compose")
     return Composition(tuple(mechanisms), tuple(np.float64(1) for _ in mechanisms))
 

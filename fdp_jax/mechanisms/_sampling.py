@@ -164,6 +164,33 @@ class AbstractSampling(Record):
         del key, step, num_records
         raise TypeError(f"there is no sampler for {self!r}")
 
+    def memory(self, num_records: int) -> Any:
+        """What draws have to remember of earlier steps, before the first one.
+
+        Args:
+            num_records: Number of records.
+
+        Returns:
+            A PyTree for `next_participants`; none where a draw needs no memory.
+        """
+        del num_records
+
+    def next_participants(
+        self, key: Array, step: Any, memory: Any, *, num_records: int
+    ) -> tuple[Bool[Array, " n"], Any]:
+        """What `participants` says, for steps that are asked for one after the other.
+
+        Args:
+            key: One random key for the whole run.
+            step: Number of the step: one more than in the call before.
+            memory: What that call returned, or `memory` before the first one.
+            num_records: Number of records.
+
+        Returns:
+            The mask, and the memory for the next step.
+        """
+        return self.participants(key, step, num_records=num_records), memory
+
     def expected_size(self, num_records: int) -> Any:
         """The expected number of records of a step, which does not tell the data.
 

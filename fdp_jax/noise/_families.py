@@ -27,6 +27,8 @@ from .._internal._special import (
 from ..mechanisms import (
     as_float,
 )
+from ..tradeoff import Gaussian, Laplace
+from ._recursion import FASTEST, CurveLaw
 from .law import AbstractLaw, cell
 
 _ROOT_2 = math.sqrt(2.0)
@@ -68,6 +70,17 @@ class GaussianLaw(AbstractLaw):
 
     def end(self):
         return as_float(jnp.inf)
+
+    @property
+    def fastest(self):
+        """That of the quadrature."""
+        return FASTEST
+
+    def variance(self):
+        return CurveLaw(Gaussian(self.mu)).variance()
+
+    def characteristic_function(self, t):
+        return CurveLaw(Gaussian(self.mu)).characteristic_function(t)
 
 
 class LaplaceLaw(AbstractLaw):
@@ -113,6 +126,17 @@ class LaplaceLaw(AbstractLaw):
 
     def end(self):
         return as_float(jnp.inf)
+
+    @property
+    def fastest(self):
+        """That of the quadrature."""
+        return FASTEST
+
+    def variance(self):
+        return CurveLaw(Laplace(self.mu)).variance()
+
+    def characteristic_function(self, t):
+        return CurveLaw(Laplace(self.mu)).characteristic_function(t)
 
 
 class TulapLaw(AbstractLaw):

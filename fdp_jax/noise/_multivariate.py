@@ -10,6 +10,7 @@ from .._internal import _checks
 from .._internal._calls import explained
 from .._internal._record import Record
 from ..tradeoff import AbstractTradeOff
+from ..tradeoff.closed import closed_form
 from ._families import NormalLaw
 from ._noise import CanonicalNoise, canonical_noise
 
@@ -96,7 +97,8 @@ def maximum_norm_guarantee(f: Any, dimension: int) -> AbstractTradeOff:
         dimension: Number of coordinates.
 
     Returns:
-        f composed with itself `dimension` times, between certified bounds.
+        f composed with itself `dimension` times: exact where that is a family of its
+        own, as for `Gaussian`, and otherwise between certified bounds.
 
     Guarantee:
         The release is this private for moves of maximum norm 1, and exactly so at the
@@ -109,4 +111,5 @@ def maximum_norm_guarantee(f: Any, dimension: int) -> AbstractTradeOff:
     noise = canonical_noise(f)
     released = noise.tradeoff.as_mechanism()
     released = getattr(released, "mechanism", released)
-    return tradeoff.TradeOff.of(released.repeat(dimension))
+    together = released.repeat(dimension)
+    return closed_form(together) or tradeoff.TradeOff.of(together)

@@ -6,6 +6,7 @@ from typing import Any
 
 import equinox as eqx
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, ArrayLike, Float, Real
 
 from .. import tradeoff
@@ -173,10 +174,10 @@ class CanonicalNoise(Record):
         return jnp.zeros((), float_dtype())
 
     def variance(self) -> Float[Array, ""]:
-        """The variance, in closed form.
+        """The variance: in closed form, or by quadrature to about 1e-10.
 
-        Raises:
-            ValueError: If it is not known in closed form.
+        The latter for the construction on `Gaussian`, `Laplace` and on curves without a
+        family, such as lists of (eps, delta); it has forward-mode derivatives only.
         """
         return _variance(self)
 
@@ -184,15 +185,22 @@ class CanonicalNoise(Record):
         """E exp(i t N) at t = frequency; real, because the law is symmetric.
 
         Args:
-            frequency: Any finite number.
+            frequency: Any finite number; where quadrature is needed (see `variance`),
+                at most 30 over the sensitivity in size.
 
         Returns:
             The value, in [-1, 1].
 
         Raises:
-            ValueError: If it is not known in closed form.
+            ValueError: If a frequency is not finite, or too large for quadrature.
         """
         frequency = _checks.finite("frequency", frequency)
+        scale = known(self.sensitivity)
+        if self.law.fastest < np.inf:
+            most = self.law.fastest / (1.0 if scale is None else float(scale))
+            allowed = f"at most {most:g} in size, which quadrature resolves"
+            test = lambda x: abs(x) <= most
+            frequency = _checks.checked("frequency", frequency, allowed, test)
         return _transform(self, frequency)
 
     def made_for(self, sensitivity: Any) -> "CanonicalNoise":

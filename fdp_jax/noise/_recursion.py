@@ -5,6 +5,8 @@ way as a vector, one entry per parameter of f, so that reverse mode works throug
 loop whose length is not known beforehand.
 """
 
+from collections.abc import Callable
+
 import jax
 import jax.numpy as jnp
 from jax.lax import stop_gradient
@@ -12,18 +14,30 @@ from jaxtyping import Array, Float
 
 from .._internal._implicit import implicit_root
 from .._internal._logs import LOG_HALF
+from .._internal._quadrature import between
 from .._internal._special import safe_log
-from ..tradeoff import AbstractTradeOff
+from ..mechanisms import as_float
+from ..tradeoff import AbstractTradeOff, Laplace, PiecewiseLinear
 from ..tradeoff.queries import rates_at
 from .law import AbstractLaw, cell
 
 _NEARBY = 1e-12
+_ORDER, _PANELS = 12, 3
+_LEFT, _LAST = 1e-22, 1e6
+"""Tails that are left out, and the most cells that are looked at."""
+FASTEST = 30.0
+"""The largest frequency that the nodes in a cell resolve."""
 
 
 class CurveLaw(AbstractLaw):
     """The construction for a function known without error: S(x + 1) = f(1 - S(x))."""
 
     tradeoff: AbstractTradeOff
+
+    @property
+    def fastest(self):
+        """The largest frequency for which there is a characteristic function."""
+        return FASTEST
 
     def _middle(self) -> tuple[Array, Array]:
         """The fixed point c and 1 - 2 c = delta(0)."""
@@ -107,6 +121,56 @@ class CurveLaw(AbstractLaw):
 
     def end(self):
         return self._tail_point(jnp.full((), -jnp.inf, jnp.result_type(float)))
+
+    def variance(self):
+        return 4 * self._mean_of_tail(lambda y: y)
+
+    def characteristic_function(self, t):
+        one = lambda t: 1 - 2 * t * self._mean_of_tail(lambda y: jnp.sin(t * y))
+        return jnp.vectorize(one)(t)
+
+    def _breaks(self) -> Float[Array, " b"]:
+        """Offsets in a cell at which S may have kinks, and its ends.
+
+        One for each kink of f: from there on they are the same in every cell.
+        """
+        knots = getattr(self.tradeoff, "knots", None)
+        if isinstance(self.tradeoff, PiecewiseLinear):
+            knots = self.tradeoff._knots()
+        half = 0.5 * jnp.ones(1)
+        if isinstance(self.tradeoff, Laplace):
+            logs = jnp.stack([LOG_HALF - as_float(self.tradeoff.mu), LOG_HALF + 0.0])
+        elif knots is not None:
+            logs = jnp.concatenate([knots.log_alpha, knots.log_tnr])
+        else:
+            return jnp.concatenate([-half, jnp.zeros(1), half])
+        inside = jnp.isfinite(logs) & (logs <= LOG_HALF)
+        places = self.tail_point(jnp.where(inside, logs, LOG_HALF))
+        offsets = jnp.where(jnp.isfinite(places), cell(places)[1], 0.0)
+        # A kink of f at 1 - alpha moves S at alpha, and its mirror image S at beta.
+        offsets = jnp.concatenate([offsets, -offsets])
+        return jnp.sort(jnp.concatenate([-half, jnp.zeros(1), offsets, half]))
+
+    def _mean_of_tail(self, weight: Callable[[Array], Array]) -> Array:
+        """The integral of weight(y) S(y) over y >= 0, cell by cell."""
+        offsets, widths = between(stop_gradient(self._breaks()), _ORDER, _PANELS)
+        log_s, log_rest = self._start(offsets)
+        right = jnp.where(offsets > 0, widths, 0.0)
+        first = jnp.sum(right * weight(offsets) * jnp.exp(log_s))
+        step = jax.vmap(lambda a, b: _next(self.tradeoff, a, b))
+
+        def body(state: tuple) -> tuple:
+            m, logs, total, _ = state
+            logs = step(*logs)
+            tail = jnp.exp(logs[0])
+            added = jnp.sum(widths * weight(m + offsets) * tail)
+            return m + 1, logs, total + added, (m + 1) * jnp.max(tail)
+
+        # Tails fall at least as a geometric sequence where they are small.
+        going = lambda state: (state[3] > _LEFT) & (state[0] < _LAST)
+        start = jnp.ones(()), (log_s, log_rest), first, jnp.ones(())
+        _, _, total, left = jax.lax.while_loop(going, body, start)
+        return jnp.where(left > _LEFT, jnp.nan, total)
 
     def cdf_on_lattice(self, start, length):
         # The survival function on a lattice is the orbit of one number.

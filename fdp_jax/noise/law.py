@@ -36,13 +36,18 @@ class AbstractLaw(Record):
     def end(self) -> Float[Array, ""]:
         """The least y with S(y) = 0, maybe inf."""
 
+    @abc.abstractmethod
     def variance(self) -> Float[Array, ""]:
         """The second moment."""
-        raise ValueError("the variance of this noise is not known in closed form")
 
+    @abc.abstractmethod
     def characteristic_function(self, t: Float[Array, "..."]) -> Float[Array, "..."]:
         """E cos(t N), real because the law is symmetric."""
-        raise ValueError("the characteristic function of this noise is not known")
+
+    @property
+    def fastest(self) -> float:
+        """The largest frequency for which there is a characteristic function."""
+        return float("inf")
 
     # ------------------------------------------------------------- the whole line
 

@@ -3,9 +3,11 @@
 from typing import Any, ClassVar
 
 import equinox as eqx
+import jax.numpy as jnp
+from jax import lax, random
 from jaxtyping import ArrayLike, Real
 
-from .._internal import _checks
+from .._internal import _checks, _draws
 from ..mechanisms import (
     OPTION,
     RATE,
@@ -20,6 +22,8 @@ from ..mechanisms import (
 from .participation import Participation, Separated
 
 _MOST = 1 << 20
+_BEFORE = 0xFFFF_FFFF
+"""The step for what is drawn before the first one."""
 
 
 class MinSeparation(AbstractSampling):
@@ -77,6 +81,49 @@ class MinSeparation(AbstractSampling):
     def participation(self, num_steps: int) -> Participation:
         del num_steps
         return Separated(self.prob, self.min_separation, self.warm_start)
+
+    draws_independently: ClassVar[bool] = True
+
+    def participants(self, key, step, *, num_records):
+        """Goes through all steps before; `next_participants` remembers them."""
+
+        def one(number: Any, found: Any) -> Any:
+            return self.next_participants(
+                key, number, found[1], num_records=num_records
+            )
+
+        start = jnp.zeros(num_records, bool), self.memory(num_records)
+        return lax.fori_loop(0, jnp.asarray(step, jnp.int32) + 1, one, start)[0]
+
+    def memory(self, num_records):
+        return jnp.zeros(num_records, jnp.int32)
+
+    def next_participants(self, key, step, memory, *, num_records):
+        waits = memory
+        if self.warm_start:
+            first = self._first_waits(key, num_records)
+            waits = jnp.where(jnp.asarray(step) == 0, first, memory)
+        drawn = _draws.with_prob(_draws.at(key, step), self.prob, num_records)
+        inside = drawn & (waits == 0)
+        least = self.min_separation - 1
+        return inside, jnp.where(inside, least, jnp.maximum(waits - 1, 0))
+
+    def _first_waits(self, key: Any, num_records: int) -> Any:
+        """For how many steps records are not free yet when the run begins.
+
+        Any number from 1 to b - 1 with probability p / (1 + (b - 1) p), else none.
+        """
+        if self.min_separation == 1:
+            return jnp.zeros(num_records, jnp.int32)
+        first, second = random.split(_draws.at(key, _BEFORE))
+        shift = self.min_separation - 1
+        begun = _draws.with_prob(first, shift * self.rate(), num_records)
+        wait = 1 + _draws.one_of(second, shift, num_records)
+        return jnp.where(begun, wait, 0).astype(jnp.int32)
+
+    def expected_size(self, num_records):
+        """That of every step with a warm start, else what it tends to."""
+        return self.rate() * num_records
 
     def rate(self) -> Any:
         """The share of steps in which a record takes part in the long run."""

@@ -3,6 +3,7 @@
 import abc
 from typing import TYPE_CHECKING, Any, ClassVar
 
+import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
@@ -57,6 +58,10 @@ class AbstractTradeOff(AbstractGuarantee):
         self, log_alpha: Float[Array, ""], log_tnr: Float[Array, ""]
     ) -> Float[Array, ""]:
         """log|f'|; one of the subgradients at a kink."""
+
+    def _kinks(self) -> Float[Array, " m"]:
+        """Thresholds at which the profile is known to have kinks."""
+        return jnp.zeros(0)
 
     @abc.abstractmethod
     def inverse(self) -> "AbstractTradeOff":

@@ -138,6 +138,9 @@ class Laplace(AbstractLocation):
         middle = -mu - _LOG_4 - 2 * log_alpha
         return jnp.where(log_alpha >= log_tnr, -mu, jnp.minimum(middle, mu))
 
+    def _kinks(self):
+        return as_float(self.mu)[None]
+
     def as_mechanism(self) -> mechanisms.Laplace:
         """`fdp.Laplace` with noise multiplier 1 / mu, for mu > 0."""
         return mechanisms.Laplace(1 / as_number(self.mu))
@@ -230,6 +233,9 @@ class ApproxDP(AbstractSymmetric):
 
     def _numbers(self) -> tuple[Array, Array]:
         return as_float(self.epsilon0), as_float(self.delta0)
+
+    def _kinks(self):
+        return as_float(self.epsilon0)[None]
 
     def _point(self, epsilon):
         # Vertices at alpha = 0, the fixed point and 1 - delta, for eps >= 0.

@@ -57,6 +57,9 @@ class PiecewiseLinear(AbstractTradeOff):
     def _log_slope(self, log_alpha, log_tnr):
         return slope_of(self._knots(), log_alpha, log_tnr)
 
+    def _kinks(self):
+        return self._knots().epsilon
+
     def inverse(self) -> AbstractTradeOff:
         """f^-1 as a `TradeOff`."""
         return self.to_tradeoff().inverse()

@@ -5,12 +5,14 @@ from typing import Any
 import jax
 import jax.core
 import jax.numpy as jnp
+from jax import lax
 from jax.lax import stop_gradient
 from jaxtyping import Array, ArrayLike, Float, Real
 
 from .. import mechanisms
 from .._internal import _checks
 from .._internal._concrete import is_traced
+from .._internal._precision import in_float64
 from .._internal._special import log1mexp, safe_log
 from ..engines import Interval, without
 from ..losses import PoissonLoss
@@ -19,9 +21,14 @@ from ..mechanisms import (
     as_number,
 )
 from ._base import AbstractTradeOff
-from ._views import slope_of
+from ._views import TradeOff, slope_of
 from .intervals import Ends, Point, Rates, exact
 from .knots import Knots, from_atoms
+
+_LIKELY = 128
+"""Counts whose kinks are of interest where smooth functions are integrated."""
+_NEGLIGIBLE = -100.0
+"""Log of a probability that is far below rounding."""
 
 
 class Poisson(AbstractTradeOff):
@@ -108,6 +115,24 @@ class Poisson(AbstractTradeOff):
     def _log_slope(self, log_alpha, log_tnr):
         return slope_of(self._knots(), log_alpha, log_tnr)
 
+    def _kinks(self):
+        loss, log_without, log_with = self._knots().masses()
+        _, likely = lax.top_k(jnp.maximum(log_without, log_with), _LIKELY)
+        return loss[likely]
+
+    def symmetric_maximum(self):
+        """max(f, f^-1): what holds if f bounds *every ordered* pair of neighbors.
+
+        Returns:
+            A symmetric trade-off function: exact for known means up to about 3e4.
+        """
+        if is_traced((self.rate_without, self.rate_with)):
+            return super().symmetric_maximum()
+        knots, missing = _knots_of(self)
+        if missing > _NEGLIGIBLE:
+            return super().symmetric_maximum()
+        return TradeOff(knots).symmetric_maximum()
+
     def inverse(self) -> "Poisson":
         """The pair in the other order, a Poisson pair too."""
         return Poisson(self.rate_with, self.rate_without)
@@ -122,6 +147,11 @@ class Poisson(AbstractTradeOff):
             return super().as_mechanism()
         made = mechanisms.PoissonMechanism(min(one, other), abs(other - one))
         return made.remove if other > one else made.add
+
+
+@in_float64(cast_out=False)
+def _knots_of(tradeoff: Poisson) -> tuple[Knots, Float[Array, ""]]:
+    return tradeoff._knots(), tradeoff._log_missing()
 
 
 def _with_less(logs: Interval, missing: Array) -> Interval:

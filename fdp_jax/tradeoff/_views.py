@@ -10,11 +10,7 @@ from jaxtyping import Array, Float
 from .. import mechanisms
 from .._internal._logs import LOG_2
 from .._internal._precision import in_float64
-from ..curves import (
-    AbstractGuarantee,
-    Bound,
-    one_end,
-)
+from ..curves import AbstractGuarantee, Bound, one_end
 from ..engines import Interval
 from . import _construct
 from ._base import AbstractTradeOff
@@ -107,6 +103,9 @@ class _View(AbstractTradeOff):
             TypeError: If the argument is not a guarantee.
         """
         return cls(*bracket(guarantee, epsilons))
+
+    def _kinks(self):
+        return self.knots.epsilon
 
     @property
     def epsilon_grid(self) -> Float[Array, " n"]:

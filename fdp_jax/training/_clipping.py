@@ -10,9 +10,10 @@ from jaxtyping import Array, ArrayLike, Float, Real
 
 from .._internal import _checks
 from .._internal._record import Record
+from .._internal._tolerances import CLIPPED_LENGTH
 from ..mechanisms import as_number, parameter
 
-_LESS = 1 - 1e-5
+_LESS = 1 - CLIPPED_LENGTH
 """Of the stated norm, for what sums of squares in float32 may lose."""
 
 

@@ -139,7 +139,7 @@ def _clipped_sum(
 
     def add(leaves: list[Array]) -> list[Array]:
         sums = lambda x, f: jnp.tensordot(
-            f, x.astype(_wide(x)), 1, precision=lax.Precision.HIGHEST
+            f.astype(_wide(x)), x.astype(_wide(x)), 1, precision=lax.Precision.HIGHEST
         )
         return [sums(x, factors[:, i]) for i, x in enumerate(leaves)]
 

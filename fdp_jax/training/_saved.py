@@ -53,7 +53,10 @@ def read(path: str | os.PathLike[str], plan: Plan, like: PyTree) -> PyTree:
         raise ValueError(
             f"{name} was written for another plan, {stated[2]}, this is {_named(plan)}"
         )
-    leaves = eqx.tree_deserialise_leaves(io.BytesIO(body), _plain(like))
+    try:
+        leaves = eqx.tree_deserialise_leaves(io.BytesIO(body), _plain(like))
+    except RuntimeError as error:
+        raise ValueError(f"like must be a state as in {name}: {error}") from None
     return _with_keys(leaves, like)
 
 

@@ -26,6 +26,8 @@ class TrainingState(Record):
     """The optimizer's state, behind that of the noise."""
     key: Array
     """For the draws of batches, and of losses that draw."""
+    memory: PyTree = None
+    """What the draws of batches have to remember of earlier steps."""
 
     @property
     def noise(self) -> NoiseState:
@@ -119,7 +121,8 @@ class Trainer:
         batches, noise = jax.random.split(checked_key(key))
         trained, _ = self._split(model)
         state = self._chained(noise).init(trained)
-        return TrainingState(model, state, batches)
+        memory = self.plan.sampling.memory(self.plan.num_records)
+        return TrainingState(model, state, batches, self.shard(memory))
 
     @functools.cached_property
     def step(self) -> Any:
@@ -137,33 +140,38 @@ class Trainer:
         find = functools.partial(self._gradients, loss)
         if self._mesh is not None:
             find = _over(self._mesh, find)
-        found = find(trained, data, state.key, state.step, state.noise.norm)
+        found, memory = find(
+            trained, data, state.memory, state.key, state.step, state.noise.norm
+        )
         chained: Any = self._chained(state.noise.key)
         updates, optimizer = chained.update(found, state.optimizer, trained)
         model = eqx.combine(optax.apply_updates(trained, updates), fixed)
         size = self.plan.expected_size
         seen = Diagnostics(found.loss / size, found.size, found.norm)
-        return TrainingState(model, optimizer, state.key), seen
+        return TrainingState(model, optimizer, state.key, memory), seen
 
     def _gradients(
         self,
         loss: Loss,
         trained: PyTree,
         data: PyTree,
+        memory: PyTree,
         key: Array,
         step: Array,
         norm: Array,
         shares: int = 1,
         share: Any = None,
-    ) -> GradientSum:
+    ) -> tuple[GradientSum, PyTree]:
         """Of the records here: all, or one device's share of them."""
         here = self.plan.num_records // shares
         _require_records(data, here)
         if share is not None:
             key = jax.random.fold_in(key, share)
         draw, own = jax.random.split(key)
-        participants = self.plan.sampling.participants(draw, step, num_records=here)
-        return gradient_sum(
+        participants, memory = self.plan.sampling.next_participants(
+            draw, step, memory, num_records=here
+        )
+        found = gradient_sum(
             loss,
             trained,
             data,
@@ -173,6 +181,7 @@ class Trainer:
             microbatch_size=max(1, -(-self.plan.microbatch_size // shares)),
             key=jax.random.fold_in(own, step) if self._draws else None,
         )
+        return found, memory
 
     def shard(self, data: PyTree) -> PyTree:
         """The data, shared out over the devices of the mesh.
@@ -254,15 +263,21 @@ def _over(mesh: Mesh, find: Any) -> Any:
     (axis,) = mesh.axis_names
     everywhere, shared = PartitionSpec(), PartitionSpec(axis)
 
-    def local(trained: Any, data: Any, key: Array, step: Array, norm: Array) -> Any:
+    def local(
+        trained: Any, data: Any, memory: Any, key: Array, step: Array, norm: Array
+    ) -> Any:
         share = jax.lax.axis_index(axis)
-        found = find(trained, data, key, step, norm, mesh.size, share)
+        found, memory = find(trained, data, memory, key, step, norm, mesh.size, share)
         total, kept, size, loss = jax.lax.psum(
             (found.total, found.kept, found.size, found.loss), axis
         )
-        return GradientSum(total, norm, kept, size, loss)
+        return GradientSum(total, norm, kept, size, loss), memory
 
-    inside = (everywhere, shared, everywhere, everywhere, everywhere)
+    inside = (everywhere, shared, shared, everywhere, everywhere, everywhere)
     return jax.shard_map(
-        local, mesh=mesh, in_specs=inside, out_specs=everywhere, check_vma=False
+        local,
+        mesh=mesh,
+        in_specs=inside,
+        out_specs=(everywhere, shared),
+        check_vma=False,
     )

@@ -108,6 +108,16 @@ def test_upper_bound_is_the_convex_hull():
     )
 
 
+def test_points_at_the_ends_say_nothing_wrong():
+    points = fdp.audit.TradeOffPoints(
+        np.array([0.0, 1.0, 0.3]), np.array([1.0, 1.0, 0.2]), 0.9
+    )
+    assert points.epsilon(delta=0.0) == pytest.approx(np.log(0.7 / 0.2))
+    assert points.epsilon(delta=1.0) == 0.0
+    assert points.delta(epsilon=1000.0) == 0.0
+    assert points.mu() == pytest.approx(-norm.ppf(0.3) - norm.ppf(0.2))
+
+
 def test_directions_of_a_mechanism_are_hypotheses_of_their_own():
     pair = fdp.FromProbabilities(
         without_record=[0.7, 0.2, 0.1], with_record=[0.3, 0.3, 0.4]

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from audit.nulls import Gaussian
+from audit.nulls import ApproxDP, Gaussian
 from scipy.stats import binom, binomtest, norm
 
 import fdp_jax as fdp
@@ -96,6 +96,23 @@ def test_points_follow_their_definition():
         Scores(inside, outside, threshold="dkw"), confidence=0.9
     )
     assert min(points.alpha) == pytest.approx(margin)
+
+
+def test_small_levels_are_shared_with_all_their_digits():
+    """(1 - p)^n = tail where nothing was counted, solved by hand."""
+    scores, number = [np.zeros(30), np.ones(30)], 100
+    stated = Scores(scores[1], scores[0], threshold=np.full(number, 0.5))
+    found = stated.points_at(1e-14).alpha
+    np.testing.assert_allclose(
+        found, -np.expm1(np.log(1e-14 / number / 2) / 30), rtol=1e-8
+    )
+    # All told apart: blind guesses are excluded where (tail / ranks)^(1 / n) is 1/2.
+    size = 40
+    ranks = fdp.audit._scores._ranks(size).size
+    band = Scores(np.ones(size), np.zeros(size))
+    p_value = fdp.audit.falsifies(ApproxDP(0.0, 0.0), band).p_value
+    exact = 2 * ranks * 2.0**-size
+    assert exact <= p_value <= exact * (1 + 1e-6)
 
 
 def _upper(count, size, tail):

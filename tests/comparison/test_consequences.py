@@ -5,6 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from reference import comparison_checks
+from scipy import stats
 
 import fdp_jax as fdp
 from fdp_jax import comparison as cmp
@@ -256,6 +257,43 @@ def test_selection_on_average():
         cmp.best_on_average([], hyper_prior=cmp.jeffreys())
 
 
+def test_averages_of_errors_with_kinks():
+    """R has a kink at the prior 1 / (1 + e^mu), beyond which it is min(pi, 1 - pi)."""
+    mu = 1.1
+    p = 1 / (1 + np.exp(mu))
+    rest = 2 * (np.arcsin(np.sqrt(p)) - np.sqrt(p * (1 - p)))
+    laplace = (np.exp(-mu / 2) * (1 - 2 * p) + rest) / np.pi
+    assert laplace == pytest.approx(0.149493266705, rel=1e-11)
+    # f_{eps,0}: R = p all the way between its two kinks.
+    pure = (2 * p * np.arcsin(1 - 2 * p) + rest) / np.pi
+    poisson = fdp.tradeoff.Poisson(0.8, 2.5)
+    choices = {
+        "mechanism": (fdp.Laplace(1 / mu), laplace),
+        "curve": (fdp.tradeoff.Laplace(mu), laplace),
+        "pure": (fdp.tradeoff.ApproxDP(epsilon=mu, delta=0.0), pure),
+        "counts": (poisson, _jeffreys_mean_of_counts(0.8, 2.5)),
+    }
+    found = cmp.best_on_average(
+        [f for f, _ in choices.values()], hyper_prior=cmp.jeffreys()
+    )
+    truths = [truth for _, truth in choices.values()]
+    np.testing.assert_allclose(found.bayes_error, truths, rtol=1e-9)
+
+
+def _jeffreys_mean_of_counts(low, high):
+    """The mean of min over k of pi alpha_k + (1 - pi) beta_k, piece by piece."""
+    below = np.cumsum(stats.poisson.pmf(np.arange(60)[:, None], [low, high]), axis=0)
+    alpha, beta = np.append(1.0, 1 - below[:, 0]), np.append(0.0, below[:, 1])
+    # From one count to the next where the posterior odds are even.
+    odds = np.exp(low - high) * (high / low) ** np.arange(60)
+    cuts = np.concatenate([[0.0], 1 / (1 + 1 / odds), [1.0]])
+    mass = np.diff(2 / np.pi * np.arcsin(np.sqrt(cuts)))
+    # The mean of pi under Jeffreys' prior: (asin sqrt x - sqrt(x (1 - x))) / Pi.
+    first = (np.arcsin(np.sqrt(cuts)) - np.sqrt(cuts * (1 - cuts))) / np.pi
+    first = np.diff(first)
+    return np.sum(alpha * first + beta * (mass - first))
+
+
 # -------------------------------------------------------------------------- emergence
 
 KINDS = {"G1": GAUSS, "Lap1": LAPLACE, "f1_0": PURE}
@@ -295,7 +333,8 @@ def test_theorem_3():
     np.testing.assert_allclose(found.bound, value("thm3.Lap_Lap.N100"), rtol=1e-12)
     turned = cmp.emergent_bound(LAPLACE, PURE, num_steps_a=100)
     assert not bool(turned.premise_ok)
-    assert float(turned.bound) == 0.5
+    with pytest.raises(ValueError, match="must meet the theorem's premise"):
+        _ = turned.bound
     with pytest.raises(ValueError, match="num_steps_a"):
         cmp.emergent_bound(PURE, LAPLACE, num_steps_a=0.5)
 
@@ -320,6 +359,26 @@ def test_printed_tightness_example(side):
     if side == "P":
         needed = value("tightness.ratio_needed")
         np.testing.assert_allclose(found.ratio_needed, needed, rtol=1e-9)
+
+
+def test_berry_esseen_without_symmetry():
+    """Symmetric ones with the premise give Theorem 3; steps of DP-SGD a true bound."""
+    found = cmp.berry_esseen_bound(PURE, LAPLACE, num_steps_a=100)
+    np.testing.assert_allclose(found, value("thm3.Lap_Lap.N100"), rtol=1e-9)
+    # The other way the two Gaussian curves differ too: by R(1/2) = Phi(-mu / 2).
+    turned = cmp.berry_esseen_bound(LAPLACE, PURE, num_steps_a=100)
+    mu = [20 * float(cmp.loss_moments(m).eta) for m in (LAPLACE, PURE)]
+    gap = stats.norm.cdf(-mu[0] / 2) - stats.norm.cdf(-mu[1] / 2)
+    np.testing.assert_allclose(turned, value("thm3.Lap_Lap.N100") + gap, rtol=0.05)
+    assert turned >= value("thm3.Lap_Lap.N100") + gap - 1e-12
+    runs = {"num_steps_a": 1.4e6, "num_steps_b": 3.4e6}
+    both = cmp.berry_esseen_bound(step(2.0), step(3.0), **runs)
+    # 1.68e-3 of the formula, and 2.77e-4 that the approximations differ by.
+    assert 1.68e-3 < both < 1.68e-3 + 4e-4
+    one_way = cmp.berry_esseen_bound(step(2.0).add, step(3.0).add, **runs)
+    np.testing.assert_allclose(one_way, both, rtol=1e-9)
+    with pytest.raises(ValueError, match="num_steps_b must be at least 1"):
+        cmp.berry_esseen_bound(PURE, PURE, num_steps_a=1, num_steps_b=0.5)
 
 
 @pytest.mark.slow

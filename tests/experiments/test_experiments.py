@@ -3,12 +3,14 @@
 # Tests give wrong types on purpose.
 # pyright: reportArgumentType=false
 
+import itertools
+
 import jax
 import numpy as np
 import pytest
 
 import fdp_jax as fdp
-from fdp_jax.experiments import MarkovKernel, blackwell_order
+from fdp_jax.experiments import MarkovKernel, blackwell_order, hamming
 
 RNG = np.random.default_rng(7)
 
@@ -228,3 +230,58 @@ def test_numbers_that_are_none():
             blackwell_order(kernel, kernel, tolerance=tolerance)
         with pytest.raises(ValueError, match="tolerance must be a finite number"):
             kernel.satisfies(fdp.tradeoff.Identity(), [(0, 1)], tolerance=tolerance)
+
+
+def test_kernels_act_on_measures_and_on_functions():
+    kernel, masses, values = _random(3, 4), RNG.gamma(1.0, size=3), RNG.normal(size=4)
+    out = np.asarray(kernel.of_measure(masses))
+    mean = np.asarray(kernel.of_function(values))
+    for j in range(4):
+        truth = sum(masses[i] * float(kernel.matrix[i, j]) for i in range(3))
+        assert float(out[j]) == pytest.approx(truth, rel=1e-14)
+    # The two actions are adjoint, and constants stay what they are.
+    assert float(out @ values) == pytest.approx(float(masses @ mean), rel=1e-13)
+    np.testing.assert_allclose(kernel.of_function(np.ones(4)), 1, rtol=1e-14)
+    other = _random(4, 5)
+    np.testing.assert_allclose(
+        kernel.then(other).of_measure(masses), other.of_measure(out), rtol=1e-13
+    )
+    with pytest.raises(ValueError, match="values must be one for each of 4 outputs"):
+        kernel.of_function([1.0, 2.0])
+    with pytest.raises(ValueError, match="values must be"):
+        kernel.of_measure([0.1, -0.1, 1.0])
+
+
+def test_the_definition_over_a_metric():
+    """Two bits, each reported with its own probability of a lie."""
+    epsilons = 0.7, 1.2
+    bits = [
+        MarkovKernel(np.asarray([[1, b], [b, 1]]) / (1 + b))
+        for b in np.exp(-np.asarray(epsilons))
+    ]
+    kernel = bits[0].product(bits[1])
+    data = list(itertools.product((0, 1), repeat=2))
+    steps = hamming(data)
+    np.testing.assert_array_equal(steps[0], [0, 1, 1, 2])
+    assert kernel.is_private(epsilon=1.2, distances=steps)
+    assert not kernel.is_private(epsilon=1.2 - 1e-9, distances=steps)
+    # A metric in which the bits weigh as much as they cost: everything is an equality.
+    a = np.asarray(data)
+    own = np.abs(a[:, None] - a) @ np.asarray(epsilons)
+    assert kernel.is_private(epsilon=1.0, distances=own)
+    assert not kernel.is_private(epsilon=1 - 1e-9, distances=own)
+    # Secrets: the first bit, given which the second one is a fair coin.
+    prior = MarkovKernel([[0.5, 0.5, 0, 0], [0, 0, 0.5, 0.5]])
+    secret = prior.then(kernel)
+    pair = [[0.0, 1.0], [1.0, 0.0]]
+    assert secret.is_private(epsilon=0.7, distances=pair)
+    assert not secret.is_private(epsilon=0.7 - 1e-9, distances=pair)
+    # What no path joins may be told apart, a neighbor may not.
+    told = MarkovKernel(np.eye(2))
+    assert told.is_private(epsilon=0.0, distances=[[0.0, np.inf], [np.inf, 0.0]])
+    assert not told.is_private(epsilon=50.0, distances=pair)
+    for bad in ([[0.0, 1.0]], [[0.0, 1.0], [2.0, 0.0]], [[1.0, 1.0], [1.0, 1.0]]):
+        with pytest.raises(ValueError, match="distances must be a symmetric matrix"):
+            told.is_private(epsilon=1.0, distances=bad)
+    with pytest.raises(ValueError, match="data sets of one length"):
+        hamming([(0, 1), (0,)])

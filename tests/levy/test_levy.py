@@ -308,13 +308,32 @@ def test_bernoulli_releases_tend_to_poisson_at_rate_one_over_n():
         limit = jump_limit(step.repeat(n), cut=0.4)
         assert float(jnp.max(limit.jumps)) == pytest.approx(math.log(2.0), rel=1e-9)
         assert float(limit.rates[jnp.argmax(limit.jumps)]) == pytest.approx(1.0)
-        # What is small is only the missing one's: log((1 - 2/n) / (1 - 1/n)).
-        small = n * (1 - 1 / n) * math.log((1 - 2 / n) / (1 - 1 / n)) ** 2
+        # What is small is only the missing one's: log((1 - 2/n) / (1 - 1/n)), with
+        # probability 1 - 1/n, else 0.
+        small = (1 - 1 / n) * math.log((1 - 2 / n) / (1 - 1 / n)) ** 2
         assert float(limit.gaussian_variance) == pytest.approx(small, rel=1e-9)
         found = limit.remove.delta(epsilon=0.5, bound=Bound.ESTIMATE)
         gaps.append(n * abs(float(found - truth)))
     assert max(gaps) < 0.1 * 10
     assert gaps[2] < 2 * gaps[1]
+
+
+@pytest.mark.parametrize("n", [400, 40_000])
+def test_binomial_counts_tend_to_poisson_counts(n):
+    """Bernoulli(l / n) n times: beta of two binomial counts, by enumeration."""
+    rates = 0.8, 1.9
+    ends = [[1 - rate / n, rate / n] for rate in rates]
+    limit = jump_limit(fdp.FromProbabilities(*ends).repeat(n).remove)
+    counts = np.arange(60, -1, -1)
+    p, q = (stats.binom.pmf(counts, n, rate / n) for rate in rates)
+    alphas = np.asarray([0.05, 0.15])
+    x, y = np.append(0.0, np.cumsum(p)), np.append(0.0, np.cumsum(q))
+    truth = 1 - np.interp(alphas, x, y)
+    found = np.asarray(limit.remove.beta(alpha=alphas))
+    poisson = np.asarray(fdp.tradeoff.Poisson(*rates).beta(alpha=alphas))
+    # The limit is about as good as the Poisson pair, whose error is O(1 / n).
+    assert np.max(np.abs(poisson - truth)) < 0.3 / n
+    assert np.max(np.abs(found - truth)) < 0.3 / n
 
 
 @pytest.mark.slow

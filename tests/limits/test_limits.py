@@ -53,12 +53,17 @@ def test_power():
         found = limits.pure_power_bound(p["alpha"], epsilon=p["eps"], distance=p["d"])
         np.testing.assert_allclose(found, value, rtol=RTOL)
     for p, value, _ in _each("power_tight."):
-        f = _pure(p["eps"])
-        args = p["alpha"], f
-        found = limits.power_bound(*args, distance=p["d"], **FAR, **MIDDLE)
-        np.testing.assert_allclose(found, value, rtol=RTOL)
+        args = p["alpha"], _pure(p["eps"])
+        ask = lambda k, args=args, **options: limits.power_bound(
+            *args, distance=k, **FAR, **options
+        )
+        # These are of f_{k eps,0}, which is what a traced distance can have.
+        traced = jax.jit(lambda k, ask=ask: ask(k, **MIDDLE))(float(p["d"]))
+        np.testing.assert_allclose(traced, value, rtol=RTOL)
+        found = ask(p["d"], **MIDDLE)
+        assert found <= value * (1 + RTOL)
         # The default is a certified bound of this.
-        assert limits.power_bound(*args, distance=p["d"], **FAR) > found
+        assert ask(p["d"]) > found
     for p, value, _ in _each("power_gdp."):
         f = tradeoff.Gaussian(p["mu"])
         found = limits.power_bound(p["alpha"], f, distance=p["k"], **FAR, **MIDDLE)
@@ -77,12 +82,81 @@ def test_the_printed_bound_at_its_ends():
         limits.MeasureInterval([-np.inf], [-np.inf]).mean_bounds([1.0])
 
 
+def _tulap_power(alpha, epsilon, distance):
+    """Power against Tulap noise: rounded geometric noise plus a uniform one."""
+    b = mp.exp(-mp.mpf(epsilon))
+
+    def cdf(x):
+        whole = mp.nint(x)
+        geometric = lambda n: b**-n / (1 + b) if n <= 0 else 1 - b ** (n + 1) / (1 + b)
+        below, at = geometric(whole - 1), (1 - b) / (1 + b) * b ** abs(whole)
+        return below + at * (x - whole + mp.mpf("0.5"))
+
+    low, high = mp.mpf(-400), mp.mpf(400)
+    for _ in range(150):
+        middle = (low + high) / 2
+        low, high = (middle, high) if cdf(middle) < alpha else (low, middle)
+    return cdf(low + distance)
+
+
+def test_pure_limits_are_those_of_tulap_noise():
+    for alpha, epsilon, k in [(0.05, 1.0, 3), (0.3, 0.7, 2), (0.11, 0.2, 3)]:
+        truth = float(_tulap_power(alpha, epsilon, k))
+        args = {"distance": k, **FAR}
+        found = limits.power_bound(alpha, _pure(epsilon), **args)
+        np.testing.assert_allclose(found, truth, rtol=1e-11)
+        assert found >= truth
+        # A guarantee that promises less has no smaller bound.
+        near = tradeoff.ApproxDP(epsilon=epsilon, delta=1e-300)
+        np.testing.assert_allclose(
+            limits.power_bound(alpha, near, **args), found, rtol=1e-11
+        )
+    np.testing.assert_allclose(
+        limits.power_bound(0.05, _pure(1.0), distance=3, **FAR), 0.7680346502515
+    )
+    # R(1/2) is where the test does alpha as wrong as beta.
+    least = optimize.minimize_scalar(
+        lambda a: 0.5 * (a + 1 - float(_tulap_power(a, 1.0, 3))),
+        bounds=(0.01, 0.3),
+        options={"xatol": 1e-9},
+    )
+    found = limits.adversary_error(0.5, _pure(1.0), distance=3)
+    np.testing.assert_allclose(found, least.fun, rtol=1e-7)
+    # c e^-1 for c = 1 / (1 + e), the kink of the curve where its slope is 1.
+    np.testing.assert_allclose(found, np.exp(-1) / (1 + np.e), rtol=1e-11)
+    # 1 - p loses a digit; a mechanism is what its curve is.
+    low, high = limits.event_bounds(0.05, fdp.PureDP(1.0), distance=3, **FAR)
+    np.testing.assert_allclose(high, 0.7680346502515, rtol=1e-9)
+    np.testing.assert_allclose(low, 1 - float(_tulap_power(0.95, 1.0, 3)), rtol=1e-9)
+
+
+def _mixed_power(alpha, epsilon, probs):
+    """1 - f_mix by the vertices of 1 - f, k times composed."""
+    epsilon = mp.mpf(epsilon)
+    kink = 1 / (1 + mp.exp(epsilon))
+
+    def delta(k, slope):
+        if k == 0:
+            return max(mp.mpf(0), 1 - slope)
+        corners = [kink * mp.exp(-i * epsilon) for i in range(k)]
+        gains = [_tulap_power(a, epsilon, k) - slope * a for a in corners]
+        return max([mp.mpf(0), 1 - slope, *gains])
+
+    most = len(probs) - 1
+    slopes = [mp.exp(j * epsilon) for j in range(-most, most + 1)]
+    mean = lambda s: mp.fsum(p * delta(k, s) for k, p in enumerate(probs))
+    return min(mean(s) + s * mp.mpf(alpha) for s in slopes)
+
+
 def test_coupling():
     for p, value, _ in _each("power_coupled."):
         probs = limits.bit_distances(p["n"], *p["theta"])
         args = p["alpha"], _pure(p["eps"]), probs
         found = limits.coupled_power_bound(*args, **MIDDLE)
-        np.testing.assert_allclose(found, value, rtol=RTOL)
+        truth = _mixed_power(p["alpha"], p["eps"], np.asarray(probs))
+        np.testing.assert_allclose(found, float(truth), rtol=RTOL)
+        # The value there is that of f_{k eps,0}, which promises less.
+        assert found < value
         assert found < limits.coupled_power_bound(*args) < found * (1 + 1e-11)
         worst = limits.power_bound(p["alpha"], _pure(p["eps"]), distance=p["n"], **FAR)
         assert found < worst
@@ -233,8 +307,11 @@ def test_bounds_are_attained_by_laplace_counts():
     cut = -np.log(2 * alpha) / epsilon
     assert cut > n
     reached = 0.5 * np.exp(-epsilon * (cut - n))
-    bound = limits.power_bound(alpha, _pure(epsilon), distance=n, **FAR)
-    np.testing.assert_allclose(reached, bound, rtol=1e-11)
+    args = alpha, _pure(epsilon)
+    bound = limits.power_bound(*args, distance=n, **FAR, **MIDDLE)
+    np.testing.assert_allclose(reached, bound, rtol=1e-12)
+    # Each of the steps rounds outward.
+    assert reached <= limits.power_bound(*args, distance=n, **FAR) < 1.0001 * reached
 
 
 def test_bounds_hold_for_a_model():
@@ -325,6 +402,19 @@ def test_edges():
     np.testing.assert_allclose(one, tradeoff.Gaussian(0.5).tpr(fpr=0.1), rtol=1e-8)
     with pytest.raises(TypeError, match="f must be a guarantee"):
         limits.power_bound(0.1, 1.0, distance=1, **FAR)
+
+
+def test_sums_of_probabilities_may_be_rounded_up():
+    prob = np.sum([0.1, 0.2, 0.7]) + 2 * np.finfo(float).eps
+    assert prob > 1
+    for found in (
+        limits.event_bounds(prob, _pure(1.0), distance=1, **FAR)[1],
+        1 - fdp.Gaussian(1.0).beta(alpha=prob),
+        1 - fdp.Gaussian(1.0).beta(alpha=np.asarray([prob, 1.0])),
+    ):
+        np.testing.assert_allclose(found, 1, rtol=1e-15)
+    with pytest.raises(ValueError, match=r"prob must be in \[0, 1\]"):
+        limits.event_bounds(1 + 1e-14, _pure(1.0), distance=1, **FAR)
 
 
 def test_derivatives_and_batches():

@@ -9,6 +9,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import mpmath as mp
 import numpy as np
 import pytest
 from scipy.interpolate import CubicSpline
@@ -18,6 +19,7 @@ from scipy.special import ndtr
 import fdp_jax as fdp
 from fdp_jax.losses import RandomAllocationLoss
 from fdp_jax.losses._random_allocation._component import component
+from fdp_jax.losses._random_allocation._largest import log_least
 from fdp_jax.losses._random_allocation._place import place
 from fdp_jax.mechanisms._random_allocation import RandomAllocationEpoch
 
@@ -55,6 +57,26 @@ def few_batches(s, t, eps, sign):
     d = -s * np.log(np.maximum(left, 1e-300)) + 0.5 / s
     put = np.where(left > 0, left * ndtr(1 / s - d) - ndtr(-d), 0.0)
     return np.exp(eps) / t * (weights @ put)
+
+
+def two_batches(s, eps, sign):
+    """delta for t = 2 and little noise, panels around the corner."""
+    strike = 2 * np.exp(sign * eps)
+    corner = s * np.log(strike) + 0.5 / s
+
+    near, far = np.logspace(-12, 0.5, 40), np.linspace(4, 16, 13)
+    sides = np.concatenate([near, far])
+    ends = np.concatenate([corner - sides[::-1], [corner], corner + sides])
+    nodes, weights = np.polynomial.legendre.leggauss(24)
+    width = 0.5 * np.diff(ends)[:, None]
+    z = (ends[:-1, None] + width * (1 + nodes)).ravel()
+    w = (width * weights).ravel() * np.exp(-0.5 * z * z) / np.sqrt(2 * np.pi)
+    left = strike - np.exp(z / s - 0.5 / s**2)
+    if sign > 0:
+        return w @ call(left, s) / 2
+    d = -s * np.log(np.maximum(left, 1e-300)) + 0.5 / s
+    put = np.where(left > 0, left * ndtr(1 / s - d) - ndtr(-d), 0.0)
+    return np.exp(eps) / 2 * (w @ put)
 
 
 def log_put(strike, t, s):
@@ -258,6 +280,53 @@ def test_small_noise(s):
         -z_of(strike, s)
     )
     assert single <= 1e-6 * (1 + 1e-6)
+
+
+@pytest.mark.parametrize("s", [0.3, 0.5])
+@pytest.mark.parametrize("sign", [1, -1])
+def test_little_noise_has_lower_ends(s, sign):
+    """The largest sum tells nearly all of what is told, and no more than all of it."""
+    for eps in (2.0, 8.0):
+        truth = two_batches(s, eps, sign)
+        found = one_side(RandomAllocationEpoch(s, 2), sign).bounds(epsilon=eps)
+        holds(found, truth, 1e-9 * truth)
+        assert found.lower > 0.25 * truth
+    for t, delta, least in ((100, 1e-5, (1.16, 5.396)), (1000, 1e-5, (0.37, 3.133))):
+        if s == 0.5:
+            run = one_side(RandomAllocationEpoch(s, t), sign)
+            assert run.bounds(delta=delta).lower > least[sign > 0]
+
+
+@pytest.mark.parametrize("sign", [1.0, -1.0])
+@pytest.mark.parametrize(("s", "t"), [(0.2, 2.0), (0.5, 1e6), (2.0, 30.0), (1.0, 1.0)])
+def test_what_the_largest_sum_tells(s, t, sign):
+    """Against the best threshold of all, with many digits."""
+    eps = np.array([-0.5, 0.1, 0.4, 1.2]) / s
+    found = log_least(jnp.asarray(s), jnp.asarray(t), jnp.asarray(sign), eps)
+    for e, log_delta in zip(eps, np.asarray(found), strict=True):
+        best = _most_told(s, t, sign, e)
+        if log_delta == -np.inf:
+            assert best < 1e-11
+            continue
+        assert best * (1 - 1e-4) < mp.exp(log_delta) < best * (1 + 1e-4)
+
+
+def _most_told(s, t, sign, eps):
+    low, high, values = -9.0, 24.0, []
+    for _ in range(5):
+        grid = np.linspace(low, high, 120)
+        values = [_told(z, s, t, sign, eps) for z in grid]
+        at, step = grid[int(np.argmax(values))], grid[1] - grid[0]
+        low, high = at - step, at + step
+    return max(values)
+
+
+def _told(z, s, t, sign, eps):
+    with mp.workdps(150):
+        one, own = mp.ncdf(z), mp.ncdf(mp.mpf(z) - 1 / mp.mpf(s))
+        p, q = one**t, one ** (t - 1) * own
+        told = (1 - q) - mp.exp(eps) * (1 - p) if sign > 0 else p - mp.exp(eps) * q
+        return max(told, mp.mpf(0))
 
 
 def z_of(x, s):

@@ -553,3 +553,20 @@ def test_densities_are_functions():
             support=(0.0, 1.0),
             log_beyond=-700.0,
         )
+
+
+def test_directions_of_a_chosen_engine():
+    run = fdp.FromProbabilities([0.6, 0.4], [0.3, 0.7]).using("closed_form")
+    direct = run.mechanism.remove.using("closed_form")
+    assert run.remove == direct
+    assert run.add.direction == "add"
+    assert not hasattr(run.remove, "add")
+
+
+def test_trade_off_functions_compose_as_their_mechanisms():
+    both = fdp.compose(fdp.tradeoff.Gaussian(0.6), fdp.Gaussian(1 / 0.8))
+    found = float(both.delta(epsilon=0.5))
+    truth = float(fdp.Gaussian(1.0).delta(epsilon=0.5))
+    assert found == pytest.approx(truth, rel=1e-10)
+    with pytest.raises(TypeError, match="compose takes mechanisms"):
+        fdp.compose(fdp.tradeoff.Poisson(1.0, 2.0), fdp.Gaussian(1.0))

@@ -4,6 +4,7 @@
 # pyright: reportArgumentType=false
 
 import functools
+import math
 
 import equinox as eqx
 import jax
@@ -12,7 +13,7 @@ import mpmath as mp
 import numpy as np
 import pytest
 from reference import topic_checks
-from scipy import stats
+from scipy import integrate, stats
 
 import fdp_jax as fdp
 from fdp_jax import Bound, noise as rooms, tradeoff
@@ -305,8 +306,6 @@ def test_refusals():
         fdp.canonical_noise("gaussian")
     with pytest.raises(ValueError, match="tail must be in"):
         _noise("tulap").isf(1.1)
-    with pytest.raises(ValueError, match="not known in closed form"):
-        _noise("table").variance()
 
 
 @pytest.mark.slow
@@ -611,3 +610,70 @@ def test_post_processing_makes_other_noise():
     assert abs(share - _laplace_cdf(edges[25])) < 5 * np.sqrt(0.25 / 4000)
     with pytest.raises(ValueError, match="other must be f-DP"):
         rooms.post_process(noise, lambda x: _laplace_cdf(1.5 * x), edges)
+
+
+def test_maximum_norm_of_gaussian_noise_is_gaussian():
+    found = rooms.maximum_norm_guarantee(tradeoff.Gaussian(0.5), 4)
+    truth = float(tradeoff.Gaussian(1.0).delta(epsilon=0.5))
+    assert float(found.delta(epsilon=0.5)) == pytest.approx(truth, rel=1e-12)
+
+
+def _second_moment_and_transform(h, c, t):
+    """4 int y S(y) dy and 1 - 2 t int sin(t y) S(y) dy, by another quadrature."""
+
+    def tail(y):
+        m = math.floor(y + 0.5)
+        s = c + (1 - 2 * c) * (0.5 - (y - m))
+        for _ in range(m):
+            s = h(s)
+        return s
+
+    cuts = np.concatenate([[0.0], np.arange(0.25, 30, 0.25)])
+
+    def over(weight):
+        x, w = np.polynomial.legendre.leggauss(40)
+        half = 0.5 * np.diff(cuts)[:, None]
+        nodes = (cuts[:-1, None] + half * (x + 1)).ravel()
+        return np.sum((half * w).ravel() * weight(nodes) * [tail(y) for y in nodes])
+
+    return 4 * over(lambda y: y), 1 - 2 * t * over(lambda y: np.sin(t * y))
+
+
+def test_moments_of_gaussian_canonical_noise():
+    noise = fdp.canonical_noise(tradeoff.Gaussian(1.0), sensitivity=2.0)
+    normal = stats.norm
+    h = lambda s: normal.sf(normal.isf(s) + 1)
+    variance, transform = _second_moment_and_transform(h, normal.cdf(-0.5), 3.0)
+    assert float(noise.variance()) == pytest.approx(4 * variance, rel=1e-10)
+    found = float(noise.characteristic_function(1.5))
+    assert found == pytest.approx(transform, rel=1e-9)
+    with pytest.raises(ValueError, match="frequency must be at most 15 in size"):
+        noise.characteristic_function(16.0)
+
+
+def test_moments_of_canonical_noise_with_kinks():
+    """Of f_{eps,delta} by its vertices, which has a closed form, and of L_mu."""
+    kink = 1 / (1 + np.e)
+    by_points = tradeoff.TradeOff.from_points([0.0, kink, 1.0], [1.0, kink, 0.0])
+    found, closed = fdp.canonical_noise(by_points), fdp.canonical_noise(TULAP)
+    np.testing.assert_allclose(found.variance(), closed.variance(), rtol=1e-12)
+    t = np.asarray([0.0, 0.5, 7.0, 29.0])
+    np.testing.assert_allclose(
+        found.characteristic_function(t), closed.characteristic_function(t), atol=1e-11
+    )
+    pairs = tradeoff.PrivacyProfile.from_points([1.0, 2.0], [1e-2, 1e-3])
+    noise = fdp.canonical_noise(pairs)
+    y = np.linspace(0, 40, 400_001)
+    truth = 4 * integrate.trapezoid(y * np.asarray(noise.sf(y)), y)
+    assert float(noise.variance()) == pytest.approx(truth, rel=1e-8)
+    # Double exponential tails: h is s / e below e^-1 / 2.
+    laplace = lambda s: (
+        s / np.e
+        if s < 0.5
+        else (
+            np.exp(-1) / (4 * (1 - s)) if s < 1 - np.exp(-1) / 2 else 1 - np.e * (1 - s)
+        )
+    )
+    variance, _ = _second_moment_and_transform(laplace, np.exp(-0.5) / 2, 1.0)
+    found = fdp.canonical_noise(tradeoff.Laplace(1.0)).variance()
+    assert float(found) == pytest.approx(variance, rel=1e-6)

@@ -97,6 +97,60 @@ def test_several_participations_are_as_many_and_different():
     assert _fits(pairs[pairs > 0], np.full(15, 1 / 15)) > LEAST
 
 
+def _separated_law(prob, apart, warm, steps):
+    """Probabilities of all patterns, step by step over those who still wait."""
+    share = 1 / (1 + (apart - 1) * prob)
+    start = {0: share} | dict.fromkeys(range(1, apart), prob * share)
+    states = {((), w): x for w, x in (start if warm else {0: 1.0}).items()}
+    for _ in range(steps):
+        following = {}
+        for (pattern, wait), mass in states.items():
+            options = [(0, max(wait - 1, 0), 1.0)]
+            if wait == 0:
+                options = [(1, apart - 1, prob), (0, 0, 1 - prob)]
+            for inside, then, chance in options:
+                key = (*pattern, inside), then
+                following[key] = following.get(key, 0.0) + mass * chance
+        states = following
+    law = np.zeros(2**steps)
+    for (pattern, _), mass in states.items():
+        law[int("".join(map(str, pattern)), 2)] += mass
+    return law
+
+
+@pytest.mark.parametrize(
+    ("prob", "apart", "warm"),
+    [(0.3, 3, True), (0.3, 3, False), (1.0, 4, True), (0.4, 1, True)],
+)
+def test_whoever_took_part_waits(prob, apart, warm):
+    scheme = S.MinSeparation(prob, min_separation=apart, warm_start=warm)
+    records, steps = 40_000, 7
+
+    def one(memory, step):
+        found, memory = scheme.next_participants(KEY, step, memory, num_records=records)
+        return memory, found
+
+    drawn = jax.lax.scan(one, scheme.memory(records), jnp.arange(steps))[1]
+    drawn = np.asarray(drawn)
+    patterns = drawn.T @ (1 << np.arange(steps)[::-1])
+    law = _separated_law(prob, apart, warm, steps)
+    assert _fits(np.bincount(patterns, minlength=law.size), law) > LEAST
+    # Asked for out of order, from the key alone.
+    for step in (0, 4):
+        found = scheme.participants(KEY, step, num_records=records)
+        np.testing.assert_array_equal(found, drawn[step])
+    if warm:
+        assert scheme.expected_size(records) == pytest.approx(
+            records * law @ (np.arange(law.size) % 2), rel=1e-12
+        )
+        # Records are independent of each other: sums have a binomial law's spread.
+        sums = drawn[5].reshape(200, -1).sum(axis=1)
+        rate = float(scheme.rate())
+        spread = np.sum((sums - 200 * rate) ** 2) / (200 * rate * (1 - rate))
+        assert scipy.stats.chi2.cdf(spread, 200) > LEAST
+        assert scipy.stats.chi2.sf(spread, 200) > LEAST
+
+
 def test_groups_take_turns():
     drawn = _drawn(S.CyclicPoisson(1.0, num_groups=4), 10, 8)
     for step, batch in enumerate(drawn):

@@ -245,3 +245,28 @@ def test_close_rates(rates):
     found = Poisson(*rates).bounds(epsilon=0.0)
     assert mp.mpf(float(found.lower)) <= truth <= mp.mpf(float(found.upper))
     assert found.upper - found.lower < 1e-3 * float(truth)
+
+
+def test_symmetric_maximum_of_counts_is_exact():
+    """max(f, f^-1) at each alpha, both by enumeration."""
+
+    def best(alpha, one, other):
+        # Reject the counts with the largest odds, the last of them at random.
+        order = range(80) if one > other else range(79, -1, -1)
+        beta, left = mp.mpf(1), mp.mpf(alpha)
+        mass = lambda rate, k: mp.exp(-rate) * mp.mpf(rate) ** k / mp.factorial(k)
+        for k in order:
+            share = min(1, left / mass(one, k))
+            beta, left = beta - share * mass(other, k), left - share * mass(one, k)
+        return beta
+
+    f = Poisson(0.8, 2.5).symmetric_maximum()
+    assert f.is_exact  # pyright: ignore[reportAttributeAccessIssue]
+    for alpha in (0.05, 0.3, 0.7):
+        truth = max(best(alpha, 0.8, 2.5), best(alpha, 2.5, 0.8))
+        found = float(f.beta(alpha=alpha, bound=ESTIMATE))
+        assert found == pytest.approx(float(truth), rel=1e-12)
+        # An allowance for the rounding of sums over all counts.
+        lower = exact(f.beta(alpha=alpha))
+        assert truth * (1 - mp.mpf(10) ** -10) < lower <= truth
+    assert float(f.beta(alpha=0.3)) == pytest.approx(0.225190, abs=1e-6)

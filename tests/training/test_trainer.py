@@ -318,6 +318,47 @@ def test_devices_draw_among_their_own_and_the_noise_is_added_once(devices, proce
     assert spread == pytest.approx(1.0, rel=0.03)
 
 
+def test_batches_with_a_least_separation_have_a_monte_carlo_certificate(tmp_path):
+    scheme = fdp.sampling.MinSeparation(0.5, min_separation=4)
+    run = fdp.DPSGD(noise_multiplier=2.0, sampling=scheme, num_steps=8)
+    plan = training.Plan(run, num_records=60, clipping=1.0)
+    assert plan.expected_size == pytest.approx(60 * 0.5 / 2.5)
+    mesh = jax.sharding.Mesh(np.asarray(jax.devices()[:1]), ("data",))
+    data = jnp.eye(60, dtype=jnp.float32)
+    loss = lambda w, x: jnp.sum(w * x)
+    sizes, memories = [], []
+    for options in ({}, {"mesh": mesh}):
+        trainer = training.Trainer(plan, loss, optax.sgd(0.0), **options)
+        begin = lambda key, t=trainer: t.init(jax.random.key(key), jnp.zeros(60))
+        state = begin(0)
+        for step in range(8):
+            state, seen = trainer.step(state, trainer.shard(data))
+            sizes.append(int(seen.size))
+            if step == 3 and not options:
+                trainer.save(tmp_path / "state", state)
+        memories.append(np.asarray(state.memory))
+    # Nobody takes part more often than every fourth time.
+    assert 0 < sum(sizes[:4]) <= 60
+    assert np.ptp(memories) <= 3
+    trainer = training.Trainer(plan, loss, optax.sgd(0.0))
+    state = trainer.restore(
+        tmp_path / "state", trainer.init(jax.random.key(1), jnp.zeros(60))
+    )
+    for _ in range(4):
+        state, _ = trainer.step(state, data)
+    np.testing.assert_array_equal(state.memory, memories[0])
+    with pytest.raises(ValueError, match="like must be a state as in"):
+        trainer.restore(
+            tmp_path / "state", trainer.init(jax.random.key(1), jnp.zeros(61))
+        )
+    # No number is stated that was not proved.
+    for ask in (plan.after(4).epsilon, lambda delta: plan.progress(delta=delta)):
+        with pytest.raises(ValueError, match=r"fdp_jax\.monte_carlo"):
+            ask(delta=1e-5)
+    found = fdp.monte_carlo(plan.after(4), jax.random.key(0), num_samples=2000)
+    assert 0 < found.delta(epsilon=0.5) < 1
+
+
 def test_devices_cannot_draw_batches_of_a_fixed_size():
     mesh = jax.sharding.Mesh(np.asarray(jax.devices()[:1]), ("data",))
     scheme = fdp.sampling.FixedSize(batch_size=10, dataset_size=100)

@@ -12,6 +12,7 @@ from jaxtyping import Array, Float
 
 from ..._internal._special import log_ndtr, safe_log
 from ..._internal._tolerances import LOG_OPERATIONS
+from ._largest import log_least
 from ._law import Law
 
 
@@ -71,6 +72,10 @@ class LawSums(eqx.Module):
         most = law.batches * log_ndtr(z)
         most = most * (1 - LOG_OPERATIONS) + LOG_OPERATIONS * (1 + jnp.square(z))
         return jnp.where(self.sign < 0, jnp.minimum(most, 0), 0)
+
+    def log_least(self, epsilon: Float[Array, " e"]) -> Array:
+        """A bound of log delta from below without any lattice."""
+        return log_least(self.law.noise, self.law.batches, self.sign, epsilon)
 
     def _payoff(self, strike: Array, bend: Array | float) -> Array:
         """E(S - K)_+, or E(K - S)_+, over the lattice."""
