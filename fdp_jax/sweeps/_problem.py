@@ -7,6 +7,7 @@ from typing import Any
 
 import equinox as eqx
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from .._internal import _checks
@@ -14,7 +15,7 @@ from ..calibration import AbstractTarget
 from ..curves import AbstractGuarantee
 from ..engines import can_split
 from ..mechanisms import AbstractMechanism, View, resolve
-from ._queries import Query, Row, call, leaves_doubt
+from ._queries import Query, Row, call, leaves_doubt, parameters_of
 
 REFUSALS = (
     *(ValueError, ArithmeticError),
@@ -33,6 +34,23 @@ class Problem:
     gradients: tuple[str, ...]
     """Columns with respect to which the estimates are differentiated."""
 
+    def require_use(self, names: tuple[str, ...]) -> None:
+        """Refuses columns that nothing asks for: mostly slips of the pen.
+
+        Raises:
+            ValueError: If there are some.
+        """
+        own = isinstance(self.source, AbstractGuarantee)
+        used = _fields_of(self.source) if own else parameters_of(self.source)
+        for some in (used, *(query.uses() for query in self.queries)):
+            if some is None:
+                return
+            names = tuple(name for name in names if name not in some)
+        if names:
+            raise ValueError(
+                f"no question or mechanism has a use for the columns {list(names)}"
+            )
+
     def build(self, row: Row) -> AbstractGuarantee | None:
         """The mechanism of a configuration.
 
@@ -40,7 +58,9 @@ class Problem:
             TypeError: If the function returns something else.
         """
         if isinstance(self.source, AbstractGuarantee):
-            return dataclasses.replace(self.source, **row)
+            fields = _fields_of(self.source)
+            given = {name: x for name, x in row.items() if name in fields}
+            return dataclasses.replace(self.source, **given)
         found = call(self.source, row)
         if found is not None and not isinstance(found, AbstractGuarantee):
             raise TypeError(
@@ -63,9 +83,9 @@ class Problem:
 
         if not moving:
             return every(moving)[1]
-        slopes, found = jax.jacrev(every, has_aux=True)(moving)
-        for label, by_column in slopes.items():
-            for name, slope in by_column.items():
+        smooth, back, found = jax.vjp(every, moving, has_aux=True)
+        for label, value in smooth.items():
+            for name, slope in _slopes(back, smooth, label, value).items():
                 found[f"{label}_by_{name}"] = slope
         return found
 
@@ -105,6 +125,25 @@ class Problem:
         """Whether more than one engine should be asked."""
         labels = [q.label for q in self.queries if f"{q.label}_status" in answers]
         return leaves_doubt(answers, tuple(labels))
+
+
+def _slopes(back: Any, smooth: dict[str, Any], label: str, value: Any) -> Row:
+    """The derivatives of one answer; one after the other if it has several numbers."""
+    zeros = {name: jnp.zeros_like(x) for name, x in smooth.items()}
+
+    def along(unit: Any) -> Row:
+        (found,) = back(zeros | {label: unit.reshape(value.shape)})
+        return found
+
+    if value.size == 1:
+        found = along(jnp.ones_like(value))
+    else:
+        found = jax.lax.map(along, jnp.eye(value.size, dtype=value.dtype))
+    return {name: x.reshape(value.shape) for name, x in found.items()}
+
+
+def _fields_of(source: Any) -> frozenset[str]:
+    return frozenset(field.name for field in dataclasses.fields(source))
 
 
 def splits(guarantee: Any) -> bool:

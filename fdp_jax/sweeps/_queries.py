@@ -70,6 +70,12 @@ class Query(NamedTuple):
             return self.value
         return call(self.value, row | {"mechanism": guarantee})
 
+    def uses(self) -> frozenset[str] | None:
+        """The columns that it looks at; None if any may be."""
+        if isinstance(self.value, str):
+            return frozenset({self.value})
+        return parameters_of(self.value) if callable(self.value) else frozenset()
+
     def _argument(self, row: Row) -> Any:
         return row[self.value] if isinstance(self.value, str) else self.value
 
@@ -116,16 +122,23 @@ def _query(label: str, given: Any) -> Query:
     )
 
 
-def call(function: Callable[..., Any], row: Row) -> Any:
-    """A function of those columns that it has parameters for."""
+def parameters_of(function: Callable[..., Any]) -> frozenset[str] | None:
+    """The names that a function takes; None if it takes any."""
     try:
         parameters = inspect.signature(function).parameters.values()
     except (TypeError, ValueError):
-        return function(**row)
+        return None
     if any(p.kind is p.VAR_KEYWORD for p in parameters):
-        row = {name: value for name, value in row.items() if name != "mechanism"}
-        return function(**row)
-    return function(**{p.name: row[p.name] for p in parameters if p.name in row})
+        return None
+    return frozenset(p.name for p in parameters)
+
+
+def call(function: Callable[..., Any], row: Row) -> Any:
+    """A function of those columns that it has parameters for."""
+    names = parameters_of(function)
+    if names is None:
+        return function(**{k: x for k, x in row.items() if k != "mechanism"})
+    return function(**{name: row[name] for name in names if name in row})
 
 
 def _ends(found: Bounds) -> Answer:

@@ -1,8 +1,10 @@
 """Sweeps over very many configurations."""
 
+import hashlib
 import importlib.metadata
 import importlib.util
 import os
+import pickle
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -99,6 +101,7 @@ def sweep(
             f"mechanism must be a function or a mechanism, got {mechanism!r}"
         )
     problem = Problem(mechanism, asked, _moving_only(gradients, table))
+    problem.require_use(table.names)
     manifest = _manifest(problem, table, size, again)
     workers = _Workers(problem, table, size, _mesh(mesh), again)
     chunks = range(-(-table.count // size))
@@ -110,6 +113,8 @@ def sweep(
         for index in done:
             store.read(index)  # refuses what is damaged
         own = [i for i in _own(chunks) if i not in done]
+        for index in own:
+            store.clear(index)
         for index, chunk in _with_bar(workers, own, progress):
             store.write(index, chunk)
     _wait_for_all()
@@ -242,8 +247,6 @@ def _listed(values: np.ndarray) -> list[Any]:
 
 
 def _digest_of(*parts: str) -> str:
-    import hashlib
-
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()
 
 
@@ -296,8 +299,6 @@ def _wait_for_all() -> None:
 
 def _from_all(own: dict[int, Chunk]) -> dict[int, Chunk]:
     """The chunks of all processes, sent as bytes: no digit is touched."""
-    import pickle
-
     content = np.frombuffer(pickle.dumps(own), np.uint8)
     sizes = multihost_utils.process_allgather(np.asarray(content.size, np.int32))
     padded = np.zeros(int(np.max(sizes)), np.uint8)

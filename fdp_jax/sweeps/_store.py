@@ -118,6 +118,11 @@ class Store:
         files = self.folder.glob(f"chunk-*{self.manifest['suffix']}")
         return sorted(int(file.name.split("-")[1].split(".")[0]) for file in files)
 
+    def clear(self, index: int) -> None:
+        """Removes what a process left behind that was stopped as it wrote a chunk."""
+        for file in self.folder.glob(f".{self.path(index).name}.*"):
+            file.unlink(missing_ok=True)
+
     def write(self, index: int, chunk: Chunk) -> None:
         """Writes a chunk."""
         about = {
