@@ -65,9 +65,8 @@ class Grid(Configurations):
         return self.axes[name][rows // inner % self.shape[place]]
 
     def _parts(self):
-        return [("grid", np.asarray(self.names)), *self.constants.items()] + [
-            *self.axes.items()
-        ]
+        names = np.asarray(self.names)
+        return [("grid", names), *self.constants.items(), *self.axes.items()]
 
 
 class Columns(Configurations):

@@ -157,9 +157,11 @@ def splits(guarantee: Any) -> bool:
 def _unsplit(guarantee: Any) -> Any:
     if isinstance(guarantee, View):
         _, _, method = guarantee._subject()
-        return guarantee.using(method.name, points=None, split=False) if (
-            method.name == "auto"
-        ) else guarantee
+        return (
+            guarantee.using(method.name, points=None, split=False)
+            if (method.name == "auto")
+            else guarantee
+        )
     if isinstance(guarantee, AbstractMechanism):
         return guarantee.using("auto", split=False)
     return guarantee
@@ -186,9 +188,7 @@ def fingerprint(problem: Problem, moving: tuple[str, ...], static: Row) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def _traced_parts(
-    problem: Problem, moving: tuple[str, ...], static: Row
-) -> list[str]:
+def _traced_parts(problem: Problem, moving: tuple[str, ...], static: Row) -> list[str]:
     """The mechanism and all targets as programs of the columns."""
     rest: list[Any] = []
 
@@ -207,7 +207,9 @@ def _traced_parts(
 
 def _text_of(value: Any) -> str:
     if isinstance(value, np.ndarray):
-        return f"{value.dtype}{value.shape}{hashlib.sha256(value.tobytes()).hexdigest()}"
+        return (
+            f"{value.dtype}{value.shape}{hashlib.sha256(value.tobytes()).hexdigest()}"
+        )
     return repr(value)
 
 

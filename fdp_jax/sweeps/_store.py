@@ -1,4 +1,4 @@
-"""The results of a sweep on disk: one file for each chunk, written at once or not at all.
+"""The results of a sweep on disk: a file for each chunk, written at once or not.
 
 A folder holds `sweep.json`, which says what is asked, and the chunks that are finished.
 Every chunk names the sweep it belongs to and the digest of its numbers, so that one

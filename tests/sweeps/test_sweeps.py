@@ -1,4 +1,4 @@
-"""Sweeps: the numbers of plain calls, whatever they are cut into and wherever they run."""
+"""Sweeps: the numbers of plain calls, however they are cut and wherever they run."""
 
 import os
 import pathlib
@@ -172,7 +172,9 @@ def test_what_python_decides_is_asked_by_plain_calls():
         queries={"advantage": {"epsilon": 0.0}},
     )
     np.testing.assert_allclose(
-        found["advantage_estimate"][:2], [_delta(2.0, 0.0), _delta(1.0, 0.0)], rtol=1e-12
+        found["advantage_estimate"][:2],
+        [_delta(2.0, 0.0), _delta(1.0, 0.0)],
+        rtol=1e-12,
     )
     assert 2 in found.refused
 
@@ -194,7 +196,10 @@ def test_a_batch_has_the_same_numbers(whole, monkeypatch):
         ({"gradients": ["x"]}, "gradients must name columns of numbers"),
         ({"configurations": {}}, "configurations must have a column"),
         ({"configurations": [1]}, "configurations must be a mapping"),
-        ({"configurations": {"noise": [1.0]}}, "no question or mechanism has a use for"),
+        (
+            {"configurations": {"noise": [1.0]}},
+            "no question or mechanism has a use for",
+        ),
         ({"chunk_size": 0}, "chunk_size must be in"),
         ({"mechanism": 3}, "mechanism must be a function or a mechanism"),
     ],
@@ -244,9 +249,7 @@ def _together(folder, tmp_path, count):
         free.bind(("localhost", 0))
         address = f"localhost:{free.getsockname()[1]}"
     outs = [tmp_path / f"{count}-{i}.npz" for i in range(count)]
-    every = [
-        _process(folder, out, 1, address, count, i) for i, out in enumerate(outs)
-    ]
+    every = [_process(folder, out, 1, address, count, i) for i, out in enumerate(outs)]
     assert [process.wait() for process in every] == [0] * count
     return outs
 
