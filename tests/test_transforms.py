@@ -1691,8 +1691,8 @@ EXCEPTIONS = {
         accounting.AbstractFilter.fits accounting.AbstractFilter.guarantee
         accounting.AbstractOdometer.epsilon accounting.AbstractOdometer.relation""",
     "many configurations at once, outside of programs: tests/sweeps": """
-        sweep sweeps.load sweeps.Columns sweeps.Columns.column sweeps.Columns.digest
-        sweeps.Columns.kind sweeps.Columns.rows sweeps.Sweep sweeps.Sweep.axes
+        sweep sweeps.load sweeps.Columns Configurations.column Configurations.digest
+        Configurations.kind Configurations.rows sweeps.Sweep sweeps.Sweep.axes
         sweeps.Sweep.complete sweeps.Sweep.grid sweeps.Sweep.names
         sweeps.Sweep.queries sweeps.Sweep.summary sweeps.Sweep.to_pandas
         sweeps.Sweep.to_xarray sweeps.Sweep.versions

@@ -15,6 +15,7 @@ import pytest
 from scipy import stats
 
 import fdp_jax as fdp
+from fdp_jax.cli import main
 
 sys.path.append(str(pathlib.Path(__file__).parent))
 from swept import COUNT, DELTAS, SCALES, swept
@@ -288,3 +289,63 @@ def test_a_killed_sweep_goes_on_to_the_same_bytes(tmp_path):
         _same(tmp_path / "again.npz", tmp_path / "whole.npz")
         found = {file.name: file.read_bytes() for file in folder.glob("chunk-*")}
         assert found == files, trial
+
+
+# ------------------------------------------------------- tables, pictures, commands
+
+
+def _many(noise_multiplier, num_steps):
+    return fdp.Gaussian(noise_multiplier).repeat(num_steps)
+
+
+def test_tables_of_other_libraries_hold_the_same(tmp_path):
+    found = fdp.sweep(
+        _many,
+        {"noise_multiplier": [1.0, -2.0], "num_steps": [1.0, 10.0, 100.0]},
+        queries={"epsilon": {"delta": 1e-5}},
+    )
+    frame = found.to_pandas()
+    assert list(frame["epsilon"][:3]) == list(found["epsilon"][:3])
+    assert frame["refused"][4].startswith("noise_multiplier must be a positive")
+    cube = found.to_xarray()
+    picked = cube["epsilon"].sel(noise_multiplier=1.0, num_steps=10.0)
+    assert float(picked) == found.grid("epsilon")[0, 1]
+    again = fdp.sweep(
+        _many,
+        frame[["noise_multiplier", "num_steps"]],
+        queries={"epsilon": {"delta": 1e-5}},
+    )
+    assert np.array_equal(again["epsilon"], found["epsilon"], equal_nan=True)
+    ax = fdp.plot.sweep_map(found, "epsilon")
+    assert (ax.get_xlabel(), ax.get_ylabel()) == ("num_steps", "noise_multiplier")
+    front = fdp.plot.pareto_front(found, "num_steps", "epsilon")
+    (line,) = [x for x in front.lines if x.get_drawstyle() == "steps-post"]
+    assert list(line.get_ydata()) == [found["epsilon"][0]]
+    with pytest.raises(ValueError, match="a map has two axes"):
+        fdp.plot.sweep_map(found, "epsilon", at={"num_steps": 10.0})
+
+
+def test_the_command_line_runs_and_goes_on(tmp_path, capsys):
+    file, out = tmp_path / "sweep.toml", tmp_path / "out"
+    file.write_text(
+        'mechanism = "Gaussian"\n'
+        "chunk_size = 4\n"
+        "[grid]\n"
+        'noise_multiplier = {from = 1.0, to = 8.0, count = 4, spacing = "log"}\n'
+        "goal = [1.0, 3.0]\n"
+        "[queries]\n"
+        "epsilon = {delta = 1e-5}\n"
+        'noise = {target = "ApproxDP", epsilon = "goal", delta = 1e-5, '
+        'solve_for = "noise_multiplier"}\n'
+    )
+    picture = tmp_path / "map.png"
+    arguments = ["sweep", str(file), "--out", str(out), "--plot", str(picture)]
+    for _ in range(2):
+        assert main(arguments) == 0
+        assert "epsilon: 8 tight" in capsys.readouterr().out
+    found = fdp.sweeps.load(out)
+    np.testing.assert_allclose(_delta(found["noise"], found["goal"]), 1e-5, rtol=1e-9)
+    assert picture.read_bytes().startswith(b"\x89PNG")
+    file.write_text("grid = 3\nfoo = 1")
+    assert main(arguments) == 2
+    assert "foo" in capsys.readouterr().err
