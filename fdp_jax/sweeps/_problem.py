@@ -3,7 +3,8 @@
 import dataclasses
 import hashlib
 import re
-from typing import Any
+from types import CodeType
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -11,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from .._internal import _checks
+from .._internal._precision import accounts_in_float64
 from ..calibration import AbstractTarget
 from ..curves import AbstractGuarantee
 from ..engines import can_split
@@ -167,25 +169,38 @@ def _unsplit(guarantee: Any) -> Any:
     return guarantee
 
 
-def fingerprint(problem: Problem, moving: tuple[str, ...], static: Row) -> str:
+class Fingerprint(NamedTuple):
+    """A name for a question."""
+
+    text: str
+    whole: bool
+    """Whether the same name is the same question with certainty."""
+
+
+def fingerprint(problem: Problem, moving: tuple[str, ...], static: Row) -> Fingerprint:
     """A name for what is asked, the same in every process (with x64 on).
 
     What was traced of the user's functions says what they compute; where they cannot be
     traced, their code does.
     """
-    parts = [str(problem.gradients)]
+    parts = [f"{problem.gradients} {moving} {accounts_in_float64()}"]
     for query in problem.queries:
         value = query.value
         known = isinstance(value, str | np.ndarray)
         text = _text_of(value) if known else ""
         parts.append(f"{query.label} {query.argument} {text} {dict(query.options)}")
+    codes = [problem.source, *(query.value for query in problem.queries)]
     try:
-        parts += _traced_parts(problem, moving, static)
+        traced = _traced_parts(problem, moving, static)
+        # What a mechanism keeps as a function was not traced.
+        whole = not any(" at 0x" in part or "<function" in part for part in traced)
+        parts += traced
     except Exception:  # Python itself decides on these numbers
-        for function in (problem.source, *(query.value for query in problem.queries)):
-            parts.append(_code_of(function))
+        whole = False
+    if not whole:
+        parts += [_code_of(function) for function in codes]
     text = "\0".join(re.sub(r" at 0x[0-9a-f]+", "", part) for part in parts)
-    return hashlib.sha256(text.encode()).hexdigest()
+    return Fingerprint(hashlib.sha256(text.encode()).hexdigest(), whole)
 
 
 def _traced_parts(problem: Problem, moving: tuple[str, ...], static: Row) -> list[str]:
@@ -222,4 +237,9 @@ def _code_of(function: Any) -> str:
         return getattr(function, "__qualname__", repr(function))
     cells = [cell.cell_contents for cell in function.__closure__ or ()]
     inner = [_code_of(x) if callable(x) else _text_of(x) for x in cells]
-    return f"{code.co_code.hex()} {code.co_consts} {code.co_names} {inner}"
+    return f"{_text_of_code(code)} {inner} {function.__defaults__}"
+
+
+def _text_of_code(code: CodeType) -> str:
+    inner = [_text_of_code(x) if isinstance(x, CodeType) else x for x in code.co_consts]
+    return f"{code.co_code.hex()} {inner} {code.co_names}"

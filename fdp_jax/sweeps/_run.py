@@ -5,7 +5,7 @@ import importlib.metadata
 import importlib.util
 import os
 import pickle
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import jax
@@ -17,7 +17,7 @@ from .._internal import _checks
 from .._internal._program_cache import sources_digest
 from ..curves import AbstractGuarantee
 from ._configurations import Configurations, configurations_of
-from ._problem import Problem, fingerprint
+from ._problem import Fingerprint, Problem, fingerprint
 from ._queries import queries_of
 from ._result import Sweep, about, of_store
 from ._store import Chunk, Store
@@ -93,17 +93,18 @@ def sweep(
         noise_multiplier must be a positive number, got -1.0
     """
     table = configurations_of(configurations)
-    asked = queries_of(queries, table.names)
+    questions = queries_of(queries, table.names)
     size = _checks.whole("chunk_size", chunk_size, 1, 1_000_000)
     again = _checks.flag("again", again)
     if not callable(mechanism) and not isinstance(mechanism, AbstractGuarantee):
         raise TypeError(
             f"mechanism must be a function or a mechanism, got {mechanism!r}"
         )
-    problem = Problem(mechanism, asked, _moving_only(gradients, table))
+    problem = Problem(mechanism, questions, _moving_only(gradients, table))
     problem.require_use(table.names)
-    manifest = _manifest(problem, table, size, again)
-    workers = _Workers(problem, table, size, _mesh(mesh), again)
+    asked = _asked(problem, table)
+    manifest = _manifest(problem, asked.text, table, size, again)
+    workers = _Workers(problem, asked, table, size, _mesh(mesh), again)
     chunks = range(-(-table.count // size))
     if folder is None:
         return _in_memory(workers, chunks, manifest, progress)
@@ -136,11 +137,13 @@ class _Workers:
     def __init__(
         self,
         problem: Problem,
+        asked: Fingerprint,
         table: Configurations,
         size: int,
         mesh: Mesh | None,
         again: bool,
     ):
+        self.asked = asked
         self.problem, self.table, self.size = problem, table, size
         self.mesh, self.again = mesh, again
         self.moving = _numbers(table)
@@ -172,10 +175,29 @@ class _Workers:
         if key not in self.known:
             static = {name: part[name][0] for name in self.static}
             size = min(self.size, self.table.count)
-            self.known[key] = Worker(
-                self.problem, self.moving, static, size, self.mesh, self.again
+            self.known[key] = _lasting(
+                (self.asked, key, size, self.mesh, self.again),
+                lambda: Worker(
+                    self.problem, self.moving, static, size, self.mesh, self.again
+                ),
             )
         return self.known[key]
+
+
+_LASTING: dict[Any, Worker] = {}
+_MOST_WORKERS = 16
+
+
+def _lasting(key: Any, make: Callable[[], Worker]) -> Worker:
+    """The worker of an earlier sweep that asked the same, with its programs."""
+    asked, static, *_ = key
+    if not asked.whole or " at 0x" in static:
+        return make()
+    if key not in _LASTING:
+        while len(_LASTING) >= _MOST_WORKERS:
+            del _LASTING[next(iter(_LASTING))]
+        _LASTING[key] = make()
+    return _LASTING[key]
 
 
 def _blank(name: str, count: int, like: np.ndarray) -> np.ndarray:
@@ -221,13 +243,16 @@ def _mesh(mesh: Mesh | None) -> Mesh | None:
     return Mesh(np.asarray(own), ("part",))
 
 
-def _manifest(
-    problem: Problem, table: Configurations, size: int, again: bool
-) -> dict[str, Any]:
+def _asked(problem: Problem, table: Configurations) -> Fingerprint:
     moving, columns = _numbers(table), table.rows(np.arange(min(table.count, 1)))
     static = {name: columns[name][0] for name in table.names if name not in moving}
     with jax.enable_x64(True):
-        asked = fingerprint(problem, moving, static)
+        return fingerprint(problem, moving, static)
+
+
+def _manifest(
+    problem: Problem, asked: str, table: Configurations, size: int, again: bool
+) -> dict[str, Any]:
     versions = {name: importlib.metadata.version(name) for name in _LIBRARIES}
     axes = {name: _listed(x) for name, x in table.axes.items()}
     parts = asked, table.digest(), size, again, sorted(versions.items())
