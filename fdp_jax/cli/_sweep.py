@@ -46,7 +46,8 @@ def sweep(
         **({"chunk_size": asked["chunk_size"]} if "chunk_size" in asked else {}),
     )
     if picture is not None:
-        plot.sweep_map(found, found.queries[0]).figure.savefig(picture, dpi=150)
+        figure: Any = plot.sweep_map(found, found.queries[0]).figure
+        figure.savefig(picture, dpi=150)
     return found
 
 

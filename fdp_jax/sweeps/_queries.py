@@ -47,12 +47,14 @@ class Query(NamedTuple):
     def ask(self, guarantee: AbstractGuarantee | None, row: Row) -> Answer:
         """The answer for one configuration."""
         if self.argument is not None:
-            return _ends(guarantee.bounds(**{self.argument: self._argument(row)}))
+            known = self._known(guarantee)
+            return _ends(known.bounds(**{self.argument: self._argument(row)}))
         found = self.subject(guarantee, row)
         if isinstance(found, AbstractTarget):
-            options = {"solve_for": self.label} | dict(self.options)
-            found = calibrate(guarantee, found, **options)
-            return {"": found.value, "status": found.status}
+            options: dict[str, Any] = {"solve_for": self.label} | dict(self.options)
+            family: Any = self._known(guarantee)
+            solved = calibrate(family, found, **options)
+            return {"": solved.value, "status": solved.status}
         if isinstance(found, Bounds):
             return _ends(found)
         return {"": jnp.asarray(found)}
@@ -75,6 +77,14 @@ class Query(NamedTuple):
         if isinstance(self.value, str):
             return frozenset({self.value})
         return parameters_of(self.value) if callable(self.value) else frozenset()
+
+    def _known(self, guarantee: AbstractGuarantee | None) -> AbstractGuarantee:
+        if guarantee is None:
+            raise TypeError(
+                f"query {self.label!r} is about a mechanism, but the function returns "
+                "None"
+            )
+        return guarantee
 
     def _argument(self, row: Row) -> Any:
         return row[self.value] if isinstance(self.value, str) else self.value

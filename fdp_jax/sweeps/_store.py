@@ -209,7 +209,7 @@ def _from_parquet(content: bytes) -> tuple[Arrays, dict[str, Any]]:
 
 def _to_npz(arrays: Arrays, about: dict[str, Any]) -> bytes:
     sink = io.BytesIO()
-    plain = {
+    plain: dict[str, Any] = {
         f"_{name}": x.astype(str) if x.dtype.kind == "O" else x
         for name, x in arrays.items()
     }

@@ -82,7 +82,7 @@ class Worker:
             return self._plainly(columns, every, {})
         refused = found.pop(REFUSED)
         messages = {
-            int(row): self._why(columns, row) or traced.messages[refused[row]]
+            int(row): self._why(columns, int(row)) or traced.messages[refused[row]]
             for row in np.flatnonzero(refused >= 0)
         }
         for name, values in found.items():

@@ -36,7 +36,8 @@ def main(folder, out, devices, address="", count="1", index="0"):
         )
     found = swept(None if folder == "-" else folder)
     assert found.complete
-    np.savez(out, **found.table)
+    table: dict = found.table
+    np.savez(out, **table)
     assert list(found.refused) == [7], found.refused
 
 

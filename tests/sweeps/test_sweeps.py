@@ -16,6 +16,7 @@ from scipy import stats
 
 import fdp_jax as fdp
 from fdp_jax.cli import main
+from fdp_jax.sweeps._store import Store
 
 sys.path.append(str(pathlib.Path(__file__).parent))
 from swept import COUNT, DELTAS, SCALES, swept
@@ -125,7 +126,7 @@ def test_another_sweep_in_the_folder_is_refused(tmp_path):
 
 def test_two_processes_do_not_write_to_one_folder(tmp_path):
     swept(tmp_path)
-    store = fdp.sweeps._store.Store.open(tmp_path)
+    store = Store.open(tmp_path)
     with store.locked(0), pytest.raises(ValueError, match="another process is writing"):
         swept(tmp_path)
 
@@ -320,7 +321,7 @@ def test_tables_of_other_libraries_hold_the_same(tmp_path):
     assert (ax.get_xlabel(), ax.get_ylabel()) == ("num_steps", "noise_multiplier")
     front = fdp.plot.pareto_front(found, "num_steps", "epsilon")
     (line,) = [x for x in front.lines if x.get_drawstyle() == "steps-post"]
-    assert list(line.get_ydata()) == [found["epsilon"][0]]
+    assert list(np.asarray(line.get_ydata())) == [found["epsilon"][0]]
     with pytest.raises(ValueError, match="a map has two axes"):
         fdp.plot.sweep_map(found, "epsilon", at={"num_steps": 10.0})
 
