@@ -88,7 +88,7 @@ def sweep(
         ...     queries={"epsilon": {"delta": 1e-5}},
         ... )
         >>> print(found["epsilon"])
-        [0.99998... 0.49996...        nan]
+        [0.99998 0.49998     nan]
         >>> print(found.refused[2])
         noise_multiplier must be a positive number, got -1.0
     """
