@@ -195,7 +195,9 @@ def _to_parquet(arrays: Arrays, about: dict[str, Any]) -> bytes:
 def _from_parquet(content: bytes) -> tuple[Arrays, dict[str, Any]]:
     import pyarrow.parquet as pq
 
-    table = pq.read_table(io.BytesIO(content))
+    # One small file: no threads, which would have to be ended with the process.
+    file = pq.ParquetFile(io.BytesIO(content))
+    table = file.read(use_threads=False)
     about = json.loads(table.schema.metadata[b"fdp_jax"])
     arrays = {}
     for name in table.column_names:

@@ -286,7 +286,8 @@ def test_a_killed_sweep_goes_on_to_the_same_bytes(tmp_path):
         time.sleep(takes * moments.uniform(0.2, 1.0))
         process.send_signal(signal.SIGKILL)
         process.wait()
-        assert _process(folder, tmp_path / "again.npz", 1).wait() == 0
+        status = _process(folder, tmp_path / "again.npz", 1).wait()
+        assert status == 0, (trial, status)
         _same(tmp_path / "again.npz", tmp_path / "whole.npz")
         found = {file.name: file.read_bytes() for file in folder.glob("chunk-*")}
         assert found == files, trial
