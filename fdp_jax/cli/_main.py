@@ -14,6 +14,7 @@ from ..reports import Interval
 from ._demo import demo
 from ._parser import SOLVABLE, build_parser
 from ._scheme import name_within, numbers_of, scheme_of
+from ._sweep import sweep
 
 _OK, _BAD_VALUE, _UNREACHABLE = 0, 2, 3
 _VACUOUS = 2
@@ -118,12 +119,20 @@ def _demo(arguments: argparse.Namespace) -> int:
     return _OK
 
 
+def _sweep(arguments: argparse.Namespace) -> int:
+    quiet = False if arguments.quiet else None
+    found = sweep(arguments.file, arguments.out, arguments.plot, progress=quiet)
+    print(found.summary())
+    return _OK
+
+
 _COMMANDS = {
     "epsilon": _epsilon,
     "delta": _delta,
     "calibrate": _calibrate,
     "report": _report,
     "demo": _demo,
+    "sweep": _sweep,
 }
 
 
