@@ -16,6 +16,7 @@ from . import (
     plot as plot,
     reports as reports,
     sampling as sampling,
+    sweeps as sweeps,
     tradeoff as tradeoff,
     training as training,
 )
@@ -89,5 +90,6 @@ from .mechanisms import (
 )
 from .montecarlo import monte_carlo as monte_carlo
 from .noise import canonical_noise as canonical_noise
+from .sweeps import sweep as sweep
 
 __version__: str

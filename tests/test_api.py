@@ -20,8 +20,8 @@ STAGES = (
     *("losses", "engines", "curves", "mechanisms", "sampling", "montecarlo"),
     *("tradeoff", "experiments"),
     *("noise", "inference", "limits", "divergences", "audit", "comparison", "levy"),
-    *("calibration", "accounting", "interop", "design", "training", "reports"),
-    *("plot", "cli"),
+    *("calibration", "accounting", "interop", "design", "training", "sweeps"),
+    *("reports", "plot", "cli"),
 )
 LEAVES = ("_internal", "data")
 # What a user reaches from the top besides its own names.
@@ -29,7 +29,7 @@ USER_MODULES = (
     *("targets", "tradeoff", "divergences", "comparison", "design"),
     *("noise", "inference", "limits", "reports", "plot", "data"),
     *("experiments", "levy", "accounting", "interop", "sampling", "training"),
-    *("audit",),
+    *("audit", "sweeps"),
 )
 # What the package returns and nobody constructs: its fields are results.
 RECORDS = (
@@ -42,7 +42,7 @@ RECORDS = (
     *("VectorNoise", "PrivateTest", "UnbiasedTest", "Release"),
     *("BlackwellOrder", "CentralLimit", "LevyApproximation"),
     *("TradeOffPoints", "Verdict"),
-    *("MonteCarlo", "ConfidenceBounds"),
+    *("MonteCarlo", "ConfidenceBounds", "Sweep"),
 )
 # Names that carry structure rather than a quantity of the notation table.
 STRUCTURAL = {
@@ -95,6 +95,9 @@ STRUCTURAL = {
     *("neighboring_relation", "target_delta", "target_epsilon", "pld"),
     # Of Opacus's and JAX-Privacy's.
     *("sample_rate", "state_dict", "plan", "config"),
+    # Of sweeps.
+    *("again", "at", "configurations", "columns", "folder", "gradients", "queries"),
+    *("name", "rows", "y"),
 }
 
 

@@ -1701,6 +1701,13 @@ EXCEPTIONS = {
         Accountant Accountant.step Accountant.spent Accountant.num_steps
         accounting.AbstractFilter.fits accounting.AbstractFilter.guarantee
         accounting.AbstractOdometer.epsilon accounting.AbstractOdometer.relation""",
+    "many configurations at once, outside of programs: tests/sweeps": """
+        sweep sweeps.load sweeps.Columns Configurations.column Configurations.digest
+        Configurations.kind Configurations.rows sweeps.Sweep sweeps.Sweep.axes
+        sweeps.Sweep.complete sweeps.Sweep.grid sweeps.Sweep.names
+        sweeps.Sweep.queries sweeps.Sweep.summary sweeps.Sweep.to_pandas
+        sweeps.Sweep.to_xarray sweeps.Sweep.versions
+        plot.pareto_front plot.sweep_map""",
     "of steps and files outside of programs, as documented": """
         Accountant.remaining Accountant.history Accountant.save Accountant.load
         interop.from_pld interop.accountant_class interop.to_dp_event

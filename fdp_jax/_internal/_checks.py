@@ -6,8 +6,10 @@ by themselves too; inside of `jax.jit` the program stops with the same sentence 
 runs, and `equinox.filter_jit` raises `equinox.EquinoxRuntimeError`.
 """
 
+import contextlib
+import contextvars
 import enum
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeVar
 
 import equinox as eqx
@@ -15,15 +17,40 @@ import jax
 import jax.core
 import numpy as np
 
-from ._concrete import is_traced, known
+from ._concrete import is_traced, known, trace_level
 from ._precision import float_dtype, in_float64
 from ._refusals import refuse_where
 
 _Member = TypeVar("_Member", bound=enum.Enum)
 
 
+_Taker = Callable[[Any, str], None]
+_taken = contextvars.ContextVar[tuple[Any, _Taker] | None]("taken", default=None)
+
+
+@contextlib.contextmanager
+def handed_over(take: _Taker) -> Iterator[None]:
+    """Inside, failures of traced values are handed over in place of ending a program.
+
+    Only of checks that are met at the level of tracing at which this is entered: what
+    is traced further inside may be kept by JAX for other callers.
+
+    Args:
+        take: Is given a flag, traced, and the message that belongs to it.
+    """
+    token = _taken.set((trace_level(), take))
+    try:
+        yield
+    finally:
+        _taken.reset(token)
+
+
 def error_if(value: Any, wrong: Callable[[Any], Any], message: str) -> Any:
     """`equinox.error_if` for one array, also for a float64 one where x64 is off."""
+    taken = _taken.get()
+    if taken is not None and taken[0] == trace_level():
+        taken[1](wrong(value), message)
+        return value
     if value.dtype == np.float64 and float_dtype() != np.float64:
         return _error_in_double(value, wrong, message)
     return eqx.error_if(value, wrong(value), message)

@@ -23,7 +23,7 @@ _MOST_PROGRAMS = 1024
 
 
 @functools.cache
-def _options() -> dict[str, Any]:
+def options_here() -> dict[str, Any]:
     """The options, on a CPU and if this jaxlib knows them."""
     if jax.default_backend() != "cpu":
         return {}
@@ -45,7 +45,7 @@ def jit_on_its_own(fn: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.cache
     def jitted() -> Callable[..., Any]:
-        return eqx.filter_jit(fn, **_options())
+        return eqx.filter_jit(fn, **options_here())
 
     @functools.wraps(fn)
     def wrapped(*args: Any, **kwargs: Any) -> Any:
@@ -82,8 +82,8 @@ def compiled_text(closed: jec.ClosedJaxpr) -> Callable[..., list[Any]]:
     def kept() -> Callable[..., list[Any]] | None:
         if folder() is None or calls_back(closed.jaxpr):
             return None
-        lowered = jax.jit(run, **_options()).lower(*closed.in_avals)
-        key = key_of("text", lowered.as_text(), str(_options()))
+        lowered = jax.jit(run, **options_here()).lower(*closed.in_avals)
+        key = key_of("text", lowered.as_text(), str(options_here()))
         if key is None:
             return None
         found = load(key)
@@ -123,7 +123,7 @@ def _program(
     if folder() is None or not _is_ours(structure):
         return None
     kinds = [f"{x.dtype}{x.shape}" if eqx.is_array(x) else repr(x) for x in every]
-    key = key_of(name, str(structure), *kinds, str(_options()))
+    key = key_of(name, str(structure), *kinds, str(options_here()))
     if key is None:
         return None
     found = load(key)
@@ -164,7 +164,7 @@ def _compiled(
         skeletons.append(jax.tree.map(lambda x: _Slot() if is_array(x) else x, out))
         return [x for x in jax.tree.leaves(out) if is_array(x)]
 
-    traced = jax.jit(flat, **_options()).trace(leaves)
+    traced = jax.jit(flat, **options_here()).trace(leaves)
     if calls_back(traced.jaxpr.jaxpr):
         return None
     return traced.lower().compile(), skeletons[-1]

@@ -24,6 +24,11 @@ def outside_transformations() -> bool:
     return jec.get_opaque_trace_state() == _EAGER
 
 
+def trace_level() -> Any:
+    """What is being traced here, to be compared with what is elsewhere."""
+    return jec.get_opaque_trace_state()
+
+
 def evaluates_at_once() -> bool:
     """Whether operations are carried out as they are met, not recorded for later.
 

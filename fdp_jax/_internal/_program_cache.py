@@ -63,18 +63,24 @@ def key_of(*parts: str) -> str | None:
 
 
 @functools.cache
-def _surroundings() -> tuple[str, ...]:
-    """Versions, the machine, and this package's own sources."""
+def sources_digest() -> str:
+    """A name for this package's own sources."""
     sources = _DIGEST()
     for file in sorted(_SOURCES.rglob("*.py")):
         sources.update(file.read_bytes())
+    return sources.hexdigest()
+
+
+@functools.cache
+def _surroundings() -> tuple[str, ...]:
+    """Versions, the machine, and this package's own sources."""
     return (
         jaxlib.version.__version__,
         *(f"{name} {importlib.metadata.version(name)}" for name in _LIBRARIES),
         platform.python_version(),
         platform.machine(),
         _processor(),
-        sources.hexdigest(),
+        sources_digest(),
         *(f"{name}={os.environ.get(name)}" for name in _ENVIRONMENT),
     )
 

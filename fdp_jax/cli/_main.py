@@ -4,6 +4,7 @@ import argparse
 import os
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 
 import jax
 
@@ -16,6 +17,7 @@ from . import (
     _demo,
     _epsilon,
     _report,
+    _sweep,
     _verify,
 )
 from ._output import Output
@@ -31,8 +33,15 @@ _COMMANDS: dict[str, Callable[[argparse.Namespace, Output], int]] = {
     "compare": _compare.run,
     "verify": _verify.run,
     "demo": _demo.run,
+    "sweep": _sweep.run,
     "completion": _completion.run,
 }
+
+
+def _progress_of(arguments: argparse.Namespace) -> AbstractContextManager[None]:
+    """A sweep has a progress bar of its own."""
+    own = arguments.command == "sweep"
+    return nullcontext() if own else progress(arguments.command)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -50,7 +59,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         output = Output(arguments)
         # An application, unlike the library, may choose its precision.
-        with jax.enable_x64(True), progress(arguments.command):
+        with jax.enable_x64(True), _progress_of(arguments):
             status = _COMMANDS[arguments.command](arguments, output)
         sys.stdout.flush()
         return status

@@ -137,6 +137,21 @@ def build_parser() -> Parser:
         default="demo",
         help="folder for report.json and tradeoff.png (default: demo)",
     )
+    sweep = commands.add_parser(
+        "sweep",
+        help="ask the same about many configurations",
+        description="The file names a mechanism, a grid or columns of configurations, "
+        "and queries. A sweep that was stopped goes on.",
+    )
+    sweep.add_argument("file", metavar="FILE", help="what to do, in TOML")
+    sweep.add_argument(
+        "--out", metavar="DIR", required=True, help="folder for the results"
+    )
+    sweep.add_argument(
+        "--plot", metavar="FILE", help="draw the first answer over two axes"
+    )
+    sweep.add_argument("--quiet", action="store_true", help="no progress bar")
+
     completion = commands.add_parser(
         "completion", help="completions for a shell, to be sourced by it"
     )

@@ -3,7 +3,7 @@
 `tradeoff`, `profile` and `bayes_error` take a mechanism or its curve and an optional
 matplotlib `Axes`, draw on it and return it; `compare` does so for two guarantees;
 `posterior_band` and `power_envelope` show what an output can tell at most, `audit` what
-an attack has told.
+an attack has told; `sweep_map` and `pareto_front` show a sweep.
 Figures are left to the caller. `save` writes a picture to a file. Matplotlib is
 imported on the first call only (install the extra `plot`).
 """
@@ -16,3 +16,4 @@ from ._plot import (
     save as save,
     tradeoff as tradeoff,
 )
+from ._sweep import pareto_front as pareto_front, sweep_map as sweep_map

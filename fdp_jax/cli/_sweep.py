@@ -1,0 +1,129 @@
+"""Sweeps that are described in a TOML file."""
+
+import argparse
+import inspect
+import os
+import pathlib
+import tomllib
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import numpy as np
+
+from .. import calibration, mechanisms, plot, sweeps
+from ._output import Output
+from ._status import OK
+
+_PARTS = {"mechanism", "grid", "columns", "queries", "gradients", "chunk_size"}
+
+
+def sweep(
+    file: str, folder: str, picture: str | None = None, *, progress: bool | None = None
+) -> sweeps.Sweep:
+    """Runs (or goes on with) the sweep of a file.
+
+    Args:
+        file: TOML, see docs/sweeps.md.
+        folder: Where the results are kept.
+        picture: File for a map of the first answer over two axes.
+        progress: As for `sweeps.sweep`.
+
+    Raises:
+        ValueError: If the file is no description of a sweep.
+    """
+    asked = _read(file)
+    given = [asked[name] for name in ("grid", "columns") if name in asked]
+    if len(given) != 1:
+        raise ValueError(f"{file} must have one of [grid] and [columns]")
+    values = {name: _values(name, x) for name, x in given[0].items()}
+    table = sweeps.Columns(**values) if "columns" in asked else values
+    _use_all_cores()
+    found = sweeps.sweep(
+        _mechanism(asked.get("mechanism", "DPSGD")),
+        table,
+        queries={name: _query(x) for name, x in asked.get("queries", {}).items()},
+        gradients=asked.get("gradients", ()),
+        folder=folder,
+        progress=progress,
+        **({"chunk_size": asked["chunk_size"]} if "chunk_size" in asked else {}),
+    )
+    if picture is not None:
+        figure: Any = plot.sweep_map(found, found.queries[0]).figure
+        figure.savefig(picture, dpi=150)
+    return found
+
+
+def _read(file: str) -> dict[str, Any]:
+    try:
+        asked = tomllib.loads(pathlib.Path(file).read_text(encoding="utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ValueError(f"{file} is no TOML: {error}") from None
+    if not asked.keys() <= _PARTS:
+        wrong = sorted(asked.keys() - _PARTS)
+        raise ValueError(f"{file} may have {sorted(_PARTS)}, got {wrong}")
+    return asked
+
+
+def _values(name: str, given: Any) -> Any:
+    """A value or a list of them, or so many between two ends."""
+    if not isinstance(given, dict):
+        return given
+    if given.keys() <= {"from", "to", "count", "spacing"} and len(given) >= 3:
+        spaces = {"linear": np.linspace, "log": np.geomspace}
+        space = spaces.get(given.get("spacing", "linear"))
+        if space is not None and {"from", "to", "count"} <= given.keys():
+            return space(given["from"], given["to"], given["count"])
+    raise ValueError(
+        f"{name} must be a value, a list or {{from, to, count, spacing}} with spacing "
+        f"'linear' or 'log', got {given}"
+    )
+
+
+def _mechanism(name: Any) -> type:
+    found = getattr(mechanisms, str(name), None)
+    if not (inspect.isclass(found) and issubclass(found, mechanisms.AbstractMechanism)):
+        raise ValueError(f"mechanism must be the name of one, got {name!r}")
+    return found
+
+
+def _query(given: Any) -> Any:
+    """An argument of `bounds`, or a target of the name that `target` has."""
+    if not isinstance(given, dict) or "target" not in given:
+        return given
+    rest = dict(given)
+    kind = getattr(calibration.targets, str(rest.pop("target")), None)
+    options = {name: rest.pop(name) for name in ("solve_for", "whole") if name in rest}
+    if not inspect.isclass(kind):
+        raise ValueError(f"target must be the name of one, got {given['target']!r}")
+    return {"target": _target(kind, rest)} | options
+
+
+def _target(kind: type, values: dict[str, Any]) -> Callable[..., Any]:
+    """A target whose numbers may be the names of columns."""
+
+    def target(**row: Any) -> Any:
+        return kind(
+            **{k: row[x] if isinstance(x, str) else x for k, x in values.items()}
+        )
+
+    columns = [x for x in values.values() if isinstance(x, str)]
+    kinds = [inspect.Parameter(x, inspect.Parameter.KEYWORD_ONLY) for x in columns]
+    target.__signature__ = inspect.Signature(kinds)  # pyright: ignore
+    return target
+
+
+def _use_all_cores() -> None:
+    """A device for each core, unless JAX runs already."""
+    try:
+        jax.config.update("jax_num_cpu_devices", os.cpu_count() or 1)
+    except RuntimeError:
+        return
+
+
+def run(arguments: argparse.Namespace, output: Output) -> int:
+    """Run the sweep; the exit status."""
+    quiet = False if arguments.quiet else None
+    found = sweep(arguments.file, arguments.out, arguments.plot, progress=quiet)
+    output.say(found.summary())
+    return OK

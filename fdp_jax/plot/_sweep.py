@@ -1,0 +1,131 @@
+"""Pictures of a sweep: a map with contour lines, and a Pareto front."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ..sweeps import Sweep
+from ._plot import _axes
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+_FRONT, _OTHERS = "#c8641e", "#9db4cc"
+_LEVELS = 6
+
+
+def sweep_map(
+    source: Sweep,
+    query: str,
+    ax: Axes | None = None,
+    *,
+    at: dict[str, Any] | None = None,
+) -> Axes:
+    """Draw an answer over two axes of a grid: colors, and contour lines with numbers.
+
+    What is drawn is the end on the private side.  Refused configurations stay white.
+
+    Args:
+        source: A complete sweep over a grid.
+        query: The name of the answer.
+        ax: Axes to draw on; a new figure's if None.
+        at: Values of the other axes, by name, if there are more than two.
+
+    Returns:
+        The axes.
+
+    Raises:
+        ValueError: If two axes do not remain, or a value is none of its axis.
+        ImportError: If matplotlib is missing.
+    """
+    values, axes = np.asarray(source.grid(query)), source.axes
+    for name, value in (at or {}).items():
+        if name not in axes or value not in axes[name]:
+            raise ValueError(f"at must name values of axes, got {name}={value!r}")
+        place = list(axes).index(name)
+        values = values.take(int(np.argmax(axes.pop(name) == value)), axis=place)
+    if len(axes) != 2 or values.ndim != 2:
+        raise ValueError(
+            f"a map has two axes: choose values of the others by at=, got {list(axes)}"
+        )
+    ax = _axes(ax)
+    (y_name, y), (x_name, x) = axes.items()
+    shown = np.ma.masked_invalid(values)
+    wide = _is_wide(shown.compressed())
+    colors = ax.pcolormesh(
+        x, y, shown, shading="nearest", norm="log" if wide else "linear"
+    )
+    ax.figure.colorbar(colors, ax=ax, label=query)
+    if min(values.shape) > 1 and shown.count() and np.ptp(shown.compressed()) > 0:
+        low, high = shown.min(), shown.max()
+        space = np.geomspace if wide else np.linspace
+        levels = space(low, high, _LEVELS + 2)[1:-1]
+        lines = ax.contour(x, y, shown, levels=levels, colors="white", linewidths=0.8)
+        ax.clabel(lines, fmt="%.3g", fontsize="x-small")
+    for numbers, scale in ((x, ax.set_xscale), (y, ax.set_yscale)):
+        if _is_wide(numbers):
+            scale("log")
+    ax.set(xlabel=x_name, ylabel=y_name)
+    return ax
+
+
+def pareto_front(
+    source: Sweep,
+    x: str,
+    y: str,
+    ax: Axes | None = None,
+    *,
+    label: str | None = None,
+) -> Axes:
+    """Draw two columns against each other, and the configurations that none beats.
+
+    A configuration is on the front if no other one is at most as large in both columns
+    and smaller in one.
+
+    Args:
+        source: A sweep.
+        x: Column of which less is better, such as "num_steps".
+        y: The other one, such as a calibrated "noise_multiplier".
+        ax: Axes to draw on; a new figure's if None.
+        label: Of the front in a legend.
+
+    Returns:
+        The axes.
+
+    Raises:
+        KeyError: If there is no such column.
+        ImportError: If matplotlib is missing.
+    """
+    points = np.stack([source[x], source[y]], axis=1)
+    points = points[np.all(np.isfinite(points), axis=1)]
+    front = points[on_front(points)]
+    ax = _axes(ax)
+    ax.plot(*points.T, ".", color=_OTHERS, markersize=3)
+    front = front[np.argsort(front[:, 0])]
+    ax.step(*front.T, ".-", color=_FRONT, where="post", label=label)
+    for numbers, scale in zip(points.T, (ax.set_xscale, ax.set_yscale), strict=True):
+        if _is_wide(numbers):
+            scale("log")
+    ax.set(xlabel=x, ylabel=y)
+    if label is not None:
+        ax.legend(frameon=False, fontsize="small")
+    return ax
+
+
+def on_front(points: np.ndarray) -> np.ndarray:
+    """Which points of a plane no other one beats."""
+    order = np.lexsort((points[:, 1], points[:, 0]))
+    found, least = np.zeros(len(points), bool), np.inf
+    for place in order:
+        if points[place, 1] < least:
+            found[place] = True
+            least = points[place, 1]
+    return found
+
+
+def _is_wide(numbers: np.ndarray) -> bool:
+    """Whether positive numbers are so different that a logarithmic scale shows more."""
+    least, most = (numbers.min(), numbers.max()) if numbers.size else (0, 0)
+    return bool(least > 0 and most > 20 * least)

@@ -1,0 +1,240 @@
+"""What is computed for one configuration, traced or with known numbers."""
+
+import dataclasses
+import hashlib
+import re
+from types import CodeType
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from .._internal import _checks
+from .._internal._precision import accounts_in_float64
+from ..calibration import AbstractTarget
+from ..curves import AbstractGuarantee
+from ..engines import can_split
+from ..mechanisms import AbstractMechanism, View, resolve
+from ._queries import Query, Row, call, leaves_doubt, parameters_of
+
+REFUSALS = (
+    *(ValueError, ArithmeticError),
+    *(eqx.EquinoxRuntimeError, jax.errors.JaxRuntimeError),
+)
+"""What a configuration is refused by; anything else is a mistake in the program."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Problem:
+    """A mechanism for each configuration, and what is asked about it."""
+
+    source: Any
+    """A function of columns, or a mechanism whose fields they fill."""
+    queries: tuple[Query, ...]
+    gradients: tuple[str, ...]
+    """Columns with respect to which the estimates are differentiated."""
+
+    def require_use(self, names: tuple[str, ...]) -> None:
+        """Refuses columns that nothing asks for: mostly slips of the pen.
+
+        Raises:
+            ValueError: If there are some.
+        """
+        own = isinstance(self.source, AbstractGuarantee)
+        used = _fields_of(self.source) if own else parameters_of(self.source)
+        for some in (used, *(query.uses() for query in self.queries)):
+            if some is None:
+                return
+            names = tuple(name for name in names if name not in some)
+        if names:
+            raise ValueError(
+                f"no question or mechanism has a use for the columns {list(names)}"
+            )
+
+    def build(self, row: Row) -> AbstractGuarantee | None:
+        """The mechanism of a configuration.
+
+        Raises:
+            TypeError: If the function returns something else.
+        """
+        if isinstance(self.source, AbstractGuarantee):
+            fields = _fields_of(self.source)
+            given = {name: x for name, x in row.items() if name in fields}
+            return dataclasses.replace(self.source, **given)
+        found = call(self.source, row)
+        if found is not None and not isinstance(found, AbstractGuarantee):
+            raise TypeError(
+                f"a sweep's function must return a mechanism, got {found!r}"
+            )
+        return found
+
+    def answers(self, row: Row, *, split: bool = True) -> dict[str, Any]:
+        """All answers, and the derivatives of their estimates.
+
+        Args:
+            row: A configuration.
+            split: Whether the larger program may be asked; see `using`.
+        """
+        moving = {name: row[name] for name in self.gradients}
+
+        def every(moving: Row) -> tuple[dict[str, Any], dict[str, Any]]:
+            with _checks.handed_over(lambda wrong, message: None):
+                return self._every(row | moving, split)
+
+        if not moving:
+            return every(moving)[1]
+        smooth, back, found = jax.vjp(every, moving, has_aux=True)
+        for label, value in smooth.items():
+            for name, slope in _slopes(back, smooth, label, value).items():
+                found[f"{label}_by_{name}"] = slope
+        return found
+
+    def _every(self, row: Row, split: bool) -> tuple[dict[str, Any], dict[str, Any]]:
+        guarantee = self.build(row)
+        if not split:
+            guarantee = _unsplit(guarantee)
+        smooth, found = {}, {}
+        for query in self.queries:
+            for part, value in query.ask(guarantee, row).items():
+                found[f"{query.label}_{part}" if part else query.label] = value
+                if part in ("", "estimate"):
+                    smooth[query.label] = value
+        return smooth, found
+
+    def checks(self, row: Row) -> tuple[Any, list[tuple[Any, str]]]:
+        """What is known to be wrong with a traced configuration, with the messages.
+
+        Also the mechanism and all targets, which say what is being asked.
+        """
+        found: list[tuple[Any, str]] = []
+        with _checks.handed_over(lambda wrong, message: found.append((wrong, message))):
+            guarantee = self.build(row)
+            subjects = [query.check(guarantee, row) for query in self.queries]
+        return (guarantee, subjects), found
+
+    def with_known(self, row: Row) -> dict[str, np.ndarray] | str:
+        """The answers of a plain call, or why there are none."""
+        try:
+            with jax.enable_x64(True):
+                found = self.answers(row)
+        except REFUSALS as error:
+            return " ".join(str(error).split())
+        return {name: np.asarray(value) for name, value in found.items()}
+
+    def in_doubt(self, answers: dict[str, Any]) -> Any:
+        """Whether more than one engine should be asked."""
+        labels = [q.label for q in self.queries if f"{q.label}_status" in answers]
+        return leaves_doubt(answers, tuple(labels))
+
+
+def _slopes(back: Any, smooth: dict[str, Any], label: str, value: Any) -> Row:
+    """The derivatives of one answer; one after the other if it has several numbers."""
+    zeros = {name: jnp.zeros_like(x) for name, x in smooth.items()}
+
+    def along(unit: Any) -> Row:
+        (found,) = back(zeros | {label: unit.reshape(value.shape)})
+        return found
+
+    if value.size == 1:
+        found = along(jnp.ones_like(value))
+    else:
+        found = jax.lax.map(along, jnp.eye(value.size, dtype=value.dtype))
+    return {name: x.reshape(value.shape) for name, x in found.items()}
+
+
+def _fields_of(source: Any) -> frozenset[str]:
+    return frozenset(field.name for field in dataclasses.fields(source))
+
+
+def splits(guarantee: Any) -> bool:
+    """Whether a larger program may know more than the one that is asked first."""
+    if not isinstance(guarantee, AbstractMechanism | View):
+        return False
+    composed = resolve(guarantee).first.composed
+    return composed.method.split and can_split(composed)
+
+
+def _unsplit(guarantee: Any) -> Any:
+    """The same, answered by the smaller program."""
+    if not isinstance(guarantee, AbstractMechanism | View):
+        return guarantee
+    _, _, method = guarantee._subject()
+    return guarantee.using("auto", split=False) if method.name == "auto" else guarantee
+
+
+class Fingerprint(NamedTuple):
+    """A name for a question."""
+
+    text: str
+    whole: bool
+    """Whether the same name is the same question with certainty."""
+
+
+def fingerprint(problem: Problem, moving: tuple[str, ...], static: Row) -> Fingerprint:
+    """A name for what is asked, the same in every process (with x64 on).
+
+    What was traced of the user's functions says what they compute; where they cannot be
+    traced, their code does.
+    """
+    parts = [f"{problem.gradients} {moving} {accounts_in_float64()}"]
+    for query in problem.queries:
+        value = query.value
+        known = isinstance(value, str | np.ndarray)
+        text = _text_of(value) if known else ""
+        parts.append(f"{query.label} {query.argument} {text} {dict(query.options)}")
+    codes = [problem.source, *(query.value for query in problem.queries)]
+    try:
+        traced = _traced_parts(problem, moving, static)
+        # What a mechanism keeps as a function was not traced.
+        whole = not any(" at 0x" in part or "<function" in part for part in traced)
+        parts += traced
+    except Exception:  # Python itself decides on these numbers
+        whole = False
+    if not whole:
+        parts += [_code_of(function) for function in codes]
+    text = "\0".join(re.sub(r" at 0x[0-9a-f]+", "", part) for part in parts)
+    return Fingerprint(hashlib.sha256(text.encode()).hexdigest(), whole)
+
+
+def _traced_parts(problem: Problem, moving: tuple[str, ...], static: Row) -> list[str]:
+    """The mechanism and all targets as programs of the columns."""
+    rest: list[Any] = []
+
+    def leaves(numbers: Row) -> list[Any]:
+        subjects, _ = problem.checks(numbers | static)
+        arrays, others = eqx.partition(subjects, eqx.is_array)
+        rest.append(others)
+        return jax.tree.leaves(arrays)
+
+    number = jax.ShapeDtypeStruct((), np.float64)
+    traced = jax.make_jaxpr(leaves)(dict.fromkeys(moving, number))
+    consts = [_text_of(np.asarray(x)) for x in traced.consts]
+    known = f"{jax.tree.structure(rest)} {jax.tree.leaves(rest)}"
+    return [str(traced.jaxpr), *consts, known]
+
+
+def _text_of(value: Any) -> str:
+    if isinstance(value, np.ndarray):
+        return (
+            f"{value.dtype}{value.shape}{hashlib.sha256(value.tobytes()).hexdigest()}"
+        )
+    return repr(value)
+
+
+def _code_of(function: Any) -> str:
+    """What a function is made of, closed-over values included."""
+    code = getattr(function, "__code__", None)
+    if code is None:
+        if isinstance(function, AbstractTarget | AbstractGuarantee):
+            return repr(function)
+        return getattr(function, "__qualname__", repr(function))
+    cells = [cell.cell_contents for cell in function.__closure__ or ()]
+    inner = [_code_of(x) if callable(x) else _text_of(x) for x in cells]
+    return f"{_text_of_code(code)} {inner} {function.__defaults__}"
+
+
+def _text_of_code(code: CodeType) -> str:
+    inner = [_text_of_code(x) if isinstance(x, CodeType) else x for x in code.co_consts]
+    return f"{code.co_code.hex()} {inner} {code.co_names}"

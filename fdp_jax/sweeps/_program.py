@@ -1,0 +1,157 @@
+"""Programs that answer for many configurations, one after the other on each device.
+
+Loops inside of a query run as long as its numbers need, so a batch is no faster on a
+CPU than one by one, and here an expensive configuration holds up nobody.  A program is
+compiled for one size of arrays and told how many rows of them count.
+"""
+
+import functools
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+from .._internal._compilation import compiled_text, options_here
+from ._problem import Problem, splits
+from ._queries import Row
+
+_BATCH = 64
+"""Configurations at once, where that is faster: on anything but a CPU."""
+REFUSED, DOUBT = "_refused", "_doubt"
+Columns = dict[str, np.ndarray]
+
+
+class Traced(NamedTuple):
+    """What is known of a problem once it has been traced."""
+
+    messages: list[str]
+    """Of the checks that a configuration may fail, in their order."""
+    shapes: dict[str, jax.ShapeDtypeStruct]
+    """Of the answers for one configuration."""
+    splits: bool
+    """Whether there is a larger program to ask about those left in doubt."""
+
+
+def trace(problem: Problem, moving: tuple[str, ...], static: Row) -> Traced:
+    """Traces a problem, with x64 on.
+
+    Raises:
+        Exception: Whatever the user's functions raise on traced numbers.
+    """
+    messages: list[str] = []
+    larger: list[bool] = []
+
+    def look(numbers: Row) -> dict[str, Any]:
+        row = numbers | static
+        (guarantee, _), found = problem.checks(row)
+        messages.extend(message for _, message in found)
+        larger.append(splits(guarantee))
+        return problem.answers(row, split=False)
+
+    number = jax.ShapeDtypeStruct((), np.float64)
+    shapes = jax.eval_shape(look, dict.fromkeys(moving, number))
+    return Traced(messages, dict(shapes), larger[0])
+
+
+def program_for(
+    problem: Problem,
+    traced: Traced,
+    static: Row,
+    columns: dict[str, jax.ShapeDtypeStruct],
+    mesh: Mesh | None,
+    *,
+    split: bool,
+) -> Callable[[Columns, np.ndarray], dict[str, np.ndarray]]:
+    """Compiles (or finds) the program for columns of some length on a mesh.
+
+    Returns:
+        A function of the columns, dealt to the devices one part after the other, and of
+        how many rows of each device's part count.
+    """
+    one = functools.partial(_one, problem, traced, static, split)
+    run = functools.partial(_over_rows, one, _blank(traced))
+    if mesh is None:
+        counts = jax.ShapeDtypeStruct((1,), np.int64)
+        closed, shapes = jax.make_jaxpr(run, return_shape=True)(columns, counts)
+        structure = jax.tree.structure(shapes)
+        flat = compiled_text(closed)
+
+        def on_one(columns: Columns, counts: np.ndarray) -> dict[str, np.ndarray]:
+            leaves = jax.tree.leaves((columns, counts))
+            return jax.tree.unflatten(structure, map(np.asarray, flat(*leaves)))
+
+        return on_one
+    parts = PartitionSpec(tuple(mesh.axis_names))
+    place = NamedSharding(mesh, parts)
+    shared = jax.shard_map(
+        run, mesh=mesh, in_specs=(parts, parts), out_specs=parts, check_vma=False
+    )
+    compiled = jax.jit(shared, **options_here())
+
+    def on_all(columns: Columns, counts: np.ndarray) -> dict[str, np.ndarray]:
+        given = jax.device_put((columns, counts), place)
+        return jax.tree.map(np.asarray, compiled(*given))
+
+    return on_all
+
+
+def _one(
+    problem: Problem, traced: Traced, static: Row, split: bool, numbers: Row
+) -> dict[str, Any]:
+    """The answers for one configuration, unless it is refused."""
+    row = numbers | static
+    _, found = problem.checks(row)
+    wrong = [jnp.any(flag) for flag, _ in found] + [jnp.asarray(True)]
+    first = jnp.argmax(jnp.stack(wrong)).astype(np.int32)
+    refused = first < len(found)
+
+    def ask() -> dict[str, Any]:
+        answers = problem.answers(row, split=split)
+        answers[DOUBT] = jnp.asarray(problem.in_doubt(answers))
+        kinds = traced.shapes | {DOUBT: jax.ShapeDtypeStruct((), bool)}
+        return {name: answers[name].astype(kinds[name].dtype) for name in kinds}
+
+    found = lax.cond(refused, lambda: _blank(traced), ask)
+    return found | {REFUSED: jnp.where(refused, first, -1)}
+
+
+def _blank(traced: Traced) -> dict[str, Any]:
+    """Answers that say nothing."""
+    blank = {
+        name: np.full(x.shape, np.nan if x.dtype.kind == "f" else 0, x.dtype)
+        for name, x in traced.shapes.items()
+    }
+    return blank | {DOUBT: np.asarray(False)}
+
+
+def _over_rows(
+    one: Callable[[Row], dict[str, Any]],
+    blank: dict[str, Any],
+    columns: Row,
+    counts: jax.Array,
+) -> dict[str, jax.Array]:
+    """One configuration after the other, or one batch after the other."""
+    size = len(next(iter(columns.values())))
+    batch = 1 if jax.default_backend() == "cpu" else min(_BATCH, size)
+    blank = blank | {REFUSED: np.asarray(-1, np.int32)}
+    start = {
+        name: jnp.broadcast_to(jnp.asarray(x), (size, *x.shape))
+        for name, x in blank.items()
+    }
+
+    def step(place: jax.Array, done: Row) -> Row:
+        if batch == 1:
+            found = one({name: x[place] for name, x in columns.items()})
+            return {name: done[name].at[place].set(x) for name, x in found.items()}
+        first = jnp.minimum(place * batch, size - batch)
+        cut = lambda x: lax.dynamic_slice_in_dim(x, first, batch)
+        found = jax.vmap(one)(jax.tree.map(cut, columns))
+        put = lambda all, x: lax.dynamic_update_slice_in_dim(all, x, first, 0)
+        return {name: put(done[name], x) for name, x in found.items()}
+
+    rounds = (counts[0] + batch - 1) // batch
+    return lax.fori_loop(0, rounds, step, start)

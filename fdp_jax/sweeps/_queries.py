@@ -1,0 +1,173 @@
+"""What a sweep asks about each configuration."""
+
+import inspect
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from .._internal import _checks
+from ..calibration import AbstractTarget, calibrate
+from ..curves import AbstractGuarantee, Bounds, Status
+
+Row = dict[str, Any]
+"""A configuration: a value for each name."""
+Answer = dict[str, Any]
+"""Arrays by the last part of their names: "" for a number that is no interval."""
+
+QUANTITIES = {
+    "delta": ("epsilon", True),
+    "epsilon": ("delta", True),
+    "alpha": ("beta", False),
+    "fpr": ("tpr", True),
+    "prior": ("bayes_error", False),
+}
+"""What `bounds` returns for an argument, and whether its upper end is pessimistic."""
+
+
+class Query(NamedTuple):
+    """A question with the name of its answer."""
+
+    label: str
+    argument: str | None
+    """Of `bounds`; None for what is no query of a guarantee."""
+    value: Any
+    """Of that argument: a number, an array, or the name of a column.  Else a target
+    or a function of columns."""
+    options: Mapping[str, Any] = {}
+    """Of a calibration."""
+
+    @property
+    def upper_is_pessimistic(self) -> bool | None:
+        """Which end a table shows under the label alone; None if there are no ends."""
+        return None if self.argument is None else QUANTITIES[self.argument][1]
+
+    def ask(self, guarantee: AbstractGuarantee | None, row: Row) -> Answer:
+        """The answer for one configuration."""
+        if self.argument is not None:
+            known = self._known(guarantee)
+            return _ends(known.bounds(**{self.argument: self._argument(row)}))
+        found = self.subject(guarantee, row)
+        if isinstance(found, AbstractTarget):
+            options: dict[str, Any] = {"solve_for": self.label} | dict(self.options)
+            family: Any = self._known(guarantee)
+            solved = calibrate(family, found, **options)
+            return {"": solved.value, "status": solved.status}
+        if isinstance(found, Bounds):
+            return _ends(found)
+        return {"": jnp.asarray(found)}
+
+    def check(self, guarantee: AbstractGuarantee | None, row: Row) -> Any:
+        """Makes the checks of the arguments alone; returns what they decide on."""
+        if self.argument is None:
+            return self.subject(guarantee, row)
+        check = _checks.real if self.argument == "epsilon" else _checks.rate
+        return check(self.argument, self._argument(row))
+
+    def subject(self, guarantee: AbstractGuarantee | None, row: Row) -> Any:
+        """The target, or what the user's function returns."""
+        if not callable(self.value):
+            return self.value
+        return call(self.value, row | {"mechanism": guarantee})
+
+    def uses(self) -> frozenset[str] | None:
+        """The columns that it looks at; None if any may be."""
+        if isinstance(self.value, str):
+            return frozenset({self.value})
+        return parameters_of(self.value) if callable(self.value) else frozenset()
+
+    def _known(self, guarantee: AbstractGuarantee | None) -> AbstractGuarantee:
+        if guarantee is None:
+            raise TypeError(
+                f"query {self.label!r} is about a mechanism, but the function returns "
+                "None"
+            )
+        return guarantee
+
+    def _argument(self, row: Row) -> Any:
+        return row[self.value] if isinstance(self.value, str) else self.value
+
+
+def queries_of(given: Any, names: tuple[str, ...]) -> tuple[Query, ...]:
+    """What a user asks for, by label.
+
+    Raises:
+        TypeError: If that is no mapping of names to queries.
+        ValueError: If there is none, or a query names what is no column.
+    """
+    if not isinstance(given, Mapping) or not given:
+        raise TypeError(
+            'queries must be a mapping such as {"epsilon": {"delta": 1e-5}}, '
+            f"got {given!r}"
+        )
+    found = tuple(_query(str(label), value) for label, value in given.items())
+    for query in found:
+        if query.label in names and not query.options:
+            raise ValueError(f"query {query.label!r} has the name of a column")
+        if isinstance(query.value, str) and query.value not in names:
+            raise ValueError(
+                f"query {query.label!r} must name one of the columns "
+                f"{list(names)}, got {query.value!r}"
+            )
+    return found
+
+
+def _query(label: str, given: Any) -> Query:
+    if isinstance(given, AbstractTarget) or callable(given):
+        return Query(label, None, given)
+    if isinstance(given, Mapping) and "target" in given:
+        options = dict(given)
+        return Query(label, None, options.pop("target"), options)
+    if isinstance(given, Mapping) and len(given) == 1:
+        ((argument, value),) = given.items()
+        if argument in QUANTITIES:
+            if not isinstance(value, str):
+                value = np.asarray(value, np.float64)
+            return Query(label, argument, value)
+    raise TypeError(
+        f"query {label!r} must be an argument of bounds such as {{'delta': 1e-5}}, a "
+        f"target, {{'target': ..., 'solve_for': ...}} or a function, got {given!r}"
+    )
+
+
+def parameters_of(function: Callable[..., Any]) -> frozenset[str] | None:
+    """The names that a function takes; None if it takes any."""
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):
+        return None
+    if any(p.kind is p.VAR_KEYWORD for p in parameters):
+        return None
+    return frozenset(p.name for p in parameters)
+
+
+def call(function: Callable[..., Any], row: Row) -> Any:
+    """A function of those columns that it has parameters for."""
+    names = parameters_of(function)
+    if names is None:
+        return function(**{k: x for k, x in row.items() if k != "mechanism"})
+    return function(**{name: row[name] for name in names if name in row})
+
+
+def _ends(found: Bounds) -> Answer:
+    return {
+        "lower": found.lower,
+        "estimate": found.estimate,
+        "upper": found.upper,
+        "status": found.status,
+    }
+
+
+def leaves_doubt(answers: dict[str, jax.Array], labels: tuple[str, ...]) -> jax.Array:
+    """Whether another engine or the larger program should be asked as well."""
+    doubt = jnp.asarray(False)
+    for label in labels:
+        loose = answers[f"{label}_status"] != Status.TIGHT
+        if f"{label}_upper" in answers:
+            # Where numbers underflow there is nothing to gain.
+            ends = answers[f"{label}_lower"], answers[f"{label}_upper"]
+            loose = loose & ~(ends[1] <= ends[0] + 1e-300)
+        doubt = doubt | jnp.any(loose)
+    return doubt

@@ -1,0 +1,227 @@
+"""What a sweep has found."""
+
+import functools
+import json
+import os
+import pathlib
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from ..curves import Status
+from ._queries import QUANTITIES
+from ._store import Arrays, Chunk, Store
+
+REFUSED = int(max(Status)) + 1
+
+
+class Sweep:
+    """The answers for all configurations that are finished, as columns of a table.
+
+    `sweep["epsilon"]` is the answer to the query of that name: the end of the certified
+    interval on the private side, or the calibrated value.  Beside it stand
+    `epsilon_lower`, `epsilon_estimate`, `epsilon_upper` and `epsilon_status` (a
+    `Status`; 3 where the configuration was refused, whose numbers are NaN),
+    `epsilon_by_noise_multiplier` for a gradient, and the columns of the configuration.
+    """
+
+    def __init__(
+        self, about: dict[str, Any], finished: list[int], read: Callable[[int], Chunk]
+    ):
+        self._about, self._finished, self._read = about, finished, read
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The columns of a configuration."""
+        return tuple(self._about["names"])
+
+    @property
+    def queries(self) -> tuple[str, ...]:
+        """The names of the answers."""
+        return tuple(self._about["queries"])
+
+    @property
+    def axes(self) -> dict[str, np.ndarray]:
+        """The axes of a grid, in the order of its shape; empty for a table."""
+        return {name: np.asarray(x) for name, x in self._about["axes"].items()}
+
+    @property
+    def versions(self) -> dict[str, str]:
+        """What computed the answers."""
+        return dict(self._about["versions"])
+
+    @functools.cached_property
+    def rows(self) -> np.ndarray:
+        """The numbers of the configurations that are finished."""
+        size, count = self._about["chunk_size"], self._about["count"]
+        each = [np.arange(i * size, min((i + 1) * size, count)) for i in self._finished]
+        return np.concatenate(each) if each else np.zeros(0, int)
+
+    @property
+    def complete(self) -> bool:
+        """Whether there are answers for all configurations."""
+        return len(self.rows) == self._about["count"]
+
+    @functools.cached_property
+    def table(self) -> Arrays:
+        """All columns, read when they are first asked for."""
+        chunks = [self._read(index) for index in self._finished]
+        found = {}
+        for chunk in chunks:
+            found |= dict.fromkeys(chunk.arrays)
+        for name in found:
+            example = next(c.arrays[name] for c in chunks if name in c.arrays)
+            parts = [_part(chunk, name, example) for chunk in chunks]
+            found[name] = np.concatenate(parts)
+        return found
+
+    @functools.cached_property
+    def refused(self) -> dict[int, str]:
+        """Why there is no answer, by the number of the configuration."""
+        found: dict[int, str] = {}
+        for index in self._finished:
+            found |= self._read(index).messages
+        return found
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __getitem__(self, name: str) -> np.ndarray:
+        if name in self.table:
+            return self.table[name]
+        argument = self._about["queries"].get(name)
+        ends = f"{name}_lower", f"{name}_upper"
+        if ends[1] in self.table:
+            upper = argument is None or QUANTITIES[argument][1]
+            return self.table[ends[upper]]
+        if name in self._about["queries"]:
+            return np.full(len(self), np.nan)  # nothing but refusals
+        raise KeyError(f"no column {name!r}: there are {self._columns()}")
+
+    def grid(self, name: str) -> np.ndarray:
+        """A column in the shape of the grid's axes.
+
+        Args:
+            name: Of a column.
+
+        Raises:
+            ValueError: If the sweep is no grid, or not complete.
+        """
+        if not self._about["axes"] or not self.complete:
+            raise ValueError("grid needs a complete sweep over the axes of a grid")
+        shape = tuple(len(x) for x in self._about["axes"].values())
+        values = self[name]
+        return values.reshape(*shape, *values.shape[1:])
+
+    def _columns(self) -> list[str]:
+        labels = [x for x in self._about["queries"] if x not in self.table]
+        return [*labels, *self.table]
+
+    def summary(self) -> str:
+        """How many answers are tight, loose, without content or refused, and why."""
+        count = self._about["count"]
+        lines = [f"{len(self):,} of {count:,} configurations"]
+        for label in self.queries:
+            if f"{label}_status" not in self.table:
+                continue
+            status = self.table[f"{label}_status"].reshape(len(self), -1).max(axis=1)
+            names = [*(s.name.lower() for s in Status), "refused"]
+            each = np.bincount(status, minlength=len(names))
+            told = [f"{n:,} {name}" for n, name in zip(each, names, strict=True) if n]
+            lines.append(f"{label}: {', '.join(told)}")
+        by_text: dict[str, list[int]] = {}
+        for row, text in self.refused.items():
+            by_text.setdefault(text, []).append(row)
+        for text, rows in sorted(by_text.items(), key=lambda x: -len(x[1]))[:10]:
+            place = f"configuration {rows[0]}"
+            more = f" and {len(rows) - 1:,} others" if len(rows) > 1 else ""
+            lines.append(f"{place}{more}: {text}")
+        if len(by_text) > 10:
+            lines.append(f"... and {len(by_text) - 10:,} other reasons")
+        return "\n".join(lines)
+
+    def __repr__(self) -> str:
+        return f"Sweep({self.summary().splitlines()[0]}; {', '.join(self.queries)})"
+
+    def to_pandas(self) -> Any:
+        """A pandas DataFrame with a row for each configuration.
+
+        Raises:
+            ImportError: If pandas is missing.
+        """
+        pandas = _needed("pandas")
+        columns = {name: self[name] for name in self._columns()}
+        found = pandas.DataFrame(
+            {
+                name: values if values.ndim == 1 else list(values)
+                for name, values in columns.items()
+            },
+            index=pandas.Index(self.rows, name="configuration"),
+        )
+        found["refused"] = [self.refused.get(int(row), "") for row in self.rows]
+        return found
+
+    def to_xarray(self) -> Any:
+        """An xarray Dataset over the axes of the grid.
+
+        Raises:
+            ValueError: If the sweep is no grid, or not complete.
+            ImportError: If xarray is missing.
+        """
+        xarray = _needed("xarray")
+        axes, found = self.axes, {}
+        for name in self._columns():
+            if name not in axes:
+                values = self.grid(name)
+                inner = [f"{name}_{i}" for i in range(values.ndim - len(axes))]
+                found[name] = ([*axes, *inner], values)
+        return xarray.Dataset(found, coords=axes)
+
+
+def load(folder: str | os.PathLike[str]) -> Sweep:
+    """What is finished of a sweep in a folder, also while it runs.
+
+    Args:
+        folder: Where `sweep` keeps its results (`folder=`).
+
+    Returns:
+        A `Sweep`; its files are read when its columns are asked for.
+
+    Raises:
+        ValueError: If the folder holds no sweep, or (from a column) a file is damaged.
+    """
+    store = Store.open(pathlib.Path(folder))
+    return of_store(store)
+
+
+def of_store(store: Store) -> Sweep:
+    """What is finished of a sweep in a store."""
+    return Sweep(store.manifest, store.finished(), store.read)
+
+
+def about(manifest: dict[str, Any]) -> dict[str, Any]:
+    """A manifest as it is read again."""
+    return json.loads(json.dumps(manifest))
+
+
+def _part(chunk: Chunk, name: str, example: np.ndarray) -> np.ndarray:
+    """A column of a chunk, which has none where all of it was refused."""
+    if name in chunk.arrays:
+        return chunk.arrays[name]
+    count = len(next(iter(chunk.arrays.values())))
+    shape = (count, *example.shape[1:])
+    kind = example.dtype.kind
+    blank = REFUSED if name.endswith("_status") else np.nan if kind == "f" else 0
+    return np.full(shape, blank, example.dtype)
+
+
+def _needed(name: str) -> Any:
+    import importlib
+
+    try:
+        return importlib.import_module(name)
+    except ImportError as error:
+        raise ImportError(
+            f"this needs {name}; install fdp-jax with the extra 'sweep'"
+        ) from error

@@ -1,0 +1,335 @@
+"""Sweeps over very many configurations."""
+
+import hashlib
+import importlib.metadata
+import importlib.util
+import os
+import pickle
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import jax
+import numpy as np
+from jax.experimental import multihost_utils
+from jax.sharding import Mesh
+
+from .._internal import _checks
+from .._internal._program_cache import sources_digest
+from ..curves import AbstractGuarantee
+from ._configurations import Configurations, configurations_of
+from ._problem import Fingerprint, Problem, fingerprint
+from ._queries import queries_of
+from ._result import Sweep, about, of_store
+from ._store import Chunk, Store
+from ._worker import Worker
+
+_CHUNK = 2048
+_LIBRARIES = "fdp-jax", "jax", "jaxlib", "numpy"
+
+
+def sweep(
+    mechanism: Any,
+    configurations: Any,
+    *,
+    queries: Any,
+    gradients: Sequence[str] = (),
+    folder: str | os.PathLike[str] | None = None,
+    chunk_size: int = _CHUNK,
+    mesh: Mesh | None = None,
+    again: bool = True,
+    progress: bool | None = None,
+) -> Sweep:
+    """Asks the same questions about very many configurations.
+
+    Runs chunk by chunk in bounded memory, on all devices of this process, and in step
+    with other processes where `jax.distributed` has been initialized: each takes its
+    share of the chunks, and the numbers do not depend on how many there are.  A
+    configuration that is out of range is refused, with the reason, and ends nothing.
+
+    Args:
+        mechanism: A class of mechanisms or another function of columns, by their names,
+            or a mechanism whose fields the columns fill in.
+        configurations: A grid, as a mapping of names to vectors (axes) or single values
+            (constants); or a table, as `sweeps.Columns` or a pandas DataFrame.
+        queries: A mapping of the names of answers to what is asked: an argument of
+            `bounds`, as in `{"epsilon": {"delta": 1e-5}}` (a number, an array or the
+            name of a column); a target, as in `{"noise_multiplier": target}`, that is
+            to be met by the parameter of that name (more options of `calibrate` by
+            `{"target": target, "solve_for": ...}`); or a function of columns, and of
+            `mechanism` if it has a parameter of that name, that returns a target,
+            bounds, a number or an array.
+        gradients: Columns with respect to which all estimates are differentiated.
+        folder: Where results are kept as they arrive (in Parquet where pyarrow is
+            installed), and where a sweep that was stopped goes on.  Several processes
+            share it.
+        chunk_size: How many configurations at a time, 1 to 10^6.
+        mesh: The devices of this process that share each chunk; all of them if None.
+        again: Whether what the compiled program leaves loose is asked once more by a
+            plain call, which may ask another engine.
+        progress: Whether to show a bar, for which tqdm is needed; by default if that is
+            installed and the output is a terminal.
+
+    Returns:
+        The table of answers, see `Sweep`.
+
+    Guarantee:
+        Each interval is that of `bounds`, or of `calibrate`.
+
+    Raises:
+        ValueError: If a name is no column, the folder holds another sweep or a damaged
+            file, or another process is writing there.
+        TypeError: If something is of another kind.
+
+    Example:
+        >>> import fdp_jax as fdp
+        >>> found = fdp.sweep(
+        ...     fdp.Laplace,
+        ...     {"noise_multiplier": [1.0, 2.0, -1.0]},
+        ...     queries={"epsilon": {"delta": 1e-5}},
+        ... )
+        >>> print(found["epsilon"])
+        [0.99998 0.49998     nan]
+        >>> print(found.refused[2])
+        noise_multiplier must be a positive number, got -1.0
+    """
+    table = configurations_of(configurations)
+    questions = queries_of(queries, table.names)
+    size = _checks.whole("chunk_size", chunk_size, 1, 1_000_000)
+    again = _checks.flag("again", again)
+    if not callable(mechanism) and not isinstance(mechanism, AbstractGuarantee):
+        raise TypeError(
+            f"mechanism must be a function or a mechanism, got {mechanism!r}"
+        )
+    problem = Problem(mechanism, questions, _moving_only(gradients, table))
+    problem.require_use(table.names)
+    asked = _asked(problem, table)
+    manifest = _manifest(problem, asked.text, table, size, again)
+    workers = _Workers(problem, asked, table, size, _mesh(mesh), again)
+    chunks = range(-(-table.count // size))
+    if folder is None:
+        return _in_memory(workers, chunks, manifest, progress)
+    store = Store.create(folder, manifest)
+    with store.locked(jax.process_index()):
+        done = set(store.finished())
+        for index in done:
+            store.read(index)  # refuses what is damaged
+        own = [i for i in _own(chunks) if i not in done]
+        for index in own:
+            store.clear(index)
+        for index, chunk in _with_bar(workers, own, progress):
+            store.write(index, chunk)
+    _wait_for_all()
+    return of_store(store)
+
+
+def _in_memory(
+    workers: "_Workers", chunks: range, manifest: dict[str, Any], progress: bool | None
+) -> Sweep:
+    found = dict(_with_bar(workers, _own(chunks), progress))
+    if jax.process_count() > 1:
+        found = _from_all(found)
+    return Sweep(about(manifest), list(chunks), found.__getitem__)
+
+
+class _Workers:
+    """Those for all values that are no numbers, made when they are needed."""
+
+    def __init__(
+        self,
+        problem: Problem,
+        asked: Fingerprint,
+        table: Configurations,
+        size: int,
+        mesh: Mesh | None,
+        again: bool,
+    ):
+        self.asked = asked
+        self.problem, self.table, self.size = problem, table, size
+        self.mesh, self.again = mesh, again
+        self.moving = _numbers(table)
+        self.static = tuple(name for name in table.names if name not in self.moving)
+        self.known: dict[str, Worker] = {}
+
+    def chunk(self, index: int) -> Chunk:
+        """The answers for one chunk."""
+        last = min((index + 1) * self.size, self.table.count)
+        rows = np.arange(index * self.size, last)
+        columns = self.table.rows(rows)
+        arrays = {name: _kept(x) for name, x in columns.items()}
+        groups: dict[str, list[int]] = {}
+        for place in range(len(rows)) if self.static else ():
+            key = repr([columns[name][place] for name in self.static])
+            groups.setdefault(key, []).append(place)
+        messages: dict[int, str] = {}
+        for key, places in (groups or {"": list(range(len(rows)))}).items():
+            part = {name: x[places] for name, x in columns.items()}
+            answers, refused = self._worker(key, part).answers(part)
+            for name, values in answers.items():
+                if name not in arrays:
+                    arrays[name] = _blank(name, len(rows), values)
+                arrays[name][places] = values
+            messages |= {int(rows[places[i]]): text for i, text in refused.items()}
+        return Chunk(arrays, messages)
+
+    def _worker(self, key: str, part: dict[str, np.ndarray]) -> Worker:
+        if key not in self.known:
+            static = {name: part[name][0] for name in self.static}
+            size = min(self.size, self.table.count)
+            self.known[key] = _lasting(
+                (self.asked, key, size, self.mesh, self.again),
+                lambda: Worker(
+                    self.problem, self.moving, static, size, self.mesh, self.again
+                ),
+            )
+        return self.known[key]
+
+
+_LASTING: dict[Any, Worker] = {}
+_MOST_WORKERS = 16
+
+
+def _lasting(key: Any, make: Callable[[], Worker]) -> Worker:
+    """The worker of an earlier sweep that asked the same, with its programs."""
+    asked, static, *_ = key
+    if not asked.whole or " at 0x" in static:
+        return make()
+    if key not in _LASTING:
+        while len(_LASTING) >= _MOST_WORKERS:
+            del _LASTING[next(iter(_LASTING))]
+        _LASTING[key] = make()
+    return _LASTING[key]
+
+
+def _blank(name: str, count: int, like: np.ndarray) -> np.ndarray:
+    blank = 3 if name.endswith("_status") else np.nan if like.dtype.kind == "f" else 0
+    return np.full((count, *like.shape[1:]), blank, like.dtype)
+
+
+def _kept(values: np.ndarray) -> np.ndarray:
+    """A column as it is written: what is no number as text."""
+    if values.dtype.kind != "O":
+        return np.ascontiguousarray(values)
+    found = np.empty(values.shape, object)
+    found[:] = [x if isinstance(x, str) else repr(x) for x in values]
+    return found
+
+
+def _numbers(table: Configurations) -> tuple[str, ...]:
+    return tuple(name for name in table.names if table.kind(name).kind in "fiu")
+
+
+def _moving_only(names: Sequence[str], table: Configurations) -> tuple[str, ...]:
+    if isinstance(names, str):
+        raise TypeError(f"gradients must be a list of names, got {names!r}")
+    known = _numbers(table)
+    for name in names:
+        if name not in known:
+            raise ValueError(
+                f"gradients must name columns of numbers, {list(known)}, got {name!r}"
+            )
+    return tuple(names)
+
+
+def _mesh(mesh: Mesh | None) -> Mesh | None:
+    """The devices that share a chunk; None for the one of plain calls."""
+    own = jax.local_devices()
+    if mesh is not None:
+        here = [d for d in mesh.devices.flat if d in own]
+        if not here:
+            raise ValueError("mesh must have devices of this process, got none")
+        own = here
+    if len(own) == 1 and own[0] == jax.devices()[0]:
+        return None
+    return Mesh(np.asarray(own), ("part",))
+
+
+def _asked(problem: Problem, table: Configurations) -> Fingerprint:
+    moving, columns = _numbers(table), table.rows(np.arange(min(table.count, 1)))
+    static = {name: columns[name][0] for name in table.names if name not in moving}
+    with jax.enable_x64(True):
+        return fingerprint(problem, moving, static)
+
+
+def _manifest(
+    problem: Problem, asked: str, table: Configurations, size: int, again: bool
+) -> dict[str, Any]:
+    versions = {name: importlib.metadata.version(name) for name in _LIBRARIES}
+    axes = {name: _listed(x) for name, x in table.axes.items()}
+    parts = asked, table.digest(), size, again, sorted(versions.items())
+    return {
+        "fingerprint": _digest_of(*map(str, parts), sources_digest()),
+        "count": table.count,
+        "chunk_size": size,
+        "names": list(table.names),
+        "queries": {query.label: query.argument for query in problem.queries},
+        "axes": axes,
+        "versions": versions,
+    }
+
+
+def _listed(values: np.ndarray) -> list[Any]:
+    return _kept(values).tolist()
+
+
+def _digest_of(*parts: str) -> str:
+    return hashlib.sha256("\0".join(parts).encode()).hexdigest()
+
+
+# ------------------------------------------------------------------- progress
+
+
+def _with_bar(
+    workers: _Workers, chunks: Sequence[int], wanted: bool | None
+) -> Iterable[tuple[int, Chunk]]:
+    """The chunks as they are finished, with the rest of the time."""
+    bar = _bar(sum(_length(workers, i) for i in chunks), wanted)
+    for index in chunks:
+        yield index, workers.chunk(index)
+        if bar is not None:
+            bar.update(_length(workers, index))
+    if bar is not None:
+        bar.close()
+
+
+def _length(workers: _Workers, index: int) -> int:
+    size, count = workers.size, workers.table.count
+    return min(size, count - index * size)
+
+
+def _bar(total: int, wanted: bool | None) -> Any:
+    if wanted is None and importlib.util.find_spec("tqdm") is None:
+        return None
+    if wanted is not None and not _checks.flag("progress", wanted):
+        return None
+    import tqdm.auto
+
+    return tqdm.auto.tqdm(
+        total=total, unit=" configurations", disable=None if wanted is None else False
+    )
+
+
+# ------------------------------------------------------------------- processes
+
+
+def _own(chunks: Sequence[int]) -> list[int]:
+    """The share of this process."""
+    count, index = jax.process_count(), jax.process_index()
+    return [i for i in chunks if i % count == index]
+
+
+def _wait_for_all() -> None:
+    if jax.process_count() > 1:
+        multihost_utils.sync_global_devices("fdp_jax sweep")
+
+
+def _from_all(own: dict[int, Chunk]) -> dict[int, Chunk]:
+    """The chunks of all processes, sent as bytes: no digit is touched."""
+    content = np.frombuffer(pickle.dumps(own), np.uint8)
+    sizes = multihost_utils.process_allgather(np.asarray(content.size, np.int32))
+    padded = np.zeros(int(np.max(sizes)), np.uint8)
+    padded[: content.size] = content
+    every = np.asarray(multihost_utils.process_allgather(padded))
+    found: dict[int, Chunk] = {}
+    for size, sent in zip(np.ravel(sizes), every, strict=True):
+        found |= pickle.loads(sent[: int(size)].tobytes())
+    return found

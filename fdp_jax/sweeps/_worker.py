@@ -1,0 +1,144 @@
+"""Answers for the configurations of a chunk, by whatever it takes."""
+
+import functools
+from typing import Any
+
+import jax
+import numpy as np
+from jax.sharding import Mesh
+
+from ..curves import Status
+from ._problem import REFUSALS, Problem
+from ._program import DOUBT, REFUSED, Traced, program_for, trace
+from ._queries import Row
+from ._store import Arrays
+
+_REFUSED = int(max(Status)) + 1
+"""In place of a `Status`: there is no such configuration."""
+
+
+class Worker:
+    """Answers for configurations that differ in numbers alone.
+
+    The smaller program is asked first, the larger one about those that it leaves in
+    doubt, and a plain call, which may ask other engines, about what remains loose.
+    Configurations on which Python itself has to decide are all answered by plain calls.
+    """
+
+    def __init__(
+        self,
+        problem: Problem,
+        moving: tuple[str, ...],
+        static: Row,
+        size: int,
+        mesh: Mesh | None,
+        again: bool,
+    ):
+        self.problem, self.moving, self.static = problem, moving, static
+        self.mesh, self.again = mesh, again
+        self.devices = 1 if mesh is None else mesh.size
+        self.part = -(-size // self.devices)
+        """Rows of a device."""
+
+    @functools.cached_property
+    def traced(self) -> Traced | None:
+        """What is known of the programs; None if there can be none."""
+        try:
+            with jax.enable_x64(True):
+                return trace(self.problem, self.moving, self.static)
+        except Exception:
+            # A plain call says what is wrong, or finds nothing wrong.
+            return None
+
+    @functools.cache  # noqa: B019 - a worker lives as long as its sweep
+    def _program(self, split: bool) -> Any:
+        assert self.traced is not None
+        size = self.part * self.devices
+        columns = {
+            name: jax.ShapeDtypeStruct((size,), np.float64) for name in self.moving
+        }
+        return program_for(
+            self.problem, self.traced, self.static, columns, self.mesh, split=split
+        )
+
+    def answers(self, columns: Arrays) -> tuple[Arrays, dict[int, str]]:
+        """The answers for some rows, and why there are none, by the row."""
+        count = len(next(iter(columns.values())))
+        every = np.arange(count)
+        traced = self.traced if self.moving else None
+        if traced is None:
+            return self._plainly(columns, every, {})
+        try:
+            found = self._asked(columns, every, split=False)
+            doubt = found.pop(DOUBT)
+            if traced.splits and doubt.any():
+                left = np.flatnonzero(doubt)
+                better = self._asked(columns, left, split=True)
+                doubt[left] = better.pop(DOUBT)
+                for name, values in better.items():
+                    found[name][left] = values
+        except REFUSALS:
+            # One of them ended the program.
+            return self._plainly(columns, every, {})
+        refused = found.pop(REFUSED)
+        messages = {
+            int(row): self._why(columns, int(row)) or traced.messages[refused[row]]
+            for row in np.flatnonzero(refused >= 0)
+        }
+        for name, values in found.items():
+            if name.endswith("_status"):
+                values[refused >= 0] = _REFUSED
+        if self.again and doubt.any():
+            found, more = self._plainly(columns, np.flatnonzero(doubt), found)
+            messages |= more
+        return found, messages
+
+    def _asked(self, columns: Arrays, rows: np.ndarray, *, split: bool) -> Arrays:
+        """What a program answers for some rows, dealt to the devices in turn."""
+        turns = np.arange(len(rows))
+        places = turns % self.devices * self.part + turns // self.devices
+        given = {}
+        for name in self.moving:
+            values = columns[name][rows].astype(np.float64)
+            given[name] = np.full(self.part * self.devices, values[0])
+            given[name][places] = values
+        counts = np.bincount(turns % self.devices, minlength=self.devices)
+        with jax.enable_x64(True):
+            found = self._program(split)(given, counts.astype(np.int64))
+        return {name: np.array(values[places]) for name, values in found.items()}
+
+    def _row(self, columns: Arrays, place: int) -> Row:
+        return {name: columns[name][place].item() for name in self.moving} | self.static
+
+    def _why(self, columns: Arrays, place: int) -> str:
+        """What a plain construction says about a configuration."""
+        row = self._row(columns, place)
+        try:
+            guarantee = self.problem.build(row)
+            for query in self.problem.queries:
+                query.check(guarantee, row)
+        except REFUSALS as error:
+            return " ".join(str(error).split())
+        return ""
+
+    def _plainly(
+        self, columns: Arrays, rows: np.ndarray, found: Arrays
+    ) -> tuple[Arrays, dict[int, str]]:
+        """Plain calls for some rows; what is refused keeps what is known of it."""
+        messages, known = {}, dict(found)
+        count = len(next(iter(columns.values())))
+        for row in map(int, rows):
+            answers = self.problem.with_known(self._row(columns, row))
+            if isinstance(answers, str):
+                messages[row] = answers
+                answers = {}
+            for name, value in answers.items():
+                if name not in known:
+                    blank = _REFUSED if name.endswith("_status") else _nothing(value)
+                    known[name] = np.full((count, *value.shape), blank, value.dtype)
+                known[name][row] = value
+        return known, messages
+
+
+def _nothing(value: np.ndarray) -> Any:
+    return np.nan if value.dtype.kind == "f" else 0

@@ -1,0 +1,353 @@
+"""Sweeps: the numbers of plain calls, however they are cut and wherever they run."""
+
+import os
+import pathlib
+import random
+import signal
+import socket
+import subprocess
+import sys
+import time
+
+import jax
+import numpy as np
+import pytest
+from scipy import stats
+
+import fdp_jax as fdp
+from fdp_jax.cli import main
+from fdp_jax.sweeps._store import Store
+
+sys.path.append(str(pathlib.Path(__file__).parent))
+from swept import COUNT, DELTAS, SCALES, swept
+
+HERE = pathlib.Path(__file__).parent
+GOOD = np.flatnonzero(SCALES > 0)
+
+
+def _delta(scale, epsilon):
+    """Balle and Wang (2018), Theorem 8."""
+    a, b = 0.5 / scale, epsilon * scale
+    return stats.norm.cdf(a - b) - np.exp(epsilon) * stats.norm.cdf(-a - b)
+
+
+@pytest.fixture(scope="module")
+def whole():
+    """The sweep in one piece."""
+    return swept()
+
+
+def test_answers_are_those_of_the_closed_form(whole):
+    assert whole.complete
+    assert len(whole) == COUNT
+    assert whole["advantage"].shape == (COUNT,)
+    found = _delta(SCALES[GOOD], whole["epsilon_estimate"][GOOD])
+    np.testing.assert_allclose(found, DELTAS[GOOD], rtol=1e-9, atol=1e-14)
+    assert np.all(whole["epsilon_lower"][GOOD] <= whole["epsilon_upper"][GOOD])
+    np.testing.assert_allclose(
+        whole["advantage_estimate"][GOOD], _delta(SCALES[GOOD], 0.0), rtol=1e-12
+    )
+    assert np.array_equal(whole["epsilon"], whole["epsilon_upper"], equal_nan=True)
+
+
+def test_gradients_are_those_of_the_closed_form(whole):
+    found = whole["advantage_by_noise_multiplier"][GOOD]
+    half = 0.5 / SCALES[GOOD]
+    truth = -2 * stats.norm.pdf(half) * half / SCALES[GOOD]
+    np.testing.assert_allclose(found, truth, rtol=1e-10)
+
+
+def test_a_refused_configuration_has_a_reason_and_no_numbers(whole):
+    reason = "noise_multiplier must be a positive number, got -1.0"
+    assert whole.refused == {7: reason}
+    assert np.isnan(whole["epsilon"][7])
+    assert whole["epsilon_status"][7] == 3
+    assert np.all(whole["epsilon_status"][GOOD] == 0)
+    assert f"configuration 7: {reason}" in whole.summary()
+    assert "epsilon: 59 tight, 1 refused" in whole.summary()
+
+
+def test_a_folder_holds_the_same_numbers_and_a_stopped_sweep_goes_on(whole, tmp_path):
+    found = swept(tmp_path)
+    for name, values in whole.table.items():
+        assert np.array_equal(values, found[name], equal_nan=True)
+    files = {file: file.read_bytes() for file in tmp_path.glob("chunk-*")}
+    assert len(files) == 9
+    # As if it had been killed: some chunks are missing, one is half written.
+    for file in list(files)[::2]:
+        file.unlink()
+    left = tmp_path / f".{next(iter(files)).name}.abc"
+    left.write_bytes(b"PAR1")
+    part = fdp.sweeps.load(tmp_path)
+    assert not part.complete
+    assert len(part) < COUNT
+    assert np.all(np.isin(part["epsilon"][:3], whole["epsilon"]))
+    again = swept(tmp_path)
+    assert again.complete
+    assert {file: file.read_bytes() for file in tmp_path.glob("chunk-*")} == files
+    assert not left.exists()
+    assert again.refused == whole.refused
+
+
+@pytest.mark.parametrize("suffix", [".parquet", ".npz"])
+def test_a_damaged_or_foreign_file_is_refused_in_one_line(
+    suffix, tmp_path, monkeypatch
+):
+    if suffix == ".npz":
+        monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    swept(tmp_path / "one")
+    first, second = sorted((tmp_path / "one").glob(f"chunk-*{suffix}"))[:2]
+    good = first.read_bytes()
+    flipped = bytearray(good)
+    flipped[len(good) // 3] ^= 1
+    for content in (good[:-20], b"", bytes(flipped), second.read_bytes()):
+        first.write_bytes(content)
+        with pytest.raises(ValueError, match="damaged or of another sweep") as raised:
+            swept(tmp_path / "one")
+        assert "\n" not in str(raised.value)
+    first.write_bytes(good)
+    swept(tmp_path / "one")
+
+
+def test_another_sweep_in_the_folder_is_refused(tmp_path):
+    ask = lambda scale: fdp.sweep(
+        lambda noise_multiplier: fdp.Laplace(scale * noise_multiplier),
+        {"noise_multiplier": [1.0, 2.0]},
+        queries={"epsilon": {"delta": 1e-5}},
+        folder=tmp_path,
+    )
+    first = ask(1.0)
+    assert np.array_equal(ask(1.0)["epsilon"], first["epsilon"])
+    with pytest.raises(ValueError, match="holds another sweep"):
+        ask(1.5)
+    with pytest.raises(ValueError, match="holds no sweep"):
+        fdp.sweeps.load(tmp_path / "nowhere")
+
+
+def test_two_processes_do_not_write_to_one_folder(tmp_path):
+    swept(tmp_path)
+    store = Store.open(tmp_path)
+    with store.locked(0), pytest.raises(ValueError, match="another process is writing"):
+        swept(tmp_path)
+
+
+def test_a_grid_has_axes_and_names_are_kinds_of_their_own():
+    found = fdp.sweep(
+        lambda kind, noise_multiplier: getattr(fdp, kind)(noise_multiplier),
+        {"kind": ["Laplace", "Gaussian"], "noise_multiplier": [1.0, 2.0, 4.0]},
+        queries={"beta": {"alpha": [0.01, 0.1]}, "epsilon": {"delta": 1e-5}},
+    )
+    assert found.grid("beta").shape == (2, 3, 2)
+    assert list(found.axes["kind"]) == ["Laplace", "Gaussian"]
+    for i, kind in enumerate([fdp.Laplace, fdp.Gaussian]):
+        for j, scale in enumerate([1.0, 2.0, 4.0]):
+            truth = kind(scale).bounds(alpha=np.array([0.01, 0.1]))
+            np.testing.assert_allclose(
+                found.grid("beta")[i, j], truth.lower, rtol=1e-12
+            )
+
+
+def test_calibrations_and_functions_are_questions_too():
+    target = lambda epsilon: fdp.targets.ApproxDP(epsilon=epsilon, delta=1e-5)
+    found = fdp.sweep(
+        fdp.Gaussian(),
+        {"epsilon": [1.0, 3.0, -2.0]},
+        queries={
+            "noise_multiplier": target,
+            "double": lambda epsilon: 2 * epsilon,
+        },
+    )
+    for epsilon, noise in zip([1.0, 3.0], found["noise_multiplier"], strict=False):
+        np.testing.assert_allclose(_delta(noise, epsilon), 1e-5, rtol=1e-9)
+    assert list(found["double"][:2]) == [2.0, 6.0]
+    assert set(found.refused) == {2}
+
+
+def test_what_python_decides_is_asked_by_plain_calls():
+    def mechanism(noise_multiplier, num_steps):
+        parts = [fdp.Gaussian(noise_multiplier)] * int(num_steps)
+        return fdp.compose(*parts)
+
+    found = fdp.sweep(
+        mechanism,
+        {"noise_multiplier": 2.0, "num_steps": [1, 4, -1]},
+        queries={"advantage": {"epsilon": 0.0}},
+    )
+    np.testing.assert_allclose(
+        found["advantage_estimate"][:2],
+        [_delta(2.0, 0.0), _delta(1.0, 0.0)],
+        rtol=1e-12,
+    )
+    assert 2 in found.refused
+
+
+def test_a_batch_has_the_same_numbers(whole, monkeypatch):
+    """As on machines where batches are faster."""
+    monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
+    found = swept()
+    np.testing.assert_allclose(found["epsilon"], whole["epsilon"], rtol=1e-12)
+    assert found.refused == whole.refused
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"queries": {}}, "queries must be a mapping such as"),
+        ({"queries": {"epsilon": {"rate": 1}}}, "query 'epsilon' must be an argument"),
+        ({"queries": {"epsilon": {"delta": "x"}}}, "must name one of the columns"),
+        ({"gradients": ["x"]}, "gradients must name columns of numbers"),
+        ({"configurations": {}}, "configurations must have a column"),
+        ({"configurations": [1]}, "configurations must be a mapping"),
+        (
+            {"configurations": {"noise": [1.0]}},
+            "no question or mechanism has a use for",
+        ),
+        ({"chunk_size": 0}, "chunk_size must be in"),
+        ({"mechanism": 3}, "mechanism must be a function or a mechanism"),
+    ],
+)
+def test_bad_arguments_get_one_line(given, message):
+    arguments = {
+        "mechanism": fdp.Laplace,
+        "configurations": {"noise_multiplier": [1.0]},
+        "queries": {"epsilon": {"delta": 1e-5}},
+    }
+    with pytest.raises((ValueError, TypeError), match=message) as raised:
+        fdp.sweep(**arguments | given)
+    assert "\n" not in str(raised.value)
+
+
+# ------------------------------------------------------------------- processes
+
+
+def _process(*arguments, **options):
+    """Another Python, without what this one has set for the tests alone."""
+    environment = dict(os.environ, JAX_ENABLE_X64="1")
+    root = str(HERE.parent.parent)
+    environment["PYTHONPATH"] = os.pathsep.join(
+        [root, *filter(None, [environment.get("PYTHONPATH")])]
+    )
+    command = [sys.executable, str(HERE / "swept.py"), *map(str, arguments)]
+    return subprocess.Popen(command, env=environment, **options)
+
+
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory):
+    """What one process on one device finds (compiled as elsewhere, not as here)."""
+    file = tmp_path_factory.mktemp("alone") / "one.npz"
+    assert _process("-", file, 1).wait() == 0
+    return file
+
+
+def _same(file, other):
+    with np.load(file) as found, np.load(other) as wanted:
+        assert found.files == wanted.files
+        for name in found.files:
+            assert found[name].tobytes() == wanted[name].tobytes(), name
+
+
+def _together(folder, tmp_path, count):
+    with socket.socket() as free:
+        free.bind(("localhost", 0))
+        address = f"localhost:{free.getsockname()[1]}"
+    outs = [tmp_path / f"{count}-{i}.npz" for i in range(count)]
+    every = [_process(folder, out, 1, address, count, i) for i, out in enumerate(outs)]
+    assert [process.wait() for process in every] == [0] * count
+    return outs
+
+
+def test_two_devices_find_the_same_bits(alone, tmp_path):
+    assert _process("-", tmp_path / "two.npz", 2).wait() == 0
+    _same(tmp_path / "two.npz", alone)
+
+
+def test_two_processes_find_the_same_bits(alone, tmp_path):
+    for out in _together(tmp_path / "store", tmp_path, 2):
+        _same(out, alone)
+
+
+@pytest.mark.slow
+def test_four_processes_without_a_folder_find_the_same_bits(alone, tmp_path):
+    for out in _together("-", tmp_path, 4):
+        _same(out, alone)
+
+
+@pytest.mark.slow
+def test_a_killed_sweep_goes_on_to_the_same_bytes(tmp_path):
+    place = tmp_path / "whole"
+    began = time.perf_counter()
+    assert _process(place, tmp_path / "whole.npz", 1).wait() == 0
+    takes = time.perf_counter() - began
+    files = {file.name: file.read_bytes() for file in place.glob("chunk-*")}
+    moments = random.Random(3)
+    for trial in range(20):
+        folder = tmp_path / str(trial)
+        process = _process(folder, tmp_path / "killed.npz", 1)
+        time.sleep(takes * moments.uniform(0.2, 1.0))
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+        status = _process(folder, tmp_path / "again.npz", 1).wait()
+        assert status == 0, (trial, status)
+        _same(tmp_path / "again.npz", tmp_path / "whole.npz")
+        found = {file.name: file.read_bytes() for file in folder.glob("chunk-*")}
+        assert found == files, trial
+
+
+# ------------------------------------------------------- tables, pictures, commands
+
+
+def _many(noise_multiplier, num_steps):
+    return fdp.Gaussian(noise_multiplier).repeat(num_steps)
+
+
+def test_tables_of_other_libraries_hold_the_same(tmp_path):
+    found = fdp.sweep(
+        _many,
+        {"noise_multiplier": [1.0, -2.0], "num_steps": [1.0, 10.0, 100.0]},
+        queries={"epsilon": {"delta": 1e-5}},
+    )
+    frame = found.to_pandas()
+    assert list(frame["epsilon"][:3]) == list(found["epsilon"][:3])
+    assert frame["refused"][4].startswith("noise_multiplier must be a positive")
+    cube = found.to_xarray()
+    picked = cube["epsilon"].sel(noise_multiplier=1.0, num_steps=10.0)
+    assert float(picked) == found.grid("epsilon")[0, 1]
+    again = fdp.sweep(
+        _many,
+        frame[["noise_multiplier", "num_steps"]],
+        queries={"epsilon": {"delta": 1e-5}},
+    )
+    assert np.array_equal(again["epsilon"], found["epsilon"], equal_nan=True)
+    ax = fdp.plot.sweep_map(found, "epsilon")
+    assert (ax.get_xlabel(), ax.get_ylabel()) == ("num_steps", "noise_multiplier")
+    front = fdp.plot.pareto_front(found, "num_steps", "epsilon")
+    (line,) = [x for x in front.lines if x.get_drawstyle() == "steps-post"]
+    assert list(np.asarray(line.get_ydata())) == [found["epsilon"][0]]
+    with pytest.raises(ValueError, match="a map has two axes"):
+        fdp.plot.sweep_map(found, "epsilon", at={"num_steps": 10.0})
+
+
+def test_the_command_line_runs_and_goes_on(tmp_path, capsys):
+    file, out = tmp_path / "sweep.toml", tmp_path / "out"
+    file.write_text(
+        'mechanism = "Gaussian"\n'
+        "chunk_size = 4\n"
+        "[grid]\n"
+        'noise_multiplier = {from = 1.0, to = 8.0, count = 4, spacing = "log"}\n'
+        "goal = [1.0, 3.0]\n"
+        "[queries]\n"
+        "epsilon = {delta = 1e-5}\n"
+        'noise = {target = "ApproxDP", epsilon = "goal", delta = 1e-5, '
+        'solve_for = "noise_multiplier"}\n'
+    )
+    picture = tmp_path / "map.png"
+    arguments = ["sweep", str(file), "--out", str(out), "--plot", str(picture)]
+    for _ in range(2):
+        assert main(arguments) == 0
+        assert "epsilon: 8 tight" in capsys.readouterr().out
+    found = fdp.sweeps.load(out)
+    np.testing.assert_allclose(_delta(found["noise"], found["goal"]), 1e-5, rtol=1e-9)
+    assert picture.read_bytes().startswith(b"\x89PNG")
+    file.write_text("grid = 3\nfoo = 1")
+    assert main(arguments) == 2
+    assert "foo" in capsys.readouterr().err
