@@ -11,8 +11,16 @@ import importlib.metadata
 
 import lazy_loader
 
-__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
+_found, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
 __version__ = importlib.metadata.version("fdp-jax")
 
 # What every program needs is imported now, the rest on first use.
 from . import mechanisms as mechanisms  # noqa: E402
+
+
+def __getattr__(name: str) -> object:
+    if name in __all__ or name.startswith("_"):
+        return _found(name)
+    from ._internal._calls import no_name
+
+    raise AttributeError(no_name(__name__, name, __all__))

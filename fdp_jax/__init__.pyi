@@ -21,6 +21,10 @@ from . import (
     training as training,
 )
 from ._internal._precision import native_float32 as native_float32
+from ._internal._refusals import (
+    TracedValueError as TracedValueError,
+    checked as checked,
+)
 from .accounting import Accountant as Accountant
 from .calibration import (
     Calibration as Calibration,

@@ -68,8 +68,8 @@ def _checked_pick(self, *args, **kwargs):
 
 
 @functools.wraps(_query)
-def _checked_query(self, **query):
-    return _with_ends_in_order(_query(self, **query))
+def _checked_query(self, *args, **query):
+    return _with_ends_in_order(_query(self, *args, **query))
 
 
 Bounds.pick, AbstractGuarantee.bounds = _checked_pick, _checked_query

@@ -60,7 +60,16 @@ STRUCTURAL = {
     *("checkpoint", "clipping", "data", "draws", "evaluate", "every", "examples"),
     *("gradient", "history", "kept", "leaves", "lengths", "like", "mesh", "model"),
     *("participants", "previous", "progress", "share", "state", "steps", "trainable"),
-    *("until", "canaries", "before", "mean", "evidence", "threshold", "seed"),
+    *(
+        "function",
+        "until",
+        "canaries",
+        "before",
+        "mean",
+        "evidence",
+        "threshold",
+        "seed",
+    ),
     *("a", "b", "guarantee", "guarantees", "hyper_prior", "density", "convex"),
     *(
         "tolerance",

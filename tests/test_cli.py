@@ -1,12 +1,16 @@
 """The command line: answers, files, exit statuses, one-line errors."""
 
+import importlib.util
+import io
 import json
 import subprocess
 import sys
+import time
 
 import pytest
 
-from fdp_jax.cli import main
+from fdp_jax import mechanisms, plot
+from fdp_jax.cli import _progress, main
 from fdp_jax.cli._parser import number
 
 RUN = ["--noise-multiplier", "1", "--sampling-prob", "1/100", "--num-steps", "1000"]
@@ -104,6 +108,10 @@ def test_calibrate_other_parameters_and_targets(name, fixed, target, capsys):
         ["epsilon", *RUN],
         ["epsilon", *RUN, "--delta", "abc"],
         ["epsilon", *RUN, "--delta", "1/0"],
+        ["epsilon", *RUN, "--del", "1e-5"],
+        ["epsilon", "--noise", "1", *RUN[2:], "--delta", "1e-5"],
+        ["compare", *RUN, "--other-num", "3"],
+        ["completion", "powershell"],
         ["nonsense"],
         [],
         ["calibrate", "--solve-for", "learning_rate", "--delta", "1e-5"],
@@ -163,16 +171,207 @@ def test_unreachable_target_is_status_3(capsys):
     assert "0.99" in error
 
 
-def test_unwritable_file_is_one_line(tmp_path, capsys):
-    path = tmp_path / "missing" / "answer.json"
-    assert main(["epsilon", *RUN, "--delta", "1e-5", "--json", str(path)]) == 2
-    assert len(capsys.readouterr().err.strip().splitlines()) == 1
+@pytest.mark.parametrize(
+    ("flag", "name", "words"),
+    [
+        ("--json", "missing/answer.json", "no folder"),
+        ("--json", "", "folder"),
+        ("--plot", "missing/picture.png", "no folder"),
+        ("--plot", "picture.nonsense", ".png"),
+        ("--plot", "picture", ".png"),
+    ],
+)
+def test_outputs_are_checked_before_anything_is_computed(
+    flag, name, words, tmp_path, capsys, monkeypatch
+):
+    monkeypatch.setattr(mechanisms.DPSGD, "bounds", None)
+    path = str(tmp_path / name)
+    assert main(["epsilon", *RUN, "--delta", "1e-5", flag, path]) == 2
+    output = capsys.readouterr()
+    assert output.out == ""
+    assert len(output.err.strip().splitlines()) == 1
+    assert flag in output.err
+    assert words in output.err
 
 
-def test_unknown_picture_format_is_one_line(tmp_path, capsys):
-    path = tmp_path / "picture.nonsense"
-    assert main(["epsilon", *RUN, "--delta", "1e-5", "--plot", str(path)]) == 2
-    assert len(capsys.readouterr().err.strip().splitlines()) == 1
+def test_a_missing_matplotlib_is_noticed_before(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(mechanisms.DPSGD, "bounds", None)
+    monkeypatch.setitem(sys.modules, "matplotlib.backend_bases", None)
+    path = str(tmp_path / "picture.png")
+    assert main(["epsilon", *RUN, "--delta", "1e-5", "--plot", path]) == 2
+    assert "extra 'plot'" in capsys.readouterr().err
+
+
+def test_json_goes_to_standard_output_alone(capsys):
+    assert main(["epsilon", *RUN, "--delta", "1e-5", "1e-6", "--json", "-"]) == 0
+    output = capsys.readouterr()
+    answer = json.loads(output.out)
+    assert len(output.err.splitlines()) == 2
+    first, second = answer["answers"]
+    assert first["epsilon"]["lower"] <= EPSILON <= first["epsilon"]["upper"]
+    assert second["at"] == {"delta": 1e-6}
+    assert second["epsilon"]["lower"] > first["epsilon"]["upper"]
+    assert answer["run"]["sampling"] == "poisson"
+
+
+def test_perfect_privacy_is_explained(capsys):
+    run = ["--noise-multiplier", "inf", *RUN[2:]]
+    assert main(["epsilon", *run, "--delta", "1e-5"]) == 0
+    text = capsys.readouterr().out
+    assert text.startswith("epsilon <= -0.0000")
+    assert "exceeds the advantage" in text
+
+
+def test_a_whole_number_of_steps(tmp_path, capsys):
+    known = ["--noise-multiplier", "1", "--sampling-prob", "0.01"]
+    target = ["--epsilon", "2", "--delta", "1e-6"]
+    path = str(tmp_path / "answer.json")
+    asked = ["--solve-for", "num-steps", "--whole", "--json", path]
+    assert main(["calibrate", *asked, *known, *target]) == 0
+    # From tests/data/dpsgd_truth.json and bisection: 874 steps do, 875 do not.
+    assert capsys.readouterr().out.splitlines()[0] == "num_steps = 874"
+    assert json.loads((tmp_path / "answer.json").read_text())["run"]["num_steps"] == 874
+
+
+def test_verify(tmp_path, capsys):
+    path = tmp_path / "answer.json"
+    asked = ["epsilon", *RUN, "--delta", "1e-5", "--json", str(path)]
+    assert main(asked) == 0
+    assert main(["verify", str(path)]) == 0
+    text = capsys.readouterr().out
+    assert "by engine grid" in text
+    assert "confirmed to" in text
+    assert "dp-accounting: 1.828" in text
+
+    answer = json.loads(path.read_text())
+    answer["epsilon"]["upper"] = 1.8
+    path.write_text(json.dumps(answer))
+    assert main(["verify", str(path), "--json", "-"]) == 3
+    output = capsys.readouterr()
+    assert "CONTRADICTED" in output.err
+    found = json.loads(output.out)
+    assert found["verdict"] == "contradicted"
+    assert [one["verdict"] for one in found["bounds"]] == ["contradicted", "confirmed"]
+
+    # Files of earlier versions do not describe the run.
+    del answer["run"]
+    answer["epsilon"]["upper"] = 2.5
+    path.write_text(json.dumps(answer))
+    assert main(["verify", str(path)]) == 0
+    assert "not everything could be confirmed" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("nonsense", "no JSON file"),
+        ("[]", "no answer"),
+        ("{}", "which run"),
+        ('{"run": {"size": 3}}', "which run"),
+        ('{"run": {"noise_multiplier": 1, "num_steps": 2}}', "--sampling-prob"),
+        (
+            '{"command": "epsilon", "query": "epsilon", "run": {"noise_multiplier": 1, '
+            '"num_steps": 2, "sampling_prob": 0.5}}',
+            "lacks 'at'",
+        ),
+        (
+            '{"command": "demo", "run": {"noise_multiplier": 1, "num_steps": 2, '
+            '"sampling_prob": 0.5}}',
+            "written by",
+        ),
+    ],
+)
+def test_verify_refuses_other_files(text, words, tmp_path, capsys):
+    path = tmp_path / "answer.json"
+    path.write_text(text)
+    assert main(["verify", str(path)]) == 2
+    error = capsys.readouterr().err
+    assert len(error.strip().splitlines()) == 1
+    assert words in error
+
+
+@pytest.mark.slow
+def test_verify_a_report(tmp_path, capsys):
+    path = str(tmp_path / "report.json")
+    assert main(["report", *RUN, "--delta", "1e-5", "--json", path]) == 0
+    assert main(["verify", path]) == 0
+    text = capsys.readouterr().out
+    assert "TPR at FPR" in text
+    assert "(add)" in text
+
+
+def test_compare(capsys):
+    asked = ["compare", *RUN, "--other-noise-multiplier", "1.5", "--json", "-"]
+    assert main(asked) == 0
+    output = capsys.readouterr()
+    found = json.loads(output.out)
+    assert found["verdict"] == "a dominates"
+    assert found["runs"]["b"] == found["runs"]["a"] | {"noise_multiplier": 1.5}
+    assert "a = DPSGD" in output.err
+
+
+def test_compare_needs_another_run(capsys):
+    assert main(["compare", *RUN]) == 2
+    assert "--other-" in capsys.readouterr().err
+
+
+def test_a_picture_says_of_which_run_it_is(tmp_path, monkeypatch):
+    titles = []
+    monkeypatch.setattr(plot, "save", lambda *_, title: titles.append(title))
+    path = str(tmp_path / "picture.png")
+    assert main(["epsilon", *RUN, "--delta", "1e-5", "--plot", path]) == 0
+    for words in (
+        "noise multiplier 1,",
+        "num steps 1000",
+        "sampling prob 0.01",
+        "1.82",
+    ):
+        assert words in titles[0]
+
+
+def test_a_closed_pipe_is_quiet():
+    command = [sys.executable, "-m", "fdp_jax.cli", "completion", "bash"]
+    if importlib.util.find_spec("shtab") is None:
+        command = [sys.executable, "-m", "fdp_jax.cli", "epsilon", *RUN]
+        command += ["--delta", "2", "--json", "-"]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.close()
+        error = process.stderr.read()
+    assert "Broken" not in error
+    assert "Traceback" not in error
+    assert process.returncode in (2, 141)
+
+
+@pytest.mark.skipif(
+    importlib.util.find_spec("shtab") is not None, reason="shtab is installed"
+)
+def test_completions_name_what_they_need(capsys):
+    assert main(["completion", "bash"]) == 2
+    assert "extra 'completion'" in capsys.readouterr().err
+
+
+class _Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+
+def test_a_terminal_sees_progress_after_two_seconds(monkeypatch):
+    monkeypatch.setattr(_progress, "_AFTER", 0.02)
+    terminal = _Terminal()
+    monkeypatch.setattr(sys, "stderr", terminal)
+    with _progress.progress("report"):
+        time.sleep(0.2)
+    assert "fdp-jax report: computing for 0 s" in terminal.getvalue()
+    assert terminal.getvalue().endswith("\r")  # nothing of it is left
+    terminal = _Terminal()
+    monkeypatch.setattr(sys, "stderr", terminal)
+    monkeypatch.setattr(_progress, "_AFTER", 2.0)
+    with _progress.progress("report"):
+        pass
+    assert terminal.getvalue() == ""
 
 
 def test_numbers_and_ratios():

@@ -21,6 +21,7 @@ MECHANISMS = (ROOT / "MECHANISMS.md").read_text(encoding="utf-8")
 SAMPLING = (ROOT / "docs/sampling.md").read_text(encoding="utf-8")
 TRAINING = (ROOT / "docs/training.md").read_text(encoding="utf-8")
 AUDITING = (ROOT / "docs/auditing.md").read_text(encoding="utf-8")
+SHARP_EDGES = (ROOT / "docs/sharp_edges.md").read_text(encoding="utf-8")
 SWEEPS = (ROOT / "docs/sweeps.md").read_text(encoding="utf-8")
 GUIDE = (ROOT / "docs/adding_a_mechanism.md").read_text(encoding="utf-8")
 
@@ -116,6 +117,7 @@ TEXTS = {
     "SAMPLING": SAMPLING,
     "TRAINING": TRAINING,
     "AUDITING": AUDITING,
+    "SHARP_EDGES": SHARP_EDGES,
     "SWEEPS": SWEEPS,
 }
 SECTIONS = {name: _sections(text) for name, text in TEXTS.items()}

@@ -1718,7 +1718,7 @@ EXCEPTIONS = {
         PoissonSubsampled.relation RandomRepeat.relation RevealedMixture.relation
         Schedule.relation _View.is_exact comparison.Join.symmetric
         Subsampled.relation sampling.UserLevel.scheme
-        comparison.Meet.symmetric native_float32 noise.CanonicalCheck.passed""",
+        comparison.Meet.symmetric checked native_float32 noise.CanonicalCheck.passed""",
     "no numbers go in": """
         experiments.hamming
         BlatantNonPrivacy PerfectPrivacy tradeoff.BlatantNonPrivacy tradeoff.Identity

@@ -1,8 +1,9 @@
 """Argument checks that work on plain numbers, arrays and traced values alike.
 
 Every check returns its argument, and the result must be used: under `jit` the check
-hangs on it.  A concrete bad value raises `ValueError` at once; a traced one raises
-`equinox.EquinoxRuntimeError` with the same sentence when the program runs.
+hangs on it.  A bad value raises `ValueError` at once, under `jax.vmap` and `jax.grad`
+by themselves too; inside of `jax.jit` the program stops with the same sentence when it
+runs, and `equinox.filter_jit` raises `equinox.EquinoxRuntimeError`.
 """
 
 import contextlib
@@ -18,6 +19,7 @@ import numpy as np
 
 from ._concrete import is_traced, known, trace_level
 from ._precision import float_dtype, in_float64
+from ._refusals import refuse_where
 
 _Member = TypeVar("_Member", bound=enum.Enum)
 
@@ -62,8 +64,7 @@ def _error_in_double(value: Any, wrong: Callable[[Any], Any], message: str) -> A
 def checked(name: str, value: Any, allowed: str, test: Callable[[Any], Any]) -> Any:
     """The value, if it passes a test: `allowed` says which numbers do."""
     if is_traced(value):
-        wrong = lambda x: (~test(x)).any()
-        return error_if(value, wrong, f"{name} must be {allowed}")
+        return refuse_where(value, lambda x: ~test(x), f"{name} must be {allowed}")
     numbers = np.asarray(value)
     kinds = np.integer, np.floating
     if not any(np.issubdtype(numbers.dtype, kind) for kind in kinds):
@@ -271,7 +272,10 @@ def tolerance(value: Any) -> float:
 def scalar(name: str, value: Any) -> Any:
     """A single number (after one of the other checks)."""
     if getattr(value, "ndim", 0) != 0:
-        raise ValueError(f"{name} must be one number, got an array of {value.shape}")
+        raise ValueError(
+            f"{name} must be one number, got an array of {value.shape}: "
+            "map over its entries with jax.vmap"
+        )
     return value
 
 

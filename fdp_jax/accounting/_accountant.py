@@ -7,6 +7,8 @@ import equinox as eqx
 import numpy as np
 
 from .._internal import _checks
+from .._internal._calls import explained
+from .._internal._show import Call, Shown
 from ..calibration import AbstractTarget, UnreachableTarget, calibrate
 from ..curves import Bounds
 from ..losses import ComposedLoss
@@ -22,6 +24,7 @@ from ..mechanisms import (
     Sampling,
     as_float,
     relation_field,
+    require_mechanism,
 )
 from ._file import read, write
 from ._table import Kind, Table
@@ -74,6 +77,13 @@ class Accountant(AbstractMechanism):
         else:
             self.tables = ()
 
+    def _shown(self, parent: Any) -> Call:
+        shown = super()._shown(parent)
+        steps = self.history if self._is_known() else Shown("traced")
+        others = [entry for entry in shown.entries if entry[0] != "tables"]
+        return Call(shown.name, [("history", steps), *others])
+
+    @explained
     def step(self, mechanism: AbstractMechanism, count: Any = 1) -> "Accountant":
         """The account after some more steps; this one stays as it is.
 
@@ -96,8 +106,7 @@ class Accountant(AbstractMechanism):
                 f"step takes mechanisms, got {type(mechanism).__name__}: Renyi "
                 "guarantees compose among themselves, see compose, and ZCDPFilter"
             )
-        if not isinstance(mechanism, AbstractMechanism):
-            raise TypeError(f"step takes mechanisms, got {type(mechanism).__name__}")
+        require_mechanism("mechanism", mechanism)
         if mechanism.relation is not self.relation:
             raise ValueError(
                 f"steps must have the relation {self.relation.value!r} of this "
@@ -161,6 +170,7 @@ class Accountant(AbstractMechanism):
         """How many steps there were."""
         return sum(table.counts.sum() for table in self.tables)
 
+    @explained
     def spent(self, target: AbstractTarget) -> Bounds:
         """What the target limits, as far as the run has got.
 
@@ -176,6 +186,7 @@ class Accountant(AbstractMechanism):
         """
         return target.spent_by(self)
 
+    @explained
     def remaining(
         self, target: AbstractTarget, mechanism: AbstractMechanism
     ) -> int | float:

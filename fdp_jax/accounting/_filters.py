@@ -8,7 +8,7 @@ together has the guarantee of the budget.
 """
 
 import abc
-from typing import Any
+from typing import Any, ClassVar
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -18,6 +18,8 @@ from jaxtyping import Array, ArrayLike, Bool, Float, Real
 from .._internal import _checks
 from .._internal._concrete import is_traced
 from .._internal._precision import float_dtype, in_float64
+from .._internal._record import Record
+from .._internal._show import Call
 from ..divergences import gdp, renyi_dp, zcdp
 from ..mechanisms import (
     ADD_OR_REMOVE_ONE,
@@ -36,7 +38,7 @@ ROUNDING = {np.dtype(np.float64): (1e-14, 4e-9), np.dtype(np.float32): (1e-6, 1e
 that costs may fill it; by the precision of the user's program."""
 
 
-class AbstractFilter(eqx.Module):
+class AbstractFilter(Record):
     """A budget, and what of it has been spent.
 
     Both keep their digits in programs of any precision.  Costs are rounded upward, and
@@ -44,10 +46,17 @@ class AbstractFilter(eqx.Module):
     that rounding does not refuse what just fills it: `guarantee` includes that.
     """
 
+    _room: ClassVar[str] = "accounting."
+
     _budget: eqx.AbstractVar[tuple[Any, ...]]
     _spent: eqx.AbstractVar[tuple[Any, ...]]
     relation: eqx.AbstractVar[Any]
     """The `NeighboringRelation` of the budget and of all releases."""
+
+    def _shown(self, parent: Any) -> Call:
+        shown = super()._shown(parent)
+        sums = ("budget", joined(self._budget)), ("spent", joined(self._spent))
+        return Call(shown.name, [*sums, *shown.entries])
 
     @abc.abstractmethod
     def _cost(self, mechanism: Any) -> Any:

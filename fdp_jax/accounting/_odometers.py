@@ -26,7 +26,7 @@ and larger (Whitehouse, Ramdas, Rogers, Wu 2023).  What settings fixed in advanc
 have leaked is no valid E: something has to be lost (Rogers et al. 2016).
 """
 
-from typing import Any
+from typing import Any, ClassVar
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -35,6 +35,8 @@ from jaxtyping import Array, ArrayLike, Bool, Float, Real
 
 from .._internal import _checks
 from .._internal._precision import in_float64
+from .._internal._record import Record
+from .._internal._show import Call
 from ..mechanisms import ADD_OR_REMOVE_ONE, RenyiDP
 from ._digits import joined, split
 from ._filters import (
@@ -54,14 +56,20 @@ _SHARES = 1.0 / (1 + np.abs(_INDEX)) ** 2
 _SHARES = _SHARES / np.sum(_SHARES) * (1 - 1e-6)
 
 
-class AbstractOdometer(eqx.Module):
+class AbstractOdometer(Record):
     """What has been spent, and what that may have leaked, at any stopping time.
 
     Costs are rounded upward, as those of a filter.
     """
 
+    _room: ClassVar[str] = "accounting."
+
     _unit: eqx.AbstractVar[AbstractFilter]
     """A filter whose budget is the unit; it may be exceeded here."""
+
+    def _shown(self, parent: Any) -> Call:
+        shown, unit = super()._shown(parent), self._unit._shown(self)
+        return Call(shown.name, [*shown.entries, *unit.entries])
 
     @property
     def relation(self) -> Any:

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from .._internal import _checks
+from .._internal._calls import explained
 from ._asked import require_queries
 from ._limits import ROUNDING, confidence_of
 from ._points import TradeOffPoints
@@ -89,6 +90,7 @@ class Verdict:
         return self.falsified
 
 
+@explained
 def falsifies(guarantee: Any, evidence: Any, *, level: float = 0.05) -> Verdict:
     """Test whether a run has a guarantee, whatever its trade-off function.
 
@@ -130,6 +132,7 @@ def falsifies(guarantee: Any, evidence: Any, *, level: float = 0.05) -> Verdict:
     return Verdict(min(float(evidence.p_value(guarantee)), 1.0), level)
 
 
+@explained
 def epsilon_lower_bound(
     evidence: Any, *, delta: Any, confidence: float = 0.95
 ) -> float:
@@ -166,6 +169,7 @@ def epsilon_lower_bound(
     return evidence.epsilon(delta, confidence_of(confidence))
 
 
+@explained
 def mu_lower_bound(evidence: Any, *, confidence: float = 0.95) -> float:
     """A lower confidence bound of the mu at which a mechanism can be mu-Gaussian DP.
 
@@ -189,6 +193,7 @@ def mu_lower_bound(evidence: Any, *, confidence: float = 0.95) -> float:
     return evidence.mu(confidence_of(confidence))
 
 
+@explained
 def tradeoff_points(evidence: Any, *, confidence: float = 0.95) -> TradeOffPoints:
     """Points that the true trade-off function lies below, all at once.
 

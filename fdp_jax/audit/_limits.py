@@ -6,12 +6,14 @@ import numpy as np
 import scipy.special
 
 from .._internal import _checks
+from .._internal._calls import explained
 
 ALTERNATIVES = ("two-sided", "greater", "less")
 # Limits and p-values of SciPy are right to 1e-12 or so; they are moved outward by this.
 ROUNDING = 1e-9
 
 
+@explained
 def clopper_pearson(
     count: Any,
     num_trials: Any,

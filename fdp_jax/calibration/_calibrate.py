@@ -14,6 +14,7 @@ from jaxtyping import Array, PyTree
 from .. import engines
 from .._internal import _checks
 from .._internal._batching import one_by_one
+from .._internal._calls import explained
 from .._internal._concrete import (
     ahead_of_time,
     evaluates_at_once,
@@ -38,9 +39,10 @@ from ..curves import (
 )
 from ..levy import LevyTriplet
 from ..losses import AUTO, ComposedLoss, Method
-from ..mechanisms import AbstractMechanism, View, is_repeated
+from ..mechanisms import AbstractMechanism, View, is_repeated, require_mechanism
 from ._calibration import Calibration
 from ._engines import can_split, has_grid_too, needs_no_splitting
+from ._require import require_target
 from ._search import solve
 from ._targets import AbstractTarget, Margin, UnreachableTarget
 from .unknowns import Selector, Unknown, find_unknown
@@ -53,6 +55,7 @@ _NARROW = 1e-6
 """Width of the certificate, as a difference of logits, that queries call certified."""
 
 
+@explained
 @ahead_of_time
 def calibrate(
     mechanism: AbstractMechanism | View,
@@ -124,11 +127,8 @@ def calibrate(
     method = AUTO
     if isinstance(mechanism, View) and mechanism.direction == "both":
         mechanism, method = mechanism.mechanism, mechanism.method
-    if not isinstance(mechanism, AbstractMechanism):
-        raise TypeError(
-            f"mechanism must be a mechanism, got {type(mechanism).__name__}"
-        )
-    target.require_relation(mechanism.relation)
+    mechanism = require_mechanism("mechanism", mechanism)
+    require_target(target).require_relation(mechanism.relation)
     inside, allowed = target.reachable()
     if not is_traced(inside) and not bool(inside):
         raise UnreachableTarget(

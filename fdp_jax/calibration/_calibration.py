@@ -3,13 +3,15 @@
 import equinox as eqx
 from jaxtyping import Array, Bool, Float, Int
 
+from .._internal._record import Record
+from .._internal._show import members
 from .._internal._text import round_down, round_up
 from ..curves import Status
 from ..mechanisms import AbstractMechanism
 from ._targets import AbstractTarget
 
 
-class Calibration(eqx.Module):
+class Calibration(Record):
     """The solution of a calibration.
 
     `value` is rounded to the private side: the certified guarantee of `mechanism`
@@ -21,7 +23,7 @@ class Calibration(eqx.Module):
     mechanism: AbstractMechanism
     """The mechanism with the value put in."""
     target: AbstractTarget
-    status: Int[Array, ""]
+    status: Int[Array, ""] = eqx.field(metadata=members(Status))
     """A `Status`: VACUOUS if no value could be certified to meet the target, LOOSE if
     the query at the one that was is loose, or if it is more than half a percent off
     the estimate's root."""

@@ -6,7 +6,7 @@ where the target is met, so that one search serves them all.
 """
 
 import abc
-from typing import Any
+from typing import Any, ClassVar
 
 import equinox as eqx
 import jax
@@ -15,6 +15,7 @@ from jax.scipy.special import ndtr, ndtri
 from jaxtyping import Array, Bool, Float, Real
 
 from .._internal import _checks
+from .._internal._record import Record
 from .._internal._special import safe_log
 from .._internal._text import at_least, at_most
 from ..curves import (
@@ -41,8 +42,10 @@ class Margin(eqx.Module):
     """Where the target is hardest to meet, without derivative; see `binds`."""
 
 
-class AbstractTarget(eqx.Module):
+class AbstractTarget(Record):
     """A bound on the privacy loss, under both directions of the relation."""
+
+    _room: ClassVar[str] = "targets."
 
     @property
     def binds(self) -> tuple[str, ...]:

@@ -1,9 +1,10 @@
 """The command line `fdp-jax`.
 
-`epsilon`, `delta`, `calibrate` and `report` answer one question about one DP-SGD run;
-`demo` recomputes published runs. Exit status: 0 if there is an answer, 2 for bad usage
-or bad values (one line on standard error), 3 if the target cannot be reached or only
-a vacuous bound could be certified.
+`epsilon`, `delta`, `calibrate`, `report` and `compare` answer one question about DP-SGD
+runs; `verify` computes an answer again by other means; `demo` recomputes published
+runs; `completion` prints a shell's completions.  Exit status: 0 if there is an answer,
+2 for bad usage or bad values (one line on standard error), 3 if the target cannot be
+reached, only a vacuous bound could be certified, or `verify` finds a contradiction.
 """
 
 from ._main import main as main

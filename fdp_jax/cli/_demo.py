@@ -1,5 +1,6 @@
 """Recompute published DP-SGD runs: guarantee, calibrated noise, picture."""
 
+import argparse
 import json
 import pathlib
 import time
@@ -9,8 +10,17 @@ import jax
 
 from .. import calibration, mechanisms, plot, reports
 from ..data import PublishedRun, published_runs
+from ._output import Output
+from ._status import OK
 
 _SHOWN = "tf-privacy-mnist-eps3"
+
+
+def run(arguments: argparse.Namespace, output: Output) -> int:
+    """Recompute the runs; the exit status."""
+    del output
+    demo(pathlib.Path(arguments.output))
+    return OK
 
 
 def demo(folder: pathlib.Path) -> None:

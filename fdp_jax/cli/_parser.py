@@ -3,7 +3,7 @@
 import argparse
 import importlib.metadata
 import sys
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from ._scheme import SCHEMES
 
@@ -19,7 +19,13 @@ SOLVABLE = ("noise_multiplier", "sampling_prob", "num_steps")
 
 
 class Parser(argparse.ArgumentParser):
-    """An argument parser whose errors are one line, with exit status 2."""
+    """An argument parser whose errors are one line, with exit status 2.
+
+    Abbreviations are refused: a script with one would break with the next option.
+    """
+
+    def __init__(self, *args: Any, **options: Any):
+        super().__init__(*args, **{"allow_abbrev": False} | options)
 
     def error(self, message: str) -> NoReturn:
         """Print the message and leave."""
@@ -51,14 +57,14 @@ def build_parser() -> Parser:
     parser.add_argument("--version", action="version", version=f"fdp-jax {version}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
 
-    epsilon = commands.add_parser("epsilon", help="epsilon at a given delta")
+    epsilon = commands.add_parser("epsilon", help="epsilon at one or more deltas")
     _add_run(epsilon, required=True)
-    _add_delta(epsilon, required=True)
+    _add_delta(epsilon, required=True, nargs="+")
     _add_outputs(epsilon)
 
-    delta = commands.add_parser("delta", help="delta at a given epsilon")
+    delta = commands.add_parser("delta", help="delta at one or more epsilons")
     _add_run(delta, required=True)
-    _add_epsilon(delta, required=True)
+    _add_epsilon(delta, required=True, nargs="+")
     _add_outputs(delta)
 
     calibrate = commands.add_parser(
@@ -92,12 +98,35 @@ def build_parser() -> Parser:
         type=number,
         help="largest admissible TPR - FPR of any attack, in (0, 1)",
     )
+    calibrate.add_argument(
+        "--whole",
+        action="store_true",
+        help="find a whole number, such as of steps",
+    )
     _add_outputs(calibrate)
 
     report = commands.add_parser("report", help="everything about one run, to publish")
     _add_run(report, required=True)
     _add_delta(report, required=True)
     _add_outputs(report)
+
+    compare = commands.add_parser(
+        "compare",
+        help="which of two runs is more private, and against whom",
+        description="The other run is the same but for what --other-... says of it.",
+    )
+    _add_run(compare, required=True)
+    _add_run(compare, required=False, prefix="other-")
+    _add_json(compare)
+
+    verify = commands.add_parser(
+        "verify",
+        help="compute an answer again, by another engine and by dp-accounting",
+        description="Reads a file that epsilon, delta, calibrate or report has written "
+        "with --json. Exit status 3 if a bound in it is contradicted.",
+    )
+    verify.add_argument("file", metavar="FILE", help="the JSON file")
+    _add_json(verify)
 
     demo = commands.add_parser(
         "demo", help="recompute published DP-SGD runs and calibrate them"
@@ -122,39 +151,47 @@ def build_parser() -> Parser:
         "--plot", metavar="FILE", help="draw the first answer over two axes"
     )
     sweep.add_argument("--quiet", action="store_true", help="no progress bar")
+
+    completion = commands.add_parser(
+        "completion", help="completions for a shell, to be sourced by it"
+    )
+    completion.add_argument("shell", choices=("bash", "zsh", "tcsh"))
     return parser
 
 
-def _add_run(parser: Parser, *, required: bool) -> None:
+def _add_run(parser: Parser, *, required: bool, prefix: str = "") -> None:
+    """The description of a run; without defaults where it is that of another one."""
     parser.add_argument(
-        "--noise-multiplier",
+        f"--{prefix}noise-multiplier",
         type=number,
         required=required,
         metavar="SIGMA",
         help="standard deviation of the noise over the clipping norm (no unit), > 0",
     )
     parser.add_argument(
-        "--sampling",
+        f"--{prefix}sampling",
         choices=tuple(SCHEMES),
-        default="poisson",
+        default=None if prefix else "poisson",
         help="how batches are drawn (default: poisson)",
     )
     parser.add_argument(
-        "--sampling-prob",
+        f"--{prefix}sampling-prob",
         type=number,
         metavar="Q",
         help="probability that a record is in a batch, in [0, 1]; 256/60000 is fine",
     )
     for name, meaning in _NUMBERS.items():
-        parser.add_argument(name, type=int, metavar="K", help=meaning)
+        parser.add_argument(
+            name.replace("--", f"--{prefix}"), type=int, metavar="K", help=meaning
+        )
     parser.add_argument(
-        "--relation",
+        f"--{prefix}relation",
         choices=_RELATIONS,
-        default="add-or-remove-one",
+        default=None if prefix else "add-or-remove-one",
         help="which data sets are neighbors (default: add-or-remove-one)",
     )
     parser.add_argument(
-        "--num-steps",
+        f"--{prefix}num-steps",
         type=number,
         required=required,
         metavar="N",
@@ -162,25 +199,39 @@ def _add_run(parser: Parser, *, required: bool) -> None:
     )
 
 
-def _add_delta(parser: Parser, *, required: bool) -> None:
+def _add_delta(parser: Parser, *, required: bool, nargs: str | None = None) -> None:
     parser.add_argument(
         "--delta",
         type=number,
         required=required,
+        nargs=nargs,
         help="probability in [0, 1], usually well below 1 / number of records",
     )
 
 
-def _add_epsilon(parser: Parser, *, required: bool) -> None:
+def _add_epsilon(parser: Parser, *, required: bool, nargs: str | None = None) -> None:
     parser.add_argument(
-        "--epsilon", type=number, required=required, help="privacy loss in nats"
+        "--epsilon",
+        type=number,
+        required=required,
+        nargs=nargs,
+        help="privacy loss in nats",
     )
 
 
 def _add_outputs(parser: Parser) -> None:
-    parser.add_argument("--json", metavar="FILE", help="write the answer as JSON")
+    _add_json(parser)
     parser.add_argument(
         "--plot",
         metavar="FILE",
         help="draw trade-off function and profile (.png, .pdf, .svg)",
+    )
+
+
+def _add_json(parser: Parser) -> None:
+    parser.add_argument(
+        "--json",
+        metavar="FILE",
+        help="write the answer as JSON; - for standard output, then the text goes to "
+        "standard error",
     )

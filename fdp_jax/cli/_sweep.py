@@ -1,5 +1,6 @@
 """Sweeps that are described in a TOML file."""
 
+import argparse
 import inspect
 import os
 import pathlib
@@ -11,6 +12,8 @@ import jax
 import numpy as np
 
 from .. import calibration, mechanisms, plot, sweeps
+from ._output import Output
+from ._status import OK
 
 _PARTS = {"mechanism", "grid", "columns", "queries", "gradients", "chunk_size"}
 
@@ -116,3 +119,11 @@ def _use_all_cores() -> None:
         jax.config.update("jax_num_cpu_devices", os.cpu_count() or 1)
     except RuntimeError:
         return
+
+
+def run(arguments: argparse.Namespace, output: Output) -> int:
+    """Run the sweep; the exit status."""
+    quiet = False if arguments.quiet else None
+    found = sweep(arguments.file, arguments.out, arguments.plot, progress=quiet)
+    output.say(found.summary())
+    return OK

@@ -11,6 +11,7 @@ import numpy as np
 from jax.lax import stop_gradient
 from jaxtyping import Array, ArrayLike, Float
 
+from .._internal._calls import explained
 from .._internal._precision import in_float64
 from .._internal._text import round_down, round_up
 from ..curves import Bounds
@@ -156,6 +157,7 @@ _SENTENCES = {
 }
 
 
+@explained
 def compare(a: Any, b: Any) -> Comparison:
     """Which of two guarantees is worse, where, and by how much.
 
@@ -202,6 +204,7 @@ def compare(a: Any, b: Any) -> Comparison:
     )
 
 
+@explained
 def describe(guarantee: Any) -> str:
     """A guarantee in one line: its class and its numbers."""
     side = getattr(guarantee, "direction", None)

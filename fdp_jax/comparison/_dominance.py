@@ -16,7 +16,9 @@ from jax.lax import stop_gradient
 from jaxtyping import Array, Float, Int
 
 from .._internal import _checks
+from .._internal._calls import explained
 from .._internal._precision import float_dtype, in_float64
+from .._internal._record import Record
 from ..curves import Bounds
 from ..engines import Interval
 from ._meet import without_derivative
@@ -29,7 +31,7 @@ MOST_CROSSINGS = 8
 _ANSWERS = {1: "yes", 0: "undecided", -1: "no"}
 
 
-class Crossings(eqx.Module):
+class Crossings(Record):
     """Where two Bayes error functions cross, from the largest epsilon down.
 
     Arrays of a fixed length, of which the first `count` entries mean something.
@@ -50,7 +52,7 @@ class Crossings(eqx.Module):
     """1 if, just below this prior, b is the more private one (R_b > R_a), else -1."""
 
 
-class Dominance(eqx.Module):
+class Dominance(Record):
     """Whether `a` dominates `b`; its truth value is that of a certified yes."""
 
     verdict: Int[Array, ""]
@@ -72,6 +74,7 @@ class Dominance(eqx.Module):
         return int(self.verdict) == 1
 
 
+@explained
 def blackwell_dominates(a: Any, b: Any, *, tolerance: Any = 1e-9) -> Dominance:
     """Whether `a` is at least as informative to every attacker as `b`.
 
@@ -220,6 +223,7 @@ def _zero(axis: Axis, right: Array, left: Array) -> Array:
     return jnp.where(smaller | ~jnp.isfinite(secant), there, secant)
 
 
+@explained
 def crossing_priors(found: Crossings) -> np.ndarray:
     """The priors of all crossings, as plain numbers, rising."""
     return np.sort(np.asarray(found.prior)[: int(found.count)])

@@ -17,10 +17,12 @@ import numpy as np
 from jaxtyping import Array, ArrayLike, Bool, Float
 
 from .._internal import _checks
+from .._internal._calls import explained
 from .._internal._concrete import known
 from .._internal._precision import in_float64
+from .._internal._record import Record
 from ..losses import LossMoments
-from ..mechanisms import AbstractMechanism
+from ..mechanisms import require_mechanism
 from ._moments import loss_moments
 from .delta import delta_divergence
 from .sources import comparable, is_symmetric, request
@@ -29,7 +31,7 @@ BERRY_ESSEEN = 0.56
 """Shevtsova (2010), for sums of independent terms; 0.4748 holds for equal ones."""
 
 
-class EmergentBound(eqx.Module):
+class EmergentBound(Record):
     """A bound of Delta(a^N || b^N~) from three moments, if its premise holds."""
 
     _bound: Float[Array, "..."]
@@ -66,6 +68,7 @@ class EmergentBound(eqx.Module):
         return self._bound
 
 
+@explained
 def emergent_bound(
     a: Any,
     b: Any,
@@ -157,7 +160,7 @@ def _bound(
     return EmergentBound(bound, fine, total, ratio, needed, one, other)
 
 
-class EmergentOrder(eqx.Module):
+class EmergentOrder(Record):
     """From how many releases on one mechanism was found to dominate another."""
 
     num_steps: int | None = eqx.field(static=True)
@@ -173,6 +176,7 @@ class EmergentOrder(eqx.Module):
     """Whether eta_a > eta_b, so that in the end a^N dominates b^N."""
 
 
+@explained
 def first_dominating_num_steps(
     a: Any, b: Any, *, tolerance: float = 1e-9, max_num_steps: int = 4096
 ) -> EmergentOrder:
@@ -214,8 +218,7 @@ def first_dominating_num_steps(
     most = _checks.whole("max_num_steps", max_num_steps, 1, 10**9)
     comparable(a, b)
     for name, value in (("a", a), ("b", b)):
-        if not isinstance(value, AbstractMechanism):
-            raise TypeError(f"{name} must be a mechanism, got {type(value).__name__}")
+        require_mechanism(name, value)
     one, other = loss_moments(a), loss_moments(b)
     seen: dict[int, tuple[float, float]] = {}
 

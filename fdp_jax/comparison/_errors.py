@@ -3,14 +3,15 @@
 import dataclasses
 from typing import Any
 
-import equinox as eqx
 import jax.numpy as jnp
 from jax.lax import stop_gradient
 from jaxtyping import Array, Float
 
 from .._internal import _checks
+from .._internal._calls import explained
 from .._internal._concrete import outside_transformations
 from .._internal._precision import in_float64
+from .._internal._record import Record
 from ..curves import (
     Bounds,
     Range,
@@ -25,7 +26,7 @@ from .explore import Nodes
 from .sources import Request, pair, share
 
 
-class BayesErrors(eqx.Module):
+class BayesErrors(Record):
     """Certified Bayes errors of both guarantees at common priors, rising."""
 
     prior: Float[Array, " m"]
@@ -33,6 +34,7 @@ class BayesErrors(eqx.Module):
     b: Bounds
 
 
+@explained
 def certified_bayes_errors(a: Any, b: Any, *, priors: Any = None) -> BayesErrors:
     """Bayes errors of two guarantees at common priors, with bounds.
 

@@ -15,6 +15,7 @@ from typing import Any
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from .._internal._calls import explained
 from .._internal._precision import in_float64
 from ..curves import (
     Bound,
@@ -25,6 +26,7 @@ from .delta import delta_divergence
 from .sources import request
 
 
+@explained
 def distance_from_perfect_privacy(
     guarantee: Any, *, bound: Bound | str = Bound.PESSIMISTIC
 ) -> Float[Array, ""]:
@@ -57,6 +59,7 @@ def distance_from_perfect_privacy(
     return 0.5 * guarantee.advantage(bound=bound)
 
 
+@explained
 def minimax_error(
     guarantee: Any, *, bound: Bound | str = Bound.PESSIMISTIC
 ) -> Float[Array, ""]:

@@ -12,11 +12,13 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from .._internal._calls import explained
 from .._internal._precision import in_float64
 from ..losses import ComposedLoss, LossMoments
 from ..mechanisms import AbstractMechanism, View, resolve
 
 
+@explained
 def loss_moments(mechanism: Any) -> LossMoments:
     """Moments of the privacy loss of a single release.
 

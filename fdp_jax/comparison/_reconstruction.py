@@ -5,6 +5,7 @@ from typing import Any
 from jaxtyping import Array, Float
 
 from .._internal import _checks
+from .._internal._calls import explained
 from ..curves import (
     AbstractGuarantee,
     Bound,
@@ -13,6 +14,7 @@ from ..curves import (
 from .sources import request
 
 
+@explained
 def reconstruction_bound(
     mechanism: Any, *, kappa: Any, bound: Bound | str = Bound.PESSIMISTIC
 ) -> Float[Array, "..."]:

@@ -19,8 +19,10 @@ from jax.lax import stop_gradient
 from jaxtyping import Array, Float
 
 from .._internal import _checks
+from .._internal._calls import explained
 from .._internal._precision import float_dtype, in_float64
 from .._internal._quadrature import between
+from .._internal._record import Record
 from ..curves import (
     Bounds,
     Status,
@@ -45,7 +47,7 @@ _BEYOND = (60.0, 90.0, 130.0)
 _POINTS = 12
 
 
-class HyperPrior(eqx.Module):
+class HyperPrior(Record):
     """A density on the prior of H0.
 
     Args:
@@ -112,17 +114,19 @@ def _uquadratic(prior: Array) -> Array:
     return 12 * jnp.square(prior - 0.5)
 
 
+@explained
 def jeffreys() -> HyperPrior:
     """Beta(1/2, 1/2), the Jeffreys prior: 1 / (Pi sqrt(pi (1 - pi)))."""
     return HyperPrior(_jeffreys, convex=True, symmetric=True)
 
 
+@explained
 def uquadratic() -> HyperPrior:
     """The U-quadratic density 12 (pi - 1/2)^2."""
     return HyperPrior(_uquadratic, convex=True, symmetric=True)
 
 
-class WeightedDivergence(eqx.Module):
+class WeightedDivergence(Record):
     """The largest weighted difference of Bayes errors."""
 
     value: Bounds
@@ -131,6 +135,7 @@ class WeightedDivergence(eqx.Module):
     """Where it is attained."""
 
 
+@explained
 def weighted_divergence(
     a: Any, b: Any, *, hyper_prior: HyperPrior
 ) -> WeightedDivergence:
@@ -236,7 +241,7 @@ def _both_halves(request: Request, symmetric: bool) -> Request:
     return dataclasses.replace(request, symmetric=False)
 
 
-class AverageErrors(eqx.Module):
+class AverageErrors(Record):
     """What attackers with random priors get wrong, for several mechanisms."""
 
     bayes_error: Float[Array, " m"]
@@ -245,6 +250,7 @@ class AverageErrors(eqx.Module):
     """Index of the most private one on average (the largest error)."""
 
 
+@explained
 def best_on_average(guarantees: Any, *, hyper_prior: HyperPrior) -> AverageErrors:
     """Which of several guarantees is best on average over attackers' priors.
 

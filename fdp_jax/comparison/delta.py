@@ -18,12 +18,15 @@ from jax.lax import stop_gradient
 from jaxtyping import Array, Bool, Float
 
 from .._internal._batching import one_by_one
+from .._internal._calls import explained
 from .._internal._concrete import outside_transformations
 from .._internal._implicit import known_value, optimum_or_kink
 from .._internal._precision import (
     float_dtype,
     in_float64,
 )
+from .._internal._record import Record
+from .._internal._show import LOWER, MIDDLE, UPPER
 from ..curves import (
     Bound,
     Bounds,
@@ -39,7 +42,7 @@ from .explore import Nodes, explore, weights_of
 from .sources import Pair, Request, comparable, share
 
 
-class DeltaDivergence(eqx.Module):
+class DeltaDivergence(Record):
     """How far a guarantee `a` is from being nowhere better than `b`."""
 
     value: Bounds
@@ -57,6 +60,7 @@ class DeltaDivergence(eqx.Module):
         return float(self.value.estimate)
 
 
+@explained
 def delta_divergence(a: Any, b: Any) -> DeltaDivergence:
     """The Delta-divergence: how much less private `b` is than `a`, at the worst prior.
 
@@ -107,6 +111,7 @@ def delta_divergence(a: Any, b: Any) -> DeltaDivergence:
     return found
 
 
+@explained
 def symmetrized_divergence(
     a: Any, b: Any, *, bound: Bound | str = Bound.PESSIMISTIC
 ) -> Float[Array, ""]:
@@ -154,12 +159,12 @@ def _options() -> dict[str, bool]:
 # ----------------------------------------------------------------- inside the program
 
 
-class Extremum(eqx.Module):
+class Extremum(Record):
     """The largest gap T~ - T between two guarantees."""
 
-    lower: Float[Array, ""]
-    estimate: Float[Array, ""]
-    upper: Float[Array, ""]
+    lower: Float[Array, ""] = eqx.field(metadata=LOWER)
+    estimate: Float[Array, ""] = eqx.field(metadata=MIDDLE)
+    upper: Float[Array, ""] = eqx.field(metadata=UPPER)
     epsilon: Float[Array, ""]
     """|logit(prior)|."""
     left: Bool[Array, ""]

@@ -23,7 +23,8 @@ from jax import lax
 from jax.lax import stop_gradient
 from jaxtyping import Array, Bool, Float, PyTree
 
-from .. import engines
+from .. import engines, mechanisms
+from .._internal._record import refuse
 from .._internal._special import safe_log
 from ..curves import (
     LOGARITHM,
@@ -320,10 +321,8 @@ def request(name: str, guarantee: Any) -> Request:
         known = isinstance(guarantee, Curve | AbstractRenyi)
         symmetric = known or getattr(guarantee, "symmetric", False) is True
         return Request(guarantee, (), AUTO, symmetric)
-    raise TypeError(
-        f"{name} must be a mechanism, one direction of it or a curve, "
-        f"got {type(guarantee).__name__}"
-    )
+    wanted = "a mechanism, one direction of it or a curve"
+    refuse(name, guarantee, wanted, mechanisms, mechanisms.DPSGD)
 
 
 def is_symmetric(subject: AbstractMechanism) -> bool:

@@ -12,7 +12,9 @@ from jax.lax import stop_gradient
 from jaxtyping import Array, Bool, Float, Int
 
 from .._internal import _checks
-from .._internal._concrete import is_traced, outside_transformations
+from .._internal._concrete import outside_transformations
+from .._internal._record import Record
+from .._internal._show import LOWER, MIDDLE, UPPER, members
 from .._internal._tolerances import CROSSING
 
 
@@ -56,27 +58,16 @@ class LooseBoundWarning(UserWarning):
     """
 
 
-class Bounds(eqx.Module):
+class Bounds(Record):
     """A quantity with its certificate; fields broadcast over the query's arguments."""
 
-    lower: Float[Array, "..."]
-    estimate: Float[Array, "..."]
-    upper: Float[Array, "..."]
-    status: Int[Array, "..."]
+    lower: Float[Array, "..."] = eqx.field(metadata=LOWER)
+    estimate: Float[Array, "..."] = eqx.field(metadata=MIDDLE)
+    upper: Float[Array, "..."] = eqx.field(metadata=UPPER)
+    status: Int[Array, "..."] = eqx.field(metadata=members(Status))
     """Values of `Status`."""
     method: str = eqx.field(static=True, default="")
     """The engine that found them: "closed_form", "spectral" or "grid", or several."""
-
-    def __repr__(self) -> str:
-        values = self.lower, self.estimate, self.upper, self.status
-        if is_traced(values):
-            return super().__repr__()
-        numbers = ", ".join(
-            f"{name}={np.asarray(x)}"
-            for name, x in zip(("lower", "estimate", "upper"), values, strict=False)
-        )
-        status = np.vectorize(lambda s: Status(s).name, otypes=[str])(self.status)
-        return f"Bounds({numbers}, status={status}, method={self.method!r})"
 
     def pick(
         self, bound: Bound | str, *, upper_is_pessimistic: bool

@@ -16,6 +16,7 @@ from jax.lax import stop_gradient
 from jaxtyping import Array, ArrayLike, Float
 
 from .. import engines
+from .._internal._picture import Lines
 from .._internal._precision import in_float64
 from ..engines import Interval, log_complement
 from ..losses import ComposedLoss
@@ -44,6 +45,9 @@ class Curve(AbstractGuarantee):
     def both(self) -> GridCurve:
         """The guarantee under both directions: the larger delta at every threshold."""
         return _worse(self.remove, self.add)
+
+    def _drawn(self) -> Lines:
+        return self.remove._drawn() + self.add._drawn()
 
     def _solve(self, delta: Any) -> Bounds:
         return self.both._solve(delta)

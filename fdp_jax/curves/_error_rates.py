@@ -1,24 +1,24 @@
 """Error rates of the tests at given thresholds, with bounds rounded outward."""
 
-import equinox as eqx
 import jax.numpy as jnp
 from jax.lax import optimization_barrier, stop_gradient
 from jaxtyping import Array, ArrayLike, Bool, Float
 
 from .. import engines
+from .._internal._record import Record
 from ..engines import AbstractPlan, Interval, select
 from ..losses import ComposedLoss
 from ._queries import at_infinity
 
 
-class ErrorRates(eqx.Module):
+class ErrorRates(Record):
     """Type II error and power of one test; each with its own relative accuracy."""
 
     beta: Interval
     tpr: Interval
 
 
-class Test(eqx.Module):
+class Test(Record):
     """An anchor, prepared for thresholds around it."""
 
     anchor: Float[Array, ""]

@@ -10,6 +10,7 @@ import numpy as np
 from jax.lax import stop_gradient
 from jaxtyping import Array, Float
 
+from .._internal._picture import Lines
 from .._internal._precision import in_float64, narrow
 from .._internal._special import safe_log
 from ..engines import Interval, log_complement, select
@@ -59,6 +60,9 @@ class GridCurve(AbstractGuarantee):
     def beta_grid(self) -> Float[np.ndarray, " n"]:
         """Type II errors of the threshold tests (estimates)."""
         return np.exp(np.asarray(self.log_beta_grid))
+
+    def _drawn(self) -> Lines:
+        return ((self.alpha_grid, self.beta_grid),)
 
     def _solve(self, delta: Any) -> Bounds:
         return _epsilon(self, delta, narrow=narrow())

@@ -1,16 +1,19 @@
 """The queries that every guarantee answers: mechanisms, directions and curves."""
 
 import abc
+import contextlib
 from collections.abc import Callable
 from typing import Any, ClassVar
 
-import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from .._internal import _checks
-from .._internal._concrete import ahead_of_time
+from .._internal._calls import explained
+from .._internal._concrete import ahead_of_time, is_traced
+from .._internal._picture import Lines, page
 from .._internal._precision import narrow
+from .._internal._record import Record
 from ._answers import (
     bayes_error_of,
     delta_of,
@@ -34,7 +37,7 @@ from ._doubts import end_of
 from ._queries import ProfilePoint
 
 
-class AbstractGuarantee(eqx.Module):
+class AbstractGuarantee(Record):
     """A privacy guarantee: a trade-off function, seen from several sides.
 
     P is the law of the output without the record (H0), Q with it (H1).  All queries
@@ -49,6 +52,17 @@ class AbstractGuarantee(eqx.Module):
 
     _warns: ClassVar[bool] = False
     """Whether something can be done about an answer that is not tight."""
+
+    def _drawn(self) -> Lines | None:
+        """The trade-off function as lines, where they need no compiled program."""
+
+    def _repr_html_(self) -> str | None:
+        """What notebooks show; None where the text alone will do."""
+        lines = None
+        if not is_traced(self):
+            with contextlib.suppress(Exception):  # printing never fails
+                lines = self._drawn()
+        return None if lines is None else page(repr(self), lines)
 
     # Three primitives answer every question.
 
@@ -131,6 +145,7 @@ class AbstractGuarantee(eqx.Module):
             both=both,
         )
 
+    @explained
     def epsilon(
         self, *, delta: Any, bound: Bound | str = Bound.PESSIMISTIC
     ) -> Float[Array, "..."]:
@@ -160,6 +175,7 @@ class AbstractGuarantee(eqx.Module):
         found = self._epsilon_bounds(delta, both=bound is Bound.OPTIMISTIC)
         return end_of(self, found, bound, "epsilon", upper_is_pessimistic=True)
 
+    @explained
     def delta(
         self, *, epsilon: Any, bound: Bound | str = Bound.PESSIMISTIC
     ) -> Float[Array, "..."]:
@@ -184,6 +200,7 @@ class AbstractGuarantee(eqx.Module):
         found = self._delta_bounds(epsilon, both=bound is Bound.OPTIMISTIC)
         return end_of(self, found, bound, "delta", upper_is_pessimistic=True)
 
+    @explained
     def log_delta(
         self, *, epsilon: Any, bound: Bound | str = Bound.PESSIMISTIC
     ) -> Float[Array, "..."]:
@@ -207,6 +224,7 @@ class AbstractGuarantee(eqx.Module):
         found = self._log_delta_bounds(epsilon, both=bound is Bound.OPTIMISTIC)
         return end_of(self, found, bound, "log_delta", upper_is_pessimistic=True)
 
+    @explained
     def beta(
         self, *, alpha: Any, bound: Bound | str = Bound.PESSIMISTIC
     ) -> Float[Array, "..."]:
@@ -231,6 +249,7 @@ class AbstractGuarantee(eqx.Module):
         found = self._rate_bounds(alpha, power=False, both=both)
         return end_of(self, found, bound, "beta", upper_is_pessimistic=False)
 
+    @explained
     def tpr(
         self, *, fpr: Any, bound: Bound | str = Bound.PESSIMISTIC
     ) -> Float[Array, "..."]:
@@ -255,6 +274,7 @@ class AbstractGuarantee(eqx.Module):
         found = self._rate_bounds(fpr, power=True, both=both)
         return end_of(self, found, bound, "tpr", upper_is_pessimistic=True)
 
+    @explained
     def bayes_error(
         self, *, prior: Any, bound: Bound | str = Bound.PESSIMISTIC
     ) -> Float[Array, "..."]:
@@ -278,6 +298,7 @@ class AbstractGuarantee(eqx.Module):
         found = self._bayes_error_bounds(prior, both=bound is Bound.OPTIMISTIC)
         return end_of(self, found, bound, "bayes_error", upper_is_pessimistic=False)
 
+    @explained
     def advantage(
         self, *, bound: Bound | str = Bound.PESSIMISTIC
     ) -> Float[Array, "..."]:
@@ -294,6 +315,7 @@ class AbstractGuarantee(eqx.Module):
         """
         return self.delta(epsilon=0.0, bound=bound)
 
+    @explained
     def bounds(self, **query: Any) -> Bounds:
         """The certified interval behind a query, with its status.
 

@@ -2,11 +2,13 @@
 
 import jax
 
+from .._internal._calls import explained
 from ..calibration import AbstractTarget, Calibration, calibrate
 from ..calibration.unknowns import Selector, find_unknown
 from ..mechanisms import AbstractMechanism, compose
 
 
+@explained
 def scale_to_budget(
     mechanism: AbstractMechanism,
     target: AbstractTarget,
@@ -48,6 +50,7 @@ def scale_to_budget(
     return calibrate(mechanism, target, solve_for=solve_for).mechanism
 
 
+@explained
 def spend_rest(
     spent: AbstractMechanism,
     rest: AbstractMechanism,

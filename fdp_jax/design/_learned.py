@@ -18,6 +18,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from .._internal import _checks
+from .._internal._calls import explained
 from .._internal._logs import LOG_2
 from ..calibration import AbstractTarget, calibrate
 from ..losses import AtomicLoss, ComposedLoss
@@ -39,6 +40,7 @@ _POINTS = 1 << 14
 """Points of the grid while searching; results are certified on the usual number."""
 
 
+@explained
 def learn_noise(
     cost: Callable[[Any], Any],
     target: AbstractTarget,

@@ -16,8 +16,10 @@ import optimistix as optx
 from jaxtyping import Array, Bool, Float, PyTree
 
 from .._internal import _checks
+from .._internal._calls import explained
 from .._internal._concrete import known
 from .._internal._precision import float_dtype
+from .._internal._record import Record
 from ..calibration import AbstractTarget, Calibration, calibrate
 from ..calibration.unknowns import Selector
 from ..mechanisms import AbstractMechanism, View
@@ -26,7 +28,7 @@ Cost = Callable[[Any, Any], Any]
 Family = Callable[[Any], AbstractMechanism | View]
 
 
-class Design(eqx.Module):
+class Design(Record):
     """A mechanism that meets its target at least cost; made by `minimize`."""
 
     params: PyTree
@@ -44,6 +46,7 @@ class Design(eqx.Module):
         return self.calibration.mechanism
 
 
+@explained
 def minimize(
     cost: Cost,
     family: Family,
@@ -116,6 +119,7 @@ def minimize(
     return Design(params, found, value, norm, converged)
 
 
+@explained
 def pareto(
     cost: Cost,
     family: Family,

@@ -13,12 +13,13 @@ the tail is that of p_(i + k) = e^-eps p_i.
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import equinox as eqx
 import numpy as np
 import scipy  # its parts load when they are used
 
 from .._internal import _checks
+from .._internal._calls import explained
 from .._internal._quadrature import unit_rule
+from .._internal._record import Record
 from ..calibration import UnreachableTarget
 from ..calibration.targets import AllOf, ApproxDP
 from ..mechanisms import FromProbabilities
@@ -32,7 +33,7 @@ _MOST_BINS, _MOST_EPSILON = 1 << 18, 300.0
 _Matrix = Any  # scipy.sparse.csr_array, not loaded before it is used
 
 
-class NoiseDesign(eqx.Module):
+class NoiseDesign(Record):
     """A density of additive noise; made by `optimal_noise`."""
 
     edges: np.ndarray
@@ -47,6 +48,7 @@ class NoiseDesign(eqx.Module):
     """The release at a shift of one sensitivity."""
 
 
+@explained
 def optimal_noise(
     cost: Callable[[Any], Any],
     target: ApproxDP | AllOf,

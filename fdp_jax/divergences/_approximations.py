@@ -8,6 +8,7 @@ from jax.scipy.stats import norm
 from jaxtyping import Array, Float
 
 from .._internal import _checks
+from .._internal._calls import explained
 from .._internal._implicit import implicit_root
 from .._internal._precision import in_float64
 from .._internal._roots import bisect
@@ -25,6 +26,7 @@ from .log_moment import (
 _FARTHEST = 40.0
 
 
+@explained
 def clt_gdp(mechanism: Any) -> Float[Array, ""]:
     """Mu of the central limit theorem: the mechanism is *about* mu-GDP.
 
@@ -96,6 +98,7 @@ class _Law(NamedTuple):
         return norm.pdf(x) * (first + second + third)
 
 
+@explained
 def edgeworth_beta(mechanism: Any, *, alpha: Any) -> Float[Array, "..."]:
     """Trade-off function by Edgeworth's expansion: `clt_gdp` with two corrections.
 

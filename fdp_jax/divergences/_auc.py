@@ -8,6 +8,7 @@ import numpy as np
 from jax.lax import stop_gradient
 from jaxtyping import Array, Float
 
+from .._internal._calls import explained
 from .._internal._precision import in_float64, narrow
 from ..curves import (
     Bound,
@@ -26,6 +27,7 @@ _REACH, _COUNT = 3.2, 41
 _SIDE = 1e-9
 
 
+@explained
 def auc(mechanism: Any, *, bound: Bound | str = Bound.PESSIMISTIC) -> Float[Array, ""]:
     """Area under the ROC curve of the best attack, 1 - integral of f.
 

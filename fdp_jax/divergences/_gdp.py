@@ -16,9 +16,11 @@ from jax.lax import stop_gradient
 from jaxtyping import Array, Float
 
 from .._internal import _checks
+from .._internal._calls import explained
 from .._internal._concrete import known, outside_transformations
 from .._internal._implicit import optimum_or_kink
 from .._internal._precision import in_float64, narrow
+from .._internal._record import Record
 from ..curves import (
     round_down_to_single,
     with_gradient,
@@ -33,7 +35,7 @@ _LISTED_ASIDE = 1e-12
 """The least delta for which counts are listed."""
 
 
-class GDPSummary(eqx.Module):
+class GDPSummary(Record):
     """A mechanism summarized by one number; made by `gdp`."""
 
     mu: Float[Array, ""]
@@ -47,6 +49,7 @@ class GDPSummary(eqx.Module):
     """The probability set aside."""
 
 
+@explained
 def gdp(mechanism: Any, *, delta: Any = 0.0) -> GDPSummary:
     """The smallest mu for which a mechanism is mu-GDP, and the regret of using it.
 
@@ -94,6 +97,7 @@ def gdp(mechanism: Any, *, delta: Any = 0.0) -> GDPSummary:
     return _gdp(loss, delta, narrow=narrow(), plain=outside_transformations())
 
 
+@explained
 def gdp_regret(mechanism: Any, *, mu: Any) -> Float[Array, ""]:
     """The regret of summarizing a mechanism by G_mu.
 

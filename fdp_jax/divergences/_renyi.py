@@ -10,6 +10,7 @@ from jax.lax import stop_gradient
 from jaxtyping import Array, ArrayLike, Float
 
 from .._internal import _checks
+from .._internal._calls import explained
 from .._internal._concrete import outside_transformations
 from .._internal._implicit import optimal_value
 from .._internal._precision import float_dtype, in_float64
@@ -41,6 +42,7 @@ _ORDERS = (
 _ROUNDING, _SINGLE_ROUNDING = 1e-9, 2.5e-7
 
 
+@explained
 def renyi(mechanism: Any, *, order: Any) -> Float[Array, "..."]:
     """Rényi divergence of the output with the record from the output without.
 
@@ -125,6 +127,7 @@ def _divergence(loss: ComposedLoss, sign: float, order: Array) -> Array:
     return value - mass.base + jnp.where(certain, 0.0, charge)
 
 
+@explained
 def renyi_dp(mechanism: Any, *, orders: Any = _ORDERS) -> RenyiDP:
     """What remains of a mechanism if only its Rényi divergences are kept.
 
@@ -165,6 +168,7 @@ def renyi_dp(mechanism: Any, *, orders: Any = _ORDERS) -> RenyiDP:
         return RenyiDP(orders=orders, divergences=divergences * (1 + slack))
 
 
+@explained
 def kl(mechanism: Any) -> Float[Array, ""]:
     """Kullback-Leibler divergence, KL(Q||P) = E_Q log dQ/dP: `renyi` of order 1.
 
@@ -188,6 +192,7 @@ def kl(mechanism: Any) -> Float[Array, ""]:
     return _at_order(mechanism, 1.0, "kl")
 
 
+@explained
 def chi_squared(mechanism: Any) -> Float[Array, ""]:
     """Pearson's chi-squared divergence, E_P[(dQ/dP)^2] - 1 = exp(D_2) - 1.
 
@@ -211,6 +216,7 @@ def chi_squared(mechanism: Any) -> Float[Array, ""]:
     return jnp.expm1(_at_order(mechanism, 2.0, "chi_squared"))
 
 
+@explained
 def squared_hellinger(mechanism: Any) -> Float[Array, ""]:
     """Squared Hellinger distance, 1 - E_P[(dQ/dP)^(1/2)] = 1 - exp(-D_{1/2} / 2).
 
@@ -234,6 +240,7 @@ def squared_hellinger(mechanism: Any) -> Float[Array, ""]:
     return -jnp.expm1(-0.5 * _at_order(mechanism, 0.5, "squared_hellinger"))
 
 
+@explained
 def chernoff_information(mechanism: Any) -> Float[Array, ""]:
     """Chernoff information, max over 0 < s < 1 of -log E_P[(dQ/dP)^s].
 
@@ -282,6 +289,7 @@ def _exponent(order: Array, loss: ComposedLoss, aux: tuple) -> Array:
     return finite - (1 - order) * mass.base - order * mass.included
 
 
+@explained
 def max_divergence(mechanism: Any) -> Float[Array, ""]:
     """The largest absolute privacy loss: the least pure epsilon, d_MULT.
 
@@ -308,6 +316,7 @@ def max_divergence(mechanism: Any) -> Float[Array, ""]:
     return _renyi(loss, np.inf, direction="both")
 
 
+@explained
 def total_variation(
     mechanism: AbstractGuarantee, *, bound: Bound | str = Bound.PESSIMISTIC
 ) -> Float[Array, ""]:

@@ -6,6 +6,7 @@ import jax.numpy as jnp
 from jax.lax import stop_gradient
 from jaxtyping import Array, Float
 
+from .._internal._calls import explained
 from .._internal._precision import in_float64, narrow
 from ..curves import (
     elementwise,
@@ -29,6 +30,7 @@ _COARSE, _FINE = 113, 65
 _ROUNDING, _CLOSED_FORM = 1e-12, 4e-15
 
 
+@explained
 def zcdp(mechanism: Any) -> Float[Array, ""]:
     """The smallest rho with D_t <= rho t for all orders t > 1: rho-zCDP.
 

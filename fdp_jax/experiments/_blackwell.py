@@ -21,11 +21,13 @@ import scipy  # its parts load when they are used
 from jaxtyping import Float
 
 from .._internal import _checks
+from .._internal._calls import explained
 from .._internal._concrete import is_traced
+from .._internal._record import Record
 from ._kernel import MarkovKernel, require_kernel
 
 
-class BlackwellOrder(eqx.Module):
+class BlackwellOrder(Record):
     """Whether one finite experiment is at least as informative as another."""
 
     answer: str = eqx.field(static=True)
@@ -41,6 +43,7 @@ class BlackwellOrder(eqx.Module):
     in the sum over inputs; a positive gap refutes the order."""
 
 
+@explained
 def blackwell_order(
     source: MarkovKernel, other: MarkovKernel, *, tolerance: float = 1e-9
 ) -> BlackwellOrder:

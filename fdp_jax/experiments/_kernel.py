@@ -11,13 +11,14 @@ from jaxtyping import Array, Float
 from .._internal import _checks
 from .._internal._concrete import is_traced, known
 from .._internal._precision import in_float64
+from .._internal._record import Record
 from ..curves import AbstractGuarantee, Bound
 from ..tradeoff import TradeOff
 
 _SUM_ERROR = 1e-8
 
 
-class MarkovKernel(eqx.Module):
+class MarkovKernel(Record):
     """A kernel from finitely many inputs to finitely many outputs.
 
     Args:

@@ -8,7 +8,9 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from .._internal import _checks
+from .._internal._calls import explained
 from .._internal._precision import in_float64
+from .._internal._record import Record
 from ..mechanisms import (
     as_float,
 )
@@ -22,7 +24,7 @@ ALTERNATIVES = (*TAILS, "two-sided")
 METHODS = ("unbiased", "bonferroni")
 
 
-class PrivateTest(eqx.Module):
+class PrivateTest(Record):
     """The most powerful f-DP test at its level, in its three forms."""
 
     threshold: Float[Array, ""]
@@ -50,6 +52,7 @@ class Static(eqx.Module):
     """The alternative and method, as `kind_of` names them."""
 
 
+@explained
 def most_powerful_test(noise: Any, null: Any, *, alpha: Any) -> PrivateTest:
     """The most powerful f-DP test for exchangeable bits, from the law of their sum.
 
@@ -87,6 +90,7 @@ def most_powerful_test(noise: Any, null: Any, *, alpha: Any) -> PrivateTest:
     return _most_powerful(noise, null, _level(alpha))
 
 
+@explained
 def binomial_threshold(
     noise: Any, num_records: Any, null_prob: Any, *, alpha: Any, alternative="greater"
 ) -> Float[Array, ""]:
@@ -115,6 +119,7 @@ def binomial_threshold(
     )
 
 
+@explained
 def binomial_p_value(
     released: Any,
     noise: Any,
@@ -161,6 +166,7 @@ def binomial_p_value(
     return p_value_of(noise_of(noise), released, n, prob, static)
 
 
+@explained
 def binomial_interval_from(
     released: Any,
     noise: Any,
@@ -201,6 +207,7 @@ def binomial_interval_from(
     )
 
 
+@explained
 def binomial_power(
     noise: Any,
     num_records: Any,
@@ -244,6 +251,7 @@ def binomial_power(
     )
 
 
+@explained
 def binomial_sample_size(
     noise: Any,
     null_prob: Any,

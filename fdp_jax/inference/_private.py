@@ -10,6 +10,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from .._internal import _checks
+from .._internal._calls import explained
 from .._internal._concrete import is_traced, known
 from .._internal._precision import in_float64
 from ..curves import Bound
@@ -42,6 +43,7 @@ def _of_unit_sensitivity(noise: CanonicalNoise) -> CanonicalNoise:
     return eqx.error_if(noise, as_float(noise.sensitivity) != 1, _UNIT)
 
 
+@explained
 def privacy_excess(phi: Any, f: Any, *, pairs: Any = None) -> Float[Array, ""]:
     """By how much a test breaks f-DP: the largest phi(x) - (1 - f(phi(x'))).
 
@@ -81,6 +83,7 @@ def privacy_excess(phi: Any, f: Any, *, pairs: Any = None) -> Float[Array, ""]:
     return _excess(exact_tradeoff(f, Bound.PESSIMISTIC), phi, pairs)
 
 
+@explained
 def is_private_test(
     phi: Any, f: Any, *, pairs: Any = None, tolerance: float = 1e-12
 ) -> bool:
@@ -104,6 +107,7 @@ def is_private_test(
     return bool(privacy_excess(phi, f, pairs=pairs) <= slack)
 
 
+@explained
 def private_statistic(key: Any, noise: Any, phi: Any) -> Float[Array, "..."]:
     """T = F^-1(phi(x)) + N: an f-DP summary of the data from an f-DP test.
 
@@ -131,6 +135,7 @@ def private_statistic(key: Any, noise: Any, phi: Any) -> Float[Array, "..."]:
     return _statistic(noise, key, _checks.probability("phi", phi))
 
 
+@explained
 def free_p_value(
     statistic: Any, noise: Any, phi: Any, null: Any
 ) -> Float[Array, "..."]:

@@ -12,6 +12,7 @@ from jax.lax import stop_gradient
 from jaxtyping import Array, Float
 
 from .._internal import _checks
+from .._internal._calls import explained
 from .._internal._concrete import is_traced, known
 from .._internal._precision import in_float64
 from .._internal._roots import bisect
@@ -51,6 +52,7 @@ class _Sizes(eqx.Module):
     kind: str = eqx.field(static=True, default="")
 
 
+@explained
 def two_proportion_p_value(
     released_x: Any,
     released_y: Any,
@@ -93,6 +95,7 @@ def two_proportion_p_value(
     return p_value_of(noise, *two_groups(noise, *given, kind))
 
 
+@explained
 def two_proportion_interval_from(
     released_x: Any,
     released_y: Any,
@@ -127,6 +130,7 @@ def two_proportion_interval_from(
     return interval_of(noise, groups, confidence, sizes)
 
 
+@explained
 def semi_private_threshold(
     noise: Any, num_records_x: Any, num_records_y: Any, total: Any, *, alpha: Any
 ) -> Float[Array, ""]:
@@ -165,6 +169,7 @@ def semi_private_threshold(
     return _semi_threshold(noise_of(noise), n, m, total, _level(alpha), sizes)
 
 
+@explained
 def semi_private_power(
     noise: Any,
     num_records_x: int,

@@ -11,8 +11,10 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from .._internal import _checks
+from .._internal._calls import explained
 from .._internal._concrete import is_traced
 from .._internal._precision import float_dtype, in_float64
+from .._internal._record import Record
 from ..curves import (
     outward,
 )
@@ -26,7 +28,7 @@ from ._counts import record_count, success_count, window_length
 from ._private import noise_of
 
 
-class Release(eqx.Module):
+class Release(Record):
     """What was learned from the data, at what price.
 
     Everything in it may be published: the noisy counts are the only access to the data,
@@ -63,6 +65,7 @@ class Release(eqx.Module):
         return "\n".join([*lines, f"guarantee  {_described(self.guarantee)}"])
 
 
+@explained
 def release_count(
     key: Any, count: Any, f: Any, *, sensitivity: Any = None, confidence: float = 0.95
 ) -> Release:
@@ -99,6 +102,7 @@ def release_count(
     return Release((released,), released, interval, None, noise, confidence, True)
 
 
+@explained
 def binomial_test(
     key: Any,
     count: Any,
@@ -145,6 +149,7 @@ def binomial_test(
     return _proportion_release(*given, kind, confidence)
 
 
+@explained
 def binomial_interval(
     key: Any,
     count: Any,
@@ -179,6 +184,7 @@ def binomial_interval(
     return _proportion_release(key, count, num_records, None, f, kind, confidence)
 
 
+@explained
 def two_proportion_test(
     key: Any,
     count_x: Any,

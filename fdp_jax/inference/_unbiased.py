@@ -2,13 +2,14 @@
 
 from typing import Any
 
-import equinox as eqx
 import jax.numpy as jnp
 from jax.lax import stop_gradient
 from jaxtyping import Array, Float
 
 from .._internal import _checks
+from .._internal._calls import explained
 from .._internal._precision import in_float64
+from .._internal._record import Record
 from .._internal._roots import bisect
 from ..mechanisms import (
     as_float,
@@ -20,7 +21,7 @@ from ._counts import binomial_window, record_count, window_length
 from ._private import noise_of
 
 
-class UnbiasedTest(eqx.Module):
+class UnbiasedTest(Record):
     """The most powerful unbiased two-sided f-DP test: phi(x) = F(|x - k| - m)."""
 
     center: Float[Array, ""]
@@ -29,6 +30,7 @@ class UnbiasedTest(eqx.Module):
     """m: reject if |X - k| + N >= m."""
 
 
+@explained
 def unbiased_test(
     noise: Any, num_records: Any, null_prob: Any, *, alpha: Any
 ) -> UnbiasedTest:
@@ -54,6 +56,7 @@ def unbiased_test(
     return _unbiased(noise_of(noise), n, prob, _level(alpha), Static(window_length(n)))
 
 
+@explained
 def unbiased_power(
     noise: Any, num_records: Any, null_prob: Any, true_prob: Any, *, alpha: Any
 ) -> Float[Array, ""]:

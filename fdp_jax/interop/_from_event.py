@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from .._internal import _checks
+from .._internal._calls import explained
 from .._internal._concrete import is_traced, known
 from ..mechanisms import (
     ADD_OR_REMOVE_ONE,
@@ -45,6 +46,7 @@ class UnsupportedEvent(NotImplementedError):
         self.missing = missing
 
 
+@explained
 def from_dp_event(
     event: Any, *, relation: Any = ADD_OR_REMOVE_ONE
 ) -> AbstractMechanism:

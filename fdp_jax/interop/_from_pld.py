@@ -6,6 +6,7 @@ import numpy as np
 from jaxtyping import Float
 
 from .._internal import _checks
+from .._internal._calls import explained
 from ..mechanisms import (
     ADD_OR_REMOVE_ONE,
     AbstractMechanism,
@@ -19,6 +20,7 @@ _MOST = 500.0
 """Of epsilon."""
 
 
+@explained
 def from_pld(
     pld: Any, *, num_points: int = 1000, relation: Any = ADD_OR_REMOVE_ONE
 ) -> AbstractMechanism:

@@ -4,6 +4,7 @@ import dataclasses
 import functools
 from typing import Any
 
+from .._internal._calls import explained
 from ..calibration import AbstractTarget, calibrate, targets
 from ..mechanisms import AbstractMechanism
 from ._accountant import accountant_class
@@ -12,6 +13,7 @@ from ._library import library, public, relation_of
 from ._to_event import to_dp_event
 
 
+@explained
 def from_execution_plan(plan: Any, *, relation: Any = None) -> AbstractMechanism:
     """The mechanism that an execution plan of JAX-Privacy runs.
 
@@ -67,6 +69,7 @@ def from_execution_plan(plan: Any, *, relation: Any = None) -> AbstractMechanism
     return from_dp_event(event, relation=relation)
 
 
+@explained
 def calibrate_plan(config: Any, target: AbstractTarget | None = None) -> Any:
     """The configuration of a plan of JAX-Privacy with the noise that meets a target.
 

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from .._internal import _checks
+from .._internal._calls import explained
 from ..mechanisms import (
     ADD_OR_REMOVE_ONE,
     AbstractMechanism,
@@ -115,6 +116,7 @@ def opacus_accountant_class() -> type:
     return public(OpacusAccountant, "OpacusAccountant")
 
 
+@explained
 def register_with_opacus() -> None:
     """Makes `PrivacyEngine(accountant="fdp")` account by fdp_jax.
 

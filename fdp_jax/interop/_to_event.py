@@ -6,6 +6,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from .._internal._calls import explained
 from .._internal._concrete import is_traced
 from ..accounting import Accountant
 from ..mechanisms import (
@@ -32,6 +33,7 @@ from ._steps import whole
 REPLACE_ONE = NeighboringRelation.REPLACE_ONE
 
 
+@explained
 def to_dp_event(mechanism: AbstractMechanism | AbstractRenyi) -> Any:
     """The event of dp_accounting that describes a mechanism.
 

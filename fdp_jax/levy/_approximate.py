@@ -22,14 +22,15 @@ a symmetric trade-off function), so |Z - Z~| <= min(2, B(t)).
 from collections.abc import Callable
 from typing import Any
 
-import equinox as eqx
 import jax
 import numpy as np
 from jaxtyping import Float
 
 from .._internal import _checks
+from .._internal._calls import explained
 from .._internal._logs import LOG_2
 from .._internal._quadrature import on_intervals
+from .._internal._record import Record
 from ..mechanisms import LevyTriplet
 
 _ORDER = 12
@@ -40,7 +41,7 @@ _REST = 1e-7
 """What may be left, of small jumps and of large ones, where the quadrature ends."""
 
 
-class LevyApproximation(eqx.Module):
+class LevyApproximation(Record):
     """A triplet in place of a Levy density."""
 
     triplet: LevyTriplet
@@ -53,6 +54,7 @@ class LevyApproximation(eqx.Module):
     """Probability (the larger of both laws) of a jump beyond the largest size."""
 
 
+@explained
 def small_jump_error(
     *,
     fourth_moment: Any,
@@ -106,6 +108,7 @@ def small_jump_error(
     return float(min(total * (1 + 1e-10), 0.5))
 
 
+@explained
 def from_density(
     density: Callable[[Any], Any],
     *,

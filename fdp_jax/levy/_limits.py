@@ -17,8 +17,10 @@ import numpy as np
 from jaxtyping import Array, ArrayLike, Bool, Float
 
 from .._internal import _checks
+from .._internal._calls import explained
 from .._internal._concrete import is_traced
 from .._internal._precision import in_float64
+from .._internal._record import Record
 from ..divergences.log_moment import counted, loss_and_direction
 from ..losses import (
     AbstractLoss,
@@ -32,7 +34,7 @@ _NOWHERE = -700.0
 """Log of a mass beyond the numerical ends of densities, which is not a true one."""
 
 
-class CentralLimit(eqx.Module):
+class CentralLimit(Record):
     """Cumulants of a composed loss under P, and whether they look Gaussian."""
 
     kl: Float[Array, ""]
@@ -54,6 +56,7 @@ class CentralLimit(eqx.Module):
         return LevyTriplet(self.variance)
 
 
+@explained
 def central_limit(mechanism: Any) -> CentralLimit:
     """The Gaussian limit of a composition, with its diagnostic s^2 = 2 k.
 
@@ -132,6 +135,7 @@ def _central(
     return limit, _some_infinite(loss)
 
 
+@explained
 def jump_limit(
     mechanism: Any, *, cut: float = 0.05, num_points: int = 64, reach: float = 40.0
 ) -> LevyTriplet:

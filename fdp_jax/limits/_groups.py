@@ -6,6 +6,7 @@ import numpy as np
 
 from .. import tradeoff
 from .._internal import _checks
+from .._internal._calls import explained
 from .._internal._concrete import known
 from ..curves import AbstractGuarantee
 from ..mechanisms import (
@@ -18,6 +19,7 @@ from ..tradeoff.closed import closed_form
 _MOST = 64
 
 
+@explained
 def group_guarantee(f: AbstractGuarantee, distance: Any) -> AbstractGuarantee:
     """f^(k), what f promises for data sets k steps apart.
 

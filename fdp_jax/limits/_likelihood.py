@@ -7,6 +7,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from .._internal import _checks
+from .._internal._calls import explained
 from .._internal._precision import float_dtype, in_float64
 from .._internal._special import safe_log
 from ..curves import (
@@ -19,6 +20,7 @@ from ..mechanisms import (
 Pair = tuple[Float[Array, "..."], Float[Array, "..."]]
 
 
+@explained
 def marginal_bounds(
     log_density: Any,
     *,
@@ -80,6 +82,7 @@ def marginal_bounds(
     )
 
 
+@explained
 def laplace_sum_bounds(statistic: Any, *, epsilon: Any, num_records: Any) -> Pair:
     """The best such bounds for n bits and Laplace noise on their sum.
 
@@ -105,6 +108,7 @@ def laplace_sum_bounds(statistic: Any, *, epsilon: Any, num_records: Any) -> Pai
     return _laplace_sum(statistic, epsilon, n, _narrow())
 
 
+@explained
 def local_bounds(*, epsilon: Any, num_records: Any) -> Pair:
     """The bounds for n bits by randomized response.
 
@@ -126,6 +130,7 @@ def local_bounds(*, epsilon: Any, num_records: Any) -> Pair:
     return _local(epsilon, _checks.whole_number("num_records", n), _narrow())
 
 
+@explained
 def posterior_bounds(
     prior: Any, *, epsilon: Any, distance: Any, connected: bool
 ) -> Pair:
@@ -171,6 +176,7 @@ def posterior_bounds(
     )
 
 
+@explained
 def posterior_density_bounds(
     log_prior_density: Any, *, epsilon: Any, distance: Any, connected: bool
 ) -> Pair:

@@ -9,8 +9,10 @@ from jax.lax import stop_gradient
 from jaxtyping import Array, Float
 
 from .._internal import _checks
+from .._internal._calls import explained
 from .._internal._concrete import is_traced, known
 from .._internal._precision import float_dtype, in_float64
+from .._internal._record import Record
 from ..curves import (
     outward,
 )
@@ -19,6 +21,7 @@ from ..mechanisms import (
 )
 
 
+@explained
 def d_mult(log_p: Any, log_q: Any) -> Float[Array, ""]:
     """The multiplicative distance sup_S |log P(S) / Q(S)|, with 0/0 = 1.
 
@@ -48,6 +51,7 @@ def d_mult(log_p: Any, log_q: Any) -> Float[Array, ""]:
     return _range_of(*_pair(log_p, log_q), False)
 
 
+@explained
 def density_ratio_metric(log_p: Any, log_q: Any) -> Float[Array, ""]:
     """The range of log p - log q: blind to factors, d_mult < it <= 2 d_mult.
 
@@ -87,7 +91,7 @@ def _range_of(log_p: Array, log_q: Array, both: bool) -> Array:
     return jnp.where(high >= low, high - low, 0.0)
 
 
-class MeasureInterval(eqx.Module):
+class MeasureInterval(Record):
     """All measures mu with L <= mu <= U, for finitely many points.
 
     Args:

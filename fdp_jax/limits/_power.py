@@ -11,6 +11,7 @@ from jaxtyping import Array, Float
 
 from .. import tradeoff
 from .._internal import _checks
+from .._internal._calls import explained
 from .._internal._concrete import outside_transformations
 from .._internal._counts import log_binomial
 from .._internal._precision import (
@@ -36,6 +37,7 @@ _FARTHEST_GROUP = 64
 _NEAREST, _FARTHEST = -9.0, 6.0
 
 
+@explained
 def power_bound(
     alpha: Any,
     f: AbstractGuarantee,
@@ -92,6 +94,7 @@ def power_bound(
     return group_guarantee(f, distance).tpr(fpr=alpha, bound=bound)
 
 
+@explained
 def pure_power_bound(alpha: Any, *, epsilon: Any, distance: Any) -> Float[Array, "..."]:
     """The printed form of the theorem, min(1, alpha e^{k eps}).
 
@@ -117,6 +120,7 @@ def pure_power_bound(alpha: Any, *, epsilon: Any, distance: Any) -> Float[Array,
     return _pure_power(alpha, epsilon, distance, float_dtype() == np.float32)
 
 
+@explained
 def coupled_power_bound(
     alpha: Any,
     f: AbstractGuarantee,
@@ -162,6 +166,7 @@ def coupled_power_bound(
     return mixed.tpr(fpr=alpha, bound=bound)
 
 
+@explained
 def bit_distances(num_records: int, prob_x: Any, prob_y: Any) -> Float[Array, " k"]:
     """P(D = k) for n independent bits with two success probabilities.
 
@@ -184,6 +189,7 @@ def bit_distances(num_records: int, prob_x: Any, prob_y: Any) -> Float[Array, " 
     return _distances(prob_x, prob_y, _Size(n))
 
 
+@explained
 def event_bounds(
     prob: Any,
     f: AbstractGuarantee,
@@ -221,6 +227,7 @@ def event_bounds(
     return far.beta(alpha=alpha, bound=bound), far.tpr(fpr=prob, bound=bound)
 
 
+@explained
 def adversary_error(
     prior: Any, f: AbstractGuarantee, *, distance: Any = 1
 ) -> Float[Array, "..."]:
@@ -240,6 +247,7 @@ def adversary_error(
     return group_guarantee(f, distance).bayes_error(prior=prior)
 
 
+@explained
 def odds_tail_bound(
     epsilon: Any, f: AbstractGuarantee, *, bound: Bound | str = Bound.PESSIMISTIC
 ) -> Float[Array, ""]:

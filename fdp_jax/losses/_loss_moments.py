@@ -1,16 +1,16 @@
 """Moments of |X| of one release, and sums over nodes that find them."""
 
-import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from .._internal._quadrature import between
+from .._internal._record import Record
 
 _PANELS, _POINTS = 24, 16
 _SERIES = 0.05
 
 
-class LossMoments(eqx.Module):
+class LossMoments(Record):
     """The functionals of f behind the central limit theorem, for one release."""
 
     v1: Float[Array, ""]

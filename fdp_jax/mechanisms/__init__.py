@@ -12,7 +12,11 @@ from ._additive import (
     Staircase as Staircase,
     Tulap as Tulap,
 )
-from ._base import AbstractMechanism as AbstractMechanism, View as View
+from ._base import (
+    AbstractMechanism as AbstractMechanism,
+    View as View,
+    require_mechanism as require_mechanism,
+)
 from ._black_box import (
     ApproxDP as ApproxDP,
     BlatantNonPrivacy as BlatantNonPrivacy,

@@ -10,6 +10,10 @@ import equinox as eqx
 import numpy as np
 
 from .._internal import _checks
+from .._internal._calls import explained
+from .._internal._picture import Lines
+from .._internal._record import described, refuse
+from .._internal._show import Call
 from ..curves import (
     AbstractGuarantee,
     Bounds,
@@ -21,6 +25,7 @@ from ..curves import (
 )
 from ..engines import METHODS
 from ..losses import AUTO, ComposedLoss, Method
+from ._arithmetic import NoArithmetic
 from ._exact import Exact
 from ._fields import options_of, raise_not_set, unchecked
 from ._relations import REPLACE_ONE
@@ -37,6 +42,7 @@ class _Query(AbstractGuarantee):
     def _subject(self) -> tuple["AbstractMechanism", str, Method]:
         """The mechanism, the direction to ask for, and the engine."""
 
+    @explained
     def using(
         self, method: str, *, points: int | None = None, split: bool = True
     ) -> "View":
@@ -107,6 +113,16 @@ def _mark(mechanism: Any) -> Any:
     return np.zeros((0, 1 + zlib.crc32(", ".join(stated).encode()) % 65_521))
 
 
+def _choices(method: Method) -> str:
+    """The arguments of `using` that give a method."""
+    others = [
+        f"{field.name}={getattr(method, field.name)}"
+        for field in dataclasses.fields(method)[1:]
+        if getattr(method, field.name) != field.default
+    ]
+    return ", ".join([repr(method.name), *others])
+
+
 def _check_points(method: str, points: int) -> None:
     power = isinstance(points, int) and points > 0 and points & (points - 1) == 0
     if not (power and 1 << 10 <= points <= 1 << 26):
@@ -117,7 +133,7 @@ def _check_points(method: str, points: int) -> None:
         raise ValueError(f"points are for method 'grid', got method {method!r}")
 
 
-class AbstractMechanism(_Query):
+class AbstractMechanism(NoArithmetic, _Query):
     """A mechanism under a stated neighboring relation.
 
     Queries on the mechanism itself hold for both directions of the relation;
@@ -140,6 +156,19 @@ class AbstractMechanism(_Query):
     if TYPE_CHECKING:  # a field of this class would come before all others
         relation: ClassVar[Any]
         """The `NeighboringRelation` that the parameters and the guarantee refer to."""
+
+    def _shown(self, parent: Any) -> Call:
+        """With the relation, but for parts of a mechanism that has the same."""
+        shown = super()._shown(parent)
+        entries = [entry for entry in shown.entries if entry[0] != "relation"]
+        told = isinstance(parent, AbstractMechanism)
+        if not (told and parent.relation is self.relation):
+            entries.append(("relation", self.relation))
+        return Call(shown.name, entries)
+
+    def _drawn(self) -> Lines | None:
+        exact = self.exact()
+        return None if exact is None else exact.lines()
 
     @abc.abstractmethod
     def loss(self) -> ComposedLoss:
@@ -225,6 +254,7 @@ class AbstractMechanism(_Query):
         """
         return frozenset()
 
+    @explained
     def group(self, size: int) -> "AbstractMechanism":
         """This mechanism's guarantee for `size` records changed in the same way.
 
@@ -268,6 +298,7 @@ class AbstractMechanism(_Query):
         """One with these fields as they are, for use inside of programs."""
         return unchecked(cls, **fields)
 
+    @explained
     def repeat(self, num_steps: Any) -> "AbstractMechanism":
         """This mechanism, run `num_steps` times on the same data.
 
@@ -286,6 +317,7 @@ class AbstractMechanism(_Query):
 
         return Composition((self,), (num_steps,))
 
+    @explained
     def curve(self, *, num_points: int = 129) -> Curve:
         """The whole guarantee on a shared grid, as certified data.
 
@@ -305,12 +337,37 @@ class AbstractMechanism(_Query):
         return found if self.attained() is None else pessimistic(found)
 
 
+def require_mechanism(name: str, value: Any) -> AbstractMechanism:
+    """The argument, if it is a mechanism.
+
+    Raises:
+        TypeError: If it is not, with what was probably meant.
+    """
+    if isinstance(value, AbstractMechanism):
+        return value
+    if isinstance(value, View):
+        raise TypeError(
+            f"{name} must be a whole mechanism, got {described(value)}: take the "
+            "direction or the engine of the whole, as in compose(one, other).remove"
+        )
+    from .. import mechanisms
+
+    refuse(name, value, "a mechanism", mechanisms, mechanisms.DPSGD)
+
+
 class View(_Query):
     """A mechanism's guarantee in one direction, or by a given engine."""
 
     mechanism: AbstractMechanism
     direction: str = eqx.field(static=True)
     method: Method = eqx.field(static=True, default=AUTO)
+
+    def _shown(self, parent: Any) -> Call:
+        shown = self.mechanism._shown(parent)
+        shown.after += "" if self.direction == "both" else f".{self.direction}"
+        if self.method != AUTO:
+            shown.after += f".using({_choices(self.method)})"
+        return shown
 
     def __check_init__(self):
         _checks.choice("direction", self.direction, ("remove", "add", "both"))

@@ -8,6 +8,7 @@ import numpy as np
 from jaxtyping import Array, ArrayLike, Real
 
 from .._internal import _checks
+from .._internal._calls import explained
 from .._internal._precision import in_float64
 from ..losses import (
     Alternatives,
@@ -16,7 +17,7 @@ from ..losses import (
     MixtureLoss,
     revealed_mixture,
 )
-from ._base import AbstractMechanism
+from ._base import AbstractMechanism, require_mechanism
 from ._exact import Exact, Family
 from ._fields import (
     PROBABILITIES,
@@ -163,6 +164,7 @@ def compose(*mechanisms: AbstractRenyi) -> AbstractRenyi: ...
 def compose(*mechanisms: Any) -> Any: ...
 
 
+@explained
 def compose(*mechanisms: Any) -> Any:
     """All of these mechanisms on the same data, with independent randomness.
 
@@ -195,8 +197,12 @@ def compose(*mechanisms: Any) -> Any:
 
 def _require_alike(mechanisms: tuple[AbstractMechanism, ...], caller: str) -> None:
     for mechanism in mechanisms:
-        if not isinstance(mechanism, AbstractMechanism):
-            raise TypeError(f"{caller} takes mechanisms, got {mechanism!r}")
+        if isinstance(mechanism, list | tuple):
+            raise TypeError(
+                f"{caller} takes mechanisms, got a {type(mechanism).__name__} of "
+                f"{len(mechanism)}: write compose(*mechanisms)"
+            )
+        require_mechanism(f"every part of {caller}", mechanism)
     relations = {mechanism.relation.name for mechanism in mechanisms}
     if len(relations) > 1:
         raise ValueError(

@@ -13,10 +13,11 @@ from jaxtyping import Array, Float
 from .._internal import _checks
 from .._internal._concrete import known
 from .._internal._precision import in_float64
+from .._internal._show import PARAMETER
 
 _Kind = TypeVar("_Kind")
 
-_SEARCH, _OPTION = "search", "option"
+_SEARCH, _OPTION = PARAMETER, "option"
 """Keys among the metadata of a field."""
 OPTION = {_OPTION: True}
 """Metadata of static fields that a saved mechanism must share with the one that it is

@@ -11,7 +11,7 @@ from jaxtyping import Array, ArrayLike, Real
 from .._internal import _checks
 from .._internal._concrete import known
 from ..losses import Alternatives, ComposedLoss, revealed_mixture
-from ._base import AbstractMechanism
+from ._base import AbstractMechanism, require_mechanism
 from ._composed import Composition
 from ._fields import (
     PROBABILITIES,
@@ -74,9 +74,7 @@ class RandomRepeat(AbstractMechanism):
     def __init__(
         self, mechanism: Any, *, num_steps: Any, probs: Any, tail_prob: Any = 0.0
     ):
-        if not isinstance(mechanism, AbstractMechanism):
-            raise TypeError(f"mechanism must be a mechanism, got {mechanism!r}")
-        self.mechanism = mechanism
+        self.mechanism = require_mechanism("mechanism", mechanism)
         fractions = mechanism.has_fractional_powers()
         check = _checks.nonnegative if fractions else _checks.count
         self.num_steps = _checks.vector("num_steps", check, num_steps)

@@ -7,6 +7,7 @@ import equinox as eqx
 from jaxtyping import ArrayLike, Real
 
 from .._internal import _checks
+from .._internal._record import Record
 from ._fields import (
     OPTION,
     as_number,
@@ -48,7 +49,7 @@ def _relation(value: Any) -> NeighboringRelation:
     return _checks.member("relation", NeighboringRelation, value)
 
 
-class Sensitivity(eqx.Module):
+class Sensitivity(Record):
     """How far neighbors can move a statistic, in a stated norm and relation.
 
     Args:

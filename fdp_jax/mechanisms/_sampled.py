@@ -21,7 +21,7 @@ from ..losses import (
     SubsampledLoss,
 )
 from ._additive import Gaussian
-from ._base import AbstractMechanism
+from ._base import AbstractMechanism, require_mechanism
 from ._fields import (
     NOISE,
     OPTION,
@@ -84,8 +84,7 @@ class PoissonSubsampled(AbstractMechanism):
         return self.mechanism.relation
 
     def __check_init__(self):
-        if not isinstance(self.mechanism, AbstractMechanism):
-            raise TypeError(f"mechanism must be a mechanism, got {self.mechanism!r}")
+        require_mechanism("mechanism", self.mechanism)
         if not self.mechanism.releases_once():
             raise TypeError(
                 "mechanism must be a single release, got "

@@ -5,9 +5,9 @@ import dataclasses
 import enum
 from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, Self
 
-import equinox as eqx
 from jaxtyping import Array, Bool
 
+from .._internal._record import Record
 from ._fields import raise_not_set, unchecked
 from ._relations import NeighboringRelation
 
@@ -85,12 +85,14 @@ _CAVEATS = {
 }
 
 
-class AbstractSampling(eqx.Module):
+class AbstractSampling(Record):
     """A scheme with its numbers: what makes a run out of noisy releases.
 
     Schemes go wherever `sampling_prob` goes.  Their numbers are leaves, which may be
     traced, differentiated and, where they are left out, found by `calibrate`.
     """
+
+    _room: ClassVar[str] = "sampling."
 
     if TYPE_CHECKING:  # a field of this class would come before all others
         scheme: ClassVar[Any]

@@ -47,8 +47,8 @@ class Schedule(AbstractMechanism):
         arrays = [_checks.vector("parameters", _checks.real, x) for x in parameters]
         if not arrays:
             raise ValueError("Schedule needs at least one array of parameters")
-        for other in arrays[1:]:
-            _checks.same_length("parameters", arrays[0], "other parameters", other)
+        for i, other in enumerate(arrays[1:], 1):
+            _checks.same_length("parameters[0]", arrays[0], f"parameters[{i}]", other)
         # Checked one by one in Python, so that errors name values.
         self.steps = _stacked(step, arrays)
         if not isinstance(self._term(), AnalyticLoss):

@@ -5,8 +5,9 @@ from typing import Any
 from jaxtyping import ArrayLike, Real
 
 from .._internal import _checks
+from .._internal._record import described, sketch
 from ..losses import ComposedLoss
-from ._base import AbstractMechanism
+from ._base import AbstractMechanism, require_mechanism
 from ._fields import STEPS, parameter
 from ._relations import NeighboringRelation
 from ._sampling import AbstractSampling, Sampling
@@ -39,9 +40,7 @@ class Subsampled(AbstractMechanism):
     num_steps: Real[ArrayLike, ""] = parameter("num_steps", _checks.nonnegative, STEPS)
 
     def __init__(self, mechanism: Any, sampling: Any, num_steps: Any = None):
-        if not isinstance(mechanism, AbstractMechanism):
-            raise TypeError(f"mechanism must be a mechanism, got {mechanism!r}")
-        self.mechanism = mechanism
+        self.mechanism = require_mechanism("mechanism", mechanism)
         self.sampling = require_sampling(sampling)
         sampling.require_release(mechanism)
         given = sampling.one_round() if num_steps is None else num_steps
@@ -98,8 +97,9 @@ def require_sampling(value: Any) -> AbstractSampling:
         TypeError: If it is not.
     """
     if not isinstance(value, AbstractSampling):
+        hint = f": make one, {sketch(value)}" if isinstance(value, type) else ""
         raise TypeError(
             "sampling must be a scheme of fdp_jax.sampling, such as Poisson(0.01), "
-            f"got {value!r}"
+            f"got {described(value)}{hint}"
         )
     return value

@@ -11,8 +11,10 @@ from jax import lax
 from jaxtyping import Array, Float
 
 from .._internal import _checks
-from .._internal._concrete import is_traced
+from .._internal._calls import explained
 from .._internal._precision import accounts_in_float64, in_float64, narrow
+from .._internal._record import Record
+from .._internal._show import LOWER, MIDDLE, UPPER, Call, Shown
 from ..curves import Bound, one_end
 from ..mechanisms import AbstractMechanism, as_float
 from ._estimate import DIRECTIONS, Ends, Plan, delta_ends, epsilon_ends
@@ -24,27 +26,22 @@ _CHUNK = 1 << 20
 """Numbers of an array of one batch of samples, about."""
 
 
-class ConfidenceBounds(eqx.Module):
+class ConfidenceBounds(Record):
     """A quantity between limits that samples prove with a stated probability."""
 
-    lower: Float[Array, "..."]
-    estimate: Float[Array, "..."]
-    upper: Float[Array, "..."]
+    lower: Float[Array, "..."] = eqx.field(metadata=LOWER)
+    estimate: Float[Array, "..."] = eqx.field(metadata=MIDDLE)
+    upper: Float[Array, "..."] = eqx.field(metadata=UPPER)
     failure_prob: float = eqx.field(static=True)
     """The probability, over the key, that the quantity is not between the limits."""
     num_samples: int = eqx.field(static=True)
     """How many samples the statement rests on, in each direction."""
     method: str = eqx.field(static=True, default="Monte Carlo")
 
-    def __repr__(self) -> str:
-        values = self.lower, self.estimate, self.upper
-        if is_traced(values):
-            return super().__repr__()
-        numbers = ", ".join(
-            f"{name}={np.asarray(x)}"
-            for name, x in zip(("lower", "estimate", "upper"), values, strict=True)
-        )
-        return f"ConfidenceBounds({numbers}: {self.statement})"
+    def _shown(self, parent: Any) -> Call:
+        shown = super()._shown(parent)
+        ends = shown.entries[:3]
+        return Call(shown.name, [*ends, ("", Shown(self.statement))])
 
     @property
     def statement(self) -> str:
@@ -59,7 +56,7 @@ def _statement(failure_prob: float, num_samples: int) -> str:
     )
 
 
-class MonteCarlo(eqx.Module):
+class MonteCarlo(Record):
     """A run's guarantee as samples show it; `monte_carlo` makes it.
 
     Every answer is a function of the key and of the question.  It holds with
@@ -77,12 +74,15 @@ class MonteCarlo(eqx.Module):
     """Of the key's generator of random numbers."""
     direction: str = eqx.field(static=True, default="both")
 
-    def __repr__(self) -> str:
+    def _shown(self, parent: Any) -> Call:
+        del parent
         statement = _statement(self.failure_prob, self.num_samples)
-        return (
-            f"MonteCarlo({self.mechanism!r}, direction={self.direction!r}: "
-            f"an answer {statement})"
-        )
+        entries = [
+            ("", self.mechanism),
+            ("direction", self.direction),
+            ("", Shown(f"an answer {statement}")),
+        ]
+        return Call("MonteCarlo", entries)
 
     @property
     def statement(self) -> str:
@@ -249,6 +249,7 @@ def _outward(lower: Array, estimate: Array, upper: Array) -> tuple:
     return low, estimate, jnp.where(small, jnp.where(high > 0, limits.tiny, 0), high)
 
 
+@explained
 def monte_carlo(
     mechanism: AbstractMechanism,
     key: Array,

@@ -3,15 +3,16 @@
 import dataclasses
 from typing import Any
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
 from .._internal import _checks
+from .._internal._calls import explained
 from .._internal._concrete import is_traced
 from .._internal._precision import in_float64
+from .._internal._record import Record
 from .._internal._special import safe_log
 from ..mechanisms import (
     as_float,
@@ -23,7 +24,7 @@ _MOST_KNOTS = 2048
 _CLOSEST, _ROUNDING = 1e-13, 1e-15
 
 
-class RoundedNoise(eqx.Module):
+class RoundedNoise(Record):
     """Canonical noise rounded to the nearest whole number; made by `rounded_noise`.
 
     Rounding a release of a whole number is post-processing, so the release keeps
@@ -100,6 +101,7 @@ class RoundedNoise(eqx.Module):
             return _interpolated(self.noise, size)
 
 
+@explained
 def rounded_noise(
     f: Any, *, sensitivity: int | None = None, **options: Any
 ) -> RoundedNoise:

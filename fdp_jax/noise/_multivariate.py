@@ -7,6 +7,8 @@ from jaxtyping import Array, Float
 
 from .. import tradeoff
 from .._internal import _checks
+from .._internal._calls import explained
+from .._internal._record import Record
 from ..tradeoff import AbstractTradeOff
 from ..tradeoff.closed import closed_form
 from ._families import NormalLaw
@@ -15,7 +17,7 @@ from ._noise import CanonicalNoise, canonical_noise
 NORMS = ("l1", "l2")
 
 
-class VectorNoise(eqx.Module):
+class VectorNoise(Record):
     """Independent copies of one canonical noise; made by `vector_noise`."""
 
     noise: CanonicalNoise
@@ -40,6 +42,7 @@ class VectorNoise(eqx.Module):
         return self.noise.sample(key, (*shape, self.dimension))
 
 
+@explained
 def vector_noise(
     f: Any, dimension: int, *, norm: str, sensitivity: Any = 1.0
 ) -> VectorNoise:
@@ -85,6 +88,7 @@ def vector_noise(
     return VectorNoise(noise, dimension, norm)
 
 
+@explained
 def maximum_norm_guarantee(f: Any, dimension: int) -> AbstractTradeOff:
     """T of independent canonical noises when every coordinate moves as far as it can.
 

@@ -11,8 +11,10 @@ from jaxtyping import Array, ArrayLike, Float, Real
 
 from .. import tradeoff
 from .._internal import _checks
+from .._internal._calls import explained
 from .._internal._concrete import known
 from .._internal._precision import float_dtype, in_float64
+from .._internal._record import Record
 from ..curves import (
     Bound,
     one_end,
@@ -28,7 +30,7 @@ from .law import AbstractLaw
 from .sources import exact_tradeoff
 
 
-class CanonicalNoise(eqx.Module):
+class CanonicalNoise(Record):
     """Canonical noise of a trade-off function; made by `canonical_noise`.
 
     For a statistic S that moves by at most `sensitivity` between neighbors, S + N
@@ -232,6 +234,7 @@ class CanonicalNoise(eqx.Module):
         return -end, end
 
 
+@explained
 def canonical_noise(
     f: Any,
     *,

@@ -9,6 +9,7 @@ import numpy as np
 from jaxtyping import Array
 
 from .._internal import _checks
+from .._internal._calls import explained
 from ..mechanisms import (
     as_float,
 )
@@ -44,6 +45,7 @@ class PostProcessing(NamedTuple):
         return jax.random.categorical(key, jnp.log(jnp.asarray(self.kernel))[row])
 
 
+@explained
 def post_process(
     noise: CanonicalNoise,
     other: Callable[[np.ndarray], Any],

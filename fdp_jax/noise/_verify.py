@@ -7,6 +7,7 @@ import jax
 import numpy as np
 
 from .._internal import _checks
+from .._internal._calls import explained
 from ..curves import Bound
 from ..tradeoff import AbstractTradeOff
 from .sources import exact_tradeoff
@@ -37,6 +38,7 @@ class CanonicalCheck(NamedTuple):
         return max(self[:4]) <= self.tolerance
 
 
+@explained
 def verify_canonical(
     cdf: Callable[[np.ndarray], Any],
     f: Any,

@@ -3,17 +3,17 @@
 import abc
 from typing import Any
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jax.lax import stop_gradient
 from jaxtyping import Array, Float
 
 from .._internal._logs import LOG_HALF
+from .._internal._record import Record
 from .._internal._special import log1mexp, safe_log
 
 
-class AbstractLaw(eqx.Module):
+class AbstractLaw(Record):
     """A continuous law, symmetric about 0, by the right half of its survival function.
 
     The survival function S = 1 - F is what has digits in the tail: F(-x) = S(x), and

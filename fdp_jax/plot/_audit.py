@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from .. import audit as audits
+from .._internal._calls import explained
 from ._plot import _alphas, tradeoff
 
 if TYPE_CHECKING:
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
 _ATTACK = "#7a2a3a"
 
 
+@explained
 def audit(
     source,
     evidence: Any,

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from .._internal import _checks
+from .._internal._calls import explained
 from ..comparison import blackwell_dominates, certified_bayes_errors, crossing_priors
 from ._plot import (
     _ADD,
@@ -26,6 +27,7 @@ _SCALES = ("linear", "logit")
 _KINDS = ("bayes_error", "difference", "tradeoff", "profile")
 
 
+@explained
 def bayes_error(
     source,
     ax: Axes | None = None,
@@ -73,6 +75,7 @@ def bayes_error(
     return ax
 
 
+@explained
 def compare(
     a: Any,
     b: Any,

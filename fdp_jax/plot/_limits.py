@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from .. import limits
+from .._internal._calls import explained
 from ..curves import AbstractGuarantee
 from ._plot import _alphas, _axes
 
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 
+@explained
 def posterior_band(
     theta: Any, density: Any, ax: Axes | None = None, *, epsilon: Any, distance: Any
 ) -> Axes:
@@ -54,6 +56,7 @@ def posterior_band(
     return ax
 
 
+@explained
 def power_envelope(
     f: AbstractGuarantee, ax: Axes | None = None, *, distances: Any = (1, 2, 4)
 ) -> Axes:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 
 from .._internal import _checks
+from .._internal._calls import explained
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -20,6 +21,7 @@ _CERTIFIED = "#555555"
 _NUM_POINTS = 300
 
 
+@explained
 def tradeoff(
     source,
     ax: Axes | None = None,
@@ -97,6 +99,7 @@ def tradeoff(
     return ax
 
 
+@explained
 def profile(
     source,
     ax: Axes | None = None,
@@ -172,6 +175,7 @@ def _axes(ax: Axes | None) -> Axes:
     return plt.subplots(figsize=(5.0, 4.5), layout="constrained")[1]
 
 
+@explained
 def save(source, path, *, title: str | None = None) -> None:
     """Write a picture of the trade-off function and the privacy profile to a file.
 

@@ -9,6 +9,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from .._internal._calls import explained
 from .._internal._text import round_down, round_up
 
 _STATUS = ("certified", "loose", "vacuous")
@@ -69,6 +70,7 @@ def worse(first: Interval, second: Interval) -> Interval:
     )
 
 
+@explained
 def status_name(status: int) -> str:
     """Status in one word: certified, loose or vacuous."""
     return _STATUS[status]
@@ -79,6 +81,7 @@ def json_number(value: float) -> float | str:
     return value if math.isfinite(value) else f"{value:g}"
 
 
+@explained
 def parameters(mechanism) -> dict[str, float]:
     """Scalar numeric leaves of a mechanism by name, such as `parts[0].num_steps`."""
     leaves = jax.tree_util.tree_leaves_with_path(mechanism)
@@ -89,6 +92,7 @@ def parameters(mechanism) -> dict[str, float]:
     }
 
 
+@explained
 def versions() -> dict[str, str]:
     """Versions of the software that computes the numbers."""
     names = {"fdp_jax": "fdp-jax", "jax": "jax", "numpy": "numpy"}

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from .._internal._calls import explained
 from .._internal._text import at_most, round_down, round_up
 from ..mechanisms import Sampling
 from ._format import Interval, json_number, parameters, status_name, versions, worse
@@ -138,6 +139,7 @@ class PrivacyReport:
         return "\n".join(lines)
 
 
+@explained
 def privacy_report(mechanism, *, delta: float) -> PrivacyReport:
     """Evaluate a mechanism at one delta.
 

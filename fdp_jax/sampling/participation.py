@@ -8,8 +8,10 @@ from typing import Any
 
 import equinox as eqx
 
+from .._internal._record import Record
 
-class Participation(eqx.Module):
+
+class Participation(Record):
     """A law of the steps in which a record takes part, drawn without the data."""
 
 

@@ -1,13 +1,14 @@
 """What all trade-off functions can do."""
 
 import abc
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
 from .._internal import _checks
+from .._internal._picture import Lines
 from .._internal._precision import narrow
 from ..curves import (
     AbstractGuarantee,
@@ -34,6 +35,11 @@ class AbstractTradeOff(AbstractGuarantee):
     References:
         Dong, Roth, Su (2022); Kaissis et al. (2024) for the Bayes error.
     """
+
+    _room: ClassVar[str] = "tradeoff."
+
+    def _drawn(self) -> Lines | None:
+        return self.as_mechanism()._drawn()
 
     @abc.abstractmethod
     def _point(self, epsilon: Float[Array, ""]) -> Point:

@@ -4,6 +4,7 @@ from typing import Any
 
 from jaxtyping import Array, Float
 
+from .._internal._picture import Lines
 from .._internal._precision import in_float64
 from ..mechanisms import (
     as_float,
@@ -36,6 +37,9 @@ class PiecewiseLinear(AbstractTradeOff):
 
     def __init__(self, alpha: Any, beta: Any):
         self.alpha_grid, self.beta_grid = _construct.checked_vertices(alpha, beta)
+
+    def _drawn(self) -> Lines:
+        return ((self.alpha_grid, self.beta_grid),)
 
     def _knots(self) -> Knots:
         alpha, beta = as_float(self.alpha_grid[::-1]), as_float(self.beta_grid[::-1])

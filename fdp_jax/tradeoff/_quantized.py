@@ -8,6 +8,7 @@ from jax.lax import stop_gradient
 from jaxtyping import Array, ArrayLike, Real
 
 from .._internal import _checks
+from .._internal._calls import explained
 from .._internal._special import log_ndtr, ndtri_from_logs
 from .._internal._tolerances import LOG_DIFFERENCE, QUANTIZED_POWER
 from ..curves import AbstractGuarantee, Bound
@@ -37,6 +38,7 @@ from .intervals import (
 _FARTHEST = 1e6
 
 
+@explained
 def quantized(guarantee: AbstractGuarantee, *, alpha: Any) -> TradeOff:
     """What is left of a guarantee if only an interval of the likelihood ratio is told.
 

@@ -5,11 +5,13 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
+from .._internal._calls import explained
 from .._internal._concrete import is_traced
 
 _TOLERANCE = 1e-9
 
 
+@explained
 def check_tradeoff(alpha: Any, beta: Any, *, tolerance: float = _TOLERANCE) -> None:
     """Whether some points can lie on one trade-off function.
 
@@ -41,6 +43,7 @@ def check_tradeoff(alpha: Any, beta: Any, *, tolerance: float = _TOLERANCE) -> N
     _none("beta must be convex: it bends down", bends, alpha[1:-1])
 
 
+@explained
 def check_profile(epsilon: Any, delta: Any, *, tolerance: float = _TOLERANCE) -> None:
     """Whether some points can lie on one privacy profile.
 
@@ -78,6 +81,7 @@ def check_profile(epsilon: Any, delta: Any, *, tolerance: float = _TOLERANCE) ->
     )
 
 
+@explained
 def check_bayes_error(
     prior: Any, bayes_error: Any, *, tolerance: float = _TOLERANCE
 ) -> None:

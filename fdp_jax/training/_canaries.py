@@ -7,10 +7,12 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, PyTree
 
+from .._internal._calls import explained
 from ._gradients import Loss, per_example_gradients
 from ._noise import checked_key
 
 
+@explained
 def insert_canaries(
     key: Array, data: PyTree, canaries: PyTree
 ) -> tuple[PyTree, Bool[Array, " m"]]:
@@ -50,6 +52,7 @@ def insert_canaries(
     return jax.tree.map(put, data, canaries), included
 
 
+@explained
 def loss_scores(
     loss: Loss, model: PyTree, examples: PyTree, *, before: PyTree = None
 ) -> Float[Array, " m"]:
@@ -70,6 +73,7 @@ def loss_scores(
     return jax.vmap(lambda example: loss(before, example))(examples) - losses
 
 
+@explained
 def gradient_scores(
     loss: Loss, model: PyTree, examples: PyTree, mean: PyTree
 ) -> Float[Array, " m"]:

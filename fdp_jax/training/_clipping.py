@@ -4,12 +4,12 @@ import abc
 import math
 from typing import Any
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Float, Real
 
 from .._internal import _checks
+from .._internal._record import Record
 from .._internal._tolerances import CLIPPED_LENGTH
 from ..mechanisms import as_number, parameter
 
@@ -17,7 +17,7 @@ _LESS = 1 - CLIPPED_LENGTH
 """Of the stated norm, for what sums of squares in float32 may lose."""
 
 
-class AbstractClipping(eqx.Module):
+class AbstractClipping(Record):
     """A rule by which one record's gradient is bounded.
 
     What is not a finite number contributes nothing, as an empty record does.

@@ -6,11 +6,12 @@ import pathlib
 from collections.abc import Callable
 from typing import Any
 
-import equinox as eqx
 import optax
 from jaxtyping import Array, PyTree
 
 from .._internal import _checks
+from .._internal._calls import explained
+from .._internal._record import Record
 from ..calibration import AbstractTarget, calibrate
 from ..mechanisms import DPSGD, AbstractMechanism
 from ._gradients import Loss
@@ -18,7 +19,7 @@ from ._plan import Plan
 from ._trainer import Trainer, TrainingState
 
 
-class Trained(eqx.Module):
+class Trained(Record):
     """What a training gave."""
 
     model: PyTree
@@ -29,6 +30,7 @@ class Trained(eqx.Module):
     """Now and then: the number of steps, what was spent, and what `evaluate` said."""
 
 
+@explained
 def fit(
     plan: Plan,
     loss: Loss,

@@ -10,13 +10,15 @@ from jax import lax
 from jaxtyping import Array, Bool, Float, PyTree
 
 from .._internal import _checks
+from .._internal._calls import explained
+from .._internal._record import Record
 from ._clipping import AbstractClipping
 
 Loss = Callable[..., Array]
 """A function of a model and one example (and a key, if it draws): one number."""
 
 
-class GradientSum(eqx.Module):
+class GradientSum(Record):
     """The sum of a batch's bounded per-example gradients, which noise is made for.
 
     It is not yet private, and neither are `loss` and `size`.
@@ -34,6 +36,7 @@ class GradientSum(eqx.Module):
     """Sum of their losses."""
 
 
+@explained
 def per_example_gradients(
     loss: Loss, model: PyTree, examples: PyTree, key: Array | None = None
 ) -> tuple[Float[Array, " n"], PyTree]:
@@ -58,6 +61,7 @@ def per_example_gradients(
     return jax.vmap(jax.value_and_grad(one), in_axes=axes)(trained, examples, keys)
 
 
+@explained
 def gradient_sum(
     loss: Loss,
     model: PyTree,

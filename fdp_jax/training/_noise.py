@@ -2,7 +2,6 @@
 
 from typing import TYPE_CHECKING, Any
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -10,13 +9,15 @@ import optax
 from jaxtyping import Array, PyTree
 
 from .._internal import _checks
+from .._internal._calls import explained
+from .._internal._record import Record
 from ._gradients import GradientSum
 
 if TYPE_CHECKING:
     from ._plan import Plan
 
 
-class NoiseState(eqx.Module):
+class NoiseState(Record):
     """The state of `add_noise`."""
 
     key: Array
@@ -29,6 +30,7 @@ class NoiseState(eqx.Module):
     """Noise of earlier steps, as far as later noise is correlated with it."""
 
 
+@explained
 def add_noise(plan: "Plan", key: Array) -> optax.GradientTransformation:
     """Makes a batch's `GradientSum` a private mean: first in an `optax.chain`.
 

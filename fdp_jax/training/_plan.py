@@ -12,6 +12,7 @@ from jaxtyping import Array, Float
 
 from .. import sampling as schemes
 from .._internal import _checks
+from .._internal._record import Record
 from ..calibration import AbstractTarget, calibrate
 from ..mechanisms import (
     ADD_OR_REMOVE_ONE,
@@ -28,7 +29,7 @@ from ._gradients import GradientSum
 _MICROBATCH = 256
 
 
-class Plan(eqx.Module):
+class Plan(Record):
     """A private training run: one object for what is drawn, added and accounted.
 
     The batches are those that the guarantee is for, the noise is the mechanism's times
@@ -231,7 +232,7 @@ class Plan(eqx.Module):
         return Progress(jnp.asarray(steps, jnp.int32), _outward(np.stack(ends), lower))
 
 
-class Progress(eqx.Module):
+class Progress(Record):
     """What a plan has spent after some steps: bounds on the private side, looked up."""
 
     steps: Array

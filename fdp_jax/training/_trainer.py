@@ -11,13 +11,14 @@ import optax
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jaxtyping import Array, PyTree
 
+from .._internal._record import Record
 from ._gradients import GradientSum, Loss, gradient_sum
 from ._noise import NoiseState, add_noise, checked_key
 from ._plan import Plan
 from ._saved import read, write
 
 
-class TrainingState(eqx.Module):
+class TrainingState(Record):
     """All that a run needs to go on: a PyTree, for any checkpoint."""
 
     model: PyTree
@@ -39,7 +40,7 @@ class TrainingState(eqx.Module):
         return self.noise.step
 
 
-class Diagnostics(eqx.Module):
+class Diagnostics(Record):
     """What a step saw.  The guarantee does not cover it: not to be published."""
 
     loss: Array

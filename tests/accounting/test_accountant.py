@@ -248,7 +248,7 @@ def test_wrong_arguments_are_named(wrong, message):
     "wrong", [fdp.ZCDP(0.1), 1.0, _step(1.0, 0.1).remove, "dpsgd", None]
 )
 def test_only_mechanisms_are_steps(wrong):
-    with pytest.raises(TypeError, match="step takes mechanisms"):
+    with pytest.raises(TypeError, match=r"takes mechanisms|must be a .*mechanism"):
         fdp.Accountant().step(wrong)
 
 

@@ -238,7 +238,7 @@ def test_all_other_parameters_must_be_set():
 
 def test_one_direction_is_not_calibrated():
     family = fdp.DPSGD(sampling_prob=0.002, num_steps=100)
-    with pytest.raises(TypeError, match="mechanism must be a mechanism, got View"):
+    with pytest.raises(TypeError, match="mechanism must be a whole mechanism, got"):
         fdp.calibrate(family.add, APPROX_DP, solve_for="noise_multiplier")
 
 

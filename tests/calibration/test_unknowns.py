@@ -134,7 +134,7 @@ def test_unclear_unknowns(name, message):
 
 
 def test_only_mechanisms_are_calibrated():
-    with pytest.raises(TypeError, match="must be a mechanism, got View"):
+    with pytest.raises(TypeError, match="must be a whole mechanism, got"):
         fdp.calibrate(TWO.remove, TARGET, solve_for="noise_multiplier")
 
 

@@ -430,7 +430,7 @@ def test_a_meet_beyond_the_priors_that_are_looked_at():
 def test_arguments_of_emergence():
     with pytest.raises(ValueError, match=r"constant must be at least 0\.4097"):
         cmp.emergent_bound(PURE, LAPLACE, num_steps_a=100, constant=0.1)
-    with pytest.raises(TypeError, match="a must be a mechanism, got View"):
+    with pytest.raises(TypeError, match="a must be a whole mechanism, got"):
         cmp.first_dominating_num_steps(GAUSS.remove, LAPLACE)
     other = fdp.Laplace(1.0, relation=fdp.NeighboringRelation.REPLACE_ONE)
     with pytest.raises(ValueError, match="relation"):

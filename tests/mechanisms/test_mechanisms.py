@@ -413,7 +413,7 @@ def test_bounds_takes_one_known_query(query):
 
 
 def test_compose_takes_mechanisms_only():
-    with pytest.raises(TypeError, match="compose takes mechanisms"):
+    with pytest.raises(TypeError, match="every part of compose must be a mechanism"):
         fdp.compose(fdp.Gaussian(1.0), 2.0)  # pyright: ignore
 
 
@@ -568,5 +568,5 @@ def test_trade_off_functions_compose_as_their_mechanisms():
     found = float(both.delta(epsilon=0.5))
     truth = float(fdp.Gaussian(1.0).delta(epsilon=0.5))
     assert found == pytest.approx(truth, rel=1e-10)
-    with pytest.raises(TypeError, match="compose takes mechanisms"):
+    with pytest.raises(TypeError, match="must be a whole mechanism"):
         fdp.compose(fdp.tradeoff.Poisson(1.0, 2.0), fdp.Gaussian(1.0))

@@ -306,7 +306,10 @@ def test_one_line_says_what_is_wrong(make, message):
         (lambda: run(0.01), r"such as Poisson\(0.01\), got 0.01"),
         (lambda: run(sampling.Poisson), "such as Poisson"),
         (lambda: fdp.Subsampled(fdp.Gaussian(1.0), 0.1), "sampling must be a scheme"),
-        (lambda: fdp.Subsampled(1.0, _POISSON), "must be a mechanism, got 1.0"),
+        (
+            lambda: fdp.Subsampled(1.0, _POISSON),
+            "must be a mechanism, such as .*, got 1",
+        ),
         (
             lambda: fdp.Subsampled(fdp.Gaussian(1.0).repeat(2), _POISSON),
             "single release, got Composition",
@@ -319,7 +322,7 @@ def test_one_line_says_what_is_wrong(make, message):
             ),
             "must be Gaussian",
         ),
-        (lambda: sampling.FixedSize(*[0.1]), "positional"),
+        (lambda: sampling.FixedSize(*[0.1]), "by name, as in"),
     ],
 )
 def test_one_line_says_what_is_of_another_kind(make, message):

@@ -1,0 +1,172 @@
+"""One line for a call with the wrong arguments, with the names that were meant."""
+
+import difflib
+import functools
+import importlib
+import inspect
+import types
+from collections.abc import Callable, Iterable
+from typing import Any, TypeVar
+
+_Fn = TypeVar("_Fn", bound=Callable[..., Any])
+_BY_POSITION = (
+    inspect.Parameter.POSITIONAL_ONLY,
+    inspect.Parameter.POSITIONAL_OR_KEYWORD,
+)
+
+_SAME = (
+    # What peers, papers and newcomers call it; a group holds our names as well.
+    ("noise_multiplier sigma noise std stddev noise_std noise_scale scale z stdev"),
+    ("sampling_prob prob q sample_rate sampling_rate sampling_probability rate p"),
+    ("num_steps steps iterations num_iterations n_steps t count num_compositions"),
+    ("delta target_delta delta0 failure_probability"),
+    ("epsilon target_epsilon eps target_eps epsilon0 max_epsilon"),
+    ("alpha fpr false_positive_rate type_i_error x"),
+    ("beta fnr false_negative_rate type_ii_error"),
+    ("dataset_size num_records num_examples sample_size n num_samples"),
+    ("batch_size lot_size bs"),
+    ("solve_for parameter unknown param name"),
+    ("relation neighboring_relation neighbouring_relation adjacency neighbors"),
+    ("clipping max_grad_norm clip l2_norm_clip clipping_norm"),
+)
+_SYNONYMS = [group.split() for group in _SAME]
+
+
+def suggestion(wrong: str, allowed: Iterable[str]) -> str | None:
+    """The name among the allowed ones that was most likely meant."""
+    allowed = list(allowed)
+    for group in _SYNONYMS:
+        if wrong.lower() in group:
+            for name in group:
+                if name in allowed:
+                    return name
+    folded = {name.lower(): name for name in reversed(allowed)}
+    close = difflib.get_close_matches(wrong.lower(), folded, n=1, cutoff=0.6)
+    return folded[close[0]] if close else None
+
+
+def meant(wrong: str, allowed: Iterable[str]) -> str:
+    """A question to end a message with, or nothing."""
+    name = suggestion(wrong, allowed)
+    return f": did you mean {name}?" if name else ""
+
+
+def explained(fn: _Fn) -> _Fn:
+    """A function whose calls with wrong arguments say in one line what is right.
+
+    Nothing is done about calls that Python accepts.
+    """
+
+    @functools.wraps(fn)
+    def call(*args: Any, **named: Any) -> Any:
+        try:
+            return fn(*args, **named)
+        except TypeError:
+            message = wrong_call(fn.__name__, inspect.signature(fn), args, named)
+            if message is None:
+                raise
+        raise TypeError(message)
+
+    return call  # pyright: ignore[reportReturnType]
+
+
+def wrong_call(
+    name: str, signature: inspect.Signature, args: tuple, named: dict[str, Any]
+) -> str | None:
+    """What is wrong with the arguments of a call; None if Python takes them."""
+    try:
+        signature.bind(*args, **named)
+    except TypeError as error:
+        parameters = list(signature.parameters.values())
+        if parameters and parameters[0].name == "self":
+            parameters, args = parameters[1:], args[1:]
+        return (
+            _unknown(name, parameters, named)
+            or _by_position(name, parameters, args)
+            or _missing(name, parameters, args, named)
+            or f"{name}: {error}"
+        )
+    return None
+
+
+def _names(parameters: list[inspect.Parameter]) -> list[str]:
+    variable = inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD
+    return [p.name for p in parameters if p.kind not in variable]
+
+
+def _unknown(
+    name: str, parameters: list[inspect.Parameter], named: dict[str, Any]
+) -> str | None:
+    """The message if an argument has a name that the function does not know."""
+    known = _names(parameters)
+    open_ended = any(p.kind is inspect.Parameter.VAR_KEYWORD for p in parameters)
+    wrong = [] if open_ended else [n for n in named if n not in known]
+    if not wrong:
+        return None
+    left = [n for n in known if n not in named]
+    takes = f"it takes {', '.join(known)}" if known else "it takes none"
+    right = suggestion(wrong[0], left)
+    hint = f"did you mean {right}? (" + takes + ")" if right else takes
+    return f"{name} has no argument {wrong[0]!r}: {hint}"
+
+
+def _by_position(
+    name: str, parameters: list[inspect.Parameter], args: tuple
+) -> str | None:
+    """The message if there are too many arguments without a name."""
+    places = [p.name for p in parameters if p.kind in _BY_POSITION]
+    if any(p.kind is inspect.Parameter.VAR_POSITIONAL for p in parameters):
+        return None
+    if len(args) <= len(places):
+        return None
+    named = [p for p in parameters if p.name in _names(parameters)]
+    required = [p.name for p in named if p.default is p.empty]
+    others = [p.name for p in named if p.name not in places]
+    shown = [n for n in (required or others) if n not in places] or others
+    if not shown:
+        if any(p.kind is inspect.Parameter.VAR_KEYWORD for p in parameters):
+            return f"{name} takes its arguments by name, got {len(args)} without one"
+        most = f"at most {len(places)} arguments" if places else "no arguments"
+        which = f" ({', '.join(places)})" if places else ""
+        return f"{name} takes {most} without a name{which}, got {len(args)}"
+    call = ", ".join([*places, *(f"{n}=..." for n in shown)])
+    given = f"only {', '.join(places)} without a name" if places else "by name"
+    verb = "takes" if places else "takes its arguments"
+    return f"{name} {verb} {given}, as in {name}({call}), got {len(args)} without one"
+
+
+def _missing(
+    name: str, parameters: list[inspect.Parameter], args: tuple, named: dict[str, Any]
+) -> str | None:
+    """The message if a required argument is not given."""
+    variable = inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD
+    taken = [p.name for p in parameters if p.kind in _BY_POSITION][: len(args)]
+    required = [
+        p.name for p in parameters if p.default is p.empty and p.kind not in variable
+    ]
+    missing = [n for n in required if n not in named and n not in taken]
+    if not missing:
+        return None
+    call = ", ".join(f"{n}=..." for n in required if n not in taken)
+    before = ", ".join([*("..." for _ in taken), *([call] if call else [])])
+    return f"{name} needs {' and '.join(missing)}, as in {name}({before})"
+
+
+def no_name(package: str, name: str, own: list[str]) -> str:
+    """The message where a package has no such name, maybe but one of its modules."""
+    start = f"{package} has no {name!r}"
+    top = importlib.import_module(package)
+    parts = [x for x in own if isinstance(getattr(top, x), types.ModuleType)]
+    places = {part: dir(getattr(top, part)) for part in parts}
+    for part, names in places.items():
+        if name in names:
+            return f"{start}: did you mean {package}.{part}.{name}?"
+    stem = name.removesuffix("Mechanism")
+    right = stem if stem in own else suggestion(name, own)
+    if right:
+        return f"{start}: did you mean {right}?"
+    for part, names in places.items():
+        inner = suggestion(name, [n for n in names if not n.startswith("_")])
+        if inner:
+            return f"{start}: did you mean {package}.{part}.{inner}?"
+    return start

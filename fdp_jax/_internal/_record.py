@@ -1,0 +1,137 @@
+"""The base of what users see: printed with its values, explained where misused."""
+
+import inspect
+from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
+
+import equinox as eqx
+
+from ._calls import suggestion, wrong_call
+from ._show import Call, fields_of, pretty, short
+
+
+class Printed:
+    """Anything that shows its fields when it is printed."""
+
+    _room: ClassVar[str] = ""
+    """Where users find the class, if not at the top: "targets."."""
+
+    def _shown(self, parent: Any) -> Call:
+        """What is printed: a call, of which `parent` is an argument's owner."""
+        del parent
+        return Call(public_name(type(self)), fields_of(self))
+
+    def __repr__(self) -> str:
+        return pretty(self)
+
+
+def public_name(kind: type) -> str:
+    """The name of a class as users write it after `fdp.`."""
+    return f"{getattr(kind, '_room', '')}{kind.__name__}"
+
+
+if TYPE_CHECKING:  # to a type checker it is an Equinox module like any other
+
+    class Record(Printed, eqx.Module):
+        """An Equinox module that users see."""
+
+else:
+
+    class _RecordMeta(type(eqx.Module)):
+        """What is made by a call, which says in one line what is wrong with it.
+
+        Only a call that has failed is looked at again.
+        """
+
+        def __call__(cls, *args: Any, **named: Any) -> Any:
+            __tracebackhide__ = True
+            try:
+                return super().__call__(*args, **named)
+            except TypeError:
+                signature = inspect.signature(cls)
+                message = wrong_call(public_name(cls), signature, args, named)
+                if message is None:
+                    raise
+            raise TypeError(message)
+
+    class Record(Printed, eqx.Module, metaclass=_RecordMeta):
+        """An Equinox module that users see."""
+
+        def __getattr__(self, name: str) -> Any:
+            # Only asked for what is not there.
+            if hasattr(type(self), name) or name.startswith("_"):
+                return object.__getattribute__(self, name)  # the original error
+            raise AttributeError(no_attribute(self, name))
+
+
+_ELSEWHERE = {
+    "with_": "dataclasses.replace(..., name=value) gives a changed copy",
+    "replace": "dataclasses.replace(..., name=value) gives a changed copy",
+    "compose": "fdp_jax.compose(one, other) composes",
+}
+_ASKED_FOR = {
+    "get_epsilon": "epsilon",
+    "get_delta": "delta",
+    "get_privacy_spent": "epsilon",
+    "get_beta": "beta",
+    "get_advantage": "advantage",
+    "get_epsilon_for_delta": "epsilon",
+    "get_delta_for_epsilon": "delta",
+    "compute_epsilon": "epsilon",
+    "self_compose": "repeat",
+    "tradeoff": "beta",
+    "rate_of_tpr": "tpr",
+    "guarantees": "guarantee",
+}
+
+
+def no_attribute(owner: Any, name: str) -> str:
+    """The message where an object lacks an attribute."""
+    start = f"{public_name(type(owner))} has no attribute {name!r}"
+    names = [n for n in dir(type(owner)) if not n.startswith("_")]
+    names += [n for n in getattr(owner, "__dict__", {}) if not n.startswith("_")]
+    asked = _ASKED_FOR.get(name)
+    right = asked if asked in names else None
+    if right is None and name in _ELSEWHERE:
+        return f"{start}: {_ELSEWHERE[name]}"
+    right = right or suggestion(name, names)
+    return f"{start}: did you mean {right}?" if right else start
+
+
+def sketch(kind: type) -> str:
+    """A call that makes an instance, with dots for what must be given."""
+    parameters = inspect.signature(kind).parameters.values()
+    variable = inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD
+    needed = [p for p in parameters if p.default is p.empty and p.kind not in variable]
+    given = [
+        f"{p.name}=..." if p.kind is inspect.Parameter.KEYWORD_ONLY else "..."
+        for p in needed
+    ]
+    return f"fdp_jax.{public_name(kind)}({', '.join(given)})"
+
+
+def refuse(name: str, value: Any, wanted: str, kinds: Any, usual: type) -> NoReturn:
+    """The error where an argument is of another kind, with what was probably meant.
+
+    Args:
+        name: The argument.
+        value: What was given.
+        wanted: What it must be, in words.
+        kinds: A namespace of classes of the right kind.
+        usual: The class to name where none has the name of the value's own.
+    """
+    own = value if isinstance(value, type) else type(value)
+    right = getattr(kinds, own.__name__, None)
+    got = f"got {described(value)}"
+    if right is None or isinstance(value, right):
+        raise TypeError(f"{name} must be {wanted}, such as {sketch(usual)}, {got}")
+    if right is value:
+        made = f"an instance is needed, such as {sketch(right)}"
+        raise TypeError(f"{name} must be {wanted}, {got}: {made}")
+    raise TypeError(f"{name} must be {wanted}, {got}: did you mean {sketch(right)}?")
+
+
+def described(value: Any) -> str:
+    """What was given, in messages: classes by name, and objects in one short line."""
+    if isinstance(value, type):
+        return f"the class {value.__name__}"
+    return f"fdp_jax.{short(value)}" if isinstance(value, Printed) else short(value)

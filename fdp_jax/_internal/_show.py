@@ -1,0 +1,195 @@
+"""How objects are printed: their values, in one line where that fits.
+
+What a class shows is said by its fields alone: private ones are left out, and metadata
+under `SHOWN` is a function that prints a field's value.
+"""
+
+import dataclasses
+import enum
+import functools
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import wadler_lindig as wl
+
+from ._concrete import is_traced
+from ._text import round_down, round_up
+
+WIDTH = 88
+SHOWN = "shown"
+"""Key among the metadata of a field: a function from its value to what is printed."""
+PARAMETER = "search"
+"""Key among the metadata of a field that may be left open: shown then, too."""
+_FEW = 6
+"""Entries of an array or a sequence that are all shown."""
+_ENDS = 3, 1
+"""How many are shown of a longer one, from its start and from its end."""
+_DIGITS = 10
+"""Of certified ends, which are rounded outward."""
+
+
+class Shown:
+    """A text that stands for itself."""
+
+    def __init__(self, text: str):
+        self.text = text
+
+    def __repr__(self) -> str:
+        return self.text
+
+
+class Call:
+    """Something that is shown as a call: a name with arguments."""
+
+    def __init__(self, name: str, entries: Iterable[tuple[str, Any]], after: str = ""):
+        self.name, self.entries, self.after = name, list(entries), after
+
+
+def pretty(value: Any, *, width: int = WIDTH) -> str:
+    """The text of a value: one line if it fits, else indented lines."""
+    return wl.pformat(value, width=width, custom=functools.partial(_doc, parent=None))
+
+
+def short(value: Any, *, most: int = 60) -> str:
+    """One line for messages, cut where it is long."""
+    text = " ".join(pretty(value, width=10_000).split())
+    return text if len(text) <= most else f"{text[: most - 3]}..."
+
+
+def fields_of(owner: Any) -> list[tuple[str, Any]]:
+    """Names and values of what a dataclass shows."""
+    entries = []
+    for field in dataclasses.fields(owner):
+        if not field.repr or field.name.startswith("_"):
+            continue
+        value = getattr(owner, field.name, None)
+        if value is None and field.default is None and PARAMETER not in field.metadata:
+            continue
+        show = field.metadata.get(SHOWN)
+        if show is not None and not is_traced(value):
+            value = Shown(show(value))
+        entries.append((field.name, value))
+    return entries
+
+
+def _doc(value: Any, *, parent: Any) -> wl.AbstractDoc | None:
+    """What the formatter is told about a value; None leaves it to the formatter."""
+    if hasattr(type(value), "_shown"):
+        call = value._shown(parent)
+        inner = functools.partial(_doc, parent=value)
+        return _bracketed(f"{call.name}(", call.entries, f"){call.after}", inner)
+    if isinstance(value, Shown):
+        return wl.TextDoc(value.text)
+    if isinstance(value, enum.Enum):
+        return wl.TextDoc(value.name)
+    if isinstance(value, list | tuple) and len(value) > _FEW and type(value) in _PAIRS:
+        begin, end = _PAIRS[type(value)]
+        entries = [("", x) for x in _ends_of(list(value))]
+        return _bracketed(begin, entries, end, functools.partial(_doc, parent=parent))
+    if isinstance(value, jax.Array | np.ndarray | np.generic | float):
+        return wl.TextDoc(array_text(value))
+    return _callable(value)
+
+
+_PAIRS = {list: ("[", "]"), tuple: ("(", ")")}
+
+
+def _bracketed(
+    begin: str, entries: list[tuple[str, Any]], end: str, custom: Any
+) -> wl.AbstractDoc:
+    """Entries between brackets, with their names where they have one."""
+    docs = [
+        wl.TextDoc(f"{name}=" if name else "") + wl.pdoc(value, custom=custom)
+        for name, value in entries
+    ]
+    return wl.bracketed(wl.TextDoc(begin), docs, wl.comma, wl.TextDoc(end), indent=2)
+
+
+def _ends_of(values: list[Any]) -> list[Any]:
+    """A long sequence without its middle."""
+    first, last = _ENDS
+    left_out = len(values) - first - last
+    return [*values[:first], Shown(f"... {left_out} more ..."), *values[-last:]]
+
+
+def _callable(value: Any) -> wl.AbstractDoc | None:
+    """Functions by their name alone."""
+    name = getattr(value, "__name__", None)
+    if callable(value) and isinstance(name, str):
+        return wl.TextDoc(name)
+    return None
+
+
+def number_text(value: Any) -> str:
+    """A number with all its digits: what is read off is what was computed with.
+
+    Of a float32 number the usual text is another one, maybe on the wrong side.
+    """
+    if isinstance(value, np.floating):
+        value = float(value)
+    return str(value).removesuffix(".0")
+
+
+def array_text(value: Any, entry: Callable[[Any], str] = number_text) -> str:
+    """A number, or the type of an array with a few of its entries."""
+    if is_traced(value):
+        return f"traced {_kind(value)}"
+    if isinstance(value, jax.Array) and (
+        value.is_deleted() or jnp.issubdtype(value.dtype, jax.dtypes.extended)
+    ):
+        return _kind(value)
+    numbers = np.asarray(value)
+    if numbers.ndim == 0:
+        return entry(value if isinstance(value, float) else numbers[()])
+    if numbers.size == 0:
+        return _kind(value)
+    texts = [_few(x) if entry is number_text else entry(x) for x in _few_of(numbers)]
+    if numbers.size > _FEW:
+        texts.insert(_ENDS[0], "...")
+    return f"{_kind(value)}[{', '.join(texts)}]"
+
+
+def _few_of(numbers: np.ndarray) -> list[Any]:
+    flat = numbers.reshape(-1)
+    first, last = _ENDS
+    few = flat if flat.size <= _FEW else np.concatenate([flat[:first], flat[-last:]])
+    return list(few)
+
+
+def _few(value: Any) -> str:
+    """An entry of an array, in few digits."""
+    return f"{value:g}" if isinstance(value, np.floating | float) else str(value)
+
+
+def _kind(value: Any) -> str:
+    """The type and shape of an array: f64[3]."""
+    dtype = value.dtype
+    kinds = {"f": "f", "i": "i", "u": "u", "c": "c"}
+    extended = jnp.issubdtype(dtype, jax.dtypes.extended)
+    kind = None if extended else kinds.get(np.dtype(dtype).kind)
+    name = f"{kind}{8 * dtype.itemsize}" if kind else str(dtype)
+    return f"{name}[{','.join(map(str, value.shape))}]"
+
+
+def _lower_end(value: Any) -> str:
+    return array_text(value, lambda x: round_down(float(x), _DIGITS))
+
+
+def _upper_end(value: Any) -> str:
+    return array_text(value, lambda x: round_up(float(x), _DIGITS))
+
+
+def _middle(value: Any) -> str:
+    return array_text(value, lambda x: f"{float(x):.{_DIGITS}g}")
+
+
+LOWER, MIDDLE, UPPER = ({SHOWN: show} for show in (_lower_end, _middle, _upper_end))
+"""Metadata of the ends of certified intervals, and of what lies between them."""
+
+
+def members(kind: type[enum.IntEnum]) -> dict[str, Callable[[Any], str]]:
+    """Metadata of a field that holds values of an enumeration of integers."""
+    return {SHOWN: lambda value: array_text(value, lambda x: kind(int(x)).name)}

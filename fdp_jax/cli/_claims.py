@@ -1,0 +1,119 @@
+"""The bounds that a JSON file states, and the run that they are about."""
+
+import argparse
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+from ..mechanisms import AbstractMechanism, View
+from ._run import DESCRIPTION, run_of
+
+_USUAL = "add or remove one record"
+
+
+class Claim(NamedTuple):
+    """A bound of an answer to a query."""
+
+    what: str
+    value: float
+    upper: bool
+    query: dict[str, float]
+    direction: str = "both"
+
+    def of(self, mechanism: AbstractMechanism) -> AbstractMechanism | View:
+        """The mechanism in the direction of the bound."""
+        whole = self.direction == "both"
+        return mechanism if whole else getattr(mechanism, self.direction)
+
+
+def run_in(document: dict[str, Any]) -> Any:
+    """The run that a file is about.
+
+    Raises:
+        ValueError: If it does not say.
+    """
+    given = document.get("run")
+    if given is None:
+        given = _older(document)
+    if not isinstance(given, dict) or not given.keys() <= set(DESCRIPTION):
+        raise ValueError('the file does not say which run it is about ("run")')
+    numbers = {"relation": "add-or-remove-one", "sampling": "poisson"} | given
+    # Infinite numbers are strings, JSON has none.
+    numbers = {k: float(x) if x == "inf" else x for k, x in numbers.items()}
+    blank: dict[str, Any] = dict.fromkeys(DESCRIPTION)
+    return run_of(argparse.Namespace(**blank | numbers))
+
+
+def _older(document: dict[str, Any]) -> dict[str, Any] | None:
+    """The run of a file without a description: Poisson sampling under the default."""
+    parameters = document.get("parameters")
+    names = {"noise_multiplier", "sampling_prob", "num_steps"}
+    assumed = document.get("assumptions", {}).get("relation", _USUAL)
+    known = isinstance(parameters, dict) and parameters.keys() == names
+    return parameters if known and assumed == _USUAL else None
+
+
+def claims_of(document: dict[str, Any]) -> list[Claim]:
+    """All bounds of a file.
+
+    Raises:
+        ValueError: If it states none.
+    """
+    kind = _KINDS.get(document.get("command", ""))
+    try:
+        found = [] if kind is None else list(kind(document))
+    except (KeyError, TypeError, AttributeError) as error:
+        raise ValueError(f"the file lacks {error}") from error
+    if not found:
+        raise ValueError(
+            "the file must be written by epsilon, delta, calibrate or report with "
+            f"--json, got command {document.get('command')!r}"
+        )
+    return found
+
+
+def _of_query(document: dict[str, Any]) -> Iterator[Claim]:
+    asked = document["query"]
+    for entry in document.get("answers", [document]):
+        ((name, place),) = entry["at"].items()
+        yield from _ends(asked, entry[asked], {name: float(place)})
+
+
+def _ends(
+    asked: str, interval: dict[str, Any], query: dict[str, float], direction="both"
+) -> Iterator[Claim]:
+    ((name, place),) = query.items()
+    where = "" if direction == "both" else f" ({direction})"
+    what = f"{asked} at {name} = {place:g}{where}"
+    for end, upper in (("upper", True), ("lower", False)):
+        yield Claim(what, float(interval[end]), upper, query, direction)
+
+
+def _of_report(document: dict[str, Any]) -> Iterator[Claim]:
+    query = {"delta": float(document["delta"])}
+    yield from _ends("epsilon", document["epsilon"], query)
+    for direction, entry in document["directions"].items():
+        yield from _ends("epsilon", entry["epsilon"], query, direction)
+    attack = document["attack"]
+    for fpr, tpr in attack["tpr_upper_at_fpr"].items():
+        yield Claim(f"TPR at FPR = {fpr}", float(tpr), True, {"fpr": float(fpr)})
+    yield Claim("advantage", float(attack["advantage_upper"]), True, {"epsilon": 0.0})
+
+
+def _of_calibration(document: dict[str, Any]) -> Iterator[Claim]:
+    target = {name: float(x) for name, x in document["target"].items()}
+    if "advantage" in target:
+        yield Claim("advantage", target["advantage"], True, {"epsilon": 0.0})
+    elif "alpha" in target:
+        what = f"beta at alpha = {target['alpha']:g}"
+        yield Claim(what, target["beta"], False, {"alpha": target["alpha"]})
+    else:
+        what = f"epsilon at delta = {target['delta']:g}"
+        yield Claim(what, target["epsilon"], True, {"delta": target["delta"]})
+
+
+_KINDS = {
+    "epsilon": _of_query,
+    "delta": _of_query,
+    "report": _of_report,
+    "calibrate": _of_calibration,
+}

@@ -1,0 +1,111 @@
+"""`fdp-jax verify`: an answer computed again, by other means."""
+
+import argparse
+import json
+import math
+import pathlib
+from typing import Any
+
+from .. import reports
+from ..mechanisms import DPSGD
+from ..reports import Interval
+from ._claims import Claim, claims_of, run_in
+from ._output import Output
+from ._peer import peer_epsilon
+from ._run import json_ready
+from ._status import OK, UNREACHABLE, VACUOUS
+
+_ENGINES = "grid", "spectral", "closed_form"
+_CLOSE = 1e-3
+"""How far apart bounds by two engines may be, relatively, to confirm each other."""
+
+
+def run(arguments: argparse.Namespace, output: Output) -> int:
+    """Check all bounds of a file; 3 if one of them is contradicted."""
+    document = _read(arguments.file)
+    mechanism = run_in(document)
+    found = [_checked(claim, mechanism, document) for claim in claims_of(document)]
+    for one in found:
+        output.say(one.pop("text"))
+    verdicts = {one["verdict"] for one in found}
+    worst = next(v for v in ("contradicted", "open", "confirmed") if v in verdicts)
+    output.say(f"{arguments.file}: {_SUMMARY[worst]}")
+    output.write({"file": arguments.file, "verdict": worst, "bounds": found})
+    return UNREACHABLE if worst == "contradicted" else OK
+
+
+_SUMMARY = {
+    "contradicted": "CONTRADICTED",
+    "open": "not contradicted, but not everything could be confirmed",
+    "confirmed": "confirmed",
+}
+
+
+def _read(name: str) -> dict[str, Any]:
+    try:
+        document = json.loads(pathlib.Path(name).read_text(encoding="utf-8"))
+    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        raise ValueError(f"{name!r} is no JSON file: {error}") from error
+    if not isinstance(document, dict):
+        raise ValueError(f"{name!r} is no answer that fdp-jax has written")
+    return document
+
+
+def _checked(
+    claim: Claim, mechanism: DPSGD, document: dict[str, Any]
+) -> dict[str, Any]:
+    """One bound beside those of another engine, and of dp-accounting."""
+    engine, found = _other_engine(claim, mechanism, document.get("method"))
+    verdict, distance = _verdict(claim, found)
+    side = "at most" if claim.upper else "at least"
+    rounded = reports.round_up if claim.upper else reports.round_down
+    text = (
+        f"{claim.what} {side} {rounded(claim.value, 10)}; by engine {engine}: "
+        f"{found.text}: {verdict}"
+    )
+    if verdict == "confirmed":
+        text += f" to {distance:.1g}"
+    entry = {
+        "bound": claim.what,
+        "side": side,
+        "value": json_ready(claim.value),
+        "engine": engine,
+        "found": found.to_dict(),
+        "verdict": verdict,
+    }
+    peer = peer_epsilon(claim, mechanism)
+    if peer is not None:
+        entry["dp_accounting"] = peer if isinstance(peer, str) else float(peer)
+        shown = peer if isinstance(peer, str) else f"{peer:.10g} (no bound)"
+        text += f"\n  dp-accounting: {shown}"
+    return entry | {"text": text}
+
+
+def _other_engine(
+    claim: Claim, mechanism: DPSGD, used: str | None
+) -> tuple[str, Interval]:
+    """The same question to an engine that did not answer it before."""
+    reasons = []
+    for engine in _ENGINES:
+        if used is not None and engine in used:
+            continue
+        try:
+            asked = claim.of(mechanism).using(engine)
+            return engine, Interval.of(asked.bounds(**claim.query))
+        except (ValueError, TypeError) as error:
+            reasons.append(str(error))
+    raise ValueError(f"no other engine answers for this run: {reasons[0]}")
+
+
+def _verdict(claim: Claim, found: Interval) -> tuple[str, float]:
+    """What an interval says about a bound, and how far the two ends are apart."""
+    if claim.upper:
+        wrong, end = found.lower > claim.value, found.upper
+    else:
+        wrong, end = found.upper < claim.value, found.lower
+    if wrong and found.status != VACUOUS:
+        return "contradicted", math.inf
+    if end == claim.value:
+        return "confirmed", 0.0
+    distance = abs(end - claim.value) / max(abs(end), abs(claim.value))
+    return ("confirmed" if distance <= _CLOSE else "open"), distance

@@ -1,0 +1,252 @@
+"""Wrong calls: one line that names the argument, the value and what is right."""
+
+# What is wrong here a type checker would notice as well.
+# pyright: reportCallIssue=false, reportArgumentType=false
+# pyright: reportAttributeAccessIssue=false, reportOperatorIssue=false
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import fdp_jax as fdp
+
+RUN = {"noise_multiplier": 1.0, "sampling_prob": 0.1, "num_steps": 2}
+M = fdp.Laplace(1.0)
+OPEN = fdp.DPSGD(sampling_prob=0.1, num_steps=2)
+T = fdp.targets.ApproxDP(epsilon=1.0, delta=1e-5)
+F = fdp.tradeoff.Gaussian(1.0)
+NOISE = "noise_multiplier"
+
+
+def _run(**changes):
+    return fdp.DPSGD(**RUN | changes)
+
+
+# What is called, and words that the message must hold.
+TABLE = {
+    # Names of peers, of papers, and misspelt ones.
+    "sigma": (lambda: fdp.DPSGD(sigma=1.0), "'sigma'", "did you mean noise_multiplier"),
+    "sample_rate": (lambda: fdp.DPSGD(sample_rate=0.1), "mean sampling_prob"),
+    "steps": (lambda: fdp.DPSGD(steps=3), "mean num_steps"),
+    "q": (lambda: fdp.DPSGD(q=0.1), "'q'", "mean sampling_prob"),
+    "noise_multipler": (lambda: fdp.DPSGD(noise_multipler=1), "mean noise_multiplier"),
+    "num_step": (lambda: fdp.DPSGD(num_step=1), "mean num_steps"),
+    "relatoin": (lambda: fdp.DPSGD(relatoin="zero_out"), "mean relation"),
+    "nonsense": (lambda: fdp.DPSGD(learning_rate=1.0), "no argument 'learning_rate'"),
+    "laplace sensitivity": (lambda: fdp.Laplace(scale=1.0), "mean noise_multiplier"),
+    "gaussian std": (lambda: fdp.Gaussian(stddev=1.0), "mean noise_multiplier"),
+    "approx eps": (lambda: fdp.ApproxDP(eps=1.0, delta=0.0), "mean epsilon"),
+    "target eps": (lambda: fdp.targets.ApproxDP(eps=1, delta=0.1), "mean epsilon"),
+    "target_delta": (lambda: M.epsilon(target_delta=1e-5), "epsilon", "mean delta"),
+    "target_epsilon": (lambda: M.delta(target_epsilon=1.0), "mean epsilon"),
+    "eps": (lambda: M.delta(eps=1.0), "'eps'", "mean epsilon"),
+    "fpr for alpha": (lambda: M.beta(fpr=0.1), "mean alpha"),
+    "alpha for fpr": (lambda: M.tpr(alpha=0.1), "mean fpr"),
+    "prior misspelt": (lambda: M.bayes_error(pior=0.5), "mean prior"),
+    "bounds of eps": (lambda: M.bounds(eps=1.0), "epsilon="),
+    "bounds of target_delta": (lambda: M.bounds(target_delta=0.1), "delta="),
+    "solve": (lambda: fdp.calibrate(OPEN, T, solve=NOISE), "mean solve_for"),
+    "parameter": (lambda: fdp.calibrate(OPEN, T, parameter=NOISE), "mean solve_for"),
+    "wole": (lambda: fdp.calibrate(OPEN, T, solve_for=NOISE, wole=1), "mean whole"),
+    "fixed size q": (lambda: fdp.sampling.FixedSize(lot_size=3), "mean batch_size"),
+    "poisson q": (lambda: fdp.sampling.Poisson(sample_rate=0.1), "mean prob"),
+    "capacity": (lambda: fdp.Accountant(capasity=3), "mean capacity"),
+    "gaussian mu": (lambda: fdp.tradeoff.Gaussian(mju=1.0), "mean mu"),
+    # Attributes.
+    "get_epsilon": (lambda: M.get_epsilon(1e-5), "'get_epsilon'", "mean epsilon"),
+    "get_privacy_spent": (lambda: M.get_privacy_spent(delta=1e-5), "mean epsilon"),
+    "epsilons": (lambda: M.epsilons, "mean epsilon"),
+    "with_": (lambda: M.with_(noise_multiplier=2.0), "dataclasses.replace"),
+    "replace": (lambda: M.replace(noise_multiplier=2.0), "dataclasses.replace"),
+    "compose method": (lambda: M.compose(M), "fdp_jax.compose"),
+    "self_compose": (lambda: M.self_compose(3), "mean repeat"),
+    "rate_of_tpr": (lambda: M.rate_of_tpr(0.1), "mean tpr"),
+    "sigma attribute": (lambda: M.sigma, "mean noise_multiplier"),
+    "bounds attribute": (lambda: M.bounds(delta=0.1).lowr, "mean lower"),
+    "target attribute": (lambda: T.eps, "targets.ApproxDP", "mean epsilon"),
+    "module name": (lambda: fdp.GaussianMechanism, "mean Gaussian"),
+    "module dpsgd": (lambda: fdp.Dpsgd, "mean DPSGD"),
+    "module calibrat": (lambda: fdp.calibrat, "mean calibrate"),
+    "module renyi": (lambda: fdp.renyi_dp, "fdp_jax.divergences.renyi_dp"),
+    "module advantage": (lambda: fdp.Advantage, "fdp_jax.targets.Advantage"),
+    # Positions.
+    "by position": (lambda: fdp.DPSGD(1.0, 0.1, 2), "by name", "noise_multiplier="),
+    "epsilon position": (lambda: M.epsilon(1e-5), "by name", "epsilon(delta=...)"),
+    "delta position": (lambda: M.delta(1.0), "by name", "delta(epsilon=...)"),
+    "beta position": (lambda: M.beta(0.1), "by name", "beta(alpha=...)"),
+    "tpr position": (lambda: M.tpr(0.1), "by name", "tpr(fpr=...)"),
+    "bayes position": (lambda: M.bayes_error(0.5), "by name", "bayes_error(prior=...)"),
+    "bounds position": (lambda: M.bounds(1e-5), "bounds", "by name"),
+    "target position": (lambda: fdp.targets.ApproxDP(1.0, 1e-5), "by name", "epsilon="),
+    "rates position": (lambda: fdp.targets.ErrorRates(0.1, 0.5), "by name", "alpha="),
+    "solve_for position": (lambda: fdp.calibrate(OPEN, T, NOISE), "solve_for=..."),
+    "gaussian two": (lambda: fdp.Gaussian(1.0, 2.0), "Gaussian", "noise_multiplier"),
+    "subsampled three": (lambda: fdp.PoissonSubsampled(M, 0.1, 3), "mechanism"),
+    # Missing ones.
+    "epsilon without": (lambda: M.epsilon(), "needs delta", "epsilon(delta=...)"),
+    "delta without": (lambda: M.delta(), "needs epsilon"),
+    "bounds without": (lambda: M.bounds(), "delta="),
+    "bounds with two": (lambda: M.bounds(delta=0.1, alpha=0.1), "exactly one"),
+    "no solve_for": (lambda: fdp.calibrate(OPEN, T), "needs solve_for"),
+    "no target": (lambda: fdp.calibrate(OPEN, solve_for=NOISE), "needs target"),
+    "half a target": (lambda: fdp.targets.ApproxDP(epsilon=1.0), "needs delta"),
+    "no categories": (lambda: fdp.KaryRandomizedResponse(1.0), "needs num_categories"),
+    # Numbers out of range.
+    "negative noise": (lambda: _run(noise_multiplier=-1.0), NOISE, "-1.0", "positive"),
+    "zero noise": (lambda: _run(noise_multiplier=0.0), NOISE, "0.0", "positive"),
+    "nan noise": (lambda: _run(noise_multiplier=np.nan), NOISE, "nan", "positive"),
+    "prob": (lambda: _run(sampling_prob=1.5), "sampling_prob", "1.5", "[0, 1]"),
+    "negative steps": (lambda: _run(num_steps=-1), "num_steps", "-1", "at least 0"),
+    "infinite steps": (lambda: _run(num_steps=np.inf), "num_steps", "inf", "finite"),
+    "delta 2": (lambda: M.epsilon(delta=2.0), "delta", "2.0", "[0, 1]"),
+    "delta nan": (lambda: M.epsilon(delta=np.nan), "delta", "nan", "[0, 1]"),
+    "delta array": (lambda: M.epsilon(delta=[0.1, -0.2]), "delta", "-0.2", "[0, 1]"),
+    "epsilon nan": (lambda: M.delta(epsilon=np.nan), "epsilon", "nan", "a number"),
+    "alpha": (lambda: M.beta(alpha=-0.1), "alpha", "-0.1", "[0, 1]"),
+    "prior": (lambda: M.bayes_error(prior=1.1), "prior", "1.1", "[0, 1]"),
+    "target delta": (
+        lambda: fdp.targets.ApproxDP(epsilon=1.0, delta=-1.0), "delta", "-1.0"
+    ),
+    "target epsilon": (
+        lambda: fdp.targets.ApproxDP(epsilon=np.nan, delta=0.1), "epsilon", "nan"
+    ),
+    "advantage": (lambda: fdp.targets.Advantage(1.5), "advantage", "1.5"),
+    "batch size": (
+        lambda: fdp.sampling.FixedSize(batch_size=11, dataset_size=10), "batch_size"
+    ),
+    "categories": (
+        lambda: fdp.KaryRandomizedResponse(1.0, num_categories=1), "num_categories", "1"
+    ),
+    "points": (lambda: M.using("grid", points=1000), "points", "1000", "power of two"),
+    "num_points": (lambda: M.curve(num_points=3), "num_points", "3", "at least 8"),
+    "group": (lambda: M.group(0), "size", "0", "[1, 64]"),
+    "sensitivity": (
+        lambda: fdp.Sensitivity(-1.0, norm="l2", relation="zero_out"), "-1.0"
+    ),
+    "half steps": (lambda: M.repeat(2.5), "num_steps", "2.5", "whole"),
+    "probs": (
+        lambda: fdp.MixtureOfGaussians(1.0, shifts=[0.0, 1.0], probs=[0.5, 0.6]),
+        *("probs", "sum 1", "1.1"),
+    ),
+    "lengths": (
+        lambda: fdp.MixtureOfGaussians(1.0, shifts=[0.0], probs=[0.5, 0.5]),
+        *("shifts", "probs", "1 and 2"),
+    ),
+    # Things of another kind.
+    "text noise": (lambda: _run(noise_multiplier="1"), NOISE, "'1'", "positive"),
+    "none delta": (lambda: M.epsilon(delta=None), "delta", "None"),
+    "boolean noise": (lambda: _run(noise_multiplier=True), NOISE, "True"),
+    "complex noise": (lambda: _run(noise_multiplier=1j), NOISE, "1j"),
+    "array noise": (lambda: _run(noise_multiplier=[1.0, 2.0]), NOISE, "jax.vmap"),
+    "array steps": (lambda: _run(num_steps=jnp.arange(3)), "num_steps", "jax.vmap"),
+    "array laplace": (lambda: fdp.Laplace(np.ones(2)), NOISE, "jax.vmap"),
+    "array target": (
+        lambda: fdp.targets.ApproxDP(epsilon=np.ones(3), delta=0.1),
+        *("epsilon", "jax.vmap"),
+    ),
+    "array mu": (lambda: fdp.tradeoff.Gaussian([1.0, 2.0]), "mu", "jax.vmap"),
+    "relation": (
+        lambda: _run(relation="replace"), "'replace'", "'replace_one'", "'zero_out'"
+    ),
+    "relation number": (lambda: _run(relation=1), "relation", "'replace_one'", "1"),
+    "relation case": (lambda: _run(relation="Replace_One"), "'replace_one'"),
+    "engine": (lambda: M.using("fft"), "method", "'fft'", "'grid'"),
+    "bound": (lambda: M.epsilon(delta=0.1, bound="upper"), "bound", "'pessimistic'"),
+    "sampling text": (lambda: fdp.DPSGD(sampling="poisson"), "sampling", "'poisson'"),
+    "sampling twice": (
+        lambda: _run(sampling=fdp.sampling.Poisson(0.1)), "sampling_prob", "left out"
+    ),
+    "class": (
+        lambda: fdp.calibrate(fdp.DPSGD, T, solve_for=NOISE),
+        *("class", "fdp_jax.DPSGD()"),
+    ),
+    "class composed": (lambda: fdp.compose(fdp.Laplace, M), "fdp_jax.Laplace()"),
+    "class subsampled": (
+        lambda: fdp.PoissonSubsampled(fdp.Laplace, 0.1), "fdp_jax.Laplace()"
+    ),
+    "class compared": (lambda: fdp.compare(fdp.Laplace, M), "fdp_jax.Laplace()"),
+    "class target": (
+        lambda: fdp.calibrate(OPEN, fdp.targets.ApproxDP, solve_for=NOISE),
+        *("class", "fdp_jax.targets.ApproxDP("),
+    ),
+    "class sampling": (
+        lambda: fdp.DPSGD(sampling=fdp.sampling.FixedSize), "sampling.FixedSize("
+    ),
+    "mechanism for a target": (
+        lambda: fdp.calibrate(
+            OPEN, fdp.ApproxDP(epsilon=1.0, delta=1e-5), solve_for=NOISE
+        ),
+        *("target", "got fdp_jax.ApproxDP(", "mean fdp_jax.targets.ApproxDP(epsilon="),
+    ),
+    "trade-off for a target": (
+        lambda: fdp.calibrate(OPEN, F, solve_for=NOISE), "fdp_jax.targets.TradeOff("
+    ),
+    "tuple for a target": (
+        lambda: fdp.calibrate(OPEN, (1.0, 1e-5), solve_for=NOISE),
+        *("target", "fdp_jax.targets.ApproxDP(epsilon=..., delta=...)"),
+    ),
+    "number for a target": (
+        lambda: fdp.calibrate(OPEN, 1.0, solve_for=NOISE), "target", "fdp_jax.targets"
+    ),
+    "target for a mechanism": (
+        lambda: fdp.calibrate(T, OPEN, solve_for=NOISE),
+        *("mechanism", "fdp_jax.ApproxDP(epsilon=..., delta=...)"),
+    ),
+    "trade-off for a mechanism": (
+        lambda: fdp.calibrate(F, T, solve_for=NOISE), "mechanism", "fdp_jax.Gaussian("
+    ),
+    "scale a tuple": (
+        lambda: fdp.scale_to_budget(M, (1.0, 1e-5)), "target", "targets.ApproxDP("
+    ),
+    "direction for a mechanism": (
+        lambda: fdp.compose(M, M.remove), "whole mechanism", "compose(one, other)."
+    ),
+    "number for a mechanism": (lambda: fdp.compose(M, 3), "mechanism", "3"),
+    "unknown solve_for": (
+        lambda: fdp.calibrate(OPEN, T, solve_for="sigma"),
+        *("solve_for", "'sigma'", NOISE),
+    ),
+    # Arithmetic.
+    "m + m": (lambda: M + M, "fdp_jax.compose"),
+    "sum": (lambda: sum([M, M]), "fdp_jax.compose"),
+    "m * 3": (lambda: M * 3, "repeat(3)"),
+    "3 * m": (lambda: 3 * M, "repeat(3)"),
+    "m @ m": (lambda: M @ M, "fdp_jax.compose"),
+    "list composed": (lambda: fdp.compose([M, M]), "compose(*"),
+    "tuple composed": (lambda: fdp.compose((M, M)), "compose(*"),
+    "nothing composed": (lambda: fdp.compose(), "compose", "at least one"),
+    "two relations": (
+        lambda: fdp.compose(M, fdp.Laplace(1.0, relation="replace_one")),
+        *("relation", "REPLACE_ONE"),
+    ),
+    "schedule lengths": (
+        lambda: fdp.Schedule(
+            lambda s, q: fdp.PoissonSubsampled(fdp.Gaussian(s), q),
+            *(jnp.ones(2), jnp.ones(3)),
+        ),
+        *("parameters[1]", "2 and 3"),
+    ),
+    # Parameters that are not set.
+    "not set": (lambda: OPEN.epsilon(delta=0.1), NOISE, "not set", "solve_for="),
+    "not set in a part": (
+        lambda: fdp.compose(M, fdp.Gaussian()).epsilon(delta=0.1), NOISE, "not set"
+    ),
+    "account open": (lambda: fdp.Accountant().step(OPEN), NOISE, "not set"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", TABLE)
+def test_a_wrong_call_says_in_one_line_what_is_right(case):
+    call, *words = TABLE[case]
+    with pytest.raises((ValueError, TypeError, AttributeError)) as raised:
+        call()
+    message = str(raised.value)
+    assert "\n" not in message
+    assert len(message) < 300
+    assert "object at 0x" not in message
+    missing = [word for word in words if word not in message]
+    assert not missing, message
+
+
+def test_there_are_enough_of_them():
+    assert len(TABLE) >= 130
