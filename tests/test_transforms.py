@@ -1771,7 +1771,8 @@ EXCEPTIONS = {
     "solves a linear program in NumPy": """
         experiments.blackwell_order noise.post_process""",
     "draws, steps and parts of a training: tests/training": """
-        sampling.AbstractSampling.expected_size
+        sampling.AbstractSampling.expected_size sampling.AbstractSampling.memory
+        sampling.AbstractSampling.next_participants
         sampling.AbstractSampling.participants
         training.AbstractClipping.factors training.AbstractClipping.next_norm
         training.AbstractClipping.noise_factor
@@ -1795,6 +1796,7 @@ EXCEPTIONS = {
         audit.Counts.num_out audit.Counts.tpr audit.OneRun audit.OneRun.from_scores
         audit.Scores audit.Scores.counts audit.Split audit.AbstractEvidence.epsilon
         audit.AbstractEvidence.mu audit.AbstractEvidence.p_value PointEvidence.points
+        PointEvidence.points_at
         audit.TradeOffPoints audit.TradeOffPoints.delta audit.TradeOffPoints.epsilon
         audit.TradeOffPoints.exclude audit.TradeOffPoints.mu audit.TradeOffPoints.upper
         audit.Verdict audit.Verdict.falsified audit.clopper_pearson
