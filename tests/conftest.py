@@ -5,6 +5,7 @@ import gc
 import importlib.metadata
 import os
 import pathlib
+import time
 
 import jax
 import matplotlib
@@ -111,17 +112,45 @@ def pytest_collection_modifyitems(items):
     items.sort(key=lambda item: "test_python_blocks" not in item.name)
 
 
-_MAPS = pathlib.Path("/proc/self/maps")
+class _Room:
+    """What compiled programs may take of a process and of the machine.
+
+    Each takes about a thousand memory mappings, of the 65,530 that Linux allows by
+    default; then the compiler aborts. Three seconds are enough for some thousand.
+    """
+
+    maps, resident = (pathlib.Path(f"/proc/self/{x}") for x in ("maps", "statm"))
+    unit = os.sysconf("SC_PAGE_SIZE")
+    most = 0.3 * unit * os.sysconf("SC_PHYS_PAGES")
+    looked = 0.0
+
+    @classmethod
+    def used(cls) -> int:
+        return cls.unit * int(cls.resident.read_text().split()[1])
+
+    @classmethod
+    def is_short(cls) -> bool:
+        now = time.process_time()
+        if not cls.maps.exists() or now < cls.looked + 3:
+            return False
+        cls.looked = now
+        many = cls.maps.read_bytes().count(b"\n") > 45_000
+        return many or cls.used() > cls.most
+
+    @classmethod
+    def make(cls) -> None:
+        jax.clear_caches()
+        gc.collect()
+        # What the allocator keeps is not to be asked for again and again.
+        cls.most = max(cls.most, cls.used() + 2**31)
 
 
 @pytest.fixture(autouse=True)
 def _forget_compiled_programs():
-    """Drops compiled programs before the process runs out of memory mappings.
+    """Drops compiled programs before there is no room for more.
 
-    Each takes about a thousand, of the 65,530 that Linux allows by default; then the
-    compiler aborts. No test takes 10,000. Dropped programs come back from the cache on
-    disk, but are traced anew.
+    Dropped programs come back from the cache on disk, but are traced anew.
     """
     yield
-    if _MAPS.exists() and _MAPS.read_bytes().count(b"\n") > 45_000:
-        jax.clear_caches()
+    if _Room.is_short():
+        _Room.make()
