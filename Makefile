@@ -10,7 +10,7 @@ PIP     = $$($(PY) -m pip --version >/dev/null 2>&1 && echo "$(PY) -m pip" \
           || echo "$(PYTHON) -m pip --python $(PY)")
 QUIET  := --quiet --disable-pip-version-check
 
-.PHONY: help venv demo test test-all lint bench notebooks clean
+.PHONY: help venv demo test test-all lint bench notebooks docs clean
 
 help:
 	@echo "make demo       recompute published DP-SGD runs: report, JSON, picture"
@@ -19,6 +19,7 @@ help:
 	@echo "make lint       ruff and pyright"
 	@echo "make bench      compare with dp-accounting, write benchmarks/RESULTS.md"
 	@echo "make notebooks  execute the notebooks anew"
+	@echo "make docs       build the documentation's site in site/"
 	@echo "make clean      remove the environment, caches and demo outputs"
 
 $(PY):
@@ -38,6 +39,10 @@ $(VENV)/.oracle: pyproject.toml | $(VENV)/.installed
 
 $(VENV)/.notebook: pyproject.toml | $(VENV)/.installed
 	@pip="$(PIP)"; $$pip install $(QUIET) -e '.[notebook]'
+	@touch $@
+
+$(VENV)/.docs: pyproject.toml | $(VENV)/.installed
+	@pip="$(PIP)"; $$pip install $(QUIET) -e '.[docs]'
 	@touch $@
 
 venv: $(VENV)/.installed
@@ -65,5 +70,9 @@ notebooks: $(VENV)/.notebook
 	@for f in notebooks/*.py; do \
 	  $(PY) -m jupytext --quiet --to ipynb --execute "$$f" || exit 1; done
 
+docs: $(VENV)/.docs
+	@$(PY) -m mkdocs build --strict --quiet
+	@echo "The site is in site/: open site/index.html"
+
 clean:
-	@rm -rf $(VENV) .jax_cache .pytest_cache .ruff_cache demo dist
+	@rm -rf $(VENV) .jax_cache .pytest_cache .ruff_cache demo dist site

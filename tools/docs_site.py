@@ -1,0 +1,198 @@
+"""What the site has besides docs/: other pages of the repository, notebooks, the API.
+
+MkDocs calls the functions whose names begin with `on_` (see `hooks` in mkdocs.yml).
+Links in all pages are those of the repository, so that they work wherever its files are
+shown. They are turned into the site's here, and a file that is not there is an error.
+"""
+
+import enum
+import inspect
+import pathlib
+import posixpath
+import re
+from typing import NamedTuple
+
+import nbconvert
+import nbformat
+from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.exceptions import PluginError
+from mkdocs.structure.files import File, Files
+from mkdocs.structure.pages import Page
+
+import fdp_jax
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+PAGES = {
+    "README.md": "index.md",
+    **{x: x for x in ("MECHANISMS.md", "CHANGELOG.md", "CONTRIBUTING.md")},
+    **{
+        f"benchmarks/{p.name}": f"benchmarks/{p.name}"
+        for p in ROOT.glob("benchmarks/*.md")
+    },
+}
+"""Pages outside of docs/, with their place in the site."""
+NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
+GALLERY = "gallery.md"
+_LINK = re.compile(r"(!?)\[([^\]]*)\]\(([^)\s]+)\)")
+_CODE = re.compile(r"(^```.*?^```|`[^`\n]+`)", flags=re.MULTILINE | re.DOTALL)
+
+
+def _places() -> dict[str, str]:
+    """Of each file of the repository that the site has: where."""
+    found = dict(PAGES)
+    for path in (ROOT / "docs").rglob("*"):
+        name = path.relative_to(ROOT / "docs").as_posix()
+        found[f"docs/{name}"] = name
+    for path in NOTEBOOKS:
+        found[f"notebooks/{path.name}"] = f"notebooks/{path.stem}.md"
+    return found
+
+
+PLACES = _places()
+SOURCES = {place: source for source, place in PLACES.items()}
+
+
+def on_config(config: MkDocsConfig) -> MkDocsConfig:
+    """Put the reference into the navigation."""
+    pages = [{name or "fdp_jax": _reference_page(name)} for name in _modules()]
+    config.nav = [*(config.nav or []), {"Reference": pages}]
+    return config
+
+
+def on_files(files: Files, config: MkDocsConfig) -> Files:
+    """Add what is not in docs/."""
+    added: dict[str, str | bytes] = {
+        place: (ROOT / source).read_text(encoding="utf-8")
+        for source, place in PAGES.items()
+    }
+    read = [_notebook(path) for path in NOTEBOOKS]
+    for notebook in read:
+        added |= notebook.files
+    added[GALLERY] = _gallery(read)
+    added |= {_reference_page(name): _reference(name) for name in _modules()}
+    for place, content in added.items():
+        files.append(File.generated(config, place, content=content))
+    return files
+
+
+def on_page_markdown(
+    markdown: str, page: Page, config: MkDocsConfig, files: Files
+) -> str:
+    """Turn the repository's links into the site's."""
+    place = page.file.src_uri
+    if place not in SOURCES:
+        return markdown
+
+    def changed(found: re.Match) -> str:
+        return _link(found, SOURCES[place], place)
+
+    parts = _CODE.split(markdown)
+    parts[::2] = [_LINK.sub(changed, text) for text in parts[::2]]  # the others: code
+    return "".join(parts)
+
+
+def _link(found: re.Match, source: str, place: str) -> str:
+    image, text, link = found.groups()
+    target, _, anchor = link.partition("#")
+    own_picture = target.startswith(f"{pathlib.PurePath(source).stem}_files/")
+    if not target or ":" in target or own_picture:
+        return found[0]
+    path = posixpath.normpath(posixpath.join(posixpath.dirname(source), target))
+    if not (ROOT / path).exists():
+        raise PluginError(f"{source} links to {target}, which does not exist")
+    if path not in PLACES:
+        return text  # a file that is no page
+    address = posixpath.relpath(PLACES[path], posixpath.dirname(place) or ".")
+    return f"{image}[{text}]({address}{'#' + anchor if anchor else ''})"
+
+
+class _Notebook(NamedTuple):
+    title: str
+    page: str
+    pictures: list[tuple[str, str]]
+    """Of each: the heading above it, and its place."""
+    files: dict[str, str | bytes]
+
+
+def _notebook(path: pathlib.Path) -> _Notebook:
+    """A notebook with its stored outputs, as a page and its pictures."""
+    folder = f"{path.stem}_files"
+    resources = {"output_files_dir": folder, "unique_key": "picture"}
+    text, resources = nbconvert.MarkdownExporter().from_notebook_node(
+        nbformat.read(path, as_version=4), resources
+    )
+    page = f"notebooks/{path.stem}.md"
+    pictures = {f"notebooks/{k}": v for k, v in resources["outputs"].items()}
+    heading, shown = "", []
+    for line in _CODE.sub("", text).splitlines():
+        if line.startswith("#"):
+            heading = line.strip("# ")
+        for _, _, target in _LINK.findall(line):
+            if target.startswith(folder):
+                shown.append((heading, f"notebooks/{target}"))
+    title = re.search(r"^# (.*)$", text, flags=re.MULTILINE)
+    name = title[1] if title else path.stem
+    return _Notebook(name, page, shown, {page: text, **pictures})
+
+
+def _gallery(notebooks: list[_Notebook]) -> str:
+    parts = [
+        "# Pictures",
+        "The figures of the notebooks, as these have stored them. The code that draws "
+        "a figure stands above it in its notebook.",
+    ]
+    for notebook in notebooks:
+        cards = [
+            f"-   [![{heading}]({place})]({notebook.page})\n\n    {heading}"
+            for heading, place in notebook.pictures
+        ]
+        parts += [f"## [{notebook.title}]({notebook.page})"]
+        parts += ['<div class="grid cards" markdown>', *cards, "</div>"]
+    return "\n\n".join(parts) + "\n"
+
+
+def _modules() -> list[str]:
+    """The package itself, as an empty name, and what it offers by name."""
+    names = (name for name in dir(fdp_jax) if inspect.ismodule(getattr(fdp_jax, name)))
+    return ["", *sorted(names)]
+
+
+def _reference_page(name: str) -> str:
+    return f"reference/{name or 'fdp_jax'}.md"
+
+
+def _kind(value: object) -> str:
+    if not inspect.isclass(value):
+        return "Functions" if callable(value) else "Values"
+    if issubclass(value, fdp_jax.AbstractMechanism):
+        return "Mechanisms"
+    if issubclass(value, (enum.Enum, Exception)):
+        return "Constants and errors"
+    return "Classes"
+
+
+def _reference(name: str) -> str:
+    """The page of a module: what it is for, then its public names by kind."""
+    module = getattr(fdp_jax, name) if name else fdp_jax
+    kinds: dict[str, list[str]] = {}
+    for public in sorted(dir(module), key=str.lower):
+        value = getattr(module, public)
+        if not public.startswith("_") and not inspect.ismodule(value):
+            kinds.setdefault(_kind(value), []).append(public)
+    summary = (module.__doc__ or "").partition("\n")[0]
+    parts = [f"# {name or 'fdp_jax'}", summary]
+    if name:
+        parts = [f"# fdp.{name}", _description(module)]
+    for kind in sorted(kinds):
+        parts.append(f"## {kind}")
+        parts += [_directive(f"{module.__name__}.{public}") for public in kinds[kind]]
+    return "\n\n".join(parts) + "\n"
+
+
+def _directive(path: str) -> str:
+    return f"::: {path}\n    options:\n      heading_level: 3"
+
+
+def _description(module) -> str:
+    """Its docstring; what is indented or aligned in it stays so."""
+    return inspect.getdoc(module) or ""
