@@ -71,8 +71,10 @@ notebooks: $(VENV)/.notebook
 	  $(PY) -m jupytext --quiet --to ipynb --execute "$$f" || exit 1; done
 
 docs: $(VENV)/.docs
-	@$(PY) -m mkdocs build --strict --quiet
+	@$(PY) tools/docs_site.py .site
+	@$(PY) -m zensical build --strict --clean
 	@echo "The site is in site/: open site/index.html"
 
 clean:
-	@rm -rf $(VENV) .jax_cache .pytest_cache .ruff_cache demo dist site
+	@rm -rf $(VENV) .jax_cache .pytest_cache .ruff_cache demo dist \
+	  .site .cache site

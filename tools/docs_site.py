@@ -1,8 +1,11 @@
-"""What the site has besides docs/: other pages of the repository, notebooks, the API.
+"""Put the pages of the site together: python tools/docs_site.py FOLDER.
 
-MkDocs calls the functions whose names begin with `on_` (see `hooks` in mkdocs.yml).
-Links in all pages are those of the repository, so that they work wherever its files are
-shown. They are turned into the site's here, and a file that is not there is an error.
+They are those of docs/, the README and other pages of the repository, the notebooks
+with their stored outputs, a gallery of their figures, and the reference, a page for
+each module with all its public names.
+
+Links are those of the repository, so that they work wherever its files are shown. They
+are turned into the site's here, and a file that is not there is an error.
 """
 
 import enum
@@ -10,14 +13,12 @@ import inspect
 import pathlib
 import posixpath
 import re
+import shutil
+import sys
 from typing import NamedTuple
 
 import nbconvert
 import nbformat
-from mkdocs.config.defaults import MkDocsConfig
-from mkdocs.exceptions import PluginError
-from mkdocs.structure.files import File, Files
-from mkdocs.structure.pages import Page
 
 import fdp_jax
 
@@ -32,7 +33,6 @@ PAGES = {
 }
 """Pages outside of docs/, with their place in the site."""
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
-GALLERY = "gallery.md"
 _LINK = re.compile(r"(!?)\[([^\]]*)\]\(([^)\s]+)\)")
 _CODE = re.compile(r"(^```.*?^```|`[^`\n]+`)", flags=re.MULTILINE | re.DOTALL)
 
@@ -41,8 +41,9 @@ def _places() -> dict[str, str]:
     """Of each file of the repository that the site has: where."""
     found = dict(PAGES)
     for path in (ROOT / "docs").rglob("*"):
-        name = path.relative_to(ROOT / "docs").as_posix()
-        found[f"docs/{name}"] = name
+        if path.is_file():
+            name = path.relative_to(ROOT / "docs").as_posix()
+            found[f"docs/{name}"] = name
     for path in NOTEBOOKS:
         found[f"notebooks/{path.name}"] = f"notebooks/{path.stem}.md"
     return found
@@ -52,42 +53,31 @@ PLACES = _places()
 SOURCES = {place: source for source, place in PLACES.items()}
 
 
-def on_config(config: MkDocsConfig) -> MkDocsConfig:
-    """Put the reference into the navigation."""
-    pages = [{name or "fdp_jax": _reference_page(name)} for name in _modules()]
-    config.nav = [*(config.nav or []), {"Reference": pages}]
-    return config
-
-
-def on_files(files: Files, config: MkDocsConfig) -> Files:
-    """Add what is not in docs/."""
-    added: dict[str, str | bytes] = {
-        place: (ROOT / source).read_text(encoding="utf-8")
-        for source, place in PAGES.items()
-    }
+def assembled() -> dict[str, str | bytes]:
+    """All pages of the site and what they show, by their place in it."""
+    found: dict[str, str | bytes] = {}
+    for source, place in PLACES.items():
+        path = ROOT / source
+        if path.suffix == ".md":
+            found[place] = _page(path.read_text(encoding="utf-8"), place)
+        elif path.suffix != ".ipynb":
+            found[place] = path.read_bytes()
     read = [_notebook(path) for path in NOTEBOOKS]
     for notebook in read:
-        added |= notebook.files
-    added[GALLERY] = _gallery(read)
-    added |= {_reference_page(name): _reference(name) for name in _modules()}
-    for place, content in added.items():
-        files.append(File.generated(config, place, content=content))
-    return files
+        found |= notebook.pictures
+        found[notebook.page] = _page(notebook.text, notebook.page)
+    found["gallery.md"] = _gallery(read)
+    return found | {_reference_page(name): _reference(name) for name in _modules()}
 
 
-def on_page_markdown(
-    markdown: str, page: Page, config: MkDocsConfig, files: Files
-) -> str:
-    """Turn the repository's links into the site's."""
-    place = page.file.src_uri
-    if place not in SOURCES:
-        return markdown
+def _page(text: str, place: str) -> str:
+    """The text, with the site's links in place of the repository's."""
 
     def changed(found: re.Match) -> str:
         return _link(found, SOURCES[place], place)
 
-    parts = _CODE.split(markdown)
-    parts[::2] = [_LINK.sub(changed, text) for text in parts[::2]]  # the others: code
+    parts = _CODE.split(text)
+    parts[::2] = [_LINK.sub(changed, x) for x in parts[::2]]  # the others are code
     return "".join(parts)
 
 
@@ -99,7 +89,7 @@ def _link(found: re.Match, source: str, place: str) -> str:
         return found[0]
     path = posixpath.normpath(posixpath.join(posixpath.dirname(source), target))
     if not (ROOT / path).exists():
-        raise PluginError(f"{source} links to {target}, which does not exist")
+        raise ValueError(f"{source} links to {target}, which does not exist")
     if path not in PLACES:
         return text  # a file that is no page
     address = posixpath.relpath(PLACES[path], posixpath.dirname(place) or ".")
@@ -109,9 +99,10 @@ def _link(found: re.Match, source: str, place: str) -> str:
 class _Notebook(NamedTuple):
     title: str
     page: str
-    pictures: list[tuple[str, str]]
-    """Of each: the heading above it, and its place."""
-    files: dict[str, str | bytes]
+    text: str
+    pictures: dict[str, bytes]
+    shown: list[tuple[str, str]]
+    """Of each picture: the heading above it, and its place."""
 
 
 def _notebook(path: pathlib.Path) -> _Notebook:
@@ -132,7 +123,7 @@ def _notebook(path: pathlib.Path) -> _Notebook:
                 shown.append((heading, f"notebooks/{target}"))
     title = re.search(r"^# (.*)$", text, flags=re.MULTILINE)
     name = title[1] if title else path.stem
-    return _Notebook(name, page, shown, {page: text, **pictures})
+    return _Notebook(name, page, text, pictures, shown)
 
 
 def _gallery(notebooks: list[_Notebook]) -> str:
@@ -144,7 +135,7 @@ def _gallery(notebooks: list[_Notebook]) -> str:
     for notebook in notebooks:
         cards = [
             f"-   [![{heading}]({place})]({notebook.page})\n\n    {heading}"
-            for heading, place in notebook.pictures
+            for heading, place in notebook.shown
         ]
         parts += [f"## [{notebook.title}]({notebook.page})"]
         parts += ['<div class="grid cards" markdown>', *cards, "</div>"]
@@ -196,3 +187,20 @@ def _directive(path: str) -> str:
 def _description(module) -> str:
     """Its docstring; what is indented or aligned in it stays so."""
     return inspect.getdoc(module) or ""
+
+
+def main() -> None:
+    """Write them to a folder, which is made anew."""
+    folder = pathlib.Path(sys.argv[1])
+    shutil.rmtree(folder, ignore_errors=True)
+    navigation = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
+    for place, content in assembled().items():
+        if place.endswith(".md") and place not in navigation:
+            raise ValueError(f"{place} is not in the navigation of mkdocs.yml")
+        path = folder / place
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content if isinstance(content, bytes) else content.encode())
+
+
+if __name__ == "__main__":
+    main()
