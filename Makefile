@@ -10,7 +10,7 @@ PIP     = $$($(PY) -m pip --version >/dev/null 2>&1 && echo "$(PY) -m pip" \
           || echo "$(PYTHON) -m pip --python $(PY)")
 QUIET  := --quiet --disable-pip-version-check
 
-.PHONY: help venv demo test test-all lint bench notebooks docs clean
+.PHONY: help venv demo test test-all lint bench notebooks docs release clean
 
 help:
 	@echo "make demo       recompute published DP-SGD runs: report, JSON, picture"
@@ -20,6 +20,7 @@ help:
 	@echo "make bench      compare with dp-accounting, write benchmarks/RESULTS.md"
 	@echo "make notebooks  execute the notebooks anew"
 	@echo "make docs       build the documentation's site in site/"
+	@echo "make release    build and try what is published, in dist/"
 	@echo "make clean      remove the environment, caches and demo outputs"
 
 $(PY):
@@ -43,6 +44,10 @@ $(VENV)/.notebook: pyproject.toml | $(VENV)/.installed
 
 $(VENV)/.docs: pyproject.toml | $(VENV)/.installed
 	@pip="$(PIP)"; $$pip install $(QUIET) -e '.[docs]'
+	@touch $@
+
+$(VENV)/.release: pyproject.toml | $(VENV)/.installed
+	@pip="$(PIP)"; $$pip install $(QUIET) -e '.[release]'
 	@touch $@
 
 venv: $(VENV)/.installed
@@ -75,6 +80,9 @@ docs: $(VENV)/.docs
 	@$(PY) -m zensical build --strict --clean
 	@echo "The site is in site/: open site/index.html"
 
+release: $(VENV)/.release
+	@$(PY) tools/release.py
+
 clean:
-	@rm -rf $(VENV) .jax_cache .pytest_cache .ruff_cache demo dist \
+	@rm -rf $(VENV) .jax_cache .pytest_cache .ruff_cache demo dist dist-sbom \
 	  .site .cache site
