@@ -35,6 +35,9 @@ PAGES = {
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 _LINK = re.compile(r"(!?)\[([^\]]*)\]\(([^)\s]+)\)")
 _CODE = re.compile(r"(^```.*?^```|`[^`\n]+`)", flags=re.MULTILINE | re.DOTALL)
+_NUMBER = re.compile(r"(?<=\| )(\**[+-]?\d[\d.]*e-\d+)")
+_UNBROKEN = r'<span class="number">\1</span>'
+"""A number in a table, which is not to be broken at its sign."""
 
 
 def _places() -> dict[str, str]:
@@ -76,8 +79,8 @@ def _page(text: str, place: str) -> str:
     def changed(found: re.Match) -> str:
         return _link(found, SOURCES[place], place)
 
-    parts = _CODE.split(text)
-    parts[::2] = [_LINK.sub(changed, x) for x in parts[::2]]  # the others are code
+    parts = _CODE.split(text)  # every other one is code
+    parts[::2] = [_NUMBER.sub(_UNBROKEN, _LINK.sub(changed, x)) for x in parts[::2]]
     return "".join(parts)
 
 
@@ -175,9 +178,20 @@ def _reference(name: str) -> str:
     if name:
         parts = [f"# fdp.{name}", _description(module)]
     for kind in sorted(kinds):
-        parts.append(f"## {kind}")
-        parts += [_directive(f"{module.__name__}.{public}") for public in kinds[kind]]
+        paths = [f"{module.__name__}.{public}" for public in kinds[kind]]
+        parts += [f"## {kind}", _overview(module, kinds[kind])]
+        parts += [_directive(path) for path in paths]
     return "\n\n".join(parts) + "\n"
+
+
+def _overview(module, names: list[str]) -> str:
+    """A table of names, with the first lines of their docstrings."""
+    rows = ["| | |", "| --- | --- |"]
+    for name in names:
+        about = inspect.getdoc(getattr(module, name)) or ""
+        line = about.partition("\n")[0].replace("|", "\\|")
+        rows.append(f"| [`{name}`][{module.__name__}.{name}] | {line} |")
+    return "\n".join(rows)
 
 
 def _directive(path: str) -> str:
