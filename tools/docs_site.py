@@ -35,6 +35,8 @@ PAGES = {
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 _LINK = re.compile(r"(!?)\[([^\]]*)\]\(([^)\s]+)\)")
 _CODE = re.compile(r"(^```.*?^```|`[^`\n]+`)", flags=re.MULTILINE | re.DOTALL)
+_TAGGED = re.compile(r"^(```\w+) .*$", flags=re.MULTILINE)
+"""Where a block begins that has a word for the tests behind its language."""
 _NUMBER = re.compile(r"(?<=\| )(\**[+-]?\d[\d.]*e-\d+)")
 _UNBROKEN = r'<span class="number">\1</span>'
 """A number in a table, which is not to be broken at its sign."""
@@ -79,6 +81,7 @@ def _page(text: str, place: str) -> str:
     def changed(found: re.Match) -> str:
         return _link(found, SOURCES[place], place)
 
+    text = _TAGGED.sub(r"\1", text)
     parts = _CODE.split(text)  # every other one is code
     parts[::2] = [_NUMBER.sub(_UNBROKEN, _LINK.sub(changed, x)) for x in parts[::2]]
     return "".join(parts)
@@ -186,7 +189,7 @@ def _reference(name: str) -> str:
 
 def _overview(module, names: list[str]) -> str:
     """A table of names, with the first lines of their docstrings."""
-    rows = ["| | |", "| --- | --- |"]
+    rows = ["| name | what it is |", "| --- | --- |"]
     for name in names:
         about = inspect.getdoc(getattr(module, name)) or ""
         line = about.partition("\n")[0].replace("|", "\\|")

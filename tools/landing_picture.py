@@ -55,15 +55,15 @@ def small_deltas(axes: plt.Axes) -> None:
     delta, truth, theirs, ours = (x[shown] for x in (delta, truth, theirs, ours))
     finite = np.isfinite(theirs)
     small = finite & (theirs < truth)
-    ends, last = delta[~finite].max(), LEAST_DELTA / 1e3
+    ends, last = delta[~finite].max(), LEAST_DELTA / 1e5
     for at, marker, label in (
         (finite & ~small, "o", "dp-accounting 0.6.0"),
         (small, "v", "the same, too small"),
     ):
         excess = theirs[at] - truth[at]
         axes.plot(delta[at], excess, color=THEIRS, ls="", marker=marker, label=label)
-    axes.axvspan(last, ends * 1e2, color=THEIRS, alpha=0.08, lw=0)
-    axes.text(ends * 30, 1e-2, "the same:\ninfinite", fontsize=8, color=THEIRS)
+    axes.axvspan(last, ends, color=THEIRS, alpha=0.08, lw=0)
+    axes.text(ends / 3, 1e-2, "the same:\ninfinite", fontsize=8, color=THEIRS)
     line = np.append(delta, last), np.append(ours - truth, 0.0)
     axes.plot(*line, color=OURS, marker="o", ms=3, label="fdp_jax (down to 1e-300)")
     axes.set_xscale("log")
