@@ -10,7 +10,7 @@ PIP     = $$($(PY) -m pip --version >/dev/null 2>&1 && echo "$(PY) -m pip" \
           || echo "$(PYTHON) -m pip --python $(PY)")
 QUIET  := --quiet --disable-pip-version-check
 
-.PHONY: help venv demo test test-all lint bench notebooks clean
+.PHONY: help venv demo test test-all lint bench notebooks docs release clean
 
 help:
 	@echo "make demo       recompute published DP-SGD runs: report, JSON, picture"
@@ -19,6 +19,8 @@ help:
 	@echo "make lint       ruff and pyright"
 	@echo "make bench      compare with dp-accounting, write benchmarks/RESULTS.md"
 	@echo "make notebooks  execute the notebooks anew"
+	@echo "make docs       build the documentation's site in site/"
+	@echo "make release    build and try what is published, in dist/"
 	@echo "make clean      remove the environment, caches and demo outputs"
 
 $(PY):
@@ -38,6 +40,14 @@ $(VENV)/.oracle: pyproject.toml | $(VENV)/.installed
 
 $(VENV)/.notebook: pyproject.toml | $(VENV)/.installed
 	@pip="$(PIP)"; $$pip install $(QUIET) -e '.[notebook]'
+	@touch $@
+
+$(VENV)/.docs: pyproject.toml | $(VENV)/.installed
+	@pip="$(PIP)"; $$pip install $(QUIET) -e '.[docs]'
+	@touch $@
+
+$(VENV)/.release: pyproject.toml | $(VENV)/.installed
+	@pip="$(PIP)"; $$pip install $(QUIET) -e '.[release]'
 	@touch $@
 
 venv: $(VENV)/.installed
@@ -65,5 +75,14 @@ notebooks: $(VENV)/.notebook
 	@for f in notebooks/*.py; do \
 	  $(PY) -m jupytext --quiet --to ipynb --execute "$$f" || exit 1; done
 
+docs: $(VENV)/.docs
+	@$(PY) tools/docs_site.py .site
+	@$(PY) -m zensical build --strict --clean
+	@echo "The site is in site/: open site/index.html"
+
+release: $(VENV)/.release
+	@$(PY) tools/release.py
+
 clean:
-	@rm -rf $(VENV) .jax_cache .pytest_cache .ruff_cache demo dist
+	@rm -rf $(VENV) .jax_cache .pytest_cache .ruff_cache demo dist dist-sbom \
+	  .site .cache site

@@ -5,7 +5,8 @@ Run: python benchmarks/against_dp_accounting.py [--parts epsilon,calibrate,...]
 Parts: epsilon, calibrate, curve, gradient, sweep, heterogeneous, discrete, safety,
 cold; all of them by default.
 Each part that ran replaces its section in `benchmarks/RESULTS.md` and its line in the
-README's table (with --output FILE: its section in that file, and nothing else).
+table of `docs/benchmarks.md` (with --output FILE: its section in that file, and nothing
+else).
 Times are medians of repeated calls on
 a machine that may be shared: read the ratios, which are paired, not the milliseconds.
 """
@@ -39,7 +40,7 @@ SWEEP_SIZE, SWEEP_SAMPLE = 10_000, 20
 
 
 SUMMARY: dict[str, str] = {}
-"""Lines for the README: its rows by part, and the safety table."""
+"""Lines for docs/benchmarks.md: its rows by part, and the safety table."""
 
 
 def configurations() -> list[dict]:
@@ -541,8 +542,8 @@ def store(results: pathlib.Path, name: str, section: str, command: str) -> None:
     results.write_text("\n\n".join([head, *parts]) + "\n", encoding="utf-8")
 
 
-def fill_readme(results: pathlib.Path) -> None:
-    """Copy the summaries of the results file into the README's two tables."""
+def fill_page(results: pathlib.Path) -> None:
+    """Copy the summaries of the results file into the two tables of the docs."""
     marked = r"<!-- part (\w+) -->.*?<!-- summary\n(.*?)\n-->"
     text = results.read_text(encoding="utf-8")
     summary = dict(re.findall(marked, text, flags=re.DOTALL))
@@ -550,21 +551,21 @@ def fill_readme(results: pathlib.Path) -> None:
     blocks = {"speed": "\n".join(["| | fdp_jax |", "|---|---|", *rows])}
     if "safety" in summary:
         blocks["safety"] = summary["safety"]
-    readme = HERE.parent / "README.md"
-    text = readme.read_text(encoding="utf-8")
+    page = HERE.parent / "docs/benchmarks.md"
+    text = page.read_text(encoding="utf-8")
     for name, block in blocks.items():
         marks = rf"(<!-- {name} -->\n).*?(<!-- end {name} -->)"
         new = lambda found, block=block: f"{found[1]}{block}\n{found[2]}"
         text, count = re.subn(marks, new, text, flags=re.DOTALL)
         assert count == 1, name
-    readme.write_text(text, encoding="utf-8")
+    page.write_text(text, encoding="utf-8")
 
 
 def main() -> None:
     """Run the chosen parts and write the results."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--parts", default=",".join(PARTS))
-    parser.add_argument("--output", help="write there, and leave the README alone")
+    parser.add_argument("--output", help="write there, and leave the docs alone")
     arguments = parser.parse_args()
     chosen = arguments.parts.split(",")
     unknown = set(chosen) - set(PARTS)
@@ -581,7 +582,7 @@ def main() -> None:
         print(section, "\n", flush=True)
         store(results, name, section, command)
     if arguments.output is None:
-        fill_readme(results)
+        fill_page(results)
 
 
 if __name__ == "__main__":

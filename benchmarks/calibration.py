@@ -68,7 +68,7 @@ def _scaled_schedule(num_steps: int) -> Callable[[], Any]:
 
 
 def _batch(size: int) -> Callable[[], Any]:
-    """A part of the batch on every device: see "All cores" in the README."""
+    """A part of the batch on every device: see docs/performance.md."""
     mesh = jax.sharding.Mesh(np.array(jax.devices()), "part")
     parts = jax.sharding.PartitionSpec("part")
     place = jax.sharding.NamedSharding(mesh, parts)
