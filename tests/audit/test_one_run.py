@@ -192,7 +192,7 @@ def test_a_floor_without_a_profile_is_convex_and_serves_both_orders():
     inverse = [
         brentq(lambda a, m=m: 1 - null.tpr(fpr=a) - (1 - m), 0.0, 1.0) for m in mass
     ]
-    lower = np.minimum(own, inverse)
+    lower = np.minimum(own, np.asarray(inverse))
     assert np.all(found <= lower + 1e-15)
     # Lines between the outermost points of both are the most that is convex.
     bent = np.diff(found, 2) > 1e-9

@@ -316,7 +316,7 @@ def _most_told(s, t, sign, eps):
     for _ in range(5):
         grid = np.linspace(low, high, 120)
         values = [_told(z, s, t, sign, eps) for z in grid]
-        at, step = grid[int(np.argmax(values))], grid[1] - grid[0]
+        at, step = grid[values.index(max(values))], grid[1] - grid[0]
         low, high = at - step, at + step
     return max(values)
 

@@ -101,9 +101,9 @@ def _separated_law(prob, apart, warm, steps):
     """Probabilities of all patterns, step by step over those who still wait."""
     share = 1 / (1 + (apart - 1) * prob)
     start = {0: share} | dict.fromkeys(range(1, apart), prob * share)
-    states = {((), w): x for w, x in (start if warm else {0: 1.0}).items()}
+    states: dict = {((), w): x for w, x in (start if warm else {0: 1.0}).items()}
     for _ in range(steps):
-        following = {}
+        following: dict = {}
         for (pattern, wait), mass in states.items():
             options = [(0, max(wait - 1, 0), 1.0)]
             if wait == 0:

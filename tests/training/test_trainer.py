@@ -327,14 +327,14 @@ def test_batches_with_a_least_separation_have_a_monte_carlo_certificate(tmp_path
     data = jnp.eye(60, dtype=jnp.float32)
     loss = lambda w, x: jnp.sum(w * x)
     sizes, memories = [], []
-    for options in ({}, {"mesh": mesh}):
-        trainer = training.Trainer(plan, loss, optax.sgd(0.0), **options)
+    for shared in (None, mesh):
+        trainer = training.Trainer(plan, loss, optax.sgd(0.0), mesh=shared)
         begin = lambda key, t=trainer: t.init(jax.random.key(key), jnp.zeros(60))
         state = begin(0)
         for step in range(8):
             state, seen = trainer.step(state, trainer.shard(data))
             sizes.append(int(seen.size))
-            if step == 3 and not options:
+            if step == 3 and shared is None:
                 trainer.save(tmp_path / "state", state)
         memories.append(np.asarray(state.memory))
     # Nobody takes part more often than every fourth time.
