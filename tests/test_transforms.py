@@ -182,6 +182,10 @@ def _triplet(variance: Any, jump: Any, rate: Any) -> fdp.LevyTriplet:
     )
 
 
+def _squared_difference(t: Any) -> Any:
+    return jnp.square(t - 1)
+
+
 def _log_normal(x: Any, scale: Any) -> Any:
     return -0.5 * jnp.square(x / scale) - jnp.log(scale) - 0.5 * LOG_2_PI
 
@@ -790,6 +794,12 @@ _row(
     "divergences.gdp divergences.GDPSummary",
     lambda s: divergences.gdp(fdp.Gaussian(s)).mu,
     *NOISE,
+)
+_row(
+    "divergences.f_divergence",
+    lambda s: divergences.f_divergence(fdp.Gaussian(s), _squared_difference),
+    *NOISE,
+    smooth=lambda s: jnp.expm1(jnp.square(1 / s)),
 )
 _row(
     "divergences.gdp_regret",

@@ -124,6 +124,6 @@ def test_tradeoff_functions_compositions_and_gradients():
     np.testing.assert_allclose(found, math.expm1(1.0), rtol=1e-9)
     run = fdp.Laplace(4.0).repeat(10)
     found = divergences.f_divergence(run, _kl)
-    np.testing.assert_allclose(found, divergences.kl(run), rtol=1e-6)
+    np.testing.assert_allclose(found, divergences.kl(run), rtol=1e-4)
     slope = jax.grad(lambda s: divergences.f_divergence(fdp.Gaussian(s), _chi_squared))
     np.testing.assert_allclose(slope(2.0), -2 * 2.0**-3 * math.exp(0.25), rtol=1e-8)
