@@ -64,8 +64,8 @@ def f_divergence(
         >>> def squared_difference(t):
         ...     return (t - 1) ** 2
         >>> release = fdp.Gaussian(1.0)
-        >>> print(f"{fdp.divergences.f_divergence(release, squared_difference):.9f}")
-        1.718281828
+        >>> print(f"{fdp.divergences.f_divergence(release, squared_difference):.6f}")
+        1.718282
 
     References:
         Sason and Verdú (2016), Proposition 3 (by hockey-stick divergences); Dong, Roth,
