@@ -73,14 +73,14 @@ def f_divergence(
     """
     if not callable(phi):
         raise TypeError(f"phi must be a function, got {type(phi).__name__}")
-    kinks = _checks.positive("kinks", np.asarray(kinks, float).reshape(-1))
+    bends = _checks.positive("kinks", np.asarray(kinks, float).reshape(-1))
     if isinstance(mechanism, AbstractTradeOff):
         mechanism = mechanism.as_mechanism()
         mechanism = getattr(mechanism, "remove", mechanism)
     subject = resolved(mechanism, "f_divergence").whole
-    _require_convex(phi, kinks)
-    halves = _halves(subject.composed, kinks, direction=subject.direction)
-    return _weighed(halves, kinks, phi=phi)
+    _require_convex(phi, bends)
+    halves = _halves(subject.composed, bends, direction=subject.direction)
+    return _weighed(halves, bends, phi=phi)
 
 
 class _Half(NamedTuple):
@@ -155,7 +155,7 @@ def _log_delta(loss: ComposedLoss, epsilon: Array, sign: float) -> Array:
     return subject._log_delta_bounds(epsilon).estimate
 
 
-def _require_convex(phi: Callable, kinks: Array) -> None:
+def _require_convex(phi: Callable, kinks: np.ndarray) -> None:
     """Compare phi' with the integral of phi'', where it is looked at."""
     with jax.enable_x64(True), jax.ensure_compile_time_eval():
         logs = np.concatenate([np.linspace(-16, 16, 129), np.log(kinks)])
