@@ -280,7 +280,7 @@ axes[2].set(xlabel="Δ(reference ‖ run)", ylabel="bound at κ = 0.1", title="F
 plt.show()
 
 # %% [markdown]
-# ## Theorem 3 and Figure 8: an order that emerges
+# ## Theorem 3: an order that emerges
 #
 # After many releases trade-off functions become Gaussian, and Gaussian ones are
 # ordered. At a single release neither Gauss nor Laplace dominates. After two the

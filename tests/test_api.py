@@ -89,7 +89,7 @@ STRUCTURAL = {
     *("log_prior_density", "theta", "distances"),
     *("cells_per_unit", "num_shifts", "output_edges", "dimension", "num_values"),
     *("matrix", "other", "kernels", "values", "num_outputs", "neighbors"),
-    *("cut", "reach", "key", "x"),
+    *("cut", "reach", "key", "x", "kinks"),
     *("log_cdf_without", "log_sf_without", "log_cdf_with", "log_sf_with"),
     # Of dp_accounting's interface, and what it makes.
     *("neighboring_relation", "target_delta", "target_epsilon", "pld"),

@@ -182,6 +182,10 @@ def _triplet(variance: Any, jump: Any, rate: Any) -> fdp.LevyTriplet:
     )
 
 
+def _squared_difference(t: Any) -> Any:
+    return jnp.square(t - 1)
+
+
 def _log_normal(x: Any, scale: Any) -> Any:
     return -0.5 * jnp.square(x / scale) - jnp.log(scale) - 0.5 * LOG_2_PI
 
@@ -692,11 +696,11 @@ POINTS = (0.125, 0.5), (0.1875, 0.375)
 
 
 def _of_points(a: Any, b: Any) -> tradeoff.TradeOff:
-    return tradeoff.TradeOff.from_points(_vector(a, 2 * a), _vector(b, b / 4))
+    return tradeoff.TradeOff.from_error_rates(_vector(a, 2 * a), _vector(b, b / 4))
 
 
 _row(
-    "tradeoff.TradeOff tradeoff.TradeOff.from_points",
+    "tradeoff.TradeOff tradeoff.TradeOff.from_error_rates",
     lambda a, b: _of_points(a, b).beta(alpha=0.0625),
     *POINTS,
 )
@@ -790,6 +794,12 @@ _row(
     "divergences.gdp divergences.GDPSummary",
     lambda s: divergences.gdp(fdp.Gaussian(s)).mu,
     *NOISE,
+)
+_row(
+    "divergences.f_divergence",
+    lambda s: divergences.f_divergence(fdp.Gaussian(s), _squared_difference),
+    *NOISE,
+    smooth=lambda s: jnp.expm1(jnp.square(1 / s)),
 )
 _row(
     "divergences.gdp_regret",
@@ -1678,6 +1688,7 @@ def test_what_is_for_known_numbers_says_so(name):
 # ------------------------------------------------------------- what the table leaves
 
 EXCEPTIONS = {
+    "a former name": "tradeoff.TradeOff.from_points",
     "structure, not numbers: what engines and calibration ask": """
         AbstractMechanism.exact AbstractMechanism.has_fractional_powers
         AbstractMechanism.as_steps targets.AbstractTarget.spent_by

@@ -5,6 +5,7 @@ Functions of a mechanism (or of its `.remove` or `.add`); `fdp_jax.divergences`.
 
 from ._approximations import clt_gdp as clt_gdp, edgeworth_beta as edgeworth_beta
 from ._auc import auc as auc
+from ._f_divergence import f_divergence as f_divergence
 from ._gdp import GDPSummary as GDPSummary, gdp as gdp, gdp_regret as gdp_regret
 from ._renyi import (
     chernoff_information as chernoff_information,

@@ -226,7 +226,7 @@ class MarkovKernel(Record):
             ValueError: If there are no pairs or an input does not exist.
             TypeError: If the matrix is traced.
         """
-        return TradeOff.from_points(*self._vertices(neighbors))
+        return TradeOff.from_error_rates(*self._vertices(neighbors))
 
     def satisfies(
         self, guarantee: AbstractGuarantee, neighbors: Any, *, tolerance: float = 1e-12

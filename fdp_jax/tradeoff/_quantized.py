@@ -72,7 +72,7 @@ def quantized(guarantee: AbstractGuarantee, *, alpha: Any) -> TradeOff:
     """
     alpha = _checks.vector("alpha", _checks.probability, alpha)
     beta = guarantee.beta(alpha=alpha, bound=Bound.PESSIMISTIC)
-    return TradeOff.from_points(alpha, beta)
+    return TradeOff.from_error_rates(alpha, beta)
 
 
 class QuantizedGaussian(AbstractTradeOff):

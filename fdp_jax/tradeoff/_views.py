@@ -1,5 +1,6 @@
 """One curve seen from three sides: f(alpha), delta(eps) and R(pi) on one grid."""
 
+import warnings
 from collections.abc import Callable
 from typing import Any, NamedTuple, Self
 
@@ -8,16 +9,16 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from .. import mechanisms
-from .._internal._logs import LOG_2
 from .._internal._precision import in_float64
 from ..curves import AbstractGuarantee, Bound, one_end
-from ..engines import Interval
 from . import _construct
 from ._base import AbstractTradeOff
 from ._bracket import bracket
 from ._construct import with_mirror
-from .intervals import Ends, Point, Rates
+from .intervals import Ends, Point, Rates, halfway
 from .knots import Knots
+
+_FORMER = "TradeOff.from_points (no guarantee) is now TradeOff.from_error_rates"
 
 
 class LossAtoms(NamedTuple):
@@ -49,9 +50,9 @@ class _View(AbstractTradeOff):
             return found
         other = self.optimistic.point(epsilon)
         return Point(
-            _between(other.log_delta, found.log_delta),
-            _between(other.log_reverse, found.log_reverse),
-            _between(found.log_rest, other.log_rest),
+            halfway(other.log_delta, found.log_delta),
+            halfway(other.log_reverse, found.log_reverse),
+            halfway(found.log_rest, other.log_rest),
         )
 
     def _rates(self, log_alpha, log_tnr):
@@ -60,8 +61,8 @@ class _View(AbstractTradeOff):
             return found
         other = self.optimistic.rates(log_alpha, log_tnr)
         return Rates(
-            _between(found.log_beta, other.log_beta),
-            _between(other.log_tpr, found.log_tpr),
+            halfway(found.log_beta, other.log_beta),
+            halfway(other.log_tpr, found.log_tpr),
         )
 
     def _ends(self):
@@ -70,10 +71,10 @@ class _View(AbstractTradeOff):
             return found
         other = self.optimistic.ends()
         return Ends(
-            _between(other.log_end, found.log_end),
-            _between(found.log_start, other.log_start),
-            _between(other.log_reverse_end, found.log_reverse_end),
-            _between(found.log_reverse_start, other.log_reverse_start),
+            halfway(other.log_end, found.log_end),
+            halfway(found.log_start, other.log_start),
+            halfway(other.log_reverse_end, found.log_reverse_end),
+            halfway(found.log_reverse_start, other.log_reverse_start),
         )
 
     def _log_slope(self, log_alpha, log_tnr):
@@ -202,8 +203,8 @@ class _View(AbstractTradeOff):
 class TradeOff(_View):
     """A trade-off function alpha -> f(alpha), piecewise linear.
 
-    Made by `TradeOff.of(guarantee)`, `from_points`, `from_roc`, `from_scores` or
-    `from_probabilities`; a PyTree of logarithms (with those of the complements), so
+    Made by `TradeOff.of(guarantee)`, `from_error_rates`, `from_roc`, `from_scores`
+    or `from_probabilities`; a PyTree of logarithms (with those of the complements), so
     both tails are accurate.
 
     Example:
@@ -223,7 +224,7 @@ class TradeOff(_View):
         return self.beta(alpha=alpha)
 
     @classmethod
-    def from_points(cls, alpha: Any, beta: Any) -> "TradeOff":
+    def from_error_rates(cls, alpha: Any, beta: Any) -> "TradeOff":
         """The lower convex hull of achieved error rates, with (0, 1) and (1, 0).
 
         Args:
@@ -241,15 +242,24 @@ class TradeOff(_View):
 
         Example:
             >>> import fdp_jax as fdp
-            >>> f = fdp.tradeoff.TradeOff.from_points([0.1, 0.4], [0.6, 0.25])
+            >>> f = fdp.tradeoff.TradeOff.from_error_rates([0.1, 0.4], [0.6, 0.25])
             >>> print(f"{f.beta(alpha=0.2):.4f}")
             0.4833
         """
         return cls(_construct.hull_of_points(alpha, beta))
 
     @classmethod
+    def from_points(cls, alpha: Any, beta: Any) -> "TradeOff":
+        """The former name of `from_error_rates`, deprecated.
+
+        `from_points` of the other two views is a guarantee; this is what was achieved.
+        """
+        warnings.warn(_FORMER, DeprecationWarning, stacklevel=2)
+        return cls.from_error_rates(alpha, beta)
+
+    @classmethod
     def from_roc(cls, fpr: Any, tpr: Any) -> "TradeOff":
-        """From points of an attack's ROC curve; see `from_points`.
+        """From points of an attack's ROC curve; see `from_error_rates`.
 
         Args:
             fpr: False positive rates, a vector in [0, 1].
@@ -291,7 +301,7 @@ class TradeOff(_View):
             Massart (1990) for the constant of the bands.
         """
         points = _construct.rates_of_scores(member_scores, nonmember_scores, confidence)
-        return cls.from_points(*points)
+        return cls.from_error_rates(*points)
 
     @classmethod
     def from_probabilities(cls, without_record: Any, with_record: Any) -> "TradeOff":
@@ -409,16 +419,6 @@ def same(kind: Callable[..., Any], view: _View, epsilons: Any) -> Any:
     if epsilons is not None:
         return kind.of(view, epsilons=epsilons)  # type: ignore[attr-defined]
     return kind(view.knots, view.optimistic)
-
-
-def _between(lower: Interval, upper: Interval) -> Interval:
-    """From the lower end of one to the upper end of the other."""
-    # In the middle of two convex functions, so convex.
-    safe = jnp.where(jnp.isneginf(upper.estimate), 0.0, upper.estimate)
-    ratio = jnp.exp(jnp.minimum(lower.estimate - safe, 0.0))
-    middle = safe + jnp.log1p(ratio) - LOG_2
-    middle = jnp.where(jnp.isneginf(upper.estimate), -jnp.inf, middle)
-    return Interval(lower.lower, middle, upper.upper)
 
 
 def slope_of(knots: Knots, log_alpha: Array, log_tnr: Array) -> Array:

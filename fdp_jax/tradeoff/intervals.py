@@ -6,7 +6,7 @@ from jax.lax import stop_gradient
 from jaxtyping import Array, ArrayLike
 
 from .._internal._interval import exactly
-from .._internal._logs import log_add
+from .._internal._logs import LOG_2, log_add
 from .._internal._special import safe_log
 from .._internal._tolerances import CLOSED_FORM
 from ..engines import Interval, log_complement, select
@@ -171,3 +171,13 @@ def capped(interval: Interval) -> Interval:
 def choose(condition: Array, yes: Interval, no: Interval) -> Interval:
     """`jnp.where` of two intervals."""
     return select(condition, yes, no)
+
+
+def halfway(lower: Interval, upper: Interval) -> Interval:
+    """From the lower end of one to the upper end of the other."""
+    # In the middle of two convex functions, so convex.
+    safe = jnp.where(jnp.isneginf(upper.estimate), 0.0, upper.estimate)
+    ratio = jnp.exp(jnp.minimum(lower.estimate - safe, 0.0))
+    middle = safe + jnp.log1p(ratio) - LOG_2
+    middle = jnp.where(jnp.isneginf(upper.estimate), -jnp.inf, middle)
+    return Interval(lower.lower, middle, upper.upper)

@@ -293,7 +293,7 @@ def test_one_direction_is_not_enough():
             fdp.audit.falsifies(one, run)
     both = fdp.audit.falsifies(curve, run).p_value
     # A trade-off function of one direction is made symmetric.
-    one = fdp.tradeoff.TradeOff.from_points([0, 0.1, 0.3, 1], [1, 0.6, 0.3, 0])
+    one = fdp.tradeoff.TradeOff.from_error_rates([0, 0.1, 0.3, 1], [1, 0.6, 0.3, 0])
     assert fdp.audit.falsifies(one, run).p_value == pytest.approx(both, rel=1e-2)
 
 

@@ -654,7 +654,7 @@ def test_moments_of_gaussian_canonical_noise():
 def test_moments_of_canonical_noise_with_kinks():
     """Of f_{eps,delta} by its vertices, which has a closed form, and of L_mu."""
     kink = 1 / (1 + np.e)
-    by_points = tradeoff.TradeOff.from_points([0.0, kink, 1.0], [1.0, kink, 0.0])
+    by_points = tradeoff.TradeOff.from_error_rates([0.0, kink, 1.0], [1.0, kink, 0.0])
     found, closed = fdp.canonical_noise(by_points), fdp.canonical_noise(TULAP)
     np.testing.assert_allclose(found.variance(), closed.variance(), rtol=1e-12)
     t = np.asarray([0.0, 0.5, 7.0, 29.0])

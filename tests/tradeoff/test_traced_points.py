@@ -17,6 +17,13 @@ EPSILONS = np.asarray([-2.1, 0.01, 0.4, 1.7])
 PRIORS = np.asarray([0.1, 0.52, 0.8])
 
 
+def test_a_former_name_warns():
+    with pytest.warns(DeprecationWarning, match="from_error_rates"):
+        old = tradeoff.TradeOff.from_points([0.1, 0.4], [0.6, 0.25])
+    new = tradeoff.TradeOff.from_error_rates([0.1, 0.4], [0.6, 0.25])
+    assert float(old.beta(alpha=0.2)) == float(new.beta(alpha=0.2))
+
+
 def _roc(fpr, tpr):
     return tradeoff.TradeOff.from_roc(fpr, tpr)
 
@@ -116,7 +123,7 @@ ERRORS = np.asarray(
 
 
 CASES = {
-    "points": (tradeoff.TradeOff.from_points, _of_curve, RATES),
+    "points": (tradeoff.TradeOff.from_error_rates, _of_curve, RATES),
     "roc": (_roc, lambda fpr, tpr: _of_curve(fpr, 1 - tpr), np.abs(RATES - ROC)),
     "profile": (tradeoff.PrivacyProfile.from_points, _of_both_ways, TWO_WAYS),
     "profile of one order": (_one_way, _of_pairs, TWO_WAYS),
@@ -181,7 +188,7 @@ def test_gradients_in_the_points(case):
 
 def test_gradient_is_that_of_the_chord():
     (x, y), (u, v), at = (0.1, 0.4), (0.6, 0.25), 0.2
-    value = lambda a, b: tradeoff.TradeOff.from_points(a, b).beta(alpha=at)
+    value = lambda a, b: tradeoff.TradeOff.from_error_rates(a, b).beta(alpha=at)
     points = np.asarray([x, 0.5, y, y]), np.asarray([u, 0.5, v, 0.7])
     found = jax.grad(value, (0, 1))(*points)
     weight, slope = (at - x) / (y - x), (v - u) / (y - x)
@@ -207,24 +214,26 @@ def test_gradient_of_a_mechanism_in_its_points():
         epsilon=EPSILONS, bound=fdp.Bound.ESTIMATE
     )
     found = jax.jit(jax.vmap(jax.jacobian(query)))(RATES)
-    knots = lambda t: tradeoff.TradeOff.from_points(t[0], t[1]).delta(epsilon=EPSILONS)
+    knots = lambda t: tradeoff.TradeOff.from_error_rates(t[0], t[1]).delta(
+        epsilon=EPSILONS
+    )
     truth = jax.jit(jax.vmap(jax.jacobian(knots)))(RATES)
     assert np.all(np.isfinite(found))
     np.testing.assert_allclose(found[:SMOOTH], truth[:SMOOTH], rtol=1e-10, atol=1e-12)
 
 
 def test_known_points_inside_of_a_trace():
-    curve = lambda: tradeoff.TradeOff.from_points([0.1, 0.4], [0.6, 0.25])
+    curve = lambda: tradeoff.TradeOff.from_error_rates([0.1, 0.4], [0.6, 0.25])
     found = jax.jit(lambda a: curve().beta(alpha=a))(0.2)
     np.testing.assert_allclose(found, 0.6 - 0.35 / 3, rtol=1e-13)
 
 
 def test_numbers_of_knots():
     """Known points leave nothing that repeats, traced ones leave the shape."""
-    known = tradeoff.TradeOff.from_points(*RATES[0])
+    known = tradeoff.TradeOff.from_error_rates(*RATES[0])
     assert known.knots.epsilon.size == 3
     assert np.all(np.diff(known.knots.epsilon) > 0)
-    make = eqx.filter_jit(tradeoff.TradeOff.from_points)
+    make = eqx.filter_jit(tradeoff.TradeOff.from_error_rates)
     traced = make(*(jnp.asarray(x) for x in RATES[0]))
     assert traced.knots.epsilon.size == RATES[0][0].size + 2
     assert np.all(np.diff(traced.knots.epsilon) >= 0)
@@ -255,11 +264,22 @@ def test_traced_scores():
     np.testing.assert_allclose(found, known, rtol=1e-13, atol=1e-14)
 
 
+_error_rates = tradeoff.TradeOff.from_error_rates
+
+
 @pytest.mark.parametrize(
     ("make", "points", "message"),
     [
-        (tradeoff.TradeOff.from_points, ([1.2], [0.1]), r"alpha must be in \[0, 1\]"),
-        (tradeoff.TradeOff.from_points, ([0.2], [-0.1]), r"beta must be in \[0, 1\]"),
+        (
+            tradeoff.TradeOff.from_error_rates,
+            ([1.2], [0.1]),
+            r"alpha must be in \[0, 1\]",
+        ),
+        (
+            tradeoff.TradeOff.from_error_rates,
+            ([0.2], [-0.1]),
+            r"beta must be in \[0, 1\]",
+        ),
         (_roc, ([1.2], [0.1]), r"fpr must be in \[0, 1\]"),
         (_roc, ([0.1], [np.nan]), r"tpr must be in \[0, 1\]"),
         (fdp.FromTradeOffPoints, ([0.1], [1.1]), r"beta must be in \[0, 1\]"),
