@@ -146,6 +146,41 @@ fdp.plot.compare(
 plt.show()
 
 # %% [markdown]
+# ## Figure 8: from f to the Bayes error and back
+#
+# Every test is a point (alpha, beta) of the plane, and a line pi alpha + (1 - pi) beta over
+# the priors: R(pi), the least Bayes error, is the lower envelope of those of f. Every prior
+# in turn is a line R(pi) = pi alpha + (1 - pi) beta that f lies above: f is the upper
+# envelope of these. So either curve tells all of the other one.
+
+# %%
+prior = np.linspace(0.0, 1.0, 2001)
+curve = np.asarray(laplace.beta(alpha=alpha))
+lines = prior[:, None] * alpha + (1 - prior[:, None]) * curve
+bayes = np.asarray(laplace.bayes_error(prior=prior))
+# The envelope of the lines of 401 tests, which cannot be below that of all tests.
+assert np.all(lines.min(axis=1) >= bayes - 1e-12)
+check(np.max(lines.min(axis=1) - bayes), 0.0, 1e-5)
+inner = prior[1:-1, None]
+back = ((bayes[1:-1, None] - inner * alpha) / (1 - inner)).max(axis=0)
+check(np.max(np.abs(np.maximum(back, 0) - curve)[1:-1]), 0.0, 1e-3)
+check(laplace.bayes_error(prior=0.5), np.exp(-0.5) / 2, 1e-12)
+
+figure, axes = plt.subplots(1, 2, figsize=(10, 4.2), layout="constrained")
+for i in range(0, 401, 16):
+    axes[0].plot(prior, lines[:, i], color="0.8", linewidth=0.7)
+axes[0].plot(prior, bayes, label="R(prior)")
+axes[0].set(xlabel="prior", ylabel="Bayes error", ylim=(0, 0.6), title="f to R")
+for p in prior[100:-1:100]:
+    line = (np.interp(p, prior, bayes) - p * alpha) / (1 - p)
+    axes[1].plot(alpha, line, color="0.8", linewidth=0.7)
+axes[1].plot(alpha, curve, label="f")
+axes[1].set(xlabel="alpha", ylabel="beta", ylim=(0, 1), title="R to f")
+for ax in axes:
+    ax.legend(frameon=False)
+plt.show()
+
+# %% [markdown]
 # ## Figure 4: attackers who know something
 #
 # A density over the prior weighs the attackers. The paper's pair of DP-SGD runs, whose

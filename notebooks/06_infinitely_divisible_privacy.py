@@ -119,4 +119,70 @@ print("mu", float(dense.mu), "diagnostic", float(dense.excess))
 check(dense.mu, 0.4001, 5e-5)
 check(dense.excess, -0.0225, 5e-5)
 
+# %% [markdown]
+# ## Rare events: from the binomial to Poisson
+#
+# n releases of a bit, which is 1 with probability 0.8 / n, or 1.9 / n with the record in
+# the data: the number of ones is binomial, and its trade-off function tends to that of
+# two Poisson variables with means 0.8 and 1.9, at the rate 1 / n. The Gaussian limit
+# stays away: there is no central limit theorem for rare events.
+
+# %%
+poisson = fdp.tradeoff.Poisson(0.8, 1.9)
+alpha = np.linspace(0.0, 1.0, 401)
+
+
+def most_powerful(p, q, alpha):
+    """Type II errors of Neyman and Pearson's tests between two laws, by hand."""
+    order = np.argsort(-q / np.maximum(p, 1e-300))
+    false_alarms = np.append(0.0, np.cumsum(p[order]))
+    return np.interp(alpha, false_alarms, 1 - np.append(0.0, np.cumsum(q[order])))
+
+
+figure, ax = plt.subplots(figsize=(5.4, 4.4), layout="constrained")
+limit_beta = np.asarray(poisson.beta(alpha=alpha))
+errors = {}
+for n in (2, 5, 20, 200):
+    ones = np.arange(n + 1)
+    laws = (stats.binom.pmf(ones, n, mean / n) for mean in (0.8, 1.9))
+    beta = most_powerful(*laws, alpha)
+    errors[n] = np.max(np.abs(beta - limit_beta))
+    if n < 200:
+        ax.plot(alpha, beta, label=f"binomial, n = {n}")
+ax.plot(alpha, limit_beta, "k--", label="Poisson limit")
+ax.set(xlabel="type I error", ylabel="type II error", title="rare events")
+ax.legend(frameon=False)
+plt.show()
+print({n: float(x) for n, x in errors.items()})
+by_hand = most_powerful(
+    *(stats.poisson.pmf(np.arange(60), mean) for mean in (0.8, 1.9)), alpha
+)
+assert np.max(np.abs(by_hand - limit_beta)) < 1e-11
+assert 8 < errors[20] / errors[200] < 12
+
+# %% [markdown]
+# ## A measurement that is read to whole numbers
+#
+# Gaussian noise, but only the whole part of the value is released: the trade-off function
+# is piecewise linear, and touches the Gaussian one where a cut lies. (Whoever does not know
+# where the cuts are has to reckon with the Gaussian one: rounding is no gain then.) At
+# mu = 0.5, 1 and 2, with a scale as fine as the noise:
+
+# %%
+figure, axes = plt.subplots(1, 3, figsize=(12, 4), layout="constrained")
+for ax, mu in zip(axes, (0.5, 1.0, 2.0), strict=True):
+    coarse, fine = fdp.tradeoff.QuantizedGaussian(mu), fdp.tradeoff.Gaussian(mu)
+    beta, least = (np.asarray(f.beta(alpha=alpha)) for f in (coarse, fine))
+    assert np.all(beta >= least - 1e-11)
+    edges = np.arange(-40, 41) + float(coarse.offset)
+    laws = [np.diff(stats.norm.cdf(edges, loc=shift)) for shift in (0.0, mu)]
+    by_hand = most_powerful(*laws, alpha)
+    assert np.max(np.abs(beta - by_hand)) < 1e-9
+    ax.plot(alpha, beta, label="rounded")
+    ax.plot(alpha, least, ":", label="Gaussian")
+    ax.set(xlabel="type I error", ylabel="type II error", title=f"mu = {mu:g}")
+    ax.legend(frameon=False)
+plt.show()
+
+# %%
 print(CHECKED, "numbers checked")

@@ -1,8 +1,10 @@
 """Counts released as Poisson variables."""
 
 import dataclasses
+from collections.abc import Callable
 from typing import Any
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Float, Key, Real
@@ -86,7 +88,12 @@ class PoissonMechanism(AbstractMechanism):
 
     @classmethod
     def lipschitz(
-        cls, *, largest_change: Any, largest_log_change: Any, **options: Any
+        cls,
+        *,
+        largest_change: Any,
+        largest_log_change: Any,
+        rate: Callable[[Any], Any] | None = None,
+        **options: Any,
     ) -> "PoissonMechanism":
         """The guarantee of Poisson(lambda(x)) for any mean lambda(x) > 0 of the data.
 
@@ -97,22 +104,33 @@ class PoissonMechanism(AbstractMechanism):
             largest_change: Bound of |lambda(x) - lambda(x')| over neighbors, in
                 (0, inf).
             largest_log_change: Bound of |log lambda(x) - log lambda(x')|, in (0, 600].
+            rate: The function lambda, from the data to a positive number or an array of
+                such.  That it keeps both bounds is not checked.
             **options: `relation`, the neighboring relation of both bounds.
 
         Returns:
-            A mechanism with this dominating pair.  Its `gain` is `largest_change` and
-            its estimates are those of the affine mean.
+            A mechanism with this dominating pair.  Its `gain` is `largest_change`.
+            With a rate, `mean` and `sample` are those of Poisson(lambda(x)) and take
+            the data, and there are no estimates; otherwise all of these are those of
+            the affine mean.
 
         Raises:
+            TypeError: If the rate is not a function.
             ValueError: If a bound is out of range.
 
         Example:
             >>> import fdp_jax as fdp
-            >>> pair = fdp.PoissonMechanism.lipschitz(
-            ...     largest_change=1.0, largest_log_change=0.05
+            >>> import jax, jax.numpy as jnp
+            >>> release = fdp.PoissonMechanism.lipschitz(
+            ...     largest_change=1.0,
+            ...     largest_log_change=0.05,
+            ...     rate=lambda ages: 20.0 + jnp.sum(ages > 65),
             ... )
-            >>> print(f"{pair.offset:.4f}")
+            >>> print(f"{release.offset:.4f}")
             19.5042
+            >>> drawn = release.sample(jax.random.key(0), jnp.asarray([70, 30, 81]))
+            >>> bool(drawn >= 0)
+            True
         """
         change = _checks.checked_scalar(
             "largest_change", _checks.finite_positive, largest_change
@@ -120,7 +138,12 @@ class PoissonMechanism(AbstractMechanism):
         ratio = _checks.checked_scalar(
             "largest_log_change", _log_change, largest_log_change
         )
-        return cls(_steepest(change, ratio), change, **options)
+        steepest = _steepest(change, ratio)
+        if rate is None:
+            return cls(steepest, change, **options)
+        if not callable(rate):
+            raise TypeError(f"rate must be a function of the data, got {rate!r}")
+        return _OfRate(steepest, change, rate=rate, **options)
 
     def has_fractional_powers(self) -> bool:
         return True
@@ -206,6 +229,33 @@ class PoissonMechanism(AbstractMechanism):
         self.require_complete()
         statistic = _checks.nonnegative("statistic", statistic)
         return _variance(self.offset, self.gain, statistic)
+
+
+class _OfRate(PoissonMechanism):
+    """The pair of two bounds, and the law of the mean that keeps them."""
+
+    rate: Callable[[Any], Any] = eqx.field(static=True, kw_only=True)
+
+    def mean(self, statistic: Any) -> Float[Array, "..."]:
+        return _rate_of(self.rate(statistic))
+
+    def sample(self, key: Key[Array, ""], statistic: Any) -> Float[Array, "..."]:
+        mean = self.mean(statistic)
+        if known(mean) is not None:
+            _require_countable(mean)
+        return _drawn(key, mean)
+
+    def estimate(self, output: Any) -> Float[Array, "..."]:
+        raise TypeError("a mean that is a function of the data has no estimate")
+
+    def variance(self, statistic: Any) -> Float[Array, "..."]:
+        return self.estimate(statistic)
+
+
+def _rate_of(value: Any) -> Any:
+    return _checks.checked(
+        "rate", value, "positive and finite", lambda x: (x > 0) & jnp.isfinite(x)
+    )
 
 
 def _exactly(offset: Any, gain: Any, statistic: Any) -> Array:

@@ -134,6 +134,33 @@ def test_order_theorem_on_random_pairs():
     assert np.any(profile(10.0, 14.0) > profile(0.5, 2.0) + 1e-3)  # difference
 
 
+def test_a_rate_of_one_s_own_is_drawn_with_the_law_it_states():
+    def rate(data):
+        return 3.0 + 2.0 * jnp.log1p(jnp.sum(data))
+
+    bounds = {"largest_change": 2.0, "largest_log_change": 0.6}
+    made = fdp.PoissonMechanism.lipschitz(**bounds, rate=rate)
+    pair = fdp.PoissonMechanism.lipschitz(**bounds)
+    assert float(made.offset) == float(pair.offset)
+    data = np.array([1.0, 0.0, 4.0])
+    mean = 3.0 + 2.0 * np.log(6.0)
+    assert float(made.mean(data)) == pytest.approx(mean, rel=1e-12)
+    keys = jax.random.split(jax.random.key(5), 4000)
+    counts = jax.vmap(lambda key: made.sample(key, data))(keys)
+    seen = np.bincount(np.asarray(counts, int), minlength=16)
+    seen = np.append(seen[:15], seen[15:].sum())
+    law = stats.poisson.pmf(np.arange(15), mean)
+    law = np.append(law, 1 - law.sum())
+    assert stats.chisquare(seen, 4000 * law)[1] > 1e-3
+    with pytest.raises(TypeError, match="has no estimate"):
+        made.estimate(3.0)
+    with pytest.raises(TypeError, match="rate must be a function"):
+        fdp.PoissonMechanism.lipschitz(**bounds, rate=2.0)
+    wrong = fdp.PoissonMechanism.lipschitz(**bounds, rate=lambda x: -1.0)
+    with pytest.raises(ValueError, match="rate must be positive"):
+        wrong.sample(keys[0], data)
+
+
 def test_lipschitz_form_has_the_pair_of_both_bounds():
     made = fdp.PoissonMechanism.lipschitz(largest_change=1.5, largest_log_change=0.4)
     low, high = float(made.offset), float(made.offset + made.gain)
