@@ -1,6 +1,7 @@
 """Divergences of convex functions against closed forms."""
 
 import math
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -120,8 +121,9 @@ def test_named_kinks():
         divergences.f_divergence(pair, jnp.sqrt)
     with pytest.raises(ValueError, match="kinks must be"):
         divergences.f_divergence(pair, _kl, kinks=[-1.0])
+    text: Any = "kl"
     with pytest.raises(TypeError, match="phi must be a function"):
-        divergences.f_divergence(pair, "kl")
+        divergences.f_divergence(pair, text)
 
 
 @pytest.mark.slow
