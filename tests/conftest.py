@@ -123,7 +123,8 @@ class _Room:
 
     maps, resident = (pathlib.Path(f"/proc/self/{x}") for x in ("maps", "statm"))
     unit = os.sysconf("SC_PAGE_SIZE")
-    most = 0.3 * unit * os.sysconf("SC_PHYS_PAGES")
+    workers = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
+    most = 0.76 / max(workers, 2) * unit * os.sysconf("SC_PHYS_PAGES")
     looked = 0.0
 
     @classmethod

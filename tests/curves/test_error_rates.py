@@ -176,6 +176,7 @@ def test_small_noise_beside_jumps():
     _check(view.bounds(alpha=0.05), _jumps_beta(3e-5, 0.865, 0.8, 0.05))
 
 
+@pytest.mark.slow
 def test_both_directions_are_no_worse_than_one():
     run = fdp.DPSGD(
         noise_multiplier=0.1616079, sampling_prob=0.037330976119641306, num_steps=31.0

@@ -235,6 +235,7 @@ def test_derivatives_pass_through_events():
     np.testing.assert_allclose(jax.grad(epsilon)(2.0), direct(2.0), rtol=1e-12)
 
 
+@pytest.mark.slow
 def test_batches_of_a_size_and_cut_ones():
     fixed = ev.SampledWithoutReplacementDpEvent(900, 9, GAUSSIAN)
     found = from_dp_event(

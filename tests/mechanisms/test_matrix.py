@@ -191,7 +191,10 @@ def test_the_best_banded_strategy_is_found_through_the_calibration():
     assert float(error(rest)) == pytest.approx(best.fun, rel=1e-8)
 
 
-@pytest.mark.parametrize("relation", ["add_or_remove_one", "replace_one"])
+@pytest.mark.parametrize(
+    "relation",
+    ["add_or_remove_one", pytest.param("replace_one", marks=pytest.mark.slow)],
+)
 def test_noise_in_units_of_the_sensitivity_meets_the_target(relation):
     target = fdp.targets.ApproxDP(epsilon=2.0, delta=1e-6)
     family = fdp.MatrixMechanism(
