@@ -45,11 +45,18 @@ def handed_over(take: _Taker) -> Iterator[None]:
         _taken.reset(token)
 
 
+def _is_taken(value: Any, wrong: Callable[[Any], Any], message: str) -> bool:
+    """Whether a failure has been handed over."""
+    taken = _taken.get()
+    if taken is None or taken[0] != trace_level():
+        return False
+    taken[1](wrong(value), message)
+    return True
+
+
 def error_if(value: Any, wrong: Callable[[Any], Any], message: str) -> Any:
     """`equinox.error_if` for one array, also for a float64 one where x64 is off."""
-    taken = _taken.get()
-    if taken is not None and taken[0] == trace_level():
-        taken[1](wrong(value), message)
+    if _is_taken(value, wrong, message):
         return value
     if value.dtype == np.float64 and float_dtype() != np.float64:
         return _error_in_double(value, wrong, message)
@@ -64,7 +71,10 @@ def _error_in_double(value: Any, wrong: Callable[[Any], Any], message: str) -> A
 def checked(name: str, value: Any, allowed: str, test: Callable[[Any], Any]) -> Any:
     """The value, if it passes a test: `allowed` says which numbers do."""
     if is_traced(value):
-        return refuse_where(value, lambda x: ~test(x), f"{name} must be {allowed}")
+        wrong, message = lambda x: ~test(x), f"{name} must be {allowed}"
+        if _is_taken(value, wrong, message):
+            return value
+        return refuse_where(value, wrong, message)
     numbers = np.asarray(value)
     kinds = np.integer, np.floating
     if not any(np.issubdtype(numbers.dtype, kind) for kind in kinds):

@@ -16,6 +16,7 @@ from scipy import stats
 
 import fdp_jax as fdp
 from fdp_jax.cli import main
+from fdp_jax.sweeps._problem import Problem
 from fdp_jax.sweeps._store import Store
 
 sys.path.append(str(pathlib.Path(__file__).parent))
@@ -65,6 +66,23 @@ def test_a_refused_configuration_has_a_reason_and_no_numbers(whole):
     assert np.all(whole["epsilon_status"][GOOD] == 0)
     assert f"configuration 7: {reason}" in whole.summary()
     assert "epsilon: 59 tight, 1 refused" in whole.summary()
+
+
+def test_a_refused_configuration_does_not_end_the_program(monkeypatch):
+    """The others are not answered one by one by plain calls, which take long."""
+
+    def plainly(self, row):
+        raise AssertionError(row)
+
+    monkeypatch.setattr(Problem, "with_known", plainly)
+    found = fdp.sweep(
+        fdp.Gaussian,
+        {"noise_multiplier": [1.0, -2.0, 0.5]},
+        queries={"advantage": {"epsilon": 0.0}, "delta": {"epsilon": 1.0}},
+    )
+    assert list(found.refused) == [1]
+    truth = [_delta(s, 1.0) for s in (1.0, 0.5)]
+    np.testing.assert_allclose(found["delta"][[0, 2]], truth, rtol=1e-10)
 
 
 def test_a_folder_holds_the_same_numbers_and_a_stopped_sweep_goes_on(whole, tmp_path):
