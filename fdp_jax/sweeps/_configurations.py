@@ -3,6 +3,7 @@
 A grid is never laid out: its rows are worked out for one chunk at a time.
 """
 
+import abc
 import hashlib
 import math
 from collections.abc import Mapping
@@ -11,7 +12,7 @@ from typing import Any
 import numpy as np
 
 
-class Configurations:
+class Configurations(abc.ABC):
     """Named columns, of which any part can be asked for.
 
     `axes` says what is known of their origin: for a grid its axes, else nothing.
@@ -22,9 +23,9 @@ class Configurations:
     axes: dict[str, np.ndarray]
     constants: dict[str, Any]
 
+    @abc.abstractmethod
     def column(self, name: str, rows: np.ndarray) -> np.ndarray:
         """Some rows of a column."""
-        raise NotImplementedError
 
     def kind(self, name: str) -> np.dtype:
         """The type of a column's entries."""
@@ -42,8 +43,9 @@ class Configurations:
             found.update(_bytes(values))
         return found.hexdigest()
 
+    @abc.abstractmethod
     def _parts(self) -> list[tuple[str, np.ndarray]]:
-        raise NotImplementedError
+        """What the columns are made of, by name."""
 
 
 class Grid(Configurations):

@@ -1,6 +1,7 @@
 """Answers for the configurations of a chunk, by whatever it takes."""
 
 import functools
+import warnings
 from typing import Any
 
 import jax
@@ -77,8 +78,14 @@ class Worker:
                 doubt[left] = better.pop(DOUBT)
                 for name, values in better.items():
                     found[name][left] = values
-        except REFUSALS:
-            # One of them ended the program.
+        except REFUSALS as error:
+            # One of them ended it, or it needs more memory than there is.
+            warnings.warn(
+                f"a program for {count} configurations failed, so that each of them is "
+                f"asked by itself, which takes long: {' '.join(str(error).split())}",
+                RuntimeWarning,
+                stacklevel=2,
+            )
             return self._plainly(columns, every, {})
         refused = found.pop(REFUSED)
         messages = {
