@@ -152,6 +152,7 @@ def test_a_wrong_option_is_named_before_those_that_are_missing(flag, meant, caps
         (["calibrate", "--help"], 0),
         (["epsilon"], 2),
         (["epsilon", "--sigma", "1"], 2),
+        (["epsilon", *RUN[:2], *RUN[4:], "--delta", "1e-5"], 2),
     ],
 )
 def test_help_and_errors_of_usage_do_not_wait_for_jax(arguments, status):
@@ -159,7 +160,7 @@ def test_help_and_errors_of_usage_do_not_wait_for_jax(arguments, status):
         "import sys, time; began = time.process_time()\n"
         "sys.argv[0] = '/usr/bin/fdp-jax'\n"
         "from fdp_jax.cli import main\n"
-        f"try: main({arguments!r})\n"
+        f"try: status = main({arguments!r})\n"
         "except SystemExit as leaving: status = leaving.code\n"
         "heavy = {'jax', 'numpy', 'scipy', 'equinox'} & set(sys.modules)\n"
         "print(status, sorted(heavy), time.process_time() - began)"

@@ -1,9 +1,15 @@
 """Reads the arguments, and has the command carried out."""
 
 import importlib
+import sys
 from collections.abc import Sequence
 
 from ._parser import build_parser
+from ._scheme import numbers_of
+from ._status import BAD_VALUE
+
+_OF_ONE_RUN = "epsilon", "delta", "report"
+"""Commands that need all numbers of the sampling scheme."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -17,6 +23,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         reads the output any more.
     """
     arguments = build_parser().parse_args(argv)
+    try:
+        if arguments.command in _OF_ONE_RUN:
+            numbers_of(arguments)
+    except ValueError as error:
+        print(f"fdp-jax {arguments.command}: error:", error, file=sys.stderr)
+        return BAD_VALUE
     # Now for what takes a second, JAX among it.
     importlib.import_module("fdp_jax.mechanisms")
     from ._dispatch import dispatch
