@@ -336,16 +336,6 @@ def test_verify_refuses_other_files(text, words, tmp_path, capsys):
     assert words in error
 
 
-@pytest.mark.slow
-def test_verify_a_report(tmp_path, capsys):
-    path = str(tmp_path / "report.json")
-    assert main(["report", *RUN, "--delta", "1e-5", "--json", path]) == 0
-    assert main(["verify", path]) == 0
-    text = capsys.readouterr().out
-    assert "TPR at FPR" in text
-    assert "(add)" in text
-
-
 def test_compare(capsys):
     asked = ["compare", *RUN, "--other-noise-multiplier", "1.5", "--json", "-"]
     assert main(asked) == 0
