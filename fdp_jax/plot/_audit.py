@@ -65,6 +65,6 @@ def audit(
     ax.plot(points.alpha, height(points.beta), ".", color=_ATTACK, markersize=4)
     beyond = 0.0 if scale == "log" else 1.0
     ax.fill_between(alpha, line, beyond, color=_ATTACK, alpha=0.10, linewidth=0)
-    ax.set_title("Trade-off function between theory and attack", fontsize="medium")
+    ax.set_title("Theory and attack", fontsize="medium")
     _legend(ax, scale)
     return ax

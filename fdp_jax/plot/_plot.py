@@ -160,7 +160,15 @@ def _finish_rates(ax: Axes, scale: str, alpha: np.ndarray) -> None:
 def _legend(ax: Axes, scale: str | None) -> None:
     """A legend beside the lines: of error rates, where blind guesses are worst."""
     corner = {"log": "lower right", None: "best"}.get(scale, "upper right")
-    ax.legend(frameon=False, loc=corner)
+    ax.legend(
+        frameon=False,
+        loc=corner,
+        handlelength=1.6,
+        handletextpad=0.5,
+        labelspacing=0.25,
+        borderaxespad=0.2,
+        borderpad=0.2,
+    )
 
 
 def _alphas(scale: str) -> np.ndarray:

@@ -12,6 +12,8 @@ COLORS = "#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#000000"
 DASHES = "-", "--", "-.", (0, (1, 1)), (0, (5, 1, 1, 1, 1, 1)), (0, (8, 2))
 """So that lines are told apart without any color, too."""
 
+_SIZES = "a number of points, at least 2", lambda x: (x >= 2) & (x < 1000)
+
 
 @explained
 def paper(
@@ -23,13 +25,13 @@ def paper(
         width: Of a figure, in inches: that of a column or of the text. (3.25 and 6.75
             are those of many conferences with two columns.)
         height: In inches; four fifths of the width if None.
-        font_size: In points, of all text.
+        font_size: In points; legends are a point smaller.
 
     Returns:
         For `matplotlib.pyplot.rc_context`; fonts are embedded as such (type 42).
 
     Raises:
-        ValueError: If a size is not positive and finite.
+        ValueError: If a size is out of range.
 
     Example:
         >>> import fdp_jax as fdp
@@ -40,13 +42,13 @@ def paper(
     width = float(_checks.finite_positive("width", width))
     height = 0.8 * width if height is None else height
     height = float(_checks.finite_positive("height", height))
-    size = float(_checks.finite_positive("font_size", font_size))
+    size = float(_checks.checked("font_size", font_size, *_SIZES))
     text = "axes.titlesize", "axes.labelsize", "xtick.labelsize", "ytick.labelsize"
     return {
         "figure.figsize": (width, height),
         "font.size": size,
         **dict.fromkeys(text, size),
-        "legend.fontsize": size,
+        "legend.fontsize": size - 1.0,
         "axes.linewidth": 0.6,
         "lines.linewidth": 1.2,
         "pdf.fonttype": 42,

@@ -141,7 +141,7 @@ def test_overlay_draws_profiles():
 
 
 _HARD, _MILD = RUNS["run 6"], RUNS["run 2"]
-_PAIR = {"before the change": _HARD, "after it": _MILD}
+_PAIR = {"before": _HARD, "after": _MILD}
 PICTURES = {
     **{
         f"{draw.__name__} {scale}": (draw, (source,), {"scale": scale})
@@ -161,7 +161,11 @@ PICTURES = {
 
 
 @pytest.mark.parametrize("case", PICTURES)
-@pytest.mark.parametrize("settings", [{}, fdp.plot.paper()], ids=["usual", "paper"])
+@pytest.mark.parametrize(
+    "settings",
+    [{}, fdp.plot.paper(), fdp.plot.paper(2.25, height=2.4)],
+    ids=["usual", "column", "a third of a page"],
+)
 def test_legends_lie_beside_the_lines(case, settings):
     draw, arguments, options = PICTURES[case]
     with mpl.rc_context(settings):
@@ -183,7 +187,7 @@ def test_figures_for_papers_have_their_size_and_fonts(tmp_path):
         assert tuple(figure.get_size_inches()) == (3.25, 2.5)
         texts = [ax.title, ax.xaxis.label, *ax.get_xticklabels()]
         texts += ax.get_legend().get_texts()
-        assert {round(x.get_fontsize(), 6) for x in texts} == {7.0}
+        assert {round(x.get_fontsize(), 6) for x in texts} == {7.0, 6.0}
         figure.savefig(tmp_path / "figure.pdf", metadata={"CreationDate": None})
     assert b"/FontType 3" not in (tmp_path / "figure.pdf").read_bytes()
     with pytest.raises(ValueError, match="width must be a finite positive"):
