@@ -8,6 +8,8 @@ import matplotlib as mpl
 import matplotlib.pyplot as plt
 import numpy as np
 import pytest
+from matplotlib import colors
+from matplotlib.figure import Figure
 
 import fdp_jax as fdp
 from fdp_jax.plot import _audit, _plot, _style
@@ -22,6 +24,12 @@ def run():
 def _close():
     yield
     plt.close("all")
+
+
+def _legend(ax):
+    legend = ax.get_legend()
+    assert legend is not None
+    return legend
 
 
 def _points(ax, label):
@@ -171,8 +179,8 @@ def test_legends_lie_beside_the_lines(case, settings):
     with mpl.rc_context(settings):
         ax = draw(*arguments, **options)
         ax.figure.canvas.draw()
-    box = ax.get_legend().get_window_extent()
-    names = {text.get_text() for text in ax.get_legend().get_texts()}
+    box = _legend(ax).get_window_extent()
+    names = {text.get_text() for text in _legend(ax).get_texts()}
     for line in ax.lines:
         if line.get_label() in names - {"blind guessing", "guessing"}:
             places = ax.transData.transform(line.get_xydata())
@@ -183,11 +191,11 @@ def test_figures_for_papers_have_their_size_and_fonts(tmp_path):
     with mpl.rc_context(fdp.plot.paper(3.25, height=2.5, font_size=7)):
         ax = fdp.plot.tradeoff(_MILD)
         figure = ax.figure
-        assert isinstance(figure, mpl.figure.Figure)
+        assert isinstance(figure, Figure)
         assert tuple(figure.get_size_inches()) == (3.25, 2.5)
         texts = [ax.title, ax.xaxis.label, *ax.get_xticklabels()]
-        texts += ax.get_legend().get_texts()
-        assert {round(x.get_fontsize(), 6) for x in texts} == {7.0, 6.0}
+        texts += _legend(ax).get_texts()
+        assert {x.get_fontsize() for x in texts} == {7.0, 6.0}
         figure.savefig(tmp_path / "figure.pdf", metadata={"CreationDate": None})
     assert b"/FontType 3" not in (tmp_path / "figure.pdf").read_bytes()
     with pytest.raises(ValueError, match="width must be a finite positive"):
@@ -218,7 +226,7 @@ _TO_XYZ = [[0.4124, 0.3576, 0.1805], [0.2126, 0.7152, 0.0722], [0.0193, 0.1192, 
 
 def _seen(color, vision):
     """In CIE 1976 L*a*b*, where 2.3 is a difference that is just noticed."""
-    rgb = np.asarray(mpl.colors.to_rgb(color))
+    rgb = np.asarray(colors.to_rgb(color))
     linear = np.where(rgb <= 0.04045, rgb / 12.92, ((rgb + 0.055) / 1.055) ** 2.4)
     linear = np.clip(np.asarray(VISIONS[vision]) @ linear, 0, 1)
     white = np.asarray([0.9505, 1.0, 1.089])
@@ -231,7 +239,7 @@ def _seen(color, vision):
 
 @pytest.mark.parametrize("vision", VISIONS)
 def test_colors_are_told_apart_with_any_color_vision(vision):
-    for colors in (_style.COLORS, (_plot._REMOVE, _plot._ADD, _audit._ATTACK)):
-        for one, other in itertools.combinations(colors, 2):
+    for palette in (_style.COLORS, (_plot._REMOVE, _plot._ADD, _audit._ATTACK)):
+        for one, other in itertools.combinations(palette, 2):
             distance = np.linalg.norm(_seen(one, vision) - _seen(other, vision))
             assert distance > 15, (one, other)
