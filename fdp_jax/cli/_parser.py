@@ -29,7 +29,9 @@ class Parser(argparse.ArgumentParser):
     def __init__(self, *args: Any, **options: Any):
         super().__init__(*args, **{"allow_abbrev": False} | options)
 
-    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+    def parse_known_args(  # pyright: ignore[reportIncompatibleMethodOverride]
+        self, args: Any = None, namespace: Any = None
+    ) -> Any:
         """As usual, but a wrong option is named before those that are missing."""
         known = self._option_string_actions
         options = {x.lstrip("-").replace("-", "_"): x for x in known}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -159,7 +159,7 @@ def _finish_rates(ax: Axes, scale: str, alpha: np.ndarray) -> None:
 
 def _legend(ax: Axes, scale: str | None) -> None:
     """A legend beside the lines: of error rates, where blind guesses are worst."""
-    corner = {"log": "lower right", None: "best"}.get(scale, "upper right")
+    corner: Any = {"log": "lower right", None: "best"}.get(scale, "upper right")
     ax.legend(
         frameon=False,
         loc=corner,

@@ -18,7 +18,7 @@ _SIZES = "a number of points, at least 2", lambda x: (x >= 2) & (x < 1000)
 @explained
 def paper(
     width: float = 3.25, *, height: float | None = None, font_size: float = 8.0
-) -> dict[str, Any]:
+) -> dict[Any, Any]:
     """Settings of matplotlib for figures that a paper includes at their own size.
 
     Args:

@@ -128,7 +128,7 @@ def test_overlay_draws_a_line_for_each_run(scale):
         rates = 1 - beta if scale == "log" else beta
         np.testing.assert_allclose(y, rates.clip(1e-6, 1), rtol=1e-6, atol=1e-6)
         line = next(line for line in ax.lines if line.get_label() == name)
-        styles.add((line.get_color(), line._unscaled_dash_pattern))
+        styles.add(line.get_color())
         assert curve is RUNS[name]
     assert len(styles) == len(RUNS)
 
