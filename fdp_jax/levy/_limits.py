@@ -90,7 +90,7 @@ def central_limit(mechanism: Any) -> CentralLimit:
     return _require_finite(found, infinite)
 
 
-def _require_finite(found: Any, log_mass: Float[ArrayLike, ""]) -> Any:
+def _require_finite(found: Any, log_mass: Float[Array, ""]) -> Any:
     """What was found, if no loss is infinite."""
     message, kind = f"{_FINITE} have no limit", "some with the log mass"
     if is_traced(log_mass):
