@@ -8,14 +8,18 @@ losses -> engines -> curves -> mechanisms -> sampling -> montecarlo -> tradeoff
 """
 
 import importlib.metadata
+import pathlib
+import sys
 
 import lazy_loader
 
 _found, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
 __version__ = importlib.metadata.version("fdp-jax")
 
-# What every program needs is imported now, the rest on first use.
-from . import mechanisms as mechanisms  # noqa: E402
+# What every program needs is imported now, the rest on first use.  The command line
+# reads its arguments first: help and errors of usage do not wait for JAX.
+if [pathlib.PurePath(x).stem for x in sys.argv[:1]] != ["fdp-jax"]:
+    from . import mechanisms as mechanisms
 
 
 def __getattr__(name: str) -> object:

@@ -47,6 +47,7 @@ RECORDS = (
 # Names that carry structure rather than a quantity of the notation table.
 STRUCTURAL = {
     *("self", "cls", "ax", "scale", "label", "title", "path", "source", "argv"),
+    *("sources", "height", "font_size"),
     *("mechanism", "mechanisms", "target", "solve_for", "bound", "relation", "parts"),
     *("value", "digits", "status", "bounds", "report", "curve", "method", "args"),
     *("query", "num_points", "direction", "max_epsilon", "loss"),

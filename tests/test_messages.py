@@ -4,11 +4,14 @@
 # pyright: reportCallIssue=false, reportArgumentType=false
 # pyright: reportAttributeAccessIssue=false, reportOperatorIssue=false
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 import fdp_jax as fdp
+from fdp_jax._internal import _checks
+from fdp_jax.montecarlo._read import _nonnegative
 
 RUN = {"noise_multiplier": 1.0, "sampling_prob": 0.1, "num_steps": 2}
 M = fdp.Laplace(1.0)
@@ -250,3 +253,86 @@ def test_a_wrong_call_says_in_one_line_what_is_right(case):
 
 def test_there_are_enough_of_them():
     assert len(TABLE) >= 130
+
+
+def _tulap():
+    return fdp.canonical_noise(fdp.tradeoff.ApproxDP(epsilon=1.0, delta=0.0))
+
+
+def _kernel(matrix):
+    return fdp.experiments.MarkovKernel(matrix).matrix
+
+
+# What is compiled, a number or array that it must refuse, and the end of the message.
+TRACED = {
+    "range": (fdp.Laplace, -2.5, "positive number, got -2.5"),
+    "sum": (
+        lambda x: fdp.MixtureOfGaussians(1.0, shifts=[0.0, 1.0], probs=x),
+        *([0.5, 0.625], "sum 1 (to 1e-08), got a sum of 1.125"),
+    ),
+    "beside": (
+        lambda x: _checks.beside(x, jnp.ones(2), lambda x, y, _: x > y, "x must be"),
+        *([0.5, 1.5], "x must be, got 1.5"),
+    ),
+    "rows": (_kernel, [[0.5, 0.5], [0.5, 0.25]], "rows with sum 1, got a sum of 0.75"),
+    "measures": (
+        lambda x: fdp.limits.MeasureInterval(jnp.zeros(2), x),
+        *([0.0, -2.5], "at most log_upper, got a log_upper of -2.5"),
+    ),
+    "no measure": (
+        lambda x: fdp.limits.MeasureInterval(jnp.full(2, -jnp.inf), x).mean_bounds(
+            jnp.ones(2)
+        ),
+        *([-np.inf, -np.inf], "has no mean, got at most -inf"),
+    ),
+    "vertices": (
+        lambda x: fdp.tradeoff.PiecewiseLinear([0.0, 0.5, 1.0], x),
+        *(
+            [1.0, 0.625, 0.0],
+            "beta = 0 at alpha = 1, got a wrong point with beta = 0.625",
+        ),
+    ),
+    "records": (
+        lambda x: fdp.inference.binomial_power(
+            _tulap(),
+            *(x, 0.5, 0.6),
+            alpha=0.05,
+        ),
+        *(2.0**24, "where it is traced, got 16777216.0"),
+    ),
+    "jumps": (
+        lambda x: fdp.LevyTriplet(jumps=[1.0, 699.0], rates=x),
+        *([1.0, 8.0], "below e^700, got 8.0"),
+    ),
+    "column": (
+        lambda x: fdp.MatrixMechanism(
+            1.0, strategy=x, max_participations=2, min_separation=1
+        ),
+        *([1.0, 0.25, 0.5], "always min_separation, got 0.5"),
+    ),
+    "monte carlo": (_nonnegative, [1.0, -0.5], "Monte Carlo accounting, got -0.5"),
+    "filter": (
+        lambda x: fdp.accounting.GaussianFilter(1.0).step(fdp.Gaussian(1.0), count=x),
+        *(3.0, "ask fits() before, got count = 3.0"),
+    ),
+    "other noise": (
+        lambda x: _tulap().made_for(x).sensitivity,
+        *(2.0, "sensitivity must be that of the noise, got 2.0"),
+    ),
+    "trivial": (
+        lambda x: fdp.canonical_noise(fdp.tradeoff.Gaussian(x)),
+        *(0.0, "(f = Id), got mu = 0.0"),
+    ),
+}
+
+
+@pytest.mark.parametrize("case", TRACED)
+def test_a_compiled_program_says_which_number_it_refuses(case):
+    make, value, words = TRACED[case]
+    compiled = jax.jit(lambda x: jax.tree.leaves(make(x)))
+    with pytest.raises(fdp.TracedValueError) as raised:
+        fdp.checked(compiled)(jnp.asarray(value))
+    message = str(raised.value)
+    assert message.endswith(words), message
+    assert "\n" not in message
+    assert len(message) < 300

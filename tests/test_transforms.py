@@ -1756,7 +1756,7 @@ EXCEPTIONS = {
         targets.AbstractTarget.describe targets.AbstractTarget.quantity""",
     "plots": """
         plot.audit plot.bayes_error plot.compare plot.posterior_band plot.power_envelope
-        plot.profile plot.save plot.tradeoff""",
+        plot.overlay plot.paper plot.profile plot.save plot.tradeoff""",
     "in tests/montecarlo, in programs and out of them; without derivatives": """
         monte_carlo""",
     "draws with a key": """

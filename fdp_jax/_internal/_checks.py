@@ -12,14 +12,12 @@ import enum
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeVar
 
-import equinox as eqx
 import jax
 import jax.core
 import numpy as np
 
 from ._concrete import is_traced, known, trace_level
-from ._precision import float_dtype, in_float64
-from ._refusals import refuse_where
+from ._refusals import refuse, refuse_where
 
 _Member = TypeVar("_Member", bound=enum.Enum)
 
@@ -54,18 +52,27 @@ def _is_taken(value: Any, wrong: Callable[[Any], Any], message: str) -> bool:
     return True
 
 
-def error_if(value: Any, wrong: Callable[[Any], Any], message: str) -> Any:
-    """`equinox.error_if` for one array, also for a float64 one where x64 is off."""
+def error_if(
+    value: Any,
+    wrong: Callable[[Any], Any],
+    message: str,
+    shown: Callable[[Any], Any] = lambda x: x,
+    *,
+    kind: str = "",
+) -> Any:
+    """A traced array, or a PyTree, unless it is refused; the message ends in a number.
+
+    Args:
+        value: What is checked, and carries the check.
+        wrong: Finds what is wrong in it: flags for all numbers shown, or one flag.
+        message: What is right.
+        shown: Finds the numbers in it of which a wrong one is shown.
+        kind: What these are, if they are not the value's own.
+    """
     if _is_taken(value, wrong, message):
         return value
-    if value.dtype == np.float64 and float_dtype() != np.float64:
-        return _error_in_double(value, wrong, message)
-    return eqx.error_if(value, wrong(value), message)
-
-
-@in_float64(cast_out=False)
-def _error_in_double(value: Any, wrong: Callable[[Any], Any], message: str) -> Any:
-    return eqx.error_if(value, wrong(value), message)
+    text = f"{message}, got {kind}".rstrip()
+    return refuse(value, lambda x: (wrong(x), shown(x)), text)
 
 
 def checked(name: str, value: Any, allowed: str, test: Callable[[Any], Any]) -> Any:
@@ -335,7 +342,7 @@ def beside(
     """
     numbers, others = known(value), known(other)
     if numbers is None or others is None:
-        wrong = lambda x: fails(x, other, jax.numpy).any()
+        wrong = lambda x: fails(x, other, jax.numpy)
         return error_if(jax.numpy.asarray(value), wrong, message)
     wrong = fails(numbers, others, np)
     if np.any(wrong):
@@ -361,8 +368,13 @@ def total(name: str, value: Any, tolerance: float, rest: Any = 0.0) -> Any:
     allowed = f"probabilities with sum 1 (to {tolerance:g})"
     numbers, other = known(value), known(rest)
     if numbers is None or other is None:
-        wrong = lambda x: ~(abs(x.sum() + rest - 1) <= tolerance)
-        return error_if(jax.numpy.asarray(value), wrong, f"{name} must be {allowed}")
+        return error_if(
+            jax.numpy.asarray(value),
+            lambda x: ~(abs(x.sum() + rest - 1) <= tolerance),
+            f"{name} must be {allowed}",
+            lambda x: x.sum() + rest,
+            kind="a sum of",
+        )
     found = numbers.sum() + other
     if not abs(found - 1) <= tolerance:
         raise ValueError(f"{name} must be {allowed}, got a sum of {found}")

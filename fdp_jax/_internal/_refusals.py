@@ -39,6 +39,7 @@ class Sentence:
     """A message of `equinox.internal.branched_error_if`, for a value given as bits."""
 
     text: str
+    """All that stands before the value."""
     dtype: str
 
     def __getitem__(self, bits: int) -> str:
@@ -48,26 +49,52 @@ class Sentence:
             value = np.asarray(bits, kind).view(dtype)[()]
         else:
             value = bits
-        return f"{self.text}, got {value}"
+        return f"{self.text} {value}"
 
 
 def refuse_where(value: Any, wrong: Callable[[Any], Any], text: str) -> Any:
     """The traced value, if no entry is wrong; the function tells of every entry."""
-    if value.dtype == np.float64 and float_dtype() != np.float64:
-        return _in_double(value, wrong, text)
+    return refuse(value, lambda x: (wrong(x), x), f"{text}, got")
+
+
+def refuse(value: Any, look: Callable[[Any], tuple[Any, Any]], text: str) -> Any:
+    """A traced PyTree, unless it is refused, with the number that speaks against it.
+
+    Args:
+        value: The PyTree.
+        look: Finds in it which numbers are wrong, flags, and these numbers; either all
+            of one shape or one flag for all.
+        text: What the message says before the number.
+    """
+    wide = any(x.dtype == np.float64 for x in filter(_is_array, jax.tree.leaves(value)))
+    if wide and float_dtype() != np.float64:
+        return _in_double(value, look, text)
     if evaluates_at_once():
-        _refuse_now(jnp.asarray(stop_gradient(value)), wrong, text)
+        _refuse_now(*look(_fixed(value)), text)
         return value
-    return _later(value, wrong, text)
+    return _later(value, look, text)
 
 
-def _later(value: Any, wrong: Callable[[Any], Any], text: str) -> Any:
-    flags, bits = _bits(jnp.asarray(stop_gradient(value)), wrong)
-    sentence: Any = Sentence(text, str(_seen(value).dtype))
-    return eqx.internal.branched_error_if(value, jnp.any(flags), bits, sentence)
+def _later(value: Any, look: Callable[[Any], tuple[Any, Any]], text: str) -> Any:
+    flags, shown = look(_fixed(value))
+    shown = _seen(jnp.asarray(_fixed(shown)))
+    sentence: Any = Sentence(text, str(shown.dtype))
+    return eqx.internal.branched_error_if(
+        value, jnp.any(flags), _bits(flags, shown), sentence
+    )
 
 
 _in_double = in_float64(cast_out=False)(_later)
+
+
+def _fixed(value: Any) -> Any:
+    """The PyTree with arrays of JAX that nothing is differentiated in."""
+    fix = lambda x: jnp.asarray(stop_gradient(x)) if _is_array(x) else x
+    return jax.tree.map(fix, value)
+
+
+def _is_array(value: Any) -> bool:
+    return isinstance(value, jax.Array | np.ndarray | np.generic)
 
 
 def _seen(value: Any) -> Any:
@@ -76,15 +103,14 @@ def _seen(value: Any) -> Any:
     return value.astype(np.float32) if narrow else value
 
 
-def _bits(value: Any, wrong: Callable[[Any], Any]) -> tuple[Any, Any]:
-    """Which entries are wrong, and the bits of one of them."""
-    flags, value = wrong(value), _seen(value)
+def _bits(flags: Any, value: Any) -> Any:
+    """The bits of one of the entries that are wrong."""
     if jnp.issubdtype(value.dtype, jnp.floating):
         kind = np.dtype(f"int{8 * value.dtype.itemsize}")
         bits = jax.lax.bitcast_convert_type(value, kind)
     else:
         bits = value.astype(np.int64 if value.dtype.itemsize == 8 else np.int32)
-    return flags, _one_of(flags, bits)
+    return _one_of(jnp.broadcast_to(flags, bits.shape), bits)
 
 
 @custom_vmap
@@ -102,10 +128,11 @@ def _of_a_batch(
     return _one_of(flags, bits), False
 
 
-def _refuse_now(value: Any, wrong: Callable[[Any], Any], text: str) -> None:
-    flags, bits = _bits(value, wrong)
+def _refuse_now(flags: Any, shown: Any, text: str) -> None:
     if holds_anywhere(flags):
-        raise TracedValueError(Sentence(text, str(_seen(value).dtype))[int(bits)])
+        shown = _seen(jnp.asarray(_fixed(shown)))
+        found = int(_bits(flags, shown))
+        raise TracedValueError(Sentence(text, str(shown.dtype))[found])
 
 
 def checked(function: _Fn) -> _Fn:

@@ -99,13 +99,14 @@ class AbstractFilter(Record):
                 error): ask `fits` before.
         """
         spent, fits = self._after(mechanism, count)
-        message = f"count = {count} more releases exceed the budget: ask fits() before"
+        message = "releases must not exceed the budget: ask fits() before"
         if not is_traced(fits):
             if not bool(fits):
-                raise ValueError(message)
+                raise ValueError(f"{message}, got count = {count}")
         else:
-            first = _checks.error_if(spent[0], lambda _: ~fits, message)
-            spent = first, *spent[1:]
+            spent = _checks.error_if(
+                spent, lambda _: ~fits, message, lambda _: count, kind="count ="
+            )
         return eqx.tree_at(lambda f: f._spent, self, spent)
 
     def _allowed(self) -> Any:

@@ -134,10 +134,15 @@ class Table(eqx.Module):
             lambda _: full,
             f"an accountant for {self.capacity} different steps (of each kind) is "
             "full: make it Accountant(capacity=...)",
+            kind="another one, count =",
         )
         total = self.counts[at] + count
         total = _checks.error_if(
-            total, lambda x: x < 0, f"the number of equal steps exceeds {_MOST}"
+            total,
+            lambda x: x < 0,
+            f"the number of equal steps must be at most {_MOST}",
+            lambda _: count,
+            kind="too many and another",
         )
         # A full table takes nothing, and so no step that does not happen.
         here = (jnp.arange(self.capacity) == at) & (some | jnp.any(free))

@@ -1,47 +1,15 @@
-"""Runs one command."""
+"""Reads the arguments, and has the command carried out."""
 
-import argparse
-import os
+import importlib
 import sys
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Sequence
 
-import jax
-
-from .. import calibration
-from . import (
-    _calibrate,
-    _compare,
-    _completion,
-    _delta,
-    _demo,
-    _epsilon,
-    _report,
-    _sweep,
-    _verify,
-)
-from ._output import Output
 from ._parser import build_parser
-from ._progress import progress
-from ._status import BAD_VALUE, PIPE_CLOSED, UNREACHABLE
+from ._scheme import numbers_of
+from ._status import BAD_VALUE
 
-_COMMANDS: dict[str, Callable[[argparse.Namespace, Output], int]] = {
-    "epsilon": _epsilon.run,
-    "delta": _delta.run,
-    "calibrate": _calibrate.run,
-    "report": _report.run,
-    "compare": _compare.run,
-    "verify": _verify.run,
-    "demo": _demo.run,
-    "sweep": _sweep.run,
-    "completion": _completion.run,
-}
-
-
-def _progress_of(arguments: argparse.Namespace) -> AbstractContextManager[None]:
-    """A sweep has a progress bar of its own."""
-    own = arguments.command == "sweep"
-    return nullcontext() if own else progress(arguments.command)
+_OF_ONE_RUN = "epsilon", "delta", "report"
+"""Commands that need all numbers of the sampling scheme."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -55,21 +23,14 @@ def main(argv: Sequence[str] | None = None) -> int:
         reads the output any more.
     """
     arguments = build_parser().parse_args(argv)
-    prefix = f"fdp-jax {arguments.command}: error:"
     try:
-        output = Output(arguments)
-        # An application, unlike the library, may choose its precision.
-        with jax.enable_x64(True), _progress_of(arguments):
-            status = _COMMANDS[arguments.command](arguments, output)
-        sys.stdout.flush()
-        return status
-    except BrokenPipeError:
-        # Python flushes once more when it ends.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return PIPE_CLOSED
-    except calibration.UnreachableTarget as error:
-        print(prefix, error, file=sys.stderr)
-        return UNREACHABLE
-    except (ValueError, TypeError, ImportError, OSError) as error:
-        print(prefix, " ".join(str(error).split()), file=sys.stderr)
+        if arguments.command in _OF_ONE_RUN:
+            numbers_of(arguments)
+    except ValueError as error:
+        print(f"fdp-jax {arguments.command}: error:", error, file=sys.stderr)
         return BAD_VALUE
+    # Now for what takes a second, JAX among it.
+    importlib.import_module("fdp_jax.mechanisms")
+    from ._dispatch import dispatch
+
+    return dispatch(arguments)

@@ -3,8 +3,10 @@
 import argparse
 import importlib.metadata
 import sys
+from collections.abc import Callable
 from typing import Any, NoReturn
 
+from .._internal._calls import suggestion
 from ._scheme import SCHEMES
 
 _NUMBERS = {
@@ -26,6 +28,20 @@ class Parser(argparse.ArgumentParser):
 
     def __init__(self, *args: Any, **options: Any):
         super().__init__(*args, **{"allow_abbrev": False} | options)
+
+    def parse_known_args(  # pyright: ignore[reportIncompatibleMethodOverride]
+        self, args: Any = None, namespace: Any = None
+    ) -> Any:
+        """As usual, but a wrong option is named before those that are missing."""
+        known = self._option_string_actions
+        options = {x.lstrip("-").replace("-", "_"): x for x in known}
+        for word in [] if self._subparsers else args or ():
+            name = word.partition("=")[0]
+            if name[:2] == "--" != name and name not in known:
+                found = suggestion(name[2:].replace("-", "_"), options)
+                hint = f": did you mean {options[found]}?" if found else ""
+                self.error(f"there is no option {name}{hint}")
+        return super().parse_known_args(args, namespace)
 
     def error(self, message: str) -> NoReturn:
         """Print the message and leave."""
@@ -56,78 +72,44 @@ def build_parser() -> Parser:
     version = importlib.metadata.version("fdp-jax")
     parser.add_argument("--version", action="version", version=f"fdp-jax {version}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    run, json, outputs = _run(), _outputs(), _outputs(plot=True)
 
-    epsilon = commands.add_parser("epsilon", help="epsilon at one or more deltas")
-    _add_run(epsilon, required=True)
-    _add_delta(epsilon, required=True, nargs="+")
-    _add_outputs(epsilon)
-
-    delta = commands.add_parser("delta", help="delta at one or more epsilons")
-    _add_run(delta, required=True)
-    _add_epsilon(delta, required=True, nargs="+")
-    _add_outputs(delta)
-
-    calibrate = commands.add_parser(
+    commands.add_parser(
+        "epsilon",
+        parents=[run, _point("--delta", required=True, nargs="+"), outputs],
+        help="epsilon at one or more deltas",
+    )
+    commands.add_parser(
+        "delta",
+        parents=[run, _point("--epsilon", required=True, nargs="+"), outputs],
+        help="delta at one or more epsilons",
+    )
+    commands.add_parser(
         "calibrate",
+        parents=[_run(required=False), _target(), outputs],
         help="find the noise, sampling probability or number of steps for a target",
         description="Give the two other parameters of the run and one target: "
         "--epsilon with --delta, or --alpha with --beta, or --advantage.",
     )
-    _add_run(calibrate, required=False)
-    calibrate.add_argument(
-        "--solve-for",
-        choices=SOLVABLE,
-        default="noise_multiplier",
-        type=lambda text: text.replace("-", "_"),
-        help="parameter to find (default: noise_multiplier)",
+    commands.add_parser(
+        "report",
+        parents=[run, _point("--delta", required=True), outputs],
+        help="everything about one run, to publish",
     )
-    _add_epsilon(calibrate, required=False)
-    _add_delta(calibrate, required=False)
-    calibrate.add_argument(
-        "--alpha",
-        type=number,
-        help="false positive rate of the attack to be excluded, in (0, 1)",
-    )
-    calibrate.add_argument(
-        "--beta",
-        type=number,
-        help="false negative rate that any attack at --alpha shall have at least",
-    )
-    calibrate.add_argument(
-        "--advantage",
-        type=number,
-        help="largest admissible TPR - FPR of any attack, in (0, 1)",
-    )
-    calibrate.add_argument(
-        "--whole",
-        action="store_true",
-        help="find a whole number, such as of steps",
-    )
-    _add_outputs(calibrate)
-
-    report = commands.add_parser("report", help="everything about one run, to publish")
-    _add_run(report, required=True)
-    _add_delta(report, required=True)
-    _add_outputs(report)
-
-    compare = commands.add_parser(
+    commands.add_parser(
         "compare",
+        parents=[run, _run(required=False, prefix="other-"), json],
         help="which of two runs is more private, and against whom",
         description="The other run is the same but for what --other-... says of it.",
     )
-    _add_run(compare, required=True)
-    _add_run(compare, required=False, prefix="other-")
-    _add_json(compare)
-
     verify = commands.add_parser(
         "verify",
+        parents=[json],
         help="compute an answer again, by another engine and by dp-accounting",
         description="Reads a file that epsilon, delta, calibrate or report has written "
         "with --json. Exit status 3 if a bound in it is contradicted.",
     )
     verify.add_argument("file", metavar="FILE", help="the JSON file")
-    _add_json(verify)
-
     demo = commands.add_parser(
         "demo", help="recompute published DP-SGD runs and calibrate them"
     )
@@ -159,79 +141,97 @@ def build_parser() -> Parser:
     return parser
 
 
-def _add_run(parser: Parser, *, required: bool, prefix: str = "") -> None:
+def _options(title: str) -> tuple[Parser, Callable[..., Any]]:
+    """Options that commands share, and what adds one to them."""
+    shared = Parser(add_help=False)
+    return shared, shared.add_argument_group(title).add_argument
+
+
+def _run(*, required: bool = True, prefix: str = "") -> Parser:
     """The description of a run; without defaults where it is that of another one."""
-    parser.add_argument(
+    shared, add = _options("the other run" if prefix else "the run")
+    add(
         f"--{prefix}noise-multiplier",
         type=number,
         required=required,
         metavar="SIGMA",
         help="standard deviation of the noise over the clipping norm (no unit), > 0",
     )
-    parser.add_argument(
-        f"--{prefix}sampling",
-        choices=tuple(SCHEMES),
-        default=None if prefix else "poisson",
-        help="how batches are drawn (default: poisson)",
-    )
-    parser.add_argument(
-        f"--{prefix}sampling-prob",
-        type=number,
-        metavar="Q",
-        help="probability that a record is in a batch, in [0, 1]; 256/60000 is fine",
-    )
-    for name, meaning in _NUMBERS.items():
-        parser.add_argument(
-            name.replace("--", f"--{prefix}"), type=int, metavar="K", help=meaning
-        )
-    parser.add_argument(
-        f"--{prefix}relation",
-        choices=_RELATIONS,
-        default=None if prefix else "add-or-remove-one",
-        help="which data sets are neighbors (default: add-or-remove-one)",
-    )
-    parser.add_argument(
+    add(
         f"--{prefix}num-steps",
         type=number,
         required=required,
         metavar="N",
         help="number of noisy updates, >= 0",
     )
-
-
-def _add_delta(parser: Parser, *, required: bool, nargs: str | None = None) -> None:
-    parser.add_argument(
-        "--delta",
+    add(
+        f"--{prefix}sampling-prob",
         type=number,
-        required=required,
-        nargs=nargs,
-        help="probability in [0, 1], usually well below 1 / number of records",
+        metavar="Q",
+        help="probability that a record is in a batch, in [0, 1]; 256/60000 is fine",
     )
-
-
-def _add_epsilon(parser: Parser, *, required: bool, nargs: str | None = None) -> None:
-    parser.add_argument(
-        "--epsilon",
-        type=number,
-        required=required,
-        nargs=nargs,
-        help="privacy loss in nats",
+    add(
+        f"--{prefix}sampling",
+        choices=tuple(SCHEMES),
+        default=None if prefix else "poisson",
+        help="how batches are drawn (default: poisson)",
     )
-
-
-def _add_outputs(parser: Parser) -> None:
-    _add_json(parser)
-    parser.add_argument(
-        "--plot",
-        metavar="FILE",
-        help="draw trade-off function and profile (.png, .pdf, .svg)",
+    for name, meaning in _NUMBERS.items():
+        add(name.replace("--", f"--{prefix}"), type=int, metavar="K", help=meaning)
+    add(
+        f"--{prefix}relation",
+        choices=_RELATIONS,
+        default=None if prefix else "add-or-remove-one",
+        help="which data sets are neighbors (default: add-or-remove-one)",
     )
+    return shared
 
 
-def _add_json(parser: Parser) -> None:
-    parser.add_argument(
+_POINTS = {
+    "--epsilon": "privacy loss in nats",
+    "--delta": "probability in [0, 1], usually well below 1 / number of records",
+    "--alpha": "false positive rate of the attack to be excluded, in (0, 1)",
+    "--beta": "false negative rate that any attack at --alpha shall have at least",
+    "--advantage": "largest admissible TPR - FPR of any attack, in (0, 1)",
+}
+
+
+def _point(name: str, **options: Any) -> Parser:
+    """Where the answer is wanted."""
+    shared, add = _options("the question")
+    add(name, type=number, help=_POINTS[name], **options)
+    return shared
+
+
+def _target() -> Parser:
+    """What a run has to meet, and the parameter that does it."""
+    shared, add = _options("the target")
+    for name, meaning in _POINTS.items():
+        add(name, type=number, help=meaning)
+    add(
+        "--solve-for",
+        choices=SOLVABLE,
+        default="noise_multiplier",
+        type=lambda text: text.replace("-", "_"),
+        help="parameter to find (default: noise_multiplier)",
+    )
+    add("--whole", action="store_true", help="find a whole number, such as of steps")
+    return shared
+
+
+def _outputs(*, plot: bool = False) -> Parser:
+    """Where the answer goes besides the terminal."""
+    shared, add = _options("outputs")
+    add(
         "--json",
         metavar="FILE",
         help="write the answer as JSON; - for standard output, then the text goes to "
         "standard error",
     )
+    if plot:
+        add(
+            "--plot",
+            metavar="FILE",
+            help="draw trade-off function and profile (.png, .pdf, .svg)",
+        )
+    return shared

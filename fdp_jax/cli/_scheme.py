@@ -1,34 +1,30 @@
 """The sampling scheme that arguments name."""
 
 import argparse
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from .. import sampling
+if TYPE_CHECKING:
+    from ..sampling import AbstractSampling
 
 
 class _Scheme(NamedTuple):
-    make: Callable[..., sampling.AbstractSampling]
+    kind: str
+    """Its name in `fdp_jax.sampling`, which the parser does without."""
     names: dict[str, str]
     """Arguments of the command line, and what the scheme calls them."""
 
 
 _PROB = {"sampling_prob": "prob"}
 _SIZES = {"batch_size": "batch_size", "dataset_size": "dataset_size"}
+_BATCHES = {"num_batches": "num_batches"}
 SCHEMES = {
-    "poisson": _Scheme(sampling.Poisson, _PROB),
-    "fixed-size": _Scheme(sampling.FixedSize, _SIZES),
-    "truncated-poisson": _Scheme(sampling.TruncatedPoisson, _PROB | _SIZES),
-    "random-allocation": _Scheme(
-        sampling.RandomAllocation, {"num_batches": "num_batches"}
-    ),
-    "cyclic-poisson": _Scheme(
-        sampling.CyclicPoisson, _PROB | {"num_groups": "num_groups"}
-    ),
-    "shuffled-epochs": _Scheme(sampling.ShuffledEpochs, {"num_batches": "num_batches"}),
-    "user-examples": _Scheme(
-        sampling.UserLevel, _PROB | {"max_examples": "max_examples"}
-    ),
+    "poisson": _Scheme("Poisson", _PROB),
+    "fixed-size": _Scheme("FixedSize", _SIZES),
+    "truncated-poisson": _Scheme("TruncatedPoisson", _PROB | _SIZES),
+    "random-allocation": _Scheme("RandomAllocation", _BATCHES),
+    "cyclic-poisson": _Scheme("CyclicPoisson", _PROB | {"num_groups": "num_groups"}),
+    "shuffled-epochs": _Scheme("ShuffledEpochs", _BATCHES),
+    "user-examples": _Scheme("UserLevel", _PROB | {"max_examples": "max_examples"}),
 }
 NUMBERS = tuple(dict.fromkeys(n for s in SCHEMES.values() for n in s.names))
 """All arguments that describe a scheme."""
@@ -36,13 +32,16 @@ NUMBERS = tuple(dict.fromkeys(n for s in SCHEMES.values() for n in s.names))
 
 def scheme_of(
     arguments: argparse.Namespace, unknown: str | None = None
-) -> sampling.AbstractSampling:
+) -> "AbstractSampling":
     """The scheme, with its numbers but for the one that is sought.
 
     Raises:
         ValueError: If an argument is missing, or is none of the scheme's.
     """
-    return SCHEMES[arguments.sampling].make(**numbers_of(arguments, unknown))
+    from .. import sampling
+
+    make = getattr(sampling, SCHEMES[arguments.sampling].kind)
+    return make(**numbers_of(arguments, unknown))
 
 
 def numbers_of(

@@ -52,8 +52,13 @@ class MarkovKernel(Record):
         misses = lambda x: abs(x.sum(axis=1) - 1)
         numbers = known(matrix)
         if numbers is None:
-            wrong = lambda x: misses(x).max() > slack
-            matrix = _checks.error_if(matrix, wrong, sums)
+            matrix = _checks.error_if(
+                matrix,
+                lambda x: ~(misses(x) <= slack),
+                sums,
+                lambda x: x.sum(axis=1),
+                kind="a sum of",
+            )
         elif misses(numbers).max() > slack:
             worst = float(numbers.sum(axis=1)[misses(numbers).argmax()])
             raise ValueError(f"{sums}, got a sum of {worst}")

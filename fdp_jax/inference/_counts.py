@@ -3,7 +3,6 @@
 import math
 from typing import Any, NamedTuple
 
-import equinox as eqx
 import jax
 import jax.core
 import jax.numpy as jnp
@@ -45,7 +44,7 @@ def record_count(name: str, n: Any) -> Any:
     number = known(n)
     if number is None:
         allowed = f"{name} must be at most {_LARGEST_TRACED} where it is traced"
-        return eqx.error_if(n, n > _LARGEST_TRACED, allowed)
+        return _checks.error_if(n, lambda x: x > _LARGEST_TRACED, allowed)
     if number > _LARGEST:
         raise ValueError(f"{name} must be at most {_LARGEST}, got {number:g}")
     return n
@@ -59,7 +58,7 @@ def success_count(name: str, count: Any, records_name: str, n: Any) -> Any:
     allowed = f"{name} must be at most {records_name}"
     if number is None or most is None:
         count = jnp.asarray(count)
-        return eqx.error_if(count, count > jnp.asarray(n), allowed)
+        return _checks.error_if(count, lambda x: x > jnp.asarray(n), allowed)
     if number > most:
         raise ValueError(f"{allowed}, {most:g}, got {number:g}")
     return count

@@ -2,7 +2,6 @@
 
 from typing import Any
 
-import equinox as eqx
 import jax
 import jax.core
 import jax.numpy as jnp
@@ -40,7 +39,8 @@ _UNIT = "noise must have sensitivity 1 for counts"
 @in_float64(cast_out=False)
 def _of_unit_sensitivity(noise: CanonicalNoise) -> CanonicalNoise:
     # All of it hangs on the check: not every use looks at the sensitivity.
-    return eqx.error_if(noise, as_float(noise.sensitivity) != 1, _UNIT)
+    size = as_float(noise.sensitivity)
+    return _checks.error_if(noise, lambda _: size != 1, _UNIT, lambda _: size)
 
 
 @explained

@@ -259,9 +259,10 @@ def _within_reach(noise: CanonicalNoise, value: Array, sizes: _Sizes) -> Array:
     """A number, if noise with traced parameters is padded far enough."""
     if sizes.padded:
         return value
-    wide = noise.law.isf(jnp.full_like(value, _NEGLIGIBLE)) > sizes.pad - 2
+    reach = noise.law.isf(jnp.full_like(value, _NEGLIGIBLE))
     message = _ALLOWED.format(sizes.pad - 2) + " where its parameters are traced"
-    return eqx.error_if(value, wide, message)
+    wide = lambda _: reach > sizes.pad - 2
+    return _checks.error_if(value, wide, message, lambda _: reach, kind="that at N =")
 
 
 # ----------------------------------------------------------------- inside float64

@@ -11,7 +11,6 @@ from its limit.  The limits themselves bound nothing.
 
 from typing import Any
 
-import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, ArrayLike, Bool, Float
@@ -91,39 +90,42 @@ def central_limit(mechanism: Any) -> CentralLimit:
     return _require_finite(found, infinite)
 
 
-def _require_finite(found: Any, infinite: Bool[ArrayLike, ""]) -> Any:
+def _require_finite(found: Any, log_mass: Float[Array, ""]) -> Any:
     """What was found, if no loss is infinite."""
-    if is_traced(infinite):
-        return eqx.error_if(found, infinite, f"{_FINITE} have no limit")
-    if infinite:
-        raise ValueError(f"{_FINITE} have no limit, got some with a positive mass")
+    message, kind = f"{_FINITE} have no limit", "some with the log mass"
+    if is_traced(log_mass):
+        some, shown = (lambda _: log_mass > -jnp.inf), (lambda _: log_mass)
+        return _checks.error_if(found, some, message, shown, kind=kind)
+    if log_mass > -np.inf:
+        raise ValueError(f"{message}, got {kind} {log_mass}")
     return found
 
 
-def _some_infinite(loss: ComposedLoss) -> Bool[Array, ""]:
-    """Whether a loss is infinite with positive probability, under P or Q."""
-    found = [jnp.zeros((), bool)]
+def _infinite(loss: ComposedLoss) -> Float[Array, ""]:
+    """The largest logarithm of a probability of an infinite loss, under P or Q."""
+    found = [jnp.full((), -jnp.inf)]
     for term, count in zip(loss.terms, loss.counts, strict=True):
         infinite = jnp.stack(term.log_infinite_masses())
         # Tails that are left out only bound what there is.
         truncated = jnp.stack(term.log_truncated_masses())
-        true = jnp.any(infinite > jnp.maximum(truncated + 1e-6, _NOWHERE))
-        found.append((true | _some_lost(term)) & (count > 0))
-    return jnp.any(jnp.stack(found))
+        true = infinite > jnp.maximum(truncated + 1e-6, _NOWHERE)
+        masses = jnp.append(jnp.where(true, infinite, -jnp.inf), _log_lost(term))
+        found.append(jnp.where(count > 0, jnp.max(masses), -jnp.inf))
+    return jnp.max(jnp.stack(found))
 
 
-def _some_lost(term: AbstractLoss) -> Bool[Array, ""]:
-    """Whether a revealed mixture leaves out alternatives, which count as infinite."""
+def _log_lost(term: AbstractLoss) -> Float[Array, ""]:
+    """What a revealed mixture leaves out of its alternatives; it counts as infinite."""
     if not isinstance(term, RevealedLoss):
-        return jnp.zeros((), bool)
-    inner = [_some_lost(t) for group in term.groups for t in group.terms]
-    return jnp.any(jnp.stack([term.lost > 0, *inner]))
+        return jnp.full((), -jnp.inf)
+    inner = [_log_lost(t) for group in term.groups for t in group.terms]
+    return jnp.max(jnp.stack([jnp.log(term.lost), *inner]))
 
 
 @in_float64
 def _central(
     loss: ComposedLoss, *, exchanged: bool
-) -> tuple[CentralLimit, Bool[Array, ""]]:
+) -> tuple[CentralLimit, Float[Array, ""]]:
     found = counted(loss, lambda term: term.cumulants(included=exchanged)[:3])
     side = -1.0 if exchanged else 1.0
     kl, variance, third = -side * found[0], found[1], side * found[2]
@@ -132,7 +134,7 @@ def _central(
     excess = jnp.where(some, variance / jnp.where(some, 2 * kl, 1.0) - 1, 0.0)
     skewness = jnp.where(some, third / jnp.where(some, deviation, 1.0) ** 3, 0.0)
     limit = CentralLimit(kl, variance, third, deviation, excess, skewness)
-    return limit, _some_infinite(loss)
+    return limit, _infinite(loss)
 
 
 @explained
@@ -226,7 +228,7 @@ def _measure(
         without, included = without + count * p, included + count * q
         variance = variance + count * _variance(*_losses(p, q), small)
     own = variance, jnp.concatenate(jumps), jnp.concatenate(rates)
-    return (*_losses(without, included), *own), _some_infinite(loss)
+    return (*_losses(without, included), *own), _infinite(loss)
 
 
 def _losses(without: Array, included: Array) -> tuple[Array, Array]:

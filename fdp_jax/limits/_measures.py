@@ -2,7 +2,6 @@
 
 from typing import Any
 
-import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
 from jax.lax import stop_gradient
@@ -257,9 +256,9 @@ _NO_MEAN = "log_upper must be above -inf at some point: the zero measure has no 
 
 @in_float64(cast_out=False)
 def _in_order(lower: Array, upper: Array) -> Array:
-    upper = as_float(upper)
-    wrong = jnp.any(as_float(lower) > upper)
-    return eqx.error_if(upper, wrong, "log_lower must be at most log_upper")
+    most, message = as_float(upper), "log_lower must be at most log_upper"
+    least = as_float(lower)
+    return _checks.error_if(most, lambda x: least > x, message, kind="a log_upper of")
 
 
 @in_float64
@@ -267,7 +266,9 @@ def _means(
     log_lower: Array, log_upper: Array, values: Array, narrow: bool
 ) -> tuple[Array, Array]:
     low, high, g = map(as_float, (log_lower, log_upper, values))
-    high = eqx.error_if(high, jnp.all(jnp.isneginf(high)), _NO_MEAN)
+    high = _checks.error_if(
+        high, lambda x: jnp.all(jnp.isneginf(x)), _NO_MEAN, jnp.max, kind="at most"
+    )
     top = stop_gradient(jnp.max(jnp.where(jnp.isfinite(high), high, -jnp.inf)))
     lower, upper = jnp.exp(low - top), jnp.exp(high - top)
     return outward(-_largest(lower, upper, -g), _largest(lower, upper, g), narrow)

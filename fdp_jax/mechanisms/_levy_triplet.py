@@ -46,7 +46,7 @@ def _within_reach(jumps: Any, rates: Any) -> Any:
         "are numbers: below e^700"
     )
     if any(known(x) is None for x in (jumps, rates)):
-        wrong = lambda x: jnp.any(jnp.log(x) + jumps > _LARGE)
+        wrong = lambda x: jnp.log(x) + jumps > _LARGE
         return _checks.error_if(rates, wrong, message)
     sizes, means = np.asarray(jumps, np.float64), np.asarray(rates, np.float64)
     with np.errstate(divide="ignore"):

@@ -303,7 +303,7 @@ def _with_known_worst(mechanism: MatrixMechanism) -> Any:
     entries = known(strategy)
     if strategy.ndim == 1:
         if entries is None:
-            return _checks.error_if(strategy, lambda x: ~_falls(x), _WORST_UNKNOWN)
+            return _checks.error_if(strategy, _breaks_off, _WORST_UNKNOWN)
         if _falls(entries):
             return strategy
     raise ValueError(_WORST_UNKNOWN)
@@ -312,6 +312,11 @@ def _with_known_worst(mechanism: MatrixMechanism) -> Any:
 def _falls(column: Any) -> Any:
     """Whether the entries do not increase and are not negative."""
     return (column[1:] <= column[:-1]).all() & (column[-1] >= 0)
+
+
+def _breaks_off(column: Any) -> Any:
+    """Which entries increase or are negative."""
+    return ~(column <= jnp.append(column[:1], column[:-1])) | ~(column >= 0)
 
 
 _WORST_UNKNOWN = (

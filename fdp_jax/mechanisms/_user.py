@@ -145,10 +145,11 @@ class FromLogDensities(AbstractMechanism):
             log_beyond=as_float(self.log_beyond),
         )
         # A loss that falls may miss mass as well, but that is not what to say of it.
-        falls, misses = _falls(term), _misses_mass(term)
-        term = eqx.branched_error_if(
-            term, falls | misses, jnp.where(falls, 0, 1), [_FALLS, _MISSES_MASS]
-        )
+        (falls, drop), (misses, total) = _falls(term), _misses_mass(term)
+        drops = (lambda _: falls), _FALLS, (lambda _: drop)
+        term = _checks.error_if(term, *drops, kind="a fall by")
+        leaks = (lambda _: misses & ~falls), _MISSES_MASS, (lambda _: total)
+        term = _checks.error_if(term, *leaks, kind="the integral")
         return ComposedLoss((term,), (jnp.ones_like(low),), single=True)
 
 
@@ -162,8 +163,8 @@ _MISSES_MASS = (
 )
 
 
-def _falls(term: DensityLoss) -> Array:
-    """Whether the loss decreases anywhere by more than rounding."""
+def _falls(term: DensityLoss) -> tuple[Array, Array]:
+    """Whether the loss decreases anywhere by more than rounding, and by how much."""
     outputs, losses = term.outputs(), term.edges()
     sizes = [jnp.abs(f(outputs, term.parameters)) for f in (term.log_p, term.log_q)]
     rounding = 16 * jnp.finfo(losses.dtype).eps * (1 + jnp.maximum(*sizes))
@@ -171,16 +172,17 @@ def _falls(term: DensityLoss) -> Array:
     down = -jnp.sum(jnp.minimum(rises, 0))
     # Rounding everywhere may be all there is: then the loss may as well decrease.
     in_part = ~jnp.all(rises >= -jnp.maximum(rounding[:-1], rounding[1:]))
-    return in_part | ~(down <= 0.01 * (losses[-1] - losses[0]))
+    falls = in_part | ~(down <= 0.01 * (losses[-1] - losses[0]))
+    return falls, -jnp.min(rises)
 
 
-def _misses_mass(term: DensityLoss) -> Array:
-    """Whether a density does not integrate to 1."""
+def _misses_mass(term: DensityLoss) -> tuple[Array, Array]:
+    """Which of both densities do not integrate to 1, and the integrals."""
     cells = term.partition().cells
     masses = jnp.stack([cells.log_mass, cells.log_mass + cells.loss])
     total = jnp.sum(jnp.exp(masses), axis=1)
     allowed = 1e-6 + jnp.exp(term.log_beyond)
-    return ~jnp.all(jnp.abs(total - 1) <= allowed)
+    return ~(jnp.abs(total - 1) <= allowed), total
 
 
 class FromLossDistribution(AbstractMechanism):

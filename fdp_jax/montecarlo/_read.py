@@ -83,7 +83,7 @@ def _steps(run: DPSGD) -> int:
 def _nonnegative(strategy: Any) -> Any:
     message = "strategy must be at least 0 in every entry for Monte Carlo accounting"
     if is_traced(strategy):
-        return _checks.error_if(strategy, lambda x: (x < 0).any(), message)
+        return _checks.error_if(strategy, lambda x: x < 0, message)
     entries = np.asarray(strategy, np.float64)
     if np.any(entries < 0):
         raise ValueError(

@@ -220,8 +220,13 @@ class CanonicalNoise(Record):
         allowed = "sensitivity must be that of the noise"
         given, own = known(sensitivity), known(self.sensitivity)
         if given is None or own is None:
-            own = jnp.asarray(self.sensitivity)
-            checked = eqx.error_if(own, jnp.asarray(sensitivity) != own, allowed)
+            other = jnp.asarray(sensitivity)
+            checked = _checks.error_if(
+                jnp.asarray(self.sensitivity),
+                lambda x: other != x,
+                allowed,
+                lambda _: other,
+            )
             return dataclasses.replace(self, sensitivity=checked)
         if given != own:
             raise ValueError(f"{allowed}, {own}, got {sensitivity}")

@@ -3,7 +3,6 @@
 import dataclasses
 from typing import Any
 
-import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
@@ -55,9 +54,10 @@ def _of_pairs(pairs: Any) -> AbstractTradeOff:
 def _closed_form(f: AbstractGuarantee) -> AbstractTradeOff | None:
     found = closed_form(f)
     if isinstance(found, AbstractLocation):
-        return dataclasses.replace(found, mu=_above_zero(found.mu, found.mu))
+        return dataclasses.replace(found, mu=_above_zero(found.mu, "mu"))
     if isinstance(found, tradeoff.ApproxDP):
-        delta = _above_zero(found.delta0, as_number(found.epsilon0) + found.delta0)
+        epsilon = as_number(found.epsilon0)
+        delta = _above_zero(found.delta0, "epsilon + delta", epsilon)
         return tradeoff.ApproxDP(epsilon=found.epsilon0, delta=delta)
     return None
 
@@ -65,13 +65,15 @@ def _closed_form(f: AbstractGuarantee) -> AbstractTradeOff | None:
 _TRIVIAL = "f must be nontrivial: no finite noise gives perfect privacy (f = Id)"
 
 
-def _above_zero(value: Any, size: Any) -> Any:
-    """The value, if a size is positive."""
-    number = known(size)
-    if number is None:
-        return eqx.error_if(value, ~(size > 0), _TRIVIAL)
-    if not number > 0:
-        raise ValueError(_TRIVIAL)
+def _above_zero(value: Any, name: str, rest: Any = 0.0) -> Any:
+    """The value, if it is positive together with the rest."""
+    size = known(value + rest)
+    if size is None:
+        positive = lambda x: ~(x + rest > 0)
+        whole = lambda x: x + rest
+        return _checks.error_if(value, positive, _TRIVIAL, whole, kind=f"{name} =")
+    if not size > 0:
+        raise ValueError(f"{_TRIVIAL}, got {name} = {size}")
     return value
 
 
@@ -91,17 +93,23 @@ def _symmetric(f: TradeOff) -> TradeOff:
         return TradeOff(_checked(f.knots))
     miss, advantage = _asymmetry(f.knots)
     if not miss <= _TOLERANCE:
-        raise ValueError(_CROOKED)
+        raise ValueError(f"{_CROOKED}, got {_GAP} {miss}")
     if not advantage > 0:
-        raise ValueError(_TRIVIAL)
+        raise ValueError(f"{_TRIVIAL}, got {_ADVANTAGE} {advantage}")
     return f
 
 
 @in_float64(cast_out=False)
 def _checked(knots: Knots) -> Knots:
     miss, advantage = _gaps(knots)
-    knots = eqx.error_if(knots, ~(miss <= _TOLERANCE), _CROOKED)
-    return eqx.error_if(knots, ~(advantage > 0), _TRIVIAL)
+    crooked, trivial = ~(miss <= _TOLERANCE), ~(advantage > 0)
+    given = _CROOKED, lambda _: miss
+    knots = _checks.error_if(knots, lambda _: crooked, *given, kind=_GAP)
+    given = _TRIVIAL, lambda _: advantage
+    return _checks.error_if(knots, lambda _: trivial, *given, kind=_ADVANTAGE)
+
+
+_GAP, _ADVANTAGE = "deltas that differ by", "the advantage"
 
 
 @in_float64

@@ -8,7 +8,7 @@ import numpy as np
 
 from .. import audit as audits
 from .._internal._calls import explained
-from ._plot import _alphas, tradeoff
+from ._plot import _alphas, _legend, tradeoff
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -65,7 +65,6 @@ def audit(
     ax.plot(points.alpha, height(points.beta), ".", color=_ATTACK, markersize=4)
     beyond = 0.0 if scale == "log" else 1.0
     ax.fill_between(alpha, line, beyond, color=_ATTACK, alpha=0.10, linewidth=0)
-    ax.set_title("Trade-off function between theory and attack", fontsize="medium")
-    corner = "lower right" if scale == "log" else "upper right"
-    ax.legend(frameon=False, fontsize="small", loc=corner)
+    ax.set_title("Theory and attack", fontsize="medium")
+    _legend(ax, scale)
     return ax

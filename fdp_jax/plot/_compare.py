@@ -9,13 +9,12 @@ import numpy as np
 from .._internal import _checks
 from .._internal._calls import explained
 from ..comparison import blackwell_dominates, certified_bayes_errors, crossing_priors
+from ._overlay import overlay
 from ._plot import (
     _ADD,
     _CERTIFIED,
     _NUM_POINTS,
     _REMOVE,
-    SCALES,
-    _alphas,
     _as_curve,
     _axes,
 )
@@ -71,7 +70,7 @@ def bayes_error(
     ax.plot(prior, height(source.add), "--", color=_ADD, label=f"{prefix}add")
     _finish_prior_axis(ax, scale, prior)
     ax.set_title("Bayes error (shaded: no attack is here)", fontsize="medium")
-    ax.legend(frameon=False, fontsize="small")
+    ax.legend(frameon=False)
     return ax
 
 
@@ -107,7 +106,8 @@ def compare(
         the line is the estimate within a certified band.
 
     Raises:
-        ValueError: If `kind` or `scale` is unknown, or the relations differ.
+        ValueError: If `kind` or `scale` is unknown, the relations differ, or the
+            labels are equal.
         ImportError: If matplotlib is missing.
     """
     _checks.choice("kind", kind, _KINDS)
@@ -116,14 +116,15 @@ def compare(
         ax = _axes(ax)
         draw = _bayes_errors if kind == "bayes_error" else _difference
         draw(ax, a, b, scale, labels)
-    elif kind == "tradeoff":
-        _checks.choice("scale", scale, SCALES)
-        ax = _axes(ax)
-        _tradeoffs(ax, a, b, scale, labels)
-    else:
-        ax = _axes(ax)
-        _profiles(ax, a, b, labels)
-    ax.legend(frameon=False, fontsize="small")
+        ax.legend(frameon=False)
+        return ax
+    if len(set(labels)) != 2:
+        raise ValueError(f"labels must be two different names, got {labels}")
+    ax = overlay(dict(zip(labels, (a, b), strict=True)), ax, kind=kind, scale=scale)
+    if kind == "tradeoff":
+        _, one, other = ax.lines[-3:]
+        between = one.get_xdata(), one.get_ydata(), other.get_ydata()
+        ax.fill_between(*between, color=_CERTIFIED, alpha=0.15, linewidth=0)
     return ax
 
 
@@ -211,50 +212,3 @@ def _difference(ax: Axes, a: Any, b: Any, scale: str, labels: tuple) -> None:
     ax.set_xlabel("attacker's prior that the record is absent")
     ax.set_ylabel("difference of error probabilities")
     ax.set_title(f"Positive: {labels[1]} is less private", fontsize="medium")
-
-
-def _tradeoffs(ax: Axes, a: Any, b: Any, scale: str, labels: tuple) -> None:
-    alpha = _alphas(scale)
-    floor = {"linear": 0.0, "log": 0.0, "logit": 1e-6}[scale]
-
-    def height(source: Any) -> np.ndarray:
-        if scale == "log":
-            return np.asarray(source.tpr(fpr=alpha))
-        return np.clip(np.asarray(source.beta(alpha=alpha)), floor, 1.0 - floor)
-
-    one, other = (height(_as_curve(x)) for x in (a, b))
-    blind = alpha if scale == "log" else 1.0 - alpha
-    ax.plot(alpha, blind, ":", color="black", linewidth=1, label="blind guessing")
-    ax.plot(alpha, one, color=_REMOVE, label=labels[0])
-    ax.plot(alpha, other, "--", color=_ADD, label=labels[1])
-    ax.fill_between(alpha, one, other, color=_CERTIFIED, alpha=0.15, linewidth=0)
-    if scale == "log":
-        ax.set(xscale="log", yscale="log", ylim=(alpha[0], 1.0))
-        ax.set_ylabel("true positive rate")
-    else:
-        if scale == "logit":
-            ax.set(xscale="logit", yscale="logit")
-        else:
-            ax.set_aspect("equal")
-        ax.set_ylim(floor, 1.0 - floor)
-        ax.set_ylabel("false negative rate")
-    ax.set_xlim(0.0 if scale == "linear" else alpha[0], alpha[-1])
-    ax.set_xlabel("false positive rate")
-    ax.set_title("Trade-off functions (private side)", fontsize="medium")
-
-
-def _profiles(ax: Axes, a: Any, b: Any, labels: tuple) -> None:
-    sources = [_as_curve(x) for x in (a, b)]
-    ends = [float(s.epsilon(delta=1e-9)) for s in sources]
-    most = max([e for e in ends if np.isfinite(e) and e > 0] or [10.0])
-    epsilon = np.linspace(0.0, most, _NUM_POINTS)
-    for source, color, style, label in zip(
-        sources, (_REMOVE, _ADD), ("-", "--"), labels, strict=True
-    ):
-        delta = np.asarray(source.delta(epsilon=epsilon))
-        shown = np.where(delta > 0, delta, np.nan)
-        ax.plot(epsilon, shown, style, color=color, label=label)
-    ax.set(yscale="log", xlim=(0.0, most), ylim=(1e-9, 1.0))
-    ax.set_xlabel("epsilon (nats)")
-    ax.set_ylabel("delta")
-    ax.set_title("Privacy profiles (upper bounds)", fontsize="medium")

@@ -52,7 +52,7 @@ def posterior_band(
     ax.set_xlabel("parameter")
     ax.set_ylabel("density")
     ax.set_title("Posterior density (certain bounds)", fontsize="medium")
-    ax.legend(frameon=False, fontsize="small")
+    ax.legend(frameon=False)
     return ax
 
 
@@ -85,5 +85,5 @@ def power_envelope(
     ax.set_xlabel("level of the test")
     ax.set_ylabel("power")
     ax.set_title("Power (upper bound)", fontsize="medium")
-    ax.legend(frameon=False, fontsize="small", loc="lower right")
+    ax.legend(frameon=False, loc="lower right")
     return ax

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -59,43 +59,17 @@ def tradeoff(
     alpha = _alphas(scale)
     prefix = "" if label is None else f"{label}, "
 
-    def height(part) -> np.ndarray:
-        # The true positive rate is asked for as such: 1 - beta would lose it.
-        return np.asarray(
-            part.tpr(fpr=alpha) if scale == "log" else part.beta(alpha=alpha)
-        )
-
-    certified = height(source)
-    shown = {"remove": height(source.remove), "add": height(source.add)}
-    blind = alpha if scale == "log" else 1.0 - alpha
-    if scale == "log":
-        ax.fill_between(
-            alpha, certified, 1.0, color=_CERTIFIED, alpha=0.12, linewidth=0
-        )
-        ax.set(xscale="log", yscale="log", ylim=(alpha[0], 1.0))
-        ax.set_ylabel("true positive rate")
-    else:
-        floor = 0.0 if scale == "linear" else 1e-6
-        if scale == "logit":
-            certified = np.clip(certified, floor, 1.0 - floor)
-            shown = {k: np.clip(v, floor, 1.0 - floor) for k, v in shown.items()}
-            ax.set(xscale="logit", yscale="logit")
-            ax.set_ylim(floor, 1.0 - floor)
-        else:
-            ax.set_ylim(0.0, 1.0)
-            ax.set_aspect("equal")
-        ax.fill_between(
-            alpha, floor, certified, color=_CERTIFIED, alpha=0.12, linewidth=0
-        )
-        ax.set_ylabel("false negative rate")
-    ax.plot(alpha, blind, ":", color="black", linewidth=1, label="blind guessing")
-    ax.plot(alpha, shown["remove"], color=_REMOVE, label=f"{prefix}remove")
-    ax.plot(alpha, shown["add"], "--", color=_ADD, label=f"{prefix}add")
-    ax.set_xlim(0.0 if scale == "linear" else alpha[0], alpha[-1])
-    ax.set_xlabel("false positive rate")
+    certified = _height(source, scale, alpha)
+    private = 1.0 if scale == "log" else _floor(scale)
+    ax.fill_between(
+        alpha, certified, private, color=_CERTIFIED, alpha=0.12, linewidth=0
+    )
+    _finish_rates(ax, scale, alpha)
+    for part, style, color in (("remove", "-", _REMOVE), ("add", "--", _ADD)):
+        shown = _height(getattr(source, part), scale, alpha)
+        ax.plot(alpha, shown, style, color=color, label=f"{prefix}{part}")
     ax.set_title("Trade-off function (shaded: no attack is here)", fontsize="medium")
-    corner = "lower right" if scale == "log" else "upper right"
-    ax.legend(frameon=False, fontsize="small", loc=corner)
+    _legend(ax, scale)
     return ax
 
 
@@ -147,8 +121,54 @@ def profile(
     ax.set_xlabel("epsilon (nats)")
     ax.set_ylabel("delta")
     ax.set_title("Privacy profile (upper bound)", fontsize="medium")
-    ax.legend(frameon=False, fontsize="small")
+    ax.legend(frameon=False)
     return ax
+
+
+def _floor(scale: str) -> float:
+    return 1e-6 if scale == "logit" else 0.0
+
+
+def _height(source, scale: str, alpha: np.ndarray) -> np.ndarray:
+    """False negative rates; on the logarithmic scale true positive ones."""
+    if scale == "log":
+        # The true positive rate is asked for as such: 1 - beta would lose it.
+        return np.asarray(source.tpr(fpr=alpha))
+    floor = _floor(scale)
+    return np.clip(np.asarray(source.beta(alpha=alpha)), floor, 1.0 - floor)
+
+
+def _finish_rates(ax: Axes, scale: str, alpha: np.ndarray) -> None:
+    """Axes of error rates, with what blind guesses attain."""
+    if scale == "log":
+        ax.set(xscale="log", yscale="log", ylim=(alpha[0], 1.0))
+        ax.set_ylabel("true positive rate")
+    else:
+        if scale == "logit":
+            ax.set(xscale="logit", yscale="logit")
+        else:
+            ax.set_aspect("equal")
+        floor = _floor(scale)
+        ax.set_ylim(floor, 1.0 - floor)
+        ax.set_ylabel("false negative rate")
+    blind = alpha if scale == "log" else 1.0 - alpha
+    ax.plot(alpha, blind, ":", color="black", linewidth=1, label="blind guessing")
+    ax.set_xlim(0.0 if scale == "linear" else alpha[0], alpha[-1])
+    ax.set_xlabel("false positive rate")
+
+
+def _legend(ax: Axes, scale: str | None) -> None:
+    """A legend beside the lines: of error rates, where blind guesses are worst."""
+    corner: Any = {"log": "lower right", None: "best"}.get(scale, "upper right")
+    ax.legend(
+        frameon=False,
+        loc=corner,
+        handlelength=1.6,
+        handletextpad=0.5,
+        labelspacing=0.25,
+        borderaxespad=0.2,
+        borderpad=0.2,
+    )
 
 
 def _alphas(scale: str) -> np.ndarray:
@@ -172,7 +192,7 @@ def _axes(ax: Axes | None) -> Axes:
         return ax
     with _needs_matplotlib():
         import matplotlib.pyplot as plt
-    return plt.subplots(figsize=(5.0, 4.5), layout="constrained")[1]
+    return plt.subplots(layout="constrained")[1]
 
 
 @explained

@@ -110,7 +110,7 @@ def pareto_front(
             scale("log")
     ax.set(xlabel=x, ylabel=y)
     if label is not None:
-        ax.legend(frameon=False, fontsize="small")
+        ax.legend(frameon=False)
     return ax
 
 

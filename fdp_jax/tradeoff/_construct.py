@@ -3,7 +3,6 @@
 import dataclasses
 from typing import Any
 
-import equinox as eqx
 import jax
 import jax.core
 import jax.numpy as jnp
@@ -18,7 +17,7 @@ from .._internal._special import safe_log
 from ..mechanisms import (
     as_float,
 )
-from ._validate import check_tradeoff, fault_of_tradeoff
+from ._validate import check_tradeoff, faults_of_tradeoff
 from .intervals import reflect
 from .knots import Knots, from_atoms, from_profile, from_vertices
 
@@ -97,12 +96,12 @@ def checked_vertices(alpha: Any, beta: Any) -> tuple[Any, Any]:
     if alpha.size < 2:
         raise ValueError("alpha must hold at least 0 and 1, got one number")
     if is_traced(alpha, beta):
-        bad = fault_of_tradeoff(alpha, beta, _SLACK) | (alpha[0] > 0) | (alpha[-1] < 1)
-        beta = eqx.error_if(
-            beta,
-            bad,
+        beta = _checks.error_if(
+            jnp.asarray(beta),
+            lambda x: faults_of_tradeoff(alpha, x, _SLACK),
             "alpha must rise from 0 to 1 and beta be convex, non-increasing and at "
             "most 1 - alpha, with beta = 0 at alpha = 1",
+            kind="a wrong point with beta =",
         )
         return alpha, beta
     if alpha[0] > 0 or alpha[-1] < 1:

@@ -116,13 +116,16 @@ def check_bayes_error(
     _none(message, bends, prior[1:-1], "prior")
 
 
-def fault_of_tradeoff(alpha: Any, beta: Any, tolerance: float) -> Any:
-    """Whether vertices are not those of a trade-off function; for traced arrays."""
+def faults_of_tradeoff(alpha: Any, beta: Any, tolerance: float) -> Any:
+    """Which vertices from 0 to 1 are no trade-off function's; for traced arrays."""
+    alpha = jnp.asarray(alpha)
     run, rise = jnp.diff(alpha), jnp.diff(beta)
-    wrong = jnp.any(run <= 0) | jnp.any(rise > tolerance) | (beta[-1] > tolerance)
-    wrong |= jnp.any(beta > 1 - alpha + tolerance)
+    wrong = beta > 1 - alpha + tolerance
+    wrong = wrong.at[1:].max((run <= 0) | (rise > tolerance))
+    wrong = wrong.at[0].max(alpha[0] > 0)
+    wrong = wrong.at[-1].max((alpha[-1] < 1) | (beta[-1] > tolerance))
     turn = rise[:-1] * run[1:] - rise[1:] * run[:-1]
-    return wrong | jnp.any(turn > tolerance * (run[1:] + run[:-1]))
+    return wrong.at[1:-1].max(turn > tolerance * (run[1:] + run[:-1]))
 
 
 def _concave(x: np.ndarray, y: np.ndarray, tolerance: float) -> np.ndarray:

@@ -75,6 +75,7 @@ def add_noise(plan: "Plan", key: Array) -> optax.GradientTransformation:
             lambda x: x >= plan.num_steps,
             f"all {plan.num_steps} steps of the plan have been taken: what follows is "
             "another plan's",
+            kind="a step after",
         )
         here = jax.random.fold_in(state.key, step)
         deviation = plan.noise_deviation(updates)

@@ -6,7 +6,6 @@
 import functools
 import math
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
@@ -27,26 +26,6 @@ def test_every_schedule_is_scaled_to_the_budget():
         assert epsilon <= 1.0
         ratio = np.asarray(scaled.steps.noise_multiplier) / noise
         np.testing.assert_allclose(ratio, ratio[0], rtol=1e-12)
-
-
-def test_the_learned_schedule_is_the_known_one():
-    """sum w_t s_t^2 is least, subject to sum s_t^-2 fixed, at s_t^2 ~ w_t^(-1/2)."""
-    weights = jnp.asarray([1.0, 4.0, 9.0, 16.0])
-
-    @jax.jit
-    @jax.value_and_grad
-    def cost(log_noise):
-        schedule = fdp.Schedule(fdp.Gaussian, jnp.exp(log_noise))
-        scaled = fdp.scale_to_budget(schedule, TARGET)
-        return jnp.log(jnp.sum(weights * scaled.steps.noise_multiplier**2))
-
-    z = jnp.zeros(4)
-    for _ in range(60):
-        z = z - 0.5 * cost(z)[1]
-    _, gradient = cost(z)
-    assert np.max(np.abs(gradient)) < 1e-6
-    shares = jnp.exp(2 * (z - z[0]))
-    np.testing.assert_allclose(shares, weights**-0.5, rtol=1e-5)
 
 
 def test_the_rest_of_a_budget():

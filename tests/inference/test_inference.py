@@ -530,7 +530,7 @@ def test_traced_arguments_are_checked_too():
     def p_value(n):
         return inference.binomial_p_value(5.0, PURE, n, 0.5)
 
-    with pytest.raises(Exception, match="num_records must be at most"):
+    with pytest.raises(Exception, match=r"num_records must be at most.*got 1000000000"):
         p_value(jnp.asarray(1e9))
 
     @eqx.filter_jit
@@ -538,7 +538,7 @@ def test_traced_arguments_are_checked_too():
         f = tradeoff.ApproxDP(epsilon=epsilon, delta=0.0)
         return inference.two_proportion_p_value(120.0, 300.0, f, 400, 500)
 
-    with pytest.raises(Exception, match="where its parameters are traced"):
+    with pytest.raises(Exception, match=r"parameters are traced, got that at N = \d"):
         difference(jnp.asarray(0.002))
 
     narrow, key = fdp.canonical_noise(GDP, sensitivity=0.5), jax.random.key(0)
@@ -546,7 +546,7 @@ def test_traced_arguments_are_checked_too():
         lambda noise: inference.binomial_p_value(12.0, noise, 30, 0.5),
         lambda noise: inference.binomial_test(key, 12, 30, 0.5, noise).estimate,
     ):
-        with pytest.raises(Exception, match="noise must have sensitivity 1"):
+        with pytest.raises(Exception, match=r"noise must have sensitivity 1.*got 0\.5"):
             eqx.filter_jit(use)(narrow)
 
     @jax.jit

@@ -520,7 +520,7 @@ def test_infinite_losses_are_refused_where_numbers_are_traced():
         return found.kl
 
     jitted = eqx.filter_jit(kl)
-    with pytest.raises(eqx.EquinoxRuntimeError, match="finite losses only"):
+    with pytest.raises(eqx.EquinoxRuntimeError, match=r"log mass -0\.916"):
         jitted(jnp.asarray([0.3, 0.3, 0.4]))
     # A third output of no chance under both changes nothing.
     truth = 0.6 * math.log(0.6 / 0.7) + 0.4 * math.log(0.4 / 0.3)

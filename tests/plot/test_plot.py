@@ -1,13 +1,18 @@
 """Pictures: what the lines are, and that they are drawn where asked."""
 
+import itertools
 import subprocess
 import sys
 
+import matplotlib as mpl
 import matplotlib.pyplot as plt
 import numpy as np
 import pytest
+from matplotlib import colors
+from matplotlib.figure import Figure
 
 import fdp_jax as fdp
+from fdp_jax.plot import _audit, _plot, _style
 
 
 @pytest.fixture(scope="module")
@@ -19,6 +24,12 @@ def run():
 def _close():
     yield
     plt.close("all")
+
+
+def _legend(ax):
+    legend = ax.get_legend()
+    assert legend is not None
+    return legend
 
 
 def _points(ax, label):
@@ -99,3 +110,136 @@ def test_audit_needs_error_rates():
     curve = fdp.RandomizedResponse(epsilon=1.0).curve()
     with pytest.raises(TypeError, match="evidence must be Counts or Scores"):
         fdp.plot.audit(curve, fdp.audit.OneRun(1, 2, 3))
+
+
+RUNS = {f"run {k}": fdp.RandomizedResponse(epsilon=k / 4).curve() for k in range(1, 7)}
+
+
+@pytest.mark.parametrize("scale", ["linear", "log", "logit"])
+def test_overlay_draws_a_line_for_each_run(scale):
+    ax = fdp.plot.overlay(RUNS, scale=scale)
+    ax.figure.canvas.draw()
+    styles = set()
+    for name, curve in RUNS.items():
+        x, y = _points(ax, name)
+        # Dong, Roth and Su (2022), Proposition 2.5.
+        growth = np.exp(float(name[-1]) / 4)
+        beta = np.maximum(1 - growth * x, (1 - x) / growth).clip(0, 1)
+        rates = 1 - beta if scale == "log" else beta
+        np.testing.assert_allclose(y, rates.clip(1e-6, 1), rtol=1e-6, atol=1e-6)
+        line = next(line for line in ax.lines if line.get_label() == name)
+        styles.add(line.get_color())
+        assert curve is RUNS[name]
+    assert len(styles) == len(RUNS)
+
+
+def test_overlay_draws_profiles():
+    ax = fdp.plot.overlay(RUNS, kind="profile")
+    x, y = _points(ax, "run 4")
+    inside = x < 0.99
+    # 1/(1 + e) of the answers are wrong.
+    truth = (np.e - np.exp(x)) / (1 + np.e)
+    np.testing.assert_allclose(y[inside], truth[inside], rtol=1e-6)
+    with pytest.raises(ValueError, match="1 to 6 runs, got 7"):
+        fdp.plot.overlay(RUNS | {"one more": RUNS["run 1"]})
+    with pytest.raises(TypeError, match="names to runs, got list"):
+        fdp.plot.overlay(list(RUNS.values()))  # pyright: ignore[reportArgumentType]
+    with pytest.raises(ValueError, match="two different names"):
+        fdp.plot.compare(_HARD, _MILD, kind="profile", labels=("a", "a"))
+
+
+_HARD, _MILD = RUNS["run 6"], RUNS["run 2"]
+_PAIR = {"before": _HARD, "after": _MILD}
+PICTURES = {
+    **{
+        f"{draw.__name__} {scale}": (draw, (source,), {"scale": scale})
+        for draw, source in (
+            (fdp.plot.tradeoff, _HARD),
+            (fdp.plot.tradeoff, _MILD),
+            (fdp.plot.overlay, _PAIR),
+        )
+        for scale in ("linear", "log", "logit")
+    },
+    "six": (fdp.plot.overlay, (RUNS,), {"scale": "logit"}),
+    "profiles": (fdp.plot.overlay, (_PAIR,), {"kind": "profile"}),
+    "audit": (fdp.plot.audit, (_MILD, fdp.audit.Counts(70, 30, 30, 70)), {}),
+    "profile": (fdp.plot.profile, (_HARD,), {}),
+    "bayes": (fdp.plot.bayes_error, (_HARD,), {}),
+}
+
+
+@pytest.mark.parametrize("case", PICTURES)
+@pytest.mark.parametrize(
+    "settings",
+    [{}, fdp.plot.paper(), fdp.plot.paper(2.25, height=2.4)],
+    ids=["usual", "column", "a third of a page"],
+)
+def test_legends_lie_beside_the_lines(case, settings):
+    draw, arguments, options = PICTURES[case]
+    with mpl.rc_context(settings):
+        ax = draw(*arguments, **options)
+        ax.figure.canvas.draw()
+    box = _legend(ax).get_window_extent()
+    names = {text.get_text() for text in _legend(ax).get_texts()}
+    for line in ax.lines:
+        if line.get_label() in names - {"blind guessing", "guessing"}:
+            places = ax.transData.transform(line.get_xydata())
+            assert not any(box.contains(x, y) for x, y in places), line
+
+
+def test_figures_for_papers_have_their_size_and_fonts(tmp_path):
+    with mpl.rc_context(fdp.plot.paper(3.25, height=2.5, font_size=7)):
+        ax = fdp.plot.tradeoff(_MILD)
+        figure = ax.figure
+        assert isinstance(figure, Figure)
+        assert tuple(figure.get_size_inches()) == (3.25, 2.5)
+        texts = [ax.title, ax.xaxis.label, *ax.get_xticklabels()]
+        texts += _legend(ax).get_texts()
+        assert {x.get_fontsize() for x in texts} == {7.0, 6.0}
+        figure.savefig(tmp_path / "figure.pdf", metadata={"CreationDate": None})
+    assert b"/FontType 3" not in (tmp_path / "figure.pdf").read_bytes()
+    with pytest.raises(ValueError, match="width must be a finite positive"):
+        fdp.plot.paper(0.0)
+
+
+# Machado, Oliveira and Fernandes (2009): without one kind of cones, in linear RGB.
+VISIONS = {
+    "usual": np.eye(3),
+    "protanopia": [
+        [0.152286, 1.052583, -0.204868],
+        [0.114503, 0.786281, 0.099216],
+        [-0.003882, -0.048116, 1.051998],
+    ],
+    "deuteranopia": [
+        [0.367322, 0.860646, -0.227968],
+        [0.280085, 0.672501, 0.047413],
+        [-0.011820, 0.042940, 0.968881],
+    ],
+    "tritanopia": [
+        [1.255528, -0.076749, -0.178779],
+        [-0.078411, 0.930809, 0.147602],
+        [0.004733, 0.691367, 0.303900],
+    ],
+}
+_TO_XYZ = [[0.4124, 0.3576, 0.1805], [0.2126, 0.7152, 0.0722], [0.0193, 0.1192, 0.9505]]
+
+
+def _seen(color, vision):
+    """In CIE 1976 L*a*b*, where 2.3 is a difference that is just noticed."""
+    rgb = np.asarray(colors.to_rgb(color))
+    linear = np.where(rgb <= 0.04045, rgb / 12.92, ((rgb + 0.055) / 1.055) ** 2.4)
+    linear = np.clip(np.asarray(VISIONS[vision]) @ linear, 0, 1)
+    white = np.asarray([0.9505, 1.0, 1.089])
+    x, y, z = (
+        np.cbrt(t) if t > 0.008856 else 7.787 * t + 16 / 116
+        for t in _TO_XYZ @ linear / white
+    )
+    return np.asarray([116 * y - 16, 500 * (x - y), 200 * (y - z)])
+
+
+@pytest.mark.parametrize("vision", VISIONS)
+def test_colors_are_told_apart_with_any_color_vision(vision):
+    for palette in (_style.COLORS, (_plot._REMOVE, _plot._ADD, _audit._ATTACK)):
+        for one, other in itertools.combinations(palette, 2):
+            distance = np.linalg.norm(_seen(one, vision) - _seen(other, vision))
+            assert distance > 15, (one, other)

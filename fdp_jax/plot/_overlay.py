@@ -1,0 +1,101 @@
+"""Several runs in one picture."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+from .._internal import _checks
+from .._internal._calls import explained
+from ._plot import (
+    _NUM_POINTS,
+    SCALES,
+    _alphas,
+    _as_curve,
+    _axes,
+    _finish_rates,
+    _height,
+    _legend,
+)
+from ._style import COLORS, DASHES
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+_KINDS = "tradeoff", "profile"
+_FEW = 3
+"""So many names have room beside the lines; more of them go beside the axes."""
+
+
+@explained
+def overlay(
+    sources: Mapping[str, Any],
+    ax: Axes | None = None,
+    *,
+    kind: Literal["tradeoff", "profile"] = "tradeoff",
+    scale: Literal["linear", "log", "logit"] = "linear",
+) -> Axes:
+    """Draw the guarantees of several runs, a line for each.
+
+    Args:
+        sources: Mechanisms (both directions), single directions or curves, by what the
+            legend calls them; at most six.
+        ax: Axes to draw on; a new figure's if None.
+        kind: "tradeoff" (error rates of attacks) or "profile" (delta against epsilon).
+        scale: Of the error rates, as in `tradeoff`.
+
+    Returns:
+        The axes.  Lines differ in color and in dashes; the names of more than three
+        stand to the right of the axes, for which constrained layout makes room.
+
+    Guarantee:
+        Lines are certified bounds on the private side.
+
+    Raises:
+        ValueError: If `kind` or `scale` is unknown, or the number of runs is not from
+            1 to 6.
+        TypeError: If the runs have no names.
+        ImportError: If matplotlib is missing.
+    """
+    _checks.choice("kind", kind, _KINDS)
+    _checks.choice("scale", scale, SCALES)
+    if not isinstance(sources, Mapping):
+        given = type(sources).__name__
+        raise TypeError(f"sources must be a mapping from names to runs, got {given}")
+    if not 0 < len(sources) <= len(COLORS):
+        raise ValueError(f"sources must be 1 to {len(COLORS)} runs, got {len(sources)}")
+    ax = _axes(ax)
+    curves = {name: _as_curve(source) for name, source in sources.items()}
+    x, heights = (_rates if kind == "tradeoff" else _profiles)(ax, curves, scale)
+    for (name, y), color, dashes in zip(heights.items(), COLORS, DASHES, strict=False):
+        ax.plot(x, y, color=color, linestyle=dashes, label=str(name))
+    if len(sources) > _FEW:
+        ax.legend(frameon=False, loc="upper left", bbox_to_anchor=(1.0, 1.0))
+    else:
+        _legend(ax, scale if kind == "tradeoff" else None)
+    return ax
+
+
+def _rates(ax: Axes, curves: dict[str, Any], scale: str) -> tuple[Any, dict[str, Any]]:
+    alpha = _alphas(scale)
+    _finish_rates(ax, scale, alpha)
+    ax.set_title("Trade-off functions (private side)", fontsize="medium")
+    return alpha, {name: _height(x, scale, alpha) for name, x in curves.items()}
+
+
+def _profiles(ax: Axes, curves: dict[str, Any], scale: str) -> tuple[Any, Any]:
+    del scale
+    ends = [float(curve.epsilon(delta=1e-9)) for curve in curves.values()]
+    most = max([end for end in ends if np.isfinite(end) and end > 0] or [10.0])
+    epsilon = np.linspace(0.0, most, _NUM_POINTS)
+    heights = {}
+    for name, curve in curves.items():
+        delta = np.asarray(curve.delta(epsilon=epsilon))
+        heights[name] = np.where(delta > 0, delta, np.nan)
+    ax.set(yscale="log", xlim=(0.0, most), ylim=(1e-9, 1.0))
+    ax.set_xlabel("epsilon (nats)")
+    ax.set_ylabel("delta")
+    ax.set_title("Privacy profiles (upper bounds)", fontsize="medium")
+    return epsilon, heights
