@@ -217,8 +217,8 @@ check(low, 1.9795977802489445e-6, 1e-16)
 
 # %%
 figure, axes = plt.subplots(1, 3, figsize=(13, 3.6), layout="constrained")
-axes[0].fill_between(t, floor - zeros, ceiling - zeros, color="0.9", label="limits")
 axes[0].plot(t, predictive - zeros, label="prior predictive")
+axes[0].plot(t, ceiling - zeros, "k:", t, floor - zeros, "k:")
 axes[0].set(xlabel="output t", ylabel="log of the likelihood over that of x*")
 
 for prior in (0.01, 0.1, 0.5, 0.9):
