@@ -341,7 +341,7 @@ def test_functionals_of_a_trade_off_function():
         stats.norm.cdf(mu / 2**0.5),
         1 - 2 * stats.norm.sf(mu / 2),
     )
-    np.testing.assert_allclose(found, truth, rtol=1e-9)
+    np.testing.assert_allclose(found, np.stack(truth), rtol=1e-9)
     pair = fdp.tradeoff.TradeOff.from_probabilities([0.7, 0.3], [0.4, 0.6])
     truth = 0.4 * np.log(4 / 7) + 0.6 * np.log(2)
     np.testing.assert_allclose(d.kl(pair), truth, rtol=1e-12)
