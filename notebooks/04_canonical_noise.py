@@ -91,6 +91,50 @@ np.testing.assert_allclose(noises["1-GDP"].sf(half), normal.sf(half), rtol=1e-10
 check(noises["1-GDP"].sf(6.0), 9.8658764503769814e-10, 1e-21)
 
 # %% [markdown]
+# ## Many canonical laws of one f
+#
+# They need not agree between the half-integers. If k steps of a function g, one after the
+# other, give f (g is a k-th root of f under group privacy), canonical noise of g divided by
+# k is canonical noise of f: at a shift of j / k it has the trade-off function of j steps of
+# g, and between these more than that of the next one. The k-th root of μ-GDP is μ/k-GDP, so
+# that k = 1, 2, 3, ... give ever other laws. They tend to the normal law, which is the
+# log-concave one: for μ = 2 the variances are 0.251195, 0.250008 and 0.2500001 at k = 1, 2
+# and 4. In the same way for Laplace: 0.505401, 0.500252, 0.500012. For (ε, 0) there is no
+# other than Tulap noise.
+
+# %%
+families = {
+    "2-GDP": (
+        (fdp.tradeoff.Gaussian, stats.norm),
+        (0.251194977225024, 0.250008126477039, 0.250000128633679),
+    ),
+    "Laplace, 2": (
+        (fdp.tradeoff.Laplace, stats.laplace),
+        (0.505401286913937, 0.500252427521237, 0.500012132930697),
+    ),
+}
+alpha = np.linspace(0.001, 0.999, 999)
+x = np.linspace(-2, 2, 1601)
+figure, axes = plt.subplots(1, 2, figsize=(10, 3.6), layout="constrained")
+for ax, (name, ((family, law), variances)) in zip(axes, families.items(), strict=True):
+    f, limit = family(2.0), law(scale=0.5)
+    for k, variance in zip((1, 2, 4), variances, strict=True):
+        noise = fdp.canonical_noise(family(2 / k), sensitivity=1 / k)
+        # Definition 3.1: private at all shifts, exact at 1, the recursion, symmetry.
+        assert fdp.noise.verify_canonical(noise.cdf, f).passed, (name, k)
+        # At a shift of one f is the error of the tests at thresholds.
+        beta = np.asarray(noise.cdf(noise.isf(alpha) - 1))
+        truth = limit.cdf(limit.isf(alpha) - 1)
+        np.testing.assert_allclose(beta, truth, rtol=0, atol=1e-12)
+        np.testing.assert_allclose(noise.sf(half), limit.sf(half), rtol=1e-10)
+        check(noise.variance(), variance, 1e-10)
+        ax.plot(x, noise.pdf(x), label=f"k = {k}")
+    ax.plot(x, limit.pdf(x), "k:", label="limit")
+    ax.set(xlabel="noise", ylabel="density", title=name)
+    ax.legend(frameon=False, fontsize="small")
+plt.show()
+
+# %% [markdown]
 # ## Testing a proportion
 #
 # Of 30 records, 21.3 have a property after Tulap noise for epsilon = 1. Is the proportion

@@ -37,6 +37,7 @@ RECORDS = (
     *("PublishedRun", "GDPSummary", "Attack", "BayesErrors", "Comparison"),
     *("Crossings", "DeltaDivergence", "Dominance", "EmergentBound", "EmergentOrder"),
     *("LossMoments", "AverageErrors", "WeightedDivergence"),
+    *("ArrayLimit", "ArrayMoments"),
     *("Inverse", "LossAtoms", "Symmetrized", "Design", "NoiseDesign"),
     *("CanonicalNoise", "CanonicalCheck", "PostProcessing", "RoundedNoise"),
     *("VectorNoise", "PrivateTest", "UnbiasedTest", "Release"),

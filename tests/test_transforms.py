@@ -899,6 +899,18 @@ _row(
     (1.5, 1.5, 90.0),
 )
 _row(
+    "comparison.array_moments comparison.array_limit comparison.ArrayLimit "
+    "comparison.ArrayMoments comparison.ArrayMoments.eta comparison.ArrayMoments.mu "
+    "comparison.ArrayMoments.berry_esseen",
+    lambda a, b: (lambda x: (x.mu, x.distance, x.moments.mu, x.moments.berry_esseen))(
+        comparison.array_limit(
+            fdp.compose(fdp.PureDP(a).repeat(50), fdp.Laplace(b).repeat(50))
+        )
+    ),
+    (0.125, 20.0),
+    (0.25, 30.0),
+)
+_row(
     "comparison.loss_moments comparison.LossMoments comparison.LossMoments.eta "
     "comparison.LossMoments.berry_esseen",
     lambda s: (lambda x: (x.v1, x.v2, x.v3, x.v4, x.eta, x.berry_esseen))(

@@ -10,6 +10,12 @@ adaptively chosen thresholds.
 """
 
 from ..losses import LossMoments as LossMoments
+from ._arrays import (
+    ArrayLimit as ArrayLimit,
+    ArrayMoments as ArrayMoments,
+    array_limit as array_limit,
+    array_moments as array_moments,
+)
 from ._berry_esseen import berry_esseen_bound as berry_esseen_bound
 from ._compare import (
     Attack as Attack,

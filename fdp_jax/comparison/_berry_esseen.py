@@ -22,8 +22,8 @@ from .._internal import _checks
 from .._internal._precision import in_float64
 from ..losses import LossMoments
 from ..mechanisms import AbstractMechanism, View
-from ._emergent import BERRY_ESSEEN, at_least_one, checked_constant
-from ._moments import loss_moments
+from ._arrays import BERRY_ESSEEN, ArrayMoments, checked_constant, moments
+from ._emergent import at_least_one
 from .sources import comparable
 
 _NODES = 1 << 14
@@ -34,7 +34,7 @@ def berry_esseen_bound(
     a: Any,
     b: Any,
     *,
-    num_steps_a: Any,
+    num_steps_a: Any = 1.0,
     num_steps_b: Any | None = None,
     constant: float = BERRY_ESSEEN,
 ) -> Float[Array, ""]:
@@ -45,11 +45,13 @@ def berry_esseen_bound(
     far they may be from the true ones.
 
     Args:
-        a: A mechanism that releases once, or one direction of it.
+        a: A mechanism, or one direction of it: a release, or a composition of different
+            releases.
         b: Another one, under the same neighboring relation.
         num_steps_a: How often a is run, at least 1.
         num_steps_b: How often b is run; as often by default.
-        constant: Of the Berry-Esseen theorem, at least .4097.
+        constant: Of the Berry-Esseen theorem, at least .4097; for releases that differ
+            no less than the default has to be taken here.
 
     Returns:
         A bound of Delta(a^N || b^N~), at most 1/2.
@@ -58,8 +60,8 @@ def berry_esseen_bound(
         Upper bound (up to rounding).
 
     Raises:
-        ValueError: If a number of steps is below 1, the constant is too small, a
-            mechanism is a composition, or the neighboring relations differ.
+        ValueError: If a number of steps is below 1, the constant is too small, a loss
+            is of a kind without moments, or the neighboring relations differ.
         TypeError: If an argument is no mechanism.
 
     Example:
@@ -85,15 +87,16 @@ def berry_esseen_bound(
     return _bound(_both_sides(a), _both_sides(b), steps, other, constant)
 
 
-def _both_sides(mechanism: AbstractMechanism | View) -> tuple[LossMoments, LossMoments]:
+def _both_sides(
+    mechanism: AbstractMechanism | View,
+) -> tuple[LossMoments | ArrayMoments, ...]:
     """Moments of the loss under P, and of minus the loss under Q."""
     if isinstance(mechanism, View):
         first, inner = mechanism.direction, mechanism.mechanism
     else:
         first, inner = "remove", mechanism
     order = _SIDES[::-1] if first == "add" else _SIDES
-    sides = [loss_moments(getattr(inner, side)) for side in order]
-    return sides[0], sides[1]
+    return tuple(moments(getattr(inner, side)) for side in order)
 
 
 @in_float64

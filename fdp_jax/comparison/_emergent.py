@@ -23,12 +23,10 @@ from .._internal._precision import in_float64
 from .._internal._record import Record
 from ..losses import LossMoments
 from ..mechanisms import require_mechanism
+from ._arrays import BERRY_ESSEEN, ArrayMoments, checked_constant, moments
 from ._moments import loss_moments
 from .delta import delta_divergence
 from .sources import comparable, is_symmetric, request
-
-BERRY_ESSEEN = 0.56
-"""Shevtsova (2010), for sums of independent terms; 0.4748 holds for equal ones."""
 
 
 class EmergentBound(Record):
@@ -43,8 +41,8 @@ class EmergentBound(Record):
     """N / N~."""
     ratio_needed: Float[Array, "..."]
     """eta~^2 / eta^2, which the ratio must reach."""
-    moments_a: LossMoments
-    moments_b: LossMoments
+    moments_a: LossMoments | ArrayMoments
+    moments_b: LossMoments | ArrayMoments
 
     @property
     def bound(self) -> Float[Array, "..."]:
@@ -73,18 +71,20 @@ def emergent_bound(
     a: Any,
     b: Any,
     *,
-    num_steps_a: Any,
+    num_steps_a: Any = 1.0,
     num_steps_b: Any | None = None,
     constant: float = BERRY_ESSEEN,
 ) -> EmergentBound:
     """Bound of the Delta-divergence of two long compositions, by Berry and Esseen.
 
     Args:
-        a: A mechanism that releases once, or one direction of it.
+        a: A mechanism, or one direction of it: a release, or a composition of different
+            releases (a row of a triangular array).
         b: Another one.
         num_steps_a: How often a is run, at least 1.
         num_steps_b: How often b is run; as often by default.
-        constant: Of the Berry-Esseen theorem, at least .4097.
+        constant: Of the Berry-Esseen theorem, at least .4097; for releases that differ
+            no less than the default has to be taken here.
 
     Returns:
         `EmergentBound`, whose `bound` is refused where the premise fails.
@@ -95,8 +95,8 @@ def emergent_bound(
         `berry_esseen_bound`.
 
     Raises:
-        ValueError: If a number of steps is below 1, the constant is too small, a
-            mechanism is a composition, or the neighboring relations differ.
+        ValueError: If a number of steps is below 1, the constant is too small, a loss
+            is of a kind without moments, or the neighboring relations differ.
         TypeError: If an argument is no mechanism.
 
     Example:
@@ -108,7 +108,8 @@ def emergent_bound(
         True 0.150108744
 
     References:
-        Kaissis et al. (2024), Theorem 3; Shevtsova (2010).
+        Kaissis et al. (2024), Theorem 3, and Lemma 6 for compositions; Shevtsova
+        (2010).
     """
     comparable(a, b)
     constant = _checks.checked_scalar("constant", checked_constant, constant)
@@ -116,15 +117,9 @@ def emergent_bound(
     other_steps = steps
     if num_steps_b is not None:
         other_steps = at_least_one("num_steps_b", num_steps_b)
-    one, other = loss_moments(a), loss_moments(b)
+    one, other = moments(a), moments(b)
     symmetric = all(is_symmetric(request("a", x).subject) for x in (a, b))
     return _bound(one, other, steps, other_steps, constant, symmetric)
-
-
-def checked_constant(name: str, value: Any) -> Any:
-    # Esseen (1956): no smaller one is valid.
-    allowed = "at least 0.4097"
-    return _checks.checked(name, value, allowed, lambda x: (x >= 0.4097) & (x < np.inf))
 
 
 def at_least_one(name: str, value: Any) -> Any:
@@ -137,8 +132,8 @@ def at_least_one(name: str, value: Any) -> Any:
 
 @in_float64
 def _bound(
-    one: LossMoments,
-    other: LossMoments,
+    one: LossMoments | ArrayMoments,
+    other: LossMoments | ArrayMoments,
     steps: Array,
     other_steps: Array,
     constant: ArrayLike,

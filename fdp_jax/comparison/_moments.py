@@ -11,10 +11,11 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jaxtyping import Array
 
 from .._internal._calls import explained
 from .._internal._precision import in_float64
-from ..losses import ComposedLoss, LossMoments
+from ..losses import AbstractLoss, ComposedLoss, LossMoments, ScheduleLoss
 from ..mechanisms import AbstractMechanism, View, resolve
 
 
@@ -49,11 +50,7 @@ def loss_moments(mechanism: Any) -> LossMoments:
     References:
         Kaissis et al. (2024), equations (8) to (12).
     """
-    if not isinstance(mechanism, AbstractMechanism | View):
-        raise TypeError(
-            "mechanism must be a mechanism, or its .remove or .add, got "
-            f"{type(mechanism).__name__}"
-        )
+    require_releases(mechanism)
     subject = resolve(mechanism).whole
     loss = subject.composed
     if len(loss.terms) != 1 or not loss.single:
@@ -64,15 +61,30 @@ def loss_moments(mechanism: Any) -> LossMoments:
     return _moments(loss, direction=subject.direction)
 
 
-@in_float64
-def _moments(loss: ComposedLoss, *, direction: str) -> LossMoments:
-    sign = -1 if direction == "add" else 1
-    found = loss.terms[0].loss_moments(sign)
+def require_releases(mechanism: Any) -> None:
+    """Refuses what is no mechanism and no direction of one."""
+    if not isinstance(mechanism, AbstractMechanism | View):
+        raise TypeError(
+            "mechanism must be a mechanism, or its .remove or .add, got "
+            f"{type(mechanism).__name__}"
+        )
+
+
+def of_releases(term: AbstractLoss, sign: int) -> tuple[LossMoments, Array]:
+    """Moments of every release of a loss, and how many there are of each."""
+    stacked = isinstance(term, ScheduleLoss)
+    found = term.each_loss_moments(sign) if stacked else term.loss_moments(sign)
     if found is None:
         raise ValueError(
             "mechanism must have a Gaussian, subsampled Gaussian, Laplace, two-point "
-            f"or discrete loss, got {type(loss.terms[0]).__name__}"
+            f"or discrete loss, got {type(term).__name__}"
         )
+    return found, term.counts if stacked else jnp.ones(())
+
+
+@in_float64
+def _moments(loss: ComposedLoss, *, direction: str) -> LossMoments:
+    found, _ = of_releases(loss.terms[0], -1 if direction == "add" else 1)
     # Nothing is released where the noise is infinite or nobody takes part.
     nothing = loss.counts[0] == 0
     return jax.tree.map(lambda x: jnp.where(nothing, 0.0, x), found)

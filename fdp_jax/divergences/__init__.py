@@ -1,6 +1,7 @@
 """Divergences of a mechanism and conversions into other notions of privacy.
 
-Functions of a mechanism (or of its `.remove` or `.add`); `fdp_jax.divergences`.
+Functions of a mechanism (or of its `.remove` or `.add`, or of a trade-off function,
+which has the divergences of its `as_mechanism()`); `fdp_jax.divergences`.
 """
 
 from ._approximations import clt_gdp as clt_gdp, edgeworth_beta as edgeworth_beta

@@ -22,16 +22,27 @@ from jaxtyping import Array, Float
 
 from ..losses import AbstractLoss, ComposedLoss, MassLoss
 from ..mechanisms import AbstractMechanism, Resolved, View, resolve
+from ..tradeoff import AbstractTradeOff
 
 
 def resolved(mechanism: Any, name: str) -> Resolved:
     """The losses behind a mechanism or view, for the function of a name."""
+    mechanism = mechanism_of(mechanism)
     if not isinstance(mechanism, AbstractMechanism | View):
         raise TypeError(
-            f"{name} takes a mechanism, or its .remove or .add, got "
-            f"{type(mechanism).__name__}"
+            f"{name} takes a mechanism, or its .remove or .add, or a trade-off "
+            f"function, got {type(mechanism).__name__}"
         )
     return resolve(mechanism)
+
+
+def mechanism_of(value: Any) -> Any:
+    """A trade-off function's mechanism; anything else as it is.
+
+    All divergences with a data processing inequality are functionals of f (Blackwell
+    1953), so whichever pair has this f will do.
+    """
+    return value.as_mechanism() if isinstance(value, AbstractTradeOff) else value
 
 
 def loss_and_direction(mechanism: Any, name: str) -> tuple[ComposedLoss, str]:

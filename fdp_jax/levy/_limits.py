@@ -20,7 +20,7 @@ from .._internal._calls import explained
 from .._internal._concrete import is_traced
 from .._internal._precision import in_float64
 from .._internal._record import Record
-from ..divergences.log_moment import counted, loss_and_direction
+from ..divergences.log_moment import counted, loss_and_direction, mechanism_of
 from ..losses import (
     AbstractLoss,
     ComposedLoss,
@@ -171,6 +171,7 @@ def jump_limit(
     References:
         Gnedenko, Kolmogorov (1954), Section 25.
     """
+    mechanism = mechanism_of(mechanism)
     loss, direction = loss_and_direction(mechanism, "jump_limit")
     if not 0 < cut < reach < np.inf:
         raise ValueError(f"cut must be in (0, reach), got {cut} and reach = {reach}")

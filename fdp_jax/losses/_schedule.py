@@ -70,6 +70,10 @@ class ScheduleLoss(AnalyticLoss):
         values = jnp.where(idle & ~jnp.isfinite(values), 0, values)
         return jnp.tensordot(self.counts, values, axes=1)
 
+    def each_loss_moments(self, sign: int) -> Any:
+        """Moments of |X| of every step, or None."""
+        return self._each(lambda step: step.loss_moments(sign))
+
     def moments(self, order):
         parts = self._each(lambda step, w: step.moments(w), order)
         value, slope, curvature = map(self._sum, parts)

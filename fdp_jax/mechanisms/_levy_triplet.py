@@ -71,7 +71,8 @@ class LevyTriplet(AbstractMechanism):
     with the group-composition of canonical noise).  The trade-off function is symmetric
     if and only if the jump -x has the rate r e^x of the jump x.
 
-    With a Gaussian part contour integrals answer.  Without one the counts of up to 16
+    With a Gaussian part contour integrals answer (with jumps and s^2 below about 1e-6
+    beta's bounds are up to 3e-5 wide, and LOOSE).  Without one the counts of up to 16
     sizes are listed, a closed form, where their rates are known and the list is short
     (one size to rates of 1e9, two to 1e6, four of 20 each, seven of 1, twelve of 0.01);
     otherwise, and where rates are traced, the grid (one size has a closed form then

@@ -273,11 +273,15 @@ def canonical_noise(
     Guarantee:
         S + N is `tradeoff`-DP, with equality of the trade-off functions at the largest
         move (exact numbers; see the warning of `CanonicalNoise`).
+        What is known between bounds becomes a polygon of 2049 proved tangents, which
+        lies below the certified beta by at most about 3e-6 for DP-SGD, and by 4e-7
+        where epsilon(1e-15) is below 10 (a `TradeOff.of(run, epsilons=...)` keeps the
+        thresholds it was given).
 
     Differentiable in:
         The parameters of f.  A guarantee known between bounds is a table; derivatives
         are those of the smooth curve it stands for, interpolated between its nodes
-        (for G_1 .1 to .3 % off at tails down to 1e-6, 1 % at 1e-9).
+        (for `TradeOff.of` G_1 .1 to .3 % off at tails down to 1e-6, 1 % at 1e-9).
 
     Raises:
         ValueError: If f is not symmetric or is Id, or there is no log-concave noise.

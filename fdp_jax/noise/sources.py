@@ -16,8 +16,17 @@ from ..mechanisms import as_number
 from ..tradeoff import AbstractLocation, AbstractTradeOff, TradeOff
 from ..tradeoff.closed import closed_form
 from ..tradeoff.knots import Knots
+from ..tradeoff.tangents import one_side
 
 _TOLERANCE = 1e-12
+_POINTS = 1025
+"""Thresholds in either direction: a polygon's distance falls with their square."""
+_TABLES = (
+    tradeoff.TradeOff
+    | tradeoff.PrivacyProfile
+    | tradeoff.BayesError
+    | tradeoff.PiecewiseLinear
+)
 
 
 def exact_tradeoff(f: Any, bound: Bound) -> AbstractTradeOff:
@@ -34,8 +43,9 @@ def exact_tradeoff(f: Any, bound: Bound) -> AbstractTradeOff:
         return found
     ends = Bound.PESSIMISTIC, Bound.OPTIMISTIC
     bound = _checks.member("bound", Bound, bound, ends)
-    view = f.to_tradeoff() if isinstance(f, AbstractTradeOff) else TradeOff.of(f)
-    return _symmetric(_one_end(view, bound))
+    if isinstance(f, _TABLES):
+        return _symmetric(_one_end(f.to_tradeoff(), bound))
+    return _symmetric(TradeOff(one_side(f, bound, _POINTS)))
 
 
 def _of_pairs(pairs: Any) -> AbstractTradeOff:

@@ -247,7 +247,11 @@ class AbstractTradeOff(AbstractGuarantee):
         """
         from ._symmetric import Symmetrized
 
-        return Symmetrized(self)
+        return self if self._is_symmetric() else Symmetrized(self)
+
+    def _is_symmetric(self) -> bool:
+        """Whether f is its own inverse, whatever its parameters."""
+        return False
 
     def symmetric_maximum(self) -> "AbstractTradeOff":
         """max(f, f^-1): what holds if f bounds *every ordered* pair of neighbors.
@@ -256,13 +260,14 @@ class AbstractTradeOff(AbstractGuarantee):
         that is `symmetrized`.
 
         Returns:
-            A symmetric trade-off function: exact if this one is piecewise linear,
-            between certified bounds on the default grid of `to_tradeoff` if not.
+            A symmetric trade-off function: exact if this one is symmetric or piecewise
+            linear, between certified bounds on the default grid of `to_tradeoff` if
+            not.
 
         References:
             Dong, Roth, Su (2022), Proposition 2.
         """
-        return self.to_tradeoff().symmetric_maximum()
+        return self if self._is_symmetric() else self.to_tradeoff().symmetric_maximum()
 
     def to_tradeoff(self, epsilons: Any = None) -> "TradeOff":
         """A piecewise-linear function between certified bounds.
@@ -329,6 +334,9 @@ class AbstractTradeOff(AbstractGuarantee):
 
 class AbstractSymmetric(AbstractTradeOff):
     """A function that is its own inverse."""
+
+    def _is_symmetric(self):
+        return True
 
     def inverse(self) -> "AbstractSymmetric":
         """The function itself: it is symmetric."""

@@ -42,30 +42,66 @@ def bracket(guarantee: AbstractGuarantee, epsilons: Any) -> tuple[Knots, Knots]:
     if not isinstance(guarantee, AbstractGuarantee):
         raise TypeError(f"guarantee must be a guarantee, got {guarantee!r}")
     reverse = _reversed(guarantee)
-    double = jax.enable_x64(True) if outside_transformations() else _as_it_is()
-    with double:
-        # One half is the other's mirror image: it is not computed again.
-        mirrored = reverse is guarantee and epsilons is None
-        right, left = _halves(guarantee, reverse, epsilons)
-        own = _side(guarantee, right)
-        if mirrored:
-            other = tuple(x[1:] for x in own)
-        else:
-            other = _side(guarantee, -left) if reverse is None else _side(reverse, left)
-        lower = _tangents(right, left, own, other, exchanged=reverse is not None)
-        alpha, beta = _rates_of(lower)
-        middle = left.size + 1
-        near = _points(guarantee, alpha[middle:])
-        if reverse is None:
-            far = _points(guarantee, alpha[:middle])
-        elif mirrored:
-            far = tuple(x[::-1] for x in near)
-        else:
-            # The other axis: its type I errors are our type II errors.
-            far = _points(reverse, beta[:middle])
-        upper = _chords(near, far, exchanged=reverse is not None)
-    smooth = lambda knots: dataclasses.replace(knots, sampled=True)
-    return smooth(lower), smooth(upper)
+    with _double():
+        lower, split = _below(guarantee, reverse, epsilons, _POINTS)
+        upper = _above(guarantee, reverse, lower, split)
+    return _smooth(lower), _smooth(upper)
+
+
+def one_side(guarantee: AbstractGuarantee, bound: Bound, points: int) -> Knots:
+    """One of the two curves of a bracket, from more thresholds in either direction."""
+    reverse = _reversed(guarantee)
+    with _double():
+        found, split = _below(guarantee, reverse, None, points)
+        if bound is Bound.OPTIMISTIC:
+            found = _above(guarantee, reverse, found, split)
+    return _smooth(found)
+
+
+def _smooth(knots: Knots) -> Knots:
+    return dataclasses.replace(knots, sampled=True)
+
+
+def _below(
+    guarantee: AbstractGuarantee,
+    reverse: AbstractGuarantee | None,
+    epsilons: Any,
+    points: int,
+) -> tuple[Knots, tuple[int, bool]]:
+    """Tangents; the vertex in the middle, and whether one half mirrors the other."""
+    # One half is the other's mirror image: it is not computed again.
+    mirrored = reverse is guarantee and epsilons is None
+    right, left = _halves(guarantee, reverse, epsilons, points)
+    own = _side(guarantee, right)
+    if mirrored:
+        other = tuple(x[1:] for x in own)
+    else:
+        other = _side(guarantee, -left) if reverse is None else _side(reverse, left)
+    lower = _tangents(right, left, own, other, exchanged=reverse is not None)
+    return lower, (left.size + 1, mirrored)
+
+
+def _above(
+    guarantee: AbstractGuarantee,
+    reverse: AbstractGuarantee | None,
+    lower: Knots,
+    split: tuple[int, bool],
+) -> Knots:
+    """Chords between points at the type I errors of the vertices of the tangents."""
+    (alpha, beta), (middle, mirrored) = _rates_of(lower), split
+    near = _points(guarantee, alpha[middle:])
+    if reverse is None:
+        far = _points(guarantee, alpha[:middle])
+    elif mirrored:
+        far = tuple(x[::-1] for x in near)
+    else:
+        # The other axis: its type I errors are our type II errors.
+        far = _points(reverse, beta[:middle])
+    return _chords(near, far, exchanged=reverse is not None)
+
+
+def _double() -> contextlib.AbstractContextManager:
+    return jax.enable_x64(True) if outside_transformations() else _as_it_is()
 
 
 @contextlib.contextmanager
@@ -87,7 +123,10 @@ def _reversed(guarantee: AbstractGuarantee) -> AbstractGuarantee | None:
 
 
 def _halves(
-    guarantee: AbstractGuarantee, reverse: AbstractGuarantee | None, epsilons: Any
+    guarantee: AbstractGuarantee,
+    reverse: AbstractGuarantee | None,
+    epsilons: Any,
+    points: int,
 ) -> tuple[Array, Array]:
     """Thresholds >= 0, and > 0 for the exchanged pair, both increasing."""
     if epsilons is not None:
@@ -97,7 +136,7 @@ def _halves(
         right = _apart_from_zero(given[given > 0])
         left = _apart_from_zero(-given[given < 0])
         return jnp.asarray(np.append(0.0, right)), jnp.asarray(left)
-    shape = np.sinh(_STRETCH * np.linspace(0, 1, _POINTS)) / np.sinh(_STRETCH)
+    shape = np.sinh(_STRETCH * np.linspace(0, 1, points)) / np.sinh(_STRETCH)
     reach = _reach(guarantee)
     other = reverse or guarantee
     far = reach if other is guarantee else _reach(other)

@@ -242,8 +242,13 @@ class Mixture(AbstractTradeOff):
     def _log_slope(self, log_alpha, log_tnr):
         return optimal_threshold(self, log_alpha, log_tnr)
 
+    def _is_symmetric(self):
+        return all(f._is_symmetric() for f in self.tradeoffs)
+
     def inverse(self) -> "Mixture":
         """The mixture of the inverses."""
+        if self._is_symmetric():
+            return self
         return Mixture([f.inverse() for f in self.tradeoffs], probs=self.probs)
 
 
@@ -387,8 +392,13 @@ class Group(AbstractTradeOff):
     def _log_slope(self, log_alpha, log_tnr):
         return jnp.sum(self._slopes(log_alpha - log_tnr))
 
+    def _is_symmetric(self):
+        return self.tradeoff._is_symmetric()
+
     def inverse(self) -> "Group":
         """The group of the inverse."""
+        if self._is_symmetric():
+            return self
         return Group(self.tradeoff.inverse(), self.size)
 
 

@@ -32,6 +32,9 @@ class Inverse(AbstractTradeOff):
     def _log_slope(self, log_alpha, log_tnr):
         return optimal_threshold(self, log_alpha, log_tnr)
 
+    def _is_symmetric(self):
+        return self.original._is_symmetric()
+
     def inverse(self) -> AbstractTradeOff:
         """The original function."""
         return self.original

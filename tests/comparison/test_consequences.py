@@ -2,6 +2,7 @@
 
 import jax
 import jax.numpy as jnp
+import mpmath as mp
 import numpy as np
 import pytest
 from reference import comparison_checks
@@ -379,6 +380,98 @@ def test_berry_esseen_without_symmetry():
     np.testing.assert_allclose(one_way, both, rtol=1e-9)
     with pytest.raises(ValueError, match="num_steps_b must be at least 1"):
         cmp.berry_esseen_bound(PURE, PURE, num_steps_a=1, num_steps_b=0.5)
+
+
+def _mp_moments(epsilon, *, laplace):
+    """v1, v2, v3, v4 of one release by mpmath: two points, or Laplace noise."""
+    e, exp = mp.mpf(epsilon), mp.exp(mp.mpf(epsilon))
+    first = e - 1 + 1 / exp if laplace else e * (exp - 1) / (exp + 1)
+
+    def mean(g):
+        if not laplace:
+            return (g(-e) * exp + g(e)) / (1 + exp)
+        # X = -e where the noise is below 0, e above e, and 2 z - e in between.
+        kinks = [0, (e - first) / 2, e / 2, e]
+        inner = mp.quad(lambda z: g(2 * z - e) * mp.exp(-z) / 2, kinks)
+        return g(-e) / 2 + g(e) / (2 * exp) + inner
+
+    powers = (lambda x: x**2), (lambda x: abs(x + first) ** 3), lambda x: abs(x) ** 3
+    return [first, *map(mean, powers)]
+
+
+def test_sums_over_a_triangular_array():
+    row = fdp.compose(fdp.PureDP(0.1).repeat(50), fdp.Laplace(20.0).repeat(30))
+    with mp.workdps(30):
+        one, two = _mp_moments(0.1, laplace=False), _mp_moments(0.05, laplace=True)
+        total = [50 * a + 30 * b for a, b in zip(one, two, strict=True)]
+        variance = 50 * (one[1] - one[0] ** 2) + 30 * (two[1] - two[0] ** 2)
+        distance = float(0.56 * total[2] / variance**1.5)
+        limit = float(2 * total[0] / mp.sqrt(total[1]))
+    found = cmp.array_limit(row)
+    for name, truth in zip(("v1", "v2", "v3", "v4"), total, strict=True):
+        shown = getattr(found.moments, name)
+        np.testing.assert_allclose(shown, float(truth), rtol=1e-11, err_msg=name)
+    np.testing.assert_allclose(found.moments.variance, float(variance), rtol=1e-11)
+    np.testing.assert_allclose(found.moments.largest, float(one[0]), rtol=1e-11)
+    np.testing.assert_allclose(found.moments.mu, limit, rtol=1e-11)
+    np.testing.assert_allclose(found.distance, distance, rtol=1e-11)
+    # Of two rows the one with the larger mu dominates, up to both distances.
+    weaker = fdp.compose(fdp.PureDP(0.08).repeat(50), fdp.Laplace(25.0).repeat(30))
+    other = cmp.array_limit(weaker)
+    bound = cmp.emergent_bound(row, weaker).bound
+    np.testing.assert_allclose(bound, found.distance + other.distance, rtol=1e-12)
+    assert not bool(cmp.emergent_bound(weaker, row).premise_ok)
+    np.testing.assert_allclose(cmp.berry_esseen_bound(row, weaker), bound, rtol=1e-9)
+
+
+def test_limits_of_triangular_arrays():
+    scales = np.asarray([0.5, 1.0, 2.0])
+    found = cmp.array_moments(fdp.Schedule(fdp.Laplace, scales))
+    with mp.workdps(30):
+        every = [_mp_moments(1 / s, laplace=True) for s in scales.tolist()]
+    shown = [getattr(found, name) for name in ("v1", "v2", "v3", "v4")]
+    truth = [float(sum(v)) for v in zip(*every, strict=True)]
+    np.testing.assert_allclose(shown, truth, rtol=1e-11)
+    # Along the lemma's arrays mu tends to 1, and what has to vanish does.
+    row = lambda n: fdp.PureDP(n**-0.5).repeat(n)
+    rows = [cmp.array_limit(row(n)) for n in (100, 10_000)]
+    for name in ("largest", "v4"):
+        parts = [float(getattr(x.moments, name)) for x in rows]
+        assert parts[1] < 0.11 * parts[0]
+    assert abs(rows[1].moments.mu - 1) < 1e-4 < abs(rows[0].moments.mu - 1)
+    # A Gaussian is its own limit.
+    gaussian = cmp.array_limit(fdp.compose(GAUSS, fdp.Gaussian(2.0)))
+    np.testing.assert_allclose(gaussian.mu, 1.25**0.5, rtol=1e-14)
+    assert float(gaussian.distance) == 0
+    with pytest.raises(ValueError, match="mechanism must be symmetric"):
+        cmp.array_limit(step(1.0, 0.1, 10.0))
+    with pytest.raises(ValueError, match="discrete loss, got"):
+        cmp.array_moments(fdp.tradeoff.Poisson(1.0, 2.0).as_mechanism())
+    with pytest.raises(TypeError, match="mechanism must be a mechanism"):
+        cmp.array_limit(1.0)
+
+
+def test_distance_from_the_limit_of_an_array():
+    """Two kinds of randomized response, composed by enumeration."""
+    (e, n), (o, m) = (0.3, 20), (0.2, 15)
+    found = cmp.array_limit(
+        fdp.compose(fdp.PureDP(e).repeat(n), fdp.PureDP(o).repeat(m))
+    )
+    ups = [
+        stats.binom.pmf(np.arange(k + 1), k, 1 / (1 + np.exp(x)))
+        for x, k in ((e, n), (o, m))
+    ]
+    p = np.outer(*ups).ravel()
+    loss = e * (2 * np.arange(n + 1) - n)[:, None] + o * (2 * np.arange(m + 1) - m)
+    q = p * np.exp(loss.ravel())
+    prior = np.linspace(0.01, 0.99, 99)[:, None]
+    true = np.minimum(prior * p, (1 - prior) * q).sum(axis=1)
+    prior, mu = prior[:, 0], float(found.mu)
+    cut = np.log(prior / (1 - prior)) / mu
+    normal = stats.norm.cdf
+    limit = prior * normal(-mu / 2 - cut) + (1 - prior) * normal(cut - mu / 2)
+    gap = np.max(np.abs(true - limit))
+    assert 1e-5 < gap < float(found.distance) < 0.15
 
 
 @pytest.mark.slow

@@ -9,6 +9,7 @@ import mpmath as mp
 import numpy as np
 import pytest
 from reference import checks, exact, peer_vectors
+from scipy import stats
 
 import fdp_jax as fdp
 from fdp_jax import divergences
@@ -328,6 +329,22 @@ BAD = [
 def test_bad_input_is_named(call, message):
     with pytest.raises(ValueError, match=message):
         call()
+
+
+def test_functionals_of_a_trade_off_function():
+    mu, f = 0.8, fdp.tradeoff.Gaussian(0.8)
+    d = fdp.divergences
+    found = d.kl(f), d.renyi(f, order=3.0), d.auc(f), d.total_variation(f)
+    truth = (
+        mu**2 / 2,
+        3 * mu**2 / 2,
+        stats.norm.cdf(mu / 2**0.5),
+        1 - 2 * stats.norm.sf(mu / 2),
+    )
+    np.testing.assert_allclose(found, np.stack(truth), rtol=1e-9)
+    pair = fdp.tradeoff.TradeOff.from_probabilities([0.7, 0.3], [0.4, 0.6])
+    truth = 0.4 * np.log(4 / 7) + 0.6 * np.log(2)
+    np.testing.assert_allclose(d.kl(pair), truth, rtol=1e-12)
 
 
 @pytest.mark.parametrize(

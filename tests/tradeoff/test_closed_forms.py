@@ -6,6 +6,7 @@ import mpmath as mp
 import numpy as np
 import pytest
 from reference import checks, exact
+from scipy import stats
 
 import fdp_jax as fdp
 from fdp_jax import Bound, tradeoff
@@ -230,6 +231,24 @@ def test_mixture():
         truth = parts[1].beta(alpha=alpha, bound=Bound.ESTIMATE)
         np.testing.assert_allclose(found.estimate, truth, rtol=1e-11)
         assert found.lower <= truth <= found.upper
+
+
+def test_symmetric_functions_stay_what_they_are():
+    parts = tradeoff.Gaussian(2.0), tradeoff.Laplace(1.0)
+    f = tradeoff.Mixture(parts, probs=[0.3, 0.7]).symmetric_maximum()
+    (entry,) = checks("mix")
+    _agree(f.bounds(epsilon=0.5), entry)
+    group = tradeoff.Group(tradeoff.Gaussian(0.5), 3)
+    for f in (group.symmetric_maximum(), group.symmetrized(), group.inverse()):
+        alpha = np.asarray([1e-9, 0.1, 0.9])
+        truth = stats.norm.cdf(stats.norm.isf(alpha) - 1.5)
+        beta = f.beta(alpha=alpha, bound=Bound.ESTIMATE)
+        np.testing.assert_allclose(beta, truth, rtol=1e-11)
+    # Of one direction of a sampled mechanism nothing of the kind is claimed.
+    sided = tradeoff.Subsampled(tradeoff.Gaussian(1.0), 0.5)
+    mixed = tradeoff.Mixture([sided, parts[0]], probs=[0.5, 0.5])
+    assert mixed.inverse() is not mixed
+    assert mixed.symmetrized() is not mixed
 
 
 def test_inverse_of_inverse_and_of_subsampled():
