@@ -18,12 +18,13 @@ from .._internal._program_cache import sources_digest
 from ..curves import AbstractGuarantee
 from ._configurations import Configurations, configurations_of
 from ._problem import Fingerprint, Problem, fingerprint
-from ._queries import queries_of
+from ._queries import queries_of, require_columns
 from ._result import Sweep, about, of_store
 from ._store import Chunk, Store
 from ._worker import Worker
 
 _CHUNK = 2048
+_MOST_IN_MEMORY = 10**8
 _LIBRARIES = "fdp-jax", "jax", "jaxlib", "numpy"
 
 
@@ -61,7 +62,7 @@ def sweep(
         gradients: Columns with respect to which all estimates are differentiated.
         folder: Where results are kept as they arrive (in Parquet where pyarrow is
             installed), and where a sweep that was stopped goes on.  Several processes
-            share it.
+            share it.  Beyond 10^8 configurations there must be one.
         chunk_size: How many configurations at a time, 1 to 10^6.
         mesh: The devices of this process that share each chunk; all of them if None.
         again: Whether what the compiled program leaves loose is asked once more by a
@@ -93,14 +94,22 @@ def sweep(
         noise_multiplier must be a positive number, got -1.0
     """
     table = configurations_of(configurations)
-    questions = queries_of(queries, table.names)
+    moving = _moving_only(gradients, table)
+    questions = queries_of(queries, table.names, moving)
     size = _checks.whole("chunk_size", chunk_size, 1, 1_000_000)
     again = _checks.flag("again", again)
     if not callable(mechanism) and not isinstance(mechanism, AbstractGuarantee):
         raise TypeError(
             f"mechanism must be a function or a mechanism, got {mechanism!r}"
         )
-    problem = Problem(mechanism, questions, _moving_only(gradients, table))
+    if not isinstance(mechanism, AbstractGuarantee):
+        require_columns("mechanism", mechanism, table.names)
+    if folder is None and table.count > _MOST_IN_MEMORY:
+        raise ValueError(
+            f"without a folder there may be {_MOST_IN_MEMORY:,} configurations, got "
+            f"{table.count:,}: give a folder for the results"
+        )
+    problem = Problem(mechanism, questions, moving)
     problem.require_use(table.names)
     asked = _asked(problem, table)
     manifest = _manifest(problem, asked.text, table, size, again)
@@ -219,7 +228,7 @@ def _numbers(table: Configurations) -> tuple[str, ...]:
 
 
 def _moving_only(names: Sequence[str], table: Configurations) -> tuple[str, ...]:
-    if isinstance(names, str):
+    if isinstance(names, str) or not isinstance(names, Iterable):
         raise TypeError(f"gradients must be a list of names, got {names!r}")
     known = _numbers(table)
     for name in names:
@@ -234,6 +243,8 @@ def _mesh(mesh: Mesh | None) -> Mesh | None:
     """The devices that share a chunk; None for the one of plain calls."""
     own = jax.local_devices()
     if mesh is not None:
+        if not isinstance(mesh, Mesh):
+            raise TypeError(f"mesh must be a jax.sharding.Mesh or None, got {mesh!r}")
         here = [d for d in mesh.devices.flat if d in own]
         if not here:
             raise ValueError("mesh must have devices of this process, got none")
