@@ -43,7 +43,7 @@ def sweep_map(
         ValueError: If two axes do not remain, or a value is none of its axis.
         ImportError: If matplotlib is missing.
     """
-    _require_sweep(source)
+    require_sweep(source)
     values, axes = np.asarray(source.grid(query)), source.axes
     if at is not None and not isinstance(at, Mapping):
         raise ValueError(f"at must be a mapping of axes to values, got {at!r}")
@@ -61,7 +61,7 @@ def sweep_map(
     (y_name, y), (x_name, x) = axes.items()
     x, y = _places(x, ax.xaxis), _places(y, ax.yaxis)
     shown = np.ma.masked_invalid(values)
-    wide = _is_wide(shown.compressed())
+    wide = is_wide(shown.compressed())
     colors = ax.pcolormesh(
         x, y, shown, shading="nearest", norm="log" if wide else "linear"
     )
@@ -73,7 +73,7 @@ def sweep_map(
         lines = ax.contour(x, y, shown, levels=levels, colors="white", linewidths=0.8)
         ax.clabel(lines, fmt="%.3g", fontsize="x-small")
     for numbers, scale in ((x, ax.set_xscale), (y, ax.set_yscale)):
-        if _is_wide(numbers):
+        if is_wide(numbers):
             scale("log")
     ax.set(xlabel=x_name, ylabel=y_name)
     return ax
@@ -107,7 +107,7 @@ def pareto_front(
         ValueError: If it does not hold one number for each configuration.
         ImportError: If matplotlib is missing.
     """
-    _require_sweep(source)
+    require_sweep(source)
     points = np.stack([_numbers_of(source, name) for name in (x, y)], axis=1)
     points = points[np.all(np.isfinite(points), axis=1)]
     front = points[on_front(points)]
@@ -116,7 +116,7 @@ def pareto_front(
     front = front[np.argsort(front[:, 0])]
     ax.step(*front.T, ".-", color=_FRONT, where="post", label=label)
     for numbers, scale in zip(points.T, (ax.set_xscale, ax.set_yscale), strict=True):
-        if _is_wide(numbers):
+        if is_wide(numbers):
             scale("log")
     ax.set(xlabel=x, ylabel=y)
     if label is not None:
@@ -124,7 +124,12 @@ def pareto_front(
     return ax
 
 
-def _require_sweep(source: Any) -> None:
+def require_sweep(source: Any) -> None:
+    """Refuses what is no sweep.
+
+    Raises:
+        TypeError: If it is something else.
+    """
     if not isinstance(source, Sweep):
         raise TypeError(f"source must be what fdp.sweep returns, got {source!r}")
 
@@ -159,7 +164,7 @@ def on_front(points: np.ndarray) -> np.ndarray:
     return found
 
 
-def _is_wide(numbers: np.ndarray) -> bool:
+def is_wide(numbers: np.ndarray) -> bool:
     """Whether positive numbers are so different that a logarithmic scale shows more."""
     least, most = (numbers.min(), numbers.max()) if numbers.size else (0, 0)
     return bool(least > 0 and most > 20 * least)

@@ -17,6 +17,7 @@ from scipy import stats
 
 import fdp_jax as fdp
 from fdp_jax.cli import main
+from fdp_jax.plot._page import chart
 from fdp_jax.sweeps._problem import Problem
 from fdp_jax.sweeps._store import Store
 
@@ -473,3 +474,76 @@ def test_pictures_take_names_and_refuse_what_they_cannot_draw():
     for draw in (fdp.plot.sweep_map, fdp.plot.pareto_front):
         with pytest.raises(TypeError, match=r"source must be what fdp\.sweep returns"):
             draw(3, "z", "z")
+
+
+def _page_of():
+    found = fdp.sweep(
+        lambda: None,
+        {"kind": ["a", "b"], "n.1": [1.0, 2.0, 400.0], "m": [3, 4]},
+        queries={"z": lambda **row: row["n.1"] * row["m"]},
+    )
+    return found.assign(half=found["z"] / 2)
+
+
+def test_a_page_shows_what_the_table_holds():
+    found = _page_of()
+    spec = chart(found, "z", x=None, y=None).to_dict()
+    (rows,) = spec["datasets"].values()
+    assert len(rows) == 12
+    for place, row in enumerate(rows):
+        assert row["refused"] == ""
+        for name in ("z", "n.1", "m", "kind", "half"):
+            assert row[name] == found[name][place], name
+    answers, refused = spec["layer"]
+    encoding = answers["encoding"]
+    assert (encoding["x"]["field"], encoding["y"]["field"]) == ("m", r"n\.1")
+    assert encoding["color"]["field"] == "z"
+    assert encoding["y"]["scale"]["type"] == "log"
+    assert encoding["x"]["scale"]["type"] == "linear"
+    told = {tip["title"] for tip in refused["encoding"]["tooltip"]}
+    assert told == {*found, "refused"}
+    (menu,) = [x for x in spec["params"] if "bind" in x and x["bind"] != "scales"]
+    assert menu["bind"]["options"] == ["a", "b"]
+    chosen = [x for x in spec["transform"] if menu["name"] in str(x["filter"])]
+    assert chosen == [{"filter": f'datum["kind"] === {menu["name"]}'}]
+
+
+def test_a_page_marks_what_has_no_number(tmp_path, monkeypatch):
+    found = fdp.sweep(
+        fdp.Laplace,
+        {"noise_multiplier": [1.0, -1.0]},
+        queries={
+            "z": lambda noise_multiplier: noise_multiplier / 3,
+            "lengths": lambda noise_multiplier: noise_multiplier * np.ones(2),
+        },
+    ).assign(much=[np.inf, 1.0])
+    (rows,) = chart(found, "z", x=None, y=None).to_dict()["datasets"].values()
+    assert rows[0]["z"] == found["z"][0]
+    assert rows[0]["much"] == "inf"
+    assert rows[1]["refused"] == found.refused[1]
+    with pytest.raises(ValueError, match="'lengths' must have one number in a row"):
+        fdp.plot.sweep_page(found, "lengths", tmp_path / "page.html")
+    with pytest.raises(KeyError, match="no column 'nothing'"):
+        fdp.plot.sweep_page(found, "z", tmp_path / "page.html", x="nothing")
+    monkeypatch.setattr("fdp_jax.plot._page._MOST_ROWS", 1)
+    with pytest.raises(ValueError, match="a page may have 1 configurations, got 2"):
+        fdp.plot.sweep_page(found, "z", tmp_path / "page.html")
+    monkeypatch.setattr("fdp_jax.plot._page._MOST_ROWS", 2)
+    monkeypatch.setitem(sys.modules, "vl_convert", None)
+    with pytest.raises(ImportError, match="the extra 'html'"):
+        fdp.plot.sweep_page(found, "z", tmp_path / "page.html")
+    monkeypatch.setitem(sys.modules, "altair", None)
+    with pytest.raises(ImportError, match="the extra 'html'"):
+        fdp.plot.sweep_page(found, "z", tmp_path / "page.html")
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_page_is_whole(tmp_path):
+    """Nothing is loaded from elsewhere: the programs are in the file."""
+    pytest.importorskip("vl_convert")
+    file = tmp_path / "page.html"
+    fdp.plot.sweep_page(_page_of(), "z", file)
+    text = file.read_text(encoding="utf-8")
+    assert "<script src=" not in text
+    assert "half" in text
+    assert "vega" in text
