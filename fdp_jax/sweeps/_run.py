@@ -5,6 +5,7 @@ import importlib.metadata
 import importlib.util
 import os
 import pickle
+import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
@@ -25,6 +26,8 @@ from ._worker import Worker
 
 _CHUNK = 2048
 _MOST_IN_MEMORY = 10**8
+_PATIENCE, _LOOK_AGAIN = 600.0, 0.2
+"""Seconds until all processes must have begun, and between two looks."""
 _LIBRARIES = "fdp-jax", "jax", "jaxlib", "numpy"
 
 
@@ -127,7 +130,7 @@ def sweep(
             store.clear(index)
         for index, chunk in _with_bar(workers, own, progress):
             store.write(index, chunk)
-    _wait_for_all()
+        _wait_for_all(store, chunks)
     return of_store(store)
 
 
@@ -249,7 +252,7 @@ def _mesh(mesh: Mesh | None) -> Mesh | None:
         if not here:
             raise ValueError("mesh must have devices of this process, got none")
         own = here
-    if len(own) == 1 and own[0] == jax.devices()[0]:
+    if own == jax.local_devices()[:1]:
         return None
     return Mesh(np.asarray(own), ("part",))
 
@@ -328,15 +331,35 @@ def _own(chunks: Sequence[int]) -> list[int]:
     return [i for i in chunks if i % count == index]
 
 
-def _wait_for_all() -> None:
-    if jax.process_count() > 1:
-        multihost_utils.sync_global_devices("fdp_jax sweep")
+def _wait_for_all(store: Store, chunks: range) -> None:
+    """Until the chunks of the others are there, by looking: a barrier has a time limit.
+
+    If another process dies, JAX ends this one.
+
+    Raises:
+        ValueError: If another process does not write to this folder.
+    """
+    began = time.monotonic()
+    while len(store.finished()) < len(chunks):
+        others = set(range(jax.process_count())) - store.workers()
+        if others and time.monotonic() - began > _PATIENCE:
+            raise ValueError(
+                f"all processes must share {store.folder}, but numbers {sorted(others)} "
+                "of them do not write there"
+            )
+        time.sleep(_LOOK_AGAIN)
 
 
 def _from_all(own: dict[int, Chunk]) -> dict[int, Chunk]:
     """The chunks of all processes, sent as bytes: no digit is touched."""
     content = np.frombuffer(pickle.dumps(own), np.uint8)
-    sizes = multihost_utils.process_allgather(np.asarray(content.size, np.int32))
+    try:
+        sizes = multihost_utils.process_allgather(np.asarray(content.size, np.int32))
+    except jax.errors.JaxRuntimeError as error:
+        raise RuntimeError(
+            "the processes of the sweep did not finish near enough to each other for "
+            "JAX to gather the results: give a folder that they share"
+        ) from error
     padded = np.zeros(int(np.max(sizes)), np.uint8)
     padded[: content.size] = content
     every = np.asarray(multihost_utils.process_allgather(padded))

@@ -24,6 +24,7 @@ from .._internal._files import write_at_once
 
 FORMAT, VERSION = "fdp_jax sweep", 1
 _MANIFEST = "sweep.json"
+_LOCK = ".lock-"
 _KEYS = (
     *("fingerprint", "count", "chunk_size", "names", "queries", "axes", "versions"),
     "suffix",
@@ -109,7 +110,7 @@ class Store:
         Raises:
             ValueError: If another process is at it.
         """
-        lock = filelock.FileLock(self.folder / f".lock-{worker}")
+        lock = filelock.FileLock(self.folder / f"{_LOCK}{worker}")
         try:
             lock.acquire(timeout=0)
         except filelock.Timeout:
@@ -121,6 +122,11 @@ class Store:
             yield
         finally:
             lock.release()
+
+    def workers(self) -> set[int]:
+        """The processes that have ever held their lock here."""
+        names = (file.name for file in self.folder.glob(f"{_LOCK}*"))
+        return {int(name.removeprefix(_LOCK)) for name in names}
 
     def path(self, index: int) -> pathlib.Path:
         """The file of a chunk."""
