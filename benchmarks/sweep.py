@@ -42,7 +42,7 @@ QUICK_SIZE, QUICK_SAMPLE = 2_000, 5
 def configurations(
     size: int, seed: int = 20260101, copies: int = 1
 ) -> fdp.sweeps.Columns:
-    """DP-SGD runs, log-uniform, as in `against_dp_accounting.py`, so many times over."""
+    """DP-SGD runs, log-uniform, as in `against_dp_accounting.py`; in copies."""
     draw = np.random.default_rng(seed)
     log = lambda low, high: np.exp(draw.uniform(np.log(low), np.log(high), size))
     return fdp.sweeps.Columns(

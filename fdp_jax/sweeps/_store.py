@@ -61,7 +61,9 @@ class Store:
         try:
             place.mkdir(parents=True, exist_ok=True)
         except (FileExistsError, NotADirectoryError):
-            raise ValueError(f"folder must not be a file or in one, got {place}") from None
+            raise ValueError(
+                f"folder must not be a file or in one, got {place}"
+            ) from None
         has_parquet = importlib.util.find_spec("pyarrow") is not None
         manifest = {"format": FORMAT, "version": VERSION} | manifest
         if (place / _MANIFEST).exists():

@@ -151,6 +151,13 @@ def test_two_processes_do_not_write_to_one_folder(tmp_path):
         swept(tmp_path)
 
 
+def test_processes_must_share_their_folder(tmp_path, monkeypatch):
+    monkeypatch.setattr(jax, "process_count", lambda: 2)
+    monkeypatch.setattr("fdp_jax.sweeps._run._PATIENCE", 0.0)
+    with pytest.raises(ValueError, match=r"must share .*, but numbers \[1\] of them"):
+        swept(tmp_path)
+
+
 def test_a_grid_has_axes_and_names_are_kinds_of_their_own():
     found = fdp.sweep(
         lambda kind, noise_multiplier: getattr(fdp, kind)(noise_multiplier),
