@@ -68,11 +68,8 @@ def chart(source: Sweep, query: str, *, x: str | None, y: str | None) -> Any:
     moving = [name for name in source.names if len(set(columns[name].tolist())) > 1]
     moving = moving or list(source.names)
     x = moving[-1] if x is None else x
-    y = (
-        next((name for name in reversed(moving) if name != x), query)
-        if y is None
-        else y
-    )
+    others = [name for name in moving if name != x] or [query]
+    y = others[-1] if y is None else y
     for name in (query, x, y):
         if source[name].ndim != 1:
             raise ValueError(

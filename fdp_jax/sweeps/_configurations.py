@@ -65,8 +65,8 @@ class Grid(Configurations):
         self.count = math.prod(self.shape)
         if self.count > _MOST:
             raise ValueError(
-                f"a grid may have {_MOST:.0e} configurations, got {self.count:.1e} from "
-                f"axes of {list(self.shape)}"
+                f"a grid may have {_MOST:.0e} configurations, got {self.count:.1e} "
+                f"from axes of {list(self.shape)}"
             )
 
     def column(self, name: str, rows: np.ndarray) -> np.ndarray:

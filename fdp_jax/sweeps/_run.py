@@ -344,8 +344,8 @@ def _wait_for_all(store: Store, chunks: range) -> None:
         others = set(range(jax.process_count())) - store.workers()
         if others and time.monotonic() - began > _PATIENCE:
             raise ValueError(
-                f"all processes must share {store.folder}, but numbers {sorted(others)} "
-                "of them do not write there"
+                f"all processes must share {store.folder}, but numbers "
+                f"{sorted(others)} of them do not write there"
             )
         time.sleep(_LOOK_AGAIN)
 

@@ -480,7 +480,7 @@ def test_pictures_take_names_and_refuse_what_they_cannot_draw():
             fdp.plot.pareto_front(found, "z", name)
     for draw in (fdp.plot.sweep_map, fdp.plot.pareto_front):
         with pytest.raises(TypeError, match=r"source must be what fdp\.sweep returns"):
-            draw(3, "z", "z")
+            draw(3, "z", "z")  # pyright: ignore
 
 
 def _page_of():
