@@ -179,7 +179,10 @@ def write(text: str) -> None:
     """Puts the part of `quick` into SWEEPS.md."""
     page = PAGE.read_text(encoding="utf-8")
     part = re.compile(r"(<!-- quick -->\n).*?(<!-- end quick -->)", re.DOTALL)
-    lines = [x if x[:1] == "|" else textwrap.fill(x, 88, break_on_hyphens=False) for x in text.split("\n")]
+    lines = [
+        x if x[:1] == "|" else textwrap.fill(x, 88, break_on_hyphens=False)
+        for x in text.split("\n")
+    ]
     new = "\n".join(lines)
     page, count = part.subn(lambda found: f"{found[1]}{new}\n{found[2]}", page)
     if count != 1:
