@@ -17,7 +17,7 @@ help:
 	@echo "make test       the test suite"
 	@echo "make test-all   the same, and what it shows repeated for other mechanisms"
 	@echo "make lint       ruff and pyright"
-	@echo "make bench      compare with dp-accounting, write benchmarks/RESULTS.md"
+	@echo "make bench      compare with dp-accounting, write benchmarks/RESULTS.md, SWEEPS.md"
 	@echo "make notebooks  execute the notebooks anew"
 	@echo "make docs       build the documentation's site in site/"
 	@echo "make release    build and try what is published, in dist/"
@@ -70,6 +70,7 @@ lint: venv
 bench: $(VENV)/.oracle
 	@$(PY) benchmarks/against_dp_accounting.py
 	@$(PY) benchmarks/compile_cost.py
+	@$(PY) benchmarks/sweep.py --quick
 
 notebooks: $(VENV)/.notebook
 	@for f in notebooks/*.py; do \

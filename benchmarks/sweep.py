@@ -1,17 +1,23 @@
 """Sweeps: time, memory, devices and processes; beside a loop over dp-accounting.
 
 `python benchmarks/sweep.py` takes some minutes and prints a table; `--size 100000` is
-the size that the goals speak of, smaller ones are scaled to it.
+the size that the goals speak of, smaller ones are scaled to it.  `--quick`, which is
+what `make bench` runs, writes its part of SWEEPS.md; it takes 220 s of processor time,
+nearly all of it for programs, which each process compiles unless it finds them on disk.
 """
 
 import argparse
 import json
 import os
+import pathlib
+import platform
+import re
 import resource
 import socket
 import subprocess
 import sys
 import tempfile
+import textwrap
 import time
 
 import jax
@@ -30,24 +36,33 @@ KINDS = {
 GOALS = {"epsilon": 100_000, "calibration": 10_000, "curve": 1_000}
 
 
-def configurations(size: int, seed: int = 20260101) -> fdp.sweeps.Columns:
-    """DP-SGD runs, log-uniform, as in `against_dp_accounting.py`."""
+PAGE = pathlib.Path(__file__).with_name("SWEEPS.md")
+QUICK_SIZE, QUICK_SAMPLE = 2_000, 5
+
+
+def configurations(
+    size: int, seed: int = 20260101, copies: int = 1
+) -> fdp.sweeps.Columns:
+    """DP-SGD runs, log-uniform, as in `against_dp_accounting.py`; in copies."""
     draw = np.random.default_rng(seed)
     log = lambda low, high: np.exp(draw.uniform(np.log(low), np.log(high), size))
     return fdp.sweeps.Columns(
-        noise_multiplier=log(0.6, 10.0),
-        sampling_prob=log(1e-3, 1e-1),
-        num_steps=np.round(log(1e2, 1e5)),
+        noise_multiplier=np.tile(log(0.6, 10.0), copies),
+        sampling_prob=np.tile(log(1e-3, 1e-1), copies),
+        num_steps=np.tile(np.round(log(1e2, 1e5)), copies),
     )
 
 
-def measured(kind: str, size: int, chunk_size: int) -> dict[str, float]:
+def measured(
+    kind: str, size: int, chunk_size: int, copies: int, folder: str
+) -> dict[str, float]:
     """Seconds of a sweep whose programs are compiled, and the most memory."""
     ask = lambda seed: fdp.sweep(
         fdp.DPSGD,
-        configurations(size, seed),
+        configurations(size, seed, copies),
         queries=KINDS[kind],
         chunk_size=chunk_size,
+        folder=os.path.join(folder, str(seed)) if folder else None,
         progress=False,
     )
     times = []
@@ -74,24 +89,44 @@ def worker(arguments: argparse.Namespace) -> None:
             num_processes=arguments.processes,
             process_id=arguments.index,
         )
-    found = measured(arguments.worker, arguments.size, arguments.chunk_size)
+    found = measured(
+        arguments.worker,
+        arguments.size,
+        arguments.chunk_size,
+        arguments.copies,
+        arguments.folder,
+    )
     print(json.dumps(found))
 
 
-def run(kind: str, size: int, devices: int = 1, processes: int = 1) -> dict[str, float]:
-    """A measurement in processes of its own: the slowest one's times."""
+def run(
+    kind: str, size: int, devices: int = 1, processes: int = 1, *, each: bool = False
+) -> dict[str, float]:
+    """A measurement in processes of its own: the slowest one's times.
+
+    With `each` every process has the whole size to work on, the same configurations.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        return _run(kind, size, devices, processes, each, folder)
+
+
+def _run(
+    kind: str, size: int, devices: int, processes: int, each: bool, folder: str
+) -> dict[str, float]:
     with socket.socket() as free:
         free.bind(("localhost", 0))
         address = f"localhost:{free.getsockname()[1]}"
     # Of one size, so that all do the same work on programs.
-    chunk_size = min(2048, -(-size // 8))
+    chunk_size = size if each else min(2048, -(-size // 8))
+    copies = processes if each else 1
     every = [
         subprocess.Popen(
             [
                 *(sys.executable, __file__, "--worker", kind, "--size", str(size)),
                 *("--chunk-size", str(chunk_size), "--devices", str(devices)),
                 *("--processes", str(processes), "--index", str(index)),
-                *("--address", address),
+                *("--address", address, "--copies", str(copies)),
+                *(("--folder", folder) if processes > 1 else ()),
             ],
             stdout=subprocess.PIPE,
             text=True,
@@ -103,14 +138,57 @@ def run(kind: str, size: int, devices: int = 1, processes: int = 1) -> dict[str,
 
 
 def loop_over_dp_accounting(sample: int) -> float:
-    """Seconds of one epsilon of theirs, in a loop over a sample."""
+    """Processor seconds of one epsilon of theirs, in a loop over a sample."""
     from against_dp_accounting import theirs
 
     table = configurations(sample).rows(np.arange(sample))
-    began = time.perf_counter()
+    began = time.process_time()
     for s, q, n in zip(*table.values(), strict=True):
         theirs(float(s), float(q), int(n))
-    return (time.perf_counter() - began) / sample
+    return (time.process_time() - began) / sample
+
+
+def quick(size: int, sample: int) -> str:
+    """Weak scaling over processes, and the ratio to dp-accounting's loop."""
+    lines = [
+        "| processes | configurations | s | processor s of a process | load |",
+        "| --- | --- | --- | --- | --- |",
+    ]
+    each = []
+    for processes in (1, 2, 4):
+        found = run("epsilon", size, processes=processes, each=True)
+        each.append(found["processor"] / size)
+        lines.append(
+            f"| {processes} | {processes * size:,} | {found['again']:.2f} "
+            f"| {found['processor']:.2f} | {os.getloadavg()[0]:.1f} |"
+        )
+    theirs = loop_over_dp_accounting(sample)
+    return (
+        "\n".join(lines) + "\n\n"
+        f"Every process asks {size:,} epsilons, the same ones, of one device; the "
+        "processor time is the largest of any process. "
+        f"An epsilon takes {1e3 * each[0]:.2f} ms of a core; in a loop over "
+        f"dp-accounting (PLD, its default grid, mean of {sample} of these "
+        f"configurations) {1e3 * theirs:,.0f} ms, which is {theirs / each[0]:,.0f} "
+        "times as much. "
+        f"{platform.machine()}, {os.cpu_count()} cores shared with other programs, "
+        f"jax {jax.__version__}, NumPy {np.__version__}; no accelerator."
+    )
+
+
+def write(text: str) -> None:
+    """Puts the part of `quick` into SWEEPS.md."""
+    page = PAGE.read_text(encoding="utf-8")
+    part = re.compile(r"(<!-- quick -->\n).*?(<!-- end quick -->)", re.DOTALL)
+    lines = [
+        x if x[:1] == "|" else textwrap.fill(x, 88, break_on_hyphens=False)
+        for x in text.split("\n")
+    ]
+    new = "\n".join(lines)
+    page, count = part.subn(lambda found: f"{found[1]}{new}\n{found[2]}", page)
+    if count != 1:
+        raise ValueError(f"{PAGE} must have one part <!-- quick -->")
+    PAGE.write_text(page, encoding="utf-8")
 
 
 def plain(size: int) -> dict[str, float]:
@@ -177,9 +255,11 @@ def main() -> None:
     parser.add_argument("--sample", type=int, default=10)
     parser.add_argument("--worker", choices=tuple(KINDS))
     parser.add_argument("--chunk-size", type=int, default=2048)
-    for name in ("devices", "processes"):
+    parser.add_argument("--quick", action="store_true")
+    for name in ("devices", "processes", "copies"):
         parser.add_argument(f"--{name}", type=int, default=1)
     parser.add_argument("--index", type=int, default=0)
+    parser.add_argument("--folder", default="")
     parser.add_argument("--address", default="")
     arguments = parser.parse_args()
     jax.config.update("jax_enable_x64", True)
@@ -190,8 +270,13 @@ def main() -> None:
         same = killed(arguments.size, arguments.kills)
         print(f"killed {arguments.kills} times, the same bytes {same} times")
         return
+    if arguments.quick:
+        text = quick(QUICK_SIZE, QUICK_SAMPLE)
+        print(text)
+        write(text)
+        return
     cores = os.cpu_count() or 1
-    each = None
+    each = np.inf
     print("| sweep | devices | processes | s | ms each | loose | s for goal | MiB |")
     print("| --- | --- | --- | --- | --- | --- | --- | --- |")
     for kind, goal in GOALS.items():
@@ -202,8 +287,8 @@ def main() -> None:
         for devices, processes in layouts:
             found = run(kind, size, devices, processes)
             seconds = found["again"]
-            if kind == "epsilon" and (devices, processes) == (2, 1):
-                each = seconds / size
+            if (kind, devices, processes) == ("epsilon", 1, 1):
+                each = found["processor"] / size
             print(
                 f"| {size:,} of {kind} | {devices} | {processes} | {seconds:.2f} "
                 f"| {1e3 * seconds / size:.3f} | {found['loose']:.0f} "
@@ -212,9 +297,8 @@ def main() -> None:
             )
     ways = plain(min(2_000, arguments.size))
     print(f"jax.vmap over jax.lax.map: {ways['vmap'] / ways['lax.map']:.2f}")
-    if each is not None:
-        theirs = loop_over_dp_accounting(arguments.sample)
-        print(f"dp-accounting's loop over a sweep's time: {theirs / each:,.0f}")
+    theirs = loop_over_dp_accounting(arguments.sample)
+    print(f"dp-accounting's loop over a sweep's processor time: {theirs / each:,.0f}")
 
 
 if __name__ == "__main__":

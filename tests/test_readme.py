@@ -26,7 +26,7 @@ PAGES = {
         for name in (
             *("start", "guarantee", "sampling", "calibrating", "training"),
             *("accounting", "auditing", "comparing", "reporting", "releases"),
-            *("curves", "performance", "sharp_edges", "sweeps"),
+            *("curves", "performance", "sharp_edges", "sweeps", "epochs"),
         )
     },
 }
@@ -91,8 +91,9 @@ def _statements(blocks: list[str]) -> list[_Statement]:
     return found
 
 
-def _python(text: str) -> list[str]:
-    return [block for language, block in _blocks(text) if language == "python"]
+def _python(text: str, *, long: bool = False) -> list[str]:
+    wanted = ("python", "python slow") if long else ("python",)
+    return [block for language, block in _blocks(text) if language in wanted]
 
 
 class _Section(NamedTuple):
@@ -148,8 +149,18 @@ def test_every_page_is_run_or_has_nothing_to_run():
     ("name", "title"), [(name, title) for name in TEXTS for title in SECTIONS[name]]
 )
 def test_python_blocks_run_and_numbers_are_right(name, title):
-    namespace: dict = {}
     before, own = SECTIONS[name][title]
+    _run(before, own)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [x for x in TEXTS if "```python slow" in TEXTS[x]])
+def test_blocks_that_take_long_run_and_numbers_are_right(name):
+    _run([], _statements(_python(TEXTS[name], long=True)))
+
+
+def _run(before: list[_Statement], own: list[_Statement]) -> None:
+    namespace: dict = {}
     for statement in before:
         exec(statement.code, namespace)
     for statement in own:

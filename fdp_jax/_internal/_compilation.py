@@ -181,7 +181,7 @@ def _is_plain() -> bool:
 
 def _is_here(leaf: Any) -> bool:
     """Whether an array is where programs run, or goes there by itself."""
-    return isinstance(leaf, np.ndarray) or leaf.devices() == {jax.devices()[0]}
+    return isinstance(leaf, np.ndarray) or leaf.devices() == {jax.local_devices()[0]}
 
 
 def _is_ours(structure: Any) -> bool:

@@ -82,6 +82,7 @@ def _surroundings() -> tuple[str, ...]:
         _processor(),
         sources_digest(),
         *(f"{name}={os.environ.get(name)}" for name in _ENVIRONMENT),
+        f"process {jax.process_index()}",  # of several: its device is its own
     )
 
 
@@ -120,7 +121,7 @@ def load(key: str) -> tuple[Any, Any] | None:
         if _digest(key, body) != digest:
             return None
         program, in_tree, out_tree, beside = pickle.loads(body)
-        devices = jax.devices()[:1]
+        devices = jax.local_devices()[:1]
         loaded = serialize_executable.deserialize_and_load(
             program, in_tree, out_tree, execution_devices=devices
         )

@@ -26,7 +26,8 @@ def sweep(
     Args:
         file: TOML, see docs/sweeps.md.
         folder: Where the results are kept.
-        picture: File for a map of the first answer over two axes.
+        picture: File for a map of the first answer over two axes; an interactive page
+            if it ends in .html.
         progress: As for `sweeps.sweep`.
 
     Raises:
@@ -49,9 +50,16 @@ def sweep(
         **({"chunk_size": asked["chunk_size"]} if "chunk_size" in asked else {}),
     )
     if picture is not None:
-        figure: Any = plot.sweep_map(found, found.queries[0]).figure
-        figure.savefig(picture, dpi=150)
+        _draw(found, picture)
     return found
+
+
+def _draw(found: sweeps.Sweep, picture: str) -> None:
+    if pathlib.Path(picture).suffix.lower() == ".html":
+        plot.sweep_page(found, found.queries[0], picture)
+        return
+    figure: Any = plot.sweep_map(found, found.queries[0]).figure
+    figure.savefig(picture, dpi=150)
 
 
 def _read(file: str) -> dict[str, Any]:

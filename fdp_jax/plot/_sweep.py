@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -11,6 +12,7 @@ from ._plot import _axes
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.axis import Axis
 
 _FRONT, _OTHERS = "#c8641e", "#9db4cc"
 _LEVELS = 6
@@ -26,6 +28,7 @@ def sweep_map(
     """Draw an answer over two axes of a grid: colors, and contour lines with numbers.
 
     What is drawn is the end on the private side.  Refused configurations stay white.
+    Values of an axis that are no numbers have places in their order.
 
     Args:
         source: A complete sweep over a grid.
@@ -40,7 +43,10 @@ def sweep_map(
         ValueError: If two axes do not remain, or a value is none of its axis.
         ImportError: If matplotlib is missing.
     """
+    require_sweep(source)
     values, axes = np.asarray(source.grid(query)), source.axes
+    if at is not None and not isinstance(at, Mapping):
+        raise ValueError(f"at must be a mapping of axes to values, got {at!r}")
     for name, value in (at or {}).items():
         if name not in axes or value not in axes[name]:
             raise ValueError(f"at must name values of axes, got {name}={value!r}")
@@ -48,12 +54,14 @@ def sweep_map(
         values = values.take(int(np.argmax(axes.pop(name) == value)), axis=place)
     if len(axes) != 2 or values.ndim != 2:
         raise ValueError(
-            f"a map has two axes: choose values of the others by at=, got {list(axes)}"
+            "a map has two axes, and one number at each place: choose values of the "
+            f"others by at=, got {list(axes)} and {query} of shape {values.shape}"
         )
     ax = _axes(ax)
     (y_name, y), (x_name, x) = axes.items()
+    x, y = _places(x, ax.xaxis), _places(y, ax.yaxis)
     shown = np.ma.masked_invalid(values)
-    wide = _is_wide(shown.compressed())
+    wide = is_wide(shown.compressed())
     colors = ax.pcolormesh(
         x, y, shown, shading="nearest", norm="log" if wide else "linear"
     )
@@ -65,7 +73,7 @@ def sweep_map(
         lines = ax.contour(x, y, shown, levels=levels, colors="white", linewidths=0.8)
         ax.clabel(lines, fmt="%.3g", fontsize="x-small")
     for numbers, scale in ((x, ax.set_xscale), (y, ax.set_yscale)):
-        if _is_wide(numbers):
+        if is_wide(numbers):
             scale("log")
     ax.set(xlabel=x_name, ylabel=y_name)
     return ax
@@ -96,9 +104,11 @@ def pareto_front(
 
     Raises:
         KeyError: If there is no such column.
+        ValueError: If it does not hold one number for each configuration.
         ImportError: If matplotlib is missing.
     """
-    points = np.stack([source[x], source[y]], axis=1)
+    require_sweep(source)
+    points = np.stack([_numbers_of(source, name) for name in (x, y)], axis=1)
     points = points[np.all(np.isfinite(points), axis=1)]
     front = points[on_front(points)]
     ax = _axes(ax)
@@ -106,12 +116,41 @@ def pareto_front(
     front = front[np.argsort(front[:, 0])]
     ax.step(*front.T, ".-", color=_FRONT, where="post", label=label)
     for numbers, scale in zip(points.T, (ax.set_xscale, ax.set_yscale), strict=True):
-        if _is_wide(numbers):
+        if is_wide(numbers):
             scale("log")
     ax.set(xlabel=x, ylabel=y)
     if label is not None:
         ax.legend(frameon=False)
     return ax
+
+
+def require_sweep(source: Any) -> None:
+    """Refuses what is no sweep.
+
+    Raises:
+        TypeError: If it is something else.
+    """
+    if not isinstance(source, Sweep):
+        raise TypeError(f"source must be what fdp.sweep returns, got {source!r}")
+
+
+def _numbers_of(source: Sweep, name: str) -> np.ndarray:
+    found = source[name]
+    if found.ndim != 1 or found.dtype.kind not in "fiu":
+        raise ValueError(
+            f"column {name!r} must hold one number for each configuration, got "
+            f"{found.dtype} of shape {found.shape}"
+        )
+    return found
+
+
+def _places(values: np.ndarray, axis: Axis) -> np.ndarray:
+    """Where the values of an axis are drawn; what is no number gets a label."""
+    if values.dtype.kind in "fiu":
+        return values
+    places = np.arange(len(values))
+    axis.set_ticks(places, labels=[str(x) for x in values])
+    return places
 
 
 def on_front(points: np.ndarray) -> np.ndarray:
@@ -125,7 +164,7 @@ def on_front(points: np.ndarray) -> np.ndarray:
     return found
 
 
-def _is_wide(numbers: np.ndarray) -> bool:
+def is_wide(numbers: np.ndarray) -> bool:
     """Whether positive numbers are so different that a logarithmic scale shows more."""
     least, most = (numbers.min(), numbers.max()) if numbers.size else (0, 0)
     return bool(least > 0 and most > 20 * least)

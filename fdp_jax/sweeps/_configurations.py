@@ -6,10 +6,15 @@ A grid is never laid out: its rows are worked out for one chunk at a time.
 import abc
 import hashlib
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Set
 from typing import Any
 
 import numpy as np
+
+_RESERVED = "mechanism", "refused"
+"""Names of what is no column: a parameter of functions, and a part of the answers."""
+_MOST = 10**12
+"""More could not even be counted through."""
 
 
 class Configurations(abc.ABC):
@@ -58,6 +63,11 @@ class Grid(Configurations):
         self.names = tuple(every)
         self.shape = tuple(x.size for x in self.axes.values())
         self.count = math.prod(self.shape)
+        if self.count > _MOST:
+            raise ValueError(
+                f"a grid may have {_MOST:.0e} configurations, got {self.count:.1e} "
+                f"from axes of {list(self.shape)}"
+            )
 
     def column(self, name: str, rows: np.ndarray) -> np.ndarray:
         if name in self.constants:
@@ -91,7 +101,10 @@ class Columns(Configurations):
         every = {name: _values(name, x) for name, x in columns.items()}
         lengths = {name: x.size for name, x in every.items() if x.ndim == 1}
         if len(set(lengths.values())) != 1:
-            raise ValueError(f"columns must have one length, got {lengths}")
+            raise ValueError(
+                "columns must have one length, and one of them must be a vector, got "
+                f"lengths {lengths}"
+            )
         self.names = tuple(every)
         (self.count,) = set(lengths.values())
         self.axes = {}
@@ -116,6 +129,10 @@ def configurations_of(given: Any) -> Configurations:
             raise ValueError("configurations must have a column, got none")
         return Grid(given)
     if hasattr(given, "columns") and hasattr(given, "to_numpy"):
+        names = [str(name) for name in given.columns]
+        twice = sorted({name for name in names if names.count(name) > 1})
+        if twice:
+            raise ValueError(f"a DataFrame must name each column once, got {twice}")
         return Columns(**{str(name): given[name].to_numpy() for name in given.columns})
     raise TypeError(
         "configurations must be a mapping of names to values (a grid), "
@@ -125,16 +142,26 @@ def configurations_of(given: Any) -> Configurations:
 
 def _values(name: str, given: Any) -> np.ndarray:
     """Numbers, or anything else as objects, of no or one dimension."""
+    if name in _RESERVED:
+        raise ValueError(f"a column must not be named {name!r}, which has a meaning")
+    if isinstance(given, Iterator | Mapping | Set):
+        raise ValueError(
+            f"{name} must be a value or a vector of them, got a {type(given).__name__}"
+        )
+    given = list(given) if isinstance(given, range) else given
     found = np.asarray(given) if _is_plain(given) else _objects(given)
     if found.dtype.kind not in "fiub":
         found = _objects(given)
     elif found.dtype.kind == "f":
         found = found.astype(np.float64)
     elif found.dtype.kind in "iu":
+        if found.size and found.max() > np.iinfo(np.int64).max:
+            raise ValueError(f"{name} must be below 2^63, got {found.max()}")
         found = found.astype(np.int64)
     if found.ndim > 1 or (found.ndim == 1 and found.size == 0):
         raise ValueError(
-            f"{name} must be a value or a vector of them, got shape {found.shape}"
+            f"{name} must be a value or a vector of at least one, got shape "
+            f"{found.shape}"
         )
     return found
 

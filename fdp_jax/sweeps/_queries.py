@@ -27,6 +27,9 @@ QUANTITIES = {
 """What `bounds` returns for an argument, and whether its upper end is pessimistic."""
 
 
+_PARTS = "lower", "estimate", "upper", "status"
+
+
 class Query(NamedTuple):
     """A question with the name of its answer."""
 
@@ -57,6 +60,11 @@ class Query(NamedTuple):
             return {"": solved.value, "status": solved.status}
         if isinstance(found, Bounds):
             return _ends(found)
+        if found is None or isinstance(found, str):
+            raise TypeError(
+                f"query {self.label!r} must return a target, bounds, a number or an "
+                f"array, got {found!r}"
+            )
         return {"": jnp.asarray(found)}
 
     def check(self, guarantee: AbstractGuarantee | None, row: Row) -> Any:
@@ -90,12 +98,15 @@ class Query(NamedTuple):
         return row[self.value] if isinstance(self.value, str) else self.value
 
 
-def queries_of(given: Any, names: tuple[str, ...]) -> tuple[Query, ...]:
+def queries_of(
+    given: Any, names: tuple[str, ...], gradients: tuple[str, ...] = ()
+) -> tuple[Query, ...]:
     """What a user asks for, by label.
 
     Raises:
         TypeError: If that is no mapping of names to queries.
-        ValueError: If there is none, or a query names what is no column.
+        ValueError: If there is none, a query names what is no column, or two columns of
+            the result would have one name.
     """
     if not isinstance(given, Mapping) or not given:
         raise TypeError(
@@ -111,7 +122,51 @@ def queries_of(given: Any, names: tuple[str, ...]) -> tuple[Query, ...]:
                 f"query {query.label!r} must name one of the columns "
                 f"{list(names)}, got {query.value!r}"
             )
+        if callable(query.value):
+            require_columns(f"query {query.label!r}", query.value, names)
+    _require_own_names(found, names, gradients)
     return found
+
+
+def _require_own_names(
+    queries: tuple[Query, ...], names: tuple[str, ...], gradients: tuple[str, ...]
+) -> None:
+    """Refuses a name that a part of an answer has already: one would be lost."""
+    taken = {*names, "refused", *(query.label for query in queries)}
+    for query in queries:
+        parts = *_PARTS, *(f"by_{name}" for name in gradients)
+        for part in parts:
+            if f"{query.label}_{part}" in taken:
+                raise ValueError(
+                    f"{query.label}_{part} is a part of the answer to query "
+                    f"{query.label!r}: no column or other query may have that name"
+                )
+        if query.label == "refused":
+            raise ValueError("no query may have the name 'refused': that is a column")
+
+
+def require_columns(
+    owner: str, function: Callable[..., Any], names: tuple[str, ...]
+) -> None:
+    """Refuses a function with a parameter that nothing fills.
+
+    Raises:
+        ValueError: If there is one.
+    """
+    if isinstance(function, type):
+        return  # what a mechanism leaves open is solved for, or refused by itself
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):
+        return
+    known = {*names, "mechanism"}
+    variable = inspect.Parameter.VAR_KEYWORD, inspect.Parameter.VAR_POSITIONAL
+    for p in parameters:
+        if p.kind not in variable and p.default is p.empty and p.name not in known:
+            raise ValueError(
+                f"{owner} has a parameter {p.name!r} that is no column: there are "
+                f"{list(names)}"
+            )
 
 
 def _query(label: str, given: Any) -> Query:
@@ -119,17 +174,36 @@ def _query(label: str, given: Any) -> Query:
         return Query(label, None, given)
     if isinstance(given, Mapping) and "target" in given:
         options = dict(given)
-        return Query(label, None, options.pop("target"), options)
+        target = options.pop("target")
+        if not (isinstance(target, AbstractTarget) or callable(target)):
+            raise TypeError(
+                f"target of query {label!r} must be one of fdp.targets or a function "
+                f"that returns one, got {target!r}"
+            )
+        return Query(label, None, target, options)
     if isinstance(given, Mapping) and len(given) == 1:
         ((argument, value),) = given.items()
         if argument in QUANTITIES:
             if not isinstance(value, str):
-                value = np.asarray(value, np.float64)
+                value = _numbers(f"{argument} of query {label!r}", value)
             return Query(label, argument, value)
     raise TypeError(
         f"query {label!r} must be an argument of bounds such as {{'delta': 1e-5}}, a "
         f"target, {{'target': ..., 'solve_for': ...}} or a function, got {given!r}"
     )
+
+
+def _numbers(name: str, given: Any) -> np.ndarray:
+    try:
+        found = np.asarray(given, np.float64)
+    except (TypeError, ValueError):
+        found = np.zeros(0)
+    if not found.size:
+        raise ValueError(
+            f"{name} must be a number, an array of them or the name of a column, got "
+            f"{given!r}"
+        )
+    return found
 
 
 def parameters_of(function: Callable[..., Any]) -> frozenset[str] | None:
@@ -152,12 +226,7 @@ def call(function: Callable[..., Any], row: Row) -> Any:
 
 
 def _ends(found: Bounds) -> Answer:
-    return {
-        "lower": found.lower,
-        "estimate": found.estimate,
-        "upper": found.upper,
-        "status": found.status,
-    }
+    return {part: getattr(found, part) for part in _PARTS}
 
 
 def leaves_doubt(answers: dict[str, jax.Array], labels: tuple[str, ...]) -> jax.Array:

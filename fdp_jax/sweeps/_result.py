@@ -4,7 +4,7 @@ import functools
 import json
 import os
 import pathlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -98,6 +98,42 @@ class Sweep:
         if name in self._about["queries"]:
             return np.full(len(self), np.nan)  # nothing but refusals
         raise KeyError(f"no column {name!r}: there are {self._columns()}")
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._columns())
+
+    def assign(self, **columns: Any) -> "Sweep":
+        """The same with more columns, made from those that are there.
+
+        Args:
+            **columns: Arrays with a row for each configuration, by their names.
+
+        Raises:
+            ValueError: If a name is taken, or an array has another length.
+
+        Example:
+            >>> import fdp_jax as fdp
+            >>> found = fdp.sweep(
+            ...     fdp.Laplace,
+            ...     {"noise_multiplier": [1.0, 2.0]},
+            ...     queries={"advantage": {"epsilon": 0.0}},
+            ... )
+            >>> more = found.assign(percent=100 * found["advantage"])
+            >>> print(more["percent"])
+            [39.34693403 22.11992169]
+        """
+        more = {name: np.asarray(x) for name, x in columns.items()}
+        for name, values in more.items():
+            if name in self._columns() or name == "refused":
+                raise ValueError(f"there is a column {name!r} already")
+            if values.shape[:1] != (len(self),):
+                raise ValueError(
+                    f"{name} must have a row for each of {len(self):,} "
+                    f"configurations, got shape {values.shape}"
+                )
+        found = Sweep(self._about, self._finished, self._read)
+        found.table = self.table | more
+        return found
 
     def grid(self, name: str) -> np.ndarray:
         """A column in the shape of the grid's axes.

@@ -5,6 +5,7 @@ import importlib.metadata
 import importlib.util
 import os
 import pickle
+import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
@@ -18,12 +19,15 @@ from .._internal._program_cache import sources_digest
 from ..curves import AbstractGuarantee
 from ._configurations import Configurations, configurations_of
 from ._problem import Fingerprint, Problem, fingerprint
-from ._queries import queries_of
+from ._queries import queries_of, require_columns
 from ._result import Sweep, about, of_store
 from ._store import Chunk, Store
 from ._worker import Worker
 
 _CHUNK = 2048
+_MOST_IN_MEMORY = 10**8
+_PATIENCE, _LOOK_AGAIN = 600.0, 0.2
+"""Seconds until all processes must have begun, and between two looks."""
 _LIBRARIES = "fdp-jax", "jax", "jaxlib", "numpy"
 
 
@@ -61,7 +65,7 @@ def sweep(
         gradients: Columns with respect to which all estimates are differentiated.
         folder: Where results are kept as they arrive (in Parquet where pyarrow is
             installed), and where a sweep that was stopped goes on.  Several processes
-            share it.
+            share it.  Beyond 10^8 configurations there must be one.
         chunk_size: How many configurations at a time, 1 to 10^6.
         mesh: The devices of this process that share each chunk; all of them if None.
         again: Whether what the compiled program leaves loose is asked once more by a
@@ -93,14 +97,22 @@ def sweep(
         noise_multiplier must be a positive number, got -1.0
     """
     table = configurations_of(configurations)
-    questions = queries_of(queries, table.names)
+    moving = _moving_only(gradients, table)
+    questions = queries_of(queries, table.names, moving)
     size = _checks.whole("chunk_size", chunk_size, 1, 1_000_000)
     again = _checks.flag("again", again)
     if not callable(mechanism) and not isinstance(mechanism, AbstractGuarantee):
         raise TypeError(
             f"mechanism must be a function or a mechanism, got {mechanism!r}"
         )
-    problem = Problem(mechanism, questions, _moving_only(gradients, table))
+    if not isinstance(mechanism, AbstractGuarantee):
+        require_columns("mechanism", mechanism, table.names)
+    if folder is None and table.count > _MOST_IN_MEMORY:
+        raise ValueError(
+            f"without a folder there may be {_MOST_IN_MEMORY:,} configurations, got "
+            f"{table.count:,}: give a folder for the results"
+        )
+    problem = Problem(mechanism, questions, moving)
     problem.require_use(table.names)
     asked = _asked(problem, table)
     manifest = _manifest(problem, asked.text, table, size, again)
@@ -118,7 +130,7 @@ def sweep(
             store.clear(index)
         for index, chunk in _with_bar(workers, own, progress):
             store.write(index, chunk)
-    _wait_for_all()
+        _wait_for_all(store, chunks)
     return of_store(store)
 
 
@@ -219,7 +231,7 @@ def _numbers(table: Configurations) -> tuple[str, ...]:
 
 
 def _moving_only(names: Sequence[str], table: Configurations) -> tuple[str, ...]:
-    if isinstance(names, str):
+    if isinstance(names, str) or not isinstance(names, Iterable):
         raise TypeError(f"gradients must be a list of names, got {names!r}")
     known = _numbers(table)
     for name in names:
@@ -234,11 +246,13 @@ def _mesh(mesh: Mesh | None) -> Mesh | None:
     """The devices that share a chunk; None for the one of plain calls."""
     own = jax.local_devices()
     if mesh is not None:
+        if not isinstance(mesh, Mesh):
+            raise TypeError(f"mesh must be a jax.sharding.Mesh or None, got {mesh!r}")
         here = [d for d in mesh.devices.flat if d in own]
         if not here:
             raise ValueError("mesh must have devices of this process, got none")
         own = here
-    if len(own) == 1 and own[0] == jax.devices()[0]:
+    if own == jax.local_devices()[:1]:
         return None
     return Mesh(np.asarray(own), ("part",))
 
@@ -317,15 +331,35 @@ def _own(chunks: Sequence[int]) -> list[int]:
     return [i for i in chunks if i % count == index]
 
 
-def _wait_for_all() -> None:
-    if jax.process_count() > 1:
-        multihost_utils.sync_global_devices("fdp_jax sweep")
+def _wait_for_all(store: Store, chunks: range) -> None:
+    """Until the chunks of the others are there, by looking: a barrier has a time limit.
+
+    If another process dies, JAX ends this one.
+
+    Raises:
+        ValueError: If another process does not write to this folder.
+    """
+    began = time.monotonic()
+    while len(store.finished()) < len(chunks):
+        others = set(range(jax.process_count())) - store.workers()
+        if others and time.monotonic() - began > _PATIENCE:
+            raise ValueError(
+                f"all processes must share {store.folder}, but numbers "
+                f"{sorted(others)} of them do not write there"
+            )
+        time.sleep(_LOOK_AGAIN)
 
 
 def _from_all(own: dict[int, Chunk]) -> dict[int, Chunk]:
     """The chunks of all processes, sent as bytes: no digit is touched."""
     content = np.frombuffer(pickle.dumps(own), np.uint8)
-    sizes = multihost_utils.process_allgather(np.asarray(content.size, np.int32))
+    try:
+        sizes = multihost_utils.process_allgather(np.asarray(content.size, np.int32))
+    except jax.errors.JaxRuntimeError as error:
+        raise RuntimeError(
+            "the processes of the sweep did not finish near enough to each other for "
+            "JAX to gather the results: give a folder that they share"
+        ) from error
     padded = np.zeros(int(np.max(sizes)), np.uint8)
     padded[: content.size] = content
     every = np.asarray(multihost_utils.process_allgather(padded))

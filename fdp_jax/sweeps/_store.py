@@ -13,6 +13,7 @@ import io
 import json
 import os
 import pathlib
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -23,6 +24,11 @@ from .._internal._files import write_at_once
 
 FORMAT, VERSION = "fdp_jax sweep", 1
 _MANIFEST = "sweep.json"
+_LOCK = ".lock-"
+_KEYS = (
+    *("fingerprint", "count", "chunk_size", "names", "queries", "axes", "versions"),
+    "suffix",
+)
 Arrays = dict[str, np.ndarray]
 
 
@@ -52,7 +58,12 @@ class Store:
             ValueError: If the folder holds another sweep.
         """
         place = pathlib.Path(folder)
-        place.mkdir(parents=True, exist_ok=True)
+        try:
+            place.mkdir(parents=True, exist_ok=True)
+        except (FileExistsError, NotADirectoryError):
+            raise ValueError(
+                f"folder must not be a file or in one, got {place}"
+            ) from None
         has_parquet = importlib.util.find_spec("pyarrow") is not None
         manifest = {"format": FORMAT, "version": VERSION} | manifest
         if (place / _MANIFEST).exists():
@@ -62,10 +73,13 @@ class Store:
                     f"{place} holds another sweep (other configurations, questions, "
                     "code or versions): give another folder, or delete it"
                 )
+            if _text(manifest | {"suffix": found.manifest["suffix"]}) != _text(
+                found.manifest
+            ):
+                raise ValueError(f"{place / _MANIFEST} is damaged")
             return found
         manifest["suffix"] = ".parquet" if has_parquet else ".npz"
-        text = json.dumps(manifest, sort_keys=True, indent=1, allow_nan=False)
-        write_at_once(place / _MANIFEST, (text + "\n").encode())
+        write_at_once(place / _MANIFEST, (_text(manifest) + "\n").encode())
         return cls(place, manifest)
 
     @classmethod
@@ -79,7 +93,9 @@ class Store:
         try:
             manifest = json.loads((place / _MANIFEST).read_text(encoding="utf-8"))
             known = manifest["format"], manifest["version"]
-        except FileNotFoundError:
+            if known == (FORMAT, VERSION):
+                _ = [manifest[key] for key in _KEYS]
+        except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
             raise ValueError(f"{place} holds no sweep") from None
         except (ValueError, KeyError, TypeError):
             raise ValueError(f"{place / _MANIFEST} is damaged") from None
@@ -96,7 +112,7 @@ class Store:
         Raises:
             ValueError: If another process is at it.
         """
-        lock = filelock.FileLock(self.folder / f".lock-{worker}")
+        lock = filelock.FileLock(self.folder / f"{_LOCK}{worker}")
         try:
             lock.acquire(timeout=0)
         except filelock.Timeout:
@@ -109,14 +125,20 @@ class Store:
         finally:
             lock.release()
 
+    def workers(self) -> set[int]:
+        """The processes that have ever held their lock here."""
+        names = (file.name for file in self.folder.glob(f"{_LOCK}*"))
+        return {int(name.removeprefix(_LOCK)) for name in names}
+
     def path(self, index: int) -> pathlib.Path:
         """The file of a chunk."""
         return self.folder / f"chunk-{index:09d}{self.manifest['suffix']}"
 
     def finished(self) -> list[int]:
         """The chunks that are there."""
-        files = self.folder.glob(f"chunk-*{self.manifest['suffix']}")
-        return sorted(int(file.name.split("-")[1].split(".")[0]) for file in files)
+        name = re.compile(rf"chunk-(\d{{9,}}){re.escape(self.manifest['suffix'])}")
+        found = (name.fullmatch(file.name) for file in self.folder.iterdir())
+        return sorted(int(match[1]) for match in found if match)
 
     def clear(self, index: int) -> None:
         """Removes what a process left behind that was stopped as it wrote a chunk."""
@@ -162,6 +184,11 @@ class Store:
                 "computed again"
             )
         return Chunk(arrays, messages)
+
+
+def _text(manifest: dict[str, Any]) -> str:
+    """As it is written; an axis may have values that are refused, NaN among them."""
+    return json.dumps(manifest, sort_keys=True, indent=1)
 
 
 def _digest(arrays: Arrays) -> str:

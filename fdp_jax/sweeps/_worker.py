@@ -143,6 +143,11 @@ class Worker:
                 if name not in known:
                     blank = _REFUSED if name.endswith("_status") else _nothing(value)
                     known[name] = np.full((count, *value.shape), blank, value.dtype)
+                if known[name].shape[1:] != value.shape:
+                    raise ValueError(
+                        f"{name} must have one shape for all configurations, got "
+                        f"{known[name].shape[1:]} and {value.shape}"
+                    )
                 known[name][row] = value
         return known, messages
 

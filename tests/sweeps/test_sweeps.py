@@ -11,11 +11,13 @@ import time
 
 import jax
 import numpy as np
+import pandas
 import pytest
 from scipy import stats
 
 import fdp_jax as fdp
 from fdp_jax.cli import main
+from fdp_jax.plot._page import chart
 from fdp_jax.sweeps._problem import Problem
 from fdp_jax.sweeps._store import Store
 
@@ -149,6 +151,13 @@ def test_two_processes_do_not_write_to_one_folder(tmp_path):
         swept(tmp_path)
 
 
+def test_processes_must_share_their_folder(tmp_path, monkeypatch):
+    monkeypatch.setattr(jax, "process_count", lambda: 2)
+    monkeypatch.setattr("fdp_jax.sweeps._run._PATIENCE", 0.0)
+    with pytest.raises(ValueError, match=r"must share .*, but numbers \[1\] of them"):
+        swept(tmp_path)
+
+
 def test_a_grid_has_axes_and_names_are_kinds_of_their_own():
     found = fdp.sweep(
         lambda kind, noise_multiplier: getattr(fdp, kind)(noise_multiplier),
@@ -222,6 +231,37 @@ def test_a_batch_has_the_same_numbers(whole, monkeypatch):
         ),
         ({"chunk_size": 0}, "chunk_size must be in"),
         ({"mechanism": 3}, "mechanism must be a function or a mechanism"),
+        ({"gradients": None}, "gradients must be a list of names"),
+        ({"mesh": 3}, "mesh must be a jax.sharding.Mesh or None"),
+        ({"configurations": {"noise_multiplier": []}}, "a vector of at least one"),
+        ({"configurations": {"noise_multiplier": {1.0}}}, "of them, got a set"),
+        ({"configurations": {"noise_multiplier": [2**63]}}, "must be below 2.63"),
+        ({"configurations": {"mechanism": [1.0]}}, "must not be named 'mechanism'"),
+        (
+            {"configurations": {x: np.ones(1000) for x in "abcde"}},
+            "a grid may have 1e.12 configurations, got 1.0e.15",
+        ),
+        (
+            {"configurations": {"noise_multiplier": np.ones(10**5), "x": range(2000)}},
+            "without a folder there may be 100,000,000",
+        ),
+        (
+            {"configurations": {"noise_multiplier": 1.0, "epsilon_upper": [0.5]}},
+            "epsilon_upper is a part of the answer to query 'epsilon'",
+        ),
+        (
+            {"queries": {"a": {"delta": 0.1}, "a_lower": {"delta": 0.2}}},
+            "a_lower is a part of the answer to query 'a'",
+        ),
+        ({"queries": {"refused": {"delta": 0.1}}}, "may have the name 'refused'"),
+        ({"queries": {"a": {"delta": []}}}, "delta of query 'a' must be a number"),
+        ({"queries": {"a": {"delta": ["x"]}}}, "delta of query 'a' must be a number"),
+        ({"queries": {"a": {"target": 3}}}, "target of query 'a' must be one of"),
+        ({"queries": {"a": lambda z: z}}, "query 'a' has a parameter 'z' that is no"),
+        ({"mechanism": lambda z: z}, "mechanism has a parameter 'z' that is no"),
+        ({"queries": {"a": lambda: None}}, "query 'a' must return a target"),
+        ({"queries": {"a": lambda: "text"}}, "query 'a' must return a target"),
+        ({"folder": __file__}, "folder must not be a file or in one"),
     ],
 )
 def test_bad_arguments_get_one_line(given, message):
@@ -233,6 +273,58 @@ def test_bad_arguments_get_one_line(given, message):
     with pytest.raises((ValueError, TypeError), match=message) as raised:
         fdp.sweep(**arguments | given)
     assert "\n" not in str(raised.value)
+
+
+def test_a_table_has_rows_and_names_its_columns_once():
+    with pytest.raises(ValueError, match="one of them must be a vector"):
+        fdp.sweeps.Columns(noise_multiplier=1.0)
+    frame = pandas.DataFrame([[1.0, 2.0]], columns=["a", "a"])
+    with pytest.raises(ValueError, match=r"name each column once, got \['a'\]"):
+        fdp.sweep(fdp.Laplace, frame, queries={"epsilon": {"delta": 1e-5}})
+
+
+def test_answers_of_different_shapes_are_an_error():
+    ask = lambda: fdp.sweep(
+        lambda: None, {"n": [1, 2]}, queries={"z": lambda n: np.ones(int(n))}
+    )
+    with pytest.raises(ValueError, match="z must have one shape for all"):
+        ask()
+
+
+def _doubled(folder=None, **axes):
+    return fdp.sweep(
+        lambda: None, axes, queries={"double": lambda n: 2 * n}, folder=folder
+    )
+
+
+def test_an_axis_may_hold_what_is_refused_and_files_of_others_are_left_alone(tmp_path):
+    found = _doubled(tmp_path, n=[1.0, np.nan])
+    assert list(found["double"][:1]) == [2.0]
+    for name in ("notes.txt", "chunk-abc.parquet", "chunk-000000000 (copy).parquet"):
+        (tmp_path / name).write_text("something else")
+    assert _doubled(tmp_path, n=[1.0, np.nan]).complete
+    manifest = tmp_path / "sweep.json"
+    text = manifest.read_text()
+    manifest.write_text(text.replace('"count": 2', '"count": 30'))
+    with pytest.raises(ValueError, match=r"sweep.json is damaged"):
+        _doubled(tmp_path, n=[1.0, np.nan])
+    manifest.write_text(text.replace('"count"', '"number"'))
+    with pytest.raises(ValueError, match=r"sweep.json is damaged"):
+        fdp.sweeps.load(tmp_path)
+    with pytest.raises(ValueError, match="holds no sweep"):
+        fdp.sweeps.load(manifest)
+
+
+def test_columns_can_be_added_and_are_listed():
+    found = _doubled(n=range(1, 4))
+    more = found.assign(half=found["double"] / 4)
+    assert set(more) == {"n", "double", "half"}
+    assert list(more.grid("half")) == [0.5, 1.0, 1.5]
+    assert "half" not in found
+    with pytest.raises(ValueError, match="there is a column 'n' already"):
+        more.assign(n=more["n"])
+    with pytest.raises(ValueError, match="half must have a row for each of 3"):
+        found.assign(half=[1.0])
 
 
 # ------------------------------------------------------------------- processes
@@ -369,3 +461,96 @@ def test_the_command_line_runs_and_goes_on(tmp_path, capsys):
     file.write_text("grid = 3\nfoo = 1")
     assert main(arguments) == 2
     assert "foo" in capsys.readouterr().err
+
+
+def test_pictures_take_names_and_refuse_what_they_cannot_draw():
+    found = fdp.sweep(
+        lambda kind: None,
+        {"kind": ["a", "b"], "n": [1.0, 2.0]},
+        queries={"z": lambda n: 2 * n, "list": lambda n: n * np.ones(2)},
+    )
+    ax = fdp.plot.sweep_map(found, "z")
+    assert [x.get_text() for x in ax.get_yticklabels()] == ["a", "b"]
+    with pytest.raises(ValueError, match="one number at each place"):
+        fdp.plot.sweep_map(found, "list")
+    with pytest.raises(ValueError, match="at must be a mapping"):
+        fdp.plot.sweep_map(found, "z", at=[1])  # pyright: ignore[reportArgumentType]
+    for name in ("kind", "list"):
+        with pytest.raises(ValueError, match=f"column '{name}' must hold one number"):
+            fdp.plot.pareto_front(found, "z", name)
+    for draw in (fdp.plot.sweep_map, fdp.plot.pareto_front):
+        with pytest.raises(TypeError, match=r"source must be what fdp\.sweep returns"):
+            draw(3, "z", "z")  # pyright: ignore
+
+
+def _page_of():
+    found = fdp.sweep(
+        lambda: None,
+        {"kind": ["a", "b"], "n.1": [1.0, 2.0, 400.0], "m": [3, 4]},
+        queries={"z": lambda **row: row["n.1"] * row["m"]},
+    )
+    return found.assign(half=found["z"] / 2)
+
+
+def test_a_page_shows_what_the_table_holds():
+    found = _page_of()
+    spec = chart(found, "z", x=None, y=None).to_dict()
+    (rows,) = spec["datasets"].values()
+    assert len(rows) == 12
+    for place, row in enumerate(rows):
+        assert row["refused"] == ""
+        for name in ("z", "n.1", "m", "kind", "half"):
+            assert row[name] == found[name][place], name
+    answers, refused = spec["layer"]
+    encoding = answers["encoding"]
+    assert (encoding["x"]["field"], encoding["y"]["field"]) == ("m", r"n\.1")
+    assert encoding["color"]["field"] == "z"
+    assert encoding["y"]["scale"]["type"] == "log"
+    assert encoding["x"]["scale"]["type"] == "linear"
+    told = {tip["title"] for tip in refused["encoding"]["tooltip"]}
+    assert told == {*found, "refused"}
+    (menu,) = [x for x in spec["params"] if "bind" in x and x["bind"] != "scales"]
+    assert menu["bind"]["options"] == ["a", "b"]
+    chosen = [x for x in spec["transform"] if menu["name"] in str(x["filter"])]
+    assert chosen == [{"filter": f'datum["kind"] === {menu["name"]}'}]
+
+
+def test_a_page_marks_what_has_no_number(tmp_path, monkeypatch):
+    found = fdp.sweep(
+        fdp.Laplace,
+        {"noise_multiplier": [1.0, -1.0]},
+        queries={
+            "z": lambda noise_multiplier: noise_multiplier / 3,
+            "lengths": lambda noise_multiplier: noise_multiplier * np.ones(2),
+        },
+    ).assign(much=[np.inf, 1.0])
+    (rows,) = chart(found, "z", x=None, y=None).to_dict()["datasets"].values()
+    assert rows[0]["z"] == found["z"][0]
+    assert rows[0]["much"] == "inf"
+    assert rows[1]["refused"] == found.refused[1]
+    with pytest.raises(ValueError, match="'lengths' must have one number in a row"):
+        fdp.plot.sweep_page(found, "lengths", tmp_path / "page.html")
+    with pytest.raises(KeyError, match="no column 'nothing'"):
+        fdp.plot.sweep_page(found, "z", tmp_path / "page.html", x="nothing")
+    monkeypatch.setattr("fdp_jax.plot._page._MOST_ROWS", 1)
+    with pytest.raises(ValueError, match="a page may have 1 configurations, got 2"):
+        fdp.plot.sweep_page(found, "z", tmp_path / "page.html")
+    monkeypatch.setattr("fdp_jax.plot._page._MOST_ROWS", 2)
+    monkeypatch.setitem(sys.modules, "vl_convert", None)
+    with pytest.raises(ImportError, match="the extra 'html'"):
+        fdp.plot.sweep_page(found, "z", tmp_path / "page.html")
+    monkeypatch.setitem(sys.modules, "altair", None)
+    with pytest.raises(ImportError, match="the extra 'html'"):
+        fdp.plot.sweep_page(found, "z", tmp_path / "page.html")
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_page_is_whole(tmp_path):
+    """Nothing is loaded from elsewhere: the programs are in the file."""
+    pytest.importorskip("vl_convert")
+    file = tmp_path / "page.html"
+    fdp.plot.sweep_page(_page_of(), "z", file)
+    text = file.read_text(encoding="utf-8")
+    assert "<script src=" not in text
+    assert "half" in text
+    assert "vega" in text
