@@ -6,33 +6,26 @@ and each node is a supporting line 1 - delta_k - gamma_k alpha of f.
 """
 
 import dataclasses
-import math
 from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax.lax import stop_gradient
 from jaxtyping import Array, ArrayLike, Float
 
 from .. import engines
 from .._internal._picture import Lines
 from .._internal._precision import in_float64
-from ..engines import Interval, log_complement
+from ..engines import log_complement
 from ..losses import ComposedLoss
-from ._bounds import (
-    DELTA,
-    LOGARITHM,
-    Bounds,
-    uncrossed,
-)
+from ._bounds import DELTA, Bounds
 from ._grid_curve import GridCurve
 from ._guarantee import AbstractGuarantee
-from ._queries import ProfilePoint, bounds_of, inside, signs_of
+from ._nodes import place, profile_at
+from ._queries import ProfilePoint, bounds_of, signs_of
 
 _LOG_LEAST = -34.5
 """log of the delta at which the grid ends, about 1e-15."""
-_STRETCH = 3.0
 
 
 class Curve(AbstractGuarantee):
@@ -59,31 +52,6 @@ class Curve(AbstractGuarantee):
         return self.both._error_rate_bounds(alpha)
 
 
-_PARTS = 0.2, 0.55
-"""Places at which a curve is divided; one composition on the grid serves a part."""
-
-
-def _shape(positions: Array) -> Array:
-    return jnp.sinh(_STRETCH * positions) / math.sinh(_STRETCH)
-
-
-def _groups(loss: ComposedLoss, size: int) -> tuple[np.ndarray, np.ndarray]:
-    """Indices of thresholds that share a preparation, and where each stands first.
-
-    On the grid that is most of the work; of a contour it is each threshold's own.
-    """
-    together = engines.engine_of(loss).together
-    if together is None:
-        places = np.sinh(_STRETCH * np.linspace(0, 1, size)) / math.sinh(_STRETCH)
-        parts = np.split(np.arange(size), np.searchsorted(places, _PARTS))
-    else:
-        few = size if loss.terms[0].prepares_long else together
-        parts = np.split(np.arange(size), np.arange(few, size, few))
-    most = max(part.size for part in parts)
-    index = np.stack([np.pad(x, (0, most - x.size), mode="edge") for x in parts])
-    return index, np.unique(index, return_index=True)[1]
-
-
 @in_float64(cast_out=False)
 def make_curve(loss: ComposedLoss, positions: Float[ArrayLike, " k"]) -> Curve:
     """Evaluates a loss on a grid that reaches down to delta about 1e-15.
@@ -92,19 +60,8 @@ def make_curve(loss: ComposedLoss, positions: Float[ArrayLike, " k"]) -> Curve:
     """
     signs = signs_of(loss, "both")
     reach = engines.span(loss, signs, jnp.asarray(_LOG_LEAST, float))
-    grid = stop_gradient(reach * _shape(jnp.asarray(positions)))
-    index, first = _groups(loss, grid.size)
-
-    def half(sign: Array) -> engines.Profile:
-        def at(epsilons: Array) -> engines.Profile:
-            middle = 0.5 * (epsilons[0] + epsilons[-1])
-            local = engines.plan(loss, sign[None], middle, epsilons[-1] - middle)
-            return _consistent(engines.profile(loss, local, epsilons))
-
-        found = jax.lax.map(at, grid[index])
-        return jax.tree.map(lambda x: x.ravel()[first], found)
-
-    halves = jax.lax.map(half, signs)
+    grid = stop_gradient(reach * place(jnp.asarray(positions)))
+    halves = jax.lax.map(lambda sign: profile_at(loss, sign, grid), signs)
     remove = jax.tree.map(lambda x: x[0], halves)
     add = jax.tree.map(lambda x: x[-1], halves)
     return Curve(_join(grid, remove, add), _join(grid, add, remove))
@@ -135,18 +92,6 @@ def pessimistic(curve: Curve) -> Curve:
         )
 
     return Curve(without(curve.remove), without(curve.add))
-
-
-def _consistent(found: engines.Profile) -> engines.Profile:
-    """The profile with its estimates moved between its bounds."""
-
-    def between(value: Interval) -> Interval:
-        ends = stop_gradient((value.lower, value.upper))
-        lower, upper, _ = uncrossed(*ends, LOGARITHM)
-        return Interval(lower, inside(value.estimate, lower, upper), upper)
-
-    log_delta, log_rest = between(found.log_delta), between(found.log_rest)
-    return engines.Profile(log_delta, log_rest, found.log_alpha)
 
 
 def _join(grid: Array, own: engines.Profile, other: engines.Profile) -> GridCurve:

@@ -101,6 +101,8 @@ class SpectralEngine(AbstractEngine):
     """Contour integrals, split by the largest step where that is needed."""
 
     name: ClassVar[str] = "spectral"
+    together: ClassVar[int | None] = 9
+    anchored: ClassVar[bool] = True
 
     def serves(self, loss):
         return loss.analytic
