@@ -14,7 +14,15 @@ def write_at_once(path: str | os.PathLike[str], content: bytes) -> None:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
+        pathlib.Path(name).chmod(_usual_mode())
         pathlib.Path(name).replace(target)
     except BaseException:
         pathlib.Path(name).unlink(missing_ok=True)
         raise
+
+
+def _usual_mode() -> int:
+    """Who may read and write a new file; temporary ones are their owner's alone."""
+    mask = os.umask(0o077)
+    os.umask(mask)
+    return 0o666 & ~mask
