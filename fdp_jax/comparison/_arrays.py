@@ -18,7 +18,7 @@ from .._internal import _checks
 from .._internal._calls import explained
 from .._internal._precision import in_float64
 from .._internal._record import Record
-from ..losses import AbstractLoss, ComposedLoss, LossMoments
+from ..losses import AbstractLoss, ComposedLoss, LossMoments, ScheduleLoss
 from ..mechanisms import resolve
 from ._moments import loss_moments, of_releases, require_releases
 from .sources import is_symmetric, request
@@ -122,8 +122,8 @@ def array_limit(mechanism: Any, *, constant: Any = BERRY_ESSEEN) -> ArrayLimit:
 
     Args:
         mechanism: As in `array_moments`, of symmetric releases.
-        constant: Of the Berry-Esseen theorem, at least .4097; for releases that differ
-            no less than the default has to be taken here.
+        constant: Of the Berry-Esseen theorem, at least .4097, and for releases that
+            differ at least the default.
 
     Returns:
         `ArrayLimit` with `mu` and `distance`.  For two compositions with
@@ -160,6 +160,7 @@ def array_limit(mechanism: Any, *, constant: Any = BERRY_ESSEEN) -> ArrayLimit:
             "mechanism must be symmetric (f = f^-1), got one that is not: its limit "
             "need not be Gaussian, see berry_esseen_bound"
         )
+    constant = constant_for(constant, mechanism)
     found = array_moments(mechanism)
     distance = jnp.minimum(constant * found.berry_esseen, 0.5)
     distance = jnp.where(jnp.isfinite(found.v4), distance, 0.5)
@@ -172,6 +173,17 @@ def checked_constant(name: str, value: Any) -> Any:
     return _checks.checked(
         name, value, allowed, lambda x: (x >= 0.4097) & (x < jnp.inf)
     )
+
+
+def constant_for(constant: Any, *mechanisms: Any) -> Any:
+    """The constant, refused if it holds for equal releases alone and some differ."""
+    losses = [resolve(mechanism).whole.composed for mechanism in mechanisms]
+    if all(len(x.terms) == 1 for x in losses) and not any(
+        isinstance(term, ScheduleLoss) for x in losses for term in x.terms
+    ):
+        return constant
+    allowed = f"at least {BERRY_ESSEEN} where releases differ"
+    return _checks.checked("constant", constant, allowed, lambda x: x >= BERRY_ESSEEN)
 
 
 def moments(mechanism: Any) -> LossMoments | ArrayMoments:

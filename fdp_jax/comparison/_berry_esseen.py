@@ -22,7 +22,7 @@ from .._internal import _checks
 from .._internal._precision import in_float64
 from ..losses import LossMoments
 from ..mechanisms import AbstractMechanism, View
-from ._arrays import BERRY_ESSEEN, ArrayMoments, checked_constant, moments
+from ._arrays import BERRY_ESSEEN, ArrayMoments, checked_constant, constant_for, moments
 from ._emergent import at_least_one
 from .sources import comparable
 
@@ -50,8 +50,8 @@ def berry_esseen_bound(
         b: Another one, under the same neighboring relation.
         num_steps_a: How often a is run, at least 1.
         num_steps_b: How often b is run; as often by default.
-        constant: Of the Berry-Esseen theorem, at least .4097; for releases that differ
-            no less than the default has to be taken here.
+        constant: Of the Berry-Esseen theorem, at least .4097, and for releases that
+            differ at least the default.
 
     Returns:
         A bound of Delta(a^N || b^N~), at most 1/2.
@@ -84,6 +84,7 @@ def berry_esseen_bound(
     other = steps
     if num_steps_b is not None:
         other = _checks.checked_scalar("num_steps_b", at_least_one, num_steps_b)
+    constant = constant_for(constant, a, b)
     return _bound(_both_sides(a), _both_sides(b), steps, other, constant)
 
 

@@ -23,7 +23,7 @@ from .._internal._precision import in_float64
 from .._internal._record import Record
 from ..losses import LossMoments
 from ..mechanisms import require_mechanism
-from ._arrays import BERRY_ESSEEN, ArrayMoments, checked_constant, moments
+from ._arrays import BERRY_ESSEEN, ArrayMoments, checked_constant, constant_for, moments
 from ._moments import loss_moments
 from .delta import delta_divergence
 from .sources import comparable, is_symmetric, request
@@ -83,8 +83,8 @@ def emergent_bound(
         b: Another one.
         num_steps_a: How often a is run, at least 1.
         num_steps_b: How often b is run; as often by default.
-        constant: Of the Berry-Esseen theorem, at least .4097; for releases that differ
-            no less than the default has to be taken here.
+        constant: Of the Berry-Esseen theorem, at least .4097, and for releases that
+            differ at least the default.
 
     Returns:
         `EmergentBound`, whose `bound` is refused where the premise fails.
@@ -117,6 +117,7 @@ def emergent_bound(
     other_steps = steps
     if num_steps_b is not None:
         other_steps = at_least_one("num_steps_b", num_steps_b)
+    constant = constant_for(constant, a, b)
     one, other = moments(a), moments(b)
     symmetric = all(is_symmetric(request("a", x).subject) for x in (a, b))
     return _bound(one, other, steps, other_steps, constant, symmetric)

@@ -528,3 +528,10 @@ def test_arguments_of_emergence():
     other = fdp.Laplace(1.0, relation=fdp.NeighboringRelation.REPLACE_ONE)
     with pytest.raises(ValueError, match="relation"):
         cmp.emergent_bound(PURE, other, num_steps_a=100)
+
+
+def test_a_constant_for_equal_releases_is_refused_where_they_differ():
+    row = fdp.compose(fdp.PureDP(0.1).repeat(50), fdp.Laplace(20.0).repeat(50))
+    with pytest.raises(ValueError, match=r"constant must be at least 0.56 .*0.4748"):
+        fdp.comparison.array_limit(row, constant=0.4748)
+    assert fdp.comparison.array_limit(fdp.PureDP(0.1).repeat(50), constant=0.4748)
