@@ -232,8 +232,13 @@ def _kernel(distance: Array) -> Array:
 
 def _inverse_at(x: Float[Array, " n"]) -> Float[Array, " n"]:
     """One over the kernel's transform at points of [0, 1], by Clenshaw's recurrence."""
-    y = 2 * x - 1
-    one, two = jnp.zeros_like(y), jnp.zeros_like(y)
-    for coefficient in _INVERSE[:0:-1]:
-        one, two = 2 * y * one - two + coefficient, one
+    y, coefficients = 2 * x - 1, jnp.asarray(_INVERSE[::-1], x.dtype)
+
+    def step(index: Array, state: tuple[Array, Array]) -> tuple[Array, Array]:
+        one, two = state
+        return 2 * y * one - two + coefficients[index], one
+
+    # A loop, since the program would be half as long again without.
+    start = jnp.zeros_like(y), jnp.zeros_like(y)
+    one, two = fori_loop(0, _DEGREE, step, start)
     return (y * one - two + _INVERSE[0]) * jnp.exp(_GROWTH * x)

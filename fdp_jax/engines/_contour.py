@@ -15,7 +15,7 @@ from .._internal._tolerances import CONCESSION, TOLERABLE
 from ..losses import FREQUENCY_BLOCK, ComposedLoss
 from ._saddle import Saddle, log_moments, order_of
 
-_MOST_BLOCKS = 512, 1024
+_MOST_BLOCKS = 512, 256
 """Blocks of frequencies at most; the second where all may be had at once."""
 _FEW = 8
 _CHERNOFF_LEVELS = 6

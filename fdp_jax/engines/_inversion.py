@@ -12,13 +12,14 @@ the certificate are the truncated frequencies, the quadrature inside K, and roun
 """
 
 import dataclasses
+from collections.abc import Callable
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jax import lax
 from jax.lax import stop_gradient, while_loop
-from jaxtyping import Array, ArrayLike, Bool, Float
+from jaxtyping import Array, ArrayLike, Bool, Float, PyTree
 
 from .._internal._blocked_sum import blocked_sum
 from .._internal._logs import LOG_2
@@ -91,23 +92,46 @@ def evaluate(
 def tabulate(loss: ComposedLoss, contour: Contour) -> Table:
     """Everything that `evaluate` computes which no threshold enters."""
     if loss.cheap_together:
-        # The path is of no use where all frequencies are evaluated at once.
-        at_once = lambda *args: (_transformed(*args), contour.path)
-        table, path = lax.cond(contour.transformed, at_once, _in_blocks, loss, contour)
+        table, path = lax.cond(contour.transformed, _at_once, _in_turn, loss, contour)
     else:
-        table, path = _in_blocks(loss, contour)
+        table, path = _in_turn(loss, contour)
     return stop_gradient(Table(table, path, _log_lead(loss, contour)))
 
 
-def _in_blocks(loss: ComposedLoss, contour: Contour) -> tuple[_Characteristic, Path]:
-    """The characteristic function, some frequencies at a time; no derivative."""
+def _in_turn(loss: ComposedLoss, contour: Contour) -> tuple[_Characteristic, Path]:
+    """The characteristic function, some frequencies after others; no derivative."""
     wide = any(term.cheap_together for term in loss.analytic_terms)
     length = WIDE_BLOCK if wide else FREQUENCY_BLOCK
+    return _in_blocks(
+        loss, contour, length, lambda first: _parts(first, loss, contour, length)
+    )
+
+
+def _at_once(loss: ComposedLoss, contour: Contour) -> tuple[_Characteristic, Path]:
+    """The same by a transform for all frequencies."""
+    length = WIDE_BLOCK
+    made = _transformed(loss, contour)
+
+    def parts(first: Array) -> list[CharacteristicBlock]:
+        cut = lambda x: lax.dynamic_slice_in_dim(x, first, length)
+        return _parts_transformed(first, loss, contour, length, jax.tree.map(cut, made))
+
+    return _in_blocks(loss, contour, length, parts)
+
+
+def _in_blocks(
+    loss: ComposedLoss,
+    contour: Contour,
+    length: int,
+    parts: Callable[[Array], list[CharacteristicBlock]],
+) -> tuple[_Characteristic, Path]:
+    """A table of as many frequencies as are needed, from those of the terms."""
 
     def fill(state: tuple) -> tuple:
         first, table, path = state
-        part, ends = _characteristic(first, loss, contour, path, length)
         following = first // FREQUENCY_BLOCK + 1
+        before = _path_at(path, following - 1)
+        part, ends = _composed(loss, contour, parts(first), before)
         return (
             first + length,
             jax.tree.map(
@@ -139,14 +163,36 @@ def _in_blocks(loss: ComposedLoss, contour: Contour) -> tuple[_Characteristic, P
     return table, jax.tree.map(lambda x: x[..., :-room], path)
 
 
-def _transformed(loss: ComposedLoss, contour: Contour) -> _Characteristic:
-    """The characteristic function at all frequencies at once, with derivatives."""
+def _transformed(loss: ComposedLoss, contour: Contour) -> list[PyTree]:
+    """What transforms tell of each term at all frequencies; differentiable."""
     count = most_blocks(loss) * FREQUENCY_BLOCK
-    parts = [
-        term.log_transformed(plan, contour.step, count)
+    return [
+        term.transformed(plan, contour.step, count)
         for term, plan in zip(loss.analytic_terms, contour.plans, strict=True)
     ]
-    return _composed(loss, contour, parts, _path_at(contour.path, 0))[0]
+
+
+def _parts(
+    first: Array, loss: ComposedLoss, contour: Contour, length: int
+) -> list[CharacteristicBlock]:
+    """The terms' characteristic functions at some frequencies in a row."""
+    start = first.astype(contour.step.dtype) * contour.step
+    return [
+        term.log_characteristic(plan, start, contour.step, length)
+        for term, plan in zip(loss.analytic_terms, contour.plans, strict=True)
+    ]
+
+
+def _parts_transformed(
+    first: Array, loss: ComposedLoss, contour: Contour, length: int, made: list[PyTree]
+) -> list[CharacteristicBlock]:
+    """The same from what transforms tell there."""
+    start = first.astype(contour.step.dtype) * contour.step
+    terms = zip(loss.analytic_terms, contour.plans, made, strict=True)
+    return [
+        term.log_of_transformed(plan, start, contour.step, length, one)
+        for term, plan, one in terms
+    ]
 
 
 def _path_at(path: Path, block: ArrayLike) -> Path:
@@ -236,7 +282,8 @@ def _frequency_block(
 ) -> tuple:
     loss, epsilons = args
     first = index * FREQUENCY_BLOCK
-    part, _ = _characteristic(first, loss, contour, contour.path, FREQUENCY_BLOCK)
+    parts = _parts(first, loss, contour, FREQUENCY_BLOCK)
+    part, _ = _composed(loss, contour, parts, _path_at(contour.path, index))
     return _sums(index, contour, epsilons, part)
 
 
@@ -246,7 +293,11 @@ def _whole_sum(
     loss, epsilons = args
     # Nothing else depends on the index: XLA would do it all before a loop of no steps.
     index, contour = lax.optimization_barrier((index, contour))
-    return _sums(index, contour, epsilons, _transformed(loss, contour))
+    made = _transformed(loss, contour)
+    count = most_blocks(loss) * FREQUENCY_BLOCK
+    parts = _parts_transformed(jnp.zeros_like(index), loss, contour, count, made)
+    part, _ = _composed(loss, contour, parts, _path_at(contour.path, 0))
+    return _sums(index, contour, epsilons, part)
 
 
 def _tabulated_block(
@@ -259,21 +310,6 @@ def _tabulated_block(
         table,
     )
     return _sums(index, contour, epsilons, part)
-
-
-def _characteristic(
-    first: Array, loss: ComposedLoss, contour: Contour, path: Path, length: int
-) -> tuple[_Characteristic, Path]:
-    """The composed loss's characteristic function at some frequencies in a row.
-
-    Also where the angles stand at the end of each block of them.
-    """
-    start = first.astype(contour.step.dtype) * contour.step
-    parts = [
-        term.log_characteristic(plan, start, contour.step, length)
-        for term, plan in zip(loss.analytic_terms, contour.plans, strict=True)
-    ]
-    return _composed(loss, contour, parts, _path_at(path, first // FREQUENCY_BLOCK))
 
 
 def _composed(

@@ -40,7 +40,7 @@ class AnalyticLoss(AbstractLoss):
     """Whether many steps can be split by the largest one: see `engines/_rare.py`."""
     cheap_together: ClassVar[bool] = False
     """Whether many frequencies at once cost much less than a few at a time, and all of
-    them are to be had by `log_transformed`."""
+    them are to be had by `transformed`."""
 
     @staticmethod
     def decays_soon(sampling_prob: float, num_steps: float) -> bool:
@@ -116,15 +116,29 @@ class AnalyticLoss(AbstractLoss):
     def pays_to_transform(
         self, plan: PyTree, blocks: Int[Array, ""]
     ) -> Bool[Array, ""]:
-        """Whether `log_transformed` is faster than so many blocks of frequencies."""
+        """Whether `transformed` is faster than so many blocks of frequencies."""
         del plan, blocks
         return jnp.zeros((), bool)
 
-    def log_transformed(
-        self, plan: PyTree, step: Float[Array, ""], count: int
+    def transformed(self, plan: PyTree, step: Float[Array, ""], count: int) -> PyTree:
+        """What a transform can tell at `k step`, `k = 0, ..., count - 1`, all at once.
+
+        Arrays of that length for `log_of_transformed`; none if there is no transform.
+        """
+        del plan, step, count
+        return ()
+
+    def log_of_transformed(
+        self,
+        plan: PyTree,
+        start: Float[Array, ""],
+        step: Float[Array, ""],
+        count: int,
+        made: PyTree,
     ) -> CharacteristicBlock:
-        """`log_characteristic` at `k step`, `k = 0, ..., count - 1`, all at once."""
-        return self.log_characteristic(plan, jnp.zeros_like(step), step, count)
+        """`log_characteristic` from what `transformed` has made of its frequencies."""
+        del made
+        return self.log_characteristic(plan, start, step, count)
 
     def fastest_turn(self, plan: PyTree) -> Float[Array, ""] | None:
         """Bound on the derivative of the characteristic function, centred, in tau.

@@ -39,7 +39,7 @@ _MAX_BLOCKS = 1024
 _SOON = 1e-3, 3.0
 """Sampling probability, and expected participations, from which on characteristic
 functions decay soon: 2,500 random runs of noise .3 to 50, delta down to 1e-20."""
-_TRANSFORM = 4, 3000
+_TRANSFORM = 4, 300
 """Blocks of frequencies that cost as much as the nodes' part in a transform; product of
 the others with the blocks of nodes from which on the transform is faster."""
 
@@ -136,12 +136,14 @@ class SubsampledGaussianLoss(Integrand, AnalyticLoss):
         few, most = _TRANSFORM
         return plan.blocks * (blocks - few) > most
 
-    def log_transformed(self, plan, step, count):
-        aux = plan, step
-        sums, error = fourier_sums(points, plan.blocks, count, self, aux)
+    def transformed(self, plan, step, count):
+        sums, error = fourier_sums(points, plan.blocks, count, self, (plan, step))
         versine, sine, total = (x[0] for x in sums)
-        versine, sine = versine / total, sine / total
-        tau = step * jnp.arange(count, dtype=step.dtype)
+        return versine / total, sine / total, error
+
+    def log_of_transformed(self, plan, start, step, count, made):
+        versine, sine, error = made
+        tau = start + step * jnp.arange(count, dtype=step.dtype)
         unit = jnp.finfo(tau.dtype).eps
         # Of the weights, as in `log_characteristic`, of their sum, and of the origin.
         spread = jnp.minimum(2.5, 1.5 * tau * plan.loss_deviation)
