@@ -79,6 +79,11 @@ def delta(without, with_record, noise, thresholds, points=None):
         thresholds: Values of eps.
         points: Of the grid along every axis.
     """
+    return deltas(without, with_record, noise, thresholds, points)[0]
+
+
+def deltas(without, with_record, noise, thresholds, points=None):
+    """The same, followed by that of the exchanged pair."""
     places = np.array([*without, *with_record])
     dimension = places.shape[1]
     points = points or {1: 20_001, 2: 401}[dimension]
@@ -90,8 +95,12 @@ def delta(without, with_record, noise, thresholds, points=None):
     ]
     volume = math.prod(x[1] - x[0] for x in axes)
     p, q = (_density(law, axes, noise) for law in (without, with_record))
-    gaps = (np.maximum(q - math.exp(eps) * p, 0) for eps in thresholds)
-    return np.array([volume * gap.sum() for gap in gaps])
+
+    def row(p, q):
+        gaps = (np.maximum(q - math.exp(eps) * p, 0) for eps in thresholds)
+        return [volume * gap.sum() for gap in gaps]
+
+    return np.array([row(p, q), row(q, p)])
 
 
 def _density(law, axes, noise):

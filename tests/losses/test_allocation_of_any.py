@@ -81,15 +81,24 @@ def from_fractions(pair: Any) -> Any:
     return make(*(np.array([float(x) for x in law]) for law in pair))
 
 
+def at(run: Any, sign: int, factors: tuple[Fraction, ...]) -> list[Any]:
+    """The bounds of delta at the logarithms of some factors, asked for together."""
+    epsilons = np.log([float(factor) for factor in factors])
+    found = one_side(run, sign).bounds(epsilon=epsilons)
+    arrays = lambda x: isinstance(x, jax.Array | np.ndarray) and x.ndim > 0
+    pick = lambda i: jax.tree.map(lambda x: x[i] if arrays(x) else x, found)
+    return [pick(i) for i in range(len(factors))]
+
+
 @pytest.mark.parametrize("pair", [FAIR, SKEWED, TELLING, FORGETTING])
 @pytest.mark.parametrize(("t", "k"), [(2, 1), (3, 1), (5, 1), (3, 2), (5, 2), (4, 3)])
 def test_finite_pairs(pair, t, k):
     outputs = all_outputs(pair, t, k)
     run = allocated(from_fractions(pair), t, k)
-    for factor in (Fraction(1), Fraction(6, 5), Fraction(3, 2)):
-        for sign in (1, -1):
-            truth = exact_delta(outputs, factor, sign)
-            found = one_side(run, sign).bounds(epsilon=float(np.log(float(factor))))
+    factors = Fraction(1), Fraction(6, 5), Fraction(3, 2)
+    for sign in (1, -1):
+        truths = [exact_delta(outputs, factor, sign) for factor in factors]
+        for found, truth in zip(at(run, sign, factors), truths, strict=True):
             # Of several participations the upper end is another pair's.
             within(found, truth, 3e-5 if k == 1 else 1.0)
             if k > 1 and pair is FAIR:
@@ -106,10 +115,10 @@ def test_finite_epochs():
             key = p * a, q * b
             twice[key] = twice.get(key, Fraction(0)) + n * m
     run = allocated(from_fractions(SKEWED), 2, epochs=2)
-    for factor in (Fraction(1), Fraction(3, 2), Fraction(2)):
-        for sign in (1, -1):
-            truth = exact_delta(twice, factor, sign)
-            found = one_side(run, sign).bounds(epsilon=float(np.log(float(factor))))
+    factors = Fraction(1), Fraction(3, 2), Fraction(2)
+    for sign in (1, -1):
+        truths = [exact_delta(twice, factor, sign) for factor in factors]
+        for found, truth in zip(at(run, sign, factors), truths, strict=True):
             within(found, truth, 2e-4)
 
 
