@@ -259,6 +259,20 @@ def test_vmap_agrees_with_a_loop():
 # -- which engine ------------------------------------------------------------------
 
 
+def test_contours_stop_where_quadratures_would_fail():
+    """Both engines certify it; contours that went four times as far did not."""
+    steps = [
+        fdp.DPSGD(noise_multiplier=s, sampling_prob=0.01, num_steps=1)
+        for s in (1.0, 1.1)
+    ]
+    run = fdp.compose(*steps)
+    grid, contours = (
+        run.using(engine).bounds(delta=1e-5) for engine in ("grid", "spectral")
+    )
+    assert contours.status == fdp.Status.TIGHT
+    assert grid.lower <= contours.lower <= contours.upper <= grid.upper
+
+
 def test_loose_spectral_bounds_get_a_second_opinion():
     run = fdp.compose(
         *(
