@@ -15,6 +15,12 @@ from .. import calibration, mechanisms, plot, sweeps
 from ._output import Output
 from ._status import OK
 
+_WHOLE_LOOPS = (
+    "--xla_backend_extra_options=xla_cpu_small_while_loop_byte_threshold=10000000"
+)
+"""Tells XLA's runtime for CPUs not to schedule the operations of short loops one by
+one, which takes a fifth of a sweep (docs/performance.md); JAX has no setting for it.
+Other versions of XLA ignore it."""
 _PARTS = {"mechanism", "grid", "columns", "queries", "gradients", "chunk_size"}
 
 
@@ -122,11 +128,14 @@ def _target(kind: type, values: dict[str, Any]) -> Callable[..., Any]:
 
 
 def _use_all_cores() -> None:
-    """A device for each core, unless JAX runs already."""
+    """A device for each core, and each loop a function, unless JAX runs already."""
     try:
         jax.config.update("jax_num_cpu_devices", os.cpu_count() or 1)
     except RuntimeError:
         return
+    given = os.environ.get("XLA_FLAGS", "")
+    if "xla_backend_extra_options" not in given:
+        os.environ["XLA_FLAGS"] = f"{given} {_WHOLE_LOOPS}".strip()
 
 
 def run(arguments: argparse.Namespace, output: Output) -> int:

@@ -100,7 +100,7 @@ def tabulate(loss: ComposedLoss, contour: Contour) -> Table:
 
 def _in_turn(loss: ComposedLoss, contour: Contour) -> tuple[_Characteristic, Path]:
     """The characteristic function, some frequencies after others; no derivative."""
-    wide = any(term.cheap_together for term in loss.analytic_terms)
+    wide = any(term.wide for term in loss.analytic_terms)
     length = WIDE_BLOCK if wide else FREQUENCY_BLOCK
     return _in_blocks(
         loss, contour, length, lambda first: _parts(first, loss, contour, length)

@@ -39,8 +39,9 @@ class AnalyticLoss(AbstractLoss):
     splits: ClassVar[bool] = False
     """Whether many steps can be split by the largest one: see `engines/_rare.py`."""
     cheap_together: ClassVar[bool] = False
-    """Whether many frequencies at once cost much less than a few at a time, and all of
-    them are to be had by `transformed`."""
+    """Whether all frequencies are to be had by `transformed`."""
+    wide: ClassVar[bool] = False
+    """Whether those of a table are evaluated `WIDE_BLOCK` together, for less each."""
 
     @staticmethod
     def decays_soon(sampling_prob: float, num_steps: float) -> bool:

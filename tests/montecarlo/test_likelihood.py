@@ -15,15 +15,10 @@ from fdp_jax.montecarlo._proposals import ORDERS, SHIFTS, Choice
 from fdp_jax.montecarlo._read import read
 
 # One program each: their operations alone are thousands of small ones.
-choose, draw_add, draw_remove, proposals = map(
-    eqx.filter_jit,
-    (
-        _proposals.choose,
-        _proposals.draw_add,
-        _proposals.draw_remove,
-        _proposals.proposals,
-    ),
-)
+choose = eqx.filter_jit(_proposals.choose)
+draw_add = eqx.filter_jit(_proposals.draw_add)
+draw_remove = eqx.filter_jit(_proposals.draw_remove)
+proposals = eqx.filter_jit(_proposals.proposals)
 log_ratio = eqx.filter_jit(lambda model, inner: model.log_ratio(inner))
 STEPS = 9
 

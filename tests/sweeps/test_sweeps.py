@@ -463,6 +463,31 @@ def test_the_command_line_runs_and_goes_on(tmp_path, capsys):
     assert "foo" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("given", "kept"),
+    [
+        ("--xla_cpu_enable_fast_math=false", False),
+        ("--xla_backend_extra_options=xla_cpu_flatten_after_fusion=true", True),
+    ],
+)
+def test_the_command_line_asks_for_whole_loops(given, kept):
+    """Of an XLA that takes the option, and never against what the user asked for."""
+    code = (
+        "import os, jax; from fdp_jax.cli import _sweep; _sweep._use_all_cores();"
+        "jax.jit(lambda x: 2 * x)(1.0); print(os.environ['XLA_FLAGS'])"
+    )
+    found = subprocess.run(
+        [sys.executable, "-c", code],
+        env=os.environ | {"XLA_FLAGS": given},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    flags = found.stdout.split()
+    assert flags[0] == given
+    assert any("small_while_loop" in flag for flag in flags[1:]) != kept
+
+
 def test_pictures_take_names_and_refuse_what_they_cannot_draw():
     found = fdp.sweep(
         lambda kind: None,

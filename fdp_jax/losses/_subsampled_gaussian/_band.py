@@ -16,13 +16,13 @@ The step is an entire function with |c(x + i y)| <= c(x) e^{y^2 / 2}, so the tra
 rule converges as without it.
 """
 
-import functools
+import dataclasses
 import math
 from typing import ClassVar
 
 import jax
 import jax.numpy as jnp
-from jax.lax import stop_gradient
+from jax.lax import Precision, stop_gradient
 from jaxtyping import Array, Float
 
 from ..._internal._blocked_sum import blocked_sum
@@ -39,16 +39,15 @@ from ..._internal._tolerances import (
     VOID,
 )
 from .._analytic import FREQUENCY_BLOCK, AnalyticLoss, CharacteristicBlock
-from ._band_place import NODES, Located, Masses, Place, Plan
+from ._band_place import NODES, Located, Masses, OnNodes, Place, Plan
 from ._integrand import Integrand, inclusion
 
 _BLOCK = 64
-_SIDE = 8
-"""Of a square of frequencies."""
 _MOST_BLOCKS = 256
 _HEIGHT = 7.0
 """Distance of the line that certifies them, in spacings."""
-_HEIGHTS = 32
+_HEIGHTS, _CHOOSING = 32, 16
+"""How many lines there are to choose from, and by one in how many of the nodes."""
 _DEAD = -700.0
 """A logarithm of what does not matter."""
 _CUT_OFF = 60.0
@@ -66,9 +65,12 @@ class BandLoss(AnalyticLoss):
     """N, a whole number."""
     placed: Place | None = None
     """Not needed where there is a plan."""
+    table: OnNodes | None = None
+    """What no order enters, if it is at hand."""
 
     symmetric: ClassVar[bool] = False
     decays: ClassVar[bool] = True
+    wide: ClassVar[bool] = True
 
     @property
     def place(self) -> Place:
@@ -104,19 +106,27 @@ class BandLoss(AnalyticLoss):
         grown = gauss + order * modulus + frequency * jnp.abs(turn)
         return jnp.where(angle < 0.95 * jnp.pi, grown, jnp.inf)
 
+    def tabulated(self):
+        return dataclasses.replace(self, table=self._on_nodes())
+
+    def _on_nodes(self) -> OnNodes:
+        x = self.place.nodes()
+        log_cuts = jnp.stack(self.place.log_cut(x))
+        return OnNodes(self.step.loss_at(x), self.step.log_base(x), log_cuts)
+
     def _totals(self, order: Float[Array, " k"]) -> tuple[Array, ...]:
         """Logs of both integrals, and means and variances of the loss in them.
 
         Also the size of the rounding of the logs, in units in the last place.
         """
-        x, s = self.place.nodes(), self.step.noise_multiplier
-        loss, log_base = self.step.loss_at(x), self.step.log_base(x)
-        log_cuts = jnp.stack(self.place.log_cut(x))
+        s = self.step.noise_multiplier
+        table = self._on_nodes() if self.table is None else self.table
+        loss, log_base = table.loss, table.log_base
         # Where a density falls at least like the noise's beyond an end.
         beyond = jnp.square(s) / jnp.abs(self.place.ends) / self.place.spacing
 
         def at(w: Array) -> tuple[Array, Array, Array, Array]:
-            logs = self.step.log_integrand(x, w) + log_cuts
+            logs = log_base + w * loss + table.log_cuts
             peak = jnp.maximum(jnp.max(logs, axis=1, keepdims=True), -1e30)
             weights = jnp.exp(logs - peak)
             total = jnp.sum(weights, axis=1)
@@ -192,21 +202,24 @@ class BandLoss(AnalyticLoss):
         # The lower integral's error counts in the sum of both.
         bases = [jnp.logaddexp(*located.log_weights) - whole, logs[1]]
 
-        def log_size(y: Array) -> Array:
-            grown = self._growth(x, order, frequency, y)
+        def widest(y: Array, every: int) -> tuple[Array, Array]:
+            """The spacing that a line certifies, by so many of the nodes; its size."""
+            grown = self._growth(x[::every], order, frequency, y)
             each = [
-                jax.nn.logsumexp(one + grown) - jax.nn.logsumexp(base)
+                jax.nn.logsumexp(one[::every] + grown) - jax.nn.logsumexp(base[::every])
                 for one, base in zip(logs, bases, strict=True)
             ]
-            return jnp.maximum(*each)
+            size = jnp.maximum(*each) + math.log(4.0)
+            wanted = jnp.maximum(size - log_tolerance, 1)
+            return jnp.where(size < 1e3, 2 * jnp.pi * y / wanted, 0), size
 
-        sizes = jax.vmap(log_size)(heights) + jnp.log(4.0)
-        wanted = jnp.maximum(sizes - log_tolerance, 1)
-        spacings = jnp.where(sizes < 1e3, 2 * jnp.pi * heights / wanted, 0)
-        best = jnp.argmax(spacings)
+        # A few nodes choose the line, all of them tell what it certifies.
+        rough, _ = jax.vmap(lambda y: widest(y, _CHOOSING))(heights)
+        height = heights[jnp.argmax(rough)]
+        spacing, size = widest(height, 1)
         # The vertical sides of the rectangle of that height: the kernel, at most
         # e^{-2 pi y / spacing}, may fall slower than the integrand grows there.
-        at, height = jnp.stack([first, last]), heights[best]
+        at = jnp.stack([first, last])
         grown = self._growth(x[at], order, frequency, height)
         p = inclusion(self.step.u(x[at]), self.step.sampling_prob)
         straight = frequency * p * height / jnp.square(self.step.noise_multiplier)
@@ -214,14 +227,14 @@ class BandLoss(AnalyticLoss):
         grown = jnp.maximum(grown, still + straight)
         sides = jnp.max(jnp.maximum(*logs)[at] + grown) + math.log(4 * NODES)
         steep = 2 * jnp.pi * height / jnp.maximum(sides - log_tolerance, 1)
-        spacing = jnp.minimum(spacings[best], steep)
+        spacing = jnp.minimum(spacing, steep)
         spacing = jnp.minimum(spacing, self.place.spacing * 8)
         needed = jnp.ceil(length / (jnp.maximum(spacing, 1e-300) * _BLOCK))
         blocks = jnp.clip(needed, 1, _MOST_BLOCKS)
         spacing = length / (blocks * _BLOCK)
         decay = 2 * jnp.pi * height / spacing
-        error = jnp.exp(jnp.minimum(sizes[best] - decay, 50))
-        error = jnp.where(sizes[best] < 1e3, error, jnp.inf)
+        error = jnp.exp(jnp.minimum(size - decay, 50))
+        error = jnp.where(size < 1e3, error, jnp.inf)
         error = error + 3 * NODES * jnp.exp(-_CUT_OFF)
         error = error + _edge(logs[0], bases[0]) + _edge(logs[1], logs[1])
         above = jnp.maximum(grown - decay, 0)
@@ -275,8 +288,8 @@ class BandLoss(AnalyticLoss):
         return value, stop_gradient(error)
 
     def log_characteristic(self, plan, start, step, count=FREQUENCY_BLOCK):
-        assert count == _SIDE**2
-        sums, _ = blocked_sum(_wave_block, plan.blocks, self, (plan, start, step))
+        block = _WaveBlock(math.isqrt(count))
+        sums, _ = blocked_sum(block, plan.blocks, self, (plan, start, step))
         (low0, between0), versine, sine = sums
         tau, n = start + step * jnp.arange(count, dtype=start.dtype), self.count
         unit = jnp.finfo(tau.dtype).eps
@@ -424,25 +437,38 @@ def _mass_block(index: Array, loss: BandLoss, plan: Plan) -> tuple:
     return jnp.sum(_weights(loss, _nodes(index, plan), plan), axis=1), ()
 
 
-def _wave_block(index: Array, loss: BandLoss, aux: tuple[Plan, Array, Array]) -> tuple:
-    """Sums of weights, and of weights times (cos - 1) and sin, at 64 frequencies.
+@dataclasses.dataclass(frozen=True)
+class _WaveBlock:
+    """Sums of weights, and of weights times (cos - 1) and sin, at m^2 frequencies.
 
-    These are start + (8 a + b) step: two tables of eight rotations give all of them.
+    These are start + (m a + b) step: two tables of m rotations give all of them.
     """
-    plan, start, step = aux
-    x = _nodes(index, plan)
-    weights = _weights(loss, x, plan)
-    value = loss.step.loss_at(x) - plan.center
-    few = jnp.arange(_SIDE, dtype=x.dtype)
-    row_versine, row_sine = rotation((start + _SIDE * step * few)[:, None] * value)
-    versine, sine = rotation((step * few)[:, None] * value)
-    product = functools.partial(jnp.einsum, "kn,an,bn->kab", weights)
-    alone = lambda rows, columns: (
-        (weights @ rows.T)[:, :, None] + (weights @ columns.T)[:, None, :]
-    )
-    versines = alone(row_versine, versine)
-    versines = versines + product(row_versine, versine) - product(row_sine, sine)
-    sines = alone(row_sine, sine)
-    sines = sines + product(row_sine, versine) + product(row_versine, sine)
-    flat = lambda each: each.reshape(2, -1)
-    return (jnp.sum(weights, axis=1), flat(versines), flat(sines)), ()
+
+    m: int
+
+    def __call__(
+        self, index: Array, loss: BandLoss, aux: tuple[Plan, Array, Array]
+    ) -> tuple:
+        plan, start, step = aux
+        x = _nodes(index, plan)
+        weights = _weights(loss, x, plan)
+        value = loss.step.loss_at(x) - plan.center
+        few = jnp.arange(self.m, dtype=x.dtype)
+        rows = self._table((start + self.m * step * few)[:, None] * value)
+        columns = self._table((step * few)[:, None] * value)
+        # One product has the sums of all products of two entries.
+        weighted = (weights[:, None] * rows).reshape(-1, x.size)
+        sums = jnp.matmul(weighted, columns.T, precision=Precision.HIGHEST)
+        sums = sums.reshape(2, len(rows), len(columns))
+        one, cos, sin = slice(0, 1), slice(1, self.m + 1), slice(self.m + 1, None)
+        at = lambda row, column: sums[:, row, column]
+        versines = at(cos, one) + at(one, cos) + at(cos, cos) - at(sin, sin)
+        sines = at(sin, one) + at(one, sin) + at(sin, cos) + at(cos, sin)
+        flat = lambda each: each.reshape(2, -1)
+        return (sums[:, 0, 0], flat(versines), flat(sines)), ()
+
+    @staticmethod
+    def _table(angles: Array) -> Array:
+        """1, cos - 1 and sin."""
+        versine, sine = rotation(angles)
+        return jnp.concatenate([jnp.ones_like(angles[:1]), versine, sine])

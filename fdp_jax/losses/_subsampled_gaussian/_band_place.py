@@ -40,6 +40,15 @@ class Place(eqx.Module):
         return log_ndtr(-low), between
 
 
+class OnNodes(eqx.Module):
+    """What integrals of all orders have in common."""
+
+    loss: Float[Array, " n"]
+    log_base: Float[Array, " n"]
+    log_cuts: Float[Array, "2 n"]
+    """See `Place.log_cut`."""
+
+
 class Located(eqx.Module):
     """The tilted densities at the nodes, up to a common factor."""
 

@@ -51,6 +51,7 @@ class SubsampledGaussianLoss(Integrand, AnalyticLoss):
     fractional: ClassVar[bool] = True
     decays: ClassVar[bool] = True
     cheap_together: ClassVar[bool] = True
+    wide: ClassVar[bool] = True
     splits: ClassVar[bool] = True
 
     @staticmethod
