@@ -22,7 +22,7 @@ from typing import ClassVar
 
 import jax
 import jax.numpy as jnp
-from jax.lax import Precision, stop_gradient
+from jax.lax import stop_gradient
 from jaxtyping import Array, Float
 
 from ..._internal._blocked_sum import blocked_sum
@@ -40,9 +40,9 @@ from ..._internal._tolerances import (
 )
 from .._analytic import FREQUENCY_BLOCK, AnalyticLoss, CharacteristicBlock
 from ._band_place import NODES, Located, Masses, OnNodes, Place, Plan
+from ._band_sums import BLOCK, WaveBlock, log_weights, mass_block
 from ._integrand import Integrand, inclusion
 
-_BLOCK = 64
 _MOST_BLOCKS = 256
 _HEIGHT = 7.0
 """Distance of the line that certifies them, in spacings."""
@@ -76,15 +76,6 @@ class BandLoss(AnalyticLoss):
     def place(self) -> Place:
         assert self.placed is not None
         return self.placed
-
-    def log_weights(self, x: Array, order: Array) -> tuple[Array, Array]:
-        return self.weights_at(x, order, self.place)
-
-    def weights_at(self, x: Array, order: Array, place: Place) -> tuple[Array, Array]:
-        """Logs of the tilted densities below the lower cut, and between both."""
-        whole = self.step.log_integrand(x, order)
-        low, between = place.log_cut(x)
-        return whole + low, whole + between
 
     def trapezoid_error(self, x: Array, order: Array) -> Array:
         """A bound on the trapezoid rule's relative error, from one line."""
@@ -172,7 +163,7 @@ class BandLoss(AnalyticLoss):
     def locate(self, order):
         self = stop_gradient(self)
         x = self.place.nodes()
-        logs = self.log_weights(x, order)
+        logs = log_weights(self.step, x, order, self.place)
         peak = jnp.maximum(jnp.max(logs[0]), jnp.max(logs[1]))
         masses = Masses(
             *(jax.nn.logsumexp(one) + jnp.log(self.place.spacing) for one in logs)
@@ -229,9 +220,9 @@ class BandLoss(AnalyticLoss):
         steep = 2 * jnp.pi * height / jnp.maximum(sides - log_tolerance, 1)
         spacing = jnp.minimum(spacing, steep)
         spacing = jnp.minimum(spacing, self.place.spacing * 8)
-        needed = jnp.ceil(length / (jnp.maximum(spacing, 1e-300) * _BLOCK))
+        needed = jnp.ceil(length / (jnp.maximum(spacing, 1e-300) * BLOCK))
         blocks = jnp.clip(needed, 1, _MOST_BLOCKS)
-        spacing = length / (blocks * _BLOCK)
+        spacing = length / (blocks * BLOCK)
         decay = 2 * jnp.pi * height / spacing
         error = jnp.exp(jnp.minimum(size - decay, 50))
         error = jnp.where(size < 1e3, error, jnp.inf)
@@ -272,7 +263,7 @@ class BandLoss(AnalyticLoss):
 
     def _at_zero(self, plan: Plan) -> tuple[Array, Array]:
         """Logs of both integrals on the plan's nodes."""
-        sums, _ = blocked_sum(_mass_block, plan.blocks, self, plan)
+        sums, _ = blocked_sum(mass_block, plan.blocks, self.step, plan)
         logs = jnp.log(jnp.maximum(sums, 1e-300))
         return logs[0], logs[1]
 
@@ -283,13 +274,13 @@ class BandLoss(AnalyticLoss):
         hit = n * jax.nn.softplus(ratio)
         value = n * (plan.peak + jnp.logaddexp(low, between))
         value = value + log1mexp(jnp.maximum(hit, 1e-300)) - plan.lift
-        rounding = unit * (plan.blocks + _BLOCK + 16 + 4 * plan.exponent)
+        rounding = unit * (plan.blocks + BLOCK + 16 + 4 * plan.exponent)
         error = (1 + n) * (rounding + plan.error)
         return value, stop_gradient(error)
 
     def log_characteristic(self, plan, start, step, count=FREQUENCY_BLOCK):
-        block = _WaveBlock(math.isqrt(count))
-        sums, _ = blocked_sum(block, plan.blocks, self, (plan, start, step))
+        block = WaveBlock(math.isqrt(count))
+        sums, _ = blocked_sum(block, plan.blocks, self.step, (plan, start, step))
         (low0, between0), versine, sine = sums
         tau, n = start + step * jnp.arange(count, dtype=start.dtype), self.count
         unit = jnp.finfo(tau.dtype).eps
@@ -329,7 +320,7 @@ class BandLoss(AnalyticLoss):
         hit0 = n * jax.nn.softplus(ratio0)
         log_first = log1mexp(jnp.maximum(hit0, 1e-300))
         total = n * log_big + log_size - log_first
-        terms = plan.blocks + _BLOCK + 16
+        terms = plan.blocks + BLOCK + 16
         moved = unit * 4 * tau * jnp.abs(plan.center)
         own = unit * (terms + 4 * plan.exponent)
         wave = jnp.minimum(2.5, 2 * tau * plan.deviations[0])
@@ -420,55 +411,3 @@ def _edge(logs: Array, whole: Array) -> Array:
     """What may be left beyond the ends, relative to the whole."""
     ends = jnp.maximum(logs[0], logs[-1]) - jnp.max(whole)
     return NODES * jnp.exp(ends)
-
-
-def _nodes(index: Array, plan: Plan) -> Array:
-    place = index * _BLOCK + jnp.arange(_BLOCK, dtype=index.dtype)
-    return plan.start + plan.spacing * place.astype(plan.start.dtype)
-
-
-def _weights(loss: BandLoss, x: Array, plan: Plan) -> Array:
-    low, between = loss.weights_at(x, plan.order, plan.place)
-    logs = jnp.stack([low, between + plan.lift]) - plan.peak
-    return plan.spacing * jnp.exp(logs)
-
-
-def _mass_block(index: Array, loss: BandLoss, plan: Plan) -> tuple:
-    return jnp.sum(_weights(loss, _nodes(index, plan), plan), axis=1), ()
-
-
-@dataclasses.dataclass(frozen=True)
-class _WaveBlock:
-    """Sums of weights, and of weights times (cos - 1) and sin, at m^2 frequencies.
-
-    These are start + (m a + b) step: two tables of m rotations give all of them.
-    """
-
-    m: int
-
-    def __call__(
-        self, index: Array, loss: BandLoss, aux: tuple[Plan, Array, Array]
-    ) -> tuple:
-        plan, start, step = aux
-        x = _nodes(index, plan)
-        weights = _weights(loss, x, plan)
-        value = loss.step.loss_at(x) - plan.center
-        few = jnp.arange(self.m, dtype=x.dtype)
-        rows = self._table((start + self.m * step * few)[:, None] * value)
-        columns = self._table((step * few)[:, None] * value)
-        # One product has the sums of all products of two entries.
-        weighted = (weights[:, None] * rows).reshape(-1, x.size)
-        sums = jnp.matmul(weighted, columns.T, precision=Precision.HIGHEST)
-        sums = sums.reshape(2, len(rows), len(columns))
-        one, cos, sin = slice(0, 1), slice(1, self.m + 1), slice(self.m + 1, None)
-        at = lambda row, column: sums[:, row, column]
-        versines = at(cos, one) + at(one, cos) + at(cos, cos) - at(sin, sin)
-        sines = at(sin, one) + at(one, sin) + at(sin, cos) + at(cos, sin)
-        flat = lambda each: each.reshape(2, -1)
-        return (sums[:, 0, 0], flat(versines), flat(sines)), ()
-
-    @staticmethod
-    def _table(angles: Array) -> Array:
-        """1, cos - 1 and sin."""
-        versine, sine = rotation(angles)
-        return jnp.concatenate([jnp.ones_like(angles[:1]), versine, sine])
