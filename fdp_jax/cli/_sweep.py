@@ -19,7 +19,7 @@ _WHOLE_LOOPS = (
     "--xla_backend_extra_options=xla_cpu_small_while_loop_byte_threshold=10000000"
 )
 """Tells XLA's runtime for CPUs not to schedule the operations of short loops one by
-one, which takes a fifth of a sweep (docs/performance.md); JAX has no setting for it.
+one, which takes up to a fifth of a sweep (docs/performance.md); JAX has no setting.
 Other versions of XLA ignore it."""
 _PARTS = {"mechanism", "grid", "columns", "queries", "gradients", "chunk_size"}
 
@@ -45,7 +45,7 @@ def sweep(
         raise ValueError(f"{file} must have one of [grid] and [columns]")
     values = {name: _values(name, x) for name, x in given[0].items()}
     table = sweeps.Columns(**values) if "columns" in asked else values
-    _use_all_cores()
+    _set_up_cpu()
     found = sweeps.sweep(
         _mechanism(asked.get("mechanism", "DPSGD")),
         table,
@@ -127,7 +127,7 @@ def _target(kind: type, values: dict[str, Any]) -> Callable[..., Any]:
     return target
 
 
-def _use_all_cores() -> None:
+def _set_up_cpu() -> None:
     """A device for each core, and each loop a function, unless JAX runs already."""
     try:
         jax.config.update("jax_num_cpu_devices", os.cpu_count() or 1)

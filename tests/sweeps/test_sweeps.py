@@ -473,7 +473,7 @@ def test_the_command_line_runs_and_goes_on(tmp_path, capsys):
 def test_the_command_line_asks_for_whole_loops(given, kept):
     """Of an XLA that takes the option, and never against what the user asked for."""
     code = (
-        "import os, jax; from fdp_jax.cli import _sweep; _sweep._use_all_cores();"
+        "import os, jax; from fdp_jax.cli import _sweep; _sweep._set_up_cpu();"
         "jax.jit(lambda x: 2 * x)(1.0); print(os.environ['XLA_FLAGS'])"
     )
     found = subprocess.run(
