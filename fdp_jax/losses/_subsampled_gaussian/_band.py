@@ -323,7 +323,8 @@ class BandLoss(AnalyticLoss):
         terms = plan.blocks + BLOCK + 16
         moved = unit * 4 * tau * jnp.abs(plan.center)
         own = unit * (terms + 4 * plan.exponent)
-        wave = jnp.minimum(2.5, 2 * tau * plan.deviations[0])
+        # Each sum's terms add up to at most 8 weights, half of whose unit is rounding.
+        wave = jnp.minimum(4.0, 2 * tau * plan.deviations[0])
         low_error = own * wave + 2 * plan.error + moved
         share0 = between0 / whole0
         between_error = share0 * (own + 2 * plan.error + moved)
