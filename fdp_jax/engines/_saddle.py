@@ -18,6 +18,8 @@ from ..losses import ComposedLoss
 
 _ENOUGH = 0.05
 """Error of the logarithm of the value at which the search stops."""
+_LOG_TOLERANCE = -7.0
+"""log of by how much too large K may be in Chernoff's inequality."""
 _STEPS = 50
 _FINEST = float(1 << 17)
 """Largest product of shift and loss."""
@@ -47,8 +49,9 @@ def log_moments(
     order = order_of(shift, sign)
     value = size = jnp.zeros_like(shift)
     for term, count in zip(loss.terms, loss.counts, strict=True):
+        bounds = term.log_moment_bounds(order, _LOG_TOLERANCE - jnp.log1p(count))
         # What does not happen has no moments, not even infinite ones.
-        part = jnp.where(count == 0, 0, count * term.log_moment_bounds(order))
+        part = jnp.where(count == 0, 0, count * bounds)
         value, size = value + part, size + jnp.abs(part)
     return value + 8 * jnp.finfo(value.dtype).eps * size
 

@@ -53,13 +53,6 @@ class AnalyticLoss(AbstractLoss):
         del sampling_prob, num_steps
         return False
 
-    def loose_log_moments(
-        self, order: Float[Array, " k"], log_tolerance: Float[Array, ""]
-    ) -> Float[Array, " k"]:
-        """Lambda from above, where e^log_tolerance too much does no harm."""
-        del log_tolerance
-        return self.moments(order)[0]
-
     def effort(self) -> Float[Array, ""] | None:
         """A number that orders losses by how long they take, where that differs."""
 

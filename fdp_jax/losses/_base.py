@@ -97,8 +97,14 @@ class AbstractLoss(eqx.Module):
         derivatives steer choices that need no precision.
         """
 
-    def log_moment_bounds(self, order: Float[Array, " k"]) -> Float[Array, " k"]:
-        """Lambda from above, to the digits that Chernoff's inequality needs."""
+    def log_moment_bounds(
+        self, order: Float[Array, " k"], log_tolerance: Float[Array, ""]
+    ) -> Float[Array, " k"]:
+        """Lambda from above, where e^log_tolerance too much does no harm.
+
+        Chernoff's inequality needs few digits.
+        """
+        del log_tolerance
         return self.moments(order)[0]
 
     def rough_moments(

@@ -14,9 +14,6 @@ from ._base import outward
 _TOGETHER = 128
 """Steps evaluated side by side: more would leave the caches, and at last the memory."""
 
-_LOG_TOLERANCE = -4.0
-"""Log of what the logarithm of a Chernoff bound may be too large by."""
-
 
 class ScheduleLoss(AnalyticLoss):
     """The sum of independent losses, `counts[i]` times the i-th of a stack."""
@@ -79,10 +76,10 @@ class ScheduleLoss(AnalyticLoss):
         value, slope, curvature = map(self._sum, parts)
         return value, slope, curvature
 
-    def log_moment_bounds(self, order):
-        log_tolerance = _LOG_TOLERANCE - jnp.log1p(jnp.sum(self.counts))
+    def log_moment_bounds(self, order, log_tolerance):
+        log_tolerance = log_tolerance - jnp.log1p(jnp.sum(self.counts))
         parts = self._each(
-            lambda step, *args: step.loose_log_moments(*args), order, log_tolerance
+            lambda step, *args: step.log_moment_bounds(*args), order, log_tolerance
         )
         return self._sum(parts)
 

@@ -243,23 +243,39 @@ def test_one_direction_is_not_calibrated():
 
 
 @pytest.mark.slow
-def test_rare_participation_with_little_noise_takes_the_grid():
-    # Nearly e^-0.2 of the mass is one loss: contour integrals do not converge.
+def test_rare_participation_with_little_noise_is_split():
+    # Nearly e^-0.2 of the mass is one loss: contour integrals alone do not converge.
     family = fdp.DPSGD(sampling_prob=0.002, num_steps=100)
     target = fdp.targets.ApproxDP(epsilon=8.0, delta=1e-5)
     found = fdp.calibrate(family, target, solve_for="noise_multiplier")
+    assert int(found.status) == Status.TIGHT
     assert found.mechanism.bounds(delta=1e-5).upper <= 8.0
     riskier = fdp.DPSGD(
         noise_multiplier=0.999 * found.value, sampling_prob=0.002, num_steps=100
     )
     assert riskier.bounds(delta=1e-5).lower > 8.0
-    # An engine that is named is the only one asked, and says what it is worth.
-    loose = fdp.calibrate(
-        family.using("spectral"), target, solve_for="noise_multiplier"
+
+
+@pytest.mark.slow
+def test_an_engine_that_is_named_is_the_only_one_asked():
+    """And says what it is worth: contours are of little use for two unlike steps."""
+    steps = (
+        fdp.DPSGD(noise_multiplier=s, sampling_prob=1e-3, num_steps=1)
+        for s in (1.0, 0.6)
     )
-    assert loose.value > 1.1 * found.value
+    family = fdp.compose(*steps)
+    target = fdp.targets.ApproxDP(epsilon=3.0, delta=1e-5)
+    ask = functools.partial(
+        fdp.calibrate,
+        target=target,
+        solve_for=lambda run: run.parts[0].noise_multiplier,
+        within=(0.3, 20.0),
+    )
+    found, loose = ask(family), ask(family.using("spectral"))
+    assert int(found.status) == Status.TIGHT
     assert int(loose.status) == Status.LOOSE
-    assert loose.mechanism.bounds(delta=1e-5).upper <= 8.0
+    assert loose.value > 1.1 * found.value
+    assert loose.mechanism.bounds(delta=1e-5).upper <= 3.0
 
 
 def test_a_range_that_meets_the_target_throughout_is_named():

@@ -99,7 +99,7 @@ def _log_moment(s, q, w):
 def test_loose_moments_are_bounds(log_tolerance):
     rng = np.random.default_rng(4)
     find = jax.jit(
-        lambda s, q, w, t: SubsampledGaussianLoss(s, q).loose_log_moments(w, t)
+        lambda s, q, w, t: SubsampledGaussianLoss(s, q).log_moment_bounds(w, t)
     )
     for index in range(40):
         s, q = np.exp(rng.uniform(-1.5, 2)), np.exp(rng.uniform(-9, 0))

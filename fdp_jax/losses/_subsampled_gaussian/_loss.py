@@ -62,7 +62,7 @@ class SubsampledGaussianLoss(Integrand, AnalyticLoss):
     def moments(self, order):
         return _moments.moments(self, order)
 
-    def loose_log_moments(self, order, log_tolerance):
+    def log_moment_bounds(self, order, log_tolerance):
         return log_moment_bounds(self, order, log_tolerance)
 
     def effort(self):

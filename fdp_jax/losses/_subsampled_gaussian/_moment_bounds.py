@@ -11,13 +11,16 @@ from jaxtyping import Array, Float, Int
 
 from ..._internal._logs import LOG_2
 from ..._internal._special import log1p
-from ._integrand import Integrand, inclusion
-from ._place import Interval, beyond_iterates, interval_of
+from ._integrand import Integrand, growth_of, inclusion
+from ._place import Interval, beyond_iterates, covers_base, interval_of
 from ._strips import half_widths, strip_growth, widest_spacing
 
 _NODES = 32
 _BLOCKS = 256
 _WIDTHS = 12
+_DIGITS = 10.0
+"""Log of the tolerance over a rounding from which on sums are taken of what exceeds P.
+"""
 
 
 class _Mesh(eqx.Module):
@@ -43,15 +46,25 @@ def log_moment_bounds(
     mesh = _mesh(one, order, log_tolerance)
     log_sums = _log_sums(one, order, mesh)
     direct = log_sums + jnp.log(mesh.spacing)
+    # The logarithm of a number near one has its digits, and they are too few for some.
+    dtype = log_tolerance.dtype
+    few = log_tolerance < _DIGITS + jnp.log(jnp.finfo(dtype).eps)
+    few = few & covers_base(one, mesh.place)
+    growth, growth_size = _growths(one, order, mesh, few)
+    small = few & (jnp.abs(direct) < 0.5)
+    value = jnp.where(small, log1p(jnp.where(small, growth, 0)), direct)
     # I <= T + sides I + ends T, of the integral I and its sum T.
     decay = 2 * jnp.pi * mesh.half_width / mesh.spacing
     sides = jnp.exp(mesh.growth - decay - jnp.log(-jnp.expm1(-decay)))
     ends = jnp.exp(_log_ends(one, order, mesh) - direct[:, None]).sum(axis=1)
     error = log1p(ends) - log1p(-jnp.minimum(sides, 0.5))
     error = jnp.where((sides < 0.5) & (error < 1), error, jnp.inf)
+    # The growth has the error of P's own integral besides.
+    error = jnp.where(small, 3 * error, error)
     size = 1 + jnp.abs(log_sums) + jnp.abs(direct)
-    rounding = jnp.finfo(size.dtype).eps * mesh.blocks * _NODES * 4 * size
-    return direct + error + rounding
+    size = jnp.where(small, 2 * growth_size, size)
+    rounding = jnp.finfo(dtype).eps * mesh.blocks * _NODES * 4 * size
+    return value + error + rounding
 
 
 def _mesh(one: Integrand, order: Float[Array, " k"], log_tolerance: Array) -> _Mesh:
@@ -84,6 +97,22 @@ def _log_sums(one: Integrand, order: Array, mesh: _Mesh) -> Float[Array, " k"]:
     least = jnp.full_like(order, -jnp.finfo(order.dtype).max)
     peak, total = fori_loop(0, mesh.blocks, add, (least, jnp.zeros_like(order)))
     return peak + jnp.log(total)
+
+
+def _growths(
+    one: Integrand, order: Array, mesh: _Mesh, wanted: Array
+) -> tuple[Float[Array, " k"], Float[Array, " k"]]:
+    """The integrals less P's, and of the terms' sizes; where that is wanted."""
+
+    def add(index: Array, sums: tuple[Array, Array]) -> tuple[Array, Array]:
+        x = mesh.nodes(index)
+        change, _ = growth_of(one.log_base(x), order[:, None] * one.loss_at(x))
+        new = jnp.sum(change, axis=1), jnp.sum(jnp.abs(change), axis=1)
+        return sums[0] + new[0], sums[1] + new[1]
+
+    none = jnp.zeros_like(order)
+    found = fori_loop(0, jnp.where(wanted, mesh.blocks, 0), add, (none, none))
+    return mesh.spacing * found[0], mesh.spacing * found[1]
 
 
 def _log_ends(one: Integrand, order: Array, mesh: _Mesh) -> Float[Array, "k 2"]:
