@@ -77,7 +77,7 @@ class Contour(eqx.Module):
 
 def most_blocks(loss: ComposedLoss) -> int:
     """Blocks of frequencies at most."""
-    return _MOST_BLOCKS[loss.cheap_together]
+    return _MOST_BLOCKS[loss.has_transform]
 
 
 def chernoff(
@@ -187,7 +187,7 @@ def plan_contour(loss: ComposedLoss, start: Start) -> Contour:
     blocks = jnp.where(rough, 1, jnp.clip(blocks, 1, most_blocks(loss)))
     blocks = blocks.astype(jnp.int32)
     transformed = jnp.zeros((), bool)
-    if loss.cheap_together:
+    if loss.has_transform:
         for term, plan in zip(terms, plans, strict=True):
             transformed = transformed | term.pays_to_transform(plan, blocks)
     return stop_gradient(

@@ -28,7 +28,6 @@ from .._internal._special import safe_log
 from .._internal._tolerances import VOID
 from ..losses import (
     FREQUENCY_BLOCK,
-    WIDE_BLOCK,
     CharacteristicBlock,
     ComposedLoss,
 )
@@ -77,7 +76,7 @@ def evaluate(
 ) -> Evaluation:
     """Sums the trapezoid rule and bounds its error."""
     args = loss, epsilons
-    if not loss.cheap_together:
+    if not loss.has_transform:
         found = blocked_sum(_frequency_block, contour.blocks, args, contour)
     else:
         # One of the two has nothing to do.
@@ -91,17 +90,21 @@ def evaluate(
 
 def tabulate(loss: ComposedLoss, contour: Contour) -> Table:
     """Everything that `evaluate` computes which no threshold enters."""
-    if loss.cheap_together:
+    if loss.has_transform:
         table, path = lax.cond(contour.transformed, _at_once, _in_turn, loss, contour)
     else:
         table, path = _in_turn(loss, contour)
     return stop_gradient(Table(table, path, _log_lead(loss, contour)))
 
 
+def _together(loss: ComposedLoss) -> int:
+    """How many frequencies of a table are evaluated together."""
+    return max(term.together for term in loss.analytic_terms)
+
+
 def _in_turn(loss: ComposedLoss, contour: Contour) -> tuple[_Characteristic, Path]:
     """The characteristic function, some frequencies after others; no derivative."""
-    wide = any(term.wide for term in loss.analytic_terms)
-    length = WIDE_BLOCK if wide else FREQUENCY_BLOCK
+    length = _together(loss)
     return _in_blocks(
         loss, contour, length, lambda first: _parts(first, loss, contour, length)
     )
@@ -109,7 +112,8 @@ def _in_turn(loss: ComposedLoss, contour: Contour) -> tuple[_Characteristic, Pat
 
 def _at_once(loss: ComposedLoss, contour: Contour) -> tuple[_Characteristic, Path]:
     """The same by a transform for all frequencies."""
-    length = WIDE_BLOCK
+    length = _together(loss)
+    assert most_blocks(loss) * FREQUENCY_BLOCK % length == 0
     made = _transformed(loss, contour)
 
     def parts(first: Array) -> list[CharacteristicBlock]:
@@ -151,7 +155,8 @@ def _in_blocks(
         )
 
     dtype = contour.step.dtype
-    empty = jnp.zeros(most_blocks(loss) * FREQUENCY_BLOCK, dtype)
+    # The last ones together may go beyond the end.
+    empty = jnp.zeros(-(-most_blocks(loss) * FREQUENCY_BLOCK // length) * length, dtype)
     zero = jnp.zeros((), dtype)
     table = _Characteristic(empty, empty, empty, zero, zero)
     last = contour.blocks * FREQUENCY_BLOCK

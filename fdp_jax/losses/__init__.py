@@ -7,7 +7,6 @@ compose and invert it.
 
 from ._analytic import (
     FREQUENCY_BLOCK as FREQUENCY_BLOCK,
-    WIDE_BLOCK as WIDE_BLOCK,
     AnalyticLoss as AnalyticLoss,
     CharacteristicBlock as CharacteristicBlock,
 )

@@ -10,10 +10,8 @@ from jaxtyping import Array, Bool, Float, Int, PyTree
 from ._base import AbstractLoss
 
 FREQUENCY_BLOCK = 64
-"""Frequencies evaluated together; a square, because a product of two short tables of
-rotations gives all of them."""
-WIDE_BLOCK = 256
-"""The same where they are tabulated: for half the rotations of each."""
+"""Frequencies evaluated together; a square, because products of two short tables of
+rotations give all of them."""
 
 
 class CharacteristicBlock(eqx.Module):
@@ -38,10 +36,11 @@ class AnalyticLoss(AbstractLoss):
         """Whether the characteristic function tends to zero (no point masses)."""
     splits: ClassVar[bool] = False
     """Whether many steps can be split by the largest one: see `engines/_rare.py`."""
-    cheap_together: ClassVar[bool] = False
+    has_transform: ClassVar[bool] = False
     """Whether all frequencies are to be had by `transformed`."""
-    wide: ClassVar[bool] = False
-    """Whether those of a table are evaluated `WIDE_BLOCK` together, for less each."""
+    together: ClassVar[int] = FREQUENCY_BLOCK
+    """Frequencies of a table that are evaluated together, where more of them cost less
+    each: the square of a multiple of 8."""
 
     @staticmethod
     def decays_soon(sampling_prob: float, num_steps: float) -> bool:

@@ -84,9 +84,9 @@ class ComposedLoss(eqx.Module):
         return any(isinstance(term, ScheduleLoss) for term in self.terms)
 
     @property
-    def cheap_together(self) -> bool:
+    def has_transform(self) -> bool:
         """Whether all frequencies of all terms are to be had at once."""
-        return all(term.cheap_together for term in self.analytic_terms)
+        return all(term.has_transform for term in self.analytic_terms)
 
     @property
     def has_closed_form(self) -> bool:

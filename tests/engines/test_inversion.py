@@ -411,7 +411,7 @@ def test_steps_too_long_for_continuous_angles():
 class _Together(GaussianLoss):
     """All frequencies at once."""
 
-    cheap_together = True
+    has_transform = True
 
     def pays_to_transform(self, plan, blocks):
         return plan.order > 1.5

@@ -11,7 +11,6 @@ from hypothesis import given, settings, strategies as st
 
 from fdp_jax.losses import (
     FREQUENCY_BLOCK,
-    WIDE_BLOCK,
     GaussianLoss,
     LaplaceLoss,
     SubsampledGaussianLoss,
@@ -344,16 +343,18 @@ def test_total_mass_is_one_under_both_laws(loss):
         assert abs(float(value)) <= float(error) + 1e-300
 
 
+@pytest.mark.parametrize("count", [256, 576, 1024])
 @pytest.mark.parametrize(("s", "q", "order"), [(1.0, 0.01, 3.0), (0.6, 0.2, -1.5)])
-def test_wide_blocks_are_the_narrow_ones(s, q, order):
+@pytest.mark.parametrize("kind", [SubsampledGaussianLoss, SymmetrizedGaussianLoss])
+def test_many_frequencies_are_those_of_few(kind, s, q, order, count):
     # Other tables of rotations: each must be within the sum of both error bounds.
-    loss, step = _subsampled(s, q), jnp.asarray(0.05, f64)
-    last = step * WIDE_BLOCK
+    loss, step = kind(f64(s), f64(q)), jnp.asarray(0.05, f64)
+    last = step * count
     plan = loss.prepare(loss.locate(jnp.asarray(order, f64)), last, jnp.asarray(-36.0))
     ask = jax.jit(lambda p, t: loss.log_characteristic(p, t, step, FREQUENCY_BLOCK))
-    all_of = jax.jit(lambda p, t: loss.log_characteristic(p, t, step, WIDE_BLOCK))
+    all_of = jax.jit(lambda p, t: loss.log_characteristic(p, t, step, count))
     wide = all_of(plan, 0 * step)
-    for start in range(0, WIDE_BLOCK, FREQUENCY_BLOCK):
+    for start in range(0, count, FREQUENCY_BLOCK):
         narrow = ask(plan, start * step)
         here = slice(start, start + FREQUENCY_BLOCK)
         bound = np.asarray(wide.error[here] + narrow.error)

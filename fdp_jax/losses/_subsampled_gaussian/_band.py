@@ -38,6 +38,7 @@ from ..._internal._tolerances import (
     ENVELOPE,
     VOID,
 )
+from ..._internal._waves import wave_sums
 from .._analytic import FREQUENCY_BLOCK, AnalyticLoss, CharacteristicBlock
 from ._band_place import NODES, Located, Masses, OnNodes, Place, Plan
 from ._band_sums import BLOCK, WaveBlock, log_weights, mass_block
@@ -70,7 +71,7 @@ class BandLoss(AnalyticLoss):
 
     symmetric: ClassVar[bool] = False
     decays: ClassVar[bool] = True
-    wide: ClassVar[bool] = True
+    together: ClassVar[int] = 576
 
     @property
     def place(self) -> Place:
@@ -280,8 +281,8 @@ class BandLoss(AnalyticLoss):
 
     def log_characteristic(self, plan, start, step, count=FREQUENCY_BLOCK):
         block = WaveBlock(math.isqrt(count))
-        sums, _ = blocked_sum(block, plan.blocks, self.step, (plan, start, step))
-        (low0, between0), versine, sine = sums
+        products, _ = blocked_sum(block, plan.blocks, self.step, (plan, start, step))
+        (low0, between0), versine, sine = wave_sums(products, block.m)
         tau, n = start + step * jnp.arange(count, dtype=start.dtype), self.count
         unit = jnp.finfo(tau.dtype).eps
         low0, between0 = jnp.maximum(low0, 1e-300), jnp.maximum(between0, 1e-300)
@@ -323,11 +324,11 @@ class BandLoss(AnalyticLoss):
         terms = plan.blocks + BLOCK + 16
         moved = unit * 4 * tau * jnp.abs(plan.center)
         own = unit * (terms + 4 * plan.exponent)
-        # Each sum's terms add up to at most 8 weights, half of whose unit is rounding.
-        wave = jnp.minimum(4.0, 2 * tau * plan.deviations[0])
+        # See `wave_sums`; half of a unit is rounding.
+        wave = jnp.minimum(2.5, 2 * tau * plan.deviations[0])
         low_error = own * wave + 2 * plan.error + moved
         share0 = between0 / whole0
-        between_error = share0 * (own + 2 * plan.error + moved)
+        between_error = share0 * (2.5 * own + 2 * plan.error + moved)
         # d (high^N - low^N) is N high^(N-1) (d low + d between) - N low^(N-1) d low,
         # at most N most^(N-1) d between + N (N - 1) most^(N-2) share d low.
         high, low = jnp.exp((n - 1) * log_whole), jnp.exp((n - 1) * log_low)

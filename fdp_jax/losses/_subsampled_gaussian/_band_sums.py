@@ -3,10 +3,9 @@
 import dataclasses
 
 import jax.numpy as jnp
-from jax.lax import Precision
 from jaxtyping import Array
 
-from ..._internal._rotation import rotation
+from ..._internal._waves import wave_products
 from ._band_place import Place, Plan
 from ._integrand import Integrand
 
@@ -30,10 +29,7 @@ def mass_block(index: Array, step: Integrand, plan: Plan) -> tuple:
 
 @dataclasses.dataclass(frozen=True)
 class WaveBlock:
-    """Sums of weights, and of weights times (cos - 1) and sin, at m^2 frequencies.
-
-    These are start + (m a + b) step: two tables of m rotations give all of them.
-    """
+    """What `wave_sums` needs of both integrals, for m^2 frequencies, m even."""
 
     m: int
 
@@ -42,27 +38,9 @@ class WaveBlock:
     ) -> tuple:
         plan, start, spacing = aux
         x = _nodes(index, plan)
-        weights = _weights(step, x, plan)
         value = step.loss_at(x) - plan.center
-        few = jnp.arange(self.m, dtype=x.dtype)
-        rows = self._table((start + self.m * spacing * few)[:, None] * value)
-        columns = self._table((spacing * few)[:, None] * value)
-        # One product has the sums of all products of two entries.
-        weighted = (weights[:, None] * rows).reshape(-1, x.size)
-        sums = jnp.matmul(weighted, columns.T, precision=Precision.HIGHEST)
-        sums = sums.reshape(2, len(rows), len(columns))
-        one, cos, sin = slice(0, 1), slice(1, self.m + 1), slice(self.m + 1, None)
-        at = lambda row, column: sums[:, row, column]
-        versines = at(cos, one) + at(one, cos) + at(cos, cos) - at(sin, sin)
-        sines = at(sin, one) + at(one, sin) + at(sin, cos) + at(cos, sin)
-        flat = lambda each: each.reshape(2, -1)
-        return (sums[:, 0, 0], flat(versines), flat(sines)), ()
-
-    @staticmethod
-    def _table(angles: Array) -> Array:
-        """1, cos - 1 and sin."""
-        versine, sine = rotation(angles)
-        return jnp.concatenate([jnp.ones_like(angles[:1]), versine, sine])
+        weights = _weights(step, x, plan)
+        return wave_products(weights, value, start, spacing, self.m), ()
 
 
 def _nodes(index: Array, plan: Plan) -> Array:

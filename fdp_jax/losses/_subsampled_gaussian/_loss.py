@@ -50,8 +50,8 @@ class SubsampledGaussianLoss(Integrand, AnalyticLoss):
     symmetric: ClassVar[bool] = False
     fractional: ClassVar[bool] = True
     decays: ClassVar[bool] = True
-    cheap_together: ClassVar[bool] = True
-    wide: ClassVar[bool] = True
+    has_transform: ClassVar[bool] = True
+    together: ClassVar[int] = 256
     splits: ClassVar[bool] = True
 
     @staticmethod
@@ -127,8 +127,7 @@ class SubsampledGaussianLoss(Integrand, AnalyticLoss):
         tau = start + step * jnp.arange(count, dtype=start.dtype)
         terms = plan.blocks * NODES + 16
         unit = jnp.finfo(tau.dtype).eps
-        # Each sum's terms add up to at most 3 (4) weights, and to 3 tau |X - center| of
-        # them (where tau is least, 2 m - b of 2 m + b times the step).
+        # See `wave_sums`; half of a unit is rounding.
         error = unit * terms * jnp.minimum(2.5, 2 * tau * plan.loss_deviation)
         versine, sine = versine / total, sine / total
         return self._logarithm(plan, tau, versine, sine, error)

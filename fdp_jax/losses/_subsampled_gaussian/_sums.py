@@ -7,12 +7,12 @@ import math
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jax.lax import Precision
 from jaxtyping import Array, Float, Int
 
 from ..._internal._blocked_sum import blocked_sum
 from ..._internal._rotation import rotation
 from ..._internal._special import log1p
+from ..._internal._waves import wave_products, wave_sums
 from ._integrand import Integrand, growth_of, inclusion, log_ratio
 
 NODES = 64
@@ -88,8 +88,8 @@ def characteristic_sums(
 ) -> tuple[Array, Array, Array]:
     """Sums of weight, weight (cos - 1) and weight sin, at `count` frequencies."""
     block = _CharacteristicBlock(math.isqrt(count), 1)
-    sums, _ = blocked_sum(block, plan.blocks, one, (plan, start, step))
-    total, versine, sine = (x[0] for x in sums)
+    products, _ = blocked_sum(block, plan.blocks, one, (plan, start, step))
+    total, versine, sine = (x[0] for x in wave_sums(products, block.m))
     return total, versine, sine
 
 
@@ -106,8 +106,8 @@ def _characteristic_sums_jvp(count: int, primals: tuple, tangents: tuple) -> tup
     """
     one, plan, start, step = primals
     block = _CharacteristicBlock(math.isqrt(count), 3)
-    sums, _ = blocked_sum(block, plan.blocks, one, (plan, start, step))
-    total, versine, sine = sums
+    products, _ = blocked_sum(block, plan.blocks, one, (plan, start, step))
+    total, versine, sine = wave_sums(products, block.m)
     tau = start + step * jnp.arange(count, dtype=start.dtype)
     w = plan.order
     # Both derivatives of the sums less those at frequency 0.
@@ -132,11 +132,10 @@ def _characteristic_sums_jvp(count: int, primals: tuple, tangents: tuple) -> tup
 
 @dataclasses.dataclass(frozen=True)
 class _CharacteristicBlock:
-    """Sums of weight, weight (cos - 1) and weight sin at m^2 frequencies, m even.
+    """What `wave_sums` needs for m^2 frequencies, m even.
 
-    These are start + (2 m a +- b) step: two short tables of rotations give all of them,
-    with 1 - cos kept as such.  The same for the first `weights` of three weights: the
-    tilted density, and what stands in its derivatives.
+    The same for the first `weights` of three weights: the tilted density, and what
+    stands in its derivatives.
     """
 
     m: int
@@ -154,30 +153,7 @@ class _CharacteristicBlock:
         weight = weight[None]
         if self.weights > 1:
             weight = jnp.concatenate([weight, _derivative_weights(one, x, plan)])
-        rows = 2 * self.m * jnp.arange(self.m // 2 + 1, dtype=x.dtype)
-        rows = start + step * rows
-        columns = step * jnp.arange(1, self.m + 1, dtype=x.dtype)
-        row_versine, row_sine = rotation(rows[:, None] * value)
-        column_versine, column_sine = rotation(columns[:, None] * value)
-        weights = weight[:, None]
-        row_versine, row_sine = weights * row_versine, weights * row_sine
-        cosine = weights + row_versine
-        center = jnp.sum(row_versine, axis=-1)[..., None]
-        even = center + _pair(cosine, column_versine)
-        odd = _pair(row_sine, column_sine)
-        versine = self._in_order(center, even - odd, even + odd)
-        center = jnp.sum(row_sine, axis=-1)[..., None]
-        even = center + _pair(row_sine, column_versine)
-        odd = _pair(cosine, column_sine)
-        sine = self._in_order(center, even + odd, even - odd)
-        return (jnp.sum(weight, axis=-1), versine, sine), ()
-
-    def _in_order(self, center: Array, after: Array, before: Array) -> Array:
-        """The sums in order of frequency, from the first row's center on."""
-        before = before[..., : self.m - 1]
-        each = jnp.concatenate([before[..., ::-1], center, after], axis=-1)
-        flat = each.reshape(*each.shape[:-2], -1)
-        return flat[..., self.m - 1 :][..., : self.m**2]
+        return wave_products(weight, value, start, step, self.m), ()
 
 
 def points(
@@ -188,10 +164,6 @@ def points(
     value, weight = _weighted(one, nodes_of(index, plan.start, plan.spacing), plan)
     turns = (value + (plan.center - origin(one, plan))) * (step / (2 * jnp.pi))
     return turns, weight[None]
-
-
-def _pair(row: Array, column: Array) -> Array:
-    return jnp.matmul(row, column.T, precision=Precision.HIGHEST)
 
 
 def envelope_block(index: Array, one: Integrand, aux: tuple) -> tuple:

@@ -5,13 +5,12 @@ import math
 
 import equinox as eqx
 import jax.numpy as jnp
-from jax.lax import Precision
 from jaxtyping import Array, Float, Int
 
 from ..._internal._blocked_sum import blocked_sum
-from ..._internal._rotation import rotation
 from ..._internal._special import log1p
 from ..._internal._tolerances import ELEMENTARY
+from ..._internal._waves import wave_products, wave_sums
 from ._integrand import (
     NODES,
     Integrand,
@@ -105,10 +104,9 @@ def moment_block(index: Array, args: tuple[Integrand, Array], mesh: Mesh) -> tup
 
 @dataclasses.dataclass(frozen=True)
 class CharacteristicBlock:
-    """Sums for (T(w + i tau) - T(w)) e^-peak at m^2 frequencies, m even.
+    """T - 1, and what `wave_sums` needs for (T(w + i tau) - T(w)) e^-peak.
 
-    These are start + (2 m a +- b) step: two short tables of rotations give all of them,
-    with 1 - cos kept as such.
+    At m^2 frequencies, m even; of two weights, for the real part and the imaginary one.
     """
 
     m: int
@@ -120,29 +118,10 @@ class CharacteristicBlock:
         t, slope = place_of(nodes_of(index, mesh.start, mesh.spacing))
         value, slope = one.loss_at(t), slope * mesh.spacing
         more, less = tilted_at(one, t, value, mesh.order, mesh.peak)
-        both, rest = (more + less) * slope, (more - less) * slope
-        rows = 2 * self.m * jnp.arange(self.m // 2 + 1, dtype=t.dtype)
-        rows = (start + step * rows)[:, None] * value
-        columns = step * jnp.arange(1, self.m + 1, dtype=t.dtype)
-        row_versine, row_sine = rotation(rows)
-        column_versine, column_sine = rotation(columns[:, None] * value)
-        versine, sine = both * row_versine, rest * row_sine
-        center = jnp.sum(versine, axis=-1)[:, None]
-        even = center + _pair(both + versine, column_versine)
-        odd = _pair(both * row_sine, column_sine)
-        versines = self._in_order(center, even - odd, even + odd)
-        center = jnp.sum(sine, axis=-1)[:, None]
-        even = center + _pair(sine, column_versine)
-        odd = _pair(rest * (1 + row_versine), column_sine)
-        sines = self._in_order(center, even + odd, even - odd)
+        weights = jnp.stack([more + less, more - less]) * slope
         growth = growth_at(one, t, value, mesh.order, mesh.peak) * slope
-        return (jnp.sum(growth), versines, sines), ()
-
-    def _in_order(self, center: Array, after: Array, before: Array) -> Array:
-        """The sums in order of frequency, from the first row's center on."""
-        before = before[:, : self.m - 1]
-        flat = jnp.concatenate([before[:, ::-1], center, after], axis=-1).reshape(-1)
-        return flat[self.m - 1 :][: self.m**2]
+        products = wave_products(weights, value, start, step, self.m)
+        return (jnp.sum(growth), products), ()
 
 
 def characteristic_sums(
@@ -151,8 +130,6 @@ def characteristic_sums(
     """T - 1, and real and imaginary part of T(w + i tau) - T(w), times e^-peak."""
     block = CharacteristicBlock(math.isqrt(count))
     sums, _ = blocked_sum(block, mesh.blocks, (one,), (mesh, start, step))
-    return sums
-
-
-def _pair(row: Array, column: Array) -> Array:
-    return jnp.matmul(row, column.T, precision=Precision.HIGHEST)
+    growth, products = sums
+    _, versine, sine = wave_sums(products, block.m)
+    return growth, versine[0], sine[1]
