@@ -15,11 +15,6 @@ from .._internal._tolerances import CONCESSION, TOLERABLE
 from ..losses import FREQUENCY_BLOCK, ComposedLoss
 from ._saddle import Saddle, log_moments, order_of
 
-_MOST_BLOCKS = 512, 256
-"""Blocks of frequencies at most; the second where all may be had at once, by transforms
-of that length.  One in 80 of 4,000 random runs would take more; with 1,024 blocks more
-of them were loose, since quadratures fail far out, and the room alone costs a fifth of
-an epsilon."""
 _FEW = 8
 _CHERNOFF_LEVELS = 6
 _BEYOND = 1.14
@@ -77,7 +72,7 @@ class Contour(eqx.Module):
 
 def most_blocks(loss: ComposedLoss) -> int:
     """Blocks of frequencies at most."""
-    return _MOST_BLOCKS[loss.has_transform]
+    return max(term.most_blocks for term in loss.analytic_terms)
 
 
 def chernoff(

@@ -31,7 +31,7 @@ from ..losses._subsampled_gaussian._band_place import Place
 from ..losses._subsampled_gaussian._band_tails import log_outside
 from ._bounds import Profile, largest_loss
 from ._contour import Contour, Start, plan_contour
-from ._inversion import Evaluation, evaluate, look_up, tabulate
+from ._inversion import Evaluation, Table, evaluate, look_up, tabulate
 from ._rare_cuts import (
     BULK,
     Scales,
@@ -88,19 +88,23 @@ def plan_rare(
         (step, count, sign, epsilon, log_delta)
     )
 
-    def bands(log_delta: Array) -> tuple[BandLoss, Start, Array, Array]:
+    def begin(part: BandLoss) -> tuple[Contour, Array]:
+        """The contour of a band, and its share of log delta, about."""
+        part = part.tabulated()
+        start = tail_start_at_epsilon(_composed(part), sign, epsilon)
+        return _contour(part, start), start.rough_log_delta(epsilon)
+
+    def bands(log_delta: Array) -> tuple[BandLoss, Contour, Array, Array]:
         scales = scales_of(step, count, sign, epsilon, -log_delta)
         low, high = outer_cuts(step, count, sign, epsilon, log_delta, scales)
         cuts, active = bands_between(step, low, high, scales.width)
         parts = jax.vmap(lambda pair: BandLoss(step, count, scales.around(pair)))(cuts)
-        begin = lambda part: tail_start_at_epsilon(_composed(part), sign, epsilon)
-        starts = _map_active(begin, parts, active)
-        each = jax.vmap(lambda start: start.rough_log_delta(epsilon))(starts)
+        contours, each = _map_active(begin, parts, active)
         each = jnp.where(active & ~jnp.isnan(each), each, -jnp.inf)
         outer = _outermost(parts, active, scales.ends)
         certain, *_ = certain_part(outer, sign, epsilon[None])
         value = jnp.logaddexp(jax.nn.logsumexp(each), certain.estimate[0])
-        return parts, starts, active, jnp.clip(value, LEAST, -1.0)
+        return parts, contours, active, jnp.clip(value, LEAST, -1.0)
 
     def unfinished(state: tuple) -> Array:
         turn, used, (*_, value) = state
@@ -114,8 +118,7 @@ def plan_rare(
     shape = jax.eval_shape(bands, first)
     empty = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shape)
     start = (jnp.zeros((), jnp.int32), jnp.ones_like(first), (*empty[:-1], first + 1))
-    _, used, (parts, starts, active, _) = lax.while_loop(unfinished, again, start)
-    contours = _map_active(_contour, (parts, starts), active)
+    _, used, (parts, contours, active, _) = lax.while_loop(unfinished, again, start)
     scales = scales_of(step, count, sign, epsilon, -used)
     return stop_gradient(
         Rare(jnp.ones((), bool), sign, parts, contours, active, scales)
@@ -129,8 +132,7 @@ def _map_active(one: Callable, args: PyTree, active: Array) -> PyTree:
     return lax.map(lambda x: lax.cond(x[1], one, none, x[0]), (args, active))
 
 
-def _contour(args: tuple[BandLoss, Start]) -> Contour:
-    part, start = args
+def _contour(part: BandLoss, start: Start) -> Contour:
     contour = plan_contour(_composed(part), start)
     work = contour.blocks * contour.plans[0].blocks
     hopeless = contour.rough | (work > _MOST_WORK)
@@ -139,39 +141,38 @@ def _contour(args: tuple[BandLoss, Start]) -> Contour:
     )
 
 
+def tables_of(loss: ComposedLoss, rare: Rare) -> Table:
+    """What evaluations near the plan's threshold need, stacked; without derivative."""
+    (step,), (count,) = loss.terms, loss.counts
+    part = _composed(BandLoss(step, count))
+    return _map_active(
+        lambda contour: tabulate(part, contour), rare.contours, rare.active
+    )
+
+
 def rare_evaluation(
-    rare: Rare, step, count: Array, epsilons: Float[Array, " e"], *, tabulated: bool
+    rare: Rare,
+    step,
+    count: Array,
+    epsilons: Float[Array, " e"],
+    tables: Table | None = None,
 ) -> Evaluation:
-    """The profile at thresholds near the plan's; differentiable if not tabulated."""
-    contours, sign = rare.contours, rare.sign
+    """The profile at thresholds near the plan's; differentiable without tables."""
+    sign = rare.sign
 
-    def one(contour: Contour) -> Evaluation:
-        loss = _composed(BandLoss(step, count))
-        if tabulated:
-            table = tabulate(loss, contour)
-            return look_up(table, contour, epsilons)
-        return evaluate(loss, contour, epsilons)
+    def one(args: tuple[Contour, Table | None]) -> Evaluation:
+        contour, table = args
+        if table is None:
+            return evaluate(_composed(BandLoss(step, count)), contour, epsilons)
+        return look_up(table, contour, epsilons)
 
-    each = _map_active(one, contours, rare.active)
+    each = _map_active(one, (rare.contours, tables), rare.active)
     active = rare.active[:, None]
     each = jax.tree.map(lambda x: jnp.where(active, x, -jnp.inf), each)
     add = lambda x: jax.nn.logsumexp(x, axis=0)
     outer = _outermost(rare.parts, rare.active, rare.scales.ends)
     part = BandLoss(step, count, outer.place)
-    fixed = stop_gradient(part)
-
-    def left_out(epsilon: Array) -> Array:
-        low, high = fixed.place.cuts[:1], fixed.place.cuts[1:]
-        below = log_below(fixed, sign, epsilon, rare.scales, low)
-        above = log_above(fixed, sign, epsilon, rare.scales, high)
-        far = farthest(step, count, sign, epsilon)
-        # Ends that are far away leave out next to nothing, at any threshold.
-        near = fixed.place.ends[1] < 1 + BULK * step.noise_multiplier
-        outside = log_outside(fixed, sign, jnp.where(near, far, -jnp.inf))
-        beyond = jnp.logaddexp(outside, rare.scales.log_beyond(count))
-        return jnp.logaddexp(jnp.logaddexp(below, above)[0], beyond)
-
-    rest = lax.map(left_out, stop_gradient(epsilons)) + SPLIT_REST
+    rest = stop_gradient(_left_out(rare, part, epsilons)) + SPLIT_REST
     least, log_p, log_q = certain_part(part, sign, epsilons)
     value = jnp.logaddexp(add(each.log_value), least.estimate)
     upper = jnp.logaddexp(jnp.logaddexp(add(each.log_upper), least.upper), rest)
@@ -194,21 +195,39 @@ def rare_evaluation(
     )
 
 
+def _left_out(
+    rare: Rare, part: BandLoss, epsilons: Float[Array, " e"]
+) -> Float[Array, " e"]:
+    """A bound of what runs outside of all bands add to delta; no derivative."""
+    part, epsilons = stop_gradient((part, epsilons))
+    sign, scales, place = rare.sign, rare.scales, part.place
+    below = log_below(part, sign, epsilons, scales, place.cuts[:1])
+    above = log_above(part, sign, epsilons, scales, place.cuts[1:])
+    far = farthest(part.step, part.count, sign, epsilons)
+    # Ends that are far away leave out next to nothing, at any threshold.
+    near = place.ends[1] < 1 + BULK * part.step.noise_multiplier
+    outside = log_outside(part, sign, jnp.where(near, far, -jnp.inf))
+    beyond = jnp.logaddexp(outside, scales.log_beyond(part.count))
+    return jnp.logaddexp(jnp.logaddexp(below, above)[:, 0], beyond)
+
+
 def rare_profile(
     loss: ComposedLoss, rare: Rare, epsilons: Float[Array, " e"], *, tabulated: bool
 ) -> Profile:
     """The profile at thresholds near the plan's; differentiable if not tabulated."""
-    found = evaluation(loss, rare, epsilons, tabulated=tabulated)
+    tables = tables_of(loss, rare) if tabulated else None
+    found = evaluation(loss, rare, epsilons, tables)
     log_delta = Interval(found.log_lower, found.log_value, found.log_upper)
     log_delta = sound(log_delta, -jnp.inf, 0.0).map(lambda x: jnp.minimum(x, 0))
     return Profile(log_delta, log_delta.map_down(log_complement), found.log_alpha)
 
 
 def evaluation(
-    loss: ComposedLoss, rare: Rare, epsilons: Array, *, tabulated: bool
+    loss: ComposedLoss, rare: Rare, epsilons: Array, tables: Table | None
 ) -> Evaluation:
+    """`rare_evaluation`, with nothing beyond the largest loss."""
     (step,), (count,) = loss.terms, loss.counts
-    found = rare_evaluation(rare, step, count, epsilons, tabulated=tabulated)
+    found = rare_evaluation(rare, step, count, epsilons, tables)
     beyond = epsilons >= largest_loss(stop_gradient(loss), rare.sign)
     return _without_losses(found, beyond)
 

@@ -129,8 +129,8 @@ def outer_cuts(
     highs = begin + (right - begin) * share
     place = Place(jnp.stack([left, right]), width, scales.ends)
     part = BandLoss(step, count, place)
-    below = log_below(part, sign, epsilon, scales, lows)
-    above = log_above(part, sign, epsilon, scales, highs)
+    (below,) = log_below(part, sign, epsilon[None], scales, lows)
+    (above,) = log_above(part, sign, epsilon[None], scales, highs)
     target = log_delta - _DROP
     fits = below < target
     low = jnp.where(jnp.any(fits), lows[jnp.argmax(fits)], left)
@@ -140,8 +140,8 @@ def outer_cuts(
 
 
 def log_below(
-    part: BandLoss, sign: Array, epsilon: Array, scales: Scales, cuts: Array
-) -> Float[Array, " c"]:
+    part: BandLoss, sign: Array, epsilons: Float[Array, " e"], scales: Scales, cuts
+) -> Float[Array, "e c"]:
     """A bound of what runs below some lower cuts add to delta.
 
     In direction "add", of what they fall short of P_a^N - e^eps Q_a^N.
@@ -149,32 +149,33 @@ def log_below(
     orders = 1 + scales.levels
     logs, beyond = log_excess_below(part, orders, cuts, scales.reach)
     least = part.count * -log1p(-part.step.sampling_prob)
+    epsilon = epsilons[:, None]
     # R = e^(D - least): runs with all steps within reach, then those with another one.
     removed = _log_payoff(scales.levels) - scales.levels * epsilon - orders * least
     added = orders * (epsilon - least)
     every = part.count * logs
-    bound = every + jnp.where(sign > 0, removed, added)[:, None]
+    bound = every + jnp.where(sign > 0, removed, added)[..., None]
     unit = 8 * jnp.finfo(bound.dtype).eps
     sizes = orders * (1 + jnp.abs(epsilon) + least)
-    bound = bound + unit * (sizes[:, None] + jnp.abs(every))
-    bound = jnp.min(jnp.where(jnp.isnan(bound), jnp.inf, bound), axis=0)
+    bound = bound + unit * (sizes[..., None] + jnp.abs(every))
+    bound = jnp.min(jnp.where(jnp.isnan(bound), jnp.inf, bound), axis=1)
     other = jnp.log(part.count) + beyond + jnp.where(sign > 0, 0, epsilon)
     return jnp.logaddexp(bound, other)
 
 
 def log_above(
-    part: BandLoss, sign: Array, epsilon: Array, scales: Scales, cuts: Array
-) -> Float[Array, " c"]:
+    part: BandLoss, sign: Array, epsilons: Float[Array, " e"], scales: Scales, cuts
+) -> Float[Array, "e c"]:
     """A bound of what runs with a step above some upper cuts add to delta."""
-    levels = scales.levels
+    levels, epsilon = scales.levels, epsilons[:, None]
     orders = jnp.where(sign > 0, 1 + levels, -levels)
     one, every = log_masses_above(part, orders, cuts)
     rest = (part.count - 1) * every + _log_payoff(levels) - levels * epsilon
     unit = 8 * jnp.finfo(rest.dtype).eps
     sizes = (part.count - 1) * jnp.abs(every) + (1 + levels) * (1 + jnp.abs(epsilon))
     rest = rest + unit * sizes
-    bound = jnp.log(part.count) + one + rest[:, None]
-    bound = jnp.min(jnp.where(jnp.isnan(bound), jnp.inf, bound), axis=0)
+    bound = jnp.log(part.count) + one + rest[..., None]
+    bound = jnp.min(jnp.where(jnp.isnan(bound), jnp.inf, bound), axis=1)
     # In direction "add" a step with more than the gap leaves nothing of delta.
     far = farthest(part.step, part.count, sign, epsilon)
     few = log_ndtr((far - cuts) / part.place.width) + 1e-9

@@ -15,7 +15,8 @@ from .._internal._special import safe_log
 from ..losses import ComposedLoss
 from ._bounds import Profile, capped, capped_profile, select
 from ._contour import Contour
-from ._rare import LEAST, Rare, evaluation, plan_rare, rare_profile
+from ._inversion import Table
+from ._rare import LEAST, Rare, evaluation, plan_rare, rare_profile, tables_of
 
 _NEWTON_TURNS, _MOST_STEPS = 24, 1e9
 _MOST_PROB = 1 - 1e-9
@@ -174,12 +175,16 @@ class _Near(eqx.Module):
 
 
 def _at_real(
-    loss: ComposedLoss, rare: Rare, sign: Array, points: Array, *, tabulated: bool
+    loss: ComposedLoss,
+    rare: Rare,
+    sign: Array,
+    points: Array,
+    tables: Table | None = None,
 ) -> _Near:
     """Also below zero: delta(-e) = 1 - e^-e + e^-e delta_rev(e)."""
     flip = rare.sign != sign
     distance = jnp.where(flip, -points, points)
-    found = evaluation(loss, rare, distance, tabulated=tabulated)
+    found = evaluation(loss, rare, distance, tables)
     none = -jnp.expm1(-distance)
     back = lambda x, none: safe_log(none + jnp.exp(x - distance))
     value = jnp.where(flip, back(found.log_value, none), found.log_value)
@@ -232,22 +237,25 @@ def rare_epsilon(
     def steepness(last: _Near) -> Array:
         return jnp.maximum(jnp.abs(last.slope[1]), 1e-300)
 
-    def unfinished(state: tuple) -> Array:
-        turn, center, _, _, points, _, _, last = state
+    def unfinished(found: tuple) -> Array:
+        turn, center, points, _, _, last = found
         moved = jnp.abs(center - points[1])
         close = moved <= least_step(center, steepness(last))
         certified = (points[0] < points[1]) | (turn > 2)
         return (turn < _NEWTON_TURNS) & ~(close & certified)
 
-    def body(state: tuple) -> tuple:
-        turn, center, planned, rare, points, low, high, last = state
+    def too_far(rare: Rare, planned: Array, state: tuple) -> Array:
+        """Whether the next threshold needs a plan of its own."""
+        _, center, _, _, _, last = state
         moved = jnp.abs((center - planned) * last.slope[1])
         # Nearer only if what the plan leaves out is heard here.
         heard = ~(last.upper[1] - last.lower[1] < _TOLERANCE)
-        far = ~(moved < jnp.where(heard, _CLOSE, _NEAR)) | (turn == 0)
-        far = far | ((rare.sign != sign) & (center > 0))
-        rare = lax.cond(far, lambda: plan(center), lambda: rare)
-        planned = jnp.where(far, center, planned)
+        far = ~(moved < jnp.where(heard, _CLOSE, _NEAR))
+        return far | ((rare.sign != sign) & (center > 0))
+
+    def look(rare: Rare, tables: Table, state: tuple) -> tuple:
+        """A step of Newton's method, with what is a little to both sides."""
+        turn, center, _, low, high, last = state
         # How far the certificate's ends are from the estimate, in epsilon.
         steep = steepness(last)
         zero = jnp.zeros_like(center)
@@ -258,14 +266,28 @@ def rare_epsilon(
         sides = 1.01 * sides / steep + least * jnp.asarray([-1.0, 0.0, 1.0])
         usable = jnp.isfinite(sides) & (jnp.abs(sides) * steep < 1) & (turn > 0)
         points = center + jnp.where(usable, sides, 0)
-        here = _at_real(loss, rare, sign, points, tabulated=True)
+        here = _at_real(loss, rare, sign, points, tables)
         miss = here.value[1] - target
         low = jnp.where(miss > 0, jnp.maximum(low, center), low)
         high = jnp.where(miss < 0, jnp.minimum(high, center), high)
         following = center - miss / here.slope[1]
         inside = (following >= low) & (following <= high)
         following = jnp.where(inside, following, 0.5 * (low + high))
-        return turn + 1, following, planned, rare, points, low, high, here
+        return turn + 1, following, points, low, high, here
+
+    def body(state: tuple) -> tuple:
+        """Of one plan, as long as thresholds are near enough to it."""
+        found, _ = state
+        planned, first = found[1], found[0]
+        rare = plan(planned)
+        tables = tables_of(loss, rare)
+
+        def more(found: tuple) -> Array:
+            near = unfinished(found) & ~too_far(rare, planned, found)
+            return (found[0] == first) | near
+
+        found = lax.while_loop(more, lambda found: look(rare, tables, found), found)
+        return found, rare
 
     least, most = bounds
     first = jnp.clip(first, least + 1e-3 * (most - least), most - 1e-3 * (most - least))
@@ -274,8 +296,9 @@ def rare_epsilon(
     shape = jax.eval_shape(plan, first)
     none = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shape)
     turn = jnp.zeros((), jnp.int32)
-    start = turn, first, first, none, points, least, most, empty
-    _, _, _, rare, points, _, _, here = lax.while_loop(unfinished, body, start)
+    start = (turn, first, points, least, most, empty), none
+    found, rare = lax.while_loop(lambda state: unfinished(state[0]), body, start)
+    _, _, points, _, _, here = found
     rounded = 4 * jnp.finfo(target.dtype).eps * (1 + jnp.abs(target)) + slack
     above = here.upper[2] <= target - rounded[1]
     below = here.lower[0] >= target + rounded[0]
@@ -288,4 +311,4 @@ def rare_log_delta(
     loss: ComposedLoss, sign: Array, rare: Rare, epsilon: Array
 ) -> Float[Array, ""]:
     """Log delta at a real threshold, differentiable."""
-    return _at_real(loss, rare, sign, epsilon[None], tabulated=False).value[0]
+    return _at_real(loss, rare, sign, epsilon[None]).value[0]

@@ -41,6 +41,8 @@ class AnalyticLoss(AbstractLoss):
     together: ClassVar[int] = FREQUENCY_BLOCK
     """Frequencies of a table that are evaluated together, where more of them cost less
     each: the square of a multiple of 8."""
+    most_blocks: ClassVar[int] = 512
+    """Blocks of frequencies at most; beyond, an integral is given up."""
 
     @staticmethod
     def decays_soon(sampling_prob: float, num_steps: float) -> bool:

@@ -140,9 +140,7 @@ def test_a_plan_for_the_exchanged_pair_beyond_zero(monkeypatch):
     monkeypatch.setattr(_rare_queries, "evaluation", lambda *_, **__: here)
     rare: Any = types.SimpleNamespace(sign=jnp.asarray(-1.0))
     loss: Any = None
-    found = _rare_queries._at_real(
-        loss, rare, jnp.asarray(1.0), jnp.asarray([t]), tabulated=True
-    )
+    found = _rare_queries._at_real(loss, rare, jnp.asarray(1.0), jnp.asarray([t]))
     np.testing.assert_allclose(found.value, math.log(delta), rtol=1e-12)
     assert found.lower[0] <= math.log(delta) <= found.upper[0]
 
@@ -243,7 +241,8 @@ def _added():
     def find(noise, prob, epsilon, guess, place):
         step, count, sign = _step(noise, prob), jnp.asarray(2.0), -1.0
         rare = _rare.plan_rare(step, count, jnp.asarray(sign), place, guess)
-        return _rare.rare_evaluation(rare, step, count, epsilon[None], tabulated=True)
+        tables = _rare.tables_of(ComposedLoss((step,), (count,)), rare)
+        return _rare.rare_evaluation(rare, step, count, epsilon[None], tables)
 
     return lambda *args: find(*map(jnp.asarray, args))
 

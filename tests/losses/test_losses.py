@@ -14,6 +14,7 @@ from fdp_jax.losses import (
     GaussianLoss,
     LaplaceLoss,
     SubsampledGaussianLoss,
+    SymmetrizedGaussianLoss,
     TwoPointLoss,
 )
 

@@ -4,7 +4,7 @@ import math
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array, ArrayLike, Float
 
 from ..._internal._special import log1p, log_ndtr
 from ..._internal._tolerances import BAND_QUADRATURE, BAND_SUM, LEAST_SUM
@@ -15,6 +15,16 @@ _MOST = 900.0
 """An exponent beyond which Chernoff's bound is given up."""
 _SHIFT = 300.0
 """What exponents are moved by, so that neither factor of a product leaves the range."""
+
+
+def _step_bound(t: Array, shift: ArrayLike) -> Array:
+    """A bound of e^shift Phi(t), less than twice as large, in few operations.
+
+    From that of Mills' ratio by Sampford (1953), 4 / (3 x + sqrt(x^2 + 8)).
+    """
+    x = jnp.maximum(-t, 0)
+    tail = 4 / (3 * x + jnp.sqrt(jnp.square(x) + 8)) / math.sqrt(2 * math.pi)
+    return jnp.exp(shift - 0.5 * jnp.square(x)) * jnp.where(t < 0, tail, 1)
 
 
 def log_masses_above(
@@ -34,7 +44,7 @@ def log_masses_above(
     weights = jnp.exp(logs - peak) * part.place.spacing
     # Both are larger here: only products far below the least number are lost.
     lifted = jnp.exp(logs - peak + _SHIFT) * part.place.spacing
-    kept = jnp.exp(log_ndtr((x[:, None] - cuts) / part.place.width) + _SHIFT)
+    kept = _step_bound((x[:, None] - cuts) / part.place.width, _SHIFT)
     allowance = jax.vmap(lambda w: part.trapezoid_error(x, w))(order) + BAND_QUADRATURE
     unit = 8 * jnp.finfo(x.dtype).eps
     sizes = jnp.abs(part.step.log_base(x)) + jnp.abs(order)[:, None] * jnp.abs(
@@ -67,10 +77,10 @@ def log_excess_below(
     base = part.step.log_base(x)
     base = jnp.maximum(base[:-1], base[1:])
     base = jnp.where((x[:-1] < 0) & (x[1:] > 0), part.step.log_base(0 * q), base)
-    least = base[:, None] + log_ndtr((cuts - x[:-1, None]) / part.place.width)
     within = x[:-1, None] < far
     # The one times e^shift, the other by it: both may be far from one.
-    kept = jnp.maximum(jnp.exp(least + _SHIFT), LEAST_SUM)
+    least = (cuts - x[:-1, None]) / part.place.width
+    kept = jnp.maximum(_step_bound(least, base[:, None] + _SHIFT), LEAST_SUM)
     kept = jnp.where(within, kept, 0)
     beyond = jax.nn.softplus(part.step.u(x[1:]) + jnp.log(q) - log1p(-q))
     exponent = order[:, None] * beyond
