@@ -15,6 +15,7 @@ import pytest
 from fdp_jax.engines import _rare, _rare_cuts, _rare_queries
 from fdp_jax.engines._bounds import Interval
 from fdp_jax.losses import ComposedLoss, SubsampledGaussianLoss
+from fdp_jax.losses._subsampled_gaussian import _band_tails
 from fdp_jax.losses._subsampled_gaussian._band import BandLoss
 from fdp_jax.losses._subsampled_gaussian._band_place import Place
 from fdp_jax.losses._subsampled_gaussian._band_tails import (
@@ -92,6 +93,18 @@ def test_excess_below_a_cut_where_a_factor_underflows():
 
         edges = mpmath.linspace(-14, -3 + 0.1 * reach, 40)
         assert found[0] >= float(mpmath.log(mpmath.quad(density, edges)))
+
+
+@pytest.mark.parametrize("shift", [0.0, 300.0])
+def test_bound_of_a_smooth_step(shift):
+    """Above it, by less than a factor of two, however far out."""
+    points = np.concatenate([np.linspace(-9, 9, 181), -np.geomspace(9, 37, 40)])
+    found = _band_tails._step_bound(jnp.asarray(points), shift)
+    with mpmath.workdps(30):
+        for point, bound in zip(points, np.asarray(found), strict=True):
+            truth = mpmath.ncdf(mpmath.mpf(float(point))) * mpmath.exp(shift)
+            # But for the rounding that the sums over nodes allow for.
+            assert truth * (1 - 1e-12) <= bound < 2 * truth * (1 + 1e-12)
 
 
 def test_tail_above_a_cut_below_the_least_number():
