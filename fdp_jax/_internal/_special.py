@@ -230,7 +230,11 @@ def log_ndtri(log_p: ArrayLike) -> jax.Array:
 def log_one_plus(
     real: jax.Array, imag: jax.Array
 ) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """Of 1 + real + i imag: log of the modulus, argument, modulus."""
+    """Of 1 + real + i imag: log of the modulus, argument, square of the modulus.
+
+    The first two have full relative accuracy near zero.  Where the modulus is less than
+    rounding they are those of a small positive number, without derivative.
+    """
     excess = 2 * real + jnp.square(real) + jnp.square(imag)
     square = jnp.square(1 + real) + jnp.square(imag)
     close, dead = jnp.abs(excess) < 0.5, square < DEAD_SQUARE
@@ -239,6 +243,17 @@ def log_one_plus(
     log = jnp.where(dead, 0.5 * np.log(DEAD_SQUARE), jnp.where(close, near, far))
     angle = jnp.arctan2(jnp.where(dead, 0, imag), jnp.where(dead, 1, 1 + real))
     return log, angle, square
+
+
+def log_turned(
+    share: jax.Array, versine: jax.Array, sine: jax.Array
+) -> tuple[jax.Array, jax.Array]:
+    """Of 1 - p + p e^{it}: log of the modulus, and argument.
+
+    Of a rotation's cos t - 1 and sin t and a share p.
+    """
+    log = 0.5 * log1p(2 * share * (1 - share) * versine)
+    return log, jnp.arctan2(share * sine, 1 + share * versine)
 
 
 @jax.jit

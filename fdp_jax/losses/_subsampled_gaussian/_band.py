@@ -32,6 +32,7 @@ from ..._internal._special import (
     log1mexp,
     log1p,
     log_one_plus,
+    log_turned,
 )
 from ..._internal._tolerances import (
     BAND_QUADRATURE,
@@ -383,8 +384,7 @@ class BandLoss(AnalyticLoss):
         y, slope = u / saturation, u_slope / jnp.square(saturation)
         angle = y / variance
         versine, sine = rotation(angle)
-        modulus = 0.5 * log1p(2 * p * (1 - p) * versine)
-        turn = jnp.arctan2(p * sine, 1 + p * versine)
+        modulus, turn = log_turned(p, versine, sine)
         common = 0.5 * y * angle + order * modulus - frequency * turn
         common = common + 0.5 * log1p(jnp.square(slope))
         common = common + 0.5 * jnp.square(y / self.place.width)

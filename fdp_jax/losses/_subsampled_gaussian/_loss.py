@@ -13,7 +13,7 @@ from jaxtyping import Array
 
 from ..._internal._blocked_sum import blocked_sum
 from ..._internal._fourier_sums import fourier_sums
-from ..._internal._special import log1p
+from ..._internal._special import log1p, log_one_plus
 from ..._internal._tolerances import DEAD_SQUARE, NODE_WEIGHT, STEP_ENVELOPE
 from .._analytic import FREQUENCY_BLOCK, AnalyticLoss, CharacteristicBlock
 from .._base import outward
@@ -166,20 +166,12 @@ class SubsampledGaussianLoss(Integrand, AnalyticLoss):
         error: Array,
     ) -> CharacteristicBlock:
         """From phi - 1 and a bound on the rounding of its sums."""
-        # |phi|^2 - 1, without forming |phi|; and |phi|^2 where that is small.
-        excess = 2 * versine + jnp.square(versine) + jnp.square(sine)
-        square = jnp.square(1 + versine) + jnp.square(sine)
-        close, dead = excess > -0.5, square < DEAD_SQUARE
-        modulus = jnp.maximum(square, DEAD_SQUARE)
-        near = 0.5 * log1p(jnp.where(close, excess, 0.0))
-        far = 0.5 * jnp.log(jnp.where(close | dead, 1.0, square))
-        real = jnp.where(close, near, far)
-        angle = jnp.arctan2(jnp.where(dead, 0, sine), jnp.where(dead, 1, 1 + versine))
+        real, angle, square = log_one_plus(versine, sine)
         unit = jnp.finfo(tau.dtype).eps
         error = error + unit * 4 * tau * plan.loss_size
-        error = (error + plan.quadrature_error) / jnp.sqrt(modulus)
+        modulus = jnp.sqrt(jnp.maximum(square, DEAD_SQUARE))
+        error = (error + plan.quadrature_error) / modulus
         error = error + 4 * unit * jnp.hypot(real, angle)
-        real = jnp.where(dead, -35.0, real)
         return CharacteristicBlock(real, angle, stop_gradient(error))
 
     def log_envelope(self, located, frequency):

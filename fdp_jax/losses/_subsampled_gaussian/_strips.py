@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from ..._internal._logs import LOG_2
-from ..._internal._special import log1p
+from ..._internal._special import log1p, log_turned
 from ._integrand import Integrand, inclusion
 from ._place import REACH, Interval, Location, beyond_iterates
 
@@ -114,8 +114,7 @@ def lines_of(
     angle = v / jnp.square(s)
     versine, sine = -2 * jnp.square(jnp.sin(0.5 * angle)), jnp.sin(angle)
     versine, sine = versine[:, None], sine[:, None]
-    modulus = 0.5 * log1p(2 * p * (1 - p) * versine)
-    turn = jnp.arctan2(p * sine, 1 + p * versine)
+    modulus, turn = log_turned(p, versine, sine)
     along = one.log_integrand(x, order) + order * modulus + frequency * turn
     bent = jnp.where(versine > -1, sine, 1)[:, 0]
     bend = 0.5 * (jnp.abs(order) + frequency * bent) / (2 + versine[:, 0])

@@ -11,7 +11,7 @@ from jaxtyping import Array, Float, Int
 
 from ..._internal._blocked_sum import blocked_sum
 from ..._internal._rotation import rotation
-from ..._internal._special import log1p
+from ..._internal._special import log1p, log_turned
 from ..._internal._waves import wave_products, wave_sums
 from ._integrand import Integrand, growth_of, inclusion, log_ratio
 
@@ -188,8 +188,7 @@ def envelope_block(index: Array, one: Integrand, aux: tuple) -> tuple:
     v, slope = u / saturation, u_slope / jnp.square(saturation)
     angle = v / variance
     versine, sine = rotation(angle)
-    modulus = 0.5 * log1p(2 * p * (1 - p) * versine)
-    turn = jnp.arctan2(p * sine, 1 + p * versine)
+    modulus, turn = log_turned(p, versine, sine)
     exponent = 0.5 * v * angle + order * modulus - frequency * turn
     exponent = exponent + 0.5 * log1p(jnp.square(slope))
     # Both sums with errors of a few units in the last place, which are allowed for.

@@ -15,7 +15,7 @@ from jaxtyping import Array, Float, Int
 
 from ..._internal._blocked_sum import blocked_sum
 from ..._internal._rotation import rotation
-from ..._internal._special import log1p
+from ..._internal._special import log1p, log_turned
 from ..._internal._tolerances import ENVELOPE_SUM
 from .._subsampled_gaussian._integrand import growth_of
 from ._integrand import NODES, Integrand, nodes_of, place_of
@@ -91,8 +91,7 @@ def _block(index: Array, one: Integrand, lines: _Lines) -> tuple:
     log_weight = one.log_base(t) + lines.powers * one.loss_at(t) - lines.log
     p, b, b_slope = lines.at(one, t)
     versine, sine = rotation(2 * one.half * b)
-    modulus = 0.5 * log1p(2 * p * (1 - p) * versine)
-    turn = jnp.arctan2(p * sine, 1 + p * versine)
+    modulus, turn = log_turned(p, versine, sine)
     exponent = 0.5 * jnp.square(b) + lines.powers * modulus - lines.frequency * turn
     exponent = exponent + 0.5 * log1p(jnp.square(b_slope))
     log_weight = jnp.broadcast_to(log_weight, exponent.shape)

@@ -16,7 +16,7 @@ import jax.numpy as jnp
 from jax.lax import stop_gradient
 from jaxtyping import Array, Float
 
-from ..._internal._special import log1p
+from ..._internal._special import log_one_plus
 from ..._internal._tolerances import DEAD_SQUARE
 from .._analytic import FREQUENCY_BLOCK, AnalyticLoss, CharacteristicBlock
 from .._glued import ExchangedLoss, GluedLoss
@@ -160,15 +160,8 @@ def _logarithm(
     versine: Array, sine: Array, error: Array, quadrature_error: Array
 ) -> CharacteristicBlock:
     """From phi - 1 and bounds on its errors, as of the subsampled Gaussian."""
-    excess = 2 * versine + jnp.square(versine) + jnp.square(sine)
-    square = jnp.square(1 + versine) + jnp.square(sine)
-    close, dead = excess > -0.5, square < DEAD_SQUARE
-    near = 0.5 * log1p(jnp.where(close, excess, 0.0))
-    far = 0.5 * jnp.log(jnp.where(close | dead, 1.0, square))
-    real = jnp.where(close, near, far)
-    angle = jnp.arctan2(jnp.where(dead, 0, sine), jnp.where(dead, 1, 1 + versine))
+    real, angle, square = log_one_plus(versine, sine)
     unit = jnp.finfo(real.dtype).eps
     modulus = jnp.sqrt(jnp.maximum(square, DEAD_SQUARE))
     error = (error + quadrature_error) / modulus + 4 * unit * jnp.hypot(real, angle)
-    real = jnp.where(dead, -35.0, real)
     return CharacteristicBlock(real, angle, stop_gradient(error))
