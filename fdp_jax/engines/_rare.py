@@ -15,6 +15,7 @@ masses below a, but for runs that add up to less than eps: again Chernoff's ineq
 
 import dataclasses
 from collections.abc import Callable
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -144,6 +145,7 @@ def _contour(part: BandLoss, start: Start) -> Contour:
 def tables_of(loss: ComposedLoss, rare: Rare) -> Table:
     """What evaluations near the plan's threshold need, stacked; without derivative."""
     (step,), (count,) = loss.terms, loss.counts
+    step: Any = step  # of a loss that can be split
     part = _composed(BandLoss(step, count))
     return _map_active(
         lambda contour: tabulate(part, contour), rare.contours, rare.active

@@ -140,7 +140,11 @@ def outer_cuts(
 
 
 def log_below(
-    part: BandLoss, sign: Array, epsilons: Float[Array, " e"], scales: Scales, cuts
+    part: BandLoss,
+    sign: Array,
+    epsilons: Float[Array, " e"],
+    scales: Scales,
+    cuts: Array,
 ) -> Float[Array, "e c"]:
     """A bound of what runs below some lower cuts add to delta.
 
@@ -164,7 +168,11 @@ def log_below(
 
 
 def log_above(
-    part: BandLoss, sign: Array, epsilons: Float[Array, " e"], scales: Scales, cuts
+    part: BandLoss,
+    sign: Array,
+    epsilons: Float[Array, " e"],
+    scales: Scales,
+    cuts: Array,
 ) -> Float[Array, "e c"]:
     """A bound of what runs with a step above some upper cuts add to delta."""
     levels, epsilon = scales.levels, epsilons[:, None]

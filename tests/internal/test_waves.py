@@ -15,7 +15,7 @@ def test_waves_are_sums_over_points(m, start):
     rng = np.random.default_rng(m)
     weights, value = rng.uniform(size=(2, 50)) ** 4, 3 * rng.standard_normal(50)
     step = 0.01
-    make = jax.jit(lambda *args: wave_sums(wave_products(*args, m), m))
+    make = jax.jit(lambda w, x, t, h: wave_sums(wave_products(w, x, t, h, m), m))
     found = make(*map(jnp.asarray, (weights, value, start, step)))
     total, versine, sine = map(np.asarray, found)
     wide = np.longdouble
