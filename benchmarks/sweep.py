@@ -33,6 +33,10 @@ KINDS = {
     "calibration": {"noise": {"target": TARGET, "solve_for": "noise_multiplier"}},
     "curve": {"curve": lambda mechanism: mechanism.curve().beta(alpha=ALPHA)},
 }
+WHOLE_LOOPS = (
+    "--xla_backend_extra_options=xla_cpu_small_while_loop_byte_threshold=10000000"
+)
+"""As `fdp-jax sweep` has it (docs/performance.md)."""
 GOALS = {"epsilon": 100_000, "calibration": 10_000, "curve": 1_000}
 
 
@@ -129,6 +133,7 @@ def _run(
                 *(("--folder", folder) if processes > 1 else ()),
             ],
             stdout=subprocess.PIPE,
+            env=os.environ | {"XLA_FLAGS": WHOLE_LOOPS},
             text=True,
         )
         for index in range(processes)

@@ -34,6 +34,7 @@ _KNOWN = importlib.metadata.version("jaxlib").startswith("0.10.")
 if _KNOWN and "FDP_JAX_TEST_DEFAULTS" not in os.environ:
     os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {_SOONER}".strip()
     _compilation.SOONER["xla_backend_optimization_level"] = 0
+    _compilation.FASTER["xla_backend_optimization_level"] = 0
 
 # Tests ask for programs of the sources as they are, of which there are many.
 os.environ["FDP_JAX_CACHE"] = "off"

@@ -7,6 +7,7 @@ import subprocess
 import sys
 
 import jax
+import pytest
 
 import fdp_jax as fdp
 from fdp_jax._internal import _compilation
@@ -70,11 +71,14 @@ def test_defaults_of_the_compiler_give_the_truth():
             assert abs(slope / float(truth[run]["deps_dsigma"]) - 1) <= 1e-8
 
 
-def test_an_option_that_the_compiler_does_not_know_is_left_out(monkeypatch):
-    monkeypatch.setattr(_compilation, "SOONER", {"xla_no_such_option": False})
+@pytest.mark.parametrize(("often", "name"), [(False, "SOONER"), (True, "FASTER")])
+def test_an_option_that_the_compiler_does_not_know_is_left_out(
+    often, name, monkeypatch
+):
+    monkeypatch.setattr(_compilation, name, {"xla_no_such_option": False})
     _compilation.options_here.cache_clear()
     try:
-        assert _compilation.options_here() == {}
+        assert _compilation.options_here(often=often) == {}
         assert jit_on_its_own(lambda x: x + 1)(1.0) == 2.0
     finally:
         _compilation.options_here.cache_clear()

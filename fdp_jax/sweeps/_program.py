@@ -78,7 +78,7 @@ def program_for(
         counts = jax.ShapeDtypeStruct((1,), np.int64)
         closed, shapes = jax.make_jaxpr(run, return_shape=True)(columns, counts)
         structure = jax.tree.structure(shapes)
-        flat = compiled_text(closed)
+        flat = compiled_text(closed, often=True)
 
         def on_one(columns: Columns, counts: np.ndarray) -> dict[str, np.ndarray]:
             leaves = jax.tree.leaves((columns, counts))
@@ -90,7 +90,7 @@ def program_for(
     shared = jax.shard_map(
         run, mesh=mesh, in_specs=(parts, parts), out_specs=parts, check_vma=False
     )
-    compiled = jax.jit(shared, **options_here())
+    compiled = jax.jit(shared, **options_here(often=True))
 
     def on_all(columns: Columns, counts: np.ndarray) -> dict[str, np.ndarray]:
         given = jax.device_put((columns, counts), place)

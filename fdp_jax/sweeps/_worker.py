@@ -1,7 +1,10 @@
 """Answers for the configurations of a chunk, by whatever it takes."""
 
+import concurrent.futures
+import contextvars
 import functools
 import warnings
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import jax
@@ -128,14 +131,32 @@ class Worker:
             return " ".join(str(error).split())
         return ""
 
+    def _by_themselves(
+        self, columns: Arrays, rows: Sequence[int]
+    ) -> Iterator[tuple[int, dict[str, np.ndarray] | str]]:
+        """Plain calls, as many at a time as there are devices.
+
+        All are made on the first device: on a CPU each of them takes a core.
+        """
+        ask = lambda row: self.problem.with_known(self._row(columns, row))
+        alone = rows if self.devices == 1 else rows[:1]
+        for row in alone:  # compiles what the others need as well
+            yield row, ask(row)
+        rest = rows[len(alone) :]
+        if not rest:
+            return
+        with concurrent.futures.ThreadPoolExecutor(self.devices) as pool:
+            inside = [contextvars.copy_context() for _ in rest]
+            found = pool.map(lambda here, row: here.run(ask, row), inside, rest)
+            yield from zip(rest, found, strict=True)
+
     def _plainly(
         self, columns: Arrays, rows: np.ndarray, found: Arrays
     ) -> tuple[Arrays, dict[int, str]]:
         """Plain calls for some rows; what is refused keeps what is known of it."""
         messages, known = {}, dict(found)
         count = len(next(iter(columns.values())))
-        for row in map(int, rows):
-            answers = self.problem.with_known(self._row(columns, row))
+        for row, answers in self._by_themselves(columns, rows.tolist()):
             if isinstance(answers, str):
                 messages[row] = answers
                 answers = {}

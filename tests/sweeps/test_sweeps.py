@@ -7,6 +7,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 
 import jax
@@ -19,7 +20,9 @@ import fdp_jax as fdp
 from fdp_jax.cli import main
 from fdp_jax.plot._page import chart
 from fdp_jax.sweeps._problem import Problem
+from fdp_jax.sweeps._queries import queries_of
 from fdp_jax.sweeps._store import Store
+from fdp_jax.sweeps._worker import Worker
 
 sys.path.append(str(pathlib.Path(__file__).parent))
 from swept import COUNT, DELTAS, SCALES, swept
@@ -206,6 +209,31 @@ def test_what_python_decides_is_asked_by_plain_calls():
         rtol=1e-12,
     )
     assert 2 in found.refused
+
+
+def test_devices_make_plain_calls_at_the_same_time():
+    both, calls = threading.Barrier(2), []
+
+    def mechanism(noise_multiplier):
+        calls.append(noise_multiplier)
+        if len(calls) > 1:
+            both.wait(timeout=60)
+        return fdp.Gaussian(float(noise_multiplier))
+
+    queries = queries_of({"advantage": {"epsilon": 0.0}}, ("noise_multiplier",), ())
+    problem = Problem(mechanism, queries, ())
+    worker = Worker(problem, ("noise_multiplier",), {}, 5, None, False)
+    worker.devices = 2
+    columns = {"noise_multiplier": np.array([1.0, 2.0, -1.0, 0.5, 4.0])}
+    with fdp.native_float32():
+        found, refused = worker._plainly(columns, np.arange(5), {})
+    assert list(refused) == [2]
+    assert "noise_multiplier must be a positive number" in refused[2]
+    assert np.isnan(found["advantage_estimate"][2])
+    good, scales = np.array([0, 1, 3, 4]), columns["noise_multiplier"]
+    error = found["advantage_estimate"][good] - _delta(scales[good], 0.0)
+    # Threads compute as the caller asked for.
+    assert 1e-12 < np.max(np.abs(error)) < 1e-6
 
 
 def test_a_batch_has_the_same_numbers(whole, monkeypatch):
