@@ -145,10 +145,14 @@ class Worker:
         rest = rows[len(alone) :]
         if not rest:
             return
-        with concurrent.futures.ThreadPoolExecutor(self.devices) as pool:
+        pool = concurrent.futures.ThreadPoolExecutor(self.devices)
+        try:
             inside = [contextvars.copy_context() for _ in rest]
             found = pool.map(lambda here, row: here.run(ask, row), inside, rest)
             yield from zip(rest, found, strict=True)
+        finally:
+            # What is wrong with one answer ends the sweep, not after all the others.
+            pool.shutdown(cancel_futures=True)
 
     def _plainly(
         self, columns: Arrays, rows: np.ndarray, found: Arrays

@@ -236,6 +236,26 @@ def test_devices_make_plain_calls_at_the_same_time():
     assert 1e-12 < np.max(np.abs(error)) < 1e-6
 
 
+def test_an_error_in_a_plain_call_ends_the_others():
+    asked = []
+
+    def answer(noise_multiplier):
+        asked.append(noise_multiplier)
+        if noise_multiplier == 3.0:
+            raise AttributeError("mine")
+        time.sleep(0.05)
+        return float(noise_multiplier)
+
+    queries = queries_of({"answer": answer}, ("noise_multiplier",), ())
+    problem = Problem(fdp.Gaussian, queries, ())
+    worker = Worker(problem, ("noise_multiplier",), {}, 100, None, False)
+    worker.devices = 2
+    columns = {"noise_multiplier": np.arange(1.0, 101.0)}
+    with pytest.raises(AttributeError, match="mine"):
+        worker._plainly(columns, np.arange(100), {})
+    assert len(asked) < 20
+
+
 def test_a_batch_has_the_same_numbers(whole, monkeypatch):
     """As on machines where batches are faster."""
     monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
