@@ -37,13 +37,15 @@ def sweep(
         progress: As for `sweeps.sweep`.
 
     Raises:
-        ValueError: If the file is no description of a sweep.
+        ValueError: If the file is no description of a sweep, or of one that has no map.
     """
     asked = _read(file)
     given = [asked[name] for name in ("grid", "columns") if name in asked]
     if len(given) != 1:
         raise ValueError(f"{file} must have one of [grid] and [columns]")
     values = {name: _values(name, x) for name, x in given[0].items()}
+    if picture is not None and not _is_page(picture):
+        _require_map(file, {} if "columns" in asked else values)
     table = sweeps.Columns(**values) if "columns" in asked else values
     _set_up_cpu()
     found = sweeps.sweep(
@@ -60,8 +62,22 @@ def sweep(
     return found
 
 
+def _is_page(picture: str) -> bool:
+    return pathlib.Path(picture).suffix.lower() == ".html"
+
+
+def _require_map(file: str, grid: dict[str, Any]) -> None:
+    """Says before the sweep what `plot.sweep_map` would say after it."""
+    axes = [name for name, values in grid.items() if np.ndim(values) == 1]
+    if len(axes) != 2:
+        raise ValueError(
+            f"--plot draws a map over two axes, but {file} has a grid over {axes}: "
+            "give others one value, or ask for a page, which ends in .html"
+        )
+
+
 def _draw(found: sweeps.Sweep, picture: str) -> None:
-    if pathlib.Path(picture).suffix.lower() == ".html":
+    if _is_page(picture):
         plot.sweep_page(found, found.queries[0], picture)
         return
     figure: Any = plot.sweep_map(found, found.queries[0]).figure

@@ -3,6 +3,7 @@
 import os
 import pathlib
 import random
+import re
 import signal
 import socket
 import subprocess
@@ -509,6 +510,25 @@ def test_the_command_line_runs_and_goes_on(tmp_path, capsys):
     file.write_text("grid = 3\nfoo = 1")
     assert main(arguments) == 2
     assert "foo" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("columns", "named"),
+    [
+        ("[grid]\nnoise_multiplier = [1, 2]\ngoal = [1, 2]\nstart = [3, 4]", "goal"),
+        ("[grid]\nnoise_multiplier = [1, 2]\ngoal = 1.0", r"\['noise_multiplier'\]"),
+        ("[columns]\nnoise_multiplier = [1, 2]\ngoal = [1, 2]", r"over \[\]"),
+    ],
+)
+def test_a_map_that_cannot_be_drawn_is_refused_before_the_sweep(
+    columns, named, tmp_path, capsys
+):
+    file = tmp_path / "sweep.toml"
+    file.write_text(f"{columns}\n[queries]\nepsilon = {{delta = 1e-5}}\n")
+    out, picture = tmp_path / "out", tmp_path / "map.png"
+    assert main(["sweep", str(file), "--out", str(out), "--plot", str(picture)]) == 2
+    assert re.search(f"--plot draws a map.*{named}", capsys.readouterr().err)
+    assert not out.exists()
 
 
 @pytest.mark.parametrize(
