@@ -24,6 +24,7 @@ import jax
 import numpy as np
 
 import fdp_jax as fdp
+from fdp_jax.cli._sweep import WHOLE_LOOPS
 
 DELTA = 1e-5
 TARGET = fdp.targets.ApproxDP(epsilon=3.0, delta=DELTA)
@@ -33,10 +34,6 @@ KINDS = {
     "calibration": {"noise": {"target": TARGET, "solve_for": "noise_multiplier"}},
     "curve": {"curve": lambda mechanism: mechanism.curve().beta(alpha=ALPHA)},
 }
-WHOLE_LOOPS = (
-    "--xla_backend_extra_options=xla_cpu_small_while_loop_byte_threshold=10000000"
-)
-"""As `fdp-jax sweep` has it (docs/performance.md)."""
 GOALS = {"epsilon": 100_000, "calibration": 10_000, "curve": 1_000}
 
 
@@ -133,6 +130,7 @@ def _run(
                 *(("--folder", folder) if processes > 1 else ()),
             ],
             stdout=subprocess.PIPE,
+            # As `fdp-jax sweep` runs.
             env=os.environ | {"XLA_FLAGS": WHOLE_LOOPS},
             text=True,
         )

@@ -71,6 +71,42 @@ def test_defaults_of_the_compiler_give_the_truth():
             assert abs(slope / float(truth[run]["deps_dsigma"]) - 1) <= 1e-8
 
 
+SWEEP = """
+import json, sys
+import jax, numpy as np
+import fdp_jax as fdp
+
+jax.config.update("jax_num_cpu_devices", int(sys.argv[2]))
+s, q, n, delta = np.asarray(json.loads(sys.argv[1])).T
+found = fdp.sweep(
+    fdp.DPSGD,
+    fdp.sweeps.Columns(noise_multiplier=s, sampling_prob=q, num_steps=n, delta=delta),
+    queries={"epsilon": {"delta": "delta"}},
+    again=False,
+)
+print(json.dumps([found[f"epsilon_{x}"].tolist() for x in ("lower", "upper")]))
+"""
+
+
+@pytest.mark.parametrize("devices", [pytest.param(1, marks=pytest.mark.slow), 2])
+def test_sweeps_that_are_compiled_for_speed_hold_the_truth(devices):
+    truth = _entries()
+    environment = {k: v for k, v in os.environ.items() if k != "XLA_FLAGS"}
+    done = subprocess.run(
+        [sys.executable, "-c", SWEEP, json.dumps(list(truth)), str(devices)],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    for entry, lower, upper in zip(
+        truth.values(), *json.loads(done.stdout), strict=True
+    ):
+        value = float(entry["value"])
+        assert lower <= value <= upper
+        assert upper - lower <= 1e-6 * value
+
+
 @pytest.mark.parametrize(("often", "name"), [(False, "SOONER"), (True, "FASTER")])
 def test_an_option_that_the_compiler_does_not_know_is_left_out(
     often, name, monkeypatch

@@ -15,7 +15,7 @@ from .. import calibration, mechanisms, plot, sweeps
 from ._output import Output
 from ._status import OK
 
-_WHOLE_LOOPS = (
+WHOLE_LOOPS = (
     "--xla_backend_extra_options=xla_cpu_small_while_loop_byte_threshold=10000000"
 )
 """Tells XLA's runtime for CPUs not to schedule the operations of short loops one by
@@ -151,7 +151,7 @@ def _set_up_cpu() -> None:
         return
     given = os.environ.get("XLA_FLAGS", "")
     if "xla_backend_extra_options" not in given:
-        os.environ["XLA_FLAGS"] = f"{given} {_WHOLE_LOOPS}".strip()
+        os.environ["XLA_FLAGS"] = f"{given} {WHOLE_LOOPS}".strip()
 
 
 def run(arguments: argparse.Namespace, output: Output) -> int:

@@ -49,6 +49,8 @@ def sweep(
     with other processes where `jax.distributed` has been initialized: each takes its
     share of the chunks, and the numbers do not depend on how many there are.  A
     configuration that is out of range is refused, with the reason, and ends nothing.
+    What no compiled program answers is asked by plain calls, on as many threads as
+    there are devices, which JAX's own context managers do not reach.
 
     Args:
         mechanism: A class of mechanisms or another function of columns, by their names,

@@ -146,9 +146,10 @@ class Worker:
         if not rest:
             return
         pool = concurrent.futures.ThreadPoolExecutor(self.devices)
+        here = contextvars.copy_context()
         try:
-            inside = [contextvars.copy_context() for _ in rest]
-            found = pool.map(lambda here, row: here.run(ask, row), inside, rest)
+            # Two threads cannot be inside of one context.
+            found = pool.map(lambda row: here.copy().run(ask, row), rest)
             yield from zip(rest, found, strict=True)
         finally:
             # What is wrong with one answer ends the sweep, not after all the others.

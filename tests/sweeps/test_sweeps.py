@@ -233,8 +233,9 @@ def test_devices_make_plain_calls_at_the_same_time():
     assert np.isnan(found["advantage_estimate"][2])
     good, scales = np.array([0, 1, 3, 4]), columns["noise_multiplier"]
     error = found["advantage_estimate"][good] - _delta(scales[good], 0.0)
-    # Threads compute as the caller asked for.
-    assert 1e-12 < np.max(np.abs(error)) < 1e-6
+    assert np.max(np.abs(error)) < 1e-6
+    # Threads, which all but the first one run on, compute as the caller asked for.
+    assert np.max(np.abs(error[1:])) > 1e-12
 
 
 def test_an_error_in_a_plain_call_ends_the_others():
