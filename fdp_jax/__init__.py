@@ -8,6 +8,7 @@ losses -> engines -> curves -> mechanisms -> sampling -> montecarlo -> tradeoff
 """
 
 import importlib.metadata
+import importlib.util
 import pathlib
 import sys
 
@@ -25,6 +26,10 @@ if [pathlib.PurePath(x).stem for x in sys.argv[:1]] != ["fdp-jax"]:
 def __getattr__(name: str) -> object:
     if name in __all__ or name.startswith("_"):
         return _found(name)
+    if importlib.util.find_spec(f"{__name__}.{name}") is not None:
+        # Python asks for this before it imports the module: no time for suggestions.
+        message = f"{name} is a module: import {__name__}.{name}"
+        raise AttributeError(message, name=name)
     from ._internal._calls import no_name
 
     raise AttributeError(no_name(__name__, name, __all__))

@@ -173,6 +173,18 @@ def test_help_and_errors_of_usage_do_not_wait_for_jax(arguments, status):
     assert float(last.split()[-1]) < 0.5  # CPU seconds; JAX takes one more
 
 
+def test_an_answer_does_not_wait_for_what_it_has_no_use_for():
+    code = (
+        "import sys; sys.argv[0] = '/usr/bin/fdp-jax'\n"
+        "from fdp_jax.cli import _dispatch\n"
+        "print(sorted({'scipy.stats', 'matplotlib'} & set(sys.modules)))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.strip() == "[]"
+
+
 @pytest.mark.parametrize(
     ("flag", "value", "name"),
     [

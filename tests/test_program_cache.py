@@ -17,7 +17,11 @@ import pytest
 
 import fdp_jax as fdp
 from fdp_jax._internal import _program_cache as cache
-from fdp_jax._internal._compilation import _is_ours, _lasting_name, jit_on_its_own
+from fdp_jax._internal._compilation import (
+    _lasting_name,
+    foreign_classes,
+    jit_on_its_own,
+)
 from fdp_jax.curves._queries import epsilon_bounds
 
 PROGRAM = """
@@ -150,11 +154,24 @@ class Mine(eqx.Module):
     inner: fdp.Gaussian
 
 
+class Thing:
+    """What JAX knows nothing about."""
+
+
+class Holder(eqx.Module):
+    """A class with something in it that is no tree."""
+
+    thing: Thing = eqx.field(static=True)
+
+
 def test_only_arguments_of_this_package_are_kept():
-    structure = jax.tree.structure
-    assert _is_ours(structure((fdp.Gaussian(1.0), {"x": [1.0]}, None)))
-    assert not _is_ours(structure(Mine(fdp.Gaussian(1.0))))
-    assert not _is_ours(structure((1.0, {"x": Mine(fdp.Gaussian(1.0))})))
+    foreign = lambda tree: set(foreign_classes(jax.tree.structure(tree)))
+    assert not foreign((fdp.Gaussian(1.0), {"x": [1.0]}, None))
+    assert foreign(Mine(fdp.Gaussian(1.0))) == {Mine}
+    assert foreign((1.0, {"x": Mine(fdp.Gaussian(1.0))})) == {Mine}
+    assert foreign(Holder(Thing())) == {Holder, Thing}
+    leaves, structure = jax.tree.flatten((1.0, np.float64(1.0), Thing()))
+    assert set(foreign_classes(structure, leaves)) == {Thing}
 
 
 def test_only_functions_that_hold_on_to_nothing_are_kept():
@@ -162,7 +179,7 @@ def test_only_functions_that_hold_on_to_nothing_are_kept():
     assert _lasting_name(kept) == "fdp_jax.curves._queries.epsilon_bounds"
     assert _lasting_name(functools.partial(kept)) is None
     assert _lasting_name(lambda x: x) is None
-    assert _lasting_name(_is_ours) is not None
+    assert _lasting_name(foreign_classes) is not None
     assert _lasting_name(json.dumps) is None
 
 

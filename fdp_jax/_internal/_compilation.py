@@ -3,7 +3,7 @@
 import functools
 import inspect
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import equinox as eqx
@@ -22,6 +22,8 @@ Compiling takes an eighth to a fourth longer, running a fifth to two fifths less
 (jaxlib 0.10.2)."""
 
 
+_KNOWN = {"builtins", "collections", "fdp_jax", "equinox", "jax", "jaxlib", "numpy"}
+"""Packages whose versions or sources are part of the name of a program."""
 _MOST_PROGRAMS = 1024
 """Signatures of one function that are remembered; the bound only stops growth."""
 
@@ -78,35 +80,25 @@ def jit_on_its_own(fn: Callable[..., Any]) -> Callable[..., Any]:
     return wrapped
 
 
-def compiled_text(
-    closed: jec.ClosedJaxpr, *, often: bool = False
-) -> Callable[..., list[Any]]:
+def compiled_text(closed: jec.ClosedJaxpr) -> Callable[..., list[Any]]:
     """What has been traced, for calls with arrays from outside of all transformations.
 
     Its own text is its name on disk: tracing and lowering are spent in every process.
-    If run `often` it is compiled for speed.
     """
     run = jec.jaxpr_as_fun(closed)
 
     @functools.cache
     def usual() -> Callable[..., list[Any]]:
         # Gives readable `eqx.error_if`.
-        return eqx.filter_jit(run, **options_here(often=often))
+        return eqx.filter_jit(run, **options_here())
 
     @functools.cache
     def kept() -> Callable[..., list[Any]] | None:
         if folder() is None or calls_back(closed.jaxpr):
             return None
-        options = options_here(often=often)
-        lowered = jax.jit(run, **options).lower(*closed.in_avals)
-        key = key_of("text", lowered.as_text(), str(options))
-        if key is None:
-            return None
-        found = load(key)
-        if found is None:
-            found = lowered.compile(), None
-            store(key, *found)
-        return found[0]
+        lowered = jax.jit(run, **options_here()).lower(*closed.in_avals)
+        key = key_of("text", lowered.as_text(), str(options_here()))
+        return None if key is None else _kept(key, lowered)
 
     def call(*args: Any) -> list[Any]:
         plain = _is_plain() and all(map(_is_here, args))
@@ -114,6 +106,51 @@ def compiled_text(
         return usual()(*args) if program is None else program(*args)
 
     return call
+
+
+def compiled_for(
+    devices: Sequence[Any],
+    fn: Callable[..., Any],
+    args: Sequence[Any],
+    name: str | None,
+) -> Callable[..., Any]:
+    """A function that runs so often that its speed counts most, from disk or compiled.
+
+    Args:
+        devices: What it runs on.
+        fn: The function.
+        args: What it will be given, as shapes that say where they lie.
+        name: What it computes, the same in every process, so that it need not be traced
+            to be found on disk; None if only its text says so.
+    """
+    options = options_here(often=True)
+    jitted = jax.jit(fn, **options)
+    if not _is_plain() or folder() is None:
+        return jitted
+    # Of devices only the number is in the text of a program.
+    parts = str([device.id for device in devices]), str(options)
+    key = None if name is None else key_of("name", name, *parts)
+    found = None if key is None else load(key, devices)
+    if found is not None:
+        return found[0]
+    traced = jitted.trace(*args)
+    if calls_back(traced.jaxpr.jaxpr):
+        return jitted
+    lowered = traced.lower()
+    if key is None:
+        key = key_of("text", lowered.as_text(), *parts)
+    return lowered.compile() if key is None else _kept(key, lowered, devices)
+
+
+def _kept(
+    key: str, lowered: Any, devices: Sequence[Any] | None = None
+) -> Callable[..., Any]:
+    """A compiled program, from disk or for it."""
+    found = load(key, devices)
+    if found is None:
+        found = lowered.compile(), None
+        store(key, *found)
+    return found[0]
 
 
 def _lasting_name(fn: Callable[..., Any]) -> str | None:
@@ -136,7 +173,7 @@ def _program(
 
     The structure of what it returns is found out by tracing it, and kept with it.
     """
-    if folder() is None or not _is_ours(structure):
+    if folder() is None or any(foreign_classes(structure, every)):
         return None
     kinds = [f"{x.dtype}{x.shape}" if eqx.is_array(x) else repr(x) for x in every]
     key = key_of(name, str(structure), *kinds, str(options_here()))
@@ -200,12 +237,31 @@ def _is_here(leaf: Any) -> bool:
     return isinstance(leaf, np.ndarray) or leaf.devices() == {jax.local_devices()[0]}
 
 
-def _is_ours(structure: Any) -> bool:
-    """Whether arguments consist of this package's own classes, which its digest covers.
+def foreign_classes(structure: Any, leaves: Iterable[Any] = ()) -> Iterator[type]:
+    """The classes in a tree that may be others in the next process, of the same names.
 
-    A user's classes may be others in the next process, under the same names.
+    Those of this package and of the libraries that it is made with are covered by the
+    name of a program; a user's are not.
     """
+    for leaf in leaves:
+        yield from _foreign(leaf)
     node = structure.node_data()
-    module = "" if node is None else node[0].__module__.split(".")[0]
-    known = module in ("", "builtins", "collections", "fdp_jax")
-    return known and all(map(_is_ours, structure.children()))
+    if node is not None:
+        yield from _foreign(node)
+    for child in structure.children():
+        yield from foreign_classes(child)
+
+
+def _foreign(value: Any) -> Iterator[type]:
+    """The same for one value, and what it consists of."""
+    kind = value if isinstance(value, type) else type(value)
+    if is_foreign(kind):
+        yield kind
+    parts = list(value.values()) if isinstance(value, dict) else value
+    for part in parts if isinstance(parts, list | tuple) else ():
+        yield from _foreign(part)
+
+
+def is_foreign(kind: type) -> bool:
+    """Whether a class is neither this package's nor of a library it is made with."""
+    return kind.__module__.split(".")[0] not in _KNOWN

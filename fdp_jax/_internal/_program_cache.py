@@ -17,14 +17,15 @@ import pickle
 import platform
 import tempfile
 import time
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, TypeVar
 
 import jax
 import jaxlib.version
 import platformdirs
 from jax.experimental import serialize_executable
 
+_T = TypeVar("_T")
 _VARIABLE = "FDP_JAX_CACHE"
 _OFF = {"off", "0", "false", "no"}
 _MOST_BYTES = 1 << 29
@@ -105,8 +106,13 @@ def _processor() -> str:
     return platform.processor()
 
 
-def load(key: str) -> tuple[Any, Any] | None:
-    """A compiled program and what was kept with it; None if there is none that fits."""
+def load(key: str, devices: Sequence[Any] | None = None) -> tuple[Any, Any] | None:
+    """A compiled program and what was kept with it; None if there is none that fits.
+
+    Args:
+        key: Its name.
+        devices: Those it runs on; the first one of this process if None.
+    """
     place = folder()
     if place is None:
         return None
@@ -120,11 +126,13 @@ def load(key: str) -> tuple[Any, Any] | None:
         # Of the name too: a file under another one's name is none.
         if _digest(key, body) != digest:
             return None
-        program, in_tree, out_tree, beside = pickle.loads(body)
-        devices = jax.local_devices()[:1]
-        loaded = serialize_executable.deserialize_and_load(
-            program, in_tree, out_tree, execution_devices=devices
-        )
+        serialized, beside = pickle.loads(body)
+        loaded = None
+        if serialized is not None:
+            chosen = jax.local_devices()[:1] if devices is None else devices
+            loaded = serialize_executable.deserialize_and_load(
+                *serialized, execution_devices=chosen
+            )
         with contextlib.suppress(OSError):
             os.utime(file)  # used lately
     except Exception:
@@ -133,14 +141,32 @@ def load(key: str) -> tuple[Any, Any] | None:
     return loaded, beside
 
 
+def remembered(name: str | None, make: Callable[[], _T]) -> _T:
+    """What is made for a name, if possible from disk; it must be known by its name.
+
+    Args:
+        name: The same in every process; None if nothing is to be kept.
+        make: Makes it: something that can be pickled.
+    """
+    key = None if name is None else key_of("remembered", name)
+    found = None if key is None else load(key)
+    if found is not None:
+        return found[1]
+    made = make()
+    if key is not None:
+        store(key, None, made)
+    return made
+
+
 def store(key: str, compiled: Any, beside: Any) -> None:
-    """Keeps a compiled program, if it can be kept; failing to is no error."""
+    """Keeps a compiled program, or None, and more if it can; failing is no error."""
     place = folder()
     if place is None:
         return
     try:
-        program, in_tree, out_tree = serialize_executable.serialize(compiled)
-        body = pickle.dumps((program, in_tree, out_tree, beside))
+        known = compiled is not None
+        serialized = serialize_executable.serialize(compiled) if known else None
+        body = pickle.dumps((serialized, beside))
         _write(place, key, _digest(key, body) + body)
         _make_room(place)
     except Exception:

@@ -11,8 +11,7 @@ so that no maximum is missed between the nodes of a grid.
 from typing import Any, NamedTuple
 
 import numpy as np
-import scipy.special
-import scipy.stats
+import scipy  # its parts load when they are used
 
 from ._asked import largest_power
 from ._limits import ROUNDING, at_least

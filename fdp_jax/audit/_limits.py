@@ -3,7 +3,7 @@
 from typing import Any
 
 import numpy as np
-import scipy.special
+import scipy  # its parts load when they are used
 
 from .._internal import _checks
 from .._internal._calls import explained

@@ -5,8 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-import scipy.special
-import scipy.stats
+import scipy  # its parts load when they are used
 
 from .._internal import _checks
 from ._asked import dp_pairs, has_profile, least_beta, of_both_orders

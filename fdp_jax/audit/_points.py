@@ -4,7 +4,7 @@ import dataclasses
 from typing import Any
 
 import numpy as np
-import scipy.special
+import scipy  # its parts load when they are used
 
 from .._internal import _checks
 from ._asked import least_beta, require_queries

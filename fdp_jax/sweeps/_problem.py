@@ -2,6 +2,7 @@
 
 import dataclasses
 import hashlib
+import inspect
 import re
 from types import CodeType
 from typing import Any, NamedTuple
@@ -12,6 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from .._internal import _checks
+from .._internal._compilation import foreign_classes, is_foreign
 from .._internal._precision import accounts_in_float64
 from ..calibration import AbstractTarget
 from ..curves import AbstractGuarantee
@@ -186,10 +188,11 @@ def fingerprint(problem: Problem, moving: tuple[str, ...], static: Row) -> Finge
         parts.append(f"{query.label} {query.argument} {text} {dict(query.options)}")
     codes = [problem.source, *(query.value for query in problem.queries)]
     try:
-        traced = _traced_parts(problem, moving, static)
-        # What a mechanism keeps as a function was not traced.
+        traced, classes = _traced_parts(problem, moving, static)
+        # What a mechanism keeps as a function was not traced, nor what its class does.
         whole = not any(" at 0x" in part or "<function" in part for part in traced)
-        parts += traced
+        whole = whole and not classes
+        parts += [*traced, *sorted(map(_code_of_class, classes))]
     except Exception:  # Python itself decides on these numbers
         whole = False
     if not whole:
@@ -198,8 +201,10 @@ def fingerprint(problem: Problem, moving: tuple[str, ...], static: Row) -> Finge
     return Fingerprint(hashlib.sha256(text.encode()).hexdigest(), whole)
 
 
-def _traced_parts(problem: Problem, moving: tuple[str, ...], static: Row) -> list[str]:
-    """The mechanism and all targets as programs of the columns."""
+def _traced_parts(
+    problem: Problem, moving: tuple[str, ...], static: Row
+) -> tuple[list[str], set[type]]:
+    """The mechanism and all targets as programs of the columns; and users' classes."""
     rest: list[Any] = []
 
     def leaves(numbers: Row) -> list[Any]:
@@ -211,8 +216,10 @@ def _traced_parts(problem: Problem, moving: tuple[str, ...], static: Row) -> lis
     number = jax.ShapeDtypeStruct((), np.float64)
     traced = jax.make_jaxpr(leaves)(dict.fromkeys(moving, number))
     consts = [_text_of(np.asarray(x)) for x in traced.consts]
-    known = f"{jax.tree.structure(rest)} {jax.tree.leaves(rest)}"
-    return [str(traced.jaxpr), *consts, known]
+    known, structure = jax.tree.flatten(rest)
+    texts = [_text_of(x) for x in known]
+    parts = [str(traced.jaxpr), *consts, f"{structure} {texts}"]
+    return parts, set(foreign_classes(structure, known))
 
 
 def _text_of(value: Any) -> str:
@@ -233,6 +240,18 @@ def _code_of(function: Any) -> str:
     cells = [cell.cell_contents for cell in function.__closure__ or ()]
     inner = [_code_of(x) if callable(x) else _text_of(x) for x in cells]
     return f"{_text_of_code(code)} {inner} {function.__defaults__}"
+
+
+def _code_of_class(kind: type) -> str:
+    """The names of a class and its bases, and the code of those that are users' own."""
+    parts = []
+    for base in kind.__mro__:
+        parts.append(f"{base.__module__}.{base.__qualname__}")
+        for name, value in vars(base).items() if is_foreign(base) else ():
+            plain = inspect.unwrap(getattr(value, "fget", None) or value)
+            if hasattr(plain, "__code__"):
+                parts.append(f"{name} {_code_of(plain)}")
+    return " ".join(parts)
 
 
 def _text_of_code(code: CodeType) -> str:

@@ -15,7 +15,8 @@ import numpy as np
 from jax import lax
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from .._internal._compilation import compiled_text, options_here
+from .._internal._compilation import compiled_for
+from .._internal._program_cache import remembered
 from ._problem import Problem, splits
 from ._queries import Row
 
@@ -36,61 +37,72 @@ class Traced(NamedTuple):
     """Whether there is a larger program to ask about those left in doubt."""
 
 
-def trace(problem: Problem, moving: tuple[str, ...], static: Row) -> Traced:
-    """Traces a problem, with x64 on.
+class Asked(NamedTuple):
+    """A problem but for its numbers."""
+
+    problem: Problem
+    moving: tuple[str, ...]
+    """The columns of numbers."""
+    static: Row
+    """What the other columns hold."""
+    name: str | None
+    """The same for the same question in every process; None if there is no such."""
+
+
+def trace(asked: Asked) -> Traced:
+    """Traces a problem, with x64 on, unless that has been done for its name.
 
     Raises:
         Exception: Whatever the user's functions raise on traced numbers.
     """
+    return remembered(asked.name, lambda: _traced(asked))
+
+
+def _traced(asked: Asked) -> Traced:
     messages: list[str] = []
     larger: list[bool] = []
 
     def look(numbers: Row) -> dict[str, Any]:
-        row = numbers | static
-        (guarantee, _), found = problem.checks(row)
+        row = numbers | asked.static
+        (guarantee, _), found = asked.problem.checks(row)
         messages.extend(message for _, message in found)
         larger.append(splits(guarantee))
-        return problem.answers(row, split=False)
+        return asked.problem.answers(row, split=False)
 
     number = jax.ShapeDtypeStruct((), np.float64)
-    shapes = jax.eval_shape(look, dict.fromkeys(moving, number))
+    shapes = jax.eval_shape(look, dict.fromkeys(asked.moving, number))
     return Traced(messages, dict(shapes), larger[0])
 
 
 def program_for(
-    problem: Problem,
-    traced: Traced,
-    static: Row,
-    columns: dict[str, jax.ShapeDtypeStruct],
-    mesh: Mesh | None,
-    *,
-    split: bool,
+    asked: Asked, traced: Traced, part: int, mesh: Mesh, *, split: bool
 ) -> Callable[[Columns, np.ndarray], dict[str, np.ndarray]]:
     """Compiles (or finds) the program for columns of some length on a mesh.
+
+    Args:
+        asked: The problem.
+        traced: What is known of it.
+        part: Rows of a device.
+        mesh: The devices.
+        split: Whether it is the larger program.
 
     Returns:
         A function of the columns, dealt to the devices one part after the other, and of
         how many rows of each device's part count.
     """
-    one = functools.partial(_one, problem, traced, static, split)
+    one = functools.partial(_one, asked.problem, traced, asked.static, split)
     run = functools.partial(_over_rows, one, _blank(traced))
-    if mesh is None:
-        counts = jax.ShapeDtypeStruct((1,), np.int64)
-        closed, shapes = jax.make_jaxpr(run, return_shape=True)(columns, counts)
-        structure = jax.tree.structure(shapes)
-        flat = compiled_text(closed, often=True)
-
-        def on_one(columns: Columns, counts: np.ndarray) -> dict[str, np.ndarray]:
-            leaves = jax.tree.leaves((columns, counts))
-            return jax.tree.unflatten(structure, map(np.asarray, flat(*leaves)))
-
-        return on_one
     parts = PartitionSpec(tuple(mesh.axis_names))
     place = NamedSharding(mesh, parts)
     shared = jax.shard_map(
         run, mesh=mesh, in_specs=(parts, parts), out_specs=parts, check_vma=False
     )
-    compiled = jax.jit(shared, **options_here(often=True))
+    array = functools.partial(jax.ShapeDtypeStruct, sharding=place)
+    columns = dict.fromkeys(asked.moving, array((part * mesh.size,), np.float64))
+    counts = array((mesh.size,), np.int64)
+    name = None if asked.name is None else f"{asked.name} {part} {split}"
+    devices = tuple(mesh.devices.flat)
+    compiled = compiled_for(devices, shared, (columns, counts), name)
 
     def on_all(columns: Columns, counts: np.ndarray) -> dict[str, np.ndarray]:
         given = jax.device_put((columns, counts), place)

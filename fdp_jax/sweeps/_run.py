@@ -6,7 +6,7 @@ import importlib.util
 import os
 import pickle
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import jax
@@ -19,12 +19,16 @@ from .._internal._program_cache import sources_digest
 from ..curves import AbstractGuarantee
 from ._configurations import Configurations, configurations_of
 from ._problem import Fingerprint, Problem, fingerprint
-from ._queries import queries_of, require_columns
+from ._program import Asked
+from ._queries import Row, queries_of, require_columns
 from ._result import Sweep, about, of_store
 from ._store import Chunk, Store
 from ._worker import Worker
 
 _CHUNK = 2048
+_LENGTHS = 64, 256, 1024
+"""Of arrays for few configurations: a program is compiled for one length, and told how
+many rows count."""
 _MOST_IN_MEMORY = 10**8
 _PATIENCE, _LOOK_AGAIN = 600.0, 0.2
 """Seconds until all processes must have begun, and between two looks."""
@@ -116,9 +120,9 @@ def sweep(
         )
     problem = Problem(mechanism, questions, moving)
     problem.require_use(table.names)
-    asked = _asked(problem, table)
-    manifest = _manifest(problem, asked.text, table, size, again)
-    workers = _Workers(problem, asked, table, size, _mesh(mesh), again)
+    question = _question(problem, table)
+    manifest = _manifest(problem, question.text, table, size, again)
+    workers = _Workers(problem, question, table, size, _mesh(mesh), again)
     chunks = range(-(-table.count // size))
     if folder is None:
         return _in_memory(workers, chunks, manifest, progress)
@@ -151,13 +155,13 @@ class _Workers:
     def __init__(
         self,
         problem: Problem,
-        asked: Fingerprint,
+        question: Fingerprint,
         table: Configurations,
         size: int,
-        mesh: Mesh | None,
+        mesh: Mesh,
         again: bool,
     ):
-        self.asked = asked
+        self.question = question
         self.problem, self.table, self.size = problem, table, size
         self.mesh, self.again = mesh, again
         self.moving = _numbers(table)
@@ -188,13 +192,14 @@ class _Workers:
     def _worker(self, key: str, part: dict[str, np.ndarray]) -> Worker:
         if key not in self.known:
             static = {name: part[name][0] for name in self.static}
-            size = min(self.size, self.table.count)
-            self.known[key] = _lasting(
-                (self.asked, key, size, self.mesh, self.again),
-                lambda: Worker(
-                    self.problem, self.moving, static, size, self.mesh, self.again
-                ),
-            )
+            question = self.question
+            if static:  # other classes, perhaps
+                question = _fingerprint(self.problem, self.moving, static)
+            name = f"{question.text} {key}" if question.whole else None
+            asked = Asked(self.problem, self.moving, static, name)
+            lengths = (x for x in _LENGTHS if x >= self.table.count)
+            length = min(self.size, next(lengths, self.size))
+            self.known[key] = _lasting(asked, length, self.mesh, self.again)
         return self.known[key]
 
 
@@ -202,15 +207,16 @@ _LASTING: dict[Any, Worker] = {}
 _MOST_WORKERS = 16
 
 
-def _lasting(key: Any, make: Callable[[], Worker]) -> Worker:
+def _lasting(asked: Asked, size: int, mesh: Mesh, again: bool) -> Worker:
     """The worker of an earlier sweep that asked the same, with its programs."""
-    asked, static, *_ = key
-    if not asked.whole or " at 0x" in static:
-        return make()
-    if key not in _LASTING:
+    key = asked.name, size, mesh, again
+    if asked.name is None or key not in _LASTING:
+        worker = Worker(asked, size, mesh, again)
+        if asked.name is None:
+            return worker
         while len(_LASTING) >= _MOST_WORKERS:
             del _LASTING[next(iter(_LASTING))]
-        _LASTING[key] = make()
+        _LASTING[key] = worker
     return _LASTING[key]
 
 
@@ -244,8 +250,8 @@ def _moving_only(names: Sequence[str], table: Configurations) -> tuple[str, ...]
     return tuple(names)
 
 
-def _mesh(mesh: Mesh | None) -> Mesh | None:
-    """The devices that share a chunk; None for the one of plain calls."""
+def _mesh(mesh: Mesh | None) -> Mesh:
+    """The devices that share a chunk."""
     own = jax.local_devices()
     if mesh is not None:
         if not isinstance(mesh, Mesh):
@@ -254,14 +260,16 @@ def _mesh(mesh: Mesh | None) -> Mesh | None:
         if not here:
             raise ValueError("mesh must have devices of this process, got none")
         own = here
-    if own == jax.local_devices()[:1]:
-        return None
     return Mesh(np.asarray(own), ("part",))
 
 
-def _asked(problem: Problem, table: Configurations) -> Fingerprint:
+def _question(problem: Problem, table: Configurations) -> Fingerprint:
     moving, columns = _numbers(table), table.rows(np.arange(min(table.count, 1)))
     static = {name: columns[name][0] for name in table.names if name not in moving}
+    return _fingerprint(problem, moving, static)
+
+
+def _fingerprint(problem: Problem, moving: tuple[str, ...], static: Row) -> Fingerprint:
     with jax.enable_x64(True):
         return fingerprint(problem, moving, static)
 

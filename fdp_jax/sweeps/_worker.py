@@ -12,8 +12,8 @@ import numpy as np
 from jax.sharding import Mesh
 
 from ..curves import Status
-from ._problem import REFUSALS, Problem
-from ._program import DOUBT, REFUSED, Traced, program_for, trace
+from ._problem import REFUSALS
+from ._program import DOUBT, REFUSED, Asked, Traced, program_for, trace
 from ._queries import Row
 from ._store import Arrays
 
@@ -29,18 +29,10 @@ class Worker:
     Configurations on which Python itself has to decide are all answered by plain calls.
     """
 
-    def __init__(
-        self,
-        problem: Problem,
-        moving: tuple[str, ...],
-        static: Row,
-        size: int,
-        mesh: Mesh | None,
-        again: bool,
-    ):
-        self.problem, self.moving, self.static = problem, moving, static
-        self.mesh, self.again = mesh, again
-        self.devices = 1 if mesh is None else mesh.size
+    def __init__(self, asked: Asked, size: int, mesh: Mesh, again: bool):
+        self.asked, self.mesh, self.again = asked, mesh, again
+        self.problem, self.moving = asked.problem, asked.moving
+        self.devices = mesh.size
         self.part = -(-size // self.devices)
         """Rows of a device."""
 
@@ -49,7 +41,7 @@ class Worker:
         """What is known of the programs; None if there can be none."""
         try:
             with jax.enable_x64(True):
-                return trace(self.problem, self.moving, self.static)
+                return trace(self.asked)
         except Exception:
             # A plain call says what is wrong, or finds nothing wrong.
             return None
@@ -57,13 +49,7 @@ class Worker:
     @functools.cache  # noqa: B019 - a worker lives as long as its sweep
     def _program(self, split: bool) -> Any:
         assert self.traced is not None
-        size = self.part * self.devices
-        columns = {
-            name: jax.ShapeDtypeStruct((size,), np.float64) for name in self.moving
-        }
-        return program_for(
-            self.problem, self.traced, self.static, columns, self.mesh, split=split
-        )
+        return program_for(self.asked, self.traced, self.part, self.mesh, split=split)
 
     def answers(self, columns: Arrays) -> tuple[Arrays, dict[int, str]]:
         """The answers for some rows, and why there are none, by the row."""
@@ -118,7 +104,9 @@ class Worker:
         return {name: np.array(values[places]) for name, values in found.items()}
 
     def _row(self, columns: Arrays, place: int) -> Row:
-        return {name: columns[name][place].item() for name in self.moving} | self.static
+        return {
+            name: columns[name][place].item() for name in self.moving
+        } | self.asked.static
 
     def _why(self, columns: Arrays, place: int) -> str:
         """What a plain construction says about a configuration."""

@@ -3,6 +3,7 @@
 import sys
 
 import jax
+import jax.monitoring
 import numpy as np
 
 import fdp_jax as fdp
@@ -30,6 +31,13 @@ def swept(folder=None, **options):
 def main(folder, out, devices, address="", count="1", index="0"):
     """Runs the sweep and writes what this process sees of the result."""
     jax.config.update("jax_num_cpu_devices", int(devices))
+    compiled = []
+
+    def listen(event, duration_secs, **named):
+        if event.endswith("backend_compile_duration"):
+            compiled.append(named.get("fun_name"))
+
+    jax.monitoring.register_event_duration_secs_listener(listen)
     if address:
         jax.distributed.initialize(
             address, num_processes=int(count), process_id=int(index)
@@ -39,6 +47,7 @@ def main(folder, out, devices, address="", count="1", index="0"):
     table: dict = found.table
     np.savez(out, **table)
     assert list(found.refused) == [7], found.refused
+    print(*compiled)
 
 
 if __name__ == "__main__":

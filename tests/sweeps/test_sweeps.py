@@ -18,10 +18,19 @@ import pytest
 from scipy import stats
 
 import fdp_jax as fdp
+from fdp_jax._internal import _checks
 from fdp_jax.cli import main
+from fdp_jax.mechanisms import (
+    ADD_OR_REMOVE_ONE,
+    Search,
+    parameter,
+    relation_field,
+)
 from fdp_jax.plot._page import chart
 from fdp_jax.sweeps._problem import Problem
+from fdp_jax.sweeps._program import Asked
 from fdp_jax.sweeps._queries import queries_of
+from fdp_jax.sweeps._run import _LASTING
 from fdp_jax.sweeps._store import Store
 from fdp_jax.sweeps._worker import Worker
 
@@ -212,6 +221,59 @@ def test_what_python_decides_is_asked_by_plain_calls():
     assert 2 in found.refused
 
 
+def _mine(factor):
+    """A class of a user's own, who changes it and defines it again."""
+
+    class Mine(fdp.AbstractMechanism):
+        noise_multiplier: jax.Array = parameter(
+            "noise_multiplier", _checks.finite_positive, Search(leaks=-1)
+        )
+        relation: fdp.NeighboringRelation = relation_field(ADD_OR_REMOVE_ONE)
+
+        def loss(self):
+            return fdp.Gaussian(factor * self.noise_multiplier).loss()
+
+    return Mine
+
+
+def test_a_class_that_was_defined_anew_is_another_one(tmp_path):
+    for factor in (1.0, 2.0):
+        found = fdp.sweep(
+            _mine(factor),
+            {"noise_multiplier": [1.0, 2.0]},
+            queries={"advantage": {"epsilon": 0.0}},
+            folder=tmp_path / str(factor),
+        )
+        truth = [_delta(factor * s, 0.0) for s in (1.0, 2.0)]
+        np.testing.assert_allclose(found["advantage_estimate"], truth, rtol=1e-10)
+    with pytest.raises(ValueError, match="holds another sweep"):
+        fdp.sweep(
+            _mine(2.0),
+            {"noise_multiplier": [1.0, 2.0]},
+            queries={"advantage": {"epsilon": 0.0}},
+            folder=tmp_path / "1.0",
+        )
+
+
+def test_few_configurations_have_the_programs_of_few_others():
+    ask = lambda count: fdp.sweep(
+        fdp.Laplace,
+        {"noise_multiplier": np.linspace(1.0, 2.0, count)},
+        queries={"epsilon": {"delta": 1e-5}},
+    )
+    ask(3)
+    known = dict(_LASTING)
+    scales = np.linspace(1.0, 2.0, 40)
+    truth = 1 / scales + 2 * np.log1p(-1e-5)  # Laplace: delta = 1 - e^((eps - 1/s) / 2)
+    np.testing.assert_allclose(ask(40)["epsilon_estimate"], truth, rtol=1e-12)
+    assert known == _LASTING
+
+
+def _worker(problem):
+    mesh = jax.sharding.Mesh(np.asarray(jax.local_devices()), ("part",))
+    return Worker(Asked(problem, ("noise_multiplier",), {}, None), 100, mesh, False)
+
+
 def test_devices_make_plain_calls_at_the_same_time():
     both, calls = threading.Barrier(2), []
 
@@ -223,7 +285,7 @@ def test_devices_make_plain_calls_at_the_same_time():
 
     queries = queries_of({"advantage": {"epsilon": 0.0}}, ("noise_multiplier",), ())
     problem = Problem(mechanism, queries, ())
-    worker = Worker(problem, ("noise_multiplier",), {}, 5, None, False)
+    worker = _worker(problem)
     worker.devices = 2
     columns = {"noise_multiplier": np.array([1.0, 2.0, -1.0, 0.5, 4.0])}
     with fdp.native_float32():
@@ -250,7 +312,7 @@ def test_an_error_in_a_plain_call_ends_the_others():
 
     queries = queries_of({"answer": answer}, ("noise_multiplier",), ())
     problem = Problem(fdp.Gaussian, queries, ())
-    worker = Worker(problem, ("noise_multiplier",), {}, 100, None, False)
+    worker = _worker(problem)
     worker.devices = 2
     columns = {"noise_multiplier": np.arange(1.0, 101.0)}
     with pytest.raises(AttributeError, match="mine"):
@@ -380,9 +442,9 @@ def test_columns_can_be_added_and_are_listed():
 # ------------------------------------------------------------------- processes
 
 
-def _process(*arguments, **options):
+def _process(*arguments, programs="off", **options):
     """Another Python, without what this one has set for the tests alone."""
-    environment = dict(os.environ, JAX_ENABLE_X64="1")
+    environment = dict(os.environ, JAX_ENABLE_X64="1", FDP_JAX_CACHE=str(programs))
     root = str(HERE.parent.parent)
     environment["PYTHONPATH"] = os.pathsep.join(
         [root, *filter(None, [environment.get("PYTHONPATH")])]
@@ -419,6 +481,27 @@ def _together(folder, tmp_path, count):
 def test_two_devices_find_the_same_bits(alone, tmp_path):
     assert _process("-", tmp_path / "two.npz", 2).wait() == 0
     _same(tmp_path / "two.npz", alone)
+
+
+@pytest.mark.parametrize("devices", [1, 2])
+def test_the_next_process_finds_the_programs_on_disk(alone, devices, tmp_path):
+    compiled = []
+    for trial in range(2):
+        out = tmp_path / f"{trial}.npz"
+        process = _process(
+            *("-", out, devices),
+            programs=tmp_path / "programs",
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        compiled.append(process.communicate()[0].split())
+        assert process.returncode == 0
+        _same(out, alone)
+    first, second = compiled
+    assert "jit(_over_rows)" in first, first
+    assert "jit(_over_rows)" not in second
+    kept = list((tmp_path / "programs").glob("*.program"))
+    assert len(kept) == 2  # the program, and what its trace has shown
 
 
 def test_two_processes_find_the_same_bits(alone, tmp_path):

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import equinox as eqx
 import numpy as np
-import scipy.special
+import scipy  # its parts load when they are used
 from jaxtyping import Bool, Float, Int
 
 from ..._internal._logs import LOG_2
