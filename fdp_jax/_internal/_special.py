@@ -18,6 +18,7 @@ import numpy as np
 from jax.typing import ArrayLike
 
 from ._arithmetic import promote
+from ._elementary import apart, arctan2_within, log_within
 from ._logs import LOG_2, LOG_SQRT_2PI
 from ._mills import mills_moment
 from ._tolerances import DEAD_SQUARE
@@ -46,6 +47,7 @@ def mills(x: ArrayLike) -> jax.Array:
 
 
 @jax.custom_jvp
+@apart
 def _log1p(x: jax.Array) -> jax.Array:
     # The library's log1p loses two digits on [-1/2, -0.29].  The rounding error of
     # 1 + x is put back (Kahan); without a barrier XLA holds it to be zero.
@@ -53,7 +55,7 @@ def _log1p(x: jax.Array) -> jax.Array:
     inner = (total > 0) & (total < jnp.inf)
     safe = jnp.where(inner, total, 1.0)
     lost = jnp.where(inner, x - (total - 1.0), 0.0)
-    return jnp.log(total) + lost / safe
+    return log_within(total) + lost / safe
 
 
 @_log1p.defjvp
@@ -227,6 +229,7 @@ def log_ndtri(log_p: ArrayLike) -> jax.Array:
     return _ndtri_from_logs(log_p, log1mexp(-log_p))
 
 
+@apart
 def log_one_plus(
     real: jax.Array, imag: jax.Array
 ) -> tuple[jax.Array, jax.Array, jax.Array]:
@@ -239,12 +242,14 @@ def log_one_plus(
     square = jnp.square(1 + real) + jnp.square(imag)
     close, dead = jnp.abs(excess) < 0.5, square < DEAD_SQUARE
     near = 0.5 * log1p(jnp.where(close, excess, 0.0))
-    far = 0.5 * jnp.log(jnp.where(close | dead, 1.0, square))
-    log = jnp.where(dead, 0.5 * np.log(DEAD_SQUARE), jnp.where(close, near, far))
-    angle = jnp.arctan2(jnp.where(dead, 0, imag), jnp.where(dead, 1, 1 + real))
-    return log, angle, square
+    far = 0.5 * log_within(jnp.where(close | dead, 1.0, square))
+    modulus = jnp.where(close, near, far)
+    modulus = jnp.where(dead, 0.5 * np.log(DEAD_SQUARE), modulus)
+    angle = arctan2_within(jnp.where(dead, 0, imag), jnp.where(dead, 1, 1 + real))
+    return modulus, angle, square
 
 
+@apart
 def log_turned(
     share: jax.Array, versine: jax.Array, sine: jax.Array
 ) -> tuple[jax.Array, jax.Array]:
@@ -252,8 +257,8 @@ def log_turned(
 
     Of a rotation's cos t - 1 and sin t and a share p.
     """
-    log = 0.5 * log1p(2 * share * (1 - share) * versine)
-    return log, jnp.arctan2(share * sine, 1 + share * versine)
+    modulus = 0.5 * log1p(2 * share * (1 - share) * versine)
+    return modulus, arctan2_within(share * sine, 1 + share * versine)
 
 
 @jax.jit

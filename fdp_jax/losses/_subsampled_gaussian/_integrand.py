@@ -10,6 +10,7 @@ import jax.numpy as jnp
 from jax.lax import optimization_barrier
 from jaxtyping import Array, Float
 
+from ..._internal._elementary import apart, log_within
 from ..._internal._logs import LOG_SQRT_2PI
 
 
@@ -20,6 +21,7 @@ def log_ratio(u: Array, q: Array) -> Array:
 
 
 @jax.custom_jvp
+@apart
 def _log_ratio_of(u: Array, q: Array) -> Array:
     change = q * jnp.expm1(jnp.minimum(u, 80))  # finite in float32 too
     small = (jnp.abs(change) < 0.5) & (u < 80)
@@ -29,7 +31,7 @@ def _log_ratio_of(u: Array, q: Array) -> Array:
     far = jnp.where(u < 0, (1 - q) + q * least, (1 - q) * least + q)
     lost = jnp.where(small, change - (near - 1), 0) / jnp.where(small, near, 1)
     top = jnp.where(small, 0, jnp.maximum(u, 0))
-    value = top + jnp.log(jnp.where(small, near, far)) + lost
+    value = top + log_within(jnp.where(small, near, far)) + lost
     return jnp.where(q < 1, value, u)  # where e^u underflows
 
 
