@@ -67,17 +67,20 @@ def apart(function: Callable[..., Any]) -> Callable[..., Any]:
     """
 
     @jax.jit
-    def inner(*args: Array) -> Any:
+    def inner(*args: Array) -> tuple[Any, Array]:
         # What it calls is not set apart from it.
         with set_xla_metadata(inlineable=None):
-            return function(*args)
+            found = function(*args)
+        # Functions that return one array may be dealt to several threads, and then XLA
+        # cannot link them into a loop that is itself one function.
+        return found, args[0].ravel()[0]
 
     @functools.wraps(function)
     def called(*args: Array) -> Any:
         if max(x.size for x in args) <= _FEW or jax.default_backend() != "cpu":
             return function(*args)
         with set_xla_metadata(inlineable="false"):
-            return inner(*args)
+            return inner(*args)[0]
 
     return called
 
