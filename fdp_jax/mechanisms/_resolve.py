@@ -226,7 +226,7 @@ def _by(subject: Subject, method: Method) -> Subject:
 
 @functools.cache
 def _unsplit(method: Method) -> Method:
-    return dataclasses.replace(method, split=False)
+    return dataclasses.replace(method, split=False, final=False)
 
 
 def _counts(composed: ComposedLoss) -> list[np.ndarray]:
