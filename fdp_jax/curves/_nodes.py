@@ -150,13 +150,12 @@ def _split(
     index = jnp.arange(grid.size)
 
     def step(state: _Open, _: None) -> tuple[_Open, None]:
-        wanted = state.nodes & (engines.width_of(state.known) > _APART)
-        again = lambda: look(state, wanted)
-        return lax.cond(jnp.any(wanted), again, lambda: state), None
+        again = lambda: look(state)
+        return lax.cond(jnp.any(state.nodes), again, lambda: state), None
 
-    def look(state: _Open, wanted: Array) -> _Open:
-        first = jnp.argmax(wanted)
-        near = wanted & (index <= first + state.ahead)
+    def look(state: _Open) -> _Open:
+        first = jnp.argmax(state.nodes)
+        near = state.nodes & (index <= first + state.ahead)
         center = grid.size - 1 - jnp.argmax(near[::-1])
         start = jnp.clip(center - _REACH[0], 0, grid.size - size)
         cut = lambda x: lax.dynamic_slice_in_dim(x, start, size)
@@ -174,7 +173,10 @@ def _split(
         return _Open(jax.tree.map(put, state.known, found), nodes, ahead)
 
     ahead = jnp.full((), _REACH[0] // 2, index.dtype)
-    state = _Open(known, jnp.ones(grid.shape, bool), ahead)
+    groups = _groups(loss, grid.size)
+    loose = jnp.any(engines.width_of(known)[groups] > _APART, axis=1)
+    home = np.minimum(np.arange(grid.size) // groups.shape[1], len(groups) - 1)
+    state = _Open(known, loose[home], ahead)
     return lax.scan(step, state, length=grid.size)[0].known
 
 
