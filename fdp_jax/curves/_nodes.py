@@ -36,22 +36,32 @@ _ALIKE = 1.5
 """By what factor brackets of other nodes may be wider than that of its own."""
 
 
+_GROUP, _OPEN, _SPLIT = -1, -2, -3
+"""Looks at all nodes of a group, at what is open, and with the law split next to it."""
+_PATIENCE = 2
+"""After how many vain looks in a row at nodes alone the law is split first."""
+
+
 class _Look(NamedTuple):
     """Some neighbouring nodes, and where the plan that they are seen from is made."""
 
     nodes: Array
     anchor: Array
     own: Array
-    """The node that this look is for; -1 if it is for all of them."""
+    """The node that this look is for, if it is neither of the other kinds."""
 
 
-class _Open(NamedTuple):
+class _State(NamedTuple):
     """What is known, and what is still to be found out."""
 
     known: engines.Profile
-    nodes: Bool[Array, " n"]
+    open: Bool[Array, " n"]
+    """Nodes of groups of which some are loose, until the law has been split for them
+    or for others that say as much."""
     ahead: Int[Array, ""]
     """How far beyond the first open node the law is split next."""
+    vain: Int[Array, ""]
+    """How many looks at nodes alone, in a row, left them loose."""
 
 
 def place(positions: Array) -> Array:
@@ -63,65 +73,98 @@ def profile_at(
     loss: ComposedLoss, sign: Float[Array, ""], grid: Float[Array, " n"]
 ) -> engines.Profile:
     """The profile of one direction at rising thresholds; differentiable."""
-    splits = engines.engine_of(loss).anchored and engines.splits(loss)
-    # What stays open is seen with the law split, by this program or by another one.
-    patient = loss.method.final and not splits
-    method = dataclasses.replace(loss.method, split=False)
-    known = _whole(
-        dataclasses.replace(loss, method=method), sign, grid, patient=patient
-    )
-    return _split(loss, sign, grid, known) if splits else known
-
-
-def _whole(
-    loss: ComposedLoss,
-    sign: Float[Array, ""],
-    grid: Float[Array, " n"],
-    *,
-    patient: bool,
-) -> engines.Profile:
-    """The profile without splitting the law.
-
-    Impatiently, nodes have no looks of their own after the first one that leaves doubt.
-    """
     engine = engines.engine_of(loss)
     groups = _groups(loss, grid.size)
     alone = engine.anchored and 1 < groups.shape[1] < grid.size
-    looks = _looks(groups, grid, alone=alone)
+    splits = engine.anchored and engines.splits(loss)
+    subject = loss, sign, grid
 
-    def see(nodes: Array, anchor: Array) -> engines.Profile:
-        epsilons = grid[nodes]
-        gap = jnp.maximum(epsilons[-1] - anchor, anchor - epsilons[0])
-        local = engines.plan(loss, sign[None], anchor, stop_gradient(gap))
-        return _consistent(engines.profile(loss, local, epsilons))
+    def step(state: _State, look: _Look) -> tuple[_State, None]:
+        if splits:
+            state = select(look.own == _OPEN, _opened(groups, state), state)
+            turn = (look.own == _SPLIT) & jnp.any(state.open)
+            split = lambda: _split(*subject, state)
+            state = lax.cond(turn, split, lambda: state)
+        if not (alone or splits):
+            return _whole(*subject, state, look), None
+        loose = (engines.width_of(state.known) > _APART)[look.own]
+        wanted = (look.own >= 0) & loose
+        if splits or not loss.method.final:
+            wanted = wanted & (state.vain < (_PATIENCE if splits else 1))
+        whole = lambda: _whole(*subject, state, look)
+        wanted = wanted | (look.own == _GROUP)
+        return lax.cond(wanted, whole, lambda: state), None
 
-    def step(
-        state: tuple[engines.Profile, Array], look: _Look
-    ) -> tuple[tuple[engines.Profile, Array], None]:
-        known, given_up = state
-        before = jax.tree.map(lambda x: x[look.nodes], known)
-        again = lambda: see(look.nodes, look.anchor)
-        wanted = jnp.ones((), bool)
-        if alone:
-            loose = (engines.width_of(known) > _APART)[look.own]
-            wanted = (look.own < 0) | (loose & ~given_up)
-            found = lax.cond(wanted, again, lambda: before)
-        else:
-            found = again()
-        closer = engines.width_of(found) <= engines.width_of(before)
-        found = select(closer, found, before)
-        put = lambda all, some: all.at[look.nodes].set(some)
-        known = jax.tree.map(put, known, found)
-        if not patient:
-            own = wanted & (look.own >= 0)
-            given_up = given_up | (own & _in_doubt(known)[look.own])
-        return (known, given_up), None
+    looks = _looks(groups, grid, alone=alone, splits=splits)
+    shape = jax.eval_shape(lambda: _seen(*subject, groups[0], grid[0]))
+    start = _State(
+        _unknown(jax.tree.map(lambda x: jnp.zeros(grid.shape, x.dtype), shape)),
+        jnp.zeros(grid.shape, bool),
+        jnp.asarray(_REACH[0] // 2),
+        jnp.zeros((), int),
+    )
+    return lax.scan(step, start, looks)[0].known
 
-    shape = jax.eval_shape(see, groups[0], grid[0])
-    nothing = jax.tree.map(lambda x: jnp.zeros(grid.shape, x.dtype), shape)
-    start = _unknown(nothing), jnp.zeros((), bool)
-    (known, _), _ = lax.scan(step, start, looks)
-    return known
+
+def _seen(
+    loss: ComposedLoss, sign: Array, grid: Array, nodes: Array, anchor: Array
+) -> engines.Profile:
+    """Some nodes from one plan, without splitting the law."""
+    method = dataclasses.replace(loss.method, split=False)
+    loss = dataclasses.replace(loss, method=method)
+    epsilons = grid[nodes]
+    gap = jnp.maximum(epsilons[-1] - anchor, anchor - epsilons[0])
+    local = engines.plan(loss, sign[None], anchor, stop_gradient(gap))
+    return _consistent(engines.profile(loss, local, epsilons))
+
+
+def _whole(
+    loss: ComposedLoss, sign: Array, grid: Array, state: _State, look: _Look
+) -> _State:
+    """Looks at some nodes without splitting the law."""
+    before = jax.tree.map(lambda x: x[look.nodes], state.known)
+    found = _seen(loss, sign, grid, look.nodes, look.anchor)
+    width = engines.width_of(found)
+    found = select(width <= engines.width_of(before), found, before)
+    put = lambda all, some: all.at[look.nodes].set(some)
+    known = jax.tree.map(put, state.known, found)
+    # Of a node in doubt another program is asked, whatever others look like.
+    left = engines.width_of(known) > _APART if loss.method.final else _in_doubt(known)
+    vain = jnp.where(left[look.own] & (look.own >= 0), state.vain + 1, 0)
+    return state._replace(known=known, vain=vain)
+
+
+def _opened(groups: np.ndarray, state: _State) -> _State:
+    """Before the law is split for the first time."""
+    nodes = np.arange(state.open.size)
+    loose = jnp.any(engines.width_of(state.known)[groups] > _APART, axis=1)
+    return state._replace(open=loose[_home(groups, nodes)], vain=0 * state.vain)
+
+
+def _split(loss: ComposedLoss, sign: Array, grid: Array, state: _State) -> _State:
+    """Looks at some nodes with the law split for one of them.
+
+    That is some way beyond the first open one, as far as the last one served nodes
+    before it.  Those that are served about as well as itself are open no longer.
+    """
+    size = min(sum(_REACH) + 1, grid.size)
+    index = jnp.arange(grid.size)
+    near = state.open & (index <= jnp.argmax(state.open) + state.ahead)
+    center = grid.size - 1 - jnp.argmax(near[::-1])
+    start = jnp.clip(center - _REACH[0], 0, grid.size - size)
+    cut = lambda x: lax.dynamic_slice_in_dim(x, start, size)
+    before, own = jax.tree.map(cut, state.known), center - start
+    found = _consistent(engines.improved(loss, sign, before, cut(grid), own))
+    width = engines.width_of(found)
+    served = width <= jnp.minimum(_ALIKE * width[own], _APART)
+    nodes = jnp.arange(size)
+    missed = jnp.max(jnp.where(~served & (nodes < own), nodes, -1))
+    put = lambda all, some: lax.dynamic_update_slice_in_dim(all, some, start, 0)
+    return state._replace(
+        known=jax.tree.map(put, state.known, found),
+        open=put(state.open, cut(state.open) & ~served & (nodes != own)),
+        ahead=jnp.clip(own - 1 - missed, 0, _REACH[0]),
+    )
 
 
 def _in_doubt(found: engines.Profile) -> Bool[Array, " n"]:
@@ -134,71 +177,33 @@ def _in_doubt(found: engines.Profile) -> Bool[Array, " n"]:
     return doubt
 
 
-def _split(
-    loss: ComposedLoss,
-    sign: Float[Array, ""],
-    grid: Float[Array, " n"],
-    known: engines.Profile,
-) -> engines.Profile:
-    """The profile where the law is split for those nodes that are loose without it.
-
-    It is split for a node some way beyond the first one that is open, as far as the
-    last one served nodes before its own, and each serves those around that it serves
-    about as well as its own.  That own node is never open again.
-    """
-    size = min(_REACH[0] + _REACH[1] + 1, grid.size)
-    index = jnp.arange(grid.size)
-
-    def step(state: _Open, _: None) -> tuple[_Open, None]:
-        again = lambda: look(state)
-        return lax.cond(jnp.any(state.nodes), again, lambda: state), None
-
-    def look(state: _Open) -> _Open:
-        first = jnp.argmax(state.nodes)
-        near = state.nodes & (index <= first + state.ahead)
-        center = grid.size - 1 - jnp.argmax(near[::-1])
-        start = jnp.clip(center - _REACH[0], 0, grid.size - size)
-        cut = lambda x: lax.dynamic_slice_in_dim(x, start, size)
-        before = jax.tree.map(cut, state.known)
-        found = engines.improved(loss, sign, before, cut(grid), center - start)
-        found = _consistent(found)
-        width = engines.width_of(found)
-        served = width <= jnp.minimum(_ALIKE * width[center - start], _APART)
-        own = cut(index) == center
-        # How many in a row before the center.
-        missed = jnp.where(~served & (cut(index) < center), cut(index), start - 1)
-        ahead = jnp.clip(center - 1 - jnp.max(missed), 0, _REACH[0])
-        put = lambda all, x: lax.dynamic_update_slice_in_dim(all, x, start, 0)
-        nodes = put(state.nodes, cut(state.nodes) & ~(served | own))
-        return _Open(jax.tree.map(put, state.known, found), nodes, ahead)
-
-    ahead = jnp.full((), _REACH[0] // 2, index.dtype)
-    groups = _groups(loss, grid.size)
-    loose = jnp.any(engines.width_of(known)[groups] > _APART, axis=1)
-    home = np.minimum(np.arange(grid.size) // groups.shape[1], len(groups) - 1)
-    state = _Open(known, loose[home], ahead)
-    return lax.scan(step, state, length=grid.size)[0].known
-
-
 def _unknown(zeros: engines.Profile) -> engines.Profile:
     """A profile of which nothing is known."""
     some = Interval(zeros.log_alpha - jnp.inf, zeros.log_alpha, zeros.log_alpha)
     return engines.Profile(some, some, zeros.log_alpha)
 
 
-def _looks(groups: np.ndarray, grid: Array, *, alone: bool) -> _Look:
-    """All looks in their order: at groups, and maybe at every node."""
+def _looks(groups: np.ndarray, grid: Array, *, alone: bool, splits: bool) -> _Look:
+    """All looks in their order: at groups, with the law split, and at every node."""
     middle = 0.5 * (grid[groups[:, 0]] + grid[groups[:, -1]])
-    own = np.full(len(groups), -1)
-    if not alone:
-        return _Look(jnp.asarray(groups), middle, jnp.asarray(own))
     nodes = np.arange(grid.size)
-    home = np.minimum(nodes // groups.shape[1], len(groups) - 1)
-    return _Look(
-        jnp.asarray(np.concatenate([groups, groups[home]])),
-        jnp.concatenate([middle, grid]),
-        jnp.asarray(np.concatenate([own, nodes])),
-    )
+    home = _home(groups, nodes)
+    kinds = [(groups, middle, np.full(len(groups), _GROUP))]
+    by_themselves = (groups[home], grid, nodes)
+    if alone:
+        kinds.append(by_themselves)
+    if splits:
+        # No more than one for every node: that one is not open again.
+        kinds.append((groups[:1], grid[:1], np.full(1, _OPEN)))
+        kinds.append((groups[home], grid, np.full(grid.size, _SPLIT)))
+    if alone and splits:
+        kinds.append(by_themselves)
+    return _Look(*map(jnp.concatenate, zip(*kinds, strict=True)))
+
+
+def _home(groups: np.ndarray, nodes: np.ndarray) -> np.ndarray:
+    """The groups that nodes are in, where all but the last are of one size."""
+    return np.minimum(nodes // groups.shape[1], len(groups) - 1)
 
 
 def _groups(loss: ComposedLoss, size: int) -> np.ndarray:
