@@ -130,7 +130,9 @@ def _whole(
     known = jax.tree.map(put, state.known, found)
     # Of a node in doubt another program is asked, whatever others look like.
     left = engines.width_of(known) > _APART if loss.method.final else _in_doubt(known)
-    vain = jnp.where(left[look.own] & (look.own >= 0), state.vain + 1, 0)
+    vain = jnp.where(
+        left[look.own] & (look.own >= 0), state.vain + 1, jnp.minimum(state.vain, 0)
+    )
     return state._replace(known=known, vain=vain)
 
 
@@ -138,7 +140,9 @@ def _opened(groups: np.ndarray, state: _State) -> _State:
     """Before the law is split for the first time."""
     nodes = np.arange(state.open.size)
     loose = jnp.any(engines.width_of(state.known)[groups] > _APART, axis=1)
-    return state._replace(open=loose[_home(groups, nodes)], vain=0 * state.vain)
+    # What is loose afterwards is looked at however often that is in vain.
+    vain = jnp.full_like(state.vain, -nodes.size)
+    return state._replace(open=loose[_home(groups, nodes)], vain=vain)
 
 
 def _split(loss: ComposedLoss, sign: Array, grid: Array, state: _State) -> _State:

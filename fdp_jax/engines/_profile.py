@@ -5,7 +5,6 @@ one by construction; see `engine_of`.  Thresholds are eps >= 0: by
 1 - delta(-e) = e^-e (1 - delta_rev(e)) this is enough.
 """
 
-import dataclasses
 import functools
 
 import jax
