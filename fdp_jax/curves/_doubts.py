@@ -41,12 +41,14 @@ def leaves_doubt(found: Bounds) -> bool:
     """The same where operations are carried out at once, for any element of a batch."""
     if not accounts_in_float64():
         return False
-    loose = _numbers(found.status) != Status.TIGHT
-    if not holds_anywhere(loose):
-        return False
-    # Where numbers underflow there is nothing to gain.
-    wide = ~(_numbers(found.upper) <= _numbers(found.lower) + 1e-300)
-    return holds_anywhere(loose & wide)
+    status, lower, upper = map(_numbers, (found.status, found.lower, found.upper))
+    loose = status != Status.TIGHT
+    return holds_anywhere(loose) and holds_anywhere(loose & is_wide(lower, upper))
+
+
+def is_wide(lower: Any, upper: Any) -> Any:
+    """Whether there is anything to gain: not where numbers underflow."""
+    return ~(upper <= lower + 1e-300)
 
 
 def is_nearly_tight(found: Bounds) -> bool:

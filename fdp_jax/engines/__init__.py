@@ -12,7 +12,12 @@ from .._internal._interval import (
     log_complement as log_complement,
     without as without,
 )
-from ._bounds import Profile as Profile, over as over, select as select
+from ._bounds import (
+    Profile as Profile,
+    over as over,
+    select as select,
+    width_of as width_of,
+)
 from ._bracketed_engine import is_bracketed as is_bracketed
 from ._epsilon import (
     epsilon as epsilon,
@@ -20,8 +25,13 @@ from ._epsilon import (
     span as span,
 )
 from ._interface import AbstractEngine as AbstractEngine, AbstractPlan as AbstractPlan
-from ._profile import no_release as no_release, plan as plan, profile as profile
-from ._rare_queries import can_split as can_split
+from ._profile import (
+    improved as improved,
+    no_release as no_release,
+    plan as plan,
+    profile as profile,
+)
+from ._rare_queries import can_split as can_split, splits as splits
 from ._route import METHODS as METHODS, engine_of as engine_of, route as route
 from ._shared import (
     Prepared as Prepared,

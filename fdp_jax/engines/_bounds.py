@@ -6,12 +6,15 @@ from typing import TypeVar
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+from jax.lax import stop_gradient
 from jaxtyping import Array, Float
 
 from .._internal._interval import Interval, without
 from ..losses import ComposedLoss
 
 _Tree = TypeVar("_Tree")
+_LEAST = -700.0
+"""log delta below which no width matters."""
 
 
 class Profile(eqx.Module):
@@ -28,6 +31,15 @@ class Profile(eqx.Module):
 def select(condition: Array, yes: _Tree, no: _Tree) -> _Tree:
     """`jnp.where` over two PyTrees of one structure."""
     return jax.tree.map(lambda a, b: jnp.where(condition, a, b), yes, no)
+
+
+def width_of(found: Profile) -> Float[Array, "..."]:
+    """Of the bracket of what is the less of delta and 1 - delta, where that matters."""
+    small = found.log_delta.estimate < found.log_rest.estimate
+    less = select(small, found.log_delta, found.log_rest)
+    width = less.upper - less.lower
+    width = jnp.where(jnp.isnan(width), jnp.inf, width)
+    return stop_gradient(jnp.where(found.log_delta.upper < _LEAST, 0, width))
 
 
 def capped(found: Interval, other: Interval) -> Interval:

@@ -11,15 +11,17 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 from jax.lax import stop_gradient
-from jaxtyping import Array, ArrayLike, Float
+from jaxtyping import Array, ArrayLike, Float, Int
 
 from .._internal._batching import one_by_one
 from .._internal._implicit import known_value
 from .._internal._interval import Interval, log_complement, sound
 from ..losses import ComposedLoss
-from ._bounds import Profile, select, worst_of
+from ._bounds import Profile, select, width_of, worst_of
 from ._first_step import one_step_profile, unless_one_step
 from ._interface import AbstractPlan
+from ._rare import Rare, rare_profile
+from ._rare_queries import bounds_in_common, split_at, zeros_of
 from ._route import engine_of, neutral
 
 
@@ -107,11 +109,61 @@ _search_profile = one_by_one(
 )
 
 
+_search_split = one_by_one(
+    functools.partial(split_at, tabulated=True),
+    functools.partial(split_at, tabulated=False),
+)
+
+
+def _split_estimates(
+    args: tuple[ComposedLoss, Array], rare: Rare
+) -> tuple[Array, Array]:
+    loss, epsilons = args
+    full = lambda: rare_profile(loss, rare, epsilons, tabulated=False)
+    none = lambda: zeros_of(full)
+    found = lax.cond(rare.used, full, none)
+    return found.log_delta.estimate, found.log_rest.estimate
+
+
 def _estimates(
     args: tuple[ComposedLoss, Array], local: AbstractPlan
 ) -> tuple[Array, Array]:
     found = local.profile(*args)
     return found.log_delta.estimate, found.log_rest.estimate
+
+
+def improved(
+    loss: ComposedLoss,
+    sign: Float[Array, ""],
+    known: Profile,
+    epsilons: Float[Array, " e"],
+    center: Int[Array, ""],
+) -> Profile:
+    """What is known of a direction, and what the law says split for one threshold.
+
+    Differentiable; of losses that can be split.
+    """
+    nothing, loss = neutral(loss)
+    fixed = stop_gradient((loss, sign, known, epsilons, center))
+    found, rare = _search_split(*fixed)
+    better = rare.used & ~nothing & (width_of(found) < width_of(known))
+    better = better & ~jnp.isnan(found.log_delta.estimate)
+    # Elsewhere derivatives may be infinite, and are not asked for.
+    safe = jnp.where(better, epsilons, stop_gradient(epsilons)[center])
+    values = found.log_delta.estimate, found.log_rest.estimate
+    estimates = known_value(_split_estimates, values, (loss, safe), rare)
+    log_delta, log_rest = (
+        Interval(bounds.lower, jnp.where(better, new, old.estimate), bounds.upper)
+        for bounds, new, old in zip(
+            (found.log_delta, found.log_rest),
+            estimates,
+            (known.log_delta, known.log_rest),
+            strict=True,
+        )
+    )
+    log_alpha = jnp.where(better, found.log_alpha, known.log_alpha)
+    found = Profile(log_delta, log_rest, log_alpha)
+    return select(nothing, known, bounds_in_common(loss, found, known))
 
 
 def no_release(epsilons: Array) -> Profile:

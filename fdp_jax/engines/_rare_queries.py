@@ -8,7 +8,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jax import lax
-from jaxtyping import Array, Bool, Float, PyTree
+from jaxtyping import Array, Bool, Float, Int, PyTree
 
 from .._internal._interval import Interval, log_complement
 from .._internal._special import safe_log
@@ -76,8 +76,51 @@ def split_if_loose(
 
     loose = jnp.any(_width(found, contour) > _TOLERANCE)
     loose = loose & _applies(loss)
-    keep = lambda: (found, _zeros(full))
+    keep = lambda: (found, zeros_of(full))
     return lax.cond(wanted & loose, split, keep)
+
+
+def split_at(
+    loss: ComposedLoss,
+    sign: Float[Array, ""],
+    known: Profile,
+    epsilons: Float[Array, " e"],
+    center: Int[Array, ""],
+    *,
+    tabulated: bool,
+) -> tuple[Profile, Rare]:
+    """What the law says split for one of some thresholds; without derivative.
+
+    Of the next whole number of steps; whether that is the one asked for `used` says.
+    """
+    loss, fraction = _rounded_up(loss)
+    (step,), (count,) = loss.terms, loss.counts
+    estimate = known.log_delta.estimate[center]
+    upper = known.log_delta.upper[center]
+    first = jnp.where(jnp.isfinite(estimate), estimate, upper)
+
+    def split() -> tuple[Profile, Rare]:
+        rare = plan_rare(step, count, sign, epsilons[center], first)
+        found = rare_profile(loss, rare, epsilons, tabulated=tabulated)
+        return found, dataclasses.replace(rare, used=~fraction)
+
+    keep = lambda: (known, zeros_of(lambda: split()[1]))
+    return lax.cond(_applies(loss), split, keep)
+
+
+def bounds_in_common(loss: ComposedLoss, found: Profile, known: Profile) -> Profile:
+    """Bounds of a split law together with those that are known, and its estimates."""
+    _, fraction = _rounded_up(loss)
+    both = select(fraction, capped_profile(known, found), _in_common(known, found))
+
+    def between(bounds: Interval, value: Interval) -> Interval:
+        return Interval(bounds.lower, value.estimate, bounds.upper)
+
+    return Profile(
+        between(both.log_delta, found.log_delta),
+        between(both.log_rest, found.log_rest),
+        found.log_alpha,
+    )
 
 
 def _rounded_up(loss: ComposedLoss) -> tuple[ComposedLoss, Bool[Array, ""]]:
@@ -157,11 +200,12 @@ def split_epsilon_if_loose(
     width = most - low
     loose = ~(width <= _TOLERANCE * jnp.maximum(jnp.abs(low), jnp.abs(most)))
     loose = loose & jnp.isfinite(width) & (target > LEAST) & _applies(loss)
-    keep = lambda: (found, _zeros(lambda: split()[1]))
+    keep = lambda: (found, zeros_of(lambda: split()[1]))
     return lax.cond(wanted & loose, split, keep)
 
 
-def _zeros(make: Callable[[], PyTree]) -> PyTree:
+def zeros_of(make: Callable[[], PyTree]) -> PyTree:
+    """Zeros of the shapes of what a function returns."""
     return jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), jax.eval_shape(make))
 
 

@@ -146,7 +146,7 @@ class Resolved:
         looks = accounts_in_float64() and evaluates_at_once()
         if not (looks or needs_no_splitting(self.known_steps, composed)):
             return ask(subject)
-        found = ask(_by(subject, _unsplit(composed.method)))
+        found = ask(_by(subject, _unsplit(composed.method, final=not looks)))
         return ask(subject) if looks and leaves_doubt(judged(found)) else found
 
     def _rounded(self, to_whole: Callable[[np.ndarray], np.ndarray]) -> "Resolved":
@@ -225,8 +225,8 @@ def _by(subject: Subject, method: Method) -> Subject:
 
 
 @functools.cache
-def _unsplit(method: Method) -> Method:
-    return dataclasses.replace(method, split=False)
+def _unsplit(method: Method, *, final: bool) -> Method:
+    return dataclasses.replace(method, split=False, final=final)
 
 
 def _counts(composed: ComposedLoss) -> list[np.ndarray]:

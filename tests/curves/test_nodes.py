@@ -1,10 +1,14 @@
 """The nodes of a curve, which share contours where these reach far enough."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 
 import fdp_jax as fdp
-from fdp_jax.curves import certainty
+from fdp_jax.curves import certainty, leaves_doubt, make_curve
+from fdp_jax.losses import Method
+from fdp_jax.mechanisms._resolve import resolve
 
 # Few steps and little noise: the contour of a group's middle says nothing about some of
 # its nodes, for the saddle point leaps between them.
@@ -29,3 +33,54 @@ def test_nodes_have_the_values_of_contours_of_their_own(curve, side):
     np.testing.assert_allclose(delta, own.estimate, rtol=1e-7, atol=1e-300)
     assert np.all(np.exp(half.log_delta_grid.lower[nodes]) <= own.upper)
     assert np.all(np.exp(half.log_delta_grid.upper[nodes]) >= own.lower)
+
+
+# Contours leave most of its nodes loose: the law has to be split for these.
+RARE = fdp.DPSGD(noise_multiplier=1.4, sampling_prob=0.0028, num_steps=138)
+
+
+@pytest.mark.parametrize("side", ["remove", "add"])
+def test_nodes_served_by_the_split_of_another_one_hold_what_their_own_says(side):
+    curve = RARE.curve()
+    assert not np.any(certainty(curve).status)
+    half = getattr(curve, side)
+    nodes = np.arange(half.epsilon_grid.size // 2, half.epsilon_grid.size, 8)
+    own = getattr(RARE, side).bounds(epsilon=half.epsilon_grid[nodes])
+    lower, upper = (
+        np.exp(np.asarray(x)[nodes])
+        for x in (half.log_delta_grid.lower, half.log_delta_grid.upper)
+    )
+    assert np.all(lower <= own.upper)
+    assert np.all(upper >= own.lower)
+    estimate = np.exp(half.log_delta_grid.estimate[nodes])
+    np.testing.assert_allclose(estimate, own.estimate, rtol=1e-7, atol=1e-300)
+
+
+def _unsplit(mechanism, **how):
+    subject = resolve(mechanism).first
+    method = Method(split=False, **how)
+    composed = dataclasses.replace(subject.composed, method=method)
+    return make_curve(composed, np.linspace(0.0, 1.0, 129))
+
+
+def _width(found):
+    return np.asarray(found.upper) - np.asarray(found.lower)
+
+
+def test_split_laws_say_of_a_fractional_number_of_steps_what_delta_is_at_most():
+    part = dataclasses.replace(RARE, num_steps=137.5)
+    whole, split = _unsplit(part).remove, part.curve().remove
+    np.testing.assert_array_equal(whole.epsilon_grid, split.epsilon_grid)
+    known, found = whole.log_delta_grid, split.log_delta_grid
+    loose = _width(known) > 1e-6
+    assert np.any(loose & (np.asarray(found.upper) < np.asarray(known.upper)))
+    assert np.all(np.asarray(found.upper) <= np.asarray(known.upper) + 1e-6)
+
+
+def test_nodes_are_not_given_up_where_nobody_else_is_asked():
+    patient = certainty(_unsplit(RARE))
+    hasty = certainty(_unsplit(RARE, final=False))
+    assert leaves_doubt(patient)
+    assert leaves_doubt(hasty)
+    assert np.all(_width(patient) <= _width(hasty))
+    assert np.any(_width(patient) < _width(hasty))
