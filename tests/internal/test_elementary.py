@@ -1,5 +1,9 @@
 """Logarithm and angle of many numbers, against mpmath; functions that are set apart."""
 
+import os
+import subprocess
+import sys
+
 import jax
 import jax.numpy as jnp
 import mpmath
@@ -7,6 +11,7 @@ import numpy as np
 import pytest
 
 from fdp_jax._internal._elementary import apart, arctan2_within, log_within
+from fdp_jax.cli._sweep import WHOLE_LOOPS
 
 RANDOM = np.random.default_rng(11)
 
@@ -101,3 +106,33 @@ def test_what_is_set_apart_is_compiled_once_and_transforms():
         jax.vmap(jax.grad(total(inner)))(rows),
         rtol=1e-14,
     )
+
+
+_LOOP = """
+import jax, jax.numpy as jnp
+jax.config.update("jax_enable_x64", True)
+from fdp_jax._internal._compilation import options_here
+from fdp_jax._internal._special import log1p
+
+def step(index, x):
+    return jnp.sqrt(log1p(jnp.exp(log1p(x))))
+
+loop = lambda count, x: jax.lax.fori_loop(0, count, step, x)
+x = jnp.linspace(0.1, 3.0, 5000)
+found = jax.jit(loop, **options_here(often=True))(4, x)
+for _ in range(4):
+    x = jnp.sqrt(jnp.log1p(1 + x))
+print(float(jnp.max(jnp.abs(found / x - 1))))
+"""
+
+
+def test_loops_that_are_one_function_are_linked_with_what_is_set_apart():
+    """Also where it is dealt to several threads, which takes two cores."""
+    done = subprocess.run(
+        [sys.executable, "-c", _LOOP],
+        env=dict(os.environ, XLA_FLAGS=WHOLE_LOOPS),
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert float(done.stdout) < 1e-15
