@@ -232,7 +232,9 @@ def _kernel(distance: Array) -> Array:
 
 def _inverse_at(x: Float[Array, " n"]) -> Float[Array, " n"]:
     """One over the kernel's transform at points of [0, 1], by Clenshaw's recurrence."""
-    y, coefficients = 2 * x - 1, jnp.asarray(_INVERSE[::-1], x.dtype)
+    # Not one array: JAX does not batch searches that hold on to some.
+    coefficients = jnp.stack([jnp.full((), c, x.dtype) for c in _INVERSE[::-1]])
+    y = 2 * x - 1
 
     def step(index: Array, state: tuple[Array, Array]) -> tuple[Array, Array]:
         one, two = state

@@ -2,6 +2,7 @@
 
 import dataclasses
 
+import jax
 import numpy as np
 import pytest
 
@@ -84,3 +85,28 @@ def test_nodes_are_not_given_up_where_nobody_else_is_asked():
     assert leaves_doubt(hasty)
     assert np.all(_width(patient) <= _width(hasty))
     assert np.any(_width(patient) < _width(hasty))
+
+
+STEPS = np.array([138.0, 400.0])
+
+
+def _rare_beta(num_steps):
+    run = dataclasses.replace(RARE, num_steps=num_steps)
+    return run.curve(num_points=17).bounds(alpha=0.1)
+
+
+def test_curves_of_runs_can_be_traced_in_batches():
+    """Searches may hold on to no arrays: JAX does not batch what does."""
+    found = jax.eval_shape(jax.vmap(_rare_beta), STEPS)
+    assert found.upper.shape == STEPS.shape
+
+
+@pytest.mark.slow
+def test_curves_of_runs_come_in_batches():
+    found = jax.jit(jax.vmap(_rare_beta))(STEPS)
+    for index, steps in enumerate(STEPS):
+        alone = _rare_beta(steps)
+        for name in ("lower", "estimate", "upper"):
+            np.testing.assert_allclose(
+                getattr(found, name)[index], getattr(alone, name), rtol=1e-12
+            )

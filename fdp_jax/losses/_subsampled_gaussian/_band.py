@@ -359,7 +359,7 @@ class BandLoss(AnalyticLoss):
         """Bounds |transform| for all tau >= `frequency` by moving the line of x."""
         self = stop_gradient(self)
         # Few nodes choose the line, all of them tell what it bounds.
-        scales = frequency * jnp.asarray([1.0, 0.5, 0.25], frequency.dtype)
+        scales = jnp.stack([frequency, 0.5 * frequency, 0.25 * frequency])
         bound = functools.partial(self._bound_along, located, frequency)
         rough = jax.vmap(lambda scale: bound(scale, _CHOOSING))(scales)
         # The trapezoid rule on a smooth positive function.
