@@ -70,7 +70,9 @@ def test_angles_on_the_axes():
     found = np.asarray(arctan2_within(jnp.asarray(y), jnp.asarray(x)))
     half = 0.5 * np.pi
     np.testing.assert_array_equal(found, np.tile([0.0, np.pi, half, -half, 0.0], 8))
-    assert np.all(np.isnan(np.asarray(arctan2_within(y * jnp.nan, jnp.asarray(x)))))
+    assert np.all(
+        np.isnan(np.asarray(arctan2_within(jnp.asarray(y) * jnp.nan, jnp.asarray(x))))
+    )
 
 
 def test_derivatives_are_those_of_the_library():
@@ -96,6 +98,7 @@ def test_what_is_set_apart_is_compiled_once_and_transforms():
     x = jnp.linspace(-1.0, 1.0, 64)
     spread = lambda f: lambda x: (jnp.outer(f(x), x), f(x) + 1)
     text = jax.jit(spread(function)).lower(x).compile().as_text()
+    assert text is not None
     assert text.count(" call(") == 1  # for both uses, and none for what it calls
     for found, wanted in zip(spread(function)(x), spread(inner)(x), strict=True):
         np.testing.assert_allclose(found, wanted, rtol=1e-15)
