@@ -26,7 +26,7 @@ if [pathlib.PurePath(x).stem for x in sys.argv[:1]] != ["fdp-jax"]:
 def __getattr__(name: str) -> object:
     if name in __all__ or name.startswith("_"):
         return _found(name)
-    if importlib.util.find_spec(f"{__name__}.{name}") is not None:
+    if name.isidentifier() and importlib.util.find_spec(f"{__name__}.{name}"):
         # Python asks for this before it imports the module: no time for suggestions.
         message = f"{name} is a module: import {__name__}.{name}"
         raise AttributeError(message, name=name)

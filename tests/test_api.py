@@ -182,6 +182,21 @@ def _public_functions():
                         yield f"{space_name}.{name}.{attribute}", member
 
 
+def test_a_module_that_is_not_imported_is_no_attribute():
+    code = (
+        "import fdp_jax as fdp\n"
+        "assert not hasattr(fdp, 'no.such')\n"
+        "try: fdp.cli\n"
+        "except AttributeError as error: print(error)\n"
+        "from fdp_jax import cli\n"
+        "print(fdp.cli is cli)"
+    )
+    found = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    ).stdout.splitlines()
+    assert found == ["cli is a module: import fdp_jax.cli", "True"]
+
+
 def test_import_loads_what_every_program_needs_alone():
     code = (
         "import sys, fdp_jax; "

@@ -73,11 +73,11 @@ def apart(function: Callable[..., Any]) -> Callable[..., Any]:
             found = function(*args)
         # Functions that return one array may be dealt to several threads, and then XLA
         # cannot link them into a loop that is itself one function.
-        return found, args[0].ravel()[0]
+        return found, jnp.ravel(args[0])[0]
 
     @functools.wraps(function)
     def called(*args: Array) -> Any:
-        if max(x.size for x in args) <= _FEW or jax.default_backend() != "cpu":
+        if max(map(jnp.size, args)) <= _FEW or jax.default_backend() != "cpu":
             return function(*args)
         with set_xla_metadata(inlineable="false"):
             return inner(*args)[0]
@@ -88,7 +88,8 @@ def apart(function: Callable[..., Any]) -> Callable[..., Any]:
 def log_within(x: Float[Array, "..."]) -> Float[Array, "..."]:
     """The logarithm, to one unit in the last place; -inf at zero, NaN below.
 
-    For use in a function that is set `apart`.
+    Of subnormal numbers, which XLA takes for zero on a CPU, it is -inf too: no upper
+    bound may rest on those.  For use in a function that is set `apart`.
     """
     return _log(x) if _is_worth_it(x) else jnp.log(x)
 
@@ -120,8 +121,9 @@ def _log(x: Array) -> Array:
     # log(1 + f) = f - (half - s (half + R)), so that only f counts in full.
     rest = s * (half + square * polynomial(_LOGARITHM, square))
     found = exponent * _LOG_2[0] + (f - (half - (rest + exponent * _LOG_2[1])))
-    found = _select((x > 0) & (x < jnp.inf), found, x)
-    return _select(x > 0, found, _select(x == 0, -jnp.inf, jnp.nan))
+    found = _select(x < jnp.inf, found, x)
+    normal = x >= jnp.finfo(x.dtype).tiny
+    return _select(normal, found, _select(x >= 0, -jnp.inf, jnp.nan))
 
 
 @_log.defjvp

@@ -2,7 +2,8 @@
 
 On the grid the preparation is most of the work, and so it is for a contour, which
 serves thresholds the worse, the farther they are from its anchor.  Mostly that is far
-enough; where it is not, nodes get contours of their own.
+enough; where it is not, nodes get contours of their own.  What these leave loose too is
+seen with the law split by its largest step, for one node and those around it.
 """
 
 import dataclasses
@@ -34,8 +35,6 @@ _REACH = 12, 20
 """How many nodes before and after its own a law that was split is asked about."""
 _ALIKE = 1.5
 """By what factor brackets of other nodes may be wider than that of its own."""
-
-
 _GROUP, _OPEN, _SPLIT = -1, -2, -3
 """Looks at all nodes of a group, at what is open, and with the law split next to it."""
 _PATIENCE = 2

@@ -208,8 +208,9 @@ def _traced_parts(
     rest: list[Any] = []
 
     def leaves(numbers: Row) -> list[Any]:
-        subjects, _ = problem.checks(numbers | static)
-        arrays, others = eqx.partition(subjects, eqx.is_array)
+        (guarantee, asked), _ = problem.checks(numbers | static)
+        known = guarantee, asked, _own_loss(guarantee)
+        arrays, others = eqx.partition(known, eqx.is_array)
         rest.append(others)
         return jax.tree.leaves(arrays)
 
@@ -220,6 +221,14 @@ def _traced_parts(
     texts = [_text_of(x) for x in known]
     parts = [str(traced.jaxpr), *consts, f"{structure} {texts}"]
     return parts, set(foreign_classes(structure, known))
+
+
+def _own_loss(guarantee: Any) -> Any:
+    """The loss of a mechanism in which a user's classes take part: it may have more."""
+    mechanism = isinstance(guarantee, AbstractMechanism)
+    if mechanism and any(foreign_classes(jax.tree.structure(guarantee))):
+        return guarantee.loss()
+    return None
 
 
 def _text_of(value: Any) -> str:
@@ -255,5 +264,12 @@ def _code_of_class(kind: type) -> str:
 
 
 def _text_of_code(code: CodeType) -> str:
-    inner = [_text_of_code(x) if isinstance(x, CodeType) else x for x in code.co_consts]
+    inner = [_text_of_constant(x) for x in code.co_consts]
     return f"{code.co_code.hex()} {inner} {code.co_names}"
+
+
+def _text_of_constant(value: Any) -> str:
+    if isinstance(value, CodeType):
+        return _text_of_code(value)
+    # The order in a set of texts is another one in every process.
+    return repr(sorted(map(repr, value)) if isinstance(value, frozenset) else value)

@@ -12,6 +12,7 @@ import threading
 import time
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pandas
 import pytest
@@ -20,6 +21,7 @@ from scipy import stats
 import fdp_jax as fdp
 from fdp_jax._internal import _checks
 from fdp_jax.cli import main
+from fdp_jax.losses import ComposedLoss, MassLoss
 from fdp_jax.mechanisms import (
     ADD_OR_REMOVE_ONE,
     Search,
@@ -27,7 +29,7 @@ from fdp_jax.mechanisms import (
     relation_field,
 )
 from fdp_jax.plot._page import chart
-from fdp_jax.sweeps._problem import Problem
+from fdp_jax.sweeps._problem import Problem, fingerprint
 from fdp_jax.sweeps._program import Asked
 from fdp_jax.sweeps._queries import queries_of
 from fdp_jax.sweeps._run import _LASTING
@@ -253,6 +255,43 @@ def test_a_class_that_was_defined_anew_is_another_one(tmp_path):
             queries={"advantage": {"epsilon": 0.0}},
             folder=tmp_path / "1.0",
         )
+
+
+def _with_loss(factor):
+    """A mechanism whose loss alone is another one."""
+
+    class Loss(MassLoss):
+        scale: jax.Array
+
+        def loss_range(self):
+            return -factor * self.scale, factor * self.scale
+
+        def cells(self, low, high):
+            raise NotImplementedError
+
+    class Mine(fdp.AbstractMechanism):
+        noise_multiplier: jax.Array = parameter(
+            "noise_multiplier", _checks.finite_positive, Search(leaks=-1)
+        )
+        relation: fdp.NeighboringRelation = relation_field(ADD_OR_REMOVE_ONE)
+
+        def loss(self):
+            one = jnp.ones_like(self.noise_multiplier)
+            return ComposedLoss((Loss(self.noise_multiplier),), (one,))
+
+    return Mine
+
+
+def test_the_name_of_a_question_knows_the_losses_of_a_users_mechanism():
+    names = ("noise_multiplier",)
+    queries = queries_of({"advantage": {"epsilon": 0.0}}, names, ())
+    texts = []
+    for factor in (1.0, 1.0, 2.0):
+        problem = Problem(_with_loss(factor), queries, ())
+        found = fingerprint(problem, names, {})
+        assert not found.whole
+        texts.append(found.text)
+    assert texts[0] == texts[1] != texts[2]
 
 
 def test_few_configurations_have_the_programs_of_few_others():
