@@ -14,6 +14,8 @@ import jax.numpy as jnp
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Int, PyTree
 
+from ._linking import as_one_function
+
 Block = Callable[[Array, PyTree, PyTree], tuple[PyTree, PyTree]]
 
 
@@ -71,15 +73,19 @@ def blocked_sum(
     Returns:
         The two sums.
     """
-    shapes = jax.eval_shape(block, jnp.zeros((), num_blocks.dtype), args, aux)
-    zeros = jax.tree.map(lambda s: jnp.zeros(s.shape, s.dtype), shapes)
 
-    def step(carry: tuple[Array, PyTree]) -> tuple[Array, PyTree]:
-        index, total = carry
-        return index + 1, jax.tree.map(jnp.add, total, block(index, args, aux))
+    @as_one_function
+    def summed(num_blocks: Array, args: PyTree, aux: PyTree) -> tuple[PyTree, PyTree]:
+        def step(carry: tuple[Array, PyTree]) -> tuple[Array, PyTree]:
+            index, total = carry
+            return index + 1, jax.tree.map(jnp.add, total, block(index, args, aux))
 
-    start = (jnp.zeros_like(num_blocks), zeros)
-    return jax.lax.while_loop(lambda c: c[0] < num_blocks, step, start)[1]
+        none = jnp.zeros_like(num_blocks)
+        shapes = jax.eval_shape(block, none, args, aux)
+        zeros = jax.tree.map(lambda s: jnp.zeros(s.shape, s.dtype), shapes)
+        return jax.lax.while_loop(lambda c: c[0] < num_blocks, step, (none, zeros))[1]
+
+    return summed(num_blocks, args, aux)
 
 
 @blocked_sum.defjvp

@@ -6,20 +6,15 @@ the rest is a polynomial.  A few numbers, numbers of another type, and other dev
 left to XLA.
 """
 
-import functools
 import math
-from collections.abc import Callable
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 from jax import lax
-from jax.experimental.xla_metadata import set_xla_metadata
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float
 
-_FEW = 16
-"""Numbers up to which one call each costs less than a larger program."""
+from ._linking import FEW
 
 # (log((1 + s) / (1 - s)) / s - 2) / s^2 in powers of s^2, for s up to that of sqrt(2),
 # and (1 - atan(q) / q) / q^2 in powers of q^2, for q up to 7/16: Chebyshev fits with
@@ -58,33 +53,6 @@ _FRACTION_BITS = (1 << 52) - 1
 _BIAS = 1023
 
 
-def apart(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Compiled as a function of its own where there are many numbers.
-
-    Otherwise XLA for CPUs, which takes arithmetic for cheap, computes it again for
-    everyone who uses the result, and for each number of a larger array that it is
-    spread over: a third of the time of a sweep.
-    """
-
-    @jax.jit
-    def inner(*args: Array) -> tuple[Any, Array]:
-        # What it calls is not set apart from it.
-        with set_xla_metadata(inlineable=None):
-            found = function(*args)
-        # Functions that return one array may be dealt to several threads, and then XLA
-        # cannot link them into a loop that is itself one function.
-        return found, jnp.ravel(args[0])[0]
-
-    @functools.wraps(function)
-    def called(*args: Array) -> Any:
-        if max(map(jnp.size, args)) <= _FEW or jax.default_backend() != "cpu":
-            return function(*args)
-        with set_xla_metadata(inlineable="false"):
-            return inner(*args)[0]
-
-    return called
-
-
 def log_within(x: Float[Array, "..."]) -> Float[Array, "..."]:
     """The logarithm, to one unit in the last place; -inf at zero, NaN below.
 
@@ -105,7 +73,7 @@ def arctan2_within(y: Float[Array, "..."], x: Float[Array, "..."]) -> Array:
 
 
 def _is_worth_it(x: Array) -> bool:
-    many = x.dtype == jnp.float64 and x.size > _FEW
+    many = x.dtype == jnp.float64 and x.size > FEW
     return many and jax.default_backend() == "cpu"
 
 

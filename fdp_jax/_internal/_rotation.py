@@ -10,7 +10,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from ._elementary import apart, polynomial
+from ._elementary import polynomial
+from ._linking import apart
 
 # (sin(r) / r - 1) / r^2 and (cos(r) - 1) / r^2 in powers of r^2 on [0, pi/4]: Chebyshev
 # fits with errors 2e-17 and 2e-19, by mpmath's `chebyfit`.

@@ -18,7 +18,8 @@ import numpy as np
 from jax.typing import ArrayLike
 
 from ._arithmetic import promote
-from ._elementary import apart, arctan2_within, log_within
+from ._elementary import arctan2_within, log_within
+from ._linking import apart
 from ._logs import LOG_2, LOG_SQRT_2PI
 from ._mills import mills_moment
 from ._tolerances import DEAD_SQUARE

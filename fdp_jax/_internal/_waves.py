@@ -6,11 +6,15 @@ give all of them, with 1 - cos kept as such.  The products of their entries are 
 over the points first; what they say of each frequency is put together once, at the end.
 """
 
+import jax
 import jax.numpy as jnp
-from jax.lax import Precision
+from jax.lax import Precision, fori_loop
 from jaxtyping import Array, Float
 
 from ._rotation import rotation
+
+_TOGETHER = 8
+"""Points whose products are added in one step of a loop."""
 
 
 def wave_products(
@@ -24,13 +28,30 @@ def wave_products(
     few = jnp.arange(m + 1, dtype=value.dtype)
     rows = start + 2 * m * step * few[: m // 2 + 1]
     columns = step * few[1:]
-    one = jnp.ones_like(value)[None]
-    versine, sine = rotation(rows[:, None] * value)
-    left = jnp.concatenate([one, versine, 1 + versine, sine])
-    right = jnp.concatenate([one, *rotation(columns[:, None] * value)])
+    one = jnp.ones_like(value)[:, None]
+    versine, sine = rotation(value[:, None] * rows)
+    left = jnp.concatenate([one, versine, 1 + versine, sine], axis=1)
+    right = jnp.concatenate([one, *rotation(value[:, None] * columns)], axis=1)
     # One product for all weights would cost more: XLA evaluates the tables for each.
-    product = lambda one: jnp.matmul(one * left, right.T, precision=Precision.HIGHEST)
-    return jnp.stack([product(one) for one in weights])
+    return jnp.stack([_product(one[:, None] * left, right) for one in weights])
+
+
+def _product(left: Float[Array, "n r"], right: Float[Array, "n c"]) -> Array:
+    """left.T @ right for a few columns."""
+    if jax.default_backend() != "cpu":
+        return jnp.matmul(left.T, right, precision=Precision.HIGHEST)
+    # A product would be left to a library, which takes as long to begin as to finish,
+    # and as a task of its own cuts what is one function in pieces.
+    fill = -len(left) % _TOGETHER
+    cut = lambda x: jnp.pad(x, ((0, fill), (0, 0))).reshape(-1, _TOGETHER, x.shape[1])
+    lefts, rights = cut(left), cut(right)
+
+    def add(index: Array, total: Array) -> Array:
+        pairs = zip(lefts[index], rights[index], strict=True)
+        return total + sum(one[:, None] * other for one, other in pairs)
+
+    nothing = jnp.zeros((left.shape[1], right.shape[1]), left.dtype)
+    return fori_loop(0, len(lefts), add, nothing)
 
 
 def wave_sums(

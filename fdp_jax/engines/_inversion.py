@@ -22,6 +22,7 @@ from jax.lax import stop_gradient, while_loop
 from jaxtyping import Array, ArrayLike, Bool, Float, PyTree
 
 from .._internal._blocked_sum import blocked_sum
+from .._internal._linking import as_one_function
 from .._internal._logs import LOG_2
 from .._internal._rotation import rotation
 from .._internal._special import safe_log
@@ -102,6 +103,7 @@ def _together(loss: ComposedLoss) -> int:
     return max(term.together for term in loss.analytic_terms)
 
 
+@as_one_function
 def _in_turn(loss: ComposedLoss, contour: Contour) -> tuple[_Characteristic, Path]:
     """The characteristic function, some frequencies after others; no derivative."""
     length = _together(loss)

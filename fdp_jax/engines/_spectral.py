@@ -13,6 +13,7 @@ from jaxtyping import Array, Bool, Float
 
 from .._internal._batching import one_by_one
 from .._internal._interval import Interval, log_complement
+from .._internal._linking import as_one_function
 from ..losses import ComposedLoss
 from ._bounds import Profile, largest_loss, select, with_infinite
 from ._contour import (
@@ -22,7 +23,7 @@ from ._contour import (
     plan_contour,
     start_contour,
 )
-from ._inversion import Evaluation, evaluate, look_up, tabulate
+from ._inversion import Evaluation, Table, evaluate, look_up, tabulate
 from ._saddle import (
     Saddle,
     find_saddle,
@@ -34,6 +35,7 @@ from ._saddle import (
 _NEWTON_STEPS = 24
 
 
+@as_one_function
 def starts_at_epsilon(
     loss: ComposedLoss, signs: Float[Array, " s"], epsilon: Float[Array, ""]
 ) -> Start:
@@ -66,6 +68,7 @@ def tail_start_at_epsilon(
     return start_contour(loss, sign, saddle, right)
 
 
+@as_one_function
 def starts_at_log_delta(
     loss: ComposedLoss, signs: Float[Array, " s"], log_deltas: Float[Array, " s"]
 ) -> Start:
@@ -159,14 +162,14 @@ def spectral_epsilon(
     The lower and upper bound allow for errors `slack` of the target.  No derivative:
     `spectral_log_delta` has one.  `tabulated` trades memory for time.
     """
-    contour = plan_contour(loss, start)
-
-    def miss(at: Evaluation) -> tuple[Array, Array, Array]:
-        return at.log_value - target, at.slope, at.curvature
-
-    first = start.saddle.epsilon
-    at, contour = _evaluator(loss, contour, tabulated=tabulated)
-    root, points, check = _newton(at, contour, first, miss)
+    contour, first = plan_contour(loss, start), start.saddle.epsilon
+    if tabulated:
+        table = tabulate(loss, contour)
+        contour = dataclasses.replace(contour, path=table.path)
+        root, points, check = _root_in_table(table, contour, first, target)
+    else:
+        at = functools.partial(evaluate, loss, contour)
+        root, points, check = _newton(at, contour, first, target)
     # The target itself was rounded when its logarithm was taken.
     rounded = 4 * jnp.finfo(target.dtype).eps * (1 + jnp.abs(target)) + slack
     above = check.log_upper[2] <= target - rounded[1]
@@ -196,24 +199,21 @@ def spectral_log_delta(
     return evaluate(loss, contour, epsilon[None]).log_value[0]
 
 
-def _evaluator(
-    loss: ComposedLoss, contour: Contour, *, tabulated: bool
-) -> tuple[Callable[[Array], Evaluation], Contour]:
-    """A function of many thresholds; and the contour with what was found on the way."""
-    if not tabulated:
-        return functools.partial(evaluate, loss, contour), contour
-    table = tabulate(loss, contour)
-    contour = dataclasses.replace(contour, path=table.path)
-    return functools.partial(look_up, table, contour), contour
+@as_one_function
+def _root_in_table(
+    table: Table, contour: Contour, first: Array, target: Array
+) -> tuple[Array, Float[Array, " 3"], Evaluation]:
+    at = functools.partial(look_up, table, contour)
+    return _newton(at, contour, first, target)
 
 
 def _newton(
     at: Callable[[Array], Evaluation],
     contour: Contour,
     epsilon: Array,
-    miss: Callable[[Evaluation], tuple[Array, Array, Array]],
+    target: Array,
 ) -> tuple[Array, Float[Array, " 3"], Evaluation]:
-    """Halley's method in epsilon, in a bracket, on one contour.
+    """Halley's method for the epsilon of a log delta, in a bracket, on one contour.
 
     Every step also looks a little to both sides, as far as the certificate of the step
     before reaches: the last one certifies the root.
@@ -247,7 +247,8 @@ def _newton(
         sides = 1.01 * sides / slope + least * jnp.asarray([-1, 0, 1], least.dtype)
         points = center + jnp.where(jnp.isfinite(sides), sides, 0)
         here = at(points)
-        value, slope, curvature = (x[1] for x in miss(here))
+        value, slope = here.log_value[1] - target, here.slope[1]
+        curvature = here.curvature[1]
         bend = 1 - 0.5 * value * curvature / jnp.square(slope)
         change = jnp.clip(
             -value / (slope * jnp.clip(bend, 0.5, 2)),

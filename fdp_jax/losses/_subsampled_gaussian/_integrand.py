@@ -10,7 +10,8 @@ import jax.numpy as jnp
 from jax.lax import optimization_barrier
 from jaxtyping import Array, Float
 
-from ..._internal._elementary import apart, log_within
+from ..._internal._elementary import log_within
+from ..._internal._linking import apart
 from ..._internal._logs import LOG_SQRT_2PI
 
 

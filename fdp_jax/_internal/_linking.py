@@ -1,0 +1,163 @@
+"""Parts of a program that XLA for CPUs compiles as functions of their own.
+
+Its runtime schedules the operations of a program as tasks, of which a small one takes
+a tenth of a microsecond to begin, and its compiler takes arithmetic for so cheap that
+it repeats some for every use.  Both cost a search more than its arithmetic does.  Here
+two attributes of calls say otherwise; elsewhere, and to other versions of XLA, they say
+nothing.
+"""
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import jaxlib
+from jax import lax
+from jax.custom_batching import custom_vmap
+from jax.experimental.xla_metadata import set_xla_metadata
+from jax.extend.core import ClosedJaxpr, Jaxpr, jaxpr_as_fun
+from jaxtyping import Array
+
+FEW = 16
+"""Numbers up to which a call costs more than to compute something again."""
+_MANY = 4096
+"""Numbers from which on XLA leaves a sum to a library, which needs a task."""
+_TRIED = {(0, 10), (0, 11), (0, 12)}
+"""Versions of jaxlib that are known to compile what `as_one_function` asks for.  Others
+need not know: a wrong guess would end the process."""
+_KEPT_TOGETHER = {"inlineable": "false", "xla_cpu_small_call": "true"}
+
+# All that is compiled without tasks: no products of matrices, sorts, transforms,
+# scattering, random numbers or calls to a host.
+_STRUCTURE = {"cond", "while", "scan", "jit", "pjit", "closed_call", "core_call"}
+_STRUCTURE |= {"custom_jvp_call", "custom_vjp_call", "custom_vmap_call", "remat"}
+_REDUCTIONS = {"reduce_sum", "reduce_max", "reduce_min", "reduce_prod", "reduce_and"}
+_REDUCTIONS |= {"reduce_or", "argmax", "argmin", "cumsum", "cummax", "cummin"}
+_REDUCTIONS |= {"cumlogsumexp", "cumprod"}
+_ARITHMETIC = {"add", "sub", "mul", "div", "rem", "neg", "abs", "sign", "square"}
+_ARITHMETIC |= {"max", "min", "clamp", "exp", "exp2", "expm1", "log", "log1p", "sqrt"}
+_ARITHMETIC |= {"rsqrt", "cbrt", "pow", "integer_pow", "sin", "cos", "tan", "tanh"}
+_ARITHMETIC |= {"sinh", "cosh", "asin", "acos", "atan", "asinh", "acosh", "atanh"}
+_ARITHMETIC |= {"atan2", "logistic", "erf", "erfc", "erf_inv", "lgamma", "digamma"}
+_ARITHMETIC |= {"floor", "ceil", "round", "is_finite", "nextafter", "eq", "ne", "lt"}
+_ARITHMETIC |= {"le", "gt", "ge", "and", "or", "not", "xor", "shift_left", "select_n"}
+_ARITHMETIC |= {"shift_right_logical", "shift_right_arithmetic", "population_count"}
+_PLACES = {"broadcast_in_dim", "reshape", "squeeze", "expand_dims", "transpose", "rev"}
+_PLACES |= {"iota", "concatenate", "pad", "slice", "dynamic_slice", "split", "copy"}
+_PLACES |= {"dynamic_update_slice", "gather", "convert_element_type", "copy_p"}
+_PLACES |= {"bitcast_convert_type", "reduce_precision", "optimization_barrier"}
+_PLACES |= {"stop_gradient", "stack", "reshard", "pvary", "pcast"}
+_WITHOUT_TASKS = _STRUCTURE | _REDUCTIONS | _ARITHMETIC | _PLACES
+
+
+def apart(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Compiled as a function of its own where there are many numbers.
+
+    Otherwise XLA for CPUs computes it again for everyone who uses the result, and for
+    each number of a larger array that it is spread over: a third of the time of a
+    sweep.
+    """
+
+    @jax.jit
+    def inner(*args: Array) -> tuple[Any, Array]:
+        # What it calls is not set apart from it.
+        with set_xla_metadata(inlineable=None):
+            found = function(*args)
+        # Functions that return one array may be dealt to several threads, and then XLA
+        # cannot link them into a loop that is itself one function.
+        return found, jnp.ravel(args[0])[0]
+
+    @functools.wraps(function)
+    def called(*args: Array) -> Any:
+        if max(map(jnp.size, args)) <= FEW or jax.default_backend() != "cpu":
+            return function(*args)
+        with set_xla_metadata(inlineable="false"):
+            return inner(*args)[0]
+
+    return called
+
+
+def as_one_function(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Compiled as one function, loops and all, rather than as tasks.
+
+    For searches of which every step is short: a sweep of epsilons takes 0.17 ms each in
+    place of 0.44.  Only in a program, on a CPU and one at a time; and only if nothing
+    in it needs a task, else it stays as it is.
+
+    Args:
+        function: Of PyTrees, all whose arrays are arguments; gives a PyTree of arrays.
+
+    Returns:
+        The same without derivative.
+    """
+
+    @functools.wraps(function)
+    def called(*args: Any) -> Any:
+        arrays, rest = eqx.partition(args, eqx.is_array)
+        arrays = lax.stop_gradient(arrays)
+        run = lambda arrays: function(*eqx.combine(arrays, rest))
+        traced = any(isinstance(x, jax.core.Tracer) for x in jax.tree.leaves(arrays))
+        if not (traced and _can_link()):
+            return run(arrays)
+        one = custom_vmap(lambda arrays: _linked(run, arrays))
+
+        @one.def_vmap
+        def many(axis_size: int, in_batched: Any, arrays: Any) -> tuple[Any, Any]:
+            del axis_size
+            axes = jax.tree.map(lambda moves: 0 if moves else None, *in_batched)
+            found = jax.vmap(run, (axes,))(arrays)
+            return found, jax.tree.map(lambda _: True, found)
+
+        return one(arrays)
+
+    return called
+
+
+def _can_link() -> bool:
+    known = tuple(map(int, jaxlib.__version__.split(".")[:2])) in _TRIED
+    # With that setting constants are hidden arguments.
+    hidden = getattr(jax.config, "jax_use_simplified_jaxpr_constants", False)
+    return known and not hidden and jax.default_backend() == "cpu"
+
+
+def _linked(run: Callable[[Any], Any], arrays: Any) -> Any:
+    def inner(arrays: Any) -> tuple[Any, Any]:
+        # What it calls is compiled as usual.
+        with set_xla_metadata(**dict.fromkeys(_KEPT_TOGETHER)):
+            return run(arrays), arrays
+
+    program = jax.jit(inner)
+    with set_xla_metadata(**_KEPT_TOGETHER):
+        traced = program.trace(arrays)
+        jaxpr = traced.jaxpr.jaxpr
+        hidden = [x for x in traced.jaxpr.consts if isinstance(x, jax.core.Tracer)]
+        if hidden or len(jaxpr.invars) > len(jax.tree.leaves(arrays)):
+            raise TypeError("all arrays that a function uses must be its arguments")
+        found = program(arrays) if _needs_no_task(jaxpr) else None
+    if found is None:
+        # As it was traced already.
+        flat = jaxpr_as_fun(traced.jaxpr)(*jax.tree.leaves(arrays))
+        return jax.tree.unflatten(jax.tree.structure(traced.out_info), flat)[0]
+    # XLA fails on an argument that is no longer used once all is simplified: return
+    # all of them, and claim to need them.
+    return lax.optimization_barrier(found)[0]
+
+
+def _needs_no_task(jaxpr: Jaxpr) -> bool:
+    return all(map(_is_linkable, jaxpr.eqns))
+
+
+def _is_linkable(equation: Any) -> bool:
+    name = equation.primitive.name
+    if name not in _WITHOUT_TASKS:
+        return False
+    if name in _REDUCTIONS and any(x.aval.size >= _MANY for x in equation.invars):
+        return False
+    leaves = jax.tree.leaves(
+        equation.params, is_leaf=lambda x: isinstance(x, Jaxpr | ClosedJaxpr)
+    )
+    inner = (getattr(x, "jaxpr", x) for x in leaves)
+    return all(_needs_no_task(x) for x in inner if isinstance(x, Jaxpr))
