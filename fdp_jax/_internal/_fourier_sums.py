@@ -119,6 +119,7 @@ def fourier_sums(
     zero, blocks = optimization_barrier((jnp.zeros((), shape.dtype), blocks))
     frequency = zero + jnp.arange(count, dtype=zero.dtype)
     inverse = _inverse_at(jnp.square(frequency / count))
+    at_zero = _kernel(zero + offsets)
 
     def spread(index: Array, state: _Spread, row: Array) -> _Spread:
         t, weights = points(index, args, aux)
@@ -129,7 +130,7 @@ def fourier_sums(
         first = jnp.where(near, 0, jnp.floor(place))
         at = first[:, None] + offsets
         share = _kernel(at - place[:, None])
-        share = share - jnp.where(near[:, None], _kernel(at), 0)
+        share = share - jnp.where(near[:, None], at_zero, 0)
         share = share * weight[:, None]
         beside = jnp.where(near[:, None], share, 0)
         cell = first.astype(jnp.int32)

@@ -114,9 +114,15 @@ def _in_turn(loss: ComposedLoss, contour: Contour) -> tuple[_Characteristic, Pat
 
 def _at_once(loss: ComposedLoss, contour: Contour) -> tuple[_Characteristic, Path]:
     """The same by a transform for all frequencies."""
+    return _from_transform(loss, contour, _transformed(loss, contour))
+
+
+@as_one_function
+def _from_transform(
+    loss: ComposedLoss, contour: Contour, made: list[PyTree]
+) -> tuple[_Characteristic, Path]:
     length = _together(loss)
     assert most_blocks(loss) * FREQUENCY_BLOCK % length == 0
-    made = _transformed(loss, contour)
 
     def parts(first: Array) -> list[CharacteristicBlock]:
         cut = lambda x: lax.dynamic_slice_in_dim(x, first, length)

@@ -183,6 +183,8 @@ def spectral_epsilon(
     return stop_gradient((Interval(lower, estimate, upper), contour))
 
 
+@one_by_one
+@as_one_function
 def rough_log_delta(
     loss: ComposedLoss, sign: Float[Array, ""], epsilon: Float[Array, ""]
 ) -> Float[Array, ""]:
