@@ -25,9 +25,9 @@ FEW = 16
 """Numbers up to which a call costs more than to compute something again."""
 _MANY = 4096
 """Numbers from which on XLA leaves a sum to a library, which needs a task."""
-_TRIED = {(0, 10), (0, 11), (0, 12)}
+_TRIED = {(0, 10)}
 """Versions of jaxlib that are known to compile what `as_one_function` asks for.  Others
-need not know: a wrong guess would end the process."""
+are not asked: where XLA expects something else of a call it ends the process."""
 _KEPT_TOGETHER = {"inlineable": "false", "xla_cpu_small_call": "true"}
 
 # All that is compiled without tasks: no products of matrices, sorts, transforms,
@@ -100,7 +100,7 @@ def as_one_function(function: Callable[..., Any]) -> Callable[..., Any]:
         arrays = lax.stop_gradient(arrays)
         run = lambda arrays: function(*eqx.combine(arrays, rest))
         traced = any(isinstance(x, jax.core.Tracer) for x in jax.tree.leaves(arrays))
-        if not (traced and _can_link()):
+        if not (traced and can_link()):
             return run(arrays)
         one = custom_vmap(lambda arrays: _linked(run, arrays))
 
@@ -116,7 +116,8 @@ def as_one_function(function: Callable[..., Any]) -> Callable[..., Any]:
     return called
 
 
-def _can_link() -> bool:
+def can_link() -> bool:
+    """Whether `as_one_function` does anything here."""
     known = tuple(map(int, jaxlib.__version__.split(".")[:2])) in _TRIED
     # With that setting constants are hidden arguments.
     hidden = getattr(jax.config, "jax_use_simplified_jaxpr_constants", False)

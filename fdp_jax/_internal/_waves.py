@@ -6,11 +6,11 @@ give all of them, with 1 - cos kept as such.  The products of their entries are 
 over the points first; what they say of each frequency is put together once, at the end.
 """
 
-import jax
 import jax.numpy as jnp
 from jax.lax import Precision, fori_loop
 from jaxtyping import Array, Float
 
+from ._linking import can_link
 from ._rotation import rotation
 
 _TOGETHER = 8
@@ -38,7 +38,7 @@ def wave_products(
 
 def _product(left: Float[Array, "n r"], right: Float[Array, "n c"]) -> Array:
     """left.T @ right for a few columns."""
-    if jax.default_backend() != "cpu":
+    if not can_link():
         return jnp.matmul(left.T, right, precision=Precision.HIGHEST)
     # A product would be left to a library, which takes as long to begin as to finish,
     # and as a task of its own cuts what is one function in pieces.

@@ -1,8 +1,4 @@
-"""Logarithm and angle of many numbers, against mpmath; functions that are set apart."""
-
-import os
-import subprocess
-import sys
+"""Logarithm and angle of many numbers, against mpmath."""
 
 import jax
 import jax.numpy as jnp
@@ -10,8 +6,7 @@ import mpmath
 import numpy as np
 import pytest
 
-from fdp_jax._internal._elementary import apart, arctan2_within, log_within
-from fdp_jax.cli._sweep import WHOLE_LOOPS
+from fdp_jax._internal._elementary import arctan2_within, log_within
 
 RANDOM = np.random.default_rng(11)
 
@@ -93,52 +88,3 @@ def test_few_numbers_and_other_types_are_left_to_the_library(dtype):
         assert log_within(x).dtype == x.dtype
         np.testing.assert_array_equal(log_within(x), jnp.log(x))
         np.testing.assert_array_equal(arctan2_within(x, -x), jnp.arctan2(x, -x))
-
-
-def test_what_is_set_apart_is_compiled_once_and_transforms():
-    inner = lambda x: x * (x + 1) - jnp.where(x > 0, x, 0)
-    function = apart(inner)
-    x = jnp.linspace(-1.0, 1.0, 64)
-    spread = lambda f: lambda x: (jnp.outer(f(x), x), f(x) + 1)
-    text = jax.jit(spread(function)).lower(x).compile().as_text()
-    assert text is not None
-    assert text.count(" call(") == 1  # for both uses, and none for what it calls
-    for found, wanted in zip(spread(function)(x), spread(inner)(x), strict=True):
-        np.testing.assert_allclose(found, wanted, rtol=1e-15)
-    total = lambda f: lambda x: jnp.sum(f(x) ** 2)
-    rows = jnp.stack([x, 2 * x])
-    np.testing.assert_allclose(
-        jax.vmap(jax.grad(total(function)))(rows),
-        jax.vmap(jax.grad(total(inner)))(rows),
-        rtol=1e-14,
-    )
-
-
-_LOOP = """
-import jax, jax.numpy as jnp
-jax.config.update("jax_enable_x64", True)
-from fdp_jax._internal._compilation import options_here
-from fdp_jax._internal._special import log1p
-
-def step(index, x):
-    return jnp.sqrt(log1p(jnp.exp(log1p(x))))
-
-loop = lambda count, x: jax.lax.fori_loop(0, count, step, x)
-x = jnp.linspace(0.1, 3.0, 5000)
-found = jax.jit(loop, **options_here(often=True))(4, x)
-for _ in range(4):
-    x = jnp.sqrt(jnp.log1p(1 + x))
-print(float(jnp.max(jnp.abs(found / x - 1))))
-"""
-
-
-def test_loops_that_are_one_function_are_linked_with_what_is_set_apart():
-    """Also where it is dealt to several threads, which takes two cores."""
-    done = subprocess.run(
-        [sys.executable, "-c", _LOOP],
-        env=dict(os.environ, XLA_FLAGS=WHOLE_LOOPS),
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert float(done.stdout) < 1e-15
