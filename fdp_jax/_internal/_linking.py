@@ -21,6 +21,8 @@ from jax.experimental.xla_metadata import set_xla_metadata
 from jax.extend.core import ClosedJaxpr, Jaxpr, jaxpr_as_fun
 from jaxtyping import Array
 
+from ._concrete import evaluates_at_once, is_traced
+
 FEW = 16
 """Numbers up to which a call costs more than to compute something again."""
 _MANY = 4096
@@ -99,8 +101,7 @@ def as_one_function(function: Callable[..., Any]) -> Callable[..., Any]:
         arrays, rest = eqx.partition(args, eqx.is_array)
         arrays = lax.stop_gradient(arrays)
         run = lambda arrays: function(*eqx.combine(arrays, rest))
-        traced = any(isinstance(x, jax.core.Tracer) for x in jax.tree.leaves(arrays))
-        if not (traced and can_link()):
+        if evaluates_at_once() or not can_link():
             return run(arrays)
         one = custom_vmap(lambda arrays: _linked(run, arrays))
 
@@ -134,8 +135,8 @@ def _linked(run: Callable[[Any], Any], arrays: Any) -> Any:
     with set_xla_metadata(**_KEPT_TOGETHER):
         traced = program.trace(arrays)
         jaxpr = traced.jaxpr.jaxpr
-        hidden = [x for x in traced.jaxpr.consts if isinstance(x, jax.core.Tracer)]
-        if hidden or len(jaxpr.invars) > len(jax.tree.leaves(arrays)):
+        more = len(jaxpr.invars) > len(jax.tree.leaves(arrays))
+        if more or is_traced(traced.jaxpr.consts):
             raise TypeError("all arrays that a function uses must be its arguments")
         found = program(arrays) if _needs_no_task(jaxpr) else None
     if found is None:
