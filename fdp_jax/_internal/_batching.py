@@ -9,8 +9,23 @@ from collections.abc import Callable
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 from jax import lax
 from jax.custom_batching import custom_vmap
+
+
+@custom_vmap
+def anywhere(flags: jax.Array) -> jax.Array:
+    """Whether any flag is set, for any element of a batch: one answer for all.
+
+    Of a condition on it only one branch is evaluated under `vmap`, too.
+    """
+    return jnp.any(flags)
+
+
+@anywhere.def_vmap
+def _over_a_batch(_size: int, _batched: list[bool], flags: jax.Array) -> Any:
+    return anywhere(flags), False
 
 
 def one_by_one(

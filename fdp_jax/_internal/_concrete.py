@@ -8,9 +8,9 @@ from typing import Any, TypeVar
 import jax
 import jax.core
 import jax.extend.core as jec
-import jax.numpy as jnp
 import numpy as np
-from jax.custom_batching import custom_vmap
+
+from ._batching import anywhere
 
 _Fn = TypeVar("_Fn", bound=Callable[..., Any])
 
@@ -38,16 +38,6 @@ def evaluates_at_once() -> bool:
     return outside_transformations() or not is_traced(jax.lax.add(0.0, 0.0))
 
 
-@custom_vmap
-def _anywhere(flags: jax.Array) -> jax.Array:
-    return jnp.any(flags)
-
-
-@_anywhere.def_vmap
-def _over_a_batch(_size: int, _batched: list[bool], flags: jax.Array) -> Any:
-    return _anywhere(flags), False
-
-
 def ahead_of_time(fn: _Fn) -> _Fn:
     """A function whose calls with known numbers alone are carried out as they are met.
 
@@ -71,7 +61,7 @@ def ahead_of_time(fn: _Fn) -> _Fn:
 
 def holds_anywhere(flags: Any) -> bool:
     """Whether any flag is set, for any element of a batch; see `evaluates_at_once`."""
-    return bool(_anywhere(flags) if is_traced(flags) else np.any(flags))
+    return bool(anywhere(flags) if is_traced(flags) else np.any(flags))
 
 
 def is_traced(*values: Any) -> bool:

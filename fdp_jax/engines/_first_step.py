@@ -14,6 +14,7 @@ from jax import lax
 from jax.lax import stop_gradient
 from jaxtyping import Array
 
+from .._internal._batching import anywhere
 from .._internal._interval import Interval
 from ..losses import ComposedLoss
 from ._bounds import Profile, capped, capped_profile, select, worst_of
@@ -74,7 +75,8 @@ def unless_one_step(
     is_one = count == 1
     terms = jax.tree.map(lambda x: jnp.where(is_one, stop_gradient(x), x), loss.terms)
     found = many(dataclasses.replace(loss, terms=terms))
-    exact = lax.cond(count <= 1, single, lambda _: stop_gradient(found), step)
+    needed = anywhere(count <= 1)
+    exact = lax.cond(needed, single, lambda _: stop_gradient(found), step)
 
     def change(estimate: Array) -> Array:
         known = jnp.isfinite(estimate)
