@@ -7,6 +7,7 @@ import subprocess
 import sys
 
 import jax
+import numpy as np
 import pytest
 
 import fdp_jax as fdp
@@ -125,3 +126,15 @@ def test_both_code_generators_agree():
     run = fdp.DPSGD(noise_multiplier=1.0, sampling_prob=0.01, num_steps=1000)
     inside = jax.jit(lambda run: run.epsilon(delta=1e-5))(run)
     assert abs(inside / run.epsilon(delta=1e-5) - 1) <= 1e-12
+
+
+def test_programs_for_many_calls_are_others_with_the_same_answers():
+    ask = lambda: fdp.Gaussian(1.3).repeat(7).bounds(delta=1e-5)
+    usual = ask()
+    with _compilation.calls_many():
+        assert _compilation.options_here() == _compilation.options_here(often=True)
+        found = ask()
+    assert _compilation.options_here() != _compilation.options_here(often=True)
+    np.testing.assert_allclose(found.estimate, usual.estimate, rtol=1e-13)
+    assert found.lower <= usual.upper
+    assert usual.lower <= found.upper

@@ -1,5 +1,7 @@
 """Programs that compile sooner where nothing else is being compiled."""
 
+import contextlib
+import contextvars
 import functools
 import inspect
 import types
@@ -22,19 +24,35 @@ Compiling takes an eighth to a fourth longer, running a fifth to two fifths less
 (jaxlib 0.10.2)."""
 
 
+_OFTEN = contextvars.ContextVar("often", default=False)
 _KNOWN = {"builtins", "collections", "fdp_jax", "equinox", "jax", "jaxlib", "numpy"}
 """Packages whose versions or sources are part of the name of a program."""
 _MOST_PROGRAMS = 1024
 """Signatures of one function that are remembered; the bound only stops growth."""
 
 
-@functools.cache
+@contextlib.contextmanager
+def calls_many() -> Iterator[None]:
+    """Within it programs of plain calls are compiled for speed, too."""
+    token = _OFTEN.set(True)
+    try:
+        yield
+    finally:
+        _OFTEN.reset(token)
+
+
 def options_here(*, often: bool = False) -> dict[str, Any]:
     """The options, on a CPU and if this jaxlib knows them.
 
     Args:
-        often: Whether the program is run so often that its speed counts most.
+        often: Whether the program is run so often that its speed counts most, whatever
+            the context.
     """
+    return _options(often or _OFTEN.get())
+
+
+@functools.cache
+def _options(often: bool) -> dict[str, Any]:
     if jax.default_backend() != "cpu":
         return {}
     options = FASTER if often else SOONER
@@ -55,27 +73,29 @@ def jit_on_its_own(fn: Callable[..., Any]) -> Callable[..., Any]:
     name = _lasting_name(fn)
 
     @functools.cache
-    def jitted() -> Callable[..., Any]:
-        return eqx.filter_jit(fn, **options_here())
+    def jitted_for(often: bool) -> Callable[..., Any]:
+        return eqx.filter_jit(fn, **_options(often))
 
     @functools.wraps(fn)
     def wrapped(*args: Any, **kwargs: Any) -> Any:
+        often = _OFTEN.get()
+        jitted = jitted_for(often)
         if name is None or not _is_plain():
-            return jitted()(*args, **kwargs)
+            return jitted(*args, **kwargs)
         every, structure = jax.tree.flatten((args, kwargs))
         leaves = [x for x in every if eqx.is_array(x)]
         # Of an array its kind, of anything else itself.
         kinds = [(x.shape, x.dtype) if eqx.is_array(x) else x for x in every]
-        key = (structure, *kinds)
+        key = (often, structure, *kinds)
         program = known.get(key)
         if program is None:
-            program = _program(fn, name, every, structure) or jitted()
+            program = _program(fn, name, every, structure) or jitted
             if len(known) >= _MOST_PROGRAMS:
                 known.clear()
             known[key] = program
-        if program is not jitted() and all(map(_is_here, leaves)):
+        if program is not jitted and all(map(_is_here, leaves)):
             return program(leaves)
-        return jitted()(*args, **kwargs)
+        return jitted(*args, **kwargs)
 
     return wrapped
 
@@ -88,22 +108,24 @@ def compiled_text(closed: jec.ClosedJaxpr) -> Callable[..., list[Any]]:
     run = jec.jaxpr_as_fun(closed)
 
     @functools.cache
-    def usual() -> Callable[..., list[Any]]:
+    def usual(often: bool) -> Callable[..., list[Any]]:
         # Gives readable `eqx.error_if`.
-        return eqx.filter_jit(run, **options_here())
+        return eqx.filter_jit(run, **_options(often))
 
     @functools.cache
-    def kept() -> Callable[..., list[Any]] | None:
+    def kept(often: bool) -> Callable[..., list[Any]] | None:
         if folder() is None or calls_back(closed.jaxpr):
             return None
-        lowered = jax.jit(run, **options_here()).lower(*closed.in_avals)
-        key = key_of("text", lowered.as_text(), str(options_here()))
+        options = _options(often)
+        lowered = jax.jit(run, **options).lower(*closed.in_avals)
+        key = key_of("text", lowered.as_text(), str(options))
         return None if key is None else _kept(key, lowered)
 
     def call(*args: Any) -> list[Any]:
+        often = _OFTEN.get()
         plain = _is_plain() and all(map(_is_here, args))
-        program = kept() if plain else None
-        return usual()(*args) if program is None else program(*args)
+        program = kept(often) if plain else None
+        return usual(often)(*args) if program is None else program(*args)
 
     return call
 

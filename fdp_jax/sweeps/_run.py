@@ -199,19 +199,22 @@ class _Workers:
             asked = Asked(self.problem, self.moving, static, name)
             lengths = (x for x in _LENGTHS if x >= self.table.count)
             length = min(self.size, next(lengths, self.size))
-            self.known[key] = _lasting(asked, length, self.mesh, self.again)
+            many = self.table.count >= _MANY
+            self.known[key] = _lasting(asked, length, self.mesh, self.again, many)
         return self.known[key]
 
 
 _LASTING: dict[Any, Worker] = {}
 _MOST_WORKERS = 16
+_MANY = 500
+"""Plain calls from which on it pays to compile them for speed."""
 
 
-def _lasting(asked: Asked, size: int, mesh: Mesh, again: bool) -> Worker:
+def _lasting(asked: Asked, size: int, mesh: Mesh, again: bool, many: bool) -> Worker:
     """The worker of an earlier sweep that asked the same, with its programs."""
-    key = asked.name, size, mesh, again
+    key = asked.name, size, mesh, again, many
     if asked.name is None or key not in _LASTING:
-        worker = Worker(asked, size, mesh, again)
+        worker = Worker(asked, size, mesh, again, many)
         if asked.name is None:
             return worker
         while len(_LASTING) >= _MOST_WORKERS:

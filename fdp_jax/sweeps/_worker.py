@@ -1,6 +1,7 @@
 """Answers for the configurations of a chunk, by whatever it takes."""
 
 import concurrent.futures
+import contextlib
 import contextvars
 import functools
 import warnings
@@ -11,6 +12,7 @@ import jax
 import numpy as np
 from jax.sharding import Mesh
 
+from .._internal._compilation import calls_many
 from ..curves import Status
 from ._problem import REFUSALS
 from ._program import DOUBT, REFUSED, Asked, Traced, program_for, trace
@@ -29,8 +31,8 @@ class Worker:
     Configurations on which Python itself has to decide are all answered by plain calls.
     """
 
-    def __init__(self, asked: Asked, size: int, mesh: Mesh, again: bool):
-        self.asked, self.mesh, self.again = asked, mesh, again
+    def __init__(self, asked: Asked, size: int, mesh: Mesh, again: bool, many: bool):
+        self.asked, self.mesh, self.again, self.many = asked, mesh, again, many
         self.problem, self.moving = asked.problem, asked.moving
         self.devices = mesh.size
         self.part = -(-size // self.devices)
@@ -57,7 +59,8 @@ class Worker:
         every = np.arange(count)
         traced = self.traced if self.moving else None
         if traced is None:
-            return self._plainly(columns, every, {})
+            with calls_many() if self.many else contextlib.nullcontext():
+                return self._plainly(columns, every, {})
         try:
             found = self._asked(columns, every, split=False)
             doubt = found.pop(DOUBT)

@@ -259,6 +259,17 @@ def test_one_step_that_a_program_finds_out():
     assert np.isfinite(slopes[2])
 
 
+def test_a_batch_with_and_without_single_steps():
+    """Whether any is one decides what is evaluated, for all of them."""
+    ask = lambda steps: fdp.DPSGD(
+        noise_multiplier=1.0, sampling_prob=0.01, num_steps=steps
+    ).using("auto", split=False)
+    batch = jax.jit(jax.vmap(lambda steps: ask(steps).epsilon(delta=1e-5)))
+    for steps in ([1.0, 1000.0, 0.5], [2.0, 1000.0, 1.5]):
+        alone = [ask(number).epsilon(delta=1e-5) for number in steps]
+        np.testing.assert_allclose(batch(jnp.asarray(steps)), alone, rtol=1e-11)
+
+
 @pytest.mark.parametrize(
     ("noise", "prob", "steps", "delta"),
     [

@@ -19,7 +19,7 @@ import pytest
 from scipy import stats
 
 import fdp_jax as fdp
-from fdp_jax._internal import _checks
+from fdp_jax._internal import _checks, _compilation
 from fdp_jax.cli import main
 from fdp_jax.losses import ComposedLoss, MassLoss
 from fdp_jax.mechanisms import (
@@ -29,6 +29,7 @@ from fdp_jax.mechanisms import (
     relation_field,
 )
 from fdp_jax.plot._page import chart
+from fdp_jax.sweeps import _run
 from fdp_jax.sweeps._problem import Problem, fingerprint
 from fdp_jax.sweeps._program import Asked
 from fdp_jax.sweeps._queries import queries_of
@@ -310,7 +311,9 @@ def test_few_configurations_have_the_programs_of_few_others():
 
 def _worker(problem):
     mesh = jax.sharding.Mesh(np.asarray(jax.local_devices()), ("part",))
-    return Worker(Asked(problem, ("noise_multiplier",), {}, None), 100, mesh, False)
+    return Worker(
+        Asked(problem, ("noise_multiplier",), {}, None), 100, mesh, False, False
+    )
 
 
 def test_devices_make_plain_calls_at_the_same_time():
@@ -337,6 +340,28 @@ def test_devices_make_plain_calls_at_the_same_time():
     assert np.max(np.abs(error)) < 1e-6
     # Threads, which all but the first one run on, compute as the caller asked for.
     assert np.max(np.abs(error[1:])) > 1e-12
+
+
+@pytest.mark.parametrize("count", [2, 3])
+def test_many_plain_calls_are_worth_programs_for_speed(count, monkeypatch):
+    monkeypatch.setattr(_run, "_MANY", 3)
+    asked = []
+
+    def mechanism(noise_multiplier):
+        asked.append(_compilation.options_here())
+        return fdp.Gaussian(float(noise_multiplier))
+
+    scales = np.linspace(1.0, 2.0, count)
+    found = fdp.sweep(
+        mechanism,
+        {"noise_multiplier": scales},
+        queries={"advantage": {"epsilon": 0.0}},
+    )
+    wanted = [_delta(scale, 0.0) for scale in scales]
+    np.testing.assert_allclose(found["advantage_estimate"], wanted, rtol=1e-12)
+    faster = _compilation.options_here(often=True)
+    assert (asked[-1] == faster) is (count == 3)
+    assert _compilation.options_here() != faster
 
 
 def test_an_error_in_a_plain_call_ends_the_others():
