@@ -113,12 +113,12 @@ def test_an_option_that_the_compiler_does_not_know_is_left_out(
     often, name, monkeypatch
 ):
     monkeypatch.setattr(_compilation, name, {"xla_no_such_option": False})
-    _compilation.options_here.cache_clear()
+    _compilation._options.cache_clear()
     try:
         assert _compilation.options_here(often=often) == {}
         assert jit_on_its_own(lambda x: x + 1)(1.0) == 2.0
     finally:
-        _compilation.options_here.cache_clear()
+        _compilation._options.cache_clear()
 
 
 def test_both_code_generators_agree():

@@ -14,7 +14,7 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import jaxlib
+import jaxlib.version
 from jax import lax
 from jax.custom_batching import custom_vmap
 from jax.experimental.xla_metadata import set_xla_metadata
@@ -119,7 +119,7 @@ def as_one_function(function: Callable[..., Any]) -> Callable[..., Any]:
 
 def can_link() -> bool:
     """Whether `as_one_function` does anything here."""
-    known = tuple(map(int, jaxlib.__version__.split(".")[:2])) in _TRIED
+    known = tuple(map(int, jaxlib.version.__version__.split(".")[:2])) in _TRIED
     # With that setting constants are hidden arguments.
     hidden = getattr(jax.config, "jax_use_simplified_jaxpr_constants", False)
     return known and not hidden and jax.default_backend() == "cpu"
