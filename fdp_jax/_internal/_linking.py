@@ -103,16 +103,15 @@ def as_one_function(function: Callable[..., Any]) -> Callable[..., Any]:
         run = lambda arrays: function(*eqx.combine(arrays, rest))
         if evaluates_at_once() or not can_link():
             return run(arrays)
-        one = custom_vmap(lambda arrays: _linked(run, arrays))
-
-        @one.def_vmap
-        def many(axis_size: int, in_batched: Any, arrays: Any) -> tuple[Any, Any]:
-            del axis_size
-            axes = jax.tree.map(lambda moves: 0 if moves else None, *in_batched)
-            found = jax.vmap(run, (axes,))(arrays)
-            return found, jax.tree.map(lambda _: True, found)
-
-        return one(arrays)
+        closed, shape = jax.make_jaxpr(run, return_shape=True)(arrays)
+        if is_traced(closed.consts):
+            raise TypeError("all arrays that a function uses must be its arguments")
+        leaves = jax.tree.leaves(arrays)
+        if _needs_no_task(closed.jaxpr):
+            flat = _linked(closed.jaxpr, closed.consts, leaves)
+        else:
+            flat = jaxpr_as_fun(closed)(*leaves)
+        return jax.tree.unflatten(jax.tree.structure(shape), flat)
 
     return called
 
@@ -125,24 +124,30 @@ def can_link() -> bool:
     return known and not hidden and jax.default_backend() == "cpu"
 
 
-def _linked(run: Callable[[Any], Any], arrays: Any) -> Any:
-    def inner(arrays: Any) -> tuple[Any, Any]:
+def _linked(jaxpr: Jaxpr, consts: list[Array], leaves: list[Array]) -> list[Array]:
+    # Constants are arguments, too: JAX does not batch what holds on to them.
+    run = lambda *args: jaxpr_as_fun(ClosedJaxpr(jaxpr, args[0]))(*args[1])
+    one = custom_vmap(functools.partial(_call, run))
+
+    @one.def_vmap
+    def many(axis_size: int, in_batched: Any, *args: Any) -> tuple[Any, Any]:
+        del axis_size
+        axes = jax.tree.map(lambda moves: 0 if moves else None, tuple(in_batched))
+        found = jax.vmap(run, axes)(*args)
+        return found, jax.tree.map(lambda _: True, found)
+
+    return one(consts, leaves)
+
+
+def _call(run: Callable[..., list[Array]], *args: list[Array]) -> list[Array]:
+    @jax.jit
+    def inner(*args: list[Array]) -> tuple[list[Array], Any]:
         # What it calls is compiled as usual.
         with set_xla_metadata(**dict.fromkeys(_KEPT_TOGETHER)):
-            return run(arrays), arrays
+            return run(*args), args
 
-    program = jax.jit(inner)
     with set_xla_metadata(**_KEPT_TOGETHER):
-        traced = program.trace(arrays)
-        jaxpr = traced.jaxpr.jaxpr
-        more = len(jaxpr.invars) > len(jax.tree.leaves(arrays))
-        if more or is_traced(traced.jaxpr.consts):
-            raise TypeError("all arrays that a function uses must be its arguments")
-        found = program(arrays) if _needs_no_task(jaxpr) else None
-    if found is None:
-        # As it was traced already.
-        flat = jaxpr_as_fun(traced.jaxpr)(*jax.tree.leaves(arrays))
-        return jax.tree.unflatten(jax.tree.structure(traced.out_info), flat)[0]
+        found = inner(*args)
     # XLA fails on an argument that is no longer used once all is simplified: return
     # all of them, and claim to need them.
     return lax.optimization_barrier(found)[0]
