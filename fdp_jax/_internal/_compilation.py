@@ -4,6 +4,7 @@ import contextlib
 import contextvars
 import functools
 import inspect
+import threading
 import types
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
@@ -25,6 +26,10 @@ Compiling takes an eighth to a fourth longer, running a fifth to two fifths less
 
 
 _OFTEN = contextvars.ContextVar("often", default=False)
+"""Whether plain calls are so many that the speed of their programs counts most."""
+_MAKING = threading.RLock()
+"""Held while a program is compiled or read: threads that need the same one would each
+make it, with a gigabyte of memory for one of the larger ones."""
 _KNOWN = {"builtins", "collections", "fdp_jax", "equinox", "jax", "jaxlib", "numpy"}
 """Packages whose versions or sources are part of the name of a program."""
 _MOST_PROGRAMS = 1024
@@ -32,8 +37,8 @@ _MOST_PROGRAMS = 1024
 
 
 @contextlib.contextmanager
-def calls_many() -> Iterator[None]:
-    """Within it programs of plain calls are compiled for speed, too."""
+def compiled_for_speed() -> Iterator[None]:
+    """A context in which the programs of plain calls are compiled for speed, too."""
     token = _OFTEN.set(True)
     try:
         yield
@@ -89,10 +94,14 @@ def jit_on_its_own(fn: Callable[..., Any]) -> Callable[..., Any]:
         key = (often, structure, *kinds)
         program = known.get(key)
         if program is None:
-            program = _program(fn, name, every, structure) or jitted
-            if len(known) >= _MOST_PROGRAMS:
-                known.clear()
-            known[key] = program
+            with _MAKING:
+                # Another thread may have made it meanwhile.
+                program = known.get(key)
+                if program is None:
+                    program = _program(fn, name, every, structure) or jitted
+                    if len(known) >= _MOST_PROGRAMS:
+                        known.clear()
+                    known[key] = program
         if program is not jitted and all(map(_is_here, leaves)):
             return program(leaves)
         return jitted(*args, **kwargs)
@@ -124,7 +133,8 @@ def compiled_text(closed: jec.ClosedJaxpr) -> Callable[..., list[Any]]:
     def call(*args: Any) -> list[Any]:
         often = _OFTEN.get()
         plain = _is_plain() and all(map(_is_here, args))
-        program = kept(often) if plain else None
+        with _MAKING:
+            program = kept(often) if plain else None
         return usual(often)(*args) if program is None else program(*args)
 
     return call

@@ -28,29 +28,29 @@ def wave_products(
     few = jnp.arange(m + 1, dtype=value.dtype)
     rows = start + 2 * m * step * few[: m // 2 + 1]
     columns = step * few[1:]
-    one = jnp.ones_like(value)[:, None]
-    versine, sine = rotation(value[:, None] * rows)
-    left = jnp.concatenate([one, versine, 1 + versine, sine], axis=1)
-    right = jnp.concatenate([one, *rotation(value[:, None] * columns)], axis=1)
+    one = jnp.ones_like(value)[None]
+    versine, sine = rotation(rows[:, None] * value)
+    left = jnp.concatenate([one, versine, 1 + versine, sine])
+    right = jnp.concatenate([one, *rotation(columns[:, None] * value)])
     # One product for all weights would cost more: XLA evaluates the tables for each.
-    return jnp.stack([_product(one[:, None] * left, right) for one in weights])
+    return jnp.stack([_product(one * left, right) for one in weights])
 
 
-def _product(left: Float[Array, "n r"], right: Float[Array, "n c"]) -> Array:
-    """left.T @ right for a few columns."""
+def _product(left: Float[Array, "r n"], right: Float[Array, "c n"]) -> Array:
+    """Left @ right.T of short tables."""
     if not can_link():
-        return jnp.matmul(left.T, right, precision=Precision.HIGHEST)
+        return jnp.matmul(left, right.T, precision=Precision.HIGHEST)
     # A product would be left to a library, which takes as long to begin as to finish,
     # and as a task of its own cuts what is one function in pieces.
-    fill = -len(left) % _TOGETHER
-    cut = lambda x: jnp.pad(x, ((0, fill), (0, 0))).reshape(-1, _TOGETHER, x.shape[1])
+    fill = -left.shape[1] % _TOGETHER
+    cut = lambda x: jnp.pad(x.T, ((0, fill), (0, 0))).reshape(-1, _TOGETHER, len(x))
     lefts, rights = cut(left), cut(right)
 
     def add(index: Array, total: Array) -> Array:
         pairs = zip(lefts[index], rights[index], strict=True)
         return total + sum(one[:, None] * other for one, other in pairs)
 
-    nothing = jnp.zeros((left.shape[1], right.shape[1]), left.dtype)
+    nothing = jnp.zeros((len(left), len(right)), left.dtype)
     return fori_loop(0, len(lefts), add, nothing)
 
 

@@ -121,6 +121,7 @@ def _at_once(loss: ComposedLoss, contour: Contour) -> tuple[_Characteristic, Pat
 def _from_transform(
     loss: ComposedLoss, contour: Contour, made: list[PyTree]
 ) -> tuple[_Characteristic, Path]:
+    """The table from what transforms tell of the terms."""
     length = _together(loss)
     assert most_blocks(loss) * FREQUENCY_BLOCK % length == 0
 

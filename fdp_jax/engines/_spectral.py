@@ -205,6 +205,7 @@ def spectral_log_delta(
 def _root_in_table(
     table: Table, contour: Contour, first: Array, target: Array
 ) -> tuple[Array, Float[Array, " 3"], Evaluation]:
+    """What `_newton` finds by looking up thresholds in a table."""
     at = functools.partial(look_up, table, contour)
     return _newton(at, contour, first, target)
 

@@ -12,7 +12,7 @@ import jax
 import numpy as np
 from jax.sharding import Mesh
 
-from .._internal._compilation import calls_many
+from .._internal._compilation import compiled_for_speed
 from ..curves import Status
 from ._problem import REFUSALS
 from ._program import DOUBT, REFUSED, Asked, Traced, program_for, trace
@@ -59,7 +59,7 @@ class Worker:
         every = np.arange(count)
         traced = self.traced if self.moving else None
         if traced is None:
-            with calls_many() if self.many else contextlib.nullcontext():
+            with compiled_for_speed() if self.many else contextlib.nullcontext():
                 return self._plainly(columns, every, {})
         try:
             found = self._asked(columns, every, split=False)

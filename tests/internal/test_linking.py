@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax import lax
 
 import fdp_jax as fdp
 from fdp_jax._internal import _linking
@@ -131,6 +132,65 @@ def test_arguments_that_nothing_depends_on_are_no_failure():
     asked = jax.jit(lambda x: function(x, 2 * x, jnp.round(x), x > 1))
     assert compiled(asked, X).count(LINKED) > 0
     np.testing.assert_array_equal(asked(X), X)
+
+
+LINKABLE = {
+    "add sub mul div rem neg abs sign": lambda x: -abs((x + 1) * (x - 2) / (x % 3 + 1)),
+    "square sqrt rsqrt cbrt pow integer_pow": lambda x: (
+        jnp.square(x) + jnp.sqrt(x) + lax.rsqrt(x) + jnp.cbrt(x) + x**x + x**5
+    ),
+    "exp exp2 expm1 log log1p": lambda x: (
+        jnp.exp(x) + jnp.exp2(x) + jnp.expm1(x) + jnp.log(x) + jnp.log1p(x)
+    ),
+    "sin cos tan tanh atan2 logistic": lambda x: (
+        (jnp.sin(x) + jnp.cos(x) + jnp.tan(x) + jnp.tanh(x) + jax.nn.sigmoid(x))
+        + jnp.arctan2(x, x + 1)
+    ),
+    "erf erfc lgamma": lambda x: (
+        jax.scipy.special.erf(x) + jax.scipy.special.erfc(x) + lax.lgamma(x)
+    ),
+    "floor ceil round is_finite": lambda x: jnp.where(
+        jnp.isfinite(x), jnp.floor(x) + jnp.ceil(x) + jnp.round(x), 0
+    ),
+    "comparisons and bits": lambda x: jnp.where(
+        ((x < 1) | (x >= 1.5)) & ~(x == 1) ^ (x > 1.7), x, 0
+    ),
+    "shifts": lambda x: ((x.astype(int) << 3) >> 1) + 0 * x,
+    "bitcasts": lambda x: lax.bitcast_convert_type(
+        lax.bitcast_convert_type(x, jnp.int64), x.dtype
+    ),
+    "max min clamp": lambda x: jnp.clip(jnp.maximum(x, 0.5) + jnp.minimum(x, 1), 1, 2),
+    "reductions": lambda x: (
+        (x + jnp.sum(x) + jnp.max(x) + jnp.min(x) + jnp.prod(x) + jnp.argmax(x))
+        + jnp.argmin(x)
+    ),
+    "flags": lambda x: x + jnp.any(x > 1) + 2 * jnp.all(x > 1),
+    "cumulative": lambda x: (
+        (jnp.cumsum(x) + lax.cummax(x) + lax.cummin(x) + lax.cumlogsumexp(x))
+        + jnp.cumprod(x)
+    ),
+    "places": lambda x: jnp.concatenate(
+        [jnp.pad(x[::-1][3:9], 2), x.reshape(7, 10).T.ravel(), jnp.arange(3.0)]
+    ),
+    "slices": lambda x: lax.dynamic_update_slice(
+        x, lax.dynamic_slice(x, (x.astype(int)[9],), (5,)), (x.astype(int)[-1],)
+    ),
+    "gathers": lambda x: x[(10 * x).astype(int)] + jnp.stack([x, 2 * x])[:, 3].sum(),
+    "branches": lambda x: lax.cond(x[0] > 1, jnp.sin, jnp.cos, x),
+    "loops": lambda x: lax.scan(lambda a, b: (a + b, a * b), x[0], x)[1],
+    "barriers": lambda x: lax.optimization_barrier(x + 1) - 1,
+    "rounding": lambda x: lax.reduce_precision(x, 8, 23),
+}
+
+
+@pytest.mark.parametrize("name", LINKABLE)
+def test_what_is_said_to_need_no_task_is_compiled(name):
+    function = LINKABLE[name]
+    linked = as_one_function(function)
+    assert compiled(linked, X).count(LINKED) > 0
+    np.testing.assert_allclose(
+        jax.jit(linked)(X), jax.jit(function)(X), rtol=1e-14, atol=1e-14
+    )
 
 
 @pytest.mark.parametrize(
