@@ -37,7 +37,7 @@ _KEPT_TOGETHER = {"inlineable": "false", "xla_cpu_small_call": "true"}
 # scattering, random numbers or calls to a host.  The tests compile each.
 _STRUCTURE = """
     cond while scan jit pjit closed_call custom_jvp_call custom_vjp_call
-    custom_vmap_call
+    custom_vmap_call stop_gradient
 """
 _REDUCTIONS = """
     reduce_sum reduce_max reduce_min reduce_prod reduce_and reduce_or argmax argmin

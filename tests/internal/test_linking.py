@@ -180,6 +180,7 @@ LINKABLE = {
     "loops": lambda x: lax.scan(lambda a, b: (a + b, a * b), x[0], x)[1],
     "barriers": lambda x: lax.optimization_barrier(x + 1) - 1,
     "rounding": lambda x: lax.reduce_precision(x, 8, 23),
+    "constants": lambda x: lax.stop_gradient(x) * x,
 }
 
 
@@ -226,10 +227,20 @@ def test_other_versions_of_jaxlib_are_not_asked(monkeypatch):
     assert compiled(as_one_function(summed), jnp.asarray(3), LINE, X).count(LINKED) == 0
 
 
-def test_the_searches_of_a_query_are_linked():
-    run = lambda s: fdp.DPSGD(
-        noise_multiplier=s, sampling_prob=0.01, num_steps=1000
+def test_all_searches_of_a_query_are_linked(monkeypatch):
+    verdicts = []
+    asked = _linking._needs_no_task
+
+    def noted(jaxpr):
+        verdicts.append(asked(jaxpr))
+        return verdicts[-1]
+
+    monkeypatch.setattr(_linking, "_needs_no_task", noted)
+    run = lambda s, q, n: fdp.DPSGD(
+        noise_multiplier=s, sampling_prob=q, num_steps=n
     ).using("auto", split=False)
-    text = compiled(lambda s: run(s).epsilon(delta=1e-5), 1.0)
+    text = compiled(lambda *x: run(*x).epsilon(delta=1e-5), 1.0, 0.01, 1000.0)
     # Starts, plan, table, root.
     assert text.count(LINKED) >= 4
+    assert len(verdicts) >= 4
+    assert all(verdicts)
