@@ -44,9 +44,9 @@ _REDUCTIONS = """
     cumsum cummax cummin cumlogsumexp cumprod
 """
 _ARITHMETIC = """
-    add sub mul div rem neg abs sign square max min clamp exp exp2 expm1 log log1p sqrt
-    rsqrt cbrt pow integer_pow sin cos tan tanh atan2 logistic erf erfc lgamma floor
-    ceil round is_finite eq ne lt le gt ge and or not xor shift_left
+    add add_any sub mul div rem neg abs sign square max min clamp exp exp2 expm1 log
+    log1p sqrt rsqrt cbrt pow integer_pow sin cos tan tanh atan2 logistic erf erfc
+    lgamma floor ceil round is_finite eq ne lt le gt ge and or not xor shift_left
     shift_right_arithmetic select_n
 """
 # The last three only say on which devices something is.

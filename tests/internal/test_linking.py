@@ -180,6 +180,7 @@ LINKABLE = {
     "loops": lambda x: lax.scan(lambda a, b: (a + b, a * b), x[0], x)[1],
     "barriers": lambda x: lax.optimization_barrier(x + 1) - 1,
     "rounding": lambda x: lax.reduce_precision(x, 8, 23),
+    "sums of derivatives": jax.grad(lambda x: jnp.sum(jnp.sin(x) * jnp.cos(x) * x)),
     "constants": lambda x: lax.stop_gradient(x) * x,
 }
 
