@@ -15,6 +15,7 @@ from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Int, PyTree
 
 from ._linking import as_one_function
+from ._shapes import zeros_of
 
 Block = Callable[[Array, PyTree, PyTree], tuple[PyTree, PyTree]]
 
@@ -39,6 +40,7 @@ class _WithJacobian:
     ) -> tuple[tuple[PyTree, PyTree], PyTree]:
         flat, unravel = ravel_pytree(args)
 
+        @jax.jit
         def main(flat: Array) -> tuple[PyTree, PyTree]:
             return self.block(index, unravel(flat), aux)
 
@@ -76,14 +78,15 @@ def blocked_sum(
 
     @as_one_function
     def summed(num_blocks: Array, args: PyTree, aux: PyTree) -> tuple[PyTree, PyTree]:
+        one = jax.jit(lambda index: block(index, args, aux))
+
         def step(carry: tuple[Array, PyTree]) -> tuple[Array, PyTree]:
             index, total = carry
-            return index + 1, jax.tree.map(jnp.add, total, block(index, args, aux))
+            return index + 1, jax.tree.map(jnp.add, total, one(index))
 
         none = jnp.zeros_like(num_blocks)
-        shapes = jax.eval_shape(block, none, args, aux)
-        zeros = jax.tree.map(lambda s: jnp.zeros(s.shape, s.dtype), shapes)
-        return jax.lax.while_loop(lambda c: c[0] < num_blocks, step, (none, zeros))[1]
+        start = none, zeros_of(one, none)
+        return jax.lax.while_loop(lambda c: c[0] < num_blocks, step, start)[1]
 
     return summed(num_blocks, args, aux)
 

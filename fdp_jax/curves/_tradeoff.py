@@ -209,6 +209,7 @@ def _search_rates(
     first = jax.tree.map(lambda x: x[0], places)
     coarse = engines.engine_of(loss).coarse
 
+    @jax.jit
     def look(place: _Place) -> tuple[Test, _Points]:
         return _look(loss, signs, alpha, place)
 

@@ -16,12 +16,13 @@ from jaxtyping import Array, ArrayLike, Float, Int
 from .._internal._batching import one_by_one
 from .._internal._implicit import known_value
 from .._internal._interval import Interval, log_complement, sound
+from .._internal._shapes import zeros_of
 from ..losses import ComposedLoss
 from ._bounds import Profile, select, width_of, worst_of
 from ._first_step import one_step_profile, unless_one_step
 from ._interface import AbstractPlan
 from ._rare import Rare, rare_profile
-from ._rare_queries import bounds_in_common, split_at, zeros_of
+from ._rare_queries import bounds_in_common, split_at
 from ._route import engine_of, neutral
 
 
@@ -119,7 +120,7 @@ def _split_estimates(
     args: tuple[ComposedLoss, Array], rare: Rare
 ) -> tuple[Array, Array]:
     loss, epsilons = args
-    full = lambda: rare_profile(loss, rare, epsilons, tabulated=False)
+    full = jax.jit(lambda: rare_profile(loss, rare, epsilons, tabulated=False))
     none = lambda: zeros_of(full)
     found = lax.cond(rare.used, full, none)
     return found.log_delta.estimate, found.log_rest.estimate

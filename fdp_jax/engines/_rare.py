@@ -25,6 +25,7 @@ from jax.lax import stop_gradient
 from jaxtyping import Array, Bool, Float, PyTree
 
 from .._internal._interval import Interval, log_complement, sound
+from .._internal._shapes import zeros_of
 from .._internal._tolerances import SPLIT_REST
 from ..losses import ComposedLoss
 from ..losses._subsampled_gaussian._band import BandLoss
@@ -89,12 +90,14 @@ def plan_rare(
         (step, count, sign, epsilon, log_delta)
     )
 
+    @jax.jit
     def begin(part: BandLoss) -> tuple[Contour, Array]:
         """The contour of a band, and its share of log delta, about."""
         part = part.tabulated()
         start = tail_start_at_epsilon(_composed(part), sign, epsilon)
         return _contour(part, start), start.rough_log_delta(epsilon)
 
+    @jax.jit
     def bands(log_delta: Array) -> tuple[BandLoss, Contour, Array, Array]:
         scales = scales_of(step, count, sign, epsilon, -log_delta)
         low, high = outer_cuts(step, count, sign, epsilon, log_delta, scales)
@@ -116,9 +119,8 @@ def plan_rare(
         return turn + 1, value - 1, bands(value - 1)
 
     first = jnp.clip(log_delta, LEAST, -1.0)
-    shape = jax.eval_shape(bands, first)
-    empty = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shape)
-    start = (jnp.zeros((), jnp.int32), jnp.ones_like(first), (*empty[:-1], first + 1))
+    *empty, _ = zeros_of(bands, first)
+    start = (jnp.zeros((), jnp.int32), jnp.ones_like(first), (*empty, first + 1))
     _, used, (parts, contours, active, _) = lax.while_loop(unfinished, again, start)
     scales = scales_of(step, count, sign, epsilon, -used)
     return stop_gradient(
@@ -128,8 +130,8 @@ def plan_rare(
 
 def _map_active(one: Callable, args: PyTree, active: Array) -> PyTree:
     """A function of each of some bands, and zeros for those that are not needed."""
-    shape = jax.eval_shape(one, jax.tree.map(lambda x: x[0], args))
-    none = lambda _: jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shape)
+    one = jax.jit(one)
+    none = lambda x: zeros_of(one, x)
     return lax.map(lambda x: lax.cond(x[1], one, none, x[0]), (args, active))
 
 

@@ -1,16 +1,16 @@
 """Profiles and epsilons of runs that are split where need be; see `_rare.py`."""
 
 import dataclasses
-from collections.abc import Callable
 from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jax import lax
-from jaxtyping import Array, Bool, Float, Int, PyTree
+from jaxtyping import Array, Bool, Float, Int
 
 from .._internal._interval import Interval, log_complement
+from .._internal._shapes import zeros_of
 from .._internal._special import safe_log
 from ..losses import ComposedLoss
 from ._bounds import Profile, capped, capped_profile, select
@@ -57,6 +57,7 @@ def split_if_loose(
     known = found.log_delta.estimate[middle]
     first = jnp.where(jnp.isfinite(known), known, found.log_delta.upper[middle])
 
+    @jax.jit
     def full() -> Rare:
         return plan_rare(step, count, sign, epsilons[middle], first)
 
@@ -99,12 +100,13 @@ def split_at(
     upper = known.log_delta.upper[center]
     first = jnp.where(jnp.isfinite(estimate), estimate, upper)
 
+    @jax.jit
     def split() -> tuple[Profile, Rare]:
         rare = plan_rare(step, count, sign, epsilons[center], first)
         found = rare_profile(loss, rare, epsilons, tabulated=tabulated)
         return found, dataclasses.replace(rare, used=~fraction)
 
-    keep = lambda: (known, zeros_of(lambda: split()[1]))
+    keep = lambda: (known, zeros_of(split)[1])
     return lax.cond(_applies(loss), split, keep)
 
 
@@ -189,6 +191,7 @@ def split_epsilon_if_loose(
     high = jnp.where(fraction, most + 3 * jnp.abs(most) + 1, most)
     bounds = jnp.where(fraction, least, low), high
 
+    @jax.jit
     def split() -> tuple[Interval, Rare]:
         other, rare = rare_epsilon(loss, sign, bounds, found.estimate, target, slack)
         upper = jnp.where(other.upper < high, other.upper, jnp.inf)
@@ -200,13 +203,8 @@ def split_epsilon_if_loose(
     width = most - low
     loose = ~(width <= _TOLERANCE * jnp.maximum(jnp.abs(low), jnp.abs(most)))
     loose = loose & jnp.isfinite(width) & (target > LEAST) & _applies(loss)
-    keep = lambda: (found, zeros_of(lambda: split()[1]))
+    keep = lambda: (found, zeros_of(split)[1])
     return lax.cond(wanted & loose, split, keep)
-
-
-def zeros_of(make: Callable[[], PyTree]) -> PyTree:
-    """Zeros of the shapes of what a function returns."""
-    return jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), jax.eval_shape(make))
 
 
 class _Near(eqx.Module):
@@ -268,6 +266,7 @@ def rare_epsilon(
     """
     (step,), (count,) = loss.terms, loss.counts
 
+    @jax.jit
     def plan(center: Array) -> Rare:
         flip = center < 0
         guess = jnp.where(flip, -5.0, target)
@@ -337,8 +336,7 @@ def rare_epsilon(
     first = jnp.clip(first, least + 1e-3 * (most - least), most - 1e-3 * (most - least))
     points = jnp.full(3, jnp.inf, first.dtype)
     empty = _Near(*(jnp.zeros(3, first.dtype),) * 4)
-    shape = jax.eval_shape(plan, first)
-    none = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shape)
+    none = zeros_of(plan, first)
     turn = jnp.zeros((), jnp.int32)
     start = (turn, first, points, least, most, empty), none
     found, rare = lax.while_loop(lambda state: unfinished(state[0]), body, start)

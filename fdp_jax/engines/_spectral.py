@@ -14,6 +14,7 @@ from jaxtyping import Array, Bool, Float
 from .._internal._batching import one_by_one
 from .._internal._interval import Interval, log_complement
 from .._internal._linking import as_one_function
+from .._internal._shapes import zeros_of
 from ..losses import ComposedLoss
 from ._bounds import Profile, largest_loss, select, with_infinite
 from ._contour import (
@@ -88,7 +89,7 @@ def contour_unless(
     hopeless: Bool[Array, ""], loss: ComposedLoss, start: Start
 ) -> Contour:
     """The contour that a start leads to, or one without frequencies."""
-    full = lambda: plan_contour(loss, start)
+    full = jax.jit(lambda: plan_contour(loss, start))
     shape = jax.eval_shape(full)
     return lax.cond(hopeless, lambda: idle_contour(start, shape), full)
 
@@ -224,6 +225,7 @@ def _newton(
     Returns:
         The root, the three last thresholds, and the evaluation there.
     """
+    at = jax.jit(at)
     double = epsilon.dtype == jnp.float64
     tolerance, slack = (1e-14, 1e-13) if double else (1e-6, 1e-6)
     scale = 1 / (1 + jnp.abs(contour.shift))
@@ -267,8 +269,7 @@ def _newton(
         return step + 1, following, points, low, high, here
 
     points = jnp.full(3, jnp.inf, epsilon.dtype)
-    shape = jax.eval_shape(at, points)
-    empty = jax.tree.map(lambda s: jnp.zeros(s.shape, s.dtype), shape)
+    empty = zeros_of(at, points)
     low, high = jnp.full_like(epsilon, -jnp.inf), jnp.full_like(epsilon, jnp.inf)
     start = (jnp.zeros((), jnp.int32), epsilon, points, low, high, empty)
     *_, points, _, _, last = while_loop(unfinished, body, start)

@@ -196,6 +196,7 @@ def _epsilon_search(
     ) -> tuple[Array, tuple[Interval, Contour, Rare | None]]:
         start, target, slack, most = one
 
+        @jax.jit
         def full() -> tuple[Interval, Contour]:
             return spectral_epsilon(loss, start, target, slack, tabulated=tabulated)
 
