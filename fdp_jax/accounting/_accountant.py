@@ -22,8 +22,10 @@ from ..mechanisms import (
     NeighboringRelation,
     PoissonSubsampled,
     Sampling,
+    Shared,
     as_float,
     relation_field,
+    require_joint,
     require_mechanism,
 )
 from ._file import read, write
@@ -89,7 +91,9 @@ class Accountant(AbstractMechanism):
 
         Args:
             mechanism: What is released in a step: any mechanism.  Of DP-SGD and of
-                compositions every step is entered as one.
+                compositions every step is entered as one.  Steps may be entered one by
+                one, an epoch at a time or all at once: where records keep their batch
+                in all epochs, what is entered is one run that goes on.
             count: How often, a whole number.
 
         Returns:
@@ -97,8 +101,9 @@ class Accountant(AbstractMechanism):
 
         Raises:
             TypeError: If it is not a mechanism.
-            ValueError: If it has another neighboring relation, or numbers of steps are
-                not whole, or there is no more room for another setting (inside of a
+            ValueError: If it has another neighboring relation, or shares randomness
+                with earlier steps (see `compose`), or numbers of steps are not whole,
+                or there is no more room for another setting (inside of a
                 transformation).
         """
         if isinstance(mechanism, AbstractRenyi):
@@ -115,6 +120,7 @@ class Accountant(AbstractMechanism):
             )
         mechanism.require_complete()
         count = _checks.count("count", count)
+        require_joint((self, mechanism), (1, count))
         found = self
         for one, times in mechanism.as_steps():
             found = found._with(one, _checks.count("num_steps", times * count))
@@ -145,6 +151,7 @@ class Accountant(AbstractMechanism):
                 "accountants must share one neighboring relation, got "
                 f"{self.relation.value!r} and {other.relation.value!r}"
             )
+        require_joint((self, other), (1, 1))
         tables = list(self.tables)
         for table in other.tables:
             place = self._place(table.kind)
@@ -201,13 +208,16 @@ class Accountant(AbstractMechanism):
             end to them.
 
         Raises:
-            ValueError: Inside of a transformation, or for another relation.
+            ValueError: Inside of a transformation, for another relation, or if more
+                of these steps would share randomness.
         """
         once = self.step(mechanism)
         if not once._is_known():
             raise ValueError("remaining needs known numbers: ask it outside of jit")
+        require_joint((self, mechanism), (1, None))
         parts = list(mechanism.as_steps())
-        if len(parts) > 1:
+        together = Shared.SAME_BATCH in once.shares() and len(once.history) > 1
+        if len(parts) > 1 or together:
             done = Composition((self.simplified(), mechanism), (1.0, 1.0))
             return _largest(done, "num_steps.1", target)
         if not any(count > 0 for _, count in parts):
@@ -258,7 +268,14 @@ class Accountant(AbstractMechanism):
     def as_steps(self) -> tuple[tuple[AbstractMechanism, Any], ...]:
         return self.history
 
+    def shares(self) -> frozenset[Shared]:
+        return frozenset().union(*(table.shares() for table in self.tables))
+
     def attained(self) -> AbstractMechanism | None:
+        if any(table.shares() for table in self.tables):
+            # Of these nothing is known here; `simplified` has taken what is.
+            others = self._of(table for table in self.tables if not table.shares())
+            return others.attained() or others
         found = [table.attained() for table in self.tables]
         if all(one is None for one in found):
             return None
@@ -278,7 +295,8 @@ class Accountant(AbstractMechanism):
         found = self._trimmed()
         if not found.tables:
             return Gaussian(1.0, relation=self.relation).repeat(0)
-        if any(table.capacity > 1 for table in found.tables):
+        together = Shared.SAME_BATCH in found.shares()
+        if any(table.capacity > 1 for table in found.tables) and not together:
             return found
         steps, counts = zip(*self.history, strict=True)
         return Composition(steps, counts).simplified()
@@ -288,7 +306,17 @@ class Accountant(AbstractMechanism):
         return self._of(x.trimmed() for x in self.tables if np.any(x.counts))
 
     def loss(self) -> ComposedLoss:
-        return _joined([loss for table in self.tables for loss in table.losses()])
+        parts, steps, counts = [], [], []
+        for table in self.tables:
+            if Shared.SAME_BATCH in table.shares():
+                steps += table.steps()
+                counts += list(table.counts)
+            else:
+                parts += table.losses()
+        if steps:
+            whole = Composition.unchecked(parts=tuple(steps), num_steps=tuple(counts))
+            parts.append(whole.loss())
+        return _joined(parts)
 
     def _group(self, size):
         mechanism = self.simplified()

@@ -29,6 +29,7 @@ from ..mechanisms import (
     Gaussian,
     NeighboringRelation,
     RenyiDP,
+    raise_shared,
     relation_field,
 )
 from ._digits import joined, split
@@ -44,6 +45,7 @@ class AbstractFilter(Record):
     Both keep their digits in programs of any precision.  Costs are rounded upward, and
     may exceed the budget by 4e-9 of it (1e-5 in programs without 64-bit numbers), so
     that rounding does not refuse what just fills it: `guarantee` includes that.
+    Releases must be independent of earlier ones, given the data and the results.
     """
 
     _room: ClassVar[str] = "accounting."
@@ -116,6 +118,9 @@ class AbstractFilter(Record):
 
     def _after(self, mechanism: Any, count: Any) -> tuple[tuple[Any, ...], Any]:
         count = _checks.count("count", count)
+        if isinstance(mechanism, AbstractMechanism) and mechanism.shares():
+            # In view of earlier results no run of these is what its law says.
+            raise_shared(mechanism, way_out=_WAY_OUT)
         stated = getattr(mechanism, "relation", self.relation)
         if stated is not self.relation:
             raise ValueError(
@@ -139,6 +144,12 @@ def _spend(
     total = jnp.where(more > 0, rounded, before)
     fits = jnp.all(total <= joined(budget._budget) * (1 + excess))
     return split(total, dtype), fits
+
+
+_WAY_OUT = (
+    "enter what the whole run costs, once, as a number or a Renyi guarantee (see "
+    "divergences.gdp, zcdp and renyi_dp)"
+)
 
 
 def _parts(value: Any) -> tuple[Any, ...]:

@@ -21,7 +21,7 @@ from .._internal import _checks
 from .._internal._concrete import is_traced, outside_transformations
 from .._internal._precision import float_dtype
 from ..losses import ComposedLoss
-from ..mechanisms import AbstractMechanism, can_be_stacked, stacked_loss
+from ..mechanisms import AbstractMechanism, Shared, can_be_stacked, stacked_loss
 from ._digits import joined, split
 
 _MOST = 2**31 - 1
@@ -80,6 +80,16 @@ class Table(eqx.Module):
     def known(self) -> bool:
         """Whether all its numbers are."""
         return not is_traced(self.rows, self.counts)
+
+    def shares(self) -> frozenset[Shared]:
+        """What later steps may share with its steps, if there may be any."""
+        if self.known and not np.any(self.counts):
+            return frozenset()
+        return self.kind.step(self.rows[0][0]).shares()
+
+    def steps(self) -> list[AbstractMechanism]:
+        """The steps of all rows."""
+        return [self.kind.step(x) for x in jnp.asarray(self.numbers())]
 
     def numbers(self) -> Any:
         """The numbers of all rows, in float64 where that is to be had."""

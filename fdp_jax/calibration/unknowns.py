@@ -118,7 +118,11 @@ def find_unknown(
         raise ValueError(f"{name} is found as a common factor, which is never whole")
     if whole:
         lowest = max(1.0, math.ceil(lowest))
-        highest = max(lowest, min(math.floor(highest), 2.0**52))
+        highest = min(math.floor(highest), 2.0**52)
+        if lowest > highest:
+            raise ValueError(
+                f"within must hold a whole number from 1 to 2^52, got {within}"
+            )
     return Unknown(
         name,
         tuple(chosen),
@@ -239,6 +243,7 @@ def _has_fractions(mechanism: Any, path: tuple[str | int, ...]) -> bool:
     """Whether the number at a path may lie between whole numbers."""
     if not _declared(mechanism, path).counts:
         return True
-    index = path[-1]
+    index = path[-1] if isinstance(path[-1], int) else 0
     owner = _owner(mechanism, path)
-    return owner.takes_fractions(index if isinstance(index, int) else 0)
+    owner.require_many(index)
+    return owner.takes_fractions(index)

@@ -53,10 +53,20 @@ from ._fields import (
     raise_not_set as raise_not_set,
     search_of as search_of,
 )
+from ._joint import (
+    Shared as Shared,
+    raise_shared as raise_shared,
+    require_joint as require_joint,
+)
 from ._levy_triplet import LevyTriplet as LevyTriplet
 from ._matrix import MatrixMechanism as MatrixMechanism
 from ._poisson import PoissonMechanism as PoissonMechanism
-from ._random_allocation import RandomAllocationEpoch as RandomAllocationEpoch
+from ._random_allocation import (
+    BegunEpoch as BegunEpoch,
+    RandomAllocationEpoch as RandomAllocationEpoch,
+    SameBatchEpochs as SameBatchEpochs,
+    gaussian_epoch as gaussian_epoch,
+)
 from ._random_repeat import RandomRepeat as RandomRepeat
 from ._relations import (
     ADD_OR_REMOVE_ONE as ADD_OR_REMOVE_ONE,

@@ -28,6 +28,7 @@ from ..losses import AUTO, ComposedLoss, Method
 from ._arithmetic import NoArithmetic
 from ._exact import Exact
 from ._fields import options_of, raise_not_set, unchecked
+from ._joint import Shared
 from ._relations import REPLACE_ONE
 from ._resolve import resolve
 from ._sampling import Sampling
@@ -236,6 +237,14 @@ class AbstractMechanism(NoArithmetic, _Query):
         del index
         return False
 
+    def require_many(self, index: int = 0) -> None:
+        """Raises an error if its own `num_steps` (of an index) must not be more than 1.
+
+        Raises:
+            ValueError: If more releases would share randomness.
+        """
+        del index
+
     def known_steps(self) -> tuple[float | None, float | None]:
         """Sampling probability and number of its steps, as far as they are known.
 
@@ -246,6 +255,15 @@ class AbstractMechanism(NoArithmetic, _Query):
     def as_steps(self) -> tuple[tuple["AbstractMechanism", Any], ...]:
         """The single releases that it consists of, and how often each is made."""
         return ((self, 1),)
+
+    def shares(self) -> frozenset[Shared]:
+        """What later releases of the same run may share with it, beside the data.
+
+        Nothing if whatever is random is drawn anew in each of its releases, given the
+        data: these alone compose as they stand.  Known from the structure, also where
+        numbers are traced or not yet set.
+        """
+        return frozenset()
 
     def samplings(self) -> frozenset[Sampling]:
         """How records are drawn, for reports: all schemes that occur.
@@ -303,15 +321,16 @@ class AbstractMechanism(NoArithmetic, _Query):
         """This mechanism, run `num_steps` times on the same data.
 
         Args:
-            num_steps: Number of independent releases, at least 0.  Real numbers are
-                allowed for Gaussian and Poisson-subsampled Gaussian mechanisms, where
-                they interpolate the guarantee smoothly; others take whole numbers.
+            num_steps: Number of releases, at least 0.  Real numbers are allowed for
+                Gaussian and Poisson-subsampled Gaussian mechanisms, where they
+                interpolate the guarantee smoothly; others take whole numbers.
 
         Returns:
             The composition, a mechanism.
 
         Raises:
-            ValueError: If num_steps is negative or NaN.
+            ValueError: If num_steps is negative or NaN, or releases would share
+                randomness (see `compose`).
         """
         from ._composed import Composition
 

@@ -26,6 +26,8 @@ from ._fields import (
     as_known,
     is_one,
 )
+from ._joint import Shared, require_joint
+from ._random_allocation import SameBatchEpochs
 from ._relations import NeighboringRelation
 from ._renyi import AbstractRenyi, compose_renyi
 from ._sampling import Sampling
@@ -50,6 +52,7 @@ class Composition(AbstractMechanism):
             check = _checks.nonnegative if fractions else _checks.count
             checked.append(_checks.scalar("num_steps", check("num_steps", count)))
         self.num_steps = tuple(checked)
+        require_joint(parts, self.num_steps)
 
     @property
     def relation(self) -> NeighboringRelation:
@@ -73,10 +76,16 @@ class Composition(AbstractMechanism):
 
     def as_steps(self) -> tuple[tuple[AbstractMechanism, Any], ...]:
         return tuple(
-            (step, count * times)
+            (step, None if count is None or times is None else count * times)
             for part, times in zip(self.parts, self.num_steps, strict=True)
             for step, count in part.as_steps()
         )
+
+    def shares(self) -> frozenset[Shared]:
+        return shared_by(self.parts)
+
+    def require_many(self, index: int) -> None:
+        require_joint((self.parts[index],), (None,))
 
     def has_fractional_powers(self) -> bool:
         return all(part.has_fractional_powers() for part in self.parts)
@@ -93,7 +102,8 @@ class Composition(AbstractMechanism):
 
     def simplified(self) -> AbstractMechanism:
         parts, num_steps = [], []
-        for part, times in zip(self.parts, self.num_steps, strict=True):
+        joined = self._joined()
+        for part, times in zip(joined.parts, joined.num_steps, strict=True):
             inner = part.simplified()
             if isinstance(inner, Composition) and is_one(times):
                 parts += inner.parts
@@ -115,14 +125,34 @@ class Composition(AbstractMechanism):
 
     def loss(self) -> ComposedLoss:
         terms, counts = [], []
-        for part, times in zip(self.parts, self.num_steps, strict=True):
+        joined = self._joined()
+        for part, times in zip(joined.parts, joined.num_steps, strict=True):
             loss = part.loss()
             terms += loss.terms
             counts += [count * as_float(times) for count in loss.counts]
         return ComposedLoss(tuple(terms), tuple(counts))
 
+    def _joined(self) -> "Composition":
+        """With one part for all epochs in which a record keeps its batch."""
+        if Shared.SAME_BATCH not in self.shares():
+            return self
+        kept, others = [], []
+        for step, times in self.as_steps():
+            same = isinstance(step, SameBatchEpochs)
+            (kept if same else others).append((step, times))
+        if not kept:
+            return self
+        others.append((SameBatchEpochs.together(kept), np.float64(1)))
+        parts, num_steps = zip(*others, strict=True)
+        return Composition.unchecked(parts=parts, num_steps=num_steps)
+
     def _group(self, size):
         return Composition(tuple(p.group(size) for p in self.parts), self.num_steps)
+
+
+def shared_by(parts: tuple[AbstractMechanism, ...]) -> frozenset[Shared]:
+    """What releases after all of these may share with one of them."""
+    return frozenset().union(*(part.shares() for part in parts))
 
 
 def attained_parts(
@@ -168,6 +198,11 @@ def compose(*mechanisms: Any) -> Any: ...
 def compose(*mechanisms: Any) -> Any:
     """All of these mechanisms on the same data, with independent randomness.
 
+    Runs of which a record keeps its batch (`same_every_epoch`) count as one that goes
+    on, which leaks at least as much as runs that are drawn anew.  Where nothing of the
+    kind is known, what shares randomness is refused: the noise of a `MatrixMechanism`
+    is that of one run, and an epoch that was begun goes on with the same settings.
+
     Args:
         *mechanisms: At least one, all under the same neighboring relation.  `ZCDP` and
             `RenyiDP` compose among themselves, at the orders that one lists.  A
@@ -177,7 +212,7 @@ def compose(*mechanisms: Any) -> Any:
         The composition, a mechanism.  The order does not matter.
 
     Raises:
-        ValueError: If there is none, or the relations differ.
+        ValueError: If there is none, the relations differ, or they are not independent.
         TypeError: If an argument is not a mechanism, or only some are black boxes.
 
     Example:
@@ -260,6 +295,9 @@ class RevealedMixture(AbstractMechanism):
         if parts is None:
             return None
         return RevealedMixture.unchecked(mechanisms=parts, probs=self.probs)
+
+    def shares(self) -> frozenset[Shared]:
+        return shared_by(self.mechanisms)
 
     def releases_once(self) -> bool:
         return all(mechanism.releases_once() for mechanism in self.mechanisms)

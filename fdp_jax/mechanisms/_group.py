@@ -10,6 +10,7 @@ from ..losses import AbstractLoss, AtomicLoss, ComposedLoss, TwoPointLoss
 from ._base import AbstractMechanism
 from ._discrete import one_release
 from ._fields import OPTION
+from ._joint import Shared
 from ._relations import NeighboringRelation
 from ._sampling import Sampling
 
@@ -33,6 +34,9 @@ class Group(AbstractMechanism):
 
     def require_complete(self) -> None:
         self.mechanism.require_complete()
+
+    def shares(self) -> frozenset[Shared]:
+        return self.mechanism.shares()
 
     def samplings(self) -> frozenset[Sampling]:
         return self.mechanism.samplings()

@@ -17,6 +17,7 @@ from ..losses import ComposedLoss
 from ._base import AbstractMechanism
 from ._exact import Exact
 from ._fields import NOISE, OPTION, parameter, raise_not_set
+from ._joint import Shared
 from ._relations import (
     ADD_OR_REMOVE_ONE,
     REPLACE_ONE,
@@ -38,7 +39,8 @@ class MatrixMechanism(AbstractMechanism):
     x has the clipped batch sums of the steps as rows, the noise is independent, and a
     trainer takes C^-1 (C x + noise), whose noise is correlated and cancels in part.
     All n steps together are one Gaussian release, whose sensitivity depends on how
-    often, and how far apart, a record may take part.
+    often, and how far apart, a record may take part.  A run is entered into an account
+    or a composition once, as a whole: its steps are not independent.
 
     Args:
         noise_multiplier: Standard deviation of the independent noise over the clipping
@@ -47,7 +49,8 @@ class MatrixMechanism(AbstractMechanism):
             triangular Toeplitz matrix.
         num_steps: n, if the first column is given without the zeros that follow
             (a banded strategy).
-        max_participations: Most steps in which a record takes part.
+        max_participations: Most steps in which a record takes part, at most as many as
+            are `min_separation` apart; so many by default.
         min_separation: Least distance of two such steps; n, that is a single
             participation, by default.
         cyclic: Whether that distance is always the same, as with fixed epochs.
@@ -59,8 +62,9 @@ class MatrixMechanism(AbstractMechanism):
         relation: Replacing a record moves its contributions by twice the norm.
 
     Raises:
-        ValueError: If a parameter is out of range, or the largest sensitivity over all
-            participation patterns is not known for such a strategy.
+        ValueError: If a parameter is out of range, arguments contradict each other, or
+            the largest sensitivity over all participation patterns is not known for
+            such a strategy.
         TypeError: If sampling is another scheme.
 
     Example:
@@ -123,7 +127,13 @@ class MatrixMechanism(AbstractMechanism):
         most = -(-n // self.min_separation)
         k = most if max_participations is None else max_participations
         k = _checks.whole("max_participations", k, 1, n)
-        self.max_participations = min(k, most)
+        if k > most:
+            raise ValueError(
+                f"max_participations must be at most {most}, of {n} steps with "
+                f"min_separation = {self.min_separation}"
+                f"{' (its default)' if min_separation is None else ''}, got {k}"
+            )
+        self.max_participations = k
         self.cyclic = _checks.flag("cyclic", cyclic)
         self.sampling = sampling
         # Not converted yet: Equinox does so after this function.
@@ -220,9 +230,17 @@ class MatrixMechanism(AbstractMechanism):
     def simplified(self) -> AbstractMechanism:
         return self._run().simplified()
 
+    def shares(self) -> frozenset[Shared]:
+        # A first column says how the noise of a run goes on: pieces that are composed
+        # have it cut off at their ends.  A matrix is that of a whole run.  Amplified,
+        # pieces are as many steps of each group, of the whole column, as the run has.
+        goes_on = self.strategy.ndim == 1 and self.strategy.shape[0] > 1
+        once = goes_on and self.sampling is None
+        return frozenset({Shared.NOISE}) if once else frozenset()
+
     def as_steps(self) -> tuple[tuple[AbstractMechanism, Any], ...]:
-        self.require_complete()
-        return self._run().as_steps()
+        # An account is to know of what it has a step.
+        return ((self, 1),) if self.shares() else self._run().as_steps()
 
     def loss(self) -> ComposedLoss:
         return self._run().loss()

@@ -1,14 +1,19 @@
 """Random allocation: every record in one of t batches of an epoch."""
 
-from typing import Any
+from typing import Any, Self
 
+import equinox as eqx
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import ArrayLike, Real
 
 from .._internal import _checks
+from .._internal._logs import times
+from .._internal._precision import in_float64
 from ..losses import ComposedLoss, RandomAllocationLoss
 from ._base import AbstractMechanism
-from ._fields import NOISE, Search, as_float, is_one, parameter
+from ._fields import NOISE, Search, as_float, as_known, is_one, parameter
+from ._joint import Shared
 from ._relations import (
     ADD_OR_REMOVE_ONE,
     ZERO_OUT,
@@ -86,3 +91,140 @@ class RandomAllocationEpoch(AbstractMechanism):
         noise = as_float(self.noise_multiplier)
         term = RandomAllocationLoss(noise, as_float(self.num_batches))
         return ComposedLoss((term,), (jnp.ones_like(noise),), single=True)
+
+
+def nothing(relation: NeighboringRelation) -> AbstractMechanism:
+    """What is leaked for sure where nothing else is known."""
+    from ._additive import Gaussian
+
+    return Gaussian.unchecked(noise_multiplier=np.inf, relation=relation)
+
+
+class BegunEpoch(AbstractMechanism):
+    """An epoch that may be cut short, and go on later: the pair only dominates."""
+
+    epoch: AbstractMechanism
+
+    @property
+    def relation(self) -> NeighboringRelation:
+        return self.epoch.relation
+
+    def samplings(self) -> frozenset[Sampling]:
+        return self.epoch.samplings()
+
+    def shares(self) -> frozenset[Shared]:
+        return frozenset({Shared.BEGUN_EPOCH})
+
+    def releases_once(self) -> bool:
+        return self.epoch.releases_once()
+
+    def known_steps(self):
+        return self.epoch.known_steps()
+
+    def attained(self) -> AbstractMechanism:
+        # Of a begun epoch it is not known what is leaked at least.
+        return nothing(self.relation)
+
+    def loss(self) -> ComposedLoss:
+        return self.epoch.loss()
+
+    def _group(self, size):
+        return self.epoch.group(size)
+
+
+class SameBatchEpochs(AbstractMechanism):
+    """All epochs together, where a record's batch is the same in each of them.
+
+    Sums of a batch over the epochs, weighted by the noise, are sufficient.
+
+    Several runs together are at most one run of all their epochs, whether it is the
+    same batch in each run or drawn anew.  *Proof.*  With t batches in both, let a
+    public shift K of the batches' numbers, uniform mod t, be applied to the second run.
+    The law without the record does not change, and with it both batches are
+    independent: runs that are drawn anew are what a channel makes of those that are
+    not.  An epoch of t batches put into random places of one of t' > t is an epoch of
+    t': the smaller number stands for both.  Of n steps on end no batch has more than
+    ceil(n / t), wherever they begin.
+    """
+
+    mechanism: Any
+    num_batches: Any
+    num_epochs: Any
+    whole: bool = eqx.field(static=True, default=True)
+
+    @property
+    def relation(self) -> NeighboringRelation:
+        return self.mechanism.relation
+
+    def samplings(self) -> frozenset[Sampling]:
+        return frozenset({Sampling.RANDOM_ALLOCATION})
+
+    def shares(self) -> frozenset[Shared]:
+        return frozenset({Shared.SAME_BATCH})
+
+    def attained(self) -> AbstractMechanism | None:
+        return None if self.whole else nothing(self.relation)
+
+    def loss(self) -> ComposedLoss:
+        from ._additive import Gaussian
+
+        epochs = as_float(self.num_epochs)
+        some = epochs > 0
+        noise = as_float(self.mechanism.noise_multiplier)
+        noise = noise / jnp.sqrt(jnp.where(some, epochs, 1.0))
+        release = Gaussian.unchecked(noise_multiplier=noise, relation=self.relation)
+        found = gaussian_epoch(release, self.num_batches).loss()
+        counts = tuple(times(jnp.where(some, 1.0, 0.0), n) for n in found.counts)
+        return ComposedLoss(found.terms, counts, single=found.single)
+
+    @classmethod
+    def together(cls, runs: list[tuple[Self, Any]]) -> Self:
+        """Several runs, each so many times, as one that goes on."""
+        from ._additive import Gaussian
+
+        numbers = [
+            (run.mechanism.noise_multiplier, run.num_epochs, count, run.num_batches)
+            for run, count in runs
+        ]
+        known = [[as_known(x) for x in row] for row in numbers]
+        if any(x is None for row in known for x in row):
+            noise, epochs, batches = _together_traced(numbers)
+        else:
+            noise, epochs, batches = _together(known, np)
+        same = all(row[3] is numbers[0][3] for row in numbers)
+        same = same or all(
+            row[3] is not None and row[3] == known[0][3] for row in known
+        )
+        relation = runs[0][0].relation
+        return cls.unchecked(
+            mechanism=Gaussian.unchecked(noise_multiplier=noise, relation=relation),
+            num_batches=batches,
+            num_epochs=epochs,
+            whole=same and all(run.whole for run, _ in runs),
+        )
+
+
+def gaussian_epoch(release: Any, num_batches: Any) -> RandomAllocationEpoch:
+    """One epoch of noisy sums, of which one has the record."""
+    return RandomAllocationEpoch.unchecked(
+        noise_multiplier=release.noise_multiplier,
+        num_batches=num_batches,
+        relation=release.relation,
+    )
+
+
+def _together(numbers: Any, module: Any) -> tuple[Any, Any, Any]:
+    """The smallest noise, epochs with that, and the smallest number of batches."""
+    rows = [module.stack([module.asarray(x) for x in row]) for row in numbers]
+    noise, epochs, counts, batches = module.stack(rows).astype(float).T
+    least = module.min(noise)
+    finite = module.isfinite(noise)
+    # Equal noise has the quotient 1, without rounding.
+    share = module.where(finite, least / module.where(finite, noise, 1.0), 0.0)
+    share = module.where(module.isfinite(share), share, 0.0)
+    return least, module.sum(epochs * counts * share**2), module.min(batches)
+
+
+@in_float64(cast_out=False)
+def _together_traced(numbers: Any) -> tuple[Any, Any, Any]:
+    return _together(numbers, jnp)

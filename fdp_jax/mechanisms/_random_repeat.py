@@ -18,6 +18,7 @@ from ._fields import (
     STEPS,
     as_float,
 )
+from ._joint import Shared, require_joint
 from ._relations import NeighboringRelation
 from ._sampling import Sampling
 
@@ -35,7 +36,7 @@ class RandomRepeat(AbstractMechanism):
     traced leaves the contour integral's bounds valid, but loose.
 
     Args:
-        mechanism: What is repeated, with fresh randomness; any mechanism.
+        mechanism: What is repeated, with fresh randomness in every release.
         num_steps: Possible numbers of releases, shape (n,), at least 0.  Real numbers
             for Gaussian, Poisson-subsampled Gaussian and infinitely divisible
             mechanisms, else whole ones.
@@ -46,7 +47,8 @@ class RandomRepeat(AbstractMechanism):
 
     Raises:
         ValueError: If a parameter is out of range, the lengths differ, or the sum of
-            all probabilities misses 1 by more than 1e-12 (1e-6 in float32).
+            all probabilities misses 1 by more than 1e-12 (1e-6 in float32), or releases
+            would share randomness.
         TypeError: If the mechanism is none.
 
     Example:
@@ -88,6 +90,8 @@ class RandomRepeat(AbstractMechanism):
             "probs and tail_prob", probs, 1e-12 if double else 1e-6, self.tail_prob
         )
         counts = known(self.num_steps)
+        most = None if counts is None else np.max(counts, initial=0)
+        require_joint((mechanism,), (most,), joins=False)
         self.idle = counts is not None and bool(np.any(counts == 0))
         self.whole = counts is not None and bool(np.all(counts == np.round(counts)))
 
@@ -107,6 +111,13 @@ class RandomRepeat(AbstractMechanism):
         if inner is None:
             return None
         return eqx.tree_at(lambda m: m.mechanism, self, inner)
+
+    def shares(self) -> frozenset[Shared]:
+        return self.mechanism.shares()
+
+    def require_many(self, index: int) -> None:
+        del index
+        require_joint((self.mechanism,), (None,), joins=False)
 
     def samplings(self) -> frozenset[Sampling]:
         return self.mechanism.samplings()

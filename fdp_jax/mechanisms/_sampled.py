@@ -36,6 +36,7 @@ from ._fields import (
     raise_not_set,
     times_exactly,
 )
+from ._joint import Shared
 from ._relations import (
     ADD_OR_REMOVE_ONE,
     REPLACE_ONE,
@@ -108,6 +109,9 @@ class PoissonSubsampled(AbstractMechanism):
 
     def samplings(self) -> frozenset[Sampling]:
         return self.mechanism.samplings() | {Sampling.POISSON}
+
+    def shares(self) -> frozenset[Shared]:
+        return self.mechanism.shares()
 
     def releases_once(self) -> bool:
         return True
@@ -341,8 +345,11 @@ class DPSGD(AbstractMechanism):
         run = self._run()
         return None if run is None else run.attained()
 
+    def shares(self) -> frozenset[Shared]:
+        scheme = self.sampling
+        return frozenset() if scheme is None else scheme.shares(self.num_steps)
+
     def as_steps(self) -> tuple[tuple[AbstractMechanism, Any], ...]:
-        self.require_complete()
         run = self._run()
         if run is not None:
             return run.as_steps()

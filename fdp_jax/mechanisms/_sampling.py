@@ -13,6 +13,7 @@ from ._relations import NeighboringRelation
 
 if TYPE_CHECKING:
     from ._base import AbstractMechanism
+    from ._joint import Shared
 
 
 class Sampling(enum.Enum):
@@ -118,18 +119,34 @@ class AbstractSampling(Record):
             num_steps: How many steps there are.
         """
 
+    @abc.abstractmethod
+    def shares(self, num_steps: Any) -> "frozenset[Shared]":
+        """What steps after so many ones may share with them; see `AbstractMechanism`.
+
+        Nothing, if so many steps and, whatever came before, so many more of them (or of
+        a run that is begun anew) leak at most what two independent runs do.
+
+        Args:
+            num_steps: How many there are, which may be open or traced.
+        """
+
     def require_release(self, release: "AbstractMechanism") -> None:
         """Raises an error if there is no theorem for a release.
 
         Raises:
             TypeError: If it is a composition.
-            ValueError: If there is none for its neighboring relation.
+            ValueError: If there is none for its neighboring relation, or its releases
+                are not independent.
         """
+        from ._joint import raise_shared
+
         if not release.releases_once():
             raise TypeError(
                 "mechanism must be a single release, got "
                 f"{type(release).__name__}: sample each step, then repeat"
             )
+        if release.shares():
+            raise_shared(release)
         reason = self.refused.get(release.relation)
         if reason is not None:
             allowed = [r.name for r in NeighboringRelation if r not in self.refused]

@@ -13,6 +13,7 @@ from .._internal._concrete import known
 from ..losses import AnalyticLoss, ComposedLoss, GaussianLoss, ScheduleLoss
 from ._additive import Gaussian
 from ._base import AbstractMechanism
+from ._joint import Shared, raise_shared
 from ._relations import NeighboringRelation
 from ._sampling import Sampling
 
@@ -28,7 +29,8 @@ class Schedule(AbstractMechanism):
         *parameters: Arrays of one length, the number of steps.
 
     Raises:
-        ValueError: If the arrays differ in length or there is none.
+        ValueError: If the arrays differ in length or there is none, or steps would
+            share randomness.
         TypeError: If the steps are not of a kind that the spectral engine handles:
             Gaussian, Laplace, their Poisson-subsampled Gaussian or DP-SGD.
 
@@ -51,6 +53,8 @@ class Schedule(AbstractMechanism):
             _checks.same_length("parameters[0]", arrays[0], f"parameters[{i}]", other)
         # Checked one by one in Python, so that errors name values.
         self.steps = _stacked(step, arrays)
+        if self.steps.shares() and len(arrays[0]) > 1:
+            raise_shared(self.steps)
         if not isinstance(self._term(), AnalyticLoss):
             raise TypeError(
                 f"step must make Gaussian, Laplace or Poisson-subsampled Gaussian "
@@ -60,6 +64,9 @@ class Schedule(AbstractMechanism):
     @property
     def relation(self) -> NeighboringRelation:
         return self.steps.relation
+
+    def shares(self) -> frozenset[Shared]:
+        return self.steps.shares()
 
     def samplings(self) -> frozenset[Sampling]:
         return self.steps.samplings()

@@ -9,6 +9,7 @@ from .._internal._record import described, sketch
 from ..losses import ComposedLoss
 from ._base import AbstractMechanism, require_mechanism
 from ._fields import STEPS, parameter
+from ._joint import Shared
 from ._relations import NeighboringRelation
 from ._sampling import AbstractSampling, Sampling
 
@@ -73,8 +74,10 @@ class Subsampled(AbstractMechanism):
     def known_steps(self) -> tuple[float | None, float | None]:
         return self._run().known_steps()
 
+    def shares(self) -> frozenset[Shared]:
+        return self.sampling.shares(self.num_steps)
+
     def as_steps(self) -> tuple[tuple[AbstractMechanism, Any], ...]:
-        self.require_complete()
         return self._run().as_steps()
 
     def attained(self) -> AbstractMechanism | None:

@@ -4,28 +4,17 @@ from typing import Any
 
 import equinox as eqx
 import jax.numpy as jnp
-import numpy as np
 
 from ..losses import ComposedLoss, dominated, dominating
 from ..mechanisms import (
     AbstractMechanism,
-    Composition,
     Gaussian,
     NeighboringRelation,
-    RandomAllocationEpoch,
     Sampling,
     as_float,
+    gaussian_epoch,
     is_one,
 )
-
-
-def gaussian_epoch(release: Any, num_batches: Any) -> RandomAllocationEpoch:
-    """One epoch of noisy sums, of which one has the record."""
-    return RandomAllocationEpoch.unchecked(
-        noise_multiplier=release.noise_multiplier,
-        num_batches=num_batches,
-        relation=release.relation,
-    )
 
 
 class AllocatedEpoch(AbstractMechanism):
@@ -127,37 +116,3 @@ def _of_terms(mechanism: AbstractMechanism, made: Any) -> ComposedLoss:
     inner = mechanism.loss()
     (term,), (count,) = inner.terms, inner.counts
     return ComposedLoss((made(term),), (count,), single=True)
-
-
-def nothing(relation: NeighboringRelation) -> AbstractMechanism:
-    """What is leaked for sure where nothing else is known."""
-    return Gaussian.unchecked(noise_multiplier=np.inf, relation=relation)
-
-
-class BegunEpochs(AbstractMechanism):
-    """Epochs of which the last one may be cut short: the pair only dominates."""
-
-    epochs: Composition
-
-    @property
-    def relation(self) -> NeighboringRelation:
-        return self.epochs.relation
-
-    def samplings(self) -> frozenset[Sampling]:
-        return self.epochs.samplings()
-
-    def releases_once(self) -> bool:
-        return False
-
-    def known_steps(self):
-        return self.epochs.known_steps()
-
-    def attained(self) -> AbstractMechanism:
-        # Of a begun epoch it is not known what is leaked at least.
-        return nothing(self.relation)
-
-    def loss(self) -> ComposedLoss:
-        return self.epochs.loss()
-
-    def _group(self, size):
-        return self.epochs.group(size)

@@ -4,28 +4,27 @@ from typing import Any, ClassVar
 
 import equinox as eqx
 import jax
-import jax.numpy as jnp
 from jaxtyping import ArrayLike, Real
 
 from .._internal import _checks, _draws
-from .._internal._logs import times
-from ..losses import ComposedLoss
 from ..mechanisms import (
     OPTION,
     REPLACE_ONE,
-    AbstractMechanism,
     AbstractSampling,
+    BegunEpoch,
     Composition,
     Gaussian,
     NeighboringRelation,
+    SameBatchEpochs,
     Sampling,
     Search,
-    as_float,
+    Shared,
     as_known,
     as_number,
+    gaussian_epoch,
     parameter,
 )
-from ._allocated import AllocatedEpoch, BegunEpochs, gaussian_epoch, nothing
+from ._allocated import AllocatedEpoch
 from ._poisson import rounds, shape_of
 from .participation import Dealt
 
@@ -44,7 +43,9 @@ class RandomAllocation(AbstractSampling):
     Records are dealt independently ("balls in bins"), so that batches differ in size;
     batches of one size, as shuffling makes them, are `ShuffledEpochs`.  For any single
     release that has a pair without and with the record.  Epochs deal anew, unless the
-    same batch is kept in all of them (Gaussian noise alone).
+    same batch is kept in all of them (Gaussian noise alone).  A run that ends within an
+    epoch may be repeated, or entered step by step, with the same settings; with others
+    it must be of whole epochs.
 
     Args:
         num_batches: t, whole, from 1 to 1e6.  The number of steps is that of all
@@ -54,7 +55,9 @@ class RandomAllocation(AbstractSampling):
             is above the true one, and what a sum over all batches tells is below:
             `bounds` has both ends.
         same_every_epoch: Whether a record's batch is the same in every epoch: one
-            draw, of which all epochs together tell as one with less noise.
+            draw, of which all epochs together tell as one with less noise.  Runs that
+            are repeated or composed are taken as one that goes on with that draw, which
+            leaks at least as much as if it were drawn anew.
 
     Raises:
         ValueError: If a number is out of range, or both options are used.
@@ -108,7 +111,7 @@ class RandomAllocation(AbstractSampling):
         epochs = rounds(num_steps, self.num_batches)
         if self.same_every_epoch:
             whole = _are_whole(num_steps, self.num_batches)
-            return _SameBatch.unchecked(
+            return SameBatchEpochs.unchecked(
                 mechanism=release,
                 num_batches=self.num_batches,
                 num_epochs=epochs,
@@ -123,10 +126,17 @@ class RandomAllocation(AbstractSampling):
                 participations=self.num_participations,
                 evenly=_are_whole(self.num_batches, self.num_participations),
             )
-        whole = Composition.unchecked(parts=(epoch,), num_steps=(epochs,))
-        if _are_whole(num_steps, self.num_batches):
-            return whole
-        return BegunEpochs.unchecked(epochs=whole)
+        if not _are_whole(num_steps, self.num_batches):
+            epoch = BegunEpoch.unchecked(epoch=epoch)
+        return Composition.unchecked(parts=(epoch,), num_steps=(epochs,))
+
+    def shares(self, num_steps):
+        # Whole epochs are dealt anew.  In pieces that are none, each has at least as
+        # many epochs as the steps in it would begin, and the whole run no more.
+        if self.same_every_epoch:
+            return frozenset({Shared.SAME_BATCH})
+        whole = _are_whole(num_steps, self.num_batches)
+        return frozenset() if whole else frozenset({Shared.BEGUN_EPOCH})
 
     def participation(self, num_steps):
         batches = shape_of("num_batches", self.num_batches)
@@ -170,35 +180,3 @@ def _are_whole(num_steps: Any, num_batches: Any) -> bool:
     if steps is None or batches is None:
         return False
     return steps % batches == 0
-
-
-class _SameBatch(AbstractMechanism):
-    """All epochs together, where a record's batch is the same in each of them.
-
-    Sums of a batch over the epochs are sufficient.
-    """
-
-    mechanism: Any
-    num_batches: Any
-    num_epochs: Any
-    whole: bool = eqx.field(static=True, default=True)
-
-    @property
-    def relation(self) -> NeighboringRelation:
-        return self.mechanism.relation
-
-    def samplings(self) -> frozenset[Sampling]:
-        return frozenset({Sampling.RANDOM_ALLOCATION})
-
-    def attained(self) -> AbstractMechanism | None:
-        return None if self.whole else nothing(self.relation)
-
-    def loss(self) -> ComposedLoss:
-        epochs = as_float(self.num_epochs)
-        some = epochs > 0
-        noise = as_float(self.mechanism.noise_multiplier)
-        noise = noise / jnp.sqrt(jnp.where(some, epochs, 1.0))
-        release = Gaussian.unchecked(noise_multiplier=noise, relation=self.relation)
-        found = gaussian_epoch(release, self.num_batches).loss()
-        counts = tuple(times(jnp.where(some, 1.0, 0.0), n) for n in found.counts)
-        return ComposedLoss(found.terms, counts, single=found.single)

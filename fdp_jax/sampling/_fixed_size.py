@@ -117,6 +117,9 @@ class FixedSize(AbstractSampling):
         )
         return Composition.unchecked(parts=(step,), num_steps=(num_steps,))
 
+    def shares(self, num_steps):
+        return frozenset()  # every step draws anew
+
     def require_release(self, release):
         super().require_release(release)
         if release.relation is not REPLACE_ONE and not isinstance(release, Gaussian):

@@ -15,6 +15,7 @@ from ..mechanisms import (
     AbstractSampling,
     NeighboringRelation,
     Sampling,
+    Shared,
     as_known,
     parameter,
     raise_not_proved,
@@ -77,6 +78,9 @@ class MinSeparation(AbstractSampling):
     def run(self, release, num_steps):
         del release, num_steps
         raise_not_proved(self)
+
+    def shares(self, num_steps):
+        return frozenset({Shared.WAITING})
 
     def participation(self, num_steps: int) -> Participation:
         del num_steps

@@ -57,6 +57,9 @@ class Poisson(AbstractSampling):
         step = poisson_step(release, self.prob)
         return Composition.unchecked(parts=(step,), num_steps=(num_steps,))
 
+    def shares(self, num_steps):
+        return frozenset()  # every step draws anew
+
     def require_release(self, release):
         super().require_release(release)
         if release.relation is REPLACE_ONE and not isinstance(release, ClippedSum):
@@ -165,6 +168,11 @@ class CyclicPoisson(AbstractSampling):
         each = rounds(num_steps, self.num_groups)
         step = poisson_step(release, self.prob, self.scheme)
         return Composition.unchecked(parts=(step,), num_steps=(each,))
+
+    def shares(self, num_steps):
+        # The groups are no random draw: of each one the steps draw anew.  In n steps,
+        # wherever they begin, its turn comes at most ceil(n / num_groups) times.
+        return frozenset()
 
     def participation(self, num_steps):
         groups = shape_of("num_groups", self.num_groups)

@@ -82,6 +82,12 @@ class ShuffledEpochs(AbstractSampling):
             return Composition.unchecked(parts=(begun,), num_steps=(rest,))
         return Composition.unchecked(parts=(epoch, begun), num_steps=(whole, rest))
 
+    def shares(self, num_steps):
+        # Nothing is claimed for the shuffling: whatever partition is given, a record is
+        # in at most ceil(n / num_batches) of n steps on end, each with noise of its
+        # own, and in no fewer than the finished epochs among them from below.
+        return frozenset()
+
     def one_round(self):
         return self.num_batches
 

@@ -90,6 +90,9 @@ class TruncatedPoisson(AbstractSampling):
         step = _TruncatedStep.unchecked(mechanism=release, sampling=self)
         return Composition.unchecked(parts=(step,), num_steps=(num_steps,))
 
+    def shares(self, num_steps):
+        return frozenset()  # every step draws and cuts anew
+
     def require_release(self, release):
         super().require_release(release)
         if not isinstance(release, Gaussian):

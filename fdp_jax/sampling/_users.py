@@ -90,6 +90,9 @@ class UserLevel(AbstractSampling):
         )
         return Composition.unchecked(parts=(step,), num_steps=(num_steps,))
 
+    def shares(self, num_steps):
+        return frozenset()  # every step draws anew
+
     def require_release(self, release):
         super().require_release(release)
         if self.max_examples is not None and not isinstance(release, Gaussian):

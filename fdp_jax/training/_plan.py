@@ -274,7 +274,8 @@ def _first_steps(mechanism: MatrixMechanism, steps: int) -> AbstractMechanism:
     if mechanism.sampling is None:
         apart = min(mechanism.min_separation, steps)
         options = {
-            "max_participations": min(mechanism.max_participations, steps),
+            # As many as there is room for.
+            "max_participations": min(mechanism.max_participations, -(-steps // apart)),
             "min_separation": apart,
             "cyclic": mechanism.cyclic,
         }
