@@ -1714,6 +1714,8 @@ EXCEPTIONS = {
         AbstractMechanism.releases_once AbstractMechanism.rescaled
         AbstractMechanism.require_complete
         AbstractMechanism.samplings AbstractMechanism.simplified
+        AbstractMechanism.shares AbstractMechanism.require_many
+        sampling.AbstractSampling.shares
         AbstractMechanism.takes_fractions RandomRepeat.with_fractions
         targets.AbstractTarget.asked targets.AbstractTarget.at_one_point
         targets.AbstractTarget.binds targets.AbstractTarget.margin

@@ -227,10 +227,10 @@ class Accountant(AbstractMechanism):
         if len(entries) == 1:
             # One setting alone: a single power, for which bounds are closest.
             before = self.num_steps
-            more: AbstractMechanism = Composition((step,), (1.0,))
+            most = _largest(Composition((step,), (1.0,)), "num_steps.0", target)
         else:
             more = _Continued(self._trimmed(), step, 1.0)
-        most = _largest(more, "num_steps", target)
+            most = _largest(more, "num_steps", target)
         return most if np.isinf(most) else max(int(most - before) // int(count), 0)
 
     def save(self, path: str | os.PathLike[str]) -> None:
@@ -266,15 +266,22 @@ class Accountant(AbstractMechanism):
         return False
 
     def as_steps(self) -> tuple[tuple[AbstractMechanism, Any], ...]:
-        return self.history
+        if self._is_known():
+            return self.history
+        used = [table for table in self.tables if not table.known or table.counts.any()]
+        return tuple(
+            entry
+            for table in used
+            for entry in zip(table.steps(), table.counts, strict=True)
+        )
 
     def shares(self) -> frozenset[Shared]:
         return frozenset().union(*(table.shares() for table in self.tables))
 
     def attained(self) -> AbstractMechanism | None:
-        if any(table.shares() for table in self.tables):
-            # Of these nothing is known here; `simplified` has taken what is.
-            others = self._of(table for table in self.tables if not table.shares())
+        certain = [table for table in self.tables if not table.shares() & _NOT_ATTAINED]
+        if len(certain) < len(self.tables):
+            others = self._of(certain)
             return others.attained() or others
         found = [table.attained() for table in self.tables]
         if all(one is None for one in found):
@@ -323,6 +330,10 @@ class Accountant(AbstractMechanism):
         if mechanism is self or isinstance(mechanism, Accountant):
             return super()._group(size)
         return mechanism.group(size)
+
+
+_NOT_ATTAINED = {Shared.SAME_BATCH, Shared.BEGUN_EPOCH}
+"""Of tables of such steps it is not known what is leaked at least."""
 
 
 class _Continued(AbstractMechanism):

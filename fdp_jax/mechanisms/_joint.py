@@ -109,11 +109,7 @@ def _have_one_setting(parts: Sequence["AbstractMechanism"]) -> bool:
     found = set()
     for part in parts:
         if Sampling.RANDOM_ALLOCATION in part.samplings():
-            try:
-                found |= {_settings(step) for step, _ in part.as_steps()}
-            except ValueError:
-                # What is traced does not tell its steps.
-                return False
+            found |= {_settings(step) for step, _ in part.as_steps()}
     return len(found - {None}) <= 1
 
 

@@ -13,7 +13,7 @@ from .._internal._concrete import known
 from ..losses import AnalyticLoss, ComposedLoss, GaussianLoss, ScheduleLoss
 from ._additive import Gaussian
 from ._base import AbstractMechanism
-from ._joint import Shared, raise_shared
+from ._joint import raise_shared
 from ._relations import NeighboringRelation
 from ._sampling import Sampling
 
@@ -53,8 +53,6 @@ class Schedule(AbstractMechanism):
             _checks.same_length("parameters[0]", arrays[0], f"parameters[{i}]", other)
         # Checked one by one in Python, so that errors name values.
         self.steps = _stacked(step, arrays)
-        if self.steps.shares() and len(arrays[0]) > 1:
-            raise_shared(self.steps)
         if not isinstance(self._term(), AnalyticLoss):
             raise TypeError(
                 f"step must make Gaussian, Laplace or Poisson-subsampled Gaussian "
@@ -64,9 +62,6 @@ class Schedule(AbstractMechanism):
     @property
     def relation(self) -> NeighboringRelation:
         return self.steps.relation
-
-    def shares(self) -> frozenset[Shared]:
-        return self.steps.shares()
 
     def samplings(self) -> frozenset[Sampling]:
         return self.steps.samplings()
@@ -113,17 +108,24 @@ def _stacked(
     step: Callable[..., AbstractMechanism], arrays: list[Any]
 ) -> AbstractMechanism:
     """One mechanism whose leaves are arrays, from the one of every entry."""
+
+    def one(*entries: Any) -> AbstractMechanism:
+        mechanism = step(*entries)
+        if not isinstance(mechanism, AbstractMechanism):
+            raise TypeError(f"step must make mechanisms, got {mechanism!r}")
+        if mechanism.shares():
+            raise_shared(mechanism)
+        return mechanism
+
     numbers = [known(x) for x in arrays]
     if not any(x is None for x in numbers):
-        made = [step(*entries) for entries in zip(*numbers, strict=True)]
+        made = [one(*entries) for entries in zip(*numbers, strict=True)]
         for mechanism in made:
-            if not isinstance(mechanism, AbstractMechanism):
-                raise TypeError(f"step must make mechanisms, got {mechanism!r}")
             mechanism.require_complete()
         # Inside of a transformation a step may trace what it makes of known numbers.
         if all(known(x) is not None for x in jax.tree.leaves(made)):
             return jax.tree.map(lambda *leaves: np.stack(leaves), *made)
-    return jax.vmap(step)(*arrays)
+    return jax.vmap(one)(*arrays)
 
 
 def _one_gaussian(term: GaussianLoss, counts: Array) -> ComposedLoss:
