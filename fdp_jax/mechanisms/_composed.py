@@ -84,7 +84,7 @@ class Composition(AbstractMechanism):
     def shares(self) -> frozenset[Shared]:
         return shared_by(self.parts)
 
-    def require_many(self, index: int) -> None:
+    def require_many(self, index: int = 0) -> None:
         require_joint((self.parts[index],), (None,))
 
     def has_fractional_powers(self) -> bool:

@@ -115,7 +115,7 @@ class RandomRepeat(AbstractMechanism):
     def shares(self) -> frozenset[Shared]:
         return self.mechanism.shares()
 
-    def require_many(self, index: int) -> None:
+    def require_many(self, index: int = 0) -> None:
         del index
         require_joint((self.mechanism,), (None,), joins=False)
 

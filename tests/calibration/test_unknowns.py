@@ -143,6 +143,8 @@ def test_a_range_must_be_one():
         fdp.calibrate(
             fdp.Gaussian(), TARGET, solve_for="noise_multiplier", within=(2.0, 1.0)
         )
+    with pytest.raises(ValueError, match=r"hold a whole number .* got \(0.2, 0.8\)"):
+        find_unknown(fdp.Laplace(1.0).repeat(2), "num_steps", within=(0.2, 0.8))
 
 
 # ------------------------------------------------------------------------- derivatives

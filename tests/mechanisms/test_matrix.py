@@ -253,6 +253,14 @@ def test_traced_columns_that_increase_are_refused_where_the_worst_is_not_known()
             {"sampling": CYCLIC(0.1, num_groups=2), "max_participations": 3},
             "leave out max_participations",
         ),
+        (
+            {"num_steps": 100, "max_participations": 10},
+            r"at most 1, of 100 steps with min_separation = 100 \(its default\), got 10",
+        ),
+        (
+            {"num_steps": 9, "max_participations": 4, "min_separation": 4},
+            "max_participations must be at most 3, of 9 steps with min_separation = 4, ",
+        ),
     ],
 )
 def test_wrong_arguments_are_refused(arguments, message):
