@@ -268,7 +268,7 @@ class Accountant(AbstractMechanism):
     def as_steps(self) -> tuple[tuple[AbstractMechanism, Any], ...]:
         if self._is_known():
             return self.history
-        used = [table for table in self.tables if not table.known or table.counts.any()]
+        used = [table for table in self.tables if not table.is_unused()]
         return tuple(
             entry
             for table in used

@@ -81,9 +81,13 @@ class Table(eqx.Module):
         """Whether all its numbers are."""
         return not is_traced(self.rows, self.counts)
 
+    def is_unused(self) -> bool:
+        """Whether it is known that no step was taken."""
+        return self.known and not np.any(np.asarray(self.counts))
+
     def shares(self) -> frozenset[Shared]:
         """What later steps may share with its steps, if there may be any."""
-        if self.known and not np.any(self.counts):
+        if self.is_unused():
             return frozenset()
         return self.kind.step(self.rows[0][0]).shares()
 

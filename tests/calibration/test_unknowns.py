@@ -12,6 +12,7 @@ from scipy.special import ndtr
 
 import fdp_jax as fdp
 from fdp_jax import Status, targets
+from fdp_jax.calibration.unknowns import find_unknown
 
 TARGET = targets.ApproxDP(epsilon=1.0, delta=1e-5)
 TWO = fdp.compose(fdp.Gaussian(2.0).repeat(3), fdp.Gaussian(5.0))

@@ -259,7 +259,7 @@ def test_traced_columns_that_increase_are_refused_where_the_worst_is_not_known()
         ),
         (
             {"num_steps": 9, "max_participations": 4, "min_separation": 4},
-            "max_participations must be at most 3, of 9 steps with min_separation = 4, ",
+            "must be at most 3, of 9 steps with min_separation = 4, got 4",
         ),
     ],
 )
