@@ -8,8 +8,6 @@ import re
 import subprocess
 import sys
 
-import pytest
-
 import fdp_jax
 
 ROOT = pathlib.Path(fdp_jax.__file__).parent
