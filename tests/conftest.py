@@ -146,10 +146,10 @@ class _Compiled:
         jax.monitoring.register_event_duration_secs_listener(cls._took)
 
     @classmethod
-    def _took(cls, event: str, seconds: float, **kwargs) -> None:
+    def _took(cls, event: str, duration_secs: float, **kwargs) -> None:
         del kwargs
         if event.startswith("/jax/core/compile/"):
-            cls.total["seconds"] += seconds
+            cls.total["milliseconds"] += round(1000 * duration_secs)
 
 
 _Compiled.watch()
@@ -201,7 +201,7 @@ def pytest_terminal_summary(terminalreporter):
     terminalreporter.write_line(
         f"compiled: {found['operations']:,} operations in {found['programs']:,} "
         f"programs ({found['large']:,} of more than {_LARGE:,}), in "
-        f"{found['seconds']:.0f} seconds of tracing and compiling"
+        f"{found['milliseconds'] / 1000:.0f} seconds of tracing and compiling"
         + (f"; at most {_MOST_OPERATIONS:,} are allowed" if much else ""),
         red=much,
     )
