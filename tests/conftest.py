@@ -114,10 +114,11 @@ _SLOW_EXAMPLES = {
 }
 
 
-# What one run may compile, in operations of its programs (as they reach the compiler):
-# their number decides how long it takes, and depends neither on the machine nor on what
-# is cached.  Raise it only if what is new cannot share a program that is there.
-_MOST_OPERATIONS = int(os.environ.get("FDP_JAX_TEST_OPERATIONS", 10_000_000))
+# What a run of all tests but the slow ones may compile, in operations of its programs
+# as they reach the compiler: their number decides how long it takes, and depends
+# neither on the machine nor on what is in `.jax_cache`.  Raise it only if what is new
+# cannot share a program that is there.
+_MOST_OPERATIONS = int(os.environ.get("FDP_JAX_TEST_OPERATIONS", 6_000_000))
 _LARGE = 2000
 
 
@@ -154,6 +155,11 @@ class _Compiled:
         if event.startswith("/jax/core/compile/"):
             cls.total["milliseconds"] += round(1000 * duration_secs)
 
+    @classmethod
+    def is_too_much(cls, config) -> bool:
+        counts = config.getoption("markexpr") == "not slow"
+        return counts and cls.total["operations"] > _MOST_OPERATIONS
+
 
 _Compiled.watch()
 
@@ -187,7 +193,7 @@ def pytest_sessionfinish(session):
     """A worker hands on what it compiled; the run fails if that is too much."""
     if hasattr(session.config, "workeroutput"):
         session.config.workeroutput["compiled"] = dict(_Compiled.total)
-    elif _Compiled.total["operations"] > _MOST_OPERATIONS and not session.exitstatus:
+    elif _Compiled.is_too_much(session.config) and not session.exitstatus:
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
 
@@ -197,10 +203,9 @@ def pytest_testnodedown(node):
     _Compiled.total.update(getattr(node, "workeroutput", {}).get("compiled", {}))
 
 
-def pytest_terminal_summary(terminalreporter):
+def pytest_terminal_summary(terminalreporter, config):
     """Says what was compiled."""
-    found = _Compiled.total
-    much = found["operations"] > _MOST_OPERATIONS
+    found, much = _Compiled.total, _Compiled.is_too_much(config)
     terminalreporter.write_line(
         f"compiled: {found['operations']:,} operations in {found['programs']:,} "
         f"programs ({found['large']:,} of more than {_LARGE:,}), in "
