@@ -8,6 +8,8 @@ PY     := $(VENV)/bin/python
 # python comes without ensurepip.
 PIP     = $$($(PY) -m pip --version >/dev/null 2>&1 && echo "$(PY) -m pip" \
           || echo "$(PYTHON) -m pip --python $(PY)")
+# Tests of one file share programs (tests/conftest.py).
+SHARE  := --dist loadgroup --no-loadscope-reorder
 QUIET  := --quiet --disable-pip-version-check
 
 .PHONY: help venv demo test test-all lint bench notebooks docs release clean
@@ -56,11 +58,11 @@ demo: venv
 	@$(PY) -m fdp_jax.cli demo --output demo
 
 test: venv
-	@$(PY) -m pytest -q -n auto --dist worksteal $(PYTEST_ARGS)
+	@$(PY) -m pytest -q -n auto $(SHARE) $(PYTEST_ARGS)
 
 test-all: $(VENV)/.installed
 	@FDP_JAX_TEST_DEFAULTS=1 \
-	  $(PY) -m pytest -q -n auto --dist worksteal -m "slow or not slow" $(PYTEST_ARGS)
+	  $(PY) -m pytest -q -n auto $(SHARE) -m "slow or not slow" $(PYTEST_ARGS)
 
 lint: venv
 	@$(PY) -m ruff check .

@@ -1,5 +1,6 @@
 """Settings shared by the whole test suite."""
 
+import collections
 import contextlib
 import ctypes
 import functools
@@ -7,15 +8,20 @@ import gc
 import importlib.metadata
 import os
 import pathlib
+import tempfile
 import time
+import typing
 
 import jax
+import jax.monitoring
 import matplotlib
 import numpy as np
 import pytest
+from jax._src import compiler as jax_compiler
 from jax.core import Tracer
+from jaxlib.mlir import ir
 
-from fdp_jax._internal import _compilation
+from fdp_jax._internal import _compilation, _program_cache
 from fdp_jax.curves import AbstractGuarantee, Bounds, _bounds
 
 _ROOT = pathlib.Path(__file__).resolve().parent.parent
@@ -28,7 +34,10 @@ _ROOT = pathlib.Path(__file__).resolve().parent.parent
 # may not know them.
 _SOONER = (
     "--xla_cpu_use_fusion_emitters=false --xla_backend_optimization_level=0 "
-    "--xla_cpu_parallel_codegen_split_count=1"
+    "--xla_cpu_parallel_codegen_split_count=1 "
+    # What only makes loops faster takes a sixth of what is left.
+    "--xla_disable_hlo_passes=simplify-while-loops,"
+    "while-loop-invariant-code-motion,small-while-loop-hoisting"
 )
 _KNOWN = importlib.metadata.version("jaxlib").startswith("0.10.")
 if _KNOWN and "FDP_JAX_TEST_DEFAULTS" not in os.environ:
@@ -36,8 +45,15 @@ if _KNOWN and "FDP_JAX_TEST_DEFAULTS" not in os.environ:
     _compilation.SOONER["xla_backend_optimization_level"] = 0
     _compilation.FASTER["xla_backend_optimization_level"] = 0
 
-# Tests ask for programs of the sources as they are, of which there are many.
-os.environ["FDP_JAX_CACHE"] = "off"
+# Programs of plain calls are kept for the time of this run, so that its workers do not
+# each trace and compile them, nor one of them again after `_Room.make`.  The user's own
+# folder has no room for all that tests ask for.  A worker inherits the folder.
+if "PYTEST_XDIST_WORKER" not in os.environ:
+    _PROGRAMS = tempfile.TemporaryDirectory(prefix="fdp_jax_tests_")
+    os.environ["FDP_JAX_CACHE"] = _PROGRAMS.name
+_program_cache._MOST_BYTES = 1 << 32
+# What is on disk need not all be in memory: `_Room.make` does not reach it.
+_compilation._MOST_PROGRAMS = 32
 
 # Traces are many objects that live long: do not look for cycles among them so often.
 gc.freeze()
@@ -98,6 +114,56 @@ _SLOW_EXAMPLES = {
 }
 
 
+# What a run of all tests but the slow ones may compile, in operations of its programs
+# as they reach the compiler: their number decides how long it takes, and depends
+# neither on the machine nor on what is in `.jax_cache`.  Raise it only if what is new
+# cannot share a program that is there.
+_MOST_OPERATIONS = int(os.environ.get("FDP_JAX_TEST_OPERATIONS", 6_000_000))
+_LARGE = 2000
+
+
+class _Compiled:
+    """What this process has compiled, or would have if it were not in `.jax_cache`."""
+
+    total: typing.ClassVar = collections.Counter()
+
+    @classmethod
+    def watch(cls) -> None:
+        original = getattr(jax_compiler, "compile_or_get_cached", None)
+        if original is None:  # another JAX: then there is no budget
+            return
+
+        @functools.wraps(original)
+        def counted(backend, computation, *args, **kwargs):
+            size = 0
+
+            def visit(operation):
+                nonlocal size
+                size += 1
+                return ir.WalkResult.ADVANCE
+
+            computation.operation.walk(visit)
+            cls.total.update(operations=size, programs=1, large=size > _LARGE)
+            return original(backend, computation, *args, **kwargs)
+
+        jax_compiler.compile_or_get_cached = counted
+        jax.monitoring.register_event_duration_secs_listener(cls._took)
+
+    @classmethod
+    def _took(cls, event: str, duration_secs: float, **kwargs) -> None:
+        del kwargs
+        if event.startswith("/jax/core/compile/"):
+            cls.total["milliseconds"] += round(1000 * duration_secs)
+
+    @classmethod
+    def is_too_much(cls, config) -> bool:
+        counts = config.getoption("markexpr") == "not slow"
+        return counts and cls.total["operations"] > _MOST_OPERATIONS
+
+
+_Compiled.watch()
+
+
 def pytest_configure(config):
     """Tests look at both ends of what is loose; test_doubts.py is about the warning."""
     config.addinivalue_line("filterwarnings", "ignore::fdp_jax.LooseBoundWarning")
@@ -107,12 +173,46 @@ def pytest_configure(config):
 def pytest_collection_modifyitems(items):
     """Marks the examples of docstrings that are left to `make test-all`.
 
-    The longest tests come first: else one worker waits for the other in the end.
+    The tests of a file share programs, and run in one process.  The longest files come
+    first: else one worker waits for the other in the end.
     """
     for item in items:
         if item.name.removeprefix("fdp_jax.") in _SLOW_EXAMPLES:
             item.add_marker(pytest.mark.slow)
-    items.sort(key=lambda item: "test_python_blocks" not in item.name)
+        item.add_marker(pytest.mark.xdist_group(_group(item)))
+    items.sort(key=lambda item: "test_readme" not in item.nodeid)
+
+
+def _group(item) -> str:
+    """What runs in one process."""
+    return item.nodeid.partition("::")[0].removesuffix(".py").replace("/", ".")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_sessionfinish(session):
+    """A worker hands on what it compiled; the run fails if that is too much."""
+    if hasattr(session.config, "workeroutput"):
+        session.config.workeroutput["compiled"] = dict(_Compiled.total)
+    elif _Compiled.is_too_much(session.config) and not session.exitstatus:
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node):
+    """Adds up what the workers compiled."""
+    _Compiled.total.update(getattr(node, "workeroutput", {}).get("compiled", {}))
+
+
+def pytest_terminal_summary(terminalreporter, config):
+    """Says what was compiled."""
+    found, much = _Compiled.total, _Compiled.is_too_much(config)
+    terminalreporter.write_line(
+        f"compiled: {found['operations']:,} operations in {found['programs']:,} "
+        f"programs ({found['large']:,} of more than {_LARGE:,}), in "
+        f"{found['milliseconds'] / 1000:.0f} seconds of tracing and compiling"
+        + (f"; at most {_MOST_OPERATIONS:,} are allowed" if much else ""),
+        red=much,
+    )
 
 
 class _Room:

@@ -12,6 +12,7 @@ import sys
 
 import equinox as eqx
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -19,6 +20,8 @@ import fdp_jax as fdp
 from fdp_jax._internal import _program_cache as cache
 from fdp_jax._internal._compilation import (
     _lasting_name,
+    compiled_for,
+    compiled_text,
     foreign_classes,
     jit_on_its_own,
 )
@@ -234,6 +237,26 @@ def test_threads_do_not_share_results(tmp_path, monkeypatch):
     ask = lambda x: asked(np.asarray(x)).item()
     with concurrent.futures.ThreadPoolExecutor(8) as pool:
         assert list(pool.map(ask, values)) == [x + 1 for x in values]
+
+
+def test_programs_of_one_text_are_told_apart_by_what_they_take(tmp_path, monkeypatch):
+    """A text neither names the arguments nor has those that are not used."""
+    monkeypatch.setenv("FDP_JAX_CACHE", str(tmp_path))
+    given = [np.asarray(x) for x in (5.0, 2.0, 1.0)]
+    for used, expected in ((slice(0, 2), 3.0), (slice(1, 3), 1.0), (slice(2), 3.0)):
+        closed = jax.make_jaxpr(lambda *x, used=used: [jnp.subtract(*x[used])])(*given)
+        assert compiled_text(closed)(*given)[0] == expected
+    fewer = jax.make_jaxpr(lambda x, y: [x - y])(*given[:2])
+    assert compiled_text(fewer)(*given[:2])[0] == 3.0
+    devices, kind = jax.local_devices()[:1], jax.ShapeDtypeStruct((), float)
+    columns = {"a": given[0], "b": given[1], "c": given[2]}
+    for names in (("a", "b"), ("a", "c"), ("b", "c")):
+        ask = lambda x, one, other: {one: x[one] - x[other]}
+        ask = functools.partial(ask, one=names[0], other=names[1])
+        run = compiled_for(devices, ask, [dict.fromkeys(columns, kind)], None)
+        expected = {names[0]: columns[names[0]] - columns[names[1]]}
+        assert run(columns) == expected
+    assert len(list(tmp_path.iterdir())) == 6
 
 
 @pytest.mark.parametrize("content", [b"", b"x", b"x" * 100])

@@ -126,8 +126,8 @@ def compiled_text(closed: jec.ClosedJaxpr) -> Callable[..., list[Any]]:
         if folder() is None or calls_back(closed.jaxpr):
             return None
         options = _options(often)
-        lowered = jax.jit(run, **options).lower(*closed.in_avals)
-        key = key_of("text", lowered.as_text(), str(options))
+        lowered = jax.jit(run, keep_unused=True, **options).lower(*closed.in_avals)
+        key = _key_of_text(lowered, str(options))
         return None if key is None else _kept(key, lowered)
 
     def call(*args: Any) -> list[Any]:
@@ -156,7 +156,7 @@ def compiled_for(
             to be found on disk; None if only its text says so.
     """
     options = options_here(often=True)
-    jitted = jax.jit(fn, **options)
+    jitted = jax.jit(fn, keep_unused=True, **options)
     if not _is_plain() or folder() is None:
         return jitted
     # Of devices only the number is in the text of a program.
@@ -170,8 +170,19 @@ def compiled_for(
         return jitted
     lowered = traced.lower()
     if key is None:
-        key = key_of("text", lowered.as_text(), *parts)
+        key = _key_of_text(lowered, *parts)
     return lowered.compile() if key is None else _kept(key, lowered, devices)
+
+
+def _key_of_text(lowered: Any, *parts: str) -> str | None:
+    """The name of a program that only its text knows.
+
+    The text does not name what goes in and comes out.  Nor does it have arguments that
+    are not used, so these must be kept: else a program would take its own in the place
+    of another one's.
+    """
+    trees = str(lowered.in_tree), str(lowered.out_tree)
+    return key_of("text", lowered.as_text(), *trees, *parts)
 
 
 def _kept(

@@ -133,12 +133,11 @@ def test_rates_of_runs_without_much_loss_are_tight(both, noise, rate, steps, alp
 
 @pytest.fixture(scope="module")
 def both():
-    """Both error rates in both directions, by contours alone: numbers are traced."""
+    """Both error rates in both directions, by contours alone."""
 
-    @jax.jit
     def one(noise, rate, steps, alpha):
         run = fdp.DPSGD(noise_multiplier=noise, sampling_prob=rate, num_steps=steps)
-        # One at a time they would be in the program twice.
+        # Without splitting, in the program of all runs with Poisson batches.
         return resolve(run).first._error_rate_bounds(alpha)
 
     return one

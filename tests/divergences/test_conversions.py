@@ -327,6 +327,11 @@ def test_area_of_laplace_has_its_exact_derivative(sigma):
     assert float(found) == pytest.approx(truth, rel=1e-13)
 
 
+_slopes_of_regret = jax.jit(
+    jax.grad(lambda e, m: divergences.gdp_regret(fdp.PureDP(e), mu=m), (0, 1))
+)
+
+
 @pytest.mark.parametrize("place", [(0.5, 0.25), (1.3465, 0.3428)])
 def test_gradient_of_the_regret_follows_the_kink(place):
     def truth(epsilon, mu):
@@ -334,6 +339,5 @@ def test_gradient_of_the_regret_follows_the_kink(place):
         near, far = epsilon / mu - 0.5 * mu, epsilon / mu + 0.5 * mu
         return (tail(near) - jnp.exp(epsilon) * tail(far)) / (1 + jnp.exp(epsilon))
 
-    regret = lambda e, m: divergences.gdp_regret(fdp.PureDP(e), mu=m)
-    found = jax.jit(jax.grad(regret, (0, 1)))(*place)
+    found = _slopes_of_regret(*place)
     np.testing.assert_allclose(found, jax.grad(truth, (0, 1))(*place), rtol=1e-8)

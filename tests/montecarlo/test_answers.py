@@ -68,11 +68,22 @@ PAIRS = {
 }
 
 
+# Of the records left where others have the same kind of pattern.
+LATER = {"b = 1 is Poisson", "Poisson", "one batch of b"}
+
+
 @pytest.mark.parametrize(
-    "name",
-    [pytest.param(x, marks=[pytest.mark.slow] * (x == "epochs anew")) for x in PAIRS],
+    ("direction", "name"),
+    [
+        pytest.param(
+            *(direction, name),
+            marks=[pytest.mark.slow]
+            * (name == "epochs anew" or (direction == "add" and name in LATER)),
+        )
+        for direction in ("remove", "add")
+        for name in PAIRS
+    ],
 )
-@pytest.mark.parametrize("direction", ["remove", "add"])
 def test_limits_hold_what_is_proved(name, direction):
     run, known = PAIRS[name]
     found = getattr(fdp.monte_carlo(run, KEY, **FEW), direction)
@@ -105,7 +116,7 @@ def test_tiny_deltas_are_certified_by_few_samples():
 
 
 def test_statements_fail_as_seldom_as_they_say():
-    run, level, keys = dealt(5, 5), 0.3, 300
+    run, level, keys = dealt(5, 5), 0.3, 120
     truth = run.bounds(epsilon=0.5), run.bounds(delta=0.02)
     failed = np.zeros(2)
     for i in range(keys):

@@ -249,7 +249,9 @@ def test_all_proposals_average_to_one_delta_within_their_bounds(name, direction)
             else:
                 base = parts.shift_bounds(zero)[number]
                 slope = np.tile(SHIFTS, 2)[number]
-            choice = Choice(jax.numpy.asarray(number), base, jax.numpy.asarray(slope))
+            # With their kinds, so that the programs are those of the test before.
+            kinds = zip((number, base, slope), (int, float, float), strict=True)
+            choice = Choice(*(jax.numpy.asarray(x, kind) for x, kind in kinds))
             key = jax.random.key(number)
             if direction == "remove":
                 losses, weights = draw_remove(model, choice, key, 20_000)

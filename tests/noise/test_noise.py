@@ -642,6 +642,7 @@ def _second_moment_and_transform(h, c, t):
     return 4 * over(lambda y: y), 1 - 2 * t * over(lambda y: np.sin(t * y))
 
 
+@pytest.mark.slow  # test_moments_of_canonical_noise_with_kinks has the same integrals
 def test_moments_of_gaussian_canonical_noise():
     noise = fdp.canonical_noise(tradeoff.Gaussian(1.0), sensitivity=2.0)
     normal = stats.norm
