@@ -6,7 +6,6 @@ The list is that of a public audit: JetBrains-Research/opake,
 
 import dataclasses
 import math
-import pathlib
 import re
 
 import pytest
@@ -67,8 +66,3 @@ def test_what_was_calibrated_meets_its_target_when_asked_again():
 
 def test_an_unreachable_target_is_a_value_error():
     assert issubclass(fdp.UnreachableTarget, ValueError)
-
-
-def test_no_stub_can_drift_from_the_code():
-    package = pathlib.Path(fdp.__file__).parent
-    assert not list(package.rglob("*.pyi"))

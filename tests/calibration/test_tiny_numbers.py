@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from scipy.stats import norm
 
 import fdp_jax as fdp
 
@@ -17,15 +18,17 @@ def test_delta_of_a_target(delta):
     assert float(spent.upper) >= 1 - 1e-5
 
 
-@pytest.mark.parametrize(
-    "target",
-    [
-        fdp.targets.ErrorRates(alpha=1e-50, beta=0.5),
-        fdp.targets.BayesError(error=1e-50, prior=2e-50),
-        fdp.targets.Advantage(1e-50),
-    ],
-    ids=lambda x: type(x).__name__,
-)
-def test_other_targets(target):
+def test_tiny_type_one_error():
+    target = fdp.targets.ErrorRates(alpha=1e-50, beta=0.5)
     found = fdp.calibrate(fdp.Gaussian(), target, solve_for="noise_multiplier")
-    assert np.isfinite(float(found.value)) and float(found.value) > 0
+    # f(alpha) = Phi(Phi^-1(1 - alpha) - mu), which is 1/2 for mu the quantile.
+    assert float(found.value) == pytest.approx(1 / norm.isf(1e-50), rel=1e-5)
+
+
+def test_tiny_prior():
+    target = fdp.targets.BayesError(error=1e-50, prior=2e-50)
+    found = fdp.calibrate(fdp.Gaussian(), target, solve_for="noise_multiplier")
+    # Half of the least error is left: delta is 1/2 at epsilon = |logit(prior)|.
+    mu, epsilon = 1 / float(found.value), -np.log(2e-50)
+    above = np.exp(epsilon + norm.logsf(epsilon / mu + mu / 2))
+    assert norm.sf(epsilon / mu - mu / 2) - above == pytest.approx(0.5, rel=1e-4)
