@@ -17,7 +17,7 @@ import jax.numpy as jnp
 from jax.lax import fori_loop, stop_gradient, while_loop
 from jaxtyping import Array, Bool, Float
 
-_FARTHEST = 2.0**60
+_FARTHEST = 2.0**100
 """The largest threshold that a search looks at."""
 _MOST_STEPS = 80
 """The most steps of a search, once its root is bracketed."""
@@ -74,7 +74,7 @@ def least_threshold(
     """The eps in [0, most] at which a decreasing function passes `target`.
 
     At a jump (a point mass) it is the place of the jump, which is the kink of the
-    profile.
+    profile.  It is `most` where no place passes it as far as the search goes.
     """
 
     def body(bracket: _Bracket) -> _Bracket:
@@ -87,7 +87,8 @@ def least_threshold(
     growing = jnp.ones_like(target, bool)
     start = _Bracket(zero, first, unknown, unknown, growing, first, zero)
     # One loop for both phases, since `log_tail` takes long to compile.
-    return while_loop(_Bracket.unfinished, body, start).high
+    end = while_loop(_Bracket.unfinished, body, start)
+    return jnp.where(jnp.isnan(end.below), most, end.high)
 
 
 class _Bracket(eqx.Module):

@@ -14,13 +14,16 @@ from ._points import TradeOffPoints
 _MOST = 2**31
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class Counts(PointEvidence):
     """Outcomes of an attack whose rule was fixed before these observations.
 
     Positive is the guess that the canary was in the data.  Observations must be
     independent: one canary each in runs of their own, say.  For many canaries in one
     run that is not so; see `OneRun`.
+
+    They go by name alone: scikit-learn's `confusion_matrix(...).ravel()`, for one, has
+    another order (tn, fp, fn, tp).
 
     Attributes:
         true_positives: Canaries in the data that the attack took for such.
@@ -31,10 +34,16 @@ class Counts(PointEvidence):
     Raises:
         ValueError: If one is no whole number, at least 0, or no canary was in or none
             was out.
+        TypeError: If they are not given by name.
 
     Example:
         >>> import fdp_jax as fdp
-        >>> counts = fdp.audit.Counts(90, 10, 20, 80)
+        >>> counts = fdp.audit.Counts(
+        ...     true_positives=90,
+        ...     false_negatives=10,
+        ...     false_positives=20,
+        ...     true_negatives=80,
+        ... )
         >>> counts.tpr, counts.fpr
         (0.9, 0.2)
     """
@@ -43,6 +52,15 @@ class Counts(PointEvidence):
     false_negatives: int
     false_positives: int
     true_negatives: int
+
+    def __new__(cls, *args: Any, **counts: Any) -> "Counts":
+        if args:
+            raise TypeError(
+                "Counts takes true_positives, false_negatives, false_positives and "
+                f"true_negatives by name, got {len(args)} without (scikit-learn's "
+                "confusion_matrix(...).ravel() is tn, fp, fn, tp)"
+            )
+        return super().__new__(cls)
 
     def __post_init__(self) -> None:
         for field in dataclasses.fields(self):

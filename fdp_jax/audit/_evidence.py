@@ -121,7 +121,12 @@ def falsifies(guarantee: Any, evidence: Any, *, level: float = 0.05) -> Verdict:
 
     Example:
         >>> import fdp_jax as fdp
-        >>> counts = fdp.audit.Counts(90, 10, 20, 80)
+        >>> counts = fdp.audit.Counts(
+        ...     true_positives=90,
+        ...     false_negatives=10,
+        ...     false_positives=20,
+        ...     true_negatives=80,
+        ... )
         >>> verdict = fdp.audit.falsifies(fdp.tradeoff.Gaussian(1.0), counts)
         >>> print(verdict.falsified, f"{verdict.p_value:.1g}")
         True 1e-07
@@ -160,7 +165,12 @@ def epsilon_lower_bound(
 
     Example:
         >>> import fdp_jax as fdp
-        >>> counts = fdp.audit.Counts(90, 10, 20, 80)
+        >>> counts = fdp.audit.Counts(
+        ...     true_positives=90,
+        ...     false_negatives=10,
+        ...     false_positives=20,
+        ...     true_negatives=80,
+        ... )
         >>> print(f"{fdp.audit.epsilon_lower_bound(counts, delta=1e-5):.4f}")
         1.3909
     """

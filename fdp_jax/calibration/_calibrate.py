@@ -44,7 +44,7 @@ from ._calibration import Calibration
 from ._engines import can_split, has_grid_too, needs_no_splitting
 from ._require import require_target
 from ._search import solve
-from ._targets import AbstractTarget, Margin, UnreachableTarget
+from ._targets import AbstractTarget, Margin, UnreachableTarget, in_full
 from .unknowns import Selector, Unknown, find_unknown
 
 _LARGEST_GROUP = 64
@@ -129,7 +129,7 @@ def calibrate(
         mechanism, method = mechanism.mechanism, mechanism.method
     mechanism = require_mechanism("mechanism", mechanism)
     require_target(target).require_relation(mechanism.relation)
-    inside, allowed = target.reachable()
+    inside, allowed = in_full(target.reachable)
     if not is_traced(inside) and not bool(inside):
         raise UnreachableTarget(
             f"target {target.describe()} is out of reach: {allowed}"

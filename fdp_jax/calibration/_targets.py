@@ -6,15 +6,18 @@ where the target is met, so that one search serves them all.
 """
 
 import abc
-from typing import Any, ClassVar
+from collections.abc import Callable
+from typing import Any, ClassVar, TypeVar
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.scipy.special import ndtr, ndtri
 from jaxtyping import Array, Bool, Float, Real
 
 from .._internal import _checks
+from .._internal._concrete import evaluates_at_once, is_traced
 from .._internal._record import Record
 from .._internal._special import safe_log
 from .._internal._text import at_least, at_most
@@ -28,9 +31,26 @@ from ..curves import (
 from ..engines import Interval
 from ..losses import ComposedLoss
 
+_T = TypeVar("_T")
+
 
 class UnreachableTarget(ValueError):
     """No value of the parameter meets the target."""
+
+
+def in_full(ask: Callable[[], _T]) -> _T:
+    """What is asked of a target, with all digits wherever its numbers are known.
+
+    In programs of 32 bits JAX takes a delta below 1.2e-38 for zero.
+    """
+    if not evaluates_at_once():
+        return ask()
+    with jax.enable_x64(True):
+        return jax.tree.map(_known_or_traced, ask())
+
+
+def _known_or_traced(x: Any) -> Any:
+    return np.asarray(x) if isinstance(x, jax.Array) and not is_traced(x) else x
 
 
 class Margin(eqx.Module):
@@ -132,7 +152,7 @@ class _AbstractProfileTarget(AbstractTarget):
         return Margin(Interval(excess.lower, excess.estimate, upper))
 
     def asked(self, mechanism):
-        epsilon, log_delta, _ = self._point()
+        epsilon, log_delta, _ = in_full(self._point)
         found = mechanism._log_delta_bounds(epsilon)
         return mechanism.bounds(epsilon=epsilon), found.upper <= log_delta + 1e-11
 
@@ -304,7 +324,7 @@ class _AbstractRateTarget(AbstractTarget):
         return Margin(excess.map(lambda x: x - goal))
 
     def asked(self, mechanism: Any):
-        alpha, _, log_beta = self._rates()
+        alpha, _, log_beta = in_full(self._rates)
         view = mechanism if self.direction == "both" else mechanism.remove
         found = view.bounds(alpha=alpha)
         return found, found.lower >= jnp.exp(log_beta)

@@ -21,6 +21,7 @@ from ._bounds import Profile, capped, capped_profile, select, worst_of
 from ._closed_form_engine import closed_profile
 
 _Answer = TypeVar("_Answer", Interval, Profile)
+_Asked = TypeVar("_Asked")
 
 
 def first_step(loss: ComposedLoss) -> ComposedLoss | None:
@@ -59,24 +60,34 @@ def one_step_profile(step: ComposedLoss, signs: Array, epsilons: Array) -> Profi
 
 def unless_one_step(
     loss: ComposedLoss,
-    many: Callable[[ComposedLoss], _Answer],
-    single: Callable[[ComposedLoss], _Answer],
+    asked: _Asked,
+    many: Callable[[ComposedLoss, _Asked], _Answer],
+    single: Callable[[ComposedLoss, _Asked], _Answer],
 ) -> _Answer:
     """What `many` says of a loss, but of a single step what `single` says.
 
     A part of a step is no worse than the whole one, by the definition of fractional
-    numbers (see `DPSGD`).  The derivative in the number of steps is that of `many` all
-    the same.
+    numbers (see `DPSGD`).  Of a single step `many` gives the derivative in the number
+    of steps, and `single` all others: each is handed on once.
+
+    Args:
+        loss: The composition.
+        asked: What the answer is of, besides the loss: a PyTree of arrays.
+        many: The answer for a loss and what is asked of it.
+        single: The same for a loss of one step.
     """
     step = first_step(loss)
     if step is None:
-        return many(loss)
+        return many(loss, asked)
     (count,) = loss.counts
     is_one = count == 1
-    terms = jax.tree.map(lambda x: jnp.where(is_one, stop_gradient(x), x), loss.terms)
-    found = many(dataclasses.replace(loss, terms=terms))
+    terms, fixed = jax.tree.map(
+        lambda x: jnp.where(is_one, stop_gradient(x), x), (loss.terms, asked)
+    )
+    found = many(dataclasses.replace(loss, terms=terms), fixed)
     needed = anywhere(count <= 1)
-    exact = lax.cond(needed, single, lambda _: stop_gradient(found), step)
+    constant = stop_gradient(found)
+    exact = lax.cond(needed, single, lambda *_: constant, step, asked)
 
     def change(estimate: Array) -> Array:
         known = jnp.isfinite(estimate)

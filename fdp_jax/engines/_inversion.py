@@ -225,7 +225,7 @@ def _evaluation(
     contour: Contour, epsilons: Array, lead: tuple[Array, Array], found: tuple
 ) -> Evaluation:
     sums, extra = found
-    alpha, power, density, rounding = extra
+    alpha, power, density, rounding, blurred = extra
     direction = jnp.where(contour.middle, -1, 1)
     last = contour.frequency
     truncated = jnp.exp(contour.log_envelope) * (
@@ -233,7 +233,7 @@ def _evaluation(
     )
     # A sum below its own error says that delta is not above that.
     noise = stop_gradient(rounding + truncated)
-    heard = (direction * sums > noise) & ~contour.rough
+    heard = (direction * sums > blurred + truncated) & ~contour.rough
     valid = (heard | (noise > 0)) & ~contour.rough
     size = jnp.where(heard, direction * sums, jnp.where(valid, noise, 1))
     log_lead, lead_error = lead
@@ -421,9 +421,12 @@ def _sums(
     terms = contour.blocks * FREQUENCY_BLOCK + 32
     turning = tau * (part.size + jnp.abs(epsilons[:, None])) + jnp.abs(part.angle)
     bound = jnp.expm1(jnp.minimum(part.error, VOID)) + unit * (terms + 4 * turning)
-    rounding = jnp.sum(amplitude * jnp.hypot(*kernel) * bound, axis=1)
+    size = amplitude * jnp.hypot(*kernel)
+    rounding = jnp.sum(size * bound, axis=1)
+    # Terms that void a certificate are small: an estimate need not heed more than them.
+    blurred = jnp.sum(size * jnp.minimum(bound, 1), axis=1)
     tails = total(inverse_next), total(inverse_z), jnp.sum(cosine, axis=1)
-    return total(kernel), (*tails, rounding)
+    return total(kernel), (*tails, rounding, blurred)
 
 
 def _reciprocal(real: Array, imag: Array) -> tuple[Array, Array]:

@@ -54,8 +54,9 @@ def profile(
     else:
         result = unless_one_step(
             loss,
-            lambda loss: _known_profile(loss, local, epsilons),
-            lambda step: one_step_profile(step, local.sign, epsilons),
+            epsilons,
+            lambda loss, epsilons: _known_profile(loss, local, epsilons),
+            lambda step, epsilons: one_step_profile(step, local.sign, epsilons),
         )
     return select(nothing, no_release(epsilons), result)
 

@@ -129,11 +129,11 @@ class SpectralEngine(AbstractEngine):
         return SpectralPlan(signs[order], contours)
 
     def epsilon(self, loss, signs, target):
-        finite, slack, whole = target.finite, target.slack, target.log_delta
         return unless_one_step(
             loss,
-            lambda loss: _epsilon(loss, signs, finite, slack),
-            lambda step: closed_epsilon(step, signs, whole, whole),
+            (target.finite, target.log_delta),
+            lambda loss, asked: _epsilon(loss, signs, asked[0], target.slack),
+            lambda step, asked: closed_epsilon(step, signs, asked[1], asked[1]),
         )
 
     def threshold(self, loss, sign, log_alpha, log_not_alpha):

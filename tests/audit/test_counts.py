@@ -15,7 +15,15 @@ SIZES = [(9, 9), (4, 13)]
 
 def _outcomes(num_in, num_out):
     pairs = itertools.product(range(num_in + 1), range(num_out + 1))
-    return [fdp.audit.Counts(t, num_in - t, x, num_out - x) for t, x in pairs]
+    return [
+        fdp.audit.Counts(
+            true_positives=t,
+            false_negatives=num_in - t,
+            false_positives=x,
+            true_negatives=num_out - x,
+        )
+        for t, x in pairs
+    ]
 
 
 def _chances(num_in, num_out, tpr, fpr):
@@ -80,15 +88,29 @@ def test_bounds_tend_to_a_known_leak():
     # Randomized response: both error rates are 1 / (1 + e).
     size, epsilon = 10**6, 1.0
     right = round(size * np.e / (1 + np.e))
-    counts = fdp.audit.Counts(right, size - right, size - right, right)
+    counts = fdp.audit.Counts(
+        true_positives=right,
+        false_negatives=size - right,
+        false_positives=size - right,
+        true_negatives=right,
+    )
     assert epsilon > fdp.audit.epsilon_lower_bound(counts, delta=0.0) > 0.99
     hits, alarms = (round(size * float(norm.sf(x))) for x in (0.0, 1.0))
-    counts = fdp.audit.Counts(hits, size - hits, alarms, size - alarms)
+    counts = fdp.audit.Counts(
+        true_positives=hits,
+        false_negatives=size - hits,
+        false_positives=alarms,
+        true_negatives=size - alarms,
+    )
     assert 1.0 > fdp.audit.mu_lower_bound(counts) > 0.99
 
 
 def test_points_say_the_same_of_epsilon_delta_and_mu():
-    points = fdp.audit.tradeoff_points(fdp.audit.Counts(90, 10, 20, 80))
+    points = fdp.audit.tradeoff_points(
+        fdp.audit.Counts(
+            true_positives=90, false_negatives=10, false_positives=20, true_negatives=80
+        )
+    )
     for delta in (0.0, 1e-5, 0.3):
         epsilon = points.epsilon(delta=delta)
         assert points.delta(epsilon=epsilon) == pytest.approx(delta, abs=1e-12)
@@ -123,7 +145,9 @@ def test_directions_of_a_mechanism_are_hypotheses_of_their_own():
         without_record=[0.7, 0.2, 0.1], with_record=[0.3, 0.3, 0.4]
     )
     curve, own = pair.curve(), Points((0, 0.1, 0.3, 1), (0, 0.4, 0.7, 1))
-    counts = fdp.audit.Counts(57, 43, 9, 91)
+    counts = fdp.audit.Counts(
+        true_positives=57, false_negatives=43, false_positives=9, true_negatives=91
+    )
     found = fdp.audit.falsifies(curve.remove, counts).p_value
     assert 0.001 < found < 0.1
     assert found == pytest.approx(fdp.audit.falsifies(own, counts).p_value, rel=0.03)
@@ -132,7 +156,9 @@ def test_directions_of_a_mechanism_are_hypotheses_of_their_own():
 
 
 def test_a_verdict_is_true_if_it_falsifies():
-    counts = fdp.audit.Counts(90, 10, 20, 80)
+    counts = fdp.audit.Counts(
+        true_positives=90, false_negatives=10, false_positives=20, true_negatives=80
+    )
     assert fdp.audit.falsifies(Gaussian(0.5), counts)
     assert not fdp.audit.falsifies(Gaussian(2.5), counts)
     verdict = fdp.audit.falsifies(Gaussian(1.6), counts, level=0.5)
@@ -140,19 +166,33 @@ def test_a_verdict_is_true_if_it_falsifies():
 
 
 def test_perfect_attacks_and_blind_ones():
-    perfect = fdp.audit.Counts(10, 0, 0, 10)
+    perfect = fdp.audit.Counts(
+        true_positives=10, false_negatives=0, false_positives=0, true_negatives=10
+    )
     tail = 0.025 ** (1 / 10)  # both limits by hand
     assert fdp.audit.epsilon_lower_bound(perfect, delta=0.0) == pytest.approx(
         np.log(tail / (1 - tail)), rel=1e-7
     )
     assert fdp.audit.falsifies(ApproxDP(0.0, 1.0), perfect).p_value == 1.0
-    blind = fdp.audit.Counts(5, 5, 5, 5)
+    blind = fdp.audit.Counts(
+        true_positives=5, false_negatives=5, false_positives=5, true_negatives=5
+    )
     assert fdp.audit.epsilon_lower_bound(blind, delta=0.0) == 0.0
     assert fdp.audit.falsifies(ApproxDP(0.0, 0.0), blind).p_value > 0.5
     # Blind guesses with one rate for all: the sum of squares of a binomial's parts.
-    one = fdp.audit.Counts(1, 0, 0, 1)
+    one = fdp.audit.Counts(
+        true_positives=1, false_negatives=0, false_positives=0, true_negatives=1
+    )
     p_value = fdp.audit.falsifies(ApproxDP(0.0, 0.0), one).p_value
     assert p_value == pytest.approx(0.25, rel=0.02)
+
+
+_NAMES = "true_positives", "false_negatives", "false_positives", "true_negatives"
+
+
+def test_counts_in_another_order_are_refused():
+    with pytest.raises(TypeError, match=r"by name, got 4 without .*tn, fp, fn, tp"):
+        fdp.audit.Counts(1, 2, 3, 4)
 
 
 @pytest.mark.parametrize(
@@ -165,11 +205,13 @@ def test_perfect_attacks_and_blind_ones():
 )
 def test_bad_counts_are_refused(counts, message):
     with pytest.raises(ValueError, match=message):
-        fdp.audit.Counts(*counts)
+        fdp.audit.Counts(**dict(zip(_NAMES, counts, strict=True)))
 
 
 def test_bad_questions_are_refused():
-    counts = fdp.audit.Counts(9, 1, 2, 8)
+    counts = fdp.audit.Counts(
+        true_positives=9, false_negatives=1, false_positives=2, true_negatives=8
+    )
     with pytest.raises(TypeError, match="evidence must be Counts, Scores or OneRun"):
         fdp.audit.falsifies(Gaussian(1.0), (9, 1, 2, 8))
     with pytest.raises(TypeError, match="guarantee must answer beta"):

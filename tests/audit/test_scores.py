@@ -82,7 +82,14 @@ def test_bands_hold_at_all_thresholds_at_once(threshold, ties, size):
 def test_points_follow_their_definition():
     inside, outside = np.arange(10.0), np.arange(10.0) - 4.5
     stated = Scores(inside, outside, threshold=[1.0, 3.0])
-    assert stated.counts() == [Counts(9, 1, 4, 6), Counts(7, 3, 2, 8)]
+    assert stated.counts() == [
+        Counts(
+            true_positives=9, false_negatives=1, false_positives=4, true_negatives=6
+        ),
+        Counts(
+            true_positives=7, false_negatives=3, false_positives=2, true_negatives=8
+        ),
+    ]
     points = fdp.audit.tradeoff_points(stated, confidence=0.9)
     # Two thresholds and two error rates share the level of 0.1.
     np.testing.assert_allclose(
@@ -148,7 +155,9 @@ def test_infinite_scores_and_equal_ones_are_allowed():
     scores = Scores([np.inf, 1.0, 1.0], [-np.inf, 1.0, 1.0])
     assert fdp.audit.epsilon_lower_bound(scores, delta=0.0) == 0.0
     counts = Counts.from_scores([np.inf, 1.0], [-np.inf, 1.0], threshold=1.0)
-    assert counts == Counts(2, 0, 1, 1)
+    assert counts == Counts(
+        true_positives=2, false_negatives=0, false_positives=1, true_negatives=1
+    )
 
 
 @pytest.mark.parametrize(

@@ -92,7 +92,9 @@ def test_the_package_does_not_import_matplotlib():
 @pytest.mark.parametrize("scale", ["linear", "log", "logit"])
 def test_audit_draws_the_attack_over_the_theory(scale):
     curve = fdp.RandomizedResponse(epsilon=1.0).curve()
-    counts = fdp.audit.Counts(70, 30, 30, 70)
+    counts = fdp.audit.Counts(
+        true_positives=70, false_negatives=30, false_positives=30, true_negatives=70
+    )
     figure, ax = plt.subplots()
     assert fdp.plot.audit(curve, counts, ax, scale=scale, confidence=0.9) is ax
     figure.canvas.draw()
@@ -163,7 +165,19 @@ PICTURES = {
     },
     "six": (fdp.plot.overlay, (RUNS,), {"scale": "logit"}),
     "profiles": (fdp.plot.overlay, (_PAIR,), {"kind": "profile"}),
-    "audit": (fdp.plot.audit, (_MILD, fdp.audit.Counts(70, 30, 30, 70)), {}),
+    "audit": (
+        fdp.plot.audit,
+        (
+            _MILD,
+            fdp.audit.Counts(
+                true_positives=70,
+                false_negatives=30,
+                false_positives=30,
+                true_negatives=70,
+            ),
+        ),
+        {},
+    ),
     "profile": (fdp.plot.profile, (_HARD,), {}),
     "bayes": (fdp.plot.bayes_error, (_HARD,), {}),
 }

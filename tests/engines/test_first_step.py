@@ -1,0 +1,67 @@
+"""A traced number of steps that is one: derivatives against closed forms."""
+
+import jax
+import numpy as np
+import pytest
+from mpmath import diff, erfc, exp, findroot, log, mp, mpf, sqrt
+
+import fdp_jax as fdp
+
+# noise_multiplier, sampling_prob, delta: where one and many steps overlap.
+_POINTS = (
+    (1.0, 0.1, 1e-5),
+    (0.5, 1e-4, 1e-8),
+    (1.0, 0.1, 1e-40),
+    (5.0, 0.5, 1e-3),
+    (2.0, 1.0, 1e-6),
+)
+
+
+def _upper(x):
+    return erfc(x / sqrt(2)) / 2
+
+
+def _log_delta(sigma, q, epsilon):
+    """delta = q delta_G(t) with e^t = 1 + (e^epsilon - 1) / q, without the record."""
+    t = log(1 + (exp(epsilon) - 1) / q)
+    a, b = sigma * t - 1 / (2 * sigma), sigma * t + 1 / (2 * sigma)
+    return log(q * (_upper(a) - exp(t) * _upper(b)))
+
+
+def _epsilon(sigma, q, delta, start):
+    return findroot(lambda e: _log_delta(sigma, q, e) - log(delta), start)
+
+
+@pytest.fixture(scope="module")
+def answers():
+    """Epsilon and its derivatives at all points, by one program."""
+
+    def epsilon(x):
+        run = fdp.DPSGD(noise_multiplier=x[0], sampling_prob=x[1], num_steps=x[2])
+        return run.remove.epsilon(delta=x[3], bound="estimate")
+
+    with jax.enable_x64(True):
+        ask = jax.jit(jax.value_and_grad(epsilon))
+        points = [np.array([s, q, 1.0, d]) for s, q, d in _POINTS]
+        return [jax.tree.map(np.asarray, ask(x)) for x in points]
+
+
+@pytest.mark.parametrize("index", range(len(_POINTS)))
+def test_every_derivative_is_handed_on_once(answers, index):
+    with mp.workdps(60):
+        sigma, q, delta = (mpf(x) for x in _POINTS[index])
+        value, (in_sigma, _, _, in_delta) = answers[index]
+        start = _epsilon(sigma, q, delta, mpf(float(value)))
+        np.testing.assert_allclose(value, float(start), rtol=1e-9)
+        by_sigma = diff(lambda s: _epsilon(s, q, delta, start), sigma)
+        by_epsilon = diff(lambda e: _log_delta(sigma, q, e), start)
+        np.testing.assert_allclose(in_sigma, float(by_sigma), rtol=1e-7)
+        np.testing.assert_allclose(in_delta, float(1 / delta / by_epsilon), rtol=1e-7)
+
+
+def test_more_steps_than_one_of_the_whole_data(answers):
+    """With every record in each step, n steps are one of noise sigma / sqrt(n)."""
+    with mp.workdps(40):
+        sigma, q, delta = (mpf(x) for x in _POINTS[-1])
+        steps = lambda n: _epsilon(sigma / sqrt(n), q, delta, mpf("2.2"))
+        np.testing.assert_allclose(answers[-1][1][2], float(diff(steps, 1)), rtol=1e-7)
