@@ -73,8 +73,7 @@ def test_noise_of_optax_has_the_same_deviation_and_another_divisor():
     rows = {"w": jnp.zeros((10, 20_000), jnp.float32)}
     other = contrib.differentially_private_aggregate(2.0, 1.5, 3)
     theirs, _ = other.update(rows, other.init(wide))
-    zero = jnp.zeros((), jnp.int32)
-    nothing = training.GradientSum(wide, jnp.float32(2.0), zero, zero, jnp.zeros(()))
+    nothing = training.GradientSum.zero(wide, PLAN.clipping, 2.0)
     own: Any = training.add_noise(PLAN, jax.random.key(3))
     ours, _ = own.update(nothing, own.init(wide))
     one, two = 10 * _flat(theirs), PLAN.expected_size * _flat(ours)

@@ -201,7 +201,7 @@ def test_probabilities_are_never_larger_than_stated(prob, monkeypatch):
         (
             S.TruncatedPoisson(0.1, batch_size=9, dataset_size=60),
             55,
-            "must be dataset_size = 60, got 55",
+            "must be 60, the dataset_size of batches of at most 9, got 55",
         ),
     ],
 )

@@ -18,15 +18,9 @@ RUN = fdp.DPSGD(noise_multiplier=1.5, sampling_prob=0.1, num_steps=1000)
 PLAN = training.Plan(RUN, num_records=500, clipping=2.0)
 
 
-def _nothing(norm, size=SIZE):
-    zero = jnp.zeros((), jnp.int32)
-    return training.GradientSum(
-        {"w": jnp.zeros(size, jnp.float32)},
-        jnp.float32(norm),
-        zero,
-        zero,
-        jnp.zeros(()),
-    )
+def _nothing(norm, size=SIZE, clipping=PLAN.clipping):
+    like = {"w": jnp.zeros(size, jnp.float32)}
+    return training.GradientSum.zero(like, clipping, norm)
 
 
 def _released(plan, steps, norm=2.0, key=0, size=SIZE):
@@ -56,8 +50,7 @@ def test_the_noise_is_on_the_sum_and_the_mean_over_the_expected_size():
 def test_per_layer_norms_add_up():
     plan = training.Plan(RUN, num_records=500, clipping=training.PerLayerClipping(2.0))
     parts = {name: jnp.zeros(SIZE, jnp.float32) for name in "abcd"}
-    found = _nothing(2.0)
-    found = eqx.tree_at(lambda x: x.total, found, parts)
+    found = training.GradientSum.zero(parts, plan.clipping, 2.0)
     assert float(plan.noise_deviation(found)) == pytest.approx(1.5 * 4.0, rel=1e-5)
 
 
