@@ -93,9 +93,7 @@ class FixedSize(AbstractSampling):
     prob: Real[ArrayLike, ""] | None = parameter(
         "prob", _checks.probability, RATE, default=None, kw_only=True
     )
-    _sizes: tuple[int, ...] = eqx.field(
-        static=True, init=False, repr=False, default=()
-    )
+    _sizes: tuple[int, ...] = eqx.field(static=True, init=False, repr=False, default=())
     """Of a batch and of the data, where they are stated and known."""
     scheme: ClassVar[Sampling] = Sampling.FIXED_SIZE
     refused: ClassVar[dict[NeighboringRelation, str]] = {

@@ -160,8 +160,10 @@ def sum_of_rows(
     return _carried(high >> more, ((high & ((1 << more) - 1)) << bits) + low)
 
 
-def length(numbers: Float[Array, "*batch n"]) -> Float[Array, "*batch"]:
-    """Euclidean lengths along the last axis, which are never too small.
+def length(
+    numbers: Float[Array, "*batch n"], scale: Any = 1.0
+) -> Float[Array, "*batch"]:
+    """Euclidean lengths along the last axis, times a scale; they are never too small.
 
     n squares are added by sixteens, at the end up to 64 of them in any order.  Every
     sum on the way from a square to the total has a relative error of at most u (2^-24
@@ -171,23 +173,21 @@ def length(numbers: Float[Array, "*batch n"]) -> Float[Array, "*batch"]:
     larger by (m + 7) u, of which (m + 1) u / 2 are for that, 3 u for the root and the
     product, and the rest for terms of second order, as long as m is below 2^20.
     """
-    found, depth, first = numbers, 0, True
-    while True:
-        terms = jnp.square(found) if first else found
-        size = terms.shape[-1]
-        if size <= _LAST:
-            total = jnp.sum(terms, axis=-1)
-            break
+    # Of slices, so that XLA does not write squares of all numbers at once.
+    terms = lambda x: jnp.square(x * scale)
+    found, depth = numbers, 0
+    while (size := found.shape[-1]) > _LAST:
         each = size // _TERMS
-        parts = [terms[..., i * each : (i + 1) * each] for i in range(_TERMS)]
-        found = sum(parts[1:], parts[0])
-        if _TERMS * each < size:
-            left = terms[..., _TERMS * each :]
-            found = jnp.concatenate([found, left], axis=-1)
-        # Else sums of sums would be made one sum, in an order of XLA's.
-        found = lax.optimization_barrier(found)
-        depth, first = depth + _TERMS - 1, False
-    more = (depth + terms.shape[-1] + 6) * float(jnp.finfo(numbers.dtype).epsneg)
+        cut = [found[..., i * each : (i + 1) * each] for i in range(_TERMS)]
+        first, *others = (terms(x) for x in cut)
+        left = terms(found[..., _TERMS * each :])
+        # Else XLA would put all of it into one expression.
+        found = lax.optimization_barrier(
+            jnp.concatenate([sum(others, first), left], axis=-1)
+        )
+        terms, depth = lambda x: x, depth + _TERMS - 1
+    total = jnp.sum(terms(found), axis=-1)
+    more = (depth + size + 6) * float(jnp.finfo(numbers.dtype).epsneg)
     return jnp.sqrt(total) * (1 + more)
 
 

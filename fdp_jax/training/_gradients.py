@@ -189,7 +189,15 @@ def gradient_sum(
         drawn = None if key is None else jax.random.fold_in(key, index)
         model = eqx.combine(trained, fixed)
         losses, gradients = per_example_gradients(loss, model, examples, drawn)
-        return found.plus(_clipped_sum(losses, gradients, here, clipping, found))
+
+        def bounded(losses: Array, gradients: PyTree) -> GradientSum:
+            return found.plus(_clipped_sum(losses, gradients, here, clipping, found))
+
+        # What is measured has to be what is added.  XLA may find a gradient once for
+        # either, rounded in two ways or in a wider type than it has, but not what
+        # enters a branch; it does not know that there is always a record here.
+        gradients = lax.optimization_barrier(gradients)
+        return lax.cond(here.any(), bounded, lambda *_: found, losses, gradients)
 
     nothing = GradientSum.zero(trained, clipping, norm)
     return lax.fori_loop(0, -(-jnp.sum(participants) // width), add, nothing)
@@ -207,9 +215,7 @@ def _clipped_sum(
     Gradients of all examples are large: they are read twice, for their lengths and for
     the sum, and nothing else of their size is written.
     """
-    # What is measured has to be what is added: without this XLA may find a gradient
-    # twice, rounded in two ways, or in a wider type than it has.
-    leaves, structure = jax.tree.flatten(lax.optimization_barrier(gradients))
+    leaves, structure = jax.tree.flatten(gradients)
     exponent, norm = exponent_of(like.norm), like.norm
     lengths = jnp.stack([_lengths(x, exponent) for x in leaves], axis=1)
     factors, kept = jax.vmap(clipping.factors, in_axes=(0, None))(lengths, norm)
@@ -246,4 +252,4 @@ def _lengths(gradients: Array, exponent: Array) -> Float[Array, " n"]:
     rows = gradients.reshape(len(gradients), math.prod(gradients.shape[1:]))
     rows = rows.astype(wide(gradients))
     scale = lambda e: jnp.ldexp(jnp.ones((), rows.dtype), e)
-    return length(rows * scale(-exponent)) * scale(exponent)
+    return length(rows, scale(-exponent)) * scale(exponent)
