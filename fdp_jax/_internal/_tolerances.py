@@ -319,7 +319,7 @@ CLIPPED_LENGTH = _entered(
     "CLIPPED_LENGTH",
     1e-6,
     Kind.BUDGETED,
-    "Relative rounding in float32 of the factor that a gradient is scaled down with and "
-    "of products with it; so much is a clipping norm below what is stated. Lengths are "
-    "never too small.",
+    "Relative rounding in float32 of the factor that a gradient is scaled down with, "
+    "and of products with it; so much is a clipping norm below what is stated. Lengths "
+    "are never too small.",
 )

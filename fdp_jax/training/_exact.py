@@ -62,6 +62,15 @@ class Whole(Record):
         """Numbers of 32 bits."""
         return _carried(jnp.zeros_like(numbers), numbers)
 
+    @classmethod
+    def of_floats(cls, numbers: Float[Array, "..."]) -> "Whole":
+        """Numbers rounded; those beyond 2^60, and NaN, become 2^60 or so."""
+        numbers = jnp.where(jnp.isnan(numbers), jnp.inf, numbers)
+        high = jnp.clip(jnp.round(numbers * 2.0**-_LIMB), -(2.0**30), 2.0**30)
+        # The difference has no more digits than the number, and is exact.
+        low = jnp.clip(numbers - high * 2.0**_LIMB, -(2.0**29), 2.0**29)
+        return _carried(_integers(high), _integers(low))
+
     def plus(self, other: "Whole") -> "Whole":
         """The sum of both."""
         return _carried(self.high + other.high, self.low + other.low)
@@ -75,7 +84,7 @@ class Whole(Record):
         """
         blur = jax.random.uniform(key, noise.shape, noise.dtype, -1, 1)
         blur = jnp.clip(noise * (blur * 2.0**-22), -(2.0**28), 2.0**28)
-        drawn = _rounded(noise).plus(Whole.of_integers(_integers(blur)))
+        drawn = Whole.of_floats(noise).plus(Whole.of_integers(_integers(blur)))
         found, most = self.plus(drawn), 1 << 29
         over = jnp.abs(found.high) > most
         high = jnp.clip(found.high, -most, most)
@@ -100,15 +109,6 @@ class Whole(Record):
         high, low = high + (low >> bits), low & mask
         low = ((high & ((1 << rest) - 1)) << bits) + low
         return _carried(high >> rest, low)
-
-
-def _rounded(numbers: Float[Array, "..."]) -> Whole:
-    """Whole numbers; those beyond 2^60, and what is no number, become 2^60 or so."""
-    numbers = jnp.where(jnp.isnan(numbers), jnp.inf, numbers)
-    high = jnp.clip(jnp.round(numbers * 2.0**-_LIMB), -(2.0**30), 2.0**30)
-    # The difference has no more digits than the number, and is exact.
-    low = jnp.clip(numbers - high * 2.0**_LIMB, -(2.0**29), 2.0**29)
-    return _carried(_integers(high), _integers(low))
 
 
 def _integers(numbers: Float[Array, "..."]) -> Int[Array, "..."]:
@@ -154,8 +154,8 @@ def sum_of_rows(
     sums = [add(many.reshape(groups, _GROUP, *rows.shape[1:]), 1)] if groups else []
     sums += [add(few, 0)[None]] if len(few) else []
     bits = _BITS // 2
-    high = sum(add(x >> bits, 0) for x in sums)
-    low = sum(add(x & ((1 << bits) - 1), 0) for x in sums)
+    one = jnp.concatenate(sums)
+    high, low = add(one >> bits, 0), add(one & ((1 << bits) - 1), 0)
     more = _LIMB - bits
     return _carried(high >> more, ((high & ((1 << more) - 1)) << bits) + low)
 

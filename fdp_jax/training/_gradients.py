@@ -1,5 +1,6 @@
 """Sums of bounded per-example gradients of batches whose sizes differ."""
 
+import dataclasses
 import math
 from collections.abc import Callable
 from typing import Any
@@ -70,6 +71,24 @@ class GradientSum(Record):
             tuple(wide(x) for x in leaves),
         )
 
+    @classmethod
+    def rounded(
+        cls, total: PyTree, clipping: AbstractClipping, norm: Any
+    ) -> "GradientSum":
+        """A sum that was made elsewhere, rounded to units.
+
+        What the roundings of its own come to nothing here pays for, nor does it count
+        records, as adaptive clipping needs.
+
+        Args:
+            total: The sum of bounded gradients: arrays.
+            clipping: How they were bounded.
+            norm: The norm they were bounded to.
+        """
+        zero = cls.zero(total, clipping, norm)
+        units = lambda _, dtype, x: Whole.of_floats(x.astype(dtype) / zero.unit)
+        return zero._with(zero.map(units, total), *zero._numbers())
+
     @property
     def total(self) -> PyTree:
         """The sum in floating point, which rounds it: to be looked at."""
@@ -109,7 +128,9 @@ class GradientSum(Record):
         return self.kept, self.scaled, self.size, self.loss
 
     def _with(self, parts: PyTree, *numbers: Array) -> "GradientSum":
-        return GradientSum(parts, self.norm, self.unit, *numbers, self.dtypes)
+        kept, scaled, size, loss = numbers
+        options = {"kept": kept, "scaled": scaled, "size": size, "loss": loss}
+        return dataclasses.replace(self, parts=parts, **options)
 
 
 def _is_whole(x: Any) -> bool:

@@ -151,7 +151,7 @@ def test_sums_are_those_of_python_also_over_devices():
     one, other = _integers(most, 200), RANDOM.permutation(_integers(most, 200))
     np.testing.assert_array_equal(_value(_of(one).plus(_of(other))), one + other)
     small = RANDOM.integers(-(2**31), 2**31, 50).astype(np.int32)
-    np.testing.assert_array_equal(_value(Whole.of_integers(small)), small)
+    np.testing.assert_array_equal(_value(Whole.of_integers(jnp.asarray(small))), small)
     for devices in (1, 3, 512):
         records = min(2**30, exact.MOST_OVER_DEVICES // devices)
         rows = np.stack([_integers(LIMIT * records // devices, 7)] * devices)
@@ -221,7 +221,9 @@ def test_lengths_are_never_too_small(size):
 
 @pytest.mark.parametrize("exponent", [-60, -41, -1, 0, 1, 39, 60])
 def test_units_are_powers_of_two(exponent):
-    for number in np.nextafter(np.float32(2.0**exponent), np.float32([0, 9e30])):
+    for number in np.nextafter(
+        np.float32(2.0**exponent), np.asarray([0, 9e30], np.float32)
+    ):
         unit = float(exact.unit_of(jnp.float32(number)))
         assert math.frexp(unit)[0] == 0.5
         assert LIMIT / 2 <= float(number) / unit < LIMIT

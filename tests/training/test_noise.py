@@ -111,15 +111,15 @@ def test_counts_beside_correlated_noise_are_paid_for_after_every_step(column, ap
     deviation = float(plan.noise_deviation(_nothing(2.0, clipping=rule)))
     for n in range(1, steps + 1):
         found = _largest_mu(plan, deviation, n, rule, apart)
-        stated = float(plan.after(n).sensitivity()) / 1.5
+        begun: Any = plan.after(n)
+        stated = float(begun.sensitivity()) / 1.5
         assert found <= stated
         if n == 1:
             assert found == pytest.approx(stated, rel=1e-5)
     # Without what is paid for the counts it would be more.
-    assert (
-        _largest_mu(plan, 1.5 * 2.0, 1, rule, apart)
-        > float(plan.after(1).sensitivity()) / 1.5
-    )
+    begun: Any = plan.after(1)
+    unpaid = _largest_mu(plan, 1.5 * 2.0, 1, rule, apart)
+    assert unpaid > float(begun.sensitivity()) / 1.5
 
 
 def test_counts_that_leak_more_than_is_stated_are_refused():
@@ -216,6 +216,16 @@ def test_no_step_after_the_last_one():
         eqx.EquinoxRuntimeError, match=r"all 2 steps of the plan.*a step after 2"
     ):
         jax.block_until_ready(update(_nothing(2.0), state))
+
+
+def test_sums_of_other_libraries_are_rounded_to_units():
+    total = {"w": jnp.asarray([3.25, -1e-3, 0.0, 2.0**20], jnp.float32)}
+    found = training.GradientSum.rounded(total, PLAN.clipping, 2.0)
+    assert float(found.unit) == 2.0**-26
+    np.testing.assert_allclose(found.total["w"], total["w"], atol=2.0**-27, rtol=0)
+    transform: Any = training.add_noise(PLAN, jax.random.key(0))
+    mean, _ = transform.update(found, transform.init(total))
+    assert np.all(np.abs(mean["w"] * PLAN.expected_size - total["w"]) < 30)
 
 
 def test_a_traced_norm_out_of_range_is_refused_before_it_is_released():

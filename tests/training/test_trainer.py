@@ -223,7 +223,7 @@ def _of(scheme, relation="replace_one"):
             "not set",
         ),
         ({"num_records": 0}, ValueError, r"num_records must be in \[1,"),
-        ({"clipping": -1.0}, ValueError, "norm must be a finite positive number"),
+        ({"clipping": -1.0}, ValueError, r"norm must be in \[2\^-40, 2\^40\]"),
         ({"microbatch_size": 0}, ValueError, "microbatch_size must be in"),
         (
             {"mechanism": _of(fdp.sampling.FixedSize(batch_size=10, dataset_size=50))},
