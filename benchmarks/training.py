@@ -84,12 +84,11 @@ def account() -> Callable[[], Any]:
     spent, transform = plan.progress(delta=1e-5), fdp.training.add_noise
     noise: Any = transform(plan, jax.random.key(0))
     nothing = jnp.zeros(0)
-    zero = jnp.zeros((), jnp.int32)
     held = [noise.init(nothing)]
 
     @eqx.filter_jit
     def one(state: Any) -> Any:
-        empty = fdp.training.GradientSum(nothing, state.norm, zero, zero, jnp.zeros(()))
+        empty = fdp.training.GradientSum.zero(nothing, plan.clipping, state.norm)
         _, state = noise.update(empty, state)
         return state, spent.at(state.step)
 

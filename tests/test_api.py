@@ -60,6 +60,7 @@ STRUCTURAL = {
     *("checkpoint", "clipping", "data", "draws", "evaluate", "every", "examples"),
     *("gradient", "history", "kept", "leaves", "lengths", "like", "mesh", "model"),
     *("participants", "previous", "progress", "share", "state", "steps", "trainable"),
+    *("axis", "devices", "dtypes", "others", "scaled", "total", "unit"),
     *(
         "function",
         "until",

@@ -1805,6 +1805,9 @@ EXCEPTIONS = {
         training.AdaptiveClipping training.AutomaticClipping
         training.gradient_scores training.insert_canaries training.loss_scores
         training.Diagnostics training.FlatClipping training.GradientSum
+        training.GradientSum.map training.GradientSum.over training.GradientSum.plus
+        training.GradientSum.rounded training.GradientSum.total
+        training.GradientSum.zero
         training.NoiseState training.PerLayerClipping training.Plan
         training.Plan.after training.Plan.correlation
         training.Plan.expected_size training.Plan.for_target

@@ -11,22 +11,39 @@ from jaxtyping import Array, Bool, Int
 from ._concrete import known
 
 _WORDS = 2.0**32
+_SECOND = 0x7FFF_FFFE
+"""What is folded in for the second half of numbers with 64 bits."""
 
 
 def with_prob(key: Array, prob: Any, size: int) -> Bool[Array, " n"]:
-    """Independent events of one probability, rounded down to a multiple of 2^-32.
+    """Independent events of one probability, rounded down to a multiple of 2^-64.
 
     Uniform numbers in float32, which programs without 64-bit numbers draw, would round
     it to a multiple of 2^-23, up or down.
+
+    Raises:
+        ValueError: If it is known and rounds to zero without being zero.
     """
-    bits = random.bits(key, (size,), jnp.uint32)
     numbers = known(prob)
     if numbers is None:
-        least = jnp.floor(prob * _WORDS)
-        certain, least = prob >= 1, jnp.minimum(least, _WORDS - 256).astype(jnp.uint32)
+        # What is left of the first word is exact.
+        high, certain = jnp.floor(prob * _WORDS), prob >= 1
+        low = jnp.floor((prob * _WORDS - high) * _WORDS)
+        words = [jnp.minimum(x, _WORDS - 256).astype(jnp.uint32) for x in (high, low)]
     else:
-        certain, least = numbers >= 1, np.uint32(min(numbers * _WORDS, _WORDS - 1))
-    return (bits < least) | certain
+        number = numbers.astype(np.float64)
+        if 0 < number < _WORDS**-2:
+            raise ValueError(
+                "prob must be 0 or at least 2^-64 for records to be drawn, got "
+                f"{number}"
+            )
+        high, certain = np.floor(number * _WORDS), number >= 1
+        low = np.floor((number * _WORDS - high) * _WORDS)
+        words = [np.uint32(min(x, _WORDS - 1)) for x in (high, low)]
+    first = random.bits(key, (size,), jnp.uint32)
+    second = random.bits(at(key, _SECOND), (size,), jnp.uint32)
+    tied = (first == words[0]) & (second < words[1])
+    return (first < words[0]) | tied | certain
 
 
 def subset(key: Array, size: Any, of: int) -> Bool[Array, " n"]:

@@ -317,8 +317,9 @@ MEET = _entered(
 
 CLIPPED_LENGTH = _entered(
     "CLIPPED_LENGTH",
-    1e-5,
-    Kind.MEASURED,
-    "Relative error in float32 of the length of a gradient, and of the numbers that it "
-    "is scaled down to; so much is a clipping norm below what is stated.",
+    1e-6,
+    Kind.BUDGETED,
+    "Relative rounding in float32 of the factor that a gradient is scaled down with, "
+    "and of products with it; so much is a clipping norm below what is stated. Lengths "
+    "are never too small.",
 )

@@ -63,7 +63,8 @@ class FixedSize(AbstractSampling):
         prob: Probability that a record is in a step's batch: its size over the number
             of records, in [0, 1]; or
         batch_size: the size and ...
-        dataset_size: ... the number of records, whole numbers.
+        dataset_size: ... the number of records, whole numbers.  Batches are then drawn
+            of so many records alone.
 
     Raises:
         ValueError: If a number is out of range, or both forms are given.
@@ -92,6 +93,8 @@ class FixedSize(AbstractSampling):
     prob: Real[ArrayLike, ""] | None = parameter(
         "prob", _checks.probability, RATE, default=None, kw_only=True
     )
+    _sizes: tuple[int, ...] = eqx.field(static=True, init=False, repr=False, default=())
+    """Of a batch and of the data, where they are stated and known."""
     scheme: ClassVar[Sampling] = Sampling.FIXED_SIZE
     refused: ClassVar[dict[NeighboringRelation, str]] = {
         NeighboringRelation.ADD_OR_REMOVE_ONE: _WHY
@@ -110,6 +113,8 @@ class FixedSize(AbstractSampling):
                 )
             prob = batch_share(batch_size, dataset_size)
         self.prob = prob
+        stated = [x for x in sizes if x is not None and known(x) is not None]
+        self._sizes = tuple(int(x) for x in stated) if len(stated) == 2 else ()
 
     def run(self, release, num_steps):
         step = _FixedSizeStep.unchecked(
@@ -130,11 +135,19 @@ class FixedSize(AbstractSampling):
             )
 
     def participants(self, key, step, *, num_records):
-        size = _whole_size(self.prob, num_records)
+        size = self.expected_size(num_records)
         return _draws.subset(_draws.at(key, step), size, num_records)
 
     def expected_size(self, num_records):
-        return _whole_size(self.prob, num_records)
+        if not self._sizes:
+            return _whole_size(self.prob, num_records)
+        size, records = self._sizes
+        if num_records != records:
+            raise ValueError(
+                f"num_records must be {records}, the dataset_size of batches of "
+                f"{size}, got {num_records}"
+            )
+        return size
 
 
 def _whole_size(prob: Any, num_records: int) -> int:

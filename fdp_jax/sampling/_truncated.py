@@ -104,17 +104,21 @@ class TruncatedPoisson(AbstractSampling):
         Poisson(0.5).require_release(release)
 
     def participants(self, key, step, *, num_records):
-        if num_records != self.dataset_size:
-            raise ValueError(
-                f"num_records must be dataset_size = {self.dataset_size:g}, got "
-                f"{num_records}"
-            )
+        self._require_size(num_records)
         draw, cut = jax.random.split(_draws.at(key, step))
         drawn = _draws.with_prob(draw, self.prob, num_records)
         return _draws.subset_of(cut, drawn, self.batch_size)
 
     def expected_size(self, num_records):
+        self._require_size(num_records)
         return min(as_number(self.prob) * num_records, as_number(self.batch_size))
+
+    def _require_size(self, num_records: int) -> None:
+        if num_records != self.dataset_size:
+            raise ValueError(
+                f"num_records must be {self.dataset_size:g}, the dataset_size of "
+                f"batches of at most {self.batch_size:g}, got {num_records}"
+            )
 
     def truncation(self) -> tuple[Array, Array]:
         """Probabilities that the others fill the batch, and that the record is in."""

@@ -12,15 +12,31 @@ from .._internal import _checks
 from .._internal._record import Record
 from .._internal._tolerances import CLIPPED_LENGTH
 from ..mechanisms import as_number, parameter
+from ._exact import Whole, length, normal
 
 _LESS = 1 - CLIPPED_LENGTH
-"""Of the stated norm, for what sums of squares in float32 may lose."""
+"""Of the stated norm, for the rounding of factors and of products with them."""
+_LEAST, _MOST = 2.0**-40, 2.0**40
+
+
+def clipping_norm(name: str, value: Any) -> Any:
+    """A number in [2^-40, 2^40].
+
+    There the unit of sums is a normal number in float32, and what is small beside the
+    norm cannot be lost beside the stabilizer of `AutomaticClipping` either.
+    """
+    inside = lambda x: (x >= _LEAST) & (x <= _MOST)
+    allowed = "in [2^-40, 2^40], about 1e-12 to 1e12"
+    return _checks.checked(name, value, allowed, inside)
 
 
 class AbstractClipping(Record):
     """A rule by which one record's gradient is bounded.
 
-    What is not a finite number contributes nothing, as an empty record does.
+    An empty record contributes nothing: not to the sum, and not to the numbers of
+    gradients that were left as they were or scaled down.  A record whose gradient is
+    zero, or not finite, is such a record, so that zeroing one out moves the numbers
+    together by 1/2, like adding or removing it.
     """
 
     @abc.abstractmethod
@@ -34,7 +50,8 @@ class AbstractClipping(Record):
         """What one record's gradient is multiplied by, and whether by 1.
 
         Args:
-            lengths: Euclidean lengths of the arrays that the gradient consists of.
+            lengths: Euclidean lengths of the arrays that the gradient consists of, or
+                a little more.
             norm: The present norm.
 
         Returns:
@@ -54,23 +71,28 @@ class AbstractClipping(Record):
     def noise_factor(self, noise_multiplier: Any) -> Any:
         """What the gradients' noise is multiplied by, to pay for what else is told.
 
+        What else a step tells of its records must have noise of its own, independent
+        in every step.
+
         Args:
-            noise_multiplier: Of the whole release.
+            noise_multiplier: Standard deviation of the noise of a step's sum, given all
+                earlier ones, over how far one record moves the sum.
         """
         del noise_multiplier
         return 1.0
 
-    def next_norm(self, norm: Array, key: Array, share: Array, size: Any) -> Array:
-        """The norm of the next step.
+    def next_norm(self, norm: Array, key: Array, excess: Array, size: Any) -> Array:
+        """The norm of the next step, in [2^-40, 2^40].
 
         Args:
             norm: The present norm.
             key: For noise.
-            share: Number of records whose gradient was left as it was, minus half the
-                number of all.
+            excess: Number of records whose gradient was left as it was, minus the
+                number of those whose gradient was scaled down: a whole number, which
+                one record moves by 1.
             size: The expected number of records.
         """
-        del key, share, size
+        del key, excess, size
         return norm
 
 
@@ -78,7 +100,7 @@ class FlatClipping(AbstractClipping):
     """The whole gradient is scaled down to a norm if it is longer.
 
     Args:
-        norm: The clipping norm, in (0, inf).
+        norm: The clipping norm, in [2^-40, 2^40].
 
     Raises:
         ValueError: If it is no such number.
@@ -87,21 +109,21 @@ class FlatClipping(AbstractClipping):
         Abadi et al. (2016), Algorithm 1.
     """
 
-    norm: Real[ArrayLike, ""] = parameter("norm", _checks.finite_positive)
+    norm: Real[ArrayLike, ""] = parameter("norm", clipping_norm)
 
     def start(self):
         return jnp.asarray(self.norm, jnp.float32)
 
     def factors(self, lengths, norm):
-        return _scaled_down(jnp.linalg.norm(lengths), norm)
+        return _scaled_down(length(lengths / norm))
 
 
 class PerLayerClipping(FlatClipping):
     """Each array of the gradient is scaled down to a norm of its own, the same for all.
 
     Args:
-        norm: The clipping norm of one array; of L arrays together it is sqrt(L) times
-            as much.
+        norm: The clipping norm of one array, in [2^-40, 2^40]; of L arrays together it
+            is sqrt(L) times as much.
 
     Raises:
         ValueError: If it is no such number.
@@ -111,7 +133,7 @@ class PerLayerClipping(FlatClipping):
     """
 
     def factors(self, lengths, norm):
-        found, kept = _scaled_down(lengths, norm)
+        found, kept = _scaled_down(lengths / norm)
         return found, kept.all()
 
     def sensitivity(self, norm, leaves):
@@ -123,7 +145,7 @@ class AutomaticClipping(AbstractClipping):
 
     Args:
         stabilizer: Added to the length, so that short gradients stay shorter; in
-            (0, inf).
+            [2^-40, 2^40].
 
     Raises:
         ValueError: If it is no such number.
@@ -133,7 +155,7 @@ class AutomaticClipping(AbstractClipping):
     """
 
     stabilizer: Real[ArrayLike, ""] = parameter(
-        "stabilizer", _checks.finite_positive, default=0.01
+        "stabilizer", clipping_norm, default=0.01
     )
 
     def start(self):
@@ -141,22 +163,28 @@ class AutomaticClipping(AbstractClipping):
 
     def factors(self, lengths, norm):
         least = jnp.asarray(as_number(self.stabilizer), lengths.dtype)
-        factor = norm * _LESS / (jnp.linalg.norm(lengths) + least)
+        factor = norm * _LESS / (length(lengths) + least)
         return factor, jnp.zeros((), bool)
 
 
 class AdaptiveClipping(FlatClipping):
     """A norm that follows a quantile of the gradients' lengths.
 
-    Each step also tells, with noise, how many gradients were no longer than the norm.
-    The gradients get so much more noise that both together leak what the mechanism
-    states: 1 / z^2 = 1 / z'^2 + 1 / (2 count_noise)^2.
+    Each step also tells, with noise, how many gradients were no longer than the norm,
+    minus half the number of all: one record moves that by 1/2.  The gradients get so
+    much more noise that both together leak what the mechanism states:
+    1 / z^2 = 1 / z'^2 + 1 / (2 c count_noise)^2.  Here c is 1, or for a
+    `MatrixMechanism` the first entry of its strategy, which is by what a record moves
+    the first of its steps.  (With k participations in the first n steps, of which the
+    record moves C x by s_n, the square of mu is s_n^2 / z'^2 + k / (2 count_noise)^2,
+    and s_n^2 is at least k c^2, since every column has the entry c: it is at most
+    s_n^2 / z^2.  For n = 1 it is just that, so that no less noise would do.)
 
     Args:
-        norm: The norm of the first step, in (0, inf).
+        norm: The norm of the first step, in [2^-40, 2^40], where it also stays.
         quantile: Share of gradients that are to be left as they are, in (0, 1).
         count_noise: Standard deviation of the noise on that number of records, more
-            than half the noise multiplier.
+            than half the noise multiplier, over c.
         learning_rate: By how much the norm follows, in (0, inf): it is multiplied by
             exp(-learning_rate (share - quantile)).
 
@@ -187,15 +215,19 @@ class AdaptiveClipping(FlatClipping):
             )
         return 1 / math.sqrt((1 - ratio) * (1 + ratio)) * (1 + 1e-15)
 
-    def next_norm(self, norm, key, share, size):
-        noise = as_number(self.count_noise) * jax.random.normal(key, dtype=norm.dtype)
-        below = (share + noise) / size + 0.5
+    def next_norm(self, norm, key, excess, size):
+        # In halves of a record, exact however many records there are.
+        drawn, blurred = jax.random.split(key)
+        noise = 2 * as_number(self.count_noise) * normal(drawn, (), norm.dtype)
+        halves = Whole.of_integers(excess).with_noise(blurred, noise)
+        below = halves.value(norm.dtype) / 2 / size + 0.5
         missed = below - as_number(self.quantile)
         moved = norm * jnp.exp(-as_number(self.learning_rate) * missed)
-        return moved.astype(norm.dtype)
+        moved = jnp.where(jnp.isnan(moved), norm, moved)
+        return jnp.clip(moved, _LEAST, _MOST).astype(norm.dtype)
 
 
-def _scaled_down(length: Array, norm: Array) -> tuple[Array, Array]:
-    least = norm * _LESS
-    kept = length <= least
-    return jnp.where(kept, 1.0, least / jnp.where(kept, 1.0, length)), kept
+def _scaled_down(length: Array) -> tuple[Array, Array]:
+    """The factor for a length over the norm, and whether it is 1."""
+    kept = length <= _LESS
+    return jnp.where(kept, 1.0, _LESS / jnp.where(kept, 1.0, length)), kept

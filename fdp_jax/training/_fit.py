@@ -63,9 +63,11 @@ def fit(
             for what it says is not covered by the guarantee.
         every: That number of steps; a tenth of the plan's by default.
         checkpoint: A file to which the state is written every so many steps, and from
-            which the training goes on if it is there.
+            which the training goes on if it is there.  It holds the keys of the noise:
+            not to be published.
         progress: Whether to show a bar, for which tqdm is needed; by default if that is
-            installed.
+            installed.  It shows the loss of the batch, too, which the guarantee does
+            not cover.
         **options: `trainable`, `draws` and `mesh`, as of `Trainer`.
 
     Returns:

@@ -1,5 +1,7 @@
 """Sums of bounded per-example gradients of batches whose sizes differ."""
 
+import dataclasses
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -11,8 +13,10 @@ from jaxtyping import Array, Bool, Float, PyTree
 
 from .._internal import _checks
 from .._internal._calls import explained
+from .._internal._concrete import known
 from .._internal._record import Record
-from ._clipping import AbstractClipping
+from ._clipping import AbstractClipping, clipping_norm
+from ._exact import WIDEST, Whole, exponent_of, length, sum_of_rows, unit_of
 
 Loss = Callable[..., Array]
 """A function of a model and one example (and a key, if it draws): one number."""
@@ -21,19 +25,116 @@ Loss = Callable[..., Array]
 class GradientSum(Record):
     """The sum of a batch's bounded per-example gradients, which noise is made for.
 
-    It is not yet private, and neither are `loss` and `size`.
+    It is exact: of whole multiples of a unit, to which every entry of a bounded
+    gradient is cut.  Whatever the order of the records, their parts and the devices
+    are, it is the same number for number, and one record moves it by no more than the
+    clipping states.
+
+    It is not yet private, and neither are `loss` and the counts.
     """
 
-    total: PyTree
-    """The sum, with the structure of the gradient."""
+    parts: PyTree
+    """The sum in units, with the structure of the gradient."""
     norm: Float[Array, ""]
     """What the gradients were clipped to."""
+    unit: Float[Array, ""]
+    """A power of two, 2^-27 to 2^-28 of what one record may move the sum by."""
     kept: Array
-    """How many gradients were left as they were."""
+    """How many gradients were left as they were, but for those that are zero."""
+    scaled: Array
+    """How many were scaled down."""
     size: Array
     """How many records of the batch had a finite gradient."""
     loss: Array
     """Sum of their losses."""
+    dtypes: tuple[Any, ...] = eqx.field(static=True)
+    """Of the gradient's arrays, at least float32."""
+
+    @classmethod
+    def zero(cls, like: PyTree, clipping: AbstractClipping, norm: Any) -> "GradientSum":
+        """That of no records.
+
+        Args:
+            like: What gradients look like: arrays.
+            clipping: How a gradient is bounded.
+            norm: The present norm.
+        """
+        leaves = jax.tree.leaves(like)
+        norm = jnp.asarray(norm, jnp.float32)
+        none = jnp.zeros((), jnp.int32)
+        return cls(
+            jax.tree.map(lambda x: Whole.zeros(x.shape), like),
+            norm,
+            unit_of(clipping.sensitivity(norm, len(leaves))),
+            *(none, none, none),
+            jnp.zeros(()),
+            tuple(wide(x) for x in leaves),
+        )
+
+    @classmethod
+    def rounded(
+        cls, total: PyTree, clipping: AbstractClipping, norm: Any
+    ) -> "GradientSum":
+        """A sum that was made elsewhere, rounded to units.
+
+        What the roundings of its own come to nothing here pays for, nor does it count
+        records, as adaptive clipping needs.
+
+        Args:
+            total: The sum of bounded gradients: arrays.
+            clipping: How they were bounded.
+            norm: The norm they were bounded to.
+        """
+        zero = cls.zero(total, clipping, norm)
+        units = lambda _, dtype, x: Whole.of_floats(x.astype(dtype) / zero.unit)
+        return zero._with(zero.map(units, total), *zero._numbers())
+
+    @property
+    def total(self) -> PyTree:
+        """The sum in floating point, which rounds it: to be looked at."""
+        return self.map(lambda x, dtype: x.value(dtype) * self.unit.astype(dtype))
+
+    def map(self, function: Callable[..., Any], *others: PyTree) -> PyTree:
+        """What becomes of the parts, each with its dtype.
+
+        Args:
+            function: Of a part and a dtype, and what stands there in the others.
+            *others: With the structure of the gradient.
+        """
+        parts, structure = jax.tree.flatten(self.parts, is_leaf=_is_whole)
+        rows = zip(parts, self.dtypes, *map(jax.tree.leaves, others), strict=True)
+        return jax.tree.unflatten(structure, [function(*row) for row in rows])
+
+    def plus(self, other: "GradientSum") -> "GradientSum":
+        """The sum of records that are in one of both."""
+        return self._with(
+            jax.tree.map(Whole.plus, self.parts, other.parts, is_leaf=_is_whole),
+            *(x + y for x, y in zip(self._numbers(), other._numbers(), strict=True)),
+        )
+
+    def over(self, axis: str, devices: int) -> "GradientSum":
+        """The sum over the devices of a mesh.
+
+        Args:
+            axis: Their axis.
+            devices: How many there are.
+        """
+        return self._with(
+            self.map(lambda x, _: x.over(axis, devices)),
+            *lax.psum(self._numbers(), axis),
+        )
+
+    def _numbers(self) -> tuple[Array, ...]:
+        return self.kept, self.scaled, self.size, self.loss
+
+    def _with(self, parts: PyTree, *numbers: Array) -> "GradientSum":
+        kept, scaled, size, loss = numbers
+        options = {"kept": kept, "scaled": scaled, "size": size, "loss": loss}
+        return dataclasses.replace(self, parts=parts, **options)
+
+
+def _is_whole(x: Any) -> bool:
+    return isinstance(x, Whole)
 
 
 @explained
@@ -76,8 +177,9 @@ def gradient_sum(
     """The sum of the bounded gradients of those records that take part.
 
     Records are gathered into parts of one static size, as many as are needed: no batch
-    is too large, nothing is compiled again, and how it is cut changes the rounding
-    alone.
+    is too large, nothing is compiled again, and how it is cut does not change the sum.
+    What is taken for granted is that a record's gradient is the same, bit by bit, in
+    every place of a part, as where its arithmetic is that of the other records.
 
     Args:
         loss: See `per_example_gradients`.
@@ -85,18 +187,21 @@ def gradient_sum(
         data: Arrays with one leading axis, of all records.
         participants: Which records are in the batch.
         clipping: How a gradient is bounded.
-        norm: The present norm.
-        microbatch_size: Records whose gradients are in memory at a time.
+        norm: The present norm, in [2^-40, 2^40].
+        microbatch_size: Records whose gradients are in memory at a time, at most.
         key: For losses that draw.
 
     Raises:
-        ValueError: If microbatch_size is no whole number from 1.
+        ValueError: If microbatch_size is no whole number from 1, or the norm is known
+            and out of range.  `add_noise` refuses one that is traced.
     """
     width = _checks.whole("microbatch_size", microbatch_size, 1, 1 << 30)
+    if known(norm) is not None:
+        clipping_norm("norm", norm)
     records = participants.shape[0]
+    width = min(width, WIDEST)
     trained, fixed = eqx.partition(model, eqx.is_inexact_array)
     places = jnp.nonzero(participants, size=records + width, fill_value=records)[0]
-    size = jnp.sum(participants)
 
     def add(index: Array, found: GradientSum) -> GradientSum:
         chosen = lax.dynamic_slice(places, (index * width,), (width,))
@@ -105,58 +210,67 @@ def gradient_sum(
         drawn = None if key is None else jax.random.fold_in(key, index)
         model = eqx.combine(trained, fixed)
         losses, gradients = per_example_gradients(loss, model, examples, drawn)
-        clipped, kept, finite = _clipped_sum(gradients, here, clipping, norm)
-        inside = here & finite
-        return GradientSum(
-            jax.tree.map(jnp.add, found.total, clipped),
-            norm,
-            found.kept + jnp.sum(kept & here),
-            found.size + jnp.sum(inside),
-            found.loss + jnp.sum(jnp.where(inside, losses, 0)),
-        )
 
-    zeros = jax.tree.map(lambda x: jnp.zeros(x.shape, _wide(x)), trained)
-    none = jnp.zeros_like(size)
-    nothing = GradientSum(zeros, norm, none, none, jnp.zeros(()))
-    return lax.fori_loop(0, -(-size // width), add, nothing)
+        def bounded(losses: Array, gradients: PyTree) -> GradientSum:
+            return found.plus(_clipped_sum(losses, gradients, here, clipping, found))
+
+        # What is measured has to be what is added.  XLA may find a gradient once for
+        # either, rounded in two ways or in a wider type than it has, but not what
+        # enters a branch; it does not know that there is always a record here.
+        gradients = lax.optimization_barrier(gradients)
+        return lax.cond(here.any(), bounded, lambda *_: found, losses, gradients)
+
+    nothing = GradientSum.zero(trained, clipping, norm)
+    return lax.fori_loop(0, -(-jnp.sum(participants) // width), add, nothing)
 
 
 def _clipped_sum(
-    gradients: PyTree, here: Bool[Array, " n"], clipping: AbstractClipping, norm: Array
-) -> tuple[PyTree, Bool[Array, " n"], Bool[Array, " n"]]:
-    """The sum of bounded gradients; which were left as they were, and are finite.
+    losses: Array,
+    gradients: PyTree,
+    here: Bool[Array, " n"],
+    clipping: AbstractClipping,
+    like: GradientSum,
+) -> GradientSum:
+    """The sum of one part.
 
-    By products with a vector of factors: gradients of all examples are large, and
-    should be read as seldom as possible.
+    Gradients of all examples are large: they are read twice, for their lengths and for
+    the sum, and nothing else of their size is written.
     """
     leaves, structure = jax.tree.flatten(gradients)
-    lengths = jnp.stack([_lengths(x) for x in leaves], axis=1)
+    exponent, norm = exponent_of(like.norm), like.norm
+    lengths = jnp.stack([_lengths(x, exponent) for x in leaves], axis=1)
     factors, kept = jax.vmap(clipping.factors, in_axes=(0, None))(lengths, norm)
-    finite = jnp.isfinite(lengths).all(axis=1)
-    kept = kept & finite
+    finite = here & jnp.isfinite(lengths).all(axis=1)
+    # What is zero says nothing, like a record that is not there.
+    present = finite & (lengths > 0).any(axis=1)
     factors = jnp.broadcast_to(factors.reshape(len(here), -1), lengths.shape)
-    factors = jnp.where((here & finite)[:, None], factors, 0)
-
-    def add(leaves: list[Array]) -> list[Array]:
-        sums = lambda x, f: jnp.tensordot(
-            f.astype(_wide(x)), x.astype(_wide(x)), 1, precision=lax.Precision.HIGHEST
-        )
-        return [sums(x, factors[:, i]) for i, x in enumerate(leaves)]
-
-    def without_others(leaves: list[Array]) -> list[Array]:
-        inside = lambda x: finite.reshape(-1, *[1] * (x.ndim - 1))
-        return add([jnp.where(inside(x), x, 0) for x in leaves])
-
-    # Zero times what is not finite is not zero.
-    found = lax.cond(finite.all(), add, without_others, leaves)
-    return jax.tree.unflatten(structure, found), kept, finite
+    factors = jnp.where(jnp.isfinite(factors), factors, 0) / like.unit
+    sums = [
+        sum_of_rows(x.astype(wide(x)), factors[:, i], present)
+        for i, x in enumerate(leaves)
+    ]
+    count = lambda flags: jnp.sum(flags, dtype=jnp.int32)
+    return like._with(
+        jax.tree.unflatten(structure, sums),
+        count(present & kept),
+        count(present & ~kept),
+        count(finite),
+        jnp.sum(jnp.where(finite, losses, 0)).astype(like.loss.dtype),
+    )
 
 
-def _wide(x: Array) -> Any:
+def wide(x: Array) -> Any:
+    """The type of an array, or float32 if that is less."""
     return jnp.promote_types(x.dtype, jnp.float32)
 
 
-def _lengths(gradients: Array) -> Float[Array, " n"]:
-    """Euclidean lengths of the gradients of all examples."""
-    squares = jnp.square(gradients.astype(_wide(gradients)))
-    return jnp.sqrt(jnp.sum(squares, axis=tuple(range(1, gradients.ndim))))
+def _lengths(gradients: Array, exponent: Array) -> Float[Array, " n"]:
+    """Euclidean lengths of the gradients of all examples, none of them too small.
+
+    Found over a power of two near the norm, so that no square that matters is too
+    small for its type; gradients longer than about 1e19 norms count as infinite.
+    """
+    rows = gradients.reshape(len(gradients), math.prod(gradients.shape[1:]))
+    rows = rows.astype(wide(gradients))
+    scale = lambda e: jnp.ldexp(jnp.ones((), rows.dtype), e)
+    return length(rows, scale(-exponent)) * scale(exponent)

@@ -1,5 +1,6 @@
 """Noise as an optax transformation: from the sum of a batch to a private mean."""
 
+import dataclasses
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -11,7 +12,9 @@ from jaxtyping import Array, PyTree
 from .._internal import _checks
 from .._internal._calls import explained
 from .._internal._record import Record
-from ._gradients import GradientSum
+from ._clipping import clipping_norm
+from ._exact import Whole, normal
+from ._gradients import GradientSum, wide
 
 if TYPE_CHECKING:
     from ._plan import Plan
@@ -34,10 +37,10 @@ class NoiseState(Record):
 def add_noise(plan: "Plan", key: Array) -> optax.GradientTransformation:
     """Makes a batch's `GradientSum` a private mean: first in an `optax.chain`.
 
-    The noise is added to the sum, once, whatever follows; the mean is over the expected
-    number of records, which does not tell the data.  The state counts the releases, so
-    that what was spent is known (`plan.after(state.step)`), and there is an error when
-    the plan's steps are used up.
+    The noise is added to the exact sum, once, whatever follows; the mean is over the
+    expected number of records, which does not tell the data.  The state counts the
+    releases, so that what was spent is known (`plan.after(state.step)`), and there is
+    an error when the plan's steps are used up.
 
     Args:
         plan: What the noise, the clipping and the sampling are.
@@ -45,14 +48,15 @@ def add_noise(plan: "Plan", key: Array) -> optax.GradientTransformation:
 
     Returns:
         The transformation.  Its `init` takes the model's arrays, its `update` a
-        `GradientSum` and nothing else.
+        `GradientSum` and nothing else.  Its state is not private: who has the key can
+        take the noise away.
     """
     key = checked_key(key)
     column = plan.correlation()
 
     def init(params: PyTree) -> NoiseState:
         before = len(column) - 1
-        kept = lambda x: jnp.zeros((before, *x.shape), _wide(x))
+        kept = lambda x: jnp.zeros((before, *x.shape), wide(x))
         return NoiseState(
             key,
             jnp.zeros((), jnp.int32),
@@ -77,17 +81,24 @@ def add_noise(plan: "Plan", key: Array) -> optax.GradientTransformation:
             "another plan's",
             kind="a step after",
         )
+        norm = clipping_norm("norm", updates.norm)
+        updates = dataclasses.replace(updates, norm=norm)
         here = jax.random.fold_in(state.key, step)
-        deviation = plan.noise_deviation(updates)
-        noise = _standard_normal(here, updates.total)
-        noise, previous = _correlated(noise, state.previous, column)
+        deviation = plan.noise_deviation(updates) / updates.unit
         size = plan.expected_size
-        mean = jax.tree.map(
-            lambda x, z: (x + deviation * z) / size, updates.total, noise
-        )
-        share = updates.kept - updates.size / 2
+        keys = iter(jax.random.split(here, 2 * len(updates.dtypes)))
+        drawn = updates.map(lambda x, dtype: normal(next(keys), x.low.shape, dtype))
+        noise, previous = _correlated(drawn, state.previous, column)
+
+        def private_mean(part: Whole, dtype: Any, noise: Array) -> Array:
+            # Exact until here, so that all that is rounded is already private.
+            found = part.with_noise(next(keys), deviation.astype(dtype) * noise)
+            return found.value(dtype) * (updates.unit.astype(dtype) / size)
+
+        mean = updates.map(private_mean, noise)
         other = jax.random.fold_in(here, _COUNT)
-        norm = plan.clipping.next_norm(state.norm, other, share, size)
+        excess = updates.kept - updates.scaled
+        norm = plan.clipping.next_norm(state.norm, other, excess, size)
         return mean, NoiseState(state.key, step + 1, norm, previous)
 
     return optax.GradientTransformation(init, update)  # pyright: ignore[reportArgumentType]
@@ -112,27 +123,6 @@ def checked_key(key: Any) -> Array:
     return key
 
 
-def _wide(x: Array) -> Any:
-    return jnp.promote_types(x.dtype, jnp.float32)
-
-
-def _standard_normal(key: Array, like: PyTree) -> PyTree:
-    """Independent standard normal numbers, each the sum of two draws.
-
-    One draw in float32 has 2^23 values, none beyond 5.5, which an attacker could tell
-    from a normal law in places where delta is about 1e-7.
-    """
-    leaves, structure = jax.tree.flatten(like)
-    keys = jax.random.split(key, (len(leaves), 2))
-
-    def draw(pair: Array, x: Array) -> Array:
-        one, other = (jax.random.normal(k, x.shape, x.dtype) for k in pair)
-        return (one + other) * float(np.sqrt(0.5))
-
-    drawn = [draw(pair, x) for pair, x in zip(keys, leaves, strict=True)]
-    return jax.tree.unflatten(structure, drawn)
-
-
 def _correlated(
     noise: PyTree, previous: PyTree, column: tuple[float, ...]
 ) -> tuple[PyTree, PyTree]:
@@ -145,7 +135,10 @@ def _correlated(
     rest = np.asarray(column[1:])
 
     def solve(z: Array, before: Array) -> Array:
-        return (z - jnp.tensordot(rest.astype(z.dtype), before, 1)) / column[0]
+        earlier = jnp.tensordot(
+            rest.astype(z.dtype), before, 1, precision=jax.lax.Precision.HIGHEST
+        )
+        return (z - earlier) / column[0]
 
     found = jax.tree.map(solve, noise, previous)
     move = lambda new, old: jnp.concatenate([new[None], old[:-1]])

@@ -27,6 +27,8 @@ from ._clipping import AbstractClipping, FlatClipping
 from ._gradients import GradientSum
 
 _MICROBATCH = 256
+_MOST_RECORDS = 1 << 30
+"""So many can be counted, and told apart, with 32 bits."""
 
 
 class Plan(Record):
@@ -42,7 +44,7 @@ class Plan(Record):
         clipping: How a record's gradient is bounded; a number is short for
             `FlatClipping`.
         microbatch_size: Records whose gradients are in memory at a time.  Nothing else
-            depends on it.
+            depends on it: batches' sums are exact.
 
     Raises:
         ValueError: If a number is missing or out of range, or fits no batches.
@@ -78,17 +80,23 @@ class Plan(Record):
             )
         mechanism.require_complete()
         self.mechanism = mechanism
-        self.num_records = _checks.whole("num_records", num_records, 1, 1 << 31)
+        self.num_records = _checks.whole("num_records", num_records, 1, _MOST_RECORDS)
         is_rule = isinstance(clipping, AbstractClipping)
         self.clipping = clipping if is_rule else FlatClipping(clipping)
+        # What the sampler refuses is refused now, without drawing anything.
+        scheme, records = self.sampling, self.num_records
+        draw = lambda key: scheme.next_participants(
+            key, 0, scheme.memory(records), num_records=records
+        )
+        jax.eval_shape(draw, jax.random.key(0))
+        size = self.expected_size
         if microbatch_size is None:
-            parts = max(4, math.ceil(self.expected_size / _MICROBATCH))
-            microbatch_size = max(1, math.ceil(self.expected_size / parts))
+            parts = max(4, math.ceil(size / _MICROBATCH))
+            microbatch_size = max(1, math.ceil(size / parts))
         self.microbatch_size = _checks.whole(
             "microbatch_size", microbatch_size, 1, 1 << 30
         )
-        self.correlation()
-        self.clipping.noise_factor(mechanism.noise_multiplier)
+        self._noise_factor()
         _checks.whole("num_steps", self.num_steps, 1, 1 << 31)
 
     @classmethod
@@ -119,7 +127,7 @@ class Plan(Record):
             ValueError: If a number is out of range.
             UnreachableTarget: If no noise meets the target.
         """
-        size = _checks.whole("num_records", num_records, 1, 1 << 31)
+        size = _checks.whole("num_records", num_records, 1, _MOST_RECORDS)
         batch = _checks.whole("batch_size", batch_size, 1, size)
         epochs = _checks.checked_scalar(
             "num_epochs", _checks.finite_positive, num_epochs
@@ -196,10 +204,31 @@ class Plan(Record):
 
     def noise_deviation(self, found: GradientSum) -> Float[Array, ""]:
         """The standard deviation of the (independent) noise on a batch's sum."""
-        leaves = len(jax.tree.leaves(found.total))
         noise = float(as_number(self.mechanism.noise_multiplier))
-        factor = noise * self.clipping.noise_factor(noise) * _MORE
-        return self.clipping.sensitivity(found.norm, leaves) * factor
+        factor = noise * self._noise_factor() * _MORE
+        return self.clipping.sensitivity(found.norm, len(found.dtypes)) * factor
+
+    def _noise_factor(self) -> Any:
+        """What the noise is multiplied by for the sake of what else the clipping tells.
+
+        Given all steps before, that of a step is over the first entry of C.
+
+        Raises:
+            ValueError: If what else is told is not known to be paid for.
+        """
+        column = self.correlation()
+        noise = as_number(self.mechanism.noise_multiplier)
+        found = self.clipping.noise_factor(noise / abs(column[0]))
+        scheme = self.mechanism.sampling
+        if found == 1 or len(column) == 1 or scheme is None:
+            return found
+        if (scheme.num_groups_known() or 0) < len(column):
+            raise ValueError(
+                f"clipping must tell nothing of its own beside {len(column)} bands of "
+                "correlated noise unless CyclicPoisson has as many groups or more, or "
+                f"there is no sampling: no theorem covers both, got {self.clipping!r}"
+            )
+        return found
 
     def after(self, num_steps: Any) -> AbstractMechanism:
         """The mechanism of the first steps alone: what was spent until then.

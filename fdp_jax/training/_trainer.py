@@ -12,6 +12,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jaxtyping import Array, PyTree
 
 from .._internal._record import Record
+from ._exact import MOST_OVER_DEVICES
 from ._gradients import GradientSum, Loss, gradient_sum
 from ._noise import NoiseState, add_noise, checked_key
 from ._plan import Plan
@@ -19,7 +20,12 @@ from ._saved import read, write
 
 
 class TrainingState(Record):
-    """All that a run needs to go on: a PyTree, for any checkpoint."""
+    """All that a run needs to go on: a PyTree, for any checkpoint.
+
+    The model and the optimizer's own state are made of what is private.  The keys, the
+    noise that is kept and the memory of draws are not to be published: with the keys
+    the noise can be taken away.
+    """
 
     model: PyTree
     optimizer: PyTree
@@ -41,12 +47,15 @@ class TrainingState(Record):
 
 
 class Diagnostics(Record):
-    """What a step saw.  The guarantee does not cover it: not to be published."""
+    """What a step saw.  The guarantee covers the norm alone; all else is not private.
+
+    Nor is how long a step takes, which tells how large the batch was.
+    """
 
     loss: Array
     """Sum of the losses of the batch, over the expected size."""
     size: Array
-    """Number of records in the batch."""
+    """Number of records in the batch, of finite gradient."""
     norm: Array
     """What gradients were clipped to."""
 
@@ -251,6 +260,11 @@ def _require_shares(plan: Plan, mesh: Mesh) -> None:
             f"num_records must be a multiple of the {mesh.size} devices of the mesh, "
             f"got {plan.num_records}"
         )
+    if plan.num_records * mesh.size > MOST_OVER_DEVICES:
+        raise ValueError(
+            f"num_records must be at most {MOST_OVER_DEVICES // mesh.size} over the "
+            f"{mesh.size} devices of the mesh, got {plan.num_records}"
+        )
     if not plan.sampling.draws_independently:
         raise ValueError(
             "sampling must draw every record independently where devices draw among "
@@ -268,10 +282,7 @@ def _over(mesh: Mesh, find: Any) -> Any:
     ) -> Any:
         share = jax.lax.axis_index(axis)
         found, memory = find(trained, data, memory, key, step, norm, mesh.size, share)
-        total, kept, size, loss = jax.lax.psum(
-            (found.total, found.kept, found.size, found.loss), axis
-        )
-        return GradientSum(total, norm, kept, size, loss), memory
+        return found.over(axis, mesh.size), memory
 
     inside = (everywhere, shared, shared, everywhere, everywhere, everywhere)
     return jax.shard_map(

@@ -23,7 +23,6 @@ from fdp_jax.losses._gaussian import _closed_form as gaussian
 from fdp_jax.losses._laplace import _closed_form as laplace
 from fdp_jax.losses._subsampled_gaussian import _one_step as one_step
 from fdp_jax.losses._two_point import _closed_form as two_point
-from fdp_jax.training import _clipping as clipping, _gradients as gradients
 
 MEASURED = {}
 """Functions that return the largest error found of a kind, in the ledger's measure."""
@@ -336,26 +335,6 @@ def error_of_the_kernel(name):
     truth = [inverse(exact(v)) for v in x]
     found = largest(jax.jit(fourier._inverse_at)(x), truth, abs)
     return (2 * kernel + found) / 2**-52
-
-
-@measures("CLIPPED_LENGTH")
-def error_of_clipped_lengths(name):
-    """How far clipped gradients are longer than they should be, in double precision."""
-    rng, norm = np.random.default_rng(0), np.float32(0.7)
-    less, worst = 1 - LEDGER[name].value, 0.0
-    for shape in ((300, 7, 5), (64, 20_000), (1, 3_000_000)):
-        numbers = rng.standard_normal(shape, np.float32)
-        numbers[0] = 0.1  # equal ones, whose roundings are too
-        numbers.reshape(shape[0], -1)[-1, 1:] *= 1e-4
-        scales = 10 ** rng.uniform(1, 10, len(numbers)).astype(np.float32)
-        given = numbers * scales.reshape(-1, *[1] * (len(shape) - 1))
-        lengths = jax.jit(gradients._lengths)(given)
-        factors, kept = clipping._scaled_down(lengths, jnp.float32(norm))
-        assert not np.any(kept)
-        rows = given.reshape(len(given), -1) * np.asarray(factors)[:, None]
-        found = np.sqrt(np.sum(np.square(rows.astype(np.float64)), axis=1))
-        worst = max(worst, np.max(np.abs(found / (less * norm) - 1)))
-    return worst
 
 
 # ----------------------------------------------------------------- proved and budgeted

@@ -175,22 +175,29 @@ def test_what_is_kept_of_a_large_sample_does_not_depend_on_places():
 
 
 @pytest.mark.parametrize(
-    "prob", [0.0, 2.0**-32, 1e-9, 1e-6, 0.1, 0.5, 1 - 2.0**-33, 1.0]
+    "prob", [0.0, 2.0**-64, 1e-12, 2.0**-32, 1e-9, 1e-6, 0.1, 0.5, 1 - 2.0**-33, 1.0]
 )
 def test_probabilities_are_never_larger_than_stated(prob, monkeypatch):
-    """Against all that the random words can be, near the end of those that count."""
-    end = int(np.floor(prob * 2.0**32))
-    words = np.clip(np.arange(-4, 5) + end, 0, 2**32 - 1).astype(np.uint32)
-    monkeypatch.setattr(_draws.random, "bits", lambda *_: jnp.asarray(words))
-    known = np.asarray(_draws.with_prob(KEY, np.float64(prob), words.size))
-    expected = words.astype(float) < end
-    np.testing.assert_array_equal(known, expected if prob < 1 else True)
+    """Against all that two random words can be, near the end of those that count."""
+    whole = lambda x: int(np.floor(np.longdouble(x) * 2.0**64))
+    ends = divmod(whole(prob), 2**32)
+    near = [np.clip(np.arange(-4, 5) + end, 0, 2**32 - 1) for end in ends]
+    first, second = (x.ravel() for x in np.meshgrid(*near, indexing="ij"))
+    numbers = [int(x) * 2**32 + int(y) for x, y in zip(first, second, strict=True)]
+
+    def draw(prob):
+        words = iter([first, second])
+        bits = lambda *_: jnp.asarray(next(words).astype(np.uint32))
+        monkeypatch.setattr(_draws.random, "bits", bits)
+        return _draws.with_prob(KEY, prob, first.size)
+
+    known = np.asarray(draw(np.float64(prob)))
+    np.testing.assert_array_equal(known, [x < whole(prob) for x in numbers])
     with jax.enable_x64(False):
-        traced = jax.jit(lambda p: _draws.with_prob(KEY, p, words.size))
         single = np.float32(prob)
-        found = np.asarray(traced(single))
-    end = int(np.floor(float(single) * 2.0**32))
-    assert not np.any(found & (words.astype(float) >= end) & (single < 1))
+        found = np.asarray(jax.jit(draw)(single))
+    over = np.asarray([x >= whole(float(single)) for x in numbers])
+    assert not np.any(found & over)
 
 
 @pytest.mark.parametrize(
@@ -201,7 +208,7 @@ def test_probabilities_are_never_larger_than_stated(prob, monkeypatch):
         (
             S.TruncatedPoisson(0.1, batch_size=9, dataset_size=60),
             55,
-            "must be dataset_size = 60, got 55",
+            "must be 60, the dataset_size of batches of at most 9, got 55",
         ),
     ],
 )

@@ -1,5 +1,7 @@
 """Sums of clipped gradients against NumPy, whatever the size of a batch."""
 
+from typing import Any
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -84,18 +86,44 @@ def test_one_record_moves_the_sum_no_farther_than_stated(clipping):
         for w in WEIGHTS
     ]
     ones = jnp.ones(300, bool)
-    total, kept, _ = _clipped_sum([g[:, None] for g in gradients], ones, clipping, norm)
-    alone = jax.vmap(
-        lambda g: _clipped_sum([x[None] for x in g], ones[:1], clipping, norm)[0]
-    )(gradients)
+    like = training.GradientSum.zero(WEIGHTS, clipping, norm)
+    losses = jnp.zeros(300, jnp.float32)
+    found = _clipped_sum(losses, gradients, ones, clipping, like)
+
+    def one(loss, *gradients):
+        rows = [x[None] for x in gradients]
+        found = _clipped_sum(loss[None], rows, ones[:1], clipping, like)
+        return found.total, found.kept > 0
+
+    each: Any = jax.vmap(one)(losses, *gradients)
+    alone, kept = each
     # In double precision, as an attacker would.
     lengths = _lengths([np.asarray(g, np.float64) for g in alone])
     assert np.all(lengths <= most)
     assert lengths.max() > 0.99 * most
-    for one, other in zip(total, alone, strict=True):
-        np.testing.assert_allclose(one[0], other.sum(axis=0), atol=1e-3)
+    for total, other in zip(found.total, alone, strict=True):
+        double = np.asarray(other, np.float64).sum(axis=0)
+        np.testing.assert_allclose(total, double, rtol=1e-6, atol=1e-6)
+    assert int(found.kept) == kept.sum()
     before = _lengths([np.asarray(g, np.float64) for g in gradients])
-    np.testing.assert_allclose(lengths[kept], before[kept], rtol=1e-6)
+    np.testing.assert_allclose(lengths[kept], before[kept], rtol=1e-5, atol=1e-7)
+
+
+def test_what_is_measured_is_computed_once():
+    """XLA would find a cheap gradient twice, for its length and for the sum."""
+    ask = lambda w, x, inside: training.gradient_sum(
+        lambda w, x: w @ jnp.floor(x),
+        w,
+        x,
+        inside,
+        training.FlatClipping(1.0),
+        jnp.float32(1),
+        microbatch_size=8,
+    )
+    rows, inside = jnp.zeros((20, 1000), jnp.float32), jnp.ones(20, bool)
+    text = jax.jit(ask).lower(rows[0], rows, inside).compile().as_text()
+    # For the loss and for the gradient.
+    assert 1 <= str(text).count(" floor(") <= 2
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])

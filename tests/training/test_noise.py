@@ -1,5 +1,6 @@
 """Noise: its law, where it goes, and what is refused."""
 
+import itertools
 from typing import Any
 
 import equinox as eqx
@@ -18,15 +19,9 @@ RUN = fdp.DPSGD(noise_multiplier=1.5, sampling_prob=0.1, num_steps=1000)
 PLAN = training.Plan(RUN, num_records=500, clipping=2.0)
 
 
-def _nothing(norm, size=SIZE):
-    zero = jnp.zeros((), jnp.int32)
-    return training.GradientSum(
-        {"w": jnp.zeros(size, jnp.float32)},
-        jnp.float32(norm),
-        zero,
-        zero,
-        jnp.zeros(()),
-    )
+def _nothing(norm, size=SIZE, clipping=PLAN.clipping):
+    like = {"w": jnp.zeros(size, jnp.float32)}
+    return training.GradientSum.zero(like, clipping, norm)
 
 
 def _released(plan, steps, norm=2.0, key=0, size=SIZE):
@@ -56,8 +51,7 @@ def test_the_noise_is_on_the_sum_and_the_mean_over_the_expected_size():
 def test_per_layer_norms_add_up():
     plan = training.Plan(RUN, num_records=500, clipping=training.PerLayerClipping(2.0))
     parts = {name: jnp.zeros(SIZE, jnp.float32) for name in "abcd"}
-    found = _nothing(2.0)
-    found = eqx.tree_at(lambda x: x.total, found, parts)
+    found = training.GradientSum.zero(parts, plan.clipping, 2.0)
     assert float(plan.noise_deviation(found)) == pytest.approx(1.5 * 4.0, rel=1e-5)
 
 
@@ -74,6 +68,81 @@ def test_what_adaptive_clipping_tells_is_paid_for():
             num_records=500,
             clipping=training.AdaptiveClipping(2.0, count_noise=0.7),
         )
+
+
+def _largest_mu(plan, deviation, steps, rule, apart):
+    """Of what the first steps tell together, over all patterns of a record: by algebra.
+
+    The noise of the sums has the covariance C^-1 C^-T, that of the counts is
+    independent; a record moves the sums of its steps by the norm, the counts by 1/2.
+    """
+    column = plan.correlation()
+    n = steps
+    strategy = sum(c * np.eye(n, k=-i) for i, c in enumerate(column[:n]) if abs(c) > 0)
+    inverse = np.linalg.inv(strategy)
+    cov = np.zeros((2 * n, 2 * n))
+    cov[:n, :n] = deviation**2 * inverse @ inverse.T
+    cov[n:, n:] = float(rule.count_noise) ** 2 * np.eye(n)
+    worst = 0.0
+    for pattern in itertools.product((0, 1), repeat=n):
+        places = np.flatnonzero(pattern)
+        if np.any(np.diff(places) < apart) or not len(places):
+            continue
+        shift = np.concatenate([2.0 * np.asarray(pattern), 0.5 * np.asarray(pattern)])
+        worst = max(worst, shift @ np.linalg.solve(cov, shift))
+    return np.sqrt(worst)
+
+
+@pytest.mark.parametrize(
+    ("column", "apart"),
+    [([0.1], 1), ([0.5, 0.2], 2), ([0.3, 0.3, 0.3], 3), ([1.0, 0.5, 0.25], 1)],
+)
+def test_counts_beside_correlated_noise_are_paid_for_after_every_step(column, apart):
+    """Also of strategies that move less than the counts do."""
+    steps, rule = 6, training.AdaptiveClipping(2.0, count_noise=8.0)
+    run = fdp.MatrixMechanism(
+        1.5,
+        column,
+        num_steps=steps,
+        min_separation=apart,
+        max_participations=6 // apart,
+    )
+    plan = training.Plan(run, num_records=60, clipping=rule)
+    deviation = float(plan.noise_deviation(_nothing(2.0, clipping=rule)))
+    for n in range(1, steps + 1):
+        found = _largest_mu(plan, deviation, n, rule, apart)
+        begun: Any = plan.after(n)
+        stated = float(begun.sensitivity()) / 1.5
+        assert found <= stated
+        if n == 1:
+            assert found == pytest.approx(stated, rel=1e-5)
+    # Without what is paid for the counts it would be more.
+    begun: Any = plan.after(1)
+    unpaid = _largest_mu(plan, 1.5 * 2.0, 1, rule, apart)
+    assert unpaid > float(begun.sensitivity()) / 1.5
+
+
+def test_counts_that_leak_more_than_is_stated_are_refused():
+    run = fdp.MatrixMechanism(
+        1.0, [0.1], num_steps=10, min_separation=1, max_participations=10
+    )
+    rule = training.AdaptiveClipping(1.0, count_noise=0.6)
+    with pytest.raises(ValueError, match=r"half the noise multiplier, 5, got 0\.6"):
+        training.Plan(run, num_records=10, clipping=rule)
+    # Where no theorem covers what is told together.
+    rule = training.AdaptiveClipping(1.0, count_noise=60.0)
+    schemes = [
+        fdp.sampling.MinSeparation(0.3, min_separation=4),
+        fdp.sampling.CyclicPoisson(0.3, num_groups=2),
+    ]
+    for scheme in schemes:
+        run = fdp.MatrixMechanism(1.0, [1.0, 0.5, 0.2], num_steps=10, sampling=scheme)
+        training.Plan(run, num_records=10, clipping=1.0)
+        with pytest.raises(ValueError, match="no theorem covers both"):
+            training.Plan(run, num_records=10, clipping=rule)
+    scheme = fdp.sampling.CyclicPoisson(0.3, num_groups=3)
+    run = fdp.MatrixMechanism(1.0, [1.0, 0.5, 0.2], num_steps=10, sampling=scheme)
+    training.Plan(run, num_records=12, clipping=rule)
 
 
 def test_the_adaptive_norm_follows_the_quantile():
@@ -147,6 +216,25 @@ def test_no_step_after_the_last_one():
         eqx.EquinoxRuntimeError, match=r"all 2 steps of the plan.*a step after 2"
     ):
         jax.block_until_ready(update(_nothing(2.0), state))
+
+
+def test_sums_of_other_libraries_are_rounded_to_units():
+    total = {"w": jnp.asarray([3.25, -1e-3, 0.0, 2.0**20], jnp.float32)}
+    found = training.GradientSum.rounded(total, PLAN.clipping, 2.0)
+    assert float(found.unit) == 2.0**-26
+    np.testing.assert_allclose(found.total["w"], total["w"], atol=2.0**-27, rtol=0)
+    transform: Any = training.add_noise(PLAN, jax.random.key(0))
+    mean, _ = transform.update(found, transform.init(total))
+    assert np.all(np.abs(mean["w"] * PLAN.expected_size - total["w"]) < 30)
+
+
+def test_a_traced_norm_out_of_range_is_refused_before_it_is_released():
+    transform: Any = training.add_noise(PLAN, jax.random.key(0))
+    state = transform.init({"w": jnp.zeros(SIZE, jnp.float32)})
+    with pytest.raises(eqx.EquinoxRuntimeError, match=r"norm must be in \[2\^-40"):
+        eqx.filter_jit(lambda norm: transform.update(_nothing(norm), state))(
+            jnp.float32(0)
+        )
 
 
 @pytest.mark.parametrize(

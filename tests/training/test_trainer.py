@@ -207,6 +207,12 @@ def test_progress_inside_of_programs_is_a_bound(plan):
         assert np.all(np.asarray(found) <= np.asarray(expected) * (1 + 1e-12))
 
 
+def _of(scheme, relation="replace_one"):
+    return fdp.DPSGD(
+        noise_multiplier=1.0, sampling=scheme, num_steps=10, relation=relation
+    )
+
+
 @pytest.mark.parametrize(
     ("change", "error", "message"),
     [
@@ -217,8 +223,32 @@ def test_progress_inside_of_programs_is_a_bound(plan):
             "not set",
         ),
         ({"num_records": 0}, ValueError, r"num_records must be in \[1,"),
-        ({"clipping": -1.0}, ValueError, "norm must be a finite positive number"),
+        ({"clipping": -1.0}, ValueError, r"norm must be in \[2\^-40, 2\^40\]"),
         ({"microbatch_size": 0}, ValueError, "microbatch_size must be in"),
+        (
+            {"mechanism": _of(fdp.sampling.FixedSize(batch_size=10, dataset_size=50))},
+            ValueError,
+            "num_records must be 50, the dataset_size of batches of 10, got 100",
+        ),
+        (
+            {
+                "mechanism": _of(
+                    fdp.sampling.TruncatedPoisson(0.1, batch_size=9, dataset_size=60)
+                )
+            },
+            ValueError,
+            "num_records must be 60, the dataset_size of batches of at most 9, got 100",
+        ),
+        (
+            {"mechanism": _of(fdp.sampling.ShuffledEpochs(30), "zero_out")},
+            ValueError,
+            "must be a multiple of num_batches = 30, got 100",
+        ),
+        (
+            {"mechanism": _of(fdp.sampling.Poisson(1e-20), "zero_out")},
+            ValueError,
+            r"prob must be 0 or at least 2\^-64 for records to be drawn, got 1e-20",
+        ),
     ],
 )
 def test_plans_that_cannot_be_are_refused(change, error, message):
