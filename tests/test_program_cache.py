@@ -98,6 +98,18 @@ def test_numbers_are_the_same_from_disk_and_damaged_files_do_no_harm(tmp_path):
     assert not _answer(_ask(place))[1]
 
 
+def test_what_another_cache_had_is_not_kept(tmp_path, monkeypatch):
+    """JAX's own: its programs, written once more, are no longer whole."""
+    monkeypatch.setenv("JAX_COMPILATION_CACHE_DIR", str(tmp_path / "of_jax"))
+    monkeypatch.setenv("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
+    monkeypatch.setenv("JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES", "-1")
+    first = _answer(_ask(tmp_path / "one"))
+    assert list((tmp_path / "of_jax").iterdir())
+    # The last one would find what the one before has kept.
+    for _ in range(2):
+        assert _answer(_ask(tmp_path / "other")) == first
+
+
 SLOPE = """
 import jax
 import jax.monitoring

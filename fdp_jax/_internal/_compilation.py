@@ -12,6 +12,7 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.extend.core as jec
+import jax.monitoring
 import numpy as np
 
 from ._program_cache import calls_back, folder, key_of, load, store
@@ -34,6 +35,17 @@ _KNOWN = {"builtins", "collections", "fdp_jax", "equinox", "jax", "jaxlib", "num
 """Packages whose versions or sources are part of the name of a program."""
 _MOST_PROGRAMS = 1024
 """Signatures of one function that are remembered; the bound only stops growth."""
+
+
+_HITS = [0]
+"""Programs that JAX's own cache had."""
+
+
+def _count_hits(event: str, **_: Any) -> None:
+    _HITS[0] += event == "/jax/compilation_cache/cache_hits"
+
+
+jax.monitoring.register_event_listener(_count_hits)
 
 
 @contextlib.contextmanager
@@ -191,9 +203,21 @@ def _kept(
     """A compiled program, from disk or for it."""
     found = load(key, devices)
     if found is None:
-        found = lowered.compile(), None
-        store(key, *found)
+        found = _made(key, lowered, None)
     return found[0]
+
+
+def _made(key: str, lowered: Any, beside: Any) -> tuple[Any, Any]:
+    """A program that is compiled, and kept with something if that can be.
+
+    What JAX's own cache had is not kept: written once more (jaxlib 0.10.2), it lacks
+    functions.
+    """
+    hits = _HITS[0]
+    found = lowered.compile(), beside
+    if _HITS[0] == hits:
+        store(key, *found)
+    return found
 
 
 def _lasting_name(fn: Callable[..., Any]) -> str | None:
@@ -224,10 +248,10 @@ def _program(
         return None
     found = load(key)
     if found is None:
-        found = _compiled(fn, every, structure)
-        if found is None:
+        lowered, outs = _lowered(fn, every, structure)
+        if lowered is None:
             return None
-        store(key, *found)
+        found = _made(key, lowered, outs)
     compiled, skeleton = found
     parts, out_structure = jax.tree.flatten(skeleton)
     places = [i for i, part in enumerate(parts) if isinstance(part, _Slot)]
@@ -245,10 +269,10 @@ class _Slot:
     """Stands for an array in the structure of what a program returns."""
 
 
-def _compiled(
+def _lowered(
     fn: Callable[..., Any], every: list[Any], structure: Any
-) -> tuple[Any, Any] | None:
-    """A program of arrays, and its result with slots; None if it calls back."""
+) -> tuple[Any, Any]:
+    """A program of arrays, None if it calls back, and its result with slots."""
     skeletons, is_array = [], eqx.is_array
     leaves = [x for x in every if is_array(x)]
 
@@ -262,8 +286,8 @@ def _compiled(
 
     traced = jax.jit(flat, **options_here()).trace(leaves)
     if calls_back(traced.jaxpr.jaxpr):
-        return None
-    return traced.lower().compile(), skeletons[-1]
+        return None, None
+    return traced.lower(), skeletons[-1]
 
 
 def _is_plain() -> bool:
