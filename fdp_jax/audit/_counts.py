@@ -95,7 +95,12 @@ class Counts(PointEvidence):
         inside = scores_of("in_scores", in_scores) >= float(threshold)
         outside = scores_of("out_scores", out_scores) >= float(threshold)
         hits, alarms = int(inside.sum()), int(outside.sum())
-        return cls(hits, inside.size - hits, alarms, outside.size - alarms)
+        return cls(
+            true_positives=hits,
+            false_negatives=inside.size - hits,
+            false_positives=alarms,
+            true_negatives=outside.size - alarms,
+        )
 
     @property
     def num_in(self) -> int:
