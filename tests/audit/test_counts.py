@@ -192,7 +192,7 @@ _NAMES = "true_positives", "false_negatives", "false_positives", "true_negatives
 
 def test_counts_in_another_order_are_refused():
     with pytest.raises(TypeError, match=r"by name, got 4 without .*tn, fp, fn, tp"):
-        fdp.audit.Counts(1, 2, 3, 4)
+        fdp.audit.Counts(1, 2, 3, 4)  # pyright: ignore[reportCallIssue]
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ answered is compared by losses, not by numbers: as many releases of each kind, o
 import dataclasses
 import itertools
 import math
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -224,10 +225,8 @@ def test_what_a_run_shares_is_known_without_its_numbers():
         scheme = ALLOCATION(4, same_every_epoch=True)
         run = fdp.DPSGD(noise_multiplier=noise, sampling=scheme, num_steps=steps)
         assert run.shares() == {Shared.SAME_BATCH}
-        (noise,), (count,) = (
-            [x.noise_multiplier for x in run.repeat(steps).loss().terms],
-            run.repeat(steps).loss().counts,
-        )
+        repeated: Any = run.repeat(steps).loss()
+        noise, (count,) = repeated.terms[0].noise_multiplier, repeated.counts
         with pytest.raises(ValueError, match="releases must be independent"):
             fdp.MatrixMechanism(1.0, [1.0, 0.5]).repeat(steps)
         return noise, count
@@ -315,21 +314,25 @@ def test_kept_batches_add_up_with_their_noise():
     for part in parts:
         account = account.step(part)
     for found in (fdp.compose(*parts), account):
-        (term,) = found.simplified().loss().terms
+        loss: Any = found.simplified().loss()
+        (term,) = loss.terms
         assert float(term.noise_multiplier) == pytest.approx((2 + 2 + 0.25) ** -0.5)
     # Fewer batches leak more.
-    (term,) = fdp.compose(run(1.0, 8, 8), run(1.0, 6, 6)).loss().terms
+    loss = fdp.compose(run(1.0, 8, 8), run(1.0, 6, 6)).loss()
+    (term,) = loss.terms
     assert float(term.num_batches) == 6
     # What is certain to be leaked is known of one draw of whole epochs alone.
-    attained = lambda *parts: fdp.compose(*parts).simplified().attained()
+    attained: Any = lambda *parts: fdp.compose(*parts).simplified().attained()
     assert attained(run(1.0, 4), run(2.0, 8)) is None
     assert attained(run(1.0, 4), run(1.0, 3)).noise_multiplier == math.inf
     assert attained(run(1.0, 4), run(1.0, 5, 5)).noise_multiplier == math.inf
 
     def traced(noise):
         account = fdp.Accountant(capacity=2).step(run(noise, 8)).step(run(1.0, 4))
-        (term,) = (x for x in account.loss().terms if hasattr(x, "num_batches"))
-        assert len(account.attained().tables) == 1
+        terms: Any = account.loss().terms
+        (term,) = (x for x in terms if hasattr(x, "num_batches"))
+        attained: Any = account.attained()
+        assert len(attained.tables) == 1
         return term.noise_multiplier
 
     assert float(jax.jit(traced)(2.0)) == pytest.approx(1.5**-0.5)

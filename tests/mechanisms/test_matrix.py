@@ -255,7 +255,7 @@ def test_traced_columns_that_increase_are_refused_where_the_worst_is_not_known()
         ),
         (
             {"num_steps": 100, "max_participations": 10},
-            r"at most 1, of 100 steps with min_separation = 100 \(its default\), got 10",
+            r"at most 1, of 100 steps with min_separation = 100 .*default\), got 10",
         ),
         (
             {"num_steps": 9, "max_participations": 4, "min_separation": 4},
