@@ -34,10 +34,7 @@ _ROOT = pathlib.Path(__file__).resolve().parent.parent
 # may not know them.
 _SOONER = (
     "--xla_cpu_use_fusion_emitters=false --xla_backend_optimization_level=0 "
-    "--xla_cpu_parallel_codegen_split_count=1 "
-    # What only makes loops faster takes a sixth of what is left.
-    "--xla_disable_hlo_passes=simplify-while-loops,"
-    "while-loop-invariant-code-motion,small-while-loop-hoisting"
+    "--xla_cpu_parallel_codegen_split_count=1"
 )
 _KNOWN = importlib.metadata.version("jaxlib").startswith("0.10.")
 if _KNOWN and "FDP_JAX_TEST_DEFAULTS" not in os.environ:
