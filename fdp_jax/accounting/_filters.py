@@ -25,12 +25,13 @@ from ..mechanisms import (
     ADD_OR_REMOVE_ONE,
     ZCDP,
     AbstractMechanism,
+    AbstractRenyi,
     Family,
     Gaussian,
     NeighboringRelation,
     RenyiDP,
-    raise_shared,
     relation_field,
+    require_alone,
 )
 from ._digits import joined, split
 
@@ -45,15 +46,24 @@ class AbstractFilter(Record):
     Both keep their digits in programs of any precision.  Costs are rounded upward, and
     may exceed the budget by 4e-9 of it (1e-5 in programs without 64-bit numbers), so
     that rounding does not refuse what just fills it: `guarantee` includes that.
-    Releases must be independent of earlier ones, given the data and the results.
+    Releases must be independent of earlier ones, given the data and the results: a run
+    that shares randomness with what comes later is entered as a whole, and no other.
     """
 
     _room: ClassVar[str] = "accounting."
 
+    _one_shares: Any = eqx.field(init=False, repr=False, default=None)
+    """A mark, once such a run was entered: an array without entries.
+
+    The first leaf, so that what was saved is not read into a filter without it.
+    """
     _budget: eqx.AbstractVar[tuple[Any, ...]]
     _spent: eqx.AbstractVar[tuple[Any, ...]]
     relation: eqx.AbstractVar[Any]
     """The `NeighboringRelation` of the budget and of all releases."""
+
+    def __check_init__(self):
+        object.__setattr__(self, "_one_shares", None)
 
     def _shown(self, parent: Any) -> Call:
         shown = super()._shown(parent)
@@ -98,7 +108,8 @@ class AbstractFilter(Record):
 
         Raises:
             ValueError: If that exceeds the budget (inside of `jax.jit` a run-time
-                error): ask `fits` before.
+                error): ask `fits` before.  Or if it shares randomness with others (see
+                `fdp_jax.compose`), more often than once.
         """
         spent, fits = self._after(mechanism, count)
         message = "releases must not exceed the budget: ask fits() before"
@@ -109,7 +120,17 @@ class AbstractFilter(Record):
             spent = _checks.error_if(
                 spent, lambda _: ~fits, message, lambda _: count, kind="count ="
             )
-        return eqx.tree_at(lambda f: f._spent, self, spent)
+        return self._with(mechanism, spent)
+
+    def _with(self, mechanism: Any, spent: tuple[Any, ...]) -> Any:
+        """With what has been spent after a release."""
+        after = eqx.tree_at(lambda f: f._spent, self, spent)
+        if _shares(mechanism):
+            mark = np.zeros((0, 1), np.float32)
+            after = eqx.tree_at(
+                lambda f: f._one_shares, after, mark, is_leaf=lambda x: x is None
+            )
+        return after
 
     def _allowed(self) -> Any:
         """The budget, with what may exceed it."""
@@ -118,9 +139,10 @@ class AbstractFilter(Record):
 
     def _after(self, mechanism: Any, count: Any) -> tuple[tuple[Any, ...], Any]:
         count = _checks.count("count", count)
-        if isinstance(mechanism, AbstractMechanism) and mechanism.shares():
-            # In view of earlier results no run of these is what its law says.
-            raise_shared(mechanism, way_out=_WAY_OUT)
+        if _shares(mechanism):
+            # In view of earlier results no part of a run is what its law says.
+            after_one = self._one_shares is not None
+            require_alone((mechanism,), (count,), after_one=after_one)
         stated = getattr(mechanism, "relation", self.relation)
         if stated is not self.relation:
             raise ValueError(
@@ -146,10 +168,9 @@ def _spend(
     return split(total, dtype), fits
 
 
-_WAY_OUT = (
-    "enter what the whole run costs, once, as a number or a Renyi guarantee (see "
-    "divergences.gdp, zcdp and renyi_dp)"
-)
+def _shares(mechanism: Any) -> bool:
+    known = isinstance(mechanism, AbstractMechanism | AbstractRenyi)
+    return known and bool(mechanism.shares())
 
 
 def _parts(value: Any) -> tuple[Any, ...]:
