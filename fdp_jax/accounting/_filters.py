@@ -33,7 +33,7 @@ from ..mechanisms import (
     relation_field,
     require_alone,
 )
-from ._digits import joined, split
+from ._digits import LEAST, joined, split
 
 ROUNDING = {np.dtype(np.float64): (1e-14, 4e-9), np.dtype(np.float32): (1e-6, 1e-5)}
 """Relative errors of costs to allow for, and by how much a budget may be exceeded so
@@ -163,7 +163,9 @@ def _spend(
     more = jnp.where(count > 0, count * cost, 0.0) * (1 + error)
     # Adding nothing does not round.
     rounded = (before + more) * (1 + 2 * jnp.finfo(more.dtype).eps)
-    total = jnp.where(more > 0, rounded, before)
+    # In several parts nothing smaller than the least number would be left.
+    least = LEAST if dtype == np.float32 else 0.0
+    total = jnp.where(more > 0, jnp.maximum(rounded, least), before)
     fits = jnp.all(total <= joined(budget._budget) * (1 + excess))
     return split(total, dtype), fits
 
@@ -173,10 +175,10 @@ def _shares(mechanism: Any) -> bool:
     return known and bool(mechanism.shares())
 
 
-def _parts(value: Any) -> tuple[Any, ...]:
+def _parts(value: Any, name: str = "spent") -> tuple[Any, ...]:
     if is_traced(value):
         return split(jnp.asarray(value, float_dtype()), float_dtype())
-    return split(np.asarray(value, np.float64), float_dtype())
+    return split(np.asarray(value, np.float64), float_dtype(), name)
 
 
 def _no_filter(taken: str, mechanism: Any) -> TypeError:
@@ -192,7 +194,7 @@ class GaussianFilter(AbstractFilter):
     """A budget of Gaussian differential privacy: the squares of mu add up.
 
     Args:
-        mu: All releases together are mu-GDP, in (0, inf).
+        mu: All releases together are mu-GDP, in [1e-150, 1e150].
         relation: The neighboring relation of all releases; numbers and Renyi
             guarantees that are given as such must refer to it.
 
@@ -201,7 +203,7 @@ class GaussianFilter(AbstractFilter):
     sampling does not lower the mu of a step.
 
     Raises:
-        ValueError: If mu is not positive and finite, or (from `step` and `fits`) a
+        ValueError: If mu is out of range, or (from `step` and `fits`) a
             mechanism has another relation.
 
     Example:
@@ -224,8 +226,8 @@ class GaussianFilter(AbstractFilter):
 
     def __init__(self, mu: Real[ArrayLike, ""], *, relation: Any = ADD_OR_REMOVE_ONE):
         self.relation = relation
-        mu = _checks.finite_positive("mu", mu)
-        self._budget = _parts(mu * mu)
+        mu = _checks.checked_scalar("mu", _checked_mu, mu)
+        self._budget = _parts(mu * mu, "mu * mu")
         self._spent = _parts(0.0)
 
     def _cost(self, mechanism: Any) -> Any:
@@ -275,7 +277,7 @@ class ZCDPFilter(AbstractFilter):
 
     def __init__(self, rho: Real[ArrayLike, ""], *, relation: Any = ADD_OR_REMOVE_ONE):
         self.relation = relation
-        self._budget = _parts(_checks.finite_positive("rho", rho))
+        self._budget = _parts(_checks.finite_positive("rho", rho), "rho")
         self._spent = _parts(0.0)
 
     def _cost(self, mechanism: Any) -> Any:
@@ -329,7 +331,7 @@ class RenyiFilter(AbstractFilter):
         if not isinstance(budget, RenyiDP):
             raise TypeError(f"budget must be a RenyiDP, got {type(budget).__name__}")
         self.orders = tuple(float(order) for order in np.asarray(budget.orders))
-        self._budget = _parts(budget.divergences)
+        self._budget = _parts(budget.divergences, "divergences")
         self._spent = _parts(np.zeros(len(self.orders)))
 
     def _cost(self, mechanism: Any) -> Any:
@@ -359,6 +361,15 @@ def _is_number(value: Any) -> bool:
     )
 
 
+def _checked_mu(name: str, mu: Any) -> Any:
+    # Numbers whose squares are known.
+    return _checks.checked(
+        name, mu, "in [1e-150, 1e150]", lambda x: (x >= 1e-150) & (x <= 1e150)
+    )
+
+
 @in_float64(cast_out=False)
 def _square(mu: Array) -> Array:
-    return jnp.square(jnp.asarray(mu))
+    mu = jnp.asarray(mu)
+    # Rounded up where it underflows.
+    return jnp.where(mu > 0, jnp.maximum(jnp.square(mu), 1e-300), 0.0)
