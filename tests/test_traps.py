@@ -8,6 +8,7 @@ import ast
 import dataclasses
 import doctest
 import io
+import itertools
 import math
 import pathlib
 import re
@@ -104,12 +105,12 @@ def test_noise_is_not_lowered_to_the_precision_of_the_model():
     loss = lambda w, x: jnp.sum(w.astype(jnp.float32) * x)
     model = jnp.zeros(4096, jnp.bfloat16)
     found = []
-    seen = optax.GradientTransformation(
-        lambda params: optax.EmptyState(),
-        lambda updates, state, params=None: (found.append(updates), (updates, state))[
-            1
-        ],
-    )
+
+    def update(updates, state, params=None):
+        found.append(updates)
+        return updates, state
+
+    seen = optax.GradientTransformation(lambda params: optax.EmptyState(), update)
     trainer = fdp.training.Trainer(plan, loss, seen)
     state = trainer.init(jax.random.key(0), model)
     jax.eval_shape(trainer.step, state, jnp.zeros((4, 4096), jnp.float32))
@@ -146,9 +147,8 @@ def test_examples_need_nothing_that_is_not_installed_with_the_package():
     """Docstrings are part of the package, what its tests install is not."""
     root = pathlib.Path(fdp.__file__).parent
     project = tomllib.loads((root.parent / "pyproject.toml").read_text())["project"]
-    needed = project["dependencies"] + sum(
-        project["optional-dependencies"].values(), start=[]
-    )
+    extras = project["optional-dependencies"].values()
+    needed = [*project["dependencies"], *itertools.chain(*extras)]
     names = {re.split(r"[<>=\[ ]", x)[0].replace("-", "_") for x in needed}
     allowed = names | set(sys.stdlib_module_names) | {"fdp_jax"}
     examples = doctest.DocTestParser()

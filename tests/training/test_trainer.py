@@ -294,7 +294,8 @@ assert told.sum() == int(seen.size)
 if %d == 1:
     with tempfile.TemporaryDirectory() as folder:
         trainer.save(folder + "/run", state)
-        resumed = trainer.restore(folder + "/run", trainer.init(jax.random.key(0), first))
+        like = trainer.init(jax.random.key(0), first)
+        resumed = trainer.restore(folder + "/run", like)
     after, other = (trainer.step(x, data)[0] for x in (resumed, state))
     assert np.array_equal(after.model, other.model)
     assert np.any(drawn(state.model, after.model) != told)
