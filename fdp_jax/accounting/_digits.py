@@ -10,11 +10,11 @@ from .._internal._concrete import is_traced
 
 _PARTS = 3
 """How many float32 numbers hold a float64 one."""
-_LEAST, _MOST = 2.0**-77, 2.0**127
+LEAST, _MOST = 2.0**-77, 2.0**127
 """Sizes between which they do: beyond these parts underflow or overflow."""
 
 
-def split(numbers: Any, dtype: Any) -> tuple[Any, ...]:
+def split(numbers: Any, dtype: Any, name: str = "numbers") -> tuple[Any, ...]:
     """The numbers in one part of float64, or in several of float32.
 
     Raises:
@@ -26,9 +26,9 @@ def split(numbers: Any, dtype: Any) -> tuple[Any, ...]:
     parts, traced = [], is_traced(numbers)
     if not traced:
         sizes = np.abs(numbers[np.isfinite(numbers) & (numbers != 0)])
-        if np.any((sizes < _LEAST) | (sizes >= _MOST)):
+        if np.any((sizes < LEAST) | (sizes >= _MOST)):
             raise ValueError(
-                f"numbers must be 0, infinite, or from {_LEAST:.3g} to {_MOST:.3g} in "
+                f"{name} must be 0, infinite, or from {LEAST:.3g} to {_MOST:.3g} in "
                 f"programs without 64-bit numbers, got {numbers.tolist()}"
             )
     module = jnp if traced else np

@@ -25,14 +25,15 @@ from ..mechanisms import (
     ADD_OR_REMOVE_ONE,
     ZCDP,
     AbstractMechanism,
+    AbstractRenyi,
     Family,
     Gaussian,
     NeighboringRelation,
     RenyiDP,
-    raise_shared,
     relation_field,
+    require_alone,
 )
-from ._digits import joined, split
+from ._digits import LEAST, joined, split
 
 ROUNDING = {np.dtype(np.float64): (1e-14, 4e-9), np.dtype(np.float32): (1e-6, 1e-5)}
 """Relative errors of costs to allow for, and by how much a budget may be exceeded so
@@ -45,15 +46,24 @@ class AbstractFilter(Record):
     Both keep their digits in programs of any precision.  Costs are rounded upward, and
     may exceed the budget by 4e-9 of it (1e-5 in programs without 64-bit numbers), so
     that rounding does not refuse what just fills it: `guarantee` includes that.
-    Releases must be independent of earlier ones, given the data and the results.
+    Releases must be independent of earlier ones, given the data and the results: a run
+    that shares randomness with what comes later is entered as a whole, and no other.
     """
 
     _room: ClassVar[str] = "accounting."
 
+    _one_shares: Any = eqx.field(init=False, repr=False, default=None)
+    """A mark, once such a run was entered: an array without entries.
+
+    The first leaf, so that what was saved is not read into a filter without it.
+    """
     _budget: eqx.AbstractVar[tuple[Any, ...]]
     _spent: eqx.AbstractVar[tuple[Any, ...]]
     relation: eqx.AbstractVar[Any]
     """The `NeighboringRelation` of the budget and of all releases."""
+
+    def __check_init__(self):
+        object.__setattr__(self, "_one_shares", None)
 
     def _shown(self, parent: Any) -> Call:
         shown = super()._shown(parent)
@@ -98,7 +108,8 @@ class AbstractFilter(Record):
 
         Raises:
             ValueError: If that exceeds the budget (inside of `jax.jit` a run-time
-                error): ask `fits` before.
+                error): ask `fits` before.  Or if it shares randomness with others (see
+                `fdp_jax.compose`), more often than once.
         """
         spent, fits = self._after(mechanism, count)
         message = "releases must not exceed the budget: ask fits() before"
@@ -109,7 +120,17 @@ class AbstractFilter(Record):
             spent = _checks.error_if(
                 spent, lambda _: ~fits, message, lambda _: count, kind="count ="
             )
-        return eqx.tree_at(lambda f: f._spent, self, spent)
+        return self._with(mechanism, spent)
+
+    def _with(self, mechanism: Any, spent: tuple[Any, ...]) -> Any:
+        """With what has been spent after a release."""
+        after = eqx.tree_at(lambda f: f._spent, self, spent)
+        if _shares(mechanism):
+            mark = np.zeros((0, 1), np.float32)
+            after = eqx.tree_at(
+                lambda f: f._one_shares, after, mark, is_leaf=lambda x: x is None
+            )
+        return after
 
     def _allowed(self) -> Any:
         """The budget, with what may exceed it."""
@@ -118,9 +139,10 @@ class AbstractFilter(Record):
 
     def _after(self, mechanism: Any, count: Any) -> tuple[tuple[Any, ...], Any]:
         count = _checks.count("count", count)
-        if isinstance(mechanism, AbstractMechanism) and mechanism.shares():
-            # In view of earlier results no run of these is what its law says.
-            raise_shared(mechanism, way_out=_WAY_OUT)
+        if _shares(mechanism):
+            # In view of earlier results no part of a run is what its law says.
+            after_one = self._one_shares is not None
+            require_alone((mechanism,), (count,), after_one=after_one)
         stated = getattr(mechanism, "relation", self.relation)
         if stated is not self.relation:
             raise ValueError(
@@ -141,21 +163,22 @@ def _spend(
     more = jnp.where(count > 0, count * cost, 0.0) * (1 + error)
     # Adding nothing does not round.
     rounded = (before + more) * (1 + 2 * jnp.finfo(more.dtype).eps)
-    total = jnp.where(more > 0, rounded, before)
+    # In several parts nothing smaller than the least number would be left.
+    least = LEAST if dtype == np.float32 else 0.0
+    total = jnp.where(more > 0, jnp.maximum(rounded, least), before)
     fits = jnp.all(total <= joined(budget._budget) * (1 + excess))
     return split(total, dtype), fits
 
 
-_WAY_OUT = (
-    "enter what the whole run costs, once, as a number or a Renyi guarantee (see "
-    "divergences.gdp, zcdp and renyi_dp)"
-)
+def _shares(mechanism: Any) -> bool:
+    known = isinstance(mechanism, AbstractMechanism | AbstractRenyi)
+    return known and bool(mechanism.shares())
 
 
-def _parts(value: Any) -> tuple[Any, ...]:
+def _parts(value: Any, name: str = "spent") -> tuple[Any, ...]:
     if is_traced(value):
         return split(jnp.asarray(value, float_dtype()), float_dtype())
-    return split(np.asarray(value, np.float64), float_dtype())
+    return split(np.asarray(value, np.float64), float_dtype(), name)
 
 
 def _no_filter(taken: str, mechanism: Any) -> TypeError:
@@ -171,7 +194,7 @@ class GaussianFilter(AbstractFilter):
     """A budget of Gaussian differential privacy: the squares of mu add up.
 
     Args:
-        mu: All releases together are mu-GDP, in (0, inf).
+        mu: All releases together are mu-GDP, in [1e-150, 1e150].
         relation: The neighboring relation of all releases; numbers and Renyi
             guarantees that are given as such must refer to it.
 
@@ -180,7 +203,7 @@ class GaussianFilter(AbstractFilter):
     sampling does not lower the mu of a step.
 
     Raises:
-        ValueError: If mu is not positive and finite, or (from `step` and `fits`) a
+        ValueError: If mu is out of range, or (from `step` and `fits`) a
             mechanism has another relation.
 
     Example:
@@ -203,8 +226,8 @@ class GaussianFilter(AbstractFilter):
 
     def __init__(self, mu: Real[ArrayLike, ""], *, relation: Any = ADD_OR_REMOVE_ONE):
         self.relation = relation
-        mu = _checks.finite_positive("mu", mu)
-        self._budget = _parts(mu * mu)
+        mu = _checks.checked_scalar("mu", _checked_mu, mu)
+        self._budget = _parts(mu * mu, "mu * mu")
         self._spent = _parts(0.0)
 
     def _cost(self, mechanism: Any) -> Any:
@@ -254,7 +277,7 @@ class ZCDPFilter(AbstractFilter):
 
     def __init__(self, rho: Real[ArrayLike, ""], *, relation: Any = ADD_OR_REMOVE_ONE):
         self.relation = relation
-        self._budget = _parts(_checks.finite_positive("rho", rho))
+        self._budget = _parts(_checks.finite_positive("rho", rho), "rho")
         self._spent = _parts(0.0)
 
     def _cost(self, mechanism: Any) -> Any:
@@ -308,7 +331,7 @@ class RenyiFilter(AbstractFilter):
         if not isinstance(budget, RenyiDP):
             raise TypeError(f"budget must be a RenyiDP, got {type(budget).__name__}")
         self.orders = tuple(float(order) for order in np.asarray(budget.orders))
-        self._budget = _parts(budget.divergences)
+        self._budget = _parts(budget.divergences, "divergences")
         self._spent = _parts(np.zeros(len(self.orders)))
 
     def _cost(self, mechanism: Any) -> Any:
@@ -338,6 +361,15 @@ def _is_number(value: Any) -> bool:
     )
 
 
+def _checked_mu(name: str, mu: Any) -> Any:
+    # Numbers whose squares are known.
+    return _checks.checked(
+        name, mu, "in [1e-150, 1e150]", lambda x: (x >= 1e-150) & (x <= 1e150)
+    )
+
+
 @in_float64(cast_out=False)
 def _square(mu: Array) -> Array:
-    return jnp.square(jnp.asarray(mu))
+    mu = jnp.asarray(mu)
+    # Rounded up where it underflows.
+    return jnp.where(mu > 0, jnp.maximum(jnp.square(mu), 1e-300), 0.0)

@@ -97,7 +97,8 @@ class AbstractOdometer(Record):
             ValueError: If it has another relation, or `count` is not whole.
         """
         spent, _ = self._unit._after(mechanism, count)
-        return eqx.tree_at(lambda o: o._unit._spent, self, spent)
+        unit = self._unit._with(mechanism, spent)
+        return eqx.tree_at(lambda o: o._unit, self, unit)
 
     def epsilon(self, delta: Real[ArrayLike, "..."]) -> Float[Array, "..."]:
         """An epsilon that covers everything released so far.
@@ -120,7 +121,7 @@ class AbstractOdometer(Record):
         level = eqx.tree_at(lambda f: f._budget, self._unit, budget)
         found = level.guarantee.epsilon(delta=_product(delta, share))
         found = jnp.where(within, jnp.maximum(found, 0), jnp.inf)
-        return jnp.where(jnp.any(self.spent > 0), found, 0)
+        return jnp.where(jnp.all(self.spent == 0), 0, found)
 
 
 @in_float64(cast_out=False)

@@ -31,6 +31,7 @@ from .log_moment import (
     loss_and_direction,
     normalized,
     oriented,
+    shared_by,
 )
 
 _ORDERS = (
@@ -142,7 +143,8 @@ def renyi_dp(mechanism: Any, *, orders: Any = _ORDERS) -> RenyiDP:
     Returns:
         `RenyiDP` with both directions' larger `renyi` at these orders, rounded up by
         1e-9 relative (the quadrature's error is about 1e-13; by 2.5e-7 where numbers
-        are traced and x64 is off).
+        are traced and x64 is off).  It says what later releases of the run
+        share with it (`shared`), and is then composed with no others that share.
 
     Raises:
         ValueError: If an order is out of range.
@@ -165,7 +167,7 @@ def renyi_dp(mechanism: Any, *, orders: Any = _ORDERS) -> RenyiDP:
     with jax.enable_x64(double or outside_transformations()):
         divergences = _renyi(loss, orders, direction="both")
         slack = _ROUNDING if divergences.dtype == jnp.float64 else _SINGLE_ROUNDING
-        return RenyiDP(orders=orders, divergences=divergences * (1 + slack))
+        return RenyiDP(orders, divergences * (1 + slack), shared=shared_by(mechanism))
 
 
 @explained

@@ -113,7 +113,9 @@ def _one_direction(loss: ComposedLoss, sign: float) -> tuple[Array, Array]:
     inside = jnp.where(values[best] > limit, inside, limit)
     exact = stop_gradient(ceiling) <= between
     estimate = jnp.where(exact, jnp.where(jnp.isfinite(ceiling), ceiling, 0.0), inside)
-    lost = (mass.base < 0) | (mass.included < 0)
+    # What overflows is not known.
+    lost = (mass.base < 0) | (mass.included < 0) | jnp.isnan(upper)
+    estimate = jnp.where(jnp.isfinite(estimate), estimate, 0.0)
     return jnp.where(lost, jnp.inf, upper), estimate
 
 

@@ -21,7 +21,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from ..losses import AbstractLoss, ComposedLoss, MassLoss
-from ..mechanisms import AbstractMechanism, Resolved, View, resolve
+from ..mechanisms import AbstractMechanism, Resolved, Shared, View, resolve
 from ..tradeoff import AbstractTradeOff
 
 
@@ -49,6 +49,13 @@ def loss_and_direction(mechanism: Any, name: str) -> tuple[ComposedLoss, str]:
     """The privacy loss behind a mechanism or view, and the direction asked for."""
     subject = resolved(mechanism, name).whole
     return subject.composed, subject.direction
+
+
+def shared_by(mechanism: Any) -> frozenset[Shared] | None:
+    """What later releases share with a mechanism or view; None if nothing."""
+    mechanism = mechanism_of(mechanism)
+    whole = mechanism.mechanism if isinstance(mechanism, View) else mechanism
+    return whole.shares() or None
 
 
 def directions(direction: str) -> tuple[float, ...]:

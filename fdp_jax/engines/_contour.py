@@ -130,6 +130,10 @@ def start_contour(
     # The orders are 1 + c: no other c than theirs may weigh a threshold.
     shifts = optimization_barrier(1 + _chernoff_shifts(saddle, middle)) - 1
     logs = log_moments(loss, sign, shifts) + _log_payoff(shifts)
+    # Moments of a large loss are differences of terms as large as that.
+    slope = saddle.epsilon + 1 / saddle.shift + 1 / (1 + saddle.shift)
+    unit = 8 * jnp.finfo(logs.dtype).eps
+    logs = logs + unit * (2 + jnp.abs(shifts)) * jnp.abs(slope)
     return stop_gradient(Start(sign, middle, saddle, shifts, logs))
 
 

@@ -56,6 +56,7 @@ from ._fields import (
 from ._joint import (
     Shared as Shared,
     raise_shared as raise_shared,
+    require_alone as require_alone,
     require_joint as require_joint,
 )
 from ._levy_triplet import LevyTriplet as LevyTriplet

@@ -18,6 +18,7 @@ from ._sampling import Sampling
 
 if TYPE_CHECKING:
     from ._base import AbstractMechanism
+    from ._renyi import AbstractRenyi
 
 
 class Shared(enum.Enum):
@@ -76,8 +77,40 @@ def require_joint(
             raise_shared(parts[having[0]], what)
 
 
+def require_alone(
+    parts: Sequence["AbstractMechanism | AbstractRenyi"],
+    counts: Sequence[Any],
+    *,
+    after_one: bool = False,
+) -> None:
+    """Raises an error where one more than a single part, once, shares randomness.
+
+    For what does not tell what a run that goes on would be, as numbers do not.
+
+    Args:
+        parts: What is composed.
+        counts: How often each.
+        after_one: Whether one that shares was there before these.
+
+    Raises:
+        ValueError: With what they share, and the way out.
+    """
+    having = [i for i, part in enumerate(parts) if part.shares()]
+    if not having:
+        return
+    for part in parts:
+        # Whatever comes later may reach into that epoch.
+        if Shared.BEGUN_EPOCH in part.shares():
+            raise_shared(part, Shared.BEGUN_EPOCH)
+    once = len(having) == 1 and _is_at_most_one(counts[having[0]])
+    if after_one or not once:
+        raise_shared(parts[having[0]])
+
+
 def raise_shared(
-    part: "AbstractMechanism", what: Shared | None = None, way_out: str | None = None
+    part: "AbstractMechanism | AbstractRenyi",
+    what: Shared | None = None,
+    way_out: str | None = None,
 ) -> NoReturn:
     """The error where releases would have to be independent."""
     what = what or next(found for found in Shared if found in part.shares())

@@ -1,7 +1,7 @@
 """Black boxes of which only Rényi divergences are known."""
 
 import abc
-from typing import Any
+from typing import Any, Self
 
 import equinox as eqx
 import jax
@@ -26,6 +26,7 @@ from ..curves import (
 from ..engines import Interval, log_complement, select
 from . import _renyi_bounds as theorems
 from ._fields import as_float, parameter
+from ._joint import Shared, require_alone
 
 
 class AbstractRenyi(AbstractGuarantee):
@@ -35,6 +36,16 @@ class AbstractRenyi(AbstractGuarantee):
     because a mechanism that releases nothing has the guarantee too.  The estimate is
     the pessimistic end, and the status never better than `Status.LOOSE`.
     """
+
+    shared: eqx.AbstractVar[frozenset[Shared] | None]
+    """What later releases may share with it, as those of the run that it is of."""
+
+    def shares(self) -> frozenset[Shared]:
+        """What later releases may share with it, beside the data.
+
+        See `AbstractMechanism.shares`.
+        """
+        return self.shared or frozenset()
 
     @abc.abstractmethod
     def divergence(self, order: Real[Array, "..."]) -> Real[Array, "..."]:
@@ -61,8 +72,18 @@ class AbstractRenyi(AbstractGuarantee):
         """Bound of log(1 - power) at alpha = 0: no less than this."""
 
     @abc.abstractmethod
-    def repeat(self, num_steps: Any) -> "AbstractRenyi":
-        """This mechanism, run a whole number of times on the same data."""
+    def _times(self, count: Any) -> Any:
+        """This mechanism, run so often with independent randomness."""
+
+    def repeat(self, num_steps: Any) -> Self:
+        """This mechanism, run a whole number of times on the same data.
+
+        Raises:
+            ValueError: If the number is not whole, or releases share randomness.
+        """
+        count = _checks.scalar("num_steps", _checks.count("num_steps", num_steps))
+        require_alone((self,), (count,))
+        return self._times(count)
 
     def _solve(self, delta: Any) -> Bounds:
         return _epsilon_bounds(self, delta, narrow=narrow())
@@ -79,6 +100,8 @@ class ZCDP(AbstractRenyi):
 
     Args:
         rho: In [0, inf).
+        shared: What its releases share with later ones, if it is of a run that goes on
+            (`AbstractMechanism.shares`): then it is composed at most once.
 
     Raises:
         ValueError: If it is negative, infinite or NaN.
@@ -95,13 +118,15 @@ class ZCDP(AbstractRenyi):
     """
 
     rho: Real[ArrayLike, ""] = parameter("rho", _checks.nonnegative)
+    shared: frozenset[Shared] | None = eqx.field(
+        static=True, kw_only=True, default=None
+    )
 
     def divergence(self, order):
         return as_float(self.rho) * jnp.maximum(order, 1.0)
 
-    def repeat(self, num_steps: Any) -> "ZCDP":
-        count = _checks.scalar("num_steps", _checks.count("num_steps", num_steps))
-        return ZCDP(self.rho * count)
+    def _times(self, count):
+        return ZCDP(self.rho * count, shared=self.shared)
 
     def _log_delta(self, epsilon):
         return theorems.zcdp_log_delta(as_float(self.rho), epsilon)
@@ -125,6 +150,8 @@ class RenyiDP(AbstractRenyi):
     Args:
         orders: Orders t in (0, inf), a vector; those up to 1 serve error rates only.
         divergences: As many numbers in [0, inf], each a bound for both directions.
+        shared: What its releases share with later ones, if it is of a run that goes on,
+            as `divergences.renyi_dp` says: then it is composed at most once.
 
     Raises:
         ValueError: If a number is out of range or the shapes differ.
@@ -143,8 +170,17 @@ class RenyiDP(AbstractRenyi):
 
     orders: Real[ArrayLike, " k"]
     divergences: Real[ArrayLike, " k"]
+    shared: frozenset[Shared] | None = eqx.field(
+        static=True, kw_only=True, default=None
+    )
 
-    def __init__(self, orders: Any, divergences: Any):
+    def __init__(
+        self,
+        orders: Any,
+        divergences: Any,
+        *,
+        shared: frozenset[Shared] | None = None,
+    ):
         orders = _checks.finite_positive("orders", _vector(orders))
         divergences = _checks.nonnegative_or_inf("divergences", _vector(divergences))
         if orders.ndim != 1 or orders.shape != divergences.shape or orders.size == 0:
@@ -153,6 +189,7 @@ class RenyiDP(AbstractRenyi):
                 f"shapes {orders.shape} and {divergences.shape}"
             )
         self.orders, self.divergences = orders, divergences
+        self.shared = shared
 
     def divergence(self, order):
         known, at = as_float(self.orders), as_float(order)[..., None]
@@ -160,9 +197,9 @@ class RenyiDP(AbstractRenyi):
         larger = jnp.where(known >= at, as_float(self.divergences), jnp.inf)
         return jnp.min(larger, axis=-1)
 
-    def repeat(self, num_steps: Any) -> "RenyiDP":
-        count = _checks.scalar("num_steps", _checks.count("num_steps", num_steps))
-        return RenyiDP(self.orders, _times(self.divergences, count))
+    def _times(self, count):
+        found = _times(self.divergences, count)
+        return RenyiDP(self.orders, found, shared=self.shared)
 
     def _above_one(self) -> tuple[Array, Array, Array]:
         orders, values = as_float(self.orders), as_float(self.divergences)
@@ -213,13 +250,19 @@ def _times(values: Any, count: Any) -> Array:
 
 
 def compose_renyi(*parts: AbstractRenyi) -> AbstractRenyi:
-    """Rényi divergences add, order by order (Mironov 2017, Proposition 1)."""
+    """Rényi divergences add, order by order (Mironov 2017, Proposition 1).
+
+    Raises:
+        ValueError: If more than one of them shares randomness with later releases.
+    """
+    require_alone(parts, [1] * len(parts))
+    shared = next((part.shared for part in parts if part.shared), None)
     zcdp = [part for part in parts if isinstance(part, ZCDP)]
     listed = [part for part in parts if isinstance(part, RenyiDP)]
     if not listed:
-        return ZCDP(sum(part.rho for part in zcdp))
+        return ZCDP(sum(part.rho for part in zcdp), shared=shared)
     orders = listed[0].orders
-    return RenyiDP(orders, _sum_at(parts, orders))
+    return RenyiDP(orders, _sum_at(parts, orders), shared=shared)
 
 
 @in_float64(cast_out=False)

@@ -148,3 +148,31 @@ def test_wrong_arguments_are_named(wrong, message):
 def test_only_renyi_guarantees_are_renyi_budgets():
     with pytest.raises(TypeError, match="budget must be a RenyiDP"):
         RenyiFilter(fdp.ZCDP(1.0))  # pyright: ignore
+
+
+@pytest.mark.parametrize("double", [True, False])
+def test_costs_below_the_least_number_are_not_forgotten(double):
+    """Rounded upward: many of them fill a budget, and some is no nothing."""
+    with jax.enable_x64(double):
+        budget = ZCDPFilter(rho=1.0)
+        for cost in (1e-39, 1e-300, fdp.ZCDP(1e-39)):
+            many = 0.25 / float(getattr(cost, "rho", cost))
+            spent = float(budget.step(cost, count=many).spent)
+            assert spent == pytest.approx(0.25, rel=1e-5)
+            assert not bool(budget.fits(cost, 8 * many))
+            assert float(budget.step(cost).spent) > 0
+            assert bool(budget.fits(cost))
+        # The mechanism's rho is 5e-51, rounded up.
+        assert not bool(budget.fits(fdp.Gaussian(1e25), 4e50))
+        assert float(budget.step(fdp.Gaussian(1e25)).spent) > 0
+        assert float(GaussianFilter(1.0).step(1e-200).spent) > 0
+        orders = fdp.RenyiDP([2.0], [1.0])
+        spent = RenyiFilter(orders).step(fdp.RenyiDP([2.0], [1e-300])).spent
+        assert float(spent[0]) > 0
+        # What is nothing costs nothing.
+        assert float(GaussianFilter(1.0).step(0.0).spent) == 0
+        with pytest.raises(ValueError, match=r"mu must be in \[1e-150, 1e150\]"):
+            GaussianFilter(1e-200)
+        if not double:
+            with pytest.raises(ValueError, match="rho must be 0, infinite, or from"):
+                ZCDPFilter(1e-39)

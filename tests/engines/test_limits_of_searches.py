@@ -24,3 +24,23 @@ def test_one_step_with_hardly_any_noise(wide):
                     assert int(found.status) == fdp.Status.VACUOUS
                 else:
                     assert float(found.upper) <= truth * (1 + 1e-5)
+
+
+def test_logistic_noise_of_hardly_any_scale():
+    # The losses are at most 1 / s; delta is (1 - e^((eps - 1 / s) / 2))^2, or less.
+    for scale in (1e-300, 1e-100, 1e-30, 1e-16, 1e-8, 1e-3):
+        with jax.enable_x64(True):
+            found = fdp.Logistic(scale).bounds(delta=1e-5)
+            truth = 1 / scale + 2 * np.log1p(-np.sqrt(1e-5))
+            assert float(found.lower) <= truth <= float(found.upper)
+
+
+@pytest.mark.parametrize("scale", [1e-300, 1e-200, 1e-100, 1e-30, 1.0])
+def test_divergences_that_overflow_are_infinite(scale):
+    with jax.enable_x64(True):
+        run = fdp.Gaussian(scale)
+        truth = 0.5 / scale**2 if scale > 1e-150 else np.inf
+        rho = fdp.divergences.zcdp(run)
+        assert truth <= rho <= truth * (1 + 1e-9)
+        spent = fdp.accounting.ZCDPOdometer().step(run)
+        assert float(spent.epsilon(1e-5)) >= truth * (1 - 1e-9)

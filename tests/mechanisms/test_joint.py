@@ -6,10 +6,12 @@ answered is compared by losses, not by numbers: as many releases of each kind, o
 """
 
 import dataclasses
+import io
 import itertools
 import math
 from typing import Any
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -215,6 +217,14 @@ SHARING = {
 }
 
 
+RENYI = fdp.RenyiDP([2.0], [9.0])
+BUDGETS = (
+    *(fdp.accounting.GaussianFilter(9.0), fdp.accounting.ZCDPFilter(9.0)),
+    *(fdp.accounting.RenyiFilter(RENYI), fdp.accounting.GaussianOdometer()),
+    *(fdp.accounting.ZCDPOdometer(), fdp.accounting.RenyiOdometer(RENYI)),
+)
+
+
 def test_what_a_run_shares_is_known_without_its_numbers():
     for what, run in SHARING.items():
         assert run.shares() == {what}
@@ -239,15 +249,10 @@ def test_what_a_run_shares_is_known_without_its_numbers():
 @pytest.mark.parametrize("what", SHARING)
 def test_doors_that_need_independent_releases_say_so(what):
     run, refusal = SHARING[what], "releases must be independent of earlier ones"
-    accounting = fdp.accounting
-    renyi = fdp.RenyiDP([2.0], [1.0])
-    for budget in (
-        *(accounting.GaussianFilter(1.0), accounting.ZCDPFilter(1.0)),
-        *(accounting.RenyiFilter(renyi), accounting.GaussianOdometer()),
-        *(accounting.ZCDPOdometer(), accounting.RenyiOdometer(renyi)),
-    ):
-        with pytest.raises(ValueError, match=f"{refusal}.*what the whole run costs"):
-            budget.step(run)
+    once = 1 if what is Shared.BEGUN_EPOCH else 2
+    for budget in BUDGETS:
+        with pytest.raises(ValueError, match=refusal):
+            budget.step(run, count=once)
     with pytest.raises((ValueError, TypeError), match=refusal):
         fdp.Schedule(lambda x: run, np.ones(2))
     if what is Shared.BEGUN_EPOCH:
@@ -269,6 +274,64 @@ def test_doors_that_need_independent_releases_say_so(what):
             fdp.Subsampled(run, sampling.Poisson(0.1))
         with pytest.raises(ValueError, match=refusal):
             fdp.PoissonSubsampled(run, 0.1).repeat(2)
+
+
+@pytest.mark.parametrize("what", SHARING)
+def test_what_is_known_by_numbers_alone_shares_as_its_run(what):
+    refusal = "releases must be independent of earlier ones"
+    known, plain = (
+        fdp.RenyiDP([2.0, 4.0], [1.0, 2.0], shared=shared)
+        for shared in (SHARING[what].shares(), None)
+    )
+    rate = fdp.ZCDP(0.1, shared=known.shares())
+    assert known.shares() == rate.shares() == {what}
+    assert dataclasses.replace(known, orders=known.orders).shares() == {what}
+    twice = [
+        *(lambda x=x: x.repeat(2) for x in (known, rate)),
+        *(lambda x=x: fdp.compose(x, plain, known) for x in (known, rate)),
+        lambda: jax.jit(lambda n: known.repeat(n))(1.0),
+    ]
+    budget = fdp.accounting.RenyiFilter(plain.repeat(9))
+    once = [lambda: known.repeat(1), lambda: fdp.compose(plain, known, fdp.ZCDP(0.1))]
+    if what is Shared.BEGUN_EPOCH:
+        twice += [*once, lambda: fdp.compose(known, plain), lambda: budget.step(known)]
+    else:
+        assert all(found().shares() == {what} for found in once)
+        entered = budget.step(known).step(plain, count=3)
+        np.testing.assert_allclose(entered.spent, [4.0, 8.0], rtol=1e-5)
+        twice += [lambda: entered.fits(known), lambda: entered.step(SHARING[what])]
+    for refused in twice:
+        with pytest.raises(ValueError, match=refusal):
+            refused()
+    assert not plain.repeat(2).shares()
+
+
+def test_a_guarantee_says_what_its_run_shares():
+    run = SHARING[Shared.NOISE]
+    for known in (run, run.remove, fdp.compose(run, fdp.Gaussian(1.0))):
+        found = fdp.divergences.renyi_dp(known, orders=[2.0])
+        assert found.shares() == {Shared.NOISE}
+    assert not fdp.divergences.renyi_dp(fdp.Gaussian(1.0), orders=[2.0]).shares()
+
+
+def test_a_run_that_shares_is_entered_once_into_a_budget():
+    run, refusal = SHARING[Shared.NOISE], "releases must be independent of earlier"
+    # Two bands of 1 and .5 of four steps, a record in every second one: 2.5 / 2^2.
+    for budget in BUDGETS:
+        entered = budget.step(run)
+        of_gaussian = budget.step(fdp.Gaussian(math.sqrt(1.6)))
+        np.testing.assert_allclose(entered.spent, of_gaussian.spent, rtol=1e-5)
+        with pytest.raises(ValueError, match=refusal):
+            entered.step(fdp.Gaussian(9.0)).step(run)
+        # What was saved is not taken for an account of independent releases.
+        file = io.BytesIO()
+        eqx.tree_serialise_leaves(file, entered)
+        file.seek(0)
+        with pytest.raises(RuntimeError, match="changed shape"):
+            eqx.tree_deserialise_leaves(file, budget)
+        # Nor is it entered by a loop.
+        with pytest.raises(TypeError, match="carry"):
+            jax.lax.scan(lambda x, _: (x.step(run), None), budget, None, length=2)
 
 
 def begun(noise, steps, batches=4):

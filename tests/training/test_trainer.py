@@ -287,7 +287,7 @@ def test_shuffled_batches_keep_their_own_guarantee():
 
 
 _DEVICES = """
-import os, sys
+import os, sys, tempfile
 os.environ["XLA_FLAGS"] = "--xla_force_host_platform_device_count=%d"
 import jax
 if %d > 1:
@@ -297,29 +297,49 @@ import jax.numpy as jnp, numpy as np, optax
 from jax.sharding import Mesh, NamedSharding, PartitionSpec as P
 import fdp_jax as fdp
 
-run = fdp.DPSGD(noise_multiplier=1.0, sampling_prob=0.5, num_steps=30)
+run = fdp.DPSGD(noise_multiplier=0.1, sampling_prob=0.5, num_steps=30)
 plan = fdp.training.Plan(run, num_records=400, clipping=1.0)
 mesh = Mesh(np.asarray(jax.devices()), ("data",))
 loss = lambda w, x: jnp.sum(w * x)
 trainer = fdp.training.Trainer(plan, loss, optax.sgd(1.0), mesh=mesh)
 size = 20_000
 state = trainer.init(jax.random.key(0), jnp.zeros(size))
-# Gradients along one axis of their own: all else is noise.
+# Every gradient along an axis of its own: all else is noise.
 where = NamedSharding(mesh, P("data"))
-rows = np.zeros((400, size), np.float32); rows[:, 0] = 0.01
+rows = np.eye(400, size, dtype=np.float32)
 data = jax.make_array_from_callback(rows.shape, where, lambda index: rows[index])
+
+def drawn(before, after):
+    told = (np.asarray(before) - np.asarray(after))[:400] * plan.expected_size > 0.5
+    shards = told.reshape(len(jax.devices()), -1)
+    # No two shards draw alike: a half agrees, by chance alone.
+    for i, one in enumerate(shards):
+        assert all(np.mean(one == x) < 0.8 for x in shards[:i])
+    return told
+
+first = state.model
 state, seen = trainer.step(state, data)
+told = drawn(first, state.model)
+assert told.sum() == int(seen.size)
+if %d == 1:
+    with tempfile.TemporaryDirectory() as folder:
+        trainer.save(folder + "/run", state)
+        like = trainer.init(jax.random.key(0), first)
+        resumed = trainer.restore(folder + "/run", like)
+    after, other = (trainer.step(x, data)[0] for x in (resumed, state))
+    assert np.array_equal(after.model, other.model)
+    assert np.any(drawn(state.model, after.model) != told)
 alone = [np.asarray(x.data) for x in state.model.addressable_shards]
 weights = alone[0]
 assert all(np.array_equal(alone[0], x) for x in alone)
-noise = weights[1:] * plan.expected_size
+noise = weights[400:] * plan.expected_size / 0.1
 print(int(np.asarray(seen.size)), float(np.std(noise)), weights[1], len(jax.devices()))
 """
 
 
 def _run_on(devices, processes):
     port = 20_000 + int(np.random.default_rng().integers(20_000))
-    code = _DEVICES % (devices, processes, port, processes)
+    code = _DEVICES % (devices, processes, port, processes, processes)
     started = [
         subprocess.Popen(
             [sys.executable, "-c", code, str(index)],
@@ -339,6 +359,7 @@ def _run_on(devices, processes):
 
 @pytest.mark.parametrize(("devices", "processes"), [(4, 1), (1, 2)])
 def test_devices_draw_among_their_own_and_the_noise_is_added_once(devices, processes):
+    """Also after a checkpoint: else batches of all devices would be one, repeated."""
     found = _run_on(devices, processes)
     assert all(one == found[0] for one in found)
     size, spread, _, number = (float(x) for x in found[0])
