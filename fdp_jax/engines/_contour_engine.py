@@ -1,8 +1,6 @@
 """The contour engine: sums over the nodes of pairs, along one line per direction."""
 
-import dataclasses
-import functools
-from typing import ClassVar, NamedTuple
+from typing import ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -12,10 +10,10 @@ from jax.lax import stop_gradient
 from jaxtyping import Array, Float
 
 from .._internal._batching import one_by_one
-from .._internal._implicit import implicit_root, known_value
+from .._internal._implicit import implicit_root
 from .._internal._interval import Interval, log_complement
 from ..losses import ComposedLoss, NormalMixtures
-from ._bounds import Profile, largest_loss, with_infinite, worst_of
+from ._bounds import Profile, largest_loss, worst_of
 from ._interface import AbstractEngine, AbstractPlan, AbstractPrepared
 from ._line_queries import Root, see, solve
 from ._line_slopes import log_value
@@ -33,7 +31,9 @@ from ._lines import (
 
 def _terms(loss: ComposedLoss) -> Terms:
     """All parts of a composition as one stack, in the direction "remove"."""
-    parts = [term.normal_mixtures() for term in loss.terms]
+    known = [term.normal_mixtures() for term in loss.terms]
+    parts = [x for x in known if x is not None]
+    assert len(parts) == len(known)
     width = max(pairs.centers.shape[1] for pairs, _ in parts)
 
     def padded(pairs: NormalMixtures) -> NormalMixtures:
@@ -45,9 +45,7 @@ def _terms(loss: ComposedLoss) -> Terms:
             jnp.pad(pairs.weights, ((0, 0), (0, 0), (0, more))),
         )
 
-    counts = [
-        own * count for (_, own), count in zip(parts, loss.counts, strict=True)
-    ]
+    counts = [own * count for (_, own), count in zip(parts, loss.counts, strict=True)]
     if len(parts) == 1:
         return Terms(parts[0][0], counts[0])
     stacks = [padded(pairs) for pairs, _ in parts]
@@ -70,7 +68,9 @@ class ContourPlan(AbstractPlan):
         found = _seen(loss, self.line, epsilons)
         terms = _directed(_terms(loss), self.sign)
         estimate = log_value(terms, epsilons, self.line)
-        value = jnp.where(jnp.isneginf(estimate), stop_gradient(found[0].estimate), estimate)
+        value = jnp.where(
+            jnp.isneginf(estimate), stop_gradient(found[0].estimate), estimate
+        )
         return _profile(loss, self.line, found, value, epsilons)
 
     def search(self, loss, epsilons, least, *, tabulated):
@@ -220,5 +220,3 @@ def _threshold(
     reach = jnp.where(deviation > 0, deviation, jnp.inf)
     epsilon = jnp.where(small, rough[best], -rough[best])
     return epsilon, jnp.minimum(1 / (1 + jnp.abs(jnp.asarray(SHIFTS)[best])), reach)
-
-

@@ -69,7 +69,7 @@ def evaluate(line: Line, epsilons: Float[Array, " e"]) -> Sum:
     logs = line.bounds - line.lead - gap - jnp.log(-jnp.expm1(-gap))
     logs = logs - (SHIFTS - c) * epsilons[:, None]
     least = lambda rows: jnp.exp(jnp.min(where(rows, logs, jnp.inf), axis=1))
-    left, right = least((SHIFTS < c) & ~RIGHT), least((SHIFTS > c) & RIGHT)
+    left, right = least((c > SHIFTS) & ~RIGHT), least((c < SHIFTS) & RIGHT)
     tail = c > 0
     turned = 8 * UNIT * (jnp.abs(epsilons) + line.center_size)
     noise = scale * (line.error + turned * line.moment)
@@ -128,7 +128,7 @@ def solve(line: Line, target: Float[Array, ""], slack: Float[Array, "2"]) -> Roo
     """The threshold at which log delta is the target; its ends allow for `slack`.
 
     Newton's method for the logarithm.  The finite sum, times e^(c x) / M(c) at eps + x,
-    is F(x) with |F''| <= e^(c |x|) sum |a_k| |z_k|^2, so that the value there is at most
+    is F(x) with |F''| <= e^(c |x|) sum |a_k| |z_k|^2, so that it is at most
 
         value - x slope + x^2 bent e^(c |x|) / 2 + noise e^(c |x|)
 
@@ -155,7 +155,9 @@ def solve(line: Line, target: Float[Array, ""], slack: Float[Array, "2"]) -> Roo
     empty = zeros_of(lambda: evaluate(line, line.epsilon[None]))
     start = (0, line.epsilon, line.epsilon + jnp.inf, empty, target)
     _, near, epsilon, found, wanted = lax.while_loop(unfinished, newton, start)
-    value, slope, noise, vague, over, lacking = jax.tree.map(lambda x: jnp.squeeze(x), found)
+    value, slope, noise, vague, over, lacking = jax.tree.map(
+        lambda x: jnp.squeeze(x), found
+    )
     residue, bent = value - wanted, line.step / np.pi * line.bent
     logs = jnp.abs(line.lead) + jnp.abs(c * epsilon) + jnp.abs(target)
     slack = slack + 8 * UNIT * (1 + logs)
@@ -165,7 +167,9 @@ def solve(line: Line, target: Float[Array, ""], slack: Float[Array, "2"]) -> Roo
     )
     highest = least(slack[1])
     gone = jnp.exp(line.log_lost + jnp.maximum(highest, 0.0) + np.log(2) - target)
-    gone = where(jnp.isneginf(line.log_lost), 0.0, where(gone < 0.25, 2 * gone, jnp.inf))
+    gone = where(
+        jnp.isneginf(line.log_lost), 0.0, where(gone < 0.25, 2 * gone, jnp.inf)
+    )
     less, more = (wanted * jnp.expm1(x + gone) for x in slack)
     steep = 1 / jnp.maximum(slope - vague, 0.0)
     size = noise + over + lacking + less + more + jnp.abs(residue)

@@ -1,8 +1,8 @@
 """Derivatives of a line's profile in all that it depends on.
 
-On a fixed line the sum's derivative in a term's log densities at its nodes is a sum over
-the same frequencies, with weights that are known; from there on it is that of the nodes
-in the parameters.  So a derivative takes one more pass over the table, in either mode.
+On a fixed line the sum's derivative in a term's log densities at its nodes is a sum
+over the same frequencies, with weights that are known; from there on it is that of the
+log densities in the parameters.  So a derivative takes one more pass over the table.
 """
 
 import functools
@@ -99,8 +99,6 @@ def _responses(
     places = _places(line)
     drift = _drift(terms, line)
     c, scale = line.shift, line.side * line.step / np.pi
-    y = line.step * np.arange(float(MOST))
-    # The sum once more, with all its derivatives: what its value is a part of.
     subtracted = jnp.exp(line.aliases - line.lead + c * epsilons)
 
     def terms_at(i: Array) -> tuple[Array, Array]:
@@ -109,7 +107,6 @@ def _responses(
         moved = lax.dynamic_slice(drift, start, (2, BLOCK))
         y = frequencies(line.step, i)
         angle = phase + moved[1] - y * (epsilons[:, None] - line.center)
-        # At thresholds that have moved the sum was e^(c eps) of the one here.
         size = amplitude * jnp.exp(moved[0])
         return y, size * lax.complex(jnp.cos(angle), jnp.sin(angle))
 

@@ -5,8 +5,8 @@ With M(c + iy) the product of the terms' transforms (`losses/_normal_mixtures.py
 
     T(eps) = (h / pi) Re sum'_k M(c + i k h) e^(-z_k eps) / (z_k (1 + z_k)),
 
-where the sum's first term counts half, and the aliases are e^(c m R) delta(eps + m R), R
-= 2 pi / h, for m < 0 and m > 0 (Poisson summation).  For -1 < c < 0 the same holds of
+where the sum's first term counts half, and the aliases are e^(c m R) delta(eps + m R),
+R = 2 pi / h, for m < 0 and m > 0 (Poisson summation).  For -1 < c < 0 the same holds of
 -(1 - delta), which is accurate where delta is close to one.  Nothing is searched for:
 
 1. Chernoff bounds of M on a mesh of shifts c tell the place (by Laplace's method), a
@@ -65,9 +65,9 @@ _PAYOFF = np.concatenate(
 """Log of the largest (1 - e^-u) e^(-c u), u > 0; of 1 - delta it is 1."""
 _GAP = np.abs(SHIFTS - SHIFTS[:, None])
 _STEEP = 1 / np.where(_GAP == 0, 1e-300, _GAP)
-_LEFT = np.where((SHIFTS < SHIFTS[:, None]) & ~RIGHT, 0, np.inf)
+_LEFT = np.where((SHIFTS[:, None] > SHIFTS) & ~RIGHT, 0, np.inf)
 """By contour and bound: which of them bound aliases on the left, infinite if not."""
-_BEYOND = np.where((SHIFTS > SHIFTS[:, None]) & RIGHT, 0, np.inf)
+_BEYOND = np.where((SHIFTS[:, None] < SHIFTS) & RIGHT, 0, np.inf)
 _HALF_LOG = 0.5 * np.log(2 * np.pi)
 _WIDTH = 2 * np.pi * (1 + 2 * SHIFTS + 2 * SHIFTS**2)
 _POLE = np.sqrt(2 * np.pi) * np.abs(SHIFTS * (1 + SHIFTS))
@@ -123,11 +123,12 @@ class Mesh(NamedTuple):
 
 def chernoff_mesh(stack: Stack) -> Mesh:
     """Upper bounds of log M(c) and the variance there, on the mesh of shifts."""
+    shifts = jnp.asarray(SHIFTS)
     c = SHIFTS[:, None]
 
     def add(total: Array, term: tuple[Frame, Array]) -> tuple[Array, tuple]:
         frame, count = term
-        low, step = rule(frame, SHIFTS, MESH_NODES)
+        low, step = rule(frame, shifts, MESH_NODES)
         t = low[:, None] + step[:, None] * np.arange(float(MESH_NODES))
         logs = rough_logs(frame, t)
         loss, g = logs[1] - logs[0], (1 + c) * logs[1] - c * logs[0] - 0.5 * t * t
@@ -138,8 +139,8 @@ def chernoff_mesh(stack: Stack) -> Mesh:
         variance = jnp.maximum(second - mean * mean, 0.0) + 1e-14 * second
         # The rule's error; or that of convex interpolation, whatever the rule: on a
         # cell g is at most its chord and bend (t - t_i) (t_(i+1) - t) / 2.
-        curved = bend(frame, SHIFTS)
-        error = 2 * rule_error(frame, SHIFTS, step, 0.0)
+        curved = bend(frame, shifts)
+        error = 2 * rule_error(frame, shifts, step, 0.0)
         error = where(error < 1, error, jnp.inf)
         error = jnp.minimum(error, 0.125 * curved * step * step) + LOST * curved
         length = step * (MESH_NODES - 1)
@@ -230,13 +231,17 @@ def _term_line(
     # Roundings in units: of losses, and of the logarithms of weights.
     loss_slip = slips[0] + slips[1] + jnp.abs(loss)
     far = jnp.abs(shift)
-    size = w * (slips[1] + 4 * jnp.abs(logs[1])) + far * (slips[0] + 4 * jnp.abs(logs[0]))
+    size = w * (slips[1] + 4 * jnp.abs(logs[1])) + far * (
+        slips[0] + 4 * jnp.abs(logs[0])
+    )
     size = size + 16 + 4 * half
     # M(c) - 1 = E_P[e^(wl) - 1 - w (e^l - 1)], for M next to one.
     grown = jnp.expm1(jnp.minimum(w * loss, 700.0))
     one = jnp.expm1(jnp.minimum(loss, 700.0))
     excess = grown - w * one
-    counted = 8 * (jnp.abs(grown) + w * jnp.abs(one)) + w * jnp.abs(grown - one) * loss_slip
+    counted = (
+        8 * (jnp.abs(grown) + w * jnp.abs(one)) + w * jnp.abs(grown - one) * loss_slip
+    )
     counted = counted + jnp.abs(excess) * (NODES + 16 + 4 * half + slips[0])
     mass, mean, rounded, near_one, near_slip = sums(
         (p, p * loss, p * size, base * excess, base * counted), 0
@@ -321,9 +326,8 @@ def make_line(stack: Stack, sign: Array, mesh: Mesh, place: Place) -> Line:
     lows = mesh.lows[:, place.row]
     steps = mesh.lengths[:, place.row] * (1 / (NODES - 1))
     ends, total = h * (BLOCK * _ENDS - 1.0), jnp.sum(counts)
-    made = lax.map(
-        lambda x: _term_line(*x, c, ends, total), (frames, lows, steps)
-    )
+    each = lambda x: _term_line(x[0], x[1], x[2], c, ends, total)
+    made = lax.map(each, (frames, lows, steps))
     some = counts > 0
     logs, errors = made.log_m, made.log_m_error + 4 * UNIT * jnp.abs(made.log_m)
     centers = counts * made.mean

@@ -39,7 +39,7 @@ class GaussianMixtureLoss(MonotoneLoss):
         both = ~jnp.isneginf(self.log_p)[:, None] & ~jnp.isneginf(self.log_q)
         return jnp.max(jnp.where(both, jnp.abs(t[:, None] - t), 0.0))
 
-    def normal_mixtures(self):
+    def normal_mixtures(self) -> tuple[NormalMixtures, Array] | None:
         weights = jnp.exp(jnp.stack([self.log_p, self.log_q]))
         return NormalMixtures.alone(self.noise_multiplier, self.locations, weights)
 

@@ -1,7 +1,7 @@
 """Pairs of two mixtures of normal laws, as the nodes of a certified quadrature.
 
-With P = sum_i p_i N(c_i, s^2), Q = sum_i q_i N(c_i, s^2), x = s t and d_i = c_i / s, the
-log densities over N(0, s^2) are
+With P = sum_i p_i N(c_i, s^2), Q = sum_i q_i N(c_i, s^2), x = s t and d_i = c_i / s,
+the log densities over N(0, s^2) are
 
     A(t) = log sum_i p_i e^(d_i t - d_i^2/2),   B(t) = the same of q,
 
@@ -14,9 +14,9 @@ by the trapezoid rule: its nodes are the loss.  Exchanging P and Q and turning t
 around gives the other direction, so that only one has to be known.  What follows holds
 for every pair whose centers of P are not right of those of Q:
 
-- A and B are convex, with slopes between the least and the largest center of their law;
-  B is never concave, and -g'' <= bend(c) = 1 + max(c, 0) r_P^2 / 4, where r is the range
-  of a law's centers (a variance on an interval of length r).
+- A and B are convex, with slopes between the least and the largest center of their
+  law, and A'' <= r_P^2 / 4 (a variance on an interval of length r, the range of a law's
+  centers).  So -g'' <= bend(c) = 1 + max(c, 0) r_P^2 / 4.
 - On Im t = v: |e^B| is at most its value on the line, and |e^A| at least cos(v r_P / 2)
   times it (all rotations e^(i d v) are within half of that of the one in the middle).
 """
@@ -28,7 +28,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 from jax.lax import stop_gradient
-from jaxtyping import Array, Float
+from jaxtyping import Array, ArrayLike, Float
 
 REACH = 9.7
 """Windows end where integrands have fallen by a factor e^(-REACH^2 / 2) = 4e-21."""
@@ -44,17 +44,18 @@ _LARGE = 600.0
 UNIT = 2.0**-53
 
 
-def where(condition: Array, yes: Array, no: Array | float) -> Array:
+def where(condition: ArrayLike, yes: ArrayLike, no: ArrayLike) -> Array:
     """`jnp.where` in two equations: of a condition or value of the full shape."""
     shape = jnp.broadcast_shapes(*(jnp.shape(x) for x in (condition, yes, no)))
-    full = lambda x: x if jnp.shape(x) == shape else jnp.broadcast_to(x, shape)
+    full = lambda x: jnp.broadcast_to(x, shape)
     return lax.select(*(full(x) for x in (condition, yes, no)))
 
 
 def log1p(x: Array) -> Array:
     """log(1 + x) to a few units; the library's is off by 240 units on [-1/2, -0.29]."""
     far = x < -0.25
-    return where(far, jnp.log(1 + jnp.minimum(x, 0.0)), lax.log1p(jnp.maximum(x, -0.25)))
+    low, high = jnp.minimum(x, 0.0), jnp.maximum(x, -0.25)
+    return where(far, jnp.log(1 + low), lax.log1p(high))
 
 
 class Frame(NamedTuple):
@@ -120,19 +121,19 @@ class NormalMixtures(eqx.Module):
     centers: Float[Array, " k"]
     """d_i; those of P must not lie right of those of Q."""
     weights: Float[Array, "2 k"]
-    """p and q.  Their sums are 1: the heaviest one is taken to be what the others leave,
-    so that nothing is lost of a rare one."""
+    """p and q, with sum 1: the heaviest one is taken to be what the others leave, so
+    that nothing is lost of a rare one."""
 
     @classmethod
     def alone(
         cls,
         noise: Float[Array, ""],
-        centers: Float[Array, " k"],
-        weights: Float[Array, "2 k"],
+        centers: ArrayLike,
+        weights: ArrayLike,
     ) -> "tuple[NormalMixtures, Float[Array, ' 1']]":
         """One release with noise of this deviation, as a stack of one."""
         one = jnp.ones_like(noise)[None]
-        return cls(centers[None] / noise, weights[None]), one
+        return cls(jnp.asarray(centers)[None] / noise, jnp.asarray(weights)[None]), one
 
     def directed(self, sign: Float[Array, ""]) -> "NormalMixtures":
         """The pair as given (1), or exchanged (-1)."""
@@ -142,7 +143,8 @@ class NormalMixtures(eqx.Module):
     def log_lost(self) -> Float[Array, ""]:
         """Log of a bound on the weight of all components that are left out."""
         left_out = (self.weights > 0) & (self.weights < LEAST)
-        return jnp.where(jnp.any(left_out), np.log(LEAST * 2 * self.centers.size), -jnp.inf)
+        most = np.log(LEAST * 2 * self.centers.size)
+        return jnp.where(jnp.any(left_out), most, -jnp.inf)
 
     def frame(self) -> Frame:
         """What is known of the pair anywhere."""
@@ -158,13 +160,13 @@ class NormalMixtures(eqx.Module):
         gaps = self.centers - base[:, None]
         bends = 0.5 * gaps * (self.centers + base[:, None])
         # Posterior means of the centers: of P at zero, of Q farther out.
-        places = jnp.stack([np.append(0.0, _EARLY)] * 2)
-        powers = self.centers[:, None] * places[0] - 0.5 * jnp.square(self.centers)[:, None]
-        powers = powers + (logs + gone)[..., None]
+        places = np.append(0.0, _EARLY)
+        centers = self.centers[:, None]
+        powers = centers * (places - 0.5 * centers) + (logs + gone)[..., None]
         top = jnp.max(powers, axis=1, keepdims=True)
         shares = jnp.exp(powers - top)
         mass = jnp.sum(shares, axis=1)
-        slopes = jnp.sum(shares * self.centers[:, None], axis=1) / mass
+        slopes = jnp.sum(shares * centers, axis=1) / mass
         values = top[:, 0] + jnp.log(mass)
         return Frame(
             weights,
@@ -221,7 +223,8 @@ def rough_logs(frame: Frame, t: Float[Array, "r n"]) -> Float[Array, "2 r n"]:
 def rough_slip(frame: Frame, farthest: Float[Array, "..."]) -> Float[Array, "..."]:
     """Their roundings in units, and of sums with t^2, where |t| <= `farthest`."""
     widest = jnp.max(jnp.abs(frame.high)) + jnp.max(jnp.abs(frame.low))
-    return 60 - 2 * jnp.min(frame.log_weights) + 12 * widest * (farthest + widest)
+    slip = 60 - 2 * jnp.min(frame.log_weights) + 12 * widest * (farthest + widest)
+    return slip + 2 * jnp.square(farthest)
 
 
 def bend(frame: Frame, shift: Float[Array, "..."]) -> Float[Array, "..."]:
@@ -341,8 +344,9 @@ def envelope(
     sizes = 0.5 * log1p(jnp.maximum(square, -1 + UNIT))
     room = jnp.maximum(shift, 0) * jnp.log(jnp.cos(0.5 * frame.range_p * (a + b)))
     error = 4 * jnp.exp(0.5 * a * a + (0.5 * b - 2 * np.pi / step) * b - room)
+    fits = (2 * np.pi * b > 0.7 * step) & (frame.high[0] <= frame.low[1])
     return Envelope(
         0.5 * a * a + (1 + shift) * sizes[1] - shift * sizes[0],
         angles[1] - angles[0],
-        where(2 * np.pi * b > 0.7 * step, error, jnp.inf),
+        where(fits, error, jnp.inf),
     )
