@@ -12,6 +12,7 @@ import argparse
 import itertools
 import time
 
+import jax
 import numpy as np
 
 import fdp_jax as fdp
@@ -26,7 +27,9 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--engines", default="contour,spectral")
     parser.add_argument("--replace", action="store_true")
+    parser.add_argument("--show", action="store_true", help="print what is loose")
     asked = parser.parse_args()
+    jax.config.update("jax_enable_x64", True)
     engines = asked.engines.split(",")
     relation = (
         fdp.NeighboringRelation.REPLACE_ONE
@@ -53,9 +56,11 @@ def main() -> None:
             seconds[name] += time.process_time() - began
         ends = [(float(x.lower), float(x.estimate), float(x.upper)) for x in found]
         apart = max(x[0] for x in ends) > min(x[2] for x in ends)
+        tight = [x.status == fdp.Status.TIGHT for x in found]
+        if asked.show and tight[1] and not tight[0]:
+            print("loose", noise, rate, steps, delta, ends)
         if apart:
             print("disjoint", noise, rate, steps, delta, ends)
-        tight = [x.status == fdp.Status.TIGHT for x in found]
         off = abs(ends[0][1] - ends[1][1]) / max(abs(ends[1][1]), 1e-12)
         rows.append((rate * steps, *tight, apart, off if all(tight) else 0.0))
     table = np.array(rows, float)

@@ -38,6 +38,8 @@ class Sum(NamedTuple):
     """Aliases that were not subtracted, at most."""
     lacking: Float[Array, " e"]
     """What was subtracted too much, at most."""
+    growth: Float[Array, " e"]
+    """Aliases on the right grow by e^(growth x) at thresholds less by x."""
 
 
 def look_up(line: Line, epsilons: Float[Array, " e"]) -> tuple[Array, Array]:
@@ -69,7 +71,9 @@ def evaluate(line: Line, epsilons: Float[Array, " e"]) -> Sum:
     logs = line.bounds - line.lead - gap - jnp.log(-jnp.expm1(-gap))
     logs = logs - (SHIFTS - c) * epsilons[:, None]
     least = lambda rows: jnp.exp(jnp.min(where(rows, logs, jnp.inf), axis=1))
-    left, right = least((c > SHIFTS) & ~RIGHT), least((c < SHIFTS) & RIGHT)
+    beyond = (c < SHIFTS) & RIGHT
+    left, right = least((c > SHIFTS) & ~RIGHT), least(beyond)
+    row = jnp.argmin(where(beyond, logs, jnp.inf), axis=1)
     tail = c > 0
     turned = 8 * UNIT * (jnp.abs(epsilons) + line.center_size)
     noise = scale * (line.error + turned * line.moment)
@@ -85,6 +89,7 @@ def evaluate(line: Line, epsilons: Float[Array, " e"]) -> Sum:
         scale * (jnp.sqrt(line.error * line.bent) + turned * line.bent),
         where(tail, right, left),
         where(tail, left, right),
+        jnp.asarray(SHIFTS)[row],
     )
 
 
@@ -155,7 +160,7 @@ def solve(line: Line, target: Float[Array, ""], slack: Float[Array, "2"]) -> Roo
     empty = zeros_of(lambda: evaluate(line, line.epsilon[None]))
     start = (0, line.epsilon, line.epsilon + jnp.inf, empty, target)
     _, near, epsilon, found, wanted = lax.while_loop(unfinished, newton, start)
-    value, slope, noise, vague, over, lacking = jax.tree.map(
+    value, slope, noise, vague, over, lacking, growth = jax.tree.map(
         lambda x: jnp.squeeze(x), found
     )
     residue, bent = value - wanted, line.step / np.pi * line.bent
@@ -177,7 +182,7 @@ def solve(line: Line, target: Float[Array, ""], slack: Float[Array, "2"]) -> Roo
     common = jnp.exp(c * x) * (noise + 0.5 * bent * x * x)
     up = steep * (common + residue + more + lacking * jnp.exp(x))
     # Aliases on the right change by e^(c' x), those on the left by e^x at most.
-    down = steep * (common - residue + less + over * jnp.exp(SHIFTS.max() * x))
+    down = steep * (common - residue + less + over * jnp.exp(growth * x))
     unit = 4 * UNIT * jnp.abs(epsilon)
     upper = where(up < x, epsilon + jnp.maximum(up, 0.0) + unit, jnp.inf)
     lower = where(down < x, epsilon - jnp.maximum(down, 0.0) - unit, -jnp.inf)

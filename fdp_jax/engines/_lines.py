@@ -45,17 +45,21 @@ from ..losses import (
 )
 
 UNIT = 2.0**-53
-NODES, MESH_NODES = 512, 128
+NODES, MESH_NODES = 1024, 128
 """Of the line's rule, and of each Chernoff bound's."""
 SIDE, BLOCK, MOST = 8, 64, 4096
 """Frequencies in a block, a square, and at most."""
-_ENDS = np.array([1, 2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 24, 32, 40, 48, 64])
-"""Numbers of blocks after which a sum may end."""
+_ENDS = np.array(
+    [16, 24, 32, 40, 48, 56, 64, 80, 96, 112, 128, 160, 192, 256, 320, 384]
+)
+_ENDS = np.concatenate([_ENDS, [512, 640, 768, 1024, 1280, 1536, 2048, 3072, MOST]])
+"""Numbers of frequencies after which a sum may end."""
 _DIGITS = 37.0
 """Minus the log of the wanted relative error of a truncation, or of an alias."""
 _FREE = 2.0
 """Cancellation, as the log of a factor, that is not worth a longer period."""
-_right = 0.01 * 1.25 ** np.arange(68.0)
+_right = 0.0025 * 1.25 ** np.arange(68.0)
+_right = np.append(_right, _right[-1] * 1.6 ** np.arange(1.0, 30.0))
 _inner = -1 / (1 + np.exp(np.linspace(-5.0, 5.0, 12)))
 SHIFTS = np.concatenate([_right, _inner])
 RIGHT = SHIFTS > 0
@@ -216,7 +220,7 @@ class TermLine(NamedTuple):
     strip: Float[Array, ""]
     """Relative error of the rule for M(c), and of what is beyond its ends."""
     log_envelope: Float[Array, " b"]
-    """At the ends of all blocks of frequencies."""
+    """At all places where the sum may end."""
 
 
 def _term_line(
@@ -325,7 +329,7 @@ def make_line(stack: Stack, sign: Array, mesh: Mesh, place: Place) -> Line:
     c, h = jnp.asarray(SHIFTS)[place.row], 2 * np.pi / place.period
     lows = mesh.lows[:, place.row]
     steps = mesh.lengths[:, place.row] * (1 / (NODES - 1))
-    ends, total = h * (BLOCK * _ENDS - 1.0), jnp.sum(counts)
+    ends, total = h * (_ENDS - 1.0), jnp.sum(counts)
     each = lambda x: _term_line(x[0], x[1], x[2], c, ends, total)
     made = lax.map(each, (frames, lows, steps))
     some = counts > 0
@@ -340,7 +344,8 @@ def make_line(stack: Stack, sign: Array, mesh: Mesh, place: Place) -> Line:
     tails = jnp.sum(where(some[:, None], logs, 0.0), axis=0) - jnp.log(ends * h)
     last = jnp.argmax(tails < wanted)
     ended = tails[last] < wanted
-    blocks = where(ended, jnp.asarray(_ENDS, np.int32)[last], ROW)
+    number = where(ended, jnp.asarray(_ENDS, np.int32)[last], ROW)
+    blocks = (number + (BLOCK - 1)) // BLOCK
 
     def add_term(table: Array, one: tuple) -> tuple[Array, None]:
         frame, count, step, line = one
@@ -395,7 +400,7 @@ def make_line(stack: Stack, sign: Array, mesh: Mesh, place: Place) -> Line:
 
     each = frames, counts, steps, made
     (power, phase, relative, astray), _ = lax.scan(add_term, jnp.zeros((4, MOST)), each)
-    used = np.arange(MOST) < BLOCK * blocks
+    used = np.arange(MOST) < number
     y = h * np.arange(float(MOST))
     near, far = c * c + y * y, jnp.square(1 + c) + y * y
     weight = where(used, np.append(0.5, np.ones(MOST - 1)), 0.0) * lax.rsqrt(near * far)
