@@ -45,7 +45,7 @@ from ..losses import (
 )
 
 UNIT = 2.0**-53
-NODES, MESH_NODES = 1024, 128
+NODES, MESH_NODES = 1024, 96
 """Of the line's rule, and of each Chernoff bound's."""
 SIDE, BLOCK, MOST = 8, 64, 4096
 """Frequencies in a block, a square, and at most."""
@@ -399,24 +399,38 @@ def make_line(stack: Stack, sign: Array, mesh: Mesh, place: Place) -> Line:
         return lax.fori_loop(ROW, blocks, block, (table, jnp.zeros(3)))[0], None
 
     each = frames, counts, steps, made
-    (power, phase, relative, astray), _ = lax.scan(add_term, jnp.zeros((4, MOST)), each)
-    used = np.arange(MOST) < number
-    y = h * np.arange(float(MOST))
-    near, far = c * c + y * y, jnp.square(1 + c) + y * y
-    weight = where(used, np.append(0.5, np.ones(MOST - 1)), 0.0) * lax.rsqrt(near * far)
-    amplitude = weight * jnp.exp(power)
-    small = amplitude * jnp.expm1(jnp.minimum(relative, 1.0))
-    wrong = where(relative < 1, small, weight * jnp.exp(power + relative))
+    logs, _ = lax.scan(add_term, jnp.zeros((4, MOST)), each)
     few = UNIT * (4 * BLOCK + 40 + 4 * counts.size)
-    wrong = where(used, wrong + amplitude * (where(astray > 0, 2.0, 0.0) + few), 0.0)
-    error, moment, bent = sums((wrong, amplitude * y, (amplitude + wrong) * near), 0)
-    kernel = jnp.arctan2(y * (1 + 2 * c), c * (1 + c) - y * y)
+
+    def finish(i: Array, state: tuple[Array, Array]) -> tuple[Array, Array]:
+        table, total = state
+        power, phase, relative, astray = lax.dynamic_slice(
+            logs, (ROW, BLOCK * i), (4, BLOCK)
+        )
+        k = BLOCK * i + np.arange(BLOCK)
+        y = h * k
+        near, far = c * c + y * y, jnp.square(1 + c) + y * y
+        weight = where(k > 0, where(k < number, 1.0, 0.0 * y), 0.5)
+        weight = weight * lax.rsqrt(near * far)
+        amplitude = weight * jnp.exp(power)
+        small = amplitude * jnp.expm1(jnp.minimum(relative, 1.0))
+        wrong = where(relative < 1, small, weight * jnp.exp(power + relative))
+        wrong = wrong + amplitude * (where(astray > 0, 2.0, 0.0) + few)
+        wrong = where(k < number, wrong, 0.0)
+        more = sums((wrong, amplitude * y, (amplitude + wrong) * near), 0)
+        phase = phase - jnp.arctan2(y * (1 + 2 * c), c * (1 + c) - y * y)
+        new = jnp.stack([amplitude, phase])
+        table = lax.dynamic_update_slice(table, new, (ROW, BLOCK * i))
+        return table, total + jnp.stack(more)
+
+    state = jnp.zeros((2, MOST)), jnp.zeros(3)
+    table, (error, moment, bent) = lax.fori_loop(ROW, blocks, finish, state)
     return Line(
         sign=sign,
         shift=c,
         step=h,
         blocks=blocks,
-        table=jnp.stack([amplitude, phase - kernel]),
+        table=table,
         lead=lead,
         lead_error=lead_error,
         center=center,
