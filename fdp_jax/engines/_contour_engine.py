@@ -188,7 +188,8 @@ def _search(
     most = largest_loss(loss, signs)
     upper = jnp.minimum(found.upper, most)
     worst = worst_of(found.estimate, signs)
-    line = jax.tree.map(lambda x: x[worst], lines)
+    pick = lambda x: lax.dynamic_index_in_dim(x, worst, keepdims=False)
+    line = jax.tree.map(pick, lines)
     ends = jnp.max(found.lower), jnp.max(upper)
     estimate = jnp.clip(found.estimate[worst], *ends)
     return Interval(ends[0], estimate, ends[1]), line, worst

@@ -75,26 +75,16 @@ class Frame(NamedTuple):
     low: Float[Array, "2"]
     high: Float[Array, "2"]
     """The least and the largest center."""
+    range_p: Float[Array, ""]
+    range: Float[Array, ""]
+    """Of the centers of P; of those of either law, or a little more."""
+    turn: Float[Array, ""]
+    """|Im l| <= turn v on Im t = v."""
     slope: Float[Array, ""]
     """A'(0)."""
     early_logs: Float[Array, " e"]
     early_slopes: Float[Array, " e"]
     """B and B' at places where a window may end."""
-
-    @property
-    def range_p(self) -> Float[Array, ""]:
-        """Of the centers of P."""
-        return self.high[0] - self.low[0]
-
-    @property
-    def range(self) -> Float[Array, ""]:
-        """Of the centers of one law at most."""
-        return jnp.max(self.high - self.low)
-
-    @property
-    def turn(self) -> Float[Array, ""]:
-        """|Im l| <= turn v on Im t = v."""
-        return jnp.maximum(self.high[1] - self.low[0], self.high[0] - self.low[1])
 
 
 class Rule(NamedTuple):
@@ -168,6 +158,9 @@ class NormalMixtures(eqx.Module):
         mass = jnp.sum(shares, axis=1)
         slopes = jnp.sum(shares * centers, axis=1) / mass
         values = top[:, 0] + jnp.log(mass)
+        low = jnp.min(self.centers - gone, axis=1)
+        high = jnp.max(self.centers + gone, axis=1)
+        widths = high - low
         return Frame(
             weights,
             logs,
@@ -175,8 +168,11 @@ class NormalMixtures(eqx.Module):
             base,
             gaps,
             bends,
-            jnp.min(self.centers - gone, axis=1),
-            jnp.max(self.centers + gone, axis=1),
+            low,
+            high,
+            widths[0],
+            jnp.maximum(jnp.max(widths), 1e-3),
+            jnp.max(high - low[::-1]),
             slopes[0, 0],
             values[1, 1:],
             slopes[1, 1:],
@@ -285,8 +281,8 @@ def rule_error(
     that both logarithms are analytic.)
     """
     rate = 2 * np.pi / step - frequency * frame.turn
-    widest = 2.8 / jnp.maximum(frame.range, 1e-3)
-    high = jnp.minimum(jnp.maximum(rate / bend(frame, shift), 0.0), widest)
+    high = jnp.maximum(rate / bend(frame, shift), 0.0)
+    high = jnp.minimum(high, 2.8 / frame.range)
     room = jnp.maximum(shift, 0) * jnp.log(jnp.cos(0.5 * frame.range_p * high))
     error = 4 * jnp.exp((0.5 * high - rate) * high - room)
     return where(2 * np.pi * high > 0.7 * step, error, jnp.inf)
@@ -332,7 +328,7 @@ def envelope(
 
     `count` is how many releases there are: e^(a^2 count / 2) has to be gained back.
     """
-    wide = jnp.maximum(frame.range, 1e-3)
+    wide = frame.range
     a = jnp.minimum(0.9 * np.sqrt(90) * lax.rsqrt(count), 1.5 / wide)
     b = jnp.maximum(0.5 * np.pi / wide - a, jnp.minimum(a, 2.9 / wide - a))
     b = jnp.minimum(jnp.minimum(b, 6.0), 2 * np.pi / step)
