@@ -17,15 +17,16 @@ _REPLACE = fdp.NeighboringRelation.REPLACE_ONE
 _GAUSS = np.polynomial.legendre.leggauss(24)
 
 
-def _delta(noise, centers, p, q, count, epsilon, shift, *, step=0.05, reach=80.0):
+def _delta(noise, laws, count, epsilon, shift, *, step=0.05, reach=80.0):
     """Delta of a sum of equal releases, by the integral along Re z = shift > 0."""
+    centers, p, q = map(np.asarray, laws)
     x, w = _GAUSS
     edges = np.arange(min(0, min(centers) * (1 + shift)) / noise - 14, 0, 0.5)
     edges = np.append(edges, np.arange(0, max(centers) * (1 + shift) / noise + 14, 0.5))
     widths = np.diff(edges)[:, None] / 2
     t = (edges[:-1, None] + widths * (1 + x)).ravel()
     w = (widths * w).ravel()
-    d = np.asarray(centers)[:, None] / noise
+    d = centers[:, None] / noise
     rest = np.exp(d * t - d * d / 2) - 1
     log_p, log_q = np.log1p(p @ rest), np.log1p(q @ rest)
     g = (1 + shift) * log_q - shift * log_p - t * t / 2
@@ -68,7 +69,7 @@ def _mechanism(name):
 @pytest.mark.parametrize("name", _LAWS)
 @pytest.mark.parametrize(("epsilon", "shift"), [(1.5, 2.0), (2.2, 2.5)])
 def test_delta_is_that_of_the_integral(name, epsilon, shift):
-    exact = _delta(1.0, *map(np.asarray, _LAWS[name]), 1000, epsilon, shift)
+    exact = _delta(1.0, _LAWS[name], 1000, epsilon, shift)
     found = _mechanism(name).bounds(epsilon=epsilon)
     assert found.status == fdp.Status.TIGHT
     assert found.method == "contour"
@@ -80,9 +81,8 @@ def test_delta_is_that_of_the_integral(name, epsilon, shift):
 def test_epsilon_is_that_of_the_integral(name):
     found = _mechanism(name).bounds(delta=1e-5)
     assert found.status == fdp.Status.TIGHT
-    laws = [np.asarray(x) for x in _LAWS[name]]
     at = [
-        _delta(1.0, *laws, 1000, float(x), 2.5)
+        _delta(1.0, _LAWS[name], 1000, float(x), 2.5)
         for x in (found.lower, found.estimate, found.upper)
     ]
     assert at[0] * (1 + 1e-9) >= 1e-5 >= at[2] * (1 - 1e-9)
@@ -115,8 +115,8 @@ def test_derivatives_are_those_of_the_reference():
     value = epsilon(*at)
 
     def moved(noise, rate, steps):
-        laws = [0, 1], np.array([1, 0]), np.array([1 - rate, rate])
-        return np.log(_delta(noise, *laws, steps, float(value), 2.5))
+        laws = [0, 1], [1, 0], [1 - rate, rate]
+        return np.log(_delta(noise, laws, steps, float(value), 2.5))
 
     differences = [
         (moved(*(np.array(at) + h)) - moved(*(np.array(at) - h))) / (2 * h.max())
