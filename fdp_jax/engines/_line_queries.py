@@ -78,10 +78,13 @@ def evaluate(line: Line, epsilons: Float[Array, " e"]) -> Sum:
     turned = 8 * UNIT * (jnp.abs(epsilons) + line.center_size)
     noise = scale * (line.error + turned * line.moment)
     wide = 2 * line.lead_error + 16 * UNIT * (
-        1 + jnp.abs(line.lead) + jnp.abs(c * epsilons) + jnp.abs(line.aliases)
+        1
+        + jnp.abs(line.lead)
+        + jnp.abs(c * epsilons)
+        + jnp.abs(jnp.maximum(line.aliases, -1e3))
     )
     noise = noise + wide * (jnp.abs(total) + noise)
-    noise = where((wide < 0.1) & (line.blocks > 0), noise, jnp.inf)
+    noise = where(wide < 0.1, noise, jnp.inf)
     return Sum(
         total - subtracted,
         line.side * scale * slope,
@@ -188,4 +191,5 @@ def solve(line: Line, target: Float[Array, ""], slack: Float[Array, "2"]) -> Roo
     lower = where(down < x, epsilon - jnp.maximum(down, 0.0) - unit, -jnp.inf)
     highest = least(slack[1] + gone)
     highest = highest + 8 * UNIT * jnp.abs(highest)
+    near = where(line.error < jnp.inf, near, line.epsilon)
     return Root(lower, near, jnp.minimum(upper, highest))

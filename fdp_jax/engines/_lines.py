@@ -344,7 +344,9 @@ def make_line(stack: Stack, sign: Array, mesh: Mesh, place: Place) -> Line:
     tails = jnp.sum(where(some[:, None], logs, 0.0), axis=0) - jnp.log(ends * h)
     last = jnp.argmax(tails < wanted)
     ended = tails[last] < wanted
-    number = where(ended, jnp.asarray(_ENDS, np.int32)[last], ROW)
+    # A sum that does not end has no certificate; its first term alone has slopes that
+    # are about right, those of Laplace's method.
+    number = where(ended, jnp.asarray(_ENDS, np.int32)[last], np.int32(1))
     blocks = (number + (BLOCK - 1)) // BLOCK
 
     def add_term(table: Array, one: tuple) -> tuple[Array, None]:
@@ -439,7 +441,7 @@ def make_line(stack: Stack, sign: Array, mesh: Mesh, place: Place) -> Line:
         moment=moment,
         bent=bent,
         bounds=place.bounds,
-        aliases=place.aliases,
+        aliases=where(ended, place.aliases, -jnp.inf),
         log_lost=log_lost,
         epsilon=place.epsilon,
         lows=lows,

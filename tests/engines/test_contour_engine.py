@@ -130,6 +130,28 @@ def test_derivatives_are_those_of_the_reference():
     )
 
 
+def test_slopes_of_what_is_not_certified_are_about_right():
+    def epsilon(noise):
+        run = fdp.DPSGD(noise_multiplier=noise, sampling_prob=1e-4, num_steps=10)
+        return run.remove.using("contour").epsilon(delta=1e-6)
+
+    found, slope = jax.jit(jax.value_and_grad(epsilon))(1.0)
+    assert found > 0
+    ends = [float(epsilon(x)) for x in (0.99, 1.01)]
+    np.testing.assert_allclose(slope, (ends[1] - ends[0]) / 0.02, rtol=0.3)
+
+
+def test_noise_that_hides_every_step_still_adds_up():
+    run = fdp.DPSGD(noise_multiplier=1e6, sampling_prob=0.01, num_steps=480)
+    found = run.using("contour").bounds(delta=1e-12)
+    assert found.status == fdp.Status.TIGHT
+    # Next to the Gaussian of the same variance, by which it is less than one part in
+    # a thousand.
+    mu = 0.01 * np.sqrt(480) * 1e-6
+    limit = fdp.Gaussian(1 / mu).epsilon(delta=1e-12)
+    np.testing.assert_allclose(found.estimate, limit, rtol=1e-3)
+
+
 def test_it_says_where_it_cannot_answer():
     with pytest.raises(ValueError, match="contour"):
         fdp.Laplace(1.0).repeat(3).using("contour").epsilon(delta=1e-5)
