@@ -67,7 +67,7 @@ class Bounds(Record):
     status: Int[Array, "..."] = eqx.field(metadata=members(Status))
     """Values of `Status`."""
     method: str = eqx.field(static=True, default="")
-    """The engine that found them: "closed_form", "spectral" or "grid", or several."""
+    """The engine that found them, such as "grid", or several."""
 
     def pick(
         self, bound: Bound | str, *, upper_is_pessimistic: bool

@@ -8,14 +8,15 @@ from jaxtyping import Array, Bool
 from ..losses import ComposedLoss
 from ._bracketed_engine import BracketedEngine, is_bracketed
 from ._closed_form_engine import ClosedFormEngine
+from ._contour_engine import ContourEngine
 from ._grid_engine import GridEngine
 from ._interface import AbstractEngine
 from ._spectral_engine import SpectralEngine
 
 _ANY_COUNT = 1000.0
-_CLOSED_FORM, _SPECTRAL, _GRID = ClosedFormEngine(), SpectralEngine(), GridEngine()
-_BRACKETED = BracketedEngine()
-_ENGINES = {engine.name: engine for engine in (_CLOSED_FORM, _SPECTRAL, _GRID)}
+_CLOSED_FORM, _CONTOUR = ClosedFormEngine(), ContourEngine()
+_SPECTRAL, _GRID, _BRACKETED = SpectralEngine(), GridEngine(), BracketedEngine()
+_ENGINES = {x.name: x for x in (_CLOSED_FORM, _CONTOUR, _SPECTRAL, _GRID)}
 METHODS = ("auto", *_ENGINES)
 """Engines that can be asked for; "auto" takes the first that serves."""
 
@@ -44,6 +45,9 @@ def engine_of(loss: ComposedLoss) -> AbstractEngine:
 def _first(loss: ComposedLoss) -> AbstractEngine:
     if _CLOSED_FORM.serves(loss):
         return _CLOSED_FORM
+    # Before the grid, for releases of which there are many.
+    if not (loss.analytic or loss.single) and _CONTOUR.serves(loss):
+        return _CONTOUR
     # The grid engine needs float64.
     single = loss.counts[0].dtype == jnp.float32
     spectral = loss.decays or (single and _SPECTRAL.serves(loss))

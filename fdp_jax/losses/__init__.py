@@ -38,6 +38,20 @@ from ._logistic import LogisticLoss as LogisticLoss
 from ._loss_moments import LossMoments as LossMoments
 from ._mass import MassLoss as MassLoss
 from ._mixture import MixtureLoss as MixtureLoss
+from ._normal_mixtures import (
+    LOST as LOST,
+    Frame as Frame,
+    NormalMixtures as NormalMixtures,
+    bend as bend,
+    densities as densities,
+    envelope as envelope,
+    law_error as law_error,
+    rough_logs as rough_logs,
+    rough_slip as rough_slip,
+    rule as rule,
+    rule_error as rule_error,
+    where as where,
+)
 from ._poisson import (
     PoissonLoss as PoissonLoss,
     normalized_jumps as normalized_jumps,

@@ -26,6 +26,7 @@ from .._internal._special import log1mexp
 from ._cells import Atoms, Cells
 from ._closed_form import AbstractClosedForm
 from ._loss_moments import LossMoments
+from ._normal_mixtures import NormalMixtures
 
 
 def outward(
@@ -137,6 +138,12 @@ class AbstractLoss(eqx.Module):
 
     def compound_jumps(self) -> CompoundJumps | None:
         """What the loss is made of, if it is nothing but jumps that add."""
+
+    def normal_mixtures(self) -> "tuple[NormalMixtures, Float[Array, ' m']] | None":
+        """The loss as a sum of pairs of two mixtures of normal laws, if it is one.
+
+        Stacked, and how often each of them adds.
+        """
 
     def trimmed(self, count: int) -> "tuple[AbstractLoss, Bool[Array, '']] | None":
         """This loss with at most `count` outputs, and whether none is missing.

@@ -18,6 +18,9 @@ class NormalBranch(GaussianMixtureLoss):
 
     start: Float[Array, ""] = eqx.field(kw_only=True)
 
+    def normal_mixtures(self):
+        return None
+
     def outputs(self):
         nodes = super().outputs()
         return jnp.maximum(nodes, jnp.minimum(self.start, nodes[-1]))

@@ -11,6 +11,7 @@ from jaxtyping import Array, Float
 from .._internal._special import log_ndtr_difference
 from ._cells import Cells
 from ._monotone import MonotoneLoss
+from ._normal_mixtures import NormalMixtures
 
 _REACH = 40.0
 """Standard deviations to either side; the mass beyond is below 1e-349."""
@@ -37,6 +38,10 @@ class GaussianMixtureLoss(MonotoneLoss):
         t = self.locations
         both = ~jnp.isneginf(self.log_p)[:, None] & ~jnp.isneginf(self.log_q)
         return jnp.max(jnp.where(both, jnp.abs(t[:, None] - t), 0.0))
+
+    def normal_mixtures(self) -> tuple[NormalMixtures, Array] | None:
+        weights = jnp.exp(jnp.stack([self.log_p, self.log_q]))
+        return NormalMixtures.alone(self.noise_multiplier, self.locations, weights)
 
     def outputs(self):
         s = self.noise_multiplier

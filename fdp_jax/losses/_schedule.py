@@ -67,6 +67,14 @@ class ScheduleLoss(AnalyticLoss):
         values = jnp.where(idle & ~jnp.isfinite(values), 0, values)
         return jnp.tensordot(self.counts, values, axes=1)
 
+    def normal_mixtures(self):
+        each = lambda step: step.normal_mixtures()
+        if jax.eval_shape(jax.vmap(each), self.steps) is None:
+            return None
+        pairs, counts = jax.vmap(each)(self.steps)
+        joined = lambda x: x.reshape(-1, *x.shape[2:])
+        return jax.tree.map(joined, (pairs, counts * self.counts[:, None]))
+
     def each_loss_moments(self, sign: int) -> Any:
         """Moments of |X| of every step, or None."""
         return self._each(lambda step: step.loss_moments(sign))

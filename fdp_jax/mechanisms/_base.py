@@ -50,7 +50,8 @@ class _Query(AbstractGuarantee):
         """This guarantee, computed by a given engine.
 
         Args:
-            method: "closed_form"; "spectral" (contour integrals); "grid" (discretized
+            method: "closed_form"; "spectral" (contour integrals); "contour" (the same
+                in a small program, for pairs of Gaussian noise); "grid" (discretized
                 losses composed by FFT); or "auto", the default of every query: the
                 first of these that serves.  "auto" asks the grid engine as well where
                 bounds by contours or by a list of counts come out loose, but only

@@ -125,7 +125,7 @@ class Resolved:
         composed = self.whole.composed
         if not composed.on_grid:
             return found
-        if found.method == "spectral" or self.first is not self.whole:
+        if found.method != "grid" or self.first is not self.whole:
             found = combine(found, ask(_by(self.whole, Method("grid"))))
         if is_bracketed(composed) or not is_nearly_tight(judged(found)):
             return found

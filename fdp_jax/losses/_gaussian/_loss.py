@@ -15,6 +15,7 @@ from .._analytic import FREQUENCY_BLOCK, AnalyticLoss, CharacteristicBlock
 from .._base import Jumps
 from .._cells import Cells
 from .._loss_moments import LossMoments
+from .._normal_mixtures import NormalMixtures
 from ._closed_form import GaussianForm
 
 
@@ -69,6 +70,9 @@ class GaussianLoss(AnalyticLoss):
             (order - 0.5) * precision,
             jnp.broadcast_to(precision, order.shape),
         )
+
+    def normal_mixtures(self):
+        return NormalMixtures.alone(self.noise_multiplier, np.arange(2.0), np.eye(2))
 
     def locate(self, order):
         return _Plan(order, stop_gradient((order - 0.5) * self.precision()))

@@ -8,6 +8,7 @@ orders in `_moments.py`, along a contour in `_sums.py`.
 from typing import ClassVar
 
 import jax.numpy as jnp
+import numpy as np
 from jax.lax import stop_gradient
 from jaxtyping import Array
 
@@ -18,6 +19,7 @@ from ..._internal._tolerances import DEAD_SQUARE, NODE_WEIGHT, STEP_ENVELOPE
 from .._analytic import FREQUENCY_BLOCK, AnalyticLoss, CharacteristicBlock
 from .._base import outward
 from .._gaussian import normal_cells
+from .._normal_mixtures import NormalMixtures
 from . import _moments
 from ._integrand import Integrand, log_ratio
 from ._log_moment import central_moments, loss_moments, normalized_log_moment
@@ -64,6 +66,11 @@ class SubsampledGaussianLoss(Integrand, AnalyticLoss):
 
     def moments(self, order):
         return _moments.moments(self, order)
+
+    def normal_mixtures(self):
+        q = self.sampling_prob
+        weights = jnp.stack([jnp.stack([1 + 0 * q, 0 * q]), jnp.stack([1 - q, q])])
+        return NormalMixtures.alone(self.noise_multiplier, np.arange(2.0), weights)
 
     def log_moment_bounds(self, order, log_tolerance):
         return log_moment_bounds(self, order, log_tolerance)

@@ -1,0 +1,223 @@
+"""The contour engine: sums over the nodes of pairs, along one line per direction."""
+
+from typing import ClassVar
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jax.lax import stop_gradient
+from jaxtyping import Array, Float
+
+from .._internal._batching import one_by_one
+from .._internal._implicit import implicit_root
+from .._internal._interval import Interval, log_complement
+from ..losses import ComposedLoss, NormalMixtures
+from ._bounds import Profile, largest_loss, worst_of
+from ._interface import AbstractEngine, AbstractPlan, AbstractPrepared
+from ._line_queries import Root, see, solve
+from ._line_slopes import log_value
+from ._lines import (
+    RIGHT,
+    SHIFTS,
+    Line,
+    Terms,
+    chernoff_mesh,
+    locate,
+    make_line,
+    prepared,
+)
+
+
+def _terms(loss: ComposedLoss) -> Terms:
+    """All parts of a composition as one stack, in the direction "remove"."""
+    known = [term.normal_mixtures() for term in loss.terms]
+    parts = [x for x in known if x is not None]
+    assert len(parts) == len(known)
+    width = max(pairs.centers.shape[1] for pairs, _ in parts)
+
+    def padded(pairs: NormalMixtures) -> NormalMixtures:
+        more = width - pairs.centers.shape[1]
+        # Components of no weight, where there is one anyway.
+        again = jnp.repeat(pairs.centers[:, :1], more, axis=1)
+        return NormalMixtures(
+            jnp.concatenate([pairs.centers, again], axis=1),
+            jnp.pad(pairs.weights, ((0, 0), (0, 0), (0, more))),
+        )
+
+    counts = [own * count for (_, own), count in zip(parts, loss.counts, strict=True)]
+    if len(parts) == 1:
+        return Terms(parts[0][0], counts[0])
+    stacks = [padded(pairs) for pairs, _ in parts]
+    pairs = jax.tree.map(lambda *x: jnp.concatenate(x), *stacks)
+    return Terms(pairs, jnp.concatenate(counts))
+
+
+def _directed(terms: Terms, sign: Array) -> Terms:
+    pairs = jax.vmap(lambda pair: pair.directed(sign))(terms.pairs)
+    return Terms(pairs, terms.counts)
+
+
+class ContourPlan(AbstractPlan):
+    """A line for one direction, or several stacked ones."""
+
+    sign: Float[Array, "..."]
+    line: Line
+
+    def profile(self, loss, epsilons):
+        found = _seen(loss, self.line, epsilons)
+        terms = _directed(_terms(loss), self.sign)
+        estimate = log_value(terms, epsilons, self.line)
+        value = jnp.where(
+            jnp.isneginf(estimate), stop_gradient(found[0].estimate), estimate
+        )
+        return _profile(loss, self.line, found, value, epsilons)
+
+    def search(self, loss, epsilons, least, *, tabulated):
+        del least, tabulated
+        found = _seen(loss, self.line, epsilons)
+        return _profile(loss, self.line, found, found[0].estimate, epsilons), self
+
+    def prepare(self, loss):
+        return self, ContourPrepared(self.line)
+
+
+class ContourPrepared(AbstractPrepared):
+    """A line."""
+
+    line: Line
+
+    def log_delta(self, loss, epsilons):
+        found = _seen(loss, self.line, epsilons)
+        return _profile(loss, self.line, found, found[0].estimate, epsilons).log_delta
+
+
+def _seen(loss: ComposedLoss, line: Line, epsilons: Array) -> tuple[Interval, Array]:
+    found = see(stop_gradient(line), stop_gradient(epsilons))
+    return Interval(found.log_lower, found.log_value, found.log_upper), found.log_alpha
+
+
+def _profile(
+    loss: ComposedLoss,
+    line: Line,
+    found: tuple[Interval, Array],
+    estimate: Array,
+    epsilons: Array,
+) -> Profile:
+    value, log_alpha = found
+    middle = line.shift < 0
+    beyond = epsilons >= stop_gradient(largest_loss(loss, line.sign))
+    value = Interval(value.lower, estimate, value.upper)
+    none = jnp.full_like(value.lower, -jnp.inf)
+    nothing = beyond & ~middle
+    value = value.map(lambda x: jnp.where(nothing, none, x))
+    rest = value.map_down(log_complement)
+    pick = lambda a, b: jnp.where(middle, a, b)
+    return Profile(
+        jax.tree.map(pick, rest, value),
+        jax.tree.map(pick, value, rest),
+        jnp.where(beyond, -jnp.inf, log_alpha),
+    )
+
+
+class ContourEngine(AbstractEngine):
+    """One line through the mesh of Chernoff bounds, and one table along it."""
+
+    name: ClassVar[str] = "contour"
+    together: ClassVar[int | None] = 9
+    anchored: ClassVar[bool] = True
+
+    def serves(self, loss):
+        if loss.counts[0].dtype != jnp.float64:
+            return False
+        shapes = jax.eval_shape(lambda: [x.normal_mixtures() for x in loss.terms])
+        return all(x is not None for x in shapes)
+
+    def plan(self, loss, signs, anchor, gap):
+        del gap
+        line = _plan(*stop_gradient((loss, signs, anchor)))
+        return ContourPlan(signs, line)
+
+    def epsilon(self, loss, signs, target):
+        fixed = stop_gradient((loss, signs, target.finite, target.slack))
+        found, line, worst = _search(*fixed)
+        args = loss.without_ends(), target.finite[worst]
+        aux = signs[worst], line
+        estimate = implicit_root(_residual, found.estimate, args, aux)
+        return Interval(found.lower, estimate, found.upper)
+
+    def threshold(self, loss, sign, log_alpha, log_not_alpha):
+        return _threshold(*stop_gradient((loss, sign, log_alpha, log_not_alpha)))
+
+
+def _residual(
+    epsilon: Array, args: tuple[ComposedLoss, Array], aux: tuple[Array, Line]
+) -> Array:
+    (loss, log_delta), (sign, line) = args, aux
+    terms = _directed(_terms(loss), sign)
+    return log_value(terms, epsilon[None], line)[0] - log_delta
+
+
+@one_by_one
+def _plan(loss: ComposedLoss, signs: Array, anchor: Array) -> Line:
+    terms = _terms(loss)
+
+    def one(sign: Array) -> Line:
+        stack = prepared(terms, sign)
+        mesh = chernoff_mesh(stack)
+        return make_line(stack, sign, mesh, locate(mesh, anchor, inverse=False))
+
+    return lax.map(one, signs)
+
+
+@one_by_one
+def _search(
+    loss: ComposedLoss, signs: Array, targets: Array, slacks: Array
+) -> tuple[Interval, Line, Array]:
+    """The epsilon of the worst direction, its line, and which that is."""
+    terms = _terms(loss)
+
+    def one(direction: tuple[Array, Array, Array]) -> tuple[Root, Line]:
+        sign, target, slack = direction
+        stack = prepared(terms, sign)
+        mesh = chernoff_mesh(stack)
+        line = make_line(stack, sign, mesh, locate(mesh, target, inverse=True))
+        return solve(line, target, slack), line
+
+    found, lines = lax.map(one, (signs, targets, slacks))
+    most = largest_loss(loss, signs)
+    upper = jnp.minimum(found.upper, most)
+    worst = worst_of(found.estimate, signs)
+    pick = lambda x: lax.dynamic_index_in_dim(x, worst, keepdims=False)
+    line = jax.tree.map(pick, lines)
+    ends = jnp.max(found.lower), jnp.max(upper)
+    estimate = jnp.clip(found.estimate[worst], *ends)
+    return Interval(ends[0], estimate, ends[1]), line, worst
+
+
+@one_by_one
+def _threshold(
+    loss: ComposedLoss, sign: Array, log_alpha: Array, log_not_alpha: Array
+) -> tuple[Array, Array]:
+    """The threshold of a type I error and the scale there, about.
+
+    Laplace's method on the mesh, with the kernel 1/(1+z) of P(X > eps), or for large
+    errors 1/z of the exchanged pair's Q(Y > -eps).
+    """
+    terms = _terms(loss)
+    small = log_alpha < log_not_alpha
+    side = jnp.where(small, sign, -sign)
+    mesh = chernoff_mesh(prepared(terms, side))
+    upper, variance = mesh.upper, mesh.variance
+    order = jnp.where(small, 1 + SHIFTS, SHIFTS)
+    target = jnp.where(small, log_alpha, log_not_alpha)
+    fits = jnp.where(small, order > 0, RIGHT)
+    size = jnp.where(fits, order, 1.0)
+    width = variance * size * size + 1
+    rough = (upper - 0.5 * jnp.log(2 * np.pi * width) - target) / size
+    rough = jnp.where(fits, rough, jnp.inf)
+    best = jnp.argmin(rough)
+    deviation = jnp.sqrt(variance[best])
+    reach = jnp.where(deviation > 0, deviation, jnp.inf)
+    epsilon = jnp.where(small, rough[best], -rough[best])
+    return epsilon, jnp.minimum(1 / (1 + jnp.abs(jnp.asarray(SHIFTS)[best])), reach)

@@ -1,0 +1,449 @@
+"""Certified profiles of sums of independent losses along a line of the complex plane.
+
+With M(c + iy) the product of the terms' transforms (`losses/_normal_mixtures.py`) and z
+= c + iy, the profile is delta(eps) = T(eps) - left - right for every c > 0 and h > 0,
+
+    T(eps) = (h / pi) Re sum'_k M(c + i k h) e^(-z_k eps) / (z_k (1 + z_k)),
+
+where the sum's first term counts half, and the aliases are e^(c m R) delta(eps + m R),
+R = 2 pi / h, for m < 0 and m > 0 (Poisson summation).  For -1 < c < 0 the same holds of
+-(1 - delta), which is accurate where delta is close to one.  Nothing is searched for:
+
+1. Chernoff bounds of M on a mesh of shifts c tell the place (by Laplace's method), a
+   proved bound of delta or 1 - delta, and the shift and the period R with which aliases
+   do not matter.  Aliases on the other side of c = 0 tend to e^(c m R): these are
+   subtracted exactly, and what is too much of them is bounded by the mesh, too.
+2. An envelope of |M| that falls with y tells how many frequencies there are.
+3. The table of frequencies is made once, for all thresholds.  Every term's transform
+   comes with a bound on its error, and so does the sum.
+4. An epsilon is found by Newton's method in the table.  The finite sum is an explicit
+   function with a bounded second derivative, so that one evaluation certifies the root.
+"""
+
+from typing import NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jaxtyping import Array, Float, Int
+
+from ..losses import (
+    LOST,
+    Frame,
+    NormalMixtures,
+    bend,
+    densities,
+    envelope,
+    law_error,
+    rough_logs,
+    rough_slip,
+    rule,
+    rule_error,
+    where,
+)
+
+UNIT = 2.0**-53
+NODES, MESH_NODES = 1024, 96
+"""Of the line's rule, and of each Chernoff bound's."""
+SIDE, BLOCK, MOST = 8, 64, 4096
+"""Frequencies in a block, a square, and at most."""
+_ENDS = np.array(
+    [16, 24, 32, 40, 48, 56, 64, 80, 96, 112, 128, 160, 192, 256, 320, 384]
+)
+_ENDS = np.concatenate([_ENDS, [512, 640, 768, 1024, 1280, 1536, 2048, 3072, MOST]])
+"""Numbers of frequencies after which a sum may end."""
+_DIGITS = 37.0
+"""Minus the log of the wanted relative error of a truncation, or of an alias."""
+_FREE = 2.0
+"""Cancellation, as the log of a factor, that is not worth a longer period."""
+_right = 0.0025 * 1.25 ** np.arange(68.0)
+_right = np.append(_right, _right[-1] * 1.6 ** np.arange(1.0, 30.0))
+_inner = -1 / (1 + np.exp(np.linspace(-5.0, 5.0, 12)))
+SHIFTS = np.concatenate([_right, _inner])
+RIGHT = SHIFTS > 0
+_PAYOFF = np.concatenate(
+    [_right * np.log(_right / (1 + _right)) - np.log1p(_right), np.zeros(_inner.size)]
+)
+"""Log of the largest (1 - e^-u) e^(-c u), u > 0; of 1 - delta it is 1."""
+_GAP = np.abs(SHIFTS - SHIFTS[:, None])
+_STEEP = 1 / np.where(_GAP == 0, 1e-300, _GAP)
+_LEFT = np.where((SHIFTS[:, None] > SHIFTS) & ~RIGHT, 0, np.inf)
+"""By contour and bound: which of them bound aliases on the left, infinite if not."""
+_BEYOND = np.where((SHIFTS[:, None] < SHIFTS) & RIGHT, 0, np.inf)
+_HALF_LOG = 0.5 * np.log(2 * np.pi)
+_WIDTH = 2 * np.pi * (1 + 2 * SHIFTS + 2 * SHIFTS**2)
+_POLE = np.sqrt(2 * np.pi) * np.abs(SHIFTS * (1 + SHIFTS))
+"""The integrand's width, of which (variance + 1/c^2 + 1/(1+c)^2) is the inverse."""
+_NEVER, _NEVER_RIGHT = np.where(RIGHT, 0, np.inf), np.where(RIGHT, np.inf, 0)
+_NARROWEST = 1.01 * np.pi * BLOCK / (1.3 * np.sqrt(2 * _DIGITS))
+"""A normal law's frequencies are no fewer than half a block."""
+_TRIANGLE = np.tri(BLOCK)
+ROW = np.int32(0)
+
+
+def sums(arrays: tuple[Array, ...], axis: int) -> tuple[Array, ...]:
+    """Sums of arrays side by side: one loop (XLA splits up the sum of one array)."""
+    zeros = tuple(np.zeros((), x.dtype) for x in arrays)
+    plus = lambda a, b: tuple(x + y for x, y in zip(a, b, strict=True))
+    return tuple(lax.reduce(tuple(arrays), zeros, plus, (axis % arrays[0].ndim,)))
+
+
+class Terms(NamedTuple):
+    """Pairs, stacked, and how often each of them adds."""
+
+    pairs: NormalMixtures
+    counts: Float[Array, " m"]
+
+
+class Stack(NamedTuple):
+    """Terms in one direction, prepared."""
+
+    frames: Frame
+    counts: Float[Array, " m"]
+    log_lost: Float[Array, ""]
+    """Of the weight of components that were left out, in all of them."""
+
+
+def prepared(terms: Terms, sign: Array) -> Stack:
+    """The terms in a direction: as given (1), or exchanged (-1)."""
+    pairs = jax.vmap(lambda pair: pair.directed(sign))(terms.pairs)
+    lost = jnp.max(pairs.log_lost()) + jnp.log(jnp.sum(terms.counts))
+    return Stack(jax.vmap(NormalMixtures.frame)(pairs), terms.counts, lost)
+
+
+class Mesh(NamedTuple):
+    """Chernoff bounds on the mesh of shifts."""
+
+    upper: Float[Array, " r"]
+    """Upper bounds of log M(c)."""
+    variance: Float[Array, " r"]
+    """Of the tilted loss, about."""
+    lows: Float[Array, "m r"]
+    lengths: Float[Array, "m r"]
+    """Of the windows of every term."""
+
+
+def chernoff_mesh(stack: Stack) -> Mesh:
+    """Upper bounds of log M(c) and the variance there, on the mesh of shifts."""
+    shifts = jnp.asarray(SHIFTS)
+    c = SHIFTS[:, None]
+
+    def add(total: Array, term: tuple[Frame, Array]) -> tuple[Array, tuple]:
+        frame, count = term
+        low, step = rule(frame, shifts, MESH_NODES)
+        t = low[:, None] + step[:, None] * np.arange(float(MESH_NODES))
+        logs = rough_logs(frame, t)
+        loss, g = logs[1] - logs[0], (1 + c) * logs[1] - c * logs[0] - 0.5 * t * t
+        peak = jnp.max(g, axis=1)
+        p = jnp.exp(g - peak[:, None])
+        mass, mean, second = sums((p, p * loss, p * loss * loss), 1)
+        mean, second = mean / mass, second / mass
+        variance = jnp.maximum(second - mean * mean, 0.0) + 1e-14 * second
+        # The rule's error; or that of convex interpolation, whatever the rule: on a
+        # cell g is at most its chord and bend (t - t_i) (t_(i+1) - t) / 2.
+        curved = bend(frame, shifts)
+        error = 2 * rule_error(frame, shifts, step, 0.0)
+        error = where(error < 1, error, jnp.inf)
+        error = jnp.minimum(error, 0.125 * curved * step * step) + LOST * curved
+        length = step * (MESH_NODES - 1)
+        slip = (1 + 2 * np.abs(SHIFTS)) * rough_slip(frame, length - low)
+        rounded = UNIT * (2 * MESH_NODES + 16 + 4 * jnp.abs(peak) + 2 * slip)
+        log_m = peak + jnp.log(mass * step) + (error + rounded - _HALF_LOG)
+        both = count * jnp.stack([log_m + 2 * UNIT * jnp.abs(log_m), variance])
+        return total + where(count > 0, both, 0.0), (low, length)
+
+    terms = stack.frames, stack.counts
+    total, (lows, lengths) = lax.scan(add, jnp.zeros((2, SHIFTS.size)), terms)
+    # A bound that is not a number says nothing.
+    upper = where(total[0] < jnp.inf, total[0], jnp.inf)
+    return Mesh(upper, total[1], lows, lengths)
+
+
+class Place(NamedTuple):
+    """Where a profile is wanted, what the mesh says of it, and the line to take."""
+
+    epsilon: Float[Array, ""]
+    log_value: Float[Array, ""]
+    """Log of delta, or of 1 - delta where the shift is negative, about."""
+    bounds: Float[Array, " r"]
+    """Less c eps: logs of upper bounds of delta, for c < 0 of 1 - delta."""
+    row: Int[Array, ""]
+    """Of the mesh: the shift."""
+    period: Float[Array, ""]
+    aliases: Float[Array, ""]
+    """Log of the sum of e^(-|c| m R), m > 0: of all aliases beyond c = 0."""
+
+
+def locate(mesh: Mesh, target: Array, *, inverse: bool) -> Place:
+    """The place for a threshold, or for a log delta (`inverse`), and its line."""
+    upper, variance = mesh.upper, mesh.variance
+    bounds = upper + 4 * UNIT * (1 + jnp.abs(upper)) + _PAYOFF
+    # The integrand at the saddle point, by Laplace's method.
+    rough = upper - 0.5 * jnp.log(variance * _POLE**2 + _WIDTH)
+    if inverse:
+        middle = np.zeros((), bool)
+        epsilon, log_value = jnp.min((rough - target) / SHIFTS + _NEVER), target
+        logs = rough - SHIFTS * epsilon
+    else:
+        epsilon, logs = target, rough - SHIFTS * target
+        right, rest = jnp.min(logs + _NEVER), jnp.min(logs + _NEVER_RIGHT)
+        middle = (rest < right) & (rest < -1)
+        log_value = jnp.minimum(where(middle, rest, right), 0.0)
+    # The shortest period for which aliases drop below the digits wanted.
+    need = (bounds - SHIFTS * epsilon + (_DIGITS - log_value)) * _STEEP
+    left, right = jnp.min(need + _LEFT, axis=1), jnp.min(need + _BEYOND, axis=1)
+    narrowest = _NARROWEST * jnp.sqrt(variance)
+    period = jnp.maximum(jnp.maximum(left, right), narrowest)
+    falls = np.abs(SHIFTS) * period
+    aliases = -falls - jnp.log(-jnp.expm1(-falls))
+    cost = jnp.maximum(jnp.maximum(logs, aliases) - (log_value + _FREE), 0.0)
+    cost = jnp.log(period) + cost + where(middle, _NEVER_RIGHT, _NEVER)
+    row = jnp.argmin(where(cost < jnp.inf, cost, jnp.inf)).astype(jnp.int32)
+    return Place(epsilon, log_value, bounds, row, period[row], aliases[row])
+
+
+class TermLine(NamedTuple):
+    """One term's nodes along a line."""
+
+    weights: Float[Array, " n"]
+    """With sum 1."""
+    losses: Float[Array, " n"]
+    """Less their mean."""
+    mean: Float[Array, ""]
+    deviation: Float[Array, ""]
+    log_m: Float[Array, ""]
+    log_m_error: Float[Array, ""]
+    turn: Float[Array, ""]
+    """Rounding of M(c + iy) / M(c), over y."""
+    strip: Float[Array, ""]
+    """Relative error of the rule for M(c), and of what is beyond its ends."""
+    log_envelope: Float[Array, " b"]
+    """At all places where the sum may end."""
+
+
+def _term_line(
+    frame: Frame, low: Array, step: Array, shift: Array, ends: Array, total: Array
+) -> TermLine:
+    t = low + step * np.arange(float(NODES))
+    logs, shares, slips = densities(frame, t)
+    loss, half, w = logs[1] - logs[0], 0.5 * t * t, 1 + shift
+    tilt = w * logs[1] - shift * logs[0]
+    peak = jnp.max(tilt - half)
+    p, base = jnp.exp(tilt - half - peak), jnp.exp(logs[0] - half)
+    # Roundings in units: of losses, and of the logarithms of weights.
+    loss_slip = slips[0] + slips[1] + jnp.abs(loss)
+    far = jnp.abs(shift)
+    size = w * (slips[1] + 4 * jnp.abs(logs[1])) + far * (
+        slips[0] + 4 * jnp.abs(logs[0])
+    )
+    size = size + 16 + 4 * half
+    # M(c) - 1 = E_P[e^(wl) - 1 - w (e^l - 1)], for M next to one.
+    grown = jnp.expm1(jnp.minimum(w * loss, 700.0))
+    one = jnp.expm1(jnp.minimum(loss, 700.0))
+    excess = grown - w * one
+    counted = (
+        8 * (jnp.abs(grown) + w * jnp.abs(one)) + w * jnp.abs(grown - one) * loss_slip
+    )
+    counted = counted + jnp.abs(excess) * (NODES + 16 + 4 * half + slips[0])
+    mass, mean, rounded, near_one, near_slip = sums(
+        (p, p * loss, p * size, base * excess, base * counted), 0
+    )
+    inverse, unit = 1 / mass, step * (1 / np.sqrt(2 * np.pi))
+    mean, rounded, p = mean * inverse, rounded * inverse, p * inverse
+    d = loss - mean
+    moved = jnp.abs(d) * (3 * NODES + size) + 2 * loss_slip
+    moved, second = sums((p * moved, p * d * d), 0)
+    deviation = 1.01 * jnp.sqrt(second)
+    strip = rule_error(frame, shift, step, 0.0) + LOST * bend(frame, shift)
+    direct = peak + jnp.log(mass * unit)
+    largest = jnp.maximum(w, 1.0) * jnp.max(jnp.abs(loss))
+    near = (jnp.abs(direct) < 0.25) & (largest < 600)
+    missed = (1 + w) * 2 * law_error(step) + 2 * strip
+    log_m = where(near, lax.log1p(where(near, near_one * unit, 0.0)), direct)
+    log_m_error = where(
+        near,
+        2 * (missed + UNIT * unit * near_slip),
+        2 * strip + UNIT * (2 * NODES + rounded + 4 * jnp.abs(peak)),
+    )
+    moduli, angles, error = envelope(frame, shift, step, shares, total)
+    sizes = jnp.exp(moduli - ends[:, None] * angles) @ p
+    return TermLine(
+        p,
+        d,
+        mean,
+        deviation,
+        log_m,
+        where(strip < 0.1, log_m_error, jnp.inf),
+        UNIT * (moved + rounded * deviation),
+        strip,
+        # Of a positive sum; the share is more than its roundings.
+        jnp.log(sizes * (1 + 1e-12) + error + strip),
+    )
+
+
+class Line(eqx.Module):
+    """The profile near a place: a table of frequencies, and all that is certain."""
+
+    sign: Float[Array, "..."]
+    shift: Float[Array, "..."]
+    step: Float[Array, "..."]
+    """h."""
+    blocks: Int[Array, "..."]
+    table: Float[Array, "2 f"]
+    """Amplitudes and angles of the terms of T e^(c eps) / M(c)."""
+    lead: Float[Array, "..."]
+    """Log M(c)."""
+    lead_error: Float[Array, "..."]
+    center: Float[Array, "..."]
+    center_size: Float[Array, "..."]
+    error: Float[Array, "..."]
+    """Of the sum, but for that of M(c), and with what was left out."""
+    moment: Float[Array, "..."]
+    bent: Float[Array, "..."]
+    """Of amplitudes times y, and times |z|^2."""
+    bounds: Float[Array, "..."]
+    aliases: Float[Array, "..."]
+    log_lost: Float[Array, "..."]
+    epsilon: Float[Array, "..."]
+    """The place."""
+    lows: Float[Array, "... m"]
+    node_steps: Float[Array, "... m"]
+    """The rules of all terms."""
+
+    @property
+    def side(self) -> Array:
+        """1 where the sum is delta, -1 where it is -(1 - delta)."""
+        return jnp.sign(self.shift)
+
+
+def frequencies(step: Array, block: Array) -> Float[Array, " k"]:
+    """A block of frequencies."""
+    return step * (BLOCK * block + np.arange(float(BLOCK)))
+
+
+def make_line(stack: Stack, sign: Array, mesh: Mesh, place: Place) -> Line:
+    """The table of all frequencies along the line that was chosen."""
+    frames, counts, log_lost = stack
+    c, h = jnp.asarray(SHIFTS)[place.row], 2 * np.pi / place.period
+    lows = mesh.lows[:, place.row]
+    steps = mesh.lengths[:, place.row] * (1 / (NODES - 1))
+    ends, total = h * (_ENDS - 1.0), jnp.sum(counts)
+    each = lambda x: _term_line(x[0], x[1], x[2], c, ends, total)
+    made = lax.map(each, (frames, lows, steps))
+    some = counts > 0
+    logs, errors = made.log_m, made.log_m_error + 4 * UNIT * jnp.abs(made.log_m)
+    centers = counts * made.mean
+    whole = jnp.stack([counts * logs, counts * errors, centers, jnp.abs(centers)])
+    lead, lead_error, center, center_size = jnp.sum(where(some, whole, 0.0), axis=1)
+    # The log of what does not matter to the sum: where less is beyond, it ends.
+    wanted = place.log_value - lead + c * place.epsilon - jnp.log(h / np.pi) - _DIGITS
+    logs = counts[:, None] * (made.log_envelope + 1e-12)
+    # Terms beyond Y are less than |M(c + iY)| times the sum of 1/y^2.
+    tails = jnp.sum(where(some[:, None], logs, 0.0), axis=0) - jnp.log(ends * h)
+    last = jnp.argmax(tails < wanted)
+    ended = tails[last] < wanted
+    # A sum that does not end has no certificate; its first term alone has slopes that
+    # are about right, those of Laplace's method.
+    number = where(ended, jnp.asarray(_ENDS, np.int32)[last], np.int32(1))
+    blocks = (number + (BLOCK - 1)) // BLOCK
+
+    def add_term(table: Array, one: tuple) -> tuple[Array, None]:
+        frame, count, step, line = one
+        p, d = line.weights, line.losses
+        turning = (0.5 * h * np.arange(float(SIDE)))[:, None] * d
+        sine = jnp.sin(turning)
+        inner = lax.complex(jnp.cos(2 * turning), jnp.sin(2 * turning))
+        sine = p * sine, sine
+        parts = -2 * sine[0] * sine[1], p * lax.imag(inner)
+        inner_sum = lax.complex(*sums(parts, 1))
+        fractional = count != jnp.round(count)
+
+        def block(i: Array, state: tuple[Array, Array]) -> tuple[Array, Array]:
+            table, (before, turns, lost) = state
+            y = frequencies(h, i)
+            # e^(i(a+b)) - 1 = (e^(ia) - 1) e^(ib) + (e^(ib) - 1): no digit is lost.
+            x = (0.5 * y[::SIDE])[:, None] * d
+            sine = jnp.sin(x)
+            outer = lax.complex(-2 * p * sine * sine, 2 * p * sine * jnp.cos(x))
+            change = (outer @ inner.T + inner_sum).reshape(BLOCK)
+            real, imag = lax.real(change), lax.imag(change)
+            # Of M(c + iy) / M(c) = 1 + change.
+            excess = real * (2 + real) + imag * imag
+            close = excess > -0.25
+            square = jnp.square(1 + real) + imag * imag + 1e-200
+            near = lax.log1p(jnp.maximum(excess, -0.25))
+            log_phi = 0.5 * where(close, near, jnp.log(square))
+            angle = jnp.arctan2(imag, 1 + real)
+            off = rule_error(frame, c, step, y) + line.strip + y * line.turn
+            share = (off + where(close, 0 * y, 8 * UNIT)) * jnp.exp(-log_phi)
+            # |prod a^n - prod b^n| <= prod (|b| + off)^n - prod |b|^n for n >= 1, and
+            # for smaller n with twice the error, if that is less than a quarter.
+            known = share < 0.25
+            relative = where((count < 1) & ~known, 1e9, lax.log1p(2 * share))
+            # Fractional powers need the continuous angle.  It is known as long as the
+            # next value is nearer to this one than zero is.
+            jump = angle - jnp.concatenate([before[None], angle[:-1]])
+            slack = jnp.exp(log_phi) * (1 - 4 * share) - line.deviation * h
+            steps = jnp.stack([-jnp.round(jump * (0.5 / np.pi)), (slack < 0) + 0.0])
+            found = steps @ _TRIANGLE.T + jnp.stack([turns, lost])[:, None]
+            along = angle + (2 * np.pi) * found[0]
+            astray = fractional & ((found[1] > steps[1]) | ~known)
+            logs = jnp.stack([log_phi, where(fractional, along, angle)])
+            rounded = 8 * UNIT * jnp.sum(jnp.abs(logs), axis=0)
+            new = jnp.concatenate([logs, jnp.stack([relative + rounded, astray + 0.0])])
+            new = where(count > 0, count * new, 0.0)
+            new = new + lax.dynamic_slice(table, (ROW, BLOCK * i), (4, BLOCK))
+            table = lax.dynamic_update_slice(table, new, (ROW, BLOCK * i))
+            return table, jnp.stack([angle[-1], found[0, -1], found[1, -1]])
+
+        return lax.fori_loop(ROW, blocks, block, (table, jnp.zeros(3)))[0], None
+
+    each = frames, counts, steps, made
+    logs, _ = lax.scan(add_term, jnp.zeros((4, MOST)), each)
+    few = UNIT * (4 * BLOCK + 40 + 4 * counts.size)
+
+    def finish(i: Array, state: tuple[Array, Array]) -> tuple[Array, Array]:
+        table, total = state
+        power, phase, relative, astray = lax.dynamic_slice(
+            logs, (ROW, BLOCK * i), (4, BLOCK)
+        )
+        k = BLOCK * i + np.arange(BLOCK)
+        y = h * k
+        near, far = c * c + y * y, jnp.square(1 + c) + y * y
+        weight = where(k > 0, where(k < number, 1.0, 0.0 * y), 0.5)
+        weight = weight * lax.rsqrt(near * far)
+        amplitude = weight * jnp.exp(power)
+        small = amplitude * jnp.expm1(jnp.minimum(relative, 1.0))
+        wrong = where(relative < 1, small, weight * jnp.exp(power + relative))
+        wrong = wrong + amplitude * (where(astray > 0, 2.0, 0.0) + few)
+        wrong = where(k < number, wrong, 0.0)
+        more = sums((wrong, amplitude * y, (amplitude + wrong) * near), 0)
+        phase = phase - jnp.arctan2(y * (1 + 2 * c), c * (1 + c) - y * y)
+        new = jnp.stack([amplitude, phase])
+        table = lax.dynamic_update_slice(table, new, (ROW, BLOCK * i))
+        return table, total + jnp.stack(more)
+
+    state = jnp.zeros((2, MOST)), jnp.zeros(3)
+    table, (error, moment, bent) = lax.fori_loop(ROW, blocks, finish, state)
+    return Line(
+        sign=sign,
+        shift=c,
+        step=h,
+        blocks=blocks,
+        table=table,
+        lead=lead,
+        lead_error=lead_error,
+        center=center,
+        center_size=center_size,
+        error=error + where(ended, jnp.exp(tails[last]), jnp.inf),
+        moment=moment,
+        bent=bent,
+        bounds=place.bounds,
+        aliases=where(ended, place.aliases, -jnp.inf),
+        log_lost=log_lost,
+        epsilon=place.epsilon,
+        lows=lows,
+        node_steps=steps,
+    )

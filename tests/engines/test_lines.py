@@ -1,0 +1,167 @@
+"""Lines of the contour engine against closed forms and numbers with 30 digits.
+
+All share three programs: a stack of two terms in one direction, of which one may add
+nothing.
+"""
+
+import json
+import pathlib
+
+import jax
+import jax.numpy as jnp
+import mpmath as mp
+import numpy as np
+import pytest
+
+from fdp_jax.engines._line_queries import see, solve
+from fdp_jax.engines._line_slopes import log_value
+from fdp_jax.engines._lines import (
+    RIGHT,
+    SHIFTS,
+    Terms,
+    chernoff_mesh,
+    locate,
+    make_line,
+    prepared,
+)
+from fdp_jax.losses import NormalMixtures
+
+_DATA = pathlib.Path(__file__).parent.parent / "data" / "dpsgd_truth.json"
+_TRUTHS = [
+    x for x in json.loads(_DATA.read_text())["entries"] if x["kind"] in ("eps", "delta")
+]
+
+
+def _terms(noises, rates, counts):
+    centers = jnp.stack([0 * noises, 1 / noises], axis=1)
+    law = lambda q: jnp.stack([jnp.stack([1 + 0 * q, 0 * q]), jnp.stack([1 - q, q])])
+    return Terms(NormalMixtures(centers, jax.vmap(law)(rates)), counts)
+
+
+def _line(numbers, sign, target, inverse):
+    stack = prepared(_terms(*numbers), sign)
+    mesh = chernoff_mesh(stack)
+    place = locate(mesh, target, inverse=inverse)
+    return make_line(stack, sign, mesh, place), mesh
+
+
+@jax.jit
+def _profile(numbers, sign, epsilon):
+    line, mesh = _line(numbers, sign, epsilon, False)
+    found = see(line, jnp.stack([epsilon, epsilon + 0.1 / (1 + jnp.abs(line.shift))]))
+    return found, line.shift, mesh.upper
+
+
+@jax.jit
+def _epsilon(numbers, sign, log_delta, slack):
+    line, _ = _line(numbers, sign, log_delta, True)
+    return solve(line, log_delta, slack)
+
+
+@jax.jit
+def _slopes(numbers, sign, epsilon):
+    line, _ = _line(jax.lax.stop_gradient(numbers), sign, epsilon, False)
+
+    def value(numbers, epsilon):
+        terms = _terms(*numbers)
+        pairs = jax.vmap(lambda pair: pair.directed(sign))(terms.pairs)
+        return log_value(Terms(pairs, terms.counts), epsilon[None], line)[0]
+
+    return jax.grad(value, (0, 1))(numbers, epsilon), line.shift
+
+
+def _run(noise, rate, count, other=(1.0, 0.5, 0.0)):
+    rows = zip((noise, rate, count), other, strict=True)
+    return tuple(jnp.asarray(row, float) for row in rows)
+
+
+def _gaussian(mu, epsilon):
+    """Delta and 1 - delta of a Gaussian."""
+    mu, epsilon = mp.mpf(mu), mp.mpf(epsilon)
+    one = mp.ncdf(mu / 2 - epsilon / mu)
+    other = mp.exp(epsilon) * mp.ncdf(-mu / 2 - epsilon / mu)
+    return one - other, mp.ncdf(-mu / 2 + epsilon / mu) + other
+
+
+def test_brackets_hold_the_truth_and_are_tight_where_many_take_part():
+    tight = 0
+    for x in _TRUTHS:
+        sign = 1.0 if x["direction"] == "remove" else -1.0
+        numbers, truth = _run(x["sigma"], x["q"], x["N"]), mp.mpf(x["value"])
+        if x["kind"] == "eps":
+            log_delta = float(mp.log(mp.mpf(x["delta"])))
+            found = _epsilon(numbers, sign, log_delta, jnp.zeros(2))
+            lower, estimate, upper = map(float, found)
+            width = (upper - lower) / upper
+        else:
+            seen, shift, _ = _profile(numbers, sign, float(x["eps"]))
+            lower, upper = float(seen.log_lower[0]), float(seen.log_upper[0])
+            estimate, width = float(seen.log_value[0]), upper - lower
+            truth = mp.log(truth if shift > 0 else 1 - truth)
+        assert lower <= truth <= upper, x["id"]
+        assert lower <= estimate <= upper or not width < 1e-6
+        tight += width < 1e-9
+    assert tight >= 67
+
+
+# Noise, count and threshold: of delta and of 1 - delta.
+_GAUSSIANS = [(2.0, 3.0, 0.5), (0.3, 2.0, 30.0), (0.1, 1.0, 20.0), (1e6, 480.0, 1e-4)]
+
+
+@pytest.mark.parametrize("sign", [1.0, -1.0])
+@pytest.mark.parametrize(("noise", "count", "epsilon"), [*_GAUSSIANS, (1.7, 60.5, 9.0)])
+def test_gaussians_with_all_their_powers(noise, count, epsilon, sign):
+    with mp.workdps(60):
+        exact = _gaussian(mp.sqrt(mp.mpf(count)) / noise, epsilon)
+        logs = [float(mp.log(x)) for x in exact]
+    numbers = _run(noise, 1.0, count)
+    seen, shift, uppers = _profile(numbers, sign, epsilon)
+    truth = logs[0] if shift > 0 else logs[1]
+    # The less of both is known in all its digits.
+    assert truth == min(logs) or min(logs) > -1.5
+    assert seen.log_lower[0] <= truth <= seen.log_upper[0]
+    assert seen.log_upper[0] - seen.log_lower[0] < 1e-9
+    np.testing.assert_allclose(seen.log_value[0], truth, atol=1e-10)
+    # The mesh: M(c) = exp(c (1 + c) / (2 s^2)).
+    powers = count * SHIFTS * (1 + SHIFTS) / (2 * noise**2)
+    assert np.all(uppers >= powers - 1e-12 * np.abs(powers))
+    few = (RIGHT) & (SHIFTS < 20)
+    np.testing.assert_allclose(uppers[few], powers[few], rtol=1e-3, atol=1e-3)
+
+
+def test_terms_add_and_slack_is_allowed_for():
+    numbers = _run(2.0, 1.0, 3.0, (5.0, 1.0, 2.0))
+    mu = np.sqrt(3 / 4 + 2 / 25)
+    with mp.workdps(40):
+        delta = _gaussian(mu, 2.0)[0]
+        log_delta = float(mp.log(delta))
+    for sign in (1.0, -1.0):
+        found = _epsilon(numbers, sign, log_delta, jnp.zeros(2))
+        assert found.lower <= 2 <= found.upper
+        assert found.upper - found.lower < 1e-9
+        looser = _epsilon(numbers, sign, log_delta, jnp.asarray([1e-4, 2e-4]))
+        with mp.workdps(40):
+            for end, slack in ((looser.lower, 1e-4), (looser.upper, -2e-4)):
+                moved = float(mp.log(_gaussian(mu, float(end))[0])) - log_delta
+                assert 0 <= (moved - slack) * np.sign(slack) < 1e-6
+
+
+@pytest.mark.parametrize(("epsilon", "noise"), [(1.0, 2.0), (9.0, 0.25)])
+def test_slopes_are_those_of_the_closed_form(epsilon, noise):
+    numbers = _run(noise, 1.0, 3.0, (5.0, 1.0, 2.0))
+    (slopes, by_epsilon), shift = _slopes(numbers, 1.0, epsilon)
+    part = 0 if shift > 0 else 1
+
+    def value(s, n, t, m, e):
+        return mp.log(_gaussian(mp.sqrt(n / s**2 + m / t**2), e)[part])
+
+    with mp.workdps(40):
+        at = [mp.mpf(x) for x in (noise, 3, 5, 2, epsilon)]
+        exact = [
+            float(mp.diff(value, at, tuple(int(i == j) for j in range(5))))
+            for i in range(5)
+        ]
+    found = [slopes[0][0], slopes[2][0], slopes[0][1], slopes[2][1], by_epsilon]
+    np.testing.assert_allclose(found, exact, rtol=1e-9)
+    # In the rate, at its end: the other law is one of no weight.
+    assert np.all(np.isfinite(slopes[1]))

@@ -1,0 +1,159 @@
+"""Ratios of normal mixtures against integrals with 30 digits."""
+
+import jax
+import jax.numpy as jnp
+import mpmath as mp
+import numpy as np
+import pytest
+
+from fdp_jax.losses import (
+    LOST,
+    NormalMixtures,
+    bend,
+    densities,
+    envelope,
+    law_error,
+    rough_logs,
+    rule,
+    rule_error,
+)
+
+_COUNT = 512
+_UNIT = 2.0**-53
+# Noise, centers, weights without and with the record.
+PAIRS = {
+    "rare": (1.0, [0, 1], [1, 0], [1 - 1e-9, 1e-9]),
+    "subsampled": (0.6, [0, 1], [1, 0], [0.99, 0.01]),
+    "mostly there": (0.8, [0, 1], [1, 0], [0.3, 0.7]),
+    "plain": (2.0, [0, 1], [1, 0], [0, 1]),
+    "replaced": (1.0, [-1, 0, 1], [0.01, 0.99, 0], [0, 0.99, 0.01]),
+    "group": (
+        1.0,
+        [0, 1, 2, 3],
+        [1, 0, 0, 0],
+        [0.857375, 0.135375, 0.007125, 0.000125],
+    ),
+    "mixture": (0.8, [0, 0.3, 0.7, 1], [1, 0, 0, 0], [0.4, 0.3, 0.2, 0.1]),
+    "hidden": (20.0, [0, 1], [1, 0], [0.999, 0.001]),
+}
+_POINTS = [(0.5, 0.0), (0.5, 3.0), (0.5, 40.0), (19.0, 0.0), (19.0, 5.0), (-0.4, 2.0)]
+
+
+def _pair(name, sign):
+    noise, centers, p, q = (np.asarray(x, float) for x in PAIRS[name])
+    pair = NormalMixtures(jnp.asarray(centers / noise), jnp.asarray([p, q]))
+    return pair.directed(jnp.asarray(sign))
+
+
+def _exact(pair):
+    """Both log densities with many digits; the heaviest weight is what others leave."""
+    centers = [mp.mpf(float(d)) for d in pair.centers]
+    laws = []
+    for weights in np.asarray(pair.weights):
+        exact = [mp.mpf(float(w)) for w in weights]
+        heavy = int(np.argmax(weights))
+        exact[heavy] = 1 - sum(exact) + exact[heavy]
+        laws.append(exact)
+
+    def logs(t):
+        terms = [mp.exp(d * t - d * d / 2) for d in centers]
+        return [
+            mp.log(sum(w * x for w, x in zip(law, terms, strict=True))) for law in laws
+        ]
+
+    return logs
+
+
+@jax.jit
+def _sums(pair, shift, frequency):
+    """M(c + iy) / M(c), log M(c), the error bound over M(c), the envelope of M."""
+    frame = pair.frame()
+    low, step = rule(frame, shift, _COUNT)
+    t = low + step * np.arange(float(_COUNT))
+    logs, shares, _ = densities(frame, t)
+    g = (1 + shift) * logs[1] - shift * logs[0] - 0.5 * t * t
+    p = jnp.exp(g - jnp.max(g))
+    turn = frequency * (logs[1] - logs[0])
+    value = jnp.stack([p @ jnp.cos(turn), p @ jnp.sin(turn)]) / jnp.sum(p)
+    log_m = jnp.max(g) + jnp.log(jnp.sum(p) * step / np.sqrt(2 * np.pi))
+    error = rule_error(frame, shift, step, frequency)
+    error = error + rule_error(frame, shift, step, 0.0) + 2 * LOST * bend(frame, shift)
+    moduli, angles, extra = envelope(frame, shift, step, shares, jnp.asarray(200.0))
+    most = p @ jnp.exp(moduli - frequency * angles) / jnp.sum(p) + extra
+    return value, log_m, error, most, law_error(step), (low, step)
+
+
+@jax.jit
+def _logs(pair, t):
+    frame = pair.frame()
+    return densities(frame, t), rough_logs(frame, t[None])[:, 0]
+
+
+@pytest.mark.parametrize("sign", [1.0, -1.0])
+@pytest.mark.parametrize("name", PAIRS)
+def test_log_densities_are_as_good_as_they_say(name, sign):
+    pair = _pair(name, sign)
+    t = np.array([-40.0, -9.0, -3.0, -0.5, 0.0, 0.7, 2.5, 11.0, 60.0, 900.0])
+    found, rough = _logs(pair, jnp.asarray(t))
+    with mp.workdps(50):
+        logs = _exact(pair)
+        for i, x in enumerate(t):
+            for law, exact in enumerate(logs(mp.mpf(x))):
+                off = abs(float(mp.mpf(float(found.logs[law, i])) - exact))
+                assert off <= _UNIT * float(found.slips[law, i]) + 1e-300
+                # The loss of a rare record keeps its digits.
+                assert off <= 1e-13 * max(abs(float(exact)), 1e-300) * (1 + abs(x))
+                size = 1 + abs(float(exact)) + x * x
+                assert abs(float(rough[law, i]) - float(exact)) < 1e-14 * size
+
+
+_GAUSS = np.polynomial.legendre.leggauss(40)
+
+
+def _integral(pair, shift, frequency, ends):
+    """Log M(c) and M(c + iy) / M(c), by Gauss rules on panels, with more digits."""
+    edges = np.arange(np.floor(ends[0]) - 3, ends[1] + 4, 0.25).astype(np.longdouble)
+    x, w = (part.astype(np.longdouble) for part in _GAUSS)
+    t = (edges[:-1, None] + 0.125 * (1 + x)).ravel()
+    w = np.tile(0.125 * w, edges.size - 1)
+    d = np.asarray(pair.centers).astype(np.longdouble)[:, None]
+    powers = d * t - d * d / 2
+    with np.errstate(divide="ignore"):
+        weights = np.asarray(pair.weights).astype(np.longdouble)
+        tops = [np.where(x[:, None] > 0, powers, -np.inf).max(axis=0) for x in weights]
+        log_p, log_q = (
+            top + np.log(x @ np.exp(powers - top))
+            for x, top in zip(weights, tops, strict=True)
+        )
+    g = (1 + shift) * log_q - shift * log_p - t * t / 2
+    p = w * np.exp(g - g.max())
+    turn = np.longdouble(frequency) * (log_q - log_p)
+    log_m = g.max() + np.log(p.sum() / np.sqrt(2 * np.longdouble(np.pi)))
+    parts = [p @ np.cos(turn) / p.sum(), p @ np.sin(turn) / p.sum()]
+    return float(log_m), np.array(parts, float)
+
+
+@pytest.mark.parametrize("sign", [1.0, -1.0])
+@pytest.mark.parametrize("name", PAIRS)
+def test_sums_over_nodes_are_integrals_within_their_error(name, sign):
+    pair, tight = _pair(name, sign), 0
+    for shift, frequency in _POINTS:
+        value, log_m, error, most, flat, (low, step) = _sums(pair, shift, frequency)
+        ends = float(low), float(low + (_COUNT - 1) * step)
+        exact, parts = _integral(pair, shift, frequency, ends)
+        off = np.hypot(*(np.asarray(value) - parts))
+        assert off <= 1.01 * error + 1e-13 * (1 + frequency)
+        assert abs(log_m - exact) <= error + 1e-12
+        assert np.hypot(*parts) <= most * (1 + 1e-12)
+        assert flat < 1e-15
+        tight += error < 1e-9
+    assert tight >= 4
+
+
+def test_components_of_next_to_no_weight_are_left_out_and_counted():
+    weights = jnp.asarray([[1.0, 0.0, 0.0], [1 - 1e-3, 1e-3, 1e-250]])
+    pair = NormalMixtures(jnp.arange(3.0), weights)
+    assert float(pair.log_lost()) >= np.log(1e-250)
+    frame = pair.frame()
+    assert float(frame.high[1]) == 1.0
+    assert float(_pair("group", 1.0).log_lost()) == -np.inf
