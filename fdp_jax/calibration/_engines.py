@@ -15,7 +15,7 @@ from .unknowns import Unknown
 def has_grid_too(mechanism: AbstractMechanism, unknown: Unknown) -> bool:
     """Whether the spectral engine is the first to answer, but not the only one."""
     loss = _loss_like(mechanism, unknown)
-    return engines.route(loss) in ("contour", "spectral") and loss.on_grid
+    return engines.route(loss) == "spectral" and loss.on_grid
 
 
 def can_split(mechanism: AbstractMechanism, unknown: Unknown) -> bool:

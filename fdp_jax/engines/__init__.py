@@ -32,7 +32,12 @@ from ._profile import (
     profile as profile,
 )
 from ._rare_queries import can_split as can_split, splits as splits
-from ._route import METHODS as METHODS, engine_of as engine_of, route as route
+from ._route import (
+    METHODS as METHODS,
+    engine_of as engine_of,
+    route as route,
+    serves as serves,
+)
 from ._shared import (
     Prepared as Prepared,
     log_delta_estimate as log_delta_estimate,

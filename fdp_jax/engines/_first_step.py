@@ -22,6 +22,7 @@ from ._closed_form_engine import closed_profile
 
 _Answer = TypeVar("_Answer", Interval, Profile)
 _Asked = TypeVar("_Asked")
+_BESIDE = 1 + 2.0**-40
 
 
 def first_step(loss: ComposedLoss) -> ComposedLoss | None:
@@ -84,7 +85,9 @@ def unless_one_step(
     terms, fixed = jax.tree.map(
         lambda x: jnp.where(is_one, stop_gradient(x), x), (loss.terms, asked)
     )
-    found = many(dataclasses.replace(loss, terms=terms), fixed)
+    # Whole powers do not follow angles over whole turns, which slopes in them need.
+    beside = jnp.where(is_one, count * _BESIDE, count)
+    found = many(dataclasses.replace(loss, terms=terms, counts=(beside,)), fixed)
     needed = anywhere(count <= 1)
     constant = stop_gradient(found)
     exact = lax.cond(needed, single, lambda *_: constant, step, asked)

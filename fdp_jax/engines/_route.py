@@ -45,13 +45,15 @@ def engine_of(loss: ComposedLoss) -> AbstractEngine:
 def _first(loss: ComposedLoss) -> AbstractEngine:
     if _CLOSED_FORM.serves(loss):
         return _CLOSED_FORM
-    # Before the grid, for releases of which there are many.
-    if not (loss.analytic or loss.single) and _CONTOUR.serves(loss):
-        return _CONTOUR
     # The grid engine needs float64.
     single = loss.counts[0].dtype == jnp.float32
     spectral = loss.decays or (single and _SPECTRAL.serves(loss))
     return _SPECTRAL if spectral else _GRID
+
+
+def serves(name: str, loss: ComposedLoss) -> bool:
+    """Whether the engine of a name can answer, from static facts alone."""
+    return _ENGINES[name].serves(loss)
 
 
 def route(loss: ComposedLoss) -> str:

@@ -41,7 +41,7 @@ from ..curves import (
     leaves_doubt,
     make_curve,
 )
-from ..engines import can_split, is_bracketed
+from ..engines import can_split, is_bracketed, serves
 from ..losses import ComposedLoss, Method
 from ._listed import LISTING_METHODS, listed
 
@@ -114,10 +114,11 @@ class Resolved:
         judged: Callable[[_Answer], Bounds],
         combine: Callable[[_Answer, _Answer], _Answer],
     ) -> _Answer:
-        """The first engine's answer, and the grid's where that is loose.
+        """The first engine's answer, and another one's where that is loose.
 
-        A finer grid's, too, where four times as many points, a sixteenth of the width,
-        are all that it takes.
+        That is the grid, and after the grid the contour of pairs of Gaussian noise (a
+        single release has none).  A finer grid's, too, where four times as many points,
+        a sixteenth of the width, are all that it takes.
         """
         found = self._sooner(ask, judged)
         if self._method.name != "auto" or not is_loose(judged(found)):
@@ -125,8 +126,11 @@ class Resolved:
         composed = self.whole.composed
         if not composed.on_grid:
             return found
-        if found.method != "grid" or self.first is not self.whole:
+        by_list = self.first is not self.whole
+        if found.method == "spectral" or by_list:
             found = combine(found, ask(_by(self.whole, Method("grid"))))
+        elif not composed.single and serves("contour", composed):
+            found = combine(found, ask(_by(self.whole, Method("contour"))))
         if is_bracketed(composed) or not is_nearly_tight(judged(found)):
             return found
         finer = Method("grid", points=_FINER)

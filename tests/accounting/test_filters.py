@@ -155,8 +155,8 @@ def test_costs_below_the_least_number_are_not_forgotten(double):
     """Rounded upward: many of them fill a budget, and some is no nothing."""
     with jax.enable_x64(double):
         budget = ZCDPFilter(rho=1.0)
-        for cost in (1e-39, 1e-300, fdp.ZCDP(1e-39)):
-            many = 0.25 / float(getattr(cost, "rho", cost))
+        for rho, cost in ((1e-39, 1e-39), (1e-300, 1e-300), (1e-39, fdp.ZCDP(1e-39))):
+            many = 0.25 / rho
             spent = float(budget.step(cost, count=many).spent)
             assert spent == pytest.approx(0.25, rel=1e-5)
             assert not bool(budget.fits(cost, 8 * many))

@@ -65,3 +65,23 @@ def test_more_steps_than_one_of_the_whole_data(answers):
         sigma, q, delta = (mpf(x) for x in _POINTS[-1])
         steps = lambda n: _epsilon(sigma / sqrt(n), q, delta, mpf("2.2"))
         np.testing.assert_allclose(answers[-1][1][2], float(diff(steps, 1)), rtol=1e-7)
+
+
+def test_more_steps_than_one(answers):
+    """d delta / d N is the integral of M log M e^(-z eps) / (z (1 + z)) / (2 pi i)."""
+    sigma, q, _ = _POINTS[3]
+    epsilon, (_, _, by_steps, by_delta) = answers[3]
+    x = np.linspace(-12, 16, 4001) * sigma
+    loss = np.log1p(q * np.expm1((x - 0.5) / sigma**2))
+    density = np.exp(-0.5 * (x / sigma) ** 2) / (sigma * np.sqrt(2 * np.pi))
+    slopes = []
+    for c in (1.0, 3.0):
+        z = c + 1j * np.arange(0, 400 / q / np.sqrt(sigma), 0.25 / sigma)
+        powers = np.array([np.exp((1 + w) * loss) @ density for w in z])
+        powers = powers * (x[1] - x[0])
+        log = np.log(np.abs(powers)) + 1j * np.unwrap(np.angle(powers))
+        terms = (powers * log * np.exp(-z * epsilon) / (z * (1 + z))).real
+        step = z[1].imag - z[0].imag
+        slopes.append(step / np.pi * (terms.sum() - terms[0] / 2))
+    np.testing.assert_allclose(*slopes, rtol=1e-9)
+    np.testing.assert_allclose(by_steps, -by_delta * slopes[0], rtol=1e-6)
