@@ -18,6 +18,7 @@ from ._base import AbstractMechanism
 from ._exact import Exact
 from ._fields import NOISE, OPTION, parameter, raise_not_set
 from ._joint import Shared
+from ._random_allocation import nothing
 from ._relations import (
     ADD_OR_REMOVE_ONE,
     REPLACE_ONE,
@@ -228,7 +229,46 @@ class MatrixMechanism(AbstractMechanism):
         return self._run().exact() if self.sampling is None else None
 
     def simplified(self) -> AbstractMechanism:
-        return self._run().simplified()
+        return self._run().simplified() if self.attained() is None else self
+
+    def attained(self) -> AbstractMechanism | None:
+        """What a group leaks, where not all participations have the longest column.
+
+        A participation with a shorter column is one with more noise, and others may be
+        left out: the m longest of a group leak at least m times what the shortest of
+        them does.
+        """
+        scheme, steps = self.sampling, self.num_steps
+        if scheme is None or not self._amplified:
+            return None
+        bands, groups = self.strategy.shape[0], int(scheme.num_groups_known() or 1)
+        most = -(-steps // groups)
+        if self.strategy.ndim == 1 and (most - 1) * groups + bands <= steps:
+            return None  # the first group's columns are not cut off
+        entries = known(self.strategy)
+        if entries is None:
+            return nothing(self.relation)
+        if entries.ndim == 1:
+            column = np.zeros(steps)
+            column[: entries.size] = entries
+            lengths = np.sqrt(np.cumsum(np.square(column)))[::-1]
+        else:
+            lengths = np.linalg.norm(entries, axis=0)
+        padded = np.zeros(most * groups)
+        padded[:steps] = lengths
+        ranked = -np.sort(-padded.reshape(most, groups), axis=0)
+        if ranked[-1].max() >= lengths.max() * (1 - 1e-14):
+            return None
+        leaks = np.arange(1, most + 1)[:, None] * np.square(ranked)
+        count, group = np.unravel_index(np.argmax(leaks), leaks.shape)
+        # Less than that by more than the rounding of a quotient in float32.
+        shortest = ranked[count, group] * (1 - 1e-6)
+        return DPSGD.unchecked(
+            noise_multiplier=self.noise_multiplier / shortest,
+            num_steps=float(count * groups + 1),
+            sampling=scheme,
+            relation=self.relation,
+        )
 
     def shares(self) -> frozenset[Shared]:
         # A first column says how the noise of a run goes on: pieces that are composed
@@ -240,13 +280,15 @@ class MatrixMechanism(AbstractMechanism):
 
     def as_steps(self) -> tuple[tuple[AbstractMechanism, Any], ...]:
         # An account is to know of what it has a step.
-        return ((self, 1),) if self.shares() else self._run().as_steps()
+        whole = self.shares() or self.attained() is not None
+        return ((self, 1),) if whole else self._run().as_steps()
 
     def loss(self) -> ComposedLoss:
         return self._run().loss()
 
     def _group(self, size):
-        return self._run().group(size)
+        exact = self.attained() is None
+        return self._run().group(size) if exact else super()._group(size)
 
     @classmethod
     def tree(cls, noise_multiplier: Any, num_steps: int, **options: Any) -> Self:

@@ -8,6 +8,7 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 from jaxtyping import Array, Bool, Float, PyTree
 
@@ -37,6 +38,8 @@ class GradientSum(Record):
     """The sum in units, with the structure of the gradient."""
     norm: Float[Array, ""]
     """What the gradients were clipped to."""
+    sensitivity: Float[Array, ""]
+    """How far one record may move the sum, by the rule that bounded the gradients."""
     unit: Float[Array, ""]
     """A power of two, 2^-27 to 2^-28 of what one record may move the sum by."""
     kept: Array
@@ -62,10 +65,12 @@ class GradientSum(Record):
         leaves = jax.tree.leaves(like)
         norm = jnp.asarray(norm, jnp.float32)
         none = jnp.zeros((), jnp.int32)
+        sensitivity = jnp.asarray(clipping.sensitivity(norm, len(leaves)))
         return cls(
             jax.tree.map(lambda x: Whole.zeros(x.shape), like),
             norm,
-            unit_of(clipping.sensitivity(norm, len(leaves))),
+            sensitivity,
+            unit_of(sensitivity),
             *(none, none, none),
             jnp.zeros(()),
             tuple(wide(x) for x in leaves),
@@ -106,8 +111,19 @@ class GradientSum(Record):
         return jax.tree.unflatten(structure, [function(*row) for row in rows])
 
     def plus(self, other: "GradientSum") -> "GradientSum":
-        """The sum of records that are in one of both."""
-        return self._with(
+        """The sum of records that are in one of both.
+
+        Raises:
+            ValueError: If they are known to be clipped to different norms.
+        """
+        units = known(self.unit), known(other.unit)
+        if None not in units and units[0] != units[1]:
+            raise ValueError(
+                f"other must be a sum in units of {units[0]:g}, got {units[1]:g}: sums "
+                "of gradients that were clipped to one norm can be added"
+            )
+        most = jnp.maximum(self.sensitivity, other.sensitivity)
+        return dataclasses.replace(self, sensitivity=most)._with(
             jax.tree.map(Whole.plus, self.parts, other.parts, is_leaf=_is_whole),
             *(x + y for x, y in zip(self._numbers(), other._numbers(), strict=True)),
         )
@@ -192,13 +208,24 @@ def gradient_sum(
         key: For losses that draw.
 
     Raises:
-        ValueError: If microbatch_size is no whole number from 1, or the norm is known
-            and out of range.  `add_noise` refuses one that is traced.
+        ValueError: If microbatch_size is no whole number from 1, there are not as many
+            records as participants, or the norm is known and out of range.  `add_noise`
+            refuses one that is traced.
+        TypeError: If participants are no flags.
     """
     width = _checks.whole("microbatch_size", microbatch_size, 1, 1 << 30)
     if known(norm) is not None:
         clipping_norm("norm", norm)
+    if participants.dtype != bool:
+        raise TypeError(f"participants must be flags, got {participants.dtype}")
     records = participants.shape[0]
+    sizes = {np.shape(x)[:1] for x in jax.tree.leaves(data)}
+    if sizes != {(records,)}:
+        found = sorted(size[0] if size else "none" for size in sizes)
+        raise ValueError(
+            "data must be arrays with one row for each of the participants, "
+            f"{records}, got {', '.join(map(str, found))} rows"
+        )
     width = min(width, WIDEST)
     trained, fixed = eqx.partition(model, eqx.is_inexact_array)
     places = jnp.nonzero(participants, size=records + width, fill_value=records)[0]

@@ -82,7 +82,9 @@ def add_noise(plan: "Plan", key: Array) -> optax.GradientTransformation:
             kind="a step after",
         )
         norm = clipping_norm("norm", updates.norm)
-        updates = dataclasses.replace(updates, norm=norm)
+        # Depends on the norm's being in its range.
+        sensitivity = jnp.maximum(updates.sensitivity, 0 * norm)
+        updates = dataclasses.replace(updates, norm=norm, sensitivity=sensitivity)
         here = jax.random.fold_in(state.key, step)
         deviation = plan.noise_deviation(updates) / updates.unit
         size = plan.expected_size

@@ -12,6 +12,7 @@ from jaxtyping import Array, Float
 
 from .. import sampling as schemes
 from .._internal import _checks
+from .._internal._concrete import known
 from .._internal._record import Record
 from ..calibration import AbstractTarget, calibrate
 from ..mechanisms import (
@@ -206,7 +207,7 @@ class Plan(Record):
         """The standard deviation of the (independent) noise on a batch's sum."""
         noise = float(as_number(self.mechanism.noise_multiplier))
         factor = noise * self._noise_factor() * _MORE
-        return self.clipping.sensitivity(found.norm, len(found.dtypes)) * factor
+        return found.sensitivity * factor
 
     def _noise_factor(self) -> Any:
         """What the noise is multiplied by for the sake of what else the clipping tells.
@@ -239,7 +240,11 @@ class Plan(Record):
         Raises:
             ValueError: If it is no such number.
         """
-        steps = _checks.whole("num_steps", int(num_steps), 0, self.num_steps)
+        number = known(num_steps)
+        if number is not None and number.ndim == 0:
+            whole = number.dtype.kind == "f" and number == np.round(number)
+            num_steps = int(number) if whole else number.item()
+        steps = _checks.whole("num_steps", num_steps, 0, self.num_steps)
         if isinstance(self.mechanism, DPSGD):
             return dataclasses.replace(self.mechanism, num_steps=float(steps))
         return _first_steps(self.mechanism, steps)

@@ -3,6 +3,7 @@
 import functools
 import itertools
 import math
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -11,6 +12,7 @@ import numpy as np
 import optax
 import pytest
 import scipy.optimize
+import scipy.stats
 
 import fdp_jax as fdp
 
@@ -274,3 +276,38 @@ def test_other_schemes_are_refused():
     for scheme in (fdp.sampling.UserLevel(0.1), 0.1):
         with pytest.raises(TypeError, match="sampling must be"):
             fdp.MatrixMechanism(1.0, [1.0], num_steps=4, sampling=scheme)
+
+
+def test_lower_bounds_of_amplified_columns_of_different_lengths():
+    """Groups take part with columns of their own, of which the longest bounds all."""
+    rate, matrix = 0.3, np.array([[1.0, 0, 0], [0.5, 0.3, 0], [0, 2, 0.7]])
+    # The distance of the laws, if a record of the second group takes part once.
+    mu = np.hypot(0.3, 2.0)
+    exact = rate * (2 * scipy.stats.norm.cdf(mu / 2) - 1)
+    run = fdp.MatrixMechanism(1.0, matrix, sampling=CYCLIC(rate, num_groups=2))
+    found = run.remove.bounds(epsilon=0.0)
+    # The first group's second column is shorter than the second group's only one.
+    assert exact * (1 - 1e-5) <= found.lower <= exact
+    assert found.upper >= exact
+    account = fdp.Accountant().step(run)
+    assert account.remove.bounds(epsilon=0.0).lower <= exact
+    with pytest.raises(ValueError, match="not available"):
+        run.group(2).epsilon(delta=1e-5)
+
+
+def test_which_amplified_columns_are_as_long_as_the_longest():
+    run: Any = lambda column, n, groups: fdp.MatrixMechanism(
+        1.0, column, num_steps=n, sampling=CYCLIC(0.3, num_groups=groups)
+    )
+    assert run([1.0, 0.5, 0.2], 100, 10).attained() is None
+    assert run([1.0, 0.5, 0.2], 93, 10).attained() is None
+    assert run([1.0], 7, 3).attained() is None
+    # The last column of the first group is cut off: one participation less.
+    cut = run([1.0, 0.5, 0.2], 91, 10).attained()
+    assert cut.num_steps == 81
+    assert 1 / cut.noise_multiplier == pytest.approx(math.sqrt(1.29), rel=2e-6)
+    # Or all of them as if each were as short, where that leaks more.
+    short = run([1.0, 0.1], 4, 3).attained()
+    assert (short.num_steps, 1 / short.noise_multiplier) == (4, pytest.approx(1.0))
+    traced = jax.jit(lambda x: run(x, 91, 10).attained().noise_multiplier * x.sum())
+    assert traced(jnp.asarray([1.0, 0.5, 0.2])) == math.inf

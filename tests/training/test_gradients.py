@@ -1,5 +1,6 @@
 """Sums of clipped gradients against NumPy, whatever the size of a batch."""
 
+import math
 from typing import Any
 
 import equinox as eqx
@@ -178,3 +179,57 @@ def test_losses_that_draw_get_a_key_for_every_example():
     )
     assert len(np.unique(slopes)) == 1000
     assert abs(np.std(slopes) - 1) < 0.1
+
+
+def _sum_of(records, flags, rule=None, norm=1.0, width=2):
+    loss = lambda w, x: jnp.sum(jnp.stack(w)) * x[0]
+    model = [jnp.zeros(1)] * 16
+    rule = training.FlatClipping(1.0) if rule is None else rule
+    return training.gradient_sum(
+        loss, model, records, flags, rule, jnp.float32(norm), microbatch_size=width
+    )
+
+
+@pytest.mark.parametrize(
+    ("rows", "flags", "error", "message"),
+    [
+        (4, np.ones(6, bool), ValueError, "one row for each .* 6, got 4 rows"),
+        (4, np.ones(3, bool), ValueError, "one row for each .* 3, got 4 rows"),
+        (4, np.ones(4), TypeError, "participants must be flags, got float"),
+    ],
+)
+def test_records_are_as_many_as_flags(rows, flags, error, message):
+    """Others would be counted several times, or never."""
+    with pytest.raises(error, match=message):
+        _sum_of(jnp.ones((rows, 1)), jnp.asarray(flags))
+
+
+def test_the_rule_that_bounded_a_sum_is_paid_for():
+    """Whatever rule the plan has: one record moves this sum by four norms."""
+    flags, ones = jnp.ones(4, bool), jnp.ones((4, 1))
+    rule = training.PerLayerClipping(1.0)
+    one, other = (_sum_of(x, flags, rule) for x in (ones, ones.at[0].set(0.0)))
+    leaves = zip(jax.tree.leaves(one.total), jax.tree.leaves(other.total), strict=True)
+    moved = math.sqrt(sum(float(jnp.sum((x - y) ** 2)) for x, y in leaves))
+    assert moved == pytest.approx(4.0, rel=1e-5)
+    run = fdp.DPSGD(noise_multiplier=1.5, sampling_prob=1.0, num_steps=5)
+    plan = training.Plan(run, num_records=4, clipping=1.0)
+    assert float(plan.noise_deviation(one)) >= 1.5 * moved
+    flat = _sum_of(ones, flags)
+    assert float(plan.noise_deviation(flat)) == pytest.approx(1.5, rel=1e-5)
+    assert float(plan.noise_deviation(flat.plus(flat))) == float(
+        plan.noise_deviation(flat)
+    )
+    with pytest.raises(ValueError, match=r"sum in units of .*, got"):
+        flat.plus(_sum_of(ones, flags, norm=4.0))
+
+
+def test_what_was_spent_after_a_number_that_is_not_whole():
+    run = fdp.DPSGD(noise_multiplier=1.5, sampling_prob=0.5, num_steps=5)
+    plan = training.Plan(run, num_records=4, clipping=1.0)
+    for steps in (2, np.int32(2), jnp.asarray(2), 2.0):
+        after: Any = plan.after(steps)
+        assert after.num_steps == 2
+    for steps in (2.9, jnp.float32(2.7), "3", True, math.nan, None, 6, -1):
+        with pytest.raises(ValueError, match="num_steps must be"):
+            plan.after(steps)
