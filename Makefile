@@ -9,7 +9,7 @@ PY     := $(VENV)/bin/python
 PIP     = $$($(PY) -m pip --version >/dev/null 2>&1 && echo "$(PY) -m pip" \
           || echo "$(PYTHON) -m pip --python $(PY)")
 # Tests of one file share programs (tests/conftest.py).
-SHARE  := --dist loadgroup --no-loadscope-reorder
+SHARE  := --dist loadfile --no-loadscope-reorder
 QUIET  := --quiet --disable-pip-version-check
 
 .PHONY: help venv demo test test-all lint bench notebooks docs release clean

@@ -170,19 +170,13 @@ def pytest_configure(config):
 def pytest_collection_modifyitems(items):
     """Marks the examples of docstrings that are left to `make test-all`.
 
-    The tests of a file share programs, and run in one process.  The longest files come
-    first: else one worker waits for the other in the end.
+    The tests of a file share programs, and run in one process (`--dist loadfile`).  The
+    longest file comes first: else one worker waits for the other in the end.
     """
     for item in items:
         if item.name.removeprefix("fdp_jax.") in _SLOW_EXAMPLES:
             item.add_marker(pytest.mark.slow)
-        item.add_marker(pytest.mark.xdist_group(_group(item)))
     items.sort(key=lambda item: "test_readme" not in item.nodeid)
-
-
-def _group(item) -> str:
-    """What runs in one process."""
-    return item.nodeid.partition("::")[0].removesuffix(".py").replace("/", ".")
 
 
 @pytest.hookimpl(tryfirst=True)

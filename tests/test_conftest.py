@@ -14,7 +14,7 @@ def _run(most: int) -> tuple[int, str]:
     """What a run in two workers ends with that may compile so many operations."""
     environment = {k: v for k, v in os.environ.items() if not k.startswith("PYTEST")}
     environment["FDP_JAX_TEST_OPERATIONS"] = str(most)
-    parts = "-q", "-n", "2", "--dist", "loadgroup", "-p", "no:cacheprovider"
+    parts = "-q", "-n", "2", "--dist", "loadfile", "-p", "no:cacheprovider"
     done = subprocess.run(
         [sys.executable, "-m", "pytest", *parts, *TESTS],
         env=environment,

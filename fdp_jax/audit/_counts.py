@@ -53,7 +53,7 @@ class Counts(PointEvidence):
     false_positives: int
     true_negatives: int
 
-    def __new__(cls, *args: Any, **counts: Any) -> "Counts":
+    def __new__(cls, *args: Any, **options: Any) -> "Counts":
         if args:
             raise TypeError(
                 "Counts takes true_positives, false_negatives, false_positives and "

@@ -1,18 +1,14 @@
 """Matrix mechanisms: Gaussian noise that is correlated between steps."""
 
-import dataclasses
 from typing import Any, Self
 
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
-from jax import lax
-from jax.lax import stop_gradient
 from jaxtyping import Array, ArrayLike, Real
 
 from .._internal import _checks
 from .._internal._concrete import known
-from .._internal._precision import in_float64
 from ..losses import ComposedLoss
 from ._base import AbstractMechanism
 from ._exact import Exact
@@ -27,6 +23,7 @@ from ._relations import (
 )
 from ._sampled import DPSGD, ClippedSum
 from ._sampling import AbstractSampling, Sampling, raise_not_proved
+from ._sensitivity import Pattern, distance, quotient, sensitivity
 from ._subsampled import require_sampling
 
 
@@ -167,7 +164,7 @@ class MatrixMechanism(AbstractMechanism):
     def _run(self) -> AbstractMechanism:
         noise = self.noise_multiplier
         if noise is not None:
-            noise = _quotient(noise, *self._unit())
+            noise = quotient(noise, *self._unit())
         return self._with_noise(noise)
 
     def _with_noise(self, noise: Any) -> AbstractMechanism:
@@ -183,7 +180,7 @@ class MatrixMechanism(AbstractMechanism):
             relation=self.relation,
         )
 
-    def _unit(self) -> "tuple[Array, _Pattern, float]":
+    def _unit(self) -> "tuple[Array, Pattern, float]":
         """What the distance of neighbors is found from.
 
         The noise of a single release is over that distance, that of `DPSGD` over the
@@ -195,10 +192,10 @@ class MatrixMechanism(AbstractMechanism):
     def rescaled(self, solve_for):
         if solve_for != _UNKNOWN:
             return None
-        return self._with_noise(None), _distance(*self._unit())
+        return self._with_noise(None), distance(*self._unit())
 
-    def _pattern(self) -> "_Pattern":
-        return _Pattern(
+    def _pattern(self) -> "Pattern":
+        return Pattern(
             self.num_steps,
             self.max_participations if self.sampling is None else 1,
             self.min_separation,
@@ -210,7 +207,7 @@ class MatrixMechanism(AbstractMechanism):
 
         Of sampled batches that of one participation.
         """
-        return _sensitivity(self.strategy, self._pattern())
+        return sensitivity(self.strategy, self._pattern())
 
     def require_complete(self) -> None:
         if self.noise_multiplier is None:
@@ -385,104 +382,3 @@ _WORST_UNKNOWN = (
     "are worst is not known else; give cyclic=True if the distance of participations "
     "is always min_separation"
 )
-
-
-@dataclasses.dataclass(frozen=True)
-class _Pattern:
-    """How a record may take part; no PyTree, since it sets shapes."""
-
-    num_steps: int
-    most: int
-    apart: int
-    cyclic: bool
-
-
-@in_float64(cast_out=False)
-def _quotient(noise: Any, *unit: Any) -> Array:
-    return noise / _distance(*unit)
-
-
-@in_float64(cast_out=False)
-def _distance(strategy: Array, pattern: _Pattern, times: float) -> Array:
-    """So many times the sensitivity, rounded up."""
-    found = _sensitivity(strategy, pattern)
-    # Sums of a column's squares, or of products of the columns of a pattern, rounded.
-    terms = pattern.num_steps + strategy.shape[0] + pattern.most**2 + 8
-    rounded = (
-        terms * jnp.finfo(found.dtype).eps * stop_gradient(_size(strategy, pattern))
-    )
-    return times * (found + rounded)
-
-
-def _size(strategy: Array, pattern: _Pattern) -> Array:
-    """The sensitivity if no product of columns were negative."""
-    return _sensitivity(jnp.abs(strategy), pattern)
-
-
-@in_float64
-def _sensitivity(strategy: Array, pattern: _Pattern) -> Array:
-    most, apart = pattern.most, pattern.apart
-    if strategy.ndim == 1 and most == 1:
-        return jnp.linalg.norm(strategy)  # of the first column, the longest
-    if strategy.ndim == 1 and not pattern.cyclic:
-        return jnp.linalg.norm(_first_columns(strategy, pattern))
-    columns = _columns(strategy, pattern.num_steps)
-    squares = jnp.sum(jnp.square(columns), axis=0)
-    if most == 1:
-        return jnp.sqrt(jnp.max(squares))
-    if pattern.cyclic:
-        return jnp.sqrt(_fixed_distance(columns, most, apart))
-    return jnp.sqrt(_separated(squares, most, apart))
-
-
-def _first_columns(first: Array, pattern: _Pattern) -> Array:
-    """The sum of the first columns, as close together as they may be: the worst."""
-    n = pattern.num_steps
-    column = jnp.zeros(2 * n, first.dtype).at[n : n + first.size].set(first)
-
-    def add(index: Array, total: Array) -> Array:
-        return total + lax.dynamic_slice(column, (n - index * pattern.apart,), (n,))
-
-    return lax.fori_loop(0, pattern.most, add, jnp.zeros(n, first.dtype))
-
-
-def _columns(strategy: Array, num_steps: int) -> Array:
-    """The strategy as a matrix."""
-    if strategy.ndim == 2:
-        return strategy
-    first = jnp.zeros(num_steps, strategy.dtype).at[: strategy.size].set(strategy)
-    place = jnp.arange(num_steps)
-    distance = place[:, None] - place
-    return jnp.where(distance >= 0, first[jnp.abs(distance)], 0.0)
-
-
-def _fixed_distance(columns: Array, participations: int, apart: int) -> Array:
-    """The largest squared norm over patterns with one distance.
-
-    Where products of columns are negative, contributions may turn them around: then
-    their absolute values are an upper bound.
-    """
-    n = columns.shape[1]
-
-    def one(start: Array) -> Array:
-        index = start + apart * jnp.arange(participations)
-        chosen = jnp.where(index < n, columns[:, jnp.minimum(index, n - 1)], 0.0)
-        return jnp.sum(jnp.abs(chosen.T @ chosen))
-
-    return jnp.max(lax.map(one, jnp.arange(n)))
-
-
-def _separated(squares: Array, participations: int, apart: int) -> Array:
-    """The largest sum of so many entries that are at least `apart` from each other."""
-    n = squares.size
-
-    free = jnp.maximum(jnp.arange(n) + 1 - apart, 0)
-
-    def more(best: Array, _: None) -> tuple[Array, None]:
-        # best[i] is that of one entry less, of the first i ones.
-        taken = lax.cummax(squares + best[free])
-        return jnp.concatenate([best[:1], jnp.maximum(taken, best[1:])]), None
-
-    best = jnp.zeros(n + 1, squares.dtype)
-    best, _ = lax.scan(more, best, None, length=participations)
-    return best[-1]
