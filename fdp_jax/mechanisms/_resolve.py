@@ -116,9 +116,9 @@ class Resolved:
     ) -> _Answer:
         """The first engine's answer, and another one's where that is loose.
 
-        That is the grid, and after the grid the contour of pairs of Gaussian noise (a
-        single release has none).  A finer grid's, too, where four times as many points,
-        a sixteenth of the width, are all that it takes.
+        That is the grid; a finer one, too, where four times as many points, a sixteenth
+        of the width, are all that it takes.  What the grid leaves loose is asked of the
+        contour of pairs of Gaussian noise (a single release has none).
         """
         found = self._sooner(ask, judged)
         if self._method.name != "auto" or not is_loose(judged(found)):
@@ -126,15 +126,20 @@ class Resolved:
         composed = self.whole.composed
         if not composed.on_grid:
             return found
-        by_list = self.first is not self.whole
-        if found.method == "spectral" or by_list:
+        on_grid_first = found.method == "grid" and self.first is self.whole
+        if found.method == "spectral" or self.first is not self.whole:
             found = combine(found, ask(_by(self.whole, Method("grid"))))
-        elif not composed.single and serves("contour", composed):
+        if not is_bracketed(composed) and is_nearly_tight(judged(found)):
+            finer = Method("grid", points=_FINER)
+            found = combine(found, ask(_by(self.whole, finer)))
+        if (
+            on_grid_first
+            and not composed.single
+            and is_loose(judged(found))
+            and serves("contour", composed)
+        ):
             found = combine(found, ask(_by(self.whole, Method("contour"))))
-        if is_bracketed(composed) or not is_nearly_tight(judged(found)):
-            return found
-        finer = Method("grid", points=_FINER)
-        return combine(found, ask(_by(self.whole, finer)))
+        return found
 
     def _sooner(
         self, ask: Callable[[Subject], _Found], judged: Callable[[_Found], Bounds]
