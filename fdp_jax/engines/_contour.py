@@ -134,6 +134,8 @@ def start_contour(
     slope = saddle.epsilon + 1 / saddle.shift + 1 / (1 + saddle.shift)
     unit = 8 * jnp.finfo(logs.dtype).eps
     logs = logs + unit * (2 + jnp.abs(shifts)) * jnp.abs(slope)
+    # Known without a moment: delta is at most one, and 1 - delta at most e^eps.
+    logs = jnp.where((shifts == 0) | (shifts == -1), 0.0, logs)
     return stop_gradient(Start(sign, middle, saddle, shifts, logs))
 
 
