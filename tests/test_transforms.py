@@ -1715,6 +1715,7 @@ EXCEPTIONS = {
         AbstractMechanism.require_complete
         AbstractMechanism.samplings AbstractMechanism.simplified
         AbstractMechanism.shares AbstractMechanism.require_many
+        AbstractRenyi.shares
         sampling.AbstractSampling.shares
         AbstractMechanism.takes_fractions RandomRepeat.with_fractions
         targets.AbstractTarget.asked targets.AbstractTarget.at_one_point
