@@ -194,7 +194,8 @@ class GaussianFilter(AbstractFilter):
     """A budget of Gaussian differential privacy: the squares of mu add up.
 
     Args:
-        mu: All releases together are mu-GDP, in [1e-150, 1e150].
+        mu: All releases together are mu-GDP, in [1e-150, 1e150]; in [2^-38, 2^63] in
+            programs without 64-bit numbers.
         relation: The neighboring relation of all releases; numbers and Renyi
             guarantees that are given as such must refer to it.
 
@@ -362,10 +363,12 @@ def _is_number(value: Any) -> bool:
 
 
 def _checked_mu(name: str, mu: Any) -> Any:
-    # Numbers whose squares are known.
-    return _checks.checked(
-        name, mu, "in [1e-150, 1e150]", lambda x: (x >= 1e-150) & (x <= 1e150)
-    )
+    # Numbers whose squares can be stored, in the parts of this program.
+    wide = float_dtype() == np.float64
+    allowed = "[1e-150, 1e150]" if wide else "[2^-38, 2^63]"
+    least, most = (1e-150, 1e150) if wide else (2.0**-38, 2.0**63)
+    test = lambda x: (x >= least) & (x <= most)
+    return _checks.checked(name, mu, f"in {allowed}", test)
 
 
 @in_float64(cast_out=False)

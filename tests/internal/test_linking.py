@@ -237,6 +237,7 @@ def test_all_searches_of_a_query_are_linked(monkeypatch):
         return verdicts[-1]
 
     monkeypatch.setattr(_linking, "_needs_no_task", noted)
+    jax.clear_caches()  # What was traced before is not judged again.
     run = lambda s, q, n: fdp.DPSGD(
         noise_multiplier=s, sampling_prob=q, num_steps=n
     ).using("auto", split=False)
