@@ -310,23 +310,28 @@ def foreign_classes(structure: Any, leaves: Iterable[Any] = ()) -> Iterator[type
     Those of this package and of the libraries that it is made with are covered by the
     name of a program; a user's are not.
     """
+    for value in constituents(structure, leaves):
+        kind = value if isinstance(value, type) else type(value)
+        if is_foreign(kind):
+            yield kind
+
+
+def constituents(structure: Any, leaves: Iterable[Any] = ()) -> Iterator[Any]:
+    """The leaves and all that is static in a tree, down to what these consist of."""
     for leaf in leaves:
-        yield from _foreign(leaf)
+        yield from _parts_of(leaf)
     node = structure.node_data()
     if node is not None:
-        yield from _foreign(node)
+        yield from _parts_of(node)
     for child in structure.children():
-        yield from foreign_classes(child)
+        yield from constituents(child)
 
 
-def _foreign(value: Any) -> Iterator[type]:
-    """The same for one value, and what it consists of."""
-    kind = value if isinstance(value, type) else type(value)
-    if is_foreign(kind):
-        yield kind
+def _parts_of(value: Any) -> Iterator[Any]:
+    yield value
     parts = list(value.values()) if isinstance(value, dict) else value
     for part in parts if isinstance(parts, list | tuple) else ():
-        yield from _foreign(part)
+        yield from _parts_of(part)
 
 
 def is_foreign(kind: type) -> bool:

@@ -33,6 +33,7 @@ import numpy as np
 from ._compilation import jit_on_its_own
 from ._concrete import outside_transformations
 from ._float64_call import Program, float64_call, struct_of
+from ._host import whole_programs
 
 _Fn = TypeVar("_Fn", bound=Callable[..., Any])
 
@@ -144,7 +145,8 @@ def in_float64(fn: Any = None, /, *, cast_out: bool = True) -> Any:
     @functools.wraps(fn)
     def promoted(*args, **kwargs):
         args, kwargs = jax.tree.map(_promote, (args, kwargs))
-        return fn(*args, **kwargs)
+        with whole_programs():
+            return fn(*args, **kwargs)
 
     with_x64_on, on_its_own = eqx.filter_jit(promoted), jit_on_its_own(promoted)
 
@@ -264,7 +266,8 @@ def _flatten(fn: Callable[..., Any], cast_out: bool) -> Callable[..., Any]:
     @functools.wraps(fn)
     def flat(signature, *arrays):
         args, kwargs = signature.rebuild([_promote(x) for x in arrays])
-        out, static = eqx.partition(fn(*args, **kwargs), eqx.is_array)
+        with whole_programs():
+            out, static = eqx.partition(fn(*args, **kwargs), eqx.is_array)
         if cast_out:
             out = jax.tree.map(_narrow, out)
         return out, _Static(static)

@@ -22,6 +22,7 @@ from .._internal._concrete import (
     is_traced,
     outside_transformations,
 )
+from .._internal._host import asked_of_host, calls_the_host, closes_over_traced
 from .._internal._implicit import implicit_root
 from .._internal._precision import (
     accounts_in_float64,
@@ -146,7 +147,7 @@ def calibrate(
     else:
         mechanism.require_complete()
     open_mechanism = _with_known_parts(unknown.left_open(mechanism))
-    found = _best(open_mechanism, target, unknown, method)
+    found = _found(open_mechanism, target, unknown, method)
     known = not is_traced(found.status)
     if known and int(found.status) == Status.VACUOUS:
         raise UnreachableTarget(_why_not(open_mechanism, target, unknown, method))
@@ -208,6 +209,31 @@ class _Solved(eqx.Module):
     binding: dict[str, Array]
     leaks: Array
     at_end: Array
+
+
+def _found(
+    mechanism: AbstractMechanism,
+    target: AbstractTarget,
+    unknown: Unknown,
+    method: Method,
+) -> _Solved:
+    """The solution, by the programs of plain calls wherever a program may call back."""
+    asked = mechanism, target
+    here = method != AUTO or not (calls_the_host() and accounts_in_float64())
+    if here or not is_traced(asked) or closes_over_traced((asked, unknown)):
+        return _best(*asked, unknown, method)
+    number = jax.ShapeDtypeStruct((), float_dtype())
+    names = dict.fromkeys(target.binds)
+    like = _Solved(
+        number,
+        jax.ShapeDtypeStruct((), np.int32),
+        dict.fromkeys(names, number),
+        number,
+        jax.ShapeDtypeStruct((), bool),
+    )
+    smooth = _Solved(True, False, dict.fromkeys(names, False), False, False)  # pyright: ignore
+    on_host = lambda asked: _best(*asked, unknown, method)
+    return asked_of_host(on_host, asked, like, smooth)
 
 
 def _best(

@@ -1,9 +1,5 @@
 """Which engines a calibration can ask, whatever the value."""
 
-import functools
-from typing import Any
-
-import jax
 import numpy as np
 
 from .. import engines, mechanisms
@@ -35,17 +31,4 @@ def _loss_like(mechanism: AbstractMechanism, unknown: Unknown) -> ComposedLoss:
     """The loss without its numbers, for facts that none of them decides."""
     if not unknown.factor:  # it may be left open
         mechanism = unknown.put(mechanism, np.float64(unknown.start))
-    leaves, structure = jax.tree.flatten(mechanism)
-    kinds = tuple((np.shape(x), _dtype_of(x)) for x in leaves)
-    return _loss_of_kind(structure, kinds)
-
-
-@functools.lru_cache(256)
-def _loss_of_kind(structure: Any, kinds: tuple[tuple[Any, Any], ...]) -> ComposedLoss:
-    with jax.enable_x64(True):
-        leaves = [jax.ShapeDtypeStruct(shape, dtype) for shape, dtype in kinds]
-        return jax.eval_shape(lambda x: jax.tree.unflatten(structure, x).loss(), leaves)
-
-
-def _dtype_of(leaf: Any) -> Any:
-    return leaf.dtype if hasattr(leaf, "dtype") else np.result_type(leaf)
+    return mechanisms.loss_like(mechanism)

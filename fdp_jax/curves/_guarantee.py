@@ -2,17 +2,22 @@
 
 import abc
 import contextlib
+import dataclasses
+import functools
 from collections.abc import Callable
 from typing import Any, ClassVar
 
+import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float
 
 from .._internal import _checks
 from .._internal._calls import explained
 from .._internal._concrete import ahead_of_time, is_traced
+from .._internal._host import asked_of_host
 from .._internal._picture import Lines, page
-from .._internal._precision import narrow
+from .._internal._precision import float_dtype, narrow
 from .._internal._record import Record
 from ._answers import (
     bayes_error_of,
@@ -35,6 +40,28 @@ from ._bounds import (
 )
 from ._doubts import end_of
 from ._queries import ProfilePoint
+
+
+def _question(fn: Callable[..., Bounds]) -> Any:
+    """A question that compiled programs leave to the host if its guarantee says so.
+
+    One about known numbers is answered as it is met, in programs too.
+    """
+    known = ahead_of_time(fn)
+
+    @functools.wraps(fn)
+    def ask(self: Any, argument: Any, **options: Any) -> Bounds:
+        if not (self._has_ladder() and is_traced(self, argument)):
+            return known(self, argument, **options)
+        shape, kind = jnp.shape(argument), float_dtype()
+        number = jax.ShapeDtypeStruct(shape, kind)
+        status = jax.ShapeDtypeStruct(shape, np.int32)
+        like = Bounds(number, number, number, status, "auto")
+        smooth = Bounds(False, True, False, False, "auto")
+        on_host = lambda args: dataclasses.replace(fn(*args, **options), method="auto")
+        return asked_of_host(on_host, (self, argument), like, smooth)
+
+    return ask
 
 
 class AbstractGuarantee(Record):
@@ -63,6 +90,10 @@ class AbstractGuarantee(Record):
             with contextlib.suppress(Exception):  # printing never fails
                 lines = self._drawn()
         return None if lines is None else page(repr(self), lines)
+
+    def _has_ladder(self) -> bool:
+        """Whether several engines would answer here, in a program that calls back."""
+        return False
 
     # Three primitives answer every question.
 
@@ -98,11 +129,11 @@ class AbstractGuarantee(Record):
         del known, both
         return ask(self)
 
-    @ahead_of_time
+    @_question
     def _epsilon_bounds(self, delta: Any, *, both: bool = True) -> Bounds:
         return self._settled(lambda g: g._solve(delta), lambda: EPSILON, both=both)
 
-    @ahead_of_time
+    @_question
     def _delta_bounds(self, epsilon: Any, *, both: bool = True) -> Bounds:
         return self._settled(
             lambda g: delta_of(g._profile(epsilon), narrow=narrow()),
@@ -110,7 +141,7 @@ class AbstractGuarantee(Record):
             both=both,
         )
 
-    @ahead_of_time
+    @_question
     def _log_delta_bounds(self, epsilon: Any, *, both: bool = True) -> Bounds:
         return self._settled(
             lambda g: log_delta_of(g._profile(epsilon), narrow=narrow()),
@@ -118,7 +149,7 @@ class AbstractGuarantee(Record):
             both=both,
         )
 
-    @ahead_of_time
+    @_question
     def _log_rest_bounds(self, epsilon: Any, *, both: bool = True) -> Bounds:
         return self._settled(
             lambda g: log_rest_of(g._profile(epsilon), narrow=narrow()),
@@ -126,7 +157,7 @@ class AbstractGuarantee(Record):
             both=both,
         )
 
-    @ahead_of_time
+    @_question
     def _bayes_error_bounds(self, prior: Any, *, both: bool = True) -> Bounds:
         epsilon = threshold_of(prior)
         return self._settled(
@@ -135,7 +166,7 @@ class AbstractGuarantee(Record):
             both=both,
         )
 
-    @ahead_of_time
+    @_question
     def _rate_bounds(self, alpha: Any, *, power: bool, both: bool = True) -> Bounds:
         """Bounds of the power or of the type II error alone."""
         known = tpr_range if power else beta_range

@@ -81,6 +81,7 @@ from ._renyi import ZCDP as ZCDP, AbstractRenyi as AbstractRenyi, RenyiDP as Ren
 from ._resolve import (
     Resolved as Resolved,
     is_repeated as is_repeated,
+    loss_like as loss_like,
     needs_no_splitting as needs_no_splitting,
     resolve as resolve,
 )

@@ -30,7 +30,7 @@ from ._exact import Exact
 from ._fields import options_of, raise_not_set, unchecked
 from ._joint import Shared
 from ._relations import REPLACE_ONE
-from ._resolve import resolve
+from ._resolve import has_ladder, resolve
 from ._sampling import Sampling
 
 
@@ -79,6 +79,9 @@ class _Query(AbstractGuarantee):
         split = _checks.flag("split", split)
         size = Method.points if points is None else int(points)
         return View(mechanism, direction, Method(method, size, split))
+
+    def _has_ladder(self) -> bool:
+        return has_ladder(self)
 
     def _solve(self, delta: Any) -> Bounds:
         return resolve(self).first._solve(delta)

@@ -20,6 +20,7 @@ from .._internal._concrete import (
     is_traced,
     outside_transformations,
 )
+from .._internal._host import calls_the_host, closes_over_traced
 from .._internal._precision import (
     accounts_in_float64,
     in_float64,
@@ -41,8 +42,8 @@ from ..curves import (
     leaves_doubt,
     make_curve,
 )
-from ..engines import can_split, is_bracketed, serves
-from ..losses import ComposedLoss, Method
+from ..engines import can_split, is_bracketed, route, serves
+from ..losses import AUTO, ComposedLoss, Method
 from ._listed import LISTING_METHODS, listed
 
 if TYPE_CHECKING:
@@ -183,6 +184,43 @@ def resolve(guarantee: "_Query") -> Resolved:
         _composed(mechanism), method=method, repeated=is_repeated(steps)
     )
     return _resolved(composed, direction, steps, attained)
+
+
+def has_ladder(guarantee: "_Query") -> bool:
+    """Whether several engines would answer, in a program that can leave it to them.
+
+    An engine that was named is part of the program, as a closed form is.
+    """
+    if not (calls_the_host() and accounts_in_float64()):
+        return False
+    mechanism, direction, method = guarantee._subject()
+    if method != AUTO:
+        return False
+    mechanism.require_complete()
+    mechanism = mechanism.simplified()
+    if direction == "both":
+        mechanism = mechanism.alone()
+    return route(loss_like(mechanism)) != "closed_form" and not closes_over_traced(
+        guarantee
+    )
+
+
+def loss_like(mechanism: "AbstractMechanism") -> ComposedLoss:
+    """The loss without its numbers, for facts that none of them decides."""
+    leaves, structure = jax.tree.flatten(mechanism)
+    kinds = tuple((np.shape(x), _dtype_of(x)) for x in leaves)
+    return _loss_of_kind(structure, kinds)
+
+
+@functools.lru_cache(256)
+def _loss_of_kind(structure: Any, kinds: tuple[tuple[Any, Any], ...]) -> ComposedLoss:
+    with jax.enable_x64(True):
+        leaves = [jax.ShapeDtypeStruct(shape, dtype) for shape, dtype in kinds]
+        return jax.eval_shape(lambda x: jax.tree.unflatten(structure, x).loss(), leaves)
+
+
+def _dtype_of(leaf: Any) -> Any:
+    return leaf.dtype if hasattr(leaf, "dtype") else np.result_type(leaf)
 
 
 def is_repeated(steps: KnownSteps) -> bool:

@@ -16,6 +16,7 @@ from jax import lax
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from .._internal._compilation import compiled_for
+from .._internal._host import whole_programs
 from .._internal._program_cache import remembered
 from ._problem import Problem, splits
 from ._queries import Row
@@ -67,7 +68,8 @@ def _traced(asked: Asked) -> Traced:
         (guarantee, _), found = asked.problem.checks(row)
         messages.extend(message for _, message in found)
         larger.append(splits(guarantee))
-        return asked.problem.answers(row, split=False)
+        with whole_programs():
+            return asked.problem.answers(row, split=False)
 
     number = jax.ShapeDtypeStruct((), np.float64)
     shapes = jax.eval_shape(look, dict.fromkeys(asked.moving, number))
@@ -122,7 +124,8 @@ def _one(
     refused = first < len(found)
 
     def ask() -> dict[str, Any]:
-        answers = problem.answers(row, split=split)
+        with whole_programs():
+            answers = problem.answers(row, split=split)
         answers[DOUBT] = jnp.asarray(problem.in_doubt(answers))
         kinds = traced.shapes | {DOUBT: jax.ShapeDtypeStruct((), bool)}
         return {name: answers[name].astype(kinds[name].dtype) for name in kinds}

@@ -1,0 +1,203 @@
+"""Questions that a compiled program leaves to the host, and their derivatives.
+
+The programs of plain calls are compiled once for each kind of question, kept on disk,
+and chosen in view of what the one before has said.  None of that can be part of a
+program of `jax.jit`, so that program calls back: its compilation costs next to nothing
+and its answers are those of plain calls, bit by bit.
+"""
+
+import contextlib
+import contextvars
+import functools
+from collections.abc import Callable, Iterator, Sequence
+from types import FunctionType
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.custom_derivatives import SymbolicZero
+
+from ._compilation import constituents, is_foreign
+from ._concrete import evaluates_at_once, is_traced
+from ._float64_call import struct_of
+
+Answer = tuple[list[Any], list[Any]]
+"""Arrays that have derivatives, and others."""
+Ask = Callable[..., Answer]
+"""A question about known numbers."""
+Kinds = tuple[list[Any], list[Any]]
+"""Shapes and types of an answer."""
+
+_WHOLE = contextvars.ContextVar("whole", default=False)
+
+
+@contextlib.contextmanager
+def whole_programs() -> Iterator[None]:
+    """Inside this context programs hold all that they need, and never call back."""
+    token = _WHOLE.set(True)
+    try:
+        yield
+    finally:
+        _WHOLE.reset(token)
+
+
+def calls_the_host() -> bool:
+    """Whether what is asked here becomes part of a program that may call back.
+
+    Only where the host computes with the machine that it is: a call from another one
+    and back would wait for itself.
+    """
+    known = _WHOLE.get() or evaluates_at_once()
+    return not known and jax.default_backend() == "cpu"
+
+
+def asked_of_host(ask: Callable[[Any], Any], args: Any, like: Any, smooth: Any) -> Any:
+    """The answer to a question about a PyTree, found while the program runs.
+
+    Args:
+        ask: The question, a pure function of PyTrees with known numbers.
+        args: What it is about; known leaves stay what they are, to the last digit.
+        like: Shapes and types of the answer.
+        smooth: Flags of the answer's structure: which arrays have derivatives, with
+            respect to the traced leaves.
+    """
+    leaves, structure = jax.tree.flatten(args)
+    traced = [is_traced(leaf) for leaf in leaves]
+    kinds, out = jax.tree.flatten(like)
+    flags = jax.tree.leaves(smooth)
+
+    def known(*moving: Any) -> Answer:
+        rest = iter(moving)
+        full = [next(rest) if t else x for t, x in zip(traced, leaves, strict=True)]
+        found = jax.tree.leaves(ask(jax.tree.unflatten(structure, full)))
+        return _parted(flags, found)
+
+    moving = [leaf for leaf, t in zip(leaves, traced, strict=True) if t]
+    answer = _hosted(_as_here(known), _parted(flags, kinds))(*moving)
+    parts = [iter(part) for part in answer]
+    return jax.tree.unflatten(out, [next(parts[not flag]) for flag in flags])
+
+
+def closes_over_traced(tree: Any) -> bool:
+    """Whether a function in a tree, or a class of the user's, needs what is traced."""
+    leaves, structure = jax.tree.flatten(tree)
+    return any(map(_holds_traced, constituents(structure, leaves)))
+
+
+def _holds_traced(value: Any) -> bool:
+    if isinstance(value, type):
+        methods = vars(value).values() if is_foreign(value) else ()
+        return any(_holds_traced(x) for x in methods if isinstance(x, FunctionType))
+    if not isinstance(value, FunctionType):
+        return is_foreign(type(value)) and _holds_traced(type(value))
+    held = [cell.cell_contents for cell in value.__closure__ or ()]
+    return is_traced(held) or any(map(_holds_traced, held))
+
+
+def _parted(flags: Sequence[bool], values: Sequence[Any]) -> tuple[list, list]:
+    pairs = list(zip(flags, values, strict=True))
+    return [x for flag, x in pairs if flag], [x for flag, x in pairs if not flag]
+
+
+def _as_here(ask: Ask) -> Ask:
+    """A question asked under the settings of where the program is traced."""
+    context = contextvars.copy_context()
+    # Pyright does not see the flags, which JAX adds to its configuration on import.
+    double = jax.config.jax_enable_x64  # pyright: ignore[reportAttributeAccessIssue]
+
+    def asked(*moving: Any) -> Answer:
+        def there() -> Answer:
+            with jax.enable_x64(double), jax.default_device(None):
+                return ask(*moving)
+
+        return context.copy().run(there)
+
+    return asked
+
+
+def _hosted(ask: Ask, kinds: Kinds) -> Callable[..., Answer]:
+    """A function of traced arrays, with derivatives of every order."""
+
+    @jax.custom_jvp
+    def asked(*moving: Any) -> Answer:
+        ranks = [jnp.ndim(x) for x in moving]
+        call = functools.partial(_over_rows, ask, ranks)
+        return jax.pure_callback(call, kinds, *moving, vmap_method="expand_dims")
+
+    @functools.partial(asked.defjvp, symbolic_zeros=True)
+    def _jvp(primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[Answer, Answer]:
+        active = [not isinstance(t, SymbolicZero) for t in tangents]
+        steps = [t for t, a in zip(tangents, active, strict=True) if a]
+        at = [struct_of(x) for x, a in zip(primals, active, strict=True) if a]
+        smooth, rest = kinds
+        slopes = [
+            jax.ShapeDtypeStruct((*y.shape, *x.shape), y.dtype) for y in smooth for x in at
+        ]
+        more = _hosted(_with_slopes(ask, active), ([*smooth, *slopes], rest))
+        found, others = more(*primals)
+        values, products = found[: len(smooth)], iter(found[len(smooth) :])
+        moved = [
+            sum(
+                (jnp.tensordot(next(products), t, t.ndim) for t in steps),
+                start=jnp.zeros(y.shape, y.dtype),
+            )
+            for y in smooth
+        ]
+        still = [np.zeros(x.shape, jax.dtypes.float0) if _whole(x) else jnp.zeros_like(x) for x in others]
+        return (values, others), (moved, still)
+
+    return asked
+
+
+def _whole(value: Any) -> bool:
+    return not jnp.issubdtype(value.dtype, jnp.inexact)
+
+
+def _with_slopes(ask: Ask, active: Sequence[bool]) -> Ask:
+    """The answers, and the derivatives of the smooth ones in the active numbers."""
+
+    def asked(*moving: Any) -> Answer:
+        def along(*varying: Any) -> Answer:
+            rest = iter(varying)
+            full = [next(rest) if a else x for a, x in zip(active, moving, strict=True)]
+            return ask(*full)
+
+        smooth, rest = ask(*moving)
+        at = [jnp.asarray(x) for x, a in zip(moving, active, strict=True) if a]
+        values, back = jax.vjp(lambda *x: along(*x)[0], *at)
+        slopes = [x for i in range(len(values)) for x in _rows(back, values, i, at)]
+        return [*smooth, *slopes], rest
+
+    return asked
+
+
+def _rows(back: Any, values: Sequence[Any], index: int, at: Sequence[Any]) -> list[Any]:
+    """The derivatives of one array in each of some others."""
+    zeros = [jnp.zeros_like(x) for x in values]
+    shape = values[index].shape
+    rows = []
+    for unit in np.eye(values[index].size):
+        along = jnp.asarray(unit.reshape(shape), values[index].dtype)
+        rows.append(back([*zeros[:index], along, *zeros[index + 1 :]]))
+    return [
+        jnp.stack(parts).reshape(*shape, *x.shape)
+        for parts, x in zip(zip(*rows, strict=True), at, strict=True)
+    ]
+
+
+def _over_rows(ask: Ask, ranks: Sequence[int], *moving: Any) -> Answer:
+    """The answers for each member of a batch, whose axes come first."""
+    arrays = [np.asarray(x) for x in moving]
+    leads = [x.shape[: x.ndim - n] for x, n in zip(arrays, ranks, strict=True)]
+    batch = np.broadcast_shapes(*leads)
+    spread = [
+        np.broadcast_to(x, batch + x.shape[x.ndim - n :])
+        for x, n in zip(arrays, ranks, strict=True)
+    ]
+    rows = [
+        jax.tree.map(np.asarray, ask(*(x[index] for x in spread)))
+        for index in np.ndindex(batch)
+    ]
+    joined = lambda *parts: np.stack(parts).reshape(batch + parts[0].shape)
+    return jax.tree.map(joined, *rows)
