@@ -20,7 +20,6 @@ from jax.custom_derivatives import SymbolicZero
 
 from ._compilation import constituents, is_foreign
 from ._concrete import evaluates_at_once, is_traced
-from ._float64_call import struct_of
 
 Answer = tuple[list[Any], list[Any]]
 """Arrays that have derivatives, and others."""
@@ -68,7 +67,7 @@ def asked_of_host(ask: Callable[[Any], Any], args: Any, like: Any, smooth: Any) 
     flags = jax.tree.leaves(smooth)
 
     def known(*moving: Any) -> Answer:
-        rest = iter(moving)
+        rest = map(_in_full, moving)
         full = [next(rest) if t else x for t, x in zip(traced, leaves, strict=True)]
         found = jax.tree.leaves(ask(jax.tree.unflatten(structure, full)))
         return _parted(flags, found)
@@ -100,6 +99,12 @@ def _parted(flags: Sequence[bool], values: Sequence[Any]) -> tuple[list, list]:
     return [x for flag, x in pairs if flag], [x for flag, x in pairs if not flag]
 
 
+def _in_full(value: Any) -> Any:
+    """A known number as plain calls have it, so that they share their programs."""
+    single = isinstance(value, np.ndarray) and value.dtype == np.float32
+    return value.astype(np.float64) if single else value
+
+
 def _as_here(ask: Ask) -> Ask:
     """A question asked under the settings of where the program is traced."""
     context = contextvars.copy_context()
@@ -129,10 +134,11 @@ def _hosted(ask: Ask, kinds: Kinds) -> Callable[..., Answer]:
     def _jvp(primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[Answer, Answer]:
         active = [not isinstance(t, SymbolicZero) for t in tangents]
         steps = [t for t, a in zip(tangents, active, strict=True) if a]
-        at = [struct_of(x) for x, a in zip(primals, active, strict=True) if a]
         smooth, rest = kinds
         slopes = [
-            jax.ShapeDtypeStruct((*y.shape, *x.shape), y.dtype) for y in smooth for x in at
+            jax.ShapeDtypeStruct((*y.shape, *t.shape), y.dtype)
+            for y in smooth
+            for t in steps
         ]
         more = _hosted(_with_slopes(ask, active), ([*smooth, *slopes], rest))
         found, others = more(*primals)
@@ -144,14 +150,15 @@ def _hosted(ask: Ask, kinds: Kinds) -> Callable[..., Answer]:
             )
             for y in smooth
         ]
-        still = [np.zeros(x.shape, jax.dtypes.float0) if _whole(x) else jnp.zeros_like(x) for x in others]
-        return (values, others), (moved, still)
+        return (values, others), (moved, list(map(_still, others)))
 
     return asked
 
 
-def _whole(value: Any) -> bool:
-    return not jnp.issubdtype(value.dtype, jnp.inexact)
+def _still(value: Any) -> Any:
+    """The tangent of what does not move."""
+    whole = not jnp.issubdtype(value.dtype, jnp.inexact)
+    return np.zeros(value.shape, jax.dtypes.float0) if whole else jnp.zeros_like(value)
 
 
 def _with_slopes(ask: Ask, active: Sequence[bool]) -> Ask:

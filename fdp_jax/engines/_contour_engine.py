@@ -1,6 +1,7 @@
 """The contour engine: sums over the nodes of pairs, along one line per direction."""
 
-from typing import ClassVar
+import functools
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -130,8 +131,8 @@ class ContourEngine(AbstractEngine):
     def serves(self, loss):
         if loss.counts[0].dtype != jnp.float64:
             return False
-        shapes = jax.eval_shape(lambda: [x.normal_mixtures() for x in loss.terms])
-        return all(x is not None for x in shapes)
+        leaves, structure = jax.tree.flatten(loss.terms)
+        return _have_nodes(structure, tuple((x.shape, x.dtype) for x in leaves))
 
     def plan(self, loss, signs, anchor, gap):
         del gap
@@ -148,6 +149,16 @@ class ContourEngine(AbstractEngine):
 
     def threshold(self, loss, sign, log_alpha, log_not_alpha):
         return _threshold(*stop_gradient((loss, sign, log_alpha, log_not_alpha)))
+
+
+@functools.lru_cache(256)
+def _have_nodes(structure: Any, kinds: tuple[tuple[Any, Any], ...]) -> bool:
+    with jax.enable_x64(True):
+        leaves = [jax.ShapeDtypeStruct(*kind) for kind in kinds]
+        nodes = lambda x: [
+            term.normal_mixtures() for term in jax.tree.unflatten(structure, x)
+        ]
+        return all(x is not None for x in jax.eval_shape(nodes, leaves))
 
 
 def _residual(

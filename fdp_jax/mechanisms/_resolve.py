@@ -8,7 +8,7 @@ that may be needed, and what remains loose stays loose.
 
 import dataclasses
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import jax
@@ -53,8 +53,9 @@ KnownSteps = tuple[float | None, float | None]
 """Sampling probability and number of equal steps, as far as they are known."""
 
 _FINER = 4 * Method.points
+_OFTEN = 8.0
+"""Participations from which on the contour is tight more often than not."""
 _Answer = TypeVar("_Answer", Bounds, ProfilePoint)
-_Found = TypeVar("_Found")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -102,8 +103,10 @@ class Resolved:
 
     def curve(self, positions: np.ndarray) -> Curve:
         """The whole guarantee on a grid, see `make_curve`, by the first engine."""
-        ask = lambda subject: make_curve(subject.composed, positions)
-        return self._sooner(ask, certainty)
+        curves: list[Curve] = []
+        for subject in self._spectral(lambda: certainty(curves[-1])):
+            curves.append(make_curve(subject.composed, positions))
+        return curves[-1]
 
     @property
     def _method(self) -> Method:
@@ -115,49 +118,56 @@ class Resolved:
         judged: Callable[[_Answer], Bounds],
         combine: Callable[[_Answer, _Answer], _Answer],
     ) -> _Answer:
-        """The first engine's answer, and another one's where that is loose.
+        """What is common to the answers of one engine after the other."""
+        answers: list[_Answer] = []
+        for subject in self._ladder(lambda: judged(answers[-1])):
+            found = ask(subject)
+            answers.append(combine(answers[-1], found) if answers else found)
+        return answers[-1]
 
-        That is the grid; a finer one, too, where four times as many points, a sixteenth
-        of the width, are all that it takes.  What the grid leaves loose is asked of the
-        contour of pairs of Gaussian noise (a single release has none).
+    def _ladder(self, so_far: Callable[[], Bounds]) -> Iterator[Subject]:
+        """Whom to ask, each only if all those before leave doubt.
+
+        The contour of pairs of Gaussian noise has the smallest program, and is tight
+        where records take part some ten times; the spectral engine follows, without and
+        with the law split by its largest step.  Then the grid; a finer one, too, where
+        four times as many points, a sixteenth of the width, are all that it takes.
         """
-        found = self._sooner(ask, judged)
-        if self._method.name != "auto" or not is_loose(judged(found)):
-            return found
-        composed = self.whole.composed
-        if not composed.on_grid:
-            return found
-        on_grid_first = found.method == "grid" and self.first is self.whole
-        if found.method == "spectral" or self.first is not self.whole:
-            found = combine(found, ask(_by(self.whole, Method("grid"))))
-        if not is_bracketed(composed) and is_nearly_tight(judged(found)):
-            finer = Method("grid", points=_FINER)
-            found = combine(found, ask(_by(self.whole, finer)))
-        if (
-            on_grid_first
-            and not composed.single
-            and is_loose(judged(found))
-            and serves("contour", composed)
-        ):
-            found = combine(found, ask(_by(self.whole, Method("contour"))))
-        return found
+        whole, composed, first = self.whole, self.whole.composed, self.first
+        auto = self._method.name == "auto"
+        lines = auto and not composed.single and serves("contour", composed)
+        looks = accounts_in_float64() and evaluates_at_once()
+        early = lines and looks and first is whole and often(self.known_steps)
+        if early:
+            yield _by(whole, Method("contour"))
+            if not leaves_doubt(so_far()):
+                return
+        yield from self._spectral(so_far)
+        if not auto or not composed.on_grid or not is_loose(so_far()):
+            return
+        on_grid = first is whole and route(composed) == "grid"
+        if not on_grid:
+            yield _by(whole, Method("grid"))
+        if not is_bracketed(composed) and is_nearly_tight(so_far()):
+            yield _by(whole, Method("grid", points=_FINER))
+        if lines and not early and is_loose(so_far()):
+            yield _by(whole, Method("contour"))
 
-    def _sooner(
-        self, ask: Callable[[Subject], _Found], judged: Callable[[_Found], Bounds]
-    ) -> _Found:
-        """The first engine's answer, from the smaller program where that is tight.
+    def _spectral(self, so_far: Callable[[], Bounds]) -> Iterator[Subject]:
+        """The first engine; from the smaller program first, where that will do.
 
         Where the answer cannot be looked at (inside of `jax.jit`), the program has to
         hold all that may be needed.
         """
         subject, composed = self.first, self.first.composed
-        if not (composed.method.split and can_split(composed)):
-            return ask(subject)
         looks = accounts_in_float64() and evaluates_at_once()
-        if not (looks or needs_no_splitting(self.known_steps, composed)):
-            return ask(subject)
-        found = ask(_by(subject, _unsplit(composed.method, final=not looks)))
-        return ask(subject) if looks and leaves_doubt(judged(found)) else found
+        if composed.method.split and can_split(composed):
+            spared = needs_no_splitting(self.known_steps, composed)
+            if looks or spared:
+                yield _by(subject, _unsplit(composed.method, final=not looks))
+                if not looks or not leaves_doubt(so_far()):
+                    return
+        yield subject
 
     def _rounded(self, to_whole: Callable[[np.ndarray], np.ndarray]) -> "Resolved":
         """The subjects with whole numbers of steps, rounded down and up."""
@@ -221,6 +231,12 @@ def _loss_of_kind(structure: Any, kinds: tuple[tuple[Any, Any], ...]) -> Compose
 
 def _dtype_of(leaf: Any) -> Any:
     return leaf.dtype if hasattr(leaf, "dtype") else np.result_type(leaf)
+
+
+def often(steps: KnownSteps) -> bool:
+    """Whether each record takes part some ten times, as far as is known."""
+    prob, num_steps = (1.0 if x is None else x for x in steps)
+    return steps[1] is None or prob * num_steps >= _OFTEN
 
 
 def is_repeated(steps: KnownSteps) -> bool:
