@@ -1,10 +1,11 @@
-"""Zeros of the shapes of what a function returns."""
+"""Shapes of arrays, by themselves."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import PyTree
 
 
@@ -16,3 +17,9 @@ def zeros_of(function: Callable[..., PyTree], *args: Any) -> PyTree:
     """
     shapes = jax.eval_shape(function, *args)
     return jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes)
+
+
+def kinds_of(leaves: Iterable[Any]) -> tuple[tuple[Any, Any], ...]:
+    """Shapes and types of arrays and numbers, to be part of a key."""
+    types = lambda x: x.dtype if hasattr(x, "dtype") else np.result_type(x)
+    return tuple((np.shape(x), types(x)) for x in leaves)

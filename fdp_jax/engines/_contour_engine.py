@@ -13,6 +13,7 @@ from jaxtyping import Array, Float
 from .._internal._batching import one_by_one
 from .._internal._implicit import implicit_root
 from .._internal._interval import Interval, log_complement
+from .._internal._shapes import kinds_of
 from ..losses import ComposedLoss, NormalMixtures
 from ._bounds import Profile, largest_loss, worst_of
 from ._interface import AbstractEngine, AbstractPlan, AbstractPrepared
@@ -132,7 +133,7 @@ class ContourEngine(AbstractEngine):
         if loss.counts[0].dtype != jnp.float64:
             return False
         leaves, structure = jax.tree.flatten(loss.terms)
-        return _have_nodes(structure, tuple((x.shape, x.dtype) for x in leaves))
+        return _have_nodes(structure, kinds_of(leaves))
 
     def plan(self, loss, signs, anchor, gap):
         del gap

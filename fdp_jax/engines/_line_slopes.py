@@ -6,6 +6,7 @@ log densities in the parameters.  So a derivative takes one more pass over the t
 """
 
 import functools
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -17,6 +18,8 @@ from jaxtyping import Array, Float
 from ..losses import densities
 from ._line_queries import look_up
 from ._lines import BLOCK, MOST, NODES, ROW, SIDE, Line, Terms, frequencies
+
+_ALL = np.int32(MOST // BLOCK)
 
 
 def _logs_at(terms: Terms, places: Float[Array, "m n"]) -> Float[Array, "m 2 n"]:
@@ -65,10 +68,10 @@ def _log_terms(terms: Terms, line: Line) -> Float[Array, "2 f"]:
             square = real * real + imag * imag + 1e-200
             angle = jnp.arctan2(imag, real + 1e-100) + y * mean
             new = count * jnp.stack([0.5 * jnp.log(square) + log_m, angle])
-            new = new + lax.dynamic_slice(table, (ROW, BLOCK * i), (2, BLOCK))
-            return lax.dynamic_update_slice(table, new, (ROW, BLOCK * i))
+            new = new + lax.dynamic_slice(table, (0 * i, BLOCK * i), (2, BLOCK))
+            return lax.dynamic_update_slice(table, new, (0 * i, BLOCK * i))
 
-        return lax.fori_loop(ROW, line.blocks, block, table), None
+        return lax.fori_loop(ROW, _ALL, block, table), None
 
     table = jnp.zeros((2, MOST))
     each = terms.counts, places, _logs_at(terms, places)
@@ -89,20 +92,35 @@ def _drift_jvp(primals: tuple, tangents: tuple) -> tuple[Array, Array]:
     return _drift(terms, line), moved
 
 
-def _responses(
-    terms: Terms, epsilons: Float[Array, " e"], line: Line
-) -> tuple[Array, Array, Array]:
-    """Slopes of log delta (or of 1 - delta) in log densities, counts and thresholds.
+Responses = tuple[Float[Array, "m e 2 n"], Float[Array, "m e"], Float[Array, " e"]]
+"""Slopes of log delta (or of 1 - delta) in log densities, counts and thresholds."""
 
-    By term, threshold, law and node; by term and threshold; by threshold.
-    """
+
+@jax.custom_jvp
+def _responses(terms: Terms, epsilons: Float[Array, " e"], line: Line) -> Responses:
+    """The slopes, over the blocks of the table that are in use."""
+    return _responses_over(terms, epsilons, line, line.blocks)
+
+
+@_responses.defjvp
+def _responses_jvp(primals: tuple, tangents: tuple) -> tuple[Responses, Responses]:
+    terms, epsilons, line = primals
+    # Over all blocks, the others being zero: loops of a known length can be reversed.
+    over_all = lambda terms, x: _responses_over(terms, x, line, _ALL)
+    _, moved = jax.jvp(over_all, (terms, epsilons), tangents[:2])
+    return _responses(terms, epsilons, line), moved
+
+
+def _responses_over(
+    terms: Terms, epsilons: Float[Array, " e"], line: Line, blocks: Any
+) -> Responses:
     places = _places(line)
     drift = _drift(terms, line)
     c, scale = line.shift, line.side * line.step / np.pi
     subtracted = jnp.exp(line.aliases - line.lead + c * epsilons)
 
     def terms_at(i: Array) -> tuple[Array, Array]:
-        start = (ROW, BLOCK * i)
+        start = (0 * i, BLOCK * i)
         amplitude, phase = lax.dynamic_slice(line.table, start, (2, BLOCK))
         moved = lax.dynamic_slice(drift, start, (2, BLOCK))
         y = frequencies(line.step, i)
@@ -116,7 +134,7 @@ def _responses(
         return total[0] + jnp.sum(lax.real(at), 1), total[1] + jnp.sum(slope, 1)
 
     none = jnp.zeros_like(epsilons)
-    total, slope = lax.fori_loop(ROW, line.blocks, value, (none, none))
+    total, slope = lax.fori_loop(ROW, blocks, value, (none, none))
     best = scale * total - subtracted
     inverse = scale / jnp.where(best == 0, 1.0, best)
 
@@ -140,7 +158,7 @@ def _responses(
             return state[0] + felt, state[1] + jnp.sum(lax.real(at * power), axis=1)
 
         none = jnp.zeros((epsilons.size, 2, NODES)), jnp.zeros_like(epsilons)
-        to_logs, to_count = lax.fori_loop(ROW, line.blocks, block, none)
+        to_logs, to_count = lax.fori_loop(ROW, blocks, block, none)
         return count * inverse[:, None, None] * to_logs * p, inverse * to_count
 
     each = terms.counts, places, _logs_at(terms, places)

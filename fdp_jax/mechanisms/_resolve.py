@@ -25,6 +25,7 @@ from .._internal._precision import (
     accounts_in_float64,
     in_float64,
 )
+from .._internal._shapes import kinds_of
 from ..curves import (
     AbstractGuarantee,
     Bounds,
@@ -218,8 +219,7 @@ def has_ladder(guarantee: "_Query") -> bool:
 def loss_like(mechanism: "AbstractMechanism") -> ComposedLoss:
     """The loss without its numbers, for facts that none of them decides."""
     leaves, structure = jax.tree.flatten(mechanism)
-    kinds = tuple((np.shape(x), _dtype_of(x)) for x in leaves)
-    return _loss_of_kind(structure, kinds)
+    return _loss_of_kind(structure, kinds_of(leaves))
 
 
 @functools.lru_cache(256)
@@ -227,10 +227,6 @@ def _loss_of_kind(structure: Any, kinds: tuple[tuple[Any, Any], ...]) -> Compose
     with jax.enable_x64(True):
         leaves = [jax.ShapeDtypeStruct(shape, dtype) for shape, dtype in kinds]
         return jax.eval_shape(lambda x: jax.tree.unflatten(structure, x).loss(), leaves)
-
-
-def _dtype_of(leaf: Any) -> Any:
-    return leaf.dtype if hasattr(leaf, "dtype") else np.result_type(leaf)
 
 
 def often(steps: KnownSteps) -> bool:

@@ -1,0 +1,197 @@
+"""Questions of compiled programs, which are left to the programs of plain calls."""
+
+import functools
+import subprocess
+import sys
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import fdp_jax as fdp
+from fdp_jax._internal._host import asked_of_host, closes_over_traced
+
+
+def _run(noise, prob=0.01, steps=1000.0):
+    return fdp.DPSGD(noise_multiplier=noise, sampling_prob=prob, num_steps=steps)
+
+
+QUESTIONS = {
+    "epsilon": lambda s: _run(s).epsilon(delta=1e-5),
+    "delta": lambda s: _run(s).delta(epsilon=1.0),
+    "few steps": lambda s: _run(s, 0.3, 4.0).epsilon(delta=1e-6),
+    "beta": lambda s: _run(s).beta(alpha=0.1),
+    "bounds": lambda s: _run(s).bounds(delta=np.asarray([1e-3, 1e-6])),
+    "remove": lambda s: _run(s).remove.log_delta(epsilon=2.0),
+    "composed": lambda s: fdp.compose(_run(s), fdp.Laplace(s)).delta(epsilon=3.0),
+}
+
+
+@pytest.mark.parametrize("double", [True, False])
+@pytest.mark.parametrize("name", QUESTIONS)
+def test_answers_are_those_of_plain_calls(name, double):
+    with jax.enable_x64(double):
+        noise = jnp.asarray(1.25)
+        plain, jitted = QUESTIONS[name](noise), jax.jit(QUESTIONS[name])(noise)
+        for one, other in zip(*map(jax.tree.leaves, (plain, jitted)), strict=True):
+            assert one.dtype == other.dtype
+            np.testing.assert_array_equal(one, other)
+
+
+def _equations(function, *args):
+    return str(jax.make_jaxpr(function)(*args)).count(" = ")
+
+
+def test_programs_are_small_unless_an_engine_is_named():
+    epsilon = lambda run: run.epsilon(delta=1e-5)
+    asked = jax.make_jaxpr(lambda s, q, n: epsilon(_run(s, q, n)))
+    assert str(asked(1.0, 0.01, 1000.0)).count(" = ") < 250
+    named = lambda s, q, n: epsilon(_run(s, q, n).using("contour"))
+    assert _equations(named, 1.0, 0.01, 1000.0) > 1000
+    assert "pure_callback" not in str(jax.make_jaxpr(epsilon)(fdp.Gaussian(1.0)))
+
+
+def test_derivatives_of_every_order_are_those_of_plain_calls():
+    epsilon = lambda s, q, n: _run(s, q, n).epsilon(delta=1e-5)
+    at, every = (1.25, 0.01, 1000.0), (0, 1, 2)
+    slopes = jax.grad(epsilon, every)
+    np.testing.assert_allclose(jax.jit(slopes)(*at), slopes(*at), rtol=1e-12)
+    curved = jax.grad(jax.grad(epsilon))
+    np.testing.assert_allclose(jax.jit(curved)(*at), curved(*at), rtol=1e-9)
+    ahead = jax.jit(lambda *x: jax.jvp(epsilon, x, (1.0, 0.0, 2.0))[1])(*at)
+    first, _, last = slopes(*at)
+    np.testing.assert_allclose(ahead, first + 2 * last, rtol=1e-12)
+
+
+def test_derivatives_in_several_numbers_at_once():
+    asked = lambda s, deltas: _run(s).epsilon(delta=deltas)
+    deltas = jnp.asarray([1e-4, 1e-6])
+    found = jax.jit(jax.jacobian(asked, (0, 1)))(1.25, deltas)
+    for i, delta in enumerate(deltas):
+        one = jax.grad(lambda s, d: _run(s).epsilon(delta=d), (0, 1))(1.25, delta)
+        np.testing.assert_allclose(found[0][i], one[0], rtol=1e-9)
+        np.testing.assert_allclose(found[1][i], one[1] * np.eye(2)[i], rtol=1e-9)
+
+
+def test_batches_of_batches_and_loops():
+    epsilon = lambda s, q: _run(s, q).epsilon(delta=1e-5)
+    noises, probs = np.asarray([1.0, 1.25]), np.asarray([0.01, 0.02, 0.03])
+    wanted = np.asarray([[epsilon(s, q) for q in probs] for s in noises])
+    over = lambda f, axes: jax.vmap(f, in_axes=axes)
+    batch = over(over(epsilon, (None, 0)), (0, None))
+    np.testing.assert_array_equal(jax.jit(batch)(noises, probs), wanted)
+    mapped = jax.jit(lambda x: jax.lax.map(lambda s: epsilon(s, 0.01), x))(noises)
+    np.testing.assert_array_equal(mapped, wanted[:, 0])
+    enough = jax.jit(
+        lambda s: jax.lax.while_loop(
+            lambda s: epsilon(s, 0.01) > 1.5, lambda s: s + 0.125, s
+        )
+    )
+    assert enough(1.0) == 1.125
+    slopes = jax.vmap(jax.grad(epsilon), (0, None))
+    np.testing.assert_allclose(
+        jax.jit(slopes)(noises, 0.01), slopes(noises, 0.01), rtol=1e-12
+    )
+
+
+def test_calibration_and_its_derivative():
+    target = functools.partial(fdp.targets.ApproxDP, delta=1e-5)
+    noise = lambda epsilon, prob: fdp.calibrate(
+        fdp.DPSGD(sampling_prob=prob, num_steps=1000),
+        target(epsilon=epsilon),
+        solve_for="noise_multiplier",
+    )
+    at = 2.0, 0.01
+    found, plain = jax.jit(noise)(*at), noise(*at)
+    assert found.value == plain.value
+    assert found.status == plain.status
+    assert found.mechanism.epsilon(delta=1e-5) == plain.mechanism.epsilon(delta=1e-5)
+    value = jax.grad(lambda *x: noise(*x).value, (0, 1))
+    np.testing.assert_allclose(jax.jit(value)(*at), value(*at), rtol=1e-9)
+    assert _equations(lambda *x: noise(*x).value, *at) < 400
+
+
+def test_what_needs_a_traced_number_behind_our_back_is_told():
+    flat = lambda x, s: -0.5 * jnp.square(x / s)
+    seen = []
+
+    def held(noise):
+        inner = lambda x, s: flat(x - noise, s)
+        outer = lambda x, s: inner(x, s)
+
+        class Own:
+            def density(self, x):
+                return inner(x, 1.0)
+
+        for value in (flat, inner, outer, Own(), {"a": [outer]}, np.zeros(2)):
+            seen.append(closes_over_traced(value))
+        return noise
+
+    jax.jit(held)(1.0)
+    assert seen == [False, True, True, True, True, False]
+    seen.clear()
+    held(1.0)
+    assert not any(seen)
+
+
+def test_what_the_host_raises_comes_out():
+    def refuse(x):
+        raise ValueError(f"no {float(x)} here")
+
+    number = jax.ShapeDtypeStruct((), float)
+    asked = jax.jit(lambda x: asked_of_host(refuse, x, number, True))
+    with pytest.raises(jax.errors.JaxRuntimeError, match=r"no 2\.0 here"):
+        jax.block_until_ready(asked(2.0))
+
+
+def test_whole_numbers_have_no_derivative():
+    number = jax.ShapeDtypeStruct((), float)
+    count = jax.ShapeDtypeStruct((), np.int32)
+    asked = lambda x, n: asked_of_host(
+        lambda args: (args[0] ** args[1], np.int32(3)),
+        (x, n),
+        (number, count),
+        (True, False),
+    )
+    found, slope = jax.jit(jax.value_and_grad(lambda x: asked(x, 4)[0]))(3.0)
+    assert (found, slope) == (81, 108)
+    assert jax.jit(asked)(3.0, 4)[1] == 3
+    assert jax.jit(jax.grad(jax.grad(lambda x: asked(x, 4)[0])))(3.0) == 108
+
+
+_ONE_CORE = """
+import os, sys, threading
+if hasattr(os, "sched_setaffinity"):
+    os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
+import jax, jax.numpy as jnp
+import fdp_jax as fdp
+run = lambda s: fdp.DPSGD(noise_multiplier=s, sampling_prob=0.01, num_steps=1000.0)
+
+@jax.jit
+def asked(s):
+    x = jnp.ones((300, 300)) * s
+    for _ in range(3):
+        x = jnp.tanh(x @ x * 1e-3)
+    return [run(s + 0.1 * i).epsilon(delta=1e-5) for i in range(6)], x.sum()
+
+def ask(s):
+    jax.block_until_ready([asked(s + 0.01 * i) for i in range(8)])
+
+threads = [threading.Thread(target=ask, args=(1.0 + i,)) for i in range(4)]
+[x.start() for x in threads]
+[x.join() for x in threads]
+print(float(asked(1.0)[0][0]))
+"""
+
+
+def test_one_core_answers_many_questions_at_once():
+    """A program that waits for the host must not keep it from answering."""
+    done = subprocess.run(
+        [sys.executable, "-c", _ONE_CORE],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=300,
+    )
+    assert float(done.stdout) == pytest.approx(1.8282367, rel=1e-6)
