@@ -75,8 +75,8 @@ def calibrate(
         mechanism: A mechanism; the value of the parameter solved for, if it has one,
             is ignored.  Or its `.using(engine)`, which then answers.  Otherwise, where
             the spectral engine can certify a loose value only (rare participation and
-            little noise), the grid is asked as well, but outside of transformations
-            alone.
+            little noise), the grid is asked as well, but not under `jax.grad` and
+            `jax.vmap` by themselves.
         target: Of `fdp_jax.targets`.
         solve_for: The parameter: its name ("noise_multiplier": the least noise;
             "sampling_prob", "num_steps": the largest), its path where there are several

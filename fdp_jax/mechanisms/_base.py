@@ -50,20 +50,20 @@ class _Query(AbstractGuarantee):
         """This guarantee, computed by a given engine.
 
         Args:
-            method: "closed_form"; "spectral" (contour integrals); "contour" (the same
-                in a small program, for pairs of Gaussian noise); "grid" (discretized
-                losses composed by FFT); or "auto", the default of every query: the
-                first of these that serves.  "auto" asks the grid engine as well where
-                bounds by contours or by a list of counts come out loose, but only
-                outside of transformations: under `jax.jit` an engine must be named.
+            method: "closed_form"; "contour" (sums along a line of the complex plane, in
+                a small program, for pairs of Gaussian noise); "spectral" (contour
+                integrals of all smooth losses); "grid" (discretized losses composed by
+                FFT); or "auto", the default of every query: one after the other while
+                the answer is loose.  Inside of `jax.jit` (on CPUs) "auto" calls back to
+                the programs of plain calls; a named engine is part of the program.
             points: For "grid": how many grid points, a power of two from 2^10 to 2^26;
                 2^17 if not given ("auto" takes 2^13 where they hold the lattice of
                 discrete noise).  What the certificate allows for falls with the
                 square, time and memory grow in proportion: for very many releases.
             split: Whether the law of many steps of DP-SGD may be split by its largest
-                one, which rare participations and few steps need.  Inside of `jax.jit`
-                programs without that compile in less than half the time; what they
-                cannot certify then is LOOSE.
+                one, which rare participations and few steps need.  Programs without
+                that compile in less than half the time; what they cannot certify then
+                is LOOSE.
 
         Returns:
             An object with the same queries.
