@@ -1,11 +1,12 @@
-"""What a first call costs: size and compile time of twelve programs.
+"""What a first call costs: size and compile time of some programs.
 
 Prints, for each program, the equations of its jaxpr (nested ones counted once for every
 place they stand in), the instructions and the lines of the optimized HLO (about half of
 the lines are tables of source locations), and the CPU seconds that tracing, lowering
 and compiling take under XLA's default settings, as inside a user's `jax.jit`, without
-any cache; beside them the counts at commit ab61d01.  Seconds are those of this machine:
-compare them with another checkout's, taken by turns in the same run, only.
+any cache; beside them the counts at commit ab61d01.  Then the CPU seconds of the first
+run, in which the host compiles what a program leaves to it.  Seconds are those of this
+machine: compare them with another checkout's, taken by turns in the same run, only.
 
     python benchmarks/compile_cost.py [--programs epsilon,beta] [--against CHECKOUT]
 """
@@ -46,8 +47,8 @@ def programs() -> dict[str, tuple[Callable[..., Any], tuple[float, ...]]]:
 
     import fdp_jax as fdp
 
-    def run(noise: Any) -> Any:
-        return fdp.DPSGD(noise_multiplier=noise, sampling_prob=0.01, num_steps=1000)
+    def run(noise: Any, prob: Any = 0.01, steps: Any = 1000) -> Any:
+        return fdp.DPSGD(noise_multiplier=noise, sampling_prob=prob, num_steps=steps)
 
     def noise_for(epsilon: Any) -> Any:
         found = fdp.calibrate(
@@ -64,9 +65,12 @@ def programs() -> dict[str, tuple[Callable[..., Any], tuple[float, ...]]]:
     def divergence(noise: Any) -> Any:
         return fdp.delta_divergence(run(noise), fdp.Gaussian(1.0)).value.upper
 
-    epsilon = lambda noise: run(noise).epsilon(delta=1e-5)
+    epsilon = lambda *numbers: run(*numbers).epsilon(delta=1e-5)
+    every = 1.1, 0.01, 1000.0
     return {
         "epsilon": (epsilon, (1.1,)),
+        "epsilon, all traced": (epsilon, every),
+        "gradient, all traced": (jax.grad(epsilon, (0, 1, 2)), every),
         "delta": (lambda noise: run(noise).delta(epsilon=1.0), (1.1,)),
         "beta": (lambda noise: run(noise).beta(alpha=0.1), (1.1,)),
         "advantage": (lambda noise: run(noise).advantage(), (1.1,)),
@@ -107,20 +111,25 @@ def cost(function: Callable[..., Any], arguments: tuple[float, ...]) -> dict[str
     after_trace = clock()
     lowered = traced.lower()
     after_lower = clock()
-    text = lowered.compile().as_text() or ""
+    compiled = lowered.compile()
+    after_compile = clock()
+    jax.block_until_ready(compiled(*arguments))
+    after_run = clock()
+    text = compiled.as_text() or ""
     return {
         "equations": equations(traced.jaxpr.jaxpr),
         "instructions": len(_INSTRUCTION.findall(text)),
         "lines": len(text.splitlines()),
         "trace": after_trace - began,
         "lower": after_lower - after_trace,
-        "compile": clock() - after_lower,
+        "compile": after_compile - after_lower,
+        "run": after_run - after_compile,
     }
 
 
 def _in_another_process(name: str, checkout: pathlib.Path | None) -> dict[str, Any]:
     """The cost in a process of its own, of this package or of another checkout's."""
-    environment = dict(os.environ, JAX_ENABLE_X64="1")
+    environment = dict(os.environ, JAX_ENABLE_X64="1", FDP_JAX_CACHE="off")
     environment.pop("JAX_COMPILATION_CACHE_DIR", None)
     if checkout is not None:
         environment["PYTHONPATH"] = str(checkout)
@@ -135,13 +144,14 @@ def _row(name: str, now: dict[str, Any], other: dict[str, Any] | None) -> str:
     before = BEFORE.get(name)
     if other is not None:
         before = tuple(other[key] for key in ("equations", "instructions", "lines"))
-    seconds = [now[key] for key in ("trace", "lower", "compile")]
+    stages = "trace", "lower", "compile", "run"
+    seconds = [now[key] for key in stages]
     cells = [name]
     for index, key in enumerate(("equations", "instructions", "lines")):
         cells.append(f"{now[key]:,}" + (f" ({before[index]:,})" if before else ""))
     cells += [f"{x:.1f}" for x in seconds]
     if other is not None:
-        spent = sum(other[key] for key in ("trace", "lower", "compile"))
+        spent = sum(other[key] for key in stages)
         cells.append(f"{sum(seconds) / spent:.2f}")
     return "| " + " | ".join(cells) + " |"
 
@@ -158,7 +168,9 @@ def main() -> None:
         return
     chosen = options.programs.split(",") if options.programs else list(programs())
     head = ["program", "equations", "instructions", "lines", "trace", "lower"]
-    head += ["compile (CPU s)"] + ["of the other's"] * bool(options.against)
+    head += ["compile", "first run (CPU s)"] + ["of the other's"] * bool(
+        options.against
+    )
     print("| " + " | ".join(head) + " |")
     print("|---" + "|--:" * (len(head) - 1) + "|", flush=True)
     for name in chosen:

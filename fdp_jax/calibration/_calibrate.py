@@ -42,7 +42,7 @@ from ..levy import LevyTriplet
 from ..losses import AUTO, ComposedLoss, Method
 from ..mechanisms import AbstractMechanism, View, is_repeated, require_mechanism
 from ._calibration import Calibration
-from ._engines import can_split, has_grid_too, needs_no_splitting
+from ._engines import by_contour, can_split, has_grid_too, needs_no_splitting
 from ._require import require_target
 from ._search import solve
 from ._targets import AbstractTarget, Margin, UnreachableTarget, in_full
@@ -253,9 +253,20 @@ def _best(
         repeated=not unknown.factor and is_repeated(mechanism.known_steps()),
     )
     looks = evaluates_at_once() and accounts_in_float64()
+    if (
+        looks
+        and method == AUTO
+        and target.at_one_point
+        and by_contour(mechanism, unknown)
+    ):
+        # As queries do: the smallest program first.
+        found = ask(method=Method("contour"))
+        # So that a query of what was found asks it, too.
+        same = by_contour(unknown.put(mechanism, found.value), unknown)
+        if same and not holds_anywhere(found.status != Status.TIGHT):
+            return found
     splits = method.name != "grid" and can_split(mechanism, unknown)
     if splits and (looks or needs_no_splitting(mechanism, unknown)):
-        # As queries do: the smaller program first.
         found = ask(method=dataclasses.replace(method, split=False))
         if not looks or not holds_anywhere(found.status != Status.TIGHT):
             return found

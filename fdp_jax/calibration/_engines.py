@@ -14,6 +14,12 @@ def has_grid_too(mechanism: AbstractMechanism, unknown: Unknown) -> bool:
     return engines.route(loss) == "spectral" and loss.on_grid
 
 
+def by_contour(mechanism: AbstractMechanism, unknown: Unknown) -> bool:
+    """Whether queries of it would ask the contour first."""
+    steps = (None, None) if unknown.factor else mechanism.known_steps()
+    return mechanisms.by_contour(steps, _loss_like(mechanism, unknown))
+
+
 def can_split(mechanism: AbstractMechanism, unknown: Unknown) -> bool:
     """Whether its law may be split by the largest step, in a larger program."""
     return engines.can_split(_loss_like(mechanism, unknown))

@@ -80,6 +80,7 @@ from ._relations import (
 from ._renyi import ZCDP as ZCDP, AbstractRenyi as AbstractRenyi, RenyiDP as RenyiDP
 from ._resolve import (
     Resolved as Resolved,
+    by_contour as by_contour,
     is_repeated as is_repeated,
     loss_like as loss_like,
     needs_no_splitting as needs_no_splitting,

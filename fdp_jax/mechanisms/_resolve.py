@@ -17,6 +17,7 @@ import numpy as np
 
 from .._internal._concrete import (
     evaluates_at_once,
+    holds_anywhere,
     is_traced,
     outside_transformations,
 )
@@ -136,22 +137,22 @@ class Resolved:
         """
         whole, composed, first = self.whole, self.whole.composed, self.first
         auto = self._method.name == "auto"
-        lines = auto and not composed.single and serves("contour", composed)
         looks = accounts_in_float64() and evaluates_at_once()
-        early = lines and looks and first is whole and often(self.known_steps)
+        early = auto and looks and first is whole
+        early = early and by_contour(self.known_steps, composed)
         if early:
             yield _by(whole, Method("contour"))
             if not leaves_doubt(so_far()):
                 return
         yield from self._spectral(so_far)
-        if not auto or not composed.on_grid or not is_loose(so_far()):
+        closed = first is whole and route(composed) == "closed_form"
+        if not auto or closed or not composed.on_grid or not is_loose(so_far()):
             return
-        on_grid = first is whole and route(composed) == "grid"
-        if not on_grid:
+        if first is not whole or route(composed) == "spectral":
             yield _by(whole, Method("grid"))
         if not is_bracketed(composed) and is_nearly_tight(so_far()):
             yield _by(whole, Method("grid", points=_FINER))
-        if lines and not early and is_loose(so_far()):
+        if not early and is_loose(so_far()) and by_contour((None, None), composed):
             yield _by(whole, Method("contour"))
 
     def _spectral(self, so_far: Callable[[], Bounds]) -> Iterator[Subject]:
@@ -162,7 +163,7 @@ class Resolved:
         """
         subject, composed = self.first, self.first.composed
         looks = accounts_in_float64() and evaluates_at_once()
-        if composed.method.split and can_split(composed):
+        if composed.method.split and can_split(composed) and not _moves_once(composed):
             spared = needs_no_splitting(self.known_steps, composed)
             if looks or spared:
                 yield _by(subject, _unsplit(composed.method, final=not looks))
@@ -229,10 +230,14 @@ def _loss_of_kind(structure: Any, kinds: tuple[tuple[Any, Any], ...]) -> Compose
         return jax.eval_shape(lambda x: jax.tree.unflatten(structure, x).loss(), leaves)
 
 
-def often(steps: KnownSteps) -> bool:
-    """Whether each record takes part some ten times, as far as is known."""
+def by_contour(steps: KnownSteps, composed: ComposedLoss) -> bool:
+    """Whether the contour is asked first: where records take part some ten times.
+
+    As far as that is known; and not for a single release, which has none.
+    """
     prob, num_steps = (1.0 if x is None else x for x in steps)
-    return steps[1] is None or prob * num_steps >= _OFTEN
+    often = steps[1] is None or prob * num_steps >= _OFTEN
+    return often and not composed.single and serves("contour", composed)
 
 
 def is_repeated(steps: KnownSteps) -> bool:
@@ -276,6 +281,17 @@ def _resolved(
     counted = listed(composed) if by_list else composed
     first = whole if counted is composed else Subject(counted, direction)
     return Resolved(first, whole, steps, attained)
+
+
+def _moves_once(composed: ComposedLoss) -> bool:
+    """Whether something is differentiated in a single step's number of steps.
+
+    Its value has a closed form, which tells nothing of more steps.
+    """
+    counts = composed.counts
+    if not (evaluates_at_once() and is_traced(counts)):
+        return False
+    return any(holds_anywhere(count == 1) for count in counts)
 
 
 def _by(subject: Subject, method: Method) -> Subject:

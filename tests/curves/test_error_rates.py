@@ -201,7 +201,7 @@ def test_error_rates_ask_the_grid_where_contours_are_loose():
     assert alone.method == "spectral"
     assert int(alone.status) != fdp.Status.TIGHT
     assert int(found.status) == fdp.Status.TIGHT
-    assert found.method == "spectral, grid"
+    assert found.method == "contour, spectral, grid"
 
 
 @pytest.mark.parametrize("name", ["alpha", "fpr", "delta", "prior"])

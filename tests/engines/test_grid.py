@@ -285,7 +285,7 @@ def test_loose_spectral_bounds_get_a_second_opinion():
     alone = run.using("spectral").bounds(delta=1e-5)
     both = run.bounds(delta=1e-5)
     assert alone.status == fdp.Status.LOOSE
-    assert both.method == "spectral, grid"
+    assert both.method == "contour, spectral, grid"
     assert both.status == fdp.Status.TIGHT
     assert float(both.upper) < 0.5 * float(alone.upper)
     assert float(alone.lower) <= float(both.lower) <= float(both.upper)
