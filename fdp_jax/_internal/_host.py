@@ -51,31 +51,30 @@ def calls_the_host() -> bool:
     return not known and jax.default_backend() == "cpu"
 
 
-def asked_of_host(ask: Callable[[Any], Any], args: Any, like: Any, smooth: Any) -> Any:
+def asked_of_host(
+    ask: Callable[[Any], Sequence[Any]], args: Any, kinds: Sequence[tuple[Any, bool]]
+) -> list[Any]:
     """The answer to a question about a PyTree, found while the program runs.
 
     Args:
-        ask: The question, a pure function of PyTrees with known numbers.
+        ask: The question, a pure function of PyTrees with known numbers; arrays.
         args: What it is about; known leaves stay what they are, to the last digit.
-        like: Shapes and types of the answer.
-        smooth: Flags of the answer's structure: which arrays have derivatives, with
+        kinds: Of these arrays the shape and type, and whether it has derivatives with
             respect to the traced leaves.
     """
     leaves, structure = jax.tree.flatten(args)
     traced = [is_traced(leaf) for leaf in leaves]
-    kinds, out = jax.tree.flatten(like)
-    flags = jax.tree.leaves(smooth)
+    shapes, flags = zip(*kinds, strict=True)
 
     def known(*moving: Any) -> Answer:
         rest = map(_in_full, moving)
         full = [next(rest) if t else x for t, x in zip(traced, leaves, strict=True)]
-        found = jax.tree.leaves(ask(jax.tree.unflatten(structure, full)))
-        return _parted(flags, found)
+        return _parted(flags, ask(jax.tree.unflatten(structure, full)))
 
     moving = [leaf for leaf, t in zip(leaves, traced, strict=True) if t]
-    answer = _hosted(_as_here(known), _parted(flags, kinds))(*moving)
-    parts = [iter(part) for part in answer]
-    return jax.tree.unflatten(out, [next(parts[not flag]) for flag in flags])
+    answer = _hosted(_as_here(known), _parted(flags, shapes))(*moving)
+    smooth, rest = map(iter, answer)
+    return [next(smooth if flag else rest) for flag in flags]
 
 
 def closes_over_traced(tree: Any) -> bool:

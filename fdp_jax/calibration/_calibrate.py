@@ -222,18 +222,19 @@ def _found(
     here = method != AUTO or not (calls_the_host() and accounts_in_float64())
     if here or not is_traced(asked) or closes_over_traced((asked, unknown)):
         return _best(*asked, unknown, method)
-    number = jax.ShapeDtypeStruct((), float_dtype())
-    names = dict.fromkeys(target.binds)
-    like = _Solved(
-        number,
-        jax.ShapeDtypeStruct((), np.int32),
-        dict.fromkeys(names, number),
-        number,
-        jax.ShapeDtypeStruct((), bool),
+    number, flag = (jax.ShapeDtypeStruct((), x) for x in (float_dtype(), bool))
+    status, names = jax.ShapeDtypeStruct((), np.int32), list(target.binds)
+    kinds = [(number, True), (status, False), (number, False), (flag, False)]
+
+    def on_host(asked: tuple[AbstractMechanism, AbstractTarget]) -> list[Array]:
+        found = _best(*asked, unknown, method)
+        where = [found.binding[name] for name in names]
+        return [found.value, found.status, found.leaks, found.at_end, *where]
+
+    value, status, leaks, at_end, *where = asked_of_host(
+        on_host, asked, [*kinds, *[(number, False) for _ in names]]
     )
-    smooth = _Solved(True, False, dict.fromkeys(names, False), False, False)  # pyright: ignore
-    on_host = lambda asked: _best(*asked, unknown, method)
-    return asked_of_host(on_host, asked, like, smooth)
+    return _Solved(value, status, dict(zip(names, where, strict=True)), leaks, at_end)
 
 
 def _best(

@@ -2,7 +2,6 @@
 
 import abc
 import contextlib
-import dataclasses
 import functools
 from collections.abc import Callable
 from typing import Any, ClassVar
@@ -53,13 +52,18 @@ def _question(fn: Callable[..., Bounds]) -> Any:
     def ask(self: Any, argument: Any, **options: Any) -> Bounds:
         if not (self._has_ladder() and is_traced(self, argument)):
             return known(self, argument, **options)
-        shape, kind = jnp.shape(argument), float_dtype()
-        number = jax.ShapeDtypeStruct(shape, kind)
+        shape = jnp.shape(argument)
+        number = jax.ShapeDtypeStruct(shape, float_dtype())
         status = jax.ShapeDtypeStruct(shape, np.int32)
-        like = Bounds(number, number, number, status, "auto")
-        smooth = Bounds(False, True, False, False, "auto")
-        on_host = lambda args: dataclasses.replace(fn(*args, **options), method="auto")
-        return asked_of_host(on_host, (self, argument), like, smooth)
+        kinds = [(number, False), (number, True), (number, False), (status, False)]
+
+        def on_host(asked: tuple[Any, Any]) -> list[Array]:
+            found = fn(*asked, **options)
+            return [found.lower, found.estimate, found.upper, found.status]
+
+        found = asked_of_host(on_host, (self, argument), kinds)
+        lower, estimate, upper, status = found
+        return Bounds(lower, estimate, upper, status, "auto")
 
     return ask
 

@@ -140,7 +140,7 @@ def test_what_the_host_raises_comes_out():
         raise ValueError(f"no {float(x)} here")
 
     number = jax.ShapeDtypeStruct((), float)
-    asked = jax.jit(lambda x: asked_of_host(refuse, x, number, True))
+    asked = jax.jit(lambda x: asked_of_host(refuse, x, [(number, True)]))
     with pytest.raises(jax.errors.JaxRuntimeError, match=r"no 2\.0 here"):
         jax.block_until_ready(asked(2.0))
 
@@ -151,8 +151,7 @@ def test_whole_numbers_have_no_derivative():
     asked = lambda x, n: asked_of_host(
         lambda args: (args[0] ** args[1], np.int32(3)),
         (x, n),
-        (number, count),
-        (True, False),
+        [(number, True), (count, False)],
     )
     found, slope = jax.jit(jax.value_and_grad(lambda x: asked(x, 4)[0]))(3.0)
     assert (found, slope) == (81, 108)
