@@ -35,8 +35,8 @@ from ._rare_queries import can_split as can_split, splits as splits
 from ._route import (
     METHODS as METHODS,
     engine_of as engine_of,
+    pairs_in as pairs_in,
     route as route,
-    serves as serves,
 )
 from ._shared import (
     Prepared as Prepared,

@@ -132,8 +132,7 @@ class ContourEngine(AbstractEngine):
     def serves(self, loss):
         if loss.counts[0].dtype != jnp.float64:
             return False
-        leaves, structure = jax.tree.flatten(loss.terms)
-        return _have_nodes(structure, kinds_of(leaves))
+        return pairs_in(loss) > 0
 
     def plan(self, loss, signs, anchor, gap):
         del gap
@@ -152,14 +151,19 @@ class ContourEngine(AbstractEngine):
         return _threshold(*stop_gradient((loss, sign, log_alpha, log_not_alpha)))
 
 
+def pairs_in(loss: ComposedLoss) -> int:
+    """How many pairs of Gaussian noise there are; 0 if there are others."""
+    leaves, structure = jax.tree.flatten(loss.terms)
+    return _pairs_of_kind(structure, kinds_of(leaves))
+
+
 @functools.lru_cache(256)
-def _have_nodes(structure: Any, kinds: tuple[tuple[Any, Any], ...]) -> bool:
+def _pairs_of_kind(structure: Any, kinds: tuple[tuple[Any, Any], ...]) -> int:
+    nodes = lambda x: [t.normal_mixtures() for t in jax.tree.unflatten(structure, x)]
     with jax.enable_x64(True):
-        leaves = [jax.ShapeDtypeStruct(*kind) for kind in kinds]
-        nodes = lambda x: [
-            term.normal_mixtures() for term in jax.tree.unflatten(structure, x)
-        ]
-        return all(x is not None for x in jax.eval_shape(nodes, leaves))
+        shapes = [jax.ShapeDtypeStruct(*kind) for kind in kinds]
+        found = jax.eval_shape(nodes, shapes)
+    return 0 if None in found else sum(counts.shape[0] for _, counts in found)
 
 
 def _residual(

@@ -8,7 +8,7 @@ from jaxtyping import Array, Bool
 from ..losses import ComposedLoss
 from ._bracketed_engine import BracketedEngine, is_bracketed
 from ._closed_form_engine import ClosedFormEngine
-from ._contour_engine import ContourEngine
+from ._contour_engine import ContourEngine, pairs_in as pairs_in
 from ._grid_engine import GridEngine
 from ._interface import AbstractEngine
 from ._spectral_engine import SpectralEngine
@@ -49,11 +49,6 @@ def _first(loss: ComposedLoss) -> AbstractEngine:
     single = loss.counts[0].dtype == jnp.float32
     spectral = loss.decays or (single and _SPECTRAL.serves(loss))
     return _SPECTRAL if spectral else _GRID
-
-
-def serves(name: str, loss: ComposedLoss) -> bool:
-    """Whether the engine of a name can answer, from static facts alone."""
-    return _ENGINES[name].serves(loss)
 
 
 def route(loss: ComposedLoss) -> str:

@@ -44,7 +44,7 @@ from ..curves import (
     leaves_doubt,
     make_curve,
 )
-from ..engines import can_split, is_bracketed, route, serves
+from ..engines import can_split, is_bracketed, pairs_in, route
 from ..losses import AUTO, ComposedLoss, Method
 from ._listed import LISTING_METHODS, listed
 
@@ -57,6 +57,7 @@ KnownSteps = tuple[float | None, float | None]
 _FINER = 4 * Method.points
 _OFTEN = 8.0
 """Participations from which on the contour is tight more often than not."""
+_FEW_PAIRS = 16
 _Answer = TypeVar("_Answer", Bounds, ProfilePoint)
 
 
@@ -233,11 +234,14 @@ def _loss_of_kind(structure: Any, kinds: tuple[tuple[Any, Any], ...]) -> Compose
 def by_contour(steps: KnownSteps, composed: ComposedLoss) -> bool:
     """Whether the contour is asked first: where records take part some ten times.
 
-    As far as that is known; and not for a single release, which has none.
+    As far as that is known; and not for a single release, which has none, very many
+    different ones, of which it makes one table after the other, or a closed form.
     """
     prob, num_steps = (1.0 if x is None else x for x in steps)
     often = steps[1] is None or prob * num_steps >= _OFTEN
-    return often and not composed.single and serves("contour", composed)
+    if not often or composed.single or route(composed) == "closed_form":
+        return False
+    return 0 < pairs_in(composed) <= _FEW_PAIRS
 
 
 def is_repeated(steps: KnownSteps) -> bool:

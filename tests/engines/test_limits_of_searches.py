@@ -10,7 +10,9 @@ import fdp_jax as fdp
 _NOISE = 1e-300, 1e-30, 1e-16, 1e-12, 1e-10, 3e-10, 1e-9
 
 
-@pytest.mark.parametrize("wide", [False, True], ids=["32", "64"])
+@pytest.mark.parametrize(
+    "wide", [pytest.param(False, marks=pytest.mark.slow), True], ids=["32", "64"]
+)
 def test_one_step_with_hardly_any_noise(wide):
     with jax.enable_x64(wide):
         for noise in _NOISE:

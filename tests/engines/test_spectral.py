@@ -348,7 +348,9 @@ def test_more_jumps_than_the_atoms_hold(jump, rate):
     np.testing.assert_allclose([found.lower, found.upper], truth, rtol=1e-8)
 
 
-@pytest.mark.parametrize("query", ["delta", "epsilon"])
+@pytest.mark.parametrize(
+    "query", ["delta", pytest.param("epsilon", marks=pytest.mark.slow)]
+)
 def test_parts_of_a_step_are_no_worse_than_the_next_whole_number(query):
     """Inside of a program too, and with numbers in every estimate."""
 

@@ -71,6 +71,7 @@ def _epsilons() -> np.ndarray:
     return np.asarray(jax.jit(lambda x: jax.lax.map(one, x))(rows))
 
 
+@pytest.mark.slow
 def test_brackets_of_epsilon():
     found = _epsilons()
     assert not np.isnan(found).any()

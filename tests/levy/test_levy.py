@@ -318,7 +318,7 @@ def test_bernoulli_releases_tend_to_poisson_at_rate_one_over_n():
     assert gaps[2] < 2 * gaps[1]
 
 
-@pytest.mark.parametrize("n", [400, 40_000])
+@pytest.mark.parametrize("n", [400, pytest.param(40_000, marks=pytest.mark.slow)])
 def test_binomial_counts_tend_to_poisson_counts(n):
     """Bernoulli(l / n) n times: beta of two binomial counts, by enumeration."""
     rates = 0.8, 1.9

@@ -19,6 +19,8 @@ from fdp_jax.losses import GaussianLoss, dominated, dominating
 from fdp_jax.losses._atomic import log_delta
 
 ALLOCATION = fdp.sampling.RandomAllocation
+SLOW = pytest.mark.slow
+"""Where each case is a program of its own, like the others."""
 
 
 def allocated(mechanism: Any, t: Any, k: int = 1, epochs: int = 1) -> Any:
@@ -91,7 +93,14 @@ def at(run: Any, sign: int, factors: tuple[Fraction, ...]) -> list[Any]:
 
 
 @pytest.mark.parametrize("pair", [FAIR, SKEWED, TELLING, FORGETTING])
-@pytest.mark.parametrize(("t", "k"), [(2, 1), (3, 1), (5, 1), (3, 2), (5, 2), (4, 3)])
+@pytest.mark.parametrize(
+    ("t", "k"),
+    [
+        (3, 1),
+        (3, 2),
+        *(pytest.param(*x, marks=SLOW) for x in [(2, 1), (5, 1), (5, 2), (4, 3)]),
+    ],
+)
 def test_finite_pairs(pair, t, k):
     outputs = all_outputs(pair, t, k)
     run = allocated(from_fractions(pair), t, k)
@@ -106,6 +115,7 @@ def test_finite_pairs(pair, t, k):
                 assert found.lower >= truth * (1 - 1e-5) - 2e-7
 
 
+@pytest.mark.slow
 def test_finite_epochs():
     """Two epochs of two steps, in all their outputs."""
     once = all_outputs(SKEWED, 2, 1)
@@ -203,7 +213,7 @@ def test_laplace_call():
 # -------------------------------------------------------------------- Gaussian noise
 
 
-@pytest.mark.parametrize(("s", "t"), [(3.0, 20), (2.0, 50)])
+@pytest.mark.parametrize(("s", "t"), [(3.0, 20), pytest.param(2.0, 50, marks=SLOW)])
 @pytest.mark.parametrize("sign", [1, -1])
 def test_gaussian_by_either_path(s, t, sign):
     own = one_side(
@@ -229,7 +239,12 @@ def test_gaussian_by_either_path(s, t, sign):
 
 
 @pytest.mark.parametrize(
-    ("s", "t", "k"), [(1.0, 100, 10), (3.0, 100, 10), (1.0, 10, 5)]
+    ("s", "t", "k"),
+    [
+        (1.0, 10, 5),
+        pytest.param(1.0, 100, 10, marks=SLOW),
+        pytest.param(3.0, 100, 10, marks=SLOW),
+    ],
 )
 def test_several_participations(s, t, k):
     """Between what a sum tells and what k epochs do; all steps are plain ones."""
@@ -265,9 +280,11 @@ def test_one_batch_is_the_base(mechanism):
     [
         fdp.Laplace(1.0),
         fdp.DiscreteLaplace(1.0),
-        fdp.DiscreteGaussian(2.0),
-        fdp.PureDP(1.0),
-        fdp.Subsampled(fdp.Laplace(1.0), fdp.sampling.Poisson(0.5)),
+        pytest.param(fdp.DiscreteGaussian(2.0), marks=SLOW),
+        pytest.param(fdp.PureDP(1.0), marks=SLOW),
+        pytest.param(
+            fdp.Subsampled(fdp.Laplace(1.0), fdp.sampling.Poisson(0.5)), marks=SLOW
+        ),
     ],
 )
 def test_brackets(mechanism):
@@ -341,6 +358,7 @@ def test_calibration_of_batches():
 # ------------------------------------------------------------------ transformations
 
 
+@pytest.mark.slow
 def test_transformations():
     epsilon = lambda b: allocated(fdp.Laplace(b), 10).epsilon(delta=1e-4)
     each = [float(epsilon(b)) for b in (1.0, 2.0)]
@@ -361,15 +379,19 @@ def test_transformations():
 # ------------------------------------------------------------------------------ errors
 
 
-def test_errors():
-    with pytest.raises(ValueError, match="num_participations must be at most"):
-        ALLOCATION(3, num_participations=4)
+@pytest.mark.slow
+def test_more_participations_than_batches_in_a_program():
     run = lambda t: fdp.DPSGD(
         noise_multiplier=1.0, sampling=ALLOCATION(t, num_participations=3), num_steps=6
     )
     found = jax.jit(lambda t: run(t).bounds(delta=1e-5))(2.0)
     assert found.lower <= 0
     assert found.upper == jnp.inf
+
+
+def test_errors():
+    with pytest.raises(ValueError, match="num_participations must be at most"):
+        ALLOCATION(3, num_participations=4)
     with pytest.raises(TypeError, match="mechanism must be Gaussian where a record's"):
         fdp.Subsampled(fdp.Laplace(1.0), ALLOCATION(3, same_every_epoch=True))
     with pytest.raises(ValueError, match="size must be 1 for random allocation, got 2"):
