@@ -52,6 +52,12 @@ _LARGEST_GROUP = 64
 _TIGHT = 5e-3
 """How far off its root a value may be to be called certified, relatively.  Those
 for whole curves are a thousandth off where all is well."""
+_NEAR = 1e-11
+"""The same for the contour, whose values have to agree with those of other engines."""
+_SPARE = 100
+"""Logits are steeper than that in no parameter's logarithm, about."""
+_NUDGES, _FIRST_NUDGE = 8, 1e-12
+"""Steps, and the first one's relative size, in which a value is moved until met."""
 _NARROW = 1e-6
 """Width of the certificate, as a difference of logits, that queries call certified."""
 
@@ -260,18 +266,16 @@ def _best(
         and target.at_one_point
         and by_contour(mechanism, unknown)
     ):
-        # As queries do: the smallest program first.
-        found = ask(method=Method("contour"))
-        # So that a query of what was found asks it, too.
-        same = by_contour(unknown.put(mechanism, found.value), unknown)
-        if same and not holds_anywhere(found.status != Status.TIGHT):
-            return found
+        # As queries do: the smallest program first, if it says as much as the others.
+        found = ask(method=Method("contour"), near=str(_NEAR))
+        if not holds_anywhere(found.status != Status.TIGHT):
+            return _met(found, mechanism, target, unknown)
     splits = method.name != "grid" and can_split(mechanism, unknown)
     if splits and (looks or needs_no_splitting(mechanism, unknown)):
         found = ask(method=dataclasses.replace(method, split=False))
         if not looks or not holds_anywhere(found.status != Status.TIGHT):
-            return found
-    found = ask(method=method)
+            return _met(found, mechanism, target, unknown)
+    found = _met(ask(method=method), mechanism, target, unknown)
     known = not is_traced(found.status) and outside_transformations()
     if not (known and method == AUTO and accounts_in_float64()):
         return found
@@ -287,6 +291,32 @@ def _best(
         # What is asked next may be answered by other engines than the search's.
         if bool(asked[1]):
             return dataclasses.replace(one, status=asked[0].status)
+    return found
+
+
+def _met(
+    found: _Solved,
+    mechanism: AbstractMechanism,
+    target: AbstractTarget,
+    unknown: Unknown,
+) -> _Solved:
+    """The solution, or one next to it at which a query sees that the target is met.
+
+    A query may be answered by another engine than the search's, whose bracket reaches
+    a little farther.
+    """
+    if not outside_transformations() or not target.at_one_point:
+        return found
+    value, leaks = np.asarray(found.value), np.asarray(found.leaks)
+    if not np.isfinite(value) or not by_contour(unknown.put(mechanism, value), unknown):
+        return found
+    for count in range(_NUDGES):
+        jump = count if unknown.whole else _FIRST_NUDGE * 8**count * np.abs(value)
+        moved = jnp.asarray(value - leaks * jump * (count > 0))
+        moved = _in_single(moved, unknown, leaks) if narrow() else moved
+        asked = target.asked(unknown.put(mechanism, moved))
+        if asked is None or bool(asked[1]):
+            return dataclasses.replace(found, value=moved) if count else found
     return found
 
 
@@ -349,6 +379,7 @@ def _solve(
     narrow: bool,
     method: Method,
     repeated: bool,
+    near: str = str(_TIGHT),
 ) -> _Solved:
     excess = _Excess(unknown, method, repeated)
     args = jax.tree.map(jnp.asarray, (mechanism, target))
@@ -372,7 +403,9 @@ def _solve(
         value = with_gradient(value, unknown.at(jnp.where(found.inside, root, found.t)))
     met = found.met & target.reachable()[0]
     value = jnp.where(met, value, jnp.nan)
-    tight = jnp.abs(value - unknown.at(found.t)) <= _TIGHT * jnp.abs(value)
+    tight = jnp.abs(value - unknown.at(found.t)) <= float(near) * jnp.abs(value)
+    # Estimates may jump over the target, from where one falls back on a bound.
+    tight = tight & (found.spare <= _SPARE * float(near))
     tight = tight | unknown.whole | ~found.inside
     if target.at_one_point:
         tight = tight & (found.width <= _NARROW)

@@ -40,6 +40,8 @@ class Solution(eqx.Module):
     """Whether the target is certainly met there."""
     width: Float[Array, ""]
     """Width of the certificate of the excess there."""
+    spare: Float[Array, ""]
+    """By how much the certificate is below the target there."""
     at_end: Bool[Array, ""]
     """Whether it is the riskier end of the range searched, all of which would do."""
     binding: Float[Array, " b"]
@@ -179,6 +181,7 @@ def solve(
             "checks": state["checks"] + 1,
             "best": jnp.where(met, value, state["best"]),
             "width": jnp.where(met, at.excess.upper - at.excess.lower, state["width"]),
+            "spare": jnp.where(met, -at.excess.upper, state["spare"]),
             "binding": jnp.where(met, binding, state["binding"]),
         }
         checked = certify.step(checked, at.excess.upper, unknown, leaks, ends)
@@ -191,6 +194,7 @@ def solve(
         "jump": jnp.full_like(u, certify.first_jump),
         "best": jnp.full_like(u, jnp.nan),
         "width": jnp.full_like(u, jnp.inf),
+        "spare": jnp.full_like(u, jnp.inf),
         "binding": jnp.zeros(width, u.dtype),
         "checks": jnp.zeros((), jnp.int32),
         "done": jnp.zeros((), bool),
@@ -206,6 +210,7 @@ def solve(
         value=best,
         met=jnp.isfinite(best),
         width=last["width"],
+        spare=last["spare"],
         at_end=(u >= ends[1]) & (jnp.abs(best - end) <= 1e-9 * jnp.abs(end)),
         binding=last["binding"],
     )

@@ -139,7 +139,7 @@ class Resolved:
         whole, composed, first = self.whole, self.whole.composed, self.first
         auto = self._method.name == "auto"
         looks = accounts_in_float64() and evaluates_at_once()
-        early = auto and looks and first is whole
+        early = auto and looks and first is whole and not _moves_once(composed)
         early = early and by_contour(self.known_steps, composed)
         if early:
             yield _by(whole, Method("contour"))

@@ -49,9 +49,7 @@ def _runs(steps=STEPS, probs=PROBS, tail=0.0, noise=NOISE):
     )
 
 
-@jax.jit
 def _deltas(mechanism, count, epsilons):
-    """One program for all parameters and counts of a mechanism."""
     return mechanism.repeat(count).bounds(epsilon=epsilons)
 
 
