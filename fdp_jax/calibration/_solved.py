@@ -155,7 +155,7 @@ def _met(
     """
     if not outside_transformations() or not target.at_one_point:
         return found
-    value, leaks = np.asarray(found.value), np.asarray(found.leaks)
+    value, leaks = np.asarray(found.value), found.leaks
     if not np.isfinite(value) or not by_contour(unknown.put(mechanism, value), unknown):
         return found
     for count in range(_NUDGES):
