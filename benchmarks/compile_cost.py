@@ -69,8 +69,8 @@ def programs() -> dict[str, tuple[Callable[..., Any], tuple[float, ...]]]:
     every = 1.1, 0.01, 1000.0
     return {
         "epsilon": (epsilon, (1.1,)),
-        "epsilon, all traced": (epsilon, every),
-        "gradient, all traced": (jax.grad(epsilon, (0, 1, 2)), every),
+        "epsilon of all numbers": (epsilon, every),
+        "gradient in all numbers": (jax.grad(epsilon, (0, 1, 2)), every),
         "delta": (lambda noise: run(noise).delta(epsilon=1.0), (1.1,)),
         "beta": (lambda noise: run(noise).beta(alpha=0.1), (1.1,)),
         "advantage": (lambda noise: run(noise).advantage(), (1.1,)),
