@@ -78,19 +78,26 @@ def asked_of_host(
 
 
 def closes_over_traced(tree: Any) -> bool:
-    """Whether a function in a tree, or a class of the user's, needs what is traced."""
+    """Whether a function in a tree may need what is traced, as far as can be seen.
+
+    Of a user's own classes nothing is known, so they may.
+    """
     leaves, structure = jax.tree.flatten(tree)
-    return any(map(_holds_traced, constituents(structure, leaves)))
+    seen: set[int] = set()
+    return any(_holds_traced(x, seen) for x in constituents(structure, leaves))
 
 
-def _holds_traced(value: Any) -> bool:
-    if isinstance(value, type):
-        methods = vars(value).values() if is_foreign(value) else ()
-        return any(_holds_traced(x) for x in methods if isinstance(x, FunctionType))
+def _holds_traced(value: Any, seen: set[int]) -> bool:
     if not isinstance(value, FunctionType):
-        return is_foreign(type(value)) and _holds_traced(type(value))
-    held = [cell.cell_contents for cell in value.__closure__ or ()]
-    return is_traced(held) or any(map(_holds_traced, held))
+        return is_foreign(value if isinstance(value, type) else type(value))
+    if id(value) in seen:  # it may call itself
+        return False
+    seen.add(id(value))
+    held = [*(value.__defaults__ or ()), *(value.__kwdefaults__ or {}).values()]
+    for cell in value.__closure__ or ():
+        with contextlib.suppress(ValueError):  # one that is empty as yet
+            held.append(cell.cell_contents)
+    return is_traced(held) or any(_holds_traced(x, seen) for x in held)
 
 
 def _parted(flags: Sequence[bool], values: Sequence[Any]) -> tuple[list, list]:
@@ -126,7 +133,7 @@ def _hosted(ask: Ask, kinds: Kinds) -> Callable[..., Answer]:
     @jax.custom_jvp
     def asked(*moving: Any) -> Answer:
         ranks = [jnp.ndim(x) for x in moving]
-        call = functools.partial(_over_rows, ask, ranks)
+        call = functools.partial(_over_rows, ask, kinds, ranks)
         return jax.pure_callback(call, kinds, *moving, vmap_method="expand_dims")
 
     @functools.partial(asked.defjvp, symbolic_zeros=True)
@@ -187,12 +194,12 @@ def _rows(back: Any, values: Sequence[Any], index: int, at: Sequence[Any]) -> li
         along = jnp.asarray(unit.reshape(shape), values[index].dtype)
         rows.append(back([*zeros[:index], along, *zeros[index + 1 :]]))
     return [
-        jnp.stack(parts).reshape(*shape, *x.shape)
+        jnp.stack(parts).reshape(*shape, *x.shape).astype(values[index].dtype)
         for parts, x in zip(zip(*rows, strict=True), at, strict=True)
     ]
 
 
-def _over_rows(ask: Ask, ranks: Sequence[int], *moving: Any) -> Answer:
+def _over_rows(ask: Ask, kinds: Kinds, ranks: Sequence[int], *moving: Any) -> Answer:
     """The answers for each member of a batch, whose axes come first."""
     arrays = [np.asarray(x) for x in moving]
     leads = [x.shape[: x.ndim - n] for x, n in zip(arrays, ranks, strict=True)]
@@ -205,5 +212,7 @@ def _over_rows(ask: Ask, ranks: Sequence[int], *moving: Any) -> Answer:
         jax.tree.map(np.asarray, ask(*(x[index] for x in spread)))
         for index in np.ndindex(batch)
     ]
+    if not rows:
+        return jax.tree.map(lambda x: np.zeros(batch + x.shape, x.dtype), kinds)
     joined = lambda *parts: np.stack(parts).reshape(batch + parts[0].shape)
     return jax.tree.map(joined, *rows)

@@ -118,7 +118,8 @@ def _one_of(flags: jax.Array, bits: jax.Array) -> jax.Array:
     """Those of a wrong entry, if there is any; in a program of one number its own."""
     if bits.ndim == 0:
         return bits
-    return jnp.max(jnp.where(flags, bits, np.iinfo(bits.dtype).min))
+    least = np.iinfo(bits.dtype).min
+    return jnp.max(jnp.where(flags, bits, least), initial=least)
 
 
 @_one_of.def_vmap

@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -115,7 +116,7 @@ def _best(
         and by_contour(mechanism, unknown)
     ):
         # As queries do: the smallest program first, if it says as much as the others.
-        found = ask(method=Method("contour"), near=str(_NEAR))
+        found = ask(method=Method("contour"), near=_NEAR)
         if not holds_anywhere(found.status != Status.TIGHT):
             return _met(found, mechanism, target, unknown)
     splits = method.name != "grid" and can_split(mechanism, unknown)
@@ -160,7 +161,8 @@ def _met(
         return found
     for count in range(_NUDGES):
         jump = count if unknown.whole else _FIRST_NUDGE * 8**count * np.abs(value)
-        moved = jnp.asarray(value - leaks * jump * (count > 0))
+        moved = value - leaks * jump * (count > 0)
+        moved = jnp.clip(moved, unknown.lowest, unknown.highest)
         moved = in_single(moved, unknown, leaks) if narrow() else moved
         asked = target.asked(unknown.put(mechanism, moved))
         if asked is None or bool(asked[1]):
@@ -227,7 +229,7 @@ def _solve(
     narrow: bool,
     method: Method,
     repeated: bool,
-    near: str = str(_TIGHT),
+    near: Any = _TIGHT,
 ) -> Solved:
     excess = Excess(unknown, method, repeated)
     args = jax.tree.map(jnp.asarray, (mechanism, target))
@@ -251,9 +253,9 @@ def _solve(
         value = with_gradient(value, unknown.at(jnp.where(found.inside, root, found.t)))
     met = found.met & target.reachable()[0]
     value = jnp.where(met, value, jnp.nan)
-    tight = jnp.abs(value - unknown.at(found.t)) <= float(near) * jnp.abs(value)
+    tight = jnp.abs(value - unknown.at(found.t)) <= near * jnp.abs(value)
     # Estimates may jump over the target, from where one falls back on a bound.
-    tight = tight & (found.spare <= _SPARE * float(near))
+    tight = tight & (found.spare <= _SPARE * near)
     tight = tight | unknown.whole | ~found.inside
     if target.at_one_point:
         tight = tight & (found.width <= _NARROW)

@@ -58,6 +58,7 @@ _FINER = 4 * Method.points
 _OFTEN = 8.0
 """Participations from which on the contour is tight more often than not."""
 _FEW_PAIRS = 16
+"""Different releases, of which the contour makes one table after the other."""
 _Answer = TypeVar("_Answer", Bounds, ProfilePoint)
 
 
@@ -207,15 +208,13 @@ def has_ladder(guarantee: "_Query") -> bool:
     if not (calls_the_host() and accounts_in_float64()):
         return False
     mechanism, direction, method = guarantee._subject()
-    if method != AUTO:
+    if method != AUTO or closes_over_traced(guarantee):
         return False
     mechanism.require_complete()
     mechanism = mechanism.simplified()
     if direction == "both":
         mechanism = mechanism.alone()
-    return route(loss_like(mechanism)) != "closed_form" and not closes_over_traced(
-        guarantee
-    )
+    return route(loss_like(mechanism)) != "closed_form"
 
 
 def loss_like(mechanism: "AbstractMechanism") -> ComposedLoss:

@@ -112,27 +112,41 @@ def test_calibration_and_its_derivative():
     assert _equations(lambda *x: noise(*x).value, *at) < 400
 
 
-def test_what_needs_a_traced_number_behind_our_back_is_told():
+def test_what_may_need_a_traced_number_behind_our_back_is_told():
     flat = lambda x, s: -0.5 * jnp.square(x / s)
     seen = []
 
     def held(noise):
         inner = lambda x, s: flat(x - noise, s)
         outer = lambda x, s: inner(x, s)
+        by_default = lambda x, s=noise: flat(x, s)
 
-        class Own:
-            def density(self, x):
-                return inner(x, 1.0)
+        def again(x):
+            return again(x - 1) if x > 1 else outer(x, 1.0)
 
-        for value in (flat, inner, outer, Own(), {"a": [outer]}, np.zeros(2)):
-            seen.append(closes_over_traced(value))
+        values = flat, inner, outer, by_default, again, {"a": [outer]}, np.zeros(2)
+        seen.append([closes_over_traced(value) for value in values])
         return noise
 
     jax.jit(held)(1.0)
-    assert seen == [False, True, True, True, True, False]
-    seen.clear()
+    assert seen.pop() == [False, *[True] * 5, False]
     held(1.0)
-    assert not any(seen)
+    assert not any(seen.pop())
+
+    class Own:  # of which nothing is known
+        def itself(self):
+            return super().__init__()
+
+    assert closes_over_traced(Own())
+
+
+def test_numbers_of_another_precision_and_empty_batches():
+    with jax.enable_x64(True):
+        epsilon = lambda s: _run(s).epsilon(delta=1e-5)
+        slope = jax.jit(jax.grad(epsilon))(np.float32(1.25))
+        assert slope.dtype == np.float32
+        np.testing.assert_allclose(slope, jax.grad(epsilon)(1.25), rtol=1e-6)
+        assert jax.jit(jax.vmap(epsilon))(np.zeros(0)).shape == (0,)
 
 
 def test_what_the_host_raises_comes_out():
