@@ -35,6 +35,7 @@ from ._concrete import outside_transformations
 from ._float64_call import Program, float64_call, struct_of
 from ._host import whole_programs
 
+_T = TypeVar("_T")
 _Fn = TypeVar("_Fn", bound=Callable[..., Any])
 
 # What a 64-bit result becomes for a caller with x64 off.
@@ -57,9 +58,37 @@ def float_dtype() -> np.dtype:
     return np.dtype(np.float64 if x64 else np.float32)
 
 
-def narrow() -> bool:
-    """Whether the caller gets float32 numbers, so that bounds are rounded outward."""
-    return float_dtype() == np.float32
+class Outward(NamedTuple):
+    """Two ends of an interval, rounded outward where they become float32."""
+
+    lower: Any
+    upper: Any
+
+    def in_single(self) -> "Outward":
+        """The ends that such a program gets."""
+        return Outward(round_down_to_single(self.lower), round_up_to_single(self.upper))
+
+
+@jax.custom_jvp
+def round_down_to_single(x: Any) -> Any:
+    """The greatest float32 at or below x, as float64; subnormals count as zero.
+
+    Its derivative is that of x.
+    """
+    single = x.astype(jnp.float32)
+    below = jnp.nextafter(single, jnp.asarray(-jnp.inf, jnp.float32))
+    rounded = jnp.where(single.astype(x.dtype) > x, below, single).astype(x.dtype)
+    least = float(jnp.finfo(jnp.float32).tiny)
+    small = jnp.where(x < 0, -least, 0.0)
+    return jnp.where(jnp.abs(x) < least, small, rounded)
+
+
+round_down_to_single.defjvps(lambda tangent, rounded, x: tangent)
+
+
+def round_up_to_single(x: Any) -> Any:
+    """The least float32 at or above x, as float64; subnormals count as zero."""
+    return -round_down_to_single(-x)
 
 
 _native_float32 = contextvars.ContextVar("native_float32", default=False)
@@ -165,10 +194,9 @@ def in_float64(fn: Any = None, /, *, cast_out: bool = True) -> Any:
         if outside_transformations():
             # Nothing is being traced, so no rule has to enter the context later.
             args, kwargs = jax.tree.map(_as_dynamic, (args, kwargs))
-            narrow = cast_out and float_dtype() != np.float64
             with jax.enable_x64(True):
                 out = on_its_own(*args, **kwargs)
-            return jax.tree.map(_narrow_array, out) if narrow else out
+            return of_caller(out) if cast_out else out
         if float_dtype() == np.float64:
             args, kwargs = jax.tree.map(_as_dynamic, (args, kwargs))
             return with_x64_on(*args, **kwargs)
@@ -268,9 +296,7 @@ def _flatten(fn: Callable[..., Any], cast_out: bool) -> Callable[..., Any]:
         args, kwargs = signature.rebuild([_promote(x) for x in arrays])
         with whole_programs():
             out, static = eqx.partition(fn(*args, **kwargs), eqx.is_array)
-        if cast_out:
-            out = jax.tree.map(_narrow, out)
-        return out, _Static(static)
+        return _in_single(out) if cast_out else out, _Static(static)
 
     # `jit` must see the parameters of `flat`, not those of `fn`.
     del flat.__wrapped__
@@ -310,12 +336,28 @@ def _demote(leaf: Any) -> Any:
     return leaf
 
 
-def _narrow(array: Any) -> Any:
-    """The array in the dtype that a caller with x64 off expects."""
-    narrow = _NARROW.get(array.dtype)
-    return array if narrow is None else jnp.asarray(array, narrow)
+def _in_single(out: Any) -> Any:
+    """A result in the types that a caller with x64 off expects.
+
+    What has ends has a method `in_single`, which rounds them outward.
+    """
+    rounds = lambda x: hasattr(x, "in_single")
+
+    def narrow(leaf: Any) -> Any:
+        if not eqx.is_array(leaf) or leaf.dtype not in _NARROW:
+            return leaf
+        return jnp.asarray(leaf, _NARROW[leaf.dtype])
+
+    rounded = lambda x: jax.tree.map(narrow, x.in_single() if rounds(x) else x)
+    return jax.tree.map(rounded, out, is_leaf=rounds)
 
 
-def _narrow_array(leaf: Any) -> Any:
-    """`_narrow` for a leaf of any kind."""
-    return _narrow(leaf) if eqx.is_array(leaf) else leaf
+_in_single_at_once = eqx.filter_jit(_in_single)
+
+
+def of_caller(out: _T) -> _T:
+    """A result that was found at once, in the caller's precision."""
+    if float_dtype() == np.float64:
+        return out
+    with jax.enable_x64(True):
+        return _in_single_at_once(out)

@@ -15,11 +15,7 @@ from .._internal._concrete import (
     ahead_of_time,
     is_traced,
 )
-from .._internal._precision import (
-    float_dtype,
-    in_float64,
-    narrow,
-)
+from .._internal._precision import float_dtype, in_float64
 from ..curves import (
     Status,
     with_gradient,
@@ -154,20 +150,26 @@ def _in_other_unit(
     """What was found for a mechanism in which the unknown has another unit."""
     found = calibrate(View(simpler, "both", method), target, solve_for=name)
     unknown = find_unknown(mechanism, name)
-    value = _scaled(found.value, scale, unknown, found.leaks, narrow=narrow())
+    value = _scaled(
+        found.value,
+        scale,
+        unknown,
+        found.leaks,
+        single=jnp.asarray(float_dtype() == np.float32),
+    )
     completed = unknown.put(mechanism, value)
     return dataclasses.replace(found, value=value, mechanism=completed)
 
 
 @in_float64
 def _scaled(
-    value: Array, scale: Array, unknown: Unknown, leaks: Array, *, narrow: bool
+    value: Array, scale: Array, unknown: Unknown, leaks: Array, *, single: Array
 ) -> Array:
     """The product, rounded so that its quotient by the scale is on the private side."""
     product = value * scale
     fixed = stop_gradient(product)
     moved = fixed + leaks * -4 * float(jnp.finfo(fixed.dtype).eps) * jnp.abs(fixed)
-    moved = in_single(moved, unknown, leaks) if narrow else moved
+    moved = jnp.where(single, in_single(moved, unknown, leaks), moved)
     return with_gradient(moved, product)
 
 

@@ -26,13 +26,12 @@ from .._internal._precision import (
     accounts_in_float64,
     float_dtype,
     in_float64,
-    narrow,
+    round_down_to_single,
 )
 from ..comparison.sources import Request
 from ..curves import (
     Status,
     over_signs,
-    round_down_to_single,
     signs_of,
     with_gradient,
 )
@@ -105,7 +104,7 @@ def _best(
         mechanism,
         ready,
         unknown=unknown,
-        narrow=narrow(),
+        single=jnp.asarray(float_dtype() == np.float32),
         repeated=not unknown.factor and is_repeated(mechanism.known_steps()),
     )
     looks = evaluates_at_once() and accounts_in_float64()
@@ -163,7 +162,8 @@ def _met(
         jump = count if unknown.whole else _FIRST_NUDGE * 8**count * np.abs(value)
         moved = value - leaks * jump * (count > 0)
         moved = jnp.clip(moved, unknown.lowest, unknown.highest)
-        moved = in_single(moved, unknown, leaks) if narrow() else moved
+        if float_dtype() == np.float32:
+            moved = in_single(moved, unknown, leaks)
         asked = target.asked(unknown.put(mechanism, moved))
         if asked is None or bool(asked[1]):
             return dataclasses.replace(found, value=moved) if count else found
@@ -226,7 +226,7 @@ def _solve(
     target: AbstractTarget,
     *,
     unknown: Unknown,
-    narrow: bool,
+    single: Array,
     method: Method,
     repeated: bool,
     near: Any = _TIGHT,
@@ -244,9 +244,7 @@ def _solve(
         )
 
     found, leaks = search(stop_gradient(args))
-    value = found.value
-    if narrow:
-        value = in_single(value, unknown, leaks)
+    value = jnp.where(single, in_single(found.value, unknown, leaks), found.value)
     if not unknown.whole:
         # Where the whole range meets the target, nothing moves its end.
         root = implicit_root(excess, found.t, args, ())

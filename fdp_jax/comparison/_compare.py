@@ -231,7 +231,7 @@ def _compared(
     found = stop_gradient(search(first, second))
     name = engines_of(first, second)
     tolerance = jnp.asarray(_TOLERANCE)
-    answer = dominance_of(found, tolerance, name, narrow=False)
+    answer = dominance_of(found, tolerance, name)
     errors = errors_from(first, second, found.prepared, jnp.asarray(priors))
     return answer, _places(found.nodes), errors
 

@@ -17,7 +17,7 @@ from jaxtyping import Array, Float, Int
 
 from .._internal import _checks
 from .._internal._calls import explained
-from .._internal._precision import float_dtype, in_float64
+from .._internal._precision import in_float64
 from .._internal._record import Record
 from ..curves import Bounds
 from ..engines import Interval
@@ -113,27 +113,25 @@ def blackwell_dominates(a: Any, b: Any, *, tolerance: Any = 1e-9) -> Dominance:
     """
     tolerance = _checks.checked_scalar("tolerance", _checks.probability, tolerance)
     first, second = pair(a, b)
-    return _dominance(first, second, tolerance, narrow=float_dtype() == jnp.float32)
+    return _dominance(first, second, tolerance)
 
 
 @in_float64
-def _dominance(
-    first: Request, second: Request, tolerance: Array, *, narrow: bool
-) -> Dominance:
+def _dominance(first: Request, second: Request, tolerance: Array) -> Dominance:
     found = stop_gradient(search(first, second))
-    answer = dominance_of(found, tolerance, engines_of(first, second), narrow)
+    answer = dominance_of(found, tolerance, engines_of(first, second))
     ends = lambda x: (x.regret, x.reverse)
     fixed = tuple(without_derivative(x, first, second) for x in ends(answer))
     return eqx.tree_at(ends, answer, fixed)
 
 
-def dominance_of(found: Found, tolerance: Array, name: str, narrow: bool) -> Dominance:
+def dominance_of(found: Found, tolerance: Array, name: str) -> Dominance:
     """The answer from what a search has seen, inside the program."""
     forward, backward = found.ends()
     yes, no = forward.upper <= tolerance, forward.lower > tolerance
     verdict = jnp.where(yes, 1, jnp.where(no, -1, 0)).astype(jnp.int32)
     regret, reverse = (
-        dataclasses.replace(as_bounds(x, x.estimate, narrow), method=name)
+        dataclasses.replace(as_bounds(x, x.estimate), method=name)
         for x in (forward, backward)
     )
     crossings = find_crossings(found.nodes)

@@ -15,7 +15,7 @@ from jax import lax
 from jax.lax import stop_gradient
 from jaxtyping import Array, Float
 
-from .._internal._precision import in_float64, narrow
+from .._internal._precision import in_float64
 from ..curves import (
     EPSILON,
     AbstractGuarantee,
@@ -82,7 +82,7 @@ class Join(AbstractGuarantee):
 
     def _error_rate_bounds(self, alpha):
         infinite = self._delta_bounds(jnp.inf)
-        return _join_rates(*pair(self.a, self.b), alpha, infinite, narrow=narrow())
+        return _join_rates(*pair(self.a, self.b), alpha, infinite)
 
 
 class Meet(AbstractGuarantee):
@@ -130,7 +130,7 @@ class Meet(AbstractGuarantee):
     def _solve(self, delta):
         one, other = (g._epsilon_bounds(delta) for g in (self.a, self.b))
         least = _pick(one, other, jnp.minimum)
-        own = meet_epsilon(*pair(self.a, self.b), delta, narrow=narrow())
+        own = meet_epsilon(*pair(self.a, self.b), delta)
         return _at_most(own, least, EPSILON)
 
     def _profile(self, epsilon):
@@ -174,7 +174,7 @@ def _at_most(found: Bounds, least: Bounds, known: Range) -> Bounds:
 
 @in_float64
 def _join_rates(
-    first: Request, second: Request, alpha: Array, infinite: Bounds, *, narrow: bool
+    first: Request, second: Request, alpha: Array, infinite: Bounds
 ) -> tuple[Bounds, Bounds]:
     chosen = sources(first, second)
     halves = halves_of(first, second)
@@ -190,8 +190,8 @@ def _join_rates(
         beta = tpr.map_down(lambda x: jnp.clip(1 - x, 0, 1 - alpha))
         inside = ~edge
         return (
-            bounds_of(beta, (beta.lower <= 0) & inside, narrow, beta_range(alpha)),
-            bounds_of(tpr, (tpr.upper >= 1) & inside, narrow, tpr_range(alpha)),
+            bounds_of(beta, (beta.lower <= 0) & inside, beta_range(alpha)),
+            bounds_of(tpr, (tpr.upper >= 1) & inside, tpr_range(alpha)),
         )
 
     found = elementwise(one, jnp.asarray(alpha))

@@ -150,9 +150,7 @@ def _ordered(lower: Array, estimate: Array, upper: Array) -> Interval:
 
 
 @in_float64
-def meet_epsilon(
-    first: Request, second: Request, delta: Array, *, narrow: bool
-) -> Bounds:
+def meet_epsilon(first: Request, second: Request, delta: Array) -> Bounds:
     delta = jnp.asarray(delta)
     hull = _hull(first, second, jnp.zeros(1))
 
@@ -176,6 +174,6 @@ def meet_epsilon(
         upper = jnp.where(target >= 1, -jnp.inf, upper + 1e-14)
         lower = jnp.where(target >= 1, -jnp.inf, lower)
         value = Interval(lower, jnp.clip(estimate, lower, upper), upper)
-        return bounds_of(value, jnp.isposinf(upper), narrow, EPSILON)
+        return bounds_of(value, jnp.isposinf(upper), EPSILON)
 
     return without_derivative(elementwise(one, delta), first, second, delta)

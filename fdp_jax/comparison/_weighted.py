@@ -20,14 +20,13 @@ from jaxtyping import Array, Float
 
 from .._internal import _checks
 from .._internal._calls import explained
-from .._internal._precision import float_dtype, in_float64
+from .._internal._precision import in_float64
 from .._internal._quadrature import between
 from .._internal._record import Record
 from ..curves import (
     Bounds,
     Status,
     classify,
-    round_down_to_single,
     with_gradient,
 )
 from .delta import (
@@ -175,8 +174,7 @@ def weighted_divergence(
     """
     _require_hyper_prior(hyper_prior)
     first, second = pair(a, b)
-    narrow = float_dtype() == jnp.float32
-    return _weighted(first, second, hyper_prior, narrow=narrow)
+    return _weighted(first, second, hyper_prior)
 
 
 def _require_hyper_prior(value: Any) -> None:
@@ -204,7 +202,7 @@ def _near_zero(hyper_prior: HyperPrior) -> Callable[[Array, Array], Array]:
 
 @in_float64
 def _weighted(
-    first: Request, second: Request, hyper_prior: HyperPrior, *, narrow: bool
+    first: Request, second: Request, hyper_prior: HyperPrior
 ) -> WeightedDivergence:
     first, second = (_both_halves(r, hyper_prior.symmetric) for r in (first, second))
     weigh = _near_zero(hyper_prior)
@@ -217,8 +215,6 @@ def _weighted(
     status = classify(lower, upper, jnp.isinf(upper))
     small = (lower <= upper) & (upper - lower <= NEGLIGIBLE)
     status = jnp.where(small, Status.TIGHT, status)
-    if narrow:
-        lower, upper = round_down_to_single(lower), -round_down_to_single(-upper)
     lower, upper = (with_gradient(x, estimate) for x in (lower, upper))
     name = engines_of(first, second)
     return WeightedDivergence(

@@ -22,7 +22,6 @@ from .._internal._calls import explained
 from .._internal._concrete import outside_transformations
 from .._internal._implicit import known_value, optimum_or_kink
 from .._internal._precision import (
-    float_dtype,
     in_float64,
 )
 from .._internal._record import Record
@@ -34,7 +33,6 @@ from ..curves import (
     Status,
     classify,
     one_end,
-    round_down_to_single,
     uncrossed,
     with_gradient,
 )
@@ -151,7 +149,6 @@ def symmetrized_divergence(
 
 def _options() -> dict[str, bool]:
     return {
-        "narrow": float_dtype() == jnp.float32,
         "plain": outside_transformations(),
     }
 
@@ -263,9 +260,7 @@ def _identical(first: Request, second: Request) -> Bool[Array, ""]:
 
 
 @in_float64
-def _divergence(
-    first: Request, second: Request, *, narrow: bool, plain: bool
-) -> DeltaDivergence:
+def _divergence(first: Request, second: Request, *, plain: bool) -> DeltaDivergence:
     found = search(first, second)
     forward, backward = found.ends()
     value, reverse = forward.estimate, backward.estimate
@@ -273,8 +268,8 @@ def _divergence(
         ends = jax.tree.map(lambda x, y: jnp.stack([x, y]), forward, backward)
         value, reverse = attached((first, second), found.prepared, ends)
     larger = forward.estimate >= backward.estimate
-    direct = as_bounds(forward, value, narrow)
-    other = as_bounds(backward, reverse, narrow)
+    direct = as_bounds(forward, value)
+    other = as_bounds(backward, reverse)
     estimate = jnp.where(larger, direct.estimate, other.estimate)
     lower = stop_gradient(jnp.maximum(direct.lower, other.lower))
     upper = stop_gradient(jnp.maximum(direct.upper, other.upper))
@@ -317,12 +312,10 @@ def status_of(lower: Array, upper: Array) -> Array:
     return jnp.where(narrow, Status.TIGHT, status)
 
 
-def as_bounds(at: Extremum, estimate: Array, narrow: bool) -> Bounds:
-    """The certified interval, rounded outward for float32 callers."""
+def as_bounds(at: Extremum, estimate: Array) -> Bounds:
+    """The certified interval, with the derivative of the estimate."""
     lower, upper = jnp.minimum(at.lower, 0.5), jnp.minimum(at.upper, 0.5)
     status = status_of(lower, upper)
-    if narrow:
-        lower, upper = round_down_to_single(lower), -round_down_to_single(-upper)
     lower, upper = (with_gradient(x, estimate) for x in (lower, upper))
     return Bounds(lower, estimate, upper, status)
 

@@ -45,10 +45,8 @@ from ._queries import (
     ProfilePoint as ProfilePoint,
     bounds_of as bounds_of,
     elementwise as elementwise,
-    outward as outward,
     over_signs as over_signs,
     profile_at as profile_at,
-    round_down_to_single as round_down_to_single,
     signs_of as signs_of,
 )
 from ._subject import Subject as Subject

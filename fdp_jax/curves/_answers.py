@@ -10,24 +10,24 @@ from ._queries import ProfilePoint, bounds_of
 
 
 @in_float64
-def log_delta_of(point: ProfilePoint, *, narrow: bool) -> Bounds:
+def log_delta_of(point: ProfilePoint) -> Bounds:
     """Bounds of log delta."""
     found = point.log_delta
-    return _named(bounds_of(found, found.upper >= 0, narrow, LOGARITHM), point)
+    return _named(bounds_of(found, found.upper >= 0, LOGARITHM), point)
 
 
 @in_float64
-def log_rest_of(point: ProfilePoint, *, narrow: bool) -> Bounds:
+def log_rest_of(point: ProfilePoint) -> Bounds:
     """Bounds of log(1 - delta)."""
     vacuous = point.log_delta.upper >= 0
-    return _named(bounds_of(point.log_rest, vacuous, narrow, LOGARITHM), point)
+    return _named(bounds_of(point.log_rest, vacuous, LOGARITHM), point)
 
 
 @in_float64
-def delta_of(point: ProfilePoint, *, narrow: bool) -> Bounds:
+def delta_of(point: ProfilePoint) -> Bounds:
     """Bounds of delta."""
     found = point.log_delta.exponential()
-    return _named(bounds_of(found, found.upper >= 1, narrow, DELTA), point)
+    return _named(bounds_of(found, found.upper >= 1, DELTA), point)
 
 
 @in_float64(cast_out=False)
@@ -38,9 +38,7 @@ def threshold_of(prior: Float[Array, "..."]) -> Float[Array, "..."]:
 
 
 @in_float64
-def bayes_error_of(
-    point: ProfilePoint, prior: Float[Array, "..."], *, narrow: bool
-) -> Bounds:
+def bayes_error_of(point: ProfilePoint, prior: Float[Array, "..."]) -> Bounds:
     """Bounds of R(pi) = (1 - pi)(1 - delta(logit pi)), pi the weight of H0."""
     prior = jnp.asarray(prior)
     safe = _inside(prior)
@@ -49,7 +47,7 @@ def bayes_error_of(
     value = point.log_rest.shifted(jnp.log1p(-safe)).exponential()
     value = value.map(lambda x: jnp.where(certain, 0.0, jnp.minimum(x, most)))
     vacuous = (value.lower <= 0) & ~certain
-    return _named(bounds_of(value, vacuous, narrow, bayes_error_range(prior)), point)
+    return _named(bounds_of(value, vacuous, bayes_error_range(prior)), point)
 
 
 def _inside(prior: Array) -> Array:

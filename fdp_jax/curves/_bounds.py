@@ -1,5 +1,6 @@
 """Certified answers: an estimate between two bounds, and how it may be used."""
 
+import dataclasses
 import enum
 from typing import Any, NamedTuple
 
@@ -13,6 +14,7 @@ from jaxtyping import Array, Bool, Float, Int
 
 from .._internal import _checks
 from .._internal._concrete import outside_transformations
+from .._internal._precision import Outward
 from .._internal._record import Record
 from .._internal._show import LOWER, MIDDLE, UPPER, members
 from .._internal._tolerances import CROSSING
@@ -69,6 +71,11 @@ class Bounds(Record):
     method: str = eqx.field(static=True, default="")
     """The engine that found them, such as "grid", or several."""
 
+    def in_single(self) -> "Bounds":
+        """The bounds rounded outward."""
+        ends = Outward(self.lower, self.upper).in_single()
+        return dataclasses.replace(self, lower=ends.lower, upper=ends.upper)
+
     def pick(
         self, bound: Bound | str, *, upper_is_pessimistic: bool
     ) -> Float[Array, "..."]:
@@ -122,7 +129,7 @@ read when a program is traced."""
 def uncrossed(
     lower: Array, upper: Array, known: Range, *, unit: float | None = None
 ) -> tuple[Array, Array, Bool[Array, "..."]]:
-    """Ends of an interval in their order, and whether they contradicted each other.
+    """Outward of an interval in their order, and whether they contradicted each other.
 
     Where they do, one of them is false, and nobody knows which: nothing is claimed any
     more but what was known before.  (Ends that are not a number are no claim either.)

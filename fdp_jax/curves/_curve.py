@@ -74,7 +74,7 @@ def certainty(curve: Curve) -> Bounds:
     logs = [log for x in halves for log in (x.log_delta_grid, x.log_rest_grid)]
     each = [log.exponential() for log in logs]
     found = jax.tree.map(lambda *x: jnp.concatenate(x), *each)
-    return bounds_of(found, jnp.zeros((), bool), False, DELTA)
+    return bounds_of(found, jnp.zeros((), bool), DELTA)
 
 
 @in_float64(cast_out=False)

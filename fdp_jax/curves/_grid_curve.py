@@ -11,7 +11,7 @@ from jax.lax import stop_gradient
 from jaxtyping import Array, Float
 
 from .._internal._picture import Lines
-from .._internal._precision import in_float64, narrow
+from .._internal._precision import in_float64
 from .._internal._special import safe_log
 from ..engines import Interval, log_complement, select
 from ._bounds import (
@@ -65,13 +65,13 @@ class GridCurve(AbstractGuarantee):
         return ((self.alpha_grid, self.beta_grid),)
 
     def _solve(self, delta: Any) -> Bounds:
-        return _epsilon(self, delta, narrow=narrow())
+        return _epsilon(self, delta)
 
     def _profile(self, epsilon: Any) -> ProfilePoint:
         return _profile(self, epsilon)
 
     def _error_rate_bounds(self, alpha: Any) -> tuple[Bounds, Bounds]:
-        return _error_rates(self, alpha, narrow=narrow())
+        return _error_rates(self, alpha)
 
 
 def _segment(grid: Array, x: Array) -> tuple[Array, Array]:
@@ -211,7 +211,7 @@ def _slope(curve: GridCurve, i: Array, kink: Callable[[Array, Array], Array]) ->
 
 
 @in_float64
-def _epsilon(curve: GridCurve, delta: Array, *, narrow: bool) -> Bounds:
+def _epsilon(curve: GridCurve, delta: Array) -> Bounds:
     grid = curve.epsilon_grid
 
     def one(delta: Array) -> Bounds:
@@ -226,7 +226,7 @@ def _epsilon(curve: GridCurve, delta: Array, *, narrow: bool) -> Bounds:
         estimate = _polish(curve, estimate, target)
         lower, upper = (jnp.where(delta >= 1, -jnp.inf, x) for x in (lower, upper))
         value = Interval(lower, jnp.clip(estimate, lower, upper), upper)
-        return bounds_of(value, jnp.isposinf(upper), narrow, EPSILON)
+        return bounds_of(value, jnp.isposinf(upper), EPSILON)
 
     return elementwise(one, jnp.asarray(delta))
 
@@ -260,9 +260,7 @@ def _polish(curve: GridCurve, epsilon: Array, target: Array) -> Array:
 
 
 @in_float64
-def _error_rates(
-    curve: GridCurve, alpha: Array, *, narrow: bool
-) -> tuple[Bounds, Bounds]:
+def _error_rates(curve: GridCurve, alpha: Array) -> tuple[Bounds, Bounds]:
     grid = curve.epsilon_grid
 
     def lines(
@@ -357,8 +355,8 @@ def _error_rates(
         tpr = select(edge, at_edge.map_down(lambda x: 1 - x), _clipped(tpr))
         interior = ~edge
         return (
-            bounds_of(beta, (beta.lower <= 0) & interior, narrow, beta_range(alpha)),
-            bounds_of(tpr, (tpr.upper >= 1) & interior, narrow, tpr_range(alpha)),
+            bounds_of(beta, (beta.lower <= 0) & interior, beta_range(alpha)),
+            bounds_of(tpr, (tpr.upper >= 1) & interior, tpr_range(alpha)),
         )
 
     return elementwise(one, jnp.asarray(alpha))

@@ -16,7 +16,7 @@ from .._internal._calls import explained
 from .._internal._concrete import ahead_of_time, is_traced
 from .._internal._host import asked_of_host
 from .._internal._picture import Lines, page
-from .._internal._precision import float_dtype, narrow
+from .._internal._precision import float_dtype
 from .._internal._record import Record
 from ._answers import (
     bayes_error_of,
@@ -140,7 +140,7 @@ class AbstractGuarantee(Record):
     @_question
     def _delta_bounds(self, epsilon: Any, *, both: bool = True) -> Bounds:
         return self._settled(
-            lambda g: delta_of(g._profile(epsilon), narrow=narrow()),
+            lambda g: delta_of(g._profile(epsilon)),
             lambda: DELTA,
             both=both,
         )
@@ -148,7 +148,7 @@ class AbstractGuarantee(Record):
     @_question
     def _log_delta_bounds(self, epsilon: Any, *, both: bool = True) -> Bounds:
         return self._settled(
-            lambda g: log_delta_of(g._profile(epsilon), narrow=narrow()),
+            lambda g: log_delta_of(g._profile(epsilon)),
             lambda: LOGARITHM,
             both=both,
         )
@@ -156,7 +156,7 @@ class AbstractGuarantee(Record):
     @_question
     def _log_rest_bounds(self, epsilon: Any, *, both: bool = True) -> Bounds:
         return self._settled(
-            lambda g: log_rest_of(g._profile(epsilon), narrow=narrow()),
+            lambda g: log_rest_of(g._profile(epsilon)),
             lambda: LOGARITHM,
             both=both,
         )
@@ -165,7 +165,7 @@ class AbstractGuarantee(Record):
     def _bayes_error_bounds(self, prior: Any, *, both: bool = True) -> Bounds:
         epsilon = threshold_of(prior)
         return self._settled(
-            lambda g: bayes_error_of(g._profile(epsilon), prior, narrow=narrow()),
+            lambda g: bayes_error_of(g._profile(epsilon), prior),
             lambda: bayes_error_range(jnp.asarray(prior)),
             both=both,
         )

@@ -174,7 +174,7 @@ def _in_doubt(found: engines.Profile) -> Bool[Array, " n"]:
     """What `leaves_doubt` says of each node of a curve."""
     doubt = jnp.zeros(found.log_alpha.shape, bool)
     for log in (found.log_delta, found.log_rest):
-        each = bounds_of(log.exponential(), jnp.zeros((), bool), False, DELTA)
+        each = bounds_of(log.exponential(), jnp.zeros((), bool), DELTA)
         loose = each.status != Status.TIGHT
         doubt = doubt | (loose & is_wide(each.lower, each.upper))
     return doubt

@@ -73,8 +73,8 @@ def elementwise(one: Callable[[Array], PyTree], values: Float[Array, "..."]) -> 
     return jax.tree.map(lambda x: x.reshape(values.shape + x.shape[1:]), result)
 
 
-def bounds_of(interval: Interval, vacuous: Array, narrow: bool, known: Range) -> Bounds:
-    """Attaches the status; rounds outward if the caller's numbers are float32.
+def bounds_of(interval: Interval, vacuous: Array, known: Range) -> Bounds:
+    """Attaches the status.
 
     No interval whose ends cross gets through; see `uncrossed`.
     """
@@ -82,8 +82,6 @@ def bounds_of(interval: Interval, vacuous: Array, narrow: bool, known: Range) ->
     lower, upper, crossed = uncrossed(*ends, known)
     status = classify(lower, upper, vacuous | crossed)
     estimate = inside(interval.estimate, lower, upper)
-    if narrow:
-        lower, upper = round_down_to_single(lower), -round_down_to_single(-upper)
     return Bounds(lower, estimate, upper, status)
 
 
@@ -97,25 +95,6 @@ def inside(estimate: Array, lower: Array, upper: Array) -> Array:
     return with_gradient(clipped, estimate)
 
 
-def round_down_to_single(x: Array) -> Array:
-    """The greatest float32 at or below x, as float64; subnormals count as zero."""
-    single = x.astype(jnp.float32)
-    below = jnp.nextafter(single, jnp.asarray(-jnp.inf, jnp.float32))
-    rounded = jnp.where(single.astype(x.dtype) > x, below, single).astype(x.dtype)
-    least = float(jnp.finfo(jnp.float32).tiny)
-    small = jnp.where(x < 0, -least, 0.0)
-    return jnp.where(jnp.abs(x) < least, small, rounded)
-
-
-def outward(low: Array, high: Array, narrow: bool) -> tuple[Array, Array]:
-    """An interval that holds what it held when it becomes float32; same derivatives."""
-    if not narrow:
-        return low, high
-    fixed = stop_gradient((low, high))
-    ends = round_down_to_single(fixed[0]), -round_down_to_single(-fixed[1])
-    return with_gradient(ends[0], low), with_gradient(ends[1], high)
-
-
 # ------------------------------------------------------------------------- epsilon
 
 
@@ -125,14 +104,13 @@ def epsilon_bounds(
     delta: Float[Array, "..."],
     *,
     direction: Direction,
-    narrow: bool,
 ) -> Bounds:
     """Bounds of the least real epsilon with delta(epsilon) <= delta."""
     signs = signs_of(loss, direction)
 
     def one(delta: Array) -> Bounds:
         worst = engines.epsilon(loss, signs, safe_log(delta))
-        return bounds_of(worst, jnp.isposinf(worst.upper), narrow, EPSILON)
+        return bounds_of(worst, jnp.isposinf(worst.upper), EPSILON)
 
     found = elementwise(one, jnp.asarray(delta))
     return dataclasses.replace(found, method=engines.route(loss))

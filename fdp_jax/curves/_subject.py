@@ -4,7 +4,6 @@ from typing import Any
 
 import equinox as eqx
 
-from .._internal._precision import narrow
 from ..losses import ComposedLoss
 from ._bounds import Bounds
 from ._guarantee import AbstractGuarantee
@@ -28,9 +27,7 @@ class Subject(AbstractGuarantee):
 
     def _solve(self, delta: Any) -> Bounds:
         direction = traced_direction(self.direction)
-        return epsilon_bounds(
-            self.composed, delta, direction=direction, narrow=narrow()
-        )
+        return epsilon_bounds(self.composed, delta, direction=direction)
 
     def _profile(self, epsilon: Any) -> ProfilePoint:
         direction = traced_direction(self.direction)
@@ -38,6 +35,4 @@ class Subject(AbstractGuarantee):
 
     def _error_rate_bounds(self, alpha: Any) -> tuple[Bounds, Bounds]:
         direction = traced_direction(self.direction)
-        return error_rate_bounds(
-            self.composed, alpha, direction=direction, narrow=narrow()
-        )
+        return error_rate_bounds(self.composed, alpha, direction=direction)

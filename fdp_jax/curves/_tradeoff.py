@@ -62,7 +62,6 @@ def error_rate_bounds(
     alpha: Float[Array, "..."],
     *,
     direction: Direction,
-    narrow: bool,
 ) -> tuple[Bounds, Bounds]:
     """Bounds of f(alpha) and of the power 1 - f(alpha)."""
     signs = signs_of(loss, direction)
@@ -74,12 +73,9 @@ def error_rate_bounds(
             bounds_of(
                 found.beta,
                 (found.beta.lower <= 0) & interior,
-                narrow,
                 beta_range(alpha),
             ),
-            bounds_of(
-                found.tpr, (found.tpr.upper >= 1) & interior, narrow, tpr_range(alpha)
-            ),
+            bounds_of(found.tpr, (found.tpr.upper >= 1) & interior, tpr_range(alpha)),
         )
 
     beta, tpr = elementwise(one, jnp.asarray(alpha))

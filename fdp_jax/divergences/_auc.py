@@ -9,7 +9,7 @@ from jax.lax import stop_gradient
 from jaxtyping import Array, Float
 
 from .._internal._calls import explained
-from .._internal._precision import in_float64, narrow
+from .._internal._precision import in_float64
 from ..curves import (
     Bound,
     Bounds,
@@ -63,7 +63,7 @@ def auc(mechanism: Any, *, bound: Bound | str = Bound.PESSIMISTIC) -> Float[Arra
     """
     bound = one_end(bound)
     subject = resolved(mechanism, "auc").whole
-    found = _auc(subject, narrow=narrow())
+    found = _auc(subject)
     return found.pick(bound, upper_is_pessimistic=True)
 
 
@@ -86,7 +86,7 @@ def _differentiable(loss: ComposedLoss, estimate: Array) -> Array:
 
 
 @in_float64
-def _auc(subject: Subject, *, narrow: bool) -> Bounds:
+def _auc(subject: Subject) -> Bounds:
     loss = subject.composed
     if loss.symmetric:
         zero = jnp.zeros_like(loss.counts[0])
@@ -96,7 +96,7 @@ def _auc(subject: Subject, *, narrow: bool) -> Bounds:
         area = Interval(half(total.lower), half(estimate), half(total.upper))
     else:
         area = _area(subject)
-    return bounds_of(area, area.upper >= 1, narrow, Range(0.5, 1.0, 1.0))
+    return bounds_of(area, area.upper >= 1, Range(0.5, 1.0, 1.0))
 
 
 def _area(subject: Subject) -> Interval:

@@ -7,6 +7,7 @@ if G_mu(s) <= 1 - c, that is mu >= Phi^-1(c) - Phi^-1(s).  The largest of these 
 certifies the whole range.
 """
 
+import dataclasses
 from typing import Any
 
 import equinox as eqx
@@ -19,10 +20,9 @@ from .._internal import _checks
 from .._internal._calls import explained
 from .._internal._concrete import known, outside_transformations
 from .._internal._implicit import optimum_or_kink
-from .._internal._precision import in_float64, narrow
+from .._internal._precision import Outward, in_float64
 from .._internal._record import Record
 from ..curves import (
-    round_down_to_single,
     with_gradient,
 )
 from ..losses import ComposedLoss
@@ -47,6 +47,11 @@ class GDPSummary(Record):
     which is the largest difference of the two Bayes errors.  An estimate."""
     delta: Float[Array, ""]
     """The probability set aside."""
+
+    def in_single(self) -> "GDPSummary":
+        """The summary with both ends rounded outward."""
+        ends = Outward(self.mu_lower, self.mu).in_single()
+        return dataclasses.replace(self, mu_lower=ends.lower, mu=ends.upper)
 
 
 @explained
@@ -94,7 +99,7 @@ def gdp(mechanism: Any, *, delta: Any = 0.0) -> GDPSummary:
     listed = aside is not None and aside >= _LISTED_ASIDE
     loss = found.first.composed if listed else found.whole.composed
     # A plain call has no derivative, so it need not pay for one.
-    return _gdp(loss, delta, narrow=narrow(), plain=outside_transformations())
+    return _gdp(loss, delta, plain=outside_transformations())
 
 
 @explained
@@ -134,14 +139,11 @@ def gdp_regret(mechanism: Any, *, mu: Any) -> Float[Array, ""]:
 
 
 @in_float64
-def _gdp(loss: ComposedLoss, delta: Array, *, narrow: bool, plain: bool) -> GDPSummary:
+def _gdp(loss: ComposedLoss, delta: Array, *, plain: bool) -> GDPSummary:
     rounds = effort(loss).regret_rounds
     found, regret = fitted(loss, jnp.asarray(delta), rounds, plain=plain)
-    upper, mu_lower = found.upper, found.lower
-    if narrow:
-        upper = -round_down_to_single(-upper)
-        mu_lower = round_down_to_single(mu_lower)
-    return GDPSummary(with_gradient(upper, found.estimate), mu_lower, regret, delta)
+    mu = with_gradient(found.upper, found.estimate)
+    return GDPSummary(mu, found.lower, regret, delta)
 
 
 @in_float64

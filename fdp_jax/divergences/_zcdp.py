@@ -7,10 +7,9 @@ from jax.lax import stop_gradient
 from jaxtyping import Array, Float
 
 from .._internal._calls import explained
-from .._internal._precision import in_float64, narrow
+from .._internal._precision import Outward, in_float64
 from ..curves import (
     elementwise,
-    round_down_to_single,
     with_gradient,
 )
 from ..losses import ComposedLoss
@@ -63,19 +62,18 @@ def zcdp(mechanism: Any) -> Float[Array, ""]:
         Bun and Steinke (2016), Definition 1.1 and Proposition 1.6.
     """
     loss, direction = loss_and_direction(mechanism, "zcdp")
-    return _zcdp(loss, direction=direction, narrow=narrow())
+    return _zcdp(loss, direction=direction).upper
 
 
 @in_float64
-def _zcdp(loss: ComposedLoss, *, direction: str, narrow: bool) -> Array:
+def _zcdp(loss: ComposedLoss, *, direction: str) -> Outward:
     signs = directions(direction)
     if loss.symmetric:
         signs = signs[:1]
     found = [_one_direction(loss, sign) for sign in signs]
     upper, estimate = (jnp.max(jnp.stack(x)) for x in zip(*found, strict=True))
-    if narrow:
-        upper = -round_down_to_single(-upper)
-    return with_gradient(upper, estimate)
+    upper = with_gradient(upper, estimate)
+    return Outward(upper, upper)
 
 
 def _one_direction(loss: ComposedLoss, sign: float) -> tuple[Array, Array]:

@@ -13,11 +13,8 @@ from jaxtyping import Array, Float
 from .._internal import _checks
 from .._internal._calls import explained
 from .._internal._concrete import is_traced
-from .._internal._precision import float_dtype, in_float64
+from .._internal._precision import Outward, in_float64
 from .._internal._record import Record
-from ..curves import (
-    outward,
-)
 from ..mechanisms import (
     as_float,
 )
@@ -98,7 +95,7 @@ def release_count(
         unit = 1.0 if sensitivity is None else sensitivity
         noise = canonical_noise(f, sensitivity=unit)
     count = _checks.checked_scalar("count", _checks.finite, count)
-    released, interval = _count(noise, key, count, confidence, _narrow())
+    released, interval = _count(noise, key, count, confidence)
     return Release((released,), released, interval, None, noise, confidence, True)
 
 
@@ -226,7 +223,7 @@ def two_proportion_test(
     numbers = num_records_x, num_records_y
     groups, sizes = _proportions.two_groups(noise, *counts, *numbers, kind)
     released, estimate, interval, p = _two_proportions(
-        noise, key, groups, confidence, sizes, _narrow()
+        noise, key, groups, confidence, sizes
     )
     return Release(released, estimate, interval, p, noise, confidence, False)
 
@@ -253,12 +250,8 @@ def _proportion_release(
     count = success_count("count", count, "num_records", n)
     static = _binomial.Static(window_length(n), kind)
     given = count, n, null_prob, confidence
-    released, estimate, interval, p = _proportion(noise, key, given, static, _narrow())
+    released, estimate, interval, p = _proportion(noise, key, given, static)
     return Release((released,), estimate, interval, p, noise, confidence, True)
-
-
-def _narrow() -> bool:
-    return float_dtype() == np.float32
 
 
 def _shown(value: float, width: float) -> str:
@@ -280,16 +273,14 @@ def _confidence(value: Any) -> float:
 
 
 @in_float64
-def _count(noise: CanonicalNoise, key: Any, count, confidence, narrow: bool) -> tuple:
+def _count(noise: CanonicalNoise, key: Any, count, confidence) -> tuple:
     released = as_float(count) + noise.sample(key)
     half = noise.isf(0.5 * (1 - as_float(confidence)))
-    return released, outward(released - half, released + half, narrow)
+    return released, Outward(released - half, released + half)
 
 
 @in_float64
-def _proportion(
-    noise: CanonicalNoise, key: Any, given: tuple, static: Any, narrow: bool
-) -> tuple:
+def _proportion(noise: CanonicalNoise, key: Any, given: tuple, static: Any) -> tuple:
     count, n, null_prob, confidence = given
     released = as_float(count) + noise.sample(key)
     p = None
@@ -297,12 +288,12 @@ def _proportion(
         p = _binomial.p_value_of(noise, released, n, null_prob, static)
     ends = _binomial.interval_of(noise, released, n, confidence, static)
     estimate = jnp.clip(released / as_float(n), 0.0, 1.0)
-    return released, estimate, outward(*ends, narrow), p
+    return released, estimate, Outward(*ends), p
 
 
 @in_float64
 def _two_proportions(
-    noise: CanonicalNoise, key: Any, groups: tuple, confidence, sizes: Any, narrow: bool
+    noise: CanonicalNoise, key: Any, groups: tuple, confidence, sizes: Any
 ) -> tuple:
     x, y, n, m = map(as_float, groups)
     drawn = noise.sample(key, (2,))
@@ -311,4 +302,4 @@ def _two_proportions(
     ends = _proportions.interval_of(noise, (x, y, n, m), confidence, sizes)
     estimate = jnp.clip(y / m - x / n, -1.0, 1.0)
     released = (m - y, n - x) if sizes.swapped else (x, y)
-    return released, estimate, outward(*ends, narrow), p
+    return released, estimate, Outward(*ends), p

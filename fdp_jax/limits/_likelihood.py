@@ -8,11 +8,8 @@ from jaxtyping import Array, Float
 
 from .._internal import _checks
 from .._internal._calls import explained
-from .._internal._precision import float_dtype, in_float64
+from .._internal._precision import Outward, in_float64
 from .._internal._special import safe_log
-from ..curves import (
-    outward,
-)
 from ..mechanisms import (
     as_float,
 )
@@ -78,7 +75,6 @@ def marginal_bounds(
         distance,
         _checks.probability("mass", mass),
         _checks.flag("connected", connected),
-        _narrow(),
     )
 
 
@@ -105,7 +101,7 @@ def laplace_sum_bounds(statistic: Any, *, epsilon: Any, num_records: Any) -> Pai
     epsilon = _checks.finite_positive("epsilon", epsilon)
     n = _checks.nonnegative("num_records", num_records)
     n = _checks.whole_number("num_records", n)
-    return _laplace_sum(statistic, epsilon, n, _narrow())
+    return _laplace_sum(statistic, epsilon, n)
 
 
 @explained
@@ -127,7 +123,7 @@ def local_bounds(*, epsilon: Any, num_records: Any) -> Pair:
     """
     epsilon = _checks.nonnegative("epsilon", epsilon)
     n = _checks.nonnegative("num_records", num_records)
-    return _local(epsilon, _checks.whole_number("num_records", n), _narrow())
+    return _local(epsilon, _checks.whole_number("num_records", n))
 
 
 @explained
@@ -171,9 +167,7 @@ def posterior_bounds(
     """
     prior = _checks.probability("prior", prior)
     epsilon, distance = _steps(epsilon, distance)
-    return _posterior(
-        prior, epsilon, distance, _checks.flag("connected", connected), _narrow()
-    )
+    return _posterior(prior, epsilon, distance, _checks.flag("connected", connected))
 
 
 @explained
@@ -209,10 +203,6 @@ def _steps(epsilon: Any, distance: Any) -> tuple[Any, Any]:
     )
 
 
-def _narrow() -> bool:
-    return float_dtype() == jnp.float32
-
-
 # ----------------------------------------------------------------- inside float64
 
 
@@ -224,9 +214,7 @@ def _loss(epsilon: Array, distance: Array) -> Array:
 
 
 @in_float64
-def _marginal(
-    log_density, epsilon, distance, mass, connected: bool, narrow: bool
-) -> Pair:
+def _marginal(log_density, epsilon, distance, mass, connected: bool) -> Pair:
     log_p, loss = as_float(log_density), _loss(epsilon, distance)
     if not connected:
         loss = jnp.full_like(loss, jnp.inf)
@@ -234,29 +222,29 @@ def _marginal(
     finite = jnp.where(far, 0.0, loss)
     # Far away a density of 0 at x* bounds nothing.
     lower = jnp.where(far, -jnp.inf, log_p - finite + safe_log(as_float(mass)))
-    return outward(lower, jnp.where(far, jnp.inf, log_p + finite), narrow)
+    return Outward(lower, jnp.where(far, jnp.inf, log_p + finite))
 
 
 @in_float64
-def _laplace_sum(statistic, epsilon, n, narrow: bool) -> Pair:
+def _laplace_sum(statistic, epsilon, n) -> Pair:
     t, epsilon, n = as_float(statistic), as_float(epsilon), as_float(n)
     scale = jnp.log(0.5 * epsilon)
     inside = jnp.clip(jnp.round(t), 0.0, n)
     nearest = jnp.where(t <= 0, -t, jnp.where(t >= n, t - n, jnp.abs(t - inside)))
     farthest = 0.5 * n + jnp.abs(t - 0.5 * n)
     lower = scale - epsilon * (n + nearest)
-    return outward(lower, scale + epsilon * (n - farthest), narrow)
+    return Outward(lower, scale + epsilon * (n - farthest))
 
 
 @in_float64
-def _local(epsilon, n, narrow: bool) -> Pair:
+def _local(epsilon, n) -> Pair:
     epsilon, n = as_float(epsilon), as_float(n)
     ends = -n * jax.nn.softplus(epsilon), -n * jax.nn.softplus(-epsilon)
-    return outward(*ends, narrow)
+    return Outward(*ends)
 
 
 @in_float64
-def _posterior(prior, epsilon, distance, connected: bool, narrow: bool) -> Pair:
+def _posterior(prior, epsilon, distance, connected: bool) -> Pair:
     p, loss = as_float(prior), _loss(epsilon, distance)
     if not connected:
         loss = jnp.full_like(loss, jnp.inf)
@@ -265,4 +253,4 @@ def _posterior(prior, epsilon, distance, connected: bool, narrow: bool) -> Pair:
     small = jnp.exp(-loss)
     lower = safe * small / (safe * small + (1 - safe))
     upper = safe / (safe + (1 - safe) * small)
-    return outward(jnp.where(sure, p, lower), jnp.where(sure, p, upper), narrow)
+    return Outward(jnp.where(sure, p, lower), jnp.where(sure, p, upper))

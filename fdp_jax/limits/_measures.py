@@ -10,11 +10,8 @@ from jaxtyping import Array, Float
 from .._internal import _checks
 from .._internal._calls import explained
 from .._internal._concrete import is_traced, known
-from .._internal._precision import float_dtype, in_float64
+from .._internal._precision import Outward, in_float64
 from .._internal._record import Record
-from ..curves import (
-    outward,
-)
 from ..mechanisms import (
     as_float,
 )
@@ -230,7 +227,7 @@ class MeasureInterval(Record):
         values = _checks.vector("values", _checks.finite, values)
         _checks.same_length("values", values, "log_lower", self.log_lower)
         upper = _with_mass(self.log_upper)
-        return _means(self.log_lower, upper, values, float_dtype() == np.float32)
+        return _means(self.log_lower, upper, values)
 
 
 @in_float64(cast_out=False)
@@ -262,16 +259,14 @@ def _in_order(lower: Array, upper: Array) -> Array:
 
 
 @in_float64
-def _means(
-    log_lower: Array, log_upper: Array, values: Array, narrow: bool
-) -> tuple[Array, Array]:
+def _means(log_lower: Array, log_upper: Array, values: Array) -> tuple[Array, Array]:
     low, high, g = map(as_float, (log_lower, log_upper, values))
     high = _checks.error_if(
         high, lambda x: jnp.all(jnp.isneginf(x)), _NO_MEAN, jnp.max, kind="at most"
     )
     top = stop_gradient(jnp.max(jnp.where(jnp.isfinite(high), high, -jnp.inf)))
     lower, upper = jnp.exp(low - top), jnp.exp(high - top)
-    return outward(-_largest(lower, upper, -g), _largest(lower, upper, g), narrow)
+    return Outward(-_largest(lower, upper, -g), _largest(lower, upper, g))
 
 
 def _largest(lower: Array, upper: Array, g: Array) -> Array:

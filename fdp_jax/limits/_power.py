@@ -14,16 +14,12 @@ from .._internal import _checks
 from .._internal._calls import explained
 from .._internal._concrete import outside_transformations
 from .._internal._counts import log_binomial
-from .._internal._precision import (
-    float_dtype,
-    in_float64,
-)
+from .._internal._precision import Outward, in_float64, of_caller
 from .._internal._special import log1mexp, safe_log
 from ..curves import (
     AbstractGuarantee,
     Bound,
     one_end,
-    outward,
     with_gradient,
 )
 from ..mechanisms import (
@@ -117,7 +113,7 @@ def pure_power_bound(alpha: Any, *, epsilon: Any, distance: Any) -> Float[Array,
     alpha = _checks.probability("alpha", alpha)
     epsilon = _checks.nonnegative("epsilon", epsilon)
     distance = _checks.nonnegative("distance", distance)
-    return _pure_power(alpha, epsilon, distance, float_dtype() == np.float32)
+    return _pure_power(alpha, epsilon, distance).upper
 
 
 @explained
@@ -282,13 +278,12 @@ def odds_tail_bound(
     bound = one_end(bound)
     epsilon = _checks.checked_scalar("epsilon", _checks.finite, epsilon)
     gap = _best_gap(f, epsilon, bound)
-    narrow = float_dtype() == np.float32
     if not outside_transformations():
-        return _traced_odds_tail(f, epsilon, gap, bound, narrow)
+        return _traced_odds_tail(f, epsilon, gap, bound).upper
     # The guarantee itself answers: one whose numbers are known knows tighter ways.
     with jax.enable_x64(True):
-        found = _odds_tail(f, epsilon, gap, bound, narrow)
-    return jnp.asarray(found, float_dtype())
+        found = _odds_tail(f, epsilon, gap, bound)
+    return of_caller(found).upper
 
 
 @in_float64(cast_out=False)
@@ -311,11 +306,11 @@ def _best_gap(f: AbstractGuarantee, epsilon: Array, bound: Bound) -> Array:
 
 
 def _odds_tail(
-    f: AbstractGuarantee, epsilon: Array, gap: Array, bound: Bound, narrow: bool
-) -> Array:
+    f: AbstractGuarantee, epsilon: Array, gap: Array, bound: Bound
+) -> Outward:
     epsilon, gap = as_float(epsilon), as_float(gap)
     found = jnp.exp(jnp.minimum(_log_odds_tail(f, epsilon, gap, bound), 0.0))
-    return outward(found, found, narrow)[1]
+    return Outward(found, found)
 
 
 _traced_odds_tail = in_float64(_odds_tail)
@@ -330,13 +325,13 @@ def _log_odds_tail(
 
 
 @in_float64
-def _pure_power(alpha: Array, epsilon: Array, distance: Array, narrow: bool) -> Array:
+def _pure_power(alpha: Array, epsilon: Array, distance: Array) -> Outward:
     alpha, loss = as_float(alpha), as_float(epsilon) * as_float(distance)
     below = safe_log(alpha) + loss < 0
     # Half of the factor on each side: alpha e^loss < 1 has no overflow on the way.
     half = jnp.exp(0.5 * jnp.where(below, loss, 0.0))
     power = jnp.where(below, alpha * half * half, 1.0)
-    return outward(power, power, narrow)[1]
+    return Outward(power, power)
 
 
 @in_float64(cast_out=False)

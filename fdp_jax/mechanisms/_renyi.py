@@ -11,7 +11,7 @@ from jaxtyping import Array, ArrayLike, Real
 
 from .._internal import _checks
 from .._internal._logs import times
-from .._internal._precision import in_float64, narrow
+from .._internal._precision import in_float64
 from .._internal._special import safe_log
 from ..curves import (
     EPSILON,
@@ -86,13 +86,13 @@ class AbstractRenyi(AbstractGuarantee):
         return self._times(count)
 
     def _solve(self, delta: Any) -> Bounds:
-        return _epsilon_bounds(self, delta, narrow=narrow())
+        return _epsilon_bounds(self, delta)
 
     def _profile(self, epsilon: Any) -> ProfilePoint:
         return _profile(self, epsilon)
 
     def _error_rate_bounds(self, alpha: Any) -> tuple[Bounds, Bounds]:
-        return _error_rate_bounds(self, alpha, narrow=narrow())
+        return _error_rate_bounds(self, alpha)
 
 
 class ZCDP(AbstractRenyi):
@@ -274,7 +274,7 @@ def _sum_at(parts: tuple[AbstractRenyi, ...], orders: Any) -> Array:
 
 
 @in_float64
-def _epsilon_bounds(subject: AbstractRenyi, delta: Array, *, narrow: bool) -> Bounds:
+def _epsilon_bounds(subject: AbstractRenyi, delta: Array) -> Bounds:
     def one(delta: Array) -> Bounds:
         inside = (delta > 0) & (delta < 1)
         log_delta = safe_log(jnp.where(inside, delta, 0.5))
@@ -291,7 +291,7 @@ def _epsilon_bounds(subject: AbstractRenyi, delta: Array, *, narrow: bool) -> Bo
         upper = least(value + 1e-14 * size, needed)
         interval = Interval(none, least(value, total), upper)
         interval = interval.map(lambda x: jnp.where(delta >= 1, -jnp.inf, x))
-        return bounds_of(interval, jnp.isposinf(interval.upper), narrow, EPSILON)
+        return bounds_of(interval, jnp.isposinf(interval.upper), EPSILON)
 
     return elementwise(one, jnp.asarray(delta))
 
@@ -331,9 +331,7 @@ def _profile_at(subject: AbstractRenyi, epsilon: Array) -> ProfilePoint:
 
 
 @in_float64
-def _error_rate_bounds(
-    subject: AbstractRenyi, alpha: Array, *, narrow: bool
-) -> tuple[Bounds, Bounds]:
+def _error_rate_bounds(subject: AbstractRenyi, alpha: Array) -> tuple[Bounds, Bounds]:
     def one(alpha: Array) -> tuple[Bounds, Bounds]:
         edge = (alpha <= 0) | (alpha >= 1)
         inner = jnp.where(edge, 0.5, alpha)
@@ -357,13 +355,11 @@ def _error_rate_bounds(
             bounds_of(
                 found[0],
                 (found[0].lower <= 0) & (alpha < 1),
-                narrow,
                 beta_range(alpha),
             ),
             bounds_of(
                 found[1],
                 (found[1].upper >= 1) & (alpha < 1),
-                narrow,
                 tpr_range(alpha),
             ),
         )

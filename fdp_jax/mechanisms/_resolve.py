@@ -101,7 +101,7 @@ class Resolved:
         """The privacy profile, of several engines if need be."""
         return self._answer(
             lambda g: g._profile(epsilon),
-            lambda found: delta_of(found, narrow=False),
+            lambda found: delta_of(found),
             common_profile,
         )
 

@@ -12,7 +12,7 @@ from jaxtyping import Array, Float
 
 from .._internal import _checks
 from .._internal._calls import explained
-from .._internal._precision import accounts_in_float64, in_float64, narrow
+from .._internal._precision import Outward, accounts_in_float64, in_float64
 from .._internal._record import Record
 from .._internal._show import LOWER, MIDDLE, UPPER, Call, Shown
 from ..curves import Bound, one_end
@@ -178,13 +178,11 @@ class MonteCarlo(Record):
         log_inverse = math.log(len(directions) / self.failure_prob)
         chunk = self.chunk_size or _chunk(run.shape.num_steps)
         plan = Plan(self.num_samples, min(chunk, self.num_samples), log_inverse)
-        options = _Options(
-            run.shape, plan, directions, query, self.implementation, narrow()
-        )
+        options = _Options(run.shape, plan, directions, query, self.implementation)
         found = _answers(
             run.strategy, run.noise, run.how, self.key, value, options=options
         )
-        lower, estimate, upper = found
+        (lower, upper), estimate = found
         return ConfidenceBounds(
             lower, estimate, upper, self.failure_prob, self.num_samples
         )
@@ -208,7 +206,6 @@ class _Options(eqx.Module):
     directions: tuple[str, ...] = eqx.field(static=True)
     query: str = eqx.field(static=True)
     implementation: str = eqx.field(static=True)
-    narrow: bool = eqx.field(static=True)
 
 
 @in_float64
@@ -231,22 +228,7 @@ def _answers(strategy, noise, how, key, value, options: _Options) -> tuple:
     value = as_float(value)
     ends = lax.map(one, value.reshape(-1))
     lower, estimate, upper = (x.reshape(value.shape) for x in ends)
-    if options.narrow:
-        return _outward(lower, estimate, upper)
-    return lower, estimate, upper
-
-
-def _outward(lower: Array, estimate: Array, upper: Array) -> tuple:
-    """Ends that the rounding to float32 does not move inward."""
-    limits = jnp.finfo(np.float32)
-    low = lower - 2.0**-23 * jnp.abs(lower)
-    high = upper + 2.0**-23 * jnp.abs(upper)
-    # What is below the least normal number is 0 there, or may be.
-    low = jnp.where(
-        jnp.abs(low) < limits.tiny, jnp.where(low < 0, -limits.tiny, 0), low
-    )
-    small = jnp.abs(high) < limits.tiny
-    return low, estimate, jnp.where(small, jnp.where(high > 0, limits.tiny, 0), high)
+    return Outward(lower, upper), estimate
 
 
 @explained

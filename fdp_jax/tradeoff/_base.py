@@ -9,7 +9,6 @@ from jaxtyping import Array, Float
 
 from .._internal import _checks
 from .._internal._picture import Lines
-from .._internal._precision import narrow
 from ..curves import (
     AbstractGuarantee,
     Bound,
@@ -76,7 +75,7 @@ class AbstractTradeOff(AbstractGuarantee):
     # ---------------------------------------------------------------- the queries
 
     def _solve(self, delta: Any) -> Bounds:
-        return _queries.epsilon_bounds(self, delta, narrow=narrow())
+        return _queries.epsilon_bounds(self, delta)
 
     def _profile(self, epsilon: Any) -> ProfilePoint:
         return _queries.profile(self, epsilon)
@@ -86,7 +85,7 @@ class AbstractTradeOff(AbstractGuarantee):
 
     def _error_rates(self, share: Any, **options: Any) -> tuple[Bounds, Bounds]:
         options = {"complement": False, "log": False, **options}
-        return _queries.error_rate_bounds(self, share, narrow=narrow(), **options)
+        return _queries.error_rate_bounds(self, share, **options)
 
     def log_beta(
         self, *, alpha: Any, bound: Bound | str = Bound.PESSIMISTIC
@@ -180,7 +179,7 @@ class AbstractTradeOff(AbstractGuarantee):
         """
         bound = one_end(bound)
         prior = _checks.rate("prior", prior)
-        found = _queries.bayes_gain_bounds(self, prior, narrow=narrow())
+        found = _queries.bayes_gain_bounds(self, prior)
         return found.pick(bound, upper_is_pessimistic=True)
 
     def log_slope(self, *, alpha: Any) -> Float[Array, "..."]:
@@ -218,7 +217,7 @@ class AbstractTradeOff(AbstractGuarantee):
         """
         bound = one_end(bound)
         zero = np.zeros(())
-        found = _queries.fixed_point_bounds(self, zero, narrow=narrow())
+        found = _queries.fixed_point_bounds(self, zero)
         return found.pick(bound, upper_is_pessimistic=False)
 
     # ------------------------------------------------------------ other functions

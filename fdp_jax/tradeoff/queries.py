@@ -84,7 +84,7 @@ def profile(tradeoff: Any, epsilon: Array) -> ProfilePoint:
 
 @in_float64
 def error_rate_bounds(
-    tradeoff: Any, share: Array, *, complement: bool, log: bool, narrow: bool
+    tradeoff: Any, share: Array, *, complement: bool, log: bool
 ) -> tuple[Bounds, Bounds]:
     """Bounds of beta and of the power, at alpha = share or at alpha = 1 - share."""
 
@@ -100,8 +100,8 @@ def error_rate_bounds(
         # Both are known to be relatively accurate, unlike differences of masses.
         known = LOGARITHM if log else DELTA
         return (
-            bounds_of(beta, vacuous[0], narrow, known),
-            bounds_of(tpr, vacuous[1], narrow, known),
+            bounds_of(beta, vacuous[0], known),
+            bounds_of(tpr, vacuous[1], known),
         )
 
     return elementwise(one, jnp.asarray(share))
@@ -124,7 +124,7 @@ def slope(tradeoff: Any, alpha: Array) -> Array:
 
 
 @in_float64
-def bayes_gain_bounds(tradeoff: Any, prior: Array, *, narrow: bool) -> Bounds:
+def bayes_gain_bounds(tradeoff: Any, prior: Array) -> Bounds:
     """Bounds of min(pi, 1 - pi) - R(pi)."""
 
     def one(prior: Array) -> Bounds:
@@ -141,19 +141,19 @@ def bayes_gain_bounds(tradeoff: Any, prior: Array, *, narrow: bool) -> Bounds:
         value = logs.exponential().map(lambda x: jnp.minimum(x, most))
         value = value.map(lambda x: jnp.where(certain, 0.0, x))
         trivial = value.upper >= most
-        return bounds_of(value, trivial & ~certain, narrow, bayes_error_range(prior))
+        return bounds_of(value, trivial & ~certain, bayes_error_range(prior))
 
     return elementwise(one, jnp.asarray(prior))
 
 
 @in_float64
-def epsilon_bounds(tradeoff: Any, delta: Array, *, narrow: bool) -> Bounds:
+def epsilon_bounds(tradeoff: Any, delta: Array) -> Bounds:
     """Bounds of the least real epsilon with delta(epsilon) <= delta."""
 
     def one(delta: Array) -> Bounds:
         value = _solve_epsilon(tradeoff, *both_logs(delta))
         value = choose(delta >= 1, exact(jnp.full_like(delta, -jnp.inf)), value)
-        return bounds_of(value, jnp.isposinf(value.upper), narrow, EPSILON)
+        return bounds_of(value, jnp.isposinf(value.upper), EPSILON)
 
     return elementwise(one, jnp.asarray(delta))
 
@@ -207,7 +207,7 @@ def _residual(epsilon: Array, args: tuple, aux: tuple[()]) -> Array:
 
 
 @in_float64
-def fixed_point_bounds(tradeoff: Any, like: Any, *, narrow: bool) -> Bounds:
+def fixed_point_bounds(tradeoff: Any, like: Any) -> Bounds:
     """Bounds of the alpha with f(alpha) = alpha."""
     fixed = stop_gradient(tradeoff)
 
@@ -225,7 +225,7 @@ def fixed_point_bounds(tradeoff: Any, like: Any, *, narrow: bool) -> Bounds:
     safe = jnp.where(none, 0.25, middle)
     estimate = jnp.where(none, 0.0, implicit_root(_crossing, safe, tradeoff, ()))
     found = Interval(low, jnp.clip(estimate, low, high), high)
-    return bounds_of(found, (low <= 0) & ~none, narrow, Range(0.0, 0.5, 0.0))
+    return bounds_of(found, (low <= 0) & ~none, Range(0.0, 0.5, 0.0))
 
 
 def _three(ends: Interval) -> Array:

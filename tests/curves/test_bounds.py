@@ -31,7 +31,8 @@ def _of(lower, upper, known, narrow=False):
     ends = (jnp.asarray(x, jnp.result_type(float)) for x in (lower, upper))
     low, high = ends
     middle = 0.5 * (low + high)
-    return bounds_of(Interval(low, middle, high), jnp.asarray(False), narrow, known)
+    found = bounds_of(Interval(low, middle, high), jnp.asarray(False), known)
+    return found.in_single() if narrow else found
 
 
 @pytest.mark.usefixtures("_as_users_have_it")
