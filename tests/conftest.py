@@ -107,7 +107,6 @@ _SLOW_EXAMPLES = {
     "mechanisms._user.FromLogDensities",
     "reports._report.privacy_report",
     "tradeoff._poisson.Poisson",
-    "_internal._precision.native_float32",
 }
 
 

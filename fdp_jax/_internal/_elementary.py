@@ -73,7 +73,7 @@ def arctan2_within(y: Float[Array, "..."], x: Float[Array, "..."]) -> Array:
 
 
 def _is_worth_it(x: Array) -> bool:
-    many = x.dtype == jnp.float64 and x.size > FEW
+    many = x.size > FEW
     return many and jax.default_backend() == "cpu"
 
 

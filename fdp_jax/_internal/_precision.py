@@ -17,9 +17,9 @@ Limits: second-order reverse mode needs `jax>=0.10`; `jax.shard_map` needs
 """
 
 import contextlib
-import contextvars
 import enum
 import functools
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple, TypeVar, overload
 
@@ -91,34 +91,21 @@ def round_up_to_single(x: Any) -> Any:
     return -round_down_to_single(-x)
 
 
-_native_float32 = contextvars.ContextVar("native_float32", default=False)
-
-
 @contextlib.contextmanager
 def native_float32() -> Iterator[None]:
-    """Inside this context the engines compute in float32, for backends without float64.
+    """Does nothing any more: engines compute in float64 on every backend.  Deprecated.
 
-    Estimates are then accurate to about 1e-4 relative where delta >= 1e-20; certified
-    bounds stay valid, with the rounding of float32 in them, and so are wider.  The
-    choice is made when a function is traced.
-
-    Example:
-        >>> import fdp_jax as fdp
-        >>> run = fdp.DPSGD(noise_multiplier=1.0, sampling_prob=0.01, num_steps=1000)
-        >>> with fdp.native_float32():
-        ...     print(f"{run.epsilon(delta=1e-5, bound=fdp.Bound.ESTIMATE):.4f}")
-        1.8282
+    Where a device has no 64-bit numbers, XLA makes them of pairs of others.  For plain
+    calls, `jax.default_device(jax.devices("cpu")[0])` is the faster way there.
     """
-    token = _native_float32.set(True)
-    try:
-        yield
-    finally:
-        _native_float32.reset(token)
+    warnings.warn(_FORMER, DeprecationWarning, stacklevel=3)
+    yield
 
 
-def accounts_in_float64() -> bool:
-    """Whether the engines compute in float64 here; see `native_float32`."""
-    return not _native_float32.get()
+_FORMER = (
+    "native_float32 is deprecated and changes nothing: privacy is accounted for in "
+    "float64 everywhere"
+)
 
 
 # --------------------------------------------------------------------- the decorator
@@ -179,18 +166,8 @@ def in_float64(fn: Any = None, /, *, cast_out: bool = True) -> Any:
 
     with_x64_on, on_its_own = eqx.filter_jit(promoted), jit_on_its_own(promoted)
 
-    @eqx.filter_jit
-    @functools.wraps(fn)
-    def in_single(*args, **kwargs):
-        args, kwargs = jax.tree.map(_demote, (args, kwargs))
-        return fn(*args, **kwargs)
-
     @functools.wraps(fn)
     def wrapped(*args, **kwargs):
-        if _native_float32.get():
-            args, kwargs = jax.tree.map(_as_dynamic, (args, kwargs))
-            with jax.enable_x64(False):
-                return in_single(*args, **kwargs)
         if outside_transformations():
             # Nothing is being traced, so no rule has to enter the context later.
             args, kwargs = jax.tree.map(_as_dynamic, (args, kwargs))
@@ -327,13 +304,6 @@ def _promote(leaf: Any) -> Any:
         return leaf
     is_complex = jnp.issubdtype(leaf.dtype, jnp.complexfloating)
     return jnp.asarray(leaf, np.complex128 if is_complex else np.float64)
-
-
-def _demote(leaf: Any) -> Any:
-    """Floating arrays as float32, the rest unchanged."""
-    if eqx.is_inexact_array(leaf):
-        return jnp.asarray(leaf, np.float32)
-    return leaf
 
 
 def _in_single(out: Any) -> Any:

@@ -32,20 +32,12 @@ _COSINE = (
     2.08758867376999401e-9,
     -1.13679986335610288e-11,
 )
-# pi / 2 in three parts, of which multiples by integers up to 2^20 (2^11 in float32)
-# are exact.
-_HALF_PI = {
-    np.dtype(np.float64): (
-        float.fromhex("0x1.921fb544p+0"),
-        float.fromhex("0x1.0b4611a6p-34"),
-        float.fromhex("0x1.3198a2e037073p-69"),
-    ),
-    np.dtype(np.float32): (
-        float.fromhex("0x1.922p+0"),
-        float.fromhex("-0x1.2afp-18"),
-        float.fromhex("0x1.0b4612p-34"),
-    ),
-}
+# pi / 2 in three parts, of which multiples by integers up to 2^20 are exact.
+_HALF_PI = (
+    float.fromhex("0x1.921fb544p+0"),
+    float.fromhex("0x1.0b4611a6p-34"),
+    float.fromhex("0x1.3198a2e037073p-69"),
+)
 
 
 @jax.jit
@@ -64,7 +56,7 @@ def _rotation(angle: Array) -> tuple[Array, Array]:
     half = 0.5 * angle
     turns = jnp.round(angle * (1 / np.pi))
     rest = half
-    for part in _HALF_PI[np.dtype(angle.dtype)]:
+    for part in _HALF_PI:
         rest = rest - turns * part
     rest = jnp.clip(rest, -1, 1)  # an angle beyond all digits is any angle
     square = jnp.square(rest)

@@ -90,12 +90,6 @@ CLOSED_FORM = _entered(
     Kind.MEASURED,
     "Error of a closed form's log delta and log(1 - delta), over 1 + |log|.",
 )
-CLOSED_FORM_SINGLE = _entered(
-    "CLOSED_FORM_SINGLE",
-    3e-5,
-    Kind.MEASURED,
-    "The same in float32.",
-)
 ATOM_MASS = _entered(
     "ATOM_MASS",
     1e-13,

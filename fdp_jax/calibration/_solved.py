@@ -23,7 +23,6 @@ from .._internal._concrete import (
 from .._internal._host import asked_of_host, calls_the_host, closes_over_traced
 from .._internal._implicit import implicit_root
 from .._internal._precision import (
-    accounts_in_float64,
     float_dtype,
     in_float64,
     round_down_to_single,
@@ -73,7 +72,7 @@ def found_for(
 ) -> Solved:
     """The solution, by the programs of plain calls wherever a program may call back."""
     asked = mechanism, target
-    here = method != AUTO or not (calls_the_host() and accounts_in_float64())
+    here = method != AUTO or not calls_the_host()
     if here or not is_traced(asked) or closes_over_traced((asked, unknown)):
         return _best(*asked, unknown, method)
     number, flag = (jax.ShapeDtypeStruct((), x) for x in (float_dtype(), bool))
@@ -107,7 +106,7 @@ def _best(
         single=jnp.asarray(float_dtype() == np.float32),
         repeated=not unknown.factor and is_repeated(mechanism.known_steps()),
     )
-    looks = evaluates_at_once() and accounts_in_float64()
+    looks = evaluates_at_once()
     if (
         looks
         and method == AUTO
@@ -125,7 +124,7 @@ def _best(
             return _met(found, mechanism, target, unknown)
     found = _met(ask(method=method), mechanism, target, unknown)
     known = not is_traced(found.status) and outside_transformations()
-    if not (known and method == AUTO and accounts_in_float64()):
+    if not (known and method == AUTO):
         return found
     if int(found.status) != Status.LOOSE or not has_grid_too(mechanism, unknown):
         return found

@@ -13,7 +13,6 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from .._internal._concrete import holds_anywhere, known, outside_transformations
-from .._internal._precision import accounts_in_float64
 from ._bounds import Bound, Bounds, LooseBoundWarning, Status
 
 _OWN = tuple(
@@ -39,8 +38,6 @@ def is_loose(found: Bounds) -> bool:
 
 def leaves_doubt(found: Bounds) -> bool:
     """The same where operations are carried out at once, for any element of a batch."""
-    if not accounts_in_float64():
-        return False
     status, lower, upper = map(_numbers, (found.status, found.lower, found.upper))
     loose = status != Status.TIGHT
     return holds_anywhere(loose) and holds_anywhere(loose & is_wide(lower, upper))

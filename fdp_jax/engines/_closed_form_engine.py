@@ -12,19 +12,18 @@ from jaxtyping import Array, Float
 
 from .._internal._interval import Interval, exactly, without
 from .._internal._roots import least_threshold
-from .._internal._tolerances import CLOSED_FORM, CLOSED_FORM_SINGLE
+from .._internal._tolerances import CLOSED_FORM
 from ..losses import AbstractClosedForm, ComposedLoss
 from ._bounds import Profile, largest_loss
 from ._interface import AbstractEngine, AbstractPlan, AbstractPrepared
 
 _NEXT = 1e-3
 """Relative distance between two thresholds that show how fast alpha changes."""
-_ERRORS = {jnp.dtype("float64"): CLOSED_FORM, jnp.dtype("float32"): CLOSED_FORM_SINGLE}
 
 
 def closed_profile(form: AbstractClosedForm, epsilons: Array) -> Profile:
     """The profile at thresholds >= 0, with its certificate."""
-    allowed, mass = _ERRORS[epsilons.dtype], form.mass_error()
+    allowed, mass = CLOSED_FORM, form.mass_error()
     log_delta, log_rest, log_alpha = form.logs(epsilons)
     log_delta, log_rest = (
         _wider(exactly(x, allowed), mass) for x in (log_delta, log_rest)
@@ -71,7 +70,7 @@ def closed_epsilon(
     # An error of log delta moves epsilon as much as that change of the target does.
     forms = [loss.closed_form(sign) for sign in signs]
     masses = [jnp.asarray(form.mass_error(), log_deltas.dtype) for form in forms]
-    allowed = _ERRORS[log_deltas.dtype]
+    allowed = CLOSED_FORM
     step = allowed * (1 + jnp.abs(log_deltas)) + functools.reduce(jnp.maximum, masses)
     step = stop_gradient(step)
     largest = jnp.minimum(largest + step, -1e-9)

@@ -130,8 +130,6 @@ class ContourEngine(AbstractEngine):
     anchored: ClassVar[bool] = True
 
     def serves(self, loss):
-        if loss.counts[0].dtype != jnp.float64:
-            return False
         return pairs_in(loss) > 0
 
     def plan(self, loss, signs, anchor, gap):

@@ -57,14 +57,14 @@ class ComposedGrid(AbstractPrepared):
 
 
 class GridEngine(AbstractEngine):
-    """Discretized losses with a certificate; it needs float64."""
+    """Discretized losses with a certificate."""
 
     name: ClassVar[str] = "grid"
     together: ClassVar[int | None] = None
     coarse: ClassVar[bool] = True
 
     def serves(self, loss):
-        return loss.on_grid and loss.counts[0].dtype != jnp.float32
+        return loss.on_grid
 
     def plan(self, loss, signs, anchor, gap):
         starts = lax.map(lambda s: tail_start_at_epsilon(loss, s, anchor), signs)

@@ -35,8 +35,7 @@ def can_split(loss: ComposedLoss) -> bool:
 
 def splits(loss: ComposedLoss) -> bool:
     """Whether that is to be done, where it helps."""
-    double = loss.counts[0].dtype == jnp.float64
-    return double and loss.method.split and can_split(loss)
+    return loss.method.split and can_split(loss)
 
 
 def split_if_loose(

@@ -33,8 +33,6 @@ def engine_of(loss: ComposedLoss) -> AbstractEngine:
         engine = _BRACKETED
     if engine.serves(loss):
         return engine
-    if engine in (_GRID, _BRACKETED) and loss.counts[0].dtype == jnp.float32:
-        raise ValueError('method "grid" needs float64: leave native_float32()')
     others = [repr(x.name) for x in _ENGINES.values() if x.serves(loss)]
     raise ValueError(
         f"method {engine.name!r} is not available for this composition: use 'auto' or "
@@ -45,10 +43,7 @@ def engine_of(loss: ComposedLoss) -> AbstractEngine:
 def _first(loss: ComposedLoss) -> AbstractEngine:
     if _CLOSED_FORM.serves(loss):
         return _CLOSED_FORM
-    # The grid engine needs float64.
-    single = loss.counts[0].dtype == jnp.float32
-    spectral = loss.decays or (single and _SPECTRAL.serves(loss))
-    return _SPECTRAL if spectral else _GRID
+    return _SPECTRAL if loss.decays else _GRID
 
 
 def route(loss: ComposedLoss) -> str:

@@ -105,8 +105,7 @@ def find_saddle(
         start: First value of t.
         stride: Longest step of t: short where far out the slope is unreliable.
     """
-    dtype = loss.counts[0].dtype
-    reach = 25.0 if dtype == jnp.float64 else 12.0
+    dtype, reach = loss.counts[0].dtype, 25.0
 
     def shift_of(t: Array) -> tuple[Array, Array]:
         right = jnp.exp(t)

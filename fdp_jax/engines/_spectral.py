@@ -226,8 +226,7 @@ def _newton(
         The root, the three last thresholds, and the evaluation there.
     """
     at = jax.jit(at)
-    double = epsilon.dtype == jnp.float64
-    tolerance, slack = (1e-14, 1e-13) if double else (1e-6, 1e-6)
+    tolerance, slack = 1e-14, 1e-13
     scale = 1 / (1 + jnp.abs(contour.shift))
 
     def unfinished(state):

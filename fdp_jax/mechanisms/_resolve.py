@@ -23,7 +23,6 @@ from .._internal._concrete import (
 )
 from .._internal._host import calls_the_host, closes_over_traced
 from .._internal._precision import (
-    accounts_in_float64,
     in_float64,
 )
 from .._internal._shapes import kinds_of
@@ -139,7 +138,7 @@ class Resolved:
         """
         whole, composed, first = self.whole, self.whole.composed, self.first
         auto = self._method.name == "auto"
-        looks = accounts_in_float64() and evaluates_at_once()
+        looks = evaluates_at_once()
         early = auto and looks and first is whole and not _moves_once(composed)
         early = early and by_contour(self.known_steps, composed)
         if early:
@@ -164,7 +163,7 @@ class Resolved:
         hold all that may be needed.
         """
         subject, composed = self.first, self.first.composed
-        looks = accounts_in_float64() and evaluates_at_once()
+        looks = evaluates_at_once()
         if composed.method.split and can_split(composed) and not _moves_once(composed):
             spared = needs_no_splitting(self.known_steps, composed)
             if looks or spared:
@@ -205,7 +204,7 @@ def has_ladder(guarantee: "_Query") -> bool:
 
     An engine that was named is part of the program, as a closed form is.
     """
-    if not (calls_the_host() and accounts_in_float64()):
+    if not calls_the_host():
         return False
     mechanism, direction, method = guarantee._subject()
     if method != AUTO or closes_over_traced(guarantee):

@@ -12,7 +12,7 @@ from jaxtyping import Array, Float
 
 from .._internal import _checks
 from .._internal._calls import explained
-from .._internal._precision import Outward, accounts_in_float64, in_float64
+from .._internal._precision import Outward, in_float64
 from .._internal._record import Record
 from .._internal._show import LOWER, MIDDLE, UPPER, Call, Shown
 from ..curves import Bound, one_end
@@ -162,11 +162,6 @@ class MonteCarlo(Record):
             raise ValueError(
                 f"epsilon or delta must be given, and not both, got {epsilon} and "
                 f"{delta}"
-            )
-        if not accounts_in_float64():
-            raise ValueError(
-                "native_float32 must be left for Monte Carlo accounting, which needs "
-                "float64"
             )
         query, value = (
             ("delta", _checks.finite("epsilon", epsilon))

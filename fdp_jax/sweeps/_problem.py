@@ -14,7 +14,6 @@ import numpy as np
 
 from .._internal import _checks
 from .._internal._compilation import foreign_classes, is_foreign
-from .._internal._precision import accounts_in_float64
 from ..calibration import AbstractTarget
 from ..curves import AbstractGuarantee
 from ..engines import can_split
@@ -180,7 +179,7 @@ def fingerprint(problem: Problem, moving: tuple[str, ...], static: Row) -> Finge
     What was traced of the user's functions says what they compute; where they cannot be
     traced, their code does.
     """
-    parts = [f"{problem.gradients} {moving} {accounts_in_float64()}"]
+    parts = [f"{problem.gradients} {moving}"]
     for query in problem.queries:
         value = query.value
         known = isinstance(value, str | np.ndarray)

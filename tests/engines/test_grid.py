@@ -305,8 +305,6 @@ def test_unknown_or_unavailable_engine():
         run.using("fft")
     with pytest.raises(ValueError, match=r"closed_form.* is not available"):
         run.using("closed_form").epsilon(delta=1e-5)
-    with fdp.native_float32(), pytest.raises(ValueError, match="needs float64"):
-        run.using("grid").epsilon(delta=1e-5)
 
 
 # -- the number of points ----------------------------------------------------------

@@ -4,7 +4,6 @@ import jax
 import jax.numpy as jnp
 import mpmath
 import numpy as np
-import pytest
 
 from fdp_jax._internal._elementary import arctan2_within, log_within
 
@@ -82,9 +81,7 @@ def test_derivatives_are_those_of_the_library():
     np.testing.assert_allclose(found, wanted, rtol=1e-14)
 
 
-@pytest.mark.parametrize("dtype", [jnp.float32, jnp.float64])
-def test_few_numbers_and_other_types_are_left_to_the_library(dtype):
-    for x in (jnp.linspace(0.1, 3.0, 3, dtype=dtype), jnp.ones(99, jnp.float32)):
-        assert log_within(x).dtype == x.dtype
-        np.testing.assert_array_equal(log_within(x), jnp.log(x))
-        np.testing.assert_array_equal(arctan2_within(x, -x), jnp.arctan2(x, -x))
+def test_few_numbers_are_left_to_the_library():
+    x = jnp.linspace(0.1, 3.0, 3)
+    np.testing.assert_array_equal(log_within(x), jnp.log(x))
+    np.testing.assert_array_equal(arctan2_within(x, -x), jnp.arctan2(x, -x))

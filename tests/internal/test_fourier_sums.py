@@ -104,14 +104,3 @@ def test_second_derivatives():
     found = jax.hessian(lambda a: jnp.sum(_sums(a)[0][..., take]))(args)
     exact = jax.hessian(lambda a: jnp.sum(_direct(a)[..., take]))(args)
     np.testing.assert_allclose(found, exact, rtol=1e-10)
-
-
-def test_float32():
-    with jax.enable_x64(False):
-        args = jnp.asarray([1.1, 0.2], jnp.float32)
-        aux = jnp.asarray(PLACES, jnp.float32), jnp.asarray(WEIGHTS, jnp.float32)
-        sums, _ = fourier_sums(_points, jnp.asarray(6), COUNT, tuple(args), aux)
-        assert sums[0].dtype == jnp.float32
-        found = np.asarray(jnp.stack(sums[:2]))[..., :8]
-    exact = np.asarray(_direct(jnp.asarray([1.1, 0.2])))[..., :8]
-    np.testing.assert_allclose(found, exact, atol=1e-4 * np.max(np.abs(exact)))

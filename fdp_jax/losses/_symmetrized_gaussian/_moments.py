@@ -92,7 +92,7 @@ def _shortened(x: Array) -> Array:
 
     Nodes off their places would count as errors of t.
     """
-    scale = 2.0 ** (20 if x.dtype == jnp.float64 else 9)
+    scale = 2.0**20
     mantissa, exponent = jnp.frexp(x)
     return jnp.ldexp(jnp.ceil(mantissa * scale) / scale, exponent)
 
