@@ -84,12 +84,9 @@ class Resolved:
         """
         combine = lambda one, other: intersection(one, other, known())
         found = self._answer(ask, lambda x: x, combine)
-        if self._method.name != "auto" or not is_loose(found):
+        auto = self._method.name == "auto"
+        if not auto or not is_loose(found) or not _has_parts(self.whole.composed):
             return found
-        counts = _counts(self.whole.composed)
-        if all(count == np.round(count) for count in counts):
-            return found
-        # An interpolation, of which the grid knows nothing.
         down, up = (
             self._rounded(to_whole)._answer(ask, lambda x: x, combine)
             for to_whole in (np.floor, np.ceil)
@@ -149,6 +146,8 @@ class Resolved:
         closed = first is whole and route(composed) == "closed_form"
         if not auto or closed or not composed.on_grid or not is_loose(so_far()):
             return
+        if _has_parts(composed):  # an interpolation, of which the grid knows nothing
+            return
         if first is not whole or route(composed) == "spectral":
             yield _by(whole, Method("grid"))
         if not is_bracketed(composed) and is_nearly_tight(so_far()):
@@ -176,8 +175,15 @@ class Resolved:
         """The subjects with whole numbers of steps, rounded down and up."""
         composed = self.whole.composed
         counts = tuple(to_whole(np.asarray(count)) for count in composed.counts)
-        composed = dataclasses.replace(composed, counts=counts, repeated=False)
-        return _resolved(composed, self.whole.direction)
+        return _resolved(
+            dataclasses.replace(
+                composed,
+                counts=counts,
+                single=bool(sum(counts) <= 1),
+                repeated=all(bool(count != 1) for count in counts),
+            ),
+            self.whole.direction,
+        )
 
 
 def resolve(guarantee: "_Query") -> Resolved:
@@ -306,8 +312,10 @@ def _unsplit(method: Method, *, final: bool) -> Method:
     return dataclasses.replace(method, split=False, final=final)
 
 
-def _counts(composed: ComposedLoss) -> list[np.ndarray]:
-    return [np.asarray(count) for count in _absorbed(composed).counts]
+def _has_parts(composed: ComposedLoss) -> bool:
+    """Whether a known number of steps is not a whole one."""
+    counts = [np.asarray(count) for count in _absorbed(composed).counts]
+    return any(count != np.round(count) for count in counts)
 
 
 @in_float64(cast_out=False)
