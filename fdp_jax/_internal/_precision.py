@@ -64,7 +64,7 @@ class Outward(NamedTuple):
     lower: Any
     upper: Any
 
-    def in_single(self) -> "Outward":
+    def _in_single(self) -> "Outward":
         """The ends that such a program gets."""
         return Outward(round_down_to_single(self.lower), round_up_to_single(self.upper))
 
@@ -309,16 +309,16 @@ def _promote(leaf: Any) -> Any:
 def _in_single(out: Any) -> Any:
     """A result in the types that a caller with x64 off expects.
 
-    What has ends has a method `in_single`, which rounds them outward.
+    What has ends has a method `_in_single`, which rounds them outward.
     """
-    rounds = lambda x: hasattr(x, "in_single")
+    rounds = lambda x: hasattr(x, "_in_single")
 
     def narrow(leaf: Any) -> Any:
         if not eqx.is_array(leaf) or leaf.dtype not in _NARROW:
             return leaf
         return jnp.asarray(leaf, _NARROW[leaf.dtype])
 
-    rounded = lambda x: jax.tree.map(narrow, x.in_single() if rounds(x) else x)
+    rounded = lambda x: jax.tree.map(narrow, x._in_single() if rounds(x) else x)
     return jax.tree.map(rounded, out, is_leaf=rounds)
 
 

@@ -71,9 +71,9 @@ class Bounds(Record):
     method: str = eqx.field(static=True, default="")
     """The engine that found them, such as "grid", or several."""
 
-    def in_single(self) -> "Bounds":
+    def _in_single(self) -> "Bounds":
         """The bounds rounded outward."""
-        ends = Outward(self.lower, self.upper).in_single()
+        ends = Outward(self.lower, self.upper)._in_single()
         return dataclasses.replace(self, lower=ends.lower, upper=ends.upper)
 
     def pick(

@@ -48,9 +48,9 @@ class GDPSummary(Record):
     delta: Float[Array, ""]
     """The probability set aside."""
 
-    def in_single(self) -> "GDPSummary":
+    def _in_single(self) -> "GDPSummary":
         """The summary with both ends rounded outward."""
-        ends = Outward(self.mu_lower, self.mu).in_single()
+        ends = Outward(self.mu_lower, self.mu)._in_single()
         return dataclasses.replace(self, mu_lower=ends.lower, mu=ends.upper)
 
 

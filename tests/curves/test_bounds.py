@@ -32,7 +32,7 @@ def _of(lower, upper, known, narrow=False):
     low, high = ends
     middle = 0.5 * (low + high)
     found = bounds_of(Interval(low, middle, high), jnp.asarray(False), known)
-    return found.in_single() if narrow else found
+    return found._in_single() if narrow else found
 
 
 @pytest.mark.usefixtures("_as_users_have_it")

@@ -190,6 +190,7 @@ def test_both_directions_are_no_worse_than_one():
         assert found.lower > 0
 
 
+@pytest.mark.slow
 def test_error_rates_ask_the_grid_where_contours_are_loose():
     # Two kinds of steps: their law is not split.
     steps = [

@@ -332,6 +332,7 @@ _slopes_of_regret = jax.jit(
 )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("place", [(0.5, 0.25), (1.3465, 0.3428)])
 def test_gradient_of_the_regret_follows_the_kink(place):
     def truth(epsilon, mu):

@@ -259,6 +259,7 @@ def test_vmap_agrees_with_a_loop():
 # -- which engine ------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_contours_stop_where_quadratures_would_fail():
     """Both engines certify it; contours that went four times as far did not."""
     steps = [

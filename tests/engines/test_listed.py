@@ -254,6 +254,7 @@ def test_enormous_small_and_missing_jumps():
     np.testing.assert_allclose(one.estimate, other.estimate, rtol=1e-14)
 
 
+@pytest.mark.slow
 def test_far_tails_are_left_to_the_grid():
     side = fdp.LevyTriplet(jumps=PAIRS[0][0], rates=PAIRS[0][1]).remove
     found = side.bounds(epsilon=300.0)
@@ -276,6 +277,7 @@ def test_comparisons():
     assert found.upper - found.lower < 1e-10
 
 
+@pytest.mark.slow
 def test_gaussian_parameter_and_its_regret():
     counts, aside = fdp.PoissonMechanism(10.0, 1.0), 1e-6
     found = fdp.divergences.gdp(counts, delta=aside)

@@ -74,6 +74,7 @@ def test_tradeoff_of_a_relation_is_below_every_test_and_convex():
     assert not kernel.satisfies(fdp.tradeoff.Identity(), pairs)
 
 
+@pytest.mark.slow
 def test_composition_theorem_and_post_processing():
     # Two kernels on one input: the trade-off function of the tensor product.
     report = MarkovKernel([[0.75, 0.25], [0.25, 0.75]])

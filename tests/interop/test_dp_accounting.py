@@ -112,6 +112,7 @@ def _many(seed):
     return trees.tree(rng, trees.ALL[relation], num_kinds), relation
 
 
+@pytest.mark.slow
 def test_a_finer_grid_is_asked_where_that_is_enough():
     """Of seven steps that rarely take a record, whose bracket is 1e-5 wide at first."""
     event, relation = _many(115)

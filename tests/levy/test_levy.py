@@ -149,6 +149,7 @@ def test_a_rare_jump_that_tells_everything(farthest):
     assert LevyTriplet(jumps=sizes, rates=rates).renyi(order=3.0) > 1e100
 
 
+@pytest.mark.slow
 def test_derivatives_in_all_parameters_and_batches():
     def delta(variance, jumps, rates, time):
         triplet = LevyTriplet(variance, jumps=jumps, rates=rates, num_steps=time)
@@ -440,6 +441,7 @@ def _delta_of_jumps(sizes, rates, epsilons, unit=0.1, reach=400):
     return [np.sum(np.maximum(q - np.exp(e) * p, 0)) for e in epsilons]
 
 
+@pytest.mark.slow
 def test_many_jumps_without_a_gaussian_part():
     loss = LevyTriplet(jumps=SIZES, rates=RATES, num_steps=0.8)
     epsilons = np.asarray([-1.0, 0.0, 0.5, 2.0, 5.0])

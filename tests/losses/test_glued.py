@@ -121,6 +121,7 @@ def _bounds(noise, prob, steps, delta, method):
     return Subject(composed, "both").bounds(delta=delta)
 
 
+@pytest.mark.slow
 def test_overlaps_the_grid():
     rng = np.random.default_rng(7)
     tight = 0
@@ -209,6 +210,7 @@ def _epsilon(noise, prob):
     return _run(noise, prob).epsilon(delta=1e-5)
 
 
+@pytest.mark.slow
 def test_gradients_are_slopes():
     with jax.enable_x64(True):
         found = jax.grad(_epsilon, (0, 1))(1.1, 0.01)

@@ -28,6 +28,7 @@ def test_equal_settings_are_one():
     assert many.upper - many.lower <= 2 * (one.upper - one.lower)
 
 
+@pytest.mark.slow
 def test_order_does_not_matter():
     """Nor how often a setting is listed; dp_accounting bounds it on either side."""
     rng = np.random.default_rng(1)
@@ -65,6 +66,7 @@ def test_accounts_of_many_settings_are_schedules():
     assert found.estimate == pytest.approx(float(whole.estimate), rel=1e-12)
 
 
+@pytest.mark.slow
 def test_derivatives_reach_every_row():
     """In the order in which they were given, though rows are sorted inside."""
     noise = np.random.default_rng(3).uniform(0.8, 1.5, 150)

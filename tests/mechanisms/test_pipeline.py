@@ -207,6 +207,7 @@ def test_known_losses_inside_of_programs():
     assert float(found.upper) == pytest.approx(float(expected.upper), rel=1e-12)
 
 
+@pytest.mark.slow
 def test_programs_without_splitting_agree_where_it_is_not_needed():
     run = fdp.DPSGD(noise_multiplier=1.0, sampling_prob=0.01, num_steps=1000)
     expected = run.bounds(delta=1e-5)

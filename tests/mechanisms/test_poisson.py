@@ -77,6 +77,7 @@ def test_profile_of_both_directions_against_the_definition():
                 assert gap <= room * truth
 
 
+@pytest.mark.slow
 def test_a_bounded_loss_in_one_direction_only():
     # X <= l2 - l1 where no count at all speaks for the record's absence.
     assert float(PAIR.add.epsilon(delta=0.0)) == pytest.approx(1.0, rel=1e-12)

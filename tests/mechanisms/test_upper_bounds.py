@@ -80,6 +80,7 @@ def test_delta_that_is_mostly_infinite_losses():
     assert found.upper >= gauss
 
 
+@pytest.mark.slow
 def test_infinite_losses_of_a_mixture_do_not_vanish():
     mixture = fdp.RevealedMixture(
         [

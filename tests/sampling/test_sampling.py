@@ -72,10 +72,12 @@ def check(mechanism, law, pairs, attained=None, points=None, slack=GRID):
     return lower, upper, found
 
 
+SLOW = pytest.mark.slow
+
 # ---------------------------------------------------------------------- fixed size
 
 
-@pytest.mark.parametrize("relation", [REPLACE, ZERO])
+@pytest.mark.parametrize("relation", [REPLACE, pytest.param(ZERO, marks=SLOW)])
 def test_one_batch_of_a_fixed_size(relation):
     law = lambda records: batches.fixed_size(records, 1)
     step = run(sampling.FixedSize(batch_size=1, dataset_size=3), relation)
@@ -191,18 +193,9 @@ def test_a_rate_is_short_for_poisson(relation):
 # ---------------------------------------------------------------- truncated Poisson
 
 
-SLOW = pytest.mark.slow
-
-
-@pytest.mark.parametrize(
-    ("most", "relation"),
-    [
-        (2, ADD),
-        pytest.param(2, ZERO, marks=SLOW),
-        pytest.param(2, REPLACE, marks=SLOW),
-        *(pytest.param(1, relation, marks=SLOW) for relation in (ADD, ZERO, REPLACE)),
-    ],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("relation", [ADD, ZERO, REPLACE])
+@pytest.mark.parametrize("most", [2, 1])
 def test_truncated_poisson(relation, most):
     law = lambda records: batches.truncated(records, 0.5, most)
     scheme = sampling.TruncatedPoisson(0.5, batch_size=most, dataset_size=3)
@@ -263,7 +256,9 @@ def test_cyclic_poisson(relation):
 
 
 # To zero a user out is the same pair as to leave one out, and the grid takes long.
-@pytest.mark.parametrize("relation", [ADD, pytest.param(ZERO, marks=SLOW), REPLACE])
+@pytest.mark.parametrize(
+    "relation", [ADD, *(pytest.param(x, marks=SLOW) for x in (ZERO, REPLACE))]
+)
 def test_examples_of_a_user(relation):
     """Two examples of one user, all of whose values may be anything."""
     law = lambda records: batches.poisson(records, 0.3)
