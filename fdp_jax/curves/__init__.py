@@ -43,6 +43,7 @@ from ._grid_curve import GridCurve as GridCurve
 from ._guarantee import AbstractGuarantee as AbstractGuarantee
 from ._queries import (
     ProfilePoint as ProfilePoint,
+    at_any_length as at_any_length,
     bounds_of as bounds_of,
     elementwise as elementwise,
     over_signs as over_signs,

@@ -22,7 +22,7 @@ from ._bounds import (
     with_gradient,
 )
 from ._guarantee import AbstractGuarantee
-from ._queries import ProfilePoint, bounds_of, elementwise
+from ._queries import ProfilePoint, at_any_length, bounds_of, elementwise
 
 _FINE = 65
 _NEWTON = 4
@@ -109,10 +109,11 @@ def _chord(log_values: Array, i: Array, weight: Array) -> tuple[Array, Array]:
     return found, jnp.where(some, slack, 0.0)
 
 
+@at_any_length
 @in_float64(cast_out=False)
 def _profile(curve: GridCurve, epsilon: Array) -> ProfilePoint:
     one = lambda epsilon: ProfilePoint(*_profile_at(curve, epsilon))
-    return elementwise(one, jnp.asarray(epsilon))
+    return elementwise(one, epsilon)
 
 
 def _profile_at(curve: GridCurve, epsilon: Array) -> tuple[Interval, Interval]:
@@ -210,6 +211,7 @@ def _slope(curve: GridCurve, i: Array, kink: Callable[[Array, Array], Array]) ->
     return -jnp.exp(epsilon + log_alpha - curve.log_delta_grid.estimate[i])
 
 
+@at_any_length
 @in_float64
 def _epsilon(curve: GridCurve, delta: Array) -> Bounds:
     grid = curve.epsilon_grid
@@ -228,7 +230,7 @@ def _epsilon(curve: GridCurve, delta: Array) -> Bounds:
         value = Interval(lower, jnp.clip(estimate, lower, upper), upper)
         return bounds_of(value, jnp.isposinf(upper), EPSILON)
 
-    return elementwise(one, jnp.asarray(delta))
+    return elementwise(one, delta)
 
 
 def _crossing(grid: Array, values: Array, target: Array) -> Array:
@@ -259,6 +261,7 @@ def _polish(curve: GridCurve, epsilon: Array, target: Array) -> Array:
     return jnp.where(inside, safe, epsilon)
 
 
+@at_any_length
 @in_float64
 def _error_rates(curve: GridCurve, alpha: Array) -> tuple[Bounds, Bounds]:
     grid = curve.epsilon_grid
@@ -359,4 +362,4 @@ def _error_rates(curve: GridCurve, alpha: Array) -> tuple[Bounds, Bounds]:
             bounds_of(tpr, (tpr.upper >= 1) & interior, tpr_range(alpha)),
         )
 
-    return elementwise(one, jnp.asarray(alpha))
+    return elementwise(one, alpha)

@@ -8,16 +8,21 @@ convexifies min(f, f^-1) (Dong, Roth, Su 2022).
 """
 
 import dataclasses
+import functools
 from collections.abc import Callable
+from typing import Any, NamedTuple, TypeVar, cast
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.lax import stop_gradient
 from jaxtyping import Array, Float, PyTree
 
 from .. import engines
+from .._internal._concrete import outside_transformations
 from .._internal._precision import in_float64
+from .._internal._shapes import zeros_of
 from .._internal._special import safe_log
 from ..engines import Interval, select
 from ..losses import ComposedLoss
@@ -25,6 +30,8 @@ from ._bounds import EPSILON, Bounds, Range, classify, uncrossed, with_gradient
 
 _BATCH = 32
 """Thresholds evaluated at once; bounds the memory of a query with many."""
+_LENGTHS = (1, 8, 32, 256, 2048, 16384, 131072)
+_Query = TypeVar("_Query", bound=Callable[..., Any])
 _SIGNS = {"remove": 1.0, "add": -1.0}
 
 
@@ -56,21 +63,74 @@ def over_signs(one: Callable[[Array], PyTree], signs: Float[Array, " s"]) -> PyT
     return jax.tree.map(lambda x: x[None], one(signs[0]))
 
 
-def elementwise(one: Callable[[Array], PyTree], values: Float[Array, "..."]) -> PyTree:
+class _Padded(NamedTuple):
+    """An array of a usual length, whose first `asked` numbers are asked for."""
+
+    row: Any
+    asked: Any
+
+
+def at_any_length(query: _Query) -> _Query:
+    """Lets a query share its programs between arrays of many lengths.
+
+    Of known numbers at most 8, at most 32, at most 256 and so on have one program.
+    """
+
+    @functools.wraps(query)
+    def padded(subject: Any, values: Any, **options: Any) -> Any:
+        size, shape = np.size(values), np.shape(values)
+        if not outside_transformations() or not shape or size == 0:
+            return query(subject, values, **options)
+        row = np.asarray(values).ravel()
+        usual = next(x for x in _LENGTHS if x >= min(size, _LENGTHS[-1]))
+        if size > usual:
+            return query(subject, values, **options)
+        if size == 1:
+            found = query(subject, row[0], **options)
+        else:
+            row = np.pad(row, (0, usual - size), mode="edge")
+            found = query(subject, _Padded(row, np.asarray(size)), **options)
+        back = lambda x: np.asarray(x).reshape(-1)[:size].reshape(shape)
+        with jax.enable_x64(True):
+            return jax.tree.map(lambda x: jnp.asarray(back(x)), found)
+
+    return cast(_Query, padded)
+
+
+def elementwise(one: Callable[[Array], PyTree], values: Any) -> PyTree:
     """Applies a function of one number to an array, a batch at a time."""
-    flat = values.ravel()
+    asked = None
+    if isinstance(values, _Padded):
+        values, asked = values
+    flat = jnp.asarray(values).ravel()
     if flat.size == 1:
         result = jax.tree.map(lambda x: x[None], one(flat[0]))
     elif flat.size <= _BATCH:
         result = jax.vmap(one)(flat)
     else:
         batches = -(-flat.size // _BATCH)
-        padded = jnp.pad(flat, (0, batches * _BATCH - flat.size), mode="edge")
-        result = jax.lax.map(jax.vmap(one), padded.reshape(batches, _BATCH))
+        rows = jnp.pad(flat, (0, batches * _BATCH - flat.size), mode="edge")
+        rows, each = rows.reshape(batches, _BATCH), jax.jit(jax.vmap(one))
+        if asked is None:
+            result = jax.lax.map(each, rows)
+        else:
+            result = _first_of(each, rows, -(-asked // _BATCH))
         result = jax.tree.map(
             lambda x: x.reshape((-1, *x.shape[2:]))[: flat.size], result
         )
-    return jax.tree.map(lambda x: x.reshape(values.shape + x.shape[1:]), result)
+    return jax.tree.map(lambda x: x.reshape(jnp.shape(values) + x.shape[1:]), result)
+
+
+def _first_of(each: Callable[[Array], PyTree], rows: Array, count: Array) -> PyTree:
+    """`lax.map` over the first rows; of the others the result is zero."""
+    empty = jax.tree.map(
+        lambda x: jnp.zeros((len(rows), *x.shape), x.dtype), zeros_of(each, rows[0])
+    )
+
+    def put(i: Array, found: PyTree) -> PyTree:
+        return jax.tree.map(lambda x, y: x.at[i].set(y), found, each(rows[i]))
+
+    return jax.lax.fori_loop(0, count, put, empty)
 
 
 def bounds_of(interval: Interval, vacuous: Array, known: Range) -> Bounds:
@@ -98,6 +158,7 @@ def inside(estimate: Array, lower: Array, upper: Array) -> Array:
 # ------------------------------------------------------------------------- epsilon
 
 
+@at_any_length
 @in_float64
 def epsilon_bounds(
     loss: ComposedLoss,
@@ -112,7 +173,7 @@ def epsilon_bounds(
         worst = engines.epsilon(loss, signs, safe_log(delta))
         return bounds_of(worst, jnp.isposinf(worst.upper), EPSILON)
 
-    found = elementwise(one, jnp.asarray(delta))
+    found = elementwise(one, delta)
     return dataclasses.replace(found, method=engines.route(loss))
 
 
@@ -128,6 +189,7 @@ class ProfilePoint(eqx.Module):
     """The engine that found them."""
 
 
+@at_any_length
 @in_float64(cast_out=False)
 def profile(
     loss: ComposedLoss, epsilon: Float[Array, "..."], *, direction: Direction
@@ -135,7 +197,7 @@ def profile(
     """The privacy profile at any real thresholds, for all questions that it answers."""
     signs = signs_of(loss, direction)
     one = lambda epsilon: profile_at(loss, signs, epsilon)
-    found = elementwise(one, jnp.asarray(epsilon))
+    found = elementwise(one, epsilon)
     return dataclasses.replace(found, method=engines.route(loss))
 
 

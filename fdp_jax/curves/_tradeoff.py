@@ -37,6 +37,7 @@ from ._error_rates import (
 )
 from ._queries import (
     Direction,
+    at_any_length,
     bounds_of,
     elementwise,
     over_signs,
@@ -56,6 +57,7 @@ _SETTLED = 1e-7
 """Distance to the next anchor, on the scale of the profile, that is none."""
 
 
+@at_any_length
 @in_float64
 def error_rate_bounds(
     loss: ComposedLoss,
@@ -78,7 +80,7 @@ def error_rate_bounds(
             bounds_of(found.tpr, (found.tpr.upper >= 1) & interior, tpr_range(alpha)),
         )
 
-    beta, tpr = elementwise(one, jnp.asarray(alpha))
+    beta, tpr = elementwise(one, alpha)
     method = engines.route(loss)
     return (
         dataclasses.replace(beta, method=method),

@@ -18,6 +18,7 @@ from .._internal._search import golden_section
 from ..curves import (
     AbstractGuarantee,
     Bound,
+    at_any_length,
     elementwise,
     one_end,
 )
@@ -90,13 +91,14 @@ def _at_order(mechanism: Any, order: Any, name: str) -> Array:
     return _renyi(loss, order, direction=direction)
 
 
+@at_any_length
 @in_float64
 def _renyi(loss: ComposedLoss, order: ArrayLike, *, direction: str) -> Array:
-    return divergences_of(loss, jnp.asarray(order), direction)
+    return divergences_of(loss, order, direction)
 
 
 def divergences_of(
-    loss: ComposedLoss, order: Float[Array, "..."], direction: str
+    loss: ComposedLoss, order: Any, direction: str
 ) -> Float[Array, "..."]:
     """Rényi divergences of a loss, the largest of the directions."""
 

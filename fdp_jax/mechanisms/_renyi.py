@@ -18,6 +18,7 @@ from ..curves import (
     AbstractGuarantee,
     Bounds,
     ProfilePoint,
+    at_any_length,
     beta_range,
     bounds_of,
     elementwise,
@@ -273,6 +274,7 @@ def _sum_at(parts: tuple[AbstractRenyi, ...], orders: Any) -> Array:
 # -------------------------------------------------------------------------- queries
 
 
+@at_any_length
 @in_float64
 def _epsilon_bounds(subject: AbstractRenyi, delta: Array) -> Bounds:
     def one(delta: Array) -> Bounds:
@@ -293,7 +295,7 @@ def _epsilon_bounds(subject: AbstractRenyi, delta: Array) -> Bounds:
         interval = interval.map(lambda x: jnp.where(delta >= 1, -jnp.inf, x))
         return bounds_of(interval, jnp.isposinf(interval.upper), EPSILON)
 
-    return elementwise(one, jnp.asarray(delta))
+    return elementwise(one, delta)
 
 
 def _slack(value: Array, size: Array) -> Array:
@@ -302,9 +304,10 @@ def _slack(value: Array, size: Array) -> Array:
     return jnp.where(jnp.isfinite(slack), slack, 0.0)
 
 
+@at_any_length
 @in_float64(cast_out=False)
 def _profile(subject: AbstractRenyi, epsilon: Array) -> ProfilePoint:
-    return elementwise(lambda e: _profile_at(subject, e), jnp.asarray(epsilon))
+    return elementwise(lambda e: _profile_at(subject, e), epsilon)
 
 
 def _profile_at(subject: AbstractRenyi, epsilon: Array) -> ProfilePoint:
@@ -330,6 +333,7 @@ def _profile_at(subject: AbstractRenyi, epsilon: Array) -> ProfilePoint:
     )
 
 
+@at_any_length
 @in_float64
 def _error_rate_bounds(subject: AbstractRenyi, alpha: Array) -> tuple[Bounds, Bounds]:
     def one(alpha: Array) -> tuple[Bounds, Bounds]:
@@ -364,4 +368,4 @@ def _error_rate_bounds(subject: AbstractRenyi, alpha: Array) -> tuple[Bounds, Bo
             ),
         )
 
-    return elementwise(one, jnp.asarray(alpha))
+    return elementwise(one, alpha)

@@ -19,6 +19,7 @@ from ..curves import (
     Bounds,
     ProfilePoint,
     Range,
+    at_any_length,
     bayes_error_range,
     bounds_of,
     elementwise,
@@ -71,6 +72,7 @@ def both_logs(share: Array) -> tuple[Array, Array]:
     )
 
 
+@at_any_length
 @in_float64(cast_out=False)
 def profile(tradeoff: Any, epsilon: Array) -> ProfilePoint:
     """The privacy profile at any real thresholds."""
@@ -79,9 +81,10 @@ def profile(tradeoff: Any, epsilon: Array) -> ProfilePoint:
         found = point_at(tradeoff, epsilon)
         return ProfilePoint(found.log_delta, found.log_rest)
 
-    return elementwise(one, jnp.asarray(epsilon))
+    return elementwise(one, epsilon)
 
 
+@at_any_length
 @in_float64
 def error_rate_bounds(
     tradeoff: Any, share: Array, *, complement: bool, log: bool
@@ -104,9 +107,10 @@ def error_rate_bounds(
             bounds_of(tpr, vacuous[1], known),
         )
 
-    return elementwise(one, jnp.asarray(share))
+    return elementwise(one, share)
 
 
+@at_any_length
 @in_float64
 def slope(tradeoff: Any, alpha: Array) -> Array:
     """log|f'(alpha)|, the threshold of the best test."""
@@ -120,9 +124,10 @@ def slope(tradeoff: Any, alpha: Array) -> Array:
         )
         return jnp.where(edge, stop_gradient(limit), found)
 
-    return elementwise(one, jnp.asarray(alpha))
+    return elementwise(one, alpha)
 
 
+@at_any_length
 @in_float64
 def bayes_gain_bounds(tradeoff: Any, prior: Array) -> Bounds:
     """Bounds of min(pi, 1 - pi) - R(pi)."""
@@ -143,9 +148,10 @@ def bayes_gain_bounds(tradeoff: Any, prior: Array) -> Bounds:
         trivial = value.upper >= most
         return bounds_of(value, trivial & ~certain, bayes_error_range(prior))
 
-    return elementwise(one, jnp.asarray(prior))
+    return elementwise(one, prior)
 
 
+@at_any_length
 @in_float64
 def epsilon_bounds(tradeoff: Any, delta: Array) -> Bounds:
     """Bounds of the least real epsilon with delta(epsilon) <= delta."""
@@ -155,7 +161,7 @@ def epsilon_bounds(tradeoff: Any, delta: Array) -> Bounds:
         value = choose(delta >= 1, exact(jnp.full_like(delta, -jnp.inf)), value)
         return bounds_of(value, jnp.isposinf(value.upper), EPSILON)
 
-    return elementwise(one, jnp.asarray(delta))
+    return elementwise(one, delta)
 
 
 def _solve_epsilon(tradeoff: Any, log_delta: Array, log_rest: Array) -> Interval:

@@ -11,6 +11,7 @@ from hypothesis import given, settings, strategies as st
 
 import fdp_jax as fdp
 from fdp_jax import Bound, Status
+from fdp_jax._internal import _compilation
 
 RUN = fdp.DPSGD(noise_multiplier=1.0, sampling_prob=0.01, num_steps=1000)
 DELTA = 1e-6
@@ -315,3 +316,23 @@ def test_native_float32_is_a_former_name_that_changes_nothing():
     ):
         found = RUN.remove.bounds(delta=1e-5)
     assert found.upper == RUN.remove.bounds(delta=1e-5).upper
+
+
+@pytest.mark.parametrize("source", [fdp.Gaussian(1.3), fdp.tradeoff.Gaussian(1.3)])
+def test_arrays_of_many_lengths_share_programs(source, monkeypatch):
+    made, make = [], _compilation._program
+    counted = lambda fn, name, *args: made.append(name) or make(fn, name, *args)
+    monkeypatch.setattr(_compilation, "_program", counted)
+    thresholds = np.linspace(-2.0, 3.0, 40)
+    ask = lambda x: source.delta(epsilon=x)
+    truth = np.asarray([float(ask(x)) for x in thresholds])
+    for lengths in ((2, 5, 8), (9, 31, 32), (33, 40)):
+        made.clear()
+        for size in lengths:
+            found = ask(thresholds[:size])
+            np.testing.assert_allclose(found, truth[:size], rtol=1e-12)
+        assert sum("profile" in name for name in made) <= 1
+    table = ask(thresholds.reshape(5, 8))
+    np.testing.assert_array_equal(table, ask(thresholds).reshape(5, 8))
+    assert ask(thresholds[:1]).shape == (1,)
+    assert ask(np.zeros((0, 3))).shape == (0, 3)
