@@ -10,10 +10,10 @@ from typing import Any
 import equinox as eqx
 import jax
 import numpy as np
-from jaxtyping import Array, Float
 
 from .._internal._concrete import holds_anywhere, known, outside_transformations
-from ._bounds import Bound, Bounds, LooseBoundWarning, Status
+from ._bounds import Bounds, LooseBoundWarning, Status
+from ._by_name import QUERIES
 
 _OWN = tuple(
     str(pathlib.Path(str(file)).parent) + os.sep
@@ -21,14 +21,6 @@ _OWN = tuple(
 )
 """The folders of this package and of Equinox, whose methods call ours."""
 _SEEN: set[tuple[str, int, str]] = set()
-_ARGUMENTS = {
-    "epsilon": "delta",
-    "delta": "epsilon",
-    "log_delta": "epsilon",
-    "beta": "alpha",
-    "tpr": "fpr",
-    "bayes_error": "prior",
-}
 
 
 def is_loose(found: Bounds) -> bool:
@@ -63,20 +55,6 @@ def _numbers(value: Any) -> Any:
     return jax.lax.stop_gradient(value) if numbers is None else numbers
 
 
-def end_of(
-    guarantee: Any,
-    found: Bounds,
-    bound: Bound,
-    name: str,
-    *,
-    upper_is_pessimistic: bool,
-) -> Float[Array, "..."]:
-    """What the query of a name returns of its interval, with a word if need be."""
-    if bound is not Bound.OPTIMISTIC and is_loose(found) and guarantee._warns:
-        warn_of_loose(name, found)
-    return found.pick(bound, upper_is_pessimistic=upper_is_pessimistic)
-
-
 def warn_of_loose(name: str, found: Bounds) -> None:
     """Warns whoever asked for `name`, with the bracket and what may help.
 
@@ -103,8 +81,9 @@ def _text(name: str, found: Bounds) -> str:
     doubtful = np.flatnonzero(status != Status.TIGHT)
     worst = doubtful[np.argmax(status[doubtful])]
     count = f" ({doubtful.size} of {status.size} values)" if status.size > 1 else ""
+    argument = QUERIES[name].argument
     return (
         f"{name} is certified to lie in [{lower[worst]:.6g}, {upper[worst]:.6g}] only, "
-        f"{Status(int(status[worst])).name}{count}: bounds({_ARGUMENTS[name]}=...) "
+        f"{Status(int(status[worst])).name}{count}: bounds({argument}=...) "
         'has both ends, and using("grid", points=2**20) may be tighter'
     )

@@ -11,7 +11,6 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from .._internal import _checks
 from .._internal._calls import explained
 from .._internal._concrete import ahead_of_time, is_traced
 from .._internal._host import asked_of_host
@@ -37,7 +36,8 @@ from ._bounds import (
     one_end,
     tpr_range,
 )
-from ._doubts import end_of
+from ._by_name import BY_ARGUMENT, QUERIES, Query
+from ._doubts import is_loose, warn_of_loose
 from ._queries import ProfilePoint
 
 
@@ -205,10 +205,7 @@ class AbstractGuarantee(Record):
             ValueError: If delta is outside [0, 1] or subnormal, which programs take for
                 zero (`EquinoxRuntimeError` if traced).
         """
-        bound = one_end(bound)
-        delta = _checks.rate("delta", delta)
-        found = self._epsilon_bounds(delta, both=bound is Bound.OPTIMISTIC)
-        return end_of(self, found, bound, "epsilon", upper_is_pessimistic=True)
+        return self._end_of("epsilon", delta, bound)
 
     @explained
     def delta(
@@ -230,10 +227,7 @@ class AbstractGuarantee(Record):
         Raises:
             ValueError: If epsilon is NaN.
         """
-        bound = one_end(bound)
-        epsilon = _checks.real("epsilon", epsilon)
-        found = self._delta_bounds(epsilon, both=bound is Bound.OPTIMISTIC)
-        return end_of(self, found, bound, "delta", upper_is_pessimistic=True)
+        return self._end_of("delta", epsilon, bound)
 
     @explained
     def log_delta(
@@ -254,10 +248,7 @@ class AbstractGuarantee(Record):
         Raises:
             ValueError: If epsilon is NaN.
         """
-        bound = one_end(bound)
-        epsilon = _checks.real("epsilon", epsilon)
-        found = self._log_delta_bounds(epsilon, both=bound is Bound.OPTIMISTIC)
-        return end_of(self, found, bound, "log_delta", upper_is_pessimistic=True)
+        return self._end_of("log_delta", epsilon, bound)
 
     @explained
     def beta(
@@ -278,11 +269,7 @@ class AbstractGuarantee(Record):
         Raises:
             ValueError: If alpha is outside [0, 1] or subnormal.
         """
-        bound = one_end(bound)
-        alpha = _checks.rate("alpha", alpha)
-        both = bound is Bound.OPTIMISTIC
-        found = self._rate_bounds(alpha, power=False, both=both)
-        return end_of(self, found, bound, "beta", upper_is_pessimistic=False)
+        return self._end_of("beta", alpha, bound)
 
     @explained
     def tpr(
@@ -303,11 +290,7 @@ class AbstractGuarantee(Record):
         Raises:
             ValueError: If fpr is outside [0, 1] or subnormal.
         """
-        bound = one_end(bound)
-        fpr = _checks.rate("fpr", fpr)
-        both = bound is Bound.OPTIMISTIC
-        found = self._rate_bounds(fpr, power=True, both=both)
-        return end_of(self, found, bound, "tpr", upper_is_pessimistic=True)
+        return self._end_of("tpr", fpr, bound)
 
     @explained
     def bayes_error(
@@ -328,10 +311,7 @@ class AbstractGuarantee(Record):
         Raises:
             ValueError: If prior is outside [0, 1] or subnormal.
         """
-        bound = one_end(bound)
-        prior = _checks.rate("prior", prior)
-        found = self._bayes_error_bounds(prior, both=bound is Bound.OPTIMISTIC)
-        return end_of(self, found, bound, "bayes_error", upper_is_pessimistic=False)
+        return self._end_of("bayes_error", prior, bound)
 
     @explained
     def advantage(
@@ -366,20 +346,23 @@ class AbstractGuarantee(Record):
             TypeError: If the query is not one of these.
             ValueError: If its value is out of range.
         """
-        if len(query) != 1 or not query.keys() <= _QUERIES:
+        if len(query) != 1 or not query.keys() <= BY_ARGUMENT.keys():
             raise TypeError(
                 "bounds takes exactly one of delta=, epsilon=, alpha=, fpr= or prior=, "
                 f"got {sorted(query) or 'none'}"
             )
-        ((name, value),) = query.items()
-        if name == "epsilon":
-            return self._delta_bounds(_checks.real(name, value))
-        value = _checks.rate(name, value)
-        if name == "delta":
-            return self._epsilon_bounds(value)
-        if name == "prior":
-            return self._bayes_error_bounds(value)
-        return self._rate_bounds(value, power=name == "fpr")
+        ((argument, value),) = query.items()
+        return self._asked(BY_ARGUMENT[argument], value)
 
+    def _asked(self, query: Query, value: Any, **options: Any) -> Bounds:
+        """The certified interval, for a value that is checked."""
+        value = query.check(query.argument, value)
+        return getattr(self, query.question)(value, **query.options, **options)
 
-_QUERIES = {"delta", "epsilon", "alpha", "fpr", "prior"}
+    def _end_of(self, name: str, value: Any, bound: Bound | str) -> Array:
+        """What the query of a name returns of its interval, with a word if need be."""
+        query, bound = QUERIES[name], one_end(bound)
+        found = self._asked(query, value, both=bound is Bound.OPTIMISTIC)
+        if bound is not Bound.OPTIMISTIC and is_loose(found) and self._warns:
+            warn_of_loose(name, found)
+        return found.pick(bound, upper_is_pessimistic=query.upper_is_pessimistic)

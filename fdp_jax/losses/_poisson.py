@@ -12,10 +12,11 @@ from jaxtyping import Array, ArrayLike, Float
 from .._internal._counts import deviance, log_poisson
 from .._internal._divided import exp_divided
 from .._internal._special import log1p
-from ._analytic import FREQUENCY_BLOCK, AnalyticLoss, CharacteristicBlock
+from ._analytic import FREQUENCY_BLOCK, CharacteristicBlock
 from ._atomic import AtomicLoss
 from ._base import Jumps, outward
 from ._cells import Cells
+from ._closed_transform import ClosedTransformLoss
 
 OUTPUTS = 4096
 """Counts that are looked at; enough for tails of e^-700 up to means about 2000."""
@@ -24,11 +25,6 @@ _LARGEST = 700.0
 """Exponents from which on e^x may overflow."""
 _HIGHEST = 299.0
 """Logarithms beyond which moments count as infinite."""
-
-
-class _Plan(eqx.Module):
-    order: Float[Array, ""]
-    center: Float[Array, ""]
 
 
 def normalized_jumps(
@@ -44,7 +40,7 @@ def normalized_jumps(
     return jnp.where(top > _HIGHEST, jnp.inf, value)
 
 
-class PoissonLoss(AnalyticLoss):
+class PoissonLoss(ClosedTransformLoss):
     """P = Poisson(rate_without), Q = Poisson(rate_with), both greater than 0.
 
     X = N x - (rate_with - rate_without) with x = log(rate_with / rate_without), so
@@ -140,16 +136,6 @@ class PoissonLoss(AnalyticLoss):
 
     # ------------------------------------------------------- for the spectral engine
 
-    def locate(self, order):
-        return _Plan(order, stop_gradient(self.moments(order)[1]))
-
-    def prepare(self, located, frequency, log_tolerance):
-        del frequency, log_tolerance
-        return located
-
-    def relative_error(self, plan):
-        return jnp.zeros_like(plan.order)
-
     def log_mgf(self, plan):
         value = self._log_moment(plan.order)
         return value, stop_gradient(32 * jnp.finfo(value.dtype).eps * jnp.abs(value))
@@ -170,13 +156,6 @@ class PoissonLoss(AnalyticLoss):
         moved = jnp.abs(plan.center) + jnp.abs(self.gap())
         error = 4 * unit * (scale * size + tau * moved)
         return CharacteristicBlock(real, imag, stop_gradient(error))
-
-    def center(self, plan):
-        return plan.center
-
-    def log_envelope(self, located, frequency):
-        del located
-        return jnp.zeros_like(frequency)
 
     # ----------------------------------------------------------- for the other engines
 

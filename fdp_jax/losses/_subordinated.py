@@ -2,21 +2,16 @@
 
 from typing import ClassVar
 
-import equinox as eqx
 import jax.numpy as jnp
 from jax.lax import stop_gradient
 from jaxtyping import Array, Float
 
 from .._internal._divided import psi
-from ._analytic import FREQUENCY_BLOCK, AnalyticLoss, CharacteristicBlock
+from ._analytic import FREQUENCY_BLOCK, CharacteristicBlock
+from ._closed_transform import ClosedTransformLoss
 
 
-class _Plan(eqx.Module):
-    order: Float[Array, ""]
-    center: Float[Array, ""]
-
-
-class SubordinatedGaussianLoss(AnalyticLoss):
+class SubordinatedGaussianLoss(ClosedTransformLoss):
     r"""X ~ N(-tau / 2, tau), tau a tempered stable subordinator's value.
 
     With z = 1 - scale w (w - 1) / 2,
@@ -72,16 +67,6 @@ class SubordinatedGaussianLoss(AnalyticLoss):
             jnp.where(inside, bend, jnp.inf),
         )
 
-    def locate(self, order):
-        return _Plan(order, stop_gradient(self.moments(order)[1]))
-
-    def prepare(self, located, frequency, log_tolerance):
-        del frequency, log_tolerance
-        return located
-
-    def relative_error(self, plan):
-        return jnp.zeros_like(plan.order)
-
     def log_mgf(self, plan):
         value = self._log_moment(plan.order)
         size = self.shape + jnp.abs(value)
@@ -109,9 +94,6 @@ class SubordinatedGaussianLoss(AnalyticLoss):
         size = size + jnp.where(self.index == 0, 0.0, lifted)
         error = 16 * unit * (scale * size + tau * jnp.abs(plan.center))
         return CharacteristicBlock(real_part, imag_part, stop_gradient(error))
-
-    def center(self, plan):
-        return plan.center
 
     def log_envelope(self, located, frequency):
         base = self._base(located.order)

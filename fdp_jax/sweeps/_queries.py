@@ -8,24 +8,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from .._internal import _checks
 from ..calibration import AbstractTarget, calibrate
-from ..curves import AbstractGuarantee, Bounds, Status
+from ..curves import BY_ARGUMENT, AbstractGuarantee, Bounds, Status
 
 Row = dict[str, Any]
 """A configuration: a value for each name."""
 Answer = dict[str, Any]
 """Arrays by the last part of their names: "" for a number that is no interval."""
-
-QUANTITIES = {
-    "delta": ("epsilon", True),
-    "epsilon": ("delta", True),
-    "alpha": ("beta", False),
-    "fpr": ("tpr", True),
-    "prior": ("bayes_error", False),
-}
-"""What `bounds` returns for an argument, and whether its upper end is pessimistic."""
-
 
 _PARTS = "lower", "estimate", "upper", "status"
 
@@ -45,7 +34,9 @@ class Query(NamedTuple):
     @property
     def upper_is_pessimistic(self) -> bool | None:
         """Which end a table shows under the label alone; None if there are no ends."""
-        return None if self.argument is None else QUANTITIES[self.argument][1]
+        if self.argument is None:
+            return None
+        return BY_ARGUMENT[self.argument].upper_is_pessimistic
 
     def ask(self, guarantee: AbstractGuarantee | None, row: Row) -> Answer:
         """The answer for one configuration."""
@@ -71,8 +62,7 @@ class Query(NamedTuple):
         """Makes the checks of the arguments alone; returns what they decide on."""
         if self.argument is None:
             return self.subject(guarantee, row)
-        check = _checks.real if self.argument == "epsilon" else _checks.rate
-        return check(self.argument, self._argument(row))
+        return BY_ARGUMENT[self.argument].check(self.argument, self._argument(row))
 
     def subject(self, guarantee: AbstractGuarantee | None, row: Row) -> Any:
         """The target, or what the user's function returns."""
@@ -183,7 +173,7 @@ def _query(label: str, given: Any) -> Query:
         return Query(label, None, target, options)
     if isinstance(given, Mapping) and len(given) == 1:
         ((argument, value),) = given.items()
-        if argument in QUANTITIES:
+        if argument in BY_ARGUMENT:
             if not isinstance(value, str):
                 value = _numbers(f"{argument} of query {label!r}", value)
             return Query(label, argument, value)

@@ -9,8 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from ..curves import Status
-from ._queries import QUANTITIES
+from ..curves import BY_ARGUMENT, Status
 from ._store import Arrays, Chunk, Store
 
 REFUSED = int(max(Status)) + 1
@@ -93,7 +92,7 @@ class Sweep:
         argument = self._about["queries"].get(name)
         ends = f"{name}_lower", f"{name}_upper"
         if ends[1] in self.table:
-            upper = argument is None or QUANTITIES[argument][1]
+            upper = argument is None or BY_ARGUMENT[argument].upper_is_pessimistic
             return self.table[ends[upper]]
         if name in self._about["queries"]:
             return np.full(len(self), np.nan)  # nothing but refusals

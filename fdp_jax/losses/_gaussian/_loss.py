@@ -3,7 +3,6 @@
 from collections.abc import Callable
 from typing import ClassVar
 
-import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
 from jax.lax import optimization_barrier, stop_gradient
@@ -11,17 +10,13 @@ from jax.scipy.special import erf
 from jaxtyping import Array, Float
 
 from ..._internal._special import log_ndtr_difference
-from .._analytic import FREQUENCY_BLOCK, AnalyticLoss, CharacteristicBlock
+from .._analytic import FREQUENCY_BLOCK, CharacteristicBlock
 from .._base import Jumps
 from .._cells import Cells
+from .._closed_transform import ClosedTransformLoss
 from .._loss_moments import LossMoments
 from .._normal_mixtures import NormalMixtures
 from ._closed_form import GaussianForm
-
-
-class _Plan(eqx.Module):
-    order: Float[Array, ""]
-    center: Float[Array, ""]
 
 
 def normal_cells(
@@ -49,7 +44,7 @@ def normal_cells(
     return Cells(log_mass, loss_of(ratio), jnp.maximum(error, other_error))
 
 
-class GaussianLoss(AnalyticLoss):
+class GaussianLoss(ClosedTransformLoss):
     """P = N(0, s^2), Q = N(1, s^2): Lambda(w) = w (w - 1) / (2 s^2), exactly."""
 
     noise_multiplier: Float[Array, ""]
@@ -74,16 +69,6 @@ class GaussianLoss(AnalyticLoss):
     def normal_mixtures(self):
         return NormalMixtures.alone(self.noise_multiplier, np.arange(2.0), np.eye(2))
 
-    def locate(self, order):
-        return _Plan(order, stop_gradient((order - 0.5) * self.precision()))
-
-    def prepare(self, located, frequency, log_tolerance):
-        del frequency, log_tolerance
-        return located
-
-    def relative_error(self, plan):
-        return jnp.zeros_like(plan.order)
-
     def log_mgf(self, plan):
         value = 0.5 * plan.order * (plan.order - 1) * self.precision()
         return value, stop_gradient(4 * jnp.finfo(value.dtype).eps * jnp.abs(value))
@@ -100,9 +85,6 @@ class GaussianLoss(AnalyticLoss):
             * (jnp.abs(real) + tau * jnp.abs(plan.center))
         )
         return CharacteristicBlock(real, tau * drift, stop_gradient(error))
-
-    def center(self, plan):
-        return plan.center
 
     def log_envelope(self, located, frequency):
         del located

@@ -2,7 +2,6 @@
 
 from typing import ClassVar
 
-import equinox as eqx
 import jax.numpy as jnp
 from jax.lax import stop_gradient
 from jaxtyping import Array, Float
@@ -11,16 +10,12 @@ from ..._internal._divided import exp_divided, is_small, log_moment_ratio, psi
 from ..._internal._logs import LOG_2
 from ..._internal._quadrature import on_intervals
 from ..._internal._special import log1mexp, log_ndtri
-from .._analytic import FREQUENCY_BLOCK, AnalyticLoss, CharacteristicBlock
+from .._analytic import FREQUENCY_BLOCK
 from .._base import outward
 from .._cells import Atoms, Cells
+from .._closed_transform import ClosedTransformLoss, principal_logs
 from .._loss_moments import excess, moments_of, panels
 from ._closed_form import LaplaceForm
-
-
-class _Plan(eqx.Module):
-    order: Float[Array, ""]
-    center: Float[Array, ""]
 
 
 def _hyperbolic(a: Array, mu: Array) -> tuple[Array, Array]:
@@ -33,7 +28,7 @@ def _hyperbolic(a: Array, mu: Array) -> tuple[Array, Array]:
     return cosh, sinh
 
 
-class LaplaceLoss(AnalyticLoss):
+class LaplaceLoss(ClosedTransformLoss):
     """P and Q Laplace of scale b, one apart; mu = 1 / b bounds the loss.
 
     With a = w - 1/2: Lambda(w) = -mu/2 + log(cosh(a mu) + sinh(a mu) / (2 a)).
@@ -67,16 +62,6 @@ class LaplaceLoss(AnalyticLoss):
         sign = jnp.sign(order - 0.5)
         return self._log_moment(order), sign * slope, jnp.maximum(curvature, 0)
 
-    def locate(self, order):
-        return _Plan(order, stop_gradient(self.moments(order)[1]))
-
-    def prepare(self, located, frequency, log_tolerance):
-        del frequency, log_tolerance
-        return located
-
-    def relative_error(self, plan):
-        return jnp.zeros_like(plan.order)
-
     def log_mgf(self, plan):
         value = self._log_moment(plan.order)
         scale = 8 + (jnp.abs(plan.order) + 1) / self.noise_multiplier
@@ -102,24 +87,7 @@ class LaplaceLoss(AnalyticLoss):
         base = base_cosh + 0.5 * base_sinh
         real = (cosh[0] + real) / base
         imag = (cosh[1] + imag) / base
-        modulus = jnp.square(real) + jnp.square(imag)
-        small = modulus < 1e-30
-        modulus = jnp.where(small, 1e-30, modulus)
-        angle = jnp.arctan2(jnp.where(small, 0, imag), jnp.where(small, 1, real))
-        turned = angle - tau * plan.center
-        # The principal value; whole turns matter to non-integer counts only.
-        whole = stop_gradient(2 * jnp.pi * jnp.round(turned / (2 * jnp.pi)))
-        error = (
-            16
-            * jnp.finfo(start.dtype).eps
-            * ((1 + tau * mu) / jnp.sqrt(modulus) + tau * jnp.abs(plan.center))
-        )
-        return CharacteristicBlock(
-            0.5 * jnp.log(modulus), turned - whole, stop_gradient(error)
-        )
-
-    def center(self, plan):
-        return plan.center
+        return principal_logs(real, imag, tau * plan.center, 1 + tau * mu)
 
     def log_envelope(self, located, frequency):
         # The atoms do not decay; the density's part does, as 1 / (2 tau).

@@ -2,7 +2,6 @@
 
 from typing import ClassVar
 
-import equinox as eqx
 import jax.numpy as jnp
 from jax.lax import stop_gradient
 from jaxtyping import Array, Float
@@ -10,18 +9,14 @@ from jaxtyping import Array, Float
 from ..._internal._divided import is_small, log_moment_ratio, psi, sinhc
 from ..._internal._logs import log_cosh
 from ..._internal._special import log_ndtri, safe_log
-from .._analytic import FREQUENCY_BLOCK, AnalyticLoss, CharacteristicBlock
+from .._analytic import FREQUENCY_BLOCK
 from .._cells import Atoms, Cells
+from .._closed_transform import ClosedTransformLoss, principal_logs
 from .._loss_moments import LossMoments
 from ._closed_form import TwoPointForm
 
 
-class _Plan(eqx.Module):
-    order: Float[Array, ""]
-    center: Float[Array, ""]
-
-
-class TwoPointLoss(AnalyticLoss):
+class TwoPointLoss(ClosedTransformLoss):
     """The worst pair of an (epsilon, delta)-DP mechanism (Kairouz, Oh, Viswanath 2015).
 
     Y is infinite with probability delta, else epsilon or -epsilon with odds e^epsilon.
@@ -44,16 +39,6 @@ class TwoPointLoss(AnalyticLoss):
         curvature = jnp.square(self.epsilon) * (1 - jnp.square(slope))
         return self._log_moment(order), self.epsilon * slope, curvature
 
-    def locate(self, order):
-        return _Plan(order, stop_gradient(self.moments(order)[1]))
-
-    def prepare(self, located, frequency, log_tolerance):
-        del frequency, log_tolerance
-        return located
-
-    def relative_error(self, plan):
-        return jnp.zeros_like(plan.order)
-
     def log_mgf(self, plan):
         value = self._log_moment(plan.order)
         scale = 8 + (jnp.abs(plan.order) + 1) * self.epsilon
@@ -64,29 +49,7 @@ class TwoPointLoss(AnalyticLoss):
         angle = tau * self.epsilon
         real, slope = jnp.cos(angle), jnp.tanh((plan.order - 0.5) * self.epsilon)
         imag = slope * jnp.sin(angle)
-        modulus = jnp.square(real) + jnp.square(imag)
-        small = modulus < 1e-30
-        modulus = jnp.where(small, 1e-30, modulus)
-        turned = (
-            jnp.arctan2(jnp.where(small, 0, imag), jnp.where(small, 1, real))
-            - tau * plan.center
-        )
-        whole = stop_gradient(2 * jnp.pi * jnp.round(turned / (2 * jnp.pi)))
-        error = (
-            16
-            * jnp.finfo(start.dtype).eps
-            * ((1 + angle) / jnp.sqrt(modulus) + tau * jnp.abs(plan.center))
-        )
-        return CharacteristicBlock(
-            0.5 * jnp.log(modulus), turned - whole, stop_gradient(error)
-        )
-
-    def center(self, plan):
-        return plan.center
-
-    def log_envelope(self, located, frequency):
-        del located
-        return jnp.zeros_like(frequency)
+        return principal_logs(real, imag, tau * plan.center, 1 + angle)
 
     def cells(self, low, high):
         inside = jnp.clip(jnp.zeros_like(low), low, high)

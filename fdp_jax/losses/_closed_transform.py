@@ -1,0 +1,68 @@
+"""Losses whose log-moment function has a closed form at complex orders, too."""
+
+import equinox as eqx
+import jax.numpy as jnp
+from jax.lax import stop_gradient
+from jaxtyping import Array, Float
+
+from ._analytic import AnalyticLoss, CharacteristicBlock
+
+
+class Tilted(eqx.Module):
+    """An order, and the mean of the loss tilted by it, without derivative."""
+
+    order: Float[Array, ""]
+    center: Float[Array, ""]
+
+
+class ClosedTransformLoss(AnalyticLoss):
+    """A loss of which `log_mgf` and `log_characteristic` are formulas.
+
+    Nothing is to be prepared, and nothing but rounding is wrong.
+    """
+
+    def locate(self, order):
+        return Tilted(order, stop_gradient(self.moments(order)[1]))
+
+    def prepare(self, located, frequency, log_tolerance):
+        del frequency, log_tolerance
+        return located
+
+    def relative_error(self, plan):
+        return jnp.zeros_like(plan.order)
+
+    def center(self, plan):
+        return plan.center
+
+    def log_envelope(self, located, frequency):
+        del located
+        return jnp.zeros_like(frequency)
+
+
+def principal_logs(
+    real: Float[Array, " block"],
+    imag: Float[Array, " block"],
+    drift: Float[Array, " block"],
+    size: Float[Array, " block"],
+) -> CharacteristicBlock:
+    """Logarithms of complex numbers that were rounded, less a drift of their angles.
+
+    Angles are principal values: whole turns matter to fractional counts only.
+
+    Args:
+        real: The real parts, and
+        imag: the imaginary parts, of numbers of modulus at most 1.
+        drift: What is subtracted from the angles.
+        size: Of what the numbers are calculated from, in units of their rounding.
+    """
+    modulus = jnp.square(real) + jnp.square(imag)
+    small = modulus < 1e-30
+    modulus = jnp.where(small, 1e-30, modulus)
+    angle = jnp.arctan2(jnp.where(small, 0, imag), jnp.where(small, 1, real))
+    turned = angle - drift
+    whole = stop_gradient(2 * jnp.pi * jnp.round(turned / (2 * jnp.pi)))
+    unit = 16 * jnp.finfo(real.dtype).eps
+    error = unit * (size / jnp.sqrt(modulus) + jnp.abs(drift))
+    return CharacteristicBlock(
+        0.5 * jnp.log(modulus), turned - whole, stop_gradient(error)
+    )
