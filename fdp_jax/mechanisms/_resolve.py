@@ -146,8 +146,8 @@ class Resolved:
         closed = first is whole and route(composed) == "closed_form"
         if not auto or closed or not composed.on_grid or not is_loose(so_far()):
             return
-        if _has_parts(composed):  # an interpolation, of which the grid knows nothing
-            return
+        if can_split(composed) and _has_parts(composed):
+            return  # an interpolation, of which the grid knows nothing
         if first is not whole or route(composed) == "spectral":
             yield _by(whole, Method("grid"))
         if not is_bracketed(composed) and is_nearly_tight(so_far()):
