@@ -30,7 +30,7 @@ from ._bounds import EPSILON, Bounds, Range, classify, uncrossed, with_gradient
 
 _BATCH = 32
 """Thresholds evaluated at once; bounds the memory of a query with many."""
-_LENGTHS = (1, 8, 32, 256, 2048, 16384, 131072)
+_LENGTHS = (1, 4, 8, 32, 256, 2048, 16384, 131072)
 _Query = TypeVar("_Query", bound=Callable[..., Any])
 _SIGNS = {"remove": 1.0, "add": -1.0}
 
@@ -73,7 +73,7 @@ class _Padded(NamedTuple):
 def at_any_length(query: _Query) -> _Query:
     """Lets a query share its programs between arrays of many lengths.
 
-    Of known numbers at most 8, at most 32, at most 256 and so on have one program.
+    Of known numbers at most 4, 8, 32, 256 and so on have one program.
     """
 
     @functools.wraps(query)
