@@ -114,7 +114,7 @@ _SLOW_EXAMPLES = {
 # as they reach the compiler: their number decides how long it takes, and depends
 # neither on the machine nor on what is in `.jax_cache`.  Raise it only if what is new
 # cannot share a program that is there.
-_MOST_OPERATIONS = int(os.environ.get("FDP_JAX_TEST_OPERATIONS", 8_500_000))
+_MOST_OPERATIONS = int(os.environ.get("FDP_JAX_TEST_OPERATIONS", 7_200_000))
 _LARGE = 2000
 
 
