@@ -95,8 +95,8 @@ def round_up_to_single(x: Any) -> Any:
 def native_float32() -> Iterator[None]:
     """Does nothing any more: engines compute in float64 on every backend.  Deprecated.
 
-    Where a device has no 64-bit numbers, XLA makes them of pairs of others.  For plain
-    calls, `jax.default_device(jax.devices("cpu")[0])` is the faster way there.
+    For a device without 64-bit numbers make plain calls on the CPU, inside of
+    `jax.default_device(jax.devices("cpu")[0])`.
     """
     warnings.warn(_FORMER, DeprecationWarning, stacklevel=3)
     yield

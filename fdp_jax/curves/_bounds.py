@@ -129,7 +129,7 @@ read when a program is traced."""
 def uncrossed(
     lower: Array, upper: Array, known: Range, *, unit: float | None = None
 ) -> tuple[Array, Array, Bool[Array, "..."]]:
-    """Outward of an interval in their order, and whether they contradicted each other.
+    """Ends of an interval in their order, and whether they contradicted each other.
 
     Where they do, one of them is false, and nobody knows which: nothing is claimed any
     more but what was known before.  (Ends that are not a number are no claim either.)
