@@ -5,6 +5,7 @@ import contextvars
 import functools
 import inspect
 import threading
+import time
 import types
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
@@ -15,6 +16,8 @@ import jax.extend.core as jec
 import jax.monitoring
 import numpy as np
 
+from ._interpreted import Interpreted, source_of
+from ._numpy_operations import TooSlow
 from ._program_cache import calls_back, folder, key_of, load, store
 
 SOONER = {"xla_cpu_use_fusion_emitters": False, "xla_backend_optimization_level": 1}
@@ -26,6 +29,9 @@ Compiling takes an eighth to a fourth longer, running a fifth to two fifths less
 (jaxlib 0.10.2)."""
 
 
+_PER_OPERATION, _LEAST = 2.5e-4, 0.1
+"""Seconds for which a program is interpreted: a third of those that compiling it takes
+for an operation, about, and those of the smallest program."""
 _OFTEN = contextvars.ContextVar("often", default=False)
 """Whether plain calls are so many that the speed of their programs counts most."""
 _MAKING = threading.RLock()
@@ -97,7 +103,7 @@ def jit_on_its_own(fn: Callable[..., Any]) -> Callable[..., Any]:
     def wrapped(*args: Any, **kwargs: Any) -> Any:
         often = _OFTEN.get()
         jitted = jitted_for(often)
-        if name is None or not _is_plain():
+        if not _is_plain():
             return jitted(*args, **kwargs)
         every, structure = jax.tree.flatten((args, kwargs))
         leaves = [x for x in every if eqx.is_array(x)]
@@ -124,7 +130,7 @@ def jit_on_its_own(fn: Callable[..., Any]) -> Callable[..., Any]:
 def compiled_text(closed: jec.ClosedJaxpr) -> Callable[..., list[Any]]:
     """What has been traced, for calls with arrays from outside of all transformations.
 
-    Its own text is its name on disk: tracing and lowering are spent in every process.
+    Compiled, its own text is its name on disk: lowering is spent in every process.
     """
     run = jec.jaxpr_as_fun(closed)
 
@@ -142,12 +148,22 @@ def compiled_text(closed: jec.ClosedJaxpr) -> Callable[..., list[Any]]:
         key = _key_of_text(lowered, str(options))
         return None if key is None else _kept(key, lowered)
 
-    def call(*args: Any) -> list[Any]:
+    def compiled(args: Sequence[Any]) -> list[Any]:
         often = _OFTEN.get()
-        plain = _is_plain() and all(map(_is_here, args))
         with _MAKING:
-            program = kept(often) if plain else None
+            program = kept(often)
         return usual(often)(*args) if program is None else program(*args)
+
+    @functools.cache
+    def sooner() -> _Sooner | None:
+        return _Sooner.of(closed, lambda: compiled)
+
+    def call(*args: Any) -> list[Any]:
+        if not (_is_plain() and all(map(_is_here, args))):
+            return usual(_OFTEN.get())(*args)
+        with _MAKING:
+            own = None if _OFTEN.get() else sooner()
+        return compiled(args) if own is None else own(args)
 
     return call
 
@@ -207,7 +223,7 @@ def _kept(
     return found[0]
 
 
-def _made(key: str, lowered: Any, beside: Any) -> tuple[Any, Any]:
+def _made(key: str | None, lowered: Any, beside: Any) -> tuple[Any, Any]:
     """A program that is compiled, and kept with something if that can be.
 
     What JAX's own cache had is not kept: written once more (jaxlib 0.10.2), it lacks
@@ -215,9 +231,15 @@ def _made(key: str, lowered: Any, beside: Any) -> tuple[Any, Any]:
     """
     hits = _HITS[0]
     found = lowered.compile(), beside
-    if _HITS[0] == hits:
+    if key is not None and _HITS[0] == hits:
         store(key, *found)
     return found
+
+
+def struct_of(array: Any) -> jax.ShapeDtypeStruct:
+    """Shape and dtype, without weak type, which would only split the caches."""
+    aval = jax.typeof(array)
+    return jax.ShapeDtypeStruct(aval.shape, aval.dtype)
 
 
 def _lasting_name(fn: Callable[..., Any]) -> str | None:
@@ -234,60 +256,105 @@ def _lasting_name(fn: Callable[..., Any]) -> str | None:
 
 
 def _program(
-    fn: Callable[..., Any], name: str, every: list[Any], structure: Any
+    fn: Callable[..., Any], name: str | None, every: list[Any], structure: Any
 ) -> Callable[..., Any] | None:
-    """The compiled function of arrays alone, from disk or for it; None if it has none.
+    """The function of arrays alone; None if it has no program.
 
-    The structure of what it returns is found out by tracing it, and kept with it.
+    Interpreted until it is worth compiling, from disk or for it.  The structure of what
+    it returns is found out by tracing it, and kept with it.
     """
-    if folder() is None or any(foreign_classes(structure, every)):
-        return None
-    kinds = [f"{x.dtype}{x.shape}" if eqx.is_array(x) else repr(x) for x in every]
-    key = key_of(name, str(structure), *kinds, str(options_here()))
-    if key is None:
-        return None
-    found = load(key)
+    own = [struct_of(x) if eqx.is_array(x) else x for x in every]
+    key = None
+    if not (name is None or folder() is None or any(foreign_classes(structure, every))):
+        kinds = [f"{x.dtype}{x.shape}" if eqx.is_array(x) else repr(x) for x in every]
+        key = key_of(name, str(structure), *kinds, str(options_here()))
+
+    def compiled() -> tuple[Callable[..., Any], Any]:
+        traced, skeleton = _traced(fn, own, structure)
+        return _made(key, traced.lower(), (skeleton, None))
+
+    found = None if key is None else load(key)
     if found is None:
-        lowered, outs = _lowered(fn, every, structure)
-        if lowered is None:
+        traced, skeleton = _traced(fn, own, structure)
+        if calls_back(traced.jaxpr.jaxpr):
             return None
-        found = _made(key, lowered, outs)
-    compiled, skeleton = found
+        source = None if _OFTEN.get() else source_of(traced.jaxpr)
+        if source is None:
+            found = _made(key, traced.lower(), (skeleton, None))
+        else:
+            found = None, (skeleton, source)
+            if key is not None:
+                store(key, *found)
+    program, (skeleton, source) = found
+    if program is None:
+        program = _Sooner(Interpreted(source), lambda: compiled()[0])
     parts, out_structure = jax.tree.flatten(skeleton)
     places = [i for i, part in enumerate(parts) if isinstance(part, _Slot)]
 
     def run(leaves: list[Any]) -> Any:
         own = list(parts)
-        for place, value in zip(places, compiled(leaves), strict=True):
+        for place, value in zip(places, program(leaves), strict=True):
             own[place] = value
         return jax.tree.unflatten(out_structure, own)
 
     return run
 
 
+class _Sooner:
+    """A program that is interpreted for as long as compiling it would take."""
+
+    def __init__(
+        self, own: Interpreted, compile_it: Callable[[], Callable[..., list[Any]]]
+    ):
+        self._own, self._compile = own, compile_it
+        self._left = _LEAST + own.size * _PER_OPERATION
+        self._compiled: Callable[..., list[Any]] | None = None
+
+    @classmethod
+    def of(
+        cls, closed: jec.ClosedJaxpr, compile_it: Callable[[], Callable[..., list[Any]]]
+    ) -> "_Sooner | None":
+        source = source_of(closed)
+        return None if source is None else cls(Interpreted(source), compile_it)
+
+    def __call__(self, args: Sequence[Any]) -> list[Any]:
+        if self._compiled is None and self._left > 0:
+            start = time.perf_counter()
+            try:
+                with jax.enable_x64(True):
+                    return jax.device_put(self._own(args, self._left))
+            except TooSlow:
+                pass
+            finally:
+                self._left -= time.perf_counter() - start
+        if self._compiled is None:
+            with _MAKING:
+                if self._compiled is None:
+                    self._compiled = self._compile()
+        return self._compiled(args)
+
+
 class _Slot:
     """Stands for an array in the structure of what a program returns."""
 
 
-def _lowered(
+def _traced(
     fn: Callable[..., Any], every: list[Any], structure: Any
 ) -> tuple[Any, Any]:
-    """A program of arrays, None if it calls back, and its result with slots."""
+    """A program of arrays, which are given as shapes, and its result with slots."""
     skeletons, is_array = [], eqx.is_array
-    leaves = [x for x in every if is_array(x)]
+    is_struct = lambda x: isinstance(x, jax.ShapeDtypeStruct)
 
     def flat(leaves: list[Any]) -> list[Any]:
         remaining = iter(leaves)
-        filled = [next(remaining) if is_array(x) else x for x in every]
+        filled = [next(remaining) if is_struct(x) else x for x in every]
         args, kwargs = jax.tree.unflatten(structure, filled)
         out = fn(*args, **kwargs)
         skeletons.append(jax.tree.map(lambda x: _Slot() if is_array(x) else x, out))
         return [x for x in jax.tree.leaves(out) if is_array(x)]
 
-    traced = jax.jit(flat, **options_here()).trace(leaves)
-    if calls_back(traced.jaxpr.jaxpr):
-        return None, None
-    return traced.lower(), skeletons[-1]
+    traced = jax.jit(flat, **options_here()).trace(list(filter(is_struct, every)))
+    return traced, skeletons[-1]
 
 
 def _is_plain() -> bool:

@@ -22,12 +22,6 @@ from ._concrete import is_traced
 _Mask = tuple[bool, ...]
 
 
-def struct_of(array: Any) -> jax.ShapeDtypeStruct:
-    """Shape and dtype, without weak type, which would only split the caches."""
-    aval = jax.typeof(array)
-    return jax.ShapeDtypeStruct(aval.shape, aval.dtype)
-
-
 def _remember(method: Callable[..., Any]) -> Callable[..., Any]:
     """Cache a method on its program, so that the cache dies with the program.
 

@@ -30,9 +30,9 @@ import jax.extend.core as jec
 import jax.numpy as jnp
 import numpy as np
 
-from ._compilation import jit_on_its_own
+from ._compilation import jit_on_its_own, struct_of
 from ._concrete import outside_transformations
-from ._float64_call import Program, float64_call, struct_of
+from ._float64_call import Program, float64_call
 from ._host import whole_programs
 
 _T = TypeVar("_T")

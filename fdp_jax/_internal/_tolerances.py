@@ -48,8 +48,8 @@ ELEMENTARY = _entered(
     "ELEMENTARY",
     4.0,
     Kind.MEASURED,
-    "Units in the last place by which XLA's exp, expm1 and log are off, of a logarithm "
-    "those of 1 + |log|: twice what was measured.",
+    "Units in the last place by which exp, expm1 and log of XLA and of NumPy are off, "
+    "of a logarithm those of 1 + |log|: twice what was measured.",
 )
 LOG_OPERATIONS = _entered(
     "LOG_OPERATIONS",

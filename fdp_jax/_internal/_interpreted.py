@@ -1,0 +1,166 @@
+"""Traced programs as NumPy source: a first answer without the compiler.
+
+XLA takes half a millisecond and more for every operation of a program, NumPy some
+microseconds to run it.  A program that is asked a few times is run sooner than it is
+compiled: see `_compilation`.  Same operations, same precision; sums are in another
+order, and elementary functions are NumPy's, of the accuracy that the ledger of
+tolerances allows for.
+"""
+
+import itertools
+import marshal
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+import jax.extend.core as jec
+import numpy as np
+
+from ._numpy_operations import give, names
+from ._numpy_rules import CALLS, SAME, Unknown, expression, is_call
+
+_INLINE = 12
+"""Equations up to which a called program stands where it is called."""
+_Name = int | str
+"""A value of a function that is being written, or the name of a constant."""
+_Step = tuple[list[int], str, list[_Name]]
+"""What is assigned, an expression and what it reads."""
+
+
+class _Writer:
+    """Writes functions, one for each program that is called or repeated."""
+
+    def __init__(self):
+        self.text: list[str] = []
+        self.constants: dict[str, Any] = {}
+        self.size = 0
+        self._known: dict[Any, tuple[str, Any]] = {}
+
+    def constant(self, value: Any, dtype: Any) -> str:
+        array = np.asarray(value, dtype)
+        key = (array.dtype.str, array.tobytes()) if array.ndim == 0 else id(value)
+        if key not in self._known:
+            name = f"k{len(self.constants)}"
+            self.constants[name] = array[()]
+            self._known[key] = name, value
+        return self._known[key][0]
+
+    def function(self, closed: Any) -> str:
+        """The name of the function that runs a traced program."""
+        if id(closed) not in self._known:
+            # Kept, so that no other one takes its address.
+            name = f"f{len(self._known)}"
+            self._known[id(closed)] = name, closed
+            self._write(name, closed)
+        return self._known[id(closed)][0]
+
+    def _write(self, name: str, closed: Any) -> None:
+        count = itertools.count()
+        args = [next(count) for _ in closed.jaxpr.invars]
+        every: list[_Step] = []
+        outs = self._flatten(closed, args, every, count)
+        steps, last = _needed(every, outs)
+        # Names are given anew as soon as nobody reads them, which frees memory.
+        names, free, made = {x: f"a{x}" for x in args}, [], itertools.count()
+        head = f"def {name}({', '.join(names.values())}):"
+        shown = lambda x: names[x] if isinstance(x, int) else x
+        lines = []
+        for i, (own, template, ins) in enumerate(steps):
+            text = template.format(*map(shown, ins))
+            free += {names[x] for x in ins if isinstance(x, int) and last[x] == i}
+            for x in own:
+                names[x] = free.pop() if free else f"x{next(made)}"
+            targets = ", ".join(names[x] for x in own)
+            lines.append(f"    {targets}{',' * (len(own) > 1)} = {text}")
+            free += [names[x] for x in own if x not in last]
+        self.size += len(lines)
+        result = f"    return ({''.join(f'{shown(x)}, ' for x in outs)})"
+        self.text.append("\n".join([head, *lines, result]))
+
+    def _flatten(
+        self, closed: Any, args: list[Any], steps: list[_Step], count: Iterator[int]
+    ) -> list[_Name]:
+        """All equations with called programs in their places; the names of results."""
+        jaxpr = getattr(closed, "jaxpr", closed)
+        names: dict[Any, _Name] = dict(zip(jaxpr.invars, args, strict=True))
+        consts = getattr(closed, "consts", ())
+        for var, value in zip(jaxpr.constvars, consts, strict=True):
+            names[var] = self.constant(value, var.aval.dtype)
+
+        def read(atom: Any) -> _Name:
+            kind: Any = atom.aval
+            known = isinstance(atom, jec.Literal)
+            return self.constant(atom.val, kind.dtype) if known else names[atom]
+
+        for eqn in jaxpr.eqns:
+            ins, own = [read(x) for x in eqn.invars], eqn.outvars
+            inner = eqn.params.get(CALLS.get(eqn.primitive.name, ""))
+            body = getattr(inner, "jaxpr", inner)
+            if inner is not None and (body is inner or len(body.eqns) <= _INLINE):
+                outs = self._flatten(inner, ins, steps, count)
+                names.update(zip(own, outs, strict=True))
+                continue
+            template = expression(eqn, self.function, self.constant)
+            if template == SAME:
+                names[own[0]] = ins[0]
+                continue
+            values = [next(count) for _ in own]
+            names.update(zip(own, values, strict=True))
+            if len(own) == 1 and is_call(eqn):
+                template += "[0]"
+            steps.append((values, template, ins))
+        return [read(x) for x in jaxpr.outvars]
+
+
+def _needed(
+    every: list[_Step], outs: list[_Name]
+) -> tuple[list[_Step], dict[int, int]]:
+    """The steps that results depend on, and which of them reads a value last."""
+    wanted, steps = {x for x in outs if isinstance(x, int)}, []
+    for step in reversed(every):
+        if not wanted.isdisjoint(step[0]):
+            steps.append(step)
+            wanted |= {x for x in step[2] if isinstance(x, int)}
+    steps.reverse()
+    last = {x: i for i, (_, _, ins) in enumerate(steps) for x in ins}
+    ends = {x: len(steps) for x in outs}
+    return steps, {x: i for x, i in (last | ends).items() if isinstance(x, int)}
+
+
+class Source(NamedTuple):
+    """What a program does, as code and constants."""
+
+    code: bytes
+    constants: dict[str, Any]
+    entry: str
+    size: int
+    """Operations, those of repeated parts once."""
+
+
+def source_of(closed: jec.ClosedJaxpr) -> Source | None:
+    """A traced program for NumPy; None if some primitive of it has no rule."""
+    writer = _Writer()
+    try:
+        entry = writer.function(closed)
+    except Unknown:
+        return None
+    code = compile("\n".join(writer.text), "<traced>", "exec")
+    return Source(marshal.dumps(code), writer.constants, entry, writer.size)
+
+
+class Interpreted:
+    """A traced program that runs in NumPy."""
+
+    def __init__(self, source: Source):
+        known = names() | source.constants
+        exec(marshal.loads(source.code), known)
+        self._run, self.size = known[source.entry], source.size
+
+    def __call__(self, args: Sequence[Any], seconds: float) -> list[Any]:
+        """The results.
+
+        Raises:
+            TooSlow: If they take longer than this.
+        """
+        give(seconds)
+        with np.errstate(all="ignore"):
+            return list(self._run(*[np.asarray(x)[()] for x in args]))
