@@ -269,22 +269,22 @@ def _program(
         kinds = [f"{x.dtype}{x.shape}" if eqx.is_array(x) else repr(x) for x in every]
         key = key_of(name, str(structure), *kinds, str(options_here()))
 
+    trace = functools.cache(lambda: _traced(fn, own, structure))
+
     def compiled() -> tuple[Callable[..., Any], Any]:
-        traced, skeleton = _traced(fn, own, structure)
+        traced, skeleton = trace()
+        trace.cache_clear()
         return _made(key, traced.lower(), (skeleton, None))
 
     found = None if key is None else load(key)
     if found is None:
-        traced, skeleton = _traced(fn, own, structure)
+        traced, skeleton = trace()
         if calls_back(traced.jaxpr.jaxpr):
             return None
         source = None if _OFTEN.get() else source_of(traced.jaxpr)
-        if source is None:
-            found = _made(key, traced.lower(), (skeleton, None))
-        else:
-            found = None, (skeleton, source)
-            if key is not None:
-                store(key, *found)
+        if source is not None and key is not None:
+            store(key, None, (skeleton, source))
+        found = compiled() if source is None else (None, (skeleton, source))
     program, (skeleton, source) = found
     if program is None:
         program = _Sooner(Interpreted(source), lambda: compiled()[0])

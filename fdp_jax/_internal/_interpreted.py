@@ -16,14 +16,15 @@ import jax.extend.core as jec
 import numpy as np
 
 from ._numpy_operations import give, names
-from ._numpy_rules import CALLS, SAME, Unknown, expression, is_call
+from ._numpy_rules import CALLS, SAME, Unknown, expression, is_numeric
+from ._subnormal import can_flush, flushed
 
 _INLINE = 12
 """Equations up to which a called program stands where it is called."""
 _Name = int | str
 """A value of a function that is being written, or the name of a constant."""
-_Step = tuple[list[int], str, list[_Name]]
-"""What is assigned, an expression and what it reads."""
+_Step = tuple[list[int], str, list[_Name], bool]
+"""What is assigned, an expression, what it reads, and whether it is a tuple."""
 
 
 class _Writer:
@@ -64,13 +65,13 @@ class _Writer:
         head = f"def {name}({', '.join(names.values())}):"
         shown = lambda x: names[x] if isinstance(x, int) else x
         lines = []
-        for i, (own, template, ins) in enumerate(steps):
+        for i, (own, template, ins, several) in enumerate(steps):
             text = template.format(*map(shown, ins))
             free += {names[x] for x in ins if isinstance(x, int) and last[x] == i}
             for x in own:
                 names[x] = free.pop() if free else f"x{next(made)}"
             targets = ", ".join(names[x] for x in own)
-            lines.append(f"    {targets}{',' * (len(own) > 1)} = {text}")
+            lines.append(f"    {targets}{',' * several} = {text}")
             free += [names[x] for x in own if x not in last]
         self.size += len(lines)
         result = f"    return ({''.join(f'{shown(x)}, ' for x in outs)})"
@@ -99,15 +100,15 @@ class _Writer:
                 outs = self._flatten(inner, ins, steps, count)
                 names.update(zip(own, outs, strict=True))
                 continue
+            if not own:
+                continue
             template = expression(eqn, self.function, self.constant)
             if template == SAME:
                 names[own[0]] = ins[0]
                 continue
             values = [next(count) for _ in own]
             names.update(zip(own, values, strict=True))
-            if len(own) == 1 and is_call(eqn):
-                template += "[0]"
-            steps.append((values, template, ins))
+            steps.append((values, template, ins, eqn.primitive.multiple_results))
         return [read(x) for x in jaxpr.outvars]
 
 
@@ -121,7 +122,7 @@ def _needed(
             steps.append(step)
             wanted |= {x for x in step[2] if isinstance(x, int)}
     steps.reverse()
-    last = {x: i for i, (_, _, ins) in enumerate(steps) for x in ins}
+    last = {x: i for i, step in enumerate(steps) for x in step[2]}
     ends = {x: len(steps) for x in outs}
     return steps, {x: i for x, i in (last | ends).items() if isinstance(x, int)}
 
@@ -137,8 +138,13 @@ class Source(NamedTuple):
 
 
 def source_of(closed: jec.ClosedJaxpr) -> Source | None:
-    """A traced program for NumPy; None if some primitive of it has no rule."""
+    """A traced program for NumPy.
+
+    None if some primitive of it has no rule, or this machine cannot calculate alike.
+    """
     writer = _Writer()
+    if not (can_flush() and all(map(is_numeric, closed.jaxpr.invars))):
+        return None
     try:
         entry = writer.function(closed)
     except Unknown:
@@ -162,5 +168,5 @@ class Interpreted:
             TooSlow: If they take longer than this.
         """
         give(seconds)
-        with np.errstate(all="ignore"):
+        with np.errstate(all="ignore"), flushed():
             return list(self._run(*[np.asarray(x)[()] for x in args]))

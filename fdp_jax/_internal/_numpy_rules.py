@@ -73,7 +73,6 @@ CALLS = {
     "custom_vmap_call": "call",
 }
 """Primitives that run another program once, and the parameter that holds it."""
-_REPEATED = "while", "scan", "cond"
 _SMALL = 4096
 """Numbers up to which copying them takes less time than a view."""
 
@@ -94,9 +93,9 @@ def _ints(values: Any) -> tuple[int, ...]:
     return tuple(int(i) for i in values)
 
 
-def is_call(eqn: Any) -> bool:
-    """Whether an equation runs another program, once or many times."""
-    return eqn.primitive.name in CALLS or eqn.primitive.name in _REPEATED
+def is_numeric(atom: Any) -> bool:
+    """Whether NumPy has such numbers: no random keys, and no short floats."""
+    return getattr(atom.aval.dtype, "kind", "V") in "biufc"
 
 
 def expression(
@@ -104,10 +103,11 @@ def expression(
 ) -> str:
     """What computes an equation: a format of the names that it reads.
 
+    A tuple, also of one, where the primitive has several results.
+
     Args:
         eqn: The equation.
-        function: Gives the name of the function that runs a program inside of it; these
-            return tuples, as expressions of several results are.
+        function: Gives the name of the function that runs a program inside of it.
         constant: Gives the name of a constant, from its value and type.
 
     Raises:
@@ -118,7 +118,7 @@ def expression(
     last = eqn.outvars[0]
     every = ", ".join(f"{{{i}}}" for i in range(len(eqn.invars)))
     dtype = _kind(last)
-    if own.get("out_dtype") is not None:
+    if own.get("out_dtype") is not None or not all(map(is_numeric, eqn.outvars)):
         raise Unknown(name)
     if name in _TEMPLATES:
         return _TEMPLATES[name]
@@ -138,12 +138,12 @@ def expression(
         case "select_n":
             return f"choose({{0}}, ({every[5:]}))"
         case "convert_element_type":
-            kinds = first.aval.dtype.kind, last.aval.dtype.kind
+            pair = first.aval.dtype.kind, last.aval.dtype.kind
             if first.aval.dtype == last.aval.dtype:
                 return SAME
-            if kinds[0] == "f" and kinds[1] in "iu":
+            if pair[0] == "f" and pair[1] in "iu":
                 return f"to_int({{0}}, {dtype})"
-            real = ".real" if kinds[0] == "c" and kinds[1] != "c" else ""
+            real = ".real" if pair[0] == "c" and pair[1] != "c" else ""
             return f"{{0}}{real}.astype({dtype})"
         case "bitcast_convert_type":
             if first.aval.dtype.itemsize != last.aval.dtype.itemsize:
@@ -219,15 +219,14 @@ def expression(
             sums = [
                 f"add.reduce({{{i}}}, {axes}) + {{{half + i}}}" for i in range(half)
             ]
-            return sums[0] if half == 1 else f"({', '.join(sums)})"
+            return f"({', '.join(sums)},)"
         case "top_k" if dtype[0] == "f":
             return f"largest({{0}}, {own['k']}, {own['axis']}, {_kind(eqn.outvars[1])})"
         case "split":
             cuts = _ints(np.cumsum(own["sizes"])[:-1])
             return f"tuple(split({{0}}, {cuts}, {own['axis']}))"
         case "sort":
-            found = f"sorted({own['num_keys']}, {own['dimension']}, {every})"
-            return found if len(eqn.outvars) > 1 else found + "[0]"
+            return f"sorted({own['num_keys']}, {own['dimension']}, {every})"
         case "dot_general":
             (left, right), (batch, _) = own["dimension_numbers"]
             if not batch:
@@ -260,7 +259,7 @@ def expression(
             kind, (length,) = int(own["fft_type"]), own["fft_lengths"]
             return f"transformed({kind}, {int(length)}, {{0}})"
         case "optimization_barrier":
-            return f"({every},)" if len(eqn.outvars) > 1 else SAME
+            return f"({every},)"
         case "while":
             test = function(own["cond_jaxpr"])
             body = function(own["body_jaxpr"])

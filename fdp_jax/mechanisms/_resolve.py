@@ -299,7 +299,8 @@ def _moves_once(composed: ComposedLoss) -> bool:
     counts = composed.counts
     if not (evaluates_at_once() and is_traced(counts)):
         return False
-    return any(holds_anywhere(count == 1) for count in counts)
+    with jax.enable_x64(True):
+        return any(holds_anywhere(count == 1) for count in counts)
 
 
 def _by(subject: Subject, method: Method) -> Subject:

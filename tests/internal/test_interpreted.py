@@ -10,7 +10,7 @@ import pytest
 from jax import lax
 
 import fdp_jax as fdp
-from fdp_jax._internal import _compilation
+from fdp_jax._internal import _compilation, _interpreted, _subnormal
 from fdp_jax._internal._interpreted import Interpreted, source_of
 from fdp_jax._internal._numpy_operations import TooSlow
 
@@ -242,6 +242,26 @@ def test_what_is_not_read_any_more_is_freed():
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 5 * x.nbytes
+
+
+def test_numbers_next_to_zero_are_zero_as_in_compiled_programs():
+    def run(x, one):
+        return x * one, jnp.log(x), x > 0, jnp.exp(-740 + x), jnp.sum(x), x / 1e-310
+
+    x, one = np.array([1e-310, -3e-320, 5e-324, 2.3e-308]), np.ones(4)
+    found, wanted = _programs(run, x, one)(x, one), jax.jit(run)(x, one)
+    for i, (own, other) in enumerate(zip(found, wanted, strict=True)):
+        np.testing.assert_array_equal(own, other, err_msg=str(i))
+    assert np.all(x * one != 0)
+
+
+def test_machines_on_which_subnormal_numbers_cannot_be_flushed(monkeypatch):
+    monkeypatch.setattr(_subnormal, "_PLACES", {})
+    assert not _subnormal.can_flush.__wrapped__()
+    with pytest.raises(OSError, match="cannot be flushed"), _subnormal.flushed():
+        pass
+    monkeypatch.setattr(_interpreted, "can_flush", lambda: False)
+    assert source_of(jax.make_jaxpr(lambda x: x + 1)(1.0)) is None
 
 
 def test_what_has_no_rule_is_compiled():
