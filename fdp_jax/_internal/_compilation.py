@@ -18,7 +18,7 @@ import numpy as np
 
 from ._interpreted import Interpreted, source_of
 from ._numpy_operations import TooSlow
-from ._program_cache import calls_back, folder, key_of, load, store
+from ._program_cache import calls_back, folder, is_off, key_of, load, store
 
 SOONER = {"xla_cpu_use_fusion_emitters": False, "xla_backend_optimization_level": 1}
 """XLA's older code generator for CPUs and less of LLVM: hundreds of small loops compile
@@ -32,6 +32,8 @@ Compiling takes an eighth to a fourth longer, running a fifth to two fifths less
 _PER_OPERATION, _LEAST = 2.5e-4, 0.1
 """Seconds for which a program is interpreted: a third of those that compiling it takes
 for an operation, about, and those of the smallest program."""
+_SWITCH = "FDP_JAX_INTERPRET"
+"""Of the environment: "off" compiles every program at its first call."""
 _OFTEN = contextvars.ContextVar("often", default=False)
 """Whether plain calls are so many that the speed of their programs counts most."""
 _MAKING = threading.RLock()
@@ -307,7 +309,7 @@ class _Sooner:
         self, own: Interpreted, compile_it: Callable[[], Callable[..., list[Any]]]
     ):
         self._own, self._compile = own, compile_it
-        self._left = _LEAST + own.size * _PER_OPERATION
+        self._left = 0.0 if is_off(_SWITCH) else _LEAST + own.size * _PER_OPERATION
         self._compiled: Callable[..., list[Any]] | None = None
 
     @classmethod

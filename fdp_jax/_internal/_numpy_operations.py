@@ -72,7 +72,8 @@ def half_away(x: Any) -> Any:
 
 
 def complex(real: Any, imag: Any) -> Any:
-    out = np.empty(np.shape(real), np.result_type(real.dtype, np.complex64))
+    shape = np.broadcast_shapes(np.shape(real), np.shape(imag))
+    out = np.empty(shape, np.result_type(real.dtype, np.complex64))
     out.real, out.imag = real, imag
     return out[()]
 

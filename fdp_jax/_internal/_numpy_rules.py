@@ -133,8 +133,9 @@ def expression(
         case "shift_right_logical":
             return f"({{0}}.view({'u' + dtype.lstrip('u')}) >> {{1}}).astype({dtype})"
         case "select_n" if first.aval.dtype == bool:
-            scalar = "({2} if {0} else {1})"
-            return "where({0}, {2}, {1})" if _shape(first) else scalar
+            alike = {_shape(x) for x in eqn.invars[1:]} == {_shape(last)}
+            scalar = alike and not _shape(first)
+            return "({2} if {0} else {1})" if scalar else "where({0}, {2}, {1})"
         case "select_n":
             return f"choose({{0}}, ({every[5:]}))"
         case "convert_element_type":

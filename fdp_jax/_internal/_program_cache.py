@@ -39,12 +39,18 @@ _LIBRARIES = "equinox", "jax", "numpy", "optimistix", "scipy"
 _ENVIRONMENT = ("XLA_FLAGS", "JAX_PLATFORMS", "JAX_DISABLE_JIT", "EQX_ON_ERROR")
 
 
+def is_off(variable: str) -> bool:
+    """Whether a variable of the environment switches something off."""
+    return os.environ.get(variable, "").strip().lower() in _OFF
+
+
 def folder() -> pathlib.Path | None:
     """The folder in which programs are kept, or None if they are not."""
-    named = os.environ.get(_VARIABLE)
-    if named is not None and named.strip().lower() in _OFF:
+    if is_off(_VARIABLE):
         return None
-    chosen = named or platformdirs.user_cache_dir("fdp_jax", appauthor=False)
+    chosen = os.environ.get(_VARIABLE) or platformdirs.user_cache_dir(
+        "fdp_jax", appauthor=False
+    )
     return pathlib.Path(chosen)
 
 

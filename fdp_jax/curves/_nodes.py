@@ -110,7 +110,7 @@ def _seen(
 ) -> engines.Profile:
     """Some nodes from one plan, without splitting the law."""
     method = dataclasses.replace(loss.method, split=False)
-    loss = dataclasses.replace(loss, method=method)
+    _, loss = engines.neutral(dataclasses.replace(loss, method=method))
     epsilons = grid[nodes]
     gap = jnp.maximum(epsilons[-1] - anchor, anchor - epsilons[0])
     local = engines.plan(loss, sign[None], anchor, stop_gradient(gap))

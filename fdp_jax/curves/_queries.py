@@ -210,8 +210,10 @@ def profile_at(
     negative = finite < 0
     distance = jnp.abs(finite)
 
-    local = engines.plan(loss, jnp.where(negative, -signs, signs), distance)
-    found = engines.profile(loss, local, distance[None])
+    # What the plan and the profile both need of it is calculated once.
+    _, safe = engines.neutral(loss)
+    local = engines.plan(safe, jnp.where(negative, -signs, signs), distance)
+    found = engines.profile(safe, local, distance[None])
     log_delta, log_rest = jax.tree.map(
         lambda x: x[0], (found.log_delta, found.log_rest)
     )

@@ -310,6 +310,7 @@ def _look(
     loss: ComposedLoss, signs: Float[Array, " s"], alpha: Array, place: _Place
 ) -> tuple[Test, _Points]:
     """What the profile says around an anchor."""
+    _, loss = engines.neutral(loss)
     seen = jnp.where(place.anchor < 0, -signs, signs)
     steps = _COARSE_STEPS if engines.engine_of(loss).coarse else _STEPS
     reach = steps[-1] * place.scale

@@ -35,6 +35,7 @@ from ._rare_queries import can_split as can_split, splits as splits
 from ._route import (
     METHODS as METHODS,
     engine_of as engine_of,
+    neutral as neutral,
     pairs_in as pairs_in,
     route as route,
 )

@@ -52,6 +52,8 @@ class ComposedLoss(eqx.Module):
     method: Method = eqx.field(static=True, default=AUTO)
     ends: "_Ends | None" = None
     """Calculated once and for all, see `with_ends`."""
+    nothing: Bool[Array, ""] | None = None
+    """Whether nothing is released, of a loss that is safe to evaluate regardless."""
 
     @property
     def symmetric(self) -> bool:

@@ -151,6 +151,8 @@ _CLOSE = {
         jnp.exp(jnp.asarray(_COMPLEX)) * lax.conj(jnp.asarray(_COMPLEX)),
         lax.complex(jnp.asarray(_INSIDE), jnp.asarray(_INSIDE[::-1])) / _COMPLEX[0],
         jnp.abs(jnp.asarray(_COMPLEX)),
+        jnp.asarray(_INSIDE) * 1j - (2 + 1j),
+        lax.complex(-1.0, jnp.asarray(_INSIDE)),
     ],
     "sums": lambda: [
         jnp.sum(_GRID, axis=(0, 1)),
