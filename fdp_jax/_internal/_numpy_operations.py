@@ -112,17 +112,18 @@ def updated(x: Any, update: Any, *starts: Any) -> Any:
 
 
 def padded(x: Any, value: Any, config: tuple) -> Any:
-    shape = [
-        low + high + n + max(n - 1, 0) * inner
-        for n, (low, high, inner) in zip(x.shape, config, strict=True)
+    """Numbers between those of x and around them; fewer than none cut x off."""
+    sizes = [n + max(n - 1, 0) * c[2] for n, c in zip(x.shape, config, strict=True)]
+    inner = np.full(sizes, value, x.dtype)
+    inner[tuple(slice(None, None, c[2] + 1) for c in config)] = x
+    inner = inner[
+        tuple(
+            slice(max(-low, 0), n + min(high, 0))
+            for n, (low, high, _) in zip(sizes, config, strict=True)
+        )
     ]
-    out = np.full(shape, value, x.dtype)
-    ends = [
-        slice(low, low + max((n - 1) * (inner + 1) + 1, 0), inner + 1)
-        for n, (low, _, inner) in zip(x.shape, config, strict=True)
-    ]
-    out[tuple(ends)] = x
-    return out
+    around = [(max(low, 0), max(high, 0)) for low, high, _ in config]
+    return np.pad(inner, around, constant_values=value)
 
 
 def accumulated(op: Any, x: Any, axis: int, reverse: bool) -> Any:
@@ -198,7 +199,7 @@ def gathered(
 
 
 def scattered(
-    add: bool, x: Any, at: Any, update: Any, window: tuple, dims: tuple, mode: str
+    op: Any, x: Any, at: Any, update: Any, window: tuple, dims: tuple, mode: str
 ) -> Any:
     gone, batch = window[1], at.ndim - 1
     lanes = [i for i in range(update.ndim) if i not in window[0]]
@@ -208,10 +209,10 @@ def scattered(
     index, fits = _chosen(x, at, dims, sizes, mode)
     index = [np.broadcast_to(i, fits.shape + sizes)[fits] for i in index]
     moved, out = moved.reshape(fits.shape + sizes)[fits], x.copy()
-    if add:
-        np.add.at(out, tuple(index), moved)
-    else:
+    if op is None:
         out[tuple(index)] = moved
+    else:
+        op.at(out, tuple(index), moved)
     return out
 
 

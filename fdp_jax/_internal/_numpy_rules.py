@@ -160,9 +160,10 @@ def expression(
             x = f"{{0}}.reshape({tuple(inner)})" if dims else "{0}"
             small = np.prod(shape) <= _SMALL
             return f"{'spread' if small else 'broadcast_to'}({x}, {shape})"
+        case "reshape" if own["dimensions"] is not None:
+            moved = f"{{0}}.transpose({_ints(own['dimensions'])})"
+            return f"{moved}.reshape({_shape(last)})"
         case "reshape" | "squeeze" | "expand_dims":
-            if own.get("dimensions") is not None and name == "reshape":
-                raise Unknown(name)
             shape, only = _shape(last), ", ".join("0" for _ in _shape(first))
             if shape == _shape(first):
                 return SAME
@@ -191,8 +192,6 @@ def expression(
             return f"tuple(moveaxis({{0}}, {own['axis']}, 0))"
         case "pad":
             config = tuple(_ints(c) for c in own["padding_config"])
-            if any(low < 0 or high < 0 for low, high, _ in config):
-                raise Unknown(name)
             return f"padded({{0}}, {{1}}, {config})"
         case "iota":
             shape, dim = _ints(own["shape"]), int(own["dimension"])
@@ -245,7 +244,7 @@ def expression(
             )
             how = f"{str(rest)[1:-1]}, {_mode(own)!r}, {fill}"
             return f"gathered({{0}}, {{1}}, {how})"
-        case "scatter" | "scatter-add":
+        case "scatter" | "scatter-add" | "scatter-mul" | "scatter-max" | "scatter-min":
             dims = own["dimension_numbers"]
             gone = _ints(dims.inserted_window_dims) + _ints(dims.operand_batching_dims)
             where = (
@@ -254,8 +253,14 @@ def expression(
                 _ints(dims.scatter_indices_batching_dims),
             )
             rest = (_ints(dims.update_window_dims), gone), where
-            add = name == "scatter-add"
-            return f"scattered({add}, {every}, {str(rest)[1:-1]}, {_mode(own)!r})"
+            ops = {
+                "-add": "add",
+                "-mul": "multiply",
+                "-max": "maximum",
+                "-min": "minimum",
+            }
+            how = f"{str(rest)[1:-1]}, {_mode(own)!r}"
+            return f"scattered({ops.get(name[7:])}, {every}, {how})"
         case "fft" if len(own["fft_lengths"]) == 1:
             kind, (length,) = int(own["fft_type"]), own["fft_lengths"]
             return f"transformed({kind}, {int(length)}, {{0}})"
