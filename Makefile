@@ -61,7 +61,7 @@ test: venv
 	@$(PY) -m pytest -q -n auto $(SHARE) $(PYTEST_ARGS)
 
 test-all: $(VENV)/.installed
-	@FDP_JAX_TEST_DEFAULTS=1 \
+	@FDP_JAX_TEST_DEFAULTS=1 FDP_JAX_INTERPRET=off \
 	  $(PY) -m pytest -q -n auto $(SHARE) -m "slow or not slow" $(PYTEST_ARGS)
 
 lint: venv

@@ -54,9 +54,9 @@ def route(loss: ComposedLoss) -> str:
 def neutral(loss: ComposedLoss) -> tuple[Bool[Array, ""], ComposedLoss]:
     """Whether nothing is released, and a loss that is safe to evaluate regardless."""
     if loss.nothing is not None:
-        return loss.nothing, loss
+        return loss.nothing > 0, loss
     nothing = jnp.stack([count == 0 for count in loss.counts]).all()
     counts = tuple(jnp.where(nothing, _ANY_COUNT, count) for count in loss.counts)
     safe = dataclasses.replace(loss, counts=counts, ends=None)
     safe = engine_of(loss).made_safe(safe).absorbed().with_ends()
-    return nothing, dataclasses.replace(safe, nothing=nothing)
+    return nothing, dataclasses.replace(safe, nothing=jnp.where(nothing, 1.0, 0.0))

@@ -52,8 +52,11 @@ class ComposedLoss(eqx.Module):
     method: Method = eqx.field(static=True, default=AUTO)
     ends: "_Ends | None" = None
     """Calculated once and for all, see `with_ends`."""
-    nothing: Bool[Array, ""] | None = None
-    """Whether nothing is released, of a loss that is safe to evaluate regardless."""
+    nothing: Float[Array, ""] | None = None
+    """Of a loss that is safe to evaluate regardless: 1 if nothing is released, else 0.
+
+    A float, so that a loss can be differentiated.
+    """
 
     @property
     def symmetric(self) -> bool:
