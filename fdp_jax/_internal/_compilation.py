@@ -29,9 +29,9 @@ Compiling takes an eighth to a fourth longer, running a fifth to two fifths less
 (jaxlib 0.10.2)."""
 
 
-_PER_OPERATION, _LEAST = 2.5e-4, 0.1
-"""Seconds for which a program is interpreted: a third of those that compiling it takes
-for an operation, about, and those of the smallest program."""
+_PER_OPERATION, _LEAST = 5e-4, 0.1
+"""Seconds for which a program is interpreted: about those that compiling it takes, for
+an operation and for the smallest program, so that it never costs more than twice."""
 _SWITCH = "FDP_JAX_INTERPRET"
 """Of the environment: "off" compiles every program at its first call."""
 _OFTEN = contextvars.ContextVar("often", default=False)
