@@ -656,7 +656,10 @@ def test_laplace_gradients_are_finite_everywhere():
         (1.0, 0.3, 1.0, 0.0),
         (2.0, 0.1, 1000.0, 0.0),
         # So far out that the largest loss is the best bound there is.
-        (0.3760876613715774, 0.2698321539726237, 2.0, 1.3449300140603187e-160),
+        pytest.param(
+            *(0.3760876613715774, 0.2698321539726237, 2.0, 1.3449300140603187e-160),
+            marks=pytest.mark.slow,
+        ),
     ],
 )
 def test_largest_loss_is_rounded_outward(s, q, n, delta):

@@ -12,7 +12,7 @@ import fdp_jax as fdp
 from fdp_jax import sampling
 from fdp_jax.mechanisms import resolve
 
-EPSILONS = np.array([-1.0, -0.3, 0.0, 0.2, 0.7, 1.5])
+EPSILONS = np.array([-0.4, 0.0, 0.5, 1.5])
 VALUES = (-1.0, -0.4, 0.0, 1.0)
 ADD, REPLACE, ZERO = "add_or_remove_one", "replace_one", "zero_out"
 GRID = 2e-7
@@ -122,7 +122,7 @@ def test_poisson_pair_is_beaten_where_a_record_is_zeroed_out():
     pair = {(0.0,): 2 / 3, (1.0,): 1 / 3}
     naive = batches.delta({(0.0,): 1.0}, pair, 1.0, EPSILONS)
     found = leaks(law, [([-1.0, -1.0, 0.0], [-1.0, -1.0, 1.0])])[0]
-    assert np.all(found[3:] > naive[3:] + 1e-3)
+    assert np.all(found[2:] > naive[2:] + 1e-3)
     assert np.all(step.remove.bounds(epsilon=EPSILONS).upper >= found - GRID)
 
 
@@ -285,7 +285,7 @@ def test_shuffled_epochs(relation):
     attained = [-1.0, -far], [-1.0, 1.0]
     pairs = neighbors(relation, 1, (-1.0, 0.0, 1.0))
     lower, upper, _ = check(epoch, law, pairs, attained, 401, 1e-4)
-    assert np.all(lower[0, 2:] > 0.05)
+    assert np.all(lower[0, 1:] > 0.05)
     shift = 2.0 if relation == REPLACE else 1.0
     whole = batches.delta({(0.0,): 1.0}, {(shift,): 1.0}, 1.0, EPSILONS)
     np.testing.assert_allclose(upper, [whole, whole], atol=1e-6)
