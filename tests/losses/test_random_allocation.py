@@ -313,7 +313,7 @@ def test_what_the_largest_sum_tells(s, t, sign):
 
 def _most_told(s, t, sign, eps):
     low, high, values = -9.0, 24.0, []
-    for points in (120, *[15] * 6):
+    for points in (120, *[15] * 11):
         grid = np.linspace(low, high, points)
         values = [_told(z, s, t, sign, eps) for z in grid]
         at, step = grid[values.index(max(values))], grid[1] - grid[0]
