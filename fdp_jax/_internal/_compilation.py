@@ -5,7 +5,6 @@ import contextvars
 import functools
 import inspect
 import threading
-import time
 import types
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
@@ -17,7 +16,7 @@ import jax.monitoring
 import numpy as np
 
 from ._interpreted import Interpreted, source_of
-from ._numpy_operations import TooSlow
+from ._numpy_operations import TooLong
 from ._program_cache import calls_back, folder, is_off, key_of, load, store
 
 SOONER = {"xla_cpu_use_fusion_emitters": False, "xla_backend_optimization_level": 1}
@@ -29,9 +28,10 @@ Compiling takes an eighth to a fourth longer, running a fifth to two fifths less
 (jaxlib 0.10.2)."""
 
 
-_PER_OPERATION, _LEAST = 5e-4, 0.1
-"""Seconds for which a program is interpreted: about those that compiling it takes, for
-an operation and for the smallest program, so that it never costs more than twice."""
+_PER_OPERATION, _LEAST = 250.0, 50_000.0
+"""Work (`_numpy_operations.spend`, about 2 microseconds) up to which a program is
+interpreted, for each operation and of the smallest one: about as long as compiling it
+takes, so that it never costs more than twice."""
 _SWITCH = "FDP_JAX_INTERPRET"
 """Of the environment: "off" compiles every program at its first call."""
 _OFTEN = contextvars.ContextVar("often", default=False)
@@ -321,14 +321,13 @@ class _Sooner:
 
     def __call__(self, args: Sequence[Any]) -> list[Any]:
         if self._compiled is None and self._left > 0:
-            start = time.perf_counter()
             try:
+                found, self._left = self._own(args, self._left)
+            except TooLong:
+                self._left = 0.0
+            else:
                 with jax.enable_x64(True):
-                    return jax.device_put(self._own(args, self._left))
-            except TooSlow:
-                pass
-            finally:
-                self._left -= time.perf_counter() - start
+                    return jax.device_put(found)
         if self._compiled is None:
             with _MAKING:
                 if self._compiled is None:

@@ -15,19 +15,26 @@ from typing import Any, NamedTuple
 import jax.extend.core as jec
 import numpy as np
 
-from ._numpy_operations import give, names
-from ._numpy_rules import CALLS, SAME, Unknown, expression, is_numeric
+from ._numpy_operations import give, left, names, spend
+from ._numpy_rules import (
+    CALLS,
+    SAME,
+    AbstractWriter,
+    Unknown,
+    expression,
+    is_numeric,
+)
 from ._subnormal import can_flush, flushed
 
 _INLINE = 12
 """Equations up to which a called program stands where it is called."""
 _Name = int | str
 """A value of a function that is being written, or the name of a constant."""
-_Step = tuple[list[int], str, list[_Name], bool]
-"""What is assigned, an expression, what it reads, and whether it is a tuple."""
+_Step = tuple[list[int], str, list[_Name], bool, float]
+"""What is assigned, an expression, what it reads, whether it is a tuple; its work."""
 
 
-class _Writer:
+class _Writer(AbstractWriter):
     """Writes functions, one for each program that is called or repeated."""
 
     def __init__(self):
@@ -35,6 +42,7 @@ class _Writer:
         self.constants: dict[str, Any] = {}
         self.size = 0
         self._known: dict[Any, tuple[str, Any]] = {}
+        self._work: dict[str, float] = {}
 
     def constant(self, value: Any, dtype: Any) -> str:
         array = np.asarray(value, dtype)
@@ -54,6 +62,9 @@ class _Writer:
             self._write(name, closed)
         return self._known[id(closed)][0]
 
+    def work(self, *functions: str) -> float:
+        return sum(self._work[name] for name in functions)
+
     def _write(self, name: str, closed: Any) -> None:
         count = itertools.count()
         args = [next(count) for _ in closed.jaxpr.invars]
@@ -65,7 +76,7 @@ class _Writer:
         head = f"def {name}({', '.join(names.values())}):"
         shown = lambda x: names[x] if isinstance(x, int) else x
         lines = []
-        for i, (own, template, ins, several) in enumerate(steps):
+        for i, (own, template, ins, several, _) in enumerate(steps):
             text = template.format(*map(shown, ins))
             free += {names[x] for x in ins if isinstance(x, int) and last[x] == i}
             for x in own:
@@ -74,6 +85,7 @@ class _Writer:
             lines.append(f"    {targets}{',' * several} = {text}")
             free += [names[x] for x in own if x not in last]
         self.size += len(lines)
+        self._work[name] = round(sum(step[-1] for step in steps), 3)
         result = f"    return ({''.join(f'{shown(x)}, ' for x in outs)})"
         self.text.append("\n".join([head, *lines, result]))
 
@@ -102,13 +114,17 @@ class _Writer:
                 continue
             if not own:
                 continue
-            template = expression(eqn, self.function, self.constant)
+            template = expression(eqn, self)
             if template == SAME:
                 names[own[0]] = ins[0]
                 continue
             values = [next(count) for _ in own]
             names.update(zip(own, values, strict=True))
-            steps.append((values, template, ins, eqn.primitive.multiple_results))
+            work = 1 + sum(v.aval.size for v in own) / 1000
+            if inner is not None:
+                work = self.work(self.function(inner))
+            several = eqn.primitive.multiple_results
+            steps.append((values, template, ins, several, work))
         return [read(x) for x in jaxpr.outvars]
 
 
@@ -135,6 +151,8 @@ class Source(NamedTuple):
     entry: str
     size: int
     """Operations, those of repeated parts once."""
+    work: float
+    """What is not repeated of them, see `spend`."""
 
 
 def source_of(closed: jec.ClosedJaxpr) -> Source | None:
@@ -150,7 +168,8 @@ def source_of(closed: jec.ClosedJaxpr) -> Source | None:
     except Unknown:
         return None
     code = compile("\n".join(writer.text), "<traced>", "exec")
-    return Source(marshal.dumps(code), writer.constants, entry, writer.size)
+    work = writer.work(entry)
+    return Source(marshal.dumps(code), writer.constants, entry, writer.size, work)
 
 
 class Interpreted:
@@ -160,13 +179,15 @@ class Interpreted:
         known = names() | source.constants
         exec(marshal.loads(source.code), known)
         self._run, self.size = known[source.entry], source.size
+        self._work = source.work
 
-    def __call__(self, args: Sequence[Any], seconds: float) -> list[Any]:
-        """The results.
+    def __call__(self, args: Sequence[Any], work: float) -> tuple[list[Any], float]:
+        """The results, and what is left of the work that it may do.
 
         Raises:
-            TooSlow: If they take longer than this.
+            TooLong: If that is not enough.
         """
-        give(seconds)
+        give(work)
+        spend(self._work)
         with np.errstate(all="ignore"), flushed():
-            return list(self._run(*[np.asarray(x)[()] for x in args]))
+            return list(self._run(*[np.asarray(x)[()] for x in args])), left()

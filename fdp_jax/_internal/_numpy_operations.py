@@ -6,7 +6,6 @@ precision.  Their arguments are NumPy's arrays and scalars.
 
 import functools
 import threading
-import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -15,18 +14,29 @@ import numpy as np
 _LOCAL = threading.local()
 
 
-class TooSlow(Exception):
-    """The time that a program was given is over."""
+class TooLong(Exception):
+    """The work that a program was given is done."""
 
 
-def give(seconds: float) -> None:
-    """Lets the programs of this thread run for so long."""
-    _LOCAL.end = time.perf_counter() + seconds
+def give(work: float) -> None:
+    """Lets the programs of this thread do so much: see `spend`."""
+    _LOCAL.left = work
 
 
-def _in_time() -> None:
-    if time.perf_counter() > _LOCAL.end:
-        raise TooSlow
+def left() -> float:
+    """What has not been done of it."""
+    return _LOCAL.left
+
+
+def spend(work: float) -> None:
+    """Counts work, in assignments of a thousand numbers each.
+
+    Of what is repeated, each time; not measured in seconds, so that what is compiled
+    is the same on all machines.
+    """
+    _LOCAL.left -= work
+    if _LOCAL.left < 0:
+        raise TooLong
 
 
 def to_int(x: Any, dtype: Any) -> Any:
@@ -221,17 +231,19 @@ def transformed(kind: int, length: int, x: Any) -> Any:
     return whole(x, n=length)
 
 
-def loop(test: Callable, body: Callable, tests: int, bodies: int, *args: Any) -> tuple:
+def loop(
+    test: Callable, body: Callable, work: float, tests: int, bodies: int, *args: Any
+) -> tuple:
     of_test, of_body = args[:tests], args[tests : tests + bodies]
     state = args[tests + bodies :]
     while True:
         (going,) = test(*of_test, *state)
         if not (going.any() if np.ndim(going) else going):
             return state
+        spend(work)
         new = body(*of_body, *state)
         # Rows of a batch stop one by one.
         state = _kept_rows(going, state, new) if np.ndim(going) else new
-        _in_time()
 
 
 def _kept_rows(going: Any, state: tuple, new: tuple) -> tuple:
@@ -241,17 +253,23 @@ def _kept_rows(going: Any, state: tuple, new: tuple) -> tuple:
 
 
 def scan(
-    body: Callable, length: int, back: bool, split: tuple, kinds: tuple, *args: Any
+    body: Callable,
+    work: float,
+    length: int,
+    back: bool,
+    split: tuple,
+    kinds: tuple,
+    *args: Any,
 ) -> tuple:
     consts, state = args[: split[0]], args[split[0] : sum(split)]
     rows = args[sum(split) :]
     stacks = [np.empty((length, *shape), dtype) for shape, dtype in kinds]
     for i in range(length - 1, -1, -1) if back else range(length):
+        spend(work)
         out = body(*consts, *state, *[x[i] for x in rows])
         state = out[: split[1]]
         for stack, value in zip(stacks, out[split[1] :], strict=True):
             stack[i] = value
-        _in_time()
     return (*state, *stacks)
 
 

@@ -1,6 +1,6 @@
 """Equations of traced programs as NumPy expressions."""
 
-from collections.abc import Callable
+import abc
 from typing import Any
 
 import numpy as np
@@ -98,24 +98,33 @@ def is_numeric(atom: Any) -> bool:
     return getattr(atom.aval.dtype, "kind", "V") in "biufc"
 
 
-def expression(
-    eqn: Any, function: Callable[[Any], str], constant: Callable[[Any, Any], str]
-) -> str:
+class AbstractWriter(abc.ABC):
+    """What an expression refers to, by name."""
+
+    @abc.abstractmethod
+    def function(self, closed: Any) -> str:
+        """The function that runs a traced program."""
+
+    @abc.abstractmethod
+    def constant(self, value: Any, dtype: Any) -> str:
+        """A number or an array."""
+
+    @abc.abstractmethod
+    def work(self, *functions: str) -> float:
+        """What running some functions costs, without what they repeat."""
+
+
+def expression(eqn: Any, writer: AbstractWriter) -> str:
     """What computes an equation: a format of the names that it reads.
 
     A tuple, also of one, where the primitive has several results.
-
-    Args:
-        eqn: The equation.
-        function: Gives the name of the function that runs a program inside of it.
-        constant: Gives the name of a constant, from its value and type.
 
     Raises:
         Unknown: If there is no rule for it.
     """
     name, own = eqn.primitive.name, eqn.params
     first: Any = eqn.invars[0] if eqn.invars else None
-    last = eqn.outvars[0]
+    last, function, constant = eqn.outvars[0], writer.function, writer.constant
     every = ", ".join(f"{{{i}}}" for i in range(len(eqn.invars)))
     dtype = _kind(last)
     if own.get("out_dtype") is not None or not all(map(is_numeric, eqn.outvars)):
@@ -270,7 +279,7 @@ def expression(
             test = function(own["cond_jaxpr"])
             body = function(own["body_jaxpr"])
             counts = f"{own['cond_nconsts']}, {own['body_nconsts']}"
-            return f"loop({test}, {body}, {counts}, {every})"
+            return f"loop({test}, {body}, {writer.work(test, body)}, {counts}, {every})"
         case "scan":
             split = int(own["num_consts"]), int(own["num_carry"])
             kinds = tuple(
@@ -278,7 +287,7 @@ def expression(
             )
             body = function(own["jaxpr"])
             how = f"{int(own['length'])}, {own['reverse']}, {split}, {kinds}"
-            return f"scan({body}, {how}, {every})"
+            return f"scan({body}, {writer.work(body)}, {how}, {every})"
         case "cond":
             branches = ", ".join(map(function, own["branches"]))
             return f"branch({{0}}, ({branches},){every[3:]})"

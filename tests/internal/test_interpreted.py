@@ -12,7 +12,7 @@ from jax import lax
 import fdp_jax as fdp
 from fdp_jax._internal import _compilation, _interpreted, _subnormal
 from fdp_jax._internal._interpreted import Interpreted, source_of
-from fdp_jax._internal._numpy_operations import TooSlow
+from fdp_jax._internal._numpy_operations import TooLong
 
 _REAL = np.array([-np.inf, -800.0, -2.5, -1.0, -0.5, -1e-9, -0.0, 0.0, 1e-300, 1e-9])
 _REAL = np.concatenate([_REAL, [0.3, 0.5, 1.0, 1.5, 2.5, 7.0, 800.0, np.inf, np.nan]])
@@ -204,7 +204,7 @@ def _same(table, *, exactly):
     closed = jax.make_jaxpr(lambda: [jnp.asarray(x) for x in table()])()
     source = source_of(closed)
     assert source is not None
-    found = Interpreted(source)([], 60.0)
+    found, _ = Interpreted(source)([], 1e9)
     wanted = jax.jit(table)()
     for i, (one, other) in enumerate(zip(found, wanted, strict=True)):
         assert (np.shape(one), one.dtype) == (other.shape, other.dtype), i
@@ -232,7 +232,7 @@ def test_rounded_operations(name):
 
 def _programs(fn, *args):
     found = Interpreted(source_of(jax.make_jaxpr(fn)(*args)))
-    return lambda *args, seconds=60.0: found(args, seconds)
+    return lambda *args, work=1e9: found(args, work)[0]
 
 
 def test_what_is_not_read_any_more_is_freed():
@@ -288,7 +288,7 @@ def test_it_is_compiled_when_it_has_taken_as_long(spent, monkeypatch):
     monkeypatch.setattr(
         _compilation, "_made", lambda *args: made.append(1) or original(*args)
     )
-    monkeypatch.setattr(_compilation, "_LEAST", 0.02)
+    monkeypatch.setattr(_compilation, "_LEAST", 2000.0)
 
     def count(n):
         return lax.while_loop(lambda x: x < n, lambda x: x + 1.0, 0.0)
@@ -310,21 +310,36 @@ def test_programs_that_must_be_fast_are_compiled_at_once(monkeypatch):
         assert _compilation.jit_on_its_own(lambda x: x + 1)(jnp.asarray(1.0)) == 2
 
 
-def test_threads_have_their_own_time():
+def test_threads_have_work_of_their_own():
     run = _programs(
         lambda n: lax.while_loop(lambda x: x < n, lambda x: x + 1.0, 0.0), 1.0
     )
-    given = [(np.float64(20_000), 60.0), (np.float64(1e9), 0.1)] * 2
+    given = [(np.float64(20_000), 1e9), (np.float64(1e9), 1e5)] * 2
 
-    def ask(n, seconds):
+    def ask(n, work):
         try:
-            return float(run(n, seconds=seconds)[0])
-        except TooSlow:
+            return float(run(n, work=work)[0])
+        except TooLong:
             return None
 
     with concurrent.futures.ThreadPoolExecutor(4) as pool:
         found = list(pool.map(ask, *zip(*given, strict=True)))
     assert found == [20_000, None] * 2
+
+
+def test_work_is_what_is_run():
+    """Each assignment counts, that of many numbers more, and each repetition."""
+    long = jnp.zeros(10_000)
+    cases = [
+        (lambda x: x + 1.0, (1.0,), 1.001),
+        (lambda x: x + 1.0, (long,), 11.0),
+        (lambda x: lax.fori_loop(0, 7, lambda i, y: y * x, x), (1.0,), 15.0),
+        (lambda x: lax.scan(lambda c, y: (c + y, c), 0.0, x), (jnp.zeros(5),), 6.0),
+    ]
+    for fn, args, work in cases:
+        source = source_of(jax.make_jaxpr(fn)(*args))
+        left = Interpreted(source)(args, 1e6)[1]
+        np.testing.assert_allclose(1e6 - left, work, rtol=0.3)
 
 
 def test_interpreted_and_compiled_answers_are_the_same():
