@@ -120,7 +120,7 @@ class _Writer(AbstractWriter):
                 continue
             values = [next(count) for _ in own]
             names.update(zip(own, values, strict=True))
-            work = 1 + sum(v.aval.size for v in own) / 1000
+            work = 1 + max(v.aval.size for v in (*eqn.invars, *own)) / 1000
             if inner is not None:
                 work = self.work(self.function(inner))
             several = eqn.primitive.multiple_results
@@ -144,7 +144,7 @@ def _needed(
 
 
 class Source(NamedTuple):
-    """What a program does, as code and constants."""
+    """A program as code and constants."""
 
     code: bytes
     constants: dict[str, Any]
@@ -152,7 +152,7 @@ class Source(NamedTuple):
     size: int
     """Operations, those of repeated parts once."""
     work: float
-    """What is not repeated of them, see `spend`."""
+    """Work of those that are not repeated, see `spend`."""
 
 
 def source_of(closed: jec.ClosedJaxpr) -> Source | None:

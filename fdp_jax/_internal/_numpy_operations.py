@@ -1,4 +1,4 @@
-"""What programs in NumPy call: operations that NumPy has under no name of its own.
+"""Operations that programs in NumPy call and NumPy has under no name of its own.
 
 Each computes what the documentation of `jax.lax` says of the primitive, in the same
 precision.  Their arguments are NumPy's arrays and scalars.
@@ -24,15 +24,15 @@ def give(work: float) -> None:
 
 
 def left() -> float:
-    """What has not been done of it."""
+    """The work that has not been done."""
     return _LOCAL.left
 
 
 def spend(work: float) -> None:
-    """Counts work, in assignments of a thousand numbers each.
+    """Counts work: 1 for an assignment, and as much for each thousand of its numbers.
 
-    Of what is repeated, each time; not measured in seconds, so that what is compiled
-    is the same on all machines.
+    Of repeated ones each time.  It is not measured in seconds, so that all machines
+    compile the same programs.
     """
     _LOCAL.left -= work
     if _LOCAL.left < 0:
@@ -49,7 +49,7 @@ def to_int(x: Any, dtype: Any) -> Any:
 
 
 def quotient(x: Any, y: Any) -> Any:
-    """Of integers, toward zero; -1 where that divides by 0."""
+    """The quotient of integers, toward zero; -1 where that divides by 0."""
     safe = np.where(y == 0, 1, y)
     down = x // safe
     inexact = (down * safe != x) & ((x < 0) != (safe < 0))
@@ -110,7 +110,7 @@ def window(x: Any, sizes: tuple[int, ...], *starts: Any) -> Any:
 
 
 def short_window(x: Any, size: int, start: Any) -> Any:
-    """Of one dimension, which are most."""
+    """A window of one dimension, as most are."""
     first = min(max(int(start), 0), len(x) - size)
     return x[first : first + size]
 
@@ -156,7 +156,7 @@ def largest(x: Any, k: int, axis: int, dtype: Any) -> tuple[Any, Any]:
 
 
 def _chosen(x: Any, at: Any, dims: tuple, sizes: tuple, mode: str) -> tuple[Any, Any]:
-    """Where windows of some sizes lie in x, by dimension, and which of them fit."""
+    """Indices of windows of some sizes in x, by dimension, and which of them fit."""
     mapped, batched, batched_at = dims
     batch = at.shape[:-1]
     index, fits = [], np.ones(batch, bool)

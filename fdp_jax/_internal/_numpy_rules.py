@@ -99,7 +99,7 @@ def is_numeric(atom: Any) -> bool:
 
 
 class AbstractWriter(abc.ABC):
-    """What an expression refers to, by name."""
+    """Names that expressions refer to."""
 
     @abc.abstractmethod
     def function(self, closed: Any) -> str:
@@ -111,11 +111,11 @@ class AbstractWriter(abc.ABC):
 
     @abc.abstractmethod
     def work(self, *functions: str) -> float:
-        """What running some functions costs, without what they repeat."""
+        """The work of some functions, without what they repeat."""
 
 
 def expression(eqn: Any, writer: AbstractWriter) -> str:
-    """What computes an equation: a format of the names that it reads.
+    """An equation as an expression: a format of the names that it reads.
 
     A tuple, also of one, where the primitive has several results.
 
@@ -297,7 +297,7 @@ def expression(eqn: Any, writer: AbstractWriter) -> str:
 
 
 def _fill(value: Any, dtype: Any) -> Any:
-    """What a gather gives outside: by default what JAX says there."""
+    """The value of a gather outside, by default JAX's."""
     if value is None and dtype.kind in "fc":
         value = np.nan
     elif value is None:

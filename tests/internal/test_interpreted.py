@@ -10,7 +10,7 @@ import pytest
 from jax import lax
 
 import fdp_jax as fdp
-from fdp_jax._internal import _compilation, _interpreted, _subnormal
+from fdp_jax._internal import _compilation, _interpreted as module, _subnormal
 from fdp_jax._internal._interpreted import Interpreted, source_of
 from fdp_jax._internal._numpy_operations import TooLong
 
@@ -230,8 +230,14 @@ def test_rounded_operations(name):
     _same(_CLOSE[name], exactly=False)
 
 
+def _interpreted(fn, *args):
+    source = source_of(jax.make_jaxpr(fn)(*args))
+    assert source is not None
+    return Interpreted(source)
+
+
 def _programs(fn, *args):
-    found = Interpreted(source_of(jax.make_jaxpr(fn)(*args)))
+    found = _interpreted(fn, *args)
     return lambda *args, work=1e9: found(args, work)[0]
 
 
@@ -266,7 +272,7 @@ def test_machines_on_which_subnormal_numbers_cannot_be_flushed(monkeypatch):
     assert not _subnormal.can_flush.__wrapped__()
     with pytest.raises(OSError, match="cannot be flushed"), _subnormal.flushed():
         pass
-    monkeypatch.setattr(_interpreted, "can_flush", lambda: False)
+    monkeypatch.setattr(module, "can_flush", lambda: False)
     assert source_of(jax.make_jaxpr(lambda x: x + 1)(1.0)) is None
 
 
@@ -337,8 +343,7 @@ def test_work_is_what_is_run():
         (lambda x: lax.scan(lambda c, y: (c + y, c), 0.0, x), (jnp.zeros(5),), 6.0),
     ]
     for fn, args, work in cases:
-        source = source_of(jax.make_jaxpr(fn)(*args))
-        left = Interpreted(source)(args, 1e6)[1]
+        left = _interpreted(fn, *args)(args, 1e6)[1]
         np.testing.assert_allclose(1e6 - left, work, rtol=0.3)
 
 
