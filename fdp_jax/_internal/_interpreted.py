@@ -112,6 +112,8 @@ class _Writer(AbstractWriter):
                 outs = self._flatten(inner, ins, steps, count)
                 names.update(zip(own, outs, strict=True))
                 continue
+            if eqn.effects:
+                raise Unknown(eqn.primitive.name)
             if not own:
                 continue
             template = expression(eqn, self)

@@ -285,6 +285,12 @@ def test_what_has_no_rule_is_compiled():
     inverse = jax.make_jaxpr(lambda x: jnp.linalg.inv(x))(np.eye(3))
     assert source_of(inverse) is None
 
+    def tells(x):
+        jax.debug.print("{}", x)
+        return x + 1
+
+    assert source_of(jax.make_jaxpr(tells)(1.0)) is None
+
 
 @pytest.mark.parametrize("spent", ["before", "in a loop"])
 def test_it_is_compiled_when_it_has_taken_as_long(spent, monkeypatch):
