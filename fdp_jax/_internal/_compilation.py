@@ -18,6 +18,7 @@ import numpy as np
 from ._interpreted import Interpreted, source_of
 from ._numpy_operations import TooLong
 from ._program_cache import calls_back, folder, is_off, key_of, load, store
+from ._subnormal import can_flush
 
 SOONER = {"xla_cpu_use_fusion_emitters": False, "xla_backend_optimization_level": 1}
 """XLA's older code generator for CPUs and less of LLVM: hundreds of small loops compile
@@ -309,7 +310,9 @@ class _Sooner:
         self, own: Interpreted, compile_it: Callable[[], Callable[..., list[Any]]]
     ):
         self._own, self._compile = own, compile_it
-        self._left = 0.0 if is_off(_SWITCH) else _LEAST + own.size * _PER_OPERATION
+        # A source on disk may have been written where subnormal numbers can be flushed.
+        off = is_off(_SWITCH) or not can_flush()
+        self._left = 0.0 if off else _LEAST + own.size * _PER_OPERATION
         self._compiled: Callable[..., list[Any]] | None = None
 
     @classmethod

@@ -167,7 +167,7 @@ def source_of(closed: jec.ClosedJaxpr) -> Source | None:
         return None
     try:
         entry = writer.function(closed)
-    except Unknown:
+    except (Unknown, KeyError):  # another JAX may name parameters otherwise
         return None
     code = compile("\n".join(writer.text), "<traced>", "exec")
     work = writer.work(entry)

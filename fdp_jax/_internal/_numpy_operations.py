@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 _LOCAL = threading.local()
+_BLOCK = 512
 
 
 class TooLong(Exception):
@@ -137,9 +138,17 @@ def padded(x: Any, value: Any, config: tuple) -> Any:
 
 
 def accumulated(op: Any, x: Any, axis: int, reverse: bool) -> Any:
-    if not reverse:
-        return op.accumulate(x, axis, dtype=x.dtype)
-    return np.flip(op.accumulate(np.flip(x, axis), axis, dtype=x.dtype), axis)
+    """Results up to each number, by blocks: sums round with each addition."""
+    if reverse:
+        return np.flip(accumulated(op, np.flip(x, axis), axis, False), axis)
+    parts = [
+        op.accumulate(x.take(range(i, min(i + _BLOCK, x.shape[axis])), axis), axis)
+        for i in range(0, x.shape[axis], _BLOCK)
+    ]
+    for i, part in enumerate(parts[1:], 1):
+        before = parts[i - 1].take([-1], axis)
+        parts[i] = op(before, part)
+    return np.concatenate(parts, axis).astype(x.dtype) if parts else x
 
 
 def sorted(keys: int, axis: int, *columns: Any) -> tuple[Any, ...]:
@@ -149,8 +158,8 @@ def sorted(keys: int, axis: int, *columns: Any) -> tuple[Any, ...]:
 
 
 def largest(x: Any, k: int, axis: int, dtype: Any) -> tuple[Any, Any]:
-    """The k largest numbers along an axis, and where they are."""
-    order = np.argsort(-x, axis, kind="stable")
+    """The k largest numbers along an axis, and where they are; NaN is largest."""
+    order = np.argsort(~ordered(x), axis, kind="stable")
     order = np.take(order, np.arange(k), axis)
     return np.take_along_axis(x, order, axis), order.astype(dtype)
 

@@ -29,6 +29,7 @@ _TEMPLATES = {
     "max": "maximum({0}, {1})",
     "min": "minimum({0}, {1})",
     "clamp": "minimum(maximum({1}, {0}), {2})",
+    "sign": "where({0} == 0, {0}, sign({0}))[()]",
     "rem": "fmod({0}, {1})",
     "pow": "power({0}, {1})",
     "atan2": "arctan2({0}, {1})",
@@ -55,7 +56,7 @@ _TEMPLATES = {
     "copy_p": SAME,
 }
 _SAME_NAME = (
-    "exp exp2 expm1 log log1p sqrt cbrt sin cos tan sinh cosh tanh floor ceil sign "
+    "exp exp2 expm1 log log1p sqrt cbrt sin cos tan sinh cosh tanh floor ceil "
     "conj erf erfc digamma"
 )
 _TEMPLATES |= {name: f"{name}({{0}})" for name in _SAME_NAME.split()}
@@ -73,6 +74,7 @@ CALLS = {
     "custom_vmap_call": "call",
 }
 """Primitives that run another program once, and the parameter that holds it."""
+_WIDE = "float64", "complex128"
 _SMALL = 4096
 """Numbers up to which copying them takes less time than a view."""
 
@@ -238,6 +240,8 @@ def expression(eqn: Any, writer: AbstractWriter) -> str:
             return f"sorted({own['num_keys']}, {own['dimension']}, {every})"
         case "dot_general":
             (left, right), (batch, _) = own["dimension_numbers"]
+            if len({_kind(x) for x in (*eqn.invars, last)}) > 1:
+                raise Unknown(name)  # a sum of more digits
             if not batch:
                 axes = _ints(left), _ints(right)
                 return f"tensordot({{0}}, {{1}}, {axes})[()]"
@@ -270,7 +274,7 @@ def expression(eqn: Any, writer: AbstractWriter) -> str:
             }
             how = f"{str(rest)[1:-1]}, {_mode(own)!r}"
             return f"scattered({ops.get(name[7:])}, {every}, {how})"
-        case "fft" if len(own["fft_lengths"]) == 1:
+        case "fft" if len(own["fft_lengths"]) == 1 and dtype in _WIDE:
             kind, (length,) = int(own["fft_type"]), own["fft_lengths"]
             return f"transformed({kind}, {int(length)}, {{0}})"
         case "optimization_barrier":
@@ -327,7 +331,12 @@ def _only_adds(inner: Any) -> bool:
 
 
 def _mode(own: dict[str, Any]) -> str:
-    return "drop" if "FILL" in str(own["mode"]) else "clip"
+    """What happens to windows that do not fit: "clip" moves them."""
+    mode = str(own["mode"]).rpartition(".")[-1]
+    modes = {"FILL_OR_DROP": "drop", "CLIP": "clip", "PROMISE_IN_BOUNDS": "clip"}
+    if mode not in modes:
+        raise Unknown(mode)
+    return modes[mode]
 
 
 def _einsum(numbers: Any, eqn: Any) -> str:

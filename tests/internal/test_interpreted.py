@@ -132,6 +132,8 @@ _EXACT = {
         ),
         *lax.top_k(jnp.asarray(_GRID), 2),
         lax.top_k(jnp.asarray([1.0, 3.0, -jnp.inf, 3.0]), 3)[1],
+        *lax.top_k(jnp.asarray([1.0, jnp.nan, -0.0, 0.0, -jnp.inf]), 4),
+        jnp.sign(jnp.asarray(_REAL)),
         *jnp.split(jnp.asarray(_REAL), [2, 7]),
         lax.cummax(jnp.asarray(_REAL[:9]), reverse=True),
         lax.cummin(jnp.asarray(_GRID), axis=1),
@@ -162,6 +164,8 @@ _CLOSE = {
         jnp.sum(_GRID, axis=(0, 1)),
         jnp.prod(jnp.asarray(_GRID) + 0.1),
         jnp.cumsum(jnp.asarray(_GRID), axis=2),
+        jnp.cumsum(jnp.linspace(0.1, 0.7, 1500).reshape(1500, 1), axis=0),
+        lax.cumsum(jnp.linspace(0.1, 0.7, 1024), reverse=True),
         lax.cumprod(jnp.asarray(_GRID), axis=1, reverse=True),
         lax.cumlogsumexp(jnp.asarray(_INSIDE)),
         *lax.reduce(
@@ -200,7 +204,6 @@ _CLOSE = {
 
 
 def _same(table, *, exactly):
-    # Constants in arrays that the program is given, so that nothing is folded.
     closed = jax.make_jaxpr(lambda: [jnp.asarray(x) for x in table()])()
     source = source_of(closed)
     assert source is not None
