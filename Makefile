@@ -69,6 +69,8 @@ lint: venv
 	@$(PY) -m ruff format --check .
 	@$(PY) -m pyright --pythonpath $(PY)
 
+# Warm times are those of compiled programs.
+bench: export FDP_JAX_INTERPRET := off
 bench: $(VENV)/.oracle
 	@$(PY) benchmarks/against_dp_accounting.py
 	@$(PY) benchmarks/compile_cost.py

@@ -457,6 +457,7 @@ def part_cold() -> str:
     def fresh(cache: str | None) -> list[float]:
         environment = dict(os.environ)
         environment.pop("JAX_COMPILATION_CACHE_DIR", None)
+        environment.pop("FDP_JAX_INTERPRET", None)
         if cache is not None:
             environment |= {
                 "JAX_COMPILATION_CACHE_DIR": cache,

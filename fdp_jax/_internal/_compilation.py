@@ -32,7 +32,7 @@ Compiling takes an eighth to a fourth longer, running a fifth to two fifths less
 _PER_OPERATION, _LEAST = 250.0, 50_000.0
 """Work (`_numpy_operations.spend`, about 2 microseconds) up to which a program is
 interpreted, for each operation and of the smallest one: about as long as compiling it
-takes, so that it never costs more than twice."""
+takes, so that a first answer costs twice that at most, about."""
 _SWITCH = "FDP_JAX_INTERPRET"
 """Of the environment: "off" compiles every program at its first call."""
 _OFTEN = contextvars.ContextVar("often", default=False)
