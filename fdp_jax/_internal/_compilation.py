@@ -37,6 +37,8 @@ _SWITCH = "FDP_JAX_INTERPRET"
 """Of the environment: "off" compiles every program at its first call."""
 _OFTEN = contextvars.ContextVar("often", default=False)
 """Whether plain calls are so many that the speed of their programs counts most."""
+_AT_ONCE = contextvars.ContextVar("at once", default=False)
+"""Whether programs are compiled before their first call."""
 _MAKING = threading.RLock()
 """Held while a program is compiled or read: threads that need the same one would each
 make it, with a gigabyte of memory for one of the larger ones."""
@@ -65,6 +67,19 @@ def compiled_for_speed() -> Iterator[None]:
         yield
     finally:
         _OFTEN.reset(token)
+
+
+@contextlib.contextmanager
+def compiled_at_once() -> Iterator[None]:
+    """A context in which nothing is interpreted.
+
+    Answers then do not depend, in their last digits, on what was asked before.
+    """
+    token = _AT_ONCE.set(True)
+    try:
+        yield
+    finally:
+        _AT_ONCE.reset(token)
 
 
 def options_here(*, often: bool = False) -> dict[str, Any]:
@@ -323,7 +338,7 @@ class _Sooner:
         return None if source is None else cls(Interpreted(source), compile_it)
 
     def __call__(self, args: Sequence[Any]) -> list[Any]:
-        if self._compiled is None and self._left > 0:
+        if self._compiled is None and self._left > 0 and not _AT_ONCE.get():
             try:
                 found, self._left = self._own(args, self._left)
             except TooLong:

@@ -12,7 +12,7 @@ import jax
 import numpy as np
 from jax.sharding import Mesh
 
-from .._internal._compilation import compiled_for_speed
+from .._internal._compilation import compiled_at_once, compiled_for_speed
 from ..curves import Status
 from ._problem import REFUSALS
 from ._program import DOUBT, REFUSED, Asked, Traced, program_for, trace
@@ -152,7 +152,10 @@ class Worker:
         """Plain calls for some rows; what is refused keeps what is known of it."""
         messages, known = {}, dict(found)
         count = len(next(iter(columns.values())))
-        for row, answers in self._by_themselves(columns, rows.tolist()):
+        # A sweep that goes on has the bytes of one that was not stopped.
+        with compiled_at_once():
+            answered = list(self._by_themselves(columns, rows.tolist()))
+        for row, answers in answered:
             if isinstance(answers, str):
                 messages[row] = answers
                 answers = {}

@@ -325,6 +325,22 @@ def test_programs_that_must_be_fast_are_compiled_at_once(monkeypatch):
         assert _compilation.jit_on_its_own(lambda x: x + 1)(jnp.asarray(1.0)) == 2
 
 
+def test_what_is_compiled_at_once_does_not_depend_on_calls_before():
+    run = fdp.Gaussian(1.3)
+    with _compilation.compiled_at_once():
+        compiled = run.bounds(delta=1e-7)
+    for _ in range(2):
+        run.bounds(delta=1e-6)
+    with _compilation.compiled_at_once():
+        again = run.bounds(delta=1e-7)
+    ends = lambda x: (float(x.lower), float(x.estimate), float(x.upper))
+    assert ends(compiled) == ends(again)
+    ask = _compilation.jit_on_its_own(lambda x: x + 1)
+    with _compilation.compiled_at_once(), pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Interpreted, "__call__", None)
+        assert ask(jnp.asarray(1.0)) == 2
+
+
 def test_threads_have_work_of_their_own():
     run = _programs(
         lambda n: lax.while_loop(lambda x: x < n, lambda x: x + 1.0, 0.0), 1.0
