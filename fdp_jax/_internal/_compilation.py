@@ -29,7 +29,7 @@ Compiling takes an eighth to a fourth longer, running a fifth to two fifths less
 (jaxlib 0.10.2)."""
 
 
-_PER_OPERATION, _LEAST = 250.0, 50_000.0
+_PER_OPERATION, _LEAST = 600.0, 50_000.0
 """Work (`_numpy_operations.spend`, about 2 microseconds) up to which a program is
 interpreted, for each operation and of the smallest one: about as long as compiling it
 takes, so that a first answer costs twice that at most, about."""

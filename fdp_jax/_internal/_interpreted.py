@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import jax.extend.core as jec
 import numpy as np
 
+from ._numpy_functions import known_function
 from ._numpy_operations import give, left, names, spend
 from ._numpy_rules import (
     CALLS,
@@ -23,6 +24,8 @@ from ._numpy_rules import (
     Unknown,
     expression,
     is_numeric,
+    repeats_alone,
+    repetition,
 )
 from ._subnormal import can_flush, flushed
 
@@ -43,6 +46,8 @@ class _Writer(AbstractWriter):
         self.size = 0
         self._known: dict[Any, tuple[str, Any]] = {}
         self._work: dict[str, float] = {}
+        self._repeated: dict[_Name, _Name] = {}
+        """Of an array, what it repeats as NumPy does by itself."""
 
     def constant(self, value: Any, dtype: Any) -> str:
         array = np.asarray(value, dtype)
@@ -66,10 +71,12 @@ class _Writer(AbstractWriter):
         return sum(self._work[name] for name in functions)
 
     def _write(self, name: str, closed: Any) -> None:
+        outer, self._repeated = self._repeated, {}
         count = itertools.count()
         args = [next(count) for _ in closed.jaxpr.invars]
         every: list[_Step] = []
         outs = self._flatten(closed, args, every, count)
+        self._repeated = outer
         steps, last = _needed(every, outs)
         # Names are given anew as soon as nobody reads them, which frees memory.
         names, free, made = {x: f"a{x}" for x in args}, [], itertools.count()
@@ -105,10 +112,13 @@ class _Writer(AbstractWriter):
             return self.constant(atom.val, kind.dtype) if known else names[atom]
 
         for eqn in jaxpr.eqns:
-            ins, own = [read(x) for x in eqn.invars], eqn.outvars
+            ins: list[_Name] = [read(x) for x in eqn.invars]
+            own = eqn.outvars
             inner = eqn.params.get(CALLS.get(eqn.primitive.name, ""))
             body = getattr(inner, "jaxpr", inner)
-            if inner is not None and (body is inner or len(body.eqns) <= _INLINE):
+            template = None if inner is None else known_function(eqn)
+            called = inner is not None and template is None
+            if called and (body is inner or len(body.eqns) <= _INLINE):
                 outs = self._flatten(inner, ins, steps, count)
                 names.update(zip(own, outs, strict=True))
                 continue
@@ -116,14 +126,24 @@ class _Writer(AbstractWriter):
                 raise Unknown(eqn.primitive.name)
             if not own:
                 continue
-            template = expression(eqn, self)
+            work = 1 + max(v.aval.size for v in (*eqn.invars, *own)) / 1000
+            narrow = SAME
+            if eqn.primitive.name == "broadcast_in_dim":
+                narrow, template = repetition(eqn)
+            if narrow != SAME:
+                steps.append(([next(count)], narrow, ins, False, 1.0))
+                ins = [*steps[-1][0]]
+            template = template or expression(eqn, self)
             if template == SAME:
                 names[own[0]] = ins[0]
                 continue
+            if repeats_alone(eqn, [x in self._repeated for x in ins]):
+                ins = [self._repeated.get(x, x) for x in ins]
             values = [next(count) for _ in own]
             names.update(zip(own, values, strict=True))
-            work = 1 + max(v.aval.size for v in (*eqn.invars, *own)) / 1000
-            if inner is not None:
+            if eqn.primitive.name == "broadcast_in_dim":
+                self._repeated[values[0]] = ins[0]
+            if called:
                 work = self.work(self.function(inner))
             several = eqn.primitive.multiple_results
             steps.append((values, template, ins, several, work))

@@ -89,6 +89,12 @@ def complex(real: Any, imag: Any) -> Any:
     return out[()]
 
 
+def versine_and_sine(angle: Any) -> tuple[Any, Any]:
+    """Cos(angle) - 1 and sin(angle)."""
+    half = np.sin(0.5 * angle)
+    return -2 * half * half, np.sin(angle)
+
+
 def spread(x: Any, shape: tuple[int, ...]) -> Any:
     out = np.empty(shape, x.dtype)
     out[...] = x
@@ -124,17 +130,15 @@ def updated(x: Any, update: Any, *starts: Any) -> Any:
 
 def padded(x: Any, value: Any, config: tuple) -> Any:
     """Numbers between those of x and around them; fewer than none cut x off."""
-    sizes = [n + max(n - 1, 0) * c[2] for n, c in zip(x.shape, config, strict=True)]
-    inner = np.full(sizes, value, x.dtype)
-    inner[tuple(slice(None, None, c[2] + 1) for c in config)] = x
-    inner = inner[
-        tuple(
-            slice(max(-low, 0), n + min(high, 0))
-            for n, (low, high, _) in zip(sizes, config, strict=True)
-        )
-    ]
-    around = [(max(low, 0), max(high, 0)) for low, high, _ in config]
-    return np.pad(inner, around, constant_values=value)
+    room, places, kept = [], [], []
+    for n, (low, high, between) in zip(x.shape, config, strict=True):
+        first, size = max(low, 0), n + max(n - 1, 0) * between
+        room.append(first + size + max(high, 0))
+        places.append(slice(first, first + size, between + 1))
+        kept.append(slice(max(-low, 0), room[-1] - max(-high, 0)))
+    out = np.full(room, value, x.dtype)
+    out[tuple(places)] = x
+    return out[tuple(kept)]
 
 
 def accumulated(op: Any, x: Any, axis: int, reverse: bool) -> Any:
@@ -187,12 +191,14 @@ def _chosen(x: Any, at: Any, dims: tuple, sizes: tuple, mode: str) -> tuple[Any,
     return tuple(index), fits if mode == "drop" else np.ones(batch, bool)
 
 
-def taken(x: Any, at: Any, fill: Any) -> Any:
-    """Rows of x, and others where there are none."""
-    out, outside = x.take(at, 0, mode="clip"), (at < 0) | (at >= len(x))
-    if outside.any():
-        out = np.array(out)
-        out[outside] = fill
+def taken(x: Any, at: Any, axis: int, mode: str, fill: Any) -> Any:
+    """Rows of x along an axis; where there are none others, or the next there are."""
+    index = at[..., 0]
+    out = x.take(index, axis, mode="clip")
+    outside = (index < 0) | (index >= x.shape[axis])
+    if mode == "drop" and outside.any():
+        rows = outside.reshape(outside.shape + (1,) * (x.ndim - axis - 1))
+        out = np.where(rows, fill, out)
     return out[()]
 
 
@@ -293,6 +299,7 @@ _OURS = [
     whole_power,
     half_away,
     complex,
+    versine_and_sine,
     spread,
     window,
     short_window,

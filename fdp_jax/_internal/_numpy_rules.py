@@ -1,6 +1,7 @@
 """Equations of traced programs as NumPy expressions."""
 
 import abc
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -62,6 +63,11 @@ _SAME_NAME = (
 _TEMPLATES |= {name: f"{name}({{0}})" for name in _SAME_NAME.split()}
 _INVERSE = "asin acos atan asinh acosh atanh"
 _TEMPLATES |= {name: f"arc{name[1:]}({{0}})" for name in _INVERSE.split()}
+_ELEMENTWISE = (
+    "add add_any sub mul div rem max min pow atan2 nextafter clamp select_n "
+    "eq ne lt le gt ge and or xor"
+)
+_BY_ELEMENT = frozenset(_ELEMENTWISE.split())
 CALLS = {
     "jit": "jaxpr",
     "pjit": "jaxpr",
@@ -161,16 +167,6 @@ def expression(eqn: Any, writer: AbstractWriter) -> str:
             if first.aval.dtype.itemsize != last.aval.dtype.itemsize:
                 raise Unknown(name)
             return f"{{0}}.view({dtype})"
-        case "broadcast_in_dim":
-            shape, dims = _ints(own["shape"]), _ints(own["broadcast_dimensions"])
-            inner = [1] * len(shape)
-            for dim, n in zip(dims, _shape(first), strict=True):
-                inner[dim] = n
-            if tuple(inner) == shape:
-                return f"{{0}}.reshape({shape})"
-            x = f"{{0}}.reshape({tuple(inner)})" if dims else "{0}"
-            small = np.prod(shape) <= _SMALL
-            return f"{'spread' if small else 'broadcast_to'}({x}, {shape})"
         case "reshape" if own["dimensions"] is not None:
             moved = f"{{0}}.transpose({_ints(own['dimensions'])})"
             return f"{moved}.reshape({_shape(last)})"
@@ -255,8 +251,10 @@ def expression(eqn: Any, writer: AbstractWriter) -> str:
             fill = constant(
                 _fill(own["fill_value"], first.aval.dtype), first.aval.dtype
             )
-            how = f"{str(rest)[1:-1]}, {_mode(own)!r}, {fill}"
-            return f"gathered({{0}}, {{1}}, {how})"
+            how = f"{_mode(own)!r}, {fill}"
+            if _takes(rest, eqn):
+                return f"taken({{0}}, {{1}}, {gone[0]}, {how})"
+            return f"gathered({{0}}, {{1}}, {str(rest)[1:-1]}, {how})"
         case "scatter" | "scatter-add" | "scatter-mul" | "scatter-max" | "scatter-min":
             dims = own["dimension_numbers"]
             gone = _ints(dims.inserted_window_dims) + _ints(dims.operand_batching_dims)
@@ -298,6 +296,35 @@ def expression(eqn: Any, writer: AbstractWriter) -> str:
     if name in CALLS:
         return f"{function(own[CALLS[name]])}({every})"
     raise Unknown(name)
+
+
+def repetition(eqn: Any) -> tuple[str, str]:
+    """`broadcast_in_dim`: an array with as many dimensions, and that repeated."""
+    (first,), (last,) = eqn.invars, eqn.outvars
+    shape, dims = _shape(last), _ints(eqn.params["broadcast_dimensions"])
+    inner = [1] * len(shape)
+    for dim, n in zip(dims, _shape(first), strict=True):
+        inner[dim] = n
+    narrow = _shape(first) if len(dims) in (0, len(shape)) else tuple(inner)
+    repeat = "spread" if np.prod(shape) <= _SMALL else "broadcast_to"
+    return (
+        SAME if narrow == _shape(first) else f"{{0}}.reshape({narrow})",
+        SAME if narrow == shape else f"{repeat}({{0}}, {shape})",
+    )
+
+
+def repeats_alone(eqn: Any, repeated: Sequence[bool]) -> bool:
+    """Whether NumPy would repeat those operands of an operation that are repeated.
+
+    It does if an operand is as large as the result by itself.
+    """
+    name, shape = eqn.primitive.name, _shape(eqn.outvars[0])
+    if not (any(repeated) and name in _BY_ELEMENT):
+        return False
+    pairs = zip(eqn.invars, repeated, strict=True)
+    whole = [_shape(x) == shape and not again for x, again in pairs]
+    # A choice by one number is not made by element.
+    return any(whole) and (name != "select_n" or _shape(eqn.invars[0]) == shape)
 
 
 def _fill(value: Any, dtype: Any) -> Any:

@@ -6,6 +6,7 @@ give all of them, with 1 - cos kept as such.  The products of their entries are 
 over the points first; what they say of each frequency is put together once, at the end.
 """
 
+import jax
 import jax.numpy as jnp
 from jax.lax import Precision, fori_loop
 from jaxtyping import Array, Float
@@ -33,10 +34,11 @@ def wave_products(
     left = jnp.concatenate([one, versine, 1 + versine, sine])
     right = jnp.concatenate([one, *rotation(columns[:, None] * value)])
     # One product for all weights would cost more: XLA evaluates the tables for each.
-    return jnp.stack([_product(one * left, right) for one in weights])
+    return jnp.stack([short_product(one * left, right) for one in weights])
 
 
-def _product(left: Float[Array, "r n"], right: Float[Array, "c n"]) -> Array:
+@jax.jit
+def short_product(left: Float[Array, "r n"], right: Float[Array, "c n"]) -> Array:
     """Left @ right.T of short tables."""
     if not can_link():
         return jnp.matmul(left, right.T, precision=Precision.HIGHEST)

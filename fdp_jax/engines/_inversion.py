@@ -211,7 +211,8 @@ def _parts_transformed(
 
 def _path_at(path: Path, block: ArrayLike) -> Path:
     """Before one block of frequencies."""
-    return jax.tree.map(lambda x: jnp.take(x, block, axis=-1), path)
+    one = lambda x: lax.dynamic_index_in_dim(x, block, -1, keepdims=False)
+    return jax.tree.map(one, path)
 
 
 def look_up(table: Table, contour: Contour, epsilons: Float[Array, " e"]) -> Evaluation:

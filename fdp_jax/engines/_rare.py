@@ -51,7 +51,7 @@ _TURNS = 6
 """How often cuts are chosen anew, for a better guess of delta."""
 LEAST = -800.0
 """log delta below which no effort is made."""
-_MOST_WORK = 16384
+_MOST_WORK = 4096
 """Blocks of frequencies times blocks of nodes."""
 
 

@@ -163,7 +163,8 @@ class Resolved:
         """
         subject, composed = self.first, self.first.composed
         looks = evaluates_at_once()
-        if composed.method.split and can_split(composed) and not _moves_once(composed):
+        splits = composed.method.split and can_split(composed)
+        if splits and not (_is_rare(self.known_steps) or _moves_once(composed)):
             spared = needs_no_splitting(self.known_steps, composed)
             if looks or spared:
                 yield _by(subject, _unsplit(composed.method, final=not looks))
@@ -252,6 +253,12 @@ def is_repeated(steps: KnownSteps) -> bool:
     """Whether a mechanism is known not to be a single step."""
     _, num_steps = steps
     return num_steps is not None and num_steps != 1
+
+
+def _is_rare(steps: KnownSteps) -> bool:
+    """Whether a record is known to take part less than once: the law will be split."""
+    prob, num_steps = steps
+    return prob is not None and num_steps is not None and prob * num_steps < 1
 
 
 def needs_no_splitting(steps: KnownSteps, composed: ComposedLoss) -> bool:

@@ -10,7 +10,15 @@ import pytest
 from jax import lax
 
 import fdp_jax as fdp
-from fdp_jax._internal import _compilation, _interpreted as module, _subnormal
+from fdp_jax._internal import (
+    _compilation,
+    _elementary,
+    _interpreted as module,
+    _rotation,
+    _special,
+    _subnormal,
+    _waves,
+)
 from fdp_jax._internal._interpreted import Interpreted, source_of
 from fdp_jax._internal._numpy_operations import TooLong
 
@@ -242,6 +250,56 @@ def _interpreted(fn, *args):
 def _programs(fn, *args):
     found = _interpreted(fn, *args)
     return lambda *args, work=1e9: found(args, work)[0]
+
+
+_MANY = np.concatenate([_REAL, 30 * _INSIDE])
+_AROUND = np.add.outer(_INSIDE, [-2.0, 0.0, 1.0])
+_TABLES = np.sin(np.arange(40.0)).reshape(5, 8), np.cos(np.arange(24.0)).reshape(3, 8)
+
+
+@pytest.mark.parametrize(
+    ("fn", "args"),
+    [
+        (_elementary._log, (_MANY,)),
+        (_elementary._log, (np.tile(_MANY, (3, 1)),)),
+        (_elementary._arctan2, (_AROUND, 9 * _AROUND[::-1])),
+        (_special._log1p, (np.abs(_MANY),)),
+        (_rotation.rotation, (_MANY,)),
+        (_waves.short_product, _TABLES),
+    ],
+)
+def test_functions_that_numpy_has(fn, args):
+    """One line each, where they are as they were written."""
+    run, whole = _interpreted(fn, *args), jax.jit(fn)(*args)
+    assert run.size == 1
+    for own, other in zip(run(args, 1e9)[0], jax.tree.leaves(whole), strict=True):
+        np.testing.assert_allclose(own, other, rtol=1e-15, atol=4e-16)
+
+
+def test_parts_of_functions_that_numpy_has():
+    """What is differentiated, batched or left of them does not take their names."""
+    once = lambda x: jnp.sum(_rotation.rotation(x)[1] * _elementary._log(x))
+    each = lambda x: _waves.short_product(x, jnp.asarray(_TABLES[1]))
+    tables = np.stack([_TABLES[0], -_TABLES[0]])
+    x = np.linspace(0.1, 9.0, 20)
+    for fn, arg in [(once, x), (jax.grad(once), x), (jax.vmap(each), tables)]:
+        (own,) = _programs(fn, arg)(arg)
+        np.testing.assert_allclose(own, jax.jit(fn)(arg), rtol=1e-13, atol=1e-14)
+
+
+def test_what_numpy_repeats_by_itself():
+    def run(x, row, column, one, which):
+        wide = jnp.broadcast_to(one, x.shape)
+        chosen = jnp.where(which, row * x, wide)
+        both = lax.select(which > one, wide, jnp.broadcast_to(row, x.shape))
+        alone = jnp.broadcast_to(row, x.shape) + wide
+        return x + column[:, None], chosen * one, both, alone, wide, lax.max(wide, x)
+
+    x = np.asarray(_GRID[0])
+    args = x, x[0], x[:, 0], np.float64(0.25), x > 3
+    for own, other in zip(_programs(run, *args)(*args), run(*args), strict=True):
+        np.testing.assert_array_equal(own, other)
+        assert own.shape == other.shape
 
 
 def test_what_is_not_read_any_more_is_freed():

@@ -46,7 +46,7 @@ from ._band_place import NODES, Located, Masses, OnNodes, Place, Plan
 from ._band_sums import BLOCK, WaveBlock, mass_block
 from ._integrand import Integrand, inclusion
 
-_MOST_BLOCKS = 256
+_MOST_BLOCKS = 64
 _HEIGHT = 7.0
 """Distance of the line that certifies them, in spacings."""
 _HEIGHTS, _CHOOSING = 32, 16

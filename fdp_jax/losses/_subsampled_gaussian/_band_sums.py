@@ -9,7 +9,7 @@ from ..._internal._waves import wave_products
 from ._band_place import Place, Plan
 from ._integrand import Integrand
 
-BLOCK = 64
+BLOCK = 256
 """Nodes evaluated together."""
 
 
