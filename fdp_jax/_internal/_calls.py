@@ -45,12 +45,6 @@ def suggestion(wrong: str, allowed: Iterable[str]) -> str | None:
     return folded[close[0]] if close else None
 
 
-def meant(wrong: str, allowed: Iterable[str]) -> str:
-    """A question to end a message with, or nothing."""
-    name = suggestion(wrong, allowed)
-    return f": did you mean {name}?" if name else ""
-
-
 def explained(fn: _Fn) -> _Fn:
     """A function whose calls with wrong arguments say in one line what is right.
 

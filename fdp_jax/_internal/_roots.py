@@ -21,6 +21,8 @@ _FARTHEST = 2.0**100
 """The largest threshold that a search looks at."""
 _MOST_STEPS = 80
 """The most steps of a search, once its root is bracketed."""
+_NEARER = 2.0**-8
+"""By what a threshold is multiplied until it is below the root."""
 
 
 def bisect(
@@ -85,7 +87,7 @@ def least_threshold(
     zero, unknown = jnp.zeros_like(target), jnp.full_like(target, jnp.nan)
     first = jnp.minimum(most, jnp.ones_like(target))
     growing = jnp.ones_like(target, bool)
-    start = _Bracket(zero, first, unknown, unknown, growing, first, zero)
+    start = _Bracket(zero, first, unknown, unknown, growing, zero, zero)
     # One loop for both phases, since `log_tail` takes long to compile.
     end = while_loop(_Bracket.unfinished, body, start)
     return jnp.where(jnp.isnan(end.below), most, end.high)
@@ -102,7 +104,7 @@ class _Bracket(eqx.Module):
     growing: Bool[Array, "..."]
     """Whether no end was found yet where the function is below zero."""
     first: Float[Array, "..."]
-    """The width when one was found."""
+    """The width when both ends were known; zero while one of them is looked for."""
     steps: Float[Array, "..."]
     """How many have been made since then."""
 
@@ -125,7 +127,10 @@ class _Bracket(eqx.Module):
         reach = jnp.maximum(spare - 0.5 * width, 0)
         near = jnp.clip(secant + side * truncated, middle - reach, middle + reach)
         inside = (near > self.low) & (near < self.high)
-        return jnp.where(self.growing, self.high, jnp.where(inside, near, middle))
+        # Halves of [0, 1] would not reach a root of 1e-30 in `_MOST_STEPS`.
+        nearer = jnp.where(self.first > 0, middle, _NEARER * self.high)
+        between = jnp.where(inside & (self.first > 0), near, nearer)
+        return jnp.where(self.growing, self.high, between)
 
     def _tolerance(self) -> Array:
         size = jnp.maximum(jnp.abs(self.low), jnp.abs(self.high))
@@ -143,12 +148,14 @@ class _Bracket(eqx.Module):
         wider = jnp.where(ended, self.high, jnp.minimum(2 * self.high, most))
         low = jnp.where(below, self.low, place)
         high = jnp.where(self.growing, wider, jnp.where(below, place, self.high))
+        known, growing = self.first > 0, self.growing & ~ended
+        first = jnp.where(growing | (low <= 0), 0, high - low)
         return _Bracket(
             low=low,
             high=high,
             above=jnp.where(below, self.above, value),
             below=jnp.where(below, value, self.below),
-            growing=self.growing & ~ended,
-            first=jnp.where(self.growing, high - low, self.first),
-            steps=jnp.where(self.growing, 0, self.steps + 1),
+            growing=growing,
+            first=jnp.where(known, self.first, first),
+            steps=jnp.where(known, self.steps + 1, 0),
         )

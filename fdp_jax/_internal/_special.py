@@ -37,16 +37,6 @@ def norm_pdf(x: ArrayLike) -> jax.Array:
     return scale * jnp.exp(-0.5 * lead * lead) * jnp.exp(-0.5 * rest)
 
 
-@jax.jit
-def mills(x: ArrayLike) -> jax.Array:
-    """Mills ratio Phic(x) / phi(x); grows like exp(x^2 / 2) for negative x."""
-    (x,) = promote(x)
-    positive = mills_moment(0, jnp.abs(x))
-    negative = jnp.where(x < 0, x, 0.0)
-    reflected = jnp.exp(0.5 * negative * negative + LOG_SQRT_2PI) - positive
-    return jnp.where(x < 0, reflected, positive)
-
-
 @jax.custom_jvp
 @apart
 def _log1p(x: jax.Array) -> jax.Array:

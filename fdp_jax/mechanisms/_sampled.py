@@ -46,8 +46,6 @@ from ._relations import (
 from ._sampling import Sampling
 from ._subsampled import require_sampling
 
-_SHIFTS = Search(1, 1e-12, 1e12)
-
 
 class PoissonSubsampled(AbstractMechanism):
     """A mechanism on a random subset in which each record is included independently.

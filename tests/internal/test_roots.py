@@ -91,12 +91,14 @@ def test_roots_have_no_derivative():
         assert float(jax.grad(lambda t, r=root: r(t)[0])(0.5)) == 0
 
 
-@pytest.mark.parametrize("place", [1e-12, 0.3, 5.0, 1e9])
+@pytest.mark.parametrize("place", [1e-290, 2e-37, 1e-12, 0.3, 5.0, 1e9])
 def test_least_threshold(place):
     tail = lambda e: -e / place
     found = roots.least_threshold(tail, jnp.asarray(-1.0), jnp.asarray(jnp.inf))
     np.testing.assert_allclose(found, place, rtol=4e-16)
     assert tail(found) <= -1
+    found = roots.least_threshold(tail, jnp.zeros(()), jnp.asarray(jnp.inf))
+    assert float(found) == 0
 
 
 def test_least_threshold_of_jumps_and_ends():

@@ -220,15 +220,6 @@ def log_alpha(mu: ArrayLike, epsilon: ArrayLike) -> jax.Array:
     return jnp.where(inside, value, jnp.where(certain, 0.0, -jnp.inf))
 
 
-def log_beta_at(mu: ArrayLike, epsilon: ArrayLike) -> jax.Array:
-    """Logarithm of Q(Y <= eps), the type II error of that test."""
-    mu, epsilon = promote(mu, epsilon)
-    inside, safe_mu, safe_epsilon = interior(mu, epsilon)
-    value = log_ndtr(lower_threshold(safe_mu, safe_epsilon))
-    certain = (epsilon >= 0) & (mu < _limit(mu.dtype))
-    return jnp.where(inside, value, jnp.where(certain, 0.0, -jnp.inf))
-
-
 def _newton_start(mu, log_delta, log_rest) -> jax.Array:
     """Start on the side of the root from which Newton's iteration is monotone.
 

@@ -55,15 +55,6 @@ def log_alpha(mu: ArrayLike, epsilon: ArrayLike) -> jax.Array:
     return jnp.where(below, 0.0, jnp.where(above, -jnp.inf, middle))
 
 
-def log_beta_at(mu: ArrayLike, epsilon: ArrayLike) -> jax.Array:
-    """Logarithm of Q(Y <= eps); right-continuous at the atoms -mu and mu."""
-    mu, epsilon = promote(mu, epsilon)
-    below, above, safe_mu, safe_epsilon = _pieces(mu, epsilon)
-    above = above | ((epsilon >= mu) & jnp.isfinite(mu))
-    middle = jnp.where(jnp.isinf(mu), -jnp.inf, 0.5 * (safe_epsilon - safe_mu) - LOG_2)
-    return jnp.where(below, -jnp.inf, jnp.where(above, 0.0, middle))
-
-
 def epsilon(mu: ArrayLike, log_delta: ArrayLike) -> jax.Array:
     """The least real eps with delta(eps) at most the given one.
 

@@ -39,8 +39,6 @@ from ..._internal._special import (
 from .._closed_form import AbstractClosedForm, epsilon_by_search
 from .._gaussian import _closed_form as _gaussian
 
-_MAX_STEPS = 80
-
 
 def _cap(dtype) -> float:
     """Largest exponent whose exponential may still be raised to the fourth power.
@@ -98,17 +96,6 @@ def _inner_jvp(primals, tangents):
     (q, x), (dq, dx) = primals, tangents
     gap = _gap(q, x)
     return _inner(q, x), dx / gap - _lift(x) / (q * gap) * dq
-
-
-def _outer(q: jax.Array, t: jax.Array) -> jax.Array:
-    """Inverse of `_inner` in x: log(1 + q (e^t - 1))."""
-    middle = log1p(q * jnp.expm1(jnp.minimum(t, 80.0)))
-    high = t + jnp.log(q + (1.0 - q) * jnp.exp(-jnp.maximum(t, 80.0)))
-    # For large q the sum replaces one that cancels; for q = 1 it may underflow.
-    low = jnp.log((1.0 - q) + q * jnp.exp(jnp.minimum(t, -1.0)))
-    low = jnp.where(q == 1, t, low)
-    value = jnp.where(t > 80.0, high, middle)
-    return jnp.where((t < -1.0) & (q > 0.5), low, value)
 
 
 def _prepare(sigma, q, epsilon, sign):
@@ -291,126 +278,6 @@ def log_alpha(
     lossy = _lossy(identical, epsilon, sign)
     outside = jnp.where(lossy, 0.0, -jnp.inf)
     return jnp.where(inside, jnp.where(regular, value, edge), outside)
-
-
-def log_beta_at(
-    noise_multiplier: ArrayLike,
-    sampling_prob: ArrayLike,
-    epsilon: ArrayLike,
-    sign: ArrayLike,
-) -> jax.Array:
-    """Logarithm of the probability, under H1, that the loss is at most eps.
-
-    Exchanging the pair turns the loss around. For 0 < sigma < inf and q > 0 the loss
-    has no atoms; for degenerate parameters this is the probability of less than eps.
-    """
-    reflected = -jnp.asarray(epsilon), -jnp.asarray(sign)
-    return log_alpha(noise_multiplier, sampling_prob, *reflected)
-
-
-def _solve_add(mu, q, log_delta, right) -> jax.Array:
-    """Root s of delta = (1 - (1-q) e^eps) delta_G(s) with s = -t.
-
-    In terms of s, the factor is 1 / (1 + e^(s + log((1-q)/q))), at most one, so that
-    the root of delta_G is an upper bound; 1 - delta <= e^eps gives a lower one.
-    """
-    log_rest = log1mexp(-log_delta)
-    small = log_delta < -LOG_2
-    log_odds = jnp.log1p(-q) - jnp.log(q)
-    resolution = float(jnp.finfo(mu.dtype).eps)
-
-    def newton(s):
-        inner, inner_rest = _gaussian.log_pair(mu, s)
-        shifted = s + log_odds
-        value = inner - jax.nn.softplus(shifted)
-        rest = jnp.logaddexp(shifted, inner_rest) - jax.nn.softplus(shifted)
-        log_alpha = log_ndtr(-_gaussian.upper_threshold(mu, s))
-        slope = -jnp.exp(s + log_alpha - inner) - jax.nn.sigmoid(shifted)
-        # Residuals decrease in s; the one for 1 - delta is turned around.
-        residual = jnp.where(small, value - log_delta, log_rest - rest)
-        return residual, residual / (slope * jnp.where(small, 1, jnp.exp(value - rest)))
-
-    def condition(state):
-        *_, active, count = state
-        return jnp.any(active) & (count < _MAX_STEPS)
-
-    def body(state):
-        s, low, high, active, count = state
-        residual, step = newton(s)
-        low = jnp.where(residual > 0, s, low)
-        high = jnp.where(residual < 0, s, high)
-        new = s - step
-        # Newton from within the bracket, else halve it.
-        new = jnp.where((new > low) & (new < high), new, 0.5 * (low + high))
-        new = jnp.where(active & (residual != 0), new, s)
-        moved = jnp.abs(new - s) > 2.0 * resolution * jnp.abs(new)
-        return new, low, high, active & moved, count + 1
-
-    left = jnp.minimum(-_inner(q, -log_rest), right)
-    state = right, left, right, jnp.ones(mu.shape, bool), jnp.asarray(0, jnp.int32)
-    return jax.lax.while_loop(condition, body, state)[0]
-
-
-@jax.custom_jvp
-def _solve(mu, q, log_delta, sign):
-    """The x at which log delta is reached inside the support."""
-    forward = sign > 0
-    target = log_delta - jnp.where(forward, jnp.log(q), 0.0)
-    t = _gaussian.epsilon(mu, target)
-    return _outer(q, jnp.where(forward, t, -_solve_add(mu, q, log_delta, t)))
-
-
-@_solve.defjvp
-def _solve_jvp(primals, tangents):
-    (mu, q, log_delta, sign), (dmu, dq, dlog_delta, _) = primals, tangents
-    x = _solve(mu, q, log_delta, sign)
-    in_mu, in_q, in_x = _slopes(mu, q, x, sign)
-    factor = jnp.where(sign > 0, q, _gap(q, x))
-    change = factor * dlog_delta - in_mu * dmu - in_q * dq
-    # The slope only vanishes where 1 - delta is negligible.
-    floor = float(jnp.finfo(mu.dtype).tiny) ** 0.4
-    steep = jnp.abs(in_x) > floor
-    return x, change / jnp.where(steep, in_x, jnp.where(sign > 0, -floor, floor))
-
-
-def epsilon(
-    noise_multiplier: ArrayLike,
-    sampling_prob: ArrayLike,
-    log_delta: ArrayLike,
-    sign: ArrayLike,
-) -> jax.Array:
-    """The least real eps with delta(eps) at most the given one.
-
-    In the remove direction +inf for delta = 0; in the add direction -log(1-q), the
-    largest loss. -inf for delta = 1 in both.
-    """
-    sigma, q, log_delta, sign = promote(
-        noise_multiplier, sampling_prob, log_delta, sign
-    )
-    forward, mu = sign > 0, _mu(sigma)
-    identical = (q == 0) | (mu == 0)
-    proper = (log_delta < 0) & (log_delta > -jnp.inf)
-    log_rest = log1mexp(-jnp.where(proper, log_delta, -1.0))
-    safe_q = jnp.where(q > 0, q, 0.5)
-    # Remove direction, delta >= q: only 1 - e^eps is left.
-    flat = forward & (log_delta >= jnp.log(safe_q))
-    regular = _gaussian.interior(mu, jnp.zeros_like(mu))[0]
-    inside = proper & ~flat & ~identical & regular
-    x = _solve(
-        jnp.where(inside, mu, 1.0),
-        jnp.where(inside, safe_q, 0.5),
-        jnp.where(inside, log_delta, -1.0),
-        sign,
-    )
-    partial = (safe_q < 1) & ~identical
-    largest = -jnp.log1p(-jnp.where(partial, safe_q, 0.5))
-    largest = jnp.where(partial, largest, jnp.inf)
-    none = jnp.where(identical, 0.0, jnp.where(forward, jnp.inf, largest))
-    # Disjoint pairs in the add direction have 1 - delta = (1-q) e^eps.
-    disjoint = jnp.where(forward, jnp.inf, log_rest + largest)
-    edge = jnp.where(flat | identical, log_rest, disjoint)
-    edge = jnp.where(proper, edge, jnp.where(log_delta < 0, none, -jnp.inf))
-    return jnp.where(inside, jnp.where(forward, x, -x), edge)
 
 
 class OneStepForm(AbstractClosedForm):

@@ -44,11 +44,6 @@ def top_of(order: Array) -> Array:
     return jnp.maximum(jnp.maximum(order, 1 - order), 1)
 
 
-def log_highest(one: Integrand, t: Array, order: Array) -> Array:
-    """Log of phi(r + t) R^top: |density of P times G| is at most four times that."""
-    return one.log_base(t) + top_of(order) * one.loss_at(t)
-
-
 def farthest(one: Integrand, order: Array) -> Array:
     """A t > 0 beyond which the integrand of an order falls, and so does its log.
 
