@@ -381,8 +381,9 @@ def _is_plain() -> bool:
     # Pyright does not see the flags, which JAX adds to its configuration on import.
     config: Any = jax.config
     extras = config.jax_disable_jit, config.jax_debug_nans, config.jax_debug_infs
-    here = config.jax_default_device is None and jax.default_backend() == "cpu"
-    return here and not any(extras)
+    # A program that calls back says that it is where programs run anyway.
+    where = config.jax_default_device in (None, jax.local_devices()[0])
+    return where and jax.default_backend() == "cpu" and not any(extras)
 
 
 def _is_here(leaf: Any) -> bool:

@@ -200,6 +200,8 @@ def expression(eqn: Any, writer: AbstractWriter) -> str:
         case "pad":
             config = tuple(_ints(c) for c in own["padding_config"])
             return f"padded({{0}}, {{1}}, {config})"
+        case "empty2":
+            return f"zeros({_shape(last)}, {dtype})"
         case "iota":
             shape, dim = _ints(own["shape"]), int(own["dimension"])
             inner = [1] * len(shape)

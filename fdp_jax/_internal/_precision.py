@@ -31,7 +31,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from ._compilation import jit_on_its_own, struct_of
-from ._concrete import outside_transformations
+from ._concrete import evaluates_at_once, outside_transformations
 from ._float64_call import Program, float64_call
 from ._host import whole_programs
 
@@ -155,7 +155,9 @@ def in_float64(fn: Any = None, /, *, cast_out: bool = True) -> Any:
     if fn is None:
         return functools.partial(in_float64, cast_out=cast_out)
 
-    traceable = jax.jit(_flatten(fn, cast_out), static_argnums=0)
+    wide, narrow = (
+        jax.jit(_flatten(fn, cast), static_argnums=0) for cast in (False, cast_out)
+    )
     program_for = functools.lru_cache(_MAX_PROGRAMS)(Program)
 
     @functools.wraps(fn)
@@ -174,9 +176,11 @@ def in_float64(fn: Any = None, /, *, cast_out: bool = True) -> Any:
             with jax.enable_x64(True):
                 out = on_its_own(*args, **kwargs)
             return of_caller(out) if cast_out else out
-        if float_dtype() == np.float64:
+        x64_is_on = float_dtype() == np.float64
+        if x64_is_on and not evaluates_at_once():
             args, kwargs = jax.tree.map(_as_dynamic, (args, kwargs))
             return with_x64_on(*args, **kwargs)
+        traceable = wide if x64_is_on else narrow
         signature, arrays = _split(args, kwargs)
         with jax.enable_x64(True):
             return _call(traceable, program_for, signature, arrays)

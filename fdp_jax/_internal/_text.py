@@ -23,6 +23,12 @@ def at_most(value: float) -> str:
     return text if float(text) >= value else f"{float(round_up(value)):g}"
 
 
+def at_least(value: float) -> str:
+    """In few digits, as `:g`, but never more than the value: for "at least" claims."""
+    text = f"{value:g}"
+    return text if float(text) <= value else f"{float(round_down(value)):g}"
+
+
 def _directed(value: float, digits: int, rounding: str) -> str:
     if not math.isfinite(value) or value == 0.0:
         return f"{value:g}"

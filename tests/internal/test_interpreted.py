@@ -328,6 +328,14 @@ def test_numbers_next_to_zero_are_zero_as_in_compiled_programs():
     assert np.all(x * one != 0)
 
 
+@pytest.mark.parametrize("flush", [False, True])
+def test_threads_that_flush_subnormal_numbers_already(flush):
+    """As XLA's do, from which a program's first question may come."""
+    with _subnormal.flushed(flush):
+        assert _subnormal.can_flush.__wrapped__()
+        assert (np.float64(1e-310) * np.ones(9) > 0).any() != flush
+
+
 def test_machines_on_which_subnormal_numbers_cannot_be_flushed(monkeypatch):
     monkeypatch.setattr(_subnormal, "_PLACES", {})
     assert not _subnormal.can_flush.__wrapped__()
