@@ -3,7 +3,7 @@
 The programs of plain calls are compiled once for each kind of question, kept on disk,
 and chosen in view of what the one before has said.  None of that can be part of a
 program of `jax.jit`, so that program calls back: its compilation costs next to nothing
-and its answers are those of plain calls, bit by bit.
+and its answers are those of plain calls.
 """
 
 import contextlib

@@ -36,7 +36,9 @@ def test_answers_are_those_of_plain_calls(name, double):
         plain, jitted = QUESTIONS[name](noise), jax.jit(QUESTIONS[name])(noise)
         for one, other in zip(*map(jax.tree.leaves, (plain, jitted)), strict=True):
             assert one.dtype == other.dtype
-            np.testing.assert_array_equal(one, other)
+            # One may be interpreted still when the other is compiled.
+            rtol = 1e-12 if double else 2e-7
+            np.testing.assert_allclose(one, other, rtol=rtol)
 
 
 def _equations(function, *args):
@@ -80,9 +82,9 @@ def test_batches_of_batches_and_loops():
     wanted = np.asarray([[epsilon(s, q) for q in probs] for s in noises])
     over = lambda f, axes: jax.vmap(f, in_axes=axes)
     batch = over(over(epsilon, (None, 0)), (0, None))
-    np.testing.assert_array_equal(jax.jit(batch)(noises, probs), wanted)
+    np.testing.assert_allclose(jax.jit(batch)(noises, probs), wanted, rtol=1e-14)
     mapped = jax.jit(lambda x: jax.lax.map(lambda s: epsilon(s, 0.01), x))(noises)
-    np.testing.assert_array_equal(mapped, wanted[:, 0])
+    np.testing.assert_allclose(mapped, wanted[:, 0], rtol=1e-14)
     enough = jax.jit(
         lambda s: jax.lax.while_loop(
             lambda s: epsilon(s, 0.01) > 1.5, lambda s: s + 0.125, s

@@ -283,7 +283,7 @@ def test_smaller_program_is_asked_first_wherever_answers_can_be_looked_at(
     monkeypatch.setattr(Subject, "_solve", solve)
 
     def epsilon(noise):
-        run = fdp.DPSGD(noise_multiplier=noise, sampling_prob=0.01, num_steps=10)
+        run = fdp.DPSGD(noise_multiplier=noise, sampling_prob=0.01, num_steps=400)
         return run.bounds(delta=1e-5).estimate
 
     ask = {
