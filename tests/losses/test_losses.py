@@ -351,7 +351,10 @@ def test_many_frequencies_are_those_of_few(kind, s, q, order, count):
     # Other tables of rotations: each must be within the sum of both error bounds.
     loss, step = kind(f64(s), f64(q)), jnp.asarray(0.05, f64)
     last = step * count
-    plan = loss.prepare(loss.locate(jnp.asarray(order, f64)), last, jnp.asarray(-36.0))
+    place = lambda x: x.prepare(
+        x.locate(jnp.asarray(order, f64)), last, jnp.asarray(-36.0)
+    )
+    plan = jax.jit(place)(loss)
     ask = jax.jit(lambda p, t: loss.log_characteristic(p, t, step, FREQUENCY_BLOCK))
     all_of = jax.jit(lambda p, t: loss.log_characteristic(p, t, step, count))
     wide = all_of(plan, 0 * step)

@@ -18,7 +18,7 @@ from fdp_jax.plot import _audit, _plot, _style
 @pytest.fixture(scope="module")
 def run():
     # Of a kind that the other files ask for, too.
-    return fdp.DPSGD(noise_multiplier=0.8, sampling_prob=0.3, num_steps=2)
+    return fdp.DPSGD(noise_multiplier=2.0, sampling_prob=0.1, num_steps=100)
 
 
 @pytest.fixture(autouse=True)
