@@ -238,7 +238,7 @@ def expression(eqn: Any, writer: AbstractWriter) -> str:
             return f"sorted({own['num_keys']}, {own['dimension']}, {every})"
         case "dot_general":
             (left, right), (batch, _) = own["dimension_numbers"]
-            if len({_kind(x) for x in (*eqn.invars, last)}) > 1:
+            if np.result_type(*(x.aval.dtype for x in eqn.invars)) != last.aval.dtype:
                 raise Unknown(name)  # a sum of more digits
             if not batch:
                 axes = _ints(left), _ints(right)
