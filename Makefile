@@ -18,7 +18,7 @@ help:
 	@echo "make demo       recompute published DP-SGD runs: report, JSON, picture"
 	@echo "make test       the test suite"
 	@echo "make test-all   the same, and what it shows repeated for other mechanisms"
-	@echo "make lint       ruff and pyright"
+	@echo "make lint       its size, ruff and pyright"
 	@echo "make bench      compare with dp-accounting, write benchmarks/RESULTS.md, SWEEPS.md"
 	@echo "make notebooks  execute the notebooks anew"
 	@echo "make docs       build the documentation's site in site/"
@@ -65,6 +65,7 @@ test-all: $(VENV)/.installed
 	  $(PY) -m pytest -q -n auto $(SHARE) -m "slow or not slow" $(PYTEST_ARGS)
 
 lint: venv
+	@$(PY) tools/mass.py
 	@$(PY) -m ruff check .
 	@$(PY) -m ruff format --check .
 	@$(PY) -m pyright --pythonpath $(PY)

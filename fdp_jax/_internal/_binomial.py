@@ -80,7 +80,7 @@ def _exponent(t: Array, k: Array, rest: Array, p: Array) -> Array:
 
 
 def _end(k: Array, rest: Array, p: Array) -> Array:
-    """Where the exponent has fallen by `_DEPTH`: in logarithms, by bisection."""
+    """The place where the exponent has fallen by `_DEPTH`: by bisection."""
 
     def halve(_: int, ends: tuple[Array, Array]) -> tuple[Array, Array]:
         low, high = ends

@@ -67,7 +67,7 @@ def explained(fn: _Fn) -> _Fn:
 def wrong_call(
     name: str, signature: inspect.Signature, args: tuple, named: dict[str, Any]
 ) -> str | None:
-    """What is wrong with the arguments of a call; None if Python takes them."""
+    """The mistake in the arguments of a call; None if Python takes them."""
     try:
         signature.bind(*args, **named)
     except TypeError as error:

@@ -282,7 +282,7 @@ def real(name: str, value: Any) -> Any:
 
 
 def tolerance(value: Any) -> float:
-    """How much a comparison of known numbers forgives: in [0, inf)."""
+    """A tolerance for the comparison of known numbers: in [0, inf)."""
     return float(checked_scalar("tolerance", nonnegative, value))
 
 
@@ -352,7 +352,7 @@ def beside(
 
 
 def rounding(value: Any, tolerance: float) -> float:
-    """How far a sum may be off: the tolerance, or what the precision cannot tell.
+    """The allowed error of a sum: the tolerance, or what the precision cannot tell.
 
     Numbers from a float32 program, such as a softmax, are right to 1e-7 or so.
     """

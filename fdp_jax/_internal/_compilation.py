@@ -146,7 +146,7 @@ def jit_on_its_own(fn: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def compiled_text(closed: jec.ClosedJaxpr) -> Callable[..., list[Any]]:
-    """What has been traced, for calls with arrays from outside of all transformations.
+    """A traced program, for calls with arrays from outside of all transformations.
 
     Compiled, its own text is its name on disk: lowering is spent in every process.
     """

@@ -25,7 +25,7 @@ def outside_transformations() -> bool:
 
 
 def trace_level() -> Any:
-    """What is being traced here, to be compared with what is elsewhere."""
+    """The trace that is current here, to be compared with that of another place."""
     return jec.get_opaque_trace_state()
 
 

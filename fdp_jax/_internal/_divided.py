@@ -135,5 +135,5 @@ def log_moment_ratio(
 
 
 def is_small(log_moment: Array) -> Array:
-    """Where `log_moment_ratio` uses the excess."""
+    """The mask of the arguments at which `log_moment_ratio` uses the excess."""
     return jnp.abs(log_moment) < 0.5

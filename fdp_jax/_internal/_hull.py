@@ -114,7 +114,7 @@ def lower_hull(alpha: Any, beta: Any) -> tuple[Any, Any]:
 def _repeated(
     alpha: Any, beta: Any
 ) -> tuple[Float[Array, " n"], Float[Array, " n"], Bool[Array, " n"]]:
-    """The same, with points that are no vertices replaced by one, and which are."""
+    """The points, those that are no vertices replaced by one, and which are."""
     ends = jnp.asarray([0.0, 1.0])
     x, y = jnp.append(alpha, ends), jnp.append(beta, ends[::-1])
     order = jnp.lexsort((y, x))

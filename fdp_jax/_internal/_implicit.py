@@ -223,7 +223,7 @@ _OFFSETS = -2.0, -1.0, 1.0, 2.0
 
 
 def _nearest_top(slopes: Callable[[Array], Array], point: Array, step: Array) -> Array:
-    """Where a slope falls through zero next to a point; that itself if nowhere near."""
+    """The zero of a falling slope next to a point; the point itself if none is near."""
 
     def body(_: Array, state: tuple) -> tuple:
         low, high, inside = state
@@ -260,7 +260,7 @@ class _First(_Slope):
 
 
 class _Pieces:
-    """By how much two pieces of an objective differ; equal for equal objectives."""
+    """The difference of two pieces of an objective; equal for equal objectives."""
 
     def __init__(self, objective: Objective):
         self.objective = objective

@@ -63,7 +63,7 @@ def _info(eqn: Any) -> Any:
 
 
 def _outline(eqn: Any) -> Iterator[Any]:
-    """Where a call was written, its operations, and the shapes of their results."""
+    """The source of a call, its operations, and the shapes of their results."""
     yield getattr(_info(eqn), "func_src_info", eqn.primitive.name)
     yield [x.aval.shape for x in eqn.outvars]
     for part in getattr(_body(eqn), "eqns", ()):

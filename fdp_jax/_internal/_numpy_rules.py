@@ -360,7 +360,7 @@ def _only_adds(inner: Any) -> bool:
 
 
 def _mode(own: dict[str, Any]) -> str:
-    """What happens to windows that do not fit: "clip" moves them."""
+    """The treatment of windows that do not fit: "clip" moves them."""
     mode = str(own["mode"]).rpartition(".")[-1]
     modes = {"FILL_OR_DROP": "drop", "CLIP": "clip", "PROMISE_IN_BOUNDS": "clip"}
     if mode not in modes:

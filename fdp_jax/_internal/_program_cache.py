@@ -104,7 +104,7 @@ def _settings() -> list[str]:
 
 
 def _processor() -> str:
-    """What machine code may be compiled for; another computer may lack some of it."""
+    """The features that machine code may use; another computer may lack some."""
     with contextlib.suppress(OSError):
         for line in pathlib.Path("/proc/cpuinfo").read_text().splitlines():
             if line.startswith(("flags", "Features")):
@@ -148,7 +148,7 @@ def load(key: str, devices: Sequence[Any] | None = None) -> tuple[Any, Any] | No
 
 
 def remembered(name: str | None, make: Callable[[], _T]) -> _T:
-    """What is made for a name, if possible from disk; it must be known by its name.
+    """An object made for a name, if possible from disk; the name must say all of it.
 
     Args:
         name: The same in every process; None if nothing is to be kept.

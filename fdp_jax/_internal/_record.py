@@ -16,7 +16,7 @@ class Printed:
     """Where users find the class, if not at the top: "targets."."""
 
     def _shown(self, parent: Any) -> Call:
-        """What is printed: a call, of which `parent` is an argument's owner."""
+        """The printed form: a call, of which `parent` is an argument's owner."""
         del parent
         return Call(public_name(type(self)), fields_of(self))
 
@@ -37,7 +37,7 @@ if TYPE_CHECKING:  # to a type checker it is an Equinox module like any other
 else:
 
     class _RecordMeta(type(eqx.Module)):
-        """What is made by a call, which says in one line what is wrong with it.
+        """Classes whose calls say in one line what is wrong with them.
 
         Only a call that has failed is looked at again.
         """
@@ -131,7 +131,7 @@ def refuse(name: str, value: Any, wanted: str, kinds: Any, usual: type) -> NoRet
 
 
 def described(value: Any) -> str:
-    """What was given, in messages: classes by name, and objects in one short line."""
+    """A value in messages: classes by name, and objects in one short line."""
     if isinstance(value, type):
         return f"the class {value.__name__}"
     return f"fdp_jax.{short(value)}" if isinstance(value, Printed) else short(value)

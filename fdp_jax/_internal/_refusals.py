@@ -115,7 +115,7 @@ def _bits(flags: Any, value: Any) -> Any:
 
 @custom_vmap
 def _one_of(flags: jax.Array, bits: jax.Array) -> jax.Array:
-    """Those of a wrong entry, if there is any; in a program of one number its own."""
+    """The numbers of a wrong entry, if any; in a program of one number its own."""
     if bits.ndim == 0:
         return bits
     least = np.iinfo(bits.dtype).min

@@ -94,7 +94,7 @@ def least_threshold(
 
 
 class _Bracket(eqx.Module):
-    """Where a decreasing function passes zero, so far."""
+    """The bracket of the zero of a decreasing function, so far."""
 
     low: Float[Array, "..."]
     high: Float[Array, "..."]

@@ -20,7 +20,7 @@ def golden_section(
     high: Float[Array, ""],
     steps: int = 50,
 ) -> Float[Array, ""]:
-    """Where a function with a single maximum in [low, high] is (about) largest.
+    """The place of the single maximum of a function in [low, high], about.
 
     Close to the maximum rounding decides: the place is known to about the square root
     of the precision, which leaves the value without error.

@@ -76,7 +76,7 @@ def fields_of(owner: Any) -> list[tuple[str, Any]]:
 
 
 def _doc(value: Any, *, parent: Any) -> wl.AbstractDoc | None:
-    """What the formatter is told about a value; None leaves it to the formatter."""
+    """The layout of a value for the formatter; None leaves it to the formatter."""
     if hasattr(type(value), "_shown"):
         call = value._shown(parent)
         inner = functools.partial(_doc, parent=value)

@@ -224,7 +224,7 @@ def log_ndtri(log_p: ArrayLike) -> jax.Array:
 def log_one_plus(
     real: jax.Array, imag: jax.Array
 ) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """Of 1 + real + i imag: log of the modulus, argument, square of the modulus.
+    """Log of the modulus, argument and square of the modulus of 1 + real + i imag.
 
     The first two have full relative accuracy near zero.  Where the modulus is less than
     rounding they are those of a small positive number, without derivative.
@@ -244,7 +244,7 @@ def log_one_plus(
 def log_turned(
     share: jax.Array, versine: jax.Array, sine: jax.Array
 ) -> tuple[jax.Array, jax.Array]:
-    """Of 1 - p + p e^{it}: log of the modulus, and argument.
+    """Log of the modulus, and argument, of 1 - p + p e^{it}.
 
     Of a rotation's cos t - 1 and sin t and a share p.
     """

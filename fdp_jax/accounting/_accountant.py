@@ -33,7 +33,7 @@ from ._table import Kind, Table
 
 
 class Accountant(AbstractMechanism):
-    """What a run has leaked so far, step by step, whatever its settings were.
+    """The account of a run's leakage so far, step by step, whatever its settings were.
 
     A mechanism, the composition of all steps so far, with all queries of one.  Steps
     may be added inside of compiled training steps, with noise and sampling that are
@@ -135,7 +135,7 @@ class Accountant(AbstractMechanism):
         return self._of(tables)
 
     def _place(self, kind: Kind) -> int:
-        """Where the table for a kind of steps stands, or would stand."""
+        """The place of the table for a kind of steps, or where it would stand."""
         kinds = [table.kind for table in self.tables]
         return kinds.index(kind) if kind in kinds else len(kinds)
 
@@ -174,12 +174,12 @@ class Accountant(AbstractMechanism):
 
     @property
     def num_steps(self) -> Any:
-        """How many steps there were."""
+        """The number of steps so far."""
         return sum(table.counts.sum() for table in self.tables)
 
     @explained
     def spent(self, target: AbstractTarget) -> Bounds:
-        """What the target limits, as far as the run has got.
+        """The quantity that the target limits, as far as the run has got.
 
         Args:
             target: Of `fdp_jax.targets`: of an (epsilon, delta) it is the epsilon at
@@ -197,7 +197,7 @@ class Accountant(AbstractMechanism):
     def remaining(
         self, target: AbstractTarget, mechanism: AbstractMechanism
     ) -> int | float:
-        """How many more steps are certain to meet a target.
+        """The number of further steps that are certain to meet a target.
 
         Args:
             target: Of `fdp_jax.targets`.

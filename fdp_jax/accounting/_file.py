@@ -42,7 +42,7 @@ def write(
 def read(
     path: str | os.PathLike[str],
 ) -> tuple[NeighboringRelation, int, tuple[Table, ...]]:
-    """What was written.
+    """The account that was written.
 
     Raises:
         ValueError: If the file is damaged, or of another version.

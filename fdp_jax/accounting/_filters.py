@@ -72,16 +72,16 @@ class AbstractFilter(Record):
 
     @abc.abstractmethod
     def _cost(self, mechanism: Any) -> Any:
-        """What one release costs of the budget, rounded upward or exact."""
+        """The cost of one release in units of the budget, rounded upward or exact."""
 
     @property
     @abc.abstractmethod
     def guarantee(self) -> Any:
-        """What holds for all releases together."""
+        """The guarantee of all releases together."""
 
     @property
     def spent(self) -> Float[Array, "..."]:
-        """What has been spent, in the units of the budget."""
+        """The part of the budget that is spent, in its units."""
         return jnp.asarray(joined(self._spent), float_dtype())
 
     def fits(self, mechanism: Any, count: Real[ArrayLike, ""] = 1) -> Bool[Array, ""]:

@@ -57,7 +57,7 @@ _SHARES = _SHARES / np.sum(_SHARES) * (1 - 1e-6)
 
 
 class AbstractOdometer(Record):
-    """What has been spent, and what that may have leaked, at any stopping time.
+    """The cost of all releases so far, and its guarantee, at any stopping time.
 
     Costs are rounded upward, as those of a filter.
     """
@@ -78,7 +78,7 @@ class AbstractOdometer(Record):
 
     @property
     def spent(self) -> Float[Array, "..."]:
-        """What has been spent, in the units of the filter's budget."""
+        """The cost so far, in the units of the filter's budget."""
         return self._unit.spent
 
     def step(self, mechanism: Any, count: Real[ArrayLike, ""] = 1) -> Any:
@@ -147,7 +147,7 @@ def _product(delta: Any, share: Array) -> Array:
 
 
 class GaussianOdometer(AbstractOdometer):
-    """What is known of releases that are Gaussian differentially private.
+    """The odometer of releases that are Gaussian differentially private.
 
     Args:
         mu: The unit: what is spent in all is about mu-GDP, in (0, inf).  Any choice is
@@ -180,7 +180,7 @@ class GaussianOdometer(AbstractOdometer):
 
 
 class ZCDPOdometer(AbstractOdometer):
-    """What is known of releases with zero-concentrated differential privacy.
+    """The odometer of releases with zero-concentrated differential privacy.
 
     Args:
         rho: The unit: what is spent in all is about rho-zCDP, in (0, inf).  Any choice
@@ -212,7 +212,7 @@ class ZCDPOdometer(AbstractOdometer):
 
 
 class RenyiOdometer(AbstractOdometer):
-    """What is known of releases with bounded Renyi divergences.
+    """The odometer of releases with bounded Renyi divergences.
 
     Args:
         budget: The unit: divergences of about the same shape as what is spent in all.

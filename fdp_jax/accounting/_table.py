@@ -31,7 +31,7 @@ _MANY = 1024
 
 @dataclasses.dataclass(frozen=True)
 class Kind:
-    """What steps of a table have in common: all but their numbers."""
+    """The common part of the steps of a table: all but their numbers."""
 
     structure: Any
     """A PyTree definition."""
@@ -73,7 +73,7 @@ class Table(eqx.Module):
 
     @property
     def capacity(self) -> int:
-        """How many different steps there is room for."""
+        """The number of different steps that there is room for."""
         return self.counts.shape[0]
 
     @property
@@ -86,7 +86,7 @@ class Table(eqx.Module):
         return self.known and not np.any(np.asarray(self.counts))
 
     def shares(self) -> frozenset[Shared]:
-        """What later steps may share with its steps, if there may be any."""
+        """The randomness that later steps may share with its own, if any."""
         if self.is_unused():
             return frozenset()
         return self.kind.step(self.rows[0][0]).shares()

@@ -225,7 +225,7 @@ def _pairs_floor(epsilon: np.ndarray, delta: np.ndarray) -> _Floor:
 
 
 def _tradeoff_floor(guarantee: Any) -> _Floor:
-    """The same for a guarantee that answers for error rates alone.
+    """The floor for a guarantee that answers for error rates alone.
 
     A convex function below it, and below its inverse: both orders of neighbors occur,
     and the masses are means.  Between two rates it is at least what it is at the larger

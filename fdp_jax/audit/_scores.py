@@ -168,7 +168,7 @@ def _rank_limits(size: int, tail: float) -> Callable[[np.ndarray], np.ndarray]:
 
 
 def _dkw_limits(size: int, tail: float) -> Callable[[np.ndarray], np.ndarray]:
-    """The same by Massart's inequality, which holds for tails up to 1/2."""
+    """The limits by Massart's inequality, which holds for tails up to 1/2."""
     margin = np.sqrt(-np.log(tail) / (2 * size))
     return lambda beyond: np.minimum(beyond / size + margin, 1.0)
 

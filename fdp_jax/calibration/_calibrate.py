@@ -147,7 +147,7 @@ def _in_other_unit(
     simpler: AbstractMechanism,
     scale: Array,
 ) -> Calibration:
-    """What was found for a mechanism in which the unknown has another unit."""
+    """The solution for a mechanism in which the unknown has another unit."""
     found = calibrate(View(simpler, "both", method), target, solve_for=name)
     unknown = find_unknown(mechanism, name)
     value = _scaled(
@@ -174,7 +174,7 @@ def _scaled(
 
 
 def _with_known_parts(mechanism: AbstractMechanism) -> AbstractMechanism:
-    """The same leaves, where triplets without a Gaussian part say so.
+    """The leaves, with triplets that say whether they have no Gaussian part.
 
     As queries do (`simplified`): once all numbers are traced, nobody knows.
     """
@@ -189,7 +189,7 @@ def _why_not(
     unknown: Unknown,
     method: Method,
 ) -> str:
-    """What can be reached instead."""
+    """The reason of a refusal: what can be reached instead."""
     reached = _reached(mechanism, made_ready(target), excess=Excess(unknown, method))
     ends = ", ".join(f"{float(x):.6g}" for x in np.sort(np.asarray(reached)))
     return (

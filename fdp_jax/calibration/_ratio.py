@@ -113,7 +113,7 @@ def _in_order(nodes: Profiles) -> Profiles:
 
 
 def _reach(nodes: Profiles, least: Array) -> Float[Array, "h 1"]:
-    """Where the reference has come down to what is allowed anyway, or the last node."""
+    """The first node whose reference is allowed anyway, or the last node."""
     finite = jnp.isfinite(nodes.epsilon)
     down = finite & (nodes.allowed.estimate <= least + 0.05)
     last = jnp.max(jnp.where(finite, nodes.epsilon, 0.0), axis=1, keepdims=True)

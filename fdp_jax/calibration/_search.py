@@ -28,7 +28,7 @@ Excess = Callable[[Array], Array]
 
 
 class Solution(eqx.Module):
-    """What a search has found."""
+    """The result of a search."""
 
     t: Float[Array, ""]
     """The root, in the search's own scale."""

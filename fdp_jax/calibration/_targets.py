@@ -39,7 +39,7 @@ class UnreachableTarget(ValueError):
 
 
 def in_full(ask: Callable[[], _T]) -> _T:
-    """What is asked of a target, with all digits wherever its numbers are known.
+    """A target's numbers, with all digits wherever they are known.
 
     In programs of 32 bits JAX takes a delta below 1.2e-38 for zero.
     """
@@ -54,7 +54,7 @@ def _known_or_traced(x: Any) -> Any:
 
 
 class Margin(eqx.Module):
-    """By how much a loss exceeds a target, and where."""
+    """The excess of a loss over a target, and its place."""
 
     excess: Interval
     """At most zero where the target is met; only the estimate has a derivative."""
@@ -116,7 +116,7 @@ class AbstractTarget(Record):
 
     @abc.abstractmethod
     def quantity(self) -> str:
-        """What the target bounds, in words."""
+        """The quantity that the target bounds, in words."""
 
     @abc.abstractmethod
     def reached(self, excess: Array) -> Array:

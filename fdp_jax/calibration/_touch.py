@@ -62,7 +62,7 @@ def largest_ratio(
 
 
 class _Closest(eqx.Module):
-    """Where the ratio is largest."""
+    """The place of the largest ratio."""
 
     value: Float[Array, ""]
     epsilon: Float[Array, ""]

@@ -44,7 +44,7 @@ class Unknown:
 
     @property
     def first(self) -> float:
-        """Where a search starts for want of anything better."""
+        """The start of a search for want of anything better."""
         return math.log(self.start) if self.lowest > 0 else self.start
 
     def at(self, t: Array) -> Array:
@@ -214,7 +214,7 @@ def _by_selector(
 
 
 def _at(mechanism: Any, path: tuple[str | int, ...]) -> Any:
-    """What stands at a path."""
+    """The node of a tree at a path."""
     for key in path:
         mechanism = mechanism[key] if isinstance(key, int) else getattr(mechanism, key)
     return mechanism
@@ -227,7 +227,7 @@ def _owner(mechanism: Any, path: tuple[str | int, ...]) -> Any:
 
 
 def _declared(mechanism: Any, path: tuple[str | int, ...]) -> Search:
-    """What the number at a path declares of itself."""
+    """The declaration of the number at a path."""
     owner = _owner(mechanism, path)
     return search_of(owner, _last_name(path)) if owner is not None else Search()
 

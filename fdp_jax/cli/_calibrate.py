@@ -62,7 +62,7 @@ def _require_the_rest(arguments: argparse.Namespace, name: str) -> None:
 
 
 def _name(arguments: argparse.Namespace, unknown: str) -> str:
-    """What the run calls the number that is sought."""
+    """The run's name of the number that is sought."""
     poisson = arguments.sampling == "poisson"
     return unknown if poisson else name_within(arguments, unknown)
 

@@ -197,14 +197,14 @@ _POINTS = {
 
 
 def _point(name: str, **options: Any) -> Parser:
-    """Where the answer is wanted."""
+    """The options that say where the answer is wanted."""
     shared, add = _options("the question")
     add(name, type=number, help=_POINTS[name], **options)
     return shared
 
 
 def _target() -> Parser:
-    """What a run has to meet, and the parameter that does it."""
+    """The options of a target, and of the parameter that meets it."""
     shared, add = _options("the target")
     for name, meaning in _POINTS.items():
         add(name, type=number, help=meaning)
@@ -220,7 +220,7 @@ def _target() -> Parser:
 
 
 def _outputs(*, plot: bool = False) -> Parser:
-    """Where the answer goes besides the terminal."""
+    """The options of files that the answer is written to."""
     shared, add = _options("outputs")
     add(
         "--json",

@@ -70,7 +70,7 @@ def numbers_of(
 
 
 def name_within(arguments: argparse.Namespace, name: str) -> str:
-    """What the run calls the number that is sought."""
+    """The run's name of the number that is sought."""
     return SCHEMES[arguments.sampling].names.get(name, name)
 
 

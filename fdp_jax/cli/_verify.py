@@ -84,7 +84,7 @@ def _checked(
 def _other_engine(
     claim: Claim, mechanism: DPSGD, used: str | None
 ) -> tuple[str, Interval]:
-    """The same question to an engine that did not answer it before."""
+    """A question put to an engine that did not answer it before."""
     reasons = []
     for engine in _ENGINES:
         if used is not None and engine in used:
@@ -98,7 +98,7 @@ def _other_engine(
 
 
 def _verdict(claim: Claim, found: Interval) -> tuple[str, float]:
-    """What an interval says about a bound, and how far the two ends are apart."""
+    """The verdict of an interval on a bound, and the distance of its two ends."""
     if claim.upper:
         wrong, end = found.lower > claim.value, found.upper
     else:

@@ -187,7 +187,7 @@ def constant_for(constant: Any, *mechanisms: Any) -> Any:
 
 
 def moments(mechanism: Any) -> LossMoments | ArrayMoments:
-    """Those of a single release, or the sums of a composition."""
+    """The moments of a single release, or their sums in a composition."""
     require_releases(mechanism)
     loss = resolve(mechanism).whole.composed
     single = len(loss.terms) == 1 and loss.single

@@ -48,7 +48,7 @@ class Attack:
 
 @dataclasses.dataclass(frozen=True)
 class Comparison:
-    """What `compare` found, in plain numbers; print it.
+    """The result of `compare` in plain numbers; print it.
 
     Attributes:
         a: Name of the first guarantee.

@@ -32,7 +32,7 @@ _ANSWERS = {1: "yes", 0: "undecided", -1: "no"}
 
 
 class Crossings(Record):
-    """Where two Bayes error functions cross, from the largest epsilon down.
+    """The crossings of two Bayes error functions, from the largest epsilon down.
 
     Arrays of a fixed length, of which the first `count` entries mean something.
     """

@@ -34,7 +34,7 @@ _Bracket = TypeVar("_Bracket", Bounds, Interval)
 
 
 def without_derivative(found: _Bracket, *arguments: Any) -> _Bracket:
-    """The same with a NaN derivative: better than one that is silently zero."""
+    """A value with a NaN derivative: better than one that is silently zero."""
     arrays = eqx.filter(arguments, eqx.is_inexact_array)
     estimate = jax.tree.map(lambda x: guarded(x, arrays), stop_gradient(found.estimate))
     return dataclasses.replace(found, estimate=estimate)

@@ -238,7 +238,7 @@ def _both_halves(request: Request, symmetric: bool) -> Request:
 
 
 class AverageErrors(Record):
-    """What attackers with random priors get wrong, for several mechanisms."""
+    """The average errors of attackers with random priors, for several mechanisms."""
 
     bayes_error: Float[Array, " m"]
     """The mean of R(pi) under the density: estimates."""

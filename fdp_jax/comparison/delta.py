@@ -41,7 +41,7 @@ from .sources import Pair, Request, comparable, share
 
 
 class DeltaDivergence(Record):
-    """How far a guarantee `a` is from being nowhere better than `b`."""
+    """The distance of a guarantee `a` from being nowhere better than `b`."""
 
     value: Bounds
     """Delta(a || b) in [0, 1/2]; the ends are proved."""
@@ -211,7 +211,7 @@ def _last_cells(nodes: Nodes, weigh) -> Float[Array, "h n-1"]:
 
 
 class Found(eqx.Module):
-    """What a search has seen, and what derivatives can be taken from."""
+    """The findings of a search, and what derivatives can be taken from."""
 
     nodes: Nodes
     prepared: tuple

@@ -203,7 +203,7 @@ def _vertex(x: Array, y: Array) -> Array:
 
 
 def _meet(x: Array, y: Array, u: Array, v: Array) -> Array:
-    """Where the lines through two pairs of points meet."""
+    """The point at which the lines through two pairs of points meet."""
     run = x[1] - x[0], u[1] - u[0]
     rise = y[1] - y[0], v[1] - v[0]
     slope = [

@@ -60,7 +60,7 @@ class AbstractSource(eqx.Module):
 
     @abc.abstractmethod
     def prepared(self) -> PyTree:
-        """What all evaluations have in common, without derivative."""
+        """The common part of all evaluations, without derivative."""
 
     @abc.abstractmethod
     def deficits(self, prepared: PyTree, epsilons: Float[Array, "h k"]) -> Interval:

@@ -64,7 +64,7 @@ def _named(bounds: Bounds, point: ProfilePoint) -> Bounds:
 
 @in_float64(cast_out=False)
 def common_profile(one: ProfilePoint, other: ProfilePoint) -> ProfilePoint:
-    """What two certified profiles of one guarantee have in common."""
+    """The intersection of two certified profiles of one guarantee."""
 
     def common(one: Interval, other: Interval) -> Interval:
         width = lambda x: jnp.where(jnp.isfinite(x.lower), x.upper - x.lower, jnp.inf)

@@ -41,7 +41,7 @@ def one_end(bound: Any) -> Bound:
 
 
 class Status(enum.IntEnum):
-    """How tight a certified interval is."""
+    """The tightness of a certified interval."""
 
     TIGHT = 0
     """Relative width at most 1e-6, or nothing but what floating-point numbers cannot
@@ -90,7 +90,7 @@ class Bounds(Record):
 
 
 class Range(NamedTuple):
-    """What is known of a quantity before anything is computed."""
+    """The range of a quantity that is known before anything is computed."""
 
     least: Any
     most: Any
@@ -105,19 +105,19 @@ DELTA = Range(0.0, 1.0, 0.0)
 
 
 def beta_range(alpha: Array) -> Range:
-    """Of the type II error, whose upper end is rounded up."""
+    """The range of the type II error, whose upper end is rounded up."""
     rest = 1 - stop_gradient(alpha)
     most = jnp.minimum(jnp.nextafter(rest, jnp.full_like(rest, 2)), 1)
     return Range(0.0, most, 1.0)
 
 
 def tpr_range(alpha: Array) -> Range:
-    """Of the power."""
+    """The range of the power."""
     return Range(stop_gradient(alpha), 1.0, 1.0)
 
 
 def bayes_error_range(prior: Array) -> Range:
-    """Of the least probability of error; 1 - prior is exact where it is the less."""
+    """The range of the Bayes error; 1 - prior is exact where it is the less."""
     return Range(0.0, stop_gradient(jnp.minimum(prior, 1 - prior)), 0.0)
 
 
@@ -157,7 +157,7 @@ def uncrossed(
 
 
 def intersection(one: Bounds, other: Bounds, known: Range) -> Bounds:
-    """What two certified intervals of the same numbers have in common."""
+    """The intersection of two certified intervals of the same numbers."""
     lower = jnp.maximum(one.lower, other.lower)
     upper = jnp.minimum(one.upper, other.upper)
     # What is float32 here was rounded outward, so that is no reason to cross.

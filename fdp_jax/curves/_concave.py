@@ -92,7 +92,7 @@ def _crossing(
 
 
 def _slack(*terms: Array) -> Array:
-    """What a sum and its terms may have been rounded by."""
+    """A bound of the rounding of a sum and its terms."""
     limits = jnp.finfo(terms[0].dtype)
     size = jnp.sum(jnp.abs(jnp.stack(terms)), axis=0)
     return 8 * float(limits.eps) * size + 4 * float(limits.tiny)

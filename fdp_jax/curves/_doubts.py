@@ -29,7 +29,7 @@ def is_loose(found: Bounds) -> bool:
 
 
 def leaves_doubt(found: Bounds) -> bool:
-    """The same where operations are carried out at once, for any element of a batch."""
+    """Whether any element of a batch is in doubt, where operations run at once."""
     status, lower, upper = map(_numbers, (found.status, found.lower, found.upper))
     loose = status != Status.TIGHT
     return holds_anywhere(loose) and holds_anywhere(loose & is_wide(lower, upper))

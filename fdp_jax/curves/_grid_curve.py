@@ -234,7 +234,7 @@ def _epsilon(curve: GridCurve, delta: Array) -> Bounds:
 
 
 def _crossing(grid: Array, values: Array, target: Array) -> Array:
-    """Where the chords (in e^eps) of decreasing log-values pass a target."""
+    """The threshold where chords (in e^eps) of decreasing log-values pass a target."""
     i = jnp.clip(jnp.sum(values > target) - 1, 0, grid.size - 2)
     fall = -jnp.expm1(jnp.minimum(values[i + 1] - values[i], -1e-300))
     share = -jnp.expm1(jnp.clip(target - values[i], -jnp.inf, 0)) / fall
@@ -276,7 +276,7 @@ def _error_rates(curve: GridCurve, alpha: Array) -> tuple[Bounds, Bounds]:
         return beta, jnp.where(power < 0.5, power, 1 - beta)
 
     def sizes(alpha: Array) -> tuple[Array, Array]:
-        """What `lines` is rounded by, at most: of beta and of the power."""
+        """A bound of the rounding of `lines`: of beta and of the power."""
         logs = grid + jnp.log(alpha), curve.log_delta_grid.upper
         used, delta = (jnp.where(x > -745, x, -745.0) for x in logs)
         power = jnp.exp(used) * _rounding(used) + jnp.exp(delta) * _rounding(delta)

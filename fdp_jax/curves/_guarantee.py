@@ -88,7 +88,7 @@ class AbstractGuarantee(Record):
         """The trade-off function as lines, where they need no compiled program."""
 
     def _repr_html_(self) -> str | None:
-        """What notebooks show; None where the text alone will do."""
+        """The form that notebooks show; None where the text alone will do."""
         lines = None
         if not is_traced(self):
             with contextlib.suppress(Exception):  # printing never fails
@@ -360,7 +360,7 @@ class AbstractGuarantee(Record):
         return getattr(self, query.question)(value, **query.options, **options)
 
     def _end_of(self, name: str, value: Any, bound: Bound | str) -> Array:
-        """What the query of a name returns of its interval, with a word if need be."""
+        """The end of an interval that a query returns, with a word if need be."""
         query, bound = QUERIES[name], one_end(bound)
         found = self._asked(query, value, both=bound is Bound.OPTIMISTIC)
         if bound is not Bound.OPTIMISTIC and is_loose(found) and self._warns:

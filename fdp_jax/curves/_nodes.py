@@ -51,7 +51,7 @@ class _Look(NamedTuple):
 
 
 class _State(NamedTuple):
-    """What is known, and what is still to be found out."""
+    """The known part of a curve, and what is still to be found out."""
 
     known: engines.Profile
     open: Bool[Array, " n"]
@@ -64,7 +64,7 @@ class _State(NamedTuple):
 
 
 def place(positions: Array) -> Array:
-    """Where nodes lie: those at rising positions in [0, 1] lie closer near 0."""
+    """The places of nodes: those at rising positions in [0, 1] lie closer near 0."""
     return jnp.sinh(_STRETCH * positions) / math.sinh(_STRETCH)
 
 
@@ -171,7 +171,7 @@ def _split(loss: ComposedLoss, sign: Array, grid: Array, state: _State) -> _Stat
 
 
 def _in_doubt(found: engines.Profile) -> Bool[Array, " n"]:
-    """What `leaves_doubt` says of each node of a curve."""
+    """The mask of the nodes of a curve for which `leaves_doubt` holds."""
     doubt = jnp.zeros(found.log_alpha.shape, bool)
     for log in (found.log_delta, found.log_rest):
         each = bounds_of(log.exponential(), jnp.zeros((), bool), DELTA)

@@ -89,7 +89,7 @@ def error_rate_bounds(
 
 
 class _Place(eqx.Module):
-    """Where to look: an anchor, and the scale on which the profile varies there."""
+    """The place of a look: an anchor, and the scale of the profile there."""
 
     anchor: Float[Array, "..."]
     scale: Float[Array, "..."]
@@ -97,7 +97,7 @@ class _Place(eqx.Module):
 
 
 class _Points(eqx.Module):
-    """What is known at the thresholds looked at; infinite ones are still free."""
+    """The profile at the thresholds looked at; infinite ones are still free."""
 
     threshold: Float[Array, " n"]
     beta: Interval
@@ -309,7 +309,7 @@ def _places(
 def _look(
     loss: ComposedLoss, signs: Float[Array, " s"], alpha: Array, place: _Place
 ) -> tuple[Test, _Points]:
-    """What the profile says around an anchor."""
+    """The profile around an anchor."""
     _, loss = engines.neutral(loss)
     seen = jnp.where(place.anchor < 0, -signs, signs)
     steps = _COARSE_STEPS if engines.engine_of(loss).coarse else _STEPS
@@ -326,7 +326,7 @@ def _look(
 
 
 def _cap(thresholds: Float[Array, " n"], gap: Interval) -> Float[Array, " n"]:
-    """What f(alpha) is at most: e^eps, where the maximum is not beyond eps < 0.
+    """An upper bound of f(alpha): e^eps, where the maximum is not beyond eps < 0.
 
     The maximum is of the concave e^eps (1 - alpha - delta_rev), so it is not where that
     has fallen since the point before.  Unlike its values its changes do not underflow.
@@ -350,7 +350,7 @@ def _sound(bounds: Interval) -> Interval:
 def _following(
     points: _Points, new: _Points, place: _Place, alpha: Array
 ) -> tuple[_Place, Bool[Array, ""]]:
-    """Where P(X > eps) is alpha by the last points, and whether that is where they are.
+    """The threshold with P(X > eps) = alpha by the last points, and if they are there.
 
     It is the slope of the objective, and its logarithm about straight.
     """
@@ -410,7 +410,7 @@ def _bracket(points: _Points, target: Array) -> tuple[Array, Array, Array]:
 
 
 def _between(points: _Points, ends: tuple[Array, Array], alpha: Array) -> Array:
-    """Where the tangents of two points cross: at a kink, if there is one between."""
+    """The crossing of the tangents of two points: the kink, if there is one between."""
     low, high = (points.threshold[i] for i in ends)
     value, other = (points.beta.estimate[i] for i in ends)
     slope, descent = (jax.nn.sigmoid(points.odds[i]) - alpha for i in ends)

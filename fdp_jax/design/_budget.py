@@ -58,7 +58,7 @@ def spend_rest(
     *,
     solve_for: Selector = "noise_multiplier",
 ) -> Calibration:
-    """What may still be released: the rest scaled so that all together meets a target.
+    """The rest of a budget: a release scaled so that all together meets a target.
 
     Args:
         spent: What was released already; it stays as it is.

@@ -84,7 +84,7 @@ def f_divergence(
 
 
 class _Half(NamedTuple):
-    """What the profile says about likelihood ratios on one side of 1."""
+    """The part of the profile for likelihood ratios on one side of 1."""
 
     x: Float[Array, " n"]
     """Absolute losses: nodes, and the farthest loss for the last one."""

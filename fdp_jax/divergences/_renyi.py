@@ -132,7 +132,7 @@ def _divergence(loss: ComposedLoss, sign: float, order: Array) -> Array:
 
 @explained
 def renyi_dp(mechanism: Any, *, orders: Any = _ORDERS) -> RenyiDP:
-    """What remains of a mechanism if only its Rényi divergences are kept.
+    """The guarantee that remains if only a mechanism's Rényi divergences are kept.
 
     For comparison with accountants that work this way, and to combine a mechanism with
     others of which no more is known.

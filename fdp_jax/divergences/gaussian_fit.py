@@ -108,14 +108,14 @@ def closed_mu(loss: ComposedLoss) -> Float[Array, ""]:
 
 
 class _Effort(NamedTuple):
-    """How many thresholds are looked at; the grid engine takes long for each."""
+    """The number of thresholds looked at; the grid engine takes long for each."""
 
     nodes: int
     regret_rounds: int
 
 
 def effort(loss: ComposedLoss) -> _Effort:
-    """How many thresholds are looked at for a loss, by its engine."""
+    """The number of thresholds looked at for a loss, by its engine."""
     slow = engines.engine_of(loss).coarse
     return _Effort(48, 3) if slow else _Effort(192, 4)
 
@@ -128,7 +128,7 @@ def _exact_kinds(loss: ComposedLoss) -> Array:
 def _range(
     loss: ComposedLoss, reach: Array, delta: Array
 ) -> tuple[Array, Array, Array]:
-    """Where to end, whether delta(eps) <= delta beyond, and the largest loss."""
+    """The last threshold, if delta(eps) <= delta beyond it, and the largest loss."""
     mass = jnp.minimum(
         finite_mass(loss, 1.0).included, finite_mass(loss, -1.0).included
     )

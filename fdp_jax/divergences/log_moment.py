@@ -52,7 +52,7 @@ def loss_and_direction(mechanism: Any, name: str) -> tuple[ComposedLoss, str]:
 
 
 def shared_by(mechanism: Any) -> frozenset[Shared] | None:
-    """What later releases share with a mechanism or view; None if nothing."""
+    """The randomness that later releases share with a mechanism or view, or None."""
     mechanism = mechanism_of(mechanism)
     whole = mechanism.mechanism if isinstance(mechanism, View) else mechanism
     return whole.shares() or None

@@ -34,7 +34,7 @@ def select(condition: Array, yes: _Tree, no: _Tree) -> _Tree:
 
 
 def width_of(found: Profile) -> Float[Array, "..."]:
-    """Of the bracket of what is the less of delta and 1 - delta, where that matters."""
+    """The width of the bracket of min(delta, 1 - delta), where that matters."""
     small = found.log_delta.estimate < found.log_rest.estimate
     less = select(small, found.log_delta, found.log_rest)
     width = less.upper - less.lower

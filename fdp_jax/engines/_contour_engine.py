@@ -150,7 +150,7 @@ class ContourEngine(AbstractEngine):
 
 
 def pairs_in(loss: ComposedLoss) -> int:
-    """How many pairs of Gaussian noise there are; 0 if there are others."""
+    """The number of pairs of Gaussian noise; 0 if there are others."""
     leaves, structure = jax.tree.flatten(loss.terms)
     return _pairs_of_kind(structure, kinds_of(leaves))
 

@@ -26,7 +26,7 @@ _REACH = 50.0
 
 
 class Grid(eqx.Module):
-    """What is chosen before anything is composed; constants for derivatives."""
+    """The choices made before anything is composed; constants for derivatives."""
 
     sign: Float[Array, ""]
     shift: Float[Array, ""]
@@ -227,7 +227,7 @@ def _with_ends(
 
 
 def _placing_error(grid: Grid, loss: Array, log_scale: Array) -> Array:
-    """What rounding of a threshold may do to the logarithm of a cell's tilted mass."""
+    """The effect of a threshold's rounding on the logarithm of a cell's tilted mass."""
     unit = 4 * jnp.finfo(loss.dtype).eps
     steps = jnp.abs(loss) * (1 / grid.spacing + 2 + grid.shift)
     return unit * (1 + steps + jnp.abs(log_scale))
@@ -283,7 +283,7 @@ def with_atoms(
 
 
 def atoms_moved(atoms: Atoms, grid: Grid) -> Float[Array, ""]:
-    """How far off point masses may be: rounded losses, and those put onto the grid.
+    """The largest error of point masses: rounded losses, and those put onto the grid.
 
     Where a payoff is next to its kink, no change of the masses stands for that.
     """

@@ -65,7 +65,7 @@ def unless_one_step(
     many: Callable[[ComposedLoss, _Asked], _Answer],
     single: Callable[[ComposedLoss, _Asked], _Answer],
 ) -> _Answer:
-    """What `many` says of a loss, but of a single step what `single` says.
+    """The answer of `many` for a loss, but of a single step that of `single`.
 
     A part of a step is no worse than the whole one, by the definition of fractional
     numbers (see `DPSGD`).  Of a single step `many` gives the derivative in the number

@@ -147,7 +147,7 @@ class _Kernels(eqx.Module):
 
 
 class _Errors(eqx.Module):
-    """What the certificate needs, in units of the tilted profile."""
+    """The errors of the certificate, in units of the tilted profile."""
 
     certain: Float[Array, " n"]
     """Bound on the excess of the discretized composition."""

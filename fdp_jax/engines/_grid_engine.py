@@ -134,7 +134,7 @@ def _search_threshold(
 def _crossing(
     loss: ComposedLoss, thresholds: Float[Array, " 2"], alpha: Float[Array, ""]
 ) -> Float[Array, ""]:
-    """Where between two thresholds the larger of both directions' power is least.
+    """The threshold between two others at which the larger of both powers is least.
 
     For the grid engine; a number without derivative, about right.
     """

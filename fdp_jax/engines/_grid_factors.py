@@ -226,7 +226,7 @@ def _polynomial(
 def _moment_growth(
     grid: Grid, part: Discrete, moments: Float[Array, " k"]
 ) -> Float[Array, " k"]:
-    """By how much, relatively, E[e^{c Y}] of the discretized loss may be larger."""
+    """The relative excess of E[e^{c Y}] of the discretized loss, at most."""
     shifts, h = grid.chernoff_shifts, grid.spacing
     # The chord of x^(1 + c) over a cell.
     chord = 0.125 * jnp.square(jnp.expm1(h)) * jnp.abs((1 + shifts) * shifts)

@@ -114,7 +114,7 @@ def _rates(jumps: Atoms, sign: Array, shift: Array) -> Array:
 
 
 def _growth(jumps: Atoms, grid: Grid, bottom: Array, start: int) -> Float[Array, " k"]:
-    """By how much E[e^{c Y}] may have grown, as an exponent: chords of x^(1 + c)."""
+    """The growth of E[e^{c Y}], at most, as an exponent: chords of x^(1 + c)."""
     h = grid.spacing
     found = []
     for k in range(grid.chernoff_shifts.size):

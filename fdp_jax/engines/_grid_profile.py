@@ -139,7 +139,7 @@ def grid_threshold(
     log_not_target: Float[Array, ""],
     power: Bool[Array, ""],
 ) -> Float[Array, ""]:
-    """Where log P(X > eps), or log Q(Y > eps) if `power`, falls below a target."""
+    """The threshold from which log P(X > eps), or log Q(Y > eps), is below a target."""
     h, c, n = profile.grid.spacing, profile.grid.shift, profile.upper.size
     points = (profile.start + jnp.arange(n)).astype(h.dtype) * h
     tail = profile.alpha + jnp.where(power, profile.estimate, 0)

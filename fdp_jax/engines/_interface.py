@@ -12,7 +12,7 @@ from ._bounds import Profile
 
 
 class AbstractPrepared(eqx.Module):
-    """What an engine makes of a loss once, for all thresholds of one direction."""
+    """The part of an engine's work that serves all thresholds of one direction."""
 
     @abc.abstractmethod
     def log_delta(self, loss: ComposedLoss, epsilons: Float[Array, " e"]) -> Interval:
@@ -20,7 +20,7 @@ class AbstractPrepared(eqx.Module):
 
 
 class AbstractPlan(eqx.Module):
-    """What an engine knows about the neighborhood of a threshold, by direction."""
+    """An engine's plan for the neighborhood of a threshold, by direction."""
 
     sign: eqx.AbstractVar[Float[Array, "..."]]
 
@@ -127,7 +127,7 @@ class AbstractEngine(eqx.Module):
         thresholds: Float[Array, " 2"],
         alpha: Float[Array, ""],
     ) -> Float[Array, ""] | None:
-        """Where both directions' power is about least; None if that is at no kink."""
+        """The threshold of about the least larger power; None if it is no kink."""
         del loss, thresholds, alpha
 
     def exact_rates(

@@ -47,7 +47,7 @@ class _Characteristic(eqx.Module):
 
 
 class Table(eqx.Module):
-    """What `look_up` needs, at all frequencies of a contour, without derivative."""
+    """The table of `look_up`, at all frequencies of a contour, without derivative."""
 
     characteristic: _Characteristic
     path: Path
@@ -99,7 +99,7 @@ def tabulate(loss: ComposedLoss, contour: Contour) -> Table:
 
 
 def _together(loss: ComposedLoss) -> int:
-    """How many frequencies of a table are evaluated together."""
+    """The number of frequencies of a table that are evaluated together."""
     return max(term.together for term in loss.analytic_terms)
 
 
@@ -113,7 +113,7 @@ def _in_turn(loss: ComposedLoss, contour: Contour) -> tuple[_Characteristic, Pat
 
 
 def _at_once(loss: ComposedLoss, contour: Contour) -> tuple[_Characteristic, Path]:
-    """The same by a transform for all frequencies."""
+    """The characteristic function by a transform for all frequencies."""
     return _from_transform(loss, contour, _transformed(loss, contour))
 
 
@@ -178,7 +178,7 @@ def _in_blocks(
 
 
 def _transformed(loss: ComposedLoss, contour: Contour) -> list[PyTree]:
-    """What transforms tell of each term at all frequencies; differentiable."""
+    """The transforms of each term at all frequencies; differentiable."""
     count = most_blocks(loss) * FREQUENCY_BLOCK
     return [
         term.transformed(plan, contour.step, count)
@@ -200,7 +200,7 @@ def _parts(
 def _parts_transformed(
     first: Array, loss: ComposedLoss, contour: Contour, length: int, made: list[PyTree]
 ) -> list[CharacteristicBlock]:
-    """The same from what transforms tell there."""
+    """The terms' characteristic functions from what transforms tell there."""
     start = first.astype(contour.step.dtype) * contour.step
     terms = zip(loss.analytic_terms, contour.plans, made, strict=True)
     return [

@@ -14,7 +14,7 @@ from ._lines import BLOCK, RIGHT, ROW, SHIFTS, UNIT, Line, frequencies, sums
 
 
 class Seen(NamedTuple):
-    """What a line says at some thresholds, of delta or 1 - delta."""
+    """The answer of a line at some thresholds, of delta or 1 - delta."""
 
     log_value: Float[Array, " e"]
     log_lower: Float[Array, " e"]

@@ -162,7 +162,7 @@ def chernoff_mesh(stack: Stack) -> Mesh:
 
 
 class Place(NamedTuple):
-    """Where a profile is wanted, what the mesh says of it, and the line to take."""
+    """The place of a profile, what the mesh says of it, and the line to take."""
 
     epsilon: Float[Array, ""]
     log_value: Float[Array, ""]

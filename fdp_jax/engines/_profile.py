@@ -141,7 +141,7 @@ def improved(
     epsilons: Float[Array, " e"],
     center: Int[Array, ""],
 ) -> Profile:
-    """What is known of a direction, and what the law says split for one threshold.
+    """The known profile of a direction, improved by the split law at one threshold.
 
     Differentiable; of losses that can be split.
     """

@@ -145,7 +145,7 @@ def _contour(part: BandLoss, start: Start) -> Contour:
 
 
 def tables_of(loss: ComposedLoss, rare: Rare) -> Table:
-    """What evaluations near the plan's threshold need, stacked; without derivative."""
+    """The stacked tables of evaluations near the plan's threshold; no derivative."""
     (step,), (count,) = loss.terms, loss.counts
     step: Any = step  # of a loss that can be split
     part = _composed(BandLoss(step, count))
@@ -237,7 +237,7 @@ def evaluation(
 
 
 def _without_losses(found: Evaluation, beyond: Bool[Array, " e"]) -> Evaluation:
-    """The same, with nothing beyond the largest loss."""
+    """The evaluation with nothing beyond the largest loss."""
     logs = "log_value", "log_lower", "log_upper", "log_alpha", "log_power"
     nothing = {n: jnp.where(beyond, -jnp.inf, getattr(found, n)) for n in logs}
     slope = jnp.where(beyond, -jnp.inf, found.slope)

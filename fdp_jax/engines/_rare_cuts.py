@@ -42,7 +42,7 @@ class Scales(eqx.Module):
     ends: Float[Array, "2"]
 
     def around(self, cuts: Float[Array, "2"]) -> Place:
-        """Of a band: above its reach, tilts may make much of next to nothing."""
+        """A band's place: above its reach, tilts may make much of next to nothing."""
         end = jnp.minimum(cuts[1] + self.reach * self.width, self.ends[1])
         return Place(cuts, self.width, self.ends.at[1].set(end))
 
@@ -52,7 +52,7 @@ class Scales(eqx.Module):
 
 
 def _gap(step, count: Array, sign: Array, epsilon: Array) -> Float[Array, ""]:
-    """What losses beyond the least one must add up to at a threshold, rounded up."""
+    """The sum of losses beyond the least one that reaches a threshold, rounded up."""
     least = -count * log1p(-jnp.minimum(step.sampling_prob, 1 - 1e-15))
     unit = 4 * jnp.finfo(least.dtype).eps
     gap = least + sign * epsilon + unit * (least + jnp.abs(epsilon))

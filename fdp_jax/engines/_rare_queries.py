@@ -89,7 +89,7 @@ def split_at(
     *,
     tabulated: bool,
 ) -> tuple[Profile, Rare]:
-    """What the law says split for one of some thresholds; without derivative.
+    """The profile of the law split for one of some thresholds; without derivative.
 
     Of the next whole number of steps; whether that is the one asked for `used` says.
     """
@@ -144,7 +144,7 @@ def _applies(loss: ComposedLoss) -> Bool[Array, ""]:
 
 
 def _width(found: Profile, contour: Contour) -> Float[Array, " e"]:
-    """Of the bracket of what is the less of delta and 1 - delta, where that matters."""
+    """The width of the bracket of min(delta, 1 - delta), where that matters."""
     ends = select(contour.middle, found.log_rest, found.log_delta)
     width = ends.upper - ends.lower
     small = jnp.isneginf(ends.upper) | (ends.upper < LEAST)
@@ -318,7 +318,7 @@ def rare_epsilon(
         return turn + 1, following, points, low, high, here
 
     def body(state: tuple) -> tuple:
-        """Of one plan, as long as thresholds are near enough to it."""
+        """The steps of one plan, as long as thresholds are near enough to it."""
         found, _ = state
         planned, first = found[1], found[0]
         rare = plan(planned)

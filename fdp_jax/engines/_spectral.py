@@ -55,7 +55,7 @@ def starts_at_epsilon(
 
 
 def _next_guess(saddle: Saddle) -> Array:
-    """Where to look for the other direction's saddle: next to this one's, log c."""
+    """A guess of the other direction's saddle, log c: next to this one's."""
     return jnp.clip(jnp.log(jnp.maximum(saddle.shift, 1e-9)), -5, 5)
 
 
@@ -206,7 +206,7 @@ def spectral_log_delta(
 def _root_in_table(
     table: Table, contour: Contour, first: Array, target: Array
 ) -> tuple[Array, Float[Array, " 3"], Evaluation]:
-    """What `_newton` finds by looking up thresholds in a table."""
+    """The root that `_newton` finds by looking up thresholds in a table."""
     at = functools.partial(look_up, table, contour)
     return _newton(at, contour, first, target)
 
@@ -276,7 +276,7 @@ def _newton(
 
 
 class TailStart(eqx.Module):
-    """Where the search for the threshold of a type I error begins.
+    """The start of the search for the threshold of a type I error.
 
     It may be posed for the exchanged pair, where 1 - alpha is the power Q(Y > e), or
     alpha the error Q(Y <= e).

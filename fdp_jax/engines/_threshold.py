@@ -29,7 +29,7 @@ def threshold(
 def crossing(
     loss: ComposedLoss, thresholds: Float[Array, " 2"], alpha: Float[Array, ""]
 ) -> Float[Array, ""] | None:
-    """Where between two thresholds the larger of both directions' power is least.
+    """The threshold between two others at which the larger of both powers is least.
 
     A number without derivative, about right; None where that is at no kink.
     """

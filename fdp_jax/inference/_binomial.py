@@ -44,7 +44,7 @@ class PrivateTest(Record):
 
 
 class Static(eqx.Module):
-    """What a program is compiled for: another value means another program."""
+    """The static facts of a program: another value means another program."""
 
     size: int = eqx.field(static=True)
     """Counts in the window that sums run over."""

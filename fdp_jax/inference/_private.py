@@ -45,7 +45,7 @@ def _of_unit_sensitivity(noise: CanonicalNoise) -> CanonicalNoise:
 
 @explained
 def privacy_excess(phi: Any, f: Any, *, pairs: Any = None) -> Float[Array, ""]:
-    """By how much a test breaks f-DP: the largest phi(x) - (1 - f(phi(x'))).
+    """The excess of a test over f-DP: the largest phi(x) - (1 - f(phi(x'))).
 
     A test, phi(x) = P(reject | x), is f-DP if and only if this is at most 0.
 

@@ -40,7 +40,7 @@ _STEPS = 50
 
 
 class _Sizes(eqx.Module):
-    """What fixes the shapes: lengths of the windows, and the reach of the noise."""
+    """The static sizes: lengths of the windows, and the reach of the noise."""
 
     x: int = eqx.field(static=True)
     y: int = eqx.field(static=True)

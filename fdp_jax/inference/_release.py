@@ -26,7 +26,7 @@ from ._private import noise_of
 
 
 class Release(Record):
-    """What was learned from the data, at what price.
+    """The result of a private test or interval, and its price.
 
     Everything in it may be published: the noisy counts are the only access to the data,
     and the rest is computed from them, in float64 whatever the caller's precision.

@@ -132,7 +132,7 @@ def _is(value: Any, number: float) -> bool:
 
 
 def _shifted(relation: NeighboringRelation) -> int:
-    """How many times the norm of a record's contribution neighbors are apart."""
+    """The distance of neighbors in units of the norm of a record's contribution."""
     return 2 if relation is REPLACE_ONE else 1
 
 

@@ -60,7 +60,7 @@ def from_pld(
 
 
 def _thresholds(pld: Any, num_points: int) -> Float[np.ndarray, " k"]:
-    """Where to ask for delta: sorted, at least 0, at most 500."""
+    """The thresholds of delta: sorted, at least 0, at most 500."""
     beyond = float(pld.get_delta_for_epsilon(_MOST))
     last = float(pld.get_epsilon_for_delta(max(beyond * (1 + 1e-6), _LEAST)))
     even = np.linspace(0.0, min(max(last, 0.0), _MOST), 4 * num_points)

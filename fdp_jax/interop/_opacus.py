@@ -95,7 +95,7 @@ def opacus_accountant_class() -> type:
             return steps.mechanism()
 
         def __len__(self) -> int:
-            """How many optimization steps were taken."""
+            """The number of optimization steps that were taken."""
             return sum(count for _, _, count in self.history)
 
         @classmethod

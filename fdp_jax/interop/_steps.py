@@ -108,7 +108,7 @@ def _repeated(step: AbstractMechanism, count: Any) -> AbstractMechanism:
 
 
 def _key(step: Step) -> Any:
-    """What equal steps share; a traced one equals no other."""
+    """The key that equal steps share; a traced one equals no other."""
     leaves, structure = jax.tree.flatten(step)
     if is_traced(leaves):
         return object()

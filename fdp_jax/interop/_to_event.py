@@ -80,7 +80,7 @@ def _refused(mechanism: Any, why: str) -> NotImplementedError:
 
 
 def _shifted(mechanism: Any) -> int:
-    """How many times the norm of a record's contribution neighbors are apart."""
+    """The distance of neighbors in units of the norm of a record's contribution."""
     return 2 if mechanism.relation is REPLACE_ONE else 1
 
 
