@@ -149,7 +149,8 @@ class _Bracket(eqx.Module):
         low = jnp.where(below, self.low, place)
         high = jnp.where(self.growing, wider, jnp.where(below, place, self.high))
         known, growing = self.first > 0, self.growing & ~ended
-        first = jnp.where(growing | (low <= 0), 0, high - low)
+        # Below the least normal number there is nothing nearer to zero to look at.
+        first = jnp.where(growing | ((low <= 0) & (place > 0)), 0, high - low)
         return _Bracket(
             low=low,
             high=high,

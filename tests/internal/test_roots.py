@@ -107,3 +107,6 @@ def test_least_threshold_of_jumps_and_ends():
     assert float(found) == 3.0
     found = roots.least_threshold(steps, jnp.asarray(-2.5), jnp.asarray(1.5))
     assert float(found) == 1.5
+    at_zero = lambda e: jnp.where(e > 0, -2.0, 0.0)
+    found = roots.least_threshold(at_zero, jnp.asarray(-1.0), jnp.asarray(jnp.inf))
+    assert 0 < float(found) < 1e-300
