@@ -17,7 +17,7 @@ from jaxtyping import Array, Float
 
 from ..losses import densities
 from ._line_queries import look_up
-from ._lines import BLOCK, MOST, NODES, ROW, SIDE, Line, Terms, frequencies
+from ._lines import BLOCK, MOST, ROW, SIDE, Line, Terms, frequencies, line_nodes
 
 _ALL = np.int32(MOST // BLOCK)
 
@@ -28,8 +28,9 @@ def _logs_at(terms: Terms, places: Float[Array, "m n"]) -> Float[Array, "m 2 n"]
     return jax.vmap(one)(terms.pairs, places)
 
 
-def _places(line: Line) -> Float[Array, "m n"]:
-    return line.lows[:, None] + line.node_steps[:, None] * np.arange(float(NODES))
+def _places(terms: Terms, line: Line) -> Float[Array, "m n"]:
+    index = np.arange(float(line_nodes(terms.pairs.centers.shape[-1])))
+    return line.lows[:, None] + line.node_steps[:, None] * index
 
 
 def _rotations(line: Line, d: Array, i: Array) -> tuple[Array, Array]:
@@ -54,7 +55,7 @@ def _weights(line: Line, logs: Array, t: Array) -> tuple[Array, Array, Array, Ar
 
 def _log_terms(terms: Terms, line: Line) -> Float[Array, "2 f"]:
     """Sum of the counts times the complex logarithms of transforms."""
-    places = _places(line)
+    places = _places(terms, line)
 
     def one(table: Array, term: tuple) -> tuple[Array, None]:
         count, t, logs = term
@@ -114,7 +115,7 @@ def _responses_jvp(primals: tuple, tangents: tuple) -> tuple[Responses, Response
 def _responses_over(
     terms: Terms, epsilons: Float[Array, " e"], line: Line, blocks: Any
 ) -> Responses:
-    places = _places(line)
+    places = _places(terms, line)
     drift = _drift(terms, line)
     c, scale = line.shift, line.side * line.step / np.pi
     subtracted = jnp.exp(line.aliases - line.lead + c * epsilons)
@@ -157,7 +158,7 @@ def _responses_over(
             felt = jnp.sum(lax.real(both * outer), axis=2)
             return state[0] + felt, state[1] + jnp.sum(lax.real(at * power), axis=1)
 
-        none = jnp.zeros((epsilons.size, 2, NODES)), jnp.zeros_like(epsilons)
+        none = jnp.zeros((epsilons.size, 2, places.shape[1])), jnp.zeros_like(epsilons)
         to_logs, to_count = lax.fori_loop(ROW, blocks, block, none)
         return count * inverse[:, None, None] * to_logs * p, inverse * to_count
 
@@ -184,7 +185,7 @@ def _log_value_jvp(primals: tuple, tangents: tuple) -> tuple[Array, Array]:
     terms, epsilons, line = primals
     moved, by, _ = tangents
     to_logs, to_counts, to_epsilons = _responses(terms, epsilons, line)
-    places = _places(line)
+    places = _places(terms, line)
     _, logs = jax.jvp(lambda x: _logs_at(x, places), (terms,), (moved,))
     total = jnp.einsum("meln,mln->e", to_logs, logs)
     total = total + jnp.einsum("me,m->e", to_counts, moved.counts)

@@ -45,8 +45,6 @@ from ..losses import (
 )
 
 UNIT = 2.0**-53
-NODES, MESH_NODES = 1024, 96
-"""Of the line's rule, and of each Chernoff bound's."""
 SIDE, BLOCK, MOST = 8, 64, 4096
 """Frequencies in a block, a square, and at most."""
 _ENDS = np.array(
@@ -90,6 +88,20 @@ def sums(arrays: tuple[Array, ...], axis: int) -> tuple[Array, ...]:
     return tuple(lax.reduce(tuple(arrays), zeros, plus, (axis % arrays[0].ndim,)))
 
 
+def mesh_nodes(components: int) -> int:
+    """The number of nodes of a Chernoff bound's rule.
+
+    Its error falls like e^(-2 pi v / h) with v < pi / range of the centers, and counts
+    as often as there are releases.
+    """
+    return 48 * max(components - 1, 2)
+
+
+def line_nodes(components: int) -> int:
+    """The nodes of a line's rule."""
+    return 1024 if components <= 5 else 2048
+
+
 class Terms(NamedTuple):
     """Pairs, stacked, and how often each of them adds."""
 
@@ -129,11 +141,12 @@ def chernoff_mesh(stack: Stack) -> Mesh:
     """Upper bounds of log M(c) and the variance there, on the mesh of shifts."""
     shifts = jnp.asarray(SHIFTS)
     c = SHIFTS[:, None]
+    nodes = mesh_nodes(stack.frames.gaps.shape[-1])
 
     def add(total: Array, term: tuple[Frame, Array]) -> tuple[Array, tuple]:
         frame, count = term
-        low, step = rule(frame, shifts, MESH_NODES)
-        t = low[:, None] + step[:, None] * np.arange(float(MESH_NODES))
+        low, step = rule(frame, shifts, nodes)
+        t = low[:, None] + step[:, None] * np.arange(float(nodes))
         logs = rough_logs(frame, t)
         loss, g = logs[1] - logs[0], (1 + c) * logs[1] - c * logs[0] - 0.5 * t * t
         peak = jnp.max(g, axis=1)
@@ -147,9 +160,9 @@ def chernoff_mesh(stack: Stack) -> Mesh:
         error = 2 * rule_error(frame, shifts, step, 0.0)
         error = where(error < 1, error, jnp.inf)
         error = jnp.minimum(error, 0.125 * curved * step * step) + LOST * curved
-        length = step * (MESH_NODES - 1)
+        length = step * (nodes - 1)
         slip = (1 + 2 * np.abs(SHIFTS)) * rough_slip(frame, length - low)
-        rounded = UNIT * (2 * MESH_NODES + 16 + 4 * jnp.abs(peak) + 2 * slip)
+        rounded = UNIT * (2 * nodes + 16 + 4 * jnp.abs(peak) + 2 * slip)
         log_m = peak + jnp.log(mass * step) + (error + rounded - _HALF_LOG)
         both = count * jnp.stack([log_m + 2 * UNIT * jnp.abs(log_m), variance])
         return total + where(count > 0, both, 0.0), (low, length)
@@ -226,7 +239,8 @@ class TermLine(NamedTuple):
 def _term_line(
     frame: Frame, low: Array, step: Array, shift: Array, ends: Array, total: Array
 ) -> TermLine:
-    t = low + step * np.arange(float(NODES))
+    nodes = line_nodes(frame.gaps.shape[-1])
+    t = low + step * np.arange(float(nodes))
     logs, shares, slips = densities(frame, t)
     loss, half, w = logs[1] - logs[0], 0.5 * t * t, 1 + shift
     tilt = w * logs[1] - shift * logs[0]
@@ -246,14 +260,14 @@ def _term_line(
     counted = (
         8 * (jnp.abs(grown) + w * jnp.abs(one)) + w * jnp.abs(grown - one) * loss_slip
     )
-    counted = counted + jnp.abs(excess) * (NODES + 16 + 4 * half + slips[0])
+    counted = counted + jnp.abs(excess) * (nodes + 16 + 4 * half + slips[0])
     mass, mean, rounded, near_one, near_slip = sums(
         (p, p * loss, p * size, base * excess, base * counted), 0
     )
     inverse, unit = 1 / mass, step * (1 / np.sqrt(2 * np.pi))
     mean, rounded, p = mean * inverse, rounded * inverse, p * inverse
     d = loss - mean
-    moved = jnp.abs(d) * (3 * NODES + size) + 2 * loss_slip
+    moved = jnp.abs(d) * (3 * nodes + size) + 2 * loss_slip
     moved, second = sums((p * moved, p * d * d), 0)
     deviation = 1.01 * jnp.sqrt(second)
     strip = rule_error(frame, shift, step, 0.0) + LOST * bend(frame, shift)
@@ -265,7 +279,7 @@ def _term_line(
     log_m_error = where(
         near,
         2 * (missed + UNIT * unit * near_slip),
-        2 * strip + UNIT * (2 * NODES + rounded + 4 * jnp.abs(peak)),
+        2 * strip + UNIT * (2 * nodes + rounded + 4 * jnp.abs(peak)),
     )
     moduli, angles, error = envelope(frame, shift, step, shares, total)
     sizes = jnp.exp(moduli - ends[:, None] * angles) @ p
@@ -328,7 +342,8 @@ def make_line(stack: Stack, sign: Array, mesh: Mesh, place: Place) -> Line:
     frames, counts, log_lost = stack
     c, h = jnp.asarray(SHIFTS)[place.row], 2 * np.pi / place.period
     lows = mesh.lows[:, place.row]
-    steps = mesh.lengths[:, place.row] * (1 / (NODES - 1))
+    nodes = line_nodes(frames.gaps.shape[-1])
+    steps = mesh.lengths[:, place.row] * (1 / (nodes - 1))
     ends, total = h * (_ENDS - 1.0), jnp.sum(counts)
     each = lambda x: _term_line(x[0], x[1], x[2], c, ends, total)
     made = lax.map(each, (frames, lows, steps))

@@ -3,12 +3,14 @@
 from typing import Any, overload
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, ArrayLike, Real
 
 from .._internal import _checks
 from .._internal._calls import explained
+from .._internal._concrete import known
 from .._internal._precision import in_float64
 from ..losses import (
     Alternatives,
@@ -111,9 +113,10 @@ class Composition(AbstractMechanism):
             else:
                 parts.append(inner)
                 num_steps.append(times)
+        parts, num_steps = _merged(parts, num_steps)
         if len(parts) == 1 and is_one(num_steps[0]):
             return parts[0]
-        return Composition.unchecked(parts=tuple(parts), num_steps=tuple(num_steps))
+        return Composition.unchecked(parts=parts, num_steps=num_steps)
 
     def exact(self) -> Exact | None:
         """Gaussian mechanisms together are one."""
@@ -148,6 +151,24 @@ class Composition(AbstractMechanism):
 
     def _group(self, size):
         return Composition(tuple(p.group(size) for p in self.parts), self.num_steps)
+
+
+def _merged(
+    parts: list[AbstractMechanism], num_steps: list[Any]
+) -> tuple[tuple[AbstractMechanism, ...], tuple[Any, ...]]:
+    """Different parts, each as often as all that are known to equal it together."""
+    found: dict[Any, tuple[AbstractMechanism, Any]] = {}
+    for part, times in zip(parts, num_steps, strict=True):
+        leaves, structure = jax.tree.flatten(part)
+        count, *numbers = (known(x) for x in (times, *leaves))
+        if count is None or any(x is None for x in numbers):
+            found[object()] = part, times  # what is traced equals nothing
+            continue
+        key = structure, *((x.dtype, x.shape, x.tobytes()) for x in numbers)
+        _, before = found.get(key, (part, 0.0))
+        found[key] = part, np.float64(before + count)
+    merged, counts = zip(*found.values(), strict=True)
+    return merged, counts
 
 
 def shared_by(parts: tuple[AbstractMechanism, ...]) -> frozenset[Shared]:

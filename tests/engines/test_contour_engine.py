@@ -5,6 +5,7 @@ step than is needed.
 """
 
 import functools
+import math
 
 import jax
 import jax.numpy as jnp
@@ -87,6 +88,24 @@ def test_epsilon_is_that_of_the_integral(name):
     ]
     assert at[0] * (1 + 1e-9) >= 1e-5 >= at[2] * (1 - 1e-9)
     np.testing.assert_allclose(at[1], 1e-5, rtol=1e-9)
+
+
+@pytest.mark.parametrize("size", [4, 8])
+def test_large_groups_are_tight(size):
+    # Weights of binomial counts down to 1e-24, and centers up to 13 deviations apart.
+    places, rate = np.arange(size + 1), 1e-3
+    counts = [math.comb(size, k) * rate**k * (1 - rate) ** (size - k) for k in places]
+    laws = places, np.eye(size + 1)[0], counts
+    run = fdp.DPSGD(noise_multiplier=0.6, sampling_prob=rate, num_steps=10**4)
+    found = run.group(size).remove.bounds(delta=1e-5)
+    assert found.status == fdp.Status.TIGHT
+    assert found.method == "contour"
+    at = [
+        _delta(0.6, laws, 10**4, float(x), 0.5, step=0.02)
+        for x in (found.lower, found.estimate, found.upper)
+    ]
+    assert at[0] * (1 + 1e-9) >= 1e-5 >= at[2] * (1 - 1e-9)
+    np.testing.assert_allclose(at[1], 1e-5, rtol=1e-8)
 
 
 def test_parts_add_whatever_they_come_as():
