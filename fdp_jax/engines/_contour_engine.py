@@ -17,18 +17,10 @@ from .._internal._shapes import kinds_of
 from ..losses import ComposedLoss, NormalMixtures
 from ._bounds import Profile, largest_loss, worst_of
 from ._interface import AbstractEngine, AbstractPlan, AbstractPrepared
-from ._line_queries import Root, see, solve
+from ._line_mesh import RIGHT, SHIFTS, Terms, capped, chernoff_mesh, prepared
+from ._line_queries import Root, line_at, see, solve
 from ._line_slopes import log_value
-from ._lines import (
-    RIGHT,
-    SHIFTS,
-    Line,
-    Terms,
-    chernoff_mesh,
-    locate,
-    make_line,
-    prepared,
-)
+from ._lines import Line, line_of
 
 
 def _terms(loss: ComposedLoss) -> Terms:
@@ -176,11 +168,7 @@ def _residual(
 def _plan(loss: ComposedLoss, signs: Array, anchor: Array) -> Line:
     terms = _terms(loss)
 
-    def one(sign: Array) -> Line:
-        stack = prepared(terms, sign)
-        mesh = chernoff_mesh(stack)
-        return make_line(stack, sign, mesh, locate(mesh, anchor, inverse=False))
-
+    one = lambda sign: line_at(prepared(terms, sign), sign, anchor)
     return lax.map(one, signs)
 
 
@@ -193,9 +181,8 @@ def _search(
 
     def one(direction: tuple[Array, Array, Array]) -> tuple[Root, Line]:
         sign, target, slack = direction
-        stack = prepared(terms, sign)
-        mesh = chernoff_mesh(stack)
-        line = make_line(stack, sign, mesh, locate(mesh, target, inverse=True))
+        stack = capped(prepared(terms, sign), target)
+        line = line_of(stack, sign, target, inverse=True)
         return solve(line, target, slack), line
 
     found, lines = lax.map(one, (signs, targets, slacks))

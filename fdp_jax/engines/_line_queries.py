@@ -10,7 +10,8 @@ from jaxtyping import Array, Bool, Float
 
 from .._internal._shapes import zeros_of
 from ..losses import where
-from ._lines import BLOCK, RIGHT, ROW, SHIFTS, UNIT, Line, frequencies, sums
+from ._line_mesh import BLOCK, RIGHT, SHIFTS, UNIT, Stack, capped, sums
+from ._lines import ROW, Line, frequencies, line_of
 
 
 class Seen(NamedTuple):
@@ -91,7 +92,7 @@ def evaluate(line: Line, epsilons: Float[Array, " e"]) -> Sum:
         noise,
         scale * (jnp.sqrt(line.error * line.bent) + turned * line.bent),
         where(tail, right, left),
-        where(tail, left, right),
+        where(tail, left, right) + jnp.exp(line.log_cut) * subtracted,
         jnp.asarray(SHIFTS)[row],
     )
 
@@ -112,16 +113,45 @@ def see(line: Line, epsilons: Float[Array, " e"]) -> Seen:
     upper = log(found.value + found.noise + found.lacking)
     # Components that were left out: delta moves by lost (1 + e^eps) at most.
     lost = line.log_lost + (jnp.maximum(epsilons, 0.0) + np.log(2))
+    lost = jnp.logaddexp(lost, line.log_cut)
     upper = where(jnp.isnan(upper) | jnp.isposinf(found.noise), jnp.inf, upper)
     upper = jnp.minimum(jnp.minimum(upper, chernoff(line, epsilons)), 0.0)
-    share = where(jnp.isneginf(line.log_lost), 0.0, jnp.exp(lost - lower))
+    share = where(jnp.isneginf(lost), 0.0, jnp.exp(lost - lower))
     lower = where(share < 0.5, lower - 2 * share, -jnp.inf)
     lower = where(jnp.isnan(lower), -jnp.inf, lower)
     known = jnp.isfinite(found.noise) & (found.value > 0)
     value = where(known, jnp.clip(log(found.value), lower, upper), upper)
-    upper = where(jnp.isneginf(line.log_lost), upper, jnp.logaddexp(upper, lost))
+    upper = jnp.logaddexp(upper, lost)
     alpha = log(jnp.abs(found.slope)) - epsilons
     return Seen(value, lower, jnp.minimum(upper, 0.0), alpha)
+
+
+_TRIES, _CLOSE, _WIDE = 5, 3.0, 1e-9
+"""Caps that are tried while a bracket of log delta is wide, until log delta turns out
+to be as close to what was guessed for the last one."""
+
+
+def line_at(stack: Stack, sign: Array, epsilon: Float[Array, ""]) -> Line:
+    """The line for a threshold; with caps where one without leaves doubt."""
+
+    @jax.jit
+    def make(guess: Array) -> tuple[Line, Array, Array]:
+        line = line_of(capped(stack, guess), sign, epsilon, inverse=False)
+        found = see(line, epsilon[None])
+        return line, found.log_value[0], (found.log_upper - found.log_lower)[0]
+
+    def again(state: tuple) -> tuple:
+        i, _, (_, value, _) = state
+        guess = where(i > 0, value, -jnp.inf)
+        return i + 1, guess, make(guess)
+
+    def unfinished(state: tuple) -> Array:
+        i, guess, (_, value, width) = state
+        closer = jnp.isneginf(guess) | (value < guess - _CLOSE)
+        return (i == 0) | ((i < _TRIES) & closer & ~(width < _WIDE))
+
+    start = np.int32(0), epsilon, zeros_of(make, epsilon)
+    return lax.while_loop(unfinished, again, start)[2][0]
 
 
 class Root(NamedTuple):
@@ -174,10 +204,10 @@ def solve(line: Line, target: Float[Array, ""], slack: Float[Array, "2"]) -> Roo
         where(RIGHT, (line.bounds - target + slack) / SHIFTS, jnp.inf)
     )
     highest = least(slack[1])
-    gone = jnp.exp(line.log_lost + jnp.maximum(highest, 0.0) + np.log(2) - target)
-    gone = where(
-        jnp.isneginf(line.log_lost), 0.0, where(gone < 0.25, 2 * gone, jnp.inf)
-    )
+    gone = line.log_lost + jnp.maximum(highest, 0.0) + np.log(2)
+    gone = jnp.logaddexp(gone, line.log_cut)
+    share = where(jnp.isneginf(gone), 0.0, jnp.exp(gone - target))
+    gone = where(share < 0.25, 2 * share, jnp.inf)
     less, more = (wanted * jnp.expm1(x + gone) for x in slack)
     steep = 1 / jnp.maximum(slope - vague, 0.0)
     size = noise + over + lacking + less + more + jnp.abs(residue)

@@ -16,8 +16,9 @@ from jax.lax import stop_gradient
 from jaxtyping import Array, Float
 
 from ..losses import densities
+from ._line_mesh import BLOCK, Terms
 from ._line_queries import look_up
-from ._lines import BLOCK, MOST, ROW, SIDE, Line, Terms, frequencies, line_nodes
+from ._lines import MOST, ROW, SIDE, Line, frequencies, line_nodes
 
 _ALL = np.int32(MOST // BLOCK)
 
@@ -41,9 +42,11 @@ def _rotations(line: Line, d: Array, i: Array) -> tuple[Array, Array]:
     return outer, inner
 
 
-def _weights(line: Line, logs: Array, t: Array) -> tuple[Array, Array, Array, Array]:
+def _weights(
+    line: Line, logs: Array, t: Array, kept: Array
+) -> tuple[Array, Array, Array, Array]:
     """Normalized weights, losses less their mean, that, and log M(c), at nodes."""
-    tilt = (1 + line.shift) * logs[1] - line.shift * logs[0] - 0.5 * t * t
+    tilt = (1 + line.shift) * logs[1] - line.shift * logs[0] - 0.5 * t * t + kept
     peak = stop_gradient(jnp.max(tilt))
     p = jnp.exp(tilt - peak)
     mass = jnp.sum(p)
@@ -58,8 +61,8 @@ def _log_terms(terms: Terms, line: Line) -> Float[Array, "2 f"]:
     places = _places(terms, line)
 
     def one(table: Array, term: tuple) -> tuple[Array, None]:
-        count, t, logs = term
-        p, d, mean, log_m = _weights(line, logs, t)
+        count, t, logs, kept = term
+        p, d, mean, log_m = _weights(line, logs, t, kept)
 
         def block(i: Array, table: Array) -> Array:
             outer, inner = _rotations(line, d, i)
@@ -75,7 +78,7 @@ def _log_terms(terms: Terms, line: Line) -> Float[Array, "2 f"]:
         return lax.fori_loop(ROW, _ALL, block, table), None
 
     table = jnp.zeros((2, MOST))
-    each = terms.counts, places, _logs_at(terms, places)
+    each = terms.counts, places, _logs_at(terms, places), line.kept
     return lax.scan(one, table, each)[0]
 
 
@@ -140,8 +143,8 @@ def _responses_over(
     inverse = scale / jnp.where(best == 0, 1.0, best)
 
     def one(term: tuple) -> tuple[Array, Array]:
-        count, t, logs = term
-        p, d, mean, log_m = _weights(line, logs, t)
+        count, t, logs, kept = term
+        p, d, mean, log_m = _weights(line, logs, t, kept)
 
         def block(i: Array, state: tuple[Array, Array]) -> tuple[Array, Array]:
             outer, inner = _rotations(line, d, i)
@@ -162,7 +165,7 @@ def _responses_over(
         to_logs, to_count = lax.fori_loop(ROW, blocks, block, none)
         return count * inverse[:, None, None] * to_logs * p, inverse * to_count
 
-    each = terms.counts, places, _logs_at(terms, places)
+    each = terms.counts, places, _logs_at(terms, places), line.kept
     to_logs, to_counts = lax.map(one, each)
     return to_logs, to_counts, -inverse * slope
 

@@ -23,7 +23,6 @@ R = 2 pi / h, for m < 0 and m > 0 (Poisson summation).  For -1 < c < 0 the same 
 from typing import NamedTuple
 
 import equinox as eqx
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
@@ -32,189 +31,45 @@ from jaxtyping import Array, Float, Int
 from ..losses import (
     LOST,
     Frame,
-    NormalMixtures,
     bend,
     densities,
     envelope,
+    kept_slip,
     law_error,
-    rough_logs,
-    rough_slip,
-    rule,
+    log_kept,
     rule_error,
+    turned_error,
     where,
 )
+from ._line_mesh import (
+    BLOCK,
+    DIGITS,
+    SHIFTS,
+    UNIT,
+    Mesh,
+    Place,
+    Stack,
+    chernoff_mesh,
+    locate,
+    sums,
+)
 
-UNIT = 2.0**-53
-SIDE, BLOCK, MOST = 8, 64, 4096
-"""Frequencies in a block, a square, and at most."""
+SIDE, MOST = 8, 4096
+"""Frequencies in a row of a block, and at most."""
 _ENDS = np.array(
     [16, 24, 32, 40, 48, 56, 64, 80, 96, 112, 128, 160, 192, 256, 320, 384]
 )
 _ENDS = np.concatenate([_ENDS, [512, 640, 768, 1024, 1280, 1536, 2048, 3072, MOST]])
 """Numbers of frequencies after which a sum may end."""
-_DIGITS = 37.0
-"""Minus the log of the wanted relative error of a truncation, or of an alias."""
-_FREE = 2.0
-"""Cancellation, as the log of a factor, that is not worth a longer period."""
-_right = 0.0025 * 1.25 ** np.arange(68.0)
-_right = np.append(_right, _right[-1] * 1.6 ** np.arange(1.0, 30.0))
-_inner = -1 / (1 + np.exp(np.linspace(-5.0, 5.0, 12)))
-SHIFTS = np.concatenate([_right, _inner])
-RIGHT = SHIFTS > 0
-_PAYOFF = np.concatenate(
-    [_right * np.log(_right / (1 + _right)) - np.log1p(_right), np.zeros(_inner.size)]
-)
-"""Log of the largest (1 - e^-u) e^(-c u), u > 0; of 1 - delta it is 1."""
-_GAP = np.abs(SHIFTS - SHIFTS[:, None])
-_STEEP = 1 / np.where(_GAP == 0, 1e-300, _GAP)
-_LEFT = np.where((SHIFTS[:, None] > SHIFTS) & ~RIGHT, 0, np.inf)
-"""By contour and bound: which of them bound aliases on the left, infinite if not."""
-_BEYOND = np.where((SHIFTS[:, None] < SHIFTS) & RIGHT, 0, np.inf)
-_HALF_LOG = 0.5 * np.log(2 * np.pi)
-_WIDTH = 2 * np.pi * (1 + 2 * SHIFTS + 2 * SHIFTS**2)
-_POLE = np.sqrt(2 * np.pi) * np.abs(SHIFTS * (1 + SHIFTS))
-"""The integrand's width, of which (variance + 1/c^2 + 1/(1+c)^2) is the inverse."""
-_NEVER, _NEVER_RIGHT = np.where(RIGHT, 0, np.inf), np.where(RIGHT, np.inf, 0)
-_NARROWEST = 1.01 * np.pi * BLOCK / (1.3 * np.sqrt(2 * _DIGITS))
-"""A normal law's frequencies are no fewer than half a block."""
+_LEVELS = 16 * 4.0 ** np.arange(5)
+"""Numbers of frequencies up to which errors of a rule are bounded together."""
 _TRIANGLE = np.tri(BLOCK)
 ROW = np.int32(0)
-
-
-def sums(arrays: tuple[Array, ...], axis: int) -> tuple[Array, ...]:
-    """Sums of arrays side by side: one loop (XLA splits up the sum of one array)."""
-    zeros = tuple(np.zeros((), x.dtype) for x in arrays)
-    plus = lambda a, b: tuple(x + y for x, y in zip(a, b, strict=True))
-    return tuple(lax.reduce(tuple(arrays), zeros, plus, (axis % arrays[0].ndim,)))
-
-
-def mesh_nodes(components: int) -> int:
-    """The number of nodes of a Chernoff bound's rule.
-
-    Its error falls like e^(-2 pi v / h) with v < pi / range of the centers, and counts
-    as often as there are releases.
-    """
-    return 48 * max(components - 1, 2)
 
 
 def line_nodes(components: int) -> int:
     """The nodes of a line's rule."""
     return 1024 if components <= 5 else 2048
-
-
-class Terms(NamedTuple):
-    """Pairs, stacked, and how often each of them adds."""
-
-    pairs: NormalMixtures
-    counts: Float[Array, " m"]
-
-
-class Stack(NamedTuple):
-    """Terms in one direction, prepared."""
-
-    frames: Frame
-    counts: Float[Array, " m"]
-    log_lost: Float[Array, ""]
-    """Of the weight of components that were left out, in all of them."""
-
-
-def prepared(terms: Terms, sign: Array) -> Stack:
-    """The terms in a direction: as given (1), or exchanged (-1)."""
-    pairs = jax.vmap(lambda pair: pair.directed(sign))(terms.pairs)
-    lost = jnp.max(pairs.log_lost()) + jnp.log(jnp.sum(terms.counts))
-    return Stack(jax.vmap(NormalMixtures.frame)(pairs), terms.counts, lost)
-
-
-class Mesh(NamedTuple):
-    """Chernoff bounds on the mesh of shifts."""
-
-    upper: Float[Array, " r"]
-    """Upper bounds of log M(c)."""
-    variance: Float[Array, " r"]
-    """Of the tilted loss, about."""
-    lows: Float[Array, "m r"]
-    lengths: Float[Array, "m r"]
-    """Of the windows of every term."""
-
-
-def chernoff_mesh(stack: Stack) -> Mesh:
-    """Upper bounds of log M(c) and the variance there, on the mesh of shifts."""
-    shifts = jnp.asarray(SHIFTS)
-    c = SHIFTS[:, None]
-    nodes = mesh_nodes(stack.frames.gaps.shape[-1])
-
-    def add(total: Array, term: tuple[Frame, Array]) -> tuple[Array, tuple]:
-        frame, count = term
-        low, step = rule(frame, shifts, nodes)
-        t = low[:, None] + step[:, None] * np.arange(float(nodes))
-        logs = rough_logs(frame, t)
-        loss, g = logs[1] - logs[0], (1 + c) * logs[1] - c * logs[0] - 0.5 * t * t
-        peak = jnp.max(g, axis=1)
-        p = jnp.exp(g - peak[:, None])
-        mass, mean, second = sums((p, p * loss, p * loss * loss), 1)
-        mean, second = mean / mass, second / mass
-        variance = jnp.maximum(second - mean * mean, 0.0) + 1e-14 * second
-        # The rule's error; or that of convex interpolation, whatever the rule: on a
-        # cell g is at most its chord and bend (t - t_i) (t_(i+1) - t) / 2.
-        curved = bend(frame, shifts)
-        error = 2 * rule_error(frame, shifts, step, 0.0)
-        error = where(error < 1, error, jnp.inf)
-        error = jnp.minimum(error, 0.125 * curved * step * step) + LOST * curved
-        length = step * (nodes - 1)
-        slip = (1 + 2 * np.abs(SHIFTS)) * rough_slip(frame, length - low)
-        rounded = UNIT * (2 * nodes + 16 + 4 * jnp.abs(peak) + 2 * slip)
-        log_m = peak + jnp.log(mass * step) + (error + rounded - _HALF_LOG)
-        both = count * jnp.stack([log_m + 2 * UNIT * jnp.abs(log_m), variance])
-        return total + where(count > 0, both, 0.0), (low, length)
-
-    terms = stack.frames, stack.counts
-    total, (lows, lengths) = lax.scan(add, jnp.zeros((2, SHIFTS.size)), terms)
-    # A bound that is not a number says nothing.
-    upper = where(total[0] < jnp.inf, total[0], jnp.inf)
-    return Mesh(upper, total[1], lows, lengths)
-
-
-class Place(NamedTuple):
-    """The place of a profile, what the mesh says of it, and the line to take."""
-
-    epsilon: Float[Array, ""]
-    log_value: Float[Array, ""]
-    """Log of delta, or of 1 - delta where the shift is negative, about."""
-    bounds: Float[Array, " r"]
-    """Less c eps: logs of upper bounds of delta, for c < 0 of 1 - delta."""
-    row: Int[Array, ""]
-    """Of the mesh: the shift."""
-    period: Float[Array, ""]
-    aliases: Float[Array, ""]
-    """Log of the sum of e^(-|c| m R), m > 0: of all aliases beyond c = 0."""
-
-
-def locate(mesh: Mesh, target: Array, *, inverse: bool) -> Place:
-    """The place for a threshold, or for a log delta (`inverse`), and its line."""
-    upper, variance = mesh.upper, mesh.variance
-    bounds = upper + 4 * UNIT * (1 + jnp.abs(upper)) + _PAYOFF
-    # The integrand at the saddle point, by Laplace's method.
-    rough = upper - 0.5 * jnp.log(variance * _POLE**2 + _WIDTH)
-    if inverse:
-        middle = np.zeros((), bool)
-        epsilon, log_value = jnp.min((rough - target) / SHIFTS + _NEVER), target
-        logs = rough - SHIFTS * epsilon
-    else:
-        epsilon, logs = target, rough - SHIFTS * target
-        right, rest = jnp.min(logs + _NEVER), jnp.min(logs + _NEVER_RIGHT)
-        middle = (rest < right) & (rest < -1)
-        log_value = jnp.minimum(where(middle, rest, right), 0.0)
-    # The shortest period for which aliases drop below the digits wanted.
-    need = (bounds - SHIFTS * epsilon + (_DIGITS - log_value)) * _STEEP
-    left, right = jnp.min(need + _LEFT, axis=1), jnp.min(need + _BEYOND, axis=1)
-    narrowest = _NARROWEST * jnp.sqrt(variance)
-    period = jnp.maximum(jnp.maximum(left, right), narrowest)
-    falls = np.abs(SHIFTS) * period
-    aliases = -falls - jnp.log(-jnp.expm1(-falls))
-    cost = jnp.maximum(jnp.maximum(logs, aliases) - (log_value + _FREE), 0.0)
-    cost = jnp.log(period) + cost + where(middle, _NEVER_RIGHT, _NEVER)
-    row = jnp.argmin(where(cost < jnp.inf, cost, jnp.inf)).astype(jnp.int32)
-    return Place(epsilon, log_value, bounds, row, period[row], aliases[row])
 
 
 class TermLine(NamedTuple):
@@ -232,17 +87,22 @@ class TermLine(NamedTuple):
     """Rounding of M(c + iy) / M(c), over y."""
     strip: Float[Array, ""]
     """Relative error of the rule for M(c), and of what is beyond its ends."""
+    turned: Float[Array, " l"]
+    """The rule's relative error up to each of `_LEVELS`."""
     log_envelope: Float[Array, " b"]
     """At all places where the sum may end."""
+    kept: Float[Array, " n"]
+    """Log of what a cap keeps, at the nodes."""
 
 
 def _term_line(
-    frame: Frame, low: Array, step: Array, shift: Array, ends: Array, total: Array
+    frame: Frame, low: Array, step: Array, shift: Array, h: Array, total: Array
 ) -> TermLine:
     nodes = line_nodes(frame.gaps.shape[-1])
     t = low + step * np.arange(float(nodes))
     logs, shares, slips = densities(frame, t)
-    loss, half, w = logs[1] - logs[0], 0.5 * t * t, 1 + shift
+    kept, slip = log_kept(frame, t), kept_slip(frame, t)
+    loss, half, w = logs[1] - logs[0], 0.5 * t * t - kept, 1 + shift
     tilt = w * logs[1] - shift * logs[0]
     peak = jnp.max(tilt - half)
     p, base = jnp.exp(tilt - half - peak), jnp.exp(logs[0] - half)
@@ -252,15 +112,16 @@ def _term_line(
     size = w * (slips[1] + 4 * jnp.abs(logs[1])) + far * (
         slips[0] + 4 * jnp.abs(logs[0])
     )
-    size = size + 16 + 4 * half
-    # M(c) - 1 = E_P[e^(wl) - 1 - w (e^l - 1)], for M next to one.
+    size = size + 16 + 4 * half + slip
+    # M(c) - 1 = E_P[e^(wl) - 1 - w (e^l - 1)], for M next to one; of what is kept up to
+    # (1 + 2 w) cut.
     grown = jnp.expm1(jnp.minimum(w * loss, 700.0))
     one = jnp.expm1(jnp.minimum(loss, 700.0))
     excess = grown - w * one
     counted = (
         8 * (jnp.abs(grown) + w * jnp.abs(one)) + w * jnp.abs(grown - one) * loss_slip
     )
-    counted = counted + jnp.abs(excess) * (nodes + 16 + 4 * half + slips[0])
+    counted = counted + jnp.abs(excess) * (nodes + 16 + 4 * half + slips[0] + slip)
     mass, mean, rounded, near_one, near_slip = sums(
         (p, p * loss, p * size, base * excess, base * counted), 0
     )
@@ -274,15 +135,16 @@ def _term_line(
     direct = peak + jnp.log(mass * unit)
     largest = jnp.maximum(w, 1.0) * jnp.max(jnp.abs(loss))
     near = (jnp.abs(direct) < 0.25) & (largest < 600)
-    missed = (1 + w) * 2 * law_error(step) + 2 * strip
+    missed = (1 + w) * 2 * (law_error(frame, step) + frame.cut) + 2 * strip
     log_m = where(near, lax.log1p(where(near, near_one * unit, 0.0)), direct)
     log_m_error = where(
         near,
         2 * (missed + UNIT * unit * near_slip),
         2 * strip + UNIT * (2 * nodes + rounded + 4 * jnp.abs(peak)),
     )
-    moduli, angles, error = envelope(frame, shift, step, shares, total)
-    sizes = jnp.exp(moduli - ends[:, None] * angles) @ p
+    lost = -jnp.expm1(kept)
+    moduli, angles, error = envelope(frame, shift, step, shares, lost, total)
+    sizes = jnp.exp(moduli - (h * (_ENDS - 1.0))[:, None] * angles) @ p
     return TermLine(
         p,
         d,
@@ -292,8 +154,10 @@ def _term_line(
         where(strip < 0.1, log_m_error, jnp.inf),
         UNIT * (moved + rounded * deviation),
         strip,
+        turned_error(frame, shift, t, p, shares, h * _LEVELS),
         # Of a positive sum; the share is more than its roundings.
         jnp.log(sizes * (1 + 1e-12) + error + strip),
+        kept,
     )
 
 
@@ -320,11 +184,15 @@ class Line(eqx.Module):
     bounds: Float[Array, "..."]
     aliases: Float[Array, "..."]
     log_lost: Float[Array, "..."]
+    log_cut: Float[Array, "..."]
+    """Log of what caps leave out of delta, at most."""
     epsilon: Float[Array, "..."]
     """The place."""
     lows: Float[Array, "... m"]
     node_steps: Float[Array, "... m"]
     """The rules of all terms."""
+    kept: Float[Array, "... m n"]
+    """Log of what their caps keep, at the nodes."""
 
     @property
     def side(self) -> Array:
@@ -345,7 +213,7 @@ def make_line(stack: Stack, sign: Array, mesh: Mesh, place: Place) -> Line:
     nodes = line_nodes(frames.gaps.shape[-1])
     steps = mesh.lengths[:, place.row] * (1 / (nodes - 1))
     ends, total = h * (_ENDS - 1.0), jnp.sum(counts)
-    each = lambda x: _term_line(x[0], x[1], x[2], c, ends, total)
+    each = lambda x: _term_line(x[0], x[1], x[2], c, h, total)
     made = lax.map(each, (frames, lows, steps))
     some = counts > 0
     logs, errors = made.log_m, made.log_m_error + 4 * UNIT * jnp.abs(made.log_m)
@@ -353,7 +221,7 @@ def make_line(stack: Stack, sign: Array, mesh: Mesh, place: Place) -> Line:
     whole = jnp.stack([counts * logs, counts * errors, centers, jnp.abs(centers)])
     lead, lead_error, center, center_size = jnp.sum(where(some, whole, 0.0), axis=1)
     # The log of what does not matter to the sum: where less is beyond, it ends.
-    wanted = place.log_value - lead + c * place.epsilon - jnp.log(h / np.pi) - _DIGITS
+    wanted = place.log_value - lead + c * place.epsilon - jnp.log(h / np.pi) - DIGITS
     logs = counts[:, None] * (made.log_envelope + 1e-12)
     # Terms beyond Y are less than |M(c + iY)| times the sum of 1/y^2.
     tails = jnp.sum(where(some[:, None], logs, 0.0), axis=0) - jnp.log(ends * h)
@@ -391,7 +259,10 @@ def make_line(stack: Stack, sign: Array, mesh: Mesh, place: Place) -> Line:
             near = lax.log1p(jnp.maximum(excess, -0.25))
             log_phi = 0.5 * where(close, near, jnp.log(square))
             angle = jnp.arctan2(imag, 1 + real)
-            off = rule_error(frame, c, step, y) + line.strip + y * line.turn
+            near = y < h * _LEVELS[:, None]
+            turned = jnp.min(where(near, line.turned[:, None], jnp.inf), axis=0)
+            off = jnp.minimum(rule_error(frame, c, step, y), turned)
+            off = off + line.strip + y * line.turn
             share = (off + where(close, 0 * y, 8 * UNIT)) * jnp.exp(-log_phi)
             # |prod a^n - prod b^n| <= prod (|b| + off)^n - prod |b|^n for n >= 1, and
             # for smaller n with twice the error, if that is less than a quarter.
@@ -458,7 +329,15 @@ def make_line(stack: Stack, sign: Array, mesh: Mesh, place: Place) -> Line:
         bounds=place.bounds,
         aliases=where(ended, place.aliases, -jnp.inf),
         log_lost=log_lost,
+        log_cut=jnp.log(jnp.sum(where(some, counts * frames.cut, 0.0))),
         epsilon=place.epsilon,
         lows=lows,
         node_steps=steps,
+        kept=made.kept,
     )
+
+
+def line_of(stack: Stack, sign: Array, target: Array, *, inverse: bool) -> Line:
+    """The line for a threshold, or for a log delta (`inverse`)."""
+    mesh = chernoff_mesh(stack)
+    return make_line(stack, sign, mesh, locate(mesh, target, inverse=inverse))

@@ -44,13 +44,19 @@ from ._normal_mixtures import (
     NormalMixtures as NormalMixtures,
     bend as bend,
     densities as densities,
-    envelope as envelope,
-    law_error as law_error,
+    kept_slip as kept_slip,
+    log_kept as log_kept,
     rough_logs as rough_logs,
     rough_slip as rough_slip,
+    where as where,
+)
+from ._normal_rules import (
+    envelope as envelope,
+    law_error as law_error,
     rule as rule,
     rule_error as rule_error,
-    where as where,
+    too_far as too_far,
+    turned_error as turned_error,
 )
 from ._poisson import (
     PoissonLoss as PoissonLoss,

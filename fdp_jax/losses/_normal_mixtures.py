@@ -19,6 +19,16 @@ for every pair whose centers of P are not right of those of Q:
   centers).  So -g'' <= bend(c) = 1 + max(c, 0) r_P^2 / 4.
 - On Im t = v: |e^B| is at most its value on the line, and |e^A| at least cos(v r_P / 2)
   times it (all rotations e^(i d v) are within half of that of the one in the middle).
+
+Outcomes that never happen may rule M(c): of a rare component with a large loss, the
+tilted law is around centers many times as far out.  With a cap, both laws have the
+density of what is kept of them,
+
+    k(t) = Phi(RATE (T - t)),   E_P[1 - k] <= E_Q[1 - k] <= cut
+
+(the loss rises with t).  k is entire, |k(t + iv)| <= e^(RATE^2 v^2 / 2) k(t) (integrate
+the normal density along a line at that height) and so is 1 - k, and -(log k)'' <=
+RATE^2.
 """
 
 from typing import NamedTuple
@@ -37,8 +47,13 @@ LOST = 1e-20
 of its largest value, and the integral is sqrt(2 pi / bend) of that at least."""
 LEAST = 1e-200
 """Weight below which a component is left out; what it weighs counts as lost."""
-_EARLY = np.asarray([12.0, 14, 17, 20, 25, 30, 37, 45, 60, 80, 120, 180])
-"""Where a window may end early."""
+_EARLY = 12 * 1.2 ** np.arange(20.0)
+_BEYOND_CAP = np.append([4.4, 5.0, 5.8], 7 * 1.35 ** np.arange(17.0))
+"""Where a window may end early, without a cap, and beyond one."""
+RATE = 2.0
+"""One over the width in which a cap falls."""
+_DEEPEST, _UNCAPPED = 37.8, 1e9
+"""The most deviations beyond a cap, where its share is 1e-312, and no cap's place."""
 _LARGE = 600.0
 """Exponent from which on numbers are scaled down."""
 UNIT = 2.0**-53
@@ -80,19 +95,39 @@ class Frame(NamedTuple):
     """Of the centers of P; of those of either law, or a little more."""
     turn: Float[Array, ""]
     """|Im l| <= turn v on Im t = v."""
+    base_log: Float[Array, ""]
     slope: Float[Array, ""]
-    """A'(0)."""
+    """A and A' at 0."""
+    early: Float[Array, " e"]
+    """Places where a window may end early."""
     early_logs: Float[Array, " e"]
-    early_slopes: Float[Array, " e"]
-    """B and B' at places where a window may end."""
+    """B there."""
+    top: Float[Array, ""]
+    """The place T of the cap."""
+    curved: Float[Array, ""]
+    """A bound of -(log k)''."""
+    cut: Float[Array, ""]
+    """E_Q[1 - k], at most."""
 
+    def capped(self, log_cut: Float[Array, ""]) -> "Frame":
+        """The pair without outcomes that Q has with that probability at most.
 
-class Rule(NamedTuple):
-    """A trapezoid rule for given shifts c, which have the leading axes."""
-
-    low: Float[Array, "..."]
-    """The first node."""
-    step: Float[Array, "..."]
+        E[1 - k] = Phi((d - T) / w) of a component, w^2 = 1 + 1 / RATE^2, and Phi(-x) <=
+        e^(-x^2 / 2) / 2.  A logarithm of -inf is for no cap.
+        """
+        d, k = self.gaps[1] + self.base[1], self.gaps.shape[1]
+        logs = self.log_weights[1] + self.gone[1] + (np.log(k) - log_cut)
+        reach = np.sqrt(1 + RATE**-2) * jnp.sqrt(2 * jnp.maximum(logs, 0.0))
+        top = jnp.max(where(logs > 0, d + reach, -jnp.inf))
+        some = (top < _UNCAPPED) & (top > 0)
+        early = where(some, top + _BEYOND_CAP, self.early)
+        return self._replace(
+            early=early,
+            early_logs=_law_at(d, self.log_weights[1] + self.gone[1], early)[0],
+            top=where(some, top, _UNCAPPED),
+            curved=where(some, RATE**2, 0.0),
+            cut=where(some, jnp.exp(log_cut), 0.0),
+        )
 
 
 class Densities(NamedTuple):
@@ -149,15 +184,8 @@ class NormalMixtures(eqx.Module):
         base = jnp.sum(chosen * self.centers, axis=1)
         gaps = self.centers - base[:, None]
         bends = 0.5 * gaps * (self.centers + base[:, None])
-        # Posterior means of the centers: of P at zero, of Q farther out.
-        places = np.append(0.0, _EARLY)
-        centers = self.centers[:, None]
-        powers = centers * (places - 0.5 * centers) + (logs + gone)[..., None]
-        top = jnp.max(powers, axis=1, keepdims=True)
-        shares = jnp.exp(powers - top)
-        mass = jnp.sum(shares, axis=1)
-        slopes = jnp.sum(shares * centers, axis=1) / mass
-        values = top[:, 0] + jnp.log(mass)
+        zero, early = np.zeros(1), jnp.asarray(_EARLY)
+        at_zero = _law_at(self.centers, logs[0] + gone[0], zero)
         low = jnp.min(self.centers - gone, axis=1)
         high = jnp.max(self.centers + gone, axis=1)
         widths = high - low
@@ -173,10 +201,26 @@ class NormalMixtures(eqx.Module):
             widths[0],
             jnp.maximum(jnp.max(widths), 1e-3),
             jnp.max(high - low[::-1]),
-            slopes[0, 0],
-            values[1, 1:],
-            slopes[1, 1:],
+            at_zero[0][0],
+            at_zero[1][0],
+            early,
+            _law_at(self.centers, logs[1] + gone[1], early)[0],
+            top=np.float64(_UNCAPPED),
+            curved=np.float64(0.0),
+            cut=np.float64(0.0),
         )
+
+
+def _law_at(
+    centers: Float[Array, " k"], logs: Float[Array, " k"], places: Float[Array, " e"]
+) -> tuple[Float[Array, " e"], Float[Array, " e"]]:
+    """A law's log density and its slope, at some places."""
+    d = centers[:, None]
+    powers = d * (places - 0.5 * d) + logs[:, None]
+    top = jnp.max(powers, axis=0)
+    shares = jnp.exp(powers - top)
+    mass = jnp.sum(shares, axis=0)
+    return top + jnp.log(mass), jnp.sum(shares * d, axis=0) / mass
 
 
 def densities(frame: Frame, t: Float[Array, " n"]) -> Densities:
@@ -223,126 +267,20 @@ def rough_slip(frame: Frame, farthest: Float[Array, "..."]) -> Float[Array, "...
     return slip + 2 * jnp.square(farthest)
 
 
+def log_kept(frame: Frame, t: Float[Array, "..."]) -> Float[Array, "..."]:
+    """Log k, see `kept_slip`."""
+    x = jnp.minimum(RATE * (t - frame.top), _DEEPEST)
+    return jnp.log(0.5 * lax.erfc(np.sqrt(0.5) * x))
+
+
+def kept_slip(frame: Frame, t: Float[Array, "..."]) -> Float[Array, "..."]:
+    """Its rounding in units: of `erfc` (jaxlib 0.10, SciPy 1.15), and of t - T."""
+    x = RATE * (t - frame.top)
+    above, near = jnp.maximum(x, 0.0), jnp.maximum(x + 4, 0.0)
+    return 8 + 3 * above * above + 4 * near * jnp.abs(t)
+
+
 def bend(frame: Frame, shift: Float[Array, "..."]) -> Float[Array, "..."]:
-    """A bound of -g''."""
-    return 1 + 0.25 * jnp.square(frame.range_p) * jnp.maximum(shift, 0.0)
-
-
-def rule(frame: Frame, shift: Float[Array, "..."], count: int) -> Rule:
-    """Nodes that see P, Q and what is tilted by a shift.
-
-    Left of zero A' <= A'(0), right of it A' >= A'(0).  So for c >= 0, g' >= d_Q - c
-    A'(0) - t left of zero and g' <= D_Q - c A'(0) - t right of it, with the least and
-    the largest center d_Q and D_Q times 1 + c; REACH beyond where that is zero the
-    integrand has fallen by e^(-REACH^2 / 2), and falls by e^-REACH per unit.
-
-    The right end may come earlier, at T: if g' <= m - t up to T with m <= T - REACH
-    the first holds, and by the chord of the convex B from T to the end as it was, and
-    the tangent of A at 0, the second if that slope is below T - REACH, too.
-    """
-    positive = jnp.maximum(shift, 0.0)
-    negative = jnp.minimum(shift, 0.0)
-    least = (1 + shift) * frame.low[1] - positive * frame.slope
-    most = (1 + shift) * frame.high[1] - positive * frame.slope
-    least = least - negative * frame.low[0]
-    most = most - negative * frame.high[0]
-    first = jnp.minimum(jnp.min(frame.low), jnp.minimum(least, 0.0)) - REACH
-    last = jnp.max(frame.high) + REACH
-    end = jnp.maximum(most, 0.0)
-    # The chord of B from where it may end, with an upper bound of B at the end.
-    d, logs = frame.gaps[1] + frame.base[1], frame.log_weights[1] + frame.gone[1]
-    far = jnp.max(d * end[..., None] - 0.5 * d * d + logs, axis=-1) + np.log(d.size)
-    ahead = end[..., None] - _EARLY
-    chord = (far[..., None] - frame.early_logs) / jnp.maximum(ahead, 1e-3)
-    slope = frame.early_slopes + 0 * chord
-    steepest = where(ahead > 1e-3, jnp.maximum(slope, chord), slope)
-    steepest = (1 + shift)[..., None] * steepest - (shift * frame.slope)[..., None]
-    fits = (steepest <= _EARLY - REACH - 1e-6) & (shift > 0)[..., None]
-    early_end = jnp.min(where(fits, _EARLY, jnp.inf), axis=-1)
-    last = jnp.maximum(last, jnp.minimum(end + REACH, early_end))
-    return Rule(first, (last - first) * (1 / (count - 1)))
-
-
-def rule_error(
-    frame: Frame,
-    shift: Float[Array, "..."],
-    step: Float[Array, "..."],
-    frequency: Float[Array, "..."] | float,
-) -> Float[Array, "..."]:
-    """A bound of |sum - M(c + iy)| / M(c), for y >= 0, without what is beyond the ends.
-
-    If an integrand is analytic for |Im t| <= v and its modulus there integrates to at
-    most F, the trapezoid rule is off by at most 2 F / (e^(2 pi v / h) - 1) <= 4 F e^(-2
-    pi v / h) where the latter is below 2 F.  On Im t = v, with a = v r_P / 2 < pi / 2,
-
-        F / M(c) <= exp(v^2/2 + |y| v turn - max(c, 0) log cos a),
-
-    for every v < pi / r; v is near where that is least.  (No mixture is zero there, so
-    that both logarithms are analytic.)
-    """
-    rate = 2 * np.pi / step - frequency * frame.turn
-    high = jnp.maximum(rate / bend(frame, shift), 0.0)
-    high = jnp.minimum(high, 2.8 / frame.range)
-    room = jnp.maximum(shift, 0) * jnp.log(jnp.cos(0.5 * frame.range_p * high))
-    error = 4 * jnp.exp((0.5 * high - rate) * high - room)
-    return where(2 * np.pi * high > 0.7 * step, error, jnp.inf)
-
-
-def law_error(step: Float[Array, "..."]) -> Float[Array, "..."]:
-    """The same for either law by itself, whose density is entire."""
-    return 4 * jnp.exp(-2 * np.square(np.pi) / jnp.square(step)) + 2 * LOST
-
-
-class Envelope(NamedTuple):
-    """|M(c + iy)| <= M(c) E_c[e^(moduli - y angles)] (1 + error) for y and all beyond.
-
-    E_c is over the nodes' normalized weights.
-    """
-
-    moduli: Float[Array, " n"]
-    angles: Float[Array, " n"]
-    error: Float[Array, ""]
-    """Relative to M(c), for all y."""
-
-
-def envelope(
-    frame: Frame,
-    shift: Float[Array, ""],
-    step: Float[Array, ""],
-    shares: Float[Array, "2 k n"],
-    count: Float[Array, ""],
-) -> Envelope:
-    """Moves the line by a > 0: e^(iy l) becomes e^(-y Im l(t + ia)), with Im l >= 0.
-
-    That is so since no center of P lies right of one of Q; so the modulus falls with y,
-
-        |M(c + iy)| <= int e^(a^2/2 + Re[(1 + c) B - c A](t + ia) - y Im l(t + ia)).
-
-    The trapezoid rule for this positive function is off by at most 4 exp(b^2/2 - 2 pi b
-    / h - max(c, 0) log cos((a + b) r_P / 2)) for all y >= 0: continued to t + ib its
-    parts are (B(t + ia + ib) + B(t - ia + ib)) / 2 and the same of A, of which moduli
-    are as above, and y / 2 times -Im l(t + i(a + b)) + Im l(t + i(b - a)).  That is not
-    positive if b <= a and (a + b) r < pi, since then Im l(t - i(a - b)) <= 0; and if
-    (a + b) r <= pi/2, since Im l grows with the height that far (of B, d/dv Im is a
-    mean of centers with weights w_i w_j cos((d_i - d_j) v) >= 0).
-
-    `count` is how many releases there are: e^(a^2 count / 2) has to be gained back.
-    """
-    wide = frame.range
-    a = jnp.minimum(0.9 * np.sqrt(90) * lax.rsqrt(count), 1.5 / wide)
-    b = jnp.maximum(0.5 * np.pi / wide - a, jnp.minimum(a, 2.9 / wide - a))
-    b = jnp.minimum(jnp.minimum(b, 6.0), 2 * np.pi / step)
-    turns = (a * frame.gaps)[..., None]
-    real = -2 * jnp.sum(shares * jnp.square(jnp.sin(0.5 * turns)), axis=1)
-    imag = jnp.sum(shares * jnp.sin(turns), axis=1)
-    angles = jnp.arctan2(imag, 1 + real) + (a * frame.base)[:, None]
-    square = real * (2 + real) + jnp.square(imag)
-    sizes = 0.5 * log1p(jnp.maximum(square, -1 + UNIT))
-    room = jnp.maximum(shift, 0) * jnp.log(jnp.cos(0.5 * frame.range_p * (a + b)))
-    error = 4 * jnp.exp(0.5 * a * a + (0.5 * b - 2 * np.pi / step) * b - room)
-    fits = (2 * np.pi * b > 0.7 * step) & (frame.high[0] <= frame.low[1])
-    return Envelope(
-        0.5 * a * a + (1 + shift) * sizes[1] - shift * sizes[0],
-        angles[1] - angles[0],
-        where(fits, error, jnp.inf),
-    )
+    """A bound of -g'', of what is kept."""
+    own = 0.25 * jnp.square(frame.range_p) * jnp.maximum(shift, 0.0)
+    return 1 + frame.curved + own

@@ -54,7 +54,7 @@ KnownSteps = tuple[float | None, float | None]
 """Sampling probability and number of equal steps, as far as they are known."""
 
 _FINER = 4 * Method.points
-_OFTEN = 8.0
+_OFTEN = 0.1
 """Participations from which on the contour is tight more often than not."""
 _FEW_PAIRS = 16
 """Different releases, of which the contour makes one table after the other."""
@@ -128,10 +128,11 @@ class Resolved:
     def _ladder(self, so_far: Callable[[], Bounds]) -> Iterator[Subject]:
         """Whom to ask, each only if all those before leave doubt.
 
-        The contour of pairs of Gaussian noise has the smallest program, and is tight
-        where records take part some ten times; the spectral engine follows, without and
-        with the law split by its largest step.  Then the grid; a finer one, too, where
-        four times as many points, a sixteenth of the width, are all that it takes.
+        The contour of pairs of Gaussian noise has the smallest program, and is mostly
+        tight; the spectral engine follows, with the law split by its largest step where
+        that can be (where it was not asked before, without first).  Then the grid; a
+        finer one, too, where four times as many points, a sixteenth of the width, are
+        all that it takes.
         """
         whole, composed, first = self.whole, self.whole.composed, self.first
         auto = self._method.name == "auto"
@@ -142,7 +143,7 @@ class Resolved:
             yield _by(whole, Method("contour"))
             if not leaves_doubt(so_far()):
                 return
-        yield from self._spectral(so_far)
+        yield from self._spectral(so_far, after=early)
         closed = first is whole and route(composed) == "closed_form"
         if not auto or closed or not composed.on_grid or not is_loose(so_far()):
             return
@@ -155,7 +156,9 @@ class Resolved:
         if not early and is_loose(so_far()) and by_contour((None, None), composed):
             yield _by(whole, Method("contour"))
 
-    def _spectral(self, so_far: Callable[[], Bounds]) -> Iterator[Subject]:
+    def _spectral(
+        self, so_far: Callable[[], Bounds], *, after: bool = False
+    ) -> Iterator[Subject]:
         """The first engine; from the smaller program first, where that will do.
 
         Where the answer cannot be looked at (inside of `jax.jit`), the program has to
@@ -164,7 +167,8 @@ class Resolved:
         subject, composed = self.first, self.first.composed
         looks = evaluates_at_once()
         splits = composed.method.split and can_split(composed)
-        if splits and not (_is_rare(self.known_steps) or _moves_once(composed)):
+        rare = after or _is_rare(self.known_steps)
+        if splits and not (rare or _moves_once(composed)):
             spared = needs_no_splitting(self.known_steps, composed)
             if looks or spared:
                 yield _by(subject, _unsplit(composed.method, final=not looks))
@@ -237,7 +241,7 @@ def _loss_of_kind(structure: Any, kinds: tuple[tuple[Any, Any], ...]) -> Compose
 
 
 def by_contour(steps: KnownSteps, composed: ComposedLoss) -> bool:
-    """Whether the contour is asked first: where records take part some ten times.
+    """Whether the contour is asked first: where records take part often enough.
 
     As far as that is known; and not for a single release, which has none, very many
     different ones, of which it makes one table after the other, or a closed form.

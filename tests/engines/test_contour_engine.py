@@ -108,6 +108,31 @@ def test_large_groups_are_tight(size):
     np.testing.assert_allclose(at[1], 1e-5, rtol=1e-8)
 
 
+@pytest.mark.parametrize("direction", ["remove", "add"])
+@pytest.mark.parametrize(
+    ("noise", "rate", "count", "log_delta"),
+    [
+        (4.0, 3.3e-5, 33423, -16.0),
+        (28.4, 2.5e-3, 510, -26.1),
+        (8.9, 1.06e-4, 60999, -42.6),
+        (6.3, 2.6e-5, 64768, -26.1),
+    ],
+)
+def test_what_is_capped_is_what_the_split_law_says(
+    noise, rate, count, log_delta, direction
+):
+    run = fdp.DPSGD(noise_multiplier=noise, sampling_prob=rate, num_steps=count)
+    run, delta = getattr(run, direction), np.exp(log_delta)
+    one, other = (run.using(x).bounds(delta=delta) for x in ("contour", "spectral"))
+    assert one.status == other.status == fdp.Status.TIGHT
+    assert one.lower <= other.upper
+    assert other.lower <= one.upper
+    np.testing.assert_allclose(one.estimate, other.estimate, rtol=1e-9)
+    back = run.using("contour").bounds(epsilon=float(one.estimate))
+    assert back.status == fdp.Status.TIGHT
+    np.testing.assert_allclose(back.estimate, delta, rtol=1e-7)
+
+
 def test_parts_add_whatever_they_come_as():
     run = functools.partial(fdp.DPSGD, noise_multiplier=1.0, sampling_prob=_Q)
     whole = run(num_steps=100).using("contour").epsilon(delta=1e-6)
@@ -151,13 +176,13 @@ def test_derivatives_are_those_of_the_reference():
 
 def test_slopes_of_what_is_not_certified_are_about_right():
     def epsilon(noise):
-        run = fdp.DPSGD(noise_multiplier=noise, sampling_prob=1e-4, num_steps=10)
+        run = fdp.DPSGD(noise_multiplier=noise, sampling_prob=0.46, num_steps=3)
         return run.remove.using("contour").epsilon(delta=1e-6)
 
-    found, slope = jax.jit(jax.value_and_grad(epsilon))(1.0)
+    found, slope = jax.jit(jax.value_and_grad(epsilon))(0.32)
     assert found > 0
-    ends = [float(epsilon(x)) for x in (0.99, 1.01)]
-    np.testing.assert_allclose(slope, (ends[1] - ends[0]) / 0.02, rtol=0.3)
+    ends = [float(epsilon(x)) for x in (0.317, 0.323)]
+    np.testing.assert_allclose(slope, (ends[1] - ends[0]) / 0.006, rtol=0.3)
 
 
 def test_noise_that_hides_every_step_still_adds_up():
