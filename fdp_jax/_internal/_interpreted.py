@@ -12,16 +12,18 @@ import marshal
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
+import jax
 import jax.extend.core as jec
 import numpy as np
 
 from ._numpy_functions import known_function
 from ._numpy_operations import give, left, names, spend
 from ._numpy_rules import (
-    CALLS,
     SAME,
+    SLOW,
     AbstractWriter,
     Unknown,
+    called_by,
     expression,
     is_numeric,
     repeats_alone,
@@ -50,6 +52,8 @@ class _Writer(AbstractWriter):
         """Of an array, what it repeats as NumPy does by itself."""
 
     def constant(self, value: Any, dtype: Any) -> str:
+        if jax.dtypes.issubdtype(dtype, jax.dtypes.extended):
+            raise Unknown("constant")
         array = np.asarray(value, dtype)
         key = (array.dtype.str, array.tobytes()) if array.ndim == 0 else id(value)
         if key not in self._known:
@@ -114,7 +118,7 @@ class _Writer(AbstractWriter):
         for eqn in jaxpr.eqns:
             ins: list[_Name] = [read(x) for x in eqn.invars]
             own = eqn.outvars
-            inner = eqn.params.get(CALLS.get(eqn.primitive.name, ""))
+            inner = called_by(eqn)
             body = getattr(inner, "jaxpr", inner)
             template = None if inner is None else known_function(eqn)
             called = inner is not None and template is None
@@ -126,13 +130,19 @@ class _Writer(AbstractWriter):
                 raise Unknown(eqn.primitive.name)
             if not own:
                 continue
-            work = 1 + max(v.aval.size for v in (*eqn.invars, *own)) / 1000
+            size = max(v.aval.size for v in (*eqn.invars, *own))
+            work = 1 + size / (100 if eqn.primitive.name in SLOW else 1000)
             narrow = SAME
             if eqn.primitive.name == "broadcast_in_dim":
                 narrow, template = repetition(eqn)
             if narrow != SAME:
                 steps.append(([next(count)], narrow, ins, False, 1.0))
                 ins = [*steps[-1][0]]
+            if called:
+                name = self.function(inner)
+                work = self.work(name)
+                reads = ", ".join(f"{{{i}}}" for i in range(len(ins)))
+                template = f"{name}({reads})"
             template = template or expression(eqn, self)
             if template == SAME:
                 names[own[0]] = ins[0]
@@ -143,9 +153,7 @@ class _Writer(AbstractWriter):
             names.update(zip(own, values, strict=True))
             if eqn.primitive.name == "broadcast_in_dim":
                 self._repeated[values[0]] = ins[0]
-            if called:
-                work = self.work(self.function(inner))
-            several = eqn.primitive.multiple_results
+            several = called or eqn.primitive.multiple_results
             steps.append((values, template, ins, several, work))
         return [read(x) for x in jaxpr.outvars]
 

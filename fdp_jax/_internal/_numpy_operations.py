@@ -11,6 +11,8 @@ from typing import Any
 
 import numpy as np
 
+from ._numpy_random import KEY, places, threefry, unwrapped, wrapped
+
 _LOCAL = threading.local()
 _BLOCK = 512
 
@@ -323,5 +325,5 @@ def names() -> dict[str, Any]:
     """All that the text of a program may name."""
     import scipy.special  # takes a sixth of a second
 
-    own = {f.__name__: f for f in _OURS}
-    return {**vars(scipy.special), **vars(np), **own}
+    own = {f.__name__: f for f in (*_OURS, wrapped, unwrapped, places, threefry)}
+    return {**vars(scipy.special), **vars(np), **own, KEY: np.dtype(KEY)}

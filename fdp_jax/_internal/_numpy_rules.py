@@ -6,6 +6,8 @@ from typing import Any
 
 import numpy as np
 
+from ._numpy_random import KEY, drawing, is_key
+
 SAME = "{0}"
 """The expression of what changes nothing."""
 _TEMPLATES = {
@@ -55,6 +57,9 @@ _TEMPLATES = {
     "stop_gradient": SAME,
     "copy": SAME,
     "copy_p": SAME,
+    "random_wrap": "wrapped({0})",
+    "random_unwrap": "unwrapped({0})",
+    "threefry2x32": "threefry({0}, {1}, {2}, {3})",
 }
 _SAME_NAME = (
     "exp exp2 expm1 log log1p sqrt cbrt sin cos tan sinh cosh tanh floor ceil "
@@ -80,6 +85,8 @@ CALLS = {
     "custom_vmap_call": "call",
 }
 """Primitives that run another program once, and the parameter that holds it."""
+SLOW = {"erf_inv", "threefry2x32"}
+"""What takes NumPy ten times as long as a product, at least."""
 _WIDE = "float64", "complex128"
 _SMALL = 4096
 """Numbers up to which copying them takes less time than a view."""
@@ -94,7 +101,7 @@ def _shape(atom: Any) -> tuple[int, ...]:
 
 
 def _kind(atom: Any) -> str:
-    return str(atom.aval.dtype).replace("bool", "bool_")
+    return KEY if is_key(atom) else str(atom.aval.dtype).replace("bool", "bool_")
 
 
 def _ints(values: Any) -> tuple[int, ...]:
@@ -135,7 +142,8 @@ def expression(eqn: Any, writer: AbstractWriter) -> str:
     last, function, constant = eqn.outvars[0], writer.function, writer.constant
     every = ", ".join(f"{{{i}}}" for i in range(len(eqn.invars)))
     dtype = _kind(last)
-    if own.get("out_dtype") is not None or not all(map(is_numeric, eqn.outvars)):
+    known = all(is_numeric(x) or is_key(x) for x in eqn.outvars)
+    if own.get("out_dtype") is not None or not known:
         raise Unknown(name)
     if name in _TEMPLATES:
         return _TEMPLATES[name]
@@ -202,6 +210,8 @@ def expression(eqn: Any, writer: AbstractWriter) -> str:
             return f"padded({{0}}, {{1}}, {config})"
         case "empty2":
             return f"zeros({_shape(last)}, {dtype})"
+        case "iota_2x32_shape":
+            return f"places({_ints(own['shape'])})"
         case "iota":
             shape, dim = _ints(own["shape"]), int(own["dimension"])
             inner = [1] * len(shape)
@@ -244,7 +254,7 @@ def expression(eqn: Any, writer: AbstractWriter) -> str:
                 axes = _ints(left), _ints(right)
                 return f"tensordot({{0}}, {{1}}, {axes})[()]"
             return _einsum(own["dimension_numbers"], eqn)
-        case "gather":
+        case "gather" if is_numeric(first):
             dims = own["dimension_numbers"]
             gone = _ints(dims.collapsed_slice_dims) + _ints(dims.operand_batching_dims)
             where = _ints(dims.start_index_map), _ints(dims.operand_batching_dims)
@@ -277,6 +287,12 @@ def expression(eqn: Any, writer: AbstractWriter) -> str:
         case "fft" if len(own["fft_lengths"]) == 1 and dtype in _WIDE:
             kind, (length,) = int(own["fft_type"]), own["fft_lengths"]
             return f"transformed({kind}, {int(length)}, {{0}})"
+        case "qr" if not own["pivoting"]:
+            how = "complete" if own["full_matrices"] else "reduced"
+            return f"tuple(linalg.qr({{0}}, '{how}'))"
+        case "platform_index":
+            fits = [p is None or "cpu" in p for p in own["platforms"]]
+            return f"{dtype}({fits.index(True)})"
         case "optimization_barrier":
             return f"({every},)"
         case "while":
@@ -286,18 +302,19 @@ def expression(eqn: Any, writer: AbstractWriter) -> str:
             return f"loop({test}, {body}, {writer.work(test, body)}, {counts}, {every})"
         case "scan":
             split = int(own["num_consts"]), int(own["num_carry"])
-            kinds = tuple(
-                (_shape(v)[1:], str(v.aval.dtype)) for v in eqn.outvars[split[1] :]
-            )
+            kinds = tuple((_shape(v)[1:], _kind(v)) for v in eqn.outvars[split[1] :])
             body = function(own["jaxpr"])
             how = f"{int(own['length'])}, {own['reverse']}, {split}, {kinds}"
             return f"scan({body}, {writer.work(body)}, {how}, {every})"
         case "cond":
             branches = ", ".join(map(function, own["branches"]))
             return f"branch({{0}}, ({branches},){every[3:]})"
-    if name in CALLS:
-        return f"{function(own[CALLS[name]])}({every})"
     raise Unknown(name)
+
+
+def called_by(eqn: Any) -> Any:
+    """The program that an equation runs once; None if it is none."""
+    return eqn.params.get(CALLS.get(eqn.primitive.name, "")) or drawing(eqn)
 
 
 def repetition(eqn: Any) -> tuple[str, str]:

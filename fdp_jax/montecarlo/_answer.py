@@ -1,5 +1,6 @@
 """Bounds of privacy losses that hold with a stated probability, from samples."""
 
+import contextlib
 import math
 from typing import Any
 
@@ -12,6 +13,7 @@ from jaxtyping import Array, Float
 
 from .._internal import _checks
 from .._internal._calls import explained
+from .._internal._compilation import compiled_at_once
 from .._internal._precision import Outward, in_float64
 from .._internal._record import Record
 from .._internal._show import LOWER, MIDDLE, UPPER, Call, Shown
@@ -23,7 +25,8 @@ from ._proposals import proposals
 from ._read import Shape, noise_of, read
 
 _CHUNK = 1 << 20
-"""Numbers of an array of one batch of samples, about."""
+"""Numbers of an array of one batch of samples, about.  Where the samples of a question
+have more of them in all, its program is compiled at once."""
 
 
 class ConfidenceBounds(Record):
@@ -174,9 +177,11 @@ class MonteCarlo(Record):
         chunk = self.chunk_size or _chunk(run.shape.num_steps)
         plan = Plan(self.num_samples, min(chunk, self.num_samples), log_inverse)
         options = _Options(run.shape, plan, directions, query, self.implementation)
-        found = _answers(
-            run.strategy, run.noise, run.how, self.key, value, options=options
-        )
+        long = self.num_samples * run.shape.num_steps > _CHUNK
+        with compiled_at_once() if long else contextlib.nullcontext():
+            found = _answers(
+                run.strategy, run.noise, run.how, self.key, value, options=options
+            )
         (lower, upper), estimate = found
         return ConfidenceBounds(
             lower, estimate, upper, self.failure_prob, self.num_samples

@@ -5,7 +5,7 @@ proposal.  An epsilon is looked for with two pilot samples; what is then claimed
 on another sample, and on a list of candidates that was fixed before it was drawn.
 """
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import equinox as eqx
 import jax
@@ -204,21 +204,22 @@ def epsilon_ends(
     model: Model, found: Proposals, direction: str, key: Array, delta: Array, plan: Plan
 ) -> Ends:
     """Limits of the least epsilon with a given delta; each fails with half."""
-    first, second, last = jax.random.split(key, 3)
+    keys = jax.random.split(key, 3)
     log_delta = jnp.log(delta)
     proved = found.proved(delta)[DIRECTIONS.index(direction)]
-    guess = jnp.minimum(proved, _FARTHEST)
-    small = plan.pilot()
-    pilot: Any = None
-    for one in (first, second):
+
+    def closer(guess: Array, key: Array) -> tuple[Array, _Pilot]:
         choice = choose(found, direction, guess)
-        pilot = _pilot(model, found, choice, direction, one, small)
-        guess = jnp.clip(pilot.epsilon(log_delta), -_FARTHEST, guess)
+        pilot = _pilot(model, found, choice, direction, key, plan.pilot())
+        return jnp.clip(pilot.epsilon(log_delta), -_FARTHEST, guess), pilot
+
+    guess, pilots = lax.scan(closer, jnp.minimum(proved, _FARTHEST), keys[:2])
+    pilot = jax.tree.map(lambda x: x[-1], pilots)
     choice = choose(found, direction, guess)
     below, above = _candidates(pilot, choice, guess, proved, log_delta, plan)
     count, room = below.size + above.size, rounding(model)
     epsilons = jnp.concatenate([below + room, above - room])
-    got = moments(model, found, choice, direction, last, epsilons, plan)
+    got = moments(model, found, choice, direction, keys[2], epsilons, plan)
     lower, upper = limits(got, plan.log_inverse + np.log(count))
     log_scale = choice.log_bound - choice.slope * epsilons
     lower, upper = jnp.log(lower) + log_scale, jnp.log(upper) + log_scale

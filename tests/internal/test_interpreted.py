@@ -35,6 +35,15 @@ _COMPLEX = np.array([1 + 2j, -0.5j, 3.0, -1 - 1e-3j])
 _GRID = np.arange(24.0).reshape(2, 3, 4)
 _AT = np.array([2, 0, -1, 5])
 
+
+def _key():
+    return jax.random.wrap_key_data(jnp.asarray([3, 2**32 - 1], np.uint32))
+
+
+def _folded(key, i):
+    return jax.random.fold_in(key, i), key
+
+
 _EXACT = {
     "arithmetic": lambda: [
         jnp.asarray(_REAL) + _OTHER,
@@ -91,6 +100,7 @@ _EXACT = {
         jnp.broadcast_to(jnp.arange(3.0), (3000, 3)),
         jnp.asarray(_GRID).transpose(2, 0, 1).reshape(4, 6)[1:, ::2],
         jnp.flip(_GRID, (0, 2)),
+        jnp.diagonal(jnp.asarray(_GRID), axis1=1, axis2=2),
         jnp.concatenate([jnp.asarray(_GRID), _GRID[:, :1]], axis=1),
         jnp.stack([jnp.asarray(1.0), jnp.asarray(2.0)]),
         jnp.stack([jnp.asarray(_GRID), _GRID], axis=1),
@@ -100,6 +110,17 @@ _EXACT = {
         lax.reshape(jnp.asarray(_GRID), (4, 6), (1, 0, 2)),
         lax.iota(np.int32, 5) + lax.broadcasted_iota(np.int32, (2, 5), 0),
         jnp.asarray(_GRID[:1, :1, :1]).squeeze() + 1,
+    ],
+    "random numbers": lambda: [
+        *[jax.random.bits(_key(), (3, 5), f"uint{n}") for n in (8, 16, 32, 64)],
+        *[jax.random.bits(jax.random.fold_in(_key(), i)) for i in (0, 9, 2**32 - 1)],
+        jax.random.uniform(jax.random.split(_key(), (2, 3))[1, 2], (7, 0)),
+        jax.random.uniform(jax.random.split(_key())[1], (4097,)),
+        jax.random.uniform(_key(), (7,), np.float32),
+        jax.random.key_data(jax.random.split(_key(), (2, 3))[::-1].T),
+        jax.random.key_data(jnp.where(_AT > 0, _key(), jax.random.split(_key(), 4))),
+        *jax.tree.map(jax.random.key_data, lax.scan(_folded, _key(), jnp.arange(3))),
+        lax.map(jax.random.uniform, jax.random.split(_key(), 5)),
     ],
     "windows": lambda: [
         lax.dynamic_slice(jnp.asarray(_GRID), (1, 2, 3), (1, 2, 2)),
@@ -173,6 +194,8 @@ _CLOSE = {
     "sums": lambda: [
         jnp.sum(_GRID, axis=(0, 1)),
         jnp.prod(jnp.asarray(_GRID) + 0.1),
+        *jnp.linalg.qr(jnp.asarray(_GRID[0])),
+        *jnp.linalg.qr(jnp.sin(_GRID**2).transpose(0, 2, 1), mode="complete"),
         jnp.cumsum(jnp.asarray(_GRID), axis=2),
         jnp.cumsum(jnp.linspace(0.1, 0.7, 1500).reshape(1500, 1), axis=0),
         lax.cumsum(jnp.linspace(0.1, 0.7, 1024), reverse=True),
@@ -380,7 +403,11 @@ def test_machines_on_which_subnormal_numbers_cannot_be_flushed(monkeypatch):
 def test_what_has_no_rule_is_compiled():
     key = jax.random.key(1)
     closed = jax.make_jaxpr(jax.random.normal)(key)
-    assert source_of(closed) is None
+    assert source_of(closed) is None  # a key as an argument
+    other = lambda: jax.random.wrap_key_data(jnp.zeros(4, np.uint32), impl="rbg")
+    assert source_of(jax.make_jaxpr(lambda: jax.random.bits(other()))()) is None
+    held = jax.make_jaxpr(lambda: jax.random.bits(key))()
+    assert source_of(held) is None
     draw = _compilation.jit_on_its_own(lambda key: jax.random.normal(key))
     assert draw(key) == jax.random.normal(key)
     inverse = jax.make_jaxpr(lambda x: jnp.linalg.inv(x))(np.eye(3))

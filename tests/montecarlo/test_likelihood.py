@@ -2,29 +2,51 @@
 
 import itertools
 
-import equinox as eqx
 import jax
 import numpy as np
 import pytest
-from scipy import special
 
 import fdp_jax as fdp
+from fdp_jax._internal._compilation import jit_on_its_own
 from fdp_jax.montecarlo import _proposals
 from fdp_jax.montecarlo._model import make_model
 from fdp_jax.montecarlo._proposals import ORDERS, SHIFTS, Choice
 from fdp_jax.montecarlo._read import read
 
 # One program each: their operations alone are thousands of small ones.
-choose = eqx.filter_jit(_proposals.choose)
-draw_add = eqx.filter_jit(_proposals.draw_add)
-draw_remove = eqx.filter_jit(_proposals.draw_remove)
-proposals = eqx.filter_jit(_proposals.proposals)
-log_ratio = eqx.filter_jit(lambda model, inner: model.log_ratio(inner))
+
+
+@jit_on_its_own
+def draw_remove(model, choice, seed, samples):
+    key = jax.random.wrap_key_data(seed)
+    return _proposals.draw_remove(model, choice, key, samples)
+
+
+@jit_on_its_own
+def draw_add(model, found, choice, seed, samples):
+    key = jax.random.wrap_key_data(seed)
+    return _proposals.draw_add(model, found, choice, key, samples)
+
+
+choose = jit_on_its_own(_proposals.choose)
+proposals = jit_on_its_own(_proposals.proposals)
+log_ratio = jit_on_its_own(lambda model, inner: model.log_ratio(inner))
+masses = jit_on_its_own(
+    lambda model, factor: (model.most_mass(factor), model.tilted_mass(factor))
+)
+bounds = jit_on_its_own(
+    lambda parts, epsilon: (parts.order_bounds(epsilon), parts.shift_bounds(epsilon))
+)
+made_model = jit_on_its_own(make_model)
+seed = lambda number: jax.random.key_data(jax.random.key(number))
 STEPS = 9
 
 
-def logsumexp(values, axis=None, b=None):
-    return np.asarray(special.logsumexp(values, axis=axis, b=b))
+def logsumexp(values, axis=-1, b=1.0):
+    most = np.max(values, axis=axis, keepdims=True)
+    terms = np.exp(values - most)
+    terms *= b
+    return np.log(terms.sum(axis)) + most.squeeze(axis)
 
 
 RNG = np.random.default_rng(7)
@@ -138,7 +160,7 @@ def case(name, noise=0.8):
     run = fdp.MatrixMechanism(noise, strategy, num_steps=STEPS, sampling=scheme)
     got = read(run)
     with jax.enable_x64(True):
-        model = make_model(
+        model = made_model(
             jax.numpy.asarray(got.strategy),
             jax.numpy.asarray(noise),
             STEPS,
@@ -195,10 +217,10 @@ def test_drawn_releases_have_the_law_of_the_pair(name):
     with jax.enable_x64(True):
         parts = proposals(model)
         plain = choose(parts, "remove", jax.numpy.asarray(-50.0))
-        losses, weights = draw_remove(model, plain, jax.random.key(1), 20_000)
+        losses, weights = draw_remove(model, plain, seed(1), 20_000)
         np.testing.assert_array_equal(weights, 0.0)
         plain = choose(parts, "add", jax.numpy.asarray(-50.0))
-        reverse, others = draw_add(model, parts, plain, jax.random.key(2), 20_000)
+        reverse, others = draw_add(model, parts, plain, seed(2), 20_000)
         np.testing.assert_allclose(others, 0.0, atol=1e-12)
     for power in (1, 2):
         gap = np.mean(losses**power) - np.mean(expected**power)
@@ -218,8 +240,7 @@ def test_bounds_of_masses_hold_for_all_patterns(name):
         worst = np.max(logsumexp(factor * gram, axis=1, b=probs))
         square = logsumexp(factor * np.diagonal(gram), b=probs)
         with jax.enable_x64(True):
-            most = float(model.most_mass(jax.numpy.asarray(factor)))
-            tilted = float(model.tilted_mass(jax.numpy.asarray(factor)))
+            most, tilted = masses(model, jax.numpy.asarray(factor))
         assert most >= worst - 1e-11
         assert tilted >= square - 1e-11
         if "same" in name or name in ("one epoch", "anew, apart"):
@@ -241,18 +262,18 @@ def test_all_proposals_average_to_one_delta_within_their_bounds(name, direction)
     error = plain.std() / np.sqrt(plain.size)
     with jax.enable_x64(True):
         parts = proposals(model)
-        zero = jax.numpy.asarray(0.0)
+        by_order, by_shift = bounds(parts, jax.numpy.asarray(0.0))
         numbers = [2, 3] if direction == "remove" else [9, 13, SHIFTS.size + 5]
         for number in numbers:
             if direction == "remove":
-                base, slope = parts.order_bounds(zero)[number - 1], number - 1.0
+                base, slope = by_order[number - 1], number - 1.0
             else:
-                base = parts.shift_bounds(zero)[number]
+                base = by_shift[number]
                 slope = np.tile(SHIFTS, 2)[number]
             # With their kinds, so that the programs are those of the test before.
             kinds = zip((number, base, slope), (int, float, float), strict=True)
             choice = Choice(*(jax.numpy.asarray(x, kind) for x, kind in kinds))
-            key = jax.random.key(number)
+            key = seed(number)
             if direction == "remove":
                 losses, weights = draw_remove(model, choice, key, 20_000)
             else:
