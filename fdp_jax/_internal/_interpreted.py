@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.extend.core as jec
+import jax.numpy as jnp
 import numpy as np
 
 from ._numpy_functions import known_function
@@ -52,7 +53,7 @@ class _Writer(AbstractWriter):
         """Of an array, what it repeats as NumPy does by itself."""
 
     def constant(self, value: Any, dtype: Any) -> str:
-        if jax.dtypes.issubdtype(dtype, jax.dtypes.extended):
+        if jnp.issubdtype(dtype, jax.dtypes.extended):
             raise Unknown("constant")
         array = np.asarray(value, dtype)
         key = (array.dtype.str, array.tobytes()) if array.ndim == 0 else id(value)

@@ -1,6 +1,7 @@
 """Likelihood ratios, draws and bounds, against sums over all patterns."""
 
 import itertools
+from typing import Any
 
 import jax
 import numpy as np
@@ -42,7 +43,7 @@ seed = lambda number: jax.random.key_data(jax.random.key(number))
 STEPS = 9
 
 
-def logsumexp(values, axis=-1, b=1.0):
+def logsumexp(values, axis=-1, b: Any = 1.0):
     most = np.max(values, axis=axis, keepdims=True)
     terms = np.exp(values - most)
     terms *= b
