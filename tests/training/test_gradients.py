@@ -22,6 +22,7 @@ DATA = jnp.asarray(IMAGES), jnp.asarray(LABELS)
 WEIGHTS = [
     RANDOM.normal(size=s).astype(np.float32) for s in ((5, 6), (5,), (10, 5), (10,))
 ]
+FLAT = training.FlatClipping(1.0)
 
 
 def loss(weights, example):
@@ -31,19 +32,16 @@ def loss(weights, example):
     return optax.softmax_cross_entropy_with_integer_labels(logits, label)
 
 
-def _sum(participants, clipping, norm=1.0, width=8, data=DATA, model=WEIGHTS):
-    ask = jax.jit(
-        lambda mask: training.gradient_sum(
-            loss,
-            [jnp.asarray(w) for w in model],
-            data,
-            mask,
-            clipping,
-            jnp.float32(norm),
-            microbatch_size=width,
-        )
+@eqx.filter_jit
+def _summed(mask, clipping, norm, width, data, model):
+    return training.gradient_sum(
+        loss, model, data, mask, clipping, norm, microbatch_size=width
     )
-    return ask(jnp.asarray(participants))
+
+
+def _sum(participants, clipping, norm=1.0, width=8, data=DATA, model=WEIGHTS):
+    mask, norm = jnp.asarray(participants), jnp.float32(norm)
+    return _summed(mask, clipping, norm, width, data, model)
 
 
 @pytest.mark.parametrize("width", [1, 7, 64])
@@ -81,22 +79,26 @@ def test_one_record_moves_the_sum_no_farther_than_stated(clipping):
     most = float(clipping.sensitivity(norm, 4))
     scales = 10.0 ** RANDOM.uniform(-6, 6, size=300)
     gradients = [
-        jnp.asarray(
-            scales.reshape(-1, *[1] * w.ndim) * RANDOM.normal(size=(300, *w.shape))
-        ).astype(jnp.float32)
+        scales.reshape(-1, *[1] * w.ndim) * RANDOM.normal(size=(300, *w.shape))
         for w in WEIGHTS
     ]
+    gradients = [jnp.asarray(x.astype(np.float32)) for x in gradients]
     ones = jnp.ones(300, bool)
     like = training.GradientSum.zero(WEIGHTS, clipping, norm)
     losses = jnp.zeros(300, jnp.float32)
-    found = _clipped_sum(losses, gradients, ones, clipping, like)
+
+    @jax.jit
+    def clipped(losses, rows, flags):
+        return _clipped_sum(losses, rows, flags, clipping, like)
+
+    found = clipped(losses, gradients, ones)
 
     def one(loss, *gradients):
         rows = [x[None] for x in gradients]
-        found = _clipped_sum(loss[None], rows, ones[:1], clipping, like)
+        found = clipped(loss[None], rows, ones[:1])
         return found.total, found.kept > 0
 
-    each: Any = jax.vmap(one)(losses, *gradients)
+    each: Any = jax.jit(jax.vmap(one))(losses, *gradients)
     alone, kept = each
     # In double precision, as an attacker would.
     lengths = _lengths([np.asarray(g, np.float64) for g in alone])
@@ -173,20 +175,19 @@ def test_losses_that_draw_get_a_key_for_every_example():
     def noisy(weight, example, key):
         return weight * jax.random.normal(key) + 0 * example
 
-    keys = jax.random.key(7)
-    _, slopes = training.per_example_gradients(
-        noisy, jnp.float32(1.0), jnp.zeros(1000, jnp.float32), keys
-    )
+    ask = jax.jit(lambda *args: training.per_example_gradients(noisy, *args))
+    weight, records = jnp.float32(1.0), jnp.zeros(1000, jnp.float32)
+    _, slopes = ask(weight, records, jax.random.key(7))
     assert len(np.unique(slopes)) == 1000
     assert abs(np.std(slopes) - 1) < 0.1
 
 
-def _sum_of(records, flags, rule=None, norm=1.0, width=2):
+@eqx.filter_jit
+def _sum_of(records, flags, rule=FLAT, norm=1.0):
     loss = lambda w, x: jnp.sum(jnp.stack(w)) * x[0]
     model = [jnp.zeros(1)] * 16
-    rule = training.FlatClipping(1.0) if rule is None else rule
     return training.gradient_sum(
-        loss, model, records, flags, rule, jnp.float32(norm), microbatch_size=width
+        loss, model, records, flags, rule, jnp.float32(norm), microbatch_size=2
     )
 
 
