@@ -99,19 +99,21 @@ def test_transform_against_quadrature(noise, prob, order, last):
     assert np.all(np.diff(envelopes) <= 1e-12)
 
 
+_moments = jax.jit(lambda loss, orders: loss.moments(orders))
+_rough_moments = jax.jit(lambda loss, order: loss.rough_moments(order))
+
+
 def test_moments_are_upper_bounds():
     for noise, prob, order, _ in PAIRS:
         loss = _loss(noise, prob)
-        value, mean, variance = jax.jit(lambda l, w: l.moments(w))(
-            loss, jnp.asarray([order, 1 - order])
-        )
+        value, mean, variance = _moments(loss, jnp.asarray([order, 1 - order]))
         with mp.workdps(30):
             truth = float(mp.log(_transform(noise, prob, mp.mpf(order))))
         assert truth <= float(value[0]) <= truth + 1e-12 * max(abs(truth), 1e-3)
         # Symmetry.
         np.testing.assert_allclose(value[0], value[1], rtol=1e-12)
         np.testing.assert_allclose(mean[0], -mean[1], rtol=1e-9)
-        rough = jax.jit(lambda l, w: l.rough_moments(w))(loss, jnp.asarray(order))
+        rough = _rough_moments(loss, jnp.asarray(order))
         np.testing.assert_allclose(rough, (value[0], mean[0], variance[0]), rtol=0.02)
 
 
