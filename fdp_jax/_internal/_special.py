@@ -134,16 +134,6 @@ def log_ndtr_difference(low: ArrayLike, high: ArrayLike) -> tuple[jax.Array, jax
     return value, jnp.where(empty, 0, error)
 
 
-@jax.jit
-def log_mills(x: ArrayLike) -> jax.Array:
-    """Logarithm of the Mills ratio Phic(x) / phi(x), for every real x."""
-    (x,) = promote(x)
-    positive = jnp.log(mills_moment(0, jnp.maximum(x, 0.0)))
-    negative = jnp.minimum(x, 0.0)
-    reflected = log_ndtr(-negative) + 0.5 * negative * negative + LOG_SQRT_2PI
-    return jnp.where(x < 0, reflected, positive)
-
-
 @jax.custom_jvp
 def _log1mexp(x: jax.Array) -> jax.Array:
     small = x < LOG_2

@@ -20,7 +20,7 @@ from .._internal._special import log1mexp, log_sum_exp, safe_log
 from .._internal._tolerances import ATOM_MASS, LEAST_QUOTIENT
 from ._base import AbstractLoss
 from ._cells import Atoms, Cells
-from ._closed_form import AbstractClosedForm, epsilon_by_search
+from ._closed_form import AbstractClosedForm
 from ._loss_moments import excess, moments_of
 
 _FEW_OUTPUTS = 512
@@ -347,9 +347,6 @@ class AtomicForm(AbstractClosedForm):
 
     def log_alpha(self, epsilon):
         return log_alpha(self.atoms, epsilon)
-
-    def epsilon(self, log_delta):
-        return epsilon_by_search(self, log_delta)
 
     def log_truncated(self):
         return stop_gradient(self.atoms.log_truncated_masses()[0])

@@ -4,7 +4,6 @@ A closed form is written for thresholds eps >= 0 of one direction; a negative th
 of a direction is a positive one of the other (see `engines`).
 """
 
-import abc
 from typing import Any
 
 import equinox as eqx
@@ -18,23 +17,35 @@ from .._internal._roots import least_threshold
 
 
 class AbstractClosedForm(eqx.Module):
-    """A privacy profile in closed form, all infinite losses included."""
+    """A privacy profile in closed form, all infinite losses included.
 
-    @abc.abstractmethod
+    A form gives `log_delta`, `log_rest` and `log_alpha`, or all of them by `logs`.
+    """
+
+    def logs(self, epsilon: Array) -> tuple[Array, Array, Array]:
+        """`log_delta`, `log_rest` and `log_alpha`."""
+        return self.log_delta(epsilon), self.log_rest(epsilon), self.log_alpha(epsilon)
+
     def log_delta(self, epsilon: Array) -> Array:
         """Log delta(eps)."""
+        return self.logs(epsilon)[0]
 
-    @abc.abstractmethod
     def log_rest(self, epsilon: Array) -> Array:
         """log(1 - delta(eps))."""
+        return self.logs(epsilon)[1]
 
-    @abc.abstractmethod
     def log_alpha(self, epsilon: Array) -> Array:
         """Log P(X > eps)."""
+        return self.logs(epsilon)[2]
 
-    @abc.abstractmethod
     def epsilon(self, log_delta: Array) -> Array:
-        """The least real eps with delta(eps) at most the given one."""
+        """The least real eps with delta(eps) at most the given one, by search."""
+        constant, target = stop_gradient((self, log_delta))
+        # 1 - e^eps <= delta(eps), so the root lies at or above log(1 - delta).
+        least = jnp.log1p(-jnp.exp(target))
+        tail = lambda e: constant.log_delta(least + e)
+        root = least + least_threshold(tail, target, jnp.full_like(target, jnp.inf))
+        return implicit_root(_log_delta_residual, root, (self, log_delta), ())
 
     def log_truncated(self) -> Array | None:
         """Log of what of the infinite losses is only a bound."""
@@ -61,10 +72,6 @@ class AbstractClosedForm(eqx.Module):
         """How far a threshold may be off, besides the error of the logarithms."""
         del epsilon
 
-    def logs(self, epsilon: Array) -> tuple[Array, Array, Array]:
-        """`log_delta`, `log_rest` and `log_alpha`."""
-        return self.log_delta(epsilon), self.log_rest(epsilon), self.log_alpha(epsilon)
-
     def log_delta_within(
         self, epsilon: Array, error: Array, value: Array
     ) -> tuple[Array, Array]:
@@ -73,22 +80,14 @@ class AbstractClosedForm(eqx.Module):
         `value` is that in the middle.
         """
         del value
-        left, right = stop_gradient((epsilon - error, epsilon + error))
-        return self.log_delta(left), self.log_delta(right)
+        ends = stop_gradient(jnp.stack([epsilon - error, epsilon + error]))
+        left, right = self.log_delta(ends)
+        return left, right
 
     def _rounding(self, epsilon: Array, end: Array) -> Array:
         """A few units in the last place, near a finite end of the losses."""
         unit = 4 * jnp.finfo(epsilon.dtype).eps
         return stop_gradient(unit * jnp.maximum(jnp.abs(epsilon), jnp.abs(end)))
-
-
-def epsilon_by_search(form: AbstractClosedForm, log_delta: Array) -> Array:
-    constant, target = stop_gradient((form, log_delta))
-    # 1 - e^eps <= delta(eps), so the root lies at or above log(1 - delta).
-    least = jnp.log1p(-jnp.exp(target))
-    tail = lambda e: constant.log_delta(least + e)
-    root = least + least_threshold(tail, target, jnp.full_like(target, jnp.inf))
-    return implicit_root(_log_delta_residual, root, (form, log_delta), ())
 
 
 def _log_delta_residual(

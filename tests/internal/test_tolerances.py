@@ -21,7 +21,7 @@ from fdp_jax.engines import _grid_jumps
 from fdp_jax.engines._spectral import rough_log_delta
 from fdp_jax.losses._gaussian import _closed_form as gaussian
 from fdp_jax.losses._laplace import _closed_form as laplace
-from fdp_jax.losses._subsampled_gaussian import _one_step as one_step
+from fdp_jax.losses._subsampled import SubsampledForm
 from fdp_jax.losses._two_point import _closed_form as two_point
 
 MEASURED = {}
@@ -197,7 +197,9 @@ def closed_forms(rng, count):
     sign = np.where(np.arange(count) % 2, 1.0, -1.0)
     most = np.where(sign > 0, 3 * q / sigma, -0.97 * np.log1p(-q))
     yield (
-        lambda *a: (one_step.log_delta(*a), one_step.log_one_minus_delta(*a)),
+        lambda s, q, e, sign: SubsampledForm(
+            gaussian.GaussianForm(1 / s), q, sign
+        ).logs(e)[:2],
         one_step_pair,
         (sigma, q, most * rng.uniform(0.01, 1, count), sign),
     )

@@ -24,7 +24,7 @@ from ..._internal._interval import without
 from ..._internal._logs import log_add
 from ..._internal._special import safe_log
 from ..._internal._tolerances import SUPREMUM
-from .._closed_form import AbstractClosedForm, epsilon_by_search
+from .._closed_form import AbstractClosedForm
 from .._compound_poisson import CompoundPoissonLoss
 from ._listing import Counts, Listing
 
@@ -250,18 +250,6 @@ class ListedForm(AbstractClosedForm):
     def logs(self, epsilon):
         found = sums(self.tables, epsilon)
         return found.delta, found.rest, found.alpha
-
-    def log_delta(self, epsilon):
-        return sums(self.tables, epsilon).delta
-
-    def log_rest(self, epsilon):
-        return sums(self.tables, epsilon).rest
-
-    def log_alpha(self, epsilon):
-        return sums(self.tables, epsilon).alpha
-
-    def epsilon(self, log_delta):
-        return epsilon_by_search(self, log_delta)
 
     def log_truncated(self):
         return stop_gradient(self.tables.log_missing)

@@ -18,13 +18,13 @@ from ..._internal._special import log1p, log_one_plus
 from ..._internal._tolerances import DEAD_SQUARE, NODE_WEIGHT, STEP_ENVELOPE
 from .._analytic import FREQUENCY_BLOCK, AnalyticLoss, CharacteristicBlock
 from .._base import outward
-from .._gaussian import normal_cells
+from .._gaussian import GaussianForm, normal_cells
 from .._normal_mixtures import NormalMixtures
+from .._subsampled import SubsampledForm
 from . import _moments
 from ._integrand import Integrand, log_ratio
 from ._log_moment import central_moments, loss_moments, normalized_log_moment
 from ._moment_bounds import log_moment_bounds
-from ._one_step import OneStepForm
 from ._place import covers_base, locate
 from ._strips import certified_spacing, quadrature_error
 from ._sums import (
@@ -231,7 +231,8 @@ class SubsampledGaussianLoss(Integrand, AnalyticLoss):
     def closed_form(cls, terms, counts, sign):
         del counts
         (term,) = terms
-        return OneStepForm(term.noise_multiplier, term.sampling_prob, sign)
+        base = GaussianForm(1 / term.noise_multiplier)
+        return SubsampledForm(base, term.sampling_prob, sign)
 
     def normalized_log_moment(self, order):
         return normalized_log_moment(self, order)
