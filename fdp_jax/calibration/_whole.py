@@ -16,7 +16,7 @@ from ..comparison.sources import Request, request, share
 from ..curves import Subject
 from ..divergences.gaussian_fit import closed_mu, fitted_mu
 from ..engines import Interval, select
-from ..losses import ComposedLoss, gaussian_formulas
+from ..losses import ComposedLoss, GaussianForm
 from ..mechanisms import as_float
 from ..tradeoff import (
     AbstractSymmetric,
@@ -232,7 +232,7 @@ class MuGDP(AbstractTarget):
 
     def proxy(self):
         mu = jnp.asarray(self.mu)
-        return mu[None], gaussian_formulas.log_delta(mu, mu)[None]
+        return mu[None], GaussianForm(mu).log_delta(mu)[None]
 
     def reachable(self):
         return jnp.asarray(self.mu) > 0, "mu must be positive"

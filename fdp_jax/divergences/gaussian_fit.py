@@ -14,7 +14,7 @@ from .._internal._roots import root_between
 from .._internal._special import log_ndtri, ndtri_from_logs, safe_log
 from ..curves import Bounds, Subject
 from ..engines import Interval
-from ..losses import ComposedLoss, gaussian_formulas
+from ..losses import ComposedLoss, GaussianForm
 from .log_moment import (
     counted,
     finite_mass,
@@ -224,7 +224,7 @@ def _mu_through(epsilon: Array, log_delta: Array, delta: Array) -> Array:
     target = log_delta + jnp.log(jnp.where(value > 0, value, 1.0))
     target = stop_gradient(jnp.where(found, target, -1.0))
     low, high = (jnp.asarray(x, epsilon.dtype) for x in _LOG_RANGE)
-    miss = lambda t: gaussian_formulas.log_delta(jnp.exp(t), epsilon) - target
+    miss = lambda t: GaussianForm(jnp.exp(t)).log_delta(epsilon) - target
     return jnp.where(found, jnp.exp(root_between(miss, low, high)[0]), 0.0)
 
 
@@ -239,14 +239,14 @@ def _attached(mu: Array, epsilon: Array, log_delta: Array, delta: Array) -> Arra
 
 def _mu_miss(mu: Array, args: tuple[Array, Array], epsilon: Array) -> Array:
     log_delta, delta = args
-    own = jnp.exp(gaussian_formulas.log_delta(mu, epsilon) - stop_gradient(log_delta))
+    own = jnp.exp(GaussianForm(mu).log_delta(epsilon) - stop_gradient(log_delta))
     value = jnp.exp(log_delta - stop_gradient(log_delta))
     return own - value + delta * jnp.exp(-stop_gradient(log_delta))
 
 
 def regret_at(mu: Array, epsilon: Array, log_delta: Array) -> Array:
     """The difference of the Bayes errors of a loss and of G_mu at thresholds."""
-    own = jnp.exp(gaussian_formulas.log_delta(mu, epsilon))
+    own = jnp.exp(GaussianForm(mu).log_delta(epsilon))
     return (own - jnp.exp(log_delta)) * jax.nn.sigmoid(-epsilon)
 
 

@@ -12,8 +12,10 @@ from jax.lax import stop_gradient
 from jaxtyping import Array
 
 from .._internal._implicit import implicit_root
-from .._internal._interval import Interval
+from .._internal._interval import Interval, exactly
 from .._internal._roots import least_threshold
+from .._internal._special import log1p
+from .._internal._tolerances import CLOSED_FORM
 
 
 class AbstractClosedForm(eqx.Module):
@@ -50,6 +52,15 @@ class AbstractClosedForm(eqx.Module):
     def log_truncated(self) -> Array | None:
         """Log of what of the infinite losses is only a bound."""
 
+    def log_rates(self, log_alpha: Array, log_tnr: Array) -> tuple[Array, Array] | None:
+        """Log f(alpha) and log(1 - f(alpha)) of a symmetric pair, if they are known.
+
+        Args:
+            log_alpha: Log alpha.
+            log_tnr: log(1 - alpha), which has the digits where alpha is close to 1.
+        """
+        del log_alpha, log_tnr
+
     def error_rates(self, other: Any, alpha: Array) -> tuple[Interval, Interval] | None:
         """f(alpha) and 1 - f(alpha) where all the kinks of f are known, else None.
 
@@ -58,7 +69,12 @@ class AbstractClosedForm(eqx.Module):
                 else None.
             alpha: In (0, 1).
         """
-        del other, alpha
+        del other
+        found = self.log_rates(jnp.log(alpha), log1p(-alpha))
+        if found is None:
+            return None
+        beta, power = (exactly(x, CLOSED_FORM).exponential() for x in found)
+        return beta, power
 
     def lost(self) -> float:
         """By how much 1 - delta may be larger, besides the error of its logarithm."""

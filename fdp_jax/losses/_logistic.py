@@ -1,4 +1,11 @@
-"""Privacy loss of logistic noise, which is also that of bounded range."""
+"""Privacy loss of logistic noise, which is also that of bounded range.
+
+With c = 1 - e^-mu and h = e^{-(mu - eps) / 2}, the profile of one release is
+
+    delta(eps) = (1 - h)^2 / c,    1 - delta(eps) = h ((1 - h) + (1 - h e^-eps)) / c
+
+for |eps| <= mu (Dong, Durfee and Rogers 2020).
+"""
 
 from typing import ClassVar
 
@@ -6,9 +13,11 @@ import jax.numpy as jnp
 from jax.lax import stop_gradient
 from jaxtyping import Array, Float
 
+from .._internal._logs import log_add
 from .._internal._special import log1mexp
 from ._base import AbstractLoss, outward
 from ._cells import Cells
+from ._closed_form import AbstractClosedForm
 
 
 class LogisticLoss(AbstractLoss):
@@ -53,6 +62,53 @@ class LogisticLoss(AbstractLoss):
 
     def loss_range(self):
         return outward(-self.mu, self.mu)
+
+    @classmethod
+    def has_closed_form(cls, kinds, *, single):
+        return kinds == 1 and single
+
+    @classmethod
+    def closed_form(cls, terms, counts, sign):
+        del counts, sign
+        return LogisticForm(terms[0].mu)
+
+
+class LogisticForm(AbstractClosedForm):
+    """One release with logistic noise, for mu in [0, inf) and every eps."""
+
+    mu: Float[Array, ""]
+
+    def logs(self, epsilon):
+        inside, below = (epsilon >= -self.mu) & (epsilon < self.mu), epsilon < -self.mu
+        mu = jnp.where(inside, self.mu, 1.0)
+        left = 0.5 * (mu - jnp.where(inside, epsilon, 0.0))
+        log_gap, log_other = log1mexp(left), log1mexp(mu - left)
+        whole = log1mexp(mu)
+        log_delta = 2 * log_gap - whole
+        log_rest = log_add(log_gap, log_other) - left - whole
+        log_alpha = left + log_gap - mu - whole
+        return (
+            jnp.where(inside, log_delta, log1mexp(jnp.where(below, -epsilon, 0.0))),
+            jnp.where(inside, log_rest, jnp.where(below, epsilon, 0.0)),
+            jnp.where(inside, log_alpha, jnp.where(below, 0.0, -jnp.inf)),
+        )
+
+    def epsilon(self, log_delta):
+        some = self.mu > 0
+        whole = log1mexp(jnp.where(some, self.mu, 1.0))
+        inside = some & (log_delta <= whole)
+        root = 0.5 * (jnp.where(inside, log_delta, 0.0) + whole)
+        value = self.mu + 2 * log1mexp(-root)
+        return jnp.where(inside, value, log1mexp(-jnp.where(inside, -1.0, log_delta)))
+
+    def log_rates(self, log_alpha, log_tnr):
+        odds = self.mu + log_alpha
+        total = log_add(log_tnr, odds)
+        return log_tnr - total, odds - total
+
+    def loss_error(self, epsilon):
+        # Delta falls to zero at mu.
+        return self._rounding(epsilon, self.mu)
 
 
 def _log_sinhc(x: Array) -> Array:

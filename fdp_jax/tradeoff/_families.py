@@ -1,7 +1,7 @@
 """Families in closed form, all symmetric; the formulas are those of the engines."""
 
 import math
-from typing import Any
+from typing import Any, ClassVar
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -9,9 +9,9 @@ from jaxtyping import Array, ArrayLike, Real
 
 from .. import mechanisms
 from .._internal import _checks
-from .._internal._special import log1mexp, ndtri_from_logs, safe_log
+from .._internal._special import ndtri_from_logs, safe_log
 from ..engines import log_complement
-from ..losses import gaussian_formulas, laplace_formulas
+from ..losses import GaussianForm, LaplaceForm, LogisticForm
 from ..mechanisms import (
     as_float,
     as_number,
@@ -37,6 +37,19 @@ class AbstractLocation(AbstractSymmetric):
     """Of a law and the same one moved by mu: groups of records add to the parameter."""
 
     mu: eqx.AbstractVar[Real[ArrayLike, ""]]
+    _form: ClassVar[type[Any]]
+    """The closed form of the pair, given mu."""
+
+    def _point(self, epsilon):
+        form, size = self._form(as_float(self.mu)), jnp.abs(epsilon)
+        return _mirrored(epsilon, form.log_delta(size), form.log_rest(size))
+
+    def _rates(self, log_alpha, log_tnr):
+        found = self._form(as_float(self.mu)).log_rates(log_alpha, log_tnr)
+        return Rates(*map(closed, found))
+
+    def _ends(self):
+        return no_ends(as_float(self.mu))
 
     def moved(self, distance: Any) -> "AbstractLocation":
         """That of data sets `distance` >= 0 steps apart, a real number."""
@@ -63,24 +76,7 @@ class Gaussian(AbstractLocation):
     """
 
     mu: Real[ArrayLike, ""] = parameter("mu", _checks.nonnegative)
-
-    def _point(self, epsilon):
-        args = as_float(self.mu), jnp.abs(epsilon)
-        return _mirrored(
-            epsilon,
-            gaussian_formulas.log_delta(*args),
-            gaussian_formulas.log_one_minus_delta(*args),
-        )
-
-    def _rates(self, log_alpha, log_tnr):
-        args = as_float(self.mu), log_alpha, log_tnr
-        return Rates(
-            closed(gaussian_formulas.log_beta(*args)),
-            closed(gaussian_formulas.log_one_minus_beta(*args)),
-        )
-
-    def _ends(self):
-        return no_ends(as_float(self.mu))
+    _form: ClassVar = GaussianForm
 
     def _log_slope(self, log_alpha, log_tnr):
         mu = as_float(self.mu)
@@ -114,24 +110,7 @@ class Laplace(AbstractLocation):
     """
 
     mu: Real[ArrayLike, ""] = parameter("mu", _checks.nonnegative)
-
-    def _point(self, epsilon):
-        args = as_float(self.mu), jnp.abs(epsilon)
-        return _mirrored(
-            epsilon,
-            laplace_formulas.log_delta(*args),
-            laplace_formulas.log_one_minus_delta(*args),
-        )
-
-    def _rates(self, log_alpha, log_tnr):
-        args = as_float(self.mu), log_alpha, log_tnr
-        return Rates(
-            closed(laplace_formulas.log_beta(*args)),
-            closed(laplace_formulas.log_one_minus_beta(*args)),
-        )
-
-    def _ends(self):
-        return no_ends(as_float(self.mu))
+    _form: ClassVar = LaplaceForm
 
     def _log_slope(self, log_alpha, log_tnr):
         mu = as_float(self.mu)
@@ -169,28 +148,7 @@ class Logistic(AbstractLocation):
     """
 
     mu: Real[ArrayLike, ""] = parameter("mu", _checks.nonnegative)
-
-    def _point(self, epsilon):
-        mu, size = as_float(self.mu), jnp.abs(epsilon)
-        inside = size < mu
-        left = 0.5 * jnp.where(inside, mu - size, 1.0)
-        right = 0.5 * jnp.where(inside, mu + size, 1.0)
-        whole = log1mexp(jnp.where(inside, mu, 1.0))
-        log_delta = 2 * log1mexp(left) - whole
-        log_rest = log_add(log1mexp(left), log1mexp(right)) - left - whole
-        return _mirrored(
-            epsilon,
-            jnp.where(inside, log_delta, -jnp.inf),
-            jnp.where(inside, log_rest, 0.0),
-        )
-
-    def _rates(self, log_alpha, log_tnr):
-        odds = as_float(self.mu) + log_alpha
-        total = log_add(log_tnr, odds)
-        return Rates(closed(log_tnr - total), closed(odds - total))
-
-    def _ends(self):
-        return no_ends(as_float(self.mu))
+    _form: ClassVar = LogisticForm
 
     def _log_slope(self, log_alpha, log_tnr):
         mu = as_float(self.mu)

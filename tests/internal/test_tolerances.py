@@ -19,8 +19,7 @@ from fdp_jax._internal._binomial import log_binomial_tail
 from fdp_jax._internal._tolerances import LEDGER, Kind
 from fdp_jax.engines import _grid_jumps
 from fdp_jax.engines._spectral import rough_log_delta
-from fdp_jax.losses._gaussian import _closed_form as gaussian
-from fdp_jax.losses._laplace import _closed_form as laplace
+from fdp_jax.losses import GaussianForm, LaplaceForm, LogisticForm
 from fdp_jax.losses._subsampled import SubsampledForm
 from fdp_jax.losses._two_point import _closed_form as two_point
 
@@ -142,6 +141,14 @@ def laplace_pair(mu, epsilon):
     return -mp.expm1((epsilon - mu) / 2), mp.exp((epsilon - mu) / 2)
 
 
+def logistic_pair(mu, epsilon):
+    """Power less e^eps times the size of the test at the output where f' = -e^eps."""
+    size = mp.expm1((mu - epsilon) / 2) / mp.expm1(mu)
+    power = size * mp.exp(mu) / (1 + mp.expm1(mu) * size)
+    delta = power - mp.exp(epsilon) * size
+    return delta, 1 - delta
+
+
 def two_point_pair(epsilon0, delta0, n, epsilon):
     keep = (1 - delta0) ** n
     q = 1 / (1 + mp.exp(-epsilon0))
@@ -172,13 +179,18 @@ def closed_forms(rng, count):
     """Functions of arrays, their exact values, and arguments."""
     mu, size = 10 ** rng.uniform(-3, 1.5, count), np.abs(rng.normal(size=count))
     yield (
-        lambda m, e: (gaussian.log_delta(m, e), gaussian.log_one_minus_delta(m, e)),
+        lambda m, e: GaussianForm(m).logs(e)[:2],
         gaussian_pair,
         (mu, mu * (mu / 2 + 3 * size)),
     )
     yield (
-        lambda m, e: (laplace.log_delta(m, e), laplace.log_one_minus_delta(m, e)),
+        lambda m, e: LaplaceForm(m).logs(e)[:2],
         laplace_pair,
+        (mu, mu * rng.uniform(0, 0.99, count)),
+    )
+    yield (
+        lambda m, e: LogisticForm(m).logs(e)[:2],
+        logistic_pair,
         (mu, mu * rng.uniform(0, 0.99, count)),
     )
     few = count // 3
@@ -197,9 +209,7 @@ def closed_forms(rng, count):
     sign = np.where(np.arange(count) % 2, 1.0, -1.0)
     most = np.where(sign > 0, 3 * q / sigma, -0.97 * np.log1p(-q))
     yield (
-        lambda s, q, e, sign: SubsampledForm(
-            gaussian.GaussianForm(1 / s), q, sign
-        ).logs(e)[:2],
+        lambda s, q, e, sign: SubsampledForm(GaussianForm(1 / s), q, sign).logs(e)[:2],
         one_step_pair,
         (sigma, q, most * rng.uniform(0.01, 1, count), sign),
     )

@@ -1,3 +1,4 @@
+import functools
 import json
 import pathlib
 
@@ -8,8 +9,7 @@ import numpy as np
 import pytest
 
 import fdp_jax as fdp
-from fdp_jax.losses._gaussian import _closed_form as _gaussian
-from fdp_jax.losses._laplace import _closed_form as _laplace
+from fdp_jax.losses import GaussianForm, LaplaceForm, LogisticForm
 from fdp_jax.losses._subsampled import SubsampledForm
 from fdp_jax.losses._two_point import _closed_form as _two_point
 
@@ -84,6 +84,21 @@ def assert_derivatives(gradient, hessian, exact, point, rtol):
                 np.testing.assert_allclose(hessian[i, j], expected, 100 * rtol, 1e-10)
 
 
+class Of:
+    """The methods of a closed form, as functions of its parameter and of theirs."""
+
+    def __init__(self, kind):
+        for name in ("log_delta", "log_rest", "log_alpha", "epsilon", "log_rates"):
+            setattr(self, name, functools.partial(self._call, kind, name))
+
+    @staticmethod
+    def _call(kind, name, parameter, *args):
+        return getattr(kind(jnp.asarray(parameter)), name)(*map(jnp.asarray, args))
+
+
+_gaussian, _laplace, _logistic = Of(GaussianForm), Of(LaplaceForm), Of(LogisticForm)
+
+
 def without_nan(values):
     return not any(np.isnan(v).any() for v in jax.tree.leaves(values))
 
@@ -114,7 +129,7 @@ def test_gaussian_profile_and_complement(gaussian_grid):
     mu, epsilon, exact = gaussian_grid
     value = jax.jit(_gaussian.log_delta)(mu, epsilon)
     assert_logs_close(value, [e[0][0] for e in exact], 2e-13)
-    value = jax.jit(_gaussian.log_one_minus_delta)(mu, epsilon)
+    value = jax.jit(_gaussian.log_rest)(mu, epsilon)
     assert_logs_close(value, [e[0][1] for e in exact], 5e-13)
     value = jax.jit(_gaussian.log_alpha)(mu, epsilon)
     assert_logs_close(value, [e[1] for e in exact], 5e-13)
@@ -122,7 +137,7 @@ def test_gaussian_profile_and_complement(gaussian_grid):
 
 gaussian_derivatives = derivatives(
     lambda p: _gaussian.log_delta(p[0], p[1]),
-    lambda p: _gaussian.log_one_minus_delta(p[0], p[1]),
+    lambda p: _gaussian.log_rest(p[0], p[1]),
 )
 
 
@@ -188,7 +203,7 @@ def test_gaussian_edges():
     value = jax.jit(_gaussian.log_delta)(mu, epsilon)
     np.testing.assert_allclose(value, expected, rtol=1e-15)
     expected = [-1, 0, -inf, 0, -inf, 0]
-    value = jax.jit(_gaussian.log_one_minus_delta)(mu, epsilon)
+    value = jax.jit(_gaussian.log_rest)(mu, epsilon)
     np.testing.assert_allclose(value, expected)
     log_delta = jnp.asarray([-inf, 0.0, -1.0, -1.0, -7e5])
     mu = jnp.asarray([1.0, 1.0, 0.0, inf, 1.0])
@@ -198,19 +213,19 @@ def test_gaussian_edges():
 
 
 def test_gaussian_trade_off_function(checks):
-    log_beta = jax.jit(_gaussian.log_beta)
+    rates = jax.jit(_gaussian.log_rates)
     for check in with_prefix(checks, "01.gdp_f.mu"):
         mu, alpha = check["params"]["mu"], check["params"]["alpha"]
-        value = log_beta(mu, np.log(alpha), np.log1p(-alpha))
+        value, _ = rates(mu, np.log(alpha), np.log1p(-alpha))
         # alpha near one is only known to its rounding error.
         slack = 1e-15 + 3e-16 / (1 - alpha)
         np.testing.assert_allclose(np.exp(value), check["value"], rtol=slack)
-    power = jax.jit(_gaussian.log_one_minus_beta)(1.0, np.log(1e-12), np.log1p(-1e-12))
+    _, power = rates(1.0, np.log(1e-12), np.log1p(-1e-12))
     np.testing.assert_allclose(np.exp(power), 7.9735801046410808e-10, rtol=1e-13)
-    value = log_beta(30.0, np.log(0.1), np.log(0.9))
+    value, _ = rates(30.0, np.log(0.1), np.log(0.9))
     np.testing.assert_allclose(value, -416.65232732945067, rtol=1e-14)
     # alpha = 1 - 1e-300 is told apart from one.
-    value = log_beta(2.0, -1e-300, np.log(1e-300))
+    value, _ = rates(2.0, -1e-300, np.log(1e-300))
     np.testing.assert_allclose(value, float(mp.log(tail(mp.mpf("39.0471")))), rtol=1e-6)
 
 
@@ -268,7 +283,7 @@ def one_step_grid():
 
 
 def one_step_form(sigma, q, sign):
-    return SubsampledForm(_gaussian.GaussianForm(1 / sigma), q, sign)
+    return SubsampledForm(GaussianForm(1 / sigma), q, sign)
 
 
 def one_step_all(sigma, q, epsilon, sign):
@@ -569,7 +584,8 @@ def test_two_point_gradients_are_finite_everywhere():
 def test_laplace_check_values(checks):
     for check in with_prefix(checks, "01.laplace_f.mu", "01.lap_f."):
         p = check["params"]
-        value = _laplace.log_beta(p["mu"], np.log(p["alpha"]), np.log1p(-p["alpha"]))
+        logs = np.log(p["alpha"]), np.log1p(-p["alpha"])
+        value, _ = _laplace.log_rates(p["mu"], *logs)
         np.testing.assert_allclose(np.exp(value), check["value"], rtol=1e-13)
     for check in with_prefix(checks, "01.laplace_delta.mu", "01.lap_delta."):
         p = check["params"]
@@ -606,9 +622,8 @@ def test_laplace_trade_off_function_and_power_add_up():
     mu = np.asarray([0.0, 0.3, 2.0, np.inf])
     with np.errstate(divide="ignore"):
         logs = np.log(alpha), np.log1p(-alpha)
-    total = np.exp(_laplace.log_beta(mu, *logs)) + np.exp(
-        _laplace.log_one_minus_beta(mu, *logs)
-    )
+    beta, power = map(np.exp, _laplace.log_rates(mu, *logs))
+    total = beta + power
     np.testing.assert_allclose(total, 1.0, rtol=1e-14)
 
 
@@ -619,7 +634,7 @@ def test_laplace_gradients_are_finite_everywhere():
     )
     functions = (
         _laplace.log_delta,
-        _laplace.log_one_minus_delta,
+        _laplace.log_rest,
         _laplace.log_alpha,
     )
     for function in functions:
@@ -635,6 +650,102 @@ def test_laplace_gradients_are_finite_everywhere():
     gradients = jax.jit(jax.vmap(jax.grad(_laplace.epsilon, (0, 1))))
     for gradient in gradients(mu, log_delta):
         assert np.isfinite(gradient).all()
+
+
+# Logistic
+
+
+def logistic_exact(mu, epsilon):
+    """delta, 1 - delta and alpha by the density of the law and its optimal test."""
+    if epsilon >= mu or epsilon <= -mu:
+        rest = mp.exp(min(epsilon, 0))
+        return 1 - rest, rest, mp.mpf(epsilon < -mu or (epsilon == -mu < mu))
+    # The likelihood ratio grows with the output.
+    ratio = lambda x: mp.exp(mu) * ((1 + mp.exp(-x)) / (1 + mp.exp(mu - x))) ** 2
+    h = mp.exp((mu - epsilon) / 2)
+    x = mp.log((mp.exp(mu) - h) / (h - 1))
+    assert abs(mp.log(ratio(x)) - epsilon) < mp.mpf(10) ** -30
+    alpha, power = 1 / (1 + mp.exp(x)), 1 / (1 + mp.exp(x - mu))
+    gain = power - mp.exp(epsilon) * alpha
+    return gain, 1 - gain, alpha
+
+
+def test_logistic_profile_is_that_of_the_optimal_test():
+    rng = np.random.default_rng(5)
+    mu = 10 ** rng.uniform(-6, 2, 120)
+    epsilon = mu * np.where(
+        rng.random(120) < 0.5,
+        rng.uniform(-1, 1, 120),
+        1 - 10 ** rng.uniform(-9, 0, 120),
+    )
+    epsilon[:4] = 0.0, 1.5 * mu[1], -1.5 * mu[2], -mu[3]
+    form = LogisticForm(jnp.asarray(mu))
+    found = np.asarray(form.logs(jnp.asarray(epsilon)))
+    back = np.asarray(form.epsilon(jnp.asarray(found[0])))
+    slip = np.asarray(form.loss_error(jnp.asarray(epsilon)))
+    moved = np.asarray(form.logs(jnp.asarray(epsilon - slip)))[0]
+    for i in range(120):
+        truth = logistic_exact(mp.mpf(float(mu[i])), mp.mpf(float(epsilon[i])))
+        logs = [mp.log(t) if t > 0 else -mp.inf for t in truth]
+        room = abs(moved[i] - found[0, i]) if logs[0] > -mp.inf else 0
+        for value, exact in zip(found[:, i], logs, strict=True):
+            same = value == float(exact)
+            assert same or abs(value - exact) <= 1e-14 * (1 + abs(exact)) + room
+        if logs[0] > -mp.inf:
+            # A slope of delta below 1 is all that rounding delta may be divided by.
+            slope = mp.exp(epsilon[i] + float(logs[2]))
+            room = 1e-15 * (1 + abs(logs[0])) * truth[0] / slope + 2 * slip[i]
+            assert abs(back[i] - epsilon[i]) <= 4 * room + 1e-14 * abs(epsilon[i])
+    ends = _logistic.epsilon(2.0, jnp.asarray([-jnp.inf, 0.0]))
+    np.testing.assert_array_equal(ends, [2.0, -np.inf])
+
+
+def test_logistic_gradients_are_finite_everywhere():
+    mu, epsilon = (
+        g.ravel()
+        for g in np.meshgrid([0.0, 1.0, 1e5], [-np.inf, -1, 0, 1, 2, 1e5, np.inf])
+    )
+    for function in (_logistic.log_delta, _logistic.log_rest, _logistic.log_alpha):
+        values = function(mu, epsilon)
+        assert not np.isnan(values).any()
+        assert np.max(values) <= 0
+        for gradient in jax.vmap(jax.grad(function, (0, 1)))(mu, epsilon):
+            assert np.isfinite(gradient).all()
+    mu, log_delta = (
+        g.ravel()
+        for g in np.meshgrid([0.0, 1.0, 1e5], [-np.inf, -1e3, -1.0, -1e-10, 0])
+    )
+    assert not np.isnan(_logistic.epsilon(mu, log_delta)).any()
+    for gradient in jax.vmap(jax.grad(_logistic.epsilon, (0, 1)))(mu, log_delta):
+        assert np.isfinite(gradient).all()
+
+
+@pytest.mark.parametrize("kind", [fdp.Gaussian, fdp.Laplace, fdp.Logistic])
+@pytest.mark.parametrize("noise", [0.05, 0.8, 30.0])
+def test_error_rates_of_one_release(kind, noise):
+    """f(alpha) of the law's tails is inside of bounds, with no slack."""
+    mu = 1 / mp.mpf(noise)
+
+    def beta(alpha):
+        if kind is fdp.Gaussian:
+            return tail(mu + mp.sqrt(2) * mp.erfinv(2 * alpha - 1))
+        if kind is fdp.Logistic:
+            return (1 - alpha) / (1 + mp.expm1(mu) * alpha)
+        if alpha < mp.exp(-mu) / 2:
+            return 1 - mp.exp(mu) * alpha
+        return mp.exp(-mu) * (1 / (4 * alpha) if alpha < 0.5 else 1 - alpha)
+
+    alphas = [1e-9, 1e-3, 0.2, 0.5, 0.7, 0.999]
+    for found, name in (
+        (kind(noise).bounds(alpha=jnp.asarray(alphas)), "beta"),
+        (kind(noise).bounds(fpr=jnp.asarray(alphas)), "tpr"),
+    ):
+        assert set(np.asarray(found.status)) == {int(fdp.Status.TIGHT)}
+        for i, alpha in enumerate(alphas):
+            truth = beta(mp.mpf(alpha))
+            truth = truth if name == "beta" else 1 - truth
+            lower, upper = (mp.mpf(float(x[i])) for x in (found.lower, found.upper))
+            assert lower <= truth <= upper
 
 
 # -- ends of the loss's range ------------------------------------------------------

@@ -20,10 +20,9 @@ to form one from the other.
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.typing import ArrayLike
 from jaxtyping import Array, Float
 
-from ..._internal._arithmetic import promote, two_product
+from ..._internal._arithmetic import two_product
 from ..._internal._logs import LOG_2, LOG_SQRT_2PI
 from ..._internal._mills import mills_difference, mills_moment, mills_parts
 from ..._internal._special import (
@@ -191,35 +190,6 @@ def _log_delta_jvp(primals, tangents):
     return value, vega * dmu + slope * depsilon
 
 
-def log_delta(mu: ArrayLike, epsilon: ArrayLike) -> jax.Array:
-    """Logarithm of delta(eps) of G_mu for mu in [0, inf] and every eps."""
-    mu, epsilon = promote(mu, epsilon)
-    inside, safe_mu, safe_epsilon = interior(mu, epsilon)
-    value = _log_delta(safe_mu, safe_epsilon)
-    return jnp.where(inside, value, _degenerate_log_delta(mu, epsilon))
-
-
-def log_one_minus_delta(mu: ArrayLike, epsilon: ArrayLike) -> jax.Array:
-    """Logarithm of 1 - delta(eps) of G_mu, with relative accuracy of 1 - delta."""
-    mu, epsilon = promote(mu, epsilon)
-    inside, safe_mu, safe_epsilon = interior(mu, epsilon)
-    backward = safe_epsilon < 0
-    forward = jnp.where(backward, -safe_epsilon, safe_epsilon)
-    value = _log_rest_forward(safe_mu, forward)
-    value = value + jnp.where(backward, safe_epsilon, 0.0)
-    edge = jnp.where(mu < _limit(mu.dtype), jnp.minimum(epsilon, 0.0), -jnp.inf)
-    return jnp.where(inside, value, edge)
-
-
-def log_alpha(mu: ArrayLike, epsilon: ArrayLike) -> jax.Array:
-    """Logarithm of P(X > eps), the type I error of the test that rejects above eps."""
-    mu, epsilon = promote(mu, epsilon)
-    inside, safe_mu, safe_epsilon = interior(mu, epsilon)
-    value = log_ndtr(-upper_threshold(safe_mu, safe_epsilon))
-    certain = (epsilon < 0) & ((mu < _limit(mu.dtype)) | jnp.isinf(epsilon))
-    return jnp.where(inside, value, jnp.where(certain, 0.0, -jnp.inf))
-
-
 def _newton_start(mu, log_delta, log_rest) -> jax.Array:
     """Start on the side of the root from which Newton's iteration is monotone.
 
@@ -294,70 +264,57 @@ def _epsilon_jvp(primals, tangents):
     return epsilon, hazard * dmu - inverse_slope * dlog_delta
 
 
-def epsilon(mu: ArrayLike, log_delta: ArrayLike) -> jax.Array:
-    """The eps at which delta(eps) of G_mu has the given logarithm.
-
-    Negative when delta exceeds delta(0); +inf for delta = 0 and -inf for delta = 1.
-    For mu = 0 it is the smallest eps with max(0, 1 - e^eps) <= delta, and for mu = inf
-    it is +inf unless delta = 1.
-    """
-    mu, log_delta = promote(mu, log_delta)
-    limit = _limit(mu.dtype)
-    inside = (mu > 0) & (mu < limit) & (log_delta < 0) & (log_delta > -jnp.inf)
-    value = _epsilon(jnp.where(inside, mu, 1.0), jnp.where(inside, log_delta, -1.0))
-    null = (mu == 0) & (log_delta < 0)
-    identical = log1mexp(-jnp.where(null, log_delta, -1.0))
-    edge = jnp.where(null, identical, jnp.inf)
-    return jnp.where(inside, value, jnp.where(log_delta >= 0, -jnp.inf, edge))
-
-
-def _tradeoff_threshold(mu, log_alpha, log_one_minus_alpha):
-    """`(is_interior, z + mu)` with z the normal quantile of alpha."""
-    inside = (mu < jnp.inf) & (log_alpha > -jnp.inf) & (log_one_minus_alpha > -jnp.inf)
-    z = ndtri_from_logs(
-        jnp.where(inside, log_alpha, -LOG_2),
-        jnp.where(inside, log_one_minus_alpha, -LOG_2),
-    )
-    return inside, z + jnp.where(inside, mu, 0.0)
-
-
-def log_beta(
-    mu: ArrayLike, log_alpha: ArrayLike, log_one_minus_alpha: ArrayLike
-) -> jax.Array:
-    """Logarithm of G_mu(alpha), the trade-off function, accurate at both ends.
-
-    Takes the logarithms of alpha and of 1 - alpha, of which the smaller is used.
-    For mu = inf the value at alpha = 0 is the limit mu -> inf, one.
-    """
-    mu, log_p, log_q = promote(mu, log_alpha, log_one_minus_alpha)
-    inside, threshold = _tradeoff_threshold(mu, log_p, log_q)
-    edge = jnp.where(jnp.isneginf(log_p), 0.0, -jnp.inf)
-    return jnp.where(inside, log_ndtr(-threshold), edge)
-
-
-def log_one_minus_beta(
-    mu: ArrayLike, log_alpha: ArrayLike, log_one_minus_alpha: ArrayLike
-) -> jax.Array:
-    """Logarithm of 1 - G_mu(alpha), the power, with relative accuracy as alpha -> 0."""
-    mu, log_p, log_q = promote(mu, log_alpha, log_one_minus_alpha)
-    inside, threshold = _tradeoff_threshold(mu, log_p, log_q)
-    edge = jnp.where(jnp.isneginf(log_p), -jnp.inf, 0.0)
-    return jnp.where(inside, log_ndtr(threshold), edge)
-
-
 class GaussianForm(AbstractClosedForm):
-    """Any composition of Gaussian mechanisms: mu^2 adds (Dong, Roth, Su 2022)."""
+    """Any composition of Gaussian mechanisms: mu^2 adds (Dong, Roth, Su 2022).
+
+    For mu in [0, inf] and every eps.
+    """
 
     mu: Float[Array, ""]
 
     def log_delta(self, epsilon):
-        return log_delta(self.mu, epsilon)
+        inside, mu, safe = interior(self.mu, epsilon)
+        edge = _degenerate_log_delta(self.mu, epsilon)
+        return jnp.where(inside, _log_delta(mu, safe), edge)
 
     def log_rest(self, epsilon):
-        return log_one_minus_delta(self.mu, epsilon)
+        inside, mu, safe = interior(self.mu, epsilon)
+        value = _log_rest_forward(mu, jnp.where(safe < 0, -safe, safe))
+        value = value + jnp.where(safe < 0, safe, 0.0)
+        finite = self.mu < _limit(mu.dtype)
+        edge = jnp.where(finite, jnp.minimum(epsilon, 0.0), -jnp.inf)
+        return jnp.where(inside, value, edge)
 
     def log_alpha(self, epsilon):
-        return log_alpha(self.mu, epsilon)
+        inside, mu, safe = interior(self.mu, epsilon)
+        finite = self.mu < _limit(mu.dtype)
+        certain = (epsilon < 0) & (finite | jnp.isinf(epsilon))
+        edge = jnp.where(certain, 0.0, -jnp.inf)
+        return jnp.where(inside, log_ndtr(-upper_threshold(mu, safe)), edge)
 
     def epsilon(self, log_delta):
-        return epsilon(self.mu, log_delta)
+        """The eps at which delta(eps) of G_mu has the given logarithm.
+
+        Negative when delta exceeds delta(0); +inf for delta = 0 and -inf for delta = 1.
+        For mu = 0 it is the smallest eps with max(0, 1 - e^eps) <= delta, and for
+        mu = inf it is +inf unless delta = 1.
+        """
+        finite = (self.mu > 0) & (self.mu < _limit(self.mu.dtype))
+        inside = finite & (log_delta < 0) & (log_delta > -jnp.inf)
+        mu, target = jnp.where(inside, self.mu, 1.0), jnp.where(inside, log_delta, -1.0)
+        null = (self.mu == 0) & (log_delta < 0)
+        identical = log1mexp(-jnp.where(null, log_delta, -1.0))
+        edge = jnp.where(null, identical, jnp.inf)
+        edge = jnp.where(log_delta >= 0, -jnp.inf, edge)
+        return jnp.where(inside, _epsilon(mu, target), edge)
+
+    def log_rates(self, log_alpha, log_tnr):
+        # For mu = inf the value at alpha = 0 is the limit mu -> inf, one.
+        none = jnp.isneginf(log_alpha)
+        inside = (self.mu < jnp.inf) & ~none & (log_tnr > -jnp.inf)
+        safe = (jnp.where(inside, x, -LOG_2) for x in (log_alpha, log_tnr))
+        threshold = ndtri_from_logs(*safe) + jnp.where(inside, self.mu, 0.0)
+        beta, power = log_ndtr(jnp.stack([-threshold, threshold]))
+        edge = lambda sure: jnp.where(sure, 0.0, -jnp.inf)
+        beta = jnp.where(inside, beta, edge(none))
+        return beta, jnp.where(inside, power, edge(~none))

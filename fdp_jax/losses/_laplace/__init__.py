@@ -1,6 +1,4 @@
 """The Laplace pair."""
 
-from . import _closed_form
+from ._closed_form import LaplaceForm as LaplaceForm
 from ._loss import LaplaceLoss as LaplaceLoss
-
-laplace_formulas = _closed_form
