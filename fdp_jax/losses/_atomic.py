@@ -169,8 +169,7 @@ class AtomicLoss(AbstractLoss):
     def log_truncated_masses(self):
         return super().log_truncated_masses() if self.missing is None else self.missing
 
-    @classmethod
-    def has_closed_form(cls, kinds, *, single):
+    def has_closed_form(self, kinds, *, single):
         return kinds == 1 and single
 
     @classmethod

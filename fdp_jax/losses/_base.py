@@ -197,9 +197,8 @@ class AbstractLoss(eqx.Module):
 
     # ------------------------------------------------------------------ closed forms
 
-    @classmethod
-    def has_closed_form(cls, kinds: int, *, single: bool) -> bool:
-        """Whether compositions of losses of this class alone have a closed form.
+    def has_closed_form(self, kinds: int, *, single: bool) -> bool:
+        """Whether compositions of losses of this kind alone have a closed form.
 
         Args:
             kinds: The number of different losses.

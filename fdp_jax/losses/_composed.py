@@ -98,13 +98,13 @@ class ComposedLoss(eqx.Module):
     @property
     def has_closed_form(self) -> bool:
         """Whether there is a closed form, from static facts alone."""
-        first = type(self.terms[0])
-        alike = all(type(term) is first for term in self.terms)
-        return alike and first.has_closed_form(len(self.terms), single=self.single)
+        first, kinds = self.terms[0], len(self.terms)
+        alike = all(type(term) is type(first) for term in self.terms)
+        return alike and first.has_closed_form(kinds, single=self.single)
 
     def closed_form(self, sign: Float[Array, ""]) -> AbstractClosedForm:
         """The closed form for one direction, 1 for "remove" and -1 for "add"."""
-        return type(self.terms[0]).closed_form(self.terms, self.counts, sign)
+        return self.terms[0].closed_form(self.terms, self.counts, sign)
 
     def tabulated(self) -> "ComposedLoss":
         """This loss, prepared for many evaluations of moments."""

@@ -63,8 +63,7 @@ class LogisticLoss(AbstractLoss):
     def loss_range(self):
         return outward(-self.mu, self.mu)
 
-    @classmethod
-    def has_closed_form(cls, kinds, *, single):
+    def has_closed_form(self, kinds, *, single):
         return kinds == 1 and single
 
     @classmethod

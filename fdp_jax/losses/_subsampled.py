@@ -102,6 +102,15 @@ class SubsampledLoss(MassLoss):
         upper, lower = self.loss.log_truncated_masses()
         return upper + jnp.log(self.sampling_prob), lower
 
+    def has_closed_form(self, kinds, *, single):
+        return kinds == 1 and single and self.loss.has_closed_form(1, single=True)
+
+    @classmethod
+    def closed_form(cls, terms, counts, sign):
+        (term,) = terms
+        base = term.loss.closed_form((term.loss,), counts, sign)
+        return SubsampledForm(base, term.sampling_prob, sign)
+
     def _outer(self, loss: Array) -> Array:
         """log(1 - q + q e^x)."""
         large = loss > 1
@@ -156,9 +165,21 @@ class SubsampledForm(AbstractClosedForm):
         choose = lambda x, y: jnp.where(inside, x, y)
         return jax.tree.map(choose, found, self._outside(epsilon))
 
+    def log_truncated(self):
+        return self.base.log_truncated()
+
+    def lost(self):
+        return self.base.lost()
+
+    def mass_error(self):
+        return self.base.mass_error()
+
     def loss_error(self, epsilon):
-        # Without the record no loss is larger than -log(1 - q).
-        return self._rounding(epsilon, self.sampling_prob)
+        # Without the record no loss is larger than -log(1 - q).  A loss changes less
+        # than that of the pair itself.
+        rounding = self._rounding(epsilon, self.sampling_prob)
+        inner = self.base.loss_error(self._placed(epsilon)[2])
+        return rounding if inner is None else rounding + inner
 
     def _placed(self, epsilon: Array) -> tuple[Array, Array, Array]:
         """Whether losses pass eps both ways, log F and the base pair's threshold."""

@@ -138,8 +138,7 @@ class LaplaceLoss(ClosedTransformLoss):
         least, most = outward(-mu, mu)
         return jnp.where(whole, -mu, least), jnp.where(whole, mu, most)
 
-    @classmethod
-    def has_closed_form(cls, kinds, *, single):
+    def has_closed_form(self, kinds, *, single):
         return kinds == 1 and single
 
     @classmethod
