@@ -201,7 +201,7 @@ def closed_forms(rng, count):
     delta0 = np.where(rng.uniform(size=few) < 0.5, 0, 10 ** rng.uniform(-9, -3, few))
     reach = n * np.tanh(epsilon0 / 2) + np.sqrt(n) * np.abs(rng.normal(size=few))
     yield (
-        lambda *a: (two_point.log_delta(*a), two_point.log_one_minus_delta(*a)),
+        lambda *a: two_point.evaluate(*a)[:2],
         two_point_pair,
         (epsilon0, delta0, n, epsilon0 * np.minimum(reach, 0.97 * n)),
     )

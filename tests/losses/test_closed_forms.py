@@ -441,7 +441,8 @@ def two_point_grid():
     return (epsilon0, delta0, n, epsilon), exact
 
 
-two_point_values = jax.jit(_two_point._evaluate)
+two_point_values = jax.jit(_two_point.evaluate)
+two_point_log_delta = jax.jit(lambda *args: _two_point.evaluate(*args)[0])
 two_point_epsilon = jax.jit(_two_point.epsilon)
 
 
@@ -469,7 +470,7 @@ def test_two_point_with_many_releases():
 
     with mp.workdps(35):
         epsilon = jnp.asarray([9.5003, 37.0004])  # delta down to 1e-300
-        value = jax.jit(_two_point.log_delta)(epsilon0, 0.0, float(n), epsilon)
+        value = two_point_log_delta(epsilon0, 0.0, float(n), epsilon)
         for v, e in zip(np.asarray(value), np.asarray(epsilon), strict=True):
             assert abs(v - exact(e)) < 1e-11
     np.testing.assert_allclose(
@@ -478,14 +479,14 @@ def test_two_point_with_many_releases():
 
 
 def test_two_point_check_values(checks):
-    log_delta = jax.jit(_two_point.log_delta)
+    log_delta = two_point_log_delta
     for check in with_prefix(checks, "01.compose.rr2."):
         value = log_delta(1.0, 0.0, 2.0, check["params"]["eps"])
         np.testing.assert_allclose(np.exp(value), check["value"], rtol=1e-14)
 
 
 two_point_derivatives = derivatives(
-    *(lambda p, n, k=k: _two_point._evaluate(p[0], p[1], n, p[2])[k] for k in range(3))
+    *(lambda p, n, k=k: _two_point.evaluate(p[0], p[1], n, p[2])[k] for k in range(3))
 )
 
 
@@ -552,7 +553,7 @@ def test_two_point_edges():
     assert value(inf, 0.0, 3.0, -1.0) == inf
     assert value(1.0, 0.0, 0.0, -inf) == 0.0
     assert value(1.0, 1.0, 3.0, -2.0) == inf
-    log_delta = jax.jit(_two_point.log_delta)
+    log_delta = two_point_log_delta
     assert float(log_delta(inf, 0.0, 1.0, 3.0)) == 0.0
     assert float(log_delta(1.0, 0.0, 1.0, 1.0)) == -inf
     certain = log_delta(1.0, 0.01, 2.0, inf)
@@ -573,7 +574,7 @@ def test_two_point_gradients_are_finite_everywhere():
     values = two_point_values(epsilon0, delta0, n, epsilon)
     assert without_nan(values)
     assert np.max(values) <= 0
-    jacobian = jax.jit(jax.vmap(jax.jacrev(_two_point._evaluate, (0, 1, 3))))
+    jacobian = jax.jit(jax.vmap(jax.jacrev(_two_point.evaluate, (0, 1, 3))))
     for gradient in jax.tree.leaves(jacobian(epsilon0, delta0, n, epsilon)):
         assert np.isfinite(gradient).all()
 
@@ -650,6 +651,81 @@ def test_laplace_gradients_are_finite_everywhere():
     gradients = jax.jit(jax.vmap(jax.grad(_laplace.epsilon, (0, 1))))
     for gradient in gradients(mu, log_delta):
         assert np.isfinite(gradient).all()
+
+
+# One release of a sampled record
+
+
+def discrete(p, q):
+    """P(X > t), Q(X > t), P(X < t) and Q(X < t) of finitely many outputs."""
+
+    def tails(ratio):
+        more = [b > ratio * a for a, b in zip(p, q, strict=True)]
+        less = [b < ratio * a for a, b in zip(p, q, strict=True)]
+        return [
+            mp.fsum(x for x, one in zip(law, chosen, strict=True) if one)
+            for chosen in (more, less)
+            for law in (p, q)
+        ]
+
+    return tails
+
+
+def symmetric(tail):
+    """The same of a symmetric pair without point masses, where P(X > t) is known."""
+
+    def tails(ratio):
+        t = mp.log(ratio)
+        return tail(t), 1 - tail(-t), 1 - tail(t), tail(-t)
+
+    return tails
+
+
+laplace_tail = symmetric(lambda t: mp.exp(-(t + 1) / 2) / 2 if -1 < t < 1 else t < 1)
+logistic_tail = symmetric(
+    lambda t: mp.expm1((1 - t) / 2) / mp.expm1(1) if -1 < t < 1 else t < 1
+)
+OUTPUTS = [0.5, 0.3, 0.2, 0.0], [0.25, 0.5, 0.0, 0.25]
+with mp.workdps(60):
+    KEPT, FLIPPED = 1 / (1 + mp.exp(-2)), 1 / (1 + mp.exp(2))
+RELEASES = {
+    "laplace": (fdp.Laplace(1.0), laplace_tail),
+    "logistic": (fdp.Logistic(1.0), logistic_tail),
+    "outputs": (fdp.FromProbabilities(*OUTPUTS), discrete(*OUTPUTS)),
+    "two points": (fdp.PureDP(2.0), discrete([FLIPPED, KEPT], [KEPT, FLIPPED])),
+}
+
+
+def sampled_delta(tails, q, epsilon, remove):
+    """The power less e^eps times the size of the best test, from its definition."""
+    x = mp.exp(epsilon if remove else -epsilon)
+    if x <= 1 - q:
+        return -mp.expm1(epsilon) if remove else mp.mpf(0)
+    p_more, q_more, p_less, q_less = tails((x - (1 - q)) / q)
+    if remove:
+        return (1 - q) * p_more + q * q_more - x * p_more
+    return p_less - ((1 - q) * p_less + q * q_less) / x
+
+
+@pytest.mark.parametrize("remove", [True, False], ids=["remove", "add"])
+@pytest.mark.parametrize("name", RELEASES)
+def test_one_release_of_any_sampled_pair(name, remove):
+    release, tails = RELEASES[name]
+    step = fdp.PoissonSubsampled(release, 0.3)
+    step = step.remove if remove else step.add
+    truth = lambda e: sampled_delta(tails, mp.mpf(0.3), mp.mpf(float(e)), remove)
+    epsilon = np.asarray([-0.5, -0.1, 0.0, 0.03, 0.1, 0.25, 0.3, 0.4])
+    found = step.bounds(epsilon=epsilon)
+    assert found.method == "closed_form"
+    for i, e in enumerate(epsilon):
+        lower, upper = (mp.mpf(float(x[i])) for x in (found.lower, found.upper))
+        assert lower <= truth(e) <= upper <= lower + 1e-11
+    delta = np.asarray([0.2, 0.08, 0.01])
+    delta = delta[delta > float(truth(50.0))]
+    found = step.bounds(delta=delta)
+    for i, d in enumerate(delta):
+        assert truth(found.upper[i]) <= d <= truth(found.lower[i])
+        assert found.upper[i] - found.lower[i] < 1e-10
 
 
 # Logistic

@@ -250,8 +250,15 @@ def _profile_jvp(primals, tangents):
     return values, (change(log_delta), -change(log_rest), dlog_alpha)
 
 
-def _evaluate(epsilon0, delta0, n, epsilon) -> tuple[jax.Array, ...]:
-    """`_profile` with the edge cases of every argument."""
+def evaluate(epsilon0, delta0, n, epsilon) -> tuple[jax.Array, ...]:
+    """Logs of delta, 1 - delta and P(X > eps) after n releases, for every eps.
+
+    Args:
+        epsilon0: loss of one release, in [0, inf].
+        delta0: failure probability of one release, in [0, 1].
+        n: number of releases, a nonnegative integer in floating point; no gradient.
+        epsilon: real or infinite.
+    """
     epsilon0, delta0, n, epsilon = promote(epsilon0, delta0, n, epsilon)
     n = jax.lax.stop_gradient(n)
     exposed = (n > 0) & (jnp.isinf(epsilon0) | (delta0 >= 1))
@@ -274,34 +281,6 @@ def _evaluate(epsilon0, delta0, n, epsilon) -> tuple[jax.Array, ...]:
         jnp.where(regular, log_rest, remaining),
         jnp.where(regular, log_alpha, jnp.where(above, keep, -jnp.inf)),
     )
-
-
-def log_delta(
-    epsilon0: ArrayLike, delta0: ArrayLike, n: ArrayLike, epsilon: ArrayLike
-) -> jax.Array:
-    """Logarithm of delta(eps) after n releases, for every eps.
-
-    Args:
-        epsilon0: loss of one release, in [0, inf].
-        delta0: failure probability of one release, in [0, 1].
-        n: number of releases, a nonnegative integer in floating point; no gradient.
-        epsilon: real or infinite.
-    """
-    return _evaluate(epsilon0, delta0, n, epsilon)[0]
-
-
-def log_one_minus_delta(
-    epsilon0: ArrayLike, delta0: ArrayLike, n: ArrayLike, epsilon: ArrayLike
-) -> jax.Array:
-    """Logarithm of 1 - delta(eps) after n releases; arguments as for `log_delta`."""
-    return _evaluate(epsilon0, delta0, n, epsilon)[1]
-
-
-def log_alpha(
-    epsilon0: ArrayLike, delta0: ArrayLike, n: ArrayLike, epsilon: ArrayLike
-) -> jax.Array:
-    """Logarithm of P(X > eps) after n releases; arguments as for `log_delta`."""
-    return _evaluate(epsilon0, delta0, n, epsilon)[2]
 
 
 def _at_knot(epsilon0, delta0, n, k, theta) -> tuple[jax.Array, ...]:
@@ -421,14 +400,8 @@ class TwoPointForm(AbstractClosedForm):
     delta0: Float[Array, ""]
     count: Float[Array, ""]
 
-    def log_delta(self, epsilon):
-        return log_delta(self.epsilon0, self.delta0, self.count, epsilon)
-
-    def log_rest(self, epsilon):
-        return log_one_minus_delta(self.epsilon0, self.delta0, self.count, epsilon)
-
-    def log_alpha(self, epsilon):
-        return log_alpha(self.epsilon0, self.delta0, self.count, epsilon)
+    def logs(self, epsilon):
+        return evaluate(self.epsilon0, self.delta0, self.count, epsilon)
 
     def epsilon(self, log_delta):
         return epsilon(self.epsilon0, self.delta0, self.count, log_delta)
