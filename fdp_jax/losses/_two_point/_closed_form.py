@@ -250,7 +250,7 @@ def _profile_jvp(primals, tangents):
     return values, (change(log_delta), -change(log_rest), dlog_alpha)
 
 
-def evaluate(epsilon0, delta0, n, epsilon) -> tuple[jax.Array, ...]:
+def evaluate(epsilon0, delta0, n, epsilon) -> tuple[jax.Array, jax.Array, jax.Array]:
     """Logs of delta, 1 - delta and P(X > eps) after n releases, for every eps.
 
     Args:
