@@ -26,7 +26,7 @@ NAMED_ELSEWHERE = {
 }
 MOST_LINES = 450
 # As they are today: they may only become fewer.
-MOST_OF = {"statements": 20_326, "clauses": 135}
+MOST_OF = {"statements": 20_176, "clauses": 134}
 
 
 def _name(path):

@@ -85,9 +85,9 @@ def least_threshold(
         return bracket.after(place, value, value <= 0, most)
 
     zero, unknown = jnp.zeros_like(target), jnp.full_like(target, jnp.nan)
-    first = jnp.minimum(most, jnp.ones_like(target))
     growing = jnp.ones_like(target, bool)
-    start = _Bracket(zero, first, unknown, unknown, growing, zero, zero)
+    # Zero is looked at first: a search that comes close to it would take long.
+    start = _Bracket(zero, zero, unknown, unknown, growing, zero, zero)
     # One loop for both phases, since `log_tail` takes long to compile.
     end = while_loop(_Bracket.unfinished, body, start)
     return jnp.where(jnp.isnan(end.below), most, end.high)
@@ -145,7 +145,8 @@ class _Bracket(eqx.Module):
     ) -> "_Bracket":
         """With the value at the next place, and whether it is past the root."""
         ended = below | (self.high >= most) | (self.high > _FARTHEST)
-        wider = jnp.where(ended, self.high, jnp.minimum(2 * self.high, most))
+        wider = jnp.minimum(jnp.maximum(2 * self.high, 1), most)
+        wider = jnp.where(ended, self.high, wider)
         low = jnp.where(below, self.low, place)
         high = jnp.where(self.growing, wider, jnp.where(below, place, self.high))
         known, growing = self.first > 0, self.growing & ~ended

@@ -4,6 +4,7 @@ A closed form is written for thresholds eps >= 0 of one direction; a negative th
 of a direction is a positive one of the other (see `engines`).
 """
 
+from collections.abc import Callable
 from typing import Any
 
 import equinox as eqx
@@ -14,7 +15,7 @@ from jaxtyping import Array
 from .._internal._implicit import implicit_root
 from .._internal._interval import Interval, exactly
 from .._internal._roots import least_threshold
-from .._internal._special import log1p
+from .._internal._special import log1mexp, log1p
 from .._internal._tolerances import CLOSED_FORM
 
 
@@ -44,13 +45,17 @@ class AbstractClosedForm(eqx.Module):
         """The least real eps with delta(eps) at most the given one, by search."""
         constant, target = stop_gradient((self, log_delta))
         # 1 - e^eps <= delta(eps), so the root lies at or above log(1 - delta).
-        least = jnp.log1p(-jnp.exp(target))
-        tail = lambda e: constant.log_delta(least + e)
-        root = least + least_threshold(tail, target, jnp.full_like(target, jnp.inf))
+        place = constant.places(log1mexp(-target))
+        tail = lambda u: constant.log_delta(place(u))
+        root = place(least_threshold(tail, target, jnp.full_like(target, jnp.inf)))
         return implicit_root(_log_delta_residual, root, (self, log_delta), ())
 
     def log_truncated(self) -> Array | None:
         """Log of what of the infinite losses is only a bound."""
+
+    def places(self, least: Array) -> Callable[[Array], Array]:
+        """Thresholds from `least` on, as a function of numbers >= 0 for a search."""
+        return lambda u: least + u
 
     def log_rates(self, log_alpha: Array, log_tnr: Array) -> tuple[Array, Array] | None:
         """Log f(alpha) and log(1 - f(alpha)) of a symmetric pair, if they are known.

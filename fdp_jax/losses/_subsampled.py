@@ -1,35 +1,16 @@
-"""Poisson subsampling of any dominating pair, and the closed form of one release.
-
-With the mixture Q' = (1 - q) P + q Q and e^t = 1 + (e^x - 1) / q, the likelihood ratio
-of Q' and P exceeds e^x exactly where that of Q and P exceeds e^t.  The profile of a
-single release is therefore a multiple of the profile d of the pair itself in the same
-direction (Balle, Barthe and Gaboardi 2018; with the record removed d is that of (Q, P)
-and x = eps, with the record added that of (P, Q) and x = -eps):
-
-    remove:  delta(eps) = q d(t),                       P(X' > eps) = P(X > t),
-    add:     delta(eps) = (1 - (1 - q) e^eps) d(-t),
-             P(X' > eps) = (1 - q) d(-t) + e^{-t - eps} Q(-X > -t).
-
-The second line is the first one reflected, delta(-e) = 1 - e^-e + e^-e delta'(e), and
-the last one is the power of its test, d(-t) + e^-t Q(-X > -t), mixed with the error.
-With F for the factor of d, 1 - delta = (1 - d) + (1 - F) d.  All of this only adds
-positive numbers and holds exactly: the error is that of the pair's own closed form and
-of t, which is as ill-conditioned next to the least loss, e^x = 1 - q, as delta itself.
-`SubsampledForm.loss_error` allows for the rounding of a threshold there.
-"""
+"""Poisson subsampling of any dominating pair."""
 
 from typing import ClassVar
 
-import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.lax import stop_gradient
 from jaxtyping import Array, Float
 
-from .._internal._logs import LOG_2, log_add
-from .._internal._special import log1mexp, log1p
+from .._internal._special import log1p
+from ._amplification import SubsampledForm, inner_loss, log_ratio
 from ._base import AbstractLoss, outward
 from ._cells import Atoms, Cells
-from ._closed_form import AbstractClosedForm
 from ._mass import MassLoss
 
 
@@ -112,93 +93,13 @@ class SubsampledLoss(MassLoss):
         return SubsampledForm(base, term.sampling_prob, sign)
 
     def _outer(self, loss: Array) -> Array:
-        """log(1 - q + q e^x)."""
-        large = loss > 1
-        near = log1p(self.sampling_prob * jnp.expm1(jnp.where(large, 0, loss)))
-        rest = (1 - self.sampling_prob) * jnp.exp(-jnp.where(large, loss, 1))
-        far = loss + jnp.log(self.sampling_prob + rest)
-        return jnp.where(large, far, near)
+        return log_ratio(loss, self.sampling_prob)
 
     def _inner(self, loss: Array) -> Array:
-        """The x with log(1 - q + q e^x) = `loss`; -inf where there is none.
+        """The loss of the pair itself, -inf where there is none.
 
         Also within rounding of log(1 - q): all that lies below has that loss.
         """
-        q = self.sampling_prob
-        large = loss > 1
-        change = jnp.expm1(jnp.where(large, 0, loss)) / q
-        reached = change > -1 + 8 * jnp.finfo(change.dtype).eps
-        near = log1p(jnp.where(reached, change, 0))
-        rest = log1p(-(1 - q) * jnp.exp(-jnp.where(large, loss, 1)))
-        far = jnp.where(jnp.isposinf(loss), 0, loss) - jnp.log(q) + rest
-        far = jnp.where(jnp.isposinf(loss), jnp.inf, far)
-        return jnp.where(large, far, jnp.where(reached, near, -jnp.inf))
-
-
-class SubsampledForm(AbstractClosedForm):
-    """One release of a sampled record, in one direction."""
-
-    base: AbstractClosedForm
-    """The closed form of the release itself, in the same direction."""
-    sampling_prob: Float[Array, ""]
-    """In (0, 1]."""
-    sign: Float[Array, ""]
-
-    def log_delta(self, epsilon):
-        inside, log_factor, threshold = self._placed(epsilon)
-        value = log_factor + self.base.log_delta(threshold)
-        return jnp.where(inside, value, self._outside(epsilon)[0])
-
-    def logs(self, epsilon):
-        inside, log_factor, threshold = self._placed(epsilon)
-        log_delta, log_rest, log_alpha = self.base.logs(threshold)
-        remove, kept = self.sign > 0, log1p(-self.sampling_prob) + log_delta
-        safe = jnp.where(inside, epsilon, 0)
-        log_delta = log_factor + log_delta
-        log_rest = log_add(log_rest, kept + jnp.where(remove, 0, safe))
-        # For the relative accuracy of a logarithm next to zero.
-        small = jnp.minimum(log_delta, -LOG_2)
-        log_rest = jnp.where(log_delta < -LOG_2, log1p(-jnp.exp(small)), log_rest)
-        mixed = log_add(kept, log_alpha + (threshold - safe))
-        log_alpha = jnp.where(remove, log_alpha, jnp.minimum(mixed, 0))
-        found = log_delta, log_rest, log_alpha
-        choose = lambda x, y: jnp.where(inside, x, y)
-        return jax.tree.map(choose, found, self._outside(epsilon))
-
-    def log_truncated(self):
-        return self.base.log_truncated()
-
-    def lost(self):
-        return self.base.lost()
-
-    def mass_error(self):
-        return self.base.mass_error()
-
-    def loss_error(self, epsilon):
-        # Without the record no loss is larger than -log(1 - q).  A loss changes less
-        # than that of the pair itself.
-        rounding = self._rounding(epsilon, self.sampling_prob)
-        inner = self.base.loss_error(self._placed(epsilon)[2])
-        return rounding if inner is None else rounding + inner
-
-    def _placed(self, epsilon: Array) -> tuple[Array, Array, Array]:
-        """Whether losses pass eps both ways, log F and the base pair's threshold."""
-        q, kept = self.sampling_prob, log1p(-self.sampling_prob)
-        x = self.sign * epsilon
-        inside = jnp.isfinite(x) & (x > kept)
-        x = jnp.where(inside, x, 0)
-        log_gap = log1mexp(x - kept)
-        # Exact around zero; for large |t| it would overflow, or cancel.
-        change = jnp.expm1(jnp.minimum(x, 30)) / q
-        near = (change > -0.5) & (x < 30)
-        far = x - jnp.log(q) + log_gap
-        threshold = jnp.where(near, log1p(jnp.where(near, change, 0)), far)
-        log_factor = jnp.where(self.sign > 0, jnp.log(q), log_gap)
-        return inside, log_factor, self.sign * threshold
-
-    def _outside(self, epsilon: Array) -> tuple[Array, Array, Array]:
-        """`logs` where all losses are larger than eps, or none is."""
-        all_larger = (epsilon < 0) & ((self.sign > 0) | jnp.isinf(epsilon))
-        log_delta = log1mexp(jnp.where(all_larger, -epsilon, 0))
-        log_rest = jnp.where(all_larger, epsilon, 0)
-        return log_delta, log_rest, jnp.where(all_larger, 0, -jnp.inf)
+        found = inner_loss(loss, self.sampling_prob)
+        rounding = np.log(8 * jnp.finfo(found.dtype).eps)
+        return jnp.where(found > rounding, found, -jnp.inf)

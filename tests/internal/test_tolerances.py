@@ -20,7 +20,7 @@ from fdp_jax._internal._tolerances import LEDGER, Kind
 from fdp_jax.engines import _grid_jumps
 from fdp_jax.engines._spectral import rough_log_delta
 from fdp_jax.losses import GaussianForm, LaplaceForm, LogisticForm
-from fdp_jax.losses._subsampled import SubsampledForm
+from fdp_jax.losses._amplification import SubsampledForm
 from fdp_jax.losses._two_point import _closed_form as two_point
 
 MEASURED = {}

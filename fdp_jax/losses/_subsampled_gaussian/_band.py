@@ -41,10 +41,11 @@ from ..._internal._tolerances import (
     VOID,
 )
 from ..._internal._waves import wave_sums
+from .._amplification import inclusion
 from .._analytic import FREQUENCY_BLOCK, AnalyticLoss, CharacteristicBlock
 from ._band_place import NODES, Located, Masses, OnNodes, Place, Plan
 from ._band_sums import BLOCK, WaveBlock, mass_block
-from ._integrand import Integrand, inclusion
+from ._integrand import Integrand
 
 _MOST_BLOCKS = 64
 _HEIGHT = 7.0

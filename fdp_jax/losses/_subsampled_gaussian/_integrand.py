@@ -5,53 +5,11 @@ u = (2 x - 1) / (2 s^2).
 """
 
 import equinox as eqx
-import jax
 import jax.numpy as jnp
-from jax.lax import optimization_barrier
 from jaxtyping import Array, Float
 
-from ..._internal._elementary import log_within
-from ..._internal._linking import apart
 from ..._internal._logs import LOG_SQRT_2PI
-
-
-@jax.jit
-def log_ratio(u: Array, q: Array) -> Array:
-    """log(1 - q + q e^u) with full relative accuracy, for q in [0, 1]."""
-    return _log_ratio_of(u, q)
-
-
-@jax.custom_jvp
-@apart
-def _log_ratio_of(u: Array, q: Array) -> Array:
-    change = q * jnp.expm1(jnp.minimum(u, 80))  # finite in float32 too
-    small = (jnp.abs(change) < 0.5) & (u < 80)
-    near = optimization_barrier(1 + change)
-    # Elsewhere over e^max(u, 0), where nothing cancels or overflows.
-    least = jnp.exp(-jnp.abs(u))
-    far = jnp.where(u < 0, (1 - q) + q * least, (1 - q) * least + q)
-    lost = jnp.where(small, change - (near - 1), 0) / jnp.where(small, near, 1)
-    top = jnp.where(small, 0, jnp.maximum(u, 0))
-    value = top + log_within(jnp.where(small, near, far)) + lost
-    return jnp.where(q < 1, value, u)  # where e^u underflows
-
-
-@_log_ratio_of.defjvp
-def _log_ratio_jvp(primals, tangents):
-    u, q = primals
-    du, dq = tangents
-    value = _log_ratio_of(u, q)
-    # d/dq = (e^u - 1) / (1 - q + q e^u): finite at q = 0 and q = 1, where the
-    # formula above is not.
-    top = jnp.maximum(u, 0)
-    slope = (jnp.exp(u - top) - jnp.exp(-top)) * jnp.exp(top - value)
-    return value, inclusion(u, q) * du + slope * dq
-
-
-@jax.jit
-def inclusion(u: Array, q: Array) -> Array:
-    """Posterior probability that the record was sampled; dX/du."""
-    return q * jnp.exp(u - log_ratio(u, q))
+from .._amplification import log_ratio
 
 
 class Integrand(eqx.Module):

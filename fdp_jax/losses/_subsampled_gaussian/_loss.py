@@ -16,13 +16,13 @@ from ..._internal._blocked_sum import blocked_sum
 from ..._internal._fourier_sums import fourier_sums
 from ..._internal._special import log1p, log_one_plus
 from ..._internal._tolerances import DEAD_SQUARE, NODE_WEIGHT, STEP_ENVELOPE
+from .._amplification import SubsampledForm, inner_loss, log_ratio
 from .._analytic import FREQUENCY_BLOCK, AnalyticLoss, CharacteristicBlock
 from .._base import outward
 from .._gaussian import GaussianForm, normal_cells
 from .._normal_mixtures import NormalMixtures
-from .._subsampled import SubsampledForm
 from . import _moments
-from ._integrand import Integrand, log_ratio
+from ._integrand import Integrand
 from ._log_moment import central_moments, loss_moments, normalized_log_moment
 from ._moment_bounds import log_moment_bounds
 from ._place import covers_base, locate
@@ -209,14 +209,9 @@ class SubsampledGaussianLoss(Integrand, AnalyticLoss):
 
     def _normal(self, loss: Array) -> Array:
         """The x at which X is a given loss: 1/2 + s^2 log((e^t - (1 - q)) / q)."""
-        s, q = self.noise_multiplier, self.sampling_prob
-        large = loss > 1
-        ratio = 1 + jnp.expm1(jnp.where(large, 0, loss)) / q
-        reached = ratio > 0
-        near = jnp.log(jnp.where(reached, ratio, 1))
-        rest = log1p(-(1 - q) * jnp.exp(-jnp.where(large, loss, 1)))
-        far = jnp.minimum(loss, 1e30) - jnp.log(q) + rest
-        x = 0.5 + jnp.square(s) * jnp.where(large, far, near)
+        inner = inner_loss(jnp.minimum(loss, 1e30), self.sampling_prob)
+        reached = inner > -jnp.inf
+        x = 0.5 + jnp.square(self.noise_multiplier) * jnp.where(reached, inner, 0)
         return jnp.where(reached, x, -1e30)
 
     def loss_range(self):

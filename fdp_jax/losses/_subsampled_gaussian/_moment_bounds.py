@@ -11,7 +11,8 @@ from jaxtyping import Array, Float, Int
 
 from ..._internal._logs import LOG_2
 from ..._internal._special import log1p
-from ._integrand import Integrand, growth_of, inclusion
+from .._amplification import inclusion
+from ._integrand import Integrand, growth_of
 from ._place import Interval, beyond_iterates, covers_base, interval_of
 from ._strips import half_widths, strip_growth, widest_spacing
 

@@ -7,7 +7,8 @@ import jax.numpy as jnp
 from jax.lax import stop_gradient, while_loop
 from jaxtyping import Array, Float
 
-from ._integrand import Integrand, inclusion
+from .._amplification import inclusion
+from ._integrand import Integrand
 
 REACH = 13.0
 """Standard deviations kept beyond the outermost modes of the tilted density."""

@@ -12,7 +12,8 @@ from jaxtyping import Array, Float
 
 from ..._internal._logs import LOG_2
 from ..._internal._special import log1p, log_turned
-from ._integrand import Integrand, inclusion
+from .._amplification import inclusion
+from ._integrand import Integrand
 from ._place import REACH, Interval, Location, beyond_iterates
 
 _GROWTH = 24.0

@@ -13,7 +13,8 @@ from ..._internal._blocked_sum import blocked_sum
 from ..._internal._rotation import rotation
 from ..._internal._special import log1p, log_turned
 from ..._internal._waves import wave_products, wave_sums
-from ._integrand import Integrand, growth_of, inclusion, log_ratio
+from .._amplification import inclusion, log_ratio
+from ._integrand import Integrand, growth_of
 
 NODES = 64
 """Quadrature nodes evaluated together."""

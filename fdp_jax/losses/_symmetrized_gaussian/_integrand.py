@@ -18,7 +18,7 @@ from jaxtyping import Array, Float
 
 from ..._internal._logs import LOG_SQRT_2PI
 from ..._internal._tolerances import ELEMENTARY
-from .._subsampled_gaussian._integrand import inclusion, log_ratio
+from .._amplification import inclusion, log_ratio
 
 NODES = 64
 """Nodes evaluated together."""
