@@ -167,7 +167,8 @@ def compare(before: str, after: str) -> None:
         else:
             (low, mid, up), (low2, mid2, up2) = one["ends"], other["ends"]
             # Where a bracket is narrower than its numbers' last digits.
-            slack = 1e-14 * max(abs(x) for x in (low, up2, low2, up) if x < math.inf)
+            finite = [abs(x) for x in (low, up2, low2, up) if x < math.inf]
+            slack = 1e-14 * max(finite, default=0.0)
             small = key[2] == "delta" and mid < 1e-30
             small = small or (key[2] == "epsilon" and key[3] < 1e-30)
             moved = one["tight"] and not small and _distance(mid, mid2) > 1e-9
