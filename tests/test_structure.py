@@ -26,7 +26,11 @@ NAMED_ELSEWHERE = {
 }
 MOST_LINES = 450
 # As they are today: they may only become fewer.
+<<<<<<< HEAD
 MOST_OF = {"statements": 20_176, "clauses": 134}
+=======
+MOST_OF = {"statements": 20_230, "clauses": 135}
+>>>>>>> af8d6cd (Nothing is asked of XLA about calls: searches and logarithms compile as they stand)
 
 
 def _name(path):

@@ -14,7 +14,6 @@ import jax.numpy as jnp
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Int, PyTree
 
-from ._linking import as_one_function
 from ._shapes import zeros_of
 
 Block = Callable[[Array, PyTree, PyTree], tuple[PyTree, PyTree]]
@@ -75,20 +74,15 @@ def blocked_sum(
     Returns:
         The two sums.
     """
+    one = jax.jit(lambda index: block(index, args, aux))
 
-    @as_one_function
-    def summed(num_blocks: Array, args: PyTree, aux: PyTree) -> tuple[PyTree, PyTree]:
-        one = jax.jit(lambda index: block(index, args, aux))
+    def step(carry: tuple[Array, PyTree]) -> tuple[Array, PyTree]:
+        index, total = carry
+        return index + 1, jax.tree.map(jnp.add, total, one(index))
 
-        def step(carry: tuple[Array, PyTree]) -> tuple[Array, PyTree]:
-            index, total = carry
-            return index + 1, jax.tree.map(jnp.add, total, one(index))
-
-        none = jnp.zeros_like(num_blocks)
-        start = none, zeros_of(one, none)
-        return jax.lax.while_loop(lambda c: c[0] < num_blocks, step, start)[1]
-
-    return summed(num_blocks, args, aux)
+    none = jnp.zeros_like(num_blocks)
+    start = none, zeros_of(one, none)
+    return jax.lax.while_loop(lambda c: c[0] < num_blocks, step, start)[1]
 
 
 @blocked_sum.defjvp

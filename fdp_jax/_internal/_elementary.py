@@ -14,8 +14,6 @@ from jax import lax
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float
 
-from ._linking import FEW
-
 # (log((1 + s) / (1 - s)) / s - 2) / s^2 in powers of s^2, for s up to that of sqrt(2),
 # and (1 - atan(q) / q) / q^2 in powers of q^2, for q up to 7/16: Chebyshev fits with
 # errors 9e-18 and 2e-17, by mpmath's `chebyfit`.
@@ -46,6 +44,8 @@ _LOG_2 = float.fromhex("0x1.62e42feep-1"), float.fromhex("0x1.a39ef35793c76p-33"
 _HALF = float.fromhex("0x1.dac670561bb4fp-2"), float.fromhex("0x1.a2b7f222f65e2p-56")
 """The arc tangent of one half."""
 _PI = math.pi, float.fromhex("0x1.1a62633145c07p-53")
+_FEW = 16
+"""Numbers up to which a call of a library is no slower."""
 _ONE_BITS = 0x3FF0000000000000
 _ROOT_BITS = 0x3FE6A09E00000000
 """Of about sqrt(1/2)."""
@@ -57,7 +57,7 @@ def log_within(x: Float[Array, "..."]) -> Float[Array, "..."]:
     """The logarithm, to one unit in the last place; -inf at zero, NaN below.
 
     Of subnormal numbers, which XLA takes for zero on a CPU, it is -inf too: no upper
-    bound may rest on those.  For use in a function that is set `apart`.
+    bound may rest on those.
     """
     return _log(x) if _is_worth_it(x) else jnp.log(x)
 
@@ -66,14 +66,14 @@ def arctan2_within(y: Float[Array, "..."], x: Float[Array, "..."]) -> Array:
     """The angle of a finite point, to two units in the last place.
 
     That of the origin is zero.  No coordinate may be so large or so small that it is
-    near the limits of its type.  For use in a function that is set `apart`.
+    near the limits of its type.
     """
     y, x = jnp.broadcast_arrays(y, x)
     return _arctan2(y, x) if _is_worth_it(y) else jnp.arctan2(y, x)
 
 
 def _is_worth_it(x: Array) -> bool:
-    many = x.size > FEW
+    many = x.size > _FEW
     return many and jax.default_backend() == "cpu"
 
 

@@ -11,7 +11,6 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from ._elementary import polynomial
-from ._linking import apart
 
 # (sin(r) / r - 1) / r^2 and (cos(r) - 1) / r^2 in powers of r^2 on [0, pi/4]: Chebyshev
 # fits with errors 2e-17 and 2e-19, by mpmath's `chebyfit`.
@@ -51,7 +50,6 @@ def rotation(angle: Float[Array, "..."]) -> tuple[Array, Array]:
 
 
 @jax.custom_jvp
-@apart
 def _rotation(angle: Array) -> tuple[Array, Array]:
     half = 0.5 * angle
     turns = jnp.round(angle * (1 / np.pi))

@@ -19,7 +19,6 @@ from jax.typing import ArrayLike
 
 from ._arithmetic import promote
 from ._elementary import arctan2_within, log_within
-from ._linking import apart
 from ._logs import LOG_2, LOG_SQRT_2PI
 from ._mills import mills_moment
 from ._tolerances import DEAD_SQUARE
@@ -38,7 +37,6 @@ def norm_pdf(x: ArrayLike) -> jax.Array:
 
 
 @jax.custom_jvp
-@apart
 def _log1p(x: jax.Array) -> jax.Array:
     # The library's log1p loses two digits on [-1/2, -0.29].  The rounding error of
     # 1 + x is put back (Kahan); without a barrier XLA holds it to be zero.
@@ -210,7 +208,6 @@ def log_ndtri(log_p: ArrayLike) -> jax.Array:
     return _ndtri_from_logs(log_p, log1mexp(-log_p))
 
 
-@apart
 def log_one_plus(
     real: jax.Array, imag: jax.Array
 ) -> tuple[jax.Array, jax.Array, jax.Array]:
@@ -230,7 +227,6 @@ def log_one_plus(
     return modulus, angle, square
 
 
-@apart
 def log_turned(
     share: jax.Array, versine: jax.Array, sine: jax.Array
 ) -> tuple[jax.Array, jax.Array]:

@@ -8,14 +8,10 @@ over the points first; what they say of each frequency is put together once, at 
 
 import jax
 import jax.numpy as jnp
-from jax.lax import Precision, fori_loop
+from jax.lax import Precision
 from jaxtyping import Array, Float
 
-from ._linking import can_link
 from ._rotation import rotation
-
-_TOGETHER = 8
-"""Points whose products are added in one step of a loop."""
 
 
 def wave_products(
@@ -40,20 +36,7 @@ def wave_products(
 @jax.jit
 def short_product(left: Float[Array, "r n"], right: Float[Array, "c n"]) -> Array:
     """Left @ right.T of short tables."""
-    if not can_link():
-        return jnp.matmul(left, right.T, precision=Precision.HIGHEST)
-    # A product would be left to a library, which takes as long to begin as to finish,
-    # and as a task of its own cuts what is one function in pieces.
-    fill = -left.shape[1] % _TOGETHER
-    cut = lambda x: jnp.pad(x.T, ((0, fill), (0, 0))).reshape(-1, _TOGETHER, len(x))
-    lefts, rights = cut(left), cut(right)
-
-    def add(index: Array, total: Array) -> Array:
-        pairs = zip(lefts[index], rights[index], strict=True)
-        return total + sum(one[:, None] * other for one, other in pairs)
-
-    nothing = jnp.zeros((len(left), len(right)), left.dtype)
-    return fori_loop(0, len(lefts), add, nothing)
+    return jnp.matmul(left, right.T, precision=Precision.HIGHEST)
 
 
 def wave_sums(

@@ -11,7 +11,6 @@ import jax.numpy as jnp
 from jax.lax import optimization_barrier, stop_gradient, while_loop
 from jaxtyping import Array, Bool, Float, Int, PyTree
 
-from .._internal._linking import as_one_function
 from .._internal._tolerances import CONCESSION, TOLERABLE
 from ..losses import FREQUENCY_BLOCK, ComposedLoss
 from ._saddle import Saddle, log_moments, order_of
@@ -153,7 +152,6 @@ def idle_contour(start: Start, shape: Contour) -> Contour:
     )
 
 
-@as_one_function
 def plan_contour(loss: ComposedLoss, start: Start) -> Contour:
     """Chooses step, number of frequencies and quadratures for thresholds near one."""
     loss, saddle = stop_gradient(loss), start.saddle

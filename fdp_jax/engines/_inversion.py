@@ -22,7 +22,6 @@ from jax.lax import stop_gradient, while_loop
 from jaxtyping import Array, ArrayLike, Bool, Float, PyTree
 
 from .._internal._blocked_sum import blocked_sum
-from .._internal._linking import as_one_function
 from .._internal._logs import LOG_2
 from .._internal._rotation import rotation
 from .._internal._special import safe_log
@@ -91,11 +90,12 @@ def evaluate(
 
 def tabulate(loss: ComposedLoss, contour: Contour) -> Table:
     """Everything that `evaluate` computes which no threshold enters."""
+    loss = stop_gradient(loss)
     if loss.has_transform:
         table, path = lax.cond(contour.transformed, _at_once, _in_turn, loss, contour)
     else:
         table, path = _in_turn(loss, contour)
-    return stop_gradient(Table(table, path, _log_lead(loss, contour)))
+    return Table(table, path, _log_lead(loss, contour))
 
 
 def _together(loss: ComposedLoss) -> int:
@@ -103,7 +103,6 @@ def _together(loss: ComposedLoss) -> int:
     return max(term.together for term in loss.analytic_terms)
 
 
-@as_one_function
 def _in_turn(loss: ComposedLoss, contour: Contour) -> tuple[_Characteristic, Path]:
     """The characteristic function, some frequencies after others; no derivative."""
     length = _together(loss)
@@ -117,7 +116,6 @@ def _at_once(loss: ComposedLoss, contour: Contour) -> tuple[_Characteristic, Pat
     return _from_transform(loss, contour, _transformed(loss, contour))
 
 
-@as_one_function
 def _from_transform(
     loss: ComposedLoss, contour: Contour, made: list[PyTree]
 ) -> tuple[_Characteristic, Path]:

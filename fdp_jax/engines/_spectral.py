@@ -13,7 +13,6 @@ from jaxtyping import Array, Bool, Float
 
 from .._internal._batching import one_by_one
 from .._internal._interval import Interval, log_complement
-from .._internal._linking import as_one_function
 from .._internal._shapes import zeros_of
 from ..losses import ComposedLoss
 from ._bounds import Profile, largest_loss, select, with_infinite
@@ -24,7 +23,7 @@ from ._contour import (
     plan_contour,
     start_contour,
 )
-from ._inversion import Evaluation, Table, evaluate, look_up, tabulate
+from ._inversion import Evaluation, evaluate, look_up, tabulate
 from ._saddle import (
     Saddle,
     find_saddle,
@@ -36,7 +35,6 @@ from ._saddle import (
 _NEWTON_STEPS = 24
 
 
-@as_one_function
 def starts_at_epsilon(
     loss: ComposedLoss, signs: Float[Array, " s"], epsilon: Float[Array, ""]
 ) -> Start:
@@ -69,7 +67,6 @@ def tail_start_at_epsilon(
     return start_contour(loss, sign, saddle, right)
 
 
-@as_one_function
 def starts_at_log_delta(
     loss: ComposedLoss, signs: Float[Array, " s"], log_deltas: Float[Array, " s"]
 ) -> Start:
@@ -167,10 +164,10 @@ def spectral_epsilon(
     if tabulated:
         table = tabulate(loss, contour)
         contour = dataclasses.replace(contour, path=table.path)
-        root, points, check = _root_in_table(table, contour, first, target)
+        at = functools.partial(look_up, table, contour)
     else:
         at = functools.partial(evaluate, loss, contour)
-        root, points, check = _newton(at, contour, first, target)
+    root, points, check = _newton(at, contour, first, target)
     # The target itself was rounded when its logarithm was taken.
     rounded = 4 * jnp.finfo(target.dtype).eps * (1 + jnp.abs(target)) + slack
     above = check.log_upper[2] <= target - rounded[1]
@@ -185,7 +182,6 @@ def spectral_epsilon(
 
 
 @one_by_one
-@as_one_function
 def rough_log_delta(
     loss: ComposedLoss, sign: Float[Array, ""], epsilon: Float[Array, ""]
 ) -> Float[Array, ""]:
@@ -200,15 +196,6 @@ def spectral_log_delta(
 ) -> Float[Array, ""]:
     """The estimate of log delta of the finite losses, with its derivatives."""
     return evaluate(loss, contour, epsilon[None]).log_value[0]
-
-
-@as_one_function
-def _root_in_table(
-    table: Table, contour: Contour, first: Array, target: Array
-) -> tuple[Array, Float[Array, " 3"], Evaluation]:
-    """The root that `_newton` finds by looking up thresholds in a table."""
-    at = functools.partial(look_up, table, contour)
-    return _newton(at, contour, first, target)
 
 
 def _newton(
