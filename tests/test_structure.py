@@ -26,11 +26,10 @@ NAMED_ELSEWHERE = {
 }
 MOST_LINES = 450
 # As they are today: they may only become fewer.
-<<<<<<< HEAD
-MOST_OF = {"statements": 20_176, "clauses": 134}
-=======
 MOST_OF = {"statements": 20_230, "clauses": 135}
->>>>>>> af8d6cd (Nothing is asked of XLA about calls: searches and logarithms compile as they stand)
+=======
+MOST_OF = {"statements": 20_169, "clauses": 135}
+>>>>>>> 110a023 (Logarithms and angles are XLA's and NumPy's own: more digits in no more time; no function is recognized by its name)
 
 
 def _name(path):

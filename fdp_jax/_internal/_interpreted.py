@@ -17,7 +17,6 @@ import jax.extend.core as jec
 import jax.numpy as jnp
 import numpy as np
 
-from ._numpy_functions import known_function
 from ._numpy_operations import give, left, names, spend
 from ._numpy_rules import (
     SAME,
@@ -121,8 +120,7 @@ class _Writer(AbstractWriter):
             own = eqn.outvars
             inner = called_by(eqn)
             body = getattr(inner, "jaxpr", inner)
-            template = None if inner is None else known_function(eqn)
-            called = inner is not None and template is None
+            called = inner is not None
             if called and (body is inner or len(body.eqns) <= _INLINE):
                 outs = self._flatten(inner, ins, steps, count)
                 names.update(zip(own, outs, strict=True))
@@ -133,18 +131,18 @@ class _Writer(AbstractWriter):
                 continue
             size = max(v.aval.size for v in (*eqn.invars, *own))
             work = 1 + size / (100 if eqn.primitive.name in SLOW else 1000)
-            narrow = SAME
-            if eqn.primitive.name == "broadcast_in_dim":
-                narrow, template = repetition(eqn)
-            if narrow != SAME:
-                steps.append(([next(count)], narrow, ins, False, 1.0))
-                ins = [*steps[-1][0]]
             if called:
                 name = self.function(inner)
                 work = self.work(name)
                 reads = ", ".join(f"{{{i}}}" for i in range(len(ins)))
                 template = f"{name}({reads})"
-            template = template or expression(eqn, self)
+            elif eqn.primitive.name == "broadcast_in_dim":
+                narrow, template = repetition(eqn)
+                if narrow != SAME:
+                    steps.append(([next(count)], narrow, ins, False, 1.0))
+                    ins = [*steps[-1][0]]
+            else:
+                template = expression(eqn, self)
             if template == SAME:
                 names[own[0]] = ins[0]
                 continue

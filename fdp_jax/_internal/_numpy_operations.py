@@ -91,12 +91,6 @@ def complex(real: Any, imag: Any) -> Any:
     return out[()]
 
 
-def versine_and_sine(angle: Any) -> tuple[Any, Any]:
-    """Cos(angle) - 1 and sin(angle)."""
-    half = np.sin(0.5 * angle)
-    return -2 * half * half, np.sin(angle)
-
-
 def spread(x: Any, shape: tuple[int, ...]) -> Any:
     out = np.empty(shape, x.dtype)
     out[...] = x
@@ -301,7 +295,6 @@ _OURS = [
     whole_power,
     half_away,
     complex,
-    versine_and_sine,
     spread,
     window,
     short_window,

@@ -18,7 +18,6 @@ import numpy as np
 from jax.typing import ArrayLike
 
 from ._arithmetic import promote
-from ._elementary import arctan2_within, log_within
 from ._logs import LOG_2, LOG_SQRT_2PI
 from ._mills import mills_moment
 from ._tolerances import DEAD_SQUARE
@@ -44,7 +43,7 @@ def _log1p(x: jax.Array) -> jax.Array:
     inner = (total > 0) & (total < jnp.inf)
     safe = jnp.where(inner, total, 1.0)
     lost = jnp.where(inner, x - (total - 1.0), 0.0)
-    return log_within(total) + lost / safe
+    return jnp.log(total) + lost / safe
 
 
 @_log1p.defjvp
@@ -220,10 +219,10 @@ def log_one_plus(
     square = jnp.square(1 + real) + jnp.square(imag)
     close, dead = jnp.abs(excess) < 0.5, square < DEAD_SQUARE
     near = 0.5 * log1p(jnp.where(close, excess, 0.0))
-    far = 0.5 * log_within(jnp.where(close | dead, 1.0, square))
+    far = 0.5 * jnp.log(jnp.where(close | dead, 1.0, square))
     modulus = jnp.where(close, near, far)
     modulus = jnp.where(dead, 0.5 * np.log(DEAD_SQUARE), modulus)
-    angle = arctan2_within(jnp.where(dead, 0, imag), jnp.where(dead, 1, 1 + real))
+    angle = jnp.arctan2(jnp.where(dead, 0, imag), jnp.where(dead, 1, 1 + real))
     return modulus, angle, square
 
 
@@ -235,7 +234,7 @@ def log_turned(
     Of a rotation's cos t - 1 and sin t and a share p.
     """
     modulus = 0.5 * log1p(2 * share * (1 - share) * versine)
-    return modulus, arctan2_within(share * sine, 1 + share * versine)
+    return modulus, jnp.arctan2(share * sine, 1 + share * versine)
 
 
 @jax.jit

@@ -6,7 +6,8 @@ give all of them, with 1 - cos kept as such.  The products of their entries are 
 over the points first; what they say of each frequency is put together once, at the end.
 """
 
-import jax
+import functools
+
 import jax.numpy as jnp
 from jax.lax import Precision
 from jaxtyping import Array, Float
@@ -29,14 +30,9 @@ def wave_products(
     versine, sine = rotation(rows[:, None] * value)
     left = jnp.concatenate([one, versine, 1 + versine, sine])
     right = jnp.concatenate([one, *rotation(columns[:, None] * value)])
+    exact = functools.partial(jnp.matmul, precision=Precision.HIGHEST)
     # One product for all weights would cost more: XLA evaluates the tables for each.
-    return jnp.stack([short_product(one * left, right) for one in weights])
-
-
-@jax.jit
-def short_product(left: Float[Array, "r n"], right: Float[Array, "c n"]) -> Array:
-    """Left @ right.T of short tables."""
-    return jnp.matmul(left, right.T, precision=Precision.HIGHEST)
+    return jnp.stack([exact(one * left, right.T) for one in weights])
 
 
 def wave_sums(

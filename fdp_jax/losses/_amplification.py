@@ -24,8 +24,6 @@ import jax.numpy as jnp
 from jax.lax import optimization_barrier
 from jaxtyping import Array, Float
 
-from .._internal._elementary import log_within
-from .._internal._linking import apart
 from .._internal._logs import LOG_2, log_add
 from .._internal._special import log1mexp, log1p
 from ._closed_form import AbstractClosedForm
@@ -38,7 +36,6 @@ def log_ratio(u: Array, q: Array) -> Array:
 
 
 @jax.custom_jvp
-@apart
 def _log_ratio_of(u: Array, q: Array) -> Array:
     change = q * jnp.expm1(jnp.minimum(u, 80))  # finite in float32 too
     small = (jnp.abs(change) < 0.5) & (u < 80)
@@ -48,7 +45,7 @@ def _log_ratio_of(u: Array, q: Array) -> Array:
     far = jnp.where(u < 0, (1 - q) + q * least, (1 - q) * least + q)
     lost = jnp.where(small, change - (near - 1), 0) / jnp.where(small, near, 1)
     top = jnp.where(small, 0, jnp.maximum(u, 0))
-    value = top + log_within(jnp.where(small, near, far)) + lost
+    value = top + jnp.log(jnp.where(small, near, far)) + lost
     return jnp.where(q < 1, value, u)  # where e^u underflows
 
 
