@@ -26,10 +26,7 @@ NAMED_ELSEWHERE = {
 }
 MOST_LINES = 450
 # As they are today: they may only become fewer.
-MOST_OF = {"statements": 20_230, "clauses": 135}
-=======
-MOST_OF = {"statements": 20_169, "clauses": 135}
->>>>>>> 110a023 (Logarithms and angles are XLA's and NumPy's own: more digits in no more time; no function is recognized by its name)
+MOST_OF = {"statements": 20_198, "clauses": 133}
 
 
 def _name(path):

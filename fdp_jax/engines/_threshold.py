@@ -4,8 +4,10 @@ import jax.numpy as jnp
 from jax.lax import stop_gradient
 from jaxtyping import Array, Float
 
-from .._internal._interval import Interval
+from .._internal._interval import Interval, exactly
+from .._internal._tolerances import CLOSED_FORM
 from ..losses import ComposedLoss
+from ._bounds import select
 from ._route import engine_of, neutral
 
 
@@ -41,4 +43,10 @@ def exact_rates(
     loss: ComposedLoss, signs: Float[Array, " s"], alpha: Float[Array, ""]
 ) -> tuple[Interval, Interval] | None:
     """f(alpha) and 1 - f(alpha) of the worst direction where all kinks are known."""
-    return engine_of(loss).exact_rates(loss, signs, alpha)
+    nothing, loss = neutral(loss)
+    found = engine_of(loss).exact_rates(loss, signs, alpha)
+    if found is None:
+        return None
+    logs = jnp.log1p(-alpha), jnp.log(alpha)
+    beta, power = (exactly(x, CLOSED_FORM).exponential() for x in logs)
+    return select(nothing, (beta, power), found)

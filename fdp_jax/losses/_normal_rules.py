@@ -120,7 +120,7 @@ def turned_error(
     shares: Float[Array, "2 k n"],
     frequencies: Float[Array, " f"],
 ) -> Float[Array, " f"]:
-    """The same for all y up to each frequency, where most losses turn slowly.
+    """The rule's error for all y up to each frequency, if most losses turn slowly.
 
     With h the step, v = 10 h, and b and G(t) the distance of the two heaviest centers
     and the posterior mean distances from them, both laws' together,
@@ -162,7 +162,7 @@ def turned_error(
 
 
 def law_error(frame: Frame, step: Float[Array, "..."]) -> Float[Array, "..."]:
-    """The same for either law by itself, whose density is entire."""
+    """The rule's error for either law by itself, whose density is entire."""
     falls = 2 * np.square(np.pi) / (jnp.square(step) * (1 + frame.curved))
     return 4 * jnp.exp(-falls) + 2 * LOST
 

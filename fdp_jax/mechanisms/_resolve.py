@@ -54,7 +54,7 @@ KnownSteps = tuple[float | None, float | None]
 """Sampling probability and number of equal steps, as far as they are known."""
 
 _FINER = 4 * Method.points
-_OFTEN = 0.1
+_OFTEN = 2.0
 """Participations from which on the contour is tight more often than not."""
 _FEW_PAIRS = 16
 """Different releases, of which the contour makes one table after the other."""
@@ -129,10 +129,10 @@ class Resolved:
         """Whom to ask, each only if all those before leave doubt.
 
         The contour of pairs of Gaussian noise has the smallest program, and is mostly
-        tight; the spectral engine follows, with the law split by its largest step where
-        that can be (where it was not asked before, without first).  Then the grid; a
-        finer one, too, where four times as many points, a sixteenth of the width, are
-        all that it takes.
+        tight; the spectral engine follows, without (four in five of the others are
+        tight) and with the law split by its largest step.  Then the grid; a finer one,
+        too, where four times as many points, a sixteenth of the width, are all that it
+        takes.
         """
         whole, composed, first = self.whole, self.whole.composed, self.first
         auto = self._method.name == "auto"
@@ -143,7 +143,7 @@ class Resolved:
             yield _by(whole, Method("contour"))
             if not leaves_doubt(so_far()):
                 return
-        yield from self._spectral(so_far, after=early)
+        yield from self._spectral(so_far)
         closed = first is whole and route(composed) == "closed_form"
         if not auto or closed or not composed.on_grid or not is_loose(so_far()):
             return
@@ -156,9 +156,7 @@ class Resolved:
         if not early and is_loose(so_far()) and by_contour((None, None), composed):
             yield _by(whole, Method("contour"))
 
-    def _spectral(
-        self, so_far: Callable[[], Bounds], *, after: bool = False
-    ) -> Iterator[Subject]:
+    def _spectral(self, so_far: Callable[[], Bounds]) -> Iterator[Subject]:
         """The first engine; from the smaller program first, where that will do.
 
         Where the answer cannot be looked at (inside of `jax.jit`), the program has to
@@ -167,8 +165,7 @@ class Resolved:
         subject, composed = self.first, self.first.composed
         looks = evaluates_at_once()
         splits = composed.method.split and can_split(composed)
-        rare = after or _is_rare(self.known_steps)
-        if splits and not (rare or _moves_once(composed)):
+        if splits and not (_is_rare(self.known_steps) or _moves_once(composed)):
             spared = needs_no_splitting(self.known_steps, composed)
             if looks or spared:
                 yield _by(subject, _unsplit(composed.method, final=not looks))
