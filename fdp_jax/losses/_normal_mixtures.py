@@ -184,7 +184,7 @@ class NormalMixtures(eqx.Module):
         base = jnp.sum(chosen * self.centers, axis=1)
         gaps = self.centers - base[:, None]
         bends = 0.5 * gaps * (self.centers + base[:, None])
-        zero, early = np.zeros(1), jnp.asarray(_EARLY)
+        zero, early = jnp.zeros(1), jnp.asarray(_EARLY)
         at_zero = _law_at(self.centers, logs[0] + gone[0], zero)
         low = jnp.min(self.centers - gone, axis=1)
         high = jnp.max(self.centers + gone, axis=1)
@@ -205,9 +205,7 @@ class NormalMixtures(eqx.Module):
             at_zero[1][0],
             early,
             _law_at(self.centers, logs[1] + gone[1], early)[0],
-            top=np.float64(_UNCAPPED),
-            curved=np.float64(0.0),
-            cut=np.float64(0.0),
+            *jnp.asarray([_UNCAPPED, 0.0, 0.0]),
         )
 
 

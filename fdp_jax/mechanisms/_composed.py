@@ -10,7 +10,7 @@ from jaxtyping import Array, ArrayLike, Real
 
 from .._internal import _checks
 from .._internal._calls import explained
-from .._internal._concrete import known
+from .._internal._concrete import is_traced
 from .._internal._precision import in_float64
 from ..losses import (
     Alternatives,
@@ -160,13 +160,13 @@ def _merged(
     found: dict[Any, tuple[AbstractMechanism, Any]] = {}
     for part, times in zip(parts, num_steps, strict=True):
         leaves, structure = jax.tree.flatten(part)
-        count, *numbers = (known(x) for x in (times, *leaves))
-        if count is None or any(x is None for x in numbers):
+        if is_traced((part, times)):
             found[object()] = part, times  # what is traced equals nothing
             continue
+        numbers = [np.asarray(x) for x in leaves]
         key = structure, *((x.dtype, x.shape, x.tobytes()) for x in numbers)
         _, before = found.get(key, (part, 0.0))
-        found[key] = part, np.float64(before + count)
+        found[key] = part, np.float64(before + np.asarray(times))
     merged, counts = zip(*found.values(), strict=True)
     return merged, counts
 

@@ -129,7 +129,7 @@ def test_gaussians_with_all_their_powers(noise, count, epsilon, sign):
 
 @jax.jit
 def _kept(numbers, log_value, places):
-    stack = capped(prepared(_terms(*numbers), 1.0), log_value)
+    stack = capped(prepared(_terms(*numbers), jnp.ones(())), log_value)
     frame = jax.tree.map(lambda x: x[0], stack.frames)
     t = frame.top + places
     return frame.top, frame.cut, t, log_kept(frame, t), kept_slip(frame, t)
