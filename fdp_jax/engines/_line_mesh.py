@@ -12,6 +12,7 @@ from jax import lax
 from jaxtyping import Array, Float, Int
 
 from ..losses import (
+    FAR,
     LOST,
     Frame,
     NormalMixtures,
@@ -22,7 +23,6 @@ from ..losses import (
     rough_slip,
     rule,
     rule_error,
-    too_far,
     where,
 )
 
@@ -155,7 +155,8 @@ def chernoff_mesh(stack: Stack) -> Mesh:
         slip = slip + kept_slip(frame, low + length)
         rounded = UNIT * (2 * nodes + 16 + 4 * jnp.abs(peak) + 2 * slip)
         log_m = peak + jnp.log(mass * step) + (error + rounded - _HALF_LOG)
-        log_m = where(too_far(frame, low + length), jnp.inf, log_m)
+        # No rule sees what lies so far beyond the cap that nothing is kept there.
+        log_m = where(low + length > frame.top + FAR, jnp.inf, log_m)
         both = count * jnp.stack([log_m + 2 * UNIT * jnp.abs(log_m), variance])
         return total + where(count > 0, both, 0.0), (low, length)
 

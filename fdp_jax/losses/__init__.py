@@ -34,6 +34,7 @@ from ._loss_moments import LossMoments as LossMoments
 from ._mass import MassLoss as MassLoss
 from ._mixture import MixtureLoss as MixtureLoss
 from ._normal_mixtures import (
+    FAR as FAR,
     LOST as LOST,
     Frame as Frame,
     NormalMixtures as NormalMixtures,
@@ -50,7 +51,6 @@ from ._normal_rules import (
     law_error as law_error,
     rule as rule,
     rule_error as rule_error,
-    too_far as too_far,
     turned_error as turned_error,
 )
 from ._poisson import (

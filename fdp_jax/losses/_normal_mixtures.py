@@ -40,6 +40,8 @@ from jax import lax
 from jax.lax import stop_gradient
 from jaxtyping import Array, ArrayLike, Float
 
+from .._internal._tolerances import NORMAL_TAIL
+
 REACH = 9.7
 """Windows end where integrands have fallen by a factor e^(-REACH^2 / 2) = 4e-21."""
 LOST = 1e-20
@@ -52,8 +54,8 @@ _BEYOND_CAP = np.append([4.4, 5.0, 5.8], 7 * 1.35 ** np.arange(17.0))
 """Where a window may end early, without a cap, and beyond one."""
 RATE = 2.0
 """One over the width in which a cap falls."""
-_DEEPEST, _UNCAPPED = 37.8, 1e9
-"""The most deviations beyond a cap, where its share is 1e-312, and no cap's place."""
+FAR, _UNCAPPED = 18.0, 1e9
+"""How far beyond a cap nodes may lie, for there k is 1e-284; and no cap's place."""
 _LARGE = 600.0
 """Exponent from which on numbers are scaled down."""
 UNIT = 2.0**-53
@@ -267,15 +269,19 @@ def rough_slip(frame: Frame, farthest: Float[Array, "..."]) -> Float[Array, "...
 
 def log_kept(frame: Frame, t: Float[Array, "..."]) -> Float[Array, "..."]:
     """Log k, see `kept_slip`."""
-    x = jnp.minimum(RATE * (t - frame.top), _DEEPEST)
+    x = RATE * jnp.minimum(t - frame.top, 1.05 * FAR)
     return jnp.log(0.5 * lax.erfc(np.sqrt(0.5) * x))
 
 
 def kept_slip(frame: Frame, t: Float[Array, "..."]) -> Float[Array, "..."]:
-    """Its rounding in units: of `erfc` (jaxlib 0.10, SciPy 1.15), and of t - T."""
+    """Its rounding in units: of a normal tail and its logarithm, and of t - T.
+
+    Far below the cap erfc is next to two, and has its digits.
+    """
     x = RATE * (t - frame.top)
     above, near = jnp.maximum(x, 0.0), jnp.maximum(x + 4, 0.0)
-    return 8 + 3 * above * above + 4 * near * jnp.abs(t)
+    tail = 2 * NORMAL_TAIL * (1 + 2 * (1 + above) * above) + above * above
+    return 8 + where(near > 0, tail + 4 * near * jnp.abs(t), 0.0)
 
 
 def bend(frame: Frame, shift: Float[Array, "..."]) -> Float[Array, "..."]:

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Array, Float
 
 from ._normal_mixtures import LOST, REACH, UNIT, Frame, bend, log1p, where
 
@@ -18,8 +18,6 @@ _LOW = 1.5
 """The most that a line is moved where there is a cap."""
 _UNHEARD = 1e-21
 """The weight of a node that does not matter."""
-_FAR = 18.0
-"""How far beyond a cap nodes may lie: there k is about to underflow."""
 
 
 class Rule(NamedTuple):
@@ -80,11 +78,6 @@ def _log_beyond(frame: Frame, shift: Float[Array, "..."]) -> Float[Array, "... e
     value = value + jnp.log(lengths * early.size)
     later = np.triu(np.ones((early.size, early.size)))
     return jnp.max(where(later > 0, value[..., None, :], -jnp.inf), axis=-1)
-
-
-def too_far(frame: Frame, last: Float[Array, "..."]) -> Bool[Array, "..."]:
-    """Whether a window ends so far beyond the cap that k underflows."""
-    return last > frame.top + _FAR
 
 
 def rule_error(

@@ -359,6 +359,17 @@ def test_one_step_gradients_are_finite_everywhere():
         assert np.isfinite(gradient).all()
 
 
+@pytest.mark.parametrize("release", [fdp.Gaussian(0.8), fdp.Laplace(1.0)])
+def test_gradients_are_finite_where_nobody_is_sampled(release):
+    step = lambda q: fdp.PoissonSubsampled(release, q)
+    for question in (
+        lambda q: step(q).delta(epsilon=0.5, bound="estimate"),
+        lambda q: step(q).epsilon(delta=1e-5, bound="estimate"),
+        lambda q: step(q).beta(alpha=0.1, bound="estimate"),
+    ):
+        assert np.isfinite(jax.grad(question)(0.0))
+
+
 def one_step_epsilon(sigma, q, log_delta, sign):
     return one_step_form(sigma, q, sign).epsilon(log_delta)
 
