@@ -102,18 +102,6 @@ LEAST_QUOTIENT = _entered(
     Kind.BUDGETED,
     "Probability from which on a quotient of two keeps its digits.",
 )
-SUPREMUM = _entered(
-    "SUPREMUM",
-    4e-15,
-    Kind.BUDGETED,
-    "Relative rounding of the largest loss of jumps of a few sizes.",
-)
-LISTED_DEVIANCE = _entered(
-    "LISTED_DEVIANCE",
-    1e-6,
-    Kind.MEASURED,
-    "Error of SciPy's deviances of counts up to 1e9, over depths from 45 on.",
-)
 
 # ------------------------------------------------------------------- contour integrals
 

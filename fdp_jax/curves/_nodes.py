@@ -217,7 +217,6 @@ def _groups(loss: ComposedLoss, size: int) -> np.ndarray:
         parts = np.split(np.arange(size), np.searchsorted(places, _PARTS))
     else:
         few = max(1, together * size // _USUAL)
-        few = size if loss.terms[0].prepares_long else few
         parts = np.split(np.arange(size), np.arange(few, size, few))
     most = max(part.size for part in parts)
     return np.stack([np.pad(x, (0, most - x.size), mode="edge") for x in parts])

@@ -16,7 +16,10 @@ from ._base import AbstractLoss as AbstractLoss, CompoundJumps as CompoundJumps
 from ._cells import Atoms as Atoms, Cells as Cells
 from ._closed_form import AbstractClosedForm as AbstractClosedForm
 from ._composed import AUTO as AUTO, ComposedLoss as ComposedLoss, Method as Method
-from ._compound_poisson import CompoundPoissonLoss as CompoundPoissonLoss
+from ._compound_poisson import (
+    CompoundPoissonLoss as CompoundPoissonLoss,
+    listed_jumps as listed_jumps,
+)
 from ._density import DensityLoss as DensityLoss
 from ._displacing import DisplacingLoss as DisplacingLoss
 from ._distribution import DistributionLoss as DistributionLoss
@@ -24,11 +27,6 @@ from ._gaussian import GaussianForm as GaussianForm, GaussianLoss as GaussianLos
 from ._gaussian_mixture import GaussianMixtureLoss as GaussianMixtureLoss
 from ._glued import GluedLoss as GluedLoss, symmetrized as symmetrized
 from ._laplace import LaplaceForm as LaplaceForm, LaplaceLoss as LaplaceLoss
-from ._listed_poisson import (
-    Counts as Counts,
-    ListedPoissonLoss as ListedPoissonLoss,
-    Listing as Listing,
-)
 from ._logistic import LogisticForm as LogisticForm, LogisticLoss as LogisticLoss
 from ._loss_moments import LossMoments as LossMoments
 from ._mass import MassLoss as MassLoss

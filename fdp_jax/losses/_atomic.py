@@ -48,6 +48,8 @@ class AtomicLoss(AbstractLoss):
     """log_q - log_p where that is known without cancellation."""
     mass_error: Float[ArrayLike, ""] = ATOM_MASS
     """Bound on the relative error of any of the probabilities."""
+    loss_error: Float[ArrayLike, ""] | None = None
+    """Bound on the error of `loss`, where masses have the same error under P and Q."""
 
     @classmethod
     def of_probabilities(
@@ -229,7 +231,8 @@ def loss_error(atoms: AtomicLoss, epsilon: Array) -> Array:
 
     Each mass is within `mass_error`, so delta(eps) is at most the one calculated at
     eps minus this number, up to that relative error, and at least the one at eps plus
-    it.  From the largest loss on there is nothing to be wrong about.
+    it; where both masses of an output have the same error, its loss's error will do.
+    From the largest loss on there is nothing to be wrong about.
     """
     beyond = epsilon >= stop_gradient(jnp.max(_losses(atoms)))
     return jnp.where(beyond, 0, _slip(atoms, epsilon))
@@ -238,7 +241,9 @@ def loss_error(atoms: AtomicLoss, epsilon: Array) -> Array:
 def _slip(atoms: AtomicLoss, epsilon: Array) -> Array:
     size = jnp.max(jnp.abs(_losses(atoms))) + jnp.abs(epsilon)
     rounding = 8 * jnp.finfo(epsilon.dtype).eps * (1 + size)
-    return rounding + stop_gradient(2 * jnp.asarray(atoms.mass_error))
+    apart = atoms.loss_error
+    apart = 2 * jnp.asarray(atoms.mass_error) if apart is None else apart
+    return rounding + stop_gradient(apart)
 
 
 def _common(atoms: AtomicLoss) -> tuple[Array, Array, Array]:
@@ -352,6 +357,9 @@ class AtomicForm(AbstractClosedForm):
 
     def lost(self):
         return self.atoms.lost
+
+    def mass_error(self):
+        return jnp.asarray(stop_gradient(self.atoms.mass_error))
 
     def loss_error(self, epsilon):
         return loss_error(self.atoms, epsilon)

@@ -75,9 +75,6 @@ class AbstractLoss(eqx.Module):
     fractional: ClassVar[bool] = False
     """Whether any real power of its characteristic function is that of a guarantee."""
 
-    prepares_long: ClassVar[bool] = False
-    """Whether preparing its closed form is most of the work of evaluating it."""
-
     @property
     def on_grid(self) -> bool:
         """Whether it can be moved to a grid: with its `cells`, or as it says else."""

@@ -72,11 +72,10 @@ class LevyTriplet(AbstractMechanism):
     if and only if the jump -x has the rate r e^x of the jump x.
 
     With a Gaussian part contour integrals answer (with jumps and s^2 below about 1e-6
-    beta's bounds are up to 3e-5 wide, and LOOSE).  Without one the counts of up to 16
-    sizes are listed, a closed form, where their rates are known and the list is short
-    (one size to rates of 1e9, two to 1e6, four of 20 each, seven of 1, twelve of 0.01);
-    otherwise, and where rates are traced, the grid (one size has a closed form then
-    too).  A part that is exactly 0 is left out: derivatives in it are 0.
+    beta's bounds are up to 3e-5 wide, and LOOSE).  Without one, jumps of one size have
+    a closed form and those of several sizes are put on a grid, which is LOOSE where
+    rates are high (above about 1e4).  A part that is exactly 0 is left out: derivatives
+    in it are 0.
 
     Args:
         gaussian_variance: s^2, in [0, inf).

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import jax
 import jax.core
+import jax.numpy as jnp
 import numpy as np
 
 from .._internal._concrete import (
@@ -44,8 +45,14 @@ from ..curves import (
     make_curve,
 )
 from ..engines import can_split, is_bracketed, pairs_in, route
-from ..losses import AUTO, ComposedLoss, Method
-from ._listed import LISTING_METHODS, listed
+from ..losses import (
+    AUTO,
+    ComposedLoss,
+    CompoundPoissonLoss,
+    Method,
+    PoissonLoss,
+    listed_jumps,
+)
 
 if TYPE_CHECKING:
     from ._base import AbstractMechanism, _Query
@@ -58,6 +65,8 @@ _OFTEN = 2.0
 """Participations from which on the contour is tight more often than not."""
 _FEW_PAIRS = 16
 """Different releases, of which the contour makes one table after the other."""
+_JUMPS = PoissonLoss, CompoundPoissonLoss
+_LISTING_METHODS = "auto", "closed_form"
 _Answer = TypeVar("_Answer", Bounds, ProfilePoint)
 
 
@@ -293,10 +302,26 @@ def _resolved(
     attained: "AbstractMechanism | None" = None,
 ) -> Resolved:
     whole = Subject(composed, direction)
-    by_list = composed.method.name in LISTING_METHODS
-    counted = listed(composed) if by_list else composed
+    counted = _listed(composed)
     first = whole if counted is composed else Subject(counted, direction)
     return Resolved(first, whole, steps, attained)
+
+
+def _listed(composed: ComposedLoss) -> ComposedLoss:
+    """The loss by a list of counts, if it is known jumps of sizes with a short list."""
+    kinds = all(type(term) in _JUMPS for term in composed.terms)
+    if not kinds or composed.method.name not in _LISTING_METHODS or is_traced(composed):
+        return composed
+    with jax.enable_x64(True), jax.ensure_compile_time_eval():
+        powers, one = composed.absorbed(), (jnp.ones(()),)
+        pairs = zip(powers.terms, powers.counts, strict=True)
+        parts = [term.jumps_and_variance() for term, count in pairs if count > 0]
+        columns = zip(*(x[1:] for x in parts if x is not None), strict=True)
+        jumps = [np.ravel(np.concatenate(x)) for x in columns]
+        term = listed_jumps(*jumps) if jumps else None
+    if term is None:
+        return composed
+    return ComposedLoss((term,), one, single=True, method=composed.method)
 
 
 def _moves_once(composed: ComposedLoss) -> bool:

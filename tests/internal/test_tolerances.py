@@ -294,17 +294,6 @@ def error_of_binomial_tails(name):
     return max(errors)
 
 
-@measures("LISTED_DEVIANCE")
-def error_of_deviances(name):
-    rng = np.random.default_rng(2)
-    counts = np.round(10 ** rng.uniform(5, 9, 200))
-    rates = counts * (1 + 12 * rng.normal(size=200) / np.sqrt(counts))
-    found = scipy.special.kl_div(counts, rates)
-    pairs = [(exact(k), exact(m)) for k, m in zip(counts, rates, strict=True)]
-    truth = [k * mp.log(k / m) + m - k for k, m in pairs]
-    return largest(found, truth, lambda t: max(t, 45))
-
-
 # ------------------------------------------------------------------- contour integrals
 
 

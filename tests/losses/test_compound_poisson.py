@@ -1,4 +1,4 @@
-"""Jumps of a few sizes in closed form, against sums of their own in mpmath."""
+"""Jumps of a few sizes by lists of counts, against sums of their own in mpmath."""
 
 import itertools
 from typing import Any
@@ -12,10 +12,8 @@ import scipy.stats
 
 import fdp_jax as fdp
 from fdp_jax import Bound, Status
-from fdp_jax.curves import Subject
-from fdp_jax.losses import ListedPoissonLoss, Listing
+from fdp_jax.losses import AtomicLoss, listed_jumps
 from fdp_jax.mechanisms import resolve
-from fdp_jax.mechanisms._listed import with_list
 
 mp: Any = mpmath
 mp.mp.dps = 40
@@ -108,42 +106,42 @@ def test_epsilon_and_slopes():
     assert slope == pytest.approx(float(-mp.exp(0.5) * alpha), rel=1e-12)
 
 
-def _listing(depth, rates, jumps):
-    sizes = np.broadcast_to(jumps, np.shape(rates))
-    both = np.asarray([rates, np.asarray(rates) * np.exp(sizes)])
-    found = Listing.to(both, sizes, 50, depth, (1 << 12, 1 << 12, 1 << 12))
-    assert found is not None
-    return found
-
-
-@pytest.mark.parametrize("depth", [3.0, 8.0])
 @pytest.mark.parametrize(
-    "rates", [[2.0], [0.7, 30.0], [0.1, 3.0, 5.0], [0.1, 0.2, 0.3, 0.1, 0.05, 0.4, 0.2]]
+    "rates", [[2.0], [0.7, 30.0], [0.1, 3.0, 5.0], [90.0, 90.0], [4e7]]
 )
-def test_what_is_not_listed_is_bounded(depth, rates):
-    found = _listing(depth, rates, np.log(2))
-    for law in np.outer([1.0, 2.0], rates)[:, found.order]:
-        total, parts = 1.0, (found.rows, found.columns)
-        for part in parts:
-            own, law = np.split(law, [part.places.shape[0]])
-            numbers = np.take_along_axis(part.values.T, part.places, axis=1)
-            masses = np.prod(scipy.stats.poisson.pmf(numbers, own[:, None]), axis=0)
-            total *= masses[part.used].sum()
-        assert 1 - total <= sum(np.exp(p.log_missing) for p in parts)
-        # No count is listed twice, and something is left out.
-        assert 0 < 1 - total < 1
+def test_what_is_not_listed_is_bounded(rates):
+    sizes = np.log(2) * (1 + np.arange(len(rates))) / max(rates) ** 0.5
+    found = listed_jumps(sizes, np.asarray(rates))
+    assert found is not None
+    assert found.missing is not None
+    assert found.log_p.size <= 1 << 18
+    for logs, missing in zip((found.log_q, found.log_p), found.missing, strict=True):
+        total = scipy.special.logsumexp(logs)
+        assert missing <= -77
+        assert abs(total) < 2e-9 * (max(rates) > 1e6) + 1e-12
+    # The count that is rarest of those listed is rarer than the bound allows for.
+    assert np.min(found.log_p[np.isfinite(found.log_p)]) < found.missing[1]
 
 
-def test_what_is_not_listed_is_in_the_upper_bound_alone():
-    jumps, rates = PAIRS[0]
-    triplet = fdp.LevyTriplet(jumps=jumps, rates=rates)
-    listing = _listing(12.0, rates, jumps)
-    loss = with_list(resolve(triplet).whole.composed, listing)
-    found = Subject(loss, "remove")._delta_bounds(1.0)
-    truth = _delta(_outputs(jumps, rates), 1.0)
-    assert float(found.lower) <= truth <= float(found.upper)
-    missing = sum(np.exp(p.log_missing) for p in (listing.rows, listing.columns))
-    assert found.upper - found.lower < 2 * missing
+def test_what_is_left_out_of_a_list_is_bounded_by_sums_over_all_counts():
+    rates, sizes = np.asarray([1.3, 0.4]), np.asarray([0.7, -0.45])
+    found = listed_jumps(sizes, rates)
+    assert found is not None
+    assert found.missing is not None
+    drift = rates @ np.expm1(sizes)
+    outputs = np.asarray(found.loss + drift)[np.isfinite(found.log_p)]
+    outputs = set(np.round(outputs, 9).tolist())
+    for law, missing in zip((rates * np.exp(sizes), rates), found.missing, strict=True):
+        left = -mp.inf
+        for n in itertools.product(range(260), repeat=2):
+            if round(float(np.dot(sizes, n)), 9) not in outputs:
+                log = sum(
+                    k * mp.log(r) - r - mp.loggamma(k + 1)
+                    for k, r in zip(n, law, strict=True)
+                )
+                left = max(left, log)
+        # A thousand as likely ones are more than there are.
+        assert left + mp.log(1000) <= float(missing)
 
 
 def _delta_of_one_size(size, rate, epsilon):
@@ -230,7 +228,7 @@ def test_compositions_of_counts():
     first, second = np.log(11 / 10), np.log(5 / 3)
     same = fdp.LevyTriplet(jumps=[first, second], rates=[20.0, 3.0])
     (term,) = resolve(both).first.composed.terms
-    assert isinstance(term, ListedPoissonLoss)
+    assert isinstance(term, AtomicLoss)
     one, other = (x.bounds(epsilon=0.5) for x in (both, same))
     assert one.method == other.method == "closed_form"
     np.testing.assert_allclose(one.estimate, other.estimate, rtol=1e-13)
@@ -324,6 +322,6 @@ def test_inside_of_float32_programs():
 
 
 def test_lists_that_would_not_fit_into_memory():
-    rates = [np.full((2, 3), 1e6), np.full((2, 1), 1e12), np.full((2, 2), np.inf)]
-    for many in (*rates, np.full((2, 450), 1e-18)):
-        assert Listing.of(many, np.zeros(many.shape[1])) is None
+    rates = [np.full(3, 1e6), np.full(1, 1e12), np.full(2, np.inf), np.full(450, 1e-18)]
+    for many in rates:
+        assert listed_jumps(np.linspace(0.1, 0.2, many.size), many) is None
