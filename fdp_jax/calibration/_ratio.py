@@ -103,7 +103,7 @@ def log_least(reference: Request, delta: Array) -> Array:
         signs = jnp.asarray([1.0, -1.0])
         infinite = jnp.min(jnp.stack([loss.log_infinite_mass(s) for s in signs]))
     else:
-        infinite = reference.subject._log_delta_bounds(jnp.asarray(jnp.inf)).lower
+        infinite = reference.subject._bounds_of("log_delta", jnp.asarray(jnp.inf)).lower
     return jnp.logaddexp(safe_log(delta), infinite)
 
 

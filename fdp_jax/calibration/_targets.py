@@ -153,7 +153,7 @@ class _AbstractProfileTarget(AbstractTarget):
 
     def asked(self, mechanism):
         epsilon, log_delta, _ = in_full(self._point)
-        found = mechanism._log_delta_bounds(epsilon)
+        found = mechanism._bounds_of("log_delta", epsilon)
         return mechanism.bounds(epsilon=epsilon), found.upper <= log_delta + 1e-11
 
     def proxy(self):

@@ -74,14 +74,14 @@ class Join(AbstractGuarantee):
         return all(r.symmetric for r in comparable(self.a, self.b))
 
     def _solve(self, delta):
-        one, other = (g._epsilon_bounds(delta) for g in (self.a, self.b))
+        one, other = (g._bounds_of("epsilon", delta) for g in (self.a, self.b))
         return _pick(one, other, jnp.maximum)
 
     def _profile(self, epsilon):
         return _join_profile(self.a._profile(epsilon), self.b._profile(epsilon))
 
     def _error_rate_bounds(self, alpha):
-        infinite = self._delta_bounds(jnp.inf)
+        infinite = self._bounds_of("delta", jnp.inf)
         return _join_rates(*pair(self.a, self.b), alpha, infinite)
 
 
@@ -128,7 +128,7 @@ class Meet(AbstractGuarantee):
         )
 
     def _solve(self, delta):
-        one, other = (g._epsilon_bounds(delta) for g in (self.a, self.b))
+        one, other = (g._bounds_of("epsilon", delta) for g in (self.a, self.b))
         least = _pick(one, other, jnp.minimum)
         own = meet_epsilon(*pair(self.a, self.b), delta)
         return _at_most(own, least, EPSILON)

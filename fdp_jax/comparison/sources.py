@@ -176,13 +176,13 @@ class QuerySource(AbstractSource):
         return None
 
     def _right(self, epsilons: Array) -> Interval:
-        found = self.guarantee._delta_bounds(epsilons)
+        found = self.guarantee._bounds_of("delta", epsilons)
         found = Interval(found.lower, found.estimate, found.upper)
         return found.map(lambda x: x * share(epsilons))
 
     def _left(self, epsilons: Array) -> Interval:
         prior = share(epsilons)
-        error = self.guarantee._bayes_error_bounds(prior)
+        error = self.guarantee._bounds_of("bayes_error", prior)
         found = Interval(error.lower, error.estimate, error.upper)
         return found.map_down(lambda x: prior - x)
 
@@ -201,7 +201,7 @@ class QuerySource(AbstractSource):
     def log_deltas(self, prepared, epsilons):
         del prepared
         safe = jnp.where(jnp.isfinite(epsilons), epsilons, 1.0)
-        right = self.guarantee._log_delta_bounds(safe[:1])
+        right = self.guarantee._bounds_of("log_delta", safe[:1])
         found = Interval(right.lower, right.estimate, right.upper)
         if not self.symmetric:
             log_q = jnp.log(share(safe[1:]))

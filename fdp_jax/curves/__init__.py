@@ -28,7 +28,12 @@ from ._bounds import (
     with_attained as with_attained,
     with_gradient as with_gradient,
 )
-from ._by_name import BY_ARGUMENT as BY_ARGUMENT
+from ._by_name import (
+    BY_ARGUMENT as BY_ARGUMENT,
+    QUERIES as QUERIES,
+    Query as Query,
+    log_range as log_range,
+)
 from ._curve import (
     Curve as Curve,
     certainty as certainty,

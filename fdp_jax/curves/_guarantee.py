@@ -3,7 +3,7 @@
 import abc
 import contextlib
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
 import jax
@@ -17,25 +17,7 @@ from .._internal._host import asked_of_host
 from .._internal._picture import Lines, page
 from .._internal._precision import float_dtype
 from .._internal._record import Record
-from ._answers import (
-    bayes_error_of,
-    delta_of,
-    log_delta_of,
-    log_rest_of,
-    threshold_of,
-)
-from ._bounds import (
-    DELTA,
-    EPSILON,
-    LOGARITHM,
-    Bound,
-    Bounds,
-    Range,
-    bayes_error_range,
-    beta_range,
-    one_end,
-    tpr_range,
-)
+from ._bounds import Bound, Bounds, Range, one_end
 from ._by_name import BY_ARGUMENT, QUERIES, Query
 from ._doubts import is_loose, warn_of_loose
 from ._queries import ProfilePoint
@@ -49,16 +31,16 @@ def _question(fn: Callable[..., Bounds]) -> Any:
     known = ahead_of_time(fn)
 
     @functools.wraps(fn)
-    def ask(self: Any, argument: Any, **options: Any) -> Bounds:
+    def ask(self: Any, name: str, argument: Any, **options: Any) -> Bounds:
         if not (self._has_ladder() and is_traced(self, argument)):
-            return known(self, argument, **options)
+            return known(self, name, argument, **options)
         shape = jnp.shape(argument)
         number = jax.ShapeDtypeStruct(shape, float_dtype())
         status = jax.ShapeDtypeStruct(shape, np.int32)
         kinds = [(number, False), (number, True), (number, False), (status, False)]
 
         def on_host(asked: tuple[Any, Any]) -> list[Array]:
-            found = fn(*asked, **options)
+            found = fn(asked[0], name, asked[1], **options)
             return [found.lower, found.estimate, found.upper, found.status]
 
         found = asked_of_host(on_host, (self, argument), kinds)
@@ -83,6 +65,8 @@ class AbstractGuarantee(Record):
 
     _warns: ClassVar[bool] = False
     """Whether something can be done about an answer that is not tight."""
+    _queries: ClassVar[Mapping[str, Query]] = QUERIES
+    """What is asked about it, by name."""
 
     def _drawn(self) -> Lines | None:
         """The trade-off function as lines, where they need no compiled program."""
@@ -134,49 +118,12 @@ class AbstractGuarantee(Record):
         return ask(self)
 
     @_question
-    def _epsilon_bounds(self, delta: Any, *, both: bool = True) -> Bounds:
-        return self._settled(lambda g: g._solve(delta), lambda: EPSILON, both=both)
-
-    @_question
-    def _delta_bounds(self, epsilon: Any, *, both: bool = True) -> Bounds:
+    def _bounds_of(self, name: str, argument: Any, *, both: bool = True) -> Bounds:
+        """Both ends of the answer to a query, at values of its argument."""
+        query = self._queries[name]
         return self._settled(
-            lambda g: delta_of(g._profile(epsilon)),
-            lambda: DELTA,
-            both=both,
-        )
-
-    @_question
-    def _log_delta_bounds(self, epsilon: Any, *, both: bool = True) -> Bounds:
-        return self._settled(
-            lambda g: log_delta_of(g._profile(epsilon)),
-            lambda: LOGARITHM,
-            both=both,
-        )
-
-    @_question
-    def _log_rest_bounds(self, epsilon: Any, *, both: bool = True) -> Bounds:
-        return self._settled(
-            lambda g: log_rest_of(g._profile(epsilon)),
-            lambda: LOGARITHM,
-            both=both,
-        )
-
-    @_question
-    def _bayes_error_bounds(self, prior: Any, *, both: bool = True) -> Bounds:
-        epsilon = threshold_of(prior)
-        return self._settled(
-            lambda g: bayes_error_of(g._profile(epsilon), prior),
-            lambda: bayes_error_range(jnp.asarray(prior)),
-            both=both,
-        )
-
-    @_question
-    def _rate_bounds(self, alpha: Any, *, power: bool, both: bool = True) -> Bounds:
-        """Bounds of the power or of the type II error alone."""
-        known = tpr_range if power else beta_range
-        return self._settled(
-            lambda g: g._error_rate_bounds(alpha)[power],
-            lambda: known(jnp.asarray(alpha)),
+            lambda g: query.answer(g, argument),
+            lambda: query.known(jnp.asarray(argument)),
             both=both,
         )
 
@@ -352,17 +299,14 @@ class AbstractGuarantee(Record):
                 f"got {sorted(query) or 'none'}"
             )
         ((argument, value),) = query.items()
-        return self._asked(BY_ARGUMENT[argument], value)
-
-    def _asked(self, query: Query, value: Any, **options: Any) -> Bounds:
-        """The certified interval, for a value that is checked."""
-        value = query.check(query.argument, value)
-        return getattr(self, query.question)(value, **query.options, **options)
+        asked = BY_ARGUMENT[argument]
+        return self._bounds_of(asked.name, asked.check(argument, value))
 
     def _end_of(self, name: str, value: Any, bound: Bound | str) -> Array:
         """The end of an interval that a query returns, with a word if need be."""
-        query, bound = QUERIES[name], one_end(bound)
-        found = self._asked(query, value, both=bound is Bound.OPTIMISTIC)
+        query, bound = self._queries[name], one_end(bound)
+        value = query.check(query.argument, value)
+        found = self._bounds_of(name, value, both=bound is Bound.OPTIMISTIC)
         if bound is not Bound.OPTIMISTIC and is_loose(found) and self._warns:
             warn_of_loose(name, found)
         return found.pick(bound, upper_is_pessimistic=query.upper_is_pessimistic)

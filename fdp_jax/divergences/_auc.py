@@ -90,7 +90,7 @@ def _auc(subject: Subject) -> Bounds:
     loss = subject.composed
     if loss.symmetric:
         zero = jnp.zeros_like(loss.counts[0])
-        total = Subject(_twice(loss), "remove")._delta_bounds(zero)
+        total = Subject(_twice(loss), "remove")._bounds_of("delta", zero)
         half = lambda x: 0.5 * (1 + x)
         estimate = _differentiable(loss, total.estimate)
         area = Interval(half(total.lower), half(estimate), half(total.upper))
@@ -129,7 +129,7 @@ def _joints(subject: Subject) -> tuple[Array, Array]:
     """P(X > 0) and P(X >= 0) of the worse directions: where f has slope -1."""
 
     def value(epsilon: Array) -> Array:
-        return subject._delta_bounds(epsilon).estimate
+        return subject._bounds_of("delta", epsilon).estimate
 
     sides = jnp.asarray([_SIDE, -_SIDE])
     near, far = jnp.clip(-jax.vmap(jax.grad(value))(sides), 1e-3, 1 - 1e-3)

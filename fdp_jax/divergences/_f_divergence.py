@@ -152,7 +152,7 @@ def _rule(loss: ComposedLoss, kinks: Array, sign: float) -> tuple[Array, Array]:
 
 def _log_delta(loss: ComposedLoss, epsilon: Array, sign: float) -> Array:
     subject = Subject(loss, "remove" if sign > 0 else "add")
-    return subject._log_delta_bounds(epsilon).estimate
+    return subject._bounds_of("log_delta", epsilon).estimate
 
 
 def _require_convex(phi: Callable, kinks: np.ndarray) -> None:

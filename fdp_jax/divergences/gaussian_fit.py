@@ -51,7 +51,7 @@ class _Nodes(eqx.Module):
 
 def profile(loss: ComposedLoss, epsilon: Array) -> Bounds:
     """Log delta of the worst direction at some thresholds."""
-    return Subject(loss)._log_delta_bounds(epsilon)
+    return Subject(loss)._bounds_of("log_delta", epsilon)
 
 
 def fitted_mu(loss: ComposedLoss, delta: Float[Array, ""], *, plain: bool) -> Interval:

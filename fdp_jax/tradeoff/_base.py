@@ -10,10 +10,15 @@ from jaxtyping import Array, Float
 from .._internal import _checks
 from .._internal._picture import Lines
 from ..curves import (
+    DELTA,
+    QUERIES,
     AbstractGuarantee,
     Bound,
     Bounds,
     ProfilePoint,
+    Query,
+    bayes_error_range,
+    log_range,
     one_end,
 )
 from . import queries as _queries
@@ -21,6 +26,24 @@ from .intervals import Ends, Point, Rates
 
 if TYPE_CHECKING:
     from ._views import BayesError, PrivacyProfile, TradeOff
+
+
+_rates = _queries.error_rate_bounds
+_MORE = (
+    Query(
+        "log_beta", "alpha", False, lambda f, x: _rates(f, x, log=True)[0], log_range
+    ),
+    Query("log_tpr", "fpr", True, lambda f, x: _rates(f, x, log=True)[1], log_range),
+    Query(
+        "beta_at_tnr",
+        "tnr",
+        False,
+        lambda f, x: _rates(f, x, complement=True)[0],
+        lambda _: DELTA,
+    ),
+    Query("bayes_gain", "prior", True, _queries.bayes_gain_bounds, bayes_error_range),
+)
+"""Queries that a formula answers better than the difference of two others."""
 
 
 class AbstractTradeOff(AbstractGuarantee):
@@ -36,6 +59,7 @@ class AbstractTradeOff(AbstractGuarantee):
     """
 
     _room: ClassVar[str] = "tradeoff."
+    _queries = QUERIES | {query.name: query for query in _MORE}
 
     def _drawn(self) -> Lines | None:
         return self.as_mechanism()._drawn()
@@ -81,11 +105,7 @@ class AbstractTradeOff(AbstractGuarantee):
         return _queries.profile(self, epsilon)
 
     def _error_rate_bounds(self, alpha: Any) -> tuple[Bounds, Bounds]:
-        return self._error_rates(alpha)
-
-    def _error_rates(self, share: Any, **options: Any) -> tuple[Bounds, Bounds]:
-        options = {"complement": False, "log": False, **options}
-        return _queries.error_rate_bounds(self, share, **options)
+        return _rates(self, alpha)
 
     def log_beta(
         self, *, alpha: Any, bound: Bound | str = Bound.PESSIMISTIC
@@ -105,10 +125,7 @@ class AbstractTradeOff(AbstractGuarantee):
         Raises:
             ValueError: If alpha is outside [0, 1].
         """
-        bound = one_end(bound)
-        alpha = _checks.rate("alpha", alpha)
-        found = self._error_rates(alpha, log=True)[0]
-        return found.pick(bound, upper_is_pessimistic=False)
+        return self._end_of("log_beta", alpha, bound)
 
     def log_tpr(
         self, *, fpr: Any, bound: Bound | str = Bound.PESSIMISTIC
@@ -128,10 +145,7 @@ class AbstractTradeOff(AbstractGuarantee):
         Raises:
             ValueError: If fpr is outside [0, 1].
         """
-        bound = one_end(bound)
-        fpr = _checks.rate("fpr", fpr)
-        found = self._error_rates(fpr, log=True)[1]
-        return found.pick(bound, upper_is_pessimistic=True)
+        return self._end_of("log_tpr", fpr, bound)
 
     def beta_at_tnr(
         self, *, tnr: Any, bound: Bound | str = Bound.PESSIMISTIC
@@ -151,15 +165,12 @@ class AbstractTradeOff(AbstractGuarantee):
         Raises:
             ValueError: If tnr is outside [0, 1].
         """
-        bound = one_end(bound)
-        tnr = _checks.rate("tnr", tnr)
-        found = self._error_rates(tnr, complement=True)[0]
-        return found.pick(bound, upper_is_pessimistic=False)
+        return self._end_of("beta_at_tnr", tnr, bound)
 
     def bayes_gain(
         self, *, prior: Any, bound: Bound | str = Bound.PESSIMISTIC
     ) -> Float[Array, "..."]:
-        """What the output saves an attacker: min(pi, 1 - pi) - R(pi).
+        """Error that the output saves an attacker: min(pi, 1 - pi) - R(pi).
 
         The complement of `bayes_error`, accurate where that says almost nothing:
         (1 - pi) delta(logit pi) for pi >= 1/2.
@@ -177,10 +188,7 @@ class AbstractTradeOff(AbstractGuarantee):
         Raises:
             ValueError: If prior is outside [0, 1].
         """
-        bound = one_end(bound)
-        prior = _checks.rate("prior", prior)
-        found = _queries.bayes_gain_bounds(self, prior)
-        return found.pick(bound, upper_is_pessimistic=True)
+        return self._end_of("bayes_gain", prior, bound)
 
     def log_slope(self, *, alpha: Any) -> Float[Array, "..."]:
         """log|f'(alpha)|: the privacy loss at the threshold of the best test.

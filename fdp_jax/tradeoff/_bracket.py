@@ -154,7 +154,7 @@ def _apart_from_zero(thresholds: np.ndarray) -> np.ndarray:
 
 
 def _reach(guarantee: AbstractGuarantee) -> Array:
-    found = guarantee._epsilon_bounds(np.float64(_LEAST)).estimate
+    found = guarantee._bounds_of("epsilon", np.float64(_LEAST)).estimate
     found = jnp.where(jnp.isnan(found), _FARTHEST, found)
     return jax.lax.stop_gradient(jnp.clip(found, 1e-3, _FARTHEST))
 
@@ -163,8 +163,8 @@ def _side(guarantee: AbstractGuarantee, epsilon: Array) -> tuple[Array, Array]:
     """Upper bounds of log delta and lower bounds of log(1 - delta)."""
     if epsilon.size == 0:
         return epsilon, epsilon
-    log_delta = guarantee._log_delta_bounds(epsilon)
-    log_rest = guarantee._log_rest_bounds(epsilon)
+    log_delta = guarantee._bounds_of("log_delta", epsilon)
+    log_rest = guarantee._bounds_of("log_rest", epsilon)
     return (
         log_delta.pick(_SAFE, upper_is_pessimistic=True),
         log_rest.pick(_SAFE, upper_is_pessimistic=False),

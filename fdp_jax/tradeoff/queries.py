@@ -87,7 +87,7 @@ def profile(tradeoff: Any, epsilon: Array) -> ProfilePoint:
 @at_any_length
 @in_float64
 def error_rate_bounds(
-    tradeoff: Any, share: Array, *, complement: bool, log: bool
+    tradeoff: Any, share: Array, *, complement: bool = False, log: bool = False
 ) -> tuple[Bounds, Bounds]:
     """Bounds of beta and of the power, at alpha = share or at alpha = 1 - share."""
 

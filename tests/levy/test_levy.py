@@ -408,7 +408,7 @@ def test_a_direction_that_leaks_nothing_does_not_loosen_the_other():
     rare = LevyTriplet(0.5, jumps=[1.0], rates=[0.3]).repeat(1e-9)
     for epsilon in (0.1, 0.5):
         truth = 3e-10 * (math.e - math.exp(epsilon))
-        found = rare._delta_bounds(epsilon)
+        found = rare._bounds_of("delta", epsilon)
         np.testing.assert_allclose(found.estimate, truth, rtol=1e-5)
         assert found.lower <= found.estimate <= found.upper <= truth * (1 + 1e-5)
 
@@ -418,7 +418,7 @@ def test_enormous_jumps_tell_everything(jump):
     rates = [0.5] if jump > 0 else [0.5 * math.exp(-jump)]
     large = LevyTriplet(0.5, jumps=[jump], rates=rates)
     for view in (large, large.remove, large.add):
-        found = view._delta_bounds(5.0)
+        found = view._bounds_of("delta", 5.0)
         assert (found.lower, found.estimate) == (1.0, 1.0)
 
 
