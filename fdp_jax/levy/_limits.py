@@ -91,7 +91,7 @@ def central_limit(mechanism: Any) -> CentralLimit:
 
 
 def _require_finite(found: Any, log_mass: Float[Array, ""]) -> Any:
-    """What was found, if no loss is infinite."""
+    """The result, if no loss is infinite."""
     message, kind = f"{_FINITE} have no limit", "some with the log mass"
     if is_traced(log_mass):
         some, shown = (lambda _: log_mass > -jnp.inf), (lambda _: log_mass)
@@ -115,7 +115,7 @@ def _infinite(loss: ComposedLoss) -> Float[Array, ""]:
 
 
 def _log_lost(term: AbstractLoss) -> Float[Array, ""]:
-    """What a revealed mixture leaves out of its alternatives; it counts as infinite."""
+    """Mass that a revealed mixture leaves out: it counts as infinite."""
     if not isinstance(term, RevealedLoss):
         return jnp.full((), -jnp.inf)
     inner = [_log_lost(t) for group in term.groups for t in group.terms]
@@ -233,14 +233,14 @@ def _measure(
 
 
 def _losses(without: Array, included: Array) -> tuple[Array, Array]:
-    """Of bins: the logarithm of Q's mass over P's, and P's, where there are both."""
+    """Log ratios of Q's mass to P's, and P's masses, of the bins that have both."""
     some = (without > 0) & (included > 0)
     logs = [jnp.log(jnp.where(some, x, 1.0)) for x in (included, without)]
     return logs[0] - logs[1], jnp.where(some, without, 0.0)
 
 
 def _variance(losses: Array, masses: Array, small: Bool[ArrayLike, " n"]) -> Array:
-    """Of one release's loss where it is small, and 0 otherwise."""
+    """Variance of one release's loss where it is small, and 0 otherwise."""
     masses = jnp.where(jnp.asarray(small), masses, 0.0)
     mean = masses @ losses
     # Those that are not small are at 0, that far from the mean.

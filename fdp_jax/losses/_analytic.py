@@ -116,7 +116,7 @@ class AnalyticLoss(AbstractLoss):
         return jnp.zeros((), bool)
 
     def transformed(self, plan: PyTree, step: Float[Array, ""], count: int) -> PyTree:
-        """What a transform can tell at `k step`, `k = 0, ..., count - 1`, all at once.
+        """All that a transform tells at `k step`, `k = 0, ..., count - 1`, at once.
 
         Arrays of that length for `log_of_transformed`; none if there is no transform.
         """

@@ -53,7 +53,7 @@ class _Plan(eqx.Module):
 
 
 class _Moments(eqx.Module):
-    """What the plans give at frequency zero."""
+    """Moments that the plans give at frequency zero."""
 
     logs: Float[Array, " n"]
     """Lambda of every alternative, without `lost`."""

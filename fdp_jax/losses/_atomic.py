@@ -227,7 +227,7 @@ def log_alpha(atoms: AtomicLoss, epsilon: Array) -> Array:
 
 
 def loss_error(atoms: AtomicLoss, epsilon: Array) -> Array:
-    """What errors of the masses and rounding may do to a loss near a threshold.
+    """Largest change of a loss near a threshold by errors of the masses and rounding.
 
     Each mass is within `mass_error`, so delta(eps) is at most the one calculated at
     eps minus this number, up to that relative error, and at least the one at eps plus

@@ -134,7 +134,7 @@ class AbstractLoss(eqx.Module):
         return jnp.max(jnp.abs(atoms)) if atoms.size else None
 
     def compound_jumps(self) -> CompoundJumps | None:
-        """What the loss is made of, if it is nothing but jumps that add."""
+        """The parts of the loss, if it is nothing but jumps that add."""
 
     def normal_mixtures(self) -> "tuple[NormalMixtures, Float[Array, ' m']] | None":
         """The loss as a sum of pairs of two mixtures of normal laws, if it is one.
@@ -154,7 +154,7 @@ class AbstractLoss(eqx.Module):
         """Essential infimum and supremum of the finite part of X, rounded outward."""
 
     def range_error(self) -> Float[Array, ""]:
-        """By how much more than by a few roundings the ends may be too far out."""
+        """Excess of the ends over the truth, beyond a few roundings."""
         return jnp.zeros_like(self.loss_range()[0])
 
     def log_finite_masses(self) -> tuple[Float[Array, ""], Float[Array, ""]]:

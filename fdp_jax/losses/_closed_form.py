@@ -82,7 +82,7 @@ class AbstractClosedForm(eqx.Module):
         return beta, power
 
     def lost(self) -> float:
-        """By how much 1 - delta may be larger, besides the error of its logarithm."""
+        """Possible excess of 1 - delta, besides the error of its logarithm."""
         return 0.0
 
     def mass_error(self) -> Array | float:
@@ -90,7 +90,7 @@ class AbstractClosedForm(eqx.Module):
         return 0.0
 
     def loss_error(self, epsilon: Array) -> Array | None:
-        """How far a threshold may be off, besides the error of the logarithms."""
+        """Possible error of a threshold, besides the error of the logarithms."""
         del epsilon
 
     def log_delta_within(

@@ -150,7 +150,7 @@ class ComposedLoss(eqx.Module):
         return self._known_ends().loss_range
 
     def range_error(self) -> Float[Array, ""]:
-        """By how much more than by a few roundings the ends may be too far out."""
+        """Excess of the ends over the truth, beyond a few roundings."""
         pairs = zip(self.terms, self.counts, strict=True)
         errors = [times(count, term.range_error()) for term, count in pairs]
         return jnp.sum(jnp.stack(errors))
@@ -215,7 +215,7 @@ class ComposedLoss(eqx.Module):
 
 
 class _Ends(eqx.Module):
-    """What there is of a loss at its ends; of two masses, direction "remove" first."""
+    """A loss at its ends; of two masses, direction "remove" first."""
 
     loss_range: tuple[Float[Array, ""], Float[Array, ""]]
     log_finite: Float[Array, "2"]

@@ -76,7 +76,7 @@ def log1p(x: Array) -> Array:
 
 
 class Frame(NamedTuple):
-    """What is known of a pair anywhere on the line; of two laws, P first."""
+    """Facts of a pair anywhere on the line; of two laws, P first."""
 
     weights: Float[Array, "2 k"]
     log_weights: Float[Array, "2 k"]
@@ -174,7 +174,7 @@ class NormalMixtures(eqx.Module):
         return jnp.where(jnp.any(left_out), most, -jnp.inf)
 
     def frame(self) -> Frame:
-        """What is known of the pair anywhere."""
+        """Facts of the pair anywhere."""
         kept = self.weights >= LEAST
         # The slope in a weight is that at zero, too.
         left_out = stop_gradient(where(kept, 0.0 * self.weights, self.weights))

@@ -138,7 +138,7 @@ class ScheduleLoss(AnalyticLoss):
         )
 
     def _turned(self, plan: Any, start: Array, step: Array, count: int) -> Array:
-        """Where the angle may have left the principal branch, by step and frequency.
+        """Flags of angles that may be off the principal branch, by step and frequency.
 
         A fractional power needs the continuous one.  As long as the characteristic
         function stays nearer to 1 than 0 is, both are the same.

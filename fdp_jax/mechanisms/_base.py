@@ -213,7 +213,7 @@ class AbstractMechanism(NoArithmetic, _Query):
         """
 
     def rescaled(self, solve_for: str) -> "tuple[AbstractMechanism, Any] | None":
-        """The same guarantee with a parameter in another unit, if one is simpler.
+        """This guarantee with a parameter in another unit, if one is simpler.
 
         Args:
             solve_for: Its name.
@@ -261,7 +261,7 @@ class AbstractMechanism(NoArithmetic, _Query):
         return ((self, 1),)
 
     def shares(self) -> frozenset[Shared]:
-        """What later releases of the same run may share with it, beside the data.
+        """Parts that later releases of the same run may share with it, beside the data.
 
         Nothing if whatever is random is drawn anew in each of its releases, given the
         data: these alone compose as they stand.  Known from the structure, also where
@@ -270,7 +270,7 @@ class AbstractMechanism(NoArithmetic, _Query):
         return frozenset()
 
     def samplings(self) -> frozenset[Sampling]:
-        """How records are drawn, for reports: all schemes that occur.
+        """Schemes by which records are drawn, for reports: all that occur.
 
         Empty if every record takes part in everything.
         """

@@ -172,14 +172,14 @@ def _merged(
 
 
 def shared_by(parts: tuple[AbstractMechanism, ...]) -> frozenset[Shared]:
-    """What releases after all of these may share with one of them."""
+    """Parts that releases after all of these may share with one of them."""
     return frozenset().union(*(part.shares() for part in parts))
 
 
 def attained_parts(
     parts: tuple[AbstractMechanism, ...],
 ) -> tuple[AbstractMechanism, ...] | None:
-    """What each of several mechanisms attains; None if that is themselves."""
+    """Attained guarantees of several mechanisms; None if those are themselves."""
     found = [part.attained() for part in parts]
     if all(one is None for one in found):
         return None

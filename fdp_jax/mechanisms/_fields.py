@@ -26,7 +26,7 @@ read into: see `AbstractMechanism`."""
 
 @dataclasses.dataclass(frozen=True)
 class Search:
-    """What a parameter declares of itself, for `calibrate` to search its values."""
+    """A parameter's declaration, for `calibrate` to search its values."""
 
     leaks: int = 0
     """+1 if the privacy loss grows with it, -1 if it falls, 0 if that depends."""
@@ -100,7 +100,7 @@ def parameter(
 
 
 def search_of(owner: Any, name: str) -> Search:
-    """What a field of a mechanism declares."""
+    """The declaration of a mechanism's field."""
     fields = {field.name: field for field in dataclasses.fields(owner)}
     return fields[name].metadata.get(_SEARCH, UNKNOWN) if name in fields else UNKNOWN
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class Shared(enum.Enum):
-    """What later releases of the same run may have in common with earlier ones."""
+    """Parts that later releases of a run may have in common with earlier ones."""
 
     SAME_BATCH = "a record keeps its batch in all epochs"
     """Runs add up to one; see `SameBatchEpochs`."""
@@ -147,7 +147,7 @@ def _have_one_setting(parts: Sequence["AbstractMechanism"]) -> bool:
 
 
 def _settings(step: "AbstractMechanism") -> Any:
-    """What equal epochs share; None if it is no epoch that deals anew."""
+    """Settings that equal epochs share; None if it is no epoch that deals anew."""
     from ._random_allocation import BegunEpoch
 
     deals = Sampling.RANDOM_ALLOCATION in step.samplings()

@@ -168,7 +168,7 @@ class MatrixMechanism(AbstractMechanism):
         return self._with_noise(noise)
 
     def _with_noise(self, noise: Any) -> AbstractMechanism:
-        """The same, by the noise in `_unit`."""
+        """This mechanism with other noise, in the unit of `_unit`."""
         if self.sampling is None:
             return ClippedSum.unchecked(noise_multiplier=noise, relation=self.relation)
         if not self._amplified:
@@ -181,7 +181,7 @@ class MatrixMechanism(AbstractMechanism):
         )
 
     def _unit(self) -> "tuple[Array, Pattern, float]":
-        """What the distance of neighbors is found from.
+        """Numbers from which the distance of neighbors follows.
 
         The noise of a single release is over that distance, that of `DPSGD` over the
         norm also where a record is replaced.
@@ -203,7 +203,7 @@ class MatrixMechanism(AbstractMechanism):
         )
 
     def sensitivity(self) -> Array:
-        """How far a record moves C x, over the clipping norm.
+        """L2 distance that a record moves C x, over the clipping norm.
 
         Of sampled batches that of one participation.
         """
@@ -229,7 +229,7 @@ class MatrixMechanism(AbstractMechanism):
         return self._run().simplified() if self.attained() is None else self
 
     def attained(self) -> AbstractMechanism | None:
-        """What a group leaks, where not all participations have the longest column.
+        """A lower bound for a group: not all participations have the longest column.
 
         A participation with a shorter column is one with more noise, and others may be
         left out: the m longest of a group leak at least m times what the shortest of

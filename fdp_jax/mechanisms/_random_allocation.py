@@ -94,7 +94,7 @@ class RandomAllocationEpoch(AbstractMechanism):
 
 
 def nothing(relation: NeighboringRelation) -> AbstractMechanism:
-    """What is leaked for sure where nothing else is known."""
+    """The mechanism that is a lower bound where nothing else is known."""
     from ._additive import Gaussian
 
     return Gaussian.unchecked(noise_multiplier=np.inf, relation=relation)

@@ -50,7 +50,7 @@ def _relation(value: Any) -> NeighboringRelation:
 
 
 class Sensitivity(Record):
-    """How far neighbors can move a statistic, in a stated norm and relation.
+    """Largest change of a statistic by neighbors, in a stated norm and relation.
 
     Args:
         value: The largest distance, in (0, inf).

@@ -40,7 +40,7 @@ class Sampling(enum.Enum):
 
     @property
     def caveat(self) -> str:
-        """What a guarantee that assumes the scheme does not cover."""
+        """Limits of a guarantee that assumes the scheme."""
         return _CAVEATS[self]
 
 
@@ -121,7 +121,7 @@ class AbstractSampling(Record):
 
     @abc.abstractmethod
     def shares(self, num_steps: Any) -> "frozenset[Shared]":
-        """What steps after so many ones may share with them; see `AbstractMechanism`.
+        """Parts that later steps may share with so many; see `AbstractMechanism`.
 
         Nothing, if so many steps and, whatever came before, so many more of them (or of
         a run that is begun anew) leak at most what two independent runs do.
@@ -182,7 +182,7 @@ class AbstractSampling(Record):
         raise TypeError(f"there is no sampler for {self!r}")
 
     def memory(self, num_records: int) -> Any:
-        """What draws have to remember of earlier steps, before the first one.
+        """The memory of draws for earlier steps, before the first one.
 
         Args:
             num_records: Number of records.
@@ -195,7 +195,7 @@ class AbstractSampling(Record):
     def next_participants(
         self, key: Array, step: Any, memory: Any, *, num_records: int
     ) -> tuple[Bool[Array, " n"], Any]:
-        """What `participants` says, for steps that are asked for one after the other.
+        """The answer of `participants`, for steps that are asked for in order.
 
         Args:
             key: One random key for the whole run.
@@ -222,7 +222,7 @@ class AbstractSampling(Record):
         return 1.0
 
     def num_groups_known(self) -> float | None:
-        """How many groups of records take turns, if that is fixed and known."""
+        """Number of groups of records that take turns, if that is fixed and known."""
 
     def participation(self, num_steps: int) -> Any:
         """The law of the steps in which a record takes part; see `sampling`.

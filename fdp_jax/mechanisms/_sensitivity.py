@@ -13,7 +13,7 @@ from .._internal._precision import in_float64
 
 @dataclasses.dataclass(frozen=True)
 class Pattern:
-    """How a record may take part; no PyTree, since it sets shapes."""
+    """Rule by which a record may take part; no PyTree, since it sets shapes."""
 
     num_steps: int
     most: int

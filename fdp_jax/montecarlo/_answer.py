@@ -48,7 +48,7 @@ class ConfidenceBounds(Record):
 
     @property
     def statement(self) -> str:
-        """What the limits mean, in words."""
+        """Meaning of the limits, in words."""
         return _statement(self.failure_prob, self.num_samples)
 
 
@@ -89,7 +89,7 @@ class MonteCarlo(Record):
 
     @property
     def statement(self) -> str:
-        """What an answer means, in words."""
+        """Meaning of an answer, in words."""
         return _statement(self.failure_prob, self.num_samples)
 
     @property
@@ -199,7 +199,7 @@ def _chunk(num_steps: int) -> int:
 
 
 class _Options(eqx.Module):
-    """What a program is compiled for."""
+    """Options that a program is compiled for."""
 
     shape: Shape
     plan: Plan

@@ -11,7 +11,7 @@ _STEPS = 60
 
 
 class Moments(NamedTuple):
-    """Of how many numbers, their mean, and their sample variance."""
+    """Number of samples, their mean and their sample variance."""
 
     size: Array
     mean: Array

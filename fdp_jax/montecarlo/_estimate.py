@@ -37,7 +37,7 @@ _BETWEEN = (0.05, 0.2, 0.5)
 
 
 class Plan(eqx.Module):
-    """How many samples are drawn, and how often statements may fail."""
+    """Number of samples to draw, and probability that statements may fail."""
 
     num_samples: int = eqx.field(static=True)
     chunk: int = eqx.field(static=True)
@@ -73,7 +73,7 @@ def _draw(
 def _shares(
     losses: Array, logs: Array, choice: Choice, epsilons: Array
 ) -> tuple[Array, Array]:
-    """What is averaged over its bound, of shape (epsilons, samples), and the bounds."""
+    """Averaged numbers over their bounds, (epsilons, samples), and the bounds."""
     bounds = choice.log_bound - choice.slope * epsilons
     gap = losses - epsilons[:, None]
     some = gap > 0
@@ -91,7 +91,7 @@ def moments(
     epsilons: Array,
     plan: Plan,
 ) -> Moments:
-    """Of what is averaged for every epsilon, over its bound."""
+    """Moments of the averaged numbers for every epsilon, over their bound."""
     chunks = -(-plan.num_samples // plan.chunk)
 
     def more(i: Array, sums: tuple) -> tuple:
@@ -156,7 +156,7 @@ class _Pilot(NamedTuple):
     log_scale: Array
 
     def epsilon(self, log_delta: Array) -> Array:
-        """Where the estimate of delta takes values."""
+        """Epsilons at which the estimate of delta takes values."""
         goal = jnp.exp(log_delta - self.log_scale) * self.losses.size
         place = jnp.searchsorted(self.at_losses, goal)
         above = jnp.clip(place, 1, self.losses.size) - 1

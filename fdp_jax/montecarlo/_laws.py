@@ -26,7 +26,7 @@ class AbstractLaw(eqx.Module):
         """Patterns of shape (N, samples), drawn from the law that the field tilts."""
 
     def mean(self, count: int, dtype: jnp.dtype) -> Array:
-        """How likely each step is to be one in which the record takes part."""
+        """Probability that the record takes part, for each step."""
         total = lambda field: self.log_sum(field[:, None])[0]
         return jax.grad(total)(jnp.zeros(count, dtype))
 
@@ -61,7 +61,7 @@ class Renewal(AbstractLaw):
 
     @property
     def logs(self) -> tuple[Array, Array]:
-        """Of taking part and of not, in a step that one is free to enter."""
+        """Log probabilities of taking part and not, in a step that is free to enter."""
         return jnp.log(self.prob), jnp.log1p(-self.prob)
 
     def starts(self) -> Array:

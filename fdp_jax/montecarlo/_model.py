@@ -170,7 +170,7 @@ def _stretches(values: Array, size: int, start: int) -> Array:
 
 
 def _most_of_epochs(blocks: Array) -> Array:
-    """Of a place: its own norm, and the largest product with each other epoch's."""
+    """Norm of a place, and the largest product with each other epoch's."""
     epochs, batches = blocks.shape[:2]
     best = jnp.max(blocks, axis=3)
     other = ~jnp.eye(epochs, dtype=bool)[:, None]
@@ -179,7 +179,7 @@ def _most_of_epochs(blocks: Array) -> Array:
 
 
 def least_bounds(model: Model, orders: int, shifts: np.ndarray) -> tuple:
-    """What the bounds of `_proposals` are made of: most and tilted masses."""
+    """Parts of the bounds of `_proposals`: most and tilted masses."""
     dtype = model.norms.dtype
     steps = jnp.arange(1, orders, dtype=dtype)
     most = lax.map(model.most_mass, steps)

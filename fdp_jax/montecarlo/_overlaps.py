@@ -78,7 +78,7 @@ def windows(law: Renewal, products: Array) -> Windows:
 
 @functools.cache
 def words(length: int, separation: int) -> tuple[int, ...]:
-    """What a window of steps may hold: bits with a least distance.
+    """Possible contents of a window of steps: bits with a least distance.
 
     Raises:
         ValueError: If there are too many.

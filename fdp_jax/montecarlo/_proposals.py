@@ -82,7 +82,7 @@ class Proposals(eqx.Module):
 
 
 def _known(bounds: Array) -> Array:
-    """What overflows and is no number bounds nothing."""
+    """Bounds, where those that overflow and are no number bound nothing."""
     return jnp.where(jnp.isnan(bounds), jnp.inf, bounds)
 
 

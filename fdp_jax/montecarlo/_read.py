@@ -20,14 +20,14 @@ _MOST_COLUMNS = 1 << 12
 
 
 class Shape(eqx.Module):
-    """What fixes shapes."""
+    """Numbers that fix shapes."""
 
     num_steps: int = eqx.field(static=True)
     bands: int = eqx.field(static=True)
 
 
 class Run(NamedTuple):
-    """What a model is made of."""
+    """Parts of a model."""
 
     strategy: Any
     noise: Any
@@ -36,7 +36,7 @@ class Run(NamedTuple):
 
 
 def read(mechanism: Any) -> Run:
-    """What Monte Carlo accounting needs to know of a mechanism.
+    """Facts of a mechanism that Monte Carlo accounting needs.
 
     Raises:
         TypeError: If it is no run of steps, or has no sampling.

@@ -73,7 +73,7 @@ class GaussianLaw(AbstractLaw):
 
     @property
     def fastest(self):
-        """That of the quadrature."""
+        """Fastest rate of the quadrature."""
         return FASTEST
 
     def variance(self):
@@ -129,7 +129,7 @@ class LaplaceLaw(AbstractLaw):
 
     @property
     def fastest(self):
-        """That of the quadrature."""
+        """Fastest rate of the quadrature."""
         return FASTEST
 
     def variance(self):
@@ -189,7 +189,7 @@ class TulapLaw(AbstractLaw):
         return jnp.where(gone, jnp.inf, y)
 
     def _steps(self, log_s: Array) -> Array:
-        """How often h has to be undone to reach [c, 1 - c]."""
+        """Number of times that h has to be undone to reach [c, 1 - c]."""
         epsilon, delta, c, _ = self._numbers()
         zero = epsilon <= 0
         safe = jnp.where(zero, 1.0, epsilon)

@@ -26,7 +26,7 @@ class VectorNoise(Record):
 
     @property
     def tradeoff(self) -> AbstractTradeOff:
-        """What a release satisfies if the move is at most `sensitivity` in `norm`."""
+        """Guarantee of a release that moves by at most `sensitivity` in `norm`."""
         return self.noise.tradeoff
 
     def sample(self, key: Any, shape: tuple[int, ...] = ()) -> Float[Array, "..."]:

@@ -16,7 +16,7 @@ _MOST_CELLS = 200_000
 
 
 class CanonicalCheck(NamedTuple):
-    """By how much a candidate fails each condition of the definition, at worst.
+    """Worst failure of a candidate in each condition of the definition.
 
     The first two are tested with finitely many cells, which can only understate them:
     a check can refute a candidate, and supports it at the resolution of its grid.

@@ -63,7 +63,7 @@ class PrivacyReport:
 
     @property
     def sampling(self) -> str:
-        """How records must be drawn, in words."""
+        """Requirement on how records are drawn, in words."""
         names = [scheme.value for scheme in self.samplings]
         return " and ".join(names) or "no subsampling"
 

@@ -98,7 +98,7 @@ class AllocatedEpoch(AbstractMechanism):
 
 
 class QuantizedEpoch(AllocatedEpoch):
-    """What such an epoch leaks at least, by a pair made of its own by quantizing."""
+    """A lower bound of such an epoch, by a pair made of its own by quantizing."""
 
     def releases_once(self) -> bool:
         return True

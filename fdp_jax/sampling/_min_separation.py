@@ -126,7 +126,7 @@ class MinSeparation(AbstractSampling):
         return jnp.where(begun, wait, 0).astype(jnp.int32)
 
     def expected_size(self, num_records):
-        """That of every step with a warm start, else what it tends to."""
+        """Expected size of every step with a warm start, else its limit."""
         return self.rate() * num_records
 
     def rate(self) -> Any:

@@ -205,7 +205,7 @@ def shape_of(name: str, value: Any) -> int:
 
 
 def rounds(num_steps: Any, length: Any) -> Any:
-    """How many rounds so many steps are, begun ones included."""
+    """Number of rounds of so many steps, begun ones included."""
     if num_steps is None or length is None:
         return None
     whole, begun = whole_rounds(num_steps, length)
@@ -213,7 +213,7 @@ def rounds(num_steps: Any, length: Any) -> Any:
 
 
 def whole_rounds(num_steps: Any, length: Any) -> tuple[Any, Any]:
-    """How many rounds are finished, and whether another one was begun (1 or 0)."""
+    """Number of finished rounds, and whether another one was begun (1 or 0)."""
     steps, each = as_known(num_steps), as_known(length)
     if steps is None or each is None:
         return _whole_rounds(num_steps, length)

@@ -159,7 +159,7 @@ class _GroupEpoch(_BegunEpoch):
 
 
 class _Nothing(_Epoch):
-    """What is certain to be leaked where nothing else is known."""
+    """The lower bound of an epoch where nothing else is known: no leak."""
 
     def attained(self) -> AbstractMechanism | None:
         return None
@@ -173,7 +173,7 @@ class _Nothing(_Epoch):
 
 
 class _LargestBatch(_Nothing):
-    """What the largest sum of an epoch's batches tells, of certain data sets."""
+    """A lower bound of an epoch: its largest sum alone, of certain data sets."""
 
     def loss(self) -> ComposedLoss:
         if not isinstance(self.mechanism, Gaussian):

@@ -50,7 +50,7 @@ class Configurations(abc.ABC):
 
     @abc.abstractmethod
     def _parts(self) -> list[tuple[str, np.ndarray]]:
-        """What the columns are made of, by name."""
+        """Parts of the columns, by name."""
 
 
 class Grid(Configurations):
@@ -121,7 +121,7 @@ class Columns(Configurations):
 
 
 def configurations_of(given: Any) -> Configurations:
-    """What a user gives: a grid as a mapping, `Columns`, or a pandas DataFrame."""
+    """Configurations as users give them: a mapping, `Columns` or a DataFrame."""
     if isinstance(given, Configurations):
         return given
     if isinstance(given, Mapping):

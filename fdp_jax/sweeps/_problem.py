@@ -105,7 +105,7 @@ class Problem:
         return smooth, found
 
     def checks(self, row: Row) -> tuple[Any, list[tuple[Any, str]]]:
-        """What is known to be wrong with a traced configuration, with the messages.
+        """Flags of faults of a traced configuration, with the messages.
 
         Also the mechanism and all targets, which say what is being asked.
         """
@@ -158,7 +158,7 @@ def splits(guarantee: Any) -> bool:
 
 
 def _unsplit(guarantee: Any) -> Any:
-    """The same, answered by the smaller program."""
+    """The guarantee, answered by the smaller program."""
     if not isinstance(guarantee, AbstractMechanism | View):
         return guarantee
     _, _, method = guarantee._subject()
@@ -239,7 +239,7 @@ def _text_of(value: Any) -> str:
 
 
 def _code_of(function: Any) -> str:
-    """What a function is made of, closed-over values included."""
+    """Text of all parts of a function, closed-over values included."""
     code = getattr(function, "__code__", None)
     if code is None:
         if isinstance(function, AbstractTarget | AbstractGuarantee):

@@ -28,7 +28,7 @@ Columns = dict[str, np.ndarray]
 
 
 class Traced(NamedTuple):
-    """What is known of a problem once it has been traced."""
+    """Facts of a problem once it has been traced."""
 
     messages: list[str]
     """Of the checks that a configuration may fail, in their order."""

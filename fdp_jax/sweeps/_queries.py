@@ -91,7 +91,7 @@ class Query(NamedTuple):
 def queries_of(
     given: Any, names: tuple[str, ...], gradients: tuple[str, ...] = ()
 ) -> tuple[Query, ...]:
-    """What a user asks for, by label.
+    """Queries of a user, by label.
 
     Raises:
         TypeError: If that is no mapping of names to queries.

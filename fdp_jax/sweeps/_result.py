@@ -47,7 +47,7 @@ class Sweep:
 
     @property
     def versions(self) -> dict[str, str]:
-        """What computed the answers."""
+        """Versions of the packages that computed the answers."""
         return dict(self._about["versions"])
 
     @functools.cached_property
@@ -102,7 +102,7 @@ class Sweep:
         return iter(self._columns())
 
     def assign(self, **columns: Any) -> "Sweep":
-        """The same with more columns, made from those that are there.
+        """A copy with more columns, made from those that are there.
 
         Args:
             **columns: Arrays with a row for each configuration, by their names.
@@ -154,7 +154,7 @@ class Sweep:
         return [*labels, *self.table]
 
     def summary(self) -> str:
-        """How many answers are tight, loose, without content or refused, and why."""
+        """Counts of answers: tight, loose, without content or refused, and why."""
         count = self._about["count"]
         lines = [f"{len(self):,} of {count:,} configurations"]
         for label in self.queries:
@@ -215,7 +215,7 @@ class Sweep:
 
 
 def load(folder: str | os.PathLike[str]) -> Sweep:
-    """What is finished of a sweep in a folder, also while it runs.
+    """Finished part of a sweep in a folder, also while it runs.
 
     Args:
         folder: Where `sweep` keeps its results (`folder=`).
@@ -231,7 +231,7 @@ def load(folder: str | os.PathLike[str]) -> Sweep:
 
 
 def of_store(store: Store) -> Sweep:
-    """What is finished of a sweep in a store."""
+    """Finished part of a sweep in a store."""
     return Sweep(store.manifest, store.finished(), store.read)
 
 

@@ -40,7 +40,7 @@ class Worker:
 
     @functools.cached_property
     def traced(self) -> Traced | None:
-        """What is known of the programs; None if there can be none."""
+        """Facts of the programs; None if there can be none."""
         try:
             with jax.enable_x64(True):
                 return trace(self.asked)
@@ -93,7 +93,7 @@ class Worker:
         return found, messages
 
     def _asked(self, columns: Arrays, rows: np.ndarray, *, split: bool) -> Arrays:
-        """What a program answers for some rows, dealt to the devices in turn."""
+        """A program's answers for some rows, dealt to the devices in turn."""
         turns = np.arange(len(rows))
         places = turns % self.devices * self.part + turns // self.devices
         given = {}
@@ -112,7 +112,7 @@ class Worker:
         } | self.asked.static
 
     def _why(self, columns: Arrays, place: int) -> str:
-        """What a plain construction says about a configuration."""
+        """The message of a plain construction about a configuration."""
         row = self._row(columns, place)
         try:
             guarantee = self.problem.build(row)

@@ -182,7 +182,7 @@ def _of_profile(epsilon: Any, delta: Any) -> Knots:
 
 @in_float64(cast_out=False)
 def _of_traced_profile(epsilon: Any, delta: Any) -> Knots:
-    """The same, where a node that says nothing repeats another one."""
+    """Knots of traced values, where a node that says nothing repeats another one."""
     epsilon, delta = as_float(epsilon), as_float(delta)
     nodes, least, index = _profile_nodes(epsilon, delta, jnp)
     return _of_profile(nodes[index], least[index])
@@ -254,7 +254,7 @@ def _of_bayes_error(prior: Any, error: Any) -> Knots:
 
 @in_float64(cast_out=False)
 def _of_traced_bayes_error(prior: Any, error: Any) -> Knots:
-    """The same, where a node that says nothing repeats another one."""
+    """Knots of traced values, where a node that says nothing repeats another one."""
     prior, error = as_float(prior), as_float(error)
     nodes, most, index = _error_nodes(prior, error, jnp)
     return _of_bayes_error(nodes[index], most[index])

@@ -34,7 +34,7 @@ _LOG_4 = math.log(4.0)
 
 
 class AbstractLocation(AbstractSymmetric):
-    """Of a law and the same one moved by mu: groups of records add to the parameter."""
+    """T(law, law moved by mu): groups of records add to the parameter."""
 
     mu: eqx.AbstractVar[Real[ArrayLike, ""]]
     _form: ClassVar[type[Any]]
@@ -52,7 +52,7 @@ class AbstractLocation(AbstractSymmetric):
         return no_ends(as_float(self.mu))
 
     def moved(self, distance: Any) -> "AbstractLocation":
-        """That of data sets `distance` >= 0 steps apart, a real number."""
+        """The function of data sets `distance` >= 0 steps apart, a real number."""
         return type(self)(as_number(self.mu) * distance)  # pyright: ignore[reportCallIssue]
 
 

@@ -28,7 +28,7 @@ _RATIO = (math.sqrt(5) - 1) / 2
 
 
 class HasProfile(Protocol):
-    """What is known of the curve."""
+    """A curve that is known by its profile."""
 
     def _point(self, epsilon: Float[Array, ""]) -> Point: ...
 

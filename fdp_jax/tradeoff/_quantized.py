@@ -40,7 +40,7 @@ _FARTHEST = 1e6
 
 @explained
 def quantized(guarantee: AbstractGuarantee, *, alpha: Any) -> TradeOff:
-    """What is left of a guarantee if only an interval of the likelihood ratio is told.
+    """A guarantee, if only an interval of the likelihood ratio is told.
 
     Where the likelihood ratio increases with a real output (noise with a log-concave
     density, an exponential family), intervals of the output are intervals of the ratio:
@@ -156,7 +156,7 @@ class QuantizedGaussian(AbstractTradeOff):
         )
 
     def _test(self, epsilon: Array, cut: Array) -> Point:
-        """What the test that rejects above a cut contributes to the profile."""
+        """Contribution to the profile of the test that rejects above a cut."""
         mu = as_float(self.mu)
         finite = jnp.isfinite(cut)
         safe = jnp.where(finite, cut, 0.0)

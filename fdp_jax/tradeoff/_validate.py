@@ -129,7 +129,7 @@ def faults_of_tradeoff(alpha: Any, beta: Any, tolerance: float) -> Any:
 
 
 def _concave(x: np.ndarray, y: np.ndarray, tolerance: float) -> np.ndarray:
-    """Where a function lies above the chord of its neighbors."""
+    """Nodes at which a function lies above the chord of its neighbors."""
     width = x[2:] - x[:-2]
     weight = (x[1:-1] - x[:-2]) / width
     return y[1:-1] > (1 - weight) * y[:-2] + weight * y[2:] + tolerance

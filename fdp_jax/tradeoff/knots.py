@@ -100,7 +100,7 @@ class Knots(eqx.Module):
     def _slips(
         self, k: Array, epsilon: Array, log_delta: Array, log_reverse: Array
     ) -> tuple[Array, Array]:
-        """What the nodes' rounding does to the logarithms of delta and its inverse."""
+        """Effect of the nodes' rounding on the logarithms of delta and its inverse."""
         unit = 4 * jnp.finfo(epsilon.dtype).eps * (1 + jnp.abs(epsilon))
         slip = lambda log_slope, value: stop_gradient(
             unit * jnp.exp(jnp.clip(log_slope - value, -700.0, 60.0))

@@ -200,7 +200,7 @@ def _spread_cells(
 def _add_atoms(
     base: AbstractLoss, at: Place, ends: Reach, spread: Array, off: Array
 ) -> tuple[Array, Array]:
-    """The same with the atoms, those next to a lattice point on it."""
+    """Masses with the atoms added, those next to a lattice point on it."""
     atoms = base.atoms()
     if not atoms.loss.size:
         return spread, off

@@ -132,7 +132,7 @@ def component(noise: Float[Array, ""], at: Place) -> Component:
 
 
 def _shares(x: Array, z: Array, noise: Array, h: Array) -> tuple[Array, Array, Array]:
-    """Of every cell, what goes to its left and right end, and an error of either.
+    """Shares of every cell at its left and right end, and an error of either.
 
     Where the density changes little over a cell, by a Gauss rule.  With R = x over
     h (2 + s + s |z|), on the circle of radius R h around a point of the cell the
@@ -162,7 +162,7 @@ def _shares(x: Array, z: Array, noise: Array, h: Array) -> tuple[Array, Array, A
 
 
 def density(x: Array, noise: Array) -> Array:
-    """Of X; 0 at 0."""
+    """Density of X; 0 at 0."""
     some = x > 0
     log_x = jnp.log(jnp.where(some, x, 1.0))
     z = noise * log_x + 0.5 / noise

@@ -308,7 +308,7 @@ def _groups(masses: Array, at: Place) -> tuple[Array, Array]:
 
 
 def _far_middle(x: Component, at: Place, noise: Array, t: Array, masses: Array):
-    """The same for the estimate: cells at their means, sums with t - 1 components."""
+    """The estimate's middle: cells at their means, sums with t - 1 components."""
     cells, ends = _big_cells(x, at, noise)
     some = cells.without > 1e-290
     middle = cells.included / jnp.where(some, cells.without, 1)

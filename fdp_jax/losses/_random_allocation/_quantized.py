@@ -142,7 +142,7 @@ def _sums(
 def _masses(
     base: AbstractLoss, at: Place, z: Array
 ) -> tuple[Array, Array, Float[Array, ""]]:
-    """Of the quantized terms, without the record and with it; and their error.
+    """Masses of the quantized terms, without the record and with it; and their error.
 
     Cells whose masses are not known well are left out under both laws.
     """

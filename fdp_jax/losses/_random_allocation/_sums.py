@@ -92,7 +92,7 @@ class LawSums(eqx.Module):
         return jnp.maximum(value, 0)
 
     def _below_chord(self, cell: Array, share: Array) -> Array:
-        """By how much a call is below its chord, over h: its curvature is the density.
+        """Distance of a call below its chord, over h: its curvature is the density.
 
         That is the cubic through four points; masses of a law spread once are h times
         the density and a twelfth of its second difference.

@@ -92,7 +92,7 @@ class BandLoss(AnalyticLoss):
         return stop_gradient(3 * jnp.exp(growth - 2 * jnp.pi * _HEIGHT))
 
     def _growth(self, x: Array, order: Array, frequency: Array, y: Array) -> Array:
-        """By how much the integrand's logarithm grows from x to x + i y, at most."""
+        """Largest growth of the integrand's logarithm from x to x + i y."""
         s = self.step.noise_multiplier
         angle = y / jnp.square(s)
         p = inclusion(self.step.u(x), self.step.sampling_prob)
@@ -413,7 +413,7 @@ class BandLoss(AnalyticLoss):
 
 
 def _lift(low: Array, between: Array, count: Array) -> Array:
-    """What is added to the logarithm of a small integral between the cuts.
+    """Term added to the logarithm of a small integral between the cuts.
 
     high^N - low^N is proportional to it while it is small, whatever its size.
     """
@@ -422,6 +422,6 @@ def _lift(low: Array, between: Array, count: Array) -> Array:
 
 
 def _edge(logs: Array, whole: Array) -> Array:
-    """What may be left beyond the ends, relative to the whole."""
+    """Bound of the mass beyond the ends, relative to the whole."""
     ends = jnp.maximum(logs[0], logs[-1]) - jnp.max(whole)
     return NODES * jnp.exp(ends)

@@ -18,7 +18,7 @@ class Masses(eqx.Module):
 
 
 class Place(eqx.Module):
-    """Where a band lies."""
+    """Position of a band."""
 
     cuts: Float[Array, "2"]
     width: Float[Array, ""]
@@ -41,7 +41,7 @@ class Place(eqx.Module):
 
 
 class OnNodes(eqx.Module):
-    """What integrals of all orders have in common."""
+    """Common part of the integrals of all orders."""
 
     loss: Float[Array, " n"]
     log_base: Float[Array, " n"]

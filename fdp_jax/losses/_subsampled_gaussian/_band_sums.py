@@ -29,7 +29,7 @@ def mass_block(index: Array, step: Integrand, plan: Plan) -> tuple:
 
 @dataclasses.dataclass(frozen=True)
 class WaveBlock:
-    """What `wave_sums` needs of both integrals, for m^2 frequencies, m even."""
+    """Inputs of `wave_sums` from both integrals, for m^2 frequencies, m even."""
 
     m: int
 

@@ -133,7 +133,7 @@ def _characteristic_sums_jvp(count: int, primals: tuple, tangents: tuple) -> tup
 
 @dataclasses.dataclass(frozen=True)
 class _CharacteristicBlock:
-    """What `wave_sums` needs for m^2 frequencies, m even.
+    """Inputs of `wave_sums` for m^2 frequencies, m even.
 
     The same for the first `weights` of three weights: the tilted density, and what
     stands in its derivatives.

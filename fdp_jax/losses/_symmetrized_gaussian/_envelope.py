@@ -84,7 +84,7 @@ def _lines(
 
 
 def _block(index: Array, one: Integrand, lines: _Lines) -> tuple:
-    """By how much the sizes of both integrands fall and rise along the lines."""
+    """Fall and rise of both integrands' sizes along the lines."""
     t, slope = place_of(
         nodes_of(index, jnp.asarray(_FIRST, lines.log.dtype), lines.spacing)
     )

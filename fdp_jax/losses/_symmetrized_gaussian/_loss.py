@@ -105,7 +105,7 @@ class SymmetrizedGaussianLoss(Integrand, AnalyticLoss):
         return _logarithm(versine, sine, error, plan.quadrature_error)
 
     def _rounding(self, plan: _Plan, tau: Array, away: Array) -> Array:
-        """Of phi - 1, of which each sum's terms have sizes of at most 4 weights.
+        """Rounding of phi - 1, each of whose sums has terms of at most 4 weights.
 
         And of at most 4 tau |X| times them; angles are rounded as X is; the denominator
         counts with |phi - 1|.
@@ -124,7 +124,7 @@ class SymmetrizedGaussianLoss(Integrand, AnalyticLoss):
 
     @property
     def _glued(self) -> GluedLoss:
-        """The same loss by its masses alone."""
+        """This loss by its masses alone."""
         # They are all that is asked for of its half.
         half: Any = SubsampledGaussianLoss(self.noise_multiplier, self.sampling_prob)
         return GluedLoss(half, ExchangedLoss(half), symmetric=True)

@@ -22,7 +22,7 @@ _LEAST = -40.0, -3.0
 
 
 class Location(eqx.Module):
-    """Where phi(r + t) R^top lives, which all parts of the integrand are below."""
+    """Place of phi(r + t) R^top, which all parts of the integrand are below."""
 
     order: Float[Array, ""]
     top: Float[Array, ""]
@@ -120,7 +120,7 @@ def locate(one: Integrand, order: Float[Array, ""]) -> Location:
 def beginning(
     one: Integrand, located: Location, size: Array, log_tolerance: Array
 ) -> Array:
-    """Where the nodes begin, so that what is left of them is within tolerance.
+    """First node, such that the rest to the left of it is within tolerance.
 
     `size` is a bound of |w (1 - w)|.
     """
