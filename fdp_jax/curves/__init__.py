@@ -43,6 +43,7 @@ from ._curve import (
 from ._doubts import (
     is_loose as is_loose,
     is_nearly_tight as is_nearly_tight,
+    is_wide as is_wide,
     leaves_doubt as leaves_doubt,
 )
 from ._grid_curve import GridCurve as GridCurve

@@ -15,16 +15,17 @@ import numpy as np
 from .._internal import _checks
 from .._internal._compilation import foreign_classes, is_foreign
 from ..calibration import AbstractTarget
-from ..curves import AbstractGuarantee
+from ..curves import AbstractGuarantee, Status, is_wide
 from ..engines import can_split
 from ..mechanisms import AbstractMechanism, View, resolve
-from ._queries import Query, Row, call, leaves_doubt, parameters_of
+from ._queries import Query, Row, call, parameters_of
 
 REFUSALS = (
     *(ValueError, ArithmeticError),
     *(eqx.EquinoxRuntimeError, jax.errors.JaxRuntimeError),
 )
 """What a configuration is refused by; anything else is a mistake in the program."""
+_ENDS = "lower", "upper"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -126,8 +127,13 @@ class Problem:
 
     def in_doubt(self, answers: dict[str, Any]) -> Any:
         """Whether more than one engine should be asked."""
-        labels = [q.label for q in self.queries if f"{q.label}_status" in answers]
-        return leaves_doubt(answers, tuple(labels))
+        doubt = jnp.asarray(False)
+        for label in [q.label for q in self.queries if f"{q.label}_status" in answers]:
+            # A calibration has no ends, by which there were nothing to gain.
+            lower, upper = (answers.get(f"{label}_{x}", np.nan) for x in _ENDS)
+            loose = answers[f"{label}_status"] != Status.TIGHT
+            doubt = doubt | jnp.any(loose & is_wide(lower, upper))
+        return doubt
 
 
 def _slopes(back: Any, smooth: dict[str, Any], label: str, value: Any) -> Row:

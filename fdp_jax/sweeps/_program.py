@@ -168,5 +168,4 @@ def _over_rows(
         put = lambda all, x: lax.dynamic_update_slice_in_dim(all, x, first, 0)
         return {name: put(done[name], x) for name, x in found.items()}
 
-    rounds = (counts[0] + batch - 1) // batch
-    return lax.fori_loop(0, rounds, step, start)
+    return lax.fori_loop(0, (counts[0] + batch - 1) // batch, step, start)

@@ -4,12 +4,11 @@ import inspect
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 
 from ..calibration import AbstractTarget, calibrate
-from ..curves import BY_ARGUMENT, AbstractGuarantee, Bounds, Status
+from ..curves import BY_ARGUMENT, AbstractGuarantee, Bounds
 
 Row = dict[str, Any]
 """A configuration: a value for each name."""
@@ -145,13 +144,9 @@ def require_columns(
     """
     if isinstance(function, type):
         return  # what a mechanism leaves open is solved for, or refused by itself
-    try:
-        parameters = inspect.signature(function).parameters.values()
-    except (TypeError, ValueError):
-        return
     known = {*names, "mechanism"}
     variable = inspect.Parameter.VAR_KEYWORD, inspect.Parameter.VAR_POSITIONAL
-    for p in parameters:
+    for p in _signature(function) or ():
         if p.kind not in variable and p.default is p.empty and p.name not in known:
             raise ValueError(
                 f"{owner} has a parameter {p.name!r} that is no column: there are "
@@ -198,13 +193,18 @@ def _numbers(name: str, given: Any) -> np.ndarray:
 
 def parameters_of(function: Callable[..., Any]) -> frozenset[str] | None:
     """The names that a function takes; None if it takes any."""
-    try:
-        parameters = inspect.signature(function).parameters.values()
-    except (TypeError, ValueError):
-        return None
-    if any(p.kind is p.VAR_KEYWORD for p in parameters):
+    parameters = _signature(function)
+    if parameters is None or any(p.kind is p.VAR_KEYWORD for p in parameters):
         return None
     return frozenset(p.name for p in parameters)
+
+
+def _signature(function: Callable[..., Any]) -> list[inspect.Parameter] | None:
+    """The parameters of a function; None of what does not tell them."""
+    try:
+        return list(inspect.signature(function).parameters.values())
+    except (TypeError, ValueError):
+        return None
 
 
 def call(function: Callable[..., Any], row: Row) -> Any:
@@ -217,16 +217,3 @@ def call(function: Callable[..., Any], row: Row) -> Any:
 
 def _ends(found: Bounds) -> Answer:
     return {part: getattr(found, part) for part in _PARTS}
-
-
-def leaves_doubt(answers: dict[str, jax.Array], labels: tuple[str, ...]) -> jax.Array:
-    """Whether another engine or the larger program should be asked as well."""
-    doubt = jnp.asarray(False)
-    for label in labels:
-        loose = answers[f"{label}_status"] != Status.TIGHT
-        if f"{label}_upper" in answers:
-            # Where numbers underflow there is nothing to gain.
-            ends = answers[f"{label}_lower"], answers[f"{label}_upper"]
-            loose = loose & ~(ends[1] <= ends[0] + 1e-300)
-        doubt = doubt | jnp.any(loose)
-    return doubt

@@ -3,16 +3,13 @@
 import functools
 import json
 import os
-import pathlib
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 
 from ..curves import BY_ARGUMENT, Status
-from ._store import Arrays, Chunk, Store
-
-REFUSED = int(max(Status)) + 1
+from ._store import Arrays, Chunk, Store, blank
 
 
 class Sweep:
@@ -226,8 +223,7 @@ def load(folder: str | os.PathLike[str]) -> Sweep:
     Raises:
         ValueError: If the folder holds no sweep, or (from a column) a file is damaged.
     """
-    store = Store.open(pathlib.Path(folder))
-    return of_store(store)
+    return of_store(Store.open(folder))
 
 
 def of_store(store: Store) -> Sweep:
@@ -242,13 +238,8 @@ def about(manifest: dict[str, Any]) -> dict[str, Any]:
 
 def _part(chunk: Chunk, name: str, example: np.ndarray) -> np.ndarray:
     """A column of a chunk, which has none where all of it was refused."""
-    if name in chunk.arrays:
-        return chunk.arrays[name]
     count = len(next(iter(chunk.arrays.values())))
-    shape = (count, *example.shape[1:])
-    kind = example.dtype.kind
-    blank = REFUSED if name.endswith("_status") else np.nan if kind == "f" else 0
-    return np.full(shape, blank, example.dtype)
+    return chunk.arrays.get(name, blank(name, count, example))
 
 
 def _needed(name: str) -> Any:

@@ -22,7 +22,7 @@ from ._problem import Fingerprint, Problem, fingerprint
 from ._program import Asked
 from ._queries import Row, queries_of, require_columns
 from ._result import Sweep, about, of_store
-from ._store import Chunk, Store
+from ._store import Chunk, Store, blank
 from ._worker import Worker
 
 _CHUNK = 2048
@@ -184,7 +184,7 @@ class _Workers:
             answers, refused = self._worker(key, part).answers(part)
             for name, values in answers.items():
                 if name not in arrays:
-                    arrays[name] = _blank(name, len(rows), values)
+                    arrays[name] = blank(name, len(rows), values)
                 arrays[name][places] = values
             messages |= {int(rows[places[i]]): text for i, text in refused.items()}
         return Chunk(arrays, messages)
@@ -221,11 +221,6 @@ def _lasting(asked: Asked, size: int, mesh: Mesh, again: bool, many: bool) -> Wo
             del _LASTING[next(iter(_LASTING))]
         _LASTING[key] = worker
     return _LASTING[key]
-
-
-def _blank(name: str, count: int, like: np.ndarray) -> np.ndarray:
-    blank = 3 if name.endswith("_status") else np.nan if like.dtype.kind == "f" else 0
-    return np.full((count, *like.shape[1:]), blank, like.dtype)
 
 
 def _kept(values: np.ndarray) -> np.ndarray:
@@ -281,25 +276,17 @@ def _manifest(
     problem: Problem, asked: str, table: Configurations, size: int, again: bool
 ) -> dict[str, Any]:
     versions = {name: importlib.metadata.version(name) for name in _LIBRARIES}
-    axes = {name: _listed(x) for name, x in table.axes.items()}
     parts = asked, table.digest(), size, again, sorted(versions.items())
+    text = "\0".join([*map(str, parts), sources_digest()])
     return {
-        "fingerprint": _digest_of(*map(str, parts), sources_digest()),
+        "fingerprint": hashlib.sha256(text.encode()).hexdigest(),
         "count": table.count,
         "chunk_size": size,
         "names": list(table.names),
         "queries": {query.label: query.argument for query in problem.queries},
-        "axes": axes,
+        "axes": {name: _kept(x).tolist() for name, x in table.axes.items()},
         "versions": versions,
     }
-
-
-def _listed(values: np.ndarray) -> list[Any]:
-    return _kept(values).tolist()
-
-
-def _digest_of(*parts: str) -> str:
-    return hashlib.sha256("\0".join(parts).encode()).hexdigest()
 
 
 # ------------------------------------------------------------------- progress

@@ -21,6 +21,7 @@ import filelock
 import numpy as np
 
 from .._internal._files import write_at_once
+from ..curves import Status
 
 FORMAT, VERSION = "fdp_jax sweep", 1
 _MANIFEST = "sweep.json"
@@ -29,6 +30,8 @@ _KEYS = (
     *("fingerprint", "count", "chunk_size", "names", "queries", "axes", "versions"),
     "suffix",
 )
+REFUSED = int(max(Status)) + 1
+"""In place of a `Status`: there is no such configuration."""
 Arrays = dict[str, np.ndarray]
 
 
@@ -184,6 +187,13 @@ class Store:
                 "computed again"
             )
         return Chunk(arrays, messages)
+
+
+def blank(name: str, count: int, like: np.ndarray) -> np.ndarray:
+    """A column of answers, before there are any or where there are none."""
+    nothing = np.nan if like.dtype.kind == "f" else 0
+    nothing = REFUSED if name.endswith("_status") else nothing
+    return np.full((count, *like.shape[1:]), nothing, like.dtype)
 
 
 def _text(manifest: dict[str, Any]) -> str:

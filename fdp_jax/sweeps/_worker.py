@@ -13,14 +13,10 @@ import numpy as np
 from jax.sharding import Mesh
 
 from .._internal._compilation import compiled_at_once, compiled_for_speed
-from ..curves import Status
 from ._problem import REFUSALS
 from ._program import DOUBT, REFUSED, Asked, Traced, program_for, trace
 from ._queries import Row
-from ._store import Arrays
-
-_REFUSED = int(max(Status)) + 1
-"""In place of a `Status`: there is no such configuration."""
+from ._store import REFUSED as NO_SUCH, Arrays, blank
 
 
 class Worker:
@@ -86,7 +82,7 @@ class Worker:
         }
         for name, values in found.items():
             if name.endswith("_status"):
-                values[refused >= 0] = _REFUSED
+                values[refused >= 0] = NO_SUCH
         if self.again and doubt.any():
             found, more = self._plainly(columns, np.flatnonzero(doubt), found)
             messages |= more
@@ -161,8 +157,7 @@ class Worker:
                 answers = {}
             for name, value in answers.items():
                 if name not in known:
-                    blank = _REFUSED if name.endswith("_status") else _nothing(value)
-                    known[name] = np.full((count, *value.shape), blank, value.dtype)
+                    known[name] = blank(name, count, value[None])
                 if known[name].shape[1:] != value.shape:
                     raise ValueError(
                         f"{name} must have one shape for all configurations, got "
@@ -170,7 +165,3 @@ class Worker:
                     )
                 known[name][row] = value
         return known, messages
-
-
-def _nothing(value: np.ndarray) -> Any:
-    return np.nan if value.dtype.kind == "f" else 0
