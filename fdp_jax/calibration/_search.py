@@ -230,7 +230,6 @@ class _RealNumbers:
         leaks: Array,
         ends: tuple[Array, Array],
     ) -> Array:
-        del unknown, leaks
         # As far as the certificate reaches, if that is not far.
         over = 1.01 * spread / search["slope"]
         first = _RealNumbers.first_jump
@@ -249,7 +248,6 @@ class _RealNumbers:
         leaks: Array,
         ends: tuple[Array, Array],
     ) -> dict[str, Any]:
-        del unknown, leaks
         over = upper / state["search"]["slope"]
         over = jnp.where(jnp.isfinite(over), over, state["jump"])
         # Wide certificates are worst elsewhere, where the slope may be much larger.
@@ -277,14 +275,12 @@ class _WholeNumbers:
         leaks: Array,
         ends: tuple[Array, Array],
     ) -> Array:
-        del spread, ends
         value = unknown.at(leaks * search["u"])
         whole = jnp.where(leaks > 0, jnp.floor(value), jnp.ceil(value))
         return jnp.clip(whole, unknown.lowest, unknown.highest)
 
     @staticmethod
     def value(state: dict[str, Any], unknown: Unknown, leaks: Array) -> Array:
-        del unknown, leaks
         return state["place"]
 
     @staticmethod
@@ -295,7 +291,6 @@ class _WholeNumbers:
         leaks: Array,
         ends: tuple[Array, Array],
     ) -> dict[str, Any]:
-        del ends
         met, place = upper <= 0, state["place"]
         moved = place + jnp.where(met, 1.0, -state["jump"]) * leaks
         following = jnp.clip(moved, unknown.lowest, unknown.highest)
