@@ -42,7 +42,6 @@ def one_by_one(
 
     @mapped.def_vmap
     def rule(axis_size: int, in_batched: Any, *args: Any) -> tuple[Any, Any]:
-        del axis_size
         leaves, structure = jax.tree.flatten(args)
         moving = jax.tree.leaves(in_batched)
         axes = jax.tree.unflatten(structure, [0 if m else None for m in moving])

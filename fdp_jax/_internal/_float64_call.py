@@ -171,8 +171,7 @@ class Program:
                 full = _merge(linear, varying, _spread(known, residuals))
                 return _select(nonzero, self.run(*full))
 
-            pull = jax.linear_transpose(run, *linear_structs)
-            return list(pull(list(cotangents)))
+            return list(jax.linear_transpose(run, *linear_structs)(list(cotangents)))
 
         residuals = _select(known, self.in_structs)
         cotangents = _select(nonzero, self.out_structs)

@@ -53,8 +53,7 @@ def _inverse_transform() -> tuple[float, ...]:
     x = 0.5 * (node + 1)
     inverse = 1 / _kernel_transform(np.sqrt(x) / (2 * _OVERSAMPLING))
     flat = inverse * np.exp(-_GROWTH * x)
-    found = np.polynomial.chebyshev.chebfit(node, flat, _DEGREE)
-    return tuple(float(c) for c in found)
+    return tuple(float(c) for c in np.polynomial.chebyshev.chebfit(node, flat, _DEGREE))
 
 
 _INVERSE = _inverse_transform()
@@ -88,8 +87,7 @@ class _WithTangents:
         (t, weights), push = jax.linearize(main, flat)
         moved, changes = jax.vmap(push)(jnp.eye(flat.size, dtype=flat.dtype))
         drift = weights * moved[:, None, :]
-        rows = [weights, *changes, *drift]
-        return t, jnp.concatenate(rows)
+        return t, jnp.concatenate([weights, *changes, *drift])
 
 
 @functools.partial(jax.custom_jvp, nondiff_argnums=(0, 2))

@@ -36,7 +36,6 @@ def known_value(
         args: What the value depends on: a PyTree of floating-point arrays.
         aux: Constants; no derivative flows through them.
     """
-    del function, aux
     return jax.tree.map(lambda x: _guarded(x, args), value)
 
 
@@ -63,7 +62,6 @@ def implicit_root(
         args: What the solution depends on: a PyTree of floating-point arrays.
         aux: Constants; no derivative flows through them.
     """
-    del residual, aux
     return _guarded(root, args)
 
 
@@ -100,7 +98,6 @@ def optimal_value(
         args: What the optimum depends on: a PyTree of floating-point arrays.
         aux: Constants; no derivative flows through them.
     """
-    del objective, point, aux
     return _guarded(value, args)
 
 
@@ -154,7 +151,6 @@ def optimum_or_kink(
         args: What the optimum depends on: a PyTree of floating-point arrays.
         aux: Constants; no derivative flows through them.
     """
-    del objective, point, aux
     return _guarded(value, args)
 
 

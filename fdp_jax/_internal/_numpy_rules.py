@@ -251,8 +251,7 @@ def expression(eqn: Any, writer: AbstractWriter) -> str:
             if np.result_type(*(x.aval.dtype for x in eqn.invars)) != last.aval.dtype:
                 raise Unknown(name)  # a sum of more digits
             if not batch:
-                axes = _ints(left), _ints(right)
-                return f"tensordot({{0}}, {{1}}, {axes})[()]"
+                return f"tensordot({{0}}, {{1}}, {(_ints(left), _ints(right))})[()]"
             return _einsum(own["dimension_numbers"], eqn)
         case "gather" if is_numeric(first):
             dims = own["dimension_numbers"]

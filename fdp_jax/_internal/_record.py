@@ -17,7 +17,6 @@ class Printed:
 
     def _shown(self, parent: Any) -> Call:
         """The printed form: a call, of which `parent` is an argument's owner."""
-        del parent
         return Call(public_name(type(self)), fields_of(self))
 
     def __repr__(self) -> str:

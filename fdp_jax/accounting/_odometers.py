@@ -97,8 +97,7 @@ class AbstractOdometer(Record):
             ValueError: If it has another relation, or `count` is not whole.
         """
         spent, _ = self._unit._after(mechanism, count)
-        unit = self._unit._with(mechanism, spent)
-        return eqx.tree_at(lambda o: o._unit, self, unit)
+        return eqx.tree_at(lambda o: o._unit, self, self._unit._with(mechanism, spent))
 
     def epsilon(self, delta: Real[ArrayLike, "..."]) -> Float[Array, "..."]:
         """An epsilon that covers everything released so far.

@@ -277,8 +277,7 @@ def _numbers(step: AbstractMechanism) -> Any:
     """All numbers of a step in a row."""
     leaves: list[PyTree] = jax.tree.leaves(step)
     if not is_traced(leaves):
-        flat = [np.asarray(leaf, np.float64).ravel() for leaf in leaves]
-        return np.concatenate(flat)
+        return np.concatenate([np.asarray(leaf, np.float64).ravel() for leaf in leaves])
     return jnp.concatenate(
         [jnp.asarray(leaf, float_dtype()).ravel() for leaf in leaves]
     )

@@ -241,5 +241,4 @@ def _meets(
     """Whether a mechanism certainly meets a target, and where it binds."""
     mechanism, target = jax.tree.map(jnp.asarray, (mechanism, target))
     found: Margin = target.margin(loss_of(mechanism, method))
-    binding = dict(zip(target.binds, found.binding, strict=True))
-    return found.excess.upper <= 0, binding
+    return found.excess.upper <= 0, dict(zip(target.binds, found.binding, strict=True))

@@ -215,7 +215,6 @@ class Excess:
         return jnp.max(jax.vmap(at)(epsilons) - log_deltas[:, None])
 
     def __call__(self, t: Array, args: PyTree, aux: tuple[()]) -> Array:
-        del aux
         return self.margin(self.unknown.at(t), args).excess.estimate
 
 

@@ -86,7 +86,6 @@ class AbstractTarget(Record):
 
         None for targets that speak of more than one point of its curve.
         """
-        del mechanism
 
     def spent_by(self, guarantee: AbstractGuarantee) -> Bounds:
         """The number that it limits, for some guarantee.
@@ -124,7 +123,6 @@ class AbstractTarget(Record):
 
     def require_relation(self, relation: Any) -> None:
         """Raises `ValueError` if the target refers to other neighbors."""
-        del relation
 
 
 class _AbstractProfileTarget(AbstractTarget):

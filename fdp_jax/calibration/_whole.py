@@ -59,8 +59,7 @@ def _request(reference: Any) -> Request:
 
 
 def _relation_of(reference: Any) -> Any:
-    inner = getattr(reference, "mechanism", reference)
-    return getattr(inner, "relation", None)
+    return getattr(getattr(reference, "mechanism", reference), "relation", None)
 
 
 class TradeOff(_AbstractReferenceTarget):

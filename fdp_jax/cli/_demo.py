@@ -18,7 +18,6 @@ _SHOWN = "tf-privacy-mnist-eps3"
 
 def run(arguments: argparse.Namespace, output: Output) -> int:
     """Recompute the runs; the exit status."""
-    del output
     demo(pathlib.Path(arguments.output))
     return OK
 

@@ -130,8 +130,7 @@ class Meet(AbstractGuarantee):
     def _solve(self, delta):
         one, other = (g._bounds_of("epsilon", delta) for g in (self.a, self.b))
         least = _pick(one, other, jnp.minimum)
-        own = meet_epsilon(*pair(self.a, self.b), delta)
-        return _at_most(own, least, EPSILON)
+        return _at_most(meet_epsilon(*pair(self.a, self.b), delta), least, EPSILON)
 
     def _profile(self, epsilon):
         either = self.a._profile(epsilon), self.b._profile(epsilon)

@@ -143,8 +143,7 @@ def symmetrized_divergence(
         Kaissis et al. (2024), Definition 3, Lemma 1, Corollary 2 and Lemma B.1.
     """
     bound = one_end(bound)
-    found = delta_divergence(a, b).symmetrized
-    return found.pick(bound, upper_is_pessimistic=True)
+    return delta_divergence(a, b).symmetrized.pick(bound, upper_is_pessimistic=True)
 
 
 def _options() -> dict[str, bool]:

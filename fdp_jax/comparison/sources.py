@@ -187,7 +187,6 @@ class QuerySource(AbstractSource):
         return found.map_down(lambda x: prior - x)
 
     def deficits(self, prepared, epsilons):
-        del prepared
         finite = jnp.isfinite(epsilons)
         safe = jnp.where(finite, epsilons, 1.0)
         if self.symmetric:
@@ -199,7 +198,6 @@ class QuerySource(AbstractSource):
         return _rounded(found, safe).map(lambda x: jnp.where(finite, x, 0.0))
 
     def log_deltas(self, prepared, epsilons):
-        del prepared
         safe = jnp.where(jnp.isfinite(epsilons), epsilons, 1.0)
         right = self.guarantee._bounds_of("log_delta", safe[:1])
         found = Interval(right.lower, right.estimate, right.upper)
@@ -211,7 +209,6 @@ class QuerySource(AbstractSource):
         return stop_gradient(found)
 
     def estimate(self, prepared, epsilon, left):
-        del prepared
         right = self._right(epsilon).estimate
         if self.symmetric:
             return right
@@ -278,8 +275,7 @@ class Request(eqx.Module):
         """To be called inside the float64 program."""
         if not self.directions:
             return QuerySource(self.subject, self.symmetric)
-        found = self.resolved().subject
-        return EngineSource(found.composed, self.directions)
+        return EngineSource(self.resolved().subject.composed, self.directions)
 
     def resolved(self) -> "Request":
         """The request in terms of a loss, ready for a compiled program."""

@@ -218,7 +218,6 @@ _FEW_LEAST = 16
 @jax.custom_jvp
 def with_gradient(value: Array, estimate: Array) -> Array:
     """`value`, differentiated as `estimate`."""
-    del estimate
     return value
 
 
@@ -239,5 +238,4 @@ def classify(lower: Array, upper: Array, vacuous: Array) -> Int[Array, "..."]:
     status = jnp.where(tight, Status.TIGHT, Status.LOOSE)
     # A trivial value that is the truth (epsilon = inf at delta = 0) is no failure.
     vacuous = crossed | (vacuous & ~tight)
-    status = jnp.where(vacuous, Status.VACUOUS, status)
-    return status.astype(jnp.int32)
+    return jnp.where(vacuous, Status.VACUOUS, status).astype(jnp.int32)

@@ -51,7 +51,6 @@ def _bayes_error(guarantee: Any, prior: Any) -> Bounds:
 
 def log_range(argument: Any) -> Range:
     """The range of the logarithm of a probability."""
-    del argument
     return LOGARITHM
 
 

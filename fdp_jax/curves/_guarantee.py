@@ -114,7 +114,6 @@ class AbstractGuarantee(Record):
             known: What is true of its answer anyway.
             both: Whether the end is asked for, too, that is not on the private side.
         """
-        del known, both
         return ask(self)
 
     @_question

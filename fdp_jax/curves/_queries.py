@@ -141,8 +141,7 @@ def bounds_of(interval: Interval, vacuous: Array, known: Range) -> Bounds:
     ends = stop_gradient((interval.lower, interval.upper))
     lower, upper, crossed = uncrossed(*ends, known)
     status = classify(lower, upper, vacuous | crossed)
-    estimate = inside(interval.estimate, lower, upper)
-    return Bounds(lower, estimate, upper, status)
+    return Bounds(lower, inside(interval.estimate, lower, upper), upper, status)
 
 
 def inside(estimate: Array, lower: Array, upper: Array) -> Array:
@@ -173,8 +172,7 @@ def epsilon_bounds(
         worst = engines.epsilon(loss, signs, safe_log(delta))
         return bounds_of(worst, jnp.isposinf(worst.upper), EPSILON)
 
-    found = elementwise(one, delta)
-    return dataclasses.replace(found, method=engines.route(loss))
+    return dataclasses.replace(elementwise(one, delta), method=engines.route(loss))
 
 
 # ------------------------------------------------------------------------- profile
@@ -197,8 +195,7 @@ def profile(
     """The privacy profile at any real thresholds, for all questions that it answers."""
     signs = signs_of(loss, direction)
     one = lambda epsilon: profile_at(loss, signs, epsilon)
-    found = elementwise(one, epsilon)
-    return dataclasses.replace(found, method=engines.route(loss))
+    return dataclasses.replace(elementwise(one, epsilon), method=engines.route(loss))
 
 
 def profile_at(

@@ -180,6 +180,5 @@ def _type_two(base: _Law, other: _Law, alpha: Array) -> Array:
 
 def _miss(x: Array, args: tuple[_Law, Array], aux: tuple) -> Array:
     """Increasing in x; zero where the false positive rate is alpha."""
-    del aux
     law, alpha = args
     return alpha - law.above(x)

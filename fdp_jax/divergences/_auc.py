@@ -63,8 +63,7 @@ def auc(mechanism: Any, *, bound: Bound | str = Bound.PESSIMISTIC) -> Float[Arra
     """
     bound = one_end(bound)
     subject = resolved(mechanism, "auc").whole
-    found = _auc(subject)
-    return found.pick(bound, upper_is_pessimistic=True)
+    return _auc(subject).pick(bound, upper_is_pessimistic=True)
 
 
 def _twice(loss: ComposedLoss) -> ComposedLoss:

@@ -168,8 +168,7 @@ def _regret(loss: ComposedLoss, mu: Array, *, plain: bool) -> Array:
     rest, static = eqx.partition(static, eqx.is_array)
     some = (value > 0) & jnp.isfinite(at)
     aux = stop_gradient((rest, some))
-    objective = _RegretAt(static)
-    return optimum_or_kink(objective, value[None], places[best], arrays, aux)[0]
+    return optimum_or_kink(_RegretAt(static), value[None], places[best], arrays, aux)[0]
 
 
 class _RegretAt:

@@ -127,5 +127,4 @@ def _cells(excess: Float[Array, " n"], values: Float[Array, " n"]) -> Array:
     best = jnp.clip(zero + jnp.sqrt(zero * (1 + zero)), excess[:-1], excess[1:])
     inner = slope * (best - zero) / (best * (1 + best))
     inner = jnp.where(excess[1:] > excess[:-1], inner, values[1:])
-    first = order[0] * values[0]
-    return jnp.append(inner, first)
+    return jnp.append(inner, order[0] * values[0])

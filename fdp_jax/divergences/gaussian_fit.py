@@ -116,8 +116,7 @@ class _Effort(NamedTuple):
 
 def effort(loss: ComposedLoss) -> _Effort:
     """The number of thresholds looked at for a loss, by its engine."""
-    slow = engines.engine_of(loss).coarse
-    return _Effort(48, 3) if slow else _Effort(192, 4)
+    return _Effort(48, 3) if engines.engine_of(loss).coarse else _Effort(192, 4)
 
 
 def _exact_kinds(loss: ComposedLoss) -> Array:

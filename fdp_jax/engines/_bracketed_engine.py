@@ -285,7 +285,6 @@ class _OneForm(AbstractPrepared):
         return value.at[-1].max(below)
 
     def log_delta(self, loss, epsilons):
-        del loss
         upper, estimate, lower = self.logs(
             jnp.broadcast_to(epsilons, (3, *epsilons.shape))
         )
@@ -364,7 +363,6 @@ def _one_threshold(
     loss: ComposedLoss, sign: Array, log_alpha: Array, log_not_alpha: Array
 ) -> tuple[Array, Array]:
     """The threshold of a type I error and the scale there, about."""
-    del log_not_alpha
     form = _OneForm.of(loss, sign).estimate
     low, high = form.ends()
     passed = lambda e: log_alpha - form.log_alpha(e[None])[0]

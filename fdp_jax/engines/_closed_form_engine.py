@@ -140,7 +140,6 @@ class PreparedForm(AbstractPrepared):
     form: AbstractClosedForm
 
     def log_delta(self, loss, epsilons):
-        del loss
         return closed_profile(self.form, epsilons).log_delta
 
 
@@ -155,14 +154,12 @@ class ClosedFormEngine(AbstractEngine):
         return loss.has_closed_form
 
     def plan(self, loss, signs, anchor, gap):
-        del loss, anchor, gap
         return ClosedFormPlan(signs)
 
     def epsilon(self, loss, signs, target):
         return closed_epsilon(loss, signs, target.log_delta, target.largest)
 
     def threshold(self, loss, sign, log_alpha, log_not_alpha):
-        del log_not_alpha
         forms = loss.closed_form(sign), loss.closed_form(-sign)
         ends = largest_loss(loss, sign), largest_loss(loss, -sign)
         return closed_threshold(forms, ends, log_alpha)

@@ -68,7 +68,6 @@ class ContourPlan(AbstractPlan):
         return _profile(loss, self.line, found, value, epsilons)
 
     def search(self, loss, epsilons, least, *, tabulated):
-        del least, tabulated
         found = _seen(loss, self.line, epsilons)
         return _profile(loss, self.line, found, found[0].estimate, epsilons), self
 
@@ -125,7 +124,6 @@ class ContourEngine(AbstractEngine):
         return pairs_in(loss) > 0
 
     def plan(self, loss, signs, anchor, gap):
-        del gap
         line = _plan(*stop_gradient((loss, signs, anchor)))
         return ContourPlan(signs, line)
 

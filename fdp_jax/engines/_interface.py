@@ -49,7 +49,6 @@ class AbstractPlan(eqx.Module):
                 needs no more than a bound that says so.
             tabulated: Whether memory may be spent to save time.
         """
-        del least, tabulated
         return self.profile(loss, epsilons), self
 
     @abc.abstractmethod
@@ -128,10 +127,8 @@ class AbstractEngine(eqx.Module):
         alpha: Float[Array, ""],
     ) -> Float[Array, ""] | None:
         """The threshold of about the least larger power; None if it is no kink."""
-        del loss, thresholds, alpha
 
     def exact_rates(
         self, loss: ComposedLoss, signs: Float[Array, " s"], alpha: Float[Array, ""]
     ) -> tuple[Interval, Interval] | None:
         """f(alpha) and 1 - f(alpha) where all kinks of f are known, else None."""
-        del loss, signs, alpha

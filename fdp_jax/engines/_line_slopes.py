@@ -85,7 +85,6 @@ def _log_terms(terms: Terms, line: Line) -> Float[Array, "2 f"]:
 @jax.custom_jvp
 def _drift(terms: Terms, line: Line) -> Float[Array, "2 f"]:
     """Zero, with the derivatives of the logarithms of all terms of the sum."""
-    del terms
     return 0 * line.table
 
 
@@ -175,7 +174,6 @@ def log_value(
     terms: Terms, epsilons: Float[Array, " e"], line: Line
 ) -> Float[Array, " e"]:
     """Log delta, or log(1 - delta), by the line: an estimate with its derivatives."""
-    del terms
     value, _ = look_up(line, epsilons)
     at = line.lead - line.shift * epsilons
     best = line.side * line.step / np.pi * value - jnp.exp(line.aliases - at)

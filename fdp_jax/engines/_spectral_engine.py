@@ -111,7 +111,6 @@ class SpectralEngine(AbstractEngine):
         return loss.uncut()
 
     def plan(self, loss, signs, anchor, gap):
-        del gap
         starts = starts_at_epsilon(loss, signs, anchor)
         infinite = over(signs, loss.log_infinite_mass)
         total = lambda finite: jnp.logaddexp(finite, infinite)

@@ -86,8 +86,7 @@ def most_powerful_test(noise: Any, null: Any, *, alpha: Any) -> PrivateTest:
     """
     noise = noise_of(noise)
     null = _checks.vector("null", _checks.probability, null)
-    null = _checks.total("null", null, 1e-8)
-    return _most_powerful(noise, null, _level(alpha))
+    return _most_powerful(noise, _checks.total("null", null, 1e-8), _level(alpha))
 
 
 @explained

@@ -103,8 +103,7 @@ def is_private_test(
         ValueError: As in `privacy_excess`.
     """
     phi = _checks.vector("phi", _checks.probability, phi)
-    slack = _checks.rounding(phi, tolerance)
-    return bool(privacy_excess(phi, f, pairs=pairs) <= slack)
+    return bool(privacy_excess(phi, f, pairs=pairs) <= _checks.rounding(phi, tolerance))
 
 
 @explained
@@ -131,8 +130,7 @@ def private_statistic(key: Any, noise: Any, phi: Any) -> Float[Array, "..."]:
     References:
         Awan and Vadhan (2023), Theorem 4.3.
     """
-    noise = noise_of(noise)
-    return _statistic(noise, key, _checks.probability("phi", phi))
+    return _statistic(noise_of(noise), key, _checks.probability("phi", phi))
 
 
 @explained

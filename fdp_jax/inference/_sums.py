@@ -91,7 +91,6 @@ def probability_root(
     rises = side == "lower"
 
     def residual(prob: Array, args: tuple, aux: tuple[()]) -> Array:
-        del aux
         law, released, n, alpha = args
         window = binomial_window(n, prob, size)
         found = tests_p(law, window, released, n * prob, kind) - alpha

@@ -195,8 +195,7 @@ def _spread(values: Callable, low: np.ndarray, high: np.ndarray) -> tuple:
     # expm1(x - low) / expm1(high - low), which overflow.
     share = np.expm1(low[:, None] - x) / np.expm1(low - high)[:, None]
     share = share * np.exp(x - high[:, None])
-    upper = np.sum(mass * share, axis=1)
-    return np.sum(mass * (1 - share), axis=1), upper
+    return np.sum(mass * (1 - share), axis=1), np.sum(mass * share, axis=1)
 
 
 def _small(values: Callable, cut: float) -> tuple[float, float, float]:

@@ -100,8 +100,7 @@ def laplace_sum_bounds(statistic: Any, *, epsilon: Any, num_records: Any) -> Pai
     statistic = _checks.finite("statistic", statistic)
     epsilon = _checks.finite_positive("epsilon", epsilon)
     n = _checks.nonnegative("num_records", num_records)
-    n = _checks.whole_number("num_records", n)
-    return _laplace_sum(statistic, epsilon, n)
+    return _laplace_sum(statistic, epsilon, _checks.whole_number("num_records", n))
 
 
 @explained

@@ -226,8 +226,7 @@ class MeasureInterval(Record):
         """
         values = _checks.vector("values", _checks.finite, values)
         _checks.same_length("values", values, "log_lower", self.log_lower)
-        upper = _with_mass(self.log_upper)
-        return _means(self.log_lower, upper, values)
+        return _means(self.log_lower, _with_mass(self.log_upper), values)
 
 
 @in_float64(cast_out=False)

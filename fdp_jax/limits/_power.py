@@ -112,8 +112,7 @@ def pure_power_bound(alpha: Any, *, epsilon: Any, distance: Any) -> Float[Array,
     """
     alpha = _checks.probability("alpha", alpha)
     epsilon = _checks.nonnegative("epsilon", epsilon)
-    distance = _checks.nonnegative("distance", distance)
-    return _pure_power(alpha, epsilon, distance).upper
+    return _pure_power(alpha, epsilon, _checks.nonnegative("distance", distance)).upper
 
 
 @explained

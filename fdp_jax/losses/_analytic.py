@@ -51,7 +51,6 @@ class AnalyticLoss(AbstractLoss):
         For numbers that are known before anything is compiled: the program is a third
         as large then.  A wrong answer costs tightness and no more.
         """
-        del sampling_prob, num_steps
         return False
 
     def effort(self) -> Float[Array, ""] | None:
@@ -112,7 +111,6 @@ class AnalyticLoss(AbstractLoss):
         self, plan: PyTree, blocks: Int[Array, ""]
     ) -> Bool[Array, ""]:
         """Whether `transformed` is faster than so many blocks of frequencies."""
-        del plan, blocks
         return jnp.zeros((), bool)
 
     def transformed(self, plan: PyTree, step: Float[Array, ""], count: int) -> PyTree:
@@ -120,7 +118,6 @@ class AnalyticLoss(AbstractLoss):
 
         Arrays of that length for `log_of_transformed`; none if there is no transform.
         """
-        del plan, step, count
         return ()
 
     def log_of_transformed(
@@ -132,7 +129,6 @@ class AnalyticLoss(AbstractLoss):
         made: PyTree,
     ) -> CharacteristicBlock:
         """`log_characteristic` from what `transformed` has made of its frequencies."""
-        del made
         return self.log_characteristic(plan, start, step, count)
 
     def fastest_turn(self, plan: PyTree) -> Float[Array, ""] | None:
@@ -141,7 +137,6 @@ class AnalyticLoss(AbstractLoss):
         Of losses whose angles are known up to whole turns only, as principal values
         are; None for those with continuous ones.
         """
-        del plan
 
     @abc.abstractmethod
     def center(self, plan: PyTree) -> Float[Array, ""]:

@@ -176,7 +176,6 @@ class AtomicLoss(AbstractLoss):
 
     @classmethod
     def closed_form(cls, terms, counts, sign):
-        del counts
         (term,) = terms
         return term.form(sign)
 

@@ -102,7 +102,6 @@ class AbstractLoss(eqx.Module):
 
         Chernoff's inequality needs few digits.
         """
-        del log_tolerance
         return self.moments(order)[0]
 
     def rough_moments(
@@ -117,7 +116,6 @@ class AbstractLoss(eqx.Module):
 
         The ends may be infinite; low <= high.  Not every loss has them.
         """
-        del low, high
         raise NotImplementedError(f"masses of a {type(self).__name__} are not known")
 
     def atoms(self) -> Atoms:
@@ -147,7 +145,6 @@ class AbstractLoss(eqx.Module):
 
         None if it has no more of them, or not all on one lattice.
         """
-        del count
 
     @abc.abstractmethod
     def loss_range(self) -> tuple[Float[Array, ""], Float[Array, ""]]:
@@ -189,7 +186,6 @@ class AbstractLoss(eqx.Module):
 
         Infinitely divisible losses have such powers, for every real number.
         """
-        del count
         return None
 
     # ------------------------------------------------------------------ closed forms
@@ -201,7 +197,6 @@ class AbstractLoss(eqx.Module):
             kinds: The number of different losses.
             single: Whether there is at most one release.
         """
-        del kinds, single
         return False
 
     @classmethod
@@ -218,7 +213,6 @@ class AbstractLoss(eqx.Module):
             counts: The number of releases of each of them.
             sign: 1 for the direction "remove", -1 for "add".
         """
-        del terms, counts, sign
         raise NotImplementedError(f"compositions of {cls.__name__} have no closed form")
 
     # ---------------------------------------------- what divergences and limits ask for
@@ -249,12 +243,10 @@ class AbstractLoss(eqx.Module):
 
     def log_moment_ceiling(self, sign: float) -> Float[Array, ""]:
         """A bound on L over all orders t > 1 of one direction; inf if none is known."""
-        del sign
         return jnp.full_like(self.loss_range()[0], jnp.inf)
 
     def log_moment_limit(self, sign: float) -> Float[Array, ""]:
         """The limit of L at infinite order in one direction."""
-        del sign
         return jnp.zeros_like(self.loss_range()[0])
 
     def gaussian_precision(self) -> Float[Array, ""]:
@@ -280,7 +272,6 @@ class AbstractLoss(eqx.Module):
 
     def loss_moments(self, sign: int) -> LossMoments | None:
         """Moments of |X| of one release in one direction, if they are known."""
-        del sign
 
     def jumps_and_variance(self) -> Jumps | None:
         """The Levy triplet, if the loss has one with finitely many sizes of jumps."""

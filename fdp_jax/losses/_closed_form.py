@@ -64,7 +64,6 @@ class AbstractClosedForm(eqx.Module):
             log_alpha: Log alpha.
             log_tnr: log(1 - alpha), which has the digits where alpha is close to 1.
         """
-        del log_alpha, log_tnr
 
     def error_rates(self, other: Any, alpha: Array) -> tuple[Interval, Interval] | None:
         """f(alpha) and 1 - f(alpha) where all the kinks of f are known, else None.
@@ -74,7 +73,6 @@ class AbstractClosedForm(eqx.Module):
                 else None.
             alpha: In (0, 1).
         """
-        del other
         found = self.log_rates(jnp.log(alpha), log1p(-alpha))
         if found is None:
             return None
@@ -91,7 +89,6 @@ class AbstractClosedForm(eqx.Module):
 
     def loss_error(self, epsilon: Array) -> Array | None:
         """Possible error of a threshold, besides the error of the logarithms."""
-        del epsilon
 
     def log_delta_within(
         self, epsilon: Array, error: Array, value: Array
@@ -100,7 +97,6 @@ class AbstractClosedForm(eqx.Module):
 
         `value` is that in the middle.
         """
-        del value
         ends = stop_gradient(jnp.stack([epsilon - error, epsilon + error]))
         left, right = self.log_delta(ends)
         return left, right
@@ -114,6 +110,5 @@ class AbstractClosedForm(eqx.Module):
 def _log_delta_residual(
     epsilon: Array, args: tuple[AbstractClosedForm, Array], aux: tuple[()]
 ) -> Array:
-    del aux
     form, log_delta = args
     return form.log_delta(epsilon) - log_delta

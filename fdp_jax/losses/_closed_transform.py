@@ -25,7 +25,6 @@ class ClosedTransformLoss(AnalyticLoss):
         return Tilted(order, stop_gradient(self.moments(order)[1]))
 
     def prepare(self, located, frequency, log_tolerance):
-        del frequency, log_tolerance
         return located
 
     def relative_error(self, plan):
@@ -35,7 +34,6 @@ class ClosedTransformLoss(AnalyticLoss):
         return plan.center
 
     def log_envelope(self, located, frequency):
-        del located
         return jnp.zeros_like(frequency)
 
 

@@ -86,6 +86,5 @@ class GaussianMixtureLoss(MonotoneLoss):
         return self.log_infinite_masses()
 
     def log_moment_ceiling(self, sign):
-        del sign
         # Quasi-convexity: no further than the most distant components.
         return 0.5 * jnp.square(self.largest_gap() / self.noise_multiplier)

@@ -68,7 +68,6 @@ class LogisticLoss(AbstractLoss):
 
     @classmethod
     def closed_form(cls, terms, counts, sign):
-        del counts, sign
         return LogisticForm(terms[0].mu)
 
 

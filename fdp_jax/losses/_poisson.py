@@ -243,7 +243,6 @@ class PoissonLoss(ClosedTransformLoss):
         return self.log_infinite_masses()
 
     def has_closed_form(self, kinds, *, single):
-        del single
         return kinds == 1
 
     @classmethod

@@ -290,8 +290,7 @@ class Staircase(AbstractMechanism):
         )
         log_rest = safe_log(rest / (2 * (gamma + small * (1 - gamma))))
         log_p = jnp.stack([log_most, log_rest, log_most - epsilon])
-        log_q = log_p[::-1]
-        return _release(AtomicLoss(log_p, log_q, epsilon, symmetric=True))
+        return _release(AtomicLoss(log_p, log_p[::-1], epsilon, symmetric=True))
 
 
 class Tulap(AbstractMechanism):

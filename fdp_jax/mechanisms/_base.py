@@ -223,7 +223,6 @@ class AbstractMechanism(NoArithmetic, _Query):
             takes its value to this mechanism's; or None.  So what `calibrate` searches
             does not depend on the numbers that the factor is made of.
         """
-        del solve_for
 
     def releases_once(self) -> bool:
         """Whether this is a single release, whatever the parameters."""
@@ -238,7 +237,6 @@ class AbstractMechanism(NoArithmetic, _Query):
 
     def takes_fractions(self, index: int = 0) -> bool:
         """Whether its own `num_steps` (the one of an index) may be any real number."""
-        del index
         return False
 
     def require_many(self, index: int = 0) -> None:
@@ -247,7 +245,6 @@ class AbstractMechanism(NoArithmetic, _Query):
         Raises:
             ValueError: If more releases would share randomness.
         """
-        del index
 
     def known_steps(self) -> tuple[float | None, float | None]:
         """Sampling probability and number of its steps, as far as they are known.

@@ -38,8 +38,7 @@ _REACH = 64.0
 
 def one_release(term: AtomicLoss | TwoPointLoss) -> ComposedLoss:
     """A single release of a loss."""
-    one = jnp.ones_like(term.loss_range()[0])
-    return ComposedLoss((term,), (one,), single=True)
+    return ComposedLoss((term,), (jnp.ones_like(term.loss_range()[0]),), single=True)
 
 
 class _IntegerNoise(AbstractMechanism):

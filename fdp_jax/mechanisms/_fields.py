@@ -95,8 +95,7 @@ def parameter(
         search: How `calibrate` varies it.
         **options: Those of `equinox.field`.
     """
-    converter = _Named(name, check)
-    return eqx.field(converter=converter, metadata=search.metadata, **options)
+    return eqx.field(converter=_Named(name, check), metadata=search.metadata, **options)
 
 
 def search_of(owner: Any, name: str) -> Search:

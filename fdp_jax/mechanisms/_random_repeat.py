@@ -116,7 +116,6 @@ class RandomRepeat(AbstractMechanism):
         return self.mechanism.shares()
 
     def require_many(self, index: int = 0) -> None:
-        del index
         require_joint((self.mechanism,), (None,), joins=False)
 
     def samplings(self) -> frozenset[Sampling]:

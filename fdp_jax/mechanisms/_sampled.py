@@ -353,8 +353,7 @@ class DPSGD(AbstractMechanism):
             return run.as_steps()
         step = Gaussian(self.noise_multiplier, relation=self.relation)
         if self.relation is REPLACE_ONE:
-            one = dataclasses.replace(self, num_steps=1.0)
-            return ((one, self.num_steps),)
+            return ((dataclasses.replace(self, num_steps=1.0), self.num_steps),)
         return ((PoissonSubsampled(step, self.sampling_prob), self.num_steps),)
 
     def loss(self) -> ComposedLoss:

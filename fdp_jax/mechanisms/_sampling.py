@@ -178,7 +178,6 @@ class AbstractSampling(Record):
             ValueError: If the number of records does not fit the scheme.
             TypeError: If there is no sampler for the scheme.
         """
-        del key, step, num_records
         raise TypeError(f"there is no sampler for {self!r}")
 
     def memory(self, num_records: int) -> Any:
@@ -190,7 +189,6 @@ class AbstractSampling(Record):
         Returns:
             A PyTree for `next_participants`; none where a draw needs no memory.
         """
-        del num_records
 
     def next_participants(
         self, key: Array, step: Any, memory: Any, *, num_records: int
@@ -214,7 +212,6 @@ class AbstractSampling(Record):
         Args:
             num_records: Number of records.
         """
-        del num_records
         raise TypeError(f"there is no sampler for {self!r}")
 
     def one_round(self) -> Any:
@@ -237,7 +234,6 @@ class AbstractSampling(Record):
             TypeError: If participations are not of that kind.
             ValueError: If a number that sets a shape is traced.
         """
-        del num_steps
         raise TypeError(
             "sampling must be MinSeparation, Poisson, CyclicPoisson or "
             f"RandomAllocation for Monte Carlo accounting, got {self!r}"
@@ -245,7 +241,6 @@ class AbstractSampling(Record):
 
     def takes_fractions(self, release: "AbstractMechanism") -> bool:
         """Whether the number of steps may be any real number."""
-        del release
         return False
 
 

@@ -43,8 +43,7 @@ class ConfidenceBounds(Record):
 
     def _shown(self, parent: Any) -> Call:
         shown = super()._shown(parent)
-        ends = shown.entries[:3]
-        return Call(shown.name, [*ends, ("", Shown(self.statement))])
+        return Call(shown.name, [*shown.entries[:3], ("", Shown(self.statement))])
 
     @property
     def statement(self) -> str:
@@ -78,7 +77,6 @@ class MonteCarlo(Record):
     direction: str = eqx.field(static=True, default="both")
 
     def _shown(self, parent: Any) -> Call:
-        del parent
         statement = _statement(self.failure_prob, self.num_samples)
         entries = [
             ("", self.mechanism),

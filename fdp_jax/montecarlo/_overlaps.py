@@ -72,8 +72,7 @@ def windows(law: Renewal, products: Array) -> Windows:
     found = words(length, law.separation)
     have = products[1:]
     bits = np.asarray(found)[:, None] >> np.arange(have.shape[0]) & 1
-    among = (jnp.asarray(bits, have.dtype) @ have).T
-    return Windows(law, among, found, length)
+    return Windows(law, (jnp.asarray(bits, have.dtype) @ have).T, found, length)
 
 
 @functools.cache

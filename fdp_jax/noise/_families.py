@@ -322,8 +322,7 @@ class LogisticLaw(AbstractLaw):
     def tail_point(self, log_s):
         gone = jnp.isneginf(log_s)
         log_s = jnp.where(gone, LOG_HALF, log_s)
-        y = (log1mexp(-log_s) - log_s) / as_float(self.mu)
-        return jnp.where(gone, jnp.inf, y)
+        return jnp.where(gone, jnp.inf, (log1mexp(-log_s) - log_s) / as_float(self.mu))
 
     def end(self):
         return as_float(jnp.inf)

@@ -116,8 +116,7 @@ class CurveLaw(AbstractLaw):
 
         start = (jnp.zeros_like(log_s), log_s, safe_log(-jnp.expm1(log_s)))
         k, log_s, _ = jax.lax.while_loop(undone, body, start)
-        y = k + (0.5 - jnp.exp(log_s)) / gap
-        return jnp.where(jnp.isneginf(log_s), jnp.inf, y)
+        return jnp.where(jnp.isneginf(log_s), jnp.inf, k + (0.5 - jnp.exp(log_s)) / gap)
 
     def end(self):
         return self._tail_point(jnp.full((), -jnp.inf, jnp.result_type(float)))
@@ -196,7 +195,6 @@ class CurveLaw(AbstractLaw):
 
 
 def _residual(y: Array, args: tuple, aux: tuple[()]) -> Array:
-    del aux
     law, log_s = args
     return law._log_tail(y) - log_s
 

@@ -70,8 +70,7 @@ class AllocatedEpoch(AbstractMechanism):
             return self._one_of(t)
         if self.evenly:
             epoch = self._one_of(t / self.participations)
-            count = self.participations * epoch.counts[0]
-            return ComposedLoss(epoch.terms, (count,))
+            return ComposedLoss(epoch.terms, (self.participations * epoch.counts[0],))
         fewer = jnp.floor(t / self.participations)
         rest = t - self.participations * fewer
         parts = [self._one_of(n) for n in (fewer, fewer + 1)]

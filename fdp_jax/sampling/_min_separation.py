@@ -76,14 +76,12 @@ class MinSeparation(AbstractSampling):
         _checks.flag("warm_start", self.warm_start)
 
     def run(self, release, num_steps):
-        del release, num_steps
         raise_not_proved(self)
 
     def shares(self, num_steps):
         return frozenset({Shared.WAITING})
 
     def participation(self, num_steps: int) -> Participation:
-        del num_steps
         return Separated(self.prob, self.min_separation, self.warm_start)
 
     draws_independently: ClassVar[bool] = True

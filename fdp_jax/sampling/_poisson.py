@@ -70,7 +70,6 @@ class Poisson(AbstractSampling):
             )
 
     def participation(self, num_steps):
-        del num_steps
         return Separated(self.prob, 1)
 
     def takes_fractions(self, release):

@@ -276,8 +276,7 @@ def rates_of_scores(
         confidence = _checks.checked_scalar("confidence", check, confidence)
     given = scores if confidence is None else [*scores, confidence]
     if _all_known(*given):
-        given = [np.asarray(x, np.float64) for x in given]
-        return _rates(*given, xp=np)
+        return _rates(*[np.asarray(x, np.float64) for x in given], xp=np)
     return _traced_rates(*given)
 
 

@@ -142,7 +142,6 @@ def _signed(rates: Rates) -> Array:
 
 
 def _log_rates(epsilon: Array, args: tuple, aux: PyTree) -> Float[Array, " 3"]:
-    del aux
     found = _line(args[0], epsilon, *args[1:])
     return _of(found.log_beta.estimate, found.log_tpr.estimate)
 
@@ -160,5 +159,4 @@ def _highest(values: Interval) -> Float[Array, ""]:
     inside = jnp.all(center_low >= high, axis=1)
     # The two steps are equal in eps, so in e^eps they differ by about 1 % at most.
     rise = jnp.max(center_high - low, axis=1)
-    bounds = jnp.where(inside, center_high + 1.03 * rise, jnp.inf)
-    return jnp.min(bounds)
+    return jnp.min(jnp.where(inside, center_high + 1.03 * rise, jnp.inf))

@@ -109,8 +109,7 @@ class Poisson(AbstractTradeOff):
         lone = lambda rate, count: jnp.where((rate == 0) & (count > 0), -count, 0.0)
         start, reverse = lone(one, other), lone(other, one)
         end = lambda x: jnp.where(x < 0, log1mexp(jnp.where(x < 0, -x, 1.0)), -jnp.inf)
-        found = end(start), start, end(reverse), reverse
-        return Ends(*(exact(x) for x in found))
+        return Ends(*(exact(x) for x in (end(start), start, end(reverse), reverse)))
 
     def _log_slope(self, log_alpha, log_tnr):
         return slope_of(self._knots(), log_alpha, log_tnr)

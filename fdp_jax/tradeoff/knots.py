@@ -124,8 +124,7 @@ class Knots(eqx.Module):
         # Right of the first vertex f is zero.
         beyond = log_tnr - log_alpha < self.log_tnr[0] - self.log_alpha[0]
         log_beta = jnp.where(beyond, -jnp.inf, log_beta)
-        log_tpr = jnp.where(beyond, 0.0, log_tpr)
-        return Rates(self._sure(log_beta), self._sure(log_tpr))
+        return Rates(self._sure(log_beta), self._sure(jnp.where(beyond, 0.0, log_tpr)))
 
     def _place(
         self, k: Array, log_alpha: Array, log_tnr: Array

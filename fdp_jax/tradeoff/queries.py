@@ -205,7 +205,6 @@ def _solve_epsilon(tradeoff: Any, log_delta: Array, log_rest: Array) -> Interval
 
 
 def _residual(epsilon: Array, args: tuple, aux: tuple[()]) -> Array:
-    del aux
     tradeoff, log_delta = args
     found = tradeoff._point(epsilon).log_delta.estimate
     alive = jnp.isfinite(found)
@@ -219,8 +218,7 @@ def fixed_point_bounds(tradeoff: Any, like: Any) -> Bounds:
 
     def excess(alpha: Array) -> Array:
         log_alpha, log_tnr = both_logs(alpha)
-        rates = jax.vmap(fixed._rates)(log_alpha, log_tnr)
-        return log_alpha - _three(rates.log_beta)
+        return log_alpha - _three(jax.vmap(fixed._rates)(log_alpha, log_tnr).log_beta)
 
     zero = jnp.zeros_like(like, shape=3)
     below, above = root_between(excess, zero, zero + 0.5)
@@ -240,6 +238,5 @@ def _three(ends: Interval) -> Array:
 
 
 def _crossing(alpha: Array, tradeoff: Any, aux: tuple[()]) -> Array:
-    del aux
     log_alpha, log_tnr = both_logs(alpha)
     return log_alpha - tradeoff._rates(log_alpha, log_tnr).log_beta.estimate

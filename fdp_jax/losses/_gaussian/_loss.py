@@ -87,7 +87,6 @@ class GaussianLoss(ClosedTransformLoss):
         return CharacteristicBlock(real, tau * drift, stop_gradient(error))
 
     def log_envelope(self, located, frequency):
-        del located
         return -0.5 * jnp.square(frequency) * self.precision()
 
     def cells(self, low, high):
@@ -100,12 +99,10 @@ class GaussianLoss(ClosedTransformLoss):
         return -infinity, infinity
 
     def has_closed_form(self, kinds, *, single):
-        del kinds, single
         return True
 
     @classmethod
     def closed_form(cls, terms, counts, sign):
-        del sign
         total = jnp.zeros_like(counts[0])
         for term, count in zip(terms, counts, strict=True):
             total = total + count * term.precision()
@@ -117,11 +114,9 @@ class GaussianLoss(ClosedTransformLoss):
         return 0.5 * self.precision() + 0 * order
 
     def log_moment_ceiling(self, sign):
-        del sign
         return 0.5 * self.precision()
 
     def log_moment_limit(self, sign):
-        del sign
         return 0.5 * self.precision()
 
     gaussian_precision_adds: ClassVar[bool] = True
@@ -134,7 +129,6 @@ class GaussianLoss(ClosedTransformLoss):
         return Jumps(self.precision(), none, none)
 
     def loss_moments(self, sign):
-        del sign
         variance = self.precision()
         mu, mean = jnp.sqrt(variance), 0.5 * variance
         v3 = 2 * np.sqrt(2 / np.pi) * mu * variance

@@ -143,7 +143,6 @@ class LaplaceLoss(ClosedTransformLoss):
 
     @classmethod
     def closed_form(cls, terms, counts, sign):
-        del counts, sign
         (term,) = terms
         return LaplaceForm(1 / term.noise_multiplier)
 
@@ -160,7 +159,6 @@ class LaplaceLoss(ClosedTransformLoss):
         return log_moment_ratio(order, direct, excess)
 
     def log_moment_ceiling(self, sign):
-        del sign
         # E_P r^w is an entire function of (w - 1/2)^2 with negative zeros only, so its
         # logarithm is concave there and its divided differences L decrease beyond 1.
         return self.normalized_log_moment(jnp.ones_like(self.noise_multiplier))
@@ -187,7 +185,6 @@ class LaplaceLoss(ClosedTransformLoss):
         return jnp.stack([mean, second, third, fourth - 3 * jnp.square(second)])
 
     def loss_moments(self, sign):
-        del sign
         mu = 1 / self.noise_multiplier
         v1 = excess(-mu)
         # X = 2 x - mu for noise x in [0, mu], with kinks of |X| and |X + v1| inside.

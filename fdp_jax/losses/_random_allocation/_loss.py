@@ -37,7 +37,6 @@ class LawLoss(AtomicLoss):
         return cls(log_p, log_q, None, law.log_missing, loss=loss, law=law)
 
     def has_closed_form(self, kinds, *, single):
-        del kinds, single
         return False
 
     def rough_moments(self, order):
@@ -132,7 +131,6 @@ class BracketedLoss(EnclosedLoss):
         return self.estimate
 
     def bracketed(self, *, single, points=None):
-        del single, points
         return self
 
     def sums(self, sign: Float[Array, ""]) -> tuple[LawSums, LawSums, LawSums]:

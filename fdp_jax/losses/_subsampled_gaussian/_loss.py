@@ -223,7 +223,6 @@ class SubsampledGaussianLoss(Integrand, AnalyticLoss):
 
     @classmethod
     def closed_form(cls, terms, counts, sign):
-        del counts
         (term,) = terms
         base = GaussianForm(1 / term.noise_multiplier)
         return SubsampledForm(base, term.sampling_prob, sign)
@@ -232,7 +231,6 @@ class SubsampledGaussianLoss(Integrand, AnalyticLoss):
         return normalized_log_moment(self, order)
 
     def log_moment_ceiling(self, sign):
-        del sign
         # Quasi-convexity: a mixture with P is no further from P than its component.
         return 0.5 / jnp.square(self.noise_multiplier)
 
@@ -251,7 +249,6 @@ class SubsampledGaussianLoss(Integrand, AnalyticLoss):
         return jnp.stack([mean, second, third, fourth - 3 * jnp.square(second)])
 
     def clt_cumulants(self, sign):
-        del sign
         # The limit of weak sampling: both are multiples of q^2 (e^(1/s^2) - 1).
         chi2 = jnp.expm1(1 / jnp.square(self.noise_multiplier))
         chi2 = jnp.square(self.sampling_prob) * chi2

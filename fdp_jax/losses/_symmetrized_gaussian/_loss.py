@@ -142,7 +142,6 @@ class SymmetrizedGaussianLoss(Integrand, AnalyticLoss):
         return self._glued.loss_range()
 
     def log_moment_ceiling(self, sign):
-        del sign
         # Quasi-convexity, of both halves.
         return 0.5 / jnp.square(self.noise_multiplier)
 

@@ -76,12 +76,10 @@ class TwoPointLoss(ClosedTransformLoss):
         return jnp.log1p(-self.delta)
 
     def has_closed_form(self, kinds, *, single):
-        del single
         return kinds == 1
 
     @classmethod
     def closed_form(cls, terms, counts, sign):
-        del sign
         (term,), (count,) = terms, counts
         return TwoPointForm(term.epsilon, term.delta, count)
 
@@ -102,7 +100,6 @@ class TwoPointLoss(ClosedTransformLoss):
         return log_moment_ratio(order, direct, 0.5 * jnp.square(epsilon) * ratio)
 
     def log_moment_ceiling(self, sign):
-        del sign
         # As of a Laplace pair: L decreases beyond 1.
         return self.normalized_log_moment(jnp.ones_like(self.epsilon))
 
@@ -117,7 +114,6 @@ class TwoPointLoss(ClosedTransformLoss):
         return jnp.stack([self.epsilon**k * x for k, x in enumerate(shapes, 1)])
 
     def loss_moments(self, sign):
-        del sign
         e = self.epsilon
         tanh = jnp.tanh(0.5 * e)
         rest = 1 - jnp.square(tanh)
