@@ -6,6 +6,7 @@ the sum of the blocks' Jacobians, which is again a blocked sum.  Hence forward m
 reverse mode and every higher order.
 """
 
+import dataclasses
 import functools
 from collections.abc import Callable
 
@@ -19,20 +20,14 @@ from ._shapes import zeros_of
 Block = Callable[[Array, PyTree, PyTree], tuple[PyTree, PyTree]]
 
 
+@dataclasses.dataclass(frozen=True)
 class _WithJacobian:
     """A block function followed by its Jacobian; equal for equal `block`.
 
     Both in one pass, since they share most of their work.
     """
 
-    def __init__(self, block: Block):
-        self.block = block
-
-    def __hash__(self) -> int:
-        return hash((_WithJacobian, self.block))
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _WithJacobian) and self.block == other.block
+    block: Block
 
     def __call__(
         self, index: Array, args: PyTree, aux: PyTree

@@ -6,6 +6,7 @@ transform (the nonuniform transform of type 1; Barnett, Magland & af Klinteberg 
 with their kernel "exponential of a semicircle").
 """
 
+import dataclasses
 import functools
 from collections.abc import Callable
 from typing import NamedTuple
@@ -65,6 +66,7 @@ Points = Callable[
 ]
 
 
+@dataclasses.dataclass(frozen=True)
 class _WithTangents:
     """Points whose rows of weights are followed by those of all derivatives.
 
@@ -72,14 +74,7 @@ class _WithTangents:
     w t', for one argument after the other.  Equal for equal `points`.
     """
 
-    def __init__(self, points: Points):
-        self.points = points
-
-    def __hash__(self) -> int:
-        return hash((_WithTangents, self.points))
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _WithTangents) and self.points == other.points
+    points: Points
 
     def __call__(self, index: Array, args: PyTree, aux: PyTree) -> tuple[Array, Array]:
         flat, unravel = ravel_pytree(args)

@@ -1,7 +1,7 @@
-"""Shapes of arrays, by themselves."""
+"""Shapes of arrays and structures of PyTrees, by themselves."""
 
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -23,3 +23,20 @@ def kinds_of(leaves: Iterable[Any]) -> tuple[tuple[Any, Any], ...]:
     """Shapes and types of arrays and numbers, to be part of a key."""
     types = lambda x: x.dtype if hasattr(x, "dtype") else np.result_type(x)
     return tuple((np.shape(x), types(x)) for x in leaves)
+
+
+class Fixed(NamedTuple):
+    """A PyTree without arrays, as a part of a key: equal for equal structures."""
+
+    leaves: tuple[Any, ...]
+    structure: Any
+
+    @classmethod
+    def of(cls, tree: PyTree) -> "Fixed":
+        """The key of a PyTree whose leaves are hashable."""
+        leaves, structure = jax.tree.flatten(tree)
+        return cls(tuple(leaves), structure)
+
+    def tree(self) -> PyTree:
+        """The PyTree itself."""
+        return jax.tree.unflatten(self.structure, self.leaves)

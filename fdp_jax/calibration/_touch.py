@@ -6,6 +6,7 @@ two questions are the largest T~ - T (Delta-divergence) and the largest T~ / (T 
 """
 
 import abc
+import dataclasses
 from typing import Any
 
 import equinox as eqx
@@ -16,6 +17,7 @@ from jaxtyping import Array, Float
 
 from .._internal._batching import one_by_one
 from .._internal._implicit import optimal_value
+from .._internal._shapes import Fixed
 from .._internal._special import safe_log
 from ..comparison.delta import extremum, halves_of, search, sources
 from ..comparison.sources import Request, share
@@ -112,25 +114,15 @@ def _attached(
     rest, static = eqx.partition(static, eqx.is_array)
     at = jnp.where(inside, epsilon, 1.0)
     aux = stop_gradient((rest, prepared, left))
-    found = optimal_value(kind(static), value, at, arrays, aux)
+    found = optimal_value(kind(Fixed.of(static)), value, at, arrays, aux)
     return jnp.where(inside, found, value)
 
 
+@dataclasses.dataclass(frozen=True)
 class _AbstractAt(abc.ABC):
     """A comparison at one threshold; equal for equal structures."""
 
-    def __init__(self, static: Any):
-        self.static = static
-        leaves, self.structure = jax.tree.flatten(static)
-        self.key = tuple(leaves)
-
-    def __hash__(self) -> int:
-        return hash((type(self), self.structure, self.key))
-
-    def __eq__(self, other: object) -> bool:
-        if type(other) is not type(self):
-            return False
-        return (self.structure, self.key) == (other.structure, other.key)
+    static: Fixed
 
     @abc.abstractmethod
     def compare(self, args: Any, prepared: Any, epsilon: Array, left: Array) -> Array:
@@ -138,7 +130,7 @@ class _AbstractAt(abc.ABC):
 
     def __call__(self, epsilon: Array, arrays: Any, aux: tuple) -> Array:
         rest, prepared, left = aux
-        args = eqx.combine(arrays, rest, self.static)
+        args = eqx.combine(arrays, rest, self.static.tree())
         fixed = stop_gradient(epsilon)
         # At prior 1/2 there may be a kink, which does not move.
         held = fixed == 0

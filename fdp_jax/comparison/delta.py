@@ -25,6 +25,7 @@ from .._internal._precision import (
     in_float64,
 )
 from .._internal._record import Record
+from .._internal._shapes import Fixed
 from .._internal._show import LOWER, MIDDLE, UPPER
 from ..curves import (
     Bound,
@@ -331,7 +332,7 @@ def attached(
     signs = jnp.asarray([1.0, -1.0])
     signs = jnp.where((at.estimate > 0) & jnp.isfinite(at.epsilon), signs, 0.0)
     aux = rest, prepared, at.epsilon, at.left, signs
-    gaps = _GapsAt(static, weigh)
+    gaps = _GapsAt(Fixed.of(static), weigh)
     if sources(*requests).knows_kinks:
         return known_value(gaps, at.estimate, arrays, stop_gradient(aux))
     objective = _GapAt(gaps)
@@ -344,25 +345,16 @@ def attached(
     return jax.vmap(one)(at.estimate, *aux[2:])
 
 
+@dataclasses.dataclass(frozen=True)
 class _GapsAt:
     """The gaps at some thresholds; equal for equal structures."""
 
-    def __init__(self, static: Any, weigh: Any):
-        self.static, self.weigh = static, weigh
-        leaves, self.structure = jax.tree.flatten(static)
-        self.key = (*leaves, weigh)
-
-    def __hash__(self) -> int:
-        return hash((self.structure, self.key))
-
-    def __eq__(self, other: object) -> bool:
-        if not isinstance(other, _GapsAt):
-            return False
-        return (self.structure, self.key) == (other.structure, other.key)
+    static: Fixed
+    weigh: Any
 
     def __call__(self, arrays: Any, aux: tuple) -> Array:
         rest, prepared, epsilon, left, sign = aux
-        pair = sources(*eqx.combine(arrays, rest, self.static))
+        pair = sources(*eqx.combine(arrays, rest, self.static.tree()))
         finite = jnp.isfinite(epsilon)
         safe = pair.on_kinks(jnp.where(finite, epsilon, 1.0))
         one, other = pair.estimates(prepared, safe, left)
@@ -374,17 +366,11 @@ class _GapsAt:
         return jnp.where(sign != 0, sign * gaps, 0.0)
 
 
+@dataclasses.dataclass(frozen=True)
 class _GapAt:
     """The gap as an objective, at one threshold; equal for equal gaps."""
 
-    def __init__(self, gaps: _GapsAt):
-        self.gaps = gaps
-
-    def __hash__(self) -> int:
-        return hash((_GapAt, self.gaps))
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _GapAt) and self.gaps == other.gaps
+    gaps: _GapsAt
 
     def __call__(self, epsilon: Array, arrays: Any, aux: tuple) -> Float[Array, " 1"]:
         *constants, left, sign = aux

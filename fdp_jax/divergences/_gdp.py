@@ -22,6 +22,7 @@ from .._internal._concrete import known, outside_transformations
 from .._internal._implicit import optimum_or_kink
 from .._internal._precision import Outward, in_float64
 from .._internal._record import Record
+from .._internal._shapes import Fixed
 from ..curves import (
     with_gradient,
 )
@@ -168,28 +169,19 @@ def _regret(loss: ComposedLoss, mu: Array, *, plain: bool) -> Array:
     rest, static = eqx.partition(static, eqx.is_array)
     some = (value > 0) & jnp.isfinite(at)
     aux = stop_gradient((rest, some))
-    return optimum_or_kink(_RegretAt(static), value[None], places[best], arrays, aux)[0]
+    objective = _RegretAt(Fixed.of(static))
+    return optimum_or_kink(objective, value[None], places[best], arrays, aux)[0]
 
 
+@dataclasses.dataclass(frozen=True)
 class _RegretAt:
     """The regret at one threshold, as an objective; equal for equal structures."""
 
-    def __init__(self, static: Any):
-        self.static = static
-        leaves, self.structure = jax.tree.flatten(static)
-        self.key = tuple(leaves)
-
-    def __hash__(self) -> int:
-        return hash((self.structure, self.key))
-
-    def __eq__(self, other: object) -> bool:
-        if not isinstance(other, _RegretAt):
-            return False
-        return (self.structure, self.key) == (other.structure, other.key)
+    static: Fixed
 
     def __call__(self, epsilon: Array, arrays: Any, aux: tuple) -> Float[Array, " 1"]:
         rest, some = aux
-        loss, mu = eqx.combine(arrays, rest, self.static)
+        loss, mu = eqx.combine(arrays, rest, self.static.tree())
         safe = jnp.where(some, mu, 1.0)
         found = regret_at(safe, epsilon, profile(loss, epsilon).estimate)
         return jnp.where(some, found, 0.0)[None]
