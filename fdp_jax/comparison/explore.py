@@ -147,8 +147,11 @@ def _proposed_half(
         _split(q, cells.ravel()).ravel(),
         jax.vmap(_candidates, in_axes=(None, 0))(epsilon, values).ravel(),
     ]
-    crossing = _crossing_cells(gap)
-    size, at = lax.top_k(jnp.where(crossing, q[1:] - q[:-1], -1.0), _CROSSINGS)
+    # Cells whose ends certainly have gaps of different signs.
+    sign = jnp.where(gap.lower > 0, 1, jnp.where(gap.upper < 0, -1, 0))
+    size, at = lax.top_k(
+        jnp.where(sign[1:] * sign[:-1] < 0, q[1:] - q[:-1], -1.0), _CROSSINGS
+    )
     used = size > 0
     found.append(jnp.where(used[:, None], _split(q, at), jnp.inf).ravel())
     ends = gap.estimate[at], gap.estimate[at + 1]
@@ -213,12 +216,6 @@ def _meet(x: Array, y: Array, u: Array, v: Array) -> Array:
     turn = slope[0] - slope[1]
     place = v[0] - y[1] - slope[1] * (u[0] - x[1])
     return x[1] + place / jnp.where(turn == 0, jnp.inf, turn)
-
-
-def _crossing_cells(gap: Interval) -> Array:
-    """Cells whose ends certainly have gaps of different signs."""
-    sign = jnp.where(gap.lower > 0, 1, jnp.where(gap.upper < 0, -1, 0))
-    return sign[1:] * sign[:-1] < 0
 
 
 def _secant(left: Array, right: Array, at_left: Array, at_right: Array) -> Array:

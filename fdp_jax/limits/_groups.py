@@ -12,6 +12,7 @@ from ..curves import AbstractGuarantee
 from ..mechanisms import (
     AbstractMechanism,
     as_number,
+    is_zero,
 )
 from ..tradeoff import AbstractLocation, AbstractTradeOff
 from ..tradeoff.closed import closed_form
@@ -92,7 +93,7 @@ def _scaled(f: AbstractGuarantee, distance: Any) -> AbstractTradeOff | None:
     found = closed_form(f)
     if isinstance(found, AbstractLocation):
         return found.moved(distance)
-    if isinstance(found, tradeoff.ApproxDP) and _is_zero(found.delta0):
+    if isinstance(found, tradeoff.ApproxDP) and is_zero(found.delta0):
         epsilon = as_number(found.epsilon0) * distance
         return tradeoff.ApproxDP(epsilon=epsilon, delta=0.0)
     return None
@@ -102,8 +103,3 @@ def pure_epsilon(f: AbstractGuarantee) -> Any:
     """The epsilon of a guarantee that is known to be pure epsilon-DP, else None."""
     one = _scaled(f, 1.0)
     return one.epsilon0 if isinstance(one, tradeoff.ApproxDP) else None
-
-
-def _is_zero(value: Any) -> bool:
-    number = known(value)
-    return number is not None and bool(number == 0)

@@ -15,6 +15,7 @@ from ._additive import (
 from ._base import (
     AbstractMechanism as AbstractMechanism,
     View as View,
+    one_release as one_release,
     require_mechanism as require_mechanism,
 )
 from ._black_box import (
@@ -35,7 +36,6 @@ from ._discrete import (
     DiscreteLaplace as DiscreteLaplace,
     KaryRandomizedResponse as KaryRandomizedResponse,
     RandomizedResponse as RandomizedResponse,
-    one_release as one_release,
 )
 from ._exact import Exact as Exact, Family as Family
 from ._fields import (
@@ -49,6 +49,7 @@ from ._fields import (
     as_known as as_known,
     as_number as as_number,
     is_one as is_one,
+    is_zero as is_zero,
     parameter as parameter,
     raise_not_set as raise_not_set,
     search_of as search_of,

@@ -19,9 +19,9 @@ from ..losses import (
     GaussianLoss,
     LaplaceLoss,
     LogisticLoss,
-    TwoPointLoss,
 )
-from ._base import AbstractMechanism
+from ._base import AbstractMechanism, one_release
+from ._black_box import AbstractTwoPoint
 from ._exact import Exact, Family
 from ._fields import (
     DELTA,
@@ -290,10 +290,10 @@ class Staircase(AbstractMechanism):
         )
         log_rest = safe_log(rest / (2 * (gamma + small * (1 - gamma))))
         log_p = jnp.stack([log_most, log_rest, log_most - epsilon])
-        return _release(AtomicLoss(log_p, log_p[::-1], epsilon, symmetric=True))
+        return one_release(AtomicLoss(log_p, log_p[::-1], epsilon, symmetric=True))
 
 
-class Tulap(AbstractMechanism):
+class Tulap(AbstractTwoPoint):
     """Adds Tulap noise, the canonical noise of (epsilon, delta)-DP, to one number.
 
     Args:
@@ -325,13 +325,5 @@ class Tulap(AbstractMechanism):
         self.delta0 = _checks.checked_scalar("delta", _checks.probability, delta)
         self.relation = relation
 
-    def exact(self) -> Exact:
-        return Exact(Family.APPROX_DP, (self.epsilon0, self.delta0))
-
-    def loss(self) -> ComposedLoss:
-        return _release(TwoPointLoss(as_float(self.epsilon0), as_float(self.delta0)))
-
-
-def _release(term: AbstractLoss) -> ComposedLoss:
-    """One release of a loss."""
-    return ComposedLoss((term,), (jnp.ones_like(term.loss_range()[0]),), single=True)
+    def _numbers(self):
+        return self.epsilon0, self.delta0

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import equinox as eqx
+import jax.numpy as jnp
 import numpy as np
 
 from .._internal import _checks
@@ -24,7 +25,7 @@ from ..curves import (
     with_attained,
 )
 from ..engines import METHODS
-from ..losses import AUTO, ComposedLoss, Method
+from ..losses import AUTO, AbstractLoss, ComposedLoss, Method
 from ._arithmetic import NoArithmetic
 from ._exact import Exact
 from ._fields import options_of, raise_not_set, unchecked
@@ -409,3 +410,8 @@ class View(_Query):
         if self.direction not in ("both", direction):
             raise AttributeError(f"{direction} is not a part of one direction")
         return dataclasses.replace(self, direction=direction)
+
+
+def one_release(term: AbstractLoss) -> ComposedLoss:
+    """A single release of a loss."""
+    return ComposedLoss((term,), (jnp.ones_like(term.loss_range()[0]),), single=True)

@@ -8,7 +8,7 @@ from jaxtyping import ArrayLike, Real
 
 from .._internal import _checks
 from ..losses import ComposedLoss, LaplaceLoss, LogisticLoss, TwoPointLoss
-from ._base import AbstractMechanism
+from ._base import AbstractMechanism, one_release
 from ._exact import Exact, Family
 from ._fields import (
     DELTA,
@@ -19,7 +19,23 @@ from ._fields import (
 from ._relations import ADD_OR_REMOVE_ONE, relation_field
 
 
-class ApproxDP(AbstractMechanism):
+class AbstractTwoPoint(AbstractMechanism):
+    """A mechanism whose worst pair is that of (epsilon, delta)-DP itself."""
+
+    epsilon0: eqx.AbstractVar[Any]
+
+    def _numbers(self) -> tuple[Any, Any]:
+        """Epsilon and delta."""
+        return self.epsilon0, 0.0
+
+    def exact(self) -> Exact:
+        return Exact(Family.APPROX_DP, self._numbers())
+
+    def loss(self) -> ComposedLoss:
+        return one_release(TwoPointLoss(*map(as_float, self._numbers())))
+
+
+class ApproxDP(AbstractTwoPoint):
     """Any mechanism of which only (epsilon, delta)-DP is known: the worst such pair.
 
     Args:
@@ -48,15 +64,11 @@ class ApproxDP(AbstractMechanism):
         self.delta0 = _checks.checked_scalar("delta", _checks.probability, delta)
         self.relation = relation
 
-    def exact(self) -> Exact:
-        return Exact(Family.APPROX_DP, (self.epsilon0, self.delta0))
-
-    def loss(self) -> ComposedLoss:
-        term = TwoPointLoss(as_float(self.epsilon0), as_float(self.delta0))
-        return ComposedLoss((term,), (jnp.ones_like(term.epsilon),), single=True)
+    def _numbers(self):
+        return self.epsilon0, self.delta0
 
 
-class PureDP(AbstractMechanism):
+class PureDP(AbstractTwoPoint):
     """Any mechanism of which only epsilon-DP is known: randomized response.
 
     Args:
@@ -81,14 +93,6 @@ class PureDP(AbstractMechanism):
     def __init__(self, epsilon: Any, *, relation: Any = ADD_OR_REMOVE_ONE):
         self.epsilon0 = _checks.checked_scalar("epsilon", _checks.nonnegative, epsilon)
         self.relation = relation
-
-    def exact(self) -> Exact:
-        return Exact(Family.APPROX_DP, (self.epsilon0, 0.0))
-
-    def loss(self) -> ComposedLoss:
-        epsilon = as_float(self.epsilon0)
-        term = TwoPointLoss(epsilon, jnp.zeros_like(epsilon))
-        return ComposedLoss((term,), (jnp.ones_like(epsilon),), single=True)
 
 
 class PerfectPrivacy(AbstractMechanism):

@@ -11,9 +11,9 @@ from jaxtyping import Array, ArrayLike, Real
 
 from .._internal import _checks
 from .._internal._logs import LOG_2
-from ..losses import AtomicLoss, ComposedLoss, TwoPointLoss
-from ._base import AbstractMechanism
-from ._exact import Exact, Family
+from ..losses import AtomicLoss, ComposedLoss
+from ._base import AbstractMechanism, one_release
+from ._black_box import AbstractTwoPoint
 from ._fields import (
     EPSILON,
     OPTION,
@@ -34,11 +34,6 @@ _HALF_WIDTH = 1 << 15
 _MOST_INTEGER = 1 << 12
 _REACH = 64.0
 """Scales to either side that are looked at."""
-
-
-def one_release(term: AtomicLoss | TwoPointLoss) -> ComposedLoss:
-    """A single release of a loss."""
-    return ComposedLoss((term,), (jnp.ones_like(term.loss_range()[0]),), single=True)
 
 
 class _IntegerNoise(AbstractMechanism):
@@ -168,7 +163,7 @@ class DiscreteLaplace(_IntegerNoise):
         return one_release(AtomicLoss(log_p, log_p[::-1], rate, symmetric=True))
 
 
-class RandomizedResponse(AbstractMechanism):
+class RandomizedResponse(AbstractTwoPoint):
     """Reports a bit truthfully with odds e^epsilon: pure epsilon-DP, and tight.
 
     Args:
@@ -194,13 +189,6 @@ class RandomizedResponse(AbstractMechanism):
     def __init__(self, epsilon: Any, *, relation: Any = REPLACE_ONE):
         self.epsilon0 = _checks.checked_scalar("epsilon", _checks.nonnegative, epsilon)
         self.relation = relation
-
-    def exact(self) -> Exact:
-        return Exact(Family.APPROX_DP, (self.epsilon0, 0.0))
-
-    def loss(self) -> ComposedLoss:
-        epsilon = as_float(self.epsilon0)
-        return one_release(TwoPointLoss(epsilon, jnp.zeros_like(epsilon)))
 
 
 class KaryRandomizedResponse(AbstractMechanism):

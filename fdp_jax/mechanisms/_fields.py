@@ -110,6 +110,12 @@ def is_one(value: Any) -> bool:
     return number is not None and bool(number == 1)
 
 
+def is_zero(value: Any) -> bool:
+    """Whether a parameter is known, outside any trace, to be 0."""
+    number = known(value)
+    return number is not None and bool(number == 0)
+
+
 def as_known(value: Any) -> float | None:
     """The number of a parameter that is set and known, outside any trace."""
     number = None if value is None else known(value)

@@ -7,8 +7,7 @@ from jaxtyping import Array, Bool, Float
 
 from .._internal._special import safe_log
 from ..losses import AbstractLoss, AtomicLoss, ComposedLoss, TwoPointLoss
-from ._base import AbstractMechanism
-from ._discrete import one_release
+from ._base import AbstractMechanism, one_release
 from ._fields import OPTION
 from ._joint import Shared
 from ._relations import NeighboringRelation

@@ -13,8 +13,7 @@ from jaxtyping import Array, Float, PyTree, Real
 from .._internal import _checks
 from .._internal._hull import lower_hull
 from ..losses import AtomicLoss, ComposedLoss, DensityLoss, DistributionLoss
-from ._base import AbstractMechanism
-from ._discrete import one_release
+from ._base import AbstractMechanism, one_release
 from ._fields import as_float
 from ._relations import ADD_OR_REMOVE_ONE, relation_field
 

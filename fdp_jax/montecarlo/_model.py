@@ -65,17 +65,13 @@ def _most_of_one(model: Model, law: OneOf, factor: Array) -> Array:
 def _by_epoch(columns: AbstractColumns, law: OneOf) -> Array:
     """Products of the places of an epoch, (epochs, places, places)."""
     if law.epochs == 1:
-        return _gram(columns)[None]
+        matrix = columns.matrix  # pyright: ignore[reportAttributeAccessIssue]
+        return (matrix.T @ matrix)[None]
     products = columns.products(law.places)
     place = jnp.arange(law.places)
     start = law.places * jnp.arange(law.epochs)[:, None, None]
     later = jnp.maximum(place[:, None], place)
     return products[jnp.abs(place[:, None] - place), start + later]
-
-
-def _gram(columns: AbstractColumns) -> Array:
-    matrix = columns.matrix  # pyright: ignore[reportAttributeAccessIssue]
-    return matrix.T @ matrix
 
 
 def make_model(

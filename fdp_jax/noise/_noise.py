@@ -21,6 +21,7 @@ from ..curves import (
 )
 from ..mechanisms import (
     as_float,
+    is_zero,
     parameter,
 )
 from ..tradeoff import AbstractTradeOff
@@ -327,14 +328,9 @@ def _log_concave(f: AbstractTradeOff) -> AbstractLaw:
         return _families.DoubleExponentialLaw(f.mu)
     if isinstance(f, tradeoff.Logistic):
         return _families.LogisticLaw(f.mu)
-    if isinstance(f, tradeoff.ApproxDP) and _is_known_zero(f.epsilon0):
+    if isinstance(f, tradeoff.ApproxDP) and is_zero(f.epsilon0):
         return _families.TulapLaw(f.epsilon0, f.delta0)
     raise ValueError(_NO_LOG_CONCAVE.format(type(f).__name__))
-
-
-def _is_known_zero(value: Any) -> bool:
-    number = known(value)
-    return number is not None and bool(number == 0)
 
 
 # ----------------------------------------------------------------- inside float64

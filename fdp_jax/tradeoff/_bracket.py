@@ -101,12 +101,9 @@ def _above(
 
 
 def _double() -> contextlib.AbstractContextManager:
-    return jax.enable_x64(True) if outside_transformations() else _as_it_is()
-
-
-@contextlib.contextmanager
-def _as_it_is():
-    yield
+    return (
+        jax.enable_x64(True) if outside_transformations() else contextlib.nullcontext()
+    )
 
 
 def _reversed(guarantee: AbstractGuarantee) -> AbstractGuarantee | None:
