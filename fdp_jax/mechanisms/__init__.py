@@ -14,6 +14,7 @@ from ._additive import (
 )
 from ._base import (
     AbstractMechanism as AbstractMechanism,
+    AbstractWrapped as AbstractWrapped,
     View as View,
     one_release as one_release,
     require_mechanism as require_mechanism,

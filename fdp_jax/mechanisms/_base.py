@@ -30,7 +30,7 @@ from ._arithmetic import NoArithmetic
 from ._exact import Exact
 from ._fields import options_of, raise_not_set, unchecked
 from ._joint import Shared
-from ._relations import REPLACE_ONE
+from ._relations import REPLACE_ONE, NeighboringRelation
 from ._resolve import has_ladder, resolve
 from ._sampling import Sampling
 
@@ -410,6 +410,22 @@ class View(_Query):
         if self.direction not in ("both", direction):
             raise AttributeError(f"{direction} is not a part of one direction")
         return dataclasses.replace(self, direction=direction)
+
+
+class AbstractWrapped(AbstractMechanism):
+    """Made of another mechanism, whose relation and samplings it has."""
+
+    mechanism: eqx.AbstractVar[Any]
+    _scheme: ClassVar[Sampling | None] = None
+    """The scheme by which it samples itself."""
+
+    @property
+    def relation(self) -> NeighboringRelation:
+        return self.mechanism.relation
+
+    def samplings(self) -> frozenset[Sampling]:
+        own = frozenset() if self._scheme is None else frozenset({self._scheme})
+        return self.mechanism.samplings() | own
 
 
 def one_release(term: AbstractLoss) -> ComposedLoss:

@@ -1,6 +1,6 @@
 """Random allocation: every record in one of t batches of an epoch."""
 
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -11,7 +11,7 @@ from .._internal import _checks
 from .._internal._logs import times
 from .._internal._precision import in_float64
 from ..losses import ComposedLoss, RandomAllocationLoss
-from ._base import AbstractMechanism
+from ._base import AbstractMechanism, AbstractWrapped
 from ._fields import NOISE, Search, as_float, as_known, is_one, parameter
 from ._joint import Shared
 from ._relations import (
@@ -132,7 +132,7 @@ class BegunEpoch(AbstractMechanism):
         return self.epoch.group(size)
 
 
-class SameBatchEpochs(AbstractMechanism):
+class SameBatchEpochs(AbstractWrapped):
     """All epochs together, where a record's batch is the same in each of them.
 
     Sums of a batch over the epochs, weighted by the noise, are sufficient.
@@ -151,13 +151,7 @@ class SameBatchEpochs(AbstractMechanism):
     num_batches: Any
     num_epochs: Any
     whole: bool = eqx.field(static=True, default=True)
-
-    @property
-    def relation(self) -> NeighboringRelation:
-        return self.mechanism.relation
-
-    def samplings(self) -> frozenset[Sampling]:
-        return frozenset({Sampling.RANDOM_ALLOCATION})
+    _scheme: ClassVar = Sampling.RANDOM_ALLOCATION
 
     def shares(self) -> frozenset[Shared]:
         return frozenset({Shared.SAME_BATCH})

@@ -11,7 +11,7 @@ from jaxtyping import Array, ArrayLike, Real
 from .._internal import _checks
 from .._internal._concrete import known
 from ..losses import Alternatives, ComposedLoss, revealed_mixture
-from ._base import AbstractMechanism, require_mechanism
+from ._base import AbstractMechanism, AbstractWrapped, require_mechanism
 from ._composed import Composition
 from ._fields import (
     PROBABILITIES,
@@ -19,11 +19,9 @@ from ._fields import (
     as_float,
 )
 from ._joint import Shared, require_joint
-from ._relations import NeighboringRelation
-from ._sampling import Sampling
 
 
-class RandomRepeat(AbstractMechanism):
+class RandomRepeat(AbstractWrapped):
     """A mechanism run a random number of times; all outputs and the number are told.
 
     The number must not depend on the data (or the outputs).  Then the guarantee is
@@ -102,10 +100,6 @@ class RandomRepeat(AbstractMechanism):
         object.__setattr__(other, "whole", False)
         return other
 
-    @property
-    def relation(self) -> NeighboringRelation:
-        return self.mechanism.relation
-
     def attained(self) -> AbstractMechanism | None:
         inner = self.mechanism.attained()
         if inner is None:
@@ -117,9 +111,6 @@ class RandomRepeat(AbstractMechanism):
 
     def require_many(self, index: int = 0) -> None:
         require_joint((self.mechanism,), (None,), joins=False)
-
-    def samplings(self) -> frozenset[Sampling]:
-        return self.mechanism.samplings()
 
     def releases_once(self) -> bool:
         return False

@@ -2,7 +2,7 @@
 
 import dataclasses
 import math
-from typing import Any
+from typing import Any, ClassVar
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -21,7 +21,7 @@ from ..losses import (
     SubsampledLoss,
 )
 from ._additive import Gaussian
-from ._base import AbstractMechanism, require_mechanism
+from ._base import AbstractMechanism, AbstractWrapped, require_mechanism
 from ._fields import (
     NOISE,
     OPTION,
@@ -47,7 +47,7 @@ from ._sampling import Sampling
 from ._subsampled import require_sampling
 
 
-class PoissonSubsampled(AbstractMechanism):
+class PoissonSubsampled(AbstractWrapped):
     """A mechanism on a random subset in which each record is included independently.
 
     Args:
@@ -77,10 +77,7 @@ class PoissonSubsampled(AbstractMechanism):
     sampling_prob: Real[ArrayLike, ""] | None = parameter(
         "sampling_prob", _checks.probability, RATE, default=None
     )
-
-    @property
-    def relation(self) -> NeighboringRelation:
-        return self.mechanism.relation
+    _scheme: ClassVar = Sampling.POISSON
 
     def __check_init__(self):
         require_mechanism("mechanism", self.mechanism)
@@ -104,9 +101,6 @@ class PoissonSubsampled(AbstractMechanism):
         while isinstance(inner, PoissonSubsampled):
             inner = inner.mechanism
         return isinstance(inner, Gaussian)
-
-    def samplings(self) -> frozenset[Sampling]:
-        return self.mechanism.samplings() | {Sampling.POISSON}
 
     def shares(self) -> frozenset[Shared]:
         return self.mechanism.shares()
@@ -285,6 +279,7 @@ class DPSGD(AbstractMechanism):
     )
     relation: Any = relation_field(ADD_OR_REMOVE_ONE)
     sampling: Any = eqx.field(default=None, kw_only=True)
+    _scheme: ClassVar = Sampling.POISSON
 
     def __check_init__(self):
         if self.sampling is not None:
@@ -327,8 +322,8 @@ class DPSGD(AbstractMechanism):
         return self.has_fractional_powers()
 
     def samplings(self) -> frozenset[Sampling]:
-        scheme = Sampling.POISSON if self.sampling is None else self.sampling.scheme
-        return frozenset({scheme})
+        sampling = self.sampling
+        return frozenset({self._scheme if sampling is None else sampling.scheme})
 
     def releases_once(self) -> bool:
         return False
@@ -397,9 +392,10 @@ class SubsampledGroup(AbstractMechanism):
     sampling_prob: Any = eqx.field(metadata=RATE.metadata)
     size: int = eqx.field(static=True, metadata=OPTION)
     relation: Any = relation_field(ADD_OR_REMOVE_ONE)
+    _scheme: ClassVar = Sampling.POISSON
 
     def samplings(self) -> frozenset[Sampling]:
-        return frozenset({Sampling.POISSON})
+        return frozenset({self._scheme})
 
     def loss(self) -> ComposedLoss:
         noise, prob = as_float(self.noise_multiplier), as_float(self.sampling_prob)

@@ -7,14 +7,13 @@ from jaxtyping import ArrayLike, Real
 from .._internal import _checks
 from .._internal._record import described, sketch
 from ..losses import ComposedLoss
-from ._base import AbstractMechanism, require_mechanism
+from ._base import AbstractMechanism, AbstractWrapped, require_mechanism
 from ._fields import STEPS, parameter
 from ._joint import Shared
-from ._relations import NeighboringRelation
 from ._sampling import AbstractSampling, Sampling
 
 
-class Subsampled(AbstractMechanism):
+class Subsampled(AbstractWrapped):
     """A mechanism run on batches that a sampling scheme draws.
 
     Args:
@@ -51,10 +50,6 @@ class Subsampled(AbstractMechanism):
         if not self.takes_fractions():
             _checks.count("num_steps", self.num_steps)
 
-    @property
-    def relation(self) -> NeighboringRelation:
-        return self.mechanism.relation
-
     def _run(self) -> AbstractMechanism:
         return self.sampling.run(self.mechanism, self.num_steps)
 
@@ -62,8 +57,9 @@ class Subsampled(AbstractMechanism):
         self.mechanism.require_complete()
         self.sampling.require_complete()
 
-    def samplings(self) -> frozenset[Sampling]:
-        return self.mechanism.samplings() | {self.sampling.scheme}
+    @property
+    def _scheme(self) -> Sampling:  # pyright: ignore[reportIncompatibleVariableOverride]
+        return self.sampling.scheme
 
     def releases_once(self) -> bool:
         return False

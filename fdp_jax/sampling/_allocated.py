@@ -1,6 +1,6 @@
 """An epoch in which every record takes part in some of t steps, of any release."""
 
-from typing import Any
+from typing import Any, ClassVar
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -8,8 +8,8 @@ import jax.numpy as jnp
 from ..losses import ComposedLoss, dominated, dominating
 from ..mechanisms import (
     AbstractMechanism,
+    AbstractWrapped,
     Gaussian,
-    NeighboringRelation,
     Sampling,
     as_float,
     gaussian_epoch,
@@ -17,7 +17,7 @@ from ..mechanisms import (
 )
 
 
-class AllocatedEpoch(AbstractMechanism):
+class AllocatedEpoch(AbstractWrapped):
     """One epoch of t releases, of which k, uniformly random, have the record.
 
     Let (P0, Q0) dominate a step without and with the record, whatever was released
@@ -38,13 +38,7 @@ class AllocatedEpoch(AbstractMechanism):
     participations: int = eqx.field(static=True, default=1)
     evenly: bool = eqx.field(static=True, default=False)
     """Whether t is known to be a multiple of k."""
-
-    @property
-    def relation(self) -> NeighboringRelation:
-        return self.mechanism.relation
-
-    def samplings(self) -> frozenset[Sampling]:
-        return self.mechanism.samplings() | {Sampling.RANDOM_ALLOCATION}
+    _scheme: ClassVar = Sampling.RANDOM_ALLOCATION
 
     def releases_once(self) -> bool:
         return self.participations == 1

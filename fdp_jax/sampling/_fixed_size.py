@@ -31,6 +31,7 @@ from ..mechanisms import (
     REPLACE_ONE,
     AbstractMechanism,
     AbstractSampling,
+    AbstractWrapped,
     Composition,
     Gaussian,
     NeighboringRelation,
@@ -183,18 +184,12 @@ def batch_share(batch_size: Any, dataset_size: Any) -> Any:
     return _checks.probability("batch_size / dataset_size", batch_size / dataset_size)
 
 
-class _Step(AbstractMechanism):
+class _Step(AbstractWrapped):
     """One release of a batch of a fixed size."""
 
     mechanism: AbstractMechanism
     sampling_prob: Any
-
-    @property
-    def relation(self) -> NeighboringRelation:
-        return self.mechanism.relation
-
-    def samplings(self) -> frozenset[Sampling]:
-        return self.mechanism.samplings() | {Sampling.FIXED_SIZE}
+    _scheme: ClassVar = Sampling.FIXED_SIZE
 
     def _released(self) -> tuple[Array, Array]:
         """Whether anything is, and a probability that is safe to evaluate."""

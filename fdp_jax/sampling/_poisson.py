@@ -98,23 +98,19 @@ def poisson_step(
 
 
 class _CyclicStep(PoissonSubsampled):
-    def samplings(self) -> frozenset[Sampling]:
-        return self.mechanism.samplings() | {Sampling.CYCLIC_POISSON}
+    _scheme: ClassVar = Sampling.CYCLIC_POISSON
 
 
 class _CyclicReplacement(DPSGD):
-    def samplings(self) -> frozenset[Sampling]:
-        return frozenset({Sampling.CYCLIC_POISSON})
+    _scheme: ClassVar = Sampling.CYCLIC_POISSON
 
 
 class _UserStep(PoissonSubsampled):
-    def samplings(self) -> frozenset[Sampling]:
-        return self.mechanism.samplings() | {Sampling.USERS}
+    _scheme: ClassVar = Sampling.USERS
 
 
 class _UserReplacement(DPSGD):
-    def samplings(self) -> frozenset[Sampling]:
-        return frozenset({Sampling.USERS})
+    _scheme: ClassVar = Sampling.USERS
 
 
 _STEPS = {Sampling.CYCLIC_POISSON: _CyclicStep, Sampling.USERS: _UserStep}

@@ -14,6 +14,7 @@ from ..mechanisms import (
     REPLACE_ONE,
     AbstractMechanism,
     AbstractSampling,
+    AbstractWrapped,
     Composition,
     Gaussian,
     NeighboringRelation,
@@ -105,18 +106,12 @@ class ShuffledEpochs(AbstractSampling):
         return num_records / as_number(self.num_batches)
 
 
-class _Epoch(AbstractMechanism):
+class _Epoch(AbstractWrapped):
     """One epoch: whatever is released, a record enters it once."""
 
     mechanism: AbstractMechanism
     num_batches: Any
-
-    @property
-    def relation(self) -> NeighboringRelation:
-        return self.mechanism.relation
-
-    def samplings(self) -> frozenset[Sampling]:
-        return self.mechanism.samplings() | {Sampling.SHUFFLED}
+    _scheme: ClassVar = Sampling.SHUFFLED
 
     def attained(self) -> AbstractMechanism | None:
         return _LargestBatch.unchecked(

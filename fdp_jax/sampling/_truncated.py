@@ -25,6 +25,7 @@ from ..mechanisms import (
     REPLACE_ONE,
     AbstractMechanism,
     AbstractSampling,
+    AbstractWrapped,
     Composition,
     Gaussian,
     NeighboringRelation,
@@ -146,18 +147,12 @@ def _truncation(prob: Any, most: Any, records: Any) -> tuple[Array, Array, Array
     return jnp.where(cut, full, 0), jnp.where(cut, share, 0), error
 
 
-class _TruncatedStep(AbstractMechanism):
+class _TruncatedStep(AbstractWrapped):
     """One release of such a batch."""
 
     mechanism: Gaussian
     sampling: TruncatedPoisson
-
-    @property
-    def relation(self) -> NeighboringRelation:
-        return self.mechanism.relation
-
-    def samplings(self) -> frozenset[Sampling]:
-        return frozenset({Sampling.TRUNCATED_POISSON})
+    _scheme: ClassVar = Sampling.TRUNCATED_POISSON
 
     def _group(self, size):
         raise ValueError(

@@ -110,5 +110,4 @@ class UserLevel(AbstractSampling):
 
 
 class _Examples(SubsampledGroup):
-    def samplings(self) -> frozenset[Sampling]:
-        return frozenset({Sampling.EXAMPLES})
+    _scheme: ClassVar = Sampling.EXAMPLES
