@@ -99,12 +99,16 @@ def delta_divergence(a: Any, b: Any) -> DeltaDivergence:
         Kaissis et al. (2024), Definition 1, Theorem 2 and Corollaries 1 and 2.
     """
     requests = comparable(a, b)
-    found = _divergence(*(r.resolved() for r in requests), **_options())
+    found = _divergence(
+        *(r.resolved() for r in requests), plain=outside_transformations()
+    )
     if _may_be_closer(found):
         again = tuple(r.again() for r in requests)
         if all(x is y for x, y in zip(again, requests, strict=True)):
             return found
-        other = _divergence(*(r.resolved() for r in again), **_options())
+        other = _divergence(
+            *(r.resolved() for r in again), plain=outside_transformations()
+        )
         if float(_width(other.value)) < float(_width(found.value)):
             found = other
     return found
@@ -145,12 +149,6 @@ def symmetrized_divergence(
     """
     bound = one_end(bound)
     return delta_divergence(a, b).symmetrized.pick(bound, upper_is_pessimistic=True)
-
-
-def _options() -> dict[str, bool]:
-    return {
-        "plain": outside_transformations(),
-    }
 
 
 # ----------------------------------------------------------------- inside the program

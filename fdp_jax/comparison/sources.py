@@ -139,10 +139,8 @@ class EngineSource(AbstractSource):
             lambda p: engines.log_delta_from(self.loss, p, epsilon[None]).estimate[0],
             prepared,
         )
-        if len(self.directions) == 2:
-            index = jnp.where(left, 1, 0)
-        else:
-            index = jnp.argmax(known)
+        two = len(self.directions) == 2
+        index = jnp.where(left, 1, 0) if two else jnp.argmax(known)
         chosen = jax.tree.map(lambda x: x[index], prepared)
         found = engines.log_delta_estimate(self.loss, chosen, epsilon)
         return share(epsilon) * jnp.exp(found)
@@ -151,14 +149,10 @@ class EngineSource(AbstractSource):
         loss = self.loss
         if not loss.single:
             return jnp.zeros(0, loss.counts[0].dtype)
-        found, masses = [], []
-        for term in loss.terms:
-            atoms = term.atoms()
-            found.append(jnp.abs(atoms.loss))
-            masses.append(atoms.log_mass)
-        places = jnp.concatenate(found)
-        count = min(_MOST_KINKS, places.size)
-        _, best = lax.top_k(stop_gradient(jnp.concatenate(masses)), count)
+        atoms = [term.atoms() for term in loss.terms]
+        places = jnp.concatenate([jnp.abs(each.loss) for each in atoms])
+        masses = jnp.concatenate([each.log_mass for each in atoms])
+        _, best = lax.top_k(stop_gradient(masses), min(_MOST_KINKS, places.size))
         return places[best]
 
     @property

@@ -388,6 +388,4 @@ def _log_cosh(x: Array) -> Array:
 
 
 def _as_tradeoff(f: AbstractGuarantee) -> tradeoff.AbstractTradeOff:
-    if isinstance(f, tradeoff.AbstractTradeOff):
-        return f
-    return tradeoff.TradeOff.of(f)
+    return f if isinstance(f, tradeoff.AbstractTradeOff) else tradeoff.TradeOff.of(f)

@@ -204,7 +204,7 @@ def rounds(num_steps: Any, length: Any) -> Any:
     if num_steps is None or length is None:
         return None
     whole, begun = whole_rounds(num_steps, length)
-    return _added(whole, begun)
+    return whole + begun if as_known(whole) is not None else _added(whole, begun)
 
 
 def whole_rounds(num_steps: Any, length: Any) -> tuple[Any, Any]:
@@ -223,12 +223,6 @@ def _whole_rounds(num_steps: Any, length: Any) -> tuple[Any, Any]:
     return whole, jnp.where(num_steps > whole * length, 1.0, 0.0)
 
 
-def _added(whole: Any, begun: Any) -> Any:
-    if as_known(whole) is not None:
-        return whole + begun
-    return _added_traced(whole, begun)
-
-
 @in_float64(cast_out=False)
-def _added_traced(whole: Any, begun: Any) -> Any:
+def _added(whole: Any, begun: Any) -> Any:
     return whole + begun

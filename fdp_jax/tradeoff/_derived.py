@@ -7,7 +7,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jax.lax import stop_gradient
-from jaxtyping import Array, ArrayLike, Float, Real
+from jaxtyping import Array, ArrayLike, Real
 
 from .. import mechanisms
 from .._internal import _checks
@@ -119,9 +119,9 @@ class Subsampled(AbstractTradeOff):
         slip = LOG_OPERATIONS * (1 + jnp.abs(jnp.log(share)) + size / gap)
         slip = stop_gradient(jnp.minimum(slip, 1e3))
         places = jnp.stack([place - slip, place, place + slip])
+        found = jax.vmap(lambda x: point_at(self.tradeoff, x))(places)
         left, middle, right = (
-            jax.tree.map(lambda x, i=i: x[i], jax.vmap(self._point_at)(places))
-            for i in range(3)
+            jax.tree.map(lambda x, i=i: x[i], found) for i in range(3)
         )
         falling = lambda a, b, c: Interval(c.lower, b.estimate, a.upper)
         return Point(
@@ -129,9 +129,6 @@ class Subsampled(AbstractTradeOff):
             falling(right.log_reverse, middle.log_reverse, left.log_reverse),
             falling(right.log_rest, middle.log_rest, left.log_rest),
         )
-
-    def _point_at(self, epsilon: Array) -> Point:
-        return point_at(self.tradeoff, epsilon)
 
     def _rates(self, log_alpha, log_tnr):
         log_share, log_rest = self._logs()
@@ -208,12 +205,9 @@ class Mixture(AbstractTradeOff):
                 f"{len(self.tradeoffs)} and {self.probs.shape[0]}"
             )
 
-    def _log_weights(self) -> Float[Array, " k"]:
-        probs = as_float(self.probs)
-        return safe_log(probs / jnp.sum(probs))
-
     def _mean(self, parts: list[Interval]) -> Interval:
-        weights = self._log_weights()
+        probs = as_float(self.probs)
+        weights = safe_log(probs / jnp.sum(probs))
         total = times(parts[0], weights[0])
         for part, weight in zip(parts[1:], weights[1:], strict=True):
             total = add(total, times(part, weight))
@@ -302,7 +296,9 @@ class Group(AbstractTradeOff):
                 Interval(tpr.lower[0], tpr.estimate[1], tpr.upper[2]),
             )
 
-        return _repeated(once, start, times)
+        # A scan: it is compiled once.
+        step = lambda state, _: (once(state), None)
+        return jax.lax.scan(step, start, None, length=times)[0]
 
     def _slopes(self, place: Array) -> Array:
         """Log-slopes at the stages, from logit alpha; estimates."""
@@ -403,12 +399,6 @@ class Group(AbstractTradeOff):
 
 
 _PLACES = 700.0
-
-
-def _repeated(once: Any, start: Rates, times: int) -> Rates:
-    """A function applied several times, compiled once."""
-    step = lambda state, _: (once(state), None)
-    return jax.lax.scan(step, start, None, length=times)[0]
 
 
 def _total(parts: Interval) -> Interval:
