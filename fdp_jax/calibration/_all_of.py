@@ -7,6 +7,7 @@ import jax.numpy as jnp
 
 from ..engines import Interval
 from ..losses import ComposedLoss
+from ..mechanisms import AbstractRenyi
 from ._targets import AbstractTarget, Margin
 
 
@@ -39,7 +40,11 @@ class AllOf(AbstractTarget):
     def binds(self):
         return ("active",)
 
-    def margin(self, loss: ComposedLoss) -> Margin:
+    @property
+    def of_profile(self):
+        return all(target.of_profile for target in self.targets)
+
+    def margin(self, loss: ComposedLoss | AbstractRenyi) -> Margin:
         each = [target.margin(loss).excess for target in self.targets]
         stacked = jax.tree.map(lambda *x: jnp.stack(x), *each)
         # What cannot be evaluated counts as worst.

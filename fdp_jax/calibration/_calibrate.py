@@ -22,7 +22,7 @@ from ..curves import (
 )
 from ..levy import LevyTriplet
 from ..losses import AUTO, Method
-from ..mechanisms import AbstractMechanism, View, require_mechanism
+from ..mechanisms import AbstractMechanism, AbstractRenyi, View, require_mechanism
 from ._calibration import Calibration
 from ._require import require_target
 from ._solved import Excess, found_for, in_single, loss_of, made_ready
@@ -35,7 +35,7 @@ _LARGEST_GROUP = 64
 @explained
 @ahead_of_time
 def calibrate(
-    mechanism: AbstractMechanism | View,
+    mechanism: AbstractMechanism | AbstractRenyi | View,
     target: AbstractTarget,
     *,
     solve_for: Selector,
@@ -52,7 +52,8 @@ def calibrate(
             is ignored.  Or its `.using(engine)`, which then answers.  Otherwise, where
             the spectral engine can certify a loose value only (rare participation and
             little noise), the grid is asked as well, but not under `jax.grad` and
-            `jax.vmap` by themselves.
+            `jax.vmap` by themselves.  Or a guarantee by Renyi divergences, `ZCDP` and
+            its compositions, for targets of the privacy profile.
         target: Of `fdp_jax.targets`.
         solve_for: The parameter: its name ("noise_multiplier": the least noise;
             "sampling_prob", "num_steps": the largest), its path where there are several
@@ -104,17 +105,27 @@ def calibrate(
     method = AUTO
     if isinstance(mechanism, View) and mechanism.direction == "both":
         mechanism, method = mechanism.mechanism, mechanism.method
-    mechanism = require_mechanism("mechanism", mechanism)
-    require_target(target).require_relation(mechanism.relation)
+    require_target(target)
+    if isinstance(mechanism, AbstractRenyi):
+        if not target.of_profile or solve_for == "size":
+            raise TypeError(
+                "guarantees by Renyi divergences are calibrated to ApproxDP, Advantage "
+                f"or BayesError, not for groups: got {type(target).__name__} and "
+                f"solve_for = {solve_for!r}"
+            )
+    else:
+        mechanism = require_mechanism("mechanism", mechanism)
+        target.require_relation(mechanism.relation)
     inside, allowed = in_full(target.reachable)
     if not is_traced(inside) and not bool(inside):
         raise UnreachableTarget(
             f"target {target.describe()} is out of reach: {allowed}"
         )
-    if solve_for == "size":
-        return _largest_group(mechanism, target, method)
-    if isinstance(solve_for, str) and within is None and not whole:
-        rescaled = mechanism.rescaled(solve_for)
+    if isinstance(solve_for, str) and isinstance(mechanism, AbstractMechanism):
+        if solve_for == "size":
+            return _largest_group(mechanism, target, method)
+        plain = within is None and not whole
+        rescaled = mechanism.rescaled(solve_for) if plain else None
         if rescaled is not None:
             return _in_other_unit(mechanism, target, solve_for, method, *rescaled)
     unknown = find_unknown(mechanism, solve_for, within=within, whole=whole)

@@ -7,7 +7,7 @@ from .._internal._record import Record
 from .._internal._show import members
 from .._internal._text import round_down, round_up
 from ..curves import Status
-from ..mechanisms import AbstractMechanism
+from ..mechanisms import AbstractMechanism, AbstractRenyi
 from ._targets import AbstractTarget
 
 
@@ -20,7 +20,7 @@ class Calibration(Record):
 
     value: Float[Array, ""]
     """The parameter, or the common factor of several; NaN if there is none."""
-    mechanism: AbstractMechanism
+    mechanism: AbstractMechanism | AbstractRenyi
     """The mechanism with the value put in."""
     target: AbstractTarget
     status: Int[Array, ""] = eqx.field(metadata=members(Status))
@@ -44,11 +44,13 @@ class Calibration(Record):
             return (
                 f"no {self.solve_for} could be certified for {self.target.describe()}"
             )
-        relation = self.mechanism.relation.value.replace("_", " ")
+        # What is known by Renyi divergences alone states no relation.
+        stated = getattr(self.mechanism, "relation", None)
+        relation = "" if stated is None else f"{stated.value.replace('_', ' ')}, "
         private_side = round_up if float(self.leaks) < 0 else round_down
         end = " (the end of the range searched)" if bool(self.at_end) else ""
         return (
-            f"{self.target.describe()}, {relation}, "
+            f"{self.target.describe()}, {relation}"
             f"{self.solve_for} = {private_side(float(self.value), 10)}{end}, "
             "certified upper bound"
         )

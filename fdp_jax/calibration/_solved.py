@@ -35,7 +35,7 @@ from ..curves import (
     with_gradient,
 )
 from ..losses import AUTO, ComposedLoss, Method
-from ..mechanisms import AbstractMechanism, is_repeated
+from ..mechanisms import AbstractMechanism, AbstractRenyi, is_repeated
 from ._engines import by_contour, can_split, has_grid_too, needs_no_splitting
 from ._search import solve
 from ._targets import AbstractTarget, Margin
@@ -98,14 +98,18 @@ def _best(
 ) -> Solved:
     """The riskier of what the engines can certify, where more than one is asked."""
     ready = made_ready(target)
+    by_renyi = isinstance(mechanism, AbstractRenyi)
+    known_steps = not (by_renyi or unknown.factor)
     ask = functools.partial(
         _solve,
         mechanism,
         ready,
         unknown=unknown,
         single=jnp.asarray(float_dtype() == np.float32),
-        repeated=not unknown.factor and is_repeated(mechanism.known_steps()),
+        repeated=known_steps and is_repeated(mechanism.known_steps()),
     )
+    if by_renyi:
+        return ask(method=method)
     looks = evaluates_at_once()
     if (
         looks
@@ -198,11 +202,15 @@ class Excess:
     ) -> Margin:
         mechanism, target = args
         mechanism = self.unknown.put(mechanism, value)
+        if isinstance(mechanism, AbstractRenyi):
+            return target.margin(mechanism)
         return target.margin(loss_of(mechanism, self.method, self.repeated))
 
     def rough(self, t: Array, args: tuple[AbstractMechanism, AbstractTarget]) -> Array:
         """A cheap approximation: saddle points instead of contour integrals."""
         mechanism, target = args
+        if isinstance(mechanism, AbstractRenyi):
+            return self(t, args, ())
         loss = self.unknown.put(mechanism, self.unknown.at(t)).loss()
 
         def at(epsilon: Array) -> Array:

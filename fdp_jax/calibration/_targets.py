@@ -30,6 +30,7 @@ from ..curves import (
 )
 from ..engines import Interval
 from ..losses import ComposedLoss
+from ..mechanisms import AbstractRenyi
 
 _T = TypeVar("_T")
 
@@ -77,9 +78,17 @@ class AbstractTarget(Record):
         """Whether one query shows whether it is met, see `asked`."""
         return False
 
+    @property
+    def of_profile(self) -> bool:
+        """Whether the privacy profile alone shows whether it is met."""
+        return False
+
     @abc.abstractmethod
-    def margin(self, loss: ComposedLoss) -> Margin:
-        """The certified margin of a loss, in float64."""
+    def margin(self, loss: Any) -> Margin:
+        """The certified margin of a `ComposedLoss`, in float64.
+
+        If a profile shows it (`of_profile`), of an `AbstractRenyi` as well.
+        """
 
     def asked(self, mechanism: AbstractGuarantee) -> tuple[Bounds, Array] | None:
         """The query that shows whether a mechanism meets it, and whether it does.
@@ -129,6 +138,10 @@ class _AbstractProfileTarget(AbstractTarget):
     """A target that is an upper bound of delta at one threshold."""
 
     @property
+    def of_profile(self):
+        return True
+
+    @property
     def at_one_point(self):
         return True
 
@@ -136,9 +149,12 @@ class _AbstractProfileTarget(AbstractTarget):
     def _point(self) -> tuple[Array, Array, Array]:
         """The threshold, and the logarithms of delta and of 1 - delta there."""
 
-    def margin(self, loss: ComposedLoss) -> Margin:
+    def margin(self, loss: ComposedLoss | AbstractRenyi) -> Margin:
         epsilon, log_delta, log_rest = self._point()
-        found = profile_at(loss, signs_of(loss, "both"), epsilon)
+        if isinstance(loss, AbstractRenyi):
+            found = loss._profile(epsilon)
+        else:
+            found = profile_at(loss, signs_of(loss, "both"), epsilon)
         goal = log_delta - log_rest
         excess = _logit(found.log_delta, found.log_rest).map(lambda x: x - goal)
         # So much that the certified epsilon at this delta does not exceed the target.
@@ -313,7 +329,7 @@ class _AbstractRateTarget(AbstractTarget):
     def _rates(self) -> tuple[Array, Array, Array]:
         """The type I error, and the logarithms of the power and of its complement."""
 
-    def margin(self, loss: ComposedLoss) -> Margin:
+    def margin(self, loss: Any) -> Margin:
         alpha, log_power, log_beta = self._rates()
         found = optimal_rates(loss, signs_of(loss, self.direction), alpha)
         goal = log_power - log_beta

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array
 
-from ..mechanisms import AbstractMechanism, RandomRepeat, Search, search_of
+from ..mechanisms import RandomRepeat, Search, search_of
 
 Selector = str | Callable[[Any], Any]
 
@@ -56,7 +56,7 @@ class Unknown:
         """The t of a value."""
         return jnp.log(value) if self.lowest > 0 else value
 
-    def put(self, mechanism: AbstractMechanism, value: Any) -> AbstractMechanism:
+    def put(self, mechanism: Any, value: Any) -> Any:
         """The mechanism with a value of the unknown put in."""
         leaves, structure = _flatten(mechanism)
         for place, cap in zip(self.leaves, self.caps, strict=True):
@@ -68,13 +68,13 @@ class Unknown:
         found = jax.tree.unflatten(structure, leaves)
         return _with_fractions(found) if self.counts else found
 
-    def left_open(self, mechanism: AbstractMechanism) -> AbstractMechanism:
+    def left_open(self, mechanism: Any) -> Any:
         """The mechanism without the value that a search replaces."""
         return mechanism if self.factor else self.put(mechanism, None)
 
 
 def find_unknown(
-    mechanism: AbstractMechanism,
+    mechanism: Any,
     solve_for: Selector,
     *,
     within: tuple[float, float] | None = None,
@@ -149,7 +149,7 @@ def _is_open(x: Any) -> bool:
     return x is None
 
 
-def _flatten(mechanism: AbstractMechanism) -> tuple[list[Any], Any]:
+def _flatten(mechanism: Any) -> tuple[list[Any], Any]:
     return jax.tree.flatten(mechanism, is_leaf=_is_open)
 
 
@@ -171,9 +171,7 @@ def _last_name(keys: tuple[str | int, ...]) -> str:
     return next((k for k in reversed(keys) if isinstance(k, str)), "")
 
 
-def _by_name(
-    mechanism: AbstractMechanism, paths: list[tuple[str | int, ...]], name: str
-) -> int:
+def _by_name(mechanism: Any, paths: list[tuple[str | int, ...]], name: str) -> int:
     """The one leaf whose path is, or ends with, the name given."""
     wanted = name.replace("[", ".").replace("]", "")
     exact = [i for i, keys in enumerate(paths) if _dotted(keys) == wanted]
@@ -199,7 +197,7 @@ def _by_name(
 
 
 def _by_selector(
-    mechanism: AbstractMechanism, count: int, where: Callable[[Any], Any]
+    mechanism: Any, count: int, where: Callable[[Any], Any]
 ) -> tuple[int, ...]:
     """The leaves that a function of the mechanism selects."""
     _, structure = _flatten(mechanism)
@@ -232,7 +230,7 @@ def _declared(mechanism: Any, path: tuple[str | int, ...]) -> Search:
     return search_of(owner, _last_name(path)) if owner is not None else Search()
 
 
-def _with_fractions(mechanism: AbstractMechanism) -> AbstractMechanism:
+def _with_fractions(mechanism: Any) -> Any:
     """The mechanism, its random numbers of releases no longer known to be whole."""
     is_random = lambda part: isinstance(part, RandomRepeat)
     changed = lambda part: part.with_fractions() if is_random(part) else part

@@ -16,12 +16,8 @@ from ..curves import (
     elementwise,
 )
 from ..losses import ComposedLoss
-from .log_moment import (
-    counted,
-    directions,
-    finite_mass,
-    loss_and_direction,
-)
+from ..losses.log_moment import counted, directions, finite_mass
+from .log_moment import loss_and_direction
 
 _FARTHEST = 40.0
 

@@ -14,8 +14,9 @@ from .._internal._precision import in_float64
 from .._internal._quadrature import between
 from ..curves import Subject
 from ..losses import ComposedLoss
+from ..losses.log_moment import directions, largest_finite
 from ..tradeoff import AbstractTradeOff
-from .log_moment import directions, largest_finite, resolved
+from .log_moment import resolved
 
 _FARTHEST, _HALVINGS, _NODES = 230.0, 36, 20
 _SIDE = 1e-15

@@ -28,9 +28,7 @@ from ..curves import (
 )
 from ..losses import ComposedLoss
 from .gaussian_fit import closer, effort, fitted, profile, regret_at, regret_end
-from .log_moment import (
-    resolved,
-)
+from .log_moment import resolved
 
 _LISTED_ASIDE = 1e-12
 """The least delta for which counts are listed."""

@@ -23,17 +23,9 @@ from ..curves import (
     one_end,
 )
 from ..losses import ComposedLoss
+from ..losses.log_moment import directions, divergence, finite_mass, normalized
 from ..mechanisms import RenyiDP
-from .log_moment import (
-    directions,
-    finite_mass,
-    largest_finite,
-    log_unseen,
-    loss_and_direction,
-    normalized,
-    oriented,
-    shared_by,
-)
+from .log_moment import loss_and_direction, shared_by
 
 _ORDERS = (
     *(1 + tenths / 10 for tenths in range(1, 100)),
@@ -104,30 +96,10 @@ def divergences_of(
 
     def one(order: Array) -> Array:
         return jnp.max(
-            jnp.stack([_divergence(loss, s, order) for s in directions(direction)])
+            jnp.stack([divergence(loss, s, order) for s in directions(direction)])
         )
 
     return elementwise(one, order)
-
-
-def _divergence(loss: ComposedLoss, sign: float, order: Array) -> Array:
-    mass = finite_mass(loss, sign)
-    certain = mass.included == 0
-    limit = jnp.isposinf(order)
-    t = jnp.where(limit, 2.0, order)
-    value = t * normalized(loss, oriented(sign, t))
-    most = largest_finite(loss, sign)
-    value = jnp.where(limit, most + mass.included, value)
-    # At high orders the outputs that are not looked at may matter.
-    unseen = log_unseen(loss, sign) + (t - 1) * jnp.where(jnp.isfinite(most), most, 0)
-    matters = (unseen > (t - 1) * value - 30) & (t > 1)
-    matters = matters | (limit & ~jnp.isneginf(unseen))
-    value = jnp.where(stop_gradient(matters), jnp.inf, value)
-    # Mass that Q has alone makes the divergence infinite from order 1 on.
-    below = t < 1
-    odds = t / (1 - jnp.where(below, t, 0.0))
-    charge = jnp.where(below, -odds * jnp.where(certain, 0, mass.included), jnp.inf)
-    return value - mass.base + jnp.where(certain, 0.0, charge)
 
 
 @explained

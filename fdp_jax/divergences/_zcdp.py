@@ -13,16 +13,16 @@ from ..curves import (
     with_gradient,
 )
 from ..losses import ComposedLoss
-from .log_moment import (
+from ..losses.log_moment import (
     counted,
     directions,
     finite_mass,
     log_moment_tail,
     log_unseen,
-    loss_and_direction,
     normalized,
     oriented,
 )
+from .log_moment import loss_and_direction
 
 _FIRST, _LAST = -14.0, 14.0
 _COARSE, _FINE = 113, 65

@@ -15,12 +15,7 @@ from .._internal._special import log_ndtri, ndtri_from_logs, safe_log
 from ..curves import Bounds, Subject
 from ..engines import Interval
 from ..losses import ComposedLoss, GaussianForm
-from .log_moment import (
-    counted,
-    finite_mass,
-    largest_finite,
-    log_unseen,
-)
+from ..losses.log_moment import counted, finite_mass, largest_finite, log_unseen
 
 _ROUNDS = 2
 _PEAKS = 4

@@ -4,7 +4,6 @@ import functools
 import math
 from typing import Any
 
-from ..mechanisms import AbstractMechanism
 from ._from_event import UnsupportedEvent, read
 from ._library import library, public, relation_of
 from ._steps import Steps
@@ -23,7 +22,7 @@ def accountant_class() -> type:
             fdp.interop.FdpAccountant, make_event, target_epsilon, target_delta
         )
 
-    It supports what `from_dp_event` does, but for ZCDpEvent.
+    It supports what `from_dp_event` does.
 
     Returns:
         The class, which `fdp_jax.interop.FdpAccountant` is too.
@@ -50,7 +49,7 @@ def accountant_class() -> type:
 
         def _maybe_compose(self, event: Any, count: int, do_compose: bool) -> Any:
             try:
-                steps = list(_mechanisms(event, self._steps.relation))
+                steps = list(read(event, self._steps.relation))
             except UnsupportedEvent as error:
                 return self.CompositionErrorDetails(error.event, error.missing)
             if do_compose:
@@ -59,7 +58,7 @@ def accountant_class() -> type:
             return None
 
         @property
-        def mechanism(self) -> AbstractMechanism:
+        def mechanism(self) -> Any:
             """The mechanism that all events so far are together."""
             if self._mechanism is None:
                 self._mechanism = self._steps.mechanism()
@@ -85,24 +84,3 @@ def accountant_class() -> type:
 
 
 _THEIR_NAMES = {"ZERO_OUT": "REPLACE_SPECIAL"}
-
-
-def _mechanisms(event: Any, relation: Any) -> Any:
-    """The steps of an event, of which more than Renyi divergences must be known."""
-    for step, count in read(event, relation):
-        if not isinstance(step, AbstractMechanism):
-            kind = library("FdpAccountant").ZCDpEvent
-            raise UnsupportedEvent(
-                _first(event, kind),
-                "it composes only with its like: from_dp_event takes trees of these",
-            )
-        yield step, count
-
-
-def _first(event: Any, kind: type) -> Any:
-    """The first event of a kind in a tree."""
-    if isinstance(event, kind):
-        return event
-    parts = getattr(event, "events", [getattr(event, "event", None)])
-    found = (_first(part, kind) for part in parts if part is not None)
-    return next((part for part in found if part is not None), None)

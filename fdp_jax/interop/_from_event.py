@@ -14,19 +14,23 @@ from ..mechanisms import (
     DPSGD,
     ZCDP,
     AbstractMechanism,
+    ApproxDP,
     BlatantNonPrivacy,
+    DiscreteGaussian,
     DiscreteLaplace,
+    ExponentialMechanism,
     Gaussian,
     KaryRandomizedResponse,
     Laplace,
     MixtureOfGaussians,
     NeighboringRelation,
+    PermuteAndFlip,
     PoissonSubsampled,
     RandomizedResponse,
     RenyiDP,
     Subsampled,
 )
-from ..sampling import FixedSize, TruncatedPoisson
+from ..sampling import FixedSize, RandomAllocation, TruncatedPoisson
 from ._library import is_event, name_of, relation_of
 from ._steps import Step, Steps, whole
 
@@ -70,8 +74,12 @@ def from_dp_event(
       `sampling.TruncatedPoisson`, by a pair that is tighter than dp_accounting's;
     - Composed and SelfComposed are a run of `DPSGD`, a composition, or an `Accountant`
       of more than four different steps;
-    - ZCDp is `ZCDP`, with an offset xi `RenyiDP` at 256 orders; it is composed with its
-      like alone.
+    - ZCDp is `ZCDP`, with an offset xi `RenyiDP` at 256 orders;
+    - EpsilonDelta, ExponentialMechanism and PermuteAndFlip are `ApproxDP` and those of
+      their names; DiscreteGaussian is so in one dimension, else of the `ZCDP` of the
+      Gaussian one (Canonne, Kamath and Steinke 2020, Theorem 14);
+    - RandomAllocation of a Gaussian is an epoch of `DPSGD` with
+      `sampling.RandomAllocation`, not under REPLACE_ONE.
 
     Equal steps are counted together.  Whatever has no noise, or tells the records of a
     sample, counts as telling the record, as with dp_accounting.
@@ -82,8 +90,8 @@ def from_dp_event(
             package or of dp_accounting, whose REPLACE_SPECIAL is ZERO_OUT.
 
     Returns:
-        A mechanism (for trees of ZCDpEvents alone a guarantee by Renyi divergences)
-        with the guarantee of the event.
+        A mechanism with the guarantee of the event, or a guarantee by Renyi divergences
+        if a part is only known by these (see `compose`).
 
     Raises:
         TypeError: If it is no event.
@@ -92,7 +100,8 @@ def from_dp_event(
         ValueError: If a number is out of range.
 
     References:
-        The docstrings of dp_accounting.dp_event 0.6.0 define the events.
+        The docstrings of dp_accounting.dp_event define the events: of 0.6.0, and of
+        later versions for the last five.
     """
     relation = relation_of(relation)
     steps = Steps(relation)
@@ -220,6 +229,32 @@ def _zcdp(event: Any, _relation: NeighboringRelation) -> _Found:
     return [(RenyiDP(_ORDERS, xi + rho * _ORDERS), 1)]
 
 
+def _known(event: Any, relation: NeighboringRelation) -> _Found:
+    epsilon, delta = event.epsilon, event.delta
+    return [(ApproxDP(epsilon=epsilon, delta=delta, relation=relation), 1)]
+
+
+def _selection(kind: type[ExponentialMechanism | PermuteAndFlip]) -> Any:
+    def read_one(event: Any, relation: NeighboringRelation) -> _Found:
+        if _is(event.epsilon, 0):
+            return []
+        return [(kind(event.epsilon, relation=relation), 1)]
+
+    return read_one
+
+
+def _discrete_gaussian(event: Any, relation: NeighboringRelation) -> _Found:
+    if _is(event.sigma, 0):
+        return _all(event, relation)
+    scale, steps = event.sigma, event.sensitivity * _shifted(relation)
+    if event.dimension == 1:
+        steps = _checks.whole("sensitivity", steps, 1, 4096)
+        return [(DiscreteGaussian(scale, sensitivity=steps, relation=relation), 1)]
+    # Of several dimensions the pair of the L2 sensitivity does not dominate.
+    scale = _checks.finite_positive("sigma", scale)
+    return [(ZCDP(0.5 * (steps / scale) ** 2), 1)]
+
+
 def _sampled(event: Any, relation: NeighboringRelation) -> _Found:
     prob = _checks.probability("sampling_probability", event.sampling_probability)
     parts = Steps(relation)
@@ -264,6 +299,31 @@ def _truncated(event: Any, relation: NeighboringRelation) -> _Found:
         noise_multiplier=noise, sampling=scheme, num_steps=1, relation=relation
     )
     return [(step, 1)]
+
+
+def _allocated(event: Any, relation: NeighboringRelation) -> _Found:
+    counts = event.num_selected, event.num_steps
+    selected, steps = (_checks.whole("num_selected", x, 0, 10**6) for x in counts)
+    parts = Steps(relation)
+    parts.add(read(event.event, relation))
+    found = list(parts)
+    if not found or selected == 0:
+        return []
+    if selected == steps or not parts.is_private:
+        return [(step, times * steps) for step, times in found]
+    (step, count), *others = found
+    if others or not _is(count, 1) or not isinstance(step, Gaussian):
+        raise UnsupportedEvent(event, "random allocation is known of one Gaussian")
+    if relation is REPLACE_ONE:
+        raise UnsupportedEvent(event, "random allocation is not known of replace_one")
+    scheme = RandomAllocation(steps, num_participations=selected)
+    run = DPSGD(
+        noise_multiplier=step.noise_multiplier,
+        sampling=scheme,
+        num_steps=steps,
+        relation=relation,
+    )
+    return [(run, 1)]
 
 
 def _sample_of(event: Any, step: Step, prob: Any) -> AbstractMechanism:
@@ -316,6 +376,11 @@ _RELEASES: dict[str, Callable[[Any, NeighboringRelation], _Found]] = {
     "RandomizedResponseDpEvent": _randomized_response,
     "SingleEpochTreeAggregationDpEvent": _tree,
     "ZCDpEvent": _zcdp,
+    "RandomAllocationDpEvent": _allocated,
+    "EpsilonDeltaDpEvent": _known,
+    "ExponentialMechanismDpEvent": _selection(ExponentialMechanism),
+    "PermuteAndFlipDpEvent": _selection(PermuteAndFlip),
+    "DiscreteGaussianDpEvent": _discrete_gaussian,
     "PoissonSampledDpEvent": _sampled,
     "SampledWithoutReplacementDpEvent": _fixed_sample,
     "TruncatedSubsampledGaussianDpEvent": _truncated,

@@ -57,25 +57,19 @@ class Steps:
         return not any(isinstance(step, BlatantNonPrivacy) for step, _ in self)
 
     def mechanism(self) -> Any:
-        """All of them, as simply as can be.
-
-        Raises:
-            NotImplementedError: If only some are known by Renyi divergences alone.
-        """
+        """All of them, as simply as can be."""
         if not len(self):
             return PerfectPrivacy(relation=self.relation)
         if not self.is_private:
             return BlatantNonPrivacy(relation=self.relation)
-        steps: tuple[Any, ...]
-        steps, counts = zip(*self, strict=True)
-        renyi = [isinstance(step, AbstractRenyi) for step in steps]
-        if all(renyi):
-            return compose(*(x.repeat(n) for x, n in zip(steps, counts, strict=True)))
-        if any(renyi):
-            raise NotImplementedError(
-                "ZCDpEvent composes only with its like: of the other events more than "
-                "Renyi divergences is known"
-            )
+        known = [s.repeat(n) for s, n in self if isinstance(s, AbstractRenyi)]
+        others = [pair for pair in self if not isinstance(pair[0], AbstractRenyi)]
+        whole = [self._composed(others)] if others else []
+        return compose(*known, *whole) if known else whole[0]
+
+    def _composed(self, pairs: list[tuple[Any, Any]]) -> AbstractMechanism:
+        """Mechanisms together, as simply as can be."""
+        steps, counts = zip(*pairs, strict=True)
         if len(steps) == 1:
             return _repeated(steps[0], counts[0])
         if len(steps) > _FEW and not is_traced(steps, counts):
@@ -92,7 +86,7 @@ def _repeated(step: AbstractMechanism, count: Any) -> AbstractMechanism:
     if not is_traced(count) and count == 1:
         return step
     if isinstance(step, DPSGD) and step.sampling is not None:
-        return dataclasses.replace(step, num_steps=count)
+        return dataclasses.replace(step, num_steps=step.num_steps * count)
     if isinstance(step, DPSGD):
         noise, prob = step.noise_multiplier, step.sampling_prob
     elif isinstance(step, PoissonSubsampled) and isinstance(step.mechanism, Gaussian):

@@ -14,19 +14,26 @@ from ..mechanisms import (
     ZCDP,
     AbstractMechanism,
     AbstractRenyi,
+    ApproxDP,
     BlatantNonPrivacy,
     Composition,
+    DiscreteGaussian,
     DiscreteLaplace,
+    ExponentialMechanism,
     Gaussian,
     KaryRandomizedResponse,
     Laplace,
     MixtureOfGaussians,
     NeighboringRelation,
     PerfectPrivacy,
+    PermuteAndFlip,
     PoissonSubsampled,
+    PureDP,
     RandomizedResponse,
+    RenyiComposition,
     Schedule,
 )
+from ..sampling import RandomAllocation
 from ._library import events
 from ._steps import whole
 
@@ -44,7 +51,9 @@ def to_dp_event(mechanism: AbstractMechanism | AbstractRenyi) -> Any:
         mechanism: A Gaussian, Laplace, discrete Laplace or mixture-of-Gaussians
             mechanism, randomized response, DP-SGD, a Poisson-subsampled or composed
             mechanism, schedule or accountant of these, `PerfectPrivacy`,
-            `BlatantNonPrivacy` or `ZCDP`.
+            `BlatantNonPrivacy` or `ZCDP`; `ApproxDP`, `PureDP`, `DiscreteGaussian`,
+            `ExponentialMechanism` or `PermuteAndFlip` if the installed version has
+            events for them.
 
     Returns:
         A `dp_accounting.DpEvent`.
@@ -105,6 +114,37 @@ def _discrete_laplace(mechanism: DiscreteLaplace, events: Any) -> Any:
     return events.DiscreteLaplaceDpEvent(1 / _number(mechanism.scale), steps)
 
 
+def _discrete_gaussian(mechanism: DiscreteGaussian, events: Any) -> Any:
+    steps, rest = divmod(mechanism.sensitivity, _shifted(mechanism))
+    if rest or mechanism.truncation is not None:
+        raise _refused(mechanism, "that is truncated, or odd under replace_one")
+    kind = _later(mechanism, events, "DiscreteGaussianDpEvent")
+    return kind(_number(mechanism.scale), steps, 1)
+
+
+def _selection(mechanism: ExponentialMechanism | PermuteAndFlip, events: Any) -> Any:
+    kind = _later(mechanism, events, f"{type(mechanism).__name__}DpEvent")
+    return kind(_number(mechanism.epsilon0) * (0.5 if mechanism.monotonic else 1.0))
+
+
+def _known(mechanism: ApproxDP | PureDP, events: Any) -> Any:
+    kind = _later(mechanism, events, "EpsilonDeltaDpEvent")
+    delta = mechanism.delta0 if isinstance(mechanism, ApproxDP) else 0.0
+    return kind(_number(mechanism.epsilon0), _number(delta))
+
+
+def _later(mechanism: Any, events: Any, name: str) -> Any:
+    """An event that not every version of dp_accounting has."""
+    if not hasattr(events, name):
+        raise _refused(mechanism, f"in this version: {name} is of a later one")
+    return getattr(events, name)
+
+
+def _renyi_composition(mechanism: RenyiComposition, events: Any) -> Any:
+    both = mechanism.known, mechanism.mechanism
+    return _composed([(_event(part, events), 1) for part in both], events)
+
+
 def _mixture(mechanism: MixtureOfGaussians, events: Any) -> Any:
     if mechanism.relation is REPLACE_ONE:
         raise _refused(mechanism, "under replace_one")
@@ -137,7 +177,17 @@ def _subsampled(mechanism: PoissonSubsampled, events: Any) -> Any:
 
 
 def _dpsgd(mechanism: DPSGD, events: Any) -> Any:
-    if mechanism.sampling is not None:
+    scheme = mechanism.sampling
+    if isinstance(scheme, RandomAllocation) and not scheme.same_every_epoch:
+        kind = _later(mechanism, events, "RandomAllocationDpEvent")
+        inner = events.GaussianDpEvent(_number(mechanism.noise_multiplier))
+        batches = int(_number(scheme.num_batches))
+        epoch = kind(inner, scheme.num_participations, batches)
+        epochs, rest = divmod(_number(mechanism.num_steps), batches)
+        if rest:
+            raise _refused(mechanism, "that ends within an epoch")
+        return _composed([(epoch, epochs)], events)
+    if scheme is not None:
         steps = mechanism.as_steps()
         return _composed([(_event(step, events), n) for step, n in steps], events)
     # Its noise is in units of the clipping norm under each relation.
@@ -191,6 +241,12 @@ _EVENTS: dict[type, Callable[[Any, Any], Any]] = {
     Gaussian: _gaussian,
     Laplace: _laplace,
     DiscreteLaplace: _discrete_laplace,
+    DiscreteGaussian: _discrete_gaussian,
+    ExponentialMechanism: _selection,
+    PermuteAndFlip: _selection,
+    ApproxDP: _known,
+    PureDP: _known,
+    RenyiComposition: _renyi_composition,
     MixtureOfGaussians: _mixture,
     RandomizedResponse: _randomized_response,
     KaryRandomizedResponse: _kary,

@@ -20,12 +20,13 @@ from .._internal._calls import explained
 from .._internal._concrete import is_traced
 from .._internal._precision import in_float64
 from .._internal._record import Record
-from ..divergences.log_moment import counted, loss_and_direction, mechanism_of
+from ..divergences.log_moment import loss_and_direction, mechanism_of
 from ..losses import (
     AbstractLoss,
     ComposedLoss,
     RevealedLoss,
 )
+from ..losses.log_moment import counted
 from ..mechanisms import LevyTriplet
 
 _FINITE = "mechanism must have finite losses only: outputs that tell the record"

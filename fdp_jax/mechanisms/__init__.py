@@ -80,6 +80,7 @@ from ._relations import (
     relation_field as relation_field,
 )
 from ._renyi import ZCDP as ZCDP, AbstractRenyi as AbstractRenyi, RenyiDP as RenyiDP
+from ._renyi_composition import RenyiComposition as RenyiComposition
 from ._resolve import (
     Resolved as Resolved,
     by_contour as by_contour,

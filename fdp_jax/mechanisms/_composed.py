@@ -32,6 +32,7 @@ from ._joint import Shared, require_joint
 from ._random_allocation import SameBatchEpochs
 from ._relations import NeighboringRelation
 from ._renyi import AbstractRenyi, compose_renyi
+from ._renyi_composition import RenyiComposition
 from ._sampling import Sampling
 
 
@@ -198,13 +199,16 @@ def _total_mu(composition: Composition) -> Array:
 
 
 def _compose_renyi(parts: tuple) -> AbstractRenyi:
+    """All that is known by Renyi divergences alone, with all other mechanisms."""
+    known, others = [], []
     for part in parts:
-        if not isinstance(part, AbstractRenyi):
-            raise TypeError(
-                "compose cannot mix mechanisms with ZCDP or RenyiDP, got "
-                f"{type(part).__name__}: reduce it with divergences.renyi_dp first"
-            )
-    return compose_renyi(*parts)
+        if isinstance(part, RenyiComposition):
+            known.append(part.known)
+            others.append(part.mechanism)
+        else:
+            (known if isinstance(part, AbstractRenyi) else others).append(part)
+    whole = compose_renyi(*known)
+    return RenyiComposition(whole, compose(*others)) if others else whole
 
 
 @overload
@@ -226,15 +230,17 @@ def compose(*mechanisms: Any) -> Any:
 
     Args:
         *mechanisms: At least one, all under the same neighboring relation.  `ZCDP` and
-            `RenyiDP` compose among themselves, at the orders that one lists.  A
-            symmetric trade-off function stands for its `as_mechanism()`.
+            `RenyiDP` compose among themselves, at the orders that one lists, and with
+            mechanisms, of which the Renyi divergences then count.  A symmetric
+            trade-off function stands for its `as_mechanism()`.
 
     Returns:
-        The composition, a mechanism.  The order does not matter.
+        The composition, a mechanism; a guarantee by Renyi divergences if that is all
+        that is known of a part.  The order does not matter.
 
     Raises:
         ValueError: If there is none, the relations differ, or they are not independent.
-        TypeError: If an argument is not a mechanism, or only some are black boxes.
+        TypeError: If an argument is not a mechanism.
 
     Example:
         >>> import fdp_jax as fdp

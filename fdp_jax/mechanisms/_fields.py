@@ -56,6 +56,7 @@ STEPS = Search(1, 1e-6, 1e15, 1e3, counts=True)
 COUNT = Search(0, 1.0, 1e12, 10.0)
 """A number of batches, records or groups."""
 EPSILON = Search(1, 1e-9, 500.0)
+RHO = Search(1, 1e-15, 1e6, 1e-1)
 DELTA = Search(1, 1e-300, 1.0, 1e-5)
 PROBABILITIES = Search(0, 1e-12, 1.0, 0.1)
 

@@ -26,7 +26,7 @@ from ..curves import (
 )
 from ..engines import Interval, log_complement, select
 from . import _renyi_bounds as theorems
-from ._fields import as_float, parameter
+from ._fields import RHO, as_float, parameter, raise_not_set
 from ._joint import Shared, require_alone
 
 
@@ -47,6 +47,12 @@ class AbstractRenyi(AbstractGuarantee):
         See `AbstractMechanism.shares`.
         """
         return self.shared or frozenset()
+
+    def require_complete(self) -> None:
+        """Raises `ValueError` if a number was left open, for `calibrate` to find."""
+        for name in ("rho", "orders", "divergences"):
+            if getattr(self, name, 0.0) is None:
+                raise_not_set(self, name)
 
     @abc.abstractmethod
     def divergence(self, order: Real[Array, "..."]) -> Real[Array, "..."]:
@@ -73,6 +79,10 @@ class AbstractRenyi(AbstractGuarantee):
         """Bound of log(1 - power) at alpha = 0: no less than this."""
 
     @abc.abstractmethod
+    def _excesses(self) -> Array:
+        """The t - 1 > 0 of orders at which alone something is known."""
+
+    @abc.abstractmethod
     def _times(self, count: Any) -> Any:
         """This mechanism, run so often with independent randomness."""
 
@@ -82,17 +92,21 @@ class AbstractRenyi(AbstractGuarantee):
         Raises:
             ValueError: If the number is not whole, or releases share randomness.
         """
+        self.require_complete()
         count = _checks.scalar("num_steps", _checks.count("num_steps", num_steps))
         require_alone((self,), (count,))
         return self._times(count)
 
     def _solve(self, delta: Any) -> Bounds:
+        self.require_complete()
         return _epsilon_bounds(self, delta)
 
     def _profile(self, epsilon: Any) -> ProfilePoint:
+        self.require_complete()
         return _profile(self, epsilon)
 
     def _error_rate_bounds(self, alpha: Any) -> tuple[Bounds, Bounds]:
+        self.require_complete()
         return _error_rate_bounds(self, alpha)
 
 
@@ -100,7 +114,7 @@ class ZCDP(AbstractRenyi):
     """Any mechanism of which only rho-zCDP is known: D_t <= rho t for all t > 1.
 
     Args:
-        rho: In [0, inf).
+        rho: In [0, inf), or None for `calibrate` to find.
         shared: What its releases share with later ones, if it is of a run that goes on
             (`AbstractMechanism.shares`): then it is composed at most once.
 
@@ -118,7 +132,7 @@ class ZCDP(AbstractRenyi):
         (2026) for the trade-off function.
     """
 
-    rho: Real[ArrayLike, ""] = parameter("rho", _checks.nonnegative)
+    rho: Real[ArrayLike, ""] | None = parameter("rho", _checks.nonnegative, RHO)
     shared: frozenset[Shared] | None = eqx.field(
         static=True, kw_only=True, default=None
     )
@@ -143,6 +157,9 @@ class ZCDP(AbstractRenyi):
 
     def _largest_impossible(self):
         return 0 * as_float(self.rho)
+
+    def _excesses(self):
+        return jnp.zeros(0)
 
 
 class RenyiDP(AbstractRenyi):
@@ -223,6 +240,9 @@ class RenyiDP(AbstractRenyi):
         best = jnp.argmin(found)
         return found[best], theorems.epsilon_size(excess, values, log_delta)[best]
 
+    def _excesses(self):
+        return self._above_one()[1]
+
     def _kl(self):
         return self.divergence(jnp.ones(()))
 
@@ -257,11 +277,16 @@ def compose_renyi(*parts: AbstractRenyi) -> AbstractRenyi:
         ValueError: If more than one of them shares randomness with later releases.
     """
     require_alone(parts, [1] * len(parts))
+    if len(parts) == 1:
+        return parts[0]
+    for part in parts:
+        part.require_complete()
     shared = next((part.shared for part in parts if part.shared), None)
     zcdp = [part for part in parts if isinstance(part, ZCDP)]
     listed = [part for part in parts if isinstance(part, RenyiDP)]
     if not listed:
-        return ZCDP(sum(part.rho for part in zcdp), shared=shared)
+        rhos: list[Any] = [part.rho for part in zcdp]
+        return ZCDP(sum(rhos), shared=shared)
     orders = listed[0].orders
     return RenyiDP(orders, _sum_at(parts, orders), shared=shared)
 

@@ -35,8 +35,8 @@ _LEAST_EXCESS = -40.0
 _MOST_EXCESS = 100.0
 """Range of log(t - 1) in which orders are searched."""
 _COARSE_ORDERS = 40
-_BETA_RANGE = (-9.0, 36.0)
-_LAST_LOGIT = 740.0
+BETA_RANGE = (-9.0, 36.0)
+LAST_LOGIT = 740.0
 
 
 def gap(excess: Array) -> Array:
@@ -178,7 +178,7 @@ def largest_logit(
     """
     args = order, divergence * (1 + 1e-12) + 1e-16, log_alpha, log_rest
     least = log_alpha - log_rest
-    most = jnp.maximum(least, 0.0) + _LAST_LOGIT
+    most = jnp.maximum(least, 0.0) + LAST_LOGIT
     return bisect(lambda y: _over(y, args, ()), least, most)[1]
 
 
@@ -198,7 +198,7 @@ def zcdp_logit(rho: Array, log_alpha: Array, log_rest: Array) -> Array:
         order = 1 + jnp.exp(log_excess)
         return largest_logit(order, fixed[0] * order, *fixed[1:])
 
-    grid = jnp.linspace(*_BETA_RANGE, _COARSE_ORDERS)
+    grid = jnp.linspace(*BETA_RANGE, _COARSE_ORDERS)
     index = jnp.clip(jnp.argmin(jax.vmap(at)(grid)), 1, _COARSE_ORDERS - 2)
     ends = grid[index - 1], grid[index + 1]
     order = 1 + jnp.exp(golden_section(lambda s: -at(s), *ends, steps=40))
@@ -220,5 +220,5 @@ def listed_logit(
     found = jax.vmap(lambda t, d: largest_logit(t, d, *fixed[1:]))(orders, fixed[0])
     found = jnp.where(finite, found, jnp.inf)
     best = jnp.argmin(found)
-    logit = jnp.where(finite[best], found[best], _LAST_LOGIT)
+    logit = jnp.where(finite[best], found[best], LAST_LOGIT)
     return attach(logit, orders[best], safe[best], log_alpha, log_rest)
