@@ -102,7 +102,7 @@ class RenyiComposition(AbstractRenyi):
         return optimal_value(whole, value, place, numbers, arrays)
 
     def _best(self, objective: Callable[[Array], Array]) -> tuple[Array, Array]:
-        """Where an objective of t - 1 is least, about, and its value there.
+        """The t - 1 at which an objective is least, about, and its value there.
 
         All evaluations are in one loop, of which a program holds one.
         """

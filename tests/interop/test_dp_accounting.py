@@ -1,7 +1,9 @@
 """Events of dp_accounting: their meaning, their accountant's own tests, refusals."""
 
+import pathlib
 import pickle
 import random
+import re
 
 import attr
 import jax
@@ -10,7 +12,7 @@ import pytest
 from closed import Gaussian
 
 import fdp_jax as fdp
-from fdp_jax.interop import from_dp_event, from_pld, to_dp_event
+from fdp_jax.interop import _from_event, from_dp_event, from_pld, to_dp_event
 
 dpa = pytest.importorskip("dp_accounting")
 suite = pytest.importorskip("dp_accounting.privacy_accountant_test")
@@ -343,6 +345,17 @@ def later(monkeypatch):
             made.__module__ = ev.__name__
             monkeypatch.setattr(ev, name, made, raising=False)
     return ev
+
+
+def test_the_docs_list_all_events(later):
+    """The rows of the page's table are the events that there are, and what is read."""
+    page = pathlib.Path(__file__).parents[2] / "docs/accounting.md"
+    rows = re.findall(r"^\| `(\w+DpEvent)` \| (yes|no) \|", page.read_text(), re.M)
+    known = {name for name in dir(later) if name.endswith("DpEvent")} - {"DpEvent"}
+    assert {name for name, _ in rows} == known
+    composed = {"ComposedDpEvent", "SelfComposedDpEvent"}
+    readable = composed | _from_event._RELEASES.keys()
+    assert {name for name, read in rows if read == "yes"} == readable & known
 
 
 def test_later_events(later):
