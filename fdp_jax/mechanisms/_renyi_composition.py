@@ -19,8 +19,8 @@ from ._base import AbstractMechanism
 from ._joint import require_alone
 from ._renyi import AbstractRenyi
 
-_MIDDLE, _REACH = 4.0, 20.0
-"""Where log(t - 1) is searched."""
+_MIDDLE, _REACH = -1.5, 14.0
+"""The log(t - 1) searched: to 14, where `divergences.zcdp` ends too."""
 _POINTS, _ROUNDS = 21, 8
 _ROUNDING, _MASS_ROUNDING = 1e-9, 4e-6
 """Relative errors of divergences, and of those of losses known by masses alone."""
