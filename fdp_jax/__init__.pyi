@@ -16,6 +16,7 @@ from . import (
     plot as plot,
     reports as reports,
     sampling as sampling,
+    selection as selection,
     sweeps as sweeps,
     tradeoff as tradeoff,
     training as training,
@@ -90,6 +91,7 @@ from .mechanisms import (
 )
 from .montecarlo import monte_carlo as monte_carlo
 from .noise import canonical_noise as canonical_noise
+from .selection import SelectBest as SelectBest
 from .sweeps import sweep as sweep
 
 __version__: str

@@ -17,7 +17,8 @@ NOTATION = ROOT.parent / "docs/notation.md"
 STAGES = (
     *("losses", "engines", "curves", "mechanisms", "sampling", "montecarlo"),
     *("tradeoff", "experiments"),
-    *("noise", "inference", "limits", "divergences", "audit", "comparison", "levy"),
+    *("noise", "inference", "limits", "selection", "divergences", "audit"),
+    *("comparison", "levy"),
     *("calibration", "accounting", "interop", "design", "training", "sweeps"),
     *("reports", "plot", "cli"),
 )
@@ -25,7 +26,7 @@ LEAVES = ("_internal", "data")
 # What a user reaches from the top besides its own names.
 USER_MODULES = (
     *("targets", "tradeoff", "divergences", "comparison", "design"),
-    *("noise", "inference", "limits", "reports", "plot", "data"),
+    *("noise", "inference", "limits", "selection", "reports", "plot", "data"),
     *("experiments", "levy", "accounting", "interop", "sampling", "training"),
     *("audit", "sweeps"),
 )
@@ -54,6 +55,7 @@ STRUCTURAL = {
     *("tradeoff", "tradeoffs", "guarantee", "knots", "optimistic", "symmetric"),
     *("epsilons", "tolerance", "member_scores", "nonmember_scores", "confidence"),
     *("monotonic", "support", "log_beyond", "loss_range"),
+    *("run", "repetitions", "success_prob"),
     *("log_density_without", "log_density_with"),
     *("sampling", "release", "strategy", "cyclic"),
     *("same_every_epoch", "warm_start", "chunk_size", "memory"),
