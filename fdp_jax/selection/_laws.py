@@ -26,11 +26,11 @@ class AbstractRepetitions(Record):
         return jnp.asarray(-jnp.inf)
 
     @abc.abstractmethod
-    def search(self) -> "Search":
+    def _search(self) -> "Search":
         """Where the profile of the run is looked at first."""
 
     @abc.abstractmethod
-    def need(self, r: Array, log_delta: Array) -> tuple[Array, Array]:
+    def _need(self, r: Array, log_delta: Array) -> tuple[Array, Array]:
         """Two numbers, the larger of which bounds the log-ratio of the weights.
 
         Args:
@@ -93,12 +93,12 @@ class NegativeBinomial(AbstractRepetitions):
 
     rounds: ClassVar[int] = _ROUNDS
 
-    def search(self):
+    def _search(self):
         most = -jnp.log(as_float(self.success_prob))
         most = most * (1 + 8 * jnp.finfo(most.dtype).eps)
         return Search(most * jnp.linspace(0.0, 1.0, 8), jnp.asarray(jnp.inf))
 
-    def need(self, r, log_delta):
+    def _need(self, r, log_delta):
         g, shape = as_float(self.success_prob), as_float(self.shape)
         # p0' <= e^r p0 + delta, so (g + (1 - g) p0') / (g + (1 - g) p0) is at most the
         # larger of e^r and 1 + delta (1 - g) / g.
@@ -185,10 +185,10 @@ class Poisson(AbstractRepetitions):
 
     rounds: ClassVar[int] = 0
 
-    def search(self):
+    def _search(self):
         return Search(jnp.zeros(1), jnp.asarray(jnp.inf))
 
-    def need(self, r, log_delta):
+    def _need(self, r, log_delta):
         # No test tells the runs apart by more than their total variation.
         own = as_float(self.expected) * jnp.exp(log_delta)
         return own, own

@@ -70,7 +70,7 @@ class SelectBest(AbstractGuarantee):
         (2024).
     """
 
-    run: AbstractGuarantee
+    run: Any
     repetitions: AbstractRepetitions = eqx.field(kw_only=True)
     direction: str = eqx.field(static=True, default="both", kw_only=True)
 
@@ -119,7 +119,8 @@ class SelectBest(AbstractGuarantee):
             Upper bounds of what is leaked.
         """
         # The remove profile holds the add one, which is its reflection.
-        masses = TradeOff.of(self.remove, epsilons=epsilons).as_mechanism().mechanism
+        view: Any = TradeOff.of(self.remove, epsilons=epsilons).as_mechanism()
+        masses = view.mechanism
         return SelectedPair(
             masses.without_record,
             masses.with_record,
@@ -181,7 +182,7 @@ def _weight(law: AbstractRepetitions, reverse: AbstractGuarantee) -> Any:
 
 @in_float64(cast_out=False)
 def _first(law: AbstractRepetitions) -> Search:
-    return law.search()
+    return law._search()
 
 
 @in_float64(cast_out=False)
@@ -189,10 +190,10 @@ def _next(
     law: AbstractRepetitions, search: Search, log_delta: Interval, *, last: bool
 ) -> tuple[Search, Array]:
     nodes = search.nodes
-    own, threshold = law.need(nodes, jax.lax.stop_gradient(log_delta.upper))
+    own, threshold = law._need(nodes, jax.lax.stop_gradient(log_delta.upper))
     bound = jnp.maximum(own, threshold) * (1 + 16 * _UNIT) + 1e-300
     search = search._replace(best=jnp.minimum(search.best, jnp.min(bound)))
-    estimate = law.need(nodes, log_delta.estimate)
+    estimate = law._need(nodes, log_delta.estimate)
     if law.rounds == 0:
         return search, estimate[0][0]
     # The root of a secant, and its neighbors: one side is wrong by its square.
@@ -200,7 +201,9 @@ def _next(
     i = jnp.clip(jnp.sum(gap > 0) - 1, 0, nodes.size - 2)
     low, high = nodes[i], nodes[i + 1]
     fall = gap[i] - gap[i + 1]
-    share = jnp.clip(gap[i] / jnp.where(fall > 0, fall, 1.0), 0.0, 1.0)
+    share = gap[i] / jnp.where(fall > 0, fall, 1.0)
+    # A root at a node moves both ways, whatever side rounding puts it on.
+    share = with_gradient(jnp.clip(share, 0.0, 1.0), share)
     width = high - low
     root = low + width * share
     at = estimate[1][i] + (estimate[1][i + 1] - estimate[1][i]) * share
@@ -208,8 +211,8 @@ def _next(
         return search, at
     near = 0.25 * jnp.minimum(width, jnp.square(width))
     near = jnp.maximum(near, 1e-5 * root)  # next to each other they have no slope
-    inner = jnp.clip(jnp.stack([root - near, root, root + near]), low, high)
-    nodes = jnp.stack([low, *inner, high])
+    places = [low - near, root - near, root, root + near, high + near]
+    nodes = jnp.maximum(jnp.stack(places), 0.0)
     return search._replace(nodes=jax.lax.stop_gradient(nodes)), at
 
 
@@ -281,7 +284,8 @@ def _share(law: AbstractRepetitions, delta: Array) -> Array:
 def _epsilons(
     law: AbstractRepetitions, delta: Array, each: list[tuple[Any, Bounds]]
 ) -> Bounds:
-    found = [x.upper + s[0] + _UNIT * (jnp.abs(x.upper) + s[0]) for s, x in each]
+    room = lambda x: _UNIT * jnp.where(jnp.isfinite(x), jnp.abs(x), 0.0)
+    found = [x.upper + room(x.upper) + s[0] * (1 + _UNIT) for s, x in each]
     upper = jnp.max(jnp.stack(found), axis=0)
     estimate = jnp.max(jnp.stack([x.estimate + s[1] for s, x in each]), axis=0)
     # An empty selection counts below zero.

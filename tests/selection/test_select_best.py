@@ -148,6 +148,12 @@ def test_refuses_other_numbers_of_runs(wrong):
         fdp.SelectBest(fdp.Gaussian(1.0), repetitions=wrong)
 
 
+def test_rare_poisson_runs_are_no_failure():
+    """Also where hardly anything is ever run."""
+    tuned = fdp.SelectBest(fdp.Gaussian(1.0), repetitions=Poisson(mean=1e-9))
+    assert tuned.epsilon(delta=1e-6) == 0
+
+
 def test_refuses_other_runs():
     for wrong in (1.0, fdp.Gaussian, fdp.Gaussian(1.0).remove):
         with pytest.raises(TypeError, match="run must be a guarantee"):
