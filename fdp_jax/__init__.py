@@ -3,8 +3,8 @@
 The way of the data:
 losses -> engines -> curves -> mechanisms -> sampling -> montecarlo -> tradeoff
 -> experiments -> noise -> inference -> limits -> selection -> divergences -> audit
--> comparison -> levy -> calibration -> accounting -> interop -> design -> training -> sweeps
--> reports -> plot -> cli.
+-> comparison -> levy -> calibration -> accounting -> interop -> design -> training
+-> sweeps -> reports -> plot -> cli.
 """
 
 import importlib.metadata
