@@ -48,6 +48,8 @@ class SelectBest(AbstractGuarantee):
     reflection of the other one.
 
     Only upper bounds of what is leaked are proved; the other ends are the trivial ones.
+    First derivatives are exact, second ones are not.  `as_mechanism` is the pair to
+    compose it with other releases, each of which must draw anew as well.
 
     Args:
         run: A whole guarantee: a mechanism, a composition, a `Curve` or a trade-off
