@@ -1,5 +1,7 @@
 """Schedules that use up a budget exactly."""
 
+from typing import cast
+
 import jax
 
 from .._internal._calls import explained
@@ -47,7 +49,8 @@ def scale_to_budget(
         >>> print(f"{scaled.epsilon(delta=1e-5):.6f}")
         1.000000
     """
-    return calibrate(mechanism, target, solve_for=solve_for).mechanism
+    calibrated = calibrate(mechanism, target, solve_for=solve_for).mechanism
+    return cast(AbstractMechanism, calibrated)
 
 
 @explained

@@ -5,7 +5,7 @@ rest and every design it looks at meets the target.
 """
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, cast
 
 import equinox as eqx
 import jax
@@ -43,7 +43,7 @@ class Design(Record):
     @property
     def mechanism(self) -> AbstractMechanism:
         """The completed mechanism."""
-        return self.calibration.mechanism
+        return cast(AbstractMechanism, self.calibration.mechanism)
 
 
 @explained
