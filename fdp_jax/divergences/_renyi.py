@@ -23,7 +23,13 @@ from ..curves import (
     one_end,
 )
 from ..losses import ComposedLoss
-from ..losses.log_moment import directions, divergence, finite_mass, normalized
+from ..losses.log_moment import (
+    directions,
+    divergence,
+    divergence_error,
+    finite_mass,
+    normalized,
+)
 from ..mechanisms import RenyiDP
 from .log_moment import loss_and_direction, shared_by
 
@@ -33,7 +39,7 @@ _ORDERS = (
     *(96, 128, 256, 512, 1024),
 )
 """The orders of dp-accounting 0.6 and a few more."""
-_ROUNDING, _SINGLE_ROUNDING = 1e-9, 2.5e-7
+_SINGLE_ROUNDING = 2.5e-7
 
 
 @explained
@@ -116,9 +122,10 @@ def renyi_dp(mechanism: Any, *, orders: Any = _ORDERS) -> RenyiDP:
 
     Returns:
         `RenyiDP` with both directions' larger `renyi` at these orders, rounded up by
-        1e-9 relative (the quadrature's error is about 1e-13; by 2.5e-7 where numbers
-        are traced and x64 is off).  It says what later releases of the run
-        share with it (`shared`), and is then composed with no others that share.
+        1e-9 relative (the quadrature's error is about 1e-13), by 4e-6 for losses known
+        by their masses alone, and by 2.5e-7 at least where numbers are traced and x64
+        is off.  It says what later releases of the run share with it (`shared`), and is
+        then composed with no others that share.
 
     Raises:
         ValueError: If an order is out of range.
@@ -140,7 +147,8 @@ def renyi_dp(mechanism: Any, *, orders: Any = _ORDERS) -> RenyiDP:
     # Known numbers keep their digits in programs of any precision.
     with jax.enable_x64(double or outside_transformations()):
         divergences = _renyi(loss, orders, direction="both")
-        slack = _ROUNDING if divergences.dtype == jnp.float64 else _SINGLE_ROUNDING
+        single = divergences.dtype != jnp.float64
+        slack = max(divergence_error(loss), _SINGLE_ROUNDING * single)
         return RenyiDP(orders, divergences * (1 + slack), shared=shared_by(mechanism))
 
 

@@ -25,6 +25,13 @@ from ._base import AbstractLoss
 from ._composed import ComposedLoss
 from ._mass import MassLoss
 
+_ERROR, _MASS_ERROR = 1e-9, 4e-6
+
+
+def divergence_error(loss: ComposedLoss) -> float:
+    """More than the relative error of `divergence`: larger where masses are known."""
+    return _MASS_ERROR if any(isinstance(x, MassLoss) for x in loss.terms) else _ERROR
+
 
 def directions(direction: str) -> tuple[float, ...]:
     """Signs of the directions to look at: +1 is "remove", -1 is "add"."""

@@ -12,8 +12,13 @@ from .._internal._implicit import optimal_value
 from .._internal._special import log1mexp
 from ..curves import elementwise
 from ..engines import log_complement
-from ..losses import ComposedLoss, MassLoss
-from ..losses.log_moment import divergence, finite_divergence, finite_mass
+from ..losses import ComposedLoss
+from ..losses.log_moment import (
+    divergence,
+    divergence_error,
+    finite_divergence,
+    finite_mass,
+)
 from . import _renyi_bounds as theorems
 from ._base import AbstractMechanism
 from ._joint import require_alone
@@ -22,8 +27,6 @@ from ._renyi import AbstractRenyi
 _MIDDLE, _REACH = -1.5, 14.0
 """The log(t - 1) searched: to 14, where `divergences.zcdp` ends too."""
 _POINTS, _ROUNDS = 21, 8
-_ROUNDING, _MASS_ROUNDING = 1e-9, 4e-6
-"""Relative errors of divergences, and of those of losses known by masses alone."""
 
 
 class RenyiComposition(AbstractRenyi):
@@ -71,7 +74,7 @@ class RenyiComposition(AbstractRenyi):
 
     def divergence(self, order):
         loss = self._loss()
-        slack = 1 + _rounding(loss)
+        slack = 1 + divergence_error(loss)
 
         def one(order: Array) -> Array:
             found = [divergence(loss, sign, order) for sign in _signs(loss)]
@@ -143,7 +146,7 @@ class RenyiComposition(AbstractRenyi):
         """Divergence at one order > 1 given outputs that do not tell the record."""
         loss = self._loss()
         found = [finite_divergence(loss, sign, order) for sign in _signs(loss)]
-        found = jnp.max(jnp.stack(found)) * (1 + _rounding(loss))
+        found = jnp.max(jnp.stack(found)) * (1 + divergence_error(loss))
         return found + self.known.divergence(order)
 
     def _log_delta(self, epsilon):
@@ -196,8 +199,3 @@ class RenyiComposition(AbstractRenyi):
 
 def _signs(loss: ComposedLoss) -> tuple[float, ...]:
     return (1.0,) if loss.symmetric else (1.0, -1.0)
-
-
-def _rounding(loss: ComposedLoss) -> float:
-    by_masses = any(isinstance(term, MassLoss) for term in loss.terms)
-    return _MASS_ROUNDING if by_masses else _ROUNDING
