@@ -72,10 +72,12 @@ class LevyTriplet(AbstractMechanism):
     if and only if the jump -x has the rate r e^x of the jump x.
 
     With a Gaussian part contour integrals answer (with jumps and s^2 below about 1e-6
-    beta's bounds are up to 3e-5 wide, and LOOSE).  Without one, jumps of one size have
-    a closed form and those of several sizes are put on a grid, which is LOOSE where
-    rates are high (above about 1e4).  A part that is exactly 0 is left out: derivatives
-    in it are 0.
+    beta's bounds are up to 3e-5 wide, and LOOSE).  Without one the counts are listed, a
+    closed form, where their rates are known and the list is short (one size to rates of
+    4e7, two to 400 each, three to 10, four to 0.5, five to 0.05); otherwise, and where
+    rates are traced, the grid, which is LOOSE at rates above about 1e5, and for error
+    rates (one size has a closed form then too).  A part that is exactly 0 is left out:
+    derivatives in it are 0.
 
     Args:
         gaussian_variance: s^2, in [0, inf).
