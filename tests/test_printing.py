@@ -163,3 +163,11 @@ def test_a_picture_of_a_curve():
     assert page is not None
     assert page.count("<polyline") == 2
     ElementTree.fromstring(page)
+
+
+def test_names_for_those_who_ask_questions():
+    names = {x for x in dir(fdp.Gaussian(1.0)) if not x.startswith("_")}
+    assert {"epsilon", "noise_multiplier", "remove", "using"} <= names
+    assert len(names) <= 22
+    scores = fdp.audit.Scores([1.0, 2.0], [0.5])
+    assert repr(scores) == "Scores(2 in, 1 out, threshold='ranks')"

@@ -214,6 +214,10 @@ class Accountant(AbstractMechanism):
         once = self.step(mechanism)
         if not once._is_known():
             raise ValueError("remaining needs known numbers: ask it outside of jit")
+        # One question first: a search from a target that is spent takes long.
+        spent = target.asked(self.simplified()) if self.history else None
+        if spent is not None and not bool(spent[1]):
+            return 0
         require_joint((self, mechanism), (1, None))
         parts = list(mechanism.as_steps())
         together = Shared.SAME_BATCH in once.shares() and len(once.history) > 1

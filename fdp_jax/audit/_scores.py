@@ -100,6 +100,10 @@ class Scores(PointEvidence):
                 )
         self.threshold = threshold
 
+    def __repr__(self) -> str:
+        sizes = self.in_scores.size, self.out_scores.size
+        return "Scores({} in, {} out, threshold={!r})".format(*sizes, self.threshold)
+
     def counts(self) -> list[Counts]:
         """The counts at every stated threshold, or those after the split.
 

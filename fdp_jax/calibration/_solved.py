@@ -164,7 +164,8 @@ def _met(
     for count in range(_NUDGES):
         jump = count if unknown.whole else _FIRST_NUDGE * 8**count * np.abs(value)
         moved = value - leaks * jump * (count > 0)
-        moved = jnp.clip(moved, unknown.lowest, unknown.highest)
+        # NumPy's: JAX has no room for 10^15 in programs of float32.
+        moved = jnp.asarray(np.clip(moved, unknown.lowest, unknown.highest))
         if float_dtype() == np.float32:
             moved = in_single(moved, unknown, leaks)
         asked = target.asked(unknown.put(mechanism, moved))

@@ -118,7 +118,7 @@ def find_unknown(
         raise ValueError(f"{name} is found as a common factor, which is never whole")
     if whole:
         lowest = max(1.0, math.ceil(lowest))
-        highest = min(math.floor(highest), 2.0**52)
+        highest = min(float(math.floor(highest)), 2.0**52)
         if lowest > highest:
             raise ValueError(
                 f"within must hold a whole number from 1 to 2^52, got {within}"

@@ -29,7 +29,8 @@ class Output:
             _require_writable("--json", self.json)
         if self.plot is not None:
             _require_writable("--plot", self.plot)
-            _require_format(self.plot)
+            if not (self.command == "sweep" and is_page(self.plot)):
+                _require_format(self.plot)
 
     def say(self, text: str) -> None:
         """Print for people: to standard error where standard output is for JSON."""
@@ -51,6 +52,11 @@ class Output:
         """Draw a run, if that is wanted; the title says which."""
         if self.plot is not None:
             plot.save(run, self.plot, title=title)
+
+
+def is_page(name: str) -> bool:
+    """Whether a picture is to be a page, which sweeps alone have."""
+    return pathlib.Path(name).suffix.lower() == ".html"
 
 
 def _require_writable(flag: str, name: str) -> None:

@@ -12,7 +12,7 @@ import jax
 import numpy as np
 
 from .. import calibration, mechanisms, plot, sweeps
-from ._output import Output
+from ._output import Output, is_page
 from ._status import OK
 
 WHOLE_LOOPS = (
@@ -44,7 +44,7 @@ def sweep(
     if len(given) != 1:
         raise ValueError(f"{file} must have one of [grid] and [columns]")
     values = {name: _values(name, x) for name, x in given[0].items()}
-    if picture is not None and not _is_page(picture):
+    if picture is not None and not is_page(picture):
         _require_map(file, {} if "columns" in asked else values)
     table = sweeps.Columns(**values) if "columns" in asked else values
     _set_up_cpu()
@@ -62,10 +62,6 @@ def sweep(
     return found
 
 
-def _is_page(picture: str) -> bool:
-    return pathlib.Path(picture).suffix.lower() == ".html"
-
-
 def _require_map(file: str, grid: dict[str, Any]) -> None:
     """Says before the sweep what `plot.sweep_map` would say after it."""
     axes = [name for name, values in grid.items() if np.ndim(values) == 1]
@@ -77,7 +73,7 @@ def _require_map(file: str, grid: dict[str, Any]) -> None:
 
 
 def _draw(found: sweeps.Sweep, picture: str) -> None:
-    if _is_page(picture):
+    if is_page(picture):
         plot.sweep_page(found, found.queries[0], picture)
         return
     figure: Any = plot.sweep_map(found, found.queries[0]).figure

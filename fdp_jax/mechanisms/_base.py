@@ -30,12 +30,13 @@ from ._arithmetic import NoArithmetic
 from ._exact import Exact
 from ._fields import options_of, raise_not_set, unchecked
 from ._joint import Shared
+from ._names import NamesToAsk
 from ._relations import REPLACE_ONE, NeighboringRelation
 from ._resolve import has_ladder, resolve
 from ._sampling import Sampling
 
 
-class _Query(AbstractGuarantee):
+class _Query(NamesToAsk, AbstractGuarantee):
     """Answers by the engines, for the direction of the concrete class."""
 
     _warns = True

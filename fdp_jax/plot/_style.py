@@ -46,6 +46,7 @@ def paper(
     text = "axes.titlesize", "axes.labelsize", "xtick.labelsize", "ytick.labelsize"
     return {
         "figure.figsize": (width, height),
+        "figure.constrained_layout.use": True,
         "font.size": size,
         **dict.fromkeys(text, size),
         "legend.fontsize": size - 1.0,

@@ -176,6 +176,8 @@ def test_remaining_steps_are_the_most_that_fit():
     runs = lambda n: fdp.compose(_run(1.1, 0.01, 1000), _run(2.0, 0.01, n))
     assert runs(other).epsilon(delta=1e-5) <= 2.0 < runs(other + 1).epsilon(delta=1e-5)
     assert accountant.step(_step(1.1, 0.01), 2000).remaining(TARGET, _step(1, 1)) == 0
+    small = fdp.targets.ApproxDP(epsilon=1e-4, delta=1e-5)
+    assert accountant.remaining(small, _step(1.1, 0.01)) == 0
 
 
 def test_spent_is_what_the_target_limits():

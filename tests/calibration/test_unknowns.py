@@ -84,6 +84,17 @@ def test_whole_steps_are_the_last_ones_that_fit():
     assert fdp.Gaussian(20.0).repeat(count + 1).epsilon(delta=1e-5) > 1.0
 
 
+def test_whole_steps_in_programs_of_float32():
+    run = lambda n: fdp.DPSGD(noise_multiplier=1.0, sampling_prob=0.01, num_steps=n)
+    target = targets.ApproxDP(epsilon=3.0, delta=1e-5)
+    with jax.enable_x64(False):
+        found = fdp.calibrate(run(None), target, solve_for="num_steps", whole=True)
+    count = float(found.value)
+    last, following = (run(n).epsilon(delta=1e-5) for n in (count, count + 1))
+    assert count == round(count)
+    assert last <= 3.0 < following
+
+
 @pytest.mark.slow
 def test_mechanisms_without_fractions_get_whole_steps():
     found = fdp.calibrate(fdp.Laplace(30.0).repeat(1), TARGET, solve_for="num_steps")

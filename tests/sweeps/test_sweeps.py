@@ -648,14 +648,15 @@ def test_the_command_line_runs_and_goes_on(tmp_path, capsys):
         'noise = {target = "ApproxDP", epsilon = "goal", delta = 1e-5, '
         'solve_for = "noise_multiplier"}\n'
     )
-    picture = tmp_path / "map.png"
-    arguments = ["sweep", str(file), "--out", str(out), "--plot", str(picture)]
-    for _ in range(2):
+    picture, page = tmp_path / "map.png", tmp_path / "page.html"
+    for plot in (picture, page):
+        arguments = ["sweep", str(file), "--out", str(out), "--plot", str(plot)]
         assert main(arguments) == 0
         assert "epsilon: 8 tight" in capsys.readouterr().out
     found = fdp.sweeps.load(out)
     np.testing.assert_allclose(_delta(found["noise"], found["goal"]), 1e-5, rtol=1e-9)
     assert picture.read_bytes().startswith(b"\x89PNG")
+    assert "<html" in page.read_text(encoding="utf-8").lower()[:500]
     file.write_text("grid = 3\nfoo = 1")
     assert main(arguments) == 2
     assert "foo" in capsys.readouterr().err
