@@ -106,35 +106,49 @@ class Plan(Record):
         target: AbstractTarget,
         *,
         num_records: int,
-        batch_size: int,
         num_epochs: float,
         clipping: AbstractClipping | float,
+        batch_size: int | None = None,
+        sampling: AbstractSampling | None = None,
         relation: Any = ADD_OR_REMOVE_ONE,
         microbatch_size: int | None = None,
     ) -> "Plan":
-        """The plan with the least noise that meets a target, with Poisson sampling.
+        """The plan with the least noise that meets a target.
 
         Args:
             target: Of `fdp_jax.targets`.
             num_records: Number of records.
-            batch_size: Expected number of records of a batch.
             num_epochs: How often a record is expected to take part; the number of steps
                 is rounded up.
             clipping: As of a plan.
+            batch_size: Expected number of records of a batch, for Poisson sampling, or
+            sampling: another scheme of `fdp.sampling`.
             relation: The neighboring relation.
             microbatch_size: As of a plan.
 
         Raises:
-            ValueError: If a number is out of range.
+            ValueError: If a number is out of range, or not one of batch_size and
+                sampling is given.
             UnreachableTarget: If no noise meets the target.
         """
         size = _checks.whole("num_records", num_records, 1, _MOST_RECORDS)
-        batch = _checks.whole("batch_size", batch_size, 1, size)
+        other = isinstance(sampling, AbstractSampling)
+        if (batch_size is None) != other or (sampling is None) == other:
+            raise ValueError(
+                "give batch_size, for Poisson sampling, or sampling, a scheme of "
+                f"fdp.sampling: got batch_size={batch_size} and sampling={sampling}"
+            )
+        if sampling is None:
+            batch = _checks.whole("batch_size", batch_size, 1, size)
+            scheme = {"sampling_prob": batch / size}
+        else:
+            batch = float(sampling.expected_size(size))
+            scheme = {"sampling": sampling}
         epochs = _checks.checked_scalar(
             "num_epochs", _checks.finite_positive, num_epochs
         )
         steps = math.ceil(float(epochs) * size / batch)
-        family = DPSGD(sampling_prob=batch / size, num_steps=steps, relation=relation)
+        family = DPSGD(**scheme, num_steps=steps, relation=relation)
         found = calibrate(family, target, solve_for="noise_multiplier")
         assert isinstance(found.mechanism, DPSGD)
         return cls(

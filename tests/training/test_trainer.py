@@ -3,6 +3,7 @@
 import pathlib
 import subprocess
 import sys
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -45,6 +46,32 @@ def plan():
     return training.Plan.for_target(
         TARGET, num_records=1500, batch_size=250, num_epochs=30, clipping=NORM
     )
+
+
+def test_plans_of_other_schemes():
+    fixed = fdp.sampling.FixedSize(batch_size=10, dataset_size=100)
+    asked: dict[str, Any] = {"num_records": 100, "num_epochs": 2.05, "clipping": NORM}
+    found = training.Plan.for_target(
+        TARGET, sampling=fixed, relation="replace_one", **asked
+    )
+    assert found.num_steps == 21
+    assert found.expected_size == 10
+    epsilon = found.mechanism.epsilon(delta=1e-5)
+    again = fdp.DPSGD(
+        noise_multiplier=0.999 * found.mechanism.noise_multiplier,
+        sampling=fixed,
+        num_steps=21,
+        relation="replace_one",
+    )
+    assert epsilon <= TARGET.epsilon < again.epsilon(delta=1e-5)
+    calls: list[dict[str, Any]] = [
+        {},
+        {"sampling": fixed, "batch_size": 10},
+        {"sampling": 0.1},
+    ]
+    for wrong in calls:
+        with pytest.raises(ValueError, match="give batch_size"):
+            training.Plan.for_target(TARGET, **asked, **wrong)
 
 
 def test_digits_are_learned_as_well_as_by_numpy(plan):
