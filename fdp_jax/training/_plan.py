@@ -140,15 +140,16 @@ class Plan(Record):
             )
         if sampling is None:
             batch = _checks.whole("batch_size", batch_size, 1, size)
-            scheme = {"sampling_prob": batch / size}
+            prob = batch / size
         else:
-            batch = float(sampling.expected_size(size))
-            scheme = {"sampling": sampling}
+            batch, prob = float(sampling.expected_size(size)), None
         epochs = _checks.checked_scalar(
             "num_epochs", _checks.finite_positive, num_epochs
         )
         steps = math.ceil(float(epochs) * size / batch)
-        family = DPSGD(**scheme, num_steps=steps, relation=relation)
+        family = DPSGD(
+            sampling_prob=prob, sampling=sampling, num_steps=steps, relation=relation
+        )
         found = calibrate(family, target, solve_for="noise_multiplier")
         assert isinstance(found.mechanism, DPSGD)
         return cls(
