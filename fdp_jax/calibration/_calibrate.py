@@ -105,8 +105,8 @@ def calibrate(
     method = AUTO
     if isinstance(mechanism, View) and mechanism.direction == "both":
         mechanism, method = mechanism.mechanism, mechanism.method
-    require_target(target)
     if isinstance(mechanism, AbstractRenyi):
+        require_target(target)
         if not target.of_profile or solve_for == "size":
             raise TypeError(
                 "guarantees by Renyi divergences are calibrated to ApproxDP, Advantage "
@@ -115,7 +115,7 @@ def calibrate(
             )
     else:
         mechanism = require_mechanism("mechanism", mechanism)
-        target.require_relation(mechanism.relation)
+        require_target(target).require_relation(mechanism.relation)
     inside, allowed = in_full(target.reachable)
     if not is_traced(inside) and not bool(inside):
         raise UnreachableTarget(
