@@ -1715,7 +1715,8 @@ EXCEPTIONS = {
         AbstractMechanism.require_complete
         AbstractMechanism.samplings AbstractMechanism.simplified
         AbstractMechanism.shares AbstractMechanism.require_many
-        AbstractRenyi.shares
+        AbstractRenyi.shares AbstractRenyi.require_complete
+        targets.AbstractTarget.of_profile
         sampling.AbstractSampling.shares
         AbstractMechanism.takes_fractions RandomRepeat.with_fractions
         targets.AbstractTarget.asked targets.AbstractTarget.at_one_point
@@ -1727,6 +1728,11 @@ EXCEPTIONS = {
         Accountant Accountant.step Accountant.spent Accountant.num_steps
         accounting.AbstractFilter.fits accounting.AbstractFilter.guarantee
         accounting.AbstractOdometer.epsilon accounting.AbstractOdometer.relation""",
+    "in tests/selection, in programs and out of them": """
+        SelectBest SelectBest.add SelectBest.as_mechanism SelectBest.remove
+        selection.AbstractRepetitions.log_idle selection.AbstractRepetitions.log_mean
+        selection.Geometric selection.Logarithmic selection.NegativeBinomial
+        selection.NegativeBinomial.mean selection.Poisson selection.Poisson.mean""",
     "many configurations at once, outside of programs: tests/sweeps": """
         sweep sweeps.load sweeps.Columns Configurations.column Configurations.digest
         Configurations.kind Configurations.rows sweeps.Sweep sweeps.Sweep.axes
@@ -1741,9 +1747,9 @@ EXCEPTIONS = {
         interop.register_with_opacus interop.accountant_config_class
         interop.calibrate_plan interop.from_execution_plan""",
     "names or flags, not numbers": """
-        PoissonSubsampled.relation RandomRepeat.relation RevealedMixture.relation
+        RevealedMixture.relation
         Schedule.relation _View.is_exact comparison.Join.symmetric
-        Subsampled.relation sampling.UserLevel.scheme
+        AbstractWrapped.relation sampling.UserLevel.scheme
         comparison.Meet.symmetric checked native_float32 noise.CanonicalCheck.passed""",
     "no numbers go in": """
         experiments.hamming

@@ -3,6 +3,7 @@
 import itertools
 
 import jax
+import jax.numpy as jnp
 import mpmath
 import numpy as np
 import pytest
@@ -123,6 +124,21 @@ def test_differentiates():
             down[i] -= h
             slope = float(epsilon(*up) - epsilon(*down)) / (2 * h)
             assert float(found[i]) == pytest.approx(slope, rel=1e-5)
+
+
+def test_under_transformations():
+    def epsilon(noise, success_prob):
+        law = Geometric(success_prob=success_prob)
+        return fdp.SelectBest(fdp.Gaussian(noise), repetitions=law).epsilon(delta=1e-6)
+
+    noises, probs = np.asarray([4.0, 2.0]), np.asarray([0.125, 0.5])
+    plain = [float(epsilon(*x)) for x in zip(noises, probs, strict=True)]
+    with jax.enable_x64(True):
+        mapped = jax.jit(jax.vmap(epsilon))(jnp.asarray(noises), jnp.asarray(probs))
+    np.testing.assert_allclose(mapped, plain, rtol=1e-9)
+    with jax.enable_x64(False):
+        single = jax.jit(epsilon)(jnp.float32(4.0), jnp.float32(0.125))
+    assert plain[0] * (1 - 1e-12) <= float(single) <= plain[0] * (1 + 1e-6)
 
 
 def test_composes():
