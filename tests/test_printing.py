@@ -39,7 +39,7 @@ TEXTS = {
     "tradeoff.ApproxDP(epsilon0=1, delta0=1e-05)": fdp.tradeoff.ApproxDP(
         epsilon=1.0, delta=1e-5
     ),
-    "sampling.FixedSize(prob=0.1)": fdp.sampling.FixedSize(
+    "sampling.FixedSize(batch_size=10, dataset_size=100)": fdp.sampling.FixedSize(
         batch_size=10, dataset_size=100
     ),
     "Composition(\n  parts=(Gaussian(noise_multiplier=8),), num_steps=(9,), "

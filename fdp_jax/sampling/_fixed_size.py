@@ -14,6 +14,8 @@ from jaxtyping import Array, ArrayLike, Real
 
 from .._internal import _checks, _draws
 from .._internal._concrete import evaluates_at_once, known
+from .._internal._record import public_name
+from .._internal._show import Call
 from .._internal._special import safe_log
 from ..losses import (
     AbstractLoss,
@@ -117,6 +119,19 @@ class FixedSize(AbstractSampling):
         stated = [x for x in sizes if x is not None and known(x) is not None]
         self._sizes = tuple(int(x) for x in stated) if len(stated) == 2 else ()
 
+    def _shown(self, parent):
+        if not self._stated():
+            return super()._shown(parent)
+        sizes = zip(("batch_size", "dataset_size"), self._sizes, strict=True)
+        return Call(public_name(type(self)), sizes)
+
+    def _stated(self) -> bool:
+        """Whether there are sizes, and no other probability was put in since."""
+        if not self._sizes:
+            return False
+        (size, records), prob = self._sizes, known(self.prob)
+        return prob is None or bool(abs(prob * records - size) <= 1e-6 * size)
+
     def run(self, release, num_steps):
         step = _FixedSizeStep.unchecked(
             mechanism=release, sampling_prob=self.prob, few=_few_inside(num_steps)
@@ -140,7 +155,7 @@ class FixedSize(AbstractSampling):
         return _draws.subset(_draws.at(key, step), size, num_records)
 
     def expected_size(self, num_records):
-        if not self._sizes:
+        if not self._stated():
             return _whole_size(self.prob, num_records)
         size, records = self._sizes
         if num_records != records:

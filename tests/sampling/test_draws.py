@@ -1,5 +1,6 @@
 """Draws of every scheme: their laws, by exact tests with fixed keys."""
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -215,3 +216,15 @@ def test_probabilities_are_never_larger_than_stated(prob, monkeypatch):
 def test_numbers_of_records_that_do_not_fit_are_refused(scheme, records, message):
     with pytest.raises(ValueError, match=message):
         scheme.participants(KEY, 0, num_records=records)
+
+
+def test_sizes_are_those_of_the_probability_that_is_accounted():
+    """A calibration puts in another one: the batch then is that one's share."""
+    scheme = S.FixedSize(batch_size=10, dataset_size=100)
+    other = eqx.tree_at(lambda s: s.prob, scheme, 0.3)
+    assert scheme.expected_size(100) == 10
+    assert repr(scheme) == "sampling.FixedSize(batch_size=10, dataset_size=100)"
+    assert other.expected_size(100) == 30
+    assert repr(other) == "sampling.FixedSize(prob=0.3)"
+    with pytest.raises(ValueError, match=r"must make a whole batch of its share 0\.3,"):
+        other.participants(KEY, 0, num_records=99)
