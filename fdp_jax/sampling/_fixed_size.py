@@ -130,7 +130,7 @@ class FixedSize(AbstractSampling):
         if not self._sizes:
             return False
         (size, records), prob = self._sizes, known(self.prob)
-        return prob is None or bool(abs(prob * records - size) <= 1e-6 * size)
+        return prob is None or bool(abs(prob * records - size) <= 1e-7 * size)
 
     def run(self, release, num_steps):
         step = _FixedSizeStep.unchecked(
