@@ -49,7 +49,7 @@ class AtomicLoss(AbstractLoss):
     mass_error: Float[ArrayLike, ""] = ATOM_MASS
     """Bound on the relative error of any of the probabilities."""
     loss_error: Float[ArrayLike, ""] | None = None
-    """Bound on the error of `loss`, where masses have the same error under P and Q."""
+    """Bound on the error of `loss`, where that is not a quotient of the masses."""
 
     @classmethod
     def of_probabilities(
@@ -230,11 +230,13 @@ def loss_error(atoms: AtomicLoss, epsilon: Array) -> Array:
 
     Each mass is within `mass_error`, so delta(eps) is at most the one calculated at
     eps minus this number, up to that relative error, and at least the one at eps plus
-    it; where both masses of an output have the same error, its loss's error will do.
-    From the largest loss on there is nothing to be wrong about.
+    it; where losses are no quotients of the masses, their own errors will do.  From the
+    largest loss on there is nothing to be wrong about.
     """
-    beyond = epsilon >= stop_gradient(jnp.max(_losses(atoms)))
-    return jnp.where(beyond, 0, _slip(atoms, epsilon))
+    slip, largest = _slip(atoms, epsilon), stop_gradient(jnp.max(_losses(atoms)))
+    # Of the largest loss as well, if it is one of those that are not known exactly.
+    beyond = epsilon >= largest + (0 if atoms.loss_error is None else slip)
+    return jnp.where(beyond, 0, slip)
 
 
 def _slip(atoms: AtomicLoss, epsilon: Array) -> Array:
@@ -248,7 +250,9 @@ def _slip(atoms: AtomicLoss, epsilon: Array) -> Array:
 def _common(atoms: AtomicLoss) -> tuple[Array, Array, Array]:
     """Finite losses, and logarithms of their masses under Q and P (-inf for none)."""
     found = atoms.atoms()
-    return found.loss, found.log_mass + found.loss, found.log_mass
+    # Not log_mass + loss, of which large numbers may cancel.
+    log_q = jnp.where(jnp.isneginf(found.log_mass), -jnp.inf, atoms.log_q)
+    return found.loss, log_q, found.log_mass
 
 
 def candidates(directions: tuple[AtomicLoss, ...]) -> Float[Array, " m"]:

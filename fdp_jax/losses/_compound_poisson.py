@@ -77,20 +77,18 @@ def listed_jumps(
         if math.prod(map(len, ranges)) > _BOX:
             continue
         counts = np.stack(np.meshgrid(*ranges, indexing="ij")).reshape(sizes.size, -1)
-        log_p = np.asarray(_log_mass(*map(jnp.asarray, (counts, rates))))
-        drift = np.sum(rates * np.expm1(sizes))
-        loss = sizes @ counts - drift
-        used = log_p + np.maximum(loss, 0) > -depth - math.log(_BOX)
+        log_p, log_q = np.asarray(_log_masses(*map(jnp.asarray, (counts, laws))))
+        used = np.maximum(log_p, log_q) > -depth - math.log(_BOX)
         if np.sum(used) > most:
             continue
         # Parts of losses cancel; distances multiply the rounding of rates.
+        drift = np.sum(rates * np.expm1(sizes))
         rounded = 2e-15 * (np.abs(sizes) @ counts[:, -1] + abs(drift))
-        spans = 2e-15 * (np.sum(np.ptp(counts, 1)) + np.max(-log_p[used]))
+        spans = 2e-15 * (np.sum(np.ptp(counts, 1)) + depth + math.log(_BOX))
         # A power of two of outputs, so that few programs serve; some have no mass.
         spare = (0, max(256, 1 << int(np.sum(used) - 1).bit_length()) - np.sum(used))
         log_p, log_q = (
-            np.pad(x[used], spare, constant_values=-np.inf)
-            for x in (log_p, log_p + loss)
+            np.pad(x[used], spare, constant_values=-np.inf) for x in (log_p, log_q)
         )
         # Both tails of every size; inside of the box e^-depth is left out at most.
         missing = jnp.asarray(math.log(2 * sizes.size + 1) - 0.999 * depth)
@@ -98,24 +96,29 @@ def listed_jumps(
             jnp.asarray(log_p),
             jnp.asarray(log_q),
             missing=(missing, missing),
-            loss=jnp.pad(loss[used], spare),
-            mass_error=jnp.asarray(sizes.size * ATOM_MASS + rounded + spans),
+            loss=jnp.pad(sizes @ counts[:, used] - drift, spare),
+            mass_error=jnp.asarray(sizes.size * ATOM_MASS + spans),
             loss_error=jnp.asarray(rounded),
         )
     return None
 
 
 @in_float64(cast_out=False)
-def _log_mass(counts: Float[Array, "k n"], rates: Float[Array, " k"]) -> Array:
-    return jnp.sum(log_poisson(counts, rates[:, None]), axis=0)
+def _log_masses(counts: Float[Array, "k n"], laws: Float[Array, "2 k"]) -> Array:
+    return jnp.sum(log_poisson(counts, laws[:, :, None]), axis=1)
 
 
 def _likely(means: Float[np.ndarray, " 2"], depth: float) -> Float[np.ndarray, " n"]:
-    """All counts between those whose deviance from one of two means is a depth."""
+    """All counts between those whose deviance from one of two means is a depth.
+
+    Some that are too many for a list where the means are farther apart than that.
+    """
     low, high = np.min(means), np.max(means)
     first = max(math.floor(low - math.sqrt(2 * depth * low)), 0)
     last = math.ceil(high + math.sqrt(2 * depth * high) + depth) + 1
-    counts = np.arange(first, min(last, first + _BOX) + 1.0)
+    if last - first > _BOX:
+        return np.zeros(_BOX + 1)
+    counts = np.arange(first, last + 1.0)
     near = np.min(scipy.special.kl_div(counts, means[:, None]), axis=0) <= depth
     place = np.flatnonzero(near)
     return counts[place[0] : place[-1] + 1]

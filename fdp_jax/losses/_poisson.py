@@ -176,7 +176,11 @@ class PoissonLoss(ClosedTransformLoss):
             log_poisson(counts, rate) for rate in (self.rate_without, self.rate_with)
         )
         missing = self._missing(first)
-        return AtomicLoss(log_p, log_q, missing=missing, loss=self.losses())
+        # A loss is what is left of the gap and of a part of about that size.
+        error = 4 * jnp.finfo(first.dtype).eps * stop_gradient(jnp.abs(self.gap()))
+        return AtomicLoss(
+            log_p, log_q, missing=missing, loss=self.losses(), loss_error=error
+        )
 
     def losses(self) -> Float[Array, " n"]:
         """Losses of the counts that `atomic` looks at."""

@@ -146,7 +146,10 @@ class Plan(Record):
         epochs = _checks.checked_scalar(
             "num_epochs", _checks.finite_positive, num_epochs
         )
-        steps = math.ceil(float(epochs) * size / batch)
+        if batch == 0:
+            raise ValueError(f"sampling must draw records, got {sampling}")
+        # Rounding must not add a step: 1.1 epochs of 10 batches are 11.
+        steps = math.ceil(float(epochs) * size / batch * (1 - 1e-12))
         family = DPSGD(
             sampling_prob=prob, sampling=sampling, num_steps=steps, relation=relation
         )

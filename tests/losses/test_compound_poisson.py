@@ -207,6 +207,18 @@ def test_next_to_the_largest_loss(share):
     assert float(found.lower) <= max(truth, 0) <= float(found.upper)
 
 
+@pytest.mark.parametrize(
+    ("size", "rate"), [(18.0, 1.0), (24.0, 1e-3), (-17.0, 3e7), (14.0, 1.0)]
+)
+def test_rates_that_are_far_apart(size, rate):
+    """One law has hardly any count above 60, and the other hardly any below."""
+    triplet = fdp.LevyTriplet(jumps=[size], rates=[rate])
+    means = sorted([rate, rate * np.exp(size)])
+    low = scipy.stats.poisson.sf(60, means[0]), scipy.stats.poisson.cdf(60, means[1])
+    for side in (triplet.remove, triplet.add):
+        assert side.bounds(epsilon=1.0).upper >= 1 - np.e * sum(low)
+
+
 @pytest.mark.parametrize("size", [-720.0, -746.0])
 def test_rates_that_underflow(size):
     triplet = fdp.LevyTriplet(jumps=[size], rates=[1.0])

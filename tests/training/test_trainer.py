@@ -70,6 +70,8 @@ def test_plans_of_other_schemes():
         {"sampling": fixed, "batch_size": 10},
         {"sampling": 0.1},
     ]
+    with pytest.raises(ValueError, match="must draw records"):
+        training.Plan.for_target(TARGET, sampling=fdp.sampling.Poisson(0.0), **asked)
     for wrong in calls:
         with pytest.raises(ValueError, match="give batch_size"):
             training.Plan.for_target(TARGET, **asked, **wrong)
