@@ -17,6 +17,7 @@ import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+import jax
 import jax.numpy as jnp
 from jax.lax import stop_gradient
 from jaxtyping import Array, Float
@@ -30,7 +31,10 @@ _ERROR, _MASS_ERROR = 1e-9, 4e-6
 
 def divergence_error(loss: ComposedLoss) -> float:
     """More than the relative error of `divergence`: larger where masses are known."""
-    return _MASS_ERROR if any(isinstance(x, MassLoss) for x in loss.terms) else _ERROR
+    by_masses = lambda x: isinstance(x, MassLoss)
+    # Mixtures may hold such losses, too.
+    found = any(map(by_masses, jax.tree.leaves(loss, is_leaf=by_masses)))
+    return _MASS_ERROR if found else _ERROR
 
 
 def directions(direction: str) -> tuple[float, ...]:
