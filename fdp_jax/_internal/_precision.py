@@ -88,7 +88,7 @@ round_down_to_single.defjvps(lambda tangent, rounded, x: tangent)
 
 def round_up_to_single(x: Any) -> Any:
     """The least float32 at or above x, as float64; subnormals count as zero."""
-    return -round_down_to_single(-x)
+    return 0.0 - round_down_to_single(-x)  # no negative zero
 
 
 @contextlib.contextmanager

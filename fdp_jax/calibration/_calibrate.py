@@ -116,7 +116,7 @@ def calibrate(
     else:
         mechanism = require_mechanism("mechanism", mechanism)
         require_target(target).require_relation(mechanism.relation)
-    inside, allowed = in_full(target.reachable)
+    inside, allowed = in_full(target, "reachable")
     if not is_traced(inside) and not bool(inside):
         raise UnreachableTarget(
             f"target {target.describe()} is out of reach: {allowed}"

@@ -6,8 +6,7 @@ where the target is met, so that one search serves them all.
 """
 
 import abc
-from collections.abc import Callable
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar
 
 import equinox as eqx
 import jax
@@ -17,7 +16,8 @@ from jax.scipy.special import ndtr, ndtri
 from jaxtyping import Array, Bool, Float, Real
 
 from .._internal import _checks
-from .._internal._concrete import evaluates_at_once, is_traced
+from .._internal._concrete import is_traced
+from .._internal._precision import in_float64
 from .._internal._record import Record
 from .._internal._special import safe_log
 from .._internal._text import at_least, at_most
@@ -32,22 +32,22 @@ from ..engines import Interval
 from ..losses import ComposedLoss
 from ..mechanisms import AbstractRenyi
 
-_T = TypeVar("_T")
-
 
 class UnreachableTarget(ValueError):
     """No value of the parameter meets the target."""
 
 
-def in_full(ask: Callable[[], _T]) -> _T:
+def in_full(target: "AbstractTarget", name: str) -> Any:
     """A target's numbers, with all digits wherever they are known.
 
     In programs of 32 bits JAX takes a delta below 1.2e-38 for zero.
     """
-    if not evaluates_at_once():
-        return ask()
-    with jax.enable_x64(True):
-        return jax.tree.map(_known_or_traced, ask())
+    return jax.tree.map(_known_or_traced, _asked(target, name))
+
+
+@in_float64(cast_out=False)
+def _asked(target: "AbstractTarget", name: str) -> Any:
+    return getattr(target, name)()
 
 
 def _known_or_traced(x: Any) -> Any:
@@ -166,7 +166,7 @@ class _AbstractProfileTarget(AbstractTarget):
         return Margin(Interval(excess.lower, excess.estimate, upper))
 
     def asked(self, mechanism):
-        epsilon, log_delta, _ = in_full(self._point)
+        epsilon, log_delta, _ = in_full(self, "_point")
         found = mechanism._bounds_of("log_delta", epsilon)
         return mechanism.bounds(epsilon=epsilon), found.upper <= log_delta + 1e-11
 
@@ -338,7 +338,7 @@ class _AbstractRateTarget(AbstractTarget):
         return Margin(excess.map(lambda x: x - goal))
 
     def asked(self, mechanism: Any):
-        alpha, _, log_beta = in_full(self._rates)
+        alpha, _, log_beta = in_full(self, "_rates")
         view = mechanism if self.direction == "both" else mechanism.remove
         found = view.bounds(alpha=alpha)
         return found, found.lower >= jnp.exp(log_beta)

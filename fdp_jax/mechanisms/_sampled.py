@@ -365,6 +365,8 @@ class DPSGD(AbstractMechanism):
         run = self._run()
         if run is not None:
             return run.simplified()
+        if is_one(self.sampling_prob):
+            return self._release().repeat(self.num_steps).simplified()
         if is_one(self.num_steps) and self.relation is not REPLACE_ONE:
             inner = Gaussian(self.noise_multiplier, relation=self.relation)
             return PoissonSubsampled(inner, self.sampling_prob)

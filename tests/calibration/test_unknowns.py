@@ -95,6 +95,18 @@ def test_whole_steps_in_programs_of_float32():
     assert last <= 3.0 < following
 
 
+def test_batches_of_numpy_numbers_in_programs_of_float32():
+    epsilons = np.array([0.5, 1.0])
+
+    def noise(epsilon):
+        target = targets.ApproxDP(epsilon=epsilon, delta=1e-5)
+        return fdp.calibrate(fdp.Gaussian(), target, solve_for="noise_multiplier").value
+
+    expected = [_sigma(x) for x in epsilons]
+    with jax.enable_x64(False):
+        assert jax.vmap(noise)(epsilons) == pytest.approx(expected, rel=1e-6)
+
+
 @pytest.mark.slow
 def test_mechanisms_without_fractions_get_whole_steps():
     found = fdp.calibrate(fdp.Laplace(30.0).repeat(1), TARGET, solve_for="num_steps")

@@ -9,9 +9,10 @@ import mpmath as mp
 import numpy as np
 import pytest
 from reference import checks, exact
+from scipy import stats
 
 import fdp_jax as fdp
-from fdp_jax import Bound
+from fdp_jax import Bound, Status
 
 INF = math.inf
 CLOSED = 1e-12
@@ -201,16 +202,42 @@ def test_gaussians_compose_by_their_squares(epsilon):
     assert _delta(both, epsilon) == pytest.approx(_delta(one, epsilon), rel=1e-11)
 
 
+@pytest.mark.parametrize("prob", [1.0, 1 - 1e-13])
 @pytest.mark.parametrize("epsilon", [-1.0, 0.0, 0.7, 3.0])
-def test_dpsgd_on_the_whole_data_is_gaussian(epsilon):
-    run = fdp.DPSGD(noise_multiplier=20.0, sampling_prob=1.0, num_steps=100)
+def test_dpsgd_on_the_whole_data_is_gaussian(epsilon, prob):
+    run = fdp.DPSGD(noise_multiplier=20.0, sampling_prob=prob, num_steps=100)
     one = fdp.Gaussian(2.0)
     assert _delta(run, epsilon) == pytest.approx(_delta(one, epsilon), rel=1e-10)
+
+
+@pytest.mark.parametrize("relation", list(fdp.NeighboringRelation))
+@pytest.mark.parametrize("noise", [1e-6, 1e6])
+def test_dpsgd_on_the_whole_data_has_a_closed_form_at_every_noise(noise, relation):
+    run = fdp.DPSGD(
+        noise_multiplier=noise, sampling_prob=1.0, num_steps=10, relation=relation
+    )
+    mu = 10**0.5 / noise * (2 if relation.name == "REPLACE_ONE" else 1)
+    found = run.bounds(epsilon=0.0)
+    assert found.status == Status.TIGHT
+    assert found.estimate == pytest.approx(math.erf(mu / 8**0.5), rel=1e-12)
+    if noise < 1:
+        # The other term of delta is below 1e-9 of e^(mu^2 / 2).
+        expected = mu**2 / 2 - mu * stats.norm.ppf(1e-5)
+        assert run.epsilon(delta=1e-5) == pytest.approx(expected, rel=1e-12)
 
 
 def test_composing_with_nothing_changes_nothing():
     alone = fdp.compose(fdp.Gaussian(1.5), fdp.Gaussian(INF))
     assert _delta(alone) == pytest.approx(_delta(fdp.Gaussian(1.5)), rel=1e-12)
+
+
+@pytest.mark.parametrize("x64", [False, True])
+def test_no_leak_is_no_negative_zero(x64):
+    with jax.enable_x64(x64):
+        found = fdp.Gaussian(INF).bounds(epsilon=1.0)
+    ends = np.stack([found.lower, found.estimate, found.upper])
+    assert not np.any(ends)
+    assert not np.any(np.signbit(ends))
 
 
 # ------------------------------------------------------------------------------ edges
