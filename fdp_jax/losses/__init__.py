@@ -71,6 +71,9 @@ from ._revealed import (
 from ._schedule import ScheduleLoss as ScheduleLoss
 from ._subordinated import SubordinatedGaussianLoss as SubordinatedGaussianLoss
 from ._subsampled import SubsampledLoss as SubsampledLoss
-from ._subsampled_gaussian import SubsampledGaussianLoss as SubsampledGaussianLoss
+from ._subsampled_gaussian import (
+    SubsampledGaussianLoss as SubsampledGaussianLoss,
+    separated as separated,
+)
 from ._symmetrized_gaussian import SymmetrizedGaussianLoss as SymmetrizedGaussianLoss
 from ._two_point import TwoPointLoss as TwoPointLoss

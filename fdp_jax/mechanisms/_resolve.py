@@ -51,7 +51,9 @@ from ..losses import (
     CompoundPoissonLoss,
     Method,
     PoissonLoss,
+    SubsampledGaussianLoss,
     listed_jumps,
+    separated,
 )
 
 if TYPE_CHECKING:
@@ -302,15 +304,34 @@ def _resolved(
     attained: "AbstractMechanism | None" = None,
 ) -> Resolved:
     whole = Subject(composed, direction)
-    counted = _listed(composed)
+    counted = _with_closed_form(composed)
     first = whole if counted is composed else Subject(counted, direction)
     return Resolved(first, whole, steps, attained)
 
 
+def _with_closed_form(composed: ComposedLoss) -> ComposedLoss:
+    """The loss with a closed form, if its numbers are such that it has one."""
+    kinds = {type(term) for term in composed.terms}
+    if composed.method.name not in _LISTING_METHODS:
+        return composed
+    if kinds == {SubsampledGaussianLoss} and len(composed.terms) == 1:
+        return _separated(composed)
+    return _listed(composed) if kinds <= set(_JUMPS) else composed
+
+
+def _separated(composed: ComposedLoss) -> ComposedLoss:
+    """The loss of steps with so little noise that they tell who took part."""
+    if not evaluates_at_once():
+        return composed
+    with jax.enable_x64(True):
+        some, found = separated(composed.terms[0], composed.counts[0])
+        separate = not holds_anywhere(~some)
+    return dataclasses.replace(composed, terms=(found,)) if separate else composed
+
+
 def _listed(composed: ComposedLoss) -> ComposedLoss:
     """The loss by a list of counts, if it is known jumps of sizes with a short list."""
-    kinds = all(type(term) in _JUMPS for term in composed.terms)
-    if not kinds or composed.method.name not in _LISTING_METHODS or is_traced(composed):
+    if is_traced(composed):
         return composed
     with jax.enable_x64(True), jax.ensure_compile_time_eval():
         powers, one = composed.absorbed(), (jnp.ones(()),)

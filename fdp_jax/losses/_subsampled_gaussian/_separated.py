@@ -1,0 +1,113 @@
+"""Many steps with noise so small that outputs tell who took part.
+
+With s the noise, let every standard normal variable z of the N steps have
+|z| <= 1 / (2 s) - s (40 + |logit q|), which fails with probability at most T, N times a
+tail.  Then the loss log(1 - q + q e^((2 x - 1) / (2 s^2))) of a step exceeds log(1 - q)
+without the record, and log q + (2 x - 1) / (2 s^2) with it, by at most e^-40; it is
+never less than either.  So the sum of the losses, given that the record took part k
+times, is log w_k = (N - k) log(1 - q) + k log q more than that of k Gaussian releases,
+and
+
+    delta_remove(eps) = sum_k Bin(k; N, q) delta_gauss(eps - log w_k; sqrt(k) / s),
+    delta_add(eps) = (1 - e^(eps + N log(1 - q)))_+,
+
+up to N e^-40 in eps and T in delta.
+"""
+
+import math
+
+import jax.numpy as jnp
+from jax.lax import stop_gradient
+from jaxtyping import Array, Float
+
+from ..._internal._special import log1mexp, log1p, log_ndtr, log_sum_exp, safe_log
+from .._closed_form import AbstractClosedForm
+from .._gaussian import GaussianForm
+from ._loss import SubsampledGaussianLoss
+
+_COUNTS = 256
+"""Numbers of participations that are told apart."""
+_MOST = 60.0
+"""Expected participations, up to which others have at most e^-175 of the mass."""
+_OTHERS = -175.0
+_APART = 40.0
+_TAIL = 7.0
+"""Standard deviations of noise between the outputs with the record and without."""
+
+
+class SeparatedGaussianLoss(SubsampledGaussianLoss):
+    """A subsampled Gaussian of so little noise that compositions have a closed form."""
+
+    def has_closed_form(self, kinds, *, single):
+        return kinds == 1
+
+    def log_truncated_masses(self):
+        gap = _gap(self.noise_multiplier, self.sampling_prob)
+        found = stop_gradient(jnp.logaddexp(log_ndtr(-gap), _OTHERS))
+        return found, found
+
+    @classmethod
+    def closed_form(cls, terms, counts, sign):
+        (term,), (count,) = terms, counts
+        s, q = term.noise_multiplier, term.sampling_prob
+        k = jnp.arange(float(_COUNTS))
+        # Binomial, by its ratios: so is it for any real count, of which k > count tell
+        # the derivative at a whole one.
+        ratios = (count - k[:-1]) / k[1:] * (q / (1 - q))
+        weights = jnp.cumprod(jnp.append(jnp.exp(count * log1p(-q)), ratios))
+        shift = (count - k) * log1p(-q) + k * jnp.log(q)
+        missing, _ = term.log_truncated_masses()
+        return SeparatedForm(
+            jnp.where(sign > 0, weights, jnp.where(k == 0, 1.0, 0.0)),
+            sign * shift,
+            GaussianForm(jnp.sqrt(k) / s),
+            stop_gradient(jnp.log(count)) + missing,
+            stop_gradient(count * math.exp(-_APART)),
+        )
+
+
+def separated(
+    loss: SubsampledGaussianLoss, count: Array
+) -> tuple[Array, SeparatedGaussianLoss]:
+    """Whether noise and number of steps are such, and the loss with its closed form."""
+    s, q = loss.noise_multiplier, loss.sampling_prob
+    some = (count > 1) & (count == jnp.round(count)) & (count * q <= _MOST)
+    return some & (q < 1) & (_gap(s, q) > _TAIL), SeparatedGaussianLoss(s, q)
+
+
+def _gap(s: Array, q: Array) -> Array:
+    """What no standard normal variable exceeds, but for the probability T."""
+    return 1 / (2 * s) - s * (_APART + jnp.abs(jnp.log(q) - log1p(-q)))
+
+
+class SeparatedForm(AbstractClosedForm):
+    """A mean of Gaussian profiles, each with thresholds of its own."""
+
+    weights: Float[Array, " k"]
+    shifts: Float[Array, " k"]
+    parts: GaussianForm
+    missing: Float[Array, ""]
+    slip: Float[Array, ""]
+
+    def logs(self, epsilon):
+        logs = self.parts.logs(epsilon[..., None] - self.shifts)
+        delta, rest = (safe_log(jnp.exp(x) @ self.weights) for x in logs[:2])
+        rest = rest + log1mexp(jnp.maximum(rest - self.missing, 1e-300))
+        delta = jnp.minimum(jnp.logaddexp(delta, self.missing), 0)
+        power = logs[2] + safe_log(jnp.maximum(self.weights, 0)) - self.shifts
+        alpha = log_sum_exp(stop_gradient(power), power > -jnp.inf)
+        return delta, rest, jnp.minimum(alpha, 0)
+
+    def log_truncated(self):
+        return self.missing
+
+    def mass_error(self):
+        unit = jnp.finfo(self.shifts.dtype).eps
+        return stop_gradient(unit * (8 * _COUNTS + self._size()))
+
+    def loss_error(self, epsilon):
+        unit = 8 * jnp.finfo(epsilon.dtype).eps
+        return stop_gradient(self.slip + unit * (1 + jnp.abs(epsilon) + self._size()))
+
+    def _size(self):
+        return jnp.max(jnp.where(self.weights > 0, jnp.abs(self.shifts), 0))
