@@ -1822,7 +1822,8 @@ EXCEPTIONS = {
         training.Plan.participants training.Plan.progress
         training.Plan.sampling training.Progress training.Progress.at
         training.Trained training.Trainer training.Trainer.init
-        training.Trainer.restore training.Trainer.save training.Trainer.shard
+        training.Trainer.restore training.Trainer.restore_or_init
+        training.Trainer.save training.Trainer.shard
         training.TrainingState training.TrainingState.noise
         training.TrainingState.step training.add_noise training.fit
         training.gradient_sum training.per_example_gradients""",

@@ -305,3 +305,10 @@ CLIPPED_LENGTH = _entered(
     "and of products with it; so much is a clipping norm below what is stated. Lengths "
     "are never too small.",
 )
+SAME_NOISE = _entered(
+    "SAME_NOISE",
+    1e-7,
+    Kind.BUDGETED,
+    "Share of a noise multiplier by which that of a resumed training may differ: what "
+    "is added is 1e-6 more than stated, of which roundings in float32 take 2e-7.",
+)

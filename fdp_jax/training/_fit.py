@@ -2,7 +2,6 @@
 
 import importlib.util
 import os
-import pathlib
 from collections.abc import Callable
 from typing import Any
 
@@ -79,9 +78,10 @@ def fit(
         ValueError: If not even one step meets it, or the data do not fit the plan.
     """
     trainer = Trainer(plan, loss, optimizer, **options)
-    state = trainer.init(key, model)
-    if checkpoint is not None and pathlib.Path(checkpoint).exists():
-        state = trainer.restore(checkpoint, state)
+    if checkpoint is None:
+        state = trainer.init(key, model)
+    else:
+        state = trainer.restore_or_init(checkpoint, key, model)
     last = _last_step(plan, until)
     often = max(plan.num_steps // 10, 1) if every is None else every
     often = _checks.whole("every", often, 1, 1 << 31)

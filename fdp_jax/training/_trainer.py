@@ -11,9 +11,10 @@ import optax
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jaxtyping import Array, PyTree
 
-from .._internal._record import Record
+from .._internal._files import require_folder
+from .._internal._record import Record, described
 from ._exact import MOST_OVER_DEVICES
-from ._gradients import GradientSum, Loss, gradient_sum
+from ._gradients import GradientSum, Loss, gradient_sum, wide
 from ._noise import NoiseState, add_noise, checked_key
 from ._plan import Plan
 from ._saved import read, write
@@ -129,6 +130,8 @@ class Trainer:
         """
         batches, noise = jax.random.split(checked_key(key))
         trained, _ = self._split(model)
+        # Private means are in float32 at least: so is what is kept of them.
+        trained = jax.tree.map(lambda x: jnp.asarray(x, wide(x)), trained)
         state = self._chained(noise).init(trained)
         memory = self.plan.sampling.memory(self.plan.num_records)
         return TrainingState(model, state, batches, self.shard(memory))
@@ -209,22 +212,56 @@ class Trainer:
         Args:
             path: Where to.
             state: What to.
+
+        Raises:
+            TypeError: If it is no state.
+            FileNotFoundError: If there is no folder for the file.
         """
-        write(path, self.plan, state)
+        write(path, self.plan, _checked(state, "state"), state.key)
 
     def restore(
         self, path: str | os.PathLike[str], like: TrainingState
     ) -> TrainingState:
         """Reads what `save` wrote, bit by bit.
 
+        Arrays are found by the names of the fields that they are in.  The plan must be
+        that of the file in every public field but `microbatch_size`; where clipping
+        needs no noise of its own, noise multipliers may differ in the last digits.
+
         Args:
             path: Where from.
-            like: A state of the same structure, as `init` makes it.
+            like: A state with arrays of the same names, as `init` makes it.
 
         Raises:
-            ValueError: If the file is damaged, or was written for another plan.
+            ValueError: If the file is damaged, or was written for another plan, model
+                or optimizer.
+            TypeError: If like is no state.
         """
-        return read(path, self.plan, like)
+        return read(path, self.plan, _checked(like, "like"))
+
+    def restore_or_init(
+        self, path: str | os.PathLike[str], key: Array, model: PyTree
+    ) -> TrainingState:
+        """The state of a file if there is one, else that before the first step.
+
+        Args:
+            path: Where `save` writes.
+            key: See `init`.
+            model: See `init`.
+
+        Raises:
+            ValueError: If there is a file that `restore` refuses.
+            FileNotFoundError: If there is no folder for the file, or a link leads
+                nowhere: what has been trained may be elsewhere.
+        """
+        state = self.init(key, model)
+        try:
+            return self.restore(path, state)
+        except FileNotFoundError:
+            require_folder(path)
+            if os.path.lexists(path):
+                raise
+        return state
 
     def _split(self, model: PyTree) -> tuple[PyTree, PyTree]:
         trained, fixed = eqx.partition(model, self._trainable)
@@ -238,6 +275,20 @@ class Trainer:
 
     def _chained(self, key: Array) -> optax.GradientTransformation:
         return optax.chain(add_noise(self.plan, key), self._optimizer)
+
+
+def _checked(state: Any, name: str) -> TrainingState:
+    """A state of a training.
+
+    Raises:
+        TypeError: If it is no such thing.
+    """
+    if not isinstance(state, TrainingState):
+        raise TypeError(
+            f"{name} must be a TrainingState, which Trainer.init and Trainer.step "
+            f"return, got {described(state)}"
+        )
+    return state
 
 
 def _require_records(data: PyTree, number: int) -> None:
