@@ -56,7 +56,8 @@ def explained(fn: _Fn) -> _Fn:
         try:
             return fn(*args, **named)
         except TypeError:
-            message = wrong_call(fn.__name__, inspect.signature(fn), args, named)
+            name = fn.__qualname__.removesuffix(".__init__").rpartition(".")[2]
+            message = wrong_call(name, inspect.signature(fn), args, named)
             if message is None:
                 raise
         raise TypeError(message)
@@ -72,7 +73,7 @@ def wrong_call(
         signature.bind(*args, **named)
     except TypeError as error:
         parameters = list(signature.parameters.values())
-        if parameters and parameters[0].name == "self":
+        if parameters and parameters[0].name in ("self", "cls"):
             parameters, args = parameters[1:], args[1:]
         return (
             _unknown(name, parameters, named)

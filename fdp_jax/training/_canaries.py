@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, PyTree
 
 from .._internal._calls import explained
-from ._gradients import Loss, per_example_gradients
+from ._gradients import Loss, one_number, per_example_gradients
 from ._noise import checked_key
 
 
@@ -67,10 +67,9 @@ def loss_scores(
     Returns:
         By how much the loss is smaller than that model's; without one, minus the loss.
     """
-    losses = jax.vmap(lambda example: loss(model, example))(examples)
-    if before is None:
-        return -losses
-    return jax.vmap(lambda example: loss(before, example))(examples) - losses
+    of = lambda model: jax.vmap(lambda example: one_number(loss)(model, example))
+    losses = of(model)(examples)
+    return -losses if before is None else of(before)(examples) - losses
 
 
 @explained

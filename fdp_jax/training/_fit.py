@@ -83,6 +83,8 @@ def fit(
     else:
         state = trainer.restore_or_init(checkpoint, key, model)
     last = _last_step(plan, until)
+    if evaluate is not None and not callable(evaluate):
+        raise TypeError(f"evaluate must be a function of the model, got {evaluate!r}")
     often = max(plan.num_steps // 10, 1) if every is None else every
     often = _checks.whole("every", often, 1, 1 << 31)
     spent = None if delta is None else plan.progress(delta=delta)

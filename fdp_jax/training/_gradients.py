@@ -16,6 +16,7 @@ from .._internal import _checks
 from .._internal._calls import explained
 from .._internal._concrete import known
 from .._internal._record import Record
+from .._internal._show import short
 from ._clipping import AbstractClipping, clipping_norm
 from ._exact import WIDEST, Whole, exponent_of, length, sum_of_rows, unit_of
 
@@ -153,6 +154,43 @@ def _is_whole(x: Any) -> bool:
     return isinstance(x, Whole)
 
 
+def one_number(loss: Loss) -> Loss:
+    """The loss, which raises `TypeError` unless it is one real number."""
+
+    def found(*args: Any) -> Array:
+        value = loss(*args)
+        is_number = isinstance(value, jax.Array | np.ndarray | np.generic | float)
+        is_real = is_number and jnp.issubdtype(jnp.result_type(value), np.floating)
+        if not is_real or jnp.shape(value):
+            raise TypeError(
+                "loss must return one real number for a model and one example, got "
+                f"{short(value)}"
+            )
+        return value  # pyright: ignore[reportReturnType]
+
+    return found
+
+
+def require_records(data: PyTree, number: int, of: str) -> None:
+    """Raises an error if data are no arrays with so many rows.
+
+    Raises:
+        ValueError: If there are more or fewer, or no arrays.
+        TypeError: If something else is among them.
+    """
+    leaves = jax.tree.leaves(data, is_leaf=lambda x: hasattr(x, "__next__"))
+    wanted = f"data must be arrays {of}, got"
+    for x in leaves:
+        # Others have shapes, too: tables, tensors of other libraries, texts.
+        kind = f" of {x.dtype}" if isinstance(x, np.ndarray) else ""
+        if not isinstance(x, jax.Array) and not (kind and x.dtype.kind not in "OSUMm"):
+            raise TypeError(f"{wanted} {type(x).__name__}{kind}")
+    sizes = {x.shape[:1] for x in leaves}
+    if sizes != {(number,)}:
+        found = ", ".join(str(*size) or "none" for size in sorted(sizes))
+        raise ValueError(f"{wanted} {found or 'no'} rows")
+
+
 @explained
 def per_example_gradients(
     loss: Loss, model: PyTree, examples: PyTree, key: Array | None = None
@@ -165,12 +203,15 @@ def per_example_gradients(
             are differentiated.
         examples: Arrays with one leading axis.
         key: For losses that draw, each example its own.
+
+    Raises:
+        TypeError: If the loss is not one real number.
     """
     trained, fixed = eqx.partition(model, eqx.is_inexact_array)
 
     def one(trained: PyTree, example: PyTree, key: Any) -> Array:
-        whole = eqx.combine(trained, fixed)
-        return loss(whole, example) if key is None else loss(whole, example, key)
+        drawn = () if key is None else (key,)
+        return one_number(loss)(eqx.combine(trained, fixed), example, *drawn)
 
     size = jax.tree.leaves(examples)[0].shape[0]
     keys = None if key is None else jax.random.split(key, size)
@@ -211,7 +252,8 @@ def gradient_sum(
         ValueError: If microbatch_size is no whole number from 1, there are not as many
             records as participants, or the norm is known and out of range.  `add_noise`
             refuses one that is traced.
-        TypeError: If participants are no flags.
+        TypeError: If participants are no flags, data no arrays, or the loss is not one
+            real number.
     """
     width = _checks.whole("microbatch_size", microbatch_size, 1, 1 << 30)
     if known(norm) is not None:
@@ -219,13 +261,8 @@ def gradient_sum(
     if participants.dtype != bool:
         raise TypeError(f"participants must be flags, got {participants.dtype}")
     records = participants.shape[0]
-    sizes = {np.shape(x)[:1] for x in jax.tree.leaves(data)}
-    if sizes != {(records,)}:
-        found = sorted(size[0] if size else "none" for size in sizes)
-        raise ValueError(
-            "data must be arrays with one row for each of the participants, "
-            f"{records}, got {', '.join(map(str, found))} rows"
-        )
+    of = f"with one row for each of the participants, {records}"
+    require_records(data, records, of)
     width = min(width, WIDEST)
     trained, fixed = eqx.partition(model, eqx.is_inexact_array)
     places = jnp.nonzero(participants, size=records + width, fill_value=records)[0]

@@ -12,6 +12,7 @@ from jaxtyping import Array, Float
 
 from .. import sampling as schemes
 from .._internal import _checks
+from .._internal._calls import explained
 from .._internal._concrete import known
 from .._internal._record import Record
 from ..calibration import AbstractTarget, calibrate
@@ -101,6 +102,7 @@ class Plan(Record):
         _checks.whole("num_steps", self.num_steps, 1, 1 << 31)
 
     @classmethod
+    @explained
     def for_target(
         cls,
         target: AbstractTarget,
@@ -267,16 +269,42 @@ class Plan(Record):
             return dataclasses.replace(self.mechanism, num_steps=float(steps))
         return _first_steps(self.mechanism, steps)
 
-    def progress(self, *, num_points: int = 33, **query: Any) -> "Progress":
+    @explained
+    def progress(
+        self,
+        *,
+        delta: Any = None,
+        epsilon: Any = None,
+        alpha: Any = None,
+        fpr: Any = None,
+        prior: Any = None,
+        num_points: int = 33,
+    ) -> "Progress":
         """A table of what is spent as the run goes on, for use inside of programs.
 
         Args:
+            delta: One of these is given, as of `bounds`: a number or an array.  By
+                delta the table is of epsilon;
+            epsilon: of delta;
+            alpha: of beta;
+            fpr: of the true positive rate;
+            prior: of the Bayes error.
             num_points: Numbers of steps for which it is found.
-            **query: One of `delta`, `epsilon`, `alpha`, `fpr` or `prior`, as of
-                `bounds`: a number or an array.
+
+        Raises:
+            TypeError: If not one of the arguments is given.
+            ValueError: If it, or num_points, is out of range.
         """
         points = _checks.whole("num_points", num_points, 2, 1 << 12)
         steps = np.unique(np.geomspace(1, self.num_steps, points).round().astype(int))
+        names = ("delta", "epsilon", "alpha", "fpr", "prior")
+        values = zip(names, (delta, epsilon, alpha, fpr, prior), strict=True)
+        query = {name: value for name, value in values if value is not None}
+        if len(query) != 1:
+            raise TypeError(
+                "progress takes exactly one of delta=, epsilon=, alpha=, fpr= or "
+                f"prior=, got {', '.join(query) or 'none'}"
+            )
         (name,) = query
         lower = name in ("alpha", "prior")
         found = [self.after(n).bounds(**query) for n in steps]

@@ -1,20 +1,24 @@
 """Training steps that keep to a plan."""
 
 import functools
+import inspect
 import os
 from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jaxtyping import Array, PyTree
 
+from .._internal._calls import explained
 from .._internal._files import require_folder
 from .._internal._record import Record, described
+from .._internal._refusals import checked
 from ._exact import MOST_OVER_DEVICES
-from ._gradients import GradientSum, Loss, gradient_sum, wide
+from ._gradients import GradientSum, Loss, gradient_sum, require_records, wide
 from ._noise import NoiseState, add_noise, checked_key
 from ._plan import Plan
 from ._saved import read, write
@@ -79,7 +83,7 @@ class Trainer:
             once.
 
     Raises:
-        TypeError: If the plan or the loss is no such thing.
+        TypeError: If the plan, the loss or the optimizer is no such thing.
         ValueError: If the records cannot be shared out.
 
     Example:
@@ -97,6 +101,7 @@ class Trainer:
         3.5907
     """
 
+    @explained
     def __init__(
         self,
         plan: Plan,
@@ -111,6 +116,12 @@ class Trainer:
             raise TypeError(f"plan must be a Plan, got {type(plan).__name__}")
         if not callable(loss):
             raise TypeError(f"loss must be a function, got {loss!r}")
+        _require_arguments(loss, draws)
+        if not (hasattr(optimizer, "init") and hasattr(optimizer, "update")):
+            raise TypeError(
+                "optimizer must be a transformation of optax, such as optax.sgd(0.1), "
+                f"got {described(optimizer)}"
+            )
         if mesh is not None:
             _require_shares(plan, mesh)
         self.plan = plan
@@ -126,7 +137,8 @@ class Trainer:
             model: What is trained.
 
         Raises:
-            TypeError: If the key is no single key of `jax.random.key`.
+            TypeError: If the key is no single key of `jax.random.key`, or nothing in
+                the model can be trained.
         """
         batches, noise = jax.random.split(checked_key(key))
         trained, _ = self._split(model)
@@ -136,12 +148,30 @@ class Trainer:
         memory = self.plan.sampling.memory(self.plan.num_records)
         return TrainingState(model, state, batches, self.shard(memory))
 
-    @functools.cached_property
-    def step(self) -> Any:
-        """The state after one more step, and `Diagnostics`: a function, compiled once.
+    @explained
+    def step(
+        self, state: TrainingState, data: PyTree
+    ) -> tuple[TrainingState, Diagnostics]:
+        """The state after one more step, and what it saw: a program, compiled once.
 
-        It takes a state and the data: arrays of all records with one leading axis.
+        Args:
+            state: Of `init`, of the step before or of a file.
+            data: Arrays of all records with one leading axis.
+
+        Raises:
+            TypeError: If the state or the data are no such thing, or the loss is not
+                one real number.
+            ValueError: If there is another number of records, or all steps of the plan
+                have been taken (within a program of `jax.jit`, see `fdp_jax.checked`).
         """
+        state = _checked(state, "state")
+        number = self.plan.num_records
+        of = f"of {number} records, from which the plan draws the batches"
+        require_records(data, number, of)
+        return checked(self._compiled)(state, data)
+
+    @functools.cached_property
+    def _compiled(self) -> Any:
         return eqx.filter_jit(self._step)
 
     def _step(
@@ -176,7 +206,6 @@ class Trainer:
     ) -> tuple[GradientSum, PyTree]:
         """Of the records here: all, or one device's share of them."""
         here = self.plan.num_records // shares
-        _require_records(data, here)
         if share is not None:
             key = jax.random.fold_in(key, share)
         draw, own = jax.random.split(key)
@@ -265,16 +294,39 @@ class Trainer:
 
     def _split(self, model: PyTree) -> tuple[PyTree, PyTree]:
         trained, fixed = eqx.partition(model, self._trainable)
-        wrong = [x for x in jax.tree.leaves(trained) if not eqx.is_inexact_array(x)]
+        leaves = jax.tree.leaves(trained)
+        real = lambda x: jnp.issubdtype(jnp.result_type(x), np.floating)
+        wrong = [x for x in leaves if not (eqx.is_inexact_array(x) and real(x))]
         if wrong:
             raise TypeError(
-                "trainable must select arrays of floating-point numbers, got also "
-                f"{wrong[0]!r}"
+                "trainable must select arrays of real floating-point numbers, got also "
+                f"{described(wrong[0])}"
+            )
+        if not leaves:
+            raise TypeError(
+                "model must have arrays of floating-point numbers that trainable "
+                f"selects, got {described(model)}"
             )
         return trained, fixed
 
     def _chained(self, key: Array) -> optax.GradientTransformation:
         return optax.chain(add_noise(self.plan, key), self._optimizer)
+
+
+def _require_arguments(loss: Loss, draws: bool) -> None:
+    """Raises `TypeError` if a loss is known to take other arguments."""
+    try:
+        signature = inspect.signature(loss)
+    except ValueError:  # it tells nothing of them
+        return
+    names = ["model", "example", *(["key"] if draws else [])]
+    try:
+        signature.bind(*names)
+    except TypeError:
+        raise TypeError(
+            f"loss must take {', '.join(names)} where draws={draws}, got one that "
+            f"takes {signature}"
+        ) from None
 
 
 def _checked(state: Any, name: str) -> TrainingState:
@@ -289,17 +341,6 @@ def _checked(state: Any, name: str) -> TrainingState:
             f"return, got {described(state)}"
         )
     return state
-
-
-def _require_records(data: PyTree, number: int) -> None:
-    """Raises `ValueError` if arrays have another number of records."""
-    sizes = {jnp.shape(x)[:1] for x in jax.tree.leaves(data)}
-    if sizes != {(number,)}:
-        found = sorted(x[0] if x else 0 for x in sizes)
-        raise ValueError(
-            f"data must be arrays of {number} records, the plan's num_records, got "
-            f"leading axes of {found}"
-        )
 
 
 def _require_shares(plan: Plan, mesh: Mesh) -> None:
