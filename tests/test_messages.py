@@ -4,9 +4,14 @@
 # pyright: reportCallIssue=false, reportArgumentType=false
 # pyright: reportAttributeAccessIssue=false, reportOperatorIssue=false
 
+import enum
+import inspect
+import types
+
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 import pytest
 
 import fdp_jax as fdp
@@ -19,6 +24,13 @@ OPEN = fdp.DPSGD(sampling_prob=0.1, num_steps=2)
 T = fdp.targets.ApproxDP(epsilon=1.0, delta=1e-5)
 F = fdp.tradeoff.Gaussian(1.0)
 NOISE = "noise_multiplier"
+
+
+COUNTS = fdp.audit.Counts(
+    true_positives=9, false_negatives=1, false_positives=1, true_negatives=9
+)
+PLAN = fdp.training.Plan(fdp.DPSGD(**RUN), num_records=10, clipping=1.0)
+TRAINER = fdp.training.Trainer(PLAN, len, optax.sgd(1.0))
 
 
 def _run(**changes):
@@ -235,6 +247,91 @@ TABLE = {
         lambda: fdp.compose(M, fdp.Gaussian()).epsilon(delta=0.1), NOISE, "not set"
     ),
     "account open": (lambda: fdp.Accountant().step(OPEN), NOISE, "not set"),
+    # Objects of another kind, where what is given would be asked or called.
+    "plot of a number": (
+        lambda: fdp.plot.tradeoff(3), "source", "a mechanism", "such as", "got 3"
+    ),
+    "picture of a number": (lambda: fdp.plot.save(3, "x.png"), "source", "got 3"),
+    "picture of one direction": (
+        lambda: fdp.plot.profile(M.remove), "both directions", "plot.overlay"
+    ),
+    "axes": (lambda: fdp.plot.tradeoff(M, 3), "ax must be axes", "got 3"),
+    "report of a number": (
+        lambda: fdp.reports.privacy_report(3, delta=1e-5), "mechanism", "got 3"
+    ),
+    "group of a number": (lambda: fdp.limits.group_guarantee(3, 2), "f must be", "3"),
+    "bracket of a number": (lambda: fdp.tradeoff.TradeOff.of(3), "guarantee", "got 3"),
+    "left of a number": (
+        lambda: fdp.Accountant().remaining(3, M), "target", "fdp_jax.targets", "got 3"
+    ),
+    "spent of a number": (lambda: fdp.Accountant().spent(3), "target", "got 3"),
+    "a target is no claim": (
+        lambda: fdp.audit.falsifies(T, COUNTS), "mean fdp_jax.ApproxDP(epsilon="
+    ),
+    "no evidence": (lambda: fdp.audit.falsifies(M, 3), "Counts, Scores or OneRun"),
+    "schedule of a number": (lambda: fdp.Schedule(3, [1.0]), "step", "function"),
+    "family": (
+        lambda: fdp.design.minimize(len, 3, 1.0, T, solve_for=NOISE), "family", "got 3"
+    ),
+    "curve for a number": (lambda: fdp.tradeoff.Gaussian(M), "mu must", "fdp_jax.Lap"),
+    "key": (lambda: fdp.canonical_noise(F).sample(0), "key", "jax.random", "got 0"),
+    "monte carlo key": (lambda: fdp.monte_carlo(_run(), key=0), "key", "got 0"),
+    "range": (
+        lambda: fdp.calibrate(OPEN, T, solve_for=NOISE, within=3), "within", "(low,"
+    ),
+    "threshold": (
+        lambda: fdp.audit.Scores([1.0], [0.0], threshold="best"),
+        *("'best'", "'ranks'", "'dkw'", "a number", "Split"),
+    ),
+    "column": (
+        lambda: fdp.sweep(
+            fdp.DPSGD, {"noise": [1.0]}, queries={"epsilon": {"delta": 0.1}}
+        ),
+        *("['noise']", "mean noise_multiplier"),
+    ),
+    "no question": (lambda: PLAN.progress(), "exactly one", "delta=", "none"),
+    "no state": (lambda: TRAINER.step(3, None), "state", "init", "got 3"),
+    "optimizer": (lambda: fdp.training.Trainer(PLAN, len, 3), "optax", "got 3"),
+    "nothing to train": (
+        lambda: TRAINER.init(jax.random.key(0), jnp.ones(2, int)), "trainable", "none"
+    ),
+    "loss of a vector": (
+        lambda: fdp.training.per_example_gradients(lambda w, x: w, *(jnp.ones(2),) * 2),
+        *("loss", "one number", "(2,)"),
+    ),
+    "budget": (
+        lambda: fdp.accounting.GaussianFilter(1.0).step(fdp.Gaussian(0.1)),
+        *("budget", "100.0", "of 1"),
+    ),
+    # Targets out of reach, with the numbers that are in reach.
+    "no delta": (
+        lambda: fdp.calibrate(OPEN, fdp.targets.ApproxDP(epsilon=1.0, delta=0.0),
+                              solve_for=NOISE),
+        *("(1, 0)-DP", "here (0, 1)"),
+    ),
+    "negative epsilon": (
+        lambda: fdp.calibrate(OPEN, fdp.targets.ApproxDP(epsilon=-1.0, delta=1e-5),
+                              solve_for=NOISE),
+        *("(-1, 1e-05)-DP", "here (0.632121, 1)"),
+    ),
+    # Names at the top that are asked of a mechanism, or are elsewhere.
+    "module eps": (lambda: fdp.eps, "'eps'", "mechanism.epsilon(...)"),
+    "module delta": (lambda: fdp.delta, "mechanism.delta(...)"),
+    "module tpr": (lambda: fdp.tpr, "mechanism.tpr(...)"),
+    "module get_epsilon": (lambda: fdp.get_epsilon, "mechanism.epsilon(...)"),
+    "module noise": (lambda: fdp.get_noise_multiplier, "did you mean calibrate"),
+    "step as of opacus": (
+        lambda: fdp.Accountant().step(noise_multiplier=1.0, sample_rate=0.1),
+        *("'noise_multiplier'", "step(fdp_jax.DPSGD("),
+    ),
+    "tp": (lambda: fdp.audit.Counts(tp=3), "mean true_positives"),
+    "no threshold": (
+        lambda: fdp.audit.Counts.from_scores([1.0], [0.0]), "needs threshold"
+    ),
+    "no epochs": (
+        lambda: fdp.training.Plan.for_target(T, num_records=9, clipping=1.0),
+        "needs num_epochs",
+    ),
 }  # fmt: skip
 
 
@@ -252,7 +349,78 @@ def test_a_wrong_call_says_in_one_line_what_is_right(case):
 
 
 def test_there_are_enough_of_them():
-    assert len(TABLE) >= 130
+    assert len(TABLE) >= 165
+
+
+@pytest.mark.parametrize("save", ["account", "training", "picture"])
+@pytest.mark.parametrize(
+    ("path", "words"),
+    [("none/x.png", "no folder '{}/none'"), (".", "the folder"), (3, "got 3")],
+)
+def test_a_file_that_cannot_be_written_is_named_before_it_is_made(
+    tmp_path, save, path, words
+):
+    calls = {
+        "account": fdp.Accountant().save,
+        "training": lambda path: TRAINER.save(
+            path, TRAINER.init(jax.random.key(0), jnp.ones(2))
+        ),
+        "picture": lambda path: fdp.plot.save(M, path),
+    }
+    given = path if path == 3 else tmp_path / path
+    with pytest.raises((OSError, TypeError)) as raised:
+        calls[save](given)
+    assert words.format(tmp_path) in str(raised.value)
+    assert str(raised.value).startswith("path ")
+    assert "\n" not in str(raised.value)
+    assert not list(tmp_path.iterdir())
+
+
+# Public names that are not called by users, or whose calls are another library's.
+_RESULTS = {
+    *("Attack", "CanonicalCheck", "Comparison", "Interval"),
+    *("Interval.of", "LossAtoms", "PostProcessing", "PrivacyReport", "PublishedRun"),
+    *("Sweep", "TradeOffPoints", "Verdict", "accountant_class"),
+    *("accountant_config_class", "checked", "native_float32"),
+    *("opacus_accountant_class", "published_runs", "round_down", "round_up"),
+}
+
+
+def _public_callables():
+    """Functions, classes and their class methods, by name."""
+    own = lambda x: str(getattr(x, "__module__", "")).startswith("fdp_jax")
+    rooms = [getattr(fdp, name) for name in fdp.__all__]
+    for room in [fdp, *(x for x in rooms if isinstance(x, types.ModuleType))]:
+        for name in dir(room):
+            if name.startswith("_") or name == "FdpAccountant":
+                continue  # the latter is made where dp_accounting is installed
+            found = getattr(room, name)
+            if callable(found) and own(found):
+                yield name, found
+            for part in dir(found) if isinstance(found, type) else ():
+                is_own = isinstance(inspect.getattr_static(found, part), classmethod)
+                if own(found) and is_own and not part.startswith("_"):
+                    yield f"{name}.{part}", getattr(found, part)
+
+
+def test_every_public_call_explains_a_name_that_it_does_not_know():
+    poor = {}
+    for name, found in _public_callables():
+        kinds = enum.Enum, BaseException
+        if inspect.isabstract(found) or name.endswith(".unchecked"):
+            continue
+        if isinstance(found, type) and issubclass(found, kinds):
+            continue
+        try:
+            found(nonsense=1)
+        except (TypeError, ValueError) as error:
+            # Where all names are taken, what is missing is said.
+            said = f"{error}"
+            if "has no argument 'nonsense'" in said or " needs " in said:
+                continue
+            poor[name] = said
+    poor.pop("Columns")  # takes all names, those of the columns
+    assert poor.keys() == _RESULTS
 
 
 def _tulap():

@@ -27,9 +27,30 @@ _SAME = (
     ("batch_size lot_size bs"),
     ("solve_for parameter unknown param name"),
     ("relation neighboring_relation neighbouring_relation adjacency neighbors"),
+    ("true_positives tp"),
+    ("false_positives fp"),
+    ("false_negatives fn"),
+    ("true_negatives tn"),
     ("clipping max_grad_norm clip l2_norm_clip clipping_norm"),
 )
+_OF_RUNS = "noise_multiplier", "sampling_prob", "num_steps"
 _SYNONYMS = [group.split() for group in _SAME]
+ASKED_FOR = {
+    "get_epsilon": "epsilon",
+    "get_delta": "delta",
+    "get_privacy_spent": "epsilon",
+    "get_beta": "beta",
+    "get_advantage": "advantage",
+    "get_epsilon_for_delta": "epsilon",
+    "get_delta_for_epsilon": "delta",
+    "get_noise_multiplier": "calibrate",
+    "compute_epsilon": "epsilon",
+    "self_compose": "repeat",
+    "tradeoff": "beta",
+    "rate_of_tpr": "tpr",
+    "guarantees": "guarantee",
+}
+"""What calls that other libraries have are called here."""
 
 
 def suggestion(wrong: str, allowed: Iterable[str]) -> str | None:
@@ -48,16 +69,21 @@ def suggestion(wrong: str, allowed: Iterable[str]) -> str | None:
 def explained(fn: _Fn) -> _Fn:
     """A function whose calls with wrong arguments say in one line what is right.
 
-    Nothing is done about calls that Python accepts.
+    Nothing is done about calls that Python accepts.  A class is called by its
+    `__init__`, which is changed in place.
     """
+    if isinstance(fn, type):
+        fn.__init__ = explained(fn.__init__)  # pyright: ignore
+        return fn
+    is_init = fn.__name__ == "__init__"
+    shown = fn.__qualname__.split(".")[-2] if is_init else fn.__name__
 
     @functools.wraps(fn)
     def call(*args: Any, **named: Any) -> Any:
         try:
             return fn(*args, **named)
         except TypeError:
-            name = fn.__qualname__.removesuffix(".__init__").rpartition(".")[2]
-            message = wrong_call(name, inspect.signature(fn), args, named)
+            message = wrong_call(shown, inspect.signature(fn), args, named)
             if message is None:
                 raise
         raise TypeError(message)
@@ -102,6 +128,8 @@ def _unknown(
     takes = f"it takes {', '.join(known)}" if known else "it takes none"
     right = suggestion(wrong[0], left)
     hint = f"did you mean {right}? (" + takes + ")" if right else takes
+    if not right and "mechanism" in left and suggestion(wrong[0], _OF_RUNS):
+        hint = f"put it into the mechanism, as in {name}(fdp_jax.DPSGD(...))"
     return f"{name} has no argument {wrong[0]!r}: {hint}"
 
 
@@ -151,13 +179,18 @@ def no_name(package: str, name: str, own: list[str]) -> str:
     """The message where a package has no such name, maybe but one of its modules."""
     start = f"{package} has no {name!r}"
     top = importlib.import_module(package)
-    parts = [x for x in own if isinstance(getattr(top, x), types.ModuleType)]
+    is_module = lambda value: isinstance(value, types.ModuleType)
+    parts = [x for x in own if is_module(getattr(top, x))]
     places = {part: dir(getattr(top, part)) for part in parts}
     for part, names in places.items():
-        if name in names:
+        if name in names and not is_module(getattr(getattr(top, part), name)):
             return f"{start}: did you mean {package}.{part}.{name}?"
-    stem = name.removesuffix("Mechanism")
-    right = stem if stem in own else suggestion(name, own)
+    queries = [x for x in dir(top.AbstractGuarantee) if not x.startswith("_")]
+    stem = ASKED_FOR.get(name, name.removesuffix("Mechanism"))
+    right = stem if stem in own else suggestion(stem, queries)
+    if right in queries:
+        return f"{start}: {right} is asked of a mechanism, as in mechanism.{right}(...)"
+    right = right or suggestion(name, own)
     if right:
         return f"{start}: did you mean {right}?"
     for part, names in places.items():

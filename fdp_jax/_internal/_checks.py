@@ -17,9 +17,11 @@ import jax.core
 import numpy as np
 
 from ._concrete import is_traced, known, trace_level
+from ._record import described
 from ._refusals import refuse, refuse_where
 
 _Member = TypeVar("_Member", bound=enum.Enum)
+_Value = TypeVar("_Value")
 
 
 _Taker = Callable[[Any, str], None]
@@ -85,7 +87,7 @@ def checked(name: str, value: Any, allowed: str, test: Callable[[Any], Any]) -> 
     numbers = np.asarray(value)
     kinds = np.integer, np.floating
     if not any(np.issubdtype(numbers.dtype, kind) for kind in kinds):
-        raise ValueError(f"{name} must be {allowed}, got {value!r}")
+        raise ValueError(f"{name} must be {allowed}, got {described(value)}")
     wrong = ~test(numbers.astype(np.float64))
     if np.any(wrong):
         worst = numbers if numbers.ndim == 0 else numbers[wrong].flat[0]
@@ -217,7 +219,7 @@ def member(
     names = ", ".join(repr(one.value) for one in allowed)
     known = isinstance(value, str | kind)
     raise (ValueError if known else TypeError)(
-        f"{name} must be one of {names} or of {kind.__name__}, got {value!r}"
+        f"{name} must be one of {names} or of {kind.__name__}, got {described(value)}"
     )
 
 
@@ -225,23 +227,38 @@ def choice(name: str, value: Any, allowed: tuple[str, ...]) -> str:
     """One of a few names."""
     if not isinstance(value, str) or value not in allowed:
         wrong = ValueError if isinstance(value, str) else TypeError
-        raise wrong(f"{name} must be one of {allowed}, got {value!r}")
+        raise wrong(f"{name} must be one of {allowed}, got {described(value)}")
     return value
 
 
 def flag(name: str, value: Any) -> bool:
     """True or False: any other object would count as one of them."""
     if not isinstance(value, bool | np.bool_):
-        raise ValueError(f"{name} must be True or False, got {value!r}")
+        raise ValueError(f"{name} must be True or False, got {described(value)}")
     return bool(value)
+
+
+def instance(name: str, value: _Value, kinds: Any, wanted: str) -> _Value:
+    """An object of some classes: `wanted` says of which."""
+    if not isinstance(value, kinds):
+        raise TypeError(f"{name} must be {wanted}, got {described(value)}")
+    return value
+
+
+def random_key(value: Any) -> jax.Array:
+    """One key of `jax.random`, typed or as its numbers."""
+    dtype, shape = getattr(value, "dtype", None), getattr(value, "shape", None)
+    typed = jax.numpy.issubdtype(dtype, jax.dtypes.prng_key) and shape == ()
+    if not (typed or (dtype == np.uint32 and len(shape or ()) == 1)):
+        raise TypeError(f"key must be one key of jax.random, got {described(value)}")
+    return value
 
 
 def whole(name: str, value: Any, least: int, most: int) -> int:
     """A whole number that decides a shape, so known to Python."""
     number = value.item() if isinstance(value, np.generic) else value
     if not isinstance(number, int) or isinstance(number, bool):
-        shown = " ".join(repr(value).split())
-        raise ValueError(f"{name} must be a Python integer, got {shown}")
+        raise ValueError(f"{name} must be a Python integer, got {described(value)}")
     if not least <= number <= most:
         raise ValueError(f"{name} must be in [{least}, {most}], got {number}")
     return number
@@ -314,7 +331,7 @@ def numbers(name: str, value: Any) -> Any:
             f"{type(value).__name__}: use jax.numpy.stack"
         ) from error
     except (TypeError, ValueError) as error:
-        raise ValueError(f"{name} must be numbers, got {value!r}") from error
+        raise ValueError(f"{name} must be numbers, got {described(value)}") from error
 
 
 def vector(name: str, check: Callable[[str, Any], Any], value: Any) -> Any:

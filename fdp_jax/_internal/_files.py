@@ -5,14 +5,51 @@ import pathlib
 import tempfile
 
 
-def write_at_once(path: str | os.PathLike[str], content: bytes) -> None:
-    """Writes a file beside its place, then moves it there.
+def require_writable(name: str, path: str | os.PathLike[str]) -> pathlib.Path:
+    """The path of a file that can be written.
 
     Raises:
-        FileNotFoundError: If there is no folder for it.
+        TypeError: If it is no path.
+        OSError: If it is a folder, is in none, or may not be written.
     """
-    target = pathlib.Path(path)
-    require_folder(path)
+    if not isinstance(path, str | os.PathLike):
+        raise TypeError(f"{name} must be the path of a file, got {path!r}")
+    found, shown = pathlib.Path(path), str(path)
+    if found.is_dir():
+        raise IsADirectoryError(f"{name} must be a file, got the folder {shown!r}")
+    if not found.parent.is_dir():
+        parent = str(found.parent)
+        raise FileNotFoundError(f"{name} {shown!r}: there is no folder {parent!r}")
+    if not os.access(found if found.exists() else found.parent, os.W_OK):
+        raise PermissionError(f"{name} {shown!r} cannot be written")
+    return found
+
+
+def require_picture(name: str, path: str | os.PathLike[str]) -> None:
+    """Refuse a file that matplotlib will not write, before a picture is made.
+
+    Raises:
+        TypeError, OSError: If it cannot be written.
+        ValueError: If its suffix is no format that matplotlib knows.
+        ImportError: If matplotlib is missing.
+    """
+    suffix = require_writable(name, path).suffix.lstrip(".").lower()
+    try:
+        from matplotlib.backend_bases import FigureCanvasBase
+    except ImportError as error:
+        raise ImportError(
+            f"{name} needs matplotlib; install fdp-jax with the extra 'plot'"
+        ) from error
+    known = FigureCanvasBase.get_supported_filetypes()
+    if suffix not in known:
+        raise ValueError(
+            f"{name} must end in one of .{', .'.join(sorted(known))}, got {str(path)!r}"
+        )
+
+
+def write_at_once(path: str | os.PathLike[str], content: bytes) -> None:
+    """Writes a file beside its place, then moves it there."""
+    target = require_writable("path", path)
     handle, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
     try:
         with os.fdopen(handle, "wb") as file:
@@ -24,13 +61,6 @@ def write_at_once(path: str | os.PathLike[str], content: bytes) -> None:
     except BaseException:
         pathlib.Path(name).unlink(missing_ok=True)
         raise
-
-
-def require_folder(path: str | os.PathLike[str]) -> None:
-    """Raises `FileNotFoundError` if there is no folder in which a file could be."""
-    folder = pathlib.Path(path).parent
-    if not folder.is_dir():
-        raise FileNotFoundError(f"path must be in a folder that is there, got {path}")
 
 
 def _usual_mode() -> int:

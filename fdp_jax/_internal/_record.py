@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 
 import equinox as eqx
 
-from ._calls import suggestion, wrong_call
+from ._calls import ASKED_FOR, explained, suggestion, wrong_call
 from ._show import Call, fields_of, pretty, short
 
 
@@ -55,6 +55,12 @@ else:
     class Record(Printed, eqx.Module, metaclass=_RecordMeta):
         """An Equinox module that users see."""
 
+        def __init_subclass__(cls, **options: Any):
+            super().__init_subclass__(**options)
+            for name, value in list(vars(cls).items()):
+                if isinstance(value, classmethod) and not name.startswith("_"):
+                    setattr(cls, name, classmethod(explained(value.__func__)))
+
         def __getattr__(self, name: str) -> Any:
             # Only asked for what is not there.
             if hasattr(type(self), name) or name.startswith("_"):
@@ -67,20 +73,6 @@ _ELSEWHERE = {
     "replace": "dataclasses.replace(..., name=value) gives a changed copy",
     "compose": "fdp_jax.compose(one, other) composes",
 }
-_ASKED_FOR = {
-    "get_epsilon": "epsilon",
-    "get_delta": "delta",
-    "get_privacy_spent": "epsilon",
-    "get_beta": "beta",
-    "get_advantage": "advantage",
-    "get_epsilon_for_delta": "epsilon",
-    "get_delta_for_epsilon": "delta",
-    "compute_epsilon": "epsilon",
-    "self_compose": "repeat",
-    "tradeoff": "beta",
-    "rate_of_tpr": "tpr",
-    "guarantees": "guarantee",
-}
 
 
 def no_attribute(owner: Any, name: str) -> str:
@@ -88,7 +80,7 @@ def no_attribute(owner: Any, name: str) -> str:
     start = f"{public_name(type(owner))} has no attribute {name!r}"
     names = [n for n in dir(type(owner)) if not n.startswith("_")]
     names += [n for n in getattr(owner, "__dict__", {}) if not n.startswith("_")]
-    asked = _ASKED_FOR.get(name)
+    asked = ASKED_FOR.get(name)
     right = asked if asked in names else None
     if right is None and name in _ELSEWHERE:
         return f"{start}: {_ELSEWHERE[name]}"

@@ -9,7 +9,12 @@ import numpy as np
 from .._internal import _checks
 from .._internal._calls import explained
 from .._internal._show import Call, Shown
-from ..calibration import AbstractTarget, UnreachableTarget, calibrate
+from ..calibration import (
+    AbstractTarget,
+    UnreachableTarget,
+    calibrate,
+    require_target,
+)
 from ..curves import Bounds
 from ..losses import ComposedLoss
 from ..mechanisms import (
@@ -191,7 +196,7 @@ class Accountant(AbstractMechanism):
         Raises:
             TypeError: If the target limits more than one number.
         """
-        return target.spent_by(self)
+        return require_target(target).spent_by(self)
 
     @explained
     def remaining(
@@ -211,7 +216,7 @@ class Accountant(AbstractMechanism):
             ValueError: Inside of a transformation, for another relation, or if more
                 of these steps would share randomness.
         """
-        once = self.step(mechanism)
+        target, once = require_target(target), self.step(mechanism)
         if not once._is_known():
             raise ValueError("remaining needs known numbers: ask it outside of jit")
         # One question first: a search from a target that is spent takes long.

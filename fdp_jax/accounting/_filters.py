@@ -18,7 +18,7 @@ from jaxtyping import Array, ArrayLike, Bool, Float, Real
 from .._internal import _checks
 from .._internal._concrete import is_traced
 from .._internal._precision import float_dtype, in_float64
-from .._internal._record import Record
+from .._internal._record import Record, described
 from .._internal._show import Call
 from ..divergences import gdp, renyi_dp, zcdp
 from ..mechanisms import (
@@ -115,7 +115,10 @@ class AbstractFilter(Record):
         message = "releases must not exceed the budget: ask fits() before"
         if not is_traced(fits):
             if not bool(fits):
-                raise ValueError(f"{message}, got count = {count}")
+                ends = (described(joined(x)) for x in (spent, self._budget))
+                raise ValueError(
+                    f"{message}, got count = {count}, which makes {' of '.join(ends)}"
+                )
         else:
             spent = _checks.error_if(
                 spent, lambda _: ~fits, message, lambda _: count, kind="count ="
@@ -329,8 +332,7 @@ class RenyiFilter(AbstractFilter):
 
     def __init__(self, budget: RenyiDP, *, relation: Any = ADD_OR_REMOVE_ONE):
         self.relation = _checks.member("relation", NeighboringRelation, relation)
-        if not isinstance(budget, RenyiDP):
-            raise TypeError(f"budget must be a RenyiDP, got {type(budget).__name__}")
+        budget = _checks.instance("budget", budget, RenyiDP, "a RenyiDP")
         self.orders = tuple(float(order) for order in np.asarray(budget.orders))
         self._budget = _parts(budget.divergences, "divergences")
         self._spent = _parts(np.zeros(len(self.orders)))

@@ -4,6 +4,8 @@ from typing import Any
 
 import numpy as np
 
+from .. import mechanisms
+from .._internal._record import refuse
 from ..curves import GridCurve
 from ..mechanisms import View
 from ..tradeoff import AbstractTradeOff
@@ -19,10 +21,8 @@ _Lines = tuple[np.ndarray, np.ndarray]
 def require_queries(guarantee: Any) -> None:
     """Refuse what is no guarantee."""
     if not (hasattr(guarantee, "beta") or hasattr(guarantee, "tpr")):
-        raise TypeError(
-            "guarantee must answer beta(alpha=...) or tpr(fpr=...), got "
-            f"{type(guarantee).__name__}"
-        )
+        wanted = "a mechanism, or another answer to beta(alpha=...) or tpr(fpr=...)"
+        refuse("guarantee", guarantee, wanted, mechanisms, mechanisms.DPSGD)
 
 
 def largest_power(guarantee: Any, fpr: np.ndarray) -> np.ndarray:

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 
 from .._internal import _checks
+from .._internal._calls import explained
 from ._evidence import PointEvidence
 from ._exact import binomial_pair_p_value
 from ._limits import upper_limit
@@ -14,6 +15,7 @@ from ._points import TradeOffPoints
 _MOST = 2**31
 
 
+@explained
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Counts(PointEvidence):
     """Outcomes of an attack whose rule was fixed before these observations.
@@ -73,6 +75,7 @@ class Counts(PointEvidence):
             )
 
     @classmethod
+    @explained
     def from_scores(
         cls, in_scores: Any, out_scores: Any, *, threshold: Any
     ) -> "Counts":

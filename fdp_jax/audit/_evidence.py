@@ -14,6 +14,7 @@ from ._points import TradeOffPoints
 
 # The least p-value that is searched for by levels of confidence.
 _LEAST_LEVEL = 1e-12
+_ANY = "Counts, Scores or OneRun"
 
 
 class AbstractEvidence(abc.ABC):
@@ -131,7 +132,7 @@ def falsifies(guarantee: Any, evidence: Any, *, level: float = 0.05) -> Verdict:
         >>> print(verdict.falsified, f"{verdict.p_value:.1g}")
         True 1e-07
     """
-    _require(evidence, AbstractEvidence, "Counts, Scores or OneRun")
+    _checks.instance("evidence", evidence, AbstractEvidence, _ANY)
     require_queries(guarantee)
     level = float(_checks.checked_scalar("level", _checks.open_share, level))
     return Verdict(min(float(evidence.p_value(guarantee)), 1.0), level)
@@ -174,7 +175,7 @@ def epsilon_lower_bound(
         >>> print(f"{fdp.audit.epsilon_lower_bound(counts, delta=1e-5):.4f}")
         1.3909
     """
-    _require(evidence, AbstractEvidence, "Counts, Scores or OneRun")
+    _checks.instance("evidence", evidence, AbstractEvidence, _ANY)
     delta = float(_checks.checked_scalar("delta", _checks.probability, delta))
     return evidence.epsilon(delta, confidence_of(confidence))
 
@@ -199,7 +200,7 @@ def mu_lower_bound(evidence: Any, *, confidence: float = 0.95) -> float:
         TypeError: If evidence is none of these.
         ValueError: If the confidence is out of range.
     """
-    _require(evidence, AbstractEvidence, "Counts, Scores or OneRun")
+    _checks.instance("evidence", evidence, AbstractEvidence, _ANY)
     return evidence.mu(confidence_of(confidence))
 
 
@@ -222,10 +223,5 @@ def tradeoff_points(evidence: Any, *, confidence: float = 0.95) -> TradeOffPoint
         TypeError: If evidence is none of these.
         ValueError: If the confidence is out of range.
     """
-    _require(evidence, PointEvidence, "Counts or Scores")
+    _checks.instance("evidence", evidence, PointEvidence, "Counts or Scores")
     return evidence.points(confidence_of(confidence))
-
-
-def _require(evidence: Any, kind: type, names: str) -> None:
-    if not isinstance(evidence, kind):
-        raise TypeError(f"evidence must be {names}, got {type(evidence).__name__}")

@@ -8,6 +8,7 @@ import numpy as np
 import scipy  # its parts load when they are used
 
 from .._internal import _checks
+from .._internal._calls import explained
 from ._asked import dp_pairs, has_profile, least_beta, of_both_orders
 from ._counts import scores_of
 from ._evidence import AbstractEvidence
@@ -21,6 +22,7 @@ _NODES = 4096
 _Floor = Callable[[np.ndarray], np.ndarray]
 
 
+@explained
 @dataclasses.dataclass(frozen=True)
 class OneRun(AbstractEvidence):
     """Guesses about the canaries of one run, some of which the attack leaves open.
@@ -68,6 +70,7 @@ class OneRun(AbstractEvidence):
             object.__setattr__(self, name, value)
 
     @classmethod
+    @explained
     def from_scores(
         cls,
         in_scores: Any,

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from .._internal import _checks
+from .._internal._calls import explained
 from ._counts import Counts, scores_of
 from ._evidence import PointEvidence, level_of_exclusion
 from ._limits import upper_limit
@@ -17,6 +18,7 @@ BANDS = ("ranks", "dkw")
 _CHOICE = 0.95
 
 
+@explained
 @dataclasses.dataclass(frozen=True)
 class Split:
     """Choose the threshold on one random part of the scores, and count the others.
@@ -37,6 +39,7 @@ class Split:
         _checks.whole("seed", self.seed, 0, 2**63 - 1)
 
 
+@explained
 class Scores(PointEvidence):
     """Scores of canaries in the data and of canaries that were left out.
 
@@ -89,7 +92,11 @@ class Scores(PointEvidence):
         self.in_scores = scores_of("in_scores", in_scores)
         self.out_scores = scores_of("out_scores", out_scores)
         if isinstance(threshold, str):
-            _checks.choice("threshold", threshold, BANDS)
+            if threshold not in BANDS:
+                raise ValueError(
+                    "threshold must be 'ranks', 'dkw', a number, a vector of numbers "
+                    f"or a Split, got {threshold!r}"
+                )
         elif not isinstance(threshold, Split):
             values = _checks.real("threshold", _checks.numbers("threshold", threshold))
             threshold = np.asarray(values, np.float64)

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 from ..engines import Interval
 from ..losses import ComposedLoss
 from ..mechanisms import AbstractRenyi
+from ._require import require_target
 from ._targets import AbstractTarget, Margin
 
 
@@ -31,10 +32,7 @@ class AllOf(AbstractTarget):
     def __init__(self, *targets: AbstractTarget):
         if not targets:
             raise ValueError("AllOf needs at least one target, got none")
-        for target in targets:
-            if not isinstance(target, AbstractTarget):
-                raise TypeError(f"targets must be of fdp_jax.targets, got {target!r}")
-        self.targets = targets
+        self.targets = tuple(map(require_target, targets))
 
     @property
     def binds(self):

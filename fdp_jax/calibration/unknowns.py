@@ -7,8 +7,10 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array
 
+from .._internal import _checks
 from ..mechanisms import RandomRepeat, Search, search_of
 
 Selector = str | Callable[[Any], Any]
@@ -139,10 +141,10 @@ def find_unknown(
 
 
 def _checked_range(within: tuple[float, float]) -> tuple[float, float]:
-    low, high = map(float, within)
-    if not (math.isfinite(low) and math.isfinite(high) and low < high):
+    ends = np.asarray(_checks.numbers("within", within))
+    if ends.shape != (2,) or not (-math.inf < ends[0] < ends[1] < math.inf):
         raise ValueError(f"within must be (low, high), finite, got {within}")
-    return low, high
+    return float(ends[0]), float(ends[1])
 
 
 def _is_open(x: Any) -> bool:

@@ -2,12 +2,12 @@
 
 import argparse
 import json
-import os
 import pathlib
 import sys
 from typing import Any
 
 from .. import plot, reports
+from .._internal._files import require_picture, require_writable
 
 _STANDARD = "-"
 
@@ -26,11 +26,10 @@ class Output:
         self.json: str | None = getattr(arguments, "json", None)
         self.plot: str | None = getattr(arguments, "plot", None)
         if self.json is not None and self.json != _STANDARD:
-            _require_writable("--json", self.json)
+            require_writable("--json", self.json)
         if self.plot is not None:
-            _require_writable("--plot", self.plot)
-            if not (self.command == "sweep" and is_page(self.plot)):
-                _require_format(self.plot)
+            page = self.command == "sweep" and is_page(self.plot)
+            (require_writable if page else require_picture)("--plot", self.plot)
 
     def say(self, text: str) -> None:
         """Print for people: to standard error where standard output is for JSON."""
@@ -57,28 +56,3 @@ class Output:
 def is_page(name: str) -> bool:
     """Whether a picture is to be a page, which sweeps alone have."""
     return pathlib.Path(name).suffix.lower() == ".html"
-
-
-def _require_writable(flag: str, name: str) -> None:
-    path = pathlib.Path(name)
-    if path.is_dir():
-        raise OSError(f"{flag} must be a file, got the folder {name!r}")
-    if not path.parent.is_dir():
-        raise OSError(f"{flag} {name!r}: there is no folder {str(path.parent)!r}")
-    if not os.access(path if path.exists() else path.parent, os.W_OK):
-        raise OSError(f"{flag} {name!r} cannot be written")
-
-
-def _require_format(name: str) -> None:
-    try:
-        from matplotlib.backend_bases import FigureCanvasBase
-    except ImportError as error:
-        raise ImportError(
-            "--plot needs matplotlib; install fdp-jax with the extra 'plot'"
-        ) from error
-    known = FigureCanvasBase.get_supported_filetypes()
-    suffix = pathlib.Path(name).suffix.lstrip(".").lower()
-    if suffix not in known:
-        raise ValueError(
-            f"--plot must end in one of .{', .'.join(sorted(known))}, got {name!r}"
-        )

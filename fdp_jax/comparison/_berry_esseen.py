@@ -19,6 +19,7 @@ from jax.scipy.special import ndtr
 from jaxtyping import Array, Float
 
 from .._internal import _checks
+from .._internal._calls import explained
 from .._internal._precision import in_float64
 from ..losses import LossMoments
 from ..mechanisms import AbstractMechanism, View
@@ -30,6 +31,7 @@ _NODES = 1 << 14
 _SIDES = ("remove", "add")
 
 
+@explained
 def berry_esseen_bound(
     a: Any,
     b: Any,

@@ -13,6 +13,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array
 
+from .._internal import _checks
 from .._internal._calls import explained
 from .._internal._precision import in_float64
 from ..losses import AbstractLoss, ComposedLoss, LossMoments, ScheduleLoss
@@ -63,11 +64,8 @@ def loss_moments(mechanism: Any) -> LossMoments:
 
 def require_releases(mechanism: Any) -> None:
     """Refuses what is no mechanism and no direction of one."""
-    if not isinstance(mechanism, AbstractMechanism | View):
-        raise TypeError(
-            "mechanism must be a mechanism, or its .remove or .add, got "
-            f"{type(mechanism).__name__}"
-        )
+    wanted = "a mechanism, or its .remove or .add"
+    _checks.instance("mechanism", mechanism, AbstractMechanism | View, wanted)
 
 
 def of_releases(term: AbstractLoss, sign: int) -> tuple[LossMoments, Array]:

@@ -178,11 +178,8 @@ def weighted_divergence(
 
 
 def _require_hyper_prior(value: Any) -> None:
-    if not isinstance(value, HyperPrior):
-        raise TypeError(
-            "hyper_prior must be jeffreys(), uquadratic() or a HyperPrior, "
-            f"got {type(value).__name__}"
-        )
+    wanted = "jeffreys(), uquadratic() or a HyperPrior"
+    _checks.instance("hyper_prior", value, HyperPrior, wanted)
 
 
 def _weigh(hyper_prior: HyperPrior) -> Callable[[Array, Array], Array]:

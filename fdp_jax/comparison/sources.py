@@ -23,8 +23,7 @@ from jax import lax
 from jax.lax import stop_gradient
 from jaxtyping import Array, Bool, Float, PyTree
 
-from .. import engines, mechanisms
-from .._internal._record import refuse
+from .. import engines
 from .._internal._special import safe_log
 from ..curves import (
     LOGARITHM,
@@ -43,6 +42,7 @@ from ..mechanisms import (
     NeighboringRelation,
     PerfectPrivacy,
     View,
+    require_guarantee,
     resolve,
 )
 from ..tradeoff import AbstractTradeOff
@@ -307,12 +307,10 @@ def request(name: str, guarantee: Any) -> Request:
         if direction == "both" or is_symmetric(subject):
             return Request(subject, ("both",), method, True)
         return Request(subject, (direction, _OPPOSITE[direction]), method, False)
-    if isinstance(guarantee, AbstractGuarantee):
-        known = isinstance(guarantee, Curve | AbstractRenyi)
-        symmetric = known or getattr(guarantee, "symmetric", False) is True
-        return Request(guarantee, (), AUTO, symmetric)
-    wanted = "a mechanism, one direction of it or a curve"
-    refuse(name, guarantee, wanted, mechanisms, mechanisms.DPSGD)
+    guarantee = require_guarantee(name, guarantee)
+    known = isinstance(guarantee, Curve | AbstractRenyi)
+    symmetric = known or getattr(guarantee, "symmetric", False) is True
+    return Request(guarantee, (), AUTO, symmetric)
 
 
 def is_symmetric(subject: AbstractMechanism) -> bool:

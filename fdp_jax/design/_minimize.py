@@ -107,6 +107,8 @@ def minimize(
     tolerance = float(
         _checks.checked_scalar("tolerance", _checks.finite_positive, tolerance)
     )
+    for name, value in (("cost", cost), ("family", family)):
+        _checks.instance(name, value, Callable, "a function")
     problem = _Problem(cost, family, solve_for)
     # Arrays, so that another target needs no other program.
     traced = jax.tree.map(jnp.asarray, target)
@@ -191,11 +193,8 @@ def _solver(
 ) -> optx.AbstractMinimiser:
     if optimizer is None:
         return optx.BFGS(rtol=tolerance, atol=tolerance)
-    if not isinstance(optimizer, optax.GradientTransformation):
-        raise TypeError(
-            "optimizer must be an optax gradient transformation, got "
-            f"{type(optimizer).__name__}"
-        )
+    kind, wanted = optax.GradientTransformation, "an optax gradient transformation"
+    optimizer = _checks.instance("optimizer", optimizer, kind, wanted)
     return optx.OptaxMinimiser(optimizer, rtol=tolerance, atol=tolerance)
 
 

@@ -10,6 +10,7 @@ from jax.lax import stop_gradient
 from jaxtyping import Array, Float
 
 from .._internal import _checks
+from .._internal._calls import explained
 from .._internal._precision import in_float64
 from .._internal._quadrature import between
 from ..curves import Subject
@@ -24,6 +25,7 @@ _UNSEEN = 1e-12
 _CONVEX, _KINK = 1e-7, 1e-6
 
 
+@explained
 def f_divergence(
     mechanism: Any, phi: Callable[[Array], Array], *, kinks: Sequence[float] = (1.0,)
 ) -> Float[Array, ""]:
@@ -72,8 +74,7 @@ def f_divergence(
         Sason and Verdú (2016), Proposition 3 (by hockey-stick divergences); Dong, Roth,
         Su (2022), Appendix B.
     """
-    if not callable(phi):
-        raise TypeError(f"phi must be a function, got {type(phi).__name__}")
+    _checks.instance("phi", phi, Callable, "a function")
     bends = _checks.positive("kinks", np.asarray(kinks, float).reshape(-1))
     if isinstance(mechanism, AbstractTradeOff):
         mechanism = mechanism.as_mechanism()

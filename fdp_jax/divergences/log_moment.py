@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from .._internal import _checks
 from ..losses import ComposedLoss
 from ..mechanisms import AbstractMechanism, Resolved, Shared, View, resolve
 from ..tradeoff import AbstractTradeOff
@@ -10,12 +11,9 @@ from ..tradeoff import AbstractTradeOff
 def resolved(mechanism: Any, name: str) -> Resolved:
     """The losses behind a mechanism or view, for the function of a name."""
     mechanism = mechanism_of(mechanism)
-    if not isinstance(mechanism, AbstractMechanism | View):
-        raise TypeError(
-            f"{name} takes a mechanism, or its .remove or .add, or a trade-off "
-            f"function, got {type(mechanism).__name__}"
-        )
-    return resolve(mechanism)
+    wanted = "a mechanism, or its .remove or .add, or a trade-off function"
+    kinds, argument = AbstractMechanism | View, f"the argument of {name}"
+    return resolve(_checks.instance(argument, mechanism, kinds, wanted))
 
 
 def mechanism_of(value: Any) -> Any:

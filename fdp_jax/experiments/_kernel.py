@@ -9,6 +9,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from .._internal import _checks
+from .._internal._calls import explained
 from .._internal._concrete import is_traced, known
 from .._internal._precision import in_float64
 from .._internal._record import Record
@@ -333,6 +334,7 @@ class MarkovKernel(Record):
         return alpha, beta
 
 
+@explained
 def hamming(values: Any) -> Float[np.ndarray, "inputs inputs"]:
     """In how many records data sets of one size differ, for all pairs of them.
 
@@ -359,9 +361,7 @@ def hamming(values: Any) -> Float[np.ndarray, "inputs inputs"]:
 
 def require_kernel(name: str, value: Any) -> MarkovKernel:
     """The argument, if it is a kernel."""
-    if not isinstance(value, MarkovKernel):
-        raise TypeError(f"{name} must be a MarkovKernel, got {type(value).__name__}")
-    return value
+    return _checks.instance(name, value, MarkovKernel, "a MarkovKernel")
 
 
 def _neyman_pearson(p: np.ndarray, q: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -13,6 +13,7 @@ from ..mechanisms import (
     AbstractMechanism,
     as_number,
     is_zero,
+    require_guarantee,
 )
 from ..tradeoff import AbstractLocation, AbstractTradeOff
 from ..tradeoff.closed import closed_form
@@ -45,8 +46,7 @@ def group_guarantee(f: AbstractGuarantee, distance: Any) -> AbstractGuarantee:
     References:
         Dong, Roth, Su (2022), Theorem 2.14.
     """
-    if not isinstance(f, AbstractGuarantee):
-        raise TypeError(f"f must be a guarantee, got {type(f).__name__}")
+    f = require_guarantee("f", f)
     distance = _checks.checked_scalar("distance", _checks.nonnegative_or_inf, distance)
     number = known(distance)
     if number is not None and np.isinf(number):

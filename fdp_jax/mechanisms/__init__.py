@@ -17,6 +17,7 @@ from ._base import (
     AbstractWrapped as AbstractWrapped,
     View as View,
     one_release as one_release,
+    require_guarantee as require_guarantee,
     require_mechanism as require_mechanism,
 )
 from ._black_box import (

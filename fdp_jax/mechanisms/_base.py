@@ -377,6 +377,20 @@ def require_mechanism(name: str, value: Any) -> AbstractMechanism:
     refuse(name, value, "a mechanism", mechanisms, mechanisms.DPSGD)
 
 
+def require_guarantee(name: str, value: Any) -> AbstractGuarantee:
+    """The argument, if it answers the queries of a guarantee.
+
+    Raises:
+        TypeError: If it does not, with what was probably meant.
+    """
+    if isinstance(value, AbstractGuarantee):
+        return value
+    from .. import mechanisms
+
+    wanted = "a mechanism, one direction of it or a curve"
+    refuse(name, value, wanted, mechanisms, mechanisms.DPSGD)
+
+
 class View(_Query):
     """A mechanism's guarantee in one direction, or by a given engine."""
 

@@ -141,8 +141,7 @@ class PoissonMechanism(AbstractMechanism):
         steepest = _steepest(change, ratio)
         if rate is None:
             return cls(steepest, change, **options)
-        if not callable(rate):
-            raise TypeError(f"rate must be a function of the data, got {rate!r}")
+        _checks.instance("rate", rate, Callable, "a function of the data")
         return _OfRate(steepest, change, rate=rate, **options)
 
     def has_fractional_powers(self) -> bool:

@@ -46,6 +46,7 @@ class Schedule(AbstractMechanism):
     """The steps, stacked: leaves have a leading axis."""
 
     def __init__(self, step: Callable[..., AbstractMechanism], *parameters: Any):
+        step = _checks.instance("step", step, Callable, "a function")
         arrays = [_checks.vector("parameters", _checks.real, x) for x in parameters]
         if not arrays:
             raise ValueError("Schedule needs at least one array of parameters")

@@ -252,8 +252,7 @@ class FromLossDistribution(AbstractMechanism):
 
 def _require_functions(**functions: Any) -> None:
     for name, value in functions.items():
-        if not callable(value):
-            raise TypeError(f"{name} must be a function (x, params), got {value!r}")
+        _checks.instance(name, value, Callable, "a function (x, params)")
 
 
 def _interval(name: str, value: Any) -> tuple[Any, Any]:

@@ -7,7 +7,6 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax import lax
 from jaxtyping import Array, Float
 
@@ -314,13 +313,9 @@ def monte_carlo(
 
 def _raw(key: Any) -> tuple[Array, str]:
     """A key's numbers, and the name of its generator."""
-    is_typed = isinstance(key, jax.Array) and jnp.issubdtype(
-        key.dtype, jax.dtypes.prng_key
-    )
-    if is_typed:
+    key = _checks.random_key(key)
+    if jnp.issubdtype(key.dtype, jax.dtypes.prng_key):
         implementation, key = str(jax.random.key_impl(key)), jax.random.key_data(key)
     else:
         implementation = str(jax.config.jax_default_prng_impl)  # pyright: ignore
-    if not isinstance(key, jax.Array) or key.dtype != np.uint32 or key.ndim != 1:
-        raise TypeError(f"key must be one key of jax.random, got {key!r}")
     return key, implementation

@@ -168,7 +168,7 @@ class CanonicalNoise(Record):
             they show what has a probability of 2^-54 or more.
         """
         sizes = (shape,) if isinstance(shape, int) else tuple(shape)
-        return _sample(self, key, _Shape(sizes))
+        return _sample(self, _checks.random_key(key), _Shape(sizes))
 
     def mean(self) -> Float[Array, ""]:
         """The mean, 0 by symmetry (absolute moments of all orders are finite)."""

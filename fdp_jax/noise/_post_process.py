@@ -40,7 +40,7 @@ class PostProcessing(NamedTuple):
         Returns:
             Numbers of output cells, from 0.
         """
-        value = jnp.asarray(value)
+        key, value = _checks.random_key(key), jnp.asarray(value)
         row = jnp.searchsorted(jnp.asarray(self.input_edges), value)
         return jax.random.categorical(key, jnp.log(jnp.asarray(self.kernel))[row])
 

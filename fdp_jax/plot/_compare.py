@@ -15,8 +15,8 @@ from ._plot import (
     _CERTIFIED,
     _NUM_POINTS,
     _REMOVE,
-    _as_curve,
     _axes,
+    _both_of,
 )
 
 if TYPE_CHECKING:
@@ -57,7 +57,8 @@ def bayes_error(
         ImportError: If matplotlib is missing.
     """
     _checks.choice("scale", scale, _SCALES)
-    ax, source = _axes(ax), _as_curve(source)
+    source = _both_of(source)
+    ax = _axes(ax)
     prior = _priors(scale)
     prefix = "" if label is None else f"{label}, "
     floor = 0.0 if scale == "linear" else 1e-7

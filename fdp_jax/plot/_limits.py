@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from .. import limits
+from .._internal import _checks
 from .._internal._calls import explained
 from ..curves import AbstractGuarantee
 from ._plot import _alphas, _axes
@@ -39,8 +40,9 @@ def posterior_band(
         ImportError: If matplotlib is missing.
         ValueError: If an argument is out of range.
     """
-    ax, theta = _axes(ax), np.asarray(theta, np.float64)
-    density = np.asarray(density, np.float64)
+    theta = np.asarray(_checks.vector("theta", _checks.real, theta), np.float64)
+    density = _checks.vector("density", _checks.nonnegative, density)
+    ax, density = _axes(ax), np.asarray(density, np.float64)
     with np.errstate(divide="ignore"):
         logs = np.log(density)
     low, high = limits.posterior_density_bounds(

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from .._internal._calls import explained
 from .._internal._files import write_at_once
 from ..sweeps import Sweep
 from ._sweep import is_wide, require_sweep
@@ -21,6 +22,7 @@ _WIDTH, _HEIGHT = 640, 480
 _NOTE = "refused"
 
 
+@explained
 def sweep_page(
     source: Sweep,
     query: str,

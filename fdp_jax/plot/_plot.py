@@ -10,6 +10,9 @@ import numpy as np
 
 from .._internal import _checks
 from .._internal._calls import explained
+from .._internal._files import require_picture
+from .._internal._record import described
+from ..mechanisms import require_guarantee
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -55,7 +58,8 @@ def tradeoff(
         ImportError: If matplotlib is missing.
     """
     _checks.choice("scale", scale, SCALES)
-    ax, source = _axes(ax), _as_curve(source)
+    source = _both_of(source)
+    ax = _axes(ax)
     alpha = _alphas(scale)
     prefix = "" if label is None else f"{label}, "
 
@@ -98,13 +102,14 @@ def profile(
     Raises:
         ImportError: If matplotlib is missing.
     """
-    ax, source = _axes(ax), _as_curve(source)
+    source = _both_of(source)
+    ax = _axes(ax)
     if max_epsilon is None:
         max_epsilon = float(source.epsilon(delta=1e-12))
         if not (np.isfinite(max_epsilon) and max_epsilon > 0.0):
             max_epsilon = 10.0
     # On the curve's own grid its bounds are tightest.
-    grid = np.asarray(source.remove.epsilon_grid)
+    grid = np.asarray(getattr(source.remove, "epsilon_grid", ()))
     epsilon = grid[(grid >= 0.0) & (grid <= max_epsilon)]
     if epsilon.size < 20:
         epsilon = np.linspace(0.0, max_epsilon, _NUM_POINTS)
@@ -184,15 +189,27 @@ def _alphas(scale: str) -> np.ndarray:
 
 def _as_curve(source):
     """The curve: one evaluation of the mechanism serves all points of a picture."""
+    source = require_guarantee("source", source)
     return source.curve() if hasattr(source, "curve") else source
 
 
+def _both_of(source):
+    """The curve of what has two directions."""
+    curve = _as_curve(source)
+    if not (hasattr(curve, "remove") and hasattr(curve, "add")):
+        raise TypeError(
+            "source must have both directions, as mechanisms and their curves have, "
+            f"got {described(source)}: plot.overlay draws one"
+        )
+    return curve
+
+
 def _axes(ax: Axes | None) -> Axes:
-    if ax is not None:
-        return ax
     with _needs_matplotlib():
+        import matplotlib.axes
         import matplotlib.pyplot as plt
-    return plt.subplots(layout="constrained")[1]
+    ax = plt.subplots(layout="constrained")[1] if ax is None else ax
+    return _checks.instance("ax", ax, matplotlib.axes.Axes, "axes of matplotlib")
 
 
 @explained
@@ -207,10 +224,13 @@ def save(source, path, *, title: str | None = None) -> None:
     Raises:
         ImportError: If matplotlib is missing.
         ValueError: If matplotlib does not know the suffix.
+        TypeError: If the source has not both directions.
+        OSError: If the file cannot be written.
     """
     with _needs_matplotlib():
         from matplotlib.figure import Figure
-    source = _as_curve(source)
+    require_picture("path", path)
+    source = _both_of(source)
     figure = Figure(figsize=(13.0, 4.4), layout="constrained")
     left, middle, right = figure.subplots(1, 3)
     tradeoff(source, left)

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from .._internal import _checks
+from .._internal._calls import explained
 from ..sweeps import Sweep
 from ._plot import _axes
 
@@ -18,6 +20,7 @@ _FRONT, _OTHERS = "#c8641e", "#9db4cc"
 _LEVELS = 6
 
 
+@explained
 def sweep_map(
     source: Sweep,
     query: str,
@@ -79,6 +82,7 @@ def sweep_map(
     return ax
 
 
+@explained
 def pareto_front(
     source: Sweep,
     x: str,
@@ -130,8 +134,7 @@ def require_sweep(source: Any) -> None:
     Raises:
         TypeError: If it is something else.
     """
-    if not isinstance(source, Sweep):
-        raise TypeError(f"source must be what fdp.sweep returns, got {source!r}")
+    _checks.instance("source", source, Sweep, "what fdp.sweep returns")
 
 
 def _numbers_of(source: Sweep, name: str) -> np.ndarray:

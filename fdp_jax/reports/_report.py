@@ -8,7 +8,7 @@ import numpy as np
 
 from .._internal._calls import explained
 from .._internal._text import at_most, round_down, round_up
-from ..mechanisms import Sampling
+from ..mechanisms import Sampling, require_mechanism
 from ._format import Interval, json_number, parameters, status_name, versions, worse
 
 REPORTED_FPR = (1e-3, 1e-2, 1e-1)
@@ -156,6 +156,7 @@ def privacy_report(mechanism, *, delta: float) -> PrivacyReport:
 
     Raises:
         ValueError: If delta is outside [0, 1].
+        TypeError: If it is not a mechanism.
 
     Example:
         >>> import fdp_jax as fdp
@@ -164,6 +165,7 @@ def privacy_report(mechanism, *, delta: float) -> PrivacyReport:
         >>> report.guarantee
         '(0.890149, 1e-06)-DP, add or remove one record, Poisson sampling'
     """
+    mechanism = require_mechanism("mechanism", mechanism)
     fpr = np.asarray(REPORTED_FPR)
     tpr = np.asarray(mechanism.tpr(fpr=fpr))
     relation: str = mechanism.relation.name

@@ -13,6 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from .._internal import _checks
+from .._internal._calls import suggestion
 from .._internal._compilation import foreign_classes, is_foreign
 from ..calibration import AbstractTarget
 from ..curves import AbstractGuarantee, Status, is_wide
@@ -51,8 +52,10 @@ class Problem:
                 return
             names = tuple(name for name in names if name not in some)
         if names:
+            right = suggestion(names[0], used)
             raise ValueError(
                 f"no question or mechanism has a use for the columns {list(names)}"
+                + (f": did you mean {right}?" if right else "")
             )
 
     def build(self, row: Row) -> AbstractGuarantee | None:

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from .._internal._calls import explained
 from ..curves import BY_ARGUMENT, Status
 from ._store import Arrays, Chunk, Store, blank
 
@@ -211,6 +212,7 @@ class Sweep:
         return xarray.Dataset(found, coords=axes)
 
 
+@explained
 def load(folder: str | os.PathLike[str]) -> Sweep:
     """Finished part of a sweep in a folder, also while it runs.
 

@@ -15,6 +15,7 @@ from jax.experimental import multihost_utils
 from jax.sharding import Mesh
 
 from .._internal import _checks
+from .._internal._calls import explained
 from .._internal._program_cache import sources_digest
 from ..curves import AbstractGuarantee
 from ._configurations import Configurations, configurations_of
@@ -35,6 +36,7 @@ _PATIENCE, _LOOK_AGAIN = 600.0, 0.2
 _LIBRARIES = "fdp-jax", "jax", "jaxlib", "numpy"
 
 
+@explained
 def sweep(
     mechanism: Any,
     configurations: Any,
@@ -252,8 +254,7 @@ def _mesh(mesh: Mesh | None) -> Mesh:
     """The devices that share a chunk."""
     own = jax.local_devices()
     if mesh is not None:
-        if not isinstance(mesh, Mesh):
-            raise TypeError(f"mesh must be a jax.sharding.Mesh or None, got {mesh!r}")
+        mesh = _checks.instance("mesh", mesh, Mesh, "a jax.sharding.Mesh or None")
         here = [d for d in mesh.devices.flat if d in own]
         if not here:
             raise ValueError("mesh must have devices of this process, got none")

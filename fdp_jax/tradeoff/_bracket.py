@@ -19,7 +19,7 @@ from .._internal._precision import in_float64
 from .._internal._tolerances import LOG_OPERATIONS
 from ..curves import AbstractGuarantee, Bound, Curve
 from ..engines import log_complement
-from ..mechanisms import AbstractMechanism, View
+from ..mechanisms import AbstractMechanism, View, require_guarantee
 from ._base import AbstractTradeOff
 from ._construct import knots_of_vertices
 from .intervals import reflect
@@ -39,8 +39,7 @@ _SAFE = Bound.PESSIMISTIC
 
 def bracket(guarantee: AbstractGuarantee, epsilons: Any) -> tuple[Knots, Knots]:
     """Tangents from upper bounds of delta, chords from upper bounds of beta."""
-    if not isinstance(guarantee, AbstractGuarantee):
-        raise TypeError(f"guarantee must be a guarantee, got {guarantee!r}")
+    guarantee = require_guarantee("guarantee", guarantee)
     reverse = _reversed(guarantee)
     with _double():
         lower, split = _below(guarantee, reverse, epsilons, _POINTS)

@@ -42,9 +42,7 @@ from .queries import point_at, rates_at
 
 
 def _require(name: str, value: Any) -> AbstractTradeOff:
-    if not isinstance(value, AbstractTradeOff):
-        raise TypeError(f"{name} must be a trade-off function, got {value!r}")
-    return value
+    return _checks.instance(name, value, AbstractTradeOff, "a trade-off function")
 
 
 class Subsampled(AbstractTradeOff):

@@ -75,11 +75,8 @@ class Plan(Record):
         clipping: AbstractClipping | float,
         microbatch_size: int | None = None,
     ):
-        if not isinstance(mechanism, (DPSGD, MatrixMechanism)):
-            raise TypeError(
-                "mechanism must be DPSGD or MatrixMechanism, got "
-                f"{type(mechanism).__name__}"
-            )
+        kinds, wanted = DPSGD | MatrixMechanism, "a DPSGD or a MatrixMechanism"
+        mechanism = _checks.instance("mechanism", mechanism, kinds, wanted)
         mechanism.require_complete()
         self.mechanism = mechanism
         self.num_records = _checks.whole("num_records", num_records, 1, _MOST_RECORDS)
@@ -305,9 +302,8 @@ class Plan(Record):
                 "progress takes exactly one of delta=, epsilon=, alpha=, fpr= or "
                 f"prior=, got {', '.join(query) or 'none'}"
             )
-        (name,) = query
-        lower = name in ("alpha", "prior")
         found = [self.after(n).bounds(**query) for n in steps]
+        lower = not query.keys().isdisjoint(("alpha", "prior"))
         ends = [np.asarray(x.lower if lower else x.upper, np.float64) for x in found]
         return Progress(jnp.asarray(steps, jnp.int32), _outward(np.stack(ends), lower))
 

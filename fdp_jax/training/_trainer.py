@@ -3,6 +3,7 @@
 import functools
 import inspect
 import os
+from collections.abc import Callable
 from typing import Any
 
 import equinox as eqx
@@ -13,8 +14,9 @@ import optax
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jaxtyping import Array, PyTree
 
+from .._internal import _checks
 from .._internal._calls import explained
-from .._internal._files import require_folder
+from .._internal._files import require_writable
 from .._internal._record import Record, described
 from .._internal._refusals import checked
 from ._exact import MOST_OVER_DEVICES
@@ -65,6 +67,7 @@ class Diagnostics(Record):
     """What gradients were clipped to."""
 
 
+@explained
 class Trainer:
     """Training steps for a plan, a loss and an optimizer.
 
@@ -112,16 +115,11 @@ class Trainer:
         draws: bool = False,
         mesh: Mesh | None = None,
     ):
-        if not isinstance(plan, Plan):
-            raise TypeError(f"plan must be a Plan, got {type(plan).__name__}")
-        if not callable(loss):
-            raise TypeError(f"loss must be a function, got {loss!r}")
+        _checks.instance("plan", plan, Plan, "a Plan")
+        _checks.instance("loss", loss, Callable, "a function")
         _require_arguments(loss, draws)
-        if not (hasattr(optimizer, "init") and hasattr(optimizer, "update")):
-            raise TypeError(
-                "optimizer must be a transformation of optax, such as optax.sgd(0.1), "
-                f"got {described(optimizer)}"
-            )
+        kind, wanted = optax.GradientTransformation, "of optax"
+        _checks.instance("optimizer", optimizer, kind, wanted)
         if mesh is not None:
             _require_shares(plan, mesh)
         self.plan = plan
@@ -177,6 +175,7 @@ class Trainer:
     def _step(
         self, state: TrainingState, data: PyTree
     ) -> tuple[TrainingState, Diagnostics]:
+        _checks.instance("state", state, TrainingState, "what init or step returned")
         trained, fixed = self._split(state.model)
         loss = lambda part, *rest: self._loss(eqx.combine(part, fixed), *rest)
         find = functools.partial(self._gradients, loss)
@@ -287,7 +286,7 @@ class Trainer:
         try:
             return self.restore(path, state)
         except FileNotFoundError:
-            require_folder(path)
+            require_writable("path", path)
             if os.path.lexists(path):
                 raise
         return state
