@@ -48,14 +48,15 @@ class Call:
         self.name, self.entries, self.after = name, list(entries), after
 
 
-def pretty(value: Any, *, width: int = WIDTH) -> str:
+def pretty(value: Any, *, width: int = WIDTH, parent: Any = None) -> str:
     """The text of a value: one line if it fits, else indented lines."""
-    return wl.pformat(value, width=width, custom=functools.partial(_doc, parent=None))
+    custom = functools.partial(_doc, parent=parent)
+    return wl.pformat(value, width=width, custom=custom)
 
 
-def short(value: Any, *, most: int = 60) -> str:
+def short(value: Any, *, most: int = 60, parent: Any = None) -> str:
     """One line for messages, cut where it is long."""
-    text = " ".join(pretty(value, width=10_000).split())
+    text = " ".join(pretty(value, width=10_000, parent=parent).split())
     return text if len(text) <= most else f"{text[: most - 3]}..."
 
 
@@ -77,9 +78,10 @@ def fields_of(owner: Any) -> list[tuple[str, Any]]:
 
 def _doc(value: Any, *, parent: Any) -> wl.AbstractDoc | None:
     """The layout of a value for the formatter; None leaves it to the formatter."""
-    if hasattr(type(value), "_shown"):
-        call = value._shown(parent)
-        inner = functools.partial(_doc, parent=value)
+    if isinstance(value, Call) or hasattr(type(value), "_shown"):
+        ready = isinstance(value, Call)
+        call, owner = (value, parent) if ready else (value._shown(parent), value)
+        inner = functools.partial(_doc, parent=owner)
         return _bracketed(f"{call.name}(", call.entries, f"){call.after}", inner)
     if isinstance(value, Shown):
         return wl.TextDoc(value.text)

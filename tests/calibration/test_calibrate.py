@@ -1,5 +1,6 @@
 """Calibration: solutions meet the target just so, and are differentiable."""
 
+import dataclasses
 import functools
 import math
 
@@ -76,7 +77,61 @@ def test_solution_says_what_it_guarantees():
     assert "(2, 1e-05)-DP" in text
     assert "add or remove one" in text
     assert "noise_multiplier = " in text
-    assert "certified upper bound" in text
+    assert text.endswith(
+        "certified upper bound (tight): "
+        "DPSGD(sampling_prob=0.01, num_steps=1000), Poisson sampling"
+    )
+
+
+@pytest.mark.parametrize(
+    ("mechanism", "solve_for", "words"),
+    [
+        (fdp.Laplace(2.0), "noise_multiplier", ": Laplace()"),
+        (
+            fdp.DPSGD(
+                noise_multiplier=2.0,
+                sampling=fdp.sampling.FixedSize(batch_size=2, dataset_size=9),
+                num_steps=3,
+                relation="replace_one",
+            ),
+            "noise_multiplier",
+            "replace one, noise_multiplier = 2, certified upper bound (loose): DPSGD("
+            "num_steps=3, sampling=sampling.FixedSize(batch_size=2, dataset_size=9)), "
+            "fixed-size batches without replacement",
+        ),
+        (
+            fdp.compose(fdp.Laplace(2.0), fdp.Gaussian(3.0)),
+            "parts.0.noise_multiplier",
+            ": Composition(parts=(Laplace(noise_multiplier=2), "
+            "Gaussian(noise_multiplier=3)), num_steps=(1, 1))",
+        ),
+        (fdp.ZCDP(2.0), "rho", "DP, rho = 2, certified upper bound (loose): ZCDP()"),
+        # A group's mechanism is not the one that was asked about.
+        (fdp.Laplace(1.0), "size", "size = 2, certified upper bound (loose)"),
+    ],
+)
+def test_guarantee_names_mechanism_sampling_and_status(mechanism, solve_for, words):
+    found = dataclasses.replace(
+        _calibrated("noise_multiplier", 0),
+        value=jnp.asarray(2.0),
+        mechanism=mechanism,
+        status=jnp.asarray(int(Status.LOOSE)),
+        solve_for=solve_for,
+    )
+    assert found.guarantee.startswith("(2, 1e-05)-DP, ")
+    assert found.guarantee.endswith(words)
+    assert "\n" not in found.guarantee
+
+
+def test_what_says_nothing_is_not_printed():
+    found = _calibrated("noise_multiplier", 0)
+    names = ["value", "mechanism", "target", "status", "solve_for"]
+    assert [name for name, _ in found._shown(None).entries] == names
+    said = dataclasses.replace(
+        found, binding={"alpha": jnp.asarray(0.1)}, at_end=jnp.asarray(True)
+    )
+    assert "binding={'alpha': 0.1}" in repr(said)
+    assert "at_end=True" in repr(said)
 
 
 def test_value_of_the_unknown_is_ignored():
