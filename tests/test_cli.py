@@ -3,14 +3,18 @@
 import importlib.util
 import io
 import json
+import math
 import subprocess
 import sys
 import time
 
 import pytest
+from scipy.stats import norm
 
+import fdp_jax as fdp
 from fdp_jax import mechanisms, plot
-from fdp_jax.cli import _progress, main
+from fdp_jax.cli import _claims, _progress, main
+from fdp_jax.cli._expression import mechanism_in
 from fdp_jax.cli._parser import number
 
 RUN = ["--noise-multiplier", "1", "--sampling-prob", "1/100", "--num-steps", "1000"]
@@ -114,7 +118,6 @@ def test_calibrate_other_parameters_and_targets(name, fixed, target, capsys):
         ["completion", "powershell"],
         ["nonsense"],
         [],
-        ["calibrate", "--solve-for", "learning_rate", "--delta", "1e-5"],
     ],
 )
 def test_bad_usage_is_one_line_and_status_2(arguments, capsys):
@@ -153,6 +156,14 @@ def test_a_wrong_option_is_named_before_those_that_are_missing(flag, meant, caps
         (["epsilon"], 2),
         (["epsilon", "--sigma", "1"], 2),
         (["epsilon", *RUN[:2], *RUN[4:], "--delta", "1e-5"], 2),
+        # Numbers, files and descriptions that need no library to be refused.
+        (["epsilon", *RUN, "--delta", "1e-5", "2"], 2),
+        (["compare", *RUN, "--other-num-steps", "-1"], 2),
+        (["epsilon", *RUN, "--delta", "1e-5", "--json", "/no folder/x"], 2),
+        (["verify", "/no folder/x"], 2),
+        (["sweep", "/no folder/x", "--out", "x"], 2),
+        (["calibrate", *RUN, "--epsilon", "1", "--delta", "1e-5"], 2),
+        (["tpr", "--mechanism", "Laplace(2)", *RUN, "--fpr", "0.1"], 2),
     ],
 )
 def test_help_and_errors_of_usage_do_not_wait_for_jax(arguments, status):
@@ -213,6 +224,7 @@ def test_bad_values_name_the_argument(flag, value, name, capsys):
         [*RUN, "--epsilon", "1", "--delta", "1e-5"],
         ["--sampling-prob", "0.01", "--num-steps", "9", "--epsilon", "1"],
         ["--sampling-prob", "0.01", "--num-steps", "9"],
+        ["--solve-for", "learning_rate", "--delta", "1e-5"],
     ],
 )
 def test_incomplete_calibrations_are_refused(arguments, capsys):
@@ -333,6 +345,16 @@ def test_verify(tmp_path, capsys):
             "lacks 'at'",
         ),
         (
+            '{"command": "calibrate", "target": {"advantage": "abc"}, "run": '
+            '{"mechanism": "Laplace(2)"}}',
+            "'advantage' in the file must be a number, got 'abc'",
+        ),
+        (
+            '{"command": "calibrate", "target": {"advantage": null}, "run": '
+            '{"mechanism": "Laplace(2)"}}',
+            "'advantage' in the file must be a number, got None",
+        ),
+        (
             '{"command": "demo", "run": {"noise_multiplier": 1, "num_steps": 2, '
             '"sampling_prob": 0.5}}',
             "written by",
@@ -436,6 +458,147 @@ def test_demo_writes_its_two_files(tmp_path, capsys):
         assert run["epsilon"]["upper"] <= run["claimed_epsilon"], run["id"]
         assert run["noise_multiplier_for_claim"] <= run["noise_multiplier"], run["id"]
     assert (tmp_path / "tradeoff.png").stat().st_size > 10_000
+
+
+_AT_HALF = math.exp(-0.25)
+# A question about a mechanism, and the answer: of Laplace noise delta(epsilon) is
+# 1 - e^((epsilon - 1/b)/2) and the advantage 1 - e^(-1/(2b)); of k-ary randomized
+# response the advantage is (e^epsilon - 1) / (e^epsilon + k - 1).
+ANSWERS = {
+    "epsilon --mechanism Laplace(2) --delta 1e-6": (
+        *("epsilon <=", 0.5 + 2 * math.log1p(-1e-6)),
+    ),
+    "epsilon --mechanism Laplace --noise-multiplier 2 --delta 1e-6": (
+        *("epsilon <=", 0.5 + 2 * math.log1p(-1e-6)),
+    ),
+    "delta --mechanism Laplace(2) --epsilon 0.1": ("delta <=", 1 - math.exp(-0.2)),
+    "advantage --mechanism Laplace(2)": ("advantage <=", 1 - _AT_HALF),
+    "bayes-error --mechanism Laplace(2) --prior 1/2": ("bayes_error >=", _AT_HALF / 2),
+    "beta --mechanism Gaussian(2.0) --alpha 0.05": (
+        *("beta >=", norm.cdf(norm.isf(0.05) - 0.5)),
+    ),
+    "tpr --mechanism fdp.Gaussian(noise_multiplier=4/2) --fpr 0.05": (
+        *("tpr <=", norm.sf(norm.isf(0.05) - 0.5)),
+    ),
+    "advantage --mechanism KaryRandomizedResponse(1,num_categories=4)": (
+        *("advantage <=", (math.e - 1) / (math.e + 3)),
+    ),
+    "calibrate --mechanism Laplace --epsilon 1 --delta 1e-6": (
+        *("noise_multiplier =", 1 / (1 - 2 * math.log1p(-1e-6))),
+    ),
+}
+
+
+@pytest.mark.parametrize("asked", ANSWERS)
+def test_any_mechanism(asked, tmp_path, capsys):
+    path = tmp_path / "answer.json"
+    words, truth = ANSWERS[asked]
+    assert main([*asked.split(), "--json", str(path)]) == 0
+    printed = capsys.readouterr().out
+    assert printed.startswith(words)
+    found = float(printed.split()[2])
+    below = words.endswith(">=")
+    assert (found <= truth) if below else (found >= truth)
+    assert found == pytest.approx(truth, rel=1e-8)
+    # The file says which mechanism it is about, as `verify` reads it.
+    document = json.loads(path.read_text())
+    mechanism = _claims.run_in(document)
+    text = asked.split()[2].removeprefix("fdp.")
+    assert type(mechanism).__name__ == text.partition("(")[0]
+    for claim in _claims.claims_of(document):
+        bounds = mechanism.bounds(**claim.query)
+        assert bounds.lower <= claim.value * (1 + 1e-12)
+        assert bounds.upper >= claim.value * (1 - 1e-12)
+
+
+@pytest.mark.parametrize(
+    ("text", "mechanism"),
+    [
+        ("Laplace(2).repeat(3)", fdp.Laplace(2.0).repeat(3)),
+        (
+            "compose(Laplace(2), fdp.Gaussian(noise_multiplier=3))",
+            fdp.compose(fdp.Laplace(2.0), fdp.Gaussian(3.0)),
+        ),
+        (
+            "PoissonSubsampled(Gaussian(1), 256/60000).group(2)",
+            fdp.PoissonSubsampled(fdp.Gaussian(1.0), 256 / 60000).group(2),
+        ),
+        (
+            "MixtureOfGaussians(1, shifts=[0, 1], probs=(0.5, 0.5))",
+            fdp.MixtureOfGaussians(1.0, shifts=[0.0, 1.0], probs=[0.5, 0.5]),
+        ),
+        (
+            "SelectBest(Laplace(inf), repetitions=selection.Poisson(mean=3))",
+            fdp.SelectBest(
+                fdp.Laplace(math.inf), repetitions=fdp.selection.Poisson(mean=3.0)
+            ),
+        ),
+    ],
+)
+def test_mechanisms_are_read_as_they_are_written(text, mechanism):
+    assert repr(mechanism_in(text)) == repr(mechanism)
+
+
+def test_what_is_printed_is_read():
+    scheme = fdp.sampling.FixedSize(batch_size=2, dataset_size=7)
+    run = {"noise_multiplier": 0.1 + 0.2, "num_steps": 3, "relation": "replace_one"}
+    mechanism = fdp.compose(
+        fdp.DPSGD(sampling=scheme, **run), fdp.Gaussian(1 / 3, relation="replace_one")
+    )
+    for one in (mechanism, mechanism.repeat(2), mechanism.parts[1].group(2)):
+        again = mechanism_in(repr(one))
+        assert repr(again) == repr(one)
+        assert again.relation is one.relation
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("Laplac", "did you mean Laplace"),
+        ("Foo", "there are ApproxDP"),
+        ("Laplace(2", "a call such as"),
+        ("3", "a call such as"),
+        ("Laplace(1/0)", "a call such as"),
+        ("Laplace(2**3)", "a call such as"),
+        ("Laplace(scale=2)", "mean noise_multiplier"),
+        ("Laplace(-2)", "positive number, got -2"),
+        ("Laplace(2).loss()", "may be followed by .group(...) and .repeat(...)"),
+        ("__import__('os').repeat(3)", "name of one, got '__import__'"),
+        ("SelectBest(FixedSize(relation=ZERO_OUT))", "nothing to FixedSize"),
+        ("Laplace.__init__(2)", "name of one, got '__init__'"),
+        ("().__class__", "a call such as"),
+    ],
+)
+def test_other_texts_are_no_mechanisms(text, words, capsys):
+    assert main(["advantage", "--mechanism", text]) == 2
+    output = capsys.readouterr()
+    assert output.out == ""
+    assert len(output.err.strip().splitlines()) == 1
+    assert words in output.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ("--mechanism Laplace --num-steps 3", "no argument 'num_steps'"),
+        ("--mechanism Laplace(2) --num-steps 3", "--num-steps means nothing beside"),
+        ("--mechanism Laplace", "noise_multiplier of Laplace is not set"),
+        ("--num-steps 3", "--noise-multiplier must be given, or a --mechanism"),
+    ],
+)
+def test_descriptions_that_do_not_fit_are_one_line(arguments, words, capsys):
+    assert main(["advantage", *arguments.split()]) == 2
+    output = capsys.readouterr()
+    assert len(output.err.strip().splitlines()) == 1
+    assert words in output.err
+
+
+def test_mechanisms_of_two_kinds_are_compared(capsys):
+    both = ["--mechanism", "Laplace(2)", "--other-mechanism", "Laplace(3)"]
+    assert main(["compare", *both, "--json", "-"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["verdict"] == "a dominates"  # less noise
+    assert found["runs"]["b"] == {"mechanism": "Laplace(3)"}
 
 
 def test_runs_as_a_program():

@@ -74,7 +74,7 @@ def explained(fn: _Fn) -> _Fn:
     """
     if isinstance(fn, type):
         fn.__init__ = explained(fn.__init__)  # pyright: ignore
-        return fn
+        return fn  # pyright: ignore[reportReturnType]
     is_init = fn.__name__ == "__init__"
     shown = fn.__qualname__.split(".")[-2] if is_init else fn.__name__
 

@@ -247,7 +247,7 @@ def instance(name: str, value: _Value, kinds: Any, wanted: str) -> _Value:
 
 def random_key(value: Any) -> jax.Array:
     """One key of `jax.random`, typed or as its numbers."""
-    dtype, shape = getattr(value, "dtype", None), getattr(value, "shape", None)
+    dtype, shape = getattr(value, "dtype", bool), getattr(value, "shape", None)
     typed = jax.numpy.issubdtype(dtype, jax.dtypes.prng_key) and shape == ()
     if not (typed or (dtype == np.uint32 and len(shape or ()) == 1)):
         raise TypeError(f"key must be one key of jax.random, got {described(value)}")

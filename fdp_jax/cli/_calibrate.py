@@ -3,19 +3,20 @@
 import argparse
 
 from .. import calibration, reports
+from .._internal._show import short
+from ._early import TARGETS
 from ._output import Output
-from ._parser import SOLVABLE
 from ._run import description_of, json_ready, run_of, title_of
 from ._scheme import name_within
 from ._status import OK, UNREACHABLE, VACUOUS
 
-_TARGETS = "epsilon", "delta", "alpha", "beta", "advantage"
+_MOST = 100_000
+"""Characters of a mechanism that was found."""
 
 
 def run(arguments: argparse.Namespace, output: Output) -> int:
     """Find the parameter; the exit status."""
     name = arguments.solve_for
-    _require_the_rest(arguments, name)
     target = _target(arguments)
     found = calibration.calibrate(
         run_of(arguments, name),
@@ -27,12 +28,14 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
     if status == VACUOUS:
         output.say(f"{name}: no value could be certified to meet the target")
     else:
-        rising = name == "noise_multiplier"
-        private_side = reports.round_up if rising else reports.round_down
+        falls = float(found.leaks) < 0
+        private_side = reports.round_up if falls else reports.round_down
         output.say(f"{name} = {private_side(value, 10)}")
         output.say(found.guarantee)
     description = description_of(arguments, **{name: value})
-    given = {n: getattr(arguments, n) for n in _TARGETS}
+    if arguments.mechanism is not None:
+        description = {"mechanism": short(found.mechanism, most=_MOST)}
+    given = {n: getattr(arguments, n) for n in TARGETS}
     output.write(
         {
             "solved_for": name,
@@ -45,30 +48,19 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
         }
     )
     if status != VACUOUS:
-        title = title_of(run_of(arguments, name), description)
+        title = title_of(found.mechanism, description)
         output.draw(found.mechanism, f"{title}\n{found.guarantee}")
     return UNREACHABLE if status == VACUOUS else OK
 
 
-def _require_the_rest(arguments: argparse.Namespace, name: str) -> None:
-    poisson = arguments.sampling == "poisson"
-    others = SOLVABLE if poisson else ("noise_multiplier", "num_steps")
-    known = {p: getattr(arguments, p) for p in others if p != name}
-    missing = [_flag(p) for p, value in known.items() if value is None]
-    if missing:
-        raise ValueError(f"{' and '.join(missing)} must be given to find {name}")
-    if getattr(arguments, name) is not None:
-        raise ValueError(f"{_flag(name)} is what --solve-for asks for; leave it out")
-
-
 def _name(arguments: argparse.Namespace, unknown: str) -> str:
     """The run's name of the number that is sought."""
-    poisson = arguments.sampling == "poisson"
-    return unknown if poisson else name_within(arguments, unknown)
+    own = arguments.sampling in (None, "poisson")
+    return unknown if own else name_within(arguments, unknown)
 
 
 def _target(arguments: argparse.Namespace) -> calibration.AbstractTarget:
-    given = {name for name in _TARGETS if getattr(arguments, name) is not None}
+    given = {name for name in TARGETS if getattr(arguments, name) is not None}
     if given == {"epsilon", "delta"}:
         return calibration.targets.ApproxDP(
             epsilon=arguments.epsilon, delta=arguments.delta
@@ -82,7 +74,3 @@ def _target(arguments: argparse.Namespace) -> calibration.AbstractTarget:
     raise ValueError(
         "give one target: --epsilon with --delta, --alpha with --beta, or --advantage"
     )
-
-
-def _flag(name: str) -> str:
-    return "--" + name.replace("_", "-")

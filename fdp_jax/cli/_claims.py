@@ -5,7 +5,8 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from ..mechanisms import AbstractMechanism, View
-from ._run import DESCRIPTION, run_of
+from ._early import DESCRIPTION, QUERIES, USUAL
+from ._run import run_of
 
 _USUAL = "add or remove one record"
 
@@ -36,7 +37,7 @@ def run_in(document: dict[str, Any]) -> Any:
         given = _older(document)
     if not isinstance(given, dict) or not given.keys() <= set(DESCRIPTION):
         raise ValueError('the file does not say which run it is about ("run")')
-    numbers = {"relation": "add-or-remove-one", "sampling": "poisson"} | given
+    numbers = given if "mechanism" in given else USUAL | given
     # Infinite numbers are strings, JSON has none.
     numbers = {k: float(x) if x == "inf" else x for k, x in numbers.items()}
     blank: dict[str, Any] = dict.fromkeys(DESCRIPTION)
@@ -65,8 +66,8 @@ def claims_of(document: dict[str, Any]) -> list[Claim]:
         raise ValueError(f"the file lacks {error}") from error
     if not found:
         raise ValueError(
-            "the file must be written by epsilon, delta, calibrate or report with "
-            f"--json, got command {document.get('command')!r}"
+            f"the file must be written by {', '.join(_KINDS)} with --json, got command "
+            f"{document.get('command')!r}"
         )
     return found
 
@@ -74,8 +75,17 @@ def claims_of(document: dict[str, Any]) -> list[Claim]:
 def _of_query(document: dict[str, Any]) -> Iterator[Claim]:
     asked = document["query"]
     for entry in document.get("answers", [document]):
-        ((name, place),) = entry["at"].items()
-        yield from _ends(asked, entry[asked], {name: float(place)})
+        (name,) = at = entry["at"]
+        yield from _ends(asked, entry[asked], {name: _number(at, name)})
+
+
+def _number(entry: dict[str, Any], name: str) -> float:
+    """A number of a file; infinite ones are texts there."""
+    try:
+        return float(entry[name])
+    except (TypeError, ValueError):
+        got = f"got {entry[name]!r}"
+        raise ValueError(f"{name!r} in the file must be a number, {got}") from None
 
 
 def _ends(
@@ -85,22 +95,25 @@ def _ends(
     where = "" if direction == "both" else f" ({direction})"
     what = f"{asked} at {name} = {place:g}{where}"
     for end, upper in (("upper", True), ("lower", False)):
-        yield Claim(what, float(interval[end]), upper, query, direction)
+        yield Claim(what, _number(interval, end), upper, query, direction)
 
 
 def _of_report(document: dict[str, Any]) -> Iterator[Claim]:
-    query = {"delta": float(document["delta"])}
+    query = {"delta": _number(document, "delta")}
     yield from _ends("epsilon", document["epsilon"], query)
     for direction, entry in document["directions"].items():
         yield from _ends("epsilon", entry["epsilon"], query, direction)
     attack = document["attack"]
-    for fpr, tpr in attack["tpr_upper_at_fpr"].items():
-        yield Claim(f"TPR at FPR = {fpr}", float(tpr), True, {"fpr": float(fpr)})
-    yield Claim("advantage", float(attack["advantage_upper"]), True, {"epsilon": 0.0})
+    rates = attack["tpr_upper_at_fpr"]
+    for fpr in rates:
+        most = _number(rates, fpr)
+        yield Claim(f"TPR at FPR = {fpr}", most, True, {"fpr": float(fpr)})
+    most = _number(attack, "advantage_upper")
+    yield Claim("advantage", most, True, {"epsilon": 0.0})
 
 
 def _of_calibration(document: dict[str, Any]) -> Iterator[Claim]:
-    target = {name: float(x) for name, x in document["target"].items()}
+    target = {name: _number(document["target"], name) for name in document["target"]}
     if "advantage" in target:
         yield Claim("advantage", target["advantage"], True, {"epsilon": 0.0})
     elif "alpha" in target:
@@ -112,8 +125,7 @@ def _of_calibration(document: dict[str, Any]) -> Iterator[Claim]:
 
 
 _KINDS = {
-    "epsilon": _of_query,
-    "delta": _of_query,
+    **dict.fromkeys(QUERIES, _of_query),
     "report": _of_report,
     "calibrate": _of_calibration,
 }

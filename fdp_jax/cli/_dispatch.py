@@ -13,20 +13,19 @@ from . import (
     _calibrate,
     _compare,
     _completion,
-    _delta,
     _demo,
-    _epsilon,
+    _query,
     _report,
     _sweep,
     _verify,
 )
+from ._early import QUERIES
 from ._output import Output
 from ._progress import progress
 from ._status import BAD_VALUE, PIPE_CLOSED, UNREACHABLE
 
 _COMMANDS: dict[str, Callable[[argparse.Namespace, Output], int]] = {
-    "epsilon": _epsilon.run,
-    "delta": _delta.run,
+    **dict.fromkeys(QUERIES, _query.run),
     "calibrate": _calibrate.run,
     "report": _report.run,
     "compare": _compare.run,

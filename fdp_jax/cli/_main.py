@@ -4,12 +4,9 @@ import importlib
 import sys
 from collections.abc import Sequence
 
+from ._early import check
 from ._parser import build_parser
-from ._scheme import numbers_of
 from ._status import BAD_VALUE
-
-_OF_ONE_RUN = "epsilon", "delta", "report"
-"""Commands that need all numbers of the sampling scheme."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -24,9 +21,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     """
     arguments = build_parser().parse_args(argv)
     try:
-        if arguments.command in _OF_ONE_RUN:
-            numbers_of(arguments)
-    except ValueError as error:
+        check(arguments)
+    except (ValueError, OSError, ImportError) as error:
         print(f"fdp-jax {arguments.command}: error:", error, file=sys.stderr)
         return BAD_VALUE
     # Now for what takes a second, JAX among it.

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any, NoReturn
 
 from .._internal._calls import suggestion
+from ._early import QUERIES, TARGETS
 from ._scheme import SCHEMES
 
 _NUMBERS = {
@@ -17,7 +18,6 @@ _NUMBERS = {
     "--max-examples": "most examples of one user",
 }
 _RELATIONS = "add-or-remove-one", "replace-one", "zero-out"
-SOLVABLE = ("noise_multiplier", "sampling_prob", "num_steps")
 
 
 class Parser(argparse.ArgumentParser):
@@ -64,7 +64,8 @@ def build_parser() -> Parser:
     """The parser with all commands."""
     parser = Parser(
         prog="fdp-jax",
-        description="Certified privacy accounting and calibration of DP-SGD.",
+        description="Certified privacy accounting and calibration of DP-SGD and all "
+        "other mechanisms.",
         epilog="Exit status: 0 answered, 2 bad usage or values, 3 target unreachable "
         "or only a vacuous bound. Compiled programs are kept in the user's cache "
         "folder; FDP_JAX_CACHE moves that, or switches it off.",
@@ -74,21 +75,20 @@ def build_parser() -> Parser:
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     run, json, outputs = _run(), _outputs(), _outputs(plot=True)
 
-    commands.add_parser(
-        "epsilon",
-        parents=[run, _point("--delta", required=True, nargs="+"), outputs],
-        help="epsilon at one or more deltas",
-    )
-    commands.add_parser(
-        "delta",
-        parents=[run, _point("--epsilon", required=True, nargs="+"), outputs],
-        help="delta at one or more epsilons",
-    )
+    for command, given in QUERIES.items():
+        point = (
+            [] if given is None else [_point(f"--{given}", required=True, nargs="+")]
+        )
+        commands.add_parser(
+            command,
+            parents=[run, *point, outputs],
+            help=_ANSWERS[command] + (f" at one {given} or more" if given else ""),
+        )
     commands.add_parser(
         "calibrate",
-        parents=[_run(required=False), _target(), outputs],
-        help="find the noise, sampling probability or number of steps for a target",
-        description="Give the two other parameters of the run and one target: "
+        parents=[run, _target(), outputs],
+        help="find the noise, or any other number of a mechanism, for a target",
+        description="Give the other parameters of the run and one target: "
         "--epsilon with --delta, or --alpha with --beta, or --advantage.",
     )
     commands.add_parser(
@@ -98,7 +98,7 @@ def build_parser() -> Parser:
     )
     commands.add_parser(
         "compare",
-        parents=[run, _run(required=False, prefix="other-"), json],
+        parents=[run, _run(prefix="other-"), json],
         help="which of two runs is more private, and against whom",
         description="The other run is the same but for what --other-... says of it.",
     )
@@ -147,20 +147,24 @@ def _options(title: str) -> tuple[Parser, Callable[..., Any]]:
     return shared, shared.add_argument_group(title).add_argument
 
 
-def _run(*, required: bool = True, prefix: str = "") -> Parser:
-    """The description of a run; without defaults where it is that of another one."""
+def _run(*, prefix: str = "") -> Parser:
+    """The description of a run."""
     shared, add = _options("the other run" if prefix else "the run")
+    add(
+        f"--{prefix}mechanism",
+        metavar="NAME",
+        help="a mechanism, whose arguments the other options give, or a call as it is "
+        "printed, such as 'Laplace(2).repeat(10)' (default: DPSGD)",
+    )
     add(
         f"--{prefix}noise-multiplier",
         type=number,
-        required=required,
         metavar="SIGMA",
         help="standard deviation of the noise over the clipping norm (no unit), > 0",
     )
     add(
         f"--{prefix}num-steps",
         type=number,
-        required=required,
         metavar="N",
         help="number of noisy updates, >= 0",
     )
@@ -173,7 +177,6 @@ def _run(*, required: bool = True, prefix: str = "") -> Parser:
     add(
         f"--{prefix}sampling",
         choices=tuple(SCHEMES),
-        default=None if prefix else "poisson",
         help="how batches are drawn (default: poisson)",
     )
     for name, meaning in _NUMBERS.items():
@@ -181,14 +184,23 @@ def _run(*, required: bool = True, prefix: str = "") -> Parser:
     add(
         f"--{prefix}relation",
         choices=_RELATIONS,
-        default=None if prefix else "add-or-remove-one",
         help="which data sets are neighbors (default: add-or-remove-one)",
     )
     return shared
 
 
+_ANSWERS = {
+    "epsilon": "epsilon",
+    "delta": "delta",
+    "beta": "least false negative rate of any attack",
+    "tpr": "largest true positive rate of any attack",
+    "bayes-error": "least error probability of any attack",
+    "advantage": "largest TPR - FPR of any attack",
+}
 _POINTS = {
     "--epsilon": "privacy loss in nats",
+    "--fpr": "false positive rate of the attack, in [0, 1]",
+    "--prior": "probability that the record is absent, in [0, 1]",
     "--delta": "probability in [0, 1], usually well below 1 / number of records",
     "--alpha": "false positive rate of the attack to be excluded, in (0, 1)",
     "--beta": "false negative rate that any attack at --alpha shall have at least",
@@ -206,11 +218,11 @@ def _point(name: str, **options: Any) -> Parser:
 def _target() -> Parser:
     """The options of a target, and of the parameter that meets it."""
     shared, add = _options("the target")
-    for name, meaning in _POINTS.items():
-        add(name, type=number, help=meaning)
+    for name in TARGETS:
+        add(f"--{name}", type=number, help=_POINTS[f"--{name}"])
     add(
         "--solve-for",
-        choices=SOLVABLE,
+        metavar="PARAMETER",
         default="noise_multiplier",
         type=lambda text: text.replace("-", "_"),
         help="parameter to find (default: noise_multiplier)",

@@ -1,27 +1,33 @@
 """The run that arguments describe."""
 
 import argparse
+import inspect
 import math
 from typing import Any
 
-from .. import mechanisms
+from ._early import DESCRIPTION, PARAMETERS
+from ._expression import mechanism_in
 from ._scheme import NUMBERS, numbers_of, scheme_of
 
-PARAMETERS = "noise_multiplier", "num_steps"
-DESCRIPTION = *PARAMETERS, "relation", "sampling", *NUMBERS
-"""Names of all arguments that describe a run."""
 
-
-def run_of(
-    arguments: argparse.Namespace, unknown: str | None = None
-) -> mechanisms.DPSGD:
+def run_of(arguments: argparse.Namespace, unknown: str | None = None) -> Any:
     """The run, without the parameter that is sought."""
-    named = {name: getattr(arguments, name) for name in PARAMETERS}
-    named["relation"] = arguments.relation.replace("-", "_")
-    if arguments.sampling == "poisson":
-        prob = numbers_of(arguments, unknown).get("prob")
-        return mechanisms.DPSGD(sampling_prob=prob, **named)
-    return mechanisms.DPSGD(sampling=scheme_of(arguments, unknown), **named)
+    kind = mechanism_in(arguments.mechanism or "DPSGD")
+    if not isinstance(kind, type):
+        return kind
+    names = (*PARAMETERS, "relation", *NUMBERS)
+    given = {name: getattr(arguments, name) for name in names}
+    if given["relation"] is not None:
+        given["relation"] = given["relation"].replace("-", "_")
+    scheme = arguments.sampling
+    if scheme == "poisson":
+        given["sampling_prob"] = numbers_of(arguments, unknown).get("prob")
+    elif scheme is not None:
+        given |= dict.fromkeys(NUMBERS) | {"sampling": scheme_of(arguments, unknown)}
+    given = {name: value for name, value in given.items() if value is not None}
+    if unknown in inspect.signature(kind).parameters:
+        given.setdefault(str(unknown), None)
+    return kind(**given)
 
 
 def description_of(
@@ -32,7 +38,7 @@ def description_of(
     return {name: json_ready(x) for name, x in given.items() if x is not None}
 
 
-def title_of(run: mechanisms.DPSGD, description: dict[str, Any]) -> str:
+def title_of(run: object, description: dict[str, Any]) -> str:
     """A line that says which run it is."""
     numbers = [
         f"{name.replace('_', ' ')} {x:.6g}" if isinstance(x, float | int) else str(x)

@@ -11,8 +11,10 @@ from typing import Any
 import jax
 import numpy as np
 
-from .. import calibration, mechanisms, plot, sweeps
-from ._output import Output, is_page
+from .. import calibration, plot, sweeps
+from ._early import is_page
+from ._expression import class_in, mechanism_in
+from ._output import Output
 from ._status import OK
 
 WHOLE_LOOPS = (
@@ -49,7 +51,7 @@ def sweep(
     table = sweeps.Columns(**values) if "columns" in asked else values
     _set_up_cpu()
     found = sweeps.sweep(
-        _mechanism(asked.get("mechanism", "DPSGD")),
+        mechanism_in(asked.get("mechanism", "DPSGD")),
         table,
         queries={name: _query(x) for name, x in asked.get("queries", {}).items()},
         gradients=asked.get("gradients", ()),
@@ -98,6 +100,11 @@ def _values(name: str, given: Any) -> Any:
     if given.keys() <= {"from", "to", "count", "spacing"} and len(given) >= 3:
         spaces = {"linear": np.linspace, "log": np.geomspace}
         space = spaces.get(given.get("spacing", "linear"))
+        if space is np.geomspace and not min(given["from"], given["to"]) > 0:
+            raise ValueError(
+                f"{name} must go from and to positive numbers with spacing 'log', "
+                f"got {given}"
+            )
         if space is not None and {"from", "to", "count"} <= given.keys():
             return space(given["from"], given["to"], given["count"])
     raise ValueError(
@@ -106,22 +113,13 @@ def _values(name: str, given: Any) -> Any:
     )
 
 
-def _mechanism(name: Any) -> type:
-    found = getattr(mechanisms, str(name), None)
-    if not (inspect.isclass(found) and issubclass(found, mechanisms.AbstractMechanism)):
-        raise ValueError(f"mechanism must be the name of one, got {name!r}")
-    return found
-
-
 def _query(given: Any) -> Any:
     """An argument of `bounds`, or a target of the name that `target` has."""
     if not isinstance(given, dict) or "target" not in given:
         return given
     rest = dict(given)
-    kind = getattr(calibration.targets, str(rest.pop("target")), None)
+    kind = class_in((calibration.targets,), "target", str(rest.pop("target")))
     options = {name: rest.pop(name) for name in ("solve_for", "whole") if name in rest}
-    if not inspect.isclass(kind):
-        raise ValueError(f"target must be the name of one, got {given['target']!r}")
     return {"target": _target(kind, rest)} | options
 
 

@@ -187,10 +187,10 @@ def _alphas(scale: str) -> np.ndarray:
     return 1.0 / (1.0 + np.exp(-logit))
 
 
-def _as_curve(source):
+def _as_curve(source: Any) -> Any:
     """The curve: one evaluation of the mechanism serves all points of a picture."""
-    source = require_guarantee("source", source)
-    return source.curve() if hasattr(source, "curve") else source
+    found: Any = require_guarantee("source", source)
+    return found.curve() if hasattr(found, "curve") else found
 
 
 def _both_of(source):

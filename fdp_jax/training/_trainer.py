@@ -118,8 +118,8 @@ class Trainer:
         _checks.instance("plan", plan, Plan, "a Plan")
         _checks.instance("loss", loss, Callable, "a function")
         _require_arguments(loss, draws)
-        kind, wanted = optax.GradientTransformation, "of optax"
-        _checks.instance("optimizer", optimizer, kind, wanted)
+        if not (hasattr(optimizer, "init") and hasattr(optimizer, "update")):
+            raise TypeError(f"optimizer must be one of optax, got {described(optimizer)}")
         if mesh is not None:
             _require_shares(plan, mesh)
         self.plan = plan

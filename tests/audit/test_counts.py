@@ -214,7 +214,9 @@ def test_bad_questions_are_refused():
     )
     with pytest.raises(TypeError, match="evidence must be Counts, Scores or OneRun"):
         fdp.audit.falsifies(Gaussian(1.0), (9, 1, 2, 8))
-    with pytest.raises(TypeError, match="guarantee must answer beta"):
+    with pytest.raises(
+        TypeError, match="guarantee must be a mechanism, or another answer to beta"
+    ):
         fdp.audit.falsifies(1.0, counts)
     with pytest.raises(ValueError, match=r"level must be in \(0, 1\), got 0"):
         fdp.audit.falsifies(Gaussian(1.0), counts, level=0)

@@ -165,7 +165,7 @@ def test_infinite_scores_and_equal_ones_are_allowed():
     [
         ({"in_scores": []}, "in_scores must be a vector"),
         ({"out_scores": [1.0, np.nan]}, "out_scores must be a number, got nan"),
-        ({"threshold": "best"}, "threshold must be one of"),
+        ({"threshold": "best"}, "threshold must be 'ranks', 'dkw', a number"),
         ({"threshold": []}, "threshold must be a number or a vector"),
         ({"threshold": np.nan}, "threshold must be a number, got nan"),
     ],

@@ -206,9 +206,9 @@ def test_more_than_rounding_is_refused_in_float32(row):
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda k: k.then([[1.0]]), "other must be a MarkovKernel, got list"),
-        (lambda k: k.both(None), "other must be a MarkovKernel, got NoneType"),
-        (lambda k: k.product(1.0), "other must be a MarkovKernel, got float"),
+        (lambda k: k.then([[1.0]]), "other must be a MarkovKernel, got \\[\\[1\\]\\]"),
+        (lambda k: k.both(None), "other must be a MarkovKernel, got None"),
+        (lambda k: k.product(1.0), "other must be a MarkovKernel, got 1"),
         (lambda k: blackwell_order(k, [[1.0]]), "other must be a MarkovKernel"),
         (lambda k: blackwell_order(1.0, k), "source must be a MarkovKernel"),
         (lambda k: MarkovKernel.mixture([1], probs=[1.0]), "kernels must be a Markov"),

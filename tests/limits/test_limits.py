@@ -400,7 +400,9 @@ def test_edges():
     # Gaussian mixtures have no closed form; one part is that part.
     one = limits.coupled_power_bound(0.1, tradeoff.Gaussian(0.5), [0.0, 1.0])
     np.testing.assert_allclose(one, tradeoff.Gaussian(0.5).tpr(fpr=0.1), rtol=1e-8)
-    with pytest.raises(TypeError, match="f must be a guarantee"):
+    with pytest.raises(
+        TypeError, match="f must be a mechanism, one direction of it or a curve"
+    ):
         limits.power_bound(0.1, 1.0, distance=1, **FAR)
 
 

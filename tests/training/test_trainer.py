@@ -247,7 +247,7 @@ def _of(scheme, relation="replace_one"):
 @pytest.mark.parametrize(
     ("change", "error", "message"),
     [
-        ({"mechanism": fdp.Gaussian(1.0)}, TypeError, "must be DPSGD or Matrix"),
+        ({"mechanism": fdp.Gaussian(1.0)}, TypeError, "must be a DPSGD or a Matrix"),
         (
             {"mechanism": fdp.DPSGD(sampling_prob=0.1, num_steps=3)},
             ValueError,

@@ -1,0 +1,104 @@
+"""Mechanisms that are written out: a name, or a call as mechanisms are printed."""
+
+import ast
+import inspect
+from typing import Any
+
+from .. import levy, mechanisms, sampling, selection
+from .._internal import _checks
+from .._internal._calls import suggestion
+from .._internal._record import Record
+from ..curves import AbstractGuarantee
+
+_ROOMS = mechanisms, sampling, levy, selection
+_METHODS = "group", "repeat"
+
+
+def mechanism_in(text: Any) -> Any:
+    """The mechanism of a call such as `Laplace(2).repeat(10)`, or the class of a name.
+
+    Raises:
+        ValueError: If the text is neither, or an argument is refused.
+        TypeError: If a call has the wrong arguments.
+    """
+    try:
+        found = _value(ast.parse(str(text).strip(), mode="eval").body)
+    except (SyntaxError, ZeroDivisionError):
+        found = None
+    kind = found if isinstance(found, type) else type(found)
+    if not issubclass(kind, AbstractGuarantee):
+        raise ValueError(
+            "mechanism must be the name of one, or a call such as "
+            f"'Laplace(2).repeat(10)', got {text!r}"
+        )
+    return found
+
+
+def class_in(rooms: tuple[Any, ...], what: str, name: str) -> type[Record]:
+    """The class of a name.
+
+    Raises:
+        ValueError: If there is none, with the one that was probably meant.
+    """
+    classes = {
+        key: value
+        for room in reversed(rooms)
+        for key, value in vars(room).items()
+        if isinstance(value, type) and issubclass(value, Record)
+    }
+    if name not in classes:
+        known = [x for x in sorted(classes) if not inspect.isabstract(classes[x])]
+        right = suggestion(name, known)
+        hint = f"did you mean {right}?" if right else f"there are {', '.join(known)}"
+        raise ValueError(f"{what} must be the name of one, got {name!r}: {hint}")
+    return classes[name]
+
+
+def _value(node: ast.expr, relation: Any = None) -> Any:
+    """The value of an expression: numbers, sequences, names and calls of classes.
+
+    A neighboring relation is that of all parts, which are printed without it.
+    """
+    match node:
+        case ast.BinOp(left=top, op=ast.Div(), right=bottom):
+            return _value(top) / _value(bottom)
+        case ast.List(elts=entries) | ast.Tuple(elts=entries):
+            return tuple(_value(entry, relation) for entry in entries)
+        case ast.Name(id=name):
+            return _named(name)
+        case ast.Attribute(value=ast.Name(id=place), attr=name):
+            rooms = tuple(r for r in _ROOMS if r.__name__.endswith(f".{place}"))
+            return class_in(rooms or _ROOMS, "mechanism", name)
+        case ast.Constant() | ast.UnaryOp(op=ast.USub(), operand=ast.Constant()):
+            return ast.literal_eval(node)
+        case ast.Call(func=ast.Attribute(value=ast.Call() as owner, attr=name)):
+            if name not in _METHODS:
+                allowed = " and ".join(f".{method}(...)" for method in _METHODS)
+                raise ValueError(f"mechanism may be followed by {allowed}, got .{name}")
+            function = getattr(_value(owner, relation), name)
+        case ast.Call(func=called):
+            function = _value(called)
+        case _:
+            raise SyntaxError(ast.unparse(node))
+    words = {str(word.arg): word.value for word in node.keywords}
+    stated = words.pop("relation", None)
+    if stated is not None:
+        kind = mechanisms.NeighboringRelation
+        relation = _checks.member("relation", kind, _value(stated))
+    named = {name: _value(word, relation) for name, word in words.items()}
+    if relation is not None and "relation" in inspect.signature(function).parameters:
+        named["relation"] = relation
+    found = function(*(_value(entry, relation) for entry in node.args), **named)
+    if stated is not None and getattr(found, "relation", None) is not relation:
+        raise ValueError(f"relation means nothing to {ast.unparse(node.func)}")
+    return found
+
+
+def _named(name: str) -> Any:
+    if name == "inf":
+        return float(name)
+    if name == "compose":
+        return mechanisms.compose
+    if name in mechanisms.NeighboringRelation.__members__:
+        return mechanisms.NeighboringRelation[name]
+    return class_in(_ROOMS, "mechanism", name)
