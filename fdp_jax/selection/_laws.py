@@ -3,19 +3,22 @@
 import abc
 from typing import Any, ClassVar, NamedTuple
 
+import jax
 import jax.numpy as jnp
-from jaxtyping import Array, ArrayLike, Float, Real
+from jax.scipy.special import erfinv
+from jaxtyping import Array, ArrayLike, Bool, Float, Real
 
 from .._internal import _checks
 from .._internal._record import Record
-from ..mechanisms import as_float, parameter
+from ..losses import GaussianForm
+from ..mechanisms import Search, as_float, parameter, raise_not_set
 
 
 class AbstractRepetitions(Record):
     """A public law of the number of runs, drawn independently of the data."""
 
-    rounds: ClassVar[int]
-    """How often the search is refined."""
+    rounds: ClassVar[int] = 0
+    """How often the search looks at a threshold after that at 0, at most."""
 
     @abc.abstractmethod
     def log_mean(self) -> Float[Array, ""]:
@@ -25,29 +28,58 @@ class AbstractRepetitions(Record):
         """The logarithm of the probability that nothing is run."""
         return jnp.asarray(-jnp.inf)
 
-    @abc.abstractmethod
-    def _search(self) -> "Search":
-        """Where the profile of the run is looked at first."""
+    def require_complete(self) -> None:
+        """Raises `ValueError` if a parameter was left open, for `calibrate` to find."""
+        for name in ("success_prob", "expected"):
+            if getattr(self, name, 0.0) is None:
+                raise_not_set(self, name)
 
     @abc.abstractmethod
-    def _need(self, r: Array, log_delta: Array) -> tuple[Array, Array]:
-        """Two numbers, the larger of which bounds the log-ratio of the weights.
+    def _own(self, log_delta: Array) -> Array:
+        """The x for which `_power` times max(x, r) bounds the weights' log-ratio.
 
         Args:
-            r: Thresholds, at least 0.
-            log_delta: Logarithms of the profile of the exchanged direction there.
+            log_delta: Logarithm of the profile of the exchanged direction at r >= 0.
         """
 
+    def _power(self) -> Array:
+        """The exponent of the weights."""
+        return jnp.ones(())
 
-class Search(NamedTuple):
-    """A search for the threshold that gives the best bound; each one gives a bound."""
+    def _start(self, log_delta: Array) -> "Secant":
+        """Where the search begins, from the logarithm of the total variation."""
+        zero = jnp.zeros_like(log_delta)
+        done = jnp.ones((), bool)
+        return Secant(zero, zero, zero, zero - 1, zero, zero, zero, done)
 
-    nodes: Float[Array, " n"]
+    def _next(self, search: "Secant", log_delta: Array) -> "Secant":
+        """A step of the secant method inside of a bracket."""
+        return search
+
+
+class Secant(NamedTuple):
+    """A search for the threshold that gives the best bound; each one gives a bound.
+
+    It is the root of y(u) = log(delta(r) (1 - g) / g) - u with u = log(e^r - 1).
+    """
+
+    u: Float[Array, ""]
+    low: Float[Array, ""]
+    high: Float[Array, ""]
+    slope: Float[Array, ""]
+    old: Float[Array, ""]
+    old_value: Float[Array, ""]
     best: Float[Array, ""]
+    """The least bound found."""
+    settled: Bool[Array, ""]
 
 
-_ROUNDS = 5
-"""Looks at few thresholds around a secant's root, after one at the whole range."""
+_ROUNDS = 8
+_SETTLED = 1e-9
+"""How far a bound may be above the best one, relatively, for the search to end."""
+_HALVINGS, _STEP = 40, 1e-2
+_LEAST = -650.0
+"""The logarithm of what is taken for nothing."""
 
 
 class NegativeBinomial(AbstractRepetitions):
@@ -72,9 +104,15 @@ class NegativeBinomial(AbstractRepetitions):
         Papernot and Steinke (2022), Definition 1.
     """
 
-    shape: Real[ArrayLike, ""] = parameter("shape", _checks.nonnegative, kw_only=True)
-    success_prob: Real[ArrayLike, ""] = parameter(
-        "success_prob", _checks.open_share, kw_only=True
+    shape: Real[ArrayLike, ""] | None = parameter(
+        "shape", _checks.nonnegative, Search(1, 0.0, 1e3), kw_only=True
+    )
+    success_prob: Real[ArrayLike, ""] | None = parameter(
+        "success_prob",
+        _checks.open_share,
+        Search(-1, 1e-12, 1 - 1e-9, 0.1),
+        default=None,
+        kw_only=True,
     )
 
     def mean(self) -> Float[Array, ""]:
@@ -93,17 +131,51 @@ class NegativeBinomial(AbstractRepetitions):
 
     rounds: ClassVar[int] = _ROUNDS
 
-    def _search(self):
-        most = -jnp.log(as_float(self.success_prob))
-        most = most * (1 + 8 * jnp.finfo(most.dtype).eps)
-        return Search(most * jnp.linspace(0.0, 1.0, 8), jnp.asarray(jnp.inf))
+    def _log_odds(self) -> Array:
+        g = as_float(self.success_prob)
+        return jnp.log1p(-g) - jnp.log(g)
 
-    def _need(self, r, log_delta):
-        g, shape = as_float(self.success_prob), as_float(self.shape)
+    def _own(self, log_delta):
         # p0' <= e^r p0 + delta, so (g + (1 - g) p0') / (g + (1 - g) p0) is at most the
         # larger of e^r and 1 + delta (1 - g) / g.
-        own = jnp.logaddexp(0.0, log_delta + jnp.log1p(-g) - jnp.log(g))
-        return (1 + shape) * own, (1 + shape) * r
+        return jnp.logaddexp(0.0, log_delta + self._log_odds())
+
+    def _power(self):
+        return 1 + as_float(self.shape)
+
+    def _start(self, log_delta):
+        """The root if the run is Gaussian noise of this total variation."""
+        # The profile falls by at most e^r - 1, so that the root is one of this range.
+        high = jnp.maximum(log_delta, _LEAST) + self._log_odds()
+        low = high - jnp.logaddexp(0.0, self._log_odds())
+        share = jnp.clip(jnp.exp(log_delta), jnp.exp(_LEAST), 1 - 1e-12)
+        form = GaussianForm(jnp.sqrt(8.0) * erfinv(share))
+
+        def gap(u: Array) -> Array:
+            return form.log_delta(jnp.logaddexp(0.0, u)) + self._log_odds() - u
+
+        def halved(_: Any, ends: tuple[Array, Array]) -> tuple[Array, Array]:
+            middle = 0.5 * (ends[0] + ends[1])
+            above = gap(middle) > 0
+            return jnp.where(above, middle, ends[0]), jnp.where(above, ends[1], middle)
+
+        u = sum(jax.lax.fori_loop(0, _HALVINGS, halved, (low, high))) / 2
+        slope = (gap(u + _STEP) - gap(u - _STEP)) / (2 * _STEP)
+        slope = jnp.where(slope < -1, slope, -1.0)
+        none = jnp.full_like(u, jnp.nan)
+        return Secant(u, low, high, slope, none, none, none, log_delta <= _LEAST)
+
+    def _next(self, search, log_delta):
+        value = jnp.maximum(log_delta + self._log_odds() - search.u, _LEAST)
+        low = jnp.where(value > 0, search.u, search.low)
+        high = jnp.where(value > 0, search.high, search.u)
+        slope = (value - search.old_value) / (search.u - search.old)
+        slope = jnp.where(slope < 0, slope, search.slope)
+        u = search.u - value / slope
+        u = jnp.where((u > low) & (u < high), u, 0.5 * (low + high))
+        settled = search.settled | (jnp.abs(value) <= _SETTLED)
+        old = search.u, value
+        return Secant(u, low, high, slope, *old, search.best, settled)
 
 
 class Geometric(NegativeBinomial):
@@ -124,7 +196,7 @@ class Geometric(NegativeBinomial):
         Liu and Talwar (2019).
     """
 
-    def __init__(self, *, success_prob: Any):
+    def __init__(self, *, success_prob: Any = None):
         super().__init__(shape=1.0, success_prob=success_prob)
 
 
@@ -146,7 +218,7 @@ class Logarithmic(NegativeBinomial):
         Papernot and Steinke (2022), Definition 1 with shape 0.
     """
 
-    def __init__(self, *, success_prob: Any):
+    def __init__(self, *, success_prob: Any = None):
         super().__init__(shape=0.0, success_prob=success_prob)
 
 
@@ -168,10 +240,12 @@ class Poisson(AbstractRepetitions):
         Papernot and Steinke (2022), Theorem 6, for its Renyi form.
     """
 
-    expected: Real[ArrayLike, ""]
+    expected: Real[ArrayLike, ""] | None = parameter(
+        "mean", _checks.finite_positive, Search(1, 1e-9, 1e9, 10.0)
+    )
 
-    def __init__(self, *, mean: Any):
-        self.expected = _checks.checked_scalar("mean", _checks.finite_positive, mean)
+    def __init__(self, *, mean: Any = None):
+        self.expected = mean
 
     def mean(self) -> Float[Array, ""]:
         """The mean number of runs."""
@@ -183,12 +257,6 @@ class Poisson(AbstractRepetitions):
     def log_idle(self):
         return -as_float(self.expected)
 
-    rounds: ClassVar[int] = 0
-
-    def _search(self):
-        return Search(jnp.zeros(1), jnp.asarray(jnp.inf))
-
-    def _need(self, r, log_delta):
+    def _own(self, log_delta):
         # No test tells the runs apart by more than their total variation.
-        own = as_float(self.expected) * jnp.exp(log_delta)
-        return own, own
+        return as_float(self.expected) * jnp.exp(log_delta)

@@ -1,14 +1,19 @@
 """The best of a random number of private runs."""
 
 import dataclasses
-from typing import Any
+from collections.abc import Iterable
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
+from jax.lax import stop_gradient
 from jaxtyping import Array
 
 from .._internal import _checks
+from .._internal._concrete import evaluates_at_once, holds_anywhere, is_traced
+from .._internal._host import calls_the_host, closes_over_traced
 from .._internal._precision import in_float64
 from .._internal._record import described
 from ..curves import (
@@ -20,14 +25,35 @@ from ..curves import (
     bounds_of,
     with_gradient,
 )
-from ..engines import Interval, log_complement
-from ..mechanisms import ADD_OR_REMOVE_ONE, FromProbabilities, PerfectPrivacy
-from ..tradeoff import TradeOff
-from ._laws import AbstractRepetitions, Search
+from ..engines import Interval, log_complement, select
+from ..mechanisms import (
+    ADD_OR_REMOVE_ONE,
+    AbstractMechanism,
+    AbstractRenyi,
+    FromProbabilities,
+    PerfectPrivacy,
+    View,
+    loss_like,
+)
+from ..tradeoff import AbstractTradeOff, TradeOff
+from ._laws import AbstractRepetitions, Secant
 
 _UNIT = 1e-14
 """Over the relative rounding of a few operations."""
 _TINY = 1e-307
+_NEAR = 1e-4
+"""How far beside the best threshold its derivative is looked for, relatively."""
+_DELTAS = 3e-3, 0.03, 0.1, 0.3
+"""Of the points of the curve whose tangents bound it at lower thresholds."""
+_LOOSE = -3.0
+"""Log delta from which on a tangent may be lower."""
+
+
+class _Weight(NamedTuple):
+    """The bound s of a direction, and its estimate."""
+
+    most: Array
+    estimate: Array
 
 
 class SelectBest(AbstractGuarantee):
@@ -78,11 +104,9 @@ class SelectBest(AbstractGuarantee):
 
     def __check_init__(self):
         _checks.choice("direction", self.direction, ("remove", "add", "both"))
-        whole = isinstance(self.run, AbstractGuarantee) and all(
-            isinstance(getattr(self.run, x, None), AbstractGuarantee)
-            for x in ("remove", "add")
-        )
-        if not whole:
+        ways = (getattr(self.run, x, None) for x in _OPPOSITE)
+        whole = all(isinstance(way, AbstractGuarantee) for way in ways)
+        if not (whole or isinstance(self.run, AbstractRenyi)):
             raise TypeError(
                 "run must be a guarantee with both directions, such as a mechanism or "
                 f"a curve, got {described(self.run)}"
@@ -129,40 +153,84 @@ class SelectBest(AbstractGuarantee):
             relation=getattr(self.run, "relation", ADD_OR_REMOVE_ONE),
         )
 
-    def _has_ladder(self) -> bool:
-        return self.run._has_ladder()
+    def require_complete(self) -> None:
+        """Raises `ValueError` if a parameter was left open, for `calibrate` to find."""
+        self.repetitions.require_complete()
+        if isinstance(self.run, AbstractMechanism | AbstractRenyi):
+            self.run.require_complete()
 
-    def _sides(self) -> list[tuple[Any, Any, Any, Any]]:
-        """Runs and weights of each direction asked for and of the exchanged one."""
-        run, law = self.run, self.repetitions
-        add = _weight(law, run.add), run.add
-        remove = _weight(law, run.remove), run.remove
-        # A direction's weight is from the profile of the exchanged one.
-        remove, add = (add[0], remove[1]), (remove[0], add[1])
-        sides = {"remove": (remove, add), "add": (add, remove)}
-        names = sides if self.direction == "both" else (self.direction,)
-        return [(*sides[name][0], *sides[name][1]) for name in names]
+    def _has_ladder(self) -> bool:
+        # A program that asks for several profiles would be a large one.
+        return calls_the_host() and not closes_over_traced(self)
+
+    def _is_symmetric(self) -> bool:
+        """Whether both directions of a run are known to be alike."""
+        run = self.run.mechanism if isinstance(self.run, View) else self.run
+        if isinstance(run, AbstractMechanism):
+            return loss_like(run.simplified()).symmetric
+        if isinstance(run, AbstractTradeOff):
+            return run._is_symmetric()
+        return isinstance(run, AbstractRenyi)
+
+    def _names(self) -> tuple[str, ...]:
+        """The directions of which the worst is asked for."""
+        if self.direction != "both":
+            return (self.direction,)
+        return ("remove",) if self._is_symmetric() else ("remove", "add")
+
+    def _way(self, name: str) -> tuple[AbstractGuarantee, _Weight]:
+        """The run in a direction, and the weight, which the exchanged one gives."""
+        way = lambda x: getattr(self.run, x, self.run)
+        return way(name), _weight(self.repetitions, way(_OPPOSITE[name]))
 
     def _profile(self, epsilon: Any) -> ProfilePoint:
-        found = []
-        for s, run, other_s, other in self._sides():
-            at, mirror = _moved(epsilon, s, other_s)
-            logs = run._profile(at).log_delta, other._profile(mirror).log_delta
-            found.append(_scaled(self.repetitions, epsilon, *logs))
-        return _worst_profile(epsilon, found)
+        self.require_complete()
+        distance = _absolute(epsilon)
+        found = [self._one_way(name, distance) for name in self._names()]
+        negative = epsilon < 0
+        some = is_traced(negative) or np.any(negative)
+        if self.direction == "both" or not some:
+            return _profile_of(epsilon, found, found)
+        # Negative thresholds are the reflection of the exchanged direction's.
+        exchanged = self._one_way(_OPPOSITE[self.direction], distance)
+        return _profile_of(epsilon, found, [exchanged])
+
+    def _one_way(self, name: str, distance: Array) -> Interval:
+        """Bounds of log delta at thresholds of at least 0."""
+        run, weight = self._way(name)
+        log_delta = run._profile(_moved(distance, weight)).log_delta
+        found = _raised(self.repetitions, log_delta)
+        if evaluates_at_once() and not holds_anywhere(found.upper > _LOOSE):
+            return found
+        return _under_tangents(found, distance, self._points(run, weight))
+
+    def _points(self, run: AbstractGuarantee, weight: _Weight) -> Bounds:
+        """Bounds of the thresholds at which delta is at most each of `_DELTAS`."""
+        deltas = np.asarray(_DELTAS)
+        share = _share(self.repetitions, deltas)
+        return _epsilons(self.repetitions, deltas, [(weight, run._solve(share))])
 
     def _solve(self, delta: Any) -> Bounds:
+        self.require_complete()
         share = _share(self.repetitions, delta)
-        each = [(s, run._solve(share)) for s, run, _, _ in self._sides()]
+        ways = [self._way(name) for name in self._names()]
+        each = [(weight, run._solve(share)) for run, weight in ways]
         return _epsilons(self.repetitions, delta, each)
 
     def _error_rate_bounds(self, alpha: Any) -> tuple[Bounds, Bounds]:
+        self.require_complete()
         found = []
-        for s, run, other_s, _ in self._sides():
-            near, far = _errors(self.repetitions, alpha, s)
+        for name in self._names():
+            run, weight = self._way(name)
+            back, other = self._way(_OPPOSITE[name])
+            near, far = _errors(self.repetitions, alpha, weight)
             power = run._error_rate_bounds(near)[1]
-            found.append((other_s, power, run._error_rate_bounds(far)[0]))
+            error = run._error_rate_bounds(far)[0]
+            found.append((other, power, error, self._points(back, other)))
         return _rates(self.repetitions, alpha, found)
+
+
+_OPPOSITE = {"remove": "add", "add": "remove"}
 
 
 class SelectedPair(FromProbabilities):
@@ -172,108 +240,144 @@ class SelectedPair(FromProbabilities):
         return PerfectPrivacy(relation=self.relation)
 
 
-def _weight(law: AbstractRepetitions, reverse: AbstractGuarantee) -> Any:
-    """The bound s of a direction, and its estimate, by the exchanged one's profile."""
-    search = _first(law)
-    estimate = search.best
-    for i in range(law.rounds + 1):
-        log_delta = reverse._profile(search.nodes).log_delta
-        search, estimate = _next(law, search, log_delta, last=i == law.rounds)
-    return search.best, estimate
+def _weight(law: AbstractRepetitions, reverse: AbstractGuarantee) -> _Weight:
+    """The weight of a direction, by the profile of the exchanged one."""
+    law_now, reverse_now = jax.tree.map(_held, (law, reverse))
+    profile = lambda r: reverse_now._profile(r).log_delta
+    search = _first(law_now, profile(np.float64(0)))
+    for _ in range(law.rounds):
+        if evaluates_at_once() and not holds_anywhere(~search.settled):
+            break
+        search = _next(law_now, search, profile(_threshold(search)))
+    beside = _beside(law_now, search)
+    if not is_traced((law, reverse)):
+        return _Weight(search.best, _found(law, search))
+    found = [reverse._profile(r).log_delta.estimate for r in beside]
+    return _Weight(search.best, _attached(law, beside, found))
+
+
+def _held(x: Any) -> Any:
+    return stop_gradient(x) if is_traced(x) else x
+
+
+def _bound(law: AbstractRepetitions, r: Array, log_delta: Interval) -> Array:
+    most = jnp.maximum(law._own(log_delta.upper), r)
+    return law._power() * most * (1 + 16 * _UNIT) + 1e-300
+
+
+def _place(search: Secant) -> Array:
+    return jnp.logaddexp(0.0, search.u)
+
+
+_threshold = in_float64(_place, cast_out=False)
 
 
 @in_float64(cast_out=False)
-def _first(law: AbstractRepetitions) -> Search:
-    return law._search()
+def _first(law: AbstractRepetitions, log_delta: Interval) -> Secant:
+    search = law._start(log_delta.estimate)
+    return search._replace(best=_bound(law, jnp.zeros(()), log_delta))
 
 
 @in_float64(cast_out=False)
-def _next(
-    law: AbstractRepetitions, search: Search, log_delta: Interval, *, last: bool
-) -> tuple[Search, Array]:
-    nodes = search.nodes
-    own, threshold = law._need(nodes, jax.lax.stop_gradient(log_delta.upper))
-    bound = jnp.maximum(own, threshold) * (1 + 16 * _UNIT) + 1e-300
-    search = search._replace(best=jnp.minimum(search.best, jnp.min(bound)))
-    estimate = law._need(nodes, log_delta.estimate)
-    if law.rounds == 0:
-        return search, estimate[0][0]
-    # The root of a secant, and its neighbors: one side is wrong by its square.
-    gap = estimate[0] - estimate[1]
-    i = jnp.clip(jnp.sum(gap > 0) - 1, 0, nodes.size - 2)
-    low, high = nodes[i], nodes[i + 1]
-    fall = gap[i] - gap[i + 1]
-    share = gap[i] / jnp.where(fall > 0, fall, 1.0)
-    # A root at a node moves both ways, whatever side rounding puts it on.
-    share = with_gradient(jnp.clip(share, 0.0, 1.0), share)
-    width = high - low
-    root = low + width * share
-    at = estimate[1][i] + (estimate[1][i + 1] - estimate[1][i]) * share
-    if last:
-        return search, at
-    near = 0.25 * jnp.minimum(width, jnp.square(width))
-    near = jnp.maximum(near, 1e-5 * root)  # next to each other they have no slope
-    places = [low - near, root - near, root, root + near, high + near]
-    nodes = jnp.maximum(jnp.stack(places), 0.0)
-    return search._replace(nodes=jax.lax.stop_gradient(nodes)), at
+def _next(law: AbstractRepetitions, search: Secant, log_delta: Interval) -> Secant:
+    bound = _bound(law, _place(search), log_delta)
+    search = law._next(search, log_delta.estimate)
+    return search._replace(best=jnp.minimum(search.best, bound))
 
 
 @in_float64(cast_out=False)
-def _moved(epsilon: Array, s: Any, other_s: Any) -> tuple[Any, Any]:
-    room = lambda x: _UNIT * (jnp.abs(epsilon) + x)
-
-    def less(e: Array, s: Any) -> Array:
-        moved = with_gradient(e - s[0] - room(s[0]), e - s[1])
-        return jnp.where(jnp.isfinite(e), moved, e)
-
-    return less(epsilon, s), less(-epsilon, other_s)
-
-
-def _raised(law: AbstractRepetitions, log_delta: Array, epsilon: Array) -> Array:
-    """log(m delta), with what an empty selection adds at negative thresholds."""
-    idle = jnp.where(epsilon < 0, law.log_idle(), -jnp.inf)
-    total = jnp.logaddexp(law.log_mean() + log_delta, idle)
-    rounding = 16 * _UNIT * (1 + jnp.abs(jnp.where(jnp.isfinite(total), total, 0.0)))
-    return jnp.minimum(total + rounding, 0.0)
+def _found(law: AbstractRepetitions, search: Secant) -> Array:
+    root = law._power() * _place(search) if law.rounds else search.best
+    return jnp.minimum(root, search.best)
 
 
 @in_float64(cast_out=False)
-def _scaled(
-    law: AbstractRepetitions, epsilon: Array, own: Interval, mirrored: Interval
-) -> list[tuple[Array, Array]]:
-    """Upper bounds of log delta and lower ones of log(1 - delta), and estimates."""
-    ends = (own.upper, mirrored.upper), (own.estimate, mirrored.estimate)
-    return [_profile_of(law, epsilon, *end) for end in ends]
-
-
-def _profile_of(
-    law: AbstractRepetitions, epsilon: Array, own: Array, mirrored: Array
-) -> tuple[Array, Array]:
-    log_delta = _raised(law, own, epsilon)
-    other = log_complement(_raised(law, mirrored, -epsilon)) + epsilon
-    other = jnp.where(jnp.isfinite(epsilon), other, -jnp.inf)
-    slack = 16 * _UNIT * (1 + jnp.abs(jnp.where(jnp.isfinite(other), other, 0.0)))
-    rest = jnp.maximum(log_complement(log_delta) - slack, other - slack)
-    reflected = log_complement(jnp.minimum(other - slack, 0)) + slack
-    return jnp.minimum(log_delta, jnp.minimum(reflected, 0)), jnp.minimum(rest, 0)
+def _beside(law: AbstractRepetitions, search: Secant) -> tuple[Array, ...]:
+    """Thresholds around the best one, by whose secant it moves."""
+    r = _place(search)
+    return (r * (1 - _NEAR), r * (1 + _NEAR)) if law.rounds else (jnp.zeros(()),)
 
 
 @in_float64(cast_out=False)
-def _worst_profile(
-    epsilon: Array, found: list[list[tuple[Array, Array]]]
-) -> ProfilePoint:
-    each = lambda i, j: jnp.stack([x[i][j] for x in found])
-    delta, estimate = (jnp.max(each(i, 0), axis=0) for i in (0, 1))
-    rest, most = (jnp.min(each(i, 1), axis=0) for i in (0, 1))
-    # All that is known of the other end: delta is at least 1 - e^eps.
-    least = log_complement(jnp.minimum(epsilon, 0)) - 4 * _UNIT
-    least = jnp.minimum(jnp.where(epsilon < 0, least, -jnp.inf), delta)
-    upper = jnp.maximum(jnp.minimum(epsilon, 0), rest)
-    return ProfilePoint(
-        Interval(least, jnp.minimum(estimate, delta), delta),
-        Interval(rest, jnp.clip(most, rest, upper), upper),
-        "selection",
+def _attached(
+    law: AbstractRepetitions, beside: tuple[Array, ...], log_deltas: list[Array]
+) -> Array:
+    first, *more = [law._own(x) for x in log_deltas]
+    if not more:
+        return law._power() * first
+    low, high = beside
+    gap, last = first - low, more[0] - high
+    share = gap / jnp.where(gap > last, gap - last, 1.0)
+    return law._power() * (low + (high - low) * share)
+
+
+@in_float64(cast_out=False)
+def _absolute(epsilon: Array) -> Array:
+    return jnp.abs(epsilon)
+
+
+@in_float64(cast_out=False)
+def _moved(distance: Array, weight: _Weight) -> Array:
+    room = _UNIT * (distance + weight.most)
+    moved = with_gradient(distance - weight.most - room, distance - weight.estimate)
+    return jnp.where(jnp.isfinite(distance), moved, distance)
+
+
+@in_float64(cast_out=False)
+def _raised(law: AbstractRepetitions, log_delta: Interval) -> Interval:
+    """log(m delta); no lower bound is known."""
+    found = log_delta.map(lambda x: law.log_mean() + x)
+    found = found.widened(lambda x: 16 * _UNIT * (1 + jnp.abs(x)))
+    none = jnp.full_like(found.upper, -jnp.inf)
+    return Interval(none, *(jnp.minimum(x, 0) for x in (found.estimate, found.upper)))
+
+
+@in_float64(cast_out=False)
+def _under_tangents(found: Interval, distance: Array, points: Bounds) -> Interval:
+    """The curve under the lines from delta = 1 at e^eps = 0 to points of it.
+
+    As a function of e^eps it is convex, so that (1 - delta) / e^eps falls.
+    """
+
+    def lower(thresholds: Array, slack: float) -> Array:
+        over = thresholds - distance[..., None]
+        rest = jnp.log1p(-np.asarray(_DELTAS)) - over - slack * (1 + jnp.abs(over))
+        # The point itself bounds what is beyond it.
+        usable = jnp.isfinite(over) & (over >= 0)
+        return jnp.max(jnp.where(usable, rest, -jnp.inf), axis=-1)
+
+    upper = log_complement(lower(points.upper, 4 * _UNIT)) + 4 * _UNIT
+    estimate = log_complement(lower(points.estimate, 0.0))
+    return Interval(
+        found.lower,
+        jnp.minimum(found.estimate, estimate),
+        jnp.minimum(found.upper, jnp.minimum(upper, 0)),
     )
+
+
+@in_float64(cast_out=False)
+def _profile_of(
+    epsilon: Array, ahead: list[Interval], behind: list[Interval]
+) -> ProfilePoint:
+    """The worst directions' profile, those at negative thresholds by reflection."""
+    infinite, negative = jnp.isinf(epsilon), epsilon < 0
+    distance = jnp.where(infinite, 1.0, jnp.abs(epsilon))
+    found = select(negative, _worst(behind), _worst(ahead))
+    rest = found.map_down(log_complement).widened(
+        lambda x: 4 * _UNIT * (1 + jnp.abs(x))
+    )
+    rest = rest.map(lambda x: jnp.minimum(x, 0))
+    log_delta = select(negative, found.reflected(distance), found)
+    log_rest = select(negative, rest.shifted(-distance), rest)
+    beyond = infinite & negative
+    log_delta = log_delta.map(lambda x: jnp.where(beyond, 0.0, x))
+    log_rest = log_rest.map(lambda x: jnp.where(beyond, -jnp.inf, x))
+    return ProfilePoint(log_delta, log_rest, "selection")
+
+
+def _worst(found: Iterable[Interval]) -> Interval:
+    each = jax.tree.map(lambda *x: jnp.stack(x), *found)
+    return each.map(lambda x: jnp.max(x, axis=0))
 
 
 @in_float64(cast_out=False)
@@ -287,9 +391,9 @@ def _epsilons(
     law: AbstractRepetitions, delta: Array, each: list[tuple[Any, Bounds]]
 ) -> Bounds:
     room = lambda x: _UNIT * jnp.where(jnp.isfinite(x), jnp.abs(x), 0.0)
-    found = [x.upper + room(x.upper) + s[0] * (1 + _UNIT) for s, x in each]
+    found = [x.upper + room(x.upper) + s.most * (1 + _UNIT) for s, x in each]
     upper = jnp.max(jnp.stack(found), axis=0)
-    estimate = jnp.max(jnp.stack([x.estimate + s[1] for s, x in each]), axis=0)
+    estimate = jnp.max(jnp.stack([x.estimate + s.estimate for s, x in each]), axis=0)
     # An empty selection counts below zero.
     floor = jnp.where(jnp.isfinite(law.log_idle()), 0.0, -jnp.inf)
     upper, estimate = (jnp.maximum(x, floor) for x in (upper, estimate))
@@ -304,8 +408,8 @@ def _epsilons(
 
 @in_float64(cast_out=False)
 def _errors(law: AbstractRepetitions, alpha: Array, s: Any) -> tuple[Array, Array]:
-    weight = with_gradient(s[0], s[1])
-    near = alpha * jnp.exp(weight - law.log_mean()) * (1 + 64 * _UNIT * (1 + s[0]))
+    weight = with_gradient(s.most, s.estimate)
+    near = alpha * jnp.exp(weight - law.log_mean()) * (1 + 64 * _UNIT * (1 + s.most))
     near = jnp.where(alpha > 0, jnp.clip(near, _TINY, 1.0), 0.0)
     far = 1 - (1 - alpha) * jnp.exp(-law.log_mean()) * (1 - 16 * _UNIT)
     return near, jnp.clip(far + _UNIT, 0.0, 1.0)
@@ -313,21 +417,29 @@ def _errors(law: AbstractRepetitions, alpha: Array, s: Any) -> tuple[Array, Arra
 
 @in_float64
 def _rates(
-    law: AbstractRepetitions, alpha: Array, found: list[tuple[Any, Bounds, Bounds]]
+    law: AbstractRepetitions, alpha: Array, found: list[tuple[Any, ...]]
 ) -> tuple[Bounds, Bounds]:
     mean, idle = jnp.exp(law.log_mean()), jnp.exp(law.log_idle())
 
-    def rates(power: Array, error: Array, s: Array) -> tuple[Array, Array]:
+    def rates(
+        power: Array, error: Array, s: Array, points: Array
+    ) -> tuple[Array, Array]:
         most = (power * mean + idle) * (1 + 64 * _UNIT)
         least = error * mean * jnp.exp(-s) * (1 - 64 * _UNIT * (1 + s))
         # The reflected bound counts an empty selection's chance as well.
         least = jnp.where(idle > 0, 0.0, least)
+        # 1 - alpha <= e^t beta + delta(t), at points of the exchanged direction.
+        rest = jnp.asarray(1 - np.asarray(_DELTAS)) - alpha[..., None]
+        line = jnp.max(rest * jnp.exp(-points) * (1 - 64 * _UNIT), axis=-1)
+        least = jnp.maximum(least, line - _UNIT)
         return jnp.minimum(most, 1 - least + _UNIT), jnp.maximum(
             1 - most - _UNIT, least
         )
 
-    ends = [rates(p.upper, e.lower, s[0]) for s, p, e in found]
-    middle = [rates(p.estimate, e.estimate, s[1]) for s, p, e in found]
+    ends = [rates(p.upper, e.lower, s.most, x.upper) for s, p, e, x in found]
+    middle = [
+        rates(p.estimate, e.estimate, s.estimate, x.estimate) for s, p, e, x in found
+    ]
     power, power_mid = (
         jnp.max(jnp.stack([x[0] for x in y]), 0) for y in (ends, middle)
     )

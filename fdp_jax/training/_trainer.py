@@ -119,7 +119,9 @@ class Trainer:
         _checks.instance("loss", loss, Callable, "a function")
         _require_arguments(loss, draws)
         if not (hasattr(optimizer, "init") and hasattr(optimizer, "update")):
-            raise TypeError(f"optimizer must be one of optax, got {described(optimizer)}")
+            raise TypeError(
+                f"optimizer must be one of optax, got {described(optimizer)}"
+            )
         if mesh is not None:
             _require_shares(plan, mesh)
         self.plan = plan
