@@ -50,7 +50,7 @@ class AbstractRepetitions(Record):
         """Where the search begins, from the logarithm of the total variation."""
         zero = jnp.zeros_like(log_delta)
         done = jnp.ones((), bool)
-        return Secant(zero, zero, zero, zero - 1, zero, zero, zero, done)
+        return Secant(zero, zero, zero, zero, (zero,) * 2, (zero,) * 2, zero, done)
 
     def _next(self, search: "Secant", log_delta: Array) -> "Secant":
         """A step of the secant method inside of a bracket."""
@@ -60,26 +60,29 @@ class AbstractRepetitions(Record):
 class Secant(NamedTuple):
     """A search for the threshold that gives the best bound; each one gives a bound.
 
-    It is the root of y(u) = log(delta(r) (1 - g) / g) - u with u = log(e^r - 1).
+    It is the root of y(u) = log(delta(r) (1 - g) / g) - u, u = log(e^r - 1) = log x.
     """
 
     u: Float[Array, ""]
     low: Float[Array, ""]
     high: Float[Array, ""]
     slope: Float[Array, ""]
-    old: Float[Array, ""]
-    old_value: Float[Array, ""]
+    old: tuple[Array, Array]
+    """The last u, and y there."""
+    left: tuple[Array, Array]
+    """The last x below the root, and x (e^y - 1) there."""
     best: Float[Array, ""]
     """The least bound found."""
     settled: Bool[Array, ""]
 
 
-_ROUNDS = 8
-_SETTLED = 1e-9
+_ROUNDS = 10
+_SETTLED = 1e-7
 """How far a bound may be above the best one, relatively, for the search to end."""
 _HALVINGS, _STEP = 40, 1e-2
 _LEAST = -650.0
 """The logarithm of what is taken for nothing."""
+_TINY = 1e-300
 
 
 class NegativeBinomial(AbstractRepetitions):
@@ -162,20 +165,29 @@ class NegativeBinomial(AbstractRepetitions):
         u = sum(jax.lax.fori_loop(0, _HALVINGS, halved, (low, high))) / 2
         slope = (gap(u + _STEP) - gap(u - _STEP)) / (2 * _STEP)
         slope = jnp.where(slope < -1, slope, -1.0)
-        none = jnp.full_like(u, jnp.nan)
-        return Secant(u, low, high, slope, none, none, none, log_delta <= _LEAST)
+        none, left = (jnp.full_like(u, jnp.nan),) * 2, (0 * u, jnp.exp(high))
+        return Secant(u, low, high, slope, none, left, u, log_delta <= _LEAST)
 
     def _next(self, search, log_delta):
-        value = jnp.maximum(log_delta + self._log_odds() - search.u, _LEAST)
-        low = jnp.where(value > 0, search.u, search.low)
-        high = jnp.where(value > 0, search.high, search.u)
-        slope = (value - search.old_value) / (search.u - search.old)
-        slope = jnp.where(slope < 0, slope, search.slope)
-        u = search.u - value / slope
-        u = jnp.where((u > low) & (u < high), u, 0.5 * (low + high))
+        u, (old, old_value) = search.u, search.old
+        value = jnp.maximum(log_delta + self._log_odds() - u, _LEAST)
+        above, smooth = value > 0, jnp.minimum(value, old_value) > _LEAST
+        low, high = jnp.where(above, u, search.low), jnp.where(above, search.high, u)
+        slope = (value - old_value) / (u - old)
+        slope = jnp.where((slope < 0) & smooth, slope, search.slope)
+        # In x it is convex: the secant of two points below the root ends below it.
+        x, (left, at_left) = jnp.exp(u), search.left
+        height = x * jnp.expm1(value)
+        below = x + height * (x - left) / jnp.maximum(at_left - height, _TINY)
+        left = jnp.where(above, x, left), jnp.where(above, height, at_left)
+        below = jnp.where(above, jnp.log(below), -jnp.inf)
+        inside = lambda u: (u > low) & (u < high)
+        middle = jnp.where(inside(below), below, 0.5 * (low + high))
+        nearer = u - value / slope
+        nearer = jnp.where(inside(nearer) & (value > _LEAST), nearer, middle)
         settled = search.settled | (jnp.abs(value) <= _SETTLED)
-        old = search.u, value
-        return Secant(u, low, high, slope, *old, search.best, settled)
+        old = u, value
+        return Secant(nearer, low, high, slope, old, left, search.best, settled)
 
 
 class Geometric(NegativeBinomial):

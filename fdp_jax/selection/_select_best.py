@@ -1,6 +1,7 @@
 """The best of a random number of private runs."""
 
 import dataclasses
+import functools
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
@@ -200,7 +201,7 @@ class SelectBest(AbstractGuarantee):
         run, weight = self._way(name)
         log_delta = run._profile(_moved(distance, weight)).log_delta
         found = _raised(self.repetitions, log_delta)
-        if evaluates_at_once() and not holds_anywhere(found.upper > _LOOSE):
+        if evaluates_at_once() and not holds_anywhere(_is_loose(found)):
             return found
         return _under_tangents(found, distance, self._points(run, weight))
 
@@ -242,18 +243,35 @@ class SelectedPair(FromProbabilities):
 
 def _weight(law: AbstractRepetitions, reverse: AbstractGuarantee) -> _Weight:
     """The weight of a direction, by the profile of the exchanged one."""
-    law_now, reverse_now = jax.tree.map(_held, (law, reverse))
-    profile = lambda r: reverse_now._profile(r).log_delta
-    search = _first(law_now, profile(np.float64(0)))
+    leaves, structure = jax.tree.flatten((law, reverse))
+    if not is_traced(leaves):
+        numbers = map(np.asarray, leaves)
+        return _known(
+            structure, tuple((x.dtype, x.shape, x.tobytes()) for x in numbers)
+        )
+    search = _searched(*jax.tree.map(_held, (law, reverse)))
+    beside = _beside(law, search)
+    found = [reverse._profile(r).log_delta.estimate for r in beside]
+    return _Weight(search.best, _attached(law, beside, found))
+
+
+@functools.lru_cache(256)
+def _known(structure: Any, leaves: tuple[tuple[Any, Any, bytes], ...]) -> _Weight:
+    """The weight of known numbers, which many questions ask for."""
+    numbers = [np.ndarray(shape, dtype, x) for dtype, shape, x in leaves]
+    law, reverse = jax.tree.unflatten(structure, numbers)
+    search = _searched(law, reverse)
+    return _Weight(search.best, _found(law, search))
+
+
+def _searched(law: AbstractRepetitions, reverse: AbstractGuarantee) -> Secant:
+    profile = lambda r: reverse._profile(r).log_delta
+    search = _first(law, profile(np.float64(0)))
     for _ in range(law.rounds):
         if evaluates_at_once() and not holds_anywhere(~search.settled):
             break
-        search = _next(law_now, search, profile(_threshold(search)))
-    beside = _beside(law_now, search)
-    if not is_traced((law, reverse)):
-        return _Weight(search.best, _found(law, search))
-    found = [reverse._profile(r).log_delta.estimate for r in beside]
-    return _Weight(search.best, _attached(law, beside, found))
+        search = _next(law, search, profile(_threshold(search)))
+    return search
 
 
 def _held(x: Any) -> Any:
@@ -294,7 +312,7 @@ def _found(law: AbstractRepetitions, search: Secant) -> Array:
 @in_float64(cast_out=False)
 def _beside(law: AbstractRepetitions, search: Secant) -> tuple[Array, ...]:
     """Thresholds around the best one, by whose secant it moves."""
-    r = _place(search)
+    r = stop_gradient(_place(search))
     return (r * (1 - _NEAR), r * (1 + _NEAR)) if law.rounds else (jnp.zeros(()),)
 
 
@@ -330,6 +348,11 @@ def _raised(law: AbstractRepetitions, log_delta: Interval) -> Interval:
     found = found.widened(lambda x: 16 * _UNIT * (1 + jnp.abs(x)))
     none = jnp.full_like(found.upper, -jnp.inf)
     return Interval(none, *(jnp.minimum(x, 0) for x in (found.estimate, found.upper)))
+
+
+@in_float64(cast_out=False)
+def _is_loose(found: Interval) -> Array:
+    return found.upper > _LOOSE
 
 
 @in_float64(cast_out=False)
