@@ -186,10 +186,9 @@ class SelectBest(AbstractGuarantee):
 
     def _profile(self, epsilon: Any) -> ProfilePoint:
         self.require_complete()
-        distance = _absolute(epsilon)
+        distance, negative = _parted(epsilon)
         found = [self._one_way(name, distance) for name in self._names()]
-        negative = epsilon < 0
-        some = is_traced(negative) or np.any(negative)
+        some = not evaluates_at_once() or holds_anywhere(negative)
         if self.direction == "both" or not some:
             return _profile_of(epsilon, found, found)
         # Negative thresholds are the reflection of the exchanged direction's.
@@ -330,8 +329,8 @@ def _attached(
 
 
 @in_float64(cast_out=False)
-def _absolute(epsilon: Array) -> Array:
-    return jnp.abs(epsilon)
+def _parted(epsilon: Array) -> tuple[Array, Array]:
+    return jnp.abs(epsilon), epsilon < 0
 
 
 @in_float64(cast_out=False)
