@@ -5,9 +5,9 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from ..curves import AbstractGuarantee
 from ..engines import Interval
 from ..losses import ComposedLoss
-from ..mechanisms import AbstractRenyi
 from ._require import require_target
 from ._targets import AbstractTarget, Margin
 
@@ -42,7 +42,7 @@ class AllOf(AbstractTarget):
     def of_profile(self):
         return all(target.of_profile for target in self.targets)
 
-    def margin(self, loss: ComposedLoss | AbstractRenyi) -> Margin:
+    def margin(self, loss: ComposedLoss | AbstractGuarantee) -> Margin:
         each = [target.margin(loss).excess for target in self.targets]
         stacked = jax.tree.map(lambda *x: jnp.stack(x), *each)
         # What cannot be evaluated counts as worst.

@@ -23,9 +23,10 @@ from ..curves import (
 from ..levy import LevyTriplet
 from ..losses import AUTO, Method
 from ..mechanisms import AbstractMechanism, AbstractRenyi, View, require_mechanism
+from ..selection import SelectBest
 from ._calibration import Calibration
 from ._require import require_target
-from ._solved import Excess, found_for, in_single, loss_of, made_ready
+from ._solved import Excess, found_for, in_single, loss_of, made_ready, margin_of
 from ._targets import AbstractTarget, Margin, UnreachableTarget, in_full
 from .unknowns import Selector, Unknown, find_unknown
 
@@ -35,7 +36,7 @@ _LARGEST_GROUP = 64
 @explained
 @ahead_of_time
 def calibrate(
-    mechanism: AbstractMechanism | AbstractRenyi | View,
+    mechanism: AbstractMechanism | AbstractRenyi | SelectBest | View,
     target: AbstractTarget,
     *,
     solve_for: Selector,
@@ -52,8 +53,9 @@ def calibrate(
             is ignored.  Or its `.using(engine)`, which then answers.  Otherwise, where
             the spectral engine can certify a loose value only (rare participation and
             little noise), the grid is asked as well, but not under `jax.grad` and
-            `jax.vmap` by themselves.  Or a guarantee by Renyi divergences, `ZCDP` and
-            its compositions, for targets of the privacy profile.
+            `jax.vmap` by themselves.  Or a `SelectBest`, or a guarantee by Renyi
+            divergences, `ZCDP` and its compositions, for targets of the privacy
+            profile.
         target: Of `fdp_jax.targets`.
         solve_for: The parameter: its name ("noise_multiplier": the least noise;
             "sampling_prob", "num_steps": the largest), its path where there are several
@@ -105,13 +107,13 @@ def calibrate(
     method = AUTO
     if isinstance(mechanism, View) and mechanism.direction == "both":
         mechanism, method = mechanism.mechanism, mechanism.method
-    if isinstance(mechanism, AbstractRenyi):
+    if isinstance(mechanism, AbstractRenyi | SelectBest):
         require_target(target)
         if not target.of_profile or solve_for == "size":
             raise TypeError(
-                "guarantees by Renyi divergences are calibrated to ApproxDP, Advantage "
-                f"or BayesError, not for groups: got {type(target).__name__} and "
-                f"solve_for = {solve_for!r}"
+                "selections and guarantees by Renyi divergences are calibrated to "
+                "ApproxDP, Advantage or BayesError, not for groups: got "
+                f"{type(target).__name__} and solve_for = {solve_for!r}"
             )
     else:
         mechanism = require_mechanism("mechanism", mechanism)
@@ -201,7 +203,14 @@ def _why_not(
     method: Method,
 ) -> str:
     """The reason of a refusal: what can be reached instead."""
-    reached = _reached(mechanism, made_ready(target), excess=Excess(unknown, method))
+    if isinstance(mechanism, SelectBest):
+        with jax.enable_x64(True):
+            margin = margin_of(mechanism, target, unknown)
+            each = [margin(unknown.at(jnp.asarray(t))) for t in unknown.ends]
+            reached = [target.reached(x.excess.estimate) for x in each]
+    else:
+        excess = Excess(unknown, method)
+        reached = _reached(mechanism, made_ready(target), excess=excess)
     ends = ", ".join(f"{float(x):.6g}" for x in np.sort(np.asarray(reached)))
     return (
         f"no {unknown.name} in [{unknown.lowest:g}, {unknown.highest:g}] could be "

@@ -13,6 +13,7 @@ from .._internal._show import Call, members, short
 from .._internal._text import round_down, round_up
 from ..curves import Status
 from ..mechanisms import AbstractMechanism, AbstractRenyi
+from ..selection import SelectBest
 from ._targets import AbstractTarget
 
 _MOST = 400
@@ -28,7 +29,7 @@ class Calibration(Record):
 
     value: Float[Array, ""]
     """The parameter, or the common factor of several; NaN if there is none."""
-    mechanism: AbstractMechanism | AbstractRenyi
+    mechanism: AbstractMechanism | AbstractRenyi | SelectBest
     """The mechanism with the value put in."""
     target: AbstractTarget
     status: Int[Array, ""] = eqx.field(metadata=members(Status))

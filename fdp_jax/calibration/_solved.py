@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+from collections.abc import Callable
 from typing import Any
 
 import equinox as eqx
@@ -36,8 +37,9 @@ from ..curves import (
 )
 from ..losses import AUTO, ComposedLoss, Method
 from ..mechanisms import AbstractMechanism, AbstractRenyi, is_repeated
+from ..selection import SelectBest
 from ._engines import by_contour, can_split, has_grid_too, needs_no_splitting
-from ._search import solve
+from ._search import Solution, solve
 from ._targets import AbstractTarget, Margin
 from .unknowns import Unknown
 
@@ -65,7 +67,7 @@ class Solved(eqx.Module):
 
 
 def found_for(
-    mechanism: AbstractMechanism,
+    mechanism: AbstractMechanism | SelectBest,
     target: AbstractTarget,
     unknown: Unknown,
     method: Method,
@@ -73,6 +75,12 @@ def found_for(
     """The solution, by the programs of plain calls wherever a program may call back."""
     asked = mechanism, target
     here = method != AUTO or not calls_the_host()
+    if isinstance(mechanism, SelectBest):
+        here = not is_traced(jax.tree.map(_held, asked))
+        if not here and jax.default_backend() != "cpu":
+            raise TypeError(
+                "selections are calibrated outside of jit and vmap unless on a CPU"
+            )
     if here or not is_traced(asked) or closes_over_traced((asked, unknown)):
         return _best(*asked, unknown, method)
     number, flag = (jax.ShapeDtypeStruct((), x) for x in (float_dtype(), bool))
@@ -91,12 +99,14 @@ def found_for(
 
 
 def _best(
-    mechanism: AbstractMechanism,
+    mechanism: AbstractMechanism | SelectBest,
     target: AbstractTarget,
     unknown: Unknown,
     method: Method,
 ) -> Solved:
     """The riskier of what the engines can certify, where more than one is asked."""
+    if isinstance(mechanism, SelectBest):
+        return _by_questions(mechanism, target, unknown)
     ready = made_ready(target)
     by_renyi = isinstance(mechanism, AbstractRenyi)
     known_steps = not (by_renyi or unknown.factor)
@@ -251,10 +261,24 @@ def _solve(
         )
 
     found, leaks = search(stop_gradient(args))
+    root = implicit_root(excess, found.t, args, ()) if not unknown.whole else found.t
+    return _rate(found, leaks, root, target, unknown=unknown, single=single, near=near)
+
+
+def _rate(
+    found: Solution,
+    leaks: Array,
+    root: Array,
+    target: AbstractTarget,
+    *,
+    unknown: Unknown,
+    single: Array,
+    near: Any,
+) -> Solved:
+    """What a search has found, with its status and the derivative of the root."""
     value = jnp.where(single, in_single(found.value, unknown, leaks), found.value)
     if not unknown.whole:
         # Where the whole range meets the target, nothing moves its end.
-        root = implicit_root(excess, found.t, args, ())
         value = with_gradient(value, unknown.at(jnp.where(found.inside, root, found.t)))
     met = found.met & target.reachable()[0]
     value = jnp.where(met, value, jnp.nan)
@@ -268,6 +292,60 @@ def _solve(
     status = jnp.where(met, status, Status.VACUOUS).astype(jnp.int32)
     binding = dict(zip(target.binds, found.binding, strict=True))
     return Solved(value, status, binding, leaks, found.at_end)
+
+
+_rated = in_float64(_rate)
+
+
+def _held(x: Any) -> Any:
+    return stop_gradient(x) if is_traced(x) else x
+
+
+def margin_of(
+    mechanism: SelectBest, target: AbstractTarget, unknown: Unknown
+) -> Callable[[Any], Margin]:
+    """The margin of a selection as a function of the unknown, by plain calls."""
+
+    def margin(value: Any) -> Margin:
+        with jax.disable_jit(False):
+            return target.margin(unknown.put(mechanism, value))
+
+    return margin
+
+
+def _by_questions(
+    mechanism: SelectBest, target: AbstractTarget, unknown: Unknown
+) -> Solved:
+    """The solution for a guarantee that answers in many programs, by plain calls."""
+    leaves, structure = jax.tree.flatten((mechanism, target))
+    held = [np.asarray(_held(x), np.result_type(x, np.float32)) for x in leaves]
+    moving = [i for i, x in enumerate(leaves) if is_traced(x)]
+    single = np.asarray(float_dtype() == np.float32)
+
+    def excess(t: Any, *moved: Any) -> Array:
+        full = list(held)
+        for i, x in zip(moving, moved, strict=True):
+            full[i] = x
+        at = margin_of(*jax.tree.unflatten(structure, full), unknown)(unknown.at(t))
+        return at.excess.estimate
+
+    with jax.core.eval_context(), jax.enable_x64(True):
+        margin = margin_of(*jax.tree.unflatten(structure, held), unknown)
+        rough = lambda t: margin(unknown.at(t)).excess.estimate
+        with jax.disable_jit():  # loops of Python
+            found, leaks = solve(margin, rough, unknown, len(target.binds))
+        slopes = []
+        if moving and not unknown.whole:
+            at = found.t, *(jnp.asarray(held[i]) for i in moving)
+            fall, *slopes = jax.grad(excess, tuple(range(len(at))))(*at)
+            slopes = [np.asarray(-x / fall) for x in slopes]
+    root = np.asarray(found.t)
+    for i, slope in zip(moving, slopes, strict=False):
+        # Only its derivative counts.
+        root = root + jnp.vdot(slope, leaves[i] - stop_gradient(leaves[i]))
+    return _rated(
+        found, leaks, root, target, unknown=unknown, single=single, near=_TIGHT
+    )
 
 
 def in_single(value: Array, unknown: Unknown, leaks: Array) -> Array:

@@ -30,7 +30,6 @@ from ..curves import (
 )
 from ..engines import Interval
 from ..losses import ComposedLoss
-from ..mechanisms import AbstractRenyi
 
 
 class UnreachableTarget(ValueError):
@@ -87,7 +86,7 @@ class AbstractTarget(Record):
     def margin(self, loss: Any) -> Margin:
         """The certified margin of a `ComposedLoss`, in float64.
 
-        If a profile shows it (`of_profile`), of an `AbstractRenyi` as well.
+        If a profile shows it (`of_profile`), of any guarantee as well.
         """
 
     def asked(self, mechanism: AbstractGuarantee) -> tuple[Bounds, Array] | None:
@@ -149,9 +148,9 @@ class _AbstractProfileTarget(AbstractTarget):
     def _point(self) -> tuple[Array, Array, Array]:
         """The threshold, and the logarithms of delta and of 1 - delta there."""
 
-    def margin(self, loss: ComposedLoss | AbstractRenyi) -> Margin:
+    def margin(self, loss: ComposedLoss | AbstractGuarantee) -> Margin:
         epsilon, log_delta, log_rest = self._point()
-        if isinstance(loss, AbstractRenyi):
+        if isinstance(loss, AbstractGuarantee):
             found = loss._profile(epsilon)
         else:
             found = profile_at(loss, signs_of(loss, "both"), epsilon)
