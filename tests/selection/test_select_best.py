@@ -169,6 +169,7 @@ def test_composes():
     once = float(tuned.epsilon(delta=1e-6))
     assert once < float(twice.upper) < 2 * once
     assert float(twice.lower) <= 0
+    assert fdp.compose(tuned, tuned).bounds(delta=1e-6).upper == twice.upper
 
 
 @pytest.mark.parametrize("wrong", [10, 10.0, "geometric", Geometric])
@@ -187,3 +188,127 @@ def test_refuses_other_runs():
     for wrong in (1.0, fdp.Gaussian, fdp.Gaussian(1.0).remove):
         with pytest.raises(TypeError, match="run must be a guarantee"):
             fdp.SelectBest(wrong, repetitions=Poisson(mean=2.0))
+
+
+def test_bounded_losses_in_closed_form():
+    """The profile of randomized response is a line in e^eps."""
+    for success_prob in (0.1, 0.001):
+        law = Geometric(success_prob=success_prob)
+        tuned = fdp.SelectBest(fdp.PureDP(1.0), repetitions=law)
+        slope = (1 / success_prob - 1) / (1 + np.e)
+        root = (1 + slope * np.e) / (1 + slope)
+        expected = 1 + 2 * np.log(root)
+        found = float(tuned.bounds(delta=0.0).upper)
+        assert expected <= found <= expected * (1 + 1e-6)
+        assert found <= 3  # Papernot and Steinke, Corollary 3
+
+
+def test_runs_known_by_renyi_divergences():
+    """Above the Gaussian run that has them, below the published Renyi bound."""
+    law, rho = Geometric(success_prob=0.1), 0.25**2 / 2
+    tuned = fdp.SelectBest(fdp.ZCDP(rho), repetitions=law)
+    assert 1.631306 < float(tuned.epsilon(delta=1e-6)) < 2.271315
+    both = fdp.compose(fdp.ZCDP(rho / 2), fdp.Gaussian(4.0 * np.sqrt(2)))
+    again = fdp.SelectBest(both, repetitions=law).epsilon(delta=1e-6)
+    assert float(again) == pytest.approx(float(tuned.epsilon(delta=1e-6)), rel=1e-3)
+    shown = fdp.SelectBest(fdp.Gaussian(4.0), repetitions=law)
+    assert np.all(tuned.delta(epsilon=EPSILONS) >= shown.delta(epsilon=EPSILONS))
+
+
+@pytest.mark.parametrize("noise", [4.0, 1.0])
+def test_advantage_is_what_the_curve_implies(noise):
+    """1 - delta over e^eps falls: so delta(0) <= 1 - e^-t (1 - delta(t))."""
+    law = Geometric(success_prob=0.1)
+    tuned = fdp.SelectBest(fdp.Gaussian(noise), repetitions=law)
+    deltas = np.geomspace(1e-4, 0.5, 64)
+    epsilons = np.asarray(tuned.epsilon(delta=deltas))
+    implied = np.min(1 - np.exp(-epsilons) * (1 - deltas))
+    assert implied - 1e-7 <= float(tuned.advantage()) <= implied + 0.01
+    rates = np.asarray([0.01, 0.3, 0.9])
+    line = 1 - np.max(np.exp(-epsilons) * (1 - deltas - rates[:, None]), axis=1)
+    assert np.all(tuned.tpr(fpr=rates) <= line + 0.01)
+
+
+def test_nothing_has_no_sign():
+    tuned = fdp.SelectBest(fdp.PerfectPrivacy(), repetitions=Poisson(mean=2.0))
+    with jax.enable_x64(False):
+        found = tuned.delta(epsilon=np.array([1.0, np.inf, 30.0]))
+    assert not np.any(np.signbit(found))
+
+
+@pytest.mark.parametrize(
+    ("run", "law", "name", "expected"),
+    [
+        (fdp.Gaussian(), Geometric(success_prob=0.1), "noise_multiplier", 4.0),
+        (fdp.Gaussian(4.0), Geometric(), "success_prob", 0.1),
+        (fdp.ZCDP(None), Geometric(success_prob=0.1), "rho", None),
+        (fdp.Gaussian(4.0), Poisson(), "expected", None),
+    ],
+)
+def test_calibrates(run, law, name, expected):
+    """To the epsilon of a known case, and so that the query finds the target met."""
+    tuned = fdp.SelectBest(run, repetitions=law)
+    target = fdp.targets.ApproxDP(epsilon=1.631306, delta=1e-6)
+    with jax.enable_x64(True):
+        found = fdp.calibrate(tuned, target, solve_for=name)
+        assert float(found.mechanism.delta(epsilon=1.631306)) <= 1e-6
+        reached = float(found.mechanism.epsilon(delta=1e-6))
+    assert reached == pytest.approx(1.631306, abs=1e-8)
+    if expected is not None:
+        assert float(found.value) == pytest.approx(expected, rel=2e-6)
+    assert name in found.guarantee
+
+
+def test_calibration_differentiates():
+    """As the epsilon that it inverts does."""
+
+    def epsilon(noise, success_prob):
+        law = Geometric(success_prob=success_prob)
+        return fdp.SelectBest(fdp.Gaussian(noise), repetitions=law).epsilon(delta=1e-6)
+
+    def noise(epsilon, success_prob):
+        law = Geometric(success_prob=success_prob)
+        tuned = fdp.SelectBest(fdp.Gaussian(), repetitions=law)
+        target = fdp.targets.ApproxDP(epsilon=epsilon, delta=1e-6)
+        return fdp.calibrate(tuned, target, solve_for="noise_multiplier").value
+
+    with jax.enable_x64(True):
+        value, (slope, other) = jax.value_and_grad(noise, (0, 1))(1.631306, 0.1)
+        down, along = jax.grad(epsilon, (0, 1))(float(value), 0.1)
+        inside = jax.jit(jax.vmap(jax.grad(noise), (0, None)))(
+            jnp.array([1.631306]), 0.1
+        )
+    assert float(slope) == pytest.approx(1 / float(down), rel=1e-6)
+    assert float(other) == pytest.approx(-float(along) / float(down), rel=1e-6)
+    assert float(inside[0]) == pytest.approx(float(slope), rel=1e-6)
+    with jax.enable_x64(False):
+        assert float(jax.grad(noise)(1.631306, 0.1)) == pytest.approx(
+            float(slope), rel=1e-5
+        )
+
+
+def test_calibration_refuses():
+    law = Geometric(success_prob=0.1)
+    tuned, target = fdp.SelectBest(fdp.Gaussian(), repetitions=law), fdp.targets
+    with pytest.raises(TypeError, match="ApproxDP, Advantage or BayesError"):
+        fdp.calibrate(tuned, target.MuGDP(1.0), solve_for="noise_multiplier")
+    with pytest.raises(ValueError, match="noise_multiplier of Gaussian is not set"):
+        tuned.epsilon(delta=1e-6)
+    leaky = fdp.SelectBest(fdp.Gaussian(0.1), repetitions=Geometric())
+    one = target.ApproxDP(epsilon=2.0, delta=1e-6)
+    with pytest.raises(ValueError, match="could be certified to meet the target"):
+        fdp.calibrate(leaky, one, solve_for="success_prob")
+    with pytest.raises(ValueError, match="success_prob of Geometric is not set"):
+        leaky.epsilon(delta=1e-6)
+
+
+def test_programs_are_small():
+    """Programs ask for plain calls rather than hold all that these would compile."""
+
+    def epsilon(noise, success_prob):
+        run = fdp.DPSGD(noise_multiplier=noise, sampling_prob=0.01, num_steps=1000)
+        law = Geometric(success_prob=success_prob)
+        return fdp.SelectBest(run, repetitions=law).epsilon(delta=1e-6)
+
+    shown = jax.make_jaxpr(jax.jit(jax.vmap(epsilon)))(jnp.ones(2), jnp.full(2, 0.1))
+    assert len(str(shown).splitlines()) < 200
