@@ -27,6 +27,7 @@ PAGES = {
             *("start", "guarantee", "sampling", "calibrating", "training"),
             *("accounting", "auditing", "comparing", "reporting", "releases"),
             *("curves", "performance", "sharp_edges", "sweeps", "epochs"),
+            "published",
         )
     },
 }
