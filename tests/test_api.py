@@ -56,6 +56,7 @@ STRUCTURAL = {
     *("epsilons", "tolerance", "member_scores", "nonmember_scores", "confidence"),
     *("monotonic", "support", "log_beyond", "loss_range"),
     *("run", "repetitions", "success_prob"),
+    *("sampler", "normalization", "regret", "set_aside", "notes", "subject"),
     *("log_density_without", "log_density_with"),
     *("sampling", "release", "strategy", "cyclic"),
     *("same_every_epoch", "warm_start", "chunk_size", "memory"),

@@ -1810,7 +1810,7 @@ EXCEPTIONS = {
         comparison.EmergentOrder data.PublishedRun design.Design design.NoiseDesign
         experiments.BlackwellOrder inference.Release levy.LevyApproximation
         noise.CanonicalCheck noise.CanonicalNoise noise.PostProcessing
-        noise.RoundedNoise noise.VectorNoise reports.Interval reports.PrivacyReport""",
+        noise.RoundedNoise noise.VectorNoise reports.Interval reports.PrivacyReport reports.Receipt""",
     "part of a result, as it is": """
         design.Design.mechanism inference.Release.guarantee
         data.PublishedRun.sampling_prob comparison.Comparison.symmetrized""",
@@ -1820,7 +1820,9 @@ EXCEPTIONS = {
         reports.Interval.of reports.Interval.text reports.Interval.to_dict
         reports.PrivacyReport.guarantee reports.PrivacyReport.sampling
         reports.PrivacyReport.status reports.PrivacyReport.text
-        reports.PrivacyReport.to_dict reports.parameters reports.privacy_report
+        reports.PrivacyReport.to_dict reports.Receipt.markdown
+        reports.Receipt.to_dict reports.parameters reports.privacy_report
+        reports.receipt
         reports.round_down reports.round_up reports.status_name
         targets.AbstractTarget.describe targets.AbstractTarget.quantity""",
     "plots": """

@@ -21,7 +21,10 @@ import venv
 import zipfile
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-NEEDED = "fdp_jax/py.typed", "fdp_jax/__init__.pyi", "fdp_jax/data/published_runs.json"
+NEEDED = (
+    *("fdp_jax/py.typed", "fdp_jax/__init__.pyi", "fdp_jax/data/published_runs.json"),
+    "fdp_jax/reports/receipt.schema.json",
+)
 """Files besides the modules, without which the wheel is not whole."""
 _ASK = """
 import importlib.resources, json

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 from ..mechanisms import AbstractMechanism, View
 from ._early import DESCRIPTION, QUERIES, USUAL
 from ._run import run_of
+from ._scheme import SCHEMES
 
 _USUAL = "add or remove one record"
 
@@ -38,6 +39,9 @@ def run_in(document: dict[str, Any]) -> Any:
     if not isinstance(given, dict) or not given.keys() <= set(DESCRIPTION):
         raise ValueError('the file does not say which run it is about ("run")')
     numbers = given if "mechanism" in given else USUAL | given
+    if numbers.get("sampling", "poisson") not in SCHEMES:
+        known = ", ".join(SCHEMES)
+        raise ValueError(f"sampling must be one of {known}, got {numbers['sampling']}")
     # Infinite numbers are strings, JSON has none.
     numbers = {k: float(x) if x == "inf" else x for k, x in numbers.items()}
     blank: dict[str, Any] = dict.fromkeys(DESCRIPTION)
@@ -66,8 +70,8 @@ def claims_of(document: dict[str, Any]) -> list[Claim]:
         raise ValueError(f"the file lacks {error}") from error
     if not found:
         raise ValueError(
-            f"the file must be written by {', '.join(_KINDS)} with --json, got command "
-            f"{document.get('command')!r}"
+            f"the file must be a receipt or written by {', '.join(_KINDS)} with --json,"
+            f" got command {document.get('command')!r}"
         )
     return found
 
@@ -112,6 +116,12 @@ def _of_report(document: dict[str, Any]) -> Iterator[Claim]:
     yield Claim("advantage", most, True, {"epsilon": 0.0})
 
 
+def _of_receipt(document: dict[str, Any]) -> Iterator[Claim]:
+    yield from _of_report(document)
+    for point in document["curve"]:
+        yield from _ends("beta", point["beta"], {"alpha": float(point["alpha"])})
+
+
 def _of_calibration(document: dict[str, Any]) -> Iterator[Claim]:
     target = {name: _number(document["target"], name) for name in document["target"]}
     if "advantage" in target:
@@ -127,5 +137,6 @@ def _of_calibration(document: dict[str, Any]) -> Iterator[Claim]:
 _KINDS = {
     **dict.fromkeys(QUERIES, _of_query),
     "report": _of_report,
+    "receipt": _of_receipt,
     "calibrate": _of_calibration,
 }

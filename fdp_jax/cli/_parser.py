@@ -106,8 +106,9 @@ def build_parser() -> Parser:
         "verify",
         parents=[json],
         help="compute an answer again, by another engine and by dp-accounting",
-        description="Reads a file that epsilon, delta, calibrate or report has written "
-        "with --json. Exit status 3 if a bound in it is contradicted.",
+        description="Reads a receipt, or a file that epsilon, delta, calibrate or "
+        "report has written with --json. Exit status 3 if a bound in it is "
+        "contradicted.",
     )
     verify.add_argument("file", metavar="FILE", help="the JSON file")
     demo = commands.add_parser(

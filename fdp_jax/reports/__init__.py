@@ -5,6 +5,9 @@ certified interval of epsilon in both directions, what an attacker can achieve a
 false positive rates, the advantage, the Bayes error, and the assumptions under which
 all this holds. It comes after calibration and before plots and the command line.
 Printed digits are rounded to the private side, so that the text is a bound too.
+
+A receipt adds what others need to judge a training and to compute its privacy again:
+the unit, the sampler, clipping and normalization, mu, and points of the curve.
 """
 
 from .._internal._text import round_down as round_down, round_up as round_up
@@ -14,6 +17,7 @@ from ._format import (
     status_name as status_name,
     versions as versions,
 )
+from ._receipt import Receipt as Receipt, receipt as receipt
 from ._report import (
     PrivacyReport as PrivacyReport,
     privacy_report as privacy_report,
