@@ -27,7 +27,7 @@ PAGES = {
             *("start", "guarantee", "sampling", "calibrating", "training"),
             *("accounting", "auditing", "comparing", "reporting", "releases"),
             *("curves", "performance", "sharp_edges", "sweeps", "epochs"),
-            "published",
+            *("published", "recipes"),
         )
     },
 }
@@ -173,6 +173,31 @@ def _run(before: list[_Statement], own: list[_Statement]) -> None:
                 rtol=0,
                 atol=_last_digit(statement.stated),
             )
+        elif isinstance(value, bool) or getattr(value, "dtype", None) == bool:
+            assert value
+
+
+def _recipes() -> list[tuple[str, str, str]]:
+    """Title, library and code of the recipes for libraries that may be missing."""
+    parts = re.split(r"^## ", TEXTS["RECIPES"], flags=re.MULTILINE)[1:]
+    found = [(x.splitlines()[0], *block) for x in parts for block in _blocks(x)]
+    return [(a, b.removeprefix("python").strip(), c) for a, b, c in found]
+
+
+@pytest.mark.parametrize(
+    ("library", "code"), [x[1:] for x in _recipes() if x[1]], ids=lambda x: x[:20]
+)
+def test_recipes_for_other_libraries_run(library, code, monkeypatch):
+    monkeypatch.setenv("KERAS_BACKEND", "jax")
+    pytest.importorskip(library)
+    first, *_ = SECTIONS["RECIPES"].values()
+    _run(first.own, _statements([code]))
+
+
+def test_recipes_are_short():
+    lengths = {title: len(code.splitlines()) for title, _, code in _recipes()}
+    assert len(lengths) == 7
+    assert max(lengths.values()) <= 40
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=lambda c: c.splitlines()[0])

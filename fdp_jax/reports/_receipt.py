@@ -170,7 +170,7 @@ def receipt(
         >>> import fdp_jax as fdp
         >>> found = fdp.reports.receipt(fdp.Gaussian(2.0), delta=1e-5, unit="one image")
         >>> found.report.guarantee
-        '(1.99303, 1e-05)-DP, add or remove one record, no subsampling'
+        '(1.9931, 1e-05)-DP, add or remove one record, no subsampling'
 
     References:
         Near, Darais, Lefkovitz, Howarth (2025), NIST SP 800-226, for the topics; Gomez
