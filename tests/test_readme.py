@@ -173,7 +173,7 @@ def _run(before: list[_Statement], own: list[_Statement]) -> None:
                 rtol=0,
                 atol=_last_digit(statement.stated),
             )
-        elif isinstance(value, bool) or getattr(value, "dtype", None) == bool:
+        elif isinstance(value, bool) or getattr(value, "dtype", 0) in (np.dtype(bool),):
             assert value
 
 

@@ -1810,7 +1810,8 @@ EXCEPTIONS = {
         comparison.EmergentOrder data.PublishedRun design.Design design.NoiseDesign
         experiments.BlackwellOrder inference.Release levy.LevyApproximation
         noise.CanonicalCheck noise.CanonicalNoise noise.PostProcessing
-        noise.RoundedNoise noise.VectorNoise reports.Interval reports.PrivacyReport reports.Receipt""",
+        noise.RoundedNoise noise.VectorNoise reports.Interval reports.PrivacyReport
+        reports.Receipt""",
     "part of a result, as it is": """
         design.Design.mechanism inference.Release.guarantee
         data.PublishedRun.sampling_prob comparison.Comparison.symmetrized""",

@@ -86,7 +86,7 @@ class Receipt:
         }
 
     def markdown(self) -> str:
-        """A section of a model card, in the order of NIST SP 800-226."""
+        """A section of a model card, by the topics of NIST SP 800-226."""
         report = self.report
         intervals = {
             f"epsilon at delta = {report.delta:g}": report.epsilon,
