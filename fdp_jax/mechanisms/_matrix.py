@@ -3,7 +3,6 @@
 from typing import Any, Self
 
 import equinox as eqx
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, ArrayLike, Real
 
@@ -12,8 +11,9 @@ from .._internal._concrete import known
 from ..losses import ComposedLoss
 from ._base import AbstractMechanism
 from ._exact import Exact
-from ._fields import NOISE, OPTION, parameter, raise_not_set
+from ._fields import NOISE, OPTION, as_number, parameter, raise_not_set
 from ._joint import Shared
+from ._pattern import Pattern
 from ._random_allocation import nothing
 from ._relations import (
     ADD_OR_REMOVE_ONE,
@@ -23,8 +23,16 @@ from ._relations import (
 )
 from ._sampled import DPSGD, ClippedSum
 from ._sampling import AbstractSampling, Sampling, raise_not_proved
-from ._sensitivity import Pattern, distance, quotient, sensitivity
+from ._sensitivity import (
+    Strategy,
+    distance,
+    is_attained,
+    quotient,
+    quotient_attained,
+    sensitivity,
+)
 from ._subsampled import require_sampling
+from ._tree import Tree
 
 
 def _option() -> Any:
@@ -51,7 +59,9 @@ class MatrixMechanism(AbstractMechanism):
             are `min_separation` apart; so many by default.
         min_separation: Least distance of two such steps; n, that is a single
             participation, by default.
-        cyclic: Whether that distance is always the same, as with fixed epochs.
+        cyclic: Whether that distance is always the same, as with fixed epochs in a
+            fixed order.  Where participations are only so far apart at least, as with
+            federated clients, this would claim too little.
         sampling: `sampling.CyclicPoisson` with at least as many groups as C has bands
             amplifies; `max_participations` and so on must then be left out.  Where no
             amplification is proved (fewer groups, `MinSeparation`, `Poisson`,
@@ -59,10 +69,14 @@ class MatrixMechanism(AbstractMechanism):
             answers.
         relation: Replacing a record moves its contributions by twice the norm.
 
+    The largest sensitivity over all patterns of participations is known for a single
+    one, at most `min_separation` bands, first columns that do not increase and are not
+    negative, trees, and patterns of a fixed distance if no product of columns is
+    negative.  For all others upper ends rest on an upper bound of it and lower ends on
+    a pattern's own.
+
     Raises:
-        ValueError: If a parameter is out of range, arguments contradict each other, or
-            the largest sensitivity over all participation patterns is not known for
-            such a strategy.
+        ValueError: If a parameter is out of range or arguments contradict each other.
         TypeError: If sampling is another scheme.
 
     Example:
@@ -74,14 +88,15 @@ class MatrixMechanism(AbstractMechanism):
     References:
         Choquette-Choo et al. (2022), arXiv:2211.06530, Section 2, for fixed epochs;
         (2023), arXiv:2306.08153, for banded strategies, separated participations and
-        Theorem 1 on amplification; Kalinin and Lampert (2024), arXiv:2405.13763,
-        Theorem 2, for Toeplitz matrices that do not increase.
+        Theorem 1 on amplification, Algorithm 4 on the sensitivity of other matrices;
+        Kalinin and Lampert (2024), arXiv:2405.13763, Theorem 2, for Toeplitz matrices
+        that do not increase.
     """
 
     noise_multiplier: Real[ArrayLike, ""] | None = parameter(
         "noise_multiplier", _checks.positive, NOISE
     )
-    strategy: Real[Array, "..."] = eqx.field(kw_only=True)
+    strategy: Any = eqx.field(kw_only=True)  # Array | Tree
     num_steps: int = _option()
     max_participations: int = _option()
     min_separation: int = _option()
@@ -90,6 +105,12 @@ class MatrixMechanism(AbstractMechanism):
     relation: Any = relation_field(ADD_OR_REMOVE_ONE)
     _amplified: bool = eqx.field(static=True, init=False, repr=False, default=False)
     """Whether a theorem of the reference of 2023 covers the scheme."""
+    _restart_every: int | None = eqx.field(
+        static=True, metadata=OPTION, init=False, repr=False, default=None
+    )
+    """Steps of each tree, which no leaf tells."""
+    _meets: bool = eqx.field(static=True, init=False, repr=False, default=True)
+    """Whether the columns of two participations may both have entries in a row."""
 
     def __init__(
         self,
@@ -137,9 +158,11 @@ class MatrixMechanism(AbstractMechanism):
         # Not converted yet: Equinox does so after this function.
         self.relation = _checks.member("relation", NeighboringRelation, relation)
         self._amplified = False
-        if sampling is None:
-            self.strategy = _with_known_worst(self)
-        else:
+        tree = isinstance(self.strategy, Tree)
+        self._restart_every = self.strategy.restart_every if tree else None
+        bands = None if tree else _bands(self.strategy)
+        self._meets = bands is None or bands > self.min_separation
+        if sampling is not None:
             self._require_sampling(require_sampling(sampling))
 
     def _require_sampling(self, sampling: AbstractSampling) -> None:
@@ -180,7 +203,7 @@ class MatrixMechanism(AbstractMechanism):
             relation=self.relation,
         )
 
-    def _unit(self) -> "tuple[Array, Pattern, float]":
+    def _unit(self) -> tuple[Strategy, Pattern, float]:
         """Numbers from which the distance of neighbors follows.
 
         The noise of a single release is over that distance, that of `DPSGD` over the
@@ -194,18 +217,20 @@ class MatrixMechanism(AbstractMechanism):
             return None
         return self._with_noise(None), distance(*self._unit())
 
-    def _pattern(self) -> "Pattern":
+    def _pattern(self) -> Pattern:
         return Pattern(
             self.num_steps,
             self.max_participations if self.sampling is None else 1,
             self.min_separation,
             self.cyclic,
+            self._meets,
         )
 
     def sensitivity(self) -> Array:
         """L2 distance that a record moves C x, over the clipping norm.
 
-        Of sampled batches that of one participation.
+        An upper bound of it where the worst pattern is not known; of sampled batches
+        that of one participation.
         """
         return sensitivity(self.strategy, self._pattern())
 
@@ -223,20 +248,24 @@ class MatrixMechanism(AbstractMechanism):
         return self.sampling is None
 
     def exact(self) -> Exact | None:
-        return self._run().exact() if self.sampling is None else None
+        whole = self.sampling is None and self.attained() is None
+        return self._run().exact() if whole else None
 
     def simplified(self) -> AbstractMechanism:
         return self._run().simplified() if self.attained() is None else self
 
     def attained(self) -> AbstractMechanism | None:
-        """A lower bound for a group: not all participations have the longest column.
+        """A lower bound, where the sensitivity is not that of some pattern.
 
-        A participation with a shorter column is one with more noise, and others may be
+        Of groups that are amplified, not all participations may have the longest
+        column.  One with a shorter column is one with more noise, and others may be
         left out: the m longest of a group leak at least m times what the shortest of
         them does.
         """
         scheme, steps = self.sampling, self.num_steps
-        if scheme is None or not self._amplified:
+        if scheme is None:
+            return self._of_a_pattern()
+        if not self._amplified:
             return None
         bands, groups = self.strategy.shape[0], int(scheme.num_groups_known() or 1)
         most = -(-steps // groups)
@@ -267,6 +296,16 @@ class MatrixMechanism(AbstractMechanism):
             relation=self.relation,
         )
 
+    def _of_a_pattern(self) -> AbstractMechanism | None:
+        """A pattern's release; None if its sensitivity is known to be the most."""
+        strategy, pattern, times = self._unit()
+        if _is_worst_known(strategy, pattern):
+            return None
+        if known(strategy) is not None and known(is_attained(strategy, pattern)):
+            return None
+        noise = quotient_attained(self.noise_multiplier, strategy, pattern, times)
+        return ClippedSum.unchecked(noise_multiplier=noise, relation=self.relation)
+
     def shares(self) -> frozenset[Shared]:
         # A first column says how the noise of a run goes on: pieces that are composed
         # have it cut off at their ends.  A matrix is that of a whole run.  Amplified,
@@ -284,34 +323,67 @@ class MatrixMechanism(AbstractMechanism):
         return self._run().loss()
 
     def _group(self, size):
-        exact = self.attained() is None
-        return self._run().group(size) if exact else super()._group(size)
+        if self.attained() is None:
+            return self._run().group(size)
+        if self.sampling is not None:
+            return super()._group(size)
+        # Their contributions sum to so many times one's, and may all be the same.
+        noise = as_number(self.noise_multiplier) / size
+        return eqx.tree_at(lambda x: x.noise_multiplier, self, noise)
 
     @classmethod
-    def tree(cls, noise_multiplier: Any, num_steps: int, **options: Any) -> Self:
+    def tree(
+        cls,
+        noise_multiplier: Any,
+        num_steps: int,
+        *,
+        restart_every: int | None = None,
+        **options: Any,
+    ) -> Self:
         """Tree aggregation: noisy sums of all complete dyadic intervals of steps.
+
+        The worst pattern of participations is found interval by interval, and no
+        matrix is made.
 
         Args:
             noise_multiplier: As above.
-            num_steps: n, at most 4096.
+            num_steps: n, at most 1048576; of sampled batches at most 4096.  A tree that
+                is completed by steps without records has these among its n.
+            restart_every: Steps after which a new tree begins, in [1, n]; by default
+                there is one.
             **options: `max_participations` and so on, as above.
 
         Returns:
-            The mechanism, with the intervals as rows of its strategy.
+            The mechanism, with the intervals as rows of its strategy.  (For more than
+            2^20 of `max_participations`, squared, times `min_separation`, without
+            `cyclic`, its sensitivity is an upper bound by the lengths of intervals.)
+
+        Raises:
+            ValueError: If a parameter is out of range.
+
+        Example:
+            >>> import fdp_jax as fdp
+            >>> run = fdp.MatrixMechanism.tree(
+            ...     6.0, 1600, max_participations=5, min_separation=100
+            ... )
+            >>> print(f"{run.sensitivity() ** 2:.0f}, {run.epsilon(delta=1e-5):.4f}")
+            107, 8.3382
+
+        References:
+            Kairouz et al. (2021), arXiv:2103.00039, for training with trees and
+            restarts.
         """
-        n = _checks.whole("num_steps", num_steps, 1, _MOST_OF_TREE)
-        rows = []
-        for level in range(n.bit_length()):
-            width = 1 << level
-            for start in range(0, n - width + 1, width):
-                row = np.zeros(n)
-                row[start : start + width] = 1.0
-                rows.append(row)
-        return cls(noise_multiplier, np.stack(rows), **options)
+        most = _MOST_OF_TREE if options.get("sampling") is None else _MOST_OF_MATRIX
+        n = _checks.whole("num_steps", num_steps, 1, most)
+        every = n if restart_every is None else restart_every
+        tree = Tree(n, _checks.whole("restart_every", every, 1, n))
+        matrix = most == _MOST_OF_MATRIX
+        return cls(noise_multiplier, tree.matrix() if matrix else tree, **options)
 
 
 _UNKNOWN = "noise_multiplier"
-_MOST_OF_TREE = 4096
+_MOST_OF_TREE = 1 << 20
+_MOST_OF_MATRIX = 1 << 12
 _SAMPLED = frozenset(
     {
         *(Sampling.CYCLIC_POISSON, Sampling.MIN_SEPARATION, Sampling.POISSON),
@@ -322,7 +394,9 @@ _SAMPLED = frozenset(
 
 
 def _strategy(value: Any) -> Any:
-    """A matrix or a first column, checked."""
+    """A tree, a matrix or a first column, checked."""
+    if isinstance(value, Tree):
+        return value
     array = _checks.numbers("strategy", value)
     if array.ndim not in (1, 2) or 0 in array.shape:
         raise ValueError(
@@ -349,36 +423,15 @@ def _bands(strategy: Any) -> int | None:
     return int(np.max(row - column, initial=0)) + 1
 
 
-def _with_known_worst(mechanism: MatrixMechanism) -> Any:
-    """The strategy; raises an error where no formula has the largest sensitivity."""
-    strategy = mechanism.strategy
-    if mechanism.cyclic or mechanism.max_participations == 1:
-        return strategy
-    bands = _bands(strategy)
-    if bands is not None and bands <= mechanism.min_separation:
-        return strategy
+def _is_worst_known(strategy: Strategy, pattern: Pattern) -> bool:
+    """Whether a pattern is known to have the sensitivity, without looking for one."""
+    if pattern.most == 1 or not (pattern.meets or pattern.cyclic):
+        return True
+    if isinstance(strategy, Tree):
+        least, most = strategy.squares(pattern)
+        return least == most
     entries = known(strategy)
-    if strategy.ndim == 1:
-        if entries is None:
-            return _checks.error_if(strategy, _breaks_off, _WORST_UNKNOWN)
-        if _falls(entries):
-            return strategy
-    raise ValueError(_WORST_UNKNOWN)
-
-
-def _falls(column: Any) -> Any:
-    """Whether the entries do not increase and are not negative."""
-    return (column[1:] <= column[:-1]).all() & (column[-1] >= 0)
-
-
-def _breaks_off(column: Any) -> Any:
-    """Which entries increase or are negative."""
-    return ~(column <= jnp.append(column[:1], column[:-1])) | ~(column >= 0)
-
-
-_WORST_UNKNOWN = (
-    "strategy must have at most min_separation bands, or be the first column of a "
-    "Toeplitz matrix whose entries are not negative and do not increase: which steps "
-    "are worst is not known else; give cyclic=True if the distance of participations "
-    "is always min_separation"
-)
+    if entries is None:
+        return False
+    falls = entries.ndim == 1 and not np.any(entries[1:] > entries[:-1])
+    return bool(np.all(entries >= 0)) and (falls or pattern.cyclic)

@@ -203,7 +203,7 @@ class Plan(Record):
         mechanism = self.mechanism
         if isinstance(mechanism, DPSGD):
             return (1.0,)
-        strategy = np.asarray(mechanism.strategy, np.float64)
+        strategy = mechanism.strategy
         if strategy.ndim != 1 or strategy[0] == 0:
             raise ValueError(
                 "strategy must be the first column of a Toeplitz matrix, beginning "
@@ -218,7 +218,7 @@ class Plan(Record):
                     f"min_separation = {mechanism.min_separation}, got "
                     f"{mechanism.max_participations}"
                 )
-        return tuple(strategy.tolist())
+        return tuple(np.asarray(strategy, np.float64).tolist())
 
     def noise_deviation(self, found: GradientSum) -> Float[Array, ""]:
         """The standard deviation of the (independent) noise on a batch's sum."""

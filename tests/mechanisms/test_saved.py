@@ -72,6 +72,7 @@ OTHERS = {
         fdp.KaryRandomizedResponse(1.0, num_categories=k) for k in (3, 4)
     ],
     "groups": [fdp.Laplace(2.0).repeat(1).group(k) for k in (2, 3)],
+    "trees": [fdp.MatrixMechanism.tree(2.0, 8, restart_every=r) for r in (4, 8)],
     "sampled groups": [_run(ADD_OR_REMOVE_ONE).group(k) for k in (2, 3)],
 }  # fmt: skip
 
