@@ -1876,7 +1876,7 @@ EXCEPTIONS = {
         training.Trainer.restore training.Trainer.restore_or_init
         training.Trainer.save training.Trainer.shard
         training.TrainingState training.TrainingState.noise
-        training.TrainingState.step training.add_noise training.fit
+        training.TrainingState.step training.add_noise training.check training.fit
         training.gradient_sum training.per_example_gradients""",
     "statistics on the host, with SciPy: counts and scores are known numbers": """
         audit.Counts audit.Counts.from_scores audit.Counts.fpr audit.Counts.num_in

@@ -9,6 +9,7 @@ from ._canaries import (
     insert_canaries as insert_canaries,
     loss_scores as loss_scores,
 )
+from ._check import check as check
 from ._clipping import (
     AbstractClipping as AbstractClipping,
     AdaptiveClipping as AdaptiveClipping,

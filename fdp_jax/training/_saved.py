@@ -25,7 +25,7 @@ from ._plan import Plan
 
 _FORMAT, _VERSION = "fdp_jax training", 2
 _NOISE = "mechanism.noise_multiplier"
-_KEPT = jax.Array | np.ndarray | np.generic | bool | int | float | complex
+_KEPT: Any = jax.Array | np.ndarray | np.generic | bool | int | float | complex
 """Leaves with numbers; others, functions for instance, are the restored model's own."""
 
 
