@@ -4,6 +4,7 @@ import importlib.util
 import io
 import json
 import math
+import os
 import subprocess
 import sys
 import time
@@ -13,7 +14,7 @@ from scipy.stats import norm
 
 import fdp_jax as fdp
 from fdp_jax import mechanisms, plot
-from fdp_jax.cli import _claims, _progress, main
+from fdp_jax.cli import _claims, _early, _progress, _warm, main
 from fdp_jax.cli._expression import mechanism_in
 from fdp_jax.cli._parser import number
 
@@ -542,10 +543,9 @@ def test_mechanisms_are_read_as_they_are_written(text, mechanism):
 def test_what_is_printed_is_read():
     scheme = fdp.sampling.FixedSize(batch_size=2, dataset_size=7)
     run = {"noise_multiplier": 0.1 + 0.2, "num_steps": 3, "relation": "replace_one"}
-    mechanism = fdp.compose(
-        fdp.DPSGD(sampling=scheme, **run), fdp.Gaussian(1 / 3, relation="replace_one")
-    )
-    for one in (mechanism, mechanism.repeat(2), mechanism.parts[1].group(2)):
+    alone = fdp.Gaussian(1 / 3, relation="replace_one")
+    mechanism = fdp.compose(fdp.DPSGD(sampling=scheme, **run), alone)
+    for one in (mechanism, mechanism.repeat(2), alone.group(2)):
         again = mechanism_in(repr(one))
         assert repr(again) == repr(one)
         assert again.relation is one.relation
@@ -599,6 +599,29 @@ def test_mechanisms_of_two_kinds_are_compared(capsys):
     found = json.loads(capsys.readouterr().out)
     assert found["verdict"] == "a dominates"  # less noise
     assert found["runs"]["b"] == {"mechanism": "Laplace(3)"}
+
+
+def test_warm_asks_the_usual_questions(tmp_path, capsys, monkeypatch):
+    monkeypatch.setenv("FDP_JAX_CACHE", str(tmp_path))
+    assert main(["warm", "--kinds", "laplace"]) == 0
+    assert capsys.readouterr().out.splitlines()[-1] == f"kept in {tmp_path}"
+    monkeypatch.setenv("FDP_JAX_CACHE", "off")
+    assert main(["warm", "--kinds", "laplace"]) == 2
+    assert "FDP_JAX_CACHE is off" in capsys.readouterr().err
+    assert set(_early.WARM) == set(_warm._KINDS)
+
+
+@pytest.mark.slow
+def test_after_warm_nothing_is_compiled(tmp_path):
+    environment = os.environ | {"FDP_JAX_CACHE": str(tmp_path)}
+    program = [sys.executable, "-m", "fdp_jax.cli"]
+    run = lambda *words: subprocess.run([*program, *words], env=environment, check=True)
+    run("warm", "--kinds", "laplace")
+    before = sorted(tmp_path.iterdir())
+    assert before
+    run("epsilon", "--mechanism", "Laplace(3)", "--delta", "1e-6")
+    run("tpr", "--mechanism", "Laplace(3)", "--fpr", "0.01")
+    assert sorted(tmp_path.iterdir()) == before
 
 
 def test_runs_as_a_program():

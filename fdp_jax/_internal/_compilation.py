@@ -19,6 +19,7 @@ from ._interpreted import Interpreted, source_of
 from ._numpy_operations import TooLong
 from ._program_cache import calls_back, folder, is_off, key_of, load, store
 from ._subnormal import can_flush
+from ._waiting import waiting
 
 SOONER = {"xla_cpu_use_fusion_emitters": False, "xla_backend_optimization_level": 1}
 """XLA's older code generator for CPUs and less of LLVM: hundreds of small loops compile
@@ -130,7 +131,7 @@ def jit_on_its_own(fn: Callable[..., Any]) -> Callable[..., Any]:
         key = (often, structure, *kinds)
         program = known.get(key)
         if program is None:
-            with _MAKING:
+            with _MAKING, waiting():
                 # Another thread may have made it meanwhile.
                 program = known.get(key)
                 if program is None:
@@ -168,7 +169,7 @@ def compiled_text(closed: jec.ClosedJaxpr) -> Callable[..., list[Any]]:
 
     def compiled(args: Sequence[Any]) -> list[Any]:
         often = _OFTEN.get()
-        with _MAKING:
+        with _MAKING, waiting():
             program = kept(often)
         return usual(often)(*args) if program is None else program(*args)
 
@@ -340,14 +341,15 @@ class _Sooner:
     def __call__(self, args: Sequence[Any]) -> list[Any]:
         if self._compiled is None and self._left > 0 and not _AT_ONCE.get():
             try:
-                found, self._left = self._own(args, self._left)
+                with waiting():
+                    found, self._left = self._own(args, self._left)
             except TooLong:
                 self._left = 0.0
             else:
                 with jax.enable_x64(True):
                     return jax.device_put(found)
         if self._compiled is None:
-            with _MAKING:
+            with _MAKING, waiting():
                 if self._compiled is None:
                     self._compiled = self._compile()
         return self._compiled(args)

@@ -18,6 +18,7 @@ from . import (
     _report,
     _sweep,
     _verify,
+    _warm,
 )
 from ._early import QUERIES
 from ._output import Output
@@ -32,6 +33,7 @@ _COMMANDS: dict[str, Callable[[argparse.Namespace, Output], int]] = {
     "verify": _verify.run,
     "demo": _demo.run,
     "sweep": _sweep.run,
+    "warm": _warm.run,
     "completion": _completion.run,
 }
 

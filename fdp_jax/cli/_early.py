@@ -21,6 +21,8 @@ DESCRIPTION = "mechanism", *PARAMETERS, "relation", "sampling", *NUMBERS
 """Names of all arguments that describe a run."""
 USUAL = {"relation": "add-or-remove-one", "sampling": "poisson"}
 """What is meant where a run of DP-SGD does not say."""
+WARM = "dpsgd", "calibrate", "account", "gaussian", "laplace"
+"""Kinds of questions whose programs can be made beforehand."""
 STANDARD = "-"
 """Stands for standard output."""
 TARGETS = "epsilon", "delta", "alpha", "beta", "advantage"

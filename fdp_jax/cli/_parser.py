@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any, NoReturn
 
 from .._internal._calls import suggestion
-from ._early import QUERIES, TARGETS
+from ._early import QUERIES, TARGETS, WARM
 from ._scheme import SCHEMES
 
 _NUMBERS = {
@@ -134,6 +134,21 @@ def build_parser() -> Parser:
         "--plot", metavar="FILE", help="draw the first answer over two axes"
     )
     sweep.add_argument("--quiet", action="store_true", help="no progress bar")
+
+    warm = commands.add_parser(
+        "warm",
+        help="compile the programs of usual questions, and keep them for later",
+        description="Takes minutes, once for each version. Programs for 64-bit numbers "
+        "(as here) and for 32 bits (as in most scripts) are others: both are made.",
+    )
+    warm.add_argument(
+        "--kinds",
+        nargs="+",
+        choices=WARM,
+        default=WARM,
+        metavar="KIND",
+        help=f"some of {', '.join(WARM)} (default: all)",
+    )
 
     completion = commands.add_parser(
         "completion", help="completions for a shell, to be sourced by it"

@@ -6,6 +6,8 @@ import threading
 import time
 from collections.abc import Iterator
 
+from .._internal._waiting import said_elsewhere
+
 _AFTER = 2.0
 
 
@@ -22,7 +24,8 @@ def progress(command: str) -> Iterator[None]:
     thread = threading.Thread(target=_show, args=(command, done), daemon=True)
     thread.start()
     try:
-        yield
+        with said_elsewhere():
+            yield
     finally:
         done.set()
         thread.join()
