@@ -108,7 +108,13 @@ TABLE = {
     "no categories": (lambda: fdp.KaryRandomizedResponse(1.0), "needs num_categories"),
     # Numbers out of range.
     "negative noise": (lambda: _run(noise_multiplier=-1.0), NOISE, "-1.0", "positive"),
-    "zero noise": (lambda: _run(noise_multiplier=0.0), NOISE, "0.0", "positive"),
+    "zero noise": (
+        lambda: _run(noise_multiplier=0.0), NOISE, "0.0", "positive", "epsilon is inf"
+    ),
+    "no noise": (lambda: fdp.Laplace(0), NOISE, "got 0:", "BlatantNonPrivacy()"),
+    "zCDP in an account": (
+        lambda: fdp.Accountant().step(fdp.ZCDP(0.1)), "ZCDP(rho=0.1)", "compose(accoun"
+    ),
     "nan noise": (lambda: _run(noise_multiplier=np.nan), NOISE, "nan", "positive"),
     "prob": (lambda: _run(sampling_prob=1.5), "sampling_prob", "1.5", "[0, 1]"),
     "negative steps": (lambda: _run(num_steps=-1), "num_steps", "-1", "at least 0"),

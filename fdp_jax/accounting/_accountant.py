@@ -8,6 +8,7 @@ import numpy as np
 
 from .._internal import _checks
 from .._internal._calls import explained
+from .._internal._record import described
 from .._internal._show import Call, Shown
 from ..calibration import (
     AbstractTarget,
@@ -113,8 +114,8 @@ class Accountant(AbstractMechanism):
         """
         if isinstance(mechanism, AbstractRenyi):
             raise TypeError(
-                f"step takes mechanisms, got {type(mechanism).__name__}: Renyi "
-                "guarantees compose among themselves, see compose, and ZCDPFilter"
+                f"step takes mechanisms, got {described(mechanism)}: an account of all "
+                "is compose(accountant, that one), answered by Renyi divergences"
             )
         require_mechanism("mechanism", mechanism)
         if mechanism.relation is not self.relation:

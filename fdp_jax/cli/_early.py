@@ -31,7 +31,8 @@ _UNIT = "in [0, 1]", lambda x: 0 <= x <= 1
 _ALLOWED = dict.fromkeys(
     ("sampling_prob", "delta", "alpha", "beta", "fpr", "prior", "advantage"), _UNIT
 ) | {
-    "noise_multiplier": ("a positive number", lambda x: x > 0),
+    # Of no noise at all the library says what that is.
+    "noise_multiplier": ("a positive number", lambda x: x >= 0),
     "num_steps": ("a finite number, at least 0", lambda x: 0 <= x < math.inf),
     "epsilon": ("a number", lambda x: x == x),
 }

@@ -92,7 +92,7 @@ def _other_engine(
         try:
             asked = claim.of(mechanism).using(engine)
             return engine, Interval.of(asked.bounds(**claim.query))
-        except (ValueError, TypeError) as error:
+        except (ValueError, TypeError, AttributeError) as error:
             reasons.append(str(error))
     raise ValueError(f"no other engine answers for this run: {reasons[0]}")
 

@@ -133,15 +133,18 @@ def _first_of(each: Callable[[Array], PyTree], rows: Array, count: Array) -> PyT
     return jax.lax.fori_loop(0, count, put, empty)
 
 
-def bounds_of(interval: Interval, vacuous: Array, known: Range) -> Bounds:
-    """Attaches the status.
+def bounds_of(
+    interval: Interval, vacuous: Array, known: Range, method: str = ""
+) -> Bounds:
+    """Attaches the status, and who has found it.
 
     No interval whose ends cross gets through; see `uncrossed`.
     """
     ends = stop_gradient((interval.lower, interval.upper))
     lower, upper, crossed = uncrossed(*ends, known)
     status = classify(lower, upper, vacuous | crossed)
-    return Bounds(lower, inside(interval.estimate, lower, upper), upper, status)
+    estimate = inside(interval.estimate, lower, upper)
+    return Bounds(lower, estimate, upper, status, method)
 
 
 def inside(estimate: Array, lower: Array, upper: Array) -> Array:

@@ -90,7 +90,7 @@ class AdditiveNoise(AbstractMechanism):
 
 
 def _noise_field() -> Any:
-    return parameter("noise_multiplier", _checks.positive, NOISE, default=None)
+    return parameter("noise_multiplier", _checks.noise, NOISE, default=None)
 
 
 class Gaussian(AdditiveNoise):

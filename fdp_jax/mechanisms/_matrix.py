@@ -94,7 +94,7 @@ class MatrixMechanism(AbstractMechanism):
     """
 
     noise_multiplier: Real[ArrayLike, ""] | None = parameter(
-        "noise_multiplier", _checks.positive, NOISE
+        "noise_multiplier", _checks.noise, NOISE
     )
     strategy: Any = eqx.field(kw_only=True)  # Array | Tree
     num_steps: int = _option()

@@ -29,6 +29,9 @@ from . import _renyi_bounds as theorems
 from ._fields import RHO, as_float, parameter, raise_not_set
 from ._joint import Shared, require_alone
 
+_METHOD = "renyi"
+"""The name of this route among those of engines."""
+
 
 class AbstractRenyi(AbstractGuarantee):
     """A guarantee by Rényi divergences, for every ordered pair of neighbors.
@@ -318,7 +321,7 @@ def _epsilon_bounds(subject: AbstractRenyi, delta: Array) -> Bounds:
         upper = least(value + 1e-14 * size, needed)
         interval = Interval(none, least(value, total), upper)
         interval = interval.map(lambda x: jnp.where(delta >= 1, -jnp.inf, x))
-        return bounds_of(interval, jnp.isposinf(interval.upper), EPSILON)
+        return bounds_of(interval, jnp.isposinf(interval.upper), EPSILON, _METHOD)
 
     return elementwise(one, delta)
 
@@ -355,6 +358,7 @@ def _profile_at(subject: AbstractRenyi, epsilon: Array) -> ProfilePoint:
     return ProfilePoint(
         log_delta.map(lambda x: jnp.where(infinite, limit, x)),
         log_rest.map(lambda x: jnp.where(infinite, other, x)),
+        _METHOD,
     )
 
 
@@ -385,11 +389,13 @@ def _error_rate_bounds(subject: AbstractRenyi, alpha: Array) -> tuple[Bounds, Bo
                 found[0],
                 (found[0].lower <= 0) & (alpha < 1),
                 beta_range(alpha),
+                _METHOD,
             ),
             bounds_of(
                 found[1],
                 (found[1].upper >= 1) & (alpha < 1),
                 tpr_range(alpha),
+                _METHOD,
             ),
         )
 

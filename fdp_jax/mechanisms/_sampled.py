@@ -269,7 +269,7 @@ class DPSGD(AbstractMechanism):
     """
 
     noise_multiplier: Real[ArrayLike, ""] | None = parameter(
-        "noise_multiplier", _checks.positive, NOISE, default=None, kw_only=True
+        "noise_multiplier", _checks.noise, NOISE, default=None, kw_only=True
     )
     sampling_prob: Real[ArrayLike, ""] | None = parameter(
         "sampling_prob", _checks.probability, RATE, default=None, kw_only=True

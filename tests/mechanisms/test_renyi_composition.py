@@ -130,6 +130,15 @@ def test_transformations_and_float32():
     assert truth <= exact(single) <= truth * (1 + mp.mpf("3e-7"))
 
 
+def test_an_account_is_composed_and_the_route_is_named():
+    box = fdp.compose(fdp.Accountant().step(fdp.Gaussian(3.0)), fdp.ZCDP(0.1))
+    for query in ({"delta": 1e-5}, {"epsilon": 1.0}, {"alpha": 0.1}, {"fpr": 0.1}):
+        found, other = box.bounds(**query), BOX.bounds(**query)
+        assert found.method == other.method == "renyi"
+        assert float(found.upper) == pytest.approx(float(other.upper), rel=1e-9)
+        assert float(found.lower) == pytest.approx(float(other.lower), rel=1e-9)
+
+
 def test_calibration_of_rho():
     """The root is known: epsilon(rho) = 1 at delta = 1e-6, by bisection in mpmath."""
     target = targets.ApproxDP(epsilon=1.0, delta=DELTA)
