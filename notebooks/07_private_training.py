@@ -106,6 +106,60 @@ right.set(xlabel="steps", ylabel="accuracy")
 fig.tight_layout()
 
 # %% [markdown]
+# ## Tuned, and the tuning paid for
+#
+# The best of several runs, each with a learning rate of its own, drawn at random from
+# three: that leaks more than one run. Here the noise is found so that training *and*
+# tuning are (8, 1e-5)-DP, for a geometric number of runs, four on average, of 5 epochs
+# each: 1.0251. The score is on images that the guarantee is not about.
+
+# %%
+law = fdp.selection.Geometric(success_prob=0.25)
+epochs = fdp.DPSGD(sampling_prob=250 / 1500, num_steps=30)
+paid = fdp.calibrate(
+    fdp.SelectBest(epochs, repetitions=law),
+    fdp.targets.ApproxDP(epsilon=8.0, delta=1e-5),
+    solve_for="noise_multiplier",
+)
+run = paid.mechanism.run
+rng = np.random.default_rng(0)
+models = []
+for key in jax.random.split(jax.random.key(5), rng.geometric(0.25)):
+    rate = rng.choice([3e-3, 1e-2, 3e-2])
+    one = training.fit(
+        training.Plan(run, num_records=1500, clipping=1.0),
+        loss,
+        optax.adam(rate),
+        eqx.nn.MLP(64, 10, 64, 1, key=jax.random.key(1)),
+        data,
+        key=key,
+        progress=False,
+    )
+    models.append((float(accuracy(one.model)), rate))
+best, rate = max(models)
+check(run.noise_multiplier, 1.0251, 1e-4)
+check(paid.mechanism.epsilon(delta=1e-5), 8.0, 1e-5)
+assert best > 0.7
+print(f"The best of {len(models)}: {best:.0%} right at a rate of {rate:g}")
+print("Training and tuning:", paid.guarantee)
+
+# %% [markdown]
+# What the same procedure would have cost before: epsilon 10.288 by Theorem 2 of Papernot
+# and Steinke (2022), from the Renyi divergences of the run. A single run, untuned, has
+# 6.3994: who publishes that for the best of several understates.
+
+# %%
+known = fdp.divergences.renyi_dp(run)
+orders, spent = np.asarray(known.orders), np.asarray(known.divergences)
+above = orders > 1
+orders, spent = orders[above], spent[above]
+tuning = 2 * np.min((1 - 1 / orders) * spent - np.log(0.25) / orders)
+in_all = spent + tuning - np.log(0.25) / (orders - 1)
+before = fdp.RenyiDP(orders, in_all).epsilon(delta=1e-5)
+check(before, 10.288, 1e-3)
+check(run.epsilon(delta=1e-5), 6.3994, 1e-4)
+
+# %% [markdown]
 # ## As far as a budget goes
 #
 # The same plan, but stopped where (2, 1e-5) is certain to hold: the number of steps is

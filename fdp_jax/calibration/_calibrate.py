@@ -81,7 +81,8 @@ def calibrate(
 
     Differentiable in:
         The target and all other parameters, by the implicit function theorem: twice
-        (once for `targets.MuGDP` with delta = 0 unless Gaussian noise is behind it),
+        (once for `targets.MuGDP` with delta = 0 unless Gaussian noise is behind it, and
+        for `SelectBest`),
         with the derivative of the active constraint where another one takes over.
         Whole numbers have derivative zero.
 

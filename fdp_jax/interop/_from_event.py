@@ -388,5 +388,7 @@ _RELEASES: dict[str, Callable[[Any, NeighboringRelation], _Found]] = {
 _MISSING = {
     "UnsupportedDpEvent": "it says of itself that nothing is known",
     "SampledWithReplacementDpEvent": "there is no sampling with replacement here",
-    "RepeatAndSelectDpEvent": "there is no selection from repeated runs here",
+    "RepeatAndSelectDpEvent": (
+        "a selection is fdp.SelectBest(run, repetitions=...) of the run's mechanism"
+    ),
 }

@@ -232,7 +232,7 @@ def compose(*mechanisms: Any) -> Any:
         *mechanisms: At least one, all under the same neighboring relation.  `ZCDP` and
             `RenyiDP` compose among themselves, at the orders that one lists, and with
             mechanisms, of which the Renyi divergences then count.  A symmetric
-            trade-off function stands for its `as_mechanism()`.
+            trade-off function and a `SelectBest` stand for their `as_mechanism()`.
 
     Returns:
         The composition, a mechanism; a guarantee by Renyi divergences if that is all

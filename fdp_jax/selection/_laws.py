@@ -92,7 +92,8 @@ class NegativeBinomial(AbstractRepetitions):
 
     Args:
         shape: In [0, inf); 1 is geometric, 0 logarithmic.
-        success_prob: In (0, 1); the smaller, the more runs.
+        success_prob: In (0, 1); the smaller, the more runs.  None for `calibrate` to
+            find, as of all laws.
 
     Raises:
         ValueError: If a parameter is out of range.
@@ -238,7 +239,7 @@ class Poisson(AbstractRepetitions):
     """A Poisson number of runs; where it is zero, nothing is released but that.
 
     Args:
-        mean: In (0, inf).
+        mean: In (0, inf), or None for `calibrate` to find by the name "expected".
 
     Raises:
         ValueError: If it is out of range.

@@ -13,10 +13,16 @@ from jax.lax import stop_gradient
 from jaxtyping import Array
 
 from .._internal import _checks
-from .._internal._concrete import evaluates_at_once, holds_anywhere, is_traced
+from .._internal._concrete import (
+    ahead_of_time,
+    evaluates_at_once,
+    holds_anywhere,
+    is_traced,
+)
 from .._internal._host import calls_the_host, closes_over_traced
 from .._internal._precision import in_float64
 from .._internal._record import described
+from .._internal._tolerances import LOG_OPERATIONS as _UNIT
 from ..curves import (
     DELTA,
     EPSILON,
@@ -39,13 +45,13 @@ from ..mechanisms import (
 from ..tradeoff import AbstractTradeOff, TradeOff
 from ._laws import AbstractRepetitions, Secant
 
-_UNIT = 1e-14
-"""Over the relative rounding of a few operations."""
 _TINY = 1e-307
 _NEAR = 1e-4
 """How far beside the best threshold its derivative is looked for, relatively."""
 _DELTAS = 3e-3, 0.03, 0.1, 0.3
 """Of the points of the curve whose tangents bound it at lower thresholds."""
+_IN_PROGRAMS = 6
+"""Thresholds looked at where a program holds all of the search."""
 _LOOSE = -3.0
 """Log delta from which on a tangent may be lower."""
 
@@ -71,16 +77,19 @@ class SelectBest(AbstractGuarantee):
     delta(eps) <= m delta_run(eps - s): for a negative binomial law
     s = (1 + shape) log max(e^r, 1 + delta_reverse(r) (1 - g) / g), where every r will
     do and the best is used; for a Poisson law s = m TV.  Each direction's s takes the
-    other direction's profile, and at negative thresholds each profile is also the
-    reflection of the other one.
+    other direction's profile, and at negative thresholds each profile is the reflection
+    of the other one.  As a function of e^eps the profile is convex and 1 at 0, so that
+    it lies under the lines from there to any of its points as well.
 
     Only upper bounds of what is leaked are proved; the other ends are the trivial ones.
-    First derivatives are exact, second ones are not.  `as_mechanism` is the pair to
-    compose it with other releases, each of which must draw anew as well.
+    First derivatives are exact, second ones are not.  `compose` takes the pair that
+    `as_mechanism` makes of it with other releases, each of which must draw anew as
+    well.  `calibrate` finds a parameter of the run, the noise for instance, or of the
+    law that was left open.  Programs on CPUs call back to plain calls.
 
     Args:
-        run: A whole guarantee: a mechanism, a composition, a `Curve` or a trade-off
-            function.
+        run: A whole guarantee: a mechanism, a composition, a `Curve`, a trade-off
+            function, or what is known by Renyi divergences, such as `ZCDP`.
         repetitions: The law of K, such as `fdp.selection.Geometric`.
 
     Raises:
@@ -169,7 +178,7 @@ class SelectBest(AbstractGuarantee):
         run = self.run.mechanism if isinstance(self.run, View) else self.run
         if isinstance(run, AbstractMechanism):
             return loss_like(run.simplified()).symmetric
-        if isinstance(run, AbstractTradeOff):
+        if isinstance(run, AbstractTradeOff | SelectBest):
             return run._is_symmetric()
         return isinstance(run, AbstractRenyi)
 
@@ -240,22 +249,24 @@ class SelectedPair(FromProbabilities):
         return PerfectPrivacy(relation=self.relation)
 
 
+@ahead_of_time
 def _weight(law: AbstractRepetitions, reverse: AbstractGuarantee) -> _Weight:
     """The weight of a direction, by the profile of the exchanged one."""
     leaves, structure = jax.tree.flatten((law, reverse))
-    if not is_traced(leaves):
+    if not is_traced(leaves) and all(map(eqx.is_array_like, leaves)):
         numbers = map(np.asarray, leaves)
-        return _known(
-            structure, tuple((x.dtype, x.shape, x.tobytes()) for x in numbers)
-        )
+        key = tuple((x.dtype, x.shape, x.tobytes()) for x in numbers)
+        return _known_weight(structure, key)
     search = _searched(*jax.tree.map(_held, (law, reverse)))
+    if not is_traced(leaves):
+        return _Weight(search.best, _found(law, search))
     beside = _beside(law, search)
     found = [reverse._profile(r).log_delta.estimate for r in beside]
     return _Weight(search.best, _attached(law, beside, found))
 
 
 @functools.lru_cache(256)
-def _known(structure: Any, leaves: tuple[tuple[Any, Any, bytes], ...]) -> _Weight:
+def _known_weight(structure: Any, leaves: tuple[tuple[Any, ...], ...]) -> _Weight:
     """The weight of known numbers, which many questions ask for."""
     numbers = [np.ndarray(shape, dtype, x) for dtype, shape, x in leaves]
     law, reverse = jax.tree.unflatten(structure, numbers)
@@ -266,8 +277,9 @@ def _known(structure: Any, leaves: tuple[tuple[Any, Any, bytes], ...]) -> _Weigh
 def _searched(law: AbstractRepetitions, reverse: AbstractGuarantee) -> Secant:
     profile = lambda r: reverse._profile(r).log_delta
     search = _first(law, profile(np.float64(0)))
-    for _ in range(law.rounds):
-        if evaluates_at_once() and not holds_anywhere(~search.settled):
+    looks = evaluates_at_once()
+    for _ in range(law.rounds if looks else min(law.rounds, _IN_PROGRAMS)):
+        if looks and not holds_anywhere(~search.settled):
             break
         search = _next(law, search, profile(_threshold(search)))
     return search
