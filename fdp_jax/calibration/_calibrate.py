@@ -206,7 +206,7 @@ def _why_not(
     """The reason of a refusal: what can be reached instead."""
     if isinstance(mechanism, SelectBest):
         with jax.enable_x64(True):
-            margin = margin_of(mechanism, target, unknown)
+            margin = margin_of((mechanism, target), unknown)
             each = [margin(unknown.at(jnp.asarray(t))) for t in unknown.ends]
             reached = [target.reached(x.excess.estimate) for x in each]
     else:

@@ -268,11 +268,11 @@ def _solve(
 def _rate(
     found: Solution,
     leaks: Array,
-    root: Array,
+    root: Any,
     target: AbstractTarget,
     *,
     unknown: Unknown,
-    single: Array,
+    single: Any,
     near: Any,
 ) -> Solved:
     """What a search has found, with its status and the derivative of the root."""
@@ -302,9 +302,10 @@ def _held(x: Any) -> Any:
 
 
 def margin_of(
-    mechanism: SelectBest, target: AbstractTarget, unknown: Unknown
+    asked: tuple[SelectBest, AbstractTarget], unknown: Unknown
 ) -> Callable[[Any], Margin]:
     """The margin of a selection as a function of the unknown, by plain calls."""
+    mechanism, target = asked
 
     def margin(value: Any) -> Margin:
         with jax.disable_jit(False):
@@ -326,11 +327,11 @@ def _by_questions(
         full = list(held)
         for i, x in zip(moving, moved, strict=True):
             full[i] = x
-        at = margin_of(*jax.tree.unflatten(structure, full), unknown)(unknown.at(t))
+        at = margin_of(jax.tree.unflatten(structure, full), unknown)(unknown.at(t))
         return at.excess.estimate
 
     with jax.core.eval_context(), jax.enable_x64(True):
-        margin = margin_of(*jax.tree.unflatten(structure, held), unknown)
+        margin = margin_of(jax.tree.unflatten(structure, held), unknown)
         rough = lambda t: margin(unknown.at(t)).excess.estimate
         with jax.disable_jit():  # loops of Python
             found, leaks = solve(margin, rough, unknown, len(target.binds))

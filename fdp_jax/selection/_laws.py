@@ -18,7 +18,7 @@ class AbstractRepetitions(Record):
     """A public law of the number of runs, drawn independently of the data."""
 
     rounds: ClassVar[int] = 0
-    """How often the search looks at a threshold after that at 0, at most."""
+    """Number of thresholds that the search looks at after 0, at most."""
 
     @abc.abstractmethod
     def log_mean(self) -> Float[Array, ""]:
@@ -47,10 +47,10 @@ class AbstractRepetitions(Record):
         return jnp.ones(())
 
     def _start(self, log_delta: Array) -> "Secant":
-        """Where the search begins, from the logarithm of the total variation."""
+        """The search's begin, from the logarithm of the total variation."""
         zero = jnp.zeros_like(log_delta)
         done = jnp.ones((), bool)
-        return Secant(zero, zero, zero, zero, (zero,) * 2, (zero,) * 2, zero, done)
+        return Secant(zero, zero, zero, zero, (zero, zero), (zero, zero), zero, done)
 
     def _next(self, search: "Secant", log_delta: Array) -> "Secant":
         """A step of the secant method inside of a bracket."""
@@ -78,7 +78,7 @@ class Secant(NamedTuple):
 
 _ROUNDS = 10
 _SETTLED = 1e-7
-"""How far a bound may be above the best one, relatively, for the search to end."""
+"""Relative distance of a bound from the best one at which the search ends."""
 _HALVINGS, _STEP = 40, 1e-2
 _LEAST = -650.0
 """The logarithm of what is taken for nothing."""
@@ -163,11 +163,13 @@ class NegativeBinomial(AbstractRepetitions):
             above = gap(middle) > 0
             return jnp.where(above, middle, ends[0]), jnp.where(above, ends[1], middle)
 
-        u = sum(jax.lax.fori_loop(0, _HALVINGS, halved, (low, high))) / 2
+        ends = jax.lax.fori_loop(0, _HALVINGS, halved, (low, high))
+        u = 0.5 * (ends[0] + ends[1])
         slope = (gap(u + _STEP) - gap(u - _STEP)) / (2 * _STEP)
         slope = jnp.where(slope < -1, slope, -1.0)
-        none, left = (jnp.full_like(u, jnp.nan),) * 2, (0 * u, jnp.exp(high))
-        return Secant(u, low, high, slope, none, left, u, log_delta <= _LEAST)
+        none, left = jnp.full_like(u, jnp.nan), (0 * u, jnp.exp(high))
+        settled = log_delta <= _LEAST
+        return Secant(u, low, high, slope, (none, none), left, u, settled)
 
     def _next(self, search, log_delta):
         u, (old, old_value) = search.u, search.old

@@ -1,23 +1,19 @@
 """The best of a random number of private runs."""
 
 import dataclasses
-import functools
 from collections.abc import Iterable
-from typing import Any, NamedTuple
+from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.lax import stop_gradient
 from jaxtyping import Array
 
 from .._internal import _checks
 from .._internal._concrete import (
-    ahead_of_time,
     evaluates_at_once,
     holds_anywhere,
-    is_traced,
 )
 from .._internal._host import calls_the_host, closes_over_traced
 from .._internal._precision import in_float64
@@ -43,24 +39,14 @@ from ..mechanisms import (
     loss_like,
 )
 from ..tradeoff import AbstractTradeOff, TradeOff
-from ._laws import AbstractRepetitions, Secant
+from ._laws import AbstractRepetitions
+from ._weights import Weight, weight_of
 
 _TINY = 1e-307
-_NEAR = 1e-4
-"""How far beside the best threshold its derivative is looked for, relatively."""
 _DELTAS = 3e-3, 0.03, 0.1, 0.3
 """Of the points of the curve whose tangents bound it at lower thresholds."""
-_IN_PROGRAMS = 6
-"""Thresholds looked at where a program holds all of the search."""
 _LOOSE = -3.0
 """Log delta from which on a tangent may be lower."""
-
-
-class _Weight(NamedTuple):
-    """The bound s of a direction, and its estimate."""
-
-    most: Array
-    estimate: Array
 
 
 class SelectBest(AbstractGuarantee):
@@ -188,10 +174,10 @@ class SelectBest(AbstractGuarantee):
             return (self.direction,)
         return ("remove",) if self._is_symmetric() else ("remove", "add")
 
-    def _way(self, name: str) -> tuple[AbstractGuarantee, _Weight]:
+    def _way(self, name: str) -> tuple[AbstractGuarantee, Weight]:
         """The run in a direction, and the weight, which the exchanged one gives."""
         way = lambda x: getattr(self.run, x, self.run)
-        return way(name), _weight(self.repetitions, way(_OPPOSITE[name]))
+        return way(name), weight_of(self.repetitions, way(_OPPOSITE[name]))
 
     def _profile(self, epsilon: Any) -> ProfilePoint:
         self.require_complete()
@@ -213,7 +199,7 @@ class SelectBest(AbstractGuarantee):
             return found
         return _under_tangents(found, distance, self._points(run, weight))
 
-    def _points(self, run: AbstractGuarantee, weight: _Weight) -> Bounds:
+    def _points(self, run: AbstractGuarantee, weight: Weight) -> Bounds:
         """Bounds of the thresholds at which delta is at most each of `_DELTAS`."""
         deltas = np.asarray(_DELTAS)
         share = _share(self.repetitions, deltas)
@@ -249,104 +235,13 @@ class SelectedPair(FromProbabilities):
         return PerfectPrivacy(relation=self.relation)
 
 
-@ahead_of_time
-def _weight(law: AbstractRepetitions, reverse: AbstractGuarantee) -> _Weight:
-    """The weight of a direction, by the profile of the exchanged one."""
-    leaves, structure = jax.tree.flatten((law, reverse))
-    if not is_traced(leaves) and all(map(eqx.is_array_like, leaves)):
-        numbers = map(np.asarray, leaves)
-        key = tuple((x.dtype, x.shape, x.tobytes()) for x in numbers)
-        return _known_weight(structure, key)
-    search = _searched(*jax.tree.map(_held, (law, reverse)))
-    if not is_traced(leaves):
-        return _Weight(search.best, _found(law, search))
-    beside = _beside(law, search)
-    found = [reverse._profile(r).log_delta.estimate for r in beside]
-    return _Weight(search.best, _attached(law, beside, found))
-
-
-@functools.lru_cache(256)
-def _known_weight(structure: Any, leaves: tuple[tuple[Any, ...], ...]) -> _Weight:
-    """The weight of known numbers, which many questions ask for."""
-    numbers = [np.ndarray(shape, dtype, x) for dtype, shape, x in leaves]
-    law, reverse = jax.tree.unflatten(structure, numbers)
-    search = _searched(law, reverse)
-    return _Weight(search.best, _found(law, search))
-
-
-def _searched(law: AbstractRepetitions, reverse: AbstractGuarantee) -> Secant:
-    profile = lambda r: reverse._profile(r).log_delta
-    search = _first(law, profile(np.float64(0)))
-    looks = evaluates_at_once()
-    for _ in range(law.rounds if looks else min(law.rounds, _IN_PROGRAMS)):
-        if looks and not holds_anywhere(~search.settled):
-            break
-        search = _next(law, search, profile(_threshold(search)))
-    return search
-
-
-def _held(x: Any) -> Any:
-    return stop_gradient(x) if is_traced(x) else x
-
-
-def _bound(law: AbstractRepetitions, r: Array, log_delta: Interval) -> Array:
-    most = jnp.maximum(law._own(log_delta.upper), r)
-    return law._power() * most * (1 + 16 * _UNIT) + 1e-300
-
-
-def _place(search: Secant) -> Array:
-    return jnp.logaddexp(0.0, search.u)
-
-
-_threshold = in_float64(_place, cast_out=False)
-
-
-@in_float64(cast_out=False)
-def _first(law: AbstractRepetitions, log_delta: Interval) -> Secant:
-    search = law._start(log_delta.estimate)
-    return search._replace(best=_bound(law, jnp.zeros(()), log_delta))
-
-
-@in_float64(cast_out=False)
-def _next(law: AbstractRepetitions, search: Secant, log_delta: Interval) -> Secant:
-    bound = _bound(law, _place(search), log_delta)
-    search = law._next(search, log_delta.estimate)
-    return search._replace(best=jnp.minimum(search.best, bound))
-
-
-@in_float64(cast_out=False)
-def _found(law: AbstractRepetitions, search: Secant) -> Array:
-    root = law._power() * _place(search) if law.rounds else search.best
-    return jnp.minimum(root, search.best)
-
-
-@in_float64(cast_out=False)
-def _beside(law: AbstractRepetitions, search: Secant) -> tuple[Array, ...]:
-    """Thresholds around the best one, by whose secant it moves."""
-    r = stop_gradient(_place(search))
-    return (r * (1 - _NEAR), r * (1 + _NEAR)) if law.rounds else (jnp.zeros(()),)
-
-
-@in_float64(cast_out=False)
-def _attached(
-    law: AbstractRepetitions, beside: tuple[Array, ...], log_deltas: list[Array]
-) -> Array:
-    first, *more = [law._own(x) for x in log_deltas]
-    if not more:
-        return law._power() * first
-    low, high = beside
-    gap, last = first - low, more[0] - high
-    share = gap / jnp.where(gap > last, gap - last, 1.0)
-    return law._power() * (low + (high - low) * share)
-
-
 @in_float64(cast_out=False)
 def _parted(epsilon: Array) -> tuple[Array, Array]:
     return jnp.abs(epsilon), epsilon < 0
 
 
 @in_float64(cast_out=False)
-def _moved(distance: Array, weight: _Weight) -> Array:
+def _moved(distance: Array, weight: Weight) -> Array:
     room = _UNIT * (distance + weight.most)
     moved = with_gradient(distance - weight.most - room, distance - weight.estimate)
     return jnp.where(jnp.isfinite(distance), moved, distance)
@@ -415,14 +310,14 @@ def _worst(found: Iterable[Interval]) -> Interval:
 
 
 @in_float64(cast_out=False)
-def _share(law: AbstractRepetitions, delta: Array) -> Array:
+def _share(law: AbstractRepetitions, delta: Any) -> Array:
     share = delta * jnp.exp(-law.log_mean()) * (1 - 16 * _UNIT)
     return jnp.where(share >= _TINY, jnp.minimum(share, 1.0), 0.0)
 
 
 @in_float64
 def _epsilons(
-    law: AbstractRepetitions, delta: Array, each: list[tuple[Any, Bounds]]
+    law: AbstractRepetitions, delta: Any, each: list[tuple[Any, Bounds]]
 ) -> Bounds:
     room = lambda x: _UNIT * jnp.where(jnp.isfinite(x), jnp.abs(x), 0.0)
     found = [x.upper + room(x.upper) + s.most * (1 + _UNIT) for s, x in each]
