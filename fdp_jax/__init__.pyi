@@ -84,6 +84,7 @@ from .mechanisms import (
     RevealedMixture as RevealedMixture,
     Schedule as Schedule,
     Sensitivity as Sensitivity,
+    Shuffled as Shuffled,
     Staircase as Staircase,
     Subsampled as Subsampled,
     Tulap as Tulap,

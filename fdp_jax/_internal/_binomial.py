@@ -57,7 +57,7 @@ def _log_tail_jvp(primals: tuple, tangents: tuple) -> tuple:
     value = _log_tail(k, n, p)
     inside = (p > 0) & (p < 1)
     safe = jnp.where(inside, p, 0.5)
-    slope = jnp.log(n) + _log_mass(k - 1, n - 1, safe)
+    slope = jnp.log(n) + log_binomial_mass(k - 1, n - 1, safe)
     none = jnp.isneginf(value) | ~inside
     slope = jnp.where(none, 0, jnp.exp(jnp.where(none, 0, slope - value)))
     return value, slope * tangents[2]
@@ -72,7 +72,7 @@ def _log_light_tail(k: Array, n: Array, p: Array) -> Array:
         jnp.asarray(x.reshape(shape)) for x in (0.5 * (nodes + 1), 0.5 * weights)
     )
     integral = end * jnp.sum(weights * jnp.exp(_exponent(share * end, k, rest, p)), 0)
-    return jnp.log(k) + _log_mass(k, n, p) + jnp.log(integral)
+    return jnp.log(k) + log_binomial_mass(k, n, p) + jnp.log(integral)
 
 
 def _exponent(t: Array, k: Array, rest: Array, p: Array) -> Array:
@@ -92,7 +92,7 @@ def _end(k: Array, rest: Array, p: Array) -> Array:
     return jnp.exp(fori_loop(0, 30, halve, start)[1])
 
 
-def _log_mass(k: Array, n: Array, p: Array) -> Array:
+def log_binomial_mass(k: Array, n: Array, p: Array) -> Array:
     """Log P(Bin(n, p) = k) for 0 < p < 1, by Loader's formula."""
     rest, q = n - k, 1 - p
     inside = (k > 0) & (rest > 0)

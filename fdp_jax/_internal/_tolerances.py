@@ -279,6 +279,14 @@ BINOMIAL_TAIL = _entered(
     "|k - mean|, up to 1e8 trials: by a Gauss rule with 80 nodes.",
 )
 
+SIGN_TAIL = _entered(
+    "SIGN_TAIL",
+    1e-10,
+    Kind.MEASURED,
+    "Relative error of the tail and of the excess of the mean of at most 1e12 signs, by "
+    "a Gauss rule with 28 nodes.",
+)
+
 # ----------------------------------------------------------------- trade-off functions
 
 QUANTIZED_POWER = _entered(

@@ -107,6 +107,7 @@ from ._schedule import (
     can_be_stacked as can_be_stacked,
     stacked_loss as stacked_loss,
 )
+from ._shuffled import Shuffled as Shuffled
 from ._subordinated import SubordinatedGaussian as SubordinatedGaussian
 from ._subsampled import Subsampled as Subsampled
 from ._user import (

@@ -1,0 +1,150 @@
+"""Reports of local randomizers that a trusted party shuffles."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, ArrayLike, Float, Real
+
+from .._internal import _checks
+from .._internal._concrete import is_traced
+from .._internal._precision import in_float64
+from .._internal._record import described
+from ..losses import ComposedLoss, ShuffledLoss, ShuffledOnce
+from ._base import AbstractMechanism, one_release, require_mechanism
+from ._black_box import ApproxDP, PerfectPrivacy, PureDP
+from ._discrete import KaryRandomizedResponse, RandomizedResponse
+from ._fields import Search, as_float, parameter
+from ._relations import REPLACE_ONE, NeighboringRelation
+
+_RECORDS = Search(-1, 1.0, 1e12, 1e4)
+_RESPONSES = RandomizedResponse, KaryRandomizedResponse
+_NAMED = (*_RESPONSES, PureDP, PerfectPrivacy)
+"""Randomizers that are pure, whatever their numbers."""
+
+
+def _records(name: str, value: Any) -> Any:
+    return _checks.checked(
+        name,
+        value,
+        "a whole number in [1, 1e12]",
+        lambda x: (x >= 1) & (x <= 1e12) & (x == x.round()),
+    )
+
+
+class Shuffled(AbstractMechanism):
+    """Reports of n records, each by its own run of a local randomizer, in random order.
+
+    Only the multiset of the reports is released.  The randomizer must have a pure
+    epsilon for replacing its record; reports may be chosen adaptively, each by another
+    randomizer of the same kind and epsilon.
+
+    Any randomizer: every other report is, with probability e^-epsilon, that of the
+    record in question with either of its two values, by a fair coin.  Randomized
+    response, with any number of categories: with probability 2 / (e^epsilon + 1).  The
+    pair is that of the coins ("clones"); of randomized response for a bit it is
+    attained.  Nobody proved the second form for others: the general theorem of the
+    second reference was withdrawn by its erratum.
+
+    Only upper bounds of what is leaked are claimed; the other end of `bounds` is the
+    trivial one.  Rounds with fresh randomness, `repeat`, are composed as finitely many
+    losses that dominate, as are the two directions by themselves.  Differentiable in
+    the randomizer's numbers; num_records has no derivative.
+
+    Args:
+        randomizer: The mechanism that every record is reported by, such as
+            RandomizedResponse(1.0), PureDP(1.0, relation="replace_one") or Laplace
+            noise on a bounded number.
+        num_records: n, a whole number of at least 1, up to 1e12.
+
+    Raises:
+        ValueError: If num_records is no such number, or the randomizer's guarantee is
+            for another relation than REPLACE_ONE.
+        TypeError: If randomizer is no mechanism, or has no pure epsilon.
+
+    Example:
+        >>> import fdp_jax as fdp
+        >>> reports = fdp.Shuffled(fdp.RandomizedResponse(4.0), num_records=100_000)
+        >>> print(f"{reports.epsilon(delta=1e-6):.5f}")
+        0.11815
+
+    References:
+        Feldman, McMillan, Talwar (2021), arXiv:2012.12803, Theorem 3.1; and (2023),
+        arXiv:2208.04591, with its erratum.
+    """
+
+    randomizer: AbstractMechanism
+    num_records: Real[ArrayLike, ""] | None = parameter(
+        "num_records", _records, _RECORDS, default=None, kw_only=True
+    )
+
+    def __check_init__(self):
+        randomizer = require_mechanism("randomizer", self.randomizer)
+        if randomizer.relation is not REPLACE_ONE:
+            raise ValueError(
+                "randomizer must have its guarantee for replacing its record, "
+                "relation='replace_one', got "
+                f"{NeighboringRelation(randomizer.relation).name}"
+            )
+        if isinstance(randomizer, _NAMED) or is_traced(randomizer):
+            return
+        if isinstance(randomizer, ApproxDP) or not _is_pure(randomizer):
+            raise TypeError(
+                "randomizer must have a pure epsilon (a bounded privacy loss), got "
+                f"{described(randomizer)}"
+            )
+
+    @property
+    def relation(self) -> NeighboringRelation:
+        return REPLACE_ONE
+
+    def require_complete(self) -> None:
+        super().require_complete()
+        self.randomizer.require_complete()
+
+    def alone(self) -> AbstractMechanism:
+        return _Once.unchecked(randomizer=self.randomizer, num_records=self.num_records)
+
+    def attained(self) -> AbstractMechanism:
+        return PerfectPrivacy(relation=REPLACE_ONE)
+
+    def loss(self) -> ComposedLoss:
+        return one_release(ShuffledLoss.of(*self._numbers()))
+
+    def _numbers(self) -> tuple[Array, Array, Array]:
+        """The pure epsilon, the number of records, and the probability of a clone."""
+        epsilon = _pure_epsilon(self.randomizer)
+        responds = isinstance(self.randomizer, _RESPONSES)
+        clone = 2 * jax.nn.sigmoid(-epsilon) if responds else jnp.exp(-epsilon)
+        return epsilon, as_float(self.num_records), clone
+
+
+class _Once(Shuffled):
+    """A single round, both of whose directions are asked about together."""
+
+    def loss(self) -> ComposedLoss:
+        return one_release(ShuffledOnce(*self._numbers()))
+
+
+def _pure_epsilon(randomizer: AbstractMechanism) -> Float[Array, ""]:
+    """The largest size of the randomizer's loss."""
+    if isinstance(randomizer, (*_RESPONSES, PureDP)):
+        return as_float(randomizer.epsilon0)
+    loss = randomizer.loss()
+    low, high = loss.loss_range()
+    never = [jnp.isneginf(loss.log_infinite_mass(jnp.asarray(x))) for x in (1.0, -1.0)]
+    finite = jnp.all(jnp.stack(never))
+    return jnp.where(finite, jnp.maximum(-low, high), jnp.inf)
+
+
+def _is_pure(randomizer: AbstractMechanism) -> bool:
+    try:
+        randomizer.require_complete()
+    except ValueError:
+        return True  # a number that `calibrate` is to find
+    return bool(jnp.isfinite(_known_epsilon(randomizer)))
+
+
+@in_float64(cast_out=False)
+def _known_epsilon(randomizer: AbstractMechanism) -> Array:
+    return _pure_epsilon(randomizer)
