@@ -284,7 +284,7 @@ SIGN_TAIL = _entered(
     1e-10,
     Kind.MEASURED,
     "Relative error of the tail and of the excess of the mean of at most 1e12 signs, by "
-    "a Gauss rule with 28 nodes.",
+    "a Gauss rule with 20 nodes.",
 )
 
 # ----------------------------------------------------------------- trade-off functions

@@ -29,19 +29,19 @@ from ._atomic import AtomicLoss
 from ._base import AbstractLoss
 from ._closed_form import AbstractClosedForm
 
-_NODES = 1024
+_NODES = 832
 """Numbers of coins that a single release looks at."""
 _FEW_NODES = 512
 """The same of a list of losses."""
-_OUTER = 64
+_OUTER = 48
 """How many of those are far below the mean."""
-_REACH = 7.0
+_REACH = 6.5
 """Largest distance of the others from the mean, in standard deviations."""
 _PLACES = 256
 """Positive losses of a list."""
-_DEPTH = 38.0
-"""Where an integrand is e^-38 of its largest value, the integral ends."""
-_RULE = 28
+_DEPTH = 27.0
+"""Where an integrand is e^-27 of its largest value, the integral ends."""
+_RULE = 20
 _LEAST = 1e-300
 
 
