@@ -72,7 +72,7 @@ class Coins(eqx.Module):
         below = jnp.append(below, 0.0)
         before = jnp.append(-jnp.inf, below[:-1])
         first = jnp.isneginf(before)
-        gap = below - jnp.where(first, below - 1, before)
+        gap = jnp.where(first, 1.0, below) - jnp.where(first, 0.0, before)
         share = jnp.where(first, 0.0, log1mexp(jnp.maximum(gap, 0)))
         return cls(sizes + 1, below + share)
 

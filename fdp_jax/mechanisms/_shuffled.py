@@ -17,7 +17,7 @@ from ._discrete import KaryRandomizedResponse, RandomizedResponse
 from ._fields import Search, as_float, parameter
 from ._relations import REPLACE_ONE, NeighboringRelation
 
-_RECORDS = Search(-1, 1.0, 1e12, 1e4)
+_RECORDS = Search(-1, 1.0, 1e12, 1e4, counts=True)
 _RESPONSES = RandomizedResponse, KaryRandomizedResponse
 _NAMED = (*_RESPONSES, PureDP, PerfectPrivacy)
 """Randomizers that are pure, whatever their numbers."""
