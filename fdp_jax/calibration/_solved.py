@@ -195,8 +195,8 @@ def made_ready(target: AbstractTarget) -> AbstractTarget:
 def loss_of(
     mechanism: AbstractMechanism, method: Method, repeated: bool = False
 ) -> ComposedLoss:
-    """The privacy loss, to be handled by a given engine."""
-    return dataclasses.replace(mechanism.loss(), method=method, repeated=repeated)
+    """The privacy loss of both directions together, to be handled by a given engine."""
+    return dataclasses.replace(mechanism.alone().loss(), method=method, repeated=repeated)
 
 
 @dataclasses.dataclass(frozen=True)
