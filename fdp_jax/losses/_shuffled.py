@@ -199,11 +199,12 @@ class ShuffledForm(AbstractClosedForm):
         size = jnp.abs(epsilon)
         logs = self.coins.log_masses + self._means(size).log_excess()
         log_excess = log_sum_exp(logs, ~jnp.isneginf(logs))
-        scale = jnp.log1p(-_lost(self.epsilon0)) + jax.nn.softplus(size)
+        scale = safe_log(1 - _lost(self.epsilon0)) + jax.nn.softplus(size)
         found = jnp.minimum(scale + log_excess, 0)
         # delta(-eps) = 1 - e^-eps + e^-eps delta(eps) of a symmetric pair.
-        certain = jnp.where(epsilon < 0, log1mexp(size), -jnp.inf)
-        return jnp.logaddexp(certain, found + jnp.minimum(epsilon, 0))
+        below = epsilon < 0
+        certain = log1mexp(jnp.where(below, size, 1.0))
+        return jnp.where(below, jnp.logaddexp(certain, found - size), found)
 
     def places(self, least):
         size = jnp.exp(self.coins.log_masses) @ self.coins.sizes

@@ -10,8 +10,8 @@ from .._internal import _checks
 from .._internal._concrete import is_traced
 from .._internal._precision import in_float64
 from .._internal._record import described
-from ..losses import ComposedLoss, ShuffledLoss, ShuffledOnce
-from ._base import AbstractMechanism, one_release, require_mechanism
+from ..losses import AbstractLoss, ComposedLoss, ShuffledLoss, ShuffledOnce
+from ._base import AbstractMechanism, require_mechanism
 from ._black_box import ApproxDP, PerfectPrivacy, PureDP
 from ._discrete import KaryRandomizedResponse, RandomizedResponse
 from ._fields import Search, as_float, parameter
@@ -42,14 +42,14 @@ class Shuffled(AbstractMechanism):
     Any randomizer: every other report is, with probability e^-epsilon, that of the
     record in question with either of its two values, by a fair coin.  Randomized
     response, with any number of categories: with probability 2 / (e^epsilon + 1).  The
-    pair is that of the coins ("clones"); of randomized response for a bit it is
-    attained.  Nobody proved the second form for others: the general theorem of the
-    second reference was withdrawn by its erratum.
+    pair is that of the coins ("clones").  The second form is for randomized response
+    alone: its theorem for all randomizers was withdrawn by the second reference's
+    erratum.
 
     Only upper bounds of what is leaked are claimed; the other end of `bounds` is the
-    trivial one.  Rounds with fresh randomness, `repeat`, are composed as finitely many
-    losses that dominate, as are the two directions by themselves.  Differentiable in
-    the randomizer's numbers; num_records has no derivative.
+    trivial one.  Rounds of fresh reports, `repeat`, compose finitely many losses that
+    dominate; so does either direction by itself, a little looser than both together.
+    Differentiable in the randomizer's numbers; num_records has derivative zero.
 
     Args:
         randomizer: The mechanism that every record is reported by, such as
@@ -109,7 +109,13 @@ class Shuffled(AbstractMechanism):
         return PerfectPrivacy(relation=REPLACE_ONE)
 
     def loss(self) -> ComposedLoss:
-        return one_release(ShuffledLoss.of(*self._numbers()))
+        return self._released(ShuffledLoss.of(*self._numbers()))
+
+    def _released(self, term: AbstractLoss) -> ComposedLoss:
+        epsilon, _, _ = self._numbers()
+        # Reports that say nothing have no losses to compose.
+        count = jnp.where(epsilon > 0, 1.0, 0.0)
+        return ComposedLoss((term,), (count,), single=True)
 
     def _numbers(self) -> tuple[Array, Array, Array]:
         """The pure epsilon, the number of records, and the probability of a clone."""
@@ -123,7 +129,7 @@ class _Once(Shuffled):
     """A single round, both of whose directions are asked about together."""
 
     def loss(self) -> ComposedLoss:
-        return one_release(ShuffledOnce(*self._numbers()))
+        return self._released(ShuffledOnce(*self._numbers()))
 
 
 def _pure_epsilon(randomizer: AbstractMechanism) -> Float[Array, ""]:
