@@ -55,6 +55,7 @@ from .levy import (
 from .mechanisms import (
     DPSGD as DPSGD,
     ZCDP as ZCDP,
+    AboveThreshold as AboveThreshold,
     AbstractMechanism as AbstractMechanism,
     ApproxDP as ApproxDP,
     BlatantNonPrivacy as BlatantNonPrivacy,
@@ -81,6 +82,7 @@ from .mechanisms import (
     RandomizedResponse as RandomizedResponse,
     RandomRepeat as RandomRepeat,
     RenyiDP as RenyiDP,
+    ReportNoisyMax as ReportNoisyMax,
     RevealedMixture as RevealedMixture,
     Schedule as Schedule,
     Sensitivity as Sensitivity,

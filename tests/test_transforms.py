@@ -357,6 +357,17 @@ _row(
     (1.25, 0.25),
     (0.75, 0.375),
 )
+_row(
+    "AboveThreshold AboveThreshold.epsilon0 AboveThreshold.query_noise_multiplier",
+    lambda s, r: (
+        kl(search := fdp.AboveThreshold(s, num_above=3, query_ratio=r)),
+        search.epsilon0,
+        search.query_noise_multiplier,
+    ),
+    (1.25, 2.5),
+    (0.75, 1.5),
+)
+_row("ReportNoisyMax", lambda s: kl(fdp.ReportNoisyMax(s)), *NOISE)
 _row("PermuteAndFlip", lambda e: kl(fdp.PermuteAndFlip(e)), *NOISE)
 _row(
     "PoissonMechanism",

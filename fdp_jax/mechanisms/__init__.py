@@ -64,6 +64,10 @@ from ._joint import (
 )
 from ._levy_triplet import LevyTriplet as LevyTriplet
 from ._matrix import MatrixMechanism as MatrixMechanism
+from ._noisy_choice import (
+    AboveThreshold as AboveThreshold,
+    ReportNoisyMax as ReportNoisyMax,
+)
 from ._poisson import PoissonMechanism as PoissonMechanism
 from ._random_allocation import (
     BegunEpoch as BegunEpoch,

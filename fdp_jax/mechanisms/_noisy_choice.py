@@ -1,0 +1,169 @@
+"""Choices by noisy numbers: the largest of several, and those above a threshold."""
+
+from typing import Any
+
+import equinox as eqx
+from jaxtyping import ArrayLike, Real
+
+from .._internal import _checks
+from ..losses import ComposedLoss, LaplaceLoss, LogisticLoss
+from ._base import AbstractMechanism, one_release
+from ._black_box import AbstractTwoPoint
+from ._fields import (
+    NOISE,
+    OPTION,
+    Search,
+    as_float,
+    as_number,
+    parameter,
+    raise_not_set,
+)
+from ._relations import ADD_OR_REMOVE_ONE, relation_field
+
+_NOISES = ("laplace", "exponential", "gumbel")
+_ABOVE = Search(1, 1.0, 1e12, 10.0, counts=True)
+
+
+class ReportNoisyMax(AbstractMechanism):
+    """The candidate whose score is the largest after independent noise was added.
+
+    What counts for a set S of candidates is the difference X of the best noisy scores
+    inside and outside of S, which neighbors move by at most 2 sensitivities (by one if
+    the scores are monotonic).  Scores of different sensitivities count by the largest.
+
+    - Gumbel noise is the exponential mechanism: X is logistic.
+    - Exponential noise is permute-and-flip.  It and Laplace noise of scale b have a
+      hazard rate of at most 1 / b, a maximum of independent ones as well; so X has a
+      density of at most min(F, 1 - F) / b, and the pair of Laplace noise dominates.
+      Two candidates attain it with exponential noise, with Laplace noise its pure
+      epsilon is approached far in the tails.
+
+    Gaussian noise has no such pair: what one more candidate adds has no bound.
+
+    Args:
+        noise_multiplier: Scale b of the noise over the sensitivity of a score, in
+            (0, inf); pure epsilon = 2 / noise_multiplier, half of that for monotonic
+            scores.
+        noise: "laplace", "exponential" or "gumbel".
+        monotonic: Whether a change of the data moves all scores the same way.
+        relation: The neighboring relation the score's sensitivity refers to.
+
+    Raises:
+        ValueError: If a parameter is out of range.
+
+    Example:
+        >>> import fdp_jax as fdp
+        >>> chosen = fdp.ReportNoisyMax(10.0, noise="laplace")
+        >>> print(f"{chosen.repeat(20).epsilon(delta=1e-6):.4f}")
+        3.6709
+
+    References:
+        Dwork and Roth (2014), Section 3.3, for Laplace noise; Ding et al. (2021),
+        for exponential noise.
+    """
+
+    noise_multiplier: Real[ArrayLike, ""] | None = parameter(
+        "noise_multiplier", _checks.finite_positive, NOISE, default=None
+    )
+    noise: str = eqx.field(
+        static=True, default="laplace", kw_only=True, metadata=OPTION
+    )
+    monotonic: bool = eqx.field(
+        static=True, default=False, kw_only=True, metadata=OPTION
+    )
+    relation: Any = relation_field(ADD_OR_REMOVE_ONE)
+
+    def __check_init__(self):
+        _checks.choice("noise", self.noise, _NOISES)
+        _checks.flag("monotonic", self.monotonic)
+
+    def loss(self) -> ComposedLoss:
+        noise = as_float(self.noise_multiplier) * (1.0 if self.monotonic else 0.5)
+        gumbel = self.noise == "gumbel"
+        return one_release(LogisticLoss(1 / noise) if gumbel else LaplaceLoss(noise))
+
+
+class AboveThreshold(AbstractTwoPoint):
+    """The sparse vector technique: which queries are above a threshold, until k are.
+
+    One noisy threshold is drawn at the beginning; to each query new noise is added, and
+    it is only told whether it is above.  After the k-th "above" nothing more is
+    answered.  The number of queries below is not limited, and they may be chosen in
+    view of the answers.  All noise is Laplace noise.  The cost is pure, epsilon1 of the
+    threshold and epsilon2 of the queries:
+
+        epsilon1 = 1 / noise_multiplier,
+        epsilon2 = 2 k / (query_ratio noise_multiplier),
+
+    half of epsilon2 for monotonic queries.  Long sequences of queries approach it, so
+    no smaller pure epsilon holds.  Numbers are not part of the answers: add noise anew
+    to those above, and `compose` with that.
+
+    Args:
+        noise_multiplier: Scale of the threshold's noise over the sensitivity of a
+            query, in (0, inf).
+        num_above: k, after how many answers "above" it ends; a whole number.
+        query_ratio: Scale of the queries' noise over that of the threshold's, in
+            (0, inf).  If it is not given it is (2 k)^(1/3) (k^(1/3) for monotonic
+            queries): then threshold and query together vary least for their epsilon.
+        monotonic: Whether a change of the data moves all queries the same way.
+        relation: The neighboring relation the queries' sensitivity refers to.
+
+    Raises:
+        ValueError: If a parameter is out of range.
+
+    Example:
+        >>> import fdp_jax as fdp
+        >>> search = fdp.AboveThreshold(10.0, num_above=4)
+        >>> print(f"{search.epsilon(delta=0.0):.4f}")
+        0.5000
+        >>> print(f"{search.query_noise_multiplier:.1f}")
+        20.0
+
+    References:
+        Lyu, Su, Li (2017), Theorem 2 and, for the ratio, Section 4.2.
+    """
+
+    noise_multiplier: Real[ArrayLike, ""] | None = parameter(
+        "noise_multiplier", _checks.finite_positive, NOISE, default=None
+    )
+    num_above: Real[ArrayLike, ""] | None = parameter(
+        "num_above", _checks.positive_count, _ABOVE, default=1, kw_only=True
+    )
+    query_ratio: Real[ArrayLike, ""] | None = parameter(
+        "query_ratio",
+        _checks.finite_positive,
+        Search(-1, 1e-3, 1e6),
+        default=None,
+        kw_only=True,
+    )
+    monotonic: bool = eqx.field(
+        static=True, default=False, kw_only=True, metadata=OPTION
+    )
+    relation: Any = relation_field(ADD_OR_REMOVE_ONE)
+
+    def __check_init__(self):
+        _checks.flag("monotonic", self.monotonic)
+
+    def require_complete(self) -> None:
+        # A ratio that is not given is the best one.
+        for name in ("noise_multiplier", "num_above"):
+            if getattr(self, name) is None:
+                raise_not_set(self, name)
+
+    def _moved(self) -> tuple[Any, Any]:
+        """What all answers "above" cost for a noise of 1, and the ratio."""
+        cost = as_number(self.num_above) * (1 if self.monotonic else 2)
+        ratio = cost ** (1 / 3) if self.query_ratio is None else self.query_ratio
+        return cost, ratio
+
+    @property
+    def query_noise_multiplier(self) -> Any:
+        """Scale of the queries' noise over the sensitivity of a query."""
+        return as_number(self.noise_multiplier) * self._moved()[1]
+
+    @property
+    def epsilon0(self) -> Any:
+        """The pure epsilon of all answers together."""
+        cost, ratio = self._moved()
+        return (1 + cost / ratio) / as_number(self.noise_multiplier)

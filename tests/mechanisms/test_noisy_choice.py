@@ -1,0 +1,170 @@
+"""Noisy maxima and thresholds against the laws of their answers, by integration."""
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+from scipy import stats
+
+import fdp_jax as fdp
+
+EPSILONS = np.array([0.0, 0.2, 0.5, 0.8])
+
+
+def _most_deltas(p, q):
+    """The larger deltas of two laws of few outputs, at the epsilons."""
+    gaps = [b - np.exp(EPSILONS)[:, None] * a for a, b in ((p, q), (q, p))]
+    return np.max([np.maximum(gap, 0).sum(axis=1) for gap in gaps], axis=0)
+
+
+# ------------------------------------------------------------------- the noisy maximum
+
+
+def _winners(scores, scale):
+    """Probabilities of the largest score with Laplace noise, by a sum of cells."""
+    x = np.linspace(-40 * scale, 40 * scale, 30_001)
+    below = stats.laplace.cdf(x[:, None], loc=scores, scale=scale)
+    middle = 0.5 * (below[1:] + below[:-1])
+    parts = [
+        np.diff(below[:, i]) @ np.prod(np.delete(middle, i, axis=1), axis=1)
+        for i in range(scores.size)
+    ]
+    return np.array(parts)
+
+
+@pytest.mark.parametrize("monotonic", [False, True])
+def test_maxima_with_laplace_noise_are_dominated_by_their_pair(monotonic):
+    scale = 2.0
+    mechanism = fdp.ReportNoisyMax(scale, monotonic=monotonic)
+    bounds = np.array([float(mechanism.delta(epsilon=e)) for e in EPSILONS])
+    random, found = np.random.default_rng(0), []
+    for _ in range(15):
+        scores = random.uniform(0, 4, size=random.integers(2, 5))
+        change = random.choice([0, 1] if monotonic else [-1, 1], size=scores.size)
+        laws = [_winners(x, scale) for x in (scores, scores + change)]
+        assert np.allclose([law.sum() for law in laws], 1, atol=1e-6)
+        found.append(_most_deltas(*laws))
+    most = np.max(found, axis=0)
+    assert np.all(most <= bounds + 1e-6)  # what the cells add up to, see above
+    assert most[0] > 0.4 * bounds[0]
+
+
+def test_noises_that_are_other_mechanisms():
+    epsilon = 0.5  # weights exp(epsilon score / 2): Gumbel noise of scale 2 / epsilon
+    for kind, noise in (
+        (fdp.ExponentialMechanism, "gumbel"),
+        (fdp.PermuteAndFlip, "exponential"),
+    ):
+        for monotonic in (False, True):
+            named = kind(epsilon, monotonic=monotonic)
+            noisy = fdp.ReportNoisyMax(2 / epsilon, noise=noise, monotonic=monotonic)
+            assert float(noisy.delta(epsilon=0.1)) == float(named.delta(epsilon=0.1))
+
+
+def test_pure_epsilon_of_laplace_noise_is_approached():
+    # A candidate that hardly ever wins.
+    far = [_winners(np.array([-30.0 + s, 0.0 - s]), 2.0)[0] for s in (0, 1)]
+    assert math.log(far[1] / far[0]) == pytest.approx(1.0, abs=0.12)
+    assert float(fdp.ReportNoisyMax(2.0).epsilon(delta=0.0)) == pytest.approx(1.0)
+
+
+# ------------------------------------------------------------------ above the threshold
+
+_Z = np.linspace(-400.0, 400.0, 8_001)
+"""Values of the noisy threshold: what is proved holds for such a law as well."""
+
+
+def _answers(scores, threshold_noise, query_noise, most):
+    """Probabilities of all sequences of answers."""
+    above = stats.laplace.sf(_Z[:, None], loc=scores, scale=query_noise)
+    below = stats.laplace.cdf(_Z[:, None], loc=scores, scale=query_noise)
+    weights = stats.laplace.pdf(_Z, scale=threshold_noise)
+    weights = weights / weights.sum()
+    found = {}
+    for pattern in itertools.product((0, 1), repeat=scores.size):
+        ends = [i + 1 for i in range(scores.size) if sum(pattern[: i + 1]) == most]
+        told = pattern[: ends[0]] if ends else pattern
+        parts = [(above if x else below)[:, i] for i, x in enumerate(told)]
+        found[told] = float(np.prod(parts, axis=0) @ weights)
+    return found
+
+
+@pytest.mark.parametrize(("most", "monotonic"), [(1, False), (2, False), (2, True)])
+def test_answers_of_above_threshold_are_dominated(most, monotonic):
+    noise = 4.0
+    search = fdp.AboveThreshold(noise, num_above=most, monotonic=monotonic)
+    query_noise = float(search.query_noise_multiplier)
+    pure = 1 / noise + (1 if monotonic else 2) * most / query_noise
+    assert float(search.epsilon(delta=0.0)) == pytest.approx(pure, rel=1e-12)
+    bounds = np.array([float(search.delta(epsilon=e)) for e in EPSILONS])
+    losses = []
+    for scores in ([0.0, 0.0, 0.0], [3.0, -2.0, 4.0], [15.0, 15.0, -9.0]):
+        p = _answers(np.array(scores), noise, query_noise, most)
+        assert sum(p.values()) == pytest.approx(1, abs=1e-12)
+        for change in itertools.product((0, 1) if monotonic else (-1, 1), repeat=3):
+            q = _answers(np.array(scores) + change, noise, query_noise, most)
+            both = np.array([[x[key] for key in p] for x in (p, q)])
+            losses.append(np.max(np.abs(np.log(both[0] / both[1]))))
+            assert np.all(_most_deltas(*both) <= bounds + 1e-9)
+    assert 0.3 * pure < max(losses) <= pure * (1 + 1e-9)
+
+
+@pytest.mark.parametrize(("most", "monotonic"), [(1, False), (3, False), (3, True)])
+def test_cost_of_above_threshold_is_that_of_long_searches(most, monotonic):
+    search = fdp.AboveThreshold(
+        3.0, num_above=most, query_ratio=1.5, monotonic=monotonic
+    )
+    # Many queries below, which all rise, and at the end some above, which fall (or do
+    # not rise): the threshold has to be one higher, and the last by one or two more.
+    logs = []
+    for low, high in ((0.0, 0.0), (1.0, 0.0 if monotonic else -1.0)):
+        below = 1e15 * stats.laplace.logcdf(_Z, loc=low, scale=4.5)
+        above = most * stats.laplace.logsf(_Z, loc=high, scale=4.5)
+        logs.append(
+            np.logaddexp.reduce(stats.laplace.logpdf(_Z, scale=3.0) + below + above)
+        )
+    reached = logs[0] - logs[1]
+    assert reached == pytest.approx(float(search.epsilon(delta=0.0)), rel=1e-3)
+
+
+def test_the_ratio_is_the_best_one():
+    # The noise of a comparison has variance 2 b^2 (1 + ratio^2).
+    def spread(ratio):
+        search = fdp.AboveThreshold(1.0, num_above=5, query_ratio=ratio)
+        return float(search.epsilon0) ** 2 * (1 + ratio**2)
+
+    best = float(fdp.AboveThreshold(1.0, num_above=5).query_noise_multiplier)
+    assert best == pytest.approx(10 ** (1 / 3))
+    assert spread(best) < min(spread(0.98 * best), spread(1.02 * best))
+
+
+def test_a_search_that_fits_a_budget():
+    target = fdp.targets.ApproxDP(epsilon=1.0, delta=1e-6)
+    pure = math.log((math.e + 1e-6) / (1 - 1e-6))  # of randomized response
+    found = fdp.calibrate(
+        fdp.AboveThreshold(None, num_above=4), target, solve_for="noise_multiplier"
+    )
+    assert 0 <= float(found.value) - 5.0 / pure < 5e-4
+    # 1 / 16 + 2 k / 32 = (1 + k) / 16, at most 1.0000014.
+    search = fdp.AboveThreshold(16.0, num_above=None, query_ratio=2.0)
+    assert float(fdp.calibrate(search, target, solve_for="num_above").value) == 15
+    runs = fdp.compose(
+        fdp.AboveThreshold(10.0, num_above=4), fdp.Laplace(4.0).repeat(4)
+    )
+    assert float(runs.epsilon(delta=0.0)) == pytest.approx(1.5, rel=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        (lambda: fdp.AboveThreshold(0.0), "noise_multiplier must be a finite positive"),
+        (lambda: fdp.AboveThreshold(1.0, num_above=1.5), "num_above must be a whole"),
+        (lambda: fdp.AboveThreshold(1.0, query_ratio=0.0), "query_ratio must be"),
+        (lambda: fdp.AboveThreshold(None).delta(epsilon=1.0), "noise_multiplier of"),
+        (lambda: fdp.ReportNoisyMax(1.0, noise="gaussian"), "noise must be one of"),
+    ],
+)
+def test_refused(wrong, message):
+    with pytest.raises(ValueError, match=message):
+        wrong()
