@@ -1885,7 +1885,7 @@ EXCEPTIONS = {
         training.Plan.sampling training.Progress training.Progress.at
         training.Trained training.Trainer training.Trainer.init
         training.Trainer.restore training.Trainer.restore_or_init
-        training.Trainer.save training.Trainer.shard
+        training.Trainer.save training.Trainer.shard training.Trainer.step
         training.TrainingState training.TrainingState.noise
         training.TrainingState.step training.add_noise training.check training.fit
         training.gradient_sum training.per_example_gradients""",

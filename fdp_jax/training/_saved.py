@@ -11,6 +11,7 @@ import json
 import math
 import os
 import pathlib
+import re
 from typing import Any
 
 import jax
@@ -38,7 +39,7 @@ def write(path: str | os.PathLike[str], plan: Plan, state: PyTree, key: Array) -
         "arrays": [(name, kind, x.dtype.name, x.shape) for name, kind, x in named],
     }
     lines = [json.dumps(content).encode("ascii"), b"\n"]
-    body = b"".join([*lines, *(x.tobytes() for *_, x in named)])
+    body = b"".join([*lines, *(np.asarray(x).tobytes() for *_, x in named)])
     head = {
         "format": _FORMAT,
         "version": _VERSION,
@@ -159,10 +160,12 @@ def _is_key(x: object) -> bool:
     return isinstance(x, jax.Array) and jnp.issubdtype(x.dtype, jax.dtypes.prng_key)
 
 
-def _plain(leaf: Any) -> tuple[str, np.ndarray]:
-    """The type of an array and its numbers; of a random key its data."""
-    array = np.asarray(jax.random.key_data(leaf) if _is_key(leaf) else leaf)
-    return (str(leaf.dtype) if _is_key(leaf) else array.dtype.name), array
+def _plain(leaf: Any) -> tuple[str, Any]:
+    """The type of an array and an array of its numbers; of a random key its data."""
+    if _is_key(leaf):
+        return str(leaf.dtype), jax.random.key_data(leaf)
+    array = leaf if hasattr(leaf, "dtype") else np.asarray(leaf)
+    return array.dtype.name, array
 
 
 def _restored(name: str, stored: dict[str, Any], like: PyTree) -> PyTree:
@@ -171,15 +174,18 @@ def _restored(name: str, stored: dict[str, Any], like: PyTree) -> PyTree:
     Raises:
         ValueError: If an array is missing there or here, or is of another kind.
     """
-    shown = lambda kind, x: f"{kind}[{','.join(map(str, x.shape))}]"
-    there = {field: shown(*entry) for field, entry in stored.items()}
-    here = {field: shown(*_plain(leaf)) for field, leaf in _leaves(like)}
-    for field in there | here:
-        if there.get(field) != here.get(field):
+    here = {field: _plain(leaf) for field, leaf in _leaves(like)}
+    shown = lambda entry: (
+        f"{entry[0]}[{','.join(map(str, entry[1].shape))}]" if entry else "missing"
+    )
+    # Some optimizers begin in another precision than they go on in.
+    kind = lambda entry: re.sub(r"^bfloat16|^float16", "float32", shown(entry))
+    for field in stored | here:
+        one, other = stored.get(field), here.get(field)
+        if kind(one) != kind(other):
             raise ValueError(
-                f"like must be a state as in {name}: {field} is "
-                f"{there.get(field, 'missing')} there and "
-                f"{here.get(field, 'missing')} here"
+                f"like must be a state as in {name}: {field} is {shown(one)} there and "
+                f"{shown(other)} here"
             )
     numbers = iter(_leaves(like))
 

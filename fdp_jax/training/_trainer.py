@@ -141,9 +141,12 @@ class Trainer:
                 the model can be trained.
         """
         batches, noise = jax.random.split(checked_key(key))
-        trained, _ = self._split(model)
+        trained, fixed = self._split(model)
+        # The types are those that a step returns, also where NumPy's are given.
+        trained = jax.tree.map(jnp.asarray, trained)
+        model = eqx.combine(trained, fixed)
         # Private means are in float32 at least: so is what is kept of them.
-        trained = jax.tree.map(lambda x: jnp.asarray(x, wide(x)), trained)
+        trained = jax.tree.map(lambda x: x.astype(wide(x)), trained)
         state = self._chained(noise).init(trained)
         memory = self.plan.sampling.memory(self.plan.num_records)
         return TrainingState(model, state, batches, self.shard(memory))

@@ -275,13 +275,36 @@ def test_no_training_is_begun_anew_where_one_may_be(file, tmp_path):
         begin(file)
 
 
-def test_a_step_changes_no_type_that_a_file_would_name():
-    """Of a model in bfloat16, where optimizers keep what is made of private means."""
-    for optimizer in (optax.adam(0.1), optax.sgd(0.1, momentum=0.9), optax.lion(0.1)):
+def _kinds(tree):
+    return [(x.dtype, x.shape) for x in jax.tree.leaves(tree)]
+
+
+@pytest.mark.parametrize("double", [True, False])
+def test_a_step_changes_no_type_that_a_file_would_name(double, tmp_path):
+    """Of models in half precision, where optimizers keep what is made of private means,
+
+    and of those in NumPy's, which is double also where programs are not.
+    """
+    models = jnp.zeros(3, jnp.bfloat16), np.zeros(3), np.zeros(3, np.float16)
+    optimizers = optax.adam(0.1), optax.sgd(0.1, momentum=0.9), optax.lion(0.1)
+    data = np.ones((500, 3), np.float32)
+    with jax.enable_x64(double):
+        for model, optimizer in itertools.product(models, optimizers):
+            trainer = training.Trainer(
+                _trainer().plan, lambda w, x: jnp.sum(w * x), optimizer
+            )
+            state = trainer.init(jax.random.key(0), model)
+            after, _ = jax.eval_shape(trainer._step, state, data)
+            assert _kinds(after) == _kinds(state)
+        # This one goes on in the model's precision, whatever it begins in.
         trainer = training.Trainer(
-            _trainer().plan, lambda w, x: jnp.sum(w * x), optimizer
+            _trainer().plan, lambda w, x: jnp.sum(w * x), optax.adafactor(0.1)
         )
         state = trainer.init(jax.random.key(0), jnp.zeros(3, jnp.bfloat16))
-        after, _ = jax.eval_shape(trainer._step, state, jnp.ones((500, 3)))
-        kinds = lambda tree: [(x.dtype, x.shape) for x in jax.tree.leaves(tree)]
-        assert kinds(after) == kinds(state)
+        after, _ = jax.eval_shape(trainer._step, state, data)
+        assert _kinds(after) != _kinds(state)
+        other = jax.tree.map(
+            lambda x, y: x if x.dtype == y.dtype else x.astype(y.dtype), state, after
+        )
+        trainer.save(tmp_path / "state", other)
+        assert _kinds(trainer.restore(tmp_path / "state", state)) == _kinds(after)
