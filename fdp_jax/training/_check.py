@@ -58,8 +58,8 @@ def check(
             numbers: a list or an array of one axis), flags for all records, or arrays
             with one row for each of its records.
         delta: For which costs are stated, as epsilon.
-        num_microbatches: Batches of the loader that make one step: their gradients are
-            added up, and noise is added once.
+        num_microbatches: Batches of the loader that make one step: parts of one draw,
+            whose gradients are added up before noise is added once.
         divisor: "public" if the noisy sum is divided by nothing or by a number that
             does not depend on the data; "dataset" if by one that is made of the number
             of records; "drawn" if by the number of records in the batch.
@@ -174,8 +174,8 @@ def _of_divisor(plan: Plan, divisor: str, dimension: int | None) -> Iterator[_Fi
         told = f"of {number} parameters with advantage {one - other:.3g}"
     yield (
         _CERTAIN,
-        f"a batch's sum is divided by {made[divisor]}: where that is {size} for a data "
-        f"set and {size - 1} for its neighbor, one step's noise tells which, {told}",
+        f"a batch's sum is divided by {made[divisor]}: one step's noise tells whether "
+        f"that is {size} or {size - 1}, {told}",
         None,
     )
 
