@@ -26,8 +26,7 @@ from ._plan import Plan
 
 _FORMAT, _VERSION = "fdp_jax training", 2
 _NOISE = "mechanism.noise_multiplier"
-_KEPT: Any = jax.Array | np.ndarray | np.generic | bool | int | float | complex
-"""Leaves with numbers; others, functions for instance, are the restored model's own."""
+_KEPT: Any = np.ndarray | np.generic | bool | int | float | complex
 
 
 def write(path: str | os.PathLike[str], plan: Plan, state: PyTree, key: Array) -> None:
@@ -152,8 +151,16 @@ def _leaves(state: PyTree) -> list[tuple[str, Any]]:
     return [
         (jax.tree_util.keystr(path).lstrip("."), leaf)
         for path, leaf in found
-        if isinstance(leaf, _KEPT)
+        if _has_numbers(leaf)
     ]
+
+
+def _has_numbers(leaf: Any) -> bool:
+    """Whether a leaf is written; functions and texts are the restored model's own."""
+    if not isinstance(leaf, _KEPT):
+        return isinstance(leaf, jax.Array)
+    dtype = np.asarray(leaf).dtype
+    return dtype.kind == "b" or bool(jnp.issubdtype(dtype, np.number))
 
 
 def _is_key(x: object) -> bool:
@@ -190,7 +197,7 @@ def _restored(name: str, stored: dict[str, Any], like: PyTree) -> PyTree:
     numbers = iter(_leaves(like))
 
     def put(old: Any) -> Any:
-        if not isinstance(old, _KEPT):
+        if not _has_numbers(old):
             return old
         _, array = stored[next(numbers)[0]]
         if _is_key(old):

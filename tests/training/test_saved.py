@@ -39,7 +39,8 @@ def _trainer(run: Any = RUN, records=500, clipping: Any = 1.0, **options):
 def _model(fill=0.0, rows=3):
     layers = [
         {"narrow": jnp.full(2, fill, jnp.bfloat16), "number": 3},
-        (np.full((2, 2), fill), jnp.arange(4), True),
+        (np.full((2, 2), fill), np.arange(4), True, 1j * fill, np.float32(fill)),
+        [jnp.zeros((0, 2)), np.array(["text"]), 1 << 70, jnp.int4(fill)],
     ]
     return Model(jnp.full(rows, fill, jnp.float32), layers)
 
@@ -91,6 +92,7 @@ def test_all_kinds_of_leaves_come_back_bit_by_bit(file):
             assert getattr(x, "dtype", None) == getattr(y, "dtype", None)
         for x, y in zip(_numbers(found), _numbers(wanted), strict=True):
             np.testing.assert_array_equal(x, y)
+        assert found.model.layers[1][1].flags.writeable
         assert int(found.step) == 11
         assert found.model.activation is jax.nn.relu
 
@@ -111,7 +113,7 @@ def test_a_file_says_what_is_in_it_by_public_names(file):
     }
     found, place = {}, 0
     for name, _, dtype, shape in about["arrays"]:
-        width = {"bfloat16": "V2"}.get(dtype, dtype)
+        width = {"bfloat16": "V2", "int4": "i1"}.get(dtype, dtype)
         flat = np.frombuffer(data, width, int(np.prod(shape)), place)
         found[name], place = flat.reshape(shape), place + flat.nbytes
     assert place == len(data)
