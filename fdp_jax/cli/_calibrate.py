@@ -1,12 +1,13 @@
 """`fdp-jax calibrate`: the parameter that just meets a target."""
 
 import argparse
+import textwrap
 
 from .. import calibration, reports
 from .._internal._show import short
 from ._early import TARGETS
 from ._output import Output
-from ._run import description_of, json_ready, run_of, title_of
+from ._run import description_of, json_ready, run_of
 from ._scheme import name_within
 from ._status import OK, UNREACHABLE, VACUOUS
 
@@ -48,8 +49,7 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
         }
     )
     if status != VACUOUS:
-        title = title_of(found.mechanism, description)
-        output.draw(found.mechanism, f"{title}\n{found.guarantee}")
+        output.draw(found.mechanism, textwrap.fill(found.guarantee, 120))
     return UNREACHABLE if status == VACUOUS else OK
 
 

@@ -134,10 +134,7 @@ def _points(target: Any, num_bins: int) -> list[tuple[float, float]]:
     each: Sequence[Any] = target.targets if isinstance(target, AllOf) else (target,)
     points = []
     for one in each:
-        if not isinstance(one, ApproxDP):
-            raise TypeError(
-                f"target must be ApproxDP or AllOf several, got {type(one).__name__}"
-            )
+        _checks.instance("target", one, ApproxDP, "ApproxDP or AllOf several")
         points.append((float(one.epsilon), float(one.delta)))
     # Of pure DP the bins reach to where the tail has fallen by e^-80.
     pure = any(delta == 0 for _, delta in points)
