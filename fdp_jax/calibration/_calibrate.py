@@ -122,7 +122,7 @@ def calibrate(
     inside, allowed = in_full(target, "reachable")
     if not is_traced(inside) and not bool(inside):
         raise UnreachableTarget(
-            f"target {target.describe()} is out of reach: {allowed}"
+            f"target {target.describe()} is out of reach of calibrate: {allowed}"
         )
     if isinstance(solve_for, str) and isinstance(mechanism, AbstractMechanism):
         if solve_for == "size":

@@ -51,8 +51,10 @@ def add_noise(plan: "Plan", key: Array) -> optax.GradientTransformation:
         `GradientSum` and nothing else.  Its state is not private: who has the key can
         take the noise away.
     """
+    from ._plan import Plan
+
     key = checked_key(key)
-    column = plan.correlation()
+    column = _checks.instance("plan", plan, Plan, "a Plan").correlation()
 
     def init(params: PyTree) -> NoiseState:
         before = len(column) - 1
