@@ -54,7 +54,7 @@ def weight_of(law: AbstractRepetitions, reverse: AbstractGuarantee) -> Weight:
 @functools.lru_cache(256)
 def _known_weight(structure: Any, leaves: tuple[tuple[Any, ...], ...]) -> Weight:
     """The weight of known numbers, which many questions ask for."""
-    numbers = [np.ndarray(shape, dtype, x) for dtype, shape, x in leaves]
+    numbers = [np.ndarray(shape, dtype, x)[()] for dtype, shape, x in leaves]
     law, reverse = jax.tree.unflatten(structure, numbers)
     search = _searched(law, reverse)
     return Weight(search.best, _found(law, search))
