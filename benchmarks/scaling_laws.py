@@ -58,7 +58,7 @@ def points(count: int, seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """
     draw = np.random.default_rng(seed)
     axes = EPSILONS, STEPS, PROBS
-    within = [np.exp(draw.uniform(*np.log(x[[0, -1]]), count)) for x in axes]
+    within = [np.exp(draw.uniform(np.log(x[0]), np.log(x[-1]), count)) for x in axes]
     places = [np.searchsorted(x, y) for x, y in zip(axes, within, strict=True)]
     ends = [np.stack([x[i - 1], x[i]], -1) for x, i in zip(axes, places, strict=True)]
     shares = [

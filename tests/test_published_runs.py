@@ -114,6 +114,7 @@ def test_shuffled_batches_leak_what_their_largest_sum_tells():
     is zeroed out.  The largest sum of each epoch is a test, composed on a lattice.
     """
     run = next(x for x in published_runs() if x.id == "tf-privacy-notebook")
+    assert run.epochs is not None
     batches = run.dataset_size // run.batch_size
     edges = run.noise_multiplier * np.linspace(-2, 12, 1201)
 

@@ -39,7 +39,7 @@ def run_in(document: dict[str, Any]) -> Any:
     if not isinstance(given, dict) or not given.keys() <= set(DESCRIPTION):
         raise ValueError('the file does not say which run it is about ("run")')
     numbers = given if "mechanism" in given else USUAL | given
-    if numbers.get("sampling", "poisson") not in SCHEMES:
+    if numbers.get("sampling", "poisson") not in tuple(SCHEMES):
         known = ", ".join(SCHEMES)
         raise ValueError(f"sampling must be one of {known}, got {numbers['sampling']}")
     # Infinite numbers are strings, JSON has none.

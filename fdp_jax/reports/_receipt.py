@@ -17,8 +17,8 @@ from ._report import PrivacyReport, privacy_report
 
 SCHEMA = "fdp_jax/receipt/1"
 _ALPHAS = (1e-3, 1e-2, 0.05, 0.1, 0.25, 0.5)
-_ASIDE = 1e-5
-"""What mu sets aside, as a part of delta."""
+_ASIDE = 1e5
+"""How many times less than delta mu sets aside."""
 _NOTES = {
     "trust_model": "Trust model",
     "utility_and_bias": "Utility and bias",
@@ -89,13 +89,13 @@ class Receipt:
         """A section of a model card, by the topics of NIST SP 800-226."""
         report = self.report
         intervals = {
-            f"epsilon at delta = {report.delta:g}": report.epsilon,
+            f"epsilon at delta = {report.delta}": report.epsilon,
             "epsilon, with the record against without": report.epsilon_remove,
             "epsilon, without the record against with": report.epsilon_add,
             **{f"beta at alpha = {a:g}": beta for a, beta in self.curve.items()},
         }
         rows = {name: (x.lower, x.upper) for name, x in intervals.items()}
-        rows[f"mu, but for a probability of {self.set_aside:g}"] = self.mu
+        rows[f"mu, but for a probability of {self.set_aside}"] = self.mu
         values = ", ".join(f"{k} = {v:.10g}" for k, v in report.parameters.items())
         made = ", ".join(f"{k} {v}" for k, v in report.versions.items())
         table = [
@@ -151,7 +151,7 @@ def receipt(
     Args:
         subject: A plan, or a mechanism, of which clipping and normalization are then
             not stated.
-        delta: Where epsilon is evaluated, in [0, 1]; mu sets 1e-5 times that aside.
+        delta: Where epsilon is evaluated, in [0, 1]; mu sets delta / 1e5 aside.
         unit: What a record is, such as "one image" or "all messages of one user".
         notes: What no computation tells: any of "trust_model", "utility_and_bias",
             "data_security" and "data_collection", the other topics of the guidelines.
@@ -184,7 +184,8 @@ def receipt(
     plan = subject if isinstance(subject, Plan) else None
     mechanism: Any = subject if plan is None else plan.mechanism
     report = privacy_report(mechanism, delta=delta)
-    fitted = gdp(mechanism, delta=_ASIDE * report.delta)
+    aside = report.delta / _ASIDE
+    fitted = gdp(mechanism, delta=aside)
     return Receipt(
         report=report,
         unit=unit,
@@ -193,7 +194,7 @@ def receipt(
         normalization=_UNSTATED if plan is None else _normalization(plan),
         mu=(float(fitted.mu_lower), float(fitted.mu)),
         regret=float(fitted.regret),
-        set_aside=_ASIDE * report.delta,
+        set_aside=aside,
         curve={a: Interval.of(mechanism.bounds(alpha=a)) for a in _ALPHAS},
         run=_run(mechanism),
         notes=notes,
