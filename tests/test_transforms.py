@@ -465,6 +465,13 @@ _row(
 )
 _row("Schedule", lambda a, b: kl(fdp.Schedule(fdp.Gaussian, _vector(a, b))), *PAIRS)
 _row(
+    "Shuffled",
+    lambda e: fdp.Shuffled(fdp.RandomizedResponse(e), num_records=100).epsilon(
+        delta=DELTA
+    ),
+    *NOISE,
+)
+_row(
     "Staircase", lambda e, g: kl(fdp.Staircase(e, gamma=g)), (1.25, 0.25), (0.75, 0.375)
 )
 _row("SubordinatedGaussian", lambda a, b: kl(fdp.SubordinatedGaussian(a, b)), *PAIRS)

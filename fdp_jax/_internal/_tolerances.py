@@ -283,8 +283,9 @@ SIGN_TAIL = _entered(
     "SIGN_TAIL",
     1e-10,
     Kind.MEASURED,
-    "Relative error of the tail and of the excess of the mean of at most 1e12 signs, by "
-    "a Gauss rule with 20 nodes.",
+    "Relative error of the tail of the mean of at most 1e12 signs, and within 8 "
+    "deviations of its excess, which is too large beyond: by a Gauss rule with 20 "
+    "nodes.",
 )
 
 # ----------------------------------------------------------------- trade-off functions

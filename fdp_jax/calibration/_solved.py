@@ -196,7 +196,9 @@ def loss_of(
     mechanism: AbstractMechanism, method: Method, repeated: bool = False
 ) -> ComposedLoss:
     """The privacy loss of both directions together, to be handled by a given engine."""
-    return dataclasses.replace(mechanism.alone().loss(), method=method, repeated=repeated)
+    return dataclasses.replace(
+        mechanism.alone().loss(), method=method, repeated=repeated
+    )
 
 
 @dataclasses.dataclass(frozen=True)

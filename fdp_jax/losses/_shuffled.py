@@ -241,7 +241,7 @@ class ShuffledLoss(AtomicLoss):
     ) -> "ShuffledLoss":
         """Of n reports with a pure epsilon, each of which may be a clone."""
         coins = Coins.of(num_records, clone_prob, _FEW_NODES)
-        places = stop_gradient(_places(num_records * clone_prob))
+        places = _places(num_records * clone_prob)
         masses = _spread(coins, places)
         lost = _lost(epsilon0)
         x = (1 - lost) * places

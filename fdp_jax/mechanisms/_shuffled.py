@@ -10,8 +10,8 @@ from .._internal import _checks
 from .._internal._concrete import is_traced
 from .._internal._precision import in_float64
 from .._internal._record import described
-from ..losses import AbstractLoss, ComposedLoss, ShuffledLoss, ShuffledOnce
-from ._base import AbstractMechanism, require_mechanism
+from ..losses import ComposedLoss, ShuffledLoss, ShuffledOnce
+from ._base import AbstractMechanism, one_release, require_mechanism
 from ._black_box import ApproxDP, PerfectPrivacy, PureDP
 from ._discrete import KaryRandomizedResponse, RandomizedResponse
 from ._fields import Search, as_float, parameter
@@ -109,13 +109,7 @@ class Shuffled(AbstractMechanism):
         return PerfectPrivacy(relation=REPLACE_ONE)
 
     def loss(self) -> ComposedLoss:
-        return self._released(ShuffledLoss.of(*self._numbers()))
-
-    def _released(self, term: AbstractLoss) -> ComposedLoss:
-        epsilon, _, _ = self._numbers()
-        # Reports that say nothing have no losses to compose.
-        count = jnp.where(epsilon > 0, 1.0, 0.0)
-        return ComposedLoss((term,), (count,), single=True)
+        return one_release(ShuffledLoss.of(*self._numbers()))
 
     def _numbers(self) -> tuple[Array, Array, Array]:
         """The pure epsilon, the number of records, and the probability of a clone."""
@@ -129,7 +123,7 @@ class _Once(Shuffled):
     """A single round, both of whose directions are asked about together."""
 
     def loss(self) -> ComposedLoss:
-        return self._released(ShuffledOnce(*self._numbers()))
+        return one_release(ShuffledOnce(*self._numbers()))
 
 
 def _pure_epsilon(randomizer: AbstractMechanism) -> Float[Array, ""]:

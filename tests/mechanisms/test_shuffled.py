@@ -1,0 +1,282 @@
+"""Shuffled reports: exact laws of small data sets, published values, and the pair."""
+
+import collections
+import itertools
+import math
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy import stats
+
+import fdp_jax as fdp
+
+
+def _pure(epsilon):
+    return fdp.PureDP(epsilon, relation="replace_one")
+
+
+def _deltas(mechanism, epsilons):
+    """Plain calls, whose programs all randomizers share."""
+    more = np.resize(np.asarray(epsilons, float), 6)
+    found = mechanism.bounds(epsilon=more).upper
+    return np.asarray(found, float)[: len(epsilons)]
+
+
+# ------------------------------------------------------------ all data sets, exactly
+
+
+def _histograms(rows):
+    """The law of the multiset of reports, one law each."""
+    law = {(): 1.0}
+    for row in rows:
+        found = collections.defaultdict(float)
+        for reports, prob in law.items():
+            for report, chance in enumerate(row):
+                found[tuple(sorted((*reports, report)))] += prob * chance
+        law = found
+    return law
+
+
+def _hockey_stick(p, q, epsilon):
+    return sum(
+        max(p.get(x, 0.0) - math.exp(epsilon) * q.get(x, 0.0), 0.0) for x in {*p, *q}
+    )
+
+
+def _worst(table, num_records, epsilons):
+    """The largest delta of any two neighboring data sets of an alphabet."""
+    inputs = range(len(table))
+    found = np.zeros(len(epsilons))
+    for rest in itertools.combinations_with_replacement(inputs, num_records - 1):
+        laws = [_histograms([table[x], *(table[y] for y in rest)]) for x in inputs]
+        for p, q in itertools.permutations(laws, 2):
+            each = [_hockey_stick(p, q, epsilon) for epsilon in epsilons]
+            found = np.maximum(found, each)
+    return found
+
+
+def _response(epsilon, k):
+    table = np.full((k, k), 1.0) + np.expm1(epsilon) * np.eye(k)
+    return table / table.sum(axis=1, keepdims=True)
+
+
+@pytest.mark.parametrize("k, num_records", [(2, 1), (2, 4), (2, 7), (3, 4), (4, 3)])
+@pytest.mark.parametrize("epsilon", [0.4, 1.0, 2.5])
+def test_no_data_set_of_responses_leaks_more(k, num_records, epsilon):
+    epsilons = epsilon * np.asarray([0.0, 0.1, 0.3, 0.6, 0.9, 0.999])
+    truth = _worst(_response(epsilon, k), num_records, epsilons)
+    randomizer = fdp.RandomizedResponse(epsilon)
+    if k > 2:
+        randomizer = fdp.KaryRandomizedResponse(epsilon, num_categories=k)
+    found = _deltas(fdp.Shuffled(randomizer, num_records=num_records), epsilons)
+    assert np.all(truth <= found)
+    if k == 2:
+        # At the largest losses some data set attains it.
+        assert truth[-1] == pytest.approx(found[-1], rel=1e-5)
+
+
+def test_no_data_set_of_other_randomizers_leaks_more():
+    rng, num_records = np.random.default_rng(5), 4
+    gaps = []
+    for _ in range(8):
+        # Rows of a pure epsilon of 1: extreme ones, and some between.
+        table = np.where(rng.random((3, 4)) < 0.5, 1.0, math.e)
+        table = table / table.sum(axis=1, keepdims=True)
+        losses = np.log(table[:, None] / table[None])
+        epsilon = float(np.max(losses))
+        if epsilon < 0.1:
+            continue
+        epsilons = epsilon * np.asarray([0.0, 0.3, 0.6, 0.9])
+        truth = _worst(table, num_records, epsilons)
+        mechanism = fdp.Shuffled(_pure(epsilon), num_records=num_records)
+        gaps.append(_deltas(mechanism, epsilons) - truth)
+    assert len(gaps) > 4 and np.min(gaps) >= 0
+
+
+# ------------------------------------------------------------------ published values
+
+
+@pytest.mark.parametrize(
+    "randomizer, num_records, epsilon",
+    [
+        (_pure(4.0), 10**5, 0.16976975),
+        (_pure(1.0), 10**4, 0.05300532),
+        (fdp.RandomizedResponse(1.0), 10**4, 0.04320616),
+        (fdp.RandomizedResponse(4.0), 10**5, 0.11815307),
+        (fdp.KaryRandomizedResponse(4.0, num_categories=9), 10**5, 0.11815307),
+        (fdp.Laplace(0.25, relation="replace_one"), 10**5, 0.16976975),
+    ],
+)
+def test_epsilons_of_other_implementations(randomizer, num_records, epsilon):
+    found = fdp.Shuffled(randomizer, num_records=num_records).bounds(delta=1e-6)
+    assert float(found.upper) == pytest.approx(epsilon, rel=2e-7)
+    assert float(found.lower) <= 0
+
+
+@pytest.mark.parametrize(
+    "epsilon, num_records", [(0.5, 10**4), (2.0, 10**6), (4.0, 1e8)]
+)
+def test_below_the_closed_bound(epsilon, num_records):
+    # Theorem 3.1 of arXiv:2012.12803, in its closed form.
+    odds, log = math.exp(epsilon), math.log(4e6)
+    inner = 8 * math.sqrt(odds * log / num_records) + 8 * odds / num_records
+    bound = math.log1p(math.expm1(epsilon) / (odds + 1) * inner)
+    assert epsilon <= math.log(num_records / (16 * log))
+    found = fdp.Shuffled(_pure(epsilon), num_records=num_records)
+    assert 0 < float(found.epsilon(delta=1e-6)) < bound
+
+
+# -------------------------------------------------------------------------- the pair
+
+
+def _pair(num_records, epsilon, prob):
+    """Losses and masses with the record, of all outcomes of the coins."""
+    tau, losses, masses = math.tanh(epsilon / 2), [], []
+    for size in range(1, num_records + 1):
+        a = np.arange(size + 1)
+        x = 2 * a / size - 1
+        weight = stats.binom.pmf(size - 1, num_records - 1, prob)
+        losses.append(np.log1p(tau * x) - np.log1p(-tau * x))
+        masses.append(weight * stats.binom.pmf(a, size, 0.5) * (1 + tau * x))
+    return np.concatenate(losses), np.concatenate(masses)
+
+
+def test_all_queries_of_a_single_round():
+    epsilon, n = 1.0, 300
+    losses, masses = _pair(n, epsilon, math.exp(-epsilon))
+    mechanism = fdp.Shuffled(_pure(epsilon), num_records=n)
+    epsilons = np.asarray([0.0, 0.05, 0.2, 0.5, 0.9])
+    excess = -np.expm1(np.minimum(epsilons[:, None] - losses, 0))
+    truth = excess @ masses
+    found = _deltas(mechanism, epsilons)
+    assert np.all(found >= truth * (1 - 1e-6))
+    assert found == pytest.approx(truth, rel=1e-6)
+    # Error rates: the best test rejects the largest losses.
+    order = np.argsort(-losses)
+    alpha = np.cumsum(masses[order] * np.exp(-losses[order]))
+    beta = 1 - np.cumsum(masses[order])
+    for level in (0.01, 0.3):
+        expected = np.interp(level, alpha, beta)
+        assert float(mechanism.beta(alpha=level)) == pytest.approx(expected, rel=1e-5)
+    assert float(mechanism.epsilon(delta=0.0)) == pytest.approx(epsilon)
+    # Each direction by itself is known by the list, which dominates.
+    listed = _deltas(mechanism.remove, epsilons)
+    assert np.all(listed >= truth * (1 - 1e-6))
+    assert listed == pytest.approx(truth, rel=2e-2)
+
+
+def test_rounds_compose():
+    epsilon, n, rounds = 1.0, 300, 4
+    losses, masses = _pair(n, epsilon, 2 / (1 + math.exp(epsilon)))
+    mechanism = fdp.Shuffled(fdp.RandomizedResponse(epsilon), num_records=n)
+    epsilons = np.asarray([0.1, 0.4, 0.8])
+    step, ends = 2e-5, []
+    for rounded in (np.floor, np.ceil):
+        places = rounded(losses / step).astype(int)
+        law = np.bincount(places - places.min(), masses)
+        size = 1 << (rounds * law.size).bit_length()
+        total = np.fft.irfft(np.fft.rfft(law, size) ** rounds, size)
+        sums = (np.arange(size) + rounds * places.min()) * step
+        excess = -np.expm1(np.minimum(epsilons[:, None] - sums, 0))
+        ends.append(excess @ total)
+    found = _deltas(mechanism.repeat(rounds), epsilons)
+    assert np.all(ends[0] <= found * (1 + 1e-6))
+    assert np.all(found <= ends[1] * (1 + 5e-3))
+
+
+def test_one_record_has_no_cover():
+    epsilons = np.asarray([0.0, 0.3, 0.9])
+    alone = fdp.Shuffled(_pure(1.0), num_records=1)
+    assert _deltas(alone, epsilons) == pytest.approx(_deltas(_pure(1.0), epsilons))
+    # Nor is there any if reports all but tell what they are of.
+    epsilon, n = 40.0, 1000
+    found = _deltas(fdp.Shuffled(_pure(epsilon), num_records=n), epsilons)[0]
+    assert found == pytest.approx(1.0, abs=1e-7)
+
+
+def test_more_records_and_smaller_epsilons_leak_less():
+    numbers = jnp.asarray([1.0, 10.0, 1e3, 3e4, 1e5, 1e8, 1e12])
+    ask = jax.jit(
+        jax.vmap(
+            lambda e, n: fdp.Shuffled(_pure(e), num_records=n).epsilon(delta=1e-6),
+        )
+    )
+    found = np.asarray(ask(jnp.full(7, 2.0), numbers))
+    assert np.all(np.diff(found) < 0)
+    found = np.asarray(ask(jnp.linspace(0.5, 3.5, 7), jnp.full(7, 1e5)))
+    assert np.all(np.diff(found) > 0)
+
+
+# ---------------------------------------------------------- derivatives, calibration
+
+
+def test_derivative_in_the_randomizer():
+    def ask(epsilon, rounds):
+        mechanism = fdp.Shuffled(_pure(epsilon), num_records=1e5)
+        mechanism = mechanism if rounds == 1 else mechanism.repeat(rounds)
+        return mechanism.bounds(delta=1e-6).estimate
+
+    with jax.enable_x64(True):
+        for rounds in (1, 10):
+            slope = float(jax.grad(ask)(4.0, rounds))
+            ends = [float(ask(4.0 + h, rounds)) for h in (-0.02, 0.02)]
+            assert slope == pytest.approx((ends[1] - ends[0]) / 0.04, rel=2e-3)
+
+
+def test_calibrations():
+    target = fdp.targets.ApproxDP(epsilon=0.1, delta=1e-6)
+    fewest = fdp.calibrate(fdp.Shuffled(_pure(1.0)), target, solve_for="num_records")
+    assert float(fewest.value) == round(float(fewest.value))
+    for n, meets in ((float(fewest.value), True), (float(fewest.value) - 2, False)):
+        reached = fdp.Shuffled(_pure(1.0), num_records=n).epsilon(delta=1e-6)
+        assert (float(reached) <= 0.1) == meets
+    most = fdp.calibrate(
+        fdp.Shuffled(_pure(1.0), num_records=10**4),
+        target,
+        solve_for="randomizer.epsilon0",
+    )
+    reached = most.mechanism.epsilon(delta=1e-6)
+    assert float(reached) == pytest.approx(0.1, rel=1e-6)
+
+
+# ------------------------------------------------------------------------- bad input
+
+
+@pytest.mark.parametrize(
+    "randomizer, num_records, error, message",
+    [
+        (fdp.PureDP(1.0), 10, ValueError, "replacing its record.*ADD_OR_REMOVE_ONE"),
+        (
+            fdp.KaryRandomizedResponse(1.0, num_categories=3, relation="zero_out"),
+            10,
+            ValueError,
+            "replacing its record.*ZERO_OUT",
+        ),
+        (
+            fdp.ApproxDP(epsilon=1.0, delta=1e-9, relation="replace_one"),
+            10,
+            TypeError,
+            "pure epsilon.*ApproxDP",
+        ),
+        (
+            fdp.Gaussian(1.0, relation="replace_one"),
+            10,
+            TypeError,
+            "pure epsilon.*Gaussian",
+        ),
+        (1.0, 10, TypeError, "randomizer must be a mechanism"),
+        (_pure(1.0), 0, ValueError, r"num_records must be .*\[1, 1e12\], got 0"),
+        (_pure(1.0), 2.5, ValueError, r"num_records must be .*got 2.5"),
+        (
+            _pure(1.0),
+            1e13,
+            ValueError,
+            r"num_records must be .*got 1e\+?13|10000000000",
+        ),
+    ],
+)
+def test_refusals(randomizer, num_records, error, message):
+    with pytest.raises(error, match=message):
+        fdp.Shuffled(randomizer, num_records=num_records)
