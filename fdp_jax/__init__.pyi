@@ -70,6 +70,7 @@ from .mechanisms import (
     GeneralizedGaussian as GeneralizedGaussian,
     KaryRandomizedResponse as KaryRandomizedResponse,
     Laplace as Laplace,
+    LastIterate as LastIterate,
     Logistic as Logistic,
     MatrixMechanism as MatrixMechanism,
     MixtureOfGaussians as MixtureOfGaussians,

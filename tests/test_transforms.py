@@ -347,6 +347,12 @@ _row(
     *NOISE,
 )
 _row("Laplace", lambda s: kl(fdp.Laplace(s)), *NOISE)
+_row(
+    "LastIterate",
+    lambda s, c: kl(fdp.LastIterate(s, contraction=c, num_steps=7)),
+    (1.25, 0.875),
+    (0.75, 0.25),
+)
 _row("LevyTriplet", lambda v, j, r: kl(_triplet(v, j, r)), *TRIPLET)
 _row("Logistic", lambda s: kl(fdp.Logistic(s)), *NOISE)
 _row(

@@ -62,6 +62,7 @@ from ._joint import (
     require_alone as require_alone,
     require_joint as require_joint,
 )
+from ._last_iterate import LastIterate as LastIterate
 from ._levy_triplet import LevyTriplet as LevyTriplet
 from ._matrix import MatrixMechanism as MatrixMechanism
 from ._noisy_choice import (
