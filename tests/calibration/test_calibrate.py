@@ -252,7 +252,9 @@ def test_vmap_agrees_with_a_loop():
     ],
 )
 def test_unreachable_target_is_refused_with_its_range(target, message):
-    with pytest.raises(fdp.UnreachableTarget, match=f"out of reach of calibrate: .*{message}"):
+    with pytest.raises(
+        fdp.UnreachableTarget, match=f"out of reach of calibrate: .*{message}"
+    ):
         fdp.calibrate(_open("noise_multiplier"), target, solve_for="noise_multiplier")
 
 

@@ -62,7 +62,7 @@ def _response(epsilon, k):
     return table / table.sum(axis=1, keepdims=True)
 
 
-@pytest.mark.parametrize("k, num_records", [(2, 1), (2, 4), (2, 7), (3, 4), (4, 3)])
+@pytest.mark.parametrize(("k", "num_records"), [(2, 1), (2, 4), (2, 7), (3, 4), (4, 3)])
 @pytest.mark.parametrize("epsilon", [0.4, 1.0, 2.5])
 def test_no_data_set_of_responses_leaks_more(k, num_records, epsilon):
     epsilons = epsilon * np.asarray([0.0, 0.1, 0.3, 0.6, 0.9, 0.999])
@@ -92,14 +92,15 @@ def test_no_data_set_of_other_randomizers_leaks_more():
         truth = _worst(table, num_records, epsilons)
         mechanism = fdp.Shuffled(_pure(epsilon), num_records=num_records)
         gaps.append(_deltas(mechanism, epsilons) - truth)
-    assert len(gaps) > 4 and np.min(gaps) >= 0
+    assert len(gaps) > 4
+    assert np.min(gaps) >= 0
 
 
 # ------------------------------------------------------------------ published values
 
 
 @pytest.mark.parametrize(
-    "randomizer, num_records, epsilon",
+    ("randomizer", "num_records", "epsilon"),
     [
         (_pure(4.0), 10**5, 0.16976975),
         (_pure(1.0), 10**4, 0.05300532),
@@ -116,7 +117,7 @@ def test_epsilons_of_other_implementations(randomizer, num_records, epsilon):
 
 
 @pytest.mark.parametrize(
-    "epsilon, num_records", [(0.5, 10**4), (2.0, 10**6), (4.0, 1e8)]
+    ("epsilon", "num_records"), [(0.5, 10**4), (2.0, 10**6), (4.0, 1e8)]
 )
 def test_below_the_closed_bound(epsilon, num_records):
     # Theorem 3.1 of arXiv:2012.12803, in its closed form.
@@ -245,7 +246,7 @@ def test_calibrations():
 
 
 @pytest.mark.parametrize(
-    "randomizer, num_records, error, message",
+    ("randomizer", "num_records", "error", "message"),
     [
         (fdp.PureDP(1.0), 10, ValueError, "replacing its record.*ADD_OR_REMOVE_ONE"),
         (
