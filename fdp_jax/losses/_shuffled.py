@@ -55,7 +55,7 @@ class Coins(eqx.Module):
     def of(
         cls, num_records: Float[Array, ""], prob: Float[Array, ""], nodes: int
     ) -> "Coins":
-        """Of n - 1 reports that are clones with a probability, and the own one."""
+        """The coins of n - 1 reports that may be clones, and of the own one."""
         others = num_records - 1
         # The number of those that are no clones, whose probability is rounded up.
         rest = jnp.minimum(1 - prob + 4e-16, 1.0)
@@ -90,7 +90,7 @@ def _sizes(others: Array, prob: Array, nodes: int) -> Array:
 
 
 class Means(eqx.Module):
-    """What is known of the mean X of M signs where it exceeds a place x >= 0."""
+    """The mean X of M signs where it exceeds a place x >= 0."""
 
     log_least: Float[Array, "..."]
     """Log P(X = the least value above x)."""
@@ -107,7 +107,7 @@ class Means(eqx.Module):
 
     @classmethod
     def of(cls, size: Array, below: Array) -> "Means":
-        """Of `size` signs, at places x = 1 - below."""
+        """The mean of `size` signs, at places x = 1 - below."""
         fixed = stop_gradient(below)
         negatives = jnp.ceil(0.5 * size * fixed) - 1
         some = negatives >= 0
@@ -239,7 +239,7 @@ class ShuffledLoss(AtomicLoss):
         num_records: Float[Array, ""],
         clone_prob: Float[Array, ""],
     ) -> "ShuffledLoss":
-        """Of n reports with a pure epsilon, each of which may be a clone."""
+        """The losses of n reports with a pure epsilon, each of which may be a clone."""
         coins = Coins.of(num_records, clone_prob, _FEW_NODES)
         places = _places(num_records * clone_prob)
         masses = _spread(coins, places)

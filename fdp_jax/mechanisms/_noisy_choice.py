@@ -152,7 +152,7 @@ class AboveThreshold(AbstractTwoPoint):
                 raise_not_set(self, name)
 
     def _moved(self) -> tuple[Any, Any]:
-        """What all answers "above" cost for a noise of 1, and the ratio."""
+        """The cost of all answers "above" for a noise of 1, and the ratio."""
         cost = as_number(self.num_above) * (1 if self.monotonic else 2)
         ratio = cost ** (1 / 3) if self.query_ratio is None else self.query_ratio
         return cost, ratio

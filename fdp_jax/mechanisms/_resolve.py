@@ -129,7 +129,7 @@ class Resolved:
         judged: Callable[[_Answer], Bounds],
         combine: Callable[[_Answer, _Answer], _Answer],
     ) -> _Answer:
-        """What is common to the answers of one engine after the other."""
+        """The common part of the answers of one engine after the other."""
         answers: list[_Answer] = []
         for subject in self._ladder(lambda: judged(answers[-1])):
             found = ask(subject)

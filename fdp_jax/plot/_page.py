@@ -129,7 +129,7 @@ def _is_shown(value: Any) -> bool:
 
 
 def _axis(columns: dict[str, np.ndarray], name: str) -> dict[str, Any]:
-    """How a column is drawn: numbers on a scale, anything else by its names."""
+    """The axis of a column: numbers on a scale, anything else by its names."""
     import altair as alt
 
     values = columns[name]

@@ -262,7 +262,7 @@ def _odds(log_chance: float) -> str:
 
 
 def _cost(plan: Plan, other: AbstractSampling | None, delta: float) -> str:
-    """What a run leaks by another scheme, beside what is accounted."""
+    """The leak of a run by another scheme, beside what is accounted."""
     if other is None:
         return ""
     relation = plan.mechanism.relation

@@ -47,7 +47,7 @@ class AbstractClipping(Record):
     def factors(
         self, lengths: Float[Array, " leaves"], norm: Array
     ) -> tuple[Float[Array, "..."], Array]:
-        """What one record's gradient is multiplied by, and whether by 1.
+        """The factor of one record's gradient, and whether it is 1.
 
         Args:
             lengths: Euclidean lengths of the arrays that the gradient consists of, or
@@ -59,7 +59,7 @@ class AbstractClipping(Record):
         """
 
     def sensitivity(self, norm: Any, leaves: int) -> Any:
-        """How far one record moves the sum, in the Euclidean norm.
+        """The distance that one record moves the sum, in the Euclidean norm.
 
         Args:
             norm: The present norm.
@@ -69,7 +69,7 @@ class AbstractClipping(Record):
         return norm
 
     def noise_factor(self, noise_multiplier: Any) -> Any:
-        """What the gradients' noise is multiplied by, to pay for what else is told.
+        """The factor of the gradients' noise that pays for what else is told.
 
         What else a step tells of its records must have noise of its own, independent
         in every step.

@@ -19,7 +19,7 @@ from ._trainer import Trainer, TrainingState
 
 
 class Trained(Record):
-    """What a training gave."""
+    """The results of a training."""
 
     model: PyTree
     mechanism: AbstractMechanism
@@ -108,7 +108,7 @@ def fit(
 
 
 def _last_step(plan: Plan, until: AbstractTarget | None) -> int:
-    """How many steps are taken: known before the first one."""
+    """The number of steps that are taken, known before the first one."""
     if until is None:
         return plan.num_steps
     if not isinstance(until, AbstractTarget):

@@ -56,7 +56,7 @@ class GradientSum(Record):
 
     @classmethod
     def zero(cls, like: PyTree, clipping: AbstractClipping, norm: Any) -> "GradientSum":
-        """That of no records.
+        """The sum of no records.
 
         Args:
             like: What gradients look like: arrays.
@@ -101,7 +101,7 @@ class GradientSum(Record):
         return self.map(lambda x, dtype: x.value(dtype) * self.unit.astype(dtype))
 
     def map(self, function: Callable[..., Any], *others: PyTree) -> PyTree:
-        """What becomes of the parts, each with its dtype.
+        """The parts after a function of each of them and its dtype.
 
         Args:
             function: Of a part and a dtype, and what stands there in the others.

@@ -163,7 +163,7 @@ class Plan(Record):
 
     @property
     def num_steps(self) -> int:
-        """How many steps there are.
+        """The number of steps.
 
         Raises:
             ValueError: If they are not a whole number.
@@ -175,7 +175,7 @@ class Plan(Record):
 
     @property
     def sampling(self) -> AbstractSampling:
-        """How batches are drawn."""
+        """The scheme by which batches are drawn."""
         mechanism = self.mechanism
         if mechanism.sampling is not None:
             return mechanism.sampling
@@ -227,7 +227,7 @@ class Plan(Record):
         return found.sensitivity * factor
 
     def _noise_factor(self) -> Any:
-        """What the noise is multiplied by for the sake of what else the clipping tells.
+        """The factor of the noise that pays for what else the clipping tells.
 
         Given all steps before, that of a step is over the first entry of C.
 
@@ -309,7 +309,7 @@ class Plan(Record):
 
 
 class Progress(Record):
-    """What a plan has spent after some steps: bounds on the private side, looked up."""
+    """The budget spent after some steps of a plan: bounds on the private side."""
 
     steps: Array
     """Numbers of steps, increasing."""

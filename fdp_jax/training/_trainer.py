@@ -49,12 +49,12 @@ class TrainingState(Record):
 
     @property
     def step(self) -> Array:
-        """How many steps were taken."""
+        """The number of steps that were taken."""
         return self.noise.step
 
 
 class Diagnostics(Record):
-    """What a step saw.  The guarantee covers the norm alone; all else is not private.
+    """The quantities a step saw, of which the guarantee covers the norm alone.
 
     Nor is how long a step takes, which tells how large the batch was.
     """
@@ -208,7 +208,7 @@ class Trainer:
         shares: int = 1,
         share: Any = None,
     ) -> tuple[GradientSum, PyTree]:
-        """Of the records here: all, or one device's share of them."""
+        """The sums of the records here: all, or one device's share of them."""
         here = self.plan.num_records // shares
         if share is not None:
             key = jax.random.fold_in(key, share)

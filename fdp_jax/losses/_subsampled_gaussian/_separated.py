@@ -76,7 +76,7 @@ def separated(
 
 
 def _gap(s: Array, q: Array) -> Array:
-    """What no standard normal variable exceeds, but for the probability T."""
+    """The bound of all standard normal variables, but for the probability T."""
     return 1 / (2 * s) - s * (_APART + jnp.abs(jnp.log(q) - log1p(-q)))
 
 
