@@ -92,7 +92,7 @@ def _end(k: Array, rest: Array, p: Array) -> Array:
     return jnp.exp(fori_loop(0, 30, halve, start)[1])
 
 
-def log_binomial_mass(k: Array, n: Array, p: Array) -> Array:
+def log_binomial_mass(k: Array, n: Array, p: Array | float) -> Array:
     """Log P(Bin(n, p) = k) for 0 < p < 1, by Loader's formula."""
     rest, q = n - k, 1 - p
     inside = (k > 0) & (rest > 0)

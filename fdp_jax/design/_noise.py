@@ -11,7 +11,7 @@ the tail is that of p_(i + k) = e^-eps p_i.
 """
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import scipy  # its parts load when they are used
@@ -135,7 +135,8 @@ def _points(target: Any, num_bins: int) -> list[tuple[float, float]]:
     points = []
     for one in each:
         _checks.instance("target", one, ApproxDP, "ApproxDP or AllOf several")
-        points.append((float(one.epsilon), float(one.delta)))
+        point = cast(ApproxDP, one)
+        points.append((float(point.epsilon), float(point.delta)))
     # Of pure DP the bins reach to where the tail has fallen by e^-80.
     pure = any(delta == 0 for _, delta in points)
     least = _TAIL * num_bins / _MOST_BINS if pure else 0.0

@@ -2,7 +2,7 @@
 
 import dataclasses
 import functools
-from typing import Any
+from typing import Any, cast
 
 from .._internal._calls import explained
 from ..calibration import AbstractTarget, calibrate, targets
@@ -119,7 +119,7 @@ def calibrate_plan(config: Any, target: AbstractTarget | None = None) -> Any:
     run = from_execution_plan(change(noise_multiplier=1.0))
     found = calibrate(run, target, solve_for="noise_multiplier")
     # In their units: they divide by C where this package may divide by 2 C.
-    event = to_dp_event(found.mechanism)
+    event = to_dp_event(cast(AbstractMechanism, found.mechanism))
     while hasattr(event, "event"):
         event = event.event
     return change(noise_multiplier=event.noise_multiplier)

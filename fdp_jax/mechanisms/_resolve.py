@@ -315,16 +315,16 @@ def _with_closed_form(composed: ComposedLoss) -> ComposedLoss:
     if composed.method.name not in _LISTING_METHODS:
         return composed
     if kinds == {SubsampledGaussianLoss} and len(composed.terms) == 1:
-        return _separated(composed)
+        return _separated(composed, *composed.terms)
     return _listed(composed) if kinds <= set(_JUMPS) else composed
 
 
-def _separated(composed: ComposedLoss) -> ComposedLoss:
+def _separated(composed: ComposedLoss, term: Any) -> ComposedLoss:
     """The loss of steps with so little noise that they tell who took part."""
     if not evaluates_at_once():
         return composed
     with jax.enable_x64(True):
-        some, found = separated(composed.terms[0], composed.counts[0])
+        some, found = separated(term, composed.counts[0])
         separate = not holds_anywhere(~some)
     return dataclasses.replace(composed, terms=(found,)) if separate else composed
 

@@ -52,7 +52,7 @@ class Problem:
                 return
             names = tuple(name for name in names if name not in some)
         if names:
-            right = suggestion(names[0], used)
+            right = suggestion(names[0], used or ())
             raise ValueError(
                 f"no question or mechanism has a use for the columns {list(names)}"
                 + (f": did you mean {right}?" if right else "")

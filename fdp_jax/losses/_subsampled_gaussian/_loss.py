@@ -19,6 +19,7 @@ from ..._internal._tolerances import DEAD_SQUARE, NODE_WEIGHT, STEP_ENVELOPE
 from .._amplification import SubsampledForm, inner_loss, log_ratio
 from .._analytic import FREQUENCY_BLOCK, AnalyticLoss, CharacteristicBlock
 from .._base import outward
+from .._closed_form import AbstractClosedForm
 from .._gaussian import GaussianForm, normal_cells
 from .._normal_mixtures import NormalMixtures
 from . import _moments
@@ -222,7 +223,7 @@ class SubsampledGaussianLoss(Integrand, AnalyticLoss):
         return kinds == 1 and single
 
     @classmethod
-    def closed_form(cls, terms, counts, sign):
+    def closed_form(cls, terms, counts, sign) -> AbstractClosedForm:
         (term,) = terms
         base = GaussianForm(1 / term.noise_multiplier)
         return SubsampledForm(base, term.sampling_prob, sign)
