@@ -487,6 +487,10 @@ ANSWERS = {
     "calibrate --mechanism Laplace --epsilon 1 --delta 1e-6": (
         *("noise_multiplier =", 1 / (1 - 2 * math.log1p(-1e-6))),
     ),
+    # Of randomized response (1 - d) e^x = d + e^epsilon.
+    "calibrate --mechanism PureDP(9) --epsilon 1 --delta 1e-6 --solve-for epsilon0": (
+        *("epsilon0 =", math.log((1e-6 + math.e) / (1 - 1e-6))),
+    ),
 }
 
 
@@ -498,7 +502,7 @@ def test_any_mechanism(asked, tmp_path, capsys):
     printed = capsys.readouterr().out
     assert printed.startswith(words)
     found = float(printed.split()[2])
-    below = words.endswith(">=")
+    below = words.endswith(">=") or words == "epsilon0 ="
     assert (found <= truth) if below else (found >= truth)
     assert found == pytest.approx(truth, rel=1e-8)
     # The file says which mechanism it is about, as `verify` reads it.
@@ -545,7 +549,9 @@ def test_what_is_printed_is_read():
     run = {"noise_multiplier": 0.1 + 0.2, "num_steps": 3, "relation": "replace_one"}
     alone = fdp.Gaussian(1 / 3, relation="replace_one")
     mechanism = fdp.compose(fdp.DPSGD(sampling=scheme, **run), alone)
-    for one in (mechanism, mechanism.repeat(2), alone.group(2)):
+    fields = fdp.KaryRandomizedResponse(1 / 3, num_categories=3)
+    pure = fdp.ApproxDP(epsilon=0.1, delta=1e-7, relation="zero_out")
+    for one in (mechanism, mechanism.repeat(2), alone.group(2), fields, pure):
         again = mechanism_in(repr(one))
         assert repr(again) == repr(one)
         assert again.relation is one.relation

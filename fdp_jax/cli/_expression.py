@@ -85,8 +85,13 @@ def _value(node: ast.expr, relation: Any = None) -> Any:
     if stated is not None:
         kind = mechanisms.NeighboringRelation
         relation = _checks.member("relation", kind, _value(stated))
-    named = {name: _value(word, relation) for name, word in words.items()}
-    if relation is not None and "relation" in inspect.signature(function).parameters:
+    known = inspect.signature(function).parameters
+    # Where a query has the name of an argument, the field is printed with a 0.
+    named = {
+        name if name in known else name.removesuffix("0"): _value(word, relation)
+        for name, word in words.items()
+    }
+    if relation is not None and "relation" in known:
         named["relation"] = relation
     found = function(*(_value(entry, relation) for entry in node.args), **named)
     if stated is not None and getattr(found, "relation", None) is not relation:

@@ -25,8 +25,9 @@ def run_of(arguments: argparse.Namespace, unknown: str | None = None) -> Any:
     elif scheme is not None:
         given |= dict.fromkeys(NUMBERS) | {"sampling": scheme_of(arguments, unknown)}
     given = {name: value for name, value in given.items() if value is not None}
-    if unknown in inspect.signature(kind).parameters:
-        given.setdefault(str(unknown), None)
+    sought = inspect.signature(kind).parameters.get(unknown or "")
+    if sought is not None and sought.default is sought.empty:
+        given.setdefault(sought.name, 1.0)  # any value will do
     return kind(**given)
 
 
