@@ -573,6 +573,10 @@ def test_what_is_printed_is_read():
         ("SelectBest(FixedSize(relation=ZERO_OUT))", "nothing to FixedSize"),
         ("Laplace.__init__(2)", "name of one, got '__init__'"),
         ("().__class__", "a call such as"),
+        ("Poisson(0.1).repeat(2)", "has no attribute 'repeat'"),
+        ("Laplace(2)(3)", "callable"),
+        ("Laplace([2, 'a'])", "noise_multiplier"),
+        ("(" * 300, "a call such as"),
     ],
 )
 def test_other_texts_are_no_mechanisms(text, words, capsys):

@@ -25,6 +25,8 @@ def mechanism_in(text: Any) -> Any:
         found = _value(ast.parse(str(text).strip(), mode="eval").body)
     except (SyntaxError, ZeroDivisionError):
         found = None
+    except AttributeError as error:
+        raise ValueError(str(error)) from error
     kind = found if isinstance(found, type) else type(found)
     if not issubclass(kind, AbstractGuarantee):
         raise ValueError(

@@ -682,6 +682,31 @@ def test_a_map_that_cannot_be_drawn_is_refused_before_the_sweep(
 
 
 @pytest.mark.parametrize(
+    ("mechanism", "first", "target", "words"),
+    [
+        ("Laplac", 1, "ApproxDP", "got 'Laplac': did you mean Laplace?"),
+        ("Laplace(-2)", 1, "ApproxDP", "positive number, got -2"),
+        ("Laplace", -1, "ApproxDP", "positive numbers with spacing 'log'"),
+        ("Laplace", 1, "AproxDP", "got 'AproxDP': did you mean ApproxDP?"),
+    ],
+)
+def test_slips_in_a_file_are_one_line(
+    mechanism, first, target, words, tmp_path, capsys
+):
+    file = tmp_path / "sweep.toml"
+    file.write_text(
+        f"mechanism = '{mechanism}'\n[grid]\nnoise_multiplier = "
+        f"{{from = {first}, to = 2, count = 3, spacing = 'log'}}\n[queries]\nfound = "
+        f"{{target = '{target}', epsilon = 1.0, delta = 1e-5, solve_for = 'x'}}\n"
+    )
+    assert main(["sweep", str(file), "--out", str(tmp_path / "out")]) == 2
+    error = capsys.readouterr().err
+    assert len(error.strip().splitlines()) == 1
+    assert words in error
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
     ("given", "kept"),
     [
         ("--xla_cpu_enable_fast_math=false", False),
