@@ -34,13 +34,13 @@ _NODES = 832
 _FEW_NODES = 512
 """The same of a list of losses."""
 _OUTER = 48
-"""How many of those are far below the mean."""
+"""Those of them that are far below the mean."""
 _REACH = 6.5
 """Largest distance of the others from the mean, in standard deviations."""
 _PLACES = 256
 """Positive losses of a list."""
 _DEPTH = 27.0
-"""Where an integrand is e^-27 of its largest value, the integral ends."""
+"""An integral ends where its integrand is e^-27 of the largest value."""
 _RULE = 20
 _LEAST = 1e-300
 
@@ -55,7 +55,7 @@ class Coins(eqx.Module):
     def of(
         cls, num_records: Float[Array, ""], prob: Float[Array, ""], nodes: int
     ) -> "Coins":
-        """The coins of n - 1 reports that may be clones, and of the own one."""
+        """The law for n - 1 reports that are clones with a probability."""
         others = num_records - 1
         # The number of those that are no clones, whose probability is rounded up.
         rest = jnp.minimum(1 - prob + 4e-16, 1.0)
@@ -90,7 +90,7 @@ def _sizes(others: Array, prob: Array, nodes: int) -> Array:
 
 
 class Means(eqx.Module):
-    """The mean X of M signs where it exceeds a place x >= 0."""
+    """The mean X of M signs, where it exceeds a place x >= 0."""
 
     log_least: Float[Array, "..."]
     """Log P(X = the least value above x)."""
@@ -181,7 +181,8 @@ class ShuffledForm(AbstractClosedForm):
     coins: Coins
 
     def logs(self, epsilon):
-        means, log_delta = self._means(epsilon), self.log_delta(epsilon)
+        means = self._means(epsilon)
+        log_delta = self._log_delta(epsilon, means)
         masses = jnp.exp(self.coins.log_masses)
         first, rest, other = (
             jnp.sum(masses * x, axis=-1)
@@ -196,9 +197,12 @@ class ShuffledForm(AbstractClosedForm):
         return log_delta, jnp.where(little, near, jnp.minimum(far, 0)), log_alpha
 
     def log_delta(self, epsilon):
-        size = jnp.abs(epsilon)
-        logs = self.coins.log_masses + self._means(size).log_excess()
+        return self._log_delta(epsilon, self._means(epsilon))
+
+    def _log_delta(self, epsilon: Array, means: Means) -> Array:
+        logs = self.coins.log_masses + means.log_excess()
         log_excess = log_sum_exp(logs, ~jnp.isneginf(logs))
+        size = jnp.abs(epsilon)
         scale = safe_log(1 - _lost(self.epsilon0)) + jax.nn.softplus(size)
         found = jnp.minimum(scale + log_excess, 0)
         # delta(-eps) = 1 - e^-eps + e^-eps delta(eps) of a symmetric pair.
@@ -211,7 +215,7 @@ class ShuffledForm(AbstractClosedForm):
         return lambda u: least + u / jnp.sqrt(size)
 
     def _means(self, epsilon: Array) -> Means:
-        return Means.of(self.coins.sizes, self._below(epsilon)[..., None])
+        return Means.of(self.coins.sizes, self._below(jnp.abs(epsilon))[..., None])
 
     def _below(self, epsilon: Array) -> Array:
         """1 - tanh(epsilon / 2) / tanh(epsilon0 / 2)."""
@@ -239,7 +243,7 @@ class ShuffledLoss(AtomicLoss):
         num_records: Float[Array, ""],
         clone_prob: Float[Array, ""],
     ) -> "ShuffledLoss":
-        """The losses of n reports with a pure epsilon, each of which may be a clone."""
+        """The pair of n reports with a pure epsilon, each of which may be a clone."""
         coins = Coins.of(num_records, clone_prob, _FEW_NODES)
         places = _places(num_records * clone_prob)
         masses = _spread(coins, places)

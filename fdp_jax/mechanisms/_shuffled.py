@@ -1,6 +1,6 @@
 """Reports of local randomizers that a trusted party shuffles."""
 
-from typing import Any
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -77,6 +77,7 @@ class Shuffled(AbstractMechanism):
     num_records: Real[ArrayLike, ""] | None = parameter(
         "num_records", _records, _RECORDS, default=None, kw_only=True
     )
+    relation: ClassVar[NeighboringRelation] = REPLACE_ONE
 
     def __check_init__(self):
         randomizer = require_mechanism("randomizer", self.randomizer)
@@ -93,10 +94,6 @@ class Shuffled(AbstractMechanism):
                 "randomizer must have a pure epsilon (a bounded privacy loss), got "
                 f"{described(randomizer)}"
             )
-
-    @property
-    def relation(self) -> NeighboringRelation:
-        return REPLACE_ONE
 
     def require_complete(self) -> None:
         super().require_complete()

@@ -21,6 +21,7 @@ from fdp_jax.engines import _grid_jumps
 from fdp_jax.engines._spectral import rough_log_delta
 from fdp_jax.losses import GaussianForm, LaplaceForm, LogisticForm
 from fdp_jax.losses._amplification import SubsampledForm
+from fdp_jax.losses._shuffled import Means
 from fdp_jax.losses._two_point import _closed_form as two_point
 
 MEASURED = {}
@@ -291,6 +292,33 @@ def error_of_binomial_tails(name):
         truth = binomial_tail(k, n, p)
         found = exact(tail(float(k), float(n), p))
         errors.append(abs(found - truth) / (1 + abs(truth) + abs(k - n * p)))
+    return max(errors)
+
+
+def sign_mean(size, x):
+    """P(X > x) and E (X - x)_+ of the mean X of signs, summed from the least one."""
+    k = int(mp.floor(size * (1 + x) / 2)) + 1
+    log = mp.loggamma(size + 1) - mp.loggamma(k + 1) - mp.loggamma(size - k + 1)
+    term, tail, excess = mp.exp(log - size * mp.log(2)), mp.mpf(0), mp.mpf(0)
+    while k <= size and term > tail * mp.mpf(10) ** -25:
+        tail, excess = tail + term, excess + term * (mp.mpf(2 * k) / size - 1 - x)
+        term, k = term * (size - k) / (k + 1), k + 1
+    return tail, excess
+
+
+@measures("SIGN_TAIL")
+def error_of_means_of_signs(name):
+    rng, errors = np.random.default_rng(4), []
+    found = jax.jit(lambda size, below: Means.of(size, below))
+    for _ in range(100):
+        size = int(10 ** rng.uniform(0, 6))
+        depth = rng.uniform(0, 12)
+        below = max(1 - depth / np.sqrt(size), rng.uniform())
+        means = found(float(size), below)
+        tail, excess = sign_mean(size, 1 - exact(below))
+        far = exact(np.exp(means.log_excess())) / excess - 1
+        errors.append(abs(exact(means.tail()) / tail - 1))
+        errors.append(abs(far) if 1 - below < 8 / np.sqrt(size) else max(-far, 0))
     return max(errors)
 
 
