@@ -4,6 +4,7 @@ The incomplete beta function of `jax.scipy.special` loses digits with their numb
 all of them beyond some millions.
 """
 
+import functools
 import math
 
 import jax
@@ -19,6 +20,8 @@ from ._tolerances import BINOMIAL_TAIL
 _NODES = 80
 _DEPTH = 45.0
 """Where the integrand is e^-45 of its largest value, the integral ends."""
+_NEAR = 0.02
+"""From here on a deviance does not cancel."""
 _DIRECT = 16
 """From here on Stirling's series has all digits."""
 
@@ -108,7 +111,13 @@ def log_binomial_mass(k: Array, n: Array, p: Array | float) -> Array:
 def _deviance(x: Array, mean: Array) -> Array:
     """X log(x / mean) + mean - x."""
     gap = (x - mean) / mean
-    return mean * ((1 + gap) * jnp.log1p(gap) - gap)
+    near = jnp.abs(gap) < _NEAR
+    small = jnp.where(near, gap, 0.0)
+    series = functools.reduce(
+        lambda rest, j: 1 / (j * (j - 1)) - small * rest, range(10, 1, -1), 0.0
+    )
+    direct = (1 + gap) * jnp.log1p(gap) - gap
+    return mean * jnp.where(near, jnp.square(small) * series, direct)
 
 
 def _stirling(x: Array) -> Array:

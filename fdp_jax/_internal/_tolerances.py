@@ -281,10 +281,10 @@ BINOMIAL_TAIL = _entered(
 
 SIGN_TAIL = _entered(
     "SIGN_TAIL",
-    1e-10,
+    1e-11,
     Kind.MEASURED,
     "Relative error of the tail of the mean of at most 1e12 signs, and within 8 "
-    "deviations of its excess, which is too large beyond: by a Gauss rule with 20 "
+    "deviations of its excess, which is too large beyond: by a Gauss rule with 22 "
     "nodes.",
 )
 

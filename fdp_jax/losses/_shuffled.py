@@ -39,9 +39,9 @@ _REACH = 6.5
 """Largest distance of the others from the mean, in standard deviations."""
 _PLACES = 256
 """Positive losses of a list."""
-_DEPTH = 27.0
-"""An integral ends where its integrand is e^-27 of the largest value."""
-_RULE = 20
+_DEPTH = 30.0
+"""An integral ends where its integrand is e^-30 of the largest value."""
+_RULE = 22
 _LEAST = 1e-300
 
 
@@ -153,20 +153,20 @@ class Means(eqx.Module):
 def _tail_ratio(k: Array, rest: Array) -> Array:
     """P(A >= k) over P(A = k) for A of k + rest fair coins, k > rest.
 
-    It is k times the integral over t > 0 of e^{-k t} (2 - e^{-t})^rest, a convex
-    exponent.
+    It is k times the integral over t > 0 of e^{-k t} (2 - e^{-t})^rest, whose exponent,
+    -(k - rest) t + rest log(1 - (1 - e^{-t})^2), is concave.
     """
-    # A bound from below of where the exponent is `_DEPTH`, and a step of Newton's.
     slope = k - rest
+    exponent = lambda t: (
+        rest[..., None] * jnp.log1p(-jnp.square(jnp.expm1(-t))) - slope[..., None] * t
+    )
+    # From where a parabola below the exponent is `_DEPTH` deep, a step of Newton's.
     t = 2 * _DEPTH / (slope + jnp.sqrt(jnp.square(slope) + 4 * rest * _DEPTH))
-    value = k * t - rest * jnp.log1p(-jnp.expm1(-t))
-    change = k - rest * jnp.exp(-t) / (1 - jnp.expm1(-t))
-    end = t + (_DEPTH - value) / change
+    left = _DEPTH + exponent(t[..., None])[..., 0]
+    end = t + left / (k - rest * jnp.exp(-t) / (1 - jnp.expm1(-t)))
     nodes, weights = np.polynomial.legendre.leggauss(_RULE)
-    shares, weights = 0.5 * (nodes + 1), 0.5 * weights
-    t = end[..., None] * shares
-    inner = rest[..., None] * jnp.log1p(-jnp.expm1(-t)) - k[..., None] * t
-    return k * end * (jnp.exp(inner) @ jnp.asarray(weights))
+    inner = exponent(end[..., None] * (0.5 * (nodes + 1)))
+    return k * end * (jnp.exp(inner) @ jnp.asarray(0.5 * weights))
 
 
 def _lost(epsilon0: Array) -> Array:
