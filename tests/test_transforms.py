@@ -307,6 +307,12 @@ _row(
 )
 _row("DiscreteGaussian", lambda s: kl(fdp.DiscreteGaussian(s)), *NOISE)
 _row("DiscreteLaplace", lambda s: kl(fdp.DiscreteLaplace(s)), *NOISE)
+_row(
+    "DistributedDiscreteGaussian",
+    lambda s: kl(fdp.DistributedDiscreteGaussian(s, num_shares=4)),
+    2.25,
+    2.75,
+)
 _row("ExponentialMechanism", lambda e: kl(fdp.ExponentialMechanism(e)), *NOISE)
 _row(
     "FromLogDensities",
@@ -375,6 +381,13 @@ _row(
 )
 _row("ReportNoisyMax", lambda s: kl(fdp.ReportNoisyMax(s)), *NOISE)
 _row("PermuteAndFlip", lambda e: kl(fdp.PermuteAndFlip(e)), *NOISE)
+_row("Skellam", lambda s: kl(fdp.Skellam(s)), *NOISE)
+_row(
+    "Skellam.of_vectors",
+    lambda s, x: fdp.Skellam.of_vectors(s, l2_sensitivity=x).epsilon(delta=DELTA),
+    (5.25, 1.0),
+    (3.75, 2.0),
+)
 _row(
     "PoissonMechanism",
     lambda a, b: kl(fdp.PoissonMechanism(a, b)),

@@ -96,6 +96,12 @@ ATOM_MASS = _entered(
     Kind.MEASURED,
     "Relative error of an output's probability, as a mechanism gives it.",
 )
+SKELLAM_MASS = _entered(
+    "SKELLAM_MASS",
+    2e-12,
+    Kind.MEASURED,
+    "Relative error of a probability of Skellam noise.",
+)
 LEAST_QUOTIENT = _entered(
     "LEAST_QUOTIENT",
     1e-290,

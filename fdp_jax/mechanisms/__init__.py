@@ -36,8 +36,10 @@ from ._composed import (
 from ._discrete import (
     DiscreteGaussian as DiscreteGaussian,
     DiscreteLaplace as DiscreteLaplace,
+    DistributedDiscreteGaussian as DistributedDiscreteGaussian,
     KaryRandomizedResponse as KaryRandomizedResponse,
     RandomizedResponse as RandomizedResponse,
+    Skellam as Skellam,
 )
 from ._exact import Exact as Exact, Family as Family
 from ._fields import (

@@ -265,6 +265,21 @@ def error_of_masses(name):
     return max(errors)
 
 
+@measures("SKELLAM_MASS")
+def error_of_skellam_masses(name):
+    errors, find = [], jax.jit(lambda s: fdp.Skellam.unchecked(scale=s).loss())
+    for scale in (0.01, 0.3, 1.0, 4.4, 4.5, 30.0, 300.0):
+        (term,) = find(scale).terms
+        logs, variance = (
+            np.asarray(term.log_p)[(term.log_p.size - 1) // 2 :],
+            exact(scale) ** 2,
+        )
+        for k in {0, 1, 3, 17, 55, int(3 * scale), int(20 * scale)}:
+            truth = mp.log(mp.besseli(k, variance, maxterms=10**6)) - variance
+            errors.append(abs(exact(logs[k]) - truth))
+    return max(errors)
+
+
 def binomial_tail(k, n, p):
     """Log P(Bin(n, p) >= k), by sums of its terms from k on or of those below."""
     p = exact(p)

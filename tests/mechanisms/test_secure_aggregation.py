@@ -1,0 +1,137 @@
+"""Integer noise that adds up, against masses by other means."""
+
+import itertools
+import math
+
+import jax
+import numpy as np
+import pytest
+from scipy import special
+
+import fdp_jax as fdp
+
+EPSILONS = np.array([-0.4, 0.0, 0.2, 0.7])
+
+
+def _deltas(log_p, log_q) -> np.ndarray:
+    gaps = np.exp(log_q) - np.exp(EPSILONS)[:, None] * np.exp(log_p)
+    return np.sum(np.maximum(gaps, 0), axis=1)
+
+
+def _holds(mechanism, truths):
+    for epsilon, truth in zip(EPSILONS, truths, strict=True):
+        found = mechanism.bounds(epsilon=epsilon)
+        assert float(found.lower) - 1e-11 <= truth <= float(found.upper) + 1e-11
+
+
+def _skellam(variance, step, most=260):
+    """Log masses of the noise and of what is `step` above it."""
+    k = np.arange(-most, most + step + 1.0)
+    with np.errstate(divide="ignore"):
+        logs = [np.log(special.ive(np.abs(x), variance)) for x in (k, k - step)]
+    return [np.where(np.isfinite(x), x, -700.0) for x in logs]
+
+
+@pytest.mark.parametrize(("scale", "step"), [(0.3, 1), (2.0, 1), (5.0, 3), (2.0, 7)])
+def test_skellam_noise(scale, step):
+    truths = _deltas(*_skellam(scale**2, step))
+    _holds(fdp.Skellam(scale, sensitivity=step), truths)
+    bound = float(fdp.Skellam(scale, sensitivity=step).delta(epsilon=0.2))
+    assert bound == pytest.approx(truths[2], rel=1e-6)
+
+
+def test_two_releases_of_skellam_noise():
+    log_p, log_q = _skellam(4.0, 2, most=60)
+    both = [np.add.outer(x, x).ravel() for x in (log_p, log_q)]
+    _holds(fdp.Skellam(2.0, sensitivity=2).repeat(2), _deltas(*both))
+
+
+def test_skellam_noise_is_nearly_gaussian_where_it_is_wide():
+    found = fdp.Skellam(500.0, sensitivity=100).repeat(50).epsilon(delta=1e-6)
+    near = fdp.Gaussian(5.0).repeat(50).epsilon(delta=1e-6)
+    assert float(found) == pytest.approx(float(near), rel=1e-4)
+
+
+def test_skellam_noise_fits_a_budget_and_has_derivatives():
+    target = fdp.targets.ApproxDP(epsilon=1.0, delta=1e-6)
+    run = fdp.Skellam(None, sensitivity=2)
+    found = fdp.calibrate(run, target, solve_for="scale").mechanism
+    assert float(found.delta(epsilon=1.0)) == pytest.approx(1e-6, rel=1e-4)
+    slope = jax.grad(lambda s: fdp.Skellam(s).delta(epsilon=0.2))(2.0)
+    high, low = (_deltas(*_skellam(s**2, 1))[2] for s in (2.001, 1.999))
+    assert float(slope) == pytest.approx((high - low) / 0.002, rel=1e-5)
+
+
+def test_divergences_of_vectors_are_below_their_bound():
+    # Divergences of independent coordinates add up.
+    for scale, shift in itertools.product((0.7, 2.0, 5.0), ((1,), (3,), (1, 1, 2))):
+        l1, l2 = sum(shift), math.hypot(*shift)
+        known = fdp.Skellam.of_vectors(scale, l2_sensitivity=l2, l1_sensitivity=l1)
+        orders, bounds = np.asarray(known.orders), np.asarray(known.divergences)
+        for order, bound in zip(orders[:30], bounds[:30], strict=True):
+            parts = []
+            for step in shift:
+                log_p, log_q = _skellam(scale**2, step, most=40)
+                inner = slice(step, -step)
+                logs = order * log_q[inner] + (1 - order) * log_p[inner]
+                parts.append(special.logsumexp(logs) / (order - 1))
+            assert sum(parts) <= bound
+        if scale == 5.0:
+            assert bounds[0] < 1.1 * orders[0] * l2**2 / 50
+    squared = fdp.Skellam.of_vectors(3.0, l2_sensitivity=2.0)
+    stated = fdp.Skellam.of_vectors(3.0, l2_sensitivity=2.0, l1_sensitivity=4.0)
+    assert np.array_equal(squared.divergences, stated.divergences)
+
+
+@pytest.mark.parametrize(("scale", "shares"), [(0.8, 2), (0.8, 5), (1.0, 3), (1.3, 2)])
+def test_sums_of_discrete_gaussians(scale, shares):
+    most, step = 40, 2
+    one = np.exp(-0.5 * np.square(np.arange(-most, most + 1) / scale))
+    masses = one = one / one.sum()
+    for _ in range(shares - 1):
+        masses = np.convolve(masses, one)
+    with np.errstate(divide="ignore"):
+        logs = np.log(masses)
+    none = np.full(step, -np.inf)
+    laws = np.append(logs, none), np.append(none, logs)
+    mechanism = fdp.DistributedDiscreteGaussian(
+        scale, num_shares=shares, sensitivity=step
+    )
+    _holds(mechanism, _deltas(*laws))
+    _holds(mechanism.remove, _deltas(*laws))
+
+
+def test_many_shares_are_one_discrete_gaussian():
+    shares = fdp.DistributedDiscreteGaussian(2.0, num_shares=16, sensitivity=3)
+    whole = fdp.DiscreteGaussian(8.0, sensitivity=3)
+    for epsilon in EPSILONS:
+        found = float(shares.delta(epsilon=epsilon))
+        assert found == pytest.approx(float(whole.delta(epsilon=epsilon)), rel=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        (lambda: fdp.Skellam(0.0), "scale must be in"),
+        (lambda: fdp.Skellam(1.0, sensitivity=0), "sensitivity must be in"),
+        (
+            lambda: fdp.DistributedDiscreteGaussian(0.2, num_shares=3),
+            "scale must be in",
+        ),
+        (
+            lambda: fdp.DistributedDiscreteGaussian(2.0, num_shares=0.5),
+            "num_shares must",
+        ),
+        (
+            lambda: fdp.DistributedDiscreteGaussian(2.0).delta(epsilon=1.0),
+            "num_shares of",
+        ),
+        (
+            lambda: fdp.Skellam.of_vectors(1.0, l2_sensitivity=-1.0),
+            "l2_sensitivity must",
+        ),
+    ],
+)
+def test_refused(wrong, message):
+    with pytest.raises(ValueError, match=message):
+        wrong()
