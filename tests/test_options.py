@@ -93,6 +93,8 @@ FLAGS = (
 )
 NOT_OPTIONS = (
     *("fdp.DiscreteGaussian scale", "fdp.DiscreteLaplace scale"),
+    *("fdp.DistributedDiscreteGaussian scale", "fdp.Skellam scale"),
+    "fdp.Skellam.of_vectors scale",
     *("fdp.SubordinatedGaussian scale", "fdp.levy.SubordinatedGaussian scale"),
     *("fdp.targets.AbstractTarget.require_relation relation",),
     *("fdp.targets.AllOf.require_relation relation",),

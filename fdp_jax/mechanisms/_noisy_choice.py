@@ -1,5 +1,6 @@
 """Choices by noisy numbers: the largest of several, and those above a threshold."""
 
+import dataclasses
 from typing import Any
 
 import equinox as eqx
@@ -76,6 +77,11 @@ class ReportNoisyMax(AbstractMechanism):
     def __check_init__(self):
         _checks.choice("noise", self.noise, _NOISES)
         _checks.flag("monotonic", self.monotonic)
+
+    def _group(self, size):
+        # The scores move `size` times as far.
+        noise = as_number(self.noise_multiplier) / size
+        return dataclasses.replace(self, noise_multiplier=noise)
 
     def loss(self) -> ComposedLoss:
         noise = as_float(self.noise_multiplier) * (1.0 if self.monotonic else 0.5)

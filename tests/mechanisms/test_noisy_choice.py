@@ -63,6 +63,8 @@ def test_noises_that_are_other_mechanisms():
 
 
 def test_pure_epsilon_of_laplace_noise_is_approached():
+    pair, farther = fdp.ReportNoisyMax(4.0).group(2), fdp.ReportNoisyMax(2.0)
+    assert float(pair.delta(epsilon=0.3)) == float(farther.delta(epsilon=0.3))
     # A candidate that hardly ever wins.
     far = [_winners(np.array([-30.0 + s, 0.0 - s]), 2.0)[0] for s in (0, 1)]
     assert math.log(far[1] / far[0]) == pytest.approx(1.0, abs=0.12)
