@@ -305,6 +305,16 @@ _row(
     lambda s: fdp.MatrixMechanism.tree(s, 10).epsilon(delta=DELTA),
     *NOISE,
 )
+_row(
+    "MatrixMechanism.bifr MatrixMechanism.bisr MatrixMechanism.lambda_cgd",
+    lambda s, x: (
+        fdp.MatrixMechanism.bifr(s, 8, bands=3, power=x).epsilon(delta=DELTA),
+        fdp.MatrixMechanism.bisr(s, 8, bands=3).epsilon(delta=DELTA),
+        fdp.MatrixMechanism.lambda_cgd(s, 8, share=x).sensitivity(),
+    ),
+    (1.25, 0.5),
+    (0.75, 0.25),
+)
 _row("DiscreteGaussian", lambda s: kl(fdp.DiscreteGaussian(s)), *NOISE)
 _row("DiscreteLaplace", lambda s: kl(fdp.DiscreteLaplace(s)), *NOISE)
 _row(

@@ -16,7 +16,9 @@ that is b they have no place."""
 
 _MOST_WAYS = 1 << 20
 """Most participations, squared, times the separation: a few seconds."""
-_PATTERNS_AT_ONCE = 1 << 20
+_MOST_STEPS = 1 << 24
+"""Most steps of the patterns with one distance that are looked at, together."""
+_STEPS_AT_ONCE = 1 << 20
 
 
 class Tree(eqx.Module):
@@ -69,16 +71,18 @@ def _squares(tree: Tree, pattern: Pattern) -> tuple[int, int]:
     if not pattern.cyclic and pattern.most**2 * pattern.apart <= _MOST_WAYS:
         found = _separated(tree, pattern)
         return found, found
-    least = _evenly(tree, pattern)
-    return least, least if pattern.cyclic else _by_level(tree, pattern)
+    every = -(-tree.num_steps * pattern.most // _MOST_STEPS)
+    least = _evenly(tree, pattern, every)
+    known = pattern.cyclic and every == 1
+    return least, least if known else _by_level(tree, pattern)
 
 
-def _evenly(tree: Tree, pattern: Pattern) -> int:
-    """The largest sum over patterns with one distance."""
+def _evenly(tree: Tree, pattern: Pattern, every: int) -> int:
+    """The largest sum over patterns with one distance, or over some of them."""
     n, most, best = tree.num_steps, pattern.most, 0
-    at_once = max(1, _PATTERNS_AT_ONCE // most)
+    at_once = every * max(1, _STEPS_AT_ONCE // most)
     for begin in range(0, n, at_once):
-        start = np.arange(begin, min(begin + at_once, n))
+        start = np.arange(begin, min(begin + at_once, n), every)
         steps = start[:, None] + pattern.apart * np.arange(most)
         row, step = np.nonzero(steps < n)[0], steps[steps < n]
         of_tree, place = np.divmod(step, tree.restart_every)

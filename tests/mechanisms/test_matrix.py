@@ -12,6 +12,7 @@ import numpy as np
 import optax
 import pytest
 import scipy.optimize
+import scipy.special
 import scipy.stats
 
 import fdp_jax as fdp
@@ -285,6 +286,46 @@ def test_noise_in_units_of_the_sensitivity_meets_the_target(relation):
     assert float(found.value) <= float(single.value) <= float(found.value) * 1.000001
 
 
+@pytest.mark.parametrize(("bands", "power"), [(2, 0.7), (4, 0.5), (5, 0.3), (40, 0.6)])
+def test_strategies_with_banded_inverses(bands, power):
+    """By SciPy's binomial coefficients, and an inverse matrix."""
+    n = 40
+    make = fdp.MatrixMechanism
+    run = make.bifr(1.0, n, bands=bands, power=power, min_separation=10)
+    place = np.arange(bands)
+    signs = (-1.0) ** place
+    inverse = _lower(signs * scipy.special.binom(power, place), n)
+    np.testing.assert_allclose(
+        _lower(run.strategy, n), np.linalg.inv(inverse), rtol=1e-12, atol=1e-14
+    )
+    assert run.strategy.dtype == np.float64
+    worst = [np.arange(n) == 10 * epoch for epoch in range(4)]
+    truth = np.linalg.norm(_lower(run.strategy, n) @ np.sum(worst, axis=0))
+    assert float(run.sensitivity()) == pytest.approx(truth, rel=1e-12)
+    assert run.exact() is not None
+    if bands == 2:
+        other = make.lambda_cgd(1.0, n, share=power)
+        np.testing.assert_allclose(other.strategy, power ** np.arange(n), rtol=1e-13)
+    if power == 0.5:
+        other = make.bisr(1.0, n, bands=bands)
+        np.testing.assert_array_equal(other.strategy, run.strategy)
+    if bands == n:  # the whole power, whose inverse is that of the other sign
+        every = np.arange(n)
+        whole = scipy.special.binom(every + power - 1, every)
+        np.testing.assert_allclose(run.strategy, whole, rtol=1e-12)
+
+
+def test_slopes_in_the_share_of_the_noise():
+    n, share = 30, 0.5
+    of = lambda x: fdp.MatrixMechanism.lambda_cgd(1.0, n, share=x).sensitivity()
+    place = np.arange(n)
+    length = np.linalg.norm(share**place)
+    expected = np.sum(place * share ** (2.0 * place - 1)) / length
+    assert float(of(share)) == pytest.approx(length, rel=1e-12)
+    assert float(jax.grad(of)(share)) == pytest.approx(expected, rel=1e-12)
+    assert float(jax.grad(of)(0.0)) == 0.0
+
+
 @pytest.mark.parametrize("seed", range(6))
 def test_bounds_where_the_worst_pattern_is_not_known(seed):
     """Between what the best search over signs finds and a bound that all obey."""
@@ -384,6 +425,21 @@ def test_wrong_arguments_are_refused(arguments, message):
         fdp.MatrixMechanism(
             **{"noise_multiplier": 1.0, "strategy": [1, 0.5]} | arguments
         )
+
+
+@pytest.mark.parametrize(
+    ("make", "arguments", "message"),
+    [
+        ("tree", {"restart_every": 5}, r"restart_every must be in \[1, 4\], got 5"),
+        ("bisr", {"bands": 5}, r"bands must be in \[1, 4\], got 5"),
+        ("bifr", {"bands": 2, "power": 1.5}, r"power must be in \[0, 1\], got 1.5"),
+        ("lambda_cgd", {"share": -0.5}, r"share must be in \[0, 1\], got -0.5"),
+        ("lambda_cgd", {"share": [0.5, 0.6]}, r"share must be one number, got an"),
+    ],
+)
+def test_wrong_arguments_of_named_strategies_are_refused(make, arguments, message):
+    with pytest.raises(ValueError, match=message):
+        getattr(fdp.MatrixMechanism, make)(1.0, 4, **arguments)
 
 
 def test_other_schemes_are_refused():
