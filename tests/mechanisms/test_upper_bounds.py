@@ -7,7 +7,9 @@ from fractions import Fraction
 import jax
 import jax.numpy as jnp
 import mpmath as mp
+import numpy as np
 import pytest
+import scipy.stats
 
 import fdp_jax as fdp
 
@@ -303,3 +305,37 @@ def test_closed_forms_with_left_out_outputs_have_derivatives():
 def test_groups_whose_delta_is_nothing_meet_a_target():
     target = fdp.targets.ApproxDP(epsilon=1.0, delta=1e-5)
     assert fdp.calibrate(fdp.Laplace(10.0), target, solve_for="size").value == 9
+
+
+def test_counts_above_a_threshold():
+    """Every split of three partitions into shared and new ones, by sums over a grid.
+
+    Shared counts stay far above the threshold for one split, and near it for another.
+    """
+    noise, threshold, most = 1.5, 4.0, 3
+    sf = lambda x: scipy.stats.norm.sf(x, scale=noise)
+    shown = -math.expm1(most * math.log1p(-sf(threshold - 1)))
+    bound = fdp.compose(
+        fdp.Gaussian(noise / math.sqrt(most)), fdp.ApproxDP(epsilon=0.0, delta=shown)
+    )
+    grid = np.append(threshold, np.linspace(threshold, 60.0, 400))
+
+    def masses(count):
+        """Of what is shown of a count: nothing, or between two points of the grid."""
+        above = sf(grid[1:] - count)
+        return np.append(1 - above[0], np.append(-np.diff(above), above[-1]))
+
+    for epsilon in (0.25, 1.5):
+        found = bound.bounds(epsilon=epsilon)
+        largest = 0.0
+        for shared in range(most + 1):
+            for count in (3.0, 30.0):
+                without, with_user = np.ones(1), np.ones(1)
+                for _ in range(min(shared, 2)):
+                    without = np.outer(without, masses(count)).ravel()
+                    with_user = np.outer(with_user, masses(count + 1)).ravel()
+                hidden = scipy.stats.norm.cdf(threshold - 1, scale=noise)
+                hidden **= most - shared
+                excess = hidden * with_user - math.exp(epsilon) * without
+                largest = max(largest, 1 - hidden + np.maximum(excess, 0).sum())
+        assert 0.1 * float(found.upper) < largest <= float(found.upper)
