@@ -478,12 +478,6 @@ TRACED = {
         lambda x: fdp.LevyTriplet(jumps=[1.0, 699.0], rates=x),
         *([1.0, 8.0], "below e^700, got 8.0"),
     ),
-    "column": (
-        lambda x: fdp.MatrixMechanism(
-            1.0, strategy=x, max_participations=2, min_separation=1
-        ),
-        *([1.0, 0.25, 0.5], "always min_separation, got 0.5"),
-    ),
     "monte carlo": (_nonnegative, [1.0, -0.5], "Monte Carlo accounting, got -0.5"),
     "filter": (
         lambda x: fdp.accounting.GaussianFilter(1.0).step(fdp.Gaussian(1.0), count=x),

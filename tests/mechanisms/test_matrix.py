@@ -148,6 +148,17 @@ def test_trees_of_thousands_of_steps():
     assert float(epochs.epsilon(delta=1e-5)) == pytest.approx(30.4536, abs=5e-5)
     clients = tree(1600, max_participations=5, min_separation=100)
     assert float(clients.sensitivity()) == pytest.approx(math.sqrt(107), rel=1e-12)
+    # Calibration, slopes and composition know it as that Gaussian.
+    mu = lambda noise: math.sqrt(107) / noise
+    family = fdp.MatrixMechanism.tree(
+        None, 1600, max_participations=5, min_separation=100
+    )
+    target = fdp.targets.MuGDP(0.5)
+    found = fdp.calibrate(family, target, solve_for="noise_multiplier")
+    assert mu(float(found.value)) == pytest.approx(0.5, rel=1e-9)
+    twice = clients.repeat(2).epsilon(delta=1e-5)
+    expected = fdp.Gaussian(1 / (mu(6.0) * math.sqrt(2))).epsilon(delta=1e-5)
+    assert float(twice) == pytest.approx(float(expected), rel=1e-9)
     # A tree each epoch: one participation in each.
     again = tree(
         4800, restart_every=240, max_participations=20, min_separation=240, cyclic=True
