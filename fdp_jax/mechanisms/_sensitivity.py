@@ -75,9 +75,10 @@ def sensitivity(strategy: Strategy, pattern: Pattern) -> Array:
 @ahead_of_time
 @in_float64(cast_out=False)
 def is_attained(strategy: Strategy, pattern: Pattern) -> Array:
-    """Whether the sensitivity is that of a pattern that was looked at."""
-    most = sensitivity(strategy, pattern)
-    return attained_sensitivity(strategy, pattern) >= most * (1 - 1e-12)
+    """Whether the sensitivity is, but for rounding, that of a pattern looked at."""
+    least = attained_sensitivity(strategy, pattern)
+    rounding = _rounding(strategy, pattern, 1.0)
+    return least + rounding >= sensitivity(strategy, pattern)
 
 
 @in_float64
