@@ -202,9 +202,8 @@ class ApproxDP(_AbstractProfileTarget):
 
     def reachable(self):
         least = jnp.maximum(0.0, -jnp.expm1(self.epsilon))
-        here = "" if is_traced(least) else f", here ({at_most(float(least))}, 1)"
         return (self.delta > least) & (self.delta < 1), (
-            f"delta must lie in (max(0, 1 - e^epsilon), 1){here}"
+            "delta must lie in (max(0, 1 - e^epsilon), 1)"
         )
 
     def describe(self) -> str:
