@@ -43,6 +43,7 @@ _DEPTH = 30.0
 """An integral ends where its integrand is e^-30 of the largest value."""
 _RULE = 22
 _LEAST = 1e-300
+_HUGE = 600.0
 
 
 class Coins(eqx.Module):
@@ -113,7 +114,9 @@ class Means(eqx.Module):
         some = negatives >= 0
         negatives = jnp.maximum(negatives, 0)
         k = size - negatives
-        log_mass = log_binomial_mass(k, jnp.broadcast_to(size, k.shape), 0.5)
+        log_mass = log_binomial_mass(
+            k, jnp.broadcast_to(size, k.shape), jnp.asarray(0.5)
+        )
         next_mass = negatives / (k + 1)
         ratio = next_mass * _tail_ratio(k + 1, jnp.maximum(negatives - 1, 0))
         return cls(
@@ -204,7 +207,9 @@ class ShuffledForm(AbstractClosedForm):
         log_excess = log_sum_exp(logs, ~jnp.isneginf(logs))
         size = jnp.abs(epsilon)
         scale = safe_log(1 - _lost(self.epsilon0)) + jax.nn.softplus(size)
-        found = jnp.minimum(scale + log_excess, 0)
+        # Beyond that 1 - x underflows: no clone is counted on.
+        huge = (self.epsilon0 > _HUGE) & (size < self.epsilon0)
+        found = jnp.where(huge, 0.0, jnp.minimum(scale + log_excess, 0))
         # delta(-eps) = 1 - e^-eps + e^-eps delta(eps) of a symmetric pair.
         below = epsilon < 0
         certain = log1mexp(jnp.where(below, size, 1.0))
@@ -230,7 +235,9 @@ class ShuffledForm(AbstractClosedForm):
         return jnp.asarray(SIGN_TAIL, self.epsilon0.dtype)
 
     def loss_error(self, epsilon):
-        return self._rounding(epsilon, 1 + epsilon)
+        # From the largest loss on there is nothing to be wrong about.
+        rounding = self._rounding(epsilon, 1 + epsilon)
+        return jnp.where(epsilon >= self.epsilon0, 0, rounding)
 
 
 class ShuffledLoss(AtomicLoss):

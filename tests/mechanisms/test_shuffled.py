@@ -197,6 +197,18 @@ def test_one_record_has_no_cover():
     assert found == pytest.approx(1.0, abs=1e-7)
 
 
+def test_what_is_next_to_no_privacy_is_called_so():
+    for epsilon, n in ((590.0, 10**9), (1000.0, 10**9)):
+        mechanism = fdp.Shuffled(_pure(epsilon), num_records=n)
+        assert float(mechanism.epsilon(delta=1e-6)) == pytest.approx(epsilon)
+        assert float(mechanism.delta(epsilon=epsilon)) <= 0
+    # A randomizer that is not pure, where nobody can see that it is not.
+    ask = lambda noise: fdp.Shuffled(
+        fdp.Gaussian(noise, relation="replace_one"), num_records=100
+    ).epsilon(delta=1e-6)
+    assert float(jax.jit(ask)(1.0)) == np.inf
+
+
 def test_more_records_and_smaller_epsilons_leak_less():
     numbers = jnp.asarray([1.0, 10.0, 1e3, 3e4, 1e5, 1e8, 1e12])
     ask = jax.jit(
