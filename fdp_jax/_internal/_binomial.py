@@ -101,8 +101,10 @@ def log_binomial_mass(k: Array, n: Array, p: Array | float) -> Array:
     inside = (k > 0) & (rest > 0)
     x, y = jnp.where(inside, k, 0.5 * n + 1), jnp.where(inside, rest, 0.5 * n + 1)
     m = x + y
-    errors = _stirling(m) - _stirling(x) - _stirling(y)
-    found = errors - _deviance(x, m * p) - _deviance(y, m * q)
+    total, *parts = _stirling(jnp.stack([m, x, y]))
+    means = jnp.stack(jnp.broadcast_arrays(m * p, m * q))
+    apart = _deviance(jnp.stack([x, y]), means)
+    found = total - sum(parts) - jnp.sum(apart, axis=0)
     found = found + 0.5 * jnp.log(m / (2 * math.pi * x * y))
     ends = jnp.where(k > 0, n * jnp.log(p), n * jnp.log1p(-p))
     return jnp.where(inside, found, ends)
