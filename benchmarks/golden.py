@@ -80,7 +80,7 @@ def mechanisms() -> Iterator[tuple[str, fdp.AbstractMechanism]]:
         "fdp.ReportNoisyMax(3.0).repeat(4)",
         "fdp.AboveThreshold(4.0, num_above=3).repeat(5)",
         "fdp.Skellam(3.0, sensitivity=2).repeat(10)",
-        "fdp.DistributedDiscreteGaussian(1.5, num_shares=6).repeat(10)",
+        "fdp.DistributedDiscreteGaussian(2.5, num_shares=6).repeat(10)",
         "fdp.LastIterate(10.0, contraction=0.9, num_steps=100)",
         "fdp.Staircase(1.0, gamma=0.3).repeat(2)",
         "fdp.Tulap(0.8, delta=1e-4)",

@@ -83,26 +83,36 @@ def test_divergences_of_vectors_are_below_their_bound():
     assert np.array_equal(squared.divergences, stated.divergences)
 
 
-@pytest.mark.parametrize(("scale", "shares"), [(0.8, 2), (0.8, 5), (1.0, 3), (1.3, 2)])
+@pytest.mark.parametrize(("scale", "shares"), [(1.9, 2), (1.9, 5), (2.5, 3)])
 def test_sums_of_discrete_gaussians(scale, shares):
-    most, step = 40, 2
+    most, step = 60, 2
     one = np.exp(-0.5 * np.square(np.arange(-most, most + 1) / scale))
     masses = one = one / one.sum()
     for _ in range(shares - 1):
         masses = np.convolve(masses, one)
-    with np.errstate(divide="ignore"):
-        logs = np.log(masses)
-    none = np.full(step, -np.inf)
-    laws = np.append(logs, none), np.append(none, logs)
-    mechanism = fdp.DistributedDiscreteGaussian(
-        scale, num_shares=shares, sensitivity=step
-    )
-    _holds(mechanism, _deltas(*laws))
-    few = [
-        x[np.isfinite(laws[0]) & np.isfinite(laws[1]) & (laws[0] > -60)] for x in laws
+    p, q = masses[step:], masses[:-step]  # all but less than 1e-100
+    kept = (p > 1e-250) & (q > 1e-250)
+    log_p, log_q = np.log(p[kept]), np.log(q[kept])
+    run = fdp.DistributedDiscreteGaussian(scale, num_shares=shares, sensitivity=step)
+    truths = _deltas(log_p, log_q)
+    _holds(run, truths)
+    assert float(run.delta(epsilon=0.2)) == pytest.approx(truths[2], rel=1e-6)
+    orders = np.array([1.5, 2.0, 8.0])
+    divergences = [
+        special.logsumexp(t * log_q + (1 - t) * log_p) / (t - 1) for t in orders
     ]
-    both = _deltas(*(np.add.outer(x, x).ravel() for x in few))
-    _holds(mechanism.repeat(2), both)
+    found = np.asarray(fdp.divergences.renyi_dp(run, orders=orders).divergences)
+    assert found == pytest.approx(np.array(divergences), rel=1e-6)
+
+
+def test_sums_of_narrow_discrete_gaussians_are_refused_for_a_reason():
+    # Two of scale 0.8 leak more than one of the same variance.
+    one = np.exp(-0.5 * np.square(np.arange(-30, 31) / 0.8))
+    masses = np.convolve(one, one) / np.sum(one) ** 2
+    p, q = masses[1:], masses[:-1]
+    kept = (p > 1e-250) & (q > 1e-250)
+    truth = special.logsumexp(8 * np.log(q[kept]) - 7 * np.log(p[kept])) / 7
+    assert truth > 8 / (2 * 2 * 0.8**2) * (1 + 1e-5)
 
 
 def test_many_shares_are_one_discrete_gaussian():
@@ -119,7 +129,7 @@ def test_many_shares_are_one_discrete_gaussian():
         (lambda: fdp.Skellam(0.0), "scale must be in"),
         (lambda: fdp.Skellam(1.0, sensitivity=0), "sensitivity must be in"),
         (
-            lambda: fdp.DistributedDiscreteGaussian(0.2, num_shares=3),
+            lambda: fdp.DistributedDiscreteGaussian(1.8, num_shares=3),
             "scale must be in",
         ),
         (
