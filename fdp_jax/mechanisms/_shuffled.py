@@ -36,15 +36,15 @@ class Shuffled(AbstractMechanism):
     """Reports of n records, each by its own run of a local randomizer, in random order.
 
     Only the multiset of the reports is released.  The randomizer must have a pure
-    epsilon for replacing its record; reports may be chosen adaptively, each by another
-    randomizer of the same kind and epsilon.
+    epsilon for replacing its record.
 
     Any randomizer: every other report is, with probability e^-epsilon, that of the
     record in question with either of its two values, by a fair coin.  Randomized
     response, with any number of categories: with probability 2 / (e^epsilon + 1).  The
-    pair is that of the coins ("clones").  The second form is for randomized response
-    alone: its theorem for all randomizers was withdrawn by the second reference's
-    erratum.
+    pair is that of the coins ("clones").  The first form also holds where shuffled
+    records are asked one after the other, by randomizers that earlier reports choose.
+    The second one is for randomized response alone: its theorem for all randomizers was
+    withdrawn by the second reference's erratum.
 
     Only upper bounds of what is leaked are claimed; the other end of `bounds` is the
     trivial one.  Rounds of fresh reports, `repeat`, compose finitely many losses that
