@@ -36,7 +36,7 @@ from ._renyi import RenyiDP
 _HALF_WIDTH = 1 << 15
 """Integers to either side at which discrete Gaussian noise is represented."""
 _MOST_INTEGER = 1 << 12
-_SHARES = Search(-1, 1.0, 1e6, 10.0)
+_SHARES = Search(-1, 1.0, 1e6, 10.0, counts=True)
 _NODES = 27
 _ORDERS = np.concatenate([np.arange(2.0, 129), np.arange(136.0, 1025, 8)])
 _REACH = 64.0

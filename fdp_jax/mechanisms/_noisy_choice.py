@@ -127,7 +127,7 @@ class AboveThreshold(AbstractTwoPoint):
         20.0
 
     References:
-        Lyu, Su, Li (2017), Theorem 2 and, for the ratio, Section 4.2.
+        Lyu, Su, Li (2017), Theorem 2, and their allocation of epsilon for the ratio.
     """
 
     noise_multiplier: Real[ArrayLike, ""] | None = parameter(
