@@ -77,6 +77,25 @@ def test_no_data_set_of_responses_leaks_more(k, num_records, epsilon):
         assert truth[-1] == pytest.approx(found[-1], rel=1e-5)
 
 
+def test_a_pair_that_may_hold_no_coin_is_no_bound():
+    # What docs/releases.md says of three categories and more: two reports.
+    epsilon, k = 1.0, 3
+    odds, least = math.exp(epsilon), 1 / (math.exp(epsilon) + k - 1)
+    others = {(0, 0): 1 - 2 * least, (1, 0): least, (0, 1): least}
+    pairs = []
+    for own in ((odds, 1.0), (1.0, odds)):
+        law = collections.defaultdict(float)
+        for (a, b), prob in others.items():
+            law[a + 1, b] += prob * least * own[0]
+            law[a, b + 1] += prob * least * own[1]
+            law[a, b] += prob * (1 - least * (odds + 1))
+        pairs.append(law)
+    near = [epsilon * (1 - 1e-6)]
+    found = _hockey_stick(*pairs, near[0])
+    (truth,) = _worst(_response(epsilon, k), 2, near)
+    assert truth == pytest.approx(odds * found, rel=1e-3)
+
+
 def test_no_data_set_of_other_randomizers_leaks_more():
     rng, num_records = np.random.default_rng(5), 4
     gaps = []
