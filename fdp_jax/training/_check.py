@@ -86,7 +86,8 @@ def check(
         Ville (1939) bounds how large a martingale ever becomes, Chernoff (1952) the
         tails of a binomial law.
     """
-    scheme = plan.sampling
+    scheme = _checks.instance("plan", plan, Plan, "a training.Plan").sampling
+    _checks.checked_scalar("delta", _checks.rate, delta)
     if not isinstance(plan.mechanism, DPSGD) or not isinstance(scheme, _SCHEMES):
         raise TypeError(
             "plan must be of DPSGD with Poisson, FixedSize or ShuffledEpochs, got "
