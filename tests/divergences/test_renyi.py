@@ -361,7 +361,7 @@ def test_functionals_of_a_trade_off_function():
     ],
 )
 def test_only_mechanisms(function):
-    with pytest.raises(TypeError, match=f"{function.__name__} takes a mechanism"):
+    with pytest.raises(TypeError, match=f"of {function.__name__} must be a mechanism"):
         function(fdp.ZCDP(1.0))
 
 

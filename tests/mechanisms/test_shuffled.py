@@ -91,7 +91,7 @@ def test_a_pair_that_may_hold_no_coin_is_no_bound():
             law[a, b] += prob * (1 - least * (odds + 1))
         pairs.append(law)
     near = [epsilon * (1 - 1e-6)]
-    found = _hockey_stick(*pairs, near[0])
+    found = _hockey_stick(pairs[0], pairs[1], near[0])
     (truth,) = _worst(_response(epsilon, k), 2, near)
     assert truth == pytest.approx(odds * found, rel=1e-3)
 
