@@ -156,11 +156,13 @@ class _AbstractProfileTarget(AbstractTarget):
             found = profile_at(loss, signs_of(loss, "both"), epsilon)
         goal = log_delta - log_rest
         excess = _logit(found.log_delta, found.log_rest).map(lambda x: x - goal)
-        # So much that the certified epsilon at this delta does not exceed the target.
-        slack = 1e-12 * (2 + jnp.abs(goal) + jnp.abs(epsilon))
         # With no delta at all both are -inf.
         none = jnp.isneginf(excess.upper)
         width = jnp.where(none, 0, excess.upper) - jnp.where(none, 0, excess.estimate)
+        # So much that the certified epsilon at this delta does not exceed the target:
+        # a wide bracket's is found to some 1e-9.
+        slack = 4e-12 + jnp.minimum(width, 2e-9)
+        slack = slack * (2 + jnp.abs(goal) + jnp.abs(epsilon))
         upper = excess.upper + 0.05 * width + slack
         return Margin(Interval(excess.lower, excess.estimate, upper))
 
