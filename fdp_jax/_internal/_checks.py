@@ -268,7 +268,8 @@ def whole(name: str, value: Any, least: int, most: int) -> int:
     """A whole number that decides a shape, so known to Python."""
     number = value.item() if isinstance(value, np.generic) else value
     if not isinstance(number, int) or isinstance(number, bool):
-        raise ValueError(f"{name} must be a Python integer, got {described(value)}")
+        shown = repr(value) if isinstance(value, float) else described(value)
+        raise ValueError(f"{name} must be a Python integer, got {shown}")
     if not least <= number <= most:
         raise ValueError(f"{name} must be in [{least}, {most}], got {number}")
     return number
