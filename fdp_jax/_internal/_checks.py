@@ -103,7 +103,7 @@ def positive(name: str, value: Any) -> Any:
 
 def noise(name: str, value: Any) -> Any:
     """A number in (0, inf], with what it means that there is none."""
-    if not is_traced(value) and np.ndim(value) == 0 and value == 0:
+    if not is_traced(value) and np.ndim(value) == 0 and np.asarray(value) == 0:
         raise ValueError(
             f"{name} must be a positive number, got {value}: without noise epsilon is "
             "inf and delta 1, as of fdp_jax.BlatantNonPrivacy()"

@@ -120,7 +120,8 @@ class Trainer:
         _require_arguments(loss, draws)
         if not (hasattr(optimizer, "init") and hasattr(optimizer, "update")):
             raise TypeError(
-                f"optimizer must be one of optax, got {described(optimizer)}"
+                "optimizer must be one of optax, such as optax.sgd(0.1), got "
+                f"{described(optimizer)}"
             )
         if mesh is not None:
             _require_shares(plan, mesh)

@@ -99,6 +99,12 @@ CATALOGUE = {
     "SubordinatedGaussian": fdp.SubordinatedGaussian(2.0, 0.5),
     "PerfectPrivacy": fdp.PerfectPrivacy(),
     "BlatantNonPrivacy": fdp.BlatantNonPrivacy(),
+    "AboveThreshold": fdp.AboveThreshold(2.0, num_above=3),
+    "ReportNoisyMax": fdp.ReportNoisyMax(2.0),
+    "LastIterate": fdp.LastIterate(2.0, contraction=0.5, num_steps=3),
+    "Skellam": fdp.Skellam(3.0, sensitivity=2),
+    "DistributedDiscreteGaussian": fdp.DistributedDiscreteGaussian(2.0, num_shares=3),
+    "Shuffled": fdp.Shuffled(fdp.RandomizedResponse(1.0), num_records=50),
 }
 EACH = pytest.mark.parametrize("name", CATALOGUE)
 
