@@ -561,7 +561,7 @@ def test_what_is_printed_is_read():
     ("text", "words"),
     [
         ("Laplac", "did you mean Laplace"),
-        ("Foo", "there are ApproxDP"),
+        ("Foo", "there are AboveThreshold"),
         ("Laplace(2", "a call such as"),
         ("3", "a call such as"),
         ("Laplace(1/0)", "a call such as"),
