@@ -301,12 +301,12 @@ _row(
     (0.75, 0.25),
 )
 _row(
-    "MatrixMechanism.tree",
+    "StrategiesByName.tree",
     lambda s: fdp.MatrixMechanism.tree(s, 10).epsilon(delta=DELTA),
     *NOISE,
 )
 _row(
-    "MatrixMechanism.bifr MatrixMechanism.bisr MatrixMechanism.lambda_cgd",
+    "StrategiesByName.bifr StrategiesByName.bisr StrategiesByName.lambda_cgd",
     lambda s, x: (
         fdp.MatrixMechanism.bifr(s, 8, bands=3, power=x).epsilon(delta=DELTA),
         fdp.MatrixMechanism.bisr(s, 8, bands=3).epsilon(delta=DELTA),
