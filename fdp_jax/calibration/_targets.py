@@ -12,6 +12,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.lax import stop_gradient
 from jax.scipy.special import ndtr, ndtri
 from jaxtyping import Array, Bool, Float, Real
 
@@ -161,7 +162,7 @@ class _AbstractProfileTarget(AbstractTarget):
         width = jnp.where(none, 0, excess.upper) - jnp.where(none, 0, excess.estimate)
         # So much that the certified epsilon at this delta does not exceed the target:
         # a wide bracket's is found to some 1e-9.
-        slack = 4e-12 + jnp.minimum(width, 2e-9)
+        slack = 1e-12 + stop_gradient(jnp.minimum(width, 1e-9))
         slack = slack * (2 + jnp.abs(goal) + jnp.abs(epsilon))
         upper = excess.upper + 0.05 * width + slack
         return Margin(Interval(excess.lower, excess.estimate, upper))
