@@ -100,6 +100,7 @@ NOT_OPTIONS = (
     *("fdp.targets.AllOf.require_relation relation",),
     *("fdp.interop.from_execution_plan relation",),
     # Checked behind other arguments.
+    "fdp.DistributedDiscreteGaussian relation",
     *("fdp.audit.clopper_pearson alternative", "fdp.plot.audit scale"),
 )
 """Numbers of that name, what only gets a mechanism's relation passed on, and what may

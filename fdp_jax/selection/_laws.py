@@ -252,8 +252,7 @@ class Poisson(AbstractRepetitions):
         10.0000
 
     References:
-        Papernot and Steinke (2022), Theorem 6, for its Renyi form, which is lower than
-        what `SelectBest` finds unless the runs are few.
+        Papernot and Steinke (2022), Theorem 6, for its Renyi form.
     """
 
     expected: Real[ArrayLike, ""] | None = parameter(

@@ -39,7 +39,8 @@ from ..mechanisms import (
     loss_like,
 )
 from ..tradeoff import AbstractTradeOff, TradeOff
-from ._laws import AbstractRepetitions
+from ._laws import AbstractRepetitions, Poisson
+from ._many_runs import Points, lowered, lowered_epsilon, points_of
 from ._weights import Weight, weight_of
 
 _TINY = 1e-307
@@ -62,7 +63,8 @@ class SelectBest(AbstractGuarantee):
     log(phi'(1 - q) / phi'(1 - p)) for all p <= e^r q + delta_PQ(r) (and so on), then
     delta(eps) <= m delta_run(eps - s): for a negative binomial law
     s = (1 + shape) log max(e^r, 1 + delta_reverse(r) (1 - g) / g), where every r will
-    do and the best is used; for a Poisson law s = m TV.  Each direction's s takes the
+    do and the best is used; for a Poisson law s = m TV, and for many runs the weight is
+    averaged over the chance to be beaten (`_many_runs.py`).  Each direction takes the
     other direction's profile, and at negative thresholds each profile is the reflection
     of the other one.  As a function of e^eps the profile is convex and 1 at 0, so that
     it lies under the lines from there to any of its points as well.
@@ -179,6 +181,12 @@ class SelectBest(AbstractGuarantee):
         way = lambda x: getattr(self.run, x, self.run)
         return way(name), weight_of(self.repetitions, way(_OPPOSITE[name]))
 
+    def _many(self, name: str) -> tuple[Points, Points]:
+        """Points of the run in a direction and in the exchanged one."""
+        other = name if self._is_symmetric() else _OPPOSITE[name]
+        here, there = (points_of(getattr(self.run, x, self.run)) for x in (name, other))
+        return here, there
+
     def _profile(self, epsilon: Any) -> ProfilePoint:
         self.require_complete()
         distance, negative = _parted(epsilon)
@@ -195,33 +203,41 @@ class SelectBest(AbstractGuarantee):
         run, weight = self._way(name)
         log_delta = run._profile(_moved(distance, weight)).log_delta
         found = _raised(self.repetitions, log_delta)
+        if isinstance(self.repetitions, Poisson):
+            mean = self.repetitions.mean()
+            found = lowered(found, distance, mean, self._many(name))
         if evaluates_at_once() and not holds_anywhere(_is_loose(found)):
             return found
-        return _under_tangents(found, distance, self._points(run, weight))
+        return _under_tangents(found, distance, self._points(name))
 
-    def _points(self, run: AbstractGuarantee, weight: Weight) -> Bounds:
+    def _points(self, name: str) -> Bounds:
         """Bounds of the thresholds at which delta is at most each of `_DELTAS`."""
-        deltas = np.asarray(_DELTAS)
-        share = _share(self.repetitions, deltas)
-        return _epsilons(self.repetitions, deltas, [(weight, run._solve(share))])
+        return self._solved(np.asarray(_DELTAS), (name,))
 
     def _solve(self, delta: Any) -> Bounds:
         self.require_complete()
-        share = _share(self.repetitions, delta)
-        ways = [self._way(name) for name in self._names()]
+        return self._solved(delta, self._names())
+
+    def _solved(self, delta: Any, names: tuple[str, ...]) -> Bounds:
+        law = self.repetitions
+        share = _share(law, delta)
+        ways = [self._way(name) for name in names]
         each = [(weight, run._solve(share)) for run, weight in ways]
-        return _epsilons(self.repetitions, delta, each)
+        found = _epsilons(law, delta, each)
+        if not isinstance(law, Poisson):
+            return found
+        return lowered_epsilon(found, delta, law.mean(), list(map(self._many, names)))
 
     def _error_rate_bounds(self, alpha: Any) -> tuple[Bounds, Bounds]:
         self.require_complete()
         found = []
         for name in self._names():
             run, weight = self._way(name)
-            back, other = self._way(_OPPOSITE[name])
+            _, other = self._way(_OPPOSITE[name])
             near, far = _errors(self.repetitions, alpha, weight)
             power = run._error_rate_bounds(near)[1]
             error = run._error_rate_bounds(far)[0]
-            found.append((other, power, error, self._points(back, other)))
+            found.append((other, power, error, self._points(_OPPOSITE[name])))
         return _rates(self.repetitions, alpha, found)
 
 

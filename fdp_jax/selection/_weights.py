@@ -35,29 +35,35 @@ class Weight(NamedTuple):
     estimate: Array
 
 
-@ahead_of_time
+def kept(fn: Any) -> Any:
+    """A function whose values are kept where all its numbers are known."""
+
+    @functools.lru_cache(256)
+    def known(structure: Any, leaves: tuple[tuple[Any, ...], ...]) -> Any:
+        numbers = [np.ndarray(shape, dtype, x)[()] for dtype, shape, x in leaves]
+        return fn(*jax.tree.unflatten(structure, numbers))
+
+    @ahead_of_time
+    @functools.wraps(fn)
+    def call(*args: Any) -> Any:
+        leaves, structure = jax.tree.flatten(args)
+        if is_traced(leaves) or not all(map(eqx.is_array_like, leaves)):
+            return fn(*args)
+        numbers = map(np.asarray, leaves)
+        return known(structure, tuple((x.dtype, x.shape, x.tobytes()) for x in numbers))
+
+    return call
+
+
+@kept
 def weight_of(law: AbstractRepetitions, reverse: AbstractGuarantee) -> Weight:
     """The weight of a direction, by the profile of the exchanged one."""
-    leaves, structure = jax.tree.flatten((law, reverse))
-    if not is_traced(leaves) and all(map(eqx.is_array_like, leaves)):
-        numbers = map(np.asarray, leaves)
-        key = tuple((x.dtype, x.shape, x.tobytes()) for x in numbers)
-        return _known_weight(structure, key)
     search = _searched(*jax.tree.map(_held, (law, reverse)))
-    if not is_traced(leaves):
+    if not is_traced((law, reverse)):
         return Weight(search.best, _found(law, search))
     beside = _beside(law, search)
     found = [reverse._profile(r).log_delta.estimate for r in beside]
     return Weight(search.best, _attached(law, beside, found))
-
-
-@functools.lru_cache(256)
-def _known_weight(structure: Any, leaves: tuple[tuple[Any, ...], ...]) -> Weight:
-    """The weight of known numbers, which many questions ask for."""
-    numbers = [np.ndarray(shape, dtype, x)[()] for dtype, shape, x in leaves]
-    law, reverse = jax.tree.unflatten(structure, numbers)
-    search = _searched(law, reverse)
-    return Weight(search.best, _found(law, search))
 
 
 def _searched(law: AbstractRepetitions, reverse: AbstractGuarantee) -> Secant:

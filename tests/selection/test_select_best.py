@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import mpmath
 import numpy as np
 import pytest
+from scipy import optimize, stats
 
 import fdp_jax as fdp
 from fdp_jax.selection import Geometric, Logarithmic, NegativeBinomial, Poisson
@@ -65,7 +66,7 @@ LAWS = (
         for y in (0.5, 0.05)
     ),
     *(Geometric(success_prob=0.1), Logarithmic(success_prob=0.02)),
-    *(Poisson(mean=0.7), Poisson(mean=8.0)),
+    *(Poisson(mean=0.7), Poisson(mean=8.0), Poisson(mean=60.0)),
 )
 EPSILONS = np.array([-2.0, -0.7, -0.1, 0.0, 0.2, 0.6, 1.3, 3.0])
 
@@ -102,6 +103,41 @@ def test_above_exact_selection(law):
                 leaks = np.sum(np.maximum(gaps, 0), axis=1)
                 assert np.all(leaks <= np.array([1e-3, 0.01, 0.1, 0.3]) + 1e-14)
     assert tightest < 0.2  # not by far
+
+
+@pytest.mark.parametrize(("mean", "published"), [(10.0, 2.0394), (100.0, 6.9635)])
+def test_many_runs_cost_what_a_quadrature_says(mean, published):
+    """The least over r of the integral over W, and a published bound beside it."""
+    mu, w = 0.25, np.linspace(0, 40, 40_001)
+    phi = stats.norm.cdf
+    delta = lambda t: phi(mu / 2 - t / mu) - np.exp(t) * phi(-mu / 2 - t / mu)
+
+    def bound(epsilon, r):
+        at = epsilon - mean * delta(r) + r - np.expm1(r) * w
+        return mean * np.trapezoid(np.exp(-w) * delta(at), w)
+
+    epsilon = lambda r: optimize.brentq(lambda e: bound(e, r) - 1e-6, 0, 40, rtol=1e-6)
+    exact = optimize.minimize_scalar(epsilon, (0.1, 0.3), options={"xtol": 1e-3}).fun
+    tuned = fdp.SelectBest(fdp.Gaussian(4.0), repetitions=Poisson(mean=mean))
+    found = float(tuned.epsilon(delta=1e-6))
+    assert exact * (1 - 1e-6) <= found <= exact * (1 + 2e-3)
+    assert found <= published * 1.001
+    assert float(tuned.delta(epsilon=found)) == pytest.approx(1e-6, rel=1e-4)
+
+
+def test_slopes_of_many_runs():
+    law = lambda mean: Poisson(mean=mean)
+    epsilon = lambda noise, mean: fdp.SelectBest(
+        fdp.Gaussian(noise), repetitions=law(mean)
+    ).epsilon(delta=1e-6)
+    with jax.enable_x64(True):
+        found = jax.grad(epsilon, (0, 1))(4.0, 100.0)
+        for slope, step in zip(found, [(1e-5, 0.0), (0.0, 1e-4)], strict=True):
+            up, down = (
+                epsilon(4.0 + s * step[0], 100.0 + s * step[1]) for s in (1, -1)
+            )
+            change = float(up - down) / (2 * sum(step))
+            assert float(slope) == pytest.approx(change, rel=1e-4)
 
 
 def test_one_run_costs_a_run():

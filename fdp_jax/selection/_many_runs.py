@@ -1,0 +1,143 @@
+"""Poisson numbers of runs: the weight of a winner falls with the chance to be beaten.
+
+Let u = m p for an output, in the notation of `SelectBest`.  Its density as a winner is
+m e^-u times that of a run, and that of the neighbor at least m e^-(m H + e^r u) times,
+for r >= 0 and the other direction's H = delta_run(r).  With L the loss of a run,
+c = eps - m H - L and k = e^r - 1, what counts is
+
+    g(u) = e^-u (1 - e^(c - k u))_+,    -g'(u) = e^-u (1 - e^(c + r - k u)) if g > 0,
+
+and g(u) is at most the integral from u on of the positive part of -g', so at most
+E (1 - e^(c + r - k W))_+ with an exponential W, whatever u.  So, for every r,
+
+    delta(eps) <= m E delta_run(eps - m H + r - k W).
+
+As a function of e^t the profile is convex: between points of it, chords lie above.
+"""
+
+import dataclasses
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.lax import stop_gradient
+from jaxtyping import Array, Float
+
+from .._internal._implicit import implicit_root
+from .._internal._precision import in_float64
+from ..curves import EPSILON, AbstractGuarantee, Bounds, bounds_of, with_gradient
+from ..engines import Interval
+from ._weights import kept
+
+_FEW = np.append(np.linspace(-80.0, -2.0, 12), [-0.7, -0.1, -1e-3])
+"""Logarithms of delta at the thresholds that points lie between."""
+_SHARES = np.concatenate(
+    [np.linspace(0, 7, 16), np.linspace(7.2, 10.2, 36), np.linspace(10.25, 14, 76)]
+)
+"""Of the points, counted in these."""
+_WIDE = 600.0
+"""Thresholds beyond which a profile is not followed."""
+_PLACES = np.append(np.linspace(0.0, 36.0, 401), np.linspace(36.5, 72.0, 72))
+"""Of W."""
+_LEAST = 1e-4
+"""Least k."""
+_ROOM = 1e-9
+_HALVINGS = 32
+
+
+class Points(NamedTuple):
+    """Points of a privacy profile, from low to high ones."""
+
+    threshold: Float[Array, " n"]
+    log_delta: Float[Array, " n"]
+    """Upper bounds."""
+
+
+@kept
+def points_of(run: AbstractGuarantee) -> Points:
+    """Points of the profile of one direction of a run."""
+    thresholds = _between(run._solve(np.exp(_FEW)))
+    return _points(thresholds, run._profile(thresholds).log_delta)
+
+
+@in_float64(cast_out=False)
+def _between(found: Bounds) -> Array:
+    places = jnp.clip(with_gradient(found.upper, found.estimate), -_WIDE, _WIDE)
+    return jnp.interp(_SHARES, np.arange(float(_FEW.size)), places)
+
+
+@in_float64(cast_out=False)
+def _points(thresholds: Array, log_delta: Interval) -> Points:
+    return Points(thresholds, with_gradient(log_delta.upper, log_delta.estimate))
+
+
+@in_float64(cast_out=False)
+def lowered(
+    found: Interval, epsilon: Array, mean: Array, points: tuple[Points, Points]
+) -> Interval:
+    """Log delta(eps), at most the least bound of all r."""
+    least = _log_delta(epsilon, (mean, *points))
+    return found.map(lambda x: jnp.minimum(x, least))
+
+
+@in_float64
+def lowered_epsilon(
+    found: Bounds, delta: Array, mean: Array, ways: list[tuple[Points, Points]]
+) -> Bounds:
+    """The least eps >= 0 with delta(eps) at most delta in all ways, rounded up."""
+    each = [_epsilon(delta, found.upper, (mean, *points)) for points in ways]
+    upper = jnp.max(jnp.stack(each), axis=0)
+    ends = (jnp.minimum(x, upper) for x in (found.lower, found.estimate))
+    value = bounds_of(Interval(*ends, upper), jnp.isposinf(upper), EPSILON)
+    return dataclasses.replace(value, method=found.method)
+
+
+def _epsilon(delta: Array, most: Array, args: tuple[Array, Points, Points]) -> Array:
+    target = jnp.broadcast_to(jnp.log(delta), most.shape)
+    constant, goal = stop_gradient((args, target))
+    end = jnp.where(jnp.isfinite(most), stop_gradient(most), _WIDE)
+
+    def halve(_: Any, ends: tuple[Array, Array]) -> tuple[Array, Array]:
+        middle = 0.5 * (ends[0] + ends[1])
+        below = _log_delta(middle, constant) <= goal
+        return jnp.where(below, ends[0], middle), jnp.where(below, middle, ends[1])
+
+    _, root = jax.lax.fori_loop(0, _HALVINGS, halve, (0 * end, end))
+    each = lambda e, t: implicit_root(_residual, e, (args, t), ())
+    moved = jnp.minimum(jnp.vectorize(each)(root, target), most)
+    return jnp.where(root < end, moved, most)
+
+
+def _residual(epsilon: Array, args: tuple[Any, Array], aux: tuple[()]) -> Array:
+    return _log_delta(epsilon, args[0]) - args[1]
+
+
+def _log_delta(epsilon: Array, args: tuple[Array, Points, Points]) -> Array:
+    mean, points, reverse = args
+    threshold, log_delta = (x[::2] for x in reverse)
+    r = jnp.clip(threshold, _LEAST, 0.1 * _WIDE)
+    share = jnp.where(threshold <= r, jnp.exp(log_delta), 1.0)  # H at r
+    k = jnp.expm1(r)[:, None]
+    start = epsilon[..., None, None] - (mean * share - r)[:, None] - _ROOM
+    inner = _chords(points, start - k * _PLACES)
+    # E of a chord in e^(-k W) over a cell, of which the right end has this part.
+    width = np.diff(_PLACES)
+    mass = -np.expm1(-width)
+    falls = -jnp.expm1(-k * width)
+    right = (mass + jnp.expm1(-(1 + k) * width) / (1 + k)) / falls
+    right = jnp.clip(right, 0.0, mass)
+    before = np.exp(-_PLACES[:-1])
+    cells = before * ((mass - right) * inner[..., :-1] + right * inner[..., 1:])
+    total = mean * (jnp.sum(cells, axis=-1) + np.exp(-_PLACES[-1]))
+    return jnp.log(jnp.min(total, axis=-1) * (1 + _ROOM))
+
+
+def _chords(points: Points, thresholds: Array) -> Array:
+    """Upper bounds of delta at thresholds."""
+    ends = jnp.zeros(1), jnp.ones(1)
+    each = points.threshold[::-1], points.log_delta[::-1]
+    places, heights = (
+        jnp.append(end, jnp.exp(x)) for end, x in zip(ends, each, strict=True)
+    )
+    return jnp.interp(jnp.exp(jnp.minimum(thresholds, _WIDE)), places, heights)
