@@ -43,7 +43,7 @@ _PLACES = np.append(np.linspace(0.0, 36.0, 401), np.linspace(36.5, 72.0, 72))
 _LEAST = 1e-4
 """Least k."""
 _ROOM = 1e-9
-_HALVINGS = 32
+_HALVINGS = 40
 
 
 class Points(NamedTuple):
