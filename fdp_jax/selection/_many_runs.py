@@ -86,7 +86,7 @@ def lowered_epsilon(
     found: Bounds, delta: Array, mean: Array, ways: list[tuple[Points, Points]]
 ) -> Bounds:
     """The least eps >= 0 with delta(eps) at most delta in all ways, rounded up."""
-    each = [_epsilon(delta, found.upper, (mean, *points)) for points in ways]
+    each = [_epsilon(delta, found.upper, (mean, here, there)) for here, there in ways]
     upper = jnp.max(jnp.stack(each), axis=0)
     ends = (jnp.minimum(x, upper) for x in (found.lower, found.estimate))
     value = bounds_of(Interval(*ends, upper), jnp.isposinf(upper), EPSILON)
