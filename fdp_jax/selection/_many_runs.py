@@ -26,6 +26,7 @@ from jaxtyping import Array, Float
 
 from .._internal._implicit import implicit_root
 from .._internal._precision import in_float64
+from .._internal._special import safe_log
 from ..curves import EPSILON, AbstractGuarantee, Bounds, bounds_of, with_gradient
 from ..engines import Interval
 from ._weights import kept
@@ -88,13 +89,15 @@ def lowered_epsilon(
     """The least eps >= 0 with delta(eps) at most delta in all ways, rounded up."""
     each = [_epsilon(delta, found.upper, (mean, here, there)) for here, there in ways]
     upper = jnp.max(jnp.stack(each), axis=0)
-    ends = (jnp.minimum(x, upper) for x in (found.lower, found.estimate))
-    value = bounds_of(Interval(*ends, upper), jnp.isposinf(upper), EPSILON)
+    # No minimum: equal ones would share their derivative.
+    least = lambda x: jnp.where(x <= upper, x, upper)
+    ends = Interval(least(found.lower), least(found.estimate), upper)
+    value = bounds_of(ends, jnp.isposinf(upper), EPSILON)
     return dataclasses.replace(value, method=found.method)
 
 
 def _epsilon(delta: Array, most: Array, args: tuple[Array, Points, Points]) -> Array:
-    target = jnp.broadcast_to(jnp.log(delta), most.shape)
+    target = jnp.broadcast_to(safe_log(jnp.asarray(delta)), most.shape)
     constant, goal = stop_gradient((args, target))
     end = jnp.where(jnp.isfinite(most), stop_gradient(most), _WIDE)
 
@@ -105,8 +108,8 @@ def _epsilon(delta: Array, most: Array, args: tuple[Array, Points, Points]) -> A
 
     _, root = jax.lax.fori_loop(0, _HALVINGS, halve, (0 * end, end))
     each = lambda e, t: implicit_root(_residual, e, (args, t), ())
-    moved = jnp.minimum(jnp.vectorize(each)(root, target), most)
-    return jnp.where(root < end, moved, most)
+    moved = jnp.vectorize(each)(root, target)
+    return jnp.where((root < end) & (moved < most), moved, most)
 
 
 def _residual(epsilon: Array, args: tuple[Any, Array], aux: tuple[()]) -> Array:
