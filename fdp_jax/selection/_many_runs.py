@@ -65,7 +65,9 @@ def points_of(run: AbstractGuarantee) -> Points:
 @in_float64(cast_out=False)
 def _between(found: Bounds) -> Array:
     places = jnp.clip(with_gradient(found.upper, found.estimate), -_WIDE, _WIDE)
-    return jnp.interp(_SHARES, np.arange(float(_FEW.size)), places)
+    found = jnp.interp(_SHARES, np.arange(float(_FEW.size)), places)
+    # They fall, also where loose answers or rounding do not.
+    return jax.lax.cummax(found, reverse=True)
 
 
 @in_float64(cast_out=False)
@@ -122,7 +124,8 @@ def _log_delta(epsilon: Array, args: tuple[Array, Points, Points]) -> Array:
     r = jnp.clip(threshold, _LEAST, 0.1 * _WIDE)
     share = jnp.where(threshold <= r, jnp.exp(log_delta), 1.0)  # H at r
     k = jnp.expm1(r)[:, None]
-    start = epsilon[..., None, None] - (mean * share - r)[:, None] - _ROOM
+    room = _ROOM * (1 + jnp.abs(epsilon[..., None, None]))
+    start = epsilon[..., None, None] - (mean * share - r)[:, None] - room
     inner = _chords(points, start - k * _PLACES)
     # E of a chord in e^(-k W) over a cell, of which the right end has this part.
     width = np.diff(_PLACES)

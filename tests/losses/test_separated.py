@@ -88,6 +88,16 @@ def test_every_small_noise_has_a_tight_answer(noise, prob, steps):
     assert run.advantage() == pytest.approx(1 - (1 - prob) ** steps, rel=1e-6)
 
 
+@pytest.mark.parametrize("rest", [1e-3, 1e-7, 1e-13])
+@pytest.mark.parametrize("steps", [2, 50])
+def test_nearly_every_record_in_every_step(rest, steps):
+    # With the whole data but for a chance of at most steps * rest.
+    whole = fdp.Gaussian(0.01).repeat(steps)
+    found = _run(0.01, 1 - rest, steps).bounds(delta=0.1)
+    assert found.lower <= whole.epsilon(delta=0.1)
+    assert found.upper >= whole.epsilon(delta=0.1 + steps * rest, bound="optimistic")
+
+
 @pytest.mark.parametrize("index", [0, 1])
 def test_slopes_are_those_of_another_engine(index):
     at = (0.05, 0.5, 50.0)

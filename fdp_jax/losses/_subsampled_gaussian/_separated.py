@@ -72,7 +72,8 @@ def separated(
     """Whether noise and number of steps are such, and the loss with its closed form."""
     s, q = loss.noise_multiplier, loss.sampling_prob
     some = (count > 1) & (count == jnp.round(count)) & (count * q <= _MOST)
-    return some & (q < 1) & (_gap(s, q) > _TAIL), SeparatedGaussianLoss(s, q)
+    # Beyond a half the first weight may underflow, and those of no count diverge.
+    return some & (q <= 0.5) & (_gap(s, q) > _TAIL), SeparatedGaussianLoss(s, q)
 
 
 def _gap(s: Array, q: Array) -> Array:
