@@ -11,7 +11,7 @@ and
     delta_remove(eps) = sum_k Bin(k; N, q) delta_gauss(eps - log w_k; sqrt(k) / s),
     delta_add(eps) = (1 - e^(eps + N log(1 - q)))_+,
 
-up to N e^-40 in eps and T in delta.
+up to N e^-40 in eps and T in delta.  For q at most a half and whole N.
 """
 
 import math
