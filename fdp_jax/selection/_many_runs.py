@@ -65,9 +65,9 @@ def points_of(run: AbstractGuarantee) -> Points:
 @in_float64(cast_out=False)
 def _between(found: Bounds) -> Array:
     places = jnp.clip(with_gradient(found.upper, found.estimate), -_WIDE, _WIDE)
-    found = jnp.interp(_SHARES, np.arange(float(_FEW.size)), places)
+    thresholds = jnp.interp(_SHARES, np.arange(float(_FEW.size)), places)
     # They fall, also where loose answers or rounding do not.
-    return jax.lax.cummax(found, reverse=True)
+    return jax.lax.cummax(thresholds, reverse=True)
 
 
 @in_float64(cast_out=False)
