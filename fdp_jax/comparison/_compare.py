@@ -9,14 +9,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.lax import stop_gradient
-from jaxtyping import Array, ArrayLike, Float
+from jaxtyping import Array, Float
 
 from .._internal._calls import explained
 from .._internal._precision import in_float64
 from .._internal._text import round_down, round_up
 from ..curves import Bounds
 from ._dominance import Crossings, Dominance, dominance_of, whole_axis
-from ._errors import BayesErrors, errors_from
+from ._errors import BayesErrors, certified_bayes_errors
 from .delta import engines_of, extremum, prior_of, search
 from .explore import Nodes
 from .sources import Request, pair
@@ -189,7 +189,8 @@ def compare(a: Any, b: Any) -> Comparison:
         Kaissis et al. (2024), Section 4.
     """
     first, second = pair(a, b)
-    found, places, errors = _compared(first, second, np.asarray(_SHOWN_PRIORS))
+    found, places = _compared(first, second)
+    errors = certified_bayes_errors(a, b, priors=_SHOWN_PRIORS)
     back = np.asarray(places)
     return Comparison(
         a=describe(a),
@@ -225,15 +226,12 @@ def describe(guarantee: Any) -> str:
 
 
 @in_float64
-def _compared(
-    first: Request, second: Request, priors: ArrayLike
-) -> tuple[Dominance, Array, BayesErrors]:
+def _compared(first: Request, second: Request) -> tuple[Dominance, Array]:
     found = stop_gradient(search(first, second))
     name = engines_of(first, second)
     tolerance = jnp.asarray(_TOLERANCE)
     answer = dominance_of(found, tolerance, name)
-    errors = errors_from(first, second, found.prepared, jnp.asarray(priors))
-    return answer, _places(found.nodes), errors
+    return answer, _places(found.nodes)
 
 
 def _places(nodes: Nodes) -> Float[Array, "2 4"]:

@@ -5,7 +5,6 @@ which is Delta(M || M~) = 0 (Kaissis et al. 2024, Section 3; Blackwell 1953).  W
 neither dominates the curves cross, and which one is better depends on the attacker.
 """
 
-import dataclasses
 from typing import Any
 
 import equinox as eqx
@@ -130,10 +129,7 @@ def dominance_of(found: Found, tolerance: Array, name: str) -> Dominance:
     forward, backward = found.ends()
     yes, no = forward.upper <= tolerance, forward.lower > tolerance
     verdict = jnp.where(yes, 1, jnp.where(no, -1, 0)).astype(jnp.int32)
-    regret, reverse = (
-        dataclasses.replace(as_bounds(x, x.estimate), method=name)
-        for x in (forward, backward)
-    )
+    regret, reverse = (as_bounds(x, x.estimate, name) for x in (forward, backward))
     crossings = find_crossings(found.nodes)
     return Dominance(verdict, regret, reverse, crossings, jnp.asarray(tolerance))
 

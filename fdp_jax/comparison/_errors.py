@@ -1,15 +1,12 @@
 """Certified Bayes errors of two guarantees at common priors."""
 
-import dataclasses
 from typing import Any
 
 import jax.numpy as jnp
-from jax.lax import stop_gradient
 from jaxtyping import Array, Float
 
 from .._internal import _checks
 from .._internal._calls import explained
-from .._internal._concrete import outside_transformations
 from .._internal._precision import in_float64
 from .._internal._record import Record
 from ..curves import (
@@ -18,11 +15,9 @@ from ..curves import (
     Status,
     classify,
     uncrossed,
-    with_gradient,
 )
 from ..engines import Interval
-from .delta import NEGLIGIBLE, halves_of, search, sources
-from .explore import Nodes
+from .delta import NEGLIGIBLE, search
 from .sources import Request, pair, share
 
 
@@ -62,8 +57,8 @@ def certified_bayes_errors(a: Any, b: Any, *, priors: Any = None) -> BayesErrors
     if priors is None:
         return _all_errors(first, second)
     priors = _checks.vector("priors", _checks.open_share, priors)
-    # A plain call has no derivative, so it need not pay for one.
-    return _errors_at(first, second, priors, plain=outside_transformations())
+    one, other = (g._bounds_of("bayes_error", priors).differentiable() for g in (a, b))
+    return BayesErrors(jnp.asarray(priors), one, other)
 
 
 def _with_status(ends: Interval) -> Bounds:
@@ -77,62 +72,7 @@ def _with_status(ends: Interval) -> Bounds:
 
 @in_float64
 def _all_errors(first: Request, second: Request) -> BayesErrors:
-    return _errors_of(search(first, second).nodes)
-
-
-@in_float64
-def _errors_at(
-    first: Request, second: Request, priors: Array, *, plain: bool
-) -> BayesErrors:
-    priors = jnp.asarray(priors, float)
-    fixed = stop_gradient((first, second))
-    prepared = sources(*fixed).prepared()
-    found = errors_from(*fixed, prepared, stop_gradient(priors))
-    if plain:
-        return found
-    q, epsilon = _half_axis(priors)
-    chosen = sources(first, second)
-    deficits = chosen.estimates(prepared, epsilon, priors < 0.5)
-    one, other = (
-        _with_slope(bounds, q - deficit)
-        for bounds, deficit in zip((found.a, found.b), deficits, strict=True)
-    )
-    return BayesErrors(priors, one, other)
-
-
-def _half_axis(priors: Array) -> tuple[Array, Array]:
-    """min(pi, 1 - pi) and |logit pi|."""
-    odds = jnp.log(priors) - jnp.log1p(-priors)
-    return jnp.minimum(priors, 1 - priors), jnp.abs(odds)
-
-
-def _with_slope(bounds: Bounds, error: Array) -> Bounds:
-    """All ends have the derivative of the estimate."""
-    ends = "lower", "estimate", "upper"
-    changes = {name: with_gradient(getattr(bounds, name), error) for name in ends}
-    return dataclasses.replace(bounds, **changes)
-
-
-def errors_from(
-    first: Request, second: Request, prepared: tuple, priors: Array
-) -> BayesErrors:
-    """The Bayes errors, inside a program that has prepared both guarantees."""
-    chosen, halves = sources(first, second), halves_of(first, second)
-    priors = jnp.asarray(priors)
-    q, epsilon = _half_axis(priors)
-    at = jnp.broadcast_to(epsilon, (halves, priors.size))
-    one, other = chosen.deficits(prepared, at)
-    row = jnp.where(priors >= 0.5, 0, halves - 1)
-    here = jnp.arange(priors.size)
-
-    def bounds(deficit: Interval) -> Bounds:
-        ends = deficit.map_down(lambda t: jnp.clip(q - t[row, here], 0, q))
-        return _with_status(ends)
-
-    return BayesErrors(priors, bounds(one), bounds(other))
-
-
-def _errors_of(nodes: Nodes) -> BayesErrors:
+    nodes = search(first, second).nodes
     q = nodes.q
 
     def whole(values: Array) -> Array:

@@ -25,14 +25,12 @@ from .._internal._quadrature import between
 from .._internal._record import Record
 from ..curves import (
     Bounds,
-    Status,
-    classify,
     with_gradient,
 )
 from .delta import (
-    NEGLIGIBLE,
     Extremum,
     attached,
+    certified,
     engines_of,
     extremum,
     prior_of,
@@ -207,16 +205,10 @@ def _weighted(
     at = extremum(found.nodes, weigh)
     estimate = _attached((first, second), found.prepared, at, weigh)
     upper = at.upper if hyper_prior.convex else jnp.full_like(at.upper, jnp.inf)
-    lower = at.lower * (1 - 1e-14)
-    upper = upper * (1 + 1e-14)
-    status = classify(lower, upper, jnp.isinf(upper))
-    small = (lower <= upper) & (upper - lower <= NEGLIGIBLE)
-    status = jnp.where(small, Status.TIGHT, status)
-    lower, upper = (with_gradient(x, estimate) for x in (lower, upper))
+    lower, upper = at.lower * (1 - 1e-14), upper * (1 + 1e-14)
     name = engines_of(first, second)
-    return WeightedDivergence(
-        Bounds(lower, estimate, upper, status, name), prior_of(at)
-    )
+    value = certified(lower, estimate, upper, name, most=np.inf)
+    return WeightedDivergence(value, prior_of(at))
 
 
 def _attached(

@@ -35,7 +35,6 @@ from ..curves import (
     classify,
     one_end,
     uncrossed,
-    with_gradient,
 )
 from .explore import Nodes, explore, weights_of
 from .sources import Pair, Request, comparable, share
@@ -266,24 +265,18 @@ def _divergence(first: Request, second: Request, *, plain: bool) -> DeltaDiverge
         ends = jax.tree.map(lambda x, y: jnp.stack([x, y]), forward, backward)
         value, reverse = attached((first, second), found.prepared, ends)
     larger = forward.estimate >= backward.estimate
-    direct = as_bounds(forward, value)
-    other = as_bounds(backward, reverse)
+    name = engines_of(first, second)
+    direct = as_bounds(forward, value, name)
+    other = as_bounds(backward, reverse, name)
     estimate = jnp.where(larger, direct.estimate, other.estimate)
     lower = stop_gradient(jnp.maximum(direct.lower, other.lower))
     upper = stop_gradient(jnp.maximum(direct.upper, other.upper))
-    status = status_of(lower, upper)
-    lower, upper = (with_gradient(x, estimate) for x in (lower, upper))
-    symmetrized = Bounds(lower, estimate, upper, status)
     sign = jnp.where(larger, 1.0, -1.0)
-    prior = prior_of(forward)
-    name = engines_of(first, second)
-    direct = dataclasses.replace(direct, method=name)
-    symmetrized = dataclasses.replace(symmetrized, method=name)
     return DeltaDivergence(
         value=direct,
         epsilon=jnp.where(forward.left, -forward.epsilon, forward.epsilon),
-        prior=prior,
-        symmetrized=symmetrized,
+        prior=prior_of(forward),
+        symmetrized=certified(lower, estimate, upper, name),
         attained_by=jnp.where(estimate > 0, sign, 0.0),
     )
 
@@ -303,19 +296,24 @@ NEGLIGIBLE = 1e-10
 """A width that needs no mention, whatever the value."""
 
 
-def status_of(lower: Array, upper: Array) -> Array:
-    """Certified also where the interval is narrow for a difference of probabilities."""
-    status = classify(lower, upper, (upper >= 0.5) & (lower < 0.5))
+def certified(
+    lower: Array, estimate: Array, upper: Array, method: str, *, most: float = 0.5
+) -> Bounds:
+    """Bounds of a difference, whose ends have the derivative of the estimate.
+
+    They are tight also where they are close for a difference of probabilities, and say
+    nothing where the upper one is `most`.
+    """
+    status = classify(lower, upper, (upper >= most) & (lower < most))
     narrow = (lower <= upper) & (upper - lower <= NEGLIGIBLE)
-    return jnp.where(narrow, Status.TIGHT, status)
+    status = jnp.where(narrow, Status.TIGHT, status)
+    return Bounds(lower, estimate, upper, status, method).differentiable()
 
 
-def as_bounds(at: Extremum, estimate: Array) -> Bounds:
-    """The certified interval, with the derivative of the estimate."""
+def as_bounds(at: Extremum, estimate: Array, method: str) -> Bounds:
+    """The certified interval of a divergence."""
     lower, upper = jnp.minimum(at.lower, 0.5), jnp.minimum(at.upper, 0.5)
-    status = status_of(lower, upper)
-    lower, upper = (with_gradient(x, estimate) for x in (lower, upper))
-    return Bounds(lower, estimate, upper, status)
+    return certified(lower, estimate, upper, method)
 
 
 def attached(

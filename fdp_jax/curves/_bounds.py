@@ -76,6 +76,12 @@ class Bounds(Record):
         ends = Outward(self.lower, self.upper)._in_single()
         return dataclasses.replace(self, lower=ends.lower, upper=ends.upper)
 
+    def differentiable(self) -> "Bounds":
+        """The same bounds, whose ends have the derivative of the estimate."""
+        ends = (with_gradient(x, self.estimate) for x in (self.lower, self.upper))
+        lower, upper = ends
+        return dataclasses.replace(self, lower=lower, upper=upper)
+
     def pick(
         self, bound: Bound | str, *, upper_is_pessimistic: bool
     ) -> Float[Array, "..."]:
