@@ -33,20 +33,23 @@ def golden_section(
     def body(_: Array, state: tuple) -> tuple:
         low, high, at_left, at_right = state
         left, right = inner(low, high)
-        down = at_left >= at_right
-        low, high = jnp.where(down, low, left), jnp.where(down, right, high)
-        new_left, new_right = inner(low, high)
-        new = function(jnp.where(down, new_left, new_right))
+        # One of the two places is not known yet: the function stands here once.
+        first = jnp.isnan(at_left)
+        new = function(jnp.where(first, left, right))
+        new = jnp.where(jnp.isnan(new), -jnp.inf, new)
+        at_left = jnp.where(first, new, at_left)
+        at_right = jnp.where(first, at_right, new)
+        down, up = at_left >= at_right, at_left < at_right
         return (
-            low,
-            high,
-            jnp.where(down, new, at_right),
-            jnp.where(down, at_left, new),
+            jnp.where(up, left, low),
+            jnp.where(down, right, high),
+            jnp.where(down, jnp.nan, jnp.where(up, at_right, at_left)),
+            jnp.where(up, jnp.nan, jnp.where(down, at_left, at_right)),
         )
 
     low, high = stop_gradient((low, high))
+    unknown = jnp.full_like(low, jnp.nan)
+    start = low, high, unknown, unknown
+    low, high, at_left, _ = fori_loop(0, steps + 1, body, start)
     left, right = inner(low, high)
-    start = (low, high, function(left), function(right))
-    low, high, at_left, at_right = fori_loop(0, steps, body, start)
-    left, right = inner(low, high)
-    return stop_gradient(jnp.where(at_left >= at_right, left, right))
+    return stop_gradient(jnp.where(jnp.isnan(at_left), right, left))

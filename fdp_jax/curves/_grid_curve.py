@@ -1,7 +1,6 @@
 """A guarantee in one direction as data on a grid, and questions put to it."""
 
 from collections.abc import Callable
-from typing import Any
 
 import equinox as eqx
 import jax
@@ -11,24 +10,18 @@ from jax.lax import stop_gradient
 from jaxtyping import Array, Float
 
 from .._internal._picture import Lines
-from .._internal._precision import in_float64
 from .._internal._special import safe_log
-from ..engines import Interval, log_complement, select
-from ._bounds import (
-    EPSILON,
-    Bounds,
-    beta_range,
-    tpr_range,
-    with_gradient,
-)
-from ._guarantee import AbstractGuarantee
-from ._queries import ProfilePoint, at_any_length, bounds_of, elementwise
+from ..engines import Interval, log_complement
+from ._bounds import with_gradient
+from .logs import Ends, Point, at_most_zero
+from .optimum import line, merit, optimal_rates
+from .pointwise import AbstractPointwise
 
-_FINE = 65
-_NEWTON = 4
+_BESIDE = 2
+"""Nodes on either side of the best one that bound f."""
 
 
-class GridCurve(AbstractGuarantee):
+class GridCurve(AbstractPointwise):
     """One trade-off function on a grid; its arrays stay float64 in any program.
 
     Queries interpolate: the pessimistic side is proved (and slightly loose between
@@ -64,14 +57,35 @@ class GridCurve(AbstractGuarantee):
     def _drawn(self) -> Lines:
         return ((self.alpha_grid, self.beta_grid),)
 
-    def _solve(self, delta: Any) -> Bounds:
-        return _epsilon(self, delta)
+    def _point(self, epsilon):
+        log_delta, log_rest = _profile_at(self, epsilon)
+        other = log_rest.shifted(-epsilon).map(at_most_zero)
+        return Point(log_delta, _complement(other), log_rest)
 
-    def _profile(self, epsilon: Any) -> ProfilePoint:
-        return _profile(self, epsilon)
+    def _rates(self, log_alpha, log_tnr):
+        grid, fixed = self.epsilon_grid, stop_gradient(self)
+        at = lambda e: line(fixed, e, *stop_gradient((log_alpha, log_tnr)))
+        best = jnp.argmax(merit(jax.vmap(at)(grid)))
+        near = jnp.clip(best + jnp.arange(-_BESIDE, _BESIDE + 1), 0, grid.size - 1)
+        return optimal_rates(self, log_alpha, log_tnr, stop_gradient(grid[near]))
 
-    def _error_rate_bounds(self, alpha: Any) -> tuple[Bounds, Bounds]:
-        return _error_rates(self, alpha)
+    def _ends(self):
+        # The profile falls on beyond its last node, as the inverse's does to the left.
+        first = self.log_rest_grid.shifted(-self.epsilon_grid).map(lambda x: x[0])
+        last = self.log_rest_grid.map(lambda x: x[-1])
+        delta = self.log_delta_grid.map(lambda x: x[-1])
+        starts = (Interval(x.lower, x.estimate, 0 * x.upper) for x in (last, first))
+        ends = (
+            Interval(x.lower - jnp.inf, x.estimate, x.upper)
+            for x in (delta, _complement(first.map(at_most_zero)))
+        )
+        (end, other_end), (start, other_start) = ends, starts
+        return Ends(end, start, other_end, other_start)
+
+
+def _complement(log_value: Interval) -> Interval:
+    """log(1 - e^x), with room for its rounding."""
+    return log_value.map_down(log_complement).widened(_rounding)
 
 
 def _segment(grid: Array, x: Array) -> tuple[Array, Array]:
@@ -109,13 +123,6 @@ def _chord(log_values: Array, i: Array, weight: Array) -> tuple[Array, Array]:
     return found, jnp.where(some, slack, 0.0)
 
 
-@at_any_length
-@in_float64(cast_out=False)
-def _profile(curve: GridCurve, epsilon: Array) -> ProfilePoint:
-    one = lambda epsilon: ProfilePoint(*_profile_at(curve, epsilon))
-    return elementwise(one, epsilon)
-
-
 def _profile_at(curve: GridCurve, epsilon: Array) -> tuple[Interval, Interval]:
     """Log delta and log(1 - delta) at a real threshold."""
     grid = curve.epsilon_grid
@@ -127,8 +134,9 @@ def _profile_at(curve: GridCurve, epsilon: Array) -> tuple[Interval, Interval]:
     rest_lower, rest_slack = _chord(curve.log_rest_grid.lower, i, weight)
     middle = _between(curve, i, (inner - grid[i]) / width, width)
     middle = _with_smooth_gradient(curve, i, inner, middle)
-    log_delta = Interval(curve.log_delta_grid.lower[i + 1], middle, upper + slack)
-    complement = log_delta.map_down(log_complement).widened(_rounding)
+    below = jnp.where(inner == grid[i], i, i + 1)
+    log_delta = Interval(curve.log_delta_grid.lower[below], middle, upper + slack)
+    complement = _complement(log_delta)
     log_rest = Interval(
         rest_lower - rest_slack, complement.estimate, jnp.minimum(complement.upper, 0)
     )
@@ -142,7 +150,7 @@ def _profile_at(curve: GridCurve, epsilon: Array) -> tuple[Interval, Interval]:
         jnp.where(left < 0, log_complement(log_rest.estimate), log_delta.estimate),
         jnp.where(
             left < 0,
-            log_rest.map_down(log_complement).widened(_rounding).upper,
+            _complement(log_rest).upper,
             log_delta.upper,
         ),
     )
@@ -209,157 +217,3 @@ def _slope(curve: GridCurve, i: Array, kink: Callable[[Array, Array], Array]) ->
         one_sided = kink(log_alpha, curve.log_beta_grid[i])
         log_alpha = jnp.where(epsilon == 0, one_sided, log_alpha)
     return -jnp.exp(epsilon + log_alpha - curve.log_delta_grid.estimate[i])
-
-
-@at_any_length
-@in_float64
-def _epsilon(curve: GridCurve, delta: Array) -> Bounds:
-    grid = curve.epsilon_grid
-
-    def one(delta: Array) -> Bounds:
-        target = safe_log(delta)
-        upper = _crossing(grid, jax.lax.cummin(curve.log_delta_grid.upper), target)
-        # delta >= its lower bound at the next node, so epsilon is beyond this one.
-        reached = jax.lax.cummin(curve.log_delta_grid.lower) > target
-        lower = jnp.where(reached[0], grid[jnp.sum(reached) - 1], -jnp.inf)
-        estimate = _crossing(
-            grid, jax.lax.cummin(curve.log_delta_grid.estimate), target
-        )
-        estimate = _polish(curve, estimate, target)
-        lower, upper = (jnp.where(delta >= 1, -jnp.inf, x) for x in (lower, upper))
-        value = Interval(lower, jnp.clip(estimate, lower, upper), upper)
-        return bounds_of(value, jnp.isposinf(upper), EPSILON)
-
-    return elementwise(one, delta)
-
-
-def _crossing(grid: Array, values: Array, target: Array) -> Array:
-    """The threshold where chords (in e^eps) of decreasing log-values pass a target."""
-    i = jnp.clip(jnp.sum(values > target) - 1, 0, grid.size - 2)
-    fall = -jnp.expm1(jnp.minimum(values[i + 1] - values[i], -1e-300))
-    share = -jnp.expm1(jnp.clip(target - values[i], -jnp.inf, 0)) / fall
-    inside = grid[i] + jnp.log1p(
-        jnp.minimum(share, 1) * jnp.expm1(grid[i + 1] - grid[i])
-    )
-    below = target < values[-1]
-    return jnp.where(below, jnp.inf, jnp.where(target >= values[0], grid[0], inside))
-
-
-def _polish(curve: GridCurve, epsilon: Array, target: Array) -> Array:
-    """Newton steps from the chord's crossing to the cubic's."""
-    inside = jnp.isfinite(epsilon) & jnp.isfinite(target)
-    safe = jnp.where(inside, epsilon, 0.0)
-
-    def value(e: Array) -> Array:
-        return _profile_at(curve, e)[0].estimate
-
-    for _ in range(2):
-        slope = stop_gradient(jax.grad(value)(safe))
-        usable = jnp.isfinite(slope) & (slope < 0)
-        step = (value(safe) - target) / jnp.where(usable, slope, -1.0)
-        safe = safe - jnp.where(usable & jnp.isfinite(step), step, 0.0)
-    return jnp.where(inside, safe, epsilon)
-
-
-@at_any_length
-@in_float64
-def _error_rates(curve: GridCurve, alpha: Array) -> tuple[Bounds, Bounds]:
-    grid = curve.epsilon_grid
-
-    def lines(
-        alpha: Array, at: Array, log_delta: Array, log_rest: Array
-    ) -> tuple[Array, Array]:
-        """1 - delta - e^eps alpha and its complement, at some thresholds."""
-        used = jnp.exp(at + jnp.log(alpha))
-        power, rest = jnp.exp(log_delta) + used, jnp.exp(log_rest) - used
-        beta = jnp.where(power < 0.5, 1 - power, rest)
-        return beta, jnp.where(power < 0.5, power, 1 - beta)
-
-    def sizes(alpha: Array) -> tuple[Array, Array]:
-        """A bound of the rounding of `lines`: of beta and of the power."""
-        logs = grid + jnp.log(alpha), curve.log_delta_grid.upper
-        used, delta = (jnp.where(x > -745, x, -745.0) for x in logs)
-        power = jnp.exp(used) * _rounding(used) + jnp.exp(delta) * _rounding(delta)
-        lost = curve.log_rest_grid.lower
-        lost = jnp.where(lost > -745, lost, -745.0)
-        rest = jnp.exp(used) * _rounding(used) + jnp.exp(lost) * _rounding(lost)
-        unit = _rounding(jnp.zeros_like(rest))
-        small = jnp.exp(used) + jnp.exp(delta) < 0.5
-        return jnp.where(small, power + unit, rest), jnp.where(
-            small, power, rest + unit
-        )
-
-    def estimate(alpha: Array) -> tuple[Array, Array]:
-        """The best threshold of a finer grid around the best node."""
-        known = curve.log_delta_grid.estimate, curve.log_rest_grid.estimate
-        node = jnp.argmin(lines(alpha, grid, *known)[1])
-        node = jnp.clip(node, 1, grid.size - 2)
-        ends = stop_gradient((grid[node - 1], grid[node + 1]))
-        fine = ends[0] + (ends[1] - ends[0]) * jnp.linspace(0, 1, _FINE)
-        profiles = jax.vmap(lambda e: _profile_at(curve, e))(fine)
-        beta, tpr = lines(alpha, fine, profiles[0].estimate, profiles[1].estimate)
-        best = jnp.argmax(jnp.where(jnp.max(beta) > 0.5, -tpr, beta))
-        at = refined(alpha, fine, best)
-        found = _profile_at(curve, at)
-        closer = lines(alpha, at, found[0].estimate, found[1].estimate)
-        # At a kink the best threshold is where it is.
-        better = closer[1] <= tpr[best] * (1 + 1e-15)
-        return (
-            jnp.where(better, closer[0], beta[best]),
-            jnp.where(better, closer[1], tpr[best]),
-        )
-
-    def refined(alpha: Array, fine: Array, best: Array) -> Array:
-        """The threshold next to the best of several where P(X > eps) is alpha."""
-        fixed, alpha = stop_gradient((curve, alpha))
-        low = fine[jnp.maximum(best - 1, 0)]
-        high = fine[jnp.minimum(best + 1, fine.size - 1)]
-
-        def excess(e: Array) -> Array:
-            value, slope = jax.value_and_grad(
-                lambda e: _profile_at(fixed, e)[0].estimate
-            )(e)
-            falls = slope < 0
-            rate = jnp.log(jnp.where(falls, -slope, 1.0))
-            return jnp.where(falls, value + rate - e - jnp.log(alpha), 0.0)
-
-        at = fine[best]
-        for _ in range(_NEWTON):
-            miss, slope = jax.value_and_grad(excess)(at)
-            step = miss / jnp.where(slope < 0, slope, -1.0)
-            step = jnp.where(jnp.isfinite(step), step, 0.0)
-            at = jnp.clip(at - step, low, high)
-        return stop_gradient(at)
-
-    def one(alpha: Array) -> tuple[Bounds, Bounds]:
-        edge = (alpha <= 0) | (alpha >= 1)
-        inner = jnp.where(edge, 0.5, alpha)
-        upper, lower = curve.log_delta_grid.upper, curve.log_rest_grid.lower
-        beta_low, tpr_high = lines(inner, grid, upper, lower)
-        slack = sizes(inner)
-        beta_low, tpr_high = jnp.max(beta_low - slack[0]), jnp.min(tpr_high + slack[1])
-        beta_mid, tpr_mid = estimate(inner)
-        # On [gamma_k, gamma_k+1]: delta >= its value on the right, gamma >= the left.
-        step = jnp.exp(grid[:-1] + jnp.log(inner))
-        beta_high = jnp.max(-jnp.expm1(curve.log_delta_grid.lower[1:]) - step)
-        tpr_low = jnp.min(jnp.exp(curve.log_delta_grid.lower[1:]) + step)
-        beta_high = jnp.clip(jnp.maximum(beta_high, beta_mid), 0, 1 - inner)
-        beta = Interval(jnp.clip(beta_low, 0, 1 - inner), beta_mid, beta_high)
-        tpr = Interval(
-            jnp.clip(tpr_low, inner, 1), tpr_mid, jnp.clip(tpr_high, inner, 1)
-        )
-        first = alpha <= 0
-        end = -jnp.expm1(curve.log_delta_grid.lower[-1])
-        at_edge = Interval(
-            0.0 * end, jnp.where(first, 1.0, 0.0), jnp.where(first, end, 0.0)
-        )
-        at_edge = at_edge.map(lambda x: jnp.where(first, x, 0.0))
-        beta = select(edge, at_edge, _clipped(beta))
-        tpr = select(edge, at_edge.map_down(lambda x: 1 - x), _clipped(tpr))
-        interior = ~edge
-        return (
-            bounds_of(beta, (beta.lower <= 0) & interior, beta_range(alpha)),
-            bounds_of(tpr, (tpr.upper >= 1) & interior, tpr_range(alpha)),
-        )
-
-    return elementwise(one, alpha)

@@ -13,13 +13,13 @@ from .._internal._calls import explained
 from .._internal._concrete import is_traced, known
 from .._internal._precision import in_float64
 from ..curves import Bound
+from ..curves.pointwise import both_logs, rates_at
 from ..mechanisms import (
     as_float,
 )
 from ..noise import CanonicalNoise, canonical_noise
 from ..noise.sources import exact_tradeoff
 from ..tradeoff import AbstractTradeOff
-from ..tradeoff.queries import both_logs, rates_at
 
 
 def noise_of(source: Any) -> CanonicalNoise:

@@ -16,9 +16,9 @@ from .._internal._implicit import implicit_root
 from .._internal._logs import LOG_HALF
 from .._internal._quadrature import between
 from .._internal._special import safe_log
+from ..curves.pointwise import rates_at
 from ..mechanisms import as_float
 from ..tradeoff import AbstractTradeOff, Laplace, PiecewiseLinear
-from ..tradeoff.queries import rates_at
 from .law import AbstractLaw, cell
 
 _NEARBY = 1e-12

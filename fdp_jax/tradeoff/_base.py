@@ -12,23 +12,18 @@ from .._internal._picture import Lines
 from ..curves import (
     DELTA,
     QUERIES,
-    AbstractGuarantee,
     Bound,
-    Bounds,
-    ProfilePoint,
     Query,
     bayes_error_range,
     log_range,
     one_end,
 )
+from ..curves.pointwise import AbstractPointwise, error_rate_bounds as _rates
 from . import queries as _queries
-from .intervals import Ends, Point, Rates
 
 if TYPE_CHECKING:
     from ._views import BayesError, PrivacyProfile, TradeOff
 
-
-_rates = _queries.error_rate_bounds
 _MORE = (
     Query(
         "log_beta", "alpha", False, lambda f, x: _rates(f, x, log=True)[0], log_range
@@ -46,7 +41,7 @@ _MORE = (
 """Queries that a formula answers better than the difference of two others."""
 
 
-class AbstractTradeOff(AbstractGuarantee):
+class AbstractTradeOff(AbstractPointwise):
     """A trade-off function f = T(P, Q): convex, non-increasing, f(alpha) <= 1 - alpha.
 
     It answers the queries of every guarantee (`AbstractGuarantee`) for this one order
@@ -63,18 +58,6 @@ class AbstractTradeOff(AbstractGuarantee):
 
     def _drawn(self) -> Lines | None:
         return self.as_mechanism()._drawn()
-
-    @abc.abstractmethod
-    def _point(self, epsilon: Float[Array, ""]) -> Point:
-        """The profile at a finite threshold."""
-
-    @abc.abstractmethod
-    def _rates(self, log_alpha: Float[Array, ""], log_tnr: Float[Array, ""]) -> Rates:
-        """The curve at an interior type I error, given with its complement."""
-
-    @abc.abstractmethod
-    def _ends(self) -> Ends:
-        """Infinite losses."""
 
     @abc.abstractmethod
     def _log_slope(
@@ -97,15 +80,6 @@ class AbstractTradeOff(AbstractGuarantee):
         """
 
     # ---------------------------------------------------------------- the queries
-
-    def _solve(self, delta: Any) -> Bounds:
-        return _queries.epsilon_bounds(self, delta)
-
-    def _profile(self, epsilon: Any) -> ProfilePoint:
-        return _queries.profile(self, epsilon)
-
-    def _error_rate_bounds(self, alpha: Any) -> tuple[Bounds, Bounds]:
-        return _rates(self, alpha)
 
     def log_beta(
         self, *, alpha: Any, bound: Bound | str = Bound.PESSIMISTIC

@@ -18,11 +18,11 @@ from .._internal._logs import LOG_HALF
 from .._internal._precision import in_float64
 from .._internal._tolerances import LOG_OPERATIONS
 from ..curves import AbstractGuarantee, Bound, Curve
+from ..curves.logs import reflect
 from ..engines import log_complement
 from ..mechanisms import AbstractMechanism, View, require_guarantee
 from ._base import AbstractTradeOff
 from ._construct import knots_of_vertices
-from .intervals import reflect
 from .knots import Knots, from_profile
 
 _POINTS = 65

@@ -14,11 +14,11 @@ from .._internal._concrete import is_traced, known
 from .._internal._hull import lower_hull
 from .._internal._precision import in_float64
 from .._internal._special import safe_log
+from ..curves.logs import reflect
 from ..mechanisms import (
     as_float,
 )
 from ._validate import check_tradeoff, faults_of_tradeoff
-from .intervals import reflect
 from .knots import Knots, from_atoms, from_profile, from_vertices
 
 _SUM_ERROR = 1e-8

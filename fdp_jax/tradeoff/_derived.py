@@ -15,16 +15,7 @@ from .._internal._logs import LOG_HALF
 from .._internal._roots import bisect
 from .._internal._special import log1mexp, safe_log
 from .._internal._tolerances import LOG_OPERATIONS
-from ..engines import Interval, log_complement
-from ..mechanisms import (
-    as_float,
-    parameter,
-)
-from ._base import AbstractTradeOff
-from ._families import Identity
-from ._optimum import optimal_rates, optimal_threshold
-from ._symmetric import Inverse
-from .intervals import (
+from ..curves.logs import (
     Ends,
     Point,
     Rates,
@@ -38,7 +29,16 @@ from .intervals import (
     times,
     widened,
 )
-from .queries import point_at, rates_at
+from ..curves.optimum import optimal_rates, optimal_threshold
+from ..curves.pointwise import point_at, rates_at
+from ..engines import Interval, log_complement
+from ..mechanisms import (
+    as_float,
+    parameter,
+)
+from ._base import AbstractTradeOff
+from ._families import Identity
+from ._symmetric import Inverse
 
 
 def _require(name: str, value: Any) -> AbstractTradeOff:

@@ -10,15 +10,7 @@ from jaxtyping import Array, ArrayLike, Real
 from .. import mechanisms
 from .._internal import _checks
 from .._internal._special import ndtri_from_logs, safe_log
-from ..engines import log_complement
-from ..losses import GaussianForm, LaplaceForm, LogisticForm
-from ..mechanisms import (
-    as_float,
-    as_number,
-    parameter,
-)
-from ._base import AbstractSymmetric
-from .intervals import (
+from ..curves.logs import (
     Point,
     Rates,
     closed,
@@ -29,6 +21,14 @@ from .intervals import (
     reflect,
     symmetric_ends,
 )
+from ..engines import log_complement
+from ..losses import GaussianForm, LaplaceForm, LogisticForm
+from ..mechanisms import (
+    as_float,
+    as_number,
+    parameter,
+)
+from ._base import AbstractSymmetric
 
 _LOG_4 = math.log(4.0)
 

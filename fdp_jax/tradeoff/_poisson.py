@@ -14,6 +14,7 @@ from .._internal import _checks
 from .._internal._concrete import is_traced
 from .._internal._precision import in_float64
 from .._internal._special import log1mexp, safe_log
+from ..curves.logs import Ends, Point, Rates, exact
 from ..engines import Interval, without
 from ..losses import PoissonLoss
 from ..mechanisms import (
@@ -22,7 +23,6 @@ from ..mechanisms import (
 )
 from ._base import AbstractTradeOff
 from ._views import TradeOff, slope_of
-from .intervals import Ends, Point, Rates, exact
 from .knots import Knots, from_atoms
 
 _LIKELY = 128

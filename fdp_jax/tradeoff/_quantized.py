@@ -12,16 +12,7 @@ from .._internal._calls import explained
 from .._internal._special import log_ndtr, ndtri_from_logs
 from .._internal._tolerances import LOG_DIFFERENCE, QUANTIZED_POWER
 from ..curves import AbstractGuarantee, Bound
-from ..engines import Interval
-from ..mechanisms import (
-    as_float,
-    as_number,
-    parameter,
-)
-from ._base import AbstractTradeOff
-from ._families import Gaussian
-from ._views import TradeOff
-from .intervals import (
+from ..curves.logs import (
     Point,
     Rates,
     closed,
@@ -34,6 +25,15 @@ from .intervals import (
     smaller,
     widened,
 )
+from ..engines import Interval
+from ..mechanisms import (
+    as_float,
+    as_number,
+    parameter,
+)
+from ._base import AbstractTradeOff
+from ._families import Gaussian
+from ._views import TradeOff
 
 _FARTHEST = 1e6
 

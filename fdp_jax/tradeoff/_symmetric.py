@@ -4,15 +4,15 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array
 
-from ._base import AbstractSymmetric, AbstractTradeOff
-from ._optimum import optimal_rates, optimal_threshold
-from .intervals import (
+from ..curves.logs import (
     Point,
     at_most_zero,
     larger,
     smaller,
     symmetric_ends,
 )
+from ..curves.optimum import optimal_rates, optimal_threshold
+from ._base import AbstractSymmetric, AbstractTradeOff
 
 
 class Inverse(AbstractTradeOff):

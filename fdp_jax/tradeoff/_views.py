@@ -11,11 +11,11 @@ from jaxtyping import Array, Float
 from .. import mechanisms
 from .._internal._precision import in_float64
 from ..curves import AbstractGuarantee, Bound, one_end
+from ..curves.logs import Ends, Point, Rates, halfway
 from . import _construct
 from ._base import AbstractTradeOff
 from ._bracket import bracket
 from ._construct import with_mirror
-from .intervals import Ends, Point, Rates, halfway
 from .knots import Knots
 
 _FORMER = "TradeOff.from_points (no guarantee) is now TradeOff.from_error_rates"

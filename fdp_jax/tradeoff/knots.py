@@ -19,8 +19,7 @@ from jaxtyping import Array, Float
 from .._internal._hull import chain, last_kept, next_kept
 from .._internal._logs import LOG_HALF
 from .._internal._special import log1mexp, safe_log
-from ..engines import Interval, log_complement
-from .intervals import (
+from ..curves.logs import (
     Ends,
     Point,
     Rates,
@@ -32,6 +31,7 @@ from .intervals import (
     reflect,
     widened,
 )
+from ..engines import Interval, log_complement
 
 _BLOCK = 64
 _LEAST = -700.0

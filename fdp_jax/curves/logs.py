@@ -1,4 +1,4 @@
-"""What a trade-off function answers inside: certified logarithms and their sums."""
+"""Certified logarithms of probabilities, their sums, and one curve in terms of them."""
 
 import equinox as eqx
 import jax.numpy as jnp
