@@ -207,6 +207,12 @@ class Knots(eqx.Module):
         q = _log_difference(self.log_beta, self.log_tpr, last, first)
         return self.epsilon, p, q
 
+    def area(self) -> Float[Array, ""]:
+        """The area under the ROC curve."""
+        alpha, tpr = jnp.exp(self.log_alpha), jnp.exp(self.log_tpr)
+        pieces = (alpha[:-1] - alpha[1:]) * 0.5 * (tpr[:-1] + tpr[1:])
+        return jnp.sum(pieces) + jnp.exp(self.log_tnr[0])
+
     def _sure(self, value: Array) -> Interval:
         fixed = stop_gradient(value)
         return widened(Interval(fixed, value, fixed), self.rounding)
