@@ -1,14 +1,17 @@
-"""Error rates of the tests at given thresholds, with bounds rounded outward."""
+"""Error rates of the tests at given thresholds, and their derivatives."""
 
 import jax.numpy as jnp
-from jax.lax import optimization_barrier, stop_gradient
-from jaxtyping import Array, ArrayLike, Bool, Float
+from jax.lax import stop_gradient
+from jaxtyping import Array, Bool, Float
 
 from .. import engines
 from .._internal._record import Record
-from ..engines import AbstractPlan, Interval, select
+from ..engines import AbstractPlan, Interval
 from ..losses import ComposedLoss
+from ._bounds import beta_range, tpr_range
 from ._queries import at_infinity
+from .logs import Rates, point_beside
+from .optimum import line_of
 
 
 class ErrorRates(Record):
@@ -28,39 +31,35 @@ class Test(Record):
 
 
 def rates_at(
-    loss: ComposedLoss, test: Test, alpha: Array, thresholds: Float[Array, " e"]
-) -> tuple[ErrorRates, Float[Array, " e"], Interval]:
-    """1 - delta - e^eps alpha and its complement, for the worse direction.
+    loss: ComposedLoss,
+    test: Test,
+    log_alpha: Array,
+    log_tnr: Array,
+    thresholds: Float[Array, " e"],
+) -> tuple[Rates, Float[Array, " e"]]:
+    """Logs of 1 - delta - e^eps alpha and its complement, for the worse direction.
 
-    With the log-odds of P(X > eps), an estimate, and with 1 - delta - alpha, which is
-    e^|eps| times the type II error where eps < 0.
+    With the log-odds of P(X > eps), an estimate.
     """
     negative = test.anchor < 0
     distance = jnp.where(negative, -thresholds, thresholds)
     if_kink = jnp.where(test.kink, stop_gradient(distance), distance)
     found = engines.profile(loss, test.plans, if_kink)
-    delta, rest = _exp(found.log_delta), _exp(found.log_rest)
-    log_alpha = jnp.log(alpha)
-    used = _exp(_exactly(distance + log_alpha), jnp.abs(distance) - log_alpha)
-    # eps >= 0: power is delta + e^eps alpha.  eps = -e < 0: with the exchanged pair,
-    # type II error is e^-e (1 - alpha - delta).
-    power = _sum(delta, used)
-    error = _sum(rest, _negated(used))
-    direct = ErrorRates(
-        beta=select(power.estimate < 0.5, _sum(_exactly(1.0), _negated(power)), error),
-        tpr=power,
-    )
-    low, high = complement(stop_gradient(alpha))
-    others = Interval(low, 1 - alpha, high)
-    gap = select(
-        delta.estimate < 0.5,
-        _sum(others, _negated(delta)),
-        _sum(rest, _negated(_exactly(alpha))),
-    )
-    less = _scaled(gap, _exp(_exactly(-distance)))
-    exchanged = ErrorRates(beta=less, tpr=_sum(_exactly(1.0), _negated(less)))
+    point = point_beside(thresholds, negative, found.log_delta, found.log_rest)
     odds = _log_odds(found, distance, negative)
-    return select(negative, exchanged, direct), odds, gap
+    return line_of(point, thresholds, log_alpha, log_tnr), odds
+
+
+def linear(found: Rates, alpha: Array) -> ErrorRates:
+    """The error rates themselves, within what is known of them anyway."""
+    ranges = beta_range(alpha), tpr_range(alpha)
+    logs = found.log_beta, found.log_tpr
+    return ErrorRates(
+        *(
+            log.exponential().map(lambda x, r=r: jnp.clip(x, r.least, r.most))
+            for log, r in zip(logs, ranges, strict=True)
+        )
+    )
 
 
 def _log_odds(
@@ -87,77 +86,26 @@ def _log_difference(log_more: Array, log_less: Array, tiny: float) -> Array:
     return log_more + engines.log_complement(gap)
 
 
-def complement(alpha: Array) -> tuple[Array, Array]:
-    """1 - alpha, rounded down and up."""
-    value = 1 - alpha
-    # Exact, since the two are close.
-    excess = (1 - optimization_barrier(value)) - alpha
-    low = jnp.where(excess < 0, jnp.nextafter(value, jnp.zeros_like(value)), value)
-    high = jnp.where(excess > 0, jnp.nextafter(value, jnp.ones_like(value)), value)
-    return low, high
-
-
-def _exactly(value: ArrayLike) -> Interval:
-    value = jnp.asarray(value)
-    fixed = stop_gradient(value)
-    return Interval(fixed, value, fixed)
-
-
-def _outward(bounds: Interval, error: ArrayLike = 0.0) -> Interval:
-    """With room for a relative error, and for the rounding of the last operation."""
-    lower, upper = stop_gradient((bounds.lower, bounds.upper))
-    error = stop_gradient(2 * (1 + error) * jnp.finfo(lower.dtype).eps)
-    return Interval(
-        lower - error * jnp.abs(lower), bounds.estimate, upper + error * jnp.abs(upper)
-    )
-
-
-def _exp(log: Interval, more: ArrayLike = 0.0) -> Interval:
-    """With the rounding of a logarithm of the given size, or of its own."""
-    size = jnp.maximum(jnp.abs(log.estimate), more)
-    size = jnp.where(jnp.isfinite(size), size, 0)
-    values = _outward(log.map(jnp.exp), size)
-    # What is not zero does not underflow to zero.
-    least = jnp.where(jnp.isneginf(log.upper), 0, jnp.finfo(size.dtype).tiny)
-    return Interval(values.lower, values.estimate, jnp.maximum(values.upper, least))
-
-
-def _sum(one: Interval, other: Interval) -> Interval:
-    return _outward(
-        Interval(
-            one.lower + other.lower,
-            one.estimate + other.estimate,
-            one.upper + other.upper,
-        )
-    )
-
-
-def _negated(values: Interval) -> Interval:
-    return values.map_down(jnp.negative)
-
-
-def _scaled(values: Interval, factor: Interval) -> Interval:
-    """A product with a positive factor."""
-    lower = jnp.where(values.lower > 0, factor.lower, factor.upper) * values.lower
-    upper = jnp.where(values.upper > 0, factor.upper, factor.lower) * values.upper
-    least = jnp.where(values.upper > 0, jnp.finfo(upper.dtype).tiny, -jnp.inf)
-    return _outward(
-        Interval(lower, values.estimate * factor.estimate, jnp.maximum(upper, least))
-    )
-
-
 def beta_at(threshold: Array, args: tuple[ComposedLoss, Array], test: Test) -> Array:
-    loss, alpha = args
-    threshold = _carried(loss, threshold)
-    found = rates_at(loss, test, alpha, threshold[None])[0].beta.estimate[0]
-    return jnp.where(test.kink, _held(found, threshold), found)
+    found, threshold = _rates_of(threshold, args, test)
+    beta = jnp.exp(found.log_beta.estimate[0])
+    return jnp.where(test.kink, _held(beta, threshold), beta)
 
 
 def tpr_at(threshold: Array, args: tuple[ComposedLoss, Array], test: Test) -> Array:
+    found, threshold = _rates_of(threshold, args, test)
+    tpr = jnp.exp(found.log_tpr.estimate[0])
+    return jnp.where(test.kink, -_held(-tpr, threshold), tpr)
+
+
+def _rates_of(
+    threshold: Array, args: tuple[ComposedLoss, Array], test: Test
+) -> tuple[Rates, Array]:
+    """The line at one threshold, and the threshold as it moves with the loss."""
     loss, alpha = args
     threshold = _carried(loss, threshold)
-    found = rates_at(loss, test, alpha, threshold[None])[0].tpr.estimate[0]
-    return jnp.where(test.kink, -_held(-found, threshold), found)
+    logs = jnp.log(alpha), jnp.log1p(-alpha)
+    return rates_at(loss, test, *logs, threshold[None])[0], threshold
 
 
 def _carried(loss: ComposedLoss, threshold: Array) -> Array:

@@ -13,7 +13,7 @@ from .._internal._picture import Lines
 from .._internal._special import safe_log
 from ..engines import Interval, log_complement
 from ._bounds import with_gradient
-from .logs import Ends, Point, at_most_zero
+from .logs import Ends, Point, complement
 from .optimum import line, merit, optimal_rates
 from .pointwise import AbstractPointwise
 
@@ -59,8 +59,7 @@ class GridCurve(AbstractPointwise):
 
     def _point(self, epsilon):
         log_delta, log_rest = _profile_at(self, epsilon)
-        other = log_rest.shifted(-epsilon).map(at_most_zero)
-        return Point(log_delta, _complement(other), log_rest)
+        return Point(log_delta, complement(log_rest.shifted(-epsilon)), log_rest)
 
     def _rates(self, log_alpha, log_tnr):
         grid, fixed = self.epsilon_grid, stop_gradient(self)
@@ -77,15 +76,10 @@ class GridCurve(AbstractPointwise):
         starts = (Interval(x.lower, x.estimate, 0 * x.upper) for x in (last, first))
         ends = (
             Interval(x.lower - jnp.inf, x.estimate, x.upper)
-            for x in (delta, _complement(first.map(at_most_zero)))
+            for x in (delta, complement(first))
         )
         (end, other_end), (start, other_start) = ends, starts
         return Ends(end, start, other_end, other_start)
-
-
-def _complement(log_value: Interval) -> Interval:
-    """log(1 - e^x), with room for its rounding."""
-    return log_value.map_down(log_complement).widened(_rounding)
 
 
 def _segment(grid: Array, x: Array) -> tuple[Array, Array]:
@@ -136,9 +130,9 @@ def _profile_at(curve: GridCurve, epsilon: Array) -> tuple[Interval, Interval]:
     middle = _with_smooth_gradient(curve, i, inner, middle)
     below = jnp.where(inner == grid[i], i, i + 1)
     log_delta = Interval(curve.log_delta_grid.lower[below], middle, upper + slack)
-    complement = _complement(log_delta)
+    rest = complement(log_delta)
     log_rest = Interval(
-        rest_lower - rest_slack, complement.estimate, jnp.minimum(complement.upper, 0)
+        rest_lower - rest_slack, rest.estimate, jnp.minimum(rest.upper, 0)
     )
     # Beyond the grid: delta falls to the right; (1 - delta) / gamma does to the left.
     left = jnp.minimum(epsilon - grid[0], 0)
@@ -150,7 +144,7 @@ def _profile_at(curve: GridCurve, epsilon: Array) -> tuple[Interval, Interval]:
         jnp.where(left < 0, log_complement(log_rest.estimate), log_delta.estimate),
         jnp.where(
             left < 0,
-            _complement(log_rest).upper,
+            complement(log_rest).upper,
             log_delta.upper,
         ),
     )

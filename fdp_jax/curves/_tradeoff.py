@@ -2,7 +2,7 @@
 
 Any threshold eps with an upper bound of delta gives a lower bound of f, so the
 pessimistic side needs no exact maximizer.  The objective is concave in e^eps: its
-values at all thresholds looked at bound it from above, see `_concave`.  Thresholds lie
+values at all thresholds looked at bound it from above, see `optimum`.  Thresholds lie
 around a few anchors, at steps of several sizes: what the certificate of the profile
 leaves open decides which of them tells most.
 """
@@ -20,17 +20,16 @@ from jaxtyping import Array, Bool, Float, Int
 from .. import engines
 from .._internal._batching import one_by_one
 from .._internal._implicit import optimal_value
+from .._internal._logs import LOG_HALF
 from .._internal._precision import in_float64
-from .._internal._tolerances import TINY_FACTOR
 from ..engines import Interval, select
 from ..losses import ComposedLoss
 from ._bounds import Bounds, beta_range, tpr_range
-from ._concave import highest
 from ._error_rates import (
     ErrorRates,
     Test,
     beta_at,
-    complement,
+    linear,
     rates_at,
     rates_at_edge,
     tpr_at,
@@ -43,6 +42,8 @@ from ._queries import (
     over_signs,
     signs_of,
 )
+from .logs import Rates
+from .optimum import best_of
 
 _STEPS = 1e-4, 2e-3, 3e-2
 """From an anchor, on the scale of the profile there."""
@@ -51,6 +52,8 @@ _COARSE_STEPS = 1e-3, 1e-2, 3e-2
 _MORE = 12
 """Anchors that are looked for where the first ones leave bounds loose."""
 _TIGHT = 1e-6
+_LOG_LEAST = -707.7
+"""Log of twice the least normal number."""
 _FLAT = 1e-6
 """A change of log-odds that says nothing."""
 _SETTLED = 1e-7
@@ -100,44 +103,9 @@ class _Points(eqx.Module):
     """The profile at the thresholds looked at; infinite ones are still free."""
 
     threshold: Float[Array, " n"]
-    beta: Interval
-    tpr: Interval
+    rates: Rates
     odds: Float[Array, " n"]
     """The log-odds of P(X > eps), an estimate."""
-    cap: Float[Array, " n"]
-    """What f(alpha) is at most, by the points up to this one."""
-
-    def bounds(self, alpha: Float[Array, ""]) -> ErrorRates:
-        """Bounds of the best test, with the estimates of the best threshold."""
-        low, high = complement(alpha)
-        beta, tpr = self.beta, self.tpr
-        lower = jnp.stack([beta.lower, -tpr.upper])
-        upper = jnp.stack([beta.upper, -tpr.lower])
-        above = jax.vmap(highest, (None, 0, 0, 0))
-        most, least = above(self.threshold, lower, upper, jnp.asarray([0.0, -1.0]))
-        least = -least
-        error = Interval(
-            jnp.clip(jnp.max(beta.lower), 0, low),
-            jnp.clip(jnp.max(beta.estimate), 0, 1 - alpha),
-            jnp.clip(jnp.minimum(most, jnp.min(self.cap)), 0, high),
-        )
-        power = Interval(
-            jnp.clip(least, alpha, 1),
-            jnp.clip(jnp.min(tpr.estimate), alpha, 1),
-            jnp.clip(jnp.min(tpr.upper), alpha, 1),
-        )
-        # Each is known from the other too, and where that is near 1 often better.
-        (low, _), (_, high) = complement(error.upper), complement(error.lower)
-        least, most = jnp.maximum(power.lower, low), jnp.minimum(power.upper, high)
-        (low, _), (_, high) = complement(power.upper), complement(power.lower)
-        return ErrorRates(
-            Interval(
-                jnp.maximum(error.lower, low),
-                error.estimate,
-                jnp.minimum(error.upper, high),
-            ),
-            Interval(least, power.estimate, most),
-        )
 
 
 class _State(eqx.Module):
@@ -150,12 +118,11 @@ class _State(eqx.Module):
     """How far the log-odds at an anchor are from the target, at least."""
     points: _Points
     best: Test
-    beta: Float[Array, ""]
-    tpr: Float[Array, ""]
-    """Estimates at the best anchor."""
+    rates: tuple[Float[Array, ""], Float[Array, ""]]
+    """Log beta and log power at the best anchor, estimates."""
     settled: Bool[Array, ""]
     """Whether an anchor was the best threshold, by all that is known there."""
-    found: ErrorRates
+    found: Rates
 
 
 def optimal_rates(
@@ -188,7 +155,8 @@ def _searched_rates(
     loss: ComposedLoss, signs: Float[Array, " s"], inner: Float[Array, ""]
 ) -> ErrorRates:
     """From thresholds around a few anchors."""
-    found, best = _search(*stop_gradient((loss, signs, inner)))
+    logs, best = _search(*stop_gradient((loss, signs, inner)))
+    found = linear(logs, inner)
     args = loss, inner
     beta = optimal_value(beta_at, found.beta.estimate, best.anchor, args, best)
     tpr = optimal_value(tpr_at, found.tpr.estimate, best.anchor, args, best)
@@ -200,16 +168,17 @@ def _searched_rates(
 
 def _search_rates(
     loss: ComposedLoss, signs: Float[Array, " s"], alpha: Float[Array, ""]
-) -> tuple[ErrorRates, Test]:
+) -> tuple[Rates, Test]:
     """The error rates, without derivative, and the test that has it."""
     places = _places(loss, signs, alpha)
+    logs = jnp.log(alpha), jnp.log1p(-alpha)
     given = places.anchor.size
     first = jax.tree.map(lambda x: x[0], places)
     coarse = engines.engine_of(loss).coarse
 
     @jax.jit
     def look(place: _Place) -> tuple[Test, _Points]:
-        return _look(loss, signs, alpha, place)
+        return _look(loss, signs, logs, place)
 
     def unfinished(state: _State) -> Bool[Array, ""]:
         exhausted = (state.step >= given) & state.settled
@@ -235,19 +204,18 @@ def _search_rates(
             later = select(turn, following, _secant(points, following, alpha))
             later = select(state.step < given, state.place, later)
             following = select(nearer, following, later)
-        beta, tpr = (x.estimate[x.estimate.size // 2] for x in (new.beta, new.tpr))
-        better = _is_better((beta, tpr), (state.beta, state.tpr), place.kink)
-        better = better | (state.step == 0)
+        middle = new.threshold.size // 2
+        own = tuple(x.estimate[middle] for x in (new.rates.log_beta, new.rates.log_tpr))
+        better = _is_better(own, state.rates, place.kink) | (state.step == 0)
         return _State(
             step=state.step + 1,
             place=following,
             nearest=jnp.where(nearer, miss, state.nearest),
             points=points,
             best=select(better, test, state.best),
-            beta=jnp.where(better, beta, state.beta),
-            tpr=jnp.where(better, tpr, state.tpr),
+            rates=select(better, own, state.rates),
             settled=state.settled | settled,
-            found=points.bounds(alpha),
+            found=best_of(points.threshold, points.rates, *logs),
         )
 
     shape = jax.eval_shape(look, first)
@@ -256,23 +224,23 @@ def _search_rates(
     free = jnp.full(size, jnp.inf, alpha.dtype)
     unknown = Interval(-free, free, free)
     none = jnp.zeros_like(alpha)
+    nothing = Interval(none - jnp.inf, none, none)
     start = _State(
         step=jnp.zeros((), jnp.int32),
         place=first,
         nearest=jnp.full_like(alpha, jnp.inf),
-        points=_Points(free, unknown, unknown, jnp.zeros_like(free), free),
+        points=_Points(free, Rates(unknown, unknown), jnp.zeros_like(free)),
         best=empty,
-        beta=none,
-        tpr=none,
+        rates=(none, none),
         settled=jnp.zeros((), bool),
-        found=ErrorRates(
-            Interval(none, none, none + 1), Interval(none, none, none + 1)
-        ),
+        found=Rates(nothing, nothing),
     )
     end = lax.while_loop(unfinished, body, start)
-    beta = Interval(end.found.beta.lower, end.beta, end.found.beta.upper)
-    tpr = Interval(end.found.tpr.lower, end.tpr, end.found.tpr.upper)
-    return ErrorRates(beta, tpr), end.best
+    beta, tpr = end.found.log_beta, end.found.log_tpr
+    return Rates(
+        Interval(beta.lower, end.rates[0], beta.upper),
+        Interval(tpr.lower, end.rates[1], tpr.upper),
+    ), end.best
 
 
 _search = one_by_one(_search_rates)
@@ -307,7 +275,10 @@ def _places(
 
 
 def _look(
-    loss: ComposedLoss, signs: Float[Array, " s"], alpha: Array, place: _Place
+    loss: ComposedLoss,
+    signs: Float[Array, " s"],
+    logs: tuple[Array, Array],
+    place: _Place,
 ) -> tuple[Test, _Points]:
     """The profile around an anchor."""
     _, loss = engines.neutral(loss)
@@ -316,28 +287,11 @@ def _look(
     reach = steps[-1] * place.scale
     plans = engines.plan(loss, seen, jnp.abs(place.anchor), reach)
     test = Test(place.anchor, place.kink, plans)
-    offsets = jnp.asarray([-x for x in reversed(steps)] + [0.0, *steps], alpha.dtype)
+    offsets = jnp.asarray([-x for x in reversed(steps)] + [0.0, *steps], logs[0].dtype)
     thresholds = place.anchor + place.scale * offsets
-    found, odds, gap = rates_at(loss, test, alpha, thresholds)
-    beta, tpr, gap = map(_sound, (found.beta, found.tpr, gap))
-    odds = jnp.where(jnp.isnan(odds), 0, odds)
-    cap = jnp.where(place.anchor < 0, _cap(thresholds, gap), jnp.inf)
-    return test, _Points(thresholds, beta, tpr, odds, cap)
-
-
-def _cap(thresholds: Float[Array, " n"], gap: Interval) -> Float[Array, " n"]:
-    """An upper bound of f(alpha): e^eps, where the maximum is not beyond eps < 0.
-
-    The maximum is of the concave e^eps (1 - alpha - delta_rev), so it is not where that
-    has fallen since the point before.  Unlike its values its changes do not underflow.
-    """
-    growth = jnp.exp(jnp.diff(thresholds)) * (1 + TINY_FACTOR)
-    grown = jnp.maximum(gap.upper[1:], 0) * growth
-    falls = (grown <= gap.lower[:-1]) & (jnp.diff(thresholds) > 0)
-    least = float(jnp.finfo(thresholds.dtype).tiny)
-    values = jnp.maximum(jnp.exp(thresholds[1:]) * (1 + TINY_FACTOR), least)
-    beyond = jnp.where(falls & (thresholds[1:] < -1), values, jnp.inf)
-    return jnp.append(jnp.full_like(beyond[:1], jnp.inf), beyond)
+    found, odds = rates_at(loss, test, *logs, thresholds)
+    found = Rates(_sound(found.log_beta), _sound(found.log_tpr))
+    return test, _Points(thresholds, found, jnp.where(jnp.isnan(odds), 0, odds))
 
 
 def _sound(bounds: Interval) -> Interval:
@@ -375,7 +329,8 @@ def _following(
     following = jnp.where(bracketed & ~inside, between, following)
 
     # Not closer than the profile is known.
-    open_ends = jnp.maximum(_relative(new.beta), _relative(new.tpr))[middle]
+    beta, tpr = _width(new.rates.log_beta), _width(new.rates.log_tpr)
+    open_ends = jnp.maximum(beta, tpr)[middle]
     settled = jnp.abs(change) <= (_SETTLED + jnp.minimum(10 * open_ends, 1)) * scale
     jump = (new.odds[middle - 1] > target) & (new.odds[middle + 1] < target)
     settled = settled | (place.kink & jump)
@@ -412,7 +367,8 @@ def _bracket(points: _Points, target: Array) -> tuple[Array, Array, Array]:
 def _between(points: _Points, ends: tuple[Array, Array], alpha: Array) -> Array:
     """The crossing of the tangents of two points: the kink, if there is one between."""
     low, high = (points.threshold[i] for i in ends)
-    value, other = (points.beta.estimate[i] for i in ends)
+    log_beta = points.rates.log_beta.estimate
+    value, other = (jnp.exp(log_beta[i]) for i in ends)
     slope, descent = (jax.nn.sigmoid(points.odds[i]) - alpha for i in ends)
     unit = jnp.exp(low)
     width = unit * jnp.expm1(high - low)
@@ -422,28 +378,27 @@ def _between(points: _Points, ends: tuple[Array, Array], alpha: Array) -> Array:
     return jnp.where(inside, cross, 0.5 * (low + high))
 
 
-def _relative(bounds: Interval) -> Array:
-    """Relative width."""
-    size = jnp.maximum(jnp.abs(bounds.upper), jnp.finfo(bounds.upper.dtype).tiny)
-    return jnp.abs(bounds.upper - bounds.lower) / size
+def _width(logs: Interval) -> Array:
+    """Relative width, of logarithms."""
+    same = logs.lower == logs.upper
+    return jnp.where(same, 0.0, logs.upper - logs.lower)
 
 
-def _is_tight(found: ErrorRates) -> Bool[Array, ""]:
+def _is_tight(found: Rates) -> Bool[Array, ""]:
     # Of a number that underflows the relative width means nothing.
-    none = found.beta.upper <= 2 * jnp.finfo(found.beta.upper.dtype).tiny
-    beta = (_relative(found.beta) <= _TIGHT) | none
-    return beta & (_relative(found.tpr) <= _TIGHT)
+    none = found.log_beta.upper <= _LOG_LEAST
+    beta = (_width(found.log_beta) <= _TIGHT) | none
+    return beta & (_width(found.log_tpr) <= _TIGHT)
 
 
 def _is_better(
     new: tuple[Array, Array], old: tuple[Array, Array], kink: Array
 ) -> Bool[Array, ""]:
-    """Whether the new estimates of beta and power are those of a better test.
+    """Whether the new logs of beta and power are those of a better test.
 
     A later anchor is closer to the best one, but not a kink that need not be one.
     """
     (beta, tpr), (best_beta, best_tpr) = new, old
     slack = jnp.where(kink, 0, 1e-9)
-    by_tpr = tpr < best_tpr * (1 + slack)
-    by_beta = beta > best_beta * (1 - slack)
-    return jnp.where(jnp.minimum(tpr, best_tpr) < 0.5, by_tpr, by_beta)
+    by_tpr, by_beta = tpr < best_tpr + slack, beta > best_beta - slack
+    return jnp.where(jnp.minimum(tpr, best_tpr) < LOG_HALF, by_tpr, by_beta)

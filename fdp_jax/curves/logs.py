@@ -8,7 +8,7 @@ from jaxtyping import Array, ArrayLike
 from .._internal._interval import exactly
 from .._internal._logs import LOG_2, log_add
 from .._internal._special import safe_log
-from .._internal._tolerances import CLOSED_FORM
+from .._internal._tolerances import CLOSED_FORM, LOG_OPERATIONS
 from ..engines import Interval, log_complement, select
 
 
@@ -135,6 +135,50 @@ def add(one: Interval, other: Interval) -> Interval:
         log_add(one.lower, other.lower),
         log_add(one.estimate, other.estimate),
         log_add(one.upper, other.upper),
+    )
+
+
+def subtract(one: Interval, other: Interval) -> Interval:
+    """The difference of two positive numbers, in logarithms, if it is positive."""
+    return Interval(
+        log_subtract(one.lower, other.upper),
+        log_subtract(one.estimate, other.estimate),
+        log_subtract(one.upper, other.lower),
+    )
+
+
+def log_room(log_value: Array) -> Array:
+    """The rounding of a few operations on the logarithm of a probability."""
+    return LOG_OPERATIONS * (1 + jnp.abs(log_value))
+
+
+def complement(log_value: Interval) -> Interval:
+    """log(1 - p) from log p, with its rounding."""
+    rest = log_value.map_down(lambda x: log_complement(at_most_zero(x)))
+    return rest.widened(log_room)
+
+
+def product(log_value: ArrayLike, other: ArrayLike) -> Interval:
+    """The product of two known numbers, in logarithms, with its rounding."""
+    size = jnp.abs(stop_gradient(log_value)) + jnp.abs(stop_gradient(other))
+    room = 4 * jnp.finfo(size.dtype).eps * jnp.where(jnp.isfinite(size), size, 0.0)
+    return exact(plus(log_value, other)).widened(lambda x: room)
+
+
+def point_beside(
+    epsilon: Array, negative: Array, log_delta: Interval, log_rest: Interval
+) -> Point:
+    """The profile at eps, from delta and 1 - delta at |eps| >= 0.
+
+    They are those of the pair itself where eps >= 0, and of the exchanged one where it
+    is `negative`: at -e the two errors of a test change places.
+    """
+    size = jnp.where(negative, -epsilon, epsilon)
+    other = log_delta.reflected(size)
+    return Point(
+        choose(negative, other, log_delta),
+        choose(negative, log_delta, other),
+        choose(negative, log_rest.shifted(-size), log_rest),
     )
 
 

@@ -14,10 +14,19 @@ from .._internal._implicit import optimum_or_kink
 from .._internal._logs import LOG_HALF
 from .._internal._search import golden_section
 from .._internal._special import safe_log
-from .._internal._tolerances import LOG_OPERATIONS
-from ..engines import Interval, log_complement
+from ..engines import Interval, log_complement, select
 from ._concave import highest
-from .logs import Rates, capped, log_add, log_subtract, plus
+from .logs import (
+    Point,
+    Rates,
+    add,
+    capped,
+    complement,
+    log_room,
+    plus,
+    product,
+    subtract,
+)
 from .pointwise import AbstractPointwise
 
 _REACH = 7.2555
@@ -69,28 +78,42 @@ def optimal_rates(
     args = subject, log_alpha, log_tnr
     at_best = lines.log_beta.estimate[0], lines.log_tpr.estimate[0]
     _, log_beta, log_tpr = optimum_or_kink(_log_rates, _of(*at_best), best, args, ())
-    beta, tpr = (x.widened(_room) for x in (lines.log_beta, lines.log_tpr))
-    most = jnp.minimum(log_highest(places, beta), log_tnr)
-    least = jnp.maximum(log_lowest(places, tpr), log_alpha)
+    found = best_of(places, lines, *fixed[1:])
+    return Rates(
+        capped(Interval(found.log_beta.lower, log_beta, found.log_beta.upper)),
+        capped(Interval(found.log_tpr.lower, log_tpr, found.log_tpr.upper)),
+    )
+
+
+def best_of(
+    places: Float[Array, " n"], lines: Rates, log_alpha: Array, log_tnr: Array
+) -> Rates:
+    """Bounds of f and its complement from supporting lines at some thresholds.
+
+    Estimates are those of the best line.
+    """
+    beta, tpr = (x.widened(log_room) for x in (lines.log_beta, lines.log_tpr))
+    most = jnp.minimum(_log_highest(places, beta), log_tnr)
+    least = jnp.maximum(_log_lowest(places, tpr), log_alpha)
     # Each is known from the other too, and where that is near 1 often better.
-    most, least = (
-        jnp.minimum(most, log_complement(jnp.minimum(least, 0))),
-        jnp.maximum(least, log_complement(jnp.minimum(most, 0))),
+    outer = Interval(least, least, most).widened(log_room)
+    inner = Interval(jnp.max(beta.lower), most, jnp.min(tpr.upper))
+    by_outer, by_inner = complement(outer), complement(inner)
+    return Rates(
+        Interval(
+            jnp.maximum(inner.lower, by_inner.lower),
+            jnp.max(beta.estimate),
+            jnp.minimum(outer.upper, by_outer.upper),
+        ),
+        Interval(
+            jnp.maximum(outer.lower, by_outer.lower),
+            jnp.min(tpr.estimate),
+            jnp.minimum(inner.upper, by_inner.upper),
+        ),
     )
-    ends = Interval(least, log_tpr, most).widened(_room)
-    found = (
-        Interval(jnp.max(beta.lower), log_beta, ends.upper),
-        Interval(ends.lower, log_tpr, jnp.min(tpr.upper)),
-    )
-    return Rates(*map(capped, found))
 
 
-def _room(log_value: Array) -> Array:
-    """The rounding of a few operations on a logarithm."""
-    return LOG_OPERATIONS * (1 + jnp.abs(log_value))
-
-
-def log_highest(places: Float[Array, " n"], logs: Interval) -> Float[Array, ""]:
+def _log_highest(places: Float[Array, " n"], logs: Interval) -> Float[Array, ""]:
     """Upper bound of the maximum of a line's beta, by its logarithm at some places.
 
     Concave in e^eps, it is 0 at 0 and below e^eps; it has no logarithm, and the lower
@@ -106,7 +129,7 @@ def log_highest(places: Float[Array, " n"], logs: Interval) -> Float[Array, ""]:
     return jnp.minimum(found, jnp.min(positive))
 
 
-def log_lowest(places: Float[Array, " n"], logs: Interval) -> Float[Array, ""]:
+def _log_lowest(places: Float[Array, " n"], logs: Interval) -> Float[Array, ""]:
     """Lower bound of the minimum of a line's power: convex in e^eps, it is 1 at 0."""
     top = jnp.min(logs.upper)
     lower = -jnp.exp(logs.upper - top)
@@ -126,25 +149,24 @@ def line(
     subject: AbstractPointwise, epsilon: Array, log_alpha: Array, log_tnr: Array
 ) -> Rates:
     """The supporting line's 1 - delta - e^eps alpha and its complement."""
-    point = subject._point(epsilon)
-    log_tpr = point.log_delta.map(lambda x: log_add(x, plus(epsilon, log_alpha)))
+    return line_of(subject._point(epsilon), epsilon, log_alpha, log_tnr)
+
+
+def line_of(point: Point, epsilon: Array, log_alpha: Array, log_tnr: Array) -> Rates:
+    """The supporting line that a point of the profile is, at a type I error."""
+    used = product(epsilon, log_alpha)
+    log_tpr = add(point.log_delta, used)
     # e^eps (1 - alpha - delta_rev(-eps)) is the same number.
-    by_reverse = point.log_reverse.map_down(
-        lambda x: plus(epsilon, log_subtract(log_tnr, x))
-    )
-    by_rest = point.log_rest.map(lambda x: log_subtract(x, plus(epsilon, log_alpha)))
-    small = point.log_reverse.estimate < LOG_HALF
-    either = jax.tree.map(lambda a, b: jnp.where(small, a, b), by_reverse, by_rest)
+    others = subtract(product(0.0, log_tnr), point.log_reverse)
+    by_reverse = others.map(lambda x: plus(epsilon, x))
+    by_rest = subtract(point.log_rest, used)
+    either = select(point.log_reverse.estimate < LOG_HALF, by_reverse, by_rest)
     by_tpr = log_tpr.map_down(lambda x: log_complement(jnp.minimum(x, 0)))
-    near = log_tpr.estimate < LOG_HALF
-    log_beta = jax.tree.map(lambda a, b: jnp.where(near, a, b), by_tpr, either)
+    log_beta = select(log_tpr.estimate < LOG_HALF, by_tpr, either)
     # Where beta is the small one, its complement follows from it.
     exact = log_beta.map_down(lambda x: log_complement(jnp.minimum(x, 0)))
-    tiny = log_beta.estimate < LOG_HALF
-    log_tpr = jax.tree.map(
-        lambda a, b: jnp.where(tiny & jnp.isfinite(a), a, b), exact, log_tpr
-    )
-    return Rates(log_beta, log_tpr)
+    tiny = (log_beta.estimate < LOG_HALF) & jnp.isfinite(log_beta.lower)
+    return Rates(log_beta, select(tiny, exact, log_tpr))
 
 
 def _log_rates(epsilon: Array, args: tuple, aux: PyTree) -> Float[Array, " 3"]:
