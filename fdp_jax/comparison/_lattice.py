@@ -9,11 +9,11 @@ informative is larger.)
 from collections.abc import Callable
 from typing import Any
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jax import lax
 from jax.lax import stop_gradient
-from jaxtyping import Array, Float
+from jaxtyping import Array
 
 from .._internal._precision import in_float64
 from ..curves import (
@@ -22,21 +22,17 @@ from ..curves import (
     Bounds,
     ProfilePoint,
     Range,
-    beta_range,
-    bounds_of,
     classify,
-    elementwise,
-    tpr_range,
     uncrossed,
     with_gradient,
 )
+from ..curves.logs import complement, point_beside, symmetric_ends
+from ..curves.optimum import optimal_rates
+from ..curves.pointwise import AbstractPointwise, error_rate_bounds
 from ..engines import Interval
 from ._meet import meet_epsilon, meet_profile, without_derivative
 from .delta import halves_of, sources
-from .explore import ROUND, first_grid
-from .sources import Pair, Request, comparable, pair, share
-
-_SEARCHES = 7
+from .sources import Pair, Request, comparable, pair
 
 
 class Join(AbstractGuarantee):
@@ -81,7 +77,7 @@ class Join(AbstractGuarantee):
         return _join_profile(self.a._profile(epsilon), self.b._profile(epsilon))
 
     def _error_rate_bounds(self, alpha):
-        infinite = self._bounds_of("delta", jnp.inf)
+        infinite = self._bounds_of("log_delta", jnp.inf)
         return _join_rates(*pair(self.a, self.b), alpha, infinite)
 
 
@@ -171,85 +167,39 @@ def _at_most(found: Bounds, least: Bounds, known: Range) -> Bounds:
 # -------------------------------------------------------------- f of a join
 
 
+class _Joined(AbstractPointwise):
+    """The larger profile of two, from sources that are prepared."""
+
+    pair: Pair
+    prepared: tuple
+    infinite: Interval
+    """Log delta(inf)."""
+    halves: int = eqx.field(static=True)
+
+    def _point(self, epsilon):
+        at = jnp.full((self.halves, 1), jnp.abs(epsilon))
+        either = self.pair.log_deltas(self.prepared, at)
+        rows = jax.tree.map(jnp.maximum, *either)
+        negative = epsilon < 0
+        log_delta = rows.map(lambda x: jnp.where(negative, x[-1, 0], x[0, 0]))
+        return point_beside(epsilon, negative, log_delta, complement(log_delta))
+
+    def _rates(self, log_alpha, log_tnr):
+        return optimal_rates(self, log_alpha, log_tnr)
+
+    def _ends(self):
+        # Nothing is asked of the inverse.
+        return symmetric_ends(self.infinite, complement(self.infinite))
+
+
 @in_float64
 def _join_rates(
     first: Request, second: Request, alpha: Array, infinite: Bounds
 ) -> tuple[Bounds, Bounds]:
     chosen = sources(first, second)
+    ends = Interval(infinite.lower, infinite.estimate, infinite.upper)
     halves = halves_of(first, second)
-    prepared = chosen.prepared()
-
-    def one(alpha: Array) -> tuple[Bounds, Bounds]:
-        edge = (alpha <= 0) | (alpha >= 1)
-        inner = jnp.where(edge, 0.5, alpha)
-        tpr = _join_power(chosen, prepared, halves, inner)
-        ends = Interval(infinite.lower, infinite.estimate, infinite.upper)
-        ends = ends.map(lambda x: jnp.where(alpha > 0, 1.0, x))
-        tpr = jax.tree.map(lambda x, y: jnp.where(edge, x, y), ends, tpr)
-        beta = tpr.map_down(lambda x: jnp.clip(1 - x, 0, 1 - alpha))
-        inside = ~edge
-        return (
-            bounds_of(beta, (beta.lower <= 0) & inside, beta_range(alpha)),
-            bounds_of(tpr, (tpr.upper >= 1) & inside, tpr_range(alpha)),
-        )
-
-    found = elementwise(one, jnp.asarray(alpha))
+    joined = _Joined(chosen, chosen.prepared(), ends, halves)
+    found = error_rate_bounds(*stop_gradient((joined, jnp.asarray(alpha))))
     beta, tpr = (without_derivative(x, first, second, alpha) for x in found)
     return beta, tpr
-
-
-def _join_power(pair: Pair, prepared: tuple, halves: int, alpha: Array) -> Interval:
-    """The least delta + e^eps alpha over all eps, delta that of the join."""
-    grid = first_grid(jnp.concatenate([pair.first.kinks(), pair.second.kinks()]))
-    grid = jnp.sort(grid)
-    start = jnp.concatenate([-grid[::-1], grid])
-    share_of = jnp.linspace(0.0, 1.0, ROUND)
-
-    def step(state: tuple, _: None) -> tuple[tuple, Interval]:
-        points, certain, first = state
-        delta = _join_delta(pair, prepared, halves, points)
-        gamma = jnp.exp(points)
-        power = delta.map(lambda x: x + gamma * alpha)
-        best = jnp.argmin(power.estimate)
-        left, right = jnp.maximum(best - 1, 0), jnp.minimum(best + 1, points.size - 1)
-        cells = delta.lower[1:] + gamma[:-1] * alpha
-        beyond = jnp.minimum(delta.lower[0], gamma[-1] * alpha)
-        least = jnp.min(cells)
-        least = jnp.where(first, jnp.minimum(least, beyond), least)
-        found = Interval(
-            jnp.where(certain, least, -jnp.inf),
-            power.estimate[best],
-            jnp.min(power.upper),
-        )
-        # Convex in gamma: the minimum lies between neighbors that are certainly higher.
-        low, high = power.lower[left], power.lower[right]
-        here = power.upper[best]
-        certain = certain & (best > 0) & (best < points.size - 1)
-        certain = certain & (low > here) & (high > here)
-        nearer = points[left] + (points[right] - points[left]) * share_of
-        points = jnp.concatenate([nearer, jnp.full(points.size - ROUND, nearer[-1])])
-        return (points, certain, jnp.zeros((), bool)), found
-
-    true = jnp.ones((), bool)
-    _, found = lax.scan(step, (start, true, true), None, length=_SEARCHES)
-    lower = jnp.clip(jnp.max(found.lower) - 1e-15, alpha, 1)
-    upper = jnp.clip(jnp.min(found.upper) * (1 + 1e-15), alpha, 1)
-    return stop_gradient(
-        Interval(lower, jnp.clip(jnp.min(found.estimate), lower, upper), upper)
-    )
-
-
-def _join_delta(
-    pair: Pair, prepared: tuple, halves: int, points: Float[Array, " n"]
-) -> Interval:
-    """The larger delta at real thresholds."""
-    distance = jnp.abs(points)
-    at = jnp.broadcast_to(distance, (halves, points.size))
-    one, other = pair.deficits(prepared, at)
-    worse = jax.tree.map(jnp.maximum, one, other)
-    q = share(distance)
-    negative = points < 0
-    # delta(-e) = 1 - (q - T) / (1 - q) with T of the left half-axis.
-    right = worse.map(lambda x: jnp.minimum(x[0] / q, 1.0))
-    left = worse.map(lambda x: 1 - (q - x[-1]) / (1 - q))
-    return jax.tree.map(lambda x, y: jnp.where(negative, x, y), left, right)
