@@ -12,16 +12,18 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float
 
 from .._internal import _checks
 from .._internal._calls import explained
+from .._internal._concrete import known
 from .._internal._precision import in_float64
 from .._internal._record import Record
 from ..losses import AbstractLoss, ComposedLoss, LossMoments, ScheduleLoss
 from ..mechanisms import resolve
 from ._moments import loss_moments, of_releases, require_releases
-from .sources import is_symmetric, request
+from .sources import comparable, is_symmetric, request
 
 BERRY_ESSEEN = 0.56
 """Shevtsova (2010), for sums of independent terms; 0.4748 holds for equal ones."""
@@ -184,6 +186,28 @@ def constant_for(constant: Any, *mechanisms: Any) -> Any:
         return constant
     allowed = f"at least {BERRY_ESSEEN} where releases differ"
     return _checks.checked("constant", constant, allowed, lambda x: x >= BERRY_ESSEEN)
+
+
+def long_runs(
+    a: Any, b: Any, num_steps_a: Any, num_steps_b: Any | None, constant: Any
+) -> tuple[Any, Any, Any]:
+    """Both numbers of steps and the constant of Berry and Esseen, checked."""
+    comparable(a, b)
+    constant = _checks.checked_scalar("constant", checked_constant, constant)
+    steps = at_least_one("num_steps_a", num_steps_a)
+    others = steps
+    if num_steps_b is not None:
+        others = at_least_one("num_steps_b", num_steps_b)
+    return steps, others, constant_for(constant, a, b)
+
+
+def at_least_one(name: str, value: Any) -> Any:
+    """A number of steps."""
+    value = _checks.finite_positive(name, value)
+    number = known(value)
+    if number is not None and np.any(number < 1):
+        raise ValueError(f"{name} must be at least 1, got {value}")
+    return value
 
 
 def moments(mechanism: Any) -> LossMoments | ArrayMoments:

@@ -23,9 +23,7 @@ from .._internal._calls import explained
 from .._internal._precision import in_float64
 from ..losses import LossMoments
 from ..mechanisms import AbstractMechanism, View
-from ._arrays import BERRY_ESSEEN, ArrayMoments, checked_constant, constant_for, moments
-from ._emergent import at_least_one
-from .sources import comparable
+from ._arrays import BERRY_ESSEEN, ArrayMoments, long_runs, moments
 
 _NODES = 1 << 14
 _SIDES = ("remove", "add")
@@ -80,14 +78,10 @@ def berry_esseen_bound(
     References:
         Kaissis et al. (2024), Theorem 3, where f is symmetric; Shevtsova (2010).
     """
-    comparable(a, b)
-    constant = _checks.checked_scalar("constant", checked_constant, constant)
-    steps = _checks.checked_scalar("num_steps_a", at_least_one, num_steps_a)
-    other = steps
-    if num_steps_b is not None:
-        other = _checks.checked_scalar("num_steps_b", at_least_one, num_steps_b)
-    constant = constant_for(constant, a, b)
-    return _bound(_both_sides(a), _both_sides(b), steps, other, constant)
+    runs = long_runs(a, b, num_steps_a, num_steps_b, constant)
+    _checks.scalar("num_steps_a", runs[0])
+    _checks.scalar("num_steps_b", runs[1])
+    return _bound(_both_sides(a), _both_sides(b), *runs)
 
 
 def _both_sides(

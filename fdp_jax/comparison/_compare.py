@@ -22,6 +22,10 @@ from .explore import Nodes
 from .sources import Request, pair
 
 _TOLERANCE = 1e-9
+_OF_CROSSINGS = (
+    *("prior", "epsilon", "epsilon_lower", "epsilon_upper"),
+    *("alpha_a", "alpha_b"),
+)
 _SHOWN_PRIORS = (0.01, 0.1, 0.3, 0.5, 0.7, 0.9, 0.99)
 
 
@@ -272,12 +276,10 @@ def _attack(regret: Bounds, place: Any) -> Attack:
 
 
 def _crossing_dicts(found: Crossings) -> tuple[dict[str, float], ...]:
-    rows = []
-    for i in range(int(found.count)):
-        names = ("prior", "epsilon", "epsilon_lower", "epsilon_upper")
-        row = {name: float(getattr(found, name)[i]) for name in names}
-        row |= {name: float(getattr(found, name)[i]) for name in ("alpha_a", "alpha_b")}
-        rows.append(row)
+    rows = [
+        {name: float(getattr(found, name)[i]) for name in _OF_CROSSINGS}
+        for i in range(int(found.count))
+    ]
     return tuple(sorted(rows, key=lambda row: row["prior"]))
 
 

@@ -23,7 +23,7 @@ from .._internal._precision import in_float64
 from .._internal._record import Record
 from ..losses import LossMoments
 from ..mechanisms import require_mechanism
-from ._arrays import BERRY_ESSEEN, ArrayMoments, checked_constant, constant_for, moments
+from ._arrays import BERRY_ESSEEN, ArrayMoments, long_runs, moments
 from ._moments import loss_moments
 from .delta import delta_divergence
 from .sources import comparable, is_symmetric, request
@@ -111,24 +111,9 @@ def emergent_bound(
         Kaissis et al. (2024), Theorem 3, and Lemma 6 for compositions; Shevtsova
         (2010).
     """
-    comparable(a, b)
-    constant = _checks.checked_scalar("constant", checked_constant, constant)
-    steps = at_least_one("num_steps_a", num_steps_a)
-    other_steps = steps
-    if num_steps_b is not None:
-        other_steps = at_least_one("num_steps_b", num_steps_b)
-    constant = constant_for(constant, a, b)
-    one, other = moments(a), moments(b)
+    runs = long_runs(a, b, num_steps_a, num_steps_b, constant)
     symmetric = all(is_symmetric(request("a", x).subject) for x in (a, b))
-    return _bound(one, other, steps, other_steps, constant, symmetric)
-
-
-def at_least_one(name: str, value: Any) -> Any:
-    value = _checks.finite_positive(name, value)
-    number = known(value)
-    if number is not None and np.any(number < 1):
-        raise ValueError(f"{name} must be at least 1, got {value}")
-    return value
+    return _bound(moments(a), moments(b), *runs, symmetric)
 
 
 @in_float64

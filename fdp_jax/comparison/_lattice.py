@@ -35,7 +35,22 @@ from .delta import halves_of, sources
 from .sources import Pair, Request, comparable, pair
 
 
-class Join(AbstractGuarantee):
+class _OfTwo(AbstractGuarantee):
+    """A guarantee made of two others."""
+
+    a: Any
+    b: Any
+
+    def __check_init__(self):
+        comparable(self.a, self.b)
+
+    @property
+    def symmetric(self) -> bool:
+        """Whether exchanging P and Q changes nothing."""
+        return all(r.symmetric for r in comparable(self.a, self.b))
+
+
+class Join(_OfTwo):
     """The least informative guarantee that is at least as informative as two others.
 
     What holds if either of two mechanisms may be the one that runs.  Its trade-off
@@ -58,17 +73,6 @@ class Join(AbstractGuarantee):
         Blackwell (1953), Theorem 10; Kaissis et al. (2024), Section 3.
     """
 
-    a: Any
-    b: Any
-
-    def __check_init__(self):
-        comparable(self.a, self.b)
-
-    @property
-    def symmetric(self) -> bool:
-        """Whether exchanging P and Q changes nothing."""
-        return all(r.symmetric for r in comparable(self.a, self.b))
-
     def _solve(self, delta):
         one, other = (g._bounds_of("epsilon", delta) for g in (self.a, self.b))
         return _pick(one, other, jnp.maximum)
@@ -81,7 +85,7 @@ class Join(AbstractGuarantee):
         return _join_rates(*pair(self.a, self.b), alpha, infinite)
 
 
-class Meet(AbstractGuarantee):
+class Meet(_OfTwo):
     """The most informative guarantee that is at most as informative as two others.
 
     The pessimistic end of every query is tight; the optimistic one of delta, epsilon
@@ -105,17 +109,6 @@ class Meet(AbstractGuarantee):
         Blackwell (1953), Theorem 10; Kaissis et al. (2024), Section 3.
     """
 
-    a: Any
-    b: Any
-
-    def __check_init__(self):
-        comparable(self.a, self.b)
-
-    @property
-    def symmetric(self) -> bool:
-        """Whether exchanging P and Q changes nothing."""
-        return all(r.symmetric for r in comparable(self.a, self.b))
-
     def _error_rate_bounds(self, alpha):
         one, other = (g._error_rate_bounds(alpha) for g in (self.a, self.b))
         return (
@@ -136,21 +129,24 @@ class Meet(AbstractGuarantee):
 @in_float64(cast_out=False)
 def _join_profile(one: ProfilePoint, other: ProfilePoint) -> ProfilePoint:
     """The larger delta of two."""
-    methods = dict.fromkeys(x.method for x in (one, other) if x.method)
     return ProfilePoint(
         jax.tree.map(jnp.maximum, one.log_delta, other.log_delta),
         jax.tree.map(jnp.minimum, one.log_rest, other.log_rest),
-        ", ".join(methods),
+        _methods(one, other),
     )
+
+
+def _methods(*found: Bounds | ProfilePoint) -> str:
+    """The engines of several answers, if engines have found them."""
+    return ", ".join(dict.fromkeys(x.method for x in found if x.method))
 
 
 def _pick(one: Bounds, other: Bounds, choose: Callable) -> Bounds:
     """The larger (or smaller) of two certified numbers."""
     lower, upper = choose(one.lower, other.lower), choose(one.upper, other.upper)
     status = jnp.maximum(one.status, other.status)
-    methods = dict.fromkeys(m for m in (one.method, other.method) if m)
     estimate = choose(one.estimate, other.estimate)
-    return Bounds(lower, estimate, upper, status, ", ".join(methods))
+    return Bounds(lower, estimate, upper, status, _methods(one, other))
 
 
 @in_float64

@@ -13,21 +13,21 @@ from ._queries import ProfilePoint, bounds_of
 def log_delta_of(point: ProfilePoint) -> Bounds:
     """Bounds of log delta."""
     found = point.log_delta
-    return _named(bounds_of(found, found.upper >= 0, LOGARITHM), point)
+    return bounds_of(found, found.upper >= 0, LOGARITHM, point.method)
 
 
 @in_float64
 def log_rest_of(point: ProfilePoint) -> Bounds:
     """Bounds of log(1 - delta)."""
     vacuous = point.log_delta.upper >= 0
-    return _named(bounds_of(point.log_rest, vacuous, LOGARITHM), point)
+    return bounds_of(point.log_rest, vacuous, LOGARITHM, point.method)
 
 
 @in_float64
 def delta_of(point: ProfilePoint) -> Bounds:
     """Bounds of delta."""
     found = point.log_delta.exponential()
-    return _named(bounds_of(found, found.upper >= 1, DELTA), point)
+    return bounds_of(found, found.upper >= 1, DELTA, point.method)
 
 
 @in_float64(cast_out=False)
@@ -47,19 +47,12 @@ def bayes_error_of(point: ProfilePoint, prior: Float[Array, "..."]) -> Bounds:
     value = point.log_rest.shifted(jnp.log1p(-safe)).exponential()
     value = value.map(lambda x: jnp.where(certain, 0.0, jnp.minimum(x, most)))
     vacuous = (value.lower <= 0) & ~certain
-    return _named(bounds_of(value, vacuous, bayes_error_range(prior)), point)
+    return bounds_of(value, vacuous, bayes_error_range(prior), point.method)
 
 
 def _inside(prior: Array) -> Array:
     """The prior, or a safe one where the record is certainly present or absent."""
     return jnp.where((prior <= 0) | (prior >= 1), 0.5, prior)
-
-
-def _named(bounds: Bounds, point: ProfilePoint) -> Bounds:
-    """The bounds with the name of the engine that found the point."""
-    return Bounds(
-        bounds.lower, bounds.estimate, bounds.upper, bounds.status, point.method
-    )
 
 
 @in_float64(cast_out=False)

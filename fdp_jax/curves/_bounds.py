@@ -207,13 +207,12 @@ def with_attained(found: Bounds, attained: Bounds) -> Bounds:
     """
     lower = jnp.minimum(found.lower, attained.lower)
     upper = jnp.maximum(found.upper, attained.upper)
-    methods = f"{found.method}, {attained.method}".split(", ")
     return Bounds(
         lower,
         found.estimate,
         upper,
         classify(lower, upper, found.status == Status.VACUOUS),
-        ", ".join(dict.fromkeys(methods)),
+        joined_methods(found.method, attained.method),
     )
 
 

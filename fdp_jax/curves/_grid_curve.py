@@ -82,12 +82,6 @@ class GridCurve(AbstractPointwise):
         return Ends(end, start, other_end, other_start)
 
 
-def _segment(grid: Array, x: Array) -> tuple[Array, Array]:
-    """Index of the segment that holds x, and whether x lies on the grid at all."""
-    index = jnp.clip(jnp.searchsorted(grid, x, side="right") - 1, 0, grid.size - 2)
-    return index, (x >= grid[0]) & (x <= grid[-1])
-
-
 def _cubic(t: Array, width: Array, ends: tuple, slopes: tuple) -> Array:
     """Cubic Hermite interpolation at t in [0, 1]."""
     left, right = ends
@@ -121,7 +115,7 @@ def _profile_at(curve: GridCurve, epsilon: Array) -> tuple[Interval, Interval]:
     """Log delta and log(1 - delta) at a real threshold."""
     grid = curve.epsilon_grid
     inner = jnp.clip(epsilon, grid[0], grid[-1])
-    i, _ = _segment(grid, inner)
+    i = jnp.clip(jnp.searchsorted(grid, inner, side="right") - 1, 0, grid.size - 2)
     width = grid[i + 1] - grid[i]
     weight = jnp.expm1(inner - grid[i]) / jnp.expm1(width)  # in e^eps
     upper, slack = _chord(curve.log_delta_grid.upper, i, weight)

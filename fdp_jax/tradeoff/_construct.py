@@ -1,6 +1,7 @@
 """Piecewise-linear curves from tables: points, pairs, probabilities, scores."""
 
 import dataclasses
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -139,10 +140,7 @@ def knots_of_profile(epsilon: Any, delta: Any, symmetric: bool) -> Knots:
     fails = lambda delta, epsilon, xp: delta < -xp.expm1(epsilon) - slack
     message = "delta must be at least 1 - e^epsilon"
     delta = _checks.beside(delta, epsilon, fails, message)
-    if _all_known(epsilon, delta):
-        knots = _of_profile(*_distinct(*_profile_nodes(epsilon, delta, np)))
-    else:
-        knots = _of_traced_profile(epsilon, delta)
+    knots = _of_table(epsilon, delta, _profile_nodes, _of_profile)
     return with_mirror(knots) if symmetric else knots
 
 
@@ -167,25 +165,29 @@ def _informative(nodes: Any, epsilon: Any, rest: Any, xp: Any) -> Any:
     return xp.searchsorted(nodes, nodes[index])
 
 
-def _distinct(
-    nodes: np.ndarray, values: np.ndarray, index: np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
-    """The nodes to take and the values there, each once."""
+def _of_table(
+    places: Any, values: Any, nodes_of: Callable, knots_of: Callable
+) -> Knots:
+    """Knots of the nodes of a table that say something."""
+    if not _all_known(places, values):
+        return _of_traced(places, values, nodes_of=nodes_of, knots_of=knots_of)
+    nodes, values, index = nodes_of(places, values, np)
     kept = np.unique(index)
-    return nodes[kept], values[kept]
+    return knots_of(nodes[kept], values[kept])
+
+
+@in_float64(cast_out=False)
+def _of_traced(
+    places: Any, values: Any, *, nodes_of: Callable, knots_of: Callable
+) -> Knots:
+    """The same of traced values, where a node that says nothing repeats another one."""
+    nodes, values, index = nodes_of(as_float(places), as_float(values), jnp)
+    return knots_of(nodes[index], values[index])
 
 
 @in_float64(cast_out=False)
 def _of_profile(epsilon: Any, delta: Any) -> Knots:
     return from_profile(epsilon, *_sides(epsilon, delta))
-
-
-@in_float64(cast_out=False)
-def _of_traced_profile(epsilon: Any, delta: Any) -> Knots:
-    """Knots of traced values, where a node that says nothing repeats another one."""
-    epsilon, delta = as_float(epsilon), as_float(delta)
-    nodes, least, index = _profile_nodes(epsilon, delta, jnp)
-    return _of_profile(nodes[index], least[index])
 
 
 def _sides(epsilon: Array, delta: Array) -> tuple[Array, Array, Array]:
@@ -227,9 +229,7 @@ def knots_of_bayes_error(prior: Any, bayes_error: Any) -> Knots:
     fails = lambda error, prior, xp: error > xp.minimum(prior, 1 - prior) + slack
     message = "bayes_error must be at most min(prior, 1 - prior)"
     error = _checks.beside(error, prior, fails, message)
-    if _all_known(prior, error):
-        return _of_bayes_error(*_distinct(*_error_nodes(prior, error, np)))
-    return _of_traced_bayes_error(prior, error)
+    return _of_table(prior, error, _error_nodes, _of_bayes_error)
 
 
 def _error_nodes(prior: Any, error: Any, xp: Any) -> tuple[Any, Any, Any]:
@@ -250,14 +250,6 @@ def _of_bayes_error(prior: Any, error: Any) -> Knots:
         safe_log(jnp.maximum(prior - error, 0) / prior),
         jnp.minimum(safe_log(error / other), 0),
     )
-
-
-@in_float64(cast_out=False)
-def _of_traced_bayes_error(prior: Any, error: Any) -> Knots:
-    """Knots of traced values, where a node that says nothing repeats another one."""
-    prior, error = as_float(prior), as_float(error)
-    nodes, most, index = _error_nodes(prior, error, jnp)
-    return _of_bayes_error(nodes[index], most[index])
 
 
 def rates_of_scores(

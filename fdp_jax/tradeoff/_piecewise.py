@@ -11,11 +11,11 @@ from ..mechanisms import (
 )
 from . import _construct
 from ._base import AbstractTradeOff
-from ._views import TradeOff, same, slope_of
+from ._views import AbstractPolygon, TradeOff, same
 from .knots import Knots
 
 
-class PiecewiseLinear(AbstractTradeOff):
+class PiecewiseLinear(AbstractPolygon):
     """A trade-off function by its vertices, which are differentiable leaves.
 
     Args:
@@ -44,21 +44,6 @@ class PiecewiseLinear(AbstractTradeOff):
     def _knots(self) -> Knots:
         alpha, beta = as_float(self.alpha_grid[::-1]), as_float(self.beta_grid[::-1])
         return _construct.knots_of_vertices(alpha, 1 - alpha, beta, 1 - beta)
-
-    def _point(self, epsilon):
-        return self._knots().point(epsilon)
-
-    def _rates(self, log_alpha, log_tnr):
-        return self._knots().rates(log_alpha, log_tnr)
-
-    def _ends(self):
-        return self._knots().ends()
-
-    def _log_slope(self, log_alpha, log_tnr):
-        return slope_of(self._knots(), log_alpha, log_tnr)
-
-    def _kinks(self):
-        return self._knots().epsilon
 
     def inverse(self) -> AbstractTradeOff:
         """f^-1 as a `TradeOff`."""

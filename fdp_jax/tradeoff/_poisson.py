@@ -21,8 +21,7 @@ from ..mechanisms import (
     as_float,
     as_number,
 )
-from ._base import AbstractTradeOff
-from ._views import TradeOff, slope_of
+from ._views import AbstractPolygon, TradeOff
 from .knots import Knots, from_atoms
 
 _LIKELY = 128
@@ -31,7 +30,7 @@ _NEGLIGIBLE = -100.0
 """Log of a probability that is far below rounding."""
 
 
-class Poisson(AbstractTradeOff):
+class Poisson(AbstractPolygon):
     """T(Poisson(rate_without), Poisson(rate_with)), of two counts.
 
     For rate_with = l2 > l1 = rate_without > 0 its vertices are alpha_k = P(N_1 > k),
@@ -90,7 +89,7 @@ class Poisson(AbstractTradeOff):
 
     def _point(self, epsilon):
         missing = self._log_missing()
-        found = self._knots().point(epsilon)
+        found = super()._point(epsilon)
         return Point(
             _with_less(found.log_delta, missing),
             _with_less(found.log_reverse, missing),
@@ -99,7 +98,7 @@ class Poisson(AbstractTradeOff):
 
     def _rates(self, log_alpha, log_tnr):
         missing = self._log_missing()
-        found = self._knots().rates(log_alpha, log_tnr)
+        found = super()._rates(log_alpha, log_tnr)
         return Rates(
             _with_more(found.log_beta, missing), _with_less(found.log_tpr, missing)
         )
@@ -110,9 +109,6 @@ class Poisson(AbstractTradeOff):
         start, reverse = lone(one, other), lone(other, one)
         end = lambda x: jnp.where(x < 0, log1mexp(jnp.where(x < 0, -x, 1.0)), -jnp.inf)
         return Ends(*(exact(x) for x in (end(start), start, end(reverse), reverse)))
-
-    def _log_slope(self, log_alpha, log_tnr):
-        return slope_of(self._knots(), log_alpha, log_tnr)
 
     def _kinks(self):
         loss, log_without, log_with = self._knots().masses()

@@ -1,5 +1,6 @@
 """One curve seen from three sides: f(alpha), delta(eps) and R(pi) on one grid."""
 
+import abc
 import warnings
 from collections.abc import Callable
 from typing import Any, NamedTuple, Self
@@ -36,7 +37,30 @@ class LossAtoms(NamedTuple):
     """Q(Y = inf): outputs that only the record makes possible."""
 
 
-class _View(AbstractTradeOff):
+class AbstractPolygon(AbstractTradeOff):
+    """A piecewise-linear function, known by its knots."""
+
+    @abc.abstractmethod
+    def _knots(self) -> Knots:
+        """The knots; float64 inside a program."""
+
+    def _point(self, epsilon):
+        return self._knots().point(epsilon)
+
+    def _rates(self, log_alpha, log_tnr):
+        return self._knots().rates(log_alpha, log_tnr)
+
+    def _ends(self):
+        return self._knots().ends()
+
+    def _log_slope(self, log_alpha, log_tnr):
+        return self._knots().log_slope(log_alpha, log_tnr)
+
+    def _kinks(self):
+        return self._knots().epsilon
+
+
+class _View(AbstractPolygon):
     """A piecewise-linear curve, or two with the true one in between."""
 
     knots: Knots
@@ -44,8 +68,11 @@ class _View(AbstractTradeOff):
     optimistic: Knots | None = None
     """Knots of an upper bound of f; none if the curve is exact."""
 
+    def _knots(self):
+        return self.knots
+
     def _point(self, epsilon):
-        found = self.knots.point(epsilon)
+        found = super()._point(epsilon)
         if self.optimistic is None:
             return found
         other = self.optimistic.point(epsilon)
@@ -56,7 +83,7 @@ class _View(AbstractTradeOff):
         )
 
     def _rates(self, log_alpha, log_tnr):
-        found = self.knots.rates(log_alpha, log_tnr)
+        found = super()._rates(log_alpha, log_tnr)
         if self.optimistic is None:
             return found
         other = self.optimistic.rates(log_alpha, log_tnr)
@@ -66,7 +93,7 @@ class _View(AbstractTradeOff):
         )
 
     def _ends(self):
-        found = self.knots.ends()
+        found = super()._ends()
         if self.optimistic is None:
             return found
         other = self.optimistic.ends()
@@ -76,9 +103,6 @@ class _View(AbstractTradeOff):
             halfway(other.log_reverse_end, found.log_reverse_end),
             halfway(found.log_reverse_start, other.log_reverse_start),
         )
-
-    def _log_slope(self, log_alpha, log_tnr):
-        return slope_of(self.knots, log_alpha, log_tnr)
 
     @classmethod
     def of(cls, guarantee: AbstractGuarantee, *, epsilons: Any = None) -> Self:
@@ -104,9 +128,6 @@ class _View(AbstractTradeOff):
             TypeError: If the argument is not a guarantee.
         """
         return cls(*bracket(guarantee, epsilons))
-
-    def _kinks(self):
-        return self.knots.epsilon
 
     @property
     def epsilon_grid(self) -> Float[Array, " n"]:
@@ -419,12 +440,6 @@ def same(kind: Callable[..., Any], view: _View, epsilons: Any) -> Any:
     if epsilons is not None:
         return kind.of(view, epsilons=epsilons)  # type: ignore[attr-defined]
     return kind(view.knots, view.optimistic)
-
-
-def slope_of(knots: Knots, log_alpha: Array, log_tnr: Array) -> Array:
-    """The slope to the left of a type I error."""
-    beyond = log_tnr - log_alpha < knots.log_tnr[0] - knots.log_alpha[0]
-    return jnp.where(beyond, -jnp.inf, knots.epsilon[knots.segment(log_alpha, log_tnr)])
 
 
 @in_float64(cast_out=False)

@@ -207,6 +207,12 @@ class Knots(eqx.Module):
         q = _log_difference(self.log_beta, self.log_tpr, last, first)
         return self.epsilon, p, q
 
+    def log_slope(self, log_alpha: Array, log_tnr: Array) -> Array:
+        """The logarithm of the slope to the left of a type I error."""
+        beyond = log_tnr - log_alpha < self.log_tnr[0] - self.log_alpha[0]
+        slope = self.epsilon[self.segment(log_alpha, log_tnr)]
+        return jnp.where(beyond, -jnp.inf, slope)
+
     def area(self) -> Float[Array, ""]:
         """The area under the ROC curve."""
         alpha, tpr = jnp.exp(self.log_alpha), jnp.exp(self.log_tpr)
