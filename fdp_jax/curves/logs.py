@@ -1,6 +1,7 @@
 """Certified logarithms of probabilities, their sums, and one curve in terms of them."""
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 from jax.lax import stop_gradient
 from jaxtyping import Array, ArrayLike
@@ -10,6 +11,8 @@ from .._internal._logs import LOG_2, log_add
 from .._internal._special import safe_log
 from .._internal._tolerances import CLOSED_FORM, LOG_OPERATIONS
 from ..engines import Interval, log_complement, select
+
+_BLOCK = 64
 
 
 class Point(eqx.Module):
@@ -153,9 +156,9 @@ def log_room(log_value: Array) -> Array:
 
 
 def complement(log_value: Interval) -> Interval:
-    """log(1 - p) from log p, with its rounding."""
+    """log(1 - p) from log p, with its rounding: relative, also next to zero."""
     rest = log_value.map_down(lambda x: log_complement(at_most_zero(x)))
-    return rest.widened(log_room)
+    return rest.widened(lambda x: LOG_OPERATIONS * jnp.abs(x))
 
 
 def product(log_value: ArrayLike, other: ArrayLike) -> Interval:
@@ -225,3 +228,18 @@ def halfway(lower: Interval, upper: Interval) -> Interval:
     middle = safe + jnp.log1p(ratio) - LOG_2
     middle = jnp.where(jnp.isneginf(upper.estimate), -jnp.inf, middle)
     return Interval(lower.lower, middle, upper.upper)
+
+
+def log_cumsum(logs: Array) -> Array:
+    """Logarithms of cumulative sums."""
+    if logs.size <= _BLOCK:
+        return jax.lax.associative_scan(log_add, logs)
+    # Within blocks side by side, then over the blocks: loops compile fast.
+    blocks = -(-logs.size // _BLOCK)
+    padding = (0, blocks * _BLOCK - logs.size)
+    table = jnp.pad(logs, padding, constant_values=-jnp.inf).reshape(blocks, _BLOCK)
+    none = jnp.full(blocks, -jnp.inf, logs.dtype)
+    twice = lambda x: (x, x)
+    inner = jax.lax.scan(lambda a, b: twice(log_add(a, b)), none, table.T)[1]
+    before = jax.lax.scan(lambda a, b: (log_add(a, b), a), none[0], inner[-1])[1]
+    return log_add(inner, before).T.ravel()[: logs.size]

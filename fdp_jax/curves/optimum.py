@@ -51,7 +51,9 @@ def optimal_threshold(
         return merit(line(subject, jnp.sinh(place), log_alpha, log_tnr))
 
     high = jnp.full_like(log_alpha, _REACH)
-    ends = (-high, high) if nodes is None else jnp.arcsinh(nodes[jnp.asarray([0, -1])])
+    ends = -high, high
+    if nodes is not None:
+        ends = jnp.arcsinh(nodes[0]), jnp.arcsinh(nodes[-1])
     return stop_gradient(jnp.sinh(golden_section(objective, *ends, _STEPS)))
 
 
@@ -70,15 +72,16 @@ def optimal_rates(
         nodes: Rising thresholds around the optimum at which most is known, if any.
     """
     best = optimal_threshold(subject, log_alpha, log_tnr, nodes)
-    fixed = stop_gradient((subject, log_alpha, log_tnr))
+    fixed = stop_gradient(subject)
+    level = stop_gradient((log_alpha, log_tnr))
     places = best + jnp.asarray(_OFFSETS, best.dtype)
     if nodes is not None:
         places = jnp.append(places, nodes)
-    lines = jax.vmap(lambda e: line(fixed[0], e, *fixed[1:]))(places)
+    lines = jax.vmap(lambda e: line(fixed, e, *level))(places)
     args = subject, log_alpha, log_tnr
     at_best = lines.log_beta.estimate[0], lines.log_tpr.estimate[0]
     _, log_beta, log_tpr = optimum_or_kink(_log_rates, _of(*at_best), best, args, ())
-    found = best_of(places, lines, *fixed[1:])
+    found = best_of(places, lines, *level)
     return Rates(
         capped(Interval(found.log_beta.lower, log_beta, found.log_beta.upper)),
         capped(Interval(found.log_tpr.lower, log_tpr, found.log_tpr.upper)),

@@ -20,6 +20,7 @@ from ..curves import (
 )
 from ..curves.pointwise import AbstractPointwise, error_rate_bounds as _rates
 from . import queries as _queries
+from .knots import Knots
 
 if TYPE_CHECKING:
     from ._views import BayesError, PrivacyProfile, TradeOff
@@ -330,3 +331,26 @@ class AbstractSymmetric(AbstractTradeOff):
     def symmetric_maximum(self) -> "AbstractSymmetric":
         """The function itself: it is symmetric."""
         return self
+
+
+class AbstractPolygon(AbstractTradeOff):
+    """A piecewise-linear function, known by its knots."""
+
+    @abc.abstractmethod
+    def _knots(self) -> Knots:
+        """The knots; float64 inside a program."""
+
+    def _point(self, epsilon):
+        return self._knots().point(epsilon)
+
+    def _rates(self, log_alpha, log_tnr):
+        return self._knots().rates(log_alpha, log_tnr)
+
+    def _ends(self):
+        return self._knots().ends()
+
+    def _log_slope(self, log_alpha, log_tnr):
+        return self._knots().log_slope(log_alpha, log_tnr)
+
+    def _kinks(self):
+        return self._knots().epsilon

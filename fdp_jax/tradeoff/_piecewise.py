@@ -10,8 +10,8 @@ from ..mechanisms import (
     as_float,
 )
 from . import _construct
-from ._base import AbstractTradeOff
-from ._views import AbstractPolygon, TradeOff, same
+from ._base import AbstractPolygon, AbstractTradeOff
+from ._views import TradeOff, same
 from .knots import Knots
 
 

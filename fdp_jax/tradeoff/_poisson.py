@@ -21,7 +21,8 @@ from ..mechanisms import (
     as_float,
     as_number,
 )
-from ._views import AbstractPolygon, TradeOff
+from ._base import AbstractPolygon
+from ._views import TradeOff
 from .knots import Knots, from_atoms
 
 _LIKELY = 128

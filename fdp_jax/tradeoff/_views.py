@@ -1,6 +1,5 @@
 """One curve seen from three sides: f(alpha), delta(eps) and R(pi) on one grid."""
 
-import abc
 import warnings
 from collections.abc import Callable
 from typing import Any, NamedTuple, Self
@@ -14,7 +13,7 @@ from .._internal._precision import in_float64
 from ..curves import AbstractGuarantee, Bound, one_end
 from ..curves.logs import Ends, Point, Rates, halfway
 from . import _construct
-from ._base import AbstractTradeOff
+from ._base import AbstractPolygon
 from ._bracket import bracket
 from ._construct import with_mirror
 from .knots import Knots
@@ -35,29 +34,6 @@ class LossAtoms(NamedTuple):
     """P(X = -inf): outputs that the record excludes."""
     plus_infinity: Float[Array, ""]
     """Q(Y = inf): outputs that only the record makes possible."""
-
-
-class AbstractPolygon(AbstractTradeOff):
-    """A piecewise-linear function, known by its knots."""
-
-    @abc.abstractmethod
-    def _knots(self) -> Knots:
-        """The knots; float64 inside a program."""
-
-    def _point(self, epsilon):
-        return self._knots().point(epsilon)
-
-    def _rates(self, log_alpha, log_tnr):
-        return self._knots().rates(log_alpha, log_tnr)
-
-    def _ends(self):
-        return self._knots().ends()
-
-    def _log_slope(self, log_alpha, log_tnr):
-        return self._knots().log_slope(log_alpha, log_tnr)
-
-    def _kinks(self):
-        return self._knots().epsilon
 
 
 class _View(AbstractPolygon):

@@ -25,6 +25,7 @@ from ..curves.logs import (
     Rates,
     at_most_zero,
     log_add,
+    log_cumsum,
     log_subtract,
     loosened,
     plus,
@@ -33,7 +34,6 @@ from ..curves.logs import (
 )
 from ..engines import Interval, log_complement
 
-_BLOCK = 64
 _LEAST = -700.0
 """Logarithm of the least number whose inverse is finite."""
 _CLOSE = 1e-7
@@ -284,11 +284,11 @@ def from_atoms(
     `log_p_inf` is log P(X = -inf), `log_q_inf` is log Q(Y = inf).
     """
     none = jnp.full((1,), -jnp.inf, epsilon.dtype)
-    down = lambda logs: _log_cumsum(logs[::-1])[::-1]
+    down = lambda logs: log_cumsum(logs[::-1])[::-1]
     vertices = {
         "log_alpha": down(jnp.concatenate([log_p, none])),
-        "log_tnr": _log_cumsum(jnp.concatenate([log_p_inf[None], log_p])),
-        "log_beta": _log_cumsum(jnp.concatenate([none, log_q])),
+        "log_tnr": log_cumsum(jnp.concatenate([log_p_inf[None], log_p])),
+        "log_beta": log_cumsum(jnp.concatenate([none, log_q])),
         "log_tpr": down(jnp.concatenate([log_q, log_q_inf[None]])),
     }
     return with_nodes(
@@ -304,8 +304,8 @@ def with_nodes(
     right = plus(epsilon[1:] + log_width, log_alpha[1:-1])
     left = plus(-epsilon[:-1] + log_width, log_beta[1:-1])
     falling = jnp.concatenate([right, log_tpr[-1:]])
-    log_delta = _log_cumsum(falling[::-1])[::-1]
-    log_reverse = _log_cumsum(jnp.concatenate([log_tnr[:1], left]))
+    log_delta = log_cumsum(falling[::-1])[::-1]
+    log_reverse = log_cumsum(jnp.concatenate([log_tnr[:1], left]))
     log_rest = log_add(log_beta[:-1], plus(epsilon, log_alpha[:-1]))
     return Knots(
         epsilon=epsilon,
@@ -342,21 +342,6 @@ def from_vertices(
         log_beta=log_beta,
         log_tpr=log_tpr,
     )
-
-
-def _log_cumsum(logs: Array) -> Array:
-    """Logarithms of cumulative sums."""
-    if logs.size <= _BLOCK:
-        return jax.lax.associative_scan(log_add, logs)
-    # Within blocks side by side, then over the blocks: loops compile fast.
-    blocks = -(-logs.size // _BLOCK)
-    padding = (0, blocks * _BLOCK - logs.size)
-    table = jnp.pad(logs, padding, constant_values=-jnp.inf).reshape(blocks, _BLOCK)
-    none = jnp.full(blocks, -jnp.inf, logs.dtype)
-    twice = lambda x: (x, x)
-    inner = jax.lax.scan(lambda a, b: twice(log_add(a, b)), none, table.T)[1]
-    before = jax.lax.scan(lambda a, b: (log_add(a, b), a), none[0], inner[-1])[1]
-    return log_add(inner, before).T.ravel()[: logs.size]
 
 
 # ---------------------------------------------------------------------- from nodes
