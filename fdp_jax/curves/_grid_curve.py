@@ -1,7 +1,5 @@
 """A guarantee in one direction as data on a grid, and questions put to it."""
 
-from collections.abc import Callable
-
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -12,11 +10,12 @@ from jaxtyping import Array, Float
 from .._internal._picture import Lines
 from .._internal._special import safe_log
 from ..engines import Interval, log_complement
-from ._bounds import with_gradient
 from .logs import Ends, Point, complement
 from .optimum import line, merit, optimal_rates
 from .pointwise import AbstractPointwise
 
+_STENCIL = 6
+"""Nodes that an estimate is interpolated from."""
 _BESIDE = 2
 """Nodes on either side of the best one that bound f."""
 
@@ -24,8 +23,8 @@ _BESIDE = 2
 class GridCurve(AbstractPointwise):
     """One trade-off function on a grid; its arrays stay float64 in any program.
 
-    Queries interpolate: the pessimistic side is proved (and slightly loose between
-    nodes), the estimate is a cubic.  A mechanism's own queries are exact.
+    Queries interpolate: both sides are proved (and slightly loose between nodes), the
+    estimate is a polynomial.  A mechanism's own queries are exact.
     """
 
     epsilon_grid: Float[Array, " n"]
@@ -82,15 +81,6 @@ class GridCurve(AbstractPointwise):
         return Ends(end, start, other_end, other_start)
 
 
-def _cubic(t: Array, width: Array, ends: tuple, slopes: tuple) -> Array:
-    """Cubic Hermite interpolation at t in [0, 1]."""
-    left, right = ends
-    bend = t * (1 - t) * width
-    line = (1 - t) * left + t * right
-    mean = (right - left) / width
-    return line + bend * ((1 - t) * (slopes[0] - mean) - t * (slopes[1] - mean))
-
-
 def _rounding(log_value: Array) -> Array:
     """Bound on the rounding of a few operations on the logarithm of a probability."""
     return 8 * jnp.finfo(log_value.dtype).eps * (1 + jnp.abs(log_value))
@@ -120,8 +110,7 @@ def _profile_at(curve: GridCurve, epsilon: Array) -> tuple[Interval, Interval]:
     weight = jnp.expm1(inner - grid[i]) / jnp.expm1(width)  # in e^eps
     upper, slack = _chord(curve.log_delta_grid.upper, i, weight)
     rest_lower, rest_slack = _chord(curve.log_rest_grid.lower, i, weight)
-    middle = _between(curve, i, (inner - grid[i]) / width, width)
-    middle = _with_smooth_gradient(curve, i, inner, middle)
+    middle = _through_nodes(curve, i, inner)
     below = jnp.where(inner == grid[i], i, i + 1)
     log_delta = Interval(curve.log_delta_grid.lower[below], middle, upper + slack)
     rest = complement(log_delta)
@@ -155,53 +144,27 @@ def _clipped(interval: Interval) -> Interval:
     return Interval(lower, jnp.clip(interval.estimate, lower, upper), upper)
 
 
-def _between(curve: GridCurve, i: Array, t: Array, width: Array) -> Array:
-    """Cubic estimate of log delta within a segment."""
-    values = curve.log_delta_grid.estimate
-    ends = values[i], values[i + 1]
-    slopes = _slope(curve, i, jnp.minimum), _slope(curve, i + 1, jnp.maximum)
-    finite = jnp.isfinite(ends[1]) & jnp.isfinite(slopes[0]) & jnp.isfinite(slopes[1])
-    safe = jnp.where(finite, ends[1], ends[0] - 1)
-    slopes = tuple(jnp.where(finite, s, -1.0) for s in slopes)
-    cubic = _cubic(t, width, (ends[0], safe), slopes)
-    return jnp.where(finite, cubic, ends[0] + safe_log(1 - t))
-
-
-_STENCIL = 6
-"""Nodes that an estimate's derivative is interpolated from."""
-
-
-def _with_smooth_gradient(
-    curve: GridCurve, i: Array, epsilon: Array, value: Array
-) -> Array:
-    """The estimate, differentiated as a polynomial through the nodes around it.
-
-    The slopes that the cubic takes at its nodes are numbers without derivative.
-    """
+def _through_nodes(curve: GridCurve, i: Array, epsilon: Array) -> Array:
+    """Estimate of log delta in segment i: a polynomial through the nodes around it."""
     grid, values = curve.epsilon_grid, curve.log_delta_grid.estimate
-    # All on one side of eps = 0, where the worse of two directions has a kink.
+    # All on one side of eps = 0, where the worse of two directions has a kink, and of
+    # the place from which on nothing is lost.
     center = grid.size // 2
-    right = i >= center
+    right, some = i >= center, jnp.sum(jnp.isfinite(values))
     first = jnp.where(right, center, 0)
-    last = jnp.where(right, grid.size, center + 1) - _STENCIL
-    places = jnp.clip(i - _STENCIL // 2 + 1, first, last) + jnp.arange(_STENCIL)
+    last = jnp.where(right, some, center + 1) - _STENCIL
+    start = jnp.clip(i - _STENCIL // 2 + 1, first, jnp.maximum(last, first))
+    places = start + jnp.arange(_STENCIL)
     x, y = grid[places], values[places]
     usable = jnp.all(jnp.isfinite(y))
-    y = jnp.where(usable, y, 0.0)
-    apart = jnp.where(jnp.eye(_STENCIL, dtype=bool), 1.0, x[:, None] - x)
-    factors = jnp.where(jnp.eye(_STENCIL, dtype=bool), 1.0, (epsilon - x) / apart)
-    smooth = jnp.sum(y * jnp.prod(factors, axis=1))
-    return with_gradient(value, jnp.where(usable, smooth, value))
-
-
-def _slope(curve: GridCurve, i: Array, kink: Callable[[Array, Array], Array]) -> Array:
-    """Derivative of log delta at a node; at a kink, of the side that `kink` selects.
-
-    At eps = 0 the directions exchange their errors: to its right the worse one has the
-    smaller alpha, to its left the larger.
-    """
-    epsilon, log_alpha = curve.epsilon_grid[i], curve.log_alpha_grid[i]
-    if curve.symmetric:
-        one_sided = kink(log_alpha, curve.log_beta_grid[i])
-        log_alpha = jnp.where(epsilon == 0, one_sided, log_alpha)
-    return -jnp.exp(epsilon + log_alpha - curve.log_delta_grid.estimate[i])
+    own = jnp.eye(_STENCIL, dtype=bool)
+    apart = jnp.where(own, 1.0, x[:, None] - x)
+    factors = jnp.where(own, 1.0, (epsilon - x) / apart)
+    smooth = jnp.sum(jnp.where(usable, y, 0.0) * jnp.prod(factors, axis=1))
+    # Elsewhere a line, in delta itself where that falls to 0.
+    share = (epsilon - grid[i]) / (grid[i + 1] - grid[i])
+    falls = jnp.isneginf(values[i + 1])
+    end = jnp.where(falls, 0.0, values[i + 1])
+    line = (1 - share) * values[i] + share * end
+    line = jnp.where(falls, values[i] + safe_log(1 - share), line)
+    return jnp.where(usable & ~falls, smooth, line)
