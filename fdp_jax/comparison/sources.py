@@ -24,16 +24,17 @@ from jax.lax import stop_gradient
 from jaxtyping import Array, Bool, Float, PyTree
 
 from .. import engines
-from .._internal._special import safe_log
 from ..curves import (
     LOGARITHM,
     AbstractGuarantee,
     Curve,
+    ProfilePoint,
     Subject,
     signs_of,
     uncrossed,
 )
-from ..engines import Interval
+from ..curves.logs import complement
+from ..engines import Interval, select
 from ..losses import AUTO, ComposedLoss, Method
 from ..mechanisms import (
     AbstractMechanism,
@@ -63,6 +64,18 @@ class AbstractSource(eqx.Module):
         """The common part of all evaluations, without derivative."""
 
     @abc.abstractmethod
+    def _found(self, prepared: PyTree, epsilons: Float[Array, "h k"]) -> Interval:
+        """Log delta at finite thresholds eps >= 0 of each half-axis."""
+
+    def log_deltas(self, prepared: PyTree, epsilons: Float[Array, "h k"]) -> Interval:
+        """Log delta at thresholds, where finite ones are asked.
+
+        Small deltas keep their relative accuracy here, which deficits lose.
+        """
+        found = self._found(prepared, _finite(epsilons))
+        low, high, _ = uncrossed(found.lower, found.upper, LOGARITHM)
+        return Interval(low, found.estimate, high)
+
     def deficits(self, prepared: PyTree, epsilons: Float[Array, "h k"]) -> Interval:
         """T at thresholds eps >= 0 of each half-axis; infinite ones give zero.
 
@@ -74,13 +87,7 @@ class AbstractSource(eqx.Module):
             Intervals of shape (h, k), whose ends allow for the rounding of q; no
             derivatives.
         """
-
-    @abc.abstractmethod
-    def log_deltas(self, prepared: PyTree, epsilons: Float[Array, "h k"]) -> Interval:
-        """Log delta at the same thresholds, where finite ones are asked.
-
-        Small deltas keep their relative accuracy here, which deficits lose.
-        """
+        return _scaled(self.log_deltas(prepared, epsilons), epsilons)
 
     @abc.abstractmethod
     def estimate(
@@ -117,22 +124,12 @@ class EngineSource(AbstractSource):
         zero = jnp.zeros_like(self.loss.counts[0])
         return engines.prepare(self.loss, self._signs(), zero)
 
-    def deficits(self, prepared, epsilons):
-        return _scaled(self._log_deltas(prepared, epsilons), epsilons)
-
-    def log_deltas(self, prepared, epsilons):
-        found = self._log_deltas(prepared, epsilons)
-        low, high, _ = uncrossed(found.lower, found.upper, LOGARITHM)
-        return Interval(low, found.estimate, high)
-
-    def _log_deltas(self, prepared: PyTree, epsilons: Array) -> Interval:
-        finite = jnp.isfinite(epsilons)
-        safe = jnp.where(finite, epsilons, 1.0)
+    def _found(self, prepared, epsilons):
         one = lambda p, e: engines.log_delta_from(self.loss, p, e)
         if len(self.directions) == 2:
-            return lax.map(lambda x: one(*x), (prepared, safe))
-        each = lax.map(lambda p: one(p, safe.ravel()), prepared)
-        return each.map(lambda x: jnp.max(x, axis=0).reshape(safe.shape))
+            return lax.map(lambda x: one(*x), (prepared, epsilons))
+        each = lax.map(lambda p: one(p, epsilons.ravel()), prepared)
+        return each.map(lambda x: jnp.max(x, axis=0).reshape(epsilons.shape))
 
     def estimate(self, prepared, epsilon, left):
         known = lax.map(
@@ -169,44 +166,23 @@ class QuerySource(AbstractSource):
     def prepared(self):
         return None
 
-    def _right(self, epsilons: Array) -> Interval:
-        found = self.guarantee._bounds_of("delta", epsilons)
-        found = Interval(found.lower, found.estimate, found.upper)
-        return found.map(lambda x: x * share(epsilons))
+    def _profile(self, epsilon: Array, left: Array) -> tuple[ProfilePoint, Array]:
+        """The profile on either half-axis, and whether that is the left one."""
+        left = left & (not self.symmetric)
+        return self.guarantee._profile(jnp.where(left, -epsilon, epsilon)), left
 
-    def _left(self, epsilons: Array) -> Interval:
-        prior = share(epsilons)
-        error = self.guarantee._bounds_of("bayes_error", prior)
-        found = Interval(error.lower, error.estimate, error.upper)
-        return found.map_down(lambda x: prior - x)
-
-    def deficits(self, prepared, epsilons):
-        finite = jnp.isfinite(epsilons)
-        safe = jnp.where(finite, epsilons, 1.0)
-        if self.symmetric:
-            found = self._right(safe)
-        else:
-            halves = self._right(safe[:1]), self._left(safe[1:])
-            found = jax.tree.map(lambda x, y: jnp.concatenate([x, y]), *halves)
-        found = stop_gradient(found)
-        return _rounded(found, safe).map(lambda x: jnp.where(finite, x, 0.0))
-
-    def log_deltas(self, prepared, epsilons):
-        safe = jnp.where(jnp.isfinite(epsilons), epsilons, 1.0)
-        right = self.guarantee._bounds_of("log_delta", safe[:1])
-        found = Interval(right.lower, right.estimate, right.upper)
-        if not self.symmetric:
-            log_q = jnp.log(share(safe[1:]))
-            left = _rounded(self._left(safe[1:]), safe[1:])
-            left = left.map(lambda x: safe_log(x) - log_q)
-            found = jax.tree.map(lambda x, y: jnp.concatenate([x, y]), found, left)
-        return stop_gradient(found)
+    def _found(self, prepared, epsilons):
+        rows = jnp.arange(len(epsilons))[:, None]
+        point, left = self._profile(epsilons, rows == 1)
+        other = complement(point.log_rest.shifted(epsilons))
+        return stop_gradient(select(left, other, point.log_delta))
 
     def estimate(self, prepared, epsilon, left):
-        right = self._right(epsilon).estimate
-        if self.symmetric:
-            return right
-        return jnp.where(left, self._left(epsilon).estimate, right)
+        point, left = self._profile(epsilon, left)
+        other = -jnp.expm1(point.log_rest.estimate + epsilon)
+        return share(epsilon) * jnp.where(
+            left, other, point.log_delta.exponential().estimate
+        )
 
     def kinks(self):
         found = self.all_kinks()
@@ -225,17 +201,16 @@ def share(epsilon: Array) -> Array:
     return decay / (1 + decay)
 
 
+def _finite(epsilon: Array) -> Array:
+    """The thresholds, or 1 where they are infinite."""
+    return jnp.where(jnp.isfinite(epsilon), epsilon, 1.0)
+
+
 def _scaled(log_delta: Interval, epsilon: Array) -> Interval:
     """Q delta from log delta, 0 at infinite thresholds."""
-    low, high, _ = uncrossed(log_delta.lower, log_delta.upper, LOGARITHM)
-    unit = jnp.finfo(epsilon.dtype).eps
-    slack = lambda x: 4 * unit * (1 + jnp.where(jnp.isfinite(x), jnp.abs(x), 0))
-    finite = jnp.isfinite(epsilon)
-    safe = jnp.where(finite, epsilon, 1.0)
+    finite, safe = jnp.isfinite(epsilon), _finite(epsilon)
     q = share(safe)
-    lower = q * jnp.exp(low - slack(low))
-    upper = q * jnp.exp(high + slack(high))
-    found = _rounded(Interval(lower, q * jnp.exp(log_delta.estimate), upper), safe)
+    found = _rounded(log_delta.exponential().map(lambda x: q * x), safe)
     return found.map(lambda x: jnp.where(finite, x, 0.0))
 
 
