@@ -75,12 +75,6 @@ CROSSING = _entered(
     Kind.BUDGETED,
     "Units in the last place by which two computations of one number may cross.",
 )
-TINY_FACTOR = _entered(
-    "TINY_FACTOR",
-    1e-9,
-    Kind.BUDGETED,
-    "Relative rounding of a factor e^eps that is a normal number (|eps| < 709).",
-)
 
 # ------------------------------------------------------------------------ closed forms
 

@@ -22,7 +22,7 @@ from ..curves import (
     ProfilePoint,
     bounds_of,
     elementwise,
-    uncrossed,
+    ordered,
 )
 from ..engines import Interval
 from .cells import cell_bounds
@@ -126,27 +126,19 @@ def meet_profile(
     log_delta, log_rest = rounded(delta), rounded(rest)
     least = jnp.minimum(either[0].log_delta.upper, either[1].log_delta.upper)
     most = jnp.maximum(either[0].log_rest.lower, either[1].log_rest.lower)
-    log_delta = _ordered(
-        log_delta.lower, log_delta.estimate, jnp.minimum(log_delta.upper, least)
-    )
-    log_rest = _ordered(
-        jnp.maximum(log_rest.lower, most), log_rest.estimate, log_rest.upper
+    least, most = jnp.minimum(log_delta.upper, least), jnp.maximum(log_rest.lower, most)
+    found = (
+        Interval(log_delta.lower, log_delta.estimate, jnp.minimum(least, 0)),
+        Interval(most, log_rest.estimate, jnp.minimum(log_rest.upper, 0)),
     )
     arguments = first, second, epsilon
     return ProfilePoint(
-        without_derivative(log_delta, *arguments),
-        without_derivative(log_rest, *arguments),
+        *(without_derivative(ordered(x, LOGARITHM)[0], *arguments) for x in found)
     )
 
 
 def _slack(log_value: Array) -> Array:
     return 8 * jnp.finfo(log_value.dtype).eps * (1 + jnp.abs(log_value))
-
-
-def _ordered(lower: Array, estimate: Array, upper: Array) -> Interval:
-    """An interval whose estimate lies inside."""
-    lower, upper, _ = uncrossed(lower, jnp.minimum(upper, 0), LOGARITHM)
-    return Interval(lower, jnp.clip(estimate, lower, upper), upper)
 
 
 @in_float64

@@ -53,6 +53,7 @@ from ._queries import (
     at_any_length as at_any_length,
     bounds_of as bounds_of,
     elementwise as elementwise,
+    ordered as ordered,
     over_signs as over_signs,
     profile_at as profile_at,
     signs_of as signs_of,

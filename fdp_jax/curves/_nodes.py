@@ -20,9 +20,9 @@ from jaxtyping import Array, Bool, Float, Int
 from .. import engines
 from ..engines import Interval, select
 from ..losses import ComposedLoss
-from ._bounds import DELTA, LOGARITHM, Status, uncrossed
+from ._bounds import DELTA, LOGARITHM, Status
 from ._doubts import is_wide
-from ._queries import bounds_of, inside
+from ._queries import bounds_of, ordered
 
 _STRETCH = 3.0
 _PARTS = 0.2, 0.55
@@ -224,11 +224,6 @@ def _groups(loss: ComposedLoss, size: int) -> np.ndarray:
 
 def _consistent(found: engines.Profile) -> engines.Profile:
     """The profile with its estimates moved between its bounds."""
-
-    def between(value: Interval) -> Interval:
-        ends = stop_gradient((value.lower, value.upper))
-        lower, upper, _ = uncrossed(*ends, LOGARITHM)
-        return Interval(lower, inside(value.estimate, lower, upper), upper)
-
-    log_delta, log_rest = between(found.log_delta), between(found.log_rest)
+    log_delta, _ = ordered(found.log_delta, LOGARITHM)
+    log_rest, _ = ordered(found.log_rest, LOGARITHM)
     return engines.Profile(log_delta, log_rest, found.log_alpha)

@@ -140,11 +140,16 @@ def bounds_of(
 
     No interval whose ends cross gets through; see `uncrossed`.
     """
+    found, crossed = ordered(interval, known)
+    status = classify(found.lower, found.upper, vacuous | crossed)
+    return Bounds(found.lower, found.estimate, found.upper, status, method)
+
+
+def ordered(interval: Interval, known: Range) -> tuple[Interval, Array]:
+    """The interval with its ends in order, and whether they contradicted each other."""
     ends = stop_gradient((interval.lower, interval.upper))
     lower, upper, crossed = uncrossed(*ends, known)
-    status = classify(lower, upper, vacuous | crossed)
-    estimate = inside(interval.estimate, lower, upper)
-    return Bounds(lower, estimate, upper, status, method)
+    return Interval(lower, inside(interval.estimate, lower, upper), upper), crossed
 
 
 def inside(estimate: Array, lower: Array, upper: Array) -> Array:

@@ -5,6 +5,7 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
+from .._internal import _checks
 from .._internal._calls import explained
 from .._internal._concrete import is_traced
 
@@ -33,7 +34,7 @@ def check_tradeoff(alpha: Any, beta: Any, *, tolerance: float = _TOLERANCE) -> N
             ...
         ValueError: beta must be convex: it bends down at alpha = 0.5
     """
-    alpha, beta = _pair("alpha", alpha, "beta", beta, increasing=True)
+    alpha, beta = _pair("alpha", alpha, "beta", beta)
     _inside("alpha", alpha, tolerance)
     _inside("beta", beta, tolerance)
     _none("beta must be 0 at alpha = 1", (alpha >= 1) & (beta > tolerance), alpha)
@@ -65,7 +66,7 @@ def check_profile(epsilon: Any, delta: Any, *, tolerance: float = _TOLERANCE) ->
             ...
         ValueError: delta must be at least 1 - e^epsilon: fails at epsilon = -1.0
     """
-    epsilon, delta = _pair("epsilon", epsilon, "delta", delta, increasing=True)
+    epsilon, delta = _pair("epsilon", epsilon, "delta", delta)
     _none("epsilon must be finite", np.isinf(epsilon), epsilon)
     _inside("delta", delta, tolerance)
     below = delta < -np.expm1(epsilon) - tolerance
@@ -105,7 +106,7 @@ def check_bayes_error(
             ...
         ValueError: bayes_error must be at most min(prior, 1 - prior): fails at ...
     """
-    prior, error = _pair("prior", prior, "bayes_error", bayes_error, increasing=True)
+    prior, error = _pair("prior", prior, "bayes_error", bayes_error)
     _inside("prior", prior, tolerance)
     _none("bayes_error must not be negative", error < -tolerance, prior, "prior")
     above = error > np.minimum(prior, 1 - prior) + tolerance
@@ -143,27 +144,18 @@ def _concave_profile(x: np.ndarray, y: np.ndarray, tolerance: float) -> np.ndarr
 
 
 def _pair(
-    name: str, value: Any, other_name: str, other: Any, *, increasing: bool
+    name: str, value: Any, other_name: str, other: Any
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Two concrete vectors of one length, without NaN, the first one in order."""
+    """Two known vectors of one length, without NaN, the first one in order."""
     arrays = []
     for label, array in ((name, value), (other_name, other)):
         if is_traced(array):
             raise TypeError(f"{label} must be concrete, got a traced array")
-        array = np.asarray(array, np.float64)
-        if array.ndim != 1 or array.size == 0:
-            raise ValueError(f"{label} must be a vector, got an array of {array.shape}")
-        if np.any(np.isnan(array)):
-            place = int(np.argmax(np.isnan(array)))
-            raise ValueError(f"{label} must be numbers, got nan at position {place}")
-        arrays.append(array)
+        array = _checks.vector(label, _checks.real, array)
+        arrays.append(np.asarray(array, np.float64))
     first, second = arrays
-    if first.size != second.size:
-        raise ValueError(
-            f"{name} and {other_name} must have one length, "
-            f"got {first.size} and {second.size}"
-        )
-    if increasing and np.any(np.diff(first) <= 0):
+    _checks.same_length(name, first, other_name, second)
+    if np.any(np.diff(first) <= 0):
         place = int(np.argmax(np.diff(first) <= 0))
         raise ValueError(
             f"{name} must be strictly increasing, got {first[place]} before "

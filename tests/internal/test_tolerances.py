@@ -406,7 +406,3 @@ def test_a_void_error_voids():
 def test_weights_of_nodes_have_logarithms_of_fewer_units():
     # The smallest weight that counts is above the rounding of their sum.
     assert 4 * -mp.log(mp.mpf(2) ** -53 / 2**17) < tolerances.NODE_WEIGHT
-
-
-def test_factors_of_tiny_numbers():
-    assert tolerances.TINY_FACTOR > 709 * 2**-52 * tolerances.ELEMENTARY
