@@ -88,25 +88,17 @@ def exact(value: ArrayLike) -> Interval:
 
 def widened(interval: Interval, unit: ArrayLike) -> Interval:
     """Room for the rounding of a few operations on logarithms of probabilities."""
-
-    def room(x: Array) -> Array:
-        finite = jnp.isfinite(x)
-        return jnp.where(finite, unit * (1 + jnp.abs(jnp.where(finite, x, 0))), 0)
-
-    return Interval(
-        interval.lower - room(interval.lower),
-        interval.estimate,
-        jnp.minimum(interval.upper + room(interval.upper), 0),
-    )
+    return _at_most_one(interval.widened(lambda x: unit * (1 + jnp.abs(x))))
 
 
 def loosened(interval: Interval, slip: Array) -> Interval:
     """With room on both sides of the logarithm of a probability, if it is not 0."""
-    room = lambda x: jnp.where(jnp.isfinite(x), slip, 0.0)
-    lower, upper = interval.lower, interval.upper
-    return Interval(
-        lower - room(lower), interval.estimate, jnp.minimum(upper + room(upper), 0)
-    )
+    return _at_most_one(interval.widened(lambda x: slip))
+
+
+def _at_most_one(log_value: Interval) -> Interval:
+    lower, estimate, upper = log_value.lower, log_value.estimate, log_value.upper
+    return Interval(lower, estimate, jnp.minimum(upper, 0))
 
 
 def log_subtract(a: ArrayLike, b: ArrayLike) -> Array:
@@ -179,9 +171,9 @@ def point_beside(
     size = jnp.where(negative, -epsilon, epsilon)
     other = log_delta.reflected(size)
     return Point(
-        choose(negative, other, log_delta),
-        choose(negative, log_delta, other),
-        choose(negative, log_rest.shifted(-size), log_rest),
+        select(negative, other, log_delta),
+        select(negative, log_delta, other),
+        select(negative, log_rest.shifted(-size), log_rest),
     )
 
 
@@ -213,11 +205,6 @@ def capped(interval: Interval) -> Interval:
     inside = jnp.where(estimate < lower, lower, jnp.where(estimate > upper, upper, 0))
     kept = (estimate >= lower) & (estimate <= upper)
     return Interval(lower, jnp.where(kept, estimate, inside), upper)
-
-
-def choose(condition: Array, yes: Interval, no: Interval) -> Interval:
-    """`jnp.where` of two intervals."""
-    return select(condition, yes, no)
 
 
 def halfway(lower: Interval, upper: Interval) -> Interval:

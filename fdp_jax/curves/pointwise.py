@@ -17,11 +17,11 @@ from .._internal._logs import LOG_HALF
 from .._internal._precision import in_float64
 from .._internal._roots import bisect
 from .._internal._special import safe_log
-from ..engines import Interval, log_complement
+from ..engines import Interval, log_complement, select
 from ._bounds import DELTA, EPSILON, LOGARITHM, Bounds
 from ._guarantee import AbstractGuarantee
 from ._queries import ProfilePoint, at_any_length, bounds_of, elementwise
-from .logs import Ends, Point, Rates, choose, exact
+from .logs import Ends, Point, Rates, exact
 
 _GROWTH, _STEPS = 60, 110
 
@@ -59,9 +59,9 @@ def point_at(curve: AbstractPointwise, epsilon: Float[Array, ""]) -> Point:
     up = epsilon > 0
     one, none = exact(jnp.zeros_like(epsilon)), exact(jnp.full_like(epsilon, -jnp.inf))
     limit = Point(
-        choose(up, ends.log_end, one),
-        choose(up, one, ends.log_reverse_end),
-        choose(up, ends.log_start, none),
+        select(up, ends.log_end, one),
+        select(up, one, ends.log_reverse_end),
+        select(up, ends.log_start, none),
     )
     return jax.tree.map(lambda a, b: jnp.where(infinite, a, b), limit, found)
 
@@ -78,8 +78,8 @@ def rates_at(
     )
     ends = curve._ends()
     one, none = exact(jnp.zeros_like(half)), exact(jnp.full_like(half, -jnp.inf))
-    beta, tpr = choose(first, ends.log_start, none), choose(first, ends.log_end, one)
-    return Rates(choose(edge, beta, found.log_beta), choose(edge, tpr, found.log_tpr))
+    beta, tpr = select(first, ends.log_start, none), select(first, ends.log_end, one)
+    return Rates(select(edge, beta, found.log_beta), select(edge, tpr, found.log_tpr))
 
 
 def both_logs(share: Array) -> tuple[Array, Array]:
@@ -135,7 +135,7 @@ def epsilon_bounds(curve: Any, delta: Array) -> Bounds:
 
     def one(delta: Array) -> Bounds:
         value = _solve_epsilon(curve, *both_logs(delta))
-        value = choose(delta >= 1, exact(jnp.full_like(delta, -jnp.inf)), value)
+        value = select(delta >= 1, exact(jnp.full_like(delta, -jnp.inf)), value)
         return bounds_of(value, jnp.isposinf(value.upper), EPSILON)
 
     return elementwise(one, delta)

@@ -21,7 +21,6 @@ from ..curves.logs import (
     Rates,
     add,
     capped,
-    choose,
     exact,
     log_add,
     log_subtract,
@@ -31,7 +30,7 @@ from ..curves.logs import (
 )
 from ..curves.optimum import optimal_rates, optimal_threshold
 from ..curves.pointwise import point_at, rates_at
-from ..engines import Interval, log_complement
+from ..engines import Interval, log_complement, select
 from ..mechanisms import (
     as_float,
     parameter,
@@ -95,7 +94,7 @@ class Subsampled(AbstractTradeOff):
             add(times(inner.log_rest, log_share), exact(log_rest)),
         )
         outside = Identity()._point(epsilon)
-        pick = lambda a, b: widened(choose(below, a, b), LOG_OPERATIONS)
+        pick = lambda a, b: widened(select(below, a, b), LOG_OPERATIONS)
         return Point(
             pick(outside.log_delta, found.log_delta),
             pick(outside.log_reverse, found.log_reverse),
@@ -150,8 +149,8 @@ class Subsampled(AbstractTradeOff):
         return Ends(
             times(ends.log_end, log_share),
             capped(widened(start, LOG_OPERATIONS)),
-            choose(alone, ends.log_reverse_end, exact(log_rest - jnp.inf)),
-            choose(alone, ends.log_reverse_start, exact(jnp.zeros_like(log_rest))),
+            select(alone, ends.log_reverse_end, exact(log_rest - jnp.inf)),
+            select(alone, ends.log_reverse_start, exact(jnp.zeros_like(log_rest))),
         )
 
     def _log_slope(self, log_alpha, log_tnr):

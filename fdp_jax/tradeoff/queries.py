@@ -18,9 +18,8 @@ from ..curves import (
     bounds_of,
     elementwise,
 )
-from ..curves.logs import choose
 from ..curves.pointwise import both_logs, three
-from ..engines import Interval
+from ..engines import Interval, select
 
 
 @at_any_length
@@ -51,7 +50,7 @@ def bayes_gain_bounds(tradeoff: Any, prior: Array) -> Bounds:
         log_prior, log_other = jnp.log(safe), jnp.log1p(-safe)
         point = tradeoff._point(log_prior - log_other)
         most = jnp.minimum(safe, 1 - safe)
-        logs = choose(
+        logs = select(
             safe >= 0.5,
             point.log_delta.shifted(log_other),
             point.log_reverse.shifted(log_prior),
