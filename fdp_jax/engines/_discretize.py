@@ -7,6 +7,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jax.lax import optimization_barrier, stop_gradient
+from jax.scipy.special import logsumexp
 from jaxtyping import Array, ArrayLike, Bool, Float, Int
 
 from .._internal._tolerances import ATOM_MASS, ATOM_PLACE, IRRELEVANT_MASS
@@ -40,8 +41,8 @@ class Grid(eqx.Module):
     """Whether all counts are whole numbers and everything fits on the grid."""
     chernoff_shifts: Float[Array, " k"]
     chernoff_logs: Float[Array, " k"]
-    moments: tuple[Float[Array, " k"], ...]
-    """Log-moments of each single loss at the Chernoff shifts."""
+    sides: Float[Array, "2"]
+    """The Chernoff shifts left and right of `shift` for what wraps around."""
     log_scales: tuple[Float[Array, ""], ...]
     """Log-moments at `shift`: log of about the tilted mass of each single loss."""
     size: int = eqx.field(static=True)
@@ -57,9 +58,6 @@ class Discrete(eqx.Module):
     log_scale: Float[Array, ""]
     top: Float[Array, ""]
     """Q-mass above the grid, taken for infinite (not tilted)."""
-    bottom: Float[Array, ""]
-    """Tilted Q-mass lifted to the first grid point."""
-    first_point: Float[Array, ""]
     moved: Float[Array, ""]
     """Bound on the distance of point masses from where they are taken to be."""
     sound: Bool[Array, ""]
@@ -92,6 +90,13 @@ def plan_grid(loss: ComposedLoss, start: Start, gap: ArrayLike = 0.0) -> Grid:
     size = loss.method.points
     spacing = 1.02 * period / (size - 8)
     spacing = _aligned(loss, spacing)
+    # Of the center's copies one period away.
+    copies = start.chernoff_logs - shifts * start.saddle.epsilon
+    copies = copies - jnp.abs(shifts - shift) * spacing * size
+    sides = [
+        shifts[jnp.argmin(jnp.where(there, copies, jnp.inf))]
+        for there in (shifts < shift, shifts > shift)
+    ]
     first = tuple(jnp.floor(low / spacing).astype(int) - 1 for low, _ in ranges)
     counts = tuple(jnp.round(count).astype(int) for count in loss.counts)
     whole = jnp.stack(
@@ -112,7 +117,7 @@ def plan_grid(loss: ComposedLoss, start: Start, gap: ArrayLike = 0.0) -> Grid:
             whole=jnp.all(whole) & jnp.isfinite(spacing) & (shift > 0),
             chernoff_shifts=shifts,
             chernoff_logs=start.chernoff_logs,
-            moments=tuple(own[:-1] for own in moments),
+            sides=jnp.stack(sides),
             log_scales=tuple(own[-1] for own in moments),
             size=size,
         )
@@ -154,17 +159,25 @@ def discretize(
     cells, ends = _cells_and_ends(term, grid, points)
     inner, sound = _with_cells(cells, grid, points, log_scale)
     outer, ends_sound = _with_ends(ends, grid, points, log_scale)
-    sums = with_atoms(term.atoms(), grid, first, log_scale, (inner, *outer))
-    tilted, bottom, top = sums
+    bottom, top = outer
+    inner = inner.at[0, 0].add(bottom)
+    tilted, top = with_atoms(term.atoms(), grid, first, log_scale, (inner, top))
     return Discrete(
-        tilted.at[0, 0].add(bottom),
+        tilted,
         log_scale,
         stop_gradient(top),
-        stop_gradient(bottom),
-        points[0],
         atoms_moved(term.atoms(), grid),
         sound & ends_sound,
     )
+
+
+def log_moments(
+    tilted: Float[Array, " n"], first: Int[ArrayLike, ""], grid: Grid
+) -> Float[Array, "2"]:
+    """Logs of sums of masses times e^{c y}, c being either of the grid's `sides`."""
+    points = (first + jnp.arange(grid.size)) * grid.spacing
+    logs = jnp.log(jnp.maximum(stop_gradient(tilted), 1e-300))
+    return logsumexp(logs + (grid.sides - grid.shift)[:, None] * points, axis=1)
 
 
 def _cells_and_ends(
@@ -235,12 +248,12 @@ def with_atoms(
     grid: Grid,
     first: Int[Array, ""],
     log_scale: Array,
-    sums: tuple[Array, ...],
-) -> tuple[Array, ...]:
-    """Adds the point masses to masses, bottom and top."""
+    sums: tuple[Float[Array, "2 n"], Float[Array, ""]],
+) -> tuple[Float[Array, "2 n"], Float[Array, ""]]:
+    """Adds the point masses to tilted masses, and to the Q-mass above the grid."""
     if not atoms.loss.size:
         return sums
-    tilted, bottom, top = sums
+    tilted, top = sums
     exchanged, keep = atoms.exchanged(), grid.sign > 0
     atoms = jax.tree.map(lambda a, b: jnp.where(keep, a, b), atoms, exchanged)
     h, c = grid.spacing, grid.shift
@@ -263,7 +276,7 @@ def with_atoms(
     index = jnp.where(below | above, 2 * grid.size, place)
     start = first.astype(h.dtype) * h
     lifted = jnp.exp(raised + atoms.loss + c * start - log_scale)
-    bottom = bottom + jnp.sum(jnp.where(below, lifted, 0))
+    tilted = tilted.at[0, 0].add(jnp.sum(jnp.where(below, lifted, 0)))
     infinite = jnp.exp(raised + atoms.loss)
     top = top + jnp.sum(jnp.where(above, infinite, 0))
     down = atoms.loss - left * h - 4 * atoms.error - 2 * rounded
@@ -271,7 +284,7 @@ def with_atoms(
         moved = mass * part * jnp.exp((1 + c) * offset * h)
         both = _both_laws(moved, down - offset * h)
         tilted = tilted.at[:, index + offset].add(both)
-    return tilted, bottom, top
+    return tilted, top
 
 
 def atoms_moved(atoms: Atoms, grid: Grid) -> Float[Array, ""]:

@@ -16,10 +16,8 @@ class Factor(eqx.Module):
     """Bound on the rounding of `transform`, in units of that of one transform."""
     powers: Float[Array, ""]
     """Bound on the relative rounding of masses, in units of that of one."""
-    log_moments: Float[Array, " k"]
-    """At the Chernoff shifts, as those bounds have it."""
-    log_grown: Float[Array, " k"]
-    """Upper bound of the same of the discretized loss."""
+    log_moments: Float[Array, "2"]
+    """Of the upper law, at the grid's `sides`."""
     top: Float[Array, ""]
     """Q-mass taken for infinite."""
     moved: Float[Array, ""]

@@ -38,7 +38,7 @@ from jaxtyping import Array, ArrayLike, Complex, Float
 
 from .._internal._memory import memory_size
 from ..losses import ComposedLoss, single_losses
-from ._contour import log_aliases
+from ._contour import _log_payoff, log_aliases
 from ._discretize import Grid
 from ._factor import Factor
 from ._grid_factors import factors_of
@@ -88,14 +88,11 @@ def compose_grid(loss: ComposedLoss, grid: Grid) -> GridProfile:
     # A sum of positive numbers, whatever rounding makes of it.
     gap = jnp.maximum(near(gap), 0)
     epsilons = place.astype(h.dtype) * h
-    growth = sum(count * (term.log_grown - term.log_moments) for term, count in terms)
-    aliases = log_aliases(
-        grid.chernoff_shifts,
-        grid.chernoff_logs + growth,
-        c,
-        size * h,
-        epsilons,
-    )
+    # Of the upper law, whose copies those are; more than rounding may take away.
+    moments = sum(count * term.log_moments for term, count in terms)
+    sizes = sum(count * (1 + jnp.abs(term.log_moments)) for term, count in terms)
+    moments = moments + _log_payoff(grid.sides) + 1e-9 * sizes
+    aliases = log_aliases(grid.sides, moments, c, size * h, epsilons)
     aliases = jnp.exp(jnp.minimum(aliases - (log_scale - c * epsilons), 700))
     powers = 8 * unit * sum(count * term.powers for term, count in terms)
     top = sum(count * term.top for term, count in terms)

@@ -37,14 +37,14 @@ from ..losses import (
     ComposedLoss,
     RevealedLoss,
 )
-from ._discretize import Discrete, Grid, discretize
+from ._discretize import Grid, discretize, log_moments
 from ._factor import Factor
 from ._grid_jumps import factor_of_jumps
 
 
 def factors_of(loss: ComposedLoss, grid: Grid) -> list[tuple[Factor, Array]]:
     """Every term with its count, a real number from here on."""
-    supply = iter(zip(grid.first, grid.moments, grid.log_scales, strict=True))
+    supply = iter(zip(grid.first, grid.log_scales, strict=True))
     return [
         (_factor(term, grid, supply), count.astype(float))
         for term, count in zip(loss.terms, grid.counts, strict=True)
@@ -54,10 +54,10 @@ def factors_of(loss: ComposedLoss, grid: Grid) -> list[tuple[Factor, Array]]:
 def _factor(term: AbstractLoss, grid: Grid, supply: Iterator) -> Factor:
     if isinstance(term, RevealedLoss):
         return _mixture(term, grid, supply)
-    first, moments, log_scale = next(supply)
+    first, log_scale = next(supply)
     jumps = term.compound_jumps()
     if jumps is not None:
-        return factor_of_jumps(jumps, grid, moments)
+        return factor_of_jumps(jumps, grid)
     part = discretize(term, grid, first, log_scale)
     mass = jnp.sum(part.tilted[0])
     one = jnp.ones_like(mass)
@@ -67,8 +67,7 @@ def _factor(term: AbstractLoss, grid: Grid, supply: Iterator) -> Factor:
         log_mass=part.log_scale + jnp.log(mass),
         noise=one,
         powers=one,
-        log_moments=moments,
-        log_grown=moments + jnp.log1p(_moment_growth(grid, part, moments)),
+        log_moments=part.log_scale + log_moments(part.tilted[0], first, grid),
         top=part.top,
         moved=part.moved,
         sound=part.sound,
@@ -108,7 +107,6 @@ def _mixture(term: RevealedLoss, grid: Grid, supply: Iterator) -> Factor:
         noise=noise,
         powers=stop_gradient(1 + jnp.max(term.sums(sizes))),
         log_moments=averaged(lambda x: x.log_moments),
-        log_grown=averaged(lambda x: x.log_grown),
         top=jnp.sum(term.probs() * term.sums(stacked(lambda x: x.top))),
         moved=stop_gradient(jnp.max(term.sums(stacked(lambda x: x.moved)))),
         sound=jnp.stack([x.sound for factors in inner for x in factors]).all(),
@@ -157,16 +155,3 @@ def _polynomial(
     for own, factor in zip(sums.sizes, factors, strict=True):
         noise = noise + own * factor.noise / jnp.abs(stop_gradient(factor.transform))
     return sums.value, noise
-
-
-def _moment_growth(
-    grid: Grid, part: Discrete, moments: Float[Array, " k"]
-) -> Float[Array, " k"]:
-    """The relative excess of E[e^{c Y}] of the discretized loss, at most."""
-    shifts, h = grid.chernoff_shifts, grid.spacing
-    # The chord of x^(1 + c) over a cell.
-    chord = 0.125 * jnp.square(jnp.expm1(h)) * jnp.abs((1 + shifts) * shifts)
-    chord = chord * jnp.exp(h * (2 + jnp.abs(shifts)))
-    # The mass lifted to the first point.
-    lifted = part.log_scale + (shifts - grid.shift) * part.first_point - moments
-    return chord + part.bottom * jnp.exp(jnp.minimum(lifted, 700))

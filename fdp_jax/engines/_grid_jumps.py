@@ -15,19 +15,17 @@ import math
 
 import jax.numpy as jnp
 from jax.lax import stop_gradient
-from jaxtyping import Array, Float
+from jaxtyping import Array
 
 from .._internal._tolerances import RARE_JUMPS
 from ..losses import Atoms, CompoundJumps
-from ._discretize import Grid, atoms_moved, with_atoms
+from ._discretize import Grid, atoms_moved, log_moments, with_atoms
 from ._factor import Factor
 
 _LOG_RARE = -math.log(RARE_JUMPS)
 
 
-def factor_of_jumps(
-    loss: CompoundJumps, grid: Grid, log_moments: Float[Array, " k"]
-) -> Factor:
+def factor_of_jumps(loss: CompoundJumps, grid: Grid) -> Factor:
     """All jumps and the drift as one factor of a composition."""
     h, c, size = grid.spacing, grid.shift, grid.size
     drift = jnp.where(grid.sign > 0, 1, -1) * loss.drift
@@ -38,10 +36,9 @@ def factor_of_jumps(
     jumps, start = loss.atoms, -(size // 2)
     none = jnp.zeros((2, size), h.dtype)
     zero = jnp.zeros_like(h)
-    found = with_atoms(jumps, grid, jnp.asarray(start), zero, (none, zero, zero))
-    tilted, bottom, top = found
+    tilted, top = with_atoms(jumps, grid, jnp.asarray(start), zero, (none, zero))
     both = filler * jnp.exp(c * h - jnp.stack([zero, h]))
-    tilted = tilted.at[0, 0].add(bottom).at[:, 1 - start].add(both)
+    tilted = tilted.at[:, 1 - start].add(both)
     rate = jnp.sum(tilted[0])
     # What the parameters move the drift by, off the grid point: differences of four
     # neighbors, since a phase i omega would carry every kink through the whole period.
@@ -55,9 +52,7 @@ def factor_of_jumps(
     transform = jnp.where(jnp.abs(transform) < 1e-150, 1e-150, transform)
     all_rates = _rates(jumps, grid.sign, zero) + filler
     drift = place * h + drift - stop_gradient(drift)
-    shifts = grid.chernoff_shifts
-    filled = filler * jnp.expm1(shifts * h) - shifts * missing
-    growth = _growth(jumps, grid, stop_gradient(bottom), start)
+    moments = jnp.exp(log_moments(tilted[0], start, grid))
     # More of them have a tilted probability that is far below rounding.
     number = stop_gradient(rate)
     number = number + 2 / 3 * _LOG_RARE + jnp.sqrt(2 * _LOG_RARE * number)
@@ -67,8 +62,7 @@ def factor_of_jumps(
         log_mass=rate - all_rates + c * drift,
         noise=stop_gradient(1 + 2 * rate),
         powers=stop_gradient(1 + rate + all_rates + jnp.abs(c * drift)),
-        log_moments=log_moments,
-        log_grown=log_moments + filled + growth,
+        log_moments=moments - all_rates + grid.sides * drift,
         top=top,
         moved=number * atoms_moved(jumps, grid)
         + 4 * jnp.finfo(h.dtype).eps * jnp.abs(stop_gradient(drift)),
@@ -81,16 +75,3 @@ def _rates(jumps: Atoms, sign: Array, shift: Array) -> Array:
     loss = jnp.where(sign > 0, jumps.loss, -jumps.loss)
     log_q = jnp.where(sign > 0, jumps.log_mass + jumps.loss, jumps.log_mass)
     return jnp.sum(jnp.exp(log_q + shift * loss))
-
-
-def _growth(jumps: Atoms, grid: Grid, bottom: Array, start: int) -> Float[Array, " k"]:
-    """The growth of E[e^{c Y}], at most, as an exponent: chords of x^(1 + c)."""
-    h = grid.spacing
-    found = []
-    for k in range(grid.chernoff_shifts.size):
-        c = grid.chernoff_shifts[k]
-        chord = 0.125 * jnp.square(jnp.expm1(h)) * jnp.abs((1 + c) * c)
-        chord = chord * jnp.exp(h * (2 + jnp.abs(c)))
-        lifted = bottom * jnp.exp(jnp.minimum((c - grid.shift) * start * h, 700))
-        found.append(_rates(jumps, grid.sign, c) * chord + lifted)
-    return stop_gradient(jnp.stack(found))
