@@ -28,9 +28,11 @@ makes the difference larger.
 Factors may be revealed mixtures of compositions: see `_grid_factors.py`.
 """
 
+import dataclasses
 import math
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 from jax import lax
 from jax.lax import stop_gradient
@@ -40,6 +42,7 @@ from .._internal._memory import memory_size
 from ..losses import ComposedLoss, single_losses
 from ._contour import _log_payoff, log_aliases
 from ._discretize import Grid
+from ._enclosed import is_bracketed, sides
 from ._factor import Factor
 from ._grid_factors import factors_of
 from ._grid_profile import GridProfile
@@ -56,6 +59,28 @@ def compose_grid(loss: ComposedLoss, grid: Grid) -> GridProfile:
     Raises:
         ValueError: If that needs more memory than the machine has.
     """
+    if not is_bracketed(loss):
+        return _compose(loss, grid)
+    each, infinite = lax.map(
+        lambda x: (_compose(x, grid), x.log_infinite_mass(grid.sign)), sides(loss)
+    )
+    upper, found, lower = (jax.tree.map(lambda x, i=i: x[i], each) for i in range(3))
+    rise, fall = (
+        stop_gradient(jnp.exp(x.log_scale - found.log_scale)) for x in (upper, lower)
+    )
+    # Only the pair above has infinite losses.
+    return dataclasses.replace(
+        found,
+        upper=upper.upper * rise,
+        lower=lower.lower * fall,
+        gap=lower.gap * fall,
+        chernoff_logs=upper.chernoff_logs,
+        log_top=jnp.logaddexp(upper.log_top, stop_gradient(infinite[0])),
+        moved=jnp.max(each.moved),
+    )
+
+
+def _compose(loss: ComposedLoss, grid: Grid) -> GridProfile:
     h, c, size = grid.spacing, grid.shift, grid.size
     _plan_memory(len(single_losses(loss.terms, loss.counts)), size)
     terms = factors_of(loss, grid)
@@ -113,6 +138,7 @@ def compose_grid(loss: ComposedLoss, grid: Grid) -> GridProfile:
         estimate=profile - jnp.minimum(moved / 3, 0.5 * stop_gradient(profile)),
         lower=jnp.where(sound, lower, -jnp.inf),
         gap=gap * (1 + powers) + inexact,
+        chernoff_logs=jnp.where(sound, moments, jnp.inf),
         alpha=alpha,
         log_top=log_top,
         moved=stop_gradient(sum(count * term.moved for term, count in terms)),

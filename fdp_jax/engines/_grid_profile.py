@@ -8,6 +8,7 @@ from jaxtyping import Array, Bool, Float, Int
 from .._internal._interval import Interval
 from .._internal._roots import bisect
 from .._internal._special import safe_log
+from ._contour import chernoff
 from ._discretize import Grid
 
 _HALVINGS = 45
@@ -29,6 +30,8 @@ class GridProfile(eqx.Module):
     """Of the upper law, from below."""
     gap: Float[Array, " m"]
     """Q-mass that the upper law has right of each point, and the test has not."""
+    chernoff_logs: Float[Array, "2"]
+    """Of bounds log delta <= logs - sides eps of the upper law, the grid's `sides`."""
     alpha: Float[Array, " m"]
     """P(X > eps) e^eps on the same scale, an estimate."""
     log_top: Float[Array, ""]
@@ -62,8 +65,10 @@ def _log_upper(profile: GridProfile, epsilons: Array) -> Array:
     log_scale = profile.log_scale - profile.grid.shift * epsilons
     log_scale = stop_gradient(log_scale)
     upper = safe_log(_chord(profile, profile.upper, cell, share)) + log_scale
-    upper = jnp.logaddexp(upper, profile.log_top) + _rounding(profile, epsilons)
-    return jnp.where(_covered(profile, cell), upper, jnp.inf)
+    upper = jnp.where(_covered(profile, cell), upper, jnp.inf)
+    most = chernoff(profile.grid.sides, profile.chernoff_logs, epsilons)
+    upper = jnp.logaddexp(jnp.minimum(upper, most), profile.log_top)
+    return upper + _rounding(profile, epsilons)
 
 
 def _log_lower(profile: GridProfile, epsilons: Array) -> Array:
