@@ -217,18 +217,12 @@ IRRELEVANT_MASS = _entered(
     Kind.BUDGETED,
     "Tilted mass of a cell whose own error does not matter.",
 )
-WINDOW_MISSED = _entered(
-    "WINDOW_MISSED",
-    1e-14,
-    Kind.PROVED,
-    "Probability of leaving the window, by Hoeffding's inequality; it is counted.",
-)
 RARE_JUMPS = _entered(
     "RARE_JUMPS",
     1e-16,
     Kind.PROVED,
-    "Probability of more jumps than the window allows for, by Chernoff's bound; it is "
-    "counted.",
+    "Tilted probability of more jumps than an error of their sizes is counted for, by "
+    "Chernoff's bound; below the rounding, which is counted.",
 )
 
 # ----------------------------------------------------------------- random allocation

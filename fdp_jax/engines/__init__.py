@@ -18,7 +18,7 @@ from ._bounds import (
     select as select,
     width_of as width_of,
 )
-from ._bracketed_engine import is_bracketed as is_bracketed
+from ._enclosed import is_bracketed as is_bracketed
 from ._epsilon import (
     epsilon as epsilon,
     largest_epsilon as largest_epsilon,

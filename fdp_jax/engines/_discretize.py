@@ -7,6 +7,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jax.lax import optimization_barrier, stop_gradient
+from jax.scipy.special import logsumexp
 from jaxtyping import Array, ArrayLike, Bool, Float, Int
 
 from .._internal._tolerances import ATOM_MASS, ATOM_PLACE, IRRELEVANT_MASS
@@ -40,8 +41,8 @@ class Grid(eqx.Module):
     """Whether all counts are whole numbers and everything fits on the grid."""
     chernoff_shifts: Float[Array, " k"]
     chernoff_logs: Float[Array, " k"]
-    moments: tuple[Float[Array, " k"], ...]
-    """Log-moments of each single loss at the Chernoff shifts."""
+    sides: Float[Array, "2"]
+    """The Chernoff shifts left and right of `shift` for what wraps around."""
     log_scales: tuple[Float[Array, ""], ...]
     """Log-moments at `shift`: log of about the tilted mass of each single loss."""
     size: int = eqx.field(static=True)
@@ -51,20 +52,12 @@ class Grid(eqx.Module):
 class Discrete(eqx.Module):
     """One term on the grid.  Every entry is divided by e^log_scale."""
 
-    tilted: Float[Array, " n"]
-    """Q-mass times e^{c y} at the grid points."""
-    excess: Float[Array, " n"]
-    """Height of the triangles s, tilted; entry j is the cell right of point j."""
-    mean_excess: Float[Array, " n"]
-    """About the mean of s over the cell."""
-    slack: Float[Array, " n"]
-    """Bound on what rounding has added to the tilted mass of each cell."""
+    tilted: Float[Array, "2 n"]
+    """Q-mass times e^{c y} at the grid points: of the upper law, and of the test, whose
+    P-mass is that of the upper law.  The second has no derivative."""
     log_scale: Float[Array, ""]
     top: Float[Array, ""]
     """Q-mass above the grid, taken for infinite (not tilted)."""
-    bottom: Float[Array, ""]
-    """Tilted Q-mass lifted to the first grid point."""
-    first_point: Float[Array, ""]
     moved: Float[Array, ""]
     """Bound on the distance of point masses from where they are taken to be."""
     sound: Bool[Array, ""]
@@ -97,6 +90,13 @@ def plan_grid(loss: ComposedLoss, start: Start, gap: ArrayLike = 0.0) -> Grid:
     size = loss.method.points
     spacing = 1.02 * period / (size - 8)
     spacing = _aligned(loss, spacing)
+    # Of the center's copies one period away.
+    copies = start.chernoff_logs - shifts * start.saddle.epsilon
+    copies = copies - jnp.abs(shifts - shift) * spacing * size
+    sides = [
+        shifts[jnp.argmin(jnp.where(there, copies, jnp.inf))]
+        for there in (shifts < shift, shifts > shift)
+    ]
     first = tuple(jnp.floor(low / spacing).astype(int) - 1 for low, _ in ranges)
     counts = tuple(jnp.round(count).astype(int) for count in loss.counts)
     whole = jnp.stack(
@@ -117,7 +117,7 @@ def plan_grid(loss: ComposedLoss, start: Start, gap: ArrayLike = 0.0) -> Grid:
             whole=jnp.all(whole) & jnp.isfinite(spacing) & (shift > 0),
             chernoff_shifts=shifts,
             chernoff_logs=start.chernoff_logs,
-            moments=tuple(own[:-1] for own in moments),
+            sides=jnp.stack(sides),
             log_scales=tuple(own[-1] for own in moments),
             size=size,
         )
@@ -159,20 +159,25 @@ def discretize(
     cells, ends = _cells_and_ends(term, grid, points)
     inner, sound = _with_cells(cells, grid, points, log_scale)
     outer, ends_sound = _with_ends(ends, grid, points, log_scale)
-    sums = with_atoms(term.atoms(), grid, first, log_scale, (*inner, *outer))
-    tilted, excess, mean_excess, slack, bottom, top = sums
+    bottom, top = outer
+    inner = inner.at[0, 0].add(bottom)
+    tilted, top = with_atoms(term.atoms(), grid, first, log_scale, (inner, top))
     return Discrete(
-        tilted.at[0].add(bottom),
-        stop_gradient(excess),
-        stop_gradient(mean_excess),
-        stop_gradient(slack),
+        tilted,
         log_scale,
         stop_gradient(top),
-        stop_gradient(bottom),
-        points[0],
         atoms_moved(term.atoms(), grid),
         sound & ends_sound,
     )
+
+
+def log_moments(
+    tilted: Float[Array, " n"], first: Int[ArrayLike, ""], grid: Grid
+) -> Float[Array, "2"]:
+    """Logs of sums of masses times e^{c y}, c being either of the grid's `sides`."""
+    points = (first + jnp.arange(grid.size)) * grid.spacing
+    logs = jnp.log(jnp.maximum(stop_gradient(tilted), 1e-300))
+    return logsumexp(logs + (grid.sides - grid.shift)[:, None] * points, axis=1)
 
 
 def _cells_and_ends(
@@ -189,8 +194,8 @@ def _cells_and_ends(
 
 def _with_cells(
     cells: Cells, grid: Grid, points: Array, log_scale: Array
-) -> tuple[tuple[Array, ...], Array]:
-    """Tilted masses, excess, mean excess and slack of the cells right of each point.
+) -> tuple[Float[Array, "2 n"], Bool[Array, ""]]:
+    """Tilted masses of the cells right of each point.
 
     Also whether the errors of all masses that matter are known.
     """
@@ -199,18 +204,23 @@ def _with_cells(
     # Masses are raised by their possible error: the upper bound stays one.
     found = cells.error + stop_gradient(_placing_error(grid, points, log_scale))
     error = jnp.minimum(found, 1)
-    inner = cells.loss - points + 2 * error
-    share = jnp.expm1(jnp.clip(inner, 0, h)) / step
+    inner = cells.loss - points
+    share = jnp.expm1(jnp.clip(inner + 2 * error, 0, h)) / step
     # P-mass times the tilted likelihood ratio of the lower end.
     mass = jnp.exp(cells.log_mass + error + (1 + c) * points - log_scale)
     lower, upper = mass * (1 - share), mass * share * jnp.exp((1 + c) * h)
+    # Of the test: the loss's own ratio in place of that of the point.
+    down = jnp.minimum(inner, h) - 3 * error
+    lower = _both_laws(lower, down)
     # The last cell's upper end is off the grid; see `_with_ends`.
-    tilted = lower + jnp.roll(upper.at[-1].set(0), 1)
-    spread = share * (1 - share)
-    excess = mass * spread * step
-    mean_excess = 0.5 * step * mass * jnp.maximum(spread - _within(mass), 0)
+    upper = _both_laws(upper, down - h).at[:, -1].set(0)
     sound = jnp.all((found < 1) | (mass < IRRELEVANT_MASS))
-    return (tilted, excess, mean_excess, 8 * error * mass), sound
+    return lower + jnp.roll(upper, 1, axis=1), sound
+
+
+def _both_laws(mass: Float[Array, " n"], down: Array) -> Float[Array, "2 n"]:
+    """Masses of the upper law, and of the test: e^down times these."""
+    return jnp.stack([mass, stop_gradient(mass * jnp.exp(down))])
 
 
 def _with_ends(
@@ -238,12 +248,12 @@ def with_atoms(
     grid: Grid,
     first: Int[Array, ""],
     log_scale: Array,
-    sums: tuple[Array, ...],
-) -> tuple[Array, ...]:
-    """Adds the point masses to masses, excess and mean excess, bottom and top."""
+    sums: tuple[Float[Array, "2 n"], Float[Array, ""]],
+) -> tuple[Float[Array, "2 n"], Float[Array, ""]]:
+    """Adds the point masses to tilted masses, and to the Q-mass above the grid."""
     if not atoms.loss.size:
         return sums
-    tilted, excess, mean_excess, slack, bottom, top = sums
+    tilted, top = sums
     exchanged, keep = atoms.exchanged(), grid.sign > 0
     atoms = jax.tree.map(lambda a, b: jnp.where(keep, a, b), atoms, exchanged)
     h, c = grid.spacing, grid.shift
@@ -266,20 +276,15 @@ def with_atoms(
     index = jnp.where(below | above, 2 * grid.size, place)
     start = first.astype(h.dtype) * h
     lifted = jnp.exp(raised + atoms.loss + c * start - log_scale)
-    bottom = bottom + jnp.sum(jnp.where(below, lifted, 0))
+    tilted = tilted.at[0, 0].add(jnp.sum(jnp.where(below, lifted, 0)))
     infinite = jnp.exp(raised + atoms.loss)
     top = top + jnp.sum(jnp.where(above, infinite, 0))
+    down = atoms.loss - left * h - 4 * atoms.error - 2 * rounded
     for offset, part in zip((-1, 0, 1, 2), shares, strict=True):
-        lift = jnp.exp((1 + c) * offset * h)
-        tilted = tilted.at[index + offset].add(mass * part * lift)
-    height = jnp.where(on_grid, 0, mass * share * (1 - share) * step)
-    excess = excess.at[index].add(height)
-    mean_excess = mean_excess.at[index].add(0.5 * height)
-    # An atom moved onto the grid counts with what that does to the tilted mass.
-    moved = ATOM_PLACE * (1 + jnp.abs(place_in_steps) * (1 + c) * h) + rounded
-    moved = moved + atoms.error
-    slack = slack.at[index].add(8 * mass * moved)
-    return tilted, excess, mean_excess, slack, bottom, top
+        moved = mass * part * jnp.exp((1 + c) * offset * h)
+        both = _both_laws(moved, down - offset * h)
+        tilted = tilted.at[:, index + offset].add(both)
+    return tilted, top
 
 
 def atoms_moved(atoms: Atoms, grid: Grid) -> Float[Array, ""]:
@@ -326,12 +331,3 @@ def _cells(term: AbstractLoss, sign: Array, low: Array, high: Array) -> Cells:
     found = term.cells(jnp.where(positive, low, -high), jnp.where(positive, high, -low))
     exchanged = found.exchanged()
     return jax.tree.map(lambda a, b: jnp.where(positive, a, b), found, exchanged)
-
-
-def _within(mass: Array) -> Array:
-    """About the variance of the likelihood ratio within a cell, over its width squared.
-
-    1 / 12 where the density is smooth, and nothing where a cell stands out.
-    """
-    least = jnp.minimum(jnp.roll(mass, 1), jnp.roll(mass, -1))
-    return jnp.square(jnp.minimum(least / jnp.maximum(mass, 1e-300), 1)) / 12

@@ -10,37 +10,47 @@ multiplied by the transform of the payoff's kernel: one inverse transform gives 
 profile of the composition at every grid point, with relative accuracy in the far tail.
 The wrap-around adds exactly sum_m e^{cmR} delta(eps + mR), as in `_contour.py`.
 
-Lower bound.  Composition is linear in the profile of each factor,
-delta_{A o B}(eps) = E[delta_A(eps - Y_B)], so exchanging the factors A' for A one at a
-time costs sum_i E[s(eps - Y)], with s = delta_{A'} - delta_A at most the height of a
-triangle over every cell and Y a sum of some factors of either kind.  Collapsing the
-cells (a garbling, so still a lower bound) makes Y a grid sum minus bounded, nearly
-centered errors, that is, s is replaced by its maximum over a window (Hoeffding 1963).
-The expectation is one more inverse transform.
+Lower bound.  Any test has delta(eps) >= Q(T > t) - e^eps P(T > t), for every t.  Take
+for T the sum of grid points that stand for the losses, each drawn from the ends of its
+cell by a coin, with the shares by which A' splits the P-mass of the cell.  Under P the
+sum T has the law of the sum of A'; under Q it is the composition of "test" laws, which
+keep the cell's own ratio q / p where A' has that of the end.  With U the profile of A'
+and t the grid point left of eps,
+
+    delta(eps) >= U(eps) - (Q'(T > t) - Q(T > t)),
+
+the difference being the Q-mass that A' has right of t and the test has not: one more
+inverse transform.  It is of second order in the spacing, and nothing for losses on the
+grid; errors of masses are taken off the test's.  A factor of A' has more Q-mass right
+of any point than the test's, hence so has the composition, and what wraps around only
+makes the difference larger.
 
 Factors may be revealed mixtures of compositions: see `_grid_factors.py`.
 """
 
-import itertools
+import dataclasses
 import math
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 from jax import lax
-from jax.lax import stop_gradient, while_loop
-from jaxtyping import Array, ArrayLike, Complex, Float, Int
+from jax.lax import stop_gradient
+from jaxtyping import Array, ArrayLike, Complex, Float
 
 from .._internal._memory import memory_size
-from .._internal._tolerances import WINDOW_MISSED
 from ..losses import ComposedLoss, single_losses
-from ._contour import log_aliases
+from ._contour import _log_payoff, log_aliases
 from ._discretize import Grid
+from ._enclosed import is_bracketed, sides
 from ._factor import Factor
 from ._grid_factors import factors_of
-from ._grid_profile import GridProfile, shifted
+from ._grid_profile import GridProfile
 
 _ARRAYS, _ARRAYS_PER_LOSS = 26, 12
 """Float64 arrays of the grid's size alive at once, as measured."""
+_RAISED = 256
+"""Errors of the masses of atoms, of both laws, in units of their rounding."""
 
 
 def compose_grid(loss: ComposedLoss, grid: Grid) -> GridProfile:
@@ -49,16 +59,48 @@ def compose_grid(loss: ComposedLoss, grid: Grid) -> GridProfile:
     Raises:
         ValueError: If that needs more memory than the machine has.
     """
+    if not is_bracketed(loss):
+        return _compose(loss, grid)
+    each, infinite = lax.map(
+        lambda x: (_compose(x, grid), x.log_infinite_mass(grid.sign)), sides(loss)
+    )
+    upper, found, lower = (jax.tree.map(lambda x, i=i: x[i], each) for i in range(3))
+    rise, fall = (
+        stop_gradient(jnp.exp(x.log_scale - found.log_scale)) for x in (upper, lower)
+    )
+    # Only the pair above has infinite losses.
+    return dataclasses.replace(
+        found,
+        upper=upper.upper * rise,
+        lower=lower.lower * fall,
+        gap=lower.gap * fall,
+        chernoff_logs=upper.chernoff_logs,
+        log_top=jnp.logaddexp(upper.log_top, stop_gradient(infinite[0])),
+        moved=jnp.max(each.moved),
+    )
+
+
+def _compose(loss: ComposedLoss, grid: Grid) -> GridProfile:
     h, c, size = grid.spacing, grid.shift, grid.size
     _plan_memory(len(single_losses(loss.terms, loss.counts)), size)
     terms = factors_of(loss, grid)
     kernels = _Kernels(c, h, size)
     product = _product(terms)
     log_scale = jnp.sum(jnp.stack([count * term.log_mass for term, count in terms]))
-    profile = _inverse(product * kernels.profile, size)
-    alpha = _inverse(stop_gradient(product) * kernels.alpha, size)
-    errors = _errors(grid, terms, stop_gradient(product), kernels)
-    rounding = errors.rounding + 8 * _unit(h) * jnp.max(jnp.abs(profile))
+    fixed = stop_gradient(product)
+    profile = _inverse(product[0] * kernels.profile, size)
+    alpha = _inverse(fixed[0] * kernels.alpha, size)
+    gap = _inverse((fixed[0] - fixed[1]) * kernels.power, size)
+    # Of the sums of the upper law, and of the test's, what rounding may have moved.
+    noise = 2 * jnp.abs(fixed)
+    for term, count in terms:
+        others = count * fixed / stop_gradient(term.transform)
+        noise = noise + jnp.abs(others) * term.noise
+    unit = _unit(h)
+    noise = 8 * math.log2(size) * unit * 2 / size * noise
+    rounding = jnp.sum(noise[0] * jnp.abs(kernels.profile))
+    rounding = rounding + 8 * unit * jnp.max(jnp.abs(profile))
+    inexact = jnp.sum(noise * jnp.abs(kernels.power))
     # Rotate to thresholds around the center.
     offset = sum(
         jnp.mod(count, size) * jnp.mod(term.offset, size)
@@ -69,38 +111,37 @@ def compose_grid(loss: ComposedLoss, grid: Grid) -> GridProfile:
     near = lambda x: _turned(x, start - offset)[: size // 2]
     profile, alpha = near(profile), near(alpha)
     # A sum of positive numbers, whatever rounding makes of it.
-    certain = jnp.maximum(near(errors.certain), 0) + errors.certain_rounding
-    mean = jnp.minimum(near(errors.mean), 0.5 * profile)
+    gap = jnp.maximum(near(gap), 0)
     epsilons = place.astype(h.dtype) * h
-    aliases = log_aliases(
-        grid.chernoff_shifts,
-        grid.chernoff_logs + errors.growth,
-        c,
-        size * h,
-        epsilons,
-    )
+    # Of the upper law, whose copies those are; more than rounding may take away.
+    moments = sum(count * term.log_moments for term, count in terms)
+    sizes = sum(count * (1 + jnp.abs(term.log_moments)) for term, count in terms)
+    moments = moments + _log_payoff(grid.sides) + 1e-9 * sizes
+    aliases = log_aliases(grid.sides, moments, c, size * h, epsilons)
     aliases = jnp.exp(jnp.minimum(aliases - (log_scale - c * epsilons), 700))
-    powers = 8 * _unit(h) * sum(count * term.powers for term, count in terms)
-    singles = [single for term, _ in terms for single in term.singles]
+    powers = 8 * unit * sum(count * term.powers for term, count in terms)
+    top = sum(count * term.top for term, count in terms)
     upper = profile * (1 + powers) + rounding
     lower = profile * (1 - powers) - rounding - aliases
-    sound = grid.whole & jnp.all(jnp.stack([single.part.sound for single in singles]))
-    upper, lower, certain, mean, alpha, log_top = stop_gradient(
-        (upper, lower, certain, mean, alpha, jnp.log(jnp.maximum(errors.top, 1e-320)))
+    # Of smooth laws a third of the gap is the upper law's; what masses are raised and
+    # lowered by is not.
+    moved = jnp.maximum(gap - _RAISED * powers * (profile + alpha), 0)
+    sound = grid.whole & jnp.all(jnp.stack([term.sound for term, _ in terms]))
+    upper, lower, gap, moved, log_top = stop_gradient(
+        (upper, lower, gap, moved, jnp.log(jnp.maximum(top, 1e-320)))
     )
     return GridProfile(
         grid=grid,
         start=start,
         log_scale=log_scale,
         upper=jnp.where(sound, upper, jnp.inf),
-        estimate=profile - mean,
+        estimate=profile - jnp.minimum(moved / 3, 0.5 * stop_gradient(profile)),
         lower=jnp.where(sound, lower, -jnp.inf),
-        excess=jnp.maximum(certain, shifted(certain, 1)),
+        gap=gap * (1 + powers) + inexact,
+        chernoff_logs=jnp.where(sound, moments, jnp.inf),
         alpha=alpha,
         log_top=log_top,
-        moved=stop_gradient(
-            sum((count * term.moved for term, count in terms), start=jnp.zeros(()))
-        ),
+        moved=stop_gradient(sum(count * term.moved for term, count in terms)),
     )
 
 
@@ -115,7 +156,7 @@ def _plan_memory(losses: int, points: int) -> None:
         )
 
 
-def _product(terms: list[tuple[Factor, Array]]) -> Complex[Array, " f"]:
+def _product(terms: list[tuple[Factor, Array]]) -> Complex[Array, "2 f"]:
     """The product of all powers, in polar form: complex logarithms compile longer."""
     logs = turns = jnp.zeros(())
     for term, count in terms:
@@ -146,120 +187,12 @@ class _Kernels(eqx.Module):
         self.alpha = other + 0.5
 
 
-class _Errors(eqx.Module):
-    """The errors of the certificate, in units of the tilted profile."""
-
-    certain: Float[Array, " n"]
-    """Bound on the excess of the discretized composition."""
-    mean: Float[Array, " n"]
-    """About that excess."""
-    growth: Float[Array, " k"]
-    """What to add to the logarithms of the Chernoff bounds."""
-    rounding: Float[Array, ""]
-    """Rounding of the tilted profile."""
-    certain_rounding: Float[Array, ""]
-    top: Float[Array, ""]
-    """Q-mass taken for infinite."""
-
-
-def _errors(
-    grid: Grid, terms: list[tuple[Factor, Array]], product: Array, kernels: _Kernels
-) -> _Errors:
-    h, c, size = grid.spacing, grid.shift, grid.size
-    total = jnp.sum(jnp.stack([count * term.most for term, count in terms]))
-    reach = jnp.sqrt(0.5 * total * math.log(2 / WINDOW_MISSED)) + 0.125 * h * total
-    window = jnp.minimum(jnp.ceil(reach), jnp.maximum(total - 1, 0))
-    window = (window + sum(count * term.besides for term, count in terms)).astype(int)
-    certain = mean = jnp.zeros_like(product)
-    top = missed = jnp.zeros_like(h)
-    growth = jnp.zeros_like(grid.chernoff_shifts)
-    sensitivity, moved = 2 * jnp.abs(product), jnp.zeros_like(jnp.abs(product))
-    without = _noise_without_one(terms)
-    for (term, count), noise in zip(terms, without, strict=True):
-        others = count * product / stop_gradient(term.transform)
-        growth = growth + count * (term.log_grown - term.log_moments)
-        sensitivity = sensitivity + jnp.abs(others) * term.noise
-        top = top + count * term.top
-        for single in term.singles:
-            part, mass = single.part, single.mass
-            rest = others * single.partial
-            highest = _windowed(part.excess, window) * jnp.exp(c * (window + 2) * h)
-            # What rounding added grows towards smaller thresholds: its maximum over the
-            # window stands at the window's end.
-            raised = shifted(part.slack, -(window + 1)) * jnp.exp(c * (window + 1) * h)
-            above, least = jnp.fft.rfft(highest / mass), jnp.fft.rfft(raised / mass)
-            gain = above + least * (1 + kernels.power)
-            certain = certain + rest * gain
-            # Three transforms, and what the others' rounding does to their product.
-            sizes = above[0].real + least[0].real * jnp.abs(1 + kernels.power)
-            inexact = jnp.abs(rest) * noise + jnp.abs(others) * single.noise
-            moved = moved + inexact * jnp.abs(gain) + 3 * jnp.abs(rest) * sizes
-            smooth = 0.5 * (part.mean_excess + jnp.roll(part.mean_excess, 1))
-            not_last = others * single.mean_partial
-            mean = mean + not_last * jnp.fft.rfft(smooth / mass)
-            beyond = jnp.arange(size) >= size - 1 - window
-            lost = WINDOW_MISSED * jnp.max(part.excess) + part.bottom
-            lost = lost + jnp.sum(jnp.where(beyond, part.slack, 0))
-            # At frequency zero every transform is 1: this is the number of releases.
-            releases = 1.001 * jnp.abs(rest[0])
-            missed = missed + releases * lost / mass
-    unit = 8 * math.log2(size) * _unit(h) * 2 / size
-    rounding = unit * jnp.sum(sensitivity * jnp.abs(kernels.profile))
-    return stop_gradient(
-        _Errors(
-            _inverse(certain, size) + missed,
-            _inverse(mean, size),
-            growth,
-            rounding,
-            unit * jnp.sum(moved),
-            top,
-        )
-    )
-
-
-def _noise_without_one(terms: list[tuple[Factor, Array]]) -> list[Array]:
-    """Relative rounding of the product of all factors but one, for each term.
-
-    Summed from both ends, because the noise of what is left out may dwarf the rest.
-    """
-    each = [term.noise / jnp.abs(term.transform) for term, _ in terms]
-    whole = [count * x for (_, count), x in zip(terms, each, strict=True)]
-    before = list(itertools.accumulate(whole, initial=jnp.zeros_like(whole[0])))
-    after = list(itertools.accumulate(whole[:0:-1], initial=jnp.zeros_like(whole[0])))
-    own = [
-        jnp.maximum(count - 1, 0) * x for (_, count), x in zip(terms, each, strict=True)
-    ]
-    sides = zip(before[:-1], own, after[::-1], strict=True)
-    return [a + b + c for a, b, c in sides]
-
-
 def _inverse(transform: Complex[Array, " f"], size: int) -> Float[Array, " n"]:
     return jnp.fft.irfft(transform, size)
 
 
 def _unit(x: Array) -> float:
     return float(jnp.finfo(x.dtype).eps)
-
-
-def _windowed(excess: Array, window: Int[Array, ""]) -> Array:
-    """Maximum over the cells from `window` + 1 left to `window` right of each point.
-
-    Points in a circle, as everything is that Fourier transforms multiply: the largest
-    excess may stand next to an end.
-    """
-    total = 2 * window + 2
-
-    def unfinished(state: tuple[Array, Array]) -> Array:
-        return state[0] < jnp.minimum(total, excess.size)
-
-    def double(state: tuple[Array, Array]) -> tuple[Array, Array]:
-        covered, result = state
-        move = jnp.minimum(covered, total - covered)
-        return covered + move, jnp.maximum(result, _turned(result, move))
-
-    _, result = while_loop(unfinished, double, (jnp.ones_like(total), excess))
-    # Entry j now covers cells j, ..., j + total - 1.
-    return _turned(result, -(window + 1))
 
 
 def _turned(x: Array, by: ArrayLike) -> Array:

@@ -14,6 +14,7 @@ from ..losses import ComposedLoss, single_losses
 from ._bounds import Profile, largest_loss, with_infinite
 from ._contour import chernoff
 from ._discretize import Grid, plan_grid
+from ._enclosed import bracketed, estimated, is_bracketed, most_log_delta
 from ._grid import compose_grid
 from ._grid_profile import GridProfile, grid_profile, grid_threshold
 from ._grid_search import search_epsilon
@@ -50,7 +51,7 @@ class ComposedGrid(AbstractPrepared):
     def log_delta(self, loss, epsilons):
         grid = self.grid
         finite, _ = grid_profile(self.composed, epsilons)
-        most = _chernoff(grid, epsilons)
+        most = _most(loss, grid, epsilons)
         finite = finite.map(lambda x: jnp.minimum(x, most))
         beyond = epsilons >= largest_loss(loss, grid.sign)
         return _with_infinite(loss, grid, finite, beyond)
@@ -66,7 +67,11 @@ class GridEngine(AbstractEngine):
     def serves(self, loss):
         return loss.on_grid
 
+    def made_safe(self, loss):
+        return bracketed(loss)
+
     def plan(self, loss, signs, anchor, gap):
+        loss = estimated(loss)
         starts = lax.map(lambda s: tail_start_at_epsilon(loss, s, anchor), signs)
         return GridPlan(signs, lax.map(lambda x: plan_grid(loss, x, gap), starts))
 
@@ -74,20 +79,20 @@ class GridEngine(AbstractEngine):
         return search_epsilon(loss, signs, target.finite, target.slack)
 
     def threshold(self, loss, sign, log_alpha, log_not_alpha):
-        return _search_threshold(loss, sign, log_alpha, log_not_alpha)
+        return _search_threshold(estimated(loss), sign, log_alpha, log_not_alpha)
 
     def crossing(self, loss, thresholds, alpha):
-        return _crossing(loss, thresholds, alpha)
+        return _crossing(estimated(loss), thresholds, alpha)
 
 
 def _profile(loss: ComposedLoss, grid: Grid, epsilons: Array) -> Profile:
     finite, log_alpha = grid_profile(compose_grid(loss, grid), epsilons)
     # Where the grid says nothing, as of a delta below the least number.
-    most = _chernoff(grid, epsilons)
-    most = jnp.where(jnp.isnan(most), 0.0, most)
+    rough = _chernoff(grid, epsilons)
     known = ~jnp.isnan(stop_gradient(finite.estimate))
-    guess = jnp.where(known, finite.estimate, most)
+    guess = jnp.where(known, finite.estimate, rough)
     finite = sound(Interval(finite.lower, guess, finite.upper), -jnp.inf, jnp.inf)
+    most = _most(loss, grid, epsilons)
     finite = finite.map(lambda x: jnp.minimum(x, most))
     beyond = epsilons >= largest_loss(stop_gradient(loss), grid.sign)
     log_delta = _with_infinite(loss, grid, finite, beyond)
@@ -96,8 +101,16 @@ def _profile(loss: ComposedLoss, grid: Grid, epsilons: Array) -> Profile:
     return Profile(log_delta, log_rest, stop_gradient(log_alpha))
 
 
+def _most(loss: ComposedLoss, grid: Grid, epsilons: Array) -> Array:
+    """A bound of log delta of the finite losses without the grid."""
+    if is_bracketed(loss):
+        return most_log_delta(loss, grid.sign, epsilons)
+    return _chernoff(grid, epsilons)
+
+
 def _chernoff(grid: Grid, epsilons: Array) -> Array:
-    return stop_gradient(chernoff(grid.chernoff_shifts, grid.chernoff_logs, epsilons))
+    found = chernoff(grid.chernoff_shifts, grid.chernoff_logs, epsilons)
+    return stop_gradient(jnp.where(jnp.isnan(found), 0.0, found))
 
 
 def _with_infinite(

@@ -2,13 +2,13 @@
 
 import equinox as eqx
 import jax.numpy as jnp
-from jax import lax
 from jax.lax import stop_gradient
-from jaxtyping import Array, ArrayLike, Bool, Float, Int
+from jaxtyping import Array, Bool, Float, Int
 
 from .._internal._interval import Interval
 from .._internal._roots import bisect
 from .._internal._special import safe_log
+from ._contour import chernoff
 from ._discretize import Grid
 
 _HALVINGS = 45
@@ -27,9 +27,11 @@ class GridProfile(eqx.Module):
     upper: Float[Array, " m"]
     estimate: Float[Array, " m"]
     lower: Float[Array, " m"]
-    """At the grid points; between them see `excess`."""
-    excess: Float[Array, " m"]
-    """What a chord of `lower` may exceed the lower bound by, right of each point."""
+    """Of the upper law, from below."""
+    gap: Float[Array, " m"]
+    """Q-mass that the upper law has right of each point, and the test has not."""
+    chernoff_logs: Float[Array, "2"]
+    """Of bounds log delta <= logs - sides eps of the upper law, the grid's `sides`."""
     alpha: Float[Array, " m"]
     """P(X > eps) e^eps on the same scale, an estimate."""
     log_top: Float[Array, ""]
@@ -63,8 +65,10 @@ def _log_upper(profile: GridProfile, epsilons: Array) -> Array:
     log_scale = profile.log_scale - profile.grid.shift * epsilons
     log_scale = stop_gradient(log_scale)
     upper = safe_log(_chord(profile, profile.upper, cell, share)) + log_scale
-    upper = jnp.logaddexp(upper, profile.log_top) + _rounding(profile, epsilons)
-    return jnp.where(_covered(profile, cell), upper, jnp.inf)
+    upper = jnp.where(_covered(profile, cell), upper, jnp.inf)
+    most = chernoff(profile.grid.sides, profile.chernoff_logs, epsilons)
+    upper = jnp.logaddexp(jnp.minimum(upper, most), profile.log_top)
+    return upper + _rounding(profile, epsilons)
 
 
 def _log_lower(profile: GridProfile, epsilons: Array) -> Array:
@@ -72,7 +76,9 @@ def _log_lower(profile: GridProfile, epsilons: Array) -> Array:
     log_scale = profile.log_scale - profile.grid.shift * epsilons
     log_scale = stop_gradient(log_scale)
     lower = _chord(profile, profile.lower, cell, share)
-    lower = safe_log(lower - _excess(profile, cell, share)) + log_scale
+    inside = jnp.log1p(share * jnp.expm1(profile.grid.spacing))
+    gap = profile.gap[cell] * jnp.exp(profile.grid.shift * inside)
+    lower = safe_log(lower - gap) + log_scale
     lower = lower - _rounding(profile, epsilons)
     return jnp.where(_covered(profile, cell), lower, -jnp.inf)
 
@@ -95,9 +101,7 @@ def grid_epsilon(
     rounded = _rounding(profile, points)
     uppers = safe_log(profile.upper) + log_scale
     uppers = jnp.logaddexp(uppers, profile.log_top) + rounded
-    left_too = jnp.maximum(profile.excess, shifted(profile.excess, -1))
-    lowers = safe_log(profile.lower - left_too * jnp.exp(profile.grid.shift * h))
-    lowers = lowers + log_scale - rounded
+    lowers = safe_log(profile.lower - profile.gap) + log_scale - rounded
     middles = safe_log(profile.estimate) + log_scale
 
     def last_above(values: Array, target: Array) -> Array:
@@ -188,12 +192,6 @@ def _chord(profile: GridProfile, values: Array, cell: Array, share: Array) -> Ar
     return jnp.where(known, chord, left + right)
 
 
-def _excess(profile: GridProfile, cell: Array, share: Array) -> Array:
-    h, c = profile.grid.spacing, profile.grid.shift
-    inside = jnp.log1p(share * jnp.expm1(h))
-    return profile.excess[cell] * jnp.exp(c * inside + c * h)
-
-
 def _log_estimate(profile: GridProfile, epsilons: Float[Array, " e"]) -> Array:
     """Log delta by the cubic through four points whose slopes make it smooth.
 
@@ -215,10 +213,3 @@ def _log_estimate(profile: GridProfile, epsilons: Float[Array, " e"]) -> Array:
     chord = safe_log(_chord(profile, profile.estimate, cell, share))
     value = jnp.where(smooth, cubic, chord)
     return value + profile.log_scale - c * epsilons
-
-
-def shifted(x: Array, by: ArrayLike) -> Array:
-    """Entry j of the result is entry j + by; zero outside."""
-    padded = jnp.pad(x, x.size)
-    start = jnp.clip(x.size + by, 0, 2 * x.size)
-    return lax.dynamic_slice(padded, (start,), (x.size,))

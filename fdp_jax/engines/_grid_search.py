@@ -20,6 +20,7 @@ from .._internal._interval import Interval
 from ..losses import ComposedLoss, Method
 from ._bounds import largest_loss, worst_of
 from ._discretize import Grid, plan_grid
+from ._enclosed import estimated, is_bracketed, most_epsilon
 from ._grid import compose_grid
 from ._grid_profile import grid_epsilon, grid_profile
 from ._spectral import (
@@ -40,25 +41,14 @@ def search_epsilon(
 
     The lower and upper bound allow for errors `slacks` of the targets.
     """
-    found, worst = search_epsilon_of_known(
-        *stop_gradient((loss, signs, targets, slacks))
-    )
-    estimate = root_with_slope(loss, found.estimate, targets[worst], signs[worst])
+    found, worst = _search(*stop_gradient((loss, signs, targets, slacks)))
+    args = estimated(loss).without_ends(), targets[worst]
+    estimate = implicit_root(_residual, found.estimate, args, signs[worst])
     return Interval(found.lower, estimate, found.upper)
 
 
-def root_with_slope(
-    loss: ComposedLoss,
-    epsilon: Float[Array, ""],
-    target: Float[Array, ""],
-    sign: Float[Array, ""],
-) -> Float[Array, ""]:
-    """An epsilon that was found, with its derivative in the loss and the target."""
-    return implicit_root(_residual, epsilon, (loss.without_ends(), target), sign)
-
-
 @one_by_one
-def search_epsilon_of_known(
+def _search(
     loss: ComposedLoss, signs: Array, targets: Array, slacks: Array
 ) -> tuple[Interval, Array]:
     """The epsilon of the worst direction, and which one that is; no derivative."""
@@ -85,11 +75,13 @@ def search_epsilon_of_known(
 def _grids(
     loss: ComposedLoss, signs: Array, targets: Array, slacks: Array
 ) -> tuple[Grid, Array]:
-    """A grid for each direction, and what Chernoff bounds say of its epsilon."""
-    starts = starts_at_log_delta(loss, signs, targets)
-    most = jax.vmap(lambda start, target: start.largest_epsilon(target))
-    grids = lax.map(lambda start: plan_grid(loss, start), starts)
-    return grids, most(starts, targets - slacks[:, 1])
+    """A grid for each direction, and what is known of its epsilon without one."""
+    near, lowest = estimated(loss), targets - slacks[:, 1]
+    starts = starts_at_log_delta(near, signs, targets)
+    grids = lax.map(lambda start: plan_grid(near, start), starts)
+    if is_bracketed(loss):
+        return grids, jax.vmap(lambda x: most_epsilon(loss, x))(lowest)
+    return grids, jax.vmap(lambda start, x: start.largest_epsilon(x))(starts, lowest)
 
 
 def _each_direction(

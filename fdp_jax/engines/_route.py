@@ -6,9 +6,10 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool
 
 from ..losses import ComposedLoss
-from ._bracketed_engine import BracketedEngine, is_bracketed
+from ._bracketed_engine import BracketedEngine
 from ._closed_form_engine import ClosedFormEngine
 from ._contour_engine import ContourEngine, pairs_in as pairs_in
+from ._enclosed import is_one
 from ._grid_engine import GridEngine
 from ._interface import AbstractEngine
 from ._spectral_engine import SpectralEngine
@@ -29,7 +30,7 @@ def engine_of(loss: ComposedLoss) -> AbstractEngine:
     """
     name = loss.method.name
     engine = _first(loss) if name == "auto" else _ENGINES[name]
-    if engine is _GRID and is_bracketed(loss):
+    if engine is _GRID and is_one(loss):
         engine = _BRACKETED
     if engine.serves(loss):
         return engine

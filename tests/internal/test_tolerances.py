@@ -17,7 +17,6 @@ import fdp_jax as fdp
 from fdp_jax._internal import _fourier_sums as fourier, _tolerances as tolerances
 from fdp_jax._internal._binomial import log_binomial_tail
 from fdp_jax._internal._tolerances import LEDGER, Kind
-from fdp_jax.engines import _grid_jumps
 from fdp_jax.engines._spectral import rough_log_delta
 from fdp_jax.losses import GaussianForm, LaplaceForm, LogisticForm
 from fdp_jax.losses._amplification import SubsampledForm
@@ -387,13 +386,6 @@ def error_of_the_kernel(name):
 
 
 # ----------------------------------------------------------------- proved and budgeted
-
-
-def test_rare_jumps_are_as_rare_as_that():
-    rare = exact(tolerances.RARE_JUMPS)
-    assert mp.exp(-exact(_grid_jumps._LOG_RARE)) <= rare
-    mean, far = exact(_grid_jumps._MOST), _grid_jumps._FAR
-    assert mp.gammainc(far, 0, mean, regularized=True) <= rare
 
 
 def test_a_void_error_voids():
