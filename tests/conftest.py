@@ -17,7 +17,7 @@ import jax.monitoring
 import matplotlib
 import numpy as np
 import pytest
-from jax._src import compiler as jax_compiler
+from jax._src import compiler as jax_compiler, traceback_util
 from jax.core import Tracer
 from jaxlib.mlir import ir
 
@@ -55,6 +55,11 @@ _compilation._MOST_PROGRAMS = 32
 # Traces are many objects that live long: do not look for cycles among them so often.
 gc.freeze()
 gc.set_threshold(50_000, 20, 50)
+
+# Each traced check of a number (`eqx.error_if`) asks of all frames of the stack whether
+# they are JAX's own: a twentieth of the time.
+if hasattr(traceback_util, "include_filename"):  # not so in another JAX
+    traceback_util.include_filename = functools.cache(traceback_util.include_filename)
 
 matplotlib.use("Agg")
 jax.config.update("jax_enable_x64", True)
