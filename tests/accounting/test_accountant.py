@@ -229,24 +229,6 @@ def test_more_settings_than_there_is_room_for():
 
 
 @pytest.mark.parametrize(
-    ("wrong", "message"),
-    [
-        (lambda a: a.step(_step(1.0, 0.1), count=1.5), "count must be a whole number"),
-        (lambda a: a.step(_step(1.0, 0.1), count=-1), "count must be a whole number"),
-        (lambda a: a.step(_run(1.0, 0.1, 2.5)), "num_steps must be a whole number"),
-        (lambda a: a.step(_step(1.0, 0.1), count=2**31), "exceeds 2147483647"),
-        (lambda a: a.step(fdp.RandomizedResponse(1.0)), "have the relation"),
-        (lambda a: a.step(_step(None, 0.1)), "noise_multiplier of DPSGD is not set"),
-        (lambda a: fdp.Accountant(capacity=0), "capacity must be"),
-        (lambda a: fdp.Accountant(relation="none"), "relation must be"),
-    ],
-)
-def test_wrong_arguments_are_named(wrong, message):
-    with pytest.raises(ValueError, match=message):
-        wrong(fdp.Accountant())
-
-
-@pytest.mark.parametrize(
     "wrong", [fdp.ZCDP(0.1), 1.0, _step(1.0, 0.1).remove, "dpsgd", None]
 )
 def test_only_mechanisms_are_steps(wrong):
