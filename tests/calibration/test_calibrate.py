@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from programs import jitted
 from reference import checks
 
 import fdp_jax as fdp
@@ -161,7 +162,7 @@ def _solve(name, epsilon, log_delta, sigma, q, steps):
     return fdp.calibrate(mechanism, target, solve_for=name).value
 
 
-_value_and_gradient = jax.jit(
+_value_and_gradient = jitted(
     jax.value_and_grad(_solve, argnums=(1, 2, 3, 4, 5)), static_argnums=0
 )
 POINT = np.array([2.0, math.log(1e-5), 1.0, 0.01, 1000.0])
@@ -205,7 +206,7 @@ def test_second_derivative_agrees_with_differences_of_the_first():
     name = "noise_multiplier"
     slope = lambda point: float(_value_and_gradient(name, *point)[1][0])
 
-    @jax.jit
+    @jitted
     def along(point, way):
         grad = jax.grad(lambda x: _solve(name, *x))
         return jax.jvp(grad, (point,), (way,))[1][0]
