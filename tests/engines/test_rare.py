@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import mpmath
 import numpy as np
 import pytest
+from programs import jitted
 
 from fdp_jax.engines import _rare, _rare_cuts, _rare_queries
 from fdp_jax.engines._bounds import Interval
@@ -39,7 +40,7 @@ def test_difference_of_powers_that_cancels():
     order, step = 5552.0, 392.0
     part = _band(noise, prob, 3.0, cuts, width, [-312.0, 375.0])
 
-    @jax.jit
+    @jitted
     def transform(part):
         located = part.locate(jnp.asarray(order))
         plan = part.prepare(located, jnp.asarray(64 * step), jnp.asarray(-40.0))
@@ -199,7 +200,7 @@ def test_the_least_epsilon_of_a_delta_near_one(monkeypatch, rest):
 def _epsilon():
     """The split law's epsilon of a log delta, between some bounds, by one program."""
 
-    @jax.jit
+    @jitted
     def find(noise, prob, count, bounds, target):
         loss = ComposedLoss((SubsampledGaussianLoss(noise, prob),), (count,))
         sign, slack = jnp.ones(()), jnp.zeros(2)
@@ -256,7 +257,7 @@ def _two_steps_added(noise, prob, epsilon):
 
 @functools.cache
 def _added():
-    @jax.jit
+    @jitted
     def find(noise, prob, epsilon, guess, place):
         step, count, sign = _step(noise, prob), jnp.asarray(2.0), -1.0
         rare = _rare.plan_rare(step, count, jnp.asarray(sign), place, guess)
