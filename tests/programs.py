@@ -3,12 +3,15 @@
 import functools
 from collections.abc import Callable
 from typing import Any
+from unittest import mock
 
 import jax
+import jax.extend.core as jec
+import numpy as np
 from jax.core import Tracer
 
-from fdp_jax._internal import _interpreted
-from fdp_jax._internal._compilation import compiled_text
+from fdp_jax._internal import _compilation, _interpreted
+from fdp_jax._internal._program_cache import is_off
 
 _called_by, _expression_of = _interpreted.called_by, _interpreted.expression
 
@@ -30,7 +33,11 @@ def _expression(eqn: Any, writer: Any) -> str:
     return f"tuple({name}({every}))"
 
 
-_interpreted.called_by, _interpreted.expression = _called, _expression
+def _sooner(closed: jec.ClosedJaxpr) -> Any:
+    compiled = jax.jit(jec.jaxpr_as_fun(closed))
+    rules = {"called_by": _called, "expression": _expression}
+    with mock.patch.multiple(_interpreted, **rules):
+        return _compilation._Sooner.of(closed, lambda: lambda args: compiled(*args))
 
 
 def jitted(fn: Callable[..., Any], **options: Any) -> Callable[..., Any]:
@@ -40,6 +47,8 @@ def jitted(fn: Callable[..., Any], **options: Any) -> Callable[..., Any]:
     compiles it at once.  Arguments that are static are texts.
     """
     program = jax.jit(fn, **options)
+    if is_off(_compilation._SWITCH):
+        return program
     known: dict[int, Any] = {}
 
     @functools.wraps(fn)
@@ -49,10 +58,18 @@ def jitted(fn: Callable[..., Any], **options: Any) -> Callable[..., Any]:
             return program(*args, **kwargs)
         traced = program.trace(*args, **kwargs)
         closed = traced.jaxpr
-        # The program is kept, so that no other one takes its address.
-        _, run = known.setdefault(id(closed), (closed, compiled_text(closed)))
-        every = zip(leaves, closed.in_avals, strict=True)
-        found = run(*(jax.numpy.asarray(x, kind.dtype) for x, kind in every))
+        if id(closed) not in known:
+            # Kept beside it, so that no other one takes its address.
+            known[id(closed)] = closed, _sooner(closed)
+        _, run = known[id(closed)]
+        if run is None:
+            return program(*args, **kwargs)
+        found = run(
+            [
+                x if isinstance(x, jax.Array) else np.asarray(x, kind.dtype)
+                for x, kind in zip(leaves, closed.in_avals, strict=True)
+            ]
+        )
         return jax.tree.unflatten(traced.out_tree, found)
 
     return call
