@@ -300,10 +300,10 @@ def test_bad_points(make, points, message):
     with pytest.raises(ValueError, match=message):
         make(*points)
     with pytest.raises(Exception, match=message):
-        jax.block_until_ready(jax.jit(make)(*points))
+        jax.block_until_ready(jitted(make)(*points))
     single = [x.astype(np.float32) for x in points]
     with jax.enable_x64(False), pytest.raises(Exception, match=message):
-        jax.block_until_ready(jax.jit(make)(*single))
+        jax.block_until_ready(jitted(make)(*single))
 
 
 @pytest.mark.parametrize(
