@@ -17,7 +17,7 @@ import jax.monitoring
 import matplotlib
 import numpy as np
 import pytest
-from jax._src import compiler as jax_compiler
+from jax._src import compiler as jax_compiler, traceback_util
 from jax.core import Tracer
 from jaxlib.mlir import ir
 
@@ -55,6 +55,11 @@ _compilation._MOST_PROGRAMS = 32
 # Traces are many objects that live long: do not look for cycles among them so often.
 gc.freeze()
 gc.set_threshold(50_000, 20, 50)
+
+# Each traced check of a number (`eqx.error_if`) asks of all frames of the stack whether
+# they are JAX's own: a twentieth of the time.
+if hasattr(traceback_util, "include_filename"):  # not so in another JAX
+    traceback_util.include_filename = functools.cache(traceback_util.include_filename)
 
 matplotlib.use("Agg")
 jax.config.update("jax_enable_x64", True)
@@ -113,11 +118,11 @@ _SLOW_EXAMPLES = {
 
 
 # What a run of all tests but the slow ones may compile, in operations of its programs
-# as they reach the compiler: their number decides how long it takes.  Plain calls are
-# interpreted, and compiled where that is much work, on all machines alike: a run
-# counts some 2 million, one without interpretation 6.8.  Raise it only if what is new
-# cannot share a program that is there.
-_MOST_OPERATIONS = int(os.environ.get("FDP_JAX_TEST_OPERATIONS", 3_000_000))
+# as they reach the compiler: their number decides how long it takes.  Plain calls and
+# users' programs (`programs.py`) are interpreted, and compiled where that is much work,
+# on all machines alike.  Raise it only if what is new cannot share a program that is
+# there, nor be `jitted`.
+_MOST_OPERATIONS = int(os.environ.get("FDP_JAX_TEST_OPERATIONS", 2_000_000))
 _LARGE = 2000
 
 

@@ -140,13 +140,13 @@ def expression(eqn: Any, writer: AbstractWriter) -> str:
     name, own = eqn.primitive.name, eqn.params
     first: Any = eqn.invars[0] if eqn.invars else None
     last, function, constant = eqn.outvars[0], writer.function, writer.constant
-    every = ", ".join(f"{{{i}}}" for i in range(len(eqn.invars)))
-    dtype = _kind(last)
     known = all(is_numeric(x) or is_key(x) for x in eqn.outvars)
     if own.get("out_dtype") is not None or not known:
         raise Unknown(name)
     if name in _TEMPLATES:
         return _TEMPLATES[name]
+    every = ", ".join(f"{{{i}}}" for i in range(len(eqn.invars)))
+    dtype = _kind(last)
     match name:
         case "div":
             return "{0} / {1}" if dtype[0] in "fc" else "quotient({0}, {1})"

@@ -20,6 +20,7 @@ from .._internal import _checks
 from .._internal._calls import explained
 from .._internal._quadrature import unit_rule
 from .._internal._record import Record
+from .._internal._show import short
 from ..calibration import UnreachableTarget
 from ..calibration.targets import AllOf, ApproxDP
 from ..mechanisms import FromProbabilities
@@ -176,7 +177,7 @@ def expected_costs(cost: Callable[[Any], Any], bins: int, num_bins: int) -> np.n
     if values.shape != at.shape or not np.all(np.isfinite(values) & (values >= 0)):
         raise ValueError(
             "cost must take an array of noise and return as many finite numbers, at "
-            f"least 0, got {values} for {at}"
+            f"least 0, got {short(values)} for {short(at)}"
         )
     return values @ weights
 

@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from programs import jitted
 
 import fdp_jax as fdp
 from fdp_jax import NeighboringRelation
@@ -85,7 +86,7 @@ def test_nothing_yet_and_steps_that_do_not_happen():
         assert float(accountant.delta(epsilon=0.0)) == 0
 
 
-@jax.jit
+@jitted
 def _scan(accountant, noise):
     def one(accountant, noise):
         return accountant.step(_step(noise, 0.01)), None
@@ -106,7 +107,7 @@ def test_ten_thousand_steps_in_a_scan():
 def test_new_values_do_not_trace_again():
     traces = []
 
-    @jax.jit
+    @jitted
     def train(accountant, noise, prob):
         traces.append(1)
         return accountant.step(_step(noise, prob))
@@ -127,7 +128,7 @@ def test_queries_inside_of_programs_and_their_slopes():
             accountant = accountant.step(_step(factor * noise, 0.01), count=300)
         return accountant.epsilon(delta=1e-5)
 
-    found, slope = jax.jit(jax.value_and_grad(epsilon))(1.1)
+    found, slope = jitted(jax.value_and_grad(epsilon))(1.1)
     expected = fdp.compose(_run(1.1, 0.01, 600), _run(2.2, 0.01, 300))
     assert float(found) == pytest.approx(float(expected.epsilon(delta=1e-5)), rel=1e-10)
 
@@ -142,7 +143,7 @@ def test_queries_inside_of_programs_and_their_slopes():
 def test_programs_without_64_bit_numbers_lose_no_digits():
     with jax.enable_x64(False):
         accountant = fdp.Accountant().step(_step(1.1, 256 / 60_000), count=1000)
-        accountant = jax.jit(lambda a: a.step(_step(1.3, 0.01), count=2))(accountant)
+        accountant = jitted(lambda a: a.step(_step(1.3, 0.01), count=2))(accountant)
         ((first, _), (second, _)) = accountant.history
         assert _numbers(first) == [1.1, 256 / 60_000]
         assert _numbers(second) == [1.3, 0.01]
@@ -153,7 +154,7 @@ def test_programs_without_64_bit_numbers_lose_no_digits():
     assert expected <= float(found) <= expected * (1 + 3e-7)
     made = jax.tree.map(jnp.asarray, fdp.Accountant())
     with jax.enable_x64(False), pytest.raises(ValueError, match="64-bit"):
-        jax.jit(lambda a: a.step(_step(1.0, 0.1)))(made)
+        jitted(lambda a: a.step(_step(1.0, 0.1)))(made)
 
 
 def test_infinite_noise_and_other_numbers_of_few_digits():
@@ -198,7 +199,7 @@ def test_sums_of_accountants():
     other = fdp.Accountant().step(_step(1.1, 0.01), 4).step(_step(1.2, 0.01), 5)
     expected = {(1.1, 7), (1.2, 5), (9.0, 2)}
     number = lambda step: _numbers(step)[0]
-    for total in (one + other, other + one, jax.jit(lambda a, b: a + b)(one, other)):
+    for total in (one + other, other + one, jitted(lambda a, b: a + b)(one, other)):
         assert {(number(step), n) for step, n in total.history} == expected
     with pytest.raises(ValueError, match="must share one neighboring relation"):
         _ = one + fdp.Accountant(relation=REPLACE_ONE)
@@ -216,34 +217,16 @@ def test_more_settings_than_there_is_room_for():
     assert len(accountant.history) == 3
     full = fdp.Accountant(capacity=2).step(_step(1.0, 0.1)).step(_step(2.0, 0.1))
     full = jax.tree.map(jnp.asarray, full)
-    step = jax.jit(lambda a, noise: a.step(_step(noise, 0.1)))
+    step = jitted(lambda a, noise: a.step(_step(noise, 0.1)))
     assert [n for _, n in step(full, 2.0).history] == [1, 2]
     # Masked steps of another setting change nothing.
-    masked = jax.jit(lambda a, noise, count: a.step(_step(noise, 0.1), count))
+    masked = jitted(lambda a, noise, count: a.step(_step(noise, 0.1), count))
     assert _same(masked(full, 3.0, 0), full)
     assert repr(full.step(_step(3.0, 0.1), 0).history) == repr(full.history)
     with pytest.raises(Exception, match=r"make it Accountant\(capacity=...\)"):
         jax.block_until_ready(step(full, 3.0))
     with pytest.raises(ValueError, match=r"make it Accountant\(capacity=...\)"):
-        jax.jit(lambda: full.step(_step(3.0, 0.1)))()
-
-
-@pytest.mark.parametrize(
-    ("wrong", "message"),
-    [
-        (lambda a: a.step(_step(1.0, 0.1), count=1.5), "count must be a whole number"),
-        (lambda a: a.step(_step(1.0, 0.1), count=-1), "count must be a whole number"),
-        (lambda a: a.step(_run(1.0, 0.1, 2.5)), "num_steps must be a whole number"),
-        (lambda a: a.step(_step(1.0, 0.1), count=2**31), "exceeds 2147483647"),
-        (lambda a: a.step(fdp.RandomizedResponse(1.0)), "have the relation"),
-        (lambda a: a.step(_step(None, 0.1)), "noise_multiplier of DPSGD is not set"),
-        (lambda a: fdp.Accountant(capacity=0), "capacity must be"),
-        (lambda a: fdp.Accountant(relation="none"), "relation must be"),
-    ],
-)
-def test_wrong_arguments_are_named(wrong, message):
-    with pytest.raises(ValueError, match=message):
-        wrong(fdp.Accountant())
+        jitted(lambda: full.step(_step(3.0, 0.1)))()
 
 
 @pytest.mark.parametrize(
@@ -368,5 +351,5 @@ def test_what_cannot_be_saved_is_named(tmp_path):
     with pytest.raises(TypeError, match="got _Own"):
         fdp.Accountant().step(_Own(1.0)).save(path)
     with pytest.raises(ValueError, match="outside of jit"):
-        jax.jit(lambda noise: fdp.Accountant().step(_step(noise, 0.1)).save(path))(1.0)
+        jitted(lambda noise: fdp.Accountant().step(_step(noise, 0.1)).save(path))(1.0)
     assert not path.exists()

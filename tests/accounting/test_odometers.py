@@ -174,29 +174,3 @@ def test_batches_and_derivatives(make):
         assert slope == pytest.approx(float(change / (2 * step)), rel=1e-4)
     many = make(1.0).step(0.1).epsilon(delta=np.asarray(deltas))
     assert many.shape == (2,)
-
-
-@pytest.mark.parametrize(
-    ("error", "wrong", "message"),
-    [
-        (ValueError, lambda: GaussianOdometer(0.0), "mu must be"),
-        (ValueError, lambda: ZCDPOdometer(np.inf), "rho must be"),
-        (TypeError, lambda: RenyiOdometer(fdp.ZCDP(1.0)), "budget must be a RenyiDP"),  # pyright: ignore
-        (ValueError, lambda: GaussianOdometer().epsilon(delta=2.0), "delta must be"),
-        (ValueError, lambda: GaussianOdometer().step(-1.0), "mu must be"),
-        (ValueError, lambda: ZCDPOdometer().step(1.0, count=0.5), "count must be"),
-        (
-            ValueError,
-            lambda: GaussianOdometer().step(fdp.RandomizedResponse(1.0)),
-            "the relation",
-        ),
-        (
-            TypeError,
-            lambda: GaussianOdometer().step(fdp.tradeoff.Gaussian(1.0)),
-            "in general there is no filter",
-        ),
-    ],
-)
-def test_wrong_arguments_are_named(error, wrong, message):
-    with pytest.raises(error, match=message):
-        wrong()

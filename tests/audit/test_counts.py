@@ -193,34 +193,3 @@ _NAMES = "true_positives", "false_negatives", "false_positives", "true_negatives
 def test_counts_in_another_order_are_refused():
     with pytest.raises(TypeError, match=r"by name, got 4 without .*tn, fp, fn, tp"):
         fdp.audit.Counts(1, 2, 3, 4)  # pyright: ignore[reportCallIssue]
-
-
-@pytest.mark.parametrize(
-    ("counts", "message"),
-    [
-        ((-1, 1, 1, 1), "true_positives must be in"),
-        ((1, 1, 1.5, 1), "false_positives must be a Python integer"),
-        ((0, 0, 1, 1), "must be at least 1, got 0 and 2"),
-    ],
-)
-def test_bad_counts_are_refused(counts, message):
-    with pytest.raises(ValueError, match=message):
-        fdp.audit.Counts(**dict(zip(_NAMES, counts, strict=True)))
-
-
-def test_bad_questions_are_refused():
-    counts = fdp.audit.Counts(
-        true_positives=9, false_negatives=1, false_positives=2, true_negatives=8
-    )
-    with pytest.raises(TypeError, match="evidence must be Counts, Scores or OneRun"):
-        fdp.audit.falsifies(Gaussian(1.0), (9, 1, 2, 8))
-    with pytest.raises(
-        TypeError, match="guarantee must be a mechanism, or another answer to beta"
-    ):
-        fdp.audit.falsifies(1.0, counts)
-    with pytest.raises(ValueError, match=r"level must be in \(0, 1\), got 0"):
-        fdp.audit.falsifies(Gaussian(1.0), counts, level=0)
-    with pytest.raises(ValueError, match=r"delta must be in \[0, 1\], got 2"):
-        fdp.audit.epsilon_lower_bound(counts, delta=2)
-    with pytest.raises(ValueError, match=r"alpha must be in \[0, 1\], got -1"):
-        fdp.audit.tradeoff_points(counts).upper(alpha=-1)

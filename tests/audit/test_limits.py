@@ -32,18 +32,3 @@ def test_small_levels_keep_their_digits():
     # (1 - p)^n = tail, solved by hand.
     _, high = fdp.audit.clopper_pearson(0, 50, confidence=1 - 1e-12, alternative="less")
     assert high == pytest.approx(-np.expm1(np.log(1e-12) / 50), rel=1e-5)
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"count": 8}, "count must be at most num_trials, got 8 of 7"),
-        ({"count": 1.5}, "count must be a whole number, at least 0, got 1.5"),
-        ({"num_trials": 0}, "num_trials must be a whole number, at least 1, got 0"),
-        ({"confidence": 1.0}, r"confidence must be in \(0, 1\), got 1.0"),
-        ({"alternative": "more"}, "alternative must be one of"),
-    ],
-)
-def test_bad_arguments_are_named(change, message):
-    with pytest.raises(ValueError, match=message):
-        fdp.audit.clopper_pearson(**{"count": 3, "num_trials": 7} | change)

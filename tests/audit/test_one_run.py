@@ -313,20 +313,6 @@ def test_guesses_from_scores():
     assert run.correct == 2
 
 
-@pytest.mark.parametrize(
-    ("counts", "message"),
-    [
-        ((5, 4, 10), r"correct must be in \[0, 4\], got 5"),
-        ((5, 11, 10), r"guesses must be in \[1, 10\], got 11"),
-        ((0, 0, 10), r"guesses must be in \[1, 10\], got 0"),
-        ((1.0, 2, 3), "correct must be a Python integer"),
-    ],
-)
-def test_bad_counts_are_refused(counts, message):
-    with pytest.raises(ValueError, match=message):
-        OneRun(*counts)
-
-
 def test_points_are_of_counts_alone():
     with pytest.raises(
         TypeError, match="evidence must be Counts or Scores, got OneRun"

@@ -158,26 +158,3 @@ def test_infinite_scores_and_equal_ones_are_allowed():
     assert counts == Counts(
         true_positives=2, false_negatives=0, false_positives=1, true_negatives=1
     )
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ({"in_scores": []}, "in_scores must be a vector"),
-        ({"out_scores": [1.0, np.nan]}, "out_scores must be a number, got nan"),
-        ({"threshold": "best"}, "threshold must be 'ranks', 'dkw', a number"),
-        ({"threshold": []}, "threshold must be a number or a vector"),
-        ({"threshold": np.nan}, "threshold must be a number, got nan"),
-    ],
-)
-def test_bad_scores_are_refused(arguments, message):
-    good = {"in_scores": [1.0, 2.0], "out_scores": [0.0], "threshold": 0.5}
-    with pytest.raises(ValueError, match=message):
-        Scores(**(good | arguments))
-
-
-def test_bad_splits_are_refused():
-    with pytest.raises(ValueError, match=r"fraction must be in \(0, 1\), got 1.0"):
-        Split(1.0)
-    with pytest.raises(ValueError, match="seed must be a Python integer"):
-        Split(0.5, 0.5)  # pyright: ignore[reportArgumentType]

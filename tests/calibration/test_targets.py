@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import mpmath as mp
 import numpy as np
 import pytest
+from programs import jitted
 from reference import dpsgd_truth
 from scipy import optimize
 
@@ -249,7 +250,7 @@ def _mu_gdp_and_slopes(name):
         found = fdp.calibrate(RUNS[name](None), target, solve_for="noise_multiplier")
         return found.value, found.binding["epsilon"]
 
-    return jax.jit(jax.value_and_grad(noise, argnums=(0, 1), has_aux=True))
+    return jitted(jax.value_and_grad(noise, argnums=(0, 1), has_aux=True))
 
 
 @pytest.mark.slow

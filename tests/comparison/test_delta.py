@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
+from programs import jitted
 from reference import comparison_checks
 from scipy.stats import norm
 
@@ -294,7 +295,7 @@ def test_gradient_of_composed_dpsgd():
 def test_vmap_and_float32_agree_with_plain_calls():
     value = lambda s: fdp.delta_divergence(fdp.Gaussian(s), LAPLACE).value
     scales = np.array([0.7, 1.0, 1.6])
-    batch = jax.jit(jax.vmap(value))(scales)
+    batch = jitted(jax.vmap(value))(scales)
     single = [value(s) for s in scales]
     np.testing.assert_allclose(
         batch.estimate, [s.estimate for s in single], rtol=1e-12, atol=1e-15
@@ -336,7 +337,7 @@ def _gap_at_kink(mu_laplace, mu):
     return delta / odds, (slope, norm.pdf(half - far) / odds)
 
 
-@jax.jit
+@jitted
 @functools.partial(jax.value_and_grad, argnums=(0, 1))
 def _gap(a, b):
     """Of every place in one program."""

@@ -6,6 +6,7 @@ import mpmath as mp
 import numpy as np
 import pytest
 from closed import Gaussian
+from programs import jitted
 from reference import exact
 
 from fdp_jax.engines import _contour
@@ -36,7 +37,7 @@ def start_at(loss, epsilon, middle):
     return _contour.start_contour(loss, jnp.asarray(1.0), saddle, middle)
 
 
-@jax.jit
+@jitted
 def chosen(noise, count, epsilon, middle):
     """Everything there is about a contour, in one program."""
     loss = gaussian(noise, count)
@@ -305,7 +306,7 @@ class _Slow(GaussianLoss):
         return -jnp.power(frequency, self.power)
 
 
-@jax.jit
+@jitted
 def last_frequency(power, target, many, most):
     loss = ComposedLoss((_Slow(jnp.asarray(1.0), power),), (jnp.asarray(2.0),))
     one = jnp.asarray(1.0)

@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from programs import jitted
 
 import fdp_jax as fdp
 
@@ -153,7 +154,7 @@ def test_derivatives_are_those_of_the_reference():
         return run.remove.using("contour").epsilon(delta=1e-5)
 
     at = 1.0, _Q, 1000.0
-    slopes = jax.jit(jax.grad(epsilon, (0, 1, 2)))(*at)
+    slopes = jitted(jax.grad(epsilon, (0, 1, 2)))(*at)
     # 25 digits of the first are in tests/data.
     np.testing.assert_allclose(slopes[0], -3.822610264190116, rtol=1e-9)
     value = epsilon(*at)
@@ -179,7 +180,7 @@ def test_slopes_of_what_is_not_certified_are_about_right():
         run = fdp.DPSGD(noise_multiplier=noise, sampling_prob=0.46, num_steps=3)
         return run.remove.using("contour").epsilon(delta=1e-6)
 
-    found, slope = jax.jit(jax.value_and_grad(epsilon))(0.32)
+    found, slope = jitted(jax.value_and_grad(epsilon))(0.32)
     assert found > 0
     ends = [float(epsilon(x)) for x in (0.317, 0.323)]
     np.testing.assert_allclose(slope, (ends[1] - ends[0]) / 0.006, rtol=0.3)

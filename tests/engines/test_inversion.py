@@ -8,6 +8,7 @@ import mpmath as mp
 import numpy as np
 import pytest
 from closed import Gaussian, response_delta
+from programs import jitted
 from reference import exact
 
 from fdp_jax.engines import _inversion
@@ -44,14 +45,14 @@ def start_at(loss, sign, epsilon, middle):
     return start_contour(loss, sign, saddle, middle)
 
 
-@jax.jit
+@jitted
 def contour_at(step, count, epsilon, middle):
     """In a program of its own: in one, XLA would take (1 + c) - 1 for c."""
     loss = composed(step, count)
     return plan_contour(loss, start_at(loss, jnp.asarray(1.0), epsilon, middle))
 
 
-@jax.jit
+@jitted
 def evaluated(step, count, contour, epsilons, coarser, share):
     """The contour, and what sum and table make of it at some thresholds.
 
@@ -192,7 +193,7 @@ def test_derivatives_and_tails(point, planned):
             assert abs(exact(getattr(found, name)[i]) - one) < 1e-9 * size, name
 
 
-@jax.jit
+@jitted
 def with_slopes(noise, count, contour, epsilons):
     """Evaluation on a contour, and the derivatives of its first number."""
 
@@ -429,7 +430,7 @@ def test_all_frequencies_at_once():
 # -- several losses, both directions -----------------------------------------------
 
 
-@jax.jit
+@jitted
 def of_two(sign, epsilon, reach):
     terms = (
         GaussianLoss(jnp.asarray(0.8)),
@@ -475,7 +476,7 @@ def test_without_frequencies_the_bounds_are_left():
     assert np.all(np.isneginf(found.log_lower))
 
 
-@jax.jit
+@jitted
 def of_responses(epsilon, reach):
     loss = composed(TwoPointLoss(jnp.asarray(0.3), jnp.asarray(0.0)), 20.0)
     start = start_at(loss, jnp.asarray(1.0), epsilon, RIGHT)

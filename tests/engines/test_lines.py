@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import mpmath as mp
 import numpy as np
 import pytest
+from programs import jitted
 
 from fdp_jax.engines._line_mesh import (
     RIGHT,
@@ -40,7 +41,7 @@ def _terms(noises, rates, counts):
     return Terms(NormalMixtures(centers, jax.vmap(law)(rates)), counts)
 
 
-@jax.jit
+@jitted
 def _profile(numbers, sign, epsilon):
     stack = prepared(_terms(*numbers), sign)
     line = line_at(stack, sign, epsilon)
@@ -48,14 +49,14 @@ def _profile(numbers, sign, epsilon):
     return found, line.shift, chernoff_mesh(stack).upper
 
 
-@jax.jit
+@jitted
 def _epsilon(numbers, sign, log_delta, slack):
     stack = capped(prepared(_terms(*numbers), sign), log_delta)
     line = line_of(stack, sign, log_delta, inverse=True)
     return solve(line, log_delta, slack)
 
 
-@jax.jit
+@jitted
 def _slopes(numbers, sign, epsilon):
     known = jax.lax.stop_gradient(numbers)
     line = line_at(prepared(_terms(*known), sign), sign, epsilon)
@@ -127,7 +128,7 @@ def test_gaussians_with_all_their_powers(noise, count, epsilon, sign):
     np.testing.assert_allclose(uppers[few], powers[few], rtol=1e-3, atol=1e-3)
 
 
-@jax.jit
+@jitted
 def _kept(numbers, log_value, places):
     stack = capped(prepared(_terms(*numbers), jnp.ones(())), log_value)
     frame = jax.tree.map(lambda x: x[0], stack.frames)

@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import mpmath
 import numpy as np
 import pytest
+from programs import jitted
 
 from fdp_jax.engines import _rare, _rare_cuts, _rare_queries
 from fdp_jax.engines._bounds import Interval
@@ -39,7 +40,7 @@ def test_difference_of_powers_that_cancels():
     order, step = 5552.0, 392.0
     part = _band(noise, prob, 3.0, cuts, width, [-312.0, 375.0])
 
-    @jax.jit
+    @jitted
     def transform(part):
         located = part.locate(jnp.asarray(order))
         plan = part.prepare(located, jnp.asarray(64 * step), jnp.asarray(-40.0))
@@ -78,7 +79,7 @@ def test_the_outermost_cuts_are_those_of_bands_in_use():
         jnp.asarray(cuts)
     )
     ends = jnp.asarray([-9.5, 9.5])
-    found = _rare._outermost(parts, jnp.asarray([True, True, False]), ends)
+    found = jitted(_rare._outermost)(parts, jnp.asarray([True, True, False]), ends)
     assert list(found.place.cuts) == [0.0, 2.0]
     assert list(found.place.ends) == [-9.5, 9.5]
 
@@ -87,7 +88,7 @@ def test_excess_below_a_cut_where_a_factor_underflows():
     """A large exponent may count although the density times the cut underflows."""
     part = _band(1.0, 0.01, 2.0, [-3.0, 9.0], 0.1, [-14.0, 42.0])
     order, reach = 41000.0, 45.0
-    (found,), _ = log_excess_below(
+    (found,), _ = jitted(log_excess_below)(
         part, jnp.asarray([order]), jnp.asarray([-3.0]), jnp.asarray(reach)
     )
     with mpmath.workdps(30):
@@ -105,7 +106,7 @@ def test_excess_below_a_cut_where_a_factor_underflows():
 def test_bound_of_a_smooth_step(shift):
     """Above it, by less than a factor of two, however far out."""
     points = np.concatenate([np.linspace(-9, 9, 181), -np.geomspace(9, 37, 40)])
-    found = _band_tails._step_bound(jnp.asarray(points), shift)
+    found = jitted(_band_tails._step_bound)(jnp.asarray(points), shift)
     with mpmath.workdps(30):
         for point, bound in zip(points, np.asarray(found), strict=True):
             truth = mpmath.ncdf(mpmath.mpf(float(point))) * mpmath.exp(shift)
@@ -115,7 +116,9 @@ def test_bound_of_a_smooth_step(shift):
 
 def test_tail_above_a_cut_below_the_least_number():
     part = _band(1.0, 0.01, 2.0, [0.0, 39.0], 0.1, [-14.0, 41.0])
-    (found,), _ = log_masses_above(part, jnp.asarray([1.0]), jnp.asarray([39.0]))
+    (found,), _ = jitted(log_masses_above)(
+        part, jnp.asarray([1.0]), jnp.asarray([39.0])
+    )
     with mpmath.workdps(30):
         share = lambda x: mpmath.erfc((x) / mpmath.sqrt(2)) / 2
         # The smooth step is the sum of both normal variables above the cut.
@@ -128,7 +131,7 @@ def test_tail_above_a_cut_below_the_least_number():
 def test_what_is_left_below_where_it_just_vanishes(side):
     """P_a^N - e^eps Q_a^N has an upper bound where rounding makes it negative."""
     part = _band(0.8, 1e-3, 50.0, [-0.4, 3.0], 0.05, [-12.0, 8.0])
-    certain, added = _rare_cuts.certain_part, jnp.asarray(-1.0)
+    certain, added = jitted(_rare_cuts.certain_part), jnp.asarray(-1.0)
     far, log_p, log_q = certain(part, added, jnp.asarray([0.0]))
     gain = float(log_q - log_p)
     edge = -gain * (1 + side * 4e-16)
@@ -199,7 +202,7 @@ def test_the_least_epsilon_of_a_delta_near_one(monkeypatch, rest):
 def _epsilon():
     """The split law's epsilon of a log delta, between some bounds, by one program."""
 
-    @jax.jit
+    @jitted
     def find(noise, prob, count, bounds, target):
         loss = ComposedLoss((SubsampledGaussianLoss(noise, prob),), (count,))
         sign, slack = jnp.ones(()), jnp.zeros(2)
@@ -256,7 +259,7 @@ def _two_steps_added(noise, prob, epsilon):
 
 @functools.cache
 def _added():
-    @jax.jit
+    @jitted
     def find(noise, prob, epsilon, guess, place):
         step, count, sign = _step(noise, prob), jnp.asarray(2.0), -1.0
         rare = _rare.plan_rare(step, count, jnp.asarray(sign), place, guess)

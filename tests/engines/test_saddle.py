@@ -6,6 +6,7 @@ import mpmath as mp
 import numpy as np
 import pytest
 from closed import Atoms, Gaussian
+from programs import jitted
 from reference import exact
 
 from fdp_jax.engines import _saddle
@@ -44,10 +45,10 @@ def mixed_cumulant(count, sign):
 
 
 RIGHT = jnp.zeros((), bool)
-for_epsilon = jax.jit(jax.vmap(_saddle.saddle_for_epsilon, (None, None, 0, 0, 0)))
-for_log_delta = jax.jit(jax.vmap(_saddle.saddle_for_log_delta, (None, None, 0, 0)))
-log_moments = jax.jit(_saddle.log_moments)
-saddle_at = jax.jit(_saddle.saddle_at)
+for_epsilon = jitted(jax.vmap(_saddle.saddle_for_epsilon, (None, None, 0, 0, 0)))
+for_log_delta = jitted(jax.vmap(_saddle.saddle_for_log_delta, (None, None, 0, 0)))
+log_moments = jitted(_saddle.log_moments)
+saddle_at = jitted(_saddle.saddle_at)
 
 
 # -- moments -----------------------------------------------------------------------

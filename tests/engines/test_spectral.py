@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import mpmath as mp
 import numpy as np
 import pytest
+from programs import jitted
 from reference import contour_side, dpsgd_truth, exact, half_unit, tail_truth
 from scipy import stats
 
@@ -62,7 +63,7 @@ def test_cheap_bound_of_epsilon():
     signs = jnp.asarray([1.0, -1.0])
     bound = lambda m, delta: engines.largest_epsilon(m.loss(), signs, jnp.log(delta))
     truths = [e for e in dpsgd_truth("eps") if e["direction"] == "remove"]
-    run = jax.jit(lambda d, *x: bound(fdp.DPSGD(**dict(zip(NAMES, x, strict=True))), d))
+    run = jitted(lambda d, *x: bound(fdp.DPSGD(**dict(zip(NAMES, x, strict=True))), d))
     for entry in truths:
         numbers = (float(entry[key]) for key in ("delta", "sigma", "q", "N"))
         found = run(*numbers)
@@ -125,7 +126,7 @@ def test_bounds_bracket_log_delta_where_delta_is_below_any_float():
 # ------------------------------------------------------------------------ derivatives
 
 
-@functools.partial(jax.jit, static_argnames="direction")
+@functools.partial(jitted, static_argnames="direction")
 def _value_and_gradient(sigma, q, steps, log_delta, direction):
     """epsilon and its derivatives in sigma, q, N and log delta."""
 
@@ -243,7 +244,7 @@ def test_fractional_steps_have_continuous_angles():
     assert float(found[1][1][2]) == pytest.approx(high - low, rel=1e-2)
 
 
-@jax.jit
+@jitted
 @functools.partial(jax.value_and_grad, argnums=(0, 1, 2), has_aux=True)
 def _traced_epsilon(noise, prob, steps, delta):
     """Epsilon with its slopes and bounds: one program for all tests of traced steps."""
@@ -258,7 +259,7 @@ def test_a_batch_with_and_without_single_steps():
     ask = lambda steps: fdp.DPSGD(
         noise_multiplier=1.0, sampling_prob=0.01, num_steps=steps
     ).using("auto", split=False)
-    batch = jax.jit(jax.vmap(lambda steps: ask(steps).epsilon(delta=1e-5)))
+    batch = jitted(jax.vmap(lambda steps: ask(steps).epsilon(delta=1e-5)))
     for steps in ([1.0, 1000.0, 0.5], [2.0, 1000.0, 1.5]):
         alone = [ask(number).epsilon(delta=1e-5) for number in steps]
         np.testing.assert_allclose(batch(jnp.asarray(steps)), alone, rtol=1e-11)
@@ -298,7 +299,7 @@ def test_both_directions_are_the_worse_one():
     """Also where one of them is left out."""
     random = np.random.default_rng(3)
 
-    @jax.jit
+    @jitted
     def ask(s, q, n, epsilon):
         run = fdp.DPSGD(noise_multiplier=s, sampling_prob=q, num_steps=n)
         sides = [side.using("spectral") for side in (run, run.add, run.remove)]
@@ -342,7 +343,7 @@ def test_more_jumps_than_the_atoms_hold(jump, rate):
 def test_parts_of_a_step_are_no_worse_than_the_next_whole_number(query):
     """Inside of a program too, and with numbers in every estimate."""
 
-    @jax.jit
+    @jitted
     def ask(noise, prob, steps, value):
         run = fdp.DPSGD(noise_multiplier=noise, sampling_prob=prob, num_steps=steps)
         return run.bounds(**{query: value})

@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import mpmath as mp
 import numpy as np
 import pytest
+from programs import jitted
 from reference import wide_truth
 
 import fdp_jax as fdp
@@ -38,7 +39,7 @@ def _answers(direction: str) -> np.ndarray:
 
     rows = jnp.asarray([[entry[key] for key in KEYS] for entry in ENTRIES])
     with np.errstate(divide="ignore"):
-        return np.log(jax.jit(lambda x: jax.lax.map(one, x))(rows))
+        return np.log(jitted(lambda x: jax.lax.map(one, x))(rows))
 
 
 def _uncertainty(entry: dict, truth: float) -> float:
@@ -68,7 +69,7 @@ def _epsilons() -> np.ndarray:
     worst = [max(e["log_delta_remove"], e["log_delta_add"]) for e in ENTRIES]
     rows = np.asarray([[entry[key] for key in KEYS[:3]] for entry in ENTRIES])
     rows = jnp.asarray(np.column_stack([rows, worst]))
-    return np.asarray(jax.jit(lambda x: jax.lax.map(one, x))(rows))
+    return np.asarray(jitted(lambda x: jax.lax.map(one, x))(rows))
 
 
 @pytest.mark.slow
@@ -85,7 +86,7 @@ def test_brackets_of_epsilon():
     assert np.mean(tight) >= 0.75
 
 
-@jax.jit
+@jitted
 def _moments(s, q, orders):
     return SubsampledGaussianLoss(s, q).moments(orders)[0]
 
@@ -190,6 +191,6 @@ def test_derivatives_with_few_participations():
 
     def gradient(engine):
         of = functools.partial(log_delta, engine=engine)
-        return jax.jit(jax.grad(of, (0, 1)))(0.4353, 0.000427)
+        return jitted(jax.grad(of, (0, 1)))(0.4353, 0.000427)
 
     np.testing.assert_allclose(gradient("spectral"), gradient("grid"), rtol=3e-5)

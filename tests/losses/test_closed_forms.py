@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import mpmath as mp
 import numpy as np
 import pytest
+from programs import jitted
 
 import fdp_jax as fdp
 from fdp_jax.losses import GaussianForm, LaplaceForm, LogisticForm
@@ -65,7 +66,7 @@ def derivatives(*functions):
         return jnp.stack([f(point, *rest) for f in functions])
 
     first = jax.jacrev(stacked)
-    return jax.jit(lambda *a: (first(*a), jax.jacfwd(first)(*a)))
+    return jitted(lambda *a: (first(*a), jax.jacfwd(first)(*a)))
 
 
 def assert_derivatives(gradient, hessian, exact, point, rtol):
@@ -129,11 +130,11 @@ def gaussian_grid():
 
 def test_gaussian_profile_and_complement(gaussian_grid):
     mu, epsilon, exact = gaussian_grid
-    value = jax.jit(_gaussian.log_delta)(mu, epsilon)
+    value = jitted(_gaussian.log_delta)(mu, epsilon)
     assert_logs_close(value, [e[0][0] for e in exact], 2e-13)
-    value = jax.jit(_gaussian.log_rest)(mu, epsilon)
+    value = jitted(_gaussian.log_rest)(mu, epsilon)
     assert_logs_close(value, [e[0][1] for e in exact], 5e-13)
-    value = jax.jit(_gaussian.log_alpha)(mu, epsilon)
+    value = jitted(_gaussian.log_alpha)(mu, epsilon)
     assert_logs_close(value, [e[1] for e in exact], 5e-13)
 
 
@@ -158,7 +159,7 @@ def test_gaussian_epsilon_is_the_root():
     rng = np.random.default_rng(1)
     mu = 10 ** rng.uniform(-8, 1.5, 60)
     log_delta = -(10 ** rng.uniform(-10, 2, 60))
-    epsilon = np.asarray(jax.jit(_gaussian.epsilon)(mu, log_delta))
+    epsilon = np.asarray(jitted(_gaussian.epsilon)(mu, log_delta))
     for m, e, target in zip(mu, epsilon, log_delta, strict=True):
         (value, rest), alpha = gaussian_exact(m, e)
         target = mp.mpf(float(target))
@@ -170,7 +171,7 @@ def test_gaussian_epsilon_is_the_root():
         assert abs(error) < 2e-14 * abs(e)
 
 
-gaussian_epsilon = jax.jit(_gaussian.epsilon)
+gaussian_epsilon = jitted(_gaussian.epsilon)
 epsilon_derivatives = derivatives(lambda p: _gaussian.epsilon(p[0], p[1]))
 
 
@@ -202,20 +203,20 @@ def test_gaussian_edges():
     epsilon = jnp.asarray([-1.0, 1.0, 2.0, inf, -inf, 0.0])
     null = np.log(-np.expm1(-1.0))
     expected = [null, -inf, 0, -inf, 0, -inf]
-    value = jax.jit(_gaussian.log_delta)(mu, epsilon)
+    value = jitted(_gaussian.log_delta)(mu, epsilon)
     np.testing.assert_allclose(value, expected, rtol=1e-15)
     expected = [-1, 0, -inf, 0, -inf, 0]
-    value = jax.jit(_gaussian.log_rest)(mu, epsilon)
+    value = jitted(_gaussian.log_rest)(mu, epsilon)
     np.testing.assert_allclose(value, expected)
     log_delta = jnp.asarray([-inf, 0.0, -1.0, -1.0, -7e5])
     mu = jnp.asarray([1.0, 1.0, 0.0, inf, 1.0])
     expected = [inf, -inf, np.log(-np.expm1(-1.0)), inf, 1183.70321860047]
-    value = jax.jit(_gaussian.epsilon)(mu, log_delta)
+    value = jitted(_gaussian.epsilon)(mu, log_delta)
     np.testing.assert_allclose(value, expected, rtol=1e-13)
 
 
 def test_gaussian_trade_off_function(checks):
-    rates = jax.jit(_gaussian.log_rates)
+    rates = jitted(_gaussian.log_rates)
     for check in with_prefix(checks, "01.gdp_f.mu"):
         mu, alpha = check["params"]["mu"], check["params"]["alpha"]
         value, _ = rates(mu, np.log(alpha), np.log1p(-alpha))
@@ -232,14 +233,14 @@ def test_gaussian_trade_off_function(checks):
 
 
 def test_gaussian_check_values(checks):
-    log_delta = jax.jit(_gaussian.log_delta)
+    log_delta = jitted(_gaussian.log_delta)
     for check in with_prefix(checks, "01.gdp_delta.mu"):
         mu, epsilon = check["params"]["mu"], check["params"]["eps"]
         value = np.exp(log_delta(float(mu), float(epsilon)))
         np.testing.assert_allclose(value, check["value"], rtol=1e-13)
     np.testing.assert_allclose(log_delta(1.0, 50.0), -1233.8690831424055, rtol=1e-15)
     np.testing.assert_allclose(log_delta(0.1, 5.0), -1258.5480169642434, rtol=1e-15)
-    epsilon = jax.jit(_gaussian.epsilon)(1.0, np.log(1e-5))
+    epsilon = jitted(_gaussian.epsilon)(1.0, np.log(1e-5))
     np.testing.assert_allclose(epsilon, 4.3771780956812246, rtol=1e-15)
 
 
@@ -292,8 +293,8 @@ def one_step_all(sigma, q, epsilon, sign):
     return jnp.stack(one_step_form(sigma, q, sign).logs(epsilon))
 
 
-one_step_values = jax.jit(jax.vmap(one_step_all))
-one_step_jacobian = jax.jit(jax.vmap(jax.jacrev(one_step_all, (0, 1, 2))))
+one_step_values = jitted(jax.vmap(one_step_all))
+one_step_jacobian = jitted(jax.vmap(jax.jacrev(one_step_all, (0, 1, 2))))
 
 
 def test_one_step_values(one_step_grid):
@@ -315,7 +316,7 @@ def test_one_step_values(one_step_grid):
 
 
 def test_one_step_check_values(checks):
-    log_delta = jax.jit(lambda s, q, e, sign: one_step_form(s, q, sign).log_delta(e))
+    log_delta = jitted(lambda s, q, e, sign: one_step_form(s, q, sign).log_delta(e))
     for check in with_prefix(checks, "01.sgm_delta."):
         p = check["params"]
         sign = 1.0 if ".remove." in check["id"] else -1.0
@@ -377,7 +378,7 @@ def one_step_epsilon(sigma, q, log_delta, sign):
 def test_one_step_epsilon_is_the_inverse(one_step_grid):
     (sigma, q, epsilon, sign), exact = one_step_grid
     log_delta = np.asarray([float(e[0]) for e in exact])
-    solve = jax.jit(jax.vmap(one_step_epsilon))
+    solve = jitted(jax.vmap(one_step_epsilon))
     found = np.asarray(solve(sigma, q, log_delta, sign))
     # What the rounding of log delta, or of log(1 - delta), leaves of epsilon.
     log_rest = np.asarray([float(e[1]) for e in exact])
@@ -393,7 +394,7 @@ def test_one_step_epsilon_is_the_inverse(one_step_grid):
 
 
 def test_one_step_epsilon_edges_and_gradient():
-    solve = jax.jit(one_step_epsilon)
+    solve = jitted(one_step_epsilon)
     value = lambda *a: float(solve(*a))
     assert value(1.0, 0.3, -np.inf, 1.0) == np.inf
     once = fdp.DPSGD(noise_multiplier=1.0, sampling_prob=0.3, num_steps=1)
@@ -407,8 +408,8 @@ def test_one_step_epsilon_edges_and_gradient():
     def profile(point, epsilon, sign):
         return one_step_form(point[0], point[1], sign).log_delta(epsilon)
 
-    both = jax.jit(jax.value_and_grad(solution))
-    partials = jax.jit(jax.grad(profile, (0, 1)))
+    both = jitted(jax.value_and_grad(solution))
+    partials = jitted(jax.grad(profile, (0, 1)))
     point = jnp.asarray([0.9, 0.05, -6.0])
     for sign in (1.0, -1.0):
         epsilon, gradient = both(point, sign)
@@ -454,9 +455,9 @@ def two_point_grid():
     return (epsilon0, delta0, n, epsilon), exact
 
 
-two_point_values = jax.jit(_two_point.evaluate)
-two_point_log_delta = jax.jit(lambda *args: _two_point.evaluate(*args)[0])
-two_point_epsilon = jax.jit(_two_point.epsilon)
+two_point_values = jitted(_two_point.evaluate)
+two_point_log_delta = jitted(lambda *args: _two_point.evaluate(*args)[0])
+two_point_epsilon = jitted(_two_point.epsilon)
 
 
 def test_two_point_values(two_point_grid):
@@ -520,7 +521,7 @@ def test_two_point_epsilon_is_the_inverse(two_point_grid):
     log_delta = np.asarray([float(e[0]) for e in exact])
     log_rest = np.asarray([float(e[1]) for e in exact])
     log_alpha = np.asarray([float(e[2]) for e in exact])
-    found = np.asarray(jax.jit(_two_point.epsilon)(epsilon0, delta0, n, log_delta))
+    found = np.asarray(jitted(_two_point.epsilon)(epsilon0, delta0, n, log_delta))
     small = log_delta < np.log(0.5)
     scale = np.where(small, log_delta, log_rest)
     used = np.isfinite(log_alpha) & np.isfinite(scale) & (log_delta < -1e-290)
@@ -556,7 +557,7 @@ def test_two_point_epsilon_derivatives():
 
 def test_two_point_edges():
     inf = np.inf
-    solve = jax.jit(_two_point.epsilon)
+    solve = jitted(_two_point.epsilon)
     value = lambda *a: float(solve(*a))
     assert value(1.0, 0.0, 5.0, -inf) == 5.0  # pure DP
     assert value(1.0, 0.01, 5.0, -inf) == inf
@@ -587,7 +588,7 @@ def test_two_point_gradients_are_finite_everywhere():
     values = two_point_values(epsilon0, delta0, n, epsilon)
     assert without_nan(values)
     assert np.max(values) <= 0
-    jacobian = jax.jit(jax.vmap(jax.jacrev(_two_point.evaluate, (0, 1, 3))))
+    jacobian = jitted(jax.vmap(jax.jacrev(_two_point.evaluate, (0, 1, 3))))
     for gradient in jax.tree.leaves(jacobian(epsilon0, delta0, n, epsilon)):
         assert np.isfinite(gradient).all()
 
@@ -653,7 +654,7 @@ def test_laplace_gradients_are_finite_everywhere():
     )
     for function in functions:
         assert not np.isnan(function(mu, epsilon)).any()
-        gradients = jax.jit(jax.vmap(jax.grad(function, (0, 1))))
+        gradients = jitted(jax.vmap(jax.grad(function, (0, 1))))
         for gradient in gradients(mu, epsilon):
             assert np.isfinite(gradient).all()
     mu, log_delta = (
@@ -661,7 +662,7 @@ def test_laplace_gradients_are_finite_everywhere():
         for g in np.meshgrid([0.0, 1.0, np.inf], [-np.inf, -1e3, -1.0, -1e-10, 0.0])
     )
     assert not np.isnan(_laplace.epsilon(mu, log_delta)).any()
-    gradients = jax.jit(jax.vmap(jax.grad(_laplace.epsilon, (0, 1))))
+    gradients = jitted(jax.vmap(jax.grad(_laplace.epsilon, (0, 1))))
     for gradient in gradients(mu, log_delta):
         assert np.isfinite(gradient).all()
 

@@ -8,6 +8,7 @@ import mpmath as mp
 import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
+from programs import jitted
 
 from fdp_jax.losses import (
     FREQUENCY_BLOCK,
@@ -33,30 +34,30 @@ def _subsampled(s, q):
     return SubsampledGaussianLoss(jnp.asarray(s, f64), jnp.asarray(q, f64))
 
 
-@jax.jit
+@jitted
 def _log_mgf(loss, order, frequency):
     plan = loss.prepare(loss.locate(order), frequency, jnp.asarray(-36.0))
     return loss.log_mgf(plan)
 
 
-@jax.jit
+@jitted
 def _characteristic(loss, order, start, step):
     last = start + step * FREQUENCY_BLOCK
     plan = loss.prepare(loss.locate(order), last, jnp.asarray(-36.0))
     return loss.center(plan), loss.log_characteristic(plan, start, step)
 
 
-@jax.jit
+@jitted
 def _plan(loss, order, last):
     return loss.prepare(loss.locate(order), last, jnp.asarray(-36.0))
 
 
-@jax.jit
+@jitted
 def _moments(loss, orders):
     return loss.moments(orders)
 
 
-@jax.jit
+@jitted
 def _log_envelope(loss, order, frequency):
     return loss.log_envelope(loss.locate(order), frequency)
 
@@ -137,7 +138,7 @@ def _log_transform(s, q, order, taus, center):
     return np.log(np.exp(1j * np.outer(taus, loss - center)) @ weight / weight.sum())
 
 
-@jax.jit
+@jitted
 def _characteristic_derivatives(at, plan, step):
     """Second and first derivatives in the parameters: one program for all of them."""
 
@@ -191,7 +192,7 @@ def _transform_on(plan, s, q, taus, refined):
 def test_quadrature_error_stays_below_its_bound():
     """At loose tolerances, where it is far above rounding."""
     random = np.random.default_rng(1)
-    prepare = jax.jit(lambda one, w, *rest: one.prepare(one.locate(w), *rest))
+    prepare = jitted(lambda one, w, *rest: one.prepare(one.locate(w), *rest))
     shares = []
     for _ in range(120):
         s, q = np.exp(random.uniform(-1.5, 2.0)), np.exp(random.uniform(-8.0, -0.1))
@@ -354,9 +355,9 @@ def test_many_frequencies_are_those_of_few(kind, s, q, order, count):
     place = lambda x: x.prepare(
         x.locate(jnp.asarray(order, f64)), last, jnp.asarray(-36.0)
     )
-    plan = jax.jit(place)(loss)
-    ask = jax.jit(lambda p, t: loss.log_characteristic(p, t, step, FREQUENCY_BLOCK))
-    all_of = jax.jit(lambda p, t: loss.log_characteristic(p, t, step, count))
+    plan = jitted(place)(loss)
+    ask = jitted(lambda p, t: loss.log_characteristic(p, t, step, FREQUENCY_BLOCK))
+    all_of = jitted(lambda p, t: loss.log_characteristic(p, t, step, count))
     wide = all_of(plan, 0 * step)
     for start in range(0, count, FREQUENCY_BLOCK):
         narrow = ask(plan, start * step)

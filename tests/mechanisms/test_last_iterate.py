@@ -102,17 +102,3 @@ def test_derivatives(contraction):
     slope = (_mu(2.0, high, 5) - _mu(2.0, low, 5)) / (high - low)
     assert float(found[0]) == pytest.approx(-_mu(2.0, contraction, 5) / 2, rel=1e-5)
     assert float(found[1]) == pytest.approx(slope, rel=1e-4, abs=1e-5)
-
-
-@pytest.mark.parametrize(
-    ("changed", "message"),
-    [
-        ({"contraction": 1.5}, "contraction must be in"),
-        ({"num_steps": 0}, "num_steps must be a whole number, at least 1"),
-        ({"noise_multiplier": -1.0}, "noise_multiplier must be a finite positive"),
-    ],
-)
-def test_refused(changed, message):
-    numbers = {"noise_multiplier": 1.0, "contraction": 0.5, "num_steps": 3}
-    with pytest.raises(ValueError, match=message):
-        fdp.LastIterate(**numbers | changed)

@@ -14,6 +14,7 @@ import pytest
 import scipy.optimize
 import scipy.special
 import scipy.stats
+from programs import jitted
 
 import fdp_jax as fdp
 from fdp_jax.mechanisms._pattern import Pattern
@@ -214,9 +215,7 @@ def test_slopes_reach_the_strategy():
         return fdp.calibrate(run, target, solve_for="noise_multiplier").value
 
     assert float(noise(column)) == pytest.approx(2 * np.linalg.norm(column), rel=1e-9)
-    np.testing.assert_allclose(
-        jax.jit(jax.grad(noise))(column), 4 * expected, rtol=1e-6
-    )
+    np.testing.assert_allclose(jitted(jax.grad(noise))(column), 4 * expected, rtol=1e-6)
 
 
 def _running_sums(column, n):
@@ -254,7 +253,7 @@ def test_the_best_banded_strategy_is_found_through_the_calibration():
 
     optimizer = optax.lbfgs()
 
-    @jax.jit
+    @jitted
     def improve(rest, state):
         value, slope = optax.value_and_grad_from_state(error)(rest, state=state)
         change, state = optimizer.update(
@@ -491,5 +490,5 @@ def test_which_amplified_columns_are_as_long_as_the_longest():
     short = run([1.0, 0.1], 4, 3).attained()
     assert short.num_steps == 4
     assert 1 / short.noise_multiplier == pytest.approx(1.0, rel=2e-6)
-    traced = jax.jit(lambda x: run(x, 91, 10).attained().noise_multiplier * x.sum())
+    traced = jitted(lambda x: run(x, 91, 10).attained().noise_multiplier * x.sum())
     assert traced(jnp.asarray([1.0, 0.5, 0.2])) == math.inf

@@ -155,18 +155,3 @@ def test_a_search_that_fits_a_budget():
         fdp.AboveThreshold(10.0, num_above=4), fdp.Laplace(4.0).repeat(4)
     )
     assert float(runs.epsilon(delta=0.0)) == pytest.approx(1.5, rel=1e-6)
-
-
-@pytest.mark.parametrize(
-    ("wrong", "message"),
-    [
-        (lambda: fdp.AboveThreshold(0.0), "noise_multiplier must be a finite positive"),
-        (lambda: fdp.AboveThreshold(1.0, num_above=1.5), "num_above must be a whole"),
-        (lambda: fdp.AboveThreshold(1.0, query_ratio=0.0), "query_ratio must be"),
-        (lambda: fdp.AboveThreshold(None).delta(epsilon=1.0), "noise_multiplier of"),
-        (lambda: fdp.ReportNoisyMax(1.0, noise="gaussian"), "noise must be one of"),
-    ],
-)
-def test_refused(wrong, message):
-    with pytest.raises(ValueError, match=message):
-        wrong()

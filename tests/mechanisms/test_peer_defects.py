@@ -23,6 +23,7 @@ import jax.numpy as jnp
 import mpmath as mp
 import numpy as np
 import pytest
+from programs import jitted
 from reference import exact, peer_vectors
 
 import fdp_jax as fdp
@@ -125,17 +126,18 @@ def test_the_catalogue_is_whole():
 
 def _releases(mechanism) -> list:
     """How often each kind of loss is released, and its numbers."""
-    loss = mechanism.loss()
-    counts = [float(count) for count in loss.counts]
-    kinds = [
-        (
-            type(term),
-            jax.tree.structure(term),
-            tuple(map(np.asarray, jax.tree.leaves(term))),
-        )
-        for term in loss.terms
+    kinds = []
+
+    def numbers():
+        loss = mechanism.loss()
+        kinds[:] = [(type(x), jax.tree.structure(x)) for x in loss.terms]
+        return loss.counts, [jax.tree.leaves(x) for x in loss.terms]
+
+    counts, leaves = jitted(numbers)()
+    return [
+        (float(count), (*kind, tuple(map(np.asarray, each))))
+        for count, kind, each in zip(counts, kinds, leaves, strict=True)
     ]
-    return list(zip(counts, kinds, strict=True))
 
 
 def _same_kind(one: tuple, other: tuple) -> bool:

@@ -2,7 +2,6 @@
 
 import functools
 import itertools
-import re
 
 import jax
 import jax.numpy as jnp
@@ -227,35 +226,6 @@ def test_numbers_within_numbers_and_point_masses():
     np.testing.assert_allclose(found.estimate[0], np.dot(weights, each), rtol=1e-9)
     assert found.lower[0] <= found.estimate[0] <= found.upper[0]
     assert found.upper[0] - found.lower[0] < 1e-8
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"probs": (0.5, 0.3, 0.2 + 1e-11)}, "probs and tail_prob must be"),
-        ({"tail": 1e-11}, "probs and tail_prob must be"),
-        ({"tail": 1.0}, "tail_prob must be in [0, 1)"),
-        ({"probs": (0.5, 0.7, -0.2)}, "probs must be in [0, 1]"),
-        ({"probs": (0.5, 0.5)}, "num_steps and probs must have one length"),
-        ({"steps": (1.0, -4.0, 16.0)}, "num_steps must be a finite number"),
-        ({"steps": (1.0, np.nan, 16.0)}, "num_steps must be a finite number"),
-        ({"steps": 3.0}, "num_steps must be a vector"),
-    ],
-)
-def test_bad_arguments_are_named(change, message):
-    with pytest.raises(ValueError, match=re.escape(message)):
-        _runs(**change)
-
-
-def test_fractions_of_other_mechanisms_are_refused():
-    with pytest.raises(ValueError, match="num_steps must be a whole number"):
-        fdp.RandomRepeat(fdp.Laplace(1.0), num_steps=[1.5], probs=[1.0])
-    with pytest.raises(TypeError, match="mechanism must be a mechanism"):
-        fdp.RandomRepeat(3.0, num_steps=[1], probs=[1.0])
-    with pytest.raises(ValueError, match="num_steps must be a whole number"):
-        _runs().repeat(1.5)
-    with pytest.raises(TypeError, match="single release"):
-        fdp.PoissonSubsampled(_runs(), 0.1)
 
 
 # -------------------------------------------- fractions of infinitely divisible losses

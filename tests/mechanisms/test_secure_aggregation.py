@@ -137,31 +137,3 @@ def test_as_many_shares_as_a_budget_needs():
     ]
     assert least == round(least)
     assert deltas[0] <= 1e-6 < deltas[1]
-
-
-@pytest.mark.parametrize(
-    ("wrong", "message"),
-    [
-        (lambda: fdp.Skellam(0.0), "scale must be in"),
-        (lambda: fdp.Skellam(1.0, sensitivity=0), "sensitivity must be in"),
-        (
-            lambda: fdp.DistributedDiscreteGaussian(1.8, num_shares=3),
-            "scale must be in",
-        ),
-        (
-            lambda: fdp.DistributedDiscreteGaussian(2.0, num_shares=0.5),
-            "num_shares must",
-        ),
-        (
-            lambda: fdp.DistributedDiscreteGaussian(2.0).delta(epsilon=1.0),
-            "num_shares of",
-        ),
-        (
-            lambda: fdp.Skellam.of_vectors(1.0, l2_sensitivity=-1.0),
-            "l2_sensitivity must",
-        ),
-    ],
-)
-def test_refused(wrong, message):
-    with pytest.raises(ValueError, match=message):
-        wrong()

@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from programs import jitted
 
 import fdp_jax as fdp
 from fdp_jax import tradeoff
@@ -151,7 +152,7 @@ def _program(case):
         found = _answers(make(table[0], table[1]))
         return jnp.sum(found * WEIGHTS), found
 
-    return jax.jit(jax.vmap(jax.value_and_grad(value, has_aux=True)))
+    return jitted(jax.vmap(jax.value_and_grad(value, has_aux=True)))
 
 
 @cases
@@ -201,7 +202,7 @@ def test_points_of_a_mechanism():
     query = lambda table: fdp.FromTradeOffPoints(table[0], table[1]).remove.delta(
         epsilon=EPSILONS, bound=fdp.Bound.ESTIMATE
     )
-    found = jax.jit(jax.vmap(query))(RATES)
+    found = jitted(jax.vmap(query))(RATES)
     views = slice(ALPHAS.size, ALPHAS.size + EPSILONS.size)
     truth = [_of_curve(*table)[views] for table in RATES]
     np.testing.assert_allclose(found, truth, rtol=1e-12, atol=1e-14)
@@ -213,18 +214,18 @@ def test_gradient_of_a_mechanism_in_its_points():
     query = lambda table: fdp.FromTradeOffPoints(table[0], table[1]).remove.delta(
         epsilon=EPSILONS, bound=fdp.Bound.ESTIMATE
     )
-    found = jax.jit(jax.vmap(jax.jacobian(query)))(RATES)
+    found = jitted(jax.vmap(jax.jacobian(query)))(RATES)
     knots = lambda t: tradeoff.TradeOff.from_error_rates(t[0], t[1]).delta(
         epsilon=EPSILONS
     )
-    truth = jax.jit(jax.vmap(jax.jacobian(knots)))(RATES)
+    truth = jitted(jax.vmap(jax.jacobian(knots)))(RATES)
     assert np.all(np.isfinite(found))
     np.testing.assert_allclose(found[:SMOOTH], truth[:SMOOTH], rtol=1e-10, atol=1e-12)
 
 
 def test_known_points_inside_of_a_trace():
     curve = lambda: tradeoff.TradeOff.from_error_rates([0.1, 0.4], [0.6, 0.25])
-    found = jax.jit(lambda a: curve().beta(alpha=a))(0.2)
+    found = jitted(lambda a: curve().beta(alpha=a))(0.2)
     np.testing.assert_allclose(found, 0.6 - 0.35 / 3, rtol=1e-13)
 
 
@@ -257,8 +258,8 @@ def test_traced_scores():
         alpha=ALPHAS
     )
     found = (
-        jax.jit(query)(*scores, 0.1),
-        jax.jit(lambda a, b: query(a, b, None))(*scores),
+        jitted(query)(*scores, 0.1),
+        jitted(lambda a, b: query(a, b, None))(*scores),
     )
     known = query(*scores, 0.1), query(*scores, None)
     np.testing.assert_allclose(found, known, rtol=1e-13, atol=1e-14)
@@ -299,10 +300,10 @@ def test_bad_points(make, points, message):
     with pytest.raises(ValueError, match=message):
         make(*points)
     with pytest.raises(Exception, match=message):
-        jax.block_until_ready(jax.jit(make)(*points))
+        jax.block_until_ready(jitted(make)(*points))
     single = [x.astype(np.float32) for x in points]
     with jax.enable_x64(False), pytest.raises(Exception, match=message):
-        jax.block_until_ready(jax.jit(make)(*single))
+        jax.block_until_ready(jitted(make)(*single))
 
 
 @pytest.mark.parametrize(
@@ -318,7 +319,7 @@ def test_points_in_float32_programs(case):
     bounds = fdp.Bound.PESSIMISTIC, fdp.Bound.OPTIMISTIC
     query = lambda t: [make(t[0], t[1]).beta(alpha=ALPHAS[1:], bound=b) for b in bounds]
     with jax.enable_x64(False):
-        low, high = jax.jit(jax.vmap(query))(tables)
+        low, high = jitted(jax.vmap(query))(tables)
     assert low.dtype == np.float32
     exact = np.stack([truth(*t.astype(float))[1 : ALPHAS.size] for t in tables])
     # The points as they are, but for a few units of the last place of float64.
