@@ -9,27 +9,30 @@ runs, and `equinox.filter_jit` raises `equinox.EquinoxRuntimeError`.
 import contextlib
 import contextvars
 import enum
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
+import equinox as eqx
 import jax
 import jax.core
 import numpy as np
 
 from ._concrete import is_traced, known, trace_level
 from ._record import described
-from ._refusals import refuse, refuse_where
+from ._refusals import refuse
+from ._setting import setting
 
 _Member = TypeVar("_Member", bound=enum.Enum)
 _Value = TypeVar("_Value")
 
 
 _Taker = Callable[[Any, str], None]
+Check = Callable[[str, Any], Any]
+"""Of the name and the value of an argument: the value, or an error."""
 _taken = contextvars.ContextVar[tuple[Any, _Taker] | None]("taken", default=None)
 
 
-@contextlib.contextmanager
-def handed_over(take: _Taker) -> Iterator[None]:
+def handed_over(take: _Taker) -> contextlib.AbstractContextManager[None]:
     """Inside, failures of traced values are handed over in place of ending a program.
 
     Only of checks that are met at the level of tracing at which this is entered: what
@@ -38,20 +41,7 @@ def handed_over(take: _Taker) -> Iterator[None]:
     Args:
         take: Is given a flag, traced, and the message that belongs to it.
     """
-    token = _taken.set((trace_level(), take))
-    try:
-        yield
-    finally:
-        _taken.reset(token)
-
-
-def _is_taken(value: Any, wrong: Callable[[Any], Any], message: str) -> bool:
-    """Whether a failure has been handed over."""
-    taken = _taken.get()
-    if taken is None or taken[0] != trace_level():
-        return False
-    taken[1](wrong(value), message)
-    return True
+    return setting(_taken, (trace_level(), take))
 
 
 def error_if(
@@ -62,7 +52,9 @@ def error_if(
     *,
     kind: str = "",
 ) -> Any:
-    """A traced array, or a PyTree, unless it is refused; the message ends in a number.
+    """An array or a PyTree, unless it is refused; the message ends in a number.
+
+    What is known is looked at by NumPy, at once; else JAX looks while programs run.
 
     Args:
         value: What is checked, and carries the check.
@@ -71,38 +63,97 @@ def error_if(
         shown: Finds the numbers in it of which a wrong one is shown.
         kind: What these are, if they are not the value's own.
     """
-    if _is_taken(value, wrong, message):
-        return value
     text = f"{message}, got {kind}".rstrip()
-    return refuse(value, lambda x: (wrong(x), shown(x)), text)
+    if not is_traced(value):
+        plain = lambda x: np.asarray(x) if eqx.is_inexact_array_like(x) else x
+        numbers = jax.tree.map(plain, value)
+        flags, found = wrong(numbers), shown(numbers)
+        # Either may hang on something else that is traced.
+        if not is_traced(flags, found):
+            if np.any(flags):
+                raise ValueError(f"{text} {_first(flags, found)}")
+            return value
+    taken = _taken.get()
+    if taken is not None and taken[0] == trace_level():
+        taken[1](wrong(value), message)
+        return value
+    is_plain = lambda x: isinstance(x, np.ndarray | np.generic | float)
+    to_array = lambda x: jax.numpy.asarray(x) if is_plain(x) else x
+    return refuse(jax.tree.map(to_array, value), lambda x: (wrong(x), shown(x)), text)
+
+
+def _first(flags: Any, numbers: Any) -> Any:
+    """The first number that is flagged; one flag is for all of them."""
+    if np.ndim(numbers) == 0:
+        return numbers
+    return np.asarray(numbers)[np.broadcast_to(flags, np.shape(numbers))].flat[0]
 
 
 def checked(name: str, value: Any, allowed: str, test: Callable[[Any], Any]) -> Any:
     """The value, if it passes a test: `allowed` says which numbers do."""
+    message = f"{name} must be {allowed}"
     if is_traced(value):
-        wrong, message = lambda x: ~test(x), f"{name} must be {allowed}"
-        if _is_taken(value, wrong, message):
-            return value
-        return refuse_where(value, wrong, message)
+        return error_if(value, lambda x: ~test(x), message)
     numbers = np.asarray(value)
-    kinds = np.integer, np.floating
-    if not any(np.issubdtype(numbers.dtype, kind) for kind in kinds):
-        raise ValueError(f"{name} must be {allowed}, got {described(value)}")
-    wrong = ~test(numbers.astype(np.float64))
-    if np.any(wrong):
-        worst = numbers if numbers.ndim == 0 else numbers[wrong].flat[0]
-        raise ValueError(f"{name} must be {allowed}, got {worst}")
+    if numbers.dtype.kind not in "iuf":
+        raise ValueError(f"{message}, got {described(value)}")
+    error_if(numbers, lambda x: ~test(x.astype(np.float64)), message)
     # NumPy float64 keeps every digit whatever the caller's precision.
     return value if isinstance(value, jax.Array) else numbers.astype(np.float64)
 
 
-def positive(name: str, value: Any) -> Any:
-    """A number in (0, inf]."""
-    return checked(name, value, "a positive number", lambda x: x > 0)
+def numbers_that_are(allowed: str, test: Callable[[Any], Any]) -> Check:
+    """The check that all of some numbers pass a test, see `checked`."""
+    return lambda name, value: checked(name, value, allowed, test)
+
+
+positive = numbers_that_are("a positive number", lambda x: x > 0)
+"""Numbers in (0, inf]."""
+finite_positive = numbers_that_are(
+    "a finite positive number", lambda x: (x > 0) & (x < np.inf)
+)
+"""Numbers in (0, inf)."""
+nonnegative = numbers_that_are(
+    "a finite number, at least 0", lambda x: (x >= 0) & (x < np.inf)
+)
+"""Numbers in [0, inf)."""
+nonnegative_or_inf = numbers_that_are("a number, at least 0", lambda x: x >= 0)
+"""Numbers in [0, inf]."""
+count = numbers_that_are(
+    "a whole number, at least 0 (this mechanism has no fractional powers)",
+    lambda x: (x >= 0) & (x < np.inf) & (x == x.round()),
+)
+"""Whole numbers in [0, inf)."""
+positive_count = numbers_that_are(
+    "a whole number, at least 1", lambda x: (x >= 1) & (x < np.inf) & (x == x.round())
+)
+"""Whole numbers in [1, inf)."""
+whole_number = numbers_that_are(
+    "a whole number", lambda x: (abs(x) < np.inf) & (x == x.round())
+)
+"""Whole numbers, negative ones included."""
+share = numbers_that_are("in (0, 1]", lambda x: (x > 0) & (x <= 1))
+"""Numbers in (0, 1]."""
+below_one = numbers_that_are("in [0, 1)", lambda x: (x >= 0) & (x < 1))
+"""Numbers in [0, 1)."""
+open_share = numbers_that_are("in (0, 1)", lambda x: (x > 0) & (x < 1))
+"""Numbers in (0, 1)."""
+shape = numbers_that_are("in (1, 16]", lambda x: (x > 1) & (x <= 16))
+"""Numbers in (1, 16]."""
+discrete_scale = numbers_that_are("in (0, 4096]", lambda x: (x > 0) & (x <= 4096))
+"""Numbers in (0, 4096]."""
+below_infinity = numbers_that_are("a number below inf", lambda x: x < np.inf)
+"""Numbers in [-inf, inf): logarithms of masses."""
+log_probability = numbers_that_are("at most 0", lambda x: x <= 0)
+"""Numbers in [-inf, 0]."""
+finite = numbers_that_are("a finite number", lambda x: abs(x) < np.inf)
+"""Finite numbers."""
+real = numbers_that_are("a number", lambda x: x == x)
+"""All numbers but NaN."""
 
 
 def noise(name: str, value: Any) -> Any:
-    """A number in (0, inf], with what it means that there is none."""
+    """Numbers in (0, inf], with what it means that there is none."""
     if not is_traced(value) and np.ndim(value) == 0 and np.asarray(value) == 0:
         raise ValueError(
             f"{name} must be a positive number, got {value}: without noise epsilon is "
@@ -111,48 +162,8 @@ def noise(name: str, value: Any) -> Any:
     return positive(name, value)
 
 
-def finite_positive(name: str, value: Any) -> Any:
-    """A number in (0, inf)."""
-    allowed = "a finite positive number"
-    return checked(name, value, allowed, lambda x: (x > 0) & (x < np.inf))
-
-
-def nonnegative(name: str, value: Any) -> Any:
-    """A number in [0, inf)."""
-    allowed = "a finite number, at least 0"
-    return checked(name, value, allowed, lambda x: (x >= 0) & (x < np.inf))
-
-
-def nonnegative_or_inf(name: str, value: Any) -> Any:
-    """A number in [0, inf]."""
-    return checked(name, value, "a number, at least 0", lambda x: x >= 0)
-
-
-def count(name: str, value: Any) -> Any:
-    """A whole number in [0, inf)."""
-    return checked(
-        name,
-        value,
-        "a whole number, at least 0 (this mechanism has no fractional powers)",
-        lambda x: (x >= 0) & (x < np.inf) & (x == x.round()),
-    )
-
-
-def positive_count(name: str, value: Any) -> Any:
-    """A whole number in [1, inf)."""
-    whole = lambda x: (x >= 1) & (x < np.inf) & (x == x.round())
-    return checked(name, value, "a whole number, at least 1", whole)
-
-
-def whole_number(name: str, value: Any) -> Any:
-    """A whole number, negative ones included."""
-    allowed = "a whole number"
-    whole = lambda x: (abs(x) < np.inf) & (x == x.round())
-    return checked(name, value, allowed, whole)
-
-
 def probability(name: str, value: Any) -> Any:
-    """A number in [0, 1], or known and above by a rounding error of sums."""
+    """Numbers in [0, 1], or known and above by a rounding error of sums."""
     value = _at_most_one(value)
     return checked(name, value, "in [0, 1]", lambda x: (x >= 0) & (x <= 1))
 
@@ -199,16 +210,6 @@ def _is_subnormal(value: Any) -> Any:
     bits = jax.lax.bitcast_convert_type(value, kind) << 1  # without the sign
     least = np.asarray(limits.tiny, value.dtype).view(kind) << 1
     return (bits > 0) & (bits < least)
-
-
-def share(name: str, value: Any) -> Any:
-    """A number in (0, 1]."""
-    return checked(name, value, "in (0, 1]", lambda x: (x > 0) & (x <= 1))
-
-
-def shape(name: str, value: Any) -> Any:
-    """A number in (1, 16]."""
-    return checked(name, value, "in (1, 16]", lambda x: (x > 1) & (x <= 16))
 
 
 def member(
@@ -275,41 +276,6 @@ def whole(name: str, value: Any, least: int, most: int) -> int:
     return number
 
 
-def discrete_scale(name: str, value: Any) -> Any:
-    """A number in (0, 4096]."""
-    return checked(name, value, "in (0, 4096]", lambda x: (x > 0) & (x <= 4096))
-
-
-def below_infinity(name: str, value: Any) -> Any:
-    """A number in [-inf, inf): the logarithm of a mass."""
-    return checked(name, value, "a number below inf", lambda x: x < np.inf)
-
-
-def log_probability(name: str, value: Any) -> Any:
-    """A number in [-inf, 0]."""
-    return checked(name, value, "at most 0", lambda x: x <= 0)
-
-
-def finite(name: str, value: Any) -> Any:
-    """Any finite number."""
-    return checked(name, value, "a finite number", lambda x: abs(x) < np.inf)
-
-
-def below_one(name: str, value: Any) -> Any:
-    """A number in [0, 1)."""
-    return checked(name, value, "in [0, 1)", lambda x: (x >= 0) & (x < 1))
-
-
-def open_share(name: str, value: Any) -> Any:
-    """A number in (0, 1)."""
-    return checked(name, value, "in (0, 1)", lambda x: (x > 0) & (x < 1))
-
-
-def real(name: str, value: Any) -> Any:
-    """Any number but NaN; infinities are allowed."""
-    return checked(name, value, "a number", lambda x: x == x)
-
-
 def tolerance(value: Any) -> float:
     """A tolerance for the comparison of known numbers: in [0, inf)."""
     return float(checked_scalar("tolerance", nonnegative, value))
@@ -325,7 +291,7 @@ def scalar(name: str, value: Any) -> Any:
     return value
 
 
-def checked_scalar(name: str, check: Callable[[str, Any], Any], value: Any) -> Any:
+def checked_scalar(name: str, check: Check, value: Any) -> Any:
     """A single number that passes a check."""
     return scalar(name, check(name, value))
 
@@ -345,7 +311,7 @@ def numbers(name: str, value: Any) -> Any:
         raise ValueError(f"{name} must be numbers, got {described(value)}") from error
 
 
-def vector(name: str, check: Callable[[str, Any], Any], value: Any) -> Any:
+def vector(name: str, check: Check, value: Any) -> Any:
     """A nonempty vector whose entries pass a check."""
     value = numbers(name, value)
     if value.ndim != 1 or value.size == 0:
@@ -394,20 +360,13 @@ def rounding(value: Any, tolerance: float) -> float:
 def total(name: str, value: Any, tolerance: float, rest: Any = 0.0) -> Any:
     """Probabilities whose sum, with the rest, is 1 (to `rounding`)."""
     tolerance = rounding(value, tolerance)
-    allowed = f"probabilities with sum 1 (to {tolerance:g})"
-    numbers, other = known(value), known(rest)
-    if numbers is None or other is None:
-        return error_if(
-            jax.numpy.asarray(value),
-            lambda x: ~(abs(x.sum() + rest - 1) <= tolerance),
-            f"{name} must be {allowed}",
-            lambda x: x.sum() + rest,
-            kind="a sum of",
-        )
-    found = numbers.sum() + other
-    if not abs(found - 1) <= tolerance:
-        raise ValueError(f"{name} must be {allowed}, got a sum of {found}")
-    return value
+    return error_if(
+        value,
+        lambda x: ~(abs(x.sum() + rest - 1) <= tolerance),
+        f"{name} must be probabilities with sum 1 (to {tolerance:g})",
+        lambda x: x.sum() + rest,
+        kind="a sum of",
+    )
 
 
 def increasing(name: str, low: Any, high: Any) -> None:

@@ -68,6 +68,46 @@ _SAME_NAME = (
 _TEMPLATES |= {name: f"{name}({{0}})" for name in _SAME_NAME.split()}
 _INVERSE = "asin acos atan asinh acosh atanh"
 _TEMPLATES |= {name: f"arc{name[1:]}({{0}})" for name in _INVERSE.split()}
+_BY_PARAMETERS = {
+    "integer_pow": "whole_power({{0}}, {y})",
+    "shift_right_logical": "({{0}}.view({unsigned}) >> {{1}}).astype({kind})",
+    "transpose": "{{0}}.transpose({permutation})",
+    "rev": "flip({{0}}, {dimensions})",
+    "dynamic_slice": "window({{0}}, {slice_sizes}, {rest})",
+    "dynamic_update_slice": "updated({every})",
+    "concatenate": "concatenate(({every},), {dimension})",
+    "stack": "stack(({every},), {axis})",
+    "unstack": "tuple(moveaxis({{0}}, {axis}, 0))",
+    "pad": "padded({{0}}, {{1}}, {padding_config})",
+    "empty2": "zeros({out}, {kind})",
+    "iota_2x32_shape": "places({shape})",
+    "reduce_sum": "add.reduce({{0}}, {axes}, {kind})",
+    "reduce_prod": "multiply.reduce({{0}}, {axes}, {kind})",
+    "reduce_max": "maximum.reduce({{0}}, {axes})",
+    "reduce_min": "minimum.reduce({{0}}, {axes})",
+    "reduce_and": "logical_and.reduce({{0}}, {axes})",
+    "reduce_or": "logical_or.reduce({{0}}, {axes})",
+    "argmax": "argmax({{0}}, {axes[0]}).astype({kind})",
+    "argmin": "argmin({{0}}, {axes[0]}).astype({kind})",
+    "cumsum": "accumulated(add, {{0}}, {axis}, {reverse})",
+    "cumprod": "accumulated(multiply, {{0}}, {axis}, {reverse})",
+    "cummax": "accumulated(maximum, {{0}}, {axis}, {reverse})",
+    "cummin": "accumulated(minimum, {{0}}, {axis}, {reverse})",
+    "cumlogsumexp": "accumulated(logaddexp, {{0}}, {axis}, {reverse})",
+    "top_k": "largest({{0}}, {k}, {axis}, {kinds[1]})",
+    "sort": "sorted({num_keys}, {dimension}, {every})",
+    "optimization_barrier": "({every},)",
+}
+"""Formats of an equation's parameters, its operands (`rest` without the first one), the
+shape of its result and the kinds of all its results; what comes out is a format again.
+"""
+_SCATTERED = {
+    "scatter": None,
+    "scatter-add": "add",
+    "scatter-mul": "multiply",
+    "scatter-max": "maximum",
+    "scatter-min": "minimum",
+}
 _ELEMENTWISE = (
     "add add_any sub mul div rem max min pow atan2 nextafter clamp select_n "
     "eq ne lt le gt ge and or xor"
@@ -104,8 +144,20 @@ def _kind(atom: Any) -> str:
     return KEY if is_key(atom) else str(atom.aval.dtype).replace("bool", "bool_")
 
 
-def _ints(values: Any) -> tuple[int, ...]:
-    return tuple(int(i) for i in values)
+def _plain(value: Any) -> Any:
+    """A parameter as it is printed: whole numbers and tuples of them as Python's."""
+    if isinstance(value, tuple | list):
+        return tuple(map(_plain, value))
+    return int(value) if isinstance(value, np.integer) else value
+
+
+def _is_beyond(name: str, first: Any, kind: str) -> bool:
+    """Whether NumPy does something else with operands of such a kind or shape."""
+    if name in {"reduce_max", "reduce_min", "argmax", "argmin"}:
+        return 0 in _shape(first)
+    if name in {"reduce_and", "reduce_or"}:
+        return kind != "bool_"
+    return name == "top_k" and kind[0] != "f"
 
 
 def is_numeric(atom: Any) -> bool:
@@ -137,32 +189,30 @@ def expression(eqn: Any, writer: AbstractWriter) -> str:
     Raises:
         Unknown: If there is no rule for it.
     """
-    name, own = eqn.primitive.name, eqn.params
+    name = eqn.primitive.name
+    own = {key: _plain(value) for key, value in eqn.params.items()}
     first: Any = eqn.invars[0] if eqn.invars else None
     last, function, constant = eqn.outvars[0], writer.function, writer.constant
+    operands = [f"{{{i}}}" for i in range(len(eqn.invars))]
+    every, rest = ", ".join(operands), ", ".join(operands[1:])
+    dtype, shape = _kind(last), _shape(last)
     known = all(is_numeric(x) or is_key(x) for x in eqn.outvars)
-    if own.get("out_dtype") is not None or not known:
+    if own.get("out_dtype") is not None or not known or _is_beyond(name, first, dtype):
         raise Unknown(name)
     if name in _TEMPLATES:
         return _TEMPLATES[name]
-    every = ", ".join(f"{{{i}}}" for i in range(len(eqn.invars)))
-    dtype = _kind(last)
     match name:
         case "div":
             return "{0} / {1}" if dtype[0] in "fc" else "quotient({0}, {1})"
-        case "integer_pow":
-            return f"whole_power({{0}}, {own['y']})"
         case "round":
             even = int(own["rounding_method"]) == 1
             return "rint({0})" if even else "half_away({0})"
-        case "shift_right_logical":
-            return f"({{0}}.view({'u' + dtype.lstrip('u')}) >> {{1}}).astype({dtype})"
         case "select_n" if first.aval.dtype == bool:
-            alike = {_shape(x) for x in eqn.invars[1:]} == {_shape(last)}
+            alike = {_shape(x) for x in eqn.invars[1:]} == {shape}
             scalar = alike and not _shape(first)
             return "({2} if {0} else {1})" if scalar else "where({0}, {2}, {1})"
         case "select_n":
-            return f"choose({{0}}, ({every[5:]}))"
+            return f"choose({{0}}, ({rest}))"
         case "convert_element_type":
             pair = first.aval.dtype.kind, last.aval.dtype.kind
             if first.aval.dtype == last.aval.dtype:
@@ -176,113 +226,63 @@ def expression(eqn: Any, writer: AbstractWriter) -> str:
                 raise Unknown(name)
             return f"{{0}}.view({dtype})"
         case "reshape" if own["dimensions"] is not None:
-            moved = f"{{0}}.transpose({_ints(own['dimensions'])})"
-            return f"{moved}.reshape({_shape(last)})"
+            return f"{{0}}.transpose({own['dimensions']}).reshape({shape})"
         case "reshape" | "squeeze" | "expand_dims":
-            shape, only = _shape(last), ", ".join("0" for _ in _shape(first))
+            only = ", ".join("0" for _ in _shape(first))
             if shape == _shape(first):
                 return SAME
             return f"{{0}}.reshape({shape})" if shape else f"{{0}}[{only}]"
-        case "transpose":
-            return f"{{0}}.transpose({_ints(own['permutation'])})"
-        case "rev":
-            return f"flip({{0}}, {_ints(own['dimensions'])})"
         case "slice":
             steps = own["strides"] or (1,) * len(own["start_indices"])
             parts = zip(own["start_indices"], own["limit_indices"], steps, strict=True)
             return f"{{0}}[{', '.join(f'{a}:{b}:{s}' for a, b, s in parts)}]"
         case "dynamic_slice" if len(_shape(first)) == 1:
-            return f"short_window({{0}}, {int(own['slice_sizes'][0])}, {{1}})"
-        case "dynamic_slice":
-            return f"window({{0}}, {_ints(own['slice_sizes'])}{every[3:]})"
-        case "dynamic_update_slice":
-            return f"updated({every})"
-        case "concatenate":
-            return f"concatenate(({every},), {own['dimension']})"
-        case "stack":
-            if not _shape(first):
-                return f"array(({every},))"
-            return f"stack(({every},), {own['axis']})"
-        case "unstack":
-            return f"tuple(moveaxis({{0}}, {own['axis']}, 0))"
-        case "pad":
-            config = tuple(_ints(c) for c in own["padding_config"])
-            return f"padded({{0}}, {{1}}, {config})"
-        case "empty2":
-            return f"zeros({_shape(last)}, {dtype})"
-        case "iota_2x32_shape":
-            return f"places({_ints(own['shape'])})"
+            return f"short_window({{0}}, {own['slice_sizes'][0]}, {{1}})"
+        case "stack" if not _shape(first):
+            return f"array(({every},))"
         case "iota":
-            shape, dim = _ints(own["shape"]), int(own["dimension"])
-            inner = [1] * len(shape)
+            dim, inner = own["dimension"], [1] * len(shape)
             inner[dim] = shape[dim]
             along = f"arange({shape[dim]}, dtype={dtype}).reshape({tuple(inner)})"
             return f"broadcast_to({along}, {shape})"
-        case "reduce_sum" | "reduce_prod":
-            op = "add" if name == "reduce_sum" else "multiply"
-            return f"{op}.reduce({{0}}, {_ints(own['axes'])}, {dtype})"
-        case "reduce_max" | "reduce_min" if 0 not in _shape(first):
-            op = "maximum" if name == "reduce_max" else "minimum"
-            return f"{op}.reduce({{0}}, {_ints(own['axes'])})"
-        case "reduce_and" | "reduce_or" if dtype == "bool_":
-            return f"logical_{name[7:]}.reduce({{0}}, {_ints(own['axes'])})"
-        case "argmax" | "argmin" if 0 not in _shape(first):
-            (axis,) = _ints(own["axes"])
-            return f"{name}({{0}}, {axis}).astype({dtype})"
-        case "cumsum" | "cumprod" | "cummax" | "cummin" | "cumlogsumexp":
-            ops = {"sum": "add", "prod": "multiply", "max": "maximum", "min": "minimum"}
-            op = ops.get(name[3:], "logaddexp")
-            return f"accumulated({op}, {{0}}, {own['axis']}, {own['reverse']})"
         case "reduce" if _only_adds(own["jaxpr"].jaxpr):
-            half, axes = len(eqn.outvars), _ints(own["dimensions"])
+            half, axes = len(eqn.outvars), own["dimensions"]
             sums = [
                 f"add.reduce({{{i}}}, {axes}) + {{{half + i}}}" for i in range(half)
             ]
             return f"({', '.join(sums)},)"
-        case "top_k" if dtype[0] == "f":
-            return f"largest({{0}}, {own['k']}, {own['axis']}, {_kind(eqn.outvars[1])})"
         case "split":
-            cuts = _ints(np.cumsum(own["sizes"])[:-1])
+            cuts = tuple(np.cumsum(own["sizes"])[:-1].tolist())
             return f"tuple(split({{0}}, {cuts}, {own['axis']}))"
-        case "sort":
-            return f"sorted({own['num_keys']}, {own['dimension']}, {every})"
         case "dot_general":
             (left, right), (batch, _) = own["dimension_numbers"]
             if np.result_type(*(x.aval.dtype for x in eqn.invars)) != last.aval.dtype:
                 raise Unknown(name)  # a sum of more digits
             if not batch:
-                return f"tensordot({{0}}, {{1}}, {(_ints(left), _ints(right))})[()]"
+                return f"tensordot({{0}}, {{1}}, {(left, right)})[()]"
             return _einsum(own["dimension_numbers"], eqn)
         case "gather" if is_numeric(first):
-            dims = own["dimension_numbers"]
-            gone = _ints(dims.collapsed_slice_dims) + _ints(dims.operand_batching_dims)
-            where = _ints(dims.start_index_map), _ints(dims.operand_batching_dims)
-            where = (*where, _ints(dims.start_indices_batching_dims))
-            rest = _ints(dims.offset_dims), gone, where, _ints(own["slice_sizes"])
-            fill = constant(
-                _fill(own["fill_value"], first.aval.dtype), first.aval.dtype
+            dims = eqn.params["dimension_numbers"]
+            batch = _plain(dims.operand_batching_dims)
+            gone = (*_plain(dims.collapsed_slice_dims), *batch)
+            where = _plain(
+                (dims.start_index_map, batch, dims.start_indices_batching_dims)
             )
-            how = f"{_mode(own)!r}, {fill}"
-            if _takes(rest, eqn):
+            places = _plain(dims.offset_dims), gone, where, own["slice_sizes"]
+            kind = first.aval.dtype
+            how = f"{_mode(own)!r}, {constant(_fill(own['fill_value'], kind), kind)}"
+            if _takes(places, eqn):
                 return f"taken({{0}}, {{1}}, {gone[0]}, {how})"
-            return f"gathered({{0}}, {{1}}, {str(rest)[1:-1]}, {how})"
-        case "scatter" | "scatter-add" | "scatter-mul" | "scatter-max" | "scatter-min":
-            dims = own["dimension_numbers"]
-            gone = _ints(dims.inserted_window_dims) + _ints(dims.operand_batching_dims)
-            where = (
-                _ints(dims.scatter_dims_to_operand_dims),
-                _ints(dims.operand_batching_dims),
-                _ints(dims.scatter_indices_batching_dims),
-            )
-            rest = (_ints(dims.update_window_dims), gone), where
-            ops = {
-                "-add": "add",
-                "-mul": "multiply",
-                "-max": "maximum",
-                "-min": "minimum",
-            }
-            how = f"{str(rest)[1:-1]}, {_mode(own)!r}"
-            return f"scattered({ops.get(name[7:])}, {every}, {how})"
+            return f"gathered({{0}}, {{1}}, {str(places)[1:-1]}, {how})"
+        case _ if name in _SCATTERED:
+            dims = eqn.params["dimension_numbers"]
+            batch = _plain(dims.operand_batching_dims)
+            gone = (*_plain(dims.inserted_window_dims), *batch)
+            to = dims.scatter_dims_to_operand_dims, batch
+            where = _plain((*to, dims.scatter_indices_batching_dims))
+            places = (_plain(dims.update_window_dims), gone), where
+            how = f"{str(places)[1:-1]}, {_mode(own)!r}"
+            return f"scattered({_SCATTERED[name]}, {every}, {how})"
         case "fft" if len(own["fft_lengths"]) == 1 and dtype in _WIDE:
             kind, (length,) = int(own["fft_type"]), own["fft_lengths"]
             return f"transformed({kind}, {int(length)}, {{0}})"
@@ -292,8 +292,6 @@ def expression(eqn: Any, writer: AbstractWriter) -> str:
         case "platform_index":
             fits = [p is None or "cpu" in p for p in own["platforms"]]
             return f"{dtype}({fits.index(True)})"
-        case "optimization_barrier":
-            return f"({every},)"
         case "while":
             test = function(own["cond_jaxpr"])
             body = function(own["body_jaxpr"])
@@ -308,7 +306,13 @@ def expression(eqn: Any, writer: AbstractWriter) -> str:
         case "cond":
             branches = ", ".join(map(function, own["branches"]))
             return f"branch({{0}}, ({branches},){every[3:]})"
-    raise Unknown(name)
+    if name not in _BY_PARAMETERS:
+        raise Unknown(name)
+    kinds = [_kind(x) for x in eqn.outvars]
+    others = {"unsigned": f"u{dtype.lstrip('u')}", "kind": dtype, "kinds": kinds}
+    return _BY_PARAMETERS[name].format(
+        **{**own, **others, "every": every, "rest": rest, "out": shape}
+    )
 
 
 def called_by(eqn: Any) -> Any:
@@ -319,7 +323,7 @@ def called_by(eqn: Any) -> Any:
 def repetition(eqn: Any) -> tuple[str, str]:
     """`broadcast_in_dim`: an array with as many dimensions, and that repeated."""
     (first,), (last,) = eqn.invars, eqn.outvars
-    shape, dims = _shape(last), _ints(eqn.params["broadcast_dimensions"])
+    shape, dims = _shape(last), eqn.params["broadcast_dimensions"]
     inner = [1] * len(shape)
     for dim, n in zip(dims, _shape(first), strict=True):
         inner[dim] = n

@@ -52,11 +52,6 @@ class Sentence:
         return f"{self.text} {value}"
 
 
-def refuse_where(value: Any, wrong: Callable[[Any], Any], text: str) -> Any:
-    """The traced value, if no entry is wrong; the function tells of every entry."""
-    return refuse(value, lambda x: (wrong(x), x), f"{text}, got")
-
-
 def refuse(value: Any, look: Callable[[Any], tuple[Any, Any]], text: str) -> Any:
     """A traced PyTree, unless it is refused, with the number that speaks against it.
 
