@@ -71,8 +71,8 @@ class _Hull(eqx.Module):
             share_of(rest.estimate),
             jnp.where(some, jnp.minimum(share_of(rest.upper + 0.1 * MEET), 1), 1.0),
         )
-        logs = (x.map(safe_log).widened(log_room) for x in (delta, rest))
-        return ProfilePoint(*logs)
+        rounded = lambda value: value.map(safe_log).widened(log_room)
+        return ProfilePoint(rounded(delta), rounded(rest))
 
 
 def _hull(first: Request, second: Request, extra: Float[Array, " k"]) -> _Hull:
@@ -118,13 +118,15 @@ def meet_profile(
     least = jnp.minimum(either[0].log_delta.upper, either[1].log_delta.upper)
     most = jnp.maximum(either[0].log_rest.lower, either[1].log_rest.lower)
     least, most = jnp.minimum(log_delta.upper, least), jnp.maximum(log_rest.lower, most)
-    found = (
-        Interval(log_delta.lower, log_delta.estimate, jnp.minimum(least, 0)),
-        Interval(most, log_rest.estimate, jnp.minimum(log_rest.upper, 0)),
+    upper = jnp.minimum(least, 0), jnp.minimum(log_rest.upper, 0)
+    log_delta, _ = ordered(
+        Interval(log_delta.lower, log_delta.estimate, upper[0]), LOGARITHM
     )
+    log_rest, _ = ordered(Interval(most, log_rest.estimate, upper[1]), LOGARITHM)
     arguments = first, second, epsilon
     return ProfilePoint(
-        *(without_derivative(ordered(x, LOGARITHM)[0], *arguments) for x in found)
+        without_derivative(log_delta, *arguments),
+        without_derivative(log_rest, *arguments),
     )
 
 
