@@ -88,6 +88,7 @@ def exact(value: ArrayLike) -> Interval:
 
 def widened(interval: Interval, unit: ArrayLike) -> Interval:
     """Room for the rounding of a few operations on logarithms of probabilities."""
+    unit = jnp.asarray(unit)
     return _at_most_one(interval.widened(lambda x: unit * (1 + jnp.abs(x))))
 
 
