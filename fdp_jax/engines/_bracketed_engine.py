@@ -1,6 +1,6 @@
 """One release of a loss that is known by pairs around it: sums over a lattice."""
 
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -13,9 +13,9 @@ from .._internal._implicit import implicit_root, known_value
 from .._internal._interval import Interval, log_complement
 from .._internal._roots import root_between
 from .._internal._tolerances import LATTICE_SUM
-from ..losses import BracketedLoss, ComposedLoss, LawSums
+from ..losses import ComposedLoss, EnclosedLoss, Laws, LawSums
 from ._bounds import Profile, worst_of
-from ._enclosed import bracketed, is_one, most_epsilon, most_log_delta
+from ._enclosed import is_one, most_epsilon, most_log_delta, points_asked
 from ._interface import AbstractEngine, AbstractPlan, AbstractPrepared
 
 _ESTIMATE = 1
@@ -31,16 +31,13 @@ class BracketedEngine(AbstractEngine):
     def serves(self, loss):
         return is_one(loss)
 
-    def made_safe(self, loss):
-        return bracketed(loss)
-
     def plan(self, loss, signs, anchor, gap):
         return OnePlan(signs)
 
     def epsilon(self, loss, signs, target):
         log_deltas = jnp.broadcast_to(target.log_delta, signs.shape)
         found, worst = _search_one(*stop_gradient((loss, signs, log_deltas)))
-        args = _term(loss).estimate.law, log_deltas[worst]
+        args = loss.without_ends(), log_deltas[worst]
         estimate = implicit_root(_residual, found.estimate, args, signs[worst])
         most = most_epsilon(loss, log_deltas[0])
         most = jnp.maximum(jnp.minimum(found.upper, most), found.lower)
@@ -62,10 +59,10 @@ def _between(lower: Array, estimate: Array, upper: Array) -> Interval:
     return Interval(lower, jnp.where(finite, estimate + moved, fixed), upper)
 
 
-def _term(loss: ComposedLoss) -> BracketedLoss:
+def _laws(loss: ComposedLoss, sign: Array) -> Laws:
     (term,) = loss.terms
-    assert isinstance(term, BracketedLoss)
-    return term
+    assert isinstance(term, EnclosedLoss)
+    return term.release(sign, points_asked(loss))
 
 
 class _OneForm(AbstractPrepared):
@@ -78,8 +75,9 @@ class _OneForm(AbstractPrepared):
     log_missing: Float[Array, "3"]
 
     @classmethod
-    def of(cls, loss: ComposedLoss, sign: Array) -> "_OneForm":
-        each = _term(stop_gradient(loss)).sums(sign)
+    def of(cls, found: Laws, sign: Array) -> "_OneForm":
+        each = found.upper, found.estimate, found.lower
+        each = (LawSums.of(stop_gradient(law), sign) for law in each)
         sums = jax.tree.map(lambda *x: jnp.stack(x), *each)
         included, without_it = sums.law.log_missing
         return cls(
@@ -121,12 +119,10 @@ class OnePlan(AbstractPlan):
     sign: Float[Array, "..."]
 
     def profile(self, loss, epsilons):
-        form = _OneForm.of(loss, self.sign)
+        form = _OneForm.of(_laws(loss, self.sign), self.sign)
         found = form.log_delta(loss, stop_gradient(epsilons))
-        term = _term(loss).estimate
-        estimate = known_value(
-            _one_log_delta, found.estimate, (term.law, epsilons), self.sign
-        )
+        args = loss.without_ends(), epsilons
+        estimate = known_value(_one_log_delta, found.estimate, args, self.sign)
         most = most_log_delta(loss, self.sign, epsilons)
         upper = jnp.minimum(found.upper, most)
         log_delta = _between(found.lower, estimate, upper)
@@ -135,17 +131,19 @@ class OnePlan(AbstractPlan):
         return Profile(log_delta, rest, stop_gradient(log_alpha))
 
     def prepare(self, loss):
-        return self, lax.map(lambda sign: _OneForm.of(loss, sign), self.sign)
+        one = lambda sign: _OneForm.of(_laws(loss, sign), sign)
+        return self, lax.map(one, self.sign)
 
 
-def _one_log_delta(args: tuple[Any, Array], sign: Array) -> Array:
-    law, epsilons = args
+def _one_log_delta(args: tuple[ComposedLoss, Array], sign: Array) -> Array:
+    loss, epsilons = args
+    law = _laws(loss, sign).estimate
     return LawSums.of(law, sign).log_delta(epsilons, 1.0)
 
 
-def _residual(epsilon: Array, args: tuple[Any, Array], sign: Array) -> Array:
-    law, target = args
-    return _one_log_delta((law, epsilon[None]), sign)[0] - target
+def _residual(epsilon: Array, args: tuple[ComposedLoss, Array], sign: Array) -> Array:
+    loss, target = args
+    return _one_log_delta((loss, epsilon[None]), sign)[0] - target
 
 
 @one_by_one
@@ -154,7 +152,7 @@ def _search_one(
 ) -> tuple[Interval, Array]:
     def one(direction: tuple[Array, Array]) -> Interval:
         sign, target = direction
-        form = _OneForm.of(loss, sign)
+        form = _OneForm.of(_laws(loss, sign), sign)
         noise = form.sums.law.noise[0]
         least, most = jax.vmap(LawSums.ends)(form.sums)
         # Beyond the lattice as well, where other bounds say something.
@@ -176,7 +174,9 @@ def _one_threshold(
     loss: ComposedLoss, sign: Array, log_alpha: Array, log_not_alpha: Array
 ) -> tuple[Array, Array]:
     """The threshold of a type I error and the scale there, about."""
-    form = _OneForm.of(loss, sign).estimate
+    # Of all sums: the threshold may be negative.
+    law = _laws(loss, jnp.ones_like(sign)).estimate
+    form = LawSums.of(stop_gradient(law), sign)
     low, high = form.ends()
     passed = lambda e: log_alpha - form.log_alpha(e[None])[0]
     found, _ = root_between(passed, low, high)

@@ -40,9 +40,13 @@ def _replaced(loss: ComposedLoss, change: Callable[[Any], Any]) -> ComposedLoss:
 
 def bracketed(loss: ComposedLoss) -> ComposedLoss:
     """The composition with the pairs around every enclosed part."""
-    single, asked = is_one(loss), loss.method.points
-    points = None if asked == Method.points else asked
-    return _replaced(loss, lambda x: x.bracketed(single=single, points=points))
+    return _replaced(loss, lambda x: x.bracketed(points_asked(loss)))
+
+
+def points_asked(loss: ComposedLoss) -> int | None:
+    """The number of points that the user asked for."""
+    asked = loss.method.points
+    return None if asked == Method.points else asked
 
 
 def estimated(loss: ComposedLoss) -> ComposedLoss:

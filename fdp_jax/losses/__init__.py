@@ -58,6 +58,7 @@ from ._poisson import (
 from ._random_allocation import (
     BracketedLoss as BracketedLoss,
     EnclosedLoss as EnclosedLoss,
+    Laws as Laws,
     LawSums as LawSums,
     RandomAllocationLoss as RandomAllocationLoss,
     dominated as dominated,

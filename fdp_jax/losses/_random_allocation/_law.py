@@ -7,7 +7,7 @@ import numpy as np
 from jax import lax
 from jax.lax import stop_gradient
 from jax.scipy.special import erfc, logsumexp
-from jaxtyping import Array, Float
+from jaxtyping import Array, ArrayLike, Bool, Float
 
 from ..._internal._special import safe_log
 from ._component import Component, cell_masses, component, standard
@@ -60,6 +60,7 @@ def laws(
     *,
     smoothed: bool,
     points: int | None = None,
+    puts: Bool[ArrayLike, ""] = False,
 ) -> Laws:
     """All that is known of the sum, for real t >= 1.
 
@@ -73,15 +74,18 @@ def laws(
             right at lattice points, and not values of the density, whose sums with
             others are.
         points: Lattice points, a power of two from 2^10 on.
+        puts: Whether the laws are for puts alone, with strikes up to t: those of one
+            release without the record, at thresholds >= 0.  Sums beyond are left out,
+            and what the lattice need not hold makes it as much finer.
     """
-    at = place(noise, batches, points or _POINTS[smoothed])
+    at = place(noise, batches, points or _POINTS[smoothed], puts)
     x = component(noise, at)
     t, s = stop_gradient((batches, noise))
     near = jnp.round(t)
     whole = jnp.abs(t - near) <= _CLOSE * t
     fewer = jnp.where(whole, near, jnp.floor(t))
     more = jnp.where(whole, near, jnp.ceil(t))
-    upper = _upper(x, at, s, fewer, outside_window(x, at, fewer))
+    upper = _upper(x, at, s, fewer, outside_window(x, at, fewer), puts)
     lower = _lower(x, at, s, more, outside_window(x, at, more))
     estimate = _estimate(x, at, noise, batches, 1.0 if smoothed else 0.0)
     return Laws(*(_padded(x) for x in (upper, estimate, lower)))
@@ -173,7 +177,14 @@ def both_tilts(masses: Array, t: Array, at: Place, kept: float | None = None) ->
     return lax.map(one, at.tilts)
 
 
-def _upper(x: Component, at: Place, s: Array, t: Array, outside: Outside) -> Law:
+def _upper(
+    x: Component,
+    at: Place,
+    s: Array,
+    t: Array,
+    outside: Outside,
+    puts: Bool[ArrayLike, ""],
+) -> Law:
     both = both_tilts(x.upper, t, at)
     masses = stop_gradient(joined(at, t, x.mean, both, 1, outside.wrapped))
     far, far_masses, beyond = _far_up(x, at, s, t, masses)
@@ -186,7 +197,9 @@ def _upper(x: Component, at: Place, s: Array, t: Array, outside: Outside) -> Law
     # What is outside the window with a big component besides is a share of that.
     more = 1e-9 + jnp.log1p(big + included)
     add = lambda *logs: logsumexp(jnp.stack(logs)) + more
-    without = add(outside.left, outside.right, two[0], small, beyond[1])
+    # A put is worth nothing there.
+    large = jnp.stack([outside.right, two[0], beyond[1]])
+    without = add(outside.left, small, *jnp.where(puts, -jnp.inf, large))
     included = add(
         outside.left_included, outside.right_included, two[1], small, beyond[0]
     )

@@ -15,8 +15,7 @@ from ..._internal._special import safe_log
 from .._atomic import AtomicLoss
 from .._base import AbstractLoss
 from .._gaussian import GaussianLoss
-from ._law import Law, laws
-from ._sums import LawSums
+from ._law import Law, Laws, laws
 
 _GROUPS = 4096
 """Groups of outputs that rough moments look at."""
@@ -81,8 +80,12 @@ class EnclosedLoss(AbstractLoss):
         """A pair next to the true one, for numbers that are no bounds."""
 
     @abc.abstractmethod
-    def bracketed(self, *, single: bool, points: int | None = None) -> "BracketedLoss":
-        """The pairs around it, for one release or for sums of several losses."""
+    def bracketed(self, points: int | None) -> "BracketedLoss":
+        """The pairs around it, for sums of several losses."""
+
+    def release(self, sign: Float[Array, ""], points: int | None = None) -> Laws:
+        """The laws of one release, for thresholds >= 0 in one direction."""
+        raise NotImplementedError(f"one release of a {type(self).__name__}")
 
     @property
     def on_grid(self) -> bool:
@@ -130,15 +133,8 @@ class BracketedLoss(EnclosedLoss):
     def law(self) -> LawLoss:
         return self.estimate
 
-    def bracketed(self, *, single, points=None):
+    def bracketed(self, points):
         return self
-
-    def sums(self, sign: Float[Array, ""]) -> tuple[LawSums, LawSums, LawSums]:
-        """One release in one direction, by each of the three."""
-        upper, estimate, lower = (
-            LawSums.of(x.law, sign) for x in (self.upper, self.estimate, self.lower)
-        )
-        return upper, estimate, lower
 
 
 class RandomAllocationLoss(EnclosedLoss):
@@ -157,11 +153,15 @@ class RandomAllocationLoss(EnclosedLoss):
     num_batches: Float[Array, ""]
     """Real numbers are between the whole ones next to them."""
 
-    def bracketed(self, *, single, points=None):
+    def bracketed(self, points):
         s, t = self.noise_multiplier, self.num_batches
-        found = laws(s, t, smoothed=single, points=points)
+        found = laws(s, t, smoothed=False, points=points)
         each = (LawLoss.of(x) for x in (found.upper, found.estimate, found.lower))
         return BracketedLoss(s, *each)
 
+    def release(self, sign, points=None):
+        s, t = self.noise_multiplier, self.num_batches
+        return laws(s, t, smoothed=True, points=points, puts=sign < 0)
+
     def law(self) -> LawLoss:
-        return self.bracketed(single=True).estimate
+        return LawLoss.of(self.release(jnp.ones_like(self.num_batches)).estimate)

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 from jax.lax import stop_gradient
 from jax.scipy.special import logsumexp
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, ArrayLike, Bool, Float, Int
 
 from ..._internal._special import log_ndtri
 
@@ -44,11 +44,24 @@ class Place(eqx.Module):
     """Tilts whose Chernoff bounds limit the mass left and right of the window."""
 
 
-def place(noise: Float[Array, ""], batches: Float[Array, ""], points: int) -> Place:
-    """Chooses lattice and tilts for X = exp(Z / s - 1 / (2 s^2)) and t copies of it."""
+def place(
+    noise: Float[Array, ""],
+    batches: Float[Array, ""],
+    points: int,
+    puts: Bool[ArrayLike, ""] = False,
+) -> Place:
+    """Chooses lattice and tilts for X = exp(Z / s - 1 / (2 s^2)) and t copies of it.
+
+    Args:
+        noise: s.
+        batches: t.
+        points: Lattice points of the sum.
+        puts: Whether nothing but sums up to t matters, and no component beyond.
+    """
     s, t = stop_gradient((noise, batches))
     log_t = jnp.log(t)
     right = -log_ndtri(_LOG_BIG - log_t)
+    right = jnp.where(puts, jnp.minimum(right, s * log_t + 0.5 / s), right)
     left = log_ndtri(_LOG_SMALL - log_t)
     z = left + (right - left) * jnp.arange(_NODES, dtype=s.dtype) / (_NODES - 1)
     x = jnp.exp(z / s - 0.5 / jnp.square(s))
