@@ -259,3 +259,10 @@ def _forget_compiled_programs():
     yield
     if _Room.is_short():
         _Room.make()
+
+
+@pytest.fixture(autouse=True)
+def _interpreted_if_slow(request, monkeypatch):
+    """`make test-all` compiles whatever the fast tests ask for, which is enough."""
+    if request.node.get_closest_marker("slow"):
+        monkeypatch.delenv(_compilation._SWITCH, raising=False)

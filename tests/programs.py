@@ -47,29 +47,28 @@ def jitted(fn: Callable[..., Any], **options: Any) -> Callable[..., Any]:
     compiles it at once.  Arguments that are static are texts.
     """
     program = jax.jit(fn, **options)
-    if is_off(_compilation._SWITCH):
-        return program
     known: dict[int, Any] = {}
 
     @functools.wraps(fn)
     def call(*args: Any, **kwargs: Any) -> Any:
         leaves = [x for x in jax.tree.leaves((args, kwargs)) if not isinstance(x, str)]
-        if any(isinstance(x, Tracer) for x in leaves):
+        traced = any(isinstance(x, Tracer) for x in leaves)
+        if traced or is_off(_compilation._SWITCH):
             return program(*args, **kwargs)
-        traced = program.trace(*args, **kwargs)
-        closed = traced.jaxpr
+        found = program.trace(*args, **kwargs)
+        closed = found.jaxpr
         if id(closed) not in known:
             # Kept beside it, so that no other one takes its address.
             known[id(closed)] = closed, _sooner(closed)
         _, run = known[id(closed)]
         if run is None:
             return program(*args, **kwargs)
-        found = run(
+        values = run(
             [
                 x if isinstance(x, jax.Array) else np.asarray(x, kind.dtype)
                 for x, kind in zip(leaves, closed.in_avals, strict=True)
             ]
         )
-        return jax.tree.unflatten(traced.out_tree, found)
+        return jax.tree.unflatten(found.out_tree, values)
 
     return call

@@ -9,6 +9,7 @@ import mpmath as mp
 import numpy as np
 import pytest
 from closed import Gaussian
+from programs import jitted
 from reference import exact
 
 from fdp_jax.engines import _discretize
@@ -53,7 +54,7 @@ def grid_of(spacing, shift, sign=1.0, size=SIZE):
     )
 
 
-discretize = jax.jit(_discretize.discretize)
+discretize = jitted(_discretize.discretize)
 
 
 class Found:
@@ -390,7 +391,7 @@ def test_derivative_of_the_masses():
         at = jnp.asarray(-45), jnp.asarray(0.8)
         return _discretize.discretize(loss, grid, *at).tilted[0]
 
-    slopes = jax.jit(jax.jacfwd(masses))(0.7) * np.exp(0.8 - 3 * points)
+    slopes = jitted(jax.jacfwd(masses))(0.7) * np.exp(0.8 - 3 * points)
     # E_Q 1 and E_P 1 = E_Q e^-Y are constants of any split.
     assert abs(np.sum(slopes)) < 1e-11
     assert abs(np.sum(slopes * np.exp(-points))) < 1e-11
@@ -402,7 +403,7 @@ def test_derivative_of_the_masses():
 # -- the choice of a grid ----------------------------------------------------------
 
 
-@jax.jit
+@jitted
 def planned(loss, epsilon, gap):
     saddle = saddle_for_epsilon(loss, jnp.asarray(1.0), jnp.zeros((), bool), epsilon)
     start = start_contour(loss, jnp.asarray(1.0), saddle, jnp.zeros((), bool))

@@ -10,6 +10,7 @@ import mpmath as mp
 import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
+from programs import jitted
 from reference import contour_side, exact, tail_truth
 from scipy import optimize, stats
 
@@ -231,7 +232,7 @@ def test_gradient_agrees_with_differences():
         run = fdp.Laplace(x).repeat(3).using("grid")
         return run.epsilon(delta=1e-3, bound=Bound.ESTIMATE)
 
-    slope = float(jax.jit(jax.grad(epsilon))(1.1))
+    slope = float(jitted(jax.grad(epsilon))(1.1))
     step = 1e-3
     sides = [float(epsilon(1.1 + k * step)) for k in (-2, -1, 1, 2)]
     truth = (sides[0] - 8 * sides[1] + 8 * sides[2] - sides[3]) / (12 * step)

@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import mpmath as mp
 import numpy as np
 import pytest
+from programs import jitted
 from reference import topic_checks
 from scipy import stats
 
@@ -394,7 +395,7 @@ def test_semi_private_power_bounds_the_private_test():
     runs = 1500
     x = rng.binomial(n, 0.3, runs) + rng.normal(size=runs)
     y = rng.binomial(m, 0.7, runs) + rng.normal(size=runs)
-    ask = jax.jit(
+    ask = jitted(
         jax.vmap(
             lambda a, b: inference.two_proportion_p_value(
                 a, b, NORMAL, n, m, alternative="greater"
@@ -427,7 +428,7 @@ def test_size_power_and_coverage():
     assert abs(np.mean(np.asarray(p) <= 0.05) - power) < error(power)
     # The limits invert these tests: theta is covered exactly where p > alpha.
     few = z[:40]
-    ask = jax.jit(
+    ask = jitted(
         jax.vmap(
             lambda v: inference.binomial_interval_from(v, TULAP, n, confidence=0.9)
         )
@@ -443,7 +444,7 @@ def test_size_and_power_of_two_proportions():
     rng = np.random.default_rng(5)
     drawn = np.asarray(TULAP.sample(jax.random.key(6), (runs, 2)))
 
-    @jax.jit
+    @jitted
     def p_values(rows):
         ask = lambda r: inference.two_proportion_p_value(r[0], r[1], TULAP, n, m)
         return jax.lax.map(ask, rows)
@@ -552,7 +553,7 @@ def test_traced_arguments_are_checked_too():
         with pytest.raises(Exception, match=r"noise must have sensitivity 1.*got 0\.5"):
             eqx.filter_jit(use)(narrow)
 
-    @jax.jit
+    @jitted
     def free(null):
         return inference.free_p_value(1.0, PURE, [0.1, 0.2], null)
 

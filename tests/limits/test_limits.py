@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import mpmath as mp
 import numpy as np
 import pytest
+from programs import jitted
 from reference import topic_checks
 from scipy import optimize
 
@@ -58,7 +59,7 @@ def test_power():
             *args, distance=k, **FAR, **options
         )
         # These are of f_{k eps,0}, which is what a traced distance can have.
-        traced = jax.jit(lambda k, ask=ask: ask(k, **MIDDLE))(float(p["d"]))
+        traced = jitted(lambda k, ask=ask: ask(k, **MIDDLE))(float(p["d"]))
         np.testing.assert_allclose(traced, value, rtol=RTOL)
         found = ask(p["d"], **MIDDLE)
         assert found <= value * (1 + RTOL)
@@ -447,7 +448,7 @@ def test_derivatives_and_batches():
         slope, (bound(3 + step) - bound(3 - step)) / (2 * step), rtol=1e-6
     )
     with jax.enable_x64(False):
-        low, _ = jax.jit(
+        low, _ = jitted(
             lambda p: limits.posterior_bounds(p, epsilon=1.0, distance=1, **FAR)
         )(0.1)
         np.testing.assert_allclose(low, 0.03927030055005057, rtol=1e-6)
@@ -501,7 +502,7 @@ def test_bounds_are_rounded_outwards_in_float32_programs():
             np.testing.assert_allclose([low, high], [least, most], rtol=1e-5)
     pair = fdp.FromProbabilities([0.5, 0.3, 0.2], [0.2, 0.3, 0.5])
     with jax.enable_x64(False):
-        ask = jax.jit(
+        ask = jitted(
             lambda p: limits.event_bounds(p, pair, distance=1, connected=True)[0]
         )
         for prob in (1e-6, 4e-8):

@@ -13,6 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from programs import jitted
 
 import fdp_jax as fdp
 from fdp_jax.losses import GaussianLoss, dominated, dominating
@@ -225,7 +226,7 @@ def test_gaussian_by_either_path(s, t, sign):
         fdp.DPSGD(noise_multiplier=s, sampling=ALLOCATION(t), num_steps=t), sign
     )
     loss, count = GaussianLoss(jnp.asarray(s)), jnp.asarray(float(t))
-    above, below = jax.jit(lambda x, n: (dominating(x, n), dominated(x, n, 1)))(
+    above, below = jitted(lambda x, n: (dominating(x, n), dominated(x, n, 1)))(
         loss, count
     )
     for eps in (0.02, 0.1, 0.2):
@@ -365,14 +366,14 @@ def test_transformations():
     each = [float(epsilon(b)) for b in (1.0, 2.0)]
     many = jax.vmap(epsilon)(jnp.asarray([1.0, 2.0]))
     np.testing.assert_allclose(many, each, rtol=1e-6)
-    np.testing.assert_allclose(jax.jit(epsilon)(1.0), each[0], rtol=1e-6)
+    np.testing.assert_allclose(jitted(epsilon)(1.0), each[0], rtol=1e-6)
     estimate = lambda b: allocated(fdp.Laplace(b), 10).epsilon(
         delta=1e-4, bound=fdp.Bound.ESTIMATE
     )
     numeric = (estimate(1.01) - estimate(0.99)) / 0.02
     np.testing.assert_allclose(jax.grad(estimate)(1.0), numeric, rtol=1e-3)
     with jax.enable_x64(False):
-        found = jax.jit(epsilon)(1.0)
+        found = jitted(epsilon)(1.0)
         assert found.dtype == jnp.float32
     assert each[0] * (1 - 1e-6) <= float(found) < each[0] * (1 + 1e-5)
 
@@ -385,7 +386,7 @@ def test_more_participations_than_batches_in_a_program():
     run = lambda t: fdp.DPSGD(
         noise_multiplier=1.0, sampling=ALLOCATION(t, num_participations=3), num_steps=6
     )
-    found = jax.jit(lambda t: run(t).bounds(delta=1e-5))(2.0)
+    found = jitted(lambda t: run(t).bounds(delta=1e-5))(2.0)
     assert found.lower <= 0
     assert found.upper == jnp.inf
 

@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import mpmath as mp
 import numpy as np
 import pytest
+from programs import jitted
 from scipy.interpolate import CubicSpline
 from scipy.optimize import brentq
 from scipy.special import ndtr
@@ -240,7 +241,7 @@ def test_random_runs():
 def test_component_is_between(s, t, points):
     """In the convex order, by calls and puts of the part on the lattice."""
     at = place(jnp.asarray(s), jnp.asarray(t), 1 << points)
-    x = jax.jit(component)(jnp.asarray(s), at)
+    x = jitted(component)(jnp.asarray(s), at)
     assert x.sound
     h, first, cells = float(at.spacing), int(at.first), int(at.cells)
     points = (first + np.arange(x.upper.size)) * h
@@ -356,7 +357,7 @@ def test_one_batch_is_gaussian():
         whole = fdp.Gaussian(0.9).repeat(epochs).bounds(delta=1e-5)
         assert one == whole
     # And by the laws, where the number of batches is not known.
-    epsilon = jax.jit(lambda t: RandomAllocationEpoch(2.0, t).remove.bounds(delta=1e-3))
+    epsilon = jitted(lambda t: RandomAllocationEpoch(2.0, t).remove.bounds(delta=1e-3))
     found, whole = epsilon(1.0), fdp.Gaussian(2.0).epsilon(delta=1e-3)
     holds(found, whole, 1e-9)
     assert abs(found.estimate - whole) < 1e-7
@@ -416,7 +417,7 @@ def test_batches_and_single_precision():
     many = jax.vmap(epsilon)(jnp.asarray([0.8, 1.0]))
     np.testing.assert_allclose(many, each, rtol=1e-9)
     with jax.enable_x64(False):
-        found = jax.jit(epsilon)(1.0)
+        found = jitted(epsilon)(1.0)
         assert found.dtype == jnp.float32
     assert float(each[1]) <= float(found) < float(each[1]) + 1e-6
 
@@ -464,7 +465,7 @@ def test_errors():
 def test_loss_knows_moments():
     """Of the order 2: 1 + (e^(1/s^2) - 1) / t."""
     loss = RandomAllocationLoss(jnp.asarray(2.0), jnp.asarray(10.0))
-    found = jax.jit(lambda x: x.normalized_log_moment(jnp.asarray(2.0)))(loss)
+    found = jitted(lambda x: x.normalized_log_moment(jnp.asarray(2.0)))(loss)
     np.testing.assert_allclose(2 * found, np.log1p(np.expm1(0.25) / 10), rtol=1e-6)
-    moments = jax.jit(lambda x: x.moments(jnp.asarray([2.0])))(loss)
+    moments = jitted(lambda x: x.moments(jnp.asarray([2.0])))(loss)
     assert np.all(moments[0] >= 2 * found)

@@ -13,6 +13,7 @@ import jax.numpy as jnp
 import mpmath as mp
 import numpy as np
 import pytest
+from programs import jitted
 from reference import catalogue_truth, exact
 
 import fdp_jax as fdp
@@ -417,12 +418,12 @@ def test_gradient_in_every_parameter_agrees_with_differences(name):
     leaves, structure = jax.tree.flatten(PARTS[name].parts)  # pyright: ignore[reportAttributeAccessIssue]
     leaves = [jnp.asarray(x, float) for x in leaves]
 
-    @jax.jit
+    @jitted
     def value(leaves):
         run = fdp.compose(*jax.tree.unflatten(structure, leaves))
         return run.log_delta(epsilon=0.9, bound=Bound.ESTIMATE)
 
-    slopes = jax.jit(jax.grad(value))(leaves)
+    slopes = jitted(jax.grad(value))(leaves)
     for i, leaf in enumerate(leaves):
         for j in range(leaf.size):
             unit = jnp.zeros(leaf.size).at[j].set(1.0).reshape(leaf.shape)
@@ -436,42 +437,6 @@ def test_gradient_in_every_parameter_agrees_with_differences(name):
             difference = (high - low) / (2 * step)
             assert found == pytest.approx(difference, rel=1e-4, abs=1e-5), (i, j)
             assert abs(found) > 1e-4
-
-
-# ---------------------------------------------------------------- transformations
-
-EPSILONS = jnp.asarray([0.2, 0.5])
-
-
-def _staircase(epsilon, gamma):
-    return fdp.Staircase(epsilon, gamma=gamma)
-
-
-def test_jit_of_vmap_agrees_with_a_loop():
-    gammas = jnp.asarray([0.2, 0.45, 0.9])
-
-    @jax.jit
-    @jax.vmap
-    def deltas(gamma):
-        return _staircase(1.0, gamma).delta(epsilon=EPSILONS, bound=Bound.ESTIMATE)
-
-    for gamma, found in zip(gammas, deltas(gammas), strict=True):
-        truth = _staircase(1.0, gamma).delta(epsilon=EPSILONS, bound=Bound.ESTIMATE)
-        assert np.allclose(found, truth, rtol=1e-12, atol=0)
-
-
-def test_a_float32_program_gets_the_float64_bound():
-    with jax.enable_x64(True):
-        truth = _staircase(1.0, 0.25).bounds(epsilon=EPSILONS)
-    with jax.enable_x64(False):
-        mechanism = _staircase(1.0, 0.25)
-        found = jax.jit(lambda m, e: m.delta(epsilon=e))(
-            mechanism, jnp.asarray([0.2, 0.5])
-        )
-        assert found.dtype == jnp.float32
-    # 0.2 is not a float32: delta falls with slope 0.5 at most, and is rounded up.
-    assert np.all(np.asarray(found, float) >= np.asarray(truth.lower) - 1e-8)
-    assert np.allclose(np.asarray(found, float), truth.estimate, rtol=3e-7)
 
 
 # ------------------------------------------------------------------------- relations

@@ -10,6 +10,7 @@ import jax.monitoring
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from programs import jitted
 
 import fdp_jax as fdp
 from fdp_jax import NeighboringRelation
@@ -264,7 +265,7 @@ def test_known_numbers_leave_out_what_is_not_needed(
 
     monkeypatch.setattr(Subject, "_solve", solve)
     with whole_programs():
-        jax.jit(lambda noise: make(noise).bounds(delta=1e-5).upper)(1.1)
+        jitted(lambda noise: make(noise).bounds(delta=1e-5).upper)(1.1)
     assert seen == [(splits, may_be_one)]
 
 
@@ -306,7 +307,7 @@ def test_smaller_program_is_asked_first_wherever_answers_can_be_looked_at(
         "grad": jax.grad(epsilon),
         "vmap": lambda x: jax.vmap(epsilon)(jnp.stack([x, x + 1])),
         "vmap grad": lambda x: jax.vmap(jax.grad(epsilon))(jnp.stack([x, x + 1])),
-        "jit": jax.jit(epsilon),
+        "jit": jitted(epsilon),
     }[transform]
     jax.block_until_ready(ask(jnp.asarray(1.5)))
     assert asked == ["contour"]

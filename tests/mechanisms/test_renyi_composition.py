@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import mpmath as mp
 import numpy as np
 import pytest
+from programs import jitted
 from reference import exact
 
 import fdp_jax as fdp
@@ -116,7 +117,7 @@ def _ask(rho, noise):
 
 def test_transformations_and_float32():
     direct = lambda r, s: fdp.ZCDP(r + 0.5 / s**2).epsilon(delta=DELTA)
-    found = jax.jit(jax.value_and_grad(_ask, argnums=(0, 1)))(0.1, 3.0)
+    found = jitted(jax.value_and_grad(_ask, argnums=(0, 1)))(0.1, 3.0)
     truth = jax.value_and_grad(direct, argnums=(0, 1))(0.1, 3.0)
     for one, other in zip(*map(jax.tree.leaves, (found, truth)), strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-7)
@@ -124,7 +125,7 @@ def test_transformations_and_float32():
     mapped = jax.vmap(lambda r: _ask(r, 3.0))(rhos)
     np.testing.assert_allclose(mapped[1], found[0], rtol=1e-12)
     with jax.enable_x64(False):
-        single = jax.jit(_ask)(jnp.float32(0.125), jnp.float32(2.0))
+        single = jitted(_ask)(jnp.float32(0.125), jnp.float32(2.0))
     assert single.dtype == jnp.float32
     truth = exact(direct(0.125, 2.0))
     assert truth <= exact(single) <= truth * (1 + mp.mpf("3e-7"))
@@ -166,7 +167,7 @@ def test_calibration_of_rho():
         ).value
     )
     slope = jax.grad(lambda r: fdp.ZCDP(r).epsilon(delta=DELTA))(float(truth))
-    np.testing.assert_allclose(jax.jit(jax.grad(solve))(1.0), 1 / slope, rtol=1e-7)
+    np.testing.assert_allclose(jitted(jax.grad(solve))(1.0), 1 / slope, rtol=1e-7)
     mapped = jax.vmap(solve)(jnp.array([0.5, 1.0]))
     np.testing.assert_allclose(mapped[1], found.value, rtol=1e-12)
 

@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from programs import jitted
 from scipy import stats
 
 import fdp_jax as fdp
@@ -225,12 +226,12 @@ def test_what_is_next_to_no_privacy_is_called_so():
     ask = lambda noise: fdp.Shuffled(
         fdp.Gaussian(noise, relation="replace_one"), num_records=100
     ).epsilon(delta=1e-6)
-    assert float(jax.jit(ask)(1.0)) == np.inf
+    assert float(jitted(ask)(1.0)) == np.inf
 
 
 def test_more_records_and_smaller_epsilons_leak_less():
     numbers = jnp.asarray([1.0, 10.0, 1e3, 3e4, 1e5, 1e8, 1e12])
-    ask = jax.jit(
+    ask = jitted(
         jax.vmap(
             lambda e, n: fdp.Shuffled(_pure(e), num_records=n).epsilon(delta=1e-6),
         )

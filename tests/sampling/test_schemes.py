@@ -13,6 +13,7 @@ import pytest
 import scipy.special
 import scipy.stats
 from dp_accounting import pld
+from programs import jitted
 
 import fdp_jax as fdp
 from fdp_jax import sampling
@@ -220,7 +221,7 @@ def test_begun_rounds_count():
     for count, epochs in ((0, 0), (1, 1), (4, 1), (5, 2), (8, 2), (1001, 251)):
         steps = run(shuffled, ZERO, count).as_steps()
         assert sum(float(n) for _, n in steps) == epochs
-        traced = jax.jit(lambda n: [x for _, x in run(shuffled, ZERO, n).as_steps()])
+        traced = jitted(lambda n: [x for _, x in run(shuffled, ZERO, n).as_steps()])
         assert sum(float(n) for n in traced(count)) == epochs
 
 
@@ -367,7 +368,7 @@ def test_derivatives(name):
         return run(make(prob), relation, 4, noise).delta(epsilon=0.7, bound="estimate")
 
     at = 1.3, 0.2
-    value, slopes = jax.jit(jax.value_and_grad(upper, (0, 1)))(*at)
+    value, slopes = jitted(jax.value_and_grad(upper, (0, 1)))(*at)
     np.testing.assert_allclose(value, upper(*at), rtol=1e-6)
     for i, slope in enumerate(slopes):
         step = 1e-3
@@ -430,7 +431,7 @@ def test_an_account_of_batches_of_a_fixed_size():
 
 @pytest.mark.slow
 def test_a_traced_account_of_batches_of_a_fixed_size():
-    @jax.jit
+    @jitted
     def ask(noise):
         one = run(sampling.FixedSize(prob=0.2), REPLACE, noise=noise)
         account = fdp.Accountant(relation=REPLACE, capacity=2).step(one, 2)

@@ -20,6 +20,7 @@ import jax.numpy as jnp
 from jax.lax import stop_gradient
 from jaxtyping import Array, Float
 
+from ..._internal._precision import in_float64
 from ..._internal._special import log1mexp, log1p, log_ndtr, log_sum_exp, safe_log
 from .._closed_form import AbstractClosedForm
 from .._gaussian import GaussianForm
@@ -66,6 +67,7 @@ class SeparatedGaussianLoss(SubsampledGaussianLoss):
         )
 
 
+@in_float64(cast_out=False)
 def separated(
     loss: SubsampledGaussianLoss, count: Array
 ) -> tuple[Array, SeparatedGaussianLoss]:
