@@ -98,6 +98,8 @@ STRUCTURAL = {
     *("log_cdf_without", "log_sf_without", "log_cdf_with", "log_sf_with"),
     # Of dp_accounting's interface, and what it makes.
     *("neighboring_relation", "target_delta", "target_epsilon", "pld"),
+    *("make_fresh_accountant", "make_event_from_param", "bracket_interval"),
+    *("discrete", "tol"),
     # Of Opacus's and JAX-Privacy's.
     *("sample_rate", "state_dict", "plan", "config"),
     # Of sweeps.

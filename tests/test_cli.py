@@ -1,22 +1,20 @@
 """The command line: answers, files, exit statuses, one-line errors."""
 
 import importlib.util
-import io
 import json
 import math
 import os
 import subprocess
 import sys
-import time
 
 import pytest
 from scipy.stats import norm
 
 import fdp_jax as fdp
 from fdp_jax import mechanisms, plot
-from fdp_jax.cli import _claims, _early, _progress, _warm, main
+from fdp_jax.cli import _claims, _options, _warm, main
 from fdp_jax.cli._expression import mechanism_in
-from fdp_jax.cli._parser import number
+from fdp_jax.cli._options import number
 
 RUN = ["--noise-multiplier", "1", "--sampling-prob", "1/100", "--num-steps", "1000"]
 # From tests/data/dpsgd_truth.json: epsilon at delta = 1e-5 of this run.
@@ -421,28 +419,7 @@ def test_a_closed_pipe_is_quiet():
 )
 def test_completions_name_what_they_need(capsys):
     assert main(["completion", "bash"]) == 2
-    assert "extra 'completion'" in capsys.readouterr().err
-
-
-class _Terminal(io.StringIO):
-    def isatty(self):
-        return True
-
-
-def test_a_terminal_sees_progress_after_two_seconds(monkeypatch):
-    monkeypatch.setattr(_progress, "_AFTER", 0.02)
-    terminal = _Terminal()
-    monkeypatch.setattr(sys, "stderr", terminal)
-    with _progress.progress("report"):
-        time.sleep(0.2)
-    assert "fdp-jax report: computing for 0 s" in terminal.getvalue()
-    assert terminal.getvalue().endswith("\r")  # nothing of it is left
-    terminal = _Terminal()
-    monkeypatch.setattr(sys, "stderr", terminal)
-    monkeypatch.setattr(_progress, "_AFTER", 2.0)
-    with _progress.progress("report"):
-        pass
-    assert terminal.getvalue() == ""
+    assert "fdp-jax[completion]" in capsys.readouterr().err
 
 
 def test_numbers_and_ratios():
@@ -603,6 +580,15 @@ def test_descriptions_that_do_not_fit_are_one_line(arguments, words, capsys):
     assert words in output.err
 
 
+def test_the_names_that_are_listed_are_public_mechanisms(capsys):
+    assert main(["advantage", "--mechanism", "Foo"]) == 2
+    _, _, listed = capsys.readouterr().err.partition("there are ")
+    names = listed.strip().split(", ")
+    assert {"Laplace", "DPSGD", "SelectBest", "ZCDP"} <= set(names) <= set(dir(fdp))
+    for name in names:
+        assert issubclass(getattr(fdp, name), fdp.AbstractGuarantee)
+
+
 def test_mechanisms_of_two_kinds_are_compared(capsys):
     both = ["--mechanism", "Laplace(2)", "--other-mechanism", "Laplace(3)"]
     assert main(["compare", *both, "--json", "-"]) == 0
@@ -618,7 +604,7 @@ def test_warm_asks_the_usual_questions(tmp_path, capsys, monkeypatch):
     monkeypatch.setenv("FDP_JAX_CACHE", "off")
     assert main(["warm", "--kinds", "laplace"]) == 2
     assert "FDP_JAX_CACHE is off" in capsys.readouterr().err
-    assert set(_early.WARM) == set(_warm._KINDS)
+    assert set(_options.WARM) == set(_warm._KINDS)
 
 
 @pytest.mark.slow

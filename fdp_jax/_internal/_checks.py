@@ -256,6 +256,21 @@ def instance(name: str, value: _Value, kinds: Any, wanted: str) -> _Value:
     return value
 
 
+def require(
+    holds: Any, rule: str, got: Any = None, wrong: type[Exception] = ValueError
+) -> None:
+    """Refuses known arguments for which a rule does not hold, with what was given.
+
+    Args:
+        holds: Whether it does.
+        rule: The name of the argument and what it must be, as it is told.
+        got: What was given, as it is told; nothing if None.
+        wrong: The kind of error.
+    """
+    if not holds:
+        raise wrong(rule if got is None else f"{rule}, got {got}")
+
+
 def random_key(value: Any) -> jax.Array:
     """One key of `jax.random`, typed or as its numbers."""
     dtype, shape = getattr(value, "dtype", bool), getattr(value, "shape", None)

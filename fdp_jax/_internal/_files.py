@@ -1,8 +1,10 @@
 """Files that are written at once or not at all."""
 
+import json
 import os
 import pathlib
 import tempfile
+from typing import Any
 
 
 def require_writable(name: str, path: str | os.PathLike[str]) -> pathlib.Path:
@@ -61,6 +63,28 @@ def write_at_once(path: str | os.PathLike[str], content: bytes) -> None:
     except BaseException:
         pathlib.Path(name).unlink(missing_ok=True)
         raise
+
+
+def head_of(
+    path: str | os.PathLike[str], text: bytes, kind: str, version: int
+) -> dict[str, Any]:
+    """The JSON object that says of which kind and version a file is.
+
+    Raises:
+        ValueError: If it is damaged, or says something else.
+    """
+    try:
+        found = json.loads(text.decode("ascii"))
+        stated = found["format"], found["version"]
+    except (ValueError, KeyError, TypeError):
+        stated, found = (None, None), {}
+    if stated[0] != kind:
+        raise ValueError(f"{os.fspath(path)} is damaged, or no {kind}")
+    if stated[1] != version:
+        raise ValueError(
+            f"{os.fspath(path)} has version {stated[1]!r}, this is for {version}"
+        )
+    return found
 
 
 def _usual_mode() -> int:

@@ -128,3 +128,21 @@ def _repeated(
     # The chain keeps both ends, also where they are the same point.
     mask = mask.at[0].set(falling[-1] > falling[0])
     return x[kept][::-1], y[kept][::-1], mask[::-1]
+
+
+def hull_below(x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The lower convex hull of known points, from left to right, in NumPy."""
+    # Among points of one x the lowest comes first, which hides the others.
+    hull: list[int] = []
+    for k in np.lexsort((y, x)):
+        if hull and x[k] == x[hull[-1]]:
+            continue
+        while len(hull) > 1 and _above(x, y, hull[-2], hull[-1], k):
+            hull.pop()
+        hull.append(int(k))
+    return x[hull], y[hull]
+
+
+def _above(x: np.ndarray, y: np.ndarray, i: int, j: int, k: int) -> bool:
+    """Whether point j lies on or above the chord from i to k."""
+    return (y[j] - y[i]) * (x[k] - x[i]) >= (y[k] - y[i]) * (x[j] - x[i])

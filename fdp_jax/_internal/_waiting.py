@@ -1,7 +1,6 @@
 """A line on standard error where an answer waits for the compiler."""
 
 import contextlib
-import contextvars
 import os
 import sys
 import threading
@@ -15,7 +14,6 @@ _AFTER = 5.0
 """Seconds of waiting until it is said why."""
 _PAUSE = 1.0
 """Programs that follow each other sooner are for one question."""
-_ELSEWHERE = contextvars.ContextVar("elsewhere", default=False)
 
 
 class _Wait:
@@ -48,7 +46,7 @@ def waiting() -> Iterator[None]:
     asked = os.environ.get(_VARIABLE) or (
         sys.stderr is not None and sys.stderr.isatty()
     )
-    if not asked or is_off(_VARIABLE) or _ELSEWHERE.get():
+    if not asked or is_off(_VARIABLE):
         yield
         return
     now = time.monotonic()
@@ -62,13 +60,3 @@ def waiting() -> Iterator[None]:
     finally:
         timer.cancel()
         _Wait.until = time.monotonic()
-
-
-@contextlib.contextmanager
-def said_elsewhere() -> Iterator[None]:
-    """A context that says by itself how long it takes."""
-    token = _ELSEWHERE.set(True)
-    try:
-        yield
-    finally:
-        _ELSEWHERE.reset(token)

@@ -20,7 +20,6 @@ from ..curves import Bounds
 from ..losses import ComposedLoss
 from ..mechanisms import (
     ADD_OR_REMOVE_ONE,
-    STEPS,
     AbstractMechanism,
     AbstractRenyi,
     Composition,
@@ -29,7 +28,6 @@ from ..mechanisms import (
     PoissonSubsampled,
     Sampling,
     Shared,
-    as_float,
     relation_field,
     require_joint,
     require_mechanism,
@@ -118,12 +116,12 @@ class Accountant(AbstractMechanism):
                 "is compose(accountant, that one), answered by Renyi divergences"
             )
         require_mechanism("mechanism", mechanism)
-        if mechanism.relation is not self.relation:
-            raise ValueError(
-                f"steps must have the relation {self.relation.value!r} of this "
-                f"accountant, got {mechanism.relation.value!r}: start another one with "
-                "Accountant(relation=...)"
-            )
+        _checks.require(
+            mechanism.relation is self.relation,
+            f"steps must have the relation {self.relation.value!r} of this accountant",
+            f"{mechanism.relation.value!r}: start another one with "
+            "Accountant(relation=...)",
+        )
         mechanism.require_complete()
         count = _checks.count("count", count)
         require_joint((self, mechanism), (1, count))
@@ -152,11 +150,11 @@ class Accountant(AbstractMechanism):
         """All steps of both, which saw the same data."""
         if not isinstance(other, Accountant):
             return NotImplemented
-        if other.relation is not self.relation:
-            raise ValueError(
-                "accountants must share one neighboring relation, got "
-                f"{self.relation.value!r} and {other.relation.value!r}"
-            )
+        _checks.require(
+            other.relation is self.relation,
+            "accountants must share one neighboring relation",
+            f"{self.relation.value!r} and {other.relation.value!r}",
+        )
         require_joint((self, other), (1, 1))
         tables = list(self.tables)
         for table in other.tables:
@@ -174,8 +172,9 @@ class Accountant(AbstractMechanism):
         Raises:
             ValueError: Inside of a transformation that traces them.
         """
-        if not self._is_known():
-            raise ValueError("the history is known outside of transformations only")
+        _checks.require(
+            self._is_known(), "the history is known outside of transformations only"
+        )
         return tuple(entry for table in self.tables for entry in table.entries())
 
     @property
@@ -218,30 +217,25 @@ class Accountant(AbstractMechanism):
                 of these steps would share randomness.
         """
         target, once = require_target(target), self.step(mechanism)
-        if not once._is_known():
-            raise ValueError("remaining needs known numbers: ask it outside of jit")
+        _checks.require(
+            once._is_known(), "remaining needs known numbers: ask it outside of jit"
+        )
         # One question first: a search from a target that is spent takes long.
         spent = target.asked(self.simplified()) if self.history else None
         if spent is not None and not bool(spent[1]):
             return 0
         require_joint((self, mechanism), (1, None))
-        parts = list(mechanism.as_steps())
-        together = Shared.SAME_BATCH in once.shares() and len(once.history) > 1
-        if len(parts) > 1 or together:
+        count = sum(times for _, times in mechanism.as_steps())
+        if not count > 0:
+            return np.inf
+        if len(once.history) > 1:
             done = Composition((self.simplified(), mechanism), (1.0, 1.0))
             return _largest(done, "num_steps.1", target)
-        if not any(count > 0 for _, count in parts):
-            return np.inf
-        step, count = parts[0]
-        before, entries = 0, once.history
-        if len(entries) == 1:
-            # One setting alone: a single power, for which bounds are closest.
-            before = self.num_steps
-            most = _largest(Composition((step,), (1.0,)), "num_steps.0", target)
-        else:
-            more = _Continued(self._trimmed(), step, 1.0)
-            most = _largest(more, "num_steps", target)
-        return most if np.isinf(most) else max(int(most - before) // int(count), 0)
+        # One setting alone: a single power, for which bounds are closest.
+        step, _ = once.history[0]
+        most = _largest(Composition((step,), (1.0,)), "num_steps.0", target)
+        left = most - self.num_steps
+        return left if np.isinf(left) else max(int(left) // int(count), 0)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Writes the account to a file: at once or not at all.
@@ -253,8 +247,9 @@ class Accountant(AbstractMechanism):
             ValueError: Inside of a transformation.
             TypeError: If a step holds functions, or is a mechanism of your own.
         """
-        if not self._is_known():
-            raise ValueError("save needs known numbers: call it outside of jit")
+        _checks.require(
+            self._is_known(), "save needs known numbers: call it outside of jit"
+        )
         write(path, self.relation, self.capacity, self.tables)
 
     @classmethod
@@ -300,11 +295,8 @@ class Accountant(AbstractMechanism):
         return self._of(table if one is None else one for table, one in pairs)
 
     def samplings(self) -> frozenset[Sampling]:
-        if self._is_known():
-            steps = [step for step, _ in self.history]
-        else:
-            steps = [table.kind.step(table.rows[0][0]) for table in self.tables]
-        return frozenset().union(*(step.samplings() for step in steps))
+        used = [table.example() for table in self.tables if not table.is_unused()]
+        return frozenset().union(*(step.samplings() for step in used))
 
     def simplified(self) -> AbstractMechanism:
         if not self._is_known():
@@ -344,42 +336,6 @@ class Accountant(AbstractMechanism):
 
 _NOT_ATTAINED = {Shared.SAME_BATCH, Shared.BEGUN_EPOCH}
 """Of tables of such steps it is not known what is leaked at least."""
-
-
-class _Continued(AbstractMechanism):
-    """An account and some more steps, in one loss as far as they are of one kind."""
-
-    done: Accountant
-    more: AbstractMechanism
-    num_steps: Any = eqx.field(metadata=STEPS.metadata)
-
-    @property
-    def relation(self) -> NeighboringRelation:
-        return self.done.relation
-
-    def takes_fractions(self, index: int = 0) -> bool:
-        return self.more.has_fractional_powers()
-
-    def attained(self) -> AbstractMechanism | None:
-        before, more = self.done.attained(), self.more.attained()
-        if before is None and more is None:
-            return None
-        done = self.done if before is None else before
-        return Composition.unchecked(
-            parts=(done, self.more if more is None else more),
-            num_steps=(1.0, self.num_steps),
-        )
-
-    def loss(self) -> ComposedLoss:
-        place = self.done._place(Kind.of(self.more))
-        tables, count = self.done.tables, as_float(self.num_steps)
-        parts = []
-        for index, table in enumerate(tables):
-            own = index == place
-            parts += table.losses(self.more, count) if own else table.losses()
-        if place == len(tables):
-            parts.append(Composition((self.more,), (self.num_steps,)).loss())
-        return _joined(parts)
 
 
 def _joined(parts: list[ComposedLoss]) -> ComposedLoss:

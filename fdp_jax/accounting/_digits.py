@@ -6,6 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from .._internal import _checks
 from .._internal._concrete import is_traced
 
 _PARTS = 3
@@ -26,11 +27,12 @@ def split(numbers: Any, dtype: Any, name: str = "numbers") -> tuple[Any, ...]:
     parts, traced = [], is_traced(numbers)
     if not traced:
         sizes = np.abs(numbers[np.isfinite(numbers) & (numbers != 0)])
-        if np.any((sizes < LEAST) | (sizes >= _MOST)):
-            raise ValueError(
-                f"{name} must be 0, infinite, or from {LEAST:.3g} to {_MOST:.3g} in "
-                f"programs without 64-bit numbers, got {numbers.tolist()}"
-            )
+        _checks.require(
+            not np.any((sizes < LEAST) | (sizes >= _MOST)),
+            f"{name} must be 0, infinite, or from {LEAST:.3g} to {_MOST:.3g} in "
+            "programs without 64-bit numbers",
+            numbers.tolist(),
+        )
     module = jnp if traced else np
     for _ in range(_PARTS):
         rounded = lax.reduce_precision(numbers, 8, 23) if traced else numbers

@@ -15,7 +15,8 @@ import jax
 import numpy as np
 
 from .. import sampling
-from .._internal._files import write_at_once
+from .._internal import _checks
+from .._internal._files import head_of, write_at_once
 from ..mechanisms import AbstractMechanism, AbstractSampling, NeighboringRelation
 from ._table import Kind, Table
 
@@ -48,21 +49,9 @@ def read(
         ValueError: If the file is damaged, or of another version.
     """
     data = pathlib.Path(path).read_bytes()
-    damaged = ValueError(f"{os.fspath(path)} is damaged, or no saved accountant")
-    try:
-        found = json.loads(data.decode("ascii"))
-        header = found["format"], found["version"]
-    except (ValueError, KeyError, TypeError):
-        raise damaged from None
-    if header[0] != _FORMAT:
-        raise damaged
-    if header[1] != _VERSION:
-        raise ValueError(
-            f"{os.fspath(path)} has version {header[1]!r}, this is for {_VERSION}"
-        )
-    content = found.get("content")
+    content = head_of(path, data, _FORMAT, _VERSION).get("content")
     if not isinstance(content, dict) or _text(content) != data:
-        raise damaged
+        raise ValueError(f"{os.fspath(path)} is damaged")
     relation = NeighboringRelation(content["relation"])
     tables = tuple(_table_from_json(table) for table in content["tables"])
     return relation, content["capacity"], tables
@@ -112,8 +101,12 @@ def _to_json(value: Any) -> Any:
     """A step without its numbers."""
     if isinstance(value, AbstractMechanism | AbstractSampling):
         name = type(value).__name__
-        if _known_classes().get(name) is not type(value):
-            raise TypeError(f"save knows the package's mechanisms, got {name}")
+        _checks.require(
+            _known_classes().get(name) is type(value),
+            "save knows the package's mechanisms",
+            name,
+            TypeError,
+        )
         return {
             "class": name,
             "fields": {
@@ -134,21 +127,21 @@ def _to_json(value: Any) -> Any:
 
 def _from_json(found: dict[str, Any]) -> Any:
     (kind, value), *rest = found.items()
-    if kind == "class" or rest:
-        cls = _known_classes().get(found["class"])
-        if cls is None:
-            raise ValueError(f"there is no mechanism {found['class']!r}")
-        step = object.__new__(cls)
-        for name, inner in found["fields"].items():
-            object.__setattr__(step, name, _from_json(inner))
-        return step
     if kind == "number":
         return np.zeros(value)
     if kind == "relation":
         return NeighboringRelation(value)
     if kind == "tuple":
         return tuple(_from_json(x) for x in value)
-    return value
+    if kind != "class" and not rest:
+        return value
+    cls = _known_classes().get(found["class"])
+    if cls is None:
+        raise ValueError(f"there is no mechanism {found['class']!r}")
+    step = object.__new__(cls)
+    for name, inner in found["fields"].items():
+        object.__setattr__(step, name, _from_json(inner))
+    return step
 
 
 def _known_classes() -> dict[str, type]:

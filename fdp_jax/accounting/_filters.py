@@ -147,11 +147,11 @@ class AbstractFilter(Record):
             after_one = self._one_shares is not None
             require_alone((mechanism,), (count,), after_one=after_one)
         stated = getattr(mechanism, "relation", self.relation)
-        if stated is not self.relation:
-            raise ValueError(
-                f"releases must have the relation {self.relation.value!r} of the "
-                f"filter, got {stated.value!r}"
-            )
+        _checks.require(
+            stated is self.relation,
+            f"releases must have the relation {self.relation.value!r} of the filter",
+            f"{stated.value!r}",
+        )
         return _spend(self, self._cost(mechanism), count)
 
 
@@ -343,8 +343,10 @@ class RenyiFilter(AbstractFilter):
         if not isinstance(mechanism, RenyiDP):
             raise _no_filter("mechanisms or RenyiDP", mechanism)
         same = np.asarray(mechanism.orders, np.float64)
-        if same.shape != (len(self.orders),) or np.any(same != self.orders):
-            raise ValueError("orders must be those of the filter's budget")
+        _checks.require(
+            same.shape == (len(self.orders),) and not np.any(same != self.orders),
+            "orders must be those of the filter's budget",
+        )
         return mechanism.divergences
 
     @property

@@ -6,7 +6,9 @@ ones, which together have all digits: the accounting itself is in float64.
 """
 
 import dataclasses
+import functools
 import math
+import operator
 from typing import Any
 
 import equinox as eqx
@@ -15,7 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 from jax.lax import stop_gradient
-from jaxtyping import Array, Bool, PyTree
+from jaxtyping import Array, PyTree
 
 from .._internal import _checks
 from .._internal._concrete import is_traced, outside_transformations
@@ -87,9 +89,11 @@ class Table(eqx.Module):
 
     def shares(self) -> frozenset[Shared]:
         """The randomness that later steps may share with its own, if any."""
-        if self.is_unused():
-            return frozenset()
-        return self.kind.step(self.rows[0][0]).shares()
+        return frozenset() if self.is_unused() else self.example().shares()
+
+    def example(self) -> AbstractMechanism:
+        """A step of the kind, about the first one."""
+        return self.kind.step(self.rows[0][0])
 
     def steps(self) -> list[AbstractMechanism]:
         """The steps of all rows."""
@@ -130,11 +134,11 @@ class Table(eqx.Module):
         row = split(_numbers(step), np.float64 if double else np.float32)
         if self.known and not is_traced(row, count):
             return self._added_known(row, int(np.asarray(count)))
-        if double and float_dtype() != np.float64:
-            raise ValueError(
-                "this accountant was made with 64-bit numbers, which it loses in "
-                "programs without: make it inside jax.enable_x64(False)"
-            )
+        _checks.require(
+            not double or float_dtype() == np.float64,
+            "this accountant was made with 64-bit numbers, which it loses in "
+            "programs without: make it inside jax.enable_x64(False)",
+        )
         return jax.tree.map(jnp.asarray, self)._added_traced(row, count)
 
     def _added_traced(self, row: tuple, count: Any) -> "Table":
@@ -146,8 +150,7 @@ class Table(eqx.Module):
         count = _checks.error_if(
             count,
             lambda _: full,
-            f"an accountant for {self.capacity} different steps (of each kind) is "
-            "full: make it Accountant(capacity=...)",
+            self._full,
             kind="another one, count =",
         )
         total = self.counts[at] + count
@@ -168,30 +171,31 @@ class Table(eqx.Module):
         return Table(rows, jnp.where(here, total, self.counts), self.kind)
 
     def _added_known(self, row: tuple, count: int) -> "Table":
-        rows = tuple(np.asarray(part) for part in self.rows)
-        counts = np.array(self.counts)
+        rows, counts = tuple(map(np.array, self.rows)), np.array(self.counts)
         same = _row_equals(rows, row)
-        if same.any():
-            at = int(np.argmax(same))
-        elif (counts == 0).any():
-            at = int(np.argmax(counts == 0))
-        elif count == 0:
+        places = np.flatnonzero(same if same.any() else counts == 0)
+        if not places.size and count == 0:
             return self
-        elif outside_transformations():
+        if not places.size:
+            _checks.require(outside_transformations(), self._full)
             return self.widened(2 * self.capacity)._added_known(row, count)
-        else:
-            raise ValueError(
-                f"an accountant for {self.capacity} different steps (of each kind) is "
-                "full: make it Accountant(capacity=...)"
-            )
-        if int(counts[at]) + count > _MOST:
-            raise ValueError(f"the number of equal steps exceeds {_MOST}")
+        at = places[0]
+        _checks.require(
+            int(counts[at]) + count <= _MOST,
+            f"the number of equal steps exceeds {_MOST}",
+        )
         counts[at] += count
-        if not same.any():
-            rows = tuple(np.array(part) for part in rows)
-            for part, new in zip(rows, row, strict=True):
-                part[at] = new
+        for part, new in zip(rows, row, strict=True):
+            part[at] = new
         return Table(rows, counts, self.kind)
+
+    @property
+    def _full(self) -> str:
+        """The message where there is no room."""
+        return (
+            f"an accountant for {self.capacity} different steps (of each kind) is "
+            "full: make it Accountant(capacity=...)"
+        )
 
     def widened(self, capacity: int) -> "Table":
         """With more free rows."""
@@ -225,26 +229,16 @@ class Table(eqx.Module):
         if found is None:
             return None
         kind = Kind.of(found)
-        if kind.shapes != self.kind.shapes:
-            raise ValueError(
-                f"what {type(step).__name__} attains must have the same numbers"
-            )
+        _checks.require(
+            kind.shapes == self.kind.shapes,
+            f"what {type(step).__name__} attains must have the same numbers",
+        )
         return Table(self.rows, self.counts, kind)
 
-    def losses(
-        self, step: AbstractMechanism | None = None, count: Any = 0
-    ) -> list[ComposedLoss]:
-        """The privacy loss of all steps, in one or several parts.
-
-        Args:
-            step: One more kind of step, and ...
-            count: ... how often that is taken, any real number.
-        """
+    def losses(self) -> list[ComposedLoss]:
+        """The privacy loss of all steps, in one or several parts."""
         numbers = jnp.asarray(self.numbers())
         counts = jnp.asarray(self.counts, numbers.dtype)
-        if step is not None:
-            numbers = jnp.concatenate([numbers, _numbers(step)[None]])
-            counts = jnp.append(counts, count)
         each = [self.kind.step(numbers[0]).loss()]
         if counts.size > 1 and can_be_stacked(each[0]):
             return [stacked_loss(self.kind.step(numbers), counts)]
@@ -259,11 +253,9 @@ class Table(eqx.Module):
 
 def _row_equals(rows: tuple, row: tuple) -> Any:
     """Which rows are a given one."""
-    equal = None
-    for all_, new in zip(rows, row, strict=True):
-        here: Bool[Array, " capacity"] = (all_ == new).all(axis=1)
-        equal = here if equal is None else equal & here
-    return equal
+    pairs = zip(rows, row, strict=True)
+    equal: list[Any] = [(all_ == new).all(axis=1) for all_, new in pairs]
+    return functools.reduce(operator.and_, equal)
 
 
 def _mean(old: Array, new: Array, share: Array, same: Array) -> Array:

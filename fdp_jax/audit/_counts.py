@@ -56,23 +56,26 @@ class Counts(PointEvidence):
     true_negatives: int
 
     def __new__(cls, *args: Any, **options: Any) -> "Counts":
-        if args:
-            raise TypeError(
-                "Counts takes true_positives, false_negatives, false_positives and "
-                f"true_negatives by name, got {len(args)} without (scikit-learn's "
-                "confusion_matrix(...).ravel() is tn, fp, fn, tp)"
-            )
+        _checks.require(
+            not args,
+            "Counts takes true_positives, false_negatives, false_positives and "
+            "true_negatives by name",
+            f"{len(args)} without (scikit-learn's confusion_matrix(...).ravel() is "
+            "tn, fp, fn, tp)",
+            TypeError,
+        )
         return super().__new__(cls)
 
     def __post_init__(self) -> None:
         for field in dataclasses.fields(self):
             value = _checks.whole(field.name, getattr(self, field.name), 0, _MOST)
             object.__setattr__(self, field.name, value)
-        if self.num_in == 0 or self.num_out == 0:
-            raise ValueError(
-                "true_positives + false_negatives and false_positives + true_negatives "
-                f"must be at least 1, got {self.num_in} and {self.num_out}"
-            )
+        _checks.require(
+            self.num_in != 0 and self.num_out != 0,
+            "true_positives + false_negatives and false_positives + "
+            "true_negatives must be at least 1",
+            f"{self.num_in} and {self.num_out}",
+        )
 
     @classmethod
     @explained

@@ -9,7 +9,7 @@ import numpy as np
 from .._internal import _checks
 from .._internal._calls import explained
 from ._asked import require_queries
-from ._limits import ROUNDING, confidence_of
+from ._limits import ROUNDING, confidence_of, last_true
 from ._points import TradeOffPoints
 
 # The least p-value that is searched for by levels of confidence.
@@ -59,14 +59,10 @@ def level_of_exclusion(evidence: PointEvidence, guarantee: Any) -> float:
 
     Points move inward as the confidence falls, so that there is one such level.
     """
-    low, high = np.log(_LEAST_LEVEL), 0.0
-    for _ in range(40):
-        middle = 0.5 * (low + high)
-        if evidence.points_at(float(np.exp(middle))).exclude(guarantee):
-            high = middle
-        else:
-            low = middle
-    return min(float(np.exp(high)) * (1 + ROUNDING), 1.0)
+    level = lambda log: float(np.exp(log))
+    holds = lambda log: not evidence.points_at(level(log)).exclude(guarantee)
+    _, least = last_true(holds, np.log(_LEAST_LEVEL), 0.0)
+    return min(level(least) * (1 + ROUNDING), 1.0)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -50,8 +50,8 @@ def binomial_pair_p_value(counts: Any, guarantee: Any) -> float:
     fpr = _nodes(n0, n1)
     tpr = largest_power(guarantee, fpr)
     observed = np.min(
-        _deviance_below(np.array(counts.false_positives), n0, fpr)
-        + _deviance_above(np.array(counts.true_positives), n1, tpr)
+        _deviance(np.array(counts.false_positives), n0, fpr, -1)
+        + _deviance(np.array(counts.true_positives), n1, tpr, 1)
     )
     if not observed > 0:
         return 1.0
@@ -70,22 +70,14 @@ def _nodes(num_out: int, num_in: int) -> np.ndarray:
     return np.unique(np.concatenate([even, small]).clip(0.0, 1.0))
 
 
-def _divergence(share: np.ndarray, prob: np.ndarray) -> np.ndarray:
-    """Relative entropy of two coins, in nats."""
-    entropy = scipy.special.rel_entr
-    return entropy(share, prob) + entropy(1.0 - share, 1.0 - prob)
+def _deviance(count: np.ndarray, n: int, prob: Any, side: int) -> np.ndarray:
+    """Evidence that a probability is larger (side 1), or smaller (side -1).
 
-
-def _deviance_below(count: np.ndarray, n: int, prob: Any) -> np.ndarray:
-    """Evidence that the probability is smaller: falls with the count, to 0."""
-    share = count / n
-    return np.where(share < prob, n * _divergence(share, prob), 0.0)
-
-
-def _deviance_above(count: np.ndarray, n: int, prob: Any) -> np.ndarray:
-    """Evidence that the probability is larger: grows with the count, from 0."""
-    share = count / n
-    return np.where(share > prob, n * _divergence(share, prob), 0.0)
+    The relative entropy of n coins, in nats, from 0 on the other side.
+    """
+    share, entropy = count / n, scipy.special.rel_entr
+    found = n * (entropy(share, prob) + entropy(1.0 - share, 1.0 - prob))
+    return np.where(side * (share - prob) > 0, found, 0.0)
 
 
 def _needed(
@@ -102,10 +94,10 @@ def _needed(
     for a, b in zip(fpr, tpr, strict=True):
         start = int(n1 * b)
         hits = np.arange(start, min(start + width1, n1) + 1)
-        have = np.maximum.accumulate(_deviance_above(hits, n1, b))
+        have = np.maximum.accumulate(_deviance(hits, n1, b, 1))
         low = int(np.ceil(n0 * a))
         alarms = np.arange(max(low - width0, 0), min(low, n0) + 1)
-        want = target - _deviance_below(alarms, n0, a)
+        want = target - _deviance(alarms, n0, a, -1)
         place = start + np.searchsorted(have, want)
         place = np.where(want > have[-1], n1 + 1, np.where(want <= 0, 0, place))
         # More false positives leave no evidence on their side.

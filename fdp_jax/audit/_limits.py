@@ -1,5 +1,6 @@
 """Exact confidence limits of a proportion that is counted without noise."""
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -100,9 +101,16 @@ def lower_limit(count: Any, num_trials: Any, tail: Any) -> np.ndarray:
 def at_least(count: Any, num_trials: Any, prob: Any) -> np.ndarray:
     """P(Bin(num_trials, prob) >= count), for counts from 0 to num_trials + 1."""
     count = np.asarray(count, float)
-    count, prob = np.broadcast_arrays(count, prob)
-    inside = (count >= 1) & (count <= num_trials)
-    found = np.where(count < 1, 1.0, 0.0)
-    some = count[inside]
-    found[inside] = scipy.special.betainc(some, num_trials - some + 1, prob[inside])
-    return found
+    inside = np.clip(count, 1, num_trials)
+    found = scipy.special.betainc(inside, num_trials - inside + 1, prob)
+    return np.where(count < 1, 1.0, np.where(count > num_trials, 0.0, found))
+
+
+def last_true(
+    holds: Callable[[float], bool], low: float, high: float
+) -> tuple[float, float]:
+    """Two points around the place from which on something does not hold any more."""
+    for _ in range(40):
+        middle = 0.5 * (low + high)
+        low, high = (middle, high) if holds(middle) else (low, middle)
+    return low, high

@@ -9,11 +9,11 @@ import scipy  # its parts load when they are used
 
 from .._internal import _checks
 from .._internal._calls import explained
+from .._internal._hull import hull_below
 from ._asked import dp_pairs, has_profile, least_beta, of_both_orders
 from ._counts import scores_of
 from ._evidence import AbstractEvidence
-from ._limits import ROUNDING, at_least
-from ._points import hull_below
+from ._limits import ROUNDING, at_least, last_true
 
 _MOST = 2**31
 _AT_A_TIME = 1 << 22
@@ -256,7 +256,4 @@ def _largest(rejected: Callable[[float], bool]) -> float:
     low, high = 0.0, 1.0
     while rejected(high) and high < 700.0:
         low, high = high, 2 * high
-    for _ in range(40):
-        middle = 0.5 * (low + high)
-        low, high = (middle, high) if rejected(middle) else (low, middle)
-    return low
+    return last_true(rejected, low, high)[0]

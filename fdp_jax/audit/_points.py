@@ -7,6 +7,7 @@ import numpy as np
 import scipy  # its parts load when they are used
 
 from .._internal import _checks
+from .._internal._hull import hull_below
 from ._asked import least_beta, require_queries
 
 _MOST_EPSILON = 700.0
@@ -112,21 +113,3 @@ class TradeOffPoints:
         """
         require_queries(guarantee)
         return bool(np.any(least_beta(guarantee, self.alpha) > self.beta))
-
-
-def hull_below(x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The lower convex hull of points, from left to right."""
-    # Among points of one x the lowest comes first, which hides the others.
-    hull: list[int] = []
-    for k in np.lexsort((y, x)):
-        if hull and x[k] == x[hull[-1]]:
-            continue
-        while len(hull) > 1 and _above(x, y, hull[-2], hull[-1], k):
-            hull.pop()
-        hull.append(int(k))
-    return x[hull], y[hull]
-
-
-def _above(x: np.ndarray, y: np.ndarray, i: int, j: int, k: int) -> bool:
-    """Whether point j lies on or above the chord from i to k."""
-    return (y[j] - y[i]) * (x[k] - x[i]) >= (y[k] - y[i]) * (x[j] - x[i])

@@ -92,19 +92,20 @@ class Scores(PointEvidence):
         self.in_scores = scores_of("in_scores", in_scores)
         self.out_scores = scores_of("out_scores", out_scores)
         if isinstance(threshold, str):
-            if threshold not in BANDS:
-                raise ValueError(
-                    "threshold must be 'ranks', 'dkw', a number, a vector of numbers "
-                    f"or a Split, got {threshold!r}"
-                )
+            _checks.require(
+                threshold in BANDS,
+                "threshold must be 'ranks', 'dkw', a number, a vector of numbers "
+                "or a Split",
+                f"{threshold!r}",
+            )
         elif not isinstance(threshold, Split):
             values = _checks.real("threshold", _checks.numbers("threshold", threshold))
             threshold = np.asarray(values, np.float64)
-            if threshold.ndim > 1 or threshold.size == 0:
-                raise ValueError(
-                    "threshold must be a number or a vector of some, got an array of "
-                    f"{threshold.shape}"
-                )
+            _checks.require(
+                threshold.ndim <= 1 and threshold.size != 0,
+                "threshold must be a number or a vector of some",
+                f"an array of {threshold.shape}",
+            )
         self.threshold = threshold
 
     def __repr__(self) -> str:
@@ -117,11 +118,11 @@ class Scores(PointEvidence):
         Raises:
             ValueError: If the thresholds are a band ("ranks" or "dkw").
         """
-        if isinstance(self.threshold, str):
-            raise ValueError(
-                "counts needs thresholds that are stated or chosen by Split, got "
-                f"threshold={self.threshold!r}"
-            )
+        _checks.require(
+            not isinstance(self.threshold, str),
+            "counts needs thresholds that are stated or chosen by Split",
+            f"threshold={self.threshold!r}",
+        )
         if isinstance(self.threshold, Split):
             return [_after_split(self.in_scores, self.out_scores, self.threshold)]
         return [
@@ -151,10 +152,7 @@ class Scores(PointEvidence):
     def _band(self, level: float) -> TradeOffPoints:
         limits = _rank_limits if self.threshold == "ranks" else _dkw_limits
         tail = 0.5 * level
-        cuts = _cuts(self.in_scores, self.out_scores)
-        missed = np.searchsorted(np.sort(self.in_scores), cuts)
-        passed = np.searchsorted(np.sort(self.out_scores), cuts)
-        alarms = self.out_scores.size - passed
+        _, missed, alarms = _cuts(self.in_scores, self.out_scores)
         alpha = limits(self.out_scores.size, tail)(alarms)
         beta = limits(self.in_scores.size, tail)(missed)
         return TradeOffPoints(alpha, beta, 1.0 - level)
@@ -184,11 +182,17 @@ def _dkw_limits(size: int, tail: float) -> Callable[[np.ndarray], np.ndarray]:
     return lambda beyond: np.minimum(beyond / size + margin, 1.0)
 
 
-def _cuts(in_scores: np.ndarray, out_scores: np.ndarray) -> np.ndarray:
-    """Thresholds just beyond the order statistics of either kind at the ranks."""
-    lowest = np.sort(in_scores)[_ranks(in_scores.size) - 1]
-    highest = np.sort(out_scores)[::-1][_ranks(out_scores.size) - 1]
-    return np.unique(np.concatenate([lowest, np.nextafter(highest, np.inf)]))
+def _cuts(inside: np.ndarray, outside: np.ndarray) -> tuple[np.ndarray, ...]:
+    """Thresholds just beyond the order statistics of either kind at the ranks.
+
+    With the numbers of scores that they miss among those of canaries that are in, and
+    pass among the others.
+    """
+    inside, outside = np.sort(inside), np.sort(outside)
+    lowest, highest = inside[_ranks(inside.size) - 1], outside[-_ranks(outside.size)]
+    cuts = np.unique(np.concatenate([lowest, np.nextafter(highest, np.inf)]))
+    missed = np.searchsorted(inside, cuts)
+    return cuts, missed, outside.size - np.searchsorted(outside, cuts)
 
 
 def _after_split(in_scores: np.ndarray, out_scores: np.ndarray, split: Split) -> Counts:
@@ -197,11 +201,11 @@ def _after_split(in_scores: np.ndarray, out_scores: np.ndarray, split: Split) ->
     parts = []
     for name, scores in (("in_scores", in_scores), ("out_scores", out_scores)):
         size = round(split.fraction * scores.size)
-        if not 0 < size < scores.size:
-            raise ValueError(
-                f"{name} must have scores for both parts of a split, got {scores.size} "
-                f"and fraction={split.fraction:g}"
-            )
+        _checks.require(
+            0 < size < scores.size,
+            f"{name} must have scores for both parts of a split",
+            f"{scores.size} and fraction={split.fraction:g}",
+        )
         mixed = rng.permutation(scores)
         parts.append((mixed[:size], mixed[size:]))
     (first_in, rest_in), (first_out, rest_out) = parts
@@ -211,9 +215,7 @@ def _after_split(in_scores: np.ndarray, out_scores: np.ndarray, split: Split) ->
 
 def _best_threshold(in_scores: np.ndarray, out_scores: np.ndarray) -> float:
     """The cut with the largest lower limit of epsilon at delta = 0, in this sample."""
-    cuts = _cuts(in_scores, out_scores)
-    missed = np.searchsorted(np.sort(in_scores), cuts)
-    alarms = out_scores.size - np.searchsorted(np.sort(out_scores), cuts)
+    cuts, missed, alarms = _cuts(in_scores, out_scores)
     tail = 0.5 * (1.0 - _CHOICE)
     beta = upper_limit(missed, in_scores.size, tail)
     alpha = upper_limit(alarms, out_scores.size, tail)

@@ -5,11 +5,10 @@ import textwrap
 
 from .. import calibration, reports
 from .._internal._show import short
-from ._early import TARGETS
+from ..curves import Status
+from ._options import OK, SCHEMES, TARGETS, UNREACHABLE
 from ._output import Output
 from ._run import description_of, json_ready, run_of
-from ._scheme import name_within
-from ._status import OK, UNREACHABLE, VACUOUS
 
 _MOST = 100_000
 """Characters of a mechanism that was found."""
@@ -17,16 +16,21 @@ _MOST = 100_000
 
 def run(arguments: argparse.Namespace, output: Output) -> int:
     """Find the parameter; the exit status."""
-    name = arguments.solve_for
-    target = _target(arguments)
+    name: str = arguments.solve_for
+    given = {n: getattr(arguments, n) for names in TARGETS.values() for n in names}
+    given = {n: x for n, x in given.items() if x is not None}
+    scheme = arguments.sampling
+    own: dict[str, str] = {}
+    if scheme not in (None, "poisson"):
+        own = SCHEMES[scheme].names
     found = calibration.calibrate(
         run_of(arguments, name),
-        target,
-        solve_for=_name(arguments, name),
+        _target(given),
+        solve_for=own.get(name, name),
         whole=arguments.whole,
     )
     value, status = float(found.value), int(found.status)
-    if status == VACUOUS:
+    if status == Status.VACUOUS:
         output.say(f"{name}: no value could be certified to meet the target")
     else:
         falls = float(found.leaks) < 0
@@ -36,41 +40,26 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
     description = description_of(arguments, **{name: value})
     if arguments.mechanism is not None:
         description = {"mechanism": short(found.mechanism, most=_MOST)}
-    given = {n: getattr(arguments, n) for n in TARGETS}
     output.write(
         {
             "solved_for": name,
             "value": json_ready(value),
             "guarantee": found.guarantee,
             "status": reports.status_name(status),
-            "target": {n: x for n, x in given.items() if x is not None},
+            "target": given,
             "parameters": reports.parameters(found.mechanism),
             "run": description,
         }
     )
-    if status != VACUOUS:
+    if status != Status.VACUOUS:
         output.draw(found.mechanism, textwrap.fill(found.guarantee, 120))
-    return UNREACHABLE if status == VACUOUS else OK
+    return UNREACHABLE if status == Status.VACUOUS else OK
 
 
-def _name(arguments: argparse.Namespace, unknown: str) -> str:
-    """The run's name of the number that is sought."""
-    own = arguments.sampling in (None, "poisson")
-    return unknown if own else name_within(arguments, unknown)
-
-
-def _target(arguments: argparse.Namespace) -> calibration.AbstractTarget:
-    given = {name for name in TARGETS if getattr(arguments, name) is not None}
-    if given == {"epsilon", "delta"}:
-        return calibration.targets.ApproxDP(
-            epsilon=arguments.epsilon, delta=arguments.delta
-        )
-    if given == {"alpha", "beta"}:
-        return calibration.targets.ErrorRates(
-            alpha=arguments.alpha, beta=arguments.beta
-        )
-    if given == {"advantage"}:
-        return calibration.targets.Advantage(arguments.advantage)
+def _target(given: dict[str, float]) -> calibration.AbstractTarget:
+    for kind, names in TARGETS.items():
+        if given.keys() == set(names):
+            return getattr(calibration.targets, kind)(**given)
     raise ValueError(
         "give one target: --epsilon with --delta, --alpha with --beta, or --advantage"
     )

@@ -4,10 +4,10 @@ import argparse
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
+from .._internal import _checks
 from ..mechanisms import AbstractMechanism, View
-from ._early import DESCRIPTION, QUERIES, USUAL
+from ._options import DESCRIPTION, QUERIES, SCHEMES, TARGETS, USUAL
 from ._run import run_of
-from ._scheme import SCHEMES
 
 _USUAL = "add or remove one record"
 
@@ -33,11 +33,11 @@ def run_in(document: dict[str, Any]) -> Any:
     Raises:
         ValueError: If it does not say.
     """
-    given = document.get("run")
-    if given is None:
-        given = _older(document)
-    if not isinstance(given, dict) or not given.keys() <= set(DESCRIPTION):
-        raise ValueError('the file does not say which run it is about ("run")')
+    given: Any = document.get("run") or _older(document)
+    _checks.require(
+        isinstance(given, dict) and given.keys() <= set(DESCRIPTION),
+        'the file does not say which run it is about ("run")',
+    )
     numbers = given if "mechanism" in given else USUAL | given
     if numbers.get("sampling", "poisson") not in tuple(SCHEMES):
         known = ", ".join(SCHEMES)
@@ -68,11 +68,11 @@ def claims_of(document: dict[str, Any]) -> list[Claim]:
         found = [] if kind is None else list(kind(document))
     except (KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"the file lacks {error}") from error
-    if not found:
-        raise ValueError(
-            f"the file must be a receipt or written by {', '.join(_KINDS)} with --json,"
-            f" got command {document.get('command')!r}"
-        )
+    _checks.require(
+        found,
+        f"the file must be a receipt or written by {', '.join(_KINDS)} with --json",
+        f"command {document.get('command')!r}",
+    )
     return found
 
 
@@ -124,14 +124,14 @@ def _of_receipt(document: dict[str, Any]) -> Iterator[Claim]:
 
 def _of_calibration(document: dict[str, Any]) -> Iterator[Claim]:
     target = {name: _number(document["target"], name) for name in document["target"]}
-    if "advantage" in target:
-        yield Claim("advantage", target["advantage"], True, {"epsilon": 0.0})
-    elif "alpha" in target:
-        what = f"beta at alpha = {target['alpha']:g}"
-        yield Claim(what, target["beta"], False, {"alpha": target["alpha"]})
-    else:
-        what = f"epsilon at delta = {target['delta']:g}"
-        yield Claim(what, target["epsilon"], True, {"delta": target["delta"]})
+    for names in TARGETS.values():
+        if set(names) != target.keys():
+            continue
+        # Of error rates the first one is the place, of (epsilon, delta) the second.
+        asked, *place = names[::-1] if "alpha" in target else names
+        query = {name: target[name] for name in place}
+        what = "".join([asked, *(f" at {name} = {x:g}" for name, x in query.items())])
+        yield Claim(what, target[asked], asked != "beta", query or {"epsilon": 0.0})
 
 
 _KINDS = {

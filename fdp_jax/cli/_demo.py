@@ -10,8 +10,8 @@ import jax
 
 from .. import calibration, mechanisms, plot, reports
 from ..data import PublishedRun, published_runs
+from ._options import OK
 from ._output import Output
-from ._status import OK
 
 _SHOWN = "tf-privacy-mnist-eps3"
 
@@ -36,22 +36,20 @@ def demo(folder: pathlib.Path) -> None:
     compiling = time.perf_counter() - started
     rows = [_recompute(run) for run in runs]
 
-    print(f"done in {compiling:.1f} s.\n")
-    print("Published DP-SGD runs, recomputed (Poisson sampling, add or remove one):\n")
-    print(_table(rows))
-    print(
-        "\ncertified: upper bound of epsilon at the noise used; needed: least noise"
-        "\nmultiplier that certifies the claim; ms: time for each of the two. Sources,"
-        "\nwith the numbers as they stand there, are in report.json:"
-    )
-    for url in dict.fromkeys(row["url"] for row in rows):
-        print(f"  {url}")
-
     shown = next(run for run in runs if run.id == _SHOWN)
     mechanism = _mechanism(shown)
     report = reports.privacy_report(mechanism, delta=shown.delta)
-    print(f"\nIn full, {shown.name}:\n\n{report.text()}")
-
+    lines = [
+        f"done in {compiling:.1f} s.\n",
+        "Published DP-SGD runs, recomputed (Poisson sampling, add or remove one):\n",
+        _table(rows),
+        "\ncertified: upper bound of epsilon at the noise used; needed: least noise",
+        "multiplier that certifies the claim; ms: time for each of the two. Sources,",
+        "with the numbers as they stand there, are in report.json:",
+        *(f"  {url}" for url in dict.fromkeys(row["url"] for row in rows)),
+        f"\nIn full, {shown.name}:\n\n{report.text()}",
+    ]
+    print("\n".join(lines))
     document = {
         "runs": rows,
         "report": {"name": shown.name} | report.to_dict(),
@@ -121,11 +119,14 @@ def _table(rows: list[dict[str, Any]]) -> str:
         )
         for row in rows
     ]
-    widths = [max(len(line[i]) for line in [head, *body]) for i in range(len(head))]
-    lines = []
-    for line in [head, *body]:
-        cells = [line[0].ljust(widths[0])]
-        cells += [text.rjust(w) for text, w in zip(line[1:], widths[1:], strict=True)]
-        lines.append("  ".join(cells))
-    lines.insert(1, "-" * len(lines[0]))
-    return "\n".join(lines)
+    widths = [max(map(len, column)) for column in zip(head, *body, strict=True)]
+    lines = [
+        "  ".join(
+            [
+                line[0].ljust(widths[0]),
+                *(x.rjust(w) for x, w in zip(line[1:], widths[1:], strict=True)),
+            ]
+        )
+        for line in [head, *body]
+    ]
+    return "\n".join([lines[0], "-" * len(lines[0]), *lines[1:]])

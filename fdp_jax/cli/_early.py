@@ -1,42 +1,22 @@
-"""What is wrong with arguments as far as plain Python can tell: JAX takes a second."""
+"""Faults of arguments as far as plain Python can tell: JAX takes a second."""
 
 import argparse
-import math
 import pathlib
+from typing import Any
 
 from .._internal._files import require_picture, require_writable
-from ._scheme import NUMBERS, numbers_of
+from ._options import (
+    ALLOWED,
+    DESCRIPTION,
+    NUMBERS,
+    PARAMETERS,
+    SCHEMES,
+    STANDARD,
+    USUAL,
+    flag,
+)
 
-QUERIES = {
-    "epsilon": "delta",
-    "delta": "epsilon",
-    "beta": "alpha",
-    "tpr": "fpr",
-    "bayes-error": "prior",
-    "advantage": None,
-}
-"""Commands that ask for a number, and what it is asked at."""
-PARAMETERS = "noise_multiplier", "num_steps"
-DESCRIPTION = "mechanism", *PARAMETERS, "relation", "sampling", *NUMBERS
-"""Names of all arguments that describe a run."""
-USUAL = {"relation": "add-or-remove-one", "sampling": "poisson"}
-"""What is meant where a run of DP-SGD does not say."""
-WARM = "dpsgd", "calibrate", "account", "gaussian", "laplace"
-"""Kinds of questions whose programs can be made beforehand."""
-STANDARD = "-"
-"""Stands for standard output."""
-TARGETS = "epsilon", "delta", "alpha", "beta", "advantage"
 _SOLVABLE = *PARAMETERS, "sampling_prob"
-_UNIT = "in [0, 1]", lambda x: 0 <= x <= 1
-_ALLOWED = dict.fromkeys(
-    ("sampling_prob", "delta", "alpha", "beta", "fpr", "prior", "advantage"), _UNIT
-) | {
-    # Of no noise at all the library says what that is.
-    "noise_multiplier": ("a positive number", lambda x: x >= 0),
-    "num_steps": ("a finite number, at least 0", lambda x: 0 <= x < math.inf),
-    "epsilon": ("a number", lambda x: x == x),
-}
-"""Ranges of numbers, those of the library's own checks."""
 
 
 def check(arguments: argparse.Namespace) -> None:
@@ -55,7 +35,7 @@ def check(arguments: argparse.Namespace) -> None:
     _require_outputs(arguments)
     unknown = getattr(arguments, "solve_for", None)
     if unknown in DESCRIPTION and getattr(arguments, unknown) is not None:
-        raise ValueError(f"{_flag(unknown)} is what --solve-for asks for; leave it out")
+        raise ValueError(f"{flag(unknown)} is what --solve-for asks for; leave it out")
     for prefix in ("", "other_"):
         _require_alone(arguments, prefix)
     if getattr(arguments, "mechanism", "") is None:
@@ -68,7 +48,7 @@ def is_page(name: str) -> bool:
 
 
 def _require_range(name: str, value: object) -> None:
-    allowed, test = _ALLOWED.get(name, ("", lambda _: True))
+    allowed, test = ALLOWED.get(name, ("", lambda _: True))
     for number in value if isinstance(value, list) else [value]:
         if isinstance(number, float) and not test(number):
             raise ValueError(f"{name} must be {allowed}, got {number}")
@@ -90,7 +70,7 @@ def _require_alone(arguments: argparse.Namespace, prefix: str) -> None:
     given = [x for x in others if getattr(arguments, x, None) is not None]
     if "(" in written and given:
         raise ValueError(
-            f"{_flag(given[0])} means nothing beside {written!r}: write it there"
+            f"{flag(given[0])} means nothing beside {written!r}: write it there"
         )
 
 
@@ -104,11 +84,28 @@ def _complete(arguments: argparse.Namespace, unknown: str | None) -> None:
     for name, usual in USUAL.items():
         setattr(arguments, name, getattr(arguments, name) or usual)
     known = [name for name in PARAMETERS if name != unknown]
-    missing = [_flag(name) for name in known if getattr(arguments, name) is None]
+    missing = [flag(name) for name in known if getattr(arguments, name) is None]
     if missing:
         raise ValueError(f"{' and '.join(missing)} must be given, or a --mechanism")
     numbers_of(arguments, unknown)
 
 
-def _flag(name: str) -> str:
-    return "--" + name.replace("_", "-")
+def numbers_of(
+    arguments: argparse.Namespace, unknown: str | None = None
+) -> dict[str, Any]:
+    """The numbers of a scheme by its own names, but for the one that is sought.
+
+    Raises:
+        ValueError: If an argument is missing, or is none of the scheme's.
+    """
+    names, own = SCHEMES[arguments.sampling].names, f"--sampling {arguments.sampling}"
+    given = [n for n in NUMBERS if getattr(arguments, n) is not None]
+    missing = [flag(n) for n in names if n not in (*given, unknown)]
+    if missing:
+        raise ValueError(f"{' and '.join(missing)} must be given with {own}")
+    foreign = [n for n in given if n not in names or n == unknown]
+    if foreign:
+        sought = f" --solve-for {unknown}" if unknown in foreign else ""
+        shown = " and ".join(map(flag, foreign))
+        raise ValueError(f"{shown} means nothing with {own}{sought}")
+    return {names[n]: getattr(arguments, n) for n in given}

@@ -1,6 +1,7 @@
 """Mechanisms that are written out: a name, or a call as mechanisms are printed."""
 
 import ast
+import importlib
 import inspect
 from typing import Any
 
@@ -11,6 +12,7 @@ from .._internal._record import Record
 from ..curves import AbstractGuarantee
 
 _ROOMS = mechanisms, sampling, levy, selection
+_PUBLIC = importlib.import_module("fdp_jax").__all__
 _METHODS = "group", "repeat"
 
 
@@ -28,11 +30,11 @@ def mechanism_in(text: Any) -> Any:
     except AttributeError as error:
         raise ValueError(str(error)) from error
     kind = found if isinstance(found, type) else type(found)
-    if not issubclass(kind, AbstractGuarantee):
-        raise ValueError(
-            "mechanism must be the name of one, or a call such as "
-            f"'Laplace(2).repeat(10)', got {text!r}"
-        )
+    _checks.require(
+        issubclass(kind, AbstractGuarantee),
+        "mechanism must be the name of one, or a call such as 'Laplace(2).repeat(10)'",
+        f"{text!r}",
+    )
     return found
 
 
@@ -49,9 +51,15 @@ def class_in(rooms: tuple[Any, ...], what: str, name: str) -> type[Record]:
         if isinstance(value, type) and issubclass(value, Record)
     }
     if name not in classes:
-        known = [x for x in sorted(classes) if not inspect.isabstract(classes[x])]
+        hidden = lambda kind: (
+            inspect.isabstract(kind)
+            or (issubclass(kind, AbstractGuarantee) and kind.__name__ not in _PUBLIC)
+        )
+        known = [x for x in sorted(classes) if not hidden(classes[x])]
+        own = [x for x in known if issubclass(classes[x], AbstractGuarantee)]
         right = suggestion(name, known)
-        hint = f"did you mean {right}?" if right else f"there are {', '.join(known)}"
+        listed = ", ".join(own or known)
+        hint = f"did you mean {right}?" if right else f"there are {listed}"
         raise ValueError(f"{what} must be the name of one, got {name!r}: {hint}")
     return classes[name]
 
@@ -96,8 +104,10 @@ def _value(node: ast.expr, relation: Any = None) -> Any:
     if relation is not None and "relation" in known:
         named["relation"] = relation
     found = function(*(_value(entry, relation) for entry in node.args), **named)
-    if stated is not None and getattr(found, "relation", None) is not relation:
-        raise ValueError(f"relation means nothing to {ast.unparse(node.func)}")
+    _checks.require(
+        stated is None or getattr(found, "relation", None) is relation,
+        f"relation means nothing to {ast.unparse(node.func)}",
+    )
     return found
 
 

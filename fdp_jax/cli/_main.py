@@ -5,8 +5,8 @@ import sys
 from collections.abc import Sequence
 
 from ._early import check
+from ._options import BAD_VALUE
 from ._parser import build_parser
-from ._status import BAD_VALUE
 
 
 def main(argv: Sequence[str] | None = None) -> int:

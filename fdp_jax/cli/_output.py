@@ -7,7 +7,7 @@ import sys
 from typing import Any
 
 from .. import plot, reports
-from ._early import STANDARD
+from ._options import STANDARD
 
 
 class Output:

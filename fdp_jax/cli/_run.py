@@ -5,9 +5,10 @@ import inspect
 import math
 from typing import Any
 
-from ._early import DESCRIPTION, PARAMETERS
+from .. import sampling
+from ._early import numbers_of
 from ._expression import mechanism_in
-from ._scheme import NUMBERS, numbers_of, scheme_of
+from ._options import DESCRIPTION, NUMBERS, PARAMETERS, SCHEMES
 
 
 def run_of(arguments: argparse.Namespace, unknown: str | None = None) -> Any:
@@ -23,7 +24,9 @@ def run_of(arguments: argparse.Namespace, unknown: str | None = None) -> Any:
     if scheme == "poisson":
         given["sampling_prob"] = numbers_of(arguments, unknown).get("prob")
     elif scheme is not None:
-        given |= dict.fromkeys(NUMBERS) | {"sampling": scheme_of(arguments, unknown)}
+        make = getattr(sampling, SCHEMES[scheme].kind)
+        own = make(**numbers_of(arguments, unknown))
+        given |= dict.fromkeys(NUMBERS) | {"sampling": own}
     given = {name: value for name, value in given.items() if value is not None}
     sought = inspect.signature(kind).parameters.get(unknown or "")
     if sought is not None and sought.default is sought.empty:

@@ -12,10 +12,12 @@ import jax
 import numpy as np
 
 from .. import calibration, plot, sweeps
+from .._internal import _checks
+from .._internal._extras import imported
 from ._early import is_page
 from ._expression import class_in, mechanism_in
+from ._options import OK
 from ._output import Output
-from ._status import OK
 
 WHOLE_LOOPS = (
     "--xla_backend_extra_options=xla_cpu_small_while_loop_byte_threshold=10000000"
@@ -43,11 +45,10 @@ def sweep(
     """
     asked = _read(file)
     given = [asked[name] for name in ("grid", "columns") if name in asked]
-    if len(given) != 1:
-        raise ValueError(f"{file} must have one of [grid] and [columns]")
+    _checks.require(len(given) == 1, f"{file} must have one of [grid] and [columns]")
     values = {name: _values(name, x) for name, x in given[0].items()}
-    if picture is not None and not is_page(picture):
-        _require_map(file, {} if "columns" in asked else values)
+    if picture is not None:
+        _require_picture(file, picture, {} if "columns" in asked else values)
     table = sweeps.Columns(**values) if "columns" in asked else values
     _set_up_cpu()
     found = sweeps.sweep(
@@ -64,14 +65,19 @@ def sweep(
     return found
 
 
-def _require_map(file: str, grid: dict[str, Any]) -> None:
-    """Says before the sweep what `plot.sweep_map` would say after it."""
+def _require_picture(file: str, picture: str, grid: dict[str, Any]) -> None:
+    """Says before the sweep what `plot` would say after it."""
+    if is_page(picture):
+        for module in ("altair", "vl_convert"):
+            imported(module, "--plot", "html")
+        return
     axes = [name for name, values in grid.items() if np.ndim(values) == 1]
-    if len(axes) != 2:
-        raise ValueError(
-            f"--plot draws a map over two axes, but {file} has a grid over {axes}: "
-            "give others one value, or ask for a page, which ends in .html"
-        )
+    _checks.require(
+        len(axes) == 2,
+        f"--plot draws a map over two axes, but {file} has a grid over "
+        f"{axes}: give others one value, or ask for a page, which ends in "
+        ".html",
+    )
 
 
 def _draw(found: sweeps.Sweep, picture: str) -> None:
@@ -97,20 +103,19 @@ def _values(name: str, given: Any) -> Any:
     """A value or a list of them, or so many between two ends."""
     if not isinstance(given, dict):
         return given
-    if given.keys() <= {"from", "to", "count", "spacing"} and len(given) >= 3:
-        spaces = {"linear": np.linspace, "log": np.geomspace}
-        space = spaces.get(given.get("spacing", "linear"))
-        if space is np.geomspace and not min(given["from"], given["to"]) > 0:
-            raise ValueError(
-                f"{name} must go from and to positive numbers with spacing 'log', "
-                f"got {given}"
-            )
-        if space is not None and {"from", "to", "count"} <= given.keys():
-            return space(given["from"], given["to"], given["count"])
-    raise ValueError(
-        f"{name} must be a value, a list or {{from, to, count, spacing}} with spacing "
-        f"'linear' or 'log', got {given}"
+    asked: dict[str, Any] = {"spacing": "linear"} | given
+    space = {"linear": np.linspace, "log": np.geomspace}.get(asked["spacing"])
+    if space is None or asked.keys() != {"from", "to", "count", "spacing"}:
+        raise ValueError(
+            f"{name} must be a value, a list or {{from, to, count, spacing}} with "
+            f"spacing 'linear' or 'log', got {given}"
+        )
+    _checks.require(
+        space is np.linspace or min(asked["from"], asked["to"]) > 0,
+        f"{name} must go from and to positive numbers with spacing 'log'",
+        given,
     )
+    return space(asked["from"], asked["to"], asked["count"])
 
 
 def _query(given: Any) -> Any:

@@ -6,14 +6,15 @@ import math
 import pathlib
 from typing import Any
 
-from .. import reports
-from ..mechanisms import DPSGD
+from .. import interop, reports
+from .._internal import _checks
+from ..curves import Status
+from ..mechanisms import DPSGD, NeighboringRelation
 from ..reports import Interval
 from ._claims import Claim, claims_of, run_in
+from ._options import OK, UNREACHABLE
 from ._output import Output
-from ._peer import peer_epsilon
 from ._run import json_ready
-from ._status import OK, UNREACHABLE, VACUOUS
 
 _ENGINES = "grid", "spectral", "closed_form"
 _CLOSE = 1e-3
@@ -46,8 +47,9 @@ def _read(name: str) -> dict[str, Any]:
         document = json.loads(pathlib.Path(name).read_text(encoding="utf-8"))
     except (json.JSONDecodeError, UnicodeDecodeError) as error:
         raise ValueError(f"{name!r} is no JSON file: {error}") from error
-    if not isinstance(document, dict):
-        raise ValueError(f"{name!r} is no answer that fdp-jax has written")
+    _checks.require(
+        isinstance(document, dict), f"{name!r} is no answer that fdp-jax has written"
+    )
     return document
 
 
@@ -73,7 +75,7 @@ def _checked(
         "found": found.to_dict(),
         "verdict": verdict,
     }
-    peer = peer_epsilon(claim, mechanism)
+    peer = _peer_epsilon(claim, mechanism)
     if peer is not None:
         entry["dp_accounting"] = peer if isinstance(peer, str) else float(peer)
         shown = peer if isinstance(peer, str) else f"{peer:.10g} (no bound)"
@@ -103,9 +105,31 @@ def _verdict(claim: Claim, found: Interval) -> tuple[str, float]:
         wrong, end = found.lower > claim.value, found.upper
     else:
         wrong, end = found.upper < claim.value, found.lower
-    if wrong and found.status != VACUOUS:
+    if wrong and found.status != Status.VACUOUS:
         return "contradicted", math.inf
     if end == claim.value:
         return "confirmed", 0.0
     distance = abs(end - claim.value) / max(abs(end), abs(claim.value))
     return ("confirmed" if distance <= _CLOSE else "open"), distance
+
+
+def _peer_epsilon(claim: Claim, mechanism: DPSGD) -> float | str | None:
+    """The epsilon of dp-accounting, or why there is none; None for other questions.
+
+    It is near a bound for usual deltas, and too small or infinite for small ones.
+    """
+    if not (claim.upper and claim.direction == "both" and "delta" in claim.query):
+        return None
+    try:
+        import dp_accounting
+    except ImportError:
+        return "not installed"
+    try:
+        if mechanism.relation is NeighboringRelation.ZERO_OUT:
+            return "has no zero-out relation"
+        theirs = dp_accounting.NeighboringRelation[mechanism.relation.name]
+        accountant = dp_accounting.pld.PLDAccountant(theirs)
+        accountant.compose(interop.to_dp_event(mechanism))
+        return float(accountant.get_epsilon(claim.query["delta"]))
+    except (NotImplementedError, ValueError, TypeError, KeyError) as error:
+        return f"no answer for this run ({' '.join(str(error).split())})"

@@ -10,10 +10,11 @@ from .. import calibration, mechanisms
 from .._internal._compilation import compiled_at_once
 from .._internal._program_cache import folder
 from ..accounting import Accountant
+from ._options import OK, QUERIES
 from ._output import Output
-from ._status import OK
 
 _RUN = {"noise_multiplier": 1.0, "sampling_prob": 0.01, "num_steps": 1000.0}
+_POINT = {"delta": 1e-5, "epsilon": 0.5, "alpha": 0.1, "fpr": 0.1, "prior": 0.5}
 _TARGET = {"epsilon": 2.0, "delta": 1e-5}
 
 
@@ -35,13 +36,10 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
 
 def _ask(mechanism: mechanisms.AbstractMechanism) -> None:
     """All queries at one point."""
-    mechanism.epsilon(delta=1e-5)
-    mechanism.delta(epsilon=0.5)
-    mechanism.beta(alpha=0.1)
-    mechanism.tpr(fpr=0.1)
-    mechanism.advantage()
-    mechanism.bayes_error(prior=0.5)
-    mechanism.bounds(delta=1e-5)
+    for name, given in QUERIES.items():
+        at = {} if given is None else {given: _POINT[given]}
+        getattr(mechanism, name.replace("-", "_"))(**at)
+    mechanism.bounds(delta=_POINT["delta"])
 
 
 def _calibrate() -> None:

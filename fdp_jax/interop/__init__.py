@@ -9,7 +9,10 @@ be installed: `FdpAccountant` (`pip install 'fdp-jax[dp-accounting]'`, which
 import importlib.util
 from typing import Any
 
-from ._accountant import accountant_class as accountant_class
+from ._accountant import (
+    accountant_class as accountant_class,
+    calibrate_dp_mechanism as calibrate_dp_mechanism,
+)
 from ._from_event import from_dp_event as from_dp_event
 from ._from_pld import from_pld as from_pld
 from ._jax_privacy import (
@@ -33,7 +36,8 @@ _MADE = {
     "OpacusAccountant": ("opacus", opacus_accountant_class),
 }
 _FUNCTIONS = (
-    *("accountant_class", "accountant_config_class", "calibrate_plan"),
+    *("accountant_class", "accountant_config_class"),
+    *("calibrate_dp_mechanism", "calibrate_plan"),
     *("from_dp_event", "from_execution_plan", "from_pld"),
     *("opacus_accountant_class", "register_with_opacus", "to_dp_event"),
 )

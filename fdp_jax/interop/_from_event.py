@@ -1,7 +1,9 @@
 """Mechanisms from dp_accounting's events."""
 
+import dataclasses
+import functools
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
@@ -14,6 +16,7 @@ from ..mechanisms import (
     DPSGD,
     ZCDP,
     AbstractMechanism,
+    AbstractRenyi,
     ApproxDP,
     BlatantNonPrivacy,
     DiscreteGaussian,
@@ -24,11 +27,13 @@ from ..mechanisms import (
     Laplace,
     MixtureOfGaussians,
     NeighboringRelation,
+    PerfectPrivacy,
     PermuteAndFlip,
     PoissonSubsampled,
     RandomizedResponse,
     RenyiDP,
     Subsampled,
+    as_number,
 )
 from ..sampling import FixedSize, RandomAllocation, TruncatedPoisson
 from ._library import is_event, name_of, relation_of
@@ -36,7 +41,6 @@ from ._steps import Step, Steps, whole
 
 REPLACE_ONE = NeighboringRelation.REPLACE_ONE
 ZERO_OUT = NeighboringRelation.ZERO_OUT
-_Found = list[tuple[Step, Any]]
 _ORDERS = 1 + np.geomspace(1e-3, 1e4, 256)
 """Where a Renyi divergence that is no multiple of the order is listed."""
 
@@ -121,18 +125,14 @@ def read(event: Any, relation: NeighboringRelation) -> Iterator[tuple[Step, Any]
         count = whole("count", event.count)
         for step, times in read(event.event, relation):
             yield step, times * count
+    elif name in _SAMPLES:
+        yield from _on_a_sample(event, relation, _SAMPLES[name](event, relation))
     elif name in _RELEASES:
-        yield from _RELEASES[name](event, relation)
+        make, field, at_zero = _RELEASES[name]
+        silent = bool(field) and _is(getattr(event, field), 0)
+        yield at_zero(relation=relation) if silent else make(event, relation), 1
     else:
         raise UnsupportedEvent(event, _MISSING.get(name, "it is not known here"))
-
-
-def _nothing(_event: Any, _relation: NeighboringRelation) -> _Found:
-    return []
-
-
-def _all(_event: Any, relation: NeighboringRelation) -> _Found:
-    return [(BlatantNonPrivacy(relation=relation), 1)]
 
 
 def _is(value: Any, number: float) -> bool:
@@ -145,245 +145,223 @@ def _shifted(relation: NeighboringRelation) -> int:
     return 2 if relation is REPLACE_ONE else 1
 
 
-def _gaussian(event: Any, relation: NeighboringRelation) -> _Found:
-    noise = event.noise_multiplier
-    if _is(noise, 0):
-        return _all(event, relation)
-    noise = _checks.positive("noise_multiplier", noise)
-    return [(Gaussian(noise / _shifted(relation), relation=relation), 1)]
+# ------------------------------------------------------------------ single releases
 
 
-def _laplace(event: Any, relation: NeighboringRelation) -> _Found:
-    noise = event.noise_multiplier
-    if _is(noise, 0):
-        return _all(event, relation)
-    noise = _checks.positive("noise_multiplier", noise)
-    return [(Laplace(noise / _shifted(relation), relation=relation), 1)]
+def _plain(kind: Any, *fields: str) -> Callable[[Any, NeighboringRelation], Step]:
+    """A mechanism whose parameters are fields of the event, of the same names."""
+    return lambda event, relation: kind(
+        **{name: getattr(event, name) for name in fields}, relation=relation
+    )
 
 
-def _discrete_laplace(event: Any, relation: NeighboringRelation) -> _Found:
-    rate = event.noise_parameter
-    if _is(rate, 0):
-        # Noise without end.  dp_accounting takes this one for none.
-        return _all(event, relation)
-    rate = _checks.finite_positive("noise_parameter", rate)
+def _additive(kind: Any, event: Any, relation: NeighboringRelation) -> Step:
+    noise = _checks.positive("noise_multiplier", event.noise_multiplier)
+    return kind(noise / _shifted(relation), relation=relation)
+
+
+def _discrete_laplace(event: Any, relation: NeighboringRelation) -> Step:
+    rate = _checks.finite_positive("noise_parameter", event.noise_parameter)
     steps = event.sensitivity * _shifted(relation)
-    return [(DiscreteLaplace(1 / rate, sensitivity=steps, relation=relation), 1)]
+    return DiscreteLaplace(1 / rate, sensitivity=steps, relation=relation)
 
 
-def _mixture(event: Any, relation: NeighboringRelation) -> _Found:
+def _discrete_gaussian(event: Any, relation: NeighboringRelation) -> Step:
+    scale, steps = event.sigma, event.sensitivity * _shifted(relation)
+    if event.dimension == 1:
+        steps = _checks.whole("sensitivity", steps, 1, 4096)
+        return DiscreteGaussian(scale, sensitivity=steps, relation=relation)
+    # Of several dimensions the pair of the L2 sensitivity does not dominate.
+    return ZCDP(0.5 * (steps / _checks.finite_positive("sigma", scale)) ** 2)
+
+
+def _mixture(event: Any, relation: NeighboringRelation) -> Step:
     if relation is REPLACE_ONE:
         raise UnsupportedEvent(event, "its pair is not one of replaced records")
     shifts, noise = event.sensitivities, event.standard_deviation
     if not is_traced(shifts) and not np.any(np.asarray(shifts)):
-        return []
+        return PerfectPrivacy(relation=relation)
     if _is(noise, 0):
-        return _all(event, relation)
-    probs = event.sampling_probs
+        return BlatantNonPrivacy(relation=relation)
     shifts, probs = (
         jnp.stack(x) if is_traced(x) and isinstance(x, list | tuple) else x
-        for x in (shifts, probs)
+        for x in (shifts, event.sampling_probs)
     )
-    found = MixtureOfGaussians(noise, shifts=shifts, probs=probs, relation=relation)
-    return [(found, 1)]
+    return MixtureOfGaussians(noise, shifts=shifts, probs=probs, relation=relation)
 
 
-def _randomized_response(event: Any, relation: NeighboringRelation) -> _Found:
+def _randomized_response(event: Any, relation: NeighboringRelation) -> Step:
     if relation is ADD_OR_REMOVE_ONE:
         raise UnsupportedEvent(event, "a report cannot be absent: add_or_remove_one")
-    count, prob = event.num_buckets, event.noise_parameter
-    count = _checks.whole("num_buckets", count, 1, 10**9)
-    prob = _checks.probability("noise_parameter", prob)
+    count = _checks.whole("num_buckets", event.num_buckets, 1, 10**9)
+    prob = _checks.probability("noise_parameter", event.noise_parameter)
     if count == 1 or _is(prob, 1):
-        return []
+        return PerfectPrivacy(relation=relation)
     if _is(prob, 0):
-        return _all(event, relation)
+        return BlatantNonPrivacy(relation=relation)
     log1p = jnp.log1p if is_traced(prob) else np.log1p
     epsilon = log1p(count * (1 - prob) / prob)
     if count == 2 and relation is REPLACE_ONE:
-        return [(RandomizedResponse(epsilon, relation=relation), 1)]
-    found = KaryRandomizedResponse(epsilon, num_categories=count, relation=relation)
-    return [(found, 1)]
+        return RandomizedResponse(epsilon, relation=relation)
+    return KaryRandomizedResponse(epsilon, num_categories=count, relation=relation)
 
 
-def _tree(event: Any, relation: NeighboringRelation) -> _Found:
+def _tree(event: Any, relation: NeighboringRelation) -> Step:
     """A record is in as many nodes of its tree as that has levels."""
     if relation is not ZERO_OUT:
         raise UnsupportedEvent(event, "trees need records that are zeroed out")
-    noise = event.noise_multiplier
     counts = np.ravel(np.asarray(event.step_counts))
     counts = [_checks.whole("step_counts", int(x), 0, 2**62) for x in counts]
-    levels = max(counts, default=0).bit_length()
+    levels, noise = max(counts, default=0).bit_length(), event.noise_multiplier
     if levels == 0:
-        return []
+        return PerfectPrivacy(relation=relation)
     if _is(noise, 0):
-        return _all(event, relation)
+        return BlatantNonPrivacy(relation=relation)
     noise = _checks.positive("noise_multiplier", noise)
-    return [(Gaussian(noise / levels**0.5, relation=relation), 1)]
+    return Gaussian(noise / levels**0.5, relation=relation)
 
 
-def _zcdp(event: Any, _relation: NeighboringRelation) -> _Found:
+def _zcdp(event: Any, _relation: NeighboringRelation) -> Step:
     if _is(event.xi, 0):
-        return [(ZCDP(event.rho), 1)]
+        return ZCDP(event.rho)
     rho, xi = (_checks.nonnegative(n, getattr(event, n)) for n in ("rho", "xi"))
-    return [(RenyiDP(_ORDERS, xi + rho * _ORDERS), 1)]
+    return RenyiDP(_ORDERS, xi + rho * _ORDERS)
 
 
-def _known(event: Any, relation: NeighboringRelation) -> _Found:
-    epsilon, delta = event.epsilon, event.delta
-    return [(ApproxDP(epsilon=epsilon, delta=delta, relation=relation), 1)]
-
-
-def _selection(kind: type[ExponentialMechanism | PermuteAndFlip]) -> Any:
-    def read_one(event: Any, relation: NeighboringRelation) -> _Found:
-        if _is(event.epsilon, 0):
-            return []
-        return [(kind(event.epsilon, relation=relation), 1)]
-
-    return read_one
-
-
-def _discrete_gaussian(event: Any, relation: NeighboringRelation) -> _Found:
-    if _is(event.sigma, 0):
-        return _all(event, relation)
-    scale, steps = event.sigma, event.sensitivity * _shifted(relation)
-    if event.dimension == 1:
-        steps = _checks.whole("sensitivity", steps, 1, 4096)
-        return [(DiscreteGaussian(scale, sensitivity=steps, relation=relation), 1)]
-    # Of several dimensions the pair of the L2 sensitivity does not dominate.
-    scale = _checks.finite_positive("sigma", scale)
-    return [(ZCDP(0.5 * (steps / scale) ** 2), 1)]
-
-
-def _sampled(event: Any, relation: NeighboringRelation) -> _Found:
-    prob = _checks.probability("sampling_probability", event.sampling_probability)
-    parts = Steps(relation)
-    parts.add(read(event.event, relation))
-    found = list(parts)
-    if not found or _is(prob, 0):
-        return []
-    if _is(prob, 1) or not parts.is_private:
-        return found if parts.is_private else _all(event, relation)
-    (step, count), *others = found
-    if others or not _is(count, 1):
-        raise UnsupportedEvent(event, "a sample is used once: sample every step")
-    return [(_sample_of(event, step, prob), 1)]
-
-
-def _fixed_sample(event: Any, relation: NeighboringRelation) -> _Found:
-    if relation is ADD_OR_REMOVE_ONE:
-        raise UnsupportedEvent(event, "samples of a size need a replaced record")
-    sizes = event.sample_size, event.source_dataset_size
-    scheme = FixedSize(batch_size=sizes[0], dataset_size=sizes[1])
-    parts = Steps(relation)
-    parts.add(read(event.event, relation))
-    found = list(parts)
-    if not found or not parts.is_private:
-        return found if parts.is_private else _all(event, relation)
-    (step, count), *others = found
-    if others or not _is(count, 1) or not isinstance(step, Gaussian):
-        raise UnsupportedEvent(event, "samples of a size are known of one Gaussian")
-    return [(Subsampled(step, scheme, 1), 1)]
-
-
-def _truncated(event: Any, relation: NeighboringRelation) -> _Found:
-    noise = event.noise_multiplier
-    if _is(noise, 0):
-        return _all(event, relation)
+def _truncated(event: Any, relation: NeighboringRelation) -> Step:
     scheme = TruncatedPoisson(
         event.sampling_probability,
         batch_size=event.truncated_batch_size,
         dataset_size=event.dataset_size,
     )
-    step = DPSGD(
-        noise_multiplier=noise, sampling=scheme, num_steps=1, relation=relation
-    )
-    return [(step, 1)]
+    return _dpsgd(event.noise_multiplier, 1, relation, sampling=scheme)
 
 
-def _allocated(event: Any, relation: NeighboringRelation) -> _Found:
-    counts = event.num_selected, event.num_steps
-    selected, steps = (_checks.whole("num_selected", x, 0, 10**6) for x in counts)
+def _dpsgd(
+    noise: Any, steps: Any, relation: NeighboringRelation, **drawn: Any
+) -> DPSGD:
+    return DPSGD(noise_multiplier=noise, num_steps=steps, relation=relation, **drawn)
+
+
+# ---------------------------------------------------------------- releases on samples
+
+
+class _Sample(NamedTuple):
+    """A way to draw the records of a release."""
+
+    share: Any
+    """Share of the records, if 0 (nothing is released) or 1 (nothing is drawn)."""
+    make: Callable[[Step], Step]
+    """A release on a sample, from the one on all records."""
+    kinds: Any
+    """Classes of releases that are known on a sample."""
+    otherwise: str
+    """The reason why others are not, or several releases on one sample."""
+    times: int = 1
+    """Releases of a record that is always drawn."""
+
+
+def _on_a_sample(
+    event: Any, relation: NeighboringRelation, drawn: _Sample
+) -> Iterator[tuple[Step, Any]]:
     parts = Steps(relation)
     parts.add(read(event.event, relation))
-    found = list(parts)
-    if not found or selected == 0:
-        return []
-    if selected == steps or not parts.is_private:
-        return [(step, times * steps) for step, times in found]
-    (step, count), *others = found
-    if others or not _is(count, 1) or not isinstance(step, Gaussian):
-        raise UnsupportedEvent(event, "random allocation is known of one Gaussian")
-    if relation is REPLACE_ONE:
-        raise UnsupportedEvent(event, "random allocation is not known of replace_one")
-    scheme = RandomAllocation(steps, num_participations=selected)
-    run = DPSGD(
-        noise_multiplier=step.noise_multiplier,
-        sampling=scheme,
-        num_steps=steps,
-        relation=relation,
-    )
-    return [(run, 1)]
+    if not len(parts) or _is(drawn.share, 0):
+        return
+    (step, count), *others = parts
+    if _is(drawn.share, 1) or not parts.is_private:
+        yield from ((step, count * drawn.times) for step, count in parts)
+    elif others or not _is(count, 1) or not isinstance(step, drawn.kinds):
+        raise UnsupportedEvent(event, drawn.otherwise)
+    else:
+        yield drawn.make(step), 1
 
 
-def _sample_of(event: Any, step: Step, prob: Any) -> AbstractMechanism:
+def _poisson(event: Any, _relation: NeighboringRelation) -> _Sample:
+    prob = _checks.probability("sampling_probability", event.sampling_probability)
+    make = functools.partial(_poisson_sample, event, prob)
+    return _Sample(prob, make, Step, "a sample is used once: sample every step")
+
+
+def _fixed_size(event: Any, relation: NeighboringRelation) -> _Sample:
+    if relation is ADD_OR_REMOVE_ONE:
+        raise UnsupportedEvent(event, "samples of a size need a replaced record")
+    sizes = event.sample_size, event.source_dataset_size
+    scheme = FixedSize(batch_size=sizes[0], dataset_size=sizes[1])
+    make: Any = lambda step: Subsampled(step, scheme, 1)
+    return _Sample(0.5, make, Gaussian, "samples of a size are known of one Gaussian")
+
+
+def _allocated(event: Any, relation: NeighboringRelation) -> _Sample:
+    counts = event.num_selected, event.num_steps
+    selected, steps = (_checks.whole("num_selected", x, 0, 10**6) for x in counts)
+
+    def make(step: Any) -> Step:
+        if relation is REPLACE_ONE:
+            why = "random allocation is not known of replace_one"
+            raise UnsupportedEvent(event, why)
+        scheme = RandomAllocation(steps, num_participations=selected)
+        return _dpsgd(step.noise_multiplier, steps, relation, sampling=scheme)
+
+    share = {0: 0.0, steps: 1.0}.get(selected, 0.5)
+    otherwise = "random allocation is known of one Gaussian"
+    return _Sample(share, make, Gaussian, otherwise, steps)
+
+
+def _poisson_sample(event: Any, prob: Any, step: Any) -> Step:
     """A step on a sample; samples of samples are samples."""
     if isinstance(step, PoissonSubsampled):
-        return PoissonSubsampled(step.mechanism, prob * _number(step.sampling_prob))
-    sampled = isinstance(step, DPSGD) and step.sampling is not None
-    if sampled or isinstance(step, Subsampled):
-        raise UnsupportedEvent(event, "batches of a size have no samples here")
-    if isinstance(step, DPSGD | Gaussian) and step.relation is REPLACE_ONE:
-        noise, first = _number(step.noise_multiplier), 1.0
-        if isinstance(step, DPSGD):
-            first = _number(step.sampling_prob)
-        else:
-            noise = noise * 2
-        return DPSGD(
-            noise_multiplier=noise,
-            sampling_prob=prob * first,
-            num_steps=1,
-            relation=REPLACE_ONE,
-        )
-    if isinstance(step, RandomizedResponse | KaryRandomizedResponse):
-        raise UnsupportedEvent(event, "randomized response has no sample of records")
-    if not isinstance(step, AbstractMechanism):
-        raise UnsupportedEvent(event, "Renyi divergences of samples are not known")
-    if step.relation is REPLACE_ONE:
-        raise UnsupportedEvent(
-            event,
-            f"under replace_one samples of Gaussians are known, got {_name(step)}",
-        )
-    return PoissonSubsampled(step, prob)
+        return PoissonSubsampled(step.mechanism, prob * as_number(step.sampling_prob))
+    run = isinstance(step, DPSGD)
+    for kinds, why in _NO_SAMPLE.items():
+        if isinstance(step, kinds):
+            raise UnsupportedEvent(event, why)
+    if run and step.sampling is not None:
+        raise UnsupportedEvent(event, _NO_SAMPLE[Subsampled])
+    if step.relation is not REPLACE_ONE:
+        return PoissonSubsampled(step, prob)
+    if isinstance(step, Gaussian):
+        noise = as_number(step.noise_multiplier) * 2
+        return _dpsgd(noise, 1, REPLACE_ONE, sampling_prob=prob)
+    if run:
+        return dataclasses.replace(step, sampling_prob=prob * step.sampling_prob)
+    name = type(step).__name__
+    why = f"under replace_one samples of Gaussians are known, got {name}"
+    raise UnsupportedEvent(event, why)
 
 
-def _number(value: Any) -> Any:
-    assert value is not None
-    return value
-
-
-def _name(step: Any) -> str:
-    return type(step).__name__
-
-
-_RELEASES: dict[str, Callable[[Any, NeighboringRelation], _Found]] = {
-    "NoOpDpEvent": _nothing,
-    "NonPrivateDpEvent": _all,
-    "GaussianDpEvent": _gaussian,
-    "LaplaceDpEvent": _laplace,
-    "DiscreteLaplaceDpEvent": _discrete_laplace,
-    "MixtureOfGaussiansDpEvent": _mixture,
-    "RandomizedResponseDpEvent": _randomized_response,
-    "SingleEpochTreeAggregationDpEvent": _tree,
-    "ZCDpEvent": _zcdp,
+_NO_SAMPLE: dict[Any, str] = {
+    Subsampled: "batches of a size have no samples here",
+    RandomizedResponse: "randomized response has no sample of records",
+    KaryRandomizedResponse: "randomized response has no sample of records",
+    AbstractRenyi: "Renyi divergences of samples are not known",
+}
+"""Releases that are not known on a sample."""
+_NOISE = "noise_multiplier", BlatantNonPrivacy
+_BOUND = "epsilon", PerfectPrivacy
+_NEVER = "", PerfectPrivacy
+_RELEASES: dict[str, tuple[Callable[[Any, NeighboringRelation], Any], str, Any]] = {
+    "NoOpDpEvent": (_plain(PerfectPrivacy), *_NEVER),
+    "NonPrivateDpEvent": (_plain(BlatantNonPrivacy), *_NEVER),
+    "GaussianDpEvent": (functools.partial(_additive, Gaussian), *_NOISE),
+    "LaplaceDpEvent": (functools.partial(_additive, Laplace), *_NOISE),
+    # At 0 its noise has no end, but dp_accounting takes that for none.
+    "DiscreteLaplaceDpEvent": (_discrete_laplace, "noise_parameter", BlatantNonPrivacy),
+    "DiscreteGaussianDpEvent": (_discrete_gaussian, "sigma", BlatantNonPrivacy),
+    "MixtureOfGaussiansDpEvent": (_mixture, *_NEVER),
+    "RandomizedResponseDpEvent": (_randomized_response, *_NEVER),
+    "SingleEpochTreeAggregationDpEvent": (_tree, *_NEVER),
+    "ZCDpEvent": (_zcdp, *_NEVER),
+    "EpsilonDeltaDpEvent": (_plain(ApproxDP, "epsilon", "delta"), *_NEVER),
+    "ExponentialMechanismDpEvent": (_plain(ExponentialMechanism, "epsilon"), *_BOUND),
+    "PermuteAndFlipDpEvent": (_plain(PermuteAndFlip, "epsilon"), *_BOUND),
+    "TruncatedSubsampledGaussianDpEvent": (_truncated, *_NOISE),
+}
+"""Makers by events; the field that may be 0, and the mechanism that it is then."""
+_SAMPLES: dict[str, Callable[[Any, NeighboringRelation], _Sample]] = {
+    "PoissonSampledDpEvent": _poisson,
+    "SampledWithoutReplacementDpEvent": _fixed_size,
     "RandomAllocationDpEvent": _allocated,
-    "EpsilonDeltaDpEvent": _known,
-    "ExponentialMechanismDpEvent": _selection(ExponentialMechanism),
-    "PermuteAndFlipDpEvent": _selection(PermuteAndFlip),
-    "DiscreteGaussianDpEvent": _discrete_gaussian,
-    "PoissonSampledDpEvent": _sampled,
-    "SampledWithoutReplacementDpEvent": _fixed_sample,
-    "TruncatedSubsampledGaussianDpEvent": _truncated,
 }
 _MISSING = {
     "UnsupportedDpEvent": "it says of itself that nothing is known",

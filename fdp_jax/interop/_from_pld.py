@@ -7,6 +7,7 @@ from jaxtyping import Float
 
 from .._internal import _checks
 from .._internal._calls import explained
+from .._internal._hull import hull_below
 from ..mechanisms import (
     ADD_OR_REMOVE_ONE,
     AbstractMechanism,
@@ -50,12 +51,19 @@ def from_pld(
     """
     relation = relation_of(relation)
     for name in ("get_delta_for_epsilon", "get_epsilon_for_delta"):
-        if not callable(getattr(pld, name, None)):
-            raise TypeError(f"pld must be a PrivacyLossDistribution, got {pld!r}")
+        _checks.require(
+            callable(getattr(pld, name, None)),
+            "pld must be a PrivacyLossDistribution",
+            f"{pld!r}",
+            TypeError,
+        )
     num_points = _checks.whole("num_points", num_points, 2, 100_000)
     epsilons = _thresholds(pld, num_points)
     deltas = np.clip(pld.get_delta_for_epsilon(list(epsilons)), 0.0, 1.0)
-    p, q = _pair(*_convex(np.exp(epsilons), deltas))
+    x, delta = hull_below(np.exp(epsilons), deltas)
+    # As far as delta falls.
+    falls = np.append(True, np.diff(delta) < 0)
+    p, q = _pair(x[falls], delta[falls])
     return FromProbabilities(p, q, relation=relation)
 
 
@@ -70,24 +78,6 @@ def _thresholds(pld: Any, num_points: int) -> Float[np.ndarray, " k"]:
     levels = np.linspace(logs[0], logs[-1], num_points // 2)
     found = np.interp(levels, logs, even)
     return np.unique(np.concatenate([even[::8], even[-1:], found]))
-
-
-def _convex(
-    x: Float[np.ndarray, " k"], delta: Float[np.ndarray, " k"]
-) -> tuple[Float[np.ndarray, " n"], Float[np.ndarray, " n"]]:
-    """Corners of the convex hull below points that x sorts, as far as delta falls."""
-    kept: list[int] = []
-    for i in range(x.size):
-        while len(kept) > 1:
-            a, b = kept[-2:]
-            before = (delta[b] - delta[a]) * (x[i] - x[b])
-            if before < (delta[i] - delta[b]) * (x[b] - x[a]):
-                break
-            kept.pop()
-        kept.append(i)
-    while len(kept) > 1 and delta[kept[-1]] >= delta[kept[-2]]:
-        kept.pop()
-    return x[kept], delta[kept]
 
 
 def _pair(

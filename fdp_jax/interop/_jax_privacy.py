@@ -4,6 +4,7 @@ import dataclasses
 import functools
 from typing import Any, cast
 
+from .._internal import _checks
 from .._internal._calls import explained
 from ..calibration import AbstractTarget, calibrate, targets
 from ..mechanisms import AbstractMechanism
@@ -104,16 +105,17 @@ def calibrate_plan(config: Any, target: AbstractTarget | None = None) -> Any:
             rates = fdp.targets.ErrorRates(alpha=0.01, beta=0.95)
             fdp.interop.calibrate_plan(config, rates).noise_multiplier  # 9.32
     """
-    if not (hasattr(config, "plan") and hasattr(config, "noise_multiplier")):
-        raise TypeError(
-            "config must be the configuration of an execution plan of jax_privacy, "
-            f"got {type(config).__name__}"
-        )
+    _checks.require(
+        hasattr(config, "plan") and hasattr(config, "noise_multiplier"),
+        "config must be the configuration of an execution plan of jax_privacy",
+        type(config).__name__,
+        TypeError,
+    )
     if target is None:
-        if config.epsilon is None:
-            raise ValueError(
-                "target must be given for a configuration without epsilon and delta"
-            )
+        _checks.require(
+            config.epsilon is not None,
+            "target must be given for a configuration without epsilon and delta",
+        )
         target = targets.ApproxDP(epsilon=config.epsilon, delta=config.delta)
     change = functools.partial(dataclasses.replace, config, epsilon=None, delta=None)
     run = from_execution_plan(change(noise_multiplier=1.0))

@@ -1,18 +1,11 @@
 """Other packages, imported when they are needed, and their neighboring relations."""
 
 import enum
-import importlib
 from typing import Any
 
 from .._internal import _checks
+from .._internal._extras import imported
 from ..mechanisms import NeighboringRelation
-
-_EXTRAS = {
-    "dp_accounting": "dp-accounting",
-    "opacus": "opacus",
-    "jax_privacy": "jax-privacy",
-}
-"""The packages by what they are imported as, and the extras that install them."""
 
 
 def library(needed_by: str, name: str = "dp_accounting") -> Any:
@@ -21,13 +14,8 @@ def library(needed_by: str, name: str = "dp_accounting") -> Any:
     Raises:
         ImportError: If it is not installed.
     """
-    try:
-        return importlib.import_module(name)
-    except ImportError as error:
-        extra = _EXTRAS[name.partition(".")[0]]
-        raise ImportError(
-            f"{needed_by} needs {extra}: pip install 'fdp-jax[{extra}]'"
-        ) from error
+    extra = name.partition(".")[0].replace("_", "-")
+    return imported(name, needed_by, extra)
 
 
 def public(made: type, name: str) -> type:

@@ -20,6 +20,7 @@ from ..mechanisms import (
     NeighboringRelation,
     PerfectPrivacy,
     PoissonSubsampled,
+    as_number,
     compose,
 )
 
@@ -39,7 +40,8 @@ class Steps:
         """Takes some more steps, so many times."""
         for step, times in steps:
             key, times = _key(step), times * count
-            if not (is_traced(times) or times > 0):
+            unused = not (is_traced(times) or times > 0)
+            if unused or isinstance(step, PerfectPrivacy):
                 continue
             if key in self._counts:
                 times = self._counts[key][1] + times
@@ -85,20 +87,16 @@ def _repeated(step: AbstractMechanism, count: Any) -> AbstractMechanism:
     """A step, so many times; steps of DP-SGD are a run of it."""
     if not is_traced(count) and count == 1:
         return step
-    if isinstance(step, DPSGD) and step.sampling is not None:
-        return dataclasses.replace(step, num_steps=step.num_steps * count)
     if isinstance(step, DPSGD):
-        noise, prob = step.noise_multiplier, step.sampling_prob
-    elif isinstance(step, PoissonSubsampled) and isinstance(step.mechanism, Gaussian):
-        noise, prob = step.mechanism.noise_multiplier, step.sampling_prob
-    else:
-        return step.repeat(count)
-    return DPSGD(
-        noise_multiplier=noise,
-        sampling_prob=prob,
-        num_steps=count,
-        relation=step.relation,
-    )
+        return dataclasses.replace(step, num_steps=as_number(step.num_steps) * count)
+    if isinstance(step, PoissonSubsampled) and isinstance(step.mechanism, Gaussian):
+        return DPSGD(
+            noise_multiplier=step.mechanism.noise_multiplier,
+            sampling_prob=step.sampling_prob,
+            num_steps=count,
+            relation=step.relation,
+        )
+    return step.repeat(count)
 
 
 def _key(step: Step) -> Any:

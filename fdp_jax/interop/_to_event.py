@@ -6,6 +6,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from .._internal import _checks
 from .._internal._calls import explained
 from .._internal._concrete import is_traced
 from ..accounting import Accountant
@@ -69,8 +70,10 @@ def to_dp_event(mechanism: AbstractMechanism | AbstractRenyi) -> Any:
         raise TypeError(f"to_dp_event takes mechanisms, got {kind}")
     if isinstance(mechanism, AbstractMechanism):
         mechanism.require_complete()
-    if is_traced(mechanism):
-        raise ValueError("to_dp_event needs known numbers: call it outside of jit")
+    _checks.require(
+        not is_traced(mechanism),
+        "to_dp_event needs known numbers: call it outside of jit",
+    )
     return _event(mechanism, events("to_dp_event"))
 
 
@@ -93,33 +96,30 @@ def _shifted(mechanism: Any) -> int:
     return 2 if mechanism.relation is REPLACE_ONE else 1
 
 
-def _additive(event: Any, noise: float, nothing: Any) -> Any:
-    return event(noise) if np.isfinite(noise) else nothing()
+def _later(mechanism: Any, events: Any, name: str) -> Any:
+    """An event that not every version of dp_accounting has."""
+    if not hasattr(events, name):
+        raise _refused(mechanism, f"in this version: {name} is of a later one")
+    return getattr(events, name)
 
 
-def _gaussian(mechanism: Gaussian, events: Any) -> Any:
+def _additive(mechanism: Gaussian | Laplace, events: Any) -> Any:
     noise = _number(mechanism.noise_multiplier) * _shifted(mechanism)
-    return _additive(events.GaussianDpEvent, noise, events.NoOpDpEvent)
+    if not np.isfinite(noise):
+        return events.NoOpDpEvent()
+    gaussian = isinstance(mechanism, Gaussian)
+    return (events.GaussianDpEvent if gaussian else events.LaplaceDpEvent)(noise)
 
 
-def _laplace(mechanism: Laplace, events: Any) -> Any:
-    noise = _number(mechanism.noise_multiplier) * _shifted(mechanism)
-    return _additive(events.LaplaceDpEvent, noise, events.NoOpDpEvent)
-
-
-def _discrete_laplace(mechanism: DiscreteLaplace, events: Any) -> Any:
+def _discrete(mechanism: DiscreteLaplace | DiscreteGaussian, events: Any) -> Any:
     steps, rest = divmod(mechanism.sensitivity, _shifted(mechanism))
-    if rest:
-        raise _refused(mechanism, "of an odd sensitivity under replace_one")
-    return events.DiscreteLaplaceDpEvent(1 / _number(mechanism.scale), steps)
-
-
-def _discrete_gaussian(mechanism: DiscreteGaussian, events: Any) -> Any:
-    steps, rest = divmod(mechanism.sensitivity, _shifted(mechanism))
-    if rest or mechanism.truncation is not None:
-        raise _refused(mechanism, "that is truncated, or odd under replace_one")
-    kind = _later(mechanism, events, "DiscreteGaussianDpEvent")
-    return kind(_number(mechanism.scale), steps, 1)
+    if rest or getattr(mechanism, "truncation", None) is not None:
+        why = "that is truncated, or of an odd sensitivity under replace_one"
+        raise _refused(mechanism, why)
+    scale = _number(mechanism.scale)
+    if isinstance(mechanism, DiscreteLaplace):
+        return events.DiscreteLaplaceDpEvent(1 / scale, steps)
+    return _later(mechanism, events, "DiscreteGaussianDpEvent")(scale, steps, 1)
 
 
 def _selection(mechanism: ExponentialMechanism | PermuteAndFlip, events: Any) -> Any:
@@ -133,41 +133,22 @@ def _known(mechanism: ApproxDP | PureDP, events: Any) -> Any:
     return kind(_number(mechanism.epsilon0), _number(delta))
 
 
-def _later(mechanism: Any, events: Any, name: str) -> Any:
-    """An event that not every version of dp_accounting has."""
-    if not hasattr(events, name):
-        raise _refused(mechanism, f"in this version: {name} is of a later one")
-    return getattr(events, name)
-
-
-def _renyi_composition(mechanism: RenyiComposition, events: Any) -> Any:
-    both = mechanism.known, mechanism.mechanism
-    return _composed([(_event(part, events), 1) for part in both], events)
-
-
 def _mixture(mechanism: MixtureOfGaussians, events: Any) -> Any:
     if mechanism.relation is REPLACE_ONE:
         raise _refused(mechanism, "under replace_one")
-    shifts, probs = (
-        [float(x) for x in np.asarray(value)]
-        for value in (mechanism.shifts, mechanism.probs)
-    )
+    shifts, probs = (np.ravel(x).tolist() for x in (mechanism.shifts, mechanism.probs))
     noise = _number(mechanism.noise_multiplier)
     return events.MixtureOfGaussiansDpEvent(noise, shifts, probs)
 
 
-def _randomized_response(mechanism: RandomizedResponse, events: Any) -> Any:
-    if mechanism.relation is not REPLACE_ONE:
+def _response(
+    mechanism: RandomizedResponse | KaryRandomizedResponse, events: Any
+) -> Any:
+    of_two = isinstance(mechanism, RandomizedResponse)
+    if of_two and mechanism.relation is not REPLACE_ONE:
         raise _refused(mechanism, f"under {mechanism.relation.value}")
-    return _response(_number(mechanism.epsilon0), 2, events)
-
-
-def _kary(mechanism: KaryRandomizedResponse, events: Any) -> Any:
-    return _response(_number(mechanism.epsilon0), mechanism.num_categories, events)
-
-
-def _response(epsilon: float, count: int, events: Any) -> Any:
-    noise = count / (np.expm1(epsilon) + count)
+    count = 2 if of_two else mechanism.num_categories
+    noise = count / (np.expm1(_number(mechanism.epsilon0)) + count)
     return events.RandomizedResponseDpEvent(float(noise), count)
 
 
@@ -177,10 +158,11 @@ def _subsampled(mechanism: PoissonSubsampled, events: Any) -> Any:
 
 
 def _dpsgd(mechanism: DPSGD, events: Any) -> Any:
-    scheme = mechanism.sampling
+    scheme, noise = mechanism.sampling, mechanism.noise_multiplier
+    # Its noise is in units of the clipping norm under each relation.
+    inner = _additive(Gaussian(noise), events)
     if isinstance(scheme, RandomAllocation) and not scheme.same_every_epoch:
         kind = _later(mechanism, events, "RandomAllocationDpEvent")
-        inner = events.GaussianDpEvent(_number(mechanism.noise_multiplier))
         batches = int(_number(scheme.num_batches))
         epoch = kind(inner, scheme.num_participations, batches)
         epochs, rest = divmod(_number(mechanism.num_steps), batches)
@@ -188,24 +170,20 @@ def _dpsgd(mechanism: DPSGD, events: Any) -> Any:
             raise _refused(mechanism, "that ends within an epoch")
         return _composed([(epoch, epochs)], events)
     if scheme is not None:
-        steps = mechanism.as_steps()
-        return _composed([(_event(step, events), n) for step, n in steps], events)
-    # Its noise is in units of the clipping norm under each relation.
-    noise = _number(mechanism.noise_multiplier)
-    inner = _additive(events.GaussianDpEvent, noise, events.NoOpDpEvent)
+        return _steps(mechanism, events)
     step = events.PoissonSampledDpEvent(_number(mechanism.sampling_prob), inner)
     return _composed([(step, mechanism.num_steps)], events)
 
 
-def _composition(mechanism: Composition, events: Any) -> Any:
-    pairs = zip(mechanism.parts, mechanism.num_steps, strict=True)
-    return _composed([(_event(part, events), n) for part, n in pairs], events)
+def _steps(mechanism: AbstractMechanism, events: Any) -> Any:
+    """The event of a mechanism that consists of others."""
+    pairs = mechanism.as_steps()
+    return _composed([(_event(step, events), n) for step, n in pairs], events)
 
 
-def _accountant(mechanism: Accountant, events: Any) -> Any:
-    return _composed(
-        [(_event(step, events), n) for step, n in mechanism.history], events
-    )
+def _renyi_composition(mechanism: RenyiComposition, events: Any) -> Any:
+    both = mechanism.known, mechanism.mechanism
+    return _composed([(_event(part, events), 1) for part in both], events)
 
 
 def _schedule(mechanism: Schedule, events: Any) -> Any:
@@ -218,13 +196,9 @@ def _schedule(mechanism: Schedule, events: Any) -> Any:
 
 
 def _composed(parts: list[tuple[Any, Any]], events: Any) -> Any:
-    found = []
-    for event, count in parts:
-        count = whole("num_steps", count)
-        if count == 1:
-            found.append(event)
-        elif count > 1:
-            found.append(events.SelfComposedDpEvent(event, count))
+    counts = [(event, whole("num_steps", count)) for event, count in parts]
+    repeat = events.SelfComposedDpEvent
+    found = [x if n == 1 else repeat(x, n) for x, n in counts if n > 0]
     if not found:
         return events.NoOpDpEvent()
     return found[0] if len(found) == 1 else events.ComposedDpEvent(found)
@@ -238,21 +212,21 @@ _EVENTS: dict[type, Callable[[Any, Any], Any]] = {
     PerfectPrivacy: lambda _, events: events.NoOpDpEvent(),
     BlatantNonPrivacy: lambda _, events: events.NonPrivateDpEvent(),
     ZCDP: lambda mechanism, events: events.ZCDpEvent(_number(mechanism.rho)),
-    Gaussian: _gaussian,
-    Laplace: _laplace,
-    DiscreteLaplace: _discrete_laplace,
-    DiscreteGaussian: _discrete_gaussian,
+    Gaussian: _additive,
+    Laplace: _additive,
+    DiscreteLaplace: _discrete,
+    DiscreteGaussian: _discrete,
     ExponentialMechanism: _selection,
     PermuteAndFlip: _selection,
     ApproxDP: _known,
     PureDP: _known,
     RenyiComposition: _renyi_composition,
     MixtureOfGaussians: _mixture,
-    RandomizedResponse: _randomized_response,
-    KaryRandomizedResponse: _kary,
+    RandomizedResponse: _response,
+    KaryRandomizedResponse: _response,
     PoissonSubsampled: _subsampled,
     DPSGD: _dpsgd,
-    Composition: _composition,
-    Accountant: _accountant,
+    Composition: _steps,
+    Accountant: _steps,
     Schedule: _schedule,
 }

@@ -125,7 +125,7 @@ class MonteCarlo(Record):
         Raises:
             ValueError: If epsilon is not finite.
         """
-        return _end(self.bounds(epsilon=epsilon), one_end(bound))
+        return getattr(self.bounds(epsilon=epsilon), _ENDS[one_end(bound)])
 
     def epsilon(
         self, *, delta: Any, bound: Bound | str = Bound.PESSIMISTIC
@@ -143,7 +143,7 @@ class MonteCarlo(Record):
         Raises:
             ValueError: If delta is outside (0, 1].
         """
-        return _end(self.bounds(delta=delta), one_end(bound))
+        return getattr(self.bounds(delta=delta), _ENDS[one_end(bound)])
 
     def bounds(self, *, epsilon: Any = None, delta: Any = None) -> ConfidenceBounds:
         """Both limits of delta at an epsilon, or of epsilon at a delta.
@@ -158,11 +158,11 @@ class MonteCarlo(Record):
         Raises:
             ValueError: If both or neither are given, or one is out of range.
         """
-        if (epsilon is None) == (delta is None):
-            raise ValueError(
-                f"epsilon or delta must be given, and not both, got {epsilon} and "
-                f"{delta}"
-            )
+        _checks.require(
+            (epsilon is None) != (delta is None),
+            "epsilon or delta must be given, and not both",
+            f"{epsilon} and {delta}",
+        )
         query, value = (
             ("delta", _checks.finite("epsilon", epsilon))
             if delta is None
@@ -185,10 +185,11 @@ class MonteCarlo(Record):
         )
 
 
-def _end(found: ConfidenceBounds, bound: Bound) -> Array:
-    if bound is Bound.ESTIMATE:
-        return found.estimate
-    return found.upper if bound is Bound.PESSIMISTIC else found.lower
+_ENDS = {
+    Bound.OPTIMISTIC: "lower",
+    Bound.ESTIMATE: "estimate",
+    Bound.PESSIMISTIC: "upper",
+}
 
 
 def _chunk(num_steps: int) -> int:

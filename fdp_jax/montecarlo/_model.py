@@ -64,9 +64,6 @@ def _most_of_one(model: Model, law: OneOf, factor: Array) -> Array:
 
 def _by_epoch(columns: AbstractColumns, law: OneOf) -> Array:
     """Products of the places of an epoch, (epochs, places, places)."""
-    if law.epochs == 1:
-        matrix = columns.matrix  # pyright: ignore[reportAttributeAccessIssue]
-        return (matrix.T @ matrix)[None]
     products = columns.products(law.places)
     place = jnp.arange(law.places)
     start = law.places * jnp.arange(law.epochs)[:, None, None]

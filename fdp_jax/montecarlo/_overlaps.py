@@ -14,6 +14,7 @@ from jax import lax
 from jax.scipy.special import logsumexp
 from jaxtyping import Array
 
+from .._internal import _checks
 from ._laws import Renewal
 
 MOST_STATES = 1 << 12
@@ -87,12 +88,12 @@ def words(length: int, separation: int) -> tuple[int, ...]:
         kept = (1 << max(place - separation + 1, 0)) - 1
         fits = [w | 1 << place for w in found if w & ~kept == 0]
         found = sorted({*found, *fits})
-        if len(found) > MOST_STATES:
-            raise ValueError(
-                "strategy must have fewer bands for Monte Carlo accounting, got "
-                f"{length + 1} of C^T C for participations at least {separation} "
-                f"steps apart: a window has more than {MOST_STATES} states"
-            )
+        _checks.require(
+            len(found) <= MOST_STATES,
+            "strategy must have fewer bands for Monte Carlo accounting",
+            f"{length + 1} of C^T C for participations at least {separation} steps "
+            f"apart: a window has more than {MOST_STATES} states",
+        )
     return tuple(found)
 
 

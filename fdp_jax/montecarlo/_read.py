@@ -57,11 +57,11 @@ def read(mechanism: Any) -> Run:
     if mechanism.noise_multiplier is None:
         mechanism.require_complete()
     sampling.require_complete()
-    if mechanism.relation is REPLACE_ONE:
-        raise ValueError(
-            "relation must be ADD_OR_REMOVE_ONE or ZERO_OUT for Monte Carlo "
-            "accounting, got REPLACE_ONE: no pair is known that dominates"
-        )
+    _checks.require(
+        mechanism.relation is not REPLACE_ONE,
+        "relation must be ADD_OR_REMOVE_ONE or ZERO_OUT for Monte Carlo accounting",
+        "REPLACE_ONE: no pair is known that dominates",
+    )
     steps = _checks.whole("num_steps", steps, 1, _MOST_STEPS)
     how = sampling.participation(steps)
     strategy = _nonnegative(strategy)
@@ -85,23 +85,24 @@ def _nonnegative(strategy: Any) -> Any:
     if is_traced(strategy):
         return _checks.error_if(strategy, lambda x: x < 0, message)
     entries = np.asarray(strategy, np.float64)
-    if np.any(entries < 0):
-        raise ValueError(
-            f"{message}, got {entries.min()}: contributions of a record that cancel "
-            "are not known to be the worst"
-        )
+    _checks.require(
+        not np.any(entries < 0),
+        message,
+        f"{entries.min()}: contributions of a record that cancel are not known to be "
+        "the worst",
+    )
     return entries
 
 
 def _require_supported(strategy: Any, how: Participation, shape: Shape) -> None:
     """Raises `ValueError` where no recursion is at hand, or it would be too long."""
     if isinstance(how, Dealt):
-        if not how.same_every_epoch and shape.bands > how.num_batches + 1:
-            raise ValueError(
-                f"strategy must have at most num_batches + 1 = {how.num_batches + 1} "
-                "bands where epochs deal anew, of C^T C, got "
-                f"{shape.bands}; give same_every_epoch=True if they do not"
-            )
+        _checks.require(
+            how.same_every_epoch or shape.bands <= how.num_batches + 1,
+            "strategy must have at most num_batches + 1 = "
+            f"{how.num_batches + 1} bands where epochs deal anew, of C^T C",
+            f"{shape.bands}; give same_every_epoch=True if they do not",
+        )
     elif isinstance(how, Separated):
         if how.stride > 1 and strategy.ndim == 2:
             _require_first_group_worst(strategy, how.stride)
@@ -110,32 +111,33 @@ def _require_supported(strategy: Any, how: Participation, shape: Shape) -> None:
             words(bands - 1, how.min_separation)
     if strategy.ndim == 1 and isinstance(how, Separated) and how.stride == 1:
         return
-    if shape.num_steps > _MOST_COLUMNS:
-        raise ValueError(
-            f"num_steps must be at most {_MOST_COLUMNS} where Monte Carlo accounting "
-            f"needs the strategy as a matrix, got {shape.num_steps}"
-        )
+    _checks.require(
+        shape.num_steps <= _MOST_COLUMNS,
+        f"num_steps must be at most {_MOST_COLUMNS} where Monte Carlo "
+        "accounting needs the strategy as a matrix",
+        shape.num_steps,
+    )
 
 
 def _require_first_group_worst(strategy: Any, groups: int) -> None:
     """Raises `ValueError` unless the first group's products are the largest."""
-    entries = known(strategy)
-    if entries is None:
-        raise ValueError(
-            "strategy must be known, or the first column of a Toeplitz matrix, for "
-            "Monte Carlo accounting of groups that take turns"
-        )
+    entries: Any = known(strategy)
+    _checks.require(
+        entries is not None,
+        "strategy must be known, or the first column of a Toeplitz matrix, "
+        "for Monte Carlo accounting of groups that take turns",
+    )
     first = entries[:, ::groups]
     most = first.T @ first
     for group in range(1, groups):
         own = entries[:, group::groups]
         size = own.shape[1]
-        if np.any(own.T @ own > most[:size, :size] * (1 + 1e-12)):
-            raise ValueError(
-                "strategy must have products of the columns of the first group's "
-                f"steps that are largest, got larger ones of group {group}: which "
-                "group leaks most is not known"
-            )
+        _checks.require(
+            not np.any(own.T @ own > most[:size, :size] * (1 + 1e-12)),
+            "strategy must have products of the columns of the first group's "
+            "steps that are largest",
+            f"larger ones of group {group}: which group leaks most is not known",
+        )
 
 
 def noise_of(value: Any) -> Any:

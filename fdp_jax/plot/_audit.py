@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Literal
 
-import numpy as np
-
 from .. import audit as audits
 from .._internal._calls import explained
-from ._plot import _alphas, _legend, tradeoff
+from ._plot import _alphas, _legend, _shade, tradeoff
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -54,17 +52,13 @@ def audit(
     """
     points = audits.tradeoff_points(evidence, confidence=confidence)
     ax = tradeoff(source, ax, scale=scale, label=label)
-    alpha = _alphas(scale)
-
-    def height(beta: np.ndarray) -> np.ndarray:
-        return 1.0 - beta if scale == "log" else beta
-
+    alpha, detects = _alphas(scale), scale == "log"
+    height = lambda beta: 1.0 - beta if detects else beta
     least, most = (0.0, 1.0) if scale == "linear" else (1e-6, 1.0 - 1e-6)
     line = height(points.upper(alpha=alpha)).clip(least, most)
     ax.plot(alpha, line, color=_ATTACK, label=f"attack ({confidence:.4g})")
     ax.plot(points.alpha, height(points.beta), ".", color=_ATTACK, markersize=4)
-    beyond = 0.0 if scale == "log" else 1.0
-    ax.fill_between(alpha, line, beyond, color=_ATTACK, alpha=0.10, linewidth=0)
+    _shade(ax, alpha, line, 0.0 if detects else 1.0, _ATTACK, 0.10)
     ax.set_title("Theory and attack", fontsize="medium")
     _legend(ax, scale)
     return ax

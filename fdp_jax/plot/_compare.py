@@ -15,14 +15,20 @@ from ._plot import (
     _CERTIFIED,
     _NUM_POINTS,
     _REMOVE,
+    _alphas,
     _axes,
     _both_of,
+    _draw_directions,
+    _legend,
+    _shade,
+    _titled,
 )
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 _SCALES = ("linear", "logit")
+_PRIOR = "attacker's prior that the record is absent"
 _KINDS = ("bayes_error", "difference", "tradeoff", "profile")
 
 
@@ -57,21 +63,14 @@ def bayes_error(
         ImportError: If matplotlib is missing.
     """
     _checks.choice("scale", scale, _SCALES)
-    source = _both_of(source)
-    ax = _axes(ax)
-    prior = _priors(scale)
-    prefix = "" if label is None else f"{label}, "
+    source, ax, prior = _both_of(source), _axes(ax), _priors(scale)
     floor = 0.0 if scale == "linear" else 1e-7
     height = lambda part: np.maximum(np.asarray(part.bayes_error(prior=prior)), floor)
-    ax.fill_between(
-        prior, floor, height(source), color=_CERTIFIED, alpha=0.12, linewidth=0
-    )
-    _guessing(ax, prior)
-    ax.plot(prior, height(source.remove), color=_REMOVE, label=f"{prefix}remove")
-    ax.plot(prior, height(source.add), "--", color=_ADD, label=f"{prefix}add")
-    _finish_prior_axis(ax, scale, prior)
-    ax.set_title("Bayes error (shaded: no attack is here)", fontsize="medium")
-    ax.legend(frameon=False)
+    _shade(ax, prior, floor, height(source))
+    title = "Bayes error (shaded: no attack is here)"
+    _finish_errors(ax, scale, prior, title)
+    _draw_directions(ax, source, prior, height, label)
+    _legend(ax, None)
     return ax
 
 
@@ -117,68 +116,49 @@ def compare(
         ax = _axes(ax)
         draw = _bayes_errors if kind == "bayes_error" else _difference
         draw(ax, a, b, scale, labels)
-        ax.legend(frameon=False)
+        _legend(ax, None)
         return ax
-    if len(set(labels)) != 2:
-        raise ValueError(f"labels must be two different names, got {labels}")
+    _checks.require(len(set(labels)) == 2, "labels must be two different names", labels)
     ax = overlay(dict(zip(labels, (a, b), strict=True)), ax, kind=kind, scale=scale)
     if kind == "tradeoff":
         _, one, other = ax.lines[-3:]
         between = one.get_xdata(), one.get_ydata(), other.get_ydata()
-        ax.fill_between(*between, color=_CERTIFIED, alpha=0.15, linewidth=0)
+        _shade(ax, *between, alpha=0.15)
     return ax
 
 
 def _priors(scale: str) -> np.ndarray:
-    if scale == "linear":
-        return np.linspace(1e-4, 1 - 1e-4, _NUM_POINTS)
-    logit = np.linspace(-np.log(1e6), np.log(1e6), _NUM_POINTS)
-    return 1.0 / (1.0 + np.exp(-logit))
+    even = np.linspace(1e-4, 1 - 1e-4, _NUM_POINTS)
+    return even if scale == "linear" else _alphas(scale)
 
 
-def _guessing(ax: Axes, prior: np.ndarray) -> None:
-    blind = np.minimum(prior, 1 - prior)
-    ax.plot(prior, blind, ":", color="black", linewidth=1, label="guessing")
-
-
-def _finish_prior_axis(ax: Axes, scale: str, prior: np.ndarray) -> None:
+def _finish_errors(ax: Axes, scale: str, prior: np.ndarray, title: str) -> None:
+    """Axes of Bayes errors, with those of guessing without looking."""
     if scale == "logit":
-        ax.set(xscale="logit", yscale="log", xlim=(prior[0], prior[-1]))
-        ax.set_ylim(1e-7, 1.0)
+        ax.set(xscale="logit", yscale="log", xlim=prior[[0, -1]], ylim=(1e-7, 1.0))
     else:
         ax.set(xlim=(0.0, 1.0), ylim=(0.0, 0.52))
-    ax.set_xlabel("attacker's prior that the record is absent")
-    ax.set_ylabel("error probability")
+    blind = np.minimum(prior, 1 - prior)
+    ax.plot(prior, blind, ":", color="black", linewidth=1, label="guessing")
+    _titled(ax, title, _PRIOR, "error probability")
 
 
 def _bayes_errors(ax: Axes, a: Any, b: Any, scale: str, labels: tuple) -> None:
     prior = _priors(scale)
     found = certified_bayes_errors(a, b, priors=prior)
     one, other = np.asarray(found.a.lower), np.asarray(found.b.lower)
-    _guessing(ax, prior)
+    _finish_errors(ax, scale, prior, "Bayes errors (lower bounds)")
     ax.plot(prior, one, color=_REMOVE, label=labels[0])
     ax.plot(prior, other, "--", color=_ADD, label=labels[1])
-    for worse, color, name in (
-        (other < one, _ADD, labels[1]),
-        (one < other, _REMOVE, labels[0]),
-    ):
-        ax.fill_between(
-            prior,
-            one,
-            other,
-            where=worse,
-            color=color,
-            alpha=0.2,
-            linewidth=0,
-            label=f"{name} less private" if np.any(worse) else None,
-        )
-    _finish_prior_axis(ax, scale, prior)
-    _mark_crossings(ax, a, b)
-    ax.set_title("Bayes errors (lower bounds)", fontsize="medium")
+    sides = (other < one, _ADD, labels[1]), (one < other, _REMOVE, labels[0])
+    for worse, color, name in sides:
+        named = f"{name} less private" if np.any(worse) else None
+        _shade(ax, prior, one, other, color, 0.2, where=worse, label=named)
+    _mark_crossings(ax, blackwell_dominates(a, b))
 
 
-def _mark_crossings(ax: Axes, a: Any, b: Any) -> None:
-    for place in crossing_priors(blackwell_dominates(a, b).crossings):
+def _mark_crossings(ax: Axes, answer: Any) -> None:
+    for place in crossing_priors(answer.crossings):
         ax.axvline(place, color=_CERTIFIED, linewidth=0.8, linestyle="-.")
 
 
@@ -189,27 +169,17 @@ def _difference(ax: Axes, a: Any, b: Any, scale: str, labels: tuple) -> None:
     upper = np.asarray(found.a.upper) - np.asarray(found.b.lower)
     middle = np.asarray(found.a.estimate) - np.asarray(found.b.estimate)
     ax.axhline(0.0, color="black", linewidth=0.8)
-    ax.fill_between(
-        prior, lower, upper, color=_CERTIFIED, alpha=0.3, linewidth=0, label="certified"
-    )
+    _shade(ax, prior, lower, upper, alpha=0.3, label="certified")
     ax.plot(prior, middle, color=_REMOVE, label=f"R({labels[0]}) - R({labels[1]})")
     answer = blackwell_dominates(a, b)
-    ends = (answer.regret, 1, labels), (answer.reverse, -1, labels[::-1])
-    for regret, sign, (first, second) in ends:
+    ends = (answer.regret, 1, "--", labels), (answer.reverse, -1, ":", labels[::-1])
+    for regret, sign, dashes, (first, second) in ends:
         value = float(regret.upper)
         if value > 1e-9:
-            ax.axhline(
-                sign * value,
-                color=_ADD,
-                linewidth=0.8,
-                linestyle="--" if sign > 0 else ":",
-                label=f"Delta({first} || {second}) = {value:.3g}",
-            )
-    for place in crossing_priors(answer.crossings):
-        ax.axvline(place, color=_CERTIFIED, linewidth=0.8, linestyle="-.")
-    if scale == "logit":
-        ax.set_xscale("logit")
-    ax.set_xlim(prior[0], prior[-1])
-    ax.set_xlabel("attacker's prior that the record is absent")
-    ax.set_ylabel("difference of error probabilities")
-    ax.set_title(f"Positive: {labels[1]} is less private", fontsize="medium")
+            told = f"Delta({first} || {second}) = {value:.3g}"
+            line = {"linewidth": 0.8, "linestyle": dashes, "label": told}
+            ax.axhline(sign * value, color=_ADD, **line)
+    _mark_crossings(ax, answer)
+    ax.set(xscale=scale, xlim=prior[[0, -1]])
+    title = f"Positive: {labels[1]} is less private"
+    _titled(ax, title, _PRIOR, "difference of error probabilities")

@@ -10,7 +10,7 @@ from .. import limits
 from .._internal import _checks
 from .._internal._calls import explained
 from ..curves import AbstractGuarantee
-from ._plot import _alphas, _axes
+from ._plot import _alphas, _axes, _titled
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -51,9 +51,7 @@ def posterior_band(
     low, high = np.exp(np.asarray(low)), np.exp(np.asarray(high))
     ax.fill_between(theta, low, high, alpha=0.25, label="every posterior", linewidth=0)
     ax.plot(theta, density, label="prior")
-    ax.set_xlabel("parameter")
-    ax.set_ylabel("density")
-    ax.set_title("Posterior density (certain bounds)", fontsize="medium")
+    _titled(ax, "Posterior density (certain bounds)", "parameter", "density")
     ax.legend(frameon=False)
     return ax
 
@@ -84,8 +82,6 @@ def power_envelope(
         power = limits.power_bound(alpha, f, distance=k, connected=True)
         ax.plot(alpha, np.asarray(power), label=f"distance {k:g}")
     ax.plot(alpha, alpha, ":", color="gray", label="no data")
-    ax.set_xlabel("level of the test")
-    ax.set_ylabel("power")
-    ax.set_title("Power (upper bound)", fontsize="medium")
+    _titled(ax, "Power (upper bound)", "level of the test", "power")
     ax.legend(frameon=False, loc="lower right")
     return ax

@@ -15,8 +15,11 @@ from ._plot import (
     _alphas,
     _as_curve,
     _axes,
+    _deltas,
+    _finish_profile,
     _finish_rates,
     _height,
+    _last_epsilon,
     _legend,
 )
 from ._style import COLORS, DASHES
@@ -64,8 +67,11 @@ def overlay(
     if not isinstance(sources, Mapping):
         given = type(sources).__name__
         raise TypeError(f"sources must be a mapping from names to runs, got {given}")
-    if not 0 < len(sources) <= len(COLORS):
-        raise ValueError(f"sources must be 1 to {len(COLORS)} runs, got {len(sources)}")
+    _checks.require(
+        0 < len(sources) <= len(COLORS),
+        f"sources must be 1 to {len(COLORS)} runs",
+        len(sources),
+    )
     ax = _axes(ax)
     curves = {name: _as_curve(source) for name, source in sources.items()}
     x, heights = (_rates if kind == "tradeoff" else _profiles)(ax, curves, scale)
@@ -80,22 +86,14 @@ def overlay(
 
 def _rates(ax: Axes, curves: dict[str, Any], scale: str) -> tuple[Any, dict[str, Any]]:
     alpha = _alphas(scale)
-    _finish_rates(ax, scale, alpha)
-    ax.set_title("Trade-off functions (private side)", fontsize="medium")
+    _finish_rates(ax, scale, alpha, "Trade-off functions (private side)")
     return alpha, {name: _height(x, scale, alpha) for name, x in curves.items()}
 
 
 def _profiles(ax: Axes, curves: dict[str, Any], scale: str) -> tuple[Any, Any]:
     del scale
-    ends = [float(curve.epsilon(delta=1e-9)) for curve in curves.values()]
-    most = max([end for end in ends if np.isfinite(end) and end > 0] or [10.0])
+    most = _last_epsilon(curves.values(), 1e-9)
     epsilon = np.linspace(0.0, most, _NUM_POINTS)
-    heights = {}
-    for name, curve in curves.items():
-        delta = np.asarray(curve.delta(epsilon=epsilon))
-        heights[name] = np.where(delta > 0, delta, np.nan)
-    ax.set(yscale="log", xlim=(0.0, most), ylim=(1e-9, 1.0))
-    ax.set_xlabel("epsilon (nats)")
-    ax.set_ylabel("delta")
-    ax.set_title("Privacy profiles (upper bounds)", fontsize="medium")
-    return epsilon, heights
+    _finish_profile(ax, most, "Privacy profiles (upper bounds)")
+    ax.set_ylim(1e-9, 1.0)
+    return epsilon, {name: _deltas(x, epsilon) for name, x in curves.items()}

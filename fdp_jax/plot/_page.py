@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import math
 import os
 import re
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 
+from .._internal import _checks
 from .._internal._calls import explained
+from .._internal._extras import imported
 from .._internal._files import write_at_once
 from ..sweeps import Sweep
 from ._sweep import is_wide, require_sweep
@@ -51,21 +51,19 @@ def sweep_page(
         ImportError: If altair or vl-convert-python is missing.
     """
     picture = chart(source, query, x=x, y=y)
-    with _needs_extra():
-        import vl_convert  # noqa: F401  # pyright: ignore[reportMissingImports]
+    imported("vl_convert", "a page", "html")
     write_at_once(path, picture.to_html(inline=True).encode())
 
 
 def chart(source: Sweep, query: str, *, x: str | None, y: str | None) -> Any:
     """The map as an altair chart."""
-    with _needs_extra():
-        import altair as alt
+    alt = imported("altair", "a page", "html")
     require_sweep(source)
-    if len(source) > _MOST_ROWS:
-        raise ValueError(
-            f"a page may have {_MOST_ROWS:,} configurations, got {len(source):,}: "
-            "sweep_map draws more"
-        )
+    _checks.require(
+        len(source) <= _MOST_ROWS,
+        f"a page may have {_MOST_ROWS:,} configurations",
+        f"{len(source):,}: sweep_map draws more",
+    )
     columns = {name: source[name] for name in source if source[name].ndim == 1}
     moving = [name for name in source.names if len(set(columns[name].tolist())) > 1]
     moving = moving or list(source.names)
@@ -73,11 +71,11 @@ def chart(source: Sweep, query: str, *, x: str | None, y: str | None) -> Any:
     others = [name for name in moving if name != x] or [query]
     y = others[-1] if y is None else y
     for name in (query, x, y):
-        if source[name].ndim != 1:
-            raise ValueError(
-                f"column {name!r} must have one number in a row, got shape "
-                f"{source[name].shape}"
-            )
+        _checks.require(
+            source[name].ndim == 1,
+            f"column {name!r} must have one number in a row",
+            f"shape {source[name].shape}",
+        )
     shape = len(set(columns[x].tolist())), len(set(columns[y].tolist()))
     places = {"x": alt.X(**_axis(columns, x)), "y": alt.Y(**_axis(columns, y))}
     color = alt.Color(**_axis(columns, query))
@@ -150,14 +148,3 @@ def _size(columns: int, rows: int) -> float:
     """The area of a mark, so that a grid is covered."""
     side = min(_WIDTH / max(columns, 1), _HEIGHT / max(rows, 1))
     return float(np.clip(side, 3, 30) ** 2)
-
-
-@contextlib.contextmanager
-def _needs_extra() -> Iterator[None]:
-    try:
-        yield
-    except ImportError as error:
-        raise ImportError(
-            "A page needs altair and vl-convert-python; install fdp-jax with the extra "
-            "'html'."
-        ) from error

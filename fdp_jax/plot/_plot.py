@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
 from .._internal import _checks
 from .._internal._calls import explained
+from .._internal._extras import imported
 from .._internal._files import require_picture
 from .._internal._record import described
 from ..mechanisms import require_guarantee
@@ -58,21 +58,12 @@ def tradeoff(
         ImportError: If matplotlib is missing.
     """
     _checks.choice("scale", scale, SCALES)
-    source = _both_of(source)
-    ax = _axes(ax)
-    alpha = _alphas(scale)
-    prefix = "" if label is None else f"{label}, "
-
-    certified = _height(source, scale, alpha)
-    private = 1.0 if scale == "log" else _floor(scale)
-    ax.fill_between(
-        alpha, certified, private, color=_CERTIFIED, alpha=0.12, linewidth=0
-    )
-    _finish_rates(ax, scale, alpha)
-    for part, style, color in (("remove", "-", _REMOVE), ("add", "--", _ADD)):
-        shown = _height(getattr(source, part), scale, alpha)
-        ax.plot(alpha, shown, style, color=color, label=f"{prefix}{part}")
-    ax.set_title("Trade-off function (shaded: no attack is here)", fontsize="medium")
+    source, ax, alpha = _both_of(source), _axes(ax), _alphas(scale)
+    title = "Trade-off function (shaded: no attack is here)"
+    _finish_rates(ax, scale, alpha, title)
+    height = lambda part: _height(part, scale, alpha)
+    _shade(ax, alpha, height(source), 1.0 if scale == "log" else _floor(scale))
+    _draw_directions(ax, source, alpha, height, label)
     _legend(ax, scale)
     return ax
 
@@ -102,32 +93,69 @@ def profile(
     Raises:
         ImportError: If matplotlib is missing.
     """
-    source = _both_of(source)
-    ax = _axes(ax)
+    source, ax = _both_of(source), _axes(ax)
     if max_epsilon is None:
-        max_epsilon = float(source.epsilon(delta=1e-12))
-        if not (np.isfinite(max_epsilon) and max_epsilon > 0.0):
-            max_epsilon = 10.0
+        max_epsilon = _last_epsilon([source], 1e-12)
     # On the curve's own grid its bounds are tightest.
     grid = np.asarray(getattr(source.remove, "epsilon_grid", ()))
     epsilon = grid[(grid >= 0.0) & (grid <= max_epsilon)]
     if epsilon.size < 20:
         epsilon = np.linspace(0.0, max_epsilon, _NUM_POINTS)
-    prefix = "" if label is None else f"{label}, "
-    ends = []
-    for name, color, style in (("remove", _REMOVE, "-"), ("add", _ADD, "--")):
-        delta = np.asarray(getattr(source, name).delta(epsilon=epsilon))
-        delta = np.where(delta > 0.0, delta, np.nan)
-        ax.plot(epsilon, delta, style, color=color, label=f"{prefix}{name}")
-        ends += [delta[-1]] if delta[-1] > 0.0 else []
-    ax.set(yscale="log", xlim=(0.0, max_epsilon))
-    if ends:  # The worse direction fills the picture; the other may leave it.
-        ax.set_ylim(0.3 * max(ends), 1.0)
-    ax.set_xlabel("epsilon (nats)")
-    ax.set_ylabel("delta")
-    ax.set_title("Privacy profile (upper bound)", fontsize="medium")
-    ax.legend(frameon=False)
+    deltas = lambda part: _deltas(part, epsilon)
+    _draw_directions(ax, source, epsilon, deltas, label)
+    _finish_profile(ax, max_epsilon, "Privacy profile (upper bound)")
+    last = float(deltas(source)[-1])
+    if last > 0.0:  # The worse direction fills the picture; the other may leave it.
+        ax.set_ylim(0.3 * last, 1.0)
+    _legend(ax, None)
     return ax
+
+
+def _draw_directions(
+    ax: Axes, source: Any, x: np.ndarray, height: Any, label: str | None
+) -> None:
+    """A line for each direction: `height` of it at `x`."""
+    prefix = "" if label is None else f"{label}, "
+    for part, style, color in (("remove", "-", _REMOVE), ("add", "--", _ADD)):
+        shown = height(getattr(source, part))
+        ax.plot(x, shown, style, color=color, label=f"{prefix}{part}")
+
+
+def _shade(
+    ax: Axes,
+    x: Any,
+    y: Any,
+    other: Any,
+    color: str = _CERTIFIED,
+    alpha: float = 0.12,
+    **options: Any,
+) -> None:
+    """A region between two heights."""
+    ax.fill_between(x, y, other, color=color, alpha=alpha, linewidth=0, **options)
+
+
+def _titled(ax: Axes, title: str, x: str, y: str) -> None:
+    """The words around a picture."""
+    ax.set(xlabel=x, ylabel=y)
+    ax.set_title(title, fontsize="medium")
+
+
+def _last_epsilon(curves: Iterable[Any], delta: float) -> float:
+    """The largest of the curves' positive epsilons at a delta, 10 if there is none."""
+    ends = [float(curve.epsilon(delta=delta)) for curve in curves]
+    return max([end for end in ends if np.isfinite(end) and end > 0] or [10.0])
+
+
+def _deltas(source: Any, epsilon: np.ndarray) -> np.ndarray:
+    """Deltas on a logarithmic axis, which has no 0."""
+    delta = np.asarray(source.delta(epsilon=epsilon))
+    return np.where(delta > 0, delta, np.nan)
+
+
+def _finish_profile(ax: Axes, most: float, title: str) -> None:
+    """Axes of a privacy profile."""
+    ax.set(yscale="log", xlim=(0.0, most))
+    _titled(ax, title, "epsilon (nats)", "delta")
 
 
 def _floor(scale: str) -> float:
@@ -143,23 +171,16 @@ def _height(source, scale: str, alpha: np.ndarray) -> np.ndarray:
     return np.clip(np.asarray(source.beta(alpha=alpha)), floor, 1.0 - floor)
 
 
-def _finish_rates(ax: Axes, scale: str, alpha: np.ndarray) -> None:
+def _finish_rates(ax: Axes, scale: str, alpha: np.ndarray, title: str) -> None:
     """Axes of error rates, with what blind guesses attain."""
-    if scale == "log":
-        ax.set(xscale="log", yscale="log", ylim=(alpha[0], 1.0))
-        ax.set_ylabel("true positive rate")
-    else:
-        if scale == "logit":
-            ax.set(xscale="logit", yscale="logit")
-        else:
-            ax.set_aspect("equal")
-        floor = _floor(scale)
-        ax.set_ylim(floor, 1.0 - floor)
-        ax.set_ylabel("false negative rate")
-    blind = alpha if scale == "log" else 1.0 - alpha
+    detects, floor = scale == "log", _floor(scale)
+    ax.set(xscale=scale, yscale=scale, aspect="equal" if scale == "linear" else "auto")
+    ax.set_ylim(*((alpha[0], 1.0) if detects else (floor, 1.0 - floor)))
+    blind = alpha if detects else 1.0 - alpha
     ax.plot(alpha, blind, ":", color="black", linewidth=1, label="blind guessing")
     ax.set_xlim(0.0 if scale == "linear" else alpha[0], alpha[-1])
-    ax.set_xlabel("false positive rate")
+    shown = "true positive rate" if detects else "false negative rate"
+    _titled(ax, title, "false positive rate", shown)
 
 
 def _legend(ax: Axes, scale: str | None) -> None:
@@ -196,20 +217,19 @@ def _as_curve(source: Any) -> Any:
 def _both_of(source):
     """The curve of what has two directions."""
     curve = _as_curve(source)
-    if not (hasattr(curve, "remove") and hasattr(curve, "add")):
-        raise TypeError(
-            "source must have both directions, as mechanisms and their curves have, "
-            f"got {described(source)}: plot.overlay draws one"
-        )
+    _checks.require(
+        hasattr(curve, "remove") and hasattr(curve, "add"),
+        "source must have both directions, as mechanisms and their curves have",
+        f"{described(source)}: plot.overlay draws one",
+        TypeError,
+    )
     return curve
 
 
 def _axes(ax: Axes | None) -> Axes:
-    with _needs_matplotlib():
-        import matplotlib.axes
-        import matplotlib.pyplot as plt
-    ax = plt.subplots(layout="constrained")[1] if ax is None else ax
-    return _checks.instance("ax", ax, matplotlib.axes.Axes, "axes of matplotlib")
+    plt = imported("matplotlib.pyplot", "a picture", "plot")
+    found: Any = plt.subplots(layout="constrained")[1] if ax is None else ax
+    return _checks.instance("ax", found, plt.Axes, "axes of matplotlib")
 
 
 @explained
@@ -227,11 +247,10 @@ def save(source, path, *, title: str | None = None) -> None:
         TypeError: If the source has not both directions.
         OSError: If the file cannot be written.
     """
-    with _needs_matplotlib():
-        from matplotlib.figure import Figure
     require_picture("path", path)
     source = _both_of(source)
-    figure = Figure(figsize=(13.0, 4.4), layout="constrained")
+    drawn = imported("matplotlib.figure", "a picture", "plot")
+    figure = drawn.Figure(figsize=(13.0, 4.4), layout="constrained")
     left, middle, right = figure.subplots(1, 3)
     tradeoff(source, left)
     tradeoff(source, middle, scale="log")
@@ -239,13 +258,3 @@ def save(source, path, *, title: str | None = None) -> None:
     if title is not None:
         figure.suptitle(title)
     figure.savefig(path, dpi=150)
-
-
-@contextlib.contextmanager
-def _needs_matplotlib() -> Iterator[None]:
-    try:
-        yield
-    except ImportError as error:
-        raise ImportError(
-            "Plots need matplotlib; install fdp-jax with the extra 'plot'."
-        ) from error

@@ -48,18 +48,25 @@ def sweep_map(
     """
     require_sweep(source)
     values, axes = np.asarray(source.grid(query)), source.axes
-    if at is not None and not isinstance(at, Mapping):
-        raise ValueError(f"at must be a mapping of axes to values, got {at!r}")
+    _checks.require(
+        at is None or isinstance(at, Mapping),
+        "at must be a mapping of axes to values",
+        f"{at!r}",
+    )
     for name, value in (at or {}).items():
-        if name not in axes or value not in axes[name]:
-            raise ValueError(f"at must name values of axes, got {name}={value!r}")
+        _checks.require(
+            name in axes and value in axes[name],
+            "at must name values of axes",
+            f"{name}={value!r}",
+        )
         place = list(axes).index(name)
         values = values.take(int(np.argmax(axes.pop(name) == value)), axis=place)
-    if len(axes) != 2 or values.ndim != 2:
-        raise ValueError(
-            "a map has two axes, and one number at each place: choose values of the "
-            f"others by at=, got {list(axes)} and {query} of shape {values.shape}"
-        )
+    _checks.require(
+        len(axes) == 2 and values.ndim == 2,
+        "a map has two axes, and one number at each place: choose values "
+        "of the others by at=",
+        f"{list(axes)} and {query} of shape {values.shape}",
+    )
     ax = _axes(ax)
     (y_name, y), (x_name, x) = axes.items()
     x, y = _places(x, ax.xaxis), _places(y, ax.yaxis)
@@ -75,10 +82,7 @@ def sweep_map(
         levels = space(low, high, _LEVELS + 2)[1:-1]
         lines = ax.contour(x, y, shown, levels=levels, colors="white", linewidths=0.8)
         ax.clabel(lines, fmt="%.3g", fontsize="x-small")
-    for numbers, scale in ((x, ax.set_xscale), (y, ax.set_yscale)):
-        if is_wide(numbers):
-            scale("log")
-    ax.set(xlabel=x_name, ylabel=y_name)
+    _finish(ax, (x_name, x), (y_name, y))
     return ax
 
 
@@ -119,10 +123,7 @@ def pareto_front(
     ax.plot(*points.T, ".", color=_OTHERS, markersize=3)
     front = front[np.argsort(front[:, 0])]
     ax.step(*front.T, ".-", color=_FRONT, where="post", label=label)
-    for numbers, scale in zip(points.T, (ax.set_xscale, ax.set_yscale), strict=True):
-        if is_wide(numbers):
-            scale("log")
-    ax.set(xlabel=x, ylabel=y)
+    _finish(ax, (x, points[:, 0]), (y, points[:, 1]))
     if label is not None:
         ax.legend(frameon=False)
     return ax
@@ -139,11 +140,11 @@ def require_sweep(source: Any) -> None:
 
 def _numbers_of(source: Sweep, name: str) -> np.ndarray:
     found = source[name]
-    if found.ndim != 1 or found.dtype.kind not in "fiu":
-        raise ValueError(
-            f"column {name!r} must hold one number for each configuration, got "
-            f"{found.dtype} of shape {found.shape}"
-        )
+    _checks.require(
+        found.ndim == 1 and found.dtype.kind in "fiu",
+        f"column {name!r} must hold one number for each configuration",
+        f"{found.dtype} of shape {found.shape}",
+    )
     return found
 
 
@@ -154,6 +155,14 @@ def _places(values: np.ndarray, axis: Axis) -> np.ndarray:
     places = np.arange(len(values))
     axis.set_ticks(places, labels=[str(x) for x in values])
     return places
+
+
+def _finish(ax: Axes, *columns: tuple[str, np.ndarray]) -> None:
+    """The name of either axis, and a scale that its numbers are seen on."""
+    for letter, (name, numbers) in zip("xy", columns, strict=True):
+        # To set a scale anew, a linear one too, takes the labels of names away.
+        scale = {f"{letter}scale": "log"} if is_wide(numbers) else {}
+        ax.set(**{f"{letter}label": name}, **scale)
 
 
 def on_front(points: np.ndarray) -> np.ndarray:

@@ -179,8 +179,11 @@ def receipt(
     notes = dict(notes or {})
     for name in notes:
         _checks.choice("notes", name, tuple(_NOTES))
-    if not isinstance(unit, str) or not unit.strip():
-        raise ValueError(f"unit must say what a record is, got {unit!r}")
+    _checks.require(
+        isinstance(unit, str) and unit.strip(),
+        "unit must say what a record is",
+        f"{unit!r}",
+    )
     plan = subject if isinstance(subject, Plan) else None
     mechanism: Any = subject if plan is None else plan.mechanism
     report = privacy_report(mechanism, delta=delta)

@@ -11,10 +11,14 @@ from typing import Any
 
 import numpy as np
 
+from .._internal import _checks
+
 _RESERVED = "mechanism", "refused"
 """Names of what is no column: a parameter of functions, and a part of the answers."""
 _MOST = 10**12
 """More could not even be counted through."""
+_WIDE = {"f": np.float64, "i": np.int64, "u": np.int64, "b": np.bool_}
+"""Types of numbers by their kinds; of anything else there are objects."""
 
 
 class Configurations(abc.ABC):
@@ -23,18 +27,28 @@ class Configurations(abc.ABC):
     `axes` says what is known of their origin: for a grid its axes, else nothing.
     """
 
-    names: tuple[str, ...]
     count: int
     axes: dict[str, np.ndarray]
-    constants: dict[str, Any]
 
-    @abc.abstractmethod
+    def __init__(self, columns: Mapping[str, Any]):
+        every = {name: _values(name, x) for name, x in columns.items()}
+        self.names = tuple(every)
+        self.constants = {name: x for name, x in every.items() if x.ndim == 0}
+        self.vectors = {name: x for name, x in every.items() if x.ndim == 1}
+
     def column(self, name: str, rows: np.ndarray) -> np.ndarray:
         """Some rows of a column."""
+        if name in self.constants:
+            return np.broadcast_to(self.constants[name], rows.shape)
+        return self.vectors[name][self._places(name, rows)]
+
+    @abc.abstractmethod
+    def _places(self, name: str, rows: np.ndarray) -> np.ndarray:
+        """The places of some rows in a vector."""
 
     def kind(self, name: str) -> np.dtype:
         """The type of a column's entries."""
-        return self.column(name, np.arange(min(self.count, 1))).dtype
+        return (self.vectors | self.constants)[name].dtype
 
     def rows(self, rows: np.ndarray) -> dict[str, np.ndarray]:
         """Some rows of all columns."""
@@ -42,43 +56,31 @@ class Configurations(abc.ABC):
 
     def digest(self) -> str:
         """A name for these numbers."""
-        found = hashlib.sha256()
-        for name, values in self._parts():
+        found = hashlib.sha256(f"{type(self).__name__} {self.names}".encode())
+        for name, values in (self.constants | self.vectors).items():
             found.update(f"{name} {values.dtype} {values.shape}".encode())
             found.update(_bytes(values))
         return found.hexdigest()
-
-    @abc.abstractmethod
-    def _parts(self) -> list[tuple[str, np.ndarray]]:
-        """Parts of the columns, by name."""
 
 
 class Grid(Configurations):
     """All combinations of values, the last axis the fastest; constants are no axes."""
 
     def __init__(self, axes: Mapping[str, Any]):
-        every = {name: _values(name, x) for name, x in axes.items()}
-        self.axes = {name: x for name, x in every.items() if x.ndim == 1}
-        self.constants = {name: x for name, x in every.items() if x.ndim == 0}
-        self.names = tuple(every)
+        super().__init__(axes)
+        self.axes = self.vectors
         self.shape = tuple(x.size for x in self.axes.values())
         self.count = math.prod(self.shape)
-        if self.count > _MOST:
-            raise ValueError(
-                f"a grid may have {_MOST:.0e} configurations, got {self.count:.1e} "
-                f"from axes of {list(self.shape)}"
-            )
+        _checks.require(
+            self.count <= _MOST,
+            f"a grid may have {_MOST:.0e} configurations",
+            f"{self.count:.1e} from axes of {list(self.shape)}",
+        )
 
-    def column(self, name: str, rows: np.ndarray) -> np.ndarray:
-        if name in self.constants:
-            return np.broadcast_to(self.constants[name], rows.shape)
+    def _places(self, name: str, rows: np.ndarray) -> np.ndarray:
         place = list(self.axes).index(name)
         inner = math.prod(self.shape[place + 1 :])
-        return self.axes[name][rows // inner % self.shape[place]]
-
-    def _parts(self):
-        names = np.asarray(self.names)
-        return [("grid", names), *self.constants.items(), *self.axes.items()]
+        return rows // inner % self.shape[place]
 
 
 class Columns(Configurations):
@@ -98,26 +100,18 @@ class Columns(Configurations):
     """
 
     def __init__(self, **columns: Any):
-        every = {name: _values(name, x) for name, x in columns.items()}
-        lengths = {name: x.size for name, x in every.items() if x.ndim == 1}
-        if len(set(lengths.values())) != 1:
-            raise ValueError(
-                "columns must have one length, and one of them must be a vector, got "
-                f"lengths {lengths}"
-            )
-        self.names = tuple(every)
+        super().__init__(columns)
+        lengths = {name: x.size for name, x in self.vectors.items()}
+        _checks.require(
+            len(set(lengths.values())) == 1,
+            "columns must have one length, and one of them must be a vector",
+            f"lengths {lengths}",
+        )
         (self.count,) = set(lengths.values())
         self.axes = {}
-        self.constants = {name: x for name, x in every.items() if x.ndim == 0}
-        self._columns = {
-            name: np.broadcast_to(x, (self.count,)) for name, x in every.items()
-        }
 
-    def column(self, name: str, rows: np.ndarray) -> np.ndarray:
-        return self._columns[name][rows]
-
-    def _parts(self):
-        return [("columns", np.asarray(self.names)), *self._columns.items()]
+    def _places(self, name: str, rows: np.ndarray) -> np.ndarray:
+        return rows
 
 
 def configurations_of(given: Any) -> Configurations:
@@ -125,14 +119,12 @@ def configurations_of(given: Any) -> Configurations:
     if isinstance(given, Configurations):
         return given
     if isinstance(given, Mapping):
-        if not given:
-            raise ValueError("configurations must have a column, got none")
+        _checks.require(given, "configurations must have a column", "none")
         return Grid(given)
     if hasattr(given, "columns") and hasattr(given, "to_numpy"):
         names = [str(name) for name in given.columns]
         twice = sorted({name for name in names if names.count(name) > 1})
-        if twice:
-            raise ValueError(f"a DataFrame must name each column once, got {twice}")
+        _checks.require(not twice, "a DataFrame must name each column once", twice)
         return Columns(**{str(name): given[name].to_numpy() for name in given.columns})
     raise TypeError(
         "configurations must be a mapping of names to values (a grid), "
@@ -142,27 +134,26 @@ def configurations_of(given: Any) -> Configurations:
 
 def _values(name: str, given: Any) -> np.ndarray:
     """Numbers, or anything else as objects, of no or one dimension."""
-    if name in _RESERVED:
-        raise ValueError(f"a column must not be named {name!r}, which has a meaning")
-    if isinstance(given, Iterator | Mapping | Set):
-        raise ValueError(
-            f"{name} must be a value or a vector of them, got a {type(given).__name__}"
-        )
+    _checks.require(
+        name not in _RESERVED,
+        f"a column must not be named {name!r}, which has a meaning",
+    )
+    _checks.require(
+        not isinstance(given, Iterator | Mapping | Set),
+        f"{name} must be a value or a vector of them",
+        f"a {type(given).__name__}",
+    )
     given = list(given) if isinstance(given, range) else given
     found = np.asarray(given) if _is_plain(given) else _objects(given)
-    if found.dtype.kind not in "fiub":
-        found = _objects(given)
-    elif found.dtype.kind == "f":
-        found = found.astype(np.float64)
-    elif found.dtype.kind in "iu":
-        if found.size and found.max() > np.iinfo(np.int64).max:
-            raise ValueError(f"{name} must be below 2^63, got {found.max()}")
-        found = found.astype(np.int64)
-    if found.ndim > 1 or (found.ndim == 1 and found.size == 0):
-        raise ValueError(
-            f"{name} must be a value or a vector of at least one, got shape "
-            f"{found.shape}"
-        )
+    if found.dtype.kind == "u" and np.any(found > np.iinfo(np.int64).max):
+        raise ValueError(f"{name} must be below 2^63, got {found.max()}")
+    wide = _WIDE.get(found.dtype.kind)
+    found = _objects(given) if wide is None else found.astype(wide)
+    _checks.require(
+        found.ndim <= 1 and (found.ndim != 1 or found.size != 0),
+        f"{name} must be a value or a vector of at least one",
+        f"shape {found.shape}",
+    )
     return found
 
 
@@ -176,13 +167,10 @@ def _objects(given: Any) -> np.ndarray:
     """Names, schemes of sampling and the like, each one object."""
     if isinstance(given, np.ndarray):
         return given.astype(object)
-    several = isinstance(given, list | tuple)
-    found = np.empty((len(given),) if several else (), object)
-    if several:
-        for place, value in enumerate(given):
-            found[place] = value
-    else:
-        found[()] = given
+    if isinstance(given, list | tuple):
+        return np.fromiter(given, object, len(given))
+    found = np.empty((), object)
+    found[()] = given
     return found
 
 

@@ -183,11 +183,16 @@ class Fingerprint(NamedTuple):
 
 
 def fingerprint(problem: Problem, moving: tuple[str, ...], static: Row) -> Fingerprint:
-    """A name for what is asked, the same in every process (with x64 on).
+    """A name for what is asked, the same in every process .
 
     What was traced of the user's functions says what they compute; where they cannot be
     traced, their code does.
     """
+    with jax.enable_x64(True):
+        return _fingerprint(problem, moving, static)
+
+
+def _fingerprint(problem: Problem, moving: tuple[str, ...], static: Row) -> Fingerprint:
     parts = [f"{problem.gradients} {moving}"]
     for query in problem.queries:
         value = query.value
@@ -240,23 +245,29 @@ def _own_loss(guarantee: Any) -> Any:
 
 
 def _text_of(value: Any) -> str:
+    """Text of a value, of all parts of code too, the same in every process."""
     if isinstance(value, np.ndarray):
-        return (
-            f"{value.dtype}{value.shape}{hashlib.sha256(value.tobytes()).hexdigest()}"
-        )
+        digest = hashlib.sha256(value.tobytes()).hexdigest()
+        return f"{value.dtype}{value.shape}{digest}"
+    if isinstance(value, CodeType):
+        parts = [_text_of(x) for x in value.co_consts]
+        return f"{value.co_code.hex()} {parts} {value.co_names}"
+    if isinstance(value, frozenset):
+        # The order in a set of texts is another one in every process.
+        return repr(sorted(map(repr, value)))
     return repr(value)
 
 
 def _code_of(function: Any) -> str:
     """Text of all parts of a function, closed-over values included."""
     code = getattr(function, "__code__", None)
+    if code is None and isinstance(function, AbstractTarget | AbstractGuarantee):
+        return repr(function)
     if code is None:
-        if isinstance(function, AbstractTarget | AbstractGuarantee):
-            return repr(function)
         return getattr(function, "__qualname__", repr(function))
     cells = [cell.cell_contents for cell in function.__closure__ or ()]
     inner = [_code_of(x) if callable(x) else _text_of(x) for x in cells]
-    return f"{_text_of_code(code)} {inner} {function.__defaults__}"
+    return f"{_text_of(code)} {inner} {function.__defaults__}"
 
 
 def _code_of_class(kind: type) -> str:
@@ -269,15 +280,3 @@ def _code_of_class(kind: type) -> str:
             if hasattr(plain, "__code__"):
                 parts.append(f"{name} {_code_of(plain)}")
     return " ".join(parts)
-
-
-def _text_of_code(code: CodeType) -> str:
-    inner = [_text_of_constant(x) for x in code.co_consts]
-    return f"{code.co_code.hex()} {inner} {code.co_names}"
-
-
-def _text_of_constant(value: Any) -> str:
-    if isinstance(value, CodeType):
-        return _text_of_code(value)
-    # The order in a set of texts is another one in every process.
-    return repr(sorted(map(repr, value)) if isinstance(value, frozenset) else value)

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import jax.numpy as jnp
 import numpy as np
 
+from .._internal import _checks
 from ..calibration import AbstractTarget, calibrate
 from ..curves import BY_ARGUMENT, AbstractGuarantee, Bounds
 
@@ -29,13 +30,6 @@ class Query(NamedTuple):
     or a function of columns."""
     options: Mapping[str, Any] = {}
     """Of a calibration."""
-
-    @property
-    def upper_is_pessimistic(self) -> bool | None:
-        """Which end a table shows under the label alone; None if there are no ends."""
-        if self.argument is None:
-            return None
-        return BY_ARGUMENT[self.argument].upper_is_pessimistic
 
     def ask(self, guarantee: AbstractGuarantee | None, row: Row) -> Answer:
         """The answer for one configuration."""
@@ -97,20 +91,23 @@ def queries_of(
         ValueError: If there is none, a query names what is no column, or two columns of
             the result would have one name.
     """
-    if not isinstance(given, Mapping) or not given:
-        raise TypeError(
-            'queries must be a mapping such as {"epsilon": {"delta": 1e-5}}, '
-            f"got {given!r}"
-        )
+    _checks.require(
+        isinstance(given, Mapping) and given,
+        'queries must be a mapping such as {"epsilon": {"delta": 1e-5}}',
+        f"{given!r}",
+        TypeError,
+    )
     found = tuple(_query(str(label), value) for label, value in given.items())
     for query in found:
-        if query.label in names and not query.options:
-            raise ValueError(f"query {query.label!r} has the name of a column")
-        if isinstance(query.value, str) and query.value not in names:
-            raise ValueError(
-                f"query {query.label!r} must name one of the columns "
-                f"{list(names)}, got {query.value!r}"
-            )
+        _checks.require(
+            query.label not in names or query.options,
+            f"query {query.label!r} has the name of a column",
+        )
+        _checks.require(
+            not isinstance(query.value, str) or query.value in names,
+            f"query {query.label!r} must name one of the columns {list(names)}",
+            f"{query.value!r}",
+        )
         if callable(query.value):
             require_columns(f"query {query.label!r}", query.value, names)
     _require_own_names(found, names, gradients)
@@ -125,13 +122,15 @@ def _require_own_names(
     for query in queries:
         parts = *_PARTS, *(f"by_{name}" for name in gradients)
         for part in parts:
-            if f"{query.label}_{part}" in taken:
-                raise ValueError(
-                    f"{query.label}_{part} is a part of the answer to query "
-                    f"{query.label!r}: no column or other query may have that name"
-                )
-        if query.label == "refused":
-            raise ValueError("no query may have the name 'refused': that is a column")
+            _checks.require(
+                f"{query.label}_{part}" not in taken,
+                f"{query.label}_{part} is a part of the answer to query "
+                f"{query.label!r}: no column or other query may have that name",
+            )
+        _checks.require(
+            query.label != "refused",
+            "no query may have the name 'refused': that is a column",
+        )
 
 
 def require_columns(
@@ -147,11 +146,11 @@ def require_columns(
     known = {*names, "mechanism"}
     variable = inspect.Parameter.VAR_KEYWORD, inspect.Parameter.VAR_POSITIONAL
     for p in _signature(function) or ():
-        if p.kind not in variable and p.default is p.empty and p.name not in known:
-            raise ValueError(
-                f"{owner} has a parameter {p.name!r} that is no column: there are "
-                f"{list(names)}"
-            )
+        _checks.require(
+            p.kind in variable or p.default is not p.empty or p.name in known,
+            f"{owner} has a parameter {p.name!r} that is no column: there are "
+            f"{list(names)}",
+        )
 
 
 def _query(label: str, given: Any) -> Query:
@@ -160,11 +159,13 @@ def _query(label: str, given: Any) -> Query:
     if isinstance(given, Mapping) and "target" in given:
         options = dict(given)
         target = options.pop("target")
-        if not (isinstance(target, AbstractTarget) or callable(target)):
-            raise TypeError(
-                f"target of query {label!r} must be one of fdp.targets or a function "
-                f"that returns one, got {target!r}"
-            )
+        _checks.require(
+            isinstance(target, AbstractTarget) or callable(target),
+            f"target of query {label!r} must be one of fdp.targets or a "
+            "function that returns one",
+            f"{target!r}",
+            TypeError,
+        )
         return Query(label, None, target, options)
     if isinstance(given, Mapping) and len(given) == 1:
         ((argument, value),) = given.items()
@@ -183,11 +184,11 @@ def _numbers(name: str, given: Any) -> np.ndarray:
         found = np.asarray(given, np.float64)
     except (TypeError, ValueError):
         found = np.zeros(0)
-    if not found.size:
-        raise ValueError(
-            f"{name} must be a number, an array of them or the name of a column, got "
-            f"{given!r}"
-        )
+    _checks.require(
+        found.size,
+        f"{name} must be a number, an array of them or the name of a column",
+        f"{given!r}",
+    )
     return found
 
 

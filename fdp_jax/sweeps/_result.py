@@ -8,7 +8,9 @@ from typing import Any
 
 import numpy as np
 
+from .._internal import _checks
 from .._internal._calls import explained
+from .._internal._extras import imported
 from ..curves import BY_ARGUMENT, Status
 from ._store import Arrays, Chunk, Store, blank
 
@@ -64,14 +66,13 @@ class Sweep:
     def table(self) -> Arrays:
         """All columns, read when they are first asked for."""
         chunks = [self._read(index) for index in self._finished]
-        found = {}
+        like: Arrays = {}
         for chunk in chunks:
-            found |= dict.fromkeys(chunk.arrays)
-        for name in found:
-            example = next(c.arrays[name] for c in chunks if name in c.arrays)
-            parts = [_part(chunk, name, example) for chunk in chunks]
-            found[name] = np.concatenate(parts)
-        return found
+            like |= {name: x for name, x in chunk.arrays.items() if name not in like}
+        return {
+            name: np.concatenate([_part(chunk, name, x) for chunk in chunks])
+            for name, x in like.items()
+        }
 
     @functools.cached_property
     def refused(self) -> dict[int, str]:
@@ -121,13 +122,15 @@ class Sweep:
         """
         more = {name: np.asarray(x) for name, x in columns.items()}
         for name, values in more.items():
-            if name in self._columns() or name == "refused":
-                raise ValueError(f"there is a column {name!r} already")
-            if values.shape[:1] != (len(self),):
-                raise ValueError(
-                    f"{name} must have a row for each of {len(self):,} "
-                    f"configurations, got shape {values.shape}"
-                )
+            _checks.require(
+                name not in self._columns() and name != "refused",
+                f"there is a column {name!r} already",
+            )
+            _checks.require(
+                values.shape[:1] == (len(self),),
+                f"{name} must have a row for each of {len(self):,} configurations",
+                f"shape {values.shape}",
+            )
         found = Sweep(self._about, self._finished, self._read)
         found.table = self.table | more
         return found
@@ -141,8 +144,10 @@ class Sweep:
         Raises:
             ValueError: If the sweep is no grid, or not complete.
         """
-        if not self._about["axes"] or not self.complete:
-            raise ValueError("grid needs a complete sweep over the axes of a grid")
+        _checks.require(
+            self._about["axes"] and self.complete,
+            "grid needs a complete sweep over the axes of a grid",
+        )
         shape = tuple(len(x) for x in self._about["axes"].values())
         values = self[name]
         return values.reshape(*shape, *values.shape[1:])
@@ -183,7 +188,7 @@ class Sweep:
         Raises:
             ImportError: If pandas is missing.
         """
-        pandas = _needed("pandas")
+        pandas = imported("pandas", "to_pandas", "sweep")
         columns = {name: self[name] for name in self._columns()}
         found = pandas.DataFrame(
             {
@@ -202,7 +207,7 @@ class Sweep:
             ValueError: If the sweep is no grid, or not complete.
             ImportError: If xarray is missing.
         """
-        xarray = _needed("xarray")
+        xarray = imported("xarray", "to_xarray", "sweep")
         axes, found = self.axes, {}
         for name in self._columns():
             if name not in axes:
@@ -242,14 +247,3 @@ def _part(chunk: Chunk, name: str, example: np.ndarray) -> np.ndarray:
     """A column of a chunk, which has none where all of it was refused."""
     count = len(next(iter(chunk.arrays.values())))
     return chunk.arrays.get(name, blank(name, count, example))
-
-
-def _needed(name: str) -> Any:
-    import importlib
-
-    try:
-        return importlib.import_module(name)
-    except ImportError as error:
-        raise ImportError(
-            f"this needs {name}; install fdp-jax with the extra 'sweep'"
-        ) from error

@@ -1,12 +1,13 @@
 """Sweeps over very many configurations."""
 
+import dataclasses
+import functools
 import hashlib
 import importlib.metadata
-import importlib.util
 import os
 import pickle
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import jax
@@ -15,6 +16,7 @@ from jax.experimental import multihost_utils
 from jax.sharding import Mesh
 
 from .._internal import _checks
+from .._internal._bar import with_bar
 from .._internal._calls import explained
 from .._internal._program_cache import sources_digest
 from ..curves import AbstractGuarantee
@@ -109,66 +111,83 @@ def sweep(
     questions = queries_of(queries, table.names, moving)
     size = _checks.whole("chunk_size", chunk_size, 1, 1_000_000)
     again = _checks.flag("again", again)
-    if not callable(mechanism) and not isinstance(mechanism, AbstractGuarantee):
-        raise TypeError(
-            f"mechanism must be a function or a mechanism, got {mechanism!r}"
-        )
+    _checks.require(
+        callable(mechanism) or isinstance(mechanism, AbstractGuarantee),
+        "mechanism must be a function or a mechanism",
+        f"{mechanism!r}",
+        TypeError,
+    )
     if not isinstance(mechanism, AbstractGuarantee):
         require_columns("mechanism", mechanism, table.names)
-    if folder is None and table.count > _MOST_IN_MEMORY:
-        raise ValueError(
-            f"without a folder there may be {_MOST_IN_MEMORY:,} configurations, got "
-            f"{table.count:,}: give a folder for the results"
-        )
+    _checks.require(
+        folder is not None or table.count <= _MOST_IN_MEMORY,
+        f"without a folder there may be {_MOST_IN_MEMORY:,} configurations",
+        f"{table.count:,}: give a folder for the results",
+    )
     problem = Problem(mechanism, questions, moving)
     problem.require_use(table.names)
-    question = _question(problem, table)
-    manifest = _manifest(problem, question.text, table, size, again)
-    workers = _Workers(problem, question, table, size, _mesh(mesh), again)
+    workers = _Workers(problem, table, size, _mesh(mesh), again)
+    manifest = _manifest(workers)
     chunks = range(-(-table.count // size))
+    own = [i for i in chunks if i % jax.process_count() == jax.process_index()]
     if folder is None:
-        return _in_memory(workers, chunks, manifest, progress)
+        found = dict(workers.chunks(own, progress))
+        if jax.process_count() > 1:
+            found = _from_all(found)
+        return Sweep(about(manifest), list(chunks), found.__getitem__)
     store = Store.create(folder, manifest)
     with store.locked(jax.process_index()):
         done = set(store.finished())
         for index in done:
             store.read(index)  # refuses what is damaged
-        own = [i for i in _own(chunks) if i not in done]
+        own = [i for i in own if i not in done]
         for index in own:
             store.clear(index)
-        for index, chunk in _with_bar(workers, own, progress):
+        for index, chunk in workers.chunks(own, progress):
             store.write(index, chunk)
         _wait_for_all(store, chunks)
     return of_store(store)
 
 
-def _in_memory(
-    workers: "_Workers", chunks: range, manifest: dict[str, Any], progress: bool | None
-) -> Sweep:
-    found = dict(_with_bar(workers, _own(chunks), progress))
-    if jax.process_count() > 1:
-        found = _from_all(found)
-    return Sweep(about(manifest), list(chunks), found.__getitem__)
-
-
+@dataclasses.dataclass
 class _Workers:
     """Those for all values that are no numbers, made when they are needed."""
 
-    def __init__(
-        self,
-        problem: Problem,
-        question: Fingerprint,
-        table: Configurations,
-        size: int,
-        mesh: Mesh,
-        again: bool,
-    ):
-        self.question = question
-        self.problem, self.table, self.size = problem, table, size
-        self.mesh, self.again = mesh, again
-        self.moving = _numbers(table)
-        self.static = tuple(name for name in table.names if name not in self.moving)
-        self.known: dict[str, Worker] = {}
+    problem: Problem
+    table: Configurations
+    size: int
+    mesh: Mesh
+    again: bool
+    known: dict[str, Worker] = dataclasses.field(default_factory=dict)
+
+    @functools.cached_property
+    def moving(self) -> tuple[str, ...]:
+        """The columns of numbers."""
+        return _numbers(self.table)
+
+    @functools.cached_property
+    def static(self) -> tuple[str, ...]:
+        """All others."""
+        return tuple(name for name in self.table.names if name not in self.moving)
+
+    @functools.cached_property
+    def question(self) -> Fingerprint:
+        """The name of what is asked about the first configuration."""
+        return self._asked(self.table.rows(np.arange(min(self.table.count, 1))))[0]
+
+    def _asked(self, part: dict[str, np.ndarray]) -> tuple[Fingerprint, Row]:
+        """The name of what is asked where others are as in the first row, and these."""
+        static = {name: part[name][0] for name in self.static}
+        return fingerprint(self.problem, self.moving, static), static
+
+    def chunks(
+        self, indices: list[int], progress: bool | None
+    ) -> Iterator[tuple[int, Chunk]]:
+        """Chunks as they are finished, behind a bar that counts configurations."""
+        hidden = None if progress is None else False
+        options = {"unit": " configurations", "unit_scale": self.size}
+        for index in with_bar(indices, progress, disable=hidden, **options):
+            yield index, self.chunk(index)
 
     def chunk(self, index: int) -> Chunk:
         """The answers for one chunk."""
@@ -193,10 +212,8 @@ class _Workers:
 
     def _worker(self, key: str, part: dict[str, np.ndarray]) -> Worker:
         if key not in self.known:
-            static = {name: part[name][0] for name in self.static}
-            question = self.question
-            if static:  # other classes, perhaps
-                question = _fingerprint(self.problem, self.moving, static)
+            # Other values may be other classes.
+            question, static = self._asked(part) if self.static else (self.question, {})
             name = f"{question.text} {key}" if question.whole else None
             asked = Asked(self.problem, self.moving, static, name)
             lengths = (x for x in _LENGTHS if x >= self.table.count)
@@ -229,9 +246,8 @@ def _kept(values: np.ndarray) -> np.ndarray:
     """A column as it is written: what is no number as text."""
     if values.dtype.kind != "O":
         return np.ascontiguousarray(values)
-    found = np.empty(values.shape, object)
-    found[:] = [x if isinstance(x, str) else repr(x) for x in values]
-    return found
+    texts = [x if isinstance(x, str) else repr(x) for x in values]
+    return np.asarray(texts, object)
 
 
 def _numbers(table: Configurations) -> tuple[str, ...]:
@@ -239,14 +255,19 @@ def _numbers(table: Configurations) -> tuple[str, ...]:
 
 
 def _moving_only(names: Sequence[str], table: Configurations) -> tuple[str, ...]:
-    if isinstance(names, str) or not isinstance(names, Iterable):
-        raise TypeError(f"gradients must be a list of names, got {names!r}")
+    _checks.require(
+        not isinstance(names, str) and isinstance(names, Iterable),
+        "gradients must be a list of names",
+        f"{names!r}",
+        TypeError,
+    )
     known = _numbers(table)
     for name in names:
-        if name not in known:
-            raise ValueError(
-                f"gradients must name columns of numbers, {list(known)}, got {name!r}"
-            )
+        _checks.require(
+            name in known,
+            f"gradients must name columns of numbers, {list(known)}",
+            f"{name!r}",
+        )
     return tuple(names)
 
 
@@ -256,80 +277,30 @@ def _mesh(mesh: Mesh | None) -> Mesh:
     if mesh is not None:
         mesh = _checks.instance("mesh", mesh, Mesh, "a jax.sharding.Mesh or None")
         here = [d for d in mesh.devices.flat if d in own]
-        if not here:
-            raise ValueError("mesh must have devices of this process, got none")
+        _checks.require(here, "mesh must have devices of this process", "none")
         own = here
     return Mesh(np.asarray(own), ("part",))
 
 
-def _question(problem: Problem, table: Configurations) -> Fingerprint:
-    moving, columns = _numbers(table), table.rows(np.arange(min(table.count, 1)))
-    static = {name: columns[name][0] for name in table.names if name not in moving}
-    return _fingerprint(problem, moving, static)
-
-
-def _fingerprint(problem: Problem, moving: tuple[str, ...], static: Row) -> Fingerprint:
-    with jax.enable_x64(True):
-        return fingerprint(problem, moving, static)
-
-
-def _manifest(
-    problem: Problem, asked: str, table: Configurations, size: int, again: bool
-) -> dict[str, Any]:
+def _manifest(workers: _Workers) -> dict[str, Any]:
+    table, size = workers.table, workers.size
     versions = {name: importlib.metadata.version(name) for name in _LIBRARIES}
-    parts = asked, table.digest(), size, again, sorted(versions.items())
-    text = "\0".join([*map(str, parts), sources_digest()])
+    asked = workers.question.text, table.digest(), size, workers.again
+    text = "\0".join(
+        [*map(str, asked), str(sorted(versions.items())), sources_digest()]
+    )
     return {
         "fingerprint": hashlib.sha256(text.encode()).hexdigest(),
         "count": table.count,
         "chunk_size": size,
         "names": list(table.names),
-        "queries": {query.label: query.argument for query in problem.queries},
+        "queries": {x.label: x.argument for x in workers.problem.queries},
         "axes": {name: _kept(x).tolist() for name, x in table.axes.items()},
         "versions": versions,
     }
 
 
-# ------------------------------------------------------------------- progress
-
-
-def _with_bar(
-    workers: _Workers, chunks: Sequence[int], wanted: bool | None
-) -> Iterable[tuple[int, Chunk]]:
-    """The chunks as they are finished, with the rest of the time."""
-    bar = _bar(sum(_length(workers, i) for i in chunks), wanted)
-    for index in chunks:
-        yield index, workers.chunk(index)
-        if bar is not None:
-            bar.update(_length(workers, index))
-    if bar is not None:
-        bar.close()
-
-
-def _length(workers: _Workers, index: int) -> int:
-    size, count = workers.size, workers.table.count
-    return min(size, count - index * size)
-
-
-def _bar(total: int, wanted: bool | None) -> Any:
-    if wanted is None and importlib.util.find_spec("tqdm") is None:
-        return None
-    if wanted is not None and not _checks.flag("progress", wanted):
-        return None
-    import tqdm.auto
-
-    return tqdm.auto.tqdm(
-        total=total, unit=" configurations", disable=None if wanted is None else False
-    )
-
-
 # ------------------------------------------------------------------- processes
-
-
-def _own(chunks: Sequence[int]) -> list[int]:
-    """The share of this process."""
-    count, index = jax.process_count(), jax.process_index()
-    return [i for i in chunks if i % count == index]
 
 
 def _wait_for_all(store: Store, chunks: range) -> None:
@@ -343,11 +314,11 @@ def _wait_for_all(store: Store, chunks: range) -> None:
     began = time.monotonic()
     while len(store.finished()) < len(chunks):
         others = set(range(jax.process_count())) - store.workers()
-        if others and time.monotonic() - began > _PATIENCE:
-            raise ValueError(
-                f"all processes must share {store.folder}, but numbers "
-                f"{sorted(others)} of them do not write there"
-            )
+        _checks.require(
+            not others or time.monotonic() - began <= _PATIENCE,
+            f"all processes must share {store.folder}, but numbers "
+            f"{sorted(others)} of them do not write there",
+        )
         time.sleep(_LOOK_AGAIN)
 
 

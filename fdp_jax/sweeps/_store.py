@@ -20,16 +20,17 @@ from typing import Any
 import filelock
 import numpy as np
 
-from .._internal._files import write_at_once
+from .._internal import _checks
+from .._internal._files import head_of, write_at_once
 from ..curves import Status
 
 FORMAT, VERSION = "fdp_jax sweep", 1
 _MANIFEST = "sweep.json"
 _LOCK = ".lock-"
-_KEYS = (
+_KEYS = {
     *("fingerprint", "count", "chunk_size", "names", "queries", "axes", "versions"),
     "suffix",
-)
+}
 REFUSED = int(max(Status)) + 1
 """In place of a `Status`: there is no such configuration."""
 Arrays = dict[str, np.ndarray]
@@ -71,11 +72,11 @@ class Store:
         manifest = {"format": FORMAT, "version": VERSION} | manifest
         if (place / _MANIFEST).exists():
             found = cls.open(place)
-            if found.manifest["fingerprint"] != manifest["fingerprint"]:
-                raise ValueError(
-                    f"{place} holds another sweep (other configurations, questions, "
-                    "code or versions): give another folder, or delete it"
-                )
+            _checks.require(
+                found.manifest["fingerprint"] == manifest["fingerprint"],
+                f"{place} holds another sweep (other configurations, questions, "
+                "code or versions): give another folder, or delete it",
+            )
             if _text(manifest | {"suffix": found.manifest["suffix"]}) != _text(
                 found.manifest
             ):
@@ -92,21 +93,13 @@ class Store:
         Raises:
             ValueError: If there is none, or it is damaged.
         """
-        place = pathlib.Path(folder)
+        file = pathlib.Path(folder) / _MANIFEST
         try:
-            manifest = json.loads((place / _MANIFEST).read_text(encoding="utf-8"))
-            known = manifest["format"], manifest["version"]
-            if known == (FORMAT, VERSION):
-                _ = [manifest[key] for key in _KEYS]
+            manifest = head_of(file, file.read_bytes(), FORMAT, VERSION)
         except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
-            raise ValueError(f"{place} holds no sweep") from None
-        except (ValueError, KeyError, TypeError):
-            raise ValueError(f"{place / _MANIFEST} is damaged") from None
-        if known != (FORMAT, VERSION):
-            raise ValueError(
-                f"{place / _MANIFEST} is of {known}, this is for {(FORMAT, VERSION)}"
-            )
-        return cls(place, manifest)
+            raise ValueError(f"{folder} holds no sweep") from None
+        _checks.require(manifest.keys() >= _KEYS, f"{file} is damaged")
+        return cls(folder, manifest)
 
     @contextlib.contextmanager
     def locked(self, worker: int) -> Iterator[None]:
@@ -115,18 +108,17 @@ class Store:
         Raises:
             ValueError: If another process is at it.
         """
-        lock = filelock.FileLock(self.folder / f"{_LOCK}{worker}")
         try:
-            lock.acquire(timeout=0)
+            lock = filelock.FileLock(self.folder / f"{_LOCK}{worker}").acquire(
+                timeout=0
+            )
         except filelock.Timeout:
             raise ValueError(
                 f"another process is writing to {self.folder}: wait for it, or give "
                 "another folder"
             ) from None
-        try:
+        with lock:
             yield
-        finally:
-            lock.release()
 
     def workers(self) -> set[int]:
         """The processes that have ever held their lock here."""
@@ -181,11 +173,11 @@ class Store:
             found = ()
             arrays, messages = {}, {}
         wanted = self.manifest["fingerprint"], index, _digest(arrays)
-        if found != wanted:
-            raise ValueError(
-                f"{path} is damaged or of another sweep: delete it, and it will be "
-                "computed again"
-            )
+        _checks.require(
+            found == wanted,
+            f"{path} is damaged or of another sweep: delete it, and it will be "
+            "computed again",
+        )
         return Chunk(arrays, messages)
 
 

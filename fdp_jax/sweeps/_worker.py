@@ -12,6 +12,7 @@ import jax
 import numpy as np
 from jax.sharding import Mesh
 
+from .._internal import _checks
 from .._internal._compilation import compiled_at_once, compiled_for_speed
 from ._problem import REFUSALS
 from ._program import DOUBT, REFUSED, Asked, Traced, program_for, trace
@@ -158,10 +159,10 @@ class Worker:
             for name, value in answers.items():
                 if name not in known:
                     known[name] = blank(name, count, value[None])
-                if known[name].shape[1:] != value.shape:
-                    raise ValueError(
-                        f"{name} must have one shape for all configurations, got "
-                        f"{known[name].shape[1:]} and {value.shape}"
-                    )
+                _checks.require(
+                    known[name].shape[1:] == value.shape,
+                    f"{name} must have one shape for all configurations",
+                    f"{known[name].shape[1:]} and {value.shape}",
+                )
                 known[name][row] = value
         return known, messages

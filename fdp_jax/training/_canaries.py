@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, PyTree
 
+from .._internal import _checks
 from .._internal._calls import explained
 from ._gradients import Loss, one_number, per_example_gradients
 from ._noise import checked_key
@@ -35,13 +36,15 @@ def insert_canaries(
     """
     leaves, places = jax.tree.leaves(canaries), jax.tree.leaves(data)
     number, records = leaves[0].shape[0], places[0].shape[0]
-    if not number <= records:
-        raise ValueError(
-            f"canaries must be at most as many as there are records, {records}, got "
-            f"{number}"
-        )
-    if not any(eqx.is_inexact_array(x) for x in places):
-        raise ValueError("data must hold floating-point numbers for empty places")
+    _checks.require(
+        number <= records,
+        f"canaries must be at most as many as there are records, {records}",
+        number,
+    )
+    _checks.require(
+        any(eqx.is_inexact_array(x) for x in places),
+        "data must hold floating-point numbers for empty places",
+    )
     included = jax.random.bernoulli(checked_key(key), 0.5, (number,))
 
     def put(x: Array, canary: Array) -> Array:

@@ -88,18 +88,22 @@ def check(
     """
     scheme = _checks.instance("plan", plan, Plan, "a training.Plan").sampling
     _checks.checked_scalar("delta", _checks.rate, delta)
-    if not isinstance(plan.mechanism, DPSGD) or not isinstance(scheme, _SCHEMES):
-        raise TypeError(
-            "plan must be of DPSGD with Poisson, FixedSize or ShuffledEpochs, got "
-            f"{short(plan.mechanism)}"
-        )
-    if not (hasattr(loader, "__iter__") or callable(loader)):
-        raise TypeError(f"loader must be iterable, or a function, got {loader!r}")
+    _checks.require(
+        isinstance(plan.mechanism, DPSGD) and isinstance(scheme, _SCHEMES),
+        "plan must be of DPSGD with Poisson, FixedSize or ShuffledEpochs",
+        short(plan.mechanism),
+        TypeError,
+    )
+    _checks.require(
+        hasattr(loader, "__iter__") or callable(loader),
+        "loader must be iterable, or a function",
+        short(loader),
+        TypeError,
+    )
     parts = _checks.whole("num_microbatches", num_microbatches, 1, 1 << 20)
     level = _checks.checked_scalar("failure_prob", _checks.open_share, failure_prob)
     steps = list(_steps(loader, parts, plan))
-    if not steps:
-        raise ValueError(f"loader must give at least {parts} batches, got fewer")
+    _checks.require(steps, f"loader must give at least {parts} batches", "fewer")
     places = [x for _, x in steps if x is not None]
     found = [
         *_of_divisor(plan, divisor, dimension),
@@ -143,11 +147,12 @@ def _batch(batch: Any, records: int) -> tuple[int, np.ndarray | None]:
                     f"at most and {places.min()} at least"
                 )
             return places.size, places
-    if not leaves or not getattr(leaves[0], "shape", ()):
-        raise TypeError(
-            "loader must give sizes, places of records, flags or arrays, got "
-            f"{type(batch).__name__}"
-        )
+    _checks.require(
+        leaves and getattr(leaves[0], "shape", ()),
+        "loader must give sizes, places of records, flags or arrays",
+        type(batch).__name__,
+        TypeError,
+    )
     return leaves[0].shape[0], None
 
 

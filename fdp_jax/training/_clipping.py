@@ -208,11 +208,11 @@ class AdaptiveClipping(FlatClipping):
     def noise_factor(self, noise_multiplier):
         half = float(as_number(noise_multiplier)) / 2
         ratio = half / float(as_number(self.count_noise))
-        if not ratio < 1:
-            raise ValueError(
-                "count_noise must be more than half the noise multiplier, "
-                f"{half:g}, got {self.count_noise:g}"
-            )
+        _checks.require(
+            ratio < 1,
+            f"count_noise must be more than half the noise multiplier, {half:g}",
+            f"{self.count_noise:g}",
+        )
         return 1 / math.sqrt((1 - ratio) * (1 + ratio)) * (1 + 1e-15)
 
     def next_norm(self, norm, key, excess, size):

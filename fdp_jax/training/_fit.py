@@ -1,6 +1,5 @@
 """A whole training in one call."""
 
-import importlib.util
 import os
 from collections.abc import Callable
 from typing import Any
@@ -9,6 +8,7 @@ import optax
 from jaxtyping import Array, PyTree
 
 from .._internal import _checks
+from .._internal._bar import with_bar
 from .._internal._calls import explained
 from .._internal._record import Record
 from ..calibration import AbstractTarget, calibrate
@@ -83,14 +83,19 @@ def fit(
     else:
         state = trainer.restore_or_init(checkpoint, key, model)
     last = _last_step(plan, until)
-    if evaluate is not None and not callable(evaluate):
-        raise TypeError(f"evaluate must be a function of the model, got {evaluate!r}")
+    _checks.require(
+        evaluate is None or callable(evaluate),
+        "evaluate must be a function of the model",
+        f"{evaluate!r}",
+        TypeError,
+    )
     often = max(plan.num_steps // 10, 1) if every is None else every
     often = _checks.whole("every", often, 1, 1 << 31)
     spent = None if delta is None else plan.progress(delta=delta)
     data = trainer.shard(data)
     history: list[dict[str, float]] = []
-    bar = _bar(int(state.step), last, progress)
+    first = int(state.step)
+    bar = with_bar(range(first + 1, last + 1), progress, initial=first, total=last)
     for done in bar:
         state, seen = trainer.step(state, data)
         if done % often and done != last:
@@ -111,30 +116,21 @@ def _last_step(plan: Plan, until: AbstractTarget | None) -> int:
     """The number of steps that are taken, known before the first one."""
     if until is None:
         return plan.num_steps
-    if not isinstance(until, AbstractTarget):
-        raise TypeError(
-            f"until must be a target of fdp_jax.targets, got {until!r}: the number of "
-            "steps may depend on nothing that was learned from the data"
-        )
-    if not isinstance(plan.mechanism, DPSGD):
-        raise TypeError(
-            "until is for DPSGD, got "
-            f"{type(plan.mechanism).__name__}, whose steps are one release"
-        )
+    _checks.require(
+        isinstance(until, AbstractTarget),
+        "until must be a target of fdp_jax.targets",
+        f"{until!r}: the number of steps may depend on nothing that was learned from "
+        "the data",
+        TypeError,
+    )
+    _checks.require(
+        isinstance(plan.mechanism, DPSGD),
+        "until is for DPSGD",
+        f"{type(plan.mechanism).__name__}, whose steps are one release",
+        TypeError,
+    )
     found = calibrate(plan.mechanism, until, solve_for="num_steps", whole=True)
     return min(int(found.value), plan.num_steps)
-
-
-def _bar(first: int, last: int, wanted: bool | None) -> Any:
-    """The numbers of the steps, behind a progress bar if there is to be one."""
-    steps = range(first + 1, last + 1)
-    if wanted is None:
-        wanted = importlib.util.find_spec("tqdm") is not None
-    if not wanted:
-        return steps
-    import tqdm.auto
-
-    return tqdm.auto.tqdm(steps, initial=first, total=last)
 
 
 def _show(bar: Any, row: dict[str, float]) -> None:

@@ -258,8 +258,12 @@ def gradient_sum(
     width = _checks.whole("microbatch_size", microbatch_size, 1, 1 << 30)
     if known(norm) is not None:
         clipping_norm("norm", norm)
-    if participants.dtype != bool:
-        raise TypeError(f"participants must be flags, got {participants.dtype}")
+    _checks.require(
+        participants.dtype == bool,
+        "participants must be flags",
+        participants.dtype,
+        TypeError,
+    )
     records = participants.shape[0]
     of = f"with one row for each of the participants, {records}"
     require_records(data, records, of)

@@ -118,12 +118,18 @@ def checked_key(key: Any) -> Array:
     Raises:
         TypeError: If it is no such thing.
     """
-    if not (
-        isinstance(key, jax.Array) and jnp.issubdtype(key.dtype, jax.dtypes.prng_key)
-    ):
-        raise TypeError(f"key must be a key of jax.random.key, got {key!r}")
-    if key.shape:
-        raise TypeError(f"key must be a single key, got an array of shape {key.shape}")
+    _checks.require(
+        isinstance(key, jax.Array) and jnp.issubdtype(key.dtype, jax.dtypes.prng_key),
+        "key must be a key of jax.random.key",
+        f"{key!r}",
+        TypeError,
+    )
+    _checks.require(
+        not key.shape,
+        "key must be a single key",
+        f"an array of shape {key.shape}",
+        TypeError,
+    )
     return key
 
 

@@ -132,11 +132,11 @@ class Plan(Record):
         """
         size = _checks.whole("num_records", num_records, 1, _MOST_RECORDS)
         other = isinstance(sampling, AbstractSampling)
-        if (batch_size is None) != other or (sampling is None) == other:
-            raise ValueError(
-                "give batch_size, for Poisson sampling, or sampling, a scheme of "
-                f"fdp.sampling: got batch_size={batch_size} and sampling={sampling}"
-            )
+        _checks.require(
+            (batch_size is None) == other and (sampling is None) != other,
+            "give batch_size, for Poisson sampling, or sampling, a scheme of "
+            f"fdp.sampling: got batch_size={batch_size} and sampling={sampling}",
+        )
         if sampling is None:
             batch = _checks.whole("batch_size", batch_size, 1, size)
             prob = batch / size
@@ -145,8 +145,7 @@ class Plan(Record):
         epochs = _checks.checked_scalar(
             "num_epochs", _checks.finite_positive, num_epochs
         )
-        if batch == 0:
-            raise ValueError(f"sampling must draw records, got {sampling}")
+        _checks.require(batch != 0, "sampling must draw records", sampling)
         # Rounding must not add a step: 1.1 epochs of 10 batches are 11.
         steps = math.ceil(float(epochs) * size / batch * (1 - 1e-12))
         family = DPSGD(
@@ -204,20 +203,21 @@ class Plan(Record):
         if isinstance(mechanism, DPSGD):
             return (1.0,)
         strategy = mechanism.strategy
-        if strategy.ndim != 1 or strategy[0] == 0:
-            raise ValueError(
-                "strategy must be the first column of a Toeplitz matrix, beginning "
-                f"with another number than 0, got an array of shape {strategy.shape}"
-            )
+        _checks.require(
+            strategy.ndim == 1 and strategy[0] != 0,
+            "strategy must be the first column of a Toeplitz matrix, beginning "
+            "with another number than 0",
+            f"an array of shape {strategy.shape}",
+        )
         if mechanism.sampling is None:
             often = -(-mechanism.num_steps // mechanism.min_separation)
-            if often > mechanism.max_participations:
-                raise ValueError(
-                    f"max_participations must be at least {often}, which records in a "
-                    f"fixed order have in {mechanism.num_steps} steps with "
-                    f"min_separation = {mechanism.min_separation}, got "
-                    f"{mechanism.max_participations}"
-                )
+            _checks.require(
+                often <= mechanism.max_participations,
+                f"max_participations must be at least {often}, which records in a "
+                f"fixed order have in {mechanism.num_steps} steps with "
+                f"min_separation = {mechanism.min_separation}",
+                mechanism.max_participations,
+            )
         return tuple(np.asarray(strategy, np.float64).tolist())
 
     def noise_deviation(self, found: GradientSum) -> Float[Array, ""]:
@@ -240,12 +240,13 @@ class Plan(Record):
         scheme = self.mechanism.sampling
         if found == 1 or len(column) == 1 or scheme is None:
             return found
-        if (scheme.num_groups_known() or 0) < len(column):
-            raise ValueError(
-                f"clipping must tell nothing of its own beside {len(column)} bands of "
-                "correlated noise unless CyclicPoisson has as many groups or more, or "
-                f"there is no sampling: no theorem covers both, got {self.clipping!r}"
-            )
+        _checks.require(
+            (scheme.num_groups_known() or 0) >= len(column),
+            f"clipping must tell nothing of its own beside {len(column)} bands "
+            "of correlated noise unless CyclicPoisson has as many groups or "
+            "more, or there is no sampling: no theorem covers both",
+            f"{self.clipping!r}",
+        )
         return found
 
     def after(self, num_steps: Any) -> AbstractMechanism:
@@ -297,11 +298,12 @@ class Plan(Record):
         names = ("delta", "epsilon", "alpha", "fpr", "prior")
         values = zip(names, (delta, epsilon, alpha, fpr, prior), strict=True)
         query = {name: value for name, value in values if value is not None}
-        if len(query) != 1:
-            raise TypeError(
-                "progress takes exactly one of delta=, epsilon=, alpha=, fpr= or "
-                f"prior=, got {', '.join(query) or 'none'}"
-            )
+        _checks.require(
+            len(query) == 1,
+            "progress takes exactly one of delta=, epsilon=, alpha=, fpr= or prior=",
+            ", ".join(query) or "none",
+            TypeError,
+        )
         found = [self.after(n).bounds(**query) for n in steps]
         lower = not query.keys().isdisjoint(("alpha", "prior"))
         ends = [np.asarray(x.lower if lower else x.upper, np.float64) for x in found]

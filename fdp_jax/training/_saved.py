@@ -19,7 +19,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, PyTree
 
-from .._internal._files import write_at_once
+from .._internal import _checks
+from .._internal._files import head_of, write_at_once
 from .._internal._show import pretty, short
 from .._internal._tolerances import SAME_NOISE
 from ._plan import Plan
@@ -56,18 +57,9 @@ def read(path: str | os.PathLike[str], plan: Plan, like: PyTree) -> PyTree:
     """
     name = os.fspath(path)
     head, _, body = pathlib.Path(path).read_bytes().partition(b"\n")
-    damaged = f"{name} is damaged, or no saved training"
-    try:
-        found = json.loads(head.decode("ascii"))
-        stated = [found[x] for x in ("format", "version", "sha256")]
-    except (ValueError, KeyError, TypeError):
-        raise ValueError(damaged) from None
-    if stated[0] != _FORMAT:
-        raise ValueError(damaged)
-    if stated[1] != _VERSION:
-        raise ValueError(f"{name} has version {stated[1]!r}, this is for {_VERSION}")
-    if stated[2] != hashlib.sha256(body).hexdigest():
-        raise ValueError(damaged)
+    stated = head_of(path, head, _FORMAT, _VERSION).get("sha256")
+    whole = stated == hashlib.sha256(body).hexdigest()
+    _checks.require(whole, f"{name} is damaged")
     about, _, data = body.partition(b"\n")
     content = json.loads(about)
     _require_plan(name, content["plan"], plan)
@@ -78,12 +70,12 @@ def read(path: str | os.PathLike[str], plan: Plan, like: PyTree) -> PyTree:
         stored[field] = kind, flat.reshape(shape)
         place += flat.nbytes
     state = _restored(name, stored, like)
-    if _drawn(state.key) != content["draws"]:
-        raise ValueError(
-            f"{name} was written where JAX drew other random numbers from a key (see "
-            "jax_threefry_partitionable): batches that depend on earlier ones would "
-            "not be those of the plan"
-        )
+    _checks.require(
+        _drawn(state.key) == content["draws"],
+        f"{name} was written where JAX drew other random numbers from a key "
+        "(see jax_threefry_partitionable): batches that depend on earlier "
+        "ones would not be those of the plan",
+    )
     return state
 
 
@@ -134,10 +126,10 @@ def _require_plan(name: str, there: dict[str, Any], plan: Plan) -> None:
         # Of another class that alone is told.
         if field.rpartition(".")[0] not in differ
     ]
-    if different:
-        raise ValueError(
-            f"{name} was written for another plan: {', '.join(different[:3])}"
-        )
+    _checks.require(
+        not different,
+        f"{name} was written for another plan: {', '.join(different[:3])}",
+    )
 
 
 def _drawn(key: Array) -> list[int]:
@@ -189,11 +181,11 @@ def _restored(name: str, stored: dict[str, Any], like: PyTree) -> PyTree:
     kind = lambda entry: re.sub(r"^bfloat16|^float16", "float32", shown(entry))
     for field in stored | here:
         one, other = stored.get(field), here.get(field)
-        if kind(one) != kind(other):
-            raise ValueError(
-                f"like must be a state as in {name}: {field} is {shown(one)} there and "
-                f"{shown(other)} here"
-            )
+        _checks.require(
+            kind(one) == kind(other),
+            f"like must be a state as in {name}: {field} is {shown(one)} there "
+            f"and {shown(other)} here",
+        )
     numbers = iter(_leaves(like))
 
     def put(old: Any) -> Any:

@@ -53,6 +53,13 @@ class TrainingState(Record):
         return self.noise.step
 
 
+_STATE: Any = (
+    TrainingState,
+    "a TrainingState, which Trainer.init and Trainer.step return",
+)
+"""For `_checks.instance`."""
+
+
 class Diagnostics(Record):
     """The quantities a step saw, of which the guarantee covers the norm alone.
 
@@ -118,11 +125,12 @@ class Trainer:
         _checks.instance("plan", plan, Plan, "a Plan")
         _checks.instance("loss", loss, Callable, "a function")
         _require_arguments(loss, draws)
-        if not (hasattr(optimizer, "init") and hasattr(optimizer, "update")):
-            raise TypeError(
-                "optimizer must be one of optax, such as optax.sgd(0.1), got "
-                f"{described(optimizer)}"
-            )
+        _checks.require(
+            hasattr(optimizer, "init") and hasattr(optimizer, "update"),
+            "optimizer must be one of optax, such as optax.sgd(0.1)",
+            described(optimizer),
+            TypeError,
+        )
         if mesh is not None:
             _require_shares(plan, mesh)
         self.plan = plan
@@ -168,7 +176,7 @@ class Trainer:
             ValueError: If there is another number of records, or all steps of the plan
                 have been taken (within a program of `jax.jit`, see `fdp_jax.checked`).
         """
-        state = _checked(state, "state")
+        state = _checks.instance("state", state, *_STATE)
         number = self.plan.num_records
         of = f"of {number} records, from which the plan draws the batches"
         require_records(data, number, of)
@@ -181,7 +189,6 @@ class Trainer:
     def _step(
         self, state: TrainingState, data: PyTree
     ) -> tuple[TrainingState, Diagnostics]:
-        _checks.instance("state", state, TrainingState, "what init or step returned")
         trained, fixed = self._split(state.model)
         loss = lambda part, *rest: self._loss(eqx.combine(part, fixed), *rest)
         find = functools.partial(self._gradients, loss)
@@ -251,7 +258,7 @@ class Trainer:
             TypeError: If it is no state.
             FileNotFoundError: If there is no folder for the file.
         """
-        write(path, self.plan, _checked(state, "state"), state.key)
+        write(path, self.plan, _checks.instance("state", state, *_STATE), state.key)
 
     def restore(
         self, path: str | os.PathLike[str], like: TrainingState
@@ -271,7 +278,7 @@ class Trainer:
                 or optimizer.
             TypeError: If like is no state.
         """
-        return read(path, self.plan, _checked(like, "like"))
+        return read(path, self.plan, _checks.instance("like", like, *_STATE))
 
     def restore_or_init(
         self, path: str | os.PathLike[str], key: Array, model: PyTree
@@ -334,39 +341,28 @@ def _require_arguments(loss: Loss, draws: bool) -> None:
         ) from None
 
 
-def _checked(state: Any, name: str) -> TrainingState:
-    """A state of a training.
-
-    Raises:
-        TypeError: If it is no such thing.
-    """
-    if not isinstance(state, TrainingState):
-        raise TypeError(
-            f"{name} must be a TrainingState, which Trainer.init and Trainer.step "
-            f"return, got {described(state)}"
-        )
-    return state
-
-
 def _require_shares(plan: Plan, mesh: Mesh) -> None:
     """Raises `ValueError` if devices cannot draw among their own records."""
-    if len(mesh.axis_names) != 1:
-        raise ValueError(f"mesh must have one axis, got {mesh.axis_names}")
-    if plan.num_records % mesh.size:
-        raise ValueError(
-            f"num_records must be a multiple of the {mesh.size} devices of the mesh, "
-            f"got {plan.num_records}"
-        )
-    if plan.num_records * mesh.size > MOST_OVER_DEVICES:
-        raise ValueError(
-            f"num_records must be at most {MOST_OVER_DEVICES // mesh.size} over the "
-            f"{mesh.size} devices of the mesh, got {plan.num_records}"
-        )
-    if not plan.sampling.draws_independently:
-        raise ValueError(
-            "sampling must draw every record independently where devices draw among "
-            f"their own, got {type(plan.sampling).__name__}"
-        )
+    _checks.require(
+        len(mesh.axis_names) == 1, "mesh must have one axis", mesh.axis_names
+    )
+    _checks.require(
+        not plan.num_records % mesh.size,
+        f"num_records must be a multiple of the {mesh.size} devices of the mesh",
+        plan.num_records,
+    )
+    _checks.require(
+        plan.num_records * mesh.size <= MOST_OVER_DEVICES,
+        f"num_records must be at most {MOST_OVER_DEVICES // mesh.size} over "
+        f"the {mesh.size} devices of the mesh",
+        plan.num_records,
+    )
+    _checks.require(
+        plan.sampling.draws_independently,
+        "sampling must draw every record independently where devices draw "
+        "among their own",
+        type(plan.sampling).__name__,
+    )
 
 
 def _over(mesh: Mesh, find: Any) -> Any:

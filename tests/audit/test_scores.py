@@ -73,7 +73,7 @@ def test_bands_hold_at_all_thresholds_at_once(threshold, ties, size):
             inside, outside = np.floor(8 * inside) / 8, np.floor(8 * outside) / 8
         scores = Scores(inside, outside, threshold=threshold)
         points = fdp.audit.tradeoff_points(scores, confidence=1 - LEVEL)
-        cuts = fdp.audit._scores._cuts(inside, outside)
+        cuts, *_ = fdp.audit._scores._cuts(inside, outside)
         missed = np.clip(np.ceil(8 * cuts) / 8 if ties else cuts, 0, 1)
         failures += np.any(missed > points.beta) or np.any(1 - missed > points.alpha)
     assert failures <= _most(trials, LEVEL)

@@ -65,13 +65,6 @@ def test_the_next_question_is_another_wait(heard, monkeypatch):
     assert len(error.getvalue().splitlines()) == 2
 
 
-def test_nothing_is_said_where_a_command_says_it(heard):
-    error = heard(terminal=True)
-    with _waiting.said_elsewhere(), _waiting.waiting():
-        time.sleep(0.05)
-    assert error.getvalue() == ""
-
-
 def test_programs_are_waited_for(heard):
     error = heard(terminal=True)
 

@@ -354,7 +354,7 @@ def test_the_docs_list_all_events(later):
     known = {name for name in dir(later) if name.endswith("DpEvent")} - {"DpEvent"}
     assert {name for name, _ in rows} == known
     composed = {"ComposedDpEvent", "SelfComposedDpEvent"}
-    readable = composed | _from_event._RELEASES.keys()
+    readable = composed | _from_event._RELEASES.keys() | _from_event._SAMPLES.keys()
     assert {name for name, read in rows if read == "yes"} == readable & known
 
 
@@ -483,6 +483,29 @@ def test_their_calibration_by_our_accountant():
     )
     assert found == pytest.approx(dpa.get_sigma_gaussian(1.0, 1e-5), abs=2e-8)
     assert FdpAccountant().compose(ev.GaussianDpEvent(found)).get_epsilon(1e-5) <= 1.0
+
+
+def test_a_calibration_of_theirs_is_one_of_ours():
+    """The change of one name; of a Gaussian the closed form is known."""
+    ask = lambda make, **more: fdp.interop.calibrate_dp_mechanism(
+        make, lambda s: ev.GaussianDpEvent(s), 1.0, 1e-5, **more
+    )
+    found = ask(dpa.pld.PLDAccountant, tol=1e-8)
+    truth = dpa.get_sigma_gaussian(1.0, 1e-5)
+    assert found == pytest.approx(truth, abs=2e-8)
+    assert Gaussian(found).delta(1.0) <= 1e-5
+    replaced = ask(lambda: dpa.pld.PLDAccountant(Theirs.REPLACE_ONE), tol=1e-8)
+    assert replaced == pytest.approx(2 * truth, abs=4e-8)
+    steps = fdp.interop.calibrate_dp_mechanism(
+        dpa.rdp.RdpAccountant,
+        lambda n: ev.SelfComposedDpEvent(ev.GaussianDpEvent(10.0), n),
+        *(1.0, 1e-5, dpa.LowerEndpointAndGuess(1, 2)),
+        discrete=True,
+    )
+    # n Gaussians of 10 are one of 10 / sqrt(n).
+    assert steps == int((10 / truth) ** 2)
+    with pytest.raises(dpa.mechanism_calibration.NonEmptyAccountantError):
+        ask(lambda: dpa.pld.PLDAccountant().compose(GAUSSIAN))
 
 
 # --------------------------------------------------------------------------- PLDs
