@@ -232,7 +232,7 @@ class Accountant(AbstractMechanism):
             done = Composition((self.simplified(), mechanism), (1.0, 1.0))
             return _largest(done, "num_steps.1", target)
         # One setting alone: a single power, for which bounds are closest.
-        step, _ = once.history[0]
+        step, _ = next(iter(once.history))
         most = _largest(Composition((step,), (1.0,)), "num_steps.0", target)
         left = most - self.num_steps
         return left if np.isinf(left) else max(int(left) // int(count), 0)
