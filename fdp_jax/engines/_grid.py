@@ -141,7 +141,9 @@ def _compose(loss: ComposedLoss, grid: Grid) -> GridProfile:
         chernoff_logs=jnp.where(sound, moments, jnp.inf),
         alpha=alpha,
         log_top=log_top,
-        moved=stop_gradient(sum(count * term.moved for term, count in terms)),
+        moved=stop_gradient(
+            sum((count * term.moved for term, count in terms), start=jnp.zeros(()))
+        ),
     )
 
 
