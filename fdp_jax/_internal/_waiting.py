@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterator
 
 from ._program_cache import folder, is_off
+from ._setting import setting
 
 _VARIABLE = "FDP_JAX_WAITING"
 _AFTER = 5.0
@@ -64,11 +65,6 @@ def waiting() -> Iterator[None]:
         _Wait.until = time.monotonic()
 
 
-@contextlib.contextmanager
-def said_elsewhere() -> Iterator[None]:
+def said_elsewhere() -> contextlib.AbstractContextManager[None]:
     """A context that says by itself how long it takes."""
-    token = _ELSEWHERE.set(True)
-    try:
-        yield
-    finally:
-        _ELSEWHERE.reset(token)
+    return setting(_ELSEWHERE, True)
