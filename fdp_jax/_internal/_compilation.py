@@ -298,17 +298,20 @@ class _Sooner:
         beside: Any = None,
     ):
         # A source on disk may have been written where subnormal numbers can be flushed.
-        usable = source is not None and not is_off(_SWITCH) and can_flush()
-        self._own = Interpreted(source) if usable else None
-        self._left = _LEAST + source.size * _PER_OPERATION if usable else 0.0
+        if source is None or is_off(_SWITCH) or not can_flush():
+            self._own, self._left = None, 0.0
+        else:
+            self._own = Interpreted(source)
+            self._left = _LEAST + source.size * _PER_OPERATION
         self._lower, self._key, self._beside = lower, key, beside
         self._compiled: Callable[..., list[Any]] | None = None
 
     def __call__(self, args: Sequence[Any]) -> list[Any]:
-        if self._compiled is None and self._left > 0 and not _AT_ONCE.get():
+        own = None if _AT_ONCE.get() or self._left <= 0 else self._own
+        if self._compiled is None and own is not None:
             try:
                 with waiting():
-                    found, self._left = self._own(args, self._left)
+                    found, self._left = own(args, self._left)
             except TooLong:
                 self._left = 0.0
             else:

@@ -64,14 +64,14 @@ def density_ratio_metric(log_p: Any, log_q: Any) -> Float[Array, ""]:
     return _range_of(*_pair(log_p=log_p, log_q=log_q), True)
 
 
-def _pair(**logs: Any) -> list[Any]:
+def _pair(**logs: Any) -> tuple[Any, Any]:
     """Logarithms of two measures on the same points."""
     (name, one), (other_name, other) = (
         (name, _checks.vector(name, _checks.below_infinity, value))
         for name, value in logs.items()
     )
     _checks.same_length(name, one, other_name, other)
-    return [one, other]
+    return one, other
 
 
 @in_float64

@@ -11,6 +11,7 @@ s_0 = c + (1 - 2 c) (1/2 - r).
 
 import abc
 import math
+from typing import ClassVar
 
 import equinox as eqx
 import jax
@@ -41,7 +42,7 @@ class AbstractShiftLaw(AbstractLaw):
     """The law of scale 1 / mu of a location family, its log-concave canonical noise."""
 
     mu: eqx.AbstractVar[ArrayLike]
-    family: eqx.AbstractClassVar[type[AbstractLocation]]
+    family: ClassVar[type[AbstractLocation]]
     """The trade-off functions of its shifts."""
 
     @abc.abstractmethod
