@@ -13,6 +13,8 @@ import jax.numpy as jnp
 from jax import lax
 from jax.custom_batching import custom_vmap
 
+from ._masks import merge, select
+
 
 @custom_vmap
 def anywhere(flags: jax.Array) -> jax.Array:
@@ -47,16 +49,11 @@ def one_by_one(
         axes = jax.tree.unflatten(structure, [0 if m else None for m in moving])
 
         def in_sequence(*leaves: Any) -> Any:
-            varying = [x for x, m in zip(leaves, moving, strict=True) if m]
-
             def one(varying: Any) -> Any:
-                rest = iter(varying)
-                full = [
-                    next(rest) if m else x for x, m in zip(leaves, moving, strict=True)
-                ]
+                full = merge(moving, varying, leaves)
                 return mapped(*jax.tree.unflatten(structure, full))
 
-            return lax.map(one, varying)
+            return lax.map(one, select(moving, leaves))
 
         def at_once(*leaves: Any) -> Any:
             return jax.vmap(batched, axes)(*jax.tree.unflatten(structure, leaves))

@@ -80,15 +80,33 @@ def explained(fn: _Fn) -> _Fn:
 
     @functools.wraps(fn)
     def call(*args: Any, **named: Any) -> Any:
-        try:
-            return fn(*args, **named)
-        except TypeError:
-            message = wrong_call(shown, inspect.signature(fn), args, named)
-            if message is None:
-                raise
-        raise TypeError(message)
+        return called(fn, shown, fn, args, named)
 
     return call  # pyright: ignore[reportReturnType]
+
+
+def called(
+    run: Callable[..., Any], name: str, meant: Any, args: tuple, named: dict[str, Any]
+) -> Any:
+    """The result of a call, or its mistake in one line.
+
+    Only a call that has failed is looked at again.
+
+    Args:
+        run: Is called.
+        name: The name in messages.
+        meant: The function or class that says what is right.
+        args: Arguments without a name.
+        named: Those with one.
+    """
+    __tracebackhide__ = True
+    try:
+        return run(*args, **named)
+    except TypeError:
+        message = wrong_call(name, inspect.signature(meant), args, named)
+        if message is None:
+            raise
+    raise TypeError(message)
 
 
 def wrong_call(
@@ -162,11 +180,9 @@ def _missing(
     name: str, parameters: list[inspect.Parameter], args: tuple, named: dict[str, Any]
 ) -> str | None:
     """The message if a required argument is not given."""
-    variable = inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD
     taken = [p.name for p in parameters if p.kind in _BY_POSITION][: len(args)]
-    required = [
-        p.name for p in parameters if p.default is p.empty and p.kind not in variable
-    ]
+    known = _names(parameters)
+    required = [p.name for p in parameters if p.default is p.empty and p.name in known]
     missing = [n for n in required if n not in named and n not in taken]
     if not missing:
         return None

@@ -77,8 +77,7 @@ def error_if(
     if taken is not None and taken[0] == trace_level():
         taken[1](wrong(value), message)
         return value
-    is_plain = lambda x: isinstance(x, np.ndarray | np.generic | float)
-    to_array = lambda x: jax.numpy.asarray(x) if is_plain(x) else x
+    to_array = lambda x: np.asarray(x) if isinstance(x, np.generic | float) else x
     return refuse(jax.tree.map(to_array, value), lambda x: (wrong(x), shown(x)), text)
 
 

@@ -14,10 +14,13 @@ import jax
 import jax.extend.core as jec
 import jax.monitoring
 import numpy as np
+from jaxtyping import PyTree
 
-from ._interpreted import Interpreted, source_of
+from ._interpreted import Interpreted, Source, source_of
 from ._numpy_operations import TooLong
 from ._program_cache import calls_back, folder, is_off, key_of, load, store
+from ._setting import setting
+from ._signature import Signature
 from ._subnormal import can_flush
 from ._waiting import waiting
 
@@ -60,27 +63,17 @@ def _count_hits(event: str, **_: Any) -> None:
 jax.monitoring.register_event_listener(_count_hits)
 
 
-@contextlib.contextmanager
-def compiled_for_speed() -> Iterator[None]:
+def compiled_for_speed() -> contextlib.AbstractContextManager[None]:
     """A context in which the programs of plain calls are compiled for speed, too."""
-    token = _OFTEN.set(True)
-    try:
-        yield
-    finally:
-        _OFTEN.reset(token)
+    return setting(_OFTEN, True)
 
 
-@contextlib.contextmanager
-def compiled_at_once() -> Iterator[None]:
+def compiled_at_once() -> contextlib.AbstractContextManager[None]:
     """A context in which nothing is interpreted.
 
     Answers then do not depend, in their last digits, on what was asked before.
     """
-    token = _AT_ONCE.set(True)
-    try:
-        yield
-    finally:
-        _AT_ONCE.reset(token)
+    return setting(_AT_ONCE, True)
 
 
 def options_here(*, often: bool = False) -> dict[str, Any]:
@@ -113,10 +106,7 @@ def jit_on_its_own(fn: Callable[..., Any]) -> Callable[..., Any]:
     """
     known: dict[Any, Callable[..., Any]] = {}
     name = _lasting_name(fn)
-
-    @functools.cache
-    def jitted_for(often: bool) -> Callable[..., Any]:
-        return eqx.filter_jit(fn, **_options(often))
+    jitted_for = functools.cache(lambda often: eqx.filter_jit(fn, **_options(often)))
 
     @functools.wraps(fn)
     def wrapped(*args: Any, **kwargs: Any) -> Any:
@@ -124,23 +114,20 @@ def jit_on_its_own(fn: Callable[..., Any]) -> Callable[..., Any]:
         jitted = jitted_for(often)
         if not _is_plain():
             return jitted(*args, **kwargs)
-        every, structure = jax.tree.flatten((args, kwargs))
-        leaves = [x for x in every if eqx.is_array(x)]
-        # Of an array its kind, of anything else itself.
-        kinds = [(x.shape, x.dtype) if eqx.is_array(x) else x for x in every]
-        key = (often, structure, *kinds)
+        signature, arrays = Signature.of((args, kwargs))
+        key = (often, signature, *((x.shape, x.dtype) for x in arrays))
         program = known.get(key)
         if program is None:
             with _MAKING, waiting():
                 # Another thread may have made it meanwhile.
                 program = known.get(key)
                 if program is None:
-                    program = _program(fn, name, every, structure) or jitted
+                    program = _program(fn, name, signature, arrays) or jitted
                     if len(known) >= _MOST_PROGRAMS:
                         known.clear()
                     known[key] = program
-        if program is not jitted and all(map(_is_here, leaves)):
-            return program(leaves)
+        if program is not jitted and all(map(_is_here, arrays)):
+            return program(arrays)
         return jitted(*args, **kwargs)
 
     return wrapped
@@ -152,37 +139,28 @@ def compiled_text(closed: jec.ClosedJaxpr) -> Callable[..., list[Any]]:
     Compiled, its own text is its name on disk: lowering is spent in every process.
     """
     run = jec.jaxpr_as_fun(closed)
+    # Gives readable `eqx.error_if`.
+    usual = functools.cache(lambda often: eqx.filter_jit(run, **_options(often)))
 
     @functools.cache
-    def usual(often: bool) -> Callable[..., list[Any]]:
-        # Gives readable `eqx.error_if`.
-        return eqx.filter_jit(run, **_options(often))
-
-    @functools.cache
-    def kept(often: bool) -> Callable[..., list[Any]] | None:
-        if folder() is None or calls_back(closed.jaxpr):
+    def sooner(often: bool) -> Callable[..., list[Any]] | None:
+        if calls_back(closed.jaxpr):
             return None
-        options = _options(often)
-        lowered = jax.jit(run, keep_unused=True, **options).lower(*closed.in_avals)
-        key = _key_of_text(lowered, str(options))
-        return None if key is None else _kept(key, lowered)
+        return _Sooner(None if often else source_of(closed), lower)
 
-    def compiled(args: Sequence[Any]) -> list[Any]:
-        often = _OFTEN.get()
-        with _MAKING, waiting():
-            program = kept(often)
-        return usual(often)(*args) if program is None else program(*args)
+    def text(args: list[Any]) -> list[Any]:
+        return run(*args)
 
-    @functools.cache
-    def sooner() -> _Sooner | None:
-        return _Sooner.of(closed, lambda: compiled)
+    def lower() -> Any:
+        jitted = jax.jit(text, keep_unused=True, **options_here())
+        return jitted.lower(list(closed.in_avals))
 
     def call(*args: Any) -> list[Any]:
-        if not (_is_plain() and all(map(_is_here, args))):
-            return usual(_OFTEN.get())(*args)
-        with _MAKING:
-            own = None if _OFTEN.get() else sooner()
-        return compiled(args) if own is None else own(args)
+        often, program = _OFTEN.get(), None
+        if _is_plain() and all(map(_is_here, args)):
+            with _MAKING:
+                program = sooner(often)
+        return usual(often)(*args) if program is None else program(args)
 
     return call
 
@@ -215,44 +193,41 @@ def compiled_for(
     traced = jitted.trace(*args)
     if calls_back(traced.jaxpr.jaxpr):
         return jitted
-    lowered = traced.lower()
-    if key is None:
-        key = _key_of_text(lowered, *parts)
-    return lowered.compile() if key is None else _kept(key, lowered, devices)
+    return _compiled(traced.lower(), key, parts, devices=devices)
 
 
-def _key_of_text(lowered: Any, *parts: str) -> str | None:
-    """The name of a program that only its text knows.
-
-    The text does not name what goes in and comes out.  Nor does it have arguments that
-    are not used, so these must be kept: else a program would take its own in the place
-    of another one's.
-    """
-    trees = str(lowered.in_tree), str(lowered.out_tree)
-    return key_of("text", lowered.as_text(), *trees, *parts)
-
-
-def _kept(
-    key: str, lowered: Any, devices: Sequence[Any] | None = None
+def _compiled(
+    lowered: Any,
+    key: str | None,
+    parts: Sequence[str],
+    *,
+    beside: Any = None,
+    devices: Sequence[Any] | None = None,
 ) -> Callable[..., Any]:
-    """A compiled program, from disk or for it."""
-    found = load(key, devices)
-    if found is None:
-        found = _made(key, lowered, None)
-    return found[0]
-
-
-def _made(key: str | None, lowered: Any, beside: Any) -> tuple[Any, Any]:
-    """A program that is compiled, and kept with something if that can be.
+    """A compiled program, from disk or for it.
 
     What JAX's own cache had is not kept: written once more (jaxlib 0.10.2), it lacks
     functions.
+
+    Args:
+        lowered: The program.  All its arguments must be kept: its text does not have
+            those that are not used, and would be that of another program.
+        key: Its name; None if only its text says what it is.
+        parts: What it depends on besides.
+        beside: What is kept with it.
+        devices: Those it runs on; the first one of this process if None.
     """
-    hits = _HITS[0]
-    found = lowered.compile(), beside
+    if key is None and folder() is not None:
+        # The text does not name what goes in and comes out.
+        trees = str(lowered.in_tree), str(lowered.out_tree)
+        key = key_of("text", lowered.as_text(), *trees, *parts)
+    found = None if key is None else load(key, devices)
+    if found is not None and found[0] is not None:
+        return found[0]
+    hits, compiled = _HITS[0], lowered.compile()
     if key is not None and _HITS[0] == hits:
-        store(key, *found)
-    return found
+        store(key, compiled, beside)
+    return compiled
 
 
 def struct_of(array: Any) -> jax.ShapeDtypeStruct:
@@ -275,74 +250,68 @@ def _lasting_name(fn: Callable[..., Any]) -> str | None:
 
 
 def _program(
-    fn: Callable[..., Any], name: str | None, every: list[Any], structure: Any
+    fn: Callable[..., Any], name: str | None, signature: Signature, arrays: list[Any]
 ) -> Callable[..., Any] | None:
     """The function of arrays alone; None if it has no program.
 
     Interpreted until it is worth compiling, from disk or for it.  The structure of what
     it returns is found out by tracing it, and kept with it.
     """
-    own = [struct_of(x) if eqx.is_array(x) else x for x in every]
-    key = None
-    if not (name is None or folder() is None or any(foreign_classes(structure, every))):
-        kinds = [f"{x.dtype}{x.shape}" if eqx.is_array(x) else repr(x) for x in every]
-        key = key_of(name, str(structure), *kinds, str(options_here()))
+    key, (structure, static) = None, signature
+    if not (name is None or folder() is None or any(foreign_classes(*signature))):
+        kinds = [f"{x.dtype}{x.shape}" for x in arrays]
+        kinds = [str(structure), *map(repr, static), *kinds]
+        key = key_of(name, *kinds, str(options_here()))
+    trace = functools.cache(lambda: _traced(fn, signature, arrays))
 
-    trace = functools.cache(lambda: _traced(fn, own, structure))
-
-    def compiled() -> tuple[Callable[..., Any], Any]:
-        traced, skeleton = trace()
+    def lower() -> Any:
+        traced, _ = trace()
         trace.cache_clear()
-        return _made(key, traced.lower(), (skeleton, None))
+        return traced.lower()
 
     found = None if key is None else load(key)
-    if found is None:
+    compiled, beside = (None, None) if found is None else found
+    if beside is None:
         traced, skeleton = trace()
         if calls_back(traced.jaxpr.jaxpr):
             return None
-        source = None if _OFTEN.get() else source_of(traced.jaxpr)
-        if source is not None and key is not None:
-            store(key, None, (skeleton, source))
-        found = compiled() if source is None else (None, (skeleton, source))
-    program, (skeleton, source) = found
+        beside = skeleton, None if _OFTEN.get() else source_of(traced.jaxpr)
+        if beside[1] is not None and key is not None:
+            store(key, None, beside)
+    skeleton, source = beside
+    program = compiled
     if program is None:
-        program = _Sooner(Interpreted(source), lambda: compiled()[0])
-    parts, out_structure = jax.tree.flatten(skeleton)
-    places = [i for i, part in enumerate(parts) if isinstance(part, _Slot)]
-
-    def run(leaves: list[Any]) -> Any:
-        own = list(parts)
-        for place, value in zip(places, program(leaves), strict=True):
-            own[place] = value
-        return jax.tree.unflatten(out_structure, own)
-
-    return run
+        program = _Sooner(source, lower, key=key, beside=(skeleton, None))
+    result, _ = Signature.of(skeleton)
+    return lambda leaves: result.rebuild(program(leaves))
 
 
 class _Sooner:
     """A program that is interpreted for as long as compiling it would take."""
 
     def __init__(
-        self, own: Interpreted, compile_it: Callable[[], Callable[..., list[Any]]]
+        self,
+        source: Source | None,
+        lower: Callable[[], Any],
+        *,
+        key: str | None = None,
+        beside: Any = None,
     ):
-        self._own, self._compile = own, compile_it
         # A source on disk may have been written where subnormal numbers can be flushed.
-        off = is_off(_SWITCH) or not can_flush()
-        self._left = 0.0 if off else _LEAST + own.size * _PER_OPERATION
+        if source is None or is_off(_SWITCH) or not can_flush():
+            self._own, self._left = None, 0.0
+        else:
+            self._own = Interpreted(source)
+            self._left = _LEAST + source.size * _PER_OPERATION
+        self._lower, self._key, self._beside = lower, key, beside
         self._compiled: Callable[..., list[Any]] | None = None
 
-    @classmethod
-    def of(
-        cls, closed: jec.ClosedJaxpr, compile_it: Callable[[], Callable[..., list[Any]]]
-    ) -> "_Sooner | None":
-        source = source_of(closed)
-        return None if source is None else cls(Interpreted(source), compile_it)
-
     def __call__(self, args: Sequence[Any]) -> list[Any]:
-        if self._compiled is None and self._left > 0 and not _AT_ONCE.get():
+        own = None if _AT_ONCE.get() or self._left <= 0 else self._own
+        if self._compiled is None and own is not None:
             try:
                 with waiting():
-                    found, self._left = self._own(args, self._left)
+                    found, self._left = own(args, self._left)
             except TooLong:
                 self._left = 0.0
             else:
@@ -351,31 +320,27 @@ class _Sooner:
         if self._compiled is None:
             with _MAKING, waiting():
                 if self._compiled is None:
-                    self._compiled = self._compile()
-        return self._compiled(args)
-
-
-class _Slot:
-    """Stands for an array in the structure of what a program returns."""
+                    parts = (str(options_here()),)
+                    self._compiled = _compiled(
+                        self._lower(), self._key, parts, beside=self._beside
+                    )
+        return self._compiled(list(args))
 
 
 def _traced(
-    fn: Callable[..., Any], every: list[Any], structure: Any
-) -> tuple[Any, Any]:
-    """A program of arrays, which are given as shapes, and its result with slots."""
-    skeletons, is_array = [], eqx.is_array
-    is_struct = lambda x: isinstance(x, jax.ShapeDtypeStruct)
+    fn: Callable[..., Any], signature: Signature, arrays: Sequence[Any]
+) -> tuple[Any, PyTree]:
+    """A program of arrays, and the skeleton of its result."""
+    results = []
 
     def flat(leaves: list[Any]) -> list[Any]:
-        remaining = iter(leaves)
-        filled = [next(remaining) if is_struct(x) else x for x in every]
-        args, kwargs = jax.tree.unflatten(structure, filled)
-        out = fn(*args, **kwargs)
-        skeletons.append(jax.tree.map(lambda x: _Slot() if is_array(x) else x, out))
-        return [x for x in jax.tree.leaves(out) if is_array(x)]
+        args, kwargs = signature.rebuild(leaves)
+        result, found = Signature.of(fn(*args, **kwargs))
+        results.append(result.skeleton)
+        return found
 
-    traced = jax.jit(flat, **options_here()).trace(list(filter(is_struct, every)))
-    return traced, skeletons[-1]
+    jitted = jax.jit(flat, keep_unused=True, **options_here())
+    return jitted.trace(list(map(struct_of, arrays))), results[-1]
 
 
 def _is_plain() -> bool:

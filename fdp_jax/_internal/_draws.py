@@ -8,7 +8,7 @@ import numpy as np
 from jax import random
 from jaxtyping import Array, Bool, Int
 
-from ._concrete import known
+from ._concrete import is_traced
 
 _WORDS = 2.0**32
 _SECOND = 0x7FFF_FFFE
@@ -24,22 +24,17 @@ def with_prob(key: Array, prob: Any, size: int) -> Bool[Array, " n"]:
     Raises:
         ValueError: If it is known and rounds to zero without being zero.
     """
-    numbers = known(prob)
-    if numbers is None:
-        # What is left of the first word is exact.
-        high, certain = jnp.floor(prob * _WORDS), prob >= 1
-        low = jnp.floor((prob * _WORDS - high) * _WORDS)
-        words = [jnp.minimum(x, _WORDS - 256).astype(jnp.uint32) for x in (high, low)]
-    else:
-        number = numbers.astype(np.float64)
-        if 0 < number < _WORDS**-2:
-            raise ValueError(
-                "prob must be 0 or at least 2^-64 for records to be drawn, got "
-                f"{number}"
-            )
-        high, certain = np.floor(number * _WORDS), number >= 1
-        low = np.floor((number * _WORDS - high) * _WORDS)
-        words = [np.uint32(min(x, _WORDS - 1)) for x in (high, low)]
+    traced = is_traced(prob)
+    number = prob if traced else np.asarray(prob, np.float64)
+    if not traced and 0 < number < _WORDS**-2:
+        raise ValueError(
+            f"prob must be 0 or at least 2^-64 for records to be drawn, got {number}"
+        )
+    library, most = (jnp, _WORDS - 256) if traced else (np, _WORDS - 1)
+    # What is left of the first word is exact.
+    high, certain = library.floor(number * _WORDS), number >= 1
+    low = library.floor((number * _WORDS - high) * _WORDS)
+    words = [library.minimum(x, most).astype(np.uint32) for x in (high, low)]
     first = random.bits(key, (size,), jnp.uint32)
     second = random.bits(at(key, _SECOND), (size,), jnp.uint32)
     tied = (first == words[0]) & (second < words[1])

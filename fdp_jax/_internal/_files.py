@@ -49,16 +49,23 @@ def require_picture(name: str, path: str | os.PathLike[str]) -> None:
         )
 
 
-def write_at_once(path: str | os.PathLike[str], content: bytes) -> None:
-    """Writes a file beside its place, then moves it there."""
+def write_at_once(
+    path: str | os.PathLike[str], content: bytes, *, private: bool = False
+) -> None:
+    """Writes a file beside its place, then moves it there.
+
+    One that is private can be made anew: it need not outlast a power failure.
+    """
     target = require_writable("path", path)
     handle, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
     try:
         with os.fdopen(handle, "wb") as file:
             file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        pathlib.Path(name).chmod(_usual_mode())
+            if not private:
+                file.flush()
+                os.fsync(file.fileno())
+        if not private:
+            pathlib.Path(name).chmod(_usual_mode())
         pathlib.Path(name).replace(target)
     except BaseException:
         pathlib.Path(name).unlink(missing_ok=True)

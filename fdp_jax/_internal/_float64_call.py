@@ -18,8 +18,7 @@ from jax.interpreters import ad, batching, mlir
 
 from ._compilation import compiled_text
 from ._concrete import is_traced
-
-_Mask = tuple[bool, ...]
+from ._masks import Mask, merge, select, spread
 
 
 def _remember(method: Callable[..., Any]) -> Callable[..., Any]:
@@ -81,13 +80,13 @@ class Program:
         return [jax.ShapeDtypeStruct(a.shape, a.dtype) for a in self.closed.out_avals]
 
     @property
-    def inexact_out(self) -> _Mask:
+    def inexact_out(self) -> Mask:
         """Which outputs have tangents."""
         return tuple(
             jnp.issubdtype(a.dtype, jnp.inexact) for a in self.closed.out_avals
         )
 
-    def depends_on(self, inputs: _Mask) -> _Mask:
+    def depends_on(self, inputs: Mask) -> Mask:
         """Which outputs may depend on the marked inputs."""
         jaxpr = self.closed.jaxpr
         reached = {v for v, marked in zip(jaxpr.invars, inputs, strict=True) if marked}
@@ -120,21 +119,21 @@ class Program:
         return Program.trace(run, structs), out_dims
 
     @_remember
-    def linearized(self, active: _Mask) -> _Linearized:
+    def linearized(self, active: Mask) -> _Linearized:
         """Split for differentiation with respect to the marked inputs."""
-        pushes: list[tuple[Any, _Mask, list[Any]]] = []
+        pushes: list[tuple[Any, Mask, list[Any]]] = []
 
         def forward(*primals):
             def run(*varying):
-                return self.run(*_merge(active, varying, primals))
+                return self.run(*merge(active, varying, primals))
 
-            outs, push = jax.linearize(run, *_select(active, primals))
+            outs, push = jax.linearize(run, *select(active, primals))
             leaves, treedef = jax.tree.flatten(push)
-            is_residual = tuple(map(_is_tracer, leaves))
+            is_residual = tuple(map(is_traced, leaves))
             # No tracer may outlive this trace, so `push` itself is not kept.
-            constants = [None if _is_tracer(x) else x for x in leaves]
+            constants = [None if is_traced(x) else x for x in leaves]
             pushes.append((treedef, is_residual, constants))
-            return [*outs, *_select(is_residual, leaves)]
+            return [*outs, *select(is_residual, leaves)]
 
         forward_program = Program.trace(forward, self.in_structs)
         treedef, is_residual, constants = pushes.pop()
@@ -142,15 +141,15 @@ class Program:
 
         def push(*args):
             residuals, tangents = args[:count], args[count:]
-            run = jax.tree.unflatten(treedef, _merge(is_residual, residuals, constants))
-            return _select(self.inexact_out, run(*tangents))
+            run = jax.tree.unflatten(treedef, merge(is_residual, residuals, constants))
+            return select(self.inexact_out, run(*tangents))
 
         residuals = forward_program.out_structs[len(self.closed.out_avals) :]
-        structs = [*residuals, *_select(active, self.in_structs)]
+        structs = [*residuals, *select(active, self.in_structs)]
         return _Linearized(forward_program, Program.trace(push, structs))
 
     @_remember
-    def transposed(self, linear: _Mask, nonzero: _Mask) -> "Program":
+    def transposed(self, linear: Mask, nonzero: Mask) -> "Program":
         """Transpose in the marked, linear inputs.
 
         Args:
@@ -162,19 +161,19 @@ class Program:
         """
         known = tuple(not x for x in linear)
         count = sum(known)
-        linear_structs = _select(linear, self.in_structs)
+        linear_structs = select(linear, self.in_structs)
 
         def transpose(*args):
             residuals, cotangents = args[:count], args[count:]
 
             def run(*varying):
-                full = _merge(linear, varying, _spread(known, residuals))
-                return _select(nonzero, self.run(*full))
+                full = merge(linear, varying, spread(known, residuals))
+                return select(nonzero, self.run(*full))
 
             return list(jax.linear_transpose(run, *linear_structs)(list(cotangents)))
 
-        residuals = _select(known, self.in_structs)
-        cotangents = _select(nonzero, self.out_structs)
+        residuals = select(known, self.in_structs)
+        cotangents = select(nonzero, self.out_structs)
         return Program.trace(transpose, [*residuals, *cotangents])
 
 
@@ -186,27 +185,6 @@ def _with_axis(
         return struct
     shape = (*struct.shape[:axis], size, *struct.shape[axis:])
     return jax.ShapeDtypeStruct(shape, struct.dtype)
-
-
-def _is_tracer(x: Any) -> bool:
-    return is_traced(x)
-
-
-def _select(mask: _Mask, values: Sequence[Any]) -> list[Any]:
-    """The marked values."""
-    return [x for marked, x in zip(mask, values, strict=True) if marked]
-
-
-def _spread(mask: _Mask, values: Sequence[Any]) -> list[Any]:
-    """Inverse of `_select`, with `None` at the places that are not marked."""
-    remaining = iter(values)
-    return [next(remaining) if marked else None for marked in mask]
-
-
-def _merge(mask: _Mask, values: Sequence[Any], full: Sequence[Any]) -> list[Any]:
-    """`full` with the marked places replaced by `values`, in order."""
-    spread = _spread(mask, values)
-    return [s if m else x for m, s, x in zip(mask, spread, full, strict=True)]
 
 
 # ---------------------------------------------------------------------- the primitive
@@ -256,21 +234,21 @@ def _jvp(
     results = float64_call.bind(*primals, program=parts.forward)
     count = len(program.closed.out_avals)
     outs, residuals = results[:count], results[count:]
-    moving = _select(active, tangents)
+    moving = select(active, tangents)
     inexact_tangents = float64_call.bind(*residuals, *moving, program=parts.push)
     zeros = [ad.Zero(jax.typeof(x).to_tangent_aval()) for x in outs]
-    return outs, _merge(program.inexact_out, inexact_tangents, zeros)
+    return outs, merge(program.inexact_out, inexact_tangents, zeros)
 
 
 def _transpose(cotangents: Sequence[Any], *args: Any, program: Program) -> list[Any]:
     linear = tuple(ad.is_undefined_primal(x) for x in args)
     nonzero = tuple(not isinstance(c, ad.Zero) for c in cotangents)
-    residuals = _select(tuple(not x for x in linear), args)
+    residuals = select(tuple(not x for x in linear), args)
     transposed = program.transposed(linear, nonzero)
     outs = float64_call.bind(
-        *residuals, *_select(nonzero, cotangents), program=transposed
+        *residuals, *select(nonzero, cotangents), program=transposed
     )
-    return _spread(linear, outs)
+    return spread(linear, outs)
 
 
 mlir.register_lowering(float64_call, _lower)

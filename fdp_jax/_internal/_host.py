@@ -9,7 +9,7 @@ and its answers are those of plain calls.
 import contextlib
 import contextvars
 import functools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from types import FunctionType
 from typing import Any
 
@@ -20,6 +20,8 @@ from jax.custom_derivatives import SymbolicZero
 
 from ._compilation import constituents, is_foreign
 from ._concrete import evaluates_at_once, is_traced
+from ._masks import merge, select, spread
+from ._setting import setting
 
 Answer = tuple[list[Any], list[Any]]
 """Arrays that have derivatives, and others."""
@@ -31,14 +33,9 @@ Kinds = tuple[list[Any], list[Any]]
 _WHOLE = contextvars.ContextVar("whole", default=False)
 
 
-@contextlib.contextmanager
-def whole_programs() -> Iterator[None]:
+def whole_programs() -> contextlib.AbstractContextManager[None]:
     """Inside this context programs hold all that they need, and never call back."""
-    token = _WHOLE.set(True)
-    try:
-        yield
-    finally:
-        _WHOLE.reset(token)
+    return setting(_WHOLE, True)
 
 
 def calls_the_host() -> bool:
@@ -67,14 +64,12 @@ def asked_of_host(
     shapes, flags = zip(*kinds, strict=True)
 
     def known(*moving: Any) -> Answer:
-        rest = map(_in_full, moving)
-        full = [next(rest) if t else x for t, x in zip(traced, leaves, strict=True)]
+        full = merge(traced, list(map(_in_full, moving)), leaves)
         return _parted(flags, ask(jax.tree.unflatten(structure, full)))
 
-    moving = [leaf for leaf, t in zip(leaves, traced, strict=True) if t]
-    answer = _hosted(_as_here(known), _parted(flags, shapes))(*moving)
-    smooth, rest = map(iter, answer)
-    return [next(smooth if flag else rest) for flag in flags]
+    moving = select(traced, leaves)
+    smooth, rest = _hosted(_as_here(known), _parted(flags, shapes))(*moving)
+    return merge(flags, smooth, spread([not flag for flag in flags], rest))
 
 
 def closes_over_traced(tree: Any) -> bool:
@@ -101,8 +96,7 @@ def _holds_traced(value: Any, seen: set[int]) -> bool:
 
 
 def _parted(flags: Sequence[bool], values: Sequence[Any]) -> tuple[list, list]:
-    pairs = list(zip(flags, values, strict=True))
-    return [x for flag, x in pairs if flag], [x for flag, x in pairs if not flag]
+    return select(flags, values), select([not flag for flag in flags], values)
 
 
 def _in_full(value: Any) -> Any:
@@ -132,14 +126,13 @@ def _hosted(ask: Ask, kinds: Kinds) -> Callable[..., Answer]:
 
     @jax.custom_jvp
     def asked(*moving: Any) -> Answer:
-        ranks = [jnp.ndim(x) for x in moving]
-        call = functools.partial(_over_rows, ask, kinds, ranks)
-        return jax.pure_callback(call, kinds, *moving, vmap_method="expand_dims")
+        known = lambda *x: jax.tree.map(np.asarray, ask(*map(_number, x)))
+        return jax.pure_callback(known, kinds, *moving, vmap_method="sequential")
 
     @functools.partial(asked.defjvp, symbolic_zeros=True)
     def _jvp(primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[Answer, Answer]:
         active = [not isinstance(t, SymbolicZero) for t in tangents]
-        steps = [t for t, a in zip(tangents, active, strict=True) if a]
+        steps = select(active, tangents)
         smooth, rest = kinds
         slopes = [
             jax.ShapeDtypeStruct((*y.shape, *t.shape), y.dtype)
@@ -172,12 +165,10 @@ def _with_slopes(ask: Ask, active: Sequence[bool]) -> Ask:
 
     def asked(*moving: Any) -> Answer:
         def along(*varying: Any) -> Answer:
-            rest = iter(varying)
-            full = [next(rest) if a else x for a, x in zip(active, moving, strict=True)]
-            return ask(*full)
+            return ask(*merge(active, varying, moving))
 
         smooth, rest = ask(*moving)
-        at = [jnp.asarray(x) for x, a in zip(moving, active, strict=True) if a]
+        at = list(map(jnp.asarray, select(active, moving)))
         values, back = jax.vjp(lambda *x: along(*x)[0], *at)
         slopes = [x for i in range(len(values)) for x in _rows(back, values, i, at)]
         return [*smooth, *slopes], rest
@@ -199,20 +190,6 @@ def _rows(back: Any, values: Sequence[Any], index: int, at: Sequence[Any]) -> li
     ]
 
 
-def _over_rows(ask: Ask, kinds: Kinds, ranks: Sequence[int], *moving: Any) -> Answer:
-    """The answers for each member of a batch, whose axes come first."""
-    arrays = [np.asarray(x) for x in moving]
-    leads = [x.shape[: x.ndim - n] for x, n in zip(arrays, ranks, strict=True)]
-    batch = np.broadcast_shapes(*leads)
-    spread = [
-        np.broadcast_to(x, batch + x.shape[x.ndim - n :])
-        for x, n in zip(arrays, ranks, strict=True)
-    ]
-    rows = [
-        jax.tree.map(np.asarray, ask(*(x[index] for x in spread)))
-        for index in np.ndindex(batch)
-    ]
-    if not rows:
-        return jax.tree.map(lambda x: np.zeros(batch + x.shape, x.dtype), kinds)
-    joined = lambda *parts: np.stack(parts).reshape(batch + parts[0].shape)
-    return jax.tree.map(joined, *rows)
+def _number(value: Any) -> Any:
+    """A number by itself where that is all an array holds."""
+    return np.asarray(value)[()]

@@ -9,6 +9,7 @@ JAX drops custom rules when it linearizes the body of a `lax.scan`, which matter
 second order on.  There the derivative is NaN, not silently wrong: see `_guarded`.
 """
 
+import dataclasses
 import functools
 from collections.abc import Callable
 from typing import Any
@@ -112,17 +113,11 @@ def _optimal_value_jvp(
     return value, tangent
 
 
+@dataclasses.dataclass(frozen=True)
 class _Slope:
     """First-order condition of an objective; equal for equal objectives."""
 
-    def __init__(self, objective: Objective):
-        self.objective = objective
-
-    def __hash__(self) -> int:
-        return hash((_Slope, self.objective))
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Slope) and self.objective == other.objective
+    objective: Objective
 
     def __call__(self, point: Array, args: PyTree, aux: PyTree) -> Array:
         return jax.grad(self.objective)(point, args, aux)
@@ -242,30 +237,19 @@ def _nearest_top(slopes: Callable[[Array], Array], point: Array, step: Array) ->
     return jnp.where(inside, 0.5 * (low + high), point)
 
 
+@dataclasses.dataclass(frozen=True)
 class _First(_Slope):
     """The first number of an objective; equal for equal objectives."""
-
-    def __hash__(self) -> int:
-        return hash((_First, self.objective))
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _First) and self.objective == other.objective
 
     def __call__(self, point: Array, args: PyTree, aux: PyTree) -> Array:
         return self.objective(point, args, aux)[0]
 
 
+@dataclasses.dataclass(frozen=True)
 class _Pieces:
     """The difference of two pieces of an objective; equal for equal objectives."""
 
-    def __init__(self, objective: Objective):
-        self.objective = objective
-
-    def __hash__(self) -> int:
-        return hash((_Pieces, self.objective))
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Pieces) and self.objective == other.objective
+    objective: Objective
 
     def beside(self, point: Array, args: PyTree, aux: tuple, tangent: PyTree) -> Any:
         """Slopes and derivatives of both pieces, drawn on to the point between them."""

@@ -34,6 +34,7 @@ from ._compilation import jit_on_its_own, struct_of
 from ._concrete import evaluates_at_once, outside_transformations
 from ._float64_call import Program, float64_call
 from ._host import whole_programs
+from ._signature import Signature
 
 _T = TypeVar("_T")
 _Fn = TypeVar("_Fn", bound=Callable[..., Any])
@@ -181,7 +182,8 @@ def in_float64(fn: Any = None, /, *, cast_out: bool = True) -> Any:
             args, kwargs = jax.tree.map(_as_dynamic, (args, kwargs))
             return with_x64_on(*args, **kwargs)
         traceable = wide if x64_is_on else narrow
-        signature, arrays = _split(args, kwargs)
+        # The arrays (and scalars, made arrays) of a call, and the rest.
+        signature, arrays = Signature.of(jax.tree.map(_as_dynamic, (args, kwargs)))
         with jax.enable_x64(True):
             return _call(traceable, program_for, signature, arrays)
 
@@ -191,7 +193,7 @@ def in_float64(fn: Any = None, /, *, cast_out: bool = True) -> Any:
 def _call(
     traceable: Any,
     program_for: Callable[[jec.ClosedJaxpr], Program],
-    signature: "_Signature",
+    signature: Signature,
     arrays: list[Any],
 ) -> Any:
     """Call from a trace with x64 off; runs inside the x64 context.
@@ -215,7 +217,7 @@ def _call(
 
 
 def _capture(
-    traceable: Any, signature: "_Signature", structs: Sequence[jax.ShapeDtypeStruct]
+    traceable: Any, signature: Signature, structs: Sequence[jax.ShapeDtypeStruct]
 ) -> tuple[Program, list[Any]]:
     """Trace a function that closes over tracers; these become leading arguments.
 
@@ -234,39 +236,10 @@ def _capture(
 # ------------------------------------------------------------------ leaves and dtypes
 
 
-class _Signature(NamedTuple):
-    """The static part of a call. Hashable, so that it can be a key of caches."""
-
-    treedef: Any
-    static: tuple[Any, ...]  # one per leaf, `_DYNAMIC` in place of arrays
-
-    def rebuild(self, arrays: Sequence[Any]) -> Any:
-        """Put arrays back in their places, giving `(args, kwargs)`."""
-        remaining = iter(arrays)
-        leaves = [next(remaining) if x is _DYNAMIC else x for x in self.static]
-        return jax.tree.unflatten(self.treedef, leaves)
-
-
-class _Dynamic:
-    """Marks the place of an array in a `_Signature`."""
-
-
-_DYNAMIC = _Dynamic()
-
-
 class _Static(eqx.Module):
     """Carries the non-array part of a result through the output tree of `jit`."""
 
     value: Any = eqx.field(static=True)
-
-
-def _split(args: tuple, kwargs: dict[str, Any]) -> tuple[_Signature, list[Any]]:
-    """Separate the arrays (and scalars, made arrays) of a call from the rest."""
-    leaves, treedef = jax.tree.flatten((args, kwargs))
-    leaves = [_as_dynamic(x) for x in leaves]
-    arrays = [x for x in leaves if eqx.is_array(x)]
-    static = tuple(_DYNAMIC if eqx.is_array(x) else x for x in leaves)
-    return _Signature(treedef, static), arrays
 
 
 def _flatten(fn: Callable[..., Any], cast_out: bool) -> Callable[..., Any]:

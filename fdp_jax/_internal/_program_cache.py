@@ -15,7 +15,6 @@ import os
 import pathlib
 import pickle
 import platform
-import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeVar
@@ -25,11 +24,13 @@ import jaxlib.version
 import platformdirs
 from jax.experimental import serialize_executable
 
+from ._files import write_at_once
+
 _T = TypeVar("_T")
 _VARIABLE = "FDP_JAX_CACHE"
 _OFF = {"off", "0", "false", "no"}
 _MOST_BYTES = 1 << 29
-_SUFFIX, _UNFINISHED = ".program", ".unfinished"
+_SUFFIX = ".program"
 _ABANDONED = 3600.0
 """Seconds after which nobody is writing a file any more."""
 _DIGEST = hashlib.sha256
@@ -173,7 +174,9 @@ def store(key: str, compiled: Any, beside: Any) -> None:
         known = compiled is not None
         serialized = serialize_executable.serialize(compiled) if known else None
         body = pickle.dumps((serialized, beside))
-        _write(place, key, _digest(key, body) + body)
+        place.mkdir(mode=0o700, parents=True, exist_ok=True)
+        content = _digest(key, body) + body
+        write_at_once(place / (key + _SUFFIX), content, private=True)
         _make_room(place)
     except Exception:
         return
@@ -191,24 +194,10 @@ def _is_private(place: pathlib.Path) -> bool:
     return found.st_uid == os.getuid() and not found.st_mode & 0o022
 
 
-def _write(place: pathlib.Path, key: str, content: bytes) -> None:
-    """Another process finds all of a file or nothing."""
-    place.mkdir(mode=0o700, parents=True, exist_ok=True)
-    handle, temporary = tempfile.mkstemp(dir=place, suffix=_UNFINISHED)
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(content)
-        os.replace(temporary, place / (key + _SUFFIX))
-    except BaseException:
-        with contextlib.suppress(OSError):
-            os.unlink(temporary)
-        raise
-
-
 def _make_room(place: pathlib.Path) -> None:
     """Deletes what was not used for longest, until the rest is small enough."""
     files = []
-    for file in place.glob("*" + _UNFINISHED):
+    for file in place.glob(f".*{_SUFFIX}.*"):
         with contextlib.suppress(OSError):
             if time.time() - file.stat().st_mtime > _ABANDONED:
                 file.unlink()

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 
 import equinox as eqx
 
-from ._calls import ASKED_FOR, explained, suggestion, wrong_call
+from ._calls import ASKED_FOR, called, explained, suggestion
 from ._show import Call, fields_of, pretty, short
 
 
@@ -36,21 +36,11 @@ if TYPE_CHECKING:  # to a type checker it is an Equinox module like any other
 else:
 
     class _RecordMeta(type(eqx.Module)):
-        """Classes whose calls say in one line what is wrong with them.
-
-        Only a call that has failed is looked at again.
-        """
+        """Classes whose calls say in one line what is wrong with them."""
 
         def __call__(cls, *args: Any, **named: Any) -> Any:
             __tracebackhide__ = True
-            try:
-                return super().__call__(*args, **named)
-            except TypeError:
-                signature = inspect.signature(cls)
-                message = wrong_call(public_name(cls), signature, args, named)
-                if message is None:
-                    raise
-            raise TypeError(message)
+            return called(super().__call__, public_name(cls), cls, args, named)
 
     class Record(Printed, eqx.Module, metaclass=_RecordMeta):
         """An Equinox module that users see."""

@@ -1,6 +1,7 @@
-"""A search of a fixed number of steps for a maximum, for functions that cost little.
+"""Searches for a maximum and for a whole number.
 
-Nothing is thrown, and `vmap` costs no extra steps.  The result has no derivative; see
+That for a maximum takes a fixed number of steps and is for functions that cost little:
+nothing is thrown, and `vmap` costs no extra steps.  The result has no derivative; see
 `_implicit` for that.
 """
 
@@ -53,3 +54,15 @@ def golden_section(
     low, high, at_left, _ = fori_loop(0, steps + 1, body, start)
     left, right = inner(low, high)
     return stop_gradient(jnp.where(jnp.isnan(at_left), right, left))
+
+
+def least_whole(passes: Callable[[int], bool], most: int) -> int:
+    """The least whole number from 1 on that passes a test, as all larger ones do.
+
+    By doubling and halving, since small ones cost least; most + 1 if none does.
+    """
+    low, high = 0, most + 1
+    while high - low > 1:
+        middle = min(max(2 * low, 1), (low + high) // 2)
+        low, high = (low, middle) if passes(middle) else (middle, high)
+    return high

@@ -169,10 +169,9 @@ def _few(value: Any) -> str:
 def _kind(value: Any) -> str:
     """The type and shape of an array: f64[3]."""
     dtype = value.dtype
-    kinds = {"f": "f", "i": "i", "u": "u", "c": "c"}
     extended = jnp.issubdtype(dtype, jax.dtypes.extended)
-    kind = None if extended else kinds.get(np.dtype(dtype).kind)
-    name = f"{kind}{8 * dtype.itemsize}" if kind else str(dtype)
+    kind = "" if extended else np.dtype(dtype).kind
+    name = f"{kind}{8 * dtype.itemsize}" if kind and kind in "fiuc" else str(dtype)
     return f"{name}[{','.join(map(str, value.shape))}]"
 
 

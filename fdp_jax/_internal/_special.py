@@ -46,11 +46,9 @@ def _log1p(x: jax.Array) -> jax.Array:
     return jnp.log(total) + lost / safe
 
 
-@_log1p.defjvp
-def _log1p_jvp(primals, tangents):
-    (x,), (dx,) = primals, tangents
-    tiny = jnp.finfo(x.dtype).tiny
-    return _log1p(x), dx / jnp.maximum(1.0 + x, tiny)
+_log1p.defjvps(
+    lambda dx, _, x: dx / jnp.maximum(1.0 + x, jnp.finfo(x.dtype).tiny),
+)
 
 
 @jax.jit
@@ -66,15 +64,15 @@ def lower_hazard(x: jax.Array) -> jax.Array:
     return jnp.where(x < 0, 1.0 / ratio, density / (1.0 - density * ratio))
 
 
-@lower_hazard.defjvp
-def _lower_hazard_jvp(primals, tangents):
-    (x,), (dx,) = primals, tangents
-    hazard = lower_hazard(x)
+def _lower_hazard_slope(dx: jax.Array, hazard: jax.Array, x: jax.Array) -> jax.Array:
     # x + hazard cancels in the lower tail, where it equals h_1 / h_0 at -x.
     far = -jnp.minimum(x, 0.0)
     lower = mills_moment(1, far) / mills_moment(0, far)
     curvature = jnp.where(x < 0, lower, jnp.maximum(x, 0.0) + hazard)
-    return hazard, -hazard * curvature * dx
+    return -hazard * curvature * dx
+
+
+lower_hazard.defjvps(_lower_hazard_slope)
 
 
 @jax.custom_jvp
@@ -92,10 +90,7 @@ def _log_ndtr(x: jax.Array) -> jax.Array:
     return jnp.where(x < 0, lower, _log1p(-above))
 
 
-@_log_ndtr.defjvp
-def _log_ndtr_jvp(primals, tangents):
-    (x,), (dx,) = primals, tangents
-    return _log_ndtr(x), lower_hazard(x) * dx
+_log_ndtr.defjvps(lambda dx, _, x: lower_hazard(x) * dx)
 
 
 @jax.jit
@@ -139,13 +134,13 @@ def _log1mexp(x: jax.Array) -> jax.Array:
     return jnp.where(small, near, far)
 
 
-@_log1mexp.defjvp
-def _log1mexp_jvp(primals, tangents):
-    (x,), (dx,) = primals, tangents
+def _log1mexp_slope(dx: jax.Array, _: jax.Array, x: jax.Array) -> jax.Array:
     # The slope is infinite at zero; a huge finite number keeps 0 * inf out.
-    tiny = jnp.finfo(x.dtype).tiny
-    slope = jnp.exp(-x) / jnp.maximum(-jnp.expm1(-x), tiny)
-    return _log1mexp(x), slope * dx
+    slope = jnp.exp(-x) / jnp.maximum(-jnp.expm1(-x), jnp.finfo(x.dtype).tiny)
+    return slope * dx
+
+
+_log1mexp.defjvps(_log1mexp_slope)
 
 
 @jax.jit

@@ -16,6 +16,7 @@ from .._internal._concrete import (
     is_traced,
 )
 from .._internal._precision import float_dtype, in_float64
+from .._internal._search import least_whole
 from ..curves import (
     Status,
     with_gradient,
@@ -236,23 +237,24 @@ def _largest_group(
     """The most records that can change together, by bisection."""
     mechanism.require_complete()
     ready = made_ready(target)
-    found = {1: _meets(mechanism, ready, method=method)}
-    if not bool(found[1][0]):
+    found: dict[int, dict[str, Array]] = {}
+
+    def fails(size: int) -> bool:
+        group = mechanism if size == 1 else mechanism.group(size)
+        met, found[size] = _meets(group, ready, method=method)
+        return not bool(met)
+
+    low = least_whole(fails, _LARGEST_GROUP) - 1
+    if low == 0:
         raise UnreachableTarget(
             f"no group meets the target {target.describe()}: a single record does not"
         )
-    low, high = 1, _LARGEST_GROUP + 1
-    while high - low > 1:
-        # Guarantees of small groups cost least.
-        middle = min(2 * low, (low + high) // 2)
-        found[middle] = _meets(mechanism.group(middle), ready, method=method)
-        low, high = (middle, high) if bool(found[middle][0]) else (low, middle)
     value = jnp.asarray(float(low), float_dtype())
     status = jnp.asarray(int(Status.TIGHT), jnp.int32)
     grows = jnp.ones((), float_dtype())
     group = mechanism.group(low)
     end = jnp.asarray(low == _LARGEST_GROUP)
-    return Calibration(value, group, target, status, found[low][1], grows, end, "size")
+    return Calibration(value, group, target, status, found[low], grows, end, "size")
 
 
 @in_float64

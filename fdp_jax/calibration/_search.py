@@ -21,7 +21,7 @@ _SETTLING = 1e-3, 1e-14
 """Quotient and product of two changes in a row, from which on the secant method
 converges, and a third change would be below tolerance."""
 _CHECKS = 40
-_WIDE = 1e-7
+_FIRST_JUMP, _WIDE = 1e-13, 1e-7
 _PROBES = 9
 
 Excess = Callable[[Array], Array]
@@ -155,27 +155,34 @@ def solve(
     ends = _ends(unknown, leaks)
     start = leaks * first, jnp.asarray(5.0, float)
     u, slope = rough_secant(lambda u: rough(leaks * u), ends, start)
-    certify = _WholeNumbers if unknown.whole else _RealNumbers
+    low, high = _places(unknown, leaks) if unknown.whole else ends
 
     def body(state: dict[str, Any]) -> dict[str, Any]:
         search, searching = state["search"], state["searching"]
         at_search = unknown.at(leaks * search["u"])
-        value = jnp.where(searching, at_search, certify.value(state, unknown, leaks))
+        at_place = leaks * state["place"]
+        at_place = at_place if unknown.whole else unknown.at(at_place)
+        value = jnp.where(searching, at_search, at_place)
         at = margin(value)
         advanced = _advance(search, at.excess.estimate, ends)
         going = (advanced["step"] < _STEPS) & ~advanced["settled"]
         spread = at.excess.upper - at.excess.estimate
-        place = certify.start(advanced, spread, unknown, leaks, ends)
+        place = _first_place(advanced, spread, unknown, leaks)
         searched = {
             **state,
             "search": advanced,
             "searching": going,
-            "place": place,
+            "place": jnp.clip(place, low, high),
         }
         met = at.excess.upper <= 0
         binding = jnp.zeros(width, u.dtype)
         for index, x in enumerate(at.binding):
             binding = binding.at[index].set(x)
+        jump = _longer(state, at.excess.upper, unknown)
+        moved = state["place"] - jnp.where(met, -float(unknown.whole), jump)
+        place = jnp.clip(moved, low, high)
+        # Not met, but a value before was: that one is the last.
+        done = (place == state["place"]) | (~met & jnp.isfinite(state["best"]))
         checked = {
             **state,
             "checks": state["checks"] + 1,
@@ -183,15 +190,17 @@ def solve(
             "width": jnp.where(met, at.excess.upper - at.excess.lower, state["width"]),
             "spare": jnp.where(met, -at.excess.upper, state["spare"]),
             "binding": jnp.where(met, binding, state["binding"]),
+            "place": place,
+            "jump": jump,
+            "done": done,
         }
-        checked = certify.step(checked, at.excess.upper, unknown, leaks, ends)
         return select(searching, searched, checked)
 
     state = {
         "search": _begin(u, slope),
         "searching": jnp.ones((), bool),
         "place": u,
-        "jump": jnp.full_like(u, certify.first_jump),
+        "jump": jnp.full_like(u, 0.5 if unknown.whole else _FIRST_JUMP),
         "best": jnp.full_like(u, jnp.nan),
         "width": jnp.full_like(u, jnp.inf),
         "spare": jnp.full_like(u, jnp.inf),
@@ -217,87 +226,42 @@ def solve(
     return found, leaks
 
 
-class _RealNumbers:
-    """From just beside the root to the private side, in growing steps."""
-
-    first_jump = 1e-13
-
-    @staticmethod
-    def start(
-        search: dict[str, Array],
-        spread: Array,
-        unknown: Unknown,
-        leaks: Array,
-        ends: tuple[Array, Array],
-    ) -> Array:
-        # As far as the certificate reaches, if that is not far.
-        over = 1.01 * spread / search["slope"]
-        first = _RealNumbers.first_jump
-        jump = jnp.where(over <= _WIDE, jnp.maximum(over, first), first)
-        return jnp.maximum(search["u"] - jump, ends[0])
-
-    @staticmethod
-    def value(state: dict[str, Any], unknown: Unknown, leaks: Array) -> Array:
-        return unknown.at(leaks * state["place"])
-
-    @staticmethod
-    def step(
-        state: dict[str, Any],
-        upper: Array,
-        unknown: Unknown,
-        leaks: Array,
-        ends: tuple[Array, Array],
-    ) -> dict[str, Any]:
-        over = upper / state["search"]["slope"]
-        over = jnp.where(jnp.isfinite(over), over, state["jump"])
-        # Wide certificates are worst elsewhere, where the slope may be much larger.
-        wide = over > _WIDE
-        least = jnp.where(wide, 2, 4) * state["jump"]
-        jump = jnp.maximum(least, jnp.where(wide, over / 64, 1.01 * over))
-        place = jnp.maximum(state["place"] - jump, ends[0])
-        done = (upper <= 0) | (place == state["place"])
-        return {**state, "place": place, "jump": jump, "done": done}
+def _places(unknown: Unknown, leaks: Array) -> tuple[Array, Array]:
+    """The range of whole numbers, times the direction in which they leak."""
+    ends = leaks * jnp.asarray([unknown.lowest, unknown.highest])
+    return jnp.min(ends), jnp.max(ends)
 
 
-class _WholeNumbers:
-    """To the private side in growing steps, then back one by one.
+def _first_place(
+    search: dict[str, Array], spread: Array, unknown: Unknown, leaks: Array
+) -> Array:
+    """Just beside the root on the private side: of whole numbers the next one.
 
-    The first until the target is met, the second while it is.
+    Else as far from it as the certificate reaches, if that is not far.
     """
+    if unknown.whole:
+        return jnp.floor(leaks * unknown.at(leaks * search["u"]))
+    over = 1.01 * spread / search["slope"]
+    return search["u"] - jnp.where(
+        over <= _WIDE, jnp.maximum(over, _FIRST_JUMP), _FIRST_JUMP
+    )
 
-    first_jump = 1.0
 
-    @staticmethod
-    def start(
-        search: dict[str, Array],
-        spread: Array,
-        unknown: Unknown,
-        leaks: Array,
-        ends: tuple[Array, Array],
-    ) -> Array:
-        value = unknown.at(leaks * search["u"])
-        whole = jnp.where(leaks > 0, jnp.floor(value), jnp.ceil(value))
-        return jnp.clip(whole, unknown.lowest, unknown.highest)
+def _longer(state: dict[str, Any], upper: Array, unknown: Unknown) -> Array:
+    """The next step to the private side, for an upper end of the certificate.
 
-    @staticmethod
-    def value(state: dict[str, Any], unknown: Unknown, leaks: Array) -> Array:
-        return state["place"]
-
-    @staticmethod
-    def step(
-        state: dict[str, Any],
-        upper: Array,
-        unknown: Unknown,
-        leaks: Array,
-        ends: tuple[Array, Array],
-    ) -> dict[str, Any]:
-        met, place = upper <= 0, state["place"]
-        moved = place + jnp.where(met, 1.0, -state["jump"]) * leaks
-        following = jnp.clip(moved, unknown.lowest, unknown.highest)
-        # Not met, but a value before was: that one is the last.
-        done = (following == place) | (~met & jnp.isfinite(state["best"]))
-        jump = jnp.where(met, state["jump"], 2 * state["jump"])
-        return {**state, "place": following, "jump": jump, "done": done}
+    Whole numbers are doubled, until the target is met; from there they go back one by
+    one.
+    """
+    jump = state["jump"]
+    if unknown.whole:
+        return 2 * jump
+    over = upper / state["search"]["slope"]
+    over = jnp.where(jnp.isfinite(over), over, jump)
+    # Wide certificates are worst elsewhere, where the slope may be much larger.
+    wide = over > _WIDE
+    least = jnp.where(wide, 2, 4) * jump
+    return jnp.maximum(least, jnp.where(wide, over / 64, 1.01 * over))
 
 
 def _ends(unknown: Unknown, leaks: Array) -> tuple[Array, Array]:

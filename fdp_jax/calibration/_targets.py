@@ -68,20 +68,15 @@ class AbstractTarget(Record):
 
     _room: ClassVar[str] = "targets."
 
+    at_one_point: ClassVar[bool] = False
+    """Whether one query shows whether it is met, see `asked`."""
+    of_profile: ClassVar[bool] = False
+    """Whether the privacy profile alone shows whether it is met."""
+
     @property
     def binds(self) -> tuple[str, ...]:
         """Names of the numbers that say where the target binds."""
         return ()
-
-    @property
-    def at_one_point(self) -> bool:
-        """Whether one query shows whether it is met, see `asked`."""
-        return False
-
-    @property
-    def of_profile(self) -> bool:
-        """Whether the privacy profile alone shows whether it is met."""
-        return False
 
     @abc.abstractmethod
     def margin(self, loss: Any) -> Margin:
@@ -137,13 +132,7 @@ class AbstractTarget(Record):
 class _AbstractProfileTarget(AbstractTarget):
     """A target that is an upper bound of delta at one threshold."""
 
-    @property
-    def of_profile(self):
-        return True
-
-    @property
-    def at_one_point(self):
-        return True
+    at_one_point = of_profile = True
 
     @abc.abstractmethod
     def _point(self) -> tuple[Array, Array, Array]:
@@ -321,10 +310,7 @@ class BayesError(_AbstractProfileTarget):
 class _AbstractRateTarget(AbstractTarget):
     """A target that is a lower bound of f at one type I error."""
 
-    @property
-    def at_one_point(self):
-        return True
-
+    at_one_point = True
     direction: eqx.AbstractClassVar[str]
 
     @abc.abstractmethod

@@ -95,9 +95,8 @@ def find_unknown(
     else:
         chosen = list(_by_selector(mechanism, len(paths), solve_for))
     kinds = [_declared(mechanism, paths[i]) for i in chosen]
-    name = solve_for if isinstance(solve_for, str) else ", ".join(map(_dotted, paths))
-    if not isinstance(solve_for, str):
-        name = ", ".join(_dotted(paths[i]) for i in chosen)
+    by_name = isinstance(solve_for, str)
+    name = solve_for if by_name else ", ".join(_dotted(paths[i]) for i in chosen)
     factor = len(chosen) > 1 or getattr(values[chosen[0]], "ndim", 0) > 0
     if factor and any(values[i] is None for i in chosen):
         raise ValueError(
@@ -156,13 +155,10 @@ def _flatten(mechanism: Any) -> tuple[list[Any], Any]:
 
 
 def _keys(path: tuple) -> tuple[str | int, ...]:
-    names = []
-    for key in path:
-        for kind in ("name", "idx", "key"):
-            if hasattr(key, kind):
-                names.append(getattr(key, kind))
-                break
-    return tuple(names)
+    kinds = "name", "idx", "key"
+    return tuple(
+        next(getattr(key, kind) for kind in kinds if hasattr(key, kind)) for key in path
+    )
 
 
 def _dotted(keys: tuple[str | int, ...]) -> str:

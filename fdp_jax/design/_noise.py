@@ -102,6 +102,11 @@ def optimal_noise(
     pure = points[0][1] == 0
     if pure and len(points) > 1:
         raise TypeError("target must be one ApproxDP if delta is 0, got AllOf")
+    if pure and half < num_bins:
+        raise UnreachableTarget(
+            f"no noise within reach meets the target: reach must be at least 1 where "
+            f"delta is 0, got {reach:g}"
+        )
     decay = float(np.exp(-points[0][0])) if pure else 0.0
     spread = _spread(half, num_bins, decay)
     each = expected_costs(cost, spread.shape[0] // 2, num_bins)
@@ -152,16 +157,15 @@ def _points(target: Any, num_bins: int) -> list[tuple[float, float]]:
 
 def _spread(half: int, num_bins: int, decay: float) -> _Matrix:
     """From the free masses of the bins at x > 0 to all bins, tail included."""
-    right = list(range(half))
-    factor = [1.0] * half
+    right, factor = np.arange(half), np.ones(half)
     if decay > 0:
         # Until the tail is too small to matter to any cost.
         periods = int(np.ceil(_TAIL / -np.log(decay)))
-        for _ in range(periods * num_bins):
-            right.append(right[len(right) - num_bins])
-            factor.append(factor[len(factor) - num_bins] * decay)
-    columns = np.asarray(right[::-1] + right)
-    values = np.asarray(factor[::-1] + factor)
+        beyond = np.arange(periods * num_bins)
+        right = np.append(right, half - num_bins + beyond % num_bins)
+        factor = np.append(factor, decay ** (1.0 + beyond // num_bins))
+    columns = np.append(right[::-1], right)
+    values = np.append(factor[::-1], factor)
     rows = np.arange(columns.size)
     return scipy.sparse.csr_array(
         scipy.sparse.coo_array((values, (rows, columns)), (columns.size, half))
@@ -190,42 +194,30 @@ def _solve(
     num_bins: int,
 ) -> np.ndarray:
     """The free masses of least cost."""
-    half = spread.shape[1]
-    rows, limits, slacks = [], [], 0
     shifts = range(1, num_bins + 1)
-    counts = {j: _excess(spread, j, 1.0, False).shape[0] for j in shifts}
-    width = sum(counts[j] for _, delta in points for j in shifts if delta > 0)
-    for (epsilon, delta), limit in zip(points, allowed, strict=True):
-        for shift in shifts:
-            excess = _excess(spread, shift, np.exp(epsilon), delta == 0)
-            count = excess.shape[0]
-            if delta == 0:
-                rows.append(
-                    scipy.sparse.hstack(
-                        [excess, scipy.sparse.coo_array((count, width))]
-                    )
-                )
-                limits.append(np.zeros(count))
-                continue
-            # Slacks are at least the excess; their sum is at most delta.
-            own = slacks + np.arange(count)
-            ones = np.ones(count)
-            identity = scipy.sparse.coo_array(
-                (ones, (np.arange(count), own)), (count, width)
-            )
-            total = scipy.sparse.coo_array(
-                (ones, (np.zeros(count, int), own)), (1, width)
-            )
-            rows.append(scipy.sparse.hstack([excess, -identity]))
-            rows.append(scipy.sparse.hstack([scipy.sparse.coo_array((1, half)), total]))
-            limits += [np.zeros(count), [limit]]
-            slacks += count
+    each_excess = [
+        _excess(spread, shift, np.exp(epsilon), delta == 0)
+        for epsilon, delta in points
+        for shift in shifts
+    ]
+    excess = scipy.sparse.vstack(each_excess)
+    count, half = excess.shape
+    if points[0][1] == 0:
+        slacks, rows, limits = 0, excess, np.zeros(count)
+    else:
+        # Slacks are at least the excess; their sum is at most delta.
+        slacks = count
+        sums = scipy.sparse.block_diag([np.ones((1, x.shape[0])) for x in each_excess])
+        rows = scipy.sparse.block_array(
+            [[excess, -scipy.sparse.eye_array(count)], [None, sums]]
+        )
+        limits = np.append(np.zeros(count), np.repeat(allowed, num_bins))
     mass = np.asarray(spread.sum(axis=0)).ravel()
     found = scipy.optimize.linprog(
-        np.append(spread.T @ each, np.zeros(width)),
-        A_ub=scipy.sparse.vstack(rows, format="csr"),
-        b_ub=np.concatenate(limits),
-        A_eq=np.append(mass, np.zeros(width))[None],
+        np.append(spread.T @ each, np.zeros(slacks)),
+        A_ub=rows.tocsr(),
+        b_ub=limits,
+        A_eq=np.append(mass, np.zeros(slacks))[None],
         b_eq=[1.0],
         bounds=(0, None),
         method="highs",

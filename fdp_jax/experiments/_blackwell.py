@@ -22,7 +22,6 @@ from jaxtyping import Float
 
 from .._internal import _checks
 from .._internal._calls import explained
-from .._internal._concrete import is_traced
 from .._internal._record import Record
 from ._kernel import MarkovKernel, require_kernel
 
@@ -76,9 +75,7 @@ def blackwell_order(
     tolerance = _checks.tolerance(tolerance)
     for name, kernel in (("source", source), ("other", other)):
         require_kernel(name, kernel)
-    if is_traced(source.matrix, other.matrix):
-        raise TypeError("matrix must be concrete, got a traced array")
-    a, b = (np.asarray(x.matrix, np.float64) for x in (source, other))
+    a, b = source._known(), other._known()
     if len(a) != len(b):
         raise ValueError(
             f"source and other must have the same inputs, got {len(a)} and {len(b)}"

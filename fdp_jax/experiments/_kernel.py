@@ -1,5 +1,6 @@
 """Markov kernels between finite sets, as stochastic matrices."""
 
+from collections.abc import Callable
 from typing import Any
 
 import equinox as eqx
@@ -10,7 +11,7 @@ from jaxtyping import Array, Float
 
 from .._internal import _checks
 from .._internal._calls import explained
-from .._internal._concrete import is_traced, known
+from .._internal._concrete import is_traced
 from .._internal._precision import in_float64
 from .._internal._record import Record
 from ..curves import AbstractGuarantee, Bound
@@ -49,29 +50,35 @@ class MarkovKernel(Record):
         slack = _checks.rounding(matrix, _SUM_ERROR)
         share = lambda x: (x >= 0) & (x <= 1 + slack)
         matrix = _checks.checked("matrix", matrix, "in [0, 1]", share)
-        sums = "matrix must have rows with sum 1"
-        misses = lambda x: abs(x.sum(axis=1) - 1)
-        numbers = known(matrix)
-        if numbers is None:
-            matrix = _checks.error_if(
-                matrix,
-                lambda x: ~(misses(x) <= slack),
-                sums,
-                lambda x: x.sum(axis=1),
-                kind="a sum of",
-            )
-        elif misses(numbers).max() > slack:
-            worst = float(numbers.sum(axis=1)[misses(numbers).argmax()])
-            raise ValueError(f"{sums}, got a sum of {worst}")
-        normalized = _of_rows if isinstance(matrix, jax.Array) else _normalized
-        self.matrix = normalized(matrix)
+        matrix = _checks.error_if(
+            matrix,
+            lambda x: ~(abs(x.sum(axis=1) - 1) <= slack),
+            "matrix must have rows with sum 1",
+            lambda x: x.sum(axis=1),
+            kind="a sum of",
+        )
+        known = not isinstance(matrix, jax.Array)
+        self.matrix = _normalized(matrix) if known else _combined(jnp.asarray, matrix)
 
-    def _made(self, matrix: Array) -> "MarkovKernel":
+    def _made(self, how: Callable[..., Array], *matrices: Any) -> "MarkovKernel":
         """A kernel with a matrix that is stochastic by construction.
 
         Not checked again: rounding may have moved it.
         """
+        matrix = _combined(how, *matrices)
         return eqx.tree_at(lambda kernel: kernel.matrix, self, matrix)
+
+    def _requires(self, other: Any, count: int) -> None:
+        """Another kernel with so many inputs, or an error."""
+        inputs = require_kernel("other", other).matrix.shape[0]
+        if inputs != count:
+            raise ValueError(f"other must have {count} inputs, got {inputs}")
+
+    def _known(self) -> np.ndarray:
+        """The matrix, unless it is traced."""
+        if is_traced(self.matrix):
+            raise TypeError("matrix must be concrete, got a traced array")
+        return np.asarray(self.matrix, np.float64)
 
     @classmethod
     def of_map(cls, values: Any, num_outputs: int | None = None) -> "MarkovKernel":
@@ -119,7 +126,7 @@ class MarkovKernel(Record):
             raise ValueError(
                 f"kernels must be as many as probs and of one shape, got {shapes}"
             )
-        return kernels[0]._made(_mean(probs, tuple(k.matrix for k in kernels)))
+        return kernels[0]._made(_mean, probs, tuple(k.matrix for k in kernels))
 
     def then(self, other: "MarkovKernel") -> "MarkovKernel":
         """The composition: the other kernel applied to this one's output.
@@ -134,13 +141,8 @@ class MarkovKernel(Record):
             ValueError: If the numbers differ.
             TypeError: If it is no kernel.
         """
-        require_kernel("other", other)
-        if self.matrix.shape[1] != other.matrix.shape[0]:
-            raise ValueError(
-                f"other must have {self.matrix.shape[1]} inputs, "
-                f"got {other.matrix.shape[0]}"
-            )
-        return self._made(_product(self.matrix, other.matrix))
+        self._requires(other, self.matrix.shape[1])
+        return self._made(jnp.matmul, self.matrix, other.matrix)
 
     def both(self, other: "MarkovKernel") -> "MarkovKernel":
         """Both kernels on the same input, independently: composed mechanisms.
@@ -155,13 +157,8 @@ class MarkovKernel(Record):
             ValueError: If the numbers differ.
             TypeError: If it is no kernel.
         """
-        require_kernel("other", other)
-        if self.matrix.shape[0] != other.matrix.shape[0]:
-            raise ValueError(
-                f"other must have {self.matrix.shape[0]} inputs, "
-                f"got {other.matrix.shape[0]}"
-            )
-        return self._made(_pairs(self.matrix, other.matrix))
+        self._requires(other, self.matrix.shape[0])
+        return self._made(_pairs, self.matrix, other.matrix)
 
     def product(self, other: "MarkovKernel") -> "MarkovKernel":
         """Both kernels, each on an input of its own.
@@ -176,7 +173,7 @@ class MarkovKernel(Record):
             TypeError: If it is no kernel.
         """
         require_kernel("other", other)
-        return self._made(_kronecker(self.matrix, other.matrix))
+        return self._made(jnp.kron, self.matrix, other.matrix)
 
     def of_measure(self, values: Any) -> Float[Array, " outputs"]:
         """The measure of the outputs, from one of the inputs: a row vector.
@@ -293,11 +290,9 @@ class MarkovKernel(Record):
         References:
             Bailie and Gong (2023), Definition 3; Kifer and Machanavajjhala (2014).
         """
-        if is_traced(self.matrix):
-            raise TypeError("matrix must be concrete, got a traced array")
+        matrix = self._known()
         epsilon = float(_checks.checked_scalar("epsilon", _checks.nonnegative, epsilon))
         tolerance = _checks.tolerance(tolerance)
-        matrix = np.asarray(self.matrix, np.float64)
         found = np.asarray(_checks.nonnegative_or_inf("distances", distances), float)
         square = (len(matrix), len(matrix))
         if found.shape != square or np.any(found != found.T) or np.any(np.diag(found)):
@@ -314,9 +309,7 @@ class MarkovKernel(Record):
         return bool(np.all(gaps <= allowed + tolerance))
 
     def _vertices(self, neighbors: Any) -> tuple[np.ndarray, np.ndarray]:
-        if is_traced(self.matrix):
-            raise TypeError("matrix must be concrete, got a traced array")
-        matrix = np.asarray(self.matrix, np.float64)
+        matrix = self._known()
         pairs = np.asarray(neighbors)
         wrong = pairs.ndim != 2 or pairs.shape[1] != 2 or not len(pairs)
         if wrong or pairs.dtype.kind not in "iu":
@@ -380,30 +373,19 @@ def _normalized(matrix: Any) -> Any:
 
 
 @in_float64(cast_out=False)
-def _of_rows(matrix: Array) -> Array:
-    return _normalized(matrix)
+def _combined(how: Callable[..., Array], *matrices: Any) -> Array:
+    """A stochastic matrix made of others, with sums of rows that are 1 to rounding."""
+    return _normalized(how(*matrices))
 
 
-@in_float64(cast_out=False)
-def _product(a: Array, b: Array) -> Array:
-    return _normalized(a @ b)
+def _pairs(a: Array, b: Array) -> Array:
+    return (a[:, :, None] * b[:, None, :]).reshape(a.shape[0], -1)
+
+
+def _mean(probs: Array, matrices: tuple[Array, ...]) -> Array:
+    return jnp.tensordot(probs, jnp.stack(matrices), axes=1)
 
 
 @in_float64(cast_out=False)
 def _acted(a: Array, b: Array) -> Array:
     return a @ b
-
-
-@in_float64(cast_out=False)
-def _pairs(a: Array, b: Array) -> Array:
-    return _normalized((a[:, :, None] * b[:, None, :]).reshape(a.shape[0], -1))
-
-
-@in_float64(cast_out=False)
-def _kronecker(a: Array, b: Array) -> Array:
-    return _normalized(jnp.kron(a, b))
-
-
-@in_float64(cast_out=False)
-def _mean(probs: Array, matrices: tuple[Array, ...]) -> Array:
-    return _normalized(jnp.tensordot(probs, jnp.stack(matrices), axes=1))

@@ -11,6 +11,7 @@ from .._internal import _checks
 from .._internal._calls import explained
 from .._internal._precision import in_float64
 from .._internal._record import Record
+from .._internal._search import least_whole
 from ..mechanisms import (
     as_float,
 )
@@ -290,16 +291,10 @@ def binomial_sample_size(
             found = binomial_power(noise, n, *ends, alpha=alpha, alternative=kind)
             return float(found) >= power
 
-    high = 1
-    while not enough(high):
-        if high >= max_records:
-            raise ValueError(f"max_records must be larger, got {max_records}")
-        high = min(2 * high, max_records)
-    low = high // 2
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (low, middle) if enough(middle) else (middle, high)
-    return high
+    found = least_whole(enough, max_records)
+    if found > max_records:
+        raise ValueError(f"max_records must be larger, got {max_records}")
+    return found
 
 
 # ------------------------------------------------------------------------- checks

@@ -41,27 +41,21 @@ def window_length(n: Any) -> int:
 def record_count(name: str, n: Any) -> Any:
     """A number of records: whole and positive."""
     n = _checks.positive(name, _checks.checked_scalar(name, _checks.whole_number, n))
-    number = known(n)
-    if number is None:
-        allowed = f"{name} must be at most {_LARGEST_TRACED} where it is traced"
-        return _checks.error_if(n, lambda x: x > _LARGEST_TRACED, allowed)
-    if number > _LARGEST:
-        raise ValueError(f"{name} must be at most {_LARGEST}, got {number:g}")
-    return n
+    traced = is_traced(n)
+    most = _LARGEST_TRACED if traced else _LARGEST
+    where = " where it is traced" if traced else ""
+    message = f"{name} must be at most {most}{where}"
+    return _checks.error_if(n, lambda x: x > most, message)
 
 
 def success_count(name: str, count: Any, records_name: str, n: Any) -> Any:
     """A number of successes among n records."""
     count = _checks.checked_scalar(name, _checks.whole_number, count)
     count = _checks.nonnegative(name, count)
-    number, most = known(count), known(n)
-    allowed = f"{name} must be at most {records_name}"
-    if number is None or most is None:
-        count = jnp.asarray(count)
-        return _checks.error_if(count, lambda x: x > jnp.asarray(n), allowed)
-    if number > most:
-        raise ValueError(f"{allowed}, {most:g}, got {number:g}")
-    return count
+    most = known(n)
+    shown = "" if most is None else f", {most:g}"
+    message = f"{name} must be at most {records_name}{shown}"
+    return _checks.error_if(count, lambda x: x > n, message)
 
 
 def binomial_window(n: Array, prob: Array, length: int) -> Window:

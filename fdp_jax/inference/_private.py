@@ -10,7 +10,7 @@ from jaxtyping import Array, Float
 
 from .._internal import _checks
 from .._internal._calls import explained
-from .._internal._concrete import is_traced, known
+from .._internal._concrete import is_traced
 from .._internal._precision import in_float64
 from ..curves import Bound
 from ..curves.pointwise import both_logs, rates_at
@@ -25,22 +25,15 @@ from ..tradeoff import AbstractTradeOff
 def noise_of(source: Any) -> CanonicalNoise:
     """Canonical noise for a count, from a guarantee or ready-made."""
     noise = source if isinstance(source, CanonicalNoise) else canonical_noise(source)
-    sensitivity = known(noise.sensitivity)
-    if sensitivity is None:
-        return _of_unit_sensitivity(noise)
-    if sensitivity != 1:
-        raise ValueError(f"{_UNIT}, got {noise.sensitivity}")
+    if is_traced(noise.sensitivity):
+        # All of it hangs on the check: not every use looks at the sensitivity.
+        size = lambda x: x.sensitivity
+        return _checks.error_if(noise, lambda x: size(x) != 1, _UNIT, size)
+    _checks.error_if(noise.sensitivity, lambda x: x != 1, _UNIT)
     return noise
 
 
 _UNIT = "noise must have sensitivity 1 for counts"
-
-
-@in_float64(cast_out=False)
-def _of_unit_sensitivity(noise: CanonicalNoise) -> CanonicalNoise:
-    # All of it hangs on the check: not every use looks at the sensitivity.
-    size = as_float(noise.sensitivity)
-    return _checks.error_if(noise, lambda _: size != 1, _UNIT, lambda _: size)
 
 
 @explained

@@ -24,10 +24,12 @@ from . import _sums
 from ._binomial import _level, _prob
 from ._cells import difference_p, noisy
 from ._counts import (
+    Window,
     binomial_window,
     hypergeometric_window,
     log_binomial,
     record_count,
+    success_count,
     window_length,
 )
 from ._private import noise_of
@@ -162,9 +164,7 @@ def semi_private_threshold(
         record_count("num_records_x", num_records_x),
         record_count("num_records_y", num_records_y),
     )
-    total = _checks.checked_scalar("total", _checks.whole_number, total)
-    total = _checks.nonnegative("total", total)
-    _require_at_most(total, n, m)
+    total = success_count("total", total, "num_records_x + num_records_y", n + m)
     sizes = _Sizes(0, window_length(m), 0)
     return _semi_threshold(noise_of(noise), n, m, total, _level(alpha), sizes)
 
@@ -206,15 +206,6 @@ def semi_private_power(
 
 
 # ------------------------------------------------------------------------- checks
-
-
-def _require_at_most(total: Any, n: Any, m: Any) -> None:
-    found, first, second = (known(v) for v in (total, n, m))
-    if found is None or first is None or second is None:
-        return
-    if found > first + second:
-        most = first + second
-        raise ValueError(f"total must be at most {most:g}, got {found:g}")
 
 
 def _power_of_two(least: float) -> int:
@@ -309,16 +300,8 @@ def interval_of(noise: CanonicalNoise, groups: tuple, confidence, sizes: _Sizes)
 
 def _semi_c(law, n, m, total, alpha, length: int) -> Array:
     window = hypergeometric_window(m, n, total, length)
-    args, aux = (law, window.probs, alpha), 2 * window.values - total
-    fixed = stop_gradient(args)
-    start = jnp.sum(aux * window.probs)
-    root = _sums.root_of(lambda c: _semi_left(c, fixed, aux), start)
-    return _sums.implicit_root(_semi_left, root, args, aux)
-
-
-def _semi_left(c: Array, args: tuple, aux: Array) -> Array:
-    law, probs, alpha = args
-    return alpha - jnp.sum(probs * law.cdf(aux - c))
+    steps = Window(2 * window.values - total, window.probs)
+    return _sums.threshold(law, steps, alpha, _sums.apart_p)
 
 
 @in_float64

@@ -1,5 +1,6 @@
 """Expectations of canonical tests and their roots, inside float64."""
 
+import dataclasses
 from collections.abc import Callable
 
 import jax
@@ -14,12 +15,18 @@ from ._counts import Window, binomial_window
 
 _STEPS = 62
 _FARTHEST = 2.0**60
+Tail = Callable[[AbstractLaw, Window, Array], Array]
 
 
 def upper_p(law: AbstractLaw, window: Window, released: Array) -> Array:
     """P(X + N >= released) for X of the window."""
     values = law.cdf_on_lattice(window.values[0] - released, window.values.size)
     return jnp.sum(window.probs * values)
+
+
+def apart_p(law: AbstractLaw, window: Window, released: Array) -> Array:
+    """P(X + N >= released) for values that are not next to each other."""
+    return jnp.sum(window.probs * law.cdf(window.values - released))
 
 
 def lower_p(law: AbstractLaw, window: Window, released: Array) -> Array:
@@ -44,18 +51,26 @@ def tests_p(
     return jnp.minimum(above + lower_p(law, window, center - distance), 1.0)
 
 
-def threshold(law: AbstractLaw, window: Window, alpha: Array) -> Array:
+def threshold(
+    law: AbstractLaw, window: Window, alpha: Array, tail: Tail = upper_p
+) -> Array:
     """The m with P(X + N >= m) = alpha."""
-    args, aux = (law, window.probs, alpha), window.values
+    args, aux, left = (law, window.probs, alpha), window.values, _SizeLeft(tail)
     fixed = stop_gradient(args)
     start = jnp.sum(aux * fixed[1])
-    root = root_of(lambda m: _size_left(m, fixed, aux), start)
-    return implicit_root(_size_left, root, args, aux)
+    root = root_of(lambda m: left(m, fixed, aux), start)
+    return implicit_root(left, root, args, aux)
 
 
-def _size_left(m: Array, args: tuple, aux: Array) -> Array:
-    law, probs, alpha = args
-    return alpha - upper_p(law, Window(aux, probs), m)
+@dataclasses.dataclass(frozen=True)
+class _SizeLeft:
+    """The rest of a level at a threshold; equal for equal functions of tails."""
+
+    tail: Tail
+
+    def __call__(self, m: Array, args: tuple, aux: Array) -> Array:
+        law, probs, alpha = args
+        return alpha - self.tail(law, Window(aux, probs), m)
 
 
 def root_of(

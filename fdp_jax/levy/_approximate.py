@@ -145,13 +145,10 @@ def from_density(
     up = _spread(values, edges[:-1], edges[1:])
     down = _spread(values, -edges[1:], -edges[:-1])
     jumps = np.concatenate([-edges[::-1], edges])
-    rates = np.zeros(2 * count)
-    for offset, (at_low, at_high) in ((0, down), (count, up)):
-        low = np.arange(count - 1)
-        if offset == 0:
-            low = low[::-1]  # the bins of `down` run away from zero
-        np.add.at(rates, offset + low, at_low)
-        np.add.at(rates, offset + low + 1, at_high)
+    # Those of each edge; the bins of `down` run away from zero.
+    below = np.append(down[1], 0.0) + np.append(0.0, down[0])
+    above = np.append(up[0], 0.0) + np.append(0.0, up[1])
+    rates = np.concatenate([below[::-1], above])
     second, third, fourth = _small(values, cut)
     small = small_jump_error(
         fourth_moment=fourth,

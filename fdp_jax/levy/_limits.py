@@ -93,13 +93,13 @@ def central_limit(mechanism: Any) -> CentralLimit:
 
 def _require_finite(found: Any, log_mass: Float[Array, ""]) -> Any:
     """The result, if no loss is infinite."""
-    message, kind = f"{_FINITE} have no limit", "some with the log mass"
-    if is_traced(log_mass):
-        some, shown = (lambda _: log_mass > -jnp.inf), (lambda _: log_mass)
-        return _checks.error_if(found, some, message, shown, kind=kind)
-    if log_mass > -np.inf:
-        raise ValueError(f"{message}, got {kind} {log_mass}")
-    return found
+    return _checks.error_if(
+        found,
+        lambda _: log_mass > -jnp.inf,
+        f"{_FINITE} have no limit",
+        lambda _: log_mass,
+        kind="some with the log mass",
+    )
 
 
 def _infinite(loss: ComposedLoss) -> Float[Array, ""]:

@@ -205,18 +205,16 @@ def _steps(epsilon: Any, distance: Any) -> tuple[Any, Any]:
 # ----------------------------------------------------------------- inside float64
 
 
-def _loss(epsilon: Array, distance: Array) -> Array:
+def _loss(epsilon: Array, distance: Array, connected: bool) -> Array:
     """Eps k, 0 for eps = 0 at finite distance, inf at infinite distance."""
     epsilon, distance = as_float(epsilon), as_float(distance)
-    far = jnp.isinf(distance)
+    far = jnp.isinf(distance) | (not connected)
     return jnp.where(far, jnp.inf, epsilon * jnp.where(far, 0.0, distance))
 
 
 @in_float64
 def _marginal(log_density, epsilon, distance, mass, connected: bool) -> Pair:
-    log_p, loss = as_float(log_density), _loss(epsilon, distance)
-    if not connected:
-        loss = jnp.full_like(loss, jnp.inf)
+    log_p, loss = as_float(log_density), _loss(epsilon, distance, connected)
     far = jnp.isinf(loss)
     finite = jnp.where(far, 0.0, loss)
     # Far away a density of 0 at x* bounds nothing.
@@ -244,9 +242,7 @@ def _local(epsilon, n) -> Pair:
 
 @in_float64
 def _posterior(prior, epsilon, distance, connected: bool) -> Pair:
-    p, loss = as_float(prior), _loss(epsilon, distance)
-    if not connected:
-        loss = jnp.full_like(loss, jnp.inf)
+    p, loss = as_float(prior), _loss(epsilon, distance, connected)
     sure = (p <= 0) | (p >= 1)
     safe = jnp.where(sure, 0.5, p)
     small = jnp.exp(-loss)

@@ -9,7 +9,7 @@ from jaxtyping import Array, Float
 
 from .._internal import _checks
 from .._internal._calls import explained
-from .._internal._concrete import is_traced, known
+from .._internal._concrete import is_traced
 from .._internal._precision import Outward, in_float64
 from .._internal._record import Record
 from ..mechanisms import (
@@ -44,7 +44,7 @@ def d_mult(log_p: Any, log_q: Any) -> Float[Array, ""]:
     References:
         Bailie and Gong (2023), Definition 2.
     """
-    return _range_of(*_pair(log_p, log_q), False)
+    return _range_of(*_pair(log_p=log_p, log_q=log_q), False)
 
 
 @explained
@@ -61,18 +61,17 @@ def density_ratio_metric(log_p: Any, log_q: Any) -> Float[Array, ""]:
     Raises:
         ValueError: As in `d_mult`.
     """
-    return _range_of(*_pair(log_p, log_q), True)
+    return _range_of(*_pair(log_p=log_p, log_q=log_q), True)
 
 
-def _pair(log_p: Any, log_q: Any) -> tuple[Any, Any]:
-    log_p = _checks.vector("log_p", _log_weight, log_p)
-    log_q = _checks.vector("log_q", _log_weight, log_q)
-    _checks.same_length("log_p", log_p, "log_q", log_q)
-    return log_p, log_q
-
-
-def _log_weight(name: str, value: Any) -> Any:
-    return _checks.below_infinity(name, value)
+def _pair(**logs: Any) -> tuple[Any, Any]:
+    """Logarithms of two measures on the same points."""
+    (name, one), (other_name, other) = (
+        (name, _checks.vector(name, _checks.below_infinity, value))
+        for name, value in logs.items()
+    )
+    _checks.same_length(name, one, other_name, other)
+    return one, other
 
 
 @in_float64
@@ -115,15 +114,13 @@ class MeasureInterval(Record):
     log_upper: Float[Array, " n"]
 
     def __init__(self, log_lower: Any, log_upper: Any):
-        lower = _checks.vector("log_lower", _log_weight, log_lower)
-        upper = _checks.vector("log_upper", _log_weight, log_upper)
-        _checks.same_length("log_lower", lower, "log_upper", upper)
-        if is_traced(lower, upper):
-            upper = _in_order(lower, upper)
-        elif np.any(np.asarray(lower) > np.asarray(upper)):
-            place = int(np.argmax(np.asarray(lower) > np.asarray(upper)))
-            raise ValueError(f"log_lower must be at most log_upper, not at {place}")
-        self.log_lower, self.log_upper = lower, upper
+        self.log_lower, self.log_upper = _checks.error_if(
+            _pair(log_lower=log_lower, log_upper=log_upper),
+            lambda ends: ends[0] > ends[1],
+            "log_lower must be at most log_upper",
+            lambda ends: ends[1],
+            kind="a log_upper of",
+        )
 
     @classmethod
     def around(cls, log_p: Any, *, epsilon: Any) -> "MeasureInterval":
@@ -140,7 +137,7 @@ class MeasureInterval(Record):
             ValueError: If epsilon is out of range.
         """
         epsilon = _checks.checked_scalar("epsilon", _checks.nonnegative, epsilon)
-        log_p = _checks.vector("log_p", _log_weight, log_p)
+        log_p = _checks.vector("log_p", _checks.below_infinity, log_p)
         return cls(_moved(log_p, -epsilon), _moved(log_p, epsilon))
 
     def scaled(self, factor: Any) -> "MeasureInterval":
@@ -186,7 +183,7 @@ class MeasureInterval(Record):
         Returns:
             True or False.
         """
-        p = np.asarray(_checks.vector("log_p", _log_weight, log_p))
+        p = np.asarray(_checks.vector("log_p", _checks.below_infinity, log_p))
         low, high = np.asarray(self.log_lower), np.asarray(self.log_upper)
         return bool(np.all((p >= low - tolerance) & (p <= high + tolerance)))
 
@@ -226,7 +223,11 @@ class MeasureInterval(Record):
         """
         values = _checks.vector("values", _checks.finite, values)
         _checks.same_length("values", values, "log_lower", self.log_lower)
-        return _means(self.log_lower, _with_mass(self.log_upper), values)
+        nothing = lambda x: (x == -np.inf).all()
+        upper = _checks.error_if(
+            self.log_upper, nothing, _NO_MEAN, lambda x: x.max(), kind="at most"
+        )
+        return _means(self.log_lower, upper, values)
 
 
 @in_float64(cast_out=False)
@@ -239,30 +240,12 @@ def _log(factor: Array) -> Array:
     return jnp.log(as_float(factor))
 
 
-def _with_mass(log_upper: Any) -> Any:
-    """The upper measure, if it is not zero."""
-    number = known(log_upper)
-    if number is not None and np.all(np.isneginf(number)):
-        raise ValueError(_NO_MEAN)
-    return log_upper
-
-
 _NO_MEAN = "log_upper must be above -inf at some point: the zero measure has no mean"
-
-
-@in_float64(cast_out=False)
-def _in_order(lower: Array, upper: Array) -> Array:
-    most, message = as_float(upper), "log_lower must be at most log_upper"
-    least = as_float(lower)
-    return _checks.error_if(most, lambda x: least > x, message, kind="a log_upper of")
 
 
 @in_float64
 def _means(log_lower: Array, log_upper: Array, values: Array) -> tuple[Array, Array]:
     low, high, g = map(as_float, (log_lower, log_upper, values))
-    high = _checks.error_if(
-        high, lambda x: jnp.all(jnp.isneginf(x)), _NO_MEAN, jnp.max, kind="at most"
-    )
     top = stop_gradient(jnp.max(jnp.where(jnp.isfinite(high), high, -jnp.inf)))
     lower, upper = jnp.exp(low - top), jnp.exp(high - top)
     return Outward(-_largest(lower, upper, -g), _largest(lower, upper, g))

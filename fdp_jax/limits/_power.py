@@ -85,9 +85,7 @@ def power_bound(
         coupling; its printed condition on the supports is too weak.
     """
     bound = one_end(bound)
-    if not _checks.flag("connected", connected):
-        distance = np.inf
-    return group_guarantee(f, distance).tpr(fpr=alpha, bound=bound)
+    return _far(f, distance, connected).tpr(fpr=alpha, bound=bound)
 
 
 @explained
@@ -212,9 +210,7 @@ def event_bounds(
         ValueError: If an argument is out of range.
     """
     bound = one_end(bound)
-    if not _checks.flag("connected", connected):
-        distance = np.inf
-    far = group_guarantee(f, distance)
+    far = _far(f, distance, connected)
     prob = _checks.probability("prob", prob)
     if isinstance(far, tradeoff.AbstractTradeOff):
         return far.beta_at_tnr(tnr=prob, bound=bound), far.tpr(fpr=prob, bound=bound)
@@ -283,6 +279,12 @@ def odds_tail_bound(
     with jax.enable_x64(True):
         found = _odds_tail(f, epsilon, gap, bound)
     return of_caller(found).upper
+
+
+def _far(f: AbstractGuarantee, distance: Any, connected: bool) -> AbstractGuarantee:
+    """The guarantee at a distance, unless no path leads there."""
+    path = _checks.flag("connected", connected)
+    return group_guarantee(f, distance if path else np.inf)
 
 
 @in_float64(cast_out=False)

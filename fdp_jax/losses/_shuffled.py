@@ -22,7 +22,8 @@ import numpy as np
 from jax.lax import stop_gradient
 from jaxtyping import Array, Float
 
-from .._internal._binomial import log_binomial_mass, log_binomial_tail, log_tail_error
+from .._internal._binomial import log_binomial_tail, log_tail_error
+from .._internal._counts import log_binomial
 from .._internal._special import log1mexp, log_sum_exp, safe_log
 from .._internal._tolerances import SIGN_TAIL
 from ._atomic import AtomicLoss
@@ -114,9 +115,7 @@ class Means(eqx.Module):
         some = negatives >= 0
         negatives = jnp.maximum(negatives, 0)
         k = size - negatives
-        log_mass = log_binomial_mass(
-            k, jnp.broadcast_to(size, k.shape), jnp.asarray(0.5)
-        )
+        log_mass = log_binomial(k, jnp.broadcast_to(size, k.shape), jnp.asarray(0.5))
         next_mass = negatives / (k + 1)
         ratio = next_mass * _tail_ratio(k + 1, jnp.maximum(negatives - 1, 0))
         return cls(

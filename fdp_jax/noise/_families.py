@@ -9,8 +9,11 @@ With m the integer nearest to x and r = x - m, S(x) is h applied m times to
 s_0 = c + (1 - 2 c) (1/2 - r).
 """
 
+import abc
 import math
+from typing import ClassVar
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jax.lax import stop_gradient
@@ -20,123 +23,176 @@ from .._internal._logs import LOG_HALF, LOG_SQRT_2PI, log_add
 from .._internal._special import (
     log1mexp,
     log_ndtr,
-    log_ndtri,
     ndtri_from_logs,
     safe_log,
 )
 from ..mechanisms import (
     as_float,
 )
-from ..tradeoff import Gaussian, Laplace
+from ..tradeoff import AbstractLocation, AbstractTradeOff, Gaussian, Laplace, Logistic
 from ._recursion import FASTEST, CurveLaw
 from .law import AbstractLaw, cell
 
 _ROOT_2 = math.sqrt(2.0)
-_LOG_4 = math.log(4.0)
 _TINY_EPSILON = 1e-14
 _MOST_CELLS = 2.0**50
 
 
-class GaussianLaw(AbstractLaw):
-    """The construction for G_mu: h(s) = Phi(Phi^-1(s) - mu)."""
+class AbstractShiftLaw(AbstractLaw):
+    """The law of scale 1 / mu of a location family, its log-concave canonical noise."""
 
-    mu: ArrayLike
+    mu: eqx.AbstractVar[ArrayLike]
+    family: ClassVar[type[AbstractLocation]]
+    """The trade-off functions of its shifts."""
 
-    def _center(self, r: Array) -> Array:
-        """Phi^-1(s_0)."""
-        mu = as_float(self.mu)
-        log_c, gap = log_ndtr(-0.5 * mu), jax.scipy.special.erf(mu / (2 * _ROOT_2))
-        return ndtri_from_logs(
-            _log_sum(log_c, gap * (0.5 - r)), _log_sum(log_c, gap * (0.5 + r))
-        )
+    @abc.abstractmethod
+    def place(self, log_s: Array, log_rest: Array) -> Array:
+        """The x with log S(x) = log_s and log(1 - S(x)) = log_rest, both finite."""
 
-    def log_tail(self, y):
-        m, r = cell(y)
-        return log_ndtr(self._center(r) - m * as_float(self.mu))
-
-    def log_density(self, y):
-        mu, (m, r) = as_float(self.mu), cell(y)
-        gap = jax.scipy.special.erf(mu / (2 * _ROOT_2))
-        return jnp.log(gap) + m * mu * (self._center(r) - 0.5 * m * mu)
+    @abc.abstractmethod
+    def beside(self, x: Array) -> Array:
+        """The probability from 0 to x, negative for x < 0."""
 
     def tail_point(self, log_s):
-        mu, gone = as_float(self.mu), jnp.isneginf(log_s)
-        z = log_ndtri(jnp.where(gone, LOG_HALF, log_s))
-        z = jnp.where(z > 0, 0.0, z)
-        k = stop_gradient(jnp.maximum(jnp.ceil(-z / mu - 0.5), 0.0))
-        erf = jax.scipy.special.erf
-        y = k - 0.5 * erf((z + k * mu) / _ROOT_2) / erf(mu / (2 * _ROOT_2))
-        return jnp.where(gone, jnp.inf, y)
+        gone = jnp.isneginf(log_s)
+        log_s = jnp.where(gone, LOG_HALF, log_s)
+        y = self.place(log_s, log1mexp(-log_s))
+        return jnp.where(gone, jnp.inf, jnp.where(y < 0, 0.0, y))
 
-    def end(self):
-        return as_float(jnp.inf)
 
-    @property
-    def fastest(self):
-        """Fastest rate of the quadrature."""
-        return FASTEST
+class NormalLaw(AbstractShiftLaw):
+    """N(0, 1 / mu^2), the log-concave canonical noise of G_mu."""
+
+    mu: ArrayLike
+    family = Gaussian
+
+    def log_tail(self, y):
+        return log_ndtr(-as_float(self.mu) * y)
+
+    def log_density(self, y):
+        mu = as_float(self.mu)
+        return jnp.log(mu) - 0.5 * jnp.square(mu * y) - LOG_SQRT_2PI
+
+    def place(self, log_s, log_rest):
+        return -ndtri_from_logs(log_s, log_rest) / as_float(self.mu)
+
+    def beside(self, x):
+        return 0.5 * jax.scipy.special.erf(as_float(self.mu) * x / _ROOT_2)
 
     def variance(self):
-        return CurveLaw(Gaussian(self.mu)).variance()
+        return as_float(self.mu) ** -2.0
 
     def characteristic_function(self, t):
-        return CurveLaw(Gaussian(self.mu)).characteristic_function(t)
+        return jnp.exp(-0.5 * jnp.square(t / as_float(self.mu)))
 
 
-class LaplaceLaw(AbstractLaw):
-    """The construction for L_mu.
+class DoubleExponentialLaw(AbstractShiftLaw):
+    """Laplace noise of scale 1 / mu, the log-concave canonical noise of L_mu."""
 
-    h(s) = e^-mu s up to s = 1/2 and e^-mu / (4 (1 - s)) from there to 1 - c, and after
-    the first step only the former.
+    mu: ArrayLike
+    family = Laplace
+
+    def log_tail(self, y):
+        return LOG_HALF - as_float(self.mu) * y
+
+    def log_density(self, y):
+        return jnp.log(0.5 * as_float(self.mu)) - as_float(self.mu) * y
+
+    def place(self, log_s, log_rest):
+        right = log_s <= log_rest
+        gap = jnp.where(right, LOG_HALF - log_s, log_rest - LOG_HALF)
+        return gap / as_float(self.mu)
+
+    def beside(self, x):
+        far = -0.5 * jnp.expm1(-as_float(self.mu) * jnp.where(x < 0, -x, x))
+        return jnp.where(x < 0, -far, far)
+
+    def variance(self):
+        return 2 * as_float(self.mu) ** -2.0
+
+    def characteristic_function(self, t):
+        return 1 / (1 + jnp.square(t / as_float(self.mu)))
+
+
+class LogisticLaw(AbstractShiftLaw):
+    """Logistic noise of scale 1 / mu, its own log-concave canonical noise."""
+
+    mu: ArrayLike
+    family = Logistic
+
+    def log_tail(self, y):
+        return -jax.nn.softplus(as_float(self.mu) * y)
+
+    def log_density(self, y):
+        mu = as_float(self.mu)
+        return jnp.log(mu) - mu * y - 2 * jax.nn.softplus(-mu * y)
+
+    def place(self, log_s, log_rest):
+        return (log_rest - log_s) / as_float(self.mu)
+
+    def beside(self, x):
+        return 0.5 * jnp.tanh(0.5 * as_float(self.mu) * x)
+
+    def variance(self):
+        return jnp.square(jnp.pi / as_float(self.mu)) / 3
+
+    def characteristic_function(self, t):
+        x = jnp.abs(jnp.pi * t / as_float(self.mu))
+        small = x < 1e-4
+        safe = jnp.where(small, 1.0, x)
+        far = 2 * safe * jnp.exp(-safe) / -jnp.expm1(-2 * safe)
+        return jnp.where(small, 1 - jnp.square(x) / 6, far)
+
+
+def shift_law(f: AbstractTradeOff) -> AbstractShiftLaw | None:
+    """The law of which f is the trade-off function of a shift by 1, if it is known."""
+    for kind in (NormalLaw, DoubleExponentialLaw, LogisticLaw):
+        if isinstance(f, kind.family):
+            return kind(f.mu)
+    return None
+
+
+class ShiftConstruction(AbstractLaw):
+    """The construction for the f of a location family: h(S_0(x)) = S_0(x + 1).
+
+    In cell m it is the law's own middle, spread evenly over the cell, moved by m.
     """
 
-    mu: ArrayLike
+    law: AbstractShiftLaw
+    fastest = FASTEST
 
-    def _center(self, r: Array) -> tuple[Array, Array, Array]:
-        """Log s_0, log(1 - s_0) and 1 - 2 c."""
-        mu = as_float(self.mu)
-        log_c, gap = LOG_HALF - 0.5 * mu, -jnp.expm1(-0.5 * mu)
-        return _log_sum(log_c, gap * (0.5 - r)), _log_sum(log_c, gap * (0.5 + r)), gap
+    def _gap(self) -> Array:
+        """1 - 2 c."""
+        return 2 * self.law.beside(as_float(0.5))
+
+    def _center(self, r: Array) -> Array:
+        """The x with S_0(x) = s_0."""
+        log_c, gap = self.law.log_tail(as_float(0.5)), self._gap()
+        sides = _log_sum(log_c, gap * (0.5 - r)), _log_sum(log_c, gap * (0.5 + r))
+        return self.law.place(*sides)
 
     def log_tail(self, y):
         m, r = cell(y)
-        log_s, log_rest, _ = self._center(r)
-        steep = (m > 0) & (r < 0)
-        first = jnp.where(steep, -_LOG_4 - log_rest, log_s)
-        return first - m * as_float(self.mu)
+        return self.law.log_tail(self._center(r) + m)
 
     def log_density(self, y):
         m, r = cell(y)
-        _, log_rest, gap = self._center(r)
-        steep = (m > 0) & (r < 0)
-        first = jnp.where(steep, -_LOG_4 - 2 * log_rest, 0.0)
-        return jnp.log(gap) + first - m * as_float(self.mu)
+        center = self._center(r)
+        change = self.law.log_pdf(center + m) - self.law.log_pdf(center)
+        return jnp.log(self._gap()) + change
 
     def tail_point(self, log_s):
-        mu, gone = as_float(self.mu), jnp.isneginf(log_s)
-        log_s = jnp.where(gone, LOG_HALF, log_s)
-        k = jnp.ceil((LOG_HALF - 0.5 * mu - log_s) / mu)
-        k = stop_gradient(jnp.maximum(k, 0.0))
-        moved = jnp.exp(log_s + k * mu)
-        steep = moved > 0.5
-        # 1/2 - s_0, through the complement 1 / (4 moved) where s_0 > 1/2.
-        left = jnp.where(steep, 0.25 / jnp.where(steep, moved, 1.0) - 0.5, 0.5 - moved)
-        y = k + left / -jnp.expm1(-0.5 * mu)
-        return jnp.where(gone, jnp.inf, y)
-
-    def end(self):
-        return as_float(jnp.inf)
-
-    @property
-    def fastest(self):
-        """Fastest rate of the quadrature."""
-        return FASTEST
+        gone = jnp.isneginf(log_s)
+        x = self.law.tail_point(jnp.where(gone, LOG_HALF, log_s))
+        k = stop_gradient(jnp.maximum(jnp.ceil(x - 0.5), 0.0))
+        return jnp.where(gone, jnp.inf, k + self.law.beside(x - k) / self._gap())
 
     def variance(self):
-        return CurveLaw(Laplace(self.mu)).variance()
+        return CurveLaw(self.law.family(self.law.mu)).variance()
 
     def characteristic_function(self, t):
-        return CurveLaw(Laplace(self.mu)).characteristic_function(t)
+        curve = CurveLaw(self.law.family(self.law.mu))
+        return curve.characteristic_function(t)
 
 
 class TulapLaw(AbstractLaw):
@@ -252,90 +308,6 @@ def _log_sum(log_c: Array, x: Array) -> Array:
     usual = c > 1e-290
     value = jnp.log(jnp.where(usual, c + x, 1.0))
     return jnp.where(usual, value, log_add(log_c, safe_log(x)))
-
-
-class NormalLaw(AbstractLaw):
-    """N(0, 1 / mu^2), the log-concave canonical noise of G_mu."""
-
-    mu: ArrayLike
-
-    def log_tail(self, y):
-        return log_ndtr(-as_float(self.mu) * y)
-
-    def log_density(self, y):
-        mu = as_float(self.mu)
-        return jnp.log(mu) - 0.5 * jnp.square(mu * y) - LOG_SQRT_2PI
-
-    def tail_point(self, log_s):
-        gone = jnp.isneginf(log_s)
-        z = log_ndtri(jnp.where(gone, LOG_HALF, log_s))
-        return jnp.where(gone, jnp.inf, jnp.where(z > 0, 0.0, -z) / as_float(self.mu))
-
-    def end(self):
-        return as_float(jnp.inf)
-
-    def variance(self):
-        return as_float(self.mu) ** -2.0
-
-    def characteristic_function(self, t):
-        return jnp.exp(-0.5 * jnp.square(t / as_float(self.mu)))
-
-
-class DoubleExponentialLaw(AbstractLaw):
-    """Laplace noise of scale 1 / mu, the log-concave canonical noise of L_mu."""
-
-    mu: ArrayLike
-
-    def log_tail(self, y):
-        return LOG_HALF - as_float(self.mu) * y
-
-    def log_density(self, y):
-        return jnp.log(0.5 * as_float(self.mu)) - as_float(self.mu) * y
-
-    def tail_point(self, log_s):
-        gone = jnp.isneginf(log_s)
-        y = (LOG_HALF - jnp.where(gone, LOG_HALF, log_s)) / as_float(self.mu)
-        return jnp.where(gone, jnp.inf, y)
-
-    def end(self):
-        return as_float(jnp.inf)
-
-    def variance(self):
-        return 2 * as_float(self.mu) ** -2.0
-
-    def characteristic_function(self, t):
-        return 1 / (1 + jnp.square(t / as_float(self.mu)))
-
-
-class LogisticLaw(AbstractLaw):
-    """Logistic noise of scale 1 / mu, its own log-concave canonical noise."""
-
-    mu: ArrayLike
-
-    def log_tail(self, y):
-        return -jax.nn.softplus(as_float(self.mu) * y)
-
-    def log_density(self, y):
-        mu = as_float(self.mu)
-        return jnp.log(mu) - mu * y - 2 * jax.nn.softplus(-mu * y)
-
-    def tail_point(self, log_s):
-        gone = jnp.isneginf(log_s)
-        log_s = jnp.where(gone, LOG_HALF, log_s)
-        return jnp.where(gone, jnp.inf, (log1mexp(-log_s) - log_s) / as_float(self.mu))
-
-    def end(self):
-        return as_float(jnp.inf)
-
-    def variance(self):
-        return jnp.square(jnp.pi / as_float(self.mu)) / 3
-
-    def characteristic_function(self, t):
-        x = jnp.abs(jnp.pi * t / as_float(self.mu))
-        small = x < 1e-4
-        safe = jnp.where(small, 1.0, x)
-        far = 2 * safe * jnp.exp(-safe) / -jnp.expm1(-2 * safe)
-        return jnp.where(small, 1 - jnp.square(x) / 6, far)
 
 
 def geometric_sums(

@@ -1,7 +1,6 @@
 """Canonical noise as users see it."""
 
 import dataclasses
-from collections.abc import Callable
 from typing import Any
 
 import equinox as eqx
@@ -12,7 +11,7 @@ from jaxtyping import Array, ArrayLike, Float, Real
 from .. import tradeoff
 from .._internal import _checks
 from .._internal._calls import explained
-from .._internal._concrete import known
+from .._internal._concrete import is_traced, known
 from .._internal._precision import float_dtype, in_float64
 from .._internal._record import Record
 from ..curves import (
@@ -67,7 +66,7 @@ class CanonicalNoise(Record):
         Raises:
             ValueError: If x is NaN.
         """
-        return _of_value(_cdf, self, x)
+        return _of_law(self, "cdf", _checks.real("x", x))
 
     def sf(self, x: Any) -> Float[Array, "..."]:
         """S(x) = P(N > x).
@@ -81,7 +80,7 @@ class CanonicalNoise(Record):
         Raises:
             ValueError: If x is NaN.
         """
-        return _of_value(_sf, self, x)
+        return _of_law(self, "sf", _checks.real("x", x))
 
     def log_sf(self, x: Any) -> Float[Array, "..."]:
         """Log S(x), finite however small S is.
@@ -95,7 +94,7 @@ class CanonicalNoise(Record):
         Raises:
             ValueError: If x is NaN.
         """
-        return _of_value(_log_sf, self, x)
+        return _of_law(self, "log_sf", _checks.real("x", x))
 
     def pdf(self, x: Any) -> Float[Array, "..."]:
         """The density; at a jump of it, the value on one side.
@@ -109,7 +108,7 @@ class CanonicalNoise(Record):
         Raises:
             ValueError: If x is NaN.
         """
-        return _of_value(_pdf, self, x)
+        return _pdf(self, _checks.real("x", x))
 
     def log_pdf(self, x: Any) -> Float[Array, "..."]:
         """Logarithm of the density, -inf outside of the support.
@@ -126,7 +125,7 @@ class CanonicalNoise(Record):
         Raises:
             ValueError: If x is NaN.
         """
-        return _of_value(_log_pdf, self, x)
+        return _log_pdf(self, _checks.real("x", x))
 
     def quantile(self, prob: Any) -> Float[Array, "..."]:
         """F^-1(prob), with inf{x: F(x) > 0} at 0: the support's left end.
@@ -218,20 +217,15 @@ class CanonicalNoise(Record):
         """
         if sensitivity is None:
             return self
-        allowed = "sensitivity must be that of the noise"
-        given, own = known(sensitivity), known(self.sensitivity)
-        if given is None or own is None:
-            other = jnp.asarray(sensitivity)
-            checked = _checks.error_if(
-                jnp.asarray(self.sensitivity),
-                lambda x: other != x,
-                allowed,
-                lambda _: other,
-            )
-            return dataclasses.replace(self, sensitivity=checked)
-        if given != own:
-            raise ValueError(f"{allowed}, {own}, got {sensitivity}")
-        return self
+        traced = is_traced(self.sensitivity, sensitivity)
+        shown = "" if traced else f", {self.sensitivity}"
+        checked = _checks.error_if(
+            self.sensitivity,
+            lambda x: x != sensitivity,
+            f"sensitivity must be that of the noise{shown}",
+            lambda _: sensitivity,
+        )
+        return dataclasses.replace(self, sensitivity=checked)
 
     @property
     def support(self) -> tuple[Float[Array, ""], Float[Array, ""]]:
@@ -312,25 +306,19 @@ _NO_LOG_CONCAVE = (
 
 
 def _construction(f: AbstractTradeOff) -> AbstractLaw:
-    if isinstance(f, tradeoff.Gaussian):
-        return _families.GaussianLaw(f.mu)
-    if isinstance(f, tradeoff.Laplace):
-        return _families.LaplaceLaw(f.mu)
     if isinstance(f, tradeoff.ApproxDP):
         return _families.TulapLaw(f.epsilon0, f.delta0)
-    return CurveLaw(f)
+    law = _families.shift_law(f)
+    return CurveLaw(f) if law is None else _families.ShiftConstruction(law)
 
 
 def _log_concave(f: AbstractTradeOff) -> AbstractLaw:
-    if isinstance(f, tradeoff.Gaussian):
-        return _families.NormalLaw(f.mu)
-    if isinstance(f, tradeoff.Laplace):
-        return _families.DoubleExponentialLaw(f.mu)
-    if isinstance(f, tradeoff.Logistic):
-        return _families.LogisticLaw(f.mu)
     if isinstance(f, tradeoff.ApproxDP) and is_zero(f.epsilon0):
         return _families.TulapLaw(f.epsilon0, f.delta0)
-    raise ValueError(_NO_LOG_CONCAVE.format(type(f).__name__))
+    law = _families.shift_law(f)
+    if law is None:
+        raise ValueError(_NO_LOG_CONCAVE.format(type(f).__name__))
+    return law
 
 
 # ----------------------------------------------------------------- inside float64
@@ -340,28 +328,14 @@ class _Shape(eqx.Module):
     sizes: tuple[int, ...] = eqx.field(static=True)
 
 
-def _of_value(query: Callable[..., Array], noise: CanonicalNoise, x: Any) -> Array:
-    return query(noise, _checks.real("x", x))
-
-
 def _unit(noise: CanonicalNoise, x: Any) -> tuple[Array, Array]:
     scale = as_float(noise.sensitivity)
     return as_float(x) / scale, scale
 
 
 @in_float64
-def _cdf(noise: CanonicalNoise, x: Array) -> Array:
-    return noise.law.cdf(_unit(noise, x)[0])
-
-
-@in_float64
-def _sf(noise: CanonicalNoise, x: Array) -> Array:
-    return noise.law.sf(_unit(noise, x)[0])
-
-
-@in_float64
-def _log_sf(noise: CanonicalNoise, x: Array) -> Array:
-    return noise.law.log_sf(_unit(noise, x)[0])
+def _of_law(noise: CanonicalNoise, query: str, x: Array) -> Array:
+    return getattr(noise.law, query)(_unit(noise, x)[0])
 
 
 @in_float64

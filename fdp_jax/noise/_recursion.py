@@ -5,6 +5,7 @@ way as a vector, one entry per parameter of f, so that reverse mode works throug
 loop whose length is not known beforehand.
 """
 
+import functools
 from collections.abc import Callable
 
 import jax
@@ -29,15 +30,15 @@ FASTEST = 30.0
 """The largest frequency that the nodes in a cell resolve."""
 
 
+_elementwise = functools.partial(jnp.vectorize, excluded=(0,))
+"""Of a method of scalars."""
+
+
 class CurveLaw(AbstractLaw):
     """The construction for a function known without error: S(x + 1) = f(1 - S(x))."""
 
     tradeoff: AbstractTradeOff
-
-    @property
-    def fastest(self):
-        """The largest frequency for which there is a characteristic function."""
-        return FASTEST
+    fastest = FASTEST
 
     def _middle(self) -> tuple[Array, Array]:
         """The fixed point c and 1 - 2 c = delta(0)."""
@@ -51,17 +52,13 @@ class CurveLaw(AbstractLaw):
         c, gap = self._middle()
         return jnp.log(c + gap * (0.5 - r)), jnp.log(c + gap * (0.5 + r))
 
-    def log_tail(self, y):
-        return jnp.vectorize(self._log_tail)(y)
-
-    def _log_tail(self, y: Float[Array, ""]) -> Float[Array, ""]:
+    @_elementwise
+    def log_tail(self, y: Float[Array, ""]) -> Float[Array, ""]:
         m, r = cell(y)
         return _iterated(self.tradeoff, *self._start(r), m)
 
-    def log_density(self, y):
-        return jnp.vectorize(self._log_density)(y)
-
-    def _log_density(self, y: Float[Array, ""]) -> Float[Array, ""]:
+    @_elementwise
+    def log_density(self, y: Float[Array, ""]) -> Float[Array, ""]:
         m, r = cell(y)
         log_s, log_rest = self._start(r)
 
@@ -76,10 +73,8 @@ class CurveLaw(AbstractLaw):
         state = jax.lax.while_loop(_unfinished(m), body, start)
         return jnp.where(jnp.isneginf(state[1][0]), -jnp.inf, state[2])
 
-    def tail_point(self, log_s):
-        return jnp.vectorize(self._tail_point)(log_s)
-
-    def _tail_point(self, log_s: Float[Array, ""]) -> Float[Array, ""]:
+    @_elementwise
+    def tail_point(self, log_s: Float[Array, ""]) -> Float[Array, ""]:
         # S vanishes a step after the place y with S(y) = 1 - f(0), if that is positive.
         last = self.tradeoff._ends()
         log_last, log_other = last.log_end.estimate, last.log_start.estimate
@@ -119,7 +114,7 @@ class CurveLaw(AbstractLaw):
         return jnp.where(jnp.isneginf(log_s), jnp.inf, k + (0.5 - jnp.exp(log_s)) / gap)
 
     def end(self):
-        return self._tail_point(jnp.full((), -jnp.inf, jnp.result_type(float)))
+        return self.tail_point(jnp.full((), -jnp.inf, jnp.result_type(float)))
 
     def variance(self):
         return 4 * self._mean_of_tail(lambda y: y)
@@ -196,7 +191,7 @@ class CurveLaw(AbstractLaw):
 
 def _residual(y: Array, args: tuple, aux: tuple[()]) -> Array:
     law, log_s = args
-    return law._log_tail(y) - log_s
+    return law.log_tail(y) - log_s
 
 
 def _next(tradeoff: AbstractTradeOff, log_s: Array, log_rest: Array) -> tuple:

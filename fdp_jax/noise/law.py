@@ -1,7 +1,7 @@
 """What every canonical noise law can do, at unit sensitivity."""
 
 import abc
-from typing import Any
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -11,6 +11,7 @@ from jaxtyping import Array, Float
 from .._internal._logs import LOG_HALF
 from .._internal._record import Record
 from .._internal._special import log1mexp, safe_log
+from ..mechanisms import as_float
 
 
 class AbstractLaw(Record):
@@ -19,6 +20,9 @@ class AbstractLaw(Record):
     The survival function S = 1 - F is what has digits in the tail: F(-x) = S(x), and
     the quantile at u is minus the inverse of S at u.  All methods work on arrays.
     """
+
+    fastest: ClassVar[float] = float("inf")
+    """The largest frequency for which there is a characteristic function."""
 
     @abc.abstractmethod
     def log_tail(self, y: Float[Array, "..."]) -> Float[Array, "..."]:
@@ -32,9 +36,9 @@ class AbstractLaw(Record):
     def tail_point(self, log_s: Float[Array, "..."]) -> Float[Array, "..."]:
         """The y >= 0 with log S(y) = log_s <= log(1/2); at -inf where S vanishes."""
 
-    @abc.abstractmethod
     def end(self) -> Float[Array, ""]:
         """The least y with S(y) = 0, maybe inf."""
+        return as_float(jnp.inf)
 
     @abc.abstractmethod
     def variance(self) -> Float[Array, ""]:
@@ -43,11 +47,6 @@ class AbstractLaw(Record):
     @abc.abstractmethod
     def characteristic_function(self, t: Float[Array, "..."]) -> Float[Array, "..."]:
         """E cos(t N), real because the law is symmetric."""
-
-    @property
-    def fastest(self) -> float:
-        """The largest frequency for which there is a characteristic function."""
-        return float("inf")
 
     # ------------------------------------------------------------- the whole line
 

@@ -9,7 +9,6 @@ from jaxtyping import Array
 
 from .. import tradeoff
 from .._internal import _checks
-from .._internal._concrete import known, outside_transformations
 from .._internal._precision import in_float64
 from ..curves import AbstractGuarantee, Bound
 from ..mechanisms import as_number
@@ -77,14 +76,9 @@ _TRIVIAL = "f must be nontrivial: no finite noise gives perfect privacy (f = Id)
 
 def _above_zero(value: Any, name: str, rest: Any = 0.0) -> Any:
     """The value, if it is positive together with the rest."""
-    size = known(value + rest)
-    if size is None:
-        positive = lambda x: ~(x + rest > 0)
-        whole = lambda x: x + rest
-        return _checks.error_if(value, positive, _TRIVIAL, whole, kind=f"{name} =")
-    if not size > 0:
-        raise ValueError(f"{_TRIVIAL}, got {name} = {size}")
-    return value
+    together = lambda x: x + rest
+    wrong = lambda x: ~(x + rest > 0)
+    return _checks.error_if(value, wrong, _TRIVIAL, together, kind=f"{name} =")
 
 
 def _one_end(view: Any, bound: Bound) -> TradeOff:
@@ -99,34 +93,19 @@ _CROOKED = "f must be symmetric (f = f^-1): symmetrize it first, f.symmetrized()
 
 def _symmetric(f: TradeOff) -> TradeOff:
     """The function, checked for f = f^-1 and f != Id."""
-    if not outside_transformations():
-        return TradeOff(_checked(f.knots))
-    miss, advantage = _asymmetry(f.knots)
-    if not miss <= _TOLERANCE:
-        raise ValueError(f"{_CROOKED}, got {_GAP} {miss}")
-    if not advantage > 0:
-        raise ValueError(f"{_TRIVIAL}, got {_ADVANTAGE} {advantage}")
-    return f
-
-
-@in_float64(cast_out=False)
-def _checked(knots: Knots) -> Knots:
-    miss, advantage = _gaps(knots)
+    miss, advantage = _gaps(f.knots)
     crooked, trivial = ~(miss <= _TOLERANCE), ~(advantage > 0)
     given = _CROOKED, lambda _: miss
-    knots = _checks.error_if(knots, lambda _: crooked, *given, kind=_GAP)
+    knots = _checks.error_if(
+        f.knots, lambda _: crooked, *given, kind="deltas that differ by"
+    )
     given = _TRIVIAL, lambda _: advantage
-    return _checks.error_if(knots, lambda _: trivial, *given, kind=_ADVANTAGE)
-
-
-_GAP, _ADVANTAGE = "deltas that differ by", "the advantage"
+    return TradeOff(
+        _checks.error_if(knots, lambda _: trivial, *given, kind="the advantage")
+    )
 
 
 @in_float64
-def _asymmetry(knots: Knots) -> tuple[Array, Array]:
-    return _gaps(knots)
-
-
 def _gaps(knots: Knots) -> tuple[Array, Array]:
     """The largest |delta - delta_rev| on the grid, and the advantage delta(0)."""
     other = knots.exchanged()

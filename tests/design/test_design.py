@@ -159,6 +159,9 @@ def test_noise_out_of_reach():
     target = targets.ApproxDP(epsilon=0.01, delta=1e-6)
     with pytest.raises(fdp.UnreachableTarget, match="within reach"):
         design.optimal_noise(np.abs, target, num_bins=4, reach=2.0)
+    pure = fdp.targets.ApproxDP(epsilon=1.0, delta=0.0)
+    with pytest.raises(fdp.UnreachableTarget, match="at least 1 where delta is 0"):
+        design.optimal_noise(np.abs, pure, num_bins=8, reach=0.5)
     with pytest.raises(TypeError, match="ApproxDP or AllOf"):
         design.optimal_noise(np.abs, targets.Advantage(0.1))
 

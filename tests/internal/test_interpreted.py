@@ -384,9 +384,11 @@ def test_what_has_no_rule_is_compiled():
 def test_it_is_compiled_when_it_has_taken_as_long(spent, monkeypatch):
     """Programs that are asked often or run long are compiled: the same answer."""
     made = []
-    original = _compilation._made
+    original = _compilation._compiled
     monkeypatch.setattr(
-        _compilation, "_made", lambda *args: made.append(1) or original(*args)
+        _compilation,
+        "_compiled",
+        lambda *args, **named: made.append(1) or original(*args, **named),
     )
     monkeypatch.setattr(_compilation, "_LEAST", 2000.0)
 
