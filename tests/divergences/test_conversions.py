@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import mpmath as mp
 import numpy as np
 import pytest
+from programs import jitted
 from reference import checks, dpsgd_truth, exact, peer_vectors
 
 import fdp_jax as fdp
@@ -313,7 +314,7 @@ def test_edgeworth_derivative():
 def test_float32_programs_round_outward(value):
     double = float(value(fdp.Laplace(3.0)))
     with jax.enable_x64(False):
-        single = jax.jit(lambda b: value(fdp.Laplace(b)))(jnp.float32(3.0))
+        single = jitted(lambda b: value(fdp.Laplace(b)))(jnp.float32(3.0))
         assert single.dtype == jnp.float32
     assert double <= float(single) <= double * (1 + 3e-7)
 
@@ -327,7 +328,7 @@ def test_area_of_laplace_has_its_exact_derivative(sigma):
     assert float(found) == pytest.approx(truth, rel=1e-13)
 
 
-_slopes_of_regret = jax.jit(
+_slopes_of_regret = jitted(
     jax.grad(lambda e, m: divergences.gdp_regret(fdp.PureDP(e), mu=m), (0, 1))
 )
 

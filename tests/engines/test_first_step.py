@@ -4,6 +4,7 @@ import jax
 import numpy as np
 import pytest
 from mpmath import diff, erfc, exp, findroot, log, mp, mpf, sqrt
+from programs import jitted
 
 import fdp_jax as fdp
 
@@ -41,7 +42,7 @@ def answers():
         return run.remove.epsilon(delta=x[3], bound="estimate")
 
     with jax.enable_x64(True):
-        ask = jax.jit(jax.value_and_grad(epsilon))
+        ask = jitted(jax.value_and_grad(epsilon))
         points = [np.array([s, q, 1.0, d]) for s, q, d in _POINTS]
         return [jax.tree.map(np.asarray, ask(x)) for x in points]
 

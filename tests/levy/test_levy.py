@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import mpmath as mp
 import numpy as np
 import pytest
+from programs import jitted
 from reference import divisible_checks, exact
 from scipy import integrate, stats
 
@@ -355,7 +356,7 @@ def test_bad_parameters_are_named():
     with pytest.raises(ValueError, match="rates must be"):
         LevyTriplet(1.0, jumps=[1.0], rates=[-1.0])
     with pytest.raises(ValueError, match=r"rates must be one array .*: use jax"):
-        jax.jit(lambda r: fdp.LevyTriplet(jumps=[0.5, 0.2], rates=[r, 0.3]))(0.7)
+        jitted(lambda r: fdp.LevyTriplet(jumps=[0.5, 0.2], rates=[r, 0.3]))(0.7)
     with pytest.raises(ValueError, match="one length"):
         LevyTriplet(1.0, jumps=[1.0], rates=[1.0, 2.0])
     with pytest.raises(ValueError, match=r"below e\^700, got rates 1.0 of jumps 710.0"):
@@ -521,12 +522,12 @@ def test_infinite_losses_are_refused_where_numbers_are_traced():
         found = central_limit(fdp.FromProbabilities([0.6, 0.4, 0.0], with_record))
         return found.kl
 
-    jitted = eqx.filter_jit(kl)
+    compiled = eqx.filter_jit(kl)
     with pytest.raises(eqx.EquinoxRuntimeError, match=r"log mass -0\.916"):
-        jitted(jnp.asarray([0.3, 0.3, 0.4]))
+        compiled(jnp.asarray([0.3, 0.3, 0.4]))
     # A third output of no chance under both changes nothing.
     truth = 0.6 * math.log(0.6 / 0.7) + 0.4 * math.log(0.4 / 0.3)
-    found = jitted(jnp.asarray([0.7, 0.3, 0.0]))
+    found = compiled(jnp.asarray([0.7, 0.3, 0.0]))
     assert float(found) == pytest.approx(truth, rel=1e-12)
 
 
@@ -607,10 +608,10 @@ def test_triplets_inside_of_float32_programs():
         both = lambda v: (made(v) + made(0.5)).repeat(2.0).kl()
         exchanged = lambda v: made(v).exchanged().kl()
         found = [
-            jax.jit(both)(0.5),
+            jitted(both)(0.5),
             jax.vmap(both)(jnp.asarray([0.5]))[0],
             jax.grad(both)(0.5),
-            jax.jit(exchanged)(0.5),
+            jitted(exchanged)(0.5),
             jax.grad(exchanged)(0.5),
         ]
     truth = [1 + 4 * jumps, 1 + 4 * jumps, 1.0, 0.25 + back, 0.5]

@@ -9,6 +9,7 @@ import mpmath
 import numpy as np
 import pytest
 import scipy.stats
+from programs import jitted
 
 import fdp_jax as fdp
 from fdp_jax import Bound, Status
@@ -310,11 +311,11 @@ def test_traced_rates_are_left_to_the_grid():
         found = triplet.remove.bounds(epsilon=0.5)
         return found.lower, found.upper
 
-    lower, upper = jax.jit(bounds)(1.0)
+    lower, upper = jitted(bounds)(1.0)
     truth = _delta(_outputs(jumps, rates), 0.5)
     assert float(lower) <= truth <= float(upper)
     with pytest.raises(ValueError, match="not available"):
-        jax.jit(
+        jitted(
             lambda r: (
                 fdp.LevyTriplet(jumps=jumps, rates=jnp.stack([r, 0.3]))
                 .remove.using("closed_form")

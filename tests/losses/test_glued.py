@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import mpmath as mp
 import numpy as np
 import pytest
+from programs import jitted
 
 import fdp_jax as fdp
 from fdp_jax.curves import Status, Subject
@@ -64,7 +65,7 @@ def _transform(noise, prob, order: Any) -> Any:
     return 1 - integral
 
 
-@jax.jit
+@jitted
 def _evaluated(loss, order, last):
     step = last / (FREQUENCY_BLOCK - 1)
     located = loss.locate(order)
@@ -99,8 +100,8 @@ def test_transform_against_quadrature(noise, prob, order, last):
     assert np.all(np.diff(envelopes) <= 1e-12)
 
 
-_moments = jax.jit(lambda loss, orders: loss.moments(orders))
-_rough_moments = jax.jit(lambda loss, order: loss.rough_moments(order))
+_moments = jitted(lambda loss, orders: loss.moments(orders))
+_rough_moments = jitted(lambda loss, order: loss.rough_moments(order))
 
 
 def test_moments_are_upper_bounds():
@@ -117,7 +118,7 @@ def test_moments_are_upper_bounds():
         np.testing.assert_allclose(rough, (value[0], mean[0], variance[0]), rtol=0.02)
 
 
-@functools.partial(jax.jit, static_argnames="method")
+@functools.partial(jitted, static_argnames="method")
 def _bounds(noise, prob, steps, delta, method):
     composed = _composed(noise, prob, steps, method)
     return Subject(composed, "both").bounds(delta=delta)
@@ -234,7 +235,7 @@ def test_batches():
 def test_few_steps_are_asked_of_the_grid():
     found = _run(1.0, steps=5).bounds(delta=1e-5)
     assert found.method == "spectral, grid"
-    inside = jax.jit(lambda noise: _run(noise, steps=5).epsilon(delta=1e-5))(1.0)
+    inside = jitted(lambda noise: _run(noise, steps=5).epsilon(delta=1e-5))(1.0)
     np.testing.assert_allclose(inside, found.estimate, rtol=1e-5)
     many = _run(1.0).bounds(delta=1e-5)
     assert many.method == "spectral"

@@ -1,10 +1,10 @@
 """Ratios of normal mixtures against integrals with 30 digits."""
 
-import jax
 import jax.numpy as jnp
 import mpmath as mp
 import numpy as np
 import pytest
+from programs import jitted
 from scipy.special import log_ndtr
 
 from fdp_jax.losses import (
@@ -70,7 +70,7 @@ def _exact(pair):
     return logs
 
 
-@jax.jit
+@jitted
 def _sums(pair, shift, frequency, log_cut):
     """M(c + iy) / M(c), log M(c), the error bound over M(c), the envelope of M."""
     frame = pair.frame().capped(log_cut)
@@ -94,7 +94,7 @@ def _sums(pair, shift, frequency, log_cut):
     return value, log_m, errors, most, law_error(frame, step), (low, step, frame.top)
 
 
-@jax.jit
+@jitted
 def _logs(pair, t):
     frame = pair.frame()
     return densities(frame, t), rough_logs(frame, t[None])[:, 0]

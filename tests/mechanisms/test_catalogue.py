@@ -4,10 +4,10 @@ import functools
 import math
 from collections.abc import Callable
 
-import jax
 import jax.numpy as jnp
 import mpmath as mp
 import pytest
+from programs import jitted
 from reference import catalogue_truth, exact
 
 import fdp_jax as fdp
@@ -126,7 +126,7 @@ def _build(entry: dict):
     return BUILD[entry["mechanism"]](**entry["params"]).repeat(entry["count"])
 
 
-@functools.partial(jax.jit, static_argnames=("direction", "given"))
+@functools.partial(jitted, static_argnames=("direction", "given"))
 def _ask(mechanism, values, direction, given):
     """One program for all parameters and counts of a mechanism."""
     side = getattr(mechanism, direction)

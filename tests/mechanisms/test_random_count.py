@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import mpmath as mp
 import numpy as np
 import pytest
+from programs import jitted
 from reference import exact
 from scipy import integrate, stats
 from scipy.special import ndtr
@@ -52,7 +53,7 @@ def _deltas(mechanism, count, epsilons):
     return mechanism.repeat(count).bounds(epsilon=epsilons)
 
 
-@jax.jit
+@jitted
 def _epsilons(mechanism, deltas):
     return mechanism.bounds(delta=deltas)
 
@@ -186,7 +187,7 @@ def test_mixture_of_compositions_is_that_of_single_releases():
     _assert_contains(mixture.bounds(epsilon=np.array(EPSILONS)), truths, 2e-5, 2e-7)
 
 
-@functools.partial(jax.jit, static_argnames="direction")
+@functools.partial(jitted, static_argnames="direction")
 def _one_direction(mechanism, epsilon, direction):
     return getattr(mechanism, direction).bounds(epsilon=epsilon)
 

@@ -5,6 +5,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from programs import jitted
 from scipy import stats
 
 import fdp_jax as fdp
@@ -166,7 +167,7 @@ def test_float32_programs_get_ends_rounded_outward():
 def test_programs_take_traced_noise_and_are_traced_once():
     traces = []
 
-    @jax.jit
+    @jitted
     def upper(noise, key):
         traces.append(1)
         run = separated(0.4, 3, 9, noise)

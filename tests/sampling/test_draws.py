@@ -6,6 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import scipy.stats
+from programs import jitted
 
 import fdp_jax as fdp
 from fdp_jax._internal import _draws
@@ -18,7 +19,7 @@ LEAST = 1e-4
 
 def _drawn(scheme, records, steps, key=KEY):
     one = lambda step: scheme.participants(key, step, num_records=records)
-    return np.asarray(jax.jit(jax.vmap(one))(jnp.arange(steps)))
+    return np.asarray(jitted(jax.vmap(one))(jnp.arange(steps)))
 
 
 def _fits(counts, probs):
@@ -196,7 +197,7 @@ def test_probabilities_are_never_larger_than_stated(prob, monkeypatch):
     np.testing.assert_array_equal(known, [x < whole(prob) for x in numbers])
     with jax.enable_x64(False):
         single = np.float32(prob)
-        found = np.asarray(jax.jit(draw)(single))
+        found = np.asarray(jitted(draw)(single))
     over = np.asarray([x >= whole(float(single)) for x in numbers])
     assert not np.any(found & over)
 

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import mpmath as mp
 import numpy as np
 import pytest
+from programs import jitted
 from reference import divisible_checks, exact
 
 import fdp_jax as fdp
@@ -186,7 +187,7 @@ def test_curves_of_rounded_gaussians_next_to_their_cuts():
 
     def ends(bound):
         one = lambda m, w, o, a: QuantizedGaussian(m, w, o).beta(alpha=a, bound=bound)
-        return jax.jit(jax.vmap(one))(mu, width, offset, alpha)
+        return jitted(jax.vmap(one))(mu, width, offset, alpha)
 
     low, middle, high = map(ends, (Bound.PESSIMISTIC, ESTIMATE, Bound.OPTIMISTIC))
     cdf = lambda x: mp.erfc(-x / mp.sqrt(2)) / 2

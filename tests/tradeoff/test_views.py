@@ -6,6 +6,7 @@ import mpmath as mp
 import numpy as np
 import pytest
 from hypothesis import example, given, settings, strategies as st
+from programs import jitted
 from reference import checks
 
 import fdp_jax as fdp
@@ -291,7 +292,7 @@ def test_views_in_float32_programs():
     alpha = np.asarray([1e-6, 0.01, 0.3, 0.9])
     beta = np.asarray(truth.beta(alpha=alpha, bound=Bound.ESTIMATE))
     with jax.enable_x64(False):
-        view = jax.jit(lambda mu: tradeoff.TradeOff.of(tradeoff.Laplace(mu)))(1.0)
+        view = jitted(lambda mu: tradeoff.TradeOff.of(tradeoff.Laplace(mu)))(1.0)
         low = view.beta(alpha=alpha)
         assert low.dtype == np.float32
         high = view.beta(alpha=alpha, bound=Bound.OPTIMISTIC)
@@ -379,7 +380,7 @@ def test_piecewise_linear_and_its_gradient():
         return f.beta(alpha=0.3) + f.delta(epsilon=0.0) + f.bayes_error(prior=0.8)
 
     beta = jnp.asarray([0.9, 0.5, 0.2, 0.0])
-    found = jax.jit(jax.value_and_grad(value))(beta)
+    found = jitted(jax.value_and_grad(value))(beta)
     # beta(.3) = (3 b1 + b2) / 4; delta(0) = .8 - b1; R(.8) = .2 b0.
     np.testing.assert_allclose(found[0], 0.425 + 0.3 + 0.18, rtol=1e-12)
     np.testing.assert_allclose(found[1], [0.2, -0.25, 0.25, 0.0], atol=1e-12)
