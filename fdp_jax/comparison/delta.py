@@ -304,7 +304,7 @@ def certified(
     status = classify(lower, upper, (upper >= most) & (lower < most))
     narrow = (lower <= upper) & (upper - lower <= NEGLIGIBLE)
     status = jnp.where(narrow, Status.TIGHT, status)
-    return Bounds(lower, estimate, upper, status, method).differentiable()
+    return Bounds(lower, estimate, upper, status, method)._differentiable()
 
 
 def as_bounds(at: Extremum, estimate: Array, method: str) -> Bounds:

@@ -76,7 +76,7 @@ class Bounds(Record):
         ends = Outward(self.lower, self.upper)._in_single()
         return dataclasses.replace(self, lower=ends.lower, upper=ends.upper)
 
-    def differentiable(self) -> "Bounds":
+    def _differentiable(self) -> "Bounds":
         """The same bounds, whose ends have the derivative of the estimate."""
         ends = (with_gradient(x, self.estimate) for x in (self.lower, self.upper))
         lower, upper = ends
