@@ -77,7 +77,7 @@ class Bounds(Record):
         return dataclasses.replace(self, lower=ends.lower, upper=ends.upper)
 
     def _differentiable(self) -> "Bounds":
-        """The same bounds, whose ends have the derivative of the estimate."""
+        """Bounds whose ends have the derivative of the estimate."""
         ends = (with_gradient(x, self.estimate) for x in (self.lower, self.upper))
         lower, upper = ends
         return dataclasses.replace(self, lower=lower, upper=upper)
