@@ -23,7 +23,7 @@ from ..engines import Interval
 from ._meet import without_derivative
 from .cells import slopes
 from .delta import Found, as_bounds, engines_of, search
-from .explore import Nodes
+from .explore import Nodes, secant
 from .sources import Request, pair
 
 MOST_CROSSINGS = 8
@@ -210,11 +210,9 @@ def _zero(axis: Axis, right: Array, left: Array) -> Array:
     best = jnp.argmin(size, axis=0)
     there = axis.epsilon[best]
     ends = axis.gap[right], axis.gap[left]
-    turn = ends[0] - ends[1]
-    step = ends[0] * (axis.epsilon[right] - axis.epsilon[left])
-    secant = axis.epsilon[right] - step / jnp.where(turn == 0, jnp.inf, turn)
+    between = secant(axis.epsilon[right], axis.epsilon[left], *ends)
     smaller = jnp.abs(axis.gap[best]) < 1e-13
-    return jnp.where(smaller | ~jnp.isfinite(secant), there, secant)
+    return jnp.where(smaller | ~jnp.isfinite(between), there, between)
 
 
 @explained

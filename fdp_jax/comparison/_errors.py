@@ -57,7 +57,7 @@ def certified_bayes_errors(a: Any, b: Any, *, priors: Any = None) -> BayesErrors
     if priors is None:
         return _all_errors(first, second)
     priors = _checks.vector("priors", _checks.open_share, priors)
-    one, other = (g._bounds_of("bayes_error", priors).differentiable() for g in (a, b))
+    one, other = (g._bounds_of("bayes_error", priors)._differentiable() for g in (a, b))
     return BayesErrors(jnp.asarray(priors), one, other)
 
 

@@ -98,16 +98,13 @@ def delta_divergence(a: Any, b: Any) -> DeltaDivergence:
         Kaissis et al. (2024), Definition 1, Theorem 2 and Corollaries 1 and 2.
     """
     requests = comparable(a, b)
-    found = _divergence(
-        *(r.resolved() for r in requests), plain=outside_transformations()
-    )
+    plain = outside_transformations()
+    found = _divergence(*(r.resolved() for r in requests), plain=plain)
     if _may_be_closer(found):
         again = tuple(r.again() for r in requests)
         if all(x is y for x, y in zip(again, requests, strict=True)):
             return found
-        other = _divergence(
-            *(r.resolved() for r in again), plain=outside_transformations()
-        )
+        other = _divergence(*(r.resolved() for r in again), plain=plain)
         if float(_width(other.value)) < float(_width(found.value)):
             found = other
     return found
@@ -307,7 +304,7 @@ def certified(
     status = classify(lower, upper, (upper >= most) & (lower < most))
     narrow = (lower <= upper) & (upper - lower <= NEGLIGIBLE)
     status = jnp.where(narrow, Status.TIGHT, status)
-    return Bounds(lower, estimate, upper, status, method).differentiable()
+    return Bounds(lower, estimate, upper, status, method)._differentiable()
 
 
 def as_bounds(at: Extremum, estimate: Array, method: str) -> Bounds:

@@ -120,16 +120,10 @@ def weights_of(nodes: Nodes, weigh) -> Array | None:
     return jnp.where(q > 0, weigh(safe, halves), 0.0)
 
 
-def _estimates(nodes: Nodes, weigh) -> Array:
-    weight = weights_of(nodes, weigh)
-    gap = nodes.gap.estimate
-    return gap if weight is None else gap * weight
-
-
 def _proposed(nodes: Nodes, weigh) -> Float[Array, "h k"]:
     """The next thresholds, for each half-axis."""
     weight = weights_of(nodes, weigh)
-    value = _estimates(nodes, weigh)
+    value = nodes.gap.estimate * (1.0 if weight is None else weight)
     both = jax.vmap(lambda ways: ways.bounds(weight))(nodes.both_ways())
     bounds = jnp.swapaxes(both, 0, 1)
     propose = jax.vmap(_proposed_half)
@@ -155,8 +149,8 @@ def _proposed_half(
     used = size > 0
     found.append(jnp.where(used[:, None], _split(q, at), jnp.inf).ravel())
     ends = gap.estimate[at], gap.estimate[at + 1]
-    secant = _secant(epsilon[at], epsilon[at + 1], *ends)
-    found = jnp.concatenate([*found, jnp.where(used, secant, jnp.inf)])
+    crossing = secant(epsilon[at], epsilon[at + 1], *ends)
+    found = jnp.concatenate([*found, jnp.where(used, crossing, jnp.inf)])
     return jnp.pad(found, (0, ROUND - found.size), constant_values=jnp.inf)
 
 
@@ -218,7 +212,8 @@ def _meet(x: Array, y: Array, u: Array, v: Array) -> Array:
     return x[1] + place / jnp.where(turn == 0, jnp.inf, turn)
 
 
-def _secant(left: Array, right: Array, at_left: Array, at_right: Array) -> Array:
+def secant(left: Array, right: Array, at_left: Array, at_right: Array) -> Array:
+    """The zero of the line through two values, infinite if they are the same."""
     turn = at_right - at_left
     safe = jnp.where(turn == 0, jnp.inf, turn)
     return left - at_left * (right - left) / safe

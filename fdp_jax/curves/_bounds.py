@@ -76,8 +76,8 @@ class Bounds(Record):
         ends = Outward(self.lower, self.upper)._in_single()
         return dataclasses.replace(self, lower=ends.lower, upper=ends.upper)
 
-    def differentiable(self) -> "Bounds":
-        """Bounds with these ends, which have the derivative of the estimate."""
+    def _differentiable(self) -> "Bounds":
+        """Bounds whose ends have the derivative of the estimate."""
         ends = (with_gradient(x, self.estimate) for x in (self.lower, self.upper))
         lower, upper = ends
         return dataclasses.replace(self, lower=lower, upper=upper)

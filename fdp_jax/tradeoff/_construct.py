@@ -180,7 +180,7 @@ def _of_table(
 def _of_traced(
     places: Any, values: Any, *, nodes_of: Callable, knots_of: Callable
 ) -> Knots:
-    """Nodes of traced values, where one that says nothing repeats another one."""
+    """Knots of traced values, where a node that says nothing repeats another one."""
     nodes, values, index = nodes_of(as_float(places), as_float(values), jnp)
     return knots_of(nodes[index], values[index])
 
