@@ -34,10 +34,15 @@ def _expression(eqn: Any, writer: Any) -> str:
 
 
 def _sooner(closed: jec.ClosedJaxpr) -> Any:
-    compiled = jax.jit(jec.jaxpr_as_fun(closed))
+    def text(args: list[Any]) -> list[Any]:
+        return jec.jaxpr_as_fun(closed)(*args)
+
     rules = {"called_by": _called, "expression": _expression}
     with mock.patch.multiple(_interpreted, **rules):
-        return _compilation._Sooner.of(closed, lambda: lambda args: compiled(*args))
+        source = _interpreted.source_of(closed)
+    return source and _compilation._Sooner(
+        source, lambda: jax.jit(text, keep_unused=True).lower(list(closed.in_avals))
+    )
 
 
 def jitted(fn: Callable[..., Any], **options: Any) -> Callable[..., Any]:
