@@ -273,6 +273,7 @@ class DPSGD(AbstractMechanism):
     )
     relation: Any = relation_field(ADD_OR_REMOVE_ONE)
     sampling: Any = eqx.field(default=None, kw_only=True)
+    _scheme: ClassVar = Sampling.POISSON
 
     def __check_init__(self):
         if self.sampling is not None:
@@ -314,9 +315,9 @@ class DPSGD(AbstractMechanism):
             return self.sampling.takes_fractions(self._release())
         return self.has_fractional_powers()
 
-    @property
-    def _scheme(self) -> Any:  # pyright: ignore[reportIncompatibleVariableOverride]
-        return Sampling.POISSON if self.sampling is None else self.sampling.scheme
+    def samplings(self) -> frozenset[Sampling]:
+        sampling = self.sampling
+        return frozenset({self._scheme if sampling is None else sampling.scheme})
 
     def releases_once(self) -> bool:
         return False

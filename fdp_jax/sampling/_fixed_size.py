@@ -210,8 +210,8 @@ class _Step(AbstractWrapped):
 
     def _numbers(self) -> tuple[Array, Array, Array]:
         """Whether anything is released, noise if it is Gaussian, and the rate."""
-        gaussian = isinstance(self.mechanism, Gaussian)
-        noise = self.mechanism.noise_multiplier if gaussian else 1.0
+        inner: Any = self.mechanism
+        noise = inner.noise_multiplier if isinstance(inner, Gaussian) else 1.0
         return where_released(as_float(noise), as_float(self.sampling_prob))
 
     def _subsampled(self, released: Array, prob: Array) -> tuple[SubsampledLoss, Array]:
