@@ -273,7 +273,7 @@ class DPSGD(AbstractMechanism):
     )
     relation: Any = relation_field(ADD_OR_REMOVE_ONE)
     sampling: Any = eqx.field(default=None, kw_only=True)
-    _scheme: ClassVar = Sampling.POISSON
+    _scheme: ClassVar[Sampling] = Sampling.POISSON
 
     def __check_init__(self):
         if self.sampling is not None:
