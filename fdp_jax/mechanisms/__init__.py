@@ -16,6 +16,7 @@ from ._base import (
     AbstractMechanism as AbstractMechanism,
     AbstractWrapped as AbstractWrapped,
     View as View,
+    least_of as least_of,
     one_release as one_release,
     require_guarantee as require_guarantee,
     require_mechanism as require_mechanism,
@@ -56,7 +57,9 @@ from ._fields import (
     is_zero as is_zero,
     parameter as parameter,
     raise_not_set as raise_not_set,
+    require_set as require_set,
     search_of as search_of,
+    where_released as where_released,
 )
 from ._joint import (
     Shared as Shared,

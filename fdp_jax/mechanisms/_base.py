@@ -3,10 +3,11 @@
 import abc
 import dataclasses
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 import numpy as np
 
@@ -28,12 +29,13 @@ from ..engines import METHODS
 from ..losses import AUTO, AbstractLoss, ComposedLoss, Method
 from ._arithmetic import NoArithmetic
 from ._exact import Exact
-from ._fields import options_of, raise_not_set, unchecked
+from ._fields import options_of, pieces, require_set, unchecked
 from ._joint import Shared
 from ._names import NamesToAsk
 from ._relations import REPLACE_ONE, NeighboringRelation
 from ._resolve import has_ladder, resolve
 from ._sampling import Sampling
+from ._using import check_points, choices
 
 
 class _Query(NamesToAsk, AbstractGuarantee):
@@ -76,7 +78,7 @@ class _Query(NamesToAsk, AbstractGuarantee):
         """
         _checks.choice("method", method, METHODS)
         if points is not None:
-            _check_points(method, points)
+            check_points(method, points)
         mechanism, direction, _ = self._subject()
         split = _checks.flag("split", split)
         size = Method.points if points is None else int(points)
@@ -118,26 +120,6 @@ def _mark(mechanism: Any) -> Any:
     if not stated:
         return ()
     return np.zeros((0, 1 + zlib.crc32(", ".join(stated).encode()) % 65_521))
-
-
-def _choices(method: Method) -> str:
-    """The arguments of `using` that give a method."""
-    others = [
-        f"{field.name}={getattr(method, field.name)}"
-        for field in dataclasses.fields(method)[1:]
-        if getattr(method, field.name) != field.default
-    ]
-    return ", ".join([repr(method.name), *others])
-
-
-def _check_points(method: str, points: int) -> None:
-    power = isinstance(points, int) and points > 0 and points & (points - 1) == 0
-    if not (power and 1 << 10 <= points <= 1 << 26):
-        raise ValueError(
-            f"points must be a power of two from 2**10 to 2**26, got {points!r}"
-        )
-    if method != "grid":
-        raise ValueError(f"points are for method 'grid', got method {method!r}")
 
 
 class AbstractMechanism(NoArithmetic, _Query):
@@ -183,10 +165,18 @@ class AbstractMechanism(NoArithmetic, _Query):
 
     def require_complete(self) -> None:
         """Raises `ValueError` if a parameter was left open, for `calibrate` to find."""
-        for field in dataclasses.fields(self):
-            name = field.name
-            if not field.metadata.get("static") and getattr(self, name) is None:
-                raise_not_set(self, name)
+        require_set(self)
+
+    def made_of(self) -> "list[AbstractMechanism]":
+        """The mechanisms among its fields."""
+        return pieces(self, AbstractMechanism)
+
+    def made_with(self, others: "Iterable[AbstractMechanism]") -> Self:
+        """This mechanism, made of other ones, unchecked."""
+        rest = iter(others)
+        is_one = lambda x: x is not self and isinstance(x, AbstractMechanism)
+        replaced = lambda x: next(rest) if is_one(x) else x
+        return jax.tree.map(replaced, self, is_leaf=is_one)
 
     def simplified(self) -> "AbstractMechanism":
         """An equal mechanism with the simplest structure that concrete counts allow.
@@ -212,7 +202,14 @@ class AbstractMechanism(NoArithmetic, _Query):
 
         Where the pair of `loss` is only known to dominate, lower bounds of what is
         leaked (upper ones of error rates) are this one's.  None if they are the pair's.
+        What is made of other mechanisms leaks no more where these do not.
         """
+        parts = self.made_of()
+        found = [part.attained() for part in parts]
+        if all(one is None for one in found):
+            return None
+        pairs = zip(parts, found, strict=True)
+        return self.made_with(part if one is None else one for part, one in pairs)
 
     def rescaled(self, solve_for: str) -> "tuple[AbstractMechanism, Any] | None":
         """This guarantee with a parameter in another unit, if one is simpler.
@@ -266,14 +263,18 @@ class AbstractMechanism(NoArithmetic, _Query):
         data: these alone compose as they stand.  Known from the structure, also where
         numbers are traced or not yet set.
         """
-        return frozenset()
+        return frozenset().union(*(part.shares() for part in self.made_of()))
+
+    _scheme: ClassVar[Sampling | None] = None
+    """The scheme by which it samples itself."""
 
     def samplings(self) -> frozenset[Sampling]:
         """Schemes by which records are drawn, for reports: all that occur.
 
         Empty if every record takes part in everything.
         """
-        return frozenset()
+        own = frozenset() if self._scheme is None else frozenset({self._scheme})
+        return own.union(*(part.samplings() for part in self.made_of()))
 
     @explained
     def group(self, size: int) -> "AbstractMechanism":
@@ -402,7 +403,7 @@ class View(_Query):
         shown = self.mechanism._shown(parent)
         shown.after += "" if self.direction == "both" else f".{self.direction}"
         if self.method != AUTO:
-            shown.after += f".using({_choices(self.method)})"
+            shown.after += f".using({choices(self.method)})"
         return shown
 
     def __check_init__(self):
@@ -428,19 +429,17 @@ class View(_Query):
 
 
 class AbstractWrapped(AbstractMechanism):
-    """Made of another mechanism, whose relation and samplings it has."""
-
-    mechanism: eqx.AbstractVar[Any]
-    _scheme: ClassVar[Sampling | None] = None
-    """The scheme by which it samples itself."""
+    """Made of other mechanisms, whose relation it has."""
 
     @property
     def relation(self) -> NeighboringRelation:
-        return self.mechanism.relation
+        return self.made_of()[0].relation
 
-    def samplings(self) -> frozenset[Sampling]:
-        own = frozenset() if self._scheme is None else frozenset({self._scheme})
-        return self.mechanism.samplings() | own
+
+def least_of(mechanism: AbstractMechanism) -> AbstractMechanism:
+    """A mechanism that leaks no more, for some data sets: it may be itself."""
+    found = mechanism.attained()
+    return mechanism if found is None else found
 
 
 def one_release(term: AbstractLoss) -> ComposedLoss:

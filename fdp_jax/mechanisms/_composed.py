@@ -19,7 +19,7 @@ from ..losses import (
     MixtureLoss,
     revealed_mixture,
 )
-from ._base import AbstractMechanism, require_mechanism
+from ._base import AbstractMechanism, AbstractWrapped, require_mechanism
 from ._exact import Exact, Family
 from ._fields import (
     PROBABILITIES,
@@ -30,13 +30,11 @@ from ._fields import (
 )
 from ._joint import Shared, require_joint
 from ._random_allocation import SameBatchEpochs
-from ._relations import NeighboringRelation
 from ._renyi import AbstractRenyi, compose_renyi
 from ._renyi_composition import RenyiComposition
-from ._sampling import Sampling
 
 
-class Composition(AbstractMechanism):
+class Composition(AbstractWrapped):
     """Independent mechanisms run on the same data, `num_steps[i]` times `parts[i]`.
 
     Made by `compose` and `repeat`.
@@ -57,16 +55,6 @@ class Composition(AbstractMechanism):
         self.num_steps = tuple(checked)
         require_joint(parts, self.num_steps)
 
-    @property
-    def relation(self) -> NeighboringRelation:
-        return self.parts[0].relation
-
-    def attained(self) -> AbstractMechanism | None:
-        parts = attained_parts(self.parts)
-        if parts is None:
-            return None
-        return Composition.unchecked(parts=parts, num_steps=self.num_steps)
-
     def releases_once(self) -> bool:
         return False
 
@@ -84,9 +72,6 @@ class Composition(AbstractMechanism):
             for step, count in part.as_steps()
         )
 
-    def shares(self) -> frozenset[Shared]:
-        return shared_by(self.parts)
-
     def require_many(self, index: int = 0) -> None:
         require_joint((self.parts[index],), (None,))
 
@@ -95,13 +80,6 @@ class Composition(AbstractMechanism):
 
     def takes_fractions(self, index: int = 0) -> bool:
         return self.parts[index].has_fractional_powers()
-
-    def samplings(self) -> frozenset[Sampling]:
-        return frozenset().union(*(part.samplings() for part in self.parts))
-
-    def require_complete(self) -> None:
-        for part in self.parts:
-            part.require_complete()
 
     def simplified(self) -> AbstractMechanism:
         parts, num_steps = [], []
@@ -151,7 +129,7 @@ class Composition(AbstractMechanism):
         return Composition.unchecked(parts=parts, num_steps=num_steps)
 
     def _group(self, size):
-        return Composition(tuple(p.group(size) for p in self.parts), self.num_steps)
+        return self.made_with(part.group(size) for part in self.parts)
 
 
 def _merged(
@@ -170,22 +148,6 @@ def _merged(
         found[key] = part, np.float64(before + np.asarray(times))
     merged, counts = zip(*found.values(), strict=True)
     return merged, counts
-
-
-def shared_by(parts: tuple[AbstractMechanism, ...]) -> frozenset[Shared]:
-    """Parts that releases after all of these may share with one of them."""
-    return frozenset().union(*(part.shares() for part in parts))
-
-
-def attained_parts(
-    parts: tuple[AbstractMechanism, ...],
-) -> tuple[AbstractMechanism, ...] | None:
-    """Attained guarantees of several mechanisms; None if those are themselves."""
-    found = [part.attained() for part in parts]
-    if all(one is None for one in found):
-        return None
-    pairs = zip(parts, found, strict=True)
-    return tuple(part if one is None else one for part, one in pairs)
 
 
 @in_float64
@@ -273,7 +235,7 @@ def _require_alike(mechanisms: tuple[AbstractMechanism, ...], caller: str) -> No
         )
 
 
-class RevealedMixture(AbstractMechanism):
+class RevealedMixture(AbstractWrapped):
     """One of several mechanisms, chosen at random; which one is told.
 
     delta = sum_i probs[i] delta_i, with probabilities that do not depend on the data.
@@ -310,32 +272,11 @@ class RevealedMixture(AbstractMechanism):
             )
         _require_alike(self.mechanisms, "RevealedMixture")
 
-    @property
-    def relation(self) -> NeighboringRelation:
-        return self.mechanisms[0].relation
-
-    def samplings(self) -> frozenset[Sampling]:
-        return frozenset().union(*(part.samplings() for part in self.mechanisms))
-
-    def attained(self) -> AbstractMechanism | None:
-        parts = attained_parts(self.mechanisms)
-        if parts is None:
-            return None
-        return RevealedMixture.unchecked(mechanisms=parts, probs=self.probs)
-
-    def shares(self) -> frozenset[Shared]:
-        return shared_by(self.mechanisms)
-
     def releases_once(self) -> bool:
         return all(mechanism.releases_once() for mechanism in self.mechanisms)
 
-    def require_complete(self) -> None:
-        for mechanism in self.mechanisms:
-            mechanism.require_complete()
-
     def simplified(self) -> AbstractMechanism:
-        parts = tuple(mechanism.simplified() for mechanism in self.mechanisms)
-        return eqx.tree_at(lambda m: m.mechanisms, self, parts)
+        return self.made_with(part.simplified() for part in self.mechanisms)
 
     def loss(self) -> ComposedLoss:
         probs = as_float(self.probs)
@@ -357,8 +298,7 @@ class RevealedMixture(AbstractMechanism):
         return ComposedLoss((term,), (jnp.ones_like(idle),), single=True)
 
     def _group(self, size):
-        parts = [mechanism.group(size) for mechanism in self.mechanisms]
-        return RevealedMixture(parts, probs=self.probs)
+        return self.made_with(part.group(size) for part in self.mechanisms)
 
 
 def _mixed(losses: list[ComposedLoss], probs: Array) -> ComposedLoss:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any, NoReturn, TypeVar
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
@@ -147,6 +148,29 @@ def times_exactly(value: Any, factor: float) -> Any:
 @in_float64(cast_out=False)
 def _times(value: Any, factor: Any) -> Array:
     return value * factor
+
+
+def where_released(noise: Array, prob: Array) -> tuple[Array, Array, Array]:
+    """Whether anything is released, and numbers that are safe to evaluate if not."""
+    released = jnp.isfinite(noise) & (prob > 0)
+    return released, jnp.where(released, noise, 1.0), jnp.where(released, prob, 0.5)
+
+
+def pieces(owner: Any, kind: type[_Kind]) -> list[_Kind]:
+    """Objects of a kind among the fields of an owner, in their order."""
+    is_one = lambda x: x is not owner and isinstance(x, kind)
+    return [x for x in jax.tree.leaves(owner, is_leaf=is_one) if is_one(x)]
+
+
+def require_set(owner: Any) -> None:
+    """Raises `ValueError` if a parameter was left open, of its pieces as well."""
+    for field in dataclasses.fields(owner):
+        value = getattr(owner, field.name)
+        if value is None and not field.metadata.get("static"):
+            raise_not_set(owner, field.name)
+        asked = lambda x: hasattr(x, "require_complete")
+        for part in filter(asked, jax.tree.leaves(value, is_leaf=asked)):
+            part.require_complete()
 
 
 def raise_not_set(owner: Any, name: str) -> NoReturn:

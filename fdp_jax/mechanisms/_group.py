@@ -7,17 +7,14 @@ from jaxtyping import Array, Bool, Float
 
 from .._internal._special import safe_log
 from ..losses import AbstractLoss, AtomicLoss, ComposedLoss, TwoPointLoss
-from ._base import AbstractMechanism, one_release
+from ._base import AbstractMechanism, AbstractWrapped, one_release
 from ._fields import OPTION
-from ._joint import Shared
-from ._relations import NeighboringRelation
-from ._sampling import Sampling
 
 _Power = tuple[Float[Array, " k"], Float[Array, " k"]]
 """Knots of a power function 1 - f: false positive rates and true positive rates."""
 
 
-class Group(AbstractMechanism):
+class Group(AbstractWrapped):
     """A mechanism with finitely many losses against a group of records.
 
     The power of the best test is composed: g = 1 - f becomes g o ... o g.  Both are
@@ -27,18 +24,9 @@ class Group(AbstractMechanism):
     mechanism: AbstractMechanism
     size: int = eqx.field(static=True, metadata=OPTION)
 
-    @property
-    def relation(self) -> NeighboringRelation:
-        return self.mechanism.relation
-
-    def require_complete(self) -> None:
-        self.mechanism.require_complete()
-
-    def shares(self) -> frozenset[Shared]:
-        return self.mechanism.shares()
-
-    def samplings(self) -> frozenset[Sampling]:
-        return self.mechanism.samplings()
+    def attained(self) -> AbstractMechanism | None:
+        # All of the group but one may count for nothing.
+        return self.mechanism.attained()
 
     def loss(self) -> ComposedLoss:
         found = self.mechanism.loss()

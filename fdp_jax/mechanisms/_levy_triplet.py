@@ -18,7 +18,7 @@ from ..losses import (
     PoissonLoss,
     normalized_jumps,
 )
-from ._base import AbstractMechanism
+from ._base import AbstractMechanism, AbstractWrapped
 from ._fields import (
     STEPS,
     as_float,
@@ -321,17 +321,10 @@ class LevyTriplet(AbstractMechanism):
         return True
 
 
-class _JumpsAlone(AbstractMechanism):
+class _JumpsAlone(AbstractWrapped):
     """A triplet whose Gaussian part is known to be none before numbers are traced."""
 
     triplet: LevyTriplet
-
-    @property
-    def relation(self) -> NeighboringRelation:
-        return self.triplet.relation
-
-    def require_complete(self) -> None:
-        self.triplet.require_complete()
 
     def has_fractional_powers(self) -> bool:
         return True

@@ -29,7 +29,7 @@ from ._sensitivity import (
     is_attained,
     quotient,
     quotient_attained,
-    sensitivity,
+    rounded_up,
 )
 from ._strategies import StrategiesByName
 from ._subsampled import require_sampling
@@ -228,12 +228,12 @@ class MatrixMechanism(StrategiesByName):
         )
 
     def sensitivity(self) -> Array:
-        """L2 distance that a record moves C x, over the clipping norm.
+        """L2 distance that a record moves C x, over the clipping norm; rounded up.
 
         An upper bound of it where the worst pattern is not known; of sampled batches
         that of one participation.
         """
-        return sensitivity(self.strategy, self._pattern())
+        return rounded_up(self.strategy, self._pattern()).upper
 
     def require_complete(self) -> None:
         if self.noise_multiplier is None:
@@ -241,9 +241,9 @@ class MatrixMechanism(StrategiesByName):
         if self.sampling is not None:
             self.sampling.require_complete()
 
-    def samplings(self) -> frozenset[Sampling]:
-        scheme = self.sampling
-        return frozenset() if scheme is None else frozenset({scheme.scheme})
+    @property
+    def _scheme(self) -> Any:  # pyright: ignore[reportIncompatibleVariableOverride]
+        return None if self.sampling is None else self.sampling.scheme
 
     def releases_once(self) -> bool:
         return self.sampling is None

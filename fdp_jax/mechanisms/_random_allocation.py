@@ -68,6 +68,7 @@ class RandomAllocationEpoch(AbstractMechanism):
         "num_batches", _at_least_one, _BATCHES, default=None
     )
     relation: Any = relation_field(ADD_OR_REMOVE_ONE)
+    _scheme: ClassVar = Sampling.RANDOM_ALLOCATION
 
     def __check_init__(self):
         if self.relation not in (ADD_OR_REMOVE_ONE, ZERO_OUT):
@@ -76,9 +77,6 @@ class RandomAllocationEpoch(AbstractMechanism):
                 f"{NeighboringRelation(self.relation).name}: a replaced record is in "
                 "one batch with either value, and no pair is known that dominates that"
             )
-
-    def samplings(self) -> frozenset[Sampling]:
-        return frozenset({Sampling.RANDOM_ALLOCATION})
 
     def simplified(self) -> AbstractMechanism:
         from ._additive import Gaussian
@@ -100,17 +98,10 @@ def nothing(relation: NeighboringRelation) -> AbstractMechanism:
     return Gaussian.unchecked(noise_multiplier=np.inf, relation=relation)
 
 
-class BegunEpoch(AbstractMechanism):
+class BegunEpoch(AbstractWrapped):
     """An epoch that may be cut short, and go on later: the pair only dominates."""
 
     epoch: AbstractMechanism
-
-    @property
-    def relation(self) -> NeighboringRelation:
-        return self.epoch.relation
-
-    def samplings(self) -> frozenset[Sampling]:
-        return self.epoch.samplings()
 
     def shares(self) -> frozenset[Shared]:
         return frozenset({Shared.BEGUN_EPOCH})

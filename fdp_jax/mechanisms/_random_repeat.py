@@ -18,7 +18,7 @@ from ._fields import (
     STEPS,
     as_float,
 )
-from ._joint import Shared, require_joint
+from ._joint import require_joint
 
 
 class RandomRepeat(AbstractWrapped):
@@ -100,15 +100,6 @@ class RandomRepeat(AbstractWrapped):
         object.__setattr__(other, "whole", False)
         return other
 
-    def attained(self) -> AbstractMechanism | None:
-        inner = self.mechanism.attained()
-        if inner is None:
-            return None
-        return eqx.tree_at(lambda m: m.mechanism, self, inner)
-
-    def shares(self) -> frozenset[Shared]:
-        return self.mechanism.shares()
-
     def require_many(self, index: int = 0) -> None:
         require_joint((self.mechanism,), (None,), joins=False)
 
@@ -118,16 +109,13 @@ class RandomRepeat(AbstractWrapped):
     def takes_fractions(self, index: int = 0) -> bool:
         return self.mechanism.has_fractional_powers()
 
-    def require_complete(self) -> None:
-        self.mechanism.require_complete()
-
     def simplified(self) -> AbstractMechanism:
         inner = self.mechanism.simplified()
         certain = self.num_steps.shape == (1,)
         lost = known(self.tail_prob)
         if certain and lost is not None and lost == 0:
             return Composition((inner,), (self.num_steps[0],)).simplified()
-        return eqx.tree_at(lambda m: m.mechanism, self, inner)
+        return self.made_with([inner])
 
     def loss(self) -> ComposedLoss:
         # What is repeated may itself be a fraction of a loss, as a triplet's time is.
@@ -144,9 +132,4 @@ class RandomRepeat(AbstractWrapped):
         return ComposedLoss((term,), (jnp.where(some, 1.0, 0.0),))
 
     def _group(self, size):
-        return RandomRepeat(
-            self.mechanism.group(size),
-            num_steps=self.num_steps,
-            probs=self.probs,
-            tail_prob=self.tail_prob,
-        )
+        return self.made_with([self.mechanism.group(size)])

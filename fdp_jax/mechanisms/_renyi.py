@@ -26,7 +26,7 @@ from ..curves import (
 )
 from ..engines import Interval, log_complement, select
 from . import _renyi_bounds as theorems
-from ._fields import RHO, as_float, parameter, raise_not_set
+from ._fields import RHO, as_float, parameter, require_set
 from ._joint import Shared, require_alone
 
 _METHOD = "renyi"
@@ -53,9 +53,7 @@ class AbstractRenyi(AbstractGuarantee):
 
     def require_complete(self) -> None:
         """Raises `ValueError` if a number was left open, for `calibrate` to find."""
-        for name in ("rho", "orders", "divergences"):
-            if getattr(self, name, 0.0) is None:
-                raise_not_set(self, name)
+        require_set(self)
 
     @abc.abstractmethod
     def divergence(self, order: Real[Array, "..."]) -> Real[Array, "..."]:

@@ -68,10 +68,6 @@ class RenyiComposition(AbstractRenyi):
     def shared(self):
         return (self.known.shares() | self.mechanism.shares()) or None
 
-    def require_complete(self) -> None:
-        self.known.require_complete()
-        self.mechanism.require_complete()
-
     def divergence(self, order):
         loss = self._loss()
         slack = 1 + divergence_error(loss)

@@ -35,6 +35,7 @@ from ._fields import (
     parameter,
     raise_not_set,
     times_exactly,
+    where_released,
 )
 from ._joint import Shared
 from ._relations import (
@@ -92,18 +93,11 @@ class PoissonSubsampled(AbstractWrapped):
                 "a pair for replacement does not tell what a record's absence does"
             )
 
-    def require_complete(self) -> None:
-        super().require_complete()
-        self.mechanism.require_complete()
-
     def has_fractional_powers(self) -> bool:
         inner = self.mechanism
         while isinstance(inner, PoissonSubsampled):
             inner = inner.mechanism
         return isinstance(inner, Gaussian)
-
-    def shares(self) -> frozenset[Shared]:
-        return self.mechanism.shares()
 
     def releases_once(self) -> bool:
         return True
@@ -279,7 +273,7 @@ class DPSGD(AbstractMechanism):
     )
     relation: Any = relation_field(ADD_OR_REMOVE_ONE)
     sampling: Any = eqx.field(default=None, kw_only=True)
-    _scheme: ClassVar = Sampling.POISSON
+    _scheme: ClassVar[Sampling] = Sampling.POISSON
 
     def __check_init__(self):
         if self.sampling is not None:
@@ -396,9 +390,6 @@ class SubsampledGroup(AbstractMechanism):
     relation: Any = relation_field(ADD_OR_REMOVE_ONE)
     _scheme: ClassVar = Sampling.POISSON
 
-    def samplings(self) -> frozenset[Sampling]:
-        return frozenset({self._scheme})
-
     def loss(self) -> ComposedLoss:
         noise, prob = as_float(self.noise_multiplier), as_float(self.sampling_prob)
         return _group_loss(noise, prob, self.size, jnp.ones_like(noise), self.relation)
@@ -408,8 +399,7 @@ def _group_loss(
     noise: Array, prob: Array, size: int, count: Array, relation: NeighboringRelation
 ) -> ComposedLoss:
     """Steps whose batch holds binomially many of a group of records."""
-    released = jnp.isfinite(noise) & (prob > 0)
-    noise, prob = jnp.where(released, noise, 1.0), jnp.where(released, prob, 0.5)
+    released, noise, prob = where_released(noise, prob)
     log_in, log_out = jnp.log(prob), safe_log(1 - prob)
     logs = [
         math.log(math.comb(size, j)) + j * log_in + times(size - j, log_out)
@@ -436,8 +426,6 @@ def _subsampled(
     noise: Array, prob: Array, count: Array, *, single: bool
 ) -> ComposedLoss:
     """The composed loss; nothing is released without noise or without sampling."""
-    released = jnp.isfinite(noise) & (prob > 0)
-    noise = jnp.where(released, noise, 1.0)
-    prob = jnp.where(released, prob, 0.5)
+    released, noise, prob = where_released(noise, prob)
     term = SubsampledGaussianLoss(noise, prob)
     return ComposedLoss((term,), (jnp.where(released, count, 0.0),), single)

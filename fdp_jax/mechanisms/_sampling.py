@@ -1,14 +1,13 @@
 """How records are drawn for the steps of a run: what a guarantee assumes."""
 
 import abc
-import dataclasses
 import enum
 from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, Self
 
 from jaxtyping import Array, Bool
 
 from .._internal._record import Record
-from ._fields import raise_not_set, unchecked
+from ._fields import require_set, unchecked
 from ._relations import NeighboringRelation
 
 if TYPE_CHECKING:
@@ -108,7 +107,6 @@ class AbstractSampling(Record):
         """One with these numbers as they are, for use inside of programs."""
         return unchecked(cls, **fields)
 
-    @abc.abstractmethod
     def run(self, release: "AbstractMechanism", num_steps: Any) -> "AbstractMechanism":
         """A mechanism that dominates so many releases, of batches drawn like this.
 
@@ -118,6 +116,14 @@ class AbstractSampling(Record):
             release: What is done with a batch, as if every record were in it.
             num_steps: How many steps there are.
         """
+        from ._composed import Composition
+
+        step = self._step(release)
+        return Composition.unchecked(parts=(step,), num_steps=(num_steps,))
+
+    def _step(self, release: "AbstractMechanism") -> "AbstractMechanism":
+        """One step, of which a run is so many, each drawn anew."""
+        raise NotImplementedError
 
     @abc.abstractmethod
     def shares(self, num_steps: Any) -> "frozenset[Shared]":
@@ -157,9 +163,7 @@ class AbstractSampling(Record):
 
     def require_complete(self) -> None:
         """Raises `ValueError` if a number was left open, for `calibrate` to find."""
-        for field in dataclasses.fields(self):
-            if getattr(self, field.name) is None:
-                raise_not_set(self, field.name)
+        require_set(self)
 
     def participants(
         self, key: Array, step: Any, *, num_records: int

@@ -12,13 +12,11 @@ from .._internal import _checks
 from .._internal._concrete import known
 from ..losses import AnalyticLoss, ComposedLoss, GaussianLoss, ScheduleLoss
 from ._additive import Gaussian
-from ._base import AbstractMechanism
+from ._base import AbstractMechanism, AbstractWrapped
 from ._joint import raise_shared
-from ._relations import NeighboringRelation
-from ._sampling import Sampling
 
 
-class Schedule(AbstractMechanism):
+class Schedule(AbstractWrapped):
     """Steps of one kind, each with its own parameters, on the same data.
 
     As arrays: a thousand different noise multipliers compile like one, and derivatives
@@ -59,13 +57,6 @@ class Schedule(AbstractMechanism):
                 f"step must make Gaussian, Laplace or Poisson-subsampled Gaussian "
                 f"mechanisms, got {type(self.steps).__name__}"
             )
-
-    @property
-    def relation(self) -> NeighboringRelation:
-        return self.steps.relation
-
-    def samplings(self) -> frozenset[Sampling]:
-        return self.steps.samplings()
 
     def releases_once(self) -> bool:
         return False

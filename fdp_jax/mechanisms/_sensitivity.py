@@ -10,7 +10,7 @@ from jax.lax import stop_gradient
 from jaxtyping import Array
 
 from .._internal._concrete import ahead_of_time
-from .._internal._precision import in_float64
+from .._internal._precision import Outward, in_float64
 from ._pattern import Pattern
 from ._tree import Tree
 
@@ -37,6 +37,13 @@ def distance(strategy: Strategy, pattern: Pattern, times: float) -> Array:
     """So many times the sensitivity, rounded up."""
     found = times * sensitivity(strategy, pattern)
     return found + _rounding(strategy, pattern, times)
+
+
+@in_float64
+def rounded_up(strategy: Strategy, pattern: Pattern) -> Outward:
+    """The sensitivity, of which the upper end is no less in float32 either."""
+    found = distance(strategy, pattern, 1.0)
+    return Outward(found, found)
 
 
 def _rounding(strategy: Strategy, pattern: Pattern, times: float) -> Array:

@@ -95,10 +95,6 @@ class Shuffled(AbstractMechanism):
                 f"{described(randomizer)}"
             )
 
-    def require_complete(self) -> None:
-        super().require_complete()
-        self.randomizer.require_complete()
-
     def alone(self) -> AbstractMechanism:
         return _Once.unchecked(randomizer=self.randomizer, num_records=self.num_records)
 

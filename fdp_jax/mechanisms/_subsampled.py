@@ -53,10 +53,6 @@ class Subsampled(AbstractWrapped):
     def _run(self) -> AbstractMechanism:
         return self.sampling.run(self.mechanism, self.num_steps)
 
-    def require_complete(self) -> None:
-        self.mechanism.require_complete()
-        self.sampling.require_complete()
-
     @property
     def _scheme(self) -> Sampling:  # pyright: ignore[reportIncompatibleVariableOverride]
         return self.sampling.scheme

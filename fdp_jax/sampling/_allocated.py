@@ -14,6 +14,7 @@ from ..mechanisms import (
     as_float,
     gaussian_epoch,
     is_one,
+    least_of,
 )
 
 
@@ -53,7 +54,7 @@ class AllocatedEpoch(AbstractWrapped):
 
     def attained(self) -> AbstractMechanism | None:
         return QuantizedEpoch.unchecked(
-            mechanism=self.mechanism,
+            mechanism=least_of(self.mechanism),
             num_batches=self.num_batches,
             participations=self.participations,
         )

@@ -39,7 +39,9 @@ from ..mechanisms import (
     NeighboringRelation,
     Sampling,
     as_float,
+    least_of,
     parameter,
+    where_released,
 )
 
 _WHY = (
@@ -206,10 +208,11 @@ class _Step(AbstractWrapped):
     sampling_prob: Any
     _scheme: ClassVar = Sampling.FIXED_SIZE
 
-    def _released(self) -> tuple[Array, Array]:
-        """Whether anything is, and a probability that is safe to evaluate."""
-        prob = as_float(self.sampling_prob)
-        return prob > 0, jnp.where(prob > 0, prob, 0.5)
+    def _numbers(self) -> tuple[Array, Array, Array]:
+        """Whether anything is released, noise if it is Gaussian, and the rate."""
+        inner: Any = self.mechanism
+        noise = inner.noise_multiplier if isinstance(inner, Gaussian) else 1.0
+        return where_released(as_float(noise), as_float(self.sampling_prob))
 
     def _subsampled(self, released: Array, prob: Array) -> tuple[SubsampledLoss, Array]:
         """The pair of a release other than Gaussian noise, and whether it is made."""
@@ -240,18 +243,21 @@ class _FixedSizeStep(_Step):
 
     def alone(self) -> AbstractMechanism:
         # The worse direction of what is attained: for Gaussians a closed form.
-        return self.attained() if self.relation is REPLACE_ONE else self
+        if self.relation is not REPLACE_ONE:
+            return self
+        return self._equal_others(self.mechanism)
 
     def attained(self) -> AbstractMechanism:
+        return self._equal_others(least_of(self.mechanism))
+
+    def _equal_others(self, release: AbstractMechanism) -> AbstractMechanism:
         return _AttainedStep.unchecked(
-            mechanism=self.mechanism, sampling_prob=self.sampling_prob
+            mechanism=release, sampling_prob=self.sampling_prob
         )
 
     def loss(self) -> ComposedLoss:
-        released, prob = self._released()
+        released, noise, prob = self._numbers()
         if isinstance(self.mechanism, Gaussian):
-            noise = as_float(self.mechanism.noise_multiplier)
-            released, noise = _with_noise(released, noise)
             count = jnp.where(released, 1.0, 0.0)
             pair = fixed_size_pair(noise, prob, self.relation, many=not self.few)
             return ComposedLoss((pair,), (count,), single=True)
@@ -269,22 +275,15 @@ class _AttainedStep(_Step):
         return None if prob is None else float(prob), count
 
     def loss(self) -> ComposedLoss:
-        released, prob = self._released()
+        released, noise, prob = self._numbers()
         if not isinstance(self.mechanism, Gaussian):
             term, count = self._subsampled(released, prob)
             return ComposedLoss((term,), (count,), single=True)
-        noise = as_float(self.mechanism.noise_multiplier)
-        released, noise = _with_noise(released, noise)
         if self.relation is REPLACE_ONE:
             term = SubsampledGaussianLoss(noise, prob)
         else:
             term = displacing_pair(noise, prob)
         return ComposedLoss((term,), (jnp.where(released, 1.0, 0.0),), single=True)
-
-
-def _with_noise(released: Array, noise: Array) -> tuple[Array, Array]:
-    finite = jnp.isfinite(noise)
-    return released & finite, jnp.where(finite, noise, 1.0)
 
 
 def fixed_size_pair(

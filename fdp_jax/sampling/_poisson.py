@@ -16,7 +16,6 @@ from ..mechanisms import (
     AbstractMechanism,
     AbstractSampling,
     ClippedSum,
-    Composition,
     Gaussian,
     PoissonSubsampled,
     Sampling,
@@ -53,9 +52,8 @@ class Poisson(AbstractSampling):
     scheme: ClassVar[Sampling] = Sampling.POISSON
     draws_independently: ClassVar[bool] = True
 
-    def run(self, release, num_steps):
-        step = poisson_step(release, self.prob)
-        return Composition.unchecked(parts=(step,), num_steps=(num_steps,))
+    def _step(self, release):
+        return poisson_step(release, self.prob)
 
     def shares(self, num_steps):
         return frozenset()  # every step draws anew
@@ -160,9 +158,10 @@ class CyclicPoisson(AbstractSampling):
     draws_independently: ClassVar[bool] = True
 
     def run(self, release, num_steps):
-        each = rounds(num_steps, self.num_groups)
-        step = poisson_step(release, self.prob, self.scheme)
-        return Composition.unchecked(parts=(step,), num_steps=(each,))
+        return super().run(release, rounds(num_steps, self.num_groups))
+
+    def _step(self, release):
+        return poisson_step(release, self.prob, self.scheme)
 
     def shares(self, num_steps):
         # The groups are no random draw: of each one the steps draw anew.  In n steps,

@@ -26,13 +26,13 @@ from ..mechanisms import (
     AbstractMechanism,
     AbstractSampling,
     AbstractWrapped,
-    Composition,
     Gaussian,
     NeighboringRelation,
     Sampling,
     as_float,
     as_number,
     parameter,
+    where_released,
 )
 from ._fixed_size import fixed_size_pair, normal_mixtures
 from ._poisson import Poisson
@@ -87,9 +87,8 @@ class TruncatedPoisson(AbstractSampling):
     )
     scheme: ClassVar[Sampling] = Sampling.TRUNCATED_POISSON
 
-    def run(self, release, num_steps):
-        step = _TruncatedStep.unchecked(mechanism=release, sampling=self)
-        return Composition.unchecked(parts=(step,), num_steps=(num_steps,))
+    def _step(self, release):
+        return _TruncatedStep.unchecked(mechanism=release, sampling=self)
 
     def shares(self, num_steps):
         return frozenset()  # every step draws and cuts anew
@@ -170,9 +169,7 @@ class _TruncatedStep(AbstractWrapped):
         # More of either leaks more: of both alternatives as much as there may be.
         share = jnp.minimum(share * (1 + error), 1)
         off = stop_gradient(full) * error
-        released = jnp.isfinite(noise) & (prob > 0)
-        noise = jnp.where(released, noise, 1.0)
-        prob = jnp.where(released, prob, 0.5)
+        released, noise, prob = where_released(noise, prob)
         share = jnp.where(share > 0, share, 0.5)
         terms = (
             _alone(noise, prob, self.relation),
@@ -196,9 +193,7 @@ class _AttainedStep(_TruncatedStep):
         prob = (1 - full) * as_float(self.sampling.prob) + full * share
         # By how much full * (share - prob) may be off, whatever its sign is.
         prob = jnp.maximum(prob - 4 * error * full, 0)
-        released = jnp.isfinite(noise) & (prob > 0)
-        noise = jnp.where(released, noise, 1.0)
-        prob = jnp.where(released, prob, 0.5)
+        released, noise, prob = where_released(noise, prob)
         term = _alone(noise, prob, self.relation)
         return ComposedLoss((term,), (jnp.where(released, 1.0, 0.0),), single=True)
 

@@ -11,13 +11,11 @@ from ..mechanisms import (
     RATE,
     AbstractSampling,
     ClippedSum,
-    Composition,
     Gaussian,
     Sampling,
     SubsampledGroup,
     as_number,
     parameter,
-    raise_not_set,
 )
 from ._poisson import Poisson, poisson_step
 
@@ -71,24 +69,18 @@ class UserLevel(AbstractSampling):
     def scheme(self) -> Sampling:
         return Sampling.USERS if self.max_examples is None else Sampling.EXAMPLES
 
-    def require_complete(self) -> None:
-        if self.prob is None:
-            raise_not_set(self, "prob")
-
-    def run(self, release, num_steps):
+    def _step(self, release):
         if self.max_examples is None:
-            step = poisson_step(release, self.prob, Sampling.USERS)
-            return Composition.unchecked(parts=(step,), num_steps=(num_steps,))
+            return poisson_step(release, self.prob, Sampling.USERS)
         assert isinstance(release, Gaussian)
         clipped = isinstance(release, ClippedSum)
         noise = release.noise_over_norm if clipped else release.noise_multiplier
-        step = _Examples.unchecked(
+        return _Examples.unchecked(
             noise_multiplier=noise,
             sampling_prob=self.prob,
             size=self.max_examples,
             relation=release.relation,
         )
-        return Composition.unchecked(parts=(step,), num_steps=(num_steps,))
 
     def shares(self, num_steps):
         return frozenset()  # every step draws anew

@@ -62,6 +62,17 @@ def test_sensitivity_of_toeplitz_strategies(column, most, apart, cyclic):
     assert float(found) == pytest.approx(truth, rel=1e-12)
 
 
+def test_sensitivity_is_rounded_up_in_single_precision():
+    """Who divides noise by it may not claim more than is true."""
+    with jax.enable_x64(False):
+        for square in (2, 3, 7, 11, 13):
+            run = fdp.MatrixMechanism(1.0, np.ones(square), min_separation=square)
+            assert float(run.sensitivity()) ** 2 >= square
+            assert float(run.sensitivity()) ** 2 <= square * (1 + 5e-7)
+            tree = fdp.MatrixMechanism.tree(1.0, 2 ** (square - 1))
+            assert float(tree.sensitivity()) ** 2 >= square
+
+
 def test_sensitivity_of_matrices():
     random = np.random.default_rng(5)
     banded = np.tril(random.normal(size=(10, 10)))
