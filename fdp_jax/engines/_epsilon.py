@@ -2,6 +2,7 @@
 
 import jax
 import jax.numpy as jnp
+from jax import lax
 from jax.lax import stop_gradient
 from jaxtyping import Array, ArrayLike, Float
 
@@ -52,8 +53,11 @@ def epsilon(
     inner = each - 2 * unit * jnp.where(jnp.isfinite(each), jnp.abs(each), 0)
     inner = inner - stop_gradient(loss.range_error())
     attained = jnp.max(jnp.where(log_delta == sure, inner, least))
-    end = Interval(attained, most, most)
-    result = select(jnp.any(log_delta == infinite), end, result)
+    at_end = jnp.any(log_delta == infinite)
+    # The range without calculated ends has a derivative.
+    moving = lambda: jnp.max(largest_loss(loss.without_ends(), signs))
+    estimate = lax.cond(at_end & jnp.isfinite(most), moving, lambda: most)
+    result = select(at_end, Interval(attained, estimate, most), result)
     # Also where the infinite losses are not known.
     beyond = jnp.where(jnp.any(log_delta < sure), jnp.inf, least)
     none = _point(jnp.inf)

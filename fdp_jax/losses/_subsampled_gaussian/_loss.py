@@ -74,7 +74,10 @@ class SubsampledGaussianLoss(Integrand, AnalyticLoss):
         return NormalMixtures.alone(self.noise_multiplier, np.arange(2.0), weights)
 
     def log_moment_bounds(self, order, log_tolerance):
-        return log_moment_bounds(self, order, log_tolerance)
+        bounds = log_moment_bounds(self, order, log_tolerance)
+        # Also where the mesh is too coarse: that of noise alone.
+        most = jnp.maximum(order * (order - 1), 0) * self.log_moment_ceiling(1.0)
+        return stop_gradient(jnp.where(bounds <= most, bounds, most))
 
     def effort(self):
         return self.noise_multiplier
@@ -217,7 +220,9 @@ class SubsampledGaussianLoss(Integrand, AnalyticLoss):
 
     def loss_range(self):
         s, q = self.noise_multiplier, self.sampling_prob
-        return outward(log1p(-q) + 0 * s, jnp.full_like(s, jnp.inf), units=2)
+        # No infinite slope at q = 1.
+        least = jnp.where(q >= 1, -jnp.inf, log1p(-jnp.where(q >= 1, 0.5, q)))
+        return outward(least + 0 * s, jnp.full_like(s, jnp.inf), units=2)
 
     def has_closed_form(self, kinds, *, single):
         return kinds == 1 and single
