@@ -11,7 +11,7 @@ from jaxtyping import Array, ArrayLike, Bool, Float, Real
 from .._internal import _checks
 from .._internal._record import Record
 from ..losses import GaussianForm
-from ..mechanisms import Search, as_float, parameter, require_set
+from ..mechanisms import Search, as_float, parameter, raise_not_set
 
 
 class AbstractRepetitions(Record):
@@ -30,31 +30,17 @@ class AbstractRepetitions(Record):
 
     def require_complete(self) -> None:
         """Raises `ValueError` if a parameter was left open, for `calibrate` to find."""
-        require_set(self)
+        for name in ("success_prob", "expected"):
+            if getattr(self, name, 0.0) is None:
+                raise_not_set(self, name)
 
     @abc.abstractmethod
-    def _scale(self) -> Array:
-        """The argument of a winner's weight, over the chance to be beaten."""
-
-    @abc.abstractmethod
-    def _log_weight(self, x: Array) -> Array:
-        """The logarithm of a winner's weight over the mean number of runs, 0 at 0."""
-
-    @abc.abstractmethod
-    def _log_slope(self, x: Array) -> Array:
-        """The logarithm of minus the derivative of the weight, up to a constant."""
-
-    @abc.abstractmethod
-    def _place(self, fall: Any) -> Array:
-        """The argument at which the logarithm of the weight has fallen by so much."""
-
     def _own(self, log_delta: Array) -> Array:
         """The x for which `_power` times max(x, r) bounds the weights' log-ratio.
 
         Args:
             log_delta: Logarithm of the profile of the exchanged direction at r >= 0.
         """
-        return -self._log_weight(self._scale() * jnp.exp(log_delta)) / self._power()
 
     def _power(self) -> Array:
         """The exponent of the weights."""
@@ -149,21 +135,14 @@ class NegativeBinomial(AbstractRepetitions):
 
     rounds: ClassVar[int] = _ROUNDS
 
-    def _scale(self):
-        return jnp.exp(self._log_odds())
-
-    def _log_weight(self, x):
-        return -self._power() * jnp.log1p(x)
-
-    def _log_slope(self, x):
-        return -(1 + self._power()) * jnp.log1p(x)
-
-    def _place(self, fall):
-        return jnp.expm1(fall / self._power())
-
     def _log_odds(self) -> Array:
         g = as_float(self.success_prob)
         return jnp.log1p(-g) - jnp.log(g)
+
+    def _own(self, log_delta):
+        # p0' <= e^r p0 + delta, so (g + (1 - g) p0') / (g + (1 - g) p0) is at most the
+        # larger of e^r and 1 + delta (1 - g) / g.
+        return jnp.logaddexp(0.0, log_delta + self._log_odds())
 
     def _power(self):
         return 1 + as_float(self.shape)
@@ -293,14 +272,6 @@ class Poisson(AbstractRepetitions):
     def log_idle(self):
         return -as_float(self.expected)
 
-    def _scale(self):
-        return as_float(self.expected)
-
-    def _log_weight(self, x):
-        return -x
-
-    def _log_slope(self, x):
-        return -x
-
-    def _place(self, fall):
-        return jnp.asarray(fall)
+    def _own(self, log_delta):
+        # No test tells the runs apart by more than their total variation.
+        return as_float(self.expected) * jnp.exp(log_delta)

@@ -37,10 +37,9 @@ from ..mechanisms import (
     PerfectPrivacy,
     View,
     loss_like,
-    require_set,
 )
 from ..tradeoff import AbstractTradeOff, TradeOff
-from ._laws import AbstractRepetitions
+from ._laws import AbstractRepetitions, Poisson
 from ._many_runs import Points, lowered, lowered_epsilon, points_of
 from ._weights import Weight, weight_of
 
@@ -64,12 +63,11 @@ class SelectBest(AbstractGuarantee):
     log(phi'(1 - q) / phi'(1 - p)) for all p <= e^r q + delta_PQ(r) (and so on), then
     delta(eps) <= m delta_run(eps - s): for a negative binomial law
     s = (1 + shape) log max(e^r, 1 + delta_reverse(r) (1 - g) / g), where every r will
-    do and the best is used; for a Poisson law s = m TV.  The weight averaged over the
-    chance to be beaten gives less, for all laws by one theorem (`_many_runs.py`).  Each
-    direction takes the other direction's profile, and at negative thresholds each
-    profile is the reflection of the other one.  As a function of e^eps the profile is
-    convex and 1 at 0, so that it lies under the lines from there to any of its points
-    as well.
+    do and the best is used; for a Poisson law s = m TV, and for many runs the weight is
+    averaged over the chance to be beaten (`_many_runs.py`).  Each direction takes the
+    other direction's profile, and at negative thresholds each profile is the reflection
+    of the other one.  As a function of e^eps the profile is convex and 1 at 0, so that
+    it lies under the lines from there to any of its points as well.
 
     Only upper bounds of what is leaked are proved; the other ends are the trivial ones.
     First derivatives are exact, second ones are not.  `compose` takes the pair that
@@ -91,7 +89,7 @@ class SelectBest(AbstractGuarantee):
         >>> law = fdp.selection.Geometric(success_prob=0.1)
         >>> tuned = fdp.SelectBest(fdp.Gaussian(4.0), repetitions=law)
         >>> print(f"{tuned.epsilon(delta=1e-6):.5f}")
-        1.57729
+        1.63131
 
     References:
         Liu and Talwar (2019); Papernot and Steinke (2022); Koskela, Redberg, Wang
@@ -155,7 +153,9 @@ class SelectBest(AbstractGuarantee):
 
     def require_complete(self) -> None:
         """Raises `ValueError` if a parameter was left open, for `calibrate` to find."""
-        require_set(self)
+        self.repetitions.require_complete()
+        if isinstance(self.run, AbstractMechanism | AbstractRenyi):
+            self.run.require_complete()
 
     def _has_ladder(self) -> bool:
         # A program that asks for several profiles would be a large one.
@@ -203,7 +203,9 @@ class SelectBest(AbstractGuarantee):
         run, weight = self._way(name)
         log_delta = run._profile(_moved(distance, weight)).log_delta
         found = _raised(self.repetitions, log_delta)
-        found = lowered(found, distance, self.repetitions, self._many(name))
+        if isinstance(self.repetitions, Poisson):
+            mean = self.repetitions.mean()
+            found = lowered(found, distance, mean, self._many(name))
         if evaluates_at_once() and not holds_anywhere(_is_loose(found)):
             return found
         return _under_tangents(found, distance, self._points(name))
@@ -222,7 +224,9 @@ class SelectBest(AbstractGuarantee):
         ways = [self._way(name) for name in names]
         each = [(weight, run._solve(share)) for run, weight in ways]
         found = _epsilons(law, delta, each)
-        return lowered_epsilon(found, delta, law, list(map(self._many, names)))
+        if not isinstance(law, Poisson):
+            return found
+        return lowered_epsilon(found, delta, law.mean(), list(map(self._many, names)))
 
     def _error_rate_bounds(self, alpha: Any) -> tuple[Bounds, Bounds]:
         self.require_complete()
