@@ -1,4 +1,6 @@
-"""Curves on a grid: their slopes in a mechanism's parameters."""
+"""Slopes in a mechanism's parameters: of curves on a grid, and at ends of profiles."""
+
+import math
 
 import jax
 import pytest
@@ -26,3 +28,29 @@ def test_slopes_of_profiles_between_nodes():
         found = jax.grad(ask)(0.8, lambda g: g.curve())
         exact = jax.grad(ask)(0.8, lambda g: g)
         assert found == pytest.approx(float(exact), rel=1e-7)
+
+
+@pytest.mark.parametrize(
+    ("make", "at", "slope"),
+    [
+        (fdp.PureDP, 1.0, 1.0),
+        (lambda s: fdp.Laplace(s).repeat(3), 2.0, -0.75),
+        # log(1 + q (e - 1)), and -10 log(1 - q).
+        (
+            lambda q: fdp.PoissonSubsampled(fdp.Laplace(1.0), q),
+            0.5,
+            (math.e - 1) / (1 + 0.5 * (math.e - 1)),
+        ),
+        (
+            lambda q: (
+                fdp.DPSGD(noise_multiplier=1.0, sampling_prob=q, num_steps=10).add
+            ),
+            0.5,
+            20.0,
+        ),
+        (fdp.Gaussian, 1.0, 0.0),  # infinite everywhere
+    ],
+)
+def test_slopes_of_the_largest_loss(make, at, slope):
+    found = jax.grad(lambda x: make(x).epsilon(delta=0.0))(at)
+    assert found == pytest.approx(slope, rel=1e-9)
