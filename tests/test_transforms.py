@@ -1811,6 +1811,7 @@ EXCEPTIONS = {
     "structure, not numbers: what engines and calibration ask": """
         AbstractMechanism.exact AbstractMechanism.has_fractional_powers
         AbstractMechanism.as_steps targets.AbstractTarget.spent_by
+        AbstractMechanism.made_of AbstractMechanism.made_with
         AbstractMechanism.known_steps AbstractMechanism.loss
         AbstractMechanism.alone AbstractMechanism.attained AbstractMechanism.unchecked
         sampling.AbstractSampling.num_groups_known sampling.AbstractSampling.one_round
@@ -1826,7 +1827,7 @@ EXCEPTIONS = {
         targets.AbstractTarget.of_profile
         sampling.AbstractSampling.shares
         AbstractMechanism.takes_fractions RandomRepeat.with_fractions
-        targets.AbstractTarget.asked targets.AbstractTarget.at_one_point
+        targets.AbstractTarget.asked
         targets.AbstractTarget.binds targets.AbstractTarget.margin
         targets.AbstractTarget.proxy targets.AbstractTarget.reachable
         targets.AbstractTarget.reached targets.AbstractTarget.require_relation
@@ -1851,12 +1852,12 @@ EXCEPTIONS = {
         interop.from_pld interop.accountant_class interop.to_dp_event
         interop.from_dp_event interop.opacus_accountant_class
         interop.register_with_opacus interop.accountant_config_class
-        interop.calibrate_plan interop.from_execution_plan""",
+        interop.calibrate_plan interop.from_execution_plan
+        interop.calibrate_dp_mechanism""",
     "names or flags, not numbers": """
-        RevealedMixture.relation
-        Schedule.relation _View.is_exact comparison.Join.symmetric
+        _View.is_exact _OfTwo.symmetric
         AbstractWrapped.relation sampling.UserLevel.scheme
-        comparison.Meet.symmetric checked native_float32 noise.CanonicalCheck.passed""",
+        checked native_float32 noise.CanonicalCheck.passed""",
     "no numbers go in": """
         experiments.hamming
         BlatantNonPrivacy PerfectPrivacy tradeoff.BlatantNonPrivacy tradeoff.Identity
