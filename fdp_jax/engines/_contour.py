@@ -128,7 +128,7 @@ def start_contour(
     """With Chernoff bounds at the saddle and on either side of it."""
     # The orders are 1 + c: no other c than theirs may weigh a threshold.
     shifts = optimization_barrier(1 + _chernoff_shifts(saddle, middle)) - 1
-    logs = log_moments(loss, sign, shifts) + _log_payoff(shifts)
+    logs = log_moments(loss, sign, shifts) + log_payoff(shifts)
     # Moments of a large loss are differences of terms as large as that.
     slope = saddle.epsilon + 1 / saddle.shift + 1 / (1 + saddle.shift)
     unit = 8 * jnp.finfo(logs.dtype).eps
@@ -232,7 +232,7 @@ def _chernoff_shifts(saddle: Saddle, middle: Array) -> Float[Array, " k"]:
     return jnp.concatenate(points)
 
 
-def _log_payoff(shift: Array) -> Array:
+def log_payoff(shift: Array) -> Array:
     """Log of the least C with payoff(t) <= C e^{c t}.
 
     The payoff is (1 - e^{-t})_+ for c >= 0 and min(1, e^{-t}) for -1 <= c <= 0.
@@ -256,7 +256,7 @@ def cheapest_shift(start: Start, log_unit: Array) -> tuple[Array, Array, Array]:
     """
     shifts, logs = start.chernoff_shifts, start.chernoff_logs
     saddle, target = start.saddle, start.saddle.log_value + log_unit
-    lead = logs - _log_payoff(shifts) - shifts * saddle.epsilon
+    lead = logs - log_payoff(shifts) - shifts * saddle.epsilon
     excess = logs - shifts * saddle.epsilon - target
     # Row: the contour.  Column: the bound of its aliases.
     distance = shifts - shifts[:, None]

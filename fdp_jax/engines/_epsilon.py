@@ -54,9 +54,9 @@ def epsilon(
     inner = inner - stop_gradient(loss.range_error())
     attained = jnp.max(jnp.where(log_delta == sure, inner, least))
     at_end = jnp.any(log_delta == infinite)
-    # The range without calculated ends has a derivative.
-    moving = lambda: jnp.max(largest_loss(loss.without_ends(), signs))
-    estimate = lax.cond(at_end & jnp.isfinite(most), moving, lambda: most)
+    estimate = lax.cond(
+        at_end & jnp.isfinite(most), lambda: most + _move(loss, signs), lambda: most
+    )
     result = select(at_end, Interval(attained, estimate, most), result)
     # Also where the infinite losses are not known.
     beyond = jnp.where(jnp.any(log_delta < sure), jnp.inf, least)
@@ -111,3 +111,10 @@ def largest_epsilon(
     )
     each = jnp.where(possible, jnp.minimum(each, largest_loss(loss, signs)), jnp.inf)
     return jnp.where(nothing | (log_delta >= 0), 0.0, jnp.max(each))
+
+
+def _move(loss: ComposedLoss, signs: Float[Array, " d"]) -> Array:
+    """Zero, with the derivative of the largest loss."""
+    low, high = loss.moving_range()
+    largest = jnp.max(jnp.where(signs > 0, high, -low))
+    return largest - stop_gradient(largest)

@@ -40,7 +40,7 @@ from jaxtyping import Array, ArrayLike, Complex, Float
 
 from .._internal._memory import memory_size
 from ..losses import ComposedLoss, single_losses
-from ._contour import _log_payoff, log_aliases
+from ._contour import log_aliases, log_payoff
 from ._discretize import Grid
 from ._enclosed import is_bracketed, sides
 from ._factor import Factor
@@ -116,7 +116,7 @@ def _compose(loss: ComposedLoss, grid: Grid) -> GridProfile:
     # Of the upper law, whose copies those are; more than rounding may take away.
     moments = sum(count * term.log_moments for term, count in terms)
     sizes = sum(count * (1 + jnp.abs(term.log_moments)) for term, count in terms)
-    moments = moments + _log_payoff(grid.sides) + 1e-9 * sizes
+    moments = moments + log_payoff(grid.sides) + 1e-9 * sizes
     aliases = log_aliases(grid.sides, moments, c, size * h, epsilons)
     aliases = jnp.exp(jnp.minimum(aliases - (log_scale - c * epsilons), 700))
     powers = 8 * unit * sum(count * term.powers for term, count in terms)

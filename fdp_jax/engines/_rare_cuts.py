@@ -11,7 +11,7 @@ from .._internal._special import log1mexp, log1p, log_ndtr, safe_log
 from ..losses._subsampled_gaussian._band import BandLoss
 from ..losses._subsampled_gaussian._band_place import NODES, Place
 from ..losses._subsampled_gaussian._band_tails import log_excess_below, log_masses_above
-from ._contour import _log_payoff
+from ._contour import log_payoff
 
 _LOW_CUTS, _HIGH_CUTS, _LEVELS = 24, 16, 20
 _DROP = 30.0
@@ -155,7 +155,7 @@ def log_below(
     least = part.count * -log1p(-part.step.sampling_prob)
     epsilon = epsilons[:, None]
     # R = e^(D - least): runs with all steps within reach, then those with another one.
-    removed = _log_payoff(scales.levels) - scales.levels * epsilon - orders * least
+    removed = log_payoff(scales.levels) - scales.levels * epsilon - orders * least
     added = orders * (epsilon - least)
     every = part.count * logs
     bound = every + jnp.where(sign > 0, removed, added)[..., None]
@@ -178,7 +178,7 @@ def log_above(
     levels, epsilon = scales.levels, epsilons[:, None]
     orders = jnp.where(sign > 0, 1 + levels, -levels)
     one, every = log_masses_above(part, orders, cuts)
-    rest = (part.count - 1) * every + _log_payoff(levels) - levels * epsilon
+    rest = (part.count - 1) * every + log_payoff(levels) - levels * epsilon
     unit = 8 * jnp.finfo(rest.dtype).eps
     sizes = (part.count - 1) * jnp.abs(every) + (1 + levels) * (1 + jnp.abs(epsilon))
     rest = rest + unit * sizes

@@ -149,6 +149,14 @@ class ComposedLoss(eqx.Module):
         """Essential infimum and supremum of the finite part of X, rounded outward."""
         return self._known_ends().loss_range
 
+    def moving_range(self) -> Float[Array, "2"]:
+        """The ends of the loss but for roundings, with their derivatives."""
+        each = [
+            times(count, jnp.stack(term.loss_range()))
+            for term, count in zip(self.terms, self.counts, strict=True)
+        ]
+        return functools.reduce(jnp.add, each)
+
     def range_error(self) -> Float[Array, ""]:
         """Excess of the ends over the truth, beyond a few roundings."""
         pairs = zip(self.terms, self.counts, strict=True)

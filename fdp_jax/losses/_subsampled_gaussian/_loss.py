@@ -75,8 +75,9 @@ class SubsampledGaussianLoss(Integrand, AnalyticLoss):
 
     def log_moment_bounds(self, order, log_tolerance):
         bounds = log_moment_bounds(self, order, log_tolerance)
-        # Also where the mesh is too coarse: that of noise alone.
+        # Also where the mesh is too coarse: that of noise alone, rounded up.
         most = jnp.maximum(order * (order - 1), 0) * self.log_moment_ceiling(1.0)
+        most = most * (1 + 8 * jnp.finfo(most.dtype).eps)
         return stop_gradient(jnp.where(bounds <= most, bounds, most))
 
     def effort(self):
