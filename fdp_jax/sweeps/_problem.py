@@ -15,6 +15,7 @@ import numpy as np
 from .._internal import _checks
 from .._internal._calls import suggestion
 from .._internal._compilation import foreign_classes, is_foreign
+from .._internal._host import whole_programs
 from ..calibration import AbstractTarget
 from ..curves import AbstractGuarantee, Status, is_wide
 from ..engines import can_split
@@ -114,7 +115,9 @@ class Problem:
         Also the mechanism and all targets, which say what is being asked.
         """
         found: list[tuple[Any, str]] = []
-        with _checks.handed_over(lambda wrong, message: found.append((wrong, message))):
+        keep = lambda wrong, message: found.append((wrong, message))
+        # A query may be a function, which is asked here already.
+        with _checks.handed_over(keep), whole_programs():
             guarantee = self.build(row)
             subjects = [query.check(guarantee, row) for query in self.queries]
         return (guarantee, subjects), found

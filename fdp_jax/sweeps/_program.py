@@ -96,15 +96,16 @@ def program_for(
     run = functools.partial(_over_rows, one, _blank(traced))
     parts = PartitionSpec(tuple(mesh.axis_names))
     place = NamedSharding(mesh, parts)
-    shared = jax.shard_map(
-        run, mesh=mesh, in_specs=(parts, parts), out_specs=parts, check_vma=False
-    )
+    if mesh.size > 1:  # inside of this Optimistix 0.1 has no BFGS method
+        run = jax.shard_map(
+            run, mesh=mesh, in_specs=(parts, parts), out_specs=parts, check_vma=False
+        )
     array = functools.partial(jax.ShapeDtypeStruct, sharding=place)
     columns = dict.fromkeys(asked.moving, array((part * mesh.size,), np.float64))
     counts = array((mesh.size,), np.int64)
     name = None if asked.name is None else f"{asked.name} {part} {split}"
     devices = tuple(mesh.devices.flat)
-    compiled = compiled_for(devices, shared, (columns, counts), name)
+    compiled = compiled_for(devices, run, (columns, counts), name)
 
     def on_all(columns: Columns, counts: np.ndarray) -> dict[str, np.ndarray]:
         given = jax.device_put((columns, counts), place)

@@ -21,6 +21,7 @@ from scipy import stats
 
 import fdp_jax as fdp
 from fdp_jax._internal import _checks, _compilation
+from fdp_jax._internal._host import calls_the_host
 from fdp_jax.cli import main
 from fdp_jax.losses import ComposedLoss, MassLoss
 from fdp_jax.mechanisms import (
@@ -205,6 +206,25 @@ def test_calibrations_and_functions_are_questions_too():
         np.testing.assert_allclose(_delta(noise, epsilon), 1e-5, rtol=1e-9)
     assert list(found["double"][:2]) == [2.0, 6.0]
     assert set(found.refused) == {2}
+
+
+def test_functions_are_asked_in_whole_programs_of_one_device():
+    # Callbacks of float64 numbers and the BFGS method of a library fail elsewhere.
+    seen = set()
+
+    def look(epsilon):
+        if isinstance(epsilon, jax.core.Tracer):
+            mesh = jax.typeof(epsilon).sharding.mesh
+            seen.add((calls_the_host(), mesh.manual_axes))
+        return 2 * epsilon
+
+    fdp.sweep(
+        fdp.Gaussian(1.0),
+        {"epsilon": [1.0, 3.0]},
+        queries={"double": look},
+        mesh=jax.sharding.Mesh(jax.local_devices()[:1], ("part",)),
+    )
+    assert seen == {(False, ())}
 
 
 def test_what_python_decides_is_asked_by_plain_calls():
