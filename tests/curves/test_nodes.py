@@ -106,7 +106,8 @@ def test_curves_of_runs_come_in_batches():
     found = jax.jit(jax.vmap(_rare_beta))(STEPS)
     for index, steps in enumerate(STEPS):
         alone = _rare_beta(steps)
-        for name in ("lower", "estimate", "upper"):
+        # Ends are as far off as a search's last step.
+        for name, rtol in {"lower": 1e-9, "estimate": 1e-12, "upper": 1e-9}.items():
             np.testing.assert_allclose(
-                getattr(found, name)[index], getattr(alone, name), rtol=1e-12
+                getattr(found, name)[index], getattr(alone, name), rtol=rtol
             )
