@@ -7,7 +7,7 @@ import pytest
 import fdp_jax as fdp
 from fdp_jax import Status
 
-RUNS = [(0.03, 0.01), (0.02, 0.3), (0.05, 0.1)]
+RUNS = [(0.03, 0.01), (0.02, 0.3), (0.05, 0.1), (0.03, 0.7), (0.02, 0.97)]
 
 
 def _run(noise, prob, steps):
@@ -78,7 +78,7 @@ def test_another_engine_agrees(query):
 
 
 @pytest.mark.parametrize("noise", [1e-6, 1e-3, 5e-3, 0.04])
-@pytest.mark.parametrize(("prob", "steps"), [(0.01, 10), (1e-6, 1e6), (0.5, 100)])
+@pytest.mark.parametrize(("prob", "steps"), [(0.01, 10), (1e-6, 1e6), (0.5, 100), (0.7, 10), (0.9, 500)])
 def test_every_small_noise_has_a_tight_answer(noise, prob, steps):
     run = _run(noise, prob, steps)
     found = run.bounds(delta=1e-5)
@@ -99,8 +99,9 @@ def test_nearly_every_record_in_every_step(rest, steps):
 
 
 @pytest.mark.parametrize("index", [0, 1])
-def test_slopes_are_those_of_another_engine(index):
-    at = (0.05, 0.5, 50.0)
+@pytest.mark.parametrize("prob", [0.5, 0.6])
+def test_slopes_are_those_of_another_engine(index, prob):
+    at = (0.05, prob, 50.0)
     slope = lambda view: jax.grad(
         lambda *x: view(_run(*x)).epsilon(delta=1e-5, bound="estimate"), argnums=index
     )(*at)

@@ -11,7 +11,8 @@ and
     delta_remove(eps) = sum_k Bin(k; N, q) delta_gauss(eps - log w_k; sqrt(k) / s),
     delta_add(eps) = (1 - e^(eps + N log(1 - q)))_+,
 
-up to N e^-40 in eps and T in delta.  For q at most a half and whole N.
+up to N e^-40 in eps and T in delta, for whole N.  Of the counts, those of the rarer
+kind are told apart: of steps with the record, or of steps without it where q > 1/2.
 """
 
 import math
@@ -27,9 +28,9 @@ from .._gaussian import GaussianForm
 from ._loss import SubsampledGaussianLoss
 
 _COUNTS = 256
-"""Numbers of participations that are told apart."""
+"""Numbers of the rarer steps that are told apart."""
 _MOST = 60.0
-"""Expected participations, up to which others have at most e^-175 of the mass."""
+"""Expected rarer steps, up to which others have at most e^-175 of the mass."""
 _OTHERS = -175.0
 _APART = 40.0
 _TAIL = 7.0
@@ -51,17 +52,25 @@ class SeparatedGaussianLoss(SubsampledGaussianLoss):
     def closed_form(cls, terms, counts, sign):
         (term,), (count,) = terms, counts
         s, q = term.noise_multiplier, term.sampling_prob
-        k = jnp.arange(float(_COUNTS))
-        # Binomial, by its ratios: so is it for any real count, of which k > count tell
-        # the derivative at a whole one.
-        ratios = (count - k[:-1]) / k[1:] * (q / (1 - q))
-        weights = jnp.cumprod(jnp.append(jnp.exp(count * log1p(-q)), ratios))
+        rare = jnp.arange(float(_COUNTS))
+        with_it = q <= 0.5
+        p = jnp.where(with_it, q, 1 - q)
+        # Binomial, by its ratios: so is it for any real count, of which those above the
+        # count tell the derivative at a whole one.
+        ratios = (count - rare[:-1]) / rare[1:] * (p / (1 - p))
+        weights = jnp.cumprod(jnp.append(jnp.exp(count * log1p(-p)), ratios))
+        k = jnp.where(with_it, rare, jnp.maximum(count - rare, 0))
+        # Without the record nobody takes part.
+        weights = jnp.where(sign > 0, weights, jnp.where(rare == 0, 1.0, 0.0))
+        k = jnp.where(sign > 0, k, 0.0)
         shift = (count - k) * log1p(-q) + k * jnp.log(q)
         missing, _ = term.log_truncated_masses()
+        # The root's slope at zero is infinite, and of a weight that is next to nothing.
+        deviations = jnp.where(k > 0, jnp.sqrt(jnp.where(k > 0, k, 1.0)), 0.0)
         return SeparatedForm(
-            jnp.where(sign > 0, weights, jnp.where(k == 0, 1.0, 0.0)),
+            weights,
             sign * shift,
-            GaussianForm(jnp.sqrt(k) / s),
+            GaussianForm(deviations / s),
             stop_gradient(jnp.log(count)) + missing,
             stop_gradient(count * math.exp(-_APART)),
         )
@@ -73,9 +82,9 @@ def separated(
 ) -> tuple[Array, SeparatedGaussianLoss]:
     """Whether noise and number of steps are such, and the loss with its closed form."""
     s, q = loss.noise_multiplier, loss.sampling_prob
-    some = (count > 1) & (count == jnp.round(count)) & (count * q <= _MOST)
-    # Beyond a half the first weight may underflow, and those of no count diverge.
-    return some & (q <= 0.5) & (_gap(s, q) > _TAIL), SeparatedGaussianLoss(s, q)
+    expected = count * jnp.minimum(q, 1 - q)
+    some = (count > 1) & (count == jnp.round(count)) & (expected <= _MOST)
+    return some & (_gap(s, q) > _TAIL), SeparatedGaussianLoss(s, q)
 
 
 def _gap(s: Array, q: Array) -> Array:
