@@ -190,11 +190,7 @@ class _View(AbstractPolygon):
 
     def as_mechanism(self):
         """The remove direction of a mechanism with these point masses."""
-        atoms = self.loss_atoms()
-        p = jnp.concatenate([atoms.minus_infinity[None], atoms.without_record])
-        q = jnp.concatenate([atoms.with_record, atoms.plus_infinity[None]])
-        p, q = jnp.append(p, 0.0), jnp.concatenate([jnp.zeros(1, q.dtype), q])
-        return mechanisms.FromProbabilities(p / p.sum(), q / q.sum()).remove
+        return mechanisms.FromProbabilities(*_pair(self.knots)).remove
 
 
 class TradeOff(_View):
@@ -430,6 +426,15 @@ def _atoms(knots: Knots) -> LossAtoms:
         loss,
         *(jnp.exp(x) for x in (log_p, log_q, knots.log_tnr[0], knots.log_tpr[-1])),
     )
+
+
+@in_float64(cast_out=False)
+def _pair(knots: Knots) -> tuple[Array, Array]:
+    """Probabilities of the losses under P and Q, the infinite ones at either end."""
+    _, log_p, log_q = knots.masses()
+    p = jnp.exp(jnp.append(jnp.append(knots.log_tnr[0], log_p), -jnp.inf))
+    q = jnp.exp(jnp.append(jnp.append(-jnp.inf, log_q), knots.log_tpr[-1]))
+    return p / p.sum(), q / q.sum()
 
 
 @in_float64
