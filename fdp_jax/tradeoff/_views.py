@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from .. import mechanisms
-from .._internal._precision import in_float64
+from .._internal._precision import Outward, in_float64
 from ..curves import AbstractGuarantee, Bound, one_end
 from ..curves.logs import Ends, Point, Rates, halfway
 from . import _construct
@@ -183,10 +183,10 @@ class _View(AbstractPolygon):
             Upper bound by default.
         """
         bound = one_end(bound)
-        ends = [_area(x) for x in (self.knots, self.optimistic) if x is not None]
-        mean = sum(ends[1:], start=ends[0]) / len(ends)
-        picked = {Bound.PESSIMISTIC: ends[0], Bound.OPTIMISTIC: ends[-1]}
-        return picked.get(bound, mean)
+        areas = [_area(x) for x in (self.knots, self.optimistic) if x is not None]
+        ends = areas[0].upper, areas[-1].lower
+        picked = dict(zip((Bound.PESSIMISTIC, Bound.OPTIMISTIC), ends, strict=True))
+        return picked.get(bound, 0.5 * (ends[0] + ends[1]))
 
     def as_mechanism(self):
         """The remove direction of a mechanism with these point masses."""
@@ -438,5 +438,5 @@ def _pair(knots: Knots) -> tuple[Array, Array]:
 
 
 @in_float64
-def _area(knots: Knots) -> Array:
-    return knots.area()
+def _area(knots: Knots) -> Outward:
+    return Outward(knots.area(), knots.area())

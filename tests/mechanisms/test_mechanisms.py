@@ -529,6 +529,10 @@ MADE = {
         lambda a, b: fdp.limits.group_guarantee(fdp.PureDP(a), b).epsilon0,
         lambda a, b: a * b,
     ),
+    "composition": (
+        lambda a, b: fdp.limits.group_guarantee(fdp.Gaussian(a).repeat(4), 3).mu,
+        lambda a, b: 6 / a,
+    ),
     "rho": (lambda a, b: fdp.compose(fdp.ZCDP(a), fdp.ZCDP(b)).rho, lambda a, b: a + b),
     "rhos": (lambda a, b: fdp.ZCDP(a).repeat(3).rho, lambda a, b: a * 3),
     "above": (
