@@ -270,8 +270,9 @@ def _numbers(step: AbstractMechanism) -> Any:
     """All numbers of a step in a row."""
     leaves: list[PyTree] = jax.tree.leaves(step)
     if not is_traced(leaves):
-        row = [np.asarray(leaf, np.float64).ravel() for leaf in leaves]
-        return np.concatenate([np.zeros(0), *row])
+        return np.concatenate(
+            [np.zeros(0), *(np.asarray(leaf, np.float64).ravel() for leaf in leaves)]
+        )
     return jnp.concatenate(
         [jnp.asarray(leaf, float_dtype()).ravel() for leaf in leaves]
     )

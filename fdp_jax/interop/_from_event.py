@@ -329,8 +329,8 @@ def _poisson_sample(event: Any, prob: Any, step: Any) -> Step:
     if step.relation is not REPLACE_ONE:
         return PoissonSubsampled(step, prob)
     if isinstance(step, Gaussian):
-        noise = product(step.noise_multiplier, 2)
-        return _dpsgd(noise, 1, REPLACE_ONE, sampling_prob=prob)
+        over_norm = product(step.noise_multiplier, 2)
+        return _dpsgd(over_norm, 1, REPLACE_ONE, sampling_prob=prob)
     if run:
         return dataclasses.replace(
             step, sampling_prob=product(prob, step.sampling_prob)

@@ -78,8 +78,9 @@ class LastIterate(AbstractMechanism):
 
     def _group(self, size):
         # The gradients of a group are `size` times as far apart.
-        noise = quotient(self.noise_multiplier, size)
-        return dataclasses.replace(self, noise_multiplier=noise)
+        return dataclasses.replace(
+            self, noise_multiplier=quotient(self.noise_multiplier, size)
+        )
 
     def exact(self) -> Exact:
         return Exact(Family.GAUSSIAN, (_mu(*self._numbers()),))

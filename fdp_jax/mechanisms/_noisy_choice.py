@@ -82,8 +82,9 @@ class ReportNoisyMax(AbstractMechanism):
 
     def _group(self, size):
         # The scores move `size` times as far.
-        noise = quotient(self.noise_multiplier, size)
-        return dataclasses.replace(self, noise_multiplier=noise)
+        return dataclasses.replace(
+            self, noise_multiplier=quotient(self.noise_multiplier, size)
+        )
 
     def loss(self) -> ComposedLoss:
         noise = as_float(self.noise_multiplier) * (1.0 if self.monotonic else 0.5)

@@ -293,8 +293,7 @@ def compose_renyi(*parts: AbstractRenyi) -> AbstractRenyi:
     zcdp = [part for part in parts if isinstance(part, ZCDP)]
     listed = [part for part in parts if isinstance(part, RenyiDP)]
     if not listed:
-        rhos = [part.rho for part in zcdp]
-        return ZCDP(_total(*rhos), shared=shared)
+        return ZCDP(_total(*(part.rho for part in zcdp)), shared=shared)
     orders = listed[0].orders
     return RenyiDP(orders, _sum_at(parts, orders), shared=shared)
 

@@ -199,8 +199,9 @@ def batch_share(batch_size: Any, dataset_size: Any) -> Any:
     """
     batch_size = _checks.positive_count("batch_size", batch_size)
     dataset_size = _checks.positive_count("dataset_size", dataset_size)
-    share = quotient(batch_size, dataset_size)
-    return _checks.probability("batch_size / dataset_size", share)
+    return _checks.probability(
+        "batch_size / dataset_size", quotient(batch_size, dataset_size)
+    )
 
 
 class _Step(AbstractWrapped):

@@ -228,11 +228,11 @@ class QuantizedGaussian(AbstractTradeOff):
 
     def inverse(self) -> "QuantizedGaussian":
         """The pair in the other order: the bins seen from the other mean."""
-        offset = _opposite(self.mu, self.offset, self.width)
+        offset = _opposite(self.mu, self.width, self.offset)
         return QuantizedGaussian(self.mu, self.width, offset)
 
 
-_opposite = at_full_precision(lambda mu, offset, width: mu - offset % width)
+_opposite = at_full_precision(lambda mu, width, offset: mu - offset % width)
 
 
 def _difference(log_more: Array, log_less: Array) -> Interval:

@@ -184,9 +184,10 @@ class _View(AbstractPolygon):
         """
         bound = one_end(bound)
         areas = [_area(x) for x in (self.knots, self.optimistic) if x is not None]
-        ends = areas[0].upper, areas[-1].lower
-        picked = dict(zip((Bound.PESSIMISTIC, Bound.OPTIMISTIC), ends, strict=True))
-        return picked.get(bound, 0.5 * (ends[0] + ends[1]))
+        low, high = areas[-1].lower, areas[0].upper
+        middle = 0.5 * (low + high)
+        ends = {Bound.PESSIMISTIC: high, Bound.OPTIMISTIC: low, Bound.ESTIMATE: middle}
+        return ends[bound]
 
     def as_mechanism(self):
         """The remove direction of a mechanism with these point masses."""
