@@ -14,6 +14,7 @@ from ..calibration import (
     AbstractTarget,
     UnreachableTarget,
     calibrate,
+    require_reachable,
     require_target,
 )
 from ..curves import Bounds
@@ -213,10 +214,12 @@ class Accountant(AbstractMechanism):
             end to them.
 
         Raises:
-            ValueError: Inside of a transformation, for another relation, or if more
-                of these steps would share randomness.
+            ValueError: Inside of a transformation, for another relation or a target
+                that `calibrate` does not take (such as a delta of 0), or if more of
+                these steps would share randomness.
         """
         target, once = require_target(target), self.step(mechanism)
+        require_reachable(target)
         _checks.require(
             once._is_known(), "remaining needs known numbers: ask it outside of jit"
         )

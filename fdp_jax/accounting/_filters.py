@@ -30,6 +30,7 @@ from ..mechanisms import (
     Gaussian,
     NeighboringRelation,
     RenyiDP,
+    at_full_precision,
     relation_field,
     require_alone,
 )
@@ -135,11 +136,6 @@ class AbstractFilter(Record):
             )
         return after
 
-    def _allowed(self) -> Any:
-        """The budget, with what may exceed it."""
-        excess = ROUNDING[np.dtype(self._budget[0].dtype)][1]
-        return (joined(self._budget) * (1 + excess))[()]
-
     def _after(self, mechanism: Any, count: Any) -> tuple[tuple[Any, ...], Any]:
         count = _checks.count("count", count)
         if _shares(mechanism):
@@ -160,8 +156,8 @@ def _spend(
     budget: AbstractFilter, cost: Array, count: Array
 ) -> tuple[tuple[Array, ...], Bool[Array, ""]]:
     """The new total, rounded upward, and whether it is within the budget."""
-    dtype = np.dtype(np.float32 if len(budget._budget) > 1 else np.float64)
-    error, excess = ROUNDING[dtype]
+    dtype = _precision(budget)
+    error, _ = ROUNDING[dtype]
     before = joined(budget._spent)
     more = jnp.where(count > 0, count * cost, 0.0) * (1 + error)
     # Adding nothing does not round.
@@ -169,8 +165,18 @@ def _spend(
     # In several parts nothing smaller than the least number would be left.
     least = LEAST if dtype == np.float32 else 0.0
     total = jnp.where(more > 0, jnp.maximum(rounded, least), before)
-    fits = jnp.all(total <= joined(budget._budget) * (1 + excess))
-    return split(total, dtype), fits
+    return split(total, dtype), jnp.all(total <= _allowed(budget))
+
+
+@in_float64(cast_out=False)
+def _allowed(budget: AbstractFilter) -> Array:
+    """The budget, with what may exceed it."""
+    return joined(budget._budget) * (1 + ROUNDING[_precision(budget)][1])
+
+
+def _precision(budget: AbstractFilter) -> np.dtype:
+    """The precision of the program that the budget was made in."""
+    return np.dtype(np.float32 if len(budget._budget) > 1 else np.float64)
 
 
 def _shares(mechanism: Any) -> bool:
@@ -247,7 +253,7 @@ class GaussianFilter(AbstractFilter):
     @property
     def guarantee(self) -> Gaussian:
         """Gaussian noise, which leaks as much as all releases together may."""
-        return Gaussian(self._allowed() ** -0.5, relation=self.relation)
+        return Gaussian(_noise_of(_allowed(self)), relation=self.relation)
 
 
 class ZCDPFilter(AbstractFilter):
@@ -296,7 +302,7 @@ class ZCDPFilter(AbstractFilter):
     @property
     def guarantee(self) -> ZCDP:
         """The budget, as a guarantee."""
-        return ZCDP(self._allowed())
+        return ZCDP(_allowed(self))
 
 
 class RenyiFilter(AbstractFilter):
@@ -352,7 +358,7 @@ class RenyiFilter(AbstractFilter):
     @property
     def guarantee(self) -> RenyiDP:
         """The budget, as a guarantee."""
-        return RenyiDP(np.asarray(self.orders), self._allowed())
+        return RenyiDP(np.asarray(self.orders), _allowed(self))
 
 
 def _is_number(value: Any) -> bool:
@@ -373,6 +379,9 @@ def _checked_mu(name: str, mu: Any) -> Any:
     least, most = (1e-150, 1e150) if wide else (2.0**-38, 2.0**63)
     test = lambda x: (x >= least) & (x <= most)
     return _checks.checked(name, mu, f"in {allowed}", test)
+
+
+_noise_of = at_full_precision(lambda square: square**-0.5)
 
 
 @in_float64(cast_out=False)

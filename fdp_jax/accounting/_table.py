@@ -70,6 +70,7 @@ class Table(eqx.Module):
         """A table for steps like this one, whose numbers fill its free rows."""
         row = split(_numbers(step), float_dtype())
         module = jnp if is_traced(row) else np
+        capacity = capacity if row[0].size else 1  # steps without numbers are all equal
         rows = tuple(module.tile(part, (capacity, 1)) for part in row)
         return cls(rows, np.zeros(capacity, np.int32), Kind.of(step))
 
@@ -269,7 +270,9 @@ def _numbers(step: AbstractMechanism) -> Any:
     """All numbers of a step in a row."""
     leaves: list[PyTree] = jax.tree.leaves(step)
     if not is_traced(leaves):
-        return np.concatenate([np.asarray(leaf, np.float64).ravel() for leaf in leaves])
+        return np.concatenate(
+            [np.zeros(0), *(np.asarray(leaf, np.float64).ravel() for leaf in leaves)]
+        )
     return jnp.concatenate(
         [jnp.asarray(leaf, float_dtype()).ravel() for leaf in leaves]
     )

@@ -11,4 +11,5 @@ from ._require import require_target as require_target
 from ._targets import (
     AbstractTarget as AbstractTarget,
     UnreachableTarget as UnreachableTarget,
+    require_reachable as require_reachable,
 )

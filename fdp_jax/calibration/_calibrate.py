@@ -28,7 +28,7 @@ from ..selection import SelectBest
 from ._calibration import Calibration
 from ._require import require_target
 from ._solved import Excess, found_for, in_single, loss_of, made_ready, margin_of
-from ._targets import AbstractTarget, Margin, UnreachableTarget, in_full
+from ._targets import AbstractTarget, Margin, UnreachableTarget, require_reachable
 from .unknowns import Selector, Unknown, find_unknown
 
 _LARGEST_GROUP = 64
@@ -120,11 +120,7 @@ def calibrate(
     else:
         mechanism = require_mechanism("mechanism", mechanism)
         require_target(target).require_relation(mechanism.relation)
-    inside, allowed = in_full(target, "reachable")
-    if not is_traced(inside) and not bool(inside):
-        raise UnreachableTarget(
-            f"target {target.describe()} is out of reach of calibrate: {allowed}"
-        )
+    require_reachable(target)
     if isinstance(solve_for, str) and isinstance(mechanism, AbstractMechanism):
         if solve_for == "size":
             return _largest_group(mechanism, target, method)

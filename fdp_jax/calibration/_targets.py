@@ -54,6 +54,15 @@ def _known_or_traced(x: Any) -> Any:
     return np.asarray(x) if isinstance(x, jax.Array) and not is_traced(x) else x
 
 
+def require_reachable(target: "AbstractTarget") -> None:
+    """Raises `UnreachableTarget` if numbers are known that no search looks for."""
+    inside, allowed = in_full(target, "reachable")
+    if not is_traced(inside) and not bool(inside):
+        raise UnreachableTarget(
+            f"target {target.describe()} is out of reach of calibrate: {allowed}"
+        )
+
+
 class Margin(eqx.Module):
     """The excess of a loss over a target, and its place."""
 

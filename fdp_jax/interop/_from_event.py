@@ -33,7 +33,9 @@ from ..mechanisms import (
     RandomizedResponse,
     RenyiDP,
     Subsampled,
-    as_number,
+    at_full_precision,
+    product,
+    quotient,
 )
 from ..sampling import FixedSize, RandomAllocation, TruncatedPoisson
 from ._library import is_event, name_of, relation_of
@@ -157,13 +159,13 @@ def _plain(kind: Any, *fields: str) -> Callable[[Any, NeighboringRelation], Step
 
 def _additive(kind: Any, event: Any, relation: NeighboringRelation) -> Step:
     noise = _checks.positive("noise_multiplier", event.noise_multiplier)
-    return kind(noise / _shifted(relation), relation=relation)
+    return kind(quotient(noise, _shifted(relation)), relation=relation)
 
 
 def _discrete_laplace(event: Any, relation: NeighboringRelation) -> Step:
     rate = _checks.finite_positive("noise_parameter", event.noise_parameter)
     steps = event.sensitivity * _shifted(relation)
-    return DiscreteLaplace(1 / rate, sensitivity=steps, relation=relation)
+    return DiscreteLaplace(quotient(1, rate), sensitivity=steps, relation=relation)
 
 
 def _discrete_gaussian(event: Any, relation: NeighboringRelation) -> Step:
@@ -172,7 +174,10 @@ def _discrete_gaussian(event: Any, relation: NeighboringRelation) -> Step:
         steps = _checks.whole("sensitivity", steps, 1, 4096)
         return DiscreteGaussian(scale, sensitivity=steps, relation=relation)
     # Of several dimensions the pair of the L2 sensitivity does not dominate.
-    return ZCDP(0.5 * (steps / _checks.finite_positive("sigma", scale)) ** 2)
+    return ZCDP(_gaussian_rho(steps, _checks.finite_positive("sigma", scale)))
+
+
+_gaussian_rho = at_full_precision(lambda steps, scale: 0.5 * (steps / scale) ** 2)
 
 
 def _mixture(event: Any, relation: NeighboringRelation) -> Step:
@@ -218,14 +223,17 @@ def _tree(event: Any, relation: NeighboringRelation) -> Step:
     if _is(noise, 0):
         return BlatantNonPrivacy(relation=relation)
     noise = _checks.positive("noise_multiplier", noise)
-    return Gaussian(noise / levels**0.5, relation=relation)
+    return Gaussian(quotient(noise, levels**0.5), relation=relation)
 
 
 def _zcdp(event: Any, _relation: NeighboringRelation) -> Step:
     if _is(event.xi, 0):
         return ZCDP(event.rho)
     rho, xi = (_checks.nonnegative(n, getattr(event, n)) for n in ("rho", "xi"))
-    return RenyiDP(_ORDERS, xi + rho * _ORDERS)
+    return RenyiDP(_ORDERS, _divergences(xi, rho))
+
+
+_divergences = at_full_precision(lambda xi, rho: xi + rho * _ORDERS)
 
 
 def _truncated(event: Any, relation: NeighboringRelation) -> Step:
@@ -311,7 +319,7 @@ def _allocated(event: Any, relation: NeighboringRelation) -> _Sample:
 def _poisson_sample(event: Any, prob: Any, step: Any) -> Step:
     """A step on a sample; samples of samples are samples."""
     if isinstance(step, PoissonSubsampled):
-        return PoissonSubsampled(step.mechanism, prob * as_number(step.sampling_prob))
+        return PoissonSubsampled(step.mechanism, product(prob, step.sampling_prob))
     run = isinstance(step, DPSGD)
     for kinds, why in _NO_SAMPLE.items():
         if isinstance(step, kinds):
@@ -321,10 +329,12 @@ def _poisson_sample(event: Any, prob: Any, step: Any) -> Step:
     if step.relation is not REPLACE_ONE:
         return PoissonSubsampled(step, prob)
     if isinstance(step, Gaussian):
-        noise = as_number(step.noise_multiplier) * 2
-        return _dpsgd(noise, 1, REPLACE_ONE, sampling_prob=prob)
+        over_norm = product(step.noise_multiplier, 2)
+        return _dpsgd(over_norm, 1, REPLACE_ONE, sampling_prob=prob)
     if run:
-        return dataclasses.replace(step, sampling_prob=prob * step.sampling_prob)
+        return dataclasses.replace(
+            step, sampling_prob=product(prob, step.sampling_prob)
+        )
     name = type(step).__name__
     why = f"under replace_one samples of Gaussians are known, got {name}"
     raise UnsupportedEvent(event, why)

@@ -20,8 +20,8 @@ from ..mechanisms import (
     NeighboringRelation,
     PerfectPrivacy,
     PoissonSubsampled,
-    as_number,
     compose,
+    product,
 )
 
 Step = AbstractMechanism | AbstractRenyi
@@ -88,7 +88,7 @@ def _repeated(step: AbstractMechanism, count: Any) -> AbstractMechanism:
     if not is_traced(count) and count == 1:
         return step
     if isinstance(step, DPSGD):
-        return dataclasses.replace(step, num_steps=as_number(step.num_steps) * count)
+        return dataclasses.replace(step, num_steps=product(step.num_steps, count))
     if isinstance(step, PoissonSubsampled) and isinstance(step.mechanism, Gaussian):
         return DPSGD(
             noise_multiplier=step.mechanism.noise_multiplier,

@@ -11,8 +11,8 @@ from .._internal._concrete import known
 from ..curves import AbstractGuarantee
 from ..mechanisms import (
     AbstractMechanism,
-    as_number,
     is_zero,
+    product,
     require_guarantee,
 )
 from ..tradeoff import AbstractLocation, AbstractTradeOff
@@ -87,14 +87,11 @@ def _scaled(f: AbstractGuarantee, distance: Any) -> AbstractTradeOff | None:
 
     It is f^(k) for shifts; for pure DP, where k > 1, a weaker one.
     """
-    number = known(distance)
-    # Of known numbers the product is a float64 one, whatever the precision.
-    distance = distance if number is None else number.astype(np.float64)
     found = closed_form(f)
     if isinstance(found, AbstractLocation):
         return found.moved(distance)
     if isinstance(found, tradeoff.ApproxDP) and is_zero(found.delta0):
-        epsilon = as_number(found.epsilon0) * distance
+        epsilon = product(found.epsilon0, distance)
         return tradeoff.ApproxDP(epsilon=epsilon, delta=0.0)
     return None
 

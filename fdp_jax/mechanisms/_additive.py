@@ -29,8 +29,8 @@ from ._fields import (
     NOISE,
     Search,
     as_float,
-    as_number,
     parameter,
+    quotient,
 )
 from ._relations import ADD_OR_REMOVE_ONE, Sensitivity, relation_field
 
@@ -68,7 +68,7 @@ class AdditiveNoise(AbstractMechanism):
             ValueError: If the theorem does not cover the sensitivity's norm.
         """
         scale = _checks.positive("scale", scale)
-        ratio = scale / sensitivity.in_norm(*cls.norms)
+        ratio = quotient(scale, sensitivity.in_norm(*cls.norms))
         named = {"noise_multiplier": ratio, "relation": sensitivity.relation}
         return cls(**named, **options)
 
@@ -85,7 +85,7 @@ class AdditiveNoise(AbstractMechanism):
 
     def _group(self, size):
         # The shift of a group is `size` times as far.
-        noise = as_number(self.noise_multiplier) / size
+        noise = quotient(self.noise_multiplier, size)
         return dataclasses.replace(self, noise_multiplier=noise)  # pyright: ignore[reportCallIssue]
 
 
@@ -122,7 +122,7 @@ class Gaussian(AdditiveNoise):
         return True
 
     def exact(self) -> Exact:
-        return Exact(Family.GAUSSIAN, (1 / as_number(self.noise_multiplier),))
+        return Exact(Family.GAUSSIAN, (quotient(1, self.noise_multiplier),))
 
     def _term(self, noise):
         return GaussianLoss(noise)
@@ -154,7 +154,7 @@ class Laplace(AdditiveNoise):
     norms: ClassVar = ("l1", "absolute")
 
     def exact(self) -> Exact:
-        return Exact(Family.LAPLACE, (1 / as_number(self.noise_multiplier),))
+        return Exact(Family.LAPLACE, (quotient(1, self.noise_multiplier),))
 
     def _term(self, noise):
         return LaplaceLoss(noise)
@@ -183,7 +183,7 @@ class Logistic(AdditiveNoise):
     norms: ClassVar = ("l1", "absolute")
 
     def exact(self) -> Exact:
-        return Exact(Family.LOGISTIC, (1 / as_number(self.noise_multiplier),))
+        return Exact(Family.LOGISTIC, (quotient(1, self.noise_multiplier),))
 
     def _term(self, noise):
         return LogisticLoss(1 / noise)

@@ -150,7 +150,7 @@ def _merged(
     return merged, counts
 
 
-@in_float64
+@in_float64(cast_out=False)
 def _total_mu(composition: Composition) -> Array:
     loss = composition.loss()
     pairs = zip(loss.terms, loss.counts, strict=True)

@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+import operator
 from collections.abc import Callable
 from typing import Any, NoReturn, TypeVar
 
@@ -130,24 +131,31 @@ def as_float(value: Any) -> Float[Array, ""]:
 
 
 def as_number(value: Any) -> Any:
-    """A parameter to calculate with outside of a query, at its full precision."""
+    """A parameter that is set, as it stands; see `at_full_precision`."""
     if value is None:
         raise ValueError("a parameter is not set")
     return value
 
 
-def times_exactly(value: Any, factor: float) -> Any:
-    """A parameter times a power of two, outside of a query.
+def at_full_precision(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A function of parameters to be calculated outside of a query, in float64.
 
-    JAX would round a float64 number to float32 in programs without 64-bit numbers.
+    JAX would round what it makes of its own arrays to float32 in programs without
+    64-bit numbers, to either side.
     """
-    number = as_known(value)
-    return _times(value, factor) if number is None else np.float64(number * factor)
+    traced = in_float64(function, cast_out=False)
+
+    def calculate(*values: Any) -> Any:
+        numbers = [known(as_number(x)) for x in values]
+        if any(x is None for x in numbers):
+            return traced(*values)
+        return np.float64(function(*map(np.float64, numbers)))
+
+    return calculate
 
 
-@in_float64(cast_out=False)
-def _times(value: Any, factor: Any) -> Array:
-    return value * factor
+product = at_full_precision(operator.mul)
+quotient = at_full_precision(operator.truediv)
 
 
 def where_released(noise: Array, prob: Array) -> tuple[Array, Array, Array]:

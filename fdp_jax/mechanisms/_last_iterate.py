@@ -11,7 +11,7 @@ from .._internal._precision import in_float64
 from ..losses import ComposedLoss, GaussianLoss
 from ._base import AbstractMechanism, one_release
 from ._exact import Exact, Family
-from ._fields import NOISE, STEPS, Search, as_float, as_number, parameter
+from ._fields import NOISE, STEPS, Search, as_float, as_number, parameter, quotient
 from ._relations import ADD_OR_REMOVE_ONE, relation_field
 
 
@@ -78,8 +78,9 @@ class LastIterate(AbstractMechanism):
 
     def _group(self, size):
         # The gradients of a group are `size` times as far apart.
-        noise = as_number(self.noise_multiplier) / size
-        return dataclasses.replace(self, noise_multiplier=noise)
+        return dataclasses.replace(
+            self, noise_multiplier=quotient(self.noise_multiplier, size)
+        )
 
     def exact(self) -> Exact:
         return Exact(Family.GAUSSIAN, (_mu(*self._numbers()),))

@@ -22,6 +22,7 @@ from ._base import AbstractMechanism, AbstractWrapped
 from ._fields import (
     STEPS,
     as_float,
+    product,
 )
 from ._relations import ADD_OR_REMOVE_ONE, NeighboringRelation, relation_field
 
@@ -192,7 +193,7 @@ class LevyTriplet(AbstractMechanism):
         """
         times = _checks.checked_scalar("num_steps", _checks.nonnegative, num_steps)
         if self.num_steps is not None:
-            times = times * self.num_steps
+            times = product(times, self.num_steps)
         return self._with(num_steps=times)
 
     def _with(self, **numbers: Any) -> "LevyTriplet":

@@ -11,7 +11,7 @@ from .._internal._concrete import known
 from ..losses import ComposedLoss
 from ._base import AbstractMechanism
 from ._exact import Exact
-from ._fields import NOISE, OPTION, as_number, parameter, raise_not_set
+from ._fields import NOISE, OPTION, parameter, quotient, raise_not_set
 from ._joint import Shared
 from ._pattern import Pattern
 from ._random_allocation import nothing
@@ -27,7 +27,7 @@ from ._sensitivity import (
     Strategy,
     distance,
     is_attained,
-    quotient,
+    noise_over,
     quotient_attained,
     rounded_up,
 )
@@ -188,7 +188,7 @@ class MatrixMechanism(StrategiesByName):
     def _run(self) -> AbstractMechanism:
         noise = self.noise_multiplier
         if noise is not None:
-            noise = quotient(noise, *self._unit())
+            noise = noise_over(noise, *self._unit())
         return self._with_noise(noise)
 
     def _with_noise(self, noise: Any) -> AbstractMechanism:
@@ -329,7 +329,7 @@ class MatrixMechanism(StrategiesByName):
         if self.sampling is not None:
             return super()._group(size)
         # Their contributions sum to so many times one's, and may all be the same.
-        noise = as_number(self.noise_multiplier) / size
+        noise = quotient(self.noise_multiplier, size)
         return eqx.tree_at(lambda x: x.noise_multiplier, self, noise)
 
 

@@ -15,8 +15,10 @@ from ._fields import (
     OPTION,
     Search,
     as_float,
-    as_number,
+    at_full_precision,
     parameter,
+    product,
+    quotient,
     raise_not_set,
 )
 from ._relations import ADD_OR_REMOVE_ONE, relation_field
@@ -80,8 +82,9 @@ class ReportNoisyMax(AbstractMechanism):
 
     def _group(self, size):
         # The scores move `size` times as far.
-        noise = as_number(self.noise_multiplier) / size
-        return dataclasses.replace(self, noise_multiplier=noise)
+        return dataclasses.replace(
+            self, noise_multiplier=quotient(self.noise_multiplier, size)
+        )
 
     def loss(self) -> ComposedLoss:
         noise = as_float(self.noise_multiplier) * (1.0 if self.monotonic else 0.5)
@@ -159,17 +162,19 @@ class AboveThreshold(AbstractTwoPoint):
 
     def _moved(self) -> tuple[Any, Any]:
         """The cost of all answers "above" for a noise of 1, and the ratio."""
-        cost = as_number(self.num_above) * (1 if self.monotonic else 2)
+        cost = product(self.num_above, 1 if self.monotonic else 2)
         ratio = cost ** (1 / 3) if self.query_ratio is None else self.query_ratio
         return cost, ratio
 
     @property
     def query_noise_multiplier(self) -> Any:
         """Scale of the queries' noise over the sensitivity of a query."""
-        return as_number(self.noise_multiplier) * self._moved()[1]
+        return product(self.noise_multiplier, self._moved()[1])
 
     @property
     def epsilon0(self) -> Any:
         """The pure epsilon of all answers together."""
-        cost, ratio = self._moved()
-        return (1 + cost / ratio) / as_number(self.noise_multiplier)
+        return _pure_epsilon(*self._moved(), self.noise_multiplier)
+
+
+_pure_epsilon = at_full_precision(lambda cost, ratio, noise: (1 + cost / ratio) / noise)

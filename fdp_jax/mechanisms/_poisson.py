@@ -18,8 +18,8 @@ from ._base import AbstractMechanism
 from ._fields import (
     Search,
     as_float,
-    as_number,
     parameter,
+    product,
 )
 from ._relations import ADD_OR_REMOVE_ONE, relation_field
 
@@ -155,7 +155,7 @@ class PoissonMechanism(AbstractMechanism):
 
     def _group(self, size):
         # The counts 0 and `size` times the sensitivity are the worst of a group.
-        return dataclasses.replace(self, sensitivity=as_number(self.sensitivity) * size)
+        return dataclasses.replace(self, sensitivity=product(self.sensitivity, size))
 
     def mean(self, statistic: Any) -> Float[Array, "..."]:
         """Mean of the output for a true count.

@@ -26,7 +26,14 @@ from ..curves import (
 )
 from ..engines import Interval, log_complement, select
 from . import _renyi_bounds as theorems
-from ._fields import RHO, as_float, parameter, require_set
+from ._fields import (
+    RHO,
+    as_float,
+    at_full_precision,
+    parameter,
+    product,
+    require_set,
+)
 from ._joint import Shared, require_alone
 
 _METHOD = "renyi"
@@ -142,7 +149,7 @@ class ZCDP(AbstractRenyi):
         return as_float(self.rho) * jnp.maximum(order, 1.0)
 
     def _times(self, count):
-        return ZCDP(self.rho * count, shared=self.shared)
+        return ZCDP(product(self.rho, count), shared=self.shared)
 
     def _log_delta(self, epsilon):
         return theorems.zcdp_log_delta(as_float(self.rho), epsilon)
@@ -286,10 +293,12 @@ def compose_renyi(*parts: AbstractRenyi) -> AbstractRenyi:
     zcdp = [part for part in parts if isinstance(part, ZCDP)]
     listed = [part for part in parts if isinstance(part, RenyiDP)]
     if not listed:
-        rhos: list[Any] = [part.rho for part in zcdp]
-        return ZCDP(sum(rhos), shared=shared)
+        return ZCDP(_total(*(part.rho for part in zcdp)), shared=shared)
     orders = listed[0].orders
     return RenyiDP(orders, _sum_at(parts, orders), shared=shared)
+
+
+_total = at_full_precision(lambda *numbers: sum(numbers))
 
 
 @in_float64(cast_out=False)

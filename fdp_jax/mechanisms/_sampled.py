@@ -33,8 +33,8 @@ from ._fields import (
     as_known,
     is_one,
     parameter,
+    product,
     raise_not_set,
-    times_exactly,
     where_released,
 )
 from ._joint import Shared
@@ -220,7 +220,7 @@ class ClippedSum(Gaussian):
         """The noise's standard deviation over the clipping norm."""
         if self.noise_multiplier is None or self.relation is not REPLACE_ONE:
             return self.noise_multiplier
-        return times_exactly(self.noise_multiplier, 2.0)
+        return product(self.noise_multiplier, 2.0)
 
 
 class DPSGD(AbstractMechanism):
@@ -290,7 +290,7 @@ class DPSGD(AbstractMechanism):
     def _release(self) -> ClippedSum:
         noise = self.noise_multiplier
         if noise is not None and self.relation is REPLACE_ONE:
-            noise = times_exactly(noise, 0.5)
+            noise = product(noise, 0.5)
         return ClippedSum.unchecked(noise_multiplier=noise, relation=self.relation)
 
     def _run(self) -> AbstractMechanism | None:

@@ -20,7 +20,7 @@ Strategy = Array | Tree
 
 
 @in_float64(cast_out=False)
-def quotient(noise: Any, *unit: Any) -> Array:
+def noise_over(noise: Any, *unit: Any) -> Array:
     """The noise over a distance (see `distance`)."""
     return noise / distance(*unit)
 

@@ -41,6 +41,7 @@ from ..mechanisms import (
     as_float,
     least_of,
     parameter,
+    quotient,
     where_released,
 )
 
@@ -198,7 +199,9 @@ def batch_share(batch_size: Any, dataset_size: Any) -> Any:
     """
     batch_size = _checks.positive_count("batch_size", batch_size)
     dataset_size = _checks.positive_count("dataset_size", dataset_size)
-    return _checks.probability("batch_size / dataset_size", batch_size / dataset_size)
+    return _checks.probability(
+        "batch_size / dataset_size", quotient(batch_size, dataset_size)
+    )
 
 
 class _Step(AbstractWrapped):

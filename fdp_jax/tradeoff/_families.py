@@ -25,8 +25,9 @@ from ..engines import log_complement
 from ..losses import GaussianForm, LaplaceForm, LogisticForm
 from ..mechanisms import (
     as_float,
-    as_number,
     parameter,
+    product,
+    quotient,
 )
 from ._base import AbstractSymmetric
 
@@ -53,7 +54,7 @@ class AbstractLocation(AbstractSymmetric):
 
     def moved(self, distance: Any) -> "AbstractLocation":
         """The function of data sets `distance` >= 0 steps apart, a real number."""
-        return type(self)(as_number(self.mu) * distance)  # pyright: ignore[reportCallIssue]
+        return type(self)(product(self.mu, distance))  # pyright: ignore[reportCallIssue]
 
 
 class Gaussian(AbstractLocation):
@@ -84,7 +85,7 @@ class Gaussian(AbstractLocation):
 
     def as_mechanism(self) -> mechanisms.Gaussian:
         """`fdp.Gaussian` with noise multiplier 1 / mu, for mu > 0."""
-        return mechanisms.Gaussian(1 / as_number(self.mu))
+        return mechanisms.Gaussian(quotient(1, self.mu))
 
 
 class Laplace(AbstractLocation):
@@ -122,7 +123,7 @@ class Laplace(AbstractLocation):
 
     def as_mechanism(self) -> mechanisms.Laplace:
         """`fdp.Laplace` with noise multiplier 1 / mu, for mu > 0."""
-        return mechanisms.Laplace(1 / as_number(self.mu))
+        return mechanisms.Laplace(quotient(1, self.mu))
 
 
 class Logistic(AbstractLocation):
@@ -156,7 +157,7 @@ class Logistic(AbstractLocation):
 
     def as_mechanism(self) -> mechanisms.Logistic:
         """`fdp.Logistic` with noise multiplier 1 / mu, for mu > 0."""
-        return mechanisms.Logistic(1 / as_number(self.mu))
+        return mechanisms.Logistic(quotient(1, self.mu))
 
 
 class ApproxDP(AbstractSymmetric):

@@ -28,7 +28,7 @@ from ..curves.logs import (
 from ..engines import Interval
 from ..mechanisms import (
     as_float,
-    as_number,
+    at_full_precision,
     parameter,
 )
 from ._base import AbstractTradeOff
@@ -228,8 +228,11 @@ class QuantizedGaussian(AbstractTradeOff):
 
     def inverse(self) -> "QuantizedGaussian":
         """The pair in the other order: the bins seen from the other mean."""
-        mu, offset = as_number(self.mu), as_number(self.offset)
-        return QuantizedGaussian(mu, self.width, mu - offset % as_number(self.width))
+        offset = _opposite(self.mu, self.width, self.offset)
+        return QuantizedGaussian(self.mu, self.width, offset)
+
+
+_opposite = at_full_precision(lambda mu, width, offset: mu - offset % width)
 
 
 def _difference(log_more: Array, log_less: Array) -> Interval:

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from .. import mechanisms
-from .._internal._precision import in_float64
+from .._internal._precision import Outward, in_float64
 from ..curves import AbstractGuarantee, Bound, one_end
 from ..curves.logs import Ends, Point, Rates, halfway
 from . import _construct
@@ -183,18 +183,15 @@ class _View(AbstractPolygon):
             Upper bound by default.
         """
         bound = one_end(bound)
-        ends = [_area(x) for x in (self.knots, self.optimistic) if x is not None]
-        mean = sum(ends[1:], start=ends[0]) / len(ends)
-        picked = {Bound.PESSIMISTIC: ends[0], Bound.OPTIMISTIC: ends[-1]}
-        return picked.get(bound, mean)
+        areas = [_area(x) for x in (self.knots, self.optimistic) if x is not None]
+        low, high = areas[-1].lower, areas[0].upper
+        middle = 0.5 * (low + high)
+        ends = {Bound.PESSIMISTIC: high, Bound.OPTIMISTIC: low, Bound.ESTIMATE: middle}
+        return ends[bound]
 
     def as_mechanism(self):
         """The remove direction of a mechanism with these point masses."""
-        atoms = self.loss_atoms()
-        p = jnp.concatenate([atoms.minus_infinity[None], atoms.without_record])
-        q = jnp.concatenate([atoms.with_record, atoms.plus_infinity[None]])
-        p, q = jnp.append(p, 0.0), jnp.concatenate([jnp.zeros(1, q.dtype), q])
-        return mechanisms.FromProbabilities(p / p.sum(), q / q.sum()).remove
+        return mechanisms.FromProbabilities(*_pair(self.knots)).remove
 
 
 class TradeOff(_View):
@@ -432,6 +429,15 @@ def _atoms(knots: Knots) -> LossAtoms:
     )
 
 
+@in_float64(cast_out=False)
+def _pair(knots: Knots) -> tuple[Array, Array]:
+    """Probabilities of the losses under P and Q, the infinite ones at either end."""
+    _, log_p, log_q = knots.masses()
+    p = jnp.exp(jnp.append(jnp.append(knots.log_tnr[0], log_p), -jnp.inf))
+    q = jnp.exp(jnp.append(jnp.append(-jnp.inf, log_q), knots.log_tpr[-1]))
+    return p / p.sum(), q / q.sum()
+
+
 @in_float64
-def _area(knots: Knots) -> Array:
-    return knots.area()
+def _area(knots: Knots) -> Outward:
+    return Outward(knots.area(), knots.area())

@@ -181,6 +181,26 @@ def test_remaining_steps_are_the_most_that_fit():
     assert accountant.remaining(small, _step(1.1, 0.01)) == 0
 
 
+def test_steps_without_numbers():
+    """Nothing, or the record; two reports by the binomial law."""
+    report = fdp.RandomizedResponse(1.0, relation="add_or_remove_one")
+    truth = (np.exp(2) - np.exp(0.5)) / (1 + np.e) ** 2
+    for step, found in (fdp.PerfectPrivacy(), truth), (fdp.BlatantNonPrivacy(), 1.0):
+        accountant = fdp.Accountant().step(step).step(report, 2).step(step)
+        delta = accountant.delta(epsilon=0.5, bound="estimate")
+        np.testing.assert_allclose(delta, found, rtol=1e-9)
+        left = np.inf if found == truth else 0
+        assert fdp.Accountant().remaining(TARGET, step) == left
+
+
+@pytest.mark.parametrize("delta", [0.0, 1.0])
+def test_remaining_refuses_what_it_cannot_answer(delta):
+    """Three steps of this pure DP meet the first target, any number the second."""
+    target = fdp.targets.ApproxDP(epsilon=1.0, delta=delta)
+    with pytest.raises(fdp.UnreachableTarget, match="delta must lie in"):
+        fdp.Accountant().remaining(target, fdp.Laplace(3.0))
+
+
 def test_spent_is_what_the_target_limits():
     accountant = fdp.Accountant().step(fdp.Gaussian(2.0), count=4)
     assert accountant.spent(TARGET).upper == accountant.epsilon(delta=1e-5)

@@ -83,6 +83,18 @@ def test_totals_are_rounded_upward(double):
     assert spent <= float(total) * (1 + (1e-10 if double else 2e-6))
 
 
+def test_guarantees_inside_of_float32_programs():
+    """They hold for what may exceed a budget, 1e-5 of it, to the last digit."""
+    with jax.enable_x64(False):
+        of = jax.jit(lambda budget: budget.guarantee.rho)
+        for rho in (0.1, 0.3, 0.7, 1.1, 1.3):
+            found = fractions.Fraction(float(of(ZCDPFilter(rho))))
+            assert (
+                abs(found / fractions.Fraction(rho) - 1 - fractions.Fraction(1e-5))
+                < 1e-15
+            )
+
+
 def test_choices_inside_of_programs():
     @jax.jit
     def train(budget, noise):

@@ -1,6 +1,7 @@
 """Mechanisms through the public API: closed forms, identities, edges and bad input."""
 
 import math
+from fractions import Fraction
 
 import equinox as eqx
 import jax
@@ -493,6 +494,73 @@ def test_probabilities_of_a_float32_program():
     p, q = exact / exact.sum(axis=1, keepdims=True)
     truth = np.sum(np.maximum(q - np.exp(0.5) * p, 0))
     assert float(found) == pytest.approx(truth, rel=1e-5)
+
+
+MADE = {
+    "group": (
+        lambda a, b: fdp.Gaussian(a).group(3).noise_multiplier,
+        lambda a, b: a / 3,
+    ),
+    "group of scores": (
+        lambda a, b: fdp.ReportNoisyMax(a).group(3).noise_multiplier,
+        lambda a, b: a / 3,
+    ),
+    "group of counts": (
+        lambda a, b: fdp.PoissonMechanism(1.0, 2.0, sensitivity=a).group(3).sensitivity,
+        lambda a, b: a * 3,
+    ),
+    "sensitivity": (
+        lambda a, b: (
+            fdp.Laplace.for_sensitivity(
+                fdp.Sensitivity(a, norm="l1", relation="zero_out"), scale=b
+            ).noise_multiplier
+        ),
+        lambda a, b: b / a,
+    ),
+    "family": (
+        lambda a, b: fdp.tradeoff.Gaussian(a).as_mechanism().noise_multiplier,
+        lambda a, b: 1 / a,
+    ),
+    "distance": (
+        lambda a, b: fdp.limits.group_guarantee(fdp.tradeoff.Laplace(a), b).mu,
+        lambda a, b: a * b,
+    ),
+    "pure": (
+        lambda a, b: fdp.limits.group_guarantee(fdp.PureDP(a), b).epsilon0,
+        lambda a, b: a * b,
+    ),
+    "composition": (
+        lambda a, b: fdp.limits.group_guarantee(fdp.Gaussian(a).repeat(4), 3).mu,
+        lambda a, b: 6 / a,
+    ),
+    "rho": (lambda a, b: fdp.compose(fdp.ZCDP(a), fdp.ZCDP(b)).rho, lambda a, b: a + b),
+    "rhos": (lambda a, b: fdp.ZCDP(a).repeat(3).rho, lambda a, b: a * 3),
+    "above": (
+        lambda a, b: fdp.AboveThreshold(a, query_ratio=b).epsilon0,
+        lambda a, b: (1 + 2 / b) / a,
+    ),
+    "share": (
+        lambda a, b: (
+            fdp.sampling.FixedSize(
+                batch_size=jnp.int32(3), dataset_size=jnp.round(10 * a)
+            ).prob
+        ),
+        lambda a, b: Fraction(3, 7),
+    ),
+}
+"""Numbers that are made of two others before anything is asked, and the truths."""
+
+
+@pytest.mark.parametrize("of", [lambda f: f, jax.jit], ids=["eager", "jit"])
+@pytest.mark.parametrize("name", MADE)
+def test_numbers_made_in_float32_programs(name, of):
+    """They would be rounded to float32, half of them to what leaks less."""
+    made, truth = MADE[name]
+    with jax.enable_x64(False):
+        a, b = jnp.float32(0.7), jnp.float32(1.3)
+        (found,) = jax.tree.leaves(of(made)(a, b))
+    wanted = truth(*(Fraction(float(x)) for x in (a, b)))
+    assert abs(Fraction(float(found)) / wanted - 1) < 1e-15
 
 
 # ------------------------------------------------------------------- two given laws

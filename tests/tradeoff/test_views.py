@@ -116,6 +116,29 @@ def test_profile_of_a_table_on_one_side_of_zero():
     np.testing.assert_allclose(given.delta(epsilon=EPSILONS), truth, rtol=1e-12)
 
 
+def test_areas_in_float32_programs():
+    """Rounded outward, of three outputs: the chance of a larger loss, ties by half."""
+    p, q = np.array([0.1, 0.2, 0.7]), np.array([0.4, 0.3, 0.3])  # falling losses
+    pairs = np.triu(np.outer(q, p), 1).sum() + np.dot(p, q) / 2
+    view = tradeoff.TradeOff.from_probabilities(p, q)
+    with jax.enable_x64(False):
+        low, high = (view.auc(bound=x) for x in ("optimistic", "pessimistic"))
+    assert high.dtype == np.float32
+    assert pairs - 1e-7 < float(low) <= pairs <= float(high) < pairs + 1e-7
+
+
+@pytest.mark.parametrize("of", [lambda f: f, jax.jit], ids=["eager", "jit"])
+def test_mechanisms_of_views_in_float32_programs(of):
+    """The probabilities themselves, to all digits: half of others would leak less."""
+    p, q = np.array([0.1, 0.2, 0.7]), np.array([0.4, 0.3, 0.3])
+    view = tradeoff.TradeOff.from_probabilities(p, q)
+    with jax.enable_x64(False):
+        found = of(lambda f: f.as_mechanism().mechanism)(view)
+        masses = [np.asarray(x) for x in (found.without_record, found.with_record)]
+    for mass, truth in zip(masses, (p, q), strict=True):
+        np.testing.assert_allclose(np.sort(mass)[-3:], np.sort(truth), rtol=1e-14)
+
+
 @FEW
 @given(PAIRS)
 def test_exact_curves_of_discrete_pairs(pair):
