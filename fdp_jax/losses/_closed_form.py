@@ -4,7 +4,7 @@ A closed form is written for thresholds eps >= 0 of one direction; a negative th
 of a direction is a positive one of the other (see `engines`).
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import equinox as eqx
@@ -23,20 +23,24 @@ from .._internal._tolerances import CLOSED_FORM
 class AbstractClosedForm(eqx.Module):
     """A privacy profile in closed form, all infinite losses included.
 
-    A form gives `log_delta`, `log_rest` and `log_alpha`, or all of them by `logs`.
+    A form gives `logs`, or `pair` and `log_alpha`.
     """
 
     def logs(self, epsilon: Array) -> tuple[Array, Array, Array]:
         """`log_delta`, `log_rest` and `log_alpha`."""
-        return self.log_delta(epsilon), self.log_rest(epsilon), self.log_alpha(epsilon)
+        return *self.pair(epsilon), self.log_alpha(epsilon)
+
+    def pair(self, epsilon: Array) -> tuple[Array, Array]:
+        """`log_delta` and `log_rest`."""
+        return self.logs(epsilon)[:2]
 
     def log_delta(self, epsilon: Array) -> Array:
         """Log delta(eps)."""
-        return self.logs(epsilon)[0]
+        return self.pair(epsilon)[0]
 
     def log_rest(self, epsilon: Array) -> Array:
         """log(1 - delta(eps))."""
-        return self.logs(epsilon)[1]
+        return self.pair(epsilon)[1]
 
     def log_alpha(self, epsilon: Array) -> Array:
         """Log P(X > eps)."""
@@ -115,10 +119,21 @@ class AbstractClosedForm(eqx.Module):
         return stop_gradient(unit * jnp.maximum(jnp.abs(epsilon), jnp.abs(end)))
 
 
-def outside(epsilon: Array, below: Array) -> tuple[Array, Array, Array]:
-    """`logs` where no loss exceeds eps, or every one (`below`)."""
+def settled(
+    inside: Array, found: Iterable[Array], epsilon: Array, below: Array
+) -> tuple[Any, ...]:
+    """`logs`, or the first two of them, also where eps is not among the losses.
+
+    Args:
+        inside: Whether the numbers found are to be used.
+        found: The numbers, for the others something finite.
+        epsilon: The threshold.
+        below: Whether all losses exceed it, elsewhere; else none does.
+    """
     log_rest = jnp.where(below, epsilon, 0.0)
-    return log1mexp(-log_rest), log_rest, jnp.where(below, 0.0, -jnp.inf)
+    edges = log1mexp(-log_rest), log_rest, jnp.where(below, 0.0, -jnp.inf)
+    pairs = zip(found, edges, strict=False)
+    return tuple(jnp.where(inside, value, edge) for value, edge in pairs)
 
 
 def complements(log_delta: Array, log_rest: Array) -> tuple[Array, Array]:
@@ -137,7 +152,7 @@ def _residual(
 ) -> Array:
     """Decreasing in eps, zero where delta(eps) is the given one."""
     form, log_delta = args
-    value, rest, _ = form.logs(epsilon)
+    value, rest = form.pair(epsilon)
     small = log_delta < LOG_HALF
     target = log1mexp(-jnp.where(small, -1.0, log_delta))
     return jnp.where(small, value - log_delta, target - rest)

@@ -13,7 +13,7 @@ from .._internal._logs import log_add, log_cosh, times
 from .._internal._special import log1p, log_ndtri, safe_log
 from ._analytic import FREQUENCY_BLOCK
 from ._cells import Atoms, Cells
-from ._closed_form import AbstractClosedForm, complements, outside
+from ._closed_form import AbstractClosedForm, complements, settled
 from ._closed_transform import ClosedTransformLoss, principal_logs
 from ._loss_moments import LossMoments
 
@@ -173,13 +173,8 @@ class TwoPointForm(AbstractClosedForm):
             logits, trials, firsts, weight
         )
         log_rest = jnp.logaddexp(log_error, place + log_alpha)
-        log_gain, log_rest, log_alpha = (
-            jnp.where(inner, x, y)
-            for x, y in zip(
-                (log_gain, log_rest, log_alpha),
-                outside(epsilon, first < 1),
-                strict=True,
-            )
+        log_gain, log_rest, log_alpha = settled(
+            inner, (log_gain, log_rest, log_alpha), epsilon, first < 1
         )
         log_gain, log_rest = complements(log_gain, log_rest)
         # Infinite losses; the first formula has the derivative at delta0 = 0.

@@ -20,44 +20,24 @@ to form one from the other.
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.lax import stop_gradient
 from jaxtyping import Array, Float
 
-from ..._internal._arithmetic import promote, two_product
+from ..._internal._arithmetic import two_product
 from ..._internal._logs import LOG_2, LOG_SQRT_2PI, log_add
 from ..._internal._mills import mills_parts
 from ..._internal._special import log1mexp, log_ndtr, ndtri_from_logs, norm_pdf
-from .._closed_form import AbstractClosedForm, complements, outside
+from .._closed_form import AbstractClosedForm, complements, settled
 
 _LARGEST = 1e61
-"""The largest mu or |eps / mu| that is treated as finite; beyond, log delta is below
--1e121, which counts as none."""
+"""The largest mu, and the largest |eps / mu| that is treated as finite; the fourth
+power does not overflow."""
 
 
-@jax.custom_jvp
-def lower_threshold(mu: jax.Array, epsilon: jax.Array) -> jax.Array:
+def _threshold(mu: jax.Array, epsilon: jax.Array) -> jax.Array:
     """Threshold a = (eps - mu^2/2) / mu, exact also where the terms cancel."""
     square, error = two_product(mu, mu)
-    return ((epsilon - 0.5 * square) - 0.5 * error) / mu
-
-
-@lower_threshold.defjvp
-def _lower_threshold_jvp(primals, tangents):
-    (mu, epsilon), (dmu, depsilon) = primals, tangents
-    b = upper_threshold(mu, epsilon)
-    return lower_threshold(mu, epsilon), (depsilon - b * dmu) / mu
-
-
-@jax.custom_jvp
-def upper_threshold(mu: jax.Array, epsilon: jax.Array) -> jax.Array:
-    """Threshold b = (eps + mu^2/2) / mu, exact also where the terms cancel."""
-    return -lower_threshold(mu, -epsilon)
-
-
-@upper_threshold.defjvp
-def _upper_threshold_jvp(primals, tangents):
-    (mu, epsilon), (dmu, depsilon) = primals, tangents
-    a = lower_threshold(mu, epsilon)
-    return upper_threshold(mu, epsilon), (depsilon - a * dmu) / mu
+    return ((epsilon - 0.5 * square) - 0.5 * stop_gradient(error)) / mu
 
 
 @jax.custom_jvp
@@ -68,7 +48,7 @@ def _profile(mu: jax.Array, epsilon: jax.Array) -> tuple[jax.Array, jax.Array]:
     difference between |a| and b, which are 2 eps / mu apart.
     """
     size, below = jnp.abs(epsilon), jnp.minimum(epsilon, 0.0)
-    a = lower_threshold(mu, size)
+    a = _threshold(mu, size)
     far, inner = jnp.abs(a), a < 0
     width = jnp.where(inner, 2.0 * size / mu, mu)
     difference, near_ratio, far_ratio = mills_parts(far, width)
@@ -87,7 +67,7 @@ def _profile(mu: jax.Array, epsilon: jax.Array) -> tuple[jax.Array, jax.Array]:
 def _profile_jvp(primals, tangents):
     (mu, epsilon), (dmu, depsilon) = primals, tangents
     values = _profile(mu, epsilon)
-    a, b = lower_threshold(mu, epsilon), upper_threshold(mu, epsilon)
+    a, b = _threshold(mu, epsilon), -_threshold(mu, -epsilon)
     log_density, log_tail = -0.5 * a * a - LOG_SQRT_2PI, epsilon + log_ndtr(-b)
     gain = lambda log: jnp.exp(log_density - log) * dmu
     loss = lambda log: jnp.exp(log_tail - log) * depsilon
@@ -103,23 +83,20 @@ class GaussianForm(AbstractClosedForm):
 
     mu: Float[Array, ""]
 
-    def logs(self, epsilon):
-        mu, epsilon = promote(self.mu, epsilon)
-        finite = mu < _LARGEST
-        inside = (mu > 0) & finite & (jnp.abs(epsilon) < _LARGEST * mu)
-        safe, place = jnp.where(inside, mu, 1.0), jnp.where(inside, epsilon, 0.0)
-        log_alpha = log_ndtr(-upper_threshold(safe, place))
-        # Without noise all losses are infinite.
-        disjoint = jnp.zeros_like(mu), *jnp.full((2, *mu.shape), -jnp.inf)
-        return tuple(
-            jnp.where(inside, x, jnp.where(finite, y, z))
-            for x, y, z in zip(
-                (*_profile(safe, place), log_alpha),
-                outside(epsilon, epsilon < 0),
-                disjoint,
-                strict=True,
-            )
-        )
+    def pair(self, epsilon):
+        inside, mu, place = self._interior(epsilon)
+        return settled(inside, _profile(mu, place), epsilon, epsilon < 0)
+
+    def log_alpha(self, epsilon):
+        inside, mu, place = self._interior(epsilon)
+        found = log_ndtr(_threshold(mu, -place))
+        return jnp.where(inside, found, jnp.where(epsilon < 0, 0.0, -jnp.inf))
+
+    def _interior(self, epsilon: jax.Array) -> tuple[jax.Array, ...]:
+        """Whether something is released and eps finite, and numbers as if it were."""
+        mu = jnp.minimum(self.mu, _LARGEST)
+        inside = (mu > 0) & (jnp.abs(epsilon) < _LARGEST * mu)
+        return inside, jnp.where(inside, mu, 1.0), jnp.where(inside, epsilon, 0.0)
 
     def log_rates(self, log_alpha, log_tnr):
         # For mu = inf the value at alpha = 0 is the limit mu -> inf, one.
