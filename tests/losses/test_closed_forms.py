@@ -509,6 +509,28 @@ def test_two_point_with_many_releases():
     )
 
 
+@pytest.mark.parametrize("deviations", [0, 8])
+def test_two_point_bounds_with_a_trillion_releases(deviations):
+    """Tails of Bin(n, p) by the beta law of order statistics, in 60 digits."""
+    n, epsilon0 = 10**12, 1e-6
+    e0, epsilon = mp.mpf(epsilon0), mp.mpf(0.5 + deviations)
+    k = int(mp.floor((epsilon / e0 + n) / 2)) + 1
+
+    def tail_of(p):
+        log_beta = mp.loggamma(k) + mp.loggamma(n - k + 1) - mp.loggamma(n + 1)
+        log_density = lambda x: (k - 1) * mp.log(x) + (n - k) * mp.log1p(-x) - log_beta
+        density = lambda x: mp.exp(log_density(x))
+        # From p down over 40 standard deviations of 1 / (2 sqrt(n)).
+        return mp.quad(density, [p - j * mp.mpf(5e-7) for j in range(40, -1, -1)])
+
+    truth = tail_of(1 / (1 + mp.exp(-e0))) - mp.exp(epsilon) * tail_of(
+        1 / (1 + mp.exp(e0))
+    )
+    found = fdp.PureDP(epsilon0).repeat(n).bounds(epsilon=float(epsilon))
+    assert mp.mpf(float(found.lower)) <= truth <= mp.mpf(float(found.upper))
+    assert int(found.status) == fdp.Status.TIGHT
+
+
 def test_two_point_check_values(checks):
     log_delta = two_point_log_delta
     for check in with_prefix(checks, "01.compose.rr2."):
