@@ -4,32 +4,36 @@ The incomplete beta function of `jax.scipy.special` loses digits with their numb
 all of them beyond some millions.
 """
 
+from collections.abc import Callable
+
 import jax
 import jax.numpy as jnp
-from jax.lax import stop_gradient
+from jax.lax import fori_loop, stop_gradient
 from jax.typing import ArrayLike
 from jaxtyping import Array
 
-from ._counts import log_binomial
+from ._counts import log_binomial_at_logit
 from ._quadrature import unit_rule
-from ._roots import bisect
-from ._special import log1mexp
+from ._special import log1p
 from ._tolerances import BINOMIAL_TAIL
 
 _NODES = 80
 _DEPTH = 45.0
 """Where the integrand is e^-45 of its largest value, the integral ends."""
+_STEPS = 4
+"""Newton's, to where that is."""
+_LARGEST = 700.0
+"""Exponents from which on e^x may overflow."""
 
 
 def log_binomial_tail(k: ArrayLike, n: ArrayLike, p: ArrayLike) -> Array:
-    """Log P(Bin(n, p) >= k) for 1 <= k <= n, differentiable in p.
-
-    With B = k: the tail is B P(Bin = B) times the integral over t > 0 of
-    (x / p)^B ((1 - x) / (1 - p))^(n - B) at x = p e^-t, whose logarithm is concave and,
-    where the tail is the lighter one, decreasing.
-    """
+    """Log P(Bin(n, p) >= k) for k >= 1, differentiable in p."""
     k, n, p = jnp.broadcast_arrays(*(jnp.asarray(x, float) for x in (k, n, p)))
-    return _log_tail(k, n, p)
+    some = (p > 0) & (p < 1) & (k <= n)
+    sure = jnp.where((p >= 1) & (k <= n), 0.0, -jnp.inf)
+    p, k = jnp.where(some, p, 0.5), jnp.where(some, k, n)
+    found = log_tail_at_logit(jnp.log(p) - log1p(-p), n, k)
+    return jnp.where(some, jnp.minimum(found, 0.0), sure)
 
 
 def log_tail_error(log_tail: Array, k: Array, n: Array, p: Array) -> Array:
@@ -38,44 +42,55 @@ def log_tail_error(log_tail: Array, k: Array, n: Array, p: Array) -> Array:
     return stop_gradient(BINOMIAL_TAIL * size)
 
 
-@jax.custom_jvp
-def _log_tail(k: Array, n: Array, p: Array) -> Array:
-    other = k < n * p
-    count, prob = jnp.where(other, n - k + 1, k), jnp.where(other, 1 - p, p)
-    some = (prob > 0) & (count <= n)
-    light = _log_light_tail(count, n, jnp.where(some, prob, 0.5 / (n + 1)))
-    light = jnp.where(some, light, -jnp.inf)
-    heavy = jnp.where(some, log1mexp(jnp.where(some, -light, 1.0)), 0.0)
-    return jnp.where(other, heavy, light)
+def log_tail_at_logit(
+    logit: Array, n: Array, k: Array, share: Callable[[Array], Array] = jnp.ones_like
+) -> Array:
+    """Log P(Bin(n, p) >= k) for 1 <= k <= n and p = sigmoid(logit).
 
+    With odds o = p / (1 - p), the tail is P(Bin = k) times the integral of
 
-@_log_tail.defjvp
-def _log_tail_jvp(primals: tuple, tangents: tuple) -> tuple:
-    k, n, p = primals
-    value = _log_tail(k, n, p)
-    inside = (p > 0) & (p < 1)
-    safe = jnp.where(inside, p, 0.5)
-    slope = jnp.log(n) + log_binomial(k - 1, n - 1, safe)
-    none = jnp.isneginf(value) | ~inside
-    slope = jnp.where(none, 0, jnp.exp(jnp.where(none, 0, slope - value)))
-    return value, slope * tangents[2]
+        k e^(-k t) (1 + o u)^(n-k),    u = 1 - e^-t,    over t > 0.
 
+    Its logarithm is concave, and largest where p e^-t = k / n if there is such a t.
+    There the integral is split, and the first factor becomes P(Bin(n, k / n) = k).
 
-def _log_light_tail(k: Array, n: Array, p: Array) -> Array:
-    rest = n - k
-    end = _end(k, rest, p)
-    shape = (-1,) + (1,) * k.ndim
-    share, weights = (jnp.asarray(x.reshape(shape)) for x in unit_rule(_NODES))
-    integral = end * jnp.sum(weights * jnp.exp(_exponent(share * end, k, rest, p)), 0)
-    return jnp.log(k) + log_binomial(k, n, p) + jnp.log(integral)
+    Args:
+        logit: Differentiable.
+        n: The number of trials.
+        k: A whole number.
+        share: A positive factor of the integrand, as a function of u that has one more
+            axis.  With log(1 + o u) / (1 + o' u) in place of the integrand's logarithm
+            it tells how two such tails differ.
+    """
+    rest, full = n - k, k == n
+    mode = jnp.log(k) - jnp.log(jnp.where(full, 1.0, rest))
+    inside = (logit > mode) & ~full
+    # Conditions in place of minima, which halve derivatives where both are equal.
+    turn = jnp.where(inside, jax.nn.log_sigmoid(logit) - jnp.log(k / n), 0.0)
+    mode = jnp.where(inside, mode, logit)
+    odds = jnp.exp(jnp.minimum(mode, _LARGEST))
 
+    def exponent(s: Array) -> Array:
+        """The logarithm of the integrand at `turn` + s, less that at `turn`."""
+        rise = jnp.maximum(-odds[..., None] * jnp.expm1(-s), -0.9999999999999999)
+        return rest[..., None] * log1p(rise) - k[..., None] * s
 
-def _exponent(t: Array, k: Array, rest: Array, p: Array) -> Array:
-    return -k * t + rest * jnp.log1p(-p * jnp.expm1(-t) / (1 - p))
+    def nearer(_: Array, s: Array) -> Array:
+        tilted = jnp.exp(-s) * odds
+        slope = rest * tilted / (1 + odds - tilted) - k
+        gap = exponent(s[..., None])[..., 0] + _DEPTH
+        return s - jnp.where(left & (gap > 0), 0.0, gap / slope)
 
-
-def _end(k: Array, rest: Array, p: Array) -> Array:
-    """The place where the exponent has fallen by `_DEPTH`: by bisection."""
-    ends = jnp.full_like(p, -50.0), jnp.full_like(p, 12.0)
-    fallen = lambda log_t: -_DEPTH - _exponent(jnp.exp(log_t), k, rest, p)
-    return jnp.exp(bisect(fallen, *ends, 30)[1])
+    # From where a parabola is as deep, which is too near on the right only.
+    fall, bend = k - rest * odds, rest * odds * (1 + odds)
+    right = 2 * _DEPTH / (fall + jnp.sqrt(jnp.square(fall) + 2 * bend * _DEPTH))
+    wide = jnp.sqrt(2 * _DEPTH / jnp.where(full, 1.0, bend))
+    left = jnp.asarray([True, False]).reshape(2, *(1,) * k.ndim)
+    ends = stop_gradient(jnp.stack([-jnp.minimum(wide, turn), right]))
+    ends = stop_gradient(fori_loop(0, _STEPS, nearer, ends))
+    ends = jnp.stack([jnp.where(ends[0] > -turn, ends[0], -turn), ends[1]])
+    nodes, weights = unit_rule(_NODES)
+    s = ends[..., None] * nodes
+    terms = jnp.exp(exponent(s)) * share(-jnp.expm1(-(turn[..., None] + s)))
+    total = jnp.sum(jnp.abs(ends) * (terms @ weights), axis=0)
+    return log_binomial_at_logit(mode, n, k) + jnp.log(k * total)

@@ -124,16 +124,13 @@ def log_poisson(k: ArrayLike, mean: ArrayLike) -> jax.Array:
 
 def _inner_log_binomial(k, rest, p, q, log_p, log_q) -> jax.Array:
     """The log mass for 0 < k < n, from both probabilities and their logarithms."""
-    n = k + rest
-    log_n = jnp.log(n)
-    return (
-        stirling_error(n)
-        - stirling_error(k)
-        - stirling_error(rest)
-        - _deviance(k, n * p, log_n + log_p)
-        - _deviance(rest, n * q, log_n + log_q)
-        - 0.5 * jnp.log(2.0 * math.pi * k * (rest / n))
-    )
+    k, rest, p, q, log_p, log_q = jnp.broadcast_arrays(k, rest, p, q, log_p, log_q)
+    n, counts = k + rest, jnp.stack([k, rest])
+    log_means = jnp.log(n) + jnp.stack([log_p, log_q])
+    deviances = _deviance(counts, n * jnp.stack([p, q]), log_means)
+    error, *errors = stirling_error(jnp.stack([n, k, rest]))
+    parts = 0.5 * jnp.log(2.0 * math.pi * k * (rest / n)) + errors[0] + errors[1]
+    return error - parts - deviances[0] - deviances[1]
 
 
 def log_binomial(k: jax.Array, n: jax.Array, prob: jax.Array) -> jax.Array:

@@ -1,6 +1,5 @@
 """The engine of closed forms: certified profile, epsilon and threshold."""
 
-import functools
 import math
 from typing import ClassVar
 
@@ -67,26 +66,20 @@ def closed_epsilon(
     loss: ComposedLoss, signs: Array, log_deltas: Array, largest: Array
 ) -> Interval:
     """The epsilon of the worst direction; the lower end is that of delta `largest`."""
-    # An error of log delta moves epsilon as much as that change of the target does.
-    forms = [loss.closed_form(sign) for sign in signs]
-    masses = [jnp.asarray(form.mass_error(), log_deltas.dtype) for form in forms]
+    forms = jax.vmap(loss.closed_form)(signs)
+    mass = jnp.max(jax.vmap(lambda form: form.mass_error())(forms))
     allowed = CLOSED_FORM
-    step = allowed * (1 + jnp.abs(log_deltas)) + functools.reduce(jnp.maximum, masses)
-    step = stop_gradient(step)
+    # An error of log delta moves epsilon as much as that change of the target does.
+    step = stop_gradient(allowed * (1 + jnp.abs(log_deltas)) + mass)
     largest = jnp.minimum(largest + step, -1e-9)
     targets = jnp.stack([largest, log_deltas, log_deltas - step], axis=1)
-
-    def one(sign: Array, target: Array) -> Array:
-        return loss.closed_form(sign).epsilon(target)
-
-    each = jax.vmap(jax.vmap(one, (None, 0)))(signs, targets)
+    each = jax.vmap(lambda form, those: jax.vmap(form.epsilon)(those))(forms, targets)
     lower, estimate, upper = jnp.max(each, axis=0)
     # Of a delta beyond 1 there is no epsilon.
     lower = jnp.where(jnp.all(largest < -1e-9), lower, -jnp.inf)
     lower, value, upper = stop_gradient((lower, estimate, upper))
-    slips = [form.loss_error(value) for form in forms]
-    slips = [2 * slip for slip in slips if slip is not None]
-    error = functools.reduce(jnp.maximum, slips, jnp.zeros_like(value))
+    slips = jax.vmap(lambda form: form.loss_error(value))(forms)
+    error = 0.0 if slips is None else 2 * jnp.max(slips)
     error = error + allowed * jnp.abs(value)
     lower, upper = jnp.minimum(lower, value), jnp.maximum(upper, value)
     return Interval(lower - error, estimate, upper + error)

@@ -30,7 +30,6 @@ from ._laplace import LaplaceForm as LaplaceForm, LaplaceLoss as LaplaceLoss
 from ._logistic import LogisticForm as LogisticForm, LogisticLoss as LogisticLoss
 from ._loss_moments import LossMoments as LossMoments
 from ._mass import MassLoss as MassLoss
-from ._mixture import MixtureLoss as MixtureLoss
 from ._normal_mixtures import (
     FAR as FAR,
     LOST as LOST,

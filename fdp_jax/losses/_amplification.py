@@ -24,9 +24,9 @@ import jax.numpy as jnp
 from jax.lax import optimization_barrier
 from jaxtyping import Array, Float
 
-from .._internal._logs import LOG_2, log_add
+from .._internal._logs import log_add
 from .._internal._special import log1mexp, log1p
-from ._closed_form import AbstractClosedForm
+from ._closed_form import AbstractClosedForm, complements, settled
 
 
 @jax.jit
@@ -93,7 +93,7 @@ class SubsampledForm(AbstractClosedForm):
         inside, threshold, shift = self._placed(epsilon)
         log_factor = jnp.log(self.sampling_prob) + shift
         value = log_factor + self.base.log_delta(threshold)
-        return jnp.where(inside, value, self._outside(epsilon)[0])
+        return settled(inside, (value,), epsilon, self._every_loss(epsilon))[0]
 
     def logs(self, epsilon):
         inside, threshold, shift = self._placed(epsilon)
@@ -101,14 +101,10 @@ class SubsampledForm(AbstractClosedForm):
         remove, kept = self.sign > 0, log1p(-self.sampling_prob) + log_delta
         log_delta = jnp.log(self.sampling_prob) + shift + log_delta
         left_out = jnp.where(remove | ~inside, 0, epsilon)
-        log_rest = log_add(log_rest, kept + left_out)
-        # For the relative accuracy of a logarithm next to zero.
-        small = jnp.minimum(log_delta, -LOG_2)
-        log_rest = jnp.where(log_delta < -LOG_2, log1p(-jnp.exp(small)), log_rest)
+        log_delta, log_rest = complements(log_delta, log_add(log_rest, kept + left_out))
         mixed = jnp.minimum(log_add(kept, log_alpha - shift), 0)
         found = log_delta, log_rest, jnp.where(remove, log_alpha, mixed)
-        choose = lambda x, y: jnp.where(inside, x, y)
-        return jax.tree.map(choose, found, self._outside(epsilon))
+        return settled(inside, found, epsilon, self._every_loss(epsilon))
 
     def places(self, least):
         # On the scale of the pair itself, since eps crowds at the end of its losses.
@@ -144,9 +140,6 @@ class SubsampledForm(AbstractClosedForm):
         shift = jnp.minimum(inner + epsilon, -jnp.log(self.sampling_prob))
         return inside, self.sign * inner, jnp.where(added, shift, 0)
 
-    def _outside(self, epsilon: Array) -> tuple[Array, Array, Array]:
-        """`logs` where all losses are larger than eps, or none is."""
-        all_larger = (epsilon < 0) & ((self.sign > 0) | jnp.isinf(epsilon))
-        log_delta = log1mexp(jnp.where(all_larger, -epsilon, 0))
-        log_rest = jnp.where(all_larger, epsilon, 0)
-        return log_delta, log_rest, jnp.where(all_larger, 0, -jnp.inf)
+    def _every_loss(self, epsilon: Array) -> Array:
+        """Whether all losses are larger than eps, where not some of them are."""
+        return (epsilon < 0) & ((self.sign > 0) | jnp.isinf(epsilon))

@@ -16,6 +16,7 @@ from jax.scipy.special import logsumexp
 from jaxtyping import Array, ArrayLike, Bool, Float
 
 from .._internal._interval import Interval
+from .._internal._logs import log_add
 from .._internal._special import log1mexp, log_sum_exp, safe_log
 from .._internal._tolerances import ATOM_MASS, LEAST_QUOTIENT
 from ._base import AbstractLoss
@@ -196,57 +197,6 @@ class AtomicLoss(AbstractLoss):
         return jax.tree.map(lambda x: jnp.where(whole, x, jnp.inf), found)
 
 
-def log_delta(atoms: AtomicLoss, epsilon: Array) -> Array:
-    """Log delta(eps), outputs of one pair member alone included."""
-    loss, log_q, _ = _common(atoms)
-    gap = loss - epsilon[..., None]
-    above = gap > 0
-    parts = log_q + log1mexp(jnp.where(above, gap, 1.0))
-    finite = log_sum_exp(parts, above & jnp.isfinite(log_q))
-    infinite, _ = atoms.log_infinite_masses()
-    none, never = jnp.isneginf(finite), jnp.isneginf(infinite)
-    either = jnp.logaddexp(jnp.where(none, 0, finite), jnp.where(never, 0, infinite))
-    total = jnp.where(none, infinite, jnp.where(never, finite, either))
-    return jnp.minimum(total, 0)
-
-
-def log_rest(atoms: AtomicLoss, epsilon: Array) -> Array:
-    """log(1 - delta(eps)): the sum of min(q, e^eps p)."""
-    loss, log_q, log_p = _common(atoms)
-    above = loss > epsilon[..., None]
-    parts = jnp.where(above, log_p + epsilon[..., None], log_q)
-    return jnp.minimum(log_sum_exp(parts, jnp.isfinite(parts)), 0)
-
-
-def log_alpha(atoms: AtomicLoss, epsilon: Array) -> Array:
-    """Log P(X > eps)."""
-    loss, _, log_p = _common(atoms)
-    above = loss > epsilon[..., None]
-    return log_sum_exp(jnp.broadcast_to(log_p, above.shape), above)
-
-
-def loss_error(atoms: AtomicLoss, epsilon: Array) -> Array:
-    """Largest change of a loss near a threshold by errors of the masses and rounding.
-
-    Each mass is within `mass_error`, so delta(eps) is at most the one calculated at
-    eps minus this number, up to that relative error, and at least the one at eps plus
-    it; where losses are no quotients of the masses, their own errors will do.  From the
-    largest loss on there is nothing to be wrong about.
-    """
-    slip, largest = _slip(atoms, epsilon), stop_gradient(jnp.max(_losses(atoms)))
-    # Of the largest loss as well, if it is one of those that are not known exactly.
-    beyond = epsilon >= largest + (0 if atoms.loss_error is None else slip)
-    return jnp.where(beyond, 0, slip)
-
-
-def _slip(atoms: AtomicLoss, epsilon: Array) -> Array:
-    size = jnp.max(jnp.abs(_losses(atoms))) + jnp.abs(epsilon)
-    rounding = 8 * jnp.finfo(epsilon.dtype).eps * (1 + size)
-    apart = atoms.loss_error
-    apart = 2 * jnp.asarray(atoms.mass_error) if apart is None else apart
-    return rounding + stop_gradient(apart)
-
-
 def _common(atoms: AtomicLoss) -> tuple[Array, Array, Array]:
     """Finite losses, and logarithms of their masses under Q and P (-inf for none)."""
     found = atoms.atoms()
@@ -255,16 +205,16 @@ def _common(atoms: AtomicLoss) -> tuple[Array, Array, Array]:
     return found.loss, log_q, found.log_mass
 
 
-def candidates(directions: tuple[AtomicLoss, ...]) -> Float[Array, " m"]:
+def candidates(directions: "tuple[AtomicForm, ...]") -> Float[Array, " m"]:
     """All thresholds at which the larger of the directions' profiles may have a kink.
 
     The losses, and where two profiles cross between neighboring losses.
     """
-    losses = jnp.sort(jnp.concatenate([_losses(atoms) for atoms in directions]))
+    losses = jnp.sort(jnp.concatenate([_losses(form.atoms) for form in directions]))
     if len(directions) == 1:
         return losses
     scale = jnp.exp(losses)
-    one, two = (jnp.exp(log_delta(atoms, losses)) for atoms in directions)
+    one, two = (jnp.exp(form.log_delta(losses)) for form in directions)
     gap = one - two
     left, right = gap[:-1], gap[1:]
     cross = left * right < 0
@@ -288,7 +238,7 @@ class ErrorPair(eqx.Module):
 
 
 def error_rates(
-    directions: tuple[AtomicLoss, ...], alpha: Float[Array, ""]
+    directions: "tuple[AtomicForm, ...]", alpha: Float[Array, ""]
 ) -> tuple[Interval, Interval]:
     """f(alpha) and 1 - f(alpha) of the worst direction, for 0 < alpha < 1.
 
@@ -298,15 +248,15 @@ def error_rates(
     """
     fixed, level = stop_gradient((directions, alpha))
     thresholds = candidates(fixed)
-    rests = jnp.exp(jnp.stack([log_rest(atoms, thresholds) for atoms in fixed]))
-    powers = jnp.exp(jnp.stack([log_delta(atoms, thresholds) for atoms in fixed]))
+    rests = jnp.exp(jnp.stack([form.log_rest(thresholds) for form in fixed]))
+    powers = jnp.exp(jnp.stack([form.log_delta(thresholds) for form in fixed]))
     used = jnp.exp(jnp.minimum(thresholds + safe_log(level), 700))
     best = jnp.argmin(jnp.max(powers, axis=0) + used)
     epsilon, rest = thresholds[best], rests[:, best]
-    # Errors of the masses and of a crossing's place: see `loss_error`.
-    slip = 4 * jnp.max(jnp.stack([_slip(atoms, epsilon) for atoms in fixed]))
+    # Errors of the masses and of a crossing's place: see `AtomicForm.loss_error`.
+    slip = 4 * jnp.max(jnp.stack([form.slip(epsilon) for form in fixed]))
     active = rest <= jnp.min(rest) + slip
-    tests = [_tests_at(atoms, epsilon, slip) for atoms in directions]
+    tests = [_tests_at(form.atoms, epsilon, slip) for form in directions]
     tests = jax.tree.map(lambda *x: jnp.stack(x), *tests)
     first = jnp.argmin(jnp.where(active, stop_gradient(tests.alpha[:, 0]), jnp.inf))
     last = jnp.argmax(jnp.where(active, stop_gradient(tests.alpha[:, 1]), -jnp.inf))
@@ -319,9 +269,8 @@ def error_rates(
     tpr = (1 - share) * low.tpr + share * high.tpr
     value, power = stop_gradient((beta, tpr))
     # What was left out counts for the attacker, in the lower bound of beta alone.
-    truncated = [jnp.exp(atoms.log_truncated_masses()[0]) for atoms in fixed]
-    truncated = jnp.max(jnp.stack(truncated))
-    lost = max(atoms.lost for atoms in fixed)
+    truncated = jnp.max(jnp.exp(jnp.stack([form.log_truncated() for form in fixed])))
+    lost = max(form.lost() for form in fixed)
     return (
         Interval(value - slip, beta, value + slip + truncated + lost),
         Interval(power * (1 - slip) - truncated, tpr, power * (1 + slip)),
@@ -346,14 +295,29 @@ class AtomicForm(AbstractClosedForm):
 
     atoms: AtomicLoss
 
+    def pair(self, epsilon):
+        return self.log_delta(epsilon), self.log_rest(epsilon)
+
     def log_delta(self, epsilon):
-        return log_delta(self.atoms, epsilon)
+        # Outputs of one pair member alone included.
+        loss, log_q, _ = _common(self.atoms)
+        gap = loss - epsilon[..., None]
+        above = gap > 0
+        parts = log_q + log1mexp(jnp.where(above, gap, 1.0))
+        finite = log_sum_exp(parts, above & jnp.isfinite(log_q))
+        return jnp.minimum(log_add(finite, self.atoms.log_infinite_masses()[0]), 0)
 
     def log_rest(self, epsilon):
-        return log_rest(self.atoms, epsilon)
+        # The sum of min(q, e^eps p).
+        loss, log_q, log_p = _common(self.atoms)
+        above = loss > epsilon[..., None]
+        parts = jnp.where(above, log_p + epsilon[..., None], log_q)
+        return jnp.minimum(log_sum_exp(parts, jnp.isfinite(parts)), 0)
 
     def log_alpha(self, epsilon):
-        return log_alpha(self.atoms, epsilon)
+        loss, _, log_p = _common(self.atoms)
+        above = loss > epsilon[..., None]
+        return log_sum_exp(jnp.broadcast_to(log_p, above.shape), above)
 
     def log_truncated(self):
         return stop_gradient(self.atoms.log_truncated_masses()[0])
@@ -365,10 +329,28 @@ class AtomicForm(AbstractClosedForm):
         return jnp.asarray(stop_gradient(self.atoms.mass_error))
 
     def loss_error(self, epsilon):
-        return loss_error(self.atoms, epsilon)
+        """Largest change of a loss near a threshold by errors of masses and rounding.
+
+        Each mass is within `mass_error`, so delta(eps) is at most the one calculated at
+        eps minus this number, up to that relative error, and at least the one at eps
+        plus it; where losses are no quotients of the masses, their own errors will do.
+        From the largest loss on there is nothing to be wrong about.
+        """
+        slip = self.slip(epsilon)
+        # Of the largest loss as well, if it is one of those that are not known exactly.
+        uncertain = 0 if self.atoms.loss_error is None else slip
+        largest = stop_gradient(jnp.max(_losses(self.atoms)))
+        return jnp.where(epsilon >= largest + uncertain, 0, slip)
+
+    def slip(self, epsilon: Array) -> Array:
+        """`loss_error` wherever the largest loss is."""
+        size = jnp.max(jnp.abs(_losses(self.atoms))) + jnp.abs(epsilon)
+        rounding = 8 * jnp.finfo(epsilon.dtype).eps * (1 + size)
+        apart = self.atoms.loss_error
+        apart = 2 * jnp.asarray(self.atoms.mass_error) if apart is None else apart
+        return rounding + stop_gradient(apart)
 
     def error_rates(self, other, alpha):
         if self.atoms.log_p.size > _FEW_OUTPUTS:
             return None
-        both = (self,) if other is None else (self, other)
-        return error_rates(tuple(form.atoms for form in both), alpha)
+        return error_rates((self,) if other is None else (self, other), alpha)

@@ -4,7 +4,7 @@ A closed form is written for thresholds eps >= 0 of one direction; a negative th
 of a direction is a positive one of the other (see `engines`).
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import equinox as eqx
@@ -14,6 +14,7 @@ from jaxtyping import Array
 
 from .._internal._implicit import implicit_root
 from .._internal._interval import Interval, exactly
+from .._internal._logs import LOG_HALF
 from .._internal._roots import least_threshold
 from .._internal._special import log1mexp, log1p
 from .._internal._tolerances import CLOSED_FORM
@@ -22,33 +23,44 @@ from .._internal._tolerances import CLOSED_FORM
 class AbstractClosedForm(eqx.Module):
     """A privacy profile in closed form, all infinite losses included.
 
-    A form gives `log_delta`, `log_rest` and `log_alpha`, or all of them by `logs`.
+    A form gives `logs`, or `pair` and `log_alpha`.
     """
 
     def logs(self, epsilon: Array) -> tuple[Array, Array, Array]:
         """`log_delta`, `log_rest` and `log_alpha`."""
-        return self.log_delta(epsilon), self.log_rest(epsilon), self.log_alpha(epsilon)
+        return *self.pair(epsilon), self.log_alpha(epsilon)
+
+    def pair(self, epsilon: Array) -> tuple[Array, Array]:
+        """`log_delta` and `log_rest`."""
+        return self.logs(epsilon)[:2]
 
     def log_delta(self, epsilon: Array) -> Array:
         """Log delta(eps)."""
-        return self.logs(epsilon)[0]
+        return self.pair(epsilon)[0]
 
     def log_rest(self, epsilon: Array) -> Array:
         """log(1 - delta(eps))."""
-        return self.logs(epsilon)[1]
+        return self.pair(epsilon)[1]
 
     def log_alpha(self, epsilon: Array) -> Array:
         """Log P(X > eps)."""
         return self.logs(epsilon)[2]
 
     def epsilon(self, log_delta: Array) -> Array:
-        """The least real eps with delta(eps) at most the given one, by search."""
-        constant, target = stop_gradient((self, log_delta))
+        """The least real eps with delta(eps) at most the given one, by search.
+
+        For delta = 0 it is inf, and for delta = 1 it is -inf.
+        """
+        inside = (log_delta > -jnp.inf) & (log_delta < 0)
+        args = self, jnp.where(inside, log_delta, -1.0)
+        constant, target = stop_gradient(args)
         # 1 - e^eps <= delta(eps), so the root lies at or above log(1 - delta).
         place = constant.places(log1mexp(-target))
-        tail = lambda u: constant.log_delta(place(u))
-        root = place(least_threshold(tail, target, jnp.full_like(target, jnp.inf)))
-        return implicit_root(_log_delta_residual, root, (self, log_delta), ())
+        excess = lambda u: _residual(place(u), (constant, target), ())
+        most = jnp.full_like(target, jnp.inf)
+        root = place(least_threshold(excess, jnp.zeros_like(target), most))
+        found = implicit_root(_residual, root, args, ())
+        return jnp.where(inside, found, jnp.where(log_delta < 0, jnp.inf, -jnp.inf))
 
     def log_truncated(self) -> Array | None:
         """Log of what of the infinite losses is only a bound."""
@@ -107,8 +119,40 @@ class AbstractClosedForm(eqx.Module):
         return stop_gradient(unit * jnp.maximum(jnp.abs(epsilon), jnp.abs(end)))
 
 
-def _log_delta_residual(
+def settled(
+    inside: Array, found: Iterable[Array], epsilon: Array, below: Array
+) -> tuple[Any, ...]:
+    """`logs`, or the first two of them, also where eps is not among the losses.
+
+    Args:
+        inside: Whether the numbers found are to be used.
+        found: The numbers, for the others something finite.
+        epsilon: The threshold.
+        below: Whether all losses exceed it, elsewhere; else none does.
+    """
+    log_rest = jnp.where(below, epsilon, 0.0)
+    edges = log1mexp(-log_rest), log_rest, jnp.where(below, 0.0, -jnp.inf)
+    pairs = zip(found, edges, strict=False)
+    return tuple(jnp.where(inside, value, edge) for value, edge in pairs)
+
+
+def complements(log_delta: Array, log_rest: Array) -> tuple[Array, Array]:
+    """Log delta and log(1 - delta), each from the other where that has the digits."""
+    small = log_delta < LOG_HALF
+    delta = jnp.exp(jnp.where(small, log_delta, LOG_HALF))
+    rest = jnp.exp(jnp.where(small, LOG_HALF, jnp.minimum(log_rest, LOG_HALF)))
+    return (
+        jnp.where(small, log_delta, log1p(-rest)),
+        jnp.where(small, log1p(-delta), jnp.minimum(log_rest, 0.0)),
+    )
+
+
+def _residual(
     epsilon: Array, args: tuple[AbstractClosedForm, Array], aux: tuple[()]
 ) -> Array:
+    """Decreasing in eps, zero where delta(eps) is the given one."""
     form, log_delta = args
-    return form.log_delta(epsilon) - log_delta
+    value, rest = form.pair(epsilon)
+    small = log_delta < LOG_HALF
+    target = log1mexp(-jnp.where(small, -1.0, log_delta))
+    return jnp.where(small, value - log_delta, target - rest)

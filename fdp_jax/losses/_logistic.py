@@ -17,7 +17,7 @@ from .._internal._logs import log_add
 from .._internal._special import log1mexp
 from ._base import AbstractLoss, outward
 from ._cells import Cells
-from ._closed_form import AbstractClosedForm
+from ._closed_form import AbstractClosedForm, settled
 
 
 class LogisticLoss(AbstractLoss):
@@ -77,19 +77,15 @@ class LogisticForm(AbstractClosedForm):
     mu: Float[Array, ""]
 
     def logs(self, epsilon):
-        inside, below = (epsilon >= -self.mu) & (epsilon < self.mu), epsilon < -self.mu
+        inside = (epsilon >= -self.mu) & (epsilon < self.mu)
         mu = jnp.where(inside, self.mu, 1.0)
         left = 0.5 * (mu - jnp.where(inside, epsilon, 0.0))
-        log_gap, log_other = log1mexp(left), log1mexp(mu - left)
-        whole = log1mexp(mu)
+        log_gap, log_other, whole = log1mexp(left), log1mexp(mu - left), log1mexp(mu)
         log_delta = 2 * log_gap - whole
         log_rest = log_add(log_gap, log_other) - left - whole
         log_alpha = left + log_gap - mu - whole
-        return (
-            jnp.where(inside, log_delta, log1mexp(jnp.where(below, -epsilon, 0.0))),
-            jnp.where(inside, log_rest, jnp.where(below, epsilon, 0.0)),
-            jnp.where(inside, log_alpha, jnp.where(below, 0.0, -jnp.inf)),
-        )
+        found = log_delta, log_rest, log_alpha
+        return settled(inside, found, epsilon, epsilon < -self.mu)
 
     def epsilon(self, log_delta):
         some = self.mu > 0

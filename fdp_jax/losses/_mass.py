@@ -1,5 +1,8 @@
 """Losses that are known by their masses alone."""
 
+import dataclasses
+
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
@@ -13,6 +16,9 @@ _PIECES = 4096
 class MassLoss(AbstractLoss):
     """A loss known by its masses alone, within finite ends."""
 
+    table: Partition | None = eqx.field(default=None, kw_only=True)
+    """The `partition`, where it is at hand."""
+
     def edges(self) -> Float[Array, " m+1"]:
         """Values of the loss, from end to end, between which it changes little."""
         low, high = self.loss_range()
@@ -25,7 +31,8 @@ class MassLoss(AbstractLoss):
         return partition(edges, self.cells(edges[:-1], edges[1:]), self.atoms())
 
     def moments(self, order):
-        return self.partition().moments(order)
+        table = self.partition() if self.table is None else self.table
+        return table.moments(order)
 
     def normalized_log_moment(self, order):
         # To about 1e-9 relative; its moments are upper bounds and less accurate.
@@ -35,40 +42,5 @@ class MassLoss(AbstractLoss):
             order, moment(order), slope(order), jax.grad(slope)(order)
         )
 
-    def tabulated(self) -> AbstractLoss:
-        return _Tabulated(self, self.partition())
-
-
-class _Tabulated(AbstractLoss):
-    """A loss with its pieces at hand."""
-
-    loss: MassLoss
-    table: Partition
-
-    @property
-    def symmetric(self) -> bool:
-        return self.loss.symmetric
-
-    def moments(self, order):
-        return self.table.moments(order)
-
-    def cells(self, low, high):
-        return self.loss.cells(low, high)
-
-    def atoms(self):
-        return self.loss.atoms()
-
-    def lattice(self):
-        return self.loss.lattice()
-
-    def loss_range(self):
-        return self.loss.loss_range()
-
-    def log_finite_masses(self):
-        return self.loss.log_finite_masses()
-
-    def log_infinite_masses(self):
-        return self.loss.log_infinite_masses()
-
-    def log_truncated_masses(self):
-        return self.loss.log_truncated_masses()
+    def tabulated(self):
+        return dataclasses.replace(self, table=self.partition())

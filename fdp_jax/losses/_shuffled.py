@@ -24,11 +24,12 @@ from jaxtyping import Array, Float
 
 from .._internal._binomial import log_binomial_tail, log_tail_error
 from .._internal._counts import log_binomial
+from .._internal._logs import log_add
 from .._internal._special import log1mexp, log_sum_exp, safe_log
 from .._internal._tolerances import SIGN_TAIL
 from ._atomic import AtomicLoss
 from ._base import AbstractLoss
-from ._closed_form import AbstractClosedForm
+from ._closed_form import AbstractClosedForm, complements
 
 _NODES = 832
 """Numbers of coins that a single release looks at."""
@@ -193,10 +194,8 @@ class ShuffledForm(AbstractClosedForm):
         lost = _lost(self.epsilon0)
         log_alpha = safe_log(rest + lost * first)
         # E min(1 + tau X, e^eps (1 - tau X)), all of whose parts are positive.
-        far = jnp.logaddexp(safe_log(other + lost * first), epsilon + log_alpha)
-        little = log_delta < -0.5
-        near = log1mexp(jnp.where(little, -log_delta, 1.0))
-        return log_delta, jnp.where(little, near, jnp.minimum(far, 0)), log_alpha
+        log_rest = log_add(safe_log(other + lost * first), epsilon + log_alpha)
+        return *complements(log_delta, log_rest), log_alpha
 
     def log_delta(self, epsilon):
         return self._log_delta(epsilon, self._means(epsilon))

@@ -14,9 +14,7 @@ from .._internal._concrete import is_traced
 from .._internal._precision import in_float64
 from ..losses import (
     Alternatives,
-    AtomicLoss,
     ComposedLoss,
-    MixtureLoss,
     revealed_mixture,
 )
 from ._base import AbstractMechanism, AbstractWrapped, require_mechanism
@@ -282,32 +280,15 @@ class RevealedMixture(AbstractWrapped):
         probs = as_float(self.probs)
         probs = probs / probs.sum()
         losses = [mechanism.loss() for mechanism in self.mechanisms]
-        if not self.releases_once():
-            return _mixed(losses, probs)
-        terms = tuple(loss.terms[0] for loss in losses)
-        released = [loss.counts[0] for loss in losses]
-        weights = probs * jnp.stack(released)
-        # Nothing is released by a mechanism with infinite noise.
-        idle = 1 - weights.sum()
-        nothing = AtomicLoss(
-            jnp.zeros(1, idle.dtype),
-            jnp.zeros(1, idle.dtype),
-            symmetric=True,
+        groups = tuple(
+            Alternatives(loss.terms, jnp.stack(loss.counts)[None], prob[None])
+            for loss, prob in zip(losses, probs, strict=True)
         )
-        term = MixtureLoss((*terms, nothing), jnp.append(weights, idle))
-        return ComposedLoss((term,), (jnp.ones_like(idle),), single=True)
+        groups = tuple(group.absorbed() for group in groups)
+        used = [jnp.any((g.counts > 0) & (g.probs > 0)) for g in groups]
+        term = revealed_mixture(groups, jnp.zeros_like(probs[0]), idle=False)
+        count = jnp.where(jnp.any(jnp.stack(used)), 1.0, 0.0).astype(probs.dtype)
+        return ComposedLoss((term,), (count,), single=self.releases_once())
 
     def _group(self, size):
         return self.made_with(part.group(size) for part in self.mechanisms)
-
-
-def _mixed(losses: list[ComposedLoss], probs: Array) -> ComposedLoss:
-    """The loss of a revealed mixture of compositions."""
-    groups = tuple(
-        Alternatives(loss.terms, jnp.stack(loss.counts)[None], prob[None]).absorbed()
-        for loss, prob in zip(losses, probs, strict=True)
-    )
-    used = [jnp.any((g.counts > 0) & (g.probs > 0)) for g in groups]
-    term = revealed_mixture(groups, jnp.zeros_like(probs[0]), idle=False)
-    count = jnp.where(jnp.any(jnp.stack(used)), 1.0, 0.0)
-    return ComposedLoss((term,), (count.astype(probs.dtype),))

@@ -13,12 +13,14 @@ from .._internal._logs import times
 from .._internal._special import safe_log
 from ..losses import (
     AbstractLoss,
+    Alternatives,
     ComposedLoss,
     GaussianLoss,
     GaussianMixtureLoss,
-    MixtureLoss,
+    RevealedLoss,
     SubsampledGaussianLoss,
     SubsampledLoss,
+    revealed_mixture,
 )
 from ._additive import Gaussian
 from ._base import AbstractMechanism, AbstractWrapped, require_mechanism
@@ -119,12 +121,7 @@ class PoissonSubsampled(AbstractWrapped):
         released = prob > 0
         safe = jnp.where(released, prob, 0.5)
         (term,), (count,) = inner.terms, inner.counts
-        if isinstance(term, MixtureLoss):
-            # The index is told whether the record is in the subset or not.
-            parts = tuple(_subsampled_term(x, safe) for x in term.losses)
-            term = MixtureLoss(parts, term.weights)
-        else:
-            term = _subsampled_term(term, safe)
+        term = _subsampled_term(term, safe)
         return ComposedLoss((term,), (jnp.where(released, count, 0.0),), single=True)
 
     def _group(self, size):
@@ -141,7 +138,14 @@ def _subsampled_term(term: AbstractLoss, prob: Array) -> AbstractLoss:
         return SubsampledGaussianLoss(term.noise_multiplier, prob)
     if isinstance(term, SubsampledGaussianLoss):
         return SubsampledGaussianLoss(term.noise_multiplier, prob * term.sampling_prob)
-    return SubsampledLoss(term, prob)
+    if not isinstance(term, RevealedLoss):
+        return SubsampledLoss(term, prob)
+    # The index is told whether the record is in the subset or not.
+    groups = []
+    for group in term.groups:
+        parts = tuple(_subsampled_term(x, prob) for x in group.terms)
+        groups.append(Alternatives(parts, group.counts, group.probs))
+    return revealed_mixture(tuple(groups), term.lost, idle=term.idle)
 
 
 class MixtureOfGaussians(AbstractMechanism):

@@ -21,7 +21,7 @@ from fdp_jax.engines._spectral import rough_log_delta
 from fdp_jax.losses import GaussianForm, LaplaceForm, LogisticForm
 from fdp_jax.losses._amplification import SubsampledForm
 from fdp_jax.losses._shuffled import Means
-from fdp_jax.losses._two_point import _closed_form as two_point
+from fdp_jax.losses._two_point import TwoPointForm
 
 MEASURED = {}
 """Functions that return the largest error found of a kind, in the ledger's measure."""
@@ -205,7 +205,7 @@ def closed_forms(rng, count):
     delta0 = np.where(rng.uniform(size=few) < 0.5, 0, 10 ** rng.uniform(-9, -3, few))
     reach = n * np.tanh(epsilon0 / 2) + np.sqrt(n) * np.abs(rng.normal(size=few))
     yield (
-        lambda *a: two_point.evaluate(*a)[:2],
+        lambda e, d, n, at: TwoPointForm(e, d, n).logs(at)[:2],
         two_point_pair,
         (epsilon0, delta0, n, epsilon0 * np.minimum(reach, 0.97 * n)),
     )

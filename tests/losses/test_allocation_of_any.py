@@ -17,7 +17,6 @@ from programs import jitted
 
 import fdp_jax as fdp
 from fdp_jax.losses import GaussianLoss, dominated, dominating
-from fdp_jax.losses._atomic import log_delta
 
 ALLOCATION = fdp.sampling.RandomAllocation
 SLOW = pytest.mark.slow
@@ -232,11 +231,7 @@ def test_gaussian_by_either_path(s, t, sign):
     for eps in (0.02, 0.1, 0.2):
         known = own.bounds(epsilon=eps)
         most, least = (
-            float(
-                jnp.exp(
-                    log_delta(x if sign > 0 else x.exchanged(), jnp.asarray([eps]))[0]
-                )
-            )
+            float(jnp.exp(x.form(sign).log_delta(jnp.asarray(eps))))
             for x in (above, below)
         )
         assert least <= known.upper * (1 + 1e-6)

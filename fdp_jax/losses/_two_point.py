@@ -1,4 +1,4 @@
-"""Privacy loss of (epsilon, delta)-DP itself: two finite values and infinity."""
+"""The pair of (epsilon, delta)-DP itself: losses epsilon, -epsilon and infinity."""
 
 from typing import ClassVar
 
@@ -6,14 +6,19 @@ import jax.numpy as jnp
 from jax.lax import stop_gradient
 from jaxtyping import Array, Float
 
-from ..._internal._divided import is_small, log_moment_ratio, psi, sinhc
-from ..._internal._logs import log_cosh
-from ..._internal._special import log_ndtri, safe_log
-from .._analytic import FREQUENCY_BLOCK
-from .._cells import Atoms, Cells
-from .._closed_transform import ClosedTransformLoss, principal_logs
-from .._loss_moments import LossMoments
-from ._closed_form import TwoPointForm
+from .._internal._arithmetic import promote, two_product
+from .._internal._binomial import log_tail_at_logit
+from .._internal._divided import is_small, log_moment_ratio, psi, sinhc
+from .._internal._logs import log_add, log_cosh, times
+from .._internal._special import log1p, log_ndtri, safe_log
+from ._analytic import FREQUENCY_BLOCK
+from ._cells import Atoms, Cells
+from ._closed_form import AbstractClosedForm, complements, settled
+from ._closed_transform import ClosedTransformLoss, principal_logs
+from ._loss_moments import LossMoments
+
+_LARGEST = 700.0
+"""Exponents from which on e^x may overflow."""
 
 
 class TwoPointLoss(ClosedTransformLoss):
@@ -122,3 +127,83 @@ class TwoPointLoss(ClosedTransformLoss):
         v3 = e**3 * 0.5 * rest * (jnp.square(1 - tanh) + jnp.square(1 + tanh))
         v4 = jnp.where(self.delta > 0, jnp.inf, e**3)
         return LossMoments(e * tanh, jnp.square(e), v3, v4, variance)
+
+
+class TwoPointForm(AbstractClosedForm):
+    """Any number of releases of one (epsilon, delta)-DP pair.
+
+    The number K of positive losses among n finite ones is Bin(n, p) under Q and
+    Bin(n, 1 - p) under P, with p = e^epsilon0 / (1 + e^epsilon0).  With k the first
+    number for which the sum (2 k - n) epsilon0 of the losses exceeds eps,
+
+        delta(eps) = 1 - (1 - delta0)^n + (1 - delta0)^n r(eps),
+        r(eps)     = sum_{j >= k} Q(K = j) (1 - e^{eps - (2 j - n) epsilon0}),
+        1 - r(eps) = Q(K < k) + e^eps P(K >= k),
+
+    tails of binomial laws, in which only positive numbers are added.  Derivatives are
+    those of the piece to the right of such a sum of losses; none in the number n.
+    """
+
+    epsilon0: Float[Array, ""]
+    delta0: Float[Array, ""]
+    count: Float[Array, ""]
+
+    def logs(self, epsilon):
+        epsilon0, delta0, count, epsilon = promote(
+            self.epsilon0, self.delta0, self.count, epsilon
+        )
+        count = stop_gradient(count)
+        first = _first_above(epsilon0, count, epsilon)
+        inner = (first >= 1) & (first <= count)
+        size, n, k = (jnp.where(inner, x, 1.0) for x in (epsilon0, count, first))
+        place = jnp.where(inner, epsilon, 0.0)
+        # r and the two tails at once: at a distance of infinity all weights are 1.
+        beyond = jnp.full_like(place, jnp.inf)
+        distance = jnp.stack([_above(size, n, k, place), beyond, beyond])
+        gain = 2 * jnp.sinh(jnp.minimum(size, _LARGEST))
+
+        def weight(u: Array) -> Array:
+            # log of (1 + u e^size) / (1 + u e^-size), how Q falls less than P.
+            rise = jnp.log1p(gain[..., None] * u / (1 + u * jnp.exp(-size)[..., None]))
+            return -jnp.expm1(-distance[..., None] - (n - k)[..., None] * rise)
+
+        logits, firsts = jnp.stack([size, -size, -size]), jnp.stack([k, k, n - k + 1])
+        trials = jnp.broadcast_to(n, logits.shape)
+        log_gain, log_alpha, log_error = log_tail_at_logit(
+            logits, trials, firsts, weight
+        )
+        log_rest = jnp.logaddexp(log_error, place + log_alpha)
+        log_gain, log_rest, log_alpha = settled(
+            inner, (log_gain, log_rest, log_alpha), epsilon, first < 1
+        )
+        log_gain, log_rest = complements(log_gain, log_rest)
+        # Infinite losses; the first formula has the derivative at delta0 = 0.
+        kept = times(count, log1p(-delta0))
+        failed, ratio = -jnp.expm1(kept), jnp.minimum(log_rest - log_gain, _LARGEST)
+        near = log_gain + jnp.log1p(failed * jnp.exp(ratio))
+        far = log_add(safe_log(failed), kept + log_gain)
+        log_delta = jnp.where(log_gain > -0.9 * _LARGEST, near, far)
+        return *complements(log_delta, kept + log_rest), kept + log_alpha
+
+    def loss_error(self, epsilon):
+        # Rounding of epsilon0 counts n times; there is nothing above the largest loss.
+        slip = self._rounding(epsilon, self.count * self.epsilon0)
+        none = _first_above(self.epsilon0, self.count, epsilon) > self.count
+        return jnp.where(none, 0.0, slip)
+
+
+def _above(epsilon0: Array, n: Array, k: Array, epsilon: Array) -> Array:
+    """The sum of k positive losses among n, less eps; rounded once."""
+    _, error = two_product(2 * k - n, epsilon0)
+    return (2 * k - n) * epsilon0 - epsilon + stop_gradient(error)
+
+
+def _first_above(epsilon0: Array, n: Array, epsilon: Array) -> Array:
+    """The least k in 0..n+1 whose losses exceed eps, without derivative."""
+    epsilon0, n, epsilon = stop_gradient(promote(epsilon0, n, epsilon))
+    some = epsilon0 > 0
+    size = jnp.where(some, epsilon0, 1.0)
+    k = jnp.clip(jnp.floor(0.5 * (epsilon / size + n)) + 1, 0, n + 1)
+    k = jnp.where(_above(size, n, k, epsilon) <= 0, k + 1, k)
+    k = jnp.where(_above(size, n, k - 1, epsilon) > 0, k - 1, k)
+    return jnp.where(some, jnp.clip(k, 0, n + 1), jnp.where(epsilon < 0, 0, n + 1))

@@ -1,3 +1,0 @@
-"""The pair of (epsilon, delta)-DP."""
-
-from ._loss import TwoPointLoss as TwoPointLoss
