@@ -1837,7 +1837,7 @@ EXCEPTIONS = {
         accounting.AbstractFilter.fits accounting.AbstractFilter.guarantee
         accounting.AbstractOdometer.epsilon accounting.AbstractOdometer.relation""",
     "parts of selections, of which tests/selection tells": """
-        SelectBest.as_mechanism SelectBest.require_complete
+        SelectBest.as_mechanism SelectBest.require_complete tradeoff.dominating_pair
         selection.AbstractRepetitions.log_idle selection.AbstractRepetitions.log_mean
         selection.AbstractRepetitions.require_complete""",
     "many configurations at once, outside of programs: tests/sweeps": """

@@ -90,7 +90,12 @@ from ._relations import (
     Sensitivity as Sensitivity,
     relation_field as relation_field,
 )
-from ._renyi import ZCDP as ZCDP, AbstractRenyi as AbstractRenyi, RenyiDP as RenyiDP
+from ._renyi import (
+    ZCDP as ZCDP,
+    AbstractRenyi as AbstractRenyi,
+    RenyiDP as RenyiDP,
+    compose_renyi as compose_renyi,
+)
 from ._renyi_composition import RenyiComposition as RenyiComposition
 from ._resolve import (
     Resolved as Resolved,
