@@ -477,11 +477,11 @@ TRACED = {
             *(x, 0.5, 0.6),
             alpha=0.05,
         ),
-        *(2.0**24, "where it is traced, got 16777216.0"),
+        *(2.0**24, "where it is traced, got 16777216"),
     ),
     "jumps": (
         lambda x: fdp.LevyTriplet(jumps=[1.0, 699.0], rates=x),
-        *([1.0, 8.0], "below e^700, got 8.0"),
+        *([1.0, 8.0], "below e^700, got 8"),
     ),
     "monte carlo": (_nonnegative, [1.0, -0.5], "Monte Carlo accounting, got -0.5"),
     "filter": (
@@ -490,7 +490,7 @@ TRACED = {
     ),
     "other noise": (
         lambda x: _tulap().made_for(x).sensitivity,
-        *(2.0, "sensitivity must be that of the noise, got 2.0"),
+        *(2.0, "sensitivity must be that of the noise, got 2"),
     ),
     "trivial": (
         lambda x: fdp.canonical_noise(fdp.tradeoff.Gaussian(x)),

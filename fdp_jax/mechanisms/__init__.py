@@ -72,6 +72,7 @@ from ._levy_triplet import LevyTriplet as LevyTriplet
 from ._matrix import MatrixMechanism as MatrixMechanism
 from ._noisy_choice import (
     AboveThreshold as AboveThreshold,
+    PartitionSelection as PartitionSelection,
     ReportNoisyMax as ReportNoisyMax,
 )
 from ._poisson import PoissonMechanism as PoissonMechanism

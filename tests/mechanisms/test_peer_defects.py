@@ -101,6 +101,7 @@ CATALOGUE = {
     "PerfectPrivacy": fdp.PerfectPrivacy(),
     "BlatantNonPrivacy": fdp.BlatantNonPrivacy(),
     "AboveThreshold": fdp.AboveThreshold(2.0, num_above=3),
+    "PartitionSelection": fdp.PartitionSelection(3.0, threshold=9.0, max_partitions=2),
     "ReportNoisyMax": fdp.ReportNoisyMax(2.0),
     "LastIterate": fdp.LastIterate(2.0, contraction=0.5, num_steps=3),
     "Skellam": fdp.Skellam(3.0, sensitivity=2),
