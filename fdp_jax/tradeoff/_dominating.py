@@ -5,9 +5,16 @@ from typing import Any
 
 import jax
 
+from .._internal import _checks
+from .._internal._calls import explained
 from .._internal._concrete import outside_transformations
 from ..curves import GridCurve
-from ..mechanisms import ADD_OR_REMOVE_ONE, FromProbabilities, PerfectPrivacy
+from ..mechanisms import (
+    ADD_OR_REMOVE_ONE,
+    FromProbabilities,
+    NeighboringRelation,
+    PerfectPrivacy,
+)
 from ._views import TradeOff
 
 
@@ -18,6 +25,7 @@ class DominatingPair(FromProbabilities):
         return PerfectPrivacy(relation=self.relation)
 
 
+@explained
 def dominating_pair(
     guarantee: Any, *, epsilons: Any = None, relation: Any = ADD_OR_REMOVE_ONE
 ) -> DominatingPair:
@@ -52,6 +60,7 @@ def dominating_pair(
         >>> print(f"{fdp.compose(run, other).epsilon(delta=1e-5):.4f}")
         1.7853
     """
+    relation = _checks.member("relation", NeighboringRelation, relation)
     outside = outside_transformations()
     # In 32 bits probabilities would be rounded, either way.
     with jax.enable_x64(True) if outside else contextlib.nullcontext():

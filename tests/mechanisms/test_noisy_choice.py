@@ -191,9 +191,9 @@ def test_calibrated_threshold_meets_its_target():
     target = fdp.targets.ApproxDP(epsilon=1.0, delta=1e-6)
     counts = fdp.PartitionSelection(9.0, max_partitions=3)
     found = fdp.calibrate(counts, target, solve_for="threshold")
-    assert found.mechanism.epsilon(delta=1e-6) <= 1.0
+    assert found.mechanism.delta(epsilon=1.0) <= 1e-6
     # A threshold that is lower by a thousandth does not.
     lower = fdp.PartitionSelection(
         9.0, threshold=float(found.value) * 0.999, max_partitions=3
     )
-    assert lower.epsilon(delta=1e-6) > 1.0
+    assert lower.delta(epsilon=1.0) > 1e-6
