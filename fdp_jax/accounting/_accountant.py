@@ -240,8 +240,8 @@ class Accountant(AbstractMechanism):
         )
         if isinstance(mechanism, AbstractRenyi):
             target.spent_by(once)
-            met = lambda n: bool(target.asked(self.step(mechanism, n))[1])
-            return _most(met, MOST - self.num_steps)
+            asked = lambda n: target.asked(self.step(mechanism, n)) or (None, False)
+            return _most(lambda n: bool(asked(n)[1]), MOST - self.num_steps)
         # One question first: a search from a target that is spent takes long.
         spent = target.asked(self.simplified()) if self.history else None
         if spent is not None and not bool(spent[1]):
