@@ -76,6 +76,7 @@ from .mechanisms import (
     MatrixMechanism as MatrixMechanism,
     MixtureOfGaussians as MixtureOfGaussians,
     NeighboringRelation as NeighboringRelation,
+    PartitionSelection as PartitionSelection,
     PerfectPrivacy as PerfectPrivacy,
     PermuteAndFlip as PermuteAndFlip,
     PoissonMechanism as PoissonMechanism,

@@ -390,6 +390,14 @@ _row(
     (1.25, 2.5),
     (0.75, 1.5),
 )
+_row(
+    "PartitionSelection",
+    lambda s, t: fdp.PartitionSelection(s, threshold=t, max_partitions=3).delta(
+        epsilon=0.5
+    ),
+    (3.25, 12.0),
+    (2.75, 10.0),
+)
 _row("ReportNoisyMax", lambda s: kl(fdp.ReportNoisyMax(s)), *NOISE)
 _row("PermuteAndFlip", lambda e: kl(fdp.PermuteAndFlip(e)), *NOISE)
 _row("Skellam", lambda s: kl(fdp.Skellam(s)), *NOISE)
@@ -1837,7 +1845,7 @@ EXCEPTIONS = {
         accounting.AbstractFilter.fits accounting.AbstractFilter.guarantee
         accounting.AbstractOdometer.epsilon accounting.AbstractOdometer.relation""",
     "parts of selections, of which tests/selection tells": """
-        SelectBest.as_mechanism SelectBest.require_complete
+        SelectBest.as_mechanism SelectBest.require_complete tradeoff.dominating_pair
         selection.AbstractRepetitions.log_idle selection.AbstractRepetitions.log_mean
         selection.AbstractRepetitions.require_complete""",
     "many configurations at once, outside of programs: tests/sweeps": """

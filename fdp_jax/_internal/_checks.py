@@ -71,7 +71,7 @@ def error_if(
         # Either may hang on something else that is traced.
         if not is_traced(flags, found):
             if np.any(flags):
-                raise ValueError(f"{text} {_first(flags, found)}")
+                raise ValueError(f"{text} {_first(flags, found)}".removesuffix(".0"))
             return value
     taken = _taken.get()
     if taken is not None and taken[0] == trace_level():

@@ -49,7 +49,7 @@ class Sentence:
             value = np.asarray(bits, kind).view(dtype)[()]
         else:
             value = bits
-        return f"{self.text} {value}"
+        return f"{self.text} {value}".removesuffix(".0")
 
 
 def refuse(value: Any, look: Callable[[Any], tuple[Any, Any]], text: str) -> Any:

@@ -1,6 +1,7 @@
 """A running account of what a training has leaked so far."""
 
 import os
+from collections.abc import Callable
 from typing import Any
 
 import equinox as eqx
@@ -8,7 +9,6 @@ import numpy as np
 
 from .._internal import _checks
 from .._internal._calls import explained
-from .._internal._record import described
 from .._internal._show import Call, Shown
 from ..calibration import (
     AbstractTarget,
@@ -17,7 +17,7 @@ from ..calibration import (
     require_reachable,
     require_target,
 )
-from ..curves import Bounds
+from ..curves import Bounds, Curve, intersection
 from ..losses import ComposedLoss
 from ..mechanisms import (
     ADD_OR_REMOVE_ONE,
@@ -27,14 +27,18 @@ from ..mechanisms import (
     Gaussian,
     NeighboringRelation,
     PoissonSubsampled,
+    RenyiComposition,
     Sampling,
     Shared,
+    compose_renyi,
+    raise_shared,
     relation_field,
     require_joint,
     require_mechanism,
 )
+from ..tradeoff import dominating_pair
 from ._file import read, write
-from ._table import Kind, Table
+from ._table import MOST, Kind, Table
 
 
 class Accountant(AbstractMechanism):
@@ -45,6 +49,11 @@ class Accountant(AbstractMechanism):
     traced: that changes neither shapes nor structure once a kind of step has been
     added (Poisson-subsampled Gaussian steps always have).  Steps with equal settings
     share a row of the history, wherever they occur.
+
+    Guarantees by Renyi divergences, such as `ZCDP`, are steps, too: they add up among
+    themselves.  Beside other steps a query gives the better of two bounds: from the
+    divergences of everything, and from the other steps' privacy loss together with the
+    worst pair that the sum of these guarantees allows (`tradeoff.dominating_pair`).
 
     Settings must not depend on what earlier steps released: for such choices see
     `fdp_jax.accounting.GaussianFilter` and the other filters and odometers.
@@ -91,47 +100,57 @@ class Accountant(AbstractMechanism):
         return Call(shown.name, [("history", steps), *others])
 
     @explained
-    def step(self, mechanism: AbstractMechanism, count: Any = 1) -> "Accountant":
+    def step(self, mechanism: Any, count: Any = 1) -> "Accountant":
         """The account after some more steps; this one stays as it is.
 
         Args:
-            mechanism: What is released in a step: any mechanism.  Of DP-SGD and of
-                compositions every step is entered as one.  Steps may be entered one by
-                one, an epoch at a time or all at once: where records keep their batch
-                in all epochs, what is entered is one run that goes on.
+            mechanism: What is released in a step: any mechanism, `ZCDP` or `RenyiDP`,
+                or what a dominating pair stands for: a `Curve`, a `SelectBest` or a
+                symmetric trade-off function.  Of DP-SGD and of compositions every
+                step is entered as one.  Steps may be entered one by one, an epoch at a
+                time or all at once: where records keep their batch in all epochs, what
+                is entered is one run that goes on.
             count: How often, a whole number.
 
         Returns:
             The new accountant.
 
         Raises:
-            TypeError: If it is not a mechanism.
+            TypeError: If it is not a mechanism or such a guarantee.
             ValueError: If it has another neighboring relation, or shares randomness
                 with earlier steps (see `compose`), or numbers of steps are not whole,
                 or there is no more room for another setting (inside of a
                 transformation).
         """
-        if isinstance(mechanism, AbstractRenyi):
-            raise TypeError(
-                f"step takes mechanisms, got {described(mechanism)}: an account of all "
-                "is compose(accountant, that one), answered by Renyi divergences"
-            )
-        require_mechanism("mechanism", mechanism)
-        _checks.require(
-            mechanism.relation is self.relation,
-            f"steps must have the relation {self.relation.value!r} of this accountant",
-            f"{mechanism.relation.value!r}: start another one with "
-            "Accountant(relation=...)",
-        )
-        mechanism.require_complete()
         count = _checks.count("count", count)
+        if isinstance(mechanism, AbstractRenyi):
+            mechanism.require_complete()
+            if mechanism.shares():
+                raise_shared(mechanism, way_out="enter the run itself as a mechanism")
+            return self._with(mechanism, count)
+        mechanism = self._as_mechanism(mechanism)
+        mechanism.require_complete()
         require_joint((self, mechanism), (1, count))
         found = self
         for one, times in mechanism.as_steps():
             found = found._with(one, _checks.count("num_steps", times * count))
         return found
 
-    def _with(self, step: AbstractMechanism, count: Any) -> "Accountant":
+    def _as_mechanism(self, step: Any) -> AbstractMechanism:
+        """A mechanism that stands for a step, under this relation."""
+        if isinstance(step, Curve):
+            return dominating_pair(step, relation=self.relation)
+        found = getattr(step, "as_mechanism", lambda: step)()
+        require_mechanism("mechanism", found)
+        _checks.require(
+            found.relation is self.relation,
+            f"steps must have the relation {self.relation.value!r} of this accountant",
+            f"{found.relation.value!r}: start another one with "
+            "Accountant(relation=...)",
+        )
+        return found
+
+    def _with(self, step: Any, count: Any) -> "Accountant":
         place = self._place(Kind.of(step))
         tables = list(self.tables)
         if place == len(tables):
@@ -200,14 +219,12 @@ class Accountant(AbstractMechanism):
         return require_target(target).spent_by(self)
 
     @explained
-    def remaining(
-        self, target: AbstractTarget, mechanism: AbstractMechanism
-    ) -> int | float:
+    def remaining(self, target: AbstractTarget, mechanism: Any) -> int | float:
         """The number of further steps that are certain to meet a target.
 
         Args:
             target: Of `fdp_jax.targets`.
-            mechanism: The steps that are to come, `count` times.
+            mechanism: The steps that are to come, as in `step`.
 
         Returns:
             The largest whole number; 0 if not even one more does, inf if there is no
@@ -217,16 +234,22 @@ class Accountant(AbstractMechanism):
             ValueError: Inside of a transformation, for another relation or a target
                 that `calibrate` does not take (such as a delta of 0), or if more of
                 these steps would share randomness.
+            TypeError: Of `ZCDP` or `RenyiDP`, if the target limits several numbers.
         """
         target, once = require_target(target), self.step(mechanism)
         require_reachable(target)
         _checks.require(
             once._is_known(), "remaining needs known numbers: ask it outside of jit"
         )
+        if isinstance(mechanism, AbstractRenyi):
+            target.spent_by(once)
+            asked = lambda n: target.asked(self.step(mechanism, n)) or (None, False)
+            return _most(lambda n: bool(asked(n)[1]), MOST - self.num_steps)
         # One question first: a search from a target that is spent takes long.
         spent = target.asked(self.simplified()) if self.history else None
         if spent is not None and not bool(spent[1]):
             return 0
+        mechanism = self._as_mechanism(mechanism)
         require_joint((self, mechanism), (1, None))
         count = sum(times for _, times in mechanism.as_steps())
         if not count > 0:
@@ -273,7 +296,25 @@ class Accountant(AbstractMechanism):
     def releases_once(self) -> bool:
         return False
 
-    def as_steps(self) -> tuple[tuple[AbstractMechanism, Any], ...]:
+    def _parted(self) -> tuple["Accountant", "Accountant"]:
+        """The steps of which all is known, and those of Renyi divergences alone."""
+        used = [table for table in self.tables if not table.is_unused()]
+        others, renyi = [x for x in used if not x.renyi], [x for x in used if x.renyi]
+        return self._of(others), self._of(renyi)
+
+    def _renyi(self) -> AbstractRenyi | None:
+        """All guarantees by Renyi divergences together."""
+        entries = self._parted()[1]._entries()
+        return compose_renyi(*(x._times(n) for x, n in entries)) if entries else None
+
+    def _pairs(self) -> tuple[AbstractMechanism, ...]:
+        """The worst pair that these allow, if there are any."""
+        renyi = self._renyi()
+        return (
+            () if renyi is None else (dominating_pair(renyi, relation=self.relation),)
+        )
+
+    def _entries(self) -> tuple[tuple[Any, Any], ...]:
         if self._is_known():
             return self.history
         used = [table for table in self.tables if not table.is_unused()]
@@ -283,11 +324,19 @@ class Accountant(AbstractMechanism):
             for entry in zip(table.steps(), table.counts, strict=True)
         )
 
+    def as_steps(self) -> tuple[tuple[AbstractMechanism, Any], ...]:
+        pairs = tuple((pair, 1) for pair in self._pairs())
+        return self._parted()[0]._entries() + pairs
+
     def shares(self) -> frozenset[Shared]:
         return frozenset().union(*(table.shares() for table in self.tables))
 
     def attained(self) -> AbstractMechanism | None:
-        certain = [table for table in self.tables if not table.shares() & _NOT_ATTAINED]
+        certain = [
+            table
+            for table in self.tables
+            if not (table.renyi or table.shares() & _NOT_ATTAINED)
+        ]
         if len(certain) < len(self.tables):
             others = self._of(certain)
             return others.attained() or others
@@ -298,33 +347,53 @@ class Accountant(AbstractMechanism):
         return self._of(table if one is None else one for table, one in pairs)
 
     def samplings(self) -> frozenset[Sampling]:
-        used = [table.example() for table in self.tables if not table.is_unused()]
+        used = [table.example() for table in self._parted()[0].tables]
         return frozenset().union(*(step.samplings() for step in used))
 
     def simplified(self) -> AbstractMechanism:
         if not self._is_known():
-            return self
-        found = self._trimmed()
-        if not found.tables:
+            return self._trimmed()
+        rest = self._parted()[0]._trimmed()
+        pairs = self._pairs()
+        if pairs:
+            parts = (rest.simplified(), *pairs) if rest.tables else pairs
+            return Composition(parts, (1.0,) * len(parts)).simplified()
+        if not rest.tables:
             return Gaussian(1.0, relation=self.relation).repeat(0)
-        together = Shared.SAME_BATCH in found.shares()
-        if any(table.capacity > 1 for table in found.tables) and not together:
-            return found
+        together = Shared.SAME_BATCH in rest.shares()
+        if any(table.capacity > 1 for table in rest.tables) and not together:
+            return rest
         steps, counts = zip(*self.history, strict=True)
         return Composition(steps, counts).simplified()
 
     def _trimmed(self) -> "Accountant":
-        """Without what is free."""
-        return self._of(x.trimmed() for x in self.tables if np.any(x.counts))
+        """Without what is known to be free."""
+        used = [table for table in self.tables if not table.is_unused()]
+        return self._of(table.trimmed() if table.known else table for table in used)
+
+    def _settled(self, ask, known, *, both):
+        renyi, others = self._renyi(), self._parted()[0]
+        if renyi is None:
+            return super()._settled(ask, known, both=both)
+        # The other end of the pair alone is no bound, and would cross.
+        found = super()._settled(ask, known, both=True)
+        other = ask(RenyiComposition(renyi, others) if others.tables else renyi)
+        return intersection(found, other, known())
 
     def loss(self) -> ComposedLoss:
-        parts, steps, counts = [], [], []
-        for table in self.tables:
+        found = self._loss(stacked=True)
+        # Steps that are stacked are no part of a grid, which point masses may need.
+        known = found.analytic or found.on_grid
+        return found if known else self._loss(stacked=False)
+
+    def _loss(self, *, stacked: bool) -> ComposedLoss:
+        parts, steps, counts = [pair.loss() for pair in self._pairs()], [], []
+        for table in self._parted()[0].tables:
             if Shared.SAME_BATCH in table.shares():
                 steps += table.steps()
                 counts += list(table.counts)
             else:
-                parts += table.losses()
+                parts += table.losses(stacked=stacked)
         if steps:
             whole = Composition.unchecked(parts=tuple(steps), num_steps=tuple(counts))
             parts.append(whole.loss())
@@ -356,3 +425,16 @@ def _largest(
         return 0
     value = float(found.value)
     return np.inf if bool(found.at_end) else int(value)
+
+
+def _most(fits: Callable[[int], bool], limit: int) -> int | float:
+    """The largest whole number that fits, if all below it do; inf without end."""
+    low, high = 0, 1
+    while fits(high):
+        if high == limit:
+            return np.inf
+        low, high = high, min(2 * high, limit)
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if fits(middle) else (low, middle)
+    return low

@@ -17,10 +17,16 @@ import numpy as np
 from .. import sampling
 from .._internal import _checks
 from .._internal._files import head_of, write_at_once
-from ..mechanisms import AbstractMechanism, AbstractSampling, NeighboringRelation
+from ..mechanisms import (
+    AbstractMechanism,
+    AbstractRenyi,
+    AbstractSampling,
+    NeighboringRelation,
+)
 from ._table import Kind, Table
 
 _FORMAT, _VERSION = "fdp_jax accountant", 1
+_KINDS = AbstractMechanism, AbstractRenyi, AbstractSampling
 _DTYPES = {"float64": np.float64, "float32": np.float32}
 
 
@@ -65,7 +71,8 @@ def _text(content: dict[str, Any]) -> bytes:
 
 
 def _samplings(tables: tuple[Table, ...]) -> set[str]:
-    steps = [step for table in tables for step, _ in table.entries()]
+    used = [table for table in tables if not table.renyi]
+    steps = [step for table in used for step, _ in table.entries()]
     return {scheme.value for step in steps for scheme in step.samplings()}
 
 
@@ -99,7 +106,7 @@ def _table_from_json(found: dict[str, Any]) -> Table:
 
 def _to_json(value: Any) -> Any:
     """A step without its numbers."""
-    if isinstance(value, AbstractMechanism | AbstractSampling):
+    if isinstance(value, _KINDS):
         name = type(value).__name__
         _checks.require(
             _known_classes().get(name) is type(value),
@@ -146,7 +153,7 @@ def _from_json(found: dict[str, Any]) -> Any:
 
 def _known_classes() -> dict[str, type]:
     """The package's own mechanisms and schemes, by name."""
-    found, left = {}, [AbstractMechanism, AbstractSampling]
+    found, left = {}, list(_KINDS)
     while left:
         kind = left.pop()
         left += kind.__subclasses__()

@@ -23,10 +23,16 @@ from .._internal import _checks
 from .._internal._concrete import is_traced, outside_transformations
 from .._internal._precision import float_dtype
 from ..losses import ComposedLoss
-from ..mechanisms import AbstractMechanism, Shared, can_be_stacked, stacked_loss
+from ..mechanisms import (
+    AbstractMechanism,
+    AbstractRenyi,
+    Shared,
+    can_be_stacked,
+    stacked_loss,
+)
 from ._digits import joined, split
 
-_MOST = 2**31 - 1
+MOST = 2**31 - 1
 _MANY = 1024
 """Rows from which on programs for less than twice as many are worth their number."""
 
@@ -40,12 +46,12 @@ class Kind:
     shapes: tuple[tuple[int, ...], ...]
 
     @classmethod
-    def of(cls, step: AbstractMechanism) -> "Kind":
+    def of(cls, step: Any) -> "Kind":
         """The kind of a step."""
         leaves, structure = jax.tree.flatten(step)
         return cls(structure, tuple(np.shape(leaf) for leaf in leaves))
 
-    def step(self, numbers: Any) -> AbstractMechanism:
+    def step(self, numbers: Any) -> Any:
         """The step with the numbers of a row."""
         leaves, start = [], 0
         for shape in self.shapes:
@@ -92,11 +98,16 @@ class Table(eqx.Module):
         """The randomness that later steps may share with its own, if any."""
         return frozenset() if self.is_unused() else self.example().shares()
 
-    def example(self) -> AbstractMechanism:
+    def example(self) -> Any:
         """A step of the kind, about the first one."""
         return self.kind.step(self.rows[0][0])
 
-    def steps(self) -> list[AbstractMechanism]:
+    @property
+    def renyi(self) -> bool:
+        """Whether only Renyi divergences of its steps are known."""
+        return isinstance(self.example(), AbstractRenyi)
+
+    def steps(self) -> list[Any]:
         """The steps of all rows."""
         return [self.kind.step(x) for x in jnp.asarray(self.numbers())]
 
@@ -104,7 +115,7 @@ class Table(eqx.Module):
         """The numbers of all rows, in float64 where that is to be had."""
         return joined(self.rows)
 
-    def entries(self) -> list[tuple[AbstractMechanism, int]]:
+    def entries(self) -> list[tuple[Any, int]]:
         """The steps that were taken, and how often; needs known numbers."""
         numbers, counts = self.numbers(), np.asarray(self.counts)
         return [
@@ -158,7 +169,7 @@ class Table(eqx.Module):
         total = _checks.error_if(
             total,
             lambda x: x < 0,
-            f"the number of equal steps must be at most {_MOST}",
+            f"the number of equal steps must be at most {MOST}",
             lambda _: count,
             kind="too many and another",
         )
@@ -182,8 +193,8 @@ class Table(eqx.Module):
             return self.widened(2 * self.capacity)._added_known(row, count)
         at = places[0]
         _checks.require(
-            int(counts[at]) + count <= _MOST,
-            f"the number of equal steps exceeds {_MOST}",
+            int(counts[at]) + count <= MOST,
+            f"the number of equal steps exceeds {MOST}",
         )
         counts[at] += count
         for part, new in zip(rows, row, strict=True):
@@ -236,12 +247,12 @@ class Table(eqx.Module):
         )
         return Table(self.rows, self.counts, kind)
 
-    def losses(self) -> list[ComposedLoss]:
-        """The privacy loss of all steps, in one or several parts."""
+    def losses(self, *, stacked: bool) -> list[ComposedLoss]:
+        """The privacy loss of all steps, in one part if it may and can be."""
         numbers = jnp.asarray(self.numbers())
         counts = jnp.asarray(self.counts, numbers.dtype)
         each = [self.kind.step(numbers[0]).loss()]
-        if counts.size > 1 and can_be_stacked(each[0]):
+        if stacked and counts.size > 1 and can_be_stacked(each[0]):
             return [stacked_loss(self.kind.step(numbers), counts)]
         each += [self.kind.step(x).loss() for x in numbers[1:]]
         return [

@@ -75,6 +75,7 @@ from ._levy_triplet import LevyTriplet as LevyTriplet
 from ._matrix import MatrixMechanism as MatrixMechanism
 from ._noisy_choice import (
     AboveThreshold as AboveThreshold,
+    PartitionSelection as PartitionSelection,
     ReportNoisyMax as ReportNoisyMax,
 )
 from ._poisson import PoissonMechanism as PoissonMechanism
@@ -93,7 +94,12 @@ from ._relations import (
     Sensitivity as Sensitivity,
     relation_field as relation_field,
 )
-from ._renyi import ZCDP as ZCDP, AbstractRenyi as AbstractRenyi, RenyiDP as RenyiDP
+from ._renyi import (
+    ZCDP as ZCDP,
+    AbstractRenyi as AbstractRenyi,
+    RenyiDP as RenyiDP,
+    compose_renyi as compose_renyi,
+)
 from ._renyi_composition import RenyiComposition as RenyiComposition
 from ._resolve import (
     Resolved as Resolved,

@@ -1,15 +1,23 @@
-"""Choices by noisy numbers: the largest of several, and those above a threshold."""
+"""Choices by noisy numbers: the largest of several, those above a threshold."""
 
 import dataclasses
 from typing import Any
 
 import equinox as eqx
+import jax.numpy as jnp
 from jaxtyping import ArrayLike, Real
 
 from .._internal import _checks
-from ..losses import ComposedLoss, LaplaceLoss, LogisticLoss
+from .._internal._special import log_ndtr
+from ..losses import (
+    ComposedLoss,
+    GaussianLoss,
+    LaplaceLoss,
+    LogisticLoss,
+    TwoPointLoss,
+)
 from ._base import AbstractMechanism, one_release
-from ._black_box import AbstractTwoPoint
+from ._black_box import AbstractTwoPoint, PerfectPrivacy
 from ._fields import (
     NOISE,
     OPTION,
@@ -24,6 +32,9 @@ from ._fields import (
 from ._relations import ADD_OR_REMOVE_ONE, relation_field
 
 _NOISES = ("laplace", "exponential", "gumbel")
+_COUNTS = ("gaussian", "laplace")
+_EITHER_WAY = Search(0, 1e-2, 1e12)
+"""More noise hides counts, and lifts more of those that are the record's own."""
 _ABOVE = Search(1, 1.0, 1e12, 10.0, counts=True)
 
 
@@ -175,6 +186,87 @@ class AboveThreshold(AbstractTwoPoint):
     def epsilon0(self) -> Any:
         """The pure epsilon of all answers together."""
         return _pure_epsilon(*self._moved(), self.noise_multiplier)
+
+
+class PartitionSelection(AbstractMechanism):
+    """Noisy counts by partition, shown with their names where above a threshold.
+
+    Which partitions exist (words, countries, pages) is not public.  A record counts
+    once in each of at most k partitions; noise is added to the counts of those that
+    have records, and what is not above the threshold is not shown.  Of the record's
+    partitions j are its own alone and k - j others are in, too.  Counts of these move
+    by 1 each.  One of its own is shown with the probability that noise lifts a count
+    of 1 above the threshold, p, and tells the record.  So for every j
+
+        k releases with noise of that scale, composed with (0, 1 - (1 - p)^k)-DP,
+
+    leak at least as much, and compose.  Names alone may be shown as well.
+
+    Args:
+        noise_multiplier: Scale of the noise of a count, in (0, inf).
+        threshold: Noisy counts above it are shown; a number.
+        max_partitions: k, in how many partitions a record is at most.
+        noise: "gaussian" or "laplace".
+        relation: The neighboring relation; a record is added or removed.
+
+    Raises:
+        ValueError: If a parameter is out of range.
+
+    Example:
+        >>> import fdp_jax as fdp
+        >>> words = fdp.PartitionSelection(4.0, threshold=25.0, max_partitions=3)
+        >>> print(f"{words.epsilon(delta=1e-6):.4f}")
+        1.9256
+
+    References:
+        Korolova et al. (2009); Wilson et al. (2020), Section 3.5; Desfontaines, Voss,
+        Gipson, Mandayam (2022).
+    """
+
+    noise_multiplier: Real[ArrayLike, ""] | None = parameter(
+        "noise_multiplier", _checks.finite_positive, _EITHER_WAY, default=None
+    )
+    threshold: Real[ArrayLike, ""] | None = parameter(
+        "threshold",
+        _checks.finite,
+        Search(-1, 1e-6, 1e12, 10.0),
+        default=None,
+        kw_only=True,
+    )
+    max_partitions: Real[ArrayLike, ""] | None = parameter(
+        "max_partitions", _checks.positive_count, _ABOVE, default=1, kw_only=True
+    )
+    noise: str = eqx.field(
+        static=True, default="gaussian", kw_only=True, metadata=OPTION
+    )
+    relation: Any = relation_field(ADD_OR_REMOVE_ONE)
+
+    def __check_init__(self):
+        _checks.choice("noise", self.noise, _COUNTS)
+        _checks.require(
+            self.relation is ADD_OR_REMOVE_ONE,
+            "PartitionSelection is for records that are added or removed",
+            self.relation.value,
+        )
+
+    def releases_once(self) -> bool:
+        return False
+
+    def attained(self) -> PerfectPrivacy:
+        return PerfectPrivacy(relation=self.relation)
+
+    def loss(self) -> ComposedLoss:
+        noise, count = as_float(self.noise_multiplier), as_float(self.max_partitions)
+        above = (as_float(self.threshold) - 1) / noise
+        if self.noise == "gaussian":
+            each, hidden = GaussianLoss(noise), log_ndtr(above)
+        else:
+            each, half = LaplaceLoss(noise), 0.5 * jnp.exp(-jnp.abs(above))
+            hidden = jnp.log1p(-jnp.where(above > 0, half, 1 - half))
+        # Rounding of the place moves a tail by its square.
+        shown = -jnp.expm1(count * hidden) * (1 + 4e-16 * (64 + above * above))
+        told = TwoPointLoss(jnp.zeros_like(noise), jnp.minimum(shown, 1.0))
+        return ComposedLoss((each, told), (count, jnp.ones_like(noise)))
 
 
 _pure_epsilon = at_full_precision(lambda cost, ratio, noise: (1 + cost / ratio) / noise)

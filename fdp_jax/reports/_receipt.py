@@ -7,6 +7,7 @@ from typing import Any
 
 from .._internal import _checks
 from .._internal._calls import explained
+from .._internal._show import short
 from .._internal._text import round_down, round_up
 from ..divergences import gdp
 from ..mechanisms import DPSGD, AbstractMechanism, as_known
@@ -204,6 +205,10 @@ def receipt(
     )
 
 
+_NOT_WHOLE = re.compile(r"\.\.\.|\d\[|<|traced")
+"""What a printed mechanism cannot be read back with."""
+
+
 def _normalization(plan: Plan) -> str:
     return (
         f"the noisy sum over {plan.expected_size:g}, the expected size of a batch of "
@@ -225,9 +230,11 @@ def _sampler(mechanism: Any, report: PrivacyReport) -> str:
 
 
 def _run(mechanism: Any) -> dict[str, Any] | None:
-    """The arguments of the command line that describe a run of DP-SGD."""
+    """The arguments of the command line that describe it, where there are any."""
     if not isinstance(mechanism, DPSGD):
-        return None
+        written = short(mechanism, most=10_000)
+        # Entries of arrays are cut, and no file holds functions.
+        return None if _NOT_WHOLE.search(written) else {"mechanism": written}
     scheme = _scheme(mechanism)
     found: dict[str, Any] = {
         ("sampling_prob" if x.name == "prob" else x.name): as_known(value)

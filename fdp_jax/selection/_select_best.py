@@ -34,11 +34,10 @@ from ..mechanisms import (
     AbstractMechanism,
     AbstractRenyi,
     FromProbabilities,
-    PerfectPrivacy,
     View,
     loss_like,
 )
-from ..tradeoff import AbstractTradeOff, TradeOff
+from ..tradeoff import AbstractTradeOff, dominating_pair
 from ._laws import AbstractRepetitions, Poisson
 from ._many_runs import Points, lowered, lowered_epsilon, points_of
 from ._weights import Weight, weight_of
@@ -126,7 +125,7 @@ class SelectBest(AbstractGuarantee):
         """The add direction alone."""
         return dataclasses.replace(self, direction="add")
 
-    def as_mechanism(self, epsilons: Any = None) -> "SelectedPair":
+    def as_mechanism(self, epsilons: Any = None) -> FromProbabilities:
         """A pair of finitely many outputs that dominates it, to be composed.
 
         Args:
@@ -142,14 +141,8 @@ class SelectBest(AbstractGuarantee):
         Guarantee:
             Upper bounds of what is leaked.
         """
-        # The remove profile holds the add one, which is its reflection.
-        view: Any = TradeOff.of(self.remove, epsilons=epsilons).as_mechanism()
-        masses = view.mechanism
-        return SelectedPair(
-            masses.without_record,
-            masses.with_record,
-            relation=getattr(self.run, "relation", ADD_OR_REMOVE_ONE),
-        )
+        relation = getattr(self.run, "relation", ADD_OR_REMOVE_ONE)
+        return dominating_pair(self, epsilons=epsilons, relation=relation)
 
     def require_complete(self) -> None:
         """Raises `ValueError` if a parameter was left open, for `calibrate` to find."""
@@ -242,13 +235,6 @@ class SelectBest(AbstractGuarantee):
 
 
 _OPPOSITE = {"remove": "add", "add": "remove"}
-
-
-class SelectedPair(FromProbabilities):
-    """A pair that is only known to dominate a selection: maybe nothing is leaked."""
-
-    def attained(self) -> PerfectPrivacy:
-        return PerfectPrivacy(relation=self.relation)
 
 
 @in_float64(cast_out=False)

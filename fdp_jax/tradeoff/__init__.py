@@ -11,6 +11,7 @@ from ._base import (
     AbstractTradeOff as AbstractTradeOff,
 )
 from ._derived import Group as Group, Mixture as Mixture, Subsampled as Subsampled
+from ._dominating import dominating_pair as dominating_pair
 from ._families import (
     AbstractLocation as AbstractLocation,
     ApproxDP as ApproxDP,

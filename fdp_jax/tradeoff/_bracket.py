@@ -20,7 +20,12 @@ from .._internal._tolerances import LOG_OPERATIONS
 from ..curves import AbstractGuarantee, Bound, Curve
 from ..curves.logs import reflect
 from ..engines import log_complement
-from ..mechanisms import AbstractMechanism, View, require_guarantee
+from ..mechanisms import (
+    AbstractMechanism,
+    AbstractRenyi,
+    View,
+    require_guarantee,
+)
 from ._base import AbstractTradeOff
 from ._construct import knots_of_vertices
 from .knots import Knots, from_profile
@@ -109,7 +114,7 @@ def _reversed(guarantee: AbstractGuarantee) -> AbstractGuarantee | None:
     """The guarantee for the pair in the other order, if it is known."""
     if isinstance(guarantee, AbstractTradeOff):
         return guarantee.inverse()
-    if isinstance(guarantee, AbstractMechanism | Curve):
+    if isinstance(guarantee, AbstractMechanism | AbstractRenyi | Curve):
         return guarantee  # of both directions
     if isinstance(guarantee, View):
         exchange = {"remove": "add", "add": "remove", "both": "both"}

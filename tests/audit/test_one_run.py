@@ -318,3 +318,12 @@ def test_points_are_of_counts_alone():
         TypeError, match="evidence must be Counts or Scores, got OneRun"
     ):
         fdp.audit.tradeoff_points(OneRun(1, 2, 3))
+
+
+def test_of_a_mechanism_its_curve_is_asked():
+    """That is quick, and hardly above what a question for every pair gives, .66817."""
+    run = fdp.DPSGD(noise_multiplier=1.0, sampling_prob=0.01, num_steps=1000)
+    guesses = OneRun(140, 200, 1000)
+    found = guesses.p_value(run)
+    assert 0.66816 < found < 0.6686
+    assert found == pytest.approx(guesses.p_value(run.curve()), rel=1e-9)

@@ -155,3 +155,45 @@ def test_a_search_that_fits_a_budget():
         fdp.AboveThreshold(10.0, num_above=4), fdp.Laplace(4.0).repeat(4)
     )
     assert float(runs.epsilon(delta=0.0)) == pytest.approx(1.5, rel=1e-6)
+
+
+@pytest.mark.parametrize("noise", ["gaussian", "laplace"])
+def test_thresholded_counts_of_every_split_of_partitions(noise):
+    """Brute force: j partitions of the record alone, and others in the rest.
+
+    Where one of its own is shown the record is told; else what is released of the rest
+    is k - j noisy counts, and that nothing else was shown, with (1 - p)^j.
+    """
+    scale, threshold, k = 3.0, 9.0, 3
+    law = stats.norm if noise == "gaussian" else stats.laplace
+    hidden = law.cdf(threshold - 1, scale=scale)
+    selection = fdp.PartitionSelection(
+        scale, threshold=threshold, max_partitions=k, noise=noise
+    )
+    one = fdp.Gaussian(scale) if noise == "gaussian" else fdp.Laplace(scale)
+    for epsilon in (0.0, 0.4, 1.5):
+        found = selection.bounds(epsilon=epsilon)
+        worst = 0.0
+        for own in range(k + 1):
+            kept = hidden**own
+            rest = one.repeat(k - own) if own < k else fdp.PerfectPrivacy()
+            moved = rest.remove.bounds(epsilon=epsilon - np.log(kept)).lower
+            worst = max(worst, 1 - kept + kept * float(moved))
+        assert worst * (1 - 1e-9) <= found.upper
+        whole = fdp.compose(one.repeat(k), fdp.ApproxDP(epsilon=0, delta=1 - hidden**k))
+        assert float(found.upper) == pytest.approx(
+            float(whole.delta(epsilon=epsilon)), rel=1e-6
+        )
+        assert found.lower <= 0
+
+
+def test_calibrated_threshold_meets_its_target():
+    target = fdp.targets.ApproxDP(epsilon=1.0, delta=1e-6)
+    counts = fdp.PartitionSelection(9.0, max_partitions=3)
+    found = fdp.calibrate(counts, target, solve_for="threshold")
+    assert found.mechanism.delta(epsilon=1.0) <= 1e-6
+    # A threshold that is lower by a thousandth does not.
+    lower = fdp.PartitionSelection(
+        9.0, threshold=float(found.value) * 0.999, max_partitions=3
+    )
+    assert lower.delta(epsilon=1.0) > 1e-6

@@ -10,6 +10,7 @@ from scipy import stats
 import fdp_jax as fdp
 from fdp_jax.cli import main
 from fdp_jax.cli._claims import claims_of, run_in
+from fdp_jax.reports import _receipt
 
 # Sixteen steps of all records are one Gaussian mechanism with mu = 4 / 8.
 RUN = fdp.DPSGD(noise_multiplier=8.0, sampling_prob=1.0, num_steps=16)
@@ -63,7 +64,24 @@ def test_receipt_of_a_plan_says_what_was_done(trained):
 
 def test_receipt_of_a_mechanism_says_what_it_does_not_know(gaussian):
     assert gaussian.clipping == gaussian.normalization == "Not stated."
-    assert gaussian.run is None
+    written = "Gaussian(noise_multiplier=2, relation=ADD_OR_REMOVE_ONE)"
+    assert gaussian.run == {"mechanism": written}
+
+
+@pytest.mark.parametrize(
+    ("mechanism", "whole"),
+    [
+        (fdp.compose(fdp.Laplace(3.0).repeat(4), fdp.PureDP(0.1)), True),
+        (fdp.PartitionSelection(4.0, threshold=25.0, max_partitions=3), True),
+        (fdp.FromProbabilities([0.5, 0.5], [0.4, 0.6]), False),
+        (fdp.Schedule(fdp.Gaussian, [1.0, 2.0]), False),
+    ],
+)
+def test_what_is_written_out_in_full_can_be_read_back(mechanism, whole):
+    run = _receipt._run(mechanism)
+    assert (run is not None) == whole
+    if whole:
+        assert repr(run_in({"run": run})) == repr(mechanism)
 
 
 @pytest.mark.parametrize("name", ["gaussian", "trained"])
@@ -125,6 +143,13 @@ def test_verify_reads_a_receipt(tmp_path, capsys):
     path.write_text(json.dumps(document))
     assert main(["verify", str(path)]) == 3
     assert "CONTRADICTED" in capsys.readouterr().out
+
+
+def test_verify_reads_receipts_of_other_mechanisms(gaussian, tmp_path, capsys):
+    path = tmp_path / "receipt.json"
+    path.write_text(json.dumps(_json(gaussian)))
+    assert main(["verify", str(path)]) == 0
+    assert "CONTRADICTED" not in capsys.readouterr().out
 
 
 def test_verify_refuses_receipts_it_has_no_words_for(gaussian, tmp_path, capsys):

@@ -79,7 +79,7 @@ def test_gradients_are_those_of_the_closed_form(whole):
 
 
 def test_a_refused_configuration_has_a_reason_and_no_numbers(whole):
-    reason = "noise_multiplier must be a positive number, got -1.0"
+    reason = "noise_multiplier must be a positive number, got -1"
     assert whole.refused == {7: reason}
     assert np.isnan(whole["epsilon"][7])
     assert whole["epsilon_status"][7] == 3
