@@ -31,7 +31,7 @@ _SHARES = np.concatenate(
 _WIDE = 600.0
 """Thresholds beyond which a profile is not followed."""
 _FALLS = np.concatenate(
-    [np.linspace(0.0, 36.0, 181), np.linspace(37.0, 72.0, 36), [150.0, 700.0, 1e4]]
+    [np.linspace(0.0, 36.0, 401), np.linspace(36.5, 72.0, 72), [150.0, 700.0, 1e4]]
 )
 """Minus the logarithms of the weights at the ends of cells."""
 _LEAST = 1e-4

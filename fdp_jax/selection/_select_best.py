@@ -38,6 +38,7 @@ from ..mechanisms import (
     PerfectPrivacy,
     View,
     compose,
+    is_rare,
     loss_like,
 )
 from ..tradeoff import AbstractTradeOff, TradeOff
@@ -66,14 +67,16 @@ class SelectBest(AbstractGuarantee):
     log(phi'(1 - q) / phi'(1 - p)) for all p <= e^r q + delta_PQ(r) (and so on), then
     delta(eps) <= m delta_run(eps - s): for a negative binomial law
     s = (1 + shape) log max(e^r, 1 + delta_reverse(r) (1 - g) / g), where every r will
-    do and the best is used; for a Poisson law s = m TV, and for many runs the weight is
-    averaged over the chance to be beaten (`_many_runs.py`).  Each direction takes the
-    other direction's profile, and at negative thresholds each profile is the reflection
-    of the other one.  As a function of e^eps the profile is convex and 1 at 0, so that
-    it lies under the lines from there to any of its points as well.
+    do and the best is used; for a Poisson law s = m TV.  The weight averaged over the
+    chance to be beaten gives less, by one theorem (`_winner.py`): it is used for
+    mechanisms with continuous noise, and for Poisson laws (`_many_runs.py`).  Each
+    direction takes the other direction's profile, and at negative thresholds each
+    profile is the reflection of the other one.  As a function of e^eps the profile is
+    convex and 1 at 0, so that it lies under the lines from there to any of its points
+    as well.
 
     Only upper bounds of what is leaked are proved; the other ends are the trivial ones.
-    First derivatives are exact, second ones are not.  `compose` takes the pair that
+    First derivatives are exact, second ones are refused.  `compose` takes the pair that
     `as_mechanism` makes of it with other releases, each of which must draw anew as
     well.  `calibrate` finds a parameter of the run, the noise for instance, or of the
     law that was left open.  Programs on CPUs call back to plain calls.
@@ -92,7 +95,7 @@ class SelectBest(AbstractGuarantee):
         >>> law = fdp.selection.Geometric(success_prob=0.1)
         >>> tuned = fdp.SelectBest(fdp.Gaussian(4.0), repetitions=law)
         >>> print(f"{tuned.epsilon(delta=1e-6):.5f}")
-        1.63131
+        1.57731
 
     References:
         Liu and Talwar (2019); Papernot and Steinke (2022); Koskela, Redberg, Wang
@@ -190,13 +193,16 @@ class SelectBest(AbstractGuarantee):
         found = [(run, weight)]
         if isinstance(law, Poisson) or not isinstance(self.run, AbstractMechanism):
             return found
+        # Rare steps, and what would be put on a grid, take long.
+        if is_rare(self.run.known_steps()):
+            return found
         pair = winner_pair(law, weight, getattr(self.run, _OPPOSITE[name]))
         ends = pair if name == "remove" else pair[::-1]
         relation = self.run.relation
         whole = compose(self.run, FromProbabilities(*ends, relation=relation))
-        # Else it would be put on a grid, which takes long.
         if loss_like(whole.simplified()).decays:
-            found.append((getattr(whole, name), Weight(*np.zeros(2))))
+            whole = getattr(whole, name).using("spectral")
+            found.append((whole, Weight(*np.zeros(2))))
         return found
 
     def _many(self, name: str) -> tuple[Points, Points]:

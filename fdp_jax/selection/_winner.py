@@ -45,6 +45,8 @@ _ROOM = 1e-12
 """By how much ratios are less than they are, relatively, for their rounding."""
 _ALIKE = 1e-13
 """Relative difference of ratios that are taken for one."""
+_TINY = 1e-140
+"""Differences of ratios that no quotient is made of."""
 
 
 def cells(
@@ -62,12 +64,13 @@ def cells(
     lag = law._lag(falls, jnp.expm1(r), h)
     log_t = r - lag * (1 + law._bend())
     before, after = np.exp(-falls), jnp.exp(-falls - lag)
-    mass = np.maximum(-np.diff(before), 1e-320)
+    mass = -np.diff(before)
     t = jnp.exp(log_t)
     rise, mean = jnp.diff(t), -jnp.diff(after) / mass
-    alike = jnp.abs(rise) <= _ALIKE * t[:-1]
+    alike = jnp.abs(rise) <= _ALIKE * t[:-1] + _TINY
     right = (mean - t[:-1]) / jnp.where(alike, 1.0, rise)
-    right = mass * jnp.clip(jnp.where(alike, 0.5, right), 0.0, 1.0)
+    # The lower end, where no mean is to be kept, gives no less.
+    right = mass * jnp.clip(jnp.where(alike, rise < 0, right), 0.0, 1.0)
     return jnp.append(mass - right, 0.0) + jnp.append(0.0, right), log_t
 
 

@@ -262,6 +262,19 @@ def test_differentiates():
             assert float(found[i]) == pytest.approx(slope, rel=1e-5)
 
 
+@pytest.mark.parametrize("law", [Geometric(success_prob=0.1), Poisson(mean=10.0)])
+def test_refuses_second_derivatives(law):
+    """In place of wrong ones, also inside of programs."""
+
+    def epsilon(noise):
+        return fdp.SelectBest(fdp.Gaussian(noise), repetitions=law).epsilon(delta=1e-6)
+
+    with pytest.raises(NotImplementedError, match="first derivatives only"):
+        jax.grad(jax.grad(epsilon))(4.0)
+    with pytest.raises(Exception, match="first derivatives only"):
+        jax.block_until_ready(jax.jit(jax.grad(jax.grad(epsilon)))(4.0))
+
+
 def test_under_transformations():
     def epsilon(noise, success_prob):
         law = Geometric(success_prob=success_prob)
