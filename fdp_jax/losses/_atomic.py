@@ -113,7 +113,7 @@ class AtomicLoss(ClosedTransformLoss):
 
     def relative_error(self, plan):
         slip = jnp.max(self._rounding()) * (1 + jnp.abs(plan.order))
-        return stop_gradient(self.mass_error + slip)
+        return stop_gradient(jnp.asarray(self.mass_error) + slip)
 
     def log_mgf(self, plan):
         (value,), _, _, (rounding,) = self._tilted(plan.order[None])

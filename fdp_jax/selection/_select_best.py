@@ -53,6 +53,9 @@ _DELTAS = 3e-3, 0.03, 0.1, 0.3
 _LOOSE = -3.0
 """Log delta from which on a tangent may be lower."""
 
+_NONE: Any = np.zeros(())
+"""The weight of a run that is composed with a winner's pair."""
+
 
 class SelectBest(AbstractGuarantee):
     """The best of K runs of one algorithm, K drawn from a public law: private tuning.
@@ -202,7 +205,7 @@ class SelectBest(AbstractGuarantee):
         whole = compose(self.run, FromProbabilities(*ends, relation=relation))
         if loss_like(whole.simplified()).decays:
             whole = getattr(whole, name).using("spectral")
-            found.append((whole, Weight(*np.zeros(2))))
+            found.append((whole, Weight(_NONE, _NONE)))
         return found
 
     def _many(self, name: str) -> tuple[Points, Points]:
