@@ -34,6 +34,10 @@ class AnalyticLoss(AbstractLoss):
     if TYPE_CHECKING:  # a field of this class would come before all others
         decays: ClassVar[Any]
         """Whether the characteristic function tends to zero (no point masses)."""
+    transforms: ClassVar[Any] = True
+    """Whether the methods below are to be used, by static facts."""
+    stacks: ClassVar[bool] = True
+    """Whether many of its kind make one `ScheduleLoss`."""
     splits: ClassVar[bool] = False
     """Whether many steps can be split by the largest one: see `engines/_rare.py`."""
     has_transform: ClassVar[bool] = False
@@ -150,3 +154,8 @@ class AnalyticLoss(AbstractLoss):
 
         At most zero.
         """
+
+
+def is_analytic(loss: AbstractLoss) -> bool:
+    """Whether the spectral engine can handle a loss."""
+    return isinstance(loss, AnalyticLoss) and loss.transforms

@@ -12,7 +12,12 @@ from jaxtyping import Array, Float, PyTree
 
 from .._internal._rotation import rotation
 from .._internal._special import log1p, safe_log
-from ._analytic import FREQUENCY_BLOCK, AnalyticLoss, CharacteristicBlock
+from ._analytic import (
+    FREQUENCY_BLOCK,
+    AnalyticLoss,
+    CharacteristicBlock,
+    is_analytic,
+)
 from ._revealed import Alternatives, RevealedLoss
 
 _BRANCH = 2.8
@@ -32,7 +37,7 @@ def revealed_mixture(
         lost: Probability of an outcome that counts as an infinite loss, in [0, 1).
         idle: Whether an alternative is known to release nothing.
     """
-    analytic = all(isinstance(x, AnalyticLoss) for group in groups for x in group.terms)
+    analytic = all(is_analytic(x) for group in groups for x in group.terms)
     kind = AnalyticRevealedLoss if analytic else RevealedLoss
     return kind(groups, lost, idle)
 

@@ -6,6 +6,7 @@ relative accuracy.
 """
 
 import dataclasses
+from typing import ClassVar
 
 import equinox as eqx
 import jax
@@ -19,20 +20,24 @@ from .._internal._interval import Interval
 from .._internal._logs import log_add
 from .._internal._special import log1mexp, log_sum_exp, safe_log
 from .._internal._tolerances import ATOM_MASS, LEAST_QUOTIENT
-from ._base import AbstractLoss
+from ._analytic import FREQUENCY_BLOCK
 from ._cells import Atoms, Cells
 from ._closed_form import AbstractClosedForm
+from ._closed_transform import ClosedTransformLoss, principal_logs
 from ._loss_moments import excess, moments_of
 
 _FEW_OUTPUTS = 512
 """The work of exact error rates grows with the square of the number of outputs."""
 
 
-class AtomicLoss(AbstractLoss):
+class AtomicLoss(ClosedTransformLoss):
     """The loss of two probability vectors over the same outputs.
 
     Probabilities may be zero: their logarithm is then -inf.
     """
+
+    decays: ClassVar[bool] = False
+    stacks: ClassVar[bool] = False
 
     log_p: Float[Array, " k"]
     log_q: Float[Array, " k"]
@@ -83,19 +88,51 @@ class AtomicLoss(AbstractLoss):
             stop_gradient(jnp.finfo(size.dtype).eps * size) + 0.5 * self.range_error()
         )
 
-    def moments(self, order):
+    @property
+    def transforms(self) -> bool:
+        # A sum over all outputs at every frequency.
+        return self.missing is None and self.log_p.size <= _FEW_OUTPUTS
+
+    def _tilted(self, order: Array) -> tuple[Array, Array, Array, Array]:
+        """Lambda at orders, the tilted masses, the losses, and Lambda's rounding."""
         common, loss = self._common(), self._losses()
         log_p = jnp.where(common, self.log_p, 0)
         logs = jnp.where(common, log_p + order[:, None] * loss, -jnp.inf)
         value = logsumexp(logs, axis=1)
         weight = jnp.exp(logs - value[:, None])
-        mean = weight @ loss
-        square = jnp.sum(weight * jnp.square(loss - mean[:, None]), axis=1)
         # Every logarithm is rounded, and so is their sum.
         sizes = 2 * jnp.abs(log_p) + 2 * jnp.abs(order[:, None] * loss)
         unit = 2 * jnp.finfo(value.dtype).eps
         rounding = unit * (4 + jnp.sum(weight * sizes, axis=1) + jnp.abs(value))
-        return value + stop_gradient(rounding), mean, square
+        return value, weight, loss, stop_gradient(rounding)
+
+    def moments(self, order):
+        value, weight, loss, rounding = self._tilted(order)
+        mean = weight @ loss
+        square = jnp.sum(weight * jnp.square(loss - mean[:, None]), axis=1)
+        return value + rounding, mean, square
+
+    def relative_error(self, plan):
+        slip = jnp.max(self._rounding()) * (1 + jnp.abs(plan.order))
+        return stop_gradient(jnp.asarray(self.mass_error) + slip)
+
+    def log_mgf(self, plan):
+        (value,), _, _, (rounding,) = self._tilted(plan.order[None])
+        return value, rounding
+
+    def log_characteristic(self, plan, start, step, count=FREQUENCY_BLOCK):
+        tau = start + step * jnp.arange(count, dtype=start.dtype)
+        _, (weight,), loss, (rounding,) = self._tilted(plan.order[None])
+        angle = tau[:, None] * (loss - plan.center)
+        real, imag = jnp.cos(angle) @ weight, jnp.sin(angle) @ weight
+        # Errors of the losses turn an angle as well.
+        turned = tau * (jnp.abs(plan.center) + weight @ jnp.abs(loss))
+        size = (rounding + tau * (weight @ self._rounding())) / jnp.finfo(tau.dtype).eps
+        return principal_logs(real, imag, jnp.zeros_like(tau), 1 + turned + size)
+
+    def fastest_turn(self, plan):
+        loss = jnp.where(self._common(), self._losses() - plan.center, 0)
+        return jnp.max(jnp.abs(loss))
 
     def cells(self, low, high):
         inside = jnp.clip(jnp.zeros_like(low), low, high)

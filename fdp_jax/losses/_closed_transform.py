@@ -22,7 +22,7 @@ class ClosedTransformLoss(AnalyticLoss):
     """
 
     def locate(self, order):
-        return Tilted(order, stop_gradient(self.moments(order)[1]))
+        return Tilted(order, stop_gradient(self.rough_moments(order)[1]))
 
     def prepare(self, located, frequency, log_tolerance):
         return located

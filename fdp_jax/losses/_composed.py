@@ -11,7 +11,7 @@ from jaxtyping import Array, Bool, Float
 
 from .._internal._logs import times
 from .._internal._special import log1mexp, safe_log
-from ._analytic import AnalyticLoss
+from ._analytic import AnalyticLoss, is_analytic
 from ._base import AbstractLoss, outward
 from ._closed_form import AbstractClosedForm
 from ._schedule import ScheduleLoss
@@ -66,7 +66,7 @@ class ComposedLoss(eqx.Module):
     @property
     def analytic(self) -> bool:
         """Whether the spectral engine can handle it."""
-        return all(isinstance(term, AnalyticLoss) for term in self.terms)
+        return all(map(is_analytic, self.terms))
 
     @property
     def analytic_terms(self) -> tuple[AnalyticLoss, ...]:
@@ -81,9 +81,7 @@ class ComposedLoss(eqx.Module):
     @property
     def decays(self) -> bool:
         """Whether the characteristic function is known and tends to zero."""
-        return self.analytic and any(
-            isinstance(term, AnalyticLoss) and term.decays for term in self.terms
-        )
+        return self.analytic and any(term.decays for term in self.analytic_terms)
 
     @property
     def many_steps(self) -> bool:

@@ -52,7 +52,7 @@ class Schedule(AbstractWrapped):
             _checks.same_length("parameters[0]", arrays[0], f"parameters[{i}]", other)
         # Checked one by one in Python, so that errors name values.
         self.steps = _stacked(step, arrays)
-        if not isinstance(self._term(), AnalyticLoss):
+        if not _stacks(self._term()):
             raise TypeError(
                 f"step must make Gaussian, Laplace or Poisson-subsampled Gaussian "
                 f"mechanisms, got {type(self.steps).__name__}"
@@ -80,7 +80,11 @@ class Schedule(AbstractWrapped):
 
 def can_be_stacked(loss: ComposedLoss) -> bool:
     """Whether steps with such a loss go into one program, however many there are."""
-    return len(loss.terms) == 1 and isinstance(loss.terms[0], AnalyticLoss)
+    return len(loss.terms) == 1 and _stacks(loss.terms[0])
+
+
+def _stacks(term: Any) -> bool:
+    return isinstance(term, AnalyticLoss) and term.stacks
 
 
 def stacked_loss(steps: AbstractMechanism, times: Any = 1.0) -> ComposedLoss:

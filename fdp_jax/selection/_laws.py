@@ -3,13 +3,13 @@
 import abc
 from typing import Any, ClassVar, NamedTuple
 
-import jax
 import jax.numpy as jnp
 from jax.scipy.special import erfinv
 from jaxtyping import Array, ArrayLike, Bool, Float, Real
 
 from .._internal import _checks
 from .._internal._record import Record
+from .._internal._roots import bisect
 from ..losses import GaussianForm
 from ..mechanisms import Search, as_float, parameter, raise_not_set
 
@@ -35,12 +35,27 @@ class AbstractRepetitions(Record):
                 raise_not_set(self, name)
 
     @abc.abstractmethod
+    def _log_scale(self) -> Array:
+        """The logarithm of the scale of `_winner.py`."""
+
+    @abc.abstractmethod
+    def _lag(self, fall: Any, gain: Any, h: Array) -> Array:
+        """log(w(x) / w(h + (1 + gain) x)) where w(x) = e^-fall; see `_winner.py`."""
+
     def _own(self, log_delta: Array) -> Array:
         """The x for which `_power` times max(x, r) bounds the weights' log-ratio.
 
         Args:
             log_delta: Logarithm of the profile of the exchanged direction at r >= 0.
         """
+        # p0' <= e^r p0 + delta, so for a negative binomial law the ratio
+        # (g + (1 - g) p0') / (g + (1 - g) p0) is at most the larger of e^r and
+        # 1 + delta (1 - g) / g; for a Poisson law r is 0.
+        return self._lag(0, 0, jnp.exp(self._log_scale() + log_delta)) / self._power()
+
+    def _bend(self) -> Array | float:
+        """By what share -w' falls faster than w."""
+        return 0.0
 
     def _power(self) -> Array:
         """The exponent of the weights."""
@@ -135,14 +150,16 @@ class NegativeBinomial(AbstractRepetitions):
 
     rounds: ClassVar[int] = _ROUNDS
 
-    def _log_odds(self) -> Array:
+    def _log_scale(self):
         g = as_float(self.success_prob)
         return jnp.log1p(-g) - jnp.log(g)
 
-    def _own(self, log_delta):
-        # p0' <= e^r p0 + delta, so (g + (1 - g) p0') / (g + (1 - g) p0) is at most the
-        # larger of e^r and 1 + delta (1 - g) / g.
-        return jnp.logaddexp(0.0, log_delta + self._log_odds())
+    def _lag(self, fall, gain, h):
+        share = jnp.exp(-fall / self._power())  # 1 / (1 + x)
+        return self._power() * jnp.log1p(gain * (1 - share) + h * share)
+
+    def _bend(self):
+        return 1 / self._power()
 
     def _power(self):
         return 1 + as_float(self.shape)
@@ -150,21 +167,15 @@ class NegativeBinomial(AbstractRepetitions):
     def _start(self, log_delta):
         """The root if the run is Gaussian noise of this total variation."""
         # The profile falls by at most e^r - 1, so that the root is one of this range.
-        high = jnp.maximum(log_delta, _LEAST) + self._log_odds()
-        low = high - jnp.logaddexp(0.0, self._log_odds())
+        high = jnp.maximum(log_delta, _LEAST) + self._log_scale()
+        low = high - jnp.logaddexp(0.0, self._log_scale())
         share = jnp.clip(jnp.exp(log_delta), jnp.exp(_LEAST), 1 - 1e-12)
         form = GaussianForm(jnp.sqrt(8.0) * erfinv(share))
 
         def gap(u: Array) -> Array:
-            return form.log_delta(jnp.logaddexp(0.0, u)) + self._log_odds() - u
+            return form.log_delta(jnp.logaddexp(0.0, u)) + self._log_scale() - u
 
-        def halved(_: Any, ends: tuple[Array, Array]) -> tuple[Array, Array]:
-            middle = 0.5 * (ends[0] + ends[1])
-            above = gap(middle) > 0
-            return jnp.where(above, middle, ends[0]), jnp.where(above, ends[1], middle)
-
-        ends = jax.lax.fori_loop(0, _HALVINGS, halved, (low, high))
-        u = 0.5 * (ends[0] + ends[1])
+        u = bisect(gap, high, low, _HALVINGS)[0]
         slope = (gap(u + _STEP) - gap(u - _STEP)) / (2 * _STEP)
         slope = jnp.where(slope < -1, slope, -1.0)
         none, left = jnp.full_like(u, jnp.nan), (0 * u, jnp.exp(high))
@@ -173,7 +184,7 @@ class NegativeBinomial(AbstractRepetitions):
 
     def _next(self, search, log_delta):
         u, (old, old_value) = search.u, search.old
-        value = jnp.maximum(log_delta + self._log_odds() - u, _LEAST)
+        value = jnp.maximum(log_delta + self._log_scale() - u, _LEAST)
         above, smooth = value > 0, jnp.minimum(value, old_value) > _LEAST
         low, high = jnp.where(above, u, search.low), jnp.where(above, search.high, u)
         slope = (value - old_value) / (u - old)
@@ -272,6 +283,8 @@ class Poisson(AbstractRepetitions):
     def log_idle(self):
         return -as_float(self.expected)
 
-    def _own(self, log_delta):
-        # No test tells the runs apart by more than their total variation.
-        return as_float(self.expected) * jnp.exp(log_delta)
+    def _log_scale(self):
+        return self.log_mean()
+
+    def _lag(self, fall, gain, h):
+        return h + gain * fall

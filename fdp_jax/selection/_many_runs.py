@@ -1,18 +1,7 @@
-"""Poisson numbers of runs: the weight of a winner falls with the chance to be beaten.
+"""Poisson numbers of runs: the bound of `_winner.py`, for the best of all r.
 
-Let u = m p for an output, in the notation of `SelectBest`.  Its density as a winner is
-m e^-u times that of a run, and that of the neighbor at least m e^-(m H + e^r u) times,
-for r >= 0 and the other direction's H = delta_run(r).  With L the loss of a run,
-c = eps - m H - L and k = e^r - 1, what counts is
-
-    g(u) = e^-u (1 - e^(c - k u))_+,    -g'(u) = e^-u (1 - e^(c + r - k u)) if g > 0,
-
-and g(u) is at most the integral from u on of the positive part of -g', so at most
-E (1 - e^(c + r - k W))_+ with an exponential W, whatever u.  So, for every r,
-
-    delta(eps) <= m E delta_run(eps - m H + r - k W).
-
-As a function of e^t the profile is convex: between points of it, chords lie above.
+As a function of e^t the profile of a run is convex: between points of it, chords lie
+above.
 """
 
 import dataclasses
@@ -29,7 +18,9 @@ from .._internal._precision import in_float64
 from .._internal._special import safe_log
 from ..curves import EPSILON, AbstractGuarantee, Bounds, bounds_of, with_gradient
 from ..engines import Interval
+from ._laws import Poisson
 from ._weights import kept
+from ._winner import cells
 
 _FEW = np.append(np.linspace(-80.0, -2.0, 12), [-0.7, -0.1, -1e-3])
 """Logarithms of delta at the thresholds that points lie between."""
@@ -39,10 +30,12 @@ _SHARES = np.concatenate(
 """Of the points, counted in these."""
 _WIDE = 600.0
 """Thresholds beyond which a profile is not followed."""
-_PLACES = np.append(np.linspace(0.0, 36.0, 401), np.linspace(36.5, 72.0, 72))
-"""Of W."""
+_FALLS = np.concatenate(
+    [np.linspace(0.0, 36.0, 401), np.linspace(36.5, 72.0, 72), [150.0, 700.0, 1e4]]
+)
+"""Minus the logarithms of the weights at the ends of cells."""
 _LEAST = 1e-4
-"""Least k."""
+"""Least r."""
 _ROOM = 1e-9
 _HALVINGS = 40
 
@@ -77,19 +70,19 @@ def _points(thresholds: Array, log_delta: Interval) -> Points:
 
 @in_float64(cast_out=False)
 def lowered(
-    found: Interval, epsilon: Array, mean: Array, points: tuple[Points, Points]
+    found: Interval, epsilon: Array, law: Poisson, points: tuple[Points, Points]
 ) -> Interval:
     """Log delta(eps), at most the least bound of all r."""
-    least = _log_delta(epsilon, (mean, *points))
+    least = _log_delta(epsilon, (law, *points))
     return found.map(lambda x: jnp.minimum(x, least))
 
 
 @in_float64
 def lowered_epsilon(
-    found: Bounds, delta: Array, mean: Array, ways: list[tuple[Points, Points]]
+    found: Bounds, delta: Array, law: Poisson, ways: list[tuple[Points, Points]]
 ) -> Bounds:
     """The least eps >= 0 with delta(eps) at most delta in all ways, rounded up."""
-    each = [_epsilon(delta, found.upper, (mean, here, there)) for here, there in ways]
+    each = [_epsilon(delta, found.upper, (law, here, there)) for here, there in ways]
     upper = jnp.max(jnp.stack(each), axis=0)
     # No minimum: equal ones would share their derivative.
     least = lambda x: jnp.where(x <= upper, x, upper)
@@ -98,7 +91,7 @@ def lowered_epsilon(
     return dataclasses.replace(value, method=found.method)
 
 
-def _epsilon(delta: Array, most: Array, args: tuple[Array, Points, Points]) -> Array:
+def _epsilon(delta: Array, most: Array, args: tuple[Poisson, Points, Points]) -> Array:
     target = jnp.broadcast_to(safe_log(jnp.asarray(delta)), most.shape)
     constant, goal = stop_gradient((args, target))
     end = jnp.where(jnp.isfinite(most), stop_gradient(most), _WIDE)
@@ -118,24 +111,16 @@ def _residual(epsilon: Array, args: tuple[Any, Array], aux: tuple[()]) -> Array:
     return _log_delta(epsilon, args[0]) - args[1]
 
 
-def _log_delta(epsilon: Array, args: tuple[Array, Points, Points]) -> Array:
-    mean, points, reverse = args
+def _log_delta(epsilon: Array, args: tuple[Poisson, Points, Points]) -> Array:
+    law, points, reverse = args
     threshold, log_delta = (x[::2] for x in reverse)
     r = jnp.clip(threshold, _LEAST, 0.1 * _WIDE)
-    share = jnp.where(threshold <= r, jnp.exp(log_delta), 1.0)  # H at r
-    k = jnp.expm1(r)[:, None]
-    room = _ROOM * (1 + jnp.abs(epsilon[..., None, None]))
-    start = epsilon[..., None, None] - (mean * share - r)[:, None] - room
-    inner = _chords(points, start - k * _PLACES)
-    # E of a chord in e^(-k W) over a cell, of which the right end has this part.
-    width = np.diff(_PLACES)
-    mass = -np.expm1(-width)
-    falls = -jnp.expm1(-k * width)
-    right = (mass + jnp.expm1(-(1 + k) * width) / (1 + k)) / falls
-    right = jnp.clip(right, 0.0, mass)
-    before = np.exp(-_PLACES[:-1])
-    cells = before * ((mass - right) * inner[..., :-1] + right * inner[..., 1:])
-    total = mean * (jnp.sum(cells, axis=-1) + np.exp(-_PLACES[-1]))
+    share = jnp.where(threshold <= r, jnp.exp(log_delta), 1.0)  # delta at r
+    each = lambda r, share: cells(law, _FALLS, r, law.mean() * share)
+    masses, log_t = jax.vmap(each)(r, share)
+    moved = epsilon[..., None, None] + log_t
+    moved = moved - _ROOM * (1 + jnp.abs(epsilon[..., None, None]))
+    total = law.mean() * jnp.sum(masses * _chords(points, moved), axis=-1)
     return jnp.log(jnp.min(total, axis=-1) * (1 + _ROOM))
 
 

@@ -1,6 +1,7 @@
 """The best of a random number of private runs."""
 
 import dataclasses
+import functools
 from collections.abc import Iterable
 from typing import Any
 
@@ -35,18 +36,24 @@ from ..mechanisms import (
     AbstractRenyi,
     FromProbabilities,
     View,
+    compose,
+    is_rare,
     loss_like,
 )
 from ..tradeoff import AbstractTradeOff, dominating_pair
 from ._laws import AbstractRepetitions, Poisson
 from ._many_runs import Points, lowered, lowered_epsilon, points_of
 from ._weights import Weight, weight_of
+from ._winner import winner_pair
 
 _TINY = 1e-307
 _DELTAS = 3e-3, 0.03, 0.1, 0.3
 """Of the points of the curve whose tangents bound it at lower thresholds."""
 _LOOSE = -3.0
 """Log delta from which on a tangent may be lower."""
+
+_NONE: Any = np.zeros(())
+"""The weight of a run that is composed with a winner's pair."""
 
 
 class SelectBest(AbstractGuarantee):
@@ -62,14 +69,16 @@ class SelectBest(AbstractGuarantee):
     log(phi'(1 - q) / phi'(1 - p)) for all p <= e^r q + delta_PQ(r) (and so on), then
     delta(eps) <= m delta_run(eps - s): for a negative binomial law
     s = (1 + shape) log max(e^r, 1 + delta_reverse(r) (1 - g) / g), where every r will
-    do and the best is used; for a Poisson law s = m TV, and for many runs the weight is
-    averaged over the chance to be beaten (`_many_runs.py`).  Each direction takes the
-    other direction's profile, and at negative thresholds each profile is the reflection
-    of the other one.  As a function of e^eps the profile is convex and 1 at 0, so that
-    it lies under the lines from there to any of its points as well.
+    do and the best is used; for a Poisson law s = m TV.  The weight averaged over the
+    chance to be beaten gives less, by one theorem (`_winner.py`): it is used for
+    mechanisms with continuous noise, and for Poisson laws (`_many_runs.py`).  Each
+    direction takes the other direction's profile, and at negative thresholds each
+    profile is the reflection of the other one.  As a function of e^eps the profile is
+    convex and 1 at 0, so that it lies under the lines from there to any of its points
+    as well.
 
     Only upper bounds of what is leaked are proved; the other ends are the trivial ones.
-    First derivatives are exact, second ones are not.  `compose` takes the pair that
+    First derivatives are exact, second ones are refused.  `compose` takes the pair that
     `as_mechanism` makes of it with other releases, each of which must draw anew as
     well.  `calibrate` finds a parameter of the run, the noise for instance, or of the
     law that was left open.  Programs on CPUs call back to plain calls.
@@ -88,7 +97,7 @@ class SelectBest(AbstractGuarantee):
         >>> law = fdp.selection.Geometric(success_prob=0.1)
         >>> tuned = fdp.SelectBest(fdp.Gaussian(4.0), repetitions=law)
         >>> print(f"{tuned.epsilon(delta=1e-6):.5f}")
-        1.63131
+        1.57731
 
     References:
         Liu and Talwar (2019); Papernot and Steinke (2022); Koskela, Redberg, Wang
@@ -174,6 +183,24 @@ class SelectBest(AbstractGuarantee):
         way = lambda x: getattr(self.run, x, self.run)
         return way(name), weight_of(self.repetitions, way(_OPPOSITE[name]))
 
+    def _ways(self, name: str) -> list[tuple[AbstractGuarantee, Weight]]:
+        """The run and its weight, and the run with a winner's pair where that helps."""
+        law, (run, weight) = self.repetitions, self._way(name)
+        found = [(run, weight)]
+        if isinstance(law, Poisson) or not isinstance(self.run, AbstractMechanism):
+            return found
+        # Rare steps, and what would be put on a grid, take long.
+        if is_rare(self.run.known_steps()):
+            return found
+        pair = winner_pair(law, weight, getattr(self.run, _OPPOSITE[name]))
+        ends = pair if name == "remove" else pair[::-1]
+        relation = self.run.relation
+        whole = compose(self.run, FromProbabilities(*ends, relation=relation))
+        if loss_like(whole.simplified()).decays:
+            whole = getattr(whole, name).using("spectral")
+            found.append((whole, Weight(_NONE, _NONE)))
+        return found
+
     def _many(self, name: str) -> tuple[Points, Points]:
         """Points of the run in a direction and in the exchanged one."""
         other = name if self._is_symmetric() else _OPPOSITE[name]
@@ -193,12 +220,14 @@ class SelectBest(AbstractGuarantee):
 
     def _one_way(self, name: str, distance: Array) -> Interval:
         """Bounds of log delta at thresholds of at least 0."""
-        run, weight = self._way(name)
-        log_delta = run._profile(_moved(distance, weight)).log_delta
-        found = _raised(self.repetitions, log_delta)
+        found = _least(
+            [
+                _raised(self.repetitions, run._profile(_moved(distance, weight)))
+                for run, weight in self._ways(name)
+            ]
+        )
         if isinstance(self.repetitions, Poisson):
-            mean = self.repetitions.mean()
-            found = lowered(found, distance, mean, self._many(name))
+            found = lowered(found, distance, self.repetitions, self._many(name))
         if evaluates_at_once() and not holds_anywhere(_is_loose(found)):
             return found
         return _under_tangents(found, distance, self._points(name))
@@ -214,12 +243,14 @@ class SelectBest(AbstractGuarantee):
     def _solved(self, delta: Any, names: tuple[str, ...]) -> Bounds:
         law = self.repetitions
         share = _share(law, delta)
-        ways = [self._way(name) for name in names]
-        each = [(weight, run._solve(share)) for run, weight in ways]
+        each = [
+            [(weight, run._solve(share)) for run, weight in self._ways(name)]
+            for name in names
+        ]
         found = _epsilons(law, delta, each)
         if not isinstance(law, Poisson):
             return found
-        return lowered_epsilon(found, delta, law.mean(), list(map(self._many, names)))
+        return lowered_epsilon(found, delta, law, list(map(self._many, names)))
 
     def _error_rate_bounds(self, alpha: Any) -> tuple[Bounds, Bounds]:
         self.require_complete()
@@ -250,9 +281,9 @@ def _moved(distance: Array, weight: Weight) -> Array:
 
 
 @in_float64(cast_out=False)
-def _raised(law: AbstractRepetitions, log_delta: Interval) -> Interval:
+def _raised(law: AbstractRepetitions, point: ProfilePoint) -> Interval:
     """log(m delta); no lower bound is known."""
-    found = log_delta.map(lambda x: law.log_mean() + x)
+    found = point.log_delta.map(lambda x: law.log_mean() + x)
     found = found.widened(lambda x: 16 * _UNIT * (1 + jnp.abs(x)))
     none = jnp.full_like(found.upper, -jnp.inf)
     return Interval(none, *(jnp.minimum(x, 0) for x in (found.estimate, found.upper)))
@@ -306,6 +337,16 @@ def _profile_of(
     return ProfilePoint(log_delta, log_rest, "selection")
 
 
+@in_float64(cast_out=False)
+def _least(found: list[Interval]) -> Interval:
+    return jax.tree.map(lambda *x: functools.reduce(_lesser, x), *found)
+
+
+def _lesser(x: Array, y: Array) -> Array:
+    # No minimum: equal ones would share their derivative.
+    return jnp.where(y < x, y, x)
+
+
 def _worst(found: Iterable[Interval]) -> Interval:
     each = jax.tree.map(lambda *x: jnp.stack(x), *found)
     return each.map(lambda x: jnp.max(x, axis=0))
@@ -319,12 +360,16 @@ def _share(law: AbstractRepetitions, delta: Any) -> Array:
 
 @in_float64
 def _epsilons(
-    law: AbstractRepetitions, delta: Any, each: list[tuple[Any, Bounds]]
+    law: AbstractRepetitions, delta: Any, each: list[list[tuple[Any, Bounds]]]
 ) -> Bounds:
     room = lambda x: _UNIT * jnp.where(jnp.isfinite(x), jnp.abs(x), 0.0)
-    found = [x.upper + room(x.upper) + s.most * (1 + _UNIT) for s, x in each]
-    upper = jnp.max(jnp.stack(found), axis=0)
-    estimate = jnp.max(jnp.stack([x.estimate + s.estimate for s, x in each]), axis=0)
+    least = lambda found: functools.reduce(_lesser, found)
+    upper = [
+        least([x.upper + room(x.upper) + s.most * (1 + _UNIT) for s, x in ways])
+        for ways in each
+    ]
+    estimate = [least([x.estimate + s.estimate for s, x in ways]) for ways in each]
+    upper, estimate = (jnp.max(jnp.stack(x), axis=0) for x in (upper, estimate))
     # An empty selection counts below zero.
     floor = jnp.where(jnp.isfinite(law.log_idle()), 0.0, -jnp.inf)
     upper, estimate = (jnp.maximum(x, floor) for x in (upper, estimate))

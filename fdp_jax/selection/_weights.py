@@ -36,7 +36,10 @@ class Weight(NamedTuple):
 
 
 def kept(fn: Any) -> Any:
-    """A function whose values are kept where all its numbers are known."""
+    """A function whose values are kept where all its numbers are known.
+
+    Where they are not, its values have a first derivative and no second one.
+    """
 
     @functools.lru_cache(256)
     def known(structure: Any, leaves: tuple[tuple[Any, ...], ...]) -> Any:
@@ -48,11 +51,35 @@ def kept(fn: Any) -> Any:
     def call(*args: Any) -> Any:
         leaves, structure = jax.tree.flatten(args)
         if is_traced(leaves) or not all(map(eqx.is_array_like, leaves)):
-            return fn(*args)
+            return jax.tree.map(_with_one_derivative, fn(*args))
         numbers = map(np.asarray, leaves)
         return known(structure, tuple((x.dtype, x.shape, x.tobytes()) for x in numbers))
 
     return call
+
+
+@jax.custom_jvp
+def _with_one_derivative(x: Array) -> Array:
+    return x
+
+
+@_with_one_derivative.defjvp
+def _with_one_derivative_jvp(primals: Any, tangents: Any) -> tuple[Array, Array]:
+    (x,), (change,) = primals, tangents
+    return x, change * _one_without_derivative(x)
+
+
+@jax.custom_jvp
+def _one_without_derivative(x: Array) -> Array:
+    return jnp.ones_like(x)
+
+
+@_one_without_derivative.defjvp
+def _refused(primals: Any, tangents: Any) -> Any:
+    raise NotImplementedError(
+        "SelectBest has first derivatives only, got a derivative of one: take a "
+        "difference of first derivatives"
+    )
 
 
 @kept

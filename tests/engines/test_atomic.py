@@ -5,6 +5,7 @@ from fractions import Fraction
 
 import jax
 import jax.numpy as jnp
+import mpmath
 import numpy as np
 import pytest
 
@@ -149,3 +150,35 @@ def test_derivatives_at_a_vertex_and_between():
     slope, shift = value(2.0 / 16, 0.0)  # inside the last output's part
     assert float(slope) == pytest.approx(-3.0, rel=1e-12)
     assert float(shift) == pytest.approx(-0.5, rel=1e-12)
+
+
+@pytest.mark.parametrize("noise", [0.7, 4.0])
+@pytest.mark.parametrize("size", [3, 40])
+def test_composed_with_gaussian_noise(size, noise):
+    """A sum over the outputs of the noise's profile, with forty digits."""
+    draw = np.random.default_rng(size)
+    p = draw.dirichlet(np.ones(size))
+    q = p * np.exp(0.3 * draw.normal(size=size))
+    p[1] = 0.0
+    p, q = p / p.sum(), q / q.sum()
+    both = fdp.compose(fdp.Gaussian(noise), fdp.FromProbabilities(p, q))
+    epsilons = np.array([-0.4, 0.3, 2.0])
+    with mpmath.workdps(40), jax.enable_x64(True):
+        mu, phi = 1 / mpmath.mpf(noise), mpmath.ncdf
+
+        def profile(t):
+            return phi(mu / 2 - t / mu) - mpmath.exp(t) * phi(-mu / 2 - t / mu)
+
+        def exact(more, less, epsilon):
+            total = mpmath.mpf(0)
+            for x, y in zip(map(mpmath.mpf, more), map(mpmath.mpf, less), strict=True):
+                if x:
+                    total += x * (profile(epsilon - mpmath.log(x / y)) if y else 1)
+            return total
+
+        for way, pair in ((both.remove, (q, p)), (both.add, (p, q))):
+            found = way.bounds(epsilon=epsilons)
+            ends = np.stack([found.lower, found.upper], axis=1).tolist()
+            for (lower, upper), e in zip(ends, epsilons.tolist(), strict=True):
+                assert lower <= exact(*pair, e) <= upper
+                assert upper <= lower * (1 + 1e-9)
