@@ -20,7 +20,6 @@ from ..losses import (
     RevealedLoss,
     SubsampledGaussianLoss,
     SubsampledLoss,
-    revealed_mixture,
 )
 from ._additive import Gaussian
 from ._base import AbstractMechanism, AbstractWrapped, require_mechanism
@@ -140,12 +139,13 @@ def _subsampled_term(term: AbstractLoss, prob: Array) -> AbstractLoss:
         return SubsampledGaussianLoss(term.noise_multiplier, prob * term.sampling_prob)
     if not isinstance(term, RevealedLoss):
         return SubsampledLoss(term, prob)
-    # The index is told whether the record is in the subset or not.
+    # The index is told whether the record is in the subset or not.  In few steps there
+    # is too much of the law at one place for a contour.
     groups = []
     for group in term.groups:
         parts = tuple(_subsampled_term(x, prob) for x in group.terms)
         groups.append(Alternatives(parts, group.counts, group.probs))
-    return revealed_mixture(tuple(groups), term.lost, idle=term.idle)
+    return RevealedLoss(tuple(groups), term.lost, term.idle)
 
 
 class MixtureOfGaussians(AbstractMechanism):

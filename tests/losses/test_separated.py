@@ -78,7 +78,9 @@ def test_another_engine_agrees(query):
 
 
 @pytest.mark.parametrize("noise", [1e-6, 1e-3, 5e-3, 0.04])
-@pytest.mark.parametrize(("prob", "steps"), [(0.01, 10), (1e-6, 1e6), (0.5, 100), (0.7, 10), (0.9, 500)])
+@pytest.mark.parametrize(
+    ("prob", "steps"), [(0.01, 10), (1e-6, 1e6), (0.5, 100), (0.7, 10), (0.9, 500)]
+)
 def test_every_small_noise_has_a_tight_answer(noise, prob, steps):
     run = _run(noise, prob, steps)
     found = run.bounds(delta=1e-5)
