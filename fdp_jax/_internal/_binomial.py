@@ -12,7 +12,7 @@ from jax.lax import fori_loop, stop_gradient
 from jax.typing import ArrayLike
 from jaxtyping import Array
 
-from ._counts import log_binomial_at_logit
+from ._counts import log_binomial, log_binomial_at_logit
 from ._quadrature import unit_rule
 from ._special import log1p
 from ._tolerances import BINOMIAL_TAIL
@@ -32,8 +32,20 @@ def log_binomial_tail(k: ArrayLike, n: ArrayLike, p: ArrayLike) -> Array:
     some = (p > 0) & (p < 1) & (k <= n)
     sure = jnp.where((p >= 1) & (k <= n), 0.0, -jnp.inf)
     p, k = jnp.where(some, p, 0.5), jnp.where(some, k, n)
-    found = log_tail_at_logit(jnp.log(p) - log1p(-p), n, k)
-    return jnp.where(some, jnp.minimum(found, 0.0), sure)
+    return jnp.where(some, _log_tail(k, n, p), sure)
+
+
+@jax.custom_jvp
+def _log_tail(k: Array, n: Array, p: Array) -> Array:
+    return jnp.minimum(log_tail_at_logit(jnp.log(p) - log1p(-p), n, k), 0.0)
+
+
+@_log_tail.defjvp
+def _log_tail_jvp(primals: tuple, tangents: tuple) -> tuple[Array, Array]:
+    # Next to 1 nothing is left of the integral's own.
+    k, n, p = primals
+    value = _log_tail(k, n, p)
+    return value, jnp.exp(log_binomial(k, n, p) - value) * k / p * tangents[2]
 
 
 def log_tail_error(log_tail: Array, k: Array, n: Array, p: Array) -> Array:

@@ -153,7 +153,7 @@ def checked(function: _Fn) -> _Fn:
         >>> epsilon = fdp.checked(jax.jit(lambda s: fdp.PureDP(s).epsilon(delta=0.0)))
         >>> epsilon(-1.0)
         Traceback (most recent call last):
-        fdp_jax.TracedValueError: epsilon must be a finite number, at least 0, got -1.0
+        fdp_jax.TracedValueError: epsilon must be a finite number, at least 0, got -1
     """
 
     @functools.wraps(function)

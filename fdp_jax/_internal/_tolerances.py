@@ -98,9 +98,9 @@ SKELLAM_MASS = _entered(
 )
 LEAST_QUOTIENT = _entered(
     "LEAST_QUOTIENT",
-    1e-290,
+    1e-150,
     Kind.BUDGETED,
-    "Probability from which on a quotient of two keeps its digits.",
+    "Probability from which on a quotient of two and its derivative keep their digits.",
 )
 
 # ------------------------------------------------------------------- contour integrals

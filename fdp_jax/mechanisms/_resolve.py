@@ -176,7 +176,7 @@ class Resolved:
         subject, composed = self.first, self.first.composed
         looks = evaluates_at_once()
         splits = composed.method.split and can_split(composed)
-        if splits and not (is_rare(self.known_steps) or _moves_once(composed)):
+        if splits and not (_is_rare(self.known_steps) or _moves_once(composed)):
             spared = needs_no_splitting(self.known_steps, composed)
             if looks or spared:
                 yield _by(subject, _unsplit(composed.method, final=not looks))
@@ -267,7 +267,7 @@ def is_repeated(steps: KnownSteps) -> bool:
     return num_steps is not None and num_steps != 1
 
 
-def is_rare(steps: KnownSteps) -> bool:
+def _is_rare(steps: KnownSteps) -> bool:
     """Whether a record is known to take part less than once: the law will be split."""
     prob, num_steps = steps
     return prob is not None and num_steps is not None and prob * num_steps < 1

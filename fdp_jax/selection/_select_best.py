@@ -37,7 +37,6 @@ from ..mechanisms import (
     FromProbabilities,
     View,
     compose,
-    is_rare,
     loss_like,
 )
 from ..tradeoff import AbstractTradeOff, dominating_pair
@@ -189,13 +188,11 @@ class SelectBest(AbstractGuarantee):
         found = [(run, weight)]
         if isinstance(law, Poisson) or not isinstance(self.run, AbstractMechanism):
             return found
-        # Rare steps, and what would be put on a grid, take long.
-        if is_rare(self.run.known_steps()):
-            return found
         pair = winner_pair(law, weight, getattr(self.run, _OPPOSITE[name]))
         ends = pair if name == "remove" else pair[::-1]
         relation = self.run.relation
         whole = compose(self.run, FromProbabilities(*ends, relation=relation))
+        # Else it would be put on a grid, which takes long.
         if loss_like(whole.simplified()).decays:
             whole = getattr(whole, name).using("spectral")
             found.append((whole, Weight(_NONE, _NONE)))
@@ -339,12 +336,12 @@ def _profile_of(
 
 @in_float64(cast_out=False)
 def _least(found: list[Interval]) -> Interval:
-    return jax.tree.map(lambda *x: functools.reduce(_lesser, x), *found)
+    return functools.reduce(_lesser, found)
 
 
-def _lesser(x: Array, y: Array) -> Array:
-    # No minimum: equal ones would share their derivative.
-    return jnp.where(y < x, y, x)
+def _lesser(x: Interval, y: Interval) -> Interval:
+    # No minima: an end has the derivative of its own estimate.
+    return select(y.upper < x.upper, y, x)
 
 
 def _worst(found: Iterable[Interval]) -> Interval:
@@ -363,13 +360,13 @@ def _epsilons(
     law: AbstractRepetitions, delta: Any, each: list[list[tuple[Any, Bounds]]]
 ) -> Bounds:
     room = lambda x: _UNIT * jnp.where(jnp.isfinite(x), jnp.abs(x), 0.0)
-    least = lambda found: functools.reduce(_lesser, found)
-    upper = [
-        least([x.upper + room(x.upper) + s.most * (1 + _UNIT) for s, x in ways])
-        for ways in each
-    ]
-    estimate = [least([x.estimate + s.estimate for s, x in ways]) for ways in each]
-    upper, estimate = (jnp.max(jnp.stack(x), axis=0) for x in (upper, estimate))
+
+    def moved(s: Any, x: Bounds) -> Interval:
+        upper = x.upper + room(x.upper) + s.most * (1 + _UNIT)
+        return Interval(x.lower, x.estimate + s.estimate, upper)
+
+    found = _worst(_least([moved(*way) for way in ways]) for ways in each)
+    upper, estimate = found.upper, found.estimate
     # An empty selection counts below zero.
     floor = jnp.where(jnp.isfinite(law.log_idle()), 0.0, -jnp.inf)
     upper, estimate = (jnp.maximum(x, floor) for x in (upper, estimate))

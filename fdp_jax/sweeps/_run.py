@@ -104,7 +104,7 @@ def sweep(
         >>> print(found["epsilon"])
         [0.99998 0.49998     nan]
         >>> print(found.refused[2])
-        noise_multiplier must be a positive number, got -1.0
+        noise_multiplier must be a positive number, got -1
     """
     table = configurations_of(configurations)
     moving = _moving_only(gradients, table)

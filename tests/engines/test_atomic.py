@@ -182,3 +182,13 @@ def test_composed_with_gaussian_noise(size, noise):
             for (lower, upper), e in zip(ends, epsilons.tolist(), strict=True):
                 assert lower <= exact(*pair, e) <= upper
                 assert upper <= lower * (1 + 1e-9)
+
+
+def test_derivatives_of_masses_that_hardly_are():
+    def epsilon(p):
+        q = jnp.array([0.4, 0.4, 0.0, 0.2, 2.6e-261, 1e-300])
+        pair = fdp.FromProbabilities(p, q)
+        return fdp.compose(fdp.Gaussian(1.0), pair).remove.epsilon(delta=1e-3)
+
+    p = jnp.array([0.3, 0.5, 0.0, 0.2, 1.9e-261, 1e-300])
+    assert np.all(np.isfinite(jax.grad(epsilon)(p)))

@@ -102,7 +102,7 @@ TABLE = {
     ),
     "progress misspelt": (lambda: PLAN.progress(target_delta=1e-5), "mean delta"),
     "progress of nonsense": (lambda: PLAN.progress(foo=1), "'foo'", "delta, epsilon"),
-    "progress out of range": (lambda: PLAN.progress(delta=2.0), "delta", "2.0"),
+    "progress out of range": (lambda: PLAN.progress(delta=2.0), "delta", "got 2"),
     "progress points": (lambda: PLAN.progress(delta=0.1, num_points=1), "num_points"),
     "no epochs": (lambda: training.Plan.for_target(TARGET, **WHOLE), "num_epochs"),
     "steps of a target": (
