@@ -197,7 +197,7 @@ def test_costs_what_a_quadrature_says(law, mu):
         return mean * np.trapezoid(density * delta(at), x)
 
     root: Any = lambda r: optimize.brentq(lambda e: bound(e, r) - 1e-6, 0, 40)
-    alike = optimize.brentq(lambda r: np.expm1(r) - scale * delta(r), 1e-9, 40)
+    alike: Any = optimize.brentq(lambda r: np.expm1(r) - scale * delta(r), 1e-9, 40)
     exact = min(map(root, np.linspace(alike, 1.5 * alike, 26)))
     tuned = fdp.SelectBest(fdp.Gaussian(1 / mu), repetitions=law)
     found = float(tuned.epsilon(delta=1e-6))

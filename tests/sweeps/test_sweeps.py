@@ -21,6 +21,7 @@ from scipy import stats
 
 import fdp_jax as fdp
 from fdp_jax._internal import _checks, _compilation
+from fdp_jax._internal._concrete import is_traced
 from fdp_jax._internal._host import calls_the_host
 from fdp_jax.cli import main
 from fdp_jax.losses import ComposedLoss, MassLoss
@@ -213,7 +214,7 @@ def test_functions_are_asked_in_whole_programs_of_one_device():
     seen = set()
 
     def look(epsilon):
-        if isinstance(epsilon, jax.core.Tracer):
+        if is_traced(epsilon):
             mesh = jax.typeof(epsilon).sharding.mesh
             seen.add((calls_the_host(), mesh.manual_axes))
         return 2 * epsilon
