@@ -263,8 +263,9 @@ class PartitionSelection(AbstractMechanism):
         else:
             each, half = LaplaceLoss(noise), 0.5 * jnp.exp(-jnp.abs(above))
             hidden = jnp.log1p(-jnp.where(above > 0, half, 1 - half))
-        # Rounding of the place moves a tail by its square.
-        shown = -jnp.expm1(count * hidden) * (1 + 4e-16 * (64 + above * above))
+        # Rounding of the place moves a tail by its square; beyond 40 nothing is shown.
+        room = 4e-16 * (64 + jnp.square(jnp.clip(above, -40.0, 40.0)))
+        shown = -jnp.expm1(count * hidden) * (1 + room)
         told = TwoPointLoss(jnp.zeros_like(noise), jnp.minimum(shown, 1.0))
         return ComposedLoss((each, told), (count, jnp.ones_like(noise)))
 

@@ -197,3 +197,12 @@ def test_calibrated_threshold_meets_its_target():
         9.0, threshold=float(found.value) * 0.999, max_partitions=3
     )
     assert lower.delta(epsilon=1.0) > 1e-6
+
+
+@pytest.mark.parametrize(
+    ("noise", "alone"), [("gaussian", fdp.Gaussian(2.0)), ("laplace", fdp.Laplace(2.0))]
+)
+def test_a_threshold_out_of_reach_tells_no_partition(noise, alone):
+    selection = fdp.PartitionSelection(2.0, threshold=1e300, noise=noise)
+    found, wanted = (x.epsilon(delta=1e-6) for x in (selection, alone))
+    assert float(found) == pytest.approx(float(wanted), rel=1e-6)
