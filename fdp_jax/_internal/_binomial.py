@@ -71,8 +71,8 @@ def log_tail_at_logit(
         n: The number of trials.
         k: A whole number.
         share: A positive factor of the integrand, as a function of u that has one more
-            axis.  With log(1 + o u) / (1 + o' u) in place of the integrand's logarithm
-            it tells how two such tails differ.
+            axis: 1 less the quotient of another tail's integrand and this one's makes
+            the sum their difference, without cancellation.
     """
     rest, full = n - k, k == n
     mode = jnp.log(k) - jnp.log(jnp.where(full, 1.0, rest))

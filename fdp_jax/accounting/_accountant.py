@@ -53,7 +53,9 @@ class Accountant(AbstractMechanism):
     Guarantees by Renyi divergences, such as `ZCDP`, are steps, too: they add up among
     themselves.  Beside other steps a query gives the better of two bounds: from the
     divergences of everything, and from the other steps' privacy loss together with the
-    worst pair that the sum of these guarantees allows (`tradeoff.dominating_pair`).
+    worst pair that the sum of these guarantees allows (`tradeoff.dominating_pair`).  It
+    holds in whatever order the steps are taken (Vadhan, Zhang 2023, on interactive
+    mechanisms that run beside each other, arXiv:2207.08335).
 
     Settings must not depend on what earlier steps released: for such choices see
     `fdp_jax.accounting.GaussianFilter` and the other filters and odometers.

@@ -1,13 +1,9 @@
 """A pair of finitely many outputs for guarantees that are no mechanisms."""
 
-import contextlib
 from typing import Any
-
-import jax
 
 from .._internal import _checks
 from .._internal._calls import explained
-from .._internal._concrete import outside_transformations
 from ..curves import GridCurve
 from ..mechanisms import (
     ADD_OR_REMOVE_ONE,
@@ -61,14 +57,9 @@ def dominating_pair(
         1.7853
     """
     relation = _checks.member("relation", NeighboringRelation, relation)
-    outside = outside_transformations()
-    # In 32 bits probabilities would be rounded, either way.
-    with jax.enable_x64(True) if outside else contextlib.nullcontext():
-        one_way = getattr(guarantee, "remove", guarantee)
-        if isinstance(one_way, GridCurve) and epsilons is None:
-            epsilons = one_way.epsilon_grid
-        view: Any = TradeOff.of(one_way, epsilons=epsilons).as_mechanism()
-        masses = view.mechanism
-        return DominatingPair(
-            masses.without_record, masses.with_record, relation=relation
-        )
+    one_way = getattr(guarantee, "remove", guarantee)
+    if isinstance(one_way, GridCurve) and epsilons is None:
+        epsilons = one_way.epsilon_grid
+    view: Any = TradeOff.of(one_way, epsilons=epsilons).as_mechanism()
+    masses = view.mechanism
+    return DominatingPair(masses.without_record, masses.with_record, relation=relation)
