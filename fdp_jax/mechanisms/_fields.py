@@ -149,7 +149,9 @@ def at_full_precision(function: Callable[..., Any]) -> Callable[..., Any]:
         numbers = [known(as_number(x)) for x in values]
         if any(x is None for x in numbers):
             return traced(*values)
-        return np.float64(function(*map(np.float64, numbers)))
+        # Infinity is for the checks of what is made of it.
+        with np.errstate(divide="ignore", over="ignore"):
+            return np.float64(function(*map(np.float64, numbers)))
 
     return calculate
 
