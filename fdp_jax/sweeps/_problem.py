@@ -19,7 +19,8 @@ from .._internal._host import whole_programs
 from ..calibration import AbstractTarget
 from ..curves import AbstractGuarantee, Status, is_wide
 from ..engines import can_split
-from ..mechanisms import AbstractMechanism, View, resolve
+from ..losses import ComposedLoss
+from ..mechanisms import AbstractMechanism, View, by_contour, resolve
 from ._queries import Query, Row, call, parameters_of
 
 REFUSALS = (
@@ -166,7 +167,7 @@ def splits(guarantee: Any) -> bool:
     if not isinstance(guarantee, AbstractMechanism | View):
         return False
     composed = resolve(guarantee).first.composed
-    return composed.method.split and can_split(composed)
+    return composed.method.split and (can_split(composed) or _by_contour(composed))
 
 
 def _unsplit(guarantee: Any) -> Any:
@@ -174,7 +175,19 @@ def _unsplit(guarantee: Any) -> Any:
     if not isinstance(guarantee, AbstractMechanism | View):
         return guarantee
     _, _, method = guarantee._subject()
-    return guarantee.using("auto", split=False) if method.name == "auto" else guarantee
+    if method.name != "auto":
+        return guarantee
+    if _by_contour(resolve(guarantee).first.composed):
+        return guarantee.using("contour")
+    return guarantee.using("auto", split=False)
+
+
+def _by_contour(composed: ComposedLoss) -> bool:
+    """Whether the contour is asked first: where all of a batch go in step.
+
+    It has hardly a loop whose length depends on numbers, the spectral engine many.
+    """
+    return jax.default_backend() != "cpu" and by_contour((None, None), composed)
 
 
 class Fingerprint(NamedTuple):

@@ -21,8 +21,9 @@ from .._internal._program_cache import remembered
 from ._problem import Problem, splits
 from ._queries import Row
 
-_BATCH = 64
-"""Configurations at once, where that is faster: on anything but a CPU."""
+_BATCHES = {False: 1024, True: 64}
+"""Configurations at once, where that is faster: on anything but a CPU; fewer by the
+larger program, which is for few."""
 REFUSED, DOUBT = "_refused", "_doubt"
 Columns = dict[str, np.ndarray]
 
@@ -93,7 +94,8 @@ def program_for(
         how many rows of each device's part count.
     """
     one = functools.partial(_one, asked.problem, traced, asked.static, split)
-    run = functools.partial(_over_rows, one, _blank(traced))
+    batch = 1 if jax.default_backend() == "cpu" else min(_BATCHES[split], part)
+    run = functools.partial(_over_rows, one, _blank(traced), batch)
     parts = PartitionSpec(tuple(mesh.axis_names))
     place = NamedSharding(mesh, parts)
     if mesh.size > 1:  # inside of this Optimistix 0.1 has no BFGS method
@@ -147,12 +149,12 @@ def _blank(traced: Traced) -> dict[str, Any]:
 def _over_rows(
     one: Callable[[Row], dict[str, Any]],
     blank: dict[str, Any],
+    batch: int,
     columns: Row,
     counts: jax.Array,
 ) -> dict[str, jax.Array]:
     """One configuration after the other, or one batch after the other."""
     size = len(next(iter(columns.values())))
-    batch = 1 if jax.default_backend() == "cpu" else min(_BATCH, size)
     blank = blank | {REFUSED: np.asarray(-1, np.int32)}
     start = {
         name: jnp.broadcast_to(jnp.asarray(x), (size, *x.shape))
