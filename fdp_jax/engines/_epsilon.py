@@ -73,12 +73,10 @@ def _idle(log_delta: Array) -> Interval:
     """The epsilon of what releases nothing: log(1 - delta), for delta < 1."""
     log_delta = jnp.where(log_delta < 0, log_delta, -1.0)
     idle = log_complement(log_delta)
-    some = idle < 0
     # The logarithm of delta is rounded; a share of epsilon does not underflow.
-    odds = jnp.exp(log_delta - idle) * (1 + jnp.abs(log_delta))
-    share = 1 + jnp.where(some, odds, 0) / jnp.where(some, -idle, 1)
-    share = stop_gradient(8 * jnp.finfo(idle.dtype).eps * share)
-    lower, upper = (stop_gradient(idle) * (1 + x) for x in (share, -share))
+    share = 1 + jnp.exp(-idle) * (1 + jnp.minimum(jnp.abs(log_delta), 800))
+    share = 8 * jnp.finfo(idle.dtype).eps * share
+    lower, upper = (stop_gradient(idle * (1 + x)) for x in (share, -share))
     return Interval(lower, idle, upper)
 
 

@@ -210,10 +210,11 @@ def _randomized_response(event: Any, relation: NeighboringRelation) -> Step:
     return KaryRandomizedResponse(epsilon, num_categories=count, relation=relation)
 
 
-@at_full_precision
-def _epsilon_of_response(count: Any, prob: Any) -> Any:
-    log1p = jnp.log1p if is_traced(prob) else np.log1p
-    return log1p(count * (1 - prob) / prob)
+_epsilon_of_response = at_full_precision(
+    lambda count, prob: (jnp if is_traced(prob) else np).log1p(
+        count * (1 - prob) / prob
+    )
+)
 
 
 def _tree(event: Any, relation: NeighboringRelation) -> Step:
