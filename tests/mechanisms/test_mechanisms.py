@@ -544,8 +544,10 @@ MADE = {
     ),
     "response": (
         lambda a, b: (
-            fdp.interop.from_dp_event(
-                dp_event.RandomizedResponseDpEvent(a, 5), relation="zero_out"
+            _any(
+                fdp.interop.from_dp_event(
+                    dp_event.RandomizedResponseDpEvent(a, 5), relation="zero_out"
+                )
             ).epsilon0
         ),
         lambda a, b: Fraction(float(mp.log1p(5 * (1 - mp.mpf(float(a))) / float(a)))),
