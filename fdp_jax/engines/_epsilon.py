@@ -41,38 +41,43 @@ def epsilon(
     slack = jnp.stack([slack + stop_gradient(more), slack], axis=1)
     target = Target(safe, finite, slack, jnp.logaddexp(safe, truncated))
     result = engine_of(loss).epsilon(loss, signs, target)
-    # delta(eps) >= 1 - e^eps for every mechanism.
-    idle = log_complement(jnp.where(log_delta < 0, log_delta, -1.0))
-    unit = 8 * jnp.finfo(idle.dtype).eps
-    least = idle - stop_gradient(unit * (1 + jnp.abs(idle)))
-    result = sound(result, -jnp.inf, jnp.inf).map(lambda x: jnp.maximum(x, least))
+    # No mechanism has less than what releases nothing; no maximum, for derivatives.
+    unit, idle = 8 * jnp.finfo(safe.dtype).eps, _idle(log_delta)
+    result = sound(result, -jnp.inf, jnp.inf)
+    result = jax.tree.map(lambda x, y: jnp.where(x < y, y, x), result, idle)
     result = Interval(stop_gradient(result.lower), result.estimate, result.upper)
     each = stop_gradient(largest_loss(loss, signs))
     most = jnp.max(each)
     # Where delta is just the infinite losses: the largest finite one of a direction.
     inner = each - 2 * unit * jnp.where(jnp.isfinite(each), jnp.abs(each), 0)
     inner = inner - stop_gradient(loss.range_error())
-    attained = jnp.max(jnp.where(log_delta == sure, inner, least))
+    attained = jnp.max(jnp.where(log_delta == sure, inner, idle.lower))
     at_end = jnp.any(log_delta == infinite)
     estimate = lax.cond(
         at_end & jnp.isfinite(most), lambda: most + _move(loss, signs), lambda: most
     )
     result = select(at_end, Interval(attained, estimate, most), result)
     # Also where the infinite losses are not known.
-    beyond = jnp.where(jnp.any(log_delta < sure), jnp.inf, least)
+    beyond = jnp.where(jnp.any(log_delta < sure), jnp.inf, idle.lower)
     none = _point(jnp.inf)
     result = select(
         ~jnp.all(log_delta >= infinite),
         Interval(beyond, none.estimate, none.upper),
         result,
     )
-    # log(1 - delta), from a rounded logarithm of delta.
-    odds = jnp.exp(jnp.where(log_delta < 0, log_delta, -1.0) - idle)
-    moved = jnp.abs(idle) + odds * (1 + jnp.abs(log_delta))
-    moved = jnp.where(jnp.isneginf(log_delta), 0, unit * moved)
-    lowest, highest = stop_gradient((idle - moved, idle + moved))
-    result = select(nothing, Interval(lowest, idle, highest), result)
+    result = select(nothing, idle, result)
     return select(log_delta >= 0, _point(-jnp.inf), result)
+
+
+def _idle(log_delta: Array) -> Interval:
+    """The epsilon of what releases nothing: log(1 - delta), for delta < 1."""
+    log_delta = jnp.where(log_delta < 0, log_delta, -1.0)
+    idle = log_complement(log_delta)
+    # The logarithm of delta is rounded; a share of epsilon does not underflow.
+    share = 1 + jnp.exp(-idle) * (1 + jnp.minimum(jnp.abs(log_delta), 800))
+    share = 8 * jnp.finfo(idle.dtype).eps * share
+    lower, upper = (stop_gradient(idle * (1 + x)) for x in (share, -share))
+    return Interval(lower, idle, upper)
 
 
 def _point(value: ArrayLike) -> Interval:

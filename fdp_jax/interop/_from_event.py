@@ -204,11 +204,17 @@ def _randomized_response(event: Any, relation: NeighboringRelation) -> Step:
         return PerfectPrivacy(relation=relation)
     if _is(prob, 0):
         return BlatantNonPrivacy(relation=relation)
-    log1p = jnp.log1p if is_traced(prob) else np.log1p
-    epsilon = log1p(count * (1 - prob) / prob)
+    epsilon = _epsilon_of_response(count, prob)
     if count == 2 and relation is REPLACE_ONE:
         return RandomizedResponse(epsilon, relation=relation)
     return KaryRandomizedResponse(epsilon, num_categories=count, relation=relation)
+
+
+_epsilon_of_response = at_full_precision(
+    lambda count, prob: (jnp if is_traced(prob) else np).log1p(
+        count * (1 - prob) / prob
+    )
+)
 
 
 def _tree(event: Any, relation: NeighboringRelation) -> Step:

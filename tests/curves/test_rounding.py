@@ -119,3 +119,28 @@ def test_bayes_errors_and_error_rates(make):
     quantile = [mp.sqrt(2) * mp.erfinv(1 - 2 * mp.mpf(a)) for a in alpha]
     _holds(guarantee.bounds(alpha=alpha), [mp.ncdf(z - 1) for z in quantile])
     _holds(guarantee.bounds(fpr=alpha), [mp.ncdf(1 - z) for z in quantile])
+
+
+@pytest.mark.parametrize(
+    "release",
+    [
+        fdp.PoissonSubsampled(
+            fdp.MixtureOfGaussians(1.0, shifts=[0.0], probs=[1.0]), 0.1
+        ),
+        fdp.Laplace(1e300),
+        fdp.PoissonSubsampled(fdp.Laplace(1.0), 1e-18),
+        fdp.RandomizedResponse(1e-17),
+        fdp.Gaussian(1e17),
+    ],
+)
+def test_nothing_has_less_epsilon_than_what_releases_nothing(release):
+    """Epsilon is at least log(1 - delta), also of what hides nearly all."""
+    deltas = np.array([1e-300, 1e-30, 1e-15, 1e-10, 0.1, 0.9])
+    least = [mp.log1p(-mp.mpf(x)) for x in deltas]
+    with jax.enable_x64(True):
+        for way in (release.repeat(45).remove, release.repeat(45).add):
+            found = way.bounds(delta=deltas)
+            ends = zip(found.estimate, found.upper, least, strict=True)
+            for estimate, upper, exact in ends:
+                assert mp.mpf(float(upper)) >= exact
+                assert mp.mpf(float(estimate)) >= exact * (1 + mp.mpf(1e-13))

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import mpmath as mp
 import numpy as np
 import pytest
+from dp_accounting import dp_event
 from reference import checks, exact
 from scipy import stats
 
@@ -540,6 +541,16 @@ MADE = {
     "composition": (
         lambda a, b: _any(fdp.limits.group_guarantee(fdp.Gaussian(a).repeat(4), 3)).mu,
         lambda a, b: 6 / a,
+    ),
+    "response": (
+        lambda a, b: (
+            _any(
+                fdp.interop.from_dp_event(
+                    dp_event.RandomizedResponseDpEvent(a, 5), relation="zero_out"
+                )
+            ).epsilon0
+        ),
+        lambda a, b: Fraction(float(mp.log1p(5 * (1 - mp.mpf(float(a))) / float(a)))),
     ),
     "rho": (
         lambda a, b: _any(fdp.compose(fdp.ZCDP(a), fdp.ZCDP(b))).rho,
