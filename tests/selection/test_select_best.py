@@ -11,6 +11,7 @@ import pytest
 from scipy import optimize, stats
 
 import fdp_jax as fdp
+from fdp_jax._internal import _compilation
 from fdp_jax.selection import Geometric, Logarithmic, NegativeBinomial, Poisson
 
 
@@ -70,6 +71,12 @@ LAWS = (
     *(Poisson(mean=0.7), Poisson(mean=8.0), Poisson(mean=60.0)),
 )
 EPSILONS = np.array([-2.0, -0.7, -0.1, 0.0, 0.2, 0.6, 1.3, 3.0])
+
+
+@pytest.fixture(autouse=True)
+def _optimized(monkeypatch):
+    """Programs of selection run so often here that the compiler's optimization pays."""
+    monkeypatch.setitem(_compilation.SOONER, "xla_backend_optimization_level", 1)
 
 
 @pytest.mark.parametrize("law", LAWS)
