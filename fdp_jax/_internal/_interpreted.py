@@ -18,6 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from ._numpy_operations import give, left, names, spend
+from ._numpy_random import is_numeric
 from ._numpy_rules import (
     SAME,
     SLOW,
@@ -25,7 +26,6 @@ from ._numpy_rules import (
     Unknown,
     called_by,
     expression,
-    is_numeric,
     repeats_alone,
     repetition,
 )

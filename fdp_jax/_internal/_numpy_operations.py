@@ -142,13 +142,13 @@ def accumulated(op: Any, x: Any, axis: int, reverse: bool) -> Any:
     if reverse:
         return np.flip(accumulated(op, np.flip(x, axis), axis, False), axis)
     parts = [
-        op.accumulate(x.take(range(i, min(i + _BLOCK, x.shape[axis])), axis), axis)
-        for i in range(0, x.shape[axis], _BLOCK)
+        op.accumulate(block, axis)
+        for block in np.split(x, range(_BLOCK, x.shape[axis], _BLOCK), axis)
     ]
     for i, part in enumerate(parts[1:], 1):
         before = parts[i - 1].take([-1], axis)
         parts[i] = op(before, part)
-    return np.concatenate(parts, axis).astype(x.dtype) if parts else x
+    return np.concatenate(parts, axis).astype(x.dtype)
 
 
 def sorted(keys: int, axis: int, *columns: Any) -> tuple[Any, ...]:
@@ -228,12 +228,12 @@ def scattered(
     rest = iter(moved.shape[batch:])
     sizes = tuple(1 if i in gone else next(rest) for i in range(x.ndim))
     index, fits = _chosen(x, at, dims, sizes, mode)
-    index = [np.broadcast_to(i, fits.shape + sizes)[fits] for i in index]
-    moved, out = moved.reshape(fits.shape + sizes)[fits], x.copy()
+    whole, kept, out = fits.shape + sizes, ... if fits.all() else fits, x.copy()
+    index = tuple(np.broadcast_to(i, whole)[kept] for i in index)
     if op is None:
-        out[tuple(index)] = moved
+        out[index] = moved.reshape(whole)[kept]
     else:
-        op.at(out, tuple(index), moved)
+        op.at(out, index, moved.reshape(whole)[kept])
     return out
 
 

@@ -22,9 +22,14 @@ _ROTATIONS = (13, 15, 26, 6), (17, 29, 16, 24)
 _PARITY = 0x1BD11BDA
 
 
+def is_numeric(atom: Any) -> bool:
+    """Whether NumPy has such numbers: no random keys, and no short floats."""
+    return getattr(atom.aval.dtype, "kind", "V") in "biufc"
+
+
 def is_key(atom: Any) -> bool:
     """Whether a value is a key of the usual generator, or an array of those."""
-    return str(atom.aval.dtype) == f"key<{_USUAL.tag}>"
+    return not is_numeric(atom) and str(atom.aval.dtype) == f"key<{_USUAL.tag}>"
 
 
 def drawing(eqn: Any) -> Any:
@@ -32,9 +37,8 @@ def drawing(eqn: Any) -> Any:
 
     None for other equations.
     """
-    kinds = [jax.ShapeDtypeStruct(x.aval.shape, x.aval.dtype) for x in eqn.invars]
     draw, params = _DRAWS.get(eqn.primitive.name, (None, ()))
-    if draw is None or not is_key(eqn.invars[0]) or kinds[0].shape:
+    if draw is None or not is_key(eqn.invars[0]) or eqn.invars[0].aval.shape:
         return None
 
     def run(key: Any, *args: Any) -> Any:
@@ -42,6 +46,7 @@ def drawing(eqn: Any) -> Any:
         bits = draw is _USUAL.random_bits
         return found if bits else jax.random.wrap_key_data(found, impl=_USUAL.name)
 
+    kinds = [jax.ShapeDtypeStruct(x.aval.shape, x.aval.dtype) for x in eqn.invars]
     with jax.enable_x64(True):
         return jax.make_jaxpr(run)(*kinds)
 

@@ -1,12 +1,13 @@
 """Equations of traced programs as NumPy expressions."""
 
 import abc
+import functools
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from ._numpy_random import KEY, drawing, is_key
+from ._numpy_random import KEY, drawing, is_key, is_numeric
 
 SAME = "{0}"
 """The expression of what changes nothing."""
@@ -132,6 +133,10 @@ _SMALL = 4096
 """Numbers up to which copying them takes less time than a view."""
 
 
+# NumPy takes longer to print a kind than the rest of a rule.
+_printed = functools.cache(str)
+
+
 class Unknown(Exception):
     """A primitive that has no rule."""
 
@@ -141,7 +146,7 @@ def _shape(atom: Any) -> tuple[int, ...]:
 
 
 def _kind(atom: Any) -> str:
-    return KEY if is_key(atom) else str(atom.aval.dtype).replace("bool", "bool_")
+    return KEY if is_key(atom) else _printed(atom.aval.dtype).replace("bool", "bool_")
 
 
 def _plain(value: Any) -> Any:
@@ -158,11 +163,6 @@ def _is_beyond(name: str, first: Any, kind: str) -> bool:
     if name in {"reduce_and", "reduce_or"}:
         return kind != "bool_"
     return name == "top_k" and kind[0] != "f"
-
-
-def is_numeric(atom: Any) -> bool:
-    """Whether NumPy has such numbers: no random keys, and no short floats."""
-    return getattr(atom.aval.dtype, "kind", "V") in "biufc"
 
 
 class AbstractWriter(abc.ABC):
@@ -190,17 +190,19 @@ def expression(eqn: Any, writer: AbstractWriter) -> str:
         Unknown: If there is no rule for it.
     """
     name = eqn.primitive.name
-    own = {key: _plain(value) for key, value in eqn.params.items()}
     first: Any = eqn.invars[0] if eqn.invars else None
     last, function, constant = eqn.outvars[0], writer.function, writer.constant
-    operands = [f"{{{i}}}" for i in range(len(eqn.invars))]
-    every, rest = ", ".join(operands), ", ".join(operands[1:])
     dtype, shape = _kind(last), _shape(last)
-    known = all(is_numeric(x) or is_key(x) for x in eqn.outvars)
-    if own.get("out_dtype") is not None or not known or _is_beyond(name, first, dtype):
+    known = eqn.params.get("out_dtype") is None and all(
+        is_numeric(x) or is_key(x) for x in eqn.outvars
+    )
+    if not known or _is_beyond(name, first, dtype):
         raise Unknown(name)
     if name in _TEMPLATES:
         return _TEMPLATES[name]
+    own = {key: _plain(value) for key, value in eqn.params.items()}
+    operands = [f"{{{i}}}" for i in range(len(eqn.invars))]
+    every, rest = ", ".join(operands), ", ".join(operands[1:])
     match name:
         case "div":
             return "{0} / {1}" if dtype[0] in "fc" else "quotient({0}, {1})"

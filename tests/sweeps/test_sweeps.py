@@ -564,13 +564,9 @@ def _together(folder, tmp_path, count):
     return outs
 
 
-def test_two_devices_find_the_same_bits(alone, tmp_path):
-    assert _process("-", tmp_path / "two.npz", 2).wait() == 0
-    _same(tmp_path / "two.npz", alone)
-
-
 @pytest.mark.parametrize("devices", [1, 2])
-def test_the_next_process_finds_the_programs_on_disk(alone, devices, tmp_path):
+def test_all_devices_and_the_next_process_find_the_same_bits(alone, devices, tmp_path):
+    """Of the next one with programs on disk."""
     compiled = []
     for trial in range(2):
         out = tmp_path / f"{trial}.npz"
