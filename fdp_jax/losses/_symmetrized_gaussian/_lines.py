@@ -93,7 +93,7 @@ def lines_along(one: Integrand, place: Place, y: Float[Array, " y"]) -> Lines:
     >= cos(theta / 2) to its power where that is negative.
     """
     start = place.start - _BEFORE
-    end = place.end + _AFTER
+    end = place.far + _AFTER
     spacing = (end - start) / (_NODES - 1)
     v = start + spacing * jnp.arange(_NODES, dtype=spacing.dtype)
     z = lax.complex(*jnp.broadcast_arrays(v, y[:, None]))

@@ -13,6 +13,7 @@ rule in v has an error that falls exponentially with the number of nodes (`_line
 """
 
 import dataclasses
+import math
 from typing import NamedTuple
 
 import equinox as eqx
@@ -30,7 +31,7 @@ _NODES, _BLOCKS = 64, 512
 """Nodes evaluated together, and how often at most."""
 _COARSE = 256
 """Nodes that show where an integrand is largest."""
-_FIRST = -13.0
+_FIRST = -15.0
 """The first node."""
 _REACH, _DEPTH = 10.0, 50.0
 """Standard deviations beyond the largest mode, and log of what is left out before it.
@@ -94,7 +95,9 @@ class Place(eqx.Module):
     """The largest power of R: of w, 1 - w and 1."""
     start: Float[Array, ""]
     end: Float[Array, ""]
-    """Of the v where it is not negligible; it falls by e^-`_REACH` per unit beyond."""
+    """Of the v where it is not negligible: there to `far` it is below e^-`_DEPTH`."""
+    far: Float[Array, ""]
+    """The v beyond which it falls by e^-`_REACH` per unit."""
     peak: Float[Array, ""]
     """Its largest logarithm, about, or zero."""
 
@@ -103,15 +106,22 @@ def place_of(one: Integrand, order: Float[Array, ""]) -> Place:
     """The place of the integrand of a real order.
 
     phi(r + t) R^top is below phi(r + t) e^(2 r t top), whose mode is 2 r top - r, and
-    there above q^top times that.
+    there above q^top times that.  Second derivatives of its logarithm are at least -1,
+    so that it exceeds two values by at most an eighth of their distance's square.
     """
     top = jnp.maximum(jnp.maximum(order, 1 - order), 1)
     mode = one.half * (2 * top - 1)
     depth = jnp.sqrt(2 * (_DEPTH - top * jnp.log(one.sampling_prob)))
     start = jnp.where(mode > depth + 1, mode - depth - 1, _FIRST)
-    t = jnp.append(mapped(jnp.linspace(start, mode + _REACH, _COARSE))[0], mode)
-    peak = jnp.max(one.log_base(t) + top * one.loss_at(t))
-    return Place(order, top, start, mode + _REACH, jnp.maximum(peak, 0))
+    far = mode + _REACH
+    v = jnp.linspace(start, far, _COARSE)
+    t = jnp.append(mapped(v)[0], mode)
+    high = one.log_base(t) + top * one.loss_at(t)
+    peak = jnp.maximum(jnp.max(high), 0)
+    seen = high[:-1] > peak - _DEPTH - 0.125 * jnp.square(v[1] - v[0])
+    last = jnp.max(jnp.where(seen, jnp.arange(_COARSE), 0))
+    end = v[jnp.minimum(last + 1, _COARSE - 1)]
+    return Place(order, top, start, end, far, peak)
 
 
 def log_head(one: Integrand, place: Place, t: Array) -> Array:
@@ -124,7 +134,7 @@ def log_head(one: Integrand, place: Place, t: Array) -> Array:
 
 
 def log_tail(one: Integrand, place: Place, t: Array) -> Array:
-    """Log of a bound of phi(r + .) R^top e^-peak from t >= `end` on, and its integral.
+    """Log of a bound of phi(r + .) R^top e^-peak from t >= `far` on, and its integral.
 
     It falls by e^-`_REACH` per unit there, and t moves at least half as fast as v.
     """
@@ -141,7 +151,8 @@ def omitted(one: Integrand, place: Place, size: Array) -> Array:
     t, _ = mapped(place.start)
     steep = size * jnp.square(2 * one.half * one.share(t)) * t**3 / 3
     head = steep * jnp.exp(log_head(one, place, t))
-    return head + 4 * jnp.exp(log_tail(one, place, place.end))
+    between = (place.far - place.end + 1) * math.exp(-_DEPTH)
+    return head + 4 * (between + jnp.exp(log_tail(one, place, place.far)))
 
 
 class Mesh(eqx.Module):
