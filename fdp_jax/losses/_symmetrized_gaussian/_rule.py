@@ -27,7 +27,7 @@ from ..._internal._tolerances import ELEMENTARY
 from ..._internal._waves import wave_products
 from .._amplification import inclusion, log_ratio
 
-_NODES, _BLOCKS = 64, 512
+_NODES, _BLOCKS = 64, 256
 """Nodes evaluated together, and how often at most."""
 _COARSE = 256
 """Nodes that show where an integrand is largest."""
