@@ -182,12 +182,12 @@ STEP_ENVELOPE = _entered(
     Kind.BUDGETED,
     "Relative error of the trapezoid rule for the logarithm of one step's envelope.",
 )
-ENVELOPE_SUM = _entered(
-    "ENVELOPE_SUM",
+LINE_SUM = _entered(
+    "LINE_SUM",
     0.01,
     Kind.BUDGETED,
-    "Relative error of the trapezoid rule for what lines of an envelope take off a "
-    "characteristic function, and add to it.",
+    "Relative error of the trapezoid rule for the modulus of an integrand along a "
+    "line, and for what a line takes off a characteristic function and adds to it.",
 )
 DEAD_SQUARE = _entered(
     "DEAD_SQUARE",

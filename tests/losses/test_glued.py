@@ -118,6 +118,53 @@ def test_moments_are_upper_bounds():
         np.testing.assert_allclose(rough, (value[0], mean[0], variance[0]), rtol=0.02)
 
 
+def test_mean_loss_with_the_record():
+    # By an integral whose integrand has a double zero where the rule begins.
+    for noise, prob in ((0.15, 0.05), (0.5, 0.01), (2.0, 0.01)):
+        r, q = 1 / (2 * mp.mpf(noise)), mp.mpf(prob)
+        loss = lambda t, r=r, q=q: mp.log1p(q * mp.expm1(2 * r * t))
+        density = lambda t, r=r, loss=loss: mp.npdf(r + t) * mp.expm1(loss(t)) * loss(t)
+        truth: Any = mp.quad(density, [0, 0.1, 0.5, 1, 2, 3, 5, 8, 12, 20])
+        found = fdp.divergences.kl(_run(2 * noise, prob, 20))
+        np.testing.assert_allclose(found, 20 * float(truth), rtol=1e-6)
+        _, mean, _ = _moments(_loss(noise, prob), jnp.ones(1))
+        np.testing.assert_allclose(mean[0], float(truth), rtol=1e-12)
+
+
+@pytest.mark.parametrize(("noise", "prob"), [(0.5, 0.01), (2.0, 1e-6), (0.1, 0.3)])
+def test_moments_of_high_order(noise, prob):
+    # There only outputs count of which the record was sampled: T is that of the mixture
+    # but for e^-1000, and nearly q^w that of the noise.
+    orders = np.array([3e3, 1e5, 1e8])
+    value, _, _ = _moments(_loss(noise, prob), jnp.asarray(orders))
+    gain = orders * (orders - 1) / (2 * noise**2)
+    lower = gain + orders * np.log(prob)
+    upper = lower + np.log1p(np.exp(-orders / noise**2) / prob) * orders
+    assert np.all(value >= lower * (1 - 1e-14))
+    assert np.all(value <= gain * (1 + 1e-14))
+    np.testing.assert_allclose(value[:2], upper[:2], rtol=1e-9)
+
+
+def test_moments_that_no_rule_resolves():
+    value, slope = jax.value_and_grad(
+        lambda noise: jnp.sum(
+            SymmetrizedGaussianLoss(noise, f64(0.01)).moments(f64([1e11, -1e14]))[0]
+        )
+    )(f64(0.5))
+    truth = 2 * (1e11 * (1e11 - 1) + 1e14 * (1e14 + 1))
+    np.testing.assert_allclose(value, truth, rtol=1e-13)
+    np.testing.assert_allclose(slope, -4 * truth, rtol=1e-13)
+
+
+def test_concentration_is_that_of_the_noise():
+    # rho = 1 / (2 s^2) a step, s = 1/2: replacing moves a sum by two clipping norms.
+    found = fdp.divergences.zcdp(_run(1.0))
+    np.testing.assert_allclose(found, 2000.0, rtol=1e-6)
+    with jax.enable_x64(True):
+        slope = jax.grad(lambda noise: fdp.divergences.zcdp(_run(noise)))(1.0)
+    np.testing.assert_allclose(slope, -4000.0, rtol=1e-6)
+
+
 @functools.partial(jitted, static_argnames="method")
 def _bounds(noise, prob, steps, delta, method):
     composed = _composed(noise, prob, steps, method)
@@ -238,5 +285,5 @@ def test_few_steps_are_asked_of_the_grid():
     inside = jitted(lambda noise: _run(noise, steps=5).epsilon(delta=1e-5))(1.0)
     np.testing.assert_allclose(inside, found.estimate, rtol=1e-5)
     many = _run(1.0).bounds(delta=1e-5)
-    assert many.method == "spectral"
+    assert many.method == "spectral, contour"
     assert many.status == Status.LOOSE  # the ends are of two pairs

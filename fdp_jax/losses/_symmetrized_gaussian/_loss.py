@@ -3,36 +3,64 @@
 The pair of N(0) and (1 - q) N(0) + q N(1) for losses above zero, the exchanged one for
 those below, an atom at zero for the rest: see `losses/_glued.py`.  Batches of a fixed
 size have it where a record is replaced.
-
-What everything is an integral of is in `_integrand.py`, where that is in `_place.py`,
-the error of the trapezoid rule in `_strips.py`, real orders in `_moments.py`, sums
-along a contour in `_sums.py`, and their decay in `_envelope.py`.
 """
 
+import math
 from typing import Any, ClassVar
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 from jax.lax import stop_gradient
 from jaxtyping import Array, Float
 
-from ..._internal._special import log_one_plus
-from ..._internal._tolerances import DEAD_SQUARE
+from ..._internal._blocked_sum import blocked_sum
+from ..._internal._special import log1p, log_one_plus
+from ..._internal._tolerances import DEAD_SQUARE, LINE_SUM
+from ..._internal._waves import wave_sums
 from .._analytic import FREQUENCY_BLOCK, AnalyticLoss, CharacteristicBlock
 from .._glued import ExchangedLoss, GluedLoss
 from .._subsampled_gaussian import SubsampledGaussianLoss
-from . import _moments
-from ._envelope import log_envelope
-from ._integrand import Integrand
-from ._moments import mesh_of
-from ._place import locate, omitted
-from ._strips import complex_lines, rule_error, widest_spacing
-from ._sums import Mesh, Sums, characteristic_sums, log_total, sums_of
+from ._lines import (
+    Lines,
+    lines_along,
+    log_line_of,
+    log_real_line,
+    rule_error,
+    widest_spacing,
+    widths,
+)
+from ._rule import (
+    Integrand,
+    Mesh,
+    Place,
+    Sums,
+    Waves,
+    mesh_of,
+    omitted,
+    place_of,
+    sums_of,
+)
 
-_MAX_BLOCKS = 256
+_FARTHEST = 1e8
+"""Mode of an integrand, about, up to which its exponents have digits."""
+_EXACT = -40.0
+"""Log of the relative error of a moment's quadrature."""
 
 
-class _Plan(eqx.Module):
+class Location(eqx.Module):
+    """The place of an integrand, its size and lines, of which the last is real."""
+
+    place: Place
+    log: Float[Array, ""]
+    """log T, from above."""
+    lines: Lines
+
+
+class Plan(eqx.Module):
+    """A rule for all frequencies up to one."""
+
+    order: Float[Array, ""]
     mesh: Mesh
     log: Float[Array, ""]
     """log T, from the mesh."""
@@ -49,35 +77,36 @@ class SymmetrizedGaussianLoss(Integrand, AnalyticLoss):
     one is not below the atom's mass.  The grid answers first where it is not set."""
 
     symmetric: ClassVar[bool] = True
+    gaussian_precision_adds: ClassVar[bool] = True
 
     @property
     def decays(self) -> bool:
         return self.many
 
     def moments(self, order):
-        return _moments.moments(self, order)
-
-    def rough_moments(self, order):
-        return _moments.rough_moments(self, order)
+        return jax.vmap(lambda w: moments_at(self, w))(order)
 
     def locate(self, order):
-        return locate(self, order)
+        one, order = stop_gradient((self, order))
+        place = place_of(one, order)
+        log, _, _ = moments_at(one, order)
+        lines = lines_along(one, place, widths(one))
+        return stop_gradient(Location(place, log, lines))
 
     def prepare(self, located, frequency, log_tolerance):
-        self = stop_gradient(self)
-        order = located.order
-        size = (jnp.abs(order) + frequency) * (jnp.abs(1 - order) + frequency)
-        log_line, y = complex_lines(self, located, frequency)
-        spacing = widest_spacing(log_line, y, log_tolerance)
-        mesh = mesh_of(self, located, size, log_tolerance - 3, spacing, _MAX_BLOCKS)
-        sums = sums_of(self, mesh)
-        log = log_total(sums.growth, mesh.peak)
-        error = rule_error(log_line, y, mesh.spacing)
-        error = error + omitted(self, located, size, mesh.start)
+        one = stop_gradient(self)
+        place, y = located.place, widths(one)
+        orders = jnp.abs(jnp.stack([place.order, 1 - place.order]))
+        log_line = log_line_of(one, place, located.lines, frequency)
+        mesh = mesh_of(place, widest_spacing(log_line, y, log_tolerance))
+        sums = sums_of(one, place.order, mesh)
+        log = sums.log(mesh.peak)
+        error = omitted(one, place, jnp.prod(orders + frequency))
+        error = error + rule_error(log_line, y, mesh.spacing)
         # Of phi, whose denominator is off by as much; T itself by its own error.
-        error = 3 * error * jnp.exp(located.log - log)
+        error = 3 * error * jnp.exp(mesh.peak - log)
         error = jnp.where(error < 0.1, error, jnp.inf)
-        return stop_gradient(_Plan(mesh, log, sums, error))
+        return stop_gradient(Plan(place.order, mesh, log, sums, error))
 
     def fastest_turn(self, plan):
         return 1.1 * plan.sums.spread * jnp.exp(plan.mesh.peak - plan.log)
@@ -90,35 +119,47 @@ class SymmetrizedGaussianLoss(Integrand, AnalyticLoss):
         return plan.quadrature_error
 
     def log_mgf(self, plan):
-        sums = sums_of(self, plan.mesh)
-        value = log_total(sums.growth, plan.mesh.peak)
+        sums, peak = sums_of(self, plan.order, plan.mesh), plan.mesh.peak
+        value = sums.log(peak)
+        rounding = sums.rounding * jnp.exp(peak - value) + 8 * jnp.abs(value)
         unit = jnp.finfo(value.dtype).eps
-        rounding = sums.rounding * jnp.exp(plan.mesh.peak - value) + 8 * jnp.abs(value)
         return value, stop_gradient(2 * unit * rounding + plan.quadrature_error)
 
     def log_characteristic(self, plan, start, step, count=FREQUENCY_BLOCK):
-        growth, versine, sine = characteristic_sums(count, self, plan.mesh, start, step)
-        total = jnp.exp(-plan.mesh.peak) + growth
-        versine, sine = versine / total, sine / total
+        block, peak = Waves(math.isqrt(count)), plan.mesh.peak
+        aux = plan.order, plan.mesh, start, step
+        (growth, products), _ = blocked_sum(block, plan.mesh.blocks, self, aux)
+        total = jnp.exp(-peak) + growth
+        _, versine, sine = wave_sums(products, block.m)
+        versine, sine = versine[0] / total, sine[1] / total
         tau = start + step * jnp.arange(count, dtype=start.dtype)
-        error = self._rounding(plan, tau, jnp.hypot(versine, sine))
-        return _logarithm(versine, sine, error, plan.quadrature_error)
-
-    def _rounding(self, plan: _Plan, tau: Array, away: Array) -> Array:
-        """Rounding of phi - 1, each of whose sums has terms of at most 4 weights.
-
-        And of at most 4 tau |X| times them; angles are rounded as X is; the denominator
-        counts with |phi - 1|.
-        """
-        sums = plan.sums
-        unit = jnp.finfo(tau.dtype).eps
+        real, angle, square = log_one_plus(versine, sine)
+        # Each sum has terms of at most 4 weights, and of at most 4 tau |X| times them;
+        # angles are rounded as X is; the denominator counts with |phi - 1|.
+        sums, scale = plan.sums, jnp.exp(peak - plan.log)
         own = jnp.minimum(4 * sums.weight, 4 * tau * sums.weighted)
-        own = (own + 2 * tau * sums.turn) * jnp.exp(plan.mesh.peak - plan.log)
-        base = sums.rounding * jnp.exp(plan.mesh.peak - plan.log) + 4
-        return stop_gradient(unit * (own + base * away))
+        own = (own + 2 * tau * sums.turn) * scale
+        own = own + (sums.rounding * scale + 4) * jnp.hypot(versine, sine)
+        unit = jnp.finfo(tau.dtype).eps
+        modulus = jnp.sqrt(jnp.maximum(square, DEAD_SQUARE))
+        error = (unit * own + plan.quadrature_error) / modulus
+        error = error + 4 * unit * jnp.hypot(real, angle)
+        return CharacteristicBlock(real, angle, stop_gradient(error))
 
     def log_envelope(self, located, frequency):
-        return log_envelope(stop_gradient(self), located, frequency)
+        place, lines = located.place, located.lines
+        powers = jnp.stack([place.order, 1 - place.order])[:, None, None]
+        exponent = powers * lines.log_ratio - frequency * lines.turn
+        sizes = jnp.exp(lines.log_base + exponent)
+        change = sizes - sizes[:, -1:]
+        rise, fall = (jnp.sum(jnp.maximum(x, 0), axis=-1) for x in (change, -change))
+        change = (1 + LINE_SUM) * rise - (1 - LINE_SUM) * fall
+        change = lines.spacing * change + jnp.exp(lines.log_outside)
+        bound = jnp.sum(jnp.min(change, axis=1))
+        # The sums' own roundings, of sizes that are at most a few times e^peak.
+        allowance = 512 * jnp.finfo(bound.dtype).eps
+        bound = (bound + allowance) * jnp.exp(place.peak - located.log) + allowance
+        return log1p(jnp.clip(bound, -1 + allowance, 0))
 
     # ------------------------------------------------------------------ on the grid
 
@@ -148,19 +189,35 @@ class SymmetrizedGaussianLoss(Integrand, AnalyticLoss):
     def log_moment_limit(self, sign):
         return self.log_moment_ceiling(sign)
 
-    gaussian_precision_adds: ClassVar[bool] = True
-
     def gaussian_precision(self):
         # The slope of f at 0 is that of the Gaussian pair, which dominates.
         return 1 / jnp.square(self.noise_multiplier)
 
 
-def _logarithm(
-    versine: Array, sine: Array, error: Array, quadrature_error: Array
-) -> CharacteristicBlock:
-    """From phi - 1 and bounds on its errors, as of the subsampled Gaussian."""
-    real, angle, square = log_one_plus(versine, sine)
-    unit = jnp.finfo(real.dtype).eps
-    modulus = jnp.sqrt(jnp.maximum(square, DEAD_SQUARE))
-    error = (error + quadrature_error) / modulus + 4 * unit * jnp.hypot(real, angle)
-    return CharacteristicBlock(real, angle, stop_gradient(error))
+def moments_at(
+    one: SymmetrizedGaussianLoss, order: Float[Array, ""]
+) -> tuple[Array, Array, Array]:
+    """Lambda from above, Lambda' and Lambda'' at one order."""
+    # Where exponents have no digits the rule serves another order, and is not used.
+    some = jnp.abs(order) * one.half < _FARTHEST
+    used = jnp.where(some, order, 1.0)
+    fixed, at = stop_gradient((one, used))
+    place, y = place_of(fixed, at), widths(fixed)
+    log_line = log_real_line(fixed, at, place.peak)
+    mesh = mesh_of(place, widest_spacing(log_line, y, _EXACT))
+    sums = sums_of(one, used, mesh)
+    value = sums.log(mesh.peak)
+    scale = jnp.exp(mesh.peak - value)
+    mean, square = sums.first * scale, sums.second * scale
+    unit = jnp.finfo(value.dtype).eps
+    variance = jnp.maximum(square - jnp.square(mean), unit * square)
+    log_line = log_real_line(fixed, at, stop_gradient(value))
+    left_out = omitted(fixed, place, jnp.abs(at * (1 - at)))
+    error = (left_out + unit * sums.rounding) * scale + 8 * unit * jnp.abs(value)
+    error = error + rule_error(log_line, y, mesh.spacing)
+    error = stop_gradient(-jnp.log1p(-jnp.where(error < 0.5, error, 1)))
+    # At orders that no rule resolves: that of noise alone, rounded up.
+    most = jnp.maximum(order * (order - 1), 0) * one.log_moment_ceiling(1.0)
+    most = most * (1 + 8 * unit)
+    some = some & (error < jnp.inf)
+    return jnp.where(some, value + error, most), mean, variance
