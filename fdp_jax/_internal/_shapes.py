@@ -6,7 +6,8 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import PyTree
+from jax.scipy.linalg import toeplitz
+from jaxtyping import Array, Float, PyTree
 
 
 def zeros_of(function: Callable[..., PyTree], *args: Any) -> PyTree:
@@ -23,6 +24,14 @@ def kinds_of(leaves: Iterable[Any]) -> tuple[tuple[Any, Any], ...]:
     """Shapes and types of arrays and numbers, to be part of a key."""
     types = lambda x: x.dtype if hasattr(x, "dtype") else np.result_type(x)
     return tuple((np.shape(x), types(x)) for x in leaves)
+
+
+def as_matrix(strategy: Array, num_steps: int) -> Float[Array, "rows {num_steps}"]:
+    """A matrix; a first column stands for that of a lower triangular Toeplitz one."""
+    if strategy.ndim == 2:
+        return strategy
+    first = jnp.pad(strategy, (0, num_steps - strategy.size))
+    return toeplitz(first, jnp.zeros_like(first))
 
 
 class Fixed(NamedTuple):

@@ -1,7 +1,6 @@
 """A running account of what a training has leaked so far."""
 
 import os
-from collections.abc import Callable
 from typing import Any
 
 import equinox as eqx
@@ -9,6 +8,7 @@ import numpy as np
 
 from .._internal import _checks
 from .._internal._calls import explained
+from .._internal._search import least_whole
 from .._internal._show import Call, Shown
 from ..calibration import (
     AbstractTarget,
@@ -246,7 +246,9 @@ class Accountant(AbstractMechanism):
         if isinstance(mechanism, AbstractRenyi):
             target.spent_by(once)
             asked = lambda n: target.asked(self.step(mechanism, n)) or (None, False)
-            return _most(lambda n: bool(asked(n)[1]), MOST - self.num_steps)
+            limit = MOST - self.num_steps
+            first = least_whole(lambda n: not asked(n)[1], limit)
+            return np.inf if first > limit else first - 1
         # One question first: a search from a target that is spent takes long.
         spent = target.asked(self.simplified()) if self.history else None
         if spent is not None and not bool(spent[1]):
@@ -427,16 +429,3 @@ def _largest(
         return 0
     value = float(found.value)
     return np.inf if bool(found.at_end) else int(value)
-
-
-def _most(fits: Callable[[int], bool], limit: int) -> int | float:
-    """The largest whole number that fits, if all below it do; inf without end."""
-    low, high = 0, 1
-    while fits(high):
-        if high == limit:
-            return np.inf
-        low, high = high, min(2 * high, limit)
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (middle, high) if fits(middle) else (low, middle)
-    return low

@@ -64,12 +64,6 @@ class AllOf(AbstractTarget):
     def describe(self) -> str:
         return " and ".join(target.describe() for target in self.targets)
 
-    def quantity(self) -> str:
-        return "the largest excess (a difference of logits)"
-
-    def reached(self, excess):
-        return excess
-
     def require_relation(self, relation: Any) -> None:
         for target in self.targets:
             target.require_relation(relation)

@@ -1,6 +1,7 @@
 """Solving a mechanism's parameter for a target, and differentiating the solution."""
 
 import dataclasses
+from typing import Any
 
 import jax
 import jax.core
@@ -27,7 +28,7 @@ from ..mechanisms import AbstractMechanism, AbstractRenyi, View, require_mechani
 from ..selection import SelectBest
 from ._calibration import Calibration
 from ._require import require_target
-from ._solved import Excess, found_for, in_single, loss_of, made_ready, margin_of
+from ._solved import found_for, in_single, loss_of, made_ready
 from ._targets import AbstractTarget, Margin, UnreachableTarget, require_reachable
 from .unknowns import Selector, Unknown, find_unknown
 
@@ -137,7 +138,7 @@ def calibrate(
     found = found_for(open_mechanism, target, unknown, method)
     known = not is_traced(found.status)
     if known and int(found.status) == Status.VACUOUS:
-        raise UnreachableTarget(_why_not(open_mechanism, target, unknown, method))
+        raise UnreachableTarget(_why_not(open_mechanism, target, unknown))
     return Calibration(
         found.value,
         unknown.put(mechanism, found.value),
@@ -194,37 +195,16 @@ def _with_known_parts(mechanism: AbstractMechanism) -> AbstractMechanism:
     return jax.tree.map(plain, mechanism, is_leaf=is_triplet)
 
 
-def _why_not(
-    mechanism: AbstractMechanism,
-    target: AbstractTarget,
-    unknown: Unknown,
-    method: Method,
-) -> str:
-    """The reason of a refusal: what can be reached instead."""
-    if isinstance(mechanism, SelectBest):
-        with jax.enable_x64(True):
-            margin = margin_of((mechanism, target), unknown)
-            each = [margin(unknown.at(jnp.asarray(t))) for t in unknown.ends]
-            reached = [target.reached(x.excess.estimate) for x in each]
-    else:
-        excess = Excess(unknown, method)
-        reached = _reached(mechanism, made_ready(target), excess=excess)
-    ends = ", ".join(f"{float(x):.6g}" for x in np.sort(np.asarray(reached)))
+def _why_not(mechanism: Any, target: AbstractTarget, unknown: Unknown) -> str:
+    """The reason of a refusal, with what can be reached instead where that is known."""
+    ends = unknown.lowest, unknown.highest
+    found = [target.asked(unknown.put(mechanism, np.float64(end))) for end in ends]
+    values = ", ".join(f"{float(x[0].estimate):.6g}" for x in found if x is not None)
+    told = f": at the ends of that range {target.quantity()} is {values}"
     return (
         f"no {unknown.name} in [{unknown.lowest:g}, {unknown.highest:g}] could be "
-        f"certified to meet the target {target.describe()}: at the ends of that range "
-        f"{target.quantity()} is {ends}"
+        f"certified to meet the target {target.describe()}{told if values else ''}"
     )
-
-
-@in_float64
-def _reached(
-    mechanism: AbstractMechanism, target: AbstractTarget, *, excess: Excess
-) -> Array:
-    args = jax.tree.map(jnp.asarray, (mechanism, target))
-    ends = jnp.asarray(excess.unknown.ends)
-    one = lambda t: target.reached(excess(t, args, ()))
-    return jax.lax.map(one, ends)
 
 
 def _largest_group(

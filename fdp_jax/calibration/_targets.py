@@ -126,13 +126,9 @@ class AbstractTarget(Record):
     def describe(self) -> str:
         """The target in a few words."""
 
-    @abc.abstractmethod
     def quantity(self) -> str:
-        """The quantity that the target bounds, in words."""
-
-    @abc.abstractmethod
-    def reached(self, excess: Array) -> Array:
-        """The value of that quantity at a given excess."""
+        """The name of the number whose bounds `asked` returns."""
+        return ""
 
     def require_relation(self, relation: Any) -> None:
         """Raises `ValueError` if the target refers to other neighbors."""
@@ -170,13 +166,12 @@ class _AbstractProfileTarget(AbstractTarget):
         found = mechanism._bounds_of("log_delta", epsilon)
         return mechanism.bounds(epsilon=epsilon), found.upper <= log_delta + 1e-11
 
+    def quantity(self) -> str:
+        return f"delta({float(self._point()[0]):g})"
+
     def proxy(self):
         epsilon, log_delta, _ = self._point()
         return epsilon[None], log_delta[None]
-
-    def _delta_at(self, excess: Array) -> Array:
-        _, log_delta, log_rest = self._point()
-        return jax.nn.sigmoid(log_delta - log_rest + excess)
 
 
 class ApproxDP(_AbstractProfileTarget):
@@ -213,12 +208,6 @@ class ApproxDP(_AbstractProfileTarget):
     def spent_by(self, guarantee):
         return guarantee.bounds(delta=self.delta)
 
-    def quantity(self) -> str:
-        return f"delta({float(self.epsilon):g})"
-
-    def reached(self, excess):
-        return self._delta_at(excess)
-
 
 class Advantage(_AbstractProfileTarget):
     """Membership advantage (true minus false positive rate) at most `advantage`.
@@ -246,12 +235,6 @@ class Advantage(_AbstractProfileTarget):
 
     def describe(self) -> str:
         return f"advantage <= {at_most(float(self.advantage))}"
-
-    def quantity(self) -> str:
-        return "the advantage"
-
-    def reached(self, excess):
-        return self._delta_at(excess)
 
 
 class BayesError(_AbstractProfileTarget):
@@ -308,13 +291,6 @@ class BayesError(_AbstractProfileTarget):
         error, prior = at_least(float(self.error)), float(self.prior)
         return f"Bayes error >= {error} at prior {prior:g}"
 
-    def quantity(self) -> str:
-        return "the Bayes error"
-
-    def reached(self, excess):
-        _, most = self._parts()
-        return most * (1 - self._delta_at(excess))
-
 
 class _AbstractRateTarget(AbstractTarget):
     """A target that is a lower bound of f at one type I error."""
@@ -340,6 +316,9 @@ class _AbstractRateTarget(AbstractTarget):
         found = view.bounds(alpha=alpha)
         return found, found.lower >= jnp.exp(log_beta)
 
+    def quantity(self) -> str:
+        return f"beta at alpha = {float(self._rates()[0]):g}"
+
     def proxy(self):
         # The Gaussian trade-off function through the point, at its own threshold.
         alpha, _, log_beta = self._rates()
@@ -349,10 +328,6 @@ class _AbstractRateTarget(AbstractTarget):
         power = ndtr(mu / 2 - epsilon / mu)
         rest = jnp.exp(epsilon) * ndtr(-mu / 2 - epsilon / mu)
         return epsilon[None], jnp.log(power - rest)[None]
-
-    def _beta_at(self, excess: Array) -> Array:
-        _, log_power, log_beta = self._rates()
-        return jax.nn.sigmoid(log_beta - log_power - excess)
 
 
 class ErrorRates(_AbstractRateTarget):
@@ -386,12 +361,6 @@ class ErrorRates(_AbstractRateTarget):
         # At a smaller alpha beta is no smaller.
         beta, alpha = at_least(float(self.beta)), at_least(float(self.alpha))
         return f"beta >= {beta} at alpha = {alpha}"
-
-    def quantity(self) -> str:
-        return f"beta at alpha = {float(self.alpha):g}"
-
-    def reached(self, excess):
-        return self._beta_at(excess)
 
 
 class Reconstruction(_AbstractRateTarget):
@@ -429,12 +398,6 @@ class Reconstruction(_AbstractRateTarget):
             f"reconstruction with probability <= {at_most(float(self.value))} "
             f"(blindly {at_least(float(self.kappa))})"
         )
-
-    def quantity(self) -> str:
-        return "the reconstruction bound"
-
-    def reached(self, excess):
-        return 1 - self._beta_at(excess)
 
 
 def _logit(log_value: Interval, log_rest: Interval) -> Interval:

@@ -114,12 +114,6 @@ class TradeOff(_AbstractReferenceTarget):
     def describe(self) -> str:
         return f"f >= {_name(self.reference)} - {at_most(float(self.delta))}"
 
-    def quantity(self) -> str:
-        return "the largest ratio of delta to the reference's"
-
-    def reached(self, excess):
-        return jnp.exp(excess)
-
 
 class DeltaDivergence(_AbstractReferenceTarget):
     """At most `value` less private than a reference, at the worst prior.
@@ -171,12 +165,6 @@ class DeltaDivergence(_AbstractReferenceTarget):
     def describe(self) -> str:
         name = _name(self.reference)
         return f"Delta-divergence from {name} <= {at_most(float(self.value))}"
-
-    def quantity(self) -> str:
-        return "the Delta-divergence"
-
-    def reached(self, excess):
-        return self.value * (1 + excess)
 
 
 class MuGDP(AbstractTarget):
@@ -239,14 +227,6 @@ class MuGDP(AbstractTarget):
     def describe(self) -> str:
         aside = f" but for {at_most(float(self.delta))}" if float(self.delta) else ""
         return f"{at_most(float(self.mu))}-GDP{aside}"
-
-    def quantity(self) -> str:
-        if self.nothing_aside:
-            return "mu"
-        return "the largest ratio of delta to that of the target"
-
-    def reached(self, excess):
-        return jnp.exp(excess) * (self.mu if self.nothing_aside else 1)
 
 
 def _or_gaussian(found: Interval, loss: ComposedLoss, mu: Any) -> Interval:

@@ -5,10 +5,11 @@ import textwrap
 
 from .. import calibration, reports
 from .._internal._show import short
+from .._internal._text import json_ready
 from ..curves import Status
 from ._options import OK, SCHEMES, TARGETS, UNREACHABLE
 from ._output import Output
-from ._run import description_of, json_ready, run_of
+from ._run import description_of, run_of
 
 _MOST = 100_000
 """Characters of a mechanism that was found."""

@@ -2,10 +2,10 @@
 
 import argparse
 import inspect
-import math
 from typing import Any
 
 from .. import sampling
+from .._internal._text import json_ready
 from ._early import numbers_of
 from ._expression import mechanism_in
 from ._options import DESCRIPTION, NUMBERS, PARAMETERS, SCHEMES
@@ -49,9 +49,3 @@ def title_of(run: object, description: dict[str, Any]) -> str:
         for name, x in description.items()
     ]
     return f"{type(run).__name__}: {', '.join(numbers)}"
-
-
-def json_ready(value: Any) -> Any:
-    """The value, or the name of a number that JSON has none for."""
-    bare = isinstance(value, float) and not math.isfinite(value)
-    return f"{value:g}" if bare else value

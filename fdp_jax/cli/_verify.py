@@ -8,13 +8,13 @@ from typing import Any
 
 from .. import interop, reports
 from .._internal import _checks
+from .._internal._text import json_ready
 from ..curves import Status
 from ..mechanisms import DPSGD, NeighboringRelation
 from ..reports import Interval
 from ._claims import Claim, claims_of, run_in
 from ._options import OK, UNREACHABLE
 from ._output import Output
-from ._run import json_ready
 
 _ENGINES = "grid", "spectral", "closed_form"
 _CLOSE = 1e-3

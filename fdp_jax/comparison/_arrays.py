@@ -29,46 +29,23 @@ BERRY_ESSEEN = 0.56
 """Shevtsova (2010), for sums of independent terms; 0.4748 holds for equal ones."""
 
 
-class ArrayMoments(Record):
+class ArrayMoments(LossMoments):
     """Sums of the functionals of f over the releases of a composition.
 
     Gaussian losses are infinitely divisible and count as ever more and smaller ones:
-    they add to v1, v2 and the variance only.
+    they add to v1, v2 and the variance only.  In a row of the lemma v4 tends to 0;
+    `eta` and `berry_esseen` are made of the sums.
     """
 
-    v1: Float[Array, ""]
-    """The sum of v1 = KL(P || Q): K of the lemma."""
-    v2: Float[Array, ""]
-    """The sum of v2 = E X^2: s^2 of the lemma."""
-    v3: Float[Array, ""]
-    """The sum of v3 = E|X - E X|^3."""
-    v4: Float[Array, ""]
-    """The sum of v4 = E|X|^3, which tends to 0 in a row of the lemma."""
-    variance: Float[Array, ""]
-    """The sum of v2 - v1^2, computed as such."""
     largest: Float[Array, ""]
     """The largest v1 of a release (Gaussian ones apart), which tends to 0 too."""
 
     @property
-    def eta(self) -> Float[Array, ""]:
-        """Sum of v1 over the square root of the sum of variances."""
-        return self._single.eta
-
-    @property
-    def berry_esseen(self) -> Float[Array, ""]:
-        """Sum of v3 over the sum of variances to the power 3/2."""
-        return self._single.berry_esseen
-
-    @property
     def mu(self) -> Float[Array, ""]:
-        """Mu of the lemma's limit, 2 K / s."""
+        """Mu of the lemma's limit, 2 K / s with K = v1 and s^2 = v2."""
         some = self.v2 > 0
         scale = jnp.sqrt(jnp.where(some, self.v2, 1.0))
         return jnp.where(some, 2 * self.v1 / scale, 0.0)
-
-    @property
-    def _single(self) -> LossMoments:
-        return LossMoments(self.v1, self.v2, self.v3, self.v4, self.variance)
 
 
 class ArrayLimit(Record):

@@ -13,7 +13,7 @@ from jaxtyping import Array, Float
 
 from .._internal._calls import explained
 from .._internal._precision import in_float64
-from .._internal._text import round_down, round_up
+from .._internal._text import json_ready, round_down, round_up
 from ..curves import Bounds
 from ._dominance import Crossings, Dominance, dominance_of, whole_axis
 from ._errors import BayesErrors, certified_bayes_errors
@@ -96,7 +96,7 @@ class Comparison:
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-ready form: dictionaries, lists, strings and finite numbers only."""
-        return _plain(
+        return json_ready(
             {
                 "a": self.a,
                 "b": self.b,
@@ -348,14 +348,3 @@ def _attack_lines(worse: str, better: str, attack: Attack) -> list[str]:
         f"and {attack.alpha_b:.4g} (b).",
     ]
     return lines
-
-
-def _plain(value: Any) -> Any:
-    """Infinite numbers by name, as JSON has none."""
-    if isinstance(value, dict):
-        return {k: _plain(v) for k, v in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(v) for v in value]
-    if isinstance(value, float) and not math.isfinite(value):
-        return f"{value:g}"
-    return value

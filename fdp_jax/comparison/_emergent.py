@@ -21,6 +21,7 @@ from .._internal._calls import explained
 from .._internal._concrete import known
 from .._internal._precision import in_float64
 from .._internal._record import Record
+from .._internal._search import least_whole
 from ..losses import LossMoments
 from ..mechanisms import require_mechanism
 from ._arrays import BERRY_ESSEEN, ArrayMoments, long_runs, moments
@@ -204,19 +205,13 @@ def first_dominating_num_steps(
     seen: dict[int, tuple[float, float]] = {}
 
     def dominates(count: int) -> bool:
-        if count not in seen:
-            value = delta_divergence(a.repeat(count), b.repeat(count)).value
-            seen[count] = float(value.lower), float(value.upper)
+        value = delta_divergence(a.repeat(count), b.repeat(count)).value
+        seen[count] = float(value.lower), float(value.upper)
         return seen[count][1] <= tolerance
 
-    count = 1
-    while not dominates(count) and count < most:
-        count = min(2 * count, most)
-    low, high = count // 2, count
-    while seen[high][1] <= tolerance and high - low > 1:
-        middle = (low + high) // 2
-        low, high = (low, middle) if dominates(middle) else (middle, high)
-    found = high if seen[high][1] <= tolerance else None
+    first = least_whole(dominates, most)
+    high = min(first, most)
+    found = high if first == high else None
     before = seen.get(high - 1, (float("nan"), 0.0))[0]
     return EmergentOrder(
         num_steps=found,

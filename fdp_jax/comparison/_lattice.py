@@ -16,6 +16,7 @@ from jax.lax import stop_gradient
 from jaxtyping import Array
 
 from .._internal._precision import in_float64
+from .._internal._text import joined_methods
 from ..curves import (
     EPSILON,
     AbstractGuarantee,
@@ -132,13 +133,8 @@ def _join_profile(one: ProfilePoint, other: ProfilePoint) -> ProfilePoint:
     return ProfilePoint(
         jax.tree.map(jnp.maximum, one.log_delta, other.log_delta),
         jax.tree.map(jnp.minimum, one.log_rest, other.log_rest),
-        _methods(one, other),
+        joined_methods(one.method, other.method),
     )
-
-
-def _methods(*found: Bounds | ProfilePoint) -> str:
-    """The engines of several answers, if engines have found them."""
-    return ", ".join(dict.fromkeys(x.method for x in found if x.method))
 
 
 def _pick(one: Bounds, other: Bounds, choose: Callable) -> Bounds:
@@ -146,7 +142,8 @@ def _pick(one: Bounds, other: Bounds, choose: Callable) -> Bounds:
     lower, upper = choose(one.lower, other.lower), choose(one.upper, other.upper)
     status = jnp.maximum(one.status, other.status)
     estimate = choose(one.estimate, other.estimate)
-    return Bounds(lower, estimate, upper, status, _methods(one, other))
+    methods = joined_methods(one.method, other.method)
+    return Bounds(lower, estimate, upper, status, methods)
 
 
 @in_float64

@@ -27,6 +27,7 @@ from .._internal._precision import (
 from .._internal._record import Record
 from .._internal._shapes import Fixed
 from .._internal._show import LOWER, MIDDLE, UPPER
+from .._internal._text import joined_methods
 from ..curves import (
     Bound,
     Bounds,
@@ -280,8 +281,7 @@ def _divergence(first: Request, second: Request, *, plain: bool) -> DeltaDiverge
 
 def engines_of(*requests: Request) -> str:
     """Names of the engines that answer."""
-    names = dict.fromkeys(r.source().engine for r in requests)
-    return ", ".join(name for name in names if name)
+    return joined_methods(*(r.source().engine for r in requests))
 
 
 def prior_of(at: Extremum) -> Float[Array, ""]:

@@ -4,8 +4,9 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from .._internal._precision import in_float64
+from .._internal._text import joined_methods
 from ..engines import Interval
-from ._bounds import DELTA, LOGARITHM, Bounds, bayes_error_range, joined_methods
+from ._bounds import DELTA, LOGARITHM, Bounds, bayes_error_range
 from ._queries import ProfilePoint, bounds_of
 
 

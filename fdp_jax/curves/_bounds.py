@@ -17,6 +17,7 @@ from .._internal._concrete import outside_transformations
 from .._internal._precision import Outward
 from .._internal._record import Record
 from .._internal._show import LOWER, MIDDLE, UPPER, members
+from .._internal._text import joined_methods
 from .._internal._tolerances import CROSSING
 
 
@@ -179,11 +180,6 @@ def intersection(one: Bounds, other: Bounds, known: Range) -> Bounds:
         classify(lower, upper, vacuous),
         joined_methods(one.method, other.method),
     )
-
-
-def joined_methods(*methods: str) -> str:
-    """The engines of several answers, each of them once."""
-    return ", ".join(dict.fromkeys(", ".join(methods).split(", ")))
 
 
 def between(one: Bounds, below: Bounds, above: Bounds, known: Range) -> Bounds:

@@ -16,13 +16,13 @@ from jaxtyping import Array, ArrayLike, Float
 from .. import engines
 from .._internal._picture import Lines
 from .._internal._precision import in_float64
-from ..engines import log_complement
 from ..losses import ComposedLoss
 from ._bounds import DELTA, Bounds
 from ._grid_curve import GridCurve
 from ._guarantee import AbstractGuarantee
 from ._nodes import place, profile_at
 from ._queries import ProfilePoint, bounds_of, signs_of
+from .logs import log_subtract
 
 _LOG_LEAST = -34.5
 """log of the delta at which the grid ends, about 1e-15."""
@@ -102,8 +102,8 @@ def _join(grid: Array, own: engines.Profile, other: engines.Profile) -> GridCurv
 
     both = lambda left, right: jax.tree.map(glue, left, right)
     # At -e the two errors of a test change places.
-    own_beta = _log_difference(own.log_rest.estimate, own.log_alpha + grid)
-    other_beta = _log_difference(other.log_rest.estimate, other.log_alpha + grid)
+    own_beta = log_subtract(own.log_rest.estimate, own.log_alpha + grid)
+    other_beta = log_subtract(other.log_rest.estimate, other.log_alpha + grid)
     return GridCurve(
         epsilon_grid=jnp.concatenate([-grid[:0:-1], grid]),
         log_delta_grid=both(other.log_delta.reflected(grid), own.log_delta),
@@ -111,12 +111,6 @@ def _join(grid: Array, own: engines.Profile, other: engines.Profile) -> GridCurv
         log_alpha_grid=stop_gradient(glue(other_beta, own.log_alpha)),
         log_beta_grid=stop_gradient(glue(other.log_alpha, own_beta)),
     )
-
-
-def _log_difference(a: Array, b: Array) -> Array:
-    """log(e^a - e^b), -inf if that is not positive."""
-    gap = jnp.minimum(jnp.where(jnp.isfinite(b), b - a, -jnp.inf), 0)
-    return a + log_complement(gap)
 
 
 @in_float64(cast_out=False)

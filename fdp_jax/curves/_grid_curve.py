@@ -10,7 +10,7 @@ from jaxtyping import Array, Float
 from .._internal._picture import Lines
 from .._internal._special import safe_log
 from ..engines import Interval, log_complement
-from .logs import Ends, Point, complement
+from .logs import Ends, Point, complement, log_room
 from .optimum import line, merit, optimal_rates
 from .pointwise import AbstractPointwise
 
@@ -81,11 +81,6 @@ class GridCurve(AbstractPointwise):
         return Ends(end, start, other_end, other_start)
 
 
-def _rounding(log_value: Array) -> Array:
-    """Bound on the rounding of a few operations on the logarithm of a probability."""
-    return 8 * jnp.finfo(log_value.dtype).eps * (1 + jnp.abs(log_value))
-
-
 def _chord(log_values: Array, i: Array, weight: Array) -> tuple[Array, Array]:
     """Log of the chord (1 - weight) e^a + weight e^b, and a bound on its rounding.
 
@@ -97,7 +92,7 @@ def _chord(log_values: Array, i: Array, weight: Array) -> tuple[Array, Array]:
     fixed, most = stop_gradient((found, jnp.maximum(*logs)))
     some = jnp.isfinite(fixed)
     fixed, most = jnp.where(some, fixed, 0.0), jnp.where(some, most, 0.0)
-    slack = _rounding(jnp.abs(fixed) + jnp.abs(most) + jnp.exp(most - fixed))
+    slack = log_room(jnp.abs(fixed) + jnp.abs(most) + jnp.exp(most - fixed))
     return found, jnp.where(some, slack, 0.0)
 
 

@@ -25,14 +25,16 @@ class Subject(AbstractGuarantee):
         """The privacy loss, direction "remove"."""
         return self.composed
 
+    @property
+    def _asked(self) -> str | float:
+        """The direction in a form whose two ways share programs."""
+        return traced_direction(self.direction)
+
     def _solve(self, delta: Any) -> Bounds:
-        direction = traced_direction(self.direction)
-        return epsilon_bounds(self.composed, delta, direction=direction)
+        return epsilon_bounds(self.composed, delta, direction=self._asked)
 
     def _profile(self, epsilon: Any) -> ProfilePoint:
-        direction = traced_direction(self.direction)
-        return profile(self.composed, epsilon, direction=direction)
+        return profile(self.composed, epsilon, direction=self._asked)
 
     def _error_rate_bounds(self, alpha: Any) -> tuple[Bounds, Bounds]:
-        direction = traced_direction(self.direction)
-        return error_rate_bounds(self.composed, alpha, direction=direction)
+        return error_rate_bounds(self.composed, alpha, direction=self._asked)

@@ -25,7 +25,6 @@ class BracketedEngine(AbstractEngine):
     """Sums over the laws above and below; the grid's place where it is one release."""
 
     name: ClassVar[str] = "grid"
-    together: ClassVar[int | None] = None
     coarse: ClassVar[bool] = True
 
     def serves(self, loss):

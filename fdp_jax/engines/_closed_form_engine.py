@@ -141,7 +141,6 @@ class ClosedFormEngine(AbstractEngine):
 
     name: ClassVar[str] = "closed_form"
     # Many outputs are known at once, side by side.
-    together: ClassVar[int | None] = 33
 
     def serves(self, loss):
         return loss.has_closed_form

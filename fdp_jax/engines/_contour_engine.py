@@ -117,7 +117,6 @@ class ContourEngine(AbstractEngine):
     """One line through the mesh of Chernoff bounds, and one table along it."""
 
     name: ClassVar[str] = "contour"
-    together: ClassVar[int | None] = 9
     anchored: ClassVar[bool] = True
 
     def serves(self, loss):

@@ -61,7 +61,6 @@ class GridEngine(AbstractEngine):
     """Discretized losses with a certificate."""
 
     name: ClassVar[str] = "grid"
-    together: ClassVar[int | None] = None
     coarse: ClassVar[bool] = True
 
     def serves(self, loss):

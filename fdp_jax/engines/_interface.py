@@ -78,11 +78,8 @@ class AbstractEngine(eqx.Module):
 
     name: eqx.AbstractVar[str]
     """As users ask for it."""
-    together: ClassVar[int | None] = 1
-    """How many of a curve's 129 thresholds share one plan (of more thresholds, as many
-    more); None for a whole range of them."""
     anchored: ClassVar[bool] = False
-    """Whether a plan may be too far from some of these to say much about them."""
+    """Whether a plan says little of thresholds that are far from its own."""
     coarse: ClassVar[bool] = False
     """Whether every threshold takes long, and is known only roughly beforehand."""
 

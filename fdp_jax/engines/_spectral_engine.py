@@ -101,7 +101,6 @@ class SpectralEngine(AbstractEngine):
     """Contour integrals, split by the largest step where that is needed."""
 
     name: ClassVar[str] = "spectral"
-    together: ClassVar[int | None] = 9
     anchored: ClassVar[bool] = True
 
     def serves(self, loss):

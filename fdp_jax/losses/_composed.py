@@ -30,8 +30,6 @@ class Method:
     split: bool = True
     """Whether laws of many steps may be split by the largest one: programs that can do
     so take about three times as long to compile."""
-    final: bool = True
-    """Whether nobody else is asked where the answer leaves doubt."""
 
 
 AUTO = Method()

@@ -1,9 +1,8 @@
 """Mechanisms of which only a guarantee is known: its worst pair stands for them."""
 
-from typing import Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import equinox as eqx
-import jax.numpy as jnp
 from jaxtyping import ArrayLike, Real
 
 from .._internal import _checks
@@ -22,7 +21,9 @@ from ._relations import ADD_OR_REMOVE_ONE, relation_field
 class AbstractTwoPoint(AbstractMechanism):
     """A mechanism whose worst pair is that of (epsilon, delta)-DP itself."""
 
-    epsilon0: eqx.AbstractVar[Any]
+    if TYPE_CHECKING:  # a field of this class would come before all others
+        epsilon0: ClassVar[Any]
+        """Epsilon, where delta is 0."""
 
     def _numbers(self) -> tuple[Any, Any]:
         """Epsilon and delta."""
@@ -95,7 +96,7 @@ class PureDP(AbstractTwoPoint):
         self.relation = relation
 
 
-class PerfectPrivacy(AbstractMechanism):
+class PerfectPrivacy(AbstractTwoPoint):
     """Releases nothing about the record: f(alpha) = 1 - alpha.
 
     Args:
@@ -109,15 +110,11 @@ class PerfectPrivacy(AbstractMechanism):
 
     relation: Any = relation_field(ADD_OR_REMOVE_ONE)
 
-    def exact(self) -> Exact:
-        return Exact(Family.APPROX_DP, (0.0, 0.0))
-
-    def loss(self) -> ComposedLoss:
-        zero = jnp.zeros((), jnp.result_type(float))
-        return ComposedLoss((TwoPointLoss(zero, zero),), (zero + 1,), single=True)
+    def _numbers(self):
+        return 0.0, 0.0
 
 
-class BlatantNonPrivacy(AbstractMechanism):
+class BlatantNonPrivacy(AbstractTwoPoint):
     """Tells the record: f = 0, delta = 1 at every epsilon.
 
     Args:
@@ -131,12 +128,8 @@ class BlatantNonPrivacy(AbstractMechanism):
 
     relation: Any = relation_field(ADD_OR_REMOVE_ONE)
 
-    def exact(self) -> Exact:
-        return Exact(Family.APPROX_DP, (0.0, 1.0))
-
-    def loss(self) -> ComposedLoss:
-        zero = jnp.zeros((), jnp.result_type(float))
-        return ComposedLoss((TwoPointLoss(zero, zero + 1),), (zero + 1,), single=True)
+    def _numbers(self):
+        return 0.0, 1.0
 
 
 class _Selection(AbstractMechanism):
@@ -189,8 +182,7 @@ class ExponentialMechanism(_Selection):
     """
 
     def loss(self) -> ComposedLoss:
-        term = LogisticLoss(self._range())
-        return ComposedLoss((term,), (jnp.ones_like(term.mu),), single=True)
+        return one_release(LogisticLoss(self._range()))
 
 
 class PermuteAndFlip(_Selection):
@@ -222,5 +214,4 @@ class PermuteAndFlip(_Selection):
     """
 
     def loss(self) -> ComposedLoss:
-        noise = 1 / self._range()
-        return ComposedLoss((LaplaceLoss(noise),), (jnp.ones_like(noise),), single=True)
+        return one_release(LaplaceLoss(1 / self._range()))

@@ -14,7 +14,7 @@ from .._internal._concrete import known
 from .._internal._counts import log_poisson
 from .._internal._precision import in_float64
 from ..losses import ComposedLoss, PoissonLoss
-from ._base import AbstractMechanism
+from ._base import AbstractMechanism, one_release
 from ._fields import (
     Search,
     as_float,
@@ -150,8 +150,7 @@ class PoissonMechanism(AbstractMechanism):
     def loss(self) -> ComposedLoss:
         low = as_float(self.offset)
         change = as_float(self.gain) * as_float(self.sensitivity)
-        term = PoissonLoss.of_change(low, change)
-        return ComposedLoss((term,), (jnp.ones_like(low),), single=True)
+        return one_release(PoissonLoss.of_change(low, change))
 
     def _group(self, size):
         # The counts 0 and `size` times the sensitivity are the worst of a group.

@@ -11,7 +11,7 @@ from .._internal import _checks
 from .._internal._logs import times
 from .._internal._precision import in_float64
 from ..losses import ComposedLoss, RandomAllocationLoss
-from ._base import AbstractMechanism, AbstractWrapped
+from ._base import AbstractMechanism, AbstractWrapped, one_release
 from ._fields import NOISE, Search, as_float, as_known, is_one, parameter
 from ._joint import Shared
 from ._relations import (
@@ -87,8 +87,7 @@ class RandomAllocationEpoch(AbstractMechanism):
 
     def loss(self) -> ComposedLoss:
         noise = as_float(self.noise_multiplier)
-        term = RandomAllocationLoss(noise, as_float(self.num_batches))
-        return ComposedLoss((term,), (jnp.ones_like(noise),), single=True)
+        return one_release(RandomAllocationLoss(noise, as_float(self.num_batches)))
 
 
 def nothing(relation: NeighboringRelation) -> AbstractMechanism:

@@ -1,6 +1,7 @@
 """Black boxes of which only Rényi divergences are known."""
 
 import abc
+import dataclasses
 from typing import Any, Self
 
 import equinox as eqx
@@ -15,16 +16,21 @@ from .._internal._precision import in_float64
 from .._internal._special import safe_log
 from ..curves import (
     EPSILON,
-    AbstractGuarantee,
     Bounds,
     ProfilePoint,
     at_any_length,
-    beta_range,
     bounds_of,
     elementwise,
-    tpr_range,
 )
-from ..engines import Interval, log_complement, select
+from ..curves.logs import (
+    Rates,
+    at_most_zero,
+    complement,
+    point_beside,
+    symmetric_ends,
+)
+from ..curves.pointwise import AbstractPointwise
+from ..engines import Interval, log_complement
 from . import _renyi_bounds as theorems
 from ._fields import (
     RHO,
@@ -40,7 +46,7 @@ _METHOD = "renyi"
 """The name of this route among those of engines."""
 
 
-class AbstractRenyi(AbstractGuarantee):
+class AbstractRenyi(AbstractPointwise):
     """A guarantee by Rényi divergences, for every ordered pair of neighbors.
 
     The pessimistic end of every query is a theorem's; the optimistic one says nothing,
@@ -111,11 +117,41 @@ class AbstractRenyi(AbstractGuarantee):
 
     def _profile(self, epsilon: Any) -> ProfilePoint:
         self.require_complete()
-        return _profile(self, epsilon)
+        return dataclasses.replace(super()._profile(epsilon), method=_METHOD)
 
     def _error_rate_bounds(self, alpha: Any) -> tuple[Bounds, Bounds]:
         self.require_complete()
-        return _error_rate_bounds(self, alpha)
+        beta, tpr = super()._error_rate_bounds(alpha)
+        return (
+            dataclasses.replace(beta, method=_METHOD),
+            dataclasses.replace(tpr, method=_METHOD),
+        )
+
+    def _point(self, epsilon):
+        # Both directions alike.
+        forward, size = self._log_delta(jnp.abs(epsilon))
+        total = theorems.log_total_variation(self._kl())
+        less = total < forward
+        forward = jnp.where(less, total, forward)
+        slack = _slack(forward, jnp.where(less, jnp.abs(total), size))
+        none = jnp.full_like(forward, -jnp.inf)
+        found = Interval(none, forward, forward + slack).map(at_most_zero)
+        rest = found.map_down(log_complement).widened(lambda x: _slack(x, jnp.abs(x)))
+        return point_beside(epsilon, epsilon < 0, found, rest.map(at_most_zero))
+
+    def _rates(self, log_alpha, log_tnr):
+        logit = self._logit(log_alpha, log_tnr)
+        slack = 1e-14 * (1 + jnp.abs(logit))
+        log_beta, log_tpr = -jax.nn.softplus(logit), -jax.nn.softplus(-logit)
+        return Rates(
+            Interval(log_beta - slack, log_beta, log_tnr),
+            Interval(log_alpha, log_tpr, at_most_zero(log_tpr + slack)),
+        )
+
+    def _ends(self):
+        kept = self._largest_impossible()
+        start = Interval(kept, kept, jnp.zeros_like(kept))
+        return symmetric_ends(complement(start), start)
 
 
 class ZCDP(AbstractRenyi):
@@ -337,73 +373,3 @@ def _slack(value: Array, size: Array) -> Array:
     """Bound of the rounding of a logarithm from terms of a size."""
     slack = 32 * jnp.finfo(value.dtype).eps * (1 + size)
     return jnp.where(jnp.isfinite(slack), slack, 0.0)
-
-
-@at_any_length
-@in_float64(cast_out=False)
-def _profile(subject: AbstractRenyi, epsilon: Array) -> ProfilePoint:
-    return elementwise(lambda e: _profile_at(subject, e), epsilon)
-
-
-def _profile_at(subject: AbstractRenyi, epsilon: Array) -> ProfilePoint:
-    """Log delta and log(1 - delta) at any real threshold, both directions alike."""
-    infinite, negative = jnp.isinf(epsilon), epsilon < 0
-    distance = jnp.where(infinite, 1.0, jnp.abs(epsilon))
-    forward, size = subject._log_delta(distance)
-    total = theorems.log_total_variation(subject._kl())
-    less = total < forward
-    forward = jnp.where(less, total, forward)
-    slack = _slack(forward, jnp.where(less, jnp.abs(total), size))
-    none = jnp.full_like(distance, -jnp.inf)
-    found = Interval(none, forward, forward + slack).map(lambda x: jnp.minimum(x, 0))
-    rest = found.map_down(log_complement).widened(lambda x: _slack(x, jnp.abs(x)))
-    rest = rest.map(lambda x: jnp.minimum(x, 0))
-    log_delta = select(negative, found.reflected(distance), found)
-    log_rest = select(negative, rest.shifted(-distance), rest)
-    limit = jnp.where(epsilon > 0, -jnp.inf, 0.0)
-    other = jnp.where(epsilon > 0, 0.0, -jnp.inf)
-    return ProfilePoint(
-        log_delta.map(lambda x: jnp.where(infinite, limit, x)),
-        log_rest.map(lambda x: jnp.where(infinite, other, x)),
-        _METHOD,
-    )
-
-
-@at_any_length
-@in_float64
-def _error_rate_bounds(subject: AbstractRenyi, alpha: Array) -> tuple[Bounds, Bounds]:
-    def one(alpha: Array) -> tuple[Bounds, Bounds]:
-        edge = (alpha <= 0) | (alpha >= 1)
-        inner = jnp.where(edge, 0.5, alpha)
-        logit = subject._logit(jnp.log(inner), jnp.log1p(-inner))
-        beta = jnp.exp(-jax.nn.softplus(logit))
-        tpr = jnp.exp(-jax.nn.softplus(-logit))
-        slack = 1e-14 * (1 + jnp.abs(logit))
-        first = alpha <= 0
-        at_zero = jnp.exp(subject._largest_impossible())
-        ends = jnp.where(first, at_zero, 0.0), jnp.where(first, 1 - at_zero, 1.0)
-        rates = [
-            Interval(beta * (1 - slack), beta, 1 - inner),
-            Interval(inner, tpr, jnp.minimum(tpr * (1 + slack), 1.0)),
-        ]
-        trivial = (
-            Interval(ends[0], ends[0], jnp.where(first, 1.0, 0.0)),
-            Interval(jnp.where(first, 0.0, 1.0), ends[1], ends[1]),
-        )
-        found = [select(edge, t, r) for t, r in zip(trivial, rates, strict=True)]
-        return (
-            bounds_of(
-                found[0],
-                (found[0].lower <= 0) & (alpha < 1),
-                beta_range(alpha),
-                _METHOD,
-            ),
-            bounds_of(
-                found[1],
-                (found[1].upper >= 1) & (alpha < 1),
-                tpr_range(alpha),
-                _METHOD,
-            ),
-        )
-
-    return elementwise(one, alpha)

@@ -179,7 +179,7 @@ class Resolved:
         if splits and not (_is_rare(self.known_steps) or _moves_once(composed)):
             spared = needs_no_splitting(self.known_steps, composed)
             if looks or spared:
-                yield _by(subject, _unsplit(composed.method, final=not looks))
+                yield _by(subject, dataclasses.replace(composed.method, split=False))
                 if not looks or not leaves_doubt(so_far()):
                     return
         yield subject
@@ -360,11 +360,6 @@ def _moves_once(composed: ComposedLoss) -> bool:
 def _by(subject: Subject, method: Method) -> Subject:
     composed = dataclasses.replace(subject.composed, method=method)
     return Subject(composed, subject.direction)
-
-
-@functools.cache
-def _unsplit(method: Method, *, final: bool) -> Method:
-    return dataclasses.replace(method, split=False, final=final)
 
 
 def _has_parts(composed: ComposedLoss) -> bool:

@@ -22,7 +22,12 @@ from ..losses import (
     SubsampledLoss,
 )
 from ._additive import Gaussian
-from ._base import AbstractMechanism, AbstractWrapped, require_mechanism
+from ._base import (
+    AbstractMechanism,
+    AbstractWrapped,
+    one_release,
+    require_mechanism,
+)
 from ._fields import (
     NOISE,
     OPTION,
@@ -208,7 +213,7 @@ class MixtureOfGaussians(AbstractMechanism):
         log_q = safe_log(jnp.append(0.0, probs / jnp.sum(probs)))
         log_p = jnp.full_like(log_q, -jnp.inf).at[0].set(0.0)
         term = GaussianMixtureLoss(noise, jnp.append(0.0, shifts), log_p, log_q)
-        return ComposedLoss((term,), (jnp.ones_like(noise),), single=True)
+        return one_release(term)
 
 
 class ClippedSum(Gaussian):

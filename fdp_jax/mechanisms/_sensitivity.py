@@ -11,6 +11,7 @@ from jaxtyping import Array
 
 from .._internal._concrete import ahead_of_time
 from .._internal._precision import Outward, in_float64
+from .._internal._shapes import as_matrix
 from ._pattern import Pattern
 from ._tree import Tree
 
@@ -68,7 +69,7 @@ def sensitivity(strategy: Strategy, pattern: Pattern) -> Array:
         return jnp.linalg.norm(strategy)  # of the first column, the longest
     if strategy.ndim == 1 and not pattern.cyclic:
         return (_of_column if pattern.meets else _as_close)(strategy, pattern)
-    columns = _columns(strategy, pattern.num_steps)
+    columns = as_matrix(strategy, pattern.num_steps)
     squares = jnp.sum(jnp.square(columns), axis=0)
     if most == 1:
         return jnp.sqrt(jnp.max(squares))
@@ -99,7 +100,7 @@ def attained_sensitivity(strategy: Strategy, pattern: Pattern) -> Array:
     if strategy.ndim == 1 and not pattern.cyclic:
         apart = jnp.sum(_first_columns(jnp.square(strategy), pattern))
         return jnp.maximum(_as_close(strategy, pattern), jnp.sqrt(apart))
-    columns = _columns(strategy, pattern.num_steps)
+    columns = as_matrix(strategy, pattern.num_steps)
     squares = jnp.sum(jnp.square(columns), axis=0)
     most, apart = pattern.most, pattern.apart
     same = _fixed_distance(columns, pattern, lambda x: x)
@@ -145,16 +146,6 @@ def _first_columns(first: Array, pattern: Pattern) -> Array:
         return total + lax.dynamic_slice(column, (n - index * pattern.apart,), (n,))
 
     return lax.fori_loop(0, pattern.most, add, jnp.zeros(n, first.dtype))
-
-
-def _columns(strategy: Array, num_steps: int) -> Array:
-    """The strategy as a matrix."""
-    if strategy.ndim == 2:
-        return strategy
-    first = jnp.zeros(num_steps, strategy.dtype).at[: strategy.size].set(strategy)
-    place = jnp.arange(num_steps)
-    distance = place[:, None] - place
-    return jnp.where(distance >= 0, first[jnp.abs(distance)], 0.0)
 
 
 def _fixed_distance(

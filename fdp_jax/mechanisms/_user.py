@@ -238,16 +238,17 @@ class FromLossDistribution(AbstractMechanism):
 
     def loss(self) -> ComposedLoss:
         low, high = map(as_float, self.loss_range)
-        term = DistributionLoss(
-            log_cdf_p=self.log_cdf_without,
-            log_sf_p=self.log_sf_without,
-            log_cdf_q=self.log_cdf_with,
-            log_sf_q=self.log_sf_with,
-            parameters=jax.tree.map(as_float, self.params),
-            low=low,
-            high=high,
+        return one_release(
+            DistributionLoss(
+                log_cdf_p=self.log_cdf_without,
+                log_sf_p=self.log_sf_without,
+                log_cdf_q=self.log_cdf_with,
+                log_sf_q=self.log_sf_with,
+                parameters=jax.tree.map(as_float, self.params),
+                low=low,
+                high=high,
+            )
         )
-        return ComposedLoss((term,), (jnp.ones_like(low),), single=True)
 
 
 def _require_functions(**functions: Any) -> None:

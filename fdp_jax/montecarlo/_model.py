@@ -14,6 +14,7 @@ from jax.scipy.special import logsumexp
 from jaxtyping import Array
 
 from .._internal._concrete import known
+from .._internal._shapes import as_matrix
 from ..sampling.participation import Dealt, Participation, Separated
 from ._columns import MOST_BANDS, AbstractColumns, Banded, reduced
 from ._laws import AbstractLaw, OneOf, Renewal
@@ -125,15 +126,6 @@ def _dealt(strategy: Array, num_steps: int, how: Dealt, bands: int) -> Model:
         index = jnp.arange(epochs - 1)
         overlaps = Chained(blocks[index, :, index + 1])
     return Model(columns, law, overlaps, jnp.diagonal(gram), most)
-
-
-def as_matrix(strategy: Any, num_steps: int) -> Array:
-    """The strategy as a matrix."""
-    if strategy.ndim == 2:
-        return strategy
-    first = jnp.zeros(num_steps, strategy.dtype).at[: strategy.size].set(strategy)
-    distance = jnp.arange(num_steps)[:, None] - jnp.arange(num_steps)
-    return jnp.where(distance >= 0, first[jnp.abs(distance)], 0.0)
 
 
 def _most_of_separated(products: Array, separation: int) -> Array:

@@ -65,8 +65,10 @@ class CurveLaw(AbstractLaw):
         def body(state: tuple) -> tuple:
             k, logs, total = state
             # At a kink the slope that belongs to the right limit in y.
-            moved = _NEARBY * jnp.exp(logs[0] - logs[1])
-            slope = self.tradeoff._log_slope(logs[1] + moved, logs[0] - _NEARBY)
+            odds = logs[0] - logs[1]
+            more = _NEARBY * jnp.exp(jnp.minimum(odds, 0))
+            less = _NEARBY * jnp.exp(jnp.minimum(-odds, 0))
+            slope = self.tradeoff._log_slope(logs[1] + more, logs[0] - less)
             return k + 1, _next(self.tradeoff, *logs), total + slope
 
         start = jnp.zeros_like(m), (log_s, log_rest), jnp.log(self._middle()[1])

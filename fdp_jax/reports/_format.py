@@ -2,7 +2,6 @@
 
 import dataclasses
 import importlib.metadata
-import math
 import platform
 from typing import Any
 
@@ -10,7 +9,7 @@ import jax
 import numpy as np
 
 from .._internal._calls import explained
-from .._internal._text import round_down, round_up
+from .._internal._text import json_ready, round_down, round_up
 
 _STATUS = ("certified", "loose", "vacuous")
 
@@ -53,9 +52,9 @@ class Interval:
     def to_dict(self) -> dict[str, Any]:
         """JSON-ready form; infinite values become the strings "inf" and "-inf"."""
         return {
-            "lower": json_number(self.lower),
-            "estimate": json_number(self.estimate),
-            "upper": json_number(self.upper),
+            "lower": json_ready(self.lower),
+            "estimate": json_ready(self.estimate),
+            "upper": json_ready(self.upper),
             "status": status_name(self.status),
         }
 
@@ -74,11 +73,6 @@ def worse(first: Interval, second: Interval) -> Interval:
 def status_name(status: int) -> str:
     """Status in one word: certified, loose or vacuous."""
     return _STATUS[status]
-
-
-def json_number(value: float) -> float | str:
-    """The number, or its name where JSON has none for it."""
-    return value if math.isfinite(value) else f"{value:g}"
 
 
 @explained

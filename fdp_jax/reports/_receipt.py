@@ -8,12 +8,12 @@ from typing import Any
 from .._internal import _checks
 from .._internal._calls import explained
 from .._internal._show import short
-from .._internal._text import round_down, round_up
+from .._internal._text import json_ready, round_down, round_up
 from ..divergences import gdp
 from ..mechanisms import DPSGD, AbstractMechanism, as_known
 from ..sampling import Poisson
 from ..training import Plan
-from ._format import Interval, json_number
+from ._format import Interval
 from ._report import PrivacyReport, privacy_report
 
 SCHEMA = "fdp_jax/receipt/1"
@@ -63,7 +63,7 @@ class Receipt:
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-ready form, which `receipt.schema.json` beside this module describes."""
-        lower, upper = (json_number(x) for x in self.mu)
+        lower, upper = (json_ready(x) for x in self.mu)
         points = [{"alpha": a, "beta": b.to_dict()} for a, b in self.curve.items()]
         named = {"name": "fdp_jax", "version": self.report.versions["fdp_jax"]}
         return {

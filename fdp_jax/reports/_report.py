@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 
 from .._internal._calls import explained
-from .._internal._text import at_most, round_down, round_up
+from .._internal._text import at_most, json_ready, round_down, round_up
 from ..mechanisms import Sampling, require_mechanism
-from ._format import Interval, json_number, parameters, status_name, versions, worse
+from ._format import Interval, parameters, status_name, versions, worse
 
 REPORTED_FPR = (1e-3, 1e-2, 1e-1)
 _RELATION_TEXT = {
@@ -82,7 +82,7 @@ class PrivacyReport:
         return {
             "guarantee": self.guarantee,
             "mechanism": self.mechanism,
-            "parameters": {k: json_number(v) for k, v in self.parameters.items()},
+            "parameters": {k: json_ready(v) for k, v in self.parameters.items()},
             "assumptions": {"relation": self.relation, "sampling": self.sampling},
             "bound": "pessimistic",
             "status": status_name(self.status),

@@ -144,17 +144,14 @@ class Problem:
 
 
 def _slopes(back: Any, smooth: dict[str, Any], label: str, value: Any) -> Row:
-    """The derivatives of one answer; one after the other if it has several numbers."""
+    """The derivatives of one answer, those of its numbers one after the other."""
     zeros = {name: jnp.zeros_like(x) for name, x in smooth.items()}
 
     def along(unit: Any) -> Row:
         (found,) = back(zeros | {label: unit.reshape(value.shape)})
         return found
 
-    if value.size == 1:
-        found = along(jnp.ones_like(value))
-    else:
-        found = jax.lax.map(along, jnp.eye(value.size, dtype=value.dtype))
+    found = jax.lax.map(along, jnp.eye(value.size, dtype=value.dtype))
     return {name: x.reshape(value.shape) for name, x in found.items()}
 
 

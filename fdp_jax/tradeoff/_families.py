@@ -1,5 +1,6 @@
 """Families in closed form, all symmetric; the formulas are those of the engines."""
 
+import abc
 import math
 from typing import Any, ClassVar
 
@@ -14,7 +15,6 @@ from ..curves.logs import (
     Point,
     Rates,
     closed,
-    exact,
     log_add,
     no_ends,
     plus,
@@ -160,41 +160,12 @@ class Logistic(AbstractLocation):
         return mechanisms.Logistic(quotient(1, self.mu))
 
 
-class ApproxDP(AbstractSymmetric):
-    """f_{eps,delta}: the least curve of an (epsilon, delta)-DP mechanism.
+class _AbstractTwoPoint(AbstractSymmetric):
+    """The function of losses of one size, but for infinite ones."""
 
-    max(0, 1 - delta - e^eps alpha, e^-eps (1 - delta - alpha)); fixed point
-    (1 - delta) / (1 + e^eps).  At the kinks the slope is that to the right.
-
-    Args:
-        epsilon: In [0, inf).
-        delta: In [0, 1].
-
-    Raises:
-        ValueError: If a parameter is out of range.
-
-    Example:
-        >>> import fdp_jax as fdp
-        >>> f = fdp.tradeoff.ApproxDP(epsilon=1.0, delta=0.05)
-        >>> print(f"{f.beta(alpha=0.1):.6f} {f.delta(epsilon=0.0):.6f}")
-        0.678172 0.489011
-
-    References:
-        Wasserman, Zhou (2010); Dong, Roth, Su (2022), Proposition 2.5.
-    """
-
-    epsilon0: Real[ArrayLike, ""]
-    delta0: Real[ArrayLike, ""]
-
-    def __init__(self, *, epsilon: Any, delta: Any):
-        self.epsilon0 = _checks.checked_scalar("epsilon", _checks.nonnegative, epsilon)
-        self.delta0 = _checks.checked_scalar("delta", _checks.probability, delta)
-
+    @abc.abstractmethod
     def _numbers(self) -> tuple[Array, Array]:
-        return as_float(self.epsilon0), as_float(self.delta0)
-
-    def _kinks(self):
-        return as_float(self.epsilon0)[None]
+        """Epsilon and delta."""
 
     def _point(self, epsilon):
         # Vertices at alpha = 0, the fixed point and 1 - delta, for eps >= 0.
@@ -240,12 +211,49 @@ class ApproxDP(AbstractSymmetric):
         steep, above = self._pieces(log_alpha, log_tnr)
         return jnp.where(steep, epsilon, jnp.where(above > 0, -epsilon, -jnp.inf))
 
+
+class ApproxDP(_AbstractTwoPoint):
+    """f_{eps,delta}: the least curve of an (epsilon, delta)-DP mechanism.
+
+    max(0, 1 - delta - e^eps alpha, e^-eps (1 - delta - alpha)); fixed point
+    (1 - delta) / (1 + e^eps).  At the kinks the slope is that to the right.
+
+    Args:
+        epsilon: In [0, inf).
+        delta: In [0, 1].
+
+    Raises:
+        ValueError: If a parameter is out of range.
+
+    Example:
+        >>> import fdp_jax as fdp
+        >>> f = fdp.tradeoff.ApproxDP(epsilon=1.0, delta=0.05)
+        >>> print(f"{f.beta(alpha=0.1):.6f} {f.delta(epsilon=0.0):.6f}")
+        0.678172 0.489011
+
+    References:
+        Wasserman, Zhou (2010); Dong, Roth, Su (2022), Proposition 2.5.
+    """
+
+    epsilon0: Real[ArrayLike, ""]
+    delta0: Real[ArrayLike, ""]
+
+    def __init__(self, *, epsilon: Any, delta: Any):
+        self.epsilon0 = _checks.checked_scalar("epsilon", _checks.nonnegative, epsilon)
+        self.delta0 = _checks.checked_scalar("delta", _checks.probability, delta)
+
+    def _numbers(self):
+        return as_float(self.epsilon0), as_float(self.delta0)
+
+    def _kinks(self):
+        return as_float(self.epsilon0)[None]
+
     def as_mechanism(self) -> mechanisms.ApproxDP:
         """`fdp.ApproxDP` with these parameters."""
         return mechanisms.ApproxDP(epsilon=self.epsilon0, delta=self.delta0)
 
 
-class Identity(AbstractSymmetric):
+class Identity(_AbstractTwoPoint):
     """Id, 1 - alpha: perfect privacy, the largest trade-off function.
 
     Example:
@@ -254,32 +262,15 @@ class Identity(AbstractSymmetric):
         0.75
     """
 
-    def _point(self, epsilon):
-        zero = jnp.zeros_like(epsilon)
-        below = jnp.where(epsilon < 0, epsilon, -1.0)
-        above = jnp.where(epsilon > 0, -epsilon, -1.0)
-        none = zero - jnp.inf
-        return Point(
-            closed(jnp.where(epsilon < 0, log_complement(below), none)),
-            closed(jnp.where(epsilon > 0, log_complement(above), none)),
-            closed(jnp.minimum(epsilon, zero)),
-        )
-
-    def _rates(self, log_alpha, log_tnr):
-        return Rates(closed(log_tnr), closed(log_alpha))
-
-    def _ends(self):
-        return no_ends(jnp.zeros((), jnp.result_type(float)))
-
-    def _log_slope(self, log_alpha, log_tnr):
-        return jnp.zeros_like(plus(log_alpha, log_tnr))
+    def _numbers(self):
+        return as_float(0.0), as_float(0.0)
 
     def as_mechanism(self) -> mechanisms.PerfectPrivacy:
         """`fdp.PerfectPrivacy`."""
         return mechanisms.PerfectPrivacy()
 
 
-class BlatantNonPrivacy(AbstractSymmetric):
+class BlatantNonPrivacy(_AbstractTwoPoint):
     """f = 0: the output tells whether the record was used.
 
     Example:
@@ -288,20 +279,8 @@ class BlatantNonPrivacy(AbstractSymmetric):
         1
     """
 
-    def _point(self, epsilon):
-        zero = jnp.zeros_like(epsilon)
-        return Point(closed(zero), closed(zero), closed(zero - jnp.inf))
-
-    def _rates(self, log_alpha, log_tnr):
-        zero = jnp.zeros_like(log_alpha)
-        return Rates(closed(zero - jnp.inf), closed(zero))
-
-    def _ends(self):
-        zero = jnp.zeros((), jnp.result_type(float))
-        return symmetric_ends(exact(zero), exact(zero - jnp.inf))
-
-    def _log_slope(self, log_alpha, log_tnr):
-        return jnp.full_like(log_alpha, -jnp.inf)
+    def _numbers(self):
+        return as_float(0.0), as_float(1.0)
 
     def as_mechanism(self) -> mechanisms.BlatantNonPrivacy:
         """`fdp.BlatantNonPrivacy`."""

@@ -1,4 +1,4 @@
-"""The nodes of a curve, which share contours where these reach far enough."""
+"""The nodes of a curve, each seen from a contour of its own or with the law split."""
 
 import dataclasses
 
@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import fdp_jax as fdp
-from fdp_jax.curves import certainty, leaves_doubt, make_curve
+from fdp_jax.curves import certainty, make_curve
 from fdp_jax.losses import Method
 from fdp_jax.mechanisms._resolve import resolve
 
@@ -57,9 +57,9 @@ def test_nodes_served_by_the_split_of_another_one_hold_what_their_own_says(side)
     np.testing.assert_allclose(estimate, own.estimate, rtol=1e-7, atol=1e-300)
 
 
-def _unsplit(mechanism, num_points=129, **how):
+def _unsplit(mechanism, num_points):
     subject = resolve(mechanism).first
-    method = Method(split=False, **how)
+    method = Method(split=False)
     composed = dataclasses.replace(subject.composed, method=method)
     return make_curve(composed, np.linspace(0.0, 1.0, num_points))
 
@@ -76,15 +76,6 @@ def test_split_laws_say_of_a_fractional_number_of_steps_what_delta_is_at_most():
     loose = _width(known) > 1e-6
     assert np.any(loose & (np.asarray(found.upper) < np.asarray(known.upper)))
     assert np.all(np.asarray(found.upper) <= np.asarray(known.upper) + 1e-6)
-
-
-def test_nodes_are_not_given_up_where_nobody_else_is_asked():
-    patient = certainty(_unsplit(RARE))
-    hasty = certainty(_unsplit(RARE, final=False))
-    assert leaves_doubt(patient)
-    assert leaves_doubt(hasty)
-    assert np.all(_width(patient) <= _width(hasty) + 1e-14)
-    assert np.any(_width(patient) < _width(hasty))
 
 
 STEPS = np.array([138.0, 400.0])

@@ -230,6 +230,12 @@ def test_edges():
     # D_t(p||0) <= D allows 1 - p down to e^(-D (1 - t) / t) = e^-D at t = 1/2.
     np.testing.assert_allclose(below.beta(alpha=0.0), np.exp(-0.1), rtol=1e-13)
     np.testing.assert_allclose(below.beta(alpha=1e-250), np.exp(-0.1), rtol=1e-10)
+    # An output that is new with probability 1 - e^-D has that divergence of order 1/2.
+    kept = np.exp(-0.1)
+    attained = fdp.FromProbabilities([1.0, 0.0], [kept, 1 - kept])
+    np.testing.assert_allclose(divergences.renyi(attained, order=0.5), 0.1, rtol=1e-12)
+    new = attained.delta(epsilon=INF, bound=Bound.OPTIMISTIC)
+    assert new <= below.delta(epsilon=INF) <= new * (1 + 1e-12)
     nothing = fdp.ZCDP(0.0)
     assert float(nothing.delta(epsilon=0.0)) < 1e-40
     np.testing.assert_allclose(nothing.beta(alpha=0.3), 0.7, rtol=1e-12)

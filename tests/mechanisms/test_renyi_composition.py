@@ -95,6 +95,13 @@ def test_approximate_zcdp(lost):
     np.testing.assert_allclose(box.beta(alpha=0.0), 1 - lost, rtol=1e-14)
 
 
+def test_outputs_that_tell_do_so_at_every_threshold():
+    both = fdp.compose(fdp.ZCDP(0.1), fdp.ApproxDP(epsilon=0.5, delta=0.1))
+    found = both.delta(epsilon=np.array([50.0, np.inf]))
+    np.testing.assert_allclose(found, 0.1, rtol=1e-12)
+    assert np.all(found >= 0.1)
+
+
 def test_listed_orders_answer_at_themselves():
     box = fdp.compose(fdp.RenyiDP([1.5, 4.0], [0.7, 1.0]), fdp.Gaussian(3.0))
     both = fdp.RenyiDP([1.5, 4.0], [0.7 + 1.5 / 18, 1.0 + 4 / 18])

@@ -231,6 +231,17 @@ def test_closed_forms_are_the_recursion(closed, f):
     np.testing.assert_allclose(other.support[1], one.support[1], rtol=1e-12)
 
 
+@pytest.mark.parametrize("f", [tradeoff.Laplace(60.0), tradeoff.Gaussian(20.0)])
+def test_densities_where_outcomes_are_1e23_times_as_rare_as_others(f):
+    """Of two sides of a kink that of the smaller probability tells where it is."""
+    noise = fdp.canonical_noise(f)
+    other = eqx.tree_at(lambda n: n.law, noise, CurveLaw(f))
+    x = np.asarray([0.0, 0.21, 0.5, 0.77, 1.0, 1.5, -0.5])
+    np.testing.assert_allclose(
+        other.log_pdf(x), noise.log_pdf(x), rtol=1e-11, atol=1e-11
+    )
+
+
 def test_edges():
     noise, bounded = _noise("tulap"), _noise("uniform")
     np.testing.assert_array_equal(noise.cdf(np.asarray([-np.inf, np.inf])), [0, 1])
