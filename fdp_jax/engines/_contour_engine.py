@@ -18,7 +18,7 @@ from ..losses import ComposedLoss, NormalMixtures
 from ._bounds import Profile, largest_loss, worst_of
 from ._interface import AbstractEngine, AbstractPlan, AbstractPrepared
 from ._line_mesh import RIGHT, SHIFTS, Terms, capped, chernoff_mesh, prepared
-from ._line_queries import Root, line_at, see, solve
+from ._line_queries import line_at, see, solve
 from ._line_slopes import log_value
 from ._lines import Line, line_of
 
@@ -177,7 +177,7 @@ def _search(
     """The epsilon of the worst direction, its line, and which that is."""
     terms = _terms(loss)
 
-    def one(direction: tuple[Array, Array, Array]) -> tuple[Root, Line]:
+    def one(direction: tuple[Array, Array, Array]) -> tuple[Interval, Line]:
         sign, target, slack = direction
         stack = capped(prepared(terms, sign), target)
         line = line_of(stack, sign, target, inverse=True)

@@ -193,7 +193,6 @@ def rare_evaluation(
         log_upper=stop_gradient(upper + unit * (1 + jnp.abs(upper))),
         log_lower=stop_gradient(lower - unit * (1 + jnp.abs(lower))),
         slope=stop_gradient(slope),
-        curvature=stop_gradient(0 * slope),
         log_alpha=stop_gradient(log_alpha),
         log_power=stop_gradient(log_power),
     )

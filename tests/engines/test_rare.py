@@ -163,8 +163,8 @@ def test_a_plan_for_the_exchanged_pair_beyond_zero(monkeypatch):
     rare: Any = types.SimpleNamespace(sign=jnp.asarray(-1.0))
     loss: Any = None
     found = _rare_queries._at_real(loss, rare, jnp.asarray(1.0), jnp.asarray([t]))
-    np.testing.assert_allclose(found.value, math.log(delta), rtol=1e-12)
-    assert found.lower[0] <= math.log(delta) <= found.upper[0]
+    np.testing.assert_allclose(found.log_value, math.log(delta), rtol=1e-12)
+    assert found.log_lower[0] <= math.log(delta) <= found.log_upper[0]
 
 
 class _Used(eqx.Module):
