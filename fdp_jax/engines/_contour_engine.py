@@ -67,7 +67,7 @@ class ContourPlan(AbstractPlan):
         )
         return _profile(loss, self.line, found, value, epsilons)
 
-    def search(self, loss, epsilons, least, *, tabulated):
+    def search(self, loss, epsilons, least):
         found = _seen(loss, self.line, epsilons)
         return _profile(loss, self.line, found, found[0].estimate, epsilons), self
 

@@ -37,8 +37,6 @@ class AbstractPlan(eqx.Module):
         loss: ComposedLoss,
         epsilons: Float[Array, " e"],
         least: Float[Array, " e"],
-        *,
-        tabulated: bool,
     ) -> "tuple[Profile, AbstractPlan]":
         """One direction's profile without derivative, and the plan for that.
 
@@ -47,7 +45,6 @@ class AbstractPlan(eqx.Module):
             epsilons: Thresholds >= 0.
             least: What another direction leaks at least; one that leaks less everywhere
                 needs no more than a bound that says so.
-            tabulated: Whether memory may be spent to save time.
         """
         return self.profile(loss, epsilons), self
 

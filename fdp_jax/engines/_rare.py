@@ -215,10 +215,12 @@ def _left_out(
 
 
 def rare_profile(
-    loss: ComposedLoss, rare: Rare, epsilons: Float[Array, " e"], *, tabulated: bool
+    loss: ComposedLoss,
+    rare: Rare,
+    epsilons: Float[Array, " e"],
+    tables: Table | None = None,
 ) -> Profile:
-    """The profile at thresholds near the plan's; differentiable if not tabulated."""
-    tables = tables_of(loss, rare) if tabulated else None
+    """The profile at thresholds near the plan's; differentiable without tables."""
     found = evaluation(loss, rare, epsilons, tables)
     log_delta = Interval(found.log_lower, found.log_value, found.log_upper)
     log_delta = sound(log_delta, -jnp.inf, 0.0).map(lambda x: jnp.minimum(x, 0))

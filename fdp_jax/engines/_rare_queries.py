@@ -6,14 +6,13 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 from jax import lax
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, ArrayLike, Bool, Float, Int
 
 from .._internal._interval import Interval, log_complement
 from .._internal._shapes import zeros_of
 from .._internal._special import safe_log
 from ..losses import ComposedLoss
-from ._bounds import Profile, capped, capped_profile, select
-from ._contour import Contour
+from ._bounds import Profile, capped, capped_profile, select, width_of
 from ._inversion import Table
 from ._rare import LEAST, Rare, evaluation, plan_rare, rare_profile, tables_of
 from ._root import Near, Search
@@ -40,7 +39,7 @@ def splits(loss: ComposedLoss) -> bool:
 
 def split_if_loose(
     loss: ComposedLoss,
-    contour: Contour,
+    sign: Float[Array, ""],
     epsilons: Float[Array, " e"],
     found: Profile,
     wanted: Bool[Array, ""],
@@ -50,22 +49,14 @@ def split_if_loose(
     Without derivative; see `rare_profile`.  A fractional number of steps has the upper
     bounds of the next whole number, where these are less.
     """
-    loss, fraction = _rounded_up(loss)
-    sign, (step,), (count,) = contour.sign, loss.terms, loss.counts
     middle = epsilons.size // 2
-    known = found.log_delta.estimate[middle]
-    first = jnp.where(jnp.isfinite(known), known, found.log_delta.upper[middle])
-
-    @jax.jit
-    def full() -> Rare:
-        return plan_rare(step, count, sign, epsilons[middle], first)
+    full = jax.jit(lambda: _split_at(loss, sign, found, epsilons, middle))
 
     def split() -> tuple[Profile, Rare]:
-        rare = full()
-        other = rare_profile(loss, rare, epsilons, tabulated=True)
-        both = select(fraction, capped_profile(found, other), _in_common(found, other))
-        better = jnp.max(_width(other, contour)) < jnp.max(_width(found, contour))
-        better = better & ~jnp.any(jnp.isnan(other.log_delta.estimate)) & ~fraction
+        other, rare = full()
+        both = bounds_in_common(loss, other, found)
+        better = rare.used & (jnp.max(width_of(other)) < jnp.max(width_of(found)))
+        better = better & ~jnp.any(jnp.isnan(other.log_delta.estimate))
         estimates = select(better, other, found)
         profile = Profile(
             _between_bounds(both.log_delta, estimates.log_delta),
@@ -74,39 +65,41 @@ def split_if_loose(
         )
         return profile, dataclasses.replace(rare, used=better)
 
-    loose = jnp.any(_width(found, contour) > _TOLERANCE)
-    loose = loose & _applies(loss)
-    keep = lambda: (found, zeros_of(full))
+    loose = jnp.any(width_of(found) > _TOLERANCE) & _applies(loss)
+    keep = lambda: (found, zeros_of(full)[1])
     return lax.cond(wanted & loose, split, keep)
 
 
-def split_at(
+def split_where_possible(
     loss: ComposedLoss,
     sign: Float[Array, ""],
     known: Profile,
     epsilons: Float[Array, " e"],
     center: Int[Array, ""],
-    *,
-    tabulated: bool,
 ) -> tuple[Profile, Rare]:
     """The profile of the law split for one of some thresholds; without derivative.
 
     Of the next whole number of steps; whether that is the one asked for `used` says.
     """
-    loss, fraction = _rounded_up(loss)
-    (step,), (count,) = loss.terms, loss.counts
-    estimate = known.log_delta.estimate[center]
-    upper = known.log_delta.upper[center]
-    first = jnp.where(jnp.isfinite(estimate), estimate, upper)
-
-    @jax.jit
-    def split() -> tuple[Profile, Rare]:
-        rare = plan_rare(step, count, sign, epsilons[center], first)
-        found = rare_profile(loss, rare, epsilons, tabulated=tabulated)
-        return found, dataclasses.replace(rare, used=~fraction)
-
+    split = jax.jit(lambda: _split_at(loss, sign, known, epsilons, center))
     keep = lambda: (known, zeros_of(split)[1])
     return lax.cond(_applies(loss), split, keep)
+
+
+def _split_at(
+    loss: ComposedLoss,
+    sign: Array,
+    known: Profile,
+    epsilons: Array,
+    center: ArrayLike,
+) -> tuple[Profile, Rare]:
+    loss, fraction = _rounded_up(loss)
+    (step,), (count,) = loss.terms, loss.counts
+    value = known.log_delta
+    first = jnp.where(jnp.isfinite(value.estimate), value.estimate, value.upper)
+    rare = plan_rare(step, count, sign, epsilons[center], first[center])
+    found = rare_profile(loss, rare, epsilons, tables_of(loss, rare))
+    return found, dataclasses.replace(rare, used=~fraction)
 
 
 def bounds_in_common(loss: ComposedLoss, found: Profile, known: Profile) -> Profile:
@@ -141,14 +134,6 @@ def _applies(loss: ComposedLoss) -> Bool[Array, ""]:
         & (step.sampling_prob < _MOST_PROB)
         & (step.sampling_prob > 0)
     )
-
-
-def _width(found: Profile, contour: Contour) -> Float[Array, " e"]:
-    """The width of the bracket of min(delta, 1 - delta), where that matters."""
-    ends = select(contour.middle, found.log_rest, found.log_delta)
-    width = ends.upper - ends.lower
-    small = jnp.isneginf(ends.upper) | (ends.upper < LEAST)
-    return jnp.where(small, 0, jnp.where(jnp.isnan(width), jnp.inf, width))
 
 
 def _in_common(one: Profile, other: Profile) -> Profile:

@@ -1,7 +1,6 @@
 """The spectral engine: profiles and their inverses from the contour integral."""
 
 import dataclasses
-import functools
 
 import equinox as eqx
 import jax
@@ -98,7 +97,7 @@ def spectral_profile(
 def tabulated_profile(
     loss: ComposedLoss, contour: Contour, epsilons: Float[Array, " e"]
 ) -> tuple[Profile, Contour]:
-    """The spectral profile with more memory and less time, without derivative.
+    """The spectral profile from a table, without derivative.
 
     Also the contour with the angles that have been found out.
     """
@@ -149,24 +148,20 @@ def spectral_epsilon(
     start: Start,
     target: Float[Array, ""],
     slack: Float[Array, "2"],
-    *,
-    tabulated: bool = True,
 ) -> tuple[Interval, Contour]:
     """The real epsilon at which log delta of the finite losses is `target`.
 
     The lower and upper bound allow for errors `slack` of the target.  No derivative:
-    `spectral_log_delta` has one.  `tabulated` trades memory for time.
+    `spectral_log_delta` has one.
     """
     contour = plan_contour(loss, start)
-    if tabulated:
-        table = tabulate(loss, contour)
-        contour = dataclasses.replace(contour, path=table.path)
-        evaluated = functools.partial(look_up, table, contour)
-    else:
-        evaluated = functools.partial(evaluate, loss, contour)
+    table = tabulate(loss, contour)
+    contour = dataclasses.replace(contour, path=table.path)
     search = Search.begun(target, slack, start.saddle.epsilon)
     stride = 4 / jnp.abs(contour.shift)
-    search = search.solved(lambda points: evaluated(points).near(), stride)
+    search = search.solved(
+        lambda points: look_up(table, contour, points).near(), stride
+    )
     most = jnp.minimum(
         start.largest_epsilon(target - slack[1]), largest_loss(loss, start.sign)
     )

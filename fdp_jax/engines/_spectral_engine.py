@@ -1,7 +1,6 @@
 """The spectral engine: contour integrals of the characteristic function."""
 
 import dataclasses
-import functools
 from typing import ClassVar
 
 import jax
@@ -57,24 +56,19 @@ class SpectralPlan(AbstractPlan):
         full = lambda: spectral_profile(loss, contour, epsilons)
         if rare is None:
             return full()
-        split = lambda: rare_profile(loss, rare, epsilons, tabulated=False)
+        split = lambda: rare_profile(loss, rare, epsilons)
         return lax.cond(rare.used, split, full)
 
-    def search(self, loss, epsilons, least, *, tabulated):
+    def search(self, loss, epsilons, least):
         planned = self.contour
         most = largest_log_delta(loss, planned, epsilons)
-
-        def full() -> tuple[Profile, Contour]:
-            if tabulated:
-                return tabulated_profile(loss, planned, epsilons)
-            return spectral_profile(loss, planned, epsilons), planned
-
+        full = lambda: tabulated_profile(loss, planned, epsilons)
         dominated = planned.idle | jnp.all(most < least)
         found, contour = lax.cond(dominated, lambda: (_at_most(most), planned), full)
         if not splits(loss):
             return found, SpectralPlan(self.sign, contour, self.rare)
         wanted = ~jnp.all(most < least)
-        found, rare = split_if_loose(loss, contour, epsilons, found, wanted)
+        found, rare = split_if_loose(loss, self.sign, epsilons, found, wanted)
         return found, SpectralPlan(self.sign, contour, rare)
 
     def prepare(self, loss):
@@ -171,13 +165,9 @@ def _log_delta_residual(
     return lax.cond(rare.used, split, full) - log_delta
 
 
-def _epsilon_search(
-    loss: ComposedLoss,
-    signs: Array,
-    targets: Array,
-    slacks: Array,
-    *,
-    tabulated: bool = True,
+@one_by_one
+def _search_epsilon(
+    loss: ComposedLoss, signs: Array, targets: Array, slacks: Array
 ) -> tuple[Interval, Contour, Rare | None, Array]:
     """The epsilon of the worst direction, how it was found, and which that is."""
     starts = starts_at_log_delta(loss, signs, targets)
@@ -197,7 +187,7 @@ def _epsilon_search(
 
         @jax.jit
         def full() -> tuple[Interval, Contour]:
-            return spectral_epsilon(loss, start, target, slack, tabulated=tabulated)
+            return spectral_epsilon(loss, start, target, slack)
 
         _, shape = jax.eval_shape(full)
         none = Interval(-jnp.inf + 0 * most, -jnp.inf + 0 * most, most)
@@ -217,8 +207,3 @@ def _epsilon_search(
     result = jax.tree.map(jnp.max, found)
     contour, rare = jax.tree.map(lambda x: x[worst], (contours, rares))
     return result, contour, rare, order[worst]
-
-
-_search_epsilon = one_by_one(
-    _epsilon_search, functools.partial(_epsilon_search, tabulated=False)
-)
