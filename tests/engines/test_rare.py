@@ -263,8 +263,9 @@ def _added():
     def find(noise, prob, epsilon, guess, place):
         step, count, sign = _step(noise, prob), jnp.asarray(2.0), -1.0
         rare = _rare.plan_rare(step, count, jnp.asarray(sign), place, guess)
-        tables = _rare.tables_of(ComposedLoss((step,), (count,)), rare)
-        return _rare.rare_evaluation(rare, step, count, epsilon[None], tables)
+        loss = ComposedLoss((step,), (count,))
+        tables = _rare.tables_of(loss, rare)
+        return _rare.evaluation(loss, rare, epsilon[None], tables)
 
     return lambda *args: find(*map(jnp.asarray, args))
 
