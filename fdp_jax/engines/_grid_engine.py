@@ -18,7 +18,7 @@ from ._enclosed import bracketed, estimated, is_bracketed, most_log_delta
 from ._grid import compose_grid
 from ._grid_profile import GridProfile, grid_profile, grid_threshold
 from ._grid_search import search_epsilon
-from ._interface import AbstractEngine, AbstractPlan, AbstractPrepared
+from ._interface import AbstractEngine, AbstractPlan
 from ._spectral import start_at_tail, tail_start_at_epsilon
 
 _CANDIDATES = 257
@@ -35,10 +35,10 @@ class GridPlan(AbstractPlan):
 
     def prepare(self, loss):
         one = lambda grid: stop_gradient(compose_grid(loss, grid))
-        return self, ComposedGrid(lax.map(one, self.grid))
+        return ComposedGrid(self.sign, self.grid, lax.map(one, self.grid))
 
 
-class ComposedGrid(AbstractPrepared):
+class ComposedGrid(GridPlan):
     """The whole composition on its grid."""
 
     composed: GridProfile

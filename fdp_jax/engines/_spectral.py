@@ -91,7 +91,7 @@ def spectral_profile(
     loss: ComposedLoss, contour: Contour, epsilons: Float[Array, " e"]
 ) -> Profile:
     """The profile at thresholds near the contour's, with its certificate."""
-    return _profile_by(loss, contour, epsilons, evaluate(loss, contour, epsilons))
+    return as_profile(loss, contour, epsilons, evaluate(loss, contour, epsilons))
 
 
 def tabulated_profile(
@@ -104,14 +104,7 @@ def tabulated_profile(
     table = tabulate(loss, contour)
     evaluation = look_up(table, contour, epsilons)
     contour = dataclasses.replace(contour, path=table.path)
-    return _profile_by(loss, contour, epsilons, evaluation), contour
-
-
-def _profile_by(
-    loss: ComposedLoss, contour: Contour, epsilons: Array, evaluation: Evaluation
-) -> Profile:
-    beyond = epsilons >= largest_loss(stop_gradient(loss), contour.sign)
-    return as_profile(loss, contour, evaluation, beyond)
+    return as_profile(loss, contour, epsilons, evaluation), contour
 
 
 def largest_log_delta(
@@ -124,7 +117,7 @@ def largest_log_delta(
 
 
 def as_profile(
-    loss: ComposedLoss, contour: Contour, evaluation: Evaluation, beyond: Array
+    loss: ComposedLoss, contour: Contour, epsilons: Array, evaluation: Evaluation
 ) -> Profile:
     """The profile from an evaluation of the finite losses, with the infinite ones."""
     sign, middle = contour.sign, contour.middle
@@ -132,6 +125,7 @@ def as_profile(
         evaluation.log_lower, evaluation.log_value, evaluation.log_upper
     ).map(lambda x: jnp.minimum(x, 0))
     # delta counts the infinite losses too; 1 - delta none but what was left out.
+    beyond = epsilons >= largest_loss(stop_gradient(loss), sign)
     none = beyond | jnp.isneginf(value.upper)
     infinite = loss.log_infinite_mass(sign)
     right = with_infinite(value, infinite, loss.log_truncated_mass(sign), none)

@@ -3,6 +3,7 @@
 import dataclasses
 from typing import ClassVar
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jax import lax
@@ -14,11 +15,11 @@ from .._internal._implicit import implicit_root
 from .._internal._interval import Interval, log_complement
 from .._internal._tolerances import ROUGH_LOG_DELTA
 from ..losses import ComposedLoss
-from ._bounds import Profile, largest_loss, over, worst_of
+from ._bounds import Profile, over, worst_of
 from ._closed_form_engine import closed_epsilon
 from ._contour import Contour, Start, idle_contour
 from ._first_step import unless_one_step
-from ._interface import AbstractEngine, AbstractPlan, AbstractPrepared
+from ._interface import AbstractEngine, AbstractPlan
 from ._inversion import Table, look_up, tabulate
 from ._rare import Rare, rare_profile
 from ._rare_queries import (
@@ -74,21 +75,17 @@ class SpectralPlan(AbstractPlan):
     def prepare(self, loss):
         table = lax.map(lambda c: tabulate(loss, c), self.contour)
         contour = dataclasses.replace(self.contour, path=table.path)
-        plan = dataclasses.replace(self, contour=contour)
-        return plan, TabulatedContour(self.sign, contour, table)
+        return TabulatedPlan(self.sign, contour, self.rare, table=table)
 
 
-class TabulatedContour(AbstractPrepared):
+class TabulatedPlan(SpectralPlan):
     """A contour with all that it needs of the characteristic function."""
 
-    sign: Float[Array, "..."]
-    contour: Contour
-    table: Table
+    table: Table = eqx.field(kw_only=True)
 
     def log_delta(self, loss, epsilons):
         found = look_up(self.table, self.contour, epsilons)
-        beyond = epsilons >= largest_loss(loss, self.sign)
-        return as_profile(loss, self.contour, found, beyond).log_delta
+        return as_profile(loss, self.contour, epsilons, found).log_delta
 
 
 class SpectralEngine(AbstractEngine):
