@@ -162,6 +162,7 @@ def evaluation(
 ) -> Evaluation:
     """The profile at thresholds near the plan's; differentiable without tables."""
     sign, (step,), (count,) = rare.sign, loss.terms, loss.counts
+    step: Any = step  # of a loss that can be split
 
     def one(args: tuple[Contour, Table | None]) -> Evaluation:
         contour, table = args
