@@ -30,17 +30,13 @@ def _over_a_batch(_size: int, _batched: list[bool], flags: jax.Array) -> Any:
     return anywhere(flags), False
 
 
-def one_by_one(
-    search: Callable[..., Any], together: Callable[..., Any] | None = None
-) -> Callable[..., Any]:
+def one_by_one(search: Callable[..., Any]) -> Callable[..., Any]:
     """Makes `vmap` of a search a sequential map on CPU, and a batch elsewhere.
 
     Args:
         search: Pure function of PyTrees of arrays, not differentiated.
-        together: The same with as little state as possible, for batches.
     """
     mapped = custom_vmap(search)
-    batched = search if together is None else together
 
     @mapped.def_vmap
     def rule(axis_size: int, in_batched: Any, *args: Any) -> tuple[Any, Any]:
@@ -56,7 +52,7 @@ def one_by_one(
             return lax.map(one, select(moving, leaves))
 
         def at_once(*leaves: Any) -> Any:
-            return jax.vmap(batched, axes)(*jax.tree.unflatten(structure, leaves))
+            return jax.vmap(search, axes)(*jax.tree.unflatten(structure, leaves))
 
         if jax.default_backend() == "cpu":
             # Programs for other machines, exported from here, go in sequence too.

@@ -40,7 +40,6 @@ from ._route import (
     route as route,
 )
 from ._shared import (
-    Prepared as Prepared,
     log_delta_estimate as log_delta_estimate,
     log_delta_from as log_delta_from,
     prepare as prepare,

@@ -10,7 +10,7 @@ from jax.lax import stop_gradient
 from jaxtyping import Array, Float
 
 from .._internal._interval import Interval, without
-from ..losses import ComposedLoss
+from ..losses import ComposedLoss, where
 
 _Tree = TypeVar("_Tree")
 _LEAST = -700.0
@@ -29,8 +29,8 @@ class Profile(eqx.Module):
 
 
 def select(condition: Array, yes: _Tree, no: _Tree) -> _Tree:
-    """`jnp.where` over two PyTrees of one structure."""
-    return jax.tree.map(lambda a, b: jnp.where(condition, a, b), yes, no)
+    """The one or the other of two PyTrees of one structure."""
+    return jax.tree.map(lambda a, b: where(condition, a, b), yes, no)
 
 
 def width_of(found: Profile) -> Float[Array, "..."]:

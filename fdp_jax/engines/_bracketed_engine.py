@@ -2,6 +2,7 @@
 
 from typing import ClassVar
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jax import lax
@@ -16,7 +17,7 @@ from .._internal._tolerances import LATTICE_SUM
 from ..losses import ComposedLoss, EnclosedLoss, Laws, LawSums
 from ._bounds import Profile, worst_of
 from ._enclosed import is_one, most_epsilon, most_log_delta, points_asked
-from ._interface import AbstractEngine, AbstractPlan, AbstractPrepared
+from ._interface import AbstractEngine, AbstractPlan
 
 _ESTIMATE = 1
 
@@ -64,7 +65,7 @@ def _laws(loss: ComposedLoss, sign: Array) -> Laws:
     return term.release(sign, points_asked(loss))
 
 
-class _OneForm(AbstractPrepared):
+class _OneForm(eqx.Module):
     """One release in one direction, by all three laws, stacked."""
 
     sums: LawSums
@@ -100,7 +101,8 @@ class _OneForm(AbstractPrepared):
         below = jax.tree.map(lambda x: x[-1], self.sums).log_least(epsilons[-1])
         return value.at[-1].max(below)
 
-    def log_delta(self, loss, epsilons):
+    def log_delta(self, epsilons: Float[Array, " e"]) -> Interval:
+        """Log delta, without the bound that needs no lattice."""
         upper, estimate, lower = self.logs(
             jnp.broadcast_to(epsilons, (3, *epsilons.shape))
         )
@@ -119,7 +121,7 @@ class OnePlan(AbstractPlan):
 
     def profile(self, loss, epsilons):
         form = _OneForm.of(_laws(loss, self.sign), self.sign)
-        found = form.log_delta(loss, stop_gradient(epsilons))
+        found = form.log_delta(stop_gradient(epsilons))
         args = loss.without_ends(), epsilons
         estimate = known_value(_one_log_delta, found.estimate, args, self.sign)
         most = most_log_delta(loss, self.sign, epsilons)
@@ -131,7 +133,16 @@ class OnePlan(AbstractPlan):
 
     def prepare(self, loss):
         one = lambda sign: _OneForm.of(_laws(loss, sign), sign)
-        return self, lax.map(one, self.sign)
+        return _PreparedPlan(self.sign, lax.map(one, self.sign))
+
+
+class _PreparedPlan(OnePlan):
+    """The sums."""
+
+    form: _OneForm
+
+    def log_delta(self, loss, epsilons):
+        return self.form.log_delta(epsilons)
 
 
 def _one_log_delta(args: tuple[ComposedLoss, Array], sign: Array) -> Array:

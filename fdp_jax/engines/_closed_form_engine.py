@@ -14,7 +14,7 @@ from .._internal._roots import least_threshold
 from .._internal._tolerances import CLOSED_FORM
 from ..losses import AbstractClosedForm, ComposedLoss
 from ._bounds import Profile, largest_loss
-from ._interface import AbstractEngine, AbstractPlan, AbstractPrepared
+from ._interface import AbstractEngine, AbstractPlan
 
 _NEXT = 1e-3
 """Relative distance between two thresholds that show how fast alpha changes."""
@@ -124,10 +124,10 @@ class ClosedFormPlan(AbstractPlan):
         return closed_profile(loss.closed_form(self.sign), epsilons)
 
     def prepare(self, loss):
-        return self, PreparedForm(lax.map(loss.closed_form, self.sign))
+        return PreparedForm(self.sign, lax.map(loss.closed_form, self.sign))
 
 
-class PreparedForm(AbstractPrepared):
+class PreparedForm(ClosedFormPlan):
     """The closed form itself."""
 
     form: AbstractClosedForm

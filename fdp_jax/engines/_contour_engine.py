@@ -16,9 +16,9 @@ from .._internal._interval import Interval, log_complement
 from .._internal._shapes import kinds_of
 from ..losses import ComposedLoss, NormalMixtures
 from ._bounds import Profile, largest_loss, worst_of
-from ._interface import AbstractEngine, AbstractPlan, AbstractPrepared
+from ._interface import AbstractEngine, AbstractPlan
 from ._line_mesh import RIGHT, SHIFTS, Terms, capped, chernoff_mesh, prepared
-from ._line_queries import Root, line_at, see, solve
+from ._line_queries import line_at, see, solve
 from ._line_slopes import log_value
 from ._lines import Line, line_of
 
@@ -67,22 +67,9 @@ class ContourPlan(AbstractPlan):
         )
         return _profile(loss, self.line, found, value, epsilons)
 
-    def search(self, loss, epsilons, least, *, tabulated):
+    def search(self, loss, epsilons, least):
         found = _seen(loss, self.line, epsilons)
         return _profile(loss, self.line, found, found[0].estimate, epsilons), self
-
-    def prepare(self, loss):
-        return self, ContourPrepared(self.line)
-
-
-class ContourPrepared(AbstractPrepared):
-    """A line."""
-
-    line: Line
-
-    def log_delta(self, loss, epsilons):
-        found = _seen(loss, self.line, epsilons)
-        return _profile(loss, self.line, found, found[0].estimate, epsilons).log_delta
 
 
 def _seen(loss: ComposedLoss, line: Line, epsilons: Array) -> tuple[Interval, Array]:
@@ -176,7 +163,7 @@ def _search(
     """The epsilon of the worst direction, its line, and which that is."""
     terms = _terms(loss)
 
-    def one(direction: tuple[Array, Array, Array]) -> tuple[Root, Line]:
+    def one(direction: tuple[Array, Array, Array]) -> tuple[Interval, Line]:
         sign, target, slack = direction
         stack = capped(prepared(terms, sign), target)
         line = line_of(stack, sign, target, inverse=True)

@@ -7,7 +7,7 @@ from jax.lax import stop_gradient
 from jaxtyping import Array, ArrayLike, Float
 
 from .._internal._interval import Interval, log_complement, sound, without
-from ..losses import ComposedLoss
+from ..losses import ComposedLoss, where
 from ._bounds import largest_loss, over, select
 from ._interface import Target
 from ._route import engine_of, neutral
@@ -25,40 +25,39 @@ def epsilon(
     infinite = over(signs, loss.log_infinite_mass)
     # delta counts infinite losses; what is left is for the finite ones.
     possible = (log_delta > infinite) & (log_delta < 0)
-    safe = jnp.where(possible, log_delta, -5.0)
-    share = jnp.where(possible, infinite, -jnp.inf) - safe
+    safe = where(possible, log_delta, -5.0)
+    share = where(possible, infinite, -jnp.inf) - safe
     finite = safe + log_complement(share)
     # Little is left of a delta that is mostly infinite losses, and so few digits.
-    known = jnp.where(jnp.isneginf(share), 0.0, 1 + jnp.abs(safe) + jnp.abs(infinite))
-    odds = jnp.exp(share) / -jnp.expm1(jnp.minimum(share, -1e-300))
+    known = where(jnp.isneginf(share), 0.0, 1 + jnp.abs(safe) + jnp.abs(infinite))
+    left = -jnp.expm1(jnp.minimum(share, -1e-300))
+    odds = jnp.exp(share) / left
     slack = stop_gradient(8 * jnp.finfo(safe.dtype).eps * known * odds)
     # Left of the lower end delta is larger by what was left out, at least.
     truncated = stop_gradient(over(signs, loss.log_truncated_mass))
     sure = without(infinite, truncated)
-    more = jnp.log1p(
-        jnp.exp(truncated - safe) / -jnp.expm1(jnp.minimum(share, -1e-300))
-    )
+    more = jnp.log1p(jnp.exp(truncated - safe) / left)
     slack = jnp.stack([slack + stop_gradient(more), slack], axis=1)
     target = Target(safe, finite, slack, jnp.logaddexp(safe, truncated))
     result = engine_of(loss).epsilon(loss, signs, target)
     # No mechanism has less than what releases nothing; no maximum, for derivatives.
     unit, idle = 8 * jnp.finfo(safe.dtype).eps, _idle(log_delta)
     result = sound(result, -jnp.inf, jnp.inf)
-    result = jax.tree.map(lambda x, y: jnp.where(x < y, y, x), result, idle)
+    result = jax.tree.map(lambda x, y: where(x < y, y, x), result, idle)
     result = Interval(stop_gradient(result.lower), result.estimate, result.upper)
     each = stop_gradient(largest_loss(loss, signs))
     most = jnp.max(each)
     # Where delta is just the infinite losses: the largest finite one of a direction.
-    inner = each - 2 * unit * jnp.where(jnp.isfinite(each), jnp.abs(each), 0)
+    inner = each - 2 * unit * where(jnp.isfinite(each), jnp.abs(each), 0.0)
     inner = inner - stop_gradient(loss.range_error())
-    attained = jnp.max(jnp.where(log_delta == sure, inner, idle.lower))
+    attained = jnp.max(where(log_delta == sure, inner, idle.lower))
     at_end = jnp.any(log_delta == infinite)
     estimate = lax.cond(
         at_end & jnp.isfinite(most), lambda: most + _move(loss, signs), lambda: most
     )
     result = select(at_end, Interval(attained, estimate, most), result)
     # Also where the infinite losses are not known.
-    beyond = jnp.where(jnp.any(log_delta < sure), jnp.inf, idle.lower)
+    beyond = where(jnp.any(log_delta < sure), jnp.inf, idle.lower)
     none = _point(jnp.inf)
     result = select(
         ~jnp.all(log_delta >= infinite),
@@ -71,7 +70,7 @@ def epsilon(
 
 def _idle(log_delta: Array) -> Interval:
     """The epsilon of what releases nothing: log(1 - delta), for delta < 1."""
-    log_delta = jnp.where(log_delta < 0, log_delta, -1.0)
+    log_delta = where(log_delta < 0, log_delta, -1.0)
     idle = log_complement(log_delta)
     # The logarithm of delta is rounded; a share of epsilon does not underflow.
     share = 1 + jnp.exp(-idle) * (1 + jnp.minimum(jnp.abs(log_delta), 800))
@@ -106,20 +105,20 @@ def largest_epsilon(
     nothing, loss = neutral(stop_gradient(loss))
     infinite = over(signs, loss.log_infinite_mass)
     possible = (log_delta > infinite) & (log_delta < 0)
-    safe = jnp.where(possible, log_delta, -5.0)
-    share = jnp.where(possible, infinite, -jnp.inf) - safe
+    safe = where(possible, log_delta, -5.0)
+    share = where(possible, infinite, -jnp.inf) - safe
     # Less than what is left for the finite losses, whatever is rounded.
     targets = safe + log_complement(jnp.minimum(share * (1 - 1e-9), 0)) - 1e-9
     starts = starts_at_log_delta(loss, signs, targets)
     each = jax.vmap(lambda start, target: start.largest_epsilon(target))(
         starts, targets
     )
-    each = jnp.where(possible, jnp.minimum(each, largest_loss(loss, signs)), jnp.inf)
-    return jnp.where(nothing | (log_delta >= 0), 0.0, jnp.max(each))
+    each = where(possible, jnp.minimum(each, largest_loss(loss, signs)), jnp.inf)
+    return where(nothing | (log_delta >= 0), 0.0, jnp.max(each))
 
 
 def _move(loss: ComposedLoss, signs: Float[Array, " d"]) -> Array:
     """Zero, with the derivative of the largest loss."""
     low, high = loss.moving_range()
-    largest = jnp.max(jnp.where(signs > 0, high, -low))
+    largest = jnp.max(where(signs > 0, high, -low))
     return largest - stop_gradient(largest)

@@ -18,7 +18,7 @@ from ._enclosed import bracketed, estimated, is_bracketed, most_log_delta
 from ._grid import compose_grid
 from ._grid_profile import GridProfile, grid_profile, grid_threshold
 from ._grid_search import search_epsilon
-from ._interface import AbstractEngine, AbstractPlan, AbstractPrepared
+from ._interface import AbstractEngine, AbstractPlan
 from ._spectral import start_at_tail, tail_start_at_epsilon
 
 _CANDIDATES = 257
@@ -31,30 +31,20 @@ class GridPlan(AbstractPlan):
     grid: Grid
 
     def profile(self, loss, epsilons):
-        return _profile(loss, self.grid, epsilons)
+        return _profile(loss, compose_grid(loss, self.grid), epsilons)
 
     def prepare(self, loss):
-        return self, lax.map(lambda plan: plan.prepare_one(loss), self)
-
-    def prepare_one(self, loss: ComposedLoss) -> "ComposedGrid":
-        """Preparations of a single direction."""
-        composed = stop_gradient(compose_grid(loss, self.grid))
-        return ComposedGrid(self.grid, composed)
+        one = lambda grid: stop_gradient(compose_grid(loss, grid))
+        return ComposedGrid(self.sign, self.grid, lax.map(one, self.grid))
 
 
-class ComposedGrid(AbstractPrepared):
+class ComposedGrid(GridPlan):
     """The whole composition on its grid."""
 
-    grid: Grid
     composed: GridProfile
 
     def log_delta(self, loss, epsilons):
-        grid = self.grid
-        finite, _ = grid_profile(self.composed, epsilons)
-        most = _most(loss, grid, epsilons)
-        finite = finite.map(lambda x: jnp.minimum(x, most))
-        beyond = epsilons >= largest_loss(loss, grid.sign)
-        return _with_infinite(loss, grid, finite, beyond)
+        return _profile(loss, self.composed, epsilons).log_delta
 
 
 class GridEngine(AbstractEngine):
@@ -84,40 +74,26 @@ class GridEngine(AbstractEngine):
         return _crossing(estimated(loss), thresholds, alpha)
 
 
-def _profile(loss: ComposedLoss, grid: Grid, epsilons: Array) -> Profile:
-    finite, log_alpha = grid_profile(compose_grid(loss, grid), epsilons)
+def _profile(loss: ComposedLoss, composed: GridProfile, epsilons: Array) -> Profile:
+    grid = composed.grid
+    finite, log_alpha = grid_profile(composed, epsilons)
     # Where the grid says nothing, as of a delta below the least number.
-    rough = _chernoff(grid, epsilons)
+    rough = chernoff(grid.chernoff_shifts, grid.chernoff_logs, epsilons)
+    rough = stop_gradient(jnp.where(jnp.isnan(rough), 0.0, rough))
     known = ~jnp.isnan(stop_gradient(finite.estimate))
     guess = jnp.where(known, finite.estimate, rough)
     finite = sound(Interval(finite.lower, guess, finite.upper), -jnp.inf, jnp.inf)
-    most = _most(loss, grid, epsilons)
+    # A bound without the grid.
+    around = is_bracketed(loss)
+    most = most_log_delta(loss, grid.sign, epsilons) if around else rough
     finite = finite.map(lambda x: jnp.minimum(x, most))
     beyond = epsilons >= largest_loss(stop_gradient(loss), grid.sign)
-    log_delta = _with_infinite(loss, grid, finite, beyond)
+    infinite = loss.log_infinite_mass(grid.sign)
+    truncated = loss.log_truncated_mass(grid.sign)
+    log_delta = with_infinite(finite, infinite, truncated, beyond)
     log_alpha = jnp.where(beyond, -jnp.inf, log_alpha)
     log_rest = log_delta.map_down(log_complement)
     return Profile(log_delta, log_rest, stop_gradient(log_alpha))
-
-
-def _most(loss: ComposedLoss, grid: Grid, epsilons: Array) -> Array:
-    """A bound of log delta of the finite losses without the grid."""
-    if is_bracketed(loss):
-        return most_log_delta(loss, grid.sign, epsilons)
-    return _chernoff(grid, epsilons)
-
-
-def _chernoff(grid: Grid, epsilons: Array) -> Array:
-    found = chernoff(grid.chernoff_shifts, grid.chernoff_logs, epsilons)
-    return stop_gradient(jnp.where(jnp.isnan(found), 0.0, found))
-
-
-def _with_infinite(
-    loss: ComposedLoss, grid: Grid, finite: Interval, beyond: Array
-) -> Interval:
-    infinite = loss.log_infinite_mass(grid.sign)
-    truncated = loss.log_truncated_mass(grid.sign)
-    return with_infinite(finite, infinite, truncated, beyond)
 
 
 @one_by_one
@@ -159,7 +135,7 @@ def _crossing(
     def log_delta(sign: Array) -> Array:
         start = tail_start_at_epsilon(loss, sign, jnp.abs(center))
         grid = plan_grid(loss, start, jnp.maximum(width, 1e-6))
-        return _profile(loss, grid, distances).log_delta.estimate
+        return _profile(loss, compose_grid(loss, grid), distances).log_delta.estimate
 
     deltas = jnp.exp(lax.map(log_delta, jnp.asarray([1.0, -1.0])))
     # delta(-e) = 1 - e^-e + e^-e delta_rev(e).

@@ -39,6 +39,12 @@ class GridProfile(eqx.Module):
     moved: Float[Array, ""]
     """Bound on the distance of losses from where they are taken to be."""
 
+    @property
+    def points(self) -> Float[Array, " m"]:
+        """The grid points."""
+        h = self.grid.spacing
+        return (self.start + jnp.arange(self.upper.size)).astype(h.dtype) * h
+
 
 def grid_profile(
     profile: GridProfile, epsilons: Float[Array, " e"]
@@ -52,18 +58,14 @@ def grid_profile(
     # With all losses larger, or smaller, by as much as they may be off.
     upper = _log_upper(profile, fixed - profile.moved)
     lower = _log_lower(profile, fixed + profile.moved)
-    cell, share = _locate(profile, fixed)
-    log_scale = profile.log_scale - profile.grid.shift * fixed
-    log_scale = stop_gradient(log_scale)
+    cell, share, log_scale = _cell_at(profile, fixed)
     alpha = safe_log(_chord(profile, profile.alpha, cell, share))
     log_alpha = alpha + log_scale - fixed
     return Interval(lower, estimate, upper), log_alpha
 
 
 def _log_upper(profile: GridProfile, epsilons: Array) -> Array:
-    cell, share = _locate(profile, epsilons)
-    log_scale = profile.log_scale - profile.grid.shift * epsilons
-    log_scale = stop_gradient(log_scale)
+    cell, share, log_scale = _cell_at(profile, epsilons)
     upper = safe_log(_chord(profile, profile.upper, cell, share)) + log_scale
     upper = jnp.where(_covered(profile, cell), upper, jnp.inf)
     most = chernoff(profile.grid.sides, profile.chernoff_logs, epsilons)
@@ -72,9 +74,7 @@ def _log_upper(profile: GridProfile, epsilons: Array) -> Array:
 
 
 def _log_lower(profile: GridProfile, epsilons: Array) -> Array:
-    cell, share = _locate(profile, epsilons)
-    log_scale = profile.log_scale - profile.grid.shift * epsilons
-    log_scale = stop_gradient(log_scale)
+    cell, share, log_scale = _cell_at(profile, epsilons)
     lower = _chord(profile, profile.lower, cell, share)
     inside = jnp.log1p(share * jnp.expm1(profile.grid.spacing))
     gap = profile.gap[cell] * jnp.exp(profile.grid.shift * inside)
@@ -95,8 +95,7 @@ def grid_epsilon(
     The lower and upper bound allow for errors `slack` of log delta.
     """
     profile, target = stop_gradient((profile, log_delta))
-    h, n = profile.grid.spacing, profile.upper.size
-    points = (profile.start + jnp.arange(n)).astype(h.dtype) * h
+    n, points = profile.upper.size, profile.points
     log_scale = profile.log_scale - profile.grid.shift * points
     rounded = _rounding(profile, points)
     uppers = safe_log(profile.upper) + log_scale
@@ -128,7 +127,7 @@ def grid_epsilon(
         ]
         return jnp.stack(values) - targets
 
-    high, low = bisect(above, left + h, left, _HALVINGS)
+    high, low = bisect(above, left + profile.grid.spacing, left, _HALVINGS)
     lower, middle, upper = low[0] - profile.moved, high[1], high[2] + profile.moved
     inside = (cells > 0) & (cells < n - 4)
     upper = jnp.where(inside[2], upper, jnp.inf)
@@ -145,7 +144,7 @@ def grid_threshold(
 ) -> Float[Array, ""]:
     """The threshold from which log P(X > eps), or log Q(Y > eps), is below a target."""
     h, c, n = profile.grid.spacing, profile.grid.shift, profile.upper.size
-    points = (profile.start + jnp.arange(n)).astype(h.dtype) * h
+    points = profile.points
     tail = profile.alpha + jnp.where(power, profile.estimate, 0)
     logs = safe_log(tail) + profile.log_scale - c * points
     logs = logs - jnp.where(power, 0, points)
@@ -171,13 +170,17 @@ def _rounding(profile: GridProfile, epsilons: Array) -> Array:
     return stop_gradient(8 * jnp.finfo(epsilons.dtype).eps * (1 + size))
 
 
-def _locate(profile: GridProfile, epsilon: Array) -> tuple[Array, Array]:
-    """The cell, and the place in it on the scale of e^eps (chords are straight)."""
+def _cell_at(profile: GridProfile, epsilon: Array) -> tuple[Array, Array, Array]:
+    """The cell, the place in it, and the log of the scale there, without derivative.
+
+    The place is on the scale of e^eps, on which chords are straight.
+    """
     h = profile.grid.spacing
     place = epsilon / h - profile.start.astype(h.dtype)
     cell = jnp.clip(jnp.floor(place), 1, profile.upper.size - 3)
     inside = jnp.clip(place - cell, 0, 1) * h
-    return cell.astype(int), jnp.expm1(inside) / jnp.expm1(h)
+    log_scale = stop_gradient(profile.log_scale - profile.grid.shift * epsilon)
+    return cell.astype(int), jnp.expm1(inside) / jnp.expm1(h), log_scale
 
 
 def _chord(profile: GridProfile, values: Array, cell: Array, share: Array) -> Array:
@@ -198,7 +201,7 @@ def _log_estimate(profile: GridProfile, epsilons: Float[Array, " e"]) -> Array:
     A chord where one of them is zero.
     """
     h, c = profile.grid.spacing, profile.grid.shift
-    cell, _ = _locate(profile, stop_gradient(epsilons))
+    cell, *_ = _cell_at(profile, stop_gradient(epsilons))
     t = epsilons / h - (profile.start + cell).astype(h.dtype)
     near = profile.estimate[cell[:, None] + jnp.arange(-1, 3)]
     smooth = jnp.all(near > 0, axis=1)

@@ -1,22 +1,15 @@
-"""What every engine offers, and what it keeps between a plan and an answer."""
+"""What every engine offers."""
 
 import abc
 from typing import ClassVar, NamedTuple
 
 import equinox as eqx
+import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Float
 
 from .._internal._interval import Interval
 from ..losses import ComposedLoss
 from ._bounds import Profile
-
-
-class AbstractPrepared(eqx.Module):
-    """The part of an engine's work that serves all thresholds of one direction."""
-
-    @abc.abstractmethod
-    def log_delta(self, loss: ComposedLoss, epsilons: Float[Array, " e"]) -> Interval:
-        """Log delta at thresholds >= 0, without derivative."""
 
 
 class AbstractPlan(eqx.Module):
@@ -37,8 +30,6 @@ class AbstractPlan(eqx.Module):
         loss: ComposedLoss,
         epsilons: Float[Array, " e"],
         least: Float[Array, " e"],
-        *,
-        tabulated: bool,
     ) -> "tuple[Profile, AbstractPlan]":
         """One direction's profile without derivative, and the plan for that.
 
@@ -47,13 +38,17 @@ class AbstractPlan(eqx.Module):
             epsilons: Thresholds >= 0.
             least: What another direction leaks at least; one that leaks less everywhere
                 needs no more than a bound that says so.
-            tabulated: Whether memory may be spent to save time.
         """
         return self.profile(loss, epsilons), self
 
-    @abc.abstractmethod
-    def prepare(self, loss: ComposedLoss) -> "tuple[AbstractPlan, AbstractPrepared]":
-        """Preparations of stacked directions for all thresholds, and their plans."""
+    def prepare(self, loss: ComposedLoss) -> "AbstractPlan":
+        """The plans of stacked directions, ready for `log_delta` at all thresholds."""
+        return self
+
+    def log_delta(self, loss: ComposedLoss, epsilons: Float[Array, " e"]) -> Interval:
+        """One direction's log delta at thresholds >= 0, without derivative."""
+        none = jnp.full_like(epsilons, -jnp.inf)
+        return self.search(loss, epsilons, none)[0].log_delta
 
 
 class Target(NamedTuple):

@@ -32,6 +32,7 @@ from ..losses import (
     ComposedLoss,
 )
 from ._contour import Contour, Path, log_aliases, most_blocks
+from ._root import Near
 
 
 class _Characteristic(eqx.Module):
@@ -63,12 +64,14 @@ class Evaluation(eqx.Module):
     log_lower: Float[Array, " e"]
     slope: Float[Array, " e"]
     """Derivative of `log_value` in epsilon, as a number."""
-    curvature: Float[Array, " e"]
-    """Second derivative of `log_value` in epsilon, as a number."""
     log_alpha: Float[Array, " e"]
     """log P(X > eps), an estimate."""
     log_power: Float[Array, " e"]
     """log Q(Y > eps) (c > 0) or log Q(Y <= eps) (middle), an estimate."""
+
+    def near(self) -> Near:
+        """The part that a search asks for."""
+        return Near(self.log_value, self.log_lower, self.log_upper, self.slope)
 
 
 def evaluate(
@@ -224,7 +227,7 @@ def _evaluation(
     contour: Contour, epsilons: Array, lead: tuple[Array, Array], found: tuple
 ) -> Evaluation:
     sums, extra = found
-    alpha, power, density, rounding, blurred = extra
+    alpha, power, rounding, blurred = extra
     direction = jnp.where(contour.middle, -1, 1)
     last = contour.frequency
     truncated = jnp.exp(contour.log_envelope) * (
@@ -255,9 +258,6 @@ def _evaluation(
     unheard = jnp.minimum(jnp.minimum(rough, chernoff), log_upper)
     excess = stop_gradient(jnp.minimum(chernoff - log_value, 0))
     slope = jnp.where(heard, -alpha / (direction * size), -c)
-    # The kernel's second derivative is z / (1 + z) = 1 - 1 / (1 + z).
-    bend = (density - alpha) / (direction * size) - jnp.square(slope)
-    curvature = jnp.where(heard, bend, 0)
     log_alpha = log_lead - epsilons + safe_log(alpha) + scale
     log_power = log_lead + safe_log(direction * power) + scale
     return Evaluation(
@@ -265,7 +265,6 @@ def _evaluation(
         log_upper=stop_gradient(jnp.minimum(log_upper, chernoff)),
         log_lower=stop_gradient(jnp.where(tight, log_lower, -jnp.inf)),
         slope=stop_gradient(slope),
-        curvature=stop_gradient(curvature),
         log_alpha=stop_gradient(
             jnp.where(heard, log_alpha, rough + jnp.log(jnp.abs(c)) - epsilons)
         ),
@@ -424,7 +423,7 @@ def _sums(
     rounding = jnp.sum(size * bound, axis=1)
     # Terms that void a certificate are small: an estimate need not heed more than them.
     blurred = jnp.sum(size * jnp.minimum(bound, 1), axis=1)
-    tails = total(inverse_next), total(inverse_z), jnp.sum(cosine, axis=1)
+    tails = total(inverse_next), total(inverse_z)
     return total(kernel), (*tails, rounding, blurred)
 
 

@@ -6,12 +6,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Array, Float
 
+from .._internal._interval import Interval
 from .._internal._shapes import zeros_of
 from ..losses import where
 from ._line_mesh import BLOCK, RIGHT, SHIFTS, UNIT, Stack, capped, sums
 from ._lines import ROW, Line, frequencies, line_of
+from ._root import Near, Search
 
 
 class Seen(NamedTuple):
@@ -22,6 +24,12 @@ class Seen(NamedTuple):
     log_upper: Float[Array, " e"]
     log_alpha: Float[Array, " e"]
     """Log P(X > eps), an estimate."""
+    slope: Float[Array, " e"]
+    """Of the value in the threshold."""
+
+    def near(self) -> Near:
+        """The part that a search asks for."""
+        return Near(self.log_value, self.log_lower, self.log_upper, self.slope)
 
 
 class Sum(NamedTuple):
@@ -33,14 +41,10 @@ class Sum(NamedTuple):
     """Minus the derivative of the sum (not of `value`) in the threshold."""
     noise: Float[Array, " e"]
     """The value's error but for aliases."""
-    vague: Float[Array, " e"]
-    """Error of the slope."""
     over: Float[Array, " e"]
     """Aliases that were not subtracted, at most."""
     lacking: Float[Array, " e"]
     """What was subtracted too much, at most."""
-    growth: Float[Array, " e"]
-    """Aliases on the right grow by e^(growth x) at thresholds less by x."""
 
 
 def look_up(line: Line, epsilons: Float[Array, " e"]) -> tuple[Array, Array]:
@@ -72,9 +76,7 @@ def evaluate(line: Line, epsilons: Float[Array, " e"]) -> Sum:
     logs = line.bounds - line.lead - gap - jnp.log(-jnp.expm1(-gap))
     logs = logs - (SHIFTS - c) * epsilons[:, None]
     least = lambda rows: jnp.exp(jnp.min(where(rows, logs, jnp.inf), axis=1))
-    beyond = (c < SHIFTS) & RIGHT
-    left, right = least((c > SHIFTS) & ~RIGHT), least(beyond)
-    row = jnp.argmin(where(beyond, logs, jnp.inf), axis=1)
+    left, right = least((c > SHIFTS) & ~RIGHT), least((c < SHIFTS) & RIGHT)
     tail = c > 0
     turned = 8 * UNIT * (jnp.abs(epsilons) + line.center_size)
     noise = scale * (line.error + turned * line.moment)
@@ -90,10 +92,8 @@ def evaluate(line: Line, epsilons: Float[Array, " e"]) -> Sum:
         total - subtracted,
         line.side * scale * slope,
         noise,
-        scale * (jnp.sqrt(line.error * line.bent) + turned * line.bent),
         where(tail, right, left),
         where(tail, left, right) + jnp.exp(line.log_cut) * subtracted,
-        jnp.asarray(SHIFTS)[row],
     )
 
 
@@ -104,26 +104,33 @@ def chernoff(line: Line, epsilons: Float[Array, " e"]) -> Float[Array, " e"]:
     return jnp.min(where(rows, logs, jnp.inf), axis=1)
 
 
+def log_lost(line: Line, epsilons: Float[Array, "..."]) -> Float[Array, "..."]:
+    """Log of a bound on what components and outcomes that were left out add to delta.
+
+    By components that is the weight times 1 + e^eps at most.
+    """
+    lost = line.log_lost + (jnp.maximum(epsilons, 0.0) + np.log(2))
+    return jnp.logaddexp(lost, line.log_cut)
+
+
 def see(line: Line, epsilons: Float[Array, " e"]) -> Seen:
     """The certified profile at thresholds, in logarithms."""
     found = evaluate(line, epsilons)
     at = line.lead - line.shift * epsilons
-    log = lambda x: where(x > 0, at + jnp.log(where(x > 0, x, 1.0)), -jnp.inf)
+    log = lambda x: at + jnp.log(jnp.maximum(x, 0.0))
     lower = log(found.value - found.noise - found.over)
     upper = log(found.value + found.noise + found.lacking)
-    # Components that were left out: delta moves by lost (1 + e^eps) at most.
-    lost = line.log_lost + (jnp.maximum(epsilons, 0.0) + np.log(2))
-    lost = jnp.logaddexp(lost, line.log_cut)
-    upper = where(jnp.isnan(upper) | jnp.isposinf(found.noise), jnp.inf, upper)
+    lost = log_lost(line, epsilons)
+    upper = where(jnp.isnan(upper), jnp.inf, upper)
     upper = jnp.minimum(jnp.minimum(upper, chernoff(line, epsilons)), 0.0)
-    share = where(jnp.isneginf(lost), 0.0, jnp.exp(lost - lower))
+    share = jnp.exp(lost - jnp.maximum(lower, -1e300))
     lower = where(share < 0.5, lower - 2 * share, -jnp.inf)
-    lower = where(jnp.isnan(lower), -jnp.inf, lower)
     known = jnp.isfinite(found.noise) & (found.value > 0)
     value = where(known, jnp.clip(log(found.value), lower, upper), upper)
     upper = jnp.logaddexp(upper, lost)
     alpha = log(jnp.abs(found.slope)) - epsilons
-    return Seen(value, lower, jnp.minimum(upper, 0.0), alpha)
+    slope = -where(known, found.slope / found.value, line.shift)
+    return Seen(value, lower, jnp.minimum(upper, 0.0), alpha, slope)
 
 
 _TRIES, _CLOSE, _WIDE = 5, 3.0, 1e-9
@@ -154,72 +161,18 @@ def line_at(stack: Stack, sign: Array, epsilon: Float[Array, ""]) -> Line:
     return lax.while_loop(unfinished, again, start)[2][0]
 
 
-class Root(NamedTuple):
-    """The epsilon of a log delta."""
+def solve(line: Line, target: Float[Array, ""], slack: Float[Array, "2"]) -> Interval:
+    """The threshold at which log delta is the target; its ends allow for `slack`."""
+    search = Search.begun(target, slack, line.epsilon)
+    search = search.solved(lambda e: see(line, e).near(), 4 / line.shift)
 
-    lower: Float[Array, ""]
-    estimate: Float[Array, ""]
-    upper: Float[Array, ""]
+    def most(log_delta: Array) -> Array:
+        """The largest threshold by the bounds on the mesh."""
+        return jnp.min(where(RIGHT, (line.bounds - log_delta) / SHIFTS, jnp.inf))
 
-
-def solve(line: Line, target: Float[Array, ""], slack: Float[Array, "2"]) -> Root:
-    """The threshold at which log delta is the target; its ends allow for `slack`.
-
-    Newton's method for the logarithm.  The finite sum, times e^(c x) / M(c) at eps + x,
-    is F(x) with |F''| <= e^(c |x|) sum |a_k| |z_k|^2, so that it is at most
-
-        value - x slope + x^2 bent e^(c |x|) / 2 + noise e^(c |x|)
-
-    (for c > 0 as always here), and eps + x is an upper end if that and what may lack is
-    not above the wanted value; for the lower end likewise.
-    """
-    c = line.shift
-    rc = 1 / c
-
-    def newton(state: tuple) -> tuple:
-        i, epsilon, *_ = state
-        found = evaluate(line, epsilon[None])
-        wanted = jnp.exp(target - line.lead + c * epsilon)
-        value, slope = found.value[0], found.slope[0]
-        change = jnp.log(value / wanted) * value / slope
-        change = where(jnp.isfinite(change), jnp.clip(change, -4 * rc, 4 * rc), 0.0)
-        return i + 1, epsilon + change, epsilon, found, wanted
-
-    def unfinished(state: tuple) -> Bool[Array, ""]:
-        i, epsilon, before, *_ = state
-        moved = jnp.abs(epsilon - before)
-        return (i < 12) & (moved > 1e-13 * jnp.abs(epsilon) + 1e-15)
-
-    empty = zeros_of(lambda: evaluate(line, line.epsilon[None]))
-    start = (0, line.epsilon, line.epsilon + jnp.inf, empty, target)
-    _, near, epsilon, found, wanted = lax.while_loop(unfinished, newton, start)
-    value, slope, noise, vague, over, lacking, growth = jax.tree.map(
-        lambda x: jnp.squeeze(x), found
-    )
-    residue, bent = value - wanted, line.step / np.pi * line.bent
-    logs = jnp.abs(line.lead) + jnp.abs(c * epsilon) + jnp.abs(target)
-    slack = slack + 8 * UNIT * (1 + logs)
-    # What was left out moves delta as an error of the target does.
-    least = lambda slack: jnp.min(
-        where(RIGHT, (line.bounds - target + slack) / SHIFTS, jnp.inf)
-    )
-    highest = least(slack[1])
-    gone = line.log_lost + jnp.maximum(highest, 0.0) + np.log(2)
-    gone = jnp.logaddexp(gone, line.log_cut)
-    share = where(jnp.isneginf(gone), 0.0, jnp.exp(gone - target))
-    gone = where(share < 0.25, 2 * share, jnp.inf)
-    less, more = (wanted * jnp.expm1(x + gone) for x in slack)
-    steep = 1 / jnp.maximum(slope - vague, 0.0)
-    size = noise + over + lacking + less + more + jnp.abs(residue)
-    x = 2 * steep * size + 8 * UNIT * jnp.abs(epsilon)
-    common = jnp.exp(c * x) * (noise + 0.5 * bent * x * x)
-    up = steep * (common + residue + more + lacking * jnp.exp(x))
-    # Aliases on the right change by e^(c' x), those on the left by e^x at most.
-    down = steep * (common - residue + less + over * jnp.exp(growth * x))
-    unit = 4 * UNIT * jnp.abs(epsilon)
-    upper = where(up < x, epsilon + jnp.maximum(up, 0.0) + unit, jnp.inf)
-    lower = where(down < x, epsilon - jnp.maximum(down, 0.0) - unit, -jnp.inf)
-    highest = least(slack[1] + gone)
-    highest = highest + 8 * UNIT * jnp.abs(highest)
-    near = where(line.error < jnp.inf, near, line.epsilon)
-    return Root(lower, near, jnp.minimum(upper, highest))
+    wanted = target - slack[1] - 8 * UNIT * (1 + jnp.abs(target))
+    share = jnp.exp(log_lost(line, most(wanted)) - wanted)
+    highest = most(where(share < 0.25, wanted - 2 * share, -jnp.inf))
+    found = search.found(-jnp.inf, highest + 8 * UNIT * jnp.abs(highest))
+    near = where(line.error < jnp.inf, found.estimate, line.epsilon)
+    return Interval(found.lower, near, found.upper)

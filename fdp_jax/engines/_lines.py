@@ -16,8 +16,7 @@ R = 2 pi / h, for m < 0 and m > 0 (Poisson summation).  For -1 < c < 0 the same 
 2. An envelope of |M| that falls with y tells how many frequencies there are.
 3. The table of frequencies is made once, for all thresholds.  Every term's transform
    comes with a bound on its error, and so does the sum.
-4. An epsilon is found by Newton's method in the table.  The finite sum is an explicit
-   function with a bounded second derivative, so that one evaluation certifies the root.
+4. An epsilon is found by Newton's method in the table (`_root.py`).
 """
 
 from typing import NamedTuple
@@ -179,8 +178,7 @@ class Line(eqx.Module):
     error: Float[Array, "..."]
     """Of the sum, but for that of M(c), and with what was left out."""
     moment: Float[Array, "..."]
-    bent: Float[Array, "..."]
-    """Of amplitudes times y, and times |z|^2."""
+    """Of amplitudes times y."""
     bounds: Float[Array, "..."]
     aliases: Float[Array, "..."]
     log_lost: Float[Array, "..."]
@@ -305,14 +303,14 @@ def make_line(stack: Stack, sign: Array, mesh: Mesh, place: Place) -> Line:
         wrong = where(relative < 1, small, weight * jnp.exp(power + relative))
         wrong = wrong + amplitude * (where(astray > 0, 2.0, 0.0) + few)
         wrong = where(k < number, wrong, 0.0)
-        more = sums((wrong, amplitude * y, (amplitude + wrong) * near), 0)
+        more = sums((wrong, amplitude * y), 0)
         phase = phase - jnp.arctan2(y * (1 + 2 * c), c * (1 + c) - y * y)
         new = jnp.stack([amplitude, phase])
         table = lax.dynamic_update_slice(table, new, (ROW, BLOCK * i))
         return table, total + jnp.stack(more)
 
-    state = jnp.zeros((2, MOST)), jnp.zeros(3)
-    table, (error, moment, bent) = lax.fori_loop(ROW, blocks, finish, state)
+    state = jnp.zeros((2, MOST)), jnp.zeros(2)
+    table, (error, moment) = lax.fori_loop(ROW, blocks, finish, state)
     return Line(
         sign=sign,
         shift=c,
@@ -325,7 +323,6 @@ def make_line(stack: Stack, sign: Array, mesh: Mesh, place: Place) -> Line:
         center_size=center_size,
         error=error + where(ended, jnp.exp(tails[last]), jnp.inf),
         moment=moment,
-        bent=bent,
         bounds=place.bounds,
         aliases=where(ended, place.aliases, -jnp.inf),
         log_lost=log_lost,

@@ -5,8 +5,6 @@ one by construction; see `engine_of`.  Thresholds are eps >= 0: by
 1 - delta(-e) = e^-e (1 - delta_rev(e)) this is enough.
 """
 
-import functools
-
 import jax
 import jax.numpy as jnp
 from jax import lax
@@ -22,7 +20,7 @@ from ._bounds import Profile, select, width_of, worst_of
 from ._first_step import one_step_profile, unless_one_step
 from ._interface import AbstractPlan
 from ._rare import Rare, rare_profile
-from ._rare_queries import bounds_in_common, split_at
+from ._rare_queries import bounds_in_common, split_where_possible
 from ._route import engine_of, neutral
 
 
@@ -78,8 +76,9 @@ def _known_profile(loss: ComposedLoss, local: AbstractPlan, epsilons: Array) -> 
     )
 
 
-def _worst_profile(
-    loss: ComposedLoss, local: AbstractPlan, epsilons: Array, *, tabulated: bool
+@one_by_one
+def _search_profile(
+    loss: ComposedLoss, local: AbstractPlan, epsilons: Array
 ) -> tuple[Profile, AbstractPlan, Array]:
     """The profile without derivative, and the index of the worst direction.
 
@@ -89,7 +88,7 @@ def _worst_profile(
     def step(
         least: Array, one: AbstractPlan
     ) -> tuple[Array, tuple[Profile, AbstractPlan]]:
-        found, one = one.search(loss, epsilons, least, tabulated=tabulated)
+        found, one = one.search(loss, epsilons, least)
         found = Profile(
             sound(found.log_delta, -jnp.inf, 0.0),
             sound(found.log_rest, -jnp.inf, 0.0),
@@ -105,23 +104,14 @@ def _worst_profile(
     return Profile(log_delta, log_rest, found.log_alpha[worst]), local, worst
 
 
-_search_profile = one_by_one(
-    functools.partial(_worst_profile, tabulated=True),
-    functools.partial(_worst_profile, tabulated=False),
-)
-
-
-_search_split = one_by_one(
-    functools.partial(split_at, tabulated=True),
-    functools.partial(split_at, tabulated=False),
-)
+_search_split = one_by_one(split_where_possible)
 
 
 def _split_estimates(
     args: tuple[ComposedLoss, Array], rare: Rare
 ) -> tuple[Array, Array]:
     loss, epsilons = args
-    full = jax.jit(lambda: rare_profile(loss, rare, epsilons, tabulated=False))
+    full = jax.jit(lambda: rare_profile(loss, rare, epsilons))
     none = lambda: zeros_of(full)
     found = lax.cond(rare.used, full, none)
     return found.log_delta.estimate, found.log_rest.estimate

@@ -154,15 +154,15 @@ def tables_of(loss: ComposedLoss, rare: Rare) -> Table:
     )
 
 
-def rare_evaluation(
+def evaluation(
+    loss: ComposedLoss,
     rare: Rare,
-    step,
-    count: Array,
     epsilons: Float[Array, " e"],
     tables: Table | None = None,
 ) -> Evaluation:
     """The profile at thresholds near the plan's; differentiable without tables."""
-    sign = rare.sign
+    sign, (step,), (count,) = rare.sign, loss.terms, loss.counts
+    step: Any = step  # of a loss that can be split
 
     def one(args: tuple[Contour, Table | None]) -> Evaluation:
         contour, table = args
@@ -188,14 +188,15 @@ def rare_evaluation(
     share = jnp.exp(jnp.where(active, each.log_value - value, -jnp.inf))
     slope = jnp.sum(jnp.where(share > 0, share * each.slope, 0), axis=0)
     slope = slope - jnp.exp(epsilons + log_q - value)
+    beyond = epsilons >= largest_loss(stop_gradient(loss), sign)
+    cut = lambda x: jnp.where(beyond, -jnp.inf, x)
     return Evaluation(
-        log_value=value,
-        log_upper=stop_gradient(upper + unit * (1 + jnp.abs(upper))),
-        log_lower=stop_gradient(lower - unit * (1 + jnp.abs(lower))),
-        slope=stop_gradient(slope),
-        curvature=stop_gradient(0 * slope),
-        log_alpha=stop_gradient(log_alpha),
-        log_power=stop_gradient(log_power),
+        log_value=cut(value),
+        log_upper=stop_gradient(cut(upper + unit * (1 + jnp.abs(upper)))),
+        log_lower=stop_gradient(cut(lower - unit * (1 + jnp.abs(lower)))),
+        slope=stop_gradient(cut(slope)),
+        log_alpha=stop_gradient(cut(log_alpha)),
+        log_power=stop_gradient(cut(log_power)),
     )
 
 
@@ -216,29 +217,13 @@ def _left_out(
 
 
 def rare_profile(
-    loss: ComposedLoss, rare: Rare, epsilons: Float[Array, " e"], *, tabulated: bool
+    loss: ComposedLoss,
+    rare: Rare,
+    epsilons: Float[Array, " e"],
+    tables: Table | None = None,
 ) -> Profile:
-    """The profile at thresholds near the plan's; differentiable if not tabulated."""
-    tables = tables_of(loss, rare) if tabulated else None
+    """The profile at thresholds near the plan's; differentiable without tables."""
     found = evaluation(loss, rare, epsilons, tables)
     log_delta = Interval(found.log_lower, found.log_value, found.log_upper)
     log_delta = sound(log_delta, -jnp.inf, 0.0).map(lambda x: jnp.minimum(x, 0))
     return Profile(log_delta, log_delta.map_down(log_complement), found.log_alpha)
-
-
-def evaluation(
-    loss: ComposedLoss, rare: Rare, epsilons: Array, tables: Table | None
-) -> Evaluation:
-    """`rare_evaluation`, with nothing beyond the largest loss."""
-    (step,), (count,) = loss.terms, loss.counts
-    found = rare_evaluation(rare, step, count, epsilons, tables)
-    beyond = epsilons >= largest_loss(stop_gradient(loss), rare.sign)
-    return _without_losses(found, beyond)
-
-
-def _without_losses(found: Evaluation, beyond: Bool[Array, " e"]) -> Evaluation:
-    """The evaluation with nothing beyond the largest loss."""
-    logs = "log_value", "log_lower", "log_upper", "log_alpha", "log_power"
-    nothing = {n: jnp.where(beyond, -jnp.inf, getattr(found, n)) for n in logs}
-    slope = jnp.where(beyond, -jnp.inf, found.slope)
-    return dataclasses.replace(found, slope=slope, **nothing)

@@ -3,22 +3,21 @@
 import dataclasses
 from typing import Any
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jax import lax
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, ArrayLike, Bool, Float, Int
 
 from .._internal._interval import Interval, log_complement
 from .._internal._shapes import zeros_of
 from .._internal._special import safe_log
 from ..losses import ComposedLoss
-from ._bounds import Profile, capped, capped_profile, select
-from ._contour import Contour
+from ._bounds import Profile, capped, capped_profile, select, width_of
 from ._inversion import Table
 from ._rare import LEAST, Rare, evaluation, plan_rare, rare_profile, tables_of
+from ._root import Near, Search
 
-_NEWTON_TURNS, _MOST_STEPS = 24, 1e9
+_MOST_STEPS = 1e9
 _MOST_PROB = 1 - 1e-9
 """Sampling probability from which on every record takes part in every step."""
 _TOLERANCE = 1e-7
@@ -40,7 +39,7 @@ def splits(loss: ComposedLoss) -> bool:
 
 def split_if_loose(
     loss: ComposedLoss,
-    contour: Contour,
+    sign: Float[Array, ""],
     epsilons: Float[Array, " e"],
     found: Profile,
     wanted: Bool[Array, ""],
@@ -50,22 +49,14 @@ def split_if_loose(
     Without derivative; see `rare_profile`.  A fractional number of steps has the upper
     bounds of the next whole number, where these are less.
     """
-    loss, fraction = _rounded_up(loss)
-    sign, (step,), (count,) = contour.sign, loss.terms, loss.counts
     middle = epsilons.size // 2
-    known = found.log_delta.estimate[middle]
-    first = jnp.where(jnp.isfinite(known), known, found.log_delta.upper[middle])
-
-    @jax.jit
-    def full() -> Rare:
-        return plan_rare(step, count, sign, epsilons[middle], first)
+    full = jax.jit(lambda: _split_at(loss, sign, found, epsilons, middle))
 
     def split() -> tuple[Profile, Rare]:
-        rare = full()
-        other = rare_profile(loss, rare, epsilons, tabulated=True)
-        both = select(fraction, capped_profile(found, other), _in_common(found, other))
-        better = jnp.max(_width(other, contour)) < jnp.max(_width(found, contour))
-        better = better & ~jnp.any(jnp.isnan(other.log_delta.estimate)) & ~fraction
+        other, rare = full()
+        both = bounds_in_common(loss, other, found)
+        better = rare.used & (jnp.max(width_of(other)) < jnp.max(width_of(found)))
+        better = better & ~jnp.any(jnp.isnan(other.log_delta.estimate))
         estimates = select(better, other, found)
         profile = Profile(
             _between_bounds(both.log_delta, estimates.log_delta),
@@ -74,39 +65,41 @@ def split_if_loose(
         )
         return profile, dataclasses.replace(rare, used=better)
 
-    loose = jnp.any(_width(found, contour) > _TOLERANCE)
-    loose = loose & _applies(loss)
-    keep = lambda: (found, zeros_of(full))
+    loose = jnp.any(width_of(found) > _TOLERANCE) & _applies(loss)
+    keep = lambda: (found, zeros_of(full)[1])
     return lax.cond(wanted & loose, split, keep)
 
 
-def split_at(
+def split_where_possible(
     loss: ComposedLoss,
     sign: Float[Array, ""],
     known: Profile,
     epsilons: Float[Array, " e"],
     center: Int[Array, ""],
-    *,
-    tabulated: bool,
 ) -> tuple[Profile, Rare]:
     """The profile of the law split for one of some thresholds; without derivative.
 
     Of the next whole number of steps; whether that is the one asked for `used` says.
     """
-    loss, fraction = _rounded_up(loss)
-    (step,), (count,) = loss.terms, loss.counts
-    estimate = known.log_delta.estimate[center]
-    upper = known.log_delta.upper[center]
-    first = jnp.where(jnp.isfinite(estimate), estimate, upper)
-
-    @jax.jit
-    def split() -> tuple[Profile, Rare]:
-        rare = plan_rare(step, count, sign, epsilons[center], first)
-        found = rare_profile(loss, rare, epsilons, tabulated=tabulated)
-        return found, dataclasses.replace(rare, used=~fraction)
-
+    split = jax.jit(lambda: _split_at(loss, sign, known, epsilons, center))
     keep = lambda: (known, zeros_of(split)[1])
     return lax.cond(_applies(loss), split, keep)
+
+
+def _split_at(
+    loss: ComposedLoss,
+    sign: Array,
+    known: Profile,
+    epsilons: Array,
+    center: ArrayLike,
+) -> tuple[Profile, Rare]:
+    loss, fraction = _rounded_up(loss)
+    (step,), (count,) = loss.terms, loss.counts
+    value = known.log_delta
+    first = jnp.where(jnp.isfinite(value.estimate), value.estimate, value.upper)
+    rare = plan_rare(step, count, sign, epsilons[center], first[center])
+    found = rare_profile(loss, rare, epsilons, tables_of(loss, rare))
+    return found, dataclasses.replace(rare, used=~fraction)
 
 
 def bounds_in_common(loss: ComposedLoss, found: Profile, known: Profile) -> Profile:
@@ -141,14 +134,6 @@ def _applies(loss: ComposedLoss) -> Bool[Array, ""]:
         & (step.sampling_prob < _MOST_PROB)
         & (step.sampling_prob > 0)
     )
-
-
-def _width(found: Profile, contour: Contour) -> Float[Array, " e"]:
-    """The width of the bracket of min(delta, 1 - delta), where that matters."""
-    ends = select(contour.middle, found.log_rest, found.log_delta)
-    width = ends.upper - ends.lower
-    small = jnp.isneginf(ends.upper) | (ends.upper < LEAST)
-    return jnp.where(small, 0, jnp.where(jnp.isnan(width), jnp.inf, width))
 
 
 def _in_common(one: Profile, other: Profile) -> Profile:
@@ -206,22 +191,13 @@ def split_epsilon_if_loose(
     return lax.cond(wanted & loose, split, keep)
 
 
-class _Near(eqx.Module):
-    """Log delta at three real thresholds close together, with the slope."""
-
-    value: Float[Array, " 3"]
-    lower: Float[Array, " 3"]
-    upper: Float[Array, " 3"]
-    slope: Float[Array, " 3"]
-
-
 def _at_real(
     loss: ComposedLoss,
     rare: Rare,
     sign: Array,
     points: Array,
     tables: Table | None = None,
-) -> _Near:
+) -> Near:
     """Also below zero: delta(-e) = 1 - e^-e + e^-e delta_rev(e)."""
     flip = rare.sign != sign
     distance = jnp.where(flip, -points, points)
@@ -237,7 +213,7 @@ def _at_real(
     lower = outward(back(found.log_lower, none), -1)
     lower = jnp.where(distance < 0, -jnp.inf, lower)
     upper = outward(back(found.log_upper, jnp.maximum(none, 0)), 1)
-    return _Near(
+    return Near(
         value,
         jnp.where(flip, lower, found.log_lower),
         jnp.where(flip, upper, found.log_upper),
@@ -272,84 +248,39 @@ def rare_epsilon(
         side = jnp.where(flip, -sign, sign)
         return plan_rare(step, count, side, jnp.abs(center), guess)
 
-    def least_step(center: Array, steep: Array) -> Array:
-        """A distance that says nothing, of epsilon or of log delta."""
-        return 1e-13 * jnp.abs(center) + 1e-15 * (1 + jnp.abs(target)) / steep
-
-    def steepness(last: _Near) -> Array:
-        return jnp.maximum(jnp.abs(last.slope[1]), 1e-300)
-
-    def unfinished(found: tuple) -> Array:
-        turn, center, points, _, _, last = found
-        moved = jnp.abs(center - points[1])
-        close = moved <= least_step(center, steepness(last))
-        certified = (points[0] < points[1]) | (turn > 2)
-        return (turn < _NEWTON_TURNS) & ~(close & certified)
-
-    def too_far(rare: Rare, planned: Array, state: tuple) -> Array:
+    def too_far(rare: Rare, planned: Array, search: Search) -> Array:
         """Whether the next threshold needs a plan of its own."""
-        _, center, _, _, _, last = state
-        moved = jnp.abs((center - planned) * last.slope[1])
+        moved = jnp.abs((search.center - planned) * search.last.slope[1])
         # Nearer only if what the plan leaves out is heard here.
-        heard = ~(last.upper[1] - last.lower[1] < _TOLERANCE)
-        far = ~(moved < jnp.where(heard, _CLOSE, _NEAR))
-        return far | ((rare.sign != sign) & (center > 0))
+        width = search.last.log_upper[1] - search.last.log_lower[1]
+        far = ~(moved < jnp.where(width < _TOLERANCE, _NEAR, _CLOSE))
+        return far | ((rare.sign != sign) & (search.center > 0))
 
-    def look(rare: Rare, tables: Table, state: tuple) -> tuple:
-        """A step of Newton's method, with what is a little to both sides."""
-        turn, center, _, low, high, last = state
-        # How far the certificate's ends are from the estimate, in epsilon.
-        steep = steepness(last)
-        zero = jnp.zeros_like(center)
-        sides = jnp.stack(
-            [last.lower[1] - last.value[1], zero, last.upper[1] - last.value[1]]
-        )
-        least = 2 * least_step(center, steep)
-        sides = 1.01 * sides / steep + least * jnp.asarray([-1.0, 0.0, 1.0])
-        usable = jnp.isfinite(sides) & (jnp.abs(sides) * steep < 1) & (turn > 0)
-        points = center + jnp.where(usable, sides, 0)
-        here = _at_real(loss, rare, sign, points, tables)
-        miss = here.value[1] - target
-        low = jnp.where(miss > 0, jnp.maximum(low, center), low)
-        high = jnp.where(miss < 0, jnp.minimum(high, center), high)
-        following = center - miss / here.slope[1]
-        inside = (following >= low) & (following <= high)
-        following = jnp.where(inside, following, 0.5 * (low + high))
-        return turn + 1, following, points, low, high, here
-
-    def body(state: tuple) -> tuple:
+    def body(state: tuple[Search, Rare]) -> tuple[Search, Rare]:
         """The steps of one plan, as long as thresholds are near enough to it."""
-        found, _ = state
-        planned, first = found[1], found[0]
-        rare = plan(planned)
+        before, _ = state
+        rare = plan(before.center)
         tables = tables_of(loss, rare)
+        at = lambda points: _at_real(loss, rare, sign, points, tables)
 
-        def more(found: tuple) -> Array:
-            near = unfinished(found) & ~too_far(rare, planned, found)
-            return (found[0] == first) | near
+        def more(search: Search) -> Array:
+            near = ~too_far(rare, before.center, search)
+            return (search.turn == before.turn) | (search.unfinished() & near)
 
-        found = lax.while_loop(more, lambda found: look(rare, tables, found), found)
-        return found, rare
+        return lax.while_loop(
+            more, lambda search: search.after(at, jnp.inf), before
+        ), rare
 
     least, most = bounds
     first = jnp.clip(first, least + 1e-3 * (most - least), most - 1e-3 * (most - least))
-    points = jnp.full(3, jnp.inf, first.dtype)
-    empty = _Near(*(jnp.zeros(3, first.dtype),) * 4)
-    none = zeros_of(plan, first)
-    turn = jnp.zeros((), jnp.int32)
-    start = (turn, first, points, least, most, empty), none
-    found, rare = lax.while_loop(lambda state: unfinished(state[0]), body, start)
-    _, _, points, _, _, here = found
-    rounded = 4 * jnp.finfo(target.dtype).eps * (1 + jnp.abs(target)) + slack
-    above = here.upper[2] <= target - rounded[1]
-    below = here.lower[0] >= target + rounded[0]
-    upper = jnp.where(above, jnp.minimum(points[2], most), most)
-    lower = jnp.where(below, jnp.maximum(points[0], least), least)
-    return Interval(lower, jnp.clip(points[1], lower, upper), upper), rare
+    search = Search.begun(target, slack, first, least, most)
+    start = search, zeros_of(plan, first)
+    search, rare = lax.while_loop(lambda x: x[0].unfinished(), body, start)
+    return search.found(least, most), rare
 
 
 def rare_log_delta(
     loss: ComposedLoss, sign: Array, rare: Rare, epsilon: Array
 ) -> Float[Array, ""]:
     """Log delta at a real threshold, differentiable."""
-    return _at_real(loss, rare, sign, epsilon[None]).value[0]
+    return _at_real(loss, rare, sign, epsilon[None]).log_value[0]

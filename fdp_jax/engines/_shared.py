@@ -5,7 +5,6 @@ profiles needs no more than a small absolute error, and that a single contour (o
 gives at all thresholds; its characteristic function is tabulated once.
 """
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jax import lax
@@ -15,30 +14,28 @@ from jaxtyping import Array, Float
 from .._internal._interval import Interval, log_complement
 from ..losses import ComposedLoss
 from ._bounds import select
-from ._interface import AbstractPlan, AbstractPrepared
+from ._interface import AbstractPlan
 from ._profile import no_release, plan
 from ._route import neutral
 
 
-class Prepared(eqx.Module):
-    """A plan for each of some directions (stacked), and what it makes of the loss."""
+def prepare(
+    loss: ComposedLoss, signs: Float[Array, " s"], anchor: Array
+) -> AbstractPlan:
+    """Plans of some directions (stacked) for all thresholds eps >= 0.
 
-    local: AbstractPlan
-    made: AbstractPrepared
-
-
-def prepare(loss: ComposedLoss, signs: Float[Array, " s"], anchor: Array) -> Prepared:
-    """Prepares a loss for all thresholds eps >= 0, best near an anchor."""
+    They are best near an anchor.
+    """
     loss = stop_gradient(loss)
     # One direction after the other: the signs are put in order of leakage by `plan`.
     local = lax.map(lambda sign: plan(loss, sign[None], anchor), signs)
     local = jax.tree.map(lambda x: x[:, 0], local)
     _, loss = neutral(loss)
-    return Prepared(*local.prepare(loss))
+    return local.prepare(loss)
 
 
 def log_delta_from(
-    loss: ComposedLoss, prepared: Prepared, epsilons: Float[Array, " e"]
+    loss: ComposedLoss, prepared: AbstractPlan, epsilons: Float[Array, " e"]
 ) -> Interval:
     """Log delta of one direction at any thresholds >= 0, without derivative.
 
@@ -48,15 +45,15 @@ def log_delta_from(
         epsilons: Finite thresholds.
     """
     nothing, loss = neutral(stop_gradient(loss))
-    result = prepared.made.log_delta(loss, epsilons)
+    result = prepared.log_delta(loss, epsilons)
     return stop_gradient(select(nothing, no_release(epsilons).log_delta, result))
 
 
 def log_delta_estimate(
-    loss: ComposedLoss, prepared: Prepared, epsilon: Float[Array, ""]
+    loss: ComposedLoss, prepared: AbstractPlan, epsilon: Float[Array, ""]
 ) -> Float[Array, ""]:
     """The estimate of log delta in one direction, with its derivative in the loss."""
     nothing, loss = neutral(loss)
-    found = prepared.local.profile(loss, epsilon[None]).log_delta.estimate[0]
+    found = prepared.profile(loss, epsilon[None]).log_delta.estimate[0]
     none = jnp.where(epsilon < 0, log_complement(jnp.minimum(epsilon, -1e-9)), -jnp.inf)
     return jnp.where(nothing, none, found)

@@ -1,19 +1,16 @@
 """The spectral engine: profiles and their inverses from the contour integral."""
 
 import dataclasses
-import functools
-from collections.abc import Callable
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jax import lax
-from jax.lax import stop_gradient, while_loop
+from jax.lax import stop_gradient
 from jaxtyping import Array, Bool, Float
 
 from .._internal._batching import one_by_one
 from .._internal._interval import Interval, log_complement
-from .._internal._shapes import zeros_of
 from ..losses import ComposedLoss
 from ._bounds import Profile, largest_loss, select, with_infinite
 from ._contour import (
@@ -24,6 +21,7 @@ from ._contour import (
     start_contour,
 )
 from ._inversion import Evaluation, evaluate, look_up, tabulate
+from ._root import Search
 from ._saddle import (
     Saddle,
     find_saddle,
@@ -31,8 +29,6 @@ from ._saddle import (
     saddle_for_epsilon,
     saddle_for_log_delta,
 )
-
-_NEWTON_STEPS = 24
 
 
 def starts_at_epsilon(
@@ -95,27 +91,20 @@ def spectral_profile(
     loss: ComposedLoss, contour: Contour, epsilons: Float[Array, " e"]
 ) -> Profile:
     """The profile at thresholds near the contour's, with its certificate."""
-    return _profile_by(loss, contour, epsilons, evaluate(loss, contour, epsilons))
+    return as_profile(loss, contour, epsilons, evaluate(loss, contour, epsilons))
 
 
 def tabulated_profile(
     loss: ComposedLoss, contour: Contour, epsilons: Float[Array, " e"]
 ) -> tuple[Profile, Contour]:
-    """The spectral profile with more memory and less time, without derivative.
+    """The spectral profile from a table, without derivative.
 
     Also the contour with the angles that have been found out.
     """
     table = tabulate(loss, contour)
     evaluation = look_up(table, contour, epsilons)
     contour = dataclasses.replace(contour, path=table.path)
-    return _profile_by(loss, contour, epsilons, evaluation), contour
-
-
-def _profile_by(
-    loss: ComposedLoss, contour: Contour, epsilons: Array, evaluation: Evaluation
-) -> Profile:
-    beyond = epsilons >= largest_loss(stop_gradient(loss), contour.sign)
-    return as_profile(loss, contour, evaluation, beyond)
+    return as_profile(loss, contour, epsilons, evaluation), contour
 
 
 def largest_log_delta(
@@ -128,7 +117,7 @@ def largest_log_delta(
 
 
 def as_profile(
-    loss: ComposedLoss, contour: Contour, evaluation: Evaluation, beyond: Array
+    loss: ComposedLoss, contour: Contour, epsilons: Array, evaluation: Evaluation
 ) -> Profile:
     """The profile from an evaluation of the finite losses, with the infinite ones."""
     sign, middle = contour.sign, contour.middle
@@ -136,6 +125,7 @@ def as_profile(
         evaluation.log_lower, evaluation.log_value, evaluation.log_upper
     ).map(lambda x: jnp.minimum(x, 0))
     # delta counts the infinite losses too; 1 - delta none but what was left out.
+    beyond = epsilons >= largest_loss(stop_gradient(loss), sign)
     none = beyond | jnp.isneginf(value.upper)
     infinite = loss.log_infinite_mass(sign)
     right = with_infinite(value, infinite, loss.log_truncated_mass(sign), none)
@@ -152,33 +142,24 @@ def spectral_epsilon(
     start: Start,
     target: Float[Array, ""],
     slack: Float[Array, "2"],
-    *,
-    tabulated: bool = True,
 ) -> tuple[Interval, Contour]:
     """The real epsilon at which log delta of the finite losses is `target`.
 
     The lower and upper bound allow for errors `slack` of the target.  No derivative:
-    `spectral_log_delta` has one.  `tabulated` trades memory for time.
+    `spectral_log_delta` has one.
     """
-    contour, first = plan_contour(loss, start), start.saddle.epsilon
-    if tabulated:
-        table = tabulate(loss, contour)
-        contour = dataclasses.replace(contour, path=table.path)
-        at = functools.partial(look_up, table, contour)
-    else:
-        at = functools.partial(evaluate, loss, contour)
-    root, points, check = _newton(at, contour, first, target)
-    # The target itself was rounded when its logarithm was taken.
-    rounded = 4 * jnp.finfo(target.dtype).eps * (1 + jnp.abs(target)) + slack
-    above = check.log_upper[2] <= target - rounded[1]
-    below = check.log_lower[0] >= target + rounded[0]
-    upper = jnp.where(above, points[2], jnp.inf)
-    lower = jnp.where(below, points[0], -jnp.inf)
-    most = largest_loss(loss, start.sign)
-    highest = start.largest_epsilon(target - rounded[1])
-    upper = jnp.minimum(jnp.minimum(upper, highest), most)
-    estimate = jnp.clip(root, lower, upper)
-    return stop_gradient((Interval(lower, estimate, upper), contour))
+    contour = plan_contour(loss, start)
+    table = tabulate(loss, contour)
+    contour = dataclasses.replace(contour, path=table.path)
+    search = Search.begun(target, slack, start.saddle.epsilon)
+    stride = 4 / jnp.abs(contour.shift)
+    search = search.solved(
+        lambda points: look_up(table, contour, points).near(), stride
+    )
+    most = jnp.minimum(
+        start.largest_epsilon(target - slack[1]), largest_loss(loss, start.sign)
+    )
+    return stop_gradient((search.found(-jnp.inf, most), contour))
 
 
 @one_by_one
@@ -196,70 +177,6 @@ def spectral_log_delta(
 ) -> Float[Array, ""]:
     """The estimate of log delta of the finite losses, with its derivatives."""
     return evaluate(loss, contour, epsilon[None]).log_value[0]
-
-
-def _newton(
-    at: Callable[[Array], Evaluation],
-    contour: Contour,
-    epsilon: Array,
-    target: Array,
-) -> tuple[Array, Float[Array, " 3"], Evaluation]:
-    """Halley's method for the epsilon of a log delta, in a bracket, on one contour.
-
-    Every step also looks a little to both sides, as far as the certificate of the step
-    before reaches: the last one certifies the root.
-
-    Returns:
-        The root, the three last thresholds, and the evaluation there.
-    """
-    at = jax.jit(at)
-    tolerance, slack = 1e-14, 1e-13
-    scale = 1 / (1 + jnp.abs(contour.shift))
-
-    def unfinished(state):
-        step, center, points, *_ = state
-        moved = jnp.abs(center - points[1])
-        close = moved <= tolerance * jnp.abs(center) + 1e2 * tolerance * scale
-        certified = (points[0] < points[1]) | (step > 2)
-        return (step < _NEWTON_STEPS) & ~(close & certified)
-
-    def body(state):
-        step, center, points, low, high, last = state
-        # How far the certificate's ends are from the estimate, in epsilon.
-        slope = jnp.abs(last.slope[1])
-        least = slack * (jnp.abs(center) + scale)
-        sides = jnp.stack(
-            [
-                last.log_lower[1] - last.log_value[1],
-                0 * slope,
-                last.log_upper[1] - last.log_value[1],
-            ]
-        )
-        sides = 1.01 * sides / slope + least * jnp.asarray([-1, 0, 1], least.dtype)
-        points = center + jnp.where(jnp.isfinite(sides), sides, 0)
-        here = at(points)
-        value, slope = here.log_value[1] - target, here.slope[1]
-        curvature = here.curvature[1]
-        bend = 1 - 0.5 * value * curvature / jnp.square(slope)
-        change = jnp.clip(
-            -value / (slope * jnp.clip(bend, 0.5, 2)),
-            -4 / jnp.abs(contour.shift),
-            4 * scale + 1,
-        )
-        change = jnp.where(jnp.isfinite(change), change, 0)
-        low = jnp.where(value * slope < 0, jnp.maximum(low, center), low)
-        high = jnp.where(value * slope > 0, jnp.minimum(high, center), high)
-        inside = (center + change >= low) & (center + change <= high)
-        between = jnp.isfinite(low) & jnp.isfinite(high)
-        following = jnp.where(between & ~inside, 0.5 * (low + high), center + change)
-        return step + 1, following, points, low, high, here
-
-    points = jnp.full(3, jnp.inf, epsilon.dtype)
-    empty = zeros_of(at, points)
-    low, high = jnp.full_like(epsilon, -jnp.inf), jnp.full_like(epsilon, jnp.inf)
-    start = (jnp.zeros((), jnp.int32), epsilon, points, low, high, empty)
-    *_, points, _, _, last = while_loop(unfinished, body, start)
-    return points[1], points, last
 
 
 class TailStart(eqx.Module):

@@ -1,9 +1,9 @@
 """The spectral engine: contour integrals of the characteristic function."""
 
 import dataclasses
-import functools
 from typing import ClassVar
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jax import lax
@@ -15,11 +15,11 @@ from .._internal._implicit import implicit_root
 from .._internal._interval import Interval, log_complement
 from .._internal._tolerances import ROUGH_LOG_DELTA
 from ..losses import ComposedLoss
-from ._bounds import Profile, largest_loss, over, worst_of
+from ._bounds import Profile, over, worst_of
 from ._closed_form_engine import closed_epsilon
 from ._contour import Contour, Start, idle_contour
 from ._first_step import unless_one_step
-from ._interface import AbstractEngine, AbstractPlan, AbstractPrepared
+from ._interface import AbstractEngine, AbstractPlan
 from ._inversion import Table, look_up, tabulate
 from ._rare import Rare, rare_profile
 from ._rare_queries import (
@@ -57,44 +57,35 @@ class SpectralPlan(AbstractPlan):
         full = lambda: spectral_profile(loss, contour, epsilons)
         if rare is None:
             return full()
-        split = lambda: rare_profile(loss, rare, epsilons, tabulated=False)
+        split = lambda: rare_profile(loss, rare, epsilons)
         return lax.cond(rare.used, split, full)
 
-    def search(self, loss, epsilons, least, *, tabulated):
+    def search(self, loss, epsilons, least):
         planned = self.contour
         most = largest_log_delta(loss, planned, epsilons)
-
-        def full() -> tuple[Profile, Contour]:
-            if tabulated:
-                return tabulated_profile(loss, planned, epsilons)
-            return spectral_profile(loss, planned, epsilons), planned
-
+        full = lambda: tabulated_profile(loss, planned, epsilons)
         dominated = planned.idle | jnp.all(most < least)
         found, contour = lax.cond(dominated, lambda: (_at_most(most), planned), full)
         if not splits(loss):
             return found, SpectralPlan(self.sign, contour, self.rare)
         wanted = ~jnp.all(most < least)
-        found, rare = split_if_loose(loss, contour, epsilons, found, wanted)
+        found, rare = split_if_loose(loss, self.sign, epsilons, found, wanted)
         return found, SpectralPlan(self.sign, contour, rare)
 
     def prepare(self, loss):
         table = lax.map(lambda c: tabulate(loss, c), self.contour)
         contour = dataclasses.replace(self.contour, path=table.path)
-        plan = dataclasses.replace(self, contour=contour)
-        return plan, TabulatedContour(self.sign, contour, table)
+        return TabulatedPlan(self.sign, contour, self.rare, table=table)
 
 
-class TabulatedContour(AbstractPrepared):
+class TabulatedPlan(SpectralPlan):
     """A contour with all that it needs of the characteristic function."""
 
-    sign: Float[Array, "..."]
-    contour: Contour
-    table: Table
+    table: Table = eqx.field(kw_only=True)
 
     def log_delta(self, loss, epsilons):
         found = look_up(self.table, self.contour, epsilons)
-        beyond = epsilons >= largest_loss(loss, self.sign)
-        return as_profile(loss, self.contour, found, beyond).log_delta
+        return as_profile(loss, self.contour, epsilons, found).log_delta
 
 
 class SpectralEngine(AbstractEngine):
@@ -170,13 +161,9 @@ def _log_delta_residual(
     return lax.cond(rare.used, split, full) - log_delta
 
 
-def _epsilon_search(
-    loss: ComposedLoss,
-    signs: Array,
-    targets: Array,
-    slacks: Array,
-    *,
-    tabulated: bool = True,
+@one_by_one
+def _search_epsilon(
+    loss: ComposedLoss, signs: Array, targets: Array, slacks: Array
 ) -> tuple[Interval, Contour, Rare | None, Array]:
     """The epsilon of the worst direction, how it was found, and which that is."""
     starts = starts_at_log_delta(loss, signs, targets)
@@ -196,7 +183,7 @@ def _epsilon_search(
 
         @jax.jit
         def full() -> tuple[Interval, Contour]:
-            return spectral_epsilon(loss, start, target, slack, tabulated=tabulated)
+            return spectral_epsilon(loss, start, target, slack)
 
         _, shape = jax.eval_shape(full)
         none = Interval(-jnp.inf + 0 * most, -jnp.inf + 0 * most, most)
@@ -216,8 +203,3 @@ def _epsilon_search(
     result = jax.tree.map(jnp.max, found)
     contour, rare = jax.tree.map(lambda x: x[worst], (contours, rares))
     return result, contour, rare, order[worst]
-
-
-_search_epsilon = one_by_one(
-    _epsilon_search, functools.partial(_epsilon_search, tabulated=False)
-)

@@ -90,7 +90,7 @@ def test_brackets_hold_the_truth_and_are_tight_where_many_take_part():
         if x["kind"] == "eps":
             log_delta = float(mp.log(mp.mpf(x["delta"])))
             found = _epsilon(numbers, sign, log_delta, jnp.zeros(2))
-            lower, estimate, upper = map(float, found)
+            lower, estimate, upper = map(float, jax.tree.leaves(found))
             width = (upper - lower) / upper
         else:
             seen, shift, _ = _profile(numbers, sign, float(x["eps"]))

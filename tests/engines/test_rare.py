@@ -163,8 +163,8 @@ def test_a_plan_for_the_exchanged_pair_beyond_zero(monkeypatch):
     rare: Any = types.SimpleNamespace(sign=jnp.asarray(-1.0))
     loss: Any = None
     found = _rare_queries._at_real(loss, rare, jnp.asarray(1.0), jnp.asarray([t]))
-    np.testing.assert_allclose(found.value, math.log(delta), rtol=1e-12)
-    assert found.lower[0] <= math.log(delta) <= found.upper[0]
+    np.testing.assert_allclose(found.log_value, math.log(delta), rtol=1e-12)
+    assert found.log_lower[0] <= math.log(delta) <= found.log_upper[0]
 
 
 class _Used(eqx.Module):
@@ -263,8 +263,9 @@ def _added():
     def find(noise, prob, epsilon, guess, place):
         step, count, sign = _step(noise, prob), jnp.asarray(2.0), -1.0
         rare = _rare.plan_rare(step, count, jnp.asarray(sign), place, guess)
-        tables = _rare.tables_of(ComposedLoss((step,), (count,)), rare)
-        return _rare.rare_evaluation(rare, step, count, epsilon[None], tables)
+        loss = ComposedLoss((step,), (count,))
+        tables = _rare.tables_of(loss, rare)
+        return _rare.evaluation(loss, rare, epsilon[None], tables)
 
     return lambda *args: find(*map(jnp.asarray, args))
 
