@@ -116,7 +116,7 @@ def batched(size: int, engine: str = "auto") -> Callable[[], Any]:
 
 def swept(size: int, batch: int, chunk: int) -> Callable[[], Any]:
     """Epsilons of a sweep, so many at once."""
-    _program._BATCHES[False] = batch  # pyright: ignore[reportPrivateUsage]
+    _program._BATCH = batch  # pyright: ignore[reportPrivateUsage]
     columns = fdp.sweeps.Columns(**configurations(size))
 
     def ask() -> tuple[np.ndarray, ...]:

@@ -14,6 +14,7 @@ from jax import lax
 from jax.custom_batching import custom_vmap
 
 from ._masks import merge, select
+from ._place import on_cpu
 
 
 @custom_vmap
@@ -54,7 +55,7 @@ def one_by_one(search: Callable[..., Any]) -> Callable[..., Any]:
         def at_once(*leaves: Any) -> Any:
             return jax.vmap(search, axes)(*jax.tree.unflatten(structure, leaves))
 
-        if jax.default_backend() == "cpu":
+        if on_cpu():
             # Programs for other machines, exported from here, go in sequence too.
             out = in_sequence(*leaves)
         else:

@@ -18,6 +18,7 @@ from jaxtyping import PyTree
 
 from ._interpreted import Interpreted, Source, source_of
 from ._numpy_operations import TooLong
+from ._place import device, on_cpu
 from ._program_cache import calls_back, folder, is_off, key_of, load, store
 from ._setting import setting
 from ._signature import Signature
@@ -83,13 +84,11 @@ def options_here(*, often: bool = False) -> dict[str, Any]:
         often: Whether the program is run so often that its speed counts most, whatever
             the context.
     """
-    return _options(often or _OFTEN.get())
+    return _options(often or _OFTEN.get()) if on_cpu() else {}
 
 
 @functools.cache
 def _options(often: bool) -> dict[str, Any]:
-    if jax.default_backend() != "cpu":
-        return {}
     options = FASTER if often else SOONER
     try:
         jax.jit(lambda x: x, compiler_options=options)(0.0)
@@ -106,16 +105,16 @@ def jit_on_its_own(fn: Callable[..., Any]) -> Callable[..., Any]:
     """
     known: dict[Any, Callable[..., Any]] = {}
     name = _lasting_name(fn)
-    jitted_for = functools.cache(lambda often: eqx.filter_jit(fn, **_options(often)))
+    jitted_for = functools.cache(lambda *_: eqx.filter_jit(fn, **options_here()))
 
     @functools.wraps(fn)
     def wrapped(*args: Any, **kwargs: Any) -> Any:
-        often = _OFTEN.get()
-        jitted = jitted_for(often)
+        here = _OFTEN.get(), device()
+        jitted = jitted_for(*here)
         if not _is_plain():
             return jitted(*args, **kwargs)
         signature, arrays = Signature.of((args, kwargs))
-        key = (often, signature, *((x.shape, x.dtype) for x in arrays))
+        key = (*here, signature, *((x.shape, x.dtype) for x in arrays))
         program = known.get(key)
         if program is None:
             with _MAKING, waiting():
@@ -140,10 +139,10 @@ def compiled_text(closed: jec.ClosedJaxpr) -> Callable[..., list[Any]]:
     """
     run = jec.jaxpr_as_fun(closed)
     # Gives readable `eqx.error_if`.
-    usual = functools.cache(lambda often: eqx.filter_jit(run, **_options(often)))
+    usual = functools.cache(lambda *_: eqx.filter_jit(run, **options_here()))
 
     @functools.cache
-    def sooner(often: bool) -> Callable[..., list[Any]] | None:
+    def sooner(often: bool, _: Any) -> Callable[..., list[Any]] | None:
         if calls_back(closed.jaxpr):
             return None
         return _Sooner(None if often else source_of(closed), lower)
@@ -156,11 +155,11 @@ def compiled_text(closed: jec.ClosedJaxpr) -> Callable[..., list[Any]]:
         return jitted.lower(list(closed.in_avals))
 
     def call(*args: Any) -> list[Any]:
-        often, program = _OFTEN.get(), None
+        here, program = (_OFTEN.get(), device()), None
         if _is_plain() and all(map(_is_here, args)):
             with _MAKING:
-                program = sooner(often)
-        return usual(often)(*args) if program is None else program(args)
+                program = sooner(*here)
+        return usual(*here)(*args) if program is None else program(args)
 
     return call
 
@@ -215,7 +214,7 @@ def _compiled(
         key: Its name; None if only its text says what it is.
         parts: What it depends on besides.
         beside: What is kept with it.
-        devices: Those it runs on; the first one of this process if None.
+        devices: Those it runs on; the default one if None.
     """
     if key is None and folder() is not None:
         # The text does not name what goes in and comes out.
@@ -228,6 +227,11 @@ def _compiled(
     if key is not None and _HITS[0] == hits:
         store(key, compiled, beside)
     return compiled
+
+
+def _circumstances() -> tuple[str, str]:
+    """What a plain call's program depends on besides."""
+    return str(options_here()), str(device().id)
 
 
 def struct_of(array: Any) -> jax.ShapeDtypeStruct:
@@ -261,7 +265,7 @@ def _program(
     if not (name is None or folder() is None or any(foreign_classes(*signature))):
         kinds = [f"{x.dtype}{x.shape}" for x in arrays]
         kinds = [str(structure), *map(repr, static), *kinds]
-        key = key_of(name, *kinds, str(options_here()))
+        key = key_of(name, *kinds, *_circumstances())
     trace = functools.cache(lambda: _traced(fn, signature, arrays))
 
     def lower() -> Any:
@@ -320,9 +324,8 @@ class _Sooner:
         if self._compiled is None:
             with _MAKING, waiting():
                 if self._compiled is None:
-                    parts = (str(options_here()),)
                     self._compiled = _compiled(
-                        self._lower(), self._key, parts, beside=self._beside
+                        self._lower(), self._key, _circumstances(), beside=self._beside
                     )
         return self._compiled(list(args))
 
@@ -348,14 +351,12 @@ def _is_plain() -> bool:
     # Pyright does not see the flags, which JAX adds to its configuration on import.
     config: Any = jax.config
     extras = config.jax_disable_jit, config.jax_debug_nans, config.jax_debug_infs
-    # A program that calls back says that it is where programs run anyway.
-    where = config.jax_default_device in (None, jax.local_devices()[0])
-    return where and jax.default_backend() == "cpu" and not any(extras)
+    return on_cpu() and not any(extras)
 
 
 def _is_here(leaf: Any) -> bool:
     """Whether an array is where programs run, or goes there by itself."""
-    return isinstance(leaf, np.ndarray) or leaf.devices() == {jax.local_devices()[0]}
+    return isinstance(leaf, np.ndarray) or leaf.devices() == {device()}
 
 
 def foreign_classes(structure: Any, leaves: Iterable[Any] = ()) -> Iterator[type]:

@@ -21,6 +21,7 @@ from jax.custom_derivatives import SymbolicZero
 from ._compilation import constituents, is_foreign
 from ._concrete import evaluates_at_once, is_traced
 from ._masks import merge, select, spread
+from ._place import device, on_cpu
 from ._setting import setting
 
 Answer = tuple[list[Any], list[Any]]
@@ -45,7 +46,7 @@ def calls_the_host() -> bool:
     and back would wait for itself.
     """
     known = _WHOLE.get() or evaluates_at_once()
-    return not known and jax.default_backend() == "cpu"
+    return not known and on_cpu()
 
 
 def asked_of_host(
@@ -110,10 +111,11 @@ def _as_here(ask: Ask) -> Ask:
     context = contextvars.copy_context()
     # Pyright does not see the flags, which JAX adds to its configuration on import.
     double = jax.config.jax_enable_x64  # pyright: ignore[reportAttributeAccessIssue]
+    here = device()
 
     def asked(*moving: Any) -> Answer:
         def there() -> Answer:
-            with jax.enable_x64(double), jax.default_device(None):
+            with jax.enable_x64(double), jax.default_device(here):
                 return ask(*moving)
 
         return context.copy().run(there)

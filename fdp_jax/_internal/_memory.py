@@ -2,12 +2,12 @@
 
 import os
 
-import jax
+from ._place import device
 
 
 def memory_size() -> int | None:
     """Bytes of memory of the default device, or None if that is not known."""
-    stats = jax.local_devices()[0].memory_stats()
+    stats = device().memory_stats()
     if stats and "bytes_limit" in stats:
         return int(stats["bytes_limit"])
     try:

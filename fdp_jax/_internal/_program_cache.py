@@ -25,6 +25,7 @@ import platformdirs
 from jax.experimental import serialize_executable
 
 from ._files import write_at_once
+from ._place import device
 
 _T = TypeVar("_T")
 _VARIABLE = "FDP_JAX_CACHE"
@@ -118,7 +119,7 @@ def load(key: str, devices: Sequence[Any] | None = None) -> tuple[Any, Any] | No
 
     Args:
         key: Its name.
-        devices: Those it runs on; the first one of this process if None.
+        devices: Those it runs on; the default one if None.
     """
     place = folder()
     if place is None:
@@ -136,7 +137,7 @@ def load(key: str, devices: Sequence[Any] | None = None) -> tuple[Any, Any] | No
         serialized, beside = pickle.loads(body)
         loaded = None
         if serialized is not None:
-            chosen = jax.local_devices()[:1] if devices is None else devices
+            chosen = [device()] if devices is None else devices
             loaded = serialize_executable.deserialize_and_load(
                 *serialized, execution_devices=chosen
             )

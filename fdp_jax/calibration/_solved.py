@@ -23,6 +23,7 @@ from .._internal._concrete import (
 )
 from .._internal._host import asked_of_host, calls_the_host, closes_over_traced
 from .._internal._implicit import implicit_root
+from .._internal._place import on_cpu
 from .._internal._precision import (
     float_dtype,
     in_float64,
@@ -77,7 +78,7 @@ def found_for(
     here = method != AUTO or not calls_the_host()
     if isinstance(mechanism, SelectBest):
         here = not is_traced(jax.tree.map(_held, asked))
-        if not here and jax.default_backend() != "cpu":
+        if not here and not on_cpu():
             raise TypeError(
                 "selections are calibrated outside of jit and vmap unless on a CPU"
             )

@@ -19,7 +19,7 @@ from .._internal._host import whole_programs
 from ..calibration import AbstractTarget
 from ..curves import AbstractGuarantee, Status, is_wide
 from ..engines import can_split
-from ..losses import ComposedLoss
+from ..losses import AUTO
 from ..mechanisms import AbstractMechanism, View, by_contour, resolve
 from ._queries import Query, Row, call, parameters_of
 
@@ -29,6 +29,8 @@ REFUSALS = (
 )
 """What a configuration is refused by; anything else is a mistake in the program."""
 _ENDS = "lower", "upper"
+CONTOUR, UNSPLIT, WHOLE = "contour", "unsplit", "whole"
+"""Programs for a question: along one line; without the split law; with all there is."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -77,18 +79,18 @@ class Problem:
             )
         return found
 
-    def answers(self, row: Row, *, split: bool = True) -> dict[str, Any]:
+    def answers(self, row: Row, stage: str = WHOLE) -> dict[str, Any]:
         """All answers, and the derivatives of their estimates.
 
         Args:
             row: A configuration.
-            split: Whether the larger program may be asked; see `using`.
+            stage: Whom to ask; see `stages_of`.
         """
         moving = {name: row[name] for name in self.gradients}
 
         def every(moving: Row) -> tuple[dict[str, Any], dict[str, Any]]:
             with _checks.handed_over(lambda wrong, message: None):
-                return self._every(row | moving, split)
+                return self._every(row | moving, stage)
 
         if not moving:
             return every(moving)[1]
@@ -98,10 +100,8 @@ class Problem:
                 found[f"{label}_by_{name}"] = slope
         return found
 
-    def _every(self, row: Row, split: bool) -> tuple[dict[str, Any], dict[str, Any]]:
-        guarantee = self.build(row)
-        if not split:
-            guarantee = _unsplit(guarantee)
+    def _every(self, row: Row, stage: str) -> tuple[dict[str, Any], dict[str, Any]]:
+        guarantee = _asked_by(stage, self.build(row))
         smooth, found = {}, {}
         for query in self.queries:
             for part, value in query.ask(guarantee, row).items():
@@ -159,32 +159,31 @@ def _fields_of(source: Any) -> frozenset[str]:
     return frozenset(field.name for field in dataclasses.fields(source))
 
 
-def splits(guarantee: Any) -> bool:
-    """Whether a larger program may know more than the one that is asked first."""
-    if not isinstance(guarantee, AbstractMechanism | View):
-        return False
-    composed = resolve(guarantee).first.composed
-    return composed.method.split and (can_split(composed) or _by_contour(composed))
+def stages_of(guarantee: Any) -> tuple[str, ...]:
+    """Programs to ask in turn, each about what the one before leaves in doubt.
 
-
-def _unsplit(guarantee: Any) -> Any:
-    """The guarantee, answered by the smaller program."""
-    if not isinstance(guarantee, AbstractMechanism | View):
-        return guarantee
-    _, _, method = guarantee._subject()
-    if method.name != "auto":
-        return guarantee
-    if _by_contour(resolve(guarantee).first.composed):
-        return guarantee.using("contour")
-    return guarantee.using("auto", split=False)
-
-
-def _by_contour(composed: ComposedLoss) -> bool:
-    """Whether the contour is asked first: where all of a batch go in step.
-
-    It has hardly a loop whose length depends on numbers, the spectral engine many.
+    The contour is for an accelerator: it has hardly a loop whose length depends on
+    numbers, so that a batch goes in step.  What others answer is asked of the CPU.
     """
-    return jax.default_backend() != "cpu" and by_contour((None, None), composed)
+    if not isinstance(guarantee, AbstractMechanism | View):
+        return (UNSPLIT,)
+    composed = resolve(guarantee).first.composed
+    wanted = {
+        CONTOUR: composed.method == AUTO and by_contour((None, None), composed),
+        UNSPLIT: True,
+        WHOLE: composed.method.split and can_split(composed),
+    }
+    return tuple(stage for stage, serves in wanted.items() if serves)
+
+
+def _asked_by(stage: str, guarantee: Any) -> Any:
+    """The guarantee, answered by the program of a stage."""
+    if stage == WHOLE or not isinstance(guarantee, AbstractMechanism | View):
+        return guarantee
+    if stage == CONTOUR:
+        return guarantee.using("contour")
+    _, _, method = guarantee._subject()
+    return guarantee.using("auto", split=False) if method.name == "auto" else guarantee
 
 
 class Fingerprint(NamedTuple):

@@ -18,12 +18,11 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from .._internal._compilation import compiled_for
 from .._internal._host import whole_programs
 from .._internal._program_cache import remembered
-from ._problem import Problem, splits
+from ._problem import CONTOUR, UNSPLIT, Problem, stages_of
 from ._queries import Row
 
-_BATCHES = {False: 1024, True: 64}
-"""Configurations at once, where that is faster: on anything but a CPU; fewer by the
-larger program, which is for few."""
+_BATCH = 1024
+"""Configurations at once along contours, where that is faster: on an accelerator."""
 REFUSED, DOUBT = "_refused", "_doubt"
 Columns = dict[str, np.ndarray]
 
@@ -35,8 +34,8 @@ class Traced(NamedTuple):
     """Of the checks that a configuration may fail, in their order."""
     shapes: dict[str, jax.ShapeDtypeStruct]
     """Of the answers for one configuration."""
-    splits: bool
-    """Whether there is a larger program to ask about those left in doubt."""
+    stages: tuple[str, ...]
+    """Programs to ask in turn; see `stages_of`."""
 
 
 class Asked(NamedTuple):
@@ -62,23 +61,23 @@ def trace(asked: Asked) -> Traced:
 
 def _traced(asked: Asked) -> Traced:
     messages: list[str] = []
-    larger: list[bool] = []
+    stages: list[str] = []
 
     def look(numbers: Row) -> dict[str, Any]:
         row = numbers | asked.static
         (guarantee, _), found = asked.problem.checks(row)
         messages.extend(message for _, message in found)
-        larger.append(splits(guarantee))
+        stages.extend(stages_of(guarantee))
         with whole_programs():
-            return asked.problem.answers(row, split=False)
+            return asked.problem.answers(row, UNSPLIT)
 
     number = jax.ShapeDtypeStruct((), np.float64)
     shapes = jax.eval_shape(look, dict.fromkeys(asked.moving, number))
-    return Traced(messages, dict(shapes), larger[0])
+    return Traced(messages, dict(shapes), tuple(stages))
 
 
 def program_for(
-    asked: Asked, traced: Traced, part: int, mesh: Mesh, *, split: bool
+    asked: Asked, traced: Traced, part: int, mesh: Mesh, stage: str
 ) -> Callable[[Columns, np.ndarray], dict[str, np.ndarray]]:
     """Compiles (or finds) the program for columns of some length on a mesh.
 
@@ -87,14 +86,14 @@ def program_for(
         traced: What is known of it.
         part: Rows of a device.
         mesh: The devices.
-        split: Whether it is the larger program.
+        stage: Which of the programs.
 
     Returns:
         A function of the columns, dealt to the devices one part after the other, and of
         how many rows of each device's part count.
     """
-    one = functools.partial(_one, asked.problem, traced, asked.static, split)
-    batch = 1 if jax.default_backend() == "cpu" else min(_BATCHES[split], part)
+    one = functools.partial(_one, asked.problem, traced, asked.static, stage)
+    batch = min(_BATCH, part) if stage == CONTOUR else 1
     run = functools.partial(_over_rows, one, _blank(traced), batch)
     parts = PartitionSpec(tuple(mesh.axis_names))
     place = NamedSharding(mesh, parts)
@@ -105,7 +104,7 @@ def program_for(
     array = functools.partial(jax.ShapeDtypeStruct, sharding=place)
     columns = dict.fromkeys(asked.moving, array((part * mesh.size,), np.float64))
     counts = array((mesh.size,), np.int64)
-    name = None if asked.name is None else f"{asked.name} {part} {split}"
+    name = None if asked.name is None else f"{asked.name} {part} {stage}"
     devices = tuple(mesh.devices.flat)
     compiled = compiled_for(devices, run, (columns, counts), name)
 
@@ -117,7 +116,7 @@ def program_for(
 
 
 def _one(
-    problem: Problem, traced: Traced, static: Row, split: bool, numbers: Row
+    problem: Problem, traced: Traced, static: Row, stage: str, numbers: Row
 ) -> dict[str, Any]:
     """The answers for one configuration, unless it is refused."""
     row = numbers | static
@@ -128,7 +127,7 @@ def _one(
 
     def ask() -> dict[str, Any]:
         with whole_programs():
-            answers = problem.answers(row, split=split)
+            answers = problem.answers(row, stage)
         answers[DOUBT] = jnp.asarray(problem.in_doubt(answers))
         kinds = traced.shapes | {DOUBT: jax.ShapeDtypeStruct((), bool)}
         return {name: answers[name].astype(kinds[name].dtype) for name in kinds}

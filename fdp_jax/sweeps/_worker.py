@@ -14,7 +14,8 @@ from jax.sharding import Mesh
 
 from .._internal import _checks
 from .._internal._compilation import compiled_at_once, compiled_for_speed
-from ._problem import REFUSALS
+from .._internal._place import is_accelerator, processors
+from ._problem import CONTOUR, REFUSALS
 from ._program import DOUBT, REFUSED, Asked, Traced, program_for, trace
 from ._queries import Row
 from ._store import REFUSED as NO_SUCH, Arrays, blank
@@ -23,17 +24,19 @@ from ._store import REFUSED as NO_SUCH, Arrays, blank
 class Worker:
     """Answers for configurations that differ in numbers alone.
 
-    The smaller program is asked first, the larger one about those that it leaves in
-    doubt, and a plain call, which may ask other engines, about what remains loose.
+    The smallest program is asked first, larger ones about those that it leaves in
+    doubt, and a plain call, which may ask other engines, about what remains loose.  Of
+    an accelerator only the contour is asked, of the CPU beside it all else.
     Configurations on which Python itself has to decide are all answered by plain calls.
     """
 
     def __init__(self, asked: Asked, size: int, mesh: Mesh, again: bool, many: bool):
         self.asked, self.mesh, self.again, self.many = asked, mesh, again, many
         self.problem, self.moving = asked.problem, asked.moving
-        self.devices = mesh.size
-        self.part = -(-size // self.devices)
-        """Rows of a device."""
+        self.size = size
+        self.accelerated = is_accelerator(mesh.devices.flat[0])
+        cpus = Mesh(np.asarray(processors()), ("part",)) if self.accelerated else mesh
+        self.cpus, self.devices = cpus, cpus.size
 
     @functools.cached_property
     def traced(self) -> Traced | None:
@@ -46,9 +49,21 @@ class Worker:
             return None
 
     @functools.cache  # noqa: B019 - a worker lives as long as its sweep
-    def _program(self, split: bool) -> Any:
+    def _program(self, stage: str) -> Any:
         assert self.traced is not None
-        return program_for(self.asked, self.traced, self.part, self.mesh, split=split)
+        mesh = self._mesh(stage)
+        part = -(-self.size // mesh.size)
+        with contextlib.nullcontext() if mesh is self.mesh else self._there():
+            return program_for(self.asked, self.traced, part, mesh, stage)
+
+    def _mesh(self, stage: str) -> Mesh:
+        return self.mesh if stage == CONTOUR else self.cpus
+
+    def _there(self) -> contextlib.AbstractContextManager[Any]:
+        """A context in which calls are made on the CPU."""
+        if not self.accelerated:
+            return contextlib.nullcontext()
+        return jax.default_device(self.cpus.devices.flat[0])
 
     def answers(self, columns: Arrays) -> tuple[Arrays, dict[int, str]]:
         """The answers for some rows, and why there are none, by the row."""
@@ -59,14 +74,14 @@ class Worker:
             with compiled_for_speed() if self.many else contextlib.nullcontext():
                 return self._plainly(columns, every, {})
         try:
-            found = self._asked(columns, every, split=False)
-            doubt = found.pop(DOUBT)
-            if traced.splits and doubt.any():
-                left = np.flatnonzero(doubt)
-                better = self._asked(columns, left, split=True)
-                doubt[left] = better.pop(DOUBT)
+            stages = [x for x in traced.stages if self.accelerated or x != CONTOUR]
+            found = self._asked(columns, every, stages[0])
+            for stage in stages[1:]:
+                left = np.flatnonzero(found[DOUBT])
+                better = self._asked(columns, left, stage) if left.size else {}
                 for name, values in better.items():
                     found[name][left] = values
+            doubt = found.pop(DOUBT)
         except REFUSALS as error:
             # One of them ended it, or it needs more memory than there is.
             warnings.warn(
@@ -89,18 +104,19 @@ class Worker:
             messages |= more
         return found, messages
 
-    def _asked(self, columns: Arrays, rows: np.ndarray, *, split: bool) -> Arrays:
+    def _asked(self, columns: Arrays, rows: np.ndarray, stage: str) -> Arrays:
         """A program's answers for some rows, dealt to the devices in turn."""
-        turns = np.arange(len(rows))
-        places = turns % self.devices * self.part + turns // self.devices
+        turns, devices = np.arange(len(rows)), self._mesh(stage).size
+        part = -(-self.size // devices)
+        places = turns % devices * part + turns // devices
         given = {}
         for name in self.moving:
             values = columns[name][rows].astype(np.float64)
-            given[name] = np.full(self.part * self.devices, values[0])
+            given[name] = np.full(part * devices, values[0])
             given[name][places] = values
-        counts = np.bincount(turns % self.devices, minlength=self.devices)
+        counts = np.bincount(turns % devices, minlength=devices)
         with jax.enable_x64(True):
-            found = self._program(split)(given, counts.astype(np.int64))
+            found = self._program(stage)(given, counts.astype(np.int64))
         return {name: np.array(values[places]) for name, values in found.items()}
 
     def _row(self, columns: Arrays, place: int) -> Row:
@@ -124,9 +140,13 @@ class Worker:
     ) -> Iterator[tuple[int, dict[str, np.ndarray] | str]]:
         """Plain calls, as many at a time as there are devices.
 
-        All are made on the first device: on a CPU each of them takes a core.
+        All are made on the first device of the CPU: each of them takes a core.
         """
-        ask = lambda row: self.problem.with_known(self._row(columns, row))
+
+        def ask(row: int) -> dict[str, np.ndarray] | str:
+            with self._there():
+                return self.problem.with_known(self._row(columns, row))
+
         alone = rows if self.devices == 1 else rows[:1]
         for row in alone:  # compiles what the others need as well
             yield row, ask(row)

@@ -32,8 +32,8 @@ from fdp_jax.mechanisms import (
     relation_field,
 )
 from fdp_jax.plot._page import chart
-from fdp_jax.sweeps import _run
-from fdp_jax.sweeps._problem import Problem, fingerprint
+from fdp_jax.sweeps import _run, _worker as workers
+from fdp_jax.sweeps._problem import CONTOUR, UNSPLIT, Problem, fingerprint
 from fdp_jax.sweeps._program import Asked
 from fdp_jax.sweeps._queries import queries_of
 from fdp_jax.sweeps._run import _LASTING
@@ -406,12 +406,39 @@ def test_an_error_in_a_plain_call_ends_the_others():
     assert len(asked) < 20
 
 
-def test_a_batch_has_the_same_numbers(whole, monkeypatch):
-    """As on machines where batches are faster."""
-    monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
-    found = swept()
-    np.testing.assert_allclose(found["epsilon"], whole["epsilon"], rtol=1e-12)
-    assert found.refused == whole.refused
+@pytest.mark.parametrize(
+    "steps", [(1000, 2000), pytest.param((1000, 150), marks=pytest.mark.slow)]
+)
+def test_an_accelerator_has_the_same_numbers(steps, monkeypatch):
+    """Batches of contours there, and the CPU for what these leave in doubt."""
+    asked, program_for = [], workers.program_for
+
+    def seen(*args):
+        asked.append(args[-1])
+        return program_for(*args)
+
+    monkeypatch.setattr(workers, "program_for", seen)
+    monkeypatch.setattr(workers, "is_accelerator", lambda device: True)
+    monkeypatch.setattr(_run, "_LASTING", {})
+    noise, prob = np.array([1.0, -1.0, 1.03]), np.array([0.01, 0.01, 0.0025])
+    counts = np.array([steps[0], *steps])
+    found = fdp.sweep(
+        fdp.DPSGD,
+        fdp.sweeps.Columns(
+            noise_multiplier=noise, sampling_prob=prob, num_steps=counts
+        ),
+        queries={"epsilon": {"delta": 1e-5}},
+    )
+    assert asked == ([CONTOUR] if min(steps) > 1000 / 2 else [CONTOUR, UNSPLIT])
+    assert set(found.refused) == {1}
+    for row in (0, 2):
+        run = fdp.DPSGD(
+            noise_multiplier=noise[row],
+            sampling_prob=prob[row],
+            num_steps=int(counts[row]),
+        )
+        known = run.bounds(delta=1e-5)
+        np.testing.assert_allclose(found["epsilon"][row], known.estimate, rtol=1e-9)
 
 
 @pytest.mark.parametrize(
