@@ -230,7 +230,7 @@ def _compiled(
 
 
 def _circumstances() -> tuple[str, str]:
-    """What a plain call's program depends on besides."""
+    """Options and device of a plain call's program."""
     return str(options_here()), str(device().id)
 
 
