@@ -23,6 +23,11 @@ _NEAR = 1.0
 """Distance of log delta from its target from which on they are told apart."""
 
 
+def with_rounding(target: Array, slack: Array) -> Array:
+    """Errors of a target to allow for, with that of taking its logarithm."""
+    return slack + 4 * jnp.finfo(target.dtype).eps * (1 + jnp.abs(target))
+
+
 class Near(NamedTuple):
     """Log delta at three thresholds, with the slope."""
 
@@ -66,8 +71,7 @@ class Search(eqx.Module):
             low: A number below the root.
             high: A number above it.
         """
-        # The target itself was rounded when its logarithm was taken.
-        slack = slack + 4 * jnp.finfo(target.dtype).eps * (1 + jnp.abs(target))
+        slack = with_rounding(target, slack)
         targets = target + jnp.stack([slack[0], 0 * target, -slack[1]])
         none, turn = jnp.zeros_like(targets), jnp.zeros((), jnp.int32)
         low, high = (jnp.asarray(x, target.dtype) for x in (low, high))

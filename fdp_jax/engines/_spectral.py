@@ -151,13 +151,11 @@ def spectral_epsilon(
     contour = plan_contour(loss, start)
     table = tabulate(loss, contour)
     contour = dataclasses.replace(contour, path=table.path)
-    search = Search.begun(target, slack, start.saddle.epsilon)
-    stride = 4 / jnp.abs(contour.shift)
-    search = search.solved(
-        lambda points: look_up(table, contour, points).near(), stride
-    )
+    at = lambda points: look_up(table, contour, points).near()
+    begun = Search.begun(target, slack, start.saddle.epsilon)
+    search = begun.solved(at, 4 / jnp.abs(contour.shift))
     most = jnp.minimum(
-        start.largest_epsilon(target - slack[1]), largest_loss(loss, start.sign)
+        start.largest_epsilon(search.targets[2]), largest_loss(loss, start.sign)
     )
     return stop_gradient((search.found(-jnp.inf, most), contour))
 

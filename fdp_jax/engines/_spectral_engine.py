@@ -28,6 +28,7 @@ from ._rare_queries import (
     split_if_loose,
     splits,
 )
+from ._root import with_rounding
 from ._spectral import (
     as_profile,
     contour_unless,
@@ -169,7 +170,7 @@ def _search_epsilon(
     starts = starts_at_log_delta(loss, signs, targets)
     # The worst direction first, which may save the other one.
     largest = jax.vmap(lambda start, target: start.largest_epsilon(target))
-    most = largest(starts, targets - slacks[:, 1])
+    most = largest(starts, targets - with_rounding(targets, slacks[:, 1]))
     rough = jax.vmap(lambda start, target: start.rough_epsilon(target))
     order = jnp.argsort(-rough(starts, targets))
     ordered = jax.tree.map(lambda x: x[order], (starts, targets, slacks, most))

@@ -32,8 +32,7 @@ class Worker:
 
     def __init__(self, asked: Asked, size: int, mesh: Mesh, again: bool, many: bool):
         self.asked, self.mesh, self.again, self.many = asked, mesh, again, many
-        self.problem, self.moving = asked.problem, asked.moving
-        self.size = size
+        self.problem, self.moving, self.size = asked.problem, asked.moving, size
         self.accelerated = is_accelerator(mesh.devices.flat[0])
         cpus = Mesh(np.asarray(processors()), ("part",)) if self.accelerated else mesh
         self.cpus, self.devices = cpus, cpus.size
@@ -52,12 +51,15 @@ class Worker:
     def _program(self, stage: str) -> Any:
         assert self.traced is not None
         mesh = self._mesh(stage)
-        part = -(-self.size // mesh.size)
         with contextlib.nullcontext() if mesh is self.mesh else self._there():
-            return program_for(self.asked, self.traced, part, mesh, stage)
+            return program_for(self.asked, self.traced, self._part(mesh), mesh, stage)
 
     def _mesh(self, stage: str) -> Mesh:
         return self.mesh if stage == CONTOUR else self.cpus
+
+    def _part(self, mesh: Mesh) -> int:
+        """Rows of a device."""
+        return -(-self.size // mesh.size)
 
     def _there(self) -> contextlib.AbstractContextManager[Any]:
         """A context in which calls are made on the CPU."""
@@ -106,8 +108,8 @@ class Worker:
 
     def _asked(self, columns: Arrays, rows: np.ndarray, stage: str) -> Arrays:
         """A program's answers for some rows, dealt to the devices in turn."""
-        turns, devices = np.arange(len(rows)), self._mesh(stage).size
-        part = -(-self.size // devices)
+        mesh, turns = self._mesh(stage), np.arange(len(rows))
+        part, devices = self._part(mesh), mesh.size
         places = turns % devices * part + turns // devices
         given = {}
         for name in self.moving:
