@@ -1,4 +1,8 @@
-"""Arguments of one floating type, and products without rounding."""
+"""Arguments of one floating type, polynomials, and products without rounding."""
+
+import functools
+from collections.abc import Iterable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -11,6 +15,11 @@ def promote(*args: ArrayLike) -> tuple[jax.Array, ...]:
     if not jnp.issubdtype(dtype, jnp.floating):
         dtype = jnp.result_type(float)
     return tuple(jnp.broadcast_arrays(*(jnp.asarray(a, dtype) for a in args)))
+
+
+def polynomial(coefficients: Iterable[Any], x: jax.Array) -> jax.Array:
+    """Horner's rule, from the coefficient of the highest power on."""
+    return functools.reduce(lambda value, c: value * x + c, coefficients)
 
 
 def two_product(a: jax.Array, b: jax.Array) -> tuple[jax.Array, jax.Array]:

@@ -55,15 +55,12 @@ ASKED_FOR = {
 
 def suggestion(wrong: str, allowed: Iterable[str]) -> str | None:
     """The name among the allowed ones that was most likely meant."""
-    allowed = list(allowed)
-    for group in _SYNONYMS:
-        if wrong.lower() in group:
-            for name in group:
-                if name in allowed:
-                    return name
+    allowed, wrong = list(allowed), wrong.lower()
+    same = [name for group in _SYNONYMS if wrong in group for name in group]
     folded = {name.lower(): name for name in reversed(allowed)}
-    close = difflib.get_close_matches(wrong.lower(), folded, n=1, cutoff=0.6)
-    return folded[close[0]] if close else None
+    close = difflib.get_close_matches(wrong, folded, n=1, cutoff=0.6)
+    found = [*(x for x in same if x in allowed), *(folded[x] for x in close)]
+    return found[0] if found else None
 
 
 def explained(fn: _Fn) -> _Fn:
@@ -155,25 +152,19 @@ def _by_position(
     name: str, parameters: list[inspect.Parameter], args: tuple
 ) -> str | None:
     """The message if there are too many arguments without a name."""
+    kinds = {p.kind for p in parameters}
     places = [p.name for p in parameters if p.kind in _BY_POSITION]
-    if any(p.kind is inspect.Parameter.VAR_POSITIONAL for p in parameters):
+    if inspect.Parameter.VAR_POSITIONAL in kinds or len(args) <= len(places):
         return None
-    if len(args) <= len(places):
-        return None
-    named = [p for p in parameters if p.name in _names(parameters)]
-    required = [p.name for p in named if p.default is p.empty]
-    others = [p.name for p in named if p.name not in places]
-    shown = [n for n in (required or others) if n not in places] or others
-    if not shown:
-        if any(p.kind is inspect.Parameter.VAR_KEYWORD for p in parameters):
-            return f"{name} takes its arguments by name, got {len(args)} without one"
-        most = f"at most {len(places)} arguments" if places else "no arguments"
-        which = f" ({', '.join(places)})" if places else ""
-        return f"{name} takes {most} without a name{which}, got {len(args)}"
-    call = ", ".join([*places, *(f"{n}=..." for n in shown)])
-    given = f"only {', '.join(places)} without a name" if places else "by name"
-    verb = "takes" if places else "takes its arguments"
-    return f"{name} {verb} {given}, as in {name}({call}), got {len(args)} without one"
+    others = [p for p in parameters if p.kind is inspect.Parameter.KEYWORD_ONLY]
+    shown = [p for p in others if p.default is p.empty] or others
+    call = ", ".join([*places, *(f"{p.name}=..." for p in shown)])
+    given = (
+        f"only {', '.join(places)} without a name"
+        if places
+        else "its arguments by name"
+    )
+    return f"{name} takes {given}, as in {name}({call}), got {len(args)} without one"
 
 
 def _missing(

@@ -9,6 +9,7 @@ runs, and `equinox.filter_jit` raises `equinox.EquinoxRuntimeError`.
 import contextlib
 import contextvars
 import enum
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
@@ -94,8 +95,7 @@ def checked(name: str, value: Any, allowed: str, test: Callable[[Any], Any]) -> 
     if is_traced(value):
         return error_if(value, lambda x: ~test(x), message)
     numbers = np.asarray(value)
-    if numbers.dtype.kind not in "iuf":
-        raise ValueError(f"{message}, got {described(value)}")
+    _require_kind(numbers.dtype.kind in "iuf", message, value)
     error_if(numbers, lambda x: ~test(x.astype(np.float64)), message)
     # NumPy float64 keeps every digit whatever the caller's precision.
     return value if isinstance(value, jax.Array) else numbers.astype(np.float64)
@@ -243,15 +243,17 @@ def choice(name: str, value: Any, allowed: tuple[str, ...]) -> str:
 
 def flag(name: str, value: Any) -> bool:
     """True or False: any other object would count as one of them."""
-    if not isinstance(value, bool | np.bool_):
-        raise ValueError(f"{name} must be True or False, got {described(value)}")
+    _require_kind(
+        isinstance(value, bool | np.bool_), f"{name} must be True or False", value
+    )
     return bool(value)
 
 
 def instance(name: str, value: _Value, kinds: Any, wanted: str) -> _Value:
     """An object of some classes: `wanted` says of which."""
-    if not isinstance(value, kinds):
-        raise TypeError(f"{name} must be {wanted}, got {described(value)}")
+    _require_kind(
+        isinstance(value, kinds), f"{name} must be {wanted}", value, TypeError
+    )
     return value
 
 
@@ -270,6 +272,14 @@ def require(
         raise wrong(rule if got is None else f"{rule}, got {got}")
 
 
+def _require_kind(
+    holds: Any, rule: str, value: Any, wrong: type[Exception] = ValueError
+) -> None:
+    """As `require`, of an object that may take long to describe."""
+    if not holds:
+        raise wrong(f"{rule}, got {described(value)}")
+
+
 def random_key(value: Any) -> jax.Array:
     """One key of `jax.random`, typed or as its numbers."""
     dtype, shape = getattr(value, "dtype", bool), getattr(value, "shape", None)
@@ -285,14 +295,28 @@ def whole(name: str, value: Any, least: int, most: int) -> int:
     if not isinstance(number, int) or isinstance(number, bool):
         shown = repr(value) if isinstance(value, float) else described(value)
         raise ValueError(f"{name} must be a Python integer, got {shown}")
-    if not least <= number <= most:
-        raise ValueError(f"{name} must be in [{least}, {most}], got {number}")
+    require(least <= number <= most, f"{name} must be in [{least}, {most}]", number)
     return number
+
+
+def known_whole(name: str, number: float | None) -> int:
+    """A whole number, of which there is None where it is traced or not set."""
+    whole = number is not None and number == round(number)
+    require(whole, f"{name} must be a known whole number", number)
+    return int(number or 0)
 
 
 def tolerance(value: Any) -> float:
     """A tolerance for the comparison of known numbers: in [0, inf)."""
     return float(checked_scalar("tolerance", nonnegative, value))
+
+
+def concrete(name: str, value: Any) -> Any:
+    """An array that is not traced."""
+    require(
+        not is_traced(value), f"{name} must be concrete", "a traced array", TypeError
+    )
+    return value
 
 
 def scalar(name: str, value: Any) -> Any:
@@ -308,6 +332,12 @@ def scalar(name: str, value: Any) -> Any:
 def checked_scalar(name: str, check: Check, value: Any) -> Any:
     """A single number that passes a check."""
     return scalar(name, check(name, value))
+
+
+def field(name: str, check: Check, **options: Any) -> Any:
+    """An Equinox field for a single number, always given, that passes a check."""
+    converter = functools.partial(checked_scalar, name, check)
+    return eqx.field(converter=converter, **options)
 
 
 def numbers(name: str, value: Any) -> Any:
@@ -328,18 +358,21 @@ def numbers(name: str, value: Any) -> Any:
 def vector(name: str, check: Check, value: Any) -> Any:
     """A nonempty vector whose entries pass a check."""
     value = numbers(name, value)
-    if value.ndim != 1 or value.size == 0:
-        raise ValueError(f"{name} must be a vector, got an array of {value.shape}")
+    require(
+        value.ndim == 1 and value.size,
+        f"{name} must be a vector",
+        f"an array of {value.shape}",
+    )
     return check(name, value)
 
 
 def same_length(name: str, value: Any, other_name: str, other: Any) -> None:
     """Two vectors of one length."""
-    if value.shape != other.shape:
-        raise ValueError(
-            f"{name} and {other_name} must have one length, "
-            f"got {value.size} and {other.size}"
-        )
+    require(
+        value.shape == other.shape,
+        f"{name} and {other_name} must have one length",
+        f"{value.size} and {other.size}",
+    )
 
 
 def beside(
@@ -386,7 +419,6 @@ def total(name: str, value: Any, tolerance: float, rest: Any = 0.0) -> Any:
 def increasing(name: str, low: Any, high: Any) -> None:
     """The ends of an interval, if they are known."""
     ends = known(low), known(high)
-    if ends[0] is None or ends[1] is None:
-        return
-    if not ends[0] < ends[1]:
-        raise ValueError(f"{name} must be (low, high) with low < high, got {low, high}")
+    traced = ends[0] is None or ends[1] is None
+    rule = f"{name} must be (low, high) with low < high"
+    require(traced or ends[0] < ends[1], rule, (low, high))

@@ -115,16 +115,13 @@ def jit_on_its_own(fn: Callable[..., Any]) -> Callable[..., Any]:
             return jitted(*args, **kwargs)
         signature, arrays = Signature.of((args, kwargs))
         key = (*here, signature, *((x.shape, x.dtype) for x in arrays))
-        program = known.get(key)
-        if program is None:
+        if key not in known:
             with _MAKING, waiting():
-                # Another thread may have made it meanwhile.
-                program = known.get(key)
-                if program is None:
-                    program = _program(fn, name, signature, arrays) or jitted
-                    if len(known) >= _MOST_PROGRAMS:
-                        known.clear()
-                    known[key] = program
+                if len(known) >= _MOST_PROGRAMS:
+                    known.clear()
+                if key not in known:  # another thread may have made it meanwhile
+                    known[key] = _program(fn, name, signature, arrays) or jitted
+        program = known.get(key, jitted)
         if program is not jitted and all(map(_is_here, arrays)):
             return program(arrays)
         return jitted(*args, **kwargs)
@@ -273,8 +270,7 @@ def _program(
         trace.cache_clear()
         return traced.lower()
 
-    found = None if key is None else load(key)
-    compiled, beside = (None, None) if found is None else found
+    compiled, beside = (key and load(key)) or (None, None)
     if beside is None:
         traced, skeleton = trace()
         if calls_back(traced.jaxpr.jaxpr):
@@ -283,9 +279,7 @@ def _program(
         if beside[1] is not None and key is not None:
             store(key, None, beside)
     skeleton, source = beside
-    program = compiled
-    if program is None:
-        program = _Sooner(source, lower, key=key, beside=(skeleton, None))
+    program = compiled or _Sooner(source, lower, key=key, beside=(skeleton, None))
     result, _ = Signature.of(skeleton)
     return lambda leaves: result.rebuild(program(leaves))
 
@@ -302,9 +296,8 @@ class _Sooner:
         beside: Any = None,
     ):
         # A source on disk may have been written where subnormal numbers can be flushed.
-        if source is None or is_off(_SWITCH) or not can_flush():
-            self._own, self._left = None, 0.0
-        else:
+        self._own, self._left = None, 0.0
+        if source is not None and not is_off(_SWITCH) and can_flush():
             self._own = Interpreted(source)
             self._left = _LEAST + source.size * _PER_OPERATION
         self._lower, self._key, self._beside = lower, key, beside

@@ -24,7 +24,7 @@ from jax.lax import stop_gradient
 from jax.scipy.special import expit
 from jax.typing import ArrayLike
 
-from ._arithmetic import promote
+from ._arithmetic import polynomial, promote
 from ._special import log1p
 
 # log k! minus Stirling's formula without its series, k = 1..15 (index 0 is unused).
@@ -59,9 +59,7 @@ def stirling_error(k: jax.Array) -> jax.Array:
     small = table[jnp.clip(k, 0, 15).astype(jnp.int32)]
     large = jnp.maximum(k, 16.0)
     v = 1.0 / (large * large)
-    series = jnp.full_like(v, _STIRLING_SERIES[-1])
-    for coefficient in _STIRLING_SERIES[-2::-1]:
-        series = coefficient + v * series
+    series = polynomial(_STIRLING_SERIES[::-1], v)
     # A division at the end of either series: XLA repeats sums and products in each of
     # their uses.
     return stop_gradient(jnp.where(k < 15.5, small, series / large))
@@ -74,9 +72,7 @@ def _deviance(k: jax.Array, mean: jax.Array, log_mean: jax.Array) -> jax.Array:
     near = jnp.abs(v) < _NEAR
     # log(k / mean) = 2 artanh(v).
     w = jnp.where(near, v * v, 0.0)
-    series = jnp.zeros_like(w)
-    for j in range(_TERMS, 0, -1):
-        series = w * (1.0 / (2 * j + 1) + series)
+    series = w * polynomial([1 / (2 * j + 1) for j in range(_TERMS, 0, -1)], w)
     close = gap * ((gap + 2.0 * k * series) / (k + mean))
     # Of no count at all only the mean is left, and some quotients overflow.
     some = jnp.where(k > 0, k, 1.0)

@@ -5,11 +5,14 @@
 is the mean of e^{a x + b y} over the triangle a, b >= 0, a + b <= 1, times 1/2.
 """
 
+import functools
+from collections.abc import Iterable
+
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Float
 
-from ._arithmetic import promote
+from ._arithmetic import polynomial, promote
 
 _TERMS = 19
 """Number of terms of power series on |x| <= 1; the next one is below 1e-18."""
@@ -29,12 +32,15 @@ def _series(x: Array, y: Array) -> Array:
     return total
 
 
-def _psi_series(x: Array) -> Array:
-    """(e^x - 1) / x for |x| <= 1."""
-    total = jnp.ones_like(x)
-    for n in range(_TERMS, 1, -1):
-        total = 1 + total * x / n
-    return total
+_PSI = range(_TERMS, 1, -1)
+"""Divisors of the series of (e^x - 1) / x, for |x| <= 1."""
+_COSH, _SINHC = ([n * (n - 1) for n in range(k + 12, k - 1, -2)] for k in (2, 3))
+"""Those of cosh(d) and sinh(d) / d, as functions of d^2 <= 1/16."""
+
+
+def _nested(x: Array, divisors: Iterable[int]) -> Array:
+    """1 + x / d_1 (1 + x / d_2 (1 + ...)), from the last divisor on."""
+    return functools.reduce(lambda y, n: 1 + y * x / n, divisors, jnp.ones_like(x))
 
 
 def _scaled_psi(x: Array, log_scale: Array) -> Array:
@@ -42,7 +48,7 @@ def _scaled_psi(x: Array, log_scale: Array) -> Array:
     large = jnp.abs(x) > 1
     safe = jnp.where(large, x, 1.0)
     far = jnp.exp(jnp.minimum(log_scale + safe, _CAP)) - jnp.exp(log_scale)
-    near = jnp.exp(log_scale) * _psi_series(jnp.where(large, 0.0, x))
+    near = jnp.exp(log_scale) * _nested(jnp.where(large, 0.0, x), _PSI)
     return jnp.where(large, far / safe, near)
 
 
@@ -67,7 +73,7 @@ def exp_divided(
     # difference, (1 + e^c (c sinh(d) / d - cosh d)) / (x y).
     a, b = jnp.where(close, x, 2.0), jnp.where(close, y, 2.0)
     c, square = 0.5 * (a + b), jnp.square(0.5 * (a - b))
-    sinhc, cosh = _even_series(square, 3), _even_series(square, 2)
+    sinhc, cosh = _nested(square, _SINHC), _nested(square, _COSH)
     lifted = jnp.exp(jnp.minimum(log_scale + c, _CAP)) * (c * sinhc - cosh)
     beside = (jnp.exp(log_scale) + lifted) / (a * b)
 
@@ -76,14 +82,6 @@ def exp_divided(
     return jnp.where(
         small, jnp.exp(log_scale) * series, jnp.where(close, beside, apart)
     )
-
-
-def _even_series(square: Array, first: int) -> Array:
-    """sinh(d) / d (first = 3) or cosh(d) (first = 2), from d^2 <= 1/16."""
-    total = jnp.ones_like(square)
-    for n in range(first + 12, first - 1, -2):
-        total = 1 + total * square / (n * (n - 1))
-    return total
 
 
 @jax.jit
@@ -99,7 +97,7 @@ def sinhc(x: ArrayLike) -> Float[Array, "..."]:
     (x,) = promote(x)
     small = jnp.abs(x) < 0.25
     safe = jnp.where(small, 1.0, x)
-    near = _even_series(jnp.square(jnp.where(small, x, 0.0)), 3)
+    near = _nested(jnp.square(jnp.where(small, x, 0.0)), _SINHC)
     return jnp.where(small, near, jnp.sinh(safe) / safe)
 
 
@@ -109,9 +107,7 @@ def log1p_ratio(u: ArrayLike) -> Float[Array, "..."]:
     (u,) = promote(u)
     # 2 artanh(z) / u with z = u / (2 + u), |z| <= 1/3.
     square = jnp.square(u / (2 + u))
-    total = jnp.zeros_like(u)
-    for n in range(18, -1, -1):
-        total = total * square + 1 / (2 * n + 1)
+    total = polynomial([1 / (2 * n + 1) for n in range(18, -1, -1)], square)
     return 2 * total / (2 + u)
 
 

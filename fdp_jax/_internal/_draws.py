@@ -8,6 +8,7 @@ import numpy as np
 from jax import random
 from jaxtyping import Array, Bool, Int
 
+from . import _checks
 from ._concrete import is_traced
 
 _WORDS = 2.0**32
@@ -26,10 +27,11 @@ def with_prob(key: Array, prob: Any, size: int) -> Bool[Array, " n"]:
     """
     traced = is_traced(prob)
     number = prob if traced else np.asarray(prob, np.float64)
-    if not traced and 0 < number < _WORDS**-2:
-        raise ValueError(
-            f"prob must be 0 or at least 2^-64 for records to be drawn, got {number}"
-        )
+    _checks.require(
+        traced or not 0 < number < _WORDS**-2,
+        "prob must be 0 or at least 2^-64 for records to be drawn",
+        number,
+    )
     library, most = (jnp, _WORDS - 256) if traced else (np, _WORDS - 1)
     # What is left of the first word is exact.
     high, certain = library.floor(number * _WORDS), number >= 1

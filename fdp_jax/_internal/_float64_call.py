@@ -207,7 +207,6 @@ def _evaluate(*args: Any, program: Program) -> list[Any]:
 
 @float64_call.def_effectful_abstract_eval
 def _abstract(*avals: Any, program: Program) -> tuple[list[Any], Any]:
-    del avals
     return list(program.closed.out_avals), program.closed.effects
 
 

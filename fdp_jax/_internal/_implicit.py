@@ -278,7 +278,6 @@ class _Pieces:
 
 def _guarded(value: Array, args: PyTree) -> Array:
     """The value, with a NaN derivative: seen only where a rule has been dropped."""
-    zero = jnp.zeros((), value.dtype)
-    for leaf in jax.tree.leaves(args):
-        zero = zero + jnp.sum(jnp.where(jnp.isfinite(leaf), leaf, 0) * 0)
+    none = lambda x: jnp.sum(jnp.where(jnp.isfinite(x), x, 0) * 0)
+    zero = sum(map(none, jax.tree.leaves(args)), jnp.zeros((), value.dtype))
     return value + jnp.sqrt(jnp.abs(zero))

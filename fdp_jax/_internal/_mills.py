@@ -19,9 +19,9 @@ from functools import partial
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.typing import ArrayLike
 
-from ._arithmetic import promote
+from ._arithmetic import polynomial
+from ._quadrature import unit_rule
 
 # Coefficients in powers of t = (x - 5) / (x + 5) of h_k(x) (x + 1.625)^(k+1) / k! for
 # k = 5 (left) and k = 6 (right): a Chebyshev interpolant of degree 33, first omitted
@@ -105,21 +105,8 @@ _RATIOS = (
     ),
 )
 
-# Positive half of the 10-point Gauss-Legendre rule on [-1, 1].
-_GAUSS_NODES = (
-    0.14887433898163122,
-    0.4333953941292472,
-    0.6794095682990244,
-    0.8650633666889845,
-    0.9739065285171717,
-)
-_GAUSS_WEIGHTS = (
-    0.29552422471475287,
-    0.26926671930999635,
-    0.21908636251598204,
-    0.1494513491505806,
-    0.06667134430868814,
-)
+_NODES = 10
+"""Of a Gauss-Legendre rule."""
 
 
 def _top_moments(x: jax.Array) -> tuple[jax.Array, jax.Array]:
@@ -127,18 +114,14 @@ def _top_moments(x: jax.Array) -> tuple[jax.Array, jax.Array]:
     table = np.asarray(_MOMENT_SERIES, x.dtype)
     # Not (x - c) / (x + c), which is inf / inf at the far end.
     t = (1.0 - 2.0 * _CENTER / (x + _CENTER))[..., None]
-    value = table[-1]
-    for row in table[-2::-1]:
-        value = row + t * value
+    value = polynomial(table[::-1], t)
     return value[..., 0], value[..., 1]
 
 
 def _ratio_moment(order: int, x: jax.Array) -> jax.Array:
     """Moment of order 0 or 1, as a ratio of polynomials."""
     t = 1.0 - 2.0 * _RATIO_CENTER / (x + _RATIO_CENTER)
-    *rows, (above, below) = _RATIOS[order]
-    for upper, lower in reversed(rows):
-        above, below = upper + t * above, lower + t * below
+    above, below = (polynomial(c, t) for c in zip(*_RATIOS[order][::-1], strict=True))
     # A division comes last: XLA repeats a chain of sums and products, here the whole
     # ratio, in each of its uses, but no division.
     return above / below / (x + _RATIO_SHIFTS[order]) ** (order + 1)
@@ -178,46 +161,19 @@ def _mills_moment_jvp(order, primals, tangents):
     return mills_moment(order, x), -mills_moment(order + 1, x) * dx
 
 
-def _difference_and_ends(order: int, a: jax.Array, width: jax.Array):
-    """`(h_k(a) - h_k(a + width), h_k(a), h_k(a + width))` for a, width >= 0."""
-    # While the two moments differ by less than about a third, integrate the derivative;
+def mills_parts(a: jax.Array, width: jax.Array) -> tuple[jax.Array, ...]:
+    """`(m(a) - m(a + width), m(a), m(a + width))` of Mills ratios, a and width >= 0.
+
+    The difference has full relative accuracy for any width, also below the spacing of
+    the numbers around `a`. For use under a derivative rule: differentiating it is legal
+    but not accurate.
+    """
+    # While the two ratios differ by less than about a third, integrate the derivative;
     # beyond that, subtracting loses no more than two bits.
     narrow = width < 0.5 * (1.0 + a)
-    half = 0.5 * jnp.where(narrow, width, 0.0)
-    nodes = np.asarray(_GAUSS_NODES + tuple(-u for u in _GAUSS_NODES), a.dtype)
-    weights = np.asarray(_GAUSS_WEIGHTS * 2, a.dtype)
-    inner = (a + half)[..., None] + half[..., None] * nodes
-    integral = half * jnp.sum(weights * _moment(order + 1, inner), axis=-1)
-    left, right = _moment(order, jnp.stack([a, a + width]))
+    step = jnp.where(narrow, width, 0.0)
+    nodes, weights = (x.astype(a.dtype) for x in unit_rule(_NODES))
+    inner = a[..., None] + step[..., None] * nodes
+    integral = step * jnp.sum(weights * _moment(1, inner), axis=-1)
+    left, right = _moment(0, jnp.stack([a, a + width]))
     return jnp.where(narrow, integral, left - right), left, right
-
-
-@partial(jax.custom_jvp, nondiff_argnums=(0,))
-def _moment_difference(order: int, a: jax.Array, width: jax.Array) -> jax.Array:
-    return _difference_and_ends(order, a, width)[0]
-
-
-@_moment_difference.defjvp
-def _moment_difference_jvp(order, primals, tangents):
-    (a, width), (da, dwidth) = primals, tangents
-    slope = _moment_difference(order + 1, a, width)
-    end = mills_moment(order + 1, a + width)
-    return _moment_difference(order, a, width), end * dwidth - slope * da
-
-
-@jax.jit
-def mills_difference(a: ArrayLike, width: ArrayLike) -> jax.Array:
-    """Difference m(a) - m(a + width) of Mills ratios, for a >= 0 and width >= 0.
-
-    Full relative accuracy for any width, also below the spacing of the numbers
-    around `a`. Negative arguments are outside the domain.
-    """
-    return _moment_difference(0, *promote(a, width))
-
-
-def mills_parts(a: jax.Array, width: jax.Array) -> tuple[jax.Array, ...]:
-    """`(m(a) - m(a + width), m(a), m(a + width))` in one evaluation.
-
-    For use under a derivative rule: differentiating it is legal but not accurate.
-    """
-    return _difference_and_ends(0, a, width)

@@ -109,6 +109,14 @@ _SCATTERED = {
     "scatter-max": "maximum",
     "scatter-min": "minimum",
 }
+_GATHER = (
+    "offset_dims collapsed_slice_dims start_index_map start_indices_batching_dims "
+    "operand_batching_dims"
+)
+_SCATTER = (
+    "update_window_dims inserted_window_dims scatter_dims_to_operand_dims "
+    "scatter_indices_batching_dims operand_batching_dims"
+)
 _ELEMENTWISE = (
     "add add_any sub mul div rem max min pow atan2 nextafter clamp select_n "
     "eq ne lt le gt ge and or xor"
@@ -243,9 +251,9 @@ def expression(eqn: Any, writer: AbstractWriter) -> str:
         case "stack" if not _shape(first):
             return f"array(({every},))"
         case "iota":
-            dim, inner = own["dimension"], [1] * len(shape)
-            inner[dim] = shape[dim]
-            along = f"arange({shape[dim]}, dtype={dtype}).reshape({tuple(inner)})"
+            dim = own["dimension"]
+            inner = tuple(n if i == dim else 1 for i, n in enumerate(shape))
+            along = f"arange({shape[dim]}, dtype={dtype}).reshape({inner})"
             return f"broadcast_to({along}, {shape})"
         case "reduce" if _only_adds(own["jaxpr"].jaxpr):
             half, axes = len(eqn.outvars), own["dimensions"]
@@ -264,26 +272,16 @@ def expression(eqn: Any, writer: AbstractWriter) -> str:
                 return f"tensordot({{0}}, {{1}}, {(left, right)})[()]"
             return _einsum(own["dimension_numbers"], eqn)
         case "gather" if is_numeric(first):
-            dims = eqn.params["dimension_numbers"]
-            batch = _plain(dims.operand_batching_dims)
-            gone = (*_plain(dims.collapsed_slice_dims), *batch)
-            where = _plain(
-                (dims.start_index_map, batch, dims.start_indices_batching_dims)
-            )
-            places = _plain(dims.offset_dims), gone, where, own["slice_sizes"]
+            offset, gone, where = _windows(eqn, _GATHER)
+            places = offset, gone, where, own["slice_sizes"]
             kind = first.aval.dtype
             how = f"{_mode(own)!r}, {constant(_fill(own['fill_value'], kind), kind)}"
             if _takes(places, eqn):
                 return f"taken({{0}}, {{1}}, {gone[0]}, {how})"
             return f"gathered({{0}}, {{1}}, {str(places)[1:-1]}, {how})"
         case _ if name in _SCATTERED:
-            dims = eqn.params["dimension_numbers"]
-            batch = _plain(dims.operand_batching_dims)
-            gone = (*_plain(dims.inserted_window_dims), *batch)
-            to = dims.scatter_dims_to_operand_dims, batch
-            where = _plain((*to, dims.scatter_indices_batching_dims))
-            places = (_plain(dims.update_window_dims), gone), where
-            how = f"{str(places)[1:-1]}, {_mode(own)!r}"
+            window, gone, where = _windows(eqn, _SCATTER)
+            how = f"{(window, gone)}, {where}, {_mode(own)!r}"
             return f"scattered({_SCATTERED[name]}, {every}, {how})"
         case "fft" if len(own["fft_lengths"]) == 1 and dtype in _WIDE:
             kind, (length,) = int(own["fft_type"]), own["fft_lengths"]
@@ -317,6 +315,15 @@ def expression(eqn: Any, writer: AbstractWriter) -> str:
     )
 
 
+def _windows(eqn: Any, names: str) -> tuple[tuple, tuple, tuple]:
+    """The windows' dimensions, those they do not keep, and where their places go."""
+    numbers = eqn.params["dimension_numbers"]
+    kept, gone, mapped, own, batch = (
+        _plain(getattr(numbers, name)) for name in names.split()
+    )
+    return kept, (*gone, *batch), (mapped, batch, own)
+
+
 def called_by(eqn: Any) -> Any:
     """The program that an equation runs once; None if it is none."""
     return eqn.params.get(CALLS.get(eqn.primitive.name, "")) or drawing(eqn)
@@ -326,10 +333,9 @@ def repetition(eqn: Any) -> tuple[str, str]:
     """`broadcast_in_dim`: an array with as many dimensions, and that repeated."""
     (first,), (last,) = eqn.invars, eqn.outvars
     shape, dims = _shape(last), eqn.params["broadcast_dimensions"]
-    inner = [1] * len(shape)
-    for dim, n in zip(dims, _shape(first), strict=True):
-        inner[dim] = n
-    narrow = _shape(first) if len(dims) in (0, len(shape)) else tuple(inner)
+    sizes = dict(zip(dims, _shape(first), strict=True))
+    inner = tuple(sizes.get(i, 1) for i in range(len(shape)))
+    narrow = _shape(first) if len(dims) in (0, len(shape)) else inner
     repeat = "spread" if np.prod(shape) <= _SMALL else "broadcast_to"
     return (
         SAME if narrow == _shape(first) else f"{{0}}.reshape({narrow})",

@@ -11,6 +11,7 @@ import contextlib
 import functools
 import hashlib
 import importlib.metadata
+import itertools
 import os
 import pathlib
 import pickle
@@ -64,20 +65,15 @@ def key_of(*parts: str) -> str | None:
     """
     if any(" at 0x" in part or "<function" in part for part in parts):
         return None
-    digest = _DIGEST()
-    for part in (*_surroundings(), *_settings(), *parts):
-        digest.update(part.encode())
-        digest.update(b"\0")
-    return digest.hexdigest()
+    every = *_surroundings(), *_settings(), *parts
+    return _DIGEST("\0".join(every).encode()).hexdigest()
 
 
 @functools.cache
 def sources_digest() -> str:
     """A name for this package's own sources."""
-    sources = _DIGEST()
-    for file in sorted(_SOURCES.rglob("*.py")):
-        sources.update(file.read_bytes())
-    return sources.hexdigest()
+    sources = [file.read_bytes() for file in sorted(_SOURCES.rglob("*.py"))]
+    return _DIGEST(b"".join(sources)).hexdigest()
 
 
 @functools.cache
@@ -197,22 +193,15 @@ def _is_private(place: pathlib.Path) -> bool:
 
 def _make_room(place: pathlib.Path) -> None:
     """Deletes what was not used for longest, until the rest is small enough."""
-    files = []
     for file in place.glob(f".*{_SUFFIX}.*"):
-        with contextlib.suppress(OSError):
-            if time.time() - file.stat().st_mtime > _ABANDONED:
-                file.unlink()
-    for file in place.glob("*" + _SUFFIX):
-        with contextlib.suppress(OSError):
-            found = file.stat()
-            files.append((found.st_mtime, found.st_size, file))
-    total = sum(size for _, size, _ in files)
-    for _, size, file in sorted(files):
-        if total <= _MOST_BYTES:
-            break
-        with contextlib.suppress(OSError):
-            file.unlink()
-            total -= size
+        if time.time() - file.stat().st_mtime > _ABANDONED:
+            file.unlink(missing_ok=True)
+    kept = sorted(place.glob("*" + _SUFFIX), key=lambda file: file.stat().st_mtime)
+    sizes = [file.stat().st_size for file in kept]
+    too_much = sum(sizes) - _MOST_BYTES
+    for file, freed in zip(kept, itertools.accumulate([0, *sizes]), strict=False):
+        if freed < too_much:
+            file.unlink(missing_ok=True)
 
 
 def calls_back(jaxpr: Any) -> bool:

@@ -10,6 +10,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from ._arithmetic import polynomial
+
 # (sin(r) / r - 1) / r^2 and (cos(r) - 1) / r^2 in powers of r^2 on [0, pi/4]: Chebyshev
 # fits with errors 2e-17 and 2e-19, by mpmath's `chebyfit`.
 _SINE = (
@@ -37,13 +39,6 @@ _HALF_PI = (
 )
 
 
-def _polynomial(coefficients: tuple[float, ...], x: Array) -> Array:
-    value = x * coefficients[-1] + coefficients[-2]
-    for coefficient in coefficients[-3::-1]:
-        value = value * x + coefficient
-    return value
-
-
 @jax.jit
 def rotation(angle: Float[Array, "..."]) -> tuple[Array, Array]:
     """cos(angle) - 1 and sin(angle).
@@ -63,8 +58,8 @@ def _rotation(angle: Array) -> tuple[Array, Array]:
         rest = rest - turns * part
     rest = jnp.clip(rest, -1, 1)  # an angle beyond all digits is any angle
     square = jnp.square(rest)
-    sine = rest + rest * square * _polynomial(_SINE, square)
-    cosine = 1 + square * _polynomial(_COSINE, square)
+    sine = rest + rest * square * polynomial(_SINE[::-1], square)
+    cosine = 1 + square * polynomial(_COSINE[::-1], square)
     odd = turns != 2 * jnp.round(0.5 * turns)
     versine = -2 * jnp.square(jnp.where(odd, cosine, sine))
     return versine, jnp.where(odd, -2, 2) * sine * cosine

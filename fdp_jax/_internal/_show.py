@@ -7,7 +7,7 @@ under `SHOWN` is a function that prints a field's value.
 import dataclasses
 import enum
 import functools
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -31,21 +31,23 @@ _DIGITS = 10
 """Of certified ends, which are rounded outward."""
 
 
+@dataclasses.dataclass
 class Shown:
     """A text that stands for itself."""
 
-    def __init__(self, text: str):
-        self.text = text
+    text: str
 
     def __repr__(self) -> str:
         return self.text
 
 
+@dataclasses.dataclass
 class Call:
     """Something that is shown as a call: a name with arguments."""
 
-    def __init__(self, name: str, entries: Iterable[tuple[str, Any]], after: str = ""):
-        self.name, self.entries, self.after = name, list(entries), after
+    name: str
+    entries: list[tuple[str, Any]]
+    after: str = ""
 
 
 def pretty(value: Any, *, width: int = WIDTH, parent: Any = None) -> str:
@@ -93,7 +95,9 @@ def _doc(value: Any, *, parent: Any) -> wl.AbstractDoc | None:
         return _bracketed(begin, entries, end, functools.partial(_doc, parent=parent))
     if isinstance(value, jax.Array | np.ndarray | np.generic | float):
         return wl.TextDoc(array_text(value))
-    return _callable(value)
+    # Functions by their name alone.
+    name = getattr(value, "__name__", None)
+    return wl.TextDoc(name) if callable(value) and isinstance(name, str) else None
 
 
 _PAIRS = {list: ("[", "]"), tuple: ("(", ")")}
@@ -115,14 +119,6 @@ def _ends_of(values: list[Any]) -> list[Any]:
     first, last = _ENDS
     left_out = len(values) - first - last
     return [*values[:first], Shown(f"... {left_out} more ..."), *values[-last:]]
-
-
-def _callable(value: Any) -> wl.AbstractDoc | None:
-    """Functions by their name alone."""
-    name = getattr(value, "__name__", None)
-    if callable(value) and isinstance(name, str):
-        return wl.TextDoc(name)
-    return None
 
 
 def number_text(value: Any) -> str:
@@ -148,17 +144,12 @@ def array_text(value: Any, entry: Callable[[Any], str] = number_text) -> str:
         return entry(value if isinstance(value, float) else numbers[()])
     if numbers.size == 0:
         return _kind(value)
-    texts = [_few(x) if entry is number_text else entry(x) for x in _few_of(numbers)]
+    (first, last), flat = _ENDS, numbers.ravel()
+    few = flat if flat.size <= _FEW else np.append(flat[:first], flat[-last:])
+    texts = [_few(x) if entry is number_text else entry(x) for x in few]
     if numbers.size > _FEW:
         texts.insert(_ENDS[0], "...")
     return f"{_kind(value)}[{', '.join(texts)}]"
-
-
-def _few_of(numbers: np.ndarray) -> list[Any]:
-    flat = numbers.reshape(-1)
-    first, last = _ENDS
-    few = flat if flat.size <= _FEW else np.concatenate([flat[:first], flat[-last:]])
-    return list(few)
 
 
 def _few(value: Any) -> str:
@@ -175,19 +166,14 @@ def _kind(value: Any) -> str:
     return f"{name}[{','.join(map(str, value.shape))}]"
 
 
-def _lower_end(value: Any) -> str:
-    return array_text(value, lambda x: round_down(float(x), _DIGITS))
-
-
-def _upper_end(value: Any) -> str:
-    return array_text(value, lambda x: round_up(float(x), _DIGITS))
-
-
-def _middle(value: Any) -> str:
-    return array_text(value, lambda x: f"{float(x):.{_DIGITS}g}")
-
-
-LOWER, MIDDLE, UPPER = ({SHOWN: show} for show in (_lower_end, _middle, _upper_end))
+_ENTRIES = (
+    lambda x: round_down(float(x), _DIGITS),
+    lambda x: f"{float(x):.{_DIGITS}g}",
+    lambda x: round_up(float(x), _DIGITS),
+)
+LOWER, MIDDLE, UPPER = (
+    {SHOWN: functools.partial(array_text, entry=entry)} for entry in _ENTRIES
+)
 """Metadata of the ends of certified intervals, and of what lies between them."""
 
 

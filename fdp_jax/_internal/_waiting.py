@@ -27,13 +27,9 @@ class _Wait:
         """Say it, once."""
         if not cls.told:
             cls.told, place = True, folder()
-            kept = (
-                "not kept: FDP_JAX_CACHE is off"
-                if place is None
-                else f"kept in {place}"
-            )
+            where = f"kept in {place}" if place else "not kept: FDP_JAX_CACHE is off"
             message = "programs for new kinds of questions are made once, and"
-            print(f"fdp_jax: still working: {message} {kept}", file=sys.stderr)
+            print(f"fdp_jax: still working: {message} {where}", file=sys.stderr)
 
 
 @contextlib.contextmanager

@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 
 from .. import mechanisms
+from .._internal import _checks
 from .._internal._record import refuse
 from ..curves import GridCurve
 from ..mechanisms import AbstractMechanism, View
@@ -42,18 +43,14 @@ def least_beta(guarantee: Any, alpha: np.ndarray) -> np.ndarray:
 
 
 def _in_batches(ask: Any, values: np.ndarray) -> np.ndarray:
-    found = []
-    for start in range(0, values.size, _BATCH):
-        part = values[start : start + _BATCH]
-        padded = np.pad(part, (0, _BATCH - part.size), mode="edge")
-        found.append(np.asarray(ask(padded), np.float64)[: part.size])
-    return np.concatenate(found)
+    padded = np.pad(values, (0, -values.size % _BATCH), mode="edge")
+    found = [np.asarray(ask(part), np.float64) for part in padded.reshape(-1, _BATCH)]
+    return np.concatenate(found)[: values.size]
 
 
 def has_profile(guarantee: Any) -> bool:
     """Whether it answers for epsilon and delta, as all of this package do."""
-    names = "epsilon", "delta"
-    return all(callable(getattr(guarantee, name, None)) for name in names)
+    return all(callable(getattr(guarantee, x, None)) for x in ("epsilon", "delta"))
 
 
 def of_both_orders(guarantee: Any) -> Any:
@@ -65,12 +62,12 @@ def of_both_orders(guarantee: Any) -> Any:
     if isinstance(guarantee, AbstractTradeOff):
         return guarantee.symmetrized()
     one = isinstance(guarantee, View) and guarantee.direction != "both"
-    if one or (isinstance(guarantee, GridCurve) and not guarantee.symmetric):
-        raise ValueError(
-            "guarantee must hold in both directions where canaries are added and "
-            "removed in one run (a mechanism or its curve), got one direction of "
-            f"{type(guarantee).__name__}"
-        )
+    _checks.require(
+        not one and not (isinstance(guarantee, GridCurve) and not guarantee.symmetric),
+        "guarantee must hold in both directions where canaries are added and "
+        "removed in one run (a mechanism or its curve)",
+        f"one direction of {type(guarantee).__name__}",
+    )
     return guarantee
 
 

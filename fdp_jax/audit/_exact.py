@@ -158,8 +158,5 @@ def _probabilities(
     mass = scipy.stats.binom.pmf(alarms, n0, fpr[:, None])
     fewer = scipy.stats.binom.cdf(start - 1, n0, fpr)
     more = scipy.stats.binom.sf(alarms[:, -1], n0, fpr)
-    found = []
-    for tpr in tprs:
-        tails = at_least(needed, n1, tpr[:, None])
-        found.append(np.sum(mass * tails, axis=1) + fewer + more * tails[:, -1])
-    return found
+    tails = [at_least(needed, n1, tpr[:, None]) for tpr in tprs]
+    return [np.sum(mass * x, axis=1) + fewer + more * x[:, -1] for x in tails]

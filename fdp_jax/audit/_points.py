@@ -45,14 +45,11 @@ class TradeOffPoints:
             ValueError: If delta is outside [0, 1].
         """
         delta = float(_checks.checked_scalar("delta", _checks.probability, delta))
-        found = [0.0]
-        for error, other in ((self.alpha, self.beta), (self.beta, self.alpha)):
-            above = 1.0 - delta - other
-            some = above > 0
-            with np.errstate(divide="ignore"):
-                gains = np.log(above[some]) - np.log(error[some])
-            found.append(float(np.max(gains, initial=0.0)))
-        return max(found)
+        above = 1.0 - delta - np.append(self.beta, self.alpha)
+        error = np.append(self.alpha, self.beta)[above > 0]
+        with np.errstate(divide="ignore"):
+            gains = np.log(above[above > 0]) - np.log(error)
+        return float(np.max(gains, initial=0.0))
 
     def delta(self, *, epsilon: Any) -> float:
         """Lower bound of the delta at which (epsilon, delta)-DP holds.

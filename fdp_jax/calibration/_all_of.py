@@ -5,6 +5,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from .._internal import _checks
 from ..curves import AbstractGuarantee
 from ..engines import Interval
 from ..losses import ComposedLoss
@@ -28,15 +29,11 @@ class AllOf(AbstractTarget):
     """
 
     targets: tuple[AbstractTarget, ...]
+    binds = ("active",)
 
     def __init__(self, *targets: AbstractTarget):
-        if not targets:
-            raise ValueError("AllOf needs at least one target, got none")
+        _checks.require(targets, "AllOf needs at least one target", "none")
         self.targets = tuple(map(require_target, targets))
-
-    @property
-    def binds(self):
-        return ("active",)
 
     @property
     def of_profile(self):

@@ -112,12 +112,13 @@ def calibrate(
         mechanism, method = mechanism.mechanism, mechanism.method
     if isinstance(mechanism, AbstractRenyi | SelectBest):
         require_target(target)
-        if not target.of_profile or solve_for == "size":
-            raise TypeError(
-                "selections and guarantees by Renyi divergences are calibrated to "
-                "ApproxDP, Advantage or BayesError, not for groups: got "
-                f"{type(target).__name__} and solve_for = {solve_for!r}"
-            )
+        _checks.require(
+            target.of_profile and solve_for != "size",
+            "selections and guarantees by Renyi divergences are calibrated to "
+            "ApproxDP, Advantage or BayesError, not for groups: got "
+            f"{type(target).__name__} and solve_for = {solve_for!r}",
+            wrong=TypeError,
+        )
     else:
         mechanism = require_mechanism("mechanism", mechanism)
         require_target(target).require_relation(mechanism.relation)
@@ -130,10 +131,7 @@ def calibrate(
         if rescaled is not None:
             return _in_other_unit(mechanism, target, solve_for, method, *rescaled)
     unknown = find_unknown(mechanism, solve_for, within=within, whole=whole)
-    if not unknown.factor:
-        unknown.put(mechanism, np.float64(unknown.start)).require_complete()
-    else:
-        mechanism.require_complete()
+    unknown.filled(mechanism).require_complete()
     open_mechanism = _with_known_parts(unknown.left_open(mechanism))
     found = found_for(open_mechanism, target, unknown, method)
     known = not is_traced(found.status)

@@ -1,7 +1,5 @@
 """Which engines a calibration can ask, whatever the value."""
 
-import numpy as np
-
 from .. import engines, mechanisms
 from ..losses import ComposedLoss
 from ..mechanisms import AbstractMechanism
@@ -27,14 +25,11 @@ def can_split(mechanism: AbstractMechanism, unknown: Unknown) -> bool:
 
 def needs_no_splitting(mechanism: AbstractMechanism, unknown: Unknown) -> bool:
     """Whether that is known, whatever the value."""
-    if unknown.factor:
-        return False
-    loss = _loss_like(mechanism, unknown)
-    return mechanisms.needs_no_splitting(mechanism.known_steps(), loss)
+    return not unknown.factor and mechanisms.needs_no_splitting(
+        mechanism.known_steps(), _loss_like(mechanism, unknown)
+    )
 
 
 def _loss_like(mechanism: AbstractMechanism, unknown: Unknown) -> ComposedLoss:
     """The loss without its numbers, for facts that none of them decides."""
-    if not unknown.factor:  # it may be left open
-        mechanism = unknown.put(mechanism, np.float64(unknown.start))
-    return mechanisms.loss_like(mechanism)
+    return mechanisms.loss_like(unknown.filled(mechanism))

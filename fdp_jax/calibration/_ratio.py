@@ -186,21 +186,17 @@ def _slopes(epsilon: Array, low: Array, high: Array, finite: Array) -> tuple:
 
     Of the reference as a function of x = e^eps, in units of its lower end over x.
     """
-    count = epsilon.size
-    index = np.arange(count)
-    falling = jnp.full(count, -_STEEP, epsilon.dtype)
-    rising = jnp.zeros(count, epsilon.dtype)
-    for step in _STEPS:
-        before, after = np.maximum(index - step, 0), np.minimum(index + step, count - 1)
-        gap, rise = epsilon - epsilon[before], high[before] - low
-        fine = finite & (gap > 0) & (rise < _MOST)
-        run = -jnp.expm1(-jnp.where(fine, gap, 1.0))
-        slope = -jnp.expm1(jnp.minimum(rise, _MOST)) / run
-        falling = jnp.where(fine, jnp.maximum(falling, slope), falling)
+    index, steps = np.arange(epsilon.size), np.asarray(_STEPS)[:, None]
+    before = np.maximum(index - steps, 0)
+    after = np.minimum(index + steps, index[-1])
+    gap, rise = epsilon - epsilon[before], high[before] - low
+    fine = finite & (gap > 0) & (rise < _MOST)
+    run = -jnp.expm1(-jnp.where(fine, gap, 1.0))
+    slope = -jnp.expm1(jnp.minimum(rise, _MOST)) / run
+    falling = jnp.max(jnp.where(fine, slope, -_STEEP), axis=0)
 
-        gap = epsilon[after] - epsilon
-        fine = finite[after] & (gap > 0)
-        run = jnp.expm1(jnp.where(fine, gap, 1.0))
-        slope = jnp.expm1(jnp.minimum(high[after] - low, 0.0)) / run
-        rising = jnp.where(fine, jnp.minimum(rising, slope), rising)
-    return falling, rising
+    gap = epsilon[after] - epsilon
+    fine = finite[after] & (gap > 0)
+    run = jnp.expm1(jnp.where(fine, gap, 1.0))
+    slope = jnp.expm1(jnp.minimum(high[after] - low, 0.0)) / run
+    return falling, jnp.min(jnp.where(fine, slope, 0.0), axis=0)

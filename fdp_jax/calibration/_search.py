@@ -175,9 +175,7 @@ def solve(
             "place": jnp.clip(place, low, high),
         }
         met = at.excess.upper <= 0
-        binding = jnp.zeros(width, u.dtype)
-        for index, x in enumerate(at.binding):
-            binding = binding.at[index].set(x)
+        binding = jnp.asarray(at.binding, u.dtype)
         jump = _longer(state, at.excess.upper, unknown)
         moved = state["place"] - jnp.where(met, -float(unknown.whole), jump)
         place = jnp.clip(moved, low, high)

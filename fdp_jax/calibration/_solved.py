@@ -14,6 +14,7 @@ from jax.lax import stop_gradient
 from jaxtyping import Array, PyTree
 
 from .. import engines
+from .._internal import _checks
 from .._internal._batching import one_by_one
 from .._internal._concrete import (
     evaluates_at_once,
@@ -78,10 +79,11 @@ def found_for(
     here = method != AUTO or not calls_the_host()
     if isinstance(mechanism, SelectBest):
         here = not is_traced(jax.tree.map(_held, asked))
-        if not here and not on_cpu():
-            raise TypeError(
-                "selections are calibrated outside of jit and vmap unless on a CPU"
-            )
+        _checks.require(
+            here or on_cpu(),
+            "selections are calibrated outside of jit and vmap unless on a CPU",
+            wrong=TypeError,
+        )
     if here or not is_traced(asked) or closes_over_traced((asked, unknown)):
         return _best(*asked, unknown, method)
     number, flag = (jax.ShapeDtypeStruct((), x) for x in (float_dtype(), bool))

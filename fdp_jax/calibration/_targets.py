@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.lax import stop_gradient
 from jax.scipy.special import ndtr, ndtri
-from jaxtyping import Array, Bool, Float, Real
+from jaxtyping import Array, ArrayLike, Bool, Float, Real
 
 from .._internal import _checks
 from .._internal._concrete import is_traced
@@ -31,6 +31,7 @@ from ..curves import (
 )
 from ..engines import Interval
 from ..losses import ComposedLoss
+from ..mechanisms import parameter
 
 
 class UnreachableTarget(ValueError):
@@ -81,11 +82,8 @@ class AbstractTarget(Record):
     """Whether one query shows whether it is met, see `asked`."""
     of_profile: ClassVar[bool] = False
     """Whether the privacy profile alone shows whether it is met."""
-
-    @property
-    def binds(self) -> tuple[str, ...]:
-        """Names of the numbers that say where the target binds."""
-        return ()
+    binds: ClassVar[Any] = ()
+    """Names of the numbers that say where the target binds."""
 
     @abc.abstractmethod
     def margin(self, loss: Any) -> Margin:
@@ -185,12 +183,8 @@ class ApproxDP(_AbstractProfileTarget):
         ValueError: If epsilon is NaN or delta outside [0, 1].
     """
 
-    epsilon: Real[Array, ""]
-    delta: Real[Array, ""]
-
-    def __init__(self, *, epsilon: Any, delta: Any):
-        self.epsilon = _checks.checked_scalar("epsilon", _checks.real, epsilon)
-        self.delta = _checks.checked_scalar("delta", _checks.rate, delta)
+    epsilon: Real[ArrayLike, ""] = _checks.field("epsilon", _checks.real, kw_only=True)
+    delta: Real[ArrayLike, ""] = _checks.field("delta", _checks.rate, kw_only=True)
 
     def _point(self):
         delta = jnp.asarray(self.delta)
@@ -219,11 +213,7 @@ class Advantage(_AbstractProfileTarget):
         ValueError: If it is outside [0, 1].
     """
 
-    advantage: Real[Array, ""]
-
-    def __init__(self, advantage: Any):
-        check = _checks.probability
-        self.advantage = _checks.checked_scalar("advantage", check, advantage)
+    advantage: Real[ArrayLike, ""] = _checks.field("advantage", _checks.probability)
 
     def _point(self):
         delta = jnp.asarray(self.advantage)
@@ -254,14 +244,10 @@ class BayesError(_AbstractProfileTarget):
         ValueError: If an argument is outside [0, 1].
     """
 
-    error: Real[Array, ""]
-    prior: Real[Array, ""] | None
-
-    def __init__(self, *, error: Any, prior: Any = None):
-        self.error = _checks.checked_scalar("error", _checks.rate, error)
-        if prior is not None:
-            prior = _checks.checked_scalar("prior", _checks.rate, prior)
-        self.prior = prior
+    error: Real[ArrayLike, ""] = _checks.field("error", _checks.rate, kw_only=True)
+    prior: Real[ArrayLike, ""] | None = parameter(
+        "prior", _checks.rate, default=None, kw_only=True
+    )
 
     def _parts(self) -> tuple[Array, Array]:
         """|logit(prior)|, and the largest error there can be."""
@@ -341,13 +327,9 @@ class ErrorRates(_AbstractRateTarget):
         ValueError: If an argument is outside [0, 1].
     """
 
-    alpha: Real[Array, ""]
-    beta: Real[Array, ""]
+    alpha: Real[ArrayLike, ""] = _checks.field("alpha", _checks.rate, kw_only=True)
+    beta: Real[ArrayLike, ""] = _checks.field("beta", _checks.rate, kw_only=True)
     direction = "both"
-
-    def __init__(self, *, alpha: Any, beta: Any):
-        self.alpha = _checks.checked_scalar("alpha", _checks.rate, alpha)
-        self.beta = _checks.checked_scalar("beta", _checks.rate, beta)
 
     def _rates(self):
         beta = jnp.asarray(self.beta)
@@ -377,13 +359,13 @@ class Reconstruction(_AbstractRateTarget):
         Hayes, Mahloujifar, Balle (2023); see `comparison.reconstruction_bound`.
     """
 
-    kappa: Real[Array, ""]
-    value: Real[Array, ""]
+    kappa: Real[ArrayLike, ""] = _checks.field(
+        "kappa", _checks.probability, kw_only=True
+    )
+    value: Real[ArrayLike, ""] = _checks.field(
+        "value", _checks.probability, kw_only=True
+    )
     direction = "remove"
-
-    def __init__(self, *, kappa: Any, value: Any):
-        self.kappa = _checks.checked_scalar("kappa", _checks.probability, kappa)
-        self.value = _checks.checked_scalar("value", _checks.probability, value)
 
     def _rates(self):
         value = jnp.asarray(self.value)

@@ -85,15 +85,12 @@ class TradeOff(_AbstractReferenceTarget):
     reference: Request
     delta: Real[Array, ""]
     relation: Any = eqx.field(static=True)
+    binds = "alpha", "epsilon"
 
     def __init__(self, reference: Any, *, delta: Any = 1e-10):
         self.reference = _request(reference)
         self.relation = _relation_of(reference)
         self.delta = _checks.checked_scalar("delta", _checks.below_one, delta)
-
-    @property
-    def binds(self):
-        return ("alpha", "epsilon")
 
     def margin(self, loss: ComposedLoss) -> Margin:
         requests = self.reference, _both_directions(loss)
@@ -134,15 +131,12 @@ class DeltaDivergence(_AbstractReferenceTarget):
     reference: Request
     value: Real[Array, ""]
     relation: Any = eqx.field(static=True)
+    binds = "prior", "epsilon"
 
     def __init__(self, reference: Any, *, value: Any):
         self.reference = _request(reference)
         self.relation = _relation_of(reference)
         self.value = _checks.checked_scalar("value", _checks.probability, value)
-
-    @property
-    def binds(self):
-        return ("prior", "epsilon")
 
     def margin(self, loss: ComposedLoss) -> Margin:
         requests = self.reference, _both_directions(loss)

@@ -54,10 +54,6 @@ class Unknown:
         value = jnp.exp(t) if self.lowest > 0 else t
         return value if self.fractions else jnp.round(value)
 
-    def inverse(self, value: Array) -> Array:
-        """The t of a value."""
-        return jnp.log(value) if self.lowest > 0 else value
-
     def put(self, mechanism: Any, value: Any) -> Any:
         """The mechanism with a value of the unknown put in."""
         leaves, structure = _flatten(mechanism)
@@ -69,6 +65,10 @@ class Unknown:
             leaves[place] = new
         found = jax.tree.unflatten(structure, leaves)
         return _with_fractions(found) if self.counts else found
+
+    def filled(self, mechanism: Any) -> Any:
+        """The mechanism with some value, where it may be left open."""
+        return mechanism if self.factor else self.put(mechanism, np.float64(self.start))
 
     def left_open(self, mechanism: Any) -> Any:
         """The mechanism without the value that a search replaces."""
@@ -98,11 +98,11 @@ def find_unknown(
     by_name = isinstance(solve_for, str)
     name = solve_for if by_name else ", ".join(_dotted(paths[i]) for i in chosen)
     factor = len(chosen) > 1 or getattr(values[chosen[0]], "ndim", 0) > 0
-    if factor and any(values[i] is None for i in chosen):
-        raise ValueError(
-            f"{name} must have values, of which a common factor is found; "
-            "only a single parameter may be left open"
-        )
+    _checks.require(
+        not factor or all(values[i] is not None for i in chosen),
+        f"{name} must have values, of which a common factor is found; "
+        "only a single parameter may be left open",
+    )
     leaks = kinds[0].leaks if len({kind.leaks for kind in kinds}) == 1 else 0
     if factor:
         kind, caps = Search(leaks, 1e-12, 1e12), tuple(kind.cap for kind in kinds)
@@ -115,15 +115,14 @@ def find_unknown(
         start = start if lowest < start < highest else middle
     fractions = _has_fractions(mechanism, paths[chosen[0]])
     whole = whole or not fractions
-    if whole and factor:
-        raise ValueError(f"{name} is found as a common factor, which is never whole")
     if whole:
+        rule = f"{name} is found as a common factor, which is never whole"
+        _checks.require(not factor, rule)
         lowest = max(1.0, math.ceil(lowest))
         highest = min(float(math.floor(highest)), 2.0**52)
-        if lowest > highest:
-            raise ValueError(
-                f"within must hold a whole number from 1 to 2^52, got {within}"
-            )
+        _checks.require(
+            lowest <= highest, "within must hold a whole number from 1 to 2^52", within
+        )
     return Unknown(
         name,
         tuple(chosen),
@@ -141,8 +140,11 @@ def find_unknown(
 
 def _checked_range(within: tuple[float, float]) -> tuple[float, float]:
     ends = np.asarray(_checks.numbers("within", within))
-    if ends.shape != (2,) or not (-math.inf < ends[0] < ends[1] < math.inf):
-        raise ValueError(f"within must be (low, high), finite, got {within}")
+    _checks.require(
+        ends.shape == (2,) and -math.inf < ends[0] < ends[1] < math.inf,
+        "within must be (low, high), finite",
+        within,
+    )
     return float(ends[0]), float(ends[1])
 
 

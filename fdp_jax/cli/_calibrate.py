@@ -20,10 +20,9 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
     name: str = arguments.solve_for
     given = {n: getattr(arguments, n) for names in TARGETS.values() for n in names}
     given = {n: x for n, x in given.items() if x is not None}
-    scheme = arguments.sampling
-    own: dict[str, str] = {}
-    if scheme not in (None, "poisson"):
-        own = SCHEMES[scheme].names
+    # A probability of Poisson sampling is DP-SGD's own parameter.
+    plain = arguments.sampling in (None, "poisson")
+    own = {} if plain else SCHEMES[arguments.sampling].names
     found = calibration.calibrate(
         run_of(arguments, name),
         _target(given),

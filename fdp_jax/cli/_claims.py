@@ -39,9 +39,11 @@ def run_in(document: dict[str, Any]) -> Any:
         'the file does not say which run it is about ("run")',
     )
     numbers = given if "mechanism" in given else USUAL | given
-    if numbers.get("sampling", "poisson") not in tuple(SCHEMES):
-        known = ", ".join(SCHEMES)
-        raise ValueError(f"sampling must be one of {known}, got {numbers['sampling']}")
+    _checks.require(
+        numbers.get("sampling", "poisson") in tuple(SCHEMES),
+        f"sampling must be one of {', '.join(SCHEMES)}",
+        numbers.get("sampling"),
+    )
     # Infinite numbers are strings, JSON has none.
     numbers = {k: float(x) if x == "inf" else x for k, x in numbers.items()}
     blank: dict[str, Any] = dict.fromkeys(DESCRIPTION)

@@ -93,9 +93,8 @@ def _read(file: str) -> dict[str, Any]:
         asked = tomllib.loads(pathlib.Path(file).read_text(encoding="utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ValueError(f"{file} is no TOML: {error}") from None
-    if not asked.keys() <= _PARTS:
-        wrong = sorted(asked.keys() - _PARTS)
-        raise ValueError(f"{file} may have {sorted(_PARTS)}, got {wrong}")
+    wrong = sorted(asked.keys() - _PARTS)
+    _checks.require(not wrong, f"{file} may have {sorted(_PARTS)}", wrong)
     return asked
 
 
@@ -105,11 +104,12 @@ def _values(name: str, given: Any) -> Any:
         return given
     asked: dict[str, Any] = {"spacing": "linear"} | given
     space = {"linear": np.linspace, "log": np.geomspace}.get(asked["spacing"])
-    if space is None or asked.keys() != {"from", "to", "count", "spacing"}:
-        raise ValueError(
-            f"{name} must be a value, a list or {{from, to, count, spacing}} with "
-            f"spacing 'linear' or 'log', got {given}"
-        )
+    _checks.require(
+        space and asked.keys() == {"from", "to", "count", "spacing"},
+        f"{name} must be a value, a list or {{from, to, count, spacing}} with "
+        "spacing 'linear' or 'log'",
+        given,
+    )
     _checks.require(
         space is np.linspace or min(asked["from"], asked["to"]) > 0,
         f"{name} must go from and to positive numbers with spacing 'log'",

@@ -103,13 +103,12 @@ def learn_noise(
     num_bins = _checks.whole("num_bins", num_bins, 1, 256)
     half = int(np.ceil(_REACH * float(gauss) * num_bins))
     costs = jnp.asarray(expected_costs(cost, half, num_bins)[half:])
-    if np.shape(start) not in ((), (num_knots,)):
-        raise ValueError(
-            f"start must be a number or have the shape ({num_knots},), got "
-            f"{np.shape(start)}"
-        )
-    if not np.all(np.isfinite(start)):
-        raise ValueError(f"start must be finite, got {start}")
+    _checks.require(
+        np.shape(start) in ((), (num_knots,)),
+        f"start must be a number or have the shape ({num_knots},)",
+        np.shape(start),
+    )
+    _checks.require(np.all(np.isfinite(start)), "start must be finite", start)
     logs = jnp.broadcast_to(jnp.asarray(start, float), (num_knots,))
 
     def noise(logs: Array) -> _LatticeNoise:

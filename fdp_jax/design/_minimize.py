@@ -100,8 +100,11 @@ def minimize(
     """
     start = jax.tree.map(lambda x: jnp.asarray(x, float_dtype()), start)
     leaves = [known(x) for x in jax.tree.leaves(start)]
-    if not leaves or not all(x is None or np.all(np.isfinite(x)) for x in leaves):
-        raise ValueError(f"start must hold finite numbers, got {start}")
+    _checks.require(
+        leaves and all(x is None or np.all(np.isfinite(x)) for x in leaves),
+        "start must hold finite numbers",
+        start,
+    )
     if tolerance is None:
         tolerance = 1e-6 if float_dtype() == np.float64 else 1e-3
     tolerance = float(

@@ -11,7 +11,7 @@ the tail is that of p_(i + k) = e^-eps p_i.
 """
 
 from collections.abc import Callable, Sequence
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import scipy  # its parts load when they are used
@@ -100,13 +100,19 @@ def optimal_noise(
     reach = float(_checks.checked_scalar("reach", _reach, reach))
     half = int(np.ceil(reach * num_bins))
     pure = points[0][1] == 0
-    if pure and len(points) > 1:
-        raise TypeError("target must be one ApproxDP if delta is 0, got AllOf")
-    if pure and half < num_bins:
-        raise UnreachableTarget(
-            f"no noise within reach meets the target: reach must be at least 1 where "
-            f"delta is 0, got {reach:g}"
-        )
+    _checks.require(
+        not pure or len(points) == 1,
+        "target must be one ApproxDP if delta is 0",
+        "AllOf",
+        TypeError,
+    )
+    _checks.require(
+        not pure or half >= num_bins,
+        "no noise within reach meets the target: reach must be at least 1 where "
+        "delta is 0",
+        f"{reach:g}",
+        UnreachableTarget,
+    )
     decay = float(np.exp(-points[0][0])) if pure else 0.0
     spread = _spread(half, num_bins, decay)
     each = expected_costs(cost, spread.shape[0] // 2, num_bins)
@@ -138,20 +144,19 @@ def _reach(name: str, value: Any) -> Any:
 
 def _points(target: Any, num_bins: int) -> list[tuple[float, float]]:
     each: Sequence[Any] = target.targets if isinstance(target, AllOf) else (target,)
-    points = []
-    for one in each:
-        _checks.instance("target", one, ApproxDP, "ApproxDP or AllOf several")
-        point = cast(ApproxDP, one)
-        points.append((float(point.epsilon), float(point.delta)))
+    wanted = ApproxDP, "ApproxDP or AllOf several"
+    each = [_checks.instance("target", one, *wanted) for one in each]
+    points = [(float(one.epsilon), float(one.delta)) for one in each]
     # Of pure DP the bins reach to where the tail has fallen by e^-80.
     pure = any(delta == 0 for _, delta in points)
     least = _TAIL * num_bins / _MOST_BINS if pure else 0.0
     for epsilon, _ in points:
-        if not least <= epsilon <= _MOST_EPSILON:
-            raise ValueError(
-                f"epsilon of the target must be in [{least:g}, {_MOST_EPSILON:g}] "
-                f"with {num_bins} bins a unit, got {epsilon}"
-            )
+        _checks.require(
+            least <= epsilon <= _MOST_EPSILON,
+            f"epsilon of the target must be in [{least:g}, {_MOST_EPSILON:g}] "
+            f"with {num_bins} bins a unit",
+            epsilon,
+        )
     return points
 
 
@@ -178,11 +183,12 @@ def expected_costs(cost: Callable[[Any], Any], bins: int, num_bins: int) -> np.n
     left = np.arange(-bins, bins)[:, None] / num_bins
     at = left + nodes / num_bins
     values = np.asarray(cost(at), np.float64)
-    if values.shape != at.shape or not np.all(np.isfinite(values) & (values >= 0)):
-        raise ValueError(
-            "cost must take an array of noise and return as many finite numbers, at "
-            f"least 0, got {short(values)} for {short(at)}"
-        )
+    _checks.require(
+        values.shape == at.shape and np.all(np.isfinite(values) & (values >= 0)),
+        "cost must take an array of noise and return as many finite numbers, at "
+        "least 0",
+        f"{short(values)} for {short(at)}",
+    )
     return values @ weights
 
 
@@ -222,10 +228,11 @@ def _solve(
         bounds=(0, None),
         method="highs",
     )
-    if found.x is None:
-        raise UnreachableTarget(
-            f"no noise within reach meets the target: {found.message}"
-        )
+    _checks.require(
+        found.x is not None,
+        f"no noise within reach meets the target: {found.message}",
+        wrong=UnreachableTarget,
+    )
     return np.maximum(found.x[:half], 0)
 
 

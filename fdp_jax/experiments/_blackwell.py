@@ -76,10 +76,11 @@ def blackwell_order(
     for name, kernel in (("source", source), ("other", other)):
         require_kernel(name, kernel)
     a, b = source._known(), other._known()
-    if len(a) != len(b):
-        raise ValueError(
-            f"source and other must have the same inputs, got {len(a)} and {len(b)}"
-        )
+    _checks.require(
+        len(a) == len(b),
+        "source and other must have the same inputs",
+        f"{len(a)} and {len(b)}",
+    )
     kernel, payoff = _solve(a, b)
     residual = float(np.max(np.abs(a @ kernel - b)))
     gap = float(np.sum(b * payoff) - np.sum(np.max(a.T @ payoff, axis=1)))

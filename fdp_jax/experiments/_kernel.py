@@ -11,7 +11,6 @@ from jaxtyping import Array, Float
 
 from .._internal import _checks
 from .._internal._calls import explained
-from .._internal._concrete import is_traced
 from .._internal._precision import in_float64
 from .._internal._record import Record
 from ..curves import AbstractGuarantee, Bound
@@ -45,8 +44,11 @@ class MarkovKernel(Record):
 
     def __init__(self, matrix: Any):
         matrix = _checks.numbers("matrix", matrix)
-        if matrix.ndim != 2 or matrix.size == 0:
-            raise ValueError(f"matrix must have two axes, got the shape {matrix.shape}")
+        _checks.require(
+            matrix.ndim == 2 and matrix.size,
+            "matrix must have two axes",
+            f"the shape {matrix.shape}",
+        )
         slack = _checks.rounding(matrix, _SUM_ERROR)
         share = lambda x: (x >= 0) & (x <= 1 + slack)
         matrix = _checks.checked("matrix", matrix, "in [0, 1]", share)
@@ -71,14 +73,11 @@ class MarkovKernel(Record):
     def _requires(self, other: Any, count: int) -> None:
         """Another kernel with so many inputs, or an error."""
         inputs = require_kernel("other", other).matrix.shape[0]
-        if inputs != count:
-            raise ValueError(f"other must have {count} inputs, got {inputs}")
+        _checks.require(inputs == count, f"other must have {count} inputs", inputs)
 
     def _known(self) -> np.ndarray:
         """The matrix, unless it is traced."""
-        if is_traced(self.matrix):
-            raise TypeError("matrix must be concrete, got a traced array")
-        return np.asarray(self.matrix, np.float64)
+        return np.asarray(_checks.concrete("matrix", self.matrix), np.float64)
 
     @classmethod
     def of_map(cls, values: Any, num_outputs: int | None = None) -> "MarkovKernel":
@@ -95,12 +94,18 @@ class MarkovKernel(Record):
             ValueError: If a value is no whole number in range.
         """
         values = np.asarray(values)
-        if values.ndim != 1 or values.size == 0 or values.dtype.kind not in "iu":
-            raise ValueError(f"values must be a vector of integers, got {values!r}")
+        _checks.require(
+            values.ndim == 1 and values.size and values.dtype.kind in "iu",
+            "values must be a vector of integers",
+            f"{values!r}",
+        )
         count = int(values.max()) + 1 if num_outputs is None else num_outputs
         count = _checks.whole("num_outputs", count, 1, 1 << 20)
-        if values.min() < 0 or values.max() >= count:
-            raise ValueError(f"values must be in [0, {count - 1}], got {values}")
+        _checks.require(
+            values.min() >= 0 and values.max() < count,
+            f"values must be in [0, {count - 1}]",
+            values,
+        )
         return cls(np.eye(count)[values])
 
     @classmethod
@@ -122,10 +127,11 @@ class MarkovKernel(Record):
         probs = _checks.vector("probs", _checks.probability, probs)
         probs = _checks.total("probs", probs, _SUM_ERROR)
         shapes = {kernel.matrix.shape for kernel in kernels}
-        if len(shapes) != 1 or len(kernels) != probs.shape[0]:
-            raise ValueError(
-                f"kernels must be as many as probs and of one shape, got {shapes}"
-            )
+        _checks.require(
+            len(shapes) == 1 and len(kernels) == probs.shape[0],
+            "kernels must be as many as probs and of one shape",
+            shapes,
+        )
         return kernels[0]._made(_mean, probs, tuple(k.matrix for k in kernels))
 
     def then(self, other: "MarkovKernel") -> "MarkovKernel":
@@ -207,10 +213,11 @@ class MarkovKernel(Record):
 
     def _of_length(self, values: Any, axis: int) -> Any:
         count, kind = self.matrix.shape[axis], ("inputs", "outputs")[axis]
-        if values.shape[0] != count:
-            raise ValueError(
-                f"values must be one for each of {count} {kind}, got {values.shape[0]}"
-            )
+        _checks.require(
+            values.shape[0] == count,
+            f"values must be one for each of {count} {kind}",
+            values.shape[0],
+        )
         return values
 
     def tradeoff(self, neighbors: Any) -> TradeOff:
@@ -295,11 +302,14 @@ class MarkovKernel(Record):
         tolerance = _checks.tolerance(tolerance)
         found = np.asarray(_checks.nonnegative_or_inf("distances", distances), float)
         square = (len(matrix), len(matrix))
-        if found.shape != square or np.any(found != found.T) or np.any(np.diag(found)):
-            raise ValueError(
-                f"distances must be a symmetric matrix of the shape {square} with "
-                f"zeros on its diagonal, got one of the shape {found.shape}"
-            )
+        _checks.require(
+            found.shape == square
+            and np.all(found == found.T)
+            and not np.diag(found).any(),
+            f"distances must be a symmetric matrix of the shape {square} with zeros on "
+            "its diagonal",
+            f"one of the shape {found.shape}",
+        )
         with np.errstate(divide="ignore", invalid="ignore"):
             logs = np.log(matrix)
             gaps = np.abs(logs[:, None] - logs)
@@ -311,17 +321,18 @@ class MarkovKernel(Record):
     def _vertices(self, neighbors: Any) -> tuple[np.ndarray, np.ndarray]:
         matrix = self._known()
         pairs = np.asarray(neighbors)
-        wrong = pairs.ndim != 2 or pairs.shape[1] != 2 or not len(pairs)
-        if wrong or pairs.dtype.kind not in "iu":
-            raise ValueError(
-                "neighbors must be pairs of inputs, whole numbers from 0 to "
-                f"{len(matrix) - 1}, got {neighbors!r}"
-            )
-        if pairs.min() < 0 or pairs.max() >= len(matrix):
-            raise ValueError(
-                f"neighbors must be inputs from 0 to {len(matrix) - 1}, "
-                f"got {neighbors!r}"
-            )
+        two = pairs.ndim == 2 and pairs.shape[1] == 2 and len(pairs)
+        inputs = f"inputs from 0 to {len(matrix) - 1}"
+        _checks.require(
+            two and pairs.dtype.kind in "iu",
+            f"neighbors must be pairs of {inputs}, whole numbers",
+            f"{neighbors!r}",
+        )
+        _checks.require(
+            pairs.min() >= 0 and pairs.max() < len(matrix),
+            f"neighbors must be {inputs}",
+            f"{neighbors!r}",
+        )
         found = [_neyman_pearson(matrix[i], matrix[j]) for i, j in pairs]
         alpha, beta = (np.concatenate(x) for x in zip(*found, strict=True))
         return alpha, beta
@@ -341,11 +352,12 @@ def hamming(values: Any) -> Float[np.ndarray, "inputs inputs"]:
         ValueError: If there are none or their lengths differ.
     """
     rows = [tuple(row) for row in values]
-    if not rows or len({len(row) for row in rows}) != 1:
-        raise ValueError(
-            "values must be data sets of one length, "
-            f"got the lengths {sorted({len(row) for row in rows})}"
-        )
+    lengths = sorted({len(row) for row in rows})
+    _checks.require(
+        len(lengths) == 1,
+        "values must be data sets of one length",
+        f"the lengths {lengths}",
+    )
     pairs = [
         [sum(x != y for x, y in zip(a, b, strict=True)) for b in rows] for a in rows
     ]

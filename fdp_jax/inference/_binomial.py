@@ -282,8 +282,7 @@ def binomial_sample_size(
     noise = noise_of(noise)
     power = float(_checks.checked_scalar("power", _checks.open_share, power))
     ends = float(_prob("null_prob", null_prob)), float(_prob("true_prob", true_prob))
-    if ends[0] == ends[1]:
-        raise ValueError(f"true_prob must differ from null_prob, got {ends[1]}")
+    _checks.require(ends[0] != ends[1], "true_prob must differ from null_prob", ends[1])
     kind = "greater" if ends[1] > ends[0] else "less"
 
     def enough(n: int) -> bool:
@@ -292,8 +291,7 @@ def binomial_sample_size(
             return float(found) >= power
 
     found = least_whole(enough, max_records)
-    if found > max_records:
-        raise ValueError(f"max_records must be larger, got {max_records}")
+    _checks.require(found <= max_records, "max_records must be larger", max_records)
     return found
 
 

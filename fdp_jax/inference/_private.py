@@ -69,10 +69,15 @@ def privacy_excess(phi: Any, f: Any, *, pairs: Any = None) -> Float[Array, ""]:
         k = np.arange(phi.size - 1)
         pairs = np.stack([k, k + 1], axis=1)
     pairs = np.asarray(pairs)
-    if pairs.ndim != 2 or pairs.shape[1] != 2 or pairs.dtype.kind not in "iu":
-        raise ValueError("pairs must be an integer array with two columns")
-    if pairs.size and not (pairs.min() >= 0 and pairs.max() < phi.size):
-        raise ValueError(f"pairs must be in [0, {phi.size - 1}], got {pairs.max()}")
+    _checks.require(
+        pairs.ndim == 2 and pairs.shape[1] == 2 and pairs.dtype.kind in "iu",
+        "pairs must be an integer array with two columns",
+    )
+    _checks.require(
+        not pairs.size or (pairs.min() >= 0 and pairs.max() < phi.size),
+        f"pairs must be in [0, {phi.size - 1}]",
+        pairs.max(initial=0),
+    )
     return _excess(exact_tradeoff(f, Bound.PESSIMISTIC), phi, pairs)
 
 
@@ -153,10 +158,11 @@ def free_p_value(
     phi = _checks.vector("phi", _checks.probability, phi)
     traced = is_traced(null)
     rows = jnp.atleast_2d(null) if traced else np.atleast_2d(np.asarray(null, float))
-    if rows.ndim != 2 or rows.shape[1:] != phi.shape:
-        raise ValueError(
-            f"null must have {phi.size} columns like phi, got shape {rows.shape}"
-        )
+    _checks.require(
+        rows.ndim == 2 and rows.shape[1:] == phi.shape,
+        f"null must have {phi.size} columns like phi",
+        f"shape {rows.shape}",
+    )
     rows = _checks.probability("null", rows)
     np_or_jnp = jnp if traced else np
     rows = np_or_jnp.stack([_checks.total("null", row, 1e-8) for row in rows])

@@ -218,8 +218,11 @@ def two_groups(
     """Checked arguments, with the larger group first."""
     n = known(record_count("num_records_x", n))
     m = known(record_count("num_records_y", m))
-    if n is None or m is None:
-        raise TypeError("num_records_x and num_records_y must be known, not traced")
+    _checks.require(
+        n is not None and m is not None,
+        "num_records_x and num_records_y must be known, not traced",
+        wrong=TypeError,
+    )
     x = _checks.checked_scalar("released_x", _checks.finite, released_x)
     y = _checks.checked_scalar("released_y", _checks.finite, released_y)
     swapped = bool(m > n)
@@ -240,9 +243,11 @@ def _pad(noise: CanonicalNoise) -> int:
     """Units after which the noise's tail is negligible."""
     with jax.ensure_compile_time_eval():  # a shape, so known inside of jit as well
         reach = float(np.asarray(noise.isf(_NEGLIGIBLE)))
-    if reach > _LARGEST_PAD - 2:
-        message = _ALLOWED.format(_LARGEST_PAD - 2)
-        raise ValueError(f"{message}, got P(N > {reach:.6g}) = {_NEGLIGIBLE:g}")
+    _checks.require(
+        reach <= _LARGEST_PAD - 2,
+        _ALLOWED.format(_LARGEST_PAD - 2),
+        f"P(N > {reach:.6g}) = {_NEGLIGIBLE:g}",
+    )
     return _power_of_two(reach + 2)
 
 

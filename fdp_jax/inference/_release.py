@@ -262,8 +262,9 @@ def _shown(value: float, width: float) -> str:
 
 
 def _confidence(value: Any) -> float:
-    if is_traced(value):
-        raise TypeError("confidence must be known, got a traced number")
+    _checks.require(
+        not is_traced(value), "confidence must be known", "a traced number", TypeError
+    )
     return float(_checks.checked_scalar("confidence", _checks.open_share, value))
 
 

@@ -145,11 +145,11 @@ def coupled_power_bound(
     bound = one_end(bound)
     probs = _checks.vector("distance_probs", _checks.probability, distance_probs)
     probs = _checks.total("distance_probs", probs, 1e-8)
-    if probs.size > _FARTHEST_GROUP + 1:
-        most = _FARTHEST_GROUP + 1
-        raise ValueError(
-            f"distance_probs must have at most {most} entries, got {probs.size}"
-        )
+    _checks.require(
+        probs.size <= _FARTHEST_GROUP + 1,
+        f"distance_probs must have at most {_FARTHEST_GROUP + 1} entries",
+        probs.size,
+    )
     epsilon = pure_epsilon(f)
     if probs.size > 1 and epsilon is not None:
         mixed = tradeoff.TradeOff(_pure_mixture(epsilon, probs))
@@ -372,7 +372,8 @@ def _pure_mixture(epsilon: Array, probs: Array) -> Knots:
     # e^x - 1 and e^x at minus the halves of the differences.
     lost = -jnp.expm1(-epsilon * np.maximum(between, 0))
     kept = jnp.exp(-epsilon * np.maximum(between, 0))
-    short = _log_cosh(0.5 * epsilon)
+    # log cosh(eps / 2), with full relative accuracy.
+    short = jnp.log1p(2 * jnp.square(jnp.sinh(0.25 * jnp.minimum(epsilon, 1200.0))))
     rest = jnp.where(odd, kept * jnp.exp(-short), kept)
     delta = jnp.where(odd, lost - kept * jnp.expm1(-short), lost)
     # Left of -k eps there is 1 - e^eps, right of k eps nothing.
@@ -383,10 +384,6 @@ def _pure_mixture(epsilon: Array, probs: Array) -> Knots:
     weights = probs / jnp.sum(probs)
     log_delta, log_rest = safe_log(delta @ weights), safe_log(rest @ weights)
     return from_profile(nodes, log_delta, log_delta[::-1], log_rest)
-
-
-def _log_cosh(x: Array) -> Array:
-    return jnp.log1p(2 * jnp.square(jnp.sinh(0.5 * jnp.minimum(x, 600.0))))
 
 
 def _as_tradeoff(f: AbstractGuarantee) -> tradeoff.AbstractTradeOff:

@@ -57,17 +57,14 @@ class Banded(AbstractColumns):
         return total
 
     def products(self, bands: int) -> Array:
-        size = self.first.size
-        rows = []
-        for d in range(bands):
-            if d >= size:
-                rows.append(jnp.zeros(self.count, self.first.dtype))
-                continue
-            pairs = jnp.cumsum(self.first[d:] * self.first[: size - d])
-            left = self.count - jnp.arange(self.count)  # entries of column i
-            found = pairs[jnp.minimum(left, size - d) - 1]
-            rows.append(jnp.where(jnp.arange(self.count) >= d, found, 0.0))
-        return jnp.stack(rows)
+        first, place = jnp.pad(self.first, (0, bands)), jnp.arange(self.count)
+
+        def row(d: int) -> Array:
+            pairs = jnp.cumsum(first[d:] * first[: first.size - d])
+            left = jnp.minimum(self.count - place, pairs.size)  # entries of column i
+            return jnp.where(place >= d, pairs[left - 1], 0.0)
+
+        return jnp.stack([row(d) for d in range(bands)])
 
 
 class Dense(AbstractColumns):

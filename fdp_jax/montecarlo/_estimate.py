@@ -27,7 +27,6 @@ from ._proposals import (
     draw_remove,
 )
 
-DIRECTIONS = ("remove", "add")
 _PILOT = 1 << 15
 _FARTHEST = 700.0
 _MULTIPLES = (0.25, 0.5, 0.7, 0.85, 1.0, 1.2, 1.5, 2.0, 3.0, 5.0, 10.0, 30.0)
@@ -57,29 +56,21 @@ class Ends(NamedTuple):
     upper: Array
 
 
-def _draw(
-    model: Model,
-    found: Proposals,
-    choice: Choice,
-    direction: str,
-    key: Array,
-    size: int,
-) -> tuple[Array, Array]:
-    if direction == "remove":
-        return draw_remove(model, choice, key, size)
-    return draw_add(model, found, choice, key, size)
+_DRAWS = {
+    "remove": lambda model, _, *given: draw_remove(model, *given),
+    "add": draw_add,
+}
+DIRECTIONS = tuple(_DRAWS)
 
 
-def _shares(
-    losses: Array, logs: Array, choice: Choice, epsilons: Array
-) -> tuple[Array, Array]:
-    """Averaged numbers over their bounds, (epsilons, samples), and the bounds."""
+def _shares(losses: Array, logs: Array, choice: Choice, epsilons: Array) -> Array:
+    """Averaged numbers over their bounds, (epsilons, samples)."""
     bounds = choice.log_bound - choice.slope * epsilons
     gap = losses - epsilons[:, None]
     some = gap > 0
     rest = log1mexp(jnp.where(some, gap, 1.0))
     shares = jnp.exp(jnp.where(some, logs + rest - bounds[:, None], -jnp.inf))
-    return jnp.minimum(shares, 1.0), bounds
+    return jnp.minimum(shares, 1.0)
 
 
 def moments(
@@ -95,10 +86,9 @@ def moments(
     chunks = -(-plan.num_samples // plan.chunk)
 
     def more(i: Array, sums: tuple) -> tuple:
-        losses, logs = _draw(
-            model, found, choice, direction, jax.random.fold_in(key, i), plan.chunk
-        )
-        shares, _ = _shares(losses, logs, choice, epsilons)
+        own = jax.random.fold_in(key, i)
+        drawn = _DRAWS[direction](model, found, choice, own, plan.chunk)
+        shares = _shares(*drawn, choice, epsilons)
         valid = i * plan.chunk + jnp.arange(plan.chunk) < plan.num_samples
         # What is not a number, whatever made it, counts as the most that it can be.
         shares = jnp.where(jnp.isnan(shares), 1.0, shares)
@@ -172,7 +162,11 @@ def _pilot(
     key: Array,
     plan: Plan,
 ) -> _Pilot:
-    losses, logs = _sample(model, found, choice, direction, key, plan)
+    one = lambda i: _DRAWS[direction](
+        model, found, choice, jax.random.fold_in(key, i), plan.chunk
+    )
+    drawn = lax.map(one, jnp.arange(-(-plan.num_samples // plan.chunk)))
+    losses, logs = (x.reshape(-1) for x in drawn)
     order = jnp.argsort(-losses)
     losses, logs = losses[order], logs[order]
     log_scale = jnp.max(logs)
@@ -181,23 +175,6 @@ def _pilot(
     weighted = jnp.cumsum(sizes * jnp.exp(losses[0] - losses))
     at = weights - jnp.exp(losses - losses[0]) * weighted
     return _Pilot(losses, weights, weighted, jnp.maximum(at, 0.0), log_scale)
-
-
-def _sample(
-    model: Model,
-    found: Proposals,
-    choice: Choice,
-    direction: str,
-    key: Array,
-    plan: Plan,
-) -> tuple[Array, Array]:
-    """All losses of a small sample, and the logarithms of their weights."""
-    chunks = -(-plan.num_samples // plan.chunk)
-    one = lambda i: _draw(
-        model, found, choice, direction, jax.random.fold_in(key, i), plan.chunk
-    )
-    losses, logs = lax.map(one, jnp.arange(chunks))
-    return losses.reshape(-1), logs.reshape(-1)
 
 
 def epsilon_ends(

@@ -43,7 +43,8 @@ def read(mechanism: Any) -> Run:
         ValueError: If there is no theorem for it, or a parameter is not set.
     """
     if isinstance(mechanism, DPSGD):
-        strategy, sampling, steps = np.ones(1), mechanism.sampling, _steps(mechanism)
+        strategy, sampling = np.ones(1), mechanism.sampling
+        steps = _checks.known_whole("num_steps", as_known(mechanism.num_steps))
         if sampling is None:
             sampling = Poisson(mechanism.sampling_prob)
     elif isinstance(mechanism, MatrixMechanism) and mechanism.sampling is not None:
@@ -68,16 +69,6 @@ def read(mechanism: Any) -> Run:
     shape = Shape(steps, bands_of(strategy, steps))
     _require_supported(strategy, how, shape)
     return Run(strategy, mechanism.noise_multiplier, how, shape)
-
-
-def _steps(run: DPSGD) -> int:
-    steps = as_known(run.num_steps)
-    if steps is None or steps != round(steps):
-        raise ValueError(
-            "num_steps must be a known whole number for Monte Carlo accounting, got "
-            f"{run.num_steps!r}"
-        )
-    return int(steps)
 
 
 def _nonnegative(strategy: Any) -> Any:

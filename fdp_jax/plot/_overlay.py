@@ -64,9 +64,12 @@ def overlay(
     """
     _checks.choice("kind", kind, _KINDS)
     _checks.choice("scale", scale, SCALES)
-    if not isinstance(sources, Mapping):
-        given = type(sources).__name__
-        raise TypeError(f"sources must be a mapping from names to runs, got {given}")
+    _checks.require(
+        isinstance(sources, Mapping),
+        "sources must be a mapping from names to runs",
+        type(sources).__name__,
+        TypeError,
+    )
     _checks.require(
         0 < len(sources) <= len(COLORS),
         f"sources must be 1 to {len(COLORS)} runs",
@@ -91,7 +94,6 @@ def _rates(ax: Axes, curves: dict[str, Any], scale: str) -> tuple[Any, dict[str,
 
 
 def _profiles(ax: Axes, curves: dict[str, Any], scale: str) -> tuple[Any, Any]:
-    del scale
     most = _last_epsilon(curves.values(), 1e-9)
     epsilon = np.linspace(0.0, most, _NUM_POINTS)
     _finish_profile(ax, most, "Privacy profiles (upper bounds)")

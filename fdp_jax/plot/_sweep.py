@@ -168,11 +168,10 @@ def _finish(ax: Axes, *columns: tuple[str, np.ndarray]) -> None:
 def on_front(points: np.ndarray) -> np.ndarray:
     """Which points of a plane no other one beats."""
     order = np.lexsort((points[:, 1], points[:, 0]))
-    found, least = np.zeros(len(points), bool), np.inf
-    for place in order:
-        if points[place, 1] < least:
-            found[place] = True
-            least = points[place, 1]
+    heights = points[order, 1]
+    least = np.minimum.accumulate(np.append(np.inf, heights))[:-1]
+    found = np.zeros(len(points), bool)
+    found[order] = heights < least
     return found
 
 

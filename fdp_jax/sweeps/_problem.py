@@ -205,12 +205,11 @@ def fingerprint(problem: Problem, moving: tuple[str, ...], static: Row) -> Finge
 
 
 def _fingerprint(problem: Problem, moving: tuple[str, ...], static: Row) -> Fingerprint:
-    parts = [f"{problem.gradients} {moving}"]
-    for query in problem.queries:
-        value = query.value
-        known = isinstance(value, str | np.ndarray)
-        text = _text_of(value) if known else ""
-        parts.append(f"{query.label} {query.argument} {text} {dict(query.options)}")
+    text = lambda x: _text_of(x) if isinstance(x, str | np.ndarray) else ""
+    parts = [f"{problem.gradients} {moving}"] + [
+        f"{x.label} {x.argument} {text(x.value)} {dict(x.options)}"
+        for x in problem.queries
+    ]
     codes = [problem.source, *(query.value for query in problem.queries)]
     try:
         traced, classes = _traced_parts(problem, moving, static)

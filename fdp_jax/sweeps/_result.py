@@ -77,10 +77,8 @@ class Sweep:
     @functools.cached_property
     def refused(self) -> dict[int, str]:
         """Why there is no answer, by the number of the configuration."""
-        found: dict[int, str] = {}
-        for index in self._finished:
-            found |= self._read(index).messages
-        return found
+        messages = (self._read(index).messages for index in self._finished)
+        return {row: text for each in messages for row, text in each.items()}
 
     def __len__(self) -> int:
         return len(self.rows)

@@ -256,7 +256,8 @@ class AbstractTradeOff(AbstractPointwise):
 
         Args:
             epsilons: Thresholds of the grid, finite; the default reaches down to delta
-                about 1e-15 on both sides.
+                about 1e-15 on both sides.  A view has its grid already, and is taken
+                over without loss.
 
         Returns:
             Its `TradeOff` view.
@@ -321,14 +322,6 @@ class AbstractSymmetric(AbstractTradeOff):
         return True
 
     def inverse(self) -> "AbstractSymmetric":
-        """The function itself: it is symmetric."""
-        return self
-
-    def symmetrized(self) -> "AbstractSymmetric":
-        """The function itself: it is symmetric."""
-        return self
-
-    def symmetric_maximum(self) -> "AbstractSymmetric":
         """The function itself: it is symmetric."""
         return self
 

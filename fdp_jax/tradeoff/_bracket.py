@@ -12,7 +12,7 @@ from jax.lax import cummax, cummin
 from jaxtyping import Array
 
 from .._internal import _checks
-from .._internal._concrete import is_traced, outside_transformations
+from .._internal._concrete import outside_transformations
 from .._internal._hull import gap, last_kept, tradeoff_chain
 from .._internal._logs import LOG_HALF
 from .._internal._precision import in_float64
@@ -131,8 +131,7 @@ def _halves(
 ) -> tuple[Array, Array]:
     """Thresholds >= 0, and > 0 for the exchanged pair, both increasing."""
     if epsilons is not None:
-        if is_traced(epsilons):
-            raise TypeError("epsilons must be concrete, got a traced array")
+        epsilons = _checks.concrete("epsilons", epsilons)
         given = np.asarray(_checks.vector("epsilons", _checks.finite, epsilons))
         right = _apart_from_zero(given[given > 0])
         left = _apart_from_zero(-given[given < 0])

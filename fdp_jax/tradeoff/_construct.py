@@ -42,10 +42,6 @@ def _pair(
     return value, other
 
 
-def _slack(*values: Any) -> float:
-    return max(_checks.rounding(x, _SLACK) for x in values)
-
-
 def knots_of_vertices(alpha: Any, tnr: Any, beta: Any, tpr: Any) -> Knots:
     """From convex vertices with complements, alpha decreasing."""
     every = jnp.arange(alpha.size)
@@ -94,8 +90,7 @@ def checked_vertices(alpha: Any, beta: Any) -> tuple[Any, Any]:
     alpha = _checks.vector("alpha", _checks.probability, alpha)
     beta = _checks.vector("beta", _checks.probability, beta)
     _checks.same_length("alpha", alpha, "beta", beta)
-    if alpha.size < 2:
-        raise ValueError("alpha must hold at least 0 and 1, got one number")
+    _checks.require(alpha.size > 1, "alpha must hold at least 0 and 1", "one number")
     if is_traced(alpha, beta):
         beta = _checks.error_if(
             jnp.asarray(beta),
@@ -105,21 +100,26 @@ def checked_vertices(alpha: Any, beta: Any) -> tuple[Any, Any]:
             kind="a wrong point with beta =",
         )
         return alpha, beta
-    if alpha[0] > 0 or alpha[-1] < 1:
-        raise ValueError(f"alpha must run from 0 to 1, got {alpha[0]} to {alpha[-1]}")
+    _checks.require(
+        alpha[0] <= 0 and alpha[-1] >= 1,
+        "alpha must run from 0 to 1",
+        f"{alpha[0]} to {alpha[-1]}",
+    )
     check_tradeoff(alpha, beta)
     return alpha, beta
 
 
 def knots_of_probabilities(without_record: Any, with_record: Any) -> Knots:
     """From two probability vectors over the same outputs."""
-    pair = []
-    named = ("without_record", without_record), ("with_record", with_record)
-    for name, value in named:
-        value = _checks.vector(name, _checks.probability, value)
-        pair.append(_checks.total(name, value, _SUM_ERROR))
-    _checks.same_length("without_record", pair[0], "with_record", pair[1])
-    return _of_probabilities(*pair)
+    p = _law("without_record", without_record)
+    q = _law("with_record", with_record)
+    _checks.same_length("without_record", p, "with_record", q)
+    return _of_probabilities(p, q)
+
+
+def _law(name: str, value: Any) -> Any:
+    value = _checks.vector(name, _checks.probability, value)
+    return _checks.total(name, value, _SUM_ERROR)
 
 
 @in_float64(cast_out=False)
@@ -135,12 +135,13 @@ def _of_probabilities(p: Array, q: Array) -> Knots:
 
 def knots_of_profile(epsilon: Any, delta: Any, symmetric: bool) -> Knots:
     """The largest profile with these values."""
-    epsilon, delta = _pair("epsilon", _checks.finite, epsilon, "delta", delta)
-    slack = _slack(epsilon, delta)
-    fails = lambda delta, epsilon, xp: delta < -xp.expm1(epsilon) - slack
-    message = "delta must be at least 1 - e^epsilon"
-    delta = _checks.beside(delta, epsilon, fails, message)
-    knots = _of_table(epsilon, delta, _profile_nodes, _of_profile)
+    knots = _of_table(
+        _pair("epsilon", _checks.finite, epsilon, "delta", delta),
+        lambda delta, epsilon, xp: -xp.expm1(epsilon) - delta,
+        "delta must be at least 1 - e^epsilon",
+        _profile_nodes,
+        _of_profile,
+    )
     return with_mirror(knots) if symmetric else knots
 
 
@@ -166,9 +167,17 @@ def _informative(nodes: Any, epsilon: Any, rest: Any, xp: Any) -> Any:
 
 
 def _of_table(
-    places: Any, values: Any, nodes_of: Callable, knots_of: Callable
+    table: tuple[Any, Any],
+    excess: Callable,
+    rule: str,
+    nodes_of: Callable,
+    knots_of: Callable,
 ) -> Knots:
-    """Knots of the nodes of a table that say something."""
+    """Knots of the nodes of a table that say something, if its values keep a rule."""
+    places, values = table
+    slack = max(_checks.rounding(x, _SLACK) for x in table)
+    fails = lambda *given: excess(*given) > slack
+    values = _checks.beside(values, places, fails, rule)
     if not _all_known(places, values):
         return _of_traced(places, values, nodes_of=nodes_of, knots_of=knots_of)
     nodes, values, index = nodes_of(places, values, np)
@@ -224,12 +233,13 @@ def with_mirror(knots: Knots) -> Knots:
 
 def knots_of_bayes_error(prior: Any, bayes_error: Any) -> Knots:
     """The least concave Bayes error with these values."""
-    prior, error = _pair("prior", _checks.open_share, prior, "bayes_error", bayes_error)
-    slack = _slack(prior, error)
-    fails = lambda error, prior, xp: error > xp.minimum(prior, 1 - prior) + slack
-    message = "bayes_error must be at most min(prior, 1 - prior)"
-    error = _checks.beside(error, prior, fails, message)
-    return _of_table(prior, error, _error_nodes, _of_bayes_error)
+    return _of_table(
+        _pair("prior", _checks.open_share, prior, "bayes_error", bayes_error),
+        lambda error, prior, xp: error - xp.minimum(prior, 1 - prior),
+        "bayes_error must be at most min(prior, 1 - prior)",
+        _error_nodes,
+        _of_bayes_error,
+    )
 
 
 def _error_nodes(prior: Any, error: Any, xp: Any) -> tuple[Any, Any, Any]:

@@ -196,11 +196,11 @@ class Mixture(AbstractTradeOff):
         self.tradeoffs = tuple(_require("tradeoffs", f) for f in tradeoffs)
         probs = _checks.vector("probs", _checks.probability, probs)
         self.probs = _checks.total("probs", probs, 1e-8)
-        if len(self.tradeoffs) != self.probs.shape[0]:
-            raise ValueError(
-                "tradeoffs and probs must have one length, got "
-                f"{len(self.tradeoffs)} and {self.probs.shape[0]}"
-            )
+        _checks.require(
+            len(self.tradeoffs) == self.probs.shape[0],
+            "tradeoffs and probs must have one length",
+            f"{len(self.tradeoffs)} and {self.probs.shape[0]}",
+        )
 
     def _mean(self, parts: list[Interval]) -> Interval:
         probs = as_float(self.probs)

@@ -40,6 +40,8 @@ class AbstractLocation(AbstractSymmetric):
     mu: eqx.AbstractVar[Real[ArrayLike, ""]]
     _form: ClassVar[type[Any]]
     """The closed form of the pair, given mu."""
+    _kind: ClassVar[type[mechanisms.AbstractMechanism]]
+    """The mechanism with such noise."""
 
     def _point(self, epsilon):
         form, size = self._form(as_float(self.mu)), jnp.abs(epsilon)
@@ -55,6 +57,10 @@ class AbstractLocation(AbstractSymmetric):
     def moved(self, distance: Any) -> "AbstractLocation":
         """The function of data sets `distance` >= 0 steps apart, a real number."""
         return type(self)(product(self.mu, distance))  # pyright: ignore[reportCallIssue]
+
+    def as_mechanism(self) -> mechanisms.AbstractMechanism:
+        """The mechanism of that name with noise multiplier 1 / mu, for mu > 0."""
+        return self._kind(quotient(1, self.mu))
 
 
 class Gaussian(AbstractLocation):
@@ -78,14 +84,11 @@ class Gaussian(AbstractLocation):
 
     mu: Real[ArrayLike, ""] = parameter("mu", _checks.nonnegative)
     _form: ClassVar = GaussianForm
+    _kind: ClassVar = mechanisms.Gaussian
 
     def _log_slope(self, log_alpha, log_tnr):
         mu = as_float(self.mu)
         return -mu * ndtri_from_logs(log_alpha, log_tnr) - 0.5 * jnp.square(mu)
-
-    def as_mechanism(self) -> mechanisms.Gaussian:
-        """`fdp.Gaussian` with noise multiplier 1 / mu, for mu > 0."""
-        return mechanisms.Gaussian(quotient(1, self.mu))
 
 
 class Laplace(AbstractLocation):
@@ -112,6 +115,7 @@ class Laplace(AbstractLocation):
 
     mu: Real[ArrayLike, ""] = parameter("mu", _checks.nonnegative)
     _form: ClassVar = LaplaceForm
+    _kind: ClassVar = mechanisms.Laplace
 
     def _log_slope(self, log_alpha, log_tnr):
         mu = as_float(self.mu)
@@ -120,10 +124,6 @@ class Laplace(AbstractLocation):
 
     def _kinks(self):
         return as_float(self.mu)[None]
-
-    def as_mechanism(self) -> mechanisms.Laplace:
-        """`fdp.Laplace` with noise multiplier 1 / mu, for mu > 0."""
-        return mechanisms.Laplace(quotient(1, self.mu))
 
 
 class Logistic(AbstractLocation):
@@ -150,14 +150,11 @@ class Logistic(AbstractLocation):
 
     mu: Real[ArrayLike, ""] = parameter("mu", _checks.nonnegative)
     _form: ClassVar = LogisticForm
+    _kind: ClassVar = mechanisms.Logistic
 
     def _log_slope(self, log_alpha, log_tnr):
         mu = as_float(self.mu)
         return mu - 2 * log_add(log_tnr, mu + log_alpha)
-
-    def as_mechanism(self) -> mechanisms.Logistic:
-        """`fdp.Logistic` with noise multiplier 1 / mu, for mu > 0."""
-        return mechanisms.Logistic(quotient(1, self.mu))
 
 
 class _AbstractTwoPoint(AbstractSymmetric):

@@ -11,7 +11,7 @@ from ..mechanisms import (
 )
 from . import _construct
 from ._base import AbstractPolygon, AbstractTradeOff
-from ._views import TradeOff, same
+from ._views import TradeOff
 from .knots import Knots
 
 
@@ -58,7 +58,7 @@ class PiecewiseLinear(AbstractPolygon):
         Returns:
             An exact `TradeOff`.
         """
-        return same(TradeOff, TradeOff(_knots_of(self)), epsilons)
+        return TradeOff.of(TradeOff(_knots_of(self)), epsilons=epsilons)
 
     def as_mechanism(self):
         """The remove direction of a mechanism with these vertices."""

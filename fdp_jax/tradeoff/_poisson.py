@@ -1,7 +1,5 @@
 """Two Poisson counts: the trade-off function by all of its knots."""
 
-from typing import Any
-
 import jax
 import jax.core
 import jax.numpy as jnp
@@ -61,13 +59,10 @@ class Poisson(AbstractPolygon):
         Pandey, Maleki, Kulkarni (2025).
     """
 
-    rate_without: Real[ArrayLike, ""]
-    rate_with: Real[ArrayLike, ""]
-
-    def __init__(self, rate_without: Any, rate_with: Any):
-        check = _checks.nonnegative
-        self.rate_without = _checks.checked_scalar("rate_without", check, rate_without)
-        self.rate_with = _checks.checked_scalar("rate_with", check, rate_with)
+    rate_without: Real[ArrayLike, ""] = _checks.field(
+        "rate_without", _checks.nonnegative
+    )
+    rate_with: Real[ArrayLike, ""] = _checks.field("rate_with", _checks.nonnegative)
 
     def _rates_pair(self) -> tuple[Float[Array, ""], Float[Array, ""]]:
         return as_float(self.rate_without), as_float(self.rate_with)
@@ -136,8 +131,12 @@ class Poisson(AbstractPolygon):
     def as_mechanism(self):
         """A direction of `fdp.PoissonMechanism`, for two different positive rates."""
         rates = self.rate_without, self.rate_with
-        if is_traced(rates):
-            raise TypeError("rate_without and rate_with must be known, got traced ones")
+        _checks.require(
+            not is_traced(rates),
+            "rate_without and rate_with must be known",
+            "traced ones",
+            TypeError,
+        )
         one, other = (float(as_number(x)) for x in rates)
         if min(one, other) <= 0 or one == other:
             return super().as_mechanism()

@@ -17,12 +17,10 @@ from ..curves.logs import (
     Rates,
     closed,
     exact,
-    larger,
     log_add,
     log_subtract,
     no_ends,
     plus,
-    smaller,
     widened,
 )
 from ..engines import Interval
@@ -32,7 +30,8 @@ from ..mechanisms import (
     parameter,
 )
 from ._base import AbstractTradeOff
-from ._families import Gaussian
+from ._families import Gaussian, Identity
+from ._symmetric import riskier
 from ._views import TradeOff
 
 _FARTHEST = 1e6
@@ -134,7 +133,9 @@ class QuantizedGaussian(AbstractTradeOff):
         offset = lax.rem(as_float(self.offset), width)  # exact, and so are the cuts
         place = jnp.clip(place, -_FARTHEST, _FARTHEST)
         steps = jnp.floor((place - offset) / width)
-        return offset + steps * width, offset + (steps + 1) * width
+        # The widest bins end beyond all numbers.
+        last = jnp.minimum(offset + (steps + 1) * width, 1e300)
+        return offset + steps * width, last
 
     def _point(self, epsilon):
         # The likelihood ratio is e^eps at eps / mu + mu / 2.
@@ -142,41 +143,14 @@ class QuantizedGaussian(AbstractTradeOff):
         apart = mu > 0
         safe = jnp.where(apart, mu, 1.0)
         first, last = self._cuts(epsilon / safe + 0.5 * safe)
-        one, other = self._test(epsilon, first), self._test(epsilon, last)
-        trivial = self._test(epsilon, jnp.where(epsilon > 0, jnp.inf, -jnp.inf))
-        best = Point(
-            larger(one.log_delta, other.log_delta),
-            larger(one.log_reverse, other.log_reverse),
-            smaller(one.log_rest, other.log_rest),
-        )
-        return Point(
-            larger(best.log_delta, trivial.log_delta),
-            larger(best.log_reverse, trivial.log_reverse),
-            smaller(best.log_rest, trivial.log_rest),
-        )
+        best = riskier(self._test(epsilon, first), self._test(epsilon, last))
+        return riskier(best, Identity()._point(epsilon))
 
     def _test(self, epsilon: Array, cut: Array) -> Point:
         """Contribution to the profile of the test that rejects above a cut."""
         mu = as_float(self.mu)
-        finite = jnp.isfinite(cut)
-        safe = jnp.where(finite, cut, 0.0)
-        sides = (
-            log_ndtr(-safe),
-            log_ndtr(safe),
-            log_ndtr(safe - mu),
-            log_ndtr(mu - safe),
-        )
-        above, zero = cut > 0, jnp.zeros_like(safe)
-        ends = (
-            jnp.where(above, -jnp.inf, zero),
-            jnp.where(above, zero, -jnp.inf),
-        )
-        log_alpha, log_tnr, log_beta, log_tpr = (
-            jnp.where(finite, side, end)
-            for side, end in zip(
-                sides, (ends[0], ends[1], ends[1], ends[0]), strict=True
-            )
-        )
+        log_alpha, log_tnr = log_ndtr(-cut), log_ndtr(cut)
+        log_beta, log_tpr = log_ndtr(cut - mu), log_ndtr(mu - cut)
         delta = _difference(log_tpr, plus(epsilon, log_alpha))
         reverse = _difference(log_tnr, plus(-epsilon, log_beta))
         rest = closed(log_add(log_beta, plus(epsilon, log_alpha)))

@@ -54,6 +54,15 @@ def exchanged(point: Point, epsilon: Array) -> Point:
     )
 
 
+def riskier(one: Point, other: Point) -> Point:
+    """The larger of two profiles at a threshold."""
+    return Point(
+        larger(one.log_delta, other.log_delta),
+        larger(one.log_reverse, other.log_reverse),
+        smaller(one.log_rest, other.log_rest),
+    )
+
+
 class Symmetrized(AbstractSymmetric):
     """min(f, f^-1)**, the guarantee for both orders; made by `symmetrized()`."""
 
@@ -63,12 +72,7 @@ class Symmetrized(AbstractSymmetric):
         # In one batch: that is half the program to compile.
         both = jax.vmap(self.original._point)(jnp.stack([epsilon, -epsilon]))
         own, other = (jax.tree.map(lambda x, i=i: x[i], both) for i in range(2))
-        other = exchanged(other, epsilon)
-        return Point(
-            larger(own.log_delta, other.log_delta),
-            larger(own.log_reverse, other.log_reverse),
-            smaller(own.log_rest, other.log_rest),
-        )
+        return riskier(own, exchanged(other, epsilon))
 
     def _rates(self, log_alpha, log_tnr):
         return optimal_rates(self, log_alpha, log_tnr)

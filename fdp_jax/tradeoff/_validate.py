@@ -7,7 +7,6 @@ import numpy as np
 
 from .._internal import _checks
 from .._internal._calls import explained
-from .._internal._concrete import is_traced
 
 _TOLERANCE = 1e-9
 
@@ -147,13 +146,7 @@ def _pair(
     name: str, value: Any, other_name: str, other: Any
 ) -> tuple[np.ndarray, np.ndarray]:
     """Two known vectors of one length, without NaN, the first one in order."""
-    arrays = []
-    for label, array in ((name, value), (other_name, other)):
-        if is_traced(array):
-            raise TypeError(f"{label} must be concrete, got a traced array")
-        array = _checks.vector(label, _checks.real, array)
-        arrays.append(np.asarray(array, np.float64))
-    first, second = arrays
+    first, second = _known(name, value), _known(other_name, other)
     _checks.same_length(name, first, other_name, second)
     if np.any(np.diff(first) <= 0):
         place = int(np.argmax(np.diff(first) <= 0))
@@ -162,6 +155,11 @@ def _pair(
             f"{first[place + 1]}"
         )
     return first, second
+
+
+def _known(name: str, value: Any) -> np.ndarray:
+    value = _checks.vector(name, _checks.real, _checks.concrete(name, value))
+    return np.asarray(value, np.float64)
 
 
 def _inside(name: str, value: np.ndarray, tolerance: float) -> None:

@@ -11,7 +11,7 @@ from jaxtyping import Array, Float
 from .. import mechanisms
 from .._internal._precision import Outward, in_float64
 from ..curves import AbstractGuarantee, Bound, one_end
-from ..curves.logs import Ends, Point, Rates, halfway
+from ..curves.logs import halfway
 from . import _construct
 from ._base import AbstractPolygon
 from ._bracket import bracket
@@ -36,6 +36,10 @@ class LossAtoms(NamedTuple):
     """Q(Y = inf): outputs that only the record makes possible."""
 
 
+_FROM_ABOVE = "log_delta", "log_reverse", "log_tpr", "log_end", "log_reverse_end"
+"""Numbers that the knots of a lower bound of f bound from above, not from below."""
+
+
 class _View(AbstractPolygon):
     """A piecewise-linear curve, or two with the true one in between."""
 
@@ -48,36 +52,27 @@ class _View(AbstractPolygon):
         return self.knots
 
     def _point(self, epsilon):
-        found = super()._point(epsilon)
-        if self.optimistic is None:
-            return found
-        other = self.optimistic.point(epsilon)
-        return Point(
-            halfway(other.log_delta, found.log_delta),
-            halfway(other.log_reverse, found.log_reverse),
-            halfway(found.log_rest, other.log_rest),
-        )
+        return self._between(lambda knots: knots.point(epsilon))
 
     def _rates(self, log_alpha, log_tnr):
-        found = super()._rates(log_alpha, log_tnr)
-        if self.optimistic is None:
-            return found
-        other = self.optimistic.rates(log_alpha, log_tnr)
-        return Rates(
-            halfway(found.log_beta, other.log_beta),
-            halfway(other.log_tpr, found.log_tpr),
-        )
+        return self._between(lambda knots: knots.rates(log_alpha, log_tnr))
 
     def _ends(self):
-        found = super()._ends()
+        return self._between(Knots.ends)
+
+    def _between(self, ask: Callable[[Knots], Any]) -> Any:
+        """The answer of the exact curve, or what is halfway between those of both."""
+        found = ask(self.knots)
         if self.optimistic is None:
             return found
-        other = self.optimistic.ends()
-        return Ends(
-            halfway(other.log_end, found.log_end),
-            halfway(found.log_start, other.log_start),
-            halfway(other.log_reverse_end, found.log_reverse_end),
-            halfway(found.log_reverse_start, other.log_reverse_start),
+        low, high = vars(found), vars(ask(self.optimistic))
+        return type(found)(
+            *(
+                halfway(high[name], low[name])
+                if name in _FROM_ABOVE
+                else halfway(low[name], high[name])
+                for name in low
+            )
         )
 
     @classmethod
@@ -94,7 +89,8 @@ class _View(AbstractPolygon):
                 function.
             epsilons: Thresholds of the grid, a vector of finite numbers (0 is added),
                 known outside of transformations; the default reaches down to delta
-                about 1e-15 in both orders of the pair.
+                about 1e-15 in both orders of the pair, and is the own grid of a view,
+                which is taken over without loss.
 
         Returns:
             A view of the guarantee under its own direction or directions.
@@ -103,6 +99,8 @@ class _View(AbstractPolygon):
             ValueError: If a threshold is not finite.
             TypeError: If the argument is not a guarantee.
         """
+        if isinstance(guarantee, _View) and epsilons is None:
+            return cls(guarantee.knots, guarantee.optimistic)
         return cls(*bracket(guarantee, epsilons))
 
     @property
@@ -115,42 +113,13 @@ class _View(AbstractPolygon):
         """Whether this is a function itself, not bounds of one."""
         return self.optimistic is None
 
-    def to_tradeoff(self, epsilons: Any = None) -> "TradeOff":
-        """This curve as a trade-off function, without loss.
-
-        Args:
-            epsilons: Not needed here: the grid stays.
-
-        Returns:
-            Its `TradeOff` view.
-        """
-        return same(TradeOff, self, epsilons)
-
-    def to_profile(self, epsilons: Any = None) -> "PrivacyProfile":
-        """This curve as a privacy profile, without loss.
-
-        Args:
-            epsilons: Not needed here: the grid stays.
-
-        Returns:
-            Its `PrivacyProfile` view.
-        """
-        return same(PrivacyProfile, self, epsilons)
-
-    def to_bayes_error(self, epsilons: Any = None) -> "BayesError":
-        """This curve as a Bayes error, without loss.
-
-        Args:
-            epsilons: Not needed here: the grid stays.
-
-        Returns:
-            Its `BayesError` view.
-        """
-        return same(BayesError, self, epsilons)
-
     def inverse(self) -> Self:
         """f^-1: the same grid with the other sign."""
-        return type(self)(*_exchanged(self.knots, self.optimistic))
+        return self._changed(_exchanged)
+
+    def _changed(self, how: Callable[[Knots], Knots]) -> Self:
+        other = None if self.optimistic is None else how(self.optimistic)
+        return type(self)(how(self.knots), other)
 
     def symmetric_maximum(self) -> Self:
         """max(f, f^-1), exact; only if f bounds every ordered pair of neighbors.
@@ -158,9 +127,7 @@ class _View(AbstractPolygon):
         Returns:
             A symmetric function on the grid and its mirror image.
         """
-        other = self.optimistic
-        mirrored = None if other is None else with_mirror(other)
-        return type(self)(with_mirror(self.knots), mirrored)
+        return self._changed(with_mirror)
 
     def loss_atoms(self) -> LossAtoms:
         """The privacy loss of the (pessimistic) curve, as point masses.
@@ -409,15 +376,9 @@ class BayesError(_View):
         return cls(_construct.knots_of_bayes_error(prior, bayes_error))
 
 
-def same(kind: Callable[..., Any], view: _View, epsilons: Any) -> Any:
-    if epsilons is not None:
-        return kind.of(view, epsilons=epsilons)  # type: ignore[attr-defined]
-    return kind(view.knots, view.optimistic)
-
-
 @in_float64(cast_out=False)
-def _exchanged(knots: Knots, other: Knots | None) -> tuple[Knots, Knots | None]:
-    return knots.exchanged(), None if other is None else other.exchanged()
+def _exchanged(knots: Knots) -> Knots:
+    return knots.exchanged()
 
 
 @in_float64

@@ -31,10 +31,9 @@ def closed_form(guarantee: Any) -> AbstractSymmetric | None:
         guarantee.tradeoff, AbstractLocation
     ):
         return guarantee.tradeoff.moved(guarantee.size)
-    if isinstance(guarantee, Identity):
-        return ApproxDP(epsilon=0.0, delta=0.0)
-    if isinstance(guarantee, BlatantNonPrivacy):
-        return ApproxDP(epsilon=0.0, delta=1.0)
+    if isinstance(guarantee, Identity | BlatantNonPrivacy):
+        all_lost = isinstance(guarantee, BlatantNonPrivacy)
+        return ApproxDP(epsilon=0.0, delta=float(all_lost))
     return guarantee if isinstance(guarantee, _NAMED) else None
 
 

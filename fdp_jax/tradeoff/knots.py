@@ -364,15 +364,11 @@ def from_profile(
     empty = width <= 0
     log_width = log1mexp(jnp.where(empty, 1.0, width))
     # alpha is the slope of -delta in e^eps, beta that of -delta_rev in e^-eps.
-    by_delta = log_subtract(log_delta[low], log_delta[high])
-    by_rest = log_subtract(log_rest[high], log_rest[low])
-    small = log_delta[low] < LOG_HALF
-    alpha = jnp.where(small, by_delta, by_rest) - (epsilon[high] + log_width)
+    alpha = _log_difference(log_delta, log_rest, low, high)
+    alpha = alpha - (epsilon[high] + log_width)
     other = log_rest - epsilon
-    by_reverse = log_subtract(log_reverse[high], log_reverse[low])
-    by_other = log_subtract(other[low], other[high])
-    small = log_reverse[high] < LOG_HALF
-    beta = jnp.where(small, by_reverse, by_other) - (log_width - epsilon[low])
+    beta = _log_difference(log_reverse, other, high, low)
+    beta = beta - (log_width - epsilon[low])
     # A flat line meets the axis at its height, whatever rounding makes of its slope.
     flat, steep = empty | jnp.isneginf(alpha), jnp.isneginf(beta)
     alpha, beta = (

@@ -65,7 +65,6 @@ class AbstractClipping(Record):
             norm: The present norm.
             leaves: Arrays that a gradient consists of.
         """
-        del leaves
         return norm
 
     def noise_factor(self, noise_multiplier: Any) -> Any:
@@ -78,7 +77,6 @@ class AbstractClipping(Record):
             noise_multiplier: Standard deviation of the noise of a step's sum, given all
                 earlier ones, over how far one record moves the sum.
         """
-        del noise_multiplier
         return 1.0
 
     def next_norm(self, norm: Array, key: Array, excess: Array, size: Any) -> Array:
@@ -92,7 +90,6 @@ class AbstractClipping(Record):
                 one record moves by 1.
             size: The expected number of records.
         """
-        del key, excess, size
         return norm
 
 

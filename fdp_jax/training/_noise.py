@@ -69,13 +69,13 @@ def add_noise(plan: "Plan", key: Array) -> optax.GradientTransformation:
     def update(
         updates: Any, state: NoiseState, params: Any = None
     ) -> tuple[PyTree, NoiseState]:
-        del params
-        if not isinstance(updates, GradientSum):
-            raise TypeError(
-                "add_noise takes a GradientSum, which gradient_sum returns, got "
-                f"{type(updates).__name__}: the noise belongs on the sum of a batch's "
-                "clipped gradients, before it is averaged or accumulated"
-            )
+        _checks.require(
+            isinstance(updates, GradientSum),
+            "add_noise takes a GradientSum, which gradient_sum returns",
+            f"{type(updates).__name__}: the noise belongs on the sum of a batch's "
+            "clipped gradients, before it is averaged or accumulated",
+            TypeError,
+        )
         step = _checks.error_if(
             state.step,
             lambda x: x >= plan.num_steps,

@@ -167,10 +167,7 @@ class Plan(Record):
         Raises:
             ValueError: If they are not a whole number.
         """
-        steps = as_known(self.mechanism.num_steps)
-        if steps is None or steps != round(steps):
-            raise ValueError(f"num_steps must be a whole number, got {steps}")
-        return int(steps)
+        return _checks.known_whole("num_steps", as_known(self.mechanism.num_steps))
 
     @property
     def sampling(self) -> AbstractSampling:
@@ -306,8 +303,9 @@ class Plan(Record):
         )
         found = [self.after(n).bounds(**query) for n in steps]
         lower = not query.keys().isdisjoint(("alpha", "prior"))
-        ends = [np.asarray(x.lower if lower else x.upper, np.float64) for x in found]
-        return Progress(jnp.asarray(steps, jnp.int32), _outward(np.stack(ends), lower))
+        # In the user's precision they are on the private side already.
+        ends = [x.lower if lower else x.upper for x in found]
+        return Progress(jnp.asarray(steps, jnp.int32), jnp.stack(ends))
 
 
 class Progress(Record):
@@ -333,15 +331,6 @@ class Progress(Record):
 
 _MORE = 1 + 1e-6
 """For the rounding of the deviation to float32."""
-
-
-def _outward(values: np.ndarray, lower: bool) -> Array:
-    """As numbers of the user's precision, rounded to the private side."""
-    kept = jnp.asarray(values)
-    narrow = np.asarray(kept).astype(np.float64)
-    wrong = narrow > values if lower else narrow < values
-    other = np.nextafter(np.asarray(kept), -np.inf if lower else np.inf)
-    return jnp.where(wrong, other, kept)
 
 
 def _first_steps(mechanism: MatrixMechanism, steps: int) -> AbstractMechanism:
