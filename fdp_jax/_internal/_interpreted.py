@@ -194,7 +194,7 @@ def source_of(closed: jec.ClosedJaxpr) -> Source | None:
         return None
     try:
         entry = writer.function(closed)
-    except (Unknown, KeyError):  # another JAX may name parameters otherwise
+    except KeyError:  # no rule, or another JAX names parameters otherwise
         return None
     code = compile("\n".join(writer.text), "<traced>", "exec")
     work = writer.work(entry)

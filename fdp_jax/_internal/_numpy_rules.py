@@ -71,6 +71,8 @@ _INVERSE = "asin acos atan asinh acosh atanh"
 _TEMPLATES |= {name: f"arc{name[1:]}({{0}})" for name in _INVERSE.split()}
 _BY_PARAMETERS = {
     "integer_pow": "whole_power({{0}}, {y})",
+    "select_n": "choose({{0}}, ({rest}))",
+    "bitcast_convert_type": "{{0}}.view({kind})",
     "shift_right_logical": "({{0}}.view({unsigned}) >> {{1}}).astype({kind})",
     "transpose": "{{0}}.transpose({permutation})",
     "rev": "flip({{0}}, {dimensions})",
@@ -136,6 +138,7 @@ CALLS = {
 """Primitives that run another program once, and the parameter that holds it."""
 SLOW = {"erf_inv", "threefry2x32"}
 """What takes NumPy ten times as long as a product, at least."""
+_MODES = {"FILL_OR_DROP": "drop", "CLIP": "clip", "PROMISE_IN_BOUNDS": "clip"}
 _WIDE = "float64", "complex128"
 _SMALL = 4096
 """Numbers up to which copying them takes less time than a view."""
@@ -145,7 +148,7 @@ _SMALL = 4096
 _printed = functools.cache(str)
 
 
-class Unknown(Exception):
+class Unknown(KeyError):
     """A primitive that has no rule."""
 
 
@@ -195,7 +198,7 @@ def expression(eqn: Any, writer: AbstractWriter) -> str:
     A tuple, also of one, where the primitive has several results.
 
     Raises:
-        Unknown: If there is no rule for it.
+        KeyError: If there is no rule for it.
     """
     name = eqn.primitive.name
     first: Any = eqn.invars[0] if eqn.invars else None
@@ -221,8 +224,6 @@ def expression(eqn: Any, writer: AbstractWriter) -> str:
             alike = {_shape(x) for x in eqn.invars[1:]} == {shape}
             scalar = alike and not _shape(first)
             return "({2} if {0} else {1})" if scalar else "where({0}, {2}, {1})"
-        case "select_n":
-            return f"choose({{0}}, ({rest}))"
         case "convert_element_type":
             pair = first.aval.dtype.kind, last.aval.dtype.kind
             if first.aval.dtype == last.aval.dtype:
@@ -231,10 +232,10 @@ def expression(eqn: Any, writer: AbstractWriter) -> str:
                 return f"to_int({{0}}, {dtype})"
             real = ".real" if pair[0] == "c" and pair[1] != "c" else ""
             return f"{{0}}{real}.astype({dtype})"
-        case "bitcast_convert_type":
-            if first.aval.dtype.itemsize != last.aval.dtype.itemsize:
-                raise Unknown(name)
-            return f"{{0}}.view({dtype})"
+        case "bitcast_convert_type" if (
+            first.aval.dtype.itemsize != last.aval.dtype.itemsize
+        ):
+            raise Unknown(name)
         case "reshape" if own["dimensions"] is not None:
             return f"{{0}}.transpose({own['dimensions']}).reshape({shape})"
         case "reshape" | "squeeze" | "expand_dims":
@@ -293,10 +294,9 @@ def expression(eqn: Any, writer: AbstractWriter) -> str:
             fits = [p is None or "cpu" in p for p in own["platforms"]]
             return f"{dtype}({fits.index(True)})"
         case "while":
-            test = function(own["cond_jaxpr"])
-            body = function(own["body_jaxpr"])
-            counts = f"{own['cond_nconsts']}, {own['body_nconsts']}"
-            return f"loop({test}, {body}, {writer.work(test, body)}, {counts}, {every})"
+            test, body = function(own["cond_jaxpr"]), function(own["body_jaxpr"])
+            how = writer.work(test, body), own["cond_nconsts"], own["body_nconsts"]
+            return f"loop({test}, {body}, {str(how)[1:-1]}, {every})"
         case "scan":
             split = int(own["num_consts"]), int(own["num_carry"])
             kinds = tuple((_shape(v)[1:], _kind(v)) for v in eqn.outvars[split[1] :])
@@ -306,8 +306,6 @@ def expression(eqn: Any, writer: AbstractWriter) -> str:
         case "cond":
             branches = ", ".join(map(function, own["branches"]))
             return f"branch({{0}}, ({branches},){every[3:]})"
-    if name not in _BY_PARAMETERS:
-        raise Unknown(name)
     kinds = [_kind(x) for x in eqn.outvars]
     others = {"unsigned": f"u{dtype.lstrip('u')}", "kind": dtype, "kinds": kinds}
     return _BY_PARAMETERS[name].format(
@@ -359,11 +357,9 @@ def repeats_alone(eqn: Any, repeated: Sequence[bool]) -> bool:
 
 def _fill(value: Any, dtype: Any) -> Any:
     """The value of a gather outside, by default JAX's."""
-    if value is None and dtype.kind in "fc":
-        value = np.nan
-    elif value is None:
-        info = np.iinfo(dtype) if dtype.kind in "iu" else None
-        value = True if info is None else info.max if dtype.kind == "u" else info.min
+    if value is None:
+        least = np.iinfo(dtype).min if dtype.kind == "i" else np.nan
+        value = np.iinfo(dtype).max if dtype.kind == "u" else least
     return np.asarray(value, dtype)
 
 
@@ -389,11 +385,7 @@ def _only_adds(inner: Any) -> bool:
 
 def _mode(own: dict[str, Any]) -> str:
     """The treatment of windows that do not fit: "clip" moves them."""
-    mode = str(own["mode"]).rpartition(".")[-1]
-    modes = {"FILL_OR_DROP": "drop", "CLIP": "clip", "PROMISE_IN_BOUNDS": "clip"}
-    if mode not in modes:
-        raise Unknown(mode)
-    return modes[mode]
+    return _MODES[str(own["mode"]).rpartition(".")[-1]]
 
 
 def _einsum(numbers: Any, eqn: Any) -> str:

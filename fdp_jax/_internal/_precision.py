@@ -156,17 +156,17 @@ def in_float64(fn: Any = None, /, *, cast_out: bool = True) -> Any:
     if fn is None:
         return functools.partial(in_float64, cast_out=cast_out)
 
-    wide, narrow = (
-        jax.jit(_flatten(fn, cast), static_argnums=0) for cast in (False, cast_out)
-    )
-    program_for = functools.lru_cache(_MAX_PROGRAMS)(Program)
-
     @functools.wraps(fn)
     def promoted(*args, **kwargs):
         args, kwargs = jax.tree.map(_promote, (args, kwargs))
         with whole_programs():
             return fn(*args, **kwargs)
 
+    wide, narrow = (
+        jax.jit(_flatten(promoted, cast), static_argnums=0)
+        for cast in (False, cast_out)
+    )
+    program_for = functools.lru_cache(_MAX_PROGRAMS)(Program)
     with_x64_on, on_its_own = eqx.filter_jit(promoted), jit_on_its_own(promoted)
 
     @functools.wraps(fn)
@@ -247,9 +247,8 @@ def _flatten(fn: Callable[..., Any], cast_out: bool) -> Callable[..., Any]:
 
     @functools.wraps(fn)
     def flat(signature, *arrays):
-        args, kwargs = signature.rebuild([_promote(x) for x in arrays])
-        with whole_programs():
-            out, static = eqx.partition(fn(*args, **kwargs), eqx.is_array)
+        args, kwargs = signature.rebuild(arrays)
+        out, static = eqx.partition(fn(*args, **kwargs), eqx.is_array)
         return _in_single(out) if cast_out else out, _Static(static)
 
     # `jit` must see the parameters of `flat`, not those of `fn`.

@@ -5,7 +5,7 @@ from typing import Any
 
 import equinox as eqx
 import jax.numpy as jnp
-from jaxtyping import Array, Real
+from jaxtyping import Array, ArrayLike, Real
 
 from .. import tradeoff
 from .._internal import _checks
@@ -35,7 +35,11 @@ class _AbstractReferenceTarget(AbstractTarget):
     """A target that compares with another guarantee."""
 
     reference: eqx.AbstractVar[Request]
-    relation: eqx.AbstractVar[Any]
+
+    @property
+    def relation(self) -> Any:
+        """The neighbors of the reference, if it states any."""
+        return getattr(self.reference.subject, "relation", None)
 
     def require_relation(self, relation: Any) -> None:
         if self.relation is not None and self.relation is not relation:
@@ -58,10 +62,6 @@ def _request(reference: Any) -> Request:
     return dataclasses.replace(found, symmetric=symmetric or found.symmetric)
 
 
-def _relation_of(reference: Any) -> Any:
-    return getattr(getattr(reference, "mechanism", reference), "relation", None)
-
-
 class TradeOff(_AbstractReferenceTarget):
     """A whole trade-off function: f >= reference - delta everywhere.
 
@@ -82,15 +82,11 @@ class TradeOff(_AbstractReferenceTarget):
         TypeError: If the reference is not a guarantee.
     """
 
-    reference: Request
-    delta: Real[Array, ""]
-    relation: Any = eqx.field(static=True)
+    reference: Request = eqx.field(converter=_request)
+    delta: Real[ArrayLike, ""] = _checks.field(
+        "delta", _checks.below_one, default=1e-10, kw_only=True
+    )
     binds = "alpha", "epsilon"
-
-    def __init__(self, reference: Any, *, delta: Any = 1e-10):
-        self.reference = _request(reference)
-        self.relation = _relation_of(reference)
-        self.delta = _checks.checked_scalar("delta", _checks.below_one, delta)
 
     def margin(self, loss: ComposedLoss) -> Margin:
         requests = self.reference, _both_directions(loss)
@@ -128,15 +124,11 @@ class DeltaDivergence(_AbstractReferenceTarget):
         TypeError: If the reference is not a guarantee.
     """
 
-    reference: Request
-    value: Real[Array, ""]
-    relation: Any = eqx.field(static=True)
+    reference: Request = eqx.field(converter=_request)
+    value: Real[ArrayLike, ""] = _checks.field(
+        "value", _checks.probability, kw_only=True
+    )
     binds = "prior", "epsilon"
-
-    def __init__(self, reference: Any, *, value: Any):
-        self.reference = _request(reference)
-        self.relation = _relation_of(reference)
-        self.value = _checks.checked_scalar("value", _checks.probability, value)
 
     def margin(self, loss: ComposedLoss) -> Margin:
         requests = self.reference, _both_directions(loss)

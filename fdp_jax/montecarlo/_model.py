@@ -138,8 +138,7 @@ def _most_of_separated(products: Array, separation: int) -> Array:
         jnp.concatenate([products[d, d:], jnp.zeros(d, products.dtype)])
         for d in range(1, bands)
     ]
-    every = jnp.stack([*(products[d] for d in range(bands - 1, 0, -1)), products[0]])
-    every = jnp.concatenate([every, jnp.stack(after)]) if after else every
+    every = jnp.stack([*products[::-1], *after])
     size = min(separation, 2 * bands - 1)
     return jnp.minimum(
         *(_stretches(every, size, bands - 1 - h) for h in (0, size // 2))

@@ -56,11 +56,12 @@ class Configurations(abc.ABC):
 
     def digest(self) -> str:
         """A name for these numbers."""
-        found = hashlib.sha256(f"{type(self).__name__} {self.names}".encode())
-        for name, values in (self.constants | self.vectors).items():
-            found.update(f"{name} {values.dtype} {values.shape}".encode())
-            found.update(_bytes(values))
-        return found.hexdigest()
+        parts = [
+            f"{name} {values.dtype} {values.shape}".encode() + _bytes(values)
+            for name, values in (self.constants | self.vectors).items()
+        ]
+        head = f"{type(self).__name__} {self.names}".encode()
+        return hashlib.sha256(head + b"".join(parts)).hexdigest()
 
 
 class Grid(Configurations):

@@ -1,5 +1,6 @@
 """What a sweep has found."""
 
+import collections
 import functools
 import json
 import os
@@ -166,15 +167,13 @@ class Sweep:
             each = np.bincount(status, minlength=len(names))
             told = [f"{n:,} {name}" for n, name in zip(each, names, strict=True) if n]
             lines.append(f"{label}: {', '.join(told)}")
-        by_text: dict[str, list[int]] = {}
-        for row, text in self.refused.items():
-            by_text.setdefault(text, []).append(row)
-        for text, rows in sorted(by_text.items(), key=lambda x: -len(x[1]))[:10]:
-            place = f"configuration {rows[0]}"
-            more = f" and {len(rows) - 1:,} others" if len(rows) > 1 else ""
-            lines.append(f"{place}{more}: {text}")
-        if len(by_text) > 10:
-            lines.append(f"... and {len(by_text) - 10:,} other reasons")
+        first = {text: row for row, text in reversed(self.refused.items())}
+        counts = collections.Counter(self.refused.values())
+        for text, number in counts.most_common(10):
+            more = f" and {number - 1:,} others" if number > 1 else ""
+            lines.append(f"configuration {first[text]}{more}: {text}")
+        if len(counts) > 10:
+            lines.append(f"... and {len(counts) - 10:,} other reasons")
         return "\n".join(lines)
 
     def __repr__(self) -> str:

@@ -194,13 +194,16 @@ def _text(manifest: dict[str, Any]) -> str:
 
 
 def _digest(arrays: Arrays) -> str:
-    found = hashlib.sha256()
-    for name, values in arrays.items():
-        found.update(f"{name} {values.dtype.kind} {values.shape}".encode())
-        text = values.dtype.kind in "OU"
-        content = "\0".join(map(str, values)).encode() if text else values.tobytes()
-        found.update(content)
-    return found.hexdigest()
+    parts = [
+        f"{name} {values.dtype.kind} {values.shape}".encode() + _bytes(values)
+        for name, values in arrays.items()
+    ]
+    return hashlib.sha256(b"".join(parts)).hexdigest()
+
+
+def _bytes(values: np.ndarray) -> bytes:
+    text = values.dtype.kind in "OU"
+    return "\0".join(map(str, values)).encode() if text else values.tobytes()
 
 
 def _to_parquet(arrays: Arrays, about: dict[str, Any]) -> bytes:
