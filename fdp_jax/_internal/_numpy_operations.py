@@ -187,17 +187,6 @@ def _chosen(x: Any, at: Any, dims: tuple, sizes: tuple, mode: str) -> tuple[Any,
     return tuple(index), fits if mode == "drop" else np.ones(batch, bool)
 
 
-def taken(x: Any, at: Any, axis: int, mode: str, fill: Any) -> Any:
-    """Rows of x along an axis; where there are none others, or the next there are."""
-    index = at[..., 0]
-    out = x.take(index, axis, mode="clip")
-    outside = (index < 0) | (index >= x.shape[axis])
-    if mode == "drop" and outside.any():
-        rows = outside.reshape(outside.shape + (1,) * (x.ndim - axis - 1))
-        out = np.where(rows, fill, out)
-    return out[()]
-
-
 def gathered(
     x: Any,
     at: Any,
@@ -303,7 +292,6 @@ _OURS = [
     accumulated,
     sorted,
     largest,
-    taken,
     gathered,
     scattered,
     transformed,

@@ -277,8 +277,6 @@ def expression(eqn: Any, writer: AbstractWriter) -> str:
             places = offset, gone, where, own["slice_sizes"]
             kind = first.aval.dtype
             how = f"{_mode(own)!r}, {constant(_fill(own['fill_value'], kind), kind)}"
-            if _takes(places, eqn):
-                return f"taken({{0}}, {{1}}, {gone[0]}, {how})"
             return f"gathered({{0}}, {{1}}, {str(places)[1:-1]}, {how})"
         case _ if name in _SCATTERED:
             window, gone, where = _windows(eqn, _SCATTER)
@@ -361,18 +359,6 @@ def _fill(value: Any, dtype: Any) -> Any:
         least = np.iinfo(dtype).min if dtype.kind == "i" else np.nan
         value = np.iinfo(dtype).max if dtype.kind == "u" else least
     return np.asarray(value, dtype)
-
-
-def _takes(numbers: tuple, eqn: Any) -> bool:
-    """Whether a gather takes whole rows along one axis, and leaves the others there."""
-    offset, gone, where, sizes = numbers
-    if len(gone) != 1 or where != (gone, (), ()):
-        return False
-    (axis,), shape = gone, _shape(eqn.invars[0])
-    lanes = len(_shape(eqn.invars[1])) - 1
-    rest = [i if i < axis else i + lanes - 1 for i in range(len(shape)) if i != axis]
-    whole = [1 if i == axis else n for i, n in enumerate(shape)]
-    return list(sizes) == whole and list(offset) == rest
 
 
 def _only_adds(inner: Any) -> bool:
