@@ -418,7 +418,5 @@ def total(name: str, value: Any, tolerance: float, rest: Any = 0.0) -> Any:
 
 def increasing(name: str, low: Any, high: Any) -> None:
     """The ends of an interval, if they are known."""
-    ends = known(low), known(high)
-    traced = ends[0] is None or ends[1] is None
-    rule = f"{name} must be (low, high) with low < high"
-    require(traced or ends[0] < ends[1], rule, (low, high))
+    rises = is_traced(low, high) or np.asarray(low) < np.asarray(high)
+    require(rises, f"{name} must be (low, high) with low < high", (low, high))

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.lax import stop_gradient
 from jax.scipy.special import ndtr, ndtri
-from jaxtyping import Array, ArrayLike, Bool, Float, Real
+from jaxtyping import Array, Bool, Float, Real
 
 from .._internal import _checks
 from .._internal._concrete import is_traced
@@ -183,8 +183,8 @@ class ApproxDP(_AbstractProfileTarget):
         ValueError: If epsilon is NaN or delta outside [0, 1].
     """
 
-    epsilon: Real[ArrayLike, ""] = _checks.field("epsilon", _checks.real, kw_only=True)
-    delta: Real[ArrayLike, ""] = _checks.field("delta", _checks.rate, kw_only=True)
+    epsilon: Real[Any, ""] = _checks.field("epsilon", _checks.real, kw_only=True)
+    delta: Real[Any, ""] = _checks.field("delta", _checks.rate, kw_only=True)
 
     def _point(self):
         delta = jnp.asarray(self.delta)
@@ -213,7 +213,7 @@ class Advantage(_AbstractProfileTarget):
         ValueError: If it is outside [0, 1].
     """
 
-    advantage: Real[ArrayLike, ""] = _checks.field("advantage", _checks.probability)
+    advantage: Real[Any, ""] = _checks.field("advantage", _checks.probability)
 
     def _point(self):
         delta = jnp.asarray(self.advantage)
@@ -244,8 +244,8 @@ class BayesError(_AbstractProfileTarget):
         ValueError: If an argument is outside [0, 1].
     """
 
-    error: Real[ArrayLike, ""] = _checks.field("error", _checks.rate, kw_only=True)
-    prior: Real[ArrayLike, ""] | None = parameter(
+    error: Real[Any, ""] = _checks.field("error", _checks.rate, kw_only=True)
+    prior: Real[Any, ""] | None = parameter(
         "prior", _checks.rate, default=None, kw_only=True
     )
 
@@ -282,7 +282,7 @@ class _AbstractRateTarget(AbstractTarget):
     """A target that is a lower bound of f at one type I error."""
 
     at_one_point = True
-    direction: eqx.AbstractClassVar[str]
+    direction: ClassVar[str]
 
     @abc.abstractmethod
     def _rates(self) -> tuple[Array, Array, Array]:
@@ -327,8 +327,8 @@ class ErrorRates(_AbstractRateTarget):
         ValueError: If an argument is outside [0, 1].
     """
 
-    alpha: Real[ArrayLike, ""] = _checks.field("alpha", _checks.rate, kw_only=True)
-    beta: Real[ArrayLike, ""] = _checks.field("beta", _checks.rate, kw_only=True)
+    alpha: Real[Any, ""] = _checks.field("alpha", _checks.rate, kw_only=True)
+    beta: Real[Any, ""] = _checks.field("beta", _checks.rate, kw_only=True)
     direction = "both"
 
     def _rates(self):
@@ -359,12 +359,8 @@ class Reconstruction(_AbstractRateTarget):
         Hayes, Mahloujifar, Balle (2023); see `comparison.reconstruction_bound`.
     """
 
-    kappa: Real[ArrayLike, ""] = _checks.field(
-        "kappa", _checks.probability, kw_only=True
-    )
-    value: Real[ArrayLike, ""] = _checks.field(
-        "value", _checks.probability, kw_only=True
-    )
+    kappa: Real[Any, ""] = _checks.field("kappa", _checks.probability, kw_only=True)
+    value: Real[Any, ""] = _checks.field("value", _checks.probability, kw_only=True)
     direction = "remove"
 
     def _rates(self):

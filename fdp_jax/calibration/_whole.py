@@ -5,7 +5,7 @@ from typing import Any
 
 import equinox as eqx
 import jax.numpy as jnp
-from jaxtyping import Array, ArrayLike, Real
+from jaxtyping import Array, Real
 
 from .. import tradeoff
 from .._internal import _checks
@@ -83,7 +83,7 @@ class TradeOff(_AbstractReferenceTarget):
     """
 
     reference: Request = eqx.field(converter=_request)
-    delta: Real[ArrayLike, ""] = _checks.field(
+    delta: Real[Any, ""] = _checks.field(
         "delta", _checks.below_one, default=1e-10, kw_only=True
     )
     binds = "alpha", "epsilon"
@@ -125,9 +125,7 @@ class DeltaDivergence(_AbstractReferenceTarget):
     """
 
     reference: Request = eqx.field(converter=_request)
-    value: Real[ArrayLike, ""] = _checks.field(
-        "value", _checks.probability, kw_only=True
-    )
+    value: Real[Any, ""] = _checks.field("value", _checks.probability, kw_only=True)
     binds = "prior", "epsilon"
 
     def margin(self, loss: ComposedLoss) -> Margin:

@@ -104,12 +104,11 @@ def _values(name: str, given: Any) -> Any:
         return given
     asked: dict[str, Any] = {"spacing": "linear"} | given
     space = {"linear": np.linspace, "log": np.geomspace}.get(asked["spacing"])
-    _checks.require(
-        space and asked.keys() == {"from", "to", "count", "spacing"},
-        f"{name} must be a value, a list or {{from, to, count, spacing}} with "
-        "spacing 'linear' or 'log'",
-        given,
-    )
+    if space is None or asked.keys() != {"from", "to", "count", "spacing"}:
+        raise ValueError(
+            f"{name} must be a value, a list or {{from, to, count, spacing}} with "
+            f"spacing 'linear' or 'log', got {given}"
+        )
     _checks.require(
         space is np.linspace or min(asked["from"], asked["to"]) > 0,
         f"{name} must go from and to positive numbers with spacing 'log'",

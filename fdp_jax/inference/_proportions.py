@@ -218,11 +218,8 @@ def two_groups(
     """Checked arguments, with the larger group first."""
     n = known(record_count("num_records_x", n))
     m = known(record_count("num_records_y", m))
-    _checks.require(
-        n is not None and m is not None,
-        "num_records_x and num_records_y must be known, not traced",
-        wrong=TypeError,
-    )
+    if n is None or m is None:
+        raise TypeError("num_records_x and num_records_y must be known, not traced")
     x = _checks.checked_scalar("released_x", _checks.finite, released_x)
     y = _checks.checked_scalar("released_y", _checks.finite, released_y)
     swapped = bool(m > n)

@@ -59,11 +59,11 @@ def group_guarantee(f: AbstractGuarantee, distance: Any) -> AbstractGuarantee:
         return _group(one, size)
     if scaled is not None:
         return scaled
-    _checks.require(
-        size,
-        f"distance must be a known whole number in [0, {_MOST}] for {type(f).__name__}",
-        distance if number else "a traced one",
-    )
+    if not size:
+        raise ValueError(
+            f"distance must be a known whole number in [0, {_MOST}] for "
+            f"{type(f).__name__}, got {distance if number else 'a traced one'}"
+        )
     if isinstance(f, AbstractMechanism):
         return f.group(size)
     return _group(

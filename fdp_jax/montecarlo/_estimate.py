@@ -5,7 +5,7 @@ proposal.  An epsilon is looked for with two pilot samples; what is then claimed
 on another sample, and on a list of candidates that was fixed before it was drawn.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -56,7 +56,7 @@ class Ends(NamedTuple):
     upper: Array
 
 
-_DRAWS = {
+_DRAWS: dict[str, Any] = {
     "remove": lambda model, _, *given: draw_remove(model, *given),
     "add": draw_add,
 }
@@ -87,8 +87,8 @@ def moments(
 
     def more(i: Array, sums: tuple) -> tuple:
         own = jax.random.fold_in(key, i)
-        drawn = _DRAWS[direction](model, found, choice, own, plan.chunk)
-        shares = _shares(*drawn, choice, epsilons)
+        losses, logs = _DRAWS[direction](model, found, choice, own, plan.chunk)
+        shares = _shares(losses, logs, choice, epsilons)
         valid = i * plan.chunk + jnp.arange(plan.chunk) < plan.num_samples
         # What is not a number, whatever made it, counts as the most that it can be.
         shares = jnp.where(jnp.isnan(shares), 1.0, shares)

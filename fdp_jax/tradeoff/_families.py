@@ -40,7 +40,7 @@ class AbstractLocation(AbstractSymmetric):
     mu: eqx.AbstractVar[Real[ArrayLike, ""]]
     _form: ClassVar[type[Any]]
     """The closed form of the pair, given mu."""
-    _kind: ClassVar[type[mechanisms.AbstractMechanism]]
+    _kind: ClassVar[Any]
     """The mechanism with such noise."""
 
     def _point(self, epsilon):
