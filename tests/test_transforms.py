@@ -1844,7 +1844,7 @@ EXCEPTIONS = {
         targets.AbstractTarget.asked
         targets.AbstractTarget.binds targets.AbstractTarget.margin
         targets.AbstractTarget.proxy targets.AbstractTarget.reachable
-        targets.AbstractTarget.require_relation
+        targets.AbstractTarget.require_relation _AbstractReferenceTarget.relation
         targets.MuGDP.mu""",
     "in tests/accounting, in programs and out of them": """
         Accountant Accountant.step Accountant.spent Accountant.num_steps
