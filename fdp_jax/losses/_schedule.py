@@ -8,7 +8,12 @@ import jax.numpy as jnp
 from jax.lax import stop_gradient
 from jaxtyping import Array, Float
 
-from ._analytic import FREQUENCY_BLOCK, AnalyticLoss, CharacteristicBlock
+from ._analytic import (
+    FREQUENCY_BLOCK,
+    AnalyticLoss,
+    CharacteristicBlock,
+    relative,
+)
 from ._base import outward
 
 _TOGETHER = 128
@@ -128,12 +133,13 @@ class ScheduleLoss(AnalyticLoss):
             axes=(0, None, None),
         )
         lost = jnp.reshape(parts.turned, (self.counts.size, -1))
-        lost = lost | self._turned(plan, start, step, count)
-        error = jnp.where(parts.error > 0.5, 1.0, parts.error)
+        unusable = (parts.error > 0.5) & (self.counts > 0)[:, None]
+        lost = lost | self._turned(plan, start, step, count) | unusable
+        grown = jnp.where(unusable, jnp.log(3 + 2 * parts.error), parts.error)
         return CharacteristicBlock(
             self._sum(parts.real),
             self._sum(parts.imag),
-            self._sum(error),
+            relative(self._sum(grown)),
             jnp.any(lost, axis=0),
         )
 

@@ -7,7 +7,7 @@ from jax.lax import stop_gradient
 from jaxtyping import Array, Float
 
 from .._internal._divided import psi
-from ._analytic import FREQUENCY_BLOCK, CharacteristicBlock
+from ._analytic import FREQUENCY_BLOCK, CharacteristicBlock, relative
 from ._closed_transform import ClosedTransformLoss
 
 
@@ -93,7 +93,7 @@ class SubordinatedGaussianLoss(ClosedTransformLoss):
         size = jnp.abs(rise) + jnp.abs(turn) + jnp.minimum(excess, 1.0)
         size = size + jnp.where(self.index == 0, 0.0, lifted)
         error = 16 * unit * (scale * size + tau * jnp.abs(plan.center))
-        return CharacteristicBlock(real_part, imag_part, stop_gradient(error))
+        return CharacteristicBlock(real_part, imag_part, relative(error))
 
     def log_envelope(self, located, frequency):
         base = self._base(located.order)
