@@ -420,7 +420,8 @@ def _sums(
     turning = tau * (part.size + jnp.abs(epsilons[:, None])) + jnp.abs(part.angle)
     near = amplitude * jnp.expm1(jnp.minimum(part.error, 1))
     far = share * jnp.exp(jnp.minimum(part.real + part.error, LOG_2))
-    off = jnp.where(part.error < 1, near, far) + amplitude * unit * (terms + 4 * turning)
+    rounded = amplitude * unit * (terms + 4 * turning)
+    off = jnp.where(part.error < 1, near, far) + rounded
     size = jnp.hypot(*kernel)
     rounding = jnp.sum(size * off, axis=1)
     # An estimate need not heed more than what it adds.
