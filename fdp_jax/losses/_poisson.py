@@ -160,8 +160,7 @@ class PoissonLoss(ClosedTransformLoss):
     # ----------------------------------------------------------- for the other engines
 
     def cells(self, low, high):
-        inside = jnp.clip(jnp.zeros_like(low), low, high)
-        return Cells(jnp.full_like(low, -jnp.inf), inside, jnp.zeros_like(low))
+        return Cells.none(low, high)
 
     def atomic(self) -> AtomicLoss:
         """The loss by its point masses, with a bound on the counts that are left out.
@@ -223,9 +222,6 @@ class PoissonLoss(ClosedTransformLoss):
 
     def atoms(self):
         return self.atomic().atoms()
-
-    def lattice(self):
-        return None
 
     def loss_range(self):
         # At no count at all, and no bound on the other side.

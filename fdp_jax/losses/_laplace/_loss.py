@@ -126,6 +126,9 @@ class LaplaceLoss(ClosedTransformLoss):
         log_half = jnp.full_like(mu, -LOG_2)
         return Atoms(jnp.stack([-mu, mu]), jnp.stack([log_half, log_half - mu]))
 
+    def lattice(self):
+        return 1 / self.noise_multiplier
+
     def twice_total_variation(self):
         # 2 AUC - 1, with the area under the three pieces of f.
         mu = 1 / self.noise_multiplier
