@@ -51,13 +51,18 @@ class ExchangedLoss(MassLoss):
         return -high, -low
 
     def log_finite_masses(self):
-        return self.loss.log_finite_masses()[::-1]
+        return _swapped(self.loss.log_finite_masses())
 
     def log_infinite_masses(self):
-        return self.loss.log_infinite_masses()[::-1]
+        return _swapped(self.loss.log_infinite_masses())
 
     def log_truncated_masses(self):
-        return self.loss.log_truncated_masses()[::-1]
+        return _swapped(self.loss.log_truncated_masses())
+
+
+def _swapped(sides: tuple[Array, Array]) -> tuple[Array, Array]:
+    upper, lower = sides
+    return lower, upper
 
 
 class GluedLoss(MassLoss):
