@@ -116,8 +116,8 @@ VOID = _entered(
     "VOID",
     40.0,
     Kind.PROVED,
-    "Error of an exponent that voids a certificate, unless its term is tiny: an error "
-    "above one half counts as this much.",
+    "Error of an exponent that voids a certificate, unless its term is tiny: a larger "
+    "one counts as this much.",
 )
 CONCESSION = _entered(
     "CONCESSION",

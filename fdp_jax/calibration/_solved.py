@@ -38,7 +38,7 @@ from ..curves import (
     with_gradient,
 )
 from ..losses import AUTO, ComposedLoss, Method
-from ..mechanisms import AbstractMechanism, AbstractRenyi, is_repeated
+from ..mechanisms import AbstractMechanism, AbstractRenyi
 from ..selection import SelectBest
 from ._engines import by_contour, can_split, has_grid_too, needs_no_splitting
 from ._search import Solution, solve
@@ -112,14 +112,12 @@ def _best(
         return _by_questions(mechanism, target, unknown)
     ready = made_ready(target)
     by_renyi = isinstance(mechanism, AbstractRenyi)
-    known_steps = not (by_renyi or unknown.factor)
     ask = functools.partial(
         _solve,
         mechanism,
         ready,
         unknown=unknown,
         single=jnp.asarray(float_dtype() == np.float32),
-        repeated=known_steps and is_repeated(mechanism.known_steps()),
     )
     if by_renyi:
         return ask(method=method)
@@ -195,13 +193,9 @@ def made_ready(target: AbstractTarget) -> AbstractTarget:
     )
 
 
-def loss_of(
-    mechanism: AbstractMechanism, method: Method, repeated: bool = False
-) -> ComposedLoss:
+def loss_of(mechanism: AbstractMechanism, method: Method) -> ComposedLoss:
     """The privacy loss of both directions together, to be handled by a given engine."""
-    return dataclasses.replace(
-        mechanism.alone().loss(), method=method, repeated=repeated
-    )
+    return dataclasses.replace(mechanism.alone().loss(), method=method)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -210,8 +204,6 @@ class Excess:
 
     unknown: Unknown
     method: Method
-    repeated: bool = False
-    """Whether it is known not to be a single release."""
 
     def margin(
         self, value: Array, args: tuple[AbstractMechanism, AbstractTarget]
@@ -220,7 +212,7 @@ class Excess:
         mechanism = self.unknown.put(mechanism, value)
         if isinstance(mechanism, AbstractRenyi):
             return target.margin(mechanism)
-        return target.margin(loss_of(mechanism, self.method, self.repeated))
+        return target.margin(loss_of(mechanism, self.method))
 
     def rough(self, t: Array, args: tuple[AbstractMechanism, AbstractTarget]) -> Array:
         """A cheap approximation: saddle points instead of contour integrals."""
@@ -250,10 +242,9 @@ def _solve(
     unknown: Unknown,
     single: Array,
     method: Method,
-    repeated: bool,
     near: Any = _TIGHT,
 ) -> Solved:
-    excess = Excess(unknown, method, repeated)
+    excess = Excess(unknown, method)
     args = jax.tree.map(jnp.asarray, (mechanism, target))
 
     @one_by_one

@@ -29,7 +29,8 @@ def closed_profile(form: AbstractClosedForm, epsilons: Array) -> Profile:
     )
     slip = form.loss_error(epsilons)
     if slip is not None:
-        left, right = form.log_delta_within(epsilons, slip, log_delta.estimate)
+        ends = jnp.stack([epsilons - slip, epsilons + slip])
+        left, right = form.log_delta(stop_gradient(ends))
         highest, lowest = exactly(left, allowed).upper, exactly(right, allowed).lower
         within = Interval(lowest, log_delta.estimate, highest)
         log_delta = _wider(within, mass)

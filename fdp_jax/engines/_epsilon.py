@@ -22,11 +22,7 @@ def epsilon(
     For the worst of some directions.
     """
     nothing, loss = neutral(loss)
-    infinite = over(signs, loss.log_infinite_mass)
-    # delta counts infinite losses; what is left is for the finite ones.
-    possible = (log_delta > infinite) & (log_delta < 0)
-    safe = where(possible, log_delta, -5.0)
-    share = where(possible, infinite, -jnp.inf) - safe
+    infinite, _, safe, share = _shared(loss, signs, log_delta)
     finite = safe + log_complement(share)
     # Little is left of a delta that is mostly infinite losses, and so few digits.
     known = where(jnp.isneginf(share), 0.0, 1 + jnp.abs(safe) + jnp.abs(infinite))
@@ -103,10 +99,7 @@ def largest_epsilon(
     It costs next to nothing.  Infinite where delta is below that of infinite losses.
     """
     nothing, loss = neutral(stop_gradient(loss))
-    infinite = over(signs, loss.log_infinite_mass)
-    possible = (log_delta > infinite) & (log_delta < 0)
-    safe = where(possible, log_delta, -5.0)
-    share = where(possible, infinite, -jnp.inf) - safe
+    _, possible, safe, share = _shared(loss, signs, log_delta)
     # Less than what is left for the finite losses, whatever is rounded.
     targets = safe + log_complement(jnp.minimum(share * (1 - 1e-9), 0)) - 1e-9
     starts = starts_at_log_delta(loss, signs, targets)
@@ -115,6 +108,19 @@ def largest_epsilon(
     )
     each = where(possible, jnp.minimum(each, largest_loss(loss, signs)), jnp.inf)
     return where(nothing | (log_delta >= 0), 0.0, jnp.max(each))
+
+
+def _shared(
+    loss: ComposedLoss, signs: Float[Array, " s"], log_delta: Array
+) -> tuple[Array, Array, Array, Array]:
+    """Log of the infinite losses' mass; whether delta leaves some for the finite ones.
+
+    Then log delta, or another one where it does not, and log of the infinite share.
+    """
+    infinite = over(signs, loss.log_infinite_mass)
+    possible = (log_delta > infinite) & (log_delta < 0)
+    safe = where(possible, log_delta, -5.0)
+    return infinite, possible, safe, where(possible, infinite, -jnp.inf) - safe
 
 
 def _move(loss: ComposedLoss, signs: Float[Array, " d"]) -> Array:

@@ -17,10 +17,6 @@ class AbstractPlan(eqx.Module):
 
     sign: eqx.AbstractVar[Float[Array, "..."]]
 
-    looks_for_one_step: ClassVar[bool] = False
-    """Whether a single step, found out while a program runs, is better answered by its
-    closed form."""
-
     @abc.abstractmethod
     def profile(self, loss: ComposedLoss, epsilons: Float[Array, " e"]) -> Profile:
         """One direction's profile, whose estimates have derivatives."""

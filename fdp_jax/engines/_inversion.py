@@ -25,7 +25,6 @@ from .._internal._blocked_sum import blocked_sum
 from .._internal._logs import LOG_2
 from .._internal._rotation import rotation
 from .._internal._special import safe_log
-from .._internal._tolerances import VOID
 from ..losses import (
     FREQUENCY_BLOCK,
     CharacteristicBlock,
@@ -341,10 +340,12 @@ def _composed(
         angle = angle + contour.sign * count * part.imag
         drift = drift + contour.sign * count * term.center(plan)
         size = size + jnp.abs(count * term.center(plan))
-        # |log(phi + e) - log(phi)| <= 1.4 |e / phi| up to one half.
+        # |log(phi + e) - log(phi)| <= 1.4 |e / phi| up to one half; of what is farther
+        # off, or stands on a floor, the size is known.
         unusable = part.error > 0.5
-        error = error + jnp.where(unusable, VOID, 1.4 * count * part.error)
-        lost = lost | part.turned
+        most = jnp.log(3 + 2 * part.error)
+        error = error + count * jnp.where(unusable, most, 1.4 * part.error)
+        lost = lost | part.turned | unusable
     # Whatever the angle is, the two are no farther apart than both are from zero.
     error = jnp.where(lost, jnp.logaddexp(error, LOG_2), error)
     return _Characteristic(real, angle, error, drift, size), ends
@@ -358,9 +359,9 @@ def _unwound(
 ) -> tuple[list[CharacteristicBlock], Bool[Array, " f"], Path]:
     """The block with continuous angles where they are known, and where that is.
 
-    Only for fractional powers.  Between two frequencies the characteristic function
-    moves less far than it is away from zero at both of them, so that its angle changes
-    by less than half a turn.
+    Fractional powers need it, and so do derivatives in the number of whole ones.
+    Between two frequencies the characteristic function moves less far than it is away
+    from zero at both of them, so that its angle changes by less than half a turn.
     """
     unwound, angles, moduli = [], [], []
     sure = jnp.ones(parts[0].real.shape, bool)
@@ -376,8 +377,7 @@ def _unwound(
         fractional = count != jnp.round(count)
         last = jnp.append(before.angles[index], stop_gradient(part.imag))
         turns = -jnp.round(jnp.diff(last) / (2 * jnp.pi))
-        more = 2 * jnp.pi * jnp.cumsum(turns)
-        here = jnp.where(fractional, part.imag + more, part.imag)
+        here = part.imag + 2 * jnp.pi * jnp.cumsum(turns)
         last = jnp.append(before.moduli[index], modulus)
         nearest = jnp.minimum(last[1:], last[:-1])
         close = (fastest * contour.step < nearest) & (part.error < 0.5)
@@ -418,11 +418,14 @@ def _sums(
 
     terms = contour.blocks * FREQUENCY_BLOCK + 32
     turning = tau * (part.size + jnp.abs(epsilons[:, None])) + jnp.abs(part.angle)
-    bound = jnp.expm1(jnp.minimum(part.error, VOID)) + unit * (terms + 4 * turning)
-    size = amplitude * jnp.hypot(*kernel)
-    rounding = jnp.sum(size * bound, axis=1)
-    # Terms that void a certificate are small: an estimate need not heed more than them.
-    blurred = jnp.sum(size * jnp.minimum(bound, 1), axis=1)
+    near = amplitude * jnp.expm1(jnp.minimum(part.error, 1))
+    far = share * jnp.exp(jnp.minimum(part.real + part.error, LOG_2))
+    rounded = amplitude * unit * (terms + 4 * turning)
+    off = jnp.where(part.error < 1, near, far) + rounded
+    size = jnp.hypot(*kernel)
+    rounding = jnp.sum(size * off, axis=1)
+    # An estimate need not heed more than what it adds.
+    blurred = jnp.sum(size * jnp.minimum(off, amplitude), axis=1)
     tails = total(inverse_next), total(inverse_z)
     return total(kernel), (*tails, rounding, blurred)
 

@@ -18,7 +18,7 @@ from ._lines import ROW, SIDE, Line, frequencies, line_nodes
 
 _MANY = 16
 """Terms from which on a derivative does not keep all their nodes' rotations."""
-_Term = tuple[NormalMixtures, Array, Array, Array, Array]
+_Term = tuple[NormalMixtures, Array, Array, Array, Array, Array]
 
 
 def log_value(
@@ -38,7 +38,8 @@ def _share(
     """A block's share of the sum."""
     terms, epsilons = args
     y = frequencies(line.step, index)
-    each = terms.pairs, terms.counts, line.lows, line.node_steps, line.kept
+    turned = lax.dynamic_index_in_dim(line.turned, index, 1, keepdims=False)
+    each = terms.pairs, terms.counts, line.lows, line.node_steps, line.kept, turned
     one = lambda term: _log_power(term, line.shift, y)
     one = one if line.lows.size < _MANY else jax.checkpoint(one)
     logs = lax.map(one, each)
@@ -51,7 +52,7 @@ def _share(
 
 def _log_power(term: _Term, shift: Array, y: Float[Array, " f"]) -> Float[Array, "2 f"]:
     """Log modulus and angle of a term's part of M at some frequencies."""
-    pair, count, low, step, kept = term
+    pair, count, low, step, kept, turned = term
     t = low + step * np.arange(float(line_nodes(pair.centers.size)))
     logs = densities(pair.frame(), t).logs
     tilt = (1 + shift) * logs[1] - shift * logs[0] - 0.5 * t * t + kept
@@ -65,4 +66,8 @@ def _log_power(term: _Term, shift: Array, y: Float[Array, " f"]) -> Float[Array,
     real, imag = lax.real(phi), lax.imag(phi)
     size = 0.5 * jnp.log(real * real + imag * imag + 1e-200) + peak
     size = size + jnp.log(step / np.sqrt(2 * np.pi))
-    return count * jnp.stack([size, jnp.arctan2(imag, real + 1e-100) + y * mean])
+    # The derivative in the count needs the continuous angle.
+    angle = jnp.arctan2(imag, real + 1e-100)
+    before = jnp.concatenate([turned[None], angle[:-1]])
+    turns = jnp.cumsum(jnp.round((before - angle) / (2 * np.pi)))
+    return count * jnp.stack([size, angle + 2 * np.pi * turns + y * mean])

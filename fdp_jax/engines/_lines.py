@@ -191,6 +191,8 @@ class Line(eqx.Module):
     """The rules of all terms."""
     kept: Float[Array, "... m n"]
     """Log of what their caps keep, at the nodes."""
+    turned: Float[Array, "... m b"]
+    """Their continuous angles at the first frequency of each block."""
 
     @property
     def side(self) -> Array:
@@ -230,7 +232,7 @@ def make_line(stack: Stack, sign: Array, mesh: Mesh, place: Place) -> Line:
     number = where(ended, jnp.asarray(_ENDS, np.int32)[last], np.int32(1))
     blocks = (number + (BLOCK - 1)) // BLOCK
 
-    def add_term(table: Array, one: tuple) -> tuple[Array, None]:
+    def add_term(table: Array, one: tuple) -> tuple[Array, Array]:
         frame, count, step, line = one
         p, d = line.weights, line.losses
         turning = (0.5 * h * np.arange(float(SIDE)))[:, None] * d
@@ -241,8 +243,8 @@ def make_line(stack: Stack, sign: Array, mesh: Mesh, place: Place) -> Line:
         inner_sum = lax.complex(*sums(parts, 1))
         fractional = count != jnp.round(count)
 
-        def block(i: Array, state: tuple[Array, Array]) -> tuple[Array, Array]:
-            table, (before, turns, lost) = state
+        def block(i: Array, state: tuple) -> tuple[Array, Array, Array]:
+            table, begun, (before, turns, lost) = state
             y = frequencies(h, i)
             # e^(i(a+b)) - 1 = (e^(ia) - 1) e^(ib) + (e^(ib) - 1): no digit is lost.
             x = (0.5 * y[::SIDE])[:, None] * d
@@ -280,12 +282,14 @@ def make_line(stack: Stack, sign: Array, mesh: Mesh, place: Place) -> Line:
             new = where(count > 0, count * new, 0.0)
             new = new + lax.dynamic_slice(table, (ROW, BLOCK * i), (4, BLOCK))
             table = lax.dynamic_update_slice(table, new, (ROW, BLOCK * i))
-            return table, jnp.stack([angle[-1], found[0, -1], found[1, -1]])
+            begun = lax.dynamic_update_slice(begun, along[:1], (i,))
+            return table, begun, jnp.stack([angle[-1], found[0, -1], found[1, -1]])
 
-        return lax.fori_loop(ROW, blocks, block, (table, jnp.zeros(3)))[0], None
+        state = table, jnp.zeros(MOST // BLOCK), jnp.zeros(3)
+        return lax.fori_loop(ROW, blocks, block, state)[:2]
 
     each = frames, counts, steps, made
-    logs, _ = lax.scan(add_term, jnp.zeros((4, MOST)), each)
+    logs, turned = lax.scan(add_term, jnp.zeros((4, MOST)), each)
     few = UNIT * (4 * BLOCK + 40 + 4 * counts.size)
 
     def finish(i: Array, state: tuple[Array, Array]) -> tuple[Array, Array]:
@@ -331,6 +335,7 @@ def make_line(stack: Stack, sign: Array, mesh: Mesh, place: Place) -> Line:
         lows=lows,
         node_steps=steps,
         kept=made.kept,
+        turned=turned,
     )
 
 

@@ -17,7 +17,6 @@ from .._internal._interval import Interval, log_complement, sound
 from .._internal._shapes import zeros_of
 from ..losses import ComposedLoss
 from ._bounds import Profile, select, width_of, worst_of
-from ._first_step import one_step_profile, unless_one_step
 from ._interface import AbstractPlan
 from ._rare import Rare, rare_profile
 from ._rare_queries import bounds_in_common, split_where_possible
@@ -47,20 +46,6 @@ def profile(
     step.
     """
     nothing, loss = neutral(loss)
-    if not local.looks_for_one_step:
-        result = _known_profile(loss, local, epsilons)
-    else:
-        result = unless_one_step(
-            loss,
-            epsilons,
-            lambda loss, epsilons: _known_profile(loss, local, epsilons),
-            lambda step, epsilons: one_step_profile(step, local.sign, epsilons),
-        )
-    return select(nothing, no_release(epsilons), result)
-
-
-def _known_profile(loss: ComposedLoss, local: AbstractPlan, epsilons: Array) -> Profile:
-    """The profile of a loss that is safe to evaluate."""
     found, local, worst = _search_profile(*stop_gradient((loss, local, epsilons)))
     # One direction leaks most (ties aside): it has the derivative.
     estimates = known_value(
@@ -69,11 +54,12 @@ def _known_profile(loss: ComposedLoss, local: AbstractPlan, epsilons: Array) -> 
         (loss, epsilons),
         jax.tree.map(lambda x: x[worst], local),
     )
-    return Profile(
+    result = Profile(
         Interval(found.log_delta.lower, estimates[0], found.log_delta.upper),
         Interval(found.log_rest.lower, estimates[1], found.log_rest.upper),
         found.log_alpha,
     )
+    return select(nothing, no_release(epsilons), result)
 
 
 @one_by_one

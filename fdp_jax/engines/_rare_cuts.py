@@ -217,7 +217,8 @@ def certain_part(
     )
     whole, log_p = jnp.exp(share), part.count * share
     known = jnp.where(whole > 0, whole, 1.0)
-    gain = part.count * log1p(jnp.maximum(gained / known, -1 + 1e-12))
+    ratio = jnp.maximum(gained / known, -1 + 1e-12)
+    gain = part.count * log1p(ratio)
     log_q = log_p + gain
     distance = epsilons + gain
     unit = 200 * jnp.finfo(x.dtype).eps
@@ -225,7 +226,8 @@ def certain_part(
     left_out = jnp.exp(left_of_cut) * (jnp.exp(beyond) + jnp.exp(included))
     left_out = stop_gradient(jnp.exp(before) + 2 * left_out)
     slip = unit * (jnp.abs(epsilons) + jnp.abs(gain))
-    slip = slip + part.count * (unit * moved + left_out) / known
+    lost = (unit * moved + left_out) / (known * (1 + ratio))
+    slip = slip - part.count * log1p(-jnp.minimum(lost, 1))
     ours = (sign < 0) & (whole > 0)
 
     def log_value(distance: Array) -> Array:

@@ -16,9 +16,7 @@ from .._internal._interval import Interval, log_complement
 from .._internal._tolerances import ROUGH_LOG_DELTA
 from ..losses import ComposedLoss
 from ._bounds import Profile, over, worst_of
-from ._closed_form_engine import closed_epsilon
 from ._contour import Contour, Start, idle_contour
-from ._first_step import unless_one_step
 from ._interface import AbstractEngine, AbstractPlan
 from ._inversion import Table, look_up, tabulate
 from ._rare import Rare, rare_profile
@@ -50,8 +48,6 @@ class SpectralPlan(AbstractPlan):
     contour: Contour
     rare: Rare | None = None
     """The split law, where the characteristic function decays too slowly."""
-
-    looks_for_one_step: ClassVar[bool] = True
 
     def profile(self, loss, epsilons):
         contour, rare = self.contour, self.rare
@@ -119,12 +115,12 @@ class SpectralEngine(AbstractEngine):
         return SpectralPlan(signs[order], contours)
 
     def epsilon(self, loss, signs, target):
-        return unless_one_step(
-            loss,
-            (target.finite, target.log_delta),
-            lambda loss, asked: _epsilon(loss, signs, asked[0], target.slack),
-            lambda step, asked: closed_epsilon(step, signs, asked[1], asked[1]),
-        )
+        fixed = stop_gradient((loss, signs, target.finite, target.slack))
+        found, contour, rare, worst = _search_epsilon(*fixed)
+        args = loss.without_ends(), target.finite[worst]
+        aux = signs[worst], contour, rare
+        estimate = implicit_root(_log_delta_residual, found.estimate, args, aux)
+        return Interval(found.lower, estimate, found.upper)
 
     def threshold(self, loss, sign, log_alpha, log_not_alpha):
         fixed = stop_gradient((loss, sign, log_alpha, log_not_alpha))
@@ -136,17 +132,6 @@ def _at_most(log_delta: Float[Array, " e"]) -> Profile:
     least = jnp.full_like(log_delta, -jnp.inf)
     value = Interval(least, least, log_delta)
     return Profile(value, value.map_down(log_complement), least)
-
-
-def _epsilon(
-    loss: ComposedLoss, signs: Array, targets: Array, slacks: Array
-) -> Interval:
-    constants = stop_gradient((loss, signs, targets, slacks))
-    found, contour, rare, worst = _search_epsilon(*constants)
-    args = loss.without_ends(), targets[worst]
-    aux = signs[worst], contour, rare
-    estimate = implicit_root(_log_delta_residual, found.estimate, args, aux)
-    return Interval(found.lower, estimate, found.upper)
 
 
 def _log_delta_residual(

@@ -5,8 +5,10 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import equinox as eqx
 import jax.numpy as jnp
+from jax.lax import stop_gradient
 from jaxtyping import Array, Bool, Float, Int, PyTree
 
+from .._internal._tolerances import VOID
 from ._base import AbstractLoss
 
 FREQUENCY_BLOCK = 64
@@ -23,7 +25,8 @@ class CharacteristicBlock(eqx.Module):
     real: Float[Array, " block"]
     imag: Float[Array, " block"]
     error: Float[Array, " block"]
-    """Bound on the absolute error of the complex logarithm (no derivative)."""
+    """Bound e on the relative error of the number itself (no derivative).  Where it
+    exceeds one half, that is at most 3 + 2 e times what is given in modulus."""
     turned: Bool[Array, " block"] | bool = False
     """Where the angle may be off by a fraction of a turn; the real part is known."""
 
@@ -154,6 +157,11 @@ class AnalyticLoss(AbstractLoss):
 
         At most zero.
         """
+
+
+def relative(log_error: Float[Array, "..."]) -> Float[Array, "..."]:
+    """The relative error of a number, from a bound on that of its logarithm."""
+    return stop_gradient(jnp.expm1(jnp.minimum(log_error, VOID)))
 
 
 def is_analytic(loss: AbstractLoss) -> bool:

@@ -135,8 +135,7 @@ class AtomicLoss(ClosedTransformLoss):
         return jnp.max(jnp.abs(loss))
 
     def cells(self, low, high):
-        inside = jnp.clip(jnp.zeros_like(low), low, high)
-        return Cells(jnp.full_like(low, -jnp.inf), inside, jnp.zeros_like(low))
+        return Cells.none(low, high)
 
     def atoms(self):
         log_mass = jnp.where(self._common(), self.log_p, -jnp.inf)

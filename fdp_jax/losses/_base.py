@@ -127,9 +127,7 @@ class AbstractLoss(eqx.Module):
         """The total variation of two runs, where a closed form is known."""
 
     def lattice(self) -> Float[Array, ""] | None:
-        """A number of which every point mass is a multiple, if there is one."""
-        atoms = self.atoms().loss
-        return jnp.max(jnp.abs(atoms)) if atoms.size else None
+        """A number of which every point mass is a multiple, if one is known."""
 
     def compound_jumps(self) -> CompoundJumps | None:
         """The parts of the loss, if it is nothing but jumps that add."""

@@ -20,6 +20,12 @@ class Cells(eqx.Module):
     error: Float[Array, " n"]
     """Bound on the error of either logarithm of a mass, without derivative."""
 
+    @classmethod
+    def none(cls, low: Array, high: Array) -> "Cells":
+        """The cells of a loss that is nothing but point masses."""
+        inside = jnp.clip(jnp.zeros_like(low), low, high)
+        return cls(jnp.full_like(low, -jnp.inf), inside, jnp.zeros_like(low))
+
     def exchanged(self) -> "Cells":
         """The cells of the exchanged pair and the negated intervals."""
         return Cells(self.log_mass + self.loss, -self.loss, self.error)

@@ -102,17 +102,6 @@ class AbstractClosedForm(eqx.Module):
     def loss_error(self, epsilon: Array) -> Array | None:
         """Possible error of a threshold, besides the error of the logarithms."""
 
-    def log_delta_within(
-        self, epsilon: Array, error: Array, value: Array
-    ) -> tuple[Array, Array]:
-        """Log delta(eps - error) and log delta(eps + error), or bounds of them.
-
-        `value` is that in the middle.
-        """
-        ends = stop_gradient(jnp.stack([epsilon - error, epsilon + error]))
-        left, right = self.log_delta(ends)
-        return left, right
-
     def _rounding(self, epsilon: Array, end: Array) -> Array:
         """A few units in the last place, near a finite end of the losses."""
         unit = 4 * jnp.finfo(epsilon.dtype).eps

@@ -45,8 +45,6 @@ class ComposedLoss(eqx.Module):
     counts: tuple[Float[Array, ""], ...]
     single: bool = eqx.field(static=True, default=False)
     """Known to be at most one release, whatever the parameters."""
-    repeated: bool = eqx.field(static=True, default=False)
-    """Known not to be a single release."""
     method: Method = eqx.field(static=True, default=AUTO)
     ends: "_Ends | None" = None
     """Calculated once and for all, see `with_ends`."""

@@ -49,9 +49,6 @@ class CompoundPoissonLoss(ScheduleLoss):
         rates = self.counts * self.steps.rate_without
         return CompoundJumps(Atoms(sizes, safe_log(rates)), drift)
 
-    def lattice(self):
-        return None
-
     def jumps_and_variance(self):
         jumps = self.compound_jumps().atoms
         zero = jnp.zeros_like(self.loss_range()[0])

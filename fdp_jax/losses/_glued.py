@@ -51,16 +51,18 @@ class ExchangedLoss(MassLoss):
         return -high, -low
 
     def log_finite_masses(self):
-        upper, lower = self.loss.log_finite_masses()
-        return lower, upper
+        return _swapped(self.loss.log_finite_masses())
 
     def log_infinite_masses(self):
-        upper, lower = self.loss.log_infinite_masses()
-        return lower, upper
+        return _swapped(self.loss.log_infinite_masses())
 
     def log_truncated_masses(self):
-        upper, lower = self.loss.log_truncated_masses()
-        return lower, upper
+        return _swapped(self.loss.log_truncated_masses())
+
+
+def _swapped(sides: tuple[Array, Array]) -> tuple[Array, Array]:
+    upper, lower = sides
+    return lower, upper
 
 
 class GluedLoss(MassLoss):
@@ -91,9 +93,6 @@ class GluedLoss(MassLoss):
             kept(upper, upper.loss > 0), kept(lower, lower.loss < 0), rest
         )
 
-    def lattice(self):
-        return None
-
     def edges(self):
         upper, lower = self.above.edges(), self.below.edges()
         ends = jnp.concatenate([jnp.minimum(lower, 0), jnp.maximum(upper, 0)])
@@ -108,21 +107,16 @@ class GluedLoss(MassLoss):
         )
 
     def log_infinite_masses(self):
-        upper, lower = (
-            self.above.log_infinite_masses(),
-            self.below.log_infinite_masses(),
-        )
-        return upper[0], lower[1]
+        above, below = self.above, self.below
+        return above.log_infinite_masses()[0], below.log_infinite_masses()[1]
 
     def log_finite_masses(self):
-        upper = self.above.log_finite_masses()
-        lower = self.below.log_finite_masses()
-        return upper[0], lower[1]
+        above, below = self.above, self.below
+        return above.log_finite_masses()[0], below.log_finite_masses()[1]
 
     def log_truncated_masses(self):
-        upper = self.above.log_truncated_masses()
-        lower = self.below.log_truncated_masses()
-        return upper[0], lower[1]
+        above, below = self.above, self.below
+        return above.log_truncated_masses()[0], below.log_truncated_masses()[1]
 
     @property
     def _dtype(self):

@@ -3,11 +3,11 @@
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from .._internal._divided import exp_divided
 from .._internal._quadrature import between
 from .._internal._record import Record
 
 _PANELS, _POINTS = 24, 16
-_SERIES = 0.05
 
 
 class LossMoments(Record):
@@ -58,26 +58,6 @@ def panels(cuts: Float[Array, " c"]) -> tuple[Array, Array]:
 
 def excess(x: Array) -> Array:
     """e^x - 1 - x without cancellation."""
-    small = jnp.abs(x) < _SERIES
-    safe = jnp.where(small, x, 0.0)
-    series = jnp.zeros_like(safe)
-    for k in range(11, 1, -1):
-        series = (series + 1) * safe / k
-    # x^2/2 (1 + x/3 (1 + x/4 (...))): the last step multiplied by x/2, once more by x.
-    series = series * safe
-    far = jnp.where(small, 1.0, x)
-    return jnp.where(small, series, jnp.expm1(far) - far)
-
-
-def log1p_excess(w: Array) -> Array:
-    """The difference w - log(1 + w) without cancellation, for w > -1."""
-    small = jnp.abs(w) < _SERIES
-    safe = jnp.where(small, w, 0.0)
-    ratio = safe / (2 + safe)
-    # log(1 + w) = 2 artanh(r), r = w / (2 + w); w - 2 r = w r.
-    tail = jnp.zeros_like(safe)
-    for k in range(15, 1, -2):
-        tail = jnp.square(ratio) * (1 / k + tail)
-    near = safe * ratio - 2 * ratio * tail
-    far = jnp.where(small, 1.0, w)
-    return jnp.where(small, near, far - jnp.log1p(far))
+    small = jnp.abs(x) < 1
+    near = jnp.square(x) * exp_divided(jnp.where(small, x, 0.0), 0.0)
+    return jnp.where(small, near, jnp.expm1(x) - x)

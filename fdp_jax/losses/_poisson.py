@@ -12,7 +12,7 @@ from jaxtyping import Array, ArrayLike, Float
 from .._internal._counts import deviance, log_poisson
 from .._internal._divided import exp_divided
 from .._internal._special import log1p
-from ._analytic import FREQUENCY_BLOCK, CharacteristicBlock
+from ._analytic import FREQUENCY_BLOCK, CharacteristicBlock, relative
 from ._atomic import AtomicLoss
 from ._base import Jumps, outward
 from ._cells import Cells
@@ -155,13 +155,12 @@ class PoissonLoss(ClosedTransformLoss):
         size = 2 * exponent * jnp.square(sine) + (1 + exponent) * jnp.abs(angle)
         moved = jnp.abs(plan.center) + jnp.abs(self.gap())
         error = 4 * unit * (scale * size + tau * moved)
-        return CharacteristicBlock(real, imag, stop_gradient(error))
+        return CharacteristicBlock(real, imag, relative(error))
 
     # ----------------------------------------------------------- for the other engines
 
     def cells(self, low, high):
-        inside = jnp.clip(jnp.zeros_like(low), low, high)
-        return Cells(jnp.full_like(low, -jnp.inf), inside, jnp.zeros_like(low))
+        return Cells.none(low, high)
 
     def atomic(self) -> AtomicLoss:
         """The loss by its point masses, with a bound on the counts that are left out.
@@ -223,9 +222,6 @@ class PoissonLoss(ClosedTransformLoss):
 
     def atoms(self):
         return self.atomic().atoms()
-
-    def lattice(self):
-        return None
 
     def loss_range(self):
         # At no count at all, and no bound on the other side.

@@ -161,24 +161,24 @@ class RevealedLoss(AbstractLoss):
         return log1mexp(-jnp.minimum(upper, 0)), log1mexp(-jnp.minimum(lower, 0))
 
     def log_infinite_masses(self):
-        one = jnp.ones_like(self.lost)
-        upper, lower = (
-            self._composed(lambda loss, s=sign: loss.log_infinite_mass(s))
-            for sign in (one, -one)
-        )
-        return self._mean_log(upper), self._mean_log(lower)
+        return self._mean_logs(lambda loss, sign: loss.log_infinite_mass(sign))
 
     def log_truncated_masses(self):
         # What is left out among the rest.
+        return self._mean_logs(lambda loss, sign: loss.log_truncated_mass(sign))
+
+    def _mean_logs(
+        self, mass: Callable[[ComposedLoss, Array], Array]
+    ) -> tuple[Array, Array]:
+        """Logs of a mass, with what is lost, also where it is too tiny for a number."""
         one = jnp.ones_like(self.lost)
         upper, lower = (
-            self._composed(lambda loss, s=sign: loss.log_truncated_mass(s))
+            self._mean_log(self._composed(lambda loss, s=sign: mass(loss, s)))
             for sign in (one, -one)
         )
-        return self._mean_log(upper), self._mean_log(lower)
+        return upper, lower
 
     def _mean_log(self, logs: Array) -> Array:
-        """Log of the infinite mass, also where it is too tiny for a number."""
         logs = logs + safe_log(self.probs()) + log1p(-self.lost)
         peak = stop_gradient(jnp.maximum(jnp.max(logs), -1e5))
         found = safe_log(jnp.sum(jnp.exp(logs - peak))) + peak

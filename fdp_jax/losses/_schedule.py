@@ -8,7 +8,12 @@ import jax.numpy as jnp
 from jax.lax import stop_gradient
 from jaxtyping import Array, Float
 
-from ._analytic import FREQUENCY_BLOCK, AnalyticLoss, CharacteristicBlock
+from ._analytic import (
+    FREQUENCY_BLOCK,
+    AnalyticLoss,
+    CharacteristicBlock,
+    relative,
+)
 from ._base import outward
 
 _TOGETHER = 128
@@ -61,6 +66,10 @@ class ScheduleLoss(AnalyticLoss):
         found = jax.lax.map(row, rows)
         return jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:])[:size], found)
 
+    def _added(self, method: Callable[..., Any], *args: Any, axes: tuple = ()) -> Any:
+        """The sums of all arrays that a method gives, over the steps."""
+        return jax.tree.map(self._sum, self._each(method, *args, axes=axes))
+
     def _sum(self, values: Array) -> Array:
         # What does not happen adds nothing, be its own value infinite.
         idle = (self.counts == 0).reshape(-1, *[1] * (values.ndim - 1))
@@ -80,21 +89,16 @@ class ScheduleLoss(AnalyticLoss):
         return self._each(lambda step: step.loss_moments(sign))
 
     def moments(self, order):
-        parts = self._each(lambda step, w: step.moments(w), order)
-        value, slope, curvature = map(self._sum, parts)
-        return value, slope, curvature
+        return self._added(lambda step, w: step.moments(w), order)
 
     def log_moment_bounds(self, order, log_tolerance):
         log_tolerance = log_tolerance - jnp.log1p(jnp.sum(self.counts))
-        parts = self._each(
+        return self._added(
             lambda step, *args: step.log_moment_bounds(*args), order, log_tolerance
         )
-        return self._sum(parts)
 
     def rough_moments(self, order):
-        parts = self._each(lambda step, w: step.rough_moments(w), order)
-        value, slope, curvature = map(self._sum, parts)
-        return value, slope, curvature
+        return self._added(lambda step, w: step.rough_moments(w), order)
 
     def locate(self, order):
         return self._each(lambda step, w: step.locate(w), order)
@@ -112,12 +116,10 @@ class ScheduleLoss(AnalyticLoss):
         )
 
     def relative_error(self, plan):
-        errors = self._each(lambda step, p: step.relative_error(p), plan, axes=(0,))
-        return self._sum(errors)
+        return self._added(lambda step, p: step.relative_error(p), plan, axes=(0,))
 
     def log_mgf(self, plan):
-        values, errors = self._each(lambda step, p: step.log_mgf(p), plan, axes=(0,))
-        return self._sum(values), self._sum(errors)
+        return self._added(lambda step, p: step.log_mgf(p), plan, axes=(0,))
 
     def log_characteristic(self, plan, start, step, count=FREQUENCY_BLOCK):
         parts = self._each(
@@ -128,12 +130,13 @@ class ScheduleLoss(AnalyticLoss):
             axes=(0, None, None),
         )
         lost = jnp.reshape(parts.turned, (self.counts.size, -1))
-        lost = lost | self._turned(plan, start, step, count)
-        error = jnp.where(parts.error > 0.5, 1.0, parts.error)
+        unusable = (parts.error > 0.5) & (self.counts > 0)[:, None]
+        lost = lost | self._turned(plan, start, step, count) | unusable
+        grown = jnp.where(unusable, jnp.log(3 + 2 * parts.error), parts.error)
         return CharacteristicBlock(
             self._sum(parts.real),
             self._sum(parts.imag),
-            self._sum(error),
+            relative(self._sum(grown)),
             jnp.any(lost, axis=0),
         )
 
@@ -151,16 +154,11 @@ class ScheduleLoss(AnalyticLoss):
         return fractional[:, None] & (tau * fastest[:, None] >= 1)
 
     def center(self, plan):
-        return self._sum(self._each(lambda step, p: step.center(p), plan, axes=(0,)))
+        return self._added(lambda step, p: step.center(p), plan, axes=(0,))
 
     def log_envelope(self, located, frequency):
-        logs = self._each(
-            lambda step, *args: step.log_envelope(*args),
-            located,
-            frequency,
-            axes=(0, None),
-        )
-        return self._sum(logs)
+        envelope = lambda step, *args: step.log_envelope(*args)
+        return self._added(envelope, located, frequency, axes=(0, None))
 
     def loss_range(self):
         low, high = self._each(lambda step: step.loss_range())

@@ -305,7 +305,8 @@ class ShuffledOnce(AbstractLoss):
     symmetric: ClassVar[bool] = True
 
     def moments(self, order):
-        return self._listed().moments(order)
+        listed = ShuffledLoss.of(self.epsilon0, self.num_records, self.clone_prob)
+        return listed.moments(order)
 
     def loss_range(self):
         return -self.epsilon0, self.epsilon0
@@ -318,6 +319,3 @@ class ShuffledOnce(AbstractLoss):
         (term,) = terms
         n, prob = term.num_records, term.clone_prob
         return ShuffledForm(term.epsilon0, Coins.of(n, prob, _NODES))
-
-    def _listed(self) -> ShuffledLoss:
-        return ShuffledLoss.of(self.epsilon0, self.num_records, self.clone_prob)

@@ -7,7 +7,7 @@ from jax.lax import stop_gradient
 from jaxtyping import Array, Float
 
 from .._internal._divided import psi
-from ._analytic import FREQUENCY_BLOCK, CharacteristicBlock
+from ._analytic import FREQUENCY_BLOCK, CharacteristicBlock, relative
 from ._closed_transform import ClosedTransformLoss
 
 
@@ -84,16 +84,17 @@ class SubordinatedGaussianLoss(ClosedTransformLoss):
         # (e^{index L} - 1) / index of L = log_size + i angle, also at index 0.
         lifted = log_size * psi(self.index * log_size)
         grown = jnp.exp(self.index * log_size)
-        half = angle * _sinc(0.5 * self.index * angle)
+        turns = self.index * angle / jnp.pi
+        half = angle * jnp.sinc(0.5 * turns)
         rise = lifted - 0.5 * self.index * grown * jnp.square(half)
-        turn = grown * angle * _sinc(self.index * angle)
+        turn = grown * angle * jnp.sinc(turns)
         scale = self.shape * base**self.index
         # The angle's term and the center cancel near frequency zero.
         real_part, imag_part = -scale * rise, -scale * turn - tau * plan.center
         size = jnp.abs(rise) + jnp.abs(turn) + jnp.minimum(excess, 1.0)
         size = size + jnp.where(self.index == 0, 0.0, lifted)
         error = 16 * unit * (scale * size + tau * jnp.abs(plan.center))
-        return CharacteristicBlock(real_part, imag_part, stop_gradient(error))
+        return CharacteristicBlock(real_part, imag_part, relative(error))
 
     def log_envelope(self, located, frequency):
         base = self._base(located.order)
@@ -103,11 +104,3 @@ class SubordinatedGaussianLoss(ClosedTransformLoss):
     def loss_range(self):
         infinity = jnp.full_like(self.shape, jnp.inf)
         return -infinity, infinity
-
-
-def _sinc(x: Array) -> Array:
-    """sin(x) / x for |x| <= pi / 2, with derivatives that are right at zero."""
-    total, square = jnp.ones_like(x), jnp.square(x)
-    for n in range(25, 2, -2):
-        total = 1 - total * square / (n * (n - 1))
-    return total

@@ -50,9 +50,6 @@ class SubsampledLoss(MassLoss):
             atoms.error,
         )
 
-    def lattice(self):
-        return None
-
     def edges(self):
         if isinstance(self.loss, MassLoss):
             return self._outer(self.loss.edges())

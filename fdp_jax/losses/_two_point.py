@@ -57,14 +57,16 @@ class TwoPointLoss(ClosedTransformLoss):
         return principal_logs(real, imag, tau * plan.center, 1 + angle)
 
     def cells(self, low, high):
-        inside = jnp.clip(jnp.zeros_like(low), low, high)
-        return Cells(jnp.full_like(low, -jnp.inf), inside, jnp.zeros_like(low))
+        return Cells.none(low, high)
 
     def atoms(self):
         loss = jnp.stack([-self.epsilon, self.epsilon])
         # Probabilities e^eps / (1 + e^eps) and 1 / (1 + e^eps) under P.
         log_mass = -jnp.log1p(jnp.exp(-self.epsilon)) - jnp.maximum(loss, 0)
         return Atoms(loss, self._log_finite_mass() + log_mass)
+
+    def lattice(self):
+        return self.epsilon
 
     def loss_range(self):
         return -self.epsilon, self.epsilon

@@ -104,7 +104,6 @@ from ._renyi_composition import RenyiComposition as RenyiComposition
 from ._resolve import (
     Resolved as Resolved,
     by_contour as by_contour,
-    is_repeated as is_repeated,
     loss_like as loss_like,
     needs_no_splitting as needs_no_splitting,
     resolve as resolve,

@@ -193,7 +193,6 @@ class Resolved:
                 composed,
                 counts=counts,
                 single=bool(sum(counts) <= 1),
-                repeated=all(bool(count != 1) for count in counts),
             ),
             self.whole.direction,
         )
@@ -212,9 +211,7 @@ def resolve(guarantee: "_Query") -> Resolved:
         mechanism = mechanism.alone()
     attained = mechanism.attained()
     steps = mechanism.known_steps()
-    composed = dataclasses.replace(
-        _composed(mechanism), method=method, repeated=is_repeated(steps)
-    )
+    composed = dataclasses.replace(_composed(mechanism), method=method)
     return _resolved(composed, direction, steps, attained)
 
 
@@ -259,12 +256,6 @@ def by_contour(steps: KnownSteps, composed: ComposedLoss) -> bool:
     if not often or composed.single or route(composed) == "closed_form":
         return False
     return 0 < pairs_in(composed) <= _FEW_PAIRS
-
-
-def is_repeated(steps: KnownSteps) -> bool:
-    """Whether a mechanism is known not to be a single step."""
-    _, num_steps = steps
-    return num_steps is not None and num_steps != 1
 
 
 def _is_rare(steps: KnownSteps) -> bool:

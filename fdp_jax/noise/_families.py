@@ -17,7 +17,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jax.lax import stop_gradient
-from jaxtyping import Array, ArrayLike, Float
+from jaxtyping import Array, ArrayLike
 
 from .._internal._logs import LOG_HALF, LOG_SQRT_2PI, log_add
 from .._internal._special import (
@@ -297,9 +297,10 @@ class TulapLaw(AbstractLaw):
         ratio = jnp.exp(jax.lax.complex(-epsilon, t))
         zeroth, _, _ = geometric_sums(ratio, last - 1)
         middle = jnp.where(width > 0, last - 0.5 + 0.5 * width, 0.0)
-        part = width * _sinc(0.5 * t * width) * jnp.cos(t * middle)
+        turn = 0.5 * t / jnp.pi
+        part = width * jnp.sinc(turn * width) * jnp.cos(t * middle)
         part = jnp.where(width > 0, jnp.exp(-last * epsilon) * part, 0.0)
-        return gap * (_sinc(0.5 * t) * (1 + 2 * zeroth.real) + 2 * part)
+        return gap * (jnp.sinc(turn) * (1 + 2 * zeroth.real) + 2 * part)
 
 
 def _log_sum(log_c: Array, x: Array) -> Array:
@@ -336,8 +337,3 @@ def geometric_sums(
     start = (0.0 * real, one, 0.0 * one, 0.0 * one, 0.0 * one)
     state = jax.lax.scan(double, start, jnp.arange(bits - 1, -1, -1))[0]
     return state[2:]
-
-
-def _sinc(x: Array) -> Float[Array, "..."]:
-    """Sin x / x."""
-    return jnp.sinc(x / jnp.pi)

@@ -68,21 +68,63 @@ def test_more_steps_than_one_of_the_whole_data(answers):
         np.testing.assert_allclose(answers[-1][1][2], float(diff(steps, 1)), rtol=1e-7)
 
 
-def test_more_steps_than_one(answers):
-    """d delta / d N is the integral of M log M e^(-z eps) / (z (1 + z)) / (2 pi i)."""
-    sigma, q, _ = _POINTS[3]
-    epsilon, (_, _, by_steps, by_delta) = answers[3]
+def _by_steps(sigma, q, steps, epsilon, step):
+    """The integral of M^N log M e^(-z eps) / (z (1 + z)) / (2 pi i), d delta / d N."""
     x = np.linspace(-12, 16, 4001) * sigma
     loss = np.log1p(q * np.expm1((x - 0.5) / sigma**2))
     density = np.exp(-0.5 * (x / sigma) ** 2) / (sigma * np.sqrt(2 * np.pi))
     slopes = []
     for c in (1.0, 3.0):
-        z = c + 1j * np.arange(0, 400 / q / np.sqrt(sigma), 0.25 / sigma)
+        z = c + 1j * np.arange(0, 400 / q / np.sqrt(sigma), step)
         powers = np.array([np.exp((1 + w) * loss) @ density for w in z])
         powers = powers * (x[1] - x[0])
         log = np.log(np.abs(powers)) + 1j * np.unwrap(np.angle(powers))
-        terms = (powers * log * np.exp(-z * epsilon) / (z * (1 + z))).real
-        step = z[1].imag - z[0].imag
+        terms = (np.exp(steps * log) * log * np.exp(-z * epsilon) / (z * (1 + z))).real
         slopes.append(step / np.pi * (terms.sum() - terms[0] / 2))
-    np.testing.assert_allclose(*slopes, rtol=1e-9)
-    np.testing.assert_allclose(by_steps, -by_delta * slopes[0], rtol=1e-6)
+    np.testing.assert_allclose(*slopes, rtol=1e-8)
+    return slopes[0]
+
+
+def test_more_steps_than_one(answers):
+    sigma, q, _ = _POINTS[3]
+    epsilon, (_, _, by_steps, by_delta) = answers[3]
+    truth = -by_delta * _by_steps(sigma, q, 1, epsilon, 0.25 / sigma)
+    np.testing.assert_allclose(by_steps, truth, rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("sigma", "q", "delta", "method", "step"),
+    [(3.0, 0.2, 1e-5, "contour", 0.25), (1.5, 0.3, 1e-3, "spectral", 0.25)],
+)
+def test_more_steps_than_two(sigma, q, delta, method, step):
+    """Angles go on over whole turns, though whole powers do not need them."""
+
+    def epsilon(steps, delta):
+        run = fdp.DPSGD(noise_multiplier=sigma, sampling_prob=q, num_steps=steps)
+        return run.using(method).remove.epsilon(delta=delta, bound="estimate")
+
+    with jax.enable_x64(True):
+        value, slopes = jax.value_and_grad(epsilon, (0, 1))(2.0, delta)
+    truth = -slopes[1] * _by_steps(sigma, q, 2, float(value), step)
+    np.testing.assert_allclose(slopes[0], truth, rtol=1e-6)
+
+
+def test_bounds_next_to_the_largest_loss_of_an_added_record():
+    """One step "add": no record that takes part leaves more than log(1 - q)."""
+    sigma, q, delta = 0.27267673743578813, 0.9999436901328473, 1.4e-9
+    run = fdp.DPSGD(noise_multiplier=sigma, sampling_prob=q, num_steps=1)
+    with jax.enable_x64(True), mp.workdps(40):
+        found = run.using("spectral").add.bounds(delta=delta)
+        sigma, q = mpf(sigma), mpf(q)
+
+        def miss(epsilon):
+            x = sigma**2 * log((exp(-epsilon) - 1 + q) / q) + mpf(1) / 2
+            below, included = _upper(-x / sigma), _upper((1 - x) / sigma)
+            return below - exp(epsilon) * ((1 - q) * below + q * included) - delta
+
+        most = -log(1 - q)
+        truth = findroot(
+            miss, (most - mpf(10) ** -6, most - mpf(10) ** -15), "anderson"
+        )
+        assert float(found.lower) <= truth <= float(found.upper)
+        assert found.upper - found.lower < 1e-8

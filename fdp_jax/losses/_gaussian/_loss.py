@@ -10,7 +10,7 @@ from jax.scipy.special import erf
 from jaxtyping import Array, Float
 
 from ..._internal._special import log_ndtr_difference
-from .._analytic import FREQUENCY_BLOCK, CharacteristicBlock
+from .._analytic import FREQUENCY_BLOCK, CharacteristicBlock, relative
 from .._base import Jumps
 from .._cells import Cells
 from .._closed_transform import ClosedTransformLoss
@@ -84,7 +84,7 @@ class GaussianLoss(ClosedTransformLoss):
             * jnp.finfo(start.dtype).eps
             * (jnp.abs(real) + tau * jnp.abs(plan.center))
         )
-        return CharacteristicBlock(real, tau * drift, stop_gradient(error))
+        return CharacteristicBlock(real, tau * drift, relative(error))
 
     def log_envelope(self, located, frequency):
         return -0.5 * jnp.square(frequency) * self.precision()

@@ -126,6 +126,9 @@ class LaplaceLoss(ClosedTransformLoss):
         log_half = jnp.full_like(mu, -LOG_2)
         return Atoms(jnp.stack([-mu, mu]), jnp.stack([log_half, log_half - mu]))
 
+    def lattice(self):
+        return 1 / self.noise_multiplier
+
     def twice_total_variation(self):
         # 2 AUC - 1, with the area under the three pieces of f.
         mu = 1 / self.noise_multiplier
@@ -176,10 +179,7 @@ class LaplaceLoss(ClosedTransformLoss):
     def _cumulants(self) -> Float[Array, " 4"]:
         """Under P: atoms at -mu and mu, and 2 x - mu with density e^-x / 2 between."""
         mu = 1 / self.noise_multiplier
-        x, weights = on_intervals(0 * mu, jnp.minimum(mu, 40.0), 48)
-        values = jnp.concatenate([jnp.stack([-mu, mu]), 2 * x - mu])
-        atoms = jnp.stack([jnp.ones_like(mu), jnp.exp(-mu)])
-        masses = 0.5 * jnp.concatenate([atoms, weights * jnp.exp(-x)])
+        values, masses = self._law(*on_intervals(0 * mu, jnp.minimum(mu, 40.0), 48))
         mean = values @ masses
         second, third, fourth = (((values - mean) ** k) @ masses for k in (2, 3, 4))
         return jnp.stack([mean, second, third, fourth - 3 * jnp.square(second)])
@@ -189,8 +189,11 @@ class LaplaceLoss(ClosedTransformLoss):
         v1 = excess(-mu)
         # X = 2 x - mu for noise x in [0, mu], with kinks of |X| and |X + v1| inside.
         cuts = jnp.stack([0 * mu, 0.5 * (mu - v1), 0.5 * mu, mu])
-        x, weights = panels(cuts)
+        return moments_of(*self._law(*panels(cuts)), v1)
+
+    def _law(self, x: Array, weights: Array) -> tuple[Array, Array]:
+        """Losses and their masses under P, by a rule for the noise from 0 to mu."""
+        mu = 1 / self.noise_multiplier
         values = jnp.concatenate([jnp.stack([-mu, mu]), 2 * x - mu])
         ends = jnp.stack([jnp.ones_like(mu), jnp.exp(-mu)])
-        masses = 0.5 * jnp.concatenate([ends, weights * jnp.exp(-x)])
-        return moments_of(values, masses, v1)
+        return values, 0.5 * jnp.concatenate([ends, weights * jnp.exp(-x)])

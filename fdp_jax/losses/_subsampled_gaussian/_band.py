@@ -353,7 +353,7 @@ class BandLoss(AnalyticLoss):
         total, slip = jnp.maximum(total, _DEAD), jnp.maximum(slip, 1e-300)
         lost = stop_gradient(slip > 0.3 * jnp.exp(total))
         total = jnp.where(lost, jnp.log(slip) - VOID + 2, total)
-        error = jnp.where(lost, 1.0, slip * jnp.exp(-total))
+        error = jnp.where(lost, math.exp(VOID), slip * jnp.exp(-total))
         return CharacteristicBlock(total, n * turn_big + angle, stop_gradient(error))
 
     def log_envelope(self, located, frequency):

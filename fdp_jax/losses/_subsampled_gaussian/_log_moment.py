@@ -20,7 +20,7 @@ from jaxtyping import Array, Float, Int
 from ..._internal._blocked_sum import blocked_sum
 from ..._internal._divided import exp_divided, is_small, log_moment_ratio
 from ..._internal._logs import LOG_2
-from .._loss_moments import LossMoments, log1p_excess, moments_of, panels
+from .._loss_moments import LossMoments, excess, moments_of, panels
 from ._integrand import Integrand
 from ._place import locate
 
@@ -141,16 +141,16 @@ def loss_moments(term: Integrand, sign: int) -> LossMoments:
         other = jnp.exp(-0.5 * jnp.square(z - shift)) / np.sqrt(2 * np.pi)
         return (1 - p) * density + p * other
 
-    def one_sided(w: Array) -> Array:
-        # e^X - 1 - X >= 0 for the direction's own X.
-        return log1p_excess(w if sign > 0 else -w / (1 + w))
+    def loss_at(z: Array) -> Array:
+        return sign * jnp.log1p(gain(z))
 
     most = _REACH + (shift if sign < 0 else 0.0)
     start = jnp.full_like(p, -_REACH)
     zero = 0.5 * shift
     rough = jnp.stack([start, jnp.clip(zero, -_REACH, most), start * 0 + most])
     z, weights = panels(rough)
-    v1 = (weights * weight(z)) @ one_sided(gain(z))
+    # Of the direction's own X, since E e^X = 1.
+    v1 = (weights * weight(z)) @ excess(loss_at(z))
     # |X + v1| has its kink where dQ/dP = e^-v1 (e^v1 in the other direction).
     safe = jnp.where(p > 0, p, 1.0)
     level = jnp.expm1(-sign * v1) / safe
@@ -159,4 +159,4 @@ def loss_moments(term: Integrand, sign: int) -> LossMoments:
         jnp.clip(jnp.stack([start, zero, kink, most + 0 * start]), start, most)
     )
     z, weights = panels(cuts)
-    return moments_of(sign * jnp.log1p(gain(z)), weights * weight(z), v1)
+    return moments_of(loss_at(z), weights * weight(z), v1)

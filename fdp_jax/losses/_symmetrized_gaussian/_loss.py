@@ -176,9 +176,6 @@ class SymmetrizedGaussianLoss(Integrand, AnalyticLoss):
     def atoms(self):
         return self._glued.atoms()
 
-    def lattice(self):
-        return None
-
     def loss_range(self):
         return self._glued.loss_range()
 
