@@ -1033,7 +1033,7 @@ _row(
     "SelectBest.remove SelectBest.add",
     lambda s, p: [
         x.epsilon(delta=DELTA)
-        for run in [fdp.PoissonSubsampled(fdp.Gaussian(s), sampling_prob=p)]
+        for run in [fdp.PoissonSubsampled(fdp.Laplace(s), sampling_prob=p)]
         for tuned in [fdp.SelectBest(run, repetitions=_ABOUT_TEN)]
         for x in (tuned.remove, tuned.add)
     ],

@@ -40,11 +40,17 @@ def test_nodes_have_the_values_of_contours_of_their_own(curve, side):
 RARE = fdp.DPSGD(noise_multiplier=1.4, sampling_prob=0.0028, num_steps=138)
 
 
+@pytest.fixture(scope="module")
+def rare_curve():
+    return RARE.curve()
+
+
 @pytest.mark.parametrize("side", ["remove", "add"])
-def test_nodes_served_by_the_split_of_another_one_hold_what_their_own_says(side):
-    curve = RARE.curve()
-    assert not np.any(certainty(curve).status)
-    half = getattr(curve, side)
+def test_nodes_served_by_the_split_of_another_one_hold_what_their_own_says(
+    rare_curve, side
+):
+    assert not np.any(certainty(rare_curve).status)
+    half = getattr(rare_curve, side)
     nodes = np.arange(half.epsilon_grid.size // 2, half.epsilon_grid.size, 8)
     own = getattr(RARE, side).bounds(epsilon=half.epsilon_grid[nodes])
     lower, upper = (

@@ -21,6 +21,11 @@ def run():
     return fdp.DPSGD(noise_multiplier=2.0, sampling_prob=0.1, num_steps=100)
 
 
+@pytest.fixture(scope="module")
+def curve(run):
+    return run.curve()
+
+
 @pytest.fixture(autouse=True)
 def _close():
     yield
@@ -42,8 +47,8 @@ def _points(ax, label):
 @pytest.mark.parametrize(
     "kind", ["curve", pytest.param("mechanism", marks=pytest.mark.slow)]
 )
-def test_tradeoff_draws_both_directions(run, scale, kind):
-    source = run if kind == "mechanism" else run.curve()
+def test_tradeoff_draws_both_directions(run, curve, scale, kind):
+    source = run if kind == "mechanism" else curve
     figure, ax = plt.subplots()
     assert fdp.plot.tradeoff(source, ax, scale=scale) is ax
     figure.canvas.draw()

@@ -566,11 +566,21 @@ def _process(*arguments, programs="off", **options):
     return subprocess.Popen(command, env=environment, **options)
 
 
+def _kept(folder, out, devices):
+    """What a sweep with programs on disk compiles."""
+    options = {"stdout": subprocess.PIPE, "text": True}
+    process = _process("-", out, devices, programs=folder, **options)
+    compiled = process.communicate()[0].split()
+    assert process.returncode == 0
+    return compiled
+
+
 @pytest.fixture(scope="module")
 def alone(tmp_path_factory):
     """What one process on one device finds (compiled as elsewhere, not as here)."""
-    file = tmp_path_factory.mktemp("alone") / "one.npz"
-    assert _process("-", file, 1).wait() == 0
+    folder = tmp_path_factory.mktemp("alone")
+    file = folder / "one.npz"
+    assert "jit(_over_rows)" in _kept(folder / "programs", file, 1)
     return file
 
 
@@ -593,24 +603,16 @@ def _together(folder, tmp_path, count):
 
 @pytest.mark.parametrize("devices", [1, 2])
 def test_all_devices_and_the_next_process_find_the_same_bits(alone, devices, tmp_path):
-    """Of the next one with programs on disk."""
-    compiled = []
-    for trial in range(2):
-        out = tmp_path / f"{trial}.npz"
-        process = _process(
-            *("-", out, devices),
-            programs=tmp_path / "programs",
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        compiled.append(process.communicate()[0].split())
-        assert process.returncode == 0
+    """Of the next one with programs on disk; programs are those of their devices."""
+    folder, out = alone.parent / "programs", tmp_path / "found.npz"
+    if devices > 1:
+        folder = tmp_path / "programs"
+        assert "jit(_over_rows)" in _kept(folder, out, devices)
         _same(out, alone)
-    first, second = compiled
-    assert "jit(_over_rows)" in first, first
-    assert "jit(_over_rows)" not in second
-    kept = list((tmp_path / "programs").glob("*.program"))
-    assert len(kept) == 2  # the program, and what its trace has shown
+    assert "jit(_over_rows)" not in _kept(folder, out, devices)
+    _same(out, alone)
+    # The program, and what its trace has shown.
+    assert len(list(folder.glob("*.program"))) == 2
 
 
 def test_two_processes_find_the_same_bits(alone, tmp_path):

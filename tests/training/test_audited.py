@@ -48,7 +48,12 @@ def _both(noise_multiplier):
     return inside, _scores(noise_multiplier, canary=False, seed=4)
 
 
-def test_no_bound_is_above_the_curve():
+@pytest.fixture(scope="module")
+def curve():
+    return STATED.curve()
+
+
+def test_no_bound_is_above_the_curve(curve):
     scores = audit.Scores(*_both(0.8))
     delta = 1e-5
     found = audit.epsilon_lower_bound(scores, delta=delta, confidence=0.999)
@@ -56,7 +61,6 @@ def test_no_bound_is_above_the_curve():
     assert 0.1 * truth < found <= truth
     points = audit.tradeoff_points(scores, confidence=0.999)
     inside = (points.alpha > 0) & (points.alpha < 1)
-    curve = STATED.curve()
     assert np.all(
         np.asarray(curve.beta(alpha=points.alpha))[inside] <= points.beta[inside]
     )
@@ -64,9 +68,9 @@ def test_no_bound_is_above_the_curve():
     assert not verdict.falsified
 
 
-def test_noise_that_was_halved_by_hand_is_found():
+def test_noise_that_was_halved_by_hand_is_found(curve):
     scores = audit.Scores(*_both(0.4))
-    assert audit.falsifies(STATED.curve(), scores, level=0.001).falsified
+    assert audit.falsifies(curve, scores, level=0.001).falsified
 
 
 def test_canaries_are_in_by_fair_coins_and_empty_places_contribute_nothing():
