@@ -8,6 +8,7 @@ import numpy as np
 
 from .._internal import _checks
 from .._internal._calls import explained
+from .._internal._concrete import known
 from .._internal._search import least_whole
 from .._internal._show import Call, Shown
 from ..calibration import (
@@ -186,6 +187,21 @@ class Accountant(AbstractMechanism):
             else:
                 tables[place] = tables[place].joined(table)
         return self._of(tables)
+
+    def repeat(self, num_steps: Any) -> AbstractMechanism:
+        """All steps so often; see `AbstractMechanism.repeat`.
+
+        With guarantees by Renyi divergences, known numbers make an account, in which
+        these divergences add: the worst pair that they allow would compose to more.
+        """
+        repeated, times = super().repeat(num_steps), known(num_steps)
+        if times is None or times.ndim or times % 1 or self._renyi() is None:
+            return repeated
+        counts = [np.asarray(x.counts) * float(times) for x in self.tables if x.known]
+        if len(counts) < len(self.tables) or np.max(np.concatenate(counts)) > MOST:
+            return repeated
+        counts = [count.astype(np.int32) for count in counts]
+        return eqx.tree_at(lambda a: [x.counts for x in a.tables], self, counts)
 
     @property
     def history(self) -> tuple[tuple[AbstractMechanism, int], ...]:

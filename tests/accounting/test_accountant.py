@@ -292,6 +292,19 @@ def test_renyi_steps_beside_a_training():
         accountant.step(shared)
 
 
+def test_repeated_renyi_steps_add():
+    """Twice an account is the account of both: divergences add, worst pairs do not."""
+    laplace = fdp.Laplace(5.0)
+    once = fdp.Accountant().step(laplace, 3).step(fdp.ZCDP(0.02))
+    assert once.repeat(2).history == (once + once).history
+    assert once.repeat(0).history == ()
+    assert fdp.Accountant().step(laplace, 3).repeat(2).as_steps()[0][1] == 6
+    many = once.repeat(2**31)  # more equal steps than an account has room for
+    assert [count for _, count in many.as_steps()] == [3 * 2.0**31, 2.0**31]
+    with pytest.raises(ValueError, match=r"num_steps must be .* got -1"):
+        once.repeat(-1)
+
+
 def test_curves_are_steps():
     """A curve stands for the pair that it allows; nothing is known to attain it."""
     gaussian = fdp.Gaussian(2.0)
