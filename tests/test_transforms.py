@@ -391,6 +391,14 @@ _row(
     (0.75, 1.5),
 )
 _row(
+    "AboveThreshold.with_gaussian_noise",
+    lambda s, r: fdp.AboveThreshold.with_gaussian_noise(
+        s, num_queries=10, query_ratio=r
+    ).delta(epsilon=2.0),
+    (1.25, 2.5),
+    (1.75, 1.5),
+)
+_row(
     "PartitionSelection",
     lambda s, t: fdp.PartitionSelection(s, threshold=t, max_partitions=3).delta(
         epsilon=0.5

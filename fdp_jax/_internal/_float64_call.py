@@ -3,6 +3,10 @@
 `float64_call` evaluates a `Program`, a traced computation. All of its rules
 (evaluation, lowering, batching, linearization, transposition) enter the context in
 which JAX keeps float64 numbers, and express their result as another program.
+
+Inside of a user's program a large one is left to the host: XLA takes a millisecond for
+each of its equations, while the host interprets it until compiling it is worth while,
+and keeps what it has compiled.  All transformations come before that.
 """
 
 import functools
@@ -14,11 +18,21 @@ import jax.core
 import jax.extend.core as jec
 import jax.numpy as jnp
 import numpy as np
+from jax import lax
 from jax.interpreters import ad, batching, mlir
 
 from ._compilation import compiled_text
 from ._concrete import is_traced
 from ._masks import Mask, merge, select, spread
+from ._place import device
+from ._program_cache import calls_back, equations_of
+
+_MOST_EQUATIONS = 2_000
+"""Equations up to which a program becomes part of the user's own."""
+_WIDE = 8
+"""Bytes of a number that takes two words."""
+_HOSTED = [np.dtype(x) for x in (bool, np.int32, np.int64, np.float32, np.float64)]
+"""Types of the numbers that go to the host and back."""
 
 
 def _remember(method: Callable[..., Any]) -> Callable[..., Any]:
@@ -68,6 +82,14 @@ class Program:
     def trace(cls, fn: Callable[..., Any], structs: Sequence[Any]) -> "Program":
         """Trace a function of flat arrays; call with x64 on."""
         return cls(jax.make_jaxpr(fn)(*structs))
+
+    @functools.cached_property
+    def is_large(self) -> bool:
+        """Whether a user's program is better off without all of its equations."""
+        types = [x.dtype for x in (*self.closed.in_avals, *self.closed.out_avals)]
+        count = sum(1 for _ in equations_of(self.closed.jaxpr))
+        plain = all(x in _HOSTED for x in types) and not calls_back(self.closed.jaxpr)
+        return plain and count > _MOST_EQUATIONS
 
     @property
     def in_structs(self) -> list[jax.ShapeDtypeStruct]:
@@ -194,7 +216,7 @@ float64_call.multiple_results = True
 
 
 @float64_call.def_impl
-def _evaluate(*args: Any, program: Program) -> list[Any]:
+def _evaluate(*args: Any, program: Program, hosted: bool) -> list[Any]:
     # Under an eager `grad` arguments may be Python numbers, which are static for
     # `filter_jit`, or have another dtype than the program was traced for.
     args = tuple(
@@ -206,46 +228,98 @@ def _evaluate(*args: Any, program: Program) -> list[Any]:
 
 
 @float64_call.def_effectful_abstract_eval
-def _abstract(*avals: Any, program: Program) -> tuple[list[Any], Any]:
+def _abstract(*avals: Any, program: Program, hosted: bool) -> tuple[list[Any], Any]:
     return list(program.closed.out_avals), program.closed.effects
 
 
-def _lower(ctx: mlir.LoweringRuleContext, *args: Any, program: Program) -> Any:
+def _lower(
+    ctx: mlir.LoweringRuleContext, *args: Any, program: Program, hosted: bool
+) -> Any:
+    here = ctx.module_context
+    # What is exported may run anywhere.
+    hosted = hosted and not here.lowering_parameters.for_export
     with jax.enable_x64(True):
-        return mlir.lower_fun(program.run, multiple_results=True)(ctx, *args)
+        run = _left_to_host(program) if hosted and program.is_large else program.run
+        return mlir.lower_fun(run, multiple_results=True)(ctx, *args)
+
+
+def _left_to_host(program: Program) -> Callable[..., list[Any]]:
+    """A function that calls the host, which runs the program as plain calls do.
+
+    With x64 off JAX would round the numbers on their way: they go as 32-bit words.
+    """
+    here = device()
+    kinds = jax.eval_shape(lambda xs: list(map(_words, xs)), program.out_structs)
+
+    def on_host(*words: Any) -> list[np.ndarray]:
+        with jax.enable_x64(True), jax.default_device(here):
+            found = program.compiled(*map(_number, words, program.in_structs))
+            return [
+                np.asarray(x).view(kind.dtype).reshape(kind.shape)
+                for x, kind in zip(map(np.atleast_1d, found), kinds, strict=True)
+            ]
+
+    def run(*args: Any) -> list[Any]:
+        words = jax.pure_callback(on_host, kinds, *map(_words, args))
+        return [
+            x if x.dtype == kind.dtype else lax.bitcast_convert_type(x, kind.dtype)
+            for x, kind in zip(words, program.out_structs, strict=True)
+        ]
+
+    return run
+
+
+def _words(x: Any) -> Any:
+    wide = x.dtype.itemsize == _WIDE
+    return lax.bitcast_convert_type(x, jnp.uint32) if wide else x
+
+
+def _number(words: Any, struct: jax.ShapeDtypeStruct) -> np.ndarray:
+    return np.atleast_1d(words).view(struct.dtype).reshape(struct.shape)
 
 
 def _batch(
-    args: Sequence[Any], dims: Sequence[int | None], *, program: Program
+    args: Sequence[Any],
+    dims: Sequence[int | None],
+    *,
+    program: Program,
+    hosted: bool,
 ) -> tuple[list[Any], tuple[int | None, ...]]:
     size = next(x.shape[d] for x, d in zip(args, dims, strict=True) if d is not None)
     batched, out_dims = program.batched(size, tuple(dims))
-    return float64_call.bind(*args, program=batched), out_dims
+    return float64_call.bind(*args, program=batched, hosted=hosted), out_dims
 
 
 def _jvp(
-    primals: Sequence[Any], tangents: Sequence[Any], *, program: Program
+    primals: Sequence[Any],
+    tangents: Sequence[Any],
+    *,
+    program: Program,
+    hosted: bool,
 ) -> tuple[list[Any], list[Any]]:
     # Two calls, not one: the first has no tangents among its arguments, so that
     # reverse mode can run it forwards and keep the second, linear one for later.
     active = tuple(not isinstance(t, ad.Zero) for t in tangents)
     parts = program.linearized(active)
-    results = float64_call.bind(*primals, program=parts.forward)
+    call = functools.partial(float64_call.bind, hosted=hosted)
+    results = call(*primals, program=parts.forward)
     count = len(program.closed.out_avals)
     outs, residuals = results[:count], results[count:]
     moving = select(active, tangents)
-    inexact_tangents = float64_call.bind(*residuals, *moving, program=parts.push)
+    inexact_tangents = call(*residuals, *moving, program=parts.push)
     zeros = [ad.Zero(jax.typeof(x).to_tangent_aval()) for x in outs]
     return outs, merge(program.inexact_out, inexact_tangents, zeros)
 
 
-def _transpose(cotangents: Sequence[Any], *args: Any, program: Program) -> list[Any]:
+def _transpose(
+    cotangents: Sequence[Any], *args: Any, program: Program, hosted: bool
+) -> list[Any]:
     linear = tuple(ad.is_undefined_primal(x) for x in args)
     nonzero = tuple(not isinstance(c, ad.Zero) for c in cotangents)
     residuals = select(tuple(not x for x in linear), args)
     transposed = program.transposed(linear, nonzero)
     outs = float64_call.bind(
-        *residuals, *select(nonzero, cotangents), program=transposed
+        *residuals, *select(nonzero, cotangents), program=transposed, hosted=hosted
     )
     return spread(linear, outs)
 

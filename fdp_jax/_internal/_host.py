@@ -34,9 +34,13 @@ Kinds = tuple[list[Any], list[Any]]
 _WHOLE = contextvars.ContextVar("whole", default=False)
 
 
-def whole_programs() -> contextlib.AbstractContextManager[None]:
-    """Inside this context programs hold all that they need, and never call back."""
-    return setting(_WHOLE, True)
+def whole_programs(asked: bool = True) -> contextlib.AbstractContextManager[None]:
+    """Inside this context programs hold all that they need, and never call back.
+
+    Args:
+        asked: Whether they do; if not, the context is without effect.
+    """
+    return setting(_WHOLE, asked or _WHOLE.get())
 
 
 def calls_the_host() -> bool:

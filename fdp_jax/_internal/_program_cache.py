@@ -206,14 +206,17 @@ def _make_room(place: pathlib.Path) -> None:
 
 def calls_back(jaxpr: Any) -> bool:
     """Whether a program calls Python, as checks of numbers do: it cannot be kept."""
-    return any("callback" in equation.primitive.name for equation in _all(jaxpr))
+    return any(
+        "callback" in equation.primitive.name for equation in equations_of(jaxpr)
+    )
 
 
-def _all(jaxpr: Any) -> Iterator[Any]:
+def equations_of(jaxpr: Any) -> Iterator[Any]:
+    """The equations of a program and of all that stand in it."""
     for equation in jaxpr.eqns:
         yield equation
         for value in equation.params.values():
             for part in value if isinstance(value, list | tuple) else [value]:
                 inner = getattr(part, "jaxpr", part)
                 if hasattr(inner, "eqns"):
-                    yield from _all(inner)
+                    yield from equations_of(inner)

@@ -22,7 +22,12 @@ from .._internal._concrete import (
     is_traced,
     outside_transformations,
 )
-from .._internal._host import asked_of_host, calls_the_host, closes_over_traced
+from .._internal._host import (
+    asked_of_host,
+    calls_the_host,
+    closes_over_traced,
+    whole_programs,
+)
 from .._internal._implicit import implicit_root
 from .._internal._place import on_cpu
 from .._internal._precision import (
@@ -85,7 +90,8 @@ def found_for(
             wrong=TypeError,
         )
     if here or not is_traced(asked) or closes_over_traced((asked, unknown)):
-        return _best(*asked, unknown, method)
+        with whole_programs(method != AUTO):
+            return _best(*asked, unknown, method)
     number, flag = (jax.ShapeDtypeStruct((), x) for x in (float_dtype(), bool))
     status, names = jax.ShapeDtypeStruct((), np.int32), list(target.binds)
     kinds = [(number, True), (status, False), (number, False), (flag, False)]

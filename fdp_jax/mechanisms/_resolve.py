@@ -22,7 +22,7 @@ from .._internal._concrete import (
     is_traced,
     outside_transformations,
 )
-from .._internal._host import calls_the_host, closes_over_traced
+from .._internal._host import calls_the_host, closes_over_traced, whole_programs
 from .._internal._precision import (
     in_float64,
 )
@@ -115,8 +115,9 @@ class Resolved:
     def curve(self, positions: np.ndarray) -> Curve:
         """The whole guarantee on a grid, see `make_curve`, by the first engine."""
         curves: list[Curve] = []
-        for subject in self._spectral(lambda: certainty(curves[-1])):
-            curves.append(make_curve(subject.composed, positions))
+        with whole_programs(self._method != AUTO):
+            for subject in self._spectral(lambda: certainty(curves[-1])):
+                curves.append(make_curve(subject.composed, positions))
         return curves[-1]
 
     @property
@@ -131,9 +132,10 @@ class Resolved:
     ) -> _Answer:
         """The common part of the answers of one engine after the other."""
         answers: list[_Answer] = []
-        for subject in self._ladder(lambda: judged(answers[-1])):
-            found = ask(subject)
-            answers.append(combine(answers[-1], found) if answers else found)
+        with whole_programs(self._method != AUTO):
+            for subject in self._ladder(lambda: judged(answers[-1])):
+                found = ask(subject)
+                answers.append(combine(answers[-1], found) if answers else found)
         return answers[-1]
 
     def _ladder(self, so_far: Callable[[], Bounds]) -> Iterator[Subject]:

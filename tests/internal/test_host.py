@@ -5,12 +5,18 @@ import subprocess
 import sys
 
 import jax
+import jax.export
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 import fdp_jax as fdp
-from fdp_jax._internal._host import asked_of_host, closes_over_traced
+from fdp_jax._internal._host import (
+    asked_of_host,
+    closes_over_traced,
+    whole_programs,
+)
+from fdp_jax._internal._precision import in_float64
 
 
 def _run(noise, prob=0.01, steps=1000.0):
@@ -52,6 +58,61 @@ def test_programs_are_small_unless_an_engine_is_named():
     named = lambda s, q, n: epsilon(_run(s, q, n).using("contour"))
     assert _equations(named, 1.0, 0.01, 1000.0) > 1000
     assert "pure_callback" not in str(jax.make_jaxpr(epsilon)(fdp.Gaussian(1.0)))
+
+
+@in_float64
+def _large(x, scale):
+    for _ in range(1500):
+        x = jnp.sin(x) + scale
+    return x, x > 0
+
+
+@pytest.mark.parametrize("double", [True, False])
+def test_large_programs_run_on_the_host_and_transform_as_any(double):
+    with jax.enable_x64(double):
+        rtol = 1e-12 if double else 2e-7
+        same = functools.partial(np.testing.assert_allclose, rtol=rtol)
+        at = jnp.asarray(0.25), jnp.asarray(0.125)
+        value = lambda *x: _large(*x)[0]
+        assert "callback" in jax.jit(_large).lower(*at).as_text()
+        for one, other in zip(jax.jit(_large)(*at), _large(*at), strict=True):
+            assert one.dtype == other.dtype
+            same(one, other)
+        exact = jax.jit(lambda: _large(0.1, at[1])[0])()  # not the float32 next to it
+        same(exact, _large(0.1, at[1])[0])
+        slope = jax.grad(value, (0, 1))
+        same(jax.jit(slope)(*at), slope(*at))
+        bent = jax.grad(lambda *x: slope(*x)[1], 1)
+        same(jax.jit(bent)(*at), bent(*at))
+        many = jnp.linspace(0.125, 0.5, 4)
+        each = [value(x, at[1]) for x in many]
+        over = jax.vmap(value, (0, None))
+        assert jax.jit(over).lower(many, at[1]).as_text().count("callback") == 1
+        same(jax.jit(over)(many, at[1]), each)
+        same(jax.jit(lambda x: jax.lax.map(lambda y: value(y, at[1]), x))(many), each)
+
+
+def test_what_is_exported_or_must_not_call_back_holds_all_equations():
+    at = jnp.asarray(0.25), jnp.asarray(0.125)
+    found = jax.export.export(jax.jit(_large))(*at).call(*at)
+    np.testing.assert_allclose(found[0], _large(*at)[0], rtol=1e-12)
+    with whole_programs():
+        assert "callback" not in jax.jit(lambda *x: _large(*x)).lower(*at).as_text()
+
+
+LARGE = {
+    "curve": lambda s: _run(s).curve().both.log_delta_grid.estimate,
+    "divergence": lambda s: fdp.delta_divergence(_run(s), fdp.Gaussian(s)).value,
+    "release": lambda s: fdp.RandomizedResponse(s).beta(alpha=0.125),
+    "truncated": lambda s: _run(s, 0.25, 1.0).beta(alpha=0.125),
+    "area": lambda s: fdp.divergences.auc(fdp.Laplace(s)),
+}
+
+
+@pytest.mark.parametrize("name", LARGE)
+def test_no_answer_makes_a_large_program(name):
+    text = jax.jit(LARGE[name]).lower(1.25).as_text()
+    assert len(text.splitlines()) < 1_000
 
 
 def test_derivatives_of_every_order_are_those_of_plain_calls():

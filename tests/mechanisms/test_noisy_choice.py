@@ -1,11 +1,13 @@
 """Noisy maxima and thresholds against the laws of their answers, by integration."""
 
+import functools
 import itertools
 import math
 
+import jax
 import numpy as np
 import pytest
-from scipy import stats
+from scipy import optimize, stats
 
 import fdp_jax as fdp
 
@@ -77,11 +79,11 @@ _Z = np.linspace(-400.0, 400.0, 8_001)
 """Values of the noisy threshold: what is proved holds for such a law as well."""
 
 
-def _answers(scores, threshold_noise, query_noise, most):
+def _answers(scores, threshold_noise, query_noise, most, law=stats.laplace):
     """Probabilities of all sequences of answers."""
-    above = stats.laplace.sf(_Z[:, None], loc=scores, scale=query_noise)
-    below = stats.laplace.cdf(_Z[:, None], loc=scores, scale=query_noise)
-    weights = stats.laplace.pdf(_Z, scale=threshold_noise)
+    above = law.sf(_Z[:, None], loc=scores, scale=query_noise)
+    below = law.cdf(_Z[:, None], loc=scores, scale=query_noise)
+    weights = law.pdf(_Z, scale=threshold_noise)
     weights = weights / weights.sum()
     found = {}
     for pattern in itertools.product((0, 1), repeat=scores.size):
@@ -110,6 +112,63 @@ def test_answers_of_above_threshold_are_dominated(most, monotonic):
             losses.append(np.max(np.abs(np.log(both[0] / both[1]))))
             assert np.all(_most_deltas(*both) <= bounds + 1e-9)
     assert 0.3 * pure < max(losses) <= pure * (1 + 1e-9)
+
+
+@pytest.mark.parametrize(("most", "monotonic"), [(1, False), (2, False), (2, True)])
+@pytest.mark.parametrize("ratio", [None, 0.5])
+def test_answers_of_above_threshold_with_gaussian_noise_are_dominated(
+    most, monotonic, ratio
+):
+    noise, moved = 2.0, 1 if monotonic else 2
+    query_noise = noise * ((moved * most**0.5) ** 0.5 if ratio is None else ratio)
+    search = fdp.AboveThreshold.with_gaussian_noise(
+        noise, num_queries=3, num_above=most, query_ratio=ratio, monotonic=monotonic
+    )
+    bounds = np.array([float(search.delta(epsilon=e)) for e in EPSILONS])
+    orders, limits = np.asarray(search.orders), np.asarray(search.divergences)
+    for scores in ([0.0, 0.0, 0.0], [3.0, -2.0, 4.0], [15.0, 15.0, -9.0]):
+        p = _answers(np.array(scores), noise, query_noise, most, stats.norm)
+        for change in itertools.product((0, 1) if monotonic else (-1, 1), repeat=3):
+            q = _answers(np.add(scores, change), noise, query_noise, most, stats.norm)
+            both = np.array([[x[key] for key in p] for x in (p, q)])
+            assert np.all(_most_deltas(*both) <= bounds)
+            for one, other in (both, both[::-1]):
+                some = one > 0
+                logs = np.log(one[some]), np.log(other[some])
+                t = orders[:, None]
+                sums = np.logaddexp.reduce(t * logs[0] + (1 - t) * logs[1], axis=1)
+                assert np.all(sums / (orders - 1) <= limits)
+    # One query is a randomized answer: no less than what the threshold itself costs.
+    assert float(search.divergence(2.0)) >= 1 / noise**2
+
+
+def test_searches_with_gaussian_noise_compose_and_move_as_their_formula():
+    search = functools.partial(
+        fdp.AboveThreshold.with_gaussian_noise, num_queries=1000, num_above=4
+    )
+    found = search(10.0)
+    orders = np.asarray(found.orders)
+    ways = 4 * (1 + math.log(250))  # less than 4 log(1001)
+    wanted = orders * (1 + 16 / 2**2) / 200 + ways / (orders - 1)
+    np.testing.assert_allclose(found.divergences, wanted, rtol=1e-11)
+    least = lambda rho, logs: (
+        optimize.minimize_scalar(
+            lambda x: rho * x + (ways + logs) / (x - 1),
+            bounds=(1.01, 1e4),
+            method="bounded",
+        ).fun
+    )
+    # A little better than the conversion of Mironov (2017).
+    usual = least(0.025, math.log(1e6))
+    assert 0.85 * usual < float(found.epsilon(delta=1e-6)) < usual
+    both = fdp.compose(found, fdp.Gaussian(10.0))
+    assert float(found.epsilon(delta=1e-6)) < float(both.epsilon(delta=1e-6))
+    slope = jax.grad(lambda s: search(s).epsilon(delta=1e-6))(10.0)
+    ends = [float(search(s).epsilon(delta=1e-6)) for s in (9.999, 10.001)]
+    assert float(slope) == pytest.approx((ends[1] - ends[0]) / 0.002, rel=1e-5)
+    for wrong in ({"num_queries": 0}, {"num_queries": 10, "num_above": 1.5}):
+        with pytest.raises(ValueError, match=r"num_.* must be a"):
+            fdp.AboveThreshold.with_gaussian_noise(1.0, **wrong)
 
 
 @pytest.mark.parametrize(("most", "monotonic"), [(1, False), (3, False), (3, True)])
