@@ -126,7 +126,7 @@ class FixedSize(AbstractSampling):
         if not self._stated():
             return super()._shown(parent)
         sizes = zip(("batch_size", "dataset_size"), self._sizes, strict=True)
-        return Call(public_name(type(self)), sizes)
+        return Call(public_name(type(self)), list(sizes))
 
     def _stated(self) -> bool:
         """Whether there are sizes, and no other probability was put in since."""

@@ -58,7 +58,7 @@ class AbstractLocation(AbstractSymmetric):
         """The function of data sets `distance` >= 0 steps apart, a real number."""
         return type(self)(product(self.mu, distance))  # pyright: ignore[reportCallIssue]
 
-    def as_mechanism(self) -> mechanisms.AbstractMechanism:
+    def as_mechanism(self) -> Any:
         """The mechanism of that name with noise multiplier 1 / mu, for mu > 0."""
         return self._kind(quotient(1, self.mu))
 

@@ -4,6 +4,7 @@ import itertools
 import json
 import os
 import pathlib
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -296,8 +297,10 @@ def test_repeated_renyi_steps_add():
     """Twice an account is the account of both: divergences add, worst pairs do not."""
     laplace = fdp.Laplace(5.0)
     once = fdp.Accountant().step(laplace, 3).step(fdp.ZCDP(0.02))
-    assert once.repeat(2).history == (once + once).history
-    assert once.repeat(0).history == ()
+    twice: Any = once.repeat(2)
+    assert twice.history == (once + once).history
+    none: Any = once.repeat(0)
+    assert none.history == ()
     assert fdp.Accountant().step(laplace, 3).repeat(2).as_steps()[0][1] == 6
     many = once.repeat(2**31)  # more equal steps than an account has room for
     assert [count for _, count in many.as_steps()] == [3 * 2.0**31, 2.0**31]

@@ -3,8 +3,10 @@
 import functools
 import itertools
 import math
+from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from scipy import optimize, stats
@@ -79,7 +81,7 @@ _Z = np.linspace(-400.0, 400.0, 8_001)
 """Values of the noisy threshold: what is proved holds for such a law as well."""
 
 
-def _answers(scores, threshold_noise, query_noise, most, law=stats.laplace):
+def _answers(scores, threshold_noise, query_noise, most, law: Any = stats.laplace):
     """Probabilities of all sequences of answers."""
     above = law.sf(_Z[:, None], loc=scores, scale=query_noise)
     below = law.cdf(_Z[:, None], loc=scores, scale=query_noise)
@@ -139,7 +141,7 @@ def test_answers_of_above_threshold_with_gaussian_noise_are_dominated(
                 sums = np.logaddexp.reduce(t * logs[0] + (1 - t) * logs[1], axis=1)
                 assert np.all(sums / (orders - 1) <= limits)
     # One query is a randomized answer: no less than what the threshold itself costs.
-    assert float(search.divergence(2.0)) >= 1 / noise**2
+    assert float(search.divergence(jnp.asarray(2.0))) >= 1 / noise**2
 
 
 def test_searches_with_gaussian_noise_compose_and_move_as_their_formula():
@@ -151,22 +153,20 @@ def test_searches_with_gaussian_noise_compose_and_move_as_their_formula():
     ways = 4 * (1 + math.log(250))  # less than 4 log(1001)
     wanted = orders * (1 + 16 / 2**2) / 200 + ways / (orders - 1)
     np.testing.assert_allclose(found.divergences, wanted, rtol=1e-11)
-    least = lambda rho, logs: (
-        optimize.minimize_scalar(
-            lambda x: rho * x + (ways + logs) / (x - 1),
-            bounds=(1.01, 1e4),
-            method="bounded",
-        ).fun
-    )
     # A little better than the conversion of Mironov (2017).
-    usual = least(0.025, math.log(1e6))
-    assert 0.85 * usual < float(found.epsilon(delta=1e-6)) < usual
+    usual: Any = optimize.minimize_scalar(
+        lambda x: 0.025 * x + (ways + math.log(1e6)) / (x - 1),
+        bounds=(1.01, 1e4),
+        method="bounded",
+    )
+    assert 0.85 * usual.fun < float(found.epsilon(delta=1e-6)) < usual.fun
     both = fdp.compose(found, fdp.Gaussian(10.0))
     assert float(found.epsilon(delta=1e-6)) < float(both.epsilon(delta=1e-6))
     slope = jax.grad(lambda s: search(s).epsilon(delta=1e-6))(10.0)
     ends = [float(search(s).epsilon(delta=1e-6)) for s in (9.999, 10.001)]
     assert float(slope) == pytest.approx((ends[1] - ends[0]) / 0.002, rel=1e-5)
-    for wrong in ({"num_queries": 0}, {"num_queries": 10, "num_above": 1.5}):
+    wrongs: Any = {"num_queries": 0}, {"num_queries": 10, "num_above": 1.5}
+    for wrong in wrongs:
         with pytest.raises(ValueError, match=r"num_.* must be a"):
             fdp.AboveThreshold.with_gaussian_noise(1.0, **wrong)
 
