@@ -26,6 +26,8 @@ from ._numpy_rules import (
     Unknown,
     called_by,
     expression,
+    repeats_alone,
+    repetition,
 )
 from ._subnormal import can_flush, flushed
 
@@ -46,6 +48,8 @@ class _Writer(AbstractWriter):
         self.size = 0
         self._known: dict[Any, tuple[str, Any]] = {}
         self._work: dict[str, float] = {}
+        self._repeated: dict[_Name, _Name] = {}
+        """Of an array, what it repeats as NumPy does by itself."""
 
     def constant(self, value: Any, dtype: Any) -> str:
         if jnp.issubdtype(dtype, jax.dtypes.extended):
@@ -71,10 +75,12 @@ class _Writer(AbstractWriter):
         return sum(self._work[name] for name in functions)
 
     def _write(self, name: str, closed: Any) -> None:
+        outer, self._repeated = self._repeated, {}
         count = itertools.count()
         args = [next(count) for _ in closed.jaxpr.invars]
         every: list[_Step] = []
         outs = self._flatten(closed, args, every, count)
+        self._repeated = outer
         steps, last = _needed(every, outs)
         # Names are given anew as soon as nobody reads them, which frees memory.
         names, free, made = {x: f"a{x}" for x in args}, [], itertools.count()
@@ -130,13 +136,22 @@ class _Writer(AbstractWriter):
                 work = self.work(name)
                 reads = ", ".join(f"{{{i}}}" for i in range(len(ins)))
                 template = f"{name}({reads})"
+            elif eqn.primitive.name == "broadcast_in_dim":
+                narrow, template = repetition(eqn)
+                if narrow != SAME:
+                    steps.append(([next(count)], narrow, ins, False, 1.0))
+                    ins = [*steps[-1][0]]
             else:
                 template = expression(eqn, self)
             if template == SAME:
                 names[own[0]] = ins[0]
                 continue
+            if repeats_alone(eqn, [x in self._repeated for x in ins]):
+                ins = [self._repeated.get(x, x) for x in ins]
             values = [next(count) for _ in own]
             names.update(zip(own, values, strict=True))
+            if eqn.primitive.name == "broadcast_in_dim":
+                self._repeated[values[0]] = ins[0]
             several = called or eqn.primitive.multiple_results
             steps.append((values, template, ins, several, work))
         return [read(x) for x in jaxpr.outvars]

@@ -2,6 +2,7 @@
 
 import abc
 import functools
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -118,6 +119,11 @@ _SCATTER = (
     "update_window_dims inserted_window_dims scatter_dims_to_operand_dims "
     "scatter_indices_batching_dims operand_batching_dims"
 )
+_ELEMENTWISE = (
+    "add add_any sub mul div rem max min pow atan2 nextafter clamp select_n "
+    "eq ne lt le gt ge and or xor"
+)
+_BY_ELEMENT = frozenset(_ELEMENTWISE.split())
 CALLS = {
     "jit": "jaxpr",
     "pjit": "jaxpr",
@@ -237,14 +243,6 @@ def expression(eqn: Any, writer: AbstractWriter) -> str:
             if shape == _shape(first):
                 return SAME
             return f"{{0}}.reshape({shape})" if shape else f"{{0}}[{only}]"
-        case "broadcast_in_dim":
-            sizes = dict(zip(own["broadcast_dimensions"], _shape(first), strict=True))
-            inner = tuple(sizes.get(i, 1) for i in range(len(shape)))
-            plain = len(sizes) in (0, len(shape))
-            narrow = SAME if plain else f"{{0}}.reshape({inner})"
-            repeat = "spread" if np.prod(shape) <= _SMALL else "broadcast_to"
-            same = (_shape(first) if plain else inner) == shape
-            return narrow if same else f"{repeat}({narrow}, {shape})"
         case "slice":
             steps = own["strides"] or (1,) * len(own["start_indices"])
             parts = zip(own["start_indices"], own["limit_indices"], steps, strict=True)
@@ -325,6 +323,34 @@ def _windows(eqn: Any, names: str) -> tuple[tuple, tuple, tuple]:
 def called_by(eqn: Any) -> Any:
     """The program that an equation runs once; None if it is none."""
     return eqn.params.get(CALLS.get(eqn.primitive.name, "")) or drawing(eqn)
+
+
+def repetition(eqn: Any) -> tuple[str, str]:
+    """`broadcast_in_dim`: an array with as many dimensions, and that repeated."""
+    (first,), (last,) = eqn.invars, eqn.outvars
+    shape, dims = _shape(last), eqn.params["broadcast_dimensions"]
+    sizes = dict(zip(dims, _shape(first), strict=True))
+    inner = tuple(sizes.get(i, 1) for i in range(len(shape)))
+    narrow = _shape(first) if len(dims) in (0, len(shape)) else inner
+    repeat = "spread" if np.prod(shape) <= _SMALL else "broadcast_to"
+    return (
+        SAME if narrow == _shape(first) else f"{{0}}.reshape({narrow})",
+        SAME if narrow == shape else f"{repeat}({{0}}, {shape})",
+    )
+
+
+def repeats_alone(eqn: Any, repeated: Sequence[bool]) -> bool:
+    """Whether NumPy would repeat those operands of an operation that are repeated.
+
+    It does if an operand is as large as the result by itself.
+    """
+    name, shape = eqn.primitive.name, _shape(eqn.outvars[0])
+    if not (any(repeated) and name in _BY_ELEMENT):
+        return False
+    pairs = zip(eqn.invars, repeated, strict=True)
+    whole = [_shape(x) == shape and not again for x, again in pairs]
+    # A choice by one number is not made by element.
+    return any(whole) and (name != "select_n" or _shape(eqn.invars[0]) == shape)
 
 
 def _fill(value: Any, dtype: Any) -> Any:
