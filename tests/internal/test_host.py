@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import fdp_jax as fdp
+from fdp_jax._internal import _float64_call
 from fdp_jax._internal._host import (
     asked_of_host,
     closes_over_traced,
@@ -62,11 +63,17 @@ def test_programs_are_small_unless_an_engine_is_named():
 
 @in_float64
 def _large(x, scale):
-    for _ in range(1500):
+    for _ in range(20):
         x = jnp.sin(x) + scale
     return x, x > 0
 
 
+@pytest.fixture
+def small_ones_are_large(monkeypatch):
+    monkeypatch.setattr(_float64_call, "_MOST_EQUATIONS", 30)
+
+
+@pytest.mark.usefixtures("small_ones_are_large")
 @pytest.mark.parametrize("double", [True, False])
 def test_large_programs_run_on_the_host_and_transform_as_any(double):
     with jax.enable_x64(double):
@@ -92,6 +99,7 @@ def test_large_programs_run_on_the_host_and_transform_as_any(double):
         same(jax.jit(lambda x: jax.lax.map(lambda y: value(y, at[1]), x))(many), each)
 
 
+@pytest.mark.usefixtures("small_ones_are_large")
 def test_what_is_exported_or_must_not_call_back_holds_all_equations():
     at = jnp.asarray(0.25), jnp.asarray(0.125)
     found = jax.export.export(jax.jit(_large))(*at).call(*at)
