@@ -8,12 +8,13 @@ import jax.numpy as jnp
 from jax.lax import stop_gradient
 from jaxtyping import Array, Bool, Float, Int, PyTree
 
-from .._internal._tolerances import VOID
 from ._base import AbstractLoss
 
 FREQUENCY_BLOCK = 64
 """Frequencies evaluated together; a square, because products of two short tables of
 rotations give all of them."""
+_MOST = 600.0
+"""Of a logarithm's error, so that no number overflows."""
 
 
 class CharacteristicBlock(eqx.Module):
@@ -161,7 +162,7 @@ class AnalyticLoss(AbstractLoss):
 
 def relative(log_error: Float[Array, "..."]) -> Float[Array, "..."]:
     """The relative error of a number, from a bound on that of its logarithm."""
-    return stop_gradient(jnp.expm1(jnp.minimum(log_error, VOID)))
+    return stop_gradient(jnp.expm1(jnp.minimum(log_error, _MOST)))
 
 
 def is_analytic(loss: AbstractLoss) -> bool:

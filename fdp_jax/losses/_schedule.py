@@ -132,7 +132,8 @@ class ScheduleLoss(AnalyticLoss):
         lost = jnp.reshape(parts.turned, (self.counts.size, -1))
         unusable = (parts.error > 0.5) & (self.counts > 0)[:, None]
         lost = lost | self._turned(plan, start, step, count) | unusable
-        grown = jnp.where(unusable, jnp.log(3 + 2 * parts.error), parts.error)
+        # Of the logarithm; parts of a step move its power by it, not by the error.
+        grown = jnp.where(unusable, jnp.log(3 + 2 * parts.error), 1.4 * parts.error)
         return CharacteristicBlock(
             self._sum(parts.real),
             self._sum(parts.imag),
