@@ -8,7 +8,6 @@ leaves open decides which of them tells most.
 """
 
 import dataclasses
-from typing import Any
 
 import equinox as eqx
 import jax
@@ -255,17 +254,12 @@ def _places(
     known = jnp.isfinite(anchors) & jnp.isfinite(scales)
     anchors = jnp.where(known, anchors, 0.0)
     scales = jnp.where(known, scales, 1.0)
-    # Where the directions cross the guarantee has a kink: at eps = 0, and where losses
-    # on the grid happen to.  One direction has the first in case its own threshold is
-    # beyond reach.
-    kinks: list[Any] = [0.0]
-    between = engines.crossing(loss, anchors, alpha) if signs.size > 1 else None
-    if between is not None:
-        kinks.append(between)
+    # At eps = 0 the directions cross, and the guarantee has a kink.  One direction has
+    # it in case its own threshold is beyond reach.
     place = _Place(
-        jnp.append(anchors, jnp.asarray(kinks)),
-        jnp.append(scales, jnp.full(len(kinks), jnp.min(scales))),
-        jnp.arange(signs.size + len(kinks)) >= signs.size,
+        jnp.append(anchors, 0.0),
+        jnp.append(scales, jnp.min(scales)),
+        jnp.arange(signs.size + 1) == signs.size,
     )
     if signs.size == 1:
         return place

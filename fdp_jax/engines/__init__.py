@@ -46,7 +46,6 @@ from ._shared import (
 )
 from ._spectral import rough_log_delta as rough_log_delta
 from ._threshold import (
-    crossing as crossing,
     exact_rates as exact_rates,
     threshold as threshold,
 )

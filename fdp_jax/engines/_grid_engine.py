@@ -21,8 +21,6 @@ from ._grid_search import search_epsilon
 from ._interface import AbstractEngine, AbstractPlan
 from ._spectral import start_at_tail, tail_start_at_epsilon
 
-_CANDIDATES = 257
-
 
 class GridPlan(AbstractPlan):
     """A grid for one direction, or several stacked ones."""
@@ -70,9 +68,6 @@ class GridEngine(AbstractEngine):
     def threshold(self, loss, sign, log_alpha, log_not_alpha):
         return _search_threshold(estimated(loss), sign, log_alpha, log_not_alpha)
 
-    def crossing(self, loss, thresholds, alpha):
-        return _crossing(estimated(loss), thresholds, alpha)
-
 
 def _profile(loss: ComposedLoss, composed: GridProfile, epsilons: Array) -> Profile:
     grid = composed.grid
@@ -116,41 +111,6 @@ def _search_threshold(
     target = target + log_complement(jnp.minimum(infinite - target, -1e-9))
     found = grid_threshold(profile, target, other, flip)
     return jnp.where(flip, -found, found), begin.scale
-
-
-@one_by_one
-def _crossing(
-    loss: ComposedLoss, thresholds: Float[Array, " 2"], alpha: Float[Array, ""]
-) -> Float[Array, ""]:
-    """The threshold between two others at which the larger of both powers is least.
-
-    For the grid engine; a number without derivative, about right.
-    """
-    between = jnp.linspace(jnp.min(thresholds), jnp.max(thresholds), _CANDIDATES)
-    center = 0.5 * (between[0] + between[-1])
-    flip = center < 0
-    distances = jnp.where(flip, -between, between)
-    width = between[-1] - between[0]
-
-    def log_delta(sign: Array) -> Array:
-        start = tail_start_at_epsilon(loss, sign, jnp.abs(center))
-        grid = plan_grid(loss, start, jnp.maximum(width, 1e-6))
-        return _profile(loss, compose_grid(loss, grid), distances).log_delta.estimate
-
-    deltas = jnp.exp(lax.map(log_delta, jnp.asarray([1.0, -1.0])))
-    # delta(-e) = 1 - e^-e + e^-e delta_rev(e).
-    below = -jnp.expm1(between) + jnp.exp(between) * deltas
-    deltas = jnp.where(flip, below, deltas)
-    power = jnp.max(deltas, axis=0) + jnp.exp(between) * alpha
-    best = jnp.argmin(power)
-    gap = deltas[0] - deltas[1]
-    # The profiles cross next to it, or not at all.
-    left = jnp.where(gap[best] * gap[jnp.maximum(best - 1, 0)] < 0, best - 1, best)
-    right = jnp.minimum(left + 1, _CANDIDATES - 1)
-    cross = gap[left] * gap[right] < 0
-    share = gap[left] / jnp.where(cross, gap[left] - gap[right], 1)
-    middle = between[left] + share * (between[right] - between[left])
-    return jnp.where(cross, middle, between[best])
 
 
 def _largest_gap(loss: ComposedLoss, log_alpha: Array) -> Float[Array, ""]:

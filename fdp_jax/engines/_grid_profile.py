@@ -11,8 +11,8 @@ from .._internal._special import safe_log
 from ._contour import chernoff
 from ._discretize import Grid
 
-_HALVINGS = 45
-"""How often a cell in which a root is sought is halved."""
+_HALVINGS = 64
+"""How often the range in which a root is sought is halved."""
 
 
 class GridProfile(eqx.Module):
@@ -95,29 +95,9 @@ def grid_epsilon(
     The lower and upper bound allow for errors `slack` of log delta.
     """
     profile, target = stop_gradient((profile, log_delta))
-    n, points = profile.upper.size, profile.points
-    log_scale = profile.log_scale - profile.grid.shift * points
-    rounded = _rounding(profile, points)
-    uppers = safe_log(profile.upper) + log_scale
-    uppers = jnp.logaddexp(uppers, profile.log_top) + rounded
-    lowers = safe_log(profile.lower - profile.gap) + log_scale - rounded
-    middles = safe_log(profile.estimate) + log_scale
-
-    def last_above(values: Array, target: Array) -> Array:
-        """The last cell whose left end lies above the target."""
-        above = values > target
-        last = n - 1 - jnp.argmax(above[::-1])
-        return jnp.where(jnp.any(above), last, -1)
-
-    # Of the lower end, the estimate and the upper end; bisection in one cell each.
+    first, last = profile.points[1], profile.points[-4]
+    # Of the lower end, the estimate and the upper end.
     targets = jnp.stack([target + slack[0], target, target - slack[1]])
-    cells = jnp.stack(
-        [
-            last_above(values, targets[i])
-            for i, values in enumerate((lowers, middles, uppers))
-        ]
-    )
-    left = points[jnp.clip(cells, 0, n - 2)]
 
     def above(points: Array) -> Array:
         values = [
@@ -127,9 +107,11 @@ def grid_epsilon(
         ]
         return jnp.stack(values) - targets
 
-    high, low = bisect(above, left + profile.grid.spacing, left, _HALVINGS)
+    ends = jnp.full_like(targets, last), jnp.full_like(targets, first)
+    high, low = bisect(above, *ends, _HALVINGS)
     lower, middle, upper = low[0] - profile.moved, high[1], high[2] + profile.moved
-    inside = (cells > 0) & (cells < n - 4)
+    # Ends of the search say nothing: only what was looked at does.
+    inside = (low > first) & (high < last)
     upper = jnp.where(inside[2], upper, jnp.inf)
     lower = jnp.where(inside[0], lower, -jnp.inf)
     middle = jnp.where(inside[1], middle, profile.grid.center)

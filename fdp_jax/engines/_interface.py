@@ -108,14 +108,6 @@ class AbstractEngine(eqx.Module):
     ) -> tuple[Float[Array, ""], Float[Array, ""]]:
         """The threshold of a type I error, and the scale of the profile there."""
 
-    def crossing(
-        self,
-        loss: ComposedLoss,
-        thresholds: Float[Array, " 2"],
-        alpha: Float[Array, ""],
-    ) -> Float[Array, ""] | None:
-        """The threshold of about the least larger power; None if it is no kink."""
-
     def exact_rates(
         self, loss: ComposedLoss, signs: Float[Array, " s"], alpha: Float[Array, ""]
     ) -> tuple[Interval, Interval] | None:

@@ -28,17 +28,6 @@ def threshold(
     return jnp.where(nothing, 0, found), scale
 
 
-def crossing(
-    loss: ComposedLoss, thresholds: Float[Array, " 2"], alpha: Float[Array, ""]
-) -> Float[Array, ""] | None:
-    """The threshold between two others at which the larger of both powers is least.
-
-    A number without derivative, about right; None where that is at no kink.
-    """
-    _, loss = neutral(stop_gradient(loss))
-    return engine_of(loss).crossing(loss, thresholds, alpha)
-
-
 def exact_rates(
     loss: ComposedLoss, signs: Float[Array, " s"], alpha: Float[Array, ""]
 ) -> tuple[Interval, Interval] | None:
