@@ -1,4 +1,4 @@
-"""Arguments of one floating type, polynomials, and products without rounding."""
+"""The unit of rounding, arguments of one type, polynomials, and exact products."""
 
 import functools
 from collections.abc import Iterable
@@ -7,6 +7,9 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 from jax.typing import ArrayLike
+
+ULP = 2.0**-52
+"""A unit in the last place of 1: privacy is accounted for in float64 everywhere."""
 
 
 def promote(*args: ArrayLike) -> tuple[jax.Array, ...]:

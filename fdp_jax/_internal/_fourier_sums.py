@@ -19,6 +19,7 @@ from jax.flatten_util import ravel_pytree
 from jax.lax import fori_loop, optimization_barrier
 from jaxtyping import Array, Float, Int, PyTree
 
+from ._arithmetic import ULP
 from ._tolerances import SPREADING_KERNEL
 
 _WIDTH = 18
@@ -160,8 +161,7 @@ def fourier_sums(
 
     # One after the other: memory for all at once is not had for nothing, even unused.
     sums, rounding = lax.map(transform, jnp.arange(shape.shape[0]))
-    unit = jnp.finfo(zero.dtype).eps
-    return sums, unit * rounding[0] * inverse / inverse[0]
+    return sums, ULP * rounding[0] * inverse / inverse[0]
 
 
 @fourier_sums.defjvp

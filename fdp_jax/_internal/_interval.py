@@ -7,6 +7,7 @@ import jax.numpy as jnp
 from jax.lax import stop_gradient
 from jaxtyping import Array, Float
 
+from ._arithmetic import ULP
 from ._special import log1mexp, safe_log
 from ._tolerances import CANCELLED, ELEMENTARY
 
@@ -51,16 +52,14 @@ class Interval(eqx.Module):
 
     def shifted(self, amount: Array) -> "Interval":
         """The sum with a number that is exact."""
-        unit = jnp.finfo(self.lower.dtype).eps
-        return self.map(lambda x: x + amount).widened(lambda x: unit * jnp.abs(x))
+        return self.map(lambda x: x + amount).widened(lambda x: ULP * jnp.abs(x))
 
     def exponential(self) -> "Interval":
         """The probability of which this is the logarithm, from 0 to 1.
 
         Only the exact zero has the upper end 0: others do not underflow to it.
         """
-        unit = ELEMENTARY * jnp.finfo(self.lower.dtype).eps
-        ends = self.widened(lambda x: unit * (1 + jnp.abs(x)))
+        ends = self.widened(lambda x: ELEMENTARY * ULP * (1 + jnp.abs(x)))
         upper = jnp.minimum(jnp.exp(ends.upper), 1)
         least = jnp.finfo(upper.dtype).tiny
         none = jnp.isneginf(self.upper)
@@ -73,7 +72,6 @@ class Interval(eqx.Module):
 
         delta(-e) = (1 - e^-e) + e^-e delta_rev(e) for e >= 0, without cancellation.
         """
-        unit = ELEMENTARY * jnp.finfo(self.lower.dtype).eps
         idle = -jnp.expm1(-distance)
 
         def reflected(log_delta: Array) -> Array:
@@ -88,7 +86,9 @@ class Interval(eqx.Module):
             total = jnp.where(some, total, 1)
             # The rounding of an exponent is a relative error of its power.
             relative = 1 + jnp.abs(exponent) * added / total
-            return jnp.where(some, unit * (relative + jnp.abs(jnp.log(total))), 0)
+            return jnp.where(
+                some, ELEMENTARY * ULP * (relative + jnp.abs(jnp.log(total))), 0
+            )
 
         lower, upper = stop_gradient((self.lower, self.upper))
         return Interval(

@@ -285,9 +285,6 @@ def expression(eqn: Any, writer: AbstractWriter) -> str:
         case "fft" if len(own["fft_lengths"]) == 1 and dtype in _WIDE:
             kind, (length,) = int(own["fft_type"]), own["fft_lengths"]
             return f"transformed({kind}, {int(length)}, {{0}})"
-        case "qr" if not own["pivoting"]:
-            how = "complete" if own["full_matrices"] else "reduced"
-            return f"tuple(linalg.qr({{0}}, '{how}'))"
         case "platform_index":
             fits = [p is None or "cpu" in p for p in own["platforms"]]
             return f"{dtype}({fits.index(True)})"

@@ -9,6 +9,7 @@ from jax import lax
 from jax.lax import stop_gradient
 from jaxtyping import Array, Float
 
+from .._internal._arithmetic import ULP
 from .._internal._batching import one_by_one
 from .._internal._implicit import implicit_root, known_value
 from .._internal._interval import Interval, log_complement
@@ -90,7 +91,7 @@ class _OneForm(eqx.Module):
     def logs(self, epsilons: Float[Array, "3 e"]) -> Float[Array, "3 e"]:
         """Upper bounds, estimates and lower bounds of log delta."""
         # Places of thresholds are rounded.
-        unit = 8 * jnp.finfo(epsilons.dtype).eps * (1 + jnp.abs(epsilons))
+        unit = 8 * ULP * (1 + jnp.abs(epsilons))
         moved = epsilons - self.side[:, None] * unit
         value = jax.vmap(LawSums.log_delta)(self.sums, moved, self.bend)
         value = value + self.side[:, None] * LATTICE_SUM

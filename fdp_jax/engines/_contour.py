@@ -4,6 +4,7 @@ The integral itself, which these choices discretize, is in `_inversion.py`.
 """
 
 import dataclasses
+import math
 
 import equinox as eqx
 import jax
@@ -11,11 +12,13 @@ import jax.numpy as jnp
 from jax.lax import optimization_barrier, stop_gradient, while_loop
 from jaxtyping import Array, Bool, Float, Int, PyTree
 
+from .._internal._arithmetic import ULP
 from .._internal._tolerances import CONCESSION, TOLERABLE
 from ..losses import FREQUENCY_BLOCK, ComposedLoss
 from ._saddle import Saddle, log_moments, order_of
 
 _FEW = 8
+_LOG_ULP = math.log(ULP)
 _CHERNOFF_LEVELS = 6
 _BEYOND = 1.14
 """The last frequency over that of a normal law, where steps are many: mostly enough."""
@@ -80,9 +83,8 @@ def chernoff(
 ) -> Float[Array, " e"]:
     """The least of some bounds logs - shifts eps."""
     bounds = logs - shifts * epsilons[:, None]
-    unit = 2 * jnp.finfo(bounds.dtype).eps
     sizes = jnp.abs(logs) + jnp.abs(shifts * epsilons[:, None])
-    return jnp.min(bounds + unit * sizes, axis=1)
+    return jnp.min(bounds + 2 * ULP * sizes, axis=1)
 
 
 class Start(eqx.Module):
@@ -118,7 +120,7 @@ class Start(eqx.Module):
         shifts = jnp.where(positive, self.chernoff_shifts, 1)
         bounds = (self.chernoff_logs - log_delta) / shifts
         sizes = (jnp.abs(self.chernoff_logs) + jnp.abs(log_delta)) / shifts
-        bounds = bounds + 2 * jnp.finfo(bounds.dtype).eps * sizes
+        bounds = bounds + 2 * ULP * sizes
         return jnp.min(jnp.where(positive, bounds, jnp.inf))
 
 
@@ -131,8 +133,7 @@ def start_contour(
     logs = log_moments(loss, sign, shifts) + log_payoff(shifts)
     # Moments of a large loss are differences of terms as large as that.
     slope = saddle.epsilon + 1 / saddle.shift + 1 / (1 + saddle.shift)
-    unit = 8 * jnp.finfo(logs.dtype).eps
-    logs = logs + unit * (2 + jnp.abs(shifts)) * jnp.abs(slope)
+    logs = logs + 8 * ULP * (2 + jnp.abs(shifts)) * jnp.abs(slope)
     # Known without a moment: delta is at most one, and 1 - delta at most e^eps.
     logs = jnp.where((shifts == 0) | (shifts == -1), 0.0, logs)
     return stop_gradient(Start(sign, middle, saddle, shifts, logs))
@@ -155,13 +156,11 @@ def idle_contour(start: Start, shape: Contour) -> Contour:
 def plan_contour(loss: ComposedLoss, start: Start) -> Contour:
     """Chooses step, number of frequencies and quadratures for thresholds near one."""
     loss, saddle = stop_gradient(loss), start.saddle
-    dtype = saddle.shift.dtype
-    log_unit = jnp.log(jnp.asarray(jnp.finfo(dtype).eps, dtype))
     shifts, logs = start.chernoff_shifts, start.chernoff_logs
-    shift, lead, period = cheapest_shift(start, log_unit)
+    shift, lead, period = cheapest_shift(start)
     step = 2 * jnp.pi / period
     order = order_of(shift, start.sign)
-    target = saddle.log_value - lead + log_unit
+    target = saddle.log_value - lead + _LOG_ULP
     terms = loss.analytic_terms
     located = tuple(term.locate(order) for term in terms)
     most = most_blocks(loss) * FREQUENCY_BLOCK * step
@@ -169,15 +168,15 @@ def plan_contour(loss: ComposedLoss, start: Start) -> Contour:
         loss, located, saddle, (target, _FEW * FREQUENCY_BLOCK * step), most
     )
     # If even so many frequencies would certify nothing, do not sum them.
-    truncated = log_envelope - jnp.log(frequency) - (target - log_unit)
+    truncated = log_envelope - jnp.log(frequency) - (target - _LOG_ULP)
     rough = truncated > _USELESS
     reach = jnp.where(rough, 1, most_blocks(loss))
     frequency = jnp.minimum(frequency, reach * FREQUENCY_BLOCK * step)
     log_envelope = jnp.where(reach > 1, log_envelope, 0)
     # Where nothing is asked for any tolerance will do: one block of nodes.
-    log_unit = jnp.where(rough, 1e4, log_unit)
+    tolerance = jnp.where(rough, 1e4, _LOG_ULP - 2)
     plans = tuple(
-        term.prepare(place, frequency, log_unit - 2 - jnp.log1p(count))
+        term.prepare(place, frequency, tolerance - jnp.log1p(count))
         for term, place, count in zip(terms, located, loss.counts, strict=True)
     )
     quadrature = jnp.zeros_like(step)
@@ -213,8 +212,7 @@ def plan_contour(loss: ComposedLoss, start: Start) -> Contour:
 
 def _path_unknown(loss: ComposedLoss) -> Path:
     """Every angle is zero where the contour begins; the rest is to be found out."""
-    dtype = loss.counts[0].dtype
-    zeros = jnp.zeros((len(loss.terms), most_blocks(loss)), dtype)
+    zeros = jnp.zeros((len(loss.terms), most_blocks(loss)))
     return Path(zeros, zeros + 1, jnp.arange(zeros.shape[1]) == 0)
 
 
@@ -243,7 +241,7 @@ def log_payoff(shift: Array) -> Array:
     return -positive * jnp.log1p(inverse) - jnp.log1p(positive)
 
 
-def cheapest_shift(start: Start, log_unit: Array) -> tuple[Array, Array, Array]:
+def cheapest_shift(start: Start) -> tuple[Array, Array, Array]:
     """The shift that needs the fewest frequencies, among those with Chernoff bounds.
 
     The saddle point makes the integrand's tails fall fastest.  Where rare large losses
@@ -255,7 +253,7 @@ def cheapest_shift(start: Start, log_unit: Array) -> tuple[Array, Array, Array]:
         period for which the aliases of either side are below one unit of delta.
     """
     shifts, logs = start.chernoff_shifts, start.chernoff_logs
-    saddle, target = start.saddle, start.saddle.log_value + log_unit
+    saddle, target = start.saddle, start.saddle.log_value + _LOG_ULP
     lead = logs - log_payoff(shifts) - shifts * saddle.epsilon
     excess = logs - shifts * saddle.epsilon - target
     # Row: the contour.  Column: the bound of its aliases.

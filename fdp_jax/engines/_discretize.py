@@ -10,6 +10,7 @@ from jax.lax import optimization_barrier, stop_gradient
 from jax.scipy.special import logsumexp
 from jaxtyping import Array, ArrayLike, Bool, Float, Int
 
+from .._internal._arithmetic import ULP
 from .._internal._tolerances import ATOM_MASS, ATOM_PLACE, IRRELEVANT_MASS
 from ..losses import (
     AbstractLoss,
@@ -72,10 +73,8 @@ def plan_grid(loss: ComposedLoss, start: Start, gap: ArrayLike = 0.0) -> Grid:
     """
     loss = stop_gradient(loss)
     sign = start.sign
-    dtype = start.saddle.shift.dtype
-    log_unit = jnp.log(jnp.asarray(jnp.finfo(dtype).eps, dtype))
-    shift, _, period = cheapest_shift(start, log_unit)
-    shift = jnp.minimum(shift, 12 / jnp.asarray(gap, dtype))
+    shift, _, period = cheapest_shift(start)
+    shift = jnp.minimum(shift, 12 / jnp.asarray(gap, float))
     period = jnp.maximum(period, 6 * gap)
     shifts = start.chernoff_shifts
     orders = order_of(jnp.append(shifts, shift), sign)
@@ -238,9 +237,8 @@ def _with_ends(
 
 def _placing_error(grid: Grid, loss: Array, log_scale: Array) -> Array:
     """The effect of a threshold's rounding on the logarithm of a cell's tilted mass."""
-    unit = 4 * jnp.finfo(loss.dtype).eps
     steps = jnp.abs(loss) * (1 / grid.spacing + 2 + grid.shift)
-    return unit * (1 + steps + jnp.abs(log_scale))
+    return 4 * ULP * (1 + steps + jnp.abs(log_scale))
 
 
 def with_atoms(
@@ -267,7 +265,7 @@ def with_atoms(
     parts = stop_gradient(jnp.stack([0 * parts, 1 - parts, parts, 0 * parts]))
     shares = parts + _moves(atoms.loss / h - left, on_grid)
     size = (2 + c) * jnp.abs(atoms.loss) + jnp.abs(log_scale)
-    rounded = 4 * jnp.finfo(h.dtype).eps * stop_gradient(size)
+    rounded = 4 * ULP * stop_gradient(size)
     raised = atoms.log_mass + 2 * atoms.error + rounded
     mass = jnp.exp(raised + (1 + c) * left * h - log_scale)
     # Those off the grid count as its ends; their index is out of range, so dropped.
@@ -298,7 +296,7 @@ def atoms_moved(atoms: Atoms, grid: Grid) -> Float[Array, ""]:
     off = jnp.abs(place - jnp.round(place))
     put = jnp.where(off <= ATOM_PLACE * (1 + jnp.abs(place)), off * h, 0)
     size = 4 * jnp.abs(atoms.loss) + 2 * jnp.abs(atoms.log_mass)
-    moved = put + jnp.finfo(h.dtype).eps * size
+    moved = put + ULP * size
     # Beyond what masses are known to by themselves: losses are their quotients.
     moved = moved + jnp.maximum(2 * (atoms.error - ATOM_MASS), 0)
     return stop_gradient(jnp.max(jnp.where(jnp.isfinite(moved), moved, 0)))

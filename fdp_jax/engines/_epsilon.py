@@ -6,6 +6,7 @@ from jax import lax
 from jax.lax import stop_gradient
 from jaxtyping import Array, ArrayLike, Float
 
+from .._internal._arithmetic import ULP
 from .._internal._interval import Interval, log_complement, sound, without
 from ..losses import ComposedLoss, where
 from ._bounds import largest_loss, over, select
@@ -28,7 +29,7 @@ def epsilon(
     known = where(jnp.isneginf(share), 0.0, 1 + jnp.abs(safe) + jnp.abs(infinite))
     left = -jnp.expm1(jnp.minimum(share, -1e-300))
     odds = jnp.exp(share) / left
-    slack = stop_gradient(8 * jnp.finfo(safe.dtype).eps * known * odds)
+    slack = stop_gradient(8 * ULP * known * odds)
     # Left of the lower end delta is larger by what was left out, at least.
     truncated = stop_gradient(over(signs, loss.log_truncated_mass))
     sure = without(infinite, truncated)
@@ -37,14 +38,14 @@ def epsilon(
     target = Target(safe, finite, slack, jnp.logaddexp(safe, truncated))
     result = engine_of(loss).epsilon(loss, signs, target)
     # No mechanism has less than what releases nothing; no maximum, for derivatives.
-    unit, idle = 8 * jnp.finfo(safe.dtype).eps, _idle(log_delta)
+    idle = _idle(log_delta)
     result = sound(result, -jnp.inf, jnp.inf)
     result = jax.tree.map(lambda x, y: where(x < y, y, x), result, idle)
     result = Interval(stop_gradient(result.lower), result.estimate, result.upper)
     each = stop_gradient(largest_loss(loss, signs))
     most = jnp.max(each)
     # Where delta is just the infinite losses: the largest finite one of a direction.
-    inner = each - 2 * unit * where(jnp.isfinite(each), jnp.abs(each), 0.0)
+    inner = each - 16 * ULP * where(jnp.isfinite(each), jnp.abs(each), 0.0)
     inner = inner - stop_gradient(loss.range_error())
     attained = jnp.max(where(log_delta == sure, inner, idle.lower))
     at_end = jnp.any(log_delta == infinite)
@@ -70,7 +71,7 @@ def _idle(log_delta: Array) -> Interval:
     idle = log_complement(log_delta)
     # The logarithm of delta is rounded; a share of epsilon does not underflow.
     share = 1 + jnp.exp(-idle) * (1 + jnp.minimum(jnp.abs(log_delta), 800))
-    share = 8 * jnp.finfo(idle.dtype).eps * share
+    share = 8 * ULP * share
     lower, upper = (stop_gradient(idle * (1 + x)) for x in (share, -share))
     return Interval(lower, idle, upper)
 

@@ -38,6 +38,7 @@ from jax import lax
 from jax.lax import stop_gradient
 from jaxtyping import Array, ArrayLike, Complex, Float
 
+from .._internal._arithmetic import ULP
 from .._internal._memory import memory_size
 from ..losses import ComposedLoss, single_losses
 from ._contour import log_aliases, log_payoff
@@ -96,10 +97,9 @@ def _compose(loss: ComposedLoss, grid: Grid) -> GridProfile:
     for term, count in terms:
         others = count * fixed / stop_gradient(term.transform)
         noise = noise + jnp.abs(others) * term.noise
-    unit = _unit(h)
-    noise = 8 * math.log2(size) * unit * 2 / size * noise
+    noise = 8 * math.log2(size) * ULP * 2 / size * noise
     rounding = jnp.sum(noise[0] * jnp.abs(kernels.profile))
-    rounding = rounding + 8 * unit * jnp.max(jnp.abs(profile))
+    rounding = rounding + 8 * ULP * jnp.max(jnp.abs(profile))
     inexact = jnp.sum(noise * jnp.abs(kernels.power))
     # Rotate to thresholds around the center.
     offset = sum(
@@ -119,7 +119,7 @@ def _compose(loss: ComposedLoss, grid: Grid) -> GridProfile:
     moments = moments + log_payoff(grid.sides) + 1e-9 * sizes
     aliases = log_aliases(grid.sides, moments, c, size * h, epsilons)
     aliases = jnp.exp(jnp.minimum(aliases - (log_scale - c * epsilons), 700))
-    powers = 8 * unit * sum(count * term.powers for term, count in terms)
+    powers = 8 * ULP * sum(count * term.powers for term, count in terms)
     top = sum(count * term.top for term, count in terms)
     upper = profile * (1 + powers) + rounding
     lower = profile * (1 - powers) - rounding - aliases
@@ -191,10 +191,6 @@ class _Kernels(eqx.Module):
 
 def _inverse(transform: Complex[Array, " f"], size: int) -> Float[Array, " n"]:
     return jnp.fft.irfft(transform, size)
-
-
-def _unit(x: Array) -> float:
-    return float(jnp.finfo(x.dtype).eps)
 
 
 def _turned(x: Array, by: ArrayLike) -> Array:

@@ -10,7 +10,7 @@ from jaxtyping import Array, Float
 
 from .._internal._batching import one_by_one
 from .._internal._interval import Interval, log_complement, sound
-from ..losses import ComposedLoss, single_losses
+from ..losses import ComposedLoss
 from ._bounds import Profile, largest_loss, with_infinite
 from ._contour import chernoff
 from ._discretize import Grid, plan_grid
@@ -101,9 +101,7 @@ def _search_threshold(
     flip = near < 0
     sign = jnp.where(flip, -sign, sign)
     start = tail_start_at_epsilon(loss, sign, jnp.abs(near))
-    # Between two point masses the saddle may be off by what lies between them.
-    gap = _largest_gap(loss, jnp.minimum(log_alpha, log_not_alpha))
-    profile = compose_grid(loss, plan_grid(loss, start, gap))
+    profile = compose_grid(loss, plan_grid(loss, start))
     # alpha at -e is the complement of the exchanged pair's power at e.
     logs = log_alpha, log_not_alpha
     target, other = jax.tree.map(lambda a, b: jnp.where(flip, b, a), logs, logs[::-1])
@@ -111,22 +109,3 @@ def _search_threshold(
     target = target + log_complement(jnp.minimum(infinite - target, -1e-9))
     found = grid_threshold(profile, target, other, flip)
     return jnp.where(flip, -found, found), begin.scale
-
-
-def _largest_gap(loss: ComposedLoss, log_alpha: Array) -> Float[Array, ""]:
-    """The largest distance between neighboring point masses that matter."""
-    largest = jnp.zeros_like(log_alpha)
-    for term, _ in single_losses(loss.terms, loss.counts):
-        jumps = term.compound_jumps()
-        if jumps is not None:
-            largest = jnp.maximum(largest, jumps.farthest())
-            continue
-        atoms = term.atoms()
-        if atoms.loss.size > 1:
-            mass = atoms.log_mass + jnp.maximum(atoms.loss, 0)
-            matters = mass > log_alpha - 7
-            # Those that do not are moved onto the first one that does.
-            some = atoms.loss[jnp.argmax(mass)]
-            gaps = jnp.diff(jnp.sort(jnp.where(matters, atoms.loss, some)))
-            largest = jnp.maximum(largest, jnp.max(gaps))
-    return largest

@@ -17,6 +17,7 @@ import jax.numpy as jnp
 from jax.lax import stop_gradient
 from jaxtyping import Array
 
+from .._internal._arithmetic import ULP
 from .._internal._tolerances import RARE_JUMPS
 from ..losses import Atoms, CompoundJumps
 from ._discretize import Grid, atoms_moved, log_moments, with_atoms
@@ -65,7 +66,7 @@ def factor_of_jumps(loss: CompoundJumps, grid: Grid) -> Factor:
         log_moments=moments - all_rates + grid.sides * drift,
         top=top,
         moved=number * atoms_moved(jumps, grid)
-        + 4 * jnp.finfo(h.dtype).eps * jnp.abs(stop_gradient(drift)),
+        + 4 * ULP * jnp.abs(stop_gradient(drift)),
         sound=jnp.ones((), bool),
     )
 

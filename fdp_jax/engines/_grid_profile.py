@@ -5,6 +5,7 @@ import jax.numpy as jnp
 from jax.lax import stop_gradient
 from jaxtyping import Array, Bool, Float, Int
 
+from .._internal._arithmetic import ULP
 from .._internal._interval import Interval
 from .._internal._roots import bisect
 from .._internal._special import safe_log
@@ -149,7 +150,7 @@ def grid_threshold(
 def _rounding(profile: GridProfile, epsilons: Array) -> Array:
     """Rounding of log delta: scale, tilt, and a threshold's place in its cell."""
     size = jnp.abs(profile.log_scale) + jnp.abs(profile.grid.shift * epsilons)
-    return stop_gradient(8 * jnp.finfo(epsilons.dtype).eps * (1 + size))
+    return stop_gradient(8 * ULP * (1 + size))
 
 
 def _cell_at(profile: GridProfile, epsilon: Array) -> tuple[Array, Array, Array]:

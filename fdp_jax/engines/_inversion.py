@@ -21,6 +21,7 @@ from jax import lax
 from jax.lax import stop_gradient, while_loop
 from jaxtyping import Array, ArrayLike, Bool, Float, PyTree
 
+from .._internal._arithmetic import ULP
 from .._internal._blocked_sum import blocked_sum
 from .._internal._logs import LOG_2
 from .._internal._rotation import rotation
@@ -163,10 +164,9 @@ def _in_blocks(
             ),
         )
 
-    dtype = contour.step.dtype
     # The last ones together may go beyond the end.
-    empty = jnp.zeros(-(-most_blocks(loss) * FREQUENCY_BLOCK // length) * length, dtype)
-    zero = jnp.zeros((), dtype)
+    empty = jnp.zeros(-(-most_blocks(loss) * FREQUENCY_BLOCK // length) * length)
+    zero = jnp.zeros(())
     table = _Characteristic(empty, empty, empty, zero, zero)
     last = contour.blocks * FREQUENCY_BLOCK
     # One more block, since the end of the last one is stored, too.
@@ -239,8 +239,7 @@ def _evaluation(
     size = jnp.where(heard, direction * sums, jnp.where(valid, noise, 1))
     log_lead, lead_error = lead
     shifted = contour.shift * epsilons
-    unit = jnp.finfo(log_lead.dtype).eps
-    lead_error = lead_error + 4 * unit * (jnp.abs(log_lead) + jnp.abs(shifted))
+    lead_error = lead_error + 4 * ULP * (jnp.abs(log_lead) + jnp.abs(shifted))
     log_lead = log_lead - shifted
     log_value = log_lead + jnp.log(size * contour.step / jnp.pi)
     sum_error = noise / size
@@ -400,7 +399,6 @@ def _sums(
     count = part.real.size
     start = (index * count).astype(contour.step.dtype) * contour.step
     tau = start + contour.step * jnp.arange(count, dtype=start.dtype)
-    unit = jnp.finfo(tau.dtype).eps
     share = jnp.where(tau == 0, 0.5, jnp.where(tau <= contour.frequency, 1, 0))
     amplitude = jnp.exp(part.real) * share
     inverse_z = _reciprocal(contour.shift, tau)
@@ -420,7 +418,7 @@ def _sums(
     turning = tau * (part.size + jnp.abs(epsilons[:, None])) + jnp.abs(part.angle)
     near = amplitude * jnp.expm1(jnp.minimum(part.error, 1))
     far = share * jnp.exp(jnp.minimum(part.real + part.error, LOG_2))
-    rounded = amplitude * unit * (terms + 4 * turning)
+    rounded = amplitude * ULP * (terms + 4 * turning)
     off = jnp.where(part.error < 1, near, far) + rounded
     size = jnp.hypot(*kernel)
     rounding = jnp.sum(size * off, axis=1)

@@ -11,6 +11,7 @@ from jax import lax
 from jax.lax import stop_gradient
 from jaxtyping import Array, ArrayLike, Float, Int
 
+from .._internal._arithmetic import ULP
 from .._internal._batching import one_by_one
 from .._internal._implicit import known_value
 from .._internal._interval import Interval, log_complement, sound
@@ -152,6 +153,6 @@ def no_release(epsilons: Array) -> Profile:
     below = log_complement(jnp.where(negative, epsilons, -1.0))
     delta = jnp.where(negative, below, -jnp.inf)
     alpha = jnp.where(epsilons < 0, 0.0, -jnp.inf)
-    off = stop_gradient(8 * jnp.finfo(rest.dtype).eps * (1 + jnp.abs(below)))
+    off = stop_gradient(8 * ULP * (1 + jnp.abs(below)))
     log_delta = Interval(delta - off, delta, jnp.minimum(delta + off, 0))
     return Profile(log_delta, Interval(rest, rest, rest), alpha)

@@ -24,6 +24,7 @@ from jax import lax
 from jax.lax import stop_gradient
 from jaxtyping import Array, Bool, Float, PyTree
 
+from .._internal._arithmetic import ULP
 from .._internal._interval import Interval, log_complement, sound
 from .._internal._shapes import zeros_of
 from .._internal._tolerances import SPLIT_REST
@@ -181,7 +182,6 @@ def evaluation(
     value = jnp.logaddexp(add(each.log_value), least.estimate)
     upper = jnp.logaddexp(jnp.logaddexp(add(each.log_upper), least.upper), rest)
     lower = jnp.logaddexp(add(each.log_lower), least.lower)
-    unit = 8 * jnp.finfo(upper.dtype).eps
     log_alpha = jnp.logaddexp(add(each.log_alpha), log_q)
     log_power = jnp.logaddexp(add(each.log_power), log_p)
     # Of each part its own slope: where a sum is not heard, its tails are not known.
@@ -192,8 +192,8 @@ def evaluation(
     cut = lambda x: jnp.where(beyond, -jnp.inf, x)
     return Evaluation(
         log_value=cut(value),
-        log_upper=stop_gradient(cut(upper + unit * (1 + jnp.abs(upper)))),
-        log_lower=stop_gradient(cut(lower - unit * (1 + jnp.abs(lower)))),
+        log_upper=stop_gradient(cut(upper + 8 * ULP * (1 + jnp.abs(upper)))),
+        log_lower=stop_gradient(cut(lower - 8 * ULP * (1 + jnp.abs(lower)))),
         slope=stop_gradient(cut(slope)),
         log_alpha=stop_gradient(cut(log_alpha)),
         log_power=stop_gradient(cut(log_power)),

@@ -6,6 +6,7 @@ import jax.numpy as jnp
 from jax.lax import stop_gradient
 from jaxtyping import Array, Bool, Float
 
+from .._internal._arithmetic import ULP
 from .._internal._interval import Interval
 from .._internal._special import log1mexp, log1p, log_ndtr, safe_log
 from ..losses._subsampled_gaussian._band import BandLoss
@@ -54,8 +55,7 @@ class Scales(eqx.Module):
 def _gap(step, count: Array, sign: Array, epsilon: Array) -> Float[Array, ""]:
     """The sum of losses beyond the least one that reaches a threshold, rounded up."""
     least = -count * log1p(-jnp.minimum(step.sampling_prob, 1 - 1e-15))
-    unit = 4 * jnp.finfo(least.dtype).eps
-    gap = least + sign * epsilon + unit * (least + jnp.abs(epsilon))
+    gap = least + sign * epsilon + 4 * ULP * (least + jnp.abs(epsilon))
     return jnp.maximum(gap, 1e-300)
 
 
@@ -159,9 +159,8 @@ def log_below(
     added = orders * (epsilon - least)
     every = part.count * logs
     bound = every + jnp.where(sign > 0, removed, added)[..., None]
-    unit = 8 * jnp.finfo(bound.dtype).eps
     sizes = orders * (1 + jnp.abs(epsilon) + least)
-    bound = bound + unit * (sizes[..., None] + jnp.abs(every))
+    bound = bound + 8 * ULP * (sizes[..., None] + jnp.abs(every))
     bound = jnp.min(jnp.where(jnp.isnan(bound), jnp.inf, bound), axis=1)
     other = jnp.log(part.count) + beyond + jnp.where(sign > 0, 0, epsilon)
     return jnp.logaddexp(bound, other)
@@ -179,9 +178,8 @@ def log_above(
     orders = jnp.where(sign > 0, 1 + levels, -levels)
     one, every = log_masses_above(part, orders, cuts)
     rest = (part.count - 1) * every + log_payoff(levels) - levels * epsilon
-    unit = 8 * jnp.finfo(rest.dtype).eps
     sizes = (part.count - 1) * jnp.abs(every) + (1 + levels) * (1 + jnp.abs(epsilon))
-    rest = rest + unit * sizes
+    rest = rest + 8 * ULP * sizes
     bound = jnp.log(part.count) + one + rest[..., None]
     bound = jnp.min(jnp.where(jnp.isnan(bound), jnp.inf, bound), axis=1)
     # In direction "add" a step with more than the gap leaves nothing of delta.
@@ -221,7 +219,7 @@ def certain_part(
     gain = part.count * log1p(ratio)
     log_q = log_p + gain
     distance = epsilons + gain
-    unit = 200 * jnp.finfo(x.dtype).eps
+    unit = 200 * ULP
     # Of the distance: rounding, and what is beyond the first node and the last.
     left_out = jnp.exp(left_of_cut) * (jnp.exp(beyond) + jnp.exp(included))
     left_out = stop_gradient(jnp.exp(before) + 2 * left_out)

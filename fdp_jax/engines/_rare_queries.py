@@ -8,6 +8,7 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, ArrayLike, Bool, Float, Int
 
+from .._internal._arithmetic import ULP
 from .._internal._interval import Interval, log_complement
 from .._internal._shapes import zeros_of
 from .._internal._special import safe_log
@@ -168,7 +169,7 @@ def split_epsilon_if_loose(
     """
     loss, fraction = _rounded_up(loss)
     least = log_complement(target + slack[0])
-    least = least - 8 * jnp.finfo(least.dtype).eps * (1 + jnp.abs(least))
+    least = least - 8 * ULP * (1 + jnp.abs(least))
     low = jnp.maximum(found.lower, least)
     most = jnp.maximum(found.upper, low)
     # Not proved for more steps, so what is found there has to be below.
@@ -207,8 +208,7 @@ def _at_real(
     value = jnp.where(flip, back(found.log_value, none), found.log_value)
     # d delta(eps) / d eps = -e^eps P(X > eps), and P(X > -e) = 1 - Q_rev(Y >= e).
     fall = -jnp.expm1(jnp.minimum(found.log_power, 0)) * jnp.exp(-distance - value)
-    unit = jnp.finfo(points.dtype).eps
-    outward = lambda x, side: x + side * unit * 4 * (1 + jnp.abs(x))
+    outward = lambda x, side: x + side * ULP * 4 * (1 + jnp.abs(x))
     # On the other side of zero terms cancel: no lower bound there.
     lower = outward(back(found.log_lower, none), -1)
     lower = jnp.where(distance < 0, -jnp.inf, lower)

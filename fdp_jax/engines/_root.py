@@ -14,6 +14,7 @@ import numpy as np
 from jax.lax import while_loop
 from jaxtyping import Array, ArrayLike, Bool, Float, Int
 
+from .._internal._arithmetic import ULP
 from .._internal._interval import Interval
 from ..losses import where
 
@@ -25,7 +26,7 @@ _NEAR = 1.0
 
 def with_rounding(target: Array, slack: Array) -> Array:
     """Errors of a target to allow for, with that of taking its logarithm."""
-    return slack + 4 * jnp.finfo(target.dtype).eps * (1 + jnp.abs(target))
+    return slack + 4 * ULP * (1 + jnp.abs(target))
 
 
 class Near(NamedTuple):

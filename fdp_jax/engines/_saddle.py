@@ -12,15 +12,17 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jax.lax import while_loop
-from jaxtyping import Array, ArrayLike, Bool, Float
+from jaxtyping import Array, Bool, Float
 
+from .._internal._arithmetic import ULP
 from ..losses import ComposedLoss
 
 _ENOUGH = 0.05
 """Error of the logarithm of the value at which the search stops."""
 _LOG_TOLERANCE = -7.0
 """log of by how much too large K may be in Chernoff's inequality."""
-_STEPS = 50
+_STEPS, _REACH = 50, 25.0
+"""Steps of the search, and where it ends."""
 _FINEST = float(1 << 17)
 """Largest product of shift and loss."""
 
@@ -53,7 +55,7 @@ def log_moments(
         # What does not happen has no moments, not even infinite ones.
         part = jnp.where(count == 0, 0, count * bounds)
         value, size = value + part, size + jnp.abs(part)
-    return value + 8 * jnp.finfo(value.dtype).eps * size
+    return value + 8 * ULP * size
 
 
 def cumulants(
@@ -90,7 +92,6 @@ def find_saddle(
     sign: Array,
     middle: Bool[Array, ""],
     score: Callable[[Saddle], tuple[Array, Array, Array]],
-    start: ArrayLike = 0.0,
     stride: float = 1.0,
 ) -> Saddle:
     """Solves `score(saddle) = 0` over one strip, by Newton's method in a bracket.
@@ -102,10 +103,8 @@ def find_saddle(
             t = log c.
         score: Value, increasing in c, (about) its derivative in c, and what it amounts
             to as an error of the logarithm of delta.
-        start: First value of t.
         stride: Longest step of t: short where far out the slope is unreliable.
     """
-    dtype, reach = loss.counts[0].dtype, 25.0
 
     def shift_of(t: Array) -> tuple[Array, Array]:
         right = jnp.exp(t)
@@ -135,11 +134,10 @@ def find_saddle(
         step, low, high, _, miss, *_ = state
         return (step < _STEPS) & (miss > _ENOUGH) & (high - low > 1e-3)
 
-    edge = jnp.asarray(reach, dtype)
-    zero, one = jnp.zeros((), dtype), jnp.ones((), dtype)
+    zero, one = jnp.zeros(()), jnp.ones(())
     empty = Saddle(zero, zero, zero, zero, zero)
-    first = jnp.asarray(start, dtype)
-    state = (jnp.zeros((), jnp.int32), -edge, edge, first, one, empty, empty)
+    ends = -_REACH * one, _REACH * one
+    state = (jnp.zeros((), jnp.int32), *ends, zero, one, empty, empty)
     *_, miss, last, below = while_loop(unfinished, body, state)
     # Where rare large losses take over, the saddle leaps: then stay below the leap.
     stay = (miss > _ENOUGH) & (below.width > 0)
@@ -157,27 +155,18 @@ def saddle_for_epsilon(
     sign: Array,
     middle: Array,
     epsilon: Array,
-    start: ArrayLike = 0.0,
 ) -> Saddle:
     """The contour for a threshold."""
-    return find_saddle(
-        loss, sign, middle, lambda at: _epsilon_score(at, epsilon), start
-    )
+    return find_saddle(loss, sign, middle, lambda at: _epsilon_score(at, epsilon))
 
 
-def saddle_for_log_delta(
-    loss: ComposedLoss, sign: Array, log_delta: Array, start: ArrayLike = 0.0
-) -> Saddle:
-    """The contour, with c > 0, on which delta is (about) a given value.
-
-    The search begins at log c = `start`.
-    """
+def saddle_for_log_delta(loss: ComposedLoss, sign: Array, log_delta: Array) -> Saddle:
+    """The contour, with c > 0, on which delta is (about) a given value."""
     return find_saddle(
         loss,
         sign,
         jnp.zeros((), bool),
         lambda at: _log_delta_score(at, log_delta),
-        start,
         stride=2.0,
     )
 

@@ -37,20 +37,12 @@ def starts_at_epsilon(
     """Begins evaluations of the profile near a threshold (at least zero), stacked."""
     loss, epsilon = stop_gradient((loss.tabulated(), epsilon))
 
-    def step(guess: Array, sign: Array) -> tuple[Array, Start]:
+    def one(sign: Array) -> Start:
         middle = leaks_much(loss, sign, epsilon)
-        saddle = saddle_for_epsilon(
-            loss, sign, middle, epsilon, jnp.where(middle, 0, guess)
-        )
-        guess = jnp.where(middle, guess, _next_guess(saddle))
-        return guess, start_contour(loss, sign, saddle, middle)
+        saddle = saddle_for_epsilon(loss, sign, middle, epsilon)
+        return start_contour(loss, sign, saddle, middle)
 
-    return lax.scan(step, jnp.zeros_like(epsilon), signs)[1]
-
-
-def _next_guess(saddle: Saddle) -> Array:
-    """A guess of the other direction's saddle, log c: next to this one's."""
-    return jnp.clip(jnp.log(jnp.maximum(saddle.shift, 1e-9)), -5, 5)
+    return lax.map(one, signs)
 
 
 def tail_start_at_epsilon(
@@ -69,13 +61,11 @@ def starts_at_log_delta(
     """Begins the searches, stacked, for the epsilon of a given delta."""
     loss, log_deltas = stop_gradient((loss.tabulated(), log_deltas))
 
-    def step(guess: Array, direction: tuple[Array, Array]) -> tuple[Array, Start]:
-        sign, log_delta = direction
-        saddle = saddle_for_log_delta(loss, sign, log_delta, guess)
-        start = start_contour(loss, sign, saddle, jnp.zeros((), bool))
-        return _next_guess(saddle), start
+    def one(direction: tuple[Array, Array]) -> Start:
+        saddle = saddle_for_log_delta(loss, *direction)
+        return start_contour(loss, direction[0], saddle, jnp.zeros((), bool))
 
-    return lax.scan(step, jnp.zeros_like(log_deltas[0]), (signs, log_deltas))[1]
+    return lax.map(one, (signs, log_deltas))
 
 
 def contour_unless(

@@ -4,6 +4,7 @@ import jax.numpy as jnp
 from jax.lax import stop_gradient
 from jaxtyping import Array, Float
 
+from .._internal._arithmetic import ULP
 from .._internal._interval import Interval, exactly
 from .._internal._tolerances import CLOSED_FORM
 from ..losses import ComposedLoss
@@ -22,7 +23,7 @@ def threshold(
     """
     nothing, loss = neutral(stop_gradient(loss))
     tiny = jnp.finfo(alpha.dtype).tiny
-    alpha = stop_gradient(jnp.clip(alpha, tiny, 1 - jnp.finfo(alpha.dtype).eps))
+    alpha = stop_gradient(jnp.clip(alpha, tiny, 1 - ULP))
     log_alpha, log_not_alpha = jnp.log(alpha), jnp.log1p(-alpha)
     found, scale = engine_of(loss).threshold(loss, sign, log_alpha, log_not_alpha)
     return jnp.where(nothing, 0, found), scale

@@ -16,11 +16,11 @@ from jax.lax import stop_gradient
 from jax.scipy.special import logsumexp
 from jaxtyping import Array, ArrayLike, Bool, Float
 
+from .._internal._arithmetic import ULP
 from .._internal._interval import Interval
 from .._internal._logs import log_add
 from .._internal._special import log1mexp, log_sum_exp, safe_log
 from .._internal._tolerances import ATOM_MASS, LEAST_QUOTIENT
-from ._analytic import FREQUENCY_BLOCK
 from ._cells import Atoms, Cells
 from ._closed_form import AbstractClosedForm
 from ._closed_transform import ClosedTransformLoss, principal_logs
@@ -84,9 +84,7 @@ class AtomicLoss(ClosedTransformLoss):
         size = jnp.abs(self._losses())
         if self.loss is None:
             size = size + jnp.abs(self.log_p) + jnp.abs(self.log_q)
-        return (
-            stop_gradient(jnp.finfo(size.dtype).eps * size) + 0.5 * self.range_error()
-        )
+        return stop_gradient(ULP * size) + 0.5 * self.range_error()
 
     @property
     def transforms(self) -> bool:
@@ -102,8 +100,7 @@ class AtomicLoss(ClosedTransformLoss):
         weight = jnp.exp(logs - value[:, None])
         # Every logarithm is rounded, and so is their sum.
         sizes = 2 * jnp.abs(log_p) + 2 * jnp.abs(order[:, None] * loss)
-        unit = 2 * jnp.finfo(value.dtype).eps
-        rounding = unit * (4 + jnp.sum(weight * sizes, axis=1) + jnp.abs(value))
+        rounding = 2 * ULP * (4 + jnp.sum(weight * sizes, axis=1) + jnp.abs(value))
         return value, weight, loss, stop_gradient(rounding)
 
     def moments(self, order):
@@ -120,14 +117,13 @@ class AtomicLoss(ClosedTransformLoss):
         (value,), _, _, (rounding,) = self._tilted(plan.order[None])
         return value, rounding
 
-    def log_characteristic(self, plan, start, step, count=FREQUENCY_BLOCK):
-        tau = start + step * jnp.arange(count, dtype=start.dtype)
+    def log_transform(self, plan, tau):
         _, (weight,), loss, (rounding,) = self._tilted(plan.order[None])
         angle = tau[:, None] * (loss - plan.center)
         real, imag = jnp.cos(angle) @ weight, jnp.sin(angle) @ weight
         # Errors of the losses turn an angle as well.
         turned = tau * (jnp.abs(plan.center) + weight @ jnp.abs(loss))
-        size = (rounding + tau * (weight @ self._rounding())) / jnp.finfo(tau.dtype).eps
+        size = (rounding + tau * (weight @ self._rounding())) / ULP
         return principal_logs(real, imag, jnp.zeros_like(tau), 1 + turned + size)
 
     def fastest_turn(self, plan):
@@ -381,7 +377,7 @@ class AtomicForm(AbstractClosedForm):
     def slip(self, epsilon: Array) -> Array:
         """`loss_error` wherever the largest loss is."""
         size = jnp.max(jnp.abs(_losses(self.atoms))) + jnp.abs(epsilon)
-        rounding = 8 * jnp.finfo(epsilon.dtype).eps * (1 + size)
+        rounding = 8 * ULP * (1 + size)
         apart = self.atoms.loss_error
         apart = 2 * jnp.asarray(self.atoms.mass_error) if apart is None else apart
         return rounding + stop_gradient(apart)

@@ -22,6 +22,7 @@ import jax.numpy as jnp
 from jax.lax import stop_gradient
 from jaxtyping import Array, Bool, Float
 
+from .._internal._arithmetic import ULP
 from .._internal._special import log1mexp
 from ._cells import Atoms, Cells
 from ._closed_form import AbstractClosedForm
@@ -36,7 +37,7 @@ def outward(
 
     def rounding(x: Array) -> Array:
         size = stop_gradient(jnp.where(jnp.isfinite(x), jnp.abs(x), 0))
-        return units * jnp.finfo(size.dtype).eps * size
+        return units * ULP * size
 
     return low - rounding(low), high + rounding(high)
 
@@ -58,11 +59,6 @@ class CompoundJumps(NamedTuple):
     """The sizes, with the logarithms of their rates under P for masses."""
     drift: Float[Array, ""]
     """X where nothing jumps: what makes E_P e^X = 1."""
-
-    def farthest(self) -> Float[Array, ""]:
-        """The largest size of a jump that happens."""
-        happens = ~jnp.isneginf(self.atoms.log_mass)
-        return jnp.max(jnp.where(happens, jnp.abs(self.atoms.loss), 0))
 
 
 class AbstractLoss(eqx.Module):

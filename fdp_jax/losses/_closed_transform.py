@@ -1,11 +1,14 @@
 """Losses whose log-moment function has a closed form at complex orders, too."""
 
+import abc
+
 import equinox as eqx
 import jax.numpy as jnp
 from jax.lax import stop_gradient
 from jaxtyping import Array, Float
 
-from ._analytic import AnalyticLoss, CharacteristicBlock
+from .._internal._arithmetic import ULP
+from ._analytic import FREQUENCY_BLOCK, AnalyticLoss, CharacteristicBlock
 
 
 class Tilted(eqx.Module):
@@ -16,10 +19,20 @@ class Tilted(eqx.Module):
 
 
 class ClosedTransformLoss(AnalyticLoss):
-    """A loss of which `log_mgf` and `log_characteristic` are formulas.
+    """A loss of which `log_mgf` and `log_transform` are formulas.
 
     Nothing is to be prepared, and nothing but rounding is wrong.
     """
+
+    @abc.abstractmethod
+    def log_transform(
+        self, plan: Tilted, tau: Float[Array, " f"]
+    ) -> CharacteristicBlock:
+        """`log_characteristic` at any frequencies."""
+
+    def log_characteristic(self, plan, start, step, count=FREQUENCY_BLOCK):
+        tau = start + step * jnp.arange(count, dtype=start.dtype)
+        return self.log_transform(plan, tau)
 
     def locate(self, order):
         return Tilted(order, stop_gradient(self.rough_moments(order)[1]))
@@ -59,8 +72,7 @@ def principal_logs(
     angle = jnp.arctan2(jnp.where(small, 0, imag), jnp.where(small, 1, real))
     turned = angle - drift
     whole = stop_gradient(2 * jnp.pi * jnp.round(turned / (2 * jnp.pi)))
-    unit = 16 * jnp.finfo(real.dtype).eps
-    error = unit * (size / jnp.sqrt(modulus) + jnp.abs(drift))
+    error = 16 * ULP * (size / jnp.sqrt(modulus) + jnp.abs(drift))
     return CharacteristicBlock(
         0.5 * jnp.log(modulus), turned - whole, stop_gradient(error)
     )

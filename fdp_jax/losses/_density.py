@@ -9,6 +9,7 @@ from jax.lax import stop_gradient
 from jax.scipy.special import logsumexp
 from jaxtyping import Array, Float, PyTree
 
+from .._internal._arithmetic import ULP
 from .._internal._quadrature import unit_rule
 from ._cells import Cells
 from ._monotone import MonotoneLoss
@@ -56,8 +57,7 @@ class DensityLoss(MonotoneLoss):
         empty = low >= high
         log_p, log_q = (jnp.where(empty, 0, x) for x in fine)
         errors = [jnp.abs(a - b) for a, b in zip(fine, coarse, strict=True)]
-        unit = 64 * jnp.finfo(low.dtype).eps
-        rounded = unit * (1 + jnp.abs(log_p))
+        rounded = 64 * ULP * (1 + jnp.abs(log_p))
         error = jnp.where(empty, 0, jnp.maximum(*errors) + rounded)
         log_mass = jnp.where(empty, -jnp.inf, log_p)
         return Cells(log_mass, log_q - log_p, stop_gradient(error))

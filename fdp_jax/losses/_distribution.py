@@ -7,6 +7,7 @@ import jax.numpy as jnp
 from jax.lax import stop_gradient
 from jaxtyping import Array, Float, PyTree
 
+from .._internal._arithmetic import ULP
 from .._internal._special import log1mexp
 from ._cells import Cells
 from ._mass import MassLoss
@@ -51,9 +52,8 @@ class DistributionLoss(MassLoss):
         gap = more - jnp.where(jnp.isneginf(less), -1e5, less)
         empty = (low >= high) | ~(gap > 0) | jnp.isneginf(more)
         value = jnp.where(empty, 0, more) + log1mexp(jnp.where(empty, 1, gap))
-        unit = 16 * jnp.finfo(low.dtype).eps
         scale = jnp.expm1(jnp.minimum(jnp.where(empty, 1, gap), 700))
-        error = unit * (1 + jnp.abs(jnp.where(empty, 0, more))) * (1 + 1 / scale)
+        error = 16 * ULP * (1 + jnp.abs(jnp.where(empty, 0, more))) * (1 + 1 / scale)
         error = jnp.where(empty, 0, stop_gradient(error))
         return jnp.where(empty, -jnp.inf, value), error
 

@@ -13,6 +13,7 @@ import jax.numpy as jnp
 from jax.lax import stop_gradient
 from jaxtyping import Array, Float
 
+from .._internal._arithmetic import ULP
 from .._internal._logs import log_add
 from .._internal._special import log1mexp
 from ._base import AbstractLoss, outward
@@ -54,10 +55,9 @@ class LogisticLoss(AbstractLoss):
         empty = width <= 0
         share = log1mexp(0.5 * jnp.where(empty, 1, width)) - log1mexp(mu)
         log_mass = jnp.where(empty, -jnp.inf, share - 0.5 * (low + mu))
-        unit = 8 * jnp.finfo(width.dtype).eps
         # The ends are rounded, and logarithms of numbers as small as the width.
         ends = (jnp.abs(low) + jnp.abs(high)) / jnp.where(empty, 1, width)
-        error = unit * (4 + mu + ends - jnp.log(jnp.where(empty, 1, width)))
+        error = 8 * ULP * (4 + mu + ends - jnp.log(jnp.where(empty, 1, width)))
         return Cells(log_mass, low + 0.5 * width, stop_gradient(error))
 
     def loss_range(self):

@@ -9,10 +9,11 @@ import jax.numpy as jnp
 from jax.lax import stop_gradient
 from jaxtyping import Array, ArrayLike, Float
 
+from .._internal._arithmetic import ULP
 from .._internal._counts import deviance, log_poisson
 from .._internal._divided import exp_divided
 from .._internal._special import log1p
-from ._analytic import FREQUENCY_BLOCK, CharacteristicBlock, relative
+from ._analytic import CharacteristicBlock, relative
 from ._atomic import AtomicLoss
 from ._base import Jumps, outward
 from ._cells import Cells
@@ -138,11 +139,10 @@ class PoissonLoss(ClosedTransformLoss):
 
     def log_mgf(self, plan):
         value = self._log_moment(plan.order)
-        return value, stop_gradient(32 * jnp.finfo(value.dtype).eps * jnp.abs(value))
+        return value, stop_gradient(32 * ULP * jnp.abs(value))
 
-    def log_characteristic(self, plan, start, step, count=FREQUENCY_BLOCK):
-        tau = start + step * jnp.arange(count, dtype=start.dtype)
-        jump, unit = self.jump(), jnp.finfo(start.dtype).eps
+    def log_transform(self, plan, tau):
+        jump = self.jump()
         scale = self._tilted_rate(plan.order)
         angle = tau * jump
         sine = jnp.sin(0.5 * angle)
@@ -154,7 +154,7 @@ class PoissonLoss(ClosedTransformLoss):
         exponent = 6 + jnp.abs(plan.order * jump)
         size = 2 * exponent * jnp.square(sine) + (1 + exponent) * jnp.abs(angle)
         moved = jnp.abs(plan.center) + jnp.abs(self.gap())
-        error = 4 * unit * (scale * size + tau * moved)
+        error = 4 * ULP * (scale * size + tau * moved)
         return CharacteristicBlock(real, imag, relative(error))
 
     # ----------------------------------------------------------- for the other engines
@@ -176,7 +176,7 @@ class PoissonLoss(ClosedTransformLoss):
         )
         missing = self._missing(first)
         # A loss is what is left of the gap and of a part of about that size.
-        error = 4 * jnp.finfo(first.dtype).eps * stop_gradient(jnp.abs(self.gap()))
+        error = 4 * ULP * stop_gradient(jnp.abs(self.gap()))
         return AtomicLoss(
             log_p, log_q, missing=missing, loss=self.losses(), loss_error=error
         )

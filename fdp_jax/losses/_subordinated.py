@@ -6,8 +6,9 @@ import jax.numpy as jnp
 from jax.lax import stop_gradient
 from jaxtyping import Array, Float
 
+from .._internal._arithmetic import ULP
 from .._internal._divided import psi
-from ._analytic import FREQUENCY_BLOCK, CharacteristicBlock, relative
+from ._analytic import CharacteristicBlock, relative
 from ._closed_transform import ClosedTransformLoss
 
 
@@ -70,11 +71,9 @@ class SubordinatedGaussianLoss(ClosedTransformLoss):
     def log_mgf(self, plan):
         value = self._log_moment(plan.order)
         size = self.shape + jnp.abs(value)
-        return value, stop_gradient(16 * jnp.finfo(value.dtype).eps * size)
+        return value, stop_gradient(16 * ULP * size)
 
-    def log_characteristic(self, plan, start, step, count=FREQUENCY_BLOCK):
-        tau = start + step * jnp.arange(count, dtype=start.dtype)
-        unit = jnp.finfo(start.dtype).eps
+    def log_transform(self, plan, tau):
         base = self._base(plan.order)
         real = 0.5 * self.scale * jnp.square(tau) / base
         imag = -self.scale * tau * (plan.order - 0.5) / base
@@ -93,7 +92,7 @@ class SubordinatedGaussianLoss(ClosedTransformLoss):
         real_part, imag_part = -scale * rise, -scale * turn - tau * plan.center
         size = jnp.abs(rise) + jnp.abs(turn) + jnp.minimum(excess, 1.0)
         size = size + jnp.where(self.index == 0, 0.0, lifted)
-        error = 16 * unit * (scale * size + tau * jnp.abs(plan.center))
+        error = 16 * ULP * (scale * size + tau * jnp.abs(plan.center))
         return CharacteristicBlock(real_part, imag_part, relative(error))
 
     def log_envelope(self, located, frequency):

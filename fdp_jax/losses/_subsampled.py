@@ -7,6 +7,7 @@ import numpy as np
 from jax.lax import stop_gradient
 from jaxtyping import Array, Float
 
+from .._internal._arithmetic import ULP
 from .._internal._special import log1p
 from ._amplification import SubsampledForm, inner_loss, log_ratio
 from ._base import AbstractLoss, outward
@@ -30,10 +31,11 @@ class SubsampledLoss(MassLoss):
         inner_low, inner_high = self._inner(low), self._inner(high)
         cells = self.loss.cells(inner_low, inner_high)
         width = inner_high - inner_low
-        unit = 8 * jnp.finfo(width.dtype).eps
         size = jnp.minimum(jnp.abs(inner_low), jnp.abs(inner_high))
         moved = stop_gradient(
-            jnp.where(width > 0, unit * (1 + size) / jnp.where(width > 0, width, 1), 0)
+            jnp.where(
+                width > 0, 8 * ULP * (1 + size) / jnp.where(width > 0, width, 1), 0
+            )
         )
         return Cells(cells.log_mass, self._outer(cells.loss), cells.error + moved)
 
@@ -98,5 +100,5 @@ class SubsampledLoss(MassLoss):
         Also within rounding of log(1 - q): all that lies below has that loss.
         """
         found = inner_loss(loss, self.sampling_prob)
-        rounding = np.log(8 * jnp.finfo(found.dtype).eps)
+        rounding = np.log(8 * ULP)
         return jnp.where(found > rounding, found, -jnp.inf)

@@ -11,7 +11,6 @@ from .._internal._binomial import log_tail_at_logit
 from .._internal._divided import is_small, log_moment_ratio, psi, sinhc
 from .._internal._logs import log_add, log_cosh, times
 from .._internal._special import log1p, log_ndtri, safe_log
-from ._analytic import FREQUENCY_BLOCK
 from ._cells import Atoms, Cells
 from ._closed_form import AbstractClosedForm, complements, settled
 from ._closed_transform import ClosedTransformLoss, principal_logs
@@ -49,8 +48,7 @@ class TwoPointLoss(ClosedTransformLoss):
         scale = 8 + (jnp.abs(plan.order) + 1) * self.epsilon
         return value, stop_gradient(4 * jnp.finfo(value.dtype).eps * scale)
 
-    def log_characteristic(self, plan, start, step, count=FREQUENCY_BLOCK):
-        tau = start + step * jnp.arange(count, dtype=start.dtype)
+    def log_transform(self, plan, tau):
         angle = tau * self.epsilon
         real, slope = jnp.cos(angle), jnp.tanh((plan.order - 0.5) * self.epsilon)
         imag = slope * jnp.sin(angle)

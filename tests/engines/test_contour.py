@@ -42,7 +42,7 @@ def chosen(noise, count, epsilon, middle):
     """Everything there is about a contour, in one program."""
     loss = gaussian(noise, count)
     start = start_at(loss, epsilon, middle)
-    cheapest = _contour.cheapest_shift(start, jnp.asarray(LOG_UNIT))
+    cheapest = _contour.cheapest_shift(start)
     return start, cheapest, _contour.plan_contour(loss, start)
 
 

@@ -407,8 +407,7 @@ def test_derivative_of_the_masses():
 def planned(loss, epsilon, gap):
     saddle = saddle_for_epsilon(loss, jnp.asarray(1.0), jnp.zeros((), bool), epsilon)
     start = start_contour(loss, jnp.asarray(1.0), saddle, jnp.zeros((), bool))
-    unit = jnp.log(jnp.finfo(float).eps)
-    return start, cheapest_shift(start, unit), _discretize.plan_grid(loss, start, gap)
+    return start, cheapest_shift(start), _discretize.plan_grid(loss, start, gap)
 
 
 def of_grid(*terms, points=1 << 12):

@@ -45,8 +45,8 @@ def mixed_cumulant(count, sign):
 
 
 RIGHT = jnp.zeros((), bool)
-for_epsilon = jitted(jax.vmap(_saddle.saddle_for_epsilon, (None, None, 0, 0, 0)))
-for_log_delta = jitted(jax.vmap(_saddle.saddle_for_log_delta, (None, None, 0, 0)))
+for_epsilon = jitted(jax.vmap(_saddle.saddle_for_epsilon, (None, None, 0, 0)))
+for_log_delta = jitted(jax.vmap(_saddle.saddle_for_log_delta, (None, None, 0)))
 log_moments = jitted(_saddle.log_moments)
 saddle_at = jitted(_saddle.saddle_at)
 
@@ -142,8 +142,9 @@ def test_saddle_of_a_threshold(noise, middle):
     truth = Gaussian(noise, 3.0)
     reach = np.asarray([-5.0, -1.0, 0.0, 0.8, 6.0, 30.0])
     epsilons = float(truth.mean) + float(truth.deviation) * reach
-    flags, starts = np.full(reach.size, middle), 0.5 * reach.clip(-2, 2)
-    found = for_epsilon(gaussian(noise, 3.0), 1.0, flags, epsilons, starts)
+    found = for_epsilon(
+        gaussian(noise, 3.0), 1.0, np.full(reach.size, middle), epsilons
+    )
     for i, epsilon in enumerate(epsilons):
         shift = exact(found.shift[i])
         root = saddle_of(truth, exact(epsilon), middle)
@@ -159,22 +160,19 @@ def test_saddle_of_a_threshold(noise, middle):
 def test_saddle_of_a_delta(noise):
     truth = Gaussian(noise, 3.0)
     targets = np.asarray([-0.6, -3.0, -40.0, -576.0, -6e4])
-    for start in (0.0, 3.0):
-        starts = np.full(targets.size, start)
-        found = for_log_delta(gaussian(noise, 3.0), 1.0, targets, starts)
-        np.testing.assert_allclose(found.log_value, targets, rtol=0, atol=1.01 * ENOUGH)
-        assert np.all(np.diff(found.epsilon) > 0)
-        for epsilon, target in zip(found.epsilon, targets, strict=True):
-            assert abs(mp.log(truth.delta(exact(epsilon))) - target) < 0.2
+    found = for_log_delta(gaussian(noise, 3.0), 1.0, targets)
+    np.testing.assert_allclose(found.log_value, targets, rtol=0, atol=1.01 * ENOUGH)
+    assert np.all(np.diff(found.epsilon) > 0)
+    for epsilon, target in zip(found.epsilon, targets, strict=True):
+        assert abs(mp.log(truth.delta(exact(epsilon))) - target) < 0.2
 
 
 def test_both_directions_have_their_own_saddle():
     """Those of a loss that is not symmetric are found in its exchanged sum."""
     for sign in (1.0, -1.0):
         cumulant = mixed_cumulant(4.0, sign)
-        middles, none = np.zeros(2, bool), np.zeros(2)
         epsilons = np.asarray([2.5, 4.0])
-        found = for_epsilon(mixed(4.0), sign, middles, epsilons, none)
+        found = for_epsilon(mixed(4.0), sign, np.zeros(2, bool), epsilons)
         for shift, epsilon in zip(found.shift, epsilons, strict=True):
             c = exact(shift)
             slope = mp.diff(cumulant, c) - 1 / c - 1 / (1 + c)
@@ -184,8 +182,7 @@ def test_both_directions_have_their_own_saddle():
 def test_towards_a_largest_loss_the_shift_stays_finite():
     largest = float(np.max(np.log(np.divide(Q, P))))
     epsilons = np.asarray([largest - 1e-3, largest, largest + 5])
-    none = np.zeros(3)
-    found = for_epsilon(atoms(), 1.0, np.zeros(3, bool), epsilons, none)
+    found = for_epsilon(atoms(), 1.0, np.zeros(3, bool), epsilons)
     assert np.all(np.isfinite(found.log_value))
     assert np.all(found.shift * np.abs(found.epsilon) <= 2.0**17)
     assert np.all(found.epsilon < largest)
@@ -216,14 +213,13 @@ class _Exponential(AbstractLoss):
 def test_saddle_before_the_last_moment():
     loss = ComposedLoss((_Exponential(),), (jnp.asarray(1.0),))
     epsilons = np.asarray([0.5, 5.0, 200.0])
-    starts = np.asarray([0.0, 4.0, -2.0])  # one of them beyond it
-    found = for_epsilon(loss, 1.0, np.zeros(3, bool), epsilons, starts)
+    found = for_epsilon(loss, 1.0, np.zeros(3, bool), epsilons)
     for shift, epsilon in zip(found.shift, epsilons, strict=True):
         c = exact(shift)
         assert 0 < c < 2
         assert abs(1 / (2 - c) - 1 / c - 1 / (1 + c) - epsilon) * c <= 1.001 * ENOUGH
     targets = np.asarray([-1.0, -20.0, -300.0])
-    found = for_log_delta(loss, 1.0, targets, starts)
+    found = for_log_delta(loss, 1.0, targets)
     np.testing.assert_allclose(found.log_value, targets, rtol=0, atol=1.01 * ENOUGH)
     assert np.all(found.shift < 2)
 
@@ -234,7 +230,7 @@ def test_below_the_leap_of_rare_large_losses():
     loss = AtomicLoss(log_q - losses, log_q, loss=losses)
     composed = ComposedLoss((loss,), (jnp.asarray(1.0),))
     epsilons = np.asarray([2e5, 3e6])
-    found = for_epsilon(composed, 1.0, np.zeros(2, bool), epsilons, np.zeros(2))
+    found = for_epsilon(composed, 1.0, np.zeros(2, bool), epsilons)
     assert np.all(found.epsilon < epsilons)
     assert np.all(found.width > 0)
     assert np.all(found.shift > 0)

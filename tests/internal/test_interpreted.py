@@ -189,8 +189,6 @@ _CLOSE = {
     "sums": lambda: [
         jnp.sum(_GRID, axis=(0, 1)),
         jnp.prod(jnp.asarray(_GRID) + 0.1),
-        *jnp.linalg.qr(jnp.asarray(_GRID[0])),
-        *jnp.linalg.qr(jnp.sin(_GRID**2).transpose(0, 2, 1), mode="complete"),
         jnp.cumsum(jnp.asarray(_GRID), axis=2),
         jnp.cumsum(jnp.linspace(0.1, 0.7, 1500).reshape(1500, 1), axis=0),
         lax.cumsum(jnp.linspace(0.1, 0.7, 1024), reverse=True),

@@ -9,8 +9,9 @@ from jax.lax import optimization_barrier, stop_gradient
 from jax.scipy.special import erf
 from jaxtyping import Array, Float
 
+from ..._internal._arithmetic import ULP
 from ..._internal._special import log_ndtr_difference
-from .._analytic import FREQUENCY_BLOCK, CharacteristicBlock, relative
+from .._analytic import CharacteristicBlock, relative
 from .._base import Jumps
 from .._cells import Cells
 from .._closed_transform import ClosedTransformLoss
@@ -71,19 +72,14 @@ class GaussianLoss(ClosedTransformLoss):
 
     def log_mgf(self, plan):
         value = 0.5 * plan.order * (plan.order - 1) * self.precision()
-        return value, stop_gradient(4 * jnp.finfo(value.dtype).eps * jnp.abs(value))
+        return value, stop_gradient(4 * ULP * jnp.abs(value))
 
-    def log_characteristic(self, plan, start, step, count=FREQUENCY_BLOCK):
-        tau = start + step * jnp.arange(count, dtype=start.dtype)
+    def log_transform(self, plan, tau):
         precision = self.precision()
         drift = (plan.order - 0.5) * precision - plan.center
         real = -0.5 * jnp.square(tau) * precision
         # Exact up to rounding: the drift is zero but for its derivative.
-        error = (
-            4
-            * jnp.finfo(start.dtype).eps
-            * (jnp.abs(real) + tau * jnp.abs(plan.center))
-        )
+        error = 4 * ULP * (jnp.abs(real) + tau * jnp.abs(plan.center))
         return CharacteristicBlock(real, tau * drift, relative(error))
 
     def log_envelope(self, located, frequency):

@@ -6,11 +6,11 @@ import jax.numpy as jnp
 from jax.lax import stop_gradient
 from jaxtyping import Array, Float
 
+from ..._internal._arithmetic import ULP
 from ..._internal._divided import exp_divided, is_small, log_moment_ratio, psi
 from ..._internal._logs import LOG_2
 from ..._internal._quadrature import on_intervals
 from ..._internal._special import log1mexp, log_ndtri
-from .._analytic import FREQUENCY_BLOCK
 from .._base import outward
 from .._cells import Atoms, Cells
 from .._closed_transform import ClosedTransformLoss, principal_logs
@@ -65,10 +65,9 @@ class LaplaceLoss(ClosedTransformLoss):
     def log_mgf(self, plan):
         value = self._log_moment(plan.order)
         scale = 8 + (jnp.abs(plan.order) + 1) / self.noise_multiplier
-        return value, stop_gradient(4 * jnp.finfo(value.dtype).eps * scale)
+        return value, stop_gradient(4 * ULP * scale)
 
-    def log_characteristic(self, plan, start, step, count=FREQUENCY_BLOCK):
-        tau = start + step * jnp.arange(count, dtype=start.dtype)
+    def log_transform(self, plan, tau):
         mu = 1 / self.noise_multiplier
         a = plan.order - 0.5
         # exp(-|a| mu) times exp(+-(a + i tau) mu), as real pairs.
@@ -114,10 +113,11 @@ class LaplaceLoss(ClosedTransformLoss):
         share = log1mexp(0.5 * jnp.where(empty, 1, width))
         log_mass = share - 0.5 * (low + mu) - LOG_2
         log_mass = jnp.where(empty, -jnp.inf, log_mass)
-        unit = 8 * jnp.finfo(width.dtype).eps
         safe = jnp.where(empty, 1, width)
         # The ends are rounded, and logarithms of numbers as small as the width.
-        error = unit * (4 + mu + (jnp.abs(low) + jnp.abs(high)) / safe - jnp.log(safe))
+        error = (
+            8 * ULP * (4 + mu + (jnp.abs(low) + jnp.abs(high)) / safe - jnp.log(safe))
+        )
         error = error + 2 * moved / safe
         return Cells(log_mass, low + 0.5 * width, stop_gradient(error))
 

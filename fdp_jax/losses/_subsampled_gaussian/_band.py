@@ -26,6 +26,7 @@ import jax.numpy as jnp
 from jax.lax import stop_gradient
 from jaxtyping import Array, Float
 
+from ..._internal._arithmetic import ULP
 from ..._internal._blocked_sum import blocked_sum
 from ..._internal._rotation import rotation
 from ..._internal._special import (
@@ -142,7 +143,7 @@ class BandLoss(AnalyticLoss):
     def moments(self, order):
         growth = jax.vmap(lambda w: self.trapezoid_error(self.place.nodes(), w))(order)
         value, slope, curvature, size = self._cumulants(order)
-        growth = growth + 4 * jnp.finfo(value.dtype).eps * (32 + size)
+        growth = growth + 4 * ULP * (32 + size)
         return value + self.count * growth, slope, curvature
 
     def rough_moments(self, order):
@@ -277,12 +278,12 @@ class BandLoss(AnalyticLoss):
 
     def log_mgf(self, plan):
         low, between = self._at_zero(plan)
-        n, unit = self.count, jnp.finfo(low.dtype).eps
+        n = self.count
         ratio = between - low
         hit = n * jax.nn.softplus(ratio)
         value = n * (plan.peak + jnp.logaddexp(low, between))
         value = value + log1mexp(jnp.maximum(hit, 1e-300)) - plan.lift
-        rounding = unit * (plan.blocks + BLOCK + 16 + 4 * plan.exponent)
+        rounding = ULP * (plan.blocks + BLOCK + 16 + 4 * plan.exponent)
         error = (1 + n) * (rounding + plan.error)
         return value, stop_gradient(error)
 
@@ -291,7 +292,6 @@ class BandLoss(AnalyticLoss):
         products, _ = blocked_sum(block, plan.blocks, self.step, (plan, start, step))
         (low0, between0), versine, sine = wave_sums(products, block.m)
         tau, n = start + step * jnp.arange(count, dtype=start.dtype), self.count
-        unit = jnp.finfo(tau.dtype).eps
         low0, between0 = jnp.maximum(low0, 1e-300), jnp.maximum(between0, 1e-300)
         whole0 = low0 + between0
         # Of both integrals together, and of the lower one in it.
@@ -329,8 +329,8 @@ class BandLoss(AnalyticLoss):
         log_first = log1mexp(jnp.maximum(hit0, 1e-300))
         total = n * log_big + log_size - log_first
         terms = plan.blocks + BLOCK + 16
-        moved = unit * 4 * tau * jnp.abs(plan.center)
-        own = unit * (terms + 4 * plan.exponent)
+        moved = ULP * 4 * tau * jnp.abs(plan.center)
+        own = ULP * (terms + 4 * plan.exponent)
         # See `wave_sums`; half of a unit is rounding.
         wave = jnp.minimum(2.5, 2 * tau * plan.deviations[0])
         low_error = own * wave + 2 * plan.error + moved
@@ -348,7 +348,7 @@ class BandLoss(AnalyticLoss):
         slip = jnp.minimum(each, most) + dead * jnp.minimum(share0, 1 / n)
         slip = n * slip * jnp.exp(-log_first)
         turned = jnp.abs(turned) + n * jnp.abs(turn_big) + n * jnp.abs(log_big)
-        slip = slip + 4 * unit * turned * jnp.exp(jnp.minimum(total, 0))
+        slip = slip + 4 * ULP * turned * jnp.exp(jnp.minimum(total, 0))
         # What is lost in rounding counts with the size of the rounding alone.
         total, slip = jnp.maximum(total, _DEAD), jnp.maximum(slip, 1e-300)
         lost = stop_gradient(slip > 0.3 * jnp.exp(total))

@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Float
 
+from ..._internal._arithmetic import ULP
 from ..._internal._special import log1p, log_ndtr
 from ..._internal._tolerances import BAND_QUADRATURE, BAND_SUM, LEAST_SUM
 from ._band import BandLoss
@@ -46,16 +47,15 @@ def log_masses_above(
     lifted = jnp.exp(logs - peak + _SHIFT) * part.place.spacing
     kept = _step_bound((x[:, None] - cuts) / part.place.width, _SHIFT)
     allowance = jax.vmap(lambda w: part.trapezoid_error(x, w))(order) + BAND_QUADRATURE
-    unit = 8 * jnp.finfo(x.dtype).eps
     sizes = jnp.abs(part.step.log_base(x)) + jnp.abs(order)[:, None] * jnp.abs(
         part.step.loss_at(x)
     )
     mass = jnp.sum(weights, axis=1)
-    rounding = unit * (8 + jnp.sum(weights * sizes, axis=1) / mass)
+    rounding = 8 * ULP * (8 + jnp.sum(weights * sizes, axis=1) / mass)
     total = peak[:, 0] + jnp.log(mass) + allowance + rounding
     # Of no weight there is left what may have been lost below the least number.
     lost = LEAST_SUM * (1 + part.place.spacing) * math.exp(_SHIFT)
-    allowance = allowance + unit * (8 + jnp.max(sizes, axis=1))
+    allowance = allowance + 8 * ULP * (8 + jnp.max(sizes, axis=1))
     above = peak + jnp.log(lifted @ kept + lost) - 2 * _SHIFT
     above = above + allowance[:, None]
     return jnp.logaddexp(above, beyond[:, None]), jnp.logaddexp(total, beyond)
@@ -97,7 +97,7 @@ def log_excess_below(
     upper = jnp.logaddexp(
         log1p(-q) + log_ndtr(-far / s), jnp.log(q) + log_ndtr((1 - far) / s)
     )
-    rounding = 8 * jnp.finfo(x.dtype).eps * (1 + jnp.abs(mass))
+    rounding = 8 * ULP * (1 + jnp.abs(mass))
     return excess + rounding, upper + log_ndtr((cuts - far) / part.place.width)
 
 

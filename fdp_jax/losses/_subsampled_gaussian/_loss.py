@@ -12,6 +12,7 @@ import numpy as np
 from jax.lax import stop_gradient
 from jaxtyping import Array
 
+from ..._internal._arithmetic import ULP
 from ..._internal._blocked_sum import blocked_sum
 from ..._internal._fourier_sums import fourier_sums
 from ..._internal._special import log1p, log_one_plus
@@ -77,7 +78,7 @@ class SubsampledGaussianLoss(Integrand, AnalyticLoss):
         bounds = log_moment_bounds(self, order, log_tolerance)
         # Also where the mesh is too coarse: that of noise alone, rounded up.
         most = jnp.maximum(order * (order - 1), 0) * self.log_moment_ceiling(1.0)
-        most = most * (1 + 8 * jnp.finfo(most.dtype).eps)
+        most = most * (1 + 8 * ULP)
         return stop_gradient(jnp.where(bounds <= most, bounds, most))
 
     def effort(self):
@@ -93,10 +94,10 @@ class SubsampledGaussianLoss(Integrand, AnalyticLoss):
         self = stop_gradient(self)
         place = located.interval
         length = place.end - place.start
-        spacing, lines = certified_spacing(self, located, frequency, log_tolerance)
+        spacing = certified_spacing(self, located, frequency, log_tolerance)
         blocks = jnp.clip(jnp.ceil(length / (spacing * NODES)), 1, _MAX_BLOCKS)
         spacing = length / (blocks * NODES)
-        error = quadrature_error(self, located, frequency, spacing, lines)
+        error = quadrature_error(self, located, frequency, spacing)
         return Plan(
             order=located.order,
             center=located.center,
@@ -128,9 +129,8 @@ class SubsampledGaussianLoss(Integrand, AnalyticLoss):
         small = plan.covers_base & (jnp.abs(direct) < 0.5)
         near = log1p(jnp.where(small, growth, 0))
         value = jnp.where(small, near, direct)
-        unit = jnp.finfo(value.dtype).eps
         terms = plan.blocks * NODES + 16
-        rounding = unit * jnp.where(
+        rounding = ULP * jnp.where(
             small,
             terms * growth_size,
             terms + jnp.abs(plan.peak) + 4 * total_size / total,
@@ -141,9 +141,8 @@ class SubsampledGaussianLoss(Integrand, AnalyticLoss):
         total, versine, sine = characteristic_sums(count, self, plan, start, step)
         tau = start + step * jnp.arange(count, dtype=start.dtype)
         terms = plan.blocks * NODES + 16
-        unit = jnp.finfo(tau.dtype).eps
         # See `wave_sums`; half of a unit is rounding.
-        error = unit * terms * jnp.minimum(2.5, 2 * tau * plan.loss_deviation)
+        error = ULP * terms * jnp.minimum(2.5, 2 * tau * plan.loss_deviation)
         versine, sine = versine / total, sine / total
         return self._logarithm(plan, tau, versine, sine, error)
 
@@ -159,12 +158,11 @@ class SubsampledGaussianLoss(Integrand, AnalyticLoss):
     def log_of_transformed(self, plan, start, step, count, made):
         versine, sine, error = made
         tau = start + step * jnp.arange(count, dtype=step.dtype)
-        unit = jnp.finfo(tau.dtype).eps
         # Of the weights, as in `log_characteristic`, of their sum, and of the origin.
         spread = jnp.minimum(2.5, 1.5 * tau * plan.loss_deviation)
-        error = error + unit * NODE_WEIGHT * spread
-        error = error + unit * (plan.blocks + NODES) * jnp.hypot(versine, sine)
-        error = error + unit * 4 * tau * jnp.abs(origin(self, plan))
+        error = error + ULP * NODE_WEIGHT * spread
+        error = error + ULP * (plan.blocks + NODES) * jnp.hypot(versine, sine)
+        error = error + ULP * 4 * tau * jnp.abs(origin(self, plan))
         found = self._logarithm(plan, tau, versine, sine, error)
         turned = found.imag + tau * (origin(self, plan) - plan.center)
         return CharacteristicBlock(found.real, turned, found.error)
@@ -179,11 +177,10 @@ class SubsampledGaussianLoss(Integrand, AnalyticLoss):
     ) -> CharacteristicBlock:
         """From phi - 1 and a bound on the rounding of its sums."""
         real, angle, square = log_one_plus(versine, sine)
-        unit = jnp.finfo(tau.dtype).eps
-        error = error + unit * 4 * tau * plan.loss_size
+        error = error + ULP * 4 * tau * plan.loss_size
         modulus = jnp.sqrt(jnp.maximum(square, DEAD_SQUARE))
         error = (error + plan.quadrature_error) / modulus
-        error = error + 4 * unit * jnp.hypot(real, angle)
+        error = error + 4 * ULP * jnp.hypot(real, angle)
         return CharacteristicBlock(real, angle, stop_gradient(error))
 
     def log_envelope(self, located, frequency):
@@ -202,9 +199,8 @@ class SubsampledGaussianLoss(Integrand, AnalyticLoss):
         count = blocks.astype(jnp.int32)
         _, (total, moved) = blocked_sum(envelope_block, count, self, aux)
         # Rounding, and the trapezoid rule on a smooth positive function.
-        allowance = 64 * jnp.finfo(total.dtype).eps
-        bound = (jnp.min(moved) - total) / total + allowance
-        found = log1p(jnp.clip(bound, -1 + allowance, 0))
+        bound = (jnp.min(moved) - total) / total + 64 * ULP
+        found = log1p(jnp.clip(bound, -1 + 64 * ULP, 0))
         return found * (1 - STEP_ENVELOPE)
 
     def cells(self, low, high):

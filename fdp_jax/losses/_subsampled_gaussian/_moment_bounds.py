@@ -4,11 +4,14 @@ One mesh serves all orders, so that the loss is evaluated once for all of them, 
 is no finer than a tolerance asks for: Chernoff's inequality needs few digits.
 """
 
+import math
+
 import equinox as eqx
 import jax.numpy as jnp
 from jax.lax import fori_loop, stop_gradient
 from jaxtyping import Array, Float, Int
 
+from ..._internal._arithmetic import ULP
 from ..._internal._logs import LOG_2
 from ..._internal._special import log1p
 from .._amplification import inclusion
@@ -48,8 +51,7 @@ def log_moment_bounds(
     log_sums = _log_sums(one, order, mesh)
     direct = log_sums + jnp.log(mesh.spacing)
     # The logarithm of a number near one has its digits, and they are too few for some.
-    dtype = log_tolerance.dtype
-    few = log_tolerance < _DIGITS + jnp.log(jnp.finfo(dtype).eps)
+    few = log_tolerance < _DIGITS + math.log(ULP)
     few = few & covers_base(one, mesh.place)
     growth, growth_size = _growths(one, order, mesh, few)
     small = few & (jnp.abs(direct) < 0.5)
@@ -64,7 +66,7 @@ def log_moment_bounds(
     error = jnp.where(small, 3 * error, error)
     size = 1 + jnp.abs(log_sums) + jnp.abs(direct)
     size = jnp.where(small, 2 * growth_size, size)
-    rounding = jnp.finfo(dtype).eps * mesh.blocks * _NODES * 4 * size
+    rounding = ULP * mesh.blocks * _NODES * 4 * size
     return value + error + rounding
 
 

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 from jax.lax import fori_loop, stop_gradient
 from jaxtyping import Array, Float, Int
 
+from ..._internal._arithmetic import ULP
 from ..._internal._blocked_sum import blocked_sum
 from ..._internal._special import log1p
 from ._integrand import Integrand, growth_of
@@ -67,7 +68,7 @@ class Tilted(eqx.Module):
     def moments(self) -> tuple[Float[Array, ""], Float[Array, ""]]:
         """Mean of X - center, and variance."""
         mean, square = self.sums[1] / self.sums[0], self.sums[2] / self.sums[0]
-        floor = jnp.finfo(square.dtype).eps * square
+        floor = ULP * square
         return mean, jnp.maximum(square - jnp.square(mean), floor)
 
 
@@ -99,7 +100,7 @@ def _moments_at(one: Integrand, order: Float[Array, ""], grid: Coarse) -> tuple:
     size = 1 + jnp.abs(mesh.peak) + jnp.abs(direct)
     size = jnp.where(small, growth_size, size)
     nodes = mesh.blocks * _NODES
-    rounding = jnp.finfo(value.dtype).eps * nodes * 4 * size
+    rounding = ULP * nodes * 4 * size
     mean, variance = found.moments()
     return value + stop_gradient(error + rounding), mesh.center + mean, variance
 

@@ -21,6 +21,7 @@ import jax.numpy as jnp
 from jax.lax import stop_gradient
 from jaxtyping import Array, Float
 
+from ..._internal._arithmetic import ULP
 from ..._internal._precision import in_float64
 from ..._internal._special import log1mexp, log1p, log_ndtr, log_sum_exp, safe_log
 from .._closed_form import AbstractClosedForm
@@ -114,12 +115,12 @@ class SeparatedForm(AbstractClosedForm):
         return self.missing
 
     def mass_error(self):
-        unit = jnp.finfo(self.shifts.dtype).eps
-        return stop_gradient(unit * (8 * _COUNTS + self._size()))
+        return stop_gradient(ULP * (8 * _COUNTS + self._size()))
 
     def loss_error(self, epsilon):
-        unit = 8 * jnp.finfo(epsilon.dtype).eps
-        return stop_gradient(self.slip + unit * (1 + jnp.abs(epsilon) + self._size()))
+        return stop_gradient(
+            self.slip + 8 * ULP * (1 + jnp.abs(epsilon) + self._size())
+        )
 
     def _size(self):
         return jnp.max(jnp.where(self.weights > 0, jnp.abs(self.shifts), 0))

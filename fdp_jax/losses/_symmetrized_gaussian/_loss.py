@@ -14,6 +14,7 @@ import jax.numpy as jnp
 from jax.lax import stop_gradient
 from jaxtyping import Array, Float
 
+from ..._internal._arithmetic import ULP
 from ..._internal._blocked_sum import blocked_sum
 from ..._internal._special import log1p, log_one_plus
 from ..._internal._tolerances import DEAD_SQUARE, LINE_SUM
@@ -122,8 +123,7 @@ class SymmetrizedGaussianLoss(Integrand, AnalyticLoss):
         sums, peak = sums_of(self, plan.order, plan.mesh), plan.mesh.peak
         value = sums.log(peak)
         rounding = sums.rounding * jnp.exp(peak - value) + 8 * jnp.abs(value)
-        unit = jnp.finfo(value.dtype).eps
-        return value, stop_gradient(2 * unit * rounding + plan.quadrature_error)
+        return value, stop_gradient(2 * ULP * rounding + plan.quadrature_error)
 
     def log_characteristic(self, plan, start, step, count=FREQUENCY_BLOCK):
         block, peak = Waves(math.isqrt(count)), plan.mesh.peak
@@ -140,10 +140,9 @@ class SymmetrizedGaussianLoss(Integrand, AnalyticLoss):
         own = jnp.minimum(4 * sums.weight, 4 * tau * sums.weighted)
         own = (own + 2 * tau * sums.turn) * scale
         own = own + (sums.rounding * scale + 4) * jnp.hypot(versine, sine)
-        unit = jnp.finfo(tau.dtype).eps
         modulus = jnp.sqrt(jnp.maximum(square, DEAD_SQUARE))
-        error = (unit * own + plan.quadrature_error) / modulus
-        error = error + 4 * unit * jnp.hypot(real, angle)
+        error = (ULP * own + plan.quadrature_error) / modulus
+        error = error + 4 * ULP * jnp.hypot(real, angle)
         return CharacteristicBlock(real, angle, stop_gradient(error))
 
     def log_envelope(self, located, frequency):
@@ -157,7 +156,7 @@ class SymmetrizedGaussianLoss(Integrand, AnalyticLoss):
         change = lines.spacing * change + jnp.exp(lines.log_outside)
         bound = jnp.sum(jnp.min(change, axis=1))
         # The sums' own roundings, of sizes that are at most a few times e^peak.
-        allowance = 512 * jnp.finfo(bound.dtype).eps
+        allowance = 512 * ULP
         bound = (bound + allowance) * jnp.exp(place.peak - located.log) + allowance
         return log1p(jnp.clip(bound, -1 + allowance, 0))
 
@@ -206,15 +205,14 @@ def moments_at(
     value = sums.log(mesh.peak)
     scale = jnp.exp(mesh.peak - value)
     mean, square = sums.first * scale, sums.second * scale
-    unit = jnp.finfo(value.dtype).eps
-    variance = jnp.maximum(square - jnp.square(mean), unit * square)
+    variance = jnp.maximum(square - jnp.square(mean), ULP * square)
     log_line = log_real_line(fixed, at, stop_gradient(value))
     left_out = omitted(fixed, place, jnp.abs(at * (1 - at)))
-    error = (left_out + unit * sums.rounding) * scale + 8 * unit * jnp.abs(value)
+    error = (left_out + ULP * sums.rounding) * scale + 8 * ULP * jnp.abs(value)
     error = error + rule_error(log_line, y, mesh.spacing)
     error = stop_gradient(-jnp.log1p(-jnp.where(error < 0.5, error, 1)))
     # At orders that no rule resolves: that of noise alone, rounded up.
     most = jnp.maximum(order * (order - 1), 0) * one.log_moment_ceiling(1.0)
-    most = most * (1 + 8 * unit)
+    most = most * (1 + 8 * ULP)
     some = some & (error < jnp.inf)
     return jnp.where(some, value + error, most), mean, variance
