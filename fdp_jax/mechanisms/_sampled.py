@@ -40,7 +40,6 @@ from ._fields import (
     is_one,
     parameter,
     product,
-    raise_not_set,
     where_released,
 )
 from ._joint import Shared
@@ -202,8 +201,7 @@ class MixtureOfGaussians(AbstractMechanism):
             "noise_multiplier", _checks.finite_positive, noise_multiplier
         )
         self.shifts = _checks.vector("shifts", _checks.nonnegative, shifts)
-        probs = _checks.vector("probs", _checks.probability, probs)
-        self.probs = _checks.total("probs", probs, 1e-8)
+        self.probs = _checks.probabilities("probs", probs)
         _checks.same_length("shifts", self.shifts, "probs", self.probs)
         self.relation = relation
 
@@ -308,13 +306,9 @@ class DPSGD(AbstractMechanism):
             return None
         return self.sampling.run(self._release(), self.num_steps)
 
-    def require_complete(self) -> None:
-        if self.sampling is not None:
-            self.sampling.require_complete()
-        for name in ("noise_multiplier", "sampling_prob", "num_steps"):
-            given = self.sampling is not None and name == "sampling_prob"
-            if getattr(self, name) is None and not given:
-                raise_not_set(self, name)
+    @property
+    def _optional(self) -> tuple[str]:
+        return ("sampling",) if self.sampling is None else ("sampling_prob",)
 
     def has_fractional_powers(self) -> bool:
         return self.sampling is None and self.relation is not REPLACE_ONE
