@@ -1,7 +1,6 @@
 """Black boxes of which only Rényi divergences are known."""
 
 import abc
-import dataclasses
 from collections.abc import Callable
 from typing import Any, ClassVar, Self
 
@@ -9,18 +8,18 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.lax import fori_loop, stop_gradient
+from jax.lax import stop_gradient
 from jaxtyping import Array, ArrayLike, Real
 
 from .._internal import _checks
 from .._internal._implicit import optimal_value
 from .._internal._logs import times
 from .._internal._precision import in_float64
+from .._internal._search import zoomed
 from .._internal._special import log1mexp, safe_log
 from ..curves import (
     EPSILON,
     Bounds,
-    ProfilePoint,
     at_any_length,
     bounds_of,
     elementwise,
@@ -45,10 +44,6 @@ from ._fields import (
 )
 from ._joint import Shared, require_alone
 
-_METHOD = "renyi"
-"""The name of this route among those of engines."""
-_POINTS = 21
-
 
 class AbstractRenyi(AbstractPointwise):
     """A guarantee by Rényi divergences, for every ordered pair of neighbors.
@@ -58,6 +53,7 @@ class AbstractRenyi(AbstractPointwise):
     the pessimistic end, and the status never better than `Status.LOOSE`.
     """
 
+    _method: ClassVar[str] = "renyi"
     shared: eqx.AbstractVar[frozenset[Shared] | None]
     """What later releases may share with it, as those of the run that it is of."""
 
@@ -114,41 +110,23 @@ class AbstractRenyi(AbstractPointwise):
         require_alone((self,), (count,))
         return self._times(count)
 
+    def _settled(self, ask, known, *, both):
+        self.require_complete()
+        return super()._settled(ask, known, both=both)
+
     def _solve(self, delta: Any) -> Bounds:
-        self.require_complete()
         return _epsilon_bounds(self, delta)
-
-    def _profile(self, epsilon: Any) -> ProfilePoint:
-        self.require_complete()
-        return dataclasses.replace(super()._profile(epsilon), method=_METHOD)
-
-    def _error_rate_bounds(self, alpha: Any) -> tuple[Bounds, Bounds]:
-        self.require_complete()
-        beta, tpr = super()._error_rate_bounds(alpha)
-        return (
-            dataclasses.replace(beta, method=_METHOD),
-            dataclasses.replace(tpr, method=_METHOD),
-        )
 
     def _best(self, objective: Callable[[Array], Array]) -> tuple[Array, Array]:
         """The order at which an objective is least, about, and its value there.
 
-        Any order gives a valid bound.  All evaluations are in one loop, of which a
-        program holds one.  A listed order moves with the list.
+        Any order gives a valid bound.  A listed one moves with the list.
         """
-
-        def narrower(_: int, state: tuple) -> tuple:
-            middle, reach, _ = state
-            grid = middle + reach * jnp.linspace(-1.0, 1.0, _POINTS)
-            values = elementwise(lambda s: objective(1 + jnp.exp(s)), grid)
-            index = jnp.argmin(values)
-            return grid[index], 2 * reach / (_POINTS - 1), values[index]
-
         order, value = jnp.asarray(2.0), jnp.asarray(jnp.inf)
         if self._search is not None:
-            *ends, rounds = self._search
-            start = *map(jnp.asarray, ends), value
-            place, _, value = fori_loop(0, rounds, narrower, start)
+            middle, reach, rounds = self._search
+            at = lambda s: elementwise(objective, 1 + jnp.exp(s))
+            place, value = zoomed(at, middle, reach, points=21, rounds=rounds)
             order = 1 + jnp.exp(place)
         listed = self._listed()
         if listed.size:
@@ -426,7 +404,9 @@ def _epsilon_bounds(subject: AbstractRenyi, delta: Array) -> Bounds:
         upper = least(value + 1e-14 * size, total + _slack(total, total))
         interval = Interval(none, least(value, total), upper)
         interval = interval.map(lambda x: jnp.where(delta >= 1, -jnp.inf, x))
-        return bounds_of(interval, jnp.isposinf(interval.upper), EPSILON, _METHOD)
+        return bounds_of(
+            interval, jnp.isposinf(interval.upper), EPSILON, subject._method
+        )
 
     return elementwise(one, delta)
 
