@@ -85,6 +85,7 @@ def power_bound(
         Bailie and Gong (2023), Theorem 8, extended by Jensen's inequality over a
         coupling; its printed condition on the supports is too weak.
     """
+    bound = one_end(bound)
     return _far(f, distance, connected).tpr(fpr=alpha, bound=bound)
 
 
@@ -142,6 +143,7 @@ def coupled_power_bound(
     Raises:
         ValueError: If an argument is out of range.
     """
+    bound = one_end(bound)
     probs = _checks.probabilities("distance_probs", distance_probs)
     _checks.require(
         probs.size <= _FARTHEST_GROUP + 1,
@@ -207,6 +209,7 @@ def event_bounds(
     Raises:
         ValueError: If an argument is out of range.
     """
+    bound = one_end(bound)
     far = _far(f, distance, connected)
     prob = _checks.probability("prob", prob)
     if isinstance(far, tradeoff.AbstractTradeOff):
