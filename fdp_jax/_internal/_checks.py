@@ -416,6 +416,11 @@ def total(name: str, value: Any, tolerance: float, rest: Any = 0.0) -> Any:
     )
 
 
+def probabilities(name: str, value: Any) -> Any:
+    """A vector of probabilities whose sum is 1 (to 1e-8)."""
+    return total(name, vector(name, probability, value), 1e-8)
+
+
 def increasing(name: str, low: Any, high: Any) -> None:
     """The ends of an interval, if they are known."""
     rises = is_traced(low, high) or np.asarray(low) < np.asarray(high)

@@ -56,6 +56,39 @@ def golden_section(
     return stop_gradient(jnp.where(jnp.isnan(at_left), right, left))
 
 
+def zoomed(
+    function: Callable[[Array], Array],
+    middle: float,
+    reach: float,
+    *,
+    points: int,
+    rounds: int,
+) -> tuple[Float[Array, ""], Float[Array, ""]]:
+    """About where a function is least, and its value there, on ever finer grids.
+
+    All evaluations are in one loop, of which a program holds one.
+
+    Args:
+        function: Of a vector of numbers.
+        middle: Of the range.
+        reach: Half of its length.
+        points: Of a grid, an odd number; the next one is between the best one's
+            neighbors.
+        rounds: Number of grids.
+    """
+
+    def narrower(_: int, state: tuple) -> tuple:
+        middle, reach, _ = state
+        grid = middle + reach * jnp.linspace(-1.0, 1.0, points)
+        values = function(grid)
+        index = jnp.argmin(values)
+        return grid[index], 2 * reach / (points - 1), values[index]
+
+    start = *map(jnp.asarray, (middle, reach)), jnp.asarray(jnp.inf)
+    place, _, value = fori_loop(0, rounds, narrower, start)
+    return place, value
+
+
 def least_whole(passes: Callable[[int], bool], most: int) -> int:
     """The least whole number from 1 on that passes a test, as all larger ones do.
 

@@ -16,11 +16,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
-from jax.lax import stop_gradient
 from jaxtyping import Array, Float, Int
 
 from .._internal._special import safe_log
-from ..comparison.explore import ROUND, first_grid
+from ..comparison.explore import ROUND, accumulated, first_grid
 from ..comparison.sources import Request
 from ..engines import Interval
 
@@ -61,33 +60,24 @@ def explored(
     pair: Any, prepared: Any, halves: int, reference: Request, delta: Array
 ) -> tuple[Profiles, Float[Array, ""]]:
     """Profiles at many thresholds, and a bound of the largest log ratio of all."""
-    first = first_grid(jnp.concatenate([pair.first.kinks(), pair.second.kinks()]))
-    first = jnp.broadcast_to(first, (halves, ROUND))
-    rounds = 1 + _EVEN + _ADAPTIVE
-    # The last slot stays at infinity.
-    empty = jnp.full((halves, rounds * ROUND + 1), jnp.inf, first.dtype)
-    none = Interval(*(jnp.full_like(empty, -jnp.inf),) * 3)
-    steps = jnp.arange(1, ROUND + 1, dtype=first.dtype)
-    least = log_least(reference, delta)
-    log_delta = safe_log(delta)
+    steps = jnp.arange(1.0, ROUND + 1)
+    least, log_delta = log_least(reference, delta), safe_log(delta)
 
-    def step(state: tuple, number: Int[Array, ""]) -> tuple[tuple, None]:
-        nodes, reach = state
-        ordered = _in_order(nodes)
+    def propose(nodes: Profiles, number: Int[Array, ""]) -> Float[Array, "h k"]:
         # Known from the first round; the even ones have to fit together.
-        reach = jnp.where(number <= 1, _reach(ordered, least), reach)
+        reach = _reach(jax.tree.map(lambda x: x[:, :ROUND], nodes), least)
         even = reach * (steps - (number - 1) / _EVEN) / ROUND
-        later = jnp.where(number <= _EVEN, even, _between(ordered, least))
-        at = jnp.where(number == 0, first, later)
-        one, other = pair.log_deltas(prepared, at)
-        one = one.map(lambda x: jnp.logaddexp(x, log_delta))
-        found = Profiles(at, one, other)
-        put = lambda old, new: lax.dynamic_update_slice(old, new, (0, number * ROUND))
-        return (jax.tree.map(put, nodes, found), reach), None
+        return jnp.where(number <= _EVEN, even, _between(_in_order(nodes), least))
 
-    start = Profiles(empty, none, none), jnp.ones((halves, 1), first.dtype)
-    (nodes, _), _ = lax.scan(step, stop_gradient(start), jnp.arange(rounds))
-    nodes = _in_order(nodes)
+    def look(at: Float[Array, "h k"]) -> Profiles:
+        one, other = pair.log_deltas(prepared, at)
+        return Profiles(at, one.map(lambda x: jnp.logaddexp(x, log_delta)), other)
+
+    none = Interval(-np.inf, -np.inf, -np.inf)  # pyright: ignore[reportArgumentType]
+    nothing = Profiles(np.inf, none, none)  # pyright: ignore[reportArgumentType]
+    rounds = 1 + _EVEN + _ADAPTIVE
+    first = first_grid(pair, halves)
+    nodes = _in_order(accumulated(first, nothing, propose, look, rounds))
     # Beyond the outermost threshold delta falls, and this much stays allowed.
     last = jnp.sum(jnp.isfinite(nodes.epsilon), axis=1, keepdims=True) - 1
     beyond = jnp.take_along_axis(nodes.used.upper, last, axis=1)

@@ -20,9 +20,10 @@ from .._internal._calls import explained
 from .._internal._concrete import known
 from .._internal._precision import in_float64
 from .._internal._record import Record
+from ..divergences.log_moment import loss_and_direction
 from ..losses import AbstractLoss, ComposedLoss, LossMoments, ScheduleLoss
 from ..mechanisms import resolve
-from ._moments import loss_moments, of_releases, require_releases
+from ._moments import loss_moments, of_releases
 from .sources import comparable, is_symmetric, request
 
 BERRY_ESSEEN = 0.56
@@ -90,9 +91,8 @@ def array_moments(mechanism: Any) -> ArrayMoments:
     References:
         Kaissis et al. (2024), Lemma 6; Dong, Roth, Su (2022), Theorem 3.5.
     """
-    require_releases(mechanism)
-    subject = resolve(mechanism).whole
-    return _summed(subject.composed, direction=subject.direction)
+    loss, direction = loss_and_direction(mechanism, "array_moments")
+    return _summed(loss, direction=direction)
 
 
 @explained
@@ -133,14 +133,13 @@ def array_limit(mechanism: Any, *, constant: Any = BERRY_ESSEEN) -> ArrayLimit:
         (2010).
     """
     constant = _checks.checked_scalar("constant", checked_constant, constant)
-    require_releases(mechanism)
+    found = array_moments(mechanism)
     if not is_symmetric(request("mechanism", mechanism).subject):
         raise ValueError(
             "mechanism must be symmetric (f = f^-1), got one that is not: its limit "
             "need not be Gaussian, see berry_esseen_bound"
         )
     constant = constant_for(constant, mechanism)
-    found = array_moments(mechanism)
     distance = jnp.minimum(constant * found.berry_esseen, 0.5)
     distance = jnp.where(jnp.isfinite(found.v4), distance, 0.5)
     return ArrayLimit(2 * found.eta, distance, found)
@@ -189,8 +188,7 @@ def at_least_one(name: str, value: Any) -> Any:
 
 def moments(mechanism: Any) -> LossMoments | ArrayMoments:
     """The moments of a single release, or their sums in a composition."""
-    require_releases(mechanism)
-    loss = resolve(mechanism).whole.composed
+    loss, _ = loss_and_direction(mechanism, "moments")
     single = len(loss.terms) == 1 and loss.single
     return loss_moments(mechanism) if single else array_moments(mechanism)
 

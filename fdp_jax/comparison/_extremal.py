@@ -12,11 +12,9 @@ Lemmas 2 to 5, which assume symmetry for the second line's alpha* and for the su
 
 from typing import Any
 
-import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from .._internal._calls import explained
-from .._internal._precision import in_float64
 from ..curves import (
     Bound,
     one_end,
@@ -91,11 +89,6 @@ def minimax_error(
     """
     bound = one_end(bound)
     if request("guarantee", guarantee).symmetric:
-        return guarantee.bayes_error(prior=_half(), bound=bound)
+        return guarantee.bayes_error(prior=0.5, bound=bound)
     found = delta_divergence(guarantee, BlatantNonPrivacy()).value
     return found.pick(bound, upper_is_pessimistic=False)
-
-
-@in_float64
-def _half() -> Float[Array, ""]:
-    return jnp.asarray(0.5)

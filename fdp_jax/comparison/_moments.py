@@ -13,11 +13,10 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array
 
-from .._internal import _checks
 from .._internal._calls import explained
 from .._internal._precision import in_float64
+from ..divergences.log_moment import loss_and_direction
 from ..losses import AbstractLoss, ComposedLoss, LossMoments, ScheduleLoss
-from ..mechanisms import AbstractMechanism, View, resolve
 
 
 @explained
@@ -51,21 +50,13 @@ def loss_moments(mechanism: Any) -> LossMoments:
     References:
         Kaissis et al. (2024), equations (8) to (12).
     """
-    require_releases(mechanism)
-    subject = resolve(mechanism).whole
-    loss = subject.composed
+    loss, direction = loss_and_direction(mechanism, "loss_moments")
     if len(loss.terms) != 1 or not loss.single:
         raise ValueError(
             "mechanism must release once (give the number of releases separately), "
             f"got {type(mechanism).__name__}"
         )
-    return _moments(loss, direction=subject.direction)
-
-
-def require_releases(mechanism: Any) -> None:
-    """Refuses what is no mechanism and no direction of one."""
-    wanted = "a mechanism, or its .remove or .add"
-    _checks.instance("mechanism", mechanism, AbstractMechanism | View, wanted)
+    return _moments(loss, direction=direction)
 
 
 def of_releases(term: AbstractLoss, sign: int) -> tuple[LossMoments, Array]:

@@ -6,13 +6,15 @@ splits the cells that may hold the maximum of T~ - T and those where it changes 
 and tries the vertices of parabolas and the intersections of secants (for kinks).
 """
 
+from collections.abc import Callable
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
 from jax.lax import stop_gradient
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Float, Int, PyTree
 
 from ..engines import Interval
 from .cells import cell_bounds
@@ -78,23 +80,43 @@ def explore(pair: Pair, prepared: tuple, halves: int, weigh=None) -> Nodes:
     Returns:
         All nodes that were looked at.
     """
-    grid = first_grid(jnp.concatenate([pair.first.kinks(), pair.second.kinks()]))
-    grid = jnp.broadcast_to(grid, (halves, ROUND))
-    count = ROUNDS * ROUND + 1
-    # The last slot stays at infinity, where nothing can be gained.
-    empty = jnp.full((halves, count), jnp.inf, grid.dtype)
-    none = Interval(*(jnp.zeros_like(empty),) * 3)
+    none = Interval(0.0, 0.0, 0.0)
+    found = accumulated(
+        first_grid(pair, halves),
+        Nodes(np.inf, none, none),  # pyright: ignore[reportArgumentType]
+        lambda nodes, _: _proposed(in_order(nodes), weigh),
+        lambda at: Nodes(at, *pair.deficits(prepared, at)),
+        ROUNDS,
+    )
+    return in_order(found)
 
-    def step(nodes: Nodes, number: Int[Array, ""]) -> tuple[Nodes, None]:
-        proposed = _proposed(in_order(nodes), weigh)
-        at = jnp.where(number == 0, grid, proposed)
-        found = Nodes(at, *pair.deficits(prepared, at))
+
+def accumulated(
+    first: Float[Array, "h k"],
+    nothing: PyTree,
+    propose: Callable[[PyTree, Array], Float[Array, "h k"]],
+    look: Callable[[Float[Array, "h k"]], PyTree],
+    rounds: int,
+) -> PyTree:
+    """All nodes that are seen in some rounds, those of a grid first.
+
+    Args:
+        first: Thresholds of the first round.
+        nothing: A node that is unused, at infinity.
+        propose: From the nodes so far and the round's number to as many thresholds.
+        look: The nodes at thresholds.
+        rounds: Their number.
+    """
+
+    def step(nodes: PyTree, number: Int[Array, ""]) -> tuple[PyTree, None]:
+        at = jnp.where(number == 0, first, propose(nodes, number))
         put = lambda old, new: lax.dynamic_update_slice(old, new, (0, number * ROUND))
-        return jax.tree.map(put, nodes, found), None
+        return jax.tree.map(put, nodes, look(at)), None
 
-    start = stop_gradient(Nodes(empty, none, none))
-    nodes, _ = lax.scan(step, start, jnp.arange(ROUNDS))
-    return in_order(nodes)
+    # The last slot stays at infinity, where nothing can be gained.
+    shape = len(first), rounds * ROUND + 1
+    empty = jax.tree.map(lambda x: jnp.full(shape, x, first.dtype), nothing)
+    return lax.scan(step, stop_gradient(empty), jnp.arange(rounds))[0]
 
 
 def in_order(nodes: Nodes) -> Nodes:
@@ -103,11 +125,13 @@ def in_order(nodes: Nodes) -> Nodes:
     return jax.tree.map(lambda x: jnp.take_along_axis(x, order, axis=1), nodes)
 
 
-def first_grid(kinks: Float[Array, " m"]) -> Float[Array, " k"]:
-    """Thresholds of all scales, and the known kinks."""
+def first_grid(pair: Pair, halves: int) -> Float[Array, "h k"]:
+    """Thresholds of all scales, and the known kinks, on every half-axis."""
+    kinks = jnp.concatenate([pair.first.kinks(), pair.second.kinks()])
     count = ROUND - 1 - kinks.size
     grid = np.append(0.0, np.geomspace(_LEAST, _MOST, count))
-    return jnp.concatenate([jnp.asarray(grid, kinks.dtype), kinks])
+    grid = jnp.concatenate([jnp.asarray(grid, kinks.dtype), kinks])
+    return jnp.broadcast_to(grid, (halves, ROUND))
 
 
 def weights_of(nodes: Nodes, weigh) -> Array | None:

@@ -165,27 +165,18 @@ def uncrossed(
 
 def intersection(one: Bounds, other: Bounds, known: Range) -> Bounds:
     """The intersection of two certified intervals of the same numbers."""
-    lower = jnp.maximum(one.lower, other.lower)
-    upper = jnp.minimum(one.upper, other.upper)
-    # What is float32 here was rounded outward, so that is no reason to cross.
-    lower, upper, crossed = uncrossed(lower, upper, known, unit=2.0**-52)
     width = lambda b: jnp.where(jnp.isfinite(b.upper), b.upper - b.lower, jnp.inf)
     estimate = jnp.where(width(other) < width(one), other.estimate, one.estimate)
-    vacuous = (one.status == Status.VACUOUS) & (other.status == Status.VACUOUS)
-    vacuous = vacuous | crossed
-    return Bounds(
-        lower,
-        jnp.clip(estimate, lower, upper),
-        upper,
-        classify(lower, upper, vacuous),
-        joined_methods(one.method, other.method),
-    )
+    status = jnp.minimum(one.status, other.status)
+    closer = dataclasses.replace(one, estimate=estimate, status=status)
+    return between(closer, other, other, known)
 
 
 def between(one: Bounds, below: Bounds, above: Bounds, known: Range) -> Bounds:
     """An interval of numbers that lie between two others, of which bounds are given."""
     lower = jnp.maximum(one.lower, below.lower)
     upper = jnp.minimum(one.upper, above.upper)
+    # What is float32 here was rounded outward, so that is no reason to cross.
     lower, upper, crossed = uncrossed(lower, upper, known, unit=2.0**-52)
     return Bounds(
         lower,

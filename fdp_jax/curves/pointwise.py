@@ -5,7 +5,7 @@ one level and from the infinite losses, in float64 whatever the caller's precisi
 """
 
 import abc
-from typing import Any
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -28,6 +28,9 @@ _GROWTH, _STEPS = 60, 110
 
 class AbstractPointwise(AbstractGuarantee):
     """A guarantee with certified numbers at every threshold and level."""
+
+    _method: ClassVar[str] = ""
+    """Its route, among the names of engines."""
 
     @abc.abstractmethod
     def _point(self, epsilon: Float[Array, ""]) -> Point:
@@ -97,7 +100,7 @@ def profile(curve: Any, epsilon: Array) -> ProfilePoint:
 
     def one(epsilon: Array) -> ProfilePoint:
         found = point_at(curve, epsilon)
-        return ProfilePoint(found.log_delta, found.log_rest)
+        return ProfilePoint(found.log_delta, found.log_rest, curve._method)
 
     return elementwise(one, epsilon)
 
@@ -121,8 +124,8 @@ def error_rate_bounds(
         # Both are known to be relatively accurate, unlike differences of masses.
         known = LOGARITHM if log else DELTA
         return (
-            bounds_of(beta, vacuous[0], known),
-            bounds_of(tpr, vacuous[1], known),
+            bounds_of(beta, vacuous[0], known, curve._method),
+            bounds_of(tpr, vacuous[1], known, curve._method),
         )
 
     return elementwise(one, share)

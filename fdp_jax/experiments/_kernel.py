@@ -124,8 +124,7 @@ class MarkovKernel(Record):
             TypeError: If one is no kernel.
         """
         kernels = tuple(require_kernel("kernels", kernel) for kernel in kernels)
-        probs = _checks.vector("probs", _checks.probability, probs)
-        probs = _checks.total("probs", probs, _SUM_ERROR)
+        probs = _checks.probabilities("probs", probs)
         shapes = {kernel.matrix.shape for kernel in kernels}
         _checks.require(
             len(shapes) == 1 and len(kernels) == probs.shape[0],

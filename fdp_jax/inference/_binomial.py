@@ -86,8 +86,8 @@ def most_powerful_test(noise: Any, null: Any, *, alpha: Any) -> PrivateTest:
         Awan and Vadhan (2023), Theorem 4.4.
     """
     noise = noise_of(noise)
-    null = _checks.vector("null", _checks.probability, null)
-    return _most_powerful(noise, _checks.total("null", null, 1e-8), _level(alpha))
+    null = _checks.probabilities("null", null)
+    return _most_powerful(noise, null, _level(alpha))
 
 
 @explained

@@ -10,7 +10,7 @@ import numpy as np
 
 from .._internal import _checks
 from .._internal._calls import explained
-from .._internal._concrete import is_traced, known
+from .._internal._concrete import is_traced
 from ..mechanisms import (
     ADD_OR_REMOVE_ONE,
     DPSGD,
@@ -34,6 +34,7 @@ from ..mechanisms import (
     RenyiDP,
     Subsampled,
     at_full_precision,
+    is_number,
     product,
     quotient,
 )
@@ -131,15 +132,10 @@ def read(event: Any, relation: NeighboringRelation) -> Iterator[tuple[Step, Any]
         yield from _on_a_sample(event, relation, _SAMPLES[name](event, relation))
     elif name in _RELEASES:
         make, field, at_zero = _RELEASES[name]
-        silent = bool(field) and _is(getattr(event, field), 0)
+        silent = bool(field) and is_number(getattr(event, field), 0)
         yield at_zero(relation=relation) if silent else make(event, relation), 1
     else:
         raise UnsupportedEvent(event, _MISSING.get(name, "it is not known here"))
-
-
-def _is(value: Any, number: float) -> bool:
-    found = known(value)
-    return found is not None and bool(found == number)
 
 
 def _shifted(relation: NeighboringRelation) -> int:
@@ -186,7 +182,7 @@ def _mixture(event: Any, relation: NeighboringRelation) -> Step:
     shifts, noise = event.sensitivities, event.standard_deviation
     if not is_traced(shifts) and not np.any(np.asarray(shifts)):
         return PerfectPrivacy(relation=relation)
-    if _is(noise, 0):
+    if is_number(noise, 0):
         return BlatantNonPrivacy(relation=relation)
     shifts, probs = (
         jnp.stack(x) if is_traced(x) and isinstance(x, list | tuple) else x
@@ -200,9 +196,9 @@ def _randomized_response(event: Any, relation: NeighboringRelation) -> Step:
         raise UnsupportedEvent(event, "a report cannot be absent: add_or_remove_one")
     count = _checks.whole("num_buckets", event.num_buckets, 1, 10**9)
     prob = _checks.probability("noise_parameter", event.noise_parameter)
-    if count == 1 or _is(prob, 1):
+    if count == 1 or is_number(prob, 1):
         return PerfectPrivacy(relation=relation)
-    if _is(prob, 0):
+    if is_number(prob, 0):
         return BlatantNonPrivacy(relation=relation)
     epsilon = _epsilon_of_response(count, prob)
     if count == 2 and relation is REPLACE_ONE:
@@ -226,14 +222,14 @@ def _tree(event: Any, relation: NeighboringRelation) -> Step:
     levels, noise = max(counts, default=0).bit_length(), event.noise_multiplier
     if levels == 0:
         return PerfectPrivacy(relation=relation)
-    if _is(noise, 0):
+    if is_number(noise, 0):
         return BlatantNonPrivacy(relation=relation)
     noise = _checks.positive("noise_multiplier", noise)
     return Gaussian(quotient(noise, levels**0.5), relation=relation)
 
 
 def _zcdp(event: Any, _relation: NeighboringRelation) -> Step:
-    if _is(event.xi, 0):
+    if is_number(event.xi, 0):
         return ZCDP(event.rho)
     rho, xi = (_checks.nonnegative(n, getattr(event, n)) for n in ("rho", "xi"))
     return RenyiDP(_ORDERS, _divergences(xi, rho))
@@ -280,12 +276,12 @@ def _on_a_sample(
 ) -> Iterator[tuple[Step, Any]]:
     parts = Steps(relation)
     parts.add(read(event.event, relation))
-    if not len(parts) or _is(drawn.share, 0):
+    if not len(parts) or is_number(drawn.share, 0):
         return
     (step, count), *others = parts
-    if _is(drawn.share, 1) or not parts.is_private:
+    if is_number(drawn.share, 1) or not parts.is_private:
         yield from ((step, count * drawn.times) for step, count in parts)
-    elif others or not _is(count, 1) or not isinstance(step, drawn.kinds):
+    elif others or not is_number(count, 1) or not isinstance(step, drawn.kinds):
         raise UnsupportedEvent(event, drawn.otherwise)
     else:
         yield drawn.make(step), 1

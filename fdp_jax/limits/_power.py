@@ -15,6 +15,7 @@ from .._internal._calls import explained
 from .._internal._concrete import outside_transformations
 from .._internal._counts import log_binomial
 from .._internal._precision import Outward, in_float64, of_caller
+from .._internal._search import zoomed
 from .._internal._special import log1mexp, safe_log
 from ..curves import (
     AbstractGuarantee,
@@ -28,9 +29,9 @@ from ..mechanisms import (
 from ..tradeoff.knots import Knots, from_profile
 from ._groups import group_guarantee, pure_epsilon
 
-_ROUNDS, _POINTS = 9, 33
 _FARTHEST_GROUP = 64
-_NEAREST, _FARTHEST = -9.0, 6.0
+_LOG_GAPS = -1.5, 7.5
+"""Middle and half of the range in which the logarithm of a gap is searched."""
 
 
 @explained
@@ -143,8 +144,7 @@ def coupled_power_bound(
         ValueError: If an argument is out of range.
     """
     bound = one_end(bound)
-    probs = _checks.vector("distance_probs", _checks.probability, distance_probs)
-    probs = _checks.total("distance_probs", probs, 1e-8)
+    probs = _checks.probabilities("distance_probs", distance_probs)
     _checks.require(
         probs.size <= _FARTHEST_GROUP + 1,
         f"distance_probs must have at most {_FARTHEST_GROUP + 1} entries",
@@ -290,20 +290,10 @@ def _far(f: AbstractGuarantee, distance: Any, connected: bool) -> AbstractGuaran
 @in_float64(cast_out=False)
 def _best_gap(f: AbstractGuarantee, epsilon: Array, bound: Bound) -> Array:
     """Eps - e' where the bound is about least; any gap gives a bound."""
-    epsilon = as_float(epsilon)
-    shape = jnp.linspace(0.0, 1.0, _POINTS)
-
-    def closer(_: Any, ends: tuple[Array, Array]) -> tuple[Array, Array]:
-        places = ends[0] + (ends[1] - ends[0]) * shape
-        best = places[jnp.argmin(_log_odds_tail(f, epsilon, jnp.exp(places), bound))]
-        step = (ends[1] - ends[0]) / (_POINTS - 1)
-        return best - step, best + step
-
     arrays, rest = eqx.partition((f, epsilon), eqx.is_inexact_array)
     f, epsilon = eqx.combine(stop_gradient(arrays), rest)
-    ends = jnp.asarray(_NEAREST), jnp.asarray(_FARTHEST)
-    low, high = jax.lax.fori_loop(0, _ROUNDS, closer, ends)
-    return jnp.exp(0.5 * (low + high))
+    tail = lambda log_gap: _log_odds_tail(f, epsilon, jnp.exp(log_gap), bound)
+    return jnp.exp(zoomed(tail, *_LOG_GAPS, points=33, rounds=9)[0])
 
 
 def _odds_tail(

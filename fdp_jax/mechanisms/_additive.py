@@ -4,7 +4,6 @@ import abc
 import dataclasses
 from typing import TYPE_CHECKING, Any, ClassVar
 
-import equinox as eqx
 import jax.numpy as jnp
 from jax.scipy.special import gammaln
 from jaxtyping import Array, ArrayLike, PyTree, Real
@@ -267,16 +266,16 @@ class Staircase(AbstractMechanism):
         shift, is largest at the full one.
     """
 
-    epsilon0: Real[ArrayLike, ""] = eqx.field(metadata=EPSILON.metadata)
-    gamma: Real[ArrayLike, ""] = eqx.field(metadata=Search(0, 1e-3, 1.0, 0.5).metadata)
+    epsilon0: Real[ArrayLike, ""] | None = parameter(
+        "epsilon", _checks.finite_positive, EPSILON
+    )
+    gamma: Real[ArrayLike, ""] | None = parameter(
+        "gamma", _checks.share, Search(0, 1e-3, 1.0, 0.5)
+    )
     relation: Any = relation_field(ADD_OR_REMOVE_ONE)
 
     def __init__(self, epsilon: Any, *, gamma: Any, relation: Any = ADD_OR_REMOVE_ONE):
-        self.epsilon0 = _checks.checked_scalar(
-            "epsilon", _checks.finite_positive, epsilon
-        )
-        self.gamma = _checks.checked_scalar("gamma", _checks.share, gamma)
-        self.relation = relation
+        self.epsilon0, self.gamma, self.relation = epsilon, gamma, relation
 
     def loss(self) -> ComposedLoss:
         epsilon, gamma = as_float(self.epsilon0), as_float(self.gamma)
@@ -314,16 +313,13 @@ class Tulap(AbstractTwoPoint):
         of (epsilon, delta)-DP, at smaller shifts it is no smaller.
     """
 
-    epsilon0: Real[ArrayLike, ""] = eqx.field(metadata=EPSILON.metadata)
-    delta0: Real[ArrayLike, ""] = eqx.field(metadata=DELTA.metadata)
+    epsilon0: Real[ArrayLike, ""] | None = parameter(
+        "epsilon", _checks.nonnegative, EPSILON
+    )
+    delta0: Real[ArrayLike, ""] | None = parameter("delta", _checks.probability, DELTA)
     relation: Any = relation_field(ADD_OR_REMOVE_ONE)
 
     def __init__(
         self, epsilon: Any, *, delta: Any = 0.0, relation: Any = ADD_OR_REMOVE_ONE
     ):
-        self.epsilon0 = _checks.checked_scalar("epsilon", _checks.nonnegative, epsilon)
-        self.delta0 = _checks.checked_scalar("delta", _checks.probability, delta)
-        self.relation = relation
-
-    def _numbers(self):
-        return self.epsilon0, self.delta0
+        self.epsilon0, self.delta0, self.relation = epsilon, delta, relation

@@ -14,6 +14,7 @@ from ._fields import (
     EPSILON,
     OPTION,
     as_float,
+    parameter,
 )
 from ._relations import ADD_OR_REMOVE_ONE, relation_field
 
@@ -27,7 +28,7 @@ class AbstractTwoPoint(AbstractMechanism):
 
     def _numbers(self) -> tuple[Any, Any]:
         """Epsilon and delta."""
-        return self.epsilon0, 0.0
+        return self.epsilon0, getattr(self, "delta0", 0.0)
 
     def exact(self) -> Exact:
         return Exact(Family.APPROX_DP, self._numbers())
@@ -56,17 +57,14 @@ class ApproxDP(AbstractTwoPoint):
         Kairouz, Oh, Viswanath (2015), Theorem 3.3.
     """
 
-    epsilon0: Real[ArrayLike, ""] = eqx.field(metadata=EPSILON.metadata)
-    delta0: Real[ArrayLike, ""] = eqx.field(metadata=DELTA.metadata)
+    epsilon0: Real[ArrayLike, ""] | None = parameter(
+        "epsilon", _checks.nonnegative, EPSILON
+    )
+    delta0: Real[ArrayLike, ""] | None = parameter("delta", _checks.probability, DELTA)
     relation: Any = relation_field(ADD_OR_REMOVE_ONE)
 
     def __init__(self, *, epsilon: Any, delta: Any, relation: Any = ADD_OR_REMOVE_ONE):
-        self.epsilon0 = _checks.checked_scalar("epsilon", _checks.nonnegative, epsilon)
-        self.delta0 = _checks.checked_scalar("delta", _checks.probability, delta)
-        self.relation = relation
-
-    def _numbers(self):
-        return self.epsilon0, self.delta0
+        self.epsilon0, self.delta0, self.relation = epsilon, delta, relation
 
 
 class PureDP(AbstractTwoPoint):
@@ -88,12 +86,13 @@ class PureDP(AbstractTwoPoint):
         Kairouz, Oh, Viswanath (2015).
     """
 
-    epsilon0: Real[ArrayLike, ""] = eqx.field(metadata=EPSILON.metadata)
+    epsilon0: Real[ArrayLike, ""] | None = parameter(
+        "epsilon", _checks.nonnegative, EPSILON
+    )
     relation: Any = relation_field(ADD_OR_REMOVE_ONE)
 
     def __init__(self, epsilon: Any, *, relation: Any = ADD_OR_REMOVE_ONE):
-        self.epsilon0 = _checks.checked_scalar("epsilon", _checks.nonnegative, epsilon)
-        self.relation = relation
+        self.epsilon0, self.relation = epsilon, relation
 
 
 class PerfectPrivacy(AbstractTwoPoint):
@@ -135,7 +134,9 @@ class BlatantNonPrivacy(AbstractTwoPoint):
 class _Selection(AbstractMechanism):
     """Chooses a candidate by its noisy quality score."""
 
-    epsilon0: Real[ArrayLike, ""] = eqx.field(metadata=EPSILON.metadata)
+    epsilon0: Real[ArrayLike, ""] | None = parameter(
+        "epsilon", _checks.finite_positive, EPSILON
+    )
     monotonic: bool = eqx.field(static=True, default=False, metadata=OPTION)
     relation: Any = relation_field(ADD_OR_REMOVE_ONE)
 
@@ -146,9 +147,7 @@ class _Selection(AbstractMechanism):
         monotonic: bool = False,
         relation: Any = ADD_OR_REMOVE_ONE,
     ):
-        self.epsilon0 = _checks.checked_scalar(
-            "epsilon", _checks.finite_positive, epsilon
-        )
+        self.epsilon0 = epsilon
         self.monotonic = _checks.flag("monotonic", monotonic)
         self.relation = relation
 

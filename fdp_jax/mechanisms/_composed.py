@@ -1,5 +1,6 @@
 """Composition of mechanisms on the same data."""
 
+from collections.abc import Callable
 from typing import Any, overload
 
 import equinox as eqx
@@ -45,12 +46,10 @@ class Composition(AbstractWrapped):
         self, parts: tuple[AbstractMechanism, ...], num_steps: tuple[Any, ...]
     ):
         self.parts = parts
-        checked = []
-        for part, count in zip(parts, num_steps, strict=True):
-            fractions = part.has_fractional_powers()
-            check = _checks.nonnegative if fractions else _checks.count
-            checked.append(_checks.scalar("num_steps", check("num_steps", count)))
-        self.num_steps = tuple(checked)
+        self.num_steps = tuple(
+            _checks.checked_scalar("num_steps", repetitions_of(part), count)
+            for part, count in zip(parts, num_steps, strict=True)
+        )
         require_joint(parts, self.num_steps)
 
     def releases_once(self) -> bool:
@@ -116,18 +115,23 @@ class Composition(AbstractWrapped):
         """With one part for all epochs in which a record keeps its batch."""
         if Shared.SAME_BATCH not in self.shares():
             return self
-        kept, others = [], []
-        for step, times in self.as_steps():
-            same = isinstance(step, SameBatchEpochs)
-            (kept if same else others).append((step, times))
+        steps = self.as_steps()
+        kept = [pair for pair in steps if isinstance(pair[0], SameBatchEpochs)]
         if not kept:
             return self
-        others.append((SameBatchEpochs.together(kept), np.float64(1)))
-        parts, num_steps = zip(*others, strict=True)
+        others = [pair for pair in steps if not isinstance(pair[0], SameBatchEpochs)]
+        together = SameBatchEpochs.together(kept), np.float64(1)
+        parts, num_steps = zip(*others, together, strict=True)
         return Composition.unchecked(parts=parts, num_steps=num_steps)
 
     def _group(self, size):
         return self.made_with(part.group(size) for part in self.parts)
+
+
+def repetitions_of(mechanism: AbstractMechanism) -> Callable[[str, Any], Any]:
+    """The check of how often a mechanism is run: whole, unless it has any powers."""
+    fractions = mechanism.has_fractional_powers()
+    return _checks.nonnegative if fractions else _checks.count
 
 
 def _merged(
@@ -261,8 +265,7 @@ class RevealedMixture(AbstractWrapped):
 
     def __init__(self, mechanisms: Any, *, probs: Any):
         self.mechanisms = tuple(mechanisms)
-        probs = _checks.vector("probs", _checks.probability, probs)
-        self.probs = _checks.total("probs", probs, 1e-8)
+        self.probs = _checks.probabilities("probs", probs)
         if len(self.mechanisms) != self.probs.shape[0]:
             raise ValueError(
                 "mechanisms and probs must have one length, got "

@@ -100,40 +100,40 @@ class DiscreteGaussian(_IntegerNoise):
     def loss(self) -> ComposedLoss:
         scale, step = as_float(self.scale), self.sensitivity
         width = self.truncation or _HALF_WIDTH
-        outputs = np.arange(-width, width + step + 1)
         precision = 1 / jnp.square(scale)
-        logs = -0.5 * precision * np.square(np.arange(-width, width + 1.0))
-        logs = logs - jnp.log(jnp.sum(jnp.exp(logs)))
-        log_p, log_q = _moved(logs, step)
-        lost = None
+        logs = -0.5 * precision * np.square(np.arange(width + 1.0))
+        logs = logs - jnp.log(2 * jnp.sum(jnp.exp(logs)) - 1)
+        reach = None
         if self.truncation is None:
-            # Outputs that both have, as far as there is any mass to speak of.
+            # As far as there is any mass to speak of.
             reach = jnp.minimum(jnp.ceil(_REACH * scale), width)
-            kept = (outputs >= step - reach) & (outputs <= reach)
-            log_p, log_q = (jnp.where(kept, x, -jnp.inf) for x in (log_p, log_q))
-            missing = _log_tail(scale, reach - step)
-            lost = missing, missing
+        log_p, log_q, lost = _moved(logs, step, reach)
         unit = step * precision * (1.0 if step % 2 == 0 else 0.5)
         return one_release(AtomicLoss(log_p, log_q, unit, lost, symmetric=True))
 
 
-def _moved(logs: Array, step: int) -> tuple[Array, Array]:
-    """Logarithms of the masses of noise and of what is `step` above it."""
-    none = jnp.full(step, -jnp.inf, logs.dtype)
-    return jnp.append(logs, none), jnp.append(none, logs)
+def _moved(logs: Array, step: int, reach: Array | None) -> tuple[Any, ...]:
+    """Logarithms of the masses of noise, of what is `step` above it, and of the rest.
 
-
-def _log_tail(scale: Array, width: Array) -> Array:
-    """Log of a bound on the mass beyond `width`, relative to that within.
-
-    Terms fall at least by e^{-width / scale^2} each, and the one at 0 is 1.
+    Args:
+        logs: Of the masses at 0, 1, ... of symmetric noise whose quotients of
+            neighbors fall.
+        step: Whole steps.
+        reach: The farthest output that is kept, of those that both have; None for all.
     """
-    some = width > 0  # else nothing is known
-    width = jnp.where(some, width, 1.0)
-    ratio = -width / jnp.square(scale)
-    first = -0.5 * jnp.square((width + 1) / scale)
-    bound = LOG_2 + first - jnp.log(-jnp.expm1(ratio))
-    return jnp.where(some, jnp.minimum(bound, 0.0), 0.0)
+    whole, width = jnp.append(logs[:0:-1], logs), logs.size - 1
+    none = jnp.full(step, -jnp.inf, logs.dtype)
+    pair = jnp.append(whole, none), jnp.append(none, whole)
+    if reach is None:
+        return *pair, None
+    outputs = np.arange(-width, width + step + 1)
+    kept = (outputs >= step - reach) & (outputs <= reach)
+    last = jnp.maximum(reach - step, 0).astype(int)
+    after, ratio = logs[last + 1], logs[last + 1] - logs[last]
+    # Left out is a geometric series at most; a little more than its rounding.
+    missing = LOG_2 + 1e-9 + after - jnp.log(-jnp.expm1(ratio))
+    missing = jnp.where(reach >= step, jnp.minimum(missing, 0.0), 0.0)
+    return *(jnp.where(kept, x, -jnp.inf) for x in pair), (missing, missing)
 
 
 def _share_scale(name: str, value: Any) -> Any:
@@ -226,19 +226,10 @@ class Skellam(_IntegerNoise):
     def loss(self) -> ComposedLoss:
         scale, step = as_float(self.scale), self.sensitivity
         logs = _log_skellam(jnp.square(scale))
-        log_p, log_q = _moved(jnp.append(logs[:0:-1], logs), step)
-        outputs = np.arange(-_HALF_WIDTH, _HALF_WIDTH + step + 1)
         # Tails are those of Poisson laws: little noise needs some more.
         most = jnp.ceil(_REACH * scale) + 4 * _REACH + step
         reach = jnp.minimum(most, _HALF_WIDTH - 1)
-        kept = (outputs >= step - reach) & (outputs <= reach)
-        log_p, log_q = (jnp.where(kept, x, -jnp.inf) for x in (log_p, log_q))
-        # Quotients of neighbors fall: left out is a geometric series at most.
-        last = (reach - step).astype(int)
-        next_log, ratio = logs[last + 1], logs[last + 1] - logs[last]
-        missing = LOG_2 + next_log - jnp.log(-jnp.expm1(ratio))
-        missing = jnp.minimum(missing, 0.0)
-        lost = missing, missing
+        log_p, log_q, lost = _moved(logs, step, reach)
         term = AtomicLoss(
             log_p, log_q, missing=lost, symmetric=True, mass_error=SKELLAM_MASS
         )
@@ -372,12 +363,13 @@ class RandomizedResponse(AbstractTwoPoint):
         Warner (1965); Kairouz, Oh, Viswanath (2015).
     """
 
-    epsilon0: Real[ArrayLike, ""] = eqx.field(metadata=EPSILON.metadata)
+    epsilon0: Real[ArrayLike, ""] | None = parameter(
+        "epsilon", _checks.nonnegative, EPSILON
+    )
     relation: Any = relation_field(REPLACE_ONE)
 
     def __init__(self, epsilon: Any, *, relation: Any = REPLACE_ONE):
-        self.epsilon0 = _checks.checked_scalar("epsilon", _checks.nonnegative, epsilon)
-        self.relation = relation
+        self.epsilon0, self.relation = epsilon, relation
 
 
 class KaryRandomizedResponse(AbstractMechanism):
@@ -402,16 +394,16 @@ class KaryRandomizedResponse(AbstractMechanism):
         Kairouz, Oh, Viswanath (2016).
     """
 
-    epsilon0: Real[ArrayLike, ""] = eqx.field(metadata=EPSILON.metadata)
+    epsilon0: Real[ArrayLike, ""] | None = parameter(
+        "epsilon", _checks.finite_positive, EPSILON
+    )
     num_categories: int = eqx.field(static=True, metadata=OPTION)
     relation: Any = relation_field(REPLACE_ONE)
 
     def __init__(
         self, epsilon: Any, *, num_categories: int, relation: Any = REPLACE_ONE
     ):
-        self.epsilon0 = _checks.checked_scalar(
-            "epsilon", _checks.finite_positive, epsilon
-        )
+        self.epsilon0 = epsilon
         self.num_categories = _checks.whole("num_categories", num_categories, 2, 10**9)
         # A report cannot be absent.
         self.relation = _checks.member(

@@ -4,7 +4,7 @@ import dataclasses
 import math
 import operator
 from collections.abc import Callable
-from typing import Any, NoReturn, TypeVar
+from typing import Any, TypeVar
 
 import equinox as eqx
 import jax
@@ -107,16 +107,20 @@ def search_of(owner: Any, name: str) -> Search:
     return fields[name].metadata.get(_SEARCH, UNKNOWN) if name in fields else UNKNOWN
 
 
+def is_number(value: Any, number: float) -> bool:
+    """Whether a parameter is known, outside any trace, to be some number."""
+    found = known(value)
+    return found is not None and bool(found == number)
+
+
 def is_one(value: Any) -> bool:
-    """Whether a parameter is known, outside any trace, to be 1."""
-    number = known(value)
-    return number is not None and bool(number == 1)
+    """Whether a parameter is known to be 1."""
+    return is_number(value, 1)
 
 
 def is_zero(value: Any) -> bool:
-    """Whether a parameter is known, outside any trace, to be 0."""
-    number = known(value)
-    return number is not None and bool(number == 0)
+    """Whether a parameter is known to be 0."""
+    return is_number(value, 0)
 
 
 def as_known(value: Any) -> float | None:
@@ -173,22 +177,22 @@ def pieces(owner: Any, kind: type[_Kind]) -> list[_Kind]:
 
 
 def require_set(owner: Any) -> None:
-    """Raises `ValueError` if a parameter was left open, of its pieces as well."""
+    """Raises `ValueError` if a parameter was left open, of its pieces as well.
+
+    Fields that the owner names as `_optional` may be None.
+    """
+    optional = getattr(owner, "_optional", ())
     for field in dataclasses.fields(owner):
         value = getattr(owner, field.name)
-        if value is None and not field.metadata.get("static"):
-            raise_not_set(owner, field.name)
+        needed = field.name not in optional and not field.metadata.get("static")
+        if value is None and needed:
+            raise ValueError(
+                f"{field.name} of {type(owner).__name__} is not set: give it a value, "
+                f"or find one with calibrate(..., solve_for={field.name!r})"
+            )
         asked = lambda x: hasattr(x, "require_complete")
         for part in filter(asked, jax.tree.leaves(value, is_leaf=asked)):
             part.require_complete()
-
-
-def raise_not_set(owner: Any, name: str) -> NoReturn:
-    """The error where a parameter was left open."""
-    raise ValueError(
-        f"{name} of {type(owner).__name__} is not set: give it a value, or "
-        f"find one with calibrate(..., solve_for={name!r})"
-    )
 
 
 def unchecked(kind: type[_Kind], **fields: Any) -> _Kind:

@@ -96,14 +96,12 @@ def require_alone(
         ValueError: With what they share, and the way out.
     """
     having = [i for i, part in enumerate(parts) if part.shares()]
-    if not having:
-        return
-    for part in parts:
-        # Whatever comes later may reach into that epoch.
-        if Shared.BEGUN_EPOCH in part.shares():
-            raise_shared(part, Shared.BEGUN_EPOCH)
+    for i in having:
+        # Whatever comes later may reach into an epoch that was begun.
+        if Shared.BEGUN_EPOCH in parts[i].shares():
+            raise_shared(parts[i], Shared.BEGUN_EPOCH)
     once = len(having) == 1 and _is_at_most_one(counts[having[0]])
-    if after_one or not once:
+    if having and (after_one or not once):
         raise_shared(parts[having[0]])
 
 

@@ -215,8 +215,6 @@ class LevyTriplet(AbstractMechanism):
                 "triplets must share one neighboring relation, got "
                 f"{self.relation.name} and {other.relation.name}"
             )
-        self.require_complete()
-        other.require_complete()
         variance, jumps, rates = _added(self, other)
         return self._with(
             gaussian_variance=variance, jumps=jumps, rates=rates, num_steps=np.ones(())
@@ -237,7 +235,6 @@ class LevyTriplet(AbstractMechanism):
         Raises:
             ValueError: If num_steps is not set.
         """
-        self.require_complete()
         return _drift(self)
 
     def kl(self) -> Float[Array, ""]:
@@ -249,7 +246,6 @@ class LevyTriplet(AbstractMechanism):
         Raises:
             ValueError: If num_steps is not set.
         """
-        self.require_complete()
         return _normalized(self, 0.0)
 
     def renyi(self, *, order: Any) -> Float[Array, ""]:
@@ -264,7 +260,6 @@ class LevyTriplet(AbstractMechanism):
         Raises:
             ValueError: If the order is not positive and finite.
         """
-        self.require_complete()
         order = _checks.checked_scalar("order", _checks.finite_positive, order)
         return order * _normalized(self, order)
 
@@ -277,7 +272,6 @@ class LevyTriplet(AbstractMechanism):
         Raises:
             ValueError: If num_steps is not set.
         """
-        self.require_complete()
         return _variance(self)
 
     def exchanged(self) -> "LevyTriplet":
@@ -338,7 +332,8 @@ class _JumpsAlone(AbstractWrapped):
 
 
 def _parts(triplet: LevyTriplet) -> tuple[Array, Array, Array]:
-    """s^2, jumps and rates at the triplet's time."""
+    """s^2, jumps and rates at the triplet's time, which must be known."""
+    triplet.require_complete()
     time = as_float(triplet.num_steps)
     variance, jumps, rates = (
         as_float(x) for x in (triplet.gaussian_variance, triplet.jumps, triplet.rates)

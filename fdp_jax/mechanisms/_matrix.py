@@ -1,6 +1,6 @@
 """Matrix mechanisms: Gaussian noise that is correlated between steps."""
 
-from typing import Any
+from typing import Any, ClassVar
 
 import equinox as eqx
 import numpy as np
@@ -11,7 +11,7 @@ from .._internal._concrete import known
 from ..losses import ComposedLoss
 from ._base import AbstractMechanism
 from ._exact import Exact
-from ._fields import NOISE, OPTION, parameter, quotient, raise_not_set
+from ._fields import NOISE, OPTION, parameter, quotient
 from ._joint import Shared
 from ._pattern import Pattern
 from ._random_allocation import nothing
@@ -104,6 +104,7 @@ class MatrixMechanism(StrategiesByName):
     cyclic: bool = _option()
     sampling: AbstractSampling | None = eqx.field(kw_only=True)
     relation: Any = relation_field(ADD_OR_REMOVE_ONE)
+    _optional: ClassVar = ("sampling",)
     _amplified: bool = eqx.field(static=True, init=False, repr=False, default=False)
     """Whether a theorem of the reference of 2023 covers the scheme."""
     _restart_every: int | None = eqx.field(
@@ -234,12 +235,6 @@ class MatrixMechanism(StrategiesByName):
         that of one participation.
         """
         return rounded_up(self.strategy, self._pattern()).upper
-
-    def require_complete(self) -> None:
-        if self.noise_multiplier is None:
-            raise_not_set(self, "noise_multiplier")
-        if self.sampling is not None:
-            self.sampling.require_complete()
 
     @property
     def _scheme(self) -> Any:  # pyright: ignore[reportIncompatibleVariableOverride]

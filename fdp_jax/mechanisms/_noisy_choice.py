@@ -1,7 +1,7 @@
 """Choices by noisy numbers: the largest of several, those above a threshold."""
 
 import dataclasses
-from typing import Any
+from typing import Any, ClassVar
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -29,7 +29,6 @@ from ._fields import (
     parameter,
     product,
     quotient,
-    raise_not_set,
 )
 from ._relations import ADD_OR_REMOVE_ONE, relation_field
 from ._renyi import RenyiDP
@@ -160,6 +159,7 @@ class AboveThreshold(AbstractTwoPoint):
         default=None,
         kw_only=True,
     )
+    _optional: ClassVar = ("query_ratio",)
     monotonic: bool = eqx.field(
         static=True, default=False, kw_only=True, metadata=OPTION
     )
@@ -231,12 +231,6 @@ class AboveThreshold(AbstractTwoPoint):
             for name, value in numbers.items()
         ]
         return RenyiDP(*_gaussian_search(*checked, moved=1 if monotonic else 2))
-
-    def require_complete(self) -> None:
-        # A ratio that is not given is the best one.
-        for name in ("noise_multiplier", "num_above"):
-            if getattr(self, name) is None:
-                raise_not_set(self, name)
 
     def _moved(self) -> tuple[Any, Any]:
         """The cost of all answers "above" for a noise of 1, and the ratio."""

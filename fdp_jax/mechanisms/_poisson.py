@@ -168,9 +168,13 @@ class PoissonMechanism(AbstractMechanism):
         Raises:
             ValueError: If a count is negative or a parameter is not set.
         """
+        return _rounded(self._mean(statistic))
+
+    def _mean(self, statistic: Any) -> Any:
+        """The mean with all of its digits."""
         self.require_complete()
         statistic = _checks.nonnegative("statistic", statistic)
-        return _mean(self.offset, self.gain, statistic)
+        return _exact_mean(self.offset, self.gain, statistic)
 
     def sample(self, key: Key[Array, ""], statistic: Any) -> Float[Array, "..."]:
         """Draws the output; a reference sampler, not hardened against its randomness.
@@ -190,9 +194,7 @@ class PoissonMechanism(AbstractMechanism):
         References:
             Hörmann (1993) for means from 10 on.
         """
-        self.require_complete()
-        statistic = _checks.nonnegative("statistic", statistic)
-        mean = _exact_mean(self.offset, self.gain, statistic)
+        mean = self._mean(statistic)
         if known(mean) is not None:
             _require_countable(mean)
         return _drawn(key, mean)
@@ -224,9 +226,7 @@ class PoissonMechanism(AbstractMechanism):
         Raises:
             ValueError: If a count is negative or a parameter is not set.
         """
-        self.require_complete()
-        statistic = _checks.nonnegative("statistic", statistic)
-        return _variance(self.offset, self.gain, statistic)
+        return _variance(self._mean(statistic), self.gain)
 
 
 class _OfRate(PoissonMechanism):
@@ -234,14 +234,8 @@ class _OfRate(PoissonMechanism):
 
     rate: Callable[[Any], Any] = eqx.field(static=True, kw_only=True)
 
-    def mean(self, statistic: Any) -> Float[Array, "..."]:
+    def _mean(self, statistic: Any) -> Any:
         return _rate_of(self.rate(statistic))
-
-    def sample(self, key: Key[Array, ""], statistic: Any) -> Float[Array, "..."]:
-        mean = self.mean(statistic)
-        if known(mean) is not None:
-            _require_countable(mean)
-        return _drawn(key, mean)
 
     def estimate(self, output: Any) -> Float[Array, "..."]:
         raise TypeError("a mean that is a function of the data has no estimate")
@@ -256,12 +250,13 @@ def _rate_of(value: Any) -> Any:
     )
 
 
-def _exactly(offset: Any, gain: Any, statistic: Any) -> Array:
+_rounded = in_float64(as_float)
+"""A number in the caller's precision."""
+
+
+@in_float64(cast_out=False)
+def _exact_mean(offset: Any, gain: Any, statistic: Any) -> Array:
     return as_float(offset) + as_float(gain) * as_float(statistic)
-
-
-_exact_mean = in_float64(cast_out=False)(_exactly)
-_mean = in_float64(_exactly)
 
 
 @in_float64
@@ -270,8 +265,8 @@ def _estimate(offset: Any, gain: Any, output: Any) -> Array:
 
 
 @in_float64
-def _variance(offset: Any, gain: Any, statistic: Any) -> Array:
-    return _exactly(offset, gain, statistic) / jnp.square(as_float(gain))
+def _variance(mean: Any, gain: Any) -> Array:
+    return as_float(mean) / jnp.square(as_float(gain))
 
 
 @in_float64(cast_out=False)

@@ -12,7 +12,7 @@ from .._internal import _checks
 from .._internal._concrete import known
 from ..losses import Alternatives, ComposedLoss, revealed_mixture
 from ._base import AbstractMechanism, AbstractWrapped, require_mechanism
-from ._composed import Composition
+from ._composed import Composition, repetitions_of
 from ._fields import (
     PROBABILITIES,
     STEPS,
@@ -75,8 +75,7 @@ class RandomRepeat(AbstractWrapped):
         self, mechanism: Any, *, num_steps: Any, probs: Any, tail_prob: Any = 0.0
     ):
         self.mechanism = require_mechanism("mechanism", mechanism)
-        fractions = mechanism.has_fractional_powers()
-        check = _checks.nonnegative if fractions else _checks.count
+        check = repetitions_of(mechanism)
         self.num_steps = _checks.vector("num_steps", check, num_steps)
         probs = _checks.vector("probs", _checks.probability, probs)
         _checks.same_length("num_steps", self.num_steps, "probs", probs)

@@ -1,23 +1,25 @@
 """Black boxes of which only Rényi divergences are known."""
 
 import abc
-import dataclasses
-from typing import Any, Self
+from collections.abc import Callable
+from typing import Any, ClassVar, Self
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.lax import stop_gradient
 from jaxtyping import Array, ArrayLike, Real
 
 from .._internal import _checks
+from .._internal._implicit import optimal_value
 from .._internal._logs import times
 from .._internal._precision import in_float64
-from .._internal._special import safe_log
+from .._internal._search import zoomed
+from .._internal._special import log1mexp, safe_log
 from ..curves import (
     EPSILON,
     Bounds,
-    ProfilePoint,
     at_any_length,
     bounds_of,
     elementwise,
@@ -42,9 +44,6 @@ from ._fields import (
 )
 from ._joint import Shared, require_alone
 
-_METHOD = "renyi"
-"""The name of this route among those of engines."""
-
 
 class AbstractRenyi(AbstractPointwise):
     """A guarantee by Rényi divergences, for every ordered pair of neighbors.
@@ -54,6 +53,7 @@ class AbstractRenyi(AbstractPointwise):
     the pessimistic end, and the status never better than `Status.LOOSE`.
     """
 
+    _method: ClassVar[str] = "renyi"
     shared: eqx.AbstractVar[frozenset[Shared] | None]
     """What later releases may share with it, as those of the run that it is of."""
 
@@ -72,29 +72,28 @@ class AbstractRenyi(AbstractPointwise):
     def divergence(self, order: Real[Array, "..."]) -> Real[Array, "..."]:
         """The bound of D_t that holds at given orders; inf where none is known."""
 
-    @abc.abstractmethod
-    def _log_delta(self, epsilon: Array) -> tuple[Array, Array]:
-        """Bound of log delta at epsilon >= 0, and the size of what was added up."""
+    _search: ClassVar[tuple[float, float, int] | None] = None
+    """Middle and half of the range of log(t - 1) searched, and rounds; None if orders
+    are listed alone."""
 
-    @abc.abstractmethod
-    def _epsilon(self, log_delta: Array) -> tuple[Array, Array]:
-        """Bound of epsilon at a finite log_delta < 0, and the size of its terms."""
+    def _listed(self) -> Array:
+        """Orders at which alone something is known."""
+        return jnp.zeros(0)
 
-    @abc.abstractmethod
-    def _kl(self) -> Array:
-        """Bound of the Kullback-Leibler divergence in either direction; may be inf."""
+    def _masses(self) -> tuple[Array, Array]:
+        """Log(1 - d) and log((1 - d') / (1 - d)), d of outputs that tell the record.
 
-    @abc.abstractmethod
-    def _logit(self, log_alpha: Array, log_rest: Array) -> Array:
-        """Logit of the largest power at an alpha inside (0, 1)."""
+        With the record they have the probability d, at most, and without it d'.
+        """
+        return jnp.zeros(()), jnp.zeros(())
 
-    @abc.abstractmethod
+    def _rest(self, order: Array) -> Array:
+        """The divergence at one order given outputs that do not tell the record."""
+        return self.divergence(order)
+
     def _largest_impossible(self) -> Array:
         """Bound of log(1 - power) at alpha = 0: no less than this."""
-
-    @abc.abstractmethod
-    def _excesses(self) -> Array:
-        """The t - 1 > 0 of orders at which alone something is known."""
+        return self._masses()[0]
 
     @abc.abstractmethod
     def _times(self, count: Any) -> Any:
@@ -111,33 +110,119 @@ class AbstractRenyi(AbstractPointwise):
         require_alone((self,), (count,))
         return self._times(count)
 
-    def _solve(self, delta: Any) -> Bounds:
+    def _settled(self, ask, known, *, both):
         self.require_complete()
+        return super()._settled(ask, known, both=both)
+
+    def _solve(self, delta: Any) -> Bounds:
         return _epsilon_bounds(self, delta)
 
-    def _profile(self, epsilon: Any) -> ProfilePoint:
-        self.require_complete()
-        return dataclasses.replace(super()._profile(epsilon), method=_METHOD)
+    def _best(self, objective: Callable[[Array], Array]) -> tuple[Array, Array]:
+        """The order at which an objective is least, about, and its value there.
 
-    def _error_rate_bounds(self, alpha: Any) -> tuple[Bounds, Bounds]:
-        self.require_complete()
-        beta, tpr = super()._error_rate_bounds(alpha)
-        return (
-            dataclasses.replace(beta, method=_METHOD),
-            dataclasses.replace(tpr, method=_METHOD),
+        Any order gives a valid bound.  A listed one moves with the list.
+        """
+        order, value = jnp.asarray(2.0), jnp.asarray(jnp.inf)
+        if self._search is not None:
+            middle, reach, rounds = self._search
+            at = lambda s: elementwise(objective, 1 + jnp.exp(s))
+            place, value = zoomed(at, middle, reach, points=21, rounds=rounds)
+            order = 1 + jnp.exp(place)
+        listed = self._listed()
+        if listed.size:
+            # Of divergences known at some orders the bound has corners there.
+            values = elementwise(objective, stop_gradient(listed))
+            index = jnp.argmin(values)
+            less = values[index] < value
+            order = jnp.where(less, listed[index], order)
+            value = jnp.where(less, values[index], value)
+        return order, value
+
+    def _lowest(self, theorem: Callable, argument: Array) -> tuple[Array, Array]:
+        """The least of a theorem(h, D, argument) over orders 1 + h, and its size."""
+
+        def at(order: Array, subject: AbstractRenyi, argument: Array) -> Array:
+            most = subject._rest(order)
+            usable = (order > 1) & jnp.isfinite(most)
+            excess = jnp.where(usable, order - 1, 1.0)
+            found = jnp.stack(theorem(excess, jnp.where(usable, most, 0.0), argument))
+            return jnp.where(usable & ~jnp.isnan(found), found, jnp.inf)
+
+        fixed = stop_gradient((self, argument))
+        order, value = self._best(lambda order: at(order, *fixed)[0])
+        size = at(stop_gradient(order), *fixed)[1]
+        if self._search is None:
+            return at(order, self, argument)[0], size
+        numbers, others = eqx.partition((self, argument), eqx.is_inexact_array)
+        arrays, static = eqx.partition(others, eqx.is_array)
+
+        def whole(order: Array, numbers: Any, arrays: Any) -> Array:
+            return at(order, *eqx.combine(numbers, arrays, static))[0]
+
+        order = stop_gradient(order)
+        return optimal_value(whole, value, order, numbers, arrays), size
+
+    def _log_delta(self, epsilon: Array) -> tuple[Array, Array]:
+        """Bound of log delta at epsilon >= 0, and the size of what was added up."""
+        kept, shift = self._masses()
+        value, size = self._lowest(theorems.log_delta_at, epsilon + shift)
+        part = kept + jnp.minimum(value, 0.0)
+        value = jnp.logaddexp(part, log_complement(kept))
+        total = self._log_total_variation()
+        less = total < value
+        size = jnp.abs(value) + jnp.where(less, 0.0, size * jnp.exp(part - value))
+        return jnp.where(less, total, value), stop_gradient(size)
+
+    def _epsilon(self, log_delta: Array) -> tuple[Array, Array]:
+        """Bound of epsilon at a finite log_delta < 0, and the size of its terms."""
+        kept, shift = self._masses()
+        lost = log_complement(kept)
+        enough = log_delta > lost
+        gone = jnp.where(enough, log_delta - lost, 1.0)
+        left = log_delta + log1mexp(gone) - kept
+        value, size = self._lowest(theorems.epsilon_at, left)
+        value = jnp.where(enough, value - shift, jnp.inf)
+        return value, stop_gradient(size + jnp.abs(value))
+
+    def _log_total_variation(self) -> Array:
+        return theorems.log_total_variation(self.divergence(jnp.ones(())))
+
+    def _logit(self, log_alpha: Array, log_rest: Array) -> Array:
+        """Logit of the largest power at an alpha inside (0, 1)."""
+        # Given outputs that do not tell, alpha / (1 - d) is a bound of alpha.
+        kept, _ = self._masses()
+        inside = log_alpha < kept
+        first = jnp.where(inside, log_alpha - kept, -1.0)
+        second = jnp.where(kept < 0, log1mexp(-first), log_rest)
+        fixed, rates = stop_gradient((self, (first, second)))
+
+        def at(order: Array) -> Array:
+            most = fixed._rest(order)
+            finite = jnp.isfinite(most)
+            safe = jnp.where(finite, most, 1.0)
+            found = theorems.largest_logit(order, safe, *rates)
+            return jnp.where(finite & ~jnp.isnan(found), found, jnp.inf)
+
+        order, found = self._best(at)
+        inside = inside & jnp.isfinite(found)
+        found = jnp.where(inside, found, theorems.LAST_LOGIT)
+        # The best order is without derivative: by the envelope theorem it needs none.
+        logit = theorems.attach(found, order, self._rest(order), first, second)
+        log_beta = kept - jnp.logaddexp(0.0, logit)
+        with_mass = log1mexp(-log_beta) - log_beta
+        return jnp.where(
+            inside & (kept < 0), with_mass, jnp.where(inside, logit, found)
         )
 
     def _point(self, epsilon):
         # Both directions alike.
-        forward, size = self._log_delta(jnp.abs(epsilon))
-        total = theorems.log_total_variation(self._kl())
-        less = total < forward
-        forward = jnp.where(less, total, forward)
-        slack = _slack(forward, jnp.where(less, jnp.abs(total), size))
-        none = jnp.full_like(forward, -jnp.inf)
-        found = Interval(none, forward, forward + slack).map(at_most_zero)
-        rest = found.map_down(log_complement).widened(lambda x: _slack(x, jnp.abs(x)))
-        return point_beside(epsilon, epsilon < 0, found, rest.map(at_most_zero))
+        value, size = self._log_delta(jnp.abs(epsilon))
+        none = jnp.full_like(value, -jnp.inf)
+        upper = value + _slack(value, size)
+        found = Interval(none, value, upper).map(at_most_zero)
+        rest = found.map_down(log_complement)
+        rest = rest.widened(lambda x: _slack(x, x)).map(at_most_zero)
+        return point_beside(epsilon, epsilon < 0, found, rest)
 
     def _rates(self, log_alpha, log_tnr):
         logit = self._logit(log_alpha, log_tnr)
@@ -181,29 +266,13 @@ class ZCDP(AbstractRenyi):
         static=True, kw_only=True, default=None
     )
 
+    _search: ClassVar = (10.0, 50.0, 10)
+
     def divergence(self, order):
         return as_float(self.rho) * jnp.maximum(order, 1.0)
 
     def _times(self, count):
         return ZCDP(product(self.rho, count), shared=self.shared)
-
-    def _log_delta(self, epsilon):
-        return theorems.zcdp_log_delta(as_float(self.rho), epsilon)
-
-    def _epsilon(self, log_delta):
-        return theorems.zcdp_epsilon(as_float(self.rho), log_delta)
-
-    def _kl(self):
-        return as_float(self.rho)
-
-    def _logit(self, log_alpha, log_rest):
-        return theorems.zcdp_logit(as_float(self.rho), log_alpha, log_rest)
-
-    def _largest_impossible(self):
-        return 0 * as_float(self.rho)
-
-    def _excesses(self):
-        return jnp.zeros(0)
 
 
 class RenyiDP(AbstractRenyi):
@@ -263,36 +332,8 @@ class RenyiDP(AbstractRenyi):
         found = _times(self.divergences, count)
         return RenyiDP(self.orders, found, shared=self.shared)
 
-    def _above_one(self) -> tuple[Array, Array, Array]:
-        orders, values = as_float(self.orders), as_float(self.divergences)
-        usable = (orders > 1) & jnp.isfinite(values)
-        excess = jnp.where(usable, orders - 1, 1.0)
-        return usable, excess, jnp.where(usable, values, 0.0)
-
-    def _log_delta(self, epsilon):
-        usable, excess, values = self._above_one()
-        found = theorems.log_delta_at(excess, values, epsilon)
-        found = jnp.where(usable, found, jnp.inf)
-        size = excess * (values + jnp.abs(epsilon)) - theorems.gap(excess)
-        best = jnp.argmin(found)
-        return jnp.where(usable[best], found[best], 0.0), size[best]
-
-    def _epsilon(self, log_delta):
-        usable, excess, values = self._above_one()
-        found = theorems.epsilon_at(excess, values, log_delta)
-        found = jnp.where(usable, found, jnp.inf)
-        best = jnp.argmin(found)
-        return found[best], theorems.epsilon_size(excess, values, log_delta)[best]
-
-    def _excesses(self):
-        return self._above_one()[1]
-
-    def _kl(self):
-        return self.divergence(jnp.ones(()))
-
-    def _logit(self, log_alpha, log_rest):
-        known = as_float(self.orders), as_float(self.divergences)
-        return theorems.listed_logit(*known, log_alpha, log_rest)
+    def _listed(self):
+        return as_float(self.orders)
 
     def _largest_impossible(self):
         orders, values = as_float(self.orders), as_float(self.divergences)
@@ -352,7 +393,7 @@ def _epsilon_bounds(subject: AbstractRenyi, delta: Array) -> Bounds:
         inside = (delta > 0) & (delta < 1)
         log_delta = safe_log(jnp.where(inside, delta, 0.5))
         value, size = subject._epsilon(log_delta)
-        total = theorems.log_total_variation(subject._kl())
+        total = subject._log_total_variation()
         none = jnp.log1p(-jnp.where(delta < 1, delta, 0.0))
 
         def least(found: Array, needed: Array) -> Array:
@@ -360,16 +401,17 @@ def _epsilon_bounds(subject: AbstractRenyi, delta: Array) -> Bounds:
             # Nearer to 0 than log(1 - delta) is by its rounding.
             return jnp.where(inside, jnp.maximum(found, none * (1 - 1e-15)), jnp.inf)
 
-        needed = total + _slack(total, jnp.abs(total))
-        upper = least(value + 1e-14 * size, needed)
+        upper = least(value + 1e-14 * size, total + _slack(total, total))
         interval = Interval(none, least(value, total), upper)
         interval = interval.map(lambda x: jnp.where(delta >= 1, -jnp.inf, x))
-        return bounds_of(interval, jnp.isposinf(interval.upper), EPSILON, _METHOD)
+        return bounds_of(
+            interval, jnp.isposinf(interval.upper), EPSILON, subject._method
+        )
 
     return elementwise(one, delta)
 
 
 def _slack(value: Array, size: Array) -> Array:
-    """Bound of the rounding of a logarithm from terms of a size."""
-    slack = 32 * jnp.finfo(value.dtype).eps * (1 + size)
+    """Bound of the rounding of a number from terms of a size."""
+    slack = 32 * jnp.finfo(value.dtype).eps * (1 + jnp.abs(size))
     return jnp.where(jnp.isfinite(slack), slack, 0.0)

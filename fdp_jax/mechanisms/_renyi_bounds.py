@@ -23,12 +23,11 @@ p + q = 1, and there it is 2 log((1 + v) / (1 - v)).  Randomized response attain
 import jax
 import jax.numpy as jnp
 from jax.lax import stop_gradient
-from jaxtyping import Array, Float
+from jaxtyping import Array
 
 from .._internal._divided import exp_divided, is_small, log_moment_ratio
-from .._internal._implicit import implicit_root, optimal_value
+from .._internal._implicit import implicit_root
 from .._internal._roots import bisect
-from .._internal._search import golden_section
 from .._internal._special import log1mexp
 
 _LEAST_EXCESS = -40.0
@@ -44,19 +43,20 @@ def gap(excess: Array) -> Array:
     return -excess * jnp.log1p(1 / excess) - jnp.log1p(excess)
 
 
-def log_delta_at(excess: Array, divergence: Array, epsilon: Array) -> Array:
-    """Proposition 12 at one order 1 + h."""
-    return excess * (divergence - epsilon) + gap(excess)
+def log_delta_at(
+    excess: Array, divergence: Array, epsilon: Array
+) -> tuple[Array, Array]:
+    """Proposition 12 at one order 1 + h, and the size of its terms."""
+    found = excess * (divergence - epsilon) + gap(excess)
+    return found, excess * (divergence + jnp.abs(epsilon)) - gap(excess)
 
 
-def epsilon_at(excess: Array, divergence: Array, log_delta: Array) -> Array:
-    """Proposition 12 at one order, solved for epsilon."""
-    return divergence + (gap(excess) - log_delta) / excess
-
-
-def epsilon_size(excess: Array, divergence: Array, log_delta: Array) -> Array:
-    """Size of the terms of `epsilon_at`, for its rounding."""
-    return stop_gradient(divergence - (gap(excess) + log_delta) / excess)
+def epsilon_at(
+    excess: Array, divergence: Array, log_delta: Array
+) -> tuple[Array, Array]:
+    """Proposition 12 at one order, solved for epsilon, and the size of its terms."""
+    found = divergence + (gap(excess) - log_delta) / excess
+    return found, divergence - (gap(excess) + log_delta) / excess
 
 
 def _excess_divergence(y: Array, divergence: Array, aux: tuple) -> Array:
@@ -79,56 +79,6 @@ def log_total_variation(divergence: Array) -> Array:
     y = implicit_root(_excess_divergence, y, safe, ())
     found = log1mexp(y) - jnp.log1p(jnp.exp(-y))
     return jnp.where(some, found, jnp.where(divergence > 0, 0.0, -jnp.inf))
-
-
-# ------------------------------------------------------------------ all orders (zCDP)
-
-
-def _zcdp_log_delta(log_excess: Array, args: tuple, aux: tuple) -> Array:
-    del aux
-    rho, epsilon = args
-    excess = jnp.exp(log_excess)
-    return log_delta_at(excess, rho * (1 + excess), epsilon)
-
-
-def _zcdp_epsilon(log_excess: Array, args: tuple, aux: tuple) -> Array:
-    del aux
-    rho, log_delta = args
-    excess = jnp.exp(log_excess)
-    return epsilon_at(excess, rho * (1 + excess), log_delta)
-
-
-def zcdp_log_delta(rho: Array, epsilon: Array) -> tuple[Array, Array]:
-    """The least bound of log delta over all orders, and the size of its terms."""
-
-    def slope(log_excess: Array) -> Array:
-        h = jnp.exp(log_excess)
-        return rho * (1 + 2 * h) - epsilon - jnp.log1p(1 / h)
-
-    best = _solve(slope)
-    args = rho, epsilon
-    value = _zcdp_log_delta(best, args, ())
-    h = jnp.exp(best)
-    size = stop_gradient(h * (rho * (1 + h) + jnp.abs(epsilon)) - gap(h))
-    return optimal_value(_zcdp_log_delta, value, best, args, ()), size
-
-
-def zcdp_epsilon(rho: Array, log_delta: Array) -> tuple[Array, Array]:
-    """The least bound of epsilon at log_delta < 0, and the size of its terms."""
-
-    def slope(log_excess: Array) -> Array:
-        h = jnp.exp(log_excess)
-        return rho * h * h + jnp.log1p(h) + log_delta
-
-    best, args = _solve(slope), (rho, log_delta)
-    value, h = _zcdp_epsilon(best, args, ()), jnp.exp(best)
-    size = epsilon_size(h, rho * (1 + h), log_delta)
-    return optimal_value(_zcdp_epsilon, value, best, args, ()), size
-
-
-def _solve(slope) -> Array:
-    low, high = (jnp.asarray(x, float) for x in (_LEAST_EXCESS, _MOST_EXCESS))
-    return bisect(lambda s: stop_gradient(slope(s)), low, high)[0]
 
 
 # ----------------------------------------------------------------------- error rates
@@ -188,37 +138,3 @@ def attach(
     """The logit with its derivative in the order, in the divergence and in alpha."""
     args = order, divergence, log_alpha, log_rest
     return implicit_root(_over, logit, args, ())
-
-
-def zcdp_logit(rho: Array, log_alpha: Array, log_rest: Array) -> Array:
-    """The least of `largest_logit` over the orders t > 1 with D_t = rho t."""
-    fixed = stop_gradient((rho, log_alpha, log_rest))
-
-    def at(log_excess: Array) -> Array:
-        order = 1 + jnp.exp(log_excess)
-        return largest_logit(order, fixed[0] * order, *fixed[1:])
-
-    grid = jnp.linspace(*BETA_RANGE, _COARSE_ORDERS)
-    index = jnp.clip(jnp.argmin(jax.vmap(at)(grid)), 1, _COARSE_ORDERS - 2)
-    ends = grid[index - 1], grid[index + 1]
-    order = 1 + jnp.exp(golden_section(lambda s: -at(s), *ends, steps=40))
-    # The best order is without derivative: by the envelope theorem it needs none.
-    found = largest_logit(order, fixed[0] * order, *fixed[1:])
-    return attach(found, order, rho * order, log_alpha, log_rest)
-
-
-def listed_logit(
-    orders: Float[Array, " k"],
-    divergences: Float[Array, " k"],
-    log_alpha: Array,
-    log_rest: Array,
-) -> Array:
-    """The least of `largest_logit` over a list of orders."""
-    finite = jnp.isfinite(divergences)
-    safe = jnp.where(finite, divergences, 0.0)
-    fixed = stop_gradient((safe, log_alpha, log_rest))
-    found = jax.vmap(lambda t, d: largest_logit(t, d, *fixed[1:]))(orders, fixed[0])
-    found = jnp.where(finite, found, jnp.inf)
-    best = jnp.argmin(found)
-    logit = jnp.where(finite[best], found[best], LAST_LOGIT)
-    return attach(logit, orders[best], safe[best], log_alpha, log_rest)

@@ -206,11 +206,7 @@ def resolve(guarantee: "_Query") -> Resolved:
     Raises:
         ValueError: If a parameter is not set.
     """
-    mechanism, direction, method = guarantee._subject()
-    mechanism.require_complete()
-    mechanism = mechanism.simplified()
-    if direction == "both":
-        mechanism = mechanism.alone()
+    mechanism, direction, method = _simplest(guarantee)
     attained = mechanism.attained()
     steps = mechanism.known_steps()
     composed = dataclasses.replace(_composed(mechanism), method=method)
@@ -224,14 +220,19 @@ def has_ladder(guarantee: "_Query") -> bool:
     """
     if not calls_the_host():
         return False
-    mechanism, direction, method = guarantee._subject()
+    mechanism, _, method = _simplest(guarantee)
     if method != AUTO or closes_over_traced(guarantee):
         return False
+    return route(loss_like(mechanism)) != "closed_form"
+
+
+def _simplest(guarantee: "_Query") -> tuple["AbstractMechanism", str, Method]:
+    """The mechanism in its simplest form, the direction and the engine."""
+    mechanism, direction, method = guarantee._subject()
     mechanism.require_complete()
     mechanism = mechanism.simplified()
-    if direction == "both":
-        mechanism = mechanism.alone()
-    return route(loss_like(mechanism)) != "closed_form"
+    whole = mechanism.alone() if direction == "both" else mechanism
+    return whole, direction, method
 
 
 def loss_like(mechanism: "AbstractMechanism") -> ComposedLoss:

@@ -40,7 +40,6 @@ from ._fields import (
     is_one,
     parameter,
     product,
-    raise_not_set,
     where_released,
 )
 from ._joint import Shared
@@ -51,7 +50,7 @@ from ._relations import (
     relation_field,
 )
 from ._sampling import Sampling
-from ._subsampled import require_sampling
+from ._subsampled import AbstractRun, require_sampling
 
 
 class PoissonSubsampled(AbstractWrapped):
@@ -118,9 +117,6 @@ class PoissonSubsampled(AbstractWrapped):
 
     def loss(self) -> ComposedLoss:
         prob = as_float(self.sampling_prob)
-        if isinstance(self.mechanism, Gaussian):
-            noise = as_float(self.mechanism.noise_multiplier)
-            return _subsampled(noise, prob, jnp.ones_like(noise), single=True)
         inner = self.mechanism.loss()
         released = prob > 0
         safe = jnp.where(released, prob, 0.5)
@@ -202,8 +198,7 @@ class MixtureOfGaussians(AbstractMechanism):
             "noise_multiplier", _checks.finite_positive, noise_multiplier
         )
         self.shifts = _checks.vector("shifts", _checks.nonnegative, shifts)
-        probs = _checks.vector("probs", _checks.probability, probs)
-        self.probs = _checks.total("probs", probs, 1e-8)
+        self.probs = _checks.probabilities("probs", probs)
         _checks.same_length("shifts", self.shifts, "probs", self.probs)
         self.relation = relation
 
@@ -232,7 +227,7 @@ class ClippedSum(Gaussian):
         return product(self.noise_multiplier, 2.0)
 
 
-class DPSGD(AbstractMechanism):
+class DPSGD(AbstractRun):
     """DP-SGD: `num_steps` noisy sums of clipped gradients of sampled batches.
 
     A parameter may be left out, for `calibrate` to find.
@@ -302,72 +297,56 @@ class DPSGD(AbstractMechanism):
             noise = product(noise, 0.5)
         return ClippedSum.unchecked(noise_multiplier=noise, relation=self.relation)
 
-    def _run(self) -> AbstractMechanism | None:
-        """The run as its scheme makes it, where one is given."""
-        if self.sampling is None:
-            return None
-        return self.sampling.run(self._release(), self.num_steps)
-
-    def require_complete(self) -> None:
-        if self.sampling is not None:
-            self.sampling.require_complete()
-        for name in ("noise_multiplier", "sampling_prob", "num_steps"):
-            given = self.sampling is not None and name == "sampling_prob"
-            if getattr(self, name) is None and not given:
-                raise_not_set(self, name)
+    @property
+    def _optional(self) -> tuple[str]:
+        return ("sampling",) if self.sampling is None else ("sampling_prob",)
 
     def has_fractional_powers(self) -> bool:
         return self.sampling is None and self.relation is not REPLACE_ONE
 
     def takes_fractions(self, index: int = 0) -> bool:
         if self.sampling is not None:
-            return self.sampling.takes_fractions(self._release())
+            return super().takes_fractions(index)
         return self.has_fractional_powers()
 
     def samplings(self) -> frozenset[Sampling]:
         sampling = self.sampling
         return frozenset({self._scheme if sampling is None else sampling.scheme})
 
-    def releases_once(self) -> bool:
-        return False
-
     def known_steps(self) -> tuple[float | None, float | None]:
-        run = self._run()
-        if run is not None:
-            return run.known_steps()
+        if self.sampling is not None:
+            return super().known_steps()
         return as_known(self.sampling_prob), as_known(self.num_steps)
 
     def attained(self) -> AbstractMechanism | None:
-        run = self._run()
-        return None if run is None else run.attained()
+        return None if self.sampling is None else super().attained()
 
     def shares(self) -> frozenset[Shared]:
-        scheme = self.sampling
-        return frozenset() if scheme is None else scheme.shares(self.num_steps)
+        return frozenset() if self.sampling is None else super().shares()
 
     def as_steps(self) -> tuple[tuple[AbstractMechanism, Any], ...]:
-        run = self._run()
-        if run is not None:
-            return run.as_steps()
+        if self.sampling is not None:
+            return super().as_steps()
         step = Gaussian(self.noise_multiplier, relation=self.relation)
         if self.relation is REPLACE_ONE:
             return ((dataclasses.replace(self, num_steps=1.0), self.num_steps),)
         return ((PoissonSubsampled(step, self.sampling_prob), self.num_steps),)
 
     def loss(self) -> ComposedLoss:
-        run = self._run()
-        if run is not None:
-            return run.loss()
-        noise, prob = as_float(self.noise_multiplier), as_float(self.sampling_prob)
+        if self.sampling is not None:
+            return super().loss()
         count = as_float(self.num_steps)
         if self.relation is REPLACE_ONE:
+            noise, prob = as_float(self.noise_multiplier), as_float(self.sampling_prob)
             return _group_loss(noise, prob, 1, count, self.relation)
-        return _subsampled(noise, prob, count, single=False)
+        step = PoissonSubsampled.unchecked(
+            mechanism=self._release(), sampling_prob=self.sampling_prob
+        ).loss()
+        return ComposedLoss(step.terms, tuple(count * n for n in step.counts))
 
     def simplified(self) -> AbstractMechanism:
-        run = self._run()
-        if run is not None:
-            return run.simplified()
+        if self.sampling is not None:
+            return super().simplified()
         if is_one(self.sampling_prob):
             return self._release().repeat(self.num_steps).simplified()
         if is_one(self.num_steps) and self.relation is not REPLACE_ONE:
@@ -376,9 +355,8 @@ class DPSGD(AbstractMechanism):
         return self
 
     def _group(self, size):
-        run = self._run()
-        if run is not None:
-            return run.group(size)
+        if self.sampling is not None:
+            return super()._group(size)
         step = SubsampledGroup(
             self.noise_multiplier, self.sampling_prob, size, relation=self.relation
         )
@@ -429,12 +407,3 @@ def _group_loss(
         symmetric=relation is REPLACE_ONE,
     )
     return ComposedLoss((term,), (jnp.where(released, count, 0.0),))
-
-
-def _subsampled(
-    noise: Array, prob: Array, count: Array, *, single: bool
-) -> ComposedLoss:
-    """The composed loss; nothing is released without noise or without sampling."""
-    released, noise, prob = where_released(noise, prob)
-    term = SubsampledGaussianLoss(noise, prob)
-    return ComposedLoss((term,), (jnp.where(released, count, 0.0),), single)

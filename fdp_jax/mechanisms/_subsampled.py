@@ -1,6 +1,7 @@
 """Any release, of batches that are drawn by any scheme."""
 
-from typing import Any
+import abc
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from jaxtyping import ArrayLike, Real
 
@@ -13,7 +14,51 @@ from ._joint import Shared
 from ._sampling import AbstractSampling, Sampling
 
 
-class Subsampled(AbstractWrapped):
+class AbstractRun(AbstractMechanism):
+    """Releases of batches that a scheme draws: the run that it makes of them."""
+
+    if TYPE_CHECKING:  # fields of this class would come before all others
+        sampling: ClassVar[Any]
+        """The scheme."""
+        num_steps: ClassVar[Any]
+        """The number of releases."""
+
+    @abc.abstractmethod
+    def _release(self) -> AbstractMechanism:
+        """The release, as if the batch were all records."""
+
+    def _run(self) -> AbstractMechanism:
+        return self.sampling.run(self._release(), self.num_steps)
+
+    def releases_once(self) -> bool:
+        return False
+
+    def takes_fractions(self, index: int = 0) -> bool:
+        return self.sampling.takes_fractions(self._release())
+
+    def known_steps(self) -> tuple[float | None, float | None]:
+        return self._run().known_steps()
+
+    def shares(self) -> frozenset[Shared]:
+        return self.sampling.shares(self.num_steps)
+
+    def as_steps(self) -> tuple[tuple[AbstractMechanism, Any], ...]:
+        return self._run().as_steps()
+
+    def attained(self) -> AbstractMechanism | None:
+        return self._run().attained()
+
+    def simplified(self) -> AbstractMechanism:
+        return self._run().simplified()
+
+    def loss(self) -> ComposedLoss:
+        return self._run().loss()
+
+    def _group(self, size):
+        return self._run().group(size)
+
+
+class Subsampled(AbstractRun, AbstractWrapped):
     """A mechanism run on batches that a sampling scheme draws.
 
     Args:
@@ -50,39 +95,12 @@ class Subsampled(AbstractWrapped):
         if not self.takes_fractions():
             _checks.count("num_steps", self.num_steps)
 
-    def _run(self) -> AbstractMechanism:
-        return self.sampling.run(self.mechanism, self.num_steps)
+    def _release(self):
+        return self.mechanism
 
     @property
     def _scheme(self) -> Sampling:  # pyright: ignore[reportIncompatibleVariableOverride]
         return self.sampling.scheme
-
-    def releases_once(self) -> bool:
-        return False
-
-    def takes_fractions(self, index: int = 0) -> bool:
-        return self.sampling.takes_fractions(self.mechanism)
-
-    def known_steps(self) -> tuple[float | None, float | None]:
-        return self._run().known_steps()
-
-    def shares(self) -> frozenset[Shared]:
-        return self.sampling.shares(self.num_steps)
-
-    def as_steps(self) -> tuple[tuple[AbstractMechanism, Any], ...]:
-        return self._run().as_steps()
-
-    def attained(self) -> AbstractMechanism | None:
-        return self._run().attained()
-
-    def simplified(self) -> AbstractMechanism:
-        return self._run().simplified()
-
-    def loss(self) -> ComposedLoss:
-        return self._run().loss()
-
-    def _group(self, size):
-        return self._run().group(size)
 
 
 def require_sampling(value: Any) -> AbstractSampling:

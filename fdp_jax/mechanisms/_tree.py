@@ -44,14 +44,16 @@ class Tree(eqx.Module):
 
     def matrix(self) -> np.ndarray:
         """The strategy, written out."""
-        rows = []
-        for first, length in self._trees():
-            for level in range(length.bit_length()):
-                for node in range(length >> level):
-                    row = np.zeros(self.num_steps)
-                    row[first + (node << level) :][: 1 << level] = 1.0
-                    rows.append(row)
-        return np.stack(rows)
+        begins, sizes = np.transpose(
+            [
+                (first + (node << level), 1 << level)
+                for first, length in self._trees()
+                for level in range(length.bit_length())
+                for node in range(length >> level)
+            ]
+        )[:, :, None]
+        steps = np.arange(self.num_steps)
+        return ((steps >= begins) & (steps < begins + sizes)).astype(float)
 
     def _trees(self) -> Iterator[tuple[int, int]]:
         """First steps and lengths."""

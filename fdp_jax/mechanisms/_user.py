@@ -17,8 +17,6 @@ from ._base import AbstractMechanism, one_release
 from ._fields import as_float
 from ._relations import ADD_OR_REMOVE_ONE, relation_field
 
-_SUM_ERROR = 1e-8
-
 
 class FromProbabilities(AbstractMechanism):
     """A mechanism with finitely many outputs, by its two probability vectors.
@@ -50,8 +48,8 @@ class FromProbabilities(AbstractMechanism):
         *,
         relation: Any = ADD_OR_REMOVE_ONE,
     ):
-        self.without_record = _probabilities("without_record", without_record)
-        self.with_record = _probabilities("with_record", with_record)
+        self.without_record = _checks.probabilities("without_record", without_record)
+        self.with_record = _checks.probabilities("with_record", with_record)
         _checks.same_length(
             "without_record", self.without_record, "with_record", self.with_record
         )
@@ -62,11 +60,6 @@ class FromProbabilities(AbstractMechanism):
         # Sums that are off by rounding would be masses gained or lost.
         p, q = p / jnp.sum(p), q / jnp.sum(q)
         return one_release(AtomicLoss.of_probabilities(p, q))
-
-
-def _probabilities(name: str, value: Any) -> Any:
-    value = _checks.vector(name, _checks.probability, value)
-    return _checks.total(name, value, _SUM_ERROR)
 
 
 class FromLogDensities(AbstractMechanism):

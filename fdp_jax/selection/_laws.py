@@ -11,7 +11,7 @@ from .._internal import _checks
 from .._internal._record import Record
 from .._internal._roots import bisect
 from ..losses import GaussianForm
-from ..mechanisms import Search, as_float, parameter, raise_not_set
+from ..mechanisms import Search, as_float, parameter, require_set
 
 
 class AbstractRepetitions(Record):
@@ -30,9 +30,7 @@ class AbstractRepetitions(Record):
 
     def require_complete(self) -> None:
         """Raises `ValueError` if a parameter was left open, for `calibrate` to find."""
-        for name in ("success_prob", "expected"):
-            if getattr(self, name, 0.0) is None:
-                raise_not_set(self, name)
+        require_set(self)
 
     @abc.abstractmethod
     def _log_scale(self) -> Array:

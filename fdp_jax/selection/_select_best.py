@@ -38,6 +38,7 @@ from ..mechanisms import (
     View,
     compose,
     loss_like,
+    require_set,
 )
 from ..tradeoff import AbstractTradeOff, dominating_pair
 from ._laws import AbstractRepetitions, Poisson
@@ -154,9 +155,7 @@ class SelectBest(AbstractGuarantee):
 
     def require_complete(self) -> None:
         """Raises `ValueError` if a parameter was left open, for `calibrate` to find."""
-        self.repetitions.require_complete()
-        if isinstance(self.run, AbstractMechanism | AbstractRenyi):
-            self.run.require_complete()
+        require_set(self)
 
     def _has_ladder(self) -> bool:
         # A program that asks for several profiles would be a large one.

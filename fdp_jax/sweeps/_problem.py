@@ -86,7 +86,7 @@ class Problem:
             row: A configuration.
             stage: Whom to ask; see `stages_of`.
         """
-        moving = {name: row[name] for name in self.gradients}
+        moving = {name: jnp.asarray(row[name], float) for name in self.gradients}
 
         def every(moving: Row) -> tuple[dict[str, Any], dict[str, Any]]:
             with _checks.handed_over(lambda wrong, message: None):
@@ -94,10 +94,9 @@ class Problem:
 
         if not moving:
             return every(moving)[1]
-        smooth, back, found = jax.vjp(every, moving, has_aux=True)
-        for label, value in smooth.items():
-            for name, slope in _slopes(back, smooth, label, value).items():
-                found[f"{label}_by_{name}"] = slope
+        slopes, found = jax.jacrev(every, has_aux=True)(moving)
+        for label, by_name in slopes.items():
+            found |= {f"{label}_by_{name}": x for name, x in by_name.items()}
         return found
 
     def _every(self, row: Row, stage: str) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -141,18 +140,6 @@ class Problem:
             loose = answers[f"{label}_status"] != Status.TIGHT
             doubt = doubt | jnp.any(loose & is_wide(lower, upper))
         return doubt
-
-
-def _slopes(back: Any, smooth: dict[str, Any], label: str, value: Any) -> Row:
-    """The derivatives of one answer, those of its numbers one after the other."""
-    zeros = {name: jnp.zeros_like(x) for name, x in smooth.items()}
-
-    def along(unit: Any) -> Row:
-        (found,) = back(zeros | {label: unit.reshape(value.shape)})
-        return found
-
-    found = jax.lax.map(along, jnp.eye(value.size, dtype=value.dtype))
-    return {name: x.reshape(value.shape) for name, x in found.items()}
 
 
 def _fields_of(source: Any) -> frozenset[str]:

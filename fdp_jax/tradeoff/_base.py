@@ -18,6 +18,7 @@ from ..curves import (
     log_range,
     one_end,
 )
+from ..curves.optimum import optimal_rates, optimal_threshold
 from ..curves.pointwise import AbstractPointwise, error_rate_bounds as _rates
 from . import queries as _queries
 from .knots import Knots
@@ -60,11 +61,14 @@ class AbstractTradeOff(AbstractPointwise):
     def _drawn(self) -> Lines | None:
         return self.as_mechanism()._drawn()
 
-    @abc.abstractmethod
+    def _rates(self, log_alpha, log_tnr):
+        return optimal_rates(self, log_alpha, log_tnr)
+
     def _log_slope(
         self, log_alpha: Float[Array, ""], log_tnr: Float[Array, ""]
     ) -> Float[Array, ""]:
         """log|f'|; one of the subgradients at a kink."""
+        return optimal_threshold(self, log_alpha, log_tnr)
 
     def _kinks(self) -> Float[Array, " m"]:
         """Thresholds at which the profile is known to have kinks."""

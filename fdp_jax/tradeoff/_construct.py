@@ -22,7 +22,6 @@ from ..mechanisms import (
 from ._validate import check_tradeoff, faults_of_tradeoff
 from .knots import Knots, from_atoms, from_profile, from_vertices
 
-_SUM_ERROR = 1e-8
 _SLACK = 1e-9
 
 
@@ -111,15 +110,10 @@ def checked_vertices(alpha: Any, beta: Any) -> tuple[Any, Any]:
 
 def knots_of_probabilities(without_record: Any, with_record: Any) -> Knots:
     """From two probability vectors over the same outputs."""
-    p = _law("without_record", without_record)
-    q = _law("with_record", with_record)
+    p = _checks.probabilities("without_record", without_record)
+    q = _checks.probabilities("with_record", with_record)
     _checks.same_length("without_record", p, "with_record", q)
     return _of_probabilities(p, q)
-
-
-def _law(name: str, value: Any) -> Any:
-    value = _checks.vector(name, _checks.probability, value)
-    return _checks.total(name, value, _SUM_ERROR)
 
 
 @in_float64(cast_out=False)

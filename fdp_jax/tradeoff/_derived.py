@@ -28,7 +28,6 @@ from ..curves.logs import (
     times,
     widened,
 )
-from ..curves.optimum import optimal_rates, optimal_threshold
 from ..curves.pointwise import point_at, rates_at
 from ..engines import Interval, log_complement, select
 from ..mechanisms import (
@@ -194,8 +193,7 @@ class Mixture(AbstractTradeOff):
 
     def __init__(self, tradeoffs: Any, *, probs: Any):
         self.tradeoffs = tuple(_require("tradeoffs", f) for f in tradeoffs)
-        probs = _checks.vector("probs", _checks.probability, probs)
-        self.probs = _checks.total("probs", probs, 1e-8)
+        self.probs = _checks.probabilities("probs", probs)
         _checks.require(
             len(self.tradeoffs) == self.probs.shape[0],
             "tradeoffs and probs must have one length",
@@ -218,9 +216,6 @@ class Mixture(AbstractTradeOff):
             self._mean([x.log_rest for x in points]),
         )
 
-    def _rates(self, log_alpha, log_tnr):
-        return optimal_rates(self, log_alpha, log_tnr)
-
     def _ends(self):
         ends = [f._ends() for f in self.tradeoffs]
         return Ends(
@@ -229,9 +224,6 @@ class Mixture(AbstractTradeOff):
             self._mean([x.log_reverse_end for x in ends]),
             self._mean([x.log_reverse_start for x in ends]),
         )
-
-    def _log_slope(self, log_alpha, log_tnr):
-        return optimal_threshold(self, log_alpha, log_tnr)
 
     def _is_symmetric(self):
         return all(f._is_symmetric() for f in self.tradeoffs)

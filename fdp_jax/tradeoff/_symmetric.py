@@ -11,7 +11,6 @@ from ..curves.logs import (
     smaller,
     symmetric_ends,
 )
-from ..curves.optimum import optimal_rates, optimal_threshold
 from ._base import AbstractSymmetric, AbstractTradeOff
 
 
@@ -23,14 +22,8 @@ class Inverse(AbstractTradeOff):
     def _point(self, epsilon):
         return exchanged(self.original._point(-epsilon), epsilon)
 
-    def _rates(self, log_alpha, log_tnr):
-        return optimal_rates(self, log_alpha, log_tnr)
-
     def _ends(self):
         return self.original._ends().exchanged()
-
-    def _log_slope(self, log_alpha, log_tnr):
-        return optimal_threshold(self, log_alpha, log_tnr)
 
     def _is_symmetric(self):
         return self.original._is_symmetric()
@@ -74,15 +67,9 @@ class Symmetrized(AbstractSymmetric):
         own, other = (jax.tree.map(lambda x, i=i: x[i], both) for i in range(2))
         return riskier(own, exchanged(other, epsilon))
 
-    def _rates(self, log_alpha, log_tnr):
-        return optimal_rates(self, log_alpha, log_tnr)
-
     def _ends(self):
         ends = self.original._ends()
         return symmetric_ends(
             larger(ends.log_end, ends.log_reverse_end),
             smaller(ends.log_start, ends.log_reverse_start),
         )
-
-    def _log_slope(self, log_alpha, log_tnr):
-        return optimal_threshold(self, log_alpha, log_tnr)

@@ -447,7 +447,7 @@ def test_limits_of_triangular_arrays():
         cmp.array_limit(step(1.0, 0.1, 10.0))
     with pytest.raises(ValueError, match="discrete loss, got"):
         cmp.array_moments(fdp.tradeoff.Poisson(1.0, 2.0).as_mechanism())
-    with pytest.raises(TypeError, match="mechanism must be a mechanism"):
+    with pytest.raises(TypeError, match="array_moments must be a mechanism"):
         cmp.array_limit(1.0)
 
 

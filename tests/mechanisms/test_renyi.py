@@ -183,6 +183,26 @@ def test_default_orders_are_no_weaker_than_those_of_others():
     }
 
 
+@pytest.mark.parametrize("rho", [0.5, 200.0])
+@pytest.mark.parametrize("alpha", [1e-12, 0.3])
+def test_error_rates_of_zcdp_are_no_worse_than_those_of_any_order(rho, alpha):
+    orders = 1 + np.geomspace(1e-4, 1e4, 200)
+    found = float(fdp.ZCDP(rho).beta(alpha=alpha))
+    listed = float(fdp.RenyiDP(orders, rho * orders).beta(alpha=alpha))
+    assert listed <= found * (1 + 1e-12)
+
+
+def test_a_divergence_bounds_those_of_smaller_orders():
+    falling, flat = (
+        fdp.RenyiDP([2.0, 4.0], [3.0, 1.0]),
+        fdp.RenyiDP([2.0, 4.0], [1.0] * 2),
+    )
+    for query in ({"delta": 0.3}, {"epsilon": 0.1}, {"alpha": 0.2}):
+        one, other = falling.bounds(**query), flat.bounds(**query)
+        np.testing.assert_allclose(one.upper, other.upper, rtol=1e-13)
+        np.testing.assert_allclose(one.lower, other.lower, rtol=1e-13)
+
+
 def test_epsilon_and_delta_are_inverse():
     box = fdp.ZCDP(0.3)
     for epsilon in (0.5, 2.0, 7.0):

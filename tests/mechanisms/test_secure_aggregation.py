@@ -137,3 +137,12 @@ def test_as_many_shares_as_a_budget_needs():
     ]
     assert least == round(least)
     assert deltas[0] <= 1e-6 < deltas[1]
+
+
+def test_mass_beyond_what_is_kept_of_wide_noise():
+    # Of both tails beyond 8 standard deviations, about 1.24e-15, nothing is known; all
+    # that is kept has a loss below 1.
+    found = fdp.DiscreteGaussian(4096.0).bounds(epsilon=1.0)
+    tails = float(special.erfc(8 / math.sqrt(2)))
+    assert float(found.lower) <= 1e-300
+    assert tails / 2 <= float(found.upper) <= 1.05 * tails
