@@ -99,6 +99,7 @@ def divergences_of(
     loss: ComposedLoss, order: Any, direction: str
 ) -> Float[Array, "..."]:
     """Rényi divergences of a loss, the largest of the directions."""
+    loss = loss.with_moving_ends()
 
     def one(order: Array) -> Array:
         return jnp.max(

@@ -23,7 +23,7 @@ from jaxtyping import Array, Bool, Float, PyTree
 
 from .._internal._special import log1mexp, log1p, safe_log
 from ._analytic import AnalyticLoss
-from ._base import AbstractLoss
+from ._base import AbstractLoss, Ends
 from ._composed import ComposedLoss
 
 
@@ -149,40 +149,40 @@ class RevealedLoss(AbstractLoss):
     def range_error(self):
         return jnp.max(self._composed(lambda loss: loss.range_error()))
 
-    def loss_range(self):
-        each = self._composed(lambda loss: loss.loss_range())
+    def ends(self):
+        each = self._composed(lambda loss: loss.calculated_ends())
         used = self.probs() > 0
-        low = jnp.min(jnp.where(used, each[0], jnp.inf))
-        high = jnp.max(jnp.where(used, each[1], -jnp.inf))
-        return low, high
+        low, high = each.loss_range
+        infinite = self._mean_logs(each.log_infinite)
+        return Ends(
+            (
+                jnp.min(jnp.where(used, low, jnp.inf)),
+                jnp.max(jnp.where(used, high, -jnp.inf)),
+            ),
+            log1mexp(-jnp.minimum(infinite, 0)),
+            infinite,
+            # What is left out among the rest.
+            self._mean_logs(each.log_truncated),
+        )
+
+    def loss_range(self):
+        return self.ends().loss_range
 
     def log_finite_masses(self):
-        upper, lower = self.log_infinite_masses()
-        return log1mexp(-jnp.minimum(upper, 0)), log1mexp(-jnp.minimum(lower, 0))
+        return tuple(self.ends().log_finite)
 
     def log_infinite_masses(self):
-        return self._mean_logs(lambda loss, sign: loss.log_infinite_mass(sign))
+        return tuple(self.ends().log_infinite)
 
     def log_truncated_masses(self):
-        # What is left out among the rest.
-        return self._mean_logs(lambda loss, sign: loss.log_truncated_mass(sign))
+        return tuple(self.ends().log_truncated)
 
-    def _mean_logs(
-        self, mass: Callable[[ComposedLoss, Array], Array]
-    ) -> tuple[Array, Array]:
-        """Logs of a mass, with what is lost, also where it is too tiny for a number."""
-        one = jnp.ones_like(self.lost)
-        upper, lower = (
-            self._mean_log(self._composed(lambda loss, s=sign: mass(loss, s)))
-            for sign in (one, -one)
-        )
-        return upper, lower
-
-    def _mean_log(self, logs: Array) -> Array:
-        logs = logs + safe_log(self.probs()) + log1p(-self.lost)
-        peak = stop_gradient(jnp.maximum(jnp.max(logs), -1e5))
-        found = safe_log(jnp.sum(jnp.exp(logs - peak))) + peak
-        none = jnp.all(jnp.isneginf(logs))
+    def _mean_logs(self, logs: Float[Array, "n 2"]) -> Float[Array, "2"]:
+        """Logs of two masses, with what is lost, also where too tiny for a number."""
+        logs = logs + (safe_log(self.probs()) + log1p(-self.lost))[:, None]
+        peak = stop_gradient(jnp.maximum(jnp.max(logs, axis=0), -1e5))
+        found = safe_log(jnp.sum(jnp.exp(logs - peak), axis=0)) + peak
+        none = jnp.all(jnp.isneginf(logs), axis=0)
         lost = safe_log(self.lost)
         both = jnp.logaddexp(jnp.where(none, -1e5, found), jnp.maximum(lost, -1e5))
         both = jnp.where(jnp.isneginf(lost), found, both)

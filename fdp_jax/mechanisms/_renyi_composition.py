@@ -82,7 +82,7 @@ class RenyiComposition(AbstractRenyi):
         return RenyiComposition(self.known._times(count), self.mechanism.repeat(count))
 
     def _loss(self) -> ComposedLoss:
-        return self.mechanism.simplified().loss()
+        return self.mechanism.simplified().loss().with_moving_ends()
 
     def _excesses(self):
         return self.known._excesses()
