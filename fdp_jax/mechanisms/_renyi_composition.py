@@ -10,7 +10,7 @@ from jaxtyping import Array
 
 from .._internal._implicit import optimal_value
 from .._internal._special import log1mexp
-from ..curves import elementwise
+from ..curves import elementwise, over_signs
 from ..engines import log_complement
 from ..losses import ComposedLoss
 from ..losses.log_moment import (
@@ -18,6 +18,7 @@ from ..losses.log_moment import (
     divergence_error,
     finite_divergence,
     finite_mass,
+    signs_that_differ,
 )
 from . import _renyi_bounds as theorems
 from ._base import AbstractMechanism
@@ -70,11 +71,12 @@ class RenyiComposition(AbstractRenyi):
 
     def divergence(self, order):
         loss = self._loss()
+        signs = signs_that_differ(loss)
         slack = 1 + divergence_error(loss)
 
         def one(order: Array) -> Array:
-            found = [divergence(loss, sign, order) for sign in _signs(loss)]
-            return jnp.max(jnp.stack(found)) * slack + self.known.divergence(order)
+            found = over_signs(lambda s: divergence(loss, s, order), signs)
+            return jnp.max(found) * slack + self.known.divergence(order)
 
         return elementwise(one, jnp.asarray(order, float))
 
@@ -133,17 +135,15 @@ class RenyiComposition(AbstractRenyi):
     def _masses(self) -> tuple[Array, Array]:
         """The worse direction's log(1 - d) and log((1 - d') / (1 - d))."""
         loss = self._loss()
-        found = [finite_mass(loss, sign) for sign in _signs(loss)]
-        kept = jnp.stack([mass.included for mass in found])
-        shift = jnp.stack([mass.base for mass in found]) - kept
-        return jnp.min(kept), jnp.min(shift)
+        kept, base = over_signs(lambda s: finite_mass(loss, s), signs_that_differ(loss))
+        return jnp.min(kept), jnp.min(base - kept)
 
     def _rest(self, order: Array) -> Array:
         """Divergence at one order > 1 given outputs that do not tell the record."""
         loss = self._loss()
-        found = [finite_divergence(loss, sign, order) for sign in _signs(loss)]
-        found = jnp.max(jnp.stack(found)) * (1 + divergence_error(loss))
-        return found + self.known.divergence(order)
+        one = lambda sign: finite_divergence(loss, sign, order)
+        found = jnp.max(over_signs(one, signs_that_differ(loss)))
+        return found * (1 + divergence_error(loss)) + self.known.divergence(order)
 
     def _log_delta(self, epsilon):
         kept, shift = self._masses()
@@ -191,7 +191,3 @@ class RenyiComposition(AbstractRenyi):
 
     def _largest_impossible(self):
         return self._masses()[0]
-
-
-def _signs(loss: ComposedLoss) -> tuple[float, ...]:
-    return (1.0,) if loss.symmetric else (1.0, -1.0)
