@@ -41,6 +41,10 @@ def closed_profile(form: AbstractClosedForm, epsilons: Array) -> Profile:
     if form.lost() > 0:
         most = jnp.logaddexp(log_rest.upper, math.log(form.lost()))
         log_rest = Interval(log_rest.lower, log_rest.estimate, most)
+    excess = form.log_excess()
+    if excess is not None:
+        least = without(log_rest.lower, excess)
+        log_rest = Interval(least, log_rest.estimate, log_rest.upper)
     truncated = form.log_truncated()
     if truncated is not None:
         # What was left out counts in the upper bounds alone.

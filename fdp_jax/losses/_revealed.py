@@ -12,7 +12,8 @@ p_i exp(sum_j n_ij Lambda_j(w)), and the normalized characteristic function is
 phi = sum_i v_i prod_j phi_j^{n_ij}.
 """
 
-from collections.abc import Callable
+import dataclasses
+from collections.abc import Callable, Iterable
 from typing import cast
 
 import equinox as eqx
@@ -25,6 +26,7 @@ from .._internal._special import log1mexp, log1p, safe_log
 from ._analytic import AnalyticLoss
 from ._base import AbstractLoss, Ends
 from ._composed import ComposedLoss
+from ._mixed_form import Components, MixedForm, stacked
 
 
 class Alternatives(eqx.Module):
@@ -33,6 +35,12 @@ class Alternatives(eqx.Module):
     terms: tuple[AbstractLoss, ...]
     counts: Float[Array, "n k"]
     probs: Float[Array, " n"]
+    single: bool = eqx.field(static=True, default=False)
+    """Whether each is known to be at most one release."""
+
+    def composed(self, counts: Iterable[Array] = ()) -> ComposedLoss:
+        """The alternative of some counts."""
+        return ComposedLoss(self.terms, tuple(counts), single=self.single)
 
     @property
     def analytic_terms(self) -> tuple[AnalyticLoss, ...]:
@@ -52,7 +60,20 @@ class Alternatives(eqx.Module):
             kept = [power for power in powers if power is not None]
             terms += kept or [term]
             columns += list(jnp.diag(jnp.where(some, 1.0, 0.0))) if kept else [own]
-        return Alternatives(tuple(terms), jnp.stack(columns, axis=1), self.probs)
+        columns = jnp.stack(columns, axis=1)
+        return Alternatives(tuple(terms), columns, self.probs, self.single)
+
+    def idle(self) -> Bool[Array, " n"]:
+        """Whether an alternative releases nothing."""
+        return jnp.all(self.counts == 0, axis=1)
+
+    def components(self, sign: Float[Array, ""]) -> Components:
+        """The closed forms of a direction, where there are some."""
+        idle = self.idle()
+        counts = jnp.where(idle[:, None], 1.0, self.counts)
+        forms = jax.vmap(lambda c: self.composed(c).closed_form(sign))(counts)
+        weights = jnp.where(idle, 0.0, self.probs)
+        return Components(forms, weights, jnp.zeros_like(weights))
 
 
 def single_losses(
@@ -191,23 +212,36 @@ class RevealedLoss(AbstractLoss):
     def _composed(self, value: Callable[[ComposedLoss], PyTree]) -> PyTree:
         """A value of every alternative as a composition."""
 
-        def one(group: Alternatives, counts: Array) -> PyTree:
-            return value(ComposedLoss(group.terms, tuple(counts)))
-
         each = [
-            jax.vmap(lambda c, g=group: one(g, c))(group.counts)
+            jax.vmap(lambda c, g=group: value(g.composed(c)))(group.counts)
             for group in self.groups
         ]
         return jax.tree.map(lambda *x: jnp.concatenate(x), *each)
 
     def tabulated(self):
         groups = tuple(
-            Alternatives(
-                tuple(t.tabulated() for t in group.terms), group.counts, group.probs
-            )
-            for group in self.groups
+            dataclasses.replace(g, terms=tuple(t.tabulated() for t in g.terms))
+            for g in self.groups
         )
-        return type(self)(groups, self.lost, self.idle)
+        return dataclasses.replace(self, groups=groups)
+
+    def has_closed_form(self, kinds, *, single):
+        each = [group.composed().has_closed_form for group in self.groups]
+        return kinds == 1 and single and all(each)
+
+    @classmethod
+    def closed_form(cls, terms, counts, sign):
+        (term,) = terms
+        kept = 1 - term.lost
+        idle = [jnp.where(g.idle(), g.probs, 0) for g in term.groups]
+        parts = stacked(group.components(sign) for group in term.groups)
+        scaled = tuple(
+            dataclasses.replace(part, weights=kept * part.weights) for part in parts
+        )
+        nothing = kept * jnp.sum(jnp.concatenate(idle))
+        # Probabilities may be upper bounds.
+        excess = stop_gradient(jnp.maximum(jnp.sum(term.probs()) - 1, 0))
+        return MixedForm(scaled, nothing, term.lost, excess, slip=jnp.zeros_like(kept))
 
 
 def _summed(counts: Float[Array, "n k"], values: Float[Array, "k ..."]) -> Array:

@@ -129,7 +129,7 @@ class RandomRepeat(AbstractWrapped):
             group = group.absorbed()
         some = jnp.any((counts > 0) & (probs > 0)[:, None]) | (lost > 0)
         term = revealed_mixture((group,), lost, idle=self.idle)
-        return ComposedLoss((term,), (jnp.where(some, 1.0, 0.0),))
+        return ComposedLoss((term,), (jnp.where(some, 1.0, 0.0),), single=True)
 
     def _group(self, size):
         return self.made_with([self.mechanism.group(size)])
