@@ -211,7 +211,6 @@ class RevealedLoss(AbstractLoss):
 
     def _composed(self, value: Callable[[ComposedLoss], PyTree]) -> PyTree:
         """A value of every alternative as a composition."""
-
         each = [
             jax.vmap(lambda c, g=group: value(g.composed(c)))(group.counts)
             for group in self.groups
