@@ -22,6 +22,7 @@ from ..curves import (
     elementwise,
     one_end,
     over_signs,
+    signs_of,
 )
 from ..losses import ComposedLoss
 from ..losses.log_moment import (
@@ -29,7 +30,6 @@ from ..losses.log_moment import (
     divergence_error,
     finite_mass,
     normalized,
-    signs_that_differ,
 )
 from ..mechanisms import RenyiDP
 from .log_moment import loss_and_direction, shared_by
@@ -100,7 +100,7 @@ def divergences_of(
     loss: ComposedLoss, order: Any, direction: str
 ) -> Float[Array, "..."]:
     """Rényi divergences of a loss, the largest of the directions."""
-    loss, signs = loss.with_moving_ends(), signs_that_differ(loss, direction)
+    loss, signs = loss.with_moving_ends(), signs_of(loss, direction)
 
     def one(order: Array) -> Array:
         return jnp.max(over_signs(lambda s: divergence(loss, s, order), signs))

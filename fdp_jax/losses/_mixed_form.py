@@ -8,7 +8,6 @@ where s_k = log of w_k over the component's probability under the other law: zer
 both choose it alike.
 """
 
-import functools
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -18,21 +17,17 @@ import jax.numpy as jnp
 from jax.lax import stop_gradient
 from jaxtyping import Array, Float
 
-from .._internal._special import safe_log
+from .._internal._special import log_weighted_sum, safe_log
 from .._internal._tolerances import CLOSED_FORM
 from ._closed_form import AbstractClosedForm, complements, settled
 
-_LARGEST = 709.0
-"""About the logarithm of the largest number."""
-
 
 class Components(eqx.Module):
-    """Components of one kind."""
+    """Components of one kind, stacked."""
 
-    forms: AbstractClosedForm
-    """Their closed forms, stacked."""
-    weights: Float[Array, " n"]
-    shifts: Float[Array, " n"]
+    form: AbstractClosedForm
+    weight: Float[Array, " n"]
+    shift: Float[Array, " n"]
 
 
 def stacked(parts: Iterable[Components]) -> tuple[Components, ...]:
@@ -73,75 +68,65 @@ class MixedForm(AbstractClosedForm):
     ) -> list[Array]:
         """Logs of delta, of 1 - delta and, if asked for, of P(X > eps)."""
 
-        def one(form: AbstractClosedForm, shift: Array) -> list[Array]:
-            found, scales = value(form, epsilon - shift), (0.0, 0.0, -shift)
+        def one(part: Components) -> list[Array]:
+            found, scales = value(part.form, epsilon - part.shift), (0, 0, -part.shift)
             return [x + scale for x, scale in zip(found, scales, strict=False)]
 
-        rows = [jax.vmap(one)(part.forms, part.shifts) for part in self.parts]
         none = jnp.zeros_like(epsilon)
         idle = settled(none > 0, (none, none, none), epsilon, epsilon < 0)
-        sure = none, none - jnp.inf, none - jnp.inf
-        columns = zip(*rows, strict=True)
-        weights = [*(part.weights for part in self.parts), self.nothing, self.told]
-        weights = jnp.concatenate([jnp.atleast_1d(x) for x in weights])
+        told = none, none - jnp.inf, none - jnp.inf
+        weights = jnp.append(self._weights(), jnp.stack([self.nothing, self.told]))
+        columns = zip(zip(*self._each(one), strict=True), idle, told, strict=False)
         return [
-            _log_sum(weights, jnp.concatenate([*column, jnp.stack(ends)]))
-            for column, ends in zip(columns, zip(idle, sure, strict=True), strict=False)
+            log_weighted_sum(weights, jnp.concatenate([*rows, jnp.stack(ends)]))
+            for rows, *ends in columns
         ]
 
+    def _each(self, value: Callable[[Components], Any]) -> list[Any]:
+        """Values of all components, stacked for every kind."""
+        return [jax.vmap(value)(part) for part in self.parts]
+
+    def _weights(self) -> Float[Array, " n"]:
+        return jnp.concatenate([part.weight for part in self.parts])
+
     def log_truncated(self):
-        logs = [jnp.zeros(1, self.told.dtype)]
-        weights = [self.told[None]]
-        for part in self.parts:
-            found = jax.vmap(lambda form: form.log_truncated())(part.forms)
-            if found is not None:
-                logs.append(found)
-                weights.append(part.weights)
-        return stop_gradient(_log_sum(jnp.concatenate(weights), jnp.concatenate(logs)))
+        weights, logs = [self.told[None]], [jnp.zeros_like(self.told[None])]
+        each = self._each(lambda part: part.form.log_truncated())
+        for part, own in zip(self.parts, each, strict=True):
+            if own is not None:
+                weights.append(part.weight)
+                logs.append(own)
+        found = log_weighted_sum(jnp.concatenate(weights), jnp.concatenate(logs))
+        return stop_gradient(found)
 
     def log_excess(self):
         return stop_gradient(safe_log(self.excess))
 
     def lost(self):
-        return max(part.forms.lost() for part in self.parts)
+        return max(part.form.lost() for part in self.parts)
 
     def mass_error(self):
+        dtype = self.told.dtype
+        each = self._each(lambda part: jnp.asarray(part.form.mass_error(), dtype))
+        rounding = jnp.finfo(dtype).eps * (8 * self._weights().size + self._size())
         # Errors of logarithms are relative to their size, which may be larger than that
-        # of the sum's; by 1/e in the mean.
-        count = sum(part.weights.size for part in self.parts)
-        unit = jnp.finfo(self.told.dtype).eps
-        one = lambda form: jnp.asarray(form.mass_error(), self.told.dtype)
-        own = [jnp.max(jax.vmap(one)(part.forms)) for part in self.parts]
-        rounding = unit * (8 * count + self._size())
-        # Beyond 1/2 the logarithm of delta moves twice as much as 1 - delta.
-        rounding = rounding + 2 * self.excess
-        return stop_gradient(CLOSED_FORM + rounding + jnp.max(jnp.stack(own)))
+        # of the sum's, by 1/e in the mean.  Beyond 1/2 the logarithm of delta moves
+        # twice as much as 1 - delta.
+        error = CLOSED_FORM + rounding + 2 * self.excess
+        return stop_gradient(error + jnp.max(jnp.concatenate(each)))
 
     def loss_error(self, epsilon):
+        def one(part: Components) -> Array:
+            found = part.form.loss_error(epsilon - part.shift)
+            found = jnp.zeros_like(epsilon) if found is None else found
+            return jnp.where(part.weight > 0, found, 0)
+
         size, unit = self._size(), 8 * jnp.finfo(epsilon.dtype).eps
-        moved = jnp.where(size > 0, 1 + jnp.abs(epsilon) + size, 0)
-        found = [self.slip + unit * moved]
-        for part in self.parts:
-            one = lambda form, shift: form.loss_error(epsilon - shift)
-            own = jax.vmap(one)(part.forms, part.shifts)
-            if own is not None:
-                used = jnp.expand_dims(part.weights > 0, range(1, own.ndim))
-                found.append(found[0] + jnp.max(jnp.where(used, own, 0), axis=0))
-        return stop_gradient(functools.reduce(jnp.maximum, found))
+        moved = self.slip + unit * jnp.where(size > 0, 1 + jnp.abs(epsilon) + size, 0)
+        own = jnp.max(jnp.concatenate(self._each(one)), axis=0)
+        return stop_gradient(moved + own)
 
     def _size(self) -> Array:
         """The largest shift."""
-        sizes = [
-            jnp.max(jnp.where(part.weights > 0, jnp.abs(part.shifts), 0))
-            for part in self.parts
-        ]
-        return jnp.max(jnp.stack(sizes))
-
-
-def _log_sum(weights: Float[Array, " n"], logs: Float[Array, "n ..."]) -> Array:
-    """Log of a sum of weights times powers, with derivatives in weights of zero."""
-    weights = jnp.expand_dims(weights, range(1, logs.ndim))
-    peak = jnp.max(jnp.where(weights > 0, logs, -jnp.inf), axis=0)
-    peak = stop_gradient(jnp.where(jnp.isfinite(peak), peak, 0))
-    scaled = jnp.exp(jnp.minimum(logs - peak, _LARGEST))
-    return safe_log(jnp.sum(weights * scaled, axis=0)) + peak
+        each = self._each(lambda x: jnp.where(x.weight > 0, jnp.abs(x.shift), 0))
+        return jnp.max(jnp.concatenate(each))

@@ -22,7 +22,7 @@ import jax.numpy as jnp
 from jax.lax import stop_gradient
 from jaxtyping import Array, Bool, Float, PyTree
 
-from .._internal._special import log1mexp, log1p, safe_log
+from .._internal._special import log1mexp, log1p, log_weighted_sum, safe_log
 from ._analytic import AnalyticLoss
 from ._base import AbstractLoss, Ends
 from ._composed import ComposedLoss
@@ -67,12 +67,12 @@ class Alternatives(eqx.Module):
         """Whether an alternative releases nothing."""
         return jnp.all(self.counts == 0, axis=1)
 
-    def components(self, sign: Float[Array, ""]) -> Components:
-        """The closed forms of a direction, where there are some."""
+    def components(self, sign: Float[Array, ""], kept: Float[Array, ""]) -> Components:
+        """Those that release something, by their closed forms in one direction."""
         idle = self.idle()
         counts = jnp.where(idle[:, None], 1.0, self.counts)
         forms = jax.vmap(lambda c: self.composed(c).closed_form(sign))(counts)
-        weights = jnp.where(idle, 0.0, self.probs)
+        weights = jnp.where(idle, 0.0, kept * self.probs)
         return Components(forms, weights, jnp.zeros_like(weights))
 
 
@@ -200,14 +200,8 @@ class RevealedLoss(AbstractLoss):
 
     def _mean_logs(self, logs: Float[Array, "n 2"]) -> Float[Array, "2"]:
         """Logs of two masses, with what is lost, also where too tiny for a number."""
-        logs = logs + (safe_log(self.probs()) + log1p(-self.lost))[:, None]
-        peak = stop_gradient(jnp.maximum(jnp.max(logs, axis=0), -1e5))
-        found = safe_log(jnp.sum(jnp.exp(logs - peak), axis=0)) + peak
-        none = jnp.all(jnp.isneginf(logs), axis=0)
-        lost = safe_log(self.lost)
-        both = jnp.logaddexp(jnp.where(none, -1e5, found), jnp.maximum(lost, -1e5))
-        both = jnp.where(jnp.isneginf(lost), found, both)
-        return jnp.where(none, lost, both)
+        weights = jnp.append((1 - self.lost) * self.probs(), self.lost)
+        return log_weighted_sum(weights, jnp.pad(logs, ((0, 1), (0, 0))))
 
     def _composed(self, value: Callable[[ComposedLoss], PyTree]) -> PyTree:
         """A value of every alternative as a composition."""
@@ -232,15 +226,12 @@ class RevealedLoss(AbstractLoss):
     def closed_form(cls, terms, counts, sign):
         (term,) = terms
         kept = 1 - term.lost
-        idle = [jnp.where(g.idle(), g.probs, 0) for g in term.groups]
-        parts = stacked(group.components(sign) for group in term.groups)
-        scaled = tuple(
-            dataclasses.replace(part, weights=kept * part.weights) for part in parts
-        )
-        nothing = kept * jnp.sum(jnp.concatenate(idle))
+        parts = stacked(group.components(sign, kept) for group in term.groups)
+        idle = jnp.concatenate([group.idle() for group in term.groups])
+        nothing = kept * jnp.sum(jnp.where(idle, term.probs(), 0))
         # Probabilities may be upper bounds.
         excess = stop_gradient(jnp.maximum(jnp.sum(term.probs()) - 1, 0))
-        return MixedForm(scaled, nothing, term.lost, excess, slip=jnp.zeros_like(kept))
+        return MixedForm(parts, nothing, term.lost, excess, slip=jnp.zeros_like(kept))
 
 
 def _summed(counts: Float[Array, "n k"], values: Float[Array, "k ..."]) -> Array:

@@ -42,12 +42,6 @@ def directions(direction: str) -> tuple[float, ...]:
     return {"remove": (1.0,), "add": (-1.0,), "both": (1.0, -1.0)}[direction]
 
 
-def signs_that_differ(loss: ComposedLoss, direction: str = "both") -> Array:
-    """Signs of the directions to look at, of a symmetric loss one."""
-    signs = directions(direction)
-    return jnp.asarray(signs[:1] if loss.symmetric else signs)
-
-
 def oriented(sign: ArrayLike, order: Array) -> Array:
     """The order w at which L is the direction's: w itself, or 1 - w for "add"."""
     return jnp.where(jnp.asarray(sign) > 0, order, 1 - order)

@@ -10,7 +10,7 @@ from jaxtyping import Array
 
 from .._internal._implicit import optimal_value
 from .._internal._special import log1mexp
-from ..curves import elementwise, over_signs
+from ..curves import elementwise, over_signs, signs_of
 from ..engines import log_complement
 from ..losses import ComposedLoss
 from ..losses.log_moment import (
@@ -18,7 +18,6 @@ from ..losses.log_moment import (
     divergence_error,
     finite_divergence,
     finite_mass,
-    signs_that_differ,
 )
 from . import _renyi_bounds as theorems
 from ._base import AbstractMechanism
@@ -71,7 +70,7 @@ class RenyiComposition(AbstractRenyi):
 
     def divergence(self, order):
         loss = self._loss()
-        signs = signs_that_differ(loss)
+        signs = signs_of(loss, "both")
         slack = 1 + divergence_error(loss)
 
         def one(order: Array) -> Array:
@@ -135,14 +134,14 @@ class RenyiComposition(AbstractRenyi):
     def _masses(self) -> tuple[Array, Array]:
         """The worse direction's log(1 - d) and log((1 - d') / (1 - d))."""
         loss = self._loss()
-        kept, base = over_signs(lambda s: finite_mass(loss, s), signs_that_differ(loss))
+        kept, base = over_signs(lambda s: finite_mass(loss, s), signs_of(loss, "both"))
         return jnp.min(kept), jnp.min(base - kept)
 
     def _rest(self, order: Array) -> Array:
         """Divergence at one order > 1 given outputs that do not tell the record."""
         loss = self._loss()
         one = lambda sign: finite_divergence(loss, sign, order)
-        found = jnp.max(over_signs(one, signs_that_differ(loss)))
+        found = jnp.max(over_signs(one, signs_of(loss, "both")))
         return found * (1 + divergence_error(loss)) + self.known.divergence(order)
 
     def _log_delta(self, epsilon):
