@@ -240,6 +240,19 @@ def safe_log(x: ArrayLike) -> jax.Array:
     return jnp.where(none, -jnp.inf, jnp.log(jnp.where(none, 1, x)))
 
 
+def log_weighted_sum(weights: jax.Array, logs: jax.Array) -> jax.Array:
+    """Log of the sum of weights times e^x over the first axis; -inf for none.
+
+    The weights are a vector of numbers >= 0; those of zero have a derivative.
+    """
+    weights = jnp.expand_dims(weights, range(1, logs.ndim))
+    peak = jnp.max(jnp.where(weights > 0, logs, -jnp.inf), axis=0)
+    peak = jax.lax.stop_gradient(jnp.where(jnp.isfinite(peak), peak, 0))
+    # The cap is for those of weight zero, which may have any logarithm.
+    scaled = jnp.exp(jnp.minimum(logs - peak, 709.0))
+    return safe_log(jnp.sum(weights * scaled, axis=0)) + peak
+
+
 @jax.jit
 def log_sum_exp(logs: jax.Array, chosen: jax.Array) -> jax.Array:
     """Log of the sum of e^x over chosen entries of the last axis; -inf for none.

@@ -130,9 +130,10 @@ def optimal_rates(
     """f(alpha) and 1 - f(alpha) of the worst of the given directions."""
     edge = (alpha <= 0) | (alpha >= 1)
     inner = jnp.where(edge, 0.5, alpha)
-    result = _exact_rates(loss, signs, inner)
+    _, safe = engines.neutral(loss)
+    result = _exact_rates(safe, signs, inner)
     if result is None:
-        result = _searched_rates(loss, signs, inner)
+        result = _searched_rates(safe, signs, inner)
     return select(edge, rates_at_edge(loss, signs, alpha), result)
 
 

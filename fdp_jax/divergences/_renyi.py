@@ -21,10 +21,11 @@ from ..curves import (
     at_any_length,
     elementwise,
     one_end,
+    over_signs,
+    signs_of,
 )
 from ..losses import ComposedLoss
 from ..losses.log_moment import (
-    directions,
     divergence,
     divergence_error,
     finite_mass,
@@ -99,11 +100,10 @@ def divergences_of(
     loss: ComposedLoss, order: Any, direction: str
 ) -> Float[Array, "..."]:
     """Rényi divergences of a loss, the largest of the directions."""
+    loss, signs = loss.with_moving_ends(), signs_of(loss, direction)
 
     def one(order: Array) -> Array:
-        return jnp.max(
-            jnp.stack([divergence(loss, s, order) for s in directions(direction)])
-        )
+        return jnp.max(over_signs(lambda s: divergence(loss, s, order), signs))
 
     return elementwise(one, order)
 

@@ -67,9 +67,7 @@ def zcdp(mechanism: Any) -> Float[Array, ""]:
 
 @in_float64
 def _zcdp(loss: ComposedLoss, *, direction: str) -> Outward:
-    signs = directions(direction)
-    if loss.symmetric:
-        signs = signs[:1]
+    signs = directions("remove" if loss.symmetric else direction)
     found = [_one_direction(loss, sign) for sign in signs]
     upper, estimate = (jnp.max(jnp.stack(x)) for x in zip(*found, strict=True))
     upper = with_gradient(upper, estimate)

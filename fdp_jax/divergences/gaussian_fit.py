@@ -144,7 +144,7 @@ def _searched(
 
     All rounds are one loop: the program of a profile takes long to compile.
     """
-    loss = stop_gradient(loss)
+    loss = stop_gradient(loss).with_ends()
     least = jnp.log(jnp.where(delta > 0, delta, _REACH))
     reach = engines.largest_epsilon(loss, jnp.asarray([1.0, -1.0]), least)
     last, covered, most = _range(loss, reach, delta)

@@ -41,6 +41,10 @@ def closed_profile(form: AbstractClosedForm, epsilons: Array) -> Profile:
     if form.lost() > 0:
         most = jnp.logaddexp(log_rest.upper, math.log(form.lost()))
         log_rest = Interval(log_rest.lower, log_rest.estimate, most)
+    excess = form.log_excess()
+    if excess is not None:
+        least = without(log_rest.lower, excess)
+        log_rest = Interval(least, log_rest.estimate, log_rest.upper)
     truncated = form.log_truncated()
     if truncated is not None:
         # What was left out counts in the upper bounds alone.
@@ -87,33 +91,29 @@ def closed_epsilon(
 
 
 def closed_threshold(
-    forms: tuple[AbstractClosedForm, AbstractClosedForm],
-    ends: tuple[Array, Array],
-    log_alpha: Array,
+    forms: AbstractClosedForm, ends: Float[Array, "2"], log_alpha: Array
 ) -> tuple[Array, Array]:
-    """The threshold from the closed forms of a direction and of the other one.
+    """The threshold from the closed forms of a direction and of the other one, stacked.
 
     Returns:
         The threshold, and over which distance log alpha changes by one, at most 1.
     """
-    form, other = forms
 
-    def log_error(e: Array) -> Array:
+    def tails(e: Float[Array, "2 ..."]) -> Float[Array, "2 ..."]:
+        """Log alpha at e of the direction, and minus that at -e."""
+        _, log_rest, log_tail = jax.vmap(lambda form, e: form.logs(e))(forms, e)
         # alpha at -e is the exchanged pair's Q(Y <= e) = 1 - delta - e^e P(X > e).
-        rest, tail = jnp.exp(other.log_rest(e)), jnp.exp(other.log_alpha(e) + e)
-        return jnp.log(jnp.maximum(rest - tail, 0))
+        error = jnp.exp(log_rest[1]) - jnp.exp(log_tail[1] + e[1])
+        return jnp.stack([log_tail[0], -jnp.log(jnp.maximum(error, 0))])
 
-    right = least_threshold(form.log_alpha, log_alpha, ends[0])
-    left = least_threshold(lambda e: -log_error(e), -log_alpha, ends[1])
-    step = _NEXT * jnp.stack([right, left])
-    none, here, there = form.log_alpha(jnp.stack([0 * right, right, right + step[0]]))
-    before, after = log_error(jnp.stack([left, left + step[1]]))
-    positive = none > log_alpha
-    change = jnp.where(positive, here - there, after - before)
-    step = jnp.where(positive, *step)
+    found = least_threshold(tails, jnp.stack([log_alpha, -log_alpha]), ends)
+    step = _NEXT * found
+    none, here, there = tails(jnp.stack([0 * found, found, found + step], axis=1)).T
+    positive = none[0] > log_alpha
+    change, step = (jnp.where(positive, *x) for x in (here - there, step))
     falls = (change > 0) & (change < jnp.inf)
     scale = jnp.where(falls, step / jnp.where(falls, change, 1), 1)
-    return jnp.where(positive, right, -left), jnp.clip(scale, step, 1)
+    return jnp.where(positive, found[0], -found[1]), jnp.clip(scale, step, 1)
 
 
 class ClosedFormPlan(AbstractPlan):
@@ -153,9 +153,9 @@ class ClosedFormEngine(AbstractEngine):
         return closed_epsilon(loss, signs, target.log_delta, target.largest)
 
     def threshold(self, loss, sign, log_alpha, log_not_alpha):
-        forms = loss.closed_form(sign), loss.closed_form(-sign)
-        ends = largest_loss(loss, sign), largest_loss(loss, -sign)
-        return closed_threshold(forms, ends, log_alpha)
+        sides = jnp.stack([sign, -sign])
+        forms = jax.vmap(loss.closed_form)(sides)
+        return closed_threshold(forms, largest_loss(loss, sides), log_alpha)
 
     def exact_rates(self, loss, signs, alpha):
         first, *others = (loss.closed_form(sign) for sign in signs)

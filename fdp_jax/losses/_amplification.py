@@ -89,12 +89,6 @@ class SubsampledForm(AbstractClosedForm):
     """In (0, 1]."""
     sign: Float[Array, ""]
 
-    def log_delta(self, epsilon):
-        inside, threshold, shift = self._placed(epsilon)
-        log_factor = jnp.log(self.sampling_prob) + shift
-        value = log_factor + self.base.log_delta(threshold)
-        return settled(inside, (value,), epsilon, self._every_loss(epsilon))[0]
-
     def logs(self, epsilon):
         inside, threshold, shift = self._placed(epsilon)
         log_delta, log_rest, log_alpha = self.base.logs(threshold)

@@ -1,5 +1,6 @@
 """Revealed mixtures of losses whose characteristic functions are known."""
 
+import dataclasses
 from collections.abc import Callable
 from typing import Any
 
@@ -157,9 +158,13 @@ class AnalyticRevealedLoss(RevealedLoss, AnalyticLoss):
 
     def log_characteristic(self, plan, start, step, count=FREQUENCY_BLOCK):
         found = self._moments(plan.plans)
-        parts = self._stacked(
-            plan.plans, lambda term, p: term.log_characteristic(p, start, step, count)
-        )
+
+        def block(term: AnalyticLoss, own: PyTree) -> CharacteristicBlock:
+            found = term.log_characteristic(own, start, step, count)
+            turned = jnp.broadcast_to(found.turned, found.real.shape)
+            return dataclasses.replace(found, turned=turned)
+
+        parts = self._stacked(plan.plans, block)
         tau = start + step * jnp.arange(count, dtype=start.dtype)
         unit = jnp.finfo(tau.dtype).eps
         centers = self._centers(plan.plans)[:, None]
@@ -189,13 +194,13 @@ class AnalyticRevealedLoss(RevealedLoss, AnalyticLoss):
         """Bounds on |phi_i - its computed value|, given log |computed value|.
 
         A loss's computed factor is off by at most e, relatively, and its logarithm by
-        1.4 e up to one half.  Beyond, and where the branch of a fractional power is
-        lost, all that is known are the moduli of both: the true one is at most 3 + 2 e
-        times the computed one (which may stand on a floor).
+        1.4 e up to one half.  Beyond, and where the branch of a power is lost, all that
+        is known are the moduli of both: the true one is at most 3 + 2 e times the
+        computed one (which may stand on a floor).
         """
         exponents, voids = [], []
         for group, part in zip(self.groups, parts, strict=True):
-            unusable = part.error > _UNKNOWN
+            unusable = (part.error > _UNKNOWN) | part.turned
             most = jnp.where(unusable, jnp.log(3 + 2 * part.error), 1.4 * part.error)
             exponents.append(jnp.tensordot(group.counts, most, axes=1))
             fractional = group.counts != jnp.round(group.counts)

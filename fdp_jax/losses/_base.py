@@ -61,6 +61,15 @@ class CompoundJumps(NamedTuple):
     """X where nothing jumps: what makes E_P e^X = 1."""
 
 
+class Ends(NamedTuple):
+    """A loss at its ends; of two masses, direction "remove" first."""
+
+    loss_range: tuple[Float[Array, ""], Float[Array, ""]]
+    log_finite: Float[Array, "2"]
+    log_infinite: Float[Array, "2"]
+    log_truncated: Float[Array, "2"]
+
+
 class AbstractLoss(eqx.Module):
     """The privacy loss of one release: all that composition on a grid needs."""
 
@@ -166,6 +175,15 @@ class AbstractLoss(eqx.Module):
         """
         none = jnp.full_like(self.loss_range()[0], -jnp.inf)
         return none, none
+
+    def ends(self) -> Ends:
+        """All of these, for callers that need more than one."""
+        return Ends(
+            self.loss_range(),
+            jnp.stack(self.log_finite_masses()),
+            jnp.stack(self.log_infinite_masses()),
+            jnp.stack(self.log_truncated_masses()),
+        )
 
     def uncut(self) -> "AbstractLoss":
         """This loss as its transform knows it, with nothing left out."""

@@ -95,6 +95,9 @@ class AbstractClosedForm(eqx.Module):
         """Possible excess of 1 - delta, besides the error of its logarithm."""
         return 0.0
 
+    def log_excess(self) -> Array | None:
+        """Log of by how much 1 - delta may be too large; see `mass_error`."""
+
     def mass_error(self) -> Array | float:
         """Relative error of sums of masses, besides that of every closed form."""
         return 0.0

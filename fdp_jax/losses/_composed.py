@@ -130,10 +130,14 @@ class ComposedLoss(eqx.Module):
         No estimate takes a derivative of the range, nor of what only bounds know: at
         the ends of the parameters' ranges there may be none.
         """
-        ends = self._calculated_ends()
+        ends = self.calculated_ends()
         fixed = lambda e: (e.loss_range, e.log_supported, e.log_truncated)
         ends = eqx.tree_at(fixed, ends, stop_gradient(fixed(ends)))
         return dataclasses.replace(self, ends=ends)
+
+    def with_moving_ends(self) -> "ComposedLoss":
+        """This loss with its ends calculated, all of their derivatives included."""
+        return dataclasses.replace(self, ends=self.calculated_ends())
 
     def without_ends(self) -> "ComposedLoss":
         """This loss without calculated ends, to differentiate all that it holds."""
@@ -178,28 +182,29 @@ class ComposedLoss(eqx.Module):
         return _of(self._known_ends().log_truncated, sign)
 
     def _known_ends(self) -> "_Ends":
-        return self._calculated_ends() if self.ends is None else self.ends
+        return self.calculated_ends() if self.ends is None else self.ends
 
-    def _calculated_ends(self) -> "_Ends":
+    def calculated_ends(self) -> "_Ends":
+        """The ends of the sum, from those of its terms."""
         zero = jnp.zeros_like(self.counts[0])
-        low, high = zero, zero
-        finite, supported = jnp.stack([zero, zero]), jnp.stack([zero, zero])
+        outer, finite, supported = jnp.zeros((3, 2), zero.dtype)
         infinites, truncations = [], []
         for term, count in zip(self.terms, self.counts, strict=True):
-            least, most = term.loss_range()
-            low = _sum_downward(low, _product_downward(count, least))
-            high = -_sum_downward(-high, _product_downward(count, -most))
-            own = jnp.stack(term.log_finite_masses())
-            infinite = jnp.stack(term.log_infinite_masses())
-            least_finite = jnp.minimum(own, log1mexp(-jnp.minimum(infinite, 0)))
+            own = term.ends()
+            least, most = own.loss_range
+            outer = _sum_downward(
+                outer, _product_downward(count, jnp.stack([least, -most]))
+            )
+            infinite = jnp.minimum(own.log_infinite, 0)
+            least_finite = jnp.minimum(own.log_finite, log1mexp(-infinite))
             finite = finite + times(count, least_finite)
-            supported = supported + times(count, own)
-            infinites.append(infinite)
-            truncations.append(jnp.stack(term.log_truncated_masses()))
+            supported = supported + times(count, own.log_finite)
+            infinites.append(own.log_infinite)
+            truncations.append(own.log_truncated)
         tiny = finite > -1e-12
         mostly = log1mexp(-jnp.where(tiny, -1, finite))
         return _Ends(
-            loss_range=(low, high),
+            loss_range=(outer[0], -outer[1]),
             log_finite=finite,
             log_supported=supported,
             log_infinite=jnp.where(tiny, self._log_union(infinites), mostly),

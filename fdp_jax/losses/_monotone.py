@@ -58,27 +58,20 @@ class MonotoneLoss(MassLoss):
         rise = table[cell + 1] - table[cell]
         share = (target - table[cell]) / jnp.where(rise > 0, rise, 1)
         x = left + jnp.where(rise > 0, share, 0) * (right - left)
-        constant = stop_gradient(self)
-
-        def step(x: Array) -> Array:
-            value, slope = _with_slope(constant, x)
-            moved = x - (value - target) / jnp.where(slope > 0, slope, 1)
-            return jnp.clip(jnp.where(slope > 0, moved, x), left, right)
-
-        # A loop, to compile it once.
-        x = fori_loop(0, _NEWTON_STEPS, lambda _, x: step(x), x)
-        # Two more steps, not clipped: they carry first and second derivatives.
-        x = stop_gradient(x)
         inside = (loss > table[0]) & (loss < table[-1])
-        for _ in range(2):
-            value, slope = _with_slope(self, x)
+
+        def step(one: MonotoneLoss, x: Array) -> Array:
+            value, slope = jax.jvp(one.loss_at, (x,), (jnp.ones_like(x),))
             usable = inside & (slope > 0)
             change = (value - loss) / jnp.where(usable, slope, 1)
-            x = x - jnp.where(usable, change, 0)
+            return x - jnp.where(usable, change, 0)
+
+        # A loop, to compile it once.
+        constant = stop_gradient(self)
+        clipped = lambda _, x: jnp.clip(step(constant, x), left, right)
+        x = stop_gradient(fori_loop(0, _NEWTON_STEPS, clipped, x))
+        # Two more steps, not clipped: they carry first and second derivatives.
+        x = step(self, step(self, x))
         ends = self.outputs()
         x = jnp.where(loss <= table[0], ends[0], x)
         return jnp.where(loss >= table[-1], ends[-1], x)
-
-
-def _with_slope(loss: MonotoneLoss, x: Array) -> tuple[Array, Array]:
-    return jax.jvp(loss.loss_at, (x,), (jnp.ones_like(x),))

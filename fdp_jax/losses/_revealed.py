@@ -12,7 +12,8 @@ p_i exp(sum_j n_ij Lambda_j(w)), and the normalized characteristic function is
 phi = sum_i v_i prod_j phi_j^{n_ij}.
 """
 
-from collections.abc import Callable
+import dataclasses
+from collections.abc import Callable, Iterable
 from typing import cast
 
 import equinox as eqx
@@ -21,10 +22,11 @@ import jax.numpy as jnp
 from jax.lax import stop_gradient
 from jaxtyping import Array, Bool, Float, PyTree
 
-from .._internal._special import log1mexp, log1p, safe_log
+from .._internal._special import log1mexp, log1p, log_weighted_sum, safe_log
 from ._analytic import AnalyticLoss
-from ._base import AbstractLoss
+from ._base import AbstractLoss, Ends
 from ._composed import ComposedLoss
+from ._mixed_form import Components, MixedForm, stacked
 
 
 class Alternatives(eqx.Module):
@@ -33,6 +35,12 @@ class Alternatives(eqx.Module):
     terms: tuple[AbstractLoss, ...]
     counts: Float[Array, "n k"]
     probs: Float[Array, " n"]
+    single: bool = eqx.field(static=True, default=False)
+    """Whether each is known to be at most one release."""
+
+    def composed(self, counts: Iterable[Array] = ()) -> ComposedLoss:
+        """The alternative of some counts."""
+        return ComposedLoss(self.terms, tuple(counts), single=self.single)
 
     @property
     def analytic_terms(self) -> tuple[AnalyticLoss, ...]:
@@ -52,7 +60,20 @@ class Alternatives(eqx.Module):
             kept = [power for power in powers if power is not None]
             terms += kept or [term]
             columns += list(jnp.diag(jnp.where(some, 1.0, 0.0))) if kept else [own]
-        return Alternatives(tuple(terms), jnp.stack(columns, axis=1), self.probs)
+        columns = jnp.stack(columns, axis=1)
+        return Alternatives(tuple(terms), columns, self.probs, self.single)
+
+    def idle(self) -> Bool[Array, " n"]:
+        """Whether an alternative releases nothing."""
+        return jnp.all(self.counts == 0, axis=1)
+
+    def components(self, sign: Float[Array, ""], kept: Float[Array, ""]) -> Components:
+        """Those that release something, by their closed forms in one direction."""
+        idle = self.idle()
+        counts = jnp.where(idle[:, None], 1.0, self.counts)
+        forms = jax.vmap(lambda c: self.composed(c).closed_form(sign))(counts)
+        weights = jnp.where(idle, 0.0, kept * self.probs)
+        return Components(forms, weights, jnp.zeros_like(weights))
 
 
 def single_losses(
@@ -149,65 +170,68 @@ class RevealedLoss(AbstractLoss):
     def range_error(self):
         return jnp.max(self._composed(lambda loss: loss.range_error()))
 
-    def loss_range(self):
-        each = self._composed(lambda loss: loss.loss_range())
+    def ends(self):
+        each = self._composed(lambda loss: loss.calculated_ends())
         used = self.probs() > 0
-        low = jnp.min(jnp.where(used, each[0], jnp.inf))
-        high = jnp.max(jnp.where(used, each[1], -jnp.inf))
-        return low, high
+        low, high = each.loss_range
+        infinite = self._mean_logs(each.log_infinite)
+        return Ends(
+            (
+                jnp.min(jnp.where(used, low, jnp.inf)),
+                jnp.max(jnp.where(used, high, -jnp.inf)),
+            ),
+            log1mexp(-jnp.minimum(infinite, 0)),
+            infinite,
+            # What is left out among the rest.
+            self._mean_logs(each.log_truncated),
+        )
+
+    def loss_range(self):
+        return self.ends().loss_range
 
     def log_finite_masses(self):
-        upper, lower = self.log_infinite_masses()
-        return log1mexp(-jnp.minimum(upper, 0)), log1mexp(-jnp.minimum(lower, 0))
+        return tuple(self.ends().log_finite)
 
     def log_infinite_masses(self):
-        return self._mean_logs(lambda loss, sign: loss.log_infinite_mass(sign))
+        return tuple(self.ends().log_infinite)
 
     def log_truncated_masses(self):
-        # What is left out among the rest.
-        return self._mean_logs(lambda loss, sign: loss.log_truncated_mass(sign))
+        return tuple(self.ends().log_truncated)
 
-    def _mean_logs(
-        self, mass: Callable[[ComposedLoss, Array], Array]
-    ) -> tuple[Array, Array]:
-        """Logs of a mass, with what is lost, also where it is too tiny for a number."""
-        one = jnp.ones_like(self.lost)
-        upper, lower = (
-            self._mean_log(self._composed(lambda loss, s=sign: mass(loss, s)))
-            for sign in (one, -one)
-        )
-        return upper, lower
-
-    def _mean_log(self, logs: Array) -> Array:
-        logs = logs + safe_log(self.probs()) + log1p(-self.lost)
-        peak = stop_gradient(jnp.maximum(jnp.max(logs), -1e5))
-        found = safe_log(jnp.sum(jnp.exp(logs - peak))) + peak
-        none = jnp.all(jnp.isneginf(logs))
-        lost = safe_log(self.lost)
-        both = jnp.logaddexp(jnp.where(none, -1e5, found), jnp.maximum(lost, -1e5))
-        both = jnp.where(jnp.isneginf(lost), found, both)
-        return jnp.where(none, lost, both)
+    def _mean_logs(self, logs: Float[Array, "n 2"]) -> Float[Array, "2"]:
+        """Logs of two masses, with what is lost, also where too tiny for a number."""
+        weights = jnp.append((1 - self.lost) * self.probs(), self.lost)
+        return log_weighted_sum(weights, jnp.pad(logs, ((0, 1), (0, 0))))
 
     def _composed(self, value: Callable[[ComposedLoss], PyTree]) -> PyTree:
         """A value of every alternative as a composition."""
-
-        def one(group: Alternatives, counts: Array) -> PyTree:
-            return value(ComposedLoss(group.terms, tuple(counts)))
-
         each = [
-            jax.vmap(lambda c, g=group: one(g, c))(group.counts)
+            jax.vmap(lambda c, g=group: value(g.composed(c)))(group.counts)
             for group in self.groups
         ]
         return jax.tree.map(lambda *x: jnp.concatenate(x), *each)
 
     def tabulated(self):
         groups = tuple(
-            Alternatives(
-                tuple(t.tabulated() for t in group.terms), group.counts, group.probs
-            )
-            for group in self.groups
+            dataclasses.replace(g, terms=tuple(t.tabulated() for t in g.terms))
+            for g in self.groups
         )
-        return type(self)(groups, self.lost, self.idle)
+        return dataclasses.replace(self, groups=groups)
+
+    def has_closed_form(self, kinds, *, single):
+        each = [group.composed().has_closed_form for group in self.groups]
+        return kinds == 1 and single and all(each)
+
+    @classmethod
+    def closed_form(cls, terms, counts, sign):
+        (term,) = terms
+        kept = 1 - term.lost
+        parts = stacked(group.components(sign, kept) for group in term.groups)
+        idle = jnp.concatenate([group.idle() for group in term.groups])
+        nothing = kept * jnp.sum(jnp.where(idle, term.probs(), 0))
+        # Probabilities may be upper bounds.
+        excess = stop_gradient(jnp.maximum(jnp.sum(term.probs()) - 1, 0))
+        return MixedForm(parts, nothing, term.lost, excess, slip=jnp.zeros_like(kept))
 
 
 def _summed(counts: Float[Array, "n k"], values: Float[Array, "k ..."]) -> Array:

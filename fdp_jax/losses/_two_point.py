@@ -188,8 +188,8 @@ class TwoPointForm(AbstractClosedForm):
     def loss_error(self, epsilon):
         # Rounding of epsilon0 counts n times; there is nothing above the largest loss.
         slip = self._rounding(epsilon, self.count * self.epsilon0)
-        none = _first_above(self.epsilon0, self.count, epsilon) > self.count
-        return jnp.where(none, 0.0, slip)
+        highest = _above(self.epsilon0, self.count, self.count, epsilon)
+        return jnp.where(highest <= 0, 0.0, slip)
 
 
 def _above(epsilon0: Array, n: Array, k: Array, epsilon: Array) -> Array:

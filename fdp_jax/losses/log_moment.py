@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 from jax.lax import stop_gradient
-from jaxtyping import Array, Float
+from jaxtyping import Array, ArrayLike, Float
 
 from ._base import AbstractLoss
 from ._composed import ComposedLoss
@@ -42,9 +42,9 @@ def directions(direction: str) -> tuple[float, ...]:
     return {"remove": (1.0,), "add": (-1.0,), "both": (1.0, -1.0)}[direction]
 
 
-def oriented(sign: float, order: Array) -> Array:
+def oriented(sign: ArrayLike, order: Array) -> Array:
     """The order w at which L is the direction's: w itself, or 1 - w for "add"."""
-    return order if sign > 0 else 1 - order
+    return jnp.where(jnp.asarray(sign) > 0, order, 1 - order)
 
 
 class FiniteMass(NamedTuple):
@@ -56,13 +56,13 @@ class FiniteMass(NamedTuple):
     """Under P."""
 
 
-def finite_mass(loss: ComposedLoss, sign: float) -> FiniteMass:
+def finite_mass(loss: ComposedLoss, sign: ArrayLike) -> FiniteMass:
     """The two probabilities for a direction."""
     side = jnp.asarray(sign, loss.counts[0].dtype)
     return FiniteMass(loss.log_supported_mass(side), loss.log_supported_mass(-side))
 
 
-def log_unseen(loss: ComposedLoss, sign: float) -> Float[Array, ""]:
+def log_unseen(loss: ComposedLoss, sign: ArrayLike) -> Float[Array, ""]:
     """Log of a bound on the probability, under Q, of outputs that are not looked at.
 
     Losses known by their masses alone have ends, beyond which e^-800 or so is left: it
@@ -73,8 +73,9 @@ def log_unseen(loss: ComposedLoss, sign: float) -> Float[Array, ""]:
     for term, count in zip(loss.terms, loss.counts, strict=True):
         if not isinstance(term, MassLoss):
             continue
-        lost = term.log_infinite_masses()[0 if sign > 0 else 1]
-        seen = term.log_finite_masses()[0 if sign > 0 else 1] < 0
+        pick = lambda sides: jnp.where(jnp.asarray(sign) > 0, *sides)
+        lost = pick(term.log_infinite_masses())
+        seen = pick(term.log_finite_masses()) < 0
         found.append(jnp.where(seen | (count == 0), -jnp.inf, lost))
     return functools.reduce(jnp.maximum, found)
 
@@ -87,10 +88,10 @@ def normalized(loss: ComposedLoss, order: Float[Array, ""]) -> Float[Array, ""]:
     return total
 
 
-def largest_finite(loss: ComposedLoss, sign: float) -> Float[Array, ""]:
+def largest_finite(loss: ComposedLoss, sign: ArrayLike) -> Float[Array, ""]:
     """The essential supremum of the finite part of the loss, in one direction."""
     low, high = loss.loss_range()
-    return high if sign > 0 else -low
+    return jnp.where(jnp.asarray(sign) > 0, high, -low)
 
 
 def counted(loss: ComposedLoss, fact: Callable[[AbstractLoss], Any]) -> Any:
@@ -111,7 +112,7 @@ def log_moment_tail(term: AbstractLoss, sign: float, order: Array) -> Array:
     return jnp.minimum(term.log_moment_ceiling(sign), most / order)
 
 
-def finite_divergence(loss: ComposedLoss, sign: float, order: Array) -> Array:
+def finite_divergence(loss: ComposedLoss, sign: ArrayLike, order: Array) -> Array:
     """D_t of the pair of a direction, conditioned on finite losses."""
     mass = finite_mass(loss, sign)
     limit = jnp.isposinf(order)
@@ -126,7 +127,7 @@ def finite_divergence(loss: ComposedLoss, sign: float, order: Array) -> Array:
     return jnp.where(stop_gradient(matters), jnp.inf, value)
 
 
-def divergence(loss: ComposedLoss, sign: float, order: Array) -> Array:
+def divergence(loss: ComposedLoss, sign: ArrayLike, order: Array) -> Array:
     """D_t of the pair of a direction."""
     mass = finite_mass(loss, sign)
     certain = mass.included == 0

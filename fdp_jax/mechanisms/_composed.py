@@ -284,14 +284,16 @@ class RevealedMixture(AbstractWrapped):
         probs = probs / probs.sum()
         losses = [mechanism.loss() for mechanism in self.mechanisms]
         groups = tuple(
-            Alternatives(loss.terms, jnp.stack(loss.counts)[None], prob[None])
+            Alternatives(
+                loss.terms, jnp.stack(loss.counts)[None], prob[None], loss.single
+            )
             for loss, prob in zip(losses, probs, strict=True)
         )
         groups = tuple(group.absorbed() for group in groups)
         used = [jnp.any((g.counts > 0) & (g.probs > 0)) for g in groups]
         term = revealed_mixture(groups, jnp.zeros_like(probs[0]), idle=False)
         count = jnp.where(jnp.any(jnp.stack(used)), 1.0, 0.0).astype(probs.dtype)
-        return ComposedLoss((term,), (count,), single=self.releases_once())
+        return ComposedLoss((term,), (count,), single=True)
 
     def _group(self, size):
         return self.made_with(part.group(size) for part in self.mechanisms)

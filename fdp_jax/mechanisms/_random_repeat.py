@@ -28,10 +28,12 @@ class RandomRepeat(AbstractWrapped):
     delta = sum_i probs[i] delta_i + tail_prob, with delta_i that of `num_steps[i]`
     releases, and it bounds what is learned if the number is kept secret.
 
-    Bounds are as narrow as those of the mechanism itself, by contour integrals, if all
-    numbers release something that decays (Gaussians, DP-SGD); otherwise, as with a
-    number of zero or point masses, about 1e-6 relative on the grid.  A zero that is
-    traced leaves the contour integral's bounds valid, but loose.
+    In closed form where all numbers of releases have one (Gaussian noise, randomized
+    response, Poisson counts).  Otherwise, and if it is composed, bounds are as narrow
+    as those of the mechanism itself, by contour integrals, if all numbers release
+    something that decays (Gaussians, DP-SGD), or, as with a number of zero or point
+    masses, about 1e-6 relative on the grid.  A zero that is traced leaves the contour
+    integral's bounds valid, but loose.
 
     Args:
         mechanism: What is repeated, with fresh randomness in every release.
@@ -128,7 +130,7 @@ class RandomRepeat(AbstractWrapped):
             group = group.absorbed()
         some = jnp.any((counts > 0) & (probs > 0)[:, None]) | (lost > 0)
         term = revealed_mixture((group,), lost, idle=self.idle)
-        return ComposedLoss((term,), (jnp.where(some, 1.0, 0.0),))
+        return ComposedLoss((term,), (jnp.where(some, 1.0, 0.0),), single=True)
 
     def _group(self, size):
         return self.made_with([self.mechanism.group(size)])

@@ -5,7 +5,7 @@ from typing import Any, ClassVar
 import jax.numpy as jnp
 from jaxtyping import Array
 
-from ..curves import elementwise
+from ..curves import elementwise, over_signs, signs_of
 from ..losses import ComposedLoss
 from ..losses.log_moment import (
     divergence,
@@ -61,11 +61,12 @@ class RenyiComposition(AbstractRenyi):
 
     def divergence(self, order):
         loss = self._loss()
+        signs = signs_of(loss, "both")
         slack = 1 + divergence_error(loss)
 
         def one(order: Array) -> Array:
-            found = [divergence(loss, sign, order) for sign in _signs(loss)]
-            return jnp.max(jnp.stack(found)) * slack + self.known.divergence(order)
+            found = over_signs(lambda s: divergence(loss, s, order), signs)
+            return jnp.max(found) * slack + self.known.divergence(order)
 
         return elementwise(one, jnp.asarray(order, float))
 
@@ -73,7 +74,7 @@ class RenyiComposition(AbstractRenyi):
         return RenyiComposition(self.known._times(count), self.mechanism.repeat(count))
 
     def _loss(self) -> ComposedLoss:
-        return self.mechanism.simplified().loss()
+        return self.mechanism.simplified().loss().with_moving_ends()
 
     def _listed(self):
         orders = self.known._listed()
@@ -82,18 +83,12 @@ class RenyiComposition(AbstractRenyi):
     def _masses(self) -> tuple[Array, Array]:
         """The worse direction's log(1 - d) and log((1 - d') / (1 - d))."""
         loss = self._loss()
-        found = [finite_mass(loss, sign) for sign in _signs(loss)]
-        kept = jnp.stack([mass.included for mass in found])
-        shift = jnp.stack([mass.base for mass in found]) - kept
-        return jnp.min(kept), jnp.min(shift)
+        kept, base = over_signs(lambda s: finite_mass(loss, s), signs_of(loss, "both"))
+        return jnp.min(kept), jnp.min(base - kept)
 
     def _rest(self, order: Array) -> Array:
         """Divergence at one order > 1 given outputs that do not tell the record."""
         loss = self._loss()
-        found = [finite_divergence(loss, sign, order) for sign in _signs(loss)]
-        found = jnp.max(jnp.stack(found)) * (1 + divergence_error(loss))
-        return found + self.known.divergence(order)
-
-
-def _signs(loss: ComposedLoss) -> tuple[float, ...]:
-    return (1.0,) if loss.symmetric else (1.0, -1.0)
+        one = lambda sign: finite_divergence(loss, sign, order)
+        found = jnp.max(over_signs(one, signs_of(loss, "both")))
+        return found * (1 + divergence_error(loss)) + self.known.divergence(order)

@@ -13,7 +13,6 @@ from .._internal._logs import times
 from .._internal._special import safe_log
 from ..losses import (
     AbstractLoss,
-    Alternatives,
     ComposedLoss,
     GaussianLoss,
     GaussianMixtureLoss,
@@ -145,7 +144,7 @@ def _subsampled_term(term: AbstractLoss, prob: Array) -> AbstractLoss:
     groups = []
     for group in term.groups:
         parts = tuple(_subsampled_term(x, prob) for x in group.terms)
-        groups.append(Alternatives(parts, group.counts, group.probs))
+        groups.append(dataclasses.replace(group, terms=parts))
     return RevealedLoss(tuple(groups), term.lost, term.idle)
 
 

@@ -175,10 +175,14 @@ class _TruncatedStep(AbstractWrapped):
             _alone(noise, prob, self.relation),
             _in_another_place(noise, share, self.relation),
         )
-        probs = jnp.stack([jnp.minimum(1 - full + off, 1), full + off])
-        group = Alternatives(terms, jnp.eye(2, dtype=probs.dtype), probs)
-        term = revealed_mixture((group,), jnp.zeros_like(full), idle=False)
-        return ComposedLoss((term,), (jnp.where(released, 1.0, 0.0),))
+        probs = jnp.minimum(1 - full + off, 1), full + off
+        once = jnp.ones((1, 1), full.dtype)
+        groups = tuple(
+            Alternatives((term,), once, p[None], single=True)
+            for term, p in zip(terms, probs, strict=True)
+        )
+        term = revealed_mixture(groups, jnp.zeros_like(full), idle=False)
+        return ComposedLoss((term,), (jnp.where(released, 1.0, 0.0),), single=True)
 
 
 class _AttainedStep(_TruncatedStep):

@@ -49,8 +49,8 @@ def _runs(steps=STEPS, probs=PROBS, tail=0.0, noise=NOISE):
     )
 
 
-def _deltas(mechanism, count, epsilons):
-    return mechanism.repeat(count).bounds(epsilon=epsilons)
+def _deltas(mechanism, count, epsilons, method="auto"):
+    return mechanism.repeat(count).using(method).bounds(epsilon=epsilons)
 
 
 @jitted
@@ -72,7 +72,7 @@ def _assert_contains(bounds, truths, rtol, estimate_rtol, truncated=0.0):
 
 @pytest.mark.parametrize("count", [1, 2, 3])
 def test_spectral_profile_is_the_sum_over_all_outcomes(count):
-    found = _deltas(_runs(), float(count), jnp.array(EPSILONS))
+    found = _deltas(_runs(), float(count), jnp.array(EPSILONS), "spectral")
     assert found.method == "spectral"
     truths = [_truth(e, count=count) for e in EPSILONS]
     _assert_contains(found, truths, 1e-11, 1e-13)
@@ -82,7 +82,7 @@ def test_spectral_profile_is_the_sum_over_all_outcomes(count):
 def test_certain_number_is_the_composition(chosen):
     probs = np.eye(3)[chosen]
     epsilons = (0.0, 0.5, 1.0, 2.0, -1.0)
-    found = _deltas(_runs(probs=probs), 1.0, jnp.array(epsilons))
+    found = _deltas(_runs(probs=probs), 1.0, jnp.array(epsilons), "spectral")
     truths = [_gaussian_delta(NOISE, STEPS[chosen], exact(e)) for e in epsilons]
     _assert_contains(found, truths, 1e-11, 1e-13)
     certain = _runs((9.0,), (1.0,))
@@ -116,12 +116,75 @@ def test_epsilon_inverts_delta():
 @pytest.mark.parametrize("count", [1, 2])
 def test_no_release_at_all_is_a_point_mass_that_the_grid_handles(count):
     steps, probs, tail = (0.0, 1.0, 16.0), (0.1, 0.5, 0.4 - 1e-12), 1e-12
-    found = _deltas(_runs(steps, probs, tail), float(count), jnp.array(EPSILONS))
+    found = _deltas(
+        _runs(steps, probs, tail), float(count), jnp.array(EPSILONS), "grid"
+    )
     assert found.method == "grid"
     truths = [
         _truth(e, steps=steps, probs=probs, tail=tail, count=count) for e in EPSILONS
     ]
     _assert_contains(found, truths, 2e-5, 2e-7, truncated=count * tail)
+
+
+@pytest.mark.parametrize(
+    ("steps", "probs", "tail"),
+    [
+        (STEPS, PROBS, 0.0),
+        ((0.0, 1.0, 16.0), (0.1, 0.5, 0.4 - 1e-12), 1e-12),
+        ((0.0, 0.0, 9.0), (0.1, 0.9, 0.0), 0.0),
+        ((2.5, 1e4), (1 - 1e-9, 1e-9), 0.0),
+    ],
+)
+def test_one_random_number_in_closed_form(steps, probs, tail):
+    runs = _runs(steps, probs, tail)
+    found = runs.bounds(epsilon=jnp.array(EPSILONS))
+    assert found.method == "closed_form"
+    truths = [_truth(e, steps=steps, probs=probs, tail=tail) for e in EPSILONS]
+    _assert_contains(found, truths, 2e-10, 1e-12, truncated=tail)
+    for delta in (0.4, 1e-3, 1e-8):
+        found = runs.bounds(delta=delta)
+        ends = (
+            _truth(x, steps=steps, probs=probs, tail=tail)
+            for x in (found.lower, found.estimate, found.upper)
+        )
+        high, middle, low = ends
+        assert low <= exact(delta) <= high + tail
+        if middle > 0:
+            assert abs(middle / exact(delta) - 1) < 1e-10
+
+
+def test_rates_of_one_of_several_releases():
+    """One threshold of the likelihood ratio rejects, whichever was told."""
+    noise, scale, prob, share = (mp.mpf(x) for x in (1.25, 0.75, 0.125, 0.25))
+    parts = fdp.PoissonSubsampled(fdp.Gaussian(1.25), 0.125), fdp.Laplace(0.75)
+    either = fdp.RevealedMixture(parts, probs=[0.25, 0.75])
+
+    def rates(loss):
+        """Errors of either kind at a loss > 0, in the direction "remove"."""
+        inner = mp.log((mp.exp(loss) - 1 + prob) / prob)
+        x = mp.mpf(1) / 2 / noise + noise * inner
+        alpha, power = mp.ncdf(-x), prob * mp.ncdf(1 / noise - x)
+        power += (1 - prob) * alpha
+        # Laplace(0, b) against Laplace(1, b) rejects beyond (1 + b loss) / 2.
+        place = (1 + scale * loss) / 2
+        tail = mp.exp(-place / scale) / 2
+        other = 1 - mp.exp(-(1 - place) / scale) / 2
+        if loss >= 1 / scale:
+            tail, other = 0, 0
+        return share * alpha + (1 - share) * tail, share * power + (1 - share) * other
+
+    for loss in (0.25, 1.0, 1.25, 3.0):
+        alpha, power = rates(mp.mpf(loss))
+        found = either.remove.bounds(alpha=float(alpha))
+        assert found.method == "closed_form"
+        truth = 1 - power - mp.exp(loss) * (exact(float(alpha)) - alpha)
+        assert abs(exact(found.estimate) - truth) < 1e-12
+        assert exact(found.lower) - 1e-15 <= truth <= exact(found.upper) + 1e-15
+        assert found.upper - found.lower < 1e-8
+        delta = power - mp.exp(loss) * alpha
+        found = either.remove.bounds(epsilon=loss)
+        assert exact(found.lower) <= delta <= exact(found.upper)
+        assert abs(exact(found.estimate) - delta) < 1e-12 * delta
 
 
 def test_nothing_released():
@@ -179,7 +242,7 @@ def test_mixture_of_compositions_is_that_of_single_releases():
     parts = [fdp.Gaussian(NOISE).repeat(n) for n in STEPS]
     composed = fdp.RevealedMixture(parts, probs=PROBS)
     truths = [_truth(e) for e in EPSILONS]
-    found = composed.bounds(epsilon=np.array(EPSILONS))
+    found = composed.using("spectral").bounds(epsilon=np.array(EPSILONS))
     assert found.method == "spectral"
     _assert_contains(found, truths, 1e-11, 1e-13)
     singles = [fdp.Gaussian(NOISE / n**0.5) for n in STEPS]

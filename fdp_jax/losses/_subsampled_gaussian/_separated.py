@@ -19,13 +19,12 @@ import math
 
 import jax.numpy as jnp
 from jax.lax import stop_gradient
-from jaxtyping import Array, Float
+from jaxtyping import Array
 
-from ..._internal._arithmetic import ULP
 from ..._internal._precision import in_float64
-from ..._internal._special import log1mexp, log1p, log_ndtr, log_sum_exp, safe_log
-from .._closed_form import AbstractClosedForm
+from ..._internal._special import log1p, log_ndtr
 from .._gaussian import GaussianForm
+from .._mixed_form import Components, MixedForm
 from ._loss import SubsampledGaussianLoss
 
 _COUNTS = 256
@@ -68,13 +67,10 @@ class SeparatedGaussianLoss(SubsampledGaussianLoss):
         missing, _ = term.log_truncated_masses()
         # The root's slope at zero is infinite, and of a weight that is next to nothing.
         deviations = jnp.where(k > 0, jnp.sqrt(jnp.where(k > 0, k, 1.0)), 0.0)
-        return SeparatedForm(
-            weights,
-            sign * shift,
-            GaussianForm(deviations / s),
-            stop_gradient(jnp.log(count)) + missing,
-            stop_gradient(count * math.exp(-_APART)),
-        )
+        apart = Components(GaussianForm(deviations / s), weights, sign * shift)
+        missing = stop_gradient(count) * jnp.exp(missing)
+        slip = stop_gradient(count * math.exp(-_APART))
+        return MixedForm((apart,), 0 * missing, missing, excess=missing, slip=slip)
 
 
 @in_float64(cast_out=False)
@@ -91,36 +87,3 @@ def separated(
 def _gap(s: Array, q: Array) -> Array:
     """The bound of all standard normal variables, but for the probability T."""
     return 1 / (2 * s) - s * (_APART + jnp.abs(jnp.log(q) - log1p(-q)))
-
-
-class SeparatedForm(AbstractClosedForm):
-    """A mean of Gaussian profiles, each with thresholds of its own."""
-
-    weights: Float[Array, " k"]
-    shifts: Float[Array, " k"]
-    parts: GaussianForm
-    missing: Float[Array, ""]
-    slip: Float[Array, ""]
-
-    def logs(self, epsilon):
-        logs = self.parts.logs(epsilon[..., None] - self.shifts)
-        delta, rest = (safe_log(jnp.exp(x) @ self.weights) for x in logs[:2])
-        rest = rest + log1mexp(jnp.maximum(rest - self.missing, 1e-300))
-        delta = jnp.minimum(jnp.logaddexp(delta, self.missing), 0)
-        power = logs[2] + safe_log(jnp.maximum(self.weights, 0)) - self.shifts
-        alpha = log_sum_exp(stop_gradient(power), power > -jnp.inf)
-        return delta, rest, jnp.minimum(alpha, 0)
-
-    def log_truncated(self):
-        return self.missing
-
-    def mass_error(self):
-        return stop_gradient(ULP * (8 * _COUNTS + self._size()))
-
-    def loss_error(self, epsilon):
-        return stop_gradient(
-            self.slip + 8 * ULP * (1 + jnp.abs(epsilon) + self._size())
-        )
-
-    def _size(self):
-        return jnp.max(jnp.where(self.weights > 0, jnp.abs(self.shifts), 0))
