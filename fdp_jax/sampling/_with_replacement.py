@@ -25,6 +25,7 @@ a is the mean of r_k(x) over the k whose own is not below it and 0, with r_0 = 1
 
 from typing import Any, ClassVar
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
@@ -168,6 +169,7 @@ def _law(size: Any, records: Any) -> tuple[Array, Array]:
     return jnp.append(none, jnp.where(some, each, -jnp.inf)), jnp.minimum(lost, 0)
 
 
+@jax.jit
 def _attained(noise: Array, logs: Array, _: Array) -> AtomicLoss:
     """N(0) without, the mixture of N(k) with: in which interval their output is.
 
@@ -194,6 +196,7 @@ def _log_masses(logs: Array, low: Array, high: Array) -> tuple[Array, Array]:
     return found, jnp.sum(jnp.where(shares > 0, shares * errors, 0), axis=1)
 
 
+@jax.jit
 def _dominating(noise: Array, logs: Array, lost: Array) -> AtomicLoss:
     """The pair as a list of outputs: its profile, with straight lines between nodes."""
     # More copies leak more: of those there are as many as rounding may have lost.
