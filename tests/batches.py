@@ -51,6 +51,12 @@ def fixed_size(records, size, dimension=1):
     return _law((_sum(way, dimension), 1 / len(ways)) for way in ways)
 
 
+def with_replacement(records, size, dimension=1):
+    """The same of a batch whose places are drawn one by one."""
+    ways = list(itertools.product(records, repeat=size))
+    return _law((_sum(way, dimension), 1 / len(ways)) for way in ways)
+
+
 def shuffled(records, batches):
     """Places of the sums of an epoch's batches, one after the other."""
     size = len(records) // batches

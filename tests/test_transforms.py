@@ -260,6 +260,20 @@ _row(
     (0.75, 0.25),
 )
 _row(
+    "sampling.WithReplacement",
+    lambda s: (
+        _sampled(
+            lambda n: fdp.sampling.WithReplacement(batch_size=n, dataset_size=16),
+            s,
+            2,
+            "replace_one",
+        )
+        .bounds(epsilon=0.5)
+        .estimate
+    ),
+    *NOISE,
+)
+_row(
     "sampling.RandomAllocation",
     lambda s, d: (
         _sampled(lambda t: fdp.sampling.RandomAllocation(t), s, 8.0)
@@ -1777,6 +1791,7 @@ SLOW = {
     "sampling.ShuffledEpochs",
     "sampling.TruncatedPoisson",
     "sampling.UserLevel",
+    "sampling.WithReplacement",
     "tradeoff.AbstractTradeOff.inverse",
     "tradeoff.AbstractTradeOff.inverse-line",
     "tradeoff.AbstractTradeOff.log_slope",

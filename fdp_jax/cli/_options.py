@@ -44,6 +44,7 @@ _BATCHES = {"num_batches": "num_batches"}
 SCHEMES = {
     "poisson": Scheme("Poisson", _PROB),
     "fixed-size": Scheme("FixedSize", _SIZES),
+    "with-replacement": Scheme("WithReplacement", _SIZES),
     "truncated-poisson": Scheme("TruncatedPoisson", _PROB | _SIZES),
     "random-allocation": Scheme("RandomAllocation", _BATCHES),
     "cyclic-poisson": Scheme("CyclicPoisson", _PROB | {"num_groups": "num_groups"}),

@@ -38,7 +38,12 @@ from ..mechanisms import (
     product,
     quotient,
 )
-from ..sampling import FixedSize, RandomAllocation, TruncatedPoisson
+from ..sampling import (
+    FixedSize,
+    RandomAllocation,
+    TruncatedPoisson,
+    WithReplacement,
+)
 from ._library import is_event, name_of, relation_of
 from ._steps import Step, Steps, whole
 
@@ -77,7 +82,8 @@ def from_dp_event(
     - PoissonSampled is `PoissonSubsampled`, nested of the product of probabilities;
       under REPLACE_ONE a step of `DPSGD`, of Gaussians alone;
     - SampledWithoutReplacement of a Gaussian, under REPLACE_ONE or ZERO_OUT, is
-      `Subsampled` with `sampling.FixedSize`; TruncatedSubsampledGaussian is a step with
+      `Subsampled` with `sampling.FixedSize`; SampledWithReplacement, under REPLACE_ONE
+      alone, with `sampling.WithReplacement`; TruncatedSubsampledGaussian is a step with
       `sampling.TruncatedPoisson`, by a pair that is tighter than dp_accounting's;
     - Composed and SelfComposed are a run of `DPSGD`, a composition, or an `Accountant`
       of more than four different steps;
@@ -293,11 +299,11 @@ def _poisson(event: Any, _relation: NeighboringRelation) -> _Sample:
     return _Sample(prob, make, Step, "a sample is used once: sample every step")
 
 
-def _fixed_size(event: Any, relation: NeighboringRelation) -> _Sample:
-    if relation is ADD_OR_REMOVE_ONE:
+def _of_a_size(kind: Any, event: Any, relation: NeighboringRelation) -> _Sample:
+    if relation in kind.refused:
         raise UnsupportedEvent(event, "samples of a size need a replaced record")
     sizes = event.sample_size, event.source_dataset_size
-    scheme = FixedSize(batch_size=sizes[0], dataset_size=sizes[1])
+    scheme = kind(batch_size=sizes[0], dataset_size=sizes[1])
     make: Any = lambda step: Subsampled(step, scheme, 1)
     return _Sample(0.5, make, Gaussian, "samples of a size are known of one Gaussian")
 
@@ -372,12 +378,12 @@ _RELEASES: dict[str, tuple[Callable[[Any, NeighboringRelation], Any], str, Any]]
 """Makers by events; the field that may be 0, and the mechanism that it is then."""
 _SAMPLES: dict[str, Callable[[Any, NeighboringRelation], _Sample]] = {
     "PoissonSampledDpEvent": _poisson,
-    "SampledWithoutReplacementDpEvent": _fixed_size,
+    "SampledWithoutReplacementDpEvent": functools.partial(_of_a_size, FixedSize),
+    "SampledWithReplacementDpEvent": functools.partial(_of_a_size, WithReplacement),
     "RandomAllocationDpEvent": _allocated,
 }
 _MISSING = {
     "UnsupportedDpEvent": "it says of itself that nothing is known",
-    "SampledWithReplacementDpEvent": "there is no sampling with replacement here",
     "RepeatAndSelectDpEvent": (
         "a selection is fdp.SelectBest(run, repetitions=...) of the run's mechanism"
     ),

@@ -22,6 +22,8 @@ class Sampling(enum.Enum):
     """Every record enters every step with one probability, independently."""
     FIXED_SIZE = "fixed-size batches without replacement"
     """Every step draws a batch of a fixed size, uniformly and anew."""
+    WITH_REPLACEMENT = "batches drawn with replacement"
+    """Every place of a batch is drawn from all records, uniformly and anew."""
     TRUNCATED_POISSON = "truncated Poisson sampling"
     """Poisson sampling, of which no more than a largest batch is kept."""
     RANDOM_ALLOCATION = "random allocation to batches"
@@ -52,6 +54,10 @@ _CAVEATS = {
     Sampling.FIXED_SIZE: (
         "Each step must draw its batch anew: batches that share out an epoch\n"
         "are another scheme, for which these numbers are no proven guarantee."
+    ),
+    Sampling.WITH_REPLACEMENT: (
+        "A record that is drawn several times counts as often in the batch's sum, and\n"
+        "the sizes of batch and data must not depend on the data."
     ),
     Sampling.TRUNCATED_POISSON: (
         "The batch kept of a larger sample must be a uniformly random one, and\n"

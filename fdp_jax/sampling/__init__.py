@@ -12,3 +12,4 @@ from ._poisson import CyclicPoisson as CyclicPoisson, Poisson as Poisson
 from ._shuffled import ShuffledEpochs as ShuffledEpochs
 from ._truncated import TruncatedPoisson as TruncatedPoisson
 from ._users import UserLevel as UserLevel
+from ._with_replacement import WithReplacement as WithReplacement

@@ -286,7 +286,7 @@ RESPONSE = ev.RandomizedResponseDpEvent(0.5, 3)
 MIXTURE = ev.MixtureOfGaussiansDpEvent(1.0, [1.0], [1.0])
 REFUSED = [
     (ev.UnsupportedDpEvent(), "add_or_remove_one", "nothing is known"),
-    (ev.SampledWithReplacementDpEvent(9, 3, GAUSSIAN), "replace_one", "replacement"),
+    (ev.SampledWithReplacementDpEvent(9, 3, GAUSSIAN), "zero_out", "replaced record"),
     (
         ev.SampledWithoutReplacementDpEvent(9, 3, GAUSSIAN),
         "add_or_remove_one",

@@ -51,6 +51,9 @@ RUNS = {
     "users": dpsgd(sampling.UserLevel(0.1)),
     "examples": dpsgd(sampling.UserLevel(0.1, max_examples=3)),
     "fixed size": dpsgd(sampling.FixedSize(prob=0.1), "replace_one"),
+    "with replacement": dpsgd(
+        sampling.WithReplacement(batch_size=10, dataset_size=100), "replace_one"
+    ),
     "truncated": dpsgd(sampling.TruncatedPoisson(0.1, batch_size=20, dataset_size=100)),
     "shuffled": dpsgd(sampling.ShuffledEpochs(4), "zero_out"),
     "allocation": dpsgd(ALLOCATION(4)),

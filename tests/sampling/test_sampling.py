@@ -86,6 +86,19 @@ def test_one_batch_of_a_fixed_size(relation):
         np.testing.assert_allclose(found.max(axis=0), truth, atol=1e-6)
 
 
+@pytest.mark.parametrize(
+    ("size", "records"),
+    [(2, 3), *(pytest.param(*x, marks=SLOW) for x in ((1, 3), (3, 2)))],
+)
+def test_batches_with_replacement(size, records):
+    law = lambda data: batches.with_replacement(data, size)
+    step = run(sampling.WithReplacement(batch_size=size, dataset_size=records), REPLACE)
+    _, upper, found = check(step, law, neighbors(REPLACE, records - 1))
+    if size == 1:  # no more is claimed than is leaked
+        truth = np.broadcast_to(found.max(axis=0), upper.shape)
+        np.testing.assert_allclose(upper, truth, atol=1e-6)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("relation", [REPLACE, ZERO])
 def test_larger_batches_of_a_fixed_size(relation):

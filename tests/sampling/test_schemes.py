@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import mpmath as mp
 import numpy as np
 import pytest
+import scipy.optimize
 import scipy.special
 import scipy.stats
 from dp_accounting import pld
@@ -225,6 +226,123 @@ def test_begun_rounds_count():
         assert sum(float(n) for n in traced(count)) == epochs
 
 
+# ---------------------------------------------------------------- with replacement
+
+
+COPIES = [(100, 10_000), (50, 40), (3, 2), (3, 1), (1, 1), (1, 1000)]
+
+
+def copies(size, records):
+    """How many there may be of a record in a batch, and their probabilities."""
+    k = np.arange(1, min(size, 60) + 1)
+    return k, scipy.stats.binom.pmf(k, size, 1 / records), (1 - 1 / records) ** size
+
+
+@pytest.mark.parametrize(("size", "records"), COPIES)
+def test_one_batch_with_replacement(size, records):
+    """The maximum that the module proves, by search; and below the published bound."""
+    k, share, none = copies(size, records)
+    epsilons, mu = np.array([0.0, 0.001, 0.05, 0.5, 1.5]), 2 * k / 4.0
+    phi = scipy.stats.norm.cdf
+
+    def delta(t, e):
+        u = np.minimum(mu / 2 - e / mu, t + mu)
+        told = share @ (phi(u) - np.exp(e) * phi(u - mu))
+        return told - np.expm1(e) * none * phi(t)
+
+    def largest(e):
+        places = np.linspace(-30, 5, 1001)
+        near = places[np.argmax([delta(t, e) for t in places])]
+        finer = near + np.linspace(-0.04, 0.04, 2001)
+        return max(delta(t, e) for t in finer)
+
+    truth = np.array([largest(e) for e in epsilons])
+    step = run(
+        sampling.WithReplacement(batch_size=size, dataset_size=records),
+        REPLACE,
+        noise=4.0,
+    )
+    found = step.bounds(epsilon=epsilons)
+    np.testing.assert_allclose(found.upper, truth, rtol=1e-3, atol=1e-12)
+    assert np.all(found.upper >= truth * (1 - 1e-9))
+    for view in (step.remove, step.add):
+        same = view.bounds(epsilon=epsilons).upper
+        np.testing.assert_allclose(same, found.upper, rtol=1e-9)
+    # Balle, Barthe, Gaboardi (2018), Theorem 10.
+    inner = np.log1p(np.expm1(epsilons) / (1 - none))[:, None]
+    told = phi(mu / 2 - inner / mu) - np.exp(inner) * phi(-mu / 2 - inner / mu)
+    assert np.all(found.upper <= told @ share * (1 + 1e-3) + 1e-12)
+
+
+@pytest.mark.parametrize(
+    ("size", "records", "noise", "steps", "low", "high"),
+    [(100, 10_000, 4.0, 100, 0.19048, 0.21001), (40, 20, 30.0, 10, 1.72, 1.9224)],
+)
+def test_steps_with_replacement(size, records, noise, steps, low, high):
+    """Composed by FFT, from the laws of the loss as a bisection finds them."""
+    scheme = sampling.WithReplacement(batch_size=size, dataset_size=records)
+    found = run(scheme, REPLACE, steps, noise).bounds(delta=1e-5)
+    k, share, none = copies(size, records)
+    k, share = k[share > 1e-30], share[share > 1e-30]
+    mu, points = 2 * k / noise, 2**17
+    spacing = 20 * high / points
+    level = spacing * (np.arange(points // 2) + 0.5)
+    left, right = np.zeros_like(level), np.full_like(level, 60.0)
+    for _ in range(60):
+        x = 0.5 * (left + right)
+        ratio = np.exp(np.minimum(np.outer(x, mu) - mu**2 / 2, 500))
+        more = np.maximum(ratio - np.exp(level)[:, None], 0) @ share
+        below = more < np.expm1(level) * none
+        left, right = np.where(below, x, left), np.where(below, right, x)
+    y = np.maximum(x[:, None], level[:, None] / mu + mu / 2)
+    tail = scipy.stats.norm.sf
+    without = none * tail(x) + tail(y) @ share
+    included = none * tail(x) + tail(y - mu) @ share
+    mass = np.zeros(points)
+    mass[1 : points // 2] = -np.diff(included)
+    mass[: -points // 2 : -1] = -np.diff(without)
+    mass[0] = 1 - mass.sum()
+    total = np.fft.ifft(np.fft.fft(mass) ** steps).real[: points // 2]
+    losses = spacing * np.arange(points // 2)
+
+    def delta(e):
+        return total[losses > e] @ -np.expm1(e - losses[losses > e])
+
+    truth = scipy.optimize.brentq(lambda e: delta(e) - 1e-5, 0, high * 2)
+    assert truth == pytest.approx(high, rel=1e-4)
+    assert truth * (1 - 1e-4) <= float(found.upper) <= truth * (1 + 1e-3)
+    assert low * (1 - 1e-3) <= float(found.lower) <= truth
+
+
+def test_batches_of_one_place_are_those_of_a_fixed_size():
+    one = sampling.WithReplacement(batch_size=1, dataset_size=50)
+    other = sampling.FixedSize(batch_size=1, dataset_size=50)
+    found, known = (run(x, REPLACE).bounds(epsilon=0.5) for x in (one, other))
+    np.testing.assert_allclose(found.upper, known.upper, rtol=1e-3)
+    np.testing.assert_allclose(found.lower, known.lower, rtol=1e-3)
+    assert float(found.upper) >= float(known.upper) * (1 - 1e-9)
+    assert float(found.lower) <= float(known.upper)
+
+
+def test_more_copies_than_are_counted_tell_the_record():
+    every = run(sampling.WithReplacement(batch_size=40, dataset_size=1), REPLACE)
+    assert float(every.delta(epsilon=1.0)) == 1
+    nothing = sampling.WithReplacement(batch_size=5, dataset_size=9)
+    assert float(run(nothing, REPLACE, noise=math.inf).delta(epsilon=0.0)) == 0
+
+
+def test_batches_with_replacement_transform():
+    def spent(noise, size):
+        scheme = sampling.WithReplacement(batch_size=size, dataset_size=1000.0)
+        return run(scheme, REPLACE, 10, noise).delta(epsilon=0.5, bound="estimate")
+
+    at = 2.0, 20.0
+    value, slope = jitted(jax.value_and_grad(spent))(*at)
+    assert value == pytest.approx(float(spent(*at)), rel=1e-9)
+    up, down = (float(spent(2.0 + d, 20.0)) for d in (1e-3, -1e-3))
+    assert slope == pytest.approx((up - down) / 2e-3, rel=1e-4)
+
+
 # -------------------------------------------------------------------------- errors
 
 _POISSON = sampling.Poisson(0.1)
@@ -242,6 +360,14 @@ _WRONG = [
     ),
     (lambda: sampling.FixedSize(batch_size=1.5, dataset_size=10), "whole .* got 1.5"),
     (lambda: sampling.FixedSize(batch_size=0, dataset_size=10), "at least 1, got 0"),
+    (
+        lambda: sampling.WithReplacement(batch_size=0, dataset_size=9),
+        "batch_size .* at least 1, got 0",
+    ),
+    (
+        lambda: run(sampling.WithReplacement(batch_size=1, dataset_size=2), ZERO),
+        "relation must be REPLACE_ONE for WithReplacement, got ZERO_OUT",
+    ),
     (lambda: sampling.CyclicPoisson(0.1, num_groups=0), "num_groups .* got 0"),
     (lambda: sampling.TruncatedPoisson(0.1, batch_size=0), "batch_size .* got 0"),
     (lambda: sampling.TruncatedPoisson(0.1, dataset_size=2.5), "dataset_size .* 2.5"),
