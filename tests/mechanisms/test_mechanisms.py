@@ -415,7 +415,7 @@ def test_what_stands_for_a_guarantee_is_named():
         lambda: fdp.compose(RUN, curve),
         lambda: fdp.RevealedMixture([RUN, fdp.ZCDP(0.1)], probs=[0.5, 0.5]),
     ):
-        with pytest.raises(TypeError, match=r"write fdp_jax\.tradeoff\.dominating_pair"):
+        with pytest.raises(TypeError, match=r"fdp_jax\.tradeoff\.dominating_pair"):
             refused()
 
 
