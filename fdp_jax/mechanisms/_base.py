@@ -373,14 +373,12 @@ def require_mechanism(name: str, value: Any) -> AbstractMechanism:
             f"{name} must be a whole mechanism, got {described(value)}: take the "
             "direction or the engine of the whole, as in compose(one, other).remove"
         )
-    if isinstance(value, AbstractGuarantee):
-        raise TypeError(
-            f"{name} must be a mechanism, got {described(value)}: in its place write "
-            "fdp_jax.tradeoff.dominating_pair(guarantee, relation=...)"
-        )
     from .. import mechanisms
 
-    refuse(name, value, "a mechanism", mechanisms, mechanisms.DPSGD)
+    wanted = "a mechanism"
+    if isinstance(value, AbstractGuarantee):
+        wanted += " or fdp_jax.tradeoff.dominating_pair(guarantee, relation=...)"
+    refuse(name, value, wanted, mechanisms, mechanisms.DPSGD)
 
 
 def require_guarantee(name: str, value: Any) -> AbstractGuarantee:
