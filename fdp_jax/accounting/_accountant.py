@@ -261,13 +261,13 @@ class Accountant(AbstractMechanism):
         )
         if isinstance(mechanism, AbstractRenyi):
             target.spent_by(once)
-            asked = lambda n: target.asked(self.step(mechanism, n)) or (None, False)
             limit = MOST - self.num_steps
-            first = least_whole(lambda n: not asked(n)[1], limit)
+            fails = lambda n: not target.is_met(self.step(mechanism, n))
+            first = least_whole(fails, limit)
             return np.inf if first > limit else first - 1
         # One question first: a search from a target that is spent takes long.
-        spent = target.asked(self.simplified()) if self.history else None
-        if spent is not None and not bool(spent[1]):
+        met = target.is_met(self.simplified()) if self.history else None
+        if met is not None and not bool(met):
             return 0
         mechanism = self._as_mechanism(mechanism)
         require_joint((self, mechanism), (1, None))

@@ -133,6 +133,12 @@ def calibrate(
     unknown = find_unknown(mechanism, solve_for, within=within, whole=whole)
     unknown.filled(mechanism).require_complete()
     open_mechanism = _with_known_parts(unknown.left_open(mechanism))
+    missed = unknown.counts and not is_traced((mechanism, target))
+    # Parts of a step have wide bounds, which may be no smaller than those of one.
+    for least in {unknown.lowest, max(unknown.lowest, 1.0)}:
+        missed = missed and target.is_missed(unknown.put(mechanism, np.float64(least)))
+    if missed:
+        raise UnreachableTarget(_why_not(open_mechanism, target, unknown))
     found = found_for(open_mechanism, target, unknown, method)
     known = not is_traced(found.status)
     if known and int(found.status) == Status.VACUOUS:
@@ -197,7 +203,7 @@ def _why_not(mechanism: Any, target: AbstractTarget, unknown: Unknown) -> str:
     """The reason of a refusal, with what can be reached instead where that is known."""
     ends = unknown.lowest, unknown.highest
     found = [target.asked(unknown.put(mechanism, np.float64(end))) for end in ends]
-    values = ", ".join(f"{float(x[0].estimate):.6g}" for x in found if x is not None)
+    values = ", ".join(f"{float(x.estimate):.6g}" for x in found if x is not None)
     told = f": at the ends of that range {target.quantity()} is {values}"
     return (
         f"no {unknown.name} in [{unknown.lowest:g}, {unknown.highest:g}] could be "

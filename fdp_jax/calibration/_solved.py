@@ -153,12 +153,13 @@ def _best(
     # Not a number, if the grid has none, is not larger.
     riskier = bool(found.leaks * other.value > found.leaks * found.value)
     for one in (other, found) if riskier else (found,):
-        asked = target.asked(unknown.put(mechanism, one.value))
+        completed = unknown.put(mechanism, one.value)
+        asked = target.asked(completed)
         if asked is None:
             return one
         # What is asked next may be answered by other engines than the search's.
-        if bool(asked[1]):
-            return dataclasses.replace(one, status=asked[0].status)
+        if bool(target.is_met(completed)):
+            return dataclasses.replace(one, status=asked.status)
     return found
 
 
@@ -185,8 +186,7 @@ def _met(
         moved = jnp.asarray(np.clip(moved, unknown.lowest, unknown.highest))
         if float_dtype() == np.float32:
             moved = in_single(moved, unknown, leaks)
-        asked = target.asked(unknown.put(mechanism, moved))
-        if asked is None or bool(asked[1]):
+        if bool(target.is_met(unknown.put(mechanism, moved))):
             return dataclasses.replace(found, value=moved) if count else found
     return found
 

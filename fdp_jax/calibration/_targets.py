@@ -92,11 +92,14 @@ class AbstractTarget(Record):
         If a profile shows it (`of_profile`), of any guarantee as well.
         """
 
-    def asked(self, mechanism: AbstractGuarantee) -> tuple[Bounds, Array] | None:
-        """The query that shows whether a mechanism meets it, and whether it does.
+    def asked(self, mechanism: AbstractGuarantee) -> Bounds | None:
+        """The answer of the query whose value it limits.
 
         None for targets that speak of more than one point of its curve.
         """
+
+    def is_met(self, mechanism: AbstractGuarantee) -> Array | None:
+        """Whether a query shows that a mechanism meets it; None as in `asked`."""
 
     def spent_by(self, guarantee: AbstractGuarantee) -> Bounds:
         """The number that it limits, for some guarantee.
@@ -110,7 +113,11 @@ class AbstractTarget(Record):
                 f"{type(self).__name__} does not limit a single number: compare "
                 "guarantees by fdp_jax.compare"
             )
-        return found[0]
+        return found
+
+    def is_missed(self, mechanism: AbstractGuarantee) -> bool:
+        """Whether some questions show at once that a mechanism does not meet it."""
+        return False
 
     @abc.abstractmethod
     def proxy(self) -> tuple[Float[Array, " k"], Float[Array, " k"]]:
@@ -160,9 +167,12 @@ class _AbstractProfileTarget(AbstractTarget):
         return Margin(Interval(excess.lower, excess.estimate, upper))
 
     def asked(self, mechanism):
+        return mechanism.bounds(epsilon=in_full(self, "_point")[0])
+
+    def is_met(self, mechanism):
         epsilon, log_delta, _ = in_full(self, "_point")
-        found = mechanism._bounds_of("log_delta", epsilon)
-        return mechanism.bounds(epsilon=epsilon), found.upper <= log_delta + 1e-11
+        found = mechanism._bounds_of("log_delta", epsilon, both=False)
+        return found.upper <= log_delta + 1e-11
 
     def quantity(self) -> str:
         return f"delta({float(self._point()[0]):g})"
@@ -297,10 +307,12 @@ class _AbstractRateTarget(AbstractTarget):
         return Margin(excess.map(lambda x: x - goal))
 
     def asked(self, mechanism: Any):
-        alpha, _, log_beta = in_full(self, "_rates")
         view = mechanism if self.direction == "both" else mechanism.remove
-        found = view.bounds(alpha=alpha)
-        return found, found.lower >= jnp.exp(log_beta)
+        return view.bounds(alpha=in_full(self, "_rates")[0])
+
+    def is_met(self, mechanism: Any):
+        log_beta = in_full(self, "_rates")[2]
+        return self.asked(mechanism).lower >= jnp.exp(log_beta)
 
     def quantity(self) -> str:
         return f"beta at alpha = {float(self._rates()[0]):g}"

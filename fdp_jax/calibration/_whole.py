@@ -5,6 +5,7 @@ from typing import Any
 
 import equinox as eqx
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Real
 
 from .. import tradeoff
@@ -21,10 +22,12 @@ from ..mechanisms import as_float
 from ..tradeoff import (
     AbstractSymmetric,
 )
-from ._targets import AbstractTarget, Margin
+from ._targets import AbstractTarget, Margin, in_full
 from ._touch import largest_gap, largest_ratio
 
 _ROUNDING = 1e-12
+_FAR = 10.0
+"""Losses that a mechanism has sooner than Gaussian noise of as small an advantage."""
 
 
 def _both_directions(loss: ComposedLoss) -> Request:
@@ -200,6 +203,18 @@ class MuGDP(AbstractTarget):
         # An upper bound of mu; with other noise besides there may be a smaller mu.
         known = Interval(jnp.full_like(closed, -jnp.inf), closed, closed + _ROUNDING)
         return Margin(select(sure, known, found), binding)
+
+    def is_missed(self, mechanism):
+        epsilon, most = in_full(self, "_points")
+        found = mechanism._bounds_of("log_delta", epsilon).upper
+        return bool(np.any(np.asarray(found) > most + 1e-6 * (1 + np.abs(most))))
+
+    def _points(self):
+        """Thresholds at which log delta is at most as large as here."""
+        mu = jnp.asarray(self.mu)
+        epsilon = jnp.stack([mu, jnp.maximum(_FAR, mu)])
+        gaussian = GaussianForm(mu).log_delta(epsilon)
+        return epsilon, jnp.logaddexp(gaussian, safe_log(self.delta))
 
     def proxy(self):
         mu = jnp.asarray(self.mu)

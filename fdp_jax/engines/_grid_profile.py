@@ -75,6 +75,8 @@ def _log_upper(profile: GridProfile, epsilons: Array) -> Array:
 
 
 def _log_lower(profile: GridProfile, epsilons: Array) -> Array:
+    # Left of all points delta is at least what it is there: no tilt applies.
+    epsilons = jnp.maximum(epsilons, profile.points[2])
     cell, share, log_scale = _cell_at(profile, epsilons)
     lower = _chord(profile, profile.lower, cell, share)
     inside = jnp.log1p(share * jnp.expm1(profile.grid.spacing))

@@ -375,7 +375,10 @@ def require_mechanism(name: str, value: Any) -> AbstractMechanism:
         )
     from .. import mechanisms
 
-    refuse(name, value, "a mechanism", mechanisms, mechanisms.DPSGD)
+    wanted = "a mechanism"
+    if isinstance(value, AbstractGuarantee):
+        wanted += " or fdp_jax.tradeoff.dominating_pair(guarantee, relation=...)"
+    refuse(name, value, wanted, mechanisms, mechanisms.DPSGD)
 
 
 def require_guarantee(name: str, value: Any) -> AbstractGuarantee:

@@ -232,6 +232,22 @@ def test_gaussian_meets_mu_gdp_exactly():
     assert float(found.value) == pytest.approx(1 / 0.7, rel=1e-10)
 
 
+@pytest.mark.parametrize("delta", [0.0, 1e-12])
+@pytest.mark.parametrize("whole", [False, True])
+def test_a_step_that_is_too_much_is_told_without_a_search(monkeypatch, delta, whole):
+    monkeypatch.setattr("fdp_jax.calibration._calibrate.found_for", pytest.fail)
+    run = fdp.DPSGD(noise_multiplier=1.0, sampling_prob=0.01)
+    target = targets.MuGDP(1e-9, delta=delta)
+    with pytest.raises(fdp.UnreachableTarget, match=r"no num_steps .* 1e-09-GDP"):
+        fdp.calibrate(run, target, solve_for="num_steps", whole=whole)
+
+
+def test_a_step_that_is_not_too_much_is_searched():
+    for delta in (0.0, 1e-6):
+        assert not targets.MuGDP(0.5, delta=delta).is_missed(fdp.Gaussian(2.0))
+    assert targets.MuGDP(0.4999).is_missed(fdp.Gaussian(2.0))
+
+
 RUNS = {
     "Laplace": fdp.Laplace,
     "DPSGD": lambda s: _run(s, 0.01, 3e3),

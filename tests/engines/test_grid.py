@@ -1,5 +1,6 @@
 """The grid engine against exact sums, quadrature, and the spectral engine."""
 
+import dataclasses
 import itertools
 import math
 from typing import Any
@@ -16,6 +17,11 @@ from scipy import optimize, stats
 
 import fdp_jax as fdp
 from fdp_jax import Bound
+from fdp_jax.engines._discretize import plan_grid
+from fdp_jax.engines._grid import compose_grid
+from fdp_jax.engines._grid_profile import grid_profile
+from fdp_jax.engines._spectral import tail_start_at_epsilon
+from fdp_jax.losses import Method
 
 
 def _holds(bounds, truth, width=1e-6, rtol=1e-8):
@@ -363,6 +369,19 @@ def test_a_small_grid_where_it_holds_the_lattice(scale, count):
 
 
 # -- certificates ------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("below", [30.0, 5.0, 0.5])
+def test_no_lower_bound_is_extrapolated_beyond_the_grid(below):
+    run = fdp.PureDP(1.0).repeat(30)
+    loss = dataclasses.replace(run.loss(), method=Method("grid", 2**12))
+    start = tail_start_at_epsilon(loss, jnp.asarray(1.0), jnp.asarray(25.0))
+    profile = compose_grid(loss, plan_grid(loss, start))
+    epsilon = profile.points[0] - below
+    found, _ = grid_profile(profile, epsilon[None])
+    truth = float(run.log_delta(epsilon=epsilon, bound=Bound.ESTIMATE))
+    assert -3 < float(found.lower[0]) <= truth + 1e-12
+    assert truth <= float(found.upper[0])
 
 
 def test_lower_bounds_where_all_is_rounding():

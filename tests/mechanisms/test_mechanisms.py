@@ -409,6 +409,16 @@ def test_compose_takes_mechanisms_only():
         fdp.compose(fdp.Gaussian(1.0), 2.0)  # pyright: ignore
 
 
+def test_what_stands_for_a_guarantee_is_named():
+    curve = fdp.Gaussian(1.0).curve(num_points=8)
+    for refused in (
+        lambda: fdp.compose(RUN, curve),
+        lambda: fdp.RevealedMixture([RUN, fdp.ZCDP(0.1)], probs=[0.5, 0.5]),
+    ):
+        with pytest.raises(TypeError, match=r"fdp_jax\.tradeoff\.dominating_pair"):
+            refused()
+
+
 def test_only_a_single_release_can_be_subsampled():
     with pytest.raises(TypeError, match="single release, got Composition"):
         fdp.PoissonSubsampled(fdp.Laplace(1.0).repeat(2), 0.1)
