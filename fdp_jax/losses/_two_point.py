@@ -112,12 +112,6 @@ class TwoPointLoss(ClosedTransformLoss):
         mu = 2 * log_ndtri(-jnp.logaddexp(0.0, self.epsilon))
         return jnp.where(self.delta > 0, jnp.inf, jnp.square(mu))
 
-    def cumulants(self, *, included):
-        t = (1.0 if included else -1.0) * jnp.tanh(0.5 * self.epsilon)
-        rest = 1 - jnp.square(t)
-        shapes = t, rest, -2 * t * rest, -2 * rest * (1 - 3 * jnp.square(t))
-        return jnp.stack([self.epsilon**k * x for k, x in enumerate(shapes, 1)])
-
     def loss_moments(self, sign):
         e = self.epsilon
         tanh = jnp.tanh(0.5 * e)

@@ -1,11 +1,9 @@
 """Sums over the nodes of a contour: each is a block for `blocked_sum`."""
 
 import dataclasses
-import functools
 import math
 
 import equinox as eqx
-import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
@@ -13,7 +11,7 @@ from ..._internal._blocked_sum import blocked_sum
 from ..._internal._rotation import rotation
 from ..._internal._special import log1p, log_turned
 from ..._internal._waves import wave_products, wave_sums
-from .._amplification import inclusion, log_ratio
+from .._amplification import inclusion
 from ._integrand import Integrand, growth_of
 
 NODES = 64
@@ -57,18 +55,6 @@ def _weighted(one: Integrand, x: Array, plan: Plan) -> tuple[Array, Array]:
     return value - plan.center, weight
 
 
-def _derivative_weights(one: Integrand, x: Array, plan: Plan) -> Array:
-    """The weights times (e^u - 1) / e^X and times the inclusion's square."""
-    u, q = one.u(x), one.sampling_prob
-    value, top = log_ratio(u, q), jnp.maximum(u, 0)
-    log_weight = one.log_base(x) + plan.order * value - plan.peak
-    # In one exponent: e^-X alone may overflow.
-    lifted = jnp.exp(log_weight + top - value)
-    change = jnp.exp(u - top) - jnp.exp(-top)
-    kept = jnp.exp(log_weight) * jnp.square(q * jnp.exp(u - value))
-    return jnp.stack([lifted * change, kept])
-
-
 def mgf_block(index: Array, one: Integrand, plan: Plan) -> tuple:
     """Sums for E[R^w] - 1 and for its logarithm, and the sizes of their terms."""
     x = nodes_of(index, plan.start, plan.spacing)
@@ -83,64 +69,21 @@ def mgf_block(index: Array, one: Integrand, plan: Plan) -> tuple:
     return sums, sizes
 
 
-@functools.partial(jax.custom_jvp, nondiff_argnums=(0,))
 def characteristic_sums(
     count: int, one: Integrand, plan: Plan, start: Array, step: Array
 ) -> tuple[Array, Array, Array]:
     """Sums of weight, weight (cos - 1) and weight sin, at `count` frequencies."""
-    block = _CharacteristicBlock(math.isqrt(count), 1)
+    block = _CharacteristicBlock(math.isqrt(count))
     products, _ = blocked_sum(block, plan.blocks, one, (plan, start, step))
     total, versine, sine = (x[0] for x in wave_sums(products, block.m))
     return total, versine, sine
 
 
-@characteristic_sums.defjvp
-def _characteristic_sums_jvp(count: int, primals: tuple, tangents: tuple) -> tuple:
-    """With the derivatives of the integrals, on the same nodes.
-
-    With z the complex order, R = e^X and p the inclusion,
-
-        d E[R^z] / dq = z E[R^z (e^u - 1) / R],
-        d E[R^z] / ds = -z (z - 1) / s^3 E[R^z p^2]
-
-    (the second by parts: E[x h(x)] = s^2 E[h'(x)] under P).
-    """
-    one, plan, start, step = primals
-    block = _CharacteristicBlock(math.isqrt(count), 3)
-    products, _ = blocked_sum(block, plan.blocks, one, (plan, start, step))
-    total, versine, sine = wave_sums(products, block.m)
-    tau = start + step * jnp.arange(count, dtype=start.dtype)
-    w = plan.order
-    # Both derivatives of the sums less those at frequency 0.
-    drifting = (
-        w * versine[1] - tau * sine[1],
-        w * sine[1] + tau * (total[1] + versine[1]),
-    )
-    still, real, imag = w * (w - 1), -jnp.square(tau), tau * (2 * w - 1)
-    spread = (
-        still * versine[2] + real * (total[2] + versine[2]) - imag * sine[2],
-        (still + real) * sine[2] + imag * (total[2] + versine[2]),
-    )
-    by_prob = tangents[0].sampling_prob
-    by_noise = -tangents[0].noise_multiplier / one.noise_multiplier**3
-    tangent = (
-        by_prob * w * total[1] + by_noise * still * total[2],
-        by_prob * drifting[0] + by_noise * spread[0],
-        by_prob * drifting[1] + by_noise * spread[1],
-    )
-    return (total[0], versine[0], sine[0]), tangent
-
-
 @dataclasses.dataclass(frozen=True)
 class _CharacteristicBlock:
-    """Inputs of `wave_sums` for m^2 frequencies, m even.
-
-    The same for the first `weights` of three weights: the tilted density, and what
-    stands in its derivatives.
-    """
+    """Inputs of `wave_sums` for m^2 frequencies, m even."""
 
     m: int
-    weights: int
 
     def __call__(
         self,
@@ -151,10 +94,7 @@ class _CharacteristicBlock:
         plan, start, step = aux
         x = nodes_of(index, plan.start, plan.spacing)
         value, weight = _weighted(one, x, plan)
-        weight = weight[None]
-        if self.weights > 1:
-            weight = jnp.concatenate([weight, _derivative_weights(one, x, plan)])
-        return wave_products(weight, value, start, step, self.m), ()
+        return wave_products(weight[None], value, start, step, self.m), ()
 
 
 def points(
