@@ -73,8 +73,8 @@ def explored(
         one, other = pair.log_deltas(prepared, at)
         return Profiles(at, one.map(lambda x: jnp.logaddexp(x, log_delta)), other)
 
-    none = Interval(-np.inf, -np.inf, -np.inf)  # pyright: ignore[reportArgumentType]
-    nothing = Profiles(np.inf, none, none)  # pyright: ignore[reportArgumentType]
+    low = jnp.asarray(-jnp.inf)
+    nothing = Profiles(-low, Interval(low, low, low), Interval(low, low, low))
     rounds = 1 + _EVEN + _ADAPTIVE
     first = first_grid(pair, halves)
     nodes = _in_order(accumulated(first, nothing, propose, look, rounds))

@@ -80,10 +80,11 @@ def explore(pair: Pair, prepared: tuple, halves: int, weigh=None) -> Nodes:
     Returns:
         All nodes that were looked at.
     """
-    none = Interval(0.0, 0.0, 0.0)
+    zero = jnp.zeros(())
+    none = Interval(zero, zero, zero)
     found = accumulated(
         first_grid(pair, halves),
-        Nodes(np.inf, none, none),  # pyright: ignore[reportArgumentType]
+        Nodes(zero + jnp.inf, none, none),
         lambda nodes, _: _proposed(in_order(nodes), weigh),
         lambda at: Nodes(at, *pair.deficits(prepared, at)),
         ROUNDS,

@@ -116,10 +116,10 @@ class Composition(AbstractWrapped):
         if Shared.SAME_BATCH not in self.shares():
             return self
         steps = self.as_steps()
-        kept = [pair for pair in steps if isinstance(pair[0], SameBatchEpochs)]
+        kept = [(step, n) for step, n in steps if isinstance(step, SameBatchEpochs)]
         if not kept:
             return self
-        others = [pair for pair in steps if not isinstance(pair[0], SameBatchEpochs)]
+        others = [x for x in steps if not isinstance(x[0], SameBatchEpochs)]
         together = SameBatchEpochs.together(kept), np.float64(1)
         parts, num_steps = zip(*others, together, strict=True)
         return Composition.unchecked(parts=parts, num_steps=num_steps)

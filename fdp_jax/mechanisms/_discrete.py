@@ -397,7 +397,7 @@ class KaryRandomizedResponse(AbstractMechanism):
     epsilon0: Real[ArrayLike, ""] | None = parameter(
         "epsilon", _checks.finite_positive, EPSILON
     )
-    num_categories: int = eqx.field(static=True, metadata=OPTION)
+    num_categories: int = eqx.field(static=True, kw_only=True, metadata=OPTION)
     relation: Any = relation_field(REPLACE_ONE)
 
     def __init__(

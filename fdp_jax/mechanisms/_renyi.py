@@ -170,8 +170,9 @@ class AbstractRenyi(AbstractPointwise):
         value = jnp.logaddexp(part, log_complement(kept))
         total = self._log_total_variation()
         less = total < value
-        size = jnp.abs(value) + jnp.where(less, 0.0, size * jnp.exp(part - value))
-        return jnp.where(less, total, value), stop_gradient(size)
+        size = jnp.where(less, 0.0, size * jnp.exp(part - value))
+        value = jnp.where(less, total, value)
+        return value, stop_gradient(size + jnp.abs(value))
 
     def _epsilon(self, log_delta: Array) -> tuple[Array, Array]:
         """Bound of epsilon at a finite log_delta < 0, and the size of its terms."""
