@@ -88,7 +88,9 @@ def normalized(loss: ComposedLoss, order: Float[Array, ""]) -> Float[Array, ""]:
     return total
 
 
-def largest_finite(loss: ComposedLoss, sign: ArrayLike) -> Float[Array, ""]:
+def largest_finite(
+    loss: ComposedLoss | AbstractLoss, sign: ArrayLike
+) -> Float[Array, ""]:
     """The essential supremum of the finite part of the loss, in one direction."""
     low, high = loss.loss_range()
     return jnp.where(jnp.asarray(sign) > 0, high, -low)
@@ -107,8 +109,7 @@ def counted(loss: ComposedLoss, fact: Callable[[AbstractLoss], Any]) -> Any:
 
 def log_moment_tail(term: AbstractLoss, sign: float, order: Array) -> Array:
     """A bound of L over all orders t >= `order` > 1 of one direction."""
-    low, high = term.loss_range()
-    most = high if sign > 0 else -low
+    most = largest_finite(term, sign)
     return jnp.minimum(term.log_moment_ceiling(sign), most / order)
 
 
