@@ -67,15 +67,13 @@ class GluedLoss(MassLoss):
         return -lower, upper
 
     def log_infinite_masses(self):
-        return self.above.log_infinite_masses()[0], self.other.log_infinite_masses()[0]
+        return tuple(x.log_infinite_masses()[0] for x in (self.above, self.other))
 
     def log_finite_masses(self):
-        return self.above.log_finite_masses()[0], self.other.log_finite_masses()[0]
+        return tuple(x.log_finite_masses()[0] for x in (self.above, self.other))
 
     def log_truncated_masses(self):
-        return self.above.log_truncated_masses()[0], self.other.log_truncated_masses()[
-            0
-        ]
+        return tuple(x.log_truncated_masses()[0] for x in (self.above, self.other))
 
     @property
     def _dtype(self):

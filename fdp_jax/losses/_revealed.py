@@ -60,8 +60,9 @@ class Alternatives(eqx.Module):
             kept = [power for power in powers if power is not None]
             terms += kept or [term]
             columns += list(jnp.diag(jnp.where(some, 1.0, 0.0))) if kept else [own]
-        columns = jnp.stack(columns, axis=1)
-        return Alternatives(tuple(terms), columns, self.probs, self.single)
+        return dataclasses.replace(
+            self, terms=tuple(terms), counts=jnp.stack(columns, axis=1)
+        )
 
     def idle(self) -> Bool[Array, " n"]:
         """Whether an alternative releases nothing."""
@@ -224,10 +225,14 @@ class RevealedLoss(AbstractLoss):
         kept = 1 - term.lost
         parts = stacked(group.components(sign, kept) for group in term.groups)
         idle = jnp.concatenate([group.idle() for group in term.groups])
-        nothing = kept * jnp.sum(jnp.where(idle, term.probs(), 0))
-        # Probabilities may be upper bounds.
-        excess = stop_gradient(jnp.maximum(jnp.sum(term.probs()) - 1, 0))
-        return MixedForm(parts, nothing, term.lost, excess, slip=jnp.zeros_like(kept))
+        return MixedForm(
+            parts,
+            nothing=kept * jnp.sum(jnp.where(idle, term.probs(), 0)),
+            told=term.lost,
+            # Probabilities may be upper bounds.
+            excess=stop_gradient(jnp.maximum(jnp.sum(term.probs()) - 1, 0)),
+            slip=jnp.zeros_like(kept),
+        )
 
 
 def _summed(counts: Float[Array, "n k"], values: Float[Array, "k ..."]) -> Array:

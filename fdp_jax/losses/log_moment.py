@@ -109,8 +109,9 @@ def counted(loss: ComposedLoss, fact: Callable[[AbstractLoss], Any]) -> Any:
 
 def log_moment_tail(term: AbstractLoss, sign: float, order: Array) -> Array:
     """A bound of L over all orders t >= `order` > 1 of one direction."""
-    most = largest_finite(term, sign)
-    return jnp.minimum(term.log_moment_ceiling(sign), most / order)
+    return jnp.minimum(
+        term.log_moment_ceiling(sign), largest_finite(term, sign) / order
+    )
 
 
 def finite_divergence(loss: ComposedLoss, sign: ArrayLike, order: Array) -> Array:
