@@ -67,8 +67,8 @@ def zcdp(mechanism: Any) -> Float[Array, ""]:
 
 @in_float64
 def _zcdp(loss: ComposedLoss, *, direction: str) -> Outward:
-    signs = directions("remove" if loss.symmetric else direction)
-    found = [_one_direction(loss, sign) for sign in signs]
+    worst = "remove" if loss.symmetric else direction
+    found = [_one_direction(loss, sign) for sign in directions(worst)]
     upper, estimate = (jnp.max(jnp.stack(x)) for x in zip(*found, strict=True))
     upper = with_gradient(upper, estimate)
     return Outward(upper, upper)

@@ -35,23 +35,12 @@ def closed_profile(form: AbstractClosedForm, epsilons: Array) -> Profile:
         within = Interval(lowest, log_delta.estimate, highest)
         log_delta = _wider(within, mass)
         # Of either sum every term is off by less than that.
-        log_rest = Interval(
-            log_rest.lower - slip, log_rest.estimate, log_rest.upper + slip
-        )
-    if form.lost() > 0:
-        most = jnp.logaddexp(log_rest.upper, math.log(form.lost()))
-        log_rest = Interval(log_rest.lower, log_rest.estimate, most)
-    excess = form.log_excess()
-    if excess is not None:
-        least = without(log_rest.lower, excess)
-        log_rest = Interval(least, log_rest.estimate, log_rest.upper)
-    truncated = form.log_truncated()
-    if truncated is not None:
-        # What was left out counts in the upper bounds alone.
-        lower = without(log_delta.lower, truncated)
-        log_delta = Interval(lower, log_delta.estimate, log_delta.upper)
-        most = jnp.logaddexp(log_rest.upper, truncated)
-        log_rest = Interval(log_rest.lower, log_rest.estimate, most)
+        log_rest = _wider(log_rest, slip)
+    lost, truncated = form.lost(), form.log_truncated()
+    log_rest = _less(log_rest, form.log_excess())
+    log_rest = _more(_more(log_rest, truncated), math.log(lost) if lost > 0 else None)
+    # What was left out counts in the upper bounds alone.
+    log_delta = _less(log_delta, truncated)
     return Profile(
         log_delta.map(_at_most_zero),
         log_rest.map(_at_most_zero),
@@ -61,6 +50,22 @@ def closed_profile(form: AbstractClosedForm, epsilons: Array) -> Profile:
 
 def _wider(interval: Interval, by: Array | float) -> Interval:
     return Interval(interval.lower - by, interval.estimate, interval.upper + by)
+
+
+def _less(interval: Interval, log_mass: Array | None) -> Interval:
+    """The interval whose lower end is without a mass, if there is one."""
+    if log_mass is None:
+        return interval
+    lower = without(interval.lower, log_mass)
+    return Interval(lower, interval.estimate, interval.upper)
+
+
+def _more(interval: Interval, log_mass: Array | float | None) -> Interval:
+    """The interval whose upper end has a mass more, if there is one."""
+    if log_mass is None:
+        return interval
+    upper = jnp.logaddexp(interval.upper, log_mass)
+    return Interval(interval.lower, interval.estimate, upper)
 
 
 def _at_most_zero(x: Array) -> Array:

@@ -98,7 +98,9 @@ class SubsampledForm(AbstractClosedForm):
         log_delta, log_rest = complements(log_delta, log_add(log_rest, kept + left_out))
         mixed = jnp.minimum(log_add(kept, log_alpha - shift), 0)
         found = log_delta, log_rest, jnp.where(remove, log_alpha, mixed)
-        return settled(inside, found, epsilon, self._every_loss(epsilon))
+        # Whether all losses are larger than eps, where not some of them are.
+        every = (epsilon < 0) & (remove | jnp.isinf(epsilon))
+        return settled(inside, found, epsilon, every)
 
     def places(self, least):
         # On the scale of the pair itself, since eps crowds at the end of its losses.
@@ -133,7 +135,3 @@ class SubsampledForm(AbstractClosedForm):
         # F is at most one, also after rounding.
         shift = jnp.minimum(inner + epsilon, -jnp.log(self.sampling_prob))
         return inside, self.sign * inner, jnp.where(added, shift, 0)
-
-    def _every_loss(self, epsilon: Array) -> Array:
-        """Whether all losses are larger than eps, where not some of them are."""
-        return (epsilon < 0) & ((self.sign > 0) | jnp.isinf(epsilon))

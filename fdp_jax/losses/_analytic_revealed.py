@@ -198,17 +198,19 @@ class AnalyticRevealedLoss(RevealedLoss, AnalyticLoss):
         is known are the moduli of both: the true one is at most 3 + 2 e times the
         computed one (which may stand on a floor).
         """
-        exponents, voids = [], []
-        for group, part in zip(self.groups, parts, strict=True):
-            unusable = (part.error > _UNKNOWN) | part.turned
-            most = jnp.where(unusable, jnp.log(3 + 2 * part.error), 1.4 * part.error)
-            exponents.append(jnp.tensordot(group.counts, most, axes=1))
-            fractional = group.counts != jnp.round(group.counts)
-            turned = jnp.abs(part.imag) > _BRANCH
-            void = (group.counts > 0)[:, :, None] & unusable
-            void = void | (fractional[:, :, None] & turned)
-            voids.append(jnp.any(void, axis=1))
-        exponent, void = jnp.concatenate(exponents), jnp.concatenate(voids)
+        unusable = [(part.error > _UNKNOWN) | part.turned for part in parts]
+        exponent = self.sums(
+            [
+                jnp.where(lost, jnp.log(3 + 2 * part.error), 1.4 * part.error)
+                for part, lost in zip(parts, unusable, strict=True)
+            ]
+        )
+        voids = []
+        for group, part, lost in zip(self.groups, parts, unusable, strict=True):
+            counts = group.counts[:, :, None]
+            turned = (counts != jnp.round(counts)) & (jnp.abs(part.imag) > _BRANCH)
+            voids.append(jnp.any(((counts > 0) & lost) | turned, axis=1))
+        void = jnp.concatenate(voids)
         modulus = jnp.exp(real)
         either = modulus + jnp.exp(jnp.minimum(exponent + real, 40.0))
         off = modulus * jnp.expm1(jnp.minimum(exponent, 40.0))

@@ -327,29 +327,19 @@ class AtomicForm(AbstractClosedForm):
 
     atoms: AtomicLoss
 
-    def pair(self, epsilon):
-        return self.log_delta(epsilon), self.log_rest(epsilon)
-
-    def log_delta(self, epsilon):
-        # Outputs of one pair member alone included.
-        loss, log_q, _ = _common(self.atoms)
+    def logs(self, epsilon):
+        loss, log_q, log_p = _common(self.atoms)
         gap = loss - epsilon[..., None]
         above = gap > 0
-        parts = log_q + log1mexp(jnp.where(above, gap, 1.0))
-        finite = log_sum_exp(parts, above & jnp.isfinite(log_q))
-        return jnp.minimum(log_add(finite, self.atoms.log_infinite_masses()[0]), 0)
-
-    def log_rest(self, epsilon):
+        gains = log_q + log1mexp(jnp.where(above, gap, 1.0))
+        gain = log_sum_exp(gains, above & jnp.isfinite(log_q))
+        # Outputs of one pair member alone included.
+        log_delta = log_add(gain, self.atoms.log_infinite_masses()[0])
         # The sum of min(q, e^eps p).
-        loss, log_q, log_p = _common(self.atoms)
-        above = loss > epsilon[..., None]
         parts = jnp.where(above, log_p + epsilon[..., None], log_q)
-        return jnp.minimum(log_sum_exp(parts, jnp.isfinite(parts)), 0)
-
-    def log_alpha(self, epsilon):
-        loss, _, log_p = _common(self.atoms)
-        above = loss > epsilon[..., None]
-        return log_sum_exp(jnp.broadcast_to(log_p, above.shape), above)
+        log_rest = log_sum_exp(parts, jnp.isfinite(parts))
+        log_alpha = log_sum_exp(jnp.broadcast_to(log_p, above.shape), above)
+        return jnp.minimum(log_delta, 0), jnp.minimum(log_rest, 0), log_alpha
 
     def log_truncated(self):
         return stop_gradient(self.atoms.log_truncated_masses()[0])

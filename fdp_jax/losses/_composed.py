@@ -6,9 +6,10 @@ from typing import cast
 
 import equinox as eqx
 import jax.numpy as jnp
-from jax.lax import stop_gradient
-from jaxtyping import Array, Bool, Float
+from jax.lax import optimization_barrier, stop_gradient
+from jaxtyping import Array, Float
 
+from .._internal._arithmetic import two_product
 from .._internal._logs import times
 from .._internal._special import log1mexp, safe_log
 from ._analytic import AnalyticLoss, is_analytic
@@ -188,7 +189,7 @@ class ComposedLoss(eqx.Module):
         """The ends of the sum, from those of its terms."""
         zero = jnp.zeros_like(self.counts[0])
         outer, finite, supported = jnp.zeros((3, 2), zero.dtype)
-        infinites, truncations = [], []
+        masses = []
         for term, count in zip(self.terms, self.counts, strict=True):
             own = term.ends()
             least, most = own.loss_range
@@ -199,26 +200,20 @@ class ComposedLoss(eqx.Module):
             least_finite = jnp.minimum(own.log_finite, log1mexp(-infinite))
             finite = finite + times(count, least_finite)
             supported = supported + times(count, own.log_finite)
-            infinites.append(own.log_infinite)
-            truncations.append(own.log_truncated)
+            mass = jnp.stack([own.log_infinite, own.log_truncated])
+            masses.append(jnp.maximum(mass + safe_log(count), _NEVER))
         tiny = finite > -1e-12
         mostly = log1mexp(-jnp.where(tiny, -1, finite))
+        # The union bound: the sum of count times mass.
+        union = functools.reduce(jnp.logaddexp, masses)
+        infinite, truncated = jnp.where(union < 0.5 * _NEVER, -jnp.inf, union)
         return _Ends(
             loss_range=(outer[0], -outer[1]),
             log_finite=finite,
             log_supported=supported,
-            log_infinite=jnp.where(tiny, self._log_union(infinites), mostly),
-            log_truncated=jnp.minimum(self._log_union(truncations), 0),
+            log_infinite=jnp.where(tiny, infinite, mostly),
+            log_truncated=jnp.minimum(truncated, 0),
         )
-
-    def _log_union(self, masses: list[Float[Array, "2"]]) -> Float[Array, "2"]:
-        """The union bound: log of the sum of count times mass."""
-        logs = [
-            jnp.maximum(mass + safe_log(count), _NEVER)
-            for mass, count in zip(masses, self.counts, strict=True)
-        ]
-        union = functools.reduce(jnp.logaddexp, logs)
-        return jnp.where(union < 0.5 * _NEVER, -jnp.inf, union)
 
 
 class _Ends(eqx.Module):
@@ -238,24 +233,15 @@ def _of(sides: Float[Array, "2"], sign: Array) -> Array:
 def _product_downward(count: Array, value: Array) -> Array:
     """Count value, or a little less where that is rounded."""
     product = times(count, value)
-    exact = (count == 1) | (_short(count) & _short(value))
+    _, error = two_product(*jnp.broadcast_arrays(count, value))
+    exact = (count == 1) | (stop_gradient(error) == 0)
     return jnp.where(exact, product, outward(product, product)[0])
 
 
 def _sum_downward(one: Array, other: Array) -> Array:
     """The sum, or a little less where that is rounded."""
-    total, info = one + other, jnp.finfo(one.dtype)
-    smaller = jnp.minimum(jnp.abs(one), jnp.abs(other))
-    near = smaller >= jnp.abs(total) * 2.0 ** (_short_bits(one) - info.nmant)
-    exact = (smaller == 0) | (near & _short(one) & _short(other))
+    total = one + other
+    one, other, rounded = optimization_barrier(stop_gradient((one, other, total)))
+    added = rounded - one
+    exact = (one - (rounded - added)) + (other - added) == 0
     return jnp.where(exact, total, outward(total, total)[0])
-
-
-def _short(x: Array) -> Bool[Array, ""]:
-    """Whether x has so few binary digits that the product of two such is exact."""
-    scaled = jnp.frexp(stop_gradient(x))[0] * 2.0 ** _short_bits(x)
-    return scaled == jnp.round(scaled)
-
-
-def _short_bits(x: Array) -> int:
-    return (int(jnp.finfo(x.dtype).nmant) + 1) // 2 - 2

@@ -4,7 +4,7 @@ Where the worst data sets are others for positive losses than for negative ones,
 profile is that of one pair for alpha >= 1 and of another one for alpha < 1.  A profile
 H_alpha that is convex in alpha, 1 at alpha = 0 and at least 1 - alpha has a pair (Zhu,
 Dong, Wang 2022, Proposition 9): its losses above zero are the first pair's, those below
-zero the second one's, and what is left has none.
+zero those above zero of the second one, exchanged, and what is left has none.
 """
 
 from typing import ClassVar
@@ -25,98 +25,55 @@ _NEAR = 1e-9
 """Of a loss's range: what is closer to zero is no end of a piece."""
 
 
-class ExchangedLoss(MassLoss):
-    """The loss of the exchanged pair."""
-
-    loss: MassLoss
-
-    @property
-    def symmetric(self) -> bool:
-        return self.loss.symmetric
-
-    def cells(self, low, high):
-        return self.loss.cells(-high, -low).exchanged()
-
-    def atoms(self):
-        return self.loss.atoms().exchanged()
-
-    def lattice(self):
-        return self.loss.lattice()
-
-    def edges(self):
-        return -self.loss.edges()[::-1]
-
-    def loss_range(self):
-        low, high = self.loss.loss_range()
-        return -high, -low
-
-    def log_finite_masses(self):
-        return _swapped(self.loss.log_finite_masses())
-
-    def log_infinite_masses(self):
-        return _swapped(self.loss.log_infinite_masses())
-
-    def log_truncated_masses(self):
-        return _swapped(self.loss.log_truncated_masses())
-
-
-def _swapped(sides: tuple[Array, Array]) -> tuple[Array, Array]:
-    upper, lower = sides
-    return lower, upper
-
-
 class GluedLoss(MassLoss):
-    """Losses above zero as `above` has them, those below zero as `below` has them.
+    """Losses above zero as `above` has them; below zero as `other` has, exchanged.
 
     Both must have the same total variation.
     """
 
     above: MassLoss
-    below: MassLoss
+    other: MassLoss
+    """Its losses above zero are those of the exchanged pair."""
     symmetric: bool = eqx.field(static=True, default=False)
 
     fractional: ClassVar[bool] = False
 
     def cells(self, low, high):
-        zero = jnp.zeros_like(low)
-        upper = self.above.cells(jnp.maximum(low, zero), jnp.maximum(high, zero))
-        lower = self.below.cells(jnp.minimum(low, zero), jnp.minimum(high, zero))
-        return together(upper, lower)
+        upper = self.above.cells(jnp.maximum(low, 0), jnp.maximum(high, 0))
+        lower = self.other.cells(jnp.maximum(-high, 0), jnp.maximum(-low, 0))
+        return together(upper, lower.exchanged())
 
     def atoms(self):
-        upper, lower = self.above.atoms(), self.below.atoms()
-        kept = lambda atoms, some: Atoms(
-            atoms.loss, jnp.where(some, atoms.log_mass, -jnp.inf), atoms.error
+        upper, lower = (
+            Atoms(x.loss, jnp.where(x.loss > 0, x.log_mass, -jnp.inf), x.error)
+            for x in (self.above.atoms(), self.other.atoms())
         )
         rest = Atoms(jnp.zeros(1, self._dtype), self._log_rest()[None])
-        return Atoms.joined(
-            kept(upper, upper.loss > 0), kept(lower, lower.loss < 0), rest
-        )
+        return Atoms.joined(upper, lower.exchanged(), rest)
 
     def edges(self):
-        upper, lower = self.above.edges(), self.below.edges()
-        ends = jnp.concatenate([jnp.minimum(lower, 0), jnp.maximum(upper, 0)])
+        upper, lower = (
+            jnp.maximum(loss.edges(), 0) for loss in (self.above, self.other)
+        )
+        ends = jnp.concatenate([-lower[::-1], upper])
         # Of a piece that is no wider than rounding the masses are not known.
         near = _NEAR * (ends[-1] - ends[0])
         return jnp.where(jnp.abs(ends) < near, 0, ends)
 
     def loss_range(self):
-        return (
-            jnp.minimum(self.below.loss_range()[0], 0),
-            jnp.maximum(self.above.loss_range()[1], 0),
+        upper, lower = (
+            jnp.maximum(loss.loss_range()[1], 0) for loss in (self.above, self.other)
         )
+        return -lower, upper
 
     def log_infinite_masses(self):
-        above, below = self.above, self.below
-        return above.log_infinite_masses()[0], below.log_infinite_masses()[1]
+        return tuple(x.log_infinite_masses()[0] for x in (self.above, self.other))
 
     def log_finite_masses(self):
-        above, below = self.above, self.below
-        return above.log_finite_masses()[0], below.log_finite_masses()[1]
+        return tuple(x.log_finite_masses()[0] for x in (self.above, self.other))
 
     def log_truncated_masses(self):
-        above, below = self.above, self.below
-        return above.log_truncated_masses()[0], below.log_truncated_masses()[1]
+        return tuple(x.log_truncated_masses()[0] for x in (self.above, self.other))
 
     @property
     def _dtype(self):
@@ -125,18 +82,16 @@ class GluedLoss(MassLoss):
     def _log_rest(self) -> Array:
         """Log of the mass that has no loss, not too small."""
         ends = jnp.zeros(1, self._dtype), jnp.full(1, jnp.inf, self._dtype)
-        cells = self.above.cells(*ends), self.below.cells(-ends[1], -ends[0])
-        upper, lower = self.above.atoms(), self.below.atoms()
+        upper, lower = self.above.atoms(), self.other.atoms().exchanged()
         # All of them under P, of which the infinite ones are below.
-        masses = jnp.concatenate([cells[0].log_mass, cells[1].log_mass])
-        atoms = jnp.concatenate(
-            [
-                jnp.where(upper.loss > 0, upper.log_mass, -jnp.inf),
-                jnp.where(lower.loss < 0, lower.log_mass, -jnp.inf),
-                self.below.log_infinite_masses()[1][None],
-            ]
-        )
-        logs = jnp.concatenate([masses, atoms])
+        logs = [
+            self.above.cells(*ends).log_mass,
+            self.other.cells(*ends).exchanged().log_mass,
+            jnp.where(upper.loss > 0, upper.log_mass, -jnp.inf),
+            jnp.where(lower.loss < 0, lower.log_mass, -jnp.inf),
+            self.other.log_infinite_masses()[0][None],
+        ]
+        logs = jnp.concatenate(logs)
         some = jnp.exp(log_sum_exp(logs, jnp.isfinite(logs)))
         unit = _LEAST * float(jnp.finfo(some.dtype).eps)
         return safe_log(jnp.maximum(1 - some, 0) + unit)
@@ -145,4 +100,4 @@ class GluedLoss(MassLoss):
 def symmetrized(loss: AbstractLoss) -> GluedLoss:
     """The pair with both directions' larger profile, of a loss known by its masses."""
     assert isinstance(loss, MassLoss)
-    return GluedLoss(loss, ExchangedLoss(loss), symmetric=True)
+    return GluedLoss(loss, loss, symmetric=True)

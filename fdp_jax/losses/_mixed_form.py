@@ -35,10 +35,9 @@ def stacked(parts: Iterable[Components]) -> tuple[Components, ...]:
     kinds: dict[Any, list[Components]] = {}
     for part in parts:
         leaves, structure = jax.tree.flatten(part)
-        shapes = tuple((x.shape[1:], x.dtype) for x in leaves)
-        kinds.setdefault((structure, shapes), []).append(part)
-    joined = lambda same: jax.tree.map(lambda *x: jnp.concatenate(x), *same)
-    return tuple(map(joined, kinds.values()))
+        kinds.setdefault((structure, *(x.shape[1:] for x in leaves)), []).append(part)
+    joined = lambda *x: jnp.concatenate(x)
+    return tuple(jax.tree.map(joined, *same) for same in kinds.values())
 
 
 class MixedForm(AbstractClosedForm):
@@ -90,14 +89,13 @@ class MixedForm(AbstractClosedForm):
         return jnp.concatenate([part.weight for part in self.parts])
 
     def log_truncated(self):
-        weights, logs = [self.told[None]], [jnp.zeros_like(self.told[None])]
-        each = self._each(lambda part: part.form.log_truncated())
-        for part, own in zip(self.parts, each, strict=True):
-            if own is not None:
-                weights.append(part.weight)
-                logs.append(own)
-        found = log_weighted_sum(jnp.concatenate(weights), jnp.concatenate(logs))
-        return stop_gradient(found)
+        def one(part: Components) -> Array:
+            found = part.form.log_truncated()
+            return jnp.full_like(part.weight, -jnp.inf) if found is None else found
+
+        logs = jnp.append(jnp.concatenate(self._each(one)), 0.0)
+        weights = jnp.append(self._weights(), self.told)
+        return stop_gradient(log_weighted_sum(weights, logs))
 
     def log_excess(self):
         return stop_gradient(safe_log(self.excess))

@@ -22,7 +22,7 @@ import jax.numpy as jnp
 from jax.lax import stop_gradient
 from jaxtyping import Array, Bool, Float, PyTree
 
-from .._internal._special import log1mexp, log1p, log_weighted_sum, safe_log
+from .._internal._special import log1mexp, log1p, log_weighted_sum
 from ._analytic import AnalyticLoss
 from ._base import AbstractLoss, Ends
 from ._composed import ComposedLoss
@@ -60,8 +60,9 @@ class Alternatives(eqx.Module):
             kept = [power for power in powers if power is not None]
             terms += kept or [term]
             columns += list(jnp.diag(jnp.where(some, 1.0, 0.0))) if kept else [own]
-        columns = jnp.stack(columns, axis=1)
-        return Alternatives(tuple(terms), columns, self.probs, self.single)
+        return dataclasses.replace(
+            self, terms=tuple(terms), counts=jnp.stack(columns, axis=1)
+        )
 
     def idle(self) -> Bool[Array, " n"]:
         """Whether an alternative releases nothing."""
@@ -155,17 +156,14 @@ class RevealedLoss(AbstractLoss):
         """Lambda and the tilted weights, from the alternatives' own Lambda."""
         probs = self.probs()
         used = probs > 0
-        peak = jnp.max(jnp.where(used, logs + safe_log(probs), -jnp.inf))
-        peak = stop_gradient(peak)
-        infinite, peak = peak == jnp.inf, jnp.minimum(peak, jnp.finfo(peak.dtype).max)
-        # The cap is for those of probability zero, which may have any moment.
-        scaled = jnp.exp(jnp.minimum(logs - peak, 709.0))
-        total = jnp.sum(probs * scaled)
-        far = peak + jnp.log(total)
+        infinite = jnp.any(used & (logs == jnp.inf))
+        far = log_weighted_sum(probs, logs)
         small = jnp.max(jnp.where(used, jnp.abs(logs), 0)) < 0.5
         growth = jnp.sum(probs * jnp.expm1(jnp.where(small, logs, 0)))
         value = jnp.where(small, log1p(growth), far) + log1p(-self.lost)
-        return jnp.where(infinite, jnp.inf, value), probs * scaled / total
+        # The cap is for those of probability zero, which may have any moment.
+        shares = probs * jnp.exp(jnp.minimum(logs - far, 709.0))
+        return jnp.where(infinite, jnp.inf, value), shares
 
     def range_error(self):
         return jnp.max(self._composed(lambda loss: loss.range_error()))
@@ -174,7 +172,11 @@ class RevealedLoss(AbstractLoss):
         each = self._composed(lambda loss: loss.calculated_ends())
         used = self.probs() > 0
         low, high = each.loss_range
-        infinite = self._mean_logs(each.log_infinite)
+        weights = jnp.append((1 - self.lost) * self.probs(), self.lost)
+        infinite, truncated = (
+            log_weighted_sum(weights, jnp.pad(logs, ((0, 1), (0, 0))))
+            for logs in (each.log_infinite, each.log_truncated)
+        )
         return Ends(
             (
                 jnp.min(jnp.where(used, low, jnp.inf)),
@@ -183,7 +185,7 @@ class RevealedLoss(AbstractLoss):
             log1mexp(-jnp.minimum(infinite, 0)),
             infinite,
             # What is left out among the rest.
-            self._mean_logs(each.log_truncated),
+            truncated,
         )
 
     def loss_range(self):
@@ -197,11 +199,6 @@ class RevealedLoss(AbstractLoss):
 
     def log_truncated_masses(self):
         return tuple(self.ends().log_truncated)
-
-    def _mean_logs(self, logs: Float[Array, "n 2"]) -> Float[Array, "2"]:
-        """Logs of two masses, with what is lost, also where too tiny for a number."""
-        weights = jnp.append((1 - self.lost) * self.probs(), self.lost)
-        return log_weighted_sum(weights, jnp.pad(logs, ((0, 1), (0, 0))))
 
     def _composed(self, value: Callable[[ComposedLoss], PyTree]) -> PyTree:
         """A value of every alternative as a composition."""
@@ -228,10 +225,14 @@ class RevealedLoss(AbstractLoss):
         kept = 1 - term.lost
         parts = stacked(group.components(sign, kept) for group in term.groups)
         idle = jnp.concatenate([group.idle() for group in term.groups])
-        nothing = kept * jnp.sum(jnp.where(idle, term.probs(), 0))
-        # Probabilities may be upper bounds.
-        excess = stop_gradient(jnp.maximum(jnp.sum(term.probs()) - 1, 0))
-        return MixedForm(parts, nothing, term.lost, excess, slip=jnp.zeros_like(kept))
+        return MixedForm(
+            parts,
+            nothing=kept * jnp.sum(jnp.where(idle, term.probs(), 0)),
+            told=term.lost,
+            # Probabilities may be upper bounds.
+            excess=stop_gradient(jnp.maximum(jnp.sum(term.probs()) - 1, 0)),
+            slip=jnp.zeros_like(kept),
+        )
 
 
 def _summed(counts: Float[Array, "n k"], values: Float[Array, "k ..."]) -> Array:

@@ -197,9 +197,6 @@ class ShuffledForm(AbstractClosedForm):
         log_rest = log_add(safe_log(other + lost * first), epsilon + log_alpha)
         return *complements(log_delta, log_rest), log_alpha
 
-    def log_delta(self, epsilon):
-        return self._log_delta(epsilon, self._means(epsilon))
-
     def _log_delta(self, epsilon: Array, means: Means) -> Array:
         logs = self.coins.log_masses + means.log_excess()
         log_excess = log_sum_exp(logs, ~jnp.isneginf(logs))

@@ -88,7 +88,9 @@ def normalized(loss: ComposedLoss, order: Float[Array, ""]) -> Float[Array, ""]:
     return total
 
 
-def largest_finite(loss: ComposedLoss, sign: ArrayLike) -> Float[Array, ""]:
+def largest_finite(
+    loss: ComposedLoss | AbstractLoss, sign: ArrayLike
+) -> Float[Array, ""]:
     """The essential supremum of the finite part of the loss, in one direction."""
     low, high = loss.loss_range()
     return jnp.where(jnp.asarray(sign) > 0, high, -low)
@@ -107,9 +109,9 @@ def counted(loss: ComposedLoss, fact: Callable[[AbstractLoss], Any]) -> Any:
 
 def log_moment_tail(term: AbstractLoss, sign: float, order: Array) -> Array:
     """A bound of L over all orders t >= `order` > 1 of one direction."""
-    low, high = term.loss_range()
-    most = high if sign > 0 else -low
-    return jnp.minimum(term.log_moment_ceiling(sign), most / order)
+    return jnp.minimum(
+        term.log_moment_ceiling(sign), largest_finite(term, sign) / order
+    )
 
 
 def finite_divergence(loss: ComposedLoss, sign: ArrayLike, order: Array) -> Array:

@@ -304,8 +304,8 @@ def fixed_size_pair(
         return SymmetrizedGaussianLoss(noise, prob, many=many)
     out, one, none = 1 - prob, jnp.ones_like(prob), jnp.zeros_like(prob)
     # For losses below zero the other record is opposite to where it is for those above.
-    below = normal_mixtures(noise, (-1.0, 0.0), (prob, out), (none, one))
-    return GluedLoss(displacing_pair(noise, prob).positive(), below)
+    other = normal_mixtures(noise, (0.0, 1.0), (one, none), (out, prob))
+    return GluedLoss(displacing_pair(noise, prob).positive(), other)
 
 
 def displacing_pair(noise: Array, prob: Array) -> DisplacingLoss:

@@ -78,6 +78,47 @@ def test_how_often_a_batch_is_cut(n, rate, most, full, share):
     np.testing.assert_allclose(scheme.truncation(), (full, share), rtol=3e-9)
 
 
+def _sampled_delta(noise, rate, epsilon, sign):
+    """Of one release to a sampled record, with it (1) or without it (-1)."""
+    inner = (mp.exp(sign * epsilon) - 1 + rate) / rate
+    if inner <= 0:
+        return max(1 - mp.exp(epsilon), mp.mpf(0))
+    place = mp.mpf(1) / 2 / noise + noise * mp.log(inner)
+    without, included = (mp.ncdf(sign * (m / noise - place)) for m in (0, 1))
+    mixed = (1 - rate) * without + rate * included
+    least, most = (without, mixed) if sign > 0 else (mixed, without)
+    return most - mp.exp(epsilon) * least
+
+
+@mp.workdps(40)
+def test_one_truncated_step_in_closed_form():
+    rate, most, n = mp.mpf(0.01), 20, 1000
+
+    def at_least(k, trials):
+        below = (
+            mp.binomial(trials, j) * rate**j * (1 - rate) ** (trials - j)
+            for j in range(k)
+        )
+        return 1 - mp.fsum(below)
+
+    full = at_least(most, n - 1)
+    share = at_least(most + 1, n) * most / (n * full)
+    scheme = sampling.TruncatedPoisson(0.01, batch_size=most, dataset_size=n)
+    one = run(scheme)
+    for view, sign in ((one.remove, 1), (one.add, -1)):
+        for epsilon in (0.0, 0.005, 0.3, 3.0):
+            parts = (
+                _sampled_delta(mp.mpf(noise), p, mp.mpf(epsilon), sign)
+                for noise, p in ((1, rate), (0.5, share))
+            )
+            truth = mp.fsum(w * x for w, x in zip((1 - full, full), parts, strict=True))
+            found = view.bounds(epsilon=epsilon)
+            assert found.method == "closed_form"
+            lower, upper = (mp.mpf(float(x)) for x in (found.lower, found.upper))
+            assert lower <= truth <= upper <= truth * (1 + mp.mpf(1e-9))
+            np.testing.assert_allclose(found.estimate, float(truth), rtol=1e-9)
+
+
 @pytest.mark.parametrize(
     ("k", "n", "p"),
     [

@@ -20,7 +20,7 @@ from ..._internal._special import log1p, log_one_plus
 from ..._internal._tolerances import DEAD_SQUARE, LINE_SUM
 from ..._internal._waves import wave_sums
 from .._analytic import FREQUENCY_BLOCK, AnalyticLoss, CharacteristicBlock
-from .._glued import ExchangedLoss, GluedLoss
+from .._glued import GluedLoss
 from .._subsampled_gaussian import SubsampledGaussianLoss
 from ._lines import (
     Lines,
@@ -167,7 +167,7 @@ class SymmetrizedGaussianLoss(Integrand, AnalyticLoss):
         """This loss by its masses alone."""
         # They are all that is asked for of its half.
         half: Any = SubsampledGaussianLoss(self.noise_multiplier, self.sampling_prob)
-        return GluedLoss(half, ExchangedLoss(half), symmetric=True)
+        return GluedLoss(half, half, symmetric=True)
 
     def cells(self, low, high):
         return self._glued.cells(low, high)
