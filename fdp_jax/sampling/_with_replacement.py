@@ -75,7 +75,10 @@ class WithReplacement(AbstractSampling):
     For replacing a record, and Gaussian noise.  A record may be in a batch several
     times and then counts as often.  Of a step and of several steps the numbers are a
     bound from above; from below it is known what the data sets leak whose other records
-    are all equal; `bounds` has both ends.
+    are all equal; `bounds` has both ends.  The pair above is a list of losses, about
+    1e-4 wider than what is proved; outputs of a probability below e^-100 count as
+    telling all, as does a record that is drawn more than 32 times, so that its Rényi
+    divergences are infinite.
 
     Args:
         batch_size: Places of a batch, whole; may exceed the number of records.
@@ -95,10 +98,10 @@ class WithReplacement(AbstractSampling):
         0.210
 
     References:
-        Balle, Barthe, Gaboardi (2018), Theorem 10, is the bound for one step that tells
-        how often the record was drawn.  This one, proved in the module's notes, is
-        never above it.  Zhu, Dong, Wang (2022), Proposition 9 and Theorem 10, for the
-        pair of a profile and compositions.
+        Balle, Barthe, Gaboardi (2018), Theorem 10, tells how often the record was
+        drawn; what is proved in the notes of this class's module is never above that.
+        Zhu, Dong, Wang (2022), Proposition 9 and Theorem 10, for the pair of a profile
+        and compositions.
     """
 
     batch_size: Real[ArrayLike, ""] | None = parameter(
