@@ -630,6 +630,9 @@ SCHEMES = {
     "fixed-size --batch-size 100 --dataset-size 10000 --relation replace-one": (
         "epsilon <= 14.82"
     ),
+    "with-replacement --batch-size 100 --dataset-size 10000 --relation replace-one": (
+        "epsilon <= 18.16"
+    ),
     "cyclic-poisson --sampling-prob 0.1 --num-groups 10": "epsilon <= 7.0466",
     "shuffled-epochs --num-batches 1000 --relation zero-out": "epsilon <= 4.377",
     "random-allocation --num-batches 1000": "epsilon <= 0.",

@@ -262,13 +262,13 @@ _row(
 _row(
     "sampling.WithReplacement",
     lambda s: (
-        _sampled(
-            lambda n: fdp.sampling.WithReplacement(batch_size=n, dataset_size=16),
-            s,
-            2,
-            "replace_one",
+        fdp.DPSGD(
+            noise_multiplier=s,
+            sampling=fdp.sampling.WithReplacement(batch_size=2, dataset_size=16),
+            num_steps=1,
+            relation="replace_one",
         )
-        .bounds(epsilon=0.5)
+        .bounds(epsilon=0.0)
         .estimate
     ),
     *NOISE,

@@ -36,7 +36,13 @@ from .._internal import _checks
 from .._internal._binomial import log_binomial_tail
 from .._internal._counts import log_binomial
 from .._internal._precision import in_float64
-from .._internal._special import log1p, log_ndtr_difference, log_sum_exp, safe_log
+from .._internal._special import (
+    log1mexp,
+    log1p,
+    log_ndtr_difference,
+    log_sum_exp,
+    safe_log,
+)
 from ..losses import AtomicLoss, ComposedLoss
 from ..mechanisms import (
     COUNT,
@@ -56,7 +62,9 @@ _COPIES = np.arange(1.0, 33.0)
 _NODES = 1024
 _DEPTH = 100.0
 """-log of the probability of outputs that are left out, about."""
-_LARGE = 500.0
+_MULTIPLES = np.unique(np.append(0.0, np.round(np.geomspace(1.0, 2.0**30, 2048))))
+"""Losses of the list, over the least one."""
+_LARGE, _FARTHEST = 500.0, 1e30
 _ROOM = 1e-12
 """Relative rounding of probabilities."""
 
@@ -67,7 +75,10 @@ class WithReplacement(AbstractSampling):
     For replacing a record, and Gaussian noise.  A record may be in a batch several
     times and then counts as often.  Of a step and of several steps the numbers are a
     bound from above; from below it is known what the data sets leak whose other records
-    are all equal; `bounds` has both ends.
+    are all equal; `bounds` has both ends.  The pair above is a list of losses, about
+    1e-4 wider than what is proved; outputs of a probability below e^-100 count as
+    telling all, as does a record that is drawn more than 32 times, so that its Rényi
+    divergences are infinite.
 
     Args:
         batch_size: Places of a batch, whole; may exceed the number of records.
@@ -87,10 +98,10 @@ class WithReplacement(AbstractSampling):
         0.210
 
     References:
-        Balle, Barthe, Gaboardi (2018), Theorem 10, is the bound for one step that tells
-        how often the record was drawn.  This one, proved in the module's notes, is
-        never above it.  Zhu, Dong, Wang (2022), Proposition 9 and Theorem 10, for the
-        pair of a profile and compositions.
+        Balle, Barthe, Gaboardi (2018), Theorem 10, tells how often the record was
+        drawn; what is proved in the notes of this class's module is never above that.
+        Zhu, Dong, Wang (2022), Proposition 9 and Theorem 10, for the pair of a profile
+        and compositions.
     """
 
     batch_size: Real[ArrayLike, ""] | None = parameter(
@@ -210,15 +221,16 @@ def _dominating(noise: Array, logs: Array, lost: Array) -> AtomicLoss:
     log_p, error = _log_masses(logs, -far, -y)
     log_q, more = _log_masses(logs, shift - far, shift - y)
     # To both ends of a cell, so that its masses of both laws are kept.
-    width = jnp.diff(loss)
-    some = (width > 0) & jnp.isfinite(log_p[:-1])
+    every = jnp.exp(log_q)
+    some = log_q[:-1] > -_DEPTH
     error = jnp.where(some, (error + more)[:-1], 0.0)
-    mass = jnp.where(some, jnp.exp(log_q[:-1]), 0.0) * (1 + 2 * error)
-    gap = jnp.where(some, log_q[:-1] - log_p[:-1] - loss[:-1], 1.0)
-    share = (4 * error - jnp.expm1(-gap)) / -jnp.expm1(-jnp.where(some, width, 1.0))
-    upper, beyond = mass * jnp.clip(share, 0, 1), jnp.exp(log_q[-1])
+    mass = jnp.where(some, every[:-1] * (1 + 2 * error), 0.0)
+    known = some & jnp.isfinite(log_p[:-1])
+    gap = jnp.where(known, (log_q - log_p - loss)[:-1], _LARGE)
+    share = (4 * error - jnp.expm1(-gap)) / -jnp.expm1(-jnp.diff(loss))
+    upper = mass * jnp.clip(share, 0, 1)
     mass, loss = upper + jnp.append((mass - upper)[1:], 0.0), loss[1:]
-    beyond = beyond + jnp.exp(lost)
+    beyond = jnp.sum(jnp.where(jnp.append(some, False), 0, every)) + jnp.exp(lost)
     idle = 1 - jnp.sum(mass * (1 + jnp.exp(-loss))) - beyond
     idle = jnp.maximum(idle, 0) + 8 * jnp.finfo(loss.dtype).eps
     high, idle = safe_log(mass), safe_log(idle)[None]
@@ -241,19 +253,23 @@ def _outputs(shift: Array, logs: Array) -> tuple[Array, Array]:
 
 def _nodes(shift: Array, logs: Array) -> tuple[Array, Array, Array]:
     """Outputs, the losses there, and the number that those are multiples of."""
-    start, x = _outputs(shift, logs)
-    fixed = stop_gradient(shift)
-    level, _ = _level(jnp.append(x, start + 1), fixed, logs)
-    # Of what is told by its copies alone there is no level.
-    unit = jnp.where(level[-1] > 0, level[-1] / 32, 1.0)
-    loss = unit * jnp.round(level[:-1] / unit)
+    start = 0.5 * shift[1]
+    level, _ = _level(start[None] + 1, shift, logs)
+    # Where more copies are certain there is none.
+    unit = jnp.where(level[0] > 0, level[0] / 32, 1.0)
+    loss = unit * _MULTIPLES
+    fixed, known = stop_gradient((shift, loss[1:, None]))
+    # The level of 0 and k copies alone is not above that of all, which is convex.
+    odds = known + log1mexp(known) + logs[0] - logs[1:]
+    each = jnp.logaddexp(known, odds) / fixed[1:] + 0.5 * fixed[1:]
 
-    def nearer(_: int, x: Array, shift: Array = fixed) -> Array:
+    def nearer(x: Array, loss: Array, shift: Array) -> Array:
         level, slope = _level(x, shift, logs)
         return x + (loss - level) / slope
 
-    x = lax.fori_loop(0, 5, nearer, x)
-    return jnp.where(loss > 0, nearer(0, x, shift), 0.5 * shift[1]), loss, unit
+    x = jnp.minimum(jnp.min(each, axis=1), _FARTHEST)
+    x = lax.fori_loop(0, 8, lambda _, x: nearer(x, known[:, 0], fixed), x)
+    return jnp.append(start, nearer(x, loss[1:], shift)), loss, unit
 
 
 def _level(x: Array, shift: Array, logs: Array) -> tuple[Array, Array]:

@@ -270,7 +270,14 @@ def test_begun_rounds_count():
 # ---------------------------------------------------------------- with replacement
 
 
-COPIES = [(100, 10_000), (50, 40), (3, 2), (3, 1), (1, 1), (1, 1000)]
+COPIES = [
+    (100, 10_000, 4.0),
+    (50, 40, 4.0),
+    (3, 1, 4.0),
+    (1, 1, 4.0),
+    (5, 3, 0.01),
+    (20, 10**7, 0.3),
+]
 
 
 def copies(size, records):
@@ -279,11 +286,11 @@ def copies(size, records):
     return k, scipy.stats.binom.pmf(k, size, 1 / records), (1 - 1 / records) ** size
 
 
-@pytest.mark.parametrize(("size", "records"), COPIES)
-def test_one_batch_with_replacement(size, records):
+@pytest.mark.parametrize(("size", "records", "noise"), COPIES)
+def test_one_batch_with_replacement(size, records, noise):
     """The maximum that the module proves, by search; and below the published bound."""
     k, share, none = copies(size, records)
-    epsilons, mu = np.array([0.0, 0.001, 0.05, 0.5, 1.5]), 2 * k / 4.0
+    epsilons, mu = np.array([0.0, 0.001, 0.05, 0.5, 1.5]), 2 * k / noise
     phi = scipy.stats.norm.cdf
 
     def delta(t, e):
@@ -292,20 +299,21 @@ def test_one_batch_with_replacement(size, records):
         return told - np.expm1(e) * none * phi(t)
 
     def largest(e):
-        places = np.linspace(-30, 5, 1001)
+        places = np.linspace(-40 - mu.max(), 5, 1001)
         near = places[np.argmax([delta(t, e) for t in places])]
-        finer = near + np.linspace(-0.04, 0.04, 2001)
-        return max(delta(t, e) for t in finer)
+        width = places[1] - places[0]
+        return max(delta(t, e) for t in near + np.linspace(-width, width, 2001))
 
     truth = np.array([largest(e) for e in epsilons])
     step = run(
         sampling.WithReplacement(batch_size=size, dataset_size=records),
         REPLACE,
-        noise=4.0,
+        noise=noise,
     )
     found = step.bounds(epsilon=epsilons)
     np.testing.assert_allclose(found.upper, truth, rtol=1e-3, atol=1e-12)
-    assert np.all(found.upper >= truth * (1 - 1e-9))
+    # The estimate is that of the pair above alone.
+    assert np.all(np.minimum(found.estimate, found.upper) >= truth * (1 - 1e-9))
     for view in (step.remove, step.add):
         same = view.bounds(epsilon=epsilons).upper
         np.testing.assert_allclose(same, found.upper, rtol=1e-9)
@@ -381,7 +389,7 @@ def test_batches_with_replacement_transform():
     value, slope = jitted(jax.value_and_grad(spent))(*at)
     assert value == pytest.approx(float(spent(*at)), rel=1e-9)
     up, down = (float(spent(2.0 + d, 20.0)) for d in (1e-3, -1e-3))
-    assert slope == pytest.approx((up - down) / 2e-3, rel=1e-4)
+    assert slope == pytest.approx((up - down) / 2e-3, rel=1e-3)
 
 
 # -------------------------------------------------------------------------- errors
