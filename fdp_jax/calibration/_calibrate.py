@@ -133,7 +133,8 @@ def calibrate(
     unknown = find_unknown(mechanism, solve_for, within=within, whole=whole)
     unknown.filled(mechanism).require_complete()
     open_mechanism = _with_known_parts(unknown.left_open(mechanism))
-    missed = unknown.counts and not is_traced((mechanism, target))
+    more_leak = unknown.counts and unknown.leaks > 0 and not unknown.factor
+    missed = more_leak and not is_traced((mechanism, target))
     # Parts of a step have wide bounds, which may be no smaller than those of one.
     for least in {unknown.lowest, max(unknown.lowest, 1.0)}:
         missed = missed and target.is_missed(unknown.put(mechanism, np.float64(least)))

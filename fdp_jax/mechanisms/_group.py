@@ -6,6 +6,7 @@ from jax import lax
 from jaxtyping import Array, Bool, Float
 
 from .._internal._special import safe_log
+from .._internal._tolerances import ATOM_MASS
 from ..losses import AbstractLoss, AtomicLoss, ComposedLoss, TwoPointLoss
 from ._base import AbstractMechanism, AbstractWrapped, one_release
 from ._fields import OPTION
@@ -63,6 +64,8 @@ def _riskier(x: Array, y: Array, size: int) -> _Power:
     """
     truncated = _unit(size, y) * y[1:]
     kept = (jnp.arange(x.size - 1) < jnp.argmax(y - x)) & (jnp.diff(y) > truncated)
+    # One without a loss would count twice, in either direction.
+    kept = kept & (jnp.diff(y) > (1 + ATOM_MASS) * jnp.diff(x))
     p, q = _steps(x, kept), _steps(y, kept)
     slope = jnp.where(kept & (p > 0), q / jnp.where(p > 0, p, 1), jnp.inf)
     slope = lax.cummin(slope)

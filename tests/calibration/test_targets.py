@@ -242,6 +242,27 @@ def test_a_step_that_is_too_much_is_told_without_a_search(monkeypatch, delta, wh
         fdp.calibrate(run, target, solve_for="num_steps", whole=whole)
 
 
+@pytest.mark.parametrize(
+    ("mechanism", "solve_for"),
+    [
+        (fdp.DistributedDiscreteGaussian(2.0), "num_shares"),
+        (
+            fdp.compose(fdp.Gaussian(2.0).repeat(9), fdp.Gaussian(3.0).repeat(9)),
+            lambda m: m.parts[0].num_steps + m.parts[1].num_steps,
+        ),
+    ],
+)
+def test_what_leaks_less_or_comes_in_numbers_is_searched(
+    monkeypatch, mechanism, solve_for
+):
+    def searched(*_):
+        raise InterruptedError
+
+    monkeypatch.setattr("fdp_jax.calibration._calibrate.found_for", searched)
+    with pytest.raises(InterruptedError):
+        fdp.calibrate(mechanism, targets.MuGDP(1e-3), solve_for=solve_for)
+
+
 def test_a_step_that_is_not_too_much_is_searched():
     for delta in (0.0, 1e-6):
         assert not targets.MuGDP(0.5, delta=delta).is_missed(fdp.Gaussian(2.0))

@@ -543,3 +543,30 @@ def test_group_is_refused_where_it_is_not_known():
     ):
         with pytest.raises(ValueError, match="group privacy is not available"):
             mechanism.group(2).delta(epsilon=0.1)
+
+
+@pytest.mark.parametrize("size", [2, 3, 4])
+@pytest.mark.parametrize(
+    "kind", [fdp.RandomizedResponse, lambda e: fdp.FromProbabilities(*_three(e))]
+)
+def test_outputs_without_a_loss_count_once_for_groups(kind, size):
+    epsilons = np.append(np.random.default_rng(5).uniform(0.01, 3, 40), 0.26817981907)
+    for epsilon in epsilons:
+        (term,) = kind(float(epsilon)).group(size).loss().terms
+        for logs in (term.log_p, term.log_q):
+            assert float(jnp.sum(jnp.exp(logs))) == pytest.approx(1, abs=1e-12)
+
+
+def _three(epsilon):
+    more, less = 0.4 / (1 + math.exp(-epsilon)), 0.4 / (1 + math.exp(epsilon))
+    return [less, 0.6, more], [more, 0.6, less]
+
+
+def test_repeated_answers_of_a_pair_of_records():
+    run = fdp.RandomizedResponse(0.268179819072184).group(2).repeat(8)
+    # By the multinomial sum over the outputs, with 50 digits.
+    for epsilon, truth in ((0.0, 0.5220487525016209), (0.35221641953, 0.44800566495)):
+        found = run.bounds(epsilon=epsilon)
+        assert found.lower <= truth * (1 + 1e-9)
+        assert truth * (1 - 1e-9) <= found.upper
+        assert found.upper - found.lower < 1e-4
