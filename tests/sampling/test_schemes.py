@@ -78,7 +78,7 @@ def test_how_often_a_batch_is_cut(n, rate, most, full, share):
     np.testing.assert_allclose(scheme.truncation(), (full, share), rtol=3e-9)
 
 
-def _sampled_delta(noise, rate, epsilon, sign):
+def _sampled_delta(noise, rate, epsilon, sign) -> Any:
     """Of one release to a sampled record, with it (1) or without it (-1)."""
     inner = (mp.exp(sign * epsilon) - 1 + rate) / rate
     if inner <= 0:
@@ -94,7 +94,7 @@ def _sampled_delta(noise, rate, epsilon, sign):
 def test_one_truncated_step_in_closed_form():
     rate, most, n = mp.mpf(0.01), 20, 1000
 
-    def at_least(k, trials):
+    def at_least(k, trials) -> Any:
         below = (
             mp.binomial(trials, j) * rate**j * (1 - rate) ** (trials - j)
             for j in range(k)
@@ -111,7 +111,8 @@ def test_one_truncated_step_in_closed_form():
                 _sampled_delta(mp.mpf(noise), p, mp.mpf(epsilon), sign)
                 for noise, p in ((1, rate), (0.5, share))
             )
-            truth = mp.fsum(w * x for w, x in zip((1 - full, full), parts, strict=True))
+            pairs = zip((1 - full, full), parts, strict=True)
+            truth: Any = mp.fsum(w * x for w, x in pairs)
             found = view.bounds(epsilon=epsilon)
             assert found.method == "closed_form"
             lower, upper = (mp.mpf(float(x)) for x in (found.lower, found.upper))
