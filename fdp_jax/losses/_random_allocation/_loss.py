@@ -11,6 +11,7 @@ from jax.lax import stop_gradient
 from jaxtyping import Array, ArrayLike, Float
 
 from ..._internal._special import log_ndtri, safe_log
+from ..._internal._tolerances import ATOM_MASS, LATTICE_SUM
 from .._atomic import AtomicLoss
 from .._base import AbstractLoss
 from .._gaussian import GaussianLoss
@@ -38,7 +39,9 @@ class LawLoss(AtomicLoss):
         log_q = jnp.where(some, log_p + loss, -jnp.inf)
         none = jnp.full_like(law.batches, -jnp.inf)
         missing = law.log_missing if side > 0 else (none, none)
-        return cls(log_p, log_q, None, missing, loss=loss)
+        # Means of cells are good to a few roundings.
+        error = jnp.asarray(LATTICE_SUM if side < 0 else ATOM_MASS)
+        return cls(log_p, log_q, None, missing, loss=loss, mass_error=error)
 
     def has_closed_form(self, kinds, *, single):
         return False
@@ -159,9 +162,10 @@ class RandomAllocationLoss(EnclosedLoss):
     def least_epsilon(self, log_delta):
         # With every X at most K / (2 t) a put is worth K / 2 or more.
         t, s = jnp.ceil(self.num_batches), self.noise_multiplier
-        z = log_ndtri(jnp.minimum((log_delta + jnp.log(2.0)) / t, -1e-15))
+        level = log_delta + jnp.log(2.0)
+        z = log_ndtri(jnp.where(level < 0, level, -1.0) / t)
         most = (0.5 / s - z) / s - jnp.log(2.0)
-        least = most - 1e-6 * (1 + jnp.abs(most))
+        least = jnp.where(level < 0, most - 1e-6 * (1 + jnp.abs(most)), -jnp.inf)
         return jnp.maximum(super().least_epsilon(log_delta), least)
 
     def law(self) -> LawLoss:
