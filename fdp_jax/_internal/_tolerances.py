@@ -259,8 +259,8 @@ GAUSS_RULE = _entered(
     "GAUSS_RULE",
     5e-15,
     Kind.PROVED,
-    "Relative error of a Gauss rule with 5 nodes for the density of X over a cell, by "
-    "Cauchy's bounds of its tenth derivative.",
+    "Relative error of a Gauss rule with 16 nodes for the law of X over a cell, by its "
+    "size on an ellipse around the cell.",
 )
 
 # ------------------------------------------------------------------- truncated batches

@@ -2,7 +2,6 @@
 
 from typing import ClassVar
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jax import lax
@@ -20,7 +19,8 @@ from ._bounds import Profile, worst_of
 from ._enclosed import is_one, most_epsilon, most_log_delta, points_asked
 from ._interface import AbstractEngine, AbstractPlan
 
-_ESTIMATE = 1
+_POINTS = 3 << 15
+"""Lattice points, if the user asks for no other number."""
 
 
 class BracketedEngine(AbstractEngine):
@@ -60,59 +60,46 @@ def _between(lower: Array, estimate: Array, upper: Array) -> Interval:
     return Interval(lower, jnp.where(finite, estimate + moved, fixed), upper)
 
 
-def _laws(loss: ComposedLoss, sign: Array) -> Laws:
+def _laws(loss: ComposedLoss, sign: Array, least: Float[Array, ""]) -> Laws:
+    """The laws for thresholds from `least` on.
+
+    In direction "add" the lattice is the finer, the larger that is.
+    """
     (term,) = loss.terms
     assert isinstance(term, EnclosedLoss)
-    return term.release(sign, points_asked(loss))
+    points = points_asked(loss) or _POINTS
+    return term.release(points, jnp.where(sign < 0, -least, jnp.inf))
 
 
-class _OneForm(eqx.Module):
-    """One release in one direction, by all three laws, stacked."""
+def _sums(loss: ComposedLoss, sign: Array, least: Float[Array, ""]) -> LawSums:
+    """Sums for the upper bound, the estimate and the lower bound, stacked."""
+    found = _laws(loss, sign, least)
+    laws = found.upper, found.estimate, found.lower
+    each = zip(laws, (1.0, 0.0, -1.0), strict=True)
+    each = [LawSums.of(law, sign, jnp.asarray(side)) for law, side in each]
+    return jax.tree.map(lambda *x: jnp.stack(x), *each)
 
-    sums: LawSums
-    bend: Float[Array, "3"]
-    side: Float[Array, "3"]
-    """1 for an upper bound, 0 for the estimate, -1 for a lower bound."""
-    log_missing: Float[Array, "3"]
 
-    @classmethod
-    def of(cls, found: Laws, sign: Array) -> "_OneForm":
-        each = found.upper, found.estimate, found.lower
-        each = (LawSums.of(stop_gradient(law), sign) for law in each)
-        sums = jax.tree.map(lambda *x: jnp.stack(x), *each)
-        included, without_it = sums.law.log_missing
-        return cls(
-            sums,
-            jnp.asarray([0.0, 1.0, 0.0]),
-            jnp.asarray([1.0, 0.0, -1.0]),
-            jnp.where(sign > 0, included, without_it),
-        )
+def _logs(sums: LawSums, epsilons: Float[Array, "3 e"]) -> Float[Array, "3 e"]:
+    """Upper bounds, estimates and lower bounds of log delta."""
+    side = sums.side[:, None]
+    # Places of thresholds are rounded.
+    unit = 8 * ULP * (1 + jnp.abs(epsilons))
+    moved = epsilons - side * unit
+    value = jax.vmap(LawSums.log_delta)(sums, moved) + side * LATTICE_SUM
+    included, without = sums.law.log_missing
+    missing = jnp.where(sums.sign > 0, included, without)[:, None]
+    value = jnp.where(side > 0, jnp.logaddexp(value, missing), value)
+    most = jax.vmap(LawSums.log_most)(sums, moved)
+    return jnp.minimum(value, jnp.where(side > 0, most, 0))
 
-    def logs(self, epsilons: Float[Array, "3 e"]) -> Float[Array, "3 e"]:
-        """Upper bounds, estimates and lower bounds of log delta."""
-        # Places of thresholds are rounded.
-        unit = 8 * ULP * (1 + jnp.abs(epsilons))
-        moved = epsilons - self.side[:, None] * unit
-        value = jax.vmap(LawSums.log_delta)(self.sums, moved, self.bend)
-        value = value + self.side[:, None] * LATTICE_SUM
-        value = jnp.logaddexp(value, self.log_missing[:, None])
-        most = jax.vmap(LawSums.log_most)(self.sums, moved)
-        value = jnp.minimum(value, jnp.where(self.side[:, None] > 0, most, 0))
-        # Where the lattice is too coarse, one sum may still tell much.
-        below = jax.tree.map(lambda x: x[-1], self.sums).log_least(epsilons[-1])
-        return value.at[-1].max(below)
 
-    def log_delta(self, epsilons: Float[Array, " e"]) -> Interval:
-        """Log delta, without the bound that needs no lattice."""
-        upper, estimate, lower = self.logs(
-            jnp.broadcast_to(epsilons, (3, *epsilons.shape))
-        )
-        return _between(lower, estimate, upper)
-
-    @property
-    def estimate(self) -> LawSums:
-        """The sums of the estimate."""
-        return jax.tree.map(lambda x: x[_ESTIMATE], self.sums)
+def _log_delta(sums: LawSums, epsilons: Float[Array, " e"]) -> Interval:
+    """Log delta, without the bound that needs no lattice."""
+    upper, estimate, lower = _logs(
+        sums, jnp.broadcast_to(epsilons, (3, *epsilons.shape))
+    )
+    return _between(lower, estimate, upper)
 
 
 class OnePlan(AbstractPlan):
@@ -121,35 +108,36 @@ class OnePlan(AbstractPlan):
     sign: Float[Array, "..."]
 
     def profile(self, loss, epsilons):
-        form = _OneForm.of(_laws(loss, self.sign), self.sign)
-        found = form.log_delta(stop_gradient(epsilons))
+        fixed = stop_gradient(epsilons)
+        sums = _sums(stop_gradient(loss), self.sign, jnp.min(fixed))
+        found = _log_delta(sums, fixed)
         args = loss.without_ends(), epsilons
         estimate = known_value(_one_log_delta, found.estimate, args, self.sign)
         most = most_log_delta(loss, self.sign, epsilons)
         upper = jnp.minimum(found.upper, most)
         log_delta = _between(found.lower, estimate, upper)
-        log_alpha = form.estimate.log_alpha(epsilons)
+        log_alpha = jax.vmap(LawSums.log_alpha, (0, None))(sums, fixed)[1]
         rest = log_delta.map_down(log_complement)
         return Profile(log_delta, rest, stop_gradient(log_alpha))
 
     def prepare(self, loss):
-        one = lambda sign: _OneForm.of(_laws(loss, sign), sign)
+        one = lambda sign: _sums(stop_gradient(loss), sign, jnp.zeros_like(sign))
         return _PreparedPlan(self.sign, lax.map(one, self.sign))
 
 
 class _PreparedPlan(OnePlan):
     """The sums."""
 
-    form: _OneForm
+    sums: LawSums
 
     def log_delta(self, loss, epsilons):
-        return self.form.log_delta(epsilons)
+        return _log_delta(self.sums, epsilons)
 
 
 def _one_log_delta(args: tuple[ComposedLoss, Array], sign: Array) -> Array:
     loss, epsilons = args
-    law = _laws(loss, sign).estimate
-    return LawSums.of(law, sign).log_delta(epsilons, 1.0)
+    law = _laws(loss, sign, stop_gradient(jnp.min(epsilons))).estimate
+    return LawSums.of(law, sign, jnp.zeros_like(sign)).log_delta(epsilons)
 
 
 def _residual(epsilon: Array, args: tuple[ComposedLoss, Array], sign: Array) -> Array:
@@ -161,20 +149,32 @@ def _residual(epsilon: Array, args: tuple[ComposedLoss, Array], sign: Array) -> 
 def _search_one(
     loss: ComposedLoss, signs: Array, targets: Array
 ) -> tuple[Interval, Array]:
+    (term,) = loss.terms
+    assert isinstance(term, EnclosedLoss)
+    noise = term.noise_multiplier
+    # Beyond the lattice as well, where other bounds say something.
+    far = 40 + 20 / noise + 1 / jnp.square(noise)
+
     def one(direction: tuple[Array, Array]) -> Interval:
         sign, target = direction
-        form = _OneForm.of(_laws(loss, sign), sign)
-        noise = form.sums.law.noise[0]
-        least, most = jax.vmap(LawSums.ends)(form.sums)
-        # Beyond the lattice as well, where other bounds say something.
-        far = 40 + 20 / noise + 1 / jnp.square(noise)
-        low, high = jnp.minimum(jnp.min(least), 0) - 60, jnp.maximum(jnp.max(most), far)
-        passed = lambda e: target - form.logs(e[:, None])[:, 0]
-        low, high = jnp.full(3, low), jnp.full(3, high)
-        before, after = root_between(passed, low, high)
-        upper = jnp.where(after[0] < high[0], after[0], jnp.inf)
-        lower = jnp.where(before[2] > low[2], before[2], -jnp.inf)
-        return _between(lower, before[1], upper)
+
+        def body(_: Array, known: tuple) -> tuple:
+            sums = _sums(loss, sign, known[0])
+            first, last = jax.vmap(LawSums.ends)(sums)
+            low = jnp.minimum(jnp.min(first), 0) - 60
+            low = jnp.full(3, jnp.where(sign > 0, low, known[0]))
+            high = jnp.full(3, jnp.maximum(jnp.max(last), far))
+            passed = lambda e: target - _logs(sums, e[:, None])[:, 0]
+            before, after = root_between(passed, low, high)
+            upper = jnp.where(after[0] < high[0], after[0], jnp.inf)
+            lower = jnp.where(before[2] > low[2], before[2], -jnp.inf)
+            return jnp.maximum(lower, known[0]), before[1], upper
+
+        # The lattice of puts is the finer, the better their strikes are known.
+        least = term.least_epsilon(target)
+        start = jnp.where(sign > 0, -jnp.inf, least), target, target
+        rounds = jnp.where(sign > 0, 1, 2)
+        return _between(*lax.fori_loop(0, rounds, body, start))
 
     found = lax.map(one, (signs, targets))
     worst = worst_of(found.estimate, signs)
@@ -186,8 +186,8 @@ def _one_threshold(
 ) -> tuple[Array, Array]:
     """The threshold of a type I error and the scale there, about."""
     # Of all sums: the threshold may be negative.
-    law = _laws(loss, jnp.ones_like(sign)).estimate
-    form = LawSums.of(stop_gradient(law), sign)
+    law = _laws(loss, jnp.ones_like(sign), jnp.zeros_like(sign)).estimate
+    form = LawSums.of(stop_gradient(law), sign, jnp.zeros_like(sign))
     low, high = form.ends()
     passed = lambda e: log_alpha - form.log_alpha(e[None])[0]
     found, _ = root_between(passed, low, high)

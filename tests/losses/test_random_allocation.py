@@ -19,8 +19,7 @@ from scipy.special import ndtr
 
 import fdp_jax as fdp
 from fdp_jax.losses import RandomAllocationLoss
-from fdp_jax.losses._random_allocation._component import component
-from fdp_jax.losses._random_allocation._largest import log_least
+from fdp_jax.losses._random_allocation._component import cells, component, lowered
 from fdp_jax.losses._random_allocation._place import place
 from fdp_jax.mechanisms._random_allocation import RandomAllocationEpoch
 
@@ -261,9 +260,11 @@ def test_component_is_between(s, t, points):
     """In the convex order, by calls and puts of the part on the lattice."""
     at = place(jnp.asarray(s), jnp.asarray(t), 1 << points)
     x = jitted(component)(jnp.asarray(s), at)
-    assert x.sound
+    lower = jitted(lowered)(x, jnp.asarray(s), at).masses
+    assert lower.sum() > 0.9
     h, first, cells = float(at.spacing), int(at.first), int(at.cells)
-    points = (first + np.arange(x.upper.size)) * h
+    upper = x.masses * (1 + x.error)
+    lattice = (first + np.arange(upper.size)) * h
     low, high = first * h, (first + cells) * h
     z = lambda v: s * np.log(np.maximum(v, 1e-300)) + 0.5 / s
     for strike in np.append(h * (first + np.linspace(0.1, 40, 87)), np.exp(z_grid(s))):
@@ -275,11 +276,37 @@ def test_component_is_between(s, t, points):
         exact_put = strike * below - (ndtr(z(strike) - 1 / s) - ndtr(z(low) - 1 / s))
         room = 1e-13 * (1 + strike)
         for exact, payoff in (
-            (exact_call, np.maximum(points - strike, 0)),
-            (exact_put, np.maximum(strike - points, 0)),
+            (exact_call, np.maximum(lattice - strike, 0)),
+            (exact_put, np.maximum(strike - lattice, 0)),
         ):
-            assert np.asarray(x.lower) @ payoff <= exact + room
-            assert np.asarray(x.upper) @ payoff >= exact - room
+            assert np.asarray(lower) @ payoff <= exact + room
+            assert np.asarray(upper) @ payoff >= exact - room
+
+
+def weighted(f, x, w, s, u):
+    """The density of one component at x + w u, times w f(u)."""
+    y = x + w * u
+    return w * mp.mpf(s) / y * mp.npdf(s * mp.log(y) + 1 / (2 * mp.mpf(s))) * f(u)
+
+
+@pytest.mark.parametrize("s", [0.3, 1.0, 10.0])
+def test_cells(s):
+    """Means of the place in a cell, against quadrature with more digits."""
+    left = np.exp(np.array([-5.0, -1.0, 0.5, 4.0]) / s - 0.5 / s**2)
+    width = left * np.array([1.0, 0.3, 1e-3, 1e-6]) / max(s, 1.0)
+    found = jitted(cells)(jnp.asarray(left), jnp.asarray(width), jnp.asarray(s))
+    assert np.all(found.good)
+    rows = zip(left, width, found.left, found.right, found.between, strict=True)
+    for x, w, *means in rows:
+        with mp.workdps(40):
+            exact = [
+                mp.quad(functools.partial(weighted, f, mp.mpf(x), mp.mpf(w), s), [0, 1])
+                for f in (lambda u: 1 - u, lambda u: u, lambda u: u * (1 - u))
+            ]
+            for mean, known in zip(means, exact, strict=True):
+                assert abs(mp.mpf(float(mean)) / known - 1) <= mp.mpf(
+                    float(found.error)
+                )
 
 
 def z_grid(s):
@@ -320,7 +347,7 @@ def test_little_noise_has_lower_ends(s, sign):
 
 @pytest.mark.parametrize(
     ("s", "t", "eps", "width"),
-    [(0.5, 10, 5.0, 0.07), (0.5, 10, 2.6, 1e-4), (0.7, 30, 2.0, 2e-3)],
+    [(0.5, 10, 5.0, 1e-6), (0.5, 10, 2.6, 1e-6), (0.7, 30, 2.0, 1e-5)],
 )
 def test_little_noise_without_the_record(s, t, eps, width):
     """Components beyond t are never looked at, however likely they are."""
@@ -329,38 +356,6 @@ def test_little_noise_without_the_record(s, t, eps, width):
     holds(found, truth, error)
     assert found.upper - found.lower < width * truth
     assert abs(found.estimate - truth) < 0.01 * width * truth
-
-
-@pytest.mark.parametrize("sign", [1.0, -1.0])
-@pytest.mark.parametrize(("s", "t"), [(0.2, 2.0), (0.5, 1e6), (2.0, 30.0), (1.0, 1.0)])
-def test_what_the_largest_sum_tells(s, t, sign):
-    """Against the best threshold of all, with many digits."""
-    eps = np.array([-0.5, 0.1, 0.4, 1.2]) / s
-    found = log_least(jnp.asarray(s), jnp.asarray(t), jnp.asarray(sign), eps)
-    for e, log_delta in zip(eps, np.asarray(found), strict=True):
-        best = _most_told(s, t, sign, e)
-        if log_delta == -np.inf:
-            assert best < 1e-11
-            continue
-        assert best * (1 - 1e-6) < mp.exp(log_delta) <= best
-
-
-def _most_told(s, t, sign, eps):
-    low, high, values = -9.0, 24.0, []
-    for points in (120, *[15] * 11):
-        grid = np.linspace(low, high, points)
-        values = [_told(z, s, t, sign, eps) for z in grid]
-        at, step = grid[values.index(max(values))], grid[1] - grid[0]
-        low, high = at - step, at + step
-    return max(values)
-
-
-def _told(z, s, t, sign, eps):
-    with mp.workdps(150):
-        one, own = mp.ncdf(z), mp.ncdf(mp.mpf(z) - 1 / mp.mpf(s))
-        p, q = one**t, one ** (t - 1) * own
-        told = (1 - q) - mp.exp(eps) * (1 - p) if sign > 0 else p - mp.exp(eps) * q
-        return max(told, mp.mpf(0))
 
 
 def z_of(x, s):

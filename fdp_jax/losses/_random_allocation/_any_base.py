@@ -9,6 +9,7 @@ convex order onto a lattice, on which an atom at a lattice point stays where it 
 from typing import NamedTuple
 
 import jax.numpy as jnp
+from jax import lax
 from jax.lax import stop_gradient
 from jax.scipy.special import logsumexp
 from jaxtyping import Array, Float
@@ -19,8 +20,9 @@ from .._atomic import AtomicLoss
 from .._base import AbstractLoss
 from .._cells import Cells
 from ._component import Component
-from ._law import Outside, both_tilts, joined, outside_window
+from ._law import Outside, joined, outside_window
 from ._place import Place, place_of
+from ._powers import power, tilted
 
 POINTS = 1 << 16
 """Lattice points of the sum."""
@@ -112,10 +114,9 @@ def dominating(
     at = place_of(values, logs, t, points, ends=(least, jnp.exp(ends.high)))
     x = _component(base, at, ends, jnp.exp(log_nothing))
     outside = outside_window(x, at, t)
-    # From above, with the derivative of what nothing was added to.
-    raised = x.upper + (x.estimate - stop_gradient(x.estimate))
-    both = both_tilts(raised, t, at)
-    masses = joined(at, t, x.mean, both, 1, stop_gradient(outside.wrapped))
+    single = lambda tilt: tilted(x.masses, tilt, at, continuous=False)
+    both = lax.map(lambda tilt: power(((single(tilt), t),), at), at.tilts)
+    masses = sum(joined(at, t, both, 0.0, outside.wrapped))
     s = (at.first * t + at.window + jnp.arange(at.points)) * at.spacing
     some = s > 0
     log_p = safe_log(masses)
@@ -158,10 +159,10 @@ def _component(
     off = off.at[0].add(2 * ATOM_MASS * stop_gradient(nothing))
     total = jnp.sum(spread)
     return Component(
-        stop_gradient(spread + off),
-        spread,
+        spread + stop_gradient(off),
         jnp.zeros_like(spread),
-        jnp.asarray(False),
+        jnp.zeros_like(spread),
+        jnp.zeros_like(h),
         stop_gradient(ends.log_below),
         stop_gradient(jnp.exp(ends.log_above - ends.high)),
         stop_gradient(jnp.exp(ends.log_above)),

@@ -1,16 +1,22 @@
-r"""One component X on the lattice, moved up and down in the convex order.
+r"""One component X on the lattice: moved by a coin, and what a test of that is told.
 
-X = exp(Z / s - 1 / (2 s^2)) with E X = 1; measures are compared by all convex functions
-that are not negative, those that both profiles are expectations of.
+X = exp(Z / s - 1 / (2 s^2)) with E X = 1.  A coin moves X to either end of its cell,
+so that its mean is kept: with u in [0, 1] the place of X in its cell, to the right end
+with probability u.
 
-Up.  The mass of every cell is split between its ends so that its mean is kept: a
-mean-preserving spread.  Rounding is met by raising masses.
+Above.  The sum S' of what was moved is above S in the convex order.
 
-Down.  Let p(x) = E (x - X)_+ and v_k = p(k h) - g_k, with g_k = h^2 / 8 times the
-largest density in the two cells at k.  The chord of p exceeds p by at most h^2 / 8
-times the cell's largest density, so the chords of v lie below p: if the second
-differences of v are not negative they are the masses of a law whose puts are below
-those of X.  They are the masses of the spread above, less the second differences of g.
+Below.  All that a test is told is S'.  Without the record it has the law that it has
+above.  With it one of the terms has the masses of X among which the coin decides, not
+those of X': they differ by what crosses a threshold while it is moved, h E u (1 - u) in
+the cell at the threshold.
+
+Below, by a law whose ratio is S' / t.  Let p(x) = E (x - X)_+ and v_k = p(k h) - g_k,
+with g_k = h^2 / 8 times the largest density in the two cells at k.  The chord of p
+exceeds p by at most h^2 / 8 times the cell's largest density, so the chords of v lie
+below p: if the second differences of v are not negative they are the masses of a law
+whose puts are below those of X.  They are the masses of the spread above, less the
+second differences of g.
 
 At the left end, from k_0 on down, v continues as a straight line up to where that
 reaches zero, y.  As p is convex and above the line right of k_0, it stays above left of
@@ -25,50 +31,61 @@ tangent of p at k_1 h; left of it from h (F - mean of F in the last cell) >=
 g_{k_1 - 1}, whose left side is what of the last cell's mass was moved up, times h.
 """
 
+import dataclasses
+
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
-from jax.lax import optimization_barrier, stop_gradient
+from jax.lax import stop_gradient
 from jax.scipy.special import erfc
 from jaxtyping import Array, Bool, Float
 
 from ..._internal._logs import LOG_SQRT_2PI
 from ..._internal._quadrature import unit_rule
+from ..._internal._special import log_ndtr
 from ..._internal._tolerances import GAUSS_RULE, NORMAL_TAIL
 from ._place import Place
 
+_ORDER, _BENT = 16, 10.0
 _LEAST = 16
 """Points from the left end on, if there is mass left of it."""
-_ORDER, _SMOOTH = 5, 12.0
-
-
-class Masses(eqx.Module):
-    """Masses of cells under two laws, without and with the record."""
-
-    without: Float[Array, " n"]
-    included: Float[Array, " n"]
-    """Equal to the mean of X over the cell, times its mass."""
-    error: Float[Array, " n"]
-    error_included: Float[Array, " n"]
+_DEEPEST = 14.0
+"""Normal variable whose tail is counted as left out, for what is not known there."""
 
 
 class Component(eqx.Module):
     """X between the ends of the lattice: masses at `first`, `first` + 1, ..."""
 
-    upper: Float[Array, " m"]
-    estimate: Float[Array, " m"]
-    """The spread, without anything added for rounding."""
-    lower: Float[Array, " m"]
-    sound: Bool[Array, ""]
-    """Whether `lower` is what it should be; else it is nothing."""
+    masses: Float[Array, " m"]
+    right: Float[Array, " m"]
+    """E u in the cell right of the point."""
+    between: Float[Array, " m"]
+    """E u (1 - u) there."""
+    error: Float[Array, ""]
+    """Bound on the relative error of any of these."""
     log_left_out: Float[Array, ""]
-    """Log of the mass below the lattice, from above."""
+    """Log of the mass of small X that is left out, from above."""
     big: Float[Array, ""]
     """Mass beyond the lattice, from above."""
     big_included: Float[Array, ""]
     """The same with the record."""
     mean: Float[Array, ""]
     """Of X on the lattice."""
+
+
+class Cells(eqx.Module):
+    """Means over cells, with u the place of X in its cell."""
+
+    left: Float[Array, " m"]
+    """E (1 - u)."""
+    right: Float[Array, " m"]
+    """E u."""
+    between: Float[Array, " m"]
+    """E u (1 - u)."""
+    good: Bool[Array, " m"]
+    """Where the others are known; they are zero elsewhere."""
+    error: Float[Array, ""]
+    """Bound on their relative error."""
 
 
 def standard(x: Array, noise: Array) -> Array:
@@ -78,90 +95,82 @@ def standard(x: Array, noise: Array) -> Array:
     return jnp.where(some, z, -1e6)
 
 
-def cell_masses(z: Float[Array, " m"], noise: Float[Array, ""]) -> Masses:
-    """Masses between neighboring z of a normal law, and of one shifted by 1 / s."""
-    found = [_differences(z, noise), _differences(z - 1 / noise, noise)]
-    (a, e), (b, f) = found
-    return Masses(a, b, stop_gradient(e), stop_gradient(f))
+def tail(z: Array) -> Array:
+    """P(Z > z)."""
+    return 0.5 * erfc(z * np.sqrt(0.5))
 
 
-def _differences(z: Array, noise: Array) -> tuple[Array, Array]:
-    tail = optimization_barrier(0.5 * erfc(jnp.abs(z) * np.sqrt(0.5)))
-    below = jnp.where(z < 0, tail, 1 - tail)
-    above = jnp.where(z < 0, 1 - tail, tail)
-    flip = z[1:] + z[:-1] > 0
-    mass = jnp.where(flip, above[:-1] - above[1:], below[1:] - below[:-1])
-    largest = jnp.where(flip, above[:-1], below[1:])
-    # Errors of z count as much as the hazard, at most 1 + |z|.
-    near = jnp.where(flip, jnp.abs(z[:-1]), jnp.abs(z[1:]))
-    size = 1 + (1 + near) * (2 * near + 1 / noise)
-    unit = NORMAL_TAIL * jnp.finfo(z.dtype).eps
-    return jnp.maximum(mass, 0), unit * size * largest
+def cells(left: Float[Array, " m"], width: Array, noise: Float[Array, ""]) -> Cells:
+    """Cells of X between `left` and `left + width`, by a Gauss rule in log X.
+
+    With L = log(1 + width / left) and v in [0, 1] the place of log X, the density's
+    exponent is a polynomial of v, whose slope is at most A = s L (|z| + s L), and
+    u = (e^{L v} - 1) / (e^L - 1).  On the ellipse around 0 and 1 whose semi-axes add up
+    to r / 2 and are at most a = (r + 1 / r) / 4, all of it is at most
+    e^{(A + 2 L) a + (s L r)^2 / 32} of what it is in the middle.  For A + 2 L <= 10 and
+    r = 7 that is e^24, of which a rule with 16 nodes is off by r^-32 = e^-62.
+    """
+    some = left > 0
+    length = jnp.log1p(width / jnp.where(some, left, 1.0))
+    z, step = standard(left, noise), noise * length
+    bent = step * (jnp.abs(z) + 2 / noise + step)
+    good = stop_gradient(some & (bent <= _BENT))
+    z, step, length = (jnp.where(good, v, 0.0) for v in (z, step, length))
+    nodes, weights = unit_rule(_ORDER)
+    place = jnp.where(good, left, 1.0) / width
+    u = place[:, None] * jnp.expm1(length[:, None] * nodes)
+    at = z[:, None] + step[:, None] * nodes
+    mass = jnp.exp(-0.5 * jnp.square(at) - LOG_SQRT_2PI) * (step[:, None] * weights)
+    right = jnp.sum(mass * u, axis=1)
+    size = jnp.minimum(jnp.max(jnp.abs(z)), 40.0)
+    unit = jnp.finfo(z.dtype).eps * (64 + 8 * jnp.square(size) + 8 * size / noise)
+    return Cells(
+        jnp.sum(mass, axis=1) - right,
+        right,
+        jnp.sum(mass * u * (1 - u), axis=1),
+        good,
+        stop_gradient(unit + GAUSS_RULE),
+    )
 
 
 def component(noise: Float[Array, ""], at: Place) -> Component:
-    """The laws of one component on the lattice."""
-    h, count = at.spacing, at.cells
-    index = jnp.arange(at.points // 2 + 1)
+    """The law of one component on the lattice."""
+    h, index = at.spacing, jnp.arange(at.points // 2 + 1)
     x = (at.first + index) * h
     z = standard(x, noise)
-    inside = index[:-1] < count
-    left, right, error = (jnp.where(inside, v, 0) for v in _shares(x, z, noise, h))
-    a, b = left + right, (left * x[:-1] + right * x[1:])
-    both = lambda u, v: jnp.append(u, 0) + jnp.append(jnp.zeros(1, v.dtype), v)
-    spread, off = both(left, right), stop_gradient(both(error, error))
-    lower, sound = _lowered(
-        *stop_gradient((noise, at, x, z, spread, off, right - error))
+    found = cells(x[:-1], h, noise)
+    inside = index[:-1] < at.cells
+    left, right, between = (
+        jnp.where(inside, v, 0) for v in (found.left, found.right, found.between)
     )
-    ends = jnp.stack([z[0], z[count]])
-    tails = 0.5 * erfc(
-        jnp.stack([-ends[0], ends[1], ends[1] - 1 / noise]) * np.sqrt(0.5)
+    # The cell from zero on, by its mass and its mean.
+    mass, mean = tail(-z[1]), tail(1 / noise - z[1]) / h
+    whole = jnp.stack([mass - mean, mean, (mass - mean) * mean / (mass + 1e-300)])
+    whole = jnp.where(at.first > 0, 0, whole)
+    left, right, between = (
+        v.at[0].add(w) for v, w in zip((left, right, between), whole, strict=True)
     )
-    tails = tails * (1 + 1e-9)
-    total = jnp.sum(a)
+    depth = jnp.minimum(jnp.abs(z[1]), _DEEPEST)
+    unit = NORMAL_TAIL * jnp.finfo(h.dtype).eps * (1 + depth) * (1 + noise * depth)
+    unit = unit * (1 + depth + 1 / noise)
+    error = jnp.maximum(found.error, jnp.where(at.first > 0, 0, unit))
+    bad = inside & ~found.good & (x[:-1] > 0)
+    lowest = jnp.maximum(jnp.max(jnp.where(bad, z[1:], -_DEEPEST)), z[0])
+    ends = jnp.stack([z[at.cells], z[at.cells] - 1 / noise])
+    big = tail(ends) * (1 + 1e-9) + 1e-300
+    masses = jnp.append(left, 0) + jnp.append(jnp.zeros(1, left.dtype), right)
     return Component(
-        stop_gradient(spread + off),
-        spread,
-        lower,
-        sound,
-        stop_gradient(jnp.where(at.first > 0, jnp.log(tails[0] + 1e-300), -jnp.inf)),
-        stop_gradient(tails[1] + 1e-300),
-        stop_gradient(tails[2] + 1e-300),
-        jnp.sum(b) / total,
+        masses,
+        jnp.append(right, 0),
+        jnp.append(between, 0),
+        stop_gradient(error),
+        stop_gradient(log_ndtr(lowest) + 1e-9),
+        *stop_gradient((big[0], big[1])),
+        (masses @ x) / jnp.sum(masses),
     )
 
 
-def _shares(x: Array, z: Array, noise: Array, h: Array) -> tuple[Array, Array, Array]:
-    """Shares of every cell at its left and right end, and an error of either.
-
-    Where the density changes little over a cell, by a Gauss rule.  With R = x over
-    h (2 + s + s |z|), on the circle of radius R h around a point of the cell the
-    density is at most e^2.5 of its largest value there, so Cauchy's bounds of its
-    derivatives leave a relative error below 2e-5 R^-9 (1 + 1/R) of the rule with 5
-    nodes: log |f| changes by at most (1 + s |z|) L + s^2 L^2 / 2 along the circle,
-    L = -log(1 - R h / x).
-    """
-    cells = cell_masses(z, noise)
-    a, b = cells.without, cells.included
-    off = (x[1:] * cells.error + cells.error_included) / h
-    off = off + 4 * jnp.finfo(h.dtype).eps * a
-    right = jnp.clip((b - x[:-1] * a) / h, 0, a)
-    left = jnp.clip((x[1:] * a - b) / h, 0, a)
-    nodes, weights = unit_rule(_ORDER)
-    size = jnp.maximum(jnp.abs(z[:-1]), jnp.abs(z[1:]))
-    radius = x[:-1] / (h * (2 + noise + noise * size))
-    smooth = stop_gradient(radius >= _SMOOTH)
-    at = jnp.where(smooth[:, None], x[:-1, None] + h * nodes, 1.0)
-    mass = density(at, noise) * h * weights
-    moved = mass @ nodes, mass @ (1 - nodes)
-    unit = jnp.finfo(h.dtype).eps * (32 + 8 * jnp.square(size) + 8 * size / noise)
-    exact = (unit + GAUSS_RULE) * (moved[0] + moved[1])
-    right = jnp.where(smooth, moved[0], right)
-    left = jnp.where(smooth, moved[1], left)
-    return left, right, stop_gradient(jnp.where(smooth, exact, off))
-
-
-def density(x: Array, noise: Array) -> Array:
+def _density(x: Array, noise: Array) -> Array:
     """Density of X; 0 at 0."""
     some = x > 0
     log_x = jnp.log(jnp.where(some, x, 1.0))
@@ -170,12 +179,14 @@ def density(x: Array, noise: Array) -> Array:
     return jnp.where(some, value, 0.0)
 
 
-def _lowered(
-    noise: Array, at: Place, x: Array, z: Array, spread: Array, off: Array, right: Array
-) -> tuple[Array, Array]:
-    """The masses of the law below, and whether the proof's conditions hold."""
-    h, index = at.spacing, jnp.arange(x.size)
-    heights = density(x, noise)
+def lowered(one: Component, noise: Array, at: Place) -> Component:
+    """The law below, on the lattice; nothing where the proof's conditions fail."""
+    noise, at = stop_gradient((noise, at))
+    spread, right, error = stop_gradient((one.masses, one.right, one.error))
+    off = error * spread
+    h, index = at.spacing, jnp.arange(spread.size)
+    x = (at.first + index) * h
+    heights = _density(x, noise)
     precision = 1 / jnp.square(noise)
     mode = jnp.exp(-1.5 * precision)
     highest = noise * jnp.exp(precision - LOG_SQRT_2PI)
@@ -196,12 +207,12 @@ def _lowered(
     end = jnp.min(jnp.where((index > middle) & ~good, index, x.size - 1))
     last = jnp.maximum(end - 1, 0)
     sound = begins[start] & (start >= bad) & (end > start + 8)
-    sound = sound & (h * right[last] > 1.001 * g[last])
+    sound = sound & (h * right[last] > 1.002 * g[last])
     inner = jnp.where((index > start) & (index < end), masses, 0)
     corner, share, slope = (v[start] for v in line)
     slope = slope / h * (1 - 1e-12)
     inner = inner.at[corner].add((1 - share) * slope).at[corner + 1].add(share * slope)
-    return jnp.where(sound, inner, 0.0), sound
+    return dataclasses.replace(one, masses=jnp.where(sound, inner, 0.0))
 
 
 def _left_line(

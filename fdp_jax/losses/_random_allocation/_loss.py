@@ -8,60 +8,50 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jax.lax import stop_gradient
-from jax.scipy.special import logsumexp
-from jaxtyping import Array, Float
+from jaxtyping import Array, ArrayLike, Float
 
-from ..._internal._special import safe_log
+from ..._internal._special import log_ndtri, safe_log
+from ..._internal._tolerances import ATOM_MASS, LATTICE_SUM
 from .._atomic import AtomicLoss
 from .._base import AbstractLoss
 from .._gaussian import GaussianLoss
 from ._law import Law, Laws, laws
 
+_POINTS, _ROUGH = 1 << 18, 1 << 16
+"""Lattice points for compositions, and for numbers that are no bounds."""
 _GROUPS = 4096
 """Groups of outputs that rough moments look at."""
 
 
 class LawLoss(AtomicLoss):
-    """The loss log(S / t) of one law of S: a pair of measures, not quite of mass 1."""
-
-    law: Law = eqx.field(kw_only=True)
+    """The loss of one law of S: a pair of measures, not quite of mass 1."""
 
     @classmethod
-    def of(cls, law: Law) -> "LawLoss":
-        """The pair that has the law's masses without the record."""
-        s = jnp.concatenate([law.points(), law.far])
-        log_p = safe_log(jnp.concatenate([law.masses, law.far_masses]))
-        loss = jnp.log(jnp.where(s > 0, s, 1) / law.batches)
-        log_q = jnp.where(s > 0, log_p + loss, -jnp.inf)
-        return cls(log_p, log_q, None, law.log_missing, loss=loss, law=law)
+    def of(cls, law: Law, side: int) -> "LawLoss":
+        """The pair that dominates (side 1), is next to the true one (0) or below it."""
+        p, row = jnp.maximum(law.masses + side * law.off, 0), 0 if side > 0 else 1
+        ratio = law.ratio(0.5 if side == 0 else 0.0)
+        ratio = jnp.append(ratio, law.far[row] / law.batches)
+        p = jnp.append(p, law.far_masses[row])
+        some = ratio > 0
+        loss = jnp.log(jnp.where(some, ratio, 1.0))
+        log_p = safe_log(p)
+        log_q = jnp.where(some, log_p + loss, -jnp.inf)
+        none = jnp.full_like(law.batches, -jnp.inf)
+        missing = law.log_missing if side > 0 else (none, none)
+        # Means of cells are good to a few roundings.
+        error = jnp.asarray(LATTICE_SUM if side < 0 else ATOM_MASS)
+        return cls(log_p, log_q, None, missing, loss=loss, mass_error=error)
 
     def has_closed_form(self, kinds, *, single):
         return False
 
     def rough_moments(self, order):
-        law = self.law
-        p, s = _grouped(law.masses, law.points())
-        far, places = _grouped(law.far_masses, law.far)
-        p, s = jnp.append(p, far), jnp.append(s, places)
-        some = (p > 0) & (s > 0)
-        loss = jnp.log(jnp.where(some, s, 1) / law.batches)
-        logs = jnp.where(some, jnp.log(jnp.where(some, p, 1)) + order * loss, -jnp.inf)
-        value = logsumexp(logs)
-        weight = jnp.exp(logs - value)
-        mean = weight @ loss
-        return value, mean, weight @ jnp.square(loss - mean)
-
-
-def _grouped(masses: Array, places: Array) -> tuple[Array, Array]:
-    """Sums of neighboring masses, and their means."""
-    missing = -masses.size % _GROUPS
-    masses, places = (
-        jnp.pad(x, (0, missing)).reshape(_GROUPS, -1) for x in (masses, places)
-    )
-    total = jnp.sum(masses, axis=1)
-    some = total > 0
-    mean = jnp.sum(masses * places, axis=1) / jnp.where(some, total, 1)
-    return total, jnp.where(some, mean, 1.0)
+        # Of sums of neighboring masses.
+        few = lambda v: jnp.pad(v, (0, -v.size % _GROUPS)).reshape(_GROUPS, -1)
+        masses = jnp.exp(self.log_p), jnp.exp(self.log_q)
+        log_p, log_q = (safe_log(jnp.sum(few(v), axis=1)) for v in masses)
+        return AtomicLoss(log_p, log_q).rough_moments(order)
 
 
 class EnclosedLoss(AbstractLoss):
@@ -83,9 +73,13 @@ class EnclosedLoss(AbstractLoss):
     def bracketed(self, points: int | None) -> "BracketedLoss":
         """The pairs around it, for sums of several losses."""
 
-    def release(self, sign: Float[Array, ""], points: int | None = None) -> Laws:
-        """The laws of one release, for thresholds >= 0 in one direction."""
+    def release(self, points: int, log_strike: Float[ArrayLike, ""] = jnp.inf) -> Laws:
+        """The laws of one release; of puts up to a strike, if one is given over t."""
         raise NotImplementedError(f"one release of a {type(self).__name__}")
+
+    def least_epsilon(self, log_delta: Float[Array, ""]) -> Float[Array, ""]:
+        """A bound of one release's epsilon from below, in direction "add"."""
+        return jnp.log1p(-jnp.exp(jnp.minimum(log_delta, -1e-15))) - 1e-9
 
     @property
     def on_grid(self) -> bool:
@@ -154,14 +148,25 @@ class RandomAllocationLoss(EnclosedLoss):
     """Real numbers are between the whole ones next to them."""
 
     def bracketed(self, points):
-        s, t = self.noise_multiplier, self.num_batches
-        found = laws(s, t, smoothed=False, points=points)
-        each = (LawLoss.of(x) for x in (found.upper, found.estimate, found.lower))
-        return BracketedLoss(s, *each)
+        found = laws(self.noise_multiplier, self.num_batches, points or _POINTS)
+        each = found.upper, found.estimate, found.lower
+        pairs = map(LawLoss.of, each, (1, 0, -1))
+        return BracketedLoss(self.noise_multiplier, *pairs)
 
-    def release(self, sign, points=None):
-        s, t = self.noise_multiplier, self.num_batches
-        return laws(s, t, smoothed=True, points=points, puts=sign < 0)
+    def release(self, points, log_strike=jnp.inf):
+        t = self.num_batches
+        # Places of thresholds are rounded.
+        strike = (1 + 1e-9) * t * jnp.exp(jnp.asarray(log_strike, t.dtype))
+        return laws(self.noise_multiplier, t, points, stop_gradient(strike))
+
+    def least_epsilon(self, log_delta):
+        # With every X at most K / (2 t) a put is worth K / 2 or more.
+        t, s = jnp.ceil(self.num_batches), self.noise_multiplier
+        level = log_delta + jnp.log(2.0)
+        z = log_ndtri(jnp.where(level < 0, level, -1.0) / t)
+        most = (0.5 / s - z) / s - jnp.log(2.0)
+        least = jnp.where(level < 0, most - 1e-6 * (1 + jnp.abs(most)), -jnp.inf)
+        return jnp.maximum(super().least_epsilon(log_delta), least)
 
     def law(self) -> LawLoss:
-        return LawLoss.of(self.release(jnp.ones_like(self.num_batches)).estimate)
+        return LawLoss.of(self.release(_ROUGH).estimate, 0)

@@ -9,13 +9,13 @@ import jax
 import jax.numpy as jnp
 from jax.lax import stop_gradient
 from jax.scipy.special import logsumexp
-from jaxtyping import Array, ArrayLike, Bool, Float, Int
+from jaxtyping import Array, ArrayLike, Float, Int
 
 from ..._internal._special import log_ndtri
 
-_LOG_BIG = -18.0
-"""Log of the mean number of big components."""
-_LOG_SMALL = -36.0
+_LOG_BIG, _LOG_BIGGER = -18.0, -6.0
+"""Log of the mean number of big components, and what each noise beyond 1 adds to it."""
+_LOG_SMALL = -80.0
 """Log of the mean number of components below the lattice."""
 _REACH = 46.0
 """-log of the mass outside the window, about."""
@@ -42,13 +42,15 @@ class Place(eqx.Module):
     """For sums below their mean and above it."""
     outer: Float[Array, "2"]
     """Tilts whose Chernoff bounds limit the mass left and right of the window."""
+    middle: Float[Array, ""]
+    """The sum up to which masses are known by the first tilt."""
 
 
 def place(
     noise: Float[Array, ""],
     batches: Float[Array, ""],
     points: int,
-    puts: Bool[ArrayLike, ""] = False,
+    strike: Float[ArrayLike, ""] = jnp.inf,
 ) -> Place:
     """Chooses lattice and tilts for X = exp(Z / s - 1 / (2 s^2)) and t copies of it.
 
@@ -56,18 +58,19 @@ def place(
         noise: s.
         batches: t.
         points: Lattice points of the sum.
-        puts: Whether nothing but sums up to t matters, and no component beyond.
+        strike: The largest sum that matters, and the largest component.
     """
     s, t = stop_gradient((noise, batches))
     log_t = jnp.log(t)
-    right = -log_ndtri(_LOG_BIG - log_t)
-    right = jnp.where(puts, jnp.minimum(right, s * log_t + 0.5 / s), right)
-    left = log_ndtri(_LOG_SMALL - log_t)
+    big = _LOG_BIG + _LOG_BIGGER * jnp.clip(s - 1, 0, 4)
+    right = -log_ndtri(big - log_t)
+    right = jnp.minimum(right, s * jnp.log(stop_gradient(strike)) + 0.5 / s)
+    left = jnp.minimum(log_ndtri(_LOG_SMALL - log_t), right - 3)
     z = left + (right - left) * jnp.arange(_NODES, dtype=s.dtype) / (_NODES - 1)
     x = jnp.exp(z / s - 0.5 / jnp.square(s))
     logs = -0.5 * jnp.square(z)
     logs = logs - logsumexp(logs)
-    return place_of(x, logs, t, points)
+    return place_of(x, logs, t, points, strike=strike)
 
 
 def place_of(
@@ -79,6 +82,7 @@ def place_of(
     ends: tuple[Float[Array, ""], Float[Array, ""]] | None = None,
     more: float = 0.0,
     reach: tuple[float, float] = (_REACH, _REACH),
+    strike: Float[ArrayLike, ""] = jnp.inf,
 ) -> Place:
     """Chooses lattice and tilts for t copies of a component.
 
@@ -90,9 +94,17 @@ def place_of(
         ends: The least value and the largest one, if they are to be on the lattice.
         more: By how many components from end to end the window reaches further up.
         reach: -log of the mass left and right of the window, about.
+        strike: The largest sum that matters: the window is that of a tilted law whose
+            mean is not larger.
     """
-    mean = jnp.exp(logs) @ x
     least, most = (x[0], x[-1]) if ends is None else ends
+    # The law whose tilt e^{-u x} is as large as the strike asks for.
+    lowest = jnp.logspace(-4.5, 4.5, _TILTS, dtype=x.dtype) / (most - least)
+    weights = jax.nn.softmax(logs - lowest[:, None] * (x - least))
+    fits = t * (weights @ x) <= strike
+    center = jnp.where(fits[0] | ~fits[-1], 0, -lowest[jnp.argmax(fits)])
+    logs = jax.nn.log_softmax(logs + center * (x - least))
+    mean = jnp.exp(logs) @ x
     deviation = jnp.sqrt(t * (jnp.exp(logs) @ jnp.square(x - mean)))
     span = most - least
     # Up to where the largest component alone decides.
@@ -129,6 +141,7 @@ def place_of(
         first,
         cells.astype(int),
         window.astype(int),
-        jnp.stack([left_tilt, right_tilt]),
-        jnp.stack([left_outer, right_outer]),
+        center + jnp.stack([left_tilt, right_tilt]),
+        center + jnp.stack([left_outer, right_outer]),
+        t * mean,
     )

@@ -6,12 +6,6 @@ back, with one tilt below the mean of the sum and another one above.  Errors:
 - Rounding is bounded at all points alike on the tilted scale.
 - What lies outside the window appears inside of it: that is more than there should be,
   so it counts in the law below alone, by Chernoff bounds.
-
-Estimate.  Spreading X is adding a triangular variable and looking at lattice points
-only, which multiplies the transform at i u by (sinh(z/2) / (z/2))^2, z = theta h - i u,
-but for aliases, of which the factor leaves next to nothing.  Dividing by a power of it
-leaves sums to which that happened once (whose calls are exact at lattice points), or
-not at all (whose sums with others are).
 """
 
 import math
@@ -20,7 +14,7 @@ from collections.abc import Sequence
 import equinox as eqx
 import jax.numpy as jnp
 from jax.lax import complex as to_complex, optimization_barrier, stop_gradient
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Array, Float
 
 from ._place import Place
 
@@ -99,42 +93,23 @@ def _noise(points: int) -> float:
     return 8 * math.log2(points)
 
 
-def _frequencies(points: int) -> Array:
-    return (2 * jnp.pi / points) * jnp.arange(points // 2 + 1)
-
-
 def _turns(steps: Array, points: int) -> Array:
     """2 pi j steps / n for all frequencies j, exactly but for one rounding."""
     j = jnp.arange(points // 2 + 1)
     return (2 * jnp.pi / points) * jnp.mod(j * jnp.mod(steps, points), points)
 
 
-def power(
-    factors: Sequence[tuple[Tilted, Array]], at: Place, smoothings: Array | float = 0.0
-) -> Power:
-    """The sum of so many copies of each, with one tilt.
-
-    Of a single one so many spreads are taken off.
-    """
+def power(factors: Sequence[tuple[Tilted, Array]], at: Place) -> Power:
+    """The sum of so many copies of each, with one tilt."""
     h, tilt = at.spacing, factors[0][0].tilt
     total = lambda value: sum(t * value(one) for one, t in factors)
     # Points of the window over that of the least sum, less the mean's.
     shift = at.window - total(lambda x: x.turned)
     whole = stop_gradient(jnp.round(shift))
-    omega = _frequencies(at.points)
+    omega = (2 * jnp.pi / at.points) * jnp.arange(at.points // 2 + 1)
     log_size, angle = total(lambda x: x.log_size), total(lambda x: x.angle)
     angle = angle + _turns(whole.astype(int), at.points) + omega * (shift - whole)
     size = jnp.exp(log_size)
-    if not isinstance(smoothings, float):
-        ((one, t),) = factors
-        log_ratio, turn = _log_spread(one.tilt * h, omega)
-        log_size = log_size - smoothings * log_ratio
-        angle = angle - smoothings * turn
-        sharp = jnp.exp(jnp.minimum(log_size, stop_gradient(log_size[0] + 1e-9)))
-        # Only where what is lost in rounding stays lost.
-        noise = t * one.rounding * jnp.exp((t - 1) * one.log_size)
-        heard = stop_gradient(size > noise)
-        size = jnp.where(heard, sharp, 0.0)
     spectrum = to_complex(size * jnp.cos(angle), size * jnp.sin(angle))
     values = jnp.fft.irfft(spectrum, at.points)
     error = stop_gradient(_rounding(factors, size, at.points))
@@ -162,28 +137,3 @@ def _rounding(
         each = each + t * steps
     each = unit * each
     return 2 / points * jnp.sum(slope + size * each)
-
-
-def _log_spread(tilt: Array, omega: Array) -> tuple[Array, Array]:
-    """Log of the modulus of (sinh(z/2) / (z/2))^2, and its argument."""
-    a, b = 0.5 * tilt, 0.5 * omega
-    re, im = jnp.sinh(a) * jnp.cos(b), -jnp.cosh(a) * jnp.sin(b)
-    square = jnp.square(a) + jnp.square(b)
-    some = square > 1e-12
-    a, b = jnp.where(some, a, 1.0), jnp.where(some, b, 0.0)
-    re, im = jnp.where(some, re, 1.0), jnp.where(some, im, 0.0)
-    safe = jnp.where(some, square, 1.0)
-    # (re + i im) / (a - i b)
-    quotient = (re * a - im * b) / safe, (re * b + im * a) / safe
-    modulus = jnp.log(jnp.square(quotient[0]) + jnp.square(quotient[1]))
-    return modulus, 2 * jnp.arctan2(quotient[1], quotient[0])
-
-
-def resolved(one: Tilted, batches: Array, at: Place) -> Bool[Array, ""]:
-    """Whether the lattice is fine enough to take spreads off."""
-    omega = _frequencies(at.points)
-    upper = omega > 0.5 * jnp.pi
-    left = batches * one.log_size - 2 * (batches - 1) * jnp.log(
-        jnp.sinc(omega / (2 * jnp.pi))
-    )
-    return stop_gradient(jnp.max(jnp.where(upper, left, -jnp.inf)) < -6.0)
