@@ -46,7 +46,11 @@ class Group(AbstractWrapped):
         same = jnp.maximum(1 - jnp.sum(p) - rounding, 0)
         lost = 2 * rounding + p.size * unit
         logs = (safe_log(jnp.append(x, same)) for x in (p, q))
-        return one_release(AtomicLoss(*logs, lost=lost, symmetric=found.symmetric))
+        # Losses that were taken for none are at most that large.
+        error = 2 * ATOM_MASS
+        return one_release(
+            AtomicLoss(*logs, lost=lost, symmetric=found.symmetric, loss_error=error)
+        )
 
     def _composed(self, power: _Power) -> _Power:
         total = power

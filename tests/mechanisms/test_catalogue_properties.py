@@ -570,3 +570,9 @@ def test_repeated_answers_of_a_pair_of_records():
         assert found.lower <= truth * (1 + 1e-9)
         assert truth * (1 - 1e-9) <= found.upper
         assert found.upper - found.lower < 1e-4
+
+
+@pytest.mark.parametrize("epsilon", [1e-13, 1e-14, 1e-16])
+def test_groups_of_next_to_no_loss_have_some(epsilon):
+    found = fdp.RandomizedResponse(epsilon).group(2).bounds(epsilon=0.0)
+    assert found.lower <= epsilon * (1 + 1e-12) <= 1.1 * found.upper
