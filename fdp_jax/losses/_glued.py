@@ -67,13 +67,15 @@ class GluedLoss(MassLoss):
         return -lower, upper
 
     def log_infinite_masses(self):
-        return tuple(x.log_infinite_masses()[0] for x in (self.above, self.other))
+        return self.above.log_infinite_masses()[0], self.other.log_infinite_masses()[0]
 
     def log_finite_masses(self):
-        return tuple(x.log_finite_masses()[0] for x in (self.above, self.other))
+        return self.above.log_finite_masses()[0], self.other.log_finite_masses()[0]
 
     def log_truncated_masses(self):
-        return tuple(x.log_truncated_masses()[0] for x in (self.above, self.other))
+        return self.above.log_truncated_masses()[0], self.other.log_truncated_masses()[
+            0
+        ]
 
     @property
     def _dtype(self):

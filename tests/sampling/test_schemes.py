@@ -337,7 +337,8 @@ def test_steps_with_replacement(size, records, noise, steps, low, high):
     mu, points = 2 * k / noise, 2**17
     spacing = 20 * high / points
     level = spacing * (np.arange(points // 2) + 0.5)
-    left, right = np.zeros_like(level), np.full_like(level, 60.0)
+    x = left = np.zeros_like(level)
+    right = np.full_like(level, 60.0)
     for _ in range(60):
         x = 0.5 * (left + right)
         ratio = np.exp(np.minimum(np.outer(x, mu) - mu**2 / 2, 500))
@@ -358,7 +359,7 @@ def test_steps_with_replacement(size, records, noise, steps, low, high):
     def delta(e):
         return total[losses > e] @ -np.expm1(e - losses[losses > e])
 
-    truth = scipy.optimize.brentq(lambda e: delta(e) - 1e-5, 0, high * 2)
+    truth: Any = scipy.optimize.brentq(lambda e: delta(e) - 1e-5, 0, high * 2)
     assert truth == pytest.approx(high, rel=1e-4)
     assert truth * (1 - 1e-4) <= float(found.upper) <= truth * (1 + 1e-3)
     assert low * (1 - 1e-3) <= float(found.lower) <= truth
