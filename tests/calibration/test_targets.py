@@ -187,10 +187,13 @@ TRUTHS = [
 
 @pytest.mark.parametrize("entry", TRUTHS, ids=lambda e: e["id"])
 def test_slope_in_epsilon_is_that_of_the_truth(entry):
-    """d sigma / d eps = 1 / (d eps / d sigma), where the truth is known."""
+    """d sigma / d eps = 1 / (d eps / d sigma), where the truth is known.
+
+    The noise is never below the truth, and above by what the bracket of eps may be off.
+    """
     point = float(entry["value"]), math.log(float(entry["delta"])), entry["q"]
     value, slope = jax.value_and_grad(_noise)(*point, float(entry["N"]))
-    assert float(value) == pytest.approx(entry["sigma"], rel=1e-9)
+    assert 0 < float(value) / entry["sigma"] - 1 < 2e-9
     assert float(slope) == pytest.approx(1 / float(entry["deps_dsigma"]), rel=1e-7)
 
 
