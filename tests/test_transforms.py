@@ -409,7 +409,7 @@ _row(
     lambda s, r: fdp.AboveThreshold.with_gaussian_noise(
         s, num_queries=10, query_ratio=r
     ).delta(epsilon=2.0),
-    (1.25, 2.5),
+    (1.5, 2.5),  # where one of the listed orders stays the best one around
     (1.75, 1.5),
 )
 _row(
@@ -1864,7 +1864,8 @@ EXCEPTIONS = {
         targets.AbstractTarget.of_profile
         sampling.AbstractSampling.shares
         AbstractMechanism.takes_fractions RandomRepeat.with_fractions
-        targets.AbstractTarget.asked
+        targets.AbstractTarget.asked targets.AbstractTarget.is_met
+        targets.AbstractTarget.is_missed
         targets.AbstractTarget.binds targets.AbstractTarget.margin
         targets.AbstractTarget.proxy targets.AbstractTarget.reachable
         targets.AbstractTarget.require_relation _AbstractReferenceTarget.relation
