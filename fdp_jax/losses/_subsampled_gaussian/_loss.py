@@ -94,10 +94,10 @@ class SubsampledGaussianLoss(Integrand, AnalyticLoss):
         self = stop_gradient(self)
         place = located.interval
         length = place.end - place.start
-        spacing = certified_spacing(self, located, frequency, log_tolerance)
+        spacing, lines = certified_spacing(self, located, frequency, log_tolerance)
         blocks = jnp.clip(jnp.ceil(length / (spacing * NODES)), 1, _MAX_BLOCKS)
         spacing = length / (blocks * NODES)
-        error = quadrature_error(self, located, frequency, spacing)
+        error = quadrature_error(self, located, frequency, spacing, lines)
         return Plan(
             order=located.order,
             center=located.center,

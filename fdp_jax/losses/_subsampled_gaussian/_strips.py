@@ -5,17 +5,33 @@ The integrand is analytic in |Im x| < pi s^2, so the rule converges exponentiall
 integrand's size on a parallel line.
 """
 
+import equinox as eqx
+import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from ..._internal._logs import LOG_2
-from ..._internal._special import log1p
+from ..._internal._special import log1p, log_turned
 from .._amplification import inclusion
 from ._integrand import Integrand
 from ._place import REACH, Interval, Location, beyond_iterates
 
 _GROWTH = 24.0
 """Largest growth (of a logarithm) allowed on the lines that bound the error."""
+_LINES, _LINE_NODES = 5, 64
+"""Lines in the complex plane looked at closely, and nodes there."""
+
+
+class Lines(eqx.Module):
+    """Bounds for the quadrature's error from lines parallel to the real one."""
+
+    half_width: Float[Array, " k"]
+    growth: Float[Array, " k"]
+    """Log of the integrals' sizes on both lines, over e^Lambda."""
+    rate: Float[Array, " k"]
+    """The integrand at the ends grows at most like e^{rate y} with the height y ..."""
+    power: Float[Array, " k"]
+    """... but for this much (a logarithm)."""
 
 
 def strip_growth(
@@ -75,6 +91,62 @@ def strip_error(
     return jnp.min(jnp.where(jnp.isnan(error), jnp.inf, error))
 
 
+def lines_of(
+    one: Integrand, located: Location, frequency: Array, v: Float[Array, " k"]
+) -> Lines:
+    """Integrals of the integrand's size along lines at distances v from the axis.
+
+    On x + i v the integrand's logarithm is g(x) + v^2 / (2 s^2) with
+
+        g(x) = -x^2 / (2 s^2) + w log|R(x + i v)| + tau |arg R(x + i v)|,
+
+    where (log R)'' = 1 / (2 s^4 (1 + cosh(y + i theta))), theta = v / s^2.  That is
+    at most 1 / (2 s^4 (1 + cos theta)), its imaginary part for theta <= pi / 2 at
+    most sin theta times that.  Hence g exceeds the larger of its values at two
+    nodes by little in between.
+    """
+    place, order = located.interval, located.order
+    s = one.noise_multiplier
+    spacing = (place.end - place.start) / _LINE_NODES
+    # The nodes' own cells reach half a step beyond the start.
+    cells = jnp.arange(-1, _LINE_NODES + 1, dtype=spacing.dtype)
+    x = place.start + spacing * cells
+    p = inclusion(one.u(x), one.sampling_prob)
+    angle = v / jnp.square(s)
+    versine, sine = -2 * jnp.square(jnp.sin(0.5 * angle)), jnp.sin(angle)
+    versine, sine = versine[:, None], sine[:, None]
+    modulus, turn = log_turned(p, versine, sine)
+    along = one.log_integrand(x, order) + order * modulus + frequency * turn
+    bent = jnp.where(versine > -1, sine, 1)[:, 0]
+    bend = 0.5 * (jnp.abs(order) + frequency * bent) / (2 + versine[:, 0])
+    bend = (1 + bend / jnp.square(s)) / jnp.square(s)
+    hidden = 0.125 * jnp.square(spacing) * bend
+    highest = jnp.maximum(along[:, 1:], along[:, :-1])
+    integral = jax.nn.logsumexp(highest, axis=1) + jnp.log(spacing) + hidden
+    growth = LOG_2 + 0.5 * v * angle + integral - located.log
+    # At the ends: |arg R| is concave in theta for p < 1/2, and convex for others.
+    ends = jnp.asarray([1, _LINE_NODES + 1])
+    steepest = jnp.maximum(p[ends], turn[:, ends] / angle[:, None])
+    rate = (0.5 * v[:, None] + frequency * steepest) / jnp.square(s)
+    power = jnp.minimum(order, 0) * modulus[:, ends]
+    return Lines(v, growth, jnp.max(rate, axis=1), jnp.max(power, axis=1))
+
+
+def lines_error(one: Integrand, lines: Lines, edge: Array, spacing: Array) -> Array:
+    """The error of `strip_error`, for lines.
+
+    On the vertical sides, midway between nodes, the kernel is 1 / (1 + e^t) at
+    height t h / (2 pi): that falls faster than the integrand grows.
+    """
+    decay = 2 * jnp.pi * lines.half_width / spacing
+    sides = jnp.exp(lines.growth - decay - jnp.log(-jnp.expm1(-decay)))
+    rise = jnp.exp(REACH * spacing / one.noise_multiplier)
+    margin = 2 * jnp.pi / spacing - lines.rate
+    height = jnp.where(margin > 0, 1 / jnp.where(margin > 0, margin, 1), jnp.inf)
+    error = sides + 2 * height * rise * edge * jnp.exp(lines.power)
+    return jnp.min(jnp.where(jnp.isnan(error), jnp.inf, error))
+
+
 def half_widths(one: Integrand, count: int = 40) -> Array:
     """Half widths of strips about the line, from the widest to a millionth of it."""
     strip = 0.98 * jnp.pi * jnp.square(one.noise_multiplier)
@@ -84,20 +156,35 @@ def half_widths(one: Integrand, count: int = 40) -> Array:
 
 def certified_spacing(
     one: Integrand, located: Location, frequency: Array, log_tolerance: Array
-) -> Array:
-    """The widest spacing that some strip certifies."""
+) -> tuple[Array, Lines]:
+    """The widest spacing that some line certifies, and the lines looked at closely.
+
+    First by a bound that costs little, then by integrals along some lines farther out.
+    """
+    place, order = located.interval, located.order
     widths = half_widths(one)
-    growth = strip_growth(one, located.interval, located.order, frequency, widths)
-    return jnp.max(widest_spacing(widths, growth, log_tolerance))
+    growth = strip_growth(one, place, order, frequency, widths)
+    spacings = widest_spacing(widths, growth, log_tolerance)
+    farther = jnp.exp2(0.75 * jnp.arange(_LINES, dtype=widths.dtype))
+    farther = widths[jnp.argmax(spacings)] * farther
+    lines = lines_of(one, located, frequency, jnp.minimum(farther, widths[0]))
+    finer = widest_spacing(lines.half_width, lines.growth, log_tolerance)
+    # Nothing may be gained at the ends.
+    finer = jnp.minimum(finer, 2 * jnp.pi / (lines.rate + 1 / one.noise_multiplier))
+    finer = jnp.where(lines.power <= _GROWTH, finer, 0)
+    return jnp.maximum(jnp.max(spacings), jnp.max(finer)), lines
 
 
 def quadrature_error(
-    one: Integrand, located: Location, frequency: Array, spacing: Array
+    one: Integrand, located: Location, frequency: Array, spacing: Array, lines: Lines
 ) -> Array:
     """Bound on the rule's error over e^Lambda, with what is beyond the interval."""
-    place, order, edge = located.interval, located.order, located.edge
+    place, edge = located.interval, located.edge
     widths = half_widths(one)
-    error = strip_error(one, place, order, frequency, spacing, edge, widths)
+    error = jnp.minimum(
+        strip_error(one, place, located.order, frequency, spacing, edge, widths),
+        lines_error(one, lines, edge, spacing),
+    )
     return error + beyond_iterates(one) * edge + located.beyond
 
 
