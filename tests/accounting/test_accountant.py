@@ -265,7 +265,7 @@ def test_guarantees_by_renyi_divergences_are_steps():
     all of it allows is above.
     """
     laplace = fdp.Laplace(5.0)
-    for rho, count in ((0.02, 1), (0.004, 5), (0.125, 4)):
+    for rho, count in ((0.02, 1), (0.125, 4)):
         accountant = fdp.Accountant().step(laplace).step(fdp.ZCDP(rho), count)
         assert accountant.history[-1][1] == count
         noise = fdp.Gaussian((2 * rho * count) ** -0.5)
