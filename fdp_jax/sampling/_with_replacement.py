@@ -3,9 +3,10 @@
 A record is in a batch k times with the probability b_k = P(Bin(B, 1 / n) = k).  Draw
 other records for all B places, and put the record in place of some k of these: given
 that draw and the places, the batch's sum moves by at most k / s in units of the noise,
-where s is the noise over the sensitivity, and by as much again where another record
-stands in for the one in question.  Let an event have the probability Phi(u) with the
-record in k places, Phi(v) with the other one there, and Phi(t) where neither is drawn.
+where s is the noise over the sensitivity (twice the clipping norm), and by as much
+again where another record stands in for the one in question.  Let an event have the
+probability Phi(u) with the record in k places, Phi(v) with the other one there, and
+Phi(t) where neither is drawn.
 Both u - v and u - t are at most k / s (Gaussian laws a distance d apart are d-GDP), so
 that for eps >= 0, with a = e^eps and for either of the data sets, delta is at most
 
@@ -73,7 +74,8 @@ class WithReplacement(AbstractSampling):
     """Every step draws a batch of a fixed size, each place of it from all records.
 
     For replacing a record, and Gaussian noise.  A record may be in a batch several
-    times and then counts as often.  Of a step and of several steps the numbers are a
+    times and then counts as often; another one stands in each of its places, up to
+    twice the clipping norm away.  Of a step and of several steps the numbers are a
     bound from above; from below it is known what the data sets leak whose other records
     are all equal; `bounds` has both ends.  The pair above is a list of losses, about
     1e-4 wider than what is proved; outputs of a probability below e^-100 count as
