@@ -92,17 +92,15 @@ KINDS = {
     ),
 }
 CASES = [
-    pytest.param(k, 20, id=f"{k}-20", marks=[pytest.mark.slow] * (k != "ApproxDP"))
-    for k in KINDS
+    pytest.param(k, id=k, marks=[pytest.mark.slow] * (k != "ApproxDP")) for k in KINDS
 ]
-MANY = [pytest.param(k, 200, id=f"{k}-200", marks=pytest.mark.slow) for k in KINDS]
 
 
-@pytest.mark.parametrize(("kind", "count"), CASES + MANY)
-def test_round_trip_on_random_configurations(kind, count):
+@pytest.mark.parametrize("kind", CASES)
+def test_round_trip_on_random_configurations(kind):
     make, meets = KINDS[kind]
-    random = np.random.default_rng(count)
-    for _ in range(count):
+    random = np.random.default_rng(20)
+    for _ in range(20):
         u = random.uniform()
         q, steps = 10 ** random.uniform(-2.5, -1.3), 10 ** random.uniform(3, 4)
         target = make(u)

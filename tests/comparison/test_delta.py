@@ -237,7 +237,8 @@ def test_identical_guarantees_have_no_distance():
 def test_the_same_thing_in_other_words_is_bounded_but_not_recognized():
     twice = fdp.compose(fdp.Gaussian(2**0.5), fdp.Gaussian(2**0.5))
     found = fdp.delta_divergence(GAUSS, twice).symmetrized
-    assert found.estimate < 1e-14
+    assert found.lower == 0  # which is the truth; the grid is good to 1e-9
+    assert found.estimate < 1e-9
     assert found.upper < 1e-4
 
 
