@@ -12,12 +12,13 @@ PIP     = $$($(PY) -m pip --version >/dev/null 2>&1 && echo "$(PY) -m pip" \
 SHARE  := --dist loadfile --no-loadscope-reorder
 QUIET  := --quiet --disable-pip-version-check
 
-.PHONY: help venv demo test test-all lint bench notebooks docs release clean
+.PHONY: help venv demo test test-all test-compiled lint bench notebooks docs release clean
 
 help:
 	@echo "make demo       recompute published DP-SGD runs: report, JSON, picture"
 	@echo "make test       the test suite"
 	@echo "make test-all   the same, and what it shows repeated for other mechanisms"
+	@echo "make test-compiled PYTEST_ARGS=tests/engines   a part, with compiled programs"
 	@echo "make lint       its size, ruff and pyright"
 	@echo "make bench      compare with dp-accounting, write benchmarks/RESULTS.md, SWEEPS.md"
 	@echo "make notebooks  execute the notebooks anew"
@@ -60,9 +61,13 @@ demo: venv
 test: venv
 	@$(PY) -m pytest -q -n auto $(SHARE) $(PYTEST_ARGS)
 
-test-all: $(VENV)/.installed
+test-all: venv
+	@$(PY) -m pytest -q -n auto $(SHARE) -m "slow or not slow" $(PYTEST_ARGS)
+
+# As users' programs are compiled, and all of them: hours, so give it a part.
+test-compiled: venv
 	@FDP_JAX_TEST_DEFAULTS=1 FDP_JAX_INTERPRET=off \
-	  $(PY) -m pytest -q -n auto $(SHARE) -m "slow or not slow" $(PYTEST_ARGS)
+	  $(PY) -m pytest -q -n auto $(SHARE) $(PYTEST_ARGS)
 
 lint: venv
 	@$(PY) tools/mass.py

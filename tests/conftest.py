@@ -29,7 +29,7 @@ _ROOT = pathlib.Path(__file__).resolve().parent.parent
 # Most of the time is spent in the compiler.  These options are those that the package
 # gives to a query of its own, but for the optimization: without it programs compile in
 # two thirds of the time and run two or three times longer, which is the lesser part.
-# `make test-all` goes without, as users' programs do, and so does test_compilation.py.
+# `make test-compiled` goes without, as users' programs do, and test_compilation.py.
 # Read by the workers when they compile their first program; other versions of jaxlib
 # may not know them.
 _SOONER = (
@@ -259,10 +259,3 @@ def _forget_compiled_programs():
     yield
     if _Room.is_short():
         _Room.make()
-
-
-@pytest.fixture(autouse=True)
-def _interpreted_if_slow(request, monkeypatch):
-    """`make test-all` compiles whatever the fast tests ask for, which is enough."""
-    if request.node.get_closest_marker("slow"):
-        monkeypatch.delenv(_compilation._SWITCH, raising=False)

@@ -48,8 +48,8 @@ def _sooner(closed: jec.ClosedJaxpr) -> Any:
 def jitted(fn: Callable[..., Any], **options: Any) -> Callable[..., Any]:
     """`jax.jit(fn)`, traced as that is and then run as plain calls are.
 
-    So it is run in NumPy, and compiled where that is much work; `make test-all`
-    compiles it at once.  Arguments that are static are texts.
+    So it is run in NumPy, and compiled where that is much work; `make
+    test-compiled` compiles it at once.  Arguments that are static are texts.
     """
     program = jax.jit(fn, **options)
     known: dict[int, Any] = {}

@@ -1544,7 +1544,7 @@ SLOPE_RTOL = {
 """Where derivatives agree to less than 1e-6, relatively."""
 
 COMPILED = {"AbstractGuarantee.epsilon", "limits.power_bound", "tradeoff.Group"}
-"""Rows that the compiler sees in every run; `make test-all` shows it all of them."""
+"""Rows that the compiler sees in every run; `make test-compiled` shows it all."""
 
 CELLS = ("eager", "jit", "vmap", "grad", "float32", "one trace")
 

@@ -99,7 +99,7 @@ def test_bayes_error_is_the_profile(point, prior):
     assert found == pytest.approx((1 - prior) * (1 - delta), rel=1e-9, abs=1e-13)
 
 
-ALPHAS = np.concatenate([[0.0], np.geomspace(1e-6, 0.2, 12), np.linspace(0.25, 1, 12)])
+ALPHAS = np.concatenate([[0.0], np.geomspace(1e-6, 0.2, 6), np.linspace(0.25, 1, 6)])
 
 
 @pytest.mark.slow
