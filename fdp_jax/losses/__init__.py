@@ -27,6 +27,7 @@ from ._gaussian import GaussianForm as GaussianForm, GaussianLoss as GaussianLos
 from ._gaussian_mixture import GaussianMixtureLoss as GaussianMixtureLoss
 from ._glued import GluedLoss as GluedLoss, symmetrized as symmetrized
 from ._laplace import LaplaceForm as LaplaceForm, LaplaceLoss as LaplaceLoss
+from ._listed_outputs import listed_outputs as listed_outputs
 from ._logistic import LogisticForm as LogisticForm, LogisticLoss as LogisticLoss
 from ._loss_moments import LossMoments as LossMoments
 from ._mass import MassLoss as MassLoss

@@ -26,7 +26,7 @@ from ._closed_form import AbstractClosedForm
 from ._closed_transform import ClosedTransformLoss, principal_logs
 from ._loss_moments import excess, moments_of
 
-_FEW_OUTPUTS = 512
+FEW_OUTPUTS = 512
 """The work of exact error rates grows with the square of the number of outputs."""
 
 
@@ -89,7 +89,7 @@ class AtomicLoss(ClosedTransformLoss):
     @property
     def transforms(self) -> bool:
         # A sum over all outputs at every frequency.
-        return self.missing is None and self.log_p.size <= _FEW_OUTPUTS
+        return self.missing is None and self.log_p.size <= FEW_OUTPUTS
 
     def _tilted(self, order: Array) -> tuple[Array, Array, Array, Array]:
         """Lambda at orders, the tilted masses, the losses, and Lambda's rounding."""
@@ -373,6 +373,6 @@ class AtomicForm(AbstractClosedForm):
         return rounding + stop_gradient(apart)
 
     def error_rates(self, other, alpha):
-        if self.atoms.log_p.size > _FEW_OUTPUTS:
+        if self.atoms.log_p.size > FEW_OUTPUTS:
             return None
         return error_rates((self,) if other is None else (self, other), alpha)

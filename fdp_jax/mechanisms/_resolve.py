@@ -53,6 +53,7 @@ from ..losses import (
     PoissonLoss,
     SubsampledGaussianLoss,
     listed_jumps,
+    listed_outputs,
     separated,
 )
 
@@ -310,7 +311,12 @@ def _with_closed_form(composed: ComposedLoss) -> ComposedLoss:
         return composed
     if kinds == {SubsampledGaussianLoss} and len(composed.terms) == 1:
         return _separated(composed, *composed.terms)
-    return _listed(composed) if kinds <= set(_JUMPS) else composed
+    if kinds <= set(_JUMPS):
+        return _listed(composed)
+    if composed.has_closed_form or is_traced(composed.counts):
+        return composed
+    with jax.enable_x64(True):
+        return listed_outputs(composed) or composed
 
 
 def _separated(composed: ComposedLoss, term: Any) -> ComposedLoss:

@@ -1,0 +1,83 @@
+"""Compositions of mechanisms with so few outputs that all of them can be listed."""
+
+import dataclasses
+import math
+
+import jax.numpy as jnp
+import numpy as np
+from jax.lax import stop_gradient
+from jaxtyping import Array, Float
+
+from .._internal._arithmetic import ULP
+from .._internal._tolerances import ATOM_MASS
+from ._atomic import FEW_OUTPUTS, AtomicLoss
+from ._base import AbstractLoss
+from ._composed import ComposedLoss
+from ._two_point import TwoPointLoss
+
+_LENGTHS = 64, FEW_OUTPUTS
+"""Lengths of lists, so that two programs answer for all of them."""
+
+
+def listed_outputs(composed: ComposedLoss) -> ComposedLoss | None:
+    """The same loss as one release with a list of outputs, if that is short.
+
+    Args:
+        composed: Any loss whose counts are known.
+    """
+    counts = [float(count) for count in composed.counts]
+    pairs = list(zip(composed.terms, counts, strict=True))
+    size = math.prod(_size(*pair) for pair in pairs) + 2
+    if size > FEW_OUTPUTS or not all(count.is_integer() for count in counts):
+        return None
+    length = min(x for x in _LENGTHS if x >= size)
+    # The union bound of infinite losses may be too large by 1e-12 (`calculated_ends`).
+    logs, error = jnp.zeros((3, 1)), 1e-12
+    for term, count in pairs:
+        factor, repeated = _outputs(term, int(count))
+        for _ in range(repeated):
+            logs = (logs[:, :, None] + factor[:, None, :]).reshape(3, -1)
+        # Each mass is a product of so many, whose logarithms are rounded and added.
+        largest = jnp.max(jnp.where(jnp.isfinite(factor), jnp.abs(factor), 0))
+        error = error + ATOM_MASS * count + 16 * ULP * (count + repeated * largest)
+    # What only one of the pair gives has no finite loss; the rest is given by none.
+    upper, lower = (composed.log_infinite_mass(jnp.asarray(s)) for s in (1.0, -1.0))
+    rest = jnp.full((3, length - int(size) + 2), -jnp.inf)
+    rest = rest.at[0].set(0).at[1, 0].set(lower).at[2, 1].set(upper)
+    loss, log_p, log_q = jnp.concatenate([logs, rest], axis=1)
+    term = AtomicLoss(
+        log_p,
+        log_q,
+        symmetric=composed.symmetric,
+        loss=loss,
+        mass_error=stop_gradient(error),
+    )
+    once = (jnp.ones(()),)
+    return dataclasses.replace(
+        composed, terms=(term,), counts=once, single=True, ends=None
+    )
+
+
+def _size(term: AbstractLoss, count: float) -> float:
+    """How many outputs so many releases have, not counting infinite losses."""
+    if isinstance(term, TwoPointLoss):
+        return count + 1
+    known = isinstance(term, AtomicLoss) and term.missing is None and term.lost == 0
+    return float(term.log_p.size) ** min(count, 64) if known else math.inf
+
+
+def _outputs(term: AbstractLoss, count: int) -> tuple[Float[Array, "3 k"], int]:
+    """Losses and logarithms of masses under P and Q, and how often to multiply by them.
+
+    Which of the releases of a two-point loss gave which loss does not matter.
+    """
+    atoms = term.atoms()
+    if isinstance(term, AtomicLoss):
+        log_q = jnp.where(jnp.isfinite(atoms.log_mass), term.log_q, -jnp.inf)
+        return jnp.stack([atoms.loss, atoms.log_mass, log_q]), count
+    ups = np.arange(count + 1.0)
+    downs = ups[::-1]
+    ways = np.asarray([math.log(math.comb(count, k)) for k in range(count + 1)])
+    down, up = atoms.log_mass
+    log_p, log_q = (ways + ups * x + downs * y for x, y in ((up, down), (down, up)))
+    return jnp.stack([(ups - downs) * atoms.loss[1], log_p, log_q]), 1
