@@ -20,7 +20,7 @@ _LENGTHS = 64, FEW_OUTPUTS
 
 
 def listed_outputs(composed: ComposedLoss) -> ComposedLoss | None:
-    """The same loss as one release with a list of outputs, if that is short.
+    """One release with a list of all outputs, if that is short, of the same loss.
 
     Args:
         composed: Any loss whose counts are known.
@@ -59,7 +59,7 @@ def listed_outputs(composed: ComposedLoss) -> ComposedLoss | None:
 
 
 def _size(term: AbstractLoss, count: float) -> float:
-    """How many outputs so many releases have, not counting infinite losses."""
+    """The number of outputs of so many releases, not counting infinite losses."""
     if isinstance(term, TwoPointLoss):
         return count + 1
     known = isinstance(term, AtomicLoss) and term.missing is None and term.lost == 0
@@ -67,7 +67,7 @@ def _size(term: AbstractLoss, count: float) -> float:
 
 
 def _outputs(term: AbstractLoss, count: int) -> tuple[Float[Array, "3 k"], int]:
-    """Losses and logarithms of masses under P and Q, and how often to multiply by them.
+    """Losses, and logarithms of masses under P and Q; and the number of such factors.
 
     Which of the releases of a two-point loss gave which loss does not matter.
     """
