@@ -176,8 +176,10 @@ class AtomicLoss(ClosedTransformLoss):
         return jnp.where(none, 0, least), jnp.where(none, 0, most)
 
     def range_error(self):
-        known = jnp.maximum(self.mass_error - ATOM_MASS, 0)
-        return stop_gradient(jnp.asarray(4 * known, self.log_p.dtype))
+        known = self.loss_error
+        if known is None:
+            known = 4 * jnp.maximum(self.mass_error - ATOM_MASS, 0)
+        return stop_gradient(jnp.asarray(known, self.log_p.dtype))
 
     def log_finite_masses(self):
         common = self._common()

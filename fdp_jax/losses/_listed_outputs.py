@@ -6,7 +6,7 @@ import math
 import jax.numpy as jnp
 import numpy as np
 from jax.lax import stop_gradient
-from jaxtyping import Array, Float
+from jaxtyping import Array, ArrayLike, Float
 
 from .._internal._arithmetic import ULP
 from .._internal._tolerances import ATOM_MASS
@@ -31,15 +31,18 @@ def listed_outputs(composed: ComposedLoss) -> ComposedLoss | None:
     if size > FEW_OUTPUTS or not all(count.is_integer() for count in counts):
         return None
     length = min(x for x in _LENGTHS if x >= size)
+    logs = jnp.zeros((3, 1))
     # The union bound of infinite losses may be too large by 1e-12 (`calculated_ends`).
-    logs, error = jnp.zeros((3, 1)), 1e-12
+    mass_error, loss_error = jnp.asarray(1e-12), jnp.zeros(())
     for term, count in pairs:
         factor, repeated = _outputs(term, int(count))
         for _ in range(repeated):
             logs = (logs[:, :, None] + factor[:, None, :]).reshape(3, -1)
         # Each mass is a product of so many, whose logarithms are rounded and added.
-        largest = jnp.max(jnp.where(jnp.isfinite(factor), jnp.abs(factor), 0))
-        error = error + ATOM_MASS * count + 16 * ULP * (count + repeated * largest)
+        sizes = jnp.max(jnp.where(jnp.isfinite(factor), jnp.abs(factor), 0), axis=1)
+        masses, losses = _errors(term)
+        mass_error += count * masses + 16 * ULP * (count + repeated * jnp.max(sizes))
+        loss_error += count * losses + 16 * ULP * repeated * sizes[0]
     # What only one of the pair gives has no finite loss; the rest is given by none.
     upper, lower = (composed.log_infinite_mass(jnp.asarray(s)) for s in (1.0, -1.0))
     rest = jnp.full((3, length - int(size) + 2), -jnp.inf)
@@ -50,7 +53,8 @@ def listed_outputs(composed: ComposedLoss) -> ComposedLoss | None:
         log_q,
         symmetric=composed.symmetric,
         loss=loss,
-        mass_error=stop_gradient(error),
+        mass_error=stop_gradient(mass_error),
+        loss_error=stop_gradient(loss_error),
     )
     once = (jnp.ones(()),)
     return dataclasses.replace(
@@ -64,6 +68,14 @@ def _size(term: AbstractLoss, count: float) -> float:
         return count + 1
     known = isinstance(term, AtomicLoss) and term.missing is None and term.lost == 0
     return float(term.log_p.size) ** min(count, 64) if known else math.inf
+
+
+def _errors(term: AbstractLoss) -> tuple[Float[ArrayLike, ""], Float[ArrayLike, ""]]:
+    """Errors of a release's masses and losses; those of two points are rounded only."""
+    if not isinstance(term, AtomicLoss):
+        return ATOM_MASS, 0.0
+    error = term.loss_error
+    return term.mass_error, 2 * term.mass_error if error is None else error
 
 
 def _outputs(term: AbstractLoss, count: int) -> tuple[Float[Array, "3 k"], int]:
