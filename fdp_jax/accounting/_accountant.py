@@ -1,7 +1,7 @@
 """A running account of what a training has leaked so far."""
 
 import os
-from typing import Any
+from typing import Any, ClassVar
 
 import equinox as eqx
 import numpy as np
@@ -84,6 +84,7 @@ class Accountant(AbstractMechanism):
     tables: tuple[Table, ...]
     capacity: int = eqx.field(static=True)
     relation: Any = relation_field(ADD_OR_REMOVE_ONE)
+    _one_release: ClassVar = False
 
     def __init__(self, *, relation: Any = ADD_OR_REMOVE_ONE, capacity: int = 16):
         self.relation = relation
@@ -312,9 +313,6 @@ class Accountant(AbstractMechanism):
         return all(table.known for table in self.tables)
 
     # ------------------------------------------------------------ as a mechanism
-
-    def releases_once(self) -> bool:
-        return False
 
     def _parted(self) -> tuple["Accountant", "Accountant"]:
         """The steps of which all is known, and those of Renyi divergences alone."""

@@ -57,6 +57,7 @@ from ._fields import (
     is_number as is_number,
     is_one as is_one,
     is_zero as is_zero,
+    option as option,
     parameter as parameter,
     product as product,
     quotient as quotient,

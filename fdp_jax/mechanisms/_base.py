@@ -139,6 +139,11 @@ class AbstractMechanism(NoArithmetic, _Query):
     _static_options: Any = eqx.field(init=False, repr=False, default=())
     """The mark, the first leaf: what stands there in a file without one is a number."""
 
+    _one_release: ClassVar[bool] = True
+    """What `releases_once` says where it is known of the class."""
+    _divisible: ClassVar[bool] = False
+    """What `has_fractional_powers` says where it is known of the class."""
+
     def __check_init__(self):
         object.__setattr__(self, "_static_options", _mark(self))
 
@@ -225,14 +230,14 @@ class AbstractMechanism(NoArithmetic, _Query):
 
     def releases_once(self) -> bool:
         """Whether this is a single release, whatever the parameters."""
-        return True
+        return self._one_release
 
     def has_fractional_powers(self) -> bool:
         """Whether it may be repeated any real number of times, and not only whole ones.
 
         Known without its numbers, so also where these are traced or not yet set.
         """
-        return False
+        return self._divisible
 
     def takes_fractions(self, index: int = 0) -> bool:
         """Whether its own `num_steps` (the one of an index) may be any real number."""

@@ -1,7 +1,7 @@
 """Composition of mechanisms on the same data."""
 
 from collections.abc import Callable
-from typing import Any, overload
+from typing import Any, ClassVar, overload
 
 import equinox as eqx
 import jax
@@ -41,6 +41,7 @@ class Composition(AbstractWrapped):
 
     parts: tuple[AbstractMechanism, ...]
     num_steps: tuple[Real[ArrayLike, ""], ...] = eqx.field(metadata=STEPS.metadata)
+    _one_release: ClassVar = False
 
     def __init__(
         self, parts: tuple[AbstractMechanism, ...], num_steps: tuple[Any, ...]
@@ -51,9 +52,6 @@ class Composition(AbstractWrapped):
             for part, count in zip(parts, num_steps, strict=True)
         )
         require_joint(parts, self.num_steps)
-
-    def releases_once(self) -> bool:
-        return False
 
     def known_steps(self) -> tuple[float | None, float | None]:
         if len(self.parts) != 1:

@@ -72,18 +72,6 @@ def options_of(owner: Any) -> list[str]:
     ]
 
 
-class _Named:
-    """Converter of one field; `__set_name__` is not offered by dataclass fields."""
-
-    def __init__(self, name: str, check: Callable[[str, Any], Any]):
-        self.name, self.check = name, check
-
-    def __call__(self, value: Any) -> Any:
-        if value is None:
-            return None
-        return _checks.scalar(self.name, self.check(self.name, value))
-
-
 def parameter(
     name: str,
     check: Callable[[str, Any], Any],
@@ -98,7 +86,24 @@ def parameter(
         search: How `calibrate` varies it.
         **options: Those of `equinox.field`.
     """
-    return eqx.field(converter=_Named(name, check), metadata=search.metadata, **options)
+    one = lambda x: None if x is None else _checks.checked_scalar(name, check, x)
+    return eqx.field(converter=one, metadata=search.metadata, **options)
+
+
+def option(
+    name: str, check: Callable[..., Any], *limits: Any, optional: bool = False, **rest
+) -> Any:
+    """A static Equinox field holding one choice of the user's that passes a check.
+
+    Args:
+        name: For error messages.
+        check: Takes the name, a value and the limits; it returns the value or raises.
+        *limits: Those of the check.
+        optional: Whether None is a value that is not checked.
+        **rest: Further options of `equinox.field`.
+    """
+    one = lambda x: x if optional and x is None else check(name, x, *limits)
+    return eqx.field(static=True, converter=one, metadata=OPTION, **rest)
 
 
 def search_of(owner: Any, name: str) -> Search:

@@ -1,6 +1,6 @@
 """An infinitely divisible privacy loss with a Gaussian part and jumps."""
 
-from typing import Any
+from typing import Any, ClassVar
 
 import equinox as eqx
 import jax.core
@@ -106,6 +106,8 @@ class LevyTriplet(AbstractMechanism):
     rates: Real[Array, " k"]
     num_steps: Real[ArrayLike, ""] | None = eqx.field(metadata=STEPS.metadata)
     relation: Any = relation_field(ADD_OR_REMOVE_ONE)
+    _one_release: ClassVar = False
+    _divisible: ClassVar = True
 
     def __init__(
         self,
@@ -136,14 +138,8 @@ class LevyTriplet(AbstractMechanism):
 
     # ------------------------------------------------------------------ as a mechanism
 
-    def has_fractional_powers(self) -> bool:
-        return True
-
     def takes_fractions(self, index: int = 0) -> bool:
         return True
-
-    def releases_once(self) -> bool:
-        return False
 
     def simplified(self) -> AbstractMechanism:
         return _JumpsAlone(self) if self._only_jumps() else self
@@ -320,12 +316,8 @@ class _JumpsAlone(AbstractWrapped):
     """A triplet whose Gaussian part is known to be none before numbers are traced."""
 
     triplet: LevyTriplet
-
-    def has_fractional_powers(self) -> bool:
-        return True
-
-    def releases_once(self) -> bool:
-        return False
+    _one_release: ClassVar = False
+    _divisible: ClassVar = True
 
     def loss(self) -> ComposedLoss:
         return self.triplet._loss(with_gaussian=False)

@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 import equinox as eqx
 import jax
@@ -85,6 +85,7 @@ class PoissonMechanism(AbstractMechanism):
         "sensitivity", _checks.finite_positive, default=1.0, kw_only=True
     )
     relation: Any = relation_field(ADD_OR_REMOVE_ONE)
+    _divisible: ClassVar = True
 
     @classmethod
     def lipschitz(
@@ -143,9 +144,6 @@ class PoissonMechanism(AbstractMechanism):
             return cls(steepest, change, **options)
         _checks.instance("rate", rate, Callable, "a function of the data")
         return _OfRate(steepest, change, rate=rate, **options)
-
-    def has_fractional_powers(self) -> bool:
-        return True
 
     def loss(self) -> ComposedLoss:
         low = as_float(self.offset)

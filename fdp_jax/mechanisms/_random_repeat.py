@@ -1,7 +1,7 @@
 """A random number of releases, where the number is told."""
 
 import copy
-from typing import Any
+from typing import Any, ClassVar
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -72,6 +72,7 @@ class RandomRepeat(AbstractWrapped):
     """Whether zero releases are known to be possible."""
     whole: bool = eqx.field(static=True)
     """Whether all numbers are known to be whole."""
+    _one_release: ClassVar = False
 
     def __init__(
         self, mechanism: Any, *, num_steps: Any, probs: Any, tail_prob: Any = 0.0
@@ -103,9 +104,6 @@ class RandomRepeat(AbstractWrapped):
 
     def require_many(self, index: int = 0) -> None:
         require_joint((self.mechanism,), (None,), joins=False)
-
-    def releases_once(self) -> bool:
-        return False
 
     def takes_fractions(self, index: int = 0) -> bool:
         return self.mechanism.has_fractional_powers()

@@ -103,9 +103,6 @@ class PoissonSubsampled(AbstractWrapped):
             inner = inner.mechanism
         return isinstance(inner, Gaussian)
 
-    def releases_once(self) -> bool:
-        return True
-
     def known_steps(self) -> tuple[float | None, float | None]:
         nested = isinstance(self.mechanism, PoissonSubsampled)
         return None if nested else as_known(self.sampling_prob), 1.0

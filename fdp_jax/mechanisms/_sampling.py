@@ -1,9 +1,9 @@
 """How records are drawn for the steps of a run: what a guarantee assumes."""
 
-import abc
 import enum
 from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, Self
 
+import equinox as eqx
 from jaxtyping import Array, Bool
 
 from .._internal._record import Record
@@ -103,6 +103,8 @@ class AbstractSampling(Record):
     if TYPE_CHECKING:  # a field of this class would come before all others
         scheme: ClassVar[Any]
         """Its `Sampling`."""
+    shared: eqx.AbstractClassVar[Any]
+    """What `shares` says of it, as far as that does not depend on numbers."""
     draws_independently: ClassVar[bool] = False
     """Whether records enter steps independently of each other and of their number."""
     refused: ClassVar[dict[NeighboringRelation, str]] = {}
@@ -131,7 +133,6 @@ class AbstractSampling(Record):
         """One step, of which a run is so many, each drawn anew."""
         raise NotImplementedError
 
-    @abc.abstractmethod
     def shares(self, num_steps: Any) -> "frozenset[Shared]":
         """Parts that later steps may share with so many; see `AbstractMechanism`.
 
@@ -141,6 +142,7 @@ class AbstractSampling(Record):
         Args:
             num_steps: How many there are, which may be open or traced.
         """
+        return self.shared
 
     def require_release(self, release: "AbstractMechanism") -> None:
         """Raises an error if there is no theorem for a release.

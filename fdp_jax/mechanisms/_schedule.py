@@ -1,7 +1,7 @@
 """Schedules: steps of one kind whose parameters change from step to step."""
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -42,6 +42,7 @@ class Schedule(AbstractWrapped):
 
     steps: AbstractMechanism
     """The steps, stacked: leaves have a leading axis."""
+    _one_release: ClassVar = False
 
     def __init__(self, step: Callable[..., AbstractMechanism], *parameters: Any):
         step = _checks.instance("step", step, Callable, "a function")
@@ -57,9 +58,6 @@ class Schedule(AbstractWrapped):
                 f"step must make Gaussian, Laplace or Poisson-subsampled Gaussian "
                 f"mechanisms, got {type(self.steps).__name__}"
             )
-
-    def releases_once(self) -> bool:
-        return False
 
     def has_fractional_powers(self) -> bool:
         return isinstance(self.steps, Gaussian)

@@ -2,13 +2,11 @@
 
 from typing import Any, ClassVar
 
-import equinox as eqx
 import jax
 from jaxtyping import ArrayLike, Real
 
 from .._internal import _checks, _draws
 from ..mechanisms import (
-    OPTION,
     REPLACE_ONE,
     AbstractSampling,
     BegunEpoch,
@@ -22,6 +20,7 @@ from ..mechanisms import (
     as_known,
     as_number,
     gaussian_epoch,
+    option,
     parameter,
 )
 from ._allocated import AllocatedEpoch
@@ -78,13 +77,14 @@ class RandomAllocation(AbstractSampling):
     num_batches: Real[ArrayLike, ""] | None = parameter(
         "num_batches", _batches, Search(-1, 1.0, _MOST_BATCHES, 100.0), default=None
     )
-    num_participations: int = eqx.field(
-        static=True, default=1, kw_only=True, metadata=OPTION
+    num_participations: int = option(
+        "num_participations", _checks.whole, 1, _MOST, default=1, kw_only=True
     )
-    same_every_epoch: bool = eqx.field(
-        static=True, default=False, kw_only=True, metadata=OPTION
+    same_every_epoch: bool = option(
+        "same_every_epoch", _checks.flag, default=False, kw_only=True
     )
     scheme: ClassVar[Sampling] = Sampling.RANDOM_ALLOCATION
+    shared: ClassVar = frozenset({Shared.BEGUN_EPOCH})
     draws_independently: ClassVar[bool] = True
     refused: ClassVar[dict[NeighboringRelation, str]] = {
         REPLACE_ONE: (
@@ -94,8 +94,6 @@ class RandomAllocation(AbstractSampling):
     }
 
     def __check_init__(self):
-        _checks.whole("num_participations", self.num_participations, 1, _MOST)
-        _checks.flag("same_every_epoch", self.same_every_epoch)
         batches = as_known(self.num_batches)
         if batches is not None and batches < self.num_participations:
             raise ValueError(
@@ -136,7 +134,7 @@ class RandomAllocation(AbstractSampling):
         if self.same_every_epoch:
             return frozenset({Shared.SAME_BATCH})
         whole = _are_whole(num_steps, self.num_batches)
-        return frozenset() if whole else frozenset({Shared.BEGUN_EPOCH})
+        return frozenset() if whole else self.shared
 
     def participation(self, num_steps):
         batches = shape_of("num_batches", self.num_batches)

@@ -102,6 +102,7 @@ class FixedSize(AbstractSampling):
     _sizes: tuple[int, ...] = eqx.field(static=True, init=False, repr=False, default=())
     """Of a batch and of the data, where they are stated and known."""
     scheme: ClassVar[Sampling] = Sampling.FIXED_SIZE
+    shared: ClassVar = frozenset()  # every step draws anew
     refused: ClassVar[dict[NeighboringRelation, str]] = {
         NeighboringRelation.ADD_OR_REMOVE_ONE: _WHY
     }
@@ -140,9 +141,6 @@ class FixedSize(AbstractSampling):
             mechanism=release, sampling_prob=self.prob, few=_few_inside(num_steps)
         )
         return Composition.unchecked(parts=(step,), num_steps=(num_steps,))
-
-    def shares(self, num_steps):
-        return frozenset()  # every step draws anew
 
     def require_release(self, release):
         super().require_release(release)

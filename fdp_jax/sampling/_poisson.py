@@ -50,13 +50,11 @@ class Poisson(AbstractSampling):
         "prob", _checks.probability, RATE, default=None
     )
     scheme: ClassVar[Sampling] = Sampling.POISSON
+    shared: ClassVar = frozenset()  # every step draws anew
     draws_independently: ClassVar[bool] = True
 
     def _step(self, release):
         return poisson_step(release, self.prob)
-
-    def shares(self, num_steps):
-        return frozenset()  # every step draws anew
 
     def require_release(self, release):
         super().require_release(release)
@@ -155,6 +153,9 @@ class CyclicPoisson(AbstractSampling):
         "num_groups", _checks.positive_count, COUNT, default=None, kw_only=True
     )
     scheme: ClassVar[Sampling] = Sampling.CYCLIC_POISSON
+    # The groups are no random draw: of each one the steps draw anew.  In n steps,
+    # wherever they begin, its turn comes at most ceil(n / num_groups) times.
+    shared: ClassVar = frozenset()
     draws_independently: ClassVar[bool] = True
 
     def run(self, release, num_steps):
@@ -162,11 +163,6 @@ class CyclicPoisson(AbstractSampling):
 
     def _step(self, release):
         return poisson_step(release, self.prob, self.scheme)
-
-    def shares(self, num_steps):
-        # The groups are no random draw: of each one the steps draw anew.  In n steps,
-        # wherever they begin, its turn comes at most ceil(n / num_groups) times.
-        return frozenset()
 
     def participation(self, num_steps):
         groups = shape_of("num_groups", self.num_groups)

@@ -65,6 +65,10 @@ class ShuffledEpochs(AbstractSampling):
         "num_batches", _checks.positive_count, COUNT, default=None
     )
     scheme: ClassVar[Sampling] = Sampling.SHUFFLED
+    # Nothing is claimed for the shuffling: whatever partition is given, a record is in
+    # at most ceil(n / num_batches) of n steps on end, each with noise of its own, and
+    # in no fewer than the finished epochs among them from below.
+    shared: ClassVar = frozenset()
     refused: ClassVar[dict[NeighboringRelation, str]] = {
         NeighboringRelation.ADD_OR_REMOVE_ONE: (
             "without the record the records are shared out to batches in another way"
@@ -82,12 +86,6 @@ class ShuffledEpochs(AbstractSampling):
         if as_known(whole) == 0:
             return Composition.unchecked(parts=(begun,), num_steps=(rest,))
         return Composition.unchecked(parts=(epoch, begun), num_steps=(whole, rest))
-
-    def shares(self, num_steps):
-        # Nothing is claimed for the shuffling: whatever partition is given, a record is
-        # in at most ceil(n / num_batches) of n steps on end, each with noise of its
-        # own, and in no fewer than the finished epochs among them from below.
-        return frozenset()
 
     def one_round(self):
         return self.num_batches

@@ -86,12 +86,10 @@ class TruncatedPoisson(AbstractSampling):
         "dataset_size", _checks.positive_count, COUNT, default=None, kw_only=True
     )
     scheme: ClassVar[Sampling] = Sampling.TRUNCATED_POISSON
+    shared: ClassVar = frozenset()  # every step draws and cuts anew
 
     def _step(self, release):
         return _TruncatedStep.unchecked(mechanism=release, sampling=self)
-
-    def shares(self, num_steps):
-        return frozenset()  # every step draws and cuts anew
 
     def require_release(self, release):
         super().require_release(release)

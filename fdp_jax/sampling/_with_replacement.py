@@ -113,6 +113,7 @@ class WithReplacement(AbstractSampling):
         "dataset_size", _checks.positive_count, COUNT, default=None, kw_only=True
     )
     scheme: ClassVar[Sampling] = Sampling.WITH_REPLACEMENT
+    shared: ClassVar = frozenset()  # every step draws anew
     refused: ClassVar[dict[NeighboringRelation, str]] = dict.fromkeys(
         (NeighboringRelation.ADD_OR_REMOVE_ONE, NeighboringRelation.ZERO_OUT),
         "the theorem is for a record that is replaced",
@@ -120,9 +121,6 @@ class WithReplacement(AbstractSampling):
 
     def _step(self, release):
         return _Step.unchecked(mechanism=release, sampling=self)
-
-    def shares(self, num_steps):
-        return frozenset()  # every step draws anew
 
     def require_release(self, release):
         super().require_release(release)
