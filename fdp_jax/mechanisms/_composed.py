@@ -26,6 +26,7 @@ from ._fields import (
     as_float,
     as_known,
     is_one,
+    several,
 )
 from ._joint import Shared, require_joint
 from ._random_allocation import SameBatchEpochs
@@ -258,17 +259,18 @@ class RevealedMixture(AbstractWrapped):
         0.269717
     """
 
-    mechanisms: tuple[AbstractMechanism, ...]
-    probs: Real[Array, " k"] = eqx.field(metadata=PROBABILITIES.metadata)
+    mechanisms: tuple[AbstractMechanism, ...] = eqx.field(converter=tuple)
+    probs: Real[Array, " k"] = several(
+        "probs", _checks.probabilities, PROBABILITIES, kw_only=True
+    )
 
-    def __init__(self, mechanisms: Any, *, probs: Any):
-        self.mechanisms = tuple(mechanisms)
-        self.probs = _checks.probabilities("probs", probs)
-        if len(self.mechanisms) != self.probs.shape[0]:
-            raise ValueError(
-                "mechanisms and probs must have one length, got "
-                f"{len(self.mechanisms)} and {self.probs.shape[0]}"
-            )
+    def __check_init__(self):
+        count, length = len(self.mechanisms), self.probs.shape[0]
+        _checks.require(
+            count == length,
+            "mechanisms and probs must have one length",
+            f"{count} and {length}",
+        )
         _require_alike(self.mechanisms, "RevealedMixture")
 
     def releases_once(self) -> bool:

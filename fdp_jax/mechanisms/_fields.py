@@ -90,6 +90,24 @@ def parameter(
     return eqx.field(converter=one, metadata=search.metadata, **options)
 
 
+def several(
+    name: str,
+    check: Callable[[str, Any], Any],
+    search: Search = UNKNOWN,
+    **options: Any,
+) -> Any:
+    """An Equinox field holding a vector of numbers that passes a check.
+
+    Args:
+        name: For error messages.
+        check: Takes the name and the vector, which it returns, or raises `ValueError`.
+        search: How `calibrate` varies it.
+        **options: Those of `equinox.field`.
+    """
+    every = lambda x: _checks.vector(name, check, x)
+    return eqx.field(converter=every, metadata=search.metadata, **options)
+
+
 def option(
     name: str, check: Callable[..., Any], *limits: Any, optional: bool = False, **rest
 ) -> Any:

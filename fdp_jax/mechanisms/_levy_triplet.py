@@ -22,6 +22,7 @@ from ._base import AbstractMechanism, AbstractWrapped
 from ._fields import (
     STEPS,
     as_float,
+    parameter,
     product,
 )
 from ._relations import ADD_OR_REMOVE_ONE, NeighboringRelation, relation_field
@@ -101,10 +102,14 @@ class LevyTriplet(AbstractMechanism):
         Pandey, Maleki, Kulkarni (2025); Sato (1999), Theorem 8.1.
     """
 
-    gaussian_variance: Real[ArrayLike, ""]
+    gaussian_variance: Real[ArrayLike, ""] = _checks.field(
+        "gaussian_variance", _checks.nonnegative
+    )
     jumps: Real[Array, " k"]
     rates: Real[Array, " k"]
-    num_steps: Real[ArrayLike, ""] | None = eqx.field(metadata=STEPS.metadata)
+    num_steps: Real[ArrayLike, ""] | None = parameter(
+        "num_steps", _checks.nonnegative, STEPS
+    )
     relation: Any = relation_field(ADD_OR_REMOVE_ONE)
     _one_release: ClassVar = False
     _divisible: ClassVar = True
@@ -118,9 +123,6 @@ class LevyTriplet(AbstractMechanism):
         num_steps: Any = 1.0,
         relation: NeighboringRelation = ADD_OR_REMOVE_ONE,
     ):
-        self.gaussian_variance = _checks.checked_scalar(
-            "gaussian_variance", _checks.nonnegative, gaussian_variance
-        )
         jumps, rates = _checks.numbers("jumps", jumps), _checks.numbers("rates", rates)
         if jumps.shape == (0,):
             jumps = np.zeros(0)
@@ -129,11 +131,7 @@ class LevyTriplet(AbstractMechanism):
             rates = _checks.vector("rates", _checks.nonnegative, rates)
         _checks.same_length("jumps", jumps, "rates", rates)
         self.jumps, self.rates = jumps, _within_reach(jumps, rates)
-        if num_steps is not None:
-            num_steps = _checks.checked_scalar(
-                "num_steps", _checks.nonnegative, num_steps
-            )
-        self.num_steps = num_steps
+        self.gaussian_variance, self.num_steps = gaussian_variance, num_steps
         self.relation = relation
 
     # ------------------------------------------------------------------ as a mechanism

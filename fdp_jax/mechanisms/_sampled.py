@@ -39,6 +39,7 @@ from ._fields import (
     is_one,
     parameter,
     product,
+    several,
     where_released,
 )
 from ._joint import Shared
@@ -176,27 +177,16 @@ class MixtureOfGaussians(AbstractMechanism):
     noise_multiplier: Real[ArrayLike, ""] = parameter(
         "noise_multiplier", _checks.finite_positive, NOISE
     )
-    shifts: Real[Array, " k"] = eqx.field(
-        metadata=Search(1, 1e-12, 1e12).metadata, kw_only=True
+    shifts: Real[Array, " k"] = several(
+        "shifts", _checks.nonnegative, Search(1, 1e-12, 1e12), kw_only=True
     )
-    probs: Real[Array, " k"] = eqx.field(metadata=PROBABILITIES.metadata, kw_only=True)
+    probs: Real[Array, " k"] = several(
+        "probs", _checks.probabilities, PROBABILITIES, kw_only=True
+    )
     relation: Any = relation_field(ADD_OR_REMOVE_ONE)
 
-    def __init__(
-        self,
-        noise_multiplier: Any,
-        *,
-        shifts: Any,
-        probs: Any,
-        relation: Any = ADD_OR_REMOVE_ONE,
-    ):
-        self.noise_multiplier = _checks.checked_scalar(
-            "noise_multiplier", _checks.finite_positive, noise_multiplier
-        )
-        self.shifts = _checks.vector("shifts", _checks.nonnegative, shifts)
-        self.probs = _checks.probabilities("probs", probs)
+    def __check_init__(self):
         _checks.same_length("shifts", self.shifts, "probs", self.probs)
-        self.relation = relation
 
     def loss(self) -> ComposedLoss:
         shifts, probs = as_float(self.shifts), as_float(self.probs)
