@@ -56,8 +56,10 @@ def read(
     """
     data = pathlib.Path(path).read_bytes()
     content = head_of(path, data, _FORMAT, _VERSION).get("content")
-    if not isinstance(content, dict) or _text(content) != data:
-        raise ValueError(f"{os.fspath(path)} is damaged")
+    _checks.require(
+        isinstance(content, dict) and _text(content) == data,
+        f"{os.fspath(path)} is damaged",
+    )
     relation = NeighboringRelation(content["relation"])
     tables = tuple(_table_from_json(table) for table in content["tables"])
     return relation, content["capacity"], tables

@@ -359,8 +359,7 @@ class AbstractMechanism(NoArithmetic, _Query):
         Raises:
             ValueError: If num_points is too small or a parameter is not set.
         """
-        if num_points < 8:
-            raise ValueError(f"num_points must be at least 8, got {num_points}")
+        _checks.require(num_points >= 8, "num_points must be at least 8", num_points)
         found = resolve(self).curve(np.linspace(0.0, 1.0, num_points))
         return found if self.attained() is None else pessimistic(found)
 

@@ -211,8 +211,7 @@ def compose(*mechanisms: Any) -> Any:
         >>> print(f"{both.epsilon(delta=1e-5):.6f}")
         8.803463
     """
-    if not mechanisms:
-        raise ValueError("compose needs at least one mechanism, got none")
+    _checks.require(mechanisms, "compose needs at least one mechanism", "none")
     if any(isinstance(mechanism, AbstractRenyi) for mechanism in mechanisms):
         return _compose_renyi(mechanisms)
     mechanisms = tuple(getattr(m, "as_mechanism", lambda m=m: m)() for m in mechanisms)

@@ -204,11 +204,11 @@ class LevyTriplet(AbstractMechanism):
         """
         if not isinstance(other, LevyTriplet):
             return NotImplemented
-        if self.relation is not other.relation:
-            raise ValueError(
-                "triplets must share one neighboring relation, got "
-                f"{self.relation.name} and {other.relation.name}"
-            )
+        _checks.require(
+            self.relation is other.relation,
+            "triplets must share one neighboring relation",
+            f"{self.relation.name} and {other.relation.name}",
+        )
         variance, jumps, rates = _added(self, other)
         return self._with(
             gaussian_variance=variance, jumps=jumps, rates=rates, num_steps=np.ones(())

@@ -71,12 +71,13 @@ class RandomAllocationEpoch(AbstractMechanism):
     _scheme: ClassVar = Sampling.RANDOM_ALLOCATION
 
     def __check_init__(self):
-        if self.relation not in (ADD_OR_REMOVE_ONE, ZERO_OUT):
-            raise ValueError(
-                "relation must be ADD_OR_REMOVE_ONE or ZERO_OUT, got "
-                f"{NeighboringRelation(self.relation).name}: a replaced record is in "
-                "one batch with either value, and no pair is known that dominates that"
-            )
+        _checks.require(
+            self.relation in (ADD_OR_REMOVE_ONE, ZERO_OUT),
+            "relation must be ADD_OR_REMOVE_ONE or ZERO_OUT",
+            f"{NeighboringRelation(self.relation).name}: a replaced "
+            "record is in one batch with either value, and no pair is "
+            "known that dominates that",
+        )
 
     def simplified(self) -> AbstractMechanism:
         from ._additive import Gaussian

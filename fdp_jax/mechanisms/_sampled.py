@@ -87,16 +87,18 @@ class PoissonSubsampled(AbstractWrapped):
 
     def __check_init__(self):
         require_mechanism("mechanism", self.mechanism)
-        if not self.mechanism.releases_once():
-            raise TypeError(
-                "mechanism must be a single release, got "
-                f"{type(self.mechanism).__name__}: subsample each step, then repeat"
-            )
-        if self.relation is REPLACE_ONE:
-            raise ValueError(
-                "relation must be ADD_OR_REMOVE_ONE or ZERO_OUT, got REPLACE_ONE: "
-                "a pair for replacement does not tell what a record's absence does"
-            )
+        _checks.require(
+            self.mechanism.releases_once(),
+            "mechanism must be a single release",
+            f"{type(self.mechanism).__name__}: subsample each step, then repeat",
+            TypeError,
+        )
+        _checks.require(
+            self.relation is not REPLACE_ONE,
+            "relation must be ADD_OR_REMOVE_ONE or ZERO_OUT",
+            "REPLACE_ONE: a pair for replacement does not tell what a "
+            "record's absence does",
+        )
 
     def has_fractional_powers(self) -> bool:
         inner = self.mechanism

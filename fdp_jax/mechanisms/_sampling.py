@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, Self
 import equinox as eqx
 from jaxtyping import Array, Bool
 
+from .._internal import _checks
 from .._internal._record import Record
 from ._fields import require_set, unchecked
 from ._relations import NeighboringRelation
@@ -154,11 +155,12 @@ class AbstractSampling(Record):
         """
         from ._joint import raise_shared
 
-        if not release.releases_once():
-            raise TypeError(
-                "mechanism must be a single release, got "
-                f"{type(release).__name__}: sample each step, then repeat"
-            )
+        _checks.require(
+            release.releases_once(),
+            "mechanism must be a single release",
+            f"{type(release).__name__}: sample each step, then repeat",
+            TypeError,
+        )
         if release.shares():
             raise_shared(release)
         reason = self.refused.get(release.relation)

@@ -81,12 +81,12 @@ class Shuffled(AbstractMechanism):
 
     def __check_init__(self):
         randomizer = require_mechanism("randomizer", self.randomizer)
-        if randomizer.relation is not REPLACE_ONE:
-            raise ValueError(
-                "randomizer must have its guarantee for replacing its record, "
-                "relation='replace_one', got "
-                f"{NeighboringRelation(randomizer.relation).name}"
-            )
+        _checks.require(
+            randomizer.relation is REPLACE_ONE,
+            "randomizer must have its guarantee for replacing its "
+            "record, relation='replace_one'",
+            NeighboringRelation(randomizer.relation).name,
+        )
         if isinstance(randomizer, _NAMED) or is_traced(randomizer):
             return
         if isinstance(randomizer, ApproxDP) or not _is_pure(randomizer):

@@ -87,8 +87,11 @@ class SubordinatedGaussian(AbstractMechanism):
             ValueError: If the index is not known to be 0 or a parameter is not set.
         """
         self.require_complete()
-        if float(np.asarray(self.index)) != 0:
-            raise ValueError(f"index must be 0 for the density, got {self.index}")
+        _checks.require(
+            float(np.asarray(self.index)) == 0,
+            "index must be 0 for the density",
+            self.index,
+        )
         return _gamma_density(self, _checks.numbers("x", x))
 
 

@@ -100,10 +100,11 @@ class RandomAllocation(AbstractSampling):
                 f"num_participations must be at most num_batches = {batches:g}, got "
                 f"{self.num_participations}"
             )
-        if self.num_participations > 1 and self.same_every_epoch:
-            raise ValueError(
-                "same_every_epoch must be False for several participations, got True"
-            )
+        _checks.require(
+            self.num_participations <= 1 or not self.same_every_epoch,
+            "same_every_epoch must be False for several participations",
+            "True",
+        )
 
     def run(self, release, num_steps):
         epochs = rounds(num_steps, self.num_batches)
@@ -138,11 +139,11 @@ class RandomAllocation(AbstractSampling):
 
     def participation(self, num_steps):
         batches = shape_of("num_batches", self.num_batches)
-        if self.num_participations > 1:
-            raise ValueError(
-                "num_participations must be 1 for Monte Carlo accounting, got "
-                f"{self.num_participations}"
-            )
+        _checks.require(
+            self.num_participations <= 1,
+            "num_participations must be 1 for Monte Carlo accounting",
+            self.num_participations,
+        )
         # Batches that the run does not come to are steps without a release.
         return Dealt(batches, self.same_every_epoch or batches >= num_steps)
 
@@ -163,11 +164,13 @@ class RandomAllocation(AbstractSampling):
 
     def require_release(self, release):
         super().require_release(release)
-        if self.same_every_epoch and not isinstance(release, Gaussian):
-            raise TypeError(
-                "mechanism must be Gaussian where a record's batch is the same in "
-                f"every epoch, got {type(release).__name__}"
-            )
+        _checks.require(
+            not self.same_every_epoch or isinstance(release, Gaussian),
+            "mechanism must be Gaussian where a record's batch is the "
+            "same in every epoch",
+            type(release).__name__,
+            TypeError,
+        )
 
 
 def _are_whole(num_steps: Any, num_batches: Any) -> bool:

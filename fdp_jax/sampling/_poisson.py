@@ -58,12 +58,13 @@ class Poisson(AbstractSampling):
 
     def require_release(self, release):
         super().require_release(release)
-        if release.relation is REPLACE_ONE and not isinstance(release, ClippedSum):
-            raise ValueError(
-                "relation must be ADD_OR_REMOVE_ONE or ZERO_OUT for a Poisson sample "
-                f"of {type(release).__name__}, got REPLACE_ONE: a pair for "
-                "replacement does not tell what a record's absence does (see DPSGD)"
-            )
+        _checks.require(
+            release.relation is not REPLACE_ONE or isinstance(release, ClippedSum),
+            "relation must be ADD_OR_REMOVE_ONE or ZERO_OUT for a "
+            f"Poisson sample of {type(release).__name__}",
+            "REPLACE_ONE: a pair for replacement does not tell what a "
+            "record's absence does (see DPSGD)",
+        )
 
     def participation(self, num_steps):
         return Separated(self.prob, 1)

@@ -92,11 +92,11 @@ class ShuffledEpochs(AbstractSampling):
 
     def participants(self, key, step, *, num_records):
         batches = int(as_number(self.num_batches))
-        if num_records % batches:
-            raise ValueError(
-                f"num_records must be a multiple of num_batches = {batches}, got "
-                f"{num_records}"
-            )
+        _checks.require(
+            not num_records % batches,
+            f"num_records must be a multiple of num_batches = {batches}",
+            num_records,
+        )
         place = jax.random.permutation(_draws.at(key, step // batches), num_records)
         return place % batches == step % batches
 
@@ -120,12 +120,12 @@ class _Epoch(AbstractWrapped):
         return self.mechanism.has_fractional_powers()
 
     def _group(self, size):
-        if not isinstance(self.mechanism, Gaussian):
-            raise ValueError(
-                f"size must be 1 for shuffled epochs of {type(self.mechanism).__name__}"
-                f", got {size}: of records in different batches it is known for "
-                "Gaussian noise alone what they leak together"
-            )
+        _checks.require(
+            isinstance(self.mechanism, Gaussian),
+            f"size must be 1 for shuffled epochs of {type(self.mechanism).__name__}",
+            f"{size}: of records in different batches it is known for "
+            "Gaussian noise alone what they leak together",
+        )
         # Of a known partition: farthest apart with all of the group in one batch.
         return _GroupEpoch.unchecked(
             mechanism=self.mechanism.group(size), num_batches=self.num_batches

@@ -93,12 +93,13 @@ class TruncatedPoisson(AbstractSampling):
 
     def require_release(self, release):
         super().require_release(release)
-        if not isinstance(release, Gaussian):
-            raise TypeError(
-                "mechanism must be Gaussian for truncated Poisson sampling, got "
-                f"{type(release).__name__}: what a record does in another one's place "
-                "is known for Gaussian noise"
-            )
+        _checks.require(
+            isinstance(release, Gaussian),
+            "mechanism must be Gaussian for truncated Poisson sampling",
+            f"{type(release).__name__}: what a record does in another "
+            "one's place is known for Gaussian noise",
+            TypeError,
+        )
         Poisson(0.5).require_release(release)
 
     def participants(self, key, step, *, num_records):

@@ -86,11 +86,12 @@ class UserLevel(AbstractSampling):
 
     def require_release(self, release):
         super().require_release(release)
-        if self.max_examples is not None and not isinstance(release, Gaussian):
-            raise TypeError(
-                "mechanism must be Gaussian where examples of a user are sampled, got "
-                f"{type(release).__name__}"
-            )
+        _checks.require(
+            self.max_examples is None or isinstance(release, Gaussian),
+            "mechanism must be Gaussian where examples of a user are sampled",
+            type(release).__name__,
+            TypeError,
+        )
         Poisson(0.5).require_release(release)
 
     def participants(self, key, step, *, num_records):

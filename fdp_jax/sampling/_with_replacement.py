@@ -124,12 +124,13 @@ class WithReplacement(AbstractSampling):
 
     def require_release(self, release):
         super().require_release(release)
-        if not isinstance(release, Gaussian):
-            raise TypeError(
-                "mechanism must be Gaussian for sampling with replacement, got "
-                f"{type(release).__name__}: what several copies of a record leak is "
-                "known for Gaussian noise"
-            )
+        _checks.require(
+            isinstance(release, Gaussian),
+            "mechanism must be Gaussian for sampling with replacement",
+            f"{type(release).__name__}: what several copies of a record "
+            "leak is known for Gaussian noise",
+            TypeError,
+        )
 
 
 class _Step(AbstractWrapped):

@@ -77,10 +77,11 @@ class Store:
                 f"{place} holds another sweep (other configurations, questions, "
                 "code or versions): give another folder, or delete it",
             )
-            if _text(manifest | {"suffix": found.manifest["suffix"]}) != _text(
-                found.manifest
-            ):
-                raise ValueError(f"{place / _MANIFEST} is damaged")
+            _checks.require(
+                _text(manifest | {"suffix": found.manifest["suffix"]})
+                == _text(found.manifest),
+                f"{place / _MANIFEST} is damaged",
+            )
             return found
         manifest["suffix"] = ".parquet" if has_parquet else ".npz"
         write_at_once(place / _MANIFEST, (_text(manifest) + "\n").encode())

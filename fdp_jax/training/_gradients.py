@@ -161,11 +161,12 @@ def one_number(loss: Loss) -> Loss:
         value = loss(*args)
         is_number = isinstance(value, jax.Array | np.ndarray | np.generic | float)
         is_real = is_number and jnp.issubdtype(jnp.result_type(value), np.floating)
-        if not is_real or jnp.shape(value):
-            raise TypeError(
-                "loss must return one real number for a model and one example, got "
-                f"{short(value)}"
-            )
+        _checks.require(
+            is_real and (not jnp.shape(value)),
+            "loss must return one real number for a model and one example",
+            short(value),
+            TypeError,
+        )
         return value  # pyright: ignore[reportReturnType]
 
     return found
@@ -183,8 +184,12 @@ def require_records(data: PyTree, number: int, of: str) -> None:
     for x in leaves:
         # Others have shapes, too: tables, tensors of other libraries, texts.
         kind = f" of {x.dtype}" if isinstance(x, np.ndarray) else ""
-        if not isinstance(x, jax.Array) and not (kind and x.dtype.kind not in "OSUMm"):
-            raise TypeError(f"{wanted} {type(x).__name__}{kind}")
+        _checks.require(
+            isinstance(x, jax.Array) or (kind and x.dtype.kind not in "OSUMm"),
+            f"{wanted} {type(x).__name__}{kind}",
+            None,
+            TypeError,
+        )
     sizes = {x.shape[:1] for x in leaves}
     if sizes != {(number,)}:
         found = ", ".join(str(*size) or "none" for size in sorted(sizes))
