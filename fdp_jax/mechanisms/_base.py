@@ -29,7 +29,7 @@ from ..engines import METHODS
 from ..losses import AUTO, AbstractLoss, ComposedLoss, Method
 from ._arithmetic import NoArithmetic
 from ._exact import Exact
-from ._fields import options_of, pieces, require_set, unchecked
+from ._fields import option, options_of, pieces, require_set, unchecked
 from ._joint import Shared
 from ._names import NamesToAsk
 from ._relations import REPLACE_ONE, NeighboringRelation
@@ -140,9 +140,8 @@ class AbstractMechanism(NoArithmetic, _Query):
     """The mark, the first leaf: what stands there in a file without one is a number."""
 
     _one_release: ClassVar[bool] = True
-    """What `releases_once` says where it is known of the class."""
     _divisible: ClassVar[bool] = False
-    """What `has_fractional_powers` says where it is known of the class."""
+    """Of the class: what `releases_once` and `has_fractional_powers` say."""
 
     def __check_init__(self):
         object.__setattr__(self, "_static_options", _mark(self))
@@ -244,11 +243,7 @@ class AbstractMechanism(NoArithmetic, _Query):
         return False
 
     def require_many(self, index: int = 0) -> None:
-        """Raises an error if its own `num_steps` (of an index) must not be more than 1.
-
-        Raises:
-            ValueError: If more releases would share randomness.
-        """
+        """Raises `ValueError` if more than 1 of its own `num_steps` share randomness."""
 
     def known_steps(self) -> tuple[float | None, float | None]:
         """Sampling probability and number of its steps, as far as they are known.
@@ -403,7 +398,7 @@ class View(_Query):
     """A mechanism's guarantee in one direction, or by a given engine."""
 
     mechanism: AbstractMechanism
-    direction: str = eqx.field(static=True)
+    direction: str = option("direction", _checks.choice, ("remove", "add", "both"))
     method: Method = eqx.field(static=True, default=AUTO)
 
     def _shown(self, parent: Any) -> Call:
@@ -412,9 +407,6 @@ class View(_Query):
         if self.method != AUTO:
             shown.after += f".using({choices(self.method)})"
         return shown
-
-    def __check_init__(self):
-        _checks.choice("direction", self.direction, ("remove", "add", "both"))
 
     def _subject(self):
         return self.mechanism, self.direction, self.method
@@ -430,8 +422,11 @@ class View(_Query):
         return self._one_way("add")
 
     def _one_way(self, direction: str) -> "View":
-        if self.direction not in ("both", direction):
-            raise AttributeError(f"{direction} is not a part of one direction")
+        _checks.require(
+            self.direction in ("both", direction),
+            f"{direction} is not a part of one direction",
+            wrong=AttributeError,
+        )
         return dataclasses.replace(self, direction=direction)
 
 

@@ -38,6 +38,7 @@ from ..mechanisms import (
     View,
     compose,
     loss_like,
+    option,
     require_set,
 )
 from ..tradeoff import AbstractTradeOff, dominating_pair
@@ -106,10 +107,15 @@ class SelectBest(AbstractGuarantee):
 
     run: Any
     repetitions: AbstractRepetitions = eqx.field(kw_only=True)
-    direction: str = eqx.field(static=True, default="both", kw_only=True)
+    direction: str = option(
+        "direction",
+        _checks.choice,
+        ("remove", "add", "both"),
+        default="both",
+        kw_only=True,
+    )
 
     def __check_init__(self):
-        _checks.choice("direction", self.direction, ("remove", "add", "both"))
         ways = (getattr(self.run, x, None) for x in _OPPOSITE)
         whole = all(isinstance(way, AbstractGuarantee) for way in ways)
         if not (whole or isinstance(self.run, AbstractRenyi)):
