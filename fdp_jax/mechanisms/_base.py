@@ -243,7 +243,7 @@ class AbstractMechanism(NoArithmetic, _Query):
         return False
 
     def require_many(self, index: int = 0) -> None:
-        """Raises `ValueError` if more than 1 of its own `num_steps` share randomness."""
+        """Raises `ValueError` if more than one of its `num_steps` share randomness."""
 
     def known_steps(self) -> tuple[float | None, float | None]:
         """Sampling probability and number of its steps, as far as they are known.
