@@ -139,9 +139,10 @@ def _moved(logs: Array, step: int, reach: Array | None) -> tuple[Any, ...]:
     return *(jnp.where(kept, x, -jnp.inf) for x in pair), (missing, missing)
 
 
-def _share_scale(name: str, value: Any) -> Any:
-    allowed = "in [1.9, 4096]: sums of narrower ones are no discrete Gaussian"
-    return _checks.checked(name, value, allowed, lambda x: (x >= 1.9) & (x <= 4096))
+_share_scale = _checks.numbers_that_are(
+    "in [1.9, 4096]: sums of narrower ones are no discrete Gaussian",
+    lambda x: (x >= 1.9) & (x <= 4096),
+)
 
 
 class DistributedDiscreteGaussian(_IntegerNoise):

@@ -31,10 +31,9 @@ _FEW = 6
 """Sizes of jumps that are losses of their own: more are one loss together."""
 
 
-def _nonzero(name: str, value: Any) -> Any:
-    allowed = "finite numbers other than 0"
-    test = lambda x: (abs(x) < np.inf) & (x != 0)
-    return _checks.checked(name, value, allowed, test)
+_nonzero = _checks.numbers_that_are(
+    "finite numbers other than 0", lambda x: (abs(x) < np.inf) & (x != 0)
+)
 
 
 _LARGE = 700.0

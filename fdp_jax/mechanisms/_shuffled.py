@@ -1,6 +1,6 @@
 """Reports of local randomizers that a trusted party shuffles."""
 
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -23,13 +23,10 @@ _NAMED = (*_RESPONSES, PureDP, PerfectPrivacy)
 """Randomizers that are pure, whatever their numbers."""
 
 
-def _records(name: str, value: Any) -> Any:
-    return _checks.checked(
-        name,
-        value,
-        "a whole number in [1, 1e12]",
-        lambda x: (x >= 1) & (x <= 1e12) & (x == x.round()),
-    )
+_records = _checks.numbers_that_are(
+    "a whole number in [1, 1e12]",
+    lambda x: (x >= 1) & (x <= 1e12) & (x == x.round()),
+)
 
 
 class Shuffled(AbstractMechanism):

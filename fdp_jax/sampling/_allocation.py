@@ -31,9 +31,10 @@ _MOST = 1000
 _MOST_BATCHES = 1e6
 
 
-def _batches(name: str, value: Any) -> Any:
-    whole = lambda x: (x >= 1) & (x <= _MOST_BATCHES) & (x == x.round())
-    return _checks.checked(name, value, "a whole number from 1 to 1e6", whole)
+_batches = _checks.numbers_that_are(
+    "a whole number from 1 to 1e6",
+    lambda x: (x >= 1) & (x <= _MOST_BATCHES) & (x == x.round()),
+)
 
 
 class RandomAllocation(AbstractSampling):

@@ -3,11 +3,9 @@
 from typing import Any, ClassVar
 
 import jax.numpy as jnp
-import numpy as np
 from jaxtyping import ArrayLike, Real
 
 from .._internal import _checks, _draws
-from .._internal._precision import in_float64
 from ..mechanisms import (
     COUNT,
     DPSGD,
@@ -21,6 +19,7 @@ from ..mechanisms import (
     Sampling,
     as_known,
     as_number,
+    at_full_precision,
     parameter,
 )
 from .participation import Separated
@@ -199,26 +198,15 @@ def rounds(num_steps: Any, length: Any) -> Any:
     """Number of rounds of so many steps, begun ones included."""
     if num_steps is None or length is None:
         return None
-    whole, begun = whole_rounds(num_steps, length)
-    return whole + begun if as_known(whole) is not None else _added(whole, begun)
+    return _all_rounds(num_steps, length)
 
 
+@at_full_precision
+def _all_rounds(num_steps: Any, length: Any) -> Any:
+    return num_steps // length + (num_steps % length > 0)
+
+
+@at_full_precision
 def whole_rounds(num_steps: Any, length: Any) -> tuple[Any, Any]:
     """Number of finished rounds, and whether another one was begun (1 or 0)."""
-    steps, each = as_known(num_steps), as_known(length)
-    if steps is None or each is None:
-        return _whole_rounds(num_steps, length)
-    whole = np.floor(np.float64(steps) / each)
-    return whole, np.float64(steps > whole * each)
-
-
-@in_float64(cast_out=False)
-def _whole_rounds(num_steps: Any, length: Any) -> tuple[Any, Any]:
-    # A quotient of whole numbers that is whole is not rounded.
-    whole = jnp.floor(num_steps / length)
-    return whole, jnp.where(num_steps > whole * length, 1.0, 0.0)
-
-
-@in_float64(cast_out=False)
-def _added(whole: Any, begun: Any) -> Any:
-    return whole + begun
+    return num_steps // length, (num_steps % length > 0) * 1.0
