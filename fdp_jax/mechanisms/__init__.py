@@ -54,6 +54,7 @@ from ._fields import (
     as_known as as_known,
     as_number as as_number,
     at_full_precision as at_full_precision,
+    identity as identity,
     is_number as is_number,
     is_one as is_one,
     is_zero as is_zero,

@@ -4,7 +4,6 @@ from collections.abc import Callable
 from typing import Any, ClassVar, overload
 
 import equinox as eqx
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, ArrayLike, Real
@@ -25,6 +24,7 @@ from ._fields import (
     STEPS,
     as_float,
     as_known,
+    identity,
     is_one,
     several,
 )
@@ -139,14 +139,10 @@ def _merged(
     """Different parts, each as often as all that are known to equal it together."""
     found: dict[Any, tuple[AbstractMechanism, Any]] = {}
     for part, times in zip(parts, num_steps, strict=True):
-        leaves, structure = jax.tree.flatten(part)
-        if is_traced((part, times)):
-            found[object()] = part, times  # what is traced equals nothing
-            continue
-        numbers = [np.asarray(x) for x in leaves]
-        key = structure, *((x.dtype, x.shape, x.tobytes()) for x in numbers)
+        key = object() if is_traced(times) else identity(part)
         _, before = found.get(key, (part, 0.0))
-        found[key] = part, np.float64(before + np.asarray(times))
+        total = times if is_traced(times) else np.float64(before + np.asarray(times))
+        found[key] = part, total
     merged, counts = zip(*found.values(), strict=True)
     return merged, counts
 

@@ -193,6 +193,24 @@ def where_released(noise: Array, prob: Array) -> tuple[Array, Array, Array]:
     return released, jnp.where(released, noise, 1.0), jnp.where(released, prob, 0.5)
 
 
+def identity(owner: Any) -> Any:
+    """A key that mechanisms of one kind and with equal numbers share, while they exist.
+
+    An open number is equal to no other one, a traced one to itself.
+    """
+    leaves, structure = jax.tree.flatten(owner, is_leaf=lambda x: x is None)
+    return structure, *map(_identity_of_number, leaves)
+
+
+def _identity_of_number(leaf: Any) -> Any:
+    if leaf is None:
+        return object()
+    number = known(leaf)
+    if number is None:
+        return id(leaf)
+    return number.shape, np.asarray(number, np.float64).tobytes()
+
+
 def pieces(owner: Any, kind: type[_Kind]) -> list[_Kind]:
     """Objects of a kind among the fields of an owner, in their order."""
     is_one = lambda x: x is not owner and isinstance(x, kind)
