@@ -269,7 +269,7 @@ TABLE = [
     (lambda: fdp.Accountant().step(_step(), count=-1), "count must be a whole number"),
     (lambda: fdp.Accountant().step(_step(steps=2.5)),
      "num_steps must be a whole number"),
-    (lambda: fdp.Accountant().step(_step(), count=2**31), "exceeds 2147483647"),
+    (lambda: fdp.Accountant().step(_step(), count=2**31), "at most 2147483647"),
     (lambda: fdp.Accountant().step(RESPONSE), "have the relation"),
     (lambda: fdp.Accountant(capacity=0), "capacity must be"),
     (lambda: fdp.Accountant(relation="none"), "relation must be"),
