@@ -180,7 +180,7 @@ TABLE = [
     (lambda: fdp.LevyTriplet(1.0, jumps=[1.0], rates=[-1.0]), "rates must be"),
     (lambda: fdp.LevyTriplet(1.0, jumps=[1.0], rates=[1.0, 2.0]), "one length"),
     (lambda: fdp.LevyTriplet(1.0, jumps=[1.0, 710.0], rates=[1.0, 1.0]),
-     "below e^700, got rates 1.0 of jumps 710.0"),
+     "below e^700, got 1.0 at 710.0"),
     # Divergences.
     (lambda: divergences.renyi(M, order=0.0), "got 0"),
     (lambda: divergences.renyi(M, order=-2.0), "got -2"),

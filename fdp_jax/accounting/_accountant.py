@@ -155,17 +155,13 @@ class Accountant(AbstractMechanism):
         return found
 
     def _with(self, step: Any, count: Any) -> "Accountant":
-        place = self._place(Kind.of(step))
-        tables = list(self.tables)
-        if place == len(tables):
-            tables.append(Table.empty(step, self.capacity))
-        tables[place] = tables[place].added(step, count)
-        return self._of(tables)
+        kind, tables = Kind.of(step), self._by_kind()
+        table = tables.get(kind) or Table.empty(step, self.capacity)
+        tables[kind] = table.added(step, count)
+        return self._of(tables.values())
 
-    def _place(self, kind: Kind) -> int:
-        """The place of the table for a kind of steps, or where it would stand."""
-        kinds = [table.kind for table in self.tables]
-        return kinds.index(kind) if kind in kinds else len(kinds)
+    def _by_kind(self) -> dict[Kind, Table]:
+        return {table.kind: table for table in self.tables}
 
     def _of(self, tables: Any) -> "Accountant":
         return eqx.tree_at(lambda a: a.tables, self, tuple(tables))
@@ -180,14 +176,10 @@ class Accountant(AbstractMechanism):
             f"{self.relation.value!r} and {other.relation.value!r}",
         )
         require_joint((self, other), (1, 1))
-        tables = list(self.tables)
-        for table in other.tables:
-            place = self._place(table.kind)
-            if place == len(self.tables):
-                tables.append(table)
-            else:
-                tables[place] = tables[place].joined(table)
-        return self._of(tables)
+        tables = self._by_kind()
+        for kind, table in other._by_kind().items():
+            tables[kind] = tables[kind].joined(table) if kind in tables else table
+        return self._of(tables.values())
 
     def repeat(self, num_steps: Any) -> AbstractMechanism:
         """All steps so often; see `AbstractMechanism.repeat`.

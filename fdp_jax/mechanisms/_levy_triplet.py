@@ -42,20 +42,18 @@ _LARGE = 700.0
 
 def _within_reach(jumps: Any, rates: Any) -> Any:
     """Rates, which must be numbers under Q as well."""
-    message = (
+
+    def beyond(rates: Any, jumps: Any, module: Any) -> Any:
+        some = rates > 0
+        return some & (module.log(module.where(some, rates, 1.0)) + jumps > _LARGE)
+
+    return _checks.beside(
+        rates,
+        jumps,
+        beyond,
         "rates must be small enough that rates * exp(jumps), those with the record, "
-        "are numbers: below e^700"
+        "are numbers: below e^700",
     )
-    if any(known(x) is None for x in (jumps, rates)):
-        wrong = lambda x: jnp.log(x) + jumps > _LARGE
-        return _checks.error_if(rates, wrong, message)
-    sizes, means = np.asarray(jumps, np.float64), np.asarray(rates, np.float64)
-    with np.errstate(divide="ignore"):
-        wrong = np.log(means) + sizes > _LARGE
-    if np.any(wrong):
-        found = f"rates {means[wrong][0]} of jumps {sizes[wrong][0]}"
-        raise ValueError(f"{message}, got {found}")
-    return rates
 
 
 class LevyTriplet(AbstractMechanism):

@@ -4,6 +4,7 @@ from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, ArrayLike, Real
 
 from .._internal import _checks, _draws
@@ -80,12 +81,11 @@ class ShuffledEpochs(AbstractSampling):
         epoch, begun = _Epoch.unchecked(**fields), _BegunEpoch.unchecked(**fields)
         if num_steps is None or self.num_batches is None:
             return Composition.unchecked(parts=(epoch,), num_steps=(None,))
-        whole, rest = whole_rounds(num_steps, self.num_batches)
-        if as_known(rest) == 0:
-            return Composition.unchecked(parts=(epoch,), num_steps=(whole,))
-        if as_known(whole) == 0:
-            return Composition.unchecked(parts=(begun,), num_steps=(rest,))
-        return Composition.unchecked(parts=(epoch, begun), num_steps=(whole, rest))
+        counts = whole_rounds(num_steps, self.num_batches)
+        each = zip((epoch, begun), counts, strict=True)
+        made = [(part, count) for part, count in each if as_known(count) != 0]
+        parts, counts = zip(*made or [(epoch, np.float64(0))], strict=True)
+        return Composition.unchecked(parts=parts, num_steps=counts)
 
     def one_round(self):
         return self.num_batches
