@@ -49,6 +49,7 @@ from ._fields import (
     OPTION as OPTION,
     RATE as RATE,
     STEPS as STEPS,
+    Declared as Declared,
     Search as Search,
     as_float as as_float,
     as_known as as_known,
@@ -62,7 +63,6 @@ from ._fields import (
     parameter as parameter,
     product as product,
     quotient as quotient,
-    require_set as require_set,
     search_of as search_of,
     where_released as where_released,
 )

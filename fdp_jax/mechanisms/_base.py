@@ -29,7 +29,7 @@ from ..engines import METHODS
 from ..losses import AUTO, AbstractLoss, ComposedLoss, Method
 from ._arithmetic import NoArithmetic
 from ._exact import Exact
-from ._fields import option, options_of, pieces, require_set, unchecked
+from ._fields import Declared, option, options_of, pieces
 from ._joint import Shared
 from ._names import NamesToAsk
 from ._relations import REPLACE_ONE, NeighboringRelation
@@ -122,7 +122,7 @@ def _mark(mechanism: Any) -> Any:
     return np.zeros((0, 1 + zlib.crc32(", ".join(stated).encode()) % 65_521))
 
 
-class AbstractMechanism(NoArithmetic, _Query):
+class AbstractMechanism(Declared, NoArithmetic, _Query):
     """A mechanism under a stated neighboring relation.
 
     Queries on the mechanism itself hold for both directions of the relation;
@@ -166,10 +166,6 @@ class AbstractMechanism(NoArithmetic, _Query):
     @abc.abstractmethod
     def loss(self) -> ComposedLoss:
         """The privacy loss of the dominating pair, direction "remove"."""
-
-    def require_complete(self) -> None:
-        """Raises `ValueError` if a parameter was left open, for `calibrate` to find."""
-        require_set(self)
 
     def made_of(self) -> "list[AbstractMechanism]":
         """The mechanisms among its fields."""
@@ -314,11 +310,6 @@ class AbstractMechanism(NoArithmetic, _Query):
     def add(self) -> "View":
         """Without the record against with it: the pair exchanged."""
         return View(self, "add")
-
-    @classmethod
-    def unchecked(cls, **fields: Any) -> Self:
-        """One with these fields as they are, for use inside of programs."""
-        return unchecked(cls, **fields)
 
     @explained
     def repeat(self, num_steps: Any) -> "AbstractMechanism":

@@ -4,7 +4,7 @@ import dataclasses
 import math
 import operator
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
 import equinox as eqx
 import jax
@@ -217,29 +217,32 @@ def pieces(owner: Any, kind: type[_Kind]) -> list[_Kind]:
     return [x for x in jax.tree.leaves(owner, is_leaf=is_one) if is_one(x)]
 
 
-def require_set(owner: Any) -> None:
-    """Raises `ValueError` if a parameter was left open, of its pieces as well.
+class Declared:
+    """Declared parameters, some of which may be open or taken as they are."""
 
-    Fields that the owner names as `_optional` may be None.
-    """
-    optional = getattr(owner, "_optional", ())
-    for field in dataclasses.fields(owner):
-        value = getattr(owner, field.name)
-        needed = field.name not in optional and not field.metadata.get("static")
-        if value is None and needed:
-            raise ValueError(
-                f"{field.name} of {type(owner).__name__} is not set: give it a value, "
-                f"or find one with calibrate(..., solve_for={field.name!r})"
-            )
-        asked = lambda x: hasattr(x, "require_complete")
-        for part in filter(asked, jax.tree.leaves(value, is_leaf=asked)):
-            part.require_complete()
+    @classmethod
+    def unchecked(cls, **fields: Any) -> Self:
+        """One with these fields as they are and defaults for the rest, in programs."""
+        made = object.__new__(cls)
+        for field in dataclasses.fields(cls):  # pyright: ignore[reportArgumentType]
+            value = fields.get(field.name, field.default)
+            object.__setattr__(made, field.name, value)
+        return made
 
+    def require_complete(self) -> None:
+        """Raises `ValueError` if a parameter was left open, of its pieces as well.
 
-def unchecked(kind: type[_Kind], **fields: Any) -> _Kind:
-    """An Equinox module with these fields as they are, and defaults for the rest."""
-    made = object.__new__(kind)
-    for field in dataclasses.fields(kind):  # pyright: ignore[reportArgumentType]
-        value = fields.get(field.name, field.default)
-        object.__setattr__(made, field.name, value)
-    return made
+        Fields that the class names as `_optional` may be None.
+        """
+        optional = getattr(self, "_optional", ())
+        for field in dataclasses.fields(self):  # pyright: ignore[reportArgumentType]
+            value = getattr(self, field.name)
+            needed = field.name not in optional and not field.metadata.get("static")
+            if value is None and needed:
+                raise ValueError(
+                    f"{field.name} of {type(self).__name__} is not set: give it a "
+                    f"value, or find one with calibrate(..., solve_for={field.name!r})"
+                )
+            asked = lambda x: hasattr(x, "require_complete")
+            for part in filter(asked, jax.tree.leaves(value, is_leaf=asked)):
+                part.require_complete()

@@ -35,17 +35,17 @@ from ..engines import Interval, log_complement
 from . import _renyi_bounds as theorems
 from ._fields import (
     RHO,
+    Declared,
     as_float,
     at_full_precision,
     parameter,
     product,
-    require_set,
     several,
 )
 from ._joint import Shared, require_alone
 
 
-class AbstractRenyi(AbstractPointwise):
+class AbstractRenyi(Declared, AbstractPointwise):
     """A guarantee by Rényi divergences, for every ordered pair of neighbors.
 
     The pessimistic end of every query is a theorem's; the optimistic one says nothing,
@@ -63,10 +63,6 @@ class AbstractRenyi(AbstractPointwise):
         See `AbstractMechanism.shares`.
         """
         return self.shared or frozenset()
-
-    def require_complete(self) -> None:
-        """Raises `ValueError` if a number was left open, for `calibrate` to find."""
-        require_set(self)
 
     @abc.abstractmethod
     def divergence(self, order: Real[Array, "..."]) -> Real[Array, "..."]:

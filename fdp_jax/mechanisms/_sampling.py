@@ -1,14 +1,14 @@
 """How records are drawn for the steps of a run: what a guarantee assumes."""
 
 import enum
-from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, Self
+from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 
 import equinox as eqx
 from jaxtyping import Array, Bool
 
 from .._internal import _checks
 from .._internal._record import Record
-from ._fields import require_set, unchecked
+from ._fields import Declared
 from ._relations import NeighboringRelation
 
 if TYPE_CHECKING:
@@ -92,7 +92,7 @@ _CAVEATS = {
 }
 
 
-class AbstractSampling(Record):
+class AbstractSampling(Declared, Record):
     """A scheme with its numbers: what makes a run out of noisy releases.
 
     Schemes go wherever `sampling_prob` goes.  Their numbers are leaves, which may be
@@ -110,11 +110,6 @@ class AbstractSampling(Record):
     """Whether records enter steps independently of each other and of their number."""
     refused: ClassVar[dict[NeighboringRelation, str]] = {}
     """Relations for which it has no guarantee, each with the reason."""
-
-    @classmethod
-    def unchecked(cls, **fields: Any) -> Self:
-        """One with these numbers as they are, for use inside of programs."""
-        return unchecked(cls, **fields)
 
     def run(self, release: "AbstractMechanism", num_steps: Any) -> "AbstractMechanism":
         """A mechanism that dominates so many releases, of batches drawn like this.
@@ -170,10 +165,6 @@ class AbstractSampling(Record):
                 f"relation must be {' or '.join(allowed)} for "
                 f"{type(self).__name__}, got {release.relation.name}: {reason}"
             )
-
-    def require_complete(self) -> None:
-        """Raises `ValueError` if a number was left open, for `calibrate` to find."""
-        require_set(self)
 
     def participants(
         self, key: Array, step: Any, *, num_records: int

@@ -34,12 +34,12 @@ from ..mechanisms import (
     ADD_OR_REMOVE_ONE,
     AbstractMechanism,
     AbstractRenyi,
+    Declared,
     FromProbabilities,
     View,
     compose,
     loss_like,
     option,
-    require_set,
 )
 from ..tradeoff import AbstractTradeOff, dominating_pair
 from ._laws import AbstractRepetitions, Poisson
@@ -57,7 +57,7 @@ _NONE: Any = np.zeros(())
 """The weight of a run that is composed with a winner's pair."""
 
 
-class SelectBest(AbstractGuarantee):
+class SelectBest(Declared, AbstractGuarantee):
     """The best of K runs of one algorithm, K drawn from a public law: private tuning.
 
     Every run draws anew, also its hyperparameters, if it has any, by a law that does
@@ -158,10 +158,6 @@ class SelectBest(AbstractGuarantee):
         """
         relation = getattr(self.run, "relation", ADD_OR_REMOVE_ONE)
         return dominating_pair(self, epsilons=epsilons, relation=relation)
-
-    def require_complete(self) -> None:
-        """Raises `ValueError` if a parameter was left open, for `calibrate` to find."""
-        require_set(self)
 
     def _has_ladder(self) -> bool:
         # A program that asks for several profiles would be a large one.
