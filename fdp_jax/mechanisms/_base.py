@@ -358,11 +358,13 @@ def require_mechanism(name: str, value: Any) -> AbstractMechanism:
     """
     if isinstance(value, AbstractMechanism):
         return value
-    if isinstance(value, View):
-        raise TypeError(
-            f"{name} must be a whole mechanism, got {described(value)}: take the "
-            "direction or the engine of the whole, as in compose(one, other).remove"
-        )
+    _checks.require(
+        not isinstance(value, View),
+        f"{name} must be a whole mechanism",
+        f"{described(value)}: take the direction or the engine of the whole, as in "
+        "compose(one, other).remove",
+        TypeError,
+    )
     from .. import mechanisms
 
     wanted = "a mechanism"

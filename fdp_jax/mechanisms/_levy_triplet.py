@@ -2,7 +2,6 @@
 
 from typing import Any, ClassVar
 
-import equinox as eqx
 import jax.core
 import jax.numpy as jnp
 import numpy as np
@@ -189,9 +188,8 @@ class LevyTriplet(AbstractMechanism):
 
     def _with(self, **numbers: Any) -> "LevyTriplet":
         """A triplet with other numbers, which are in range unless they overflow."""
-        where = lambda triplet: tuple(getattr(triplet, name) for name in numbers)
-        values = tuple(_checks.finite(*item) for item in numbers.items())
-        return eqx.tree_at(where, self, values, is_leaf=lambda x: x is None)
+        found = {name: _checks.finite(name, value) for name, value in numbers.items()}
+        return self.unchecked(**vars(self) | found)
 
     def __add__(self, other: "LevyTriplet") -> "LevyTriplet":
         """The composition of two triplets, a triplet; `sum` takes any number of them.

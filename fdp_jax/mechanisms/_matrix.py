@@ -182,15 +182,14 @@ class MatrixMechanism(StrategiesByName):
         )
         if sampling.scheme is not Sampling.CYCLIC_POISSON:
             return
-        groups = sampling.num_groups_known()
-        if groups is None:
-            raise TypeError(
-                "sampling must be CyclicPoisson with a known number of groups, got "
-                f"{sampling!r}"
-            )
-
-        bands = _bands(self.strategy)
-        self._amplified = bands is not None and groups >= bands
+        groups, bands = sampling.num_groups_known(), _bands(self.strategy)
+        _checks.require(
+            groups is not None,
+            "sampling must be CyclicPoisson with a known number of groups",
+            f"{sampling!r}",
+            TypeError,
+        )
+        self._amplified = bands is not None and (groups or 0) >= bands
 
     def _run(self) -> AbstractMechanism:
         noise = self.noise_multiplier

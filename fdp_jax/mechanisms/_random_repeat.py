@@ -1,6 +1,5 @@
 """A random number of releases, where the number is told."""
 
-import copy
 from typing import Any, ClassVar
 
 import equinox as eqx
@@ -97,10 +96,8 @@ class RandomRepeat(AbstractWrapped):
 
     def with_fractions(self) -> "RandomRepeat":
         """This mechanism, its numbers of releases not known to be whole."""
-        other = copy.copy(self)
         # Known of the numbers when this was made, and no leaf that could be replaced.
-        object.__setattr__(other, "whole", False)
-        return other
+        return self.unchecked(**vars(self) | {"whole": False})
 
     def require_many(self, index: int = 0) -> None:
         require_joint((self.mechanism,), (None,), joins=False)

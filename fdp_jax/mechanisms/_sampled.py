@@ -269,11 +269,11 @@ class DPSGD(AbstractRun):
 
     def __check_init__(self):
         if self.sampling is not None:
-            if self.sampling_prob is not None:
-                raise ValueError(
-                    "sampling_prob must be left out where sampling is given, got both "
-                    f"{self.sampling_prob} and {self.sampling!r}"
-                )
+            _checks.require(
+                self.sampling_prob is None,
+                "sampling_prob must be left out where sampling is given",
+                f"both {self.sampling_prob} and {type(self.sampling).__name__}",
+            )
             require_sampling(self.sampling).require_release(self._release())
         # Fractional powers are those of the subsampled Gaussian pair only.
         if self.num_steps is not None and not self.takes_fractions():

@@ -84,13 +84,13 @@ class Shuffled(AbstractMechanism):
             "record, relation='replace_one'",
             NeighboringRelation(randomizer.relation).name,
         )
-        if isinstance(randomizer, _NAMED) or is_traced(randomizer):
-            return
-        if isinstance(randomizer, ApproxDP) or not _is_pure(randomizer):
-            raise TypeError(
-                "randomizer must have a pure epsilon (a bounded privacy loss), got "
-                f"{described(randomizer)}"
-            )
+        known = isinstance(randomizer, _NAMED) or is_traced(randomizer)
+        _checks.require(
+            known or (not isinstance(randomizer, ApproxDP) and _is_pure(randomizer)),
+            "randomizer must have a pure epsilon (a bounded privacy loss)",
+            described(randomizer),
+            TypeError,
+        )
 
     def alone(self) -> AbstractMechanism:
         return _Once.unchecked(randomizer=self.randomizer, num_records=self.num_records)

@@ -118,17 +118,21 @@ class SelectBest(Declared, AbstractGuarantee):
     def __check_init__(self):
         ways = (getattr(self.run, x, None) for x in _OPPOSITE)
         whole = all(isinstance(way, AbstractGuarantee) for way in ways)
-        if not (whole or isinstance(self.run, AbstractRenyi)):
-            raise TypeError(
-                "run must be a guarantee with both directions, such as a mechanism or "
-                f"a curve, got {described(self.run)}"
-            )
-        if not isinstance(self.repetitions, AbstractRepetitions):
-            raise TypeError(
-                "repetitions must be a law, such as fdp.selection.Geometric("
-                f"success_prob=0.1), got {described(self.repetitions)}: selection from "
-                "a fixed number costs as much as all runs, run.repeat(number)"
-            )
+        _checks.require(
+            whole or isinstance(self.run, AbstractRenyi),
+            "run must be a guarantee with both directions, such as a mechanism or a "
+            "curve",
+            described(self.run),
+            TypeError,
+        )
+        _checks.require(
+            isinstance(self.repetitions, AbstractRepetitions),
+            "repetitions must be a law, such as fdp.selection.Geometric("
+            "success_prob=0.1)",
+            f"{described(self.repetitions)}: selection from a fixed number costs as "
+            "much as all runs, run.repeat(number)",
+            TypeError,
+        )
 
     @property
     def remove(self) -> "SelectBest":
