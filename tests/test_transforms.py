@@ -1879,7 +1879,7 @@ EXCEPTIONS = {
         selection.AbstractRepetitions.log_idle selection.AbstractRepetitions.log_mean
         selection.AbstractRepetitions.require_complete""",
     "many configurations at once, outside of programs: tests/sweeps": """
-        sweep sweeps.load sweeps.Columns Configurations.column Configurations.digest
+        sweep sweeps.load sweeps.Columns Configurations.digest
         Configurations.kind Configurations.rows sweeps.Sweep sweeps.Sweep.axes
         sweeps.Sweep.complete sweeps.Sweep.grid sweeps.Sweep.names
         sweeps.Sweep.queries sweeps.Sweep.summary sweeps.Sweep.to_pandas
