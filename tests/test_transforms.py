@@ -1876,7 +1876,8 @@ EXCEPTIONS = {
         accounting.AbstractOdometer.epsilon accounting.AbstractOdometer.relation""",
     "parts of selections, of which tests/selection tells": """
         SelectBest.as_mechanism tradeoff.dominating_pair
-        selection.AbstractRepetitions.log_idle selection.AbstractRepetitions.log_mean""",
+        selection.AbstractRepetitions.log_idle
+        selection.AbstractRepetitions.log_mean""",
     "many configurations at once, outside of programs: tests/sweeps": """
         sweep sweeps.load sweeps.Columns Configurations.digest
         Configurations.kind Configurations.rows sweeps.Sweep sweeps.Sweep.axes
