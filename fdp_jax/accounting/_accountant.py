@@ -289,7 +289,7 @@ class Accountant(AbstractMechanism):
         _checks.require(
             self._is_known(), "save needs known numbers: call it outside of jit"
         )
-        write(path, self.relation, self.capacity, self.tables)
+        write(path, self)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> "Accountant":
