@@ -196,15 +196,13 @@ def where_released(noise: Array, prob: Array) -> tuple[Array, Array, Array]:
 def identity(owner: Any) -> Any:
     """A key that mechanisms of one kind and with equal numbers share, while they exist.
 
-    An open number is equal to no other one, a traced one to itself.
+    A traced number is equal to itself alone.
     """
-    leaves, structure = jax.tree.flatten(owner, is_leaf=lambda x: x is None)
+    leaves, structure = jax.tree.flatten(owner)
     return structure, *map(_identity_of_number, leaves)
 
 
 def _identity_of_number(leaf: Any) -> Any:
-    if leaf is None:
-        return object()
     number = known(leaf)
     if number is None:
         return id(leaf)

@@ -9,6 +9,8 @@ import enum
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
 
+import jax
+
 from ._fields import as_known, identity
 from ._sampling import Sampling
 
@@ -147,4 +149,7 @@ def _settings(step: "AbstractMechanism") -> Any:
     deals = Sampling.RANDOM_ALLOCATION in step.samplings()
     if not deals or Shared.SAME_BATCH in step.shares():
         return None
-    return identity(step.epoch if isinstance(step, BegunEpoch) else step)
+    epoch = step.epoch if isinstance(step, BegunEpoch) else step
+    # An open number is equal to no other one.
+    numbers = jax.tree.leaves(epoch, is_leaf=lambda x: x is None)
+    return object() if any(x is None for x in numbers) else identity(epoch)
