@@ -1,6 +1,6 @@
 """Composition of mechanisms on the same data."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, ClassVar, overload
 
 import equinox as eqx
@@ -231,6 +231,11 @@ def _require_alike(mechanisms: tuple[AbstractMechanism, ...], caller: str) -> No
         )
 
 
+def _tuple_of(mechanisms: Any) -> tuple[Any, ...]:
+    wanted = Iterable, "a sequence of mechanisms"
+    return tuple(_checks.instance("mechanisms", mechanisms, *wanted))
+
+
 class RevealedMixture(AbstractWrapped):
     """One of several mechanisms, chosen at random; which one is told.
 
@@ -254,7 +259,7 @@ class RevealedMixture(AbstractWrapped):
         0.269717
     """
 
-    mechanisms: tuple[AbstractMechanism, ...] = eqx.field(converter=tuple)
+    mechanisms: tuple[AbstractMechanism, ...] = eqx.field(converter=_tuple_of)
     probs: Real[Array, " k"] = several(
         "probs", _checks.probabilities, PROBABILITIES, kw_only=True
     )
