@@ -50,6 +50,7 @@ from ._winner import winner_pair
 _TINY = 1e-307
 _DELTAS = 3e-3, 0.03, 0.1, 0.3
 """Of the points of the curve whose tangents bound it at lower thresholds."""
+_METHOD = "selection"
 _LOOSE = -3.0
 """Log delta from which on a tangent may be lower."""
 
@@ -336,7 +337,7 @@ def _profile_of(
     beyond = infinite & negative
     log_delta = log_delta.map(lambda x: jnp.where(beyond, 0.0, x))
     log_rest = log_rest.map(lambda x: jnp.where(beyond, -jnp.inf, x))
-    return ProfilePoint(log_delta, log_rest, "selection")
+    return ProfilePoint(log_delta, log_rest, _METHOD)
 
 
 @in_float64(cast_out=False)
@@ -379,9 +380,7 @@ def _epsilons(
     lower = jnp.where(delta >= 1, -jnp.inf, jnp.log1p(-jnp.minimum(delta, 1)))
     lower = jnp.minimum(lower - 4 * _UNIT, upper)
     value = Interval(lower, estimate, upper)
-    return dataclasses.replace(
-        bounds_of(value, jnp.isposinf(upper), EPSILON), method="selection"
-    )
+    return bounds_of(value, jnp.isposinf(upper), EPSILON, _METHOD)
 
 
 @in_float64(cast_out=False)
@@ -425,7 +424,8 @@ def _rates(
         jnp.min(jnp.stack([x[1] for x in y]), 0) for y in (ends, middle)
     )
     power, error = jnp.clip(power, alpha, 1.0), jnp.clip(error, 0.0, 1 - alpha)
-    beta = bounds_of(Interval(error, error_mid, 1 - alpha), error <= 0, DELTA)
-    tpr = bounds_of(Interval(alpha, power_mid, power), power >= 1, DELTA)
-    named = lambda x: dataclasses.replace(x, method="selection")
-    return named(beta), named(tpr)
+    beta, tpr = Interval(error, error_mid, 1 - alpha), Interval(alpha, power_mid, power)
+    return (
+        bounds_of(beta, error <= 0, DELTA, _METHOD),
+        bounds_of(tpr, power >= 1, DELTA, _METHOD),
+    )

@@ -24,6 +24,9 @@ Loss = Callable[..., Array]
 """A function of a model and one example (and a key, if it draws): one number."""
 
 
+_NUMBERS = "kept", "scaled", "size", "loss"
+
+
 class GradientSum(Record):
     """The sum of a batch's bounded per-example gradients, which noise is made for.
 
@@ -142,12 +145,11 @@ class GradientSum(Record):
         )
 
     def _numbers(self) -> tuple[Array, ...]:
-        return self.kept, self.scaled, self.size, self.loss
+        return tuple(getattr(self, name) for name in _NUMBERS)
 
     def _with(self, parts: PyTree, *numbers: Array) -> "GradientSum":
-        kept, scaled, size, loss = numbers
-        options = {"kept": kept, "scaled": scaled, "size": size, "loss": loss}
-        return dataclasses.replace(self, parts=parts, **options)
+        named = dict(zip(_NUMBERS, numbers, strict=True))
+        return dataclasses.replace(self, parts=parts, **named)
 
 
 def _is_whole(x: Any) -> bool:
