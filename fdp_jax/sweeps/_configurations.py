@@ -4,7 +4,6 @@ A grid is never laid out: its rows are worked out for one chunk at a time.
 """
 
 import abc
-import hashlib
 import math
 from collections.abc import Iterator, Mapping, Set
 from typing import Any
@@ -12,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from .._internal import _checks
+from ._store import digest_of
 
 _RESERVED = "mechanism", "refused"
 """Names of what is no column: a parameter of functions, and a part of the answers."""
@@ -53,12 +53,7 @@ class Configurations(abc.ABC):
 
     def digest(self) -> str:
         """A name for these numbers."""
-        parts = [
-            f"{name} {values.dtype} {values.shape}".encode() + _bytes(values)
-            for name, values in self.columns.items()
-        ]
-        head = f"{type(self).__name__} {self.names}".encode()
-        return hashlib.sha256(head + b"".join(parts)).hexdigest()
+        return f"{type(self).__name__} {digest_of(self.columns)}"
 
 
 class Grid(Configurations):
@@ -169,9 +164,3 @@ def _objects(given: Any) -> np.ndarray:
     found = np.empty((), object)
     found[()] = given
     return found
-
-
-def _bytes(values: np.ndarray) -> bytes:
-    if values.dtype.kind == "O":
-        return "\0".join(map(repr, values.ravel())).encode()
-    return np.ascontiguousarray(values).tobytes()
