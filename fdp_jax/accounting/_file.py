@@ -50,7 +50,7 @@ def read(
         ValueError: If the file is damaged, or of another version.
     """
     data = pathlib.Path(path).read_bytes()
-    content = head_of(path, data, _FORMAT, _VERSION).get("content")
+    content: Any = head_of(path, data, _FORMAT, _VERSION).get("content")
     _checks.require(
         isinstance(content, dict) and _text(content) == data,
         f"{os.fspath(path)} is damaged",

@@ -172,7 +172,7 @@ class Table(eqx.Module):
         # A full table takes nothing, and so no step that does not happen.
         here = (np.arange(self.capacity) == at) & (some | room)
         share = count / module.maximum(total, 1)
-        mean = (lambda _, new: new) if known else lambda *x: _mean(*x, share, some)
+        mean = lambda old, new: new if known else _mean(old, new, share, some)
         rows = tuple(
             module.where(here[:, None], mean(part[at], new), part)
             for part, new in zip(rows, row, strict=True)

@@ -259,10 +259,8 @@ class RevealedMixture(AbstractWrapped):
         0.269717
     """
 
-    mechanisms: tuple[AbstractMechanism, ...] = eqx.field(converter=_tuple_of)
-    probs: Real[Array, " k"] = several(
-        "probs", _checks.probabilities, PROBABILITIES, kw_only=True
-    )
+    mechanisms: Any = eqx.field(converter=_tuple_of)
+    probs: Any = several("probs", _checks.probabilities, PROBABILITIES, kw_only=True)
 
     def __check_init__(self):
         count, length = len(self.mechanisms), self.probs.shape[0]

@@ -130,7 +130,7 @@ def search_of(owner: Any, name: str) -> Search:
     return fields[name].metadata.get(_SEARCH, UNKNOWN) if name in fields else UNKNOWN
 
 
-def is_number(value: Any, number: float) -> bool:
+def is_number(value: Any, number: float | None) -> bool:
     """Whether a parameter is known, outside any trace, to be some number."""
     found = known(value)
     return found is not None and bool(found == number)

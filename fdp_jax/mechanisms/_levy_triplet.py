@@ -2,6 +2,7 @@
 
 from typing import Any, ClassVar
 
+import equinox as eqx
 import jax.core
 import jax.numpy as jnp
 import numpy as np
@@ -98,8 +99,10 @@ class LevyTriplet(AbstractMechanism):
         Pandey, Maleki, Kulkarni (2025); Sato (1999), Theorem 8.1.
     """
 
-    gaussian_variance: Real[ArrayLike, ""] = _checks.field(
-        "gaussian_variance", _checks.nonnegative
+    gaussian_variance: Real[ArrayLike, ""] = eqx.field(
+        converter=lambda x: _checks.checked_scalar(
+            "gaussian_variance", _checks.nonnegative, x
+        )
     )
     jumps: Real[Array, " k"]
     rates: Real[Array, " k"]

@@ -296,10 +296,8 @@ class RenyiDP(AbstractRenyi):
         Section 4, and Riess et al. (2026) for the trade-off function.
     """
 
-    orders: Real[ArrayLike, " k"] = several("orders", _checks.finite_positive)
-    divergences: Real[ArrayLike, " k"] = several(
-        "divergences", _checks.nonnegative_or_inf
-    )
+    orders: Any = several("orders", _checks.finite_positive)
+    divergences: Any = several("divergences", _checks.nonnegative_or_inf)
     shared: frozenset[Shared] | None = eqx.field(
         static=True, kw_only=True, default=None
     )

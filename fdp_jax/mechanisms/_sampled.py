@@ -179,12 +179,10 @@ class MixtureOfGaussians(AbstractMechanism):
     noise_multiplier: Real[ArrayLike, ""] = parameter(
         "noise_multiplier", _checks.finite_positive, NOISE
     )
-    shifts: Real[Array, " k"] = several(
+    shifts: Any = several(
         "shifts", _checks.nonnegative, Search(1, 1e-12, 1e12), kw_only=True
     )
-    probs: Real[Array, " k"] = several(
-        "probs", _checks.probabilities, PROBABILITIES, kw_only=True
-    )
+    probs: Any = several("probs", _checks.probabilities, PROBABILITIES, kw_only=True)
     relation: Any = relation_field(ADD_OR_REMOVE_ONE)
 
     def __check_init__(self):

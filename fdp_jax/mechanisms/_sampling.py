@@ -104,8 +104,10 @@ class AbstractSampling(Declared, Record):
     if TYPE_CHECKING:  # a field of this class would come before all others
         scheme: ClassVar[Any]
         """Its `Sampling`."""
-    shared: eqx.AbstractClassVar[Any]
-    """What `shares` says of it, as far as that does not depend on numbers."""
+        shared: ClassVar[Any]
+        """What `shares` says of it, as far as that does not depend on numbers."""
+    else:
+        shared: eqx.AbstractClassVar[Any]
     draws_independently: ClassVar[bool] = False
     """Whether records enter steps independently of each other and of their number."""
     refused: ClassVar[dict[NeighboringRelation, str]] = {}
