@@ -1850,17 +1850,17 @@ EXCEPTIONS = {
         AbstractMechanism.as_steps targets.AbstractTarget.spent_by
         AbstractMechanism.made_of AbstractMechanism.made_with
         AbstractMechanism.known_steps AbstractMechanism.loss
-        AbstractMechanism.alone AbstractMechanism.attained AbstractMechanism.unchecked
+        AbstractMechanism.alone AbstractMechanism.attained
         sampling.AbstractSampling.num_groups_known sampling.AbstractSampling.one_round
-        sampling.AbstractSampling.require_complete sampling.AbstractSampling.run
+        sampling.AbstractSampling.run
         sampling.AbstractSampling.participation
         sampling.AbstractSampling.require_release
-        sampling.AbstractSampling.takes_fractions sampling.AbstractSampling.unchecked
+        sampling.AbstractSampling.takes_fractions
         AbstractMechanism.releases_once AbstractMechanism.rescaled
-        AbstractMechanism.require_complete
+        Declared.require_complete Declared.unchecked
         AbstractMechanism.samplings AbstractMechanism.simplified
         AbstractMechanism.shares AbstractMechanism.require_many
-        AbstractRenyi.shares AbstractRenyi.require_complete
+        AbstractRenyi.shares
         targets.AbstractTarget.of_profile
         sampling.AbstractSampling.shares
         AbstractMechanism.takes_fractions RandomRepeat.with_fractions
@@ -1875,11 +1875,11 @@ EXCEPTIONS = {
         accounting.AbstractFilter.fits accounting.AbstractFilter.guarantee
         accounting.AbstractOdometer.epsilon accounting.AbstractOdometer.relation""",
     "parts of selections, of which tests/selection tells": """
-        SelectBest.as_mechanism SelectBest.require_complete tradeoff.dominating_pair
-        selection.AbstractRepetitions.log_idle selection.AbstractRepetitions.log_mean
-        selection.AbstractRepetitions.require_complete""",
+        SelectBest.as_mechanism tradeoff.dominating_pair
+        selection.AbstractRepetitions.log_idle
+        selection.AbstractRepetitions.log_mean""",
     "many configurations at once, outside of programs: tests/sweeps": """
-        sweep sweeps.load sweeps.Columns Configurations.column Configurations.digest
+        sweep sweeps.load sweeps.Columns Configurations.digest
         Configurations.kind Configurations.rows sweeps.Sweep sweeps.Sweep.axes
         sweeps.Sweep.complete sweeps.Sweep.grid sweeps.Sweep.names
         sweeps.Sweep.queries sweeps.Sweep.summary sweeps.Sweep.to_pandas

@@ -1,7 +1,7 @@
 """A running account of what a training has leaked so far."""
 
 import os
-from typing import Any
+from typing import Any, ClassVar
 
 import equinox as eqx
 import numpy as np
@@ -84,6 +84,7 @@ class Accountant(AbstractMechanism):
     tables: tuple[Table, ...]
     capacity: int = eqx.field(static=True)
     relation: Any = relation_field(ADD_OR_REMOVE_ONE)
+    _one_release: ClassVar = False
 
     def __init__(self, *, relation: Any = ADD_OR_REMOVE_ONE, capacity: int = 16):
         self.relation = relation
@@ -154,17 +155,13 @@ class Accountant(AbstractMechanism):
         return found
 
     def _with(self, step: Any, count: Any) -> "Accountant":
-        place = self._place(Kind.of(step))
-        tables = list(self.tables)
-        if place == len(tables):
-            tables.append(Table.empty(step, self.capacity))
-        tables[place] = tables[place].added(step, count)
-        return self._of(tables)
+        kind, tables = Kind.of(step), self._by_kind()
+        table = tables.get(kind) or Table.empty(step, self.capacity)
+        tables[kind] = table.added(step, count)
+        return self._of(tables.values())
 
-    def _place(self, kind: Kind) -> int:
-        """The place of the table for a kind of steps, or where it would stand."""
-        kinds = [table.kind for table in self.tables]
-        return kinds.index(kind) if kind in kinds else len(kinds)
+    def _by_kind(self) -> dict[Kind, Table]:
+        return {table.kind: table for table in self.tables}
 
     def _of(self, tables: Any) -> "Accountant":
         return eqx.tree_at(lambda a: a.tables, self, tuple(tables))
@@ -179,14 +176,10 @@ class Accountant(AbstractMechanism):
             f"{self.relation.value!r} and {other.relation.value!r}",
         )
         require_joint((self, other), (1, 1))
-        tables = list(self.tables)
-        for table in other.tables:
-            place = self._place(table.kind)
-            if place == len(self.tables):
-                tables.append(table)
-            else:
-                tables[place] = tables[place].joined(table)
-        return self._of(tables)
+        tables = self._by_kind()
+        for kind, table in other._by_kind().items():
+            tables[kind] = tables[kind].joined(table) if kind in tables else table
+        return self._of(tables.values())
 
     def repeat(self, num_steps: Any) -> AbstractMechanism:
         """All steps so often; see `AbstractMechanism.repeat`.
@@ -296,7 +289,7 @@ class Accountant(AbstractMechanism):
         _checks.require(
             self._is_known(), "save needs known numbers: call it outside of jit"
         )
-        write(path, self.relation, self.capacity, self.tables)
+        write(path, self)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> "Accountant":
@@ -312,9 +305,6 @@ class Accountant(AbstractMechanism):
         return all(table.known for table in self.tables)
 
     # ------------------------------------------------------------ as a mechanism
-
-    def releases_once(self) -> bool:
-        return False
 
     def _parted(self) -> tuple["Accountant", "Accountant"]:
         """The steps of which all is known, and those of Renyi divergences alone."""

@@ -30,18 +30,13 @@ _KINDS = AbstractMechanism, AbstractRenyi, AbstractSampling
 _DTYPES = {"float64": np.float64, "float32": np.float32}
 
 
-def write(
-    path: str | os.PathLike[str],
-    relation: NeighboringRelation,
-    capacity: int,
-    tables: tuple[Table, ...],
-) -> None:
+def write(path: str | os.PathLike[str], account: Any) -> None:
     """Writes an account beside its place, then moves it there."""
     content = {
-        "relation": relation.value,
-        "sampling": sorted(_samplings(tables)),
-        "capacity": capacity,
-        "tables": [_table_to_json(table) for table in tables],
+        "relation": account.relation.value,
+        "sampling": sorted(scheme.value for scheme in account.samplings()),
+        "capacity": account.capacity,
+        "tables": [_table_to_json(table) for table in account.tables],
     }
     write_at_once(path, _text(content))
 
@@ -55,9 +50,11 @@ def read(
         ValueError: If the file is damaged, or of another version.
     """
     data = pathlib.Path(path).read_bytes()
-    content = head_of(path, data, _FORMAT, _VERSION).get("content")
-    if not isinstance(content, dict) or _text(content) != data:
-        raise ValueError(f"{os.fspath(path)} is damaged")
+    content: Any = head_of(path, data, _FORMAT, _VERSION).get("content")
+    _checks.require(
+        isinstance(content, dict) and _text(content) == data,
+        f"{os.fspath(path)} is damaged",
+    )
     relation = NeighboringRelation(content["relation"])
     tables = tuple(_table_from_json(table) for table in content["tables"])
     return relation, content["capacity"], tables
@@ -68,12 +65,6 @@ def _text(content: dict[str, Any]) -> bytes:
     digest = hashlib.sha256(body.encode("ascii")).hexdigest()
     head = json.dumps({"format": _FORMAT, "version": _VERSION, "sha256": digest})
     return f'{head[:-1]}, "content": {body}}}\n'.encode("ascii")
-
-
-def _samplings(tables: tuple[Table, ...]) -> set[str]:
-    used = [table for table in tables if not table.renyi]
-    steps = [step for table in used for step, _ in table.entries()]
-    return {scheme.value for step in steps for scheme in step.samplings()}
 
 
 def _table_to_json(table: Table) -> dict[str, Any]:

@@ -190,12 +190,14 @@ def _parts(value: Any, name: str = "spent") -> tuple[Any, ...]:
     return split(np.asarray(value, np.float64), float_dtype(), name)
 
 
-def _no_filter(taken: str, mechanism: Any) -> TypeError:
-    return TypeError(
-        f"filters and odometers take {taken}, got {type(mechanism).__name__}: for "
-        "trade-off functions in general there is no filter, composing them until a "
-        "given one is reached is not valid if they are chosen in view of earlier "
-        "results"
+def _require(holds: bool, taken: str, mechanism: Any) -> None:
+    _checks.require(
+        holds,
+        f"filters and odometers take {taken}",
+        f"{type(mechanism).__name__}: for trade-off functions in general there is no "
+        "filter, composing them until a given one is reached is not valid if they are "
+        "chosen in view of earlier results",
+        TypeError,
     )
 
 
@@ -236,7 +238,9 @@ class GaussianFilter(AbstractFilter):
 
     def __init__(self, mu: Real[ArrayLike, ""], *, relation: Any = ADD_OR_REMOVE_ONE):
         self.relation = relation
-        mu = _checks.checked_scalar("mu", _checked_mu, mu)
+        mu = _checks.checked_scalar(
+            "mu", _WIDE if float_dtype() == np.float64 else _NARROW, mu
+        )
         self._budget = _parts(mu * mu, "mu * mu")
         self._spent = _parts(0.0)
 
@@ -246,8 +250,7 @@ class GaussianFilter(AbstractFilter):
             if exact is not None and exact.family is Family.GAUSSIAN:
                 return _square(exact.parameters[0])
             return _square(gdp(mechanism).mu)
-        if not _is_number(mechanism):
-            raise _no_filter("mechanisms or numbers mu", mechanism)
+        _require(_is_number(mechanism), "mechanisms or numbers mu", mechanism)
         return _square(_checks.nonnegative("mu", mechanism))
 
     @property
@@ -295,8 +298,7 @@ class ZCDPFilter(AbstractFilter):
             return mechanism.rho
         if isinstance(mechanism, AbstractMechanism):
             return zcdp(mechanism)
-        if not _is_number(mechanism):
-            raise _no_filter("mechanisms, ZCDP or numbers rho", mechanism)
+        _require(_is_number(mechanism), "mechanisms, ZCDP or numbers rho", mechanism)
         return _checks.nonnegative("rho", mechanism)
 
     @property
@@ -346,8 +348,7 @@ class RenyiFilter(AbstractFilter):
     def _cost(self, mechanism: Any) -> Any:
         if isinstance(mechanism, AbstractMechanism):
             mechanism = renyi_dp(mechanism, orders=np.asarray(self.orders))
-        if not isinstance(mechanism, RenyiDP):
-            raise _no_filter("mechanisms or RenyiDP", mechanism)
+        _require(isinstance(mechanism, RenyiDP), "mechanisms or RenyiDP", mechanism)
         same = np.asarray(mechanism.orders, np.float64)
         _checks.require(
             same.shape == (len(self.orders),) and not np.any(same != self.orders),
@@ -372,13 +373,13 @@ def _is_number(value: Any) -> bool:
     )
 
 
-def _checked_mu(name: str, mu: Any) -> Any:
-    # Numbers whose squares can be stored, in the parts of this program.
-    wide = float_dtype() == np.float64
-    allowed = "[1e-150, 1e150]" if wide else "[2^-38, 2^63]"
-    least, most = (1e-150, 1e150) if wide else (2.0**-38, 2.0**63)
-    test = lambda x: (x >= least) & (x <= most)
-    return _checks.checked(name, mu, f"in {allowed}", test)
+_WIDE = _checks.numbers_that_are(
+    "in [1e-150, 1e150]", lambda x: (x >= 1e-150) & (x <= 1e150)
+)
+_NARROW = _checks.numbers_that_are(
+    "in [2^-38, 2^63]", lambda x: (x >= 2.0**-38) & (x <= 2.0**63)
+)
+"""Numbers whose squares can be stored, in the parts of a program."""
 
 
 _noise_of = at_full_precision(lambda square: square**-0.5)

@@ -144,61 +144,40 @@ class Table(eqx.Module):
         """
         double = len(self.rows) == 1
         row = split(_numbers(step), np.float64 if double else np.float32)
-        if self.known and not is_traced(row, count):
-            return self._added_known(row, int(np.asarray(count)))
+        known = self.known and not is_traced(row, count)
         _checks.require(
-            not double or float_dtype() == np.float64,
+            known or not double or float_dtype() == np.float64,
             "this accountant was made with 64-bit numbers, which it loses in "
             "programs without: make it inside jax.enable_x64(False)",
         )
-        return jax.tree.map(jnp.asarray, self)._added_traced(row, count)
-
-    def _added_traced(self, row: tuple, count: Any) -> "Table":
-        same = _row_equals(self.rows, row)
-        free, some = self.counts == 0, jnp.any(same)
-        at = jnp.where(some, jnp.argmax(same), jnp.argmax(free))
-        count = jnp.asarray(count, jnp.int32)
-        full = ~some & ~jnp.any(free) & (count > 0)
+        module, width = (np, np.int64) if known else (jnp, np.int32)
+        rows, counts = jax.tree.map(module.asarray, (self.rows, self.counts))
+        count = module.asarray(count).astype(width)
+        same, free = _row_equals(rows, row), counts == 0
+        some, room = same.any(), free.any()
+        full = ~some & ~room & (count > 0)
+        if known and full and outside_transformations():
+            return self.widened(2 * self.capacity).added(step, count)
         count = _checks.error_if(
-            count,
-            lambda _: full,
-            self._full,
-            kind="another one, count =",
+            count, lambda _: full, self._full, kind="another one, count ="
         )
-        total = self.counts[at] + count
+        at = module.where(some, same.argmax(), free.argmax())
         total = _checks.error_if(
-            total,
-            lambda x: x < 0,
+            counts[at] + count,
+            lambda x: (x < 0) | (x > MOST),
             f"the number of equal steps must be at most {MOST}",
             lambda _: count,
             kind="too many and another",
         )
         # A full table takes nothing, and so no step that does not happen.
-        here = (jnp.arange(self.capacity) == at) & (some | jnp.any(free))
-        share = count / jnp.maximum(total, 1)
+        here = (np.arange(self.capacity) == at) & (some | room)
+        share = count / module.maximum(total, 1)
+        mean = lambda old, new: new if known else _mean(old, new, share, some)
         rows = tuple(
-            jnp.where(here[:, None], _mean(all_[at], new, share, some), all_)
-            for all_, new in zip(self.rows, row, strict=True)
+            module.where(here[:, None], mean(part[at], new), part)
+            for part, new in zip(rows, row, strict=True)
         )
-        return Table(rows, jnp.where(here, total, self.counts), self.kind)
-
-    def _added_known(self, row: tuple, count: int) -> "Table":
-        rows, counts = tuple(map(np.array, self.rows)), np.array(self.counts)
-        same = _row_equals(rows, row)
-        places = np.flatnonzero(same if same.any() else counts == 0)
-        if not places.size and count == 0:
-            return self
-        if not places.size:
-            _checks.require(outside_transformations(), self._full)
-            return self.widened(2 * self.capacity)._added_known(row, count)
-        at = places[0]
-        _checks.require(
-            int(counts[at]) + count <= MOST,
-            f"the number of equal steps exceeds {MOST}",
-        )
-        counts[at] += count
-        for part, new in zip(rows, row, strict=True):
-            part[at] = new
+        counts = module.where(here, total, counts).astype(np.int32)
         return Table(rows, counts, self.kind)
 
     @property

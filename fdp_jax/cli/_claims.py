@@ -9,8 +9,6 @@ from ..mechanisms import AbstractMechanism, View
 from ._options import DESCRIPTION, QUERIES, SCHEMES, TARGETS, USUAL
 from ._run import run_of
 
-_USUAL = "add or remove one record"
-
 
 class Claim(NamedTuple):
     """A bound of an answer to a query."""
@@ -33,7 +31,7 @@ def run_in(document: dict[str, Any]) -> Any:
     Raises:
         ValueError: If it does not say.
     """
-    given: Any = document.get("run") or _older(document)
+    given: Any = document.get("run")
     _checks.require(
         isinstance(given, dict) and given.keys() <= set(DESCRIPTION),
         'the file does not say which run it is about ("run")',
@@ -48,15 +46,6 @@ def run_in(document: dict[str, Any]) -> Any:
     numbers = {k: float(x) if x == "inf" else x for k, x in numbers.items()}
     blank: dict[str, Any] = dict.fromkeys(DESCRIPTION)
     return run_of(argparse.Namespace(**blank | numbers))
-
-
-def _older(document: dict[str, Any]) -> dict[str, Any] | None:
-    """The run of a file without a description: Poisson sampling under the default."""
-    parameters = document.get("parameters")
-    names = {"noise_multiplier", "sampling_prob", "num_steps"}
-    assumed = document.get("assumptions", {}).get("relation", _USUAL)
-    known = isinstance(parameters, dict) and parameters.keys() == names
-    return parameters if known and assumed == _USUAL else None
 
 
 def claims_of(document: dict[str, Any]) -> list[Claim]:

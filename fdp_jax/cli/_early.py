@@ -30,12 +30,14 @@ def check(arguments: argparse.Namespace) -> None:
     for name, value in vars(arguments).items():
         _require_range(name.removeprefix("other_"), value)
     file = getattr(arguments, "file", None)
-    if file is not None and not pathlib.Path(file).is_file():
-        raise FileNotFoundError(f"there is no file {file!r}")
+    there = file is None or pathlib.Path(file).is_file()
+    _require(there, f"there is no file {file!r}", FileNotFoundError)
     _require_outputs(arguments)
     unknown = getattr(arguments, "solve_for", None)
-    if unknown in DESCRIPTION and getattr(arguments, unknown) is not None:
-        raise ValueError(f"{flag(unknown)} is what --solve-for asks for; leave it out")
+    _require(
+        unknown not in DESCRIPTION or getattr(arguments, unknown) is None,
+        f"{flag(str(unknown))} is what --solve-for asks for; leave it out",
+    )
     for prefix in ("", "other_"):
         _require_alone(arguments, prefix)
     if getattr(arguments, "mechanism", "") is None:
@@ -47,11 +49,17 @@ def is_page(name: str) -> bool:
     return pathlib.Path(name).suffix.lower() == ".html"
 
 
+def _require(holds: object, rule: str, wrong: type[Exception] = ValueError) -> None:
+    # That of `_internal._checks` needs JAX, which takes longer than all checks here.
+    if not holds:
+        raise wrong(rule)
+
+
 def _require_range(name: str, value: object) -> None:
     allowed, test = ALLOWED.get(name, ("", lambda _: True))
     for number in value if isinstance(value, list) else [value]:
-        if isinstance(number, float) and not test(number):
-            raise ValueError(f"{name} must be {allowed}, got {number}")
+        fine = not isinstance(number, float) or test(number)
+        _require(fine, f"{name} must be {allowed}, got {number}")
 
 
 def _require_outputs(arguments: argparse.Namespace) -> None:
@@ -67,26 +75,25 @@ def _require_alone(arguments: argparse.Namespace, prefix: str) -> None:
     """A mechanism that is written as a call has all its arguments there."""
     written = getattr(arguments, f"{prefix}mechanism", None) or ""
     others = [f"{prefix}{name}" for name in DESCRIPTION[1:]]
-    given = [x for x in others if getattr(arguments, x, None) is not None]
-    if "(" in written and given:
-        raise ValueError(
-            f"{flag(given[0])} means nothing beside {written!r}: write it there"
-        )
+    given = [flag(x) for x in others if getattr(arguments, x, None) is not None]
+    _require(
+        "(" not in written or not given,
+        f"{' '.join(given[:1])} means nothing beside {written!r}: write it there",
+    )
 
 
 def _complete(arguments: argparse.Namespace, unknown: str | None) -> None:
     """A whole run of DP-SGD, but for what is sought."""
-    if unknown is not None and unknown not in _SOLVABLE:
-        raise ValueError(
-            f"--solve-for must be one of {', '.join(_SOLVABLE)} without --mechanism, "
-            f"got {unknown}"
-        )
+    _require(
+        unknown is None or unknown in _SOLVABLE,
+        f"--solve-for must be one of {', '.join(_SOLVABLE)} without --mechanism, got "
+        f"{unknown}",
+    )
     for name, usual in USUAL.items():
         setattr(arguments, name, getattr(arguments, name) or usual)
     known = [name for name in PARAMETERS if name != unknown]
     missing = [flag(name) for name in known if getattr(arguments, name) is None]
-    if missing:
-        raise ValueError(f"{' and '.join(missing)} must be given, or a --mechanism")
+    _require(not missing, f"{' and '.join(missing)} must be given, or a --mechanism")
     numbers_of(arguments, unknown)
 
 
@@ -101,11 +108,9 @@ def numbers_of(
     names, own = SCHEMES[arguments.sampling].names, f"--sampling {arguments.sampling}"
     given = [n for n in NUMBERS if getattr(arguments, n) is not None]
     missing = [flag(n) for n in names if n not in (*given, unknown)]
-    if missing:
-        raise ValueError(f"{' and '.join(missing)} must be given with {own}")
+    _require(not missing, f"{' and '.join(missing)} must be given with {own}")
     foreign = [n for n in given if n not in names or n == unknown]
-    if foreign:
-        sought = f" --solve-for {unknown}" if unknown in foreign else ""
-        shown = " and ".join(map(flag, foreign))
-        raise ValueError(f"{shown} means nothing with {own}{sought}")
+    sought = f" --solve-for {unknown}" if unknown in foreign else ""
+    shown = " and ".join(map(flag, foreign))
+    _require(not foreign, f"{shown} means nothing with {own}{sought}")
     return {names[n]: getattr(arguments, n) for n in given}

@@ -7,6 +7,7 @@ from collections.abc import Callable
 import jax
 
 from .. import calibration, mechanisms
+from .._internal import _checks
 from .._internal._compilation import compiled_at_once
 from .._internal._program_cache import folder
 from ..accounting import Accountant
@@ -21,8 +22,9 @@ _TARGET = {"epsilon": 2.0, "delta": 1e-5}
 def run(arguments: argparse.Namespace, output: Output) -> int:
     """Ask the questions; the exit status."""
     place = folder()
-    if place is None:
-        raise ValueError("warm needs a folder for programs, but FDP_JAX_CACHE is off")
+    _checks.require(
+        place is not None, "warm needs a folder for programs, but FDP_JAX_CACHE is off"
+    )
     for kind in arguments.kinds:
         began = time.monotonic()
         # Programs of the command line have other types than those of most scripts.

@@ -138,8 +138,7 @@ def optimal_noise(
     return NoiseDesign(edges, total * num_bins, float(each @ total), worst, pair)
 
 
-def _reach(name: str, value: Any) -> Any:
-    return _checks.checked(name, value, "in (0, 1000]", lambda x: (x > 0) & (x <= 1000))
+_reach = _checks.numbers_that_are("in (0, 1000]", lambda x: (x > 0) & (x <= 1000))
 
 
 def _points(target: Any, num_bins: int) -> list[tuple[float, float]]:

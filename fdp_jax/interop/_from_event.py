@@ -144,6 +144,11 @@ def read(event: Any, relation: NeighboringRelation) -> Iterator[tuple[Step, Any]
         raise UnsupportedEvent(event, _MISSING.get(name, "it is not known here"))
 
 
+def _require(event: Any, holds: bool, missing: str) -> None:
+    if not holds:
+        raise UnsupportedEvent(event, missing)
+
+
 def _shifted(relation: NeighboringRelation) -> int:
     """The distance of neighbors in units of the norm of a record's contribution."""
     return 2 if relation is REPLACE_ONE else 1
@@ -183,8 +188,9 @@ _gaussian_rho = at_full_precision(lambda steps, scale: 0.5 * (steps / scale) ** 
 
 
 def _mixture(event: Any, relation: NeighboringRelation) -> Step:
-    if relation is REPLACE_ONE:
-        raise UnsupportedEvent(event, "its pair is not one of replaced records")
+    _require(
+        event, relation is not REPLACE_ONE, "its pair is not one of replaced records"
+    )
     shifts, noise = event.sensitivities, event.standard_deviation
     if not is_traced(shifts) and not np.any(np.asarray(shifts)):
         return PerfectPrivacy(relation=relation)
@@ -198,8 +204,8 @@ def _mixture(event: Any, relation: NeighboringRelation) -> Step:
 
 
 def _randomized_response(event: Any, relation: NeighboringRelation) -> Step:
-    if relation is ADD_OR_REMOVE_ONE:
-        raise UnsupportedEvent(event, "a report cannot be absent: add_or_remove_one")
+    present = relation is not ADD_OR_REMOVE_ONE
+    _require(event, present, "a report cannot be absent: add_or_remove_one")
     count = _checks.whole("num_buckets", event.num_buckets, 1, 10**9)
     prob = _checks.probability("noise_parameter", event.noise_parameter)
     if count == 1 or is_number(prob, 1):
@@ -221,8 +227,7 @@ _epsilon_of_response = at_full_precision(
 
 def _tree(event: Any, relation: NeighboringRelation) -> Step:
     """A record is in as many nodes of its tree as that has levels."""
-    if relation is not ZERO_OUT:
-        raise UnsupportedEvent(event, "trees need records that are zeroed out")
+    _require(event, relation is ZERO_OUT, "trees need records that are zeroed out")
     counts = np.ravel(np.asarray(event.step_counts))
     counts = [_checks.whole("step_counts", int(x), 0, 2**62) for x in counts]
     levels, noise = max(counts, default=0).bit_length(), event.noise_multiplier
@@ -287,9 +292,9 @@ def _on_a_sample(
     (step, count), *others = parts
     if is_number(drawn.share, 1) or not parts.is_private:
         yield from ((step, count * drawn.times) for step, count in parts)
-    elif others or not is_number(count, 1) or not isinstance(step, drawn.kinds):
-        raise UnsupportedEvent(event, drawn.otherwise)
     else:
+        once = not others and is_number(count, 1) and isinstance(step, drawn.kinds)
+        _require(event, once, drawn.otherwise)
         yield drawn.make(step), 1
 
 
@@ -300,8 +305,8 @@ def _poisson(event: Any, _relation: NeighboringRelation) -> _Sample:
 
 
 def _of_a_size(kind: Any, event: Any, relation: NeighboringRelation) -> _Sample:
-    if relation in kind.refused:
-        raise UnsupportedEvent(event, "samples of a size need a replaced record")
+    replaced = relation not in kind.refused
+    _require(event, replaced, "samples of a size need a replaced record")
     sizes = event.sample_size, event.source_dataset_size
     scheme = kind(batch_size=sizes[0], dataset_size=sizes[1])
     make: Any = lambda step: Subsampled(step, scheme, 1)
@@ -313,9 +318,8 @@ def _allocated(event: Any, relation: NeighboringRelation) -> _Sample:
     selected, steps = (_checks.whole("num_selected", x, 0, 10**6) for x in counts)
 
     def make(step: Any) -> Step:
-        if relation is REPLACE_ONE:
-            why = "random allocation is not known of replace_one"
-            raise UnsupportedEvent(event, why)
+        known = relation is not REPLACE_ONE
+        _require(event, known, "random allocation is not known of replace_one")
         scheme = RandomAllocation(steps, num_participations=selected)
         return _dpsgd(step.noise_multiplier, steps, relation, sampling=scheme)
 
@@ -330,22 +334,18 @@ def _poisson_sample(event: Any, prob: Any, step: Any) -> Step:
         return PoissonSubsampled(step.mechanism, product(prob, step.sampling_prob))
     run = isinstance(step, DPSGD)
     for kinds, why in _NO_SAMPLE.items():
-        if isinstance(step, kinds):
-            raise UnsupportedEvent(event, why)
-    if run and step.sampling is not None:
-        raise UnsupportedEvent(event, _NO_SAMPLE[Subsampled])
+        _require(event, not isinstance(step, kinds), why)
+    _require(event, not run or step.sampling is None, _NO_SAMPLE[Subsampled])
     if step.relation is not REPLACE_ONE:
         return PoissonSubsampled(step, prob)
     if isinstance(step, Gaussian):
         over_norm = product(step.noise_multiplier, 2)
         return _dpsgd(over_norm, 1, REPLACE_ONE, sampling_prob=prob)
-    if run:
-        return dataclasses.replace(
-            step, sampling_prob=product(prob, step.sampling_prob)
-        )
     name = type(step).__name__
-    why = f"under replace_one samples of Gaussians are known, got {name}"
-    raise UnsupportedEvent(event, why)
+    _require(
+        event, run, f"under replace_one samples of Gaussians are known, got {name}"
+    )
+    return dataclasses.replace(step, sampling_prob=product(prob, step.sampling_prob))
 
 
 _NO_SAMPLE: dict[Any, str] = {

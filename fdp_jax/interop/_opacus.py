@@ -17,6 +17,7 @@ from ._library import library, public
 from ._steps import Step, Steps, whole
 
 _NAME = "fdp"
+_OPEN = BlatantNonPrivacy()
 
 
 @functools.cache
@@ -147,12 +148,7 @@ def _steps(noise: Any, prob: Any, count: Any) -> Iterator[tuple[Step, Any]]:
     """An entry of a history as a step with its number."""
     noise = float(_checks.nonnegative("noise_multiplier", noise))
     prob = float(_checks.probability("sample_rate", prob))
-    count = whole("steps", count)
-    if prob == 0:
-        return
-    if noise == 0:
-        yield BlatantNonPrivacy(), count
-    elif prob == 1:
-        yield Gaussian(noise), count
-    else:
-        yield PoissonSubsampled(Gaussian(noise), prob), count
+    if prob > 0:
+        private = noise > 0
+        step = PoissonSubsampled(Gaussian(noise), prob) if private else _OPEN
+        yield step, whole("steps", count)

@@ -4,7 +4,6 @@ import dataclasses
 from collections.abc import Iterable
 from typing import Any
 
-import jax
 import numpy as np
 
 from .._internal import _checks
@@ -21,6 +20,7 @@ from ..mechanisms import (
     PerfectPrivacy,
     PoissonSubsampled,
     compose,
+    identity,
     product,
 )
 
@@ -39,7 +39,7 @@ class Steps:
     def add(self, steps: Iterable[tuple[Step, Any]], count: Any = 1) -> None:
         """Takes some more steps, so many times."""
         for step, times in steps:
-            key, times = _key(step), times * count
+            key, times = identity(step), times * count
             unused = not (is_traced(times) or times > 0)
             if unused or isinstance(step, PerfectPrivacy):
                 continue
@@ -97,14 +97,6 @@ def _repeated(step: AbstractMechanism, count: Any) -> AbstractMechanism:
             relation=step.relation,
         )
     return step.repeat(count)
-
-
-def _key(step: Step) -> Any:
-    """The key that equal steps share; a traced one equals no other."""
-    leaves, structure = jax.tree.flatten(step)
-    if is_traced(leaves):
-        return object()
-    return structure, tuple(np.asarray(x, np.float64).tobytes() for x in leaves)
 
 
 def whole(name: str, value: Any) -> Any:

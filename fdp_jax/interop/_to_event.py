@@ -86,9 +86,10 @@ def _event(mechanism: Any, events: Any) -> Any:
     return make(mechanism, events)
 
 
-def _refused(mechanism: Any, why: str) -> NotImplementedError:
+def _require(mechanism: Any, holds: Any, otherwise: str) -> None:
     name = type(mechanism).__name__
-    return NotImplementedError(f"dp_accounting has no event for {name} {why}")
+    rule = f"dp_accounting has no event for {name} {otherwise}"
+    _checks.require(holds, rule, wrong=NotImplementedError)
 
 
 def _shifted(mechanism: Any) -> int:
@@ -98,8 +99,8 @@ def _shifted(mechanism: Any) -> int:
 
 def _later(mechanism: Any, events: Any, name: str) -> Any:
     """An event that not every version of dp_accounting has."""
-    if not hasattr(events, name):
-        raise _refused(mechanism, f"in this version: {name} is of a later one")
+    known = hasattr(events, name)
+    _require(mechanism, known, f"in this version: {name} is of a later one")
     return getattr(events, name)
 
 
@@ -113,9 +114,9 @@ def _additive(mechanism: Gaussian | Laplace, events: Any) -> Any:
 
 def _discrete(mechanism: DiscreteLaplace | DiscreteGaussian, events: Any) -> Any:
     steps, rest = divmod(mechanism.sensitivity, _shifted(mechanism))
-    if rest or getattr(mechanism, "truncation", None) is not None:
-        why = "that is truncated, or of an odd sensitivity under replace_one"
-        raise _refused(mechanism, why)
+    whole = not rest and getattr(mechanism, "truncation", None) is None
+    why = "that is truncated, or of an odd sensitivity under replace_one"
+    _require(mechanism, whole, why)
     scale = _number(mechanism.scale)
     if isinstance(mechanism, DiscreteLaplace):
         return events.DiscreteLaplaceDpEvent(1 / scale, steps)
@@ -134,8 +135,7 @@ def _known(mechanism: ApproxDP | PureDP, events: Any) -> Any:
 
 
 def _mixture(mechanism: MixtureOfGaussians, events: Any) -> Any:
-    if mechanism.relation is REPLACE_ONE:
-        raise _refused(mechanism, "under replace_one")
+    _require(mechanism, mechanism.relation is not REPLACE_ONE, "under replace_one")
     shifts, probs = (np.ravel(x).tolist() for x in (mechanism.shifts, mechanism.probs))
     noise = _number(mechanism.noise_multiplier)
     return events.MixtureOfGaussiansDpEvent(noise, shifts, probs)
@@ -145,8 +145,8 @@ def _response(
     mechanism: RandomizedResponse | KaryRandomizedResponse, events: Any
 ) -> Any:
     of_two = isinstance(mechanism, RandomizedResponse)
-    if of_two and mechanism.relation is not REPLACE_ONE:
-        raise _refused(mechanism, f"under {mechanism.relation.value}")
+    known = not of_two or mechanism.relation is REPLACE_ONE
+    _require(mechanism, known, f"under {mechanism.relation.value}")
     count = 2 if of_two else mechanism.num_categories
     noise = count / (np.expm1(_number(mechanism.epsilon0)) + count)
     return events.RandomizedResponseDpEvent(float(noise), count)
@@ -166,8 +166,7 @@ def _dpsgd(mechanism: DPSGD, events: Any) -> Any:
         batches = int(_number(scheme.num_batches))
         epoch = kind(inner, scheme.num_participations, batches)
         epochs, rest = divmod(_number(mechanism.num_steps), batches)
-        if rest:
-            raise _refused(mechanism, "that ends within an epoch")
+        _require(mechanism, not rest, "that ends within an epoch")
         return _composed([(epoch, epochs)], events)
     if scheme is not None:
         return _steps(mechanism, events)

@@ -115,10 +115,8 @@ class Gaussian(AdditiveNoise):
     noise_multiplier: Real[ArrayLike, ""] | None = _noise_field()
     relation: Any = relation_field(ADD_OR_REMOVE_ONE)
 
+    _divisible: ClassVar = True
     norms: ClassVar = ("l2", "absolute")
-
-    def has_fractional_powers(self) -> bool:
-        return True
 
     def exact(self) -> Exact:
         return Exact(Family.GAUSSIAN, (quotient(1, self.noise_multiplier),))

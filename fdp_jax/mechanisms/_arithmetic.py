@@ -2,33 +2,33 @@
 
 from typing import Any, NoReturn
 
+_COMPOSITION = (
+    "composition is fdp_jax.compose(one, other), of many fdp_jax.compose(*mechanisms)"
+)
+
 
 class NoArithmetic:
     """Operators that say what composes and what repeats."""
 
     def __add__(self, other: Any) -> Any:
-        _refuse("+", "compose(one, other)")
-
-    def __radd__(self, other: Any) -> Any:
-        _refuse("+", "compose(one, other, ...) and compose(*mechanisms)")
+        _refuse("+", _COMPOSITION)
 
     def __matmul__(self, other: Any) -> Any:
-        _refuse("@", "compose(one, other)")
+        _refuse("@", _COMPOSITION)
 
     def __mul__(self, other: Any) -> Any:
-        _refuse("*", f"mechanism.repeat({_times(other)})", "repetition")
-
-    def __rmul__(self, other: Any) -> Any:
-        return self.__mul__(other)
+        _refuse("*", _repetition(other))
 
     def __pow__(self, other: Any) -> Any:
-        _refuse("**", f"mechanism.repeat({_times(other)})", "repetition")
+        _refuse("**", _repetition(other))
+
+    __radd__, __rmul__ = __add__, __mul__
 
 
-def _times(other: Any) -> str:
-    return f"{other}" if isinstance(other, int | float) else "num_steps"
+def _repetition(times: Any) -> str:
+    shown = times if isinstance(times, int | float) else "num_steps"
+    return f"repetition is mechanism.repeat({shown})"
 
 
-def _refuse(sign: str, call: str, what: str = "composition") -> NoReturn:
-    where = "fdp_jax." if call.startswith("compose") else ""
-    raise TypeError(f"mechanisms have no {sign}: {what} is {where}{call}")
+def _refuse(sign: str, instead: str) -> NoReturn:
+    raise TypeError(f"mechanisms have no {sign}: {instead}")

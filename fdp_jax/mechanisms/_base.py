@@ -29,7 +29,7 @@ from ..engines import METHODS
 from ..losses import AUTO, AbstractLoss, ComposedLoss, Method
 from ._arithmetic import NoArithmetic
 from ._exact import Exact
-from ._fields import options_of, pieces, require_set, unchecked
+from ._fields import Declared, option, options_of, pieces
 from ._joint import Shared
 from ._names import NamesToAsk
 from ._relations import REPLACE_ONE, NeighboringRelation
@@ -122,7 +122,7 @@ def _mark(mechanism: Any) -> Any:
     return np.zeros((0, 1 + zlib.crc32(", ".join(stated).encode()) % 65_521))
 
 
-class AbstractMechanism(NoArithmetic, _Query):
+class AbstractMechanism(Declared, NoArithmetic, _Query):
     """A mechanism under a stated neighboring relation.
 
     Queries on the mechanism itself hold for both directions of the relation;
@@ -138,6 +138,10 @@ class AbstractMechanism(NoArithmetic, _Query):
 
     _static_options: Any = eqx.field(init=False, repr=False, default=())
     """The mark, the first leaf: what stands there in a file without one is a number."""
+
+    _one_release: ClassVar[bool] = True
+    _divisible: ClassVar[bool] = False
+    """Of the class: what `releases_once` and `has_fractional_powers` say."""
 
     def __check_init__(self):
         object.__setattr__(self, "_static_options", _mark(self))
@@ -162,10 +166,6 @@ class AbstractMechanism(NoArithmetic, _Query):
     @abc.abstractmethod
     def loss(self) -> ComposedLoss:
         """The privacy loss of the dominating pair, direction "remove"."""
-
-    def require_complete(self) -> None:
-        """Raises `ValueError` if a parameter was left open, for `calibrate` to find."""
-        require_set(self)
 
     def made_of(self) -> "list[AbstractMechanism]":
         """The mechanisms among its fields."""
@@ -225,25 +225,21 @@ class AbstractMechanism(NoArithmetic, _Query):
 
     def releases_once(self) -> bool:
         """Whether this is a single release, whatever the parameters."""
-        return True
+        return self._one_release
 
     def has_fractional_powers(self) -> bool:
         """Whether it may be repeated any real number of times, and not only whole ones.
 
         Known without its numbers, so also where these are traced or not yet set.
         """
-        return False
+        return self._divisible
 
     def takes_fractions(self, index: int = 0) -> bool:
         """Whether its own `num_steps` (the one of an index) may be any real number."""
         return False
 
     def require_many(self, index: int = 0) -> None:
-        """Raises an error if its own `num_steps` (of an index) must not be more than 1.
-
-        Raises:
-            ValueError: If more releases would share randomness.
-        """
+        """Raises `ValueError` if more than one of its `num_steps` share randomness."""
 
     def known_steps(self) -> tuple[float | None, float | None]:
         """Sampling probability and number of its steps, as far as they are known.
@@ -315,11 +311,6 @@ class AbstractMechanism(NoArithmetic, _Query):
         """Without the record against with it: the pair exchanged."""
         return View(self, "add")
 
-    @classmethod
-    def unchecked(cls, **fields: Any) -> Self:
-        """One with these fields as they are, for use inside of programs."""
-        return unchecked(cls, **fields)
-
     @explained
     def repeat(self, num_steps: Any) -> "AbstractMechanism":
         """This mechanism, run `num_steps` times on the same data.
@@ -352,10 +343,9 @@ class AbstractMechanism(NoArithmetic, _Query):
             A `Curve`, with the queries of a mechanism.
 
         Raises:
-            ValueError: If num_points is too small or a parameter is not set.
+            ValueError: If num_points is out of range or a parameter is not set.
         """
-        if num_points < 8:
-            raise ValueError(f"num_points must be at least 8, got {num_points}")
+        num_points = _checks.whole("num_points", num_points, 8, 1 << 20)
         found = resolve(self).curve(np.linspace(0.0, 1.0, num_points))
         return found if self.attained() is None else pessimistic(found)
 
@@ -368,11 +358,13 @@ def require_mechanism(name: str, value: Any) -> AbstractMechanism:
     """
     if isinstance(value, AbstractMechanism):
         return value
-    if isinstance(value, View):
-        raise TypeError(
-            f"{name} must be a whole mechanism, got {described(value)}: take the "
-            "direction or the engine of the whole, as in compose(one, other).remove"
-        )
+    _checks.require(
+        not isinstance(value, View),
+        f"{name} must be a whole mechanism",
+        f"{described(value)}: take the direction or the engine of the whole, as in "
+        "compose(one, other).remove",
+        TypeError,
+    )
     from .. import mechanisms
 
     wanted = "a mechanism"
@@ -399,7 +391,7 @@ class View(_Query):
     """A mechanism's guarantee in one direction, or by a given engine."""
 
     mechanism: AbstractMechanism
-    direction: str = eqx.field(static=True)
+    direction: str = option("direction", _checks.choice, ("remove", "add", "both"))
     method: Method = eqx.field(static=True, default=AUTO)
 
     def _shown(self, parent: Any) -> Call:
@@ -408,9 +400,6 @@ class View(_Query):
         if self.method != AUTO:
             shown.after += f".using({choices(self.method)})"
         return shown
-
-    def __check_init__(self):
-        _checks.choice("direction", self.direction, ("remove", "add", "both"))
 
     def _subject(self):
         return self.mechanism, self.direction, self.method
@@ -426,8 +415,11 @@ class View(_Query):
         return self._one_way("add")
 
     def _one_way(self, direction: str) -> "View":
-        if self.direction not in ("both", direction):
-            raise AttributeError(f"{direction} is not a part of one direction")
+        _checks.require(
+            self.direction in ("both", direction),
+            f"{direction} is not a part of one direction",
+            wrong=AttributeError,
+        )
         return dataclasses.replace(self, direction=direction)
 
 

@@ -2,7 +2,6 @@
 
 from typing import TYPE_CHECKING, Any, ClassVar
 
-import equinox as eqx
 from jaxtyping import ArrayLike, Real
 
 from .._internal import _checks
@@ -12,8 +11,8 @@ from ._exact import Exact, Family
 from ._fields import (
     DELTA,
     EPSILON,
-    OPTION,
     as_float,
+    option,
     parameter,
 )
 from ._relations import ADD_OR_REMOVE_ONE, relation_field
@@ -137,7 +136,7 @@ class _Selection(AbstractMechanism):
     epsilon0: Real[ArrayLike, ""] | None = parameter(
         "epsilon", _checks.finite_positive, EPSILON
     )
-    monotonic: bool = eqx.field(static=True, default=False, metadata=OPTION)
+    monotonic: bool = option("monotonic", _checks.flag, default=False)
     relation: Any = relation_field(ADD_OR_REMOVE_ONE)
 
     def __init__(
@@ -147,9 +146,7 @@ class _Selection(AbstractMechanism):
         monotonic: bool = False,
         relation: Any = ADD_OR_REMOVE_ONE,
     ):
-        self.epsilon0 = epsilon
-        self.monotonic = _checks.flag("monotonic", monotonic)
-        self.relation = relation
+        self.epsilon0, self.monotonic, self.relation = epsilon, monotonic, relation
 
     def _range(self) -> Any:
         # Scores that all move the same way halve what a change can do.

@@ -1,10 +1,9 @@
 """Composition of mechanisms on the same data."""
 
-from collections.abc import Callable
-from typing import Any, overload
+from collections.abc import Callable, Iterable
+from typing import Any, ClassVar, overload
 
 import equinox as eqx
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, ArrayLike, Real
@@ -25,7 +24,9 @@ from ._fields import (
     STEPS,
     as_float,
     as_known,
+    identity,
     is_one,
+    several,
 )
 from ._joint import Shared, require_joint
 from ._random_allocation import SameBatchEpochs
@@ -41,6 +42,7 @@ class Composition(AbstractWrapped):
 
     parts: tuple[AbstractMechanism, ...]
     num_steps: tuple[Real[ArrayLike, ""], ...] = eqx.field(metadata=STEPS.metadata)
+    _one_release: ClassVar = False
 
     def __init__(
         self, parts: tuple[AbstractMechanism, ...], num_steps: tuple[Any, ...]
@@ -51,9 +53,6 @@ class Composition(AbstractWrapped):
             for part, count in zip(parts, num_steps, strict=True)
         )
         require_joint(parts, self.num_steps)
-
-    def releases_once(self) -> bool:
-        return False
 
     def known_steps(self) -> tuple[float | None, float | None]:
         if len(self.parts) != 1:
@@ -140,14 +139,10 @@ def _merged(
     """Different parts, each as often as all that are known to equal it together."""
     found: dict[Any, tuple[AbstractMechanism, Any]] = {}
     for part, times in zip(parts, num_steps, strict=True):
-        leaves, structure = jax.tree.flatten(part)
-        if is_traced((part, times)):
-            found[object()] = part, times  # what is traced equals nothing
-            continue
-        numbers = [np.asarray(x) for x in leaves]
-        key = structure, *((x.dtype, x.shape, x.tobytes()) for x in numbers)
+        key = object() if is_traced(times) else identity(part)
         _, before = found.get(key, (part, 0.0))
-        found[key] = part, np.float64(before + np.asarray(times))
+        total = times if is_traced(times) else np.float64(before + np.asarray(times))
+        found[key] = part, total
     merged, counts = zip(*found.values(), strict=True)
     return merged, counts
 
@@ -212,8 +207,7 @@ def compose(*mechanisms: Any) -> Any:
         >>> print(f"{both.epsilon(delta=1e-5):.6f}")
         8.803463
     """
-    if not mechanisms:
-        raise ValueError("compose needs at least one mechanism, got none")
+    _checks.require(mechanisms, "compose needs at least one mechanism", "none")
     if any(isinstance(mechanism, AbstractRenyi) for mechanism in mechanisms):
         return _compose_renyi(mechanisms)
     mechanisms = tuple(getattr(m, "as_mechanism", lambda m=m: m)() for m in mechanisms)
@@ -235,6 +229,11 @@ def _require_alike(mechanisms: tuple[AbstractMechanism, ...], caller: str) -> No
             "mechanisms must share one neighboring relation, got "
             + " and ".join(sorted(relations))
         )
+
+
+def _tuple_of(mechanisms: Any) -> tuple[Any, ...]:
+    wanted = Iterable, "a sequence of mechanisms"
+    return tuple(_checks.instance("mechanisms", mechanisms, *wanted))
 
 
 class RevealedMixture(AbstractWrapped):
@@ -260,17 +259,16 @@ class RevealedMixture(AbstractWrapped):
         0.269717
     """
 
-    mechanisms: tuple[AbstractMechanism, ...]
-    probs: Real[Array, " k"] = eqx.field(metadata=PROBABILITIES.metadata)
+    mechanisms: Any = eqx.field(converter=_tuple_of)
+    probs: Any = several("probs", _checks.probabilities, PROBABILITIES, kw_only=True)
 
-    def __init__(self, mechanisms: Any, *, probs: Any):
-        self.mechanisms = tuple(mechanisms)
-        self.probs = _checks.probabilities("probs", probs)
-        if len(self.mechanisms) != self.probs.shape[0]:
-            raise ValueError(
-                "mechanisms and probs must have one length, got "
-                f"{len(self.mechanisms)} and {self.probs.shape[0]}"
-            )
+    def __check_init__(self):
+        count, length = len(self.mechanisms), self.probs.shape[0]
+        _checks.require(
+            count == length,
+            "mechanisms and probs must have one length",
+            f"{count} and {length}",
+        )
         _require_alike(self.mechanisms, "RevealedMixture")
 
     def releases_once(self) -> bool:

@@ -4,7 +4,6 @@ import dataclasses
 import math
 from typing import TYPE_CHECKING, Any, ClassVar
 
-import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, ArrayLike, Real
@@ -18,10 +17,10 @@ from ._base import AbstractMechanism, one_release
 from ._black_box import AbstractTwoPoint
 from ._fields import (
     EPSILON,
-    OPTION,
     SCALE,
     Search,
     as_float,
+    option,
     parameter,
 )
 from ._relations import (
@@ -43,6 +42,12 @@ _REACH = 64.0
 """Scales to either side that are looked at."""
 
 
+def _steps_apart() -> Any:
+    return option(
+        "sensitivity", _checks.whole, 1, _MOST_INTEGER, default=1, kw_only=True
+    )
+
+
 class _IntegerNoise(AbstractMechanism):
     """Noise on integers, for an integer statistic that moves by whole steps."""
 
@@ -50,14 +55,8 @@ class _IntegerNoise(AbstractMechanism):
         sensitivity: ClassVar[Any]
         """Number of whole steps by which neighbors differ."""
 
-    def __check_init__(self):
-        _checks.whole("sensitivity", self.sensitivity, 1, _MOST_INTEGER)
-
     def _group(self, size):
-        farther = _checks.whole(
-            "sensitivity", self.sensitivity * size, 1, _MOST_INTEGER
-        )
-        return dataclasses.replace(self, sensitivity=farther)
+        return dataclasses.replace(self, sensitivity=self.sensitivity * size)
 
 
 class DiscreteGaussian(_IntegerNoise):
@@ -89,13 +88,17 @@ class DiscreteGaussian(_IntegerNoise):
     scale: Real[ArrayLike, ""] | None = parameter(
         "scale", _checks.discrete_scale, SCALE, default=None
     )
-    sensitivity: int = eqx.field(static=True, default=1, kw_only=True, metadata=OPTION)
-    truncation: int | None = eqx.field(static=True, default=None, kw_only=True)
+    sensitivity: int = _steps_apart()
+    truncation: int | None = option(
+        "truncation",
+        _checks.whole,
+        1,
+        _HALF_WIDTH,
+        optional=True,
+        default=None,
+        kw_only=True,
+    )
     relation: Any = relation_field(ADD_OR_REMOVE_ONE)
-
-    def __check_init__(self):
-        if self.truncation is not None:
-            _checks.whole("truncation", self.truncation, 1, _HALF_WIDTH)
 
     def loss(self) -> ComposedLoss:
         scale, step = as_float(self.scale), self.sensitivity
@@ -136,9 +139,10 @@ def _moved(logs: Array, step: int, reach: Array | None) -> tuple[Any, ...]:
     return *(jnp.where(kept, x, -jnp.inf) for x in pair), (missing, missing)
 
 
-def _share_scale(name: str, value: Any) -> Any:
-    allowed = "in [1.9, 4096]: sums of narrower ones are no discrete Gaussian"
-    return _checks.checked(name, value, allowed, lambda x: (x >= 1.9) & (x <= 4096))
+_share_scale = _checks.numbers_that_are(
+    "in [1.9, 4096]: sums of narrower ones are no discrete Gaussian",
+    lambda x: (x >= 1.9) & (x <= 4096),
+)
 
 
 class DistributedDiscreteGaussian(_IntegerNoise):
@@ -181,7 +185,7 @@ class DistributedDiscreteGaussian(_IntegerNoise):
     num_shares: Real[ArrayLike, ""] | None = parameter(
         "num_shares", _checks.positive_count, _SHARES, default=None, kw_only=True
     )
-    sensitivity: int = eqx.field(static=True, default=1, kw_only=True, metadata=OPTION)
+    sensitivity: int = _steps_apart()
     relation: Any = relation_field(ADD_OR_REMOVE_ONE)
 
     def loss(self) -> ComposedLoss:
@@ -220,7 +224,7 @@ class Skellam(_IntegerNoise):
     scale: Real[ArrayLike, ""] | None = parameter(
         "scale", _checks.discrete_scale, SCALE, default=None
     )
-    sensitivity: int = eqx.field(static=True, default=1, kw_only=True, metadata=OPTION)
+    sensitivity: int = _steps_apart()
     relation: Any = relation_field(ADD_OR_REMOVE_ONE)
 
     def loss(self) -> ComposedLoss:
@@ -329,7 +333,7 @@ class DiscreteLaplace(_IntegerNoise):
     scale: Real[ArrayLike, ""] | None = parameter(
         "scale", _checks.finite_positive, SCALE, default=None
     )
-    sensitivity: int = eqx.field(static=True, default=1, kw_only=True, metadata=OPTION)
+    sensitivity: int = _steps_apart()
     relation: Any = relation_field(ADD_OR_REMOVE_ONE)
 
     def loss(self) -> ComposedLoss:
@@ -397,14 +401,13 @@ class KaryRandomizedResponse(AbstractMechanism):
     epsilon0: Real[ArrayLike, ""] | None = parameter(
         "epsilon", _checks.finite_positive, EPSILON
     )
-    num_categories: int = eqx.field(static=True, kw_only=True, metadata=OPTION)
+    num_categories: int = option("num_categories", _checks.whole, 2, 10**9)
     relation: Any = relation_field(REPLACE_ONE)
 
     def __init__(
         self, epsilon: Any, *, num_categories: int, relation: Any = REPLACE_ONE
     ):
-        self.epsilon0 = epsilon
-        self.num_categories = _checks.whole("num_categories", num_categories, 2, 10**9)
+        self.epsilon0, self.num_categories = epsilon, num_categories
         # A report cannot be absent.
         self.relation = _checks.member(
             "relation", NeighboringRelation, relation, (REPLACE_ONE, ZERO_OUT)

@@ -4,7 +4,7 @@ import dataclasses
 import math
 import operator
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
 import equinox as eqx
 import jax
@@ -72,18 +72,6 @@ def options_of(owner: Any) -> list[str]:
     ]
 
 
-class _Named:
-    """Converter of one field; `__set_name__` is not offered by dataclass fields."""
-
-    def __init__(self, name: str, check: Callable[[str, Any], Any]):
-        self.name, self.check = name, check
-
-    def __call__(self, value: Any) -> Any:
-        if value is None:
-            return None
-        return _checks.scalar(self.name, self.check(self.name, value))
-
-
 def parameter(
     name: str,
     check: Callable[[str, Any], Any],
@@ -98,7 +86,42 @@ def parameter(
         search: How `calibrate` varies it.
         **options: Those of `equinox.field`.
     """
-    return eqx.field(converter=_Named(name, check), metadata=search.metadata, **options)
+    one = lambda x: None if x is None else _checks.checked_scalar(name, check, x)
+    return eqx.field(converter=one, metadata=search.metadata, **options)
+
+
+def several(
+    name: str,
+    check: Callable[[str, Any], Any],
+    search: Search = UNKNOWN,
+    **options: Any,
+) -> Any:
+    """An Equinox field holding a vector of numbers that passes a check.
+
+    Args:
+        name: For error messages.
+        check: Takes the name and the vector, which it returns, or raises `ValueError`.
+        search: How `calibrate` varies it.
+        **options: Those of `equinox.field`.
+    """
+    every = lambda x: _checks.vector(name, check, x)
+    return eqx.field(converter=every, metadata=search.metadata, **options)
+
+
+def option(
+    name: str, check: Callable[..., Any], *limits: Any, optional: bool = False, **rest
+) -> Any:
+    """A static Equinox field holding one choice of the user's that passes a check.
+
+    Args:
+        name: For error messages.
+        check: Takes the name, a value and the limits; it returns the value or raises.
+        *limits: Those of the check.
+        optional: Whether None is a value that is not checked.
+        **rest: Further options of `equinox.field`.
+    """
+    one = lambda x: x if optional and x is None else check(name, x, *limits)
+    return eqx.field(static=True, converter=one, metadata=OPTION, **rest)
 
 
 def search_of(owner: Any, name: str) -> Search:
@@ -107,7 +130,7 @@ def search_of(owner: Any, name: str) -> Search:
     return fields[name].metadata.get(_SEARCH, UNKNOWN) if name in fields else UNKNOWN
 
 
-def is_number(value: Any, number: float) -> bool:
+def is_number(value: Any, number: float | None) -> bool:
     """Whether a parameter is known, outside any trace, to be some number."""
     found = known(value)
     return found is not None and bool(found == number)
@@ -170,35 +193,54 @@ def where_released(noise: Array, prob: Array) -> tuple[Array, Array, Array]:
     return released, jnp.where(released, noise, 1.0), jnp.where(released, prob, 0.5)
 
 
+def identity(owner: Any) -> Any:
+    """A key that mechanisms of one kind and with equal numbers share, while they exist.
+
+    A traced number is equal to itself alone.
+    """
+    leaves, structure = jax.tree.flatten(owner)
+    return structure, *map(_identity_of_number, leaves)
+
+
+def _identity_of_number(leaf: Any) -> Any:
+    number = known(leaf)
+    if number is None:
+        return id(leaf)
+    return number.shape, np.asarray(number, np.float64).tobytes()
+
+
 def pieces(owner: Any, kind: type[_Kind]) -> list[_Kind]:
     """Objects of a kind among the fields of an owner, in their order."""
     is_one = lambda x: x is not owner and isinstance(x, kind)
     return [x for x in jax.tree.leaves(owner, is_leaf=is_one) if is_one(x)]
 
 
-def require_set(owner: Any) -> None:
-    """Raises `ValueError` if a parameter was left open, of its pieces as well.
+class Declared:
+    """Declared parameters, some of which may be open or taken as they are."""
 
-    Fields that the owner names as `_optional` may be None.
-    """
-    optional = getattr(owner, "_optional", ())
-    for field in dataclasses.fields(owner):
-        value = getattr(owner, field.name)
-        needed = field.name not in optional and not field.metadata.get("static")
-        if value is None and needed:
-            raise ValueError(
-                f"{field.name} of {type(owner).__name__} is not set: give it a value, "
-                f"or find one with calibrate(..., solve_for={field.name!r})"
-            )
-        asked = lambda x: hasattr(x, "require_complete")
-        for part in filter(asked, jax.tree.leaves(value, is_leaf=asked)):
-            part.require_complete()
+    @classmethod
+    def unchecked(cls, **fields: Any) -> Self:
+        """One with these fields as they are and defaults for the rest, in programs."""
+        made = object.__new__(cls)
+        for field in dataclasses.fields(cls):  # pyright: ignore[reportArgumentType]
+            value = fields.get(field.name, field.default)
+            object.__setattr__(made, field.name, value)
+        return made
 
+    def require_complete(self) -> None:
+        """Raises `ValueError` if a parameter was left open, of its pieces as well.
 
-def unchecked(kind: type[_Kind], **fields: Any) -> _Kind:
-    """An Equinox module with these fields as they are, and defaults for the rest."""
-    made = object.__new__(kind)
-    for field in dataclasses.fields(kind):  # pyright: ignore[reportArgumentType]
-        value = fields.get(field.name, field.default)
-        object.__setattr__(made, field.name, value)
-    return made
+        Fields that the class names as `_optional` may be None.
+        """
+        optional = getattr(self, "_optional", ())
+        for field in dataclasses.fields(self):  # pyright: ignore[reportArgumentType]
+            value = getattr(self, field.name)
+            needed = field.name not in optional and not field.metadata.get("static")
+            if value is None and needed:
+                raise ValueError(
+                    f"{field.name} of {type(self).__name__} is not set: give it a "
+                    f"value, or find one with calibrate(..., solve_for={field.name!r})"
+                )
+            asked = lambda x: hasattr(x, "require_complete")
+            for part in filter(asked, jax.tree.leaves(value, is_leaf=asked)):
+                part.require_complete()

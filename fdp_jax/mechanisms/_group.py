@@ -1,13 +1,16 @@
 """Group privacy by composing the trade-off function with itself."""
 
+from typing import Any
+
 import equinox as eqx
 import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Bool, Float
 
+from .._internal import _checks
 from .._internal._special import safe_log
 from .._internal._tolerances import ATOM_MASS
-from ..losses import AbstractLoss, AtomicLoss, ComposedLoss, TwoPointLoss
+from ..losses import AtomicLoss, ComposedLoss, TwoPointLoss
 from ._base import AbstractMechanism, AbstractWrapped, one_release
 from ._fields import OPTION
 
@@ -31,8 +34,10 @@ class Group(AbstractWrapped):
 
     def loss(self) -> ComposedLoss:
         found = self.mechanism.loss()
-        if not self.mechanism.releases_once() or len(found.terms) != 1:
-            raise ValueError("group privacy is not available for this composition")
+        _checks.require(
+            self.mechanism.releases_once() and len(found.terms) == 1,
+            "group privacy is not available for this composition",
+        )
         term = found.terms[0]
         other = term.exchanged() if isinstance(term, AtomicLoss) else term
         # Either power function is accurate where its own losses are positive.
@@ -89,13 +94,14 @@ def _steps(knots: Array, kept: Bool[Array, " k"]) -> Array:
     return jnp.where(kept, knots[1:] - before, 0)
 
 
-def _power(term: AbstractLoss) -> _Power:
+def _power(term: Any) -> _Power:
     """Knots of the power function of a loss with point masses alone."""
-    if not isinstance(term, (AtomicLoss, TwoPointLoss)):
-        raise ValueError(
-            f"group privacy is not available for a {type(term).__name__}: it is for "
-            "finitely many losses, additive noise and Poisson-subsampled Gaussians"
-        )
+    _checks.require(
+        isinstance(term, (AtomicLoss, TwoPointLoss)),
+        f"group privacy is not available for a {type(term).__name__}: "
+        "it is for finitely many losses, additive noise and "
+        "Poisson-subsampled Gaussians",
+    )
     atoms = term.atoms()
     upper, _ = term.log_infinite_masses()
     order = jnp.argsort(-jnp.where(jnp.isneginf(atoms.log_mass), -jnp.inf, atoms.loss))

@@ -10,10 +10,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import jax
-import numpy as np
 
-from .._internal._concrete import known
-from ._fields import as_known
+from ._fields import as_known, identity
 from ._sampling import Sampling
 
 if TYPE_CHECKING:
@@ -152,13 +150,6 @@ def _settings(step: "AbstractMechanism") -> Any:
     if not deals or Shared.SAME_BATCH in step.shares():
         return None
     epoch = step.epoch if isinstance(step, BegunEpoch) else step
-    leaves, structure = jax.tree.flatten(epoch, is_leaf=lambda x: x is None)
-    # An open number is equal to no other one, a traced one to itself.
-    return structure, *(_name_of(leaf) for leaf in leaves)
-
-
-def _name_of(leaf: Any) -> Any:
-    if leaf is None:
-        return object()
-    number = known(leaf)
-    return id(leaf) if number is None else np.asarray(number, np.float64).tobytes()
+    # An open number is equal to no other one.
+    numbers = jax.tree.leaves(epoch, is_leaf=lambda x: x is None)
+    return object() if any(x is None for x in numbers) else identity(epoch)

@@ -1,6 +1,6 @@
 """An infinitely divisible privacy loss with a Gaussian part and jumps."""
 
-from typing import Any
+from typing import Any, ClassVar
 
 import equinox as eqx
 import jax.core
@@ -22,6 +22,7 @@ from ._base import AbstractMechanism, AbstractWrapped
 from ._fields import (
     STEPS,
     as_float,
+    parameter,
     product,
 )
 from ._relations import ADD_OR_REMOVE_ONE, NeighboringRelation, relation_field
@@ -30,10 +31,9 @@ _FEW = 6
 """Sizes of jumps that are losses of their own: more are one loss together."""
 
 
-def _nonzero(name: str, value: Any) -> Any:
-    allowed = "finite numbers other than 0"
-    test = lambda x: (abs(x) < np.inf) & (x != 0)
-    return _checks.checked(name, value, allowed, test)
+_nonzero = _checks.numbers_that_are(
+    "finite numbers other than 0", lambda x: (abs(x) < np.inf) & (x != 0)
+)
 
 
 _LARGE = 700.0
@@ -42,20 +42,18 @@ _LARGE = 700.0
 
 def _within_reach(jumps: Any, rates: Any) -> Any:
     """Rates, which must be numbers under Q as well."""
-    message = (
+
+    def beyond(rates: Any, jumps: Any, module: Any) -> Any:
+        some = rates > 0
+        return some & (module.log(module.where(some, rates, 1.0)) + jumps > _LARGE)
+
+    return _checks.beside(
+        rates,
+        jumps,
+        beyond,
         "rates must be small enough that rates * exp(jumps), those with the record, "
-        "are numbers: below e^700"
+        "are numbers: below e^700",
     )
-    if any(known(x) is None for x in (jumps, rates)):
-        wrong = lambda x: jnp.log(x) + jumps > _LARGE
-        return _checks.error_if(rates, wrong, message)
-    sizes, means = np.asarray(jumps, np.float64), np.asarray(rates, np.float64)
-    with np.errstate(divide="ignore"):
-        wrong = np.log(means) + sizes > _LARGE
-    if np.any(wrong):
-        found = f"rates {means[wrong][0]} of jumps {sizes[wrong][0]}"
-        raise ValueError(f"{message}, got {found}")
-    return rates
 
 
 class LevyTriplet(AbstractMechanism):
@@ -101,11 +99,19 @@ class LevyTriplet(AbstractMechanism):
         Pandey, Maleki, Kulkarni (2025); Sato (1999), Theorem 8.1.
     """
 
-    gaussian_variance: Real[ArrayLike, ""]
+    gaussian_variance: Real[ArrayLike, ""] = eqx.field(
+        converter=lambda x: _checks.checked_scalar(
+            "gaussian_variance", _checks.nonnegative, x
+        )
+    )
     jumps: Real[Array, " k"]
     rates: Real[Array, " k"]
-    num_steps: Real[ArrayLike, ""] | None = eqx.field(metadata=STEPS.metadata)
+    num_steps: Real[ArrayLike, ""] | None = parameter(
+        "num_steps", _checks.nonnegative, STEPS
+    )
     relation: Any = relation_field(ADD_OR_REMOVE_ONE)
+    _one_release: ClassVar = False
+    _divisible: ClassVar = True
 
     def __init__(
         self,
@@ -116,9 +122,6 @@ class LevyTriplet(AbstractMechanism):
         num_steps: Any = 1.0,
         relation: NeighboringRelation = ADD_OR_REMOVE_ONE,
     ):
-        self.gaussian_variance = _checks.checked_scalar(
-            "gaussian_variance", _checks.nonnegative, gaussian_variance
-        )
         jumps, rates = _checks.numbers("jumps", jumps), _checks.numbers("rates", rates)
         if jumps.shape == (0,):
             jumps = np.zeros(0)
@@ -127,23 +130,13 @@ class LevyTriplet(AbstractMechanism):
             rates = _checks.vector("rates", _checks.nonnegative, rates)
         _checks.same_length("jumps", jumps, "rates", rates)
         self.jumps, self.rates = jumps, _within_reach(jumps, rates)
-        if num_steps is not None:
-            num_steps = _checks.checked_scalar(
-                "num_steps", _checks.nonnegative, num_steps
-            )
-        self.num_steps = num_steps
+        self.gaussian_variance, self.num_steps = gaussian_variance, num_steps
         self.relation = relation
 
     # ------------------------------------------------------------------ as a mechanism
 
-    def has_fractional_powers(self) -> bool:
-        return True
-
     def takes_fractions(self, index: int = 0) -> bool:
         return True
-
-    def releases_once(self) -> bool:
-        return False
 
     def simplified(self) -> AbstractMechanism:
         return _JumpsAlone(self) if self._only_jumps() else self
@@ -198,9 +191,8 @@ class LevyTriplet(AbstractMechanism):
 
     def _with(self, **numbers: Any) -> "LevyTriplet":
         """A triplet with other numbers, which are in range unless they overflow."""
-        where = lambda triplet: tuple(getattr(triplet, name) for name in numbers)
-        values = tuple(_checks.finite(*item) for item in numbers.items())
-        return eqx.tree_at(where, self, values, is_leaf=lambda x: x is None)
+        found = {name: _checks.finite(name, value) for name, value in numbers.items()}
+        return self.unchecked(**vars(self) | found)
 
     def __add__(self, other: "LevyTriplet") -> "LevyTriplet":
         """The composition of two triplets, a triplet; `sum` takes any number of them.
@@ -210,11 +202,11 @@ class LevyTriplet(AbstractMechanism):
         """
         if not isinstance(other, LevyTriplet):
             return NotImplemented
-        if self.relation is not other.relation:
-            raise ValueError(
-                "triplets must share one neighboring relation, got "
-                f"{self.relation.name} and {other.relation.name}"
-            )
+        _checks.require(
+            self.relation is other.relation,
+            "triplets must share one neighboring relation",
+            f"{self.relation.name} and {other.relation.name}",
+        )
         variance, jumps, rates = _added(self, other)
         return self._with(
             gaussian_variance=variance, jumps=jumps, rates=rates, num_steps=np.ones(())
@@ -320,12 +312,8 @@ class _JumpsAlone(AbstractWrapped):
     """A triplet whose Gaussian part is known to be none before numbers are traced."""
 
     triplet: LevyTriplet
-
-    def has_fractional_powers(self) -> bool:
-        return True
-
-    def releases_once(self) -> bool:
-        return False
+    _one_release: ClassVar = False
+    _divisible: ClassVar = True
 
     def loss(self) -> ComposedLoss:
         return self.triplet._loss(with_gaussian=False)

@@ -131,29 +131,32 @@ class MatrixMechanism(StrategiesByName):
         length = self.strategy.shape[-1]
         if num_steps is None:
             num_steps = length
-        elif self.strategy.ndim == 2 and num_steps != length:
-            raise ValueError(
-                f"num_steps must be the number of columns, {length}, got {num_steps}"
-            )
+        _checks.require(
+            self.strategy.ndim != 2 or num_steps == length,
+            f"num_steps must be the number of columns, {length}",
+            num_steps,
+        )
         self.num_steps = _checks.whole("num_steps", num_steps, length, 1 << 20)
         given = max_participations, min_separation
-        if sampling is not None and (cyclic or any(x is not None for x in given)):
-            raise ValueError(
-                "sampling says how records take part: leave out max_participations, "
-                "min_separation and cyclic"
-            )
+        _checks.require(
+            sampling is None
+            or (not cyclic and (not any(x is not None for x in given))),
+            "sampling says how records take part: leave out "
+            "max_participations, min_separation and cyclic",
+        )
         n = self.num_steps
         apart = n if min_separation is None else min_separation
         self.min_separation = _checks.whole("min_separation", apart, 1, n)
         most = -(-n // self.min_separation)
         k = most if max_participations is None else max_participations
         k = _checks.whole("max_participations", k, 1, n)
-        if k > most:
-            raise ValueError(
-                f"max_participations must be at most {most}, of {n} steps with "
-                f"min_separation = {self.min_separation}"
-                f"{' (its default)' if min_separation is None else ''}, got {k}"
-            )
+        usual = " (its default)" if min_separation is None else ""
+        _checks.require(
+            k <= most,
+            f"max_participations must be at most {most}, of {n} steps with "
+            f"min_separation = {self.min_separation}{usual}",
+            k,
+        )
         self.max_participations = k
         self.cyclic = _checks.flag("cyclic", cyclic)
         self.sampling = sampling
@@ -169,22 +172,24 @@ class MatrixMechanism(StrategiesByName):
 
     def _require_sampling(self, sampling: AbstractSampling) -> None:
         sampling.require_release(ClippedSum(1.0, relation=self.relation))
-        if sampling.scheme not in _SAMPLED:
-            raise TypeError(
-                "sampling must be CyclicPoisson, or for fdp_jax.monte_carlo "
-                f"MinSeparation, Poisson or RandomAllocation, got {sampling!r}"
-            )
+        _checks.require(
+            sampling.scheme in _SAMPLED,
+            "sampling must be CyclicPoisson, or for "
+            "fdp_jax.monte_carlo MinSeparation, Poisson or "
+            "RandomAllocation",
+            f"{sampling!r}",
+            TypeError,
+        )
         if sampling.scheme is not Sampling.CYCLIC_POISSON:
             return
-        groups = sampling.num_groups_known()
-        if groups is None:
-            raise TypeError(
-                "sampling must be CyclicPoisson with a known number of groups, got "
-                f"{sampling!r}"
-            )
-
-        bands = _bands(self.strategy)
-        self._amplified = bands is not None and groups >= bands
+        groups, bands = sampling.num_groups_known(), _bands(self.strategy)
+        _checks.require(
+            groups is not None,
+            "sampling must be CyclicPoisson with a known number of groups",
+            f"{sampling!r}",
+            TypeError,
+        )
+        self._amplified = bands is not None and (groups or 0) >= bands
 
     def _run(self) -> AbstractMechanism:
         noise = self.noise_multiplier
@@ -343,11 +348,11 @@ def _strategy(value: Any) -> Any:
     if isinstance(value, Tree):
         return value
     array = _checks.numbers("strategy", value)
-    if array.ndim not in (1, 2) or 0 in array.shape:
-        raise ValueError(
-            "strategy must be a matrix, or the first column of a Toeplitz one, got an "
-            f"array of shape {array.shape}"
-        )
+    _checks.require(
+        array.ndim in (1, 2) and 0 not in array.shape,
+        "strategy must be a matrix, or the first column of a Toeplitz one",
+        f"an array of shape {array.shape}",
+    )
     return _checks.finite("strategy", array)
 
 

@@ -3,7 +3,6 @@
 import dataclasses
 from typing import Any, ClassVar
 
-import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, ArrayLike, Real
@@ -22,10 +21,10 @@ from ._base import AbstractMechanism, one_release
 from ._black_box import AbstractTwoPoint, PerfectPrivacy
 from ._fields import (
     NOISE,
-    OPTION,
     Search,
     as_float,
     at_full_precision,
+    option,
     parameter,
     product,
     quotient,
@@ -81,17 +80,11 @@ class ReportNoisyMax(AbstractMechanism):
     noise_multiplier: Real[ArrayLike, ""] | None = parameter(
         "noise_multiplier", _checks.finite_positive, NOISE, default=None
     )
-    noise: str = eqx.field(
-        static=True, default="laplace", kw_only=True, metadata=OPTION
+    noise: str = option(
+        "noise", _checks.choice, _NOISES, default="laplace", kw_only=True
     )
-    monotonic: bool = eqx.field(
-        static=True, default=False, kw_only=True, metadata=OPTION
-    )
+    monotonic: bool = option("monotonic", _checks.flag, default=False, kw_only=True)
     relation: Any = relation_field(ADD_OR_REMOVE_ONE)
-
-    def __check_init__(self):
-        _checks.choice("noise", self.noise, _NOISES)
-        _checks.flag("monotonic", self.monotonic)
 
     def _group(self, size):
         # The scores move `size` times as far.
@@ -160,13 +153,8 @@ class AboveThreshold(AbstractTwoPoint):
         kw_only=True,
     )
     _optional: ClassVar = ("query_ratio",)
-    monotonic: bool = eqx.field(
-        static=True, default=False, kw_only=True, metadata=OPTION
-    )
+    monotonic: bool = option("monotonic", _checks.flag, default=False, kw_only=True)
     relation: Any = relation_field(ADD_OR_REMOVE_ONE)
-
-    def __check_init__(self):
-        _checks.flag("monotonic", self.monotonic)
 
     @classmethod
     def with_gaussian_noise(
@@ -315,21 +303,18 @@ class PartitionSelection(AbstractMechanism):
     max_partitions: Real[ArrayLike, ""] | None = parameter(
         "max_partitions", _checks.positive_count, _ABOVE, default=1, kw_only=True
     )
-    noise: str = eqx.field(
-        static=True, default="gaussian", kw_only=True, metadata=OPTION
+    noise: str = option(
+        "noise", _checks.choice, _COUNTS, default="gaussian", kw_only=True
     )
     relation: Any = relation_field(ADD_OR_REMOVE_ONE)
+    _one_release: ClassVar = False
 
     def __check_init__(self):
-        _checks.choice("noise", self.noise, _COUNTS)
         _checks.require(
             self.relation is ADD_OR_REMOVE_ONE,
             "PartitionSelection is for records that are added or removed",
             self.relation.value,
         )
-
-    def releases_once(self) -> bool:
-        return False
 
     def attained(self) -> PerfectPrivacy:
         return PerfectPrivacy(relation=self.relation)

@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 import equinox as eqx
 import jax
@@ -24,13 +24,16 @@ from ._fields import (
 from ._relations import ADD_OR_REMOVE_ONE, relation_field
 
 _MANY = 10.0
-_LARGEST_MEAN = 2.0**53
+_MEAN, _LARGEST_MEAN = "offset + gain statistic", 2.0**53
 """Counts beyond are not told apart by floats."""
 
 
-def _log_change(name: str, value: Any) -> Any:
-    # Of more the smaller mean is not a number.
-    return _checks.checked(name, value, "in (0, 600]", lambda x: (x > 0) & (x <= 600))
+# Of more the smaller mean is not a number.
+_log_change = _checks.numbers_that_are("in (0, 600]", lambda x: (x > 0) & (x <= 600))
+_rate = _checks.numbers_that_are(
+    "positive and finite", lambda x: (x > 0) & jnp.isfinite(x)
+)
+_countable = _checks.numbers_that_are("at most 2^53", lambda x: x <= _LARGEST_MEAN)
 
 
 class PoissonMechanism(AbstractMechanism):
@@ -85,6 +88,7 @@ class PoissonMechanism(AbstractMechanism):
         "sensitivity", _checks.finite_positive, default=1.0, kw_only=True
     )
     relation: Any = relation_field(ADD_OR_REMOVE_ONE)
+    _divisible: ClassVar = True
 
     @classmethod
     def lipschitz(
@@ -144,9 +148,6 @@ class PoissonMechanism(AbstractMechanism):
         _checks.instance("rate", rate, Callable, "a function of the data")
         return _OfRate(steepest, change, rate=rate, **options)
 
-    def has_fractional_powers(self) -> bool:
-        return True
-
     def loss(self) -> ComposedLoss:
         low = as_float(self.offset)
         change = as_float(self.gain) * as_float(self.sensitivity)
@@ -196,7 +197,7 @@ class PoissonMechanism(AbstractMechanism):
         """
         mean = self._mean(statistic)
         if known(mean) is not None:
-            _require_countable(mean)
+            _countable(_MEAN, mean)
         return _drawn(key, mean)
 
     def estimate(self, output: Any) -> Float[Array, "..."]:
@@ -235,19 +236,13 @@ class _OfRate(PoissonMechanism):
     rate: Callable[[Any], Any] = eqx.field(static=True, kw_only=True)
 
     def _mean(self, statistic: Any) -> Any:
-        return _rate_of(self.rate(statistic))
+        return _rate("rate", self.rate(statistic))
 
     def estimate(self, output: Any) -> Float[Array, "..."]:
         raise TypeError("a mean that is a function of the data has no estimate")
 
     def variance(self, statistic: Any) -> Float[Array, "..."]:
         return self.estimate(statistic)
-
-
-def _rate_of(value: Any) -> Any:
-    return _checks.checked(
-        "rate", value, "positive and finite", lambda x: (x > 0) & jnp.isfinite(x)
-    )
 
 
 _rounded = in_float64(as_float)
@@ -274,14 +269,9 @@ def _steepest(change: Any, ratio: Any) -> Array:
     return as_float(change) / jnp.expm1(as_float(ratio))
 
 
-def _require_countable(mean: Any) -> Any:
-    few = lambda x: x <= _LARGEST_MEAN
-    return _checks.checked("offset + gain statistic", mean, "at most 2^53", few)
-
-
 @in_float64
 def _drawn(key: Array, mean: Array) -> Array:
-    mean = _require_countable(mean)
+    mean = _countable(_MEAN, mean)
     few, many = jax.random.split(key)
     small = mean < _MANY
     # Of means that are not small JAX's sampler, all in float32, has a wrong law.

@@ -8,11 +8,12 @@ import numpy as np
 from jaxtyping import ArrayLike, Real
 
 from .._internal import _checks
+from .._internal._concrete import ahead_of_time
 from .._internal._logs import times
 from .._internal._precision import in_float64
 from ..losses import ComposedLoss, RandomAllocationLoss
 from ._base import AbstractMechanism, AbstractWrapped, one_release
-from ._fields import NOISE, Search, as_float, as_known, is_one, parameter
+from ._fields import NOISE, Search, as_float, as_known, is_number, is_one, parameter
 from ._joint import Shared
 from ._relations import (
     ADD_OR_REMOVE_ONE,
@@ -25,8 +26,7 @@ from ._sampling import Sampling
 _BATCHES = Search(-1, 1.0, 1e6, 100.0)
 
 
-def _at_least_one(name: str, value: Any) -> Any:
-    return _checks.checked(name, value, "in [1, 1e6]", lambda x: (x >= 1) & (x <= 1e6))
+_at_least_one = _checks.numbers_that_are("in [1, 1e6]", lambda x: (x >= 1) & (x <= 1e6))
 
 
 class RandomAllocationEpoch(AbstractMechanism):
@@ -71,12 +71,13 @@ class RandomAllocationEpoch(AbstractMechanism):
     _scheme: ClassVar = Sampling.RANDOM_ALLOCATION
 
     def __check_init__(self):
-        if self.relation not in (ADD_OR_REMOVE_ONE, ZERO_OUT):
-            raise ValueError(
-                "relation must be ADD_OR_REMOVE_ONE or ZERO_OUT, got "
-                f"{NeighboringRelation(self.relation).name}: a replaced record is in "
-                "one batch with either value, and no pair is known that dominates that"
-            )
+        _checks.require(
+            self.relation in (ADD_OR_REMOVE_ONE, ZERO_OUT),
+            "relation must be ADD_OR_REMOVE_ONE or ZERO_OUT",
+            f"{NeighboringRelation(self.relation).name}: a replaced "
+            "record is in one batch with either value, and no pair is "
+            "known that dominates that",
+        )
 
     def simplified(self) -> AbstractMechanism:
         from ._additive import Gaussian
@@ -170,15 +171,9 @@ class SameBatchEpochs(AbstractWrapped):
             (run.mechanism.noise_multiplier, run.num_epochs, count, run.num_batches)
             for run, count in runs
         ]
-        known = [[as_known(x) for x in row] for row in numbers]
-        if any(x is None for row in known for x in row):
-            noise, epochs, batches = _together_traced(numbers)
-        else:
-            noise, epochs, batches = _together(known, np)
-        same = all(row[3] is numbers[0][3] for row in numbers)
-        same = same or all(
-            row[3] is not None and row[3] == known[0][3] for row in known
-        )
+        noise, epochs, batches = _together(numbers)
+        first, *others = (row[3] for row in numbers)
+        same = all(x is first or is_number(x, as_known(first)) for x in others)
         relation = runs[0][0].relation
         return cls.unchecked(
             mechanism=Gaussian.unchecked(noise_multiplier=noise, relation=relation),
@@ -197,18 +192,15 @@ def gaussian_epoch(release: Any, num_batches: Any) -> RandomAllocationEpoch:
     )
 
 
-def _together(numbers: Any, module: Any) -> tuple[Any, Any, Any]:
-    """The smallest noise, epochs with that, and the smallest number of batches."""
-    rows = [module.stack([module.asarray(x) for x in row]) for row in numbers]
-    noise, epochs, counts, batches = module.stack(rows).astype(float).T
-    least = module.min(noise)
-    finite = module.isfinite(noise)
-    # Equal noise has the quotient 1, without rounding.
-    share = module.where(finite, least / module.where(finite, noise, 1.0), 0.0)
-    share = module.where(module.isfinite(share), share, 0.0)
-    return least, module.sum(epochs * counts * share**2), module.min(batches)
-
-
+@ahead_of_time
 @in_float64(cast_out=False)
-def _together_traced(numbers: Any) -> tuple[Any, Any, Any]:
-    return _together(numbers, jnp)
+def _together(numbers: Any) -> tuple[Any, Any, Any]:
+    """The smallest noise, epochs with that, and the smallest number of batches."""
+    rows = [jnp.stack([jnp.asarray(x) for x in row]) for row in numbers]
+    noise, epochs, counts, batches = jnp.stack(rows).astype(float).T
+    least = jnp.min(noise)
+    finite = jnp.isfinite(noise)
+    # Equal noise has the quotient 1, without rounding.
+    share = jnp.where(finite, least / jnp.where(finite, noise, 1.0), 0.0)
+    share = jnp.where(jnp.isfinite(share), share, 0.0)
+    return least, jnp.sum(epochs * counts * share**2), jnp.min(batches)

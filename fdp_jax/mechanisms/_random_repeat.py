@@ -1,7 +1,6 @@
 """A random number of releases, where the number is told."""
 
-import copy
-from typing import Any
+from typing import Any, ClassVar
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -72,6 +71,7 @@ class RandomRepeat(AbstractWrapped):
     """Whether zero releases are known to be possible."""
     whole: bool = eqx.field(static=True)
     """Whether all numbers are known to be whole."""
+    _one_release: ClassVar = False
 
     def __init__(
         self, mechanism: Any, *, num_steps: Any, probs: Any, tail_prob: Any = 0.0
@@ -96,16 +96,11 @@ class RandomRepeat(AbstractWrapped):
 
     def with_fractions(self) -> "RandomRepeat":
         """This mechanism, its numbers of releases not known to be whole."""
-        other = copy.copy(self)
         # Known of the numbers when this was made, and no leaf that could be replaced.
-        object.__setattr__(other, "whole", False)
-        return other
+        return self.unchecked(**vars(self) | {"whole": False})
 
     def require_many(self, index: int = 0) -> None:
         require_joint((self.mechanism,), (None,), joins=False)
-
-    def releases_once(self) -> bool:
-        return False
 
     def takes_fractions(self, index: int = 0) -> bool:
         return self.mechanism.has_fractional_powers()

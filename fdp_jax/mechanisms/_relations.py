@@ -101,10 +101,11 @@ class Sensitivity(Record):
 
     def in_norm(self, *allowed: str) -> Any:
         """The value, if it is in a norm that a mechanism's theorem covers."""
-        if self.norm not in allowed:
-            raise ValueError(
-                f"sensitivity must be in one of the norms {allowed}, got {self.norm!r}"
-            )
+        _checks.require(
+            self.norm in allowed,
+            f"sensitivity must be in one of the norms {allowed}",
+            f"{self.norm!r}",
+        )
         return as_number(self.value)
 
 

@@ -7,7 +7,6 @@ from typing import Any, ClassVar, Self
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax.lax import stop_gradient
 from jaxtyping import Array, ArrayLike, Real
 
@@ -36,16 +35,17 @@ from ..engines import Interval, log_complement
 from . import _renyi_bounds as theorems
 from ._fields import (
     RHO,
+    Declared,
     as_float,
     at_full_precision,
     parameter,
     product,
-    require_set,
+    several,
 )
 from ._joint import Shared, require_alone
 
 
-class AbstractRenyi(AbstractPointwise):
+class AbstractRenyi(Declared, AbstractPointwise):
     """A guarantee by Rényi divergences, for every ordered pair of neighbors.
 
     The pessimistic end of every query is a theorem's; the optimistic one says nothing,
@@ -63,10 +63,6 @@ class AbstractRenyi(AbstractPointwise):
         See `AbstractMechanism.shares`.
         """
         return self.shared or frozenset()
-
-    def require_complete(self) -> None:
-        """Raises `ValueError` if a number was left open, for `calibrate` to find."""
-        require_set(self)
 
     @abc.abstractmethod
     def divergence(self, order: Real[Array, "..."]) -> Real[Array, "..."]:
@@ -300,28 +296,14 @@ class RenyiDP(AbstractRenyi):
         Section 4, and Riess et al. (2026) for the trade-off function.
     """
 
-    orders: Real[ArrayLike, " k"]
-    divergences: Real[ArrayLike, " k"]
+    orders: Any = several("orders", _checks.finite_positive)
+    divergences: Any = several("divergences", _checks.nonnegative_or_inf)
     shared: frozenset[Shared] | None = eqx.field(
         static=True, kw_only=True, default=None
     )
 
-    def __init__(
-        self,
-        orders: Any,
-        divergences: Any,
-        *,
-        shared: frozenset[Shared] | None = None,
-    ):
-        orders = _checks.finite_positive("orders", _vector(orders))
-        divergences = _checks.nonnegative_or_inf("divergences", _vector(divergences))
-        if orders.ndim != 1 or orders.shape != divergences.shape or orders.size == 0:
-            raise ValueError(
-                "orders and divergences must be vectors of one length, at least 1, got "
-                f"shapes {orders.shape} and {divergences.shape}"
-            )
-        self.orders, self.divergences = orders, divergences
-        self.shared = shared
+    def __check_init__(self):
+        _checks.same_length("orders", self.orders, "divergences", self.divergences)
 
     def divergence(self, order):
         known, at = as_float(self.orders), as_float(order)[..., None]
@@ -344,10 +326,6 @@ class RenyiDP(AbstractRenyi):
         rate = jnp.where(below, (1 - orders) / orders, 0.0)
         found = jnp.where(jnp.isfinite(values), -rate * finite, -jnp.inf)
         return jnp.max(found)
-
-
-def _vector(values: Any) -> Any:
-    return values if eqx.is_array(values) else np.asarray(values, np.float64)
 
 
 @in_float64(cast_out=False)

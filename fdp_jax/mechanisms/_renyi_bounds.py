@@ -30,11 +30,6 @@ from .._internal._implicit import implicit_root
 from .._internal._roots import bisect
 from .._internal._special import log1mexp
 
-_LEAST_EXCESS = -40.0
-_MOST_EXCESS = 100.0
-"""Range of log(t - 1) in which orders are searched."""
-_COARSE_ORDERS = 40
-BETA_RANGE = (-9.0, 36.0)
 LAST_LOGIT = 740.0
 
 

@@ -17,10 +17,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from .._internal._concrete import (
+    ahead_of_time,
     evaluates_at_once,
     holds_anywhere,
     is_traced,
-    outside_transformations,
 )
 from .._internal._host import calls_the_host, closes_over_traced, whole_programs
 from .._internal._precision import (
@@ -210,7 +210,7 @@ def resolve(guarantee: "_Query") -> Resolved:
     mechanism, direction, method = _simplest(guarantee)
     attained = mechanism.attained()
     steps = mechanism.known_steps()
-    composed = dataclasses.replace(_composed(mechanism), method=method)
+    composed = dataclasses.replace(_loss_of(mechanism), method=method)
     return _resolved(composed, direction, steps, attained)
 
 
@@ -276,19 +276,10 @@ def needs_no_splitting(steps: KnownSteps, composed: ComposedLoss) -> bool:
     return composed.analytic_terms[0].decays_soon(prob, num_steps)
 
 
-def _composed(mechanism: "AbstractMechanism") -> ComposedLoss:
-    """The loss, with known numbers wherever the mechanism's are known."""
-    if outside_transformations():
-        return _loss_of(mechanism)
-    leaves = jax.tree.leaves(mechanism)
-    if is_traced(leaves):
-        return _loss_of(mechanism)
-    with jax.ensure_compile_time_eval():
-        return _loss_of(mechanism)
-
-
+@ahead_of_time
 @in_float64(cast_out=False)
 def _loss_of(mechanism: "AbstractMechanism") -> ComposedLoss:
+    """The loss, with known numbers wherever the mechanism's are known."""
     return mechanism.loss()
 
 

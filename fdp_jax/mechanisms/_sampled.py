@@ -39,6 +39,7 @@ from ._fields import (
     is_one,
     parameter,
     product,
+    several,
     where_released,
 )
 from ._joint import Shared
@@ -86,25 +87,24 @@ class PoissonSubsampled(AbstractWrapped):
 
     def __check_init__(self):
         require_mechanism("mechanism", self.mechanism)
-        if not self.mechanism.releases_once():
-            raise TypeError(
-                "mechanism must be a single release, got "
-                f"{type(self.mechanism).__name__}: subsample each step, then repeat"
-            )
-        if self.relation is REPLACE_ONE:
-            raise ValueError(
-                "relation must be ADD_OR_REMOVE_ONE or ZERO_OUT, got REPLACE_ONE: "
-                "a pair for replacement does not tell what a record's absence does"
-            )
+        _checks.require(
+            self.mechanism.releases_once(),
+            "mechanism must be a single release",
+            f"{type(self.mechanism).__name__}: subsample each step, then repeat",
+            TypeError,
+        )
+        _checks.require(
+            self.relation is not REPLACE_ONE,
+            "relation must be ADD_OR_REMOVE_ONE or ZERO_OUT",
+            "REPLACE_ONE: a pair for replacement does not tell what a "
+            "record's absence does",
+        )
 
     def has_fractional_powers(self) -> bool:
         inner = self.mechanism
         while isinstance(inner, PoissonSubsampled):
             inner = inner.mechanism
         return isinstance(inner, Gaussian)
-
-    def releases_once(self) -> bool:
-        return True
 
     def known_steps(self) -> tuple[float | None, float | None]:
         nested = isinstance(self.mechanism, PoissonSubsampled)
@@ -179,27 +179,14 @@ class MixtureOfGaussians(AbstractMechanism):
     noise_multiplier: Real[ArrayLike, ""] = parameter(
         "noise_multiplier", _checks.finite_positive, NOISE
     )
-    shifts: Real[Array, " k"] = eqx.field(
-        metadata=Search(1, 1e-12, 1e12).metadata, kw_only=True
+    shifts: Any = several(
+        "shifts", _checks.nonnegative, Search(1, 1e-12, 1e12), kw_only=True
     )
-    probs: Real[Array, " k"] = eqx.field(metadata=PROBABILITIES.metadata, kw_only=True)
+    probs: Any = several("probs", _checks.probabilities, PROBABILITIES, kw_only=True)
     relation: Any = relation_field(ADD_OR_REMOVE_ONE)
 
-    def __init__(
-        self,
-        noise_multiplier: Any,
-        *,
-        shifts: Any,
-        probs: Any,
-        relation: Any = ADD_OR_REMOVE_ONE,
-    ):
-        self.noise_multiplier = _checks.checked_scalar(
-            "noise_multiplier", _checks.finite_positive, noise_multiplier
-        )
-        self.shifts = _checks.vector("shifts", _checks.nonnegative, shifts)
-        self.probs = _checks.probabilities("probs", probs)
+    def __check_init__(self):
         _checks.same_length("shifts", self.shifts, "probs", self.probs)
-        self.relation = relation
 
     def loss(self) -> ComposedLoss:
         shifts, probs = as_float(self.shifts), as_float(self.probs)
@@ -280,11 +267,11 @@ class DPSGD(AbstractRun):
 
     def __check_init__(self):
         if self.sampling is not None:
-            if self.sampling_prob is not None:
-                raise ValueError(
-                    "sampling_prob must be left out where sampling is given, got both "
-                    f"{self.sampling_prob} and {self.sampling!r}"
-                )
+            _checks.require(
+                self.sampling_prob is None,
+                "sampling_prob must be left out where sampling is given",
+                f"both {self.sampling_prob} and {type(self.sampling).__name__}",
+            )
             require_sampling(self.sampling).require_release(self._release())
         # Fractional powers are those of the subsampled Gaussian pair only.
         if self.num_steps is not None and not self.takes_fractions():

@@ -1,13 +1,14 @@
 """How records are drawn for the steps of a run: what a guarantee assumes."""
 
-import abc
 import enum
-from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, Self
+from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 
+import equinox as eqx
 from jaxtyping import Array, Bool
 
+from .._internal import _checks
 from .._internal._record import Record
-from ._fields import require_set, unchecked
+from ._fields import Declared
 from ._relations import NeighboringRelation
 
 if TYPE_CHECKING:
@@ -91,7 +92,7 @@ _CAVEATS = {
 }
 
 
-class AbstractSampling(Record):
+class AbstractSampling(Declared, Record):
     """A scheme with its numbers: what makes a run out of noisy releases.
 
     Schemes go wherever `sampling_prob` goes.  Their numbers are leaves, which may be
@@ -103,15 +104,14 @@ class AbstractSampling(Record):
     if TYPE_CHECKING:  # a field of this class would come before all others
         scheme: ClassVar[Any]
         """Its `Sampling`."""
+        shared: ClassVar[Any]
+        """What `shares` says of it, as far as that does not depend on numbers."""
+    else:
+        shared: eqx.AbstractClassVar[Any]
     draws_independently: ClassVar[bool] = False
     """Whether records enter steps independently of each other and of their number."""
     refused: ClassVar[dict[NeighboringRelation, str]] = {}
     """Relations for which it has no guarantee, each with the reason."""
-
-    @classmethod
-    def unchecked(cls, **fields: Any) -> Self:
-        """One with these numbers as they are, for use inside of programs."""
-        return unchecked(cls, **fields)
 
     def run(self, release: "AbstractMechanism", num_steps: Any) -> "AbstractMechanism":
         """A mechanism that dominates so many releases, of batches drawn like this.
@@ -131,7 +131,6 @@ class AbstractSampling(Record):
         """One step, of which a run is so many, each drawn anew."""
         raise NotImplementedError
 
-    @abc.abstractmethod
     def shares(self, num_steps: Any) -> "frozenset[Shared]":
         """Parts that later steps may share with so many; see `AbstractMechanism`.
 
@@ -141,6 +140,7 @@ class AbstractSampling(Record):
         Args:
             num_steps: How many there are, which may be open or traced.
         """
+        return self.shared
 
     def require_release(self, release: "AbstractMechanism") -> None:
         """Raises an error if there is no theorem for a release.
@@ -152,11 +152,12 @@ class AbstractSampling(Record):
         """
         from ._joint import raise_shared
 
-        if not release.releases_once():
-            raise TypeError(
-                "mechanism must be a single release, got "
-                f"{type(release).__name__}: sample each step, then repeat"
-            )
+        _checks.require(
+            release.releases_once(),
+            "mechanism must be a single release",
+            f"{type(release).__name__}: sample each step, then repeat",
+            TypeError,
+        )
         if release.shares():
             raise_shared(release)
         reason = self.refused.get(release.relation)
@@ -166,10 +167,6 @@ class AbstractSampling(Record):
                 f"relation must be {' or '.join(allowed)} for "
                 f"{type(self).__name__}, got {release.relation.name}: {reason}"
             )
-
-    def require_complete(self) -> None:
-        """Raises `ValueError` if a number was left open, for `calibrate` to find."""
-        require_set(self)
 
     def participants(
         self, key: Array, step: Any, *, num_records: int

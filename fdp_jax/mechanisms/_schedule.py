@@ -1,7 +1,7 @@
 """Schedules: steps of one kind whose parameters change from step to step."""
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -42,24 +42,23 @@ class Schedule(AbstractWrapped):
 
     steps: AbstractMechanism
     """The steps, stacked: leaves have a leading axis."""
+    _one_release: ClassVar = False
 
     def __init__(self, step: Callable[..., AbstractMechanism], *parameters: Any):
         step = _checks.instance("step", step, Callable, "a function")
         arrays = [_checks.vector("parameters", _checks.real, x) for x in parameters]
-        if not arrays:
-            raise ValueError("Schedule needs at least one array of parameters")
+        _checks.require(arrays, "Schedule needs at least one array of parameters")
         for i, other in enumerate(arrays[1:], 1):
             _checks.same_length("parameters[0]", arrays[0], f"parameters[{i}]", other)
         # Checked one by one in Python, so that errors name values.
         self.steps = _stacked(step, arrays)
-        if not _stacks(self._term()):
-            raise TypeError(
-                f"step must make Gaussian, Laplace or Poisson-subsampled Gaussian "
-                f"mechanisms, got {type(self.steps).__name__}"
-            )
-
-    def releases_once(self) -> bool:
-        return False
+        _checks.require(
+            _stacks(self._term()),
+            "step must make Gaussian, Laplace or Poisson-subsampled "
+            "Gaussian mechanisms",
+            type(self.steps).__name__,
+            TypeError,
+        )
 
     def has_fractional_powers(self) -> bool:
         return isinstance(self.steps, Gaussian)

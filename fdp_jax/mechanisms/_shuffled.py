@@ -1,6 +1,6 @@
 """Reports of local randomizers that a trusted party shuffles."""
 
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -23,13 +23,10 @@ _NAMED = (*_RESPONSES, PureDP, PerfectPrivacy)
 """Randomizers that are pure, whatever their numbers."""
 
 
-def _records(name: str, value: Any) -> Any:
-    return _checks.checked(
-        name,
-        value,
-        "a whole number in [1, 1e12]",
-        lambda x: (x >= 1) & (x <= 1e12) & (x == x.round()),
-    )
+_records = _checks.numbers_that_are(
+    "a whole number in [1, 1e12]",
+    lambda x: (x >= 1) & (x <= 1e12) & (x == x.round()),
+)
 
 
 class Shuffled(AbstractMechanism):
@@ -81,19 +78,19 @@ class Shuffled(AbstractMechanism):
 
     def __check_init__(self):
         randomizer = require_mechanism("randomizer", self.randomizer)
-        if randomizer.relation is not REPLACE_ONE:
-            raise ValueError(
-                "randomizer must have its guarantee for replacing its record, "
-                "relation='replace_one', got "
-                f"{NeighboringRelation(randomizer.relation).name}"
-            )
-        if isinstance(randomizer, _NAMED) or is_traced(randomizer):
-            return
-        if isinstance(randomizer, ApproxDP) or not _is_pure(randomizer):
-            raise TypeError(
-                "randomizer must have a pure epsilon (a bounded privacy loss), got "
-                f"{described(randomizer)}"
-            )
+        _checks.require(
+            randomizer.relation is REPLACE_ONE,
+            "randomizer must have its guarantee for replacing its "
+            "record, relation='replace_one'",
+            NeighboringRelation(randomizer.relation).name,
+        )
+        known = isinstance(randomizer, _NAMED) or is_traced(randomizer)
+        _checks.require(
+            known or (not isinstance(randomizer, ApproxDP) and _is_pure(randomizer)),
+            "randomizer must have a pure epsilon (a bounded privacy loss)",
+            described(randomizer),
+            TypeError,
+        )
 
     def alone(self) -> AbstractMechanism:
         return _Once.unchecked(randomizer=self.randomizer, num_records=self.num_records)

@@ -1,6 +1,6 @@
 """Gaussian losses at random times."""
 
-from typing import Any
+from typing import Any, ClassVar
 
 import jax.numpy as jnp
 import numpy as np
@@ -66,12 +66,8 @@ class SubordinatedGaussian(AbstractMechanism):
         "index", _checks.below_one, Search(0, 0.0, 0.999, 0.5), default=0.0
     )
     relation: Any = relation_field(ADD_OR_REMOVE_ONE)
-
-    def has_fractional_powers(self) -> bool:
-        return True
-
-    def releases_once(self) -> bool:
-        return False
+    _one_release: ClassVar = False
+    _divisible: ClassVar = True
 
     def loss(self) -> ComposedLoss:
         numbers = (as_float(x) for x in (self.shape, self.scale, self.index))
@@ -91,8 +87,11 @@ class SubordinatedGaussian(AbstractMechanism):
             ValueError: If the index is not known to be 0 or a parameter is not set.
         """
         self.require_complete()
-        if float(np.asarray(self.index)) != 0:
-            raise ValueError(f"index must be 0 for the density, got {self.index}")
+        _checks.require(
+            float(np.asarray(self.index)) == 0,
+            "index must be 0 for the density",
+            self.index,
+        )
         return _gamma_density(self, _checks.numbers("x", x))
 
 

@@ -17,6 +17,8 @@ from ._sampling import AbstractSampling, Sampling
 class AbstractRun(AbstractMechanism):
     """Releases of batches that a scheme draws: the run that it makes of them."""
 
+    _one_release: ClassVar = False
+
     if TYPE_CHECKING:  # fields of this class would come before all others
         sampling: ClassVar[Any]
         """The scheme."""
@@ -29,9 +31,6 @@ class AbstractRun(AbstractMechanism):
 
     def _run(self) -> AbstractMechanism:
         return self.sampling.run(self._release(), self.num_steps)
-
-    def releases_once(self) -> bool:
-        return False
 
     def takes_fractions(self, index: int = 0) -> bool:
         return self.sampling.takes_fractions(self._release())

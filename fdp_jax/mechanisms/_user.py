@@ -8,13 +8,13 @@ import jax
 import jax.core
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, PyTree, Real
+from jaxtyping import Array, Float, PyTree
 
 from .._internal import _checks
 from .._internal._hull import lower_hull
 from ..losses import AtomicLoss, ComposedLoss, DensityLoss, DistributionLoss
 from ._base import AbstractMechanism, one_release
-from ._fields import as_float
+from ._fields import as_float, several
 from ._relations import ADD_OR_REMOVE_ONE, relation_field
 
 
@@ -37,29 +37,41 @@ class FromProbabilities(AbstractMechanism):
         0.7500
     """
 
-    without_record: Real[Array, " k"]
-    with_record: Real[Array, " k"]
+    without_record: Any = several("without_record", _checks.probabilities)
+    with_record: Any = several("with_record", _checks.probabilities)
     relation: Any = relation_field(ADD_OR_REMOVE_ONE)
 
-    def __init__(
-        self,
-        without_record: Any,
-        with_record: Any,
-        *,
-        relation: Any = ADD_OR_REMOVE_ONE,
-    ):
-        self.without_record = _checks.probabilities("without_record", without_record)
-        self.with_record = _checks.probabilities("with_record", with_record)
+    def __check_init__(self):
         _checks.same_length(
             "without_record", self.without_record, "with_record", self.with_record
         )
-        self.relation = relation
 
     def loss(self) -> ComposedLoss:
         p, q = as_float(self.without_record), as_float(self.with_record)
         # Sums that are off by rounding would be masses gained or lost.
         p, q = p / jnp.sum(p), q / jnp.sum(q)
         return one_release(AtomicLoss.of_probabilities(p, q))
+
+
+def _function(name: str, **options: Any) -> Any:
+    wanted = Callable, "a function (x, params)"
+    one = lambda x: _checks.instance(name, x, *wanted)
+    return eqx.field(static=True, converter=one, **options)
+
+
+def _interval(name: str) -> Any:
+    def ends(value: Any) -> tuple[Any, Any]:
+        try:
+            low, high = value
+        except (TypeError, ValueError) as error:
+            raise ValueError(f"{name} must be (low, high), got {value!r}") from error
+        low, high = (
+            _checks.checked_scalar(name, _checks.finite, x) for x in (low, high)
+        )
+        _checks.increasing(name, low, high)
+        return low, high
+
+    return eqx.field(converter=ends, kw_only=True)
 
 
 class FromLogDensities(AbstractMechanism):
@@ -97,34 +109,12 @@ class FromLogDensities(AbstractMechanism):
         0.126937
     """
 
-    log_density_without: Callable = eqx.field(static=True)
-    log_density_with: Callable = eqx.field(static=True)
-    support: tuple[Any, Any]
-    params: PyTree
-    log_beyond: Any
+    log_density_without: Callable = _function("log_density_without")
+    log_density_with: Callable = _function("log_density_with")
+    support: tuple[Any, Any] = _interval("support")
+    params: PyTree = eqx.field(default=(), kw_only=True)
+    log_beyond: Any = _checks.field("log_beyond", _checks.log_probability, kw_only=True)
     relation: Any = relation_field(ADD_OR_REMOVE_ONE)
-
-    def __init__(
-        self,
-        log_density_without: Callable,
-        log_density_with: Callable,
-        *,
-        support: tuple[Any, Any],
-        params: PyTree = (),
-        log_beyond: Any,
-        relation: Any = ADD_OR_REMOVE_ONE,
-    ):
-        _require_functions(
-            log_density_without=log_density_without, log_density_with=log_density_with
-        )
-        self.log_density_without = log_density_without
-        self.log_density_with = log_density_with
-        self.support = _interval("support", support)
-        self.params = params
-        self.log_beyond = _checks.checked_scalar(
-            "log_beyond", _checks.log_probability, log_beyond
-        )
-        self.relation = relation
 
     def loss(self) -> ComposedLoss:
         low, high = map(as_float, self.support)
@@ -198,36 +188,13 @@ class FromLossDistribution(AbstractMechanism):
         TypeError: If an argument that must be a function is none.
     """
 
-    log_cdf_without: Callable = eqx.field(static=True)
-    log_sf_without: Callable = eqx.field(static=True)
-    log_cdf_with: Callable = eqx.field(static=True)
-    log_sf_with: Callable = eqx.field(static=True)
-    loss_range: tuple[Any, Any]
-    params: PyTree
+    log_cdf_without: Callable = _function("log_cdf_without", kw_only=True)
+    log_sf_without: Callable = _function("log_sf_without", kw_only=True)
+    log_cdf_with: Callable = _function("log_cdf_with", kw_only=True)
+    log_sf_with: Callable = _function("log_sf_with", kw_only=True)
+    loss_range: tuple[Any, Any] = _interval("loss_range")
+    params: PyTree = eqx.field(default=(), kw_only=True)
     relation: Any = relation_field(ADD_OR_REMOVE_ONE)
-
-    def __init__(
-        self,
-        *,
-        log_cdf_without: Callable,
-        log_sf_without: Callable,
-        log_cdf_with: Callable,
-        log_sf_with: Callable,
-        loss_range: tuple[Any, Any],
-        params: PyTree = (),
-        relation: Any = ADD_OR_REMOVE_ONE,
-    ):
-        _require_functions(
-            log_cdf_without=log_cdf_without,
-            log_sf_without=log_sf_without,
-            log_cdf_with=log_cdf_with,
-            log_sf_with=log_sf_with,
-        )
-        self.log_cdf_without, self.log_sf_without = log_cdf_without, log_sf_without
-        self.log_cdf_with, self.log_sf_with = log_cdf_with, log_sf_with
-        self.loss_range = _interval("loss_range", loss_range)
-        self.params = params
-        self.relation = relation
 
     def loss(self) -> ComposedLoss:
         low, high = map(as_float, self.loss_range)
@@ -242,21 +209,6 @@ class FromLossDistribution(AbstractMechanism):
                 high=high,
             )
         )
-
-
-def _require_functions(**functions: Any) -> None:
-    for name, value in functions.items():
-        _checks.instance(name, value, Callable, "a function (x, params)")
-
-
-def _interval(name: str, value: Any) -> tuple[Any, Any]:
-    try:
-        low, high = value
-    except (TypeError, ValueError) as error:
-        raise ValueError(f"{name} must be (low, high), got {value!r}") from error
-    low, high = (_checks.checked_scalar(name, _checks.finite, x) for x in (low, high))
-    _checks.increasing(name, low, high)
-    return low, high
 
 
 class FromTradeOffPoints(AbstractMechanism):

@@ -2,6 +2,7 @@
 
 import dataclasses
 
+from .._internal import _checks
 from ..losses import Method
 
 
@@ -18,9 +19,11 @@ def choices(method: Method) -> str:
 def check_points(method: str, points: int) -> None:
     """Raises `ValueError` if so many points are none that an engine takes."""
     power = isinstance(points, int) and points > 0 and points & (points - 1) == 0
-    if not (power and 1 << 10 <= points <= 1 << 26):
-        raise ValueError(
-            f"points must be a power of two from 2**10 to 2**26, got {points!r}"
-        )
-    if method != "grid":
-        raise ValueError(f"points are for method 'grid', got method {method!r}")
+    _checks.require(
+        power and 1 << 10 <= points <= 1 << 26,
+        "points must be a power of two from 2**10 to 2**26",
+        f"{points!r}",
+    )
+    _checks.require(
+        method == "grid", "points are for method 'grid'", f"method {method!r}"
+    )

@@ -113,9 +113,15 @@ def compare(
     _checks.choice("kind", kind, _KINDS)
     if kind in ("bayes_error", "difference"):
         _checks.choice("scale", scale, _SCALES)
-        ax = _axes(ax)
-        draw = _bayes_errors if kind == "bayes_error" else _difference
-        draw(ax, a, b, scale, labels)
+        ax, prior = _axes(ax), _priors(scale)
+        errors = certified_bayes_errors(a, b, priors=prior)
+        answer = blackwell_dominates(a, b)
+        for place in crossing_priors(answer.crossings):
+            ax.axvline(place, color=_CERTIFIED, linewidth=0.8, linestyle="-.")
+        if kind == "bayes_error":
+            _bayes_errors(ax, scale, prior, errors, labels)
+        else:
+            _difference(ax, scale, prior, errors, answer, labels)
         _legend(ax, None)
         return ax
     _checks.require(len(set(labels)) == 2, "labels must be two different names", labels)
@@ -143,9 +149,9 @@ def _finish_errors(ax: Axes, scale: str, prior: np.ndarray, title: str) -> None:
     _titled(ax, title, _PRIOR, "error probability")
 
 
-def _bayes_errors(ax: Axes, a: Any, b: Any, scale: str, labels: tuple) -> None:
-    prior = _priors(scale)
-    found = certified_bayes_errors(a, b, priors=prior)
+def _bayes_errors(
+    ax: Axes, scale: str, prior: np.ndarray, found: Any, labels: tuple
+) -> None:
     one, other = np.asarray(found.a.lower), np.asarray(found.b.lower)
     _finish_errors(ax, scale, prior, "Bayes errors (lower bounds)")
     ax.plot(prior, one, color=_REMOVE, label=labels[0])
@@ -154,24 +160,17 @@ def _bayes_errors(ax: Axes, a: Any, b: Any, scale: str, labels: tuple) -> None:
     for worse, color, name in sides:
         named = f"{name} less private" if np.any(worse) else None
         _shade(ax, prior, one, other, color, 0.2, where=worse, label=named)
-    _mark_crossings(ax, blackwell_dominates(a, b))
 
 
-def _mark_crossings(ax: Axes, answer: Any) -> None:
-    for place in crossing_priors(answer.crossings):
-        ax.axvline(place, color=_CERTIFIED, linewidth=0.8, linestyle="-.")
-
-
-def _difference(ax: Axes, a: Any, b: Any, scale: str, labels: tuple) -> None:
-    prior = _priors(scale)
-    found = certified_bayes_errors(a, b, priors=prior)
+def _difference(
+    ax: Axes, scale: str, prior: np.ndarray, found: Any, answer: Any, labels: tuple
+) -> None:
     lower = np.asarray(found.a.lower) - np.asarray(found.b.upper)
     upper = np.asarray(found.a.upper) - np.asarray(found.b.lower)
     middle = np.asarray(found.a.estimate) - np.asarray(found.b.estimate)
     ax.axhline(0.0, color="black", linewidth=0.8)
     _shade(ax, prior, lower, upper, alpha=0.3, label="certified")
     ax.plot(prior, middle, color=_REMOVE, label=f"R({labels[0]}) - R({labels[1]})")
-    answer = blackwell_dominates(a, b)
     ends = (answer.regret, 1, "--", labels), (answer.reverse, -1, ":", labels[::-1])
     for regret, sign, dashes, (first, second) in ends:
         value = float(regret.upper)
@@ -179,7 +178,6 @@ def _difference(ax: Axes, a: Any, b: Any, scale: str, labels: tuple) -> None:
             told = f"Delta({first} || {second}) = {value:.3g}"
             line = {"linewidth": 0.8, "linestyle": dashes, "label": told}
             ax.axhline(sign * value, color=_ADD, **line)
-    _mark_crossings(ax, answer)
     ax.set(xscale=scale, xlim=prior[[0, -1]])
     title = f"Positive: {labels[1]} is less private"
     _titled(ax, title, _PRIOR, "difference of error probabilities")

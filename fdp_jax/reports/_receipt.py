@@ -10,7 +10,7 @@ from .._internal._calls import explained
 from .._internal._show import short
 from .._internal._text import json_ready, round_down, round_up
 from ..divergences import gdp
-from ..mechanisms import DPSGD, AbstractMechanism, as_known
+from ..mechanisms import DPSGD, AbstractMechanism
 from ..sampling import Poisson
 from ..training import Plan
 from ._format import Interval
@@ -230,23 +230,7 @@ def _sampler(mechanism: Any, report: PrivacyReport) -> str:
 
 
 def _run(mechanism: Any) -> dict[str, Any] | None:
-    """The arguments of the command line that describe it, where there are any."""
-    if not isinstance(mechanism, DPSGD):
-        written = short(mechanism, most=10_000)
-        # Entries of arrays are cut, and no file holds functions.
-        return None if _NOT_WHOLE.search(written) else {"mechanism": written}
-    scheme = _scheme(mechanism)
-    found: dict[str, Any] = {
-        ("sampling_prob" if x.name == "prob" else x.name): as_known(value)
-        for x in dataclasses.fields(scheme)
-        if (value := getattr(scheme, x.name)) is not None and value != x.default
-    }
-    # The command line takes sizes as whole numbers.
-    whole = lambda x: int(x) if x == int(x) else x
-    named = re.sub("(?<=[a-z])(?=[A-Z])", "-", type(scheme).__name__).lower()
-    return {
-        "noise_multiplier": as_known(mechanism.noise_multiplier),
-        "num_steps": as_known(mechanism.num_steps),
-        "relation": mechanism.relation.name.lower().replace("_", "-"),
-        "sampling": named,
-    } | {name: whole(x) for name, x in found.items()}
+    """The argument of the command line that describes it, where there is one."""
+    written = short(mechanism, most=10_000)
+    # Entries of arrays are cut, and no file holds functions.
+    return None if _NOT_WHOLE.search(written) else {"mechanism": written}

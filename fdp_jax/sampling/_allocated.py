@@ -44,9 +44,6 @@ class AllocatedEpoch(AbstractWrapped):
     def releases_once(self) -> bool:
         return self.participations == 1
 
-    def known_steps(self):
-        return None, 1.0 if self.releases_once() else None
-
     def simplified(self) -> AbstractMechanism:
         if self.participations == 1 and is_one(self.num_batches):
             return self.mechanism.simplified()

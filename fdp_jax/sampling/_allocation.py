@@ -2,13 +2,11 @@
 
 from typing import Any, ClassVar
 
-import equinox as eqx
 import jax
 from jaxtyping import ArrayLike, Real
 
 from .._internal import _checks, _draws
 from ..mechanisms import (
-    OPTION,
     REPLACE_ONE,
     AbstractSampling,
     BegunEpoch,
@@ -22,6 +20,7 @@ from ..mechanisms import (
     as_known,
     as_number,
     gaussian_epoch,
+    option,
     parameter,
 )
 from ._allocated import AllocatedEpoch
@@ -32,9 +31,10 @@ _MOST = 1000
 _MOST_BATCHES = 1e6
 
 
-def _batches(name: str, value: Any) -> Any:
-    whole = lambda x: (x >= 1) & (x <= _MOST_BATCHES) & (x == x.round())
-    return _checks.checked(name, value, "a whole number from 1 to 1e6", whole)
+_batches = _checks.numbers_that_are(
+    "a whole number from 1 to 1e6",
+    lambda x: (x >= 1) & (x <= _MOST_BATCHES) & (x == x.round()),
+)
 
 
 class RandomAllocation(AbstractSampling):
@@ -78,13 +78,14 @@ class RandomAllocation(AbstractSampling):
     num_batches: Real[ArrayLike, ""] | None = parameter(
         "num_batches", _batches, Search(-1, 1.0, _MOST_BATCHES, 100.0), default=None
     )
-    num_participations: int = eqx.field(
-        static=True, default=1, kw_only=True, metadata=OPTION
+    num_participations: int = option(
+        "num_participations", _checks.whole, 1, _MOST, default=1, kw_only=True
     )
-    same_every_epoch: bool = eqx.field(
-        static=True, default=False, kw_only=True, metadata=OPTION
+    same_every_epoch: bool = option(
+        "same_every_epoch", _checks.flag, default=False, kw_only=True
     )
     scheme: ClassVar[Sampling] = Sampling.RANDOM_ALLOCATION
+    shared: ClassVar = frozenset({Shared.BEGUN_EPOCH})
     draws_independently: ClassVar[bool] = True
     refused: ClassVar[dict[NeighboringRelation, str]] = {
         REPLACE_ONE: (
@@ -94,18 +95,17 @@ class RandomAllocation(AbstractSampling):
     }
 
     def __check_init__(self):
-        _checks.whole("num_participations", self.num_participations, 1, _MOST)
-        _checks.flag("same_every_epoch", self.same_every_epoch)
         batches = as_known(self.num_batches)
         if batches is not None and batches < self.num_participations:
             raise ValueError(
                 f"num_participations must be at most num_batches = {batches:g}, got "
                 f"{self.num_participations}"
             )
-        if self.num_participations > 1 and self.same_every_epoch:
-            raise ValueError(
-                "same_every_epoch must be False for several participations, got True"
-            )
+        _checks.require(
+            self.num_participations <= 1 or not self.same_every_epoch,
+            "same_every_epoch must be False for several participations",
+            "True",
+        )
 
     def run(self, release, num_steps):
         epochs = rounds(num_steps, self.num_batches)
@@ -136,15 +136,15 @@ class RandomAllocation(AbstractSampling):
         if self.same_every_epoch:
             return frozenset({Shared.SAME_BATCH})
         whole = _are_whole(num_steps, self.num_batches)
-        return frozenset() if whole else frozenset({Shared.BEGUN_EPOCH})
+        return frozenset() if whole else self.shared
 
     def participation(self, num_steps):
         batches = shape_of("num_batches", self.num_batches)
-        if self.num_participations > 1:
-            raise ValueError(
-                "num_participations must be 1 for Monte Carlo accounting, got "
-                f"{self.num_participations}"
-            )
+        _checks.require(
+            self.num_participations <= 1,
+            "num_participations must be 1 for Monte Carlo accounting",
+            self.num_participations,
+        )
         # Batches that the run does not come to are steps without a release.
         return Dealt(batches, self.same_every_epoch or batches >= num_steps)
 
@@ -165,11 +165,13 @@ class RandomAllocation(AbstractSampling):
 
     def require_release(self, release):
         super().require_release(release)
-        if self.same_every_epoch and not isinstance(release, Gaussian):
-            raise TypeError(
-                "mechanism must be Gaussian where a record's batch is the same in "
-                f"every epoch, got {type(release).__name__}"
-            )
+        _checks.require(
+            not self.same_every_epoch or isinstance(release, Gaussian),
+            "mechanism must be Gaussian where a record's batch is the "
+            "same in every epoch",
+            type(release).__name__,
+            TypeError,
+        )
 
 
 def _are_whole(num_steps: Any, num_batches: Any) -> bool:

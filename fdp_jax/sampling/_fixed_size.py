@@ -102,6 +102,7 @@ class FixedSize(AbstractSampling):
     _sizes: tuple[int, ...] = eqx.field(static=True, init=False, repr=False, default=())
     """Of a batch and of the data, where they are stated and known."""
     scheme: ClassVar[Sampling] = Sampling.FIXED_SIZE
+    shared: ClassVar = frozenset()  # every step draws anew
     refused: ClassVar[dict[NeighboringRelation, str]] = {
         NeighboringRelation.ADD_OR_REMOVE_ONE: _WHY
     }
@@ -111,12 +112,11 @@ class FixedSize(AbstractSampling):
     ):
         sizes = batch_size, dataset_size
         if any(x is not None for x in sizes):
-            if prob is not None or any(x is None for x in sizes):
-                raise ValueError(
-                    "FixedSize takes prob, or batch_size and dataset_size, got "
-                    f"prob={prob}, batch_size={batch_size} and "
-                    f"dataset_size={dataset_size}"
-                )
+            _checks.require(
+                prob is None and (not any(x is None for x in sizes)),
+                "FixedSize takes prob, or batch_size and dataset_size",
+                f"prob={prob}, batch_size={batch_size} and dataset_size={dataset_size}",
+            )
             prob = batch_share(batch_size, dataset_size)
         self.prob = prob
         stated = [x for x in sizes if x is not None and known(x) is not None]
@@ -141,17 +141,15 @@ class FixedSize(AbstractSampling):
         )
         return Composition.unchecked(parts=(step,), num_steps=(num_steps,))
 
-    def shares(self, num_steps):
-        return frozenset()  # every step draws anew
-
     def require_release(self, release):
         super().require_release(release)
-        if release.relation is not REPLACE_ONE and not isinstance(release, Gaussian):
-            raise ValueError(
-                f"relation must be REPLACE_ONE for {type(release).__name__} on "
-                f"batches of a fixed size, got {release.relation.name}: what another "
-                "record does in a record's place is known for Gaussian noise alone"
-            )
+        _checks.require(
+            release.relation is REPLACE_ONE or isinstance(release, Gaussian),
+            f"relation must be REPLACE_ONE for {type(release).__name__} "
+            "on batches of a fixed size",
+            f"{release.relation.name}: what another record does in a "
+            "record's place is known for Gaussian noise alone",
+        )
 
     def participants(self, key, step, *, num_records):
         size = self.expected_size(num_records)
@@ -161,22 +159,22 @@ class FixedSize(AbstractSampling):
         if not self._stated():
             return _whole_size(self.prob, num_records)
         size, records = self._sizes
-        if num_records != records:
-            raise ValueError(
-                f"num_records must be {records}, the dataset_size of batches of "
-                f"{size}, got {num_records}"
-            )
+        _checks.require(
+            num_records == records,
+            f"num_records must be {records}, the dataset_size of batches of {size}",
+            num_records,
+        )
         return size
 
 
 def _whole_size(prob: Any, num_records: int) -> int:
     """The size of a batch, which the probability has to be a share for."""
     size = round(float(prob) * num_records)
-    if abs(size - float(prob) * num_records) > 1e-9 * num_records:
-        raise ValueError(
-            f"num_records must make a whole batch of its share {float(prob):g}, got "
-            f"{num_records}"
-        )
+    _checks.require(
+        abs(size - float(prob) * num_records) <= 1e-09 * num_records,
+        f"num_records must make a whole batch of its share {float(prob):g}",
+        num_records,
+    )
     return size
 
 
@@ -221,13 +219,14 @@ class _Step(AbstractWrapped):
         """The pair of a release other than Gaussian noise, and whether it is made."""
         inner = self.mechanism.loss()
         (term,), (count,) = inner.terms, inner.counts
-        if not term.symmetric:
-            # Of the others' records either law may be the one to be told apart.
-            raise ValueError(
-                "mechanism must have the same guarantee in both directions, not by "
-                "its numbers alone, on batches of a fixed size, got "
-                f"{type(self.mechanism).__name__}"
-            )
+        # Of the others' records either law may be the one to be told apart.
+        _checks.require(
+            term.symmetric,
+            "mechanism must have the same guarantee in both "
+            "directions, not by its numbers alone, on batches of a "
+            "fixed size",
+            type(self.mechanism).__name__,
+        )
         return SubsampledLoss(term, prob), jnp.where(released, count, 0.0)
 
     def _group(self, size):

@@ -2,14 +2,12 @@
 
 from typing import Any, ClassVar
 
-import equinox as eqx
 import jax.numpy as jnp
 from jax import lax, random
 from jaxtyping import ArrayLike, Real
 
 from .._internal import _checks, _draws
 from ..mechanisms import (
-    OPTION,
     RATE,
     REPLACE_ONE,
     AbstractSampling,
@@ -17,6 +15,7 @@ from ..mechanisms import (
     Sampling,
     Shared,
     as_known,
+    option,
     parameter,
     raise_not_proved,
 )
@@ -62,24 +61,18 @@ class MinSeparation(AbstractSampling):
     prob: Real[ArrayLike, ""] | None = parameter(
         "prob", _checks.probability, RATE, default=None
     )
-    min_separation: int = eqx.field(static=True, kw_only=True, metadata=OPTION)
-    warm_start: bool = eqx.field(
-        static=True, default=True, kw_only=True, metadata=OPTION
+    min_separation: int = option(
+        "min_separation", _checks.whole, 1, _MOST, kw_only=True
     )
+    warm_start: bool = option("warm_start", _checks.flag, default=True, kw_only=True)
     scheme: ClassVar[Sampling] = Sampling.MIN_SEPARATION
+    shared: ClassVar = frozenset({Shared.WAITING})
     refused: ClassVar[dict[NeighboringRelation, str]] = {
         REPLACE_ONE: "no pair is known that dominates a replaced record"
     }
 
-    def __check_init__(self):
-        _checks.whole("min_separation", self.min_separation, 1, _MOST)
-        _checks.flag("warm_start", self.warm_start)
-
     def run(self, release, num_steps):
         raise_not_proved(self)
-
-    def shares(self, num_steps):
-        return frozenset({Shared.WAITING})
 
     def participation(self, num_steps: int) -> Participation:
         return Separated(self.prob, self.min_separation, self.warm_start)

@@ -3,11 +3,9 @@
 from typing import Any, ClassVar
 
 import jax.numpy as jnp
-import numpy as np
 from jaxtyping import ArrayLike, Real
 
 from .._internal import _checks, _draws
-from .._internal._precision import in_float64
 from ..mechanisms import (
     COUNT,
     DPSGD,
@@ -21,6 +19,7 @@ from ..mechanisms import (
     Sampling,
     as_known,
     as_number,
+    at_full_precision,
     parameter,
 )
 from .participation import Separated
@@ -50,22 +49,21 @@ class Poisson(AbstractSampling):
         "prob", _checks.probability, RATE, default=None
     )
     scheme: ClassVar[Sampling] = Sampling.POISSON
+    shared: ClassVar = frozenset()  # every step draws anew
     draws_independently: ClassVar[bool] = True
 
     def _step(self, release):
         return poisson_step(release, self.prob)
 
-    def shares(self, num_steps):
-        return frozenset()  # every step draws anew
-
     def require_release(self, release):
         super().require_release(release)
-        if release.relation is REPLACE_ONE and not isinstance(release, ClippedSum):
-            raise ValueError(
-                "relation must be ADD_OR_REMOVE_ONE or ZERO_OUT for a Poisson sample "
-                f"of {type(release).__name__}, got REPLACE_ONE: a pair for "
-                "replacement does not tell what a record's absence does (see DPSGD)"
-            )
+        _checks.require(
+            release.relation is not REPLACE_ONE or isinstance(release, ClippedSum),
+            "relation must be ADD_OR_REMOVE_ONE or ZERO_OUT for a "
+            f"Poisson sample of {type(release).__name__}",
+            "REPLACE_ONE: a pair for replacement does not tell what a "
+            "record's absence does (see DPSGD)",
+        )
 
     def participation(self, num_steps):
         return Separated(self.prob, 1)
@@ -155,6 +153,9 @@ class CyclicPoisson(AbstractSampling):
         "num_groups", _checks.positive_count, COUNT, default=None, kw_only=True
     )
     scheme: ClassVar[Sampling] = Sampling.CYCLIC_POISSON
+    # The groups are no random draw: of each one the steps draw anew.  In n steps,
+    # wherever they begin, its turn comes at most ceil(n / num_groups) times.
+    shared: ClassVar = frozenset()
     draws_independently: ClassVar[bool] = True
 
     def run(self, release, num_steps):
@@ -162,11 +163,6 @@ class CyclicPoisson(AbstractSampling):
 
     def _step(self, release):
         return poisson_step(release, self.prob, self.scheme)
-
-    def shares(self, num_steps):
-        # The groups are no random draw: of each one the steps draw anew.  In n steps,
-        # wherever they begin, its turn comes at most ceil(n / num_groups) times.
-        return frozenset()
 
     def participation(self, num_steps):
         groups = shape_of("num_groups", self.num_groups)
@@ -202,26 +198,15 @@ def rounds(num_steps: Any, length: Any) -> Any:
     """Number of rounds of so many steps, begun ones included."""
     if num_steps is None or length is None:
         return None
-    whole, begun = whole_rounds(num_steps, length)
-    return whole + begun if as_known(whole) is not None else _added(whole, begun)
+    return _all_rounds(num_steps, length)
 
 
+@at_full_precision
+def _all_rounds(num_steps: Any, length: Any) -> Any:
+    return num_steps // length + (num_steps % length > 0)
+
+
+@at_full_precision
 def whole_rounds(num_steps: Any, length: Any) -> tuple[Any, Any]:
     """Number of finished rounds, and whether another one was begun (1 or 0)."""
-    steps, each = as_known(num_steps), as_known(length)
-    if steps is None or each is None:
-        return _whole_rounds(num_steps, length)
-    whole = np.floor(np.float64(steps) / each)
-    return whole, np.float64(steps > whole * each)
-
-
-@in_float64(cast_out=False)
-def _whole_rounds(num_steps: Any, length: Any) -> tuple[Any, Any]:
-    # A quotient of whole numbers that is whole is not rounded.
-    whole = jnp.floor(num_steps / length)
-    return whole, jnp.where(num_steps > whole * length, 1.0, 0.0)
-
-
-@in_float64(cast_out=False)
-def _added(whole: Any, begun: Any) -> Any:
-    return whole + begun
+    return num_steps // length, (num_steps % length > 0) * 1.0

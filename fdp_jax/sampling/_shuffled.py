@@ -4,6 +4,7 @@ from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, ArrayLike, Real
 
 from .._internal import _checks, _draws
@@ -65,6 +66,10 @@ class ShuffledEpochs(AbstractSampling):
         "num_batches", _checks.positive_count, COUNT, default=None
     )
     scheme: ClassVar[Sampling] = Sampling.SHUFFLED
+    # Nothing is claimed for the shuffling: whatever partition is given, a record is in
+    # at most ceil(n / num_batches) of n steps on end, each with noise of its own, and
+    # in no fewer than the finished epochs among them from below.
+    shared: ClassVar = frozenset()
     refused: ClassVar[dict[NeighboringRelation, str]] = {
         NeighboringRelation.ADD_OR_REMOVE_ONE: (
             "without the record the records are shared out to batches in another way"
@@ -76,29 +81,22 @@ class ShuffledEpochs(AbstractSampling):
         epoch, begun = _Epoch.unchecked(**fields), _BegunEpoch.unchecked(**fields)
         if num_steps is None or self.num_batches is None:
             return Composition.unchecked(parts=(epoch,), num_steps=(None,))
-        whole, rest = whole_rounds(num_steps, self.num_batches)
-        if as_known(rest) == 0:
-            return Composition.unchecked(parts=(epoch,), num_steps=(whole,))
-        if as_known(whole) == 0:
-            return Composition.unchecked(parts=(begun,), num_steps=(rest,))
-        return Composition.unchecked(parts=(epoch, begun), num_steps=(whole, rest))
-
-    def shares(self, num_steps):
-        # Nothing is claimed for the shuffling: whatever partition is given, a record is
-        # in at most ceil(n / num_batches) of n steps on end, each with noise of its
-        # own, and in no fewer than the finished epochs among them from below.
-        return frozenset()
+        counts = whole_rounds(num_steps, self.num_batches)
+        each = zip((epoch, begun), counts, strict=True)
+        made = [(part, count) for part, count in each if as_known(count) != 0]
+        parts, counts = zip(*made or [(epoch, np.float64(0))], strict=True)
+        return Composition.unchecked(parts=parts, num_steps=counts)
 
     def one_round(self):
         return self.num_batches
 
     def participants(self, key, step, *, num_records):
         batches = int(as_number(self.num_batches))
-        if num_records % batches:
-            raise ValueError(
-                f"num_records must be a multiple of num_batches = {batches}, got "
-                f"{num_records}"
-            )
+        _checks.require(
+            not num_records % batches,
+            f"num_records must be a multiple of num_batches = {batches}",
+            num_records,
+        )
         place = jax.random.permutation(_draws.at(key, step // batches), num_records)
         return place % batches == step % batches
 
@@ -122,12 +120,12 @@ class _Epoch(AbstractWrapped):
         return self.mechanism.has_fractional_powers()
 
     def _group(self, size):
-        if not isinstance(self.mechanism, Gaussian):
-            raise ValueError(
-                f"size must be 1 for shuffled epochs of {type(self.mechanism).__name__}"
-                f", got {size}: of records in different batches it is known for "
-                "Gaussian noise alone what they leak together"
-            )
+        _checks.require(
+            isinstance(self.mechanism, Gaussian),
+            f"size must be 1 for shuffled epochs of {type(self.mechanism).__name__}",
+            f"{size}: of records in different batches it is known for "
+            "Gaussian noise alone what they leak together",
+        )
         # Of a known partition: farthest apart with all of the group in one batch.
         return _GroupEpoch.unchecked(
             mechanism=self.mechanism.group(size), num_batches=self.num_batches

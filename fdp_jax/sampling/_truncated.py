@@ -86,21 +86,20 @@ class TruncatedPoisson(AbstractSampling):
         "dataset_size", _checks.positive_count, COUNT, default=None, kw_only=True
     )
     scheme: ClassVar[Sampling] = Sampling.TRUNCATED_POISSON
+    shared: ClassVar = frozenset()  # every step draws and cuts anew
 
     def _step(self, release):
         return _TruncatedStep.unchecked(mechanism=release, sampling=self)
 
-    def shares(self, num_steps):
-        return frozenset()  # every step draws and cuts anew
-
     def require_release(self, release):
         super().require_release(release)
-        if not isinstance(release, Gaussian):
-            raise TypeError(
-                "mechanism must be Gaussian for truncated Poisson sampling, got "
-                f"{type(release).__name__}: what a record does in another one's place "
-                "is known for Gaussian noise"
-            )
+        _checks.require(
+            isinstance(release, Gaussian),
+            "mechanism must be Gaussian for truncated Poisson sampling",
+            f"{type(release).__name__}: what a record does in another "
+            "one's place is known for Gaussian noise",
+            TypeError,
+        )
         Poisson(0.5).require_release(release)
 
     def participants(self, key, step, *, num_records):

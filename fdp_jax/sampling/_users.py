@@ -2,12 +2,10 @@
 
 from typing import ClassVar
 
-import equinox as eqx
 from jaxtyping import ArrayLike, Real
 
 from .._internal import _checks, _draws
 from ..mechanisms import (
-    OPTION,
     RATE,
     AbstractSampling,
     ClippedSum,
@@ -15,6 +13,7 @@ from ..mechanisms import (
     Sampling,
     SubsampledGroup,
     as_number,
+    option,
     parameter,
 )
 from ._poisson import Poisson, poisson_step
@@ -55,15 +54,18 @@ class UserLevel(AbstractSampling):
     prob: Real[ArrayLike, ""] | None = parameter(
         "prob", _checks.probability, RATE, default=None
     )
-    max_examples: int | None = eqx.field(
-        static=True, default=None, kw_only=True, metadata=OPTION
+    max_examples: int | None = option(
+        "max_examples",
+        _checks.whole,
+        1,
+        _MOST,
+        optional=True,
+        default=None,
+        kw_only=True,
     )
 
+    shared: ClassVar = frozenset()  # every step draws anew
     draws_independently: ClassVar[bool] = True
-
-    def __check_init__(self):
-        if self.max_examples is not None:
-            _checks.whole("max_examples", self.max_examples, 1, _MOST)
 
     @property
     def scheme(self) -> Sampling:
@@ -82,16 +84,14 @@ class UserLevel(AbstractSampling):
             relation=release.relation,
         )
 
-    def shares(self, num_steps):
-        return frozenset()  # every step draws anew
-
     def require_release(self, release):
         super().require_release(release)
-        if self.max_examples is not None and not isinstance(release, Gaussian):
-            raise TypeError(
-                "mechanism must be Gaussian where examples of a user are sampled, got "
-                f"{type(release).__name__}"
-            )
+        _checks.require(
+            self.max_examples is None or isinstance(release, Gaussian),
+            "mechanism must be Gaussian where examples of a user are sampled",
+            type(release).__name__,
+            TypeError,
+        )
         Poisson(0.5).require_release(release)
 
     def participants(self, key, step, *, num_records):

@@ -113,6 +113,7 @@ class WithReplacement(AbstractSampling):
         "dataset_size", _checks.positive_count, COUNT, default=None, kw_only=True
     )
     scheme: ClassVar[Sampling] = Sampling.WITH_REPLACEMENT
+    shared: ClassVar = frozenset()  # every step draws anew
     refused: ClassVar[dict[NeighboringRelation, str]] = dict.fromkeys(
         (NeighboringRelation.ADD_OR_REMOVE_ONE, NeighboringRelation.ZERO_OUT),
         "the theorem is for a record that is replaced",
@@ -121,17 +122,15 @@ class WithReplacement(AbstractSampling):
     def _step(self, release):
         return _Step.unchecked(mechanism=release, sampling=self)
 
-    def shares(self, num_steps):
-        return frozenset()  # every step draws anew
-
     def require_release(self, release):
         super().require_release(release)
-        if not isinstance(release, Gaussian):
-            raise TypeError(
-                "mechanism must be Gaussian for sampling with replacement, got "
-                f"{type(release).__name__}: what several copies of a record leak is "
-                "known for Gaussian noise"
-            )
+        _checks.require(
+            isinstance(release, Gaussian),
+            "mechanism must be Gaussian for sampling with replacement",
+            f"{type(release).__name__}: what several copies of a record "
+            "leak is known for Gaussian noise",
+            TypeError,
+        )
 
 
 class _Step(AbstractWrapped):

@@ -11,10 +11,10 @@ from .._internal import _checks
 from .._internal._record import Record
 from .._internal._roots import bisect
 from ..losses import GaussianForm
-from ..mechanisms import Search, as_float, parameter, require_set
+from ..mechanisms import Declared, Search, as_float, parameter
 
 
-class AbstractRepetitions(Record):
+class AbstractRepetitions(Declared, Record):
     """A public law of the number of runs, drawn independently of the data."""
 
     rounds: ClassVar[int] = 0
@@ -27,10 +27,6 @@ class AbstractRepetitions(Record):
     def log_idle(self) -> Float[Array, ""]:
         """The logarithm of the probability that nothing is run."""
         return jnp.asarray(-jnp.inf)
-
-    def require_complete(self) -> None:
-        """Raises `ValueError` if a parameter was left open, for `calibrate` to find."""
-        require_set(self)
 
     @abc.abstractmethod
     def _log_scale(self) -> Array:

@@ -4,7 +4,6 @@ As a function of e^t the profile of a run is convex: between points of it, chord
 above.
 """
 
-import dataclasses
 from typing import Any, NamedTuple
 
 import jax
@@ -87,8 +86,7 @@ def lowered_epsilon(
     # No minimum: equal ones would share their derivative.
     least = lambda x: jnp.where(x <= upper, x, upper)
     ends = Interval(least(found.lower), least(found.estimate), upper)
-    value = bounds_of(ends, jnp.isposinf(upper), EPSILON)
-    return dataclasses.replace(value, method=found.method)
+    return bounds_of(ends, jnp.isposinf(upper), EPSILON, found.method)
 
 
 def _epsilon(delta: Array, most: Array, args: tuple[Poisson, Points, Points]) -> Array:

@@ -34,11 +34,12 @@ from ..mechanisms import (
     ADD_OR_REMOVE_ONE,
     AbstractMechanism,
     AbstractRenyi,
+    Declared,
     FromProbabilities,
     View,
     compose,
     loss_like,
-    require_set,
+    option,
 )
 from ..tradeoff import AbstractTradeOff, dominating_pair
 from ._laws import AbstractRepetitions, Poisson
@@ -49,6 +50,7 @@ from ._winner import winner_pair
 _TINY = 1e-307
 _DELTAS = 3e-3, 0.03, 0.1, 0.3
 """Of the points of the curve whose tangents bound it at lower thresholds."""
+_METHOD = "selection"
 _LOOSE = -3.0
 """Log delta from which on a tangent may be lower."""
 
@@ -56,7 +58,7 @@ _NONE: Any = np.zeros(())
 """The weight of a run that is composed with a winner's pair."""
 
 
-class SelectBest(AbstractGuarantee):
+class SelectBest(Declared, AbstractGuarantee):
     """The best of K runs of one algorithm, K drawn from a public law: private tuning.
 
     Every run draws anew, also its hyperparameters, if it has any, by a law that does
@@ -106,23 +108,32 @@ class SelectBest(AbstractGuarantee):
 
     run: Any
     repetitions: AbstractRepetitions = eqx.field(kw_only=True)
-    direction: str = eqx.field(static=True, default="both", kw_only=True)
+    direction: str = option(
+        "direction",
+        _checks.choice,
+        ("remove", "add", "both"),
+        default="both",
+        kw_only=True,
+    )
 
     def __check_init__(self):
-        _checks.choice("direction", self.direction, ("remove", "add", "both"))
         ways = (getattr(self.run, x, None) for x in _OPPOSITE)
         whole = all(isinstance(way, AbstractGuarantee) for way in ways)
-        if not (whole or isinstance(self.run, AbstractRenyi)):
-            raise TypeError(
-                "run must be a guarantee with both directions, such as a mechanism or "
-                f"a curve, got {described(self.run)}"
-            )
-        if not isinstance(self.repetitions, AbstractRepetitions):
-            raise TypeError(
-                "repetitions must be a law, such as fdp.selection.Geometric("
-                f"success_prob=0.1), got {described(self.repetitions)}: selection from "
-                "a fixed number costs as much as all runs, run.repeat(number)"
-            )
+        _checks.require(
+            whole or isinstance(self.run, AbstractRenyi),
+            "run must be a guarantee with both directions, such as a mechanism or a "
+            "curve",
+            described(self.run),
+            TypeError,
+        )
+        _checks.require(
+            isinstance(self.repetitions, AbstractRepetitions),
+            "repetitions must be a law, such as fdp.selection.Geometric("
+            "success_prob=0.1)",
+            f"{described(self.repetitions)}: selection from a fixed number costs as "
+            "much as all runs, run.repeat(number)",
+            TypeError,
+        )
 
     @property
     def remove(self) -> "SelectBest":
@@ -152,10 +163,6 @@ class SelectBest(AbstractGuarantee):
         """
         relation = getattr(self.run, "relation", ADD_OR_REMOVE_ONE)
         return dominating_pair(self, epsilons=epsilons, relation=relation)
-
-    def require_complete(self) -> None:
-        """Raises `ValueError` if a parameter was left open, for `calibrate` to find."""
-        require_set(self)
 
     def _has_ladder(self) -> bool:
         # A program that asks for several profiles would be a large one.
@@ -330,7 +337,7 @@ def _profile_of(
     beyond = infinite & negative
     log_delta = log_delta.map(lambda x: jnp.where(beyond, 0.0, x))
     log_rest = log_rest.map(lambda x: jnp.where(beyond, -jnp.inf, x))
-    return ProfilePoint(log_delta, log_rest, "selection")
+    return ProfilePoint(log_delta, log_rest, _METHOD)
 
 
 @in_float64(cast_out=False)
@@ -373,9 +380,7 @@ def _epsilons(
     lower = jnp.where(delta >= 1, -jnp.inf, jnp.log1p(-jnp.minimum(delta, 1)))
     lower = jnp.minimum(lower - 4 * _UNIT, upper)
     value = Interval(lower, estimate, upper)
-    return dataclasses.replace(
-        bounds_of(value, jnp.isposinf(upper), EPSILON), method="selection"
-    )
+    return bounds_of(value, jnp.isposinf(upper), EPSILON, _METHOD)
 
 
 @in_float64(cast_out=False)
@@ -419,7 +424,8 @@ def _rates(
         jnp.min(jnp.stack([x[1] for x in y]), 0) for y in (ends, middle)
     )
     power, error = jnp.clip(power, alpha, 1.0), jnp.clip(error, 0.0, 1 - alpha)
-    beta = bounds_of(Interval(error, error_mid, 1 - alpha), error <= 0, DELTA)
-    tpr = bounds_of(Interval(alpha, power_mid, power), power >= 1, DELTA)
-    named = lambda x: dataclasses.replace(x, method="selection")
-    return named(beta), named(tpr)
+    beta, tpr = Interval(error, error_mid, 1 - alpha), Interval(alpha, power_mid, power)
+    return (
+        bounds_of(beta, error <= 0, DELTA, _METHOD),
+        bounds_of(tpr, power >= 1, DELTA, _METHOD),
+    )

@@ -4,7 +4,6 @@ A grid is never laid out: its rows are worked out for one chunk at a time.
 """
 
 import abc
-import hashlib
 import math
 from collections.abc import Iterator, Mapping, Set
 from typing import Any
@@ -12,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from .._internal import _checks
+from ._store import digest_of
 
 _RESERVED = "mechanism", "refused"
 """Names of what is no column: a parameter of functions, and a part of the answers."""
@@ -31,37 +31,29 @@ class Configurations(abc.ABC):
     axes: dict[str, np.ndarray]
 
     def __init__(self, columns: Mapping[str, Any]):
-        every = {name: _values(name, x) for name, x in columns.items()}
-        self.names = tuple(every)
-        self.constants = {name: x for name, x in every.items() if x.ndim == 0}
-        self.vectors = {name: x for name, x in every.items() if x.ndim == 1}
-
-    def column(self, name: str, rows: np.ndarray) -> np.ndarray:
-        """Some rows of a column."""
-        if name in self.constants:
-            return np.broadcast_to(self.constants[name], rows.shape)
-        return self.vectors[name][self._places(name, rows)]
+        self.columns = {name: _values(name, x) for name, x in columns.items()}
+        self.names = tuple(self.columns)
+        self.vectors = {name: x for name, x in self.columns.items() if x.ndim == 1}
 
     @abc.abstractmethod
-    def _places(self, name: str, rows: np.ndarray) -> np.ndarray:
-        """The places of some rows in a vector."""
+    def _places(self, rows: np.ndarray) -> dict[str, np.ndarray]:
+        """The places of some rows in each vector."""
 
     def kind(self, name: str) -> np.dtype:
         """The type of a column's entries."""
-        return (self.vectors | self.constants)[name].dtype
+        return self.columns[name].dtype
 
     def rows(self, rows: np.ndarray) -> dict[str, np.ndarray]:
-        """Some rows of all columns."""
-        return {name: self.column(name, rows) for name in self.names}
+        """Some rows of all columns; what is no vector is the same in all."""
+        places = self._places(rows)
+        return {
+            name: x[places[name]] if name in places else np.broadcast_to(x, rows.shape)
+            for name, x in self.columns.items()
+        }
 
     def digest(self) -> str:
         """A name for these numbers."""
-        parts = [
-            f"{name} {values.dtype} {values.shape}".encode() + _bytes(values)
-            for name, values in (self.constants | self.vectors).items()
-        ]
-        head = f"{type(self).__name__} {self.names}".encode()
-        return hashlib.sha256(head + b"".join(parts)).hexdigest()
+        return f"{type(self).__name__} {digest_of(self.columns)}"
 
 
 class Grid(Configurations):
@@ -78,10 +70,9 @@ class Grid(Configurations):
             f"{self.count:.1e} from axes of {list(self.shape)}",
         )
 
-    def _places(self, name: str, rows: np.ndarray) -> np.ndarray:
-        place = list(self.axes).index(name)
-        inner = math.prod(self.shape[place + 1 :])
-        return rows // inner % self.shape[place]
+    def _places(self, rows: np.ndarray) -> dict[str, np.ndarray]:
+        places = np.unravel_index(rows, (*self.shape, 1))
+        return dict(zip(self.axes, places, strict=False))
 
 
 class Columns(Configurations):
@@ -111,8 +102,8 @@ class Columns(Configurations):
         (self.count,) = set(lengths.values())
         self.axes = {}
 
-    def _places(self, name: str, rows: np.ndarray) -> np.ndarray:
-        return rows
+    def _places(self, rows: np.ndarray) -> dict[str, np.ndarray]:
+        return dict.fromkeys(self.vectors, rows)
 
 
 def configurations_of(given: Any) -> Configurations:
@@ -173,9 +164,3 @@ def _objects(given: Any) -> np.ndarray:
     found = np.empty((), object)
     found[()] = given
     return found
-
-
-def _bytes(values: np.ndarray) -> bytes:
-    if values.dtype.kind == "O":
-        return "\0".join(map(repr, values.ravel())).encode()
-    return np.ascontiguousarray(values).tobytes()

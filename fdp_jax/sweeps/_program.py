@@ -2,9 +2,10 @@
 
 Loops inside of a query run as long as its numbers need, so a batch is no faster on a
 CPU than one by one, and here an expensive configuration holds up nobody.  A program is
-compiled for one size of arrays and told how many rows of them count.
+compiled for one size of arrays and told which rows of them count.
 """
 
+import dataclasses
 import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -38,13 +39,14 @@ class Traced(NamedTuple):
     """Programs to ask in turn; see `stages_of`."""
 
 
-class Asked(NamedTuple):
-    """A problem but for its numbers."""
+@dataclasses.dataclass(frozen=True)
+class Asked:
+    """A problem but for its numbers, the same as another one of its name."""
 
-    problem: Problem
-    moving: tuple[str, ...]
+    problem: Problem = dataclasses.field(compare=False)
+    moving: tuple[str, ...] = dataclasses.field(compare=False)
     """The columns of numbers."""
-    static: Row
+    static: Row = dataclasses.field(compare=False)
     """What the other columns hold."""
     name: str | None
     """The same for the same question in every process; None if there is no such."""
@@ -90,10 +92,10 @@ def program_for(
 
     Returns:
         A function of the columns, dealt to the devices one part after the other, and of
-        how many rows of each device's part count.
+        which of their rows count.
     """
     one = functools.partial(_one, asked.problem, traced, asked.static, stage)
-    batch = min(_BATCH, part) if stage == CONTOUR else 1
+    batch = min(_BATCH, part) if stage == CONTOUR else None
     run = functools.partial(_over_rows, one, _blank(traced), batch)
     parts = PartitionSpec(tuple(mesh.axis_names))
     place = NamedSharding(mesh, parts)
@@ -102,14 +104,14 @@ def program_for(
             run, mesh=mesh, in_specs=(parts, parts), out_specs=parts, check_vma=False
         )
     array = functools.partial(jax.ShapeDtypeStruct, sharding=place)
-    columns = dict.fromkeys(asked.moving, array((part * mesh.size,), np.float64))
-    counts = array((mesh.size,), np.int64)
+    rows = (part * mesh.size,)
+    columns = dict.fromkeys(asked.moving, array(rows, np.float64))
     name = None if asked.name is None else f"{asked.name} {part} {stage}"
     devices = tuple(mesh.devices.flat)
-    compiled = compiled_for(devices, run, (columns, counts), name)
+    compiled = compiled_for(devices, run, (columns, array(rows, bool)), name)
 
-    def on_all(columns: Columns, counts: np.ndarray) -> dict[str, np.ndarray]:
-        given = jax.device_put((columns, counts), place)
+    def on_all(columns: Columns, inside: np.ndarray) -> dict[str, np.ndarray]:
+        given = jax.device_put((columns, inside), place)
         return jax.tree.map(np.asarray, compiled(*given))
 
     return on_all
@@ -148,26 +150,15 @@ def _blank(traced: Traced) -> dict[str, Any]:
 def _over_rows(
     one: Callable[[Row], dict[str, Any]],
     blank: dict[str, Any],
-    batch: int,
+    batch: int | None,
     columns: Row,
-    counts: jax.Array,
+    inside: jax.Array,
 ) -> dict[str, jax.Array]:
     """One configuration after the other, or one batch after the other."""
-    size = len(next(iter(columns.values())))
-    blank = blank | {REFUSED: np.asarray(-1, np.int32)}
-    start = {
-        name: jnp.broadcast_to(jnp.asarray(x), (size, *x.shape))
-        for name, x in blank.items()
-    }
+    blank = jax.tree.map(jnp.asarray, blank | {REFUSED: np.asarray(-1, np.int32)})
 
-    def step(place: jax.Array, done: Row) -> Row:
-        if batch == 1:
-            found = one({name: x[place] for name, x in columns.items()})
-            return {name: done[name].at[place].set(x) for name, x in found.items()}
-        first = jnp.minimum(place * batch, size - batch)
-        cut = lambda x: lax.dynamic_slice_in_dim(x, first, batch)
-        found = jax.vmap(one)(jax.tree.map(cut, columns))
-        put = lambda all, x: lax.dynamic_update_slice_in_dim(all, x, first, 0)
-        return {name: put(done[name], x) for name, x in found.items()}
+    def at(row: tuple[Row, jax.Array]) -> dict[str, Any]:
+        numbers, counts = row
+        return lax.cond(counts, one, lambda _: blank, numbers)
 
-    return lax.fori_loop(0, (counts[0] + batch - 1) // batch, step, start)
+    return lax.map(at, (columns, inside), batch_size=batch)

@@ -196,11 +196,11 @@ class _Workers:
         columns = self.table.rows(rows)
         arrays = {name: _kept(x) for name, x in columns.items()}
         groups: dict[str, list[int]] = {}
-        for place in range(len(rows)) if self.static else ():
+        for place in range(len(rows)):
             key = repr([columns[name][place] for name in self.static])
             groups.setdefault(key, []).append(place)
         messages: dict[int, str] = {}
-        for key, places in (groups or {"": list(range(len(rows)))}).items():
+        for key, places in groups.items():
             part = {name: x[places] for name, x in columns.items()}
             answers, refused = self._worker(key, part).answers(part)
             for name, values in answers.items():
@@ -219,27 +219,15 @@ class _Workers:
             lengths = (x for x in _LENGTHS if x >= self.table.count)
             length = min(self.size, next(lengths, self.size))
             many = self.table.count >= _MANY
-            self.known[key] = _lasting(asked, length, self.mesh, self.again, many)
+            make = Worker if name is None else lasting
+            self.known[key] = make(asked, length, self.mesh, self.again, many)
         return self.known[key]
 
 
-_LASTING: dict[Any, Worker] = {}
-_MOST_WORKERS = 16
+lasting = functools.lru_cache(16)(Worker)
+"""The worker of an earlier sweep that asked the same, with its programs."""
 _MANY = 500
 """Plain calls from which on it pays to compile them for speed."""
-
-
-def _lasting(asked: Asked, size: int, mesh: Mesh, again: bool, many: bool) -> Worker:
-    """The worker of an earlier sweep that asked the same, with its programs."""
-    key = asked.name, size, mesh, again, many
-    if asked.name is None or key not in _LASTING:
-        worker = Worker(asked, size, mesh, again, many)
-        if asked.name is None:
-            return worker
-        while len(_LASTING) >= _MOST_WORKERS:
-            del _LASTING[next(iter(_LASTING))]
-        _LASTING[key] = worker
-    return _LASTING[key]
 
 
 def _kept(values: np.ndarray) -> np.ndarray:

@@ -77,10 +77,11 @@ class Store:
                 f"{place} holds another sweep (other configurations, questions, "
                 "code or versions): give another folder, or delete it",
             )
-            if _text(manifest | {"suffix": found.manifest["suffix"]}) != _text(
-                found.manifest
-            ):
-                raise ValueError(f"{place / _MANIFEST} is damaged")
+            _checks.require(
+                _text(manifest | {"suffix": found.manifest["suffix"]})
+                == _text(found.manifest),
+                f"{place / _MANIFEST} is damaged",
+            )
             return found
         manifest["suffix"] = ".parquet" if has_parquet else ".npz"
         write_at_once(place / _MANIFEST, (_text(manifest) + "\n").encode())
@@ -146,7 +147,7 @@ class Store:
             "fingerprint": self.manifest["fingerprint"],
             "chunk": index,
             "versions": self.manifest["versions"],
-            "sha256": _digest(chunk.arrays),
+            "sha256": digest_of(chunk.arrays),
             "shapes": {name: x.shape[1:] for name, x in chunk.arrays.items()},
             "refused": {str(row): text for row, text in chunk.messages.items()},
         }
@@ -172,7 +173,7 @@ class Store:
         except Exception:
             found = ()
             arrays, messages = {}, {}
-        wanted = self.manifest["fingerprint"], index, _digest(arrays)
+        wanted = self.manifest["fingerprint"], index, digest_of(arrays)
         _checks.require(
             found == wanted,
             f"{path} is damaged or of another sweep: delete it, and it will be "
@@ -193,7 +194,8 @@ def _text(manifest: dict[str, Any]) -> str:
     return json.dumps(manifest, sort_keys=True, indent=1)
 
 
-def _digest(arrays: Arrays) -> str:
+def digest_of(arrays: Arrays) -> str:
+    """A checksum of named numbers, and of texts and other objects as printed."""
     parts = [
         f"{name} {values.dtype.kind} {values.shape}".encode() + _bytes(values)
         for name, values in arrays.items()
@@ -202,8 +204,9 @@ def _digest(arrays: Arrays) -> str:
 
 
 def _bytes(values: np.ndarray) -> bytes:
-    text = values.dtype.kind in "OU"
-    return "\0".join(map(str, values)).encode() if text else values.tobytes()
+    if values.dtype.kind in "OU":
+        return "\0".join(map(repr, values.ravel().tolist())).encode()
+    return values.tobytes()
 
 
 def _to_parquet(arrays: Arrays, about: dict[str, Any]) -> bytes:

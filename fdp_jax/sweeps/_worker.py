@@ -111,14 +111,15 @@ class Worker:
         mesh, turns = self._mesh(stage), np.arange(len(rows))
         part, devices = self._part(mesh), mesh.size
         places = turns % devices * part + turns // devices
-        given = {}
-        for name in self.moving:
-            values = columns[name][rows].astype(np.float64)
-            given[name] = np.full(part * devices, values[0])
-            given[name][places] = values
-        counts = np.bincount(turns % devices, minlength=devices)
+        # Rows that do not count repeat the first one, in batches asked like the others.
+        dealt = np.zeros(part * devices, int)
+        inside = np.zeros(part * devices, bool)
+        dealt[places], inside[places] = turns, True
+        given = {
+            name: columns[name][rows][dealt].astype(np.float64) for name in self.moving
+        }
         with jax.enable_x64(True):
-            found = self._program(stage)(given, counts.astype(np.int64))
+            found = self._program(stage)(given, inside)
         return {name: np.array(values[places]) for name, values in found.items()}
 
     def _row(self, columns: Arrays, place: int) -> Row:

@@ -19,15 +19,13 @@ _LESS = 1 - CLIPPED_LENGTH
 _LEAST, _MOST = 2.0**-40, 2.0**40
 
 
-def clipping_norm(name: str, value: Any) -> Any:
-    """A number in [2^-40, 2^40].
+clipping_norm = _checks.numbers_that_are(
+    "in [2^-40, 2^40], about 1e-12 to 1e12", lambda x: (x >= _LEAST) & (x <= _MOST)
+)
+"""The check of a norm, for which the unit of sums is a normal number in float32.
 
-    There the unit of sums is a normal number in float32, and what is small beside the
-    norm cannot be lost beside the stabilizer of `AutomaticClipping` either.
-    """
-    inside = lambda x: (x >= _LEAST) & (x <= _MOST)
-    allowed = "in [2^-40, 2^40], about 1e-12 to 1e12"
-    return _checks.checked(name, value, allowed, inside)
+What is small beside it cannot be lost beside the stabilizer of `AutomaticClipping`.
+"""
 
 
 class AbstractClipping(Record):

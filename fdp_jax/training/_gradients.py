@@ -24,6 +24,9 @@ Loss = Callable[..., Array]
 """A function of a model and one example (and a key, if it draws): one number."""
 
 
+_NUMBERS = "kept", "scaled", "size", "loss"
+
+
 class GradientSum(Record):
     """The sum of a batch's bounded per-example gradients, which noise is made for.
 
@@ -142,12 +145,11 @@ class GradientSum(Record):
         )
 
     def _numbers(self) -> tuple[Array, ...]:
-        return self.kept, self.scaled, self.size, self.loss
+        return tuple(getattr(self, name) for name in _NUMBERS)
 
     def _with(self, parts: PyTree, *numbers: Array) -> "GradientSum":
-        kept, scaled, size, loss = numbers
-        options = {"kept": kept, "scaled": scaled, "size": size, "loss": loss}
-        return dataclasses.replace(self, parts=parts, **options)
+        named = dict(zip(_NUMBERS, numbers, strict=True))
+        return dataclasses.replace(self, parts=parts, **named)
 
 
 def _is_whole(x: Any) -> bool:
@@ -161,11 +163,12 @@ def one_number(loss: Loss) -> Loss:
         value = loss(*args)
         is_number = isinstance(value, jax.Array | np.ndarray | np.generic | float)
         is_real = is_number and jnp.issubdtype(jnp.result_type(value), np.floating)
-        if not is_real or jnp.shape(value):
-            raise TypeError(
-                "loss must return one real number for a model and one example, got "
-                f"{short(value)}"
-            )
+        _checks.require(
+            is_real and (not jnp.shape(value)),
+            "loss must return one real number for a model and one example",
+            short(value),
+            TypeError,
+        )
         return value  # pyright: ignore[reportReturnType]
 
     return found
@@ -183,8 +186,12 @@ def require_records(data: PyTree, number: int, of: str) -> None:
     for x in leaves:
         # Others have shapes, too: tables, tensors of other libraries, texts.
         kind = f" of {x.dtype}" if isinstance(x, np.ndarray) else ""
-        if not isinstance(x, jax.Array) and not (kind and x.dtype.kind not in "OSUMm"):
-            raise TypeError(f"{wanted} {type(x).__name__}{kind}")
+        _checks.require(
+            isinstance(x, jax.Array) or (kind and x.dtype.kind not in "OSUMm"),
+            f"{wanted} {type(x).__name__}{kind}",
+            None,
+            TypeError,
+        )
     sizes = {x.shape[:1] for x in leaves}
     if sizes != {(number,)}:
         found = ", ".join(str(*size) or "none" for size in sorted(sizes))

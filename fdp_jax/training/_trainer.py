@@ -314,11 +314,12 @@ class Trainer:
                 "trainable must select arrays of real floating-point numbers, got also "
                 f"{described(wrong[0])}"
             )
-        if not leaves:
-            raise TypeError(
-                "model must have arrays of floating-point numbers that trainable "
-                f"selects, got {described(model)}"
-            )
+        _checks.require(
+            leaves,
+            "model must have arrays of floating-point numbers that trainable selects",
+            described(model),
+            TypeError,
+        )
         return trained, fixed
 
     def _chained(self, key: Array) -> optax.GradientTransformation:

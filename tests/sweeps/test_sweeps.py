@@ -36,7 +36,7 @@ from fdp_jax.sweeps import _run, _worker as workers
 from fdp_jax.sweeps._problem import CONTOUR, UNSPLIT, Problem, fingerprint
 from fdp_jax.sweeps._program import Asked
 from fdp_jax.sweeps._queries import queries_of
-from fdp_jax.sweeps._run import _LASTING
+from fdp_jax.sweeps._run import lasting
 from fdp_jax.sweeps._store import Store
 from fdp_jax.sweeps._worker import Worker
 
@@ -324,11 +324,11 @@ def test_few_configurations_have_the_programs_of_few_others():
         queries={"epsilon": {"delta": 1e-5}},
     )
     ask(3)
-    known = dict(_LASTING)
+    known = lasting.cache_info().misses
     scales = np.linspace(1.0, 2.0, 40)
     truth = 1 / scales + 2 * np.log1p(-1e-5)  # Laplace: delta = 1 - e^((eps - 1/s) / 2)
     np.testing.assert_allclose(ask(40)["epsilon_estimate"], truth, rtol=1e-12)
-    assert known == _LASTING
+    assert known == lasting.cache_info().misses
 
 
 def _worker(problem):
@@ -419,7 +419,7 @@ def test_an_accelerator_has_the_same_numbers(steps, monkeypatch):
 
     monkeypatch.setattr(workers, "program_for", seen)
     monkeypatch.setattr(workers, "is_accelerator", lambda device: True)
-    monkeypatch.setattr(_run, "_LASTING", {})
+    monkeypatch.setattr(_run, "lasting", Worker)
     noise, prob = np.array([1.0, -1.0, 1.03]), np.array([0.01, 0.01, 0.0025])
     counts = np.array([steps[0], *steps])
     found = fdp.sweep(
