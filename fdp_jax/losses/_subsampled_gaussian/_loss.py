@@ -26,7 +26,6 @@ from .._normal_mixtures import NormalMixtures
 from . import _moments
 from ._integrand import Integrand
 from ._log_moment import central_moments, loss_moments, normalized_log_moment
-from ._moment_bounds import log_moment_bounds
 from ._place import covers_base, locate
 from ._strips import certified_spacing, quadrature_error
 from ._sums import (
@@ -75,7 +74,7 @@ class SubsampledGaussianLoss(Integrand, AnalyticLoss):
         return NormalMixtures.alone(self.noise_multiplier, np.arange(2.0), weights)
 
     def log_moment_bounds(self, order, log_tolerance):
-        bounds = log_moment_bounds(self, order, log_tolerance)
+        bounds = _moments.moments_together(self, order, log_tolerance)[0]
         # Also where the mesh is too coarse: that of noise alone, rounded up.
         most = jnp.maximum(order * (order - 1), 0) * self.log_moment_ceiling(1.0)
         most = most * (1 + 8 * ULP)
@@ -184,12 +183,7 @@ class SubsampledGaussianLoss(Integrand, AnalyticLoss):
         return CharacteristicBlock(real, angle, stop_gradient(error))
 
     def log_envelope(self, located, frequency):
-        """Bounds |phi(tau)| for all tau >= `frequency` by moving the line of x.
-
-        On x + i v(x), 0 <= v < pi s^2, the factor e^{i tau X} has modulus
-        exp(-tau arg(1 - p + p e^{i v / s^2})), which falls with tau; the other
-        factors are the same for every tau.
-        """
+        """Bounds |phi(tau)| for all tau >= `frequency` by moving the line of x."""
         place = located.interval
         length = place.end - place.start
         s = self.noise_multiplier

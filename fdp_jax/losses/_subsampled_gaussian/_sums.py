@@ -8,11 +8,10 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
 from ..._internal._blocked_sum import blocked_sum
-from ..._internal._rotation import rotation
-from ..._internal._special import log1p, log_turned
+from ..._internal._special import log1p
 from ..._internal._waves import wave_products, wave_sums
-from .._amplification import inclusion
 from ._integrand import Integrand, growth_of
+from ._strips import along_bent_line
 
 NODES = 64
 """Quadrature nodes evaluated together."""
@@ -110,28 +109,10 @@ def points(
 def envelope_block(index: Array, one: Integrand, aux: tuple) -> tuple:
     """Sizes of the integrand on lines that leave the axis as far as is best."""
     located, frequency, spacing = aux
-    order = located.order
-    variance = jnp.square(one.noise_multiplier)
     x = nodes_of(index, located.interval.start, spacing)
-    log_weight = one.log_integrand(x, order) - located.peak
-    p = inclusion(one.u(x), one.sampling_prob)
-    cap = 0.9 * jnp.pi * variance
-    # The best small shift is u = tau p / (1 + (1 + max(-w, 0) p (1 - p)) / s^2); then
-    # saturate, for the strip.  For w < 0 the power of the ratio grows with the shift.
-    steep = jnp.maximum(-order, 0) / variance
-    flat = 1 + 1 / variance
-    damping = flat + steep * p * (1 - p)
+    log_weight = one.log_integrand(x, located.order) - located.peak
     scale = frequency * jnp.asarray([[1.0], [0.5]], x.dtype)
-    u = scale * p / damping
-    u_slope = scale * (flat + steep * jnp.square(p)) / jnp.square(damping)
-    u_slope = u_slope * p * (1 - p) / variance
-    saturation = 1 + u / cap
-    v, slope = u / saturation, u_slope / jnp.square(saturation)
-    angle = v / variance
-    versine, sine = rotation(angle)
-    modulus, turn = log_turned(p, versine, sine)
-    exponent = 0.5 * v * angle + order * modulus - frequency * turn
-    exponent = exponent + 0.5 * log1p(jnp.square(slope))
+    exponent = along_bent_line(one, x, located.order, frequency, scale)
     # Both sums with errors of a few units in the last place, which are allowed for.
     moved = jnp.exp(jnp.minimum(log_weight + exponent, 60))
     return (), (jnp.sum(jnp.exp(log_weight)), jnp.sum(moved, axis=1))
