@@ -27,9 +27,9 @@ _NODES, _BLOCKS = 64, 256
 _COARSE = 64
 """Nodes that show where the integrands live."""
 _WIDTHS = 12
-_ROUGH, _EXACT = -20.0, -40.0
+_ROUGH, _EXACT = -20.0, -46.0
 """Log of a quadrature's relative error: for two digits of sums over many steps, and for
-all of them."""
+all digits of the logarithm of a number next to one."""
 _DIGITS = 10.0
 """Log of the tolerance over a rounding from which on sums are taken of what exceeds P.
 """
@@ -116,14 +116,15 @@ def rough_moments(
 
 def moments(one: Integrand, order: Float[Array, " k"]) -> tuple[Array, Array, Array]:
     """Lambda from above, Lambda' and Lambda'', of each order on a mesh of its own."""
-    each = jax.vmap(lambda w: moments_together(one, w[None], _EXACT))(order)
-    return jax.tree.map(lambda x: x[:, 0], each)
+    each = jax.vmap(lambda w: certified(one, w[None]))(order)
+    value, error, mean, variance = (x[:, 0] for x in each)
+    return value + error, mean, variance
 
 
-def moments_together(
-    one: Integrand, order: Float[Array, " k"], log_tolerance: Array | float
-) -> tuple[Array, Array, Array]:
-    """Lambda, about e^log_tolerance too large, Lambda' and Lambda''."""
+def certified(
+    one: Integrand, order: Float[Array, " k"], log_tolerance: Array | float = _EXACT
+) -> tuple[Array, Array, Array, Array]:
+    """Lambda, by how much it may be too small, Lambda' and Lambda''."""
     mesh = mesh_for(one, order, log_tolerance)
     direct, mean, variance = tilted(one, order, mesh)
     # The logarithm of a number near one has its digits, and they are too few for some.
@@ -142,10 +143,11 @@ def moments_together(
     error = jnp.where((sides < 0.5) & (error < 1), error, jnp.inf)
     # The growth has the error of P's own integral besides.
     error = jnp.where(small, 3 * error, error)
+    # Every term is one of so many in its block, and that of so many blocks.
     size = 1 + jnp.abs(mesh.peak) + jnp.abs(direct)
-    size = jnp.where(small, 2 * growth_size, size)
-    rounding = ULP * mesh.blocks * _NODES * 4 * size
-    return value + stop_gradient(error + rounding), mean, variance
+    size = 2 * jnp.where(small, growth_size, 2 * size)
+    rounding = ULP * (mesh.blocks + _NODES + 16) * size
+    return value, stop_gradient(error + rounding), mean, variance
 
 
 def tilted(
@@ -170,11 +172,13 @@ def _tilted_block(index: Array, args: tuple[Integrand, Array], mesh: Mesh) -> tu
 
 
 def _growth_block(index: Array, args: tuple[Integrand, Array], mesh: Mesh) -> tuple:
-    """Sums for the integrals less P's, and of the terms' sizes."""
+    """Sums for the integrals less P's, and of the sizes that their roundings have."""
     one, order = args
     x = mesh.nodes(index)
-    change, _ = growth_of(one.log_base(x), order[:, None] * one.loss_at(x))
-    return (jnp.sum(change, axis=1), jnp.sum(jnp.abs(change), axis=1)), ()
+    log_base, exponent = one.log_base(x), order[:, None] * one.loss_at(x)
+    change, lifted = growth_of(log_base, exponent)
+    size = jnp.abs(change) * (1 + jnp.abs(log_base)) + lifted * jnp.abs(exponent)
+    return (jnp.sum(change, axis=1), jnp.sum(size, axis=1)), ()
 
 
 def _log_ends(one: Integrand, order: Array, mesh: Mesh) -> Float[Array, "k 2"]:

@@ -10,7 +10,7 @@ from jaxtyping import Array, Float, Int
 from ..._internal._blocked_sum import blocked_sum
 from ..._internal._special import log1p
 from ..._internal._waves import wave_products, wave_sums
-from ._integrand import Integrand, growth_of
+from ._integrand import Integrand
 from ._strips import along_bent_line
 
 NODES = 64
@@ -28,8 +28,6 @@ class Plan(eqx.Module):
     blocks: Int[Array, ""]
     quadrature_error: Float[Array, ""]
     """Bound on |error of E_P[(dQ/dP)^z]| / e^Lambda(order), for |Im z| <= frequency."""
-    covers_base: Array
-    """Whether the interval also holds all of P."""
     loss_deviation: Float[Array, ""]
     loss_size: Float[Array, ""]
 
@@ -52,20 +50,6 @@ def _weighted(one: Integrand, x: Array, plan: Plan) -> tuple[Array, Array]:
     value = one.loss_at(x)
     weight = jnp.exp(one.log_base(x) + plan.order * value - plan.peak)
     return value - plan.center, weight
-
-
-def mgf_block(index: Array, one: Integrand, plan: Plan) -> tuple:
-    """Sums for E[R^w] - 1 and for its logarithm, and the sizes of their terms."""
-    x = nodes_of(index, plan.start, plan.spacing)
-    log_base = one.log_base(x)
-    exponent = plan.order * one.loss_at(x)
-    growth, lifted = growth_of(log_base, exponent)
-    weight = jnp.exp(log_base + exponent - plan.peak)
-    size = jnp.abs(growth) * (1 + jnp.abs(log_base)) + lifted * jnp.abs(exponent)
-    scale = 1 + jnp.abs(log_base) + jnp.abs(exponent)
-    sizes = plan.spacing * jnp.sum(size), plan.spacing * jnp.sum(weight * scale)
-    sums = jnp.sum(growth) * plan.spacing, jnp.sum(weight) * plan.spacing
-    return sums, sizes
 
 
 def characteristic_sums(
